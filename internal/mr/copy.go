@@ -1,0 +1,79 @@
+package mr
+
+import (
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+// The functions of this file are the device's reads and writes of user memory. A real
+// adapter's DMA is invisible to the race detector, and programs that poll a buffer which
+// a peer writes are correct RDMA programs; so the detector is kept out of here, and only here.
+
+// Copy copies min(len(dst), len(src)) bytes between user memory and a packet.
+//
+//go:norace
+func Copy(dst, src []byte) int { return copy(dst, src) }
+
+// unaligned serialises atomics on memory whose address the processor cannot handle atomically.
+var unaligned sync.Mutex
+
+// FetchAdd adds to the 8 bytes of b, in host byte order, and returns what they held.
+func FetchAdd(b []byte, add uint64) uint64 {
+	if p := word(b); p != nil {
+		return atomic.AddUint64(p, add) - add
+	}
+	return slowAtomic(b, func(v uint64) uint64 { return v + add })
+}
+
+// CompareSwap stores swap in the 8 bytes of b, in host byte order, if they equal compare, and returns what they held.
+func CompareSwap(b []byte, compare, swap uint64) uint64 {
+	p := word(b)
+	if p == nil {
+		return slowAtomic(b, func(v uint64) uint64 {
+			if v == compare {
+				return swap
+			}
+			return v
+		})
+	}
+	for {
+		v := atomic.LoadUint64(p)
+		if v != compare || atomic.CompareAndSwapUint64(p, v, swap) {
+			return v
+		}
+	}
+}
+
+func word(b []byte) *uint64 {
+	p := unsafe.Pointer(unsafe.SliceData(b[:8]))
+	if uintptr(p)%8 != 0 {
+		return nil
+	}
+	return (*uint64)(p)
+}
+
+//go:norace
+func slowAtomic(b []byte, f func(uint64) uint64) uint64 {
+	unaligned.Lock()
+	defer unaligned.Unlock()
+	v := Load(b)
+	Store(b, f(v))
+	return v
+}
+
+// Load reads 8 bytes in host byte order.
+//
+//go:norace
+func Load(b []byte) uint64 {
+	var v uint64
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&v)), 8), b[:8])
+	return v
+}
+
+// Store writes 8 bytes in host byte order.
+//
+//go:norace
+func Store(b []byte, v uint64) {
+	copy(b[:8], unsafe.Slice((*byte)(unsafe.Pointer(&v)), 8))
+}

@@ -1,0 +1,17 @@
+// Package transport is the queue pair: the state machines of RC, UC and UD (XRC later)
+// as pure code. Time is an argument, packets come in and go out as bytes, memory is a
+// table of regions; there is no goroutine, no clock, no socket and no lock but those of
+// the queues that the application's side shares.
+//
+//	            PostSend                               PostRecv
+//	               |                                      |
+//	           SendQueue                              RecvQueue (a QP's own, or an SRQ)
+//	               |                                      |
+//	requester.go   v        packets                       v   responder.go
+//	segment.go  [requester] ------> SEND, WRITE ... --> [responder]  receive.go, write.go,
+//	retry.go       ^                                      |          read.go, atomic.go,
+//	completer.go   +------- ACK, NAK, READ data <---------+          reply.go
+//
+// Whoever holds a QP's shard may call its On... methods, Transmit and Modify; nobody else
+// may. The package imports internal/{wire,psn,mr,link}.
+package transport

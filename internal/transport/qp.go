@@ -1,0 +1,65 @@
+package transport
+
+import (
+	"net/netip"
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/mr"
+)
+
+// Config is what a QP is made of.
+type Config struct {
+	Num     uint32
+	Type    Type
+	PD      uint32
+	SigAll  bool
+	SQ      *SendQueue
+	RQ      *RecvQueue // its own, or an SRQ
+	SendCQ  CompletionQueue
+	RecvCQ  CompletionQueue
+	Regions *mr.Table
+	Host    Host
+	Owner   any // the object of the layer above
+}
+
+// QP is one queue pair. All fields but state belong to the shard that owns it.
+type QP struct {
+	Config
+	state    atomic.Uint32
+	attr     Attr
+	path     *link.Path // attr.Path, shared with the packets under way
+	req      requester
+	resp     responder
+	first    *Failure // what broke the QP
+	Counters Counters
+	// Sched belongs to the shard: its place in the list of QPs with something to send, and in the timer wheel.
+	Sched Sched
+}
+
+// Sched is the shard's bookkeeping for one QP.
+type Sched struct {
+	Next     *QP
+	Queued   bool
+	Doorbell atomic.Bool
+	DoorNext *QP
+	Timer    any
+	Deadline int64
+}
+
+// NewQP makes a QP in state RESET.
+func NewQP(c Config) *QP {
+	qp := &QP{Config: c}
+	qp.req.init(qp)
+	qp.resp.init(qp)
+	return qp
+}
+
+// State may be read by anybody at any time.
+func (qp *QP) State() State { return State(qp.state.Load()) }
+
+// Attr is the QP's attributes as they are now.
+func (qp *QP) Attr() Attr { a := qp.attr; a.State = qp.State(); return a }
+
+// PeerAddr is the address that RC and UC packets must come from.
+func (qp *QP) PeerAddr() netip.Addr { return qp.attr.Path.Dst }

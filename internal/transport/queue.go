@@ -1,0 +1,229 @@
+package transport
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+)
+
+// ErrQueueFull says that a queue holds as many outstanding work requests as it may.
+// A request is outstanding until its completion has been polled (V-GEN-06).
+var ErrQueueFull = errors.New("the queue is full")
+
+// SendWQE is one slot of a send queue. The posting side fills the first part; the
+// requester owns the second once the slot is posted.
+type SendWQE struct {
+	WRID       uint64
+	Op         Op
+	Flags      SendFlags
+	Imm        uint32 // immediate data, or the R_Key to invalidate; host order
+	RemoteAddr uint64
+	RKey       uint32
+	CompareAdd uint64
+	Swap       uint64
+	Length     uint32 // of the whole message, bytes
+	SGEs       []SGE  // the slot's own array, cut to length; empty for inline
+	Inline     []byte // the slot's own bytes, cut to length; nil unless Flags has Inline
+	// UD only.
+	Path       *link.Path
+	RemoteQPN  uint32
+	RemoteQKey uint32
+
+	requesterWQE
+}
+
+// SendQueue is a QP's send queue: a ring between the posting goroutines, which hold Lock,
+// and the requester. Indices run freely and are masked on use.
+type SendQueue struct {
+	mu        sync.Mutex
+	slots     []SendWQE
+	mask      uint32
+	cap       uint32
+	maxSGE    int
+	maxInline int
+	fill      uint32        // next slot to fill; under mu
+	posted    atomic.Uint32 // slots before it belong to the requester
+	polled    atomic.Uint32 // slots before it are free again
+}
+
+// NewSendQueue makes a queue of at least wrs slots (a power of two), each with room for sges SGEs and inline bytes.
+func NewSendQueue(wrs, sges, inline int) *SendQueue {
+	n := ceilPow2(wrs)
+	q := &SendQueue{slots: make([]SendWQE, n), mask: uint32(n - 1), cap: uint32(n), maxSGE: sges, maxInline: inline}
+	all, bytes := make([]SGE, n*sges), make([]byte, n*inline)
+	for i := range q.slots {
+		q.slots[i].SGEs = all[i*sges : i*sges : (i+1)*sges]
+		if inline > 0 {
+			q.slots[i].Inline = bytes[i*inline : i*inline : (i+1)*inline]
+		}
+	}
+	return q
+}
+
+// Cap, MaxSGE and MaxInline are the queue's actual sizes.
+func (q *SendQueue) Cap() int       { return int(q.cap) }
+func (q *SendQueue) MaxSGE() int    { return q.maxSGE }
+func (q *SendQueue) MaxInline() int { return q.maxInline }
+
+// Lock and Unlock bracket the posting of work requests.
+func (q *SendQueue) Lock()   { q.mu.Lock() }
+func (q *SendQueue) Unlock() { q.mu.Unlock() }
+
+// Next is the slot to fill, or nil when the queue is full. Its SGEs and Inline are empty
+// but have their capacity. The caller holds Lock, fills the slot and calls Commit.
+func (q *SendQueue) Next() *SendWQE {
+	if q.fill-q.polled.Load() >= q.cap {
+		return nil
+	}
+	w := &q.slots[q.fill&q.mask]
+	w.SGEs, w.Inline = w.SGEs[:0], w.Inline[:0]
+	return w
+}
+
+// Commit hands the slot that Next returned to the requester once Publish is called.
+func (q *SendQueue) Commit() { q.fill++ }
+
+// Publish lets the requester see every committed slot.
+func (q *SendQueue) Publish() { q.posted.Store(q.fill) }
+
+// Abort forgets what was committed since the last Publish.
+func (q *SendQueue) Abort() { q.fill = q.posted.Load() }
+
+// Posted is the index after the last slot that the requester may take.
+func (q *SendQueue) Posted() uint32 { return q.posted.Load() }
+
+// At is the slot of index i.
+func (q *SendQueue) At(i uint32) *SendWQE { return &q.slots[i&q.mask] }
+
+// Release frees the slots up to and including slot, whose completion has been polled.
+func (q *SendQueue) Release(slot uint32) {
+	for {
+		old := q.polled.Load()
+		if int32(slot+1-old) <= 0 || q.polled.CompareAndSwap(old, slot+1) {
+			return
+		}
+	}
+}
+
+// clear empties the queue (RESET) and returns the index at which it begins again.
+func (q *SendQueue) clear() uint32 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.posted.Store(q.fill)
+	q.polled.Store(q.fill)
+	return q.fill
+}
+
+// RecvWQE is a posted receive.
+type RecvWQE struct {
+	WRID uint64
+	SGEs []SGE
+}
+
+// RecvQueue is a receive queue: of one QP, or shared by several (SRQ).
+type RecvQueue struct {
+	mu     sync.Mutex
+	slots  []RecvWQE
+	mask   uint32
+	cap    uint32
+	maxSGE int
+	fill   uint32
+	taken  uint32
+	polled atomic.Uint32 // counts requests whose completion was polled
+	limit  uint32        // SRQ: raise the event when fewer are posted; 0 = not armed
+	shared bool
+	pd     uint32
+	// OnLimit is called, with no lock held, when an armed limit is reached.
+	OnLimit func()
+}
+
+// NewRecvQueue makes a queue of at least wrs slots with room for sges SGEs each.
+// shared makes it an SRQ, whose buffers belong to protection domain pd.
+func NewRecvQueue(wrs, sges int, shared bool, pd uint32) *RecvQueue {
+	n := ceilPow2(wrs)
+	q := &RecvQueue{slots: make([]RecvWQE, n), mask: uint32(n - 1), cap: uint32(n), maxSGE: sges, shared: shared, pd: pd}
+	q.carve()
+	return q
+}
+
+func (q *RecvQueue) carve() {
+	n := len(q.slots)
+	all := make([]SGE, n*q.maxSGE)
+	for i := range q.slots {
+		q.slots[i].SGEs = all[i*q.maxSGE : i*q.maxSGE : (i+1)*q.maxSGE]
+	}
+}
+
+// Cap and MaxSGE are the queue's actual sizes.
+func (q *RecvQueue) Cap() int    { return int(q.cap) }
+func (q *RecvQueue) MaxSGE() int { return q.maxSGE }
+
+// Shared tells whether the queue is an SRQ; PD is then the domain of its buffers.
+func (q *RecvQueue) Shared() bool { return q.shared }
+
+// PD is the protection domain of an SRQ's buffers.
+func (q *RecvQueue) PD() uint32 { return q.pd }
+
+// Post appends a receive of the given SGEs, which are copied.
+func (q *RecvQueue) Post(wrid uint64, sges []SGE) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.fill-q.polled.Load() >= q.cap {
+		return ErrQueueFull
+	}
+	w := &q.slots[q.fill&q.mask]
+	w.WRID = wrid
+	w.SGEs = append(w.SGEs[:0], sges...)
+	q.fill++
+	return nil
+}
+
+// Take copies the oldest posted receive into w, whose SGEs array is reused, and removes it from the queue.
+func (q *RecvQueue) Take(w *RecvWQE) bool {
+	q.mu.Lock()
+	if q.fill == q.taken {
+		q.mu.Unlock()
+		return false
+	}
+	s := &q.slots[q.taken&q.mask]
+	w.WRID = s.WRID
+	w.SGEs = append(w.SGEs[:0], s.SGEs...)
+	q.taken++
+	hit := q.limit > 0 && q.fill-q.taken < q.limit
+	if hit {
+		q.limit = 0
+	}
+	q.mu.Unlock()
+	if hit && q.OnLimit != nil {
+		q.OnLimit()
+	}
+	return true
+}
+
+// Posted counts the receives that wait to be taken.
+func (q *RecvQueue) Posted() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return int(q.fill - q.taken)
+}
+
+// Release gives back the place of n receives whose completions were polled.
+func (q *RecvQueue) Release(n uint32) { q.polled.Add(n) }
+
+// clear empties the queue (RESET).
+func (q *RecvQueue) clear() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.taken = q.fill
+	q.polled.Store(q.fill)
+}
+
+func ceilPow2(n int) int {
+	p := 1
+	for p < n {
+		p <<= 1
+	}
+	return p
+}

@@ -1,0 +1,111 @@
+package transport
+
+import (
+	"math"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// Never is the deadline of a QP that waits for nothing.
+const Never = math.MaxInt64
+
+// OnPacket handles a packet for this QP: the checks that every packet must pass, then the
+// responder for requests and the requester for responses. What fails a check is dropped and counted (V-QPS-05).
+func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
+	h := wire.BTH(p.Data)
+	op := h.Opcode()
+	info := op.Info()
+	switch st := qp.State(); {
+	case st == Reset || st == Init || st == Err:
+		qp.Counters.BadState++
+		return
+	case info.Len == 0 || op.Transport() != qp.prefix():
+		qp.Counters.BadOpcode++
+		return
+	case !pkeyMatch(h.PKey(), qp.attr.PKey):
+		qp.Counters.BadPKey++
+		return
+	case qp.Type != UD && (p.Src != qp.path.Dst || p.Dst != qp.path.Src):
+		qp.Counters.BadSource++
+		return
+	}
+	if info.Flags&wire.Response != 0 {
+		qp.req.onResponse(now, p, info)
+	} else {
+		qp.resp.onRequest(now, p, info)
+	}
+}
+
+// Pending tells whether Transmit would find something to send.
+func (qp *QP) Pending() bool { return qp.resp.pending() || qp.req.pending() }
+
+// Transmit appends at most budget packets to tx, responses before requests, and tells
+// whether there is more to send at once: the batch was full or the budget used up.
+func (qp *QP) Transmit(now int64, tx *link.TxBatch, budget int) (more bool) {
+	before := len(tx.Packets)
+	if qp.resp.transmit(now, tx, budget) {
+		return true
+	}
+	return qp.req.transmit(now, tx, budget-(len(tx.Packets)-before))
+}
+
+// OnDoorbell tells the QP that work was posted to its send queue or, in ERR, to its receive queue.
+func (qp *QP) OnDoorbell(now int64) {
+	switch qp.State() {
+	case Err:
+		qp.req.flush()
+		qp.resp.flush()
+	case SQE:
+		qp.req.flush()
+	}
+}
+
+// Deadline is the time at which OnTimer wants to be called, Never if not at all.
+func (qp *QP) Deadline() int64 { return qp.req.deadline() }
+
+// OnTimer handles a deadline that has passed. Calling it too early does nothing.
+func (qp *QP) OnTimer(now int64) { qp.req.onTimer(now) }
+
+// Fail moves the QP to ERR by itself (V-QPS-15): because of cause, raising ev unless that is 0.
+// The caller has already completed the work request to blame; everything else is flushed (V-QPS-16).
+func (qp *QP) Fail(cause *Failure, ev Event) {
+	if qp.State() == Err {
+		return
+	}
+	if qp.first == nil {
+		qp.first = cause
+	}
+	qp.state.Store(uint32(Err))
+	qp.Host.StateChanged(qp, Err)
+	if ev != 0 {
+		qp.Host.Raise(qp, ev)
+	}
+	qp.enterErr()
+}
+
+// enterErr flushes both queues of a QP that has just come to ERR.
+func (qp *QP) enterErr() {
+	qp.req.flush()
+	qp.resp.flush()
+	if qp.RQ != nil && qp.RQ.Shared() {
+		qp.Host.Raise(qp, EventQPLastWQEReached)
+	}
+}
+
+// prefix is the transport part of the opcodes that the QP takes.
+func (qp *QP) prefix() wire.Opcode {
+	switch qp.Type {
+	case RC:
+		return wire.RC
+	case UC:
+		return wire.UC
+	case UD:
+		return wire.UD
+	default:
+		return wire.XRC
+	}
+}
+
+// pkeyMatch tells whether two P_Keys let their QPs talk: equal keys, at least one full member (V-PKEY-04).
+func pkeyMatch(a, b uint16) bool { return a<<1 == b<<1 && (a|b)&0x8000 != 0 }
