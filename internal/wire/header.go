@@ -16,6 +16,9 @@ const (
 	XRCETHLen    = 4
 	ICRCLen      = 4
 	GRHLen       = 40
+
+	AtomicWriteLen = 8  // the payload of an ATOMIC WRITE
+	CNPReserved    = 16 // the zero bytes behind the BTH of a CNP
 )
 
 // Port is the UDP destination port of RoCEv2.
@@ -170,3 +173,38 @@ func (h AETH) MSN() uint32 { return be.Uint32(h) & 0xFFFFFF }
 
 // Put writes the whole header.
 func (h AETH) Put(syndrome uint8, msn uint32) { be.PutUint32(h, uint32(syndrome)<<24|msn&0xFFFFFF) }
+
+// XRCETH is the XRC extended header, 4 bytes: reserved 8; number of the XRC shared receive queue 24.
+type XRCETH []byte
+
+// SRQN is the number of the shared receive queue, 24 bits.
+func (h XRCETH) SRQN() uint32 { return be.Uint32(h) & 0xFFFFFF }
+
+// Put writes the whole header.
+func (h XRCETH) Put(srqn uint32) { be.PutUint32(h, srqn&0xFFFFFF) }
+
+// FETH is the flush extended header, 4 bytes: reserved 26; selectivity level 2; placement type 4.
+type FETH []byte
+
+// What a FLUSH asks for: bits of the placement type, of which any may be set.
+const (
+	FlushGlobal     = 1 // the data is visible to everybody
+	FlushPersistent = 2 // the data survives a power failure
+)
+
+// How much a FLUSH covers: values of the selectivity level.
+const (
+	FlushRange = 0 // the bytes that the RETH names
+	FlushMR    = 1 // the whole memory region; the RETH's address and length mean nothing
+)
+
+// Placement is the placement type, 4 bits.
+func (h FETH) Placement() uint8 { return h[3] & 15 }
+
+// Selectivity is the selectivity level, 2 bits.
+func (h FETH) Selectivity() uint8 { return h[3] >> 4 & 3 }
+
+// Put writes the whole header.
+func (h FETH) Put(placement, selectivity uint8) {
+	be.PutUint32(h, uint32(selectivity&3)<<4|uint32(placement&15))
+}

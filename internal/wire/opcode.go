@@ -75,6 +75,8 @@ type Info struct {
 	Name      string // as in IBTA table 38, for instance "RC SEND ONLY"
 	Flags     Flags
 	Len       int // bytes of BTH and extended headers together; 0 for an opcode that does not exist
+	MinData   int // least payload of one packet, bytes
+	MaxData   int // most payload of one packet, bytes, at the largest path MTU
 	DETH      int
 	XRCETH    int
 	FETH      int
@@ -148,7 +150,7 @@ func buildInfos() (t [256]Info) {
 			t[UD|s.op] = s.info("UD ", UD)
 		}
 	}
-	t[CNP] = Info{Name: "CNP", Len: BTHLen + 16, Flags: Start | End}
+	t[CNP] = Info{Name: "CNP", Len: BTHLen + CNPReserved, Flags: Start | End}
 	return t
 }
 
@@ -184,6 +186,12 @@ func (s opShape) info(prefix string, transport Opcode) Info {
 	}
 	if s.flags&HasInv != 0 {
 		place(&in.IETH, IETHLen)
+	}
+	switch {
+	case s.op == AtomicWrite:
+		in.MinData, in.MaxData = AtomicWriteLen, AtomicWriteLen
+	case s.flags&HasData != 0:
+		in.MaxData = MaxPayload
 	}
 	return in
 }

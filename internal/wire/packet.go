@@ -1,0 +1,119 @@
+package wire
+
+import "errors"
+
+// MaxPayload is the most data one packet carries: the largest path MTU of RoCE, bytes.
+const MaxPayload = 4096
+
+// MaxPacketLen is the length of the largest packet, BTH to pad, in bytes.
+const MaxPacketLen = BTHLen + XRCETHLen + RETHLen + ImmLen + MaxPayload
+
+// Why Parse refuses a packet. Each is one cause for a counter.
+var (
+	ErrShort   = errors.New("wire: packet is shorter than its headers")
+	ErrVersion = errors.New("wire: transport header version is not 0")
+	ErrOpcode  = errors.New("wire: no such opcode in RoCEv2")
+	ErrPad     = errors.New("wire: pad count and packet length do not fit")
+	ErrPayload = errors.New("wire: payload has a length that the opcode does not allow")
+)
+
+// Packet is one packet from the first byte of its BTH to its last pad byte, without the ICRC.
+// It aliases the bytes it was made from. Parse must have accepted them: then no method
+// fails, and none allocates but String.
+type Packet []byte
+
+// Parse checks b, the bytes from BTH to pad, and returns them as a Packet. An error is
+// one of the Err values above, as it is: a refused packet costs no allocation either.
+//
+// What depends on more than this one packet is not checked here: path MTU, position in
+// the message, keys, addresses.
+func Parse(b []byte) (Packet, error) {
+	if len(b) < BTHLen {
+		return nil, ErrShort
+	}
+	h := BTH(b)
+	if h.Version() != 0 {
+		return nil, ErrVersion
+	}
+	in := h.Opcode().Info()
+	if in.Len == 0 {
+		return nil, ErrOpcode
+	}
+	if len(b) < in.Len {
+		return nil, ErrShort
+	}
+	n := len(b) - in.Len - h.Pad()
+	switch {
+	case n < 0 || len(b)&3 != 0:
+		return nil, ErrPad
+	case n < in.MinData || n > in.MaxData:
+		return nil, ErrPayload
+	}
+	return b, nil
+}
+
+// BTH is the base transport header, which every packet has.
+func (p Packet) BTH() BTH { return BTH(p[:BTHLen]) }
+
+// Opcode is the packet's opcode.
+func (p Packet) Opcode() Opcode { return Opcode(p[0]) }
+
+// Info describes the packet's opcode.
+func (p Packet) Info() *Info { return Opcode(p[0]).Info() }
+
+// ext is the extended header of length n at offset off, or nil when off is 0: the packet has none.
+func (p Packet) ext(off, n int) []byte {
+	if off == 0 {
+		return nil
+	}
+	return p[off : off+n : off+n]
+}
+
+// DETH is the datagram extended header, nil if the packet has none.
+func (p Packet) DETH() DETH { return p.ext(p.Info().DETH, DETHLen) }
+
+// XRCETH is the XRC extended header, nil if the packet has none.
+func (p Packet) XRCETH() XRCETH { return p.ext(p.Info().XRCETH, XRCETHLen) }
+
+// FETH is the flush extended header, nil if the packet has none.
+func (p Packet) FETH() FETH { return p.ext(p.Info().FETH, FETHLen) }
+
+// RETH is the RDMA extended header, nil if the packet has none.
+func (p Packet) RETH() RETH { return p.ext(p.Info().RETH, RETHLen) }
+
+// AtomicETH is the atomic extended header, nil if the packet has none.
+func (p Packet) AtomicETH() AtomicETH { return p.ext(p.Info().AtomicETH, AtomicETHLen) }
+
+// AETH is the ACK extended header, nil if the packet has none.
+func (p Packet) AETH() AETH { return p.ext(p.Info().AETH, AETHLen) }
+
+// AtomicAck is the value that memory held before an atomic operation, 0 if the packet carries none.
+func (p Packet) AtomicAck() uint64 {
+	if off := p.Info().AtomicAck; off != 0 {
+		return be.Uint64(p[off:])
+	}
+	return 0
+}
+
+// Imm is the immediate data, 0 if the packet carries none. Its bytes are the application's:
+// this is their big-endian reading, the value that C programs give as htonl(x).
+func (p Packet) Imm() uint32 {
+	if off := p.Info().Imm; off != 0 {
+		return be.Uint32(p[off:])
+	}
+	return 0
+}
+
+// IETH is the R_Key to invalidate, 0 if the packet carries none.
+func (p Packet) IETH() uint32 {
+	if off := p.Info().IETH; off != 0 {
+		return be.Uint32(p[off:])
+	}
+	return 0
+}
+
+// Payload is the data without the pad bytes; empty if there is none.
+func (p Packet) Payload() []byte {
+	off, end := p.Info().Len, len(p)-p.BTH().Pad()
+	return p[off:end:end]
+}

@@ -1,0 +1,79 @@
+package wire
+
+import "math/bits"
+
+// maxSolve is the length of the longest packet, BTH to pad, that SolveID is made for.
+const maxSolve = 9216
+
+// unknownLen counts the bytes from the IPv4 identification to the end of the UDP header.
+const unknownLen = ipv4Len + udpLen - 4
+
+// SolveID finds the IPv4 identification of a packet from its ICRC. diff is the ICRC computed
+// with identification 0, XOR the one received; n is the length of the packet from BTH to
+// pad, a multiple of 4, at most 9216. ok is false if no identification explains the ICRC:
+// then the packet was damaged. A damaged packet has one by chance in 1 of 65536 cases.
+//
+// How: flipping bits of the message flips bits of the CRC that depend only on which
+// bits, not on the rest. Let w be the two bytes of the identification, XORed into the lowest
+// bytes of the register at the place where they go in. From there 24+n bytes go in until the CRC
+// is complete, each one multiplying the register by x^8, so
+//
+//	diff = w * x^(8(24+n)) mod P
+//
+// x has an inverse modulo P, because P has the term 1. Multiplying by the inverse's power, from a table,
+// runs the CRC backwards:
+//
+//	w = diff * x^(-8(24+n)) mod P
+//
+// Every diff has one such w of 32 bits. It is an identification if the upper 16 are 0: they
+// stand for the flags and the fragment offset, which are known.
+func SolveID(diff uint32, n int) (id uint16, ok bool) {
+	if uint(n) > maxSolve || n&3 != 0 {
+		return 0, false
+	}
+	w := mulmod(diff, backward[n>>2])
+	return bits.ReverseBytes16(uint16(w)), w>>16 == 0
+}
+
+// backward[k] is x^(-8(unknownLen+4k)) mod P.
+var backward = func() (t [maxSolve/4 + 1]uint32) {
+	v := uint32(1 << 31) // the polynomial 1
+	for range 8 * unknownLen {
+		v = divX(v)
+	}
+	for k := range t {
+		t[k] = v
+		for range 32 {
+			v = divX(v)
+		}
+	}
+	return t
+}()
+
+// divX divides by x modulo P: add P if the term 1 is there, so that x divides the sum, then shift.
+func divX(v uint32) uint32 {
+	if v&(1<<31) != 0 {
+		return (v^poly)<<1 | 1
+	}
+	return v << 1
+}
+
+// mulmod multiplies two polynomials modulo P.
+func mulmod(a, b uint32) uint32 {
+	// In the product of 32 by 32 coefficients bit 62 belongs to the term 1; one shift makes it bit 63. The lower
+	// half of that is a multiple of x^32 to reduce.
+	p := clmul(a, b) << 1
+	return step4(uint32(p)) ^ uint32(p>>32)
+}
+
+// clmul is the product of a and b without carries. Integer multiplication does it on operands that have
+// only each fourth bit: at most 8 ones meet in a column, and the carry of 8 stays within the three empty columns.
+func clmul(a, b uint32) uint64 {
+	const m = 0x1111_1111_1111_1111
+	a0, a1, a2, a3 := uint64(a)&m, uint64(a)&(m<<1), uint64(a)&(m<<2), uint64(a)&(m<<3)
+	b0, b1, b2, b3 := uint64(b)&m, uint64(b)&(m<<1), uint64(b)&(m<<2), uint64(b)&(m<<3)
+	return (a0*b0^a1*b3^a2*b2^a3*b1)&m |
+		(a0*b1^a1*b0^a2*b3^a3*b2)&(m<<1) |
+		(a0*b2^a1*b1^a2*b0^a3*b3)&(m<<2) |
+		(a0*b3^a1*b2^a2*b1^a3*b0)&(m<<3)
+}
