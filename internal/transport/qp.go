@@ -37,14 +37,17 @@ type QP struct {
 	Sched Sched
 }
 
-// Sched is the shard's bookkeeping for one QP.
+// Sched is the shard's bookkeeping for one QP. Only internal/engine uses it.
 type Sched struct {
-	Next     *QP
-	Queued   bool
-	Doorbell atomic.Bool
+	Next     *QP         // in the shard's list of QPs to look at
+	Queued   bool        // it is in that list
+	Dead     bool        // it was destroyed
+	Doorbell atomic.Bool // it is in the list of doorbells that rang
 	DoorNext *QP
-	Timer    any
-	Deadline int64
+
+	TimerNext, TimerPrev *QP    // neighbours in the timer wheel
+	TimerSlot            uint16 // 1 + place in the wheel; 0 = not armed
+	Deadline             int64  // for which the timer is armed
 }
 
 // NewQP makes a QP in state RESET.
