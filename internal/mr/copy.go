@@ -1,6 +1,7 @@
 package mr
 
 import (
+	"encoding/binary"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -11,9 +12,7 @@ import (
 // a peer writes are correct RDMA programs; so the detector is kept out of here, and only here.
 
 // Copy copies min(len(dst), len(src)) bytes between user memory and a packet.
-//
-//go:norace
-func Copy(dst, src []byte) int { return copy(dst, src) }
+func Copy(dst, src []byte) int { return dma(dst, src) }
 
 // unaligned serialises atomics on memory whose address the processor cannot handle atomically.
 var unaligned sync.Mutex
@@ -53,7 +52,6 @@ func word(b []byte) *uint64 {
 	return (*uint64)(p)
 }
 
-//go:norace
 func slowAtomic(b []byte, f func(uint64) uint64) uint64 {
 	unaligned.Lock()
 	defer unaligned.Unlock()
@@ -63,17 +61,15 @@ func slowAtomic(b []byte, f func(uint64) uint64) uint64 {
 }
 
 // Load reads 8 bytes in host byte order.
-//
-//go:norace
 func Load(b []byte) uint64 {
-	var v uint64
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(&v)), 8), b[:8])
-	return v
+	var v [8]byte
+	dma(v[:], b[:8])
+	return binary.NativeEndian.Uint64(v[:])
 }
 
 // Store writes 8 bytes in host byte order.
-//
-//go:norace
 func Store(b []byte, v uint64) {
-	copy(b[:8], unsafe.Slice((*byte)(unsafe.Pointer(&v)), 8))
+	var w [8]byte
+	binary.NativeEndian.PutUint64(w[:], v)
+	dma(b[:8], w[:])
 }

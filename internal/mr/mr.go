@@ -2,7 +2,7 @@
 // copies into and out of them. It owns the table that turns an lkey or rkey into bytes,
 // and it is the only place of Verbena that touches a user's memory.
 //
-// The copies are the device's DMA: they carry no race annotations (see copy.go), and a
+// The copies are the device's DMA: they carry no race annotations (see dma_race.go), and a
 // peer that reads memory while its owner writes it sees some mixture, as on real hardware.
 package mr
 

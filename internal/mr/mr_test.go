@@ -1,0 +1,231 @@
+package mr
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"sync"
+	"testing"
+)
+
+func add(t *testing.T, tab *Table, r *Region) *Region {
+	t.Helper()
+	if err := tab.Add(r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestCheckBounds(t *testing.T) {
+	tab := NewTable(16)
+	const base = 0x1000
+	r := add(t, tab, &Region{PD: 7, Access: LocalWrite, Base: base, Buf: make([]byte, 100)})
+	for _, c := range []struct {
+		addr, n uint64
+		want    error
+	}{
+		{base, 100, nil},
+		{base, 0, nil},
+		{base + 99, 1, nil},
+		{base + 100, 0, nil},
+		{base + 100, 1, ErrBounds},
+		{base + 101, 0, ErrBounds},
+		{base, 101, ErrBounds},
+		{base - 1, 1, ErrBounds},
+		{base - 1, 0, ErrBounds},
+		{0, 1, ErrBounds},
+		{base + 1, math.MaxUint64, ErrBounds},
+		{math.MaxUint64, 2, ErrBounds},
+		{base + 50, math.MaxUint64 - 40, ErrBounds},
+	} {
+		_, b, err := tab.Check(r.LKey, c.addr, c.n, 7, LocalWrite)
+		if !errors.Is(err, c.want) {
+			t.Errorf("Check(%#x, %d) = %v, want %v", c.addr, c.n, err, c.want)
+		}
+		if err == nil && (uint64(len(b)) != c.n || cap(b) != len(b)) {
+			t.Errorf("Check(%#x, %d) gives %d bytes with capacity %d", c.addr, c.n, len(b), cap(b))
+		}
+	}
+}
+
+// A zero-based region has Base 0; one registered at the top of the address space must not wrap around.
+func TestCheckExtremeBases(t *testing.T) {
+	tab := NewTable(16)
+	zero := add(t, tab, &Region{Buf: make([]byte, 8)})
+	if _, _, err := tab.Check(zero.RKey, 0, 8, 0, 0); err != nil {
+		t.Error(err)
+	}
+	top := add(t, tab, &Region{Base: math.MaxUint64 - 7, Buf: make([]byte, 8)})
+	if _, _, err := tab.Check(top.RKey, math.MaxUint64-7, 8, 0, 0); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := tab.Check(top.RKey, 1, 1, 0, 0); !errors.Is(err, ErrBounds) {
+		t.Errorf("past the end of the address space: %v", err)
+	}
+}
+
+func TestCheckRights(t *testing.T) {
+	tab := NewTable(16)
+	r := add(t, tab, &Region{PD: 1, Access: LocalWrite | RemoteRead, Buf: make([]byte, 8)})
+	for _, c := range []struct {
+		name string
+		key  uint32
+		pd   uint32
+		need Access
+		want error
+	}{
+		{"no right needed", r.LKey, 1, 0, nil},
+		{"both rights", r.LKey, 1, LocalWrite | RemoteRead, nil},
+		{"a right it lacks", r.LKey, 1, RemoteWrite, ErrAccess},
+		{"one of two lacks", r.LKey, 1, RemoteRead | RemoteAtomic, ErrAccess},
+		{"another domain", r.LKey, 2, 0, ErrPD},
+		{"another tag", r.LKey ^ 1, 1, 0, ErrKey},
+		{"a free slot", r.LKey + 1<<slotBits, 1, 0, ErrKey},
+		{"key 0", 0, 1, 0, ErrKey},
+		{"the last key", math.MaxUint32, 1, 0, ErrKey},
+	} {
+		if _, _, err := tab.Check(c.key, 0, 8, c.pd, c.need); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+	}
+}
+
+func TestV_MR_02_KeysAreUniqueAndNeverZero(t *testing.T) {
+	const n = 3000
+	tab := NewTable(n)
+	seen := make(map[uint32]bool)
+	for range n {
+		r := add(t, tab, &Region{})
+		if r.LKey == 0 || seen[r.LKey] {
+			t.Fatalf("key %#x", r.LKey)
+		}
+		seen[r.LKey] = true
+	}
+	if err := tab.Add(&Region{}); !errors.Is(err, ErrFull) {
+		t.Fatalf("one more than the table holds: %v", err)
+	}
+	if tab.Len() != n {
+		t.Fatalf("Len %d", tab.Len())
+	}
+}
+
+func TestV_MR_22_KeyOfRemovedRegionIsDead(t *testing.T) {
+	tab := NewTable(4)
+	dead := make(map[uint32]bool)
+	for range 200 { // the four slots are reused many times, with other tags
+		r := add(t, tab, &Region{Buf: make([]byte, 1)})
+		if dead[r.LKey] {
+			t.Fatalf("key %#x came back within 200 registrations", r.LKey)
+		}
+		tab.Remove(r)
+		dead[r.LKey] = true
+		for k := range dead {
+			if tab.Get(k) != nil {
+				t.Fatalf("removed key %#x is alive", k)
+			}
+		}
+	}
+}
+
+func TestReplaceKeepsTheKey(t *testing.T) {
+	tab := NewTable(4)
+	old := add(t, tab, &Region{Buf: make([]byte, 1)})
+	r := *old
+	r.Buf = make([]byte, 9)
+	tab.Replace(old, &r)
+	if got := tab.Get(old.LKey); got != &r {
+		t.Fatal("the key does not lead to the new region")
+	}
+}
+
+func TestAtomics(t *testing.T) {
+	mem := make([]byte, 24)
+	for _, off := range []int{0, 8, 3} { // the last one is not aligned
+		b := mem[off : off+8]
+		Store(b, 40)
+		if got := FetchAdd(b, 2); got != 40 || Load(b) != 42 {
+			t.Errorf("offset %d: fetch and add: %d, then %d", off, got, Load(b))
+		}
+		if got := CompareSwap(b, 41, 7); got != 42 || Load(b) != 42 {
+			t.Errorf("offset %d: compare and swap with another value: %d, then %d", off, got, Load(b))
+		}
+		if got := CompareSwap(b, 42, 7); got != 42 || Load(b) != 7 {
+			t.Errorf("offset %d: compare and swap: %d, then %d", off, got, Load(b))
+		}
+		if got := FetchAdd(b, math.MaxUint64); got != 7 || Load(b) != 6 {
+			t.Errorf("offset %d: adding -1: %d, then %d", off, got, Load(b))
+		}
+		if binary.NativeEndian.Uint64(b) != 6 {
+			t.Errorf("offset %d: not in host byte order", off)
+		}
+	}
+}
+
+func TestAtomicsFromManyGoroutines(t *testing.T) {
+	for _, off := range []int{0, 5} {
+		b := make([]byte, 16)[off : off+8]
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 1000 {
+					FetchAdd(b, 1)
+					for {
+						v := Load(b)
+						if off == 0 || CompareSwap(b, v, v+1) == v { // plain loads race with aligned atomics only in theory
+							break
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+		want := uint64(4000)
+		if off != 0 {
+			want = 8000
+		}
+		if got := Load(b); got != want {
+			t.Errorf("offset %d: %d, want %d", off, got, want)
+		}
+	}
+}
+
+func TestLookupsRaceWithChanges(t *testing.T) {
+	tab := NewTable(1 << 12)
+	stay := add(t, tab, &Region{Buf: make([]byte, 8)})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 5000 {
+			r := &Region{Buf: make([]byte, 8)}
+			if err := tab.Add(r); err != nil {
+				t.Error(err)
+				return
+			}
+			tab.Remove(r)
+		}
+	}()
+	for {
+		if tab.Get(stay.LKey) != stay {
+			t.Fatal("a region was lost while others changed")
+		}
+		select {
+		case <-done:
+			return
+		default:
+		}
+	}
+}
+
+func BenchmarkCheck(b *testing.B) {
+	tab := NewTable(1 << 10)
+	r := &Region{Access: LocalWrite, Base: 4096, Buf: make([]byte, 4096)}
+	if err := tab.Add(r); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := tab.Check(r.LKey, 4096, 4096, 0, LocalWrite); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
