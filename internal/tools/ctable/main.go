@@ -1,0 +1,129 @@
+// Ctable writes the table from the names of the C libraries to those of the public
+// packages, out of the docstrings: each exported symbol names its C twin in its first
+// paragraph, in parentheses.
+//
+//	ctable FILE      fails if FILE is not up to date
+//	ctable -w FILE   writes it
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// packages are the public packages that exist or will.
+var packages = []string{"verbs", "umad", "rdmacm", "rsocket"}
+
+func main() {
+	write := flag.Bool("w", false, "write the file")
+	flag.Parse()
+	if err := run(".", flag.Arg(0), *write); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(root, file string, write bool) error {
+	var rows []row
+	for _, name := range packages {
+		more, err := collect(filepath.Join(root, name), name)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, more...)
+	}
+	page := render(rows)
+	if write {
+		return os.WriteFile(file, page, 0o644)
+	}
+	old, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(old, page) {
+		return fmt.Errorf("%s is not up to date: run make docs", file)
+	}
+	return nil
+}
+
+// A row says that a C name is a Go name.
+type row struct{ c, goName string }
+
+// cName matches functions and types of the C libraries and their constants, as docstrings give them: "(ibv_open_device)".
+var cName = regexp.MustCompile(`\b(?:struct |enum |union )?((?:ibv|rdma|umad|mad|ucma)_[a-z0-9_]+|(?:IBV|RDMA)_[A-Z0-9_]+|r(?:socket|bind|listen|accept|connect|shutdown|close|recv|recvfrom|recvmsg|read|readv|send|sendto|sendmsg|write|writev|poll|select|getpeername|getsockname|setsockopt|getsockopt|fcntl|iomap|iounmap|iowrite)\b)`)
+
+// collect reads one package; one that does not exist has no rows.
+func collect(dir, name string) ([]row, error) {
+	fset := token.NewFileSet()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil || len(files) == 0 {
+		return nil, err
+	}
+	var parsed []*ast.File
+	for _, f := range files {
+		if strings.HasSuffix(f, "_test.go") {
+			continue
+		}
+		a, err := parser.ParseFile(fset, f, nil, parser.ParseComments)
+		if err != nil {
+			return nil, err
+		}
+		parsed = append(parsed, a)
+	}
+	p, err := doc.NewFromFiles(fset, parsed, "github.com/verbena-rdma/verbena/"+name)
+	if err != nil {
+		return nil, err
+	}
+	var rows []row
+	add := func(goName, text string) {
+		first, _, _ := strings.Cut(text, "\n\n")
+		for _, m := range cName.FindAllStringSubmatch(strings.ReplaceAll(first, "\n", " "), -1) {
+			rows = append(rows, row{m[1], name + "." + goName})
+		}
+	}
+	for _, f := range p.Funcs {
+		add(f.Name, f.Doc)
+	}
+	for _, t := range p.Types {
+		add(t.Name, t.Doc)
+		for _, f := range t.Funcs {
+			add(f.Name, f.Doc)
+		}
+		for _, m := range t.Methods {
+			add(t.Name+"."+m.Name, m.Doc)
+		}
+	}
+	return rows, nil
+}
+
+const head = `# From C to Go
+
+Written by ` + "`make docs`" + ` out of the docstrings; ` + "`go doc`" + ` of the Go name says the rest.
+
+| C | Go |
+|---|---|
+`
+
+func render(rows []row) []byte {
+	slices.SortFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(strings.ToLower(a.c), strings.ToLower(b.c)), cmp.Compare(a.goName, b.goName))
+	})
+	rows = slices.Compact(rows)
+	var b bytes.Buffer
+	b.WriteString(head)
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| `%s` | `%s` |\n", r.c, r.goName)
+	}
+	return b.Bytes()
+}

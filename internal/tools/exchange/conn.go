@@ -1,0 +1,136 @@
+package exchange
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+)
+
+// patience is how long a peer that has connected may take for each of its messages. The
+// C programs wait for ever, so that a mute client blocks the server.
+const patience = time.Minute
+
+// done is what the client sends last, with its NUL.
+var done = []byte("done\x00")
+
+// A Conn is the TCP connection between the two ends.
+type Conn struct {
+	c *net.TCPConn
+}
+
+// Dial connects to the server at host.
+func Dial(host string, port uint16) (*Conn, error) {
+	c, err := net.DialTimeout("tcp", net.JoinHostPort(host, strconv.Itoa(int(port))), patience)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't connect to %s:%d: %w", host, port, err)
+	}
+	return &Conn{c.(*net.TCPConn)}, nil
+}
+
+// A Listener waits for the client.
+type Listener struct {
+	l net.Listener
+}
+
+// Listen listens on the TCP port, on every address.
+func Listen(port uint16) (*Listener, error) {
+	l, err := net.Listen("tcp", ":"+strconv.Itoa(int(port)))
+	if err != nil {
+		return nil, fmt.Errorf("couldn't listen to port %d: %w", port, err)
+	}
+	return &Listener{l}, nil
+}
+
+// Port is the port, which the system chose if Listen was given 0.
+func (l *Listener) Port() uint16 { return uint16(l.l.Addr().(*net.TCPAddr).Port) }
+
+// Accept waits for the first client and stops listening.
+func (l *Listener) Accept() (*Conn, error) {
+	defer l.l.Close()
+	c, err := l.l.Accept()
+	if err != nil {
+		return nil, fmt.Errorf("accept: %w", err)
+	}
+	return &Conn{c.(*net.TCPConn)}, nil
+}
+
+// Close stops listening; an Accept that waits returns an error.
+func (l *Listener) Close() error { return l.l.Close() }
+
+// Peer is the address of the other end.
+func (c *Conn) Peer() netip.Addr {
+	return c.c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+}
+
+// Close closes the connection.
+func (c *Conn) Close() error { return c.c.Close() }
+
+// Send sends one message for each destination. Each is a write of its own, since the C
+// programs expect to read it in one piece.
+func (c *Conn) Send(dests []Dest) error {
+	buf := make([]byte, 0, MessageLen)
+	for _, d := range dests {
+		if err := c.write(d.AppendMessage(buf)); err != nil {
+			return fmt.Errorf("couldn't send local address: %w", err)
+		}
+	}
+	return nil
+}
+
+// Recv reads one message for each element of dests.
+func (c *Conn) Recv(dests []Dest) error {
+	var buf [MessageLen]byte
+	for i := range dests {
+		n, err := c.read(buf[:])
+		if err != nil {
+			return fmt.Errorf("%d/%d: couldn't read remote address: %w", n, MessageLen, err)
+		}
+		if dests[i], err = ParseMessage(buf[:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SendDone tells the server that the client has its addresses.
+func (c *Conn) SendDone() error {
+	if err := c.write(done); err != nil {
+		return fmt.Errorf("couldn't send \"done\": %w", err)
+	}
+	return nil
+}
+
+// WaitDone waits for the client's SendDone.
+func (c *Conn) WaitDone() error {
+	var buf [5]byte
+	if _, err := c.read(buf[:]); err != nil {
+		return fmt.Errorf("the client did not take our address: %w", err)
+	}
+	if string(buf[:]) != string(done) {
+		return fmt.Errorf("the client sent %q instead of %q", buf[:], done)
+	}
+	return nil
+}
+
+func (c *Conn) write(b []byte) error {
+	if err := c.c.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	_, err := c.c.Write(b)
+	return err
+}
+
+func (c *Conn) read(b []byte) (int, error) {
+	if err := c.c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return 0, err
+	}
+	n, err := io.ReadFull(c.c, b)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errors.New("the peer closed the connection; its output says why")
+	}
+	return n, err
+}

@@ -1,0 +1,125 @@
+// Package term writes for people: colour where the output is a terminal, tables that
+// line up, and units of a fitting size. It imports golang.org/x/term and the standard library.
+package term
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// A Printer writes text, with colours or without.
+type Printer struct {
+	io.Writer
+	colour bool
+}
+
+// NewPrinter makes a printer for w. It colours if w is a terminal and nobody objects through NO_COLOR or TERM=dumb.
+func NewPrinter(w io.Writer) *Printer {
+	return &Printer{w, IsTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+}
+
+// IsTerminal tells whether w is a terminal.
+func IsTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// Printf writes formatted text.
+func (p *Printer) Printf(format string, args ...any) { fmt.Fprintf(p, format, args...) }
+
+// The styles. Each returns its argument unchanged where there is no colour.
+func (p *Printer) Bold(s string) string   { return p.style("1", s) }
+func (p *Printer) Dim(s string) string    { return p.style("2", s) }
+func (p *Printer) Red(s string) string    { return p.style("31", s) }
+func (p *Printer) Green(s string) string  { return p.style("32", s) }
+func (p *Printer) Yellow(s string) string { return p.style("33", s) }
+
+func (p *Printer) style(code, s string) string {
+	if !p.colour {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+// Table writes rows below a header, two spaces apart. The first column is flush left, the others right; a column
+// whose header ends in a space is flush left too. Cells may hold styles.
+func (p *Printer) Table(header []string, rows [][]string) {
+	width := make([]int, len(header))
+	for _, row := range append([][]string{header}, rows...) {
+		for i, cell := range row {
+			width[i] = max(width[i], visible(strings.TrimSuffix(cell, " ")))
+		}
+	}
+	line := func(row []string, style func(string) string) {
+		var b strings.Builder
+		for i, cell := range row {
+			cell = strings.TrimSuffix(cell, " ")
+			pad := strings.Repeat(" ", width[i]-visible(cell))
+			b.WriteString("  ")
+			if i == 0 || strings.HasSuffix(header[i], " ") {
+				b.WriteString(cell + pad)
+			} else {
+				b.WriteString(pad + cell)
+			}
+		}
+		fmt.Fprintln(p, style(strings.TrimRight(b.String(), " ")))
+	}
+	line(header, p.Bold)
+	for _, row := range rows {
+		line(row, func(s string) string { return s })
+	}
+}
+
+// visible is how many columns s takes on the screen.
+func visible(s string) int {
+	n := utf8.RuneCountInString(s)
+	for {
+		i := strings.IndexByte(s, 0x1b)
+		if i < 0 {
+			return n
+		}
+		end := strings.IndexByte(s[i:], 'm') + 1
+		n -= end
+		s = s[i+end:]
+	}
+}
+
+// Bytes is a size with its unit: 4096 is "4 KiB".
+func Bytes(n uint64) string {
+	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
+	v, u := float64(n), 0
+	for v >= 1024 && u < len(units)-1 {
+		v, u = v/1024, u+1
+	}
+	if n == 1 {
+		return "1 byte"
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", v), ".0") + " " + units[u]
+}
+
+// Rate is a throughput with its unit.
+func Rate(bytes uint64, d time.Duration) string {
+	return PerSecond(float64(bytes) / d.Seconds())
+}
+
+// PerSecond is a throughput in bytes per second with its unit.
+func PerSecond(v float64) string {
+	switch {
+	case v >= 1e9:
+		return fmt.Sprintf("%.2f GB/s", v/1e9)
+	case v >= 1e6:
+		return fmt.Sprintf("%.0f MB/s", v/1e6)
+	}
+	return fmt.Sprintf("%.1f kB/s", v/1e3)
+}
+
+// Micros is a duration in microseconds.
+func Micros(d time.Duration) string {
+	return fmt.Sprintf("%.1f µs", float64(d)/float64(time.Microsecond))
+}
