@@ -24,8 +24,13 @@ const (
 // Port is the UDP destination port of RoCEv2.
 const Port = 4791
 
-// MulticastQPN is the destination QPN of multicast packets.
-const MulticastQPN = 0xFFFFFF
+// Well-known numbers.
+const (
+	MulticastQPN = 0xFFFFFF   // the destination QPN of multicast packets
+	GSIQPN       = 1          // the QP of the general services interface, where CM datagrams go
+	GSIQKey      = 0x80010000 // its Q_Key
+	DefaultPKey  = 0xFFFF     // the default partition, full member
+)
 
 var be = binary.BigEndian
 

@@ -90,8 +90,8 @@ func (f Flow) Seal(b []byte, id uint16) {
 // Verify checks the ICRC in the last 4 bytes of b, the bytes from BTH to ICRC of a packet that came in.
 //
 // For IPv4, guess is the identification to try first. If it does not fit, Verify asks SolveID for
-// another that does, and returns it: a socket does not show the real one. Of the 32 bits of checking, 16
-// remain in that case. A caller who knows the real identification compares it with id.
+// another that does, and returns it: a socket does not show the real one. Of the 32 bits of checking, 15
+// remain in that case. A caller who knows the real identification compares it with id. For IPv6, id is guess.
 func (f Flow) Verify(b []byte, guess uint16) (id uint16, ok bool) {
 	n := len(b) - ICRCLen
 	if n < BTHLen || n > maxSolve || n&3 != 0 {

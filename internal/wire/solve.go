@@ -10,13 +10,13 @@ const unknownLen = ipv4Len + udpLen - 4
 
 // SolveID finds the IPv4 identification of a packet from its ICRC. diff is the ICRC computed
 // with identification 0, XOR the one received; n is the length of the packet from BTH to
-// pad, a multiple of 4, at most 9216. ok is false if no identification explains the ICRC:
-// then the packet was damaged. A damaged packet has one by chance in 1 of 65536 cases.
+// pad, a multiple of 4, at most 9216. ok is false if no identification explains the ICRC, with DF set
+// or without: then the packet was damaged. A damaged packet passes by chance in 1 of 32768 cases.
 //
 // How: flipping bits of the message flips bits of the CRC that depend only on which
-// bits, not on the rest. Let w be the two bytes of the identification, XORed into the lowest
-// bytes of the register at the place where they go in. From there 24+n bytes go in until the CRC
-// is complete, each one multiplying the register by x^8, so
+// bits, not on the rest. Let w be the flipped bits of the identification and of the two bytes after it (flags and
+// fragment offset), XORed into the register at the place where they go in, the first byte lowest.
+// From there 24+n bytes go in until the CRC is complete, each multiplying the register by x^8, so
 //
 //	diff = w * x^(8(24+n)) mod P
 //
@@ -25,14 +25,14 @@ const unknownLen = ipv4Len + udpLen - 4
 //
 //	w = diff * x^(-8(24+n)) mod P
 //
-// Every diff has one such w of 32 bits. It is an identification if the upper 16 are 0: they
-// stand for the flags and the fragment offset, which are known.
+// Every diff has one such w of 32 bits. Its lower half is the identification. The upper half
+// must be 0, or DF alone for a sender that does not set it.
 func SolveID(diff uint32, n int) (id uint16, ok bool) {
 	if uint(n) > maxSolve || n&3 != 0 {
 		return 0, false
 	}
 	w := mulmod(diff, backward[n>>2])
-	return bits.ReverseBytes16(uint16(w)), w>>16 == 0
+	return bits.ReverseBytes16(uint16(w)), w>>16&^flagDF == 0
 }
 
 // backward[k] is x^(-8(unknownLen+4k)) mod P.
