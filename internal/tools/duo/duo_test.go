@@ -1,0 +1,113 @@
+package duo
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == Command {
+		if err := Serve(&second{}); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+type second struct{}
+
+func (*second) Env(name string, value *string) error {
+	*value = os.Getenv(name)
+	return nil
+}
+
+func (*second) Fail(string, *string) error { return errors.New("as asked") }
+
+func (*second) Exit(int, *int) error {
+	os.Exit(7)
+	return nil
+}
+
+func (*second) TCP(ip netip.Addr, to *netip.AddrPort) (err error) {
+	*to, err = ServeTCP(ip)
+	return err
+}
+
+func start(t *testing.T) *Process {
+	t.Helper()
+	p, err := Start("DUO_TEST=yes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Stop)
+	return p
+}
+
+func TestCall(t *testing.T) {
+	p := start(t)
+	var got string
+	if err := p.Call("Env", "DUO_TEST", &got); err != nil || got != "yes" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := p.Call("Fail", "", &got); err == nil || err.Error() != "second process: Fail: as asked" {
+		t.Errorf("%v", err)
+	}
+	var n int
+	if err := p.Call("Exit", 0, &n); err == nil || !strings.Contains(err.Error(), "exit status 7") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestStopEndsTheProcess(t *testing.T) {
+	p := start(t)
+	p.Stop()
+	if p.err != nil {
+		t.Errorf("the second process ended with %v", p.err)
+	}
+	p.Stop() // once more does no harm
+}
+
+func TestTCP(t *testing.T) {
+	p := start(t)
+	var to netip.AddrPort
+	if err := p.Call("TCP", netip.MustParseAddr("127.0.0.1"), &to); err != nil {
+		t.Fatal(err)
+	}
+	echo, err := DialTCP(to, 8, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer echo.Close()
+	d, err := echo.RoundTrips(10, nil)
+	if err != nil || len(d) != 10 || d[9] <= 0 || d[9] > time.Minute {
+		t.Errorf("%v, %v", d, err)
+	}
+	sink, err := DialTCP(to, 1<<20, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	for range 2 {
+		if d, err := sink.Stream(3); err != nil || d <= 0 {
+			t.Errorf("%v, %v", d, err)
+		}
+	}
+	if _, err := sink.RoundTrips(1, nil); err == nil {
+		t.Error("a sink echoes")
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	a, b, err := Addresses()
+	if err != nil {
+		t.Skipf("port 4791 is not to be had here: %v", err)
+	}
+	if !a.IsLoopback() || !b.IsLoopback() || a == b {
+		t.Errorf("%s, %s", a, b)
+	}
+}

@@ -1,0 +1,134 @@
+package duo
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// What a TCP connection is for; the first byte that the client sends.
+const (
+	tcpEcho = 'e' // messages come back
+	tcpSink = 's' // messages are read; the byte after the last one is answered
+)
+
+// tcpHeader is the purpose and the size of a message.
+const tcpHeader = 1 + 4
+
+// ServeTCP answers TCPConns on the address until the process ends.
+func ServeTCP(ip netip.Addr) (netip.AddrPort, error) {
+	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, 0)))
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	go func() {
+		for {
+			c, err := l.AcceptTCP()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_ = serveTCP(c) // the client sees the end
+			}()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).AddrPort(), nil
+}
+
+func serveTCP(c *net.TCPConn) error {
+	var h [tcpHeader]byte
+	if _, err := io.ReadFull(c, h[:]); err != nil {
+		return err
+	}
+	buf := make([]byte, binary.BigEndian.Uint32(h[1:]))
+	for {
+		if _, err := io.ReadFull(c, buf); err != nil {
+			return err
+		}
+		var err error
+		switch {
+		case h[0] == tcpEcho:
+			_, err = c.Write(buf)
+		case buf[0] == lastMessage:
+			_, err = c.Write(buf[:1])
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// lastMessage in a message's first byte asks for an answer.
+const lastMessage = 0xff
+
+// A TCPConn is a TCP connection to the second process, to be compared with.
+type TCPConn struct {
+	c    *net.TCPConn
+	mode byte
+	buf  []byte
+}
+
+// DialTCP connects, for messages of size bytes which are echoed or sunk.
+func DialTCP(to netip.AddrPort, size int, echo bool) (*TCPConn, error) {
+	c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(to))
+	if err != nil {
+		return nil, err
+	}
+	t := &TCPConn{c, tcpSink, make([]byte, size)}
+	if echo {
+		t.mode = tcpEcho
+	}
+	h := binary.BigEndian.AppendUint32([]byte{t.mode}, uint32(size))
+	if _, err := c.Write(h); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// RoundTrips sends messages one by one, each after the echo of the one before, and appends the time of each to d.
+func (t *TCPConn) RoundTrips(n int, d []time.Duration) ([]time.Duration, error) {
+	if t.mode != tcpEcho {
+		return d, errors.New("not an echo connection")
+	}
+	for range n {
+		start := time.Now()
+		if _, err := t.c.Write(t.buf); err != nil {
+			return d, fmt.Errorf("TCP: %w", err)
+		}
+		if _, err := io.ReadFull(t.c, t.buf); err != nil {
+			return d, fmt.Errorf("TCP: %w", err)
+		}
+		d = append(d, time.Since(start))
+	}
+	return d, nil
+}
+
+// Stream sends n messages and returns how long it took until the other process had read the last one.
+func (t *TCPConn) Stream(n int) (time.Duration, error) {
+	if t.mode != tcpSink {
+		return 0, errors.New("not a sink connection")
+	}
+	start := time.Now()
+	for i := range n {
+		t.buf[0] = 0
+		if i == n-1 {
+			t.buf[0] = lastMessage
+		}
+		if _, err := t.c.Write(t.buf); err != nil {
+			return 0, fmt.Errorf("TCP: %w", err)
+		}
+	}
+	if _, err := io.ReadFull(t.c, t.buf[:1]); err != nil {
+		return 0, fmt.Errorf("TCP: %w", err)
+	}
+	return time.Since(start), nil
+}
+
+// Close closes the connection.
+func (t *TCPConn) Close() error { return t.c.Close() }
