@@ -1,0 +1,162 @@
+package engine
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/transport"
+)
+
+// background is the goroutine that runs a shard while nobody polls. It is in one of three states:
+//
+//	running  in a step, or about to park
+//	waiting  in port.Wait, until a packet arrives, the next timer is due, or Wake
+//	dozing   some program polls, which runs the shard; sleeping without an ear for packets, to
+//	         look from time to time whether it still does
+//
+// Parking loses no wake-up: the goroutine stores its new state (and the time until which it waits), then
+// looks once more at what others publish; the others publish first and then look at its state.
+type background struct {
+	s      *shard
+	state  atomic.Uint32
+	until  atomic.Int64 // while waiting: when Wait returns by itself
+	kicked atomic.Bool
+	closed atomic.Bool
+	rouse  chan struct{} // ends a doze
+	clock  *time.Timer   // of the doze
+	done   sync.WaitGroup
+}
+
+const (
+	bgOff uint32 = iota
+	bgRunning
+	bgWaiting
+	bgDozing
+)
+
+const (
+	// pollerGone is how long after its last poll a program counts as polling, ns.
+	pollerGone = int64(time.Millisecond)
+	// maxDoze is the longest sleep while programs poll.
+	maxDoze = 4 * time.Millisecond
+	// An idle shard's goroutine waits at first so long, then for ever longer: a timer that is armed while it waits
+	// needs a wake-up only when it is due earlier, and ACK timers seldom are.
+	minIdle = 20 * time.Millisecond
+	maxIdle = time.Hour
+)
+
+func (b *background) init(s *shard) {
+	b.s = s
+	b.rouse = make(chan struct{}, 1)
+}
+
+func (b *background) start() {
+	b.clock = time.NewTimer(0)
+	b.state.Store(bgRunning)
+	b.done.Add(1)
+	go b.loop()
+}
+
+// stop ends the goroutine and waits for it.
+func (b *background) stop() {
+	if b.state.Load() == bgOff {
+		return
+	}
+	b.closed.Store(true)
+	b.wake()
+	b.done.Wait()
+}
+
+func (b *background) loop() {
+	defer b.done.Done()
+	defer b.clock.Stop()
+	s, doze, idle := b.s, time.Duration(pollerGone), minIdle
+	for !b.closed.Load() {
+		b.kicked.Store(false)
+		now := s.eng.now()
+		if s.polled(now) && !s.published() {
+			b.doze(doze)
+			doze = min(2*doze, maxDoze)
+			continue
+		}
+		doze = time.Duration(pollerGone)
+		s.hold()
+		busy := s.step(now)
+		next := s.wheel.next()
+		s.release()
+		switch {
+		case busy:
+			idle = minIdle
+			runtime.Gosched()
+		case next <= now:
+		default:
+			b.wait(now, min(next, now+int64(idle)))
+			idle = min(2*idle, maxIdle)
+		}
+	}
+}
+
+// wait parks until a packet comes, but not after the time until.
+func (b *background) wait(now, until int64) {
+	s := b.s
+	b.until.Store(until)
+	b.state.Store(bgWaiting)
+	if !b.kicked.Load() && !b.closed.Load() && !s.published() && s.timer.Load() >= until {
+		s.port.Wait(time.Duration(until - now))
+	}
+	b.state.Store(bgRunning)
+}
+
+// doze sleeps for d while programs poll.
+func (b *background) doze(d time.Duration) {
+	b.clock.Reset(d)
+	b.state.Store(bgDozing)
+	if !b.kicked.Load() && !b.closed.Load() && !b.s.published() && b.s.polled(b.s.eng.now()) {
+		select {
+		case <-b.clock.C:
+		case <-b.rouse:
+		}
+	}
+	b.state.Store(bgRunning)
+}
+
+// wake ends the goroutine's parking, now or as soon as it tries.
+func (b *background) wake() {
+	b.kicked.Store(true)
+	switch b.state.Load() {
+	case bgWaiting:
+		b.s.port.Wake()
+	case bgDozing:
+		select {
+		case b.rouse <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// deadline tells a waiting goroutine that a timer is due at t, before it would wake up.
+func (b *background) deadline(t int64) {
+	if t != transport.Never && b.state.Load() == bgWaiting && t < b.until.Load() {
+		b.s.port.Wake()
+	}
+}
+
+// polled tells whether a program polls the shard, so that its goroutine need not run.
+func (s *shard) polled(now int64) bool { return now-s.lastPoll.Load() < pollerGone }
+
+// kick says that the shard has work which nobody who holds it will see to.
+func (s *shard) kick() {
+	if b := &s.bg; b.state.Load() != bgDozing || !s.polled(s.eng.now()) {
+		b.wake()
+	}
+}
+
+// handOver says that a poller of the shard is about to sleep.
+func (s *shard) handOver() {
+	s.lastPoll.Store(-pollerGone)
+	if s.bg.state.Load() == bgDozing {
+		s.bg.wake()
+	}
+}

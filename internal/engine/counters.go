@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"reflect"
+	"strings"
+	"unicode"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/transport"
+)
+
+// counters of a shard that are not of a QP or a port. The holder's.
+type counters struct {
+	unknownQPN   uint64
+	unknownGroup uint64
+	gone         transport.Counters // of the QPs that were destroyed
+}
+
+// Counters is a snapshot of what a device or one of its shards has counted since it was opened. Nothing is forgotten
+// when a QP is destroyed.
+type Counters struct {
+	QP           transport.Counters // of all QPs together
+	Port         link.Counters
+	UnknownQPN   uint64 // packets dropped: no such QP
+	UnknownGroup uint64 // multicast packets dropped: no QP is attached to the group
+	InboxDropped uint64 // packets dropped: they came to another shard's port and their own was too slow
+}
+
+// A Counter is one value under its name, that of the kernel's hw_counters where the kernel has it.
+type Counter struct {
+	Name  string
+	Value uint64
+}
+
+// Counters reads the QP's counters.
+func (qp *QP) Counters() transport.Counters {
+	qp.shard.hold()
+	defer qp.shard.release()
+	return qp.QP.Counters
+}
+
+// Shards is the number of shards.
+func (e *Engine) Shards() int { return len(e.shards) }
+
+// ShardCounters reads the counters of shard i.
+func (e *Engine) ShardCounters(i int) Counters {
+	s := e.shards[i]
+	s.hold()
+	defer s.release()
+	c := Counters{
+		QP: s.counters.gone, Port: s.port.Counters(), InboxDropped: s.inbox.drops(),
+		UnknownQPN: s.counters.unknownQPN, UnknownGroup: s.counters.unknownGroup,
+	}
+	for qp := range e.qps.all() {
+		if e.shardOf(qp.Num) == s {
+			addFields(&c.QP, &qp.Counters)
+		}
+	}
+	return c
+}
+
+// Counters reads the counters of all shards together.
+func (e *Engine) Counters() (c Counters) {
+	for i := range e.shards {
+		s := e.ShardCounters(i)
+		addFields(&c, &s)
+	}
+	return c
+}
+
+// addFields adds the numbers in the struct at src to those of the one at dst, which has the same type.
+func addFields[T any](dst, src *T) {
+	addValues(reflect.ValueOf(dst).Elem(), reflect.ValueOf(src).Elem())
+}
+
+func addValues(dst, src reflect.Value) {
+	for i := range dst.NumField() {
+		if f := dst.Field(i); f.Kind() == reflect.Struct {
+			addValues(f, src.Field(i))
+		} else {
+			f.SetUint(f.Uint() + src.Field(i).Uint())
+		}
+	}
+}
+
+// List names every counter, those of QPs first.
+func (c *Counters) List() []Counter { return list(nil, reflect.ValueOf(c).Elem()) }
+
+// ListQP names the counters of one QP.
+func ListQP(c *transport.Counters) []Counter { return list(nil, reflect.ValueOf(c).Elem()) }
+
+func list(to []Counter, v reflect.Value) []Counter {
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Struct {
+			to = list(to, f)
+		} else {
+			to = append(to, Counter{counterName(v.Type().Field(i).Name), f.Uint()})
+		}
+	}
+	return to
+}
+
+// Names of the kernel's hw_counters that differ from our field's name in lower case.
+var kernelNames = map[string]string{
+	"RNRNakSent":         "send_rnr_err",
+	"RNRNakRcvd":         "rcvd_rnr_err",
+	"RNRNakRetryErr":     "rnr_nak_retry_err",
+	"RetryExceeded":      "retry_exceeded_err",
+	"RespCQEError":       "resp_cqe_error",
+	"ReqRemoteAccessErr": "req_remote_access_errors",
+	"ReqRemoteInvalid":   "req_remote_invalid_request",
+	"TxPackets":          "sent_pkts",
+	"RxPackets":          "rcvd_pkts",
+	"TxDropped":          "send_err",
+	"RxICRCErrors":       "rx_icrc_errors",
+	"BadPKey":            "bad_pkey",
+	"BadQKey":            "bad_qkey",
+	"UnknownQPN":         "unknown_qpn",
+}
+
+// counterName is the name of a counter for its field: DuplicateRequest is duplicate_request.
+func counterName(field string) string {
+	if n, ok := kernelNames[field]; ok {
+		return n
+	}
+	var b strings.Builder
+	for i, r := range field {
+		if unicode.IsUpper(r) && i > 0 {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}

@@ -1,0 +1,280 @@
+package engine
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/transport"
+)
+
+// CQUpcalls is how a CQ reports to the layer above. The upcalls do not block or call back.
+type CQUpcalls interface {
+	// Completion says that the event which Arm asked for has come.
+	Completion()
+	// Error says that the CQ overflowed.
+	Error()
+}
+
+// Errors of a CQ.
+var (
+	ErrCQOverrun = errors.New("the completion queue has overflowed: a completion came while it was full")
+	ErrCQTooFew  = errors.New("the completion queue holds more completions than that")
+)
+
+// arming is the state of a CQ's notification request.
+type arming uint8
+
+const (
+	disarmed arming = iota
+	armedSolicited
+	armedNext
+)
+
+// A CQ is a completion queue: a ring that shards fill and pollers empty. Polling it also runs
+// the shards whose QPs complete into it.
+type CQ struct {
+	eng    *Engine
+	up     CQUpcalls
+	shards atomic.Uint64 // a bit for each shard that has QPs on this CQ
+	polls  atomic.Uint32 // that found something
+	idle   atomic.Uint32 // polls in a row that found nothing
+
+	mu     sync.Mutex
+	ring   []transport.CQE // a power of two long
+	cap    uint32
+	head   uint32 // the oldest; indices run freely
+	tail   uint32
+	count  atomic.Int32 // tail-head, for a look without the lock
+	armed  atomic.Uint32
+	broken atomic.Bool
+	users  [MaxShards]int32 // queues of QPs by shard
+}
+
+// NewCQ makes a CQ for at least cqe completions.
+func (e *Engine) NewCQ(cqe int, up CQUpcalls) *CQ {
+	n := ceilPow2(cqe)
+	return &CQ{eng: e, up: up, ring: make([]transport.CQE, n), cap: uint32(n)}
+}
+
+// Cap is how many completions the CQ holds.
+func (cq *CQ) Cap() int {
+	cq.mu.Lock()
+	defer cq.mu.Unlock()
+	return int(cq.cap)
+}
+
+// Push appends a completion. It is called with the shard of e.QP held.
+func (cq *CQ) Push(e *transport.CQE) {
+	cq.mu.Lock()
+	if cq.broken.Load() {
+		cq.mu.Unlock()
+		return
+	}
+	if cq.tail-cq.head == cq.cap {
+		cq.broken.Store(true)
+		wake := arming(cq.armed.Swap(uint32(disarmed))) != disarmed
+		cq.mu.Unlock()
+		cq.overrun(wake)
+		return
+	}
+	cq.ring[cq.tail&(cq.cap-1)] = *e
+	cq.tail++
+	cq.count.Store(int32(cq.tail - cq.head))
+	wake := false
+	switch arming(cq.armed.Load()) {
+	case armedNext:
+		wake = true
+	case armedSolicited:
+		wake = e.Solicited || e.Status != transport.Success
+	case disarmed:
+	}
+	if wake {
+		cq.armed.Store(uint32(disarmed))
+	}
+	cq.mu.Unlock()
+	if wake {
+		cq.up.Completion()
+	}
+}
+
+// overrun reports the overflow. The QPs that use the CQ go to ERR (V-AE-19) when their shards come to
+// it: this one is in the middle of a QP's work. Whoever sleeps on the CQ is woken, to find the error.
+func (cq *CQ) overrun(wake bool) {
+	cq.up.Error()
+	if wake {
+		cq.up.Completion()
+	}
+	for m := range bitsOf(cq.shards.Load()) {
+		s := cq.eng.shards[m]
+		s.cqBroke.Store(true)
+		s.kick()
+	}
+}
+
+// pop moves at most n completions out, oldest first, passing each to take with its number from 0 on, and frees
+// the queue slots that they stand for.
+func (cq *CQ) pop(n int, take func(i int, e *transport.CQE)) int {
+	if cq.count.Load() == 0 {
+		return 0
+	}
+	cq.mu.Lock()
+	n = min(n, int(cq.tail-cq.head))
+	for i := range n {
+		e := &cq.ring[cq.head&(cq.cap-1)]
+		take(i, e)
+		release(e)
+		e.QP, e.SRQ, e.Cause = nil, nil, nil
+		cq.head++
+	}
+	cq.count.Store(int32(cq.tail - cq.head))
+	cq.mu.Unlock()
+	return n
+}
+
+// release gives the queue slots back that a completion stands for. It runs under the CQ's lock, so that purge
+// knows that no slot of a QP comes back after it.
+func release(e *transport.CQE) {
+	switch {
+	case e.Send:
+		e.QP.SQ.Release(e.Slot)
+	case e.SRQ != nil:
+		e.SRQ.Release(1)
+	default:
+		e.QP.RQ.Release(1)
+	}
+}
+
+// Polls that find completions let the shards run once in so many, so that a program which is slower
+// than its peers still acknowledges and sends.
+const pollsPerStep = 16
+
+// Empty polls in a row after which a poller lets other goroutines run.
+const pollsPerYield = 64
+
+// Poll takes at most n completions, oldest first, and passes each to take, under the CQ's lock, with its number from 0
+// on. It runs the shards of the CQ's QPs when it has nothing, and now and then when it has. Its
+// error is ErrCQOverrun, once nothing is left of what came before the overflow (D-45).
+func (cq *CQ) Poll(n int, take func(i int, e *transport.CQE)) (int, error) {
+	if got := cq.pop(n, take); got > 0 {
+		if cq.polls.Add(1)%pollsPerStep == 0 {
+			cq.progress()
+		}
+		return got, nil
+	}
+	cq.progress()
+	got := cq.pop(n, take)
+	if got > 0 {
+		cq.idle.Store(0)
+		return got, nil
+	}
+	if cq.broken.Load() {
+		return 0, ErrCQOverrun
+	}
+	if cq.idle.Add(1)%pollsPerYield == 0 {
+		cq.eng.yield()
+	}
+	return 0, nil
+}
+
+// progress runs every shard that has QPs on this CQ and is not being run. A poll of an armed CQ is the last
+// look before sleeping (V-EV-06), so it does not keep the background goroutines away.
+func (cq *CQ) progress() {
+	m := cq.shards.Load()
+	if m == 0 {
+		return
+	}
+	now := cq.eng.now()
+	active := arming(cq.armed.Load()) == disarmed
+	for i := range bitsOf(m) {
+		cq.eng.shards[i].poll(now, active)
+	}
+}
+
+// Arm asks for one event at the next completion, or at the next solicited or unsuccessful one (V-NTF-01 to 05). A request
+// for the next completion is not weakened by one for solicited ones. The caller is about to sleep, so the shards' background
+// goroutines take over.
+func (cq *CQ) Arm(solicitedOnly bool) error {
+	cq.mu.Lock()
+	if cq.broken.Load() {
+		cq.mu.Unlock()
+		return ErrCQOverrun
+	}
+	if !solicitedOnly {
+		cq.armed.Store(uint32(armedNext))
+	} else if arming(cq.armed.Load()) == disarmed {
+		cq.armed.Store(uint32(armedSolicited))
+	}
+	cq.mu.Unlock()
+	for i := range bitsOf(cq.shards.Load()) {
+		cq.eng.shards[i].handOver()
+	}
+	return nil
+}
+
+// Resize makes room for at least cqe completions. What the CQ holds and its notification request stay.
+func (cq *CQ) Resize(cqe int) error {
+	cq.mu.Lock()
+	defer cq.mu.Unlock()
+	held := cq.tail - cq.head
+	if uint32(cqe) < held {
+		return ErrCQTooFew
+	}
+	n := uint32(ceilPow2(cqe))
+	if n == cq.cap {
+		return nil
+	}
+	ring := make([]transport.CQE, n)
+	for i := range held {
+		ring[i] = cq.ring[(cq.head+i)&(cq.cap-1)]
+	}
+	cq.ring, cq.cap, cq.head, cq.tail = ring, n, 0, held
+	return nil
+}
+
+// purge removes the completions of qp, freeing their queue slots. The caller holds qp's
+// shard, so that no new ones come (V-QPS-03).
+func (cq *CQ) purge(qp *transport.QP) {
+	cq.mu.Lock()
+	defer cq.mu.Unlock()
+	to := cq.head
+	for i := cq.head; i != cq.tail; i++ {
+		e := &cq.ring[i&(cq.cap-1)]
+		if e.QP == qp {
+			release(e)
+			continue
+		}
+		if to != i {
+			cq.ring[to&(cq.cap-1)] = *e
+		}
+		to++
+	}
+	for i := to; i != cq.tail; i++ {
+		cq.ring[i&(cq.cap-1)] = transport.CQE{}
+	}
+	cq.tail = to
+	cq.count.Store(int32(cq.tail - cq.head))
+}
+
+// attach and detach count the queues of shard s's QPs that complete into the CQ.
+func (cq *CQ) attach(s *shard) { cq.use(s, 1) }
+func (cq *CQ) detach(s *shard) { cq.use(s, -1) }
+
+func (cq *CQ) use(s *shard, n int32) {
+	cq.mu.Lock()
+	defer cq.mu.Unlock()
+	cq.users[s.index] += n
+	if cq.users[s.index] > 0 {
+		cq.shards.Or(1 << s.index)
+	} else {
+		cq.shards.And(^uint64(1 << s.index))
+	}
+}
+
+func ceilPow2(n int) int {
+	p := 1
+	for p < n {
+		p <<= 1
+	}
+	return p
+}

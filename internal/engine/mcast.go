@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+)
+
+// Errors of multicast attachment.
+var (
+	ErrMcastFull     = errors.New("the device has no free multicast attachment")
+	ErrNotAttached   = errors.New("the queue pair is not attached to the group")
+	ErrMcastGroupMax = errors.New("the device is in as many multicast groups as it can be")
+)
+
+// mcastTable knows which QPs are attached to which group. Looking up takes no lock.
+type mcastTable struct {
+	mu        sync.Mutex
+	groups    atomic.Pointer[map[netip.Addr][]uint32] // QPNs; never changed, replaced
+	maxGroups int
+	maxQPs    int // per group
+}
+
+func (t *mcastTable) init(maxGroups, maxQPs int) {
+	t.maxGroups, t.maxQPs = maxGroups, maxQPs
+	t.groups.Store(&map[netip.Addr][]uint32{})
+}
+
+func (t *mcastTable) members(group netip.Addr) []uint32 { return (*t.groups.Load())[group] }
+
+// attach adds QP qpn to the group, which the link joins first. Attaching again has no effect (V-MC-03).
+func (t *mcastTable) attach(l link.Link, group netip.Addr, qpn uint32) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	had := t.members(group)
+	switch {
+	case slices.Contains(had, qpn):
+		return nil
+	case len(had) >= t.maxQPs:
+		return ErrMcastFull
+	case len(had) == 0 && len(*t.groups.Load()) >= t.maxGroups:
+		return ErrMcastGroupMax
+	}
+	if len(had) == 0 {
+		if err := l.Join(group); err != nil {
+			return err
+		}
+	}
+	t.replace(group, append(slices.Clone(had), qpn))
+	return nil
+}
+
+// detach removes QP qpn from the group, which the link leaves when it was the last.
+func (t *mcastTable) detach(l link.Link, group netip.Addr, qpn uint32) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	had := t.members(group)
+	i := slices.Index(had, qpn)
+	if i < 0 {
+		return ErrNotAttached
+	}
+	t.replace(group, slices.Delete(slices.Clone(had), i, i+1))
+	if len(had) == 1 {
+		return l.Leave(group)
+	}
+	return nil
+}
+
+func (t *mcastTable) replace(group netip.Addr, qpns []uint32) {
+	next := make(map[netip.Addr][]uint32)
+	for g, q := range *t.groups.Load() {
+		next[g] = q
+	}
+	if next[group] = qpns; len(qpns) == 0 {
+		delete(next, group)
+	}
+	t.groups.Store(&next)
+}
+
+// groupsOf lists the groups that QP qpn is attached to.
+func (t *mcastTable) groupsOf(qpn uint32) (groups []netip.Addr) {
+	for g, q := range *t.groups.Load() {
+		if slices.Contains(q, qpn) {
+			groups = append(groups, g)
+		}
+	}
+	return groups
+}
+
+// multicast hands a packet to every QP of its group, each in its shard.
+func (s *shard) multicast(p *link.RxPacket) {
+	members := s.eng.mcast.members(p.Dst)
+	if len(members) == 0 {
+		s.counters.unknownGroup++
+		return
+	}
+	for _, qpn := range members {
+		s.deliverTo(qpn, p)
+	}
+}

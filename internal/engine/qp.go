@@ -1,0 +1,180 @@
+package engine
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/transport"
+)
+
+// ErrState says that the state of the QP does not allow posting.
+var ErrState = errors.New("the queue pair's state does not allow posting to this queue")
+
+// QPUpcalls is how a QP reports to the layer above. The upcalls do not block or call back.
+type QPUpcalls interface {
+	Event(ev transport.Event)
+	StateChanged(s transport.State)
+}
+
+// QPInit is what a QP is made of.
+type QPInit struct {
+	Type           transport.Type
+	Num            uint32 // 0 for one that the engine chooses; or a number below 16, for the QPs with a fixed one
+	PD             uint32
+	SigAll         bool
+	SQ             *transport.SendQueue
+	RQ             *transport.RecvQueue // its own, or an SRQ
+	SendCQ, RecvCQ *CQ
+	Regions        *mr.Table
+	Up             QPUpcalls
+}
+
+// A QP is a queue pair and its place in the engine.
+type QP struct {
+	*transport.QP
+	shard          *shard
+	up             QPUpcalls
+	sendCQ, recvCQ *CQ
+}
+
+// CreateQP makes a QP in RESET.
+func (e *Engine) CreateQP(in QPInit) (*QP, error) {
+	num, err := e.reserveQPN(&in)
+	if err != nil {
+		return nil, err
+	}
+	s := e.shardOf(num)
+	qp := &QP{shard: s, up: in.Up, sendCQ: in.SendCQ, recvCQ: in.RecvCQ}
+	qp.QP = transport.NewQP(transport.Config{
+		Num: num, Type: in.Type, PD: in.PD, SigAll: in.SigAll, SQ: in.SQ, RQ: in.RQ,
+		SendCQ: in.SendCQ, RecvCQ: in.RecvCQ, Regions: in.Regions, Host: s, Owner: qp,
+	})
+	in.SendCQ.attach(s)
+	in.RecvCQ.attach(s)
+	e.qps.put(qp.QP)
+	return qp, nil
+}
+
+func (e *Engine) reserveQPN(in *QPInit) (uint32, error) {
+	if in.Num != 0 {
+		return in.Num, e.qps.reserveFixed(in.Num)
+	}
+	return e.qps.reserve(e.homeOf(in.SendCQ, in.RecvCQ), uint32(len(e.shards)))
+}
+
+// Num is the QP number.
+func (qp *QP) Num() uint32 { return qp.QP.Num }
+
+// Modify puts attributes in force and makes the transition, with the shard held.
+func (qp *QP) Modify(a *transport.Attr, m transport.Mask) error {
+	s := qp.shard
+	s.hold()
+	defer s.release()
+	s.now = s.eng.now()
+	if m&transport.MaskState != 0 && a.State == transport.Reset {
+		qp.purge()
+	}
+	err := qp.QP.Modify(s.now, a, m)
+	s.runq.push(qp.QP)
+	s.serve()
+	return err
+}
+
+// Query reads the attributes.
+func (qp *QP) Query() transport.Attr {
+	qp.shard.hold()
+	defer qp.shard.release()
+	return qp.QP.Attr()
+}
+
+// purge removes the QP's completions from its CQs. The shard is held.
+func (qp *QP) purge() {
+	qp.sendCQ.purge(qp.QP)
+	if qp.recvCQ != qp.sendCQ {
+		qp.recvCQ.purge(qp.QP)
+	}
+}
+
+// PostSend lets fill put work requests in the send queue, which is locked meanwhile, and sends them. fill is not called,
+// and ErrState returned, in a state that takes no send requests (V-QPS-04).
+func (qp *QP) PostSend(fill func(q *transport.SendQueue) error) error {
+	q := qp.SQ
+	q.Lock()
+	if st := qp.State(); st == transport.Reset || st == transport.Init || st == transport.RTR {
+		q.Unlock()
+		return ErrState
+	}
+	err := fill(q)
+	q.Publish()
+	q.Unlock()
+	qp.shard.ring(qp.QP)
+	return err
+}
+
+// PostedRecv must be called after receives were posted to the QP's own queue: in ERR they are flushed.
+func (qp *QP) PostedRecv() {
+	// The QP stores its new state before it empties the queue; the poster fills the queue before it reads the state.
+	if qp.State() == transport.Err {
+		qp.shard.ring(qp.QP)
+	}
+}
+
+// Attach and Detach add the QP to a multicast group and remove it (V-MC-03, V-MC-05).
+func (qp *QP) Attach(group netip.Addr) error {
+	e := qp.shard.eng
+	return e.mcast.attach(e.link, group, qp.Num())
+}
+
+// Detach removes the QP from a group.
+func (qp *QP) Detach(group netip.Addr) error {
+	e := qp.shard.eng
+	return e.mcast.detach(e.link, group, qp.Num())
+}
+
+// Destroy removes the QP. Its work requests get no completion, and those in its CQs are removed (V-QPD-02, V-QPD-03).
+func (qp *QP) Destroy() {
+	s := qp.shard
+	e := s.eng
+	for _, g := range e.mcast.groupsOf(qp.Num()) {
+		_ = e.mcast.detach(e.link, g, qp.Num())
+	}
+	s.hold()
+	s.now = e.now()
+	qp.purge()
+	_ = qp.QP.Modify(s.now, &transport.Attr{State: transport.Reset}, transport.MaskState)
+	s.wheel.cancel(qp.QP)
+	s.answerDoors()
+	qp.Sched.Dead = true
+	addFields(&s.counters.gone, &qp.QP.Counters)
+	e.qps.remove(qp.Num())
+	s.release()
+	qp.sendCQ.detach(s)
+	qp.recvCQ.detach(s)
+}
+
+// Raise passes an event of a QP up.
+func (s *shard) Raise(qp *transport.QP, ev transport.Event) { qp.Owner.(*QP).up.Event(ev) }
+
+// StateChanged passes a QP's own change of state up.
+func (s *shard) StateChanged(qp *transport.QP, st transport.State) {
+	qp.Owner.(*QP).up.StateChanged(st)
+}
+
+// failQPs moves the QPs of this shard that use an overflowed CQ to ERR (V-AE-12, V-AE-19).
+func (s *shard) failQPs() {
+	s.cqBroke.Store(false)
+	for qp := range s.eng.qps.all() {
+		if s.eng.shardOf(qp.Num) != s {
+			continue
+		}
+		o := qp.Owner.(*QP)
+		if !o.sendCQ.broken.Load() && !o.recvCQ.broken.Load() || qp.State() == transport.Reset {
+			continue
+		}
+		qp.Fail(&transport.Failure{
+			Status: transport.FatalErr, QPN: qp.Num, Reason: "a completion queue of the QP has overflowed",
+		}, transport.EventQPFatal)
+		s.runq.push(qp)
+	}
+}
