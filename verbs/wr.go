@@ -46,8 +46,8 @@ type RecvWR struct {
 	SGList []SGE
 }
 
-// WC is a work completion (struct ibv_wc, manual section 45). If Status is not WCSuccess only WRID, Status, QPNum,
-// VendorErr and Err are valid.
+// WC is a work completion (struct ibv_wc, manual section 45). If Status is not WCSuccess only WRID, Status,
+// VendorErr, QPNum and Cause are valid.
 type WC struct {
 	WRID            uint64
 	Status          WCStatus

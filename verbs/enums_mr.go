@@ -1,0 +1,79 @@
+package verbs
+
+// AccessFlags are the rights of a memory region, and the remote operations that a QP admits
+// (enum ibv_access_flags). Local reading is always allowed.
+type AccessFlags uint32
+
+// The access flags (IBV_ACCESS_*).
+const (
+	AccessLocalWrite      AccessFlags = 1 << 0 // receives, results of READs and atomics
+	AccessRemoteWrite     AccessFlags = 1 << 1 // incoming RDMA WRITE; needs AccessLocalWrite in a region
+	AccessRemoteRead      AccessFlags = 1 << 2 // incoming RDMA READ
+	AccessRemoteAtomic    AccessFlags = 1 << 3 // incoming atomics; needs AccessLocalWrite in a region
+	AccessMWBind          AccessFlags = 1 << 4 // memory windows may be bound to the region
+	AccessZeroBased       AccessFlags = 1 << 5 // addresses are offsets from the region's start
+	AccessOnDemand        AccessFlags = 1 << 6 // on-demand paging
+	AccessHugeTLB         AccessFlags = 1 << 7 // all pages are huge; with AccessOnDemand only
+	AccessFlushGlobal     AccessFlags = 1 << 8
+	AccessFlushPersistent AccessFlags = 1 << 9
+	AccessRelaxedOrdering AccessFlags = 1 << 20
+
+	accessKnown    AccessFlags = 1<<10 - 1 | AccessRelaxedOrdering
+	accessOptional AccessFlags = 0x3ff << 20 // a device ignores those it does not know
+)
+
+var accessNames = []string{
+	"LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC", "MW_BIND", "ZERO_BASED", "ON_DEMAND", "HUGETLB",
+	"FLUSH_GLOBAL", "FLUSH_PERSISTENT", 20: "RELAXED_ORDERING",
+}
+
+// String joins the names of the flags without IBV_ACCESS_.
+func (f AccessFlags) String() string { return flagsOf(accessNames, uint64(f), "|") }
+
+// ReregFlags say what MR.Rereg changes (enum ibv_rereg_mr_flags).
+type ReregFlags uint32
+
+// The rereg flags (IBV_REREG_MR_*).
+const (
+	ReregChangeTranslation ReregFlags = 1 << 0 // the memory
+	ReregChangePD          ReregFlags = 1 << 1
+	ReregChangeAccess      ReregFlags = 1 << 2
+
+	reregSupported ReregFlags = 0x7
+)
+
+var reregNames = []string{"CHANGE_TRANSLATION", "CHANGE_PD", "CHANGE_ACCESS"}
+
+// String joins the names of the flags without IBV_REREG_MR_.
+func (f ReregFlags) String() string { return flagsOf(reregNames, uint64(f), "|") }
+
+// ReregMRErrCode says in which state a failed MR.Rereg left the region (enum ibv_rereg_mr_err_code).
+type ReregMRErrCode int32
+
+// The rereg error codes (IBV_REREG_MR_ERR_*).
+const (
+	ReregErrInput           ReregMRErrCode = -1 // the region is as it was
+	ReregErrDontForkNew     ReregMRErrCode = -2 // the region is as it was
+	ReregErrDoForkOld       ReregMRErrCode = -3 // the region is changed and valid
+	ReregErrCmd             ReregMRErrCode = -4 // the region must not be used, only closed
+	ReregErrCmdAndDoForkNew ReregMRErrCode = -5 // the region must not be used, only closed
+)
+
+var reregErrNames = []string{"", "ERR_INPUT", "ERR_DONT_FORK_NEW", "ERR_DO_FORK_OLD", "ERR_CMD", "ERR_CMD_AND_DO_FORK_NEW"}
+
+// String is the name without IBV_REREG_MR_.
+func (c ReregMRErrCode) String() string { return nameOf("ReregMRErrCode", reregErrNames, -int64(c)) }
+
+// MWType is the type of a memory window (enum ibv_mw_type).
+type MWType uint32
+
+// The memory window types (IBV_MW_TYPE_*).
+const (
+	MWType1 MWType = 1
+	MWType2 MWType = 2
+)
+
+var mwTypeNames = []string{"", "TYPE_1", "TYPE_2"}
+
+// String is the name without IBV_MW_.
+func (t MWType) String() string { return nameOf("MWType", mwTypeNames, int64(t)) }

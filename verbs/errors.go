@@ -1,0 +1,141 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// Errno is the kind of number that the C functions put in errno. errors.Is(err, syscall.EINVAL) works with every error
+// of this package, errors.As finds the number.
+type Errno = syscall.Errno
+
+// The numbers that this package uses.
+const (
+	EAGAIN     = syscall.EAGAIN
+	EBUSY      = syscall.EBUSY
+	EINVAL     = syscall.EINVAL
+	ENODATA    = syscall.ENODATA
+	ENODEV     = syscall.ENODEV
+	ENOENT     = syscall.ENOENT
+	ENOMEM     = syscall.ENOMEM
+	ENOSYS     = syscall.ENOSYS
+	EOPNOTSUPP = syscall.EOPNOTSUPP
+)
+
+var errnoNames = map[Errno]string{
+	EAGAIN: "EAGAIN", EBUSY: "EBUSY", EINVAL: "EINVAL", ENODATA: "ENODATA", ENODEV: "ENODEV", ENOENT: "ENOENT", ENOMEM: "ENOMEM",
+	ENOSYS: "ENOSYS", EOPNOTSUPP: "EOPNOTSUPP", syscall.EPERM: "EPERM", syscall.EACCES: "EACCES", syscall.EIO: "EIO",
+	syscall.EFAULT: "EFAULT", syscall.EMFILE: "EMFILE", syscall.ENFILE: "ENFILE", syscall.EADDRINUSE: "EADDRINUSE",
+	syscall.EADDRNOTAVAIL: "EADDRNOTAVAIL", syscall.ENETUNREACH: "ENETUNREACH", syscall.ENOSPC: "ENOSPC", syscall.ENXIO: "ENXIO",
+	syscall.EHOSTUNREACH: "EHOSTUNREACH", syscall.ENETDOWN: "ENETDOWN", syscall.EEXIST: "EEXIST", syscall.EMSGSIZE: "EMSGSIZE",
+}
+
+// Error is a failed call: what was called, on what, why it failed and what would have been allowed.
+type Error struct {
+	Op     string // the C function's name without ibv_: "modify_qp"
+	Obj    string // the object: "RC QP 0x000011"; may be empty
+	Detail string // what was wrong and what is allowed
+	Errno  Errno
+	Err    error // the cause, if it is another error
+}
+
+// Error is one line: "modify_qp: INIT->RTR: missing QP_AV, QP_DEST_QPN (EINVAL) [RC QP 0x000011]".
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Op)
+	if e.Detail != "" {
+		b.WriteString(": " + e.Detail)
+	}
+	if e.Err != nil {
+		b.WriteString(": " + e.Err.Error())
+	}
+	if name := errnoNames[e.Errno]; name != "" && (e.Err == nil || !strings.Contains(e.Err.Error(), "("+name+")")) {
+		b.WriteString(" (" + name + ")")
+	}
+	if e.Obj != "" {
+		b.WriteString(" [" + e.Obj + "]")
+	}
+	return b.String()
+}
+
+// Is makes errors.Is find the errno. ENOSYS and EOPNOTSUPP are the same thing here.
+func (e *Error) Is(target error) bool {
+	errno, ok := target.(Errno)
+	return ok && (e.Errno == errno || unsupported(e.Errno) && unsupported(errno)) ||
+		unsupported(e.Errno) && (target == errors.ErrUnsupported || target == ErrNotSupported)
+}
+
+// As makes errors.As find the errno.
+func (e *Error) As(target any) bool {
+	p, ok := target.(*Errno)
+	if ok {
+		*p = e.Errno
+	}
+	return ok
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+func unsupported(e Errno) bool { return e == ENOSYS || e == EOPNOTSUPP || e == syscall.ENOTSUP }
+
+// ErrNotSupported says that the device lacks the feature. errors.Is finds ENOSYS, EOPNOTSUPP and errors.ErrUnsupported in it.
+var ErrNotSupported error = &Error{Op: "verbs", Detail: "the device does not support this", Errno: EOPNOTSUPP}
+
+// ErrClosed says that the object was closed before. errors.Is also finds EINVAL, os.ErrClosed and net.ErrClosed in it.
+var ErrClosed error = closedError{}
+
+type closedError struct{}
+
+func (closedError) Error() string { return "use of a closed object" }
+
+func (closedError) Is(target error) bool {
+	return target == os.ErrClosed || target == net.ErrClosed || target == EINVAL
+}
+
+// errClosed is the failure of op on a closed object.
+func errClosed(op, obj string) error {
+	return &Error{Op: op, Obj: obj, Errno: EINVAL, Err: ErrClosed}
+}
+
+func newError(op, obj string, errno Errno, format string, args ...any) error {
+	return &Error{Op: op, Obj: obj, Errno: errno, Detail: fmt.Sprintf(format, args...)}
+}
+
+// driverError names the operation and the object of a driver's error. An error without an errno counts as EIO.
+func driverError(op, obj string, err error) error {
+	if err == nil {
+		return nil
+	}
+	errno := syscall.EIO
+	errors.As(err, &errno)
+	return &Error{Op: op, Obj: obj, Errno: errno, Err: err}
+}
+
+// PostError is a failed PostSend or PostRecv: the requests before Index are posted, those from Index on are not (bad_wr).
+type PostError struct {
+	Index int
+	Err   error // an *Error
+}
+
+// Error names the first request that is not posted.
+func (e *PostError) Error() string { return fmt.Sprintf("request %d: %v", e.Index, e.Err) }
+
+// Unwrap gives the reason.
+func (e *PostError) Unwrap() error { return e.Err }
+
+// ReregError is a failed MR.Rereg. Code says what became of the region.
+type ReregError struct {
+	Code ReregMRErrCode
+	Err  error
+}
+
+// Error is the reason and the code.
+func (e *ReregError) Error() string { return fmt.Sprintf("%v [%v]", e.Err, e.Code) }
+
+// Unwrap gives the reason.
+func (e *ReregError) Unwrap() error { return e.Err }
