@@ -1,0 +1,66 @@
+// Package pingpong is the four ibv_*_pingpong programs: two processes throw a message to
+// and fro over RC, UC, UD, or RC with a shared receive queue.
+//
+// Options, the exchange over TCP, what is sent and what is printed are those of the C programs of
+// rdma-core 44, so that either end may be one. Beyond them, device and GID are chosen by the peer's
+// address unless options name them, and -c also makes the exit status tell.
+package pingpong
+
+import (
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// A variant is what distinguishes one of the programs.
+type variant struct {
+	name   string
+	short  string
+	typ    verbs.QPType
+	srq    bool // many QPs share one receive queue
+	size   uint // of a message, unless an option says otherwise
+	fill   byte // of the buffer before the first message
+	grh    int  // bytes before the payload in the buffer
+	format string
+}
+
+const (
+	localFormat   = "  local address:  LID 0x%04x, QPN 0x%06x, PSN 0x%06x, GID %s\n"
+	localFormatUD = "  local address:  LID 0x%04x, QPN 0x%06x, PSN 0x%06x: GID %s\n"
+	remoteFormat  = "  remote address: LID 0x%04x, QPN 0x%06x, PSN 0x%06x, GID %s\n"
+
+	grhLen = 40
+
+	// udQKey is the Q_Key that both ends of ibv_ud_pingpong take for granted.
+	udQKey = 0x11111111
+
+	// maxQP is the number of messages that ibv_srq_pingpong exchanges, however many QPs it uses.
+	maxQP = 256
+)
+
+var variants = []*variant{
+	{
+		name: "ibv_rc_pingpong", short: "ping-pong over a reliable connection", typ: verbs.QPTypeRC,
+		size: 4096, fill: 0x7b, format: localFormat,
+	},
+	{
+		name: "ibv_uc_pingpong", short: "ping-pong over an unreliable connection", typ: verbs.QPTypeUC,
+		size: 4096, fill: 0x7b, format: localFormat,
+	},
+	{
+		name: "ibv_ud_pingpong", short: "ping-pong by unreliable datagrams", typ: verbs.QPTypeUD,
+		size: 1024, fill: 0x7b, grh: grhLen, format: localFormatUD,
+	},
+	{
+		name: "ibv_srq_pingpong", short: "ping-pong over many reliable connections with a shared receive queue", typ: verbs.QPTypeRC,
+		size: 4096, srq: true, format: localFormat,
+	},
+}
+
+// Tools are the four programs.
+func Tools() []tool.Tool {
+	var list []tool.Tool
+	for _, v := range variants {
+		list = append(list, tool.Tool{Name: v.name, Short: v.short, Run: v.run})
+	}
+	return list
+}
