@@ -1,5 +1,108 @@
 package transport
 
+import "errors"
+
+// ErrDraining says that a QP in SQD still finishes what had begun: only a drained one may leave SQD
+// for RTS or have its attributes changed (V-QPS-11).
+var ErrDraining = errors.New("the send queue is still draining")
+
 // Modify puts the attributes that m names in force and makes the transition that comes
 // with MaskState. The verbs layer has checked both against the tables. Called with the shard held.
-func (qp *QP) Modify(now int64, a *Attr, m Mask) error { return nil }
+//
+// On RESET the layer above removes the QP's entries from the completion queues. Whoever posts must look at State with the
+// send queue locked, since RESET empties the queue.
+func (qp *QP) Modify(now int64, a *Attr, m Mask) error {
+	old, next := qp.State(), qp.State()
+	if m&MaskState != 0 {
+		next = a.State
+	}
+	if old == SQD && (next == RTS || next == SQD) && qp.Draining() {
+		return ErrDraining
+	}
+	switch next {
+	case Reset:
+		qp.enterReset()
+		return nil
+	case Err:
+		if old != Err {
+			qp.state.Store(uint32(Err))
+			qp.enterErr()
+		}
+		return nil
+	}
+	qp.attr.put(a, m)
+	if m&MaskAV != 0 {
+		p := a.Path // packets under way keep the old one
+		qp.path = &p
+	}
+	qp.enter(old, next, m)
+	return nil
+}
+
+// enter makes a transition between two working states.
+func (qp *QP) enter(old, next State, m Mask) {
+	switch {
+	case old == Init && next == RTR:
+		qp.resp.start()
+	case old == RTR && next == RTS:
+		qp.req.start()
+	case old == RTS && next == SQD:
+		qp.attr.SQDNotify = qp.attr.SQDNotify && m&MaskSQDNotify != 0
+		qp.state.Store(uint32(SQD))
+		qp.req.drain()
+		return
+	case old == SQD && next == RTS:
+		qp.req.resume()
+	case old == SQE && next == RTS:
+		qp.req.flush() // what was posted and not yet seen belongs to SQE
+		qp.first = nil
+		qp.req.resume()
+	}
+	qp.state.Store(uint32(next))
+}
+
+// enterReset forgets everything but the QP's identity (V-QPS-03). The state comes first, so that nobody posts any more.
+func (qp *QP) enterReset() {
+	qp.state.Store(uint32(Reset))
+	qp.req.reset()
+	qp.resp.reset()
+	qp.attr, qp.path, qp.first = Attr{}, nil, nil
+}
+
+// failSend moves a UC or UD QP to SQE by itself (V-QPS-13): because of cause. The caller has
+// already completed the work request to blame; the rest of the send queue is flushed (V-QPS-14).
+func (qp *QP) failSend(cause *Failure) {
+	qp.first = cause
+	qp.state.Store(uint32(SQE))
+	qp.Host.StateChanged(qp, SQE)
+	qp.req.flush()
+}
+
+// Draining tells whether a QP in SQD still has work requests to finish (attribute sq_draining).
+func (qp *QP) Draining() bool { return qp.req.phase == draining }
+
+// put copies the attributes that m names. MaskState and MaskAV need more than that.
+func (t *Attr) put(a *Attr, m Mask) {
+	set(&t.Path, a.Path, m&MaskAV)
+	set(&t.SQDNotify, a.SQDNotify, m&MaskSQDNotify)
+	set(&t.Access, a.Access, m&MaskAccess)
+	set(&t.PKeyIndex, a.PKeyIndex, m&MaskPKeyIndex)
+	set(&t.PKey, a.PKey, m&MaskPKeyIndex)
+	set(&t.QKey, a.QKey, m&MaskQKey)
+	set(&t.MTU, a.MTU, m&MaskPathMTU)
+	set(&t.DestQPN, a.DestQPN, m&MaskDestQPN)
+	set(&t.RQPSN, a.RQPSN, m&MaskRQPSN)
+	set(&t.SQPSN, a.SQPSN, m&MaskSQPSN)
+	set(&t.MaxRdAtomic, a.MaxRdAtomic, m&MaskMaxRdAtomic)
+	set(&t.MaxDestRdAtom, a.MaxDestRdAtom, m&MaskMaxDestRdAtom)
+	set(&t.MinRNRTimer, a.MinRNRTimer, m&MaskMinRNRTimer)
+	set(&t.Timeout, a.Timeout, m&MaskTimeout)
+	set(&t.RetryCnt, a.RetryCnt, m&MaskRetryCnt)
+	set(&t.RNRRetry, a.RNRRetry, m&MaskRNRRetry)
+}
+
+func set[T any](to *T, from T, in Mask) {
+	if in != 0 {
+		*to = from
+	}
+}

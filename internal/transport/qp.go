@@ -14,6 +14,7 @@ type Config struct {
 	Type    Type
 	PD      uint32
 	SigAll  bool
+	PortMTU int // UD: the longest message, bytes
 	SQ      *SendQueue
 	RQ      *RecvQueue // its own, or an SRQ
 	SendCQ  CompletionQueue

@@ -1,0 +1,42 @@
+package transport
+
+import (
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/psn"
+)
+
+// failure tells the story of w, which fails now.
+func (r *requester) failure(now int64, w *SendWQE, st Status, reason string) *Failure {
+	qp := r.qp
+	f := &Failure{
+		Status: st, QPN: qp.Num, DestQPN: qp.attr.DestQPN, Reason: reason,
+		LastSent: psn.Add(r.max, -1), LastAck: psn.Add(r.una, -1),
+		Retries: r.retries + r.rnrTries, Heard: r.heard,
+	}
+	path := qp.path
+	if qp.Type == UD {
+		path, f.DestQPN = w.Path, w.RemoteQPN
+	}
+	if path != nil {
+		f.Peer = path.Dst.String()
+	}
+	if w.begun {
+		f.Elapsed = time.Duration(now - w.sent)
+	}
+	return f
+}
+
+// flushed is the cause of every work request that is flushed now. One serves a whole queue.
+func (qp *QP) flushed() *Failure {
+	f := &Failure{Status: WRFlushErr, QPN: qp.Num, DestQPN: qp.attr.DestQPN, First: qp.first}
+	if qp.first == nil {
+		f.Reason = "the QP was moved to ERR by ibv_modify_qp"
+	} else {
+		f.Reason = "an earlier work request of the QP failed"
+	}
+	if qp.path != nil {
+		f.Peer = qp.path.Dst.String()
+	}
+	return f
+}

@@ -1,0 +1,105 @@
+package transport
+
+import (
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/internal/mr"
+)
+
+// cursor is a place in the bytes that a work request's SGEs name, kept from packet to packet.
+type cursor struct {
+	wqe uint32 // the work request's index
+	pos uint32 // bytes before the place
+	sge int
+	off uint32 // into that SGE
+}
+
+// seek moves the cursor to byte pos of work request wqe, if it is not there already.
+func (c *cursor) seek(sges []SGE, wqe, pos uint32) {
+	if c.wqe == wqe && c.pos == pos {
+		return
+	}
+	c.wqe, c.pos, c.sge, c.off = wqe, pos, 0, pos
+	for c.sge < len(sges) && c.off >= sges[c.sge].Length {
+		c.off -= sges[c.sge].Length
+		c.sge++
+	}
+}
+
+// next takes at most n bytes from the SGE that the cursor is in, and moves behind them. There must be some left.
+func (c *cursor) next(sges []SGE, n uint32) (s *SGE, addr uint64, take uint32) {
+	for c.off == sges[c.sge].Length {
+		c.sge++
+		c.off = 0
+	}
+	s = &sges[c.sge]
+	addr, take = s.Addr+uint64(c.off), min(n, s.Length-c.off)
+	c.off += take
+	return s, addr, take
+}
+
+// nowhere is the pos of a cursor that must seek.
+const nowhere = ^uint32(0)
+
+// gather finds the n bytes of w at pos, and leaves them in r.pieces. If they cannot be read w is
+// rejected. The caller sets from.pos once the packet has a place; until then the cursor is nowhere.
+func (r *requester) gather(now int64, w *SendWQE, pos, n uint32) bool {
+	r.pieces = r.pieces[:0]
+	if w.Flags&Inline != 0 {
+		r.pieces = append(r.pieces, w.Inline[pos:pos+n])
+		return true
+	}
+	c := &r.from
+	c.seek(w.SGEs, r.cur, pos)
+	c.pos = nowhere
+	for n > 0 {
+		s, addr, take := c.next(w.SGEs, n)
+		_, b, err := r.qp.Regions.Check(s.LKey, addr, uint64(take), r.qp.PD, 0)
+		if err != nil {
+			r.reject(now, w, LocProtErr, describe(w, s, err))
+			return false
+		}
+		r.pieces = append(r.pieces, b)
+		n -= take
+	}
+	return true
+}
+
+// scatter writes data, which is byte pos and on of the answer to w, the work request at
+// head. It returns why it cannot, or "".
+func (r *requester) scatter(w *SendWQE, pos uint32, data []byte) string {
+	c := &r.to
+	c.seek(w.SGEs, r.head, pos)
+	for len(data) > 0 {
+		s, addr, take := c.next(w.SGEs, uint32(len(data)))
+		_, b, err := r.qp.Regions.Check(s.LKey, addr, uint64(take), r.qp.PD, mr.LocalWrite)
+		if err != nil {
+			return describe(w, s, err)
+		}
+		data = data[mr.Copy(b, data):]
+		c.pos += take
+	}
+	return ""
+}
+
+// checkAll tells whether every SGE of w may be used as need asks for.
+func (r *requester) checkAll(w *SendWQE, need mr.Access) (Status, string) {
+	for i := range w.SGEs {
+		s := &w.SGEs[i]
+		if s.Length == 0 {
+			continue
+		}
+		if _, _, err := r.qp.Regions.Check(s.LKey, s.Addr, uint64(s.Length), r.qp.PD, need); err != nil {
+			return LocProtErr, describe(w, s, err)
+		}
+	}
+	return Success, ""
+}
+
+func describe(w *SendWQE, s *SGE, err error) string {
+	i := 0
+	for i < len(w.SGEs)-1 && &w.SGEs[i] != s {
+		i++
+	}
+	return fmt.Sprintf("SGE %d (address 0x%x, length %d, lkey 0x%x): %v", i, s.Addr, s.Length, s.LKey, err)
+}

@@ -1,0 +1,128 @@
+package transport
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// A retry sends everything from the oldest unacknowledged packet on again (go-back-N). Reasons are a silence longer than
+// the ACK timeout, a NAK for a sequence error, a response that proves that an earlier one was lost (an implied NAK), and
+// the end of the pause that an RNR NAK asked for. The first three share the counter that
+// retry_cnt limits; RNR has its own; both begin anew with every packet that is acknowledged.
+//
+// retry_cnt 7 means seven retries, as IBTA has it; rxe takes 7 as without limit.
+
+// minAckTimeout is the shortest wait for an acknowledgement. IBTA lets a timer run up to four times
+// its nominal length; codes 1 to 4 ask for less than software on both sides can keep.
+const minAckTimeout = 500 * time.Microsecond
+
+// deadline is when onTimer has something to do.
+func (r *requester) deadline() int64 {
+	switch {
+	case r.rnrUntil != 0:
+		return r.rnrUntil
+	case r.nxt == r.una || r.qp.attr.Timeout == 0:
+		return Never
+	}
+	return r.timer + int64(r.ackTimeout())
+}
+
+func (r *requester) ackTimeout() time.Duration {
+	return max(minAckTimeout, AckTimeout(r.qp.attr.Timeout))
+}
+
+// onTimer handles a deadline that has passed.
+func (r *requester) onTimer(now int64) {
+	if now < r.deadline() {
+		return
+	}
+	if r.rnrUntil != 0 {
+		r.rnrUntil = 0
+		return
+	}
+	r.qp.Counters.LocalAckTimeoutErr++
+	r.nakked = false
+	if r.retry(now, 0, "no acknowledgement within the ACK timeout") {
+		r.win.collapse(r.windowFloor())
+	}
+}
+
+// retry goes back to una unless that was tried often enough; then the request that una belongs to fails.
+func (r *requester) retry(now int64, syndrome uint8, why string) bool {
+	limit := int(r.qp.attr.RetryCnt)
+	if r.retries >= limit {
+		r.qp.Counters.RetryExceeded++
+		r.failHead(now, RetryExcErr, syndrome, fmt.Sprintf("%s, after %d retries (retry_cnt %d)", why, r.retries, limit))
+		return false
+	}
+	r.retries++
+	r.goBack()
+	return true
+}
+
+// goBack makes una the next packet to send. That packet asks for an acknowledgement, since
+// nobody knows whether those behind it will arrive.
+func (r *requester) goBack() {
+	r.nxt, r.cur = r.una, r.head
+	r.reads = 0
+	r.win.clear()
+	r.quietPackets = maxQuiet
+}
+
+// onSequenceNak handles a NAK for a packet that the peer waits for, which is una.
+func (r *requester) onSequenceNak(now int64) {
+	r.qp.Counters.PacketSeqErr++
+	r.goBackOnce(now, wire.SynSeqErr, "the peer goes on missing a packet (NAK PSN sequence error)")
+}
+
+// onLostResponse handles a response that proves that one before it, which una waits for, was lost.
+func (r *requester) onLostResponse(now int64) {
+	if r.goBackOnce(now, 0, "responses to a READ or atomic request are missing") {
+		r.qp.Counters.ImpliedNakSeqErr++
+	}
+}
+
+// goBackOnce goes back to una if the peer did not already make it do so, and if anything has left since. A responder
+// sends one NAK for a gap and the network may copy it; and all packets behind
+// a lost response prove the same loss. When the retry is lost too the ACK timeout sees to it.
+func (r *requester) goBackOnce(now int64, syndrome uint8, why string) bool {
+	if r.nakked || r.nxt == r.una {
+		return false
+	}
+	r.nakked = true
+	if r.retry(now, syndrome, why) {
+		r.win.halve(r.windowFloor())
+	}
+	return true
+}
+
+// onRNR handles a receiver that was not ready for packet una: a pause, then the packet again.
+func (r *requester) onRNR(now int64, code uint8) {
+	r.qp.Counters.RNRNakRcvd++
+	limit := int(r.qp.attr.RNRRetry)
+	if r.rnrUntil != 0 {
+		return // a copy
+	}
+	if limit != rnrForever && r.rnrTries >= limit {
+		r.qp.Counters.RNRNakRetryErr++
+		r.failHead(now, RNRRetryExcErr, code, fmt.Sprintf(
+			"the peer had no receive posted (RNR NAK), after %d retries (rnr_retry %d)", r.rnrTries, limit))
+		return
+	}
+	r.rnrTries++
+	r.goBack()
+	r.rnrUntil = now + int64(RNRDelay(code))
+}
+
+// rnrForever is the value of rnr_retry that means without limit (V-QPQ-06).
+const rnrForever = 7
+
+// progress begins all counting anew after a packet was acknowledged.
+func (r *requester) progress(now int64) {
+	r.timer = now
+	r.retries, r.rnrTries, r.rnrUntil, r.nakked = 0, 0, 0, false
+}
+
+func (r *requester) windowFloor() int { return minWindow * (int(r.mtu) + packetCost) }

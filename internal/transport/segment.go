@@ -1,0 +1,214 @@
+package transport
+
+import (
+	"encoding/binary"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/psn"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// A request for an acknowledgement goes out with the last packet of each message, and on the way with one of maxQuiet
+// packets (as rxe does) and with every quarter of the window.
+const maxQuiet = 64
+
+// baseFlags are in the BTH of every packet. The M bit says that the path is migrated, that is: in use. Adapters
+// expect it from a peer without automatic path migration; rxe sends 0 and looks at neither.
+const baseFlags = wire.BTHMigReq
+
+// Places of a packet in its message, as index of an opcode table.
+const (
+	lastPacket  = 1
+	firstPacket = 2
+)
+
+// requestOps are the operations of a message's middle, last, first and only packet.
+var requestOps = [16][4]wire.Opcode{
+	OpSend:     {wire.SendMiddle, wire.SendLast, wire.SendFirst, wire.SendOnly},
+	OpSendImm:  {wire.SendMiddle, wire.SendLastImm, wire.SendFirst, wire.SendOnlyImm},
+	OpSendInv:  {wire.SendMiddle, wire.SendLastInv, wire.SendFirst, wire.SendOnlyInv},
+	OpWrite:    {wire.WriteMiddle, wire.WriteLast, wire.WriteFirst, wire.WriteOnly},
+	OpWriteImm: {wire.WriteMiddle, wire.WriteLastImm, wire.WriteFirst, wire.WriteOnlyImm},
+	OpCmpSwap:  {firstPacket | lastPacket: wire.CompareSwap},
+	OpFetchAdd: {firstPacket | lastPacket: wire.FetchAdd},
+}
+
+func (w *SendWQE) isAtomic() bool { return w.Op == OpCmpSwap || w.Op == OpFetchAdd }
+
+// waitsForData tells whether the peer answers w with data instead of an acknowledgement.
+func (w *SendWQE) waitsForData() bool { return w.Op == OpRead || w.isAtomic() }
+
+// solicits tells whether w's last packet carries the SE bit (V-SEND-10).
+func (w *SendWQE) solicits() bool {
+	return w.Flags&Solicited != 0 && w.Op != OpWrite && !w.waitsForData()
+}
+
+// cellEnd is where the READ request that covers PSN number off of the message ends. All
+// requests of a READ, those sent again too, end at multiples of its cell.
+func (w *SendWQE) cellEnd(off uint32) uint32 { return min(w.count, off-off%w.cell+w.cell) }
+
+// send appends the next packet, which is of w. It returns false if tx is full or w cannot be sent.
+func (r *requester) send(now int64, tx *link.TxBatch, w *SendWQE) bool {
+	switch {
+	case w.Op == OpRead:
+		return r.sendRead(now, tx, w)
+	case w.isAtomic():
+		return r.sendAtomic(now, tx, w)
+	}
+	return r.sendData(now, tx, w)
+}
+
+// sendData appends a packet of a SEND or WRITE.
+func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
+	qp := r.qp
+	off := (r.nxt - w.first) & psn.Mask
+	pos := off << r.shift
+	n := min(w.Length-pos, r.mtu)
+	if !r.gather(now, w, pos, n) {
+		return false
+	}
+	place := 0
+	if off == 0 {
+		place = firstPacket
+	}
+	last := off+1 == w.count
+	if last {
+		place |= lastPacket
+	}
+	op := requestOps[w.Op&15][place] | qp.prefix()
+	info := op.Info()
+	path, dest := qp.path, qp.attr.DestQPN
+	if qp.Type == UD {
+		path, dest = w.Path, w.RemoteQPN
+	}
+	pad := -n & 3
+	b := tx.Alloc(path, info.Len+int(n+pad))
+	if b == nil {
+		return false
+	}
+	flags := uint32(baseFlags)
+	if last && w.solicits() {
+		flags |= wire.BTHSolicited
+	}
+	cost := int(n) + packetCost
+	if r.reliable && r.wantsAck(last, cost) {
+		flags |= wire.BTHAckReq
+	}
+	wire.BTH(b).Put(op, int(pad), qp.attr.PKey, dest, r.nxt, flags)
+	r.putHeaders(b, info, w)
+	data := b[info.Len:]
+	for _, p := range r.pieces {
+		data = data[mr.Copy(data, p):]
+	}
+	clear(data) // the pad
+	r.from.pos = pos + n
+	qp.Counters.TxDataBytes += uint64(n)
+	r.sent(now, w, 1, cost)
+	return true
+}
+
+// putHeaders writes those extended headers of a SEND or WRITE packet that its opcode has.
+func (r *requester) putHeaders(b []byte, info *wire.Info, w *SendWQE) {
+	if info.RETH != 0 {
+		wire.RETH(b[info.RETH:]).Put(w.RemoteAddr, w.RKey, w.Length)
+	}
+	if info.DETH != 0 {
+		qkey := w.RemoteQKey
+		if qkey>>31 != 0 {
+			qkey = r.qp.attr.QKey // V-SEND-14
+		}
+		wire.DETH(b[info.DETH:]).Put(qkey, r.qp.Num)
+	}
+	if at := info.Imm + info.IETH; at != 0 {
+		binary.BigEndian.PutUint32(b[at:], w.Imm)
+	}
+}
+
+// sendRead appends a request for the rest of the READ's cell: all of it or, when some was answered before, what is missing.
+func (r *requester) sendRead(now int64, tx *link.TxBatch, w *SendWQE) bool {
+	op := wire.ReadRequest | r.qp.prefix()
+	info := op.Info()
+	b := tx.Alloc(r.qp.path, info.Len)
+	if b == nil {
+		return false
+	}
+	off := (r.nxt - w.first) & psn.Mask
+	end := w.cellEnd(off)
+	at := r.bytes(w, off)
+	r.wantsAck(true, 0)
+	wire.BTH(b).Put(op, 0, r.qp.attr.PKey, r.qp.attr.DestQPN, r.nxt, baseFlags|wire.BTHAckReq)
+	wire.RETH(b[info.RETH:]).Put(w.RemoteAddr+uint64(at), w.RKey, r.bytes(w, end)-at)
+	if off%w.cell != 0 {
+		r.restart = r.nxt
+	}
+	r.reads++
+	r.sent(now, w, end-off, r.cost(w, off, end))
+	return true
+}
+
+// sendAtomic appends a FETCH ADD or COMPARE SWAP.
+func (r *requester) sendAtomic(now int64, tx *link.TxBatch, w *SendWQE) bool {
+	op := requestOps[w.Op&15][firstPacket|lastPacket] | r.qp.prefix()
+	info := op.Info()
+	b := tx.Alloc(r.qp.path, info.Len)
+	if b == nil {
+		return false
+	}
+	r.wantsAck(true, 0)
+	wire.BTH(b).Put(op, 0, r.qp.attr.PKey, r.qp.attr.DestQPN, r.nxt, baseFlags|wire.BTHAckReq)
+	add, compare := w.CompareAdd, uint64(0)
+	if w.Op == OpCmpSwap {
+		add, compare = w.Swap, w.CompareAdd
+	}
+	wire.AtomicETH(b[info.AtomicETH:]).Put(w.RemoteAddr, w.RKey, add, compare)
+	r.reads++
+	r.sent(now, w, 1, r.cost(w, 0, 1))
+	return true
+}
+
+// wantsAck tells whether a packet asks for an acknowledgement: the last one of a message does, and so
+// many others that the window never waits for one that nobody sends.
+func (r *requester) wantsAck(last bool, cost int) bool {
+	r.quietPackets++
+	r.quietBytes += cost
+	full := int(r.mtu) + packetCost
+	if last || r.quietPackets > maxQuiet || r.quietBytes >= r.win.size/4 || !r.win.admits(cost+full) {
+		r.quietPackets, r.quietBytes = 0, 0
+		return true
+	}
+	return false
+}
+
+// sent moves on after a packet of w that takes n PSNs.
+func (r *requester) sent(now int64, w *SendWQE, n uint32, cost int) {
+	if !r.reliable {
+		r.sentUnreliably(w)
+		return
+	}
+	if r.nxt == r.una {
+		r.timer = now
+	}
+	next := (r.nxt + n) & psn.Mask
+	if (next-r.una)&psn.Mask > (r.max-r.una)&psn.Mask {
+		r.max = next
+	} else {
+		r.qp.Counters.RetransmitPackets++
+	}
+	r.nxt = next
+	r.win.add(cost)
+	if (next-w.first)&psn.Mask == w.count {
+		r.cur++
+	}
+}
+
+// sentUnreliably is sent for UC and UD: a message is complete once its last packet has left.
+func (r *requester) sentUnreliably(w *SendWQE) {
+	r.nxt = psn.Next(r.nxt)
+	r.una, r.max = r.nxt, r.nxt
+	if (r.nxt-w.first)&psn.Mask == w.count {
+		r.cur++
+		r.finish(w, Success, nil)
+		r.settle()
+	}
+}
