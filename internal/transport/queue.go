@@ -182,12 +182,22 @@ func (q *RecvQueue) Post(wrid uint64, sges []SGE) error {
 
 // Take copies the oldest posted receive into w, whose SGEs array is reused, and removes it from the queue.
 func (q *RecvQueue) Take(w *RecvWQE) bool {
+	ok, _ := q.takeFor(w, 0)
+	return ok
+}
+
+// takeFor is Take for a message of n bytes: a receive with less room is left where it is, and small is then true.
+func (q *RecvQueue) takeFor(w *RecvWQE, n uint64) (ok, small bool) {
 	q.mu.Lock()
 	if q.fill == q.taken {
 		q.mu.Unlock()
-		return false
+		return false, false
 	}
 	s := &q.slots[q.taken&q.mask]
+	if n > 0 && s.room() < n {
+		q.mu.Unlock()
+		return false, true
+	}
 	w.WRID = s.WRID
 	w.SGEs = append(w.SGEs[:0], s.SGEs...)
 	q.taken++
@@ -199,7 +209,26 @@ func (q *RecvQueue) Take(w *RecvWQE) bool {
 	if hit && q.OnLimit != nil {
 		q.OnLimit()
 	}
-	return true
+	return true, false
+}
+
+// putBack makes w, which Take gave last, the oldest posted receive again: the message it was taken for was
+// lost. It is for queues of one QP.
+func (q *RecvQueue) putBack(w *RecvWQE) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.taken--
+	s := &q.slots[q.taken&q.mask]
+	s.WRID = w.WRID
+	s.SGEs = append(s.SGEs[:0], w.SGEs...)
+}
+
+// room is the number of bytes that the receive can hold.
+func (w *RecvWQE) room() (n uint64) {
+	for i := range w.SGEs {
+		n += uint64(w.SGEs[i].Length)
+	}
+	return n
 }
 
 // Posted counts the receives that wait to be taken.

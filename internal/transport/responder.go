@@ -2,19 +2,191 @@ package transport
 
 import (
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/psn"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-type responder struct{ qp *QP }
+// responder answers the peer's requests. A packet passes these checks, in this order; the
+// first that fails decides what becomes of it (IBTA volume 1, section 9.7.4):
+//
+//	PSN                        inSequence, outOfSequence, duplicate   this file, duplicate.go
+//	place in its message       checkOrder                             this file
+//	the QP permits it          execute                                this file
+//	a receive, a resource      onSend, onWrite, onRead, onAtomic      receive.go, write.go, read.go, atomic.go
+//	length                     the same
+//	key, bounds, rights        the same
+//
+// What they return is a *fault, which refuse.go turns into a NAK and the QP's end. Answers
+// wait in replies (reply.go) until transmit builds them, in the order of their PSNs.
+type responder struct {
+	qp *QP
 
-func (r *responder) init(qp *QP)   { r.qp = qp }
-func (r *responder) reset()        {}
-func (r *responder) flush()        {}
-func (r *responder) pending() bool { return false }
+	epsn  uint32 // the PSN expected next
+	msn   uint32 // message sequence number: messages done, 24 bits
+	fresh bool   // no packet was handled yet
+	naked bool   // the gap before epsn was reported: packets behind it are dropped in silence
+	lost  uint32 // the newest PSN so dropped
+
+	phase phase   // what kind of message is under way
+	recv  receive // the receive that the message under way fills or will complete
+	write write   // the RDMA WRITE under way
+	replies
+
+	cqe CQE // the completion being made; kept here because an argument of an interface method escapes
+}
+
+// phase is the kind of message of which the responder has seen the beginning but not the end.
+type phase uint8
+
+const (
+	between phase = iota
+	inSend
+	inWrite
+	skipping // UC: the rest of this message is dropped
+)
+
+func (r *responder) init(qp *QP) { r.qp = qp }
 
 // start makes the responder ready to take packets from attr.RQPSN on (INIT -> RTR).
-func (r *responder) start() {}
+func (r *responder) start() {
+	r.epsn, r.msn = r.qp.attr.RQPSN, 0
+	r.fresh, r.naked = true, false
+	r.phase = between
+	r.replies.reset()
+}
 
-func (r *responder) onRequest(now int64, p *link.RxPacket, info *wire.Info) {}
+// reset forgets everything (any state -> RESET): posted receives, the one under way, replies.
+func (r *responder) reset() {
+	r.abandon()
+	r.phase = between
+	r.replies.reset()
+	if q := r.qp.RQ; q != nil && !q.Shared() {
+		q.clear()
+	}
+}
 
-func (r *responder) transmit(now int64, tx *link.TxBatch, budget int) (more bool) { return false }
+// pending tells whether transmit would send something.
+func (r *responder) pending() bool { return r.replies.pending() }
+
+// onRequest handles a request that has passed the checks of OnPacket.
+func (r *responder) onRequest(_ int64, p *link.RxPacket, info *wire.Info) {
+	switch r.qp.Type {
+	case RC:
+		r.onRC(wire.Packet(p.Data), info)
+	case UC:
+		r.onUC(wire.Packet(p.Data), info)
+	case UD:
+		r.onUD(p, info)
+	}
+}
+
+func (r *responder) onRC(p wire.Packet, info *wire.Info) {
+	seq := p.BTH().PSN()
+	switch d := psn.Diff(seq, r.epsn); {
+	case d > 0:
+		r.outOfSequence(seq)
+	case d < 0:
+		r.duplicate(p, info)
+	default:
+		r.inSequence(p, info)
+	}
+}
+
+// outOfSequence drops a packet that came too early. The first one behind a gap is answered
+// by a NAK, later ones by nothing until the expected packet is there (IBTA C9-106).
+func (r *responder) outOfSequence(seq uint32) {
+	r.qp.Counters.OutOfSequence++
+	if !r.naked {
+		r.naked, r.lost = true, seq
+		r.nakSequence()
+	} else if psn.Less(r.lost, seq) {
+		r.lost = seq
+	}
+}
+
+// inSequence executes the packet that was expected.
+func (r *responder) inSequence(p wire.Packet, info *wire.Info) {
+	seq := r.epsn
+	r.naked = r.tail.kind == tailSeqNAK // one that was not sent yet goes on asking for what is missing
+	f := r.checkOrder(info)
+	if f == nil {
+		f = r.execute(p, info)
+	}
+	switch f {
+	case nil:
+	case notReady:
+		r.nakNotReady()
+		return
+	default:
+		r.refuse(f, seq)
+		return
+	}
+	r.established()
+	r.forgetNotReady()
+	if p.BTH().AckReq() && info.Flags&(wire.IsRead|wire.IsAtomic) == 0 {
+		r.ack(seq)
+	}
+}
+
+// checkOrder tells whether a packet may follow the one before it (IBTA table 36).
+func (r *responder) checkOrder(info *wire.Info) *fault {
+	want := between
+	if info.Flags&wire.Start == 0 {
+		want = inWrite
+		if info.Flags&wire.IsSend != 0 {
+			want = inSend
+		}
+	}
+	if r.phase != want {
+		return faultOrder
+	}
+	return nil
+}
+
+// execute does what a packet in sequence and in order asks for, and steps over its PSNs.
+func (r *responder) execute(p wire.Packet, info *wire.Info) *fault {
+	access := r.qp.attr.Access
+	switch {
+	case info.Flags&wire.IsSend != 0:
+		return r.onSend(p, info)
+	case info.Flags&wire.IsWrite != 0 && access&accessWrite != 0:
+		return r.onWrite(p, info)
+	case info.Flags&wire.IsRead != 0 && access&accessRead != 0:
+		return r.onRead(p)
+	case info.Flags&wire.IsAtomic != 0 && access&accessAtomic != 0:
+		return r.onAtomic(p, info)
+	default:
+		return faultOpcode
+	}
+}
+
+// established raises COMM_EST when the first packet was handled in RTR (V-AE-15).
+func (r *responder) established() {
+	if r.fresh {
+		r.fresh = false
+		if r.qp.State() == RTR {
+			r.qp.Host.Raise(r.qp, EventCommEst)
+		}
+	}
+}
+
+// checkPayload tells whether n bytes are what a packet of this place in its message must carry.
+func (r *responder) checkPayload(info *wire.Info, n int) bool {
+	mtu := r.qp.attr.MTU
+	switch info.Flags & (wire.Start | wire.End) {
+	case wire.Start | wire.End:
+		return n <= mtu
+	case wire.End:
+		return 1 <= n && n <= mtu
+	default:
+		return n == mtu
+	}
+}
+
+// step moves past n PSNs, and past a message when the packet ends one.
+func (r *responder) step(n int, endsMessage bool) {
+	r.epsn = psn.Add(r.epsn, n)
+	if endsMessage {
+		r.msn = psn.Next(r.msn)
+	}
+}

@@ -1,0 +1,42 @@
+package transport
+
+import (
+	"github.com/verbena-rdma/verbena/internal/psn"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// duplicate handles a request whose PSN has been handled before: the peer did not get the
+// answer. A SEND or WRITE is acknowledged again and otherwise ignored, a READ executed again, the
+// answer to an atomic repeated (IBTA C9-105).
+func (r *responder) duplicate(p wire.Packet, info *wire.Info) {
+	r.qp.Counters.DuplicateRequest++
+	switch {
+	case info.Flags&(wire.IsSend|wire.IsWrite) != 0:
+		r.ackAgain(p.BTH().PSN())
+	case info.Flags&wire.IsRead != 0:
+		r.replayRead(p)
+	case info.Flags&wire.IsAtomic != 0:
+		r.replayAtomic(p)
+	default:
+		r.qp.Counters.BadDuplicate++
+	}
+}
+
+// ackAgain acknowledges, for a duplicate SEND or WRITE at seq, everything up to the newest PSN. Where a
+// READ or atomic came after seq, it stops in front of it: the peer takes an acknowledgement of a READ's
+// PSN without its data as a loss. While such an answer still waits to be sent it says all that there is to say.
+func (r *responder) ackAgain(seq uint32) {
+	upTo := psn.Add(r.epsn, -1)
+	for i := r.oldest(); i != r.head; i++ {
+		res := r.at(i)
+		if !psn.Less(seq, res.first) {
+			continue
+		}
+		if res.pending {
+			return
+		}
+		upTo = psn.Add(res.first, -1)
+		break
+	}
+	r.ack(upTo)
+}

@@ -1,0 +1,112 @@
+package transport
+
+import (
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/psn"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// onRead takes an RDMA READ request, which uses as many PSNs as it has response packets. It is
+// checked now; sendRead builds the responses when transmit comes to them.
+func (r *responder) onRead(p wire.Packet) *fault {
+	h := p.RETH()
+	n := h.DMALen()
+	r.qp.Counters.RxReadRequests++
+	res := r.newResource()
+	switch {
+	case res == nil:
+		return faultTooMany
+	case n > maxMessage:
+		return faultReadLength
+	case n > 0:
+		if _, _, err := r.qp.Regions.Check(h.RKey(), h.Addr(), uint64(n), r.qp.PD, mr.RemoteRead); err != nil {
+			return faultAccess
+		}
+	}
+	count := r.packets(n)
+	*res = resource{
+		kind: resRead, first: r.epsn, last: psn.Add(r.epsn, count-1),
+		rkey: h.RKey(), addr: h.Addr(), size: n,
+		next: r.epsn, at: h.Addr(), left: n,
+	}
+	r.step(count, true)
+	r.queue(res)
+	return nil
+}
+
+// packets counts the response packets of a READ of n bytes.
+func (r *responder) packets(n uint32) int {
+	mtu := r.qp.attr.MTU
+	return max(1, (int(n)+mtu-1)/mtu)
+}
+
+// replayRead executes a READ request again whose responses did not all arrive. It may
+// ask for a later part of the original only (IBTA C9-110).
+func (r *responder) replayRead(p wire.Packet) {
+	h, seq := p.RETH(), p.BTH().PSN()
+	i, ok := r.find(resRead, seq)
+	if !ok {
+		r.qp.Counters.BadDuplicate++
+		return
+	}
+	res, n := r.at(i), h.DMALen()
+	skip := h.Addr() - res.addr // wraps around to something huge in front of the original
+	inside := skip <= uint64(res.size) && uint64(n) <= uint64(res.size)-skip && (n > 0 || res.size == 0)
+	if res.size > 0 && (!inside || h.RKey() != res.rkey) || n > res.size ||
+		psn.Less(res.last, psn.Add(seq, r.packets(n)-1)) {
+		r.qp.Counters.BadDuplicate++
+		return
+	}
+	res.next, res.at, res.left, res.begun = seq, h.Addr(), n, false
+	r.requeue(i)
+}
+
+// sendRead appends the next response packet of a READ and tells whether there was room for
+// it. The memory is looked up and read now; when it is no longer the peer's to read, the QP fails.
+func (r *responder) sendRead(res *resource, tx *link.TxBatch) bool {
+	qp := r.qp
+	n := min(res.left, uint32(qp.attr.MTU))
+	op := readOp(!res.begun, n == res.left)
+	var src []byte
+	if n > 0 {
+		var err error
+		if _, src, err = qp.Regions.Check(res.rkey, res.at, uint64(n), qp.PD, mr.RemoteRead); err != nil {
+			r.refuse(faultAccess, res.next)
+			return true
+		}
+	}
+	head, pad := (qp.prefix() | op).Info().Len, int(-n&3)
+	b := tx.Alloc(qp.path, head+int(n)+pad)
+	if b == nil {
+		return false
+	}
+	r.putBTH(b, op, pad, res.next)
+	if op != wire.ReadRespMiddle {
+		wire.AETH(b[wire.BTHLen:]).Put(wire.SynAck, res.msn)
+	}
+	mr.Copy(b[head:], src)
+	clear(b[head+int(n):])
+	qp.Counters.TxDataBytes += uint64(n)
+	res.begun = true
+	res.next = psn.Next(res.next)
+	res.at += uint64(n)
+	res.left -= n
+	if res.left == 0 {
+		res.pending, res.answered = false, true
+	}
+	return true
+}
+
+func readOp(first, last bool) wire.Opcode {
+	switch {
+	case first && last:
+		return wire.ReadRespOnly
+	case first:
+		return wire.ReadRespFirst
+	case last:
+		return wire.ReadRespLast
+	default:
+		return wire.ReadRespMiddle
+	}
+}

@@ -1,0 +1,53 @@
+package transport
+
+import "github.com/verbena-rdma/verbena/internal/wire"
+
+// onUC takes a packet of an unreliable connection. Nothing is answered. A message of which a packet is
+// missing or wrong is dropped as a whole, and its receive serves the next one; any first packet begins
+// a new message, whatever its PSN (IBTA 9.8.2.2).
+func (r *responder) onUC(p wire.Packet, info *wire.Info) {
+	seq := p.BTH().PSN()
+	gap := seq != r.epsn
+	if gap {
+		r.qp.Counters.OutOfSequence++
+	}
+	if info.Flags&wire.Start != 0 {
+		if r.phase == inSend || r.phase == inWrite {
+			r.drop()
+		}
+		r.phase = between
+	} else if r.phase == skipping || gap || r.checkOrder(info) != nil {
+		r.skip(info)
+		return
+	}
+	r.epsn = seq
+	switch f := r.execute(p, info); f {
+	case nil:
+		r.established()
+	case faultReceive: // our own program's fault, not the peer's
+		r.refuse(f, seq)
+	default:
+		r.count(f)
+		r.skip(info)
+	}
+}
+
+// skip drops the message that a packet belongs to.
+func (r *responder) skip(info *wire.Info) {
+	if r.phase != skipping {
+		r.drop()
+	}
+	r.phase = skipping
+	if info.Flags&wire.End != 0 {
+		r.phase = between
+	}
+}
+
+// drop counts a message that is lost. Its receive is posted again.
+func (r *responder) drop() {
+	r.qp.Counters.RecvDropped++
+	if r.recv.held {
+		r.recv.held = false
+		r.qp.RQ.putBack(&r.recv.wqe)
+	}
+}

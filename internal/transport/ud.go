@@ -1,0 +1,38 @@
+package transport
+
+import (
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// onUD takes a datagram, addressed to this QP or to a multicast group that it is attached to. What
+// has another Q_Key, finds no receive or does not fit it is dropped and counted. The first 40 bytes of the
+// receive get the packet's IP header (V-RECV-06).
+func (r *responder) onUD(p *link.RxPacket, info *wire.Info) {
+	pk, c := wire.Packet(p.Data), &r.qp.Counters
+	if pk.DETH().QKey() != r.qp.attr.QKey {
+		c.BadQKey++
+		return
+	}
+	data := pk.Payload()
+	n := wire.GRHLen + len(data)
+	if ok, small := r.takeFor(uint64(n)); !ok {
+		c.RecvDropped++
+		if small {
+			c.RespLocalLengthError++
+		}
+		return
+	}
+	var grh [wire.GRHLen]byte
+	wire.GRH(grh[:]).Put(p.Src, p.Dst, p.TClass, p.HopLimit, 0, udpHeader+len(p.Data)+wire.ICRCLen)
+	if !r.scatter(grh[:]) || !r.scatter(data) {
+		r.refuse(faultReceive, pk.BTH().PSN())
+		return
+	}
+	c.RxDataBytes += uint64(len(data))
+	e := r.newCQE(CQRecv, uint32(n))
+	e.Flags, e.SrcQP = WithGRH, pk.DETH().SrcQPN()
+	r.finish(e, pk, info)
+}
+
+const udpHeader = 8 // bytes

@@ -1,0 +1,68 @@
+package transport
+
+import (
+	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// write is the RDMA WRITE under way: where its next byte goes, and how many are still to come.
+type write struct {
+	rkey uint32
+	addr uint64
+	left uint32
+	size uint32 // of the whole message
+}
+
+// onWrite takes one packet of an RDMA WRITE. The whole range is checked at the first packet, and
+// what each packet writes once more when it comes, since the region may be gone by then.
+func (r *responder) onWrite(p wire.Packet, info *wire.Info) *fault {
+	data, w := p.Payload(), r.write
+	ends := info.Flags&wire.End != 0
+	if info.Flags&wire.Start != 0 {
+		h := p.RETH()
+		w = write{rkey: h.RKey(), addr: h.Addr(), left: h.DMALen(), size: h.DMALen()}
+	}
+	if info.Flags&wire.HasImm != 0 && !r.take() {
+		return notReady
+	}
+	if info.Flags&wire.Start != 0 {
+		r.qp.Counters.RxWriteRequests++
+	}
+	n := uint32(len(data))
+	switch {
+	case w.size > maxMessage, !r.checkPayload(info, len(data)), n > w.left, ends != (n == w.left):
+		return faultWriteLength
+	case info.Flags&wire.Start != 0 && !r.checkRange(&w):
+		return faultAccess
+	}
+	if n > 0 {
+		_, dst, err := r.qp.Regions.Check(w.rkey, w.addr, uint64(n), r.qp.PD, mr.RemoteWrite)
+		if err != nil {
+			return faultAccess
+		}
+		mr.Copy(dst, data)
+		r.qp.Counters.RxDataBytes += uint64(n)
+	}
+	w.addr += uint64(n)
+	w.left -= n
+	r.write, r.phase = w, inWrite
+	switch {
+	case !ends:
+		r.step(1, false)
+	case info.Flags&wire.HasImm != 0:
+		r.finish(r.newCQE(CQRecvRDMAImm, w.size), p, info)
+	default:
+		r.phase = between
+		r.step(1, true)
+	}
+	return nil
+}
+
+// checkRange tells whether the peer may write all of w. A message of no bytes names no memory: its key is not looked at.
+func (r *responder) checkRange(w *write) bool {
+	if w.size == 0 {
+		return true
+	}
+	_, _, err := r.qp.Regions.Check(w.rkey, w.addr, uint64(w.size), r.qp.PD, mr.RemoteWrite)
+	return err == nil
+}
