@@ -1,0 +1,142 @@
+package udp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// Config says what Open opens. The zero value of each field but Addrs is usable.
+type Config struct {
+	// Interface names the network interface, for multicast, link-local addresses and
+	// the MTU. Empty means the one that has the first address.
+	Interface string
+	// Addrs are the local addresses, without zones. At least one.
+	Addrs []netip.Addr
+	// Ports is the number of ports, one for each shard; 0 means 1. Not more than 64.
+	Ports int
+	// Port is the UDP port that packets are sent to and received at; 0 means 4791. Tests use others.
+	Port uint16
+	// RecvBuffer and SendBuffer are the wanted sizes of the kernel's buffers of each
+	// socket, in bytes as SO_RCVBUF counts; 0 means 8 MiB and 4 MiB. The kernel may give less:
+	// see Link.RecvBuffer.
+	RecvBuffer, SendBuffer int
+	// NoGSO and NoGRO do without UDP_SEGMENT and UDP_GRO.
+	NoGSO, NoGRO bool
+}
+
+const (
+	maxPorts          = 64
+	defaultRecvBuffer = 8 << 20
+	defaultSendBuffer = 4 << 20
+
+	// Source ports of RoCEv2 lie in this range.
+	firstSourcePort = 0xC000
+	sourcePorts     = 0x4000
+
+	defaultHopLimit = 64
+
+	udpHeader = 8
+	// ipOverhead is what IP and UDP headers take of an interface's MTU. IPv6 is assumed: a
+	// device has one MTU for all its addresses.
+	ipOverhead = 40 + udpHeader
+	// maxIP is the largest IP packet, whatever the interface can carry.
+	maxIP = 65535
+	// maxDatagram is the largest payload of a UDP datagram, over IPv4 and IPv6.
+	maxDatagram = maxIP - 20 - udpHeader
+)
+
+// withDefaults checks c and fills in what it leaves open, also from the environment.
+func (c Config) withDefaults() (Config, *net.Interface, error) {
+	if c.Ports == 0 {
+		c.Ports = 1
+	}
+	if c.Ports < 0 || c.Ports > maxPorts {
+		return c, nil, fmt.Errorf("link/udp: %d ports: 1 to %d are allowed: %w", c.Ports, maxPorts, syscall.EINVAL)
+	}
+	if c.Port == 0 {
+		c.Port = wire.Port
+	}
+	if c.RecvBuffer <= 0 {
+		c.RecvBuffer = defaultRecvBuffer
+	}
+	if c.SendBuffer <= 0 {
+		c.SendBuffer = defaultSendBuffer
+	}
+	c.NoGSO = c.NoGSO || os.Getenv("VERBENA_UDP_GSO") == "0"
+	c.NoGRO = c.NoGRO || os.Getenv("VERBENA_UDP_GRO") == "0"
+	addrs, err := checkAddrs(c.Addrs)
+	if err != nil {
+		return c, nil, err
+	}
+	c.Addrs = addrs
+	ifi, err := findInterface(c.Interface, c.Addrs[0])
+	return c, ifi, err
+}
+
+// checkAddrs returns addrs without 4-in-6 forms, zones and repetitions.
+func checkAddrs(addrs []netip.Addr) ([]netip.Addr, error) {
+	if len(addrs) == 0 {
+		return nil, fmt.Errorf("link/udp: no local address: at least one is needed: %w", syscall.EINVAL)
+	}
+	var out []netip.Addr
+	seen := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		a = a.Unmap().WithZone("")
+		if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() {
+			return nil, fmt.Errorf("link/udp: local address %v: a unicast address is needed: %w", a, syscall.EINVAL)
+		}
+		if !seen[a] {
+			seen[a] = true
+			out = append(out, a)
+		}
+	}
+	return out, nil
+}
+
+// findInterface looks name up or, if that is empty, the interface that has addr.
+func findInterface(name string, addr netip.Addr) (*net.Interface, error) {
+	if name != "" {
+		ifi, err := net.InterfaceByName(name)
+		if err != nil {
+			return nil, fmt.Errorf("link/udp: interface %q: %w", name, errors.Join(err, syscall.ENODEV))
+		}
+		return ifi, nil
+	}
+	ifs, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("link/udp: listing interfaces: %w", err)
+	}
+	for i := range ifs {
+		if hasAddr(&ifs[i], addr) {
+			return &ifs[i], nil
+		}
+	}
+	return nil, fmt.Errorf("link/udp: no interface has the address %v: %w", addr, syscall.EADDRNOTAVAIL)
+}
+
+// hasAddr tells whether ifi has the address. A loopback interface has every address of its network.
+func hasAddr(ifi *net.Interface, addr netip.Addr) bool {
+	addrs, err := ifi.Addrs()
+	if err != nil {
+		return false
+	}
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			continue
+		}
+		if p.Addr().Unmap().WithZone("") == addr || ifi.Flags&net.FlagLoopback != 0 && p.Masked().Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// mtuOf is the largest packet, BTH to ICRC, that fits into one IP packet of an interface.
+func mtuOf(ifi *net.Interface) int { return min(ifi.MTU, maxIP) - ipOverhead }

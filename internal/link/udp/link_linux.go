@@ -1,0 +1,200 @@
+package udp
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+)
+
+// Link is a link over UDP sockets.
+type Link struct {
+	cfg   Config
+	ifi   *net.Interface
+	ports []*port
+
+	mtu int         // largest packet
+	gso atomic.Bool // UDP_SEGMENT works as far as we know
+	gro atomic.Bool // UDP_GRO does
+
+	mu         sync.Mutex // guards what follows, and the order of changes to the ports' sockets
+	recvBuffer int
+	addrs      []netip.Addr
+	groups     map[netip.Addr]int // times joined
+	closed     bool
+}
+
+// Open opens a link. It fails with EADDRINUSE when another program, or rdma_rxe in this network
+// namespace, holds the port at one of the addresses, and with EADDRNOTAVAIL when an address is not this machine's.
+func Open(cfg Config) (link.Link, error) {
+	cfg, ifi, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	l := &Link{cfg: cfg, ifi: ifi, mtu: mtuOf(ifi), groups: map[netip.Addr]int{}}
+	l.gso.Store(!cfg.NoGSO)
+	l.gro.Store(!cfg.NoGRO)
+	for i := range cfg.Ports {
+		p, err := newPort(l, i)
+		if err != nil {
+			l.Close()
+			return nil, err
+		}
+		l.ports = append(l.ports, p)
+	}
+	if err := l.SetAddrs(cfg.Addrs); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// Ports lists the ports.
+func (l *Link) Ports() []link.Port {
+	ports := make([]link.Port, len(l.ports))
+	for i, p := range l.ports {
+		ports[i] = p
+	}
+	return ports
+}
+
+// MTU is the largest packet, BTH to ICRC.
+func (l *Link) MTU() int { return l.mtu }
+
+// RecvBuffer is the size in bytes of the kernel's buffer of each receive socket. A
+// packet takes its length and some hundred bytes more, up to twice its length.
+func (l *Link) RecvBuffer() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.recvBuffer
+}
+
+// SetAddrs replaces the local addresses. When it fails they are as they were.
+func (l *Link) SetAddrs(addrs []netip.Addr) error {
+	addrs, err := checkAddrs(addrs)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return errClosed
+	}
+	old := l.addrs
+	for i, a := range addrs {
+		if slices.Contains(old, a) {
+			continue
+		}
+		if err := l.addAddr(a); err != nil {
+			for _, b := range addrs[:i] {
+				if !slices.Contains(old, b) {
+					l.dropAddr(b)
+				}
+			}
+			return err
+		}
+	}
+	for _, a := range old {
+		if !slices.Contains(addrs, a) {
+			l.dropAddr(a)
+		}
+	}
+	l.addrs = addrs
+	return nil
+}
+
+var errClosed = fmt.Errorf("link/udp: the link is closed: %w", net.ErrClosed)
+
+// addAddr opens the sockets of one address at every port, or none of them.
+func (l *Link) addAddr(a netip.Addr) (err error) {
+	var rx []rxSocket
+	var tx []txSocket
+	defer func() {
+		if err != nil {
+			closeAll(rx, tx)
+		}
+	}()
+	for i := range l.ports {
+		// The first socket is bound alone: nothing shares the port, or this fails. Only then may
+		// the others join it, so no other process of this user can join unnoticed.
+		fd, err := l.openRecv(a, i > 0)
+		if err != nil {
+			return err
+		}
+		rx = append(rx, rxSocket{fd: fd, addr: a, port: l.cfg.Port})
+		if i == 0 && len(l.ports) > 1 {
+			o := options{fd: fd}
+			if o.set("SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); o.err != nil {
+				return o.err
+			}
+		}
+		s, err := l.openSend(a)
+		if err != nil {
+			return err
+		}
+		tx = append(tx, s)
+	}
+	if len(rx) > 1 {
+		if err := steer(rx[0].fd, len(rx)); err != nil {
+			return err
+		}
+	}
+	if l.gso.Load() && !segmentable(tx[0].fd) {
+		l.gso.Store(false)
+	}
+	for i, p := range l.ports {
+		if err := p.add(rx[i], tx[i]); err != nil {
+			l.dropAddr(a)
+			rx, tx = rx[i:], tx[i:]
+			return err
+		}
+	}
+	return nil
+}
+
+func closeAll(rx []rxSocket, tx []txSocket) {
+	for _, s := range rx {
+		unix.Close(s.fd)
+	}
+	for _, s := range tx {
+		unix.Close(s.fd)
+	}
+}
+
+func (l *Link) dropAddr(a netip.Addr) {
+	for _, p := range l.ports {
+		p.remove(a)
+	}
+}
+
+// segmentable tells whether the kernel knows UDP_SEGMENT (4.18 and later).
+func segmentable(fd int) bool {
+	_, err := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT)
+	return err == nil
+}
+
+// Close closes the sockets and ends a Wait.
+func (l *Link) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return errClosed
+	}
+	l.closed = true
+	for _, p := range l.ports {
+		p.close()
+	}
+	return nil
+}
+
+// Join joins a multicast group; see link.Link.
+func (l *Link) Join(group netip.Addr) error { return nil }
+
+// Leave leaves a multicast group; see link.Link.
+func (l *Link) Leave(group netip.Addr) error { return nil }

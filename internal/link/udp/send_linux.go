@@ -1,0 +1,270 @@
+package udp
+
+import (
+	"encoding/binary"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+const (
+	sendMessages = 64 // messages of one sendmmsg
+	maxSegments  = 64 // of one UDP_SEGMENT message; the kernel's UDP_MAX_SEGMENTS was 64 until 6.9
+
+	// sendPatience is how long one Send waits in total for a full socket buffer to drain.
+	sendPatience = time.Millisecond
+)
+
+// mmsghdr is struct mmsghdr.
+type mmsghdr struct {
+	unix.Msghdr
+	n uint32
+}
+
+// run is the packets of the batch that one message carries.
+type run struct{ first, count int }
+
+// sender turns batches into messages. All of its memory is here, once for each port.
+type sender struct {
+	hdrs     [sendMessages]mmsghdr
+	iovs     [sendMessages]unix.Iovec
+	names    [sendMessages]unix.RawSockaddrInet6 // IPv4: a RawSockaddrInet4 in its first bytes
+	controls [sendMessages]controlBuffer
+	runs     [sendMessages]run
+	n        int       // messages filled
+	socket   *txSocket // of all of them
+
+	// What the last path came to.
+	path *link.Path
+	from *txSocket // nil: we do not have its source address
+	flow wire.Flow
+
+	patience time.Duration
+}
+
+func (s *sender) init() {
+	for i := range s.hdrs {
+		h := &s.hdrs[i]
+		h.Name = (*byte)(unsafe.Pointer(&s.names[i]))
+		h.Iov = &s.iovs[i]
+		h.SetIovlen(1)
+	}
+}
+
+// forget drops what depends on the set of sockets.
+func (s *sender) forget() { s.path, s.from, s.socket = nil, nil, nil }
+
+// Send transmits a batch; see link.Port.
+func (p *port) Send(b *link.TxBatch) {
+	p.mu.Lock()
+	p.sender.patience = sendPatience
+	for i := 0; i < len(b.Packets); {
+		i = p.fill(b, i)
+		p.transmit(b)
+	}
+	p.mu.Unlock()
+	b.Reset()
+}
+
+// fill makes messages of the packets from i on, sealed, as many as fit into one sendmmsg. It returns the
+// first packet that is not in them.
+func (p *port) fill(b *link.TxBatch, i int) int {
+	s := &p.sender
+	s.n, s.socket = 0, nil
+	for i < len(b.Packets) && s.n < sendMessages {
+		p.usePath(b.Packets[i].Path)
+		if s.from == nil {
+			p.counters.txDropped.Add(1)
+			i++
+			continue
+		}
+		if s.socket != nil && s.socket != s.from {
+			break
+		}
+		s.socket = s.from
+		n := 1
+		if p.link.gso.Load() {
+			n = train(b.Packets[i:], p.link.mtu)
+		}
+		for k := range n {
+			s.flow.Seal(b.Bytes(i+k), uint16(k))
+		}
+		s.put(s.n, b, run{i, n}, p.link)
+		s.n++
+		i += n
+	}
+	return i
+}
+
+// usePath finds out what a path means, unless it is the last one.
+func (p *port) usePath(path *link.Path) {
+	s := &p.sender
+	if path == s.path {
+		return
+	}
+	s.path, s.from = path, nil
+	for i := range p.tx {
+		if p.tx[i].addr == path.Src && path.Src.Is4() == path.Dst.Is4() {
+			s.from = &p.tx[i]
+			s.flow = wire.NewFlow(path.Src, path.Dst, s.from.port, p.link.cfg.Port)
+		}
+	}
+}
+
+// train counts the packets at the front of pkts that can go as one message: of one path, one
+// behind the other in memory, of equal length but for a shorter last one.
+func train(pkts []link.TxPacket, segment int) int {
+	first := &pkts[0]
+	if first.Len > segment {
+		return 1
+	}
+	end := first.Off + first.Len
+	for n := 1; n < min(len(pkts), maxSegments); n++ {
+		q := &pkts[n]
+		if q.Path != first.Path || q.Off != end || q.Len > first.Len || q.Off+q.Len-first.Off > maxDatagram {
+			return n
+		}
+		if q.Len < first.Len {
+			return n + 1
+		}
+		end += q.Len
+	}
+	return min(len(pkts), maxSegments)
+}
+
+// put makes message m of a run of packets.
+func (s *sender) put(m int, b *link.TxBatch, r run, l *Link) {
+	first, last := &b.Packets[r.first], &b.Packets[r.first+r.count-1]
+	path := first.Path
+	s.runs[m] = r
+	s.iovs[m].Base = &b.Buf[first.Off]
+	s.iovs[m].SetLen(last.Off + last.Len - first.Off)
+
+	h, c := &s.hdrs[m], &s.controls[m]
+	h.Namelen = putAddr(&s.names[m], path, l.cfg.Port, l.ifi.Index)
+	c.reset()
+	if r.count > 1 {
+		c.putSegment(first.Len)
+	}
+	if path.TClass != 0 {
+		c.putTClass(path.Src.Is4(), path.TClass)
+	}
+	if path.HopLimit != 0 && path.HopLimit != defaultHopLimit {
+		c.putHopLimit(path.Src.Is4(), path.HopLimit)
+	}
+	c.attach(&h.Msghdr)
+}
+
+// putAddr writes the destination of a path and returns its length.
+func putAddr(sa *unix.RawSockaddrInet6, path *link.Path, port uint16, ifindex int) (length uint32) {
+	if path.Dst.Is4() {
+		sa4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(sa))
+		*sa4 = unix.RawSockaddrInet4{Family: unix.AF_INET, Port: bigEndian(port), Addr: path.Dst.As4()}
+		return unix.SizeofSockaddrInet4
+	}
+	*sa = unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: bigEndian(port), Addr: path.Dst.As16()}
+	sa.Flowinfo = bigEndian(path.FlowLabel & 0xFFFFF)
+	if zoned(path.Dst) {
+		sa.Scope_id = uint32(ifindex)
+	}
+	return unix.SizeofSockaddrInet6
+}
+
+// bigEndian is the number whose bytes in memory are those of v in network order.
+func bigEndian[T uint16 | uint32](v T) T {
+	var b [4]byte
+	if unsafe.Sizeof(v) == 2 {
+		binary.BigEndian.PutUint16(b[:], uint16(v))
+		return T(binary.NativeEndian.Uint16(b[:]))
+	}
+	binary.BigEndian.PutUint32(b[:], uint32(v))
+	return T(binary.NativeEndian.Uint32(b[:]))
+}
+
+// transmit hands the messages of the sender to the kernel.
+func (p *port) transmit(b *link.TxBatch) {
+	s := &p.sender
+	for m := 0; m < s.n; {
+		n, errno := sendmmsg(s.socket.fd, s.hdrs[m:s.n])
+		switch {
+		case errno == 0:
+			for _, r := range s.runs[m : m+n] {
+				p.countSent(b, r)
+			}
+			m += n
+		case s.retry(errno):
+		case s.runs[m].count > 1 && (errno == unix.EIO || errno == unix.EINVAL || errno == unix.EMSGSIZE):
+			p.sendSingly(b, m)
+			m++
+		default:
+			p.counters.txDropped.Add(uint64(s.runs[m].count))
+			m++
+		}
+	}
+}
+
+func (p *port) countSent(b *link.TxBatch, r run) {
+	p.counters.txPackets.Add(uint64(r.count))
+	first, last := &b.Packets[r.first], &b.Packets[r.first+r.count-1]
+	p.counters.txBytes.Add(uint64(last.Off + last.Len - first.Off))
+}
+
+// retry tells whether it is worth trying again after errno, and waits for that.
+func (s *sender) retry(errno unix.Errno) bool {
+	if errno == unix.EINTR {
+		return true
+	}
+	if s.patience <= 0 || errno != unix.EAGAIN && errno != unix.ENOBUFS {
+		return false
+	}
+	began := time.Now()
+	fds := [1]unix.PollFd{{Fd: int32(s.socket.fd), Events: unix.POLLOUT}}
+	limit := s.patience
+	if errno == unix.ENOBUFS {
+		// The kernel is short of memory, which no event ends: just a pause.
+		fds[0].Events = 0
+		limit = min(limit, 100*time.Microsecond)
+	}
+	ts := unix.NsecToTimespec(int64(limit))
+	unix.Ppoll(fds[:], &ts, nil)
+	s.patience -= max(time.Since(began), time.Microsecond)
+	return true
+}
+
+// sendSingly sends the packets of message m, a train that the kernel refused, each on its own. If that
+// works the device or the kernel cannot do trains, and there will be no more of them.
+func (p *port) sendSingly(b *link.TxBatch, m int) {
+	s := &p.sender
+	r := s.runs[m]
+	works := true
+	p.usePath(b.Packets[r.first].Path)
+	for i := r.first; i < r.first+r.count; i++ {
+		s.flow.Seal(b.Bytes(i), 0)
+		s.put(m, b, run{i, 1}, p.link)
+		for {
+			_, errno := sendmmsg(s.socket.fd, s.hdrs[m:m+1])
+			if errno != 0 && s.retry(errno) {
+				continue
+			}
+			if errno == 0 {
+				p.countSent(b, run{i, 1})
+			} else {
+				works = false
+				p.counters.txDropped.Add(1)
+			}
+			break
+		}
+	}
+	if works {
+		p.link.gso.Store(false)
+	}
+}
+
+func sendmmsg(fd int, hdrs []mmsghdr) (int, unix.Errno) {
+	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&hdrs[0])), uintptr(len(hdrs)), 0, 0, 0)
+	return int(n), errno
+}

@@ -1,0 +1,192 @@
+package udp
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// ipv6FlowinfoSend is IPV6_FLOWINFO_SEND of linux/in6.h: the flow label is taken from the address of sendmsg.
+const ipv6FlowinfoSend = 33
+
+// options sets socket options until one fails.
+type options struct {
+	fd  int
+	err error
+}
+
+// set sets an option of type int. Its name is for the error.
+func (o *options) set(name string, level, opt, value int) {
+	if o.err != nil {
+		return
+	}
+	if err := unix.SetsockoptInt(o.fd, level, opt, value); err != nil {
+		o.err = fmt.Errorf("link/udp: setsockopt %s to %d: %w", name, value, err)
+	}
+}
+
+// try sets an option that the link can do without.
+func (o *options) try(level, opt, value int) bool {
+	return o.err == nil && unix.SetsockoptInt(o.fd, level, opt, value) == nil
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func newSocket(a netip.Addr) (options, error) {
+	family := unix.AF_INET6
+	if a.Is4() {
+		family = unix.AF_INET
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return options{}, fmt.Errorf("link/udp: socket for %v: %w", a, err)
+	}
+	o := options{fd: fd}
+	if family == unix.AF_INET6 {
+		o.set("IPV6_V6ONLY", unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+	}
+	return o, nil
+}
+
+// sockaddr is a:port for bind. Addresses that mean something only on one link get the interface's index as their zone.
+func sockaddr(a netip.Addr, port uint16, ifindex int) unix.Sockaddr {
+	if a.Is4() {
+		return &unix.SockaddrInet4{Port: int(port), Addr: a.As4()}
+	}
+	sa := &unix.SockaddrInet6{Port: int(port), Addr: a.As16()}
+	if zoned(a) {
+		sa.ZoneId = uint32(ifindex)
+	}
+	return sa
+}
+
+func zoned(a netip.Addr) bool {
+	return a.IsLinkLocalUnicast() || a.IsLinkLocalMulticast() || a.IsInterfaceLocalMulticast()
+}
+
+// setBuffer asks for a kernel buffer, beyond the system's limit if the process may, and
+// returns the size in effect.
+func (o *options) setBuffer(force, opt, size int) int {
+	if !o.try(unix.SOL_SOCKET, force, size) {
+		o.try(unix.SOL_SOCKET, opt, size)
+	}
+	n, err := unix.GetsockoptInt(o.fd, unix.SOL_SOCKET, opt)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// openRecv opens a receive socket for a, a local address or a group. With join it joins the
+// REUSEPORT group of the sockets that are bound to a already.
+func (l *Link) openRecv(a netip.Addr, join bool) (fd int, err error) {
+	o, err := newSocket(a)
+	if err != nil {
+		return -1, err
+	}
+	defer func() {
+		if err != nil {
+			unix.Close(o.fd)
+		}
+	}()
+	if a.IsMulticast() {
+		o.set("SO_REUSEADDR", unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}
+	if join {
+		o.set("SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+	}
+	if a.Is4() {
+		o.set("IP_RECVTOS", unix.IPPROTO_IP, unix.IP_RECVTOS, 1)
+		o.set("IP_RECVTTL", unix.IPPROTO_IP, unix.IP_RECVTTL, 1)
+	} else {
+		o.set("IPV6_RECVTCLASS", unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1)
+		o.set("IPV6_RECVHOPLIMIT", unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1)
+		// Without it the kernel drops the datagrams with checksum 0 that RoCEv2 devices send.
+		o.set("UDP_NO_CHECK6_RX", unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1)
+	}
+	if l.gro.Load() && !o.try(unix.IPPROTO_UDP, unix.UDP_GRO, 1) {
+		l.gro.Store(false)
+	}
+	if n := o.setBuffer(unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, l.cfg.RecvBuffer); l.recvBuffer == 0 || n < l.recvBuffer {
+		l.recvBuffer = n
+	}
+	if o.err != nil {
+		return -1, o.err
+	}
+	if err := unix.Bind(o.fd, sockaddr(a, l.cfg.Port, l.ifi.Index)); err != nil {
+		return -1, l.bindError(a, err)
+	}
+	return o.fd, nil
+}
+
+// bindError says what bind's errno means here.
+func (l *Link) bindError(a netip.Addr, err error) error {
+	at := netip.AddrPortFrom(a, l.cfg.Port)
+	switch err {
+	case unix.EADDRINUSE:
+		return fmt.Errorf("link/udp: bind %v: the port is taken by %s: %w", at, portHolder(at), err)
+	case unix.EADDRNOTAVAIL:
+		return fmt.Errorf("link/udp: bind %v: not an address of this machine, or not usable yet: %w", at, err)
+	}
+	return fmt.Errorf("link/udp: bind %v: %w", at, err)
+}
+
+// openSend opens a transmit socket for a local address.
+func (l *Link) openSend(a netip.Addr) (s txSocket, err error) {
+	o, err := newSocket(a)
+	if err != nil {
+		return txSocket{}, err
+	}
+	defer func() {
+		if err != nil {
+			unix.Close(o.fd)
+		}
+	}()
+	if a.Is4() {
+		// Never connected and never fragmented: so the identification is 0, as the package comment says.
+		o.set("IP_MTU_DISCOVER", unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
+		o.set("IP_TTL", unix.IPPROTO_IP, unix.IP_TTL, defaultHopLimit)
+		o.set("IP_MULTICAST_TTL", unix.IPPROTO_IP, unix.IP_MULTICAST_TTL, defaultHopLimit)
+		o.set("IP_MULTICAST_LOOP", unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 1)
+		if err := unix.SetsockoptIPMreqn(o.fd, unix.IPPROTO_IP, unix.IP_MULTICAST_IF, &unix.IPMreqn{Ifindex: int32(l.ifi.Index)}); err != nil && o.err == nil {
+			o.err = fmt.Errorf("link/udp: setsockopt IP_MULTICAST_IF to %s: %w", l.ifi.Name, err)
+		}
+	} else {
+		o.set("IPV6_MTU_DISCOVER", unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)
+		o.set("IPV6_UNICAST_HOPS", unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, defaultHopLimit)
+		o.set("IPV6_MULTICAST_HOPS", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, defaultHopLimit)
+		o.set("IPV6_MULTICAST_LOOP", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 1)
+		o.set("IPV6_MULTICAST_IF", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, l.ifi.Index)
+		o.try(unix.IPPROTO_IPV6, ipv6FlowinfoSend, 1)
+	}
+	o.setBuffer(unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, l.cfg.SendBuffer)
+	o.set("SO_RCVBUF", unix.SOL_SOCKET, unix.SO_RCVBUF, 0)
+	dropAll(&o)
+	if o.err != nil {
+		return txSocket{}, o.err
+	}
+	port, err := bindSource(o.fd, a, l.ifi.Index)
+	return txSocket{fd: o.fd, addr: a, port: port}, err
+}
+
+// bindSource binds fd to a free source port of RoCEv2's range.
+func bindSource(fd int, a netip.Addr, ifindex int) (port uint16, err error) {
+	first := rand.IntN(sourcePorts)
+	for i := range sourcePorts {
+		port = uint16(firstSourcePort + (first+i)%sourcePorts)
+		if err = unix.Bind(fd, sockaddr(a, port, ifindex)); err != unix.EADDRINUSE {
+			break
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("link/udp: bind a source port of %v: %w", a, err)
+	}
+	return port, nil
+}

@@ -1,0 +1,127 @@
+package udp
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+var (
+	lo4 = netip.MustParseAddr("127.0.0.1")
+	lo6 = netip.IPv6Loopback()
+)
+
+// freePort finds a UDP port that is free at the given loopback address.
+func testPort(t testing.TB) uint16 {
+	t.Helper()
+	for range 1000 {
+		port := uint16(20000 + rand.IntN(10000))
+		l, err := Open(Config{Addrs: []netip.Addr{lo4, lo6}, Port: port})
+		if err == nil {
+			l.Close()
+			return port
+		}
+	}
+	t.Fatal("no free port")
+	return 0
+}
+
+// open opens a link and closes it when the test ends.
+func open(t testing.TB, cfg Config) link.Link {
+	t.Helper()
+	l, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// pair opens two links that send to each other, at a's and b's addresses.
+func pair(t testing.TB, cfg Config, a, b netip.Addr) (la, lb link.Link) {
+	t.Helper()
+	cfg.Port = testPort(t)
+	cfg.Addrs = []netip.Addr{a}
+	la = open(t, cfg)
+	if a == b {
+		return la, la
+	}
+	cfg.Addrs = []netip.Addr{b}
+	return la, open(t, cfg)
+}
+
+// fill makes pkt an RC SEND ONLY for a QPN, with content that seq decides.
+func fill(pkt []byte, qpn, seq uint32) {
+	wire.BTH(pkt).Put(wire.RC|wire.SendOnly, 0, 0xFFFF, qpn, seq, 0)
+	for i := wire.BTHLen; i < len(pkt); i++ {
+		pkt[i] = byte(uint32(i)*31 + seq)
+	}
+}
+
+// receive gets n packets or fails. Each comes as a copy.
+func receive(t testing.TB, p link.Port, n int) (all []link.RxPacket) {
+	t.Helper()
+	var b link.RxBatch
+	for deadline := time.Now().Add(5 * time.Second); len(all) < n; {
+		if p.Recv(&b) == 0 {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d packets have come, want %d; counters %+v", len(all), n, p.Counters())
+			}
+			p.Wait(100 * time.Millisecond)
+		}
+		for _, pkt := range b.Packets {
+			pkt.Data = bytes.Clone(pkt.Data)
+			all = append(all, pkt)
+		}
+	}
+	return all
+}
+
+var sizes = []int{12, 16, 20, 24, 28, 100, 256, 1024, 1052, 2048, 4096, 4108}
+
+func TestLoopback(t *testing.T) {
+	for _, addrs := range [][2]netip.Addr{{lo4, lo4}, {lo4, netip.MustParseAddr("127.0.0.9")}, {lo6, lo6}} {
+		for _, off := range []Config{{}, {NoGSO: true}, {NoGRO: true}, {NoGSO: true, NoGRO: true}} {
+			t.Run(fmt.Sprintf("%v,GSO=%v,GRO=%v", addrs[1], !off.NoGSO, !off.NoGRO), func(t *testing.T) {
+				a, b := pair(t, off, addrs[0], addrs[1])
+				path := &link.Path{Src: addrs[0], Dst: addrs[1]}
+				var want [][]byte
+				tx := link.NewTxBatch(500, 1<<20)
+				seq := uint32(0)
+				for _, size := range sizes {
+					for range 1 + rand.IntN(40) {
+						pkt := tx.Alloc(path, size)
+						fill(pkt, 5, seq)
+						want = append(want, bytes.Clone(pkt))
+						seq++
+					}
+				}
+				a.Ports()[0].Send(tx)
+				if !tx.Empty() {
+					t.Error("Send left packets in the batch")
+				}
+				got := receive(t, b.Ports()[0], len(want))
+				for i, g := range got {
+					if !bytes.Equal(g.Data, want[i]) {
+						t.Fatalf("packet %d of %d: %d bytes came for %d, or other bytes", i, len(want), len(g.Data), len(want[i]))
+					}
+					if g.Src != addrs[0] || g.Dst != addrs[1] || g.TClass != 0 || g.HopLimit != 64 {
+						t.Fatalf("packet %d: %v -> %v, class %d, hop limit %d", i, g.Src, g.Dst, g.TClass, g.HopLimit)
+					}
+				}
+				if c := a.Ports()[0].Counters(); c.TxPackets != uint64(len(want)) || c.TxDropped != 0 {
+					t.Errorf("sender counts %+v, want %d packets", c, len(want))
+				}
+				if c := b.Ports()[0].Counters(); c.RxPackets != uint64(len(want)) || c.RxICRCErrors+c.RxMalformed != 0 {
+					t.Errorf("receiver counts %+v, want %d packets", c, len(want))
+				}
+			})
+		}
+	}
+}
