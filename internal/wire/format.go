@@ -6,7 +6,7 @@ import "fmt"
 // headers hold, numbers in hexadecimal but for lengths, MSN and timer codes. Bytes that are no packet get a line too.
 func (p Packet) String() string {
 	if _, err := Parse(p); err != nil {
-		return fmt.Sprintf("%v: %d bytes: %x", err, len(p), p[:min(len(p), 16)])
+		return fmt.Sprintf("%v: %d bytes: %x", err, len(p), []byte(p[:min(len(p), 16)])) // a Packet would come back here
 	}
 	f := p.Fields()
 	s := fmt.Appendf(nil, "%v qp=%06x psn=%06x", f.Opcode, f.DestQPN, f.PSN)

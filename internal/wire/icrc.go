@@ -111,8 +111,8 @@ const poly = 0xEDB88320
 
 var le = binary.LittleEndian
 
-// slices[k][b] is b, the lowest byte of a register, times x^(8(k+1)).
-var slices = func() (t [4][256]uint32) {
+// slicing[k][b] is b, the lowest byte of a register, times x^(8(k+1)).
+var slicing = func() (t [4][256]uint32) {
 	t[0] = *crc32.IEEETable
 	for k := 1; k < 4; k++ {
 		for b, v := range t[k-1] {
@@ -125,7 +125,7 @@ var slices = func() (t [4][256]uint32) {
 // step4 multiplies a register by x^32: four bytes of zeros go in. XORing four bytes of
 // data with the register beforehand, the first in the lowest byte, puts them in instead.
 func step4(s uint32) uint32 {
-	return slices[3][s&0xFF] ^ slices[2][s>>8&0xFF] ^ slices[1][s>>16&0xFF] ^ slices[0][s>>24]
+	return slicing[3][s&0xFF] ^ slicing[2][s>>8&0xFF] ^ slicing[1][s>>16&0xFF] ^ slicing[0][s>>24]
 }
 
 // advance puts p into the register s. It is for short runs of bytes.
@@ -134,7 +134,7 @@ func advance(s uint32, p []byte) uint32 {
 		s = step4(s ^ le.Uint32(p))
 	}
 	for _, b := range p {
-		s = s>>8 ^ slices[0][byte(s)^b]
+		s = s>>8 ^ slicing[0][byte(s)^b]
 	}
 	return s
 }

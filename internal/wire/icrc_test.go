@@ -1,62 +1,39 @@
-package wire
+package wire_test
 
 import (
-	"hash/crc32"
+	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
+	"github.com/verbena-rdma/verbena/internal/wire/wiretest"
 )
 
 var (
+	be = binary.BigEndian
+	le = binary.LittleEndian
+
 	v4a, v4b = netip.MustParseAddr("192.168.77.2"), netip.MustParseAddr("192.168.77.3")
 	v6a, v6b = netip.MustParseAddr("fd77::2"), netip.MustParseAddr("fd77::3")
 )
 
-// slowICRC is the ICRC as its definition reads: copy, mask, one CRC over all.
-func slowICRC(ip, udp, pkt []byte) uint32 {
-	all := []byte{0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}
-	h := len(all)
-	all = append(all, ip...)
-	if ip[0]>>4 == 4 {
-		for _, i := range []int{1, 8, 10, 11} {
-			all[h+i] = 0xFF
-		}
-	} else {
-		all[h] |= 0x0F
-		for _, i := range []int{1, 2, 3, 7} {
-			all[h+i] = 0xFF
-		}
-	}
-	h = len(all)
-	all = append(all, udp...)
-	all[h+6], all[h+7] = 0xFF, 0xFF
-	h = len(all)
-	all = append(all, pkt...)
-	all[h+4] = 0xFF
-	return crc32.ChecksumIEEE(all)
-}
-
-// headers makes the IP and UDP header of a packet of n bytes, BTH to pad.
+// headers makes the IP and UDP header of a packet of n bytes, BTH to pad. Masked fields are not
+// what they are masked with.
 func headers(src, dst netip.Addr, sport, dport, id uint16, n int) (ip, udp []byte) {
-	udp = make([]byte, udpLen)
+	udp = make([]byte, 8)
 	be.PutUint16(udp, sport)
 	be.PutUint16(udp[2:], dport)
-	be.PutUint16(udp[4:], uint16(udpLen+n+ICRCLen))
+	be.PutUint16(udp[4:], uint16(8+n+4))
 	if src.Is4() {
-		ip = make([]byte, ipv4Len)
-		ip[0], ip[1], ip[6], ip[8], ip[9], ip[10], ip[11] = 0x45, 3, flagDF, 64, 17, 0xAB, 0xCD
-		be.PutUint16(ip[2:], uint16(ipv4Len+udpLen+n+ICRCLen))
+		ip = []byte{0x45, 3, 0, 0, 0, 0, 0x40, 0, 64, 17, 0xAB, 0xCD}
+		be.PutUint16(ip[2:], uint16(20+8+n+4))
 		be.PutUint16(ip[4:], id)
-		copy(ip[12:], src.AsSlice())
-		copy(ip[16:], dst.AsSlice())
 	} else {
-		ip = make([]byte, ipv6Len)
-		ip[0], ip[1], ip[3], ip[6], ip[7] = 0x60, 0x12, 0x34, 17, 64
-		be.PutUint16(ip[4:], uint16(udpLen+n+ICRCLen))
-		copy(ip[8:], src.AsSlice())
-		copy(ip[24:], dst.AsSlice())
+		ip = []byte{0x61, 0x23, 0x45, 0x67, 0, 0, 17, 64}
+		be.PutUint16(ip[4:], uint16(8+n+4))
 	}
-	return ip, udp
+	return append(append(ip, src.AsSlice()...), dst.AsSlice()...), udp
 }
 
 func randomBytes(r *rand.Rand, n int) []byte {
@@ -70,28 +47,124 @@ func randomBytes(r *rand.Rand, n int) []byte {
 // TestICRC compares with the definition, for every length near the block sizes of the fast path.
 func TestICRC(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, a := range [][2]netip.Addr{{v4a, v4b}, {v6a, v6b}, {v6a, netip.IPv6Unspecified()}} {
-		for n := BTHLen; n < 9000; n += 1 + n/200 {
-			sport, id, pkt := uint16(r.Uint32()), uint16(r.Uint32()), randomBytes(r, n)
-			ip, udp := headers(a[0], a[1], sport, Port, id, n)
-			want := slowICRC(ip, udp, pkt)
-			if got := NewFlow(a[0], a[1], sport, Port).ICRC(pkt, id); got != want {
+	for _, a := range [][2]netip.Addr{{v4a, v4b}, {v6a, v6b}, {v6a, netip.IPv6LinkLocalAllNodes()}} {
+		for n := wire.BTHLen; n < 9300; n += 1 + n/200 {
+			sport, dport, id, pkt := uint16(r.Uint32()), uint16(r.Uint32()), uint16(r.Uint32()), randomBytes(r, n)
+			ip, udp := headers(a[0], a[1], sport, dport, id, n)
+			want := wiretest.ICRC(ip, udp, pkt)
+			if got := wire.NewFlow(a[0], a[1], sport, dport).ICRC(pkt, id); got != want {
 				t.Fatalf("%v -> %v, %d bytes: ICRC %#x, want %#x", a[0], a[1], n, got, want)
 			}
 		}
 	}
 }
 
+// TestICRCVector is an ACK of rxe as it was on the wire, in bytes.
+func TestICRCVector(t *testing.T) {
+	pkt := []byte{0x11, 0, 0xFF, 0xFF, 0, 0, 0, 0x2C, 0, 0, 0x20, 0, 0x1F, 0, 0, 1, 0, 0, 0, 0}
+	wire.NewFlow(v4a, v4b, 51044, wire.Port).Seal(pkt, 0xD3E4)
+	if got, want := [4]byte(pkt[16:]), [4]byte{0xBD, 0x7C, 0x51, 0x63}; got != want {
+		t.Errorf("ICRC % x, want % x", got, want)
+	}
+}
+
+// TestFlow4in6 takes the form of IPv4 addresses that a GID has.
+func TestFlow4in6(t *testing.T) {
+	a, b := netip.AddrFrom16(v4a.As16()), netip.AddrFrom16(v4b.As16())
+	if wire.NewFlow(a, b, 1, 2) != wire.NewFlow(v4a, v4b, 1, 2) {
+		t.Error("the flow of 4-in-6 addresses is not that of the IPv4 addresses")
+	}
+	wire.NewFlow(v4a, v6b, 1, 2) // makes no sense, must not panic
+	wire.NewFlow(netip.Addr{}, netip.Addr{}, 1, 2)
+}
+
+// TestSolveID compares with brute force: for a length, the ICRCs of all identifications.
 func TestSolveID(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	f := NewFlow(v4a, v4b, 0xC000, Port)
-	for n := BTHLen; n <= maxSolve; n += 4 + 4*r.IntN(32) {
+	f := wire.NewFlow(v4a, v4b, 0xC000, wire.Port)
+	for _, n := range []int{12, 16, 20, 24, 28, 76, 268, 1040, 1052, 4108, 4124, 4132, 9000, 9216} {
 		pkt := randomBytes(r, n)
 		zero := f.ICRC(pkt, 0)
-		for range 50 {
-			id := uint16(r.Uint32())
-			if got, ok := SolveID(zero^f.ICRC(pkt, id), n); !ok || got != id {
+		for id := range 1 << 16 {
+			if got, ok := wire.SolveID(zero^f.ICRC(pkt, uint16(id)), n); !ok || got != uint16(id) {
 				t.Fatalf("%d bytes, id %#x: SolveID gives %#x, %v", n, id, got, ok)
+			}
+		}
+	}
+}
+
+// TestSolveIDLengths samples identifications at every length.
+func TestSolveIDLengths(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	f := wire.NewFlow(v4a, v4b, 0xC000, wire.Port)
+	pkt := randomBytes(r, 9216)
+	for n := wire.BTHLen; n <= len(pkt); n += 4 {
+		zero := f.ICRC(pkt[:n], 0)
+		for range 8 {
+			id := uint16(r.Uint32())
+			if got, ok := wire.SolveID(zero^f.ICRC(pkt[:n], id), n); !ok || got != id {
+				t.Fatalf("%d bytes, id %#x: SolveID gives %#x, %v", n, id, got, ok)
+			}
+		}
+	}
+}
+
+// TestSolveIDRefuses counts how many random differences pass: each identification, with DF and
+// without, is one of 2^32 differences.
+func TestSolveIDRefuses(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	const tries, want = 1 << 22, 1 << 22 >> 15
+	passed := 0
+	for range tries {
+		if _, ok := wire.SolveID(r.Uint32(), 12+4*r.IntN(1000)); ok {
+			passed++
+		}
+	}
+	if passed < want/2 || passed > want*2 {
+		t.Errorf("%d of %d random differences passed, want about %d", passed, tries, want)
+	}
+	for _, n := range []int{-4, 13, 14, 15, 9220, 1 << 30} {
+		if _, ok := wire.SolveID(0, n); ok {
+			t.Errorf("SolveID accepts the length %d", n)
+		}
+	}
+}
+
+// TestVerifyWithoutDF takes packets of senders that do not set DF, and no other flags or fragments.
+func TestVerifyWithoutDF(t *testing.T) {
+	pkt := randomBytes(rand.New(rand.NewPCG(9, 10)), 64)
+	f := wire.NewFlow(v4a, v4b, 0xC000, wire.Port)
+	for bits, want := range map[uint16]bool{0x4000: true, 0: true, 0x2000: false, 0x8000: false, 1: false, 0x4001: false} {
+		ip, udp := headers(v4a, v4b, 0xC000, wire.Port, 0x1234, len(pkt))
+		be.PutUint16(ip[6:], bits)
+		b := le.AppendUint32(append([]byte(nil), pkt...), wiretest.ICRC(ip, udp, pkt))
+		if id, ok := f.Verify(b, 7); ok != want || ok && id != 0x1234 {
+			t.Errorf("flags and fragment offset %#04x: Verify gives %#x, %v, want %v", bits, id, ok, want)
+		}
+	}
+}
+
+func TestVerify(t *testing.T) {
+	for _, a := range [][2]netip.Addr{{v4a, v4b}, {v6a, v6b}} {
+		f := wire.NewFlow(a[0], a[1], 0xC001, wire.Port)
+		b := make([]byte, 64+wire.ICRCLen)
+		f.Seal(b, 5)
+		if id, ok := f.Verify(b, 5); !ok || id != 5 {
+			t.Errorf("%v: Verify gives %d, %v with the right guess", a[0], id, ok)
+		}
+		want := uint16(5)
+		if a[0].Is6() {
+			want = 9 // IPv6 has no identification: the guess comes back
+		}
+		if id, ok := f.Verify(b, 9); !ok || id != want {
+			t.Errorf("%v: Verify gives %d, %v with a wrong guess", a[0], id, ok)
+		}
+		for n := range 20 {
+			f.Verify(b[:n], 0) // must not panic
+		}
+		for n := range wire.BTHLen + wire.ICRCLen {
+			if _, ok := f.Verify(make([]byte, n), 0); ok {
+				t.Errorf("%v: Verify accepts %d bytes", a[0], n)
 			}
 		}
 	}
