@@ -20,8 +20,8 @@ func (r *responder) onAtomic(p wire.Packet, info *wire.Info) *fault {
 	case h.Addr()%8 != 0:
 		return faultMisaligned
 	}
-	_, word, err := r.qp.Regions.Check(h.RKey(), h.Addr(), 8, r.qp.PD, mr.RemoteAtomic)
-	if err != nil {
+	word, ok := r.memory(h.RKey(), h.Addr(), 8, r.qp.PD, mr.RemoteAtomic)
+	if !ok {
 		return faultAccess
 	}
 	var was uint64

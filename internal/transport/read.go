@@ -20,7 +20,7 @@ func (r *responder) onRead(p wire.Packet) *fault {
 	case n > maxMessage:
 		return faultReadLength
 	case n > 0:
-		if _, _, err := r.qp.Regions.Check(h.RKey(), h.Addr(), uint64(n), r.qp.PD, mr.RemoteRead); err != nil {
+		if _, ok := r.memory(h.RKey(), h.Addr(), uint64(n), r.qp.PD, mr.RemoteRead); !ok {
 			return faultAccess
 		}
 	}
@@ -37,8 +37,8 @@ func (r *responder) onRead(p wire.Packet) *fault {
 
 // packets counts the response packets of a READ of n bytes.
 func (r *responder) packets(n uint32) int {
-	mtu := r.qp.attr.MTU
-	return max(1, (int(n)+mtu-1)/mtu)
+	mtu := uint64(r.qp.attr.MTU)
+	return max(1, int((uint64(n)+mtu-1)/mtu))
 }
 
 // replayRead executes a READ request again whose responses did not all arrive. It may
@@ -70,8 +70,8 @@ func (r *responder) sendRead(res *resource, tx *link.TxBatch) bool {
 	op := readOp(!res.begun, n == res.left)
 	var src []byte
 	if n > 0 {
-		var err error
-		if _, src, err = qp.Regions.Check(res.rkey, res.at, uint64(n), qp.PD, mr.RemoteRead); err != nil {
+		var ok bool
+		if src, ok = r.memory(res.rkey, res.at, uint64(n), qp.PD, mr.RemoteRead); !ok {
 			r.refuse(faultAccess, res.next)
 			return true
 		}

@@ -100,8 +100,8 @@ func (r *responder) scatter(data []byte) bool {
 			v.sge, v.off = v.sge+1, 0
 			continue
 		}
-		_, dst, err := qp.Regions.Check(s.LKey, s.Addr+uint64(v.off), n, pd, mr.LocalWrite)
-		if err != nil {
+		dst, ok := r.memory(s.LKey, s.Addr+uint64(v.off), n, pd, mr.LocalWrite)
+		if !ok {
 			return false
 		}
 		mr.Copy(dst, data[:n])

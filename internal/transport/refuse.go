@@ -1,6 +1,8 @@
 package transport
 
 import (
+	"fmt"
+
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
@@ -26,17 +28,17 @@ type fault struct {
 //   - A SEND longer than its receive is an invalid request to the sender and a length error at the
 //     receiver, as IBTA has it; rxe says remote operational error.
 var (
-	faultOrder       = &fault{wire.SynInvReq, EventQPReqErr, RemInvReqErr, "the packet does not fit the one before it in its message"}
-	faultOpcode      = &fault{wire.SynInvReq, EventQPReqErr, RemInvReqErr, "the QP does not permit or support the operation"}
-	faultSendPacket  = &fault{wire.SynInvReq, EventQPReqErr, RemInvReqErr, "the length of a SEND packet does not fit the path MTU"}
-	faultSendTooLong = &fault{wire.SynInvReq, 0, LocLenErr, "the message is longer than the receive"}
-	faultWriteLength = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr, "the length of an RDMA WRITE does not fit its packets"}
-	faultReadLength  = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr, "an RDMA READ of more than 2^31 bytes"}
-	faultTooMany     = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr, "more outstanding READs and atomics than max_dest_rd_atomic"}
-	faultMisaligned  = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr, "an atomic at an address that is no multiple of 8"}
-	faultAccess      = &fault{wire.SynAccess, EventQPAccessErr, LocAccessErr, "the key, range or right of remote memory"}
-	faultInvalidate  = &fault{wire.SynAccess, EventQPAccessErr, LocAccessErr, "the key to invalidate is not that of a memory window"}
-	faultReceive     = &fault{wire.SynOpErr, 0, LocProtErr, "the key, range or right of a scatter entry of the receive"}
+	faultOrder       = &fault{wire.SynInvReq, EventQPReqErr, RemInvReqErr, "the peer sent a packet that does not fit the one before it in its message"}
+	faultOpcode      = &fault{wire.SynInvReq, EventQPReqErr, RemInvReqErr, "the peer asked for an operation that the QP does not permit or support"}
+	faultSendPacket  = &fault{wire.SynInvReq, EventQPReqErr, RemInvReqErr, "the peer sent a packet whose length does not fit the path MTU"}
+	faultSendTooLong = &fault{wire.SynInvReq, 0, LocLenErr, "the message is longer than the receive's scatter list"}
+	faultWriteLength = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr, "the peer sent an RDMA WRITE whose length does not fit its packets"}
+	faultReadLength  = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr, "the peer asked to READ more than 2^31 bytes"}
+	faultTooMany     = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr, "the peer has more READs and atomics outstanding than max_dest_rd_atomic"}
+	faultMisaligned  = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr, "the peer asked for an atomic at an address that is no multiple of 8"}
+	faultAccess      = &fault{wire.SynAccess, EventQPAccessErr, LocAccessErr, "the peer asked for memory that it may not touch"}
+	faultInvalidate  = &fault{wire.SynAccess, EventQPAccessErr, LocAccessErr, "the peer asked to invalidate a key that is not a memory window's"}
+	faultReceive     = &fault{wire.SynOpErr, 0, LocProtErr, "an entry of the receive's scatter list is wrong"}
 
 	// notReady is no error: there is no receive yet.
 	notReady = &fault{reason: "no receive is posted"}
@@ -49,7 +51,11 @@ func (r *responder) refuse(f *fault, seq uint32) {
 	r.count(f)
 	cause := &Failure{
 		Status: f.status, QPN: qp.Num, DestQPN: qp.attr.DestQPN,
-		Reason: "refused a request of the peer: " + f.reason, Syndrome: f.nak, Heard: true,
+		Reason: f.reason, Syndrome: f.nak, Heard: true,
+	}
+	if f == faultAccess || f == faultReceive {
+		d := &r.denied
+		cause.Reason += fmt.Sprintf(": key %#x, address %#x, %d bytes: %v", d.key, d.addr, d.n, d.err)
 	}
 	if qp.path != nil {
 		cause.Peer = qp.path.Dst.String()
@@ -62,6 +68,24 @@ func (r *responder) refuse(f *fault, seq uint32) {
 		event = f.event
 	}
 	qp.Fail(cause, event)
+}
+
+// denied is the memory access that the responder refused last, for the story of the failure.
+type denied struct {
+	err  error
+	key  uint32
+	addr uint64
+	n    uint64
+}
+
+// memory finds n bytes at addr in the region of key, for a user in domain pd that needs a right.
+func (r *responder) memory(key uint32, addr, n uint64, pd uint32, need mr.Access) ([]byte, bool) {
+	_, b, err := r.qp.Regions.Check(key, addr, n, pd, need)
+	if err != nil {
+		r.denied = denied{err, key, addr, n}
+		return nil, false
+	}
+	return b, true
 }
 
 // count counts a fault under the kernel's name for its kind.

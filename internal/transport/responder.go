@@ -32,7 +32,8 @@ type responder struct {
 	write write   // the RDMA WRITE under way
 	replies
 
-	cqe CQE // the completion being made; kept here because an argument of an interface method escapes
+	denied denied
+	cqe    CQE // the completion being made; kept here because an argument of an interface method escapes
 }
 
 // phase is the kind of message of which the responder has seen the beginning but not the end.

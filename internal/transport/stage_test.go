@@ -2,7 +2,6 @@ package transport
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -109,28 +108,32 @@ func (s *stage) makeQP(a *args) error {
 		RQ:     NewRecvQueue(a.num("recvs", 16), 4, a.str("srq", "") == "yes", stagePD),
 		SendCQ: s, RecvCQ: s, Regions: s.regions, Host: s,
 	})
-	at := &s.qp.attr
-	*at = Attr{
+	at := Attr{
 		Path: link.Path{Src: stageAddr, Dst: peerAddr}, DestQPN: peerQPN, PKey: 0xFFFF,
 		MTU: 256, QKey: 0x11111111, RQPSN: 100, SQPSN: 500, MaxRdAtomic: 4, MaxDestRdAtom: 4,
 		MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
 		Access: accessWrite | accessRead | accessAtomic,
 	}
+	setAttrs(&at, a)
+	mask := ^Mask(0)
 	if kind == UD {
-		at.Path, at.DestQPN = link.Path{}, 0
+		mask &^= MaskAV | MaskDestQPN
 	}
-	s.setAttrs(a)
-	if kind != UD {
-		s.qp.path = &at.Path
+	last := states[a.str("state", "rts")]
+	for _, st := range []State{Init, RTR, RTS, SQD} {
+		if st > last {
+			break
+		}
+		at.State = st
+		if err := s.qp.Modify(s.now, &at, mask); err != nil {
+			return err
+		}
 	}
-	s.qp.resp.start()
-	s.qp.state.Store(uint32(states[a.str("state", "rts")]))
 	return nil
 }
 
-// setAttrs changes attributes directly.
-func (s *stage) setAttrs(a *args) {
-	at := &s.qp.attr
+// setAttrs changes attributes as a command says.
+func setAttrs(at *Attr, a *args) {
 	at.MTU = a.num("mtu", at.MTU)
 	at.RQPSN = uint32(a.num("rq_psn", int(at.RQPSN)))
 	at.SQPSN = uint32(a.num("sq_psn", int(at.SQPSN)))
@@ -234,56 +237,6 @@ func (s *stage) modify(a *args) error {
 	return s.qp.Modify(s.now, &Attr{State: st}, MaskState)
 }
 
-// request is a packet from the peer.
-type request struct {
-	op    wire.Opcode
-	psn   uint32
-	flags uint32
-	pkey  uint16
-	data  []byte
-	reth  struct {
-		va        uint64
-		rkey, len uint32
-	}
-	swapAdd, compare uint64
-	imm, inv         uint32
-	qkey, src        uint32
-	syndrome         uint8
-	msn              uint32
-	orig             uint64
-}
-
-// bytes is the packet from BTH to pad, headers as the opcode has them.
-func (q *request) bytes() []byte {
-	in := q.op.Info()
-	pad := -len(q.data) & 3
-	b := make([]byte, in.Len+len(q.data)+pad)
-	wire.BTH(b).Put(q.op, pad, q.pkey, stageQPN, q.psn, q.flags)
-	if in.DETH != 0 {
-		wire.DETH(b[in.DETH:]).Put(q.qkey, q.src)
-	}
-	if in.RETH != 0 {
-		wire.RETH(b[in.RETH:]).Put(q.reth.va, q.reth.rkey, q.reth.len)
-	}
-	if in.AtomicETH != 0 {
-		wire.AtomicETH(b[in.AtomicETH:]).Put(q.reth.va, q.reth.rkey, q.swapAdd, q.compare)
-	}
-	if in.AETH != 0 {
-		wire.AETH(b[in.AETH:]).Put(q.syndrome, q.msn)
-	}
-	if in.AtomicAck != 0 {
-		binary.BigEndian.PutUint64(b[in.AtomicAck:], q.orig)
-	}
-	if in.Imm != 0 {
-		binary.BigEndian.PutUint32(b[in.Imm:], q.imm)
-	}
-	if in.IETH != 0 {
-		binary.BigEndian.PutUint32(b[in.IETH:], q.inv)
-	}
-	copy(b[in.Len:], q.data)
-	return b
-}
-
 // packetIn hands a packet of the peer to the QP.
 func (s *stage) packetIn(a *args) error {
 	prefix := s.qp.prefix()
@@ -291,13 +244,19 @@ func (s *stage) packetIn(a *args) error {
 	if !ok {
 		return fmt.Errorf("no opcode %q", a.word(0))
 	}
-	q := request{op: prefix | op, psn: uint32(a.num("psn", 0)), data: parseData(a.str("data", "")), pkey: uint16(a.num("pkey", 0xFFFF))}
+	q := wire.Fields{
+		Opcode: prefix | op, PKey: uint16(a.num("pkey", wire.DefaultPKey)), DestQPN: stageQPN, PSN: uint32(a.num("psn", 0)),
+		QKey: uint32(a.num("qkey", 0x11111111)), SrcQPN: uint32(a.num("src", peerQPN)),
+		Syndrome: uint8(a.num("syndrome", wire.SynAck)), MSN: uint32(a.num("msn", 0)), Orig: uint64(a.num("orig", 0)),
+		SwapAdd: uint64(a.num("add", a.num("swap", 0))), Compare: uint64(a.num("compare", 0)),
+		Imm: uint32(a.num("imm", 0)), InvKey: uint32(a.num("inv", 0)), Payload: parseData(a.str("data", "")),
+	}
 	for _, w := range a.words[1:] {
 		switch w {
 		case "ackreq":
-			q.flags |= wire.BTHAckReq
+			q.AckReq = true
 		case "solicited":
-			q.flags |= wire.BTHSolicited
+			q.Solicited = true
 		default:
 			return fmt.Errorf("no flag %q", w)
 		}
@@ -307,21 +266,12 @@ func (s *stage) packetIn(a *args) error {
 		if err != nil {
 			return err
 		}
-		q.reth.va, q.reth.rkey, q.reth.len = r.Base+off, r.RKey, uint32(n)
+		q.Addr, q.RKey, q.DMALen = r.Base+off, r.RKey, uint32(n)
 	}
-	q.reth.va = uint64(a.num("va", int(q.reth.va)))
-	q.reth.rkey = uint32(a.num("rkey", int(q.reth.rkey)))
-	q.reth.len = uint32(a.num("len", int(q.reth.len)))
-	q.swapAdd = uint64(a.num("add", a.num("swap", 0)))
-	q.compare = uint64(a.num("compare", 0))
-	q.imm = uint32(a.num("imm", 0))
-	q.inv = uint32(a.num("inv", 0))
-	q.qkey = uint32(a.num("qkey", 0x11111111))
-	q.src = uint32(a.num("src", peerQPN))
-	q.msn = uint32(a.num("msn", 0))
-	q.orig = uint64(a.num("orig", 0))
-	q.syndrome = uint8(a.num("syndrome", wire.SynAck))
-	p, err := wire.Parse(q.bytes())
+	q.Addr = uint64(a.num("va", int(q.Addr)))
+	q.RKey = uint32(a.num("rkey", int(q.RKey)))
+	q.DMALen = uint32(a.num("len", int(q.DMALen)))
+	p, err := wire.Parse(q.Build())
 	if err != nil {
 		return err
 	}

@@ -128,7 +128,7 @@ func (s *stage) do(cmd string, args []string) error {
 	case "fill":
 		err = s.fillMemory(a)
 	case "set":
-		s.setAttrs(a)
+		setAttrs(&s.qp.attr, a)
 	case "modify":
 		err = s.modify(a)
 	case "state":

@@ -1,6 +1,9 @@
 package transport
 
-import "github.com/verbena-rdma/verbena/internal/wire"
+import (
+	"github.com/verbena-rdma/verbena/internal/psn"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
 
 // onUC takes a packet of an unreliable connection. Nothing is answered. A message of which a packet is
 // missing or wrong is dropped as a whole, and its receive serves the next one; any first packet begins
@@ -11,6 +14,7 @@ func (r *responder) onUC(p wire.Packet, info *wire.Info) {
 	if gap {
 		r.qp.Counters.OutOfSequence++
 	}
+	r.epsn = seq
 	if info.Flags&wire.Start != 0 {
 		if r.phase == inSend || r.phase == inWrite {
 			r.drop()
@@ -20,7 +24,6 @@ func (r *responder) onUC(p wire.Packet, info *wire.Info) {
 		r.skip(info)
 		return
 	}
-	r.epsn = seq
 	switch f := r.execute(p, info); f {
 	case nil:
 		r.established()
@@ -32,8 +35,9 @@ func (r *responder) onUC(p wire.Packet, info *wire.Info) {
 	}
 }
 
-// skip drops the message that a packet belongs to.
+// skip drops the packet that was expected and with it the message that it belongs to.
 func (r *responder) skip(info *wire.Info) {
+	r.epsn = psn.Next(r.epsn)
 	if r.phase != skipping {
 		r.drop()
 	}

@@ -36,8 +36,8 @@ func (r *responder) onWrite(p wire.Packet, info *wire.Info) *fault {
 		return faultAccess
 	}
 	if n > 0 {
-		_, dst, err := r.qp.Regions.Check(w.rkey, w.addr, uint64(n), r.qp.PD, mr.RemoteWrite)
-		if err != nil {
+		dst, ok := r.memory(w.rkey, w.addr, uint64(n), r.qp.PD, mr.RemoteWrite)
+		if !ok {
 			return faultAccess
 		}
 		mr.Copy(dst, data)
@@ -63,6 +63,6 @@ func (r *responder) checkRange(w *write) bool {
 	if w.size == 0 {
 		return true
 	}
-	_, _, err := r.qp.Regions.Check(w.rkey, w.addr, uint64(w.size), r.qp.PD, mr.RemoteWrite)
-	return err == nil
+	_, ok := r.memory(w.rkey, w.addr, uint64(w.size), r.qp.PD, mr.RemoteWrite)
+	return ok
 }
