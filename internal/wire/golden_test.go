@@ -120,6 +120,16 @@ func TestGoldenHeaderDamage(t *testing.T) {
 				t.Errorf("another %s does not change the ICRC", name)
 			}
 		}
+		// The lengths in both headers are covered: a word less or more is another packet.
+		sum := c.Data[len(c.Body()):]
+		for name, b := range map[string][]byte{
+			"without its last word": slices.Concat(c.Data[:len(c.Body())-4], sum),
+			"with a word of zeros":  slices.Concat(c.Body(), make([]byte, 4), sum),
+		} {
+			if _, ok := c.Flow().Verify(b, c.ID); ok {
+				t.Errorf("verifies %s", name)
+			}
+		}
 		if c.Src.Is4() && c.Flow().ICRC(c.Body(), c.ID^1) == c.Flow().ICRC(c.Body(), c.ID) {
 			t.Error("another identification does not change the ICRC")
 		}

@@ -163,8 +163,12 @@ func newField(n int, offsets ...int) *field16 {
 		return advance(0, h[:n])
 	}
 	f := new(field16)
-	for b := range 256 {
-		f.hi[b], f.lo[b] = add(b<<8), add(b)
+	for b := 1; b < 256; b++ {
+		if low := b & -b; low == b {
+			f.hi[b], f.lo[b] = add(b<<8), add(b)
+		} else { // what two bits add is the sum of what each adds
+			f.hi[b], f.lo[b] = f.hi[low]^f.hi[b^low], f.lo[low]^f.lo[b^low]
+		}
 	}
 	return f
 }

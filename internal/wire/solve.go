@@ -37,15 +37,17 @@ func SolveID(diff uint32, n int) (id uint16, ok bool) {
 
 // backward[k] is x^(-8(unknownLen+4k)) mod P.
 var backward = func() (t [maxSolve/4 + 1]uint32) {
-	v := uint32(1 << 31) // the polynomial 1
-	for range 8 * unknownLen {
-		v = divX(v)
-	}
-	for k := range t {
-		t[k] = v
-		for range 32 {
+	back := func(bits int) uint32 { // x^-bits
+		v := uint32(1 << 31) // the polynomial 1
+		for range bits {
 			v = divX(v)
 		}
+		return v
+	}
+	t[0] = back(8 * unknownLen)
+	word := back(32)
+	for k := range t[1:] {
+		t[k+1] = mulmod(t[k], word)
 	}
 	return t
 }()
