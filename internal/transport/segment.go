@@ -173,7 +173,7 @@ func (r *requester) wantsAck(last bool, cost int) bool {
 	r.quietPackets++
 	r.quietBytes += cost
 	full := int(r.mtu) + packetCost
-	if last || r.quietPackets > maxQuiet || r.quietBytes >= r.win.size/4 || !r.win.admits(cost+full) {
+	if last || r.quietPackets > maxQuiet || r.quietBytes >= r.win.size/4 || !r.win.fits(cost+full) {
 		r.quietPackets, r.quietBytes = 0, 0
 		return true
 	}

@@ -56,9 +56,10 @@ func (qp *QP) SetWindow(limit int, shared *Budget) {
 
 // admits tells whether a packet of that cost may leave now.
 func (w *window) admits(cost int) bool {
-	if w.flight == 0 {
-		return true
-	}
+	return w.flight == 0 || w.fits(cost)
+}
+
+func (w *window) fits(cost int) bool {
 	return w.flight+cost <= w.size && (w.shared == nil || w.shared.flight+cost <= w.shared.Limit)
 }
 

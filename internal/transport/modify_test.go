@@ -1,0 +1,345 @@
+package transport
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+func TestV_QPS_01_NewQPIsInReset(t *testing.T) {
+	s := newSender(t, RC, nil)
+	qp := NewQP(s.qp.Config)
+	if qp.State() != Reset || qp.Pending() || qp.Deadline() != Never {
+		t.Errorf("state %d, pending %v", qp.State(), qp.Pending())
+	}
+}
+
+// In RESET, INIT and RTR nothing is sent, whatever is posted behind the QP's back; in RTS it is.
+func TestV_QPS_05_NothingLeavesBeforeRTS(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.modify(Reset, Attr{}, 0)
+	for _, st := range []State{Init, RTR} {
+		s.modify(st, rtsAttr(), everyMask)
+		s.send(1)
+		s.sends()
+	}
+	s.ack(firstPSN)
+	s.completes()
+	s.modify(RTS, rtsAttr(), everyMask)
+	s.sends("RC SEND ONLY 1000 A +1", "RC SEND ONLY 1001 A +1")
+}
+
+// V-QPS-03, V-QPS-20: RESET forgets work requests, PSNs, waits and failures; then the QP is as good as new.
+func TestV_QPS_03_ResetClearsAndTheQPWorksAgain(t *testing.T) {
+	for _, typ := range []Type{RC, UC, UD} {
+		s := newSender(t, typ, func(c *Config, _ *Attr) { c.SQ = NewSendQueue(4, 8, 0) })
+		for round := range 10 {
+			switch round % 4 {
+			case 0: // under way
+				s.send(3)
+				s.send(1)
+				s.out()
+				s.send(4)
+			case 1: // waiting for a receive
+				s.send(1)
+				s.out()
+				s.nak(firstPSN, wire.SynRNR|0)
+			case 2: // failed
+				s.post(OpSend, []SGE{{Length: 1}}, nil)
+				s.out()
+			case 3: // draining
+				s.send(1)
+				s.out()
+				s.modify(SQD, Attr{}, 0)
+			}
+			s.modify(Reset, Attr{}, 0)
+			s.is(Reset)
+			s.cqes, s.events = nil, nil
+			s.sends()
+			s.checkIdle()
+			if s.qp.first != nil {
+				t.Fatal("the failure outlives RESET")
+			}
+			for _, st := range []State{Init, RTR, RTS} {
+				s.modify(st, rtsAttr(), everyMask)
+			}
+			for range 4 { // the whole queue is free
+				s.send(2)
+			}
+			if pkts := s.out(); len(pkts) != 4 || pkts[0].BTH().PSN() != firstPSN {
+				t.Fatalf("round %d: %d packets", round, len(pkts))
+			}
+			s.ack(firstPSN + 3)
+			if len(s.cqes) != 4 {
+				t.Fatalf("round %d: %d completions", round, len(s.cqes))
+			}
+			for _, e := range s.cqes {
+				if e.Status != Success {
+					t.Fatalf("round %d: %+v", round, e)
+				}
+				s.qp.SQ.Release(e.Slot)
+			}
+			s.cqes = nil
+		}
+	}
+}
+
+// V-QPS-17, V-QPS-19: ERR by ibv_modify_qp flushes everything, in order, unsignalled requests too, and blames nobody.
+func TestV_QPS_17_ErrFlushesEverything(t *testing.T) {
+	for _, typ := range []Type{RC, UC, UD} {
+		s := newSender(t, typ, func(c *Config, _ *Attr) { c.SigAll = false })
+		s.send(1)
+		s.out()
+		s.modify(Err, Attr{}, 0)
+		s.send(1)
+		s.post(OpSend, s.sges(0, 5000), nil)
+		for i, e := range s.cqes {
+			if e.Status != WRFlushErr || e.Cause.First != nil || e.Cause.Reason == "" {
+				t.Errorf("%+v because of %+v", e, e.Cause)
+			}
+			if i > 0 && e.WRID != s.cqes[i-1].WRID+1 {
+				t.Error("out of order")
+			}
+		}
+		if want := map[Type]int{RC: 3, UC: 2, UD: 2}[typ]; len(s.cqes) != want {
+			t.Errorf("type %d: %d completions, want %d", typ, len(s.cqes), want)
+		}
+		s.modify(Err, Attr{}, 0) // once more changes nothing
+		s.sends()
+		s.raises()
+		s.checkIdle()
+		s.ack(firstPSN)
+		s.is(Err)
+	}
+}
+
+// V-QPS-02: RESET and ERR can be entered from every state.
+func TestV_QPS_02_ResetAndErrFromAnywhere(t *testing.T) {
+	for _, to := range []State{Reset, Err} {
+		for _, from := range []State{Reset, Init, RTR, RTS, SQD, SQE, Err} {
+			s := newSender(t, UC, nil)
+			switch from {
+			case Reset, Init, RTR:
+				s.modify(Reset, Attr{}, 0)
+				for _, st := range []State{Init, RTR}[:from] {
+					s.modify(st, rtsAttr(), everyMask)
+				}
+			case SQD, Err:
+				s.modify(from, Attr{}, 0)
+			case SQE:
+				s.post(OpSend, []SGE{{Length: 1}}, nil)
+				s.out()
+			}
+			s.is(from)
+			s.modify(to, Attr{}, 0)
+			s.is(to)
+			s.checkIdle()
+		}
+	}
+}
+
+// V-QPS-10, V-QPS-12: in SQD what has begun is finished, retries included, and the rest waits for RTS.
+func TestV_QPS_10_SQDFinishesWhatHasBegun(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.qp.SetWindow(2*(1024+packetCost), nil)
+	s.send(1)
+	s.send(3000)
+	s.send(1)
+	s.sends("RC SEND ONLY 1000 A +1", "RC SEND FIRST 1001 A +1024")
+	s.modify(SQD, Attr{SQDNotify: true}, MaskSQDNotify)
+	s.send(1)
+	s.ack(1001)
+	s.completes("wr 1 status 0 op 0")
+	s.sends("RC SEND MIDDLE 1002 A +1024", "RC SEND LAST 1003 A +952")
+	s.timeout()
+	s.sends("RC SEND MIDDLE 1002 A +1024", "RC SEND LAST 1003 A +952")
+	if !s.qp.Draining() {
+		t.Error("not draining")
+	}
+	s.raises()
+	s.ack(1003)
+	s.completes("wr 2 status 0 op 0")
+	s.raises("event 5") // V-AE-16
+	s.sends()
+	s.is(SQD)
+	if s.qp.Draining() {
+		t.Error("still draining")
+	}
+	s.send(1)
+	s.sends()
+	s.modify(RTS, Attr{}, 0)
+	s.sends("RC SEND ONLY 1004 A +1", "RC SEND ONLY 1005 A +1", "RC SEND ONLY 1006 A +1")
+	s.ack(1006)
+	s.completes("wr 3 status 0 op 0", "wr 4 status 0 op 0", "wr 5 status 0 op 0")
+	s.raises()
+	s.checkIdle()
+}
+
+// V-QPS-11: a QP that is still draining stays in SQD, as it is.
+func TestV_QPS_11_OnlyADrainedQPLeavesSQD(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.send(1)
+	s.out()
+	s.modify(SQD, Attr{}, 0)
+	for _, m := range []Mask{MaskState, MaskTimeout, MaskState | MaskTimeout} {
+		for _, st := range []State{RTS, SQD} {
+			if m&MaskState == 0 && st == RTS {
+				continue
+			}
+			if err := s.qp.Modify(0, &Attr{State: st, Timeout: 3}, m); !errors.Is(err, ErrDraining) {
+				t.Errorf("to %d: %v", st, err)
+			}
+		}
+	}
+	if s.qp.Attr().Timeout != 14 {
+		t.Error("a refused Modify changed something")
+	}
+	s.ack(firstPSN)
+	s.raises() // nobody asked for the event
+	s.modify(SQD, Attr{Timeout: 3}, MaskTimeout)
+	s.modify(RTS, Attr{}, 0)
+	if s.qp.Attr().Timeout != 3 {
+		t.Error("SQD did not take the attribute")
+	}
+}
+
+// V-AE-16: with nothing under way the event comes at once; a stale request for it does not count.
+func TestV_AE_16_SQDrained(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.modify(SQD, Attr{SQDNotify: true}, MaskSQDNotify)
+	s.raises("event 5")
+	s.modify(RTS, Attr{}, 0)
+	s.modify(SQD, Attr{}, 0)
+	s.raises()
+
+	// The move is cut short: by ibv_modify_qp, by a failure.
+	for _, cut := range []func(s *sender){
+		func(s *sender) { s.modify(Reset, Attr{}, 0) },
+		func(s *sender) { s.modify(Err, Attr{}, 0) },
+		func(s *sender) { s.nak(firstPSN, wire.SynAccess); s.events = s.events[1:] },
+	} {
+		s := newSender(t, RC, nil)
+		s.send(1)
+		s.out()
+		s.modify(SQD, Attr{SQDNotify: true}, MaskSQDNotify)
+		s.raises()
+		cut(s)
+		s.raises("event 5")
+	}
+}
+
+// A request that waits for a fence has not begun; one whose first packet has left has.
+func TestSQDHoldsBackAFencedRequest(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.post(OpRead, s.sges(0, 1), nil)
+	s.post(OpSend, s.sges(0, 1), func(w *SendWQE) { w.Flags = Fence })
+	s.out()
+	s.modify(SQD, Attr{}, 0)
+	s.data(wire.ReadRespOnly, 1000, 1)
+	s.sends()
+	if s.qp.Draining() {
+		t.Error("still draining")
+	}
+	s.modify(RTS, Attr{}, 0)
+	s.sends("RC SEND ONLY 1001 A +1")
+}
+
+// A request that cannot be sent fails in SQD too, once those before it are complete.
+func TestSQDWithABadRequest(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.send(1)
+	s.post(OpSend, []SGE{{Length: 1}}, nil)
+	s.out()
+	s.modify(SQD, Attr{}, 0)
+	s.ack(firstPSN)
+	s.completes("wr 1 status 0 op 0", "wr 2 status 4")
+	s.is(Err)
+}
+
+// V-QPS-12, V-QPS-14: SQE flushes what is posted and goes on receiving; RTS makes it send again, PSNs in a row.
+func TestV_QPS_12_RecoveryFromSQE(t *testing.T) {
+	for _, typ := range []Type{UC, UD} {
+		s := newSender(t, typ, nil)
+		s.send(1)
+		s.post(OpSend, []SGE{{Length: 1}}, nil)
+		s.send(1)
+		s.out()
+		s.completes("wr 1 status 0 op 0", "wr 2 status 4", "wr 3 status 5")
+		s.raises("state 5")
+		s.send(1)
+		s.completes("wr 4 status 5")
+		q := s.qp.SQ // posted, but the doorbell comes after the transition
+		q.Lock()
+		*q.Next() = SendWQE{WRID: 99}
+		q.Commit()
+		q.Publish()
+		q.Unlock()
+		s.modify(RTS, rtsAttr(), 0)
+		s.completes("wr 99 status 5")
+		s.send(1)
+		if pkts := s.out(); len(pkts) != 1 || pkts[0].BTH().PSN() != 1001 {
+			t.Errorf("%d packets", len(pkts))
+		}
+		s.completes("wr 5 status 0 op 0")
+		if s.qp.first != nil {
+			t.Error("the failure outlives SQE")
+		}
+	}
+}
+
+// Each attribute is taken if the mask names it, and stays as it is if not.
+func TestModifyTakesWhatTheMaskNames(t *testing.T) {
+	s := newSender(t, RC, nil)
+	other := Attr{
+		Path: link.Path{Src: srcAddr, Dst: srcAddr, HopLimit: 3}, DestQPN: 1, MTU: 256, PKeyIndex: 2, PKey: 3, QKey: 4,
+		RQPSN: 5, SQPSN: 6, Access: 7, MaxRdAtomic: 8, MaxDestRdAtom: 9, MinRNRTimer: 10, Timeout: 11, RetryCnt: 5, RNRRetry: 6,
+	}
+	for _, c := range []struct {
+		m   Mask
+		set func(a *Attr)
+	}{
+		{MaskAV, func(a *Attr) { a.Path = other.Path }},
+		{MaskDestQPN, func(a *Attr) { a.DestQPN = 1 }},
+		{MaskPathMTU, func(a *Attr) { a.MTU = 256 }},
+		{MaskPKeyIndex, func(a *Attr) { a.PKeyIndex, a.PKey = 2, 3 }},
+		{MaskQKey, func(a *Attr) { a.QKey = 4 }},
+		{MaskRQPSN, func(a *Attr) { a.RQPSN = 5 }},
+		{MaskSQPSN, func(a *Attr) { a.SQPSN = 6 }},
+		{MaskAccess, func(a *Attr) { a.Access = 7 }},
+		{MaskMaxRdAtomic, func(a *Attr) { a.MaxRdAtomic = 8 }},
+		{MaskMaxDestRdAtom, func(a *Attr) { a.MaxDestRdAtom = 9 }},
+		{MaskMinRNRTimer, func(a *Attr) { a.MinRNRTimer = 10 }},
+		{MaskTimeout, func(a *Attr) { a.Timeout = 11 }},
+		{MaskRetryCnt, func(a *Attr) { a.RetryCnt = 5 }},
+		{MaskRNRRetry, func(a *Attr) { a.RNRRetry = 6 }},
+		{MaskCurState, func(*Attr) {}},
+		{0, func(*Attr) {}},
+	} {
+		want := s.qp.Attr()
+		c.set(&want)
+		if err := s.qp.Modify(0, &other, c.m); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.qp.Attr(); got != want {
+			t.Errorf("mask %#x: %+v, want %+v", c.m, got, want)
+		}
+	}
+	if *s.qp.path != other.Path || s.qp.State() != RTS {
+		t.Errorf("path %+v, state %d", s.qp.path, s.qp.State())
+	}
+}
+
+// A new path takes nothing away from packets that still lie in a batch.
+func TestPathOfPacketsUnderWayStays(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.send(1)
+	s.qp.Transmit(0, s.tx, 9)
+	s.ack(firstPSN)
+	s.modify(SQD, Attr{}, 0)
+	s.modify(SQD, Attr{Path: link.Path{Src: srcAddr, Dst: srcAddr}}, MaskAV)
+	if got := s.tx.Packets[0].Path.Dst; got != dstAddr {
+		t.Errorf("the packet goes to %v", got)
+	}
+}

@@ -1,0 +1,292 @@
+package transport
+
+import (
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// A NAK for a sequence error acknowledges what comes before it, and everything from it on is sent again, once.
+func TestSequenceNakGoesBackN(t *testing.T) {
+	s := newSender(t, RC, nil)
+	for range 5 {
+		s.send(1)
+	}
+	s.out()
+	s.nak(1002, wire.SynSeqErr)
+	s.completes("wr 1 status 0 op 0", "wr 2 status 0 op 0")
+	s.nak(1002, wire.SynSeqErr) // a copy, before anything was sent again
+	s.sends("RC SEND ONLY 1002 A +1", "RC SEND ONLY 1003 A +1", "RC SEND ONLY 1004 A +1")
+	s.nak(1002, wire.SynSeqErr) // and one after
+	s.sends()
+	if c := s.qp.Counters; c.PacketSeqErr != 3 || c.RetransmitPackets != 3 || s.qp.req.retries != 1 {
+		t.Errorf("%+v, %d retries", c, s.qp.req.retries)
+	}
+	// The retry is lost. After the timeout a NAK counts again.
+	s.timeout()
+	s.sends("RC SEND ONLY 1002 A +1", "RC SEND ONLY 1003 A +1", "RC SEND ONLY 1004 A +1")
+	s.nak(1002, wire.SynSeqErr)
+	s.sends("RC SEND ONLY 1002 A +1", "RC SEND ONLY 1003 A +1", "RC SEND ONLY 1004 A +1")
+	s.ack(1004)
+	s.checkIdle()
+}
+
+// What was acknowledged late, after a retry began, is not sent again.
+func TestLateAckStopsARetry(t *testing.T) {
+	s := newSender(t, RC, nil)
+	for range 4 {
+		s.send(2000)
+	}
+	s.out()
+	s.timeout()
+	s.ack(1004) // in the middle of the third message
+	s.sends("RC SEND LAST 1005 A +976", "RC SEND FIRST 1006 +1024", "RC SEND LAST 1007 A +976")
+	s.ack(1007)
+	s.checkIdle()
+}
+
+// A response behind one that is missing proves that it was lost: implied_nak_seq_err.
+func TestImpliedNak(t *testing.T) {
+	ask := "RC RDMA READ REQUEST 1001 A reth a000 b0b 3000"
+	rest := []string{ask, "RC FETCH ADD 1004 A atomic a000 b0b 3 0", "RC SEND ONLY 1005 A +1"}
+	for _, c := range []struct {
+		name string
+		do   func(s *sender)
+		want []string
+	}{
+		{"ACK behind a READ", func(s *sender) { s.ack(1005) }, rest},
+		{"ACK for the READ itself", func(s *sender) { s.ack(1003) }, rest}, // rxe answers a copy of the SEND before it so
+		{"NAK behind a READ", func(s *sender) { s.nak(1005, wire.SynSeqErr) }, rest},
+		{"fatal NAK behind a READ", func(s *sender) { s.nak(1005, wire.SynAccess) }, rest},
+		{"RNR NAK behind a READ", func(s *sender) { s.nak(1005, wire.SynRNR|1) }, rest},
+		{"atomic behind a READ", func(s *sender) { s.atomicAck(1004, 9) }, rest},
+		{"gap in the answer", func(s *sender) {
+			s.data(wire.ReadRespFirst, 1001, 1024)
+			s.data(wire.ReadRespLast, 1003, 952)
+		}, append([]string{"RC RDMA READ REQUEST 1002 A reth a400 b0b 1976"}, rest[1:]...)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSender(t, RC, nil)
+			s.send(1)
+			s.post(OpRead, s.sges(0, 3000), nil)
+			s.post(OpFetchAdd, s.sges(4000, 8), nil)
+			s.send(1)
+			s.out()
+			c.do(s)
+			s.completes("wr 1 status 0 op 0")
+			s.sends(c.want...)
+			c.do(s) // everything that was under way proves the same
+			s.sends()
+			if n := s.qp.Counters.ImpliedNakSeqErr; n != 1 {
+				t.Errorf("implied_nak_seq_err = %d", n)
+			}
+			if s.qp.req.una == 1001 {
+				s.data(wire.ReadRespFirst, 1001, 1024)
+				s.data(wire.ReadRespMiddle, 1002, 1024)
+			} else {
+				s.data(wire.ReadRespFirst, 1002, 1024)
+			}
+			s.data(wire.ReadRespLast, 1003, 952)
+			s.atomicAck(1004, 5)
+			s.ack(1005)
+			s.completes("wr 2 status 0 op 2 len 3000", "wr 3 status 0 op 4 len 8", "wr 4 status 0 op 0")
+			s.checkIdle()
+			for i, n := range []int{1024, 1024, 952} {
+				if string(s.mem.Buf[1024*i:1024*i+n]) != string(pattern(uint32(1001+i), n)) {
+					t.Errorf("packet %d of the READ is not where it belongs", i)
+				}
+			}
+		})
+	}
+}
+
+// While a retry is under way the answer to the first request may still arrive; it is as good.
+func TestLateReadResponsesAreTaken(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.read(5000)
+	s.data(wire.ReadRespFirst, 1000, 1024)
+	s.timeout()
+	s.data(wire.ReadRespMiddle, 1001, 1024) // before the request goes out again
+	s.sends("RC RDMA READ REQUEST 1002 A reth a800 b0b 2952")
+	s.data(wire.ReadRespMiddle, 1002, 1024)
+	s.data(wire.ReadRespFirst, 1002, 1024) // of the second answer: a copy
+	s.data(wire.ReadRespMiddle, 1003, 1024)
+	s.data(wire.ReadRespLast, 1004, 904)
+	s.completes("wr 1 status 0 op 2 len 5000")
+	s.checkIdle()
+}
+
+// V-QPQ-07 and V-KC-02: after an RNR NAK nothing is sent for the time that the peer asks for; then from that packet on.
+func TestV_KC_02_ReceiverNotReady(t *testing.T) {
+	for code := range uint8(32) {
+		s := newSender(t, RC, nil)
+		for range 3 {
+			s.send(1)
+		}
+		s.out()
+		s.now = 3 * msec
+		s.nak(1001, wire.SynRNR|code)
+		s.completes("wr 1 status 0 op 0")
+		s.send(1)
+		if want := s.now + int64(RNRDelay(code)); s.qp.Deadline() != want {
+			t.Fatalf("code %d: waits until %d, want %d", code, s.qp.Deadline(), want)
+		}
+		s.sends()
+		s.nak(1001, wire.SynRNR|code) // a copy
+		s.nak(1001, wire.SynSeqErr)   // rxe sends these for packets that were behind the refused one
+		s.sends()
+		s.timeout()
+		s.sends("RC SEND ONLY 1001 A +1", "RC SEND ONLY 1002 A +1", "RC SEND ONLY 1003 A +1")
+		s.ack(1003)
+		s.completes("wr 2 status 0 op 0", "wr 3 status 0 op 0", "wr 4 status 0 op 0")
+		s.checkIdle()
+		if s.qp.Counters.RNRNakRcvd != 2 {
+			t.Errorf("%d RNR NAKs were counted", s.qp.Counters.RNRNakRcvd)
+		}
+	}
+}
+
+// An RNR NAK may stop a message at its last packet (WRITE with immediate).
+func TestRNRWithinAMessage(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.post(OpWriteImm, s.sges(0, 2500), nil)
+	s.out()
+	s.nak(1002, wire.SynRNR|1)
+	s.timeout()
+	s.sends("RC RDMA WRITE LAST WITH IMMEDIATE 1002 A imm 1020304 +452")
+	s.ack(1002)
+	s.checkIdle()
+}
+
+// V-QPQ-06: rnr_retry 7 never gives up; other values count anew after each packet that got through.
+func TestV_QPQ_06_RNRRetry(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.send(1)
+	s.out()
+	for range 1000 {
+		s.nak(1000, wire.SynRNR|1)
+		s.timeout()
+		s.out()
+	}
+	s.ack(1000)
+	s.completes("wr 1 status 0 op 0")
+
+	s = newSender(t, RC, func(_ *Config, a *Attr) { a.RNRRetry = 1 })
+	for range 10 {
+		s.send(1)
+	}
+	s.out()
+	for i := range uint32(9) {
+		s.nak(firstPSN+i, wire.SynRNR|1)
+		s.timeout()
+		s.out()
+	}
+	s.is(RTS)
+	s.nak(1008, wire.SynRNR|1)
+	s.is(Err)
+	if c := s.qp.Counters; c.RNRNakRetryErr != 1 {
+		t.Errorf("rnr_nak_retry_err = %d", c.RNRNakRetryErr)
+	}
+}
+
+// An acknowledgement ends the pause.
+func TestProgressEndsTheRNRPause(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.send(1)
+	s.send(1)
+	s.out()
+	s.nak(1000, wire.SynRNR|0)
+	s.ack(1000) // of a copy that found a receive
+	s.sends("RC SEND ONLY 1001 A +1")
+}
+
+// retry_cnt is the number of retries, seven too: rxe takes 7 as without limit, IBTA does not.
+func TestRetryCount(t *testing.T) {
+	for cnt := range uint8(8) {
+		s := newSender(t, RC, func(_ *Config, a *Attr) { a.RetryCnt = cnt })
+		s.send(1)
+		s.sends("RC SEND ONLY 1000 A +1")
+		for range cnt {
+			begin := s.now
+			s.timeout()
+			if d := s.now - begin; d < int64(AckTimeout(14)) || d > 4*int64(AckTimeout(14)) {
+				t.Fatalf("sent again after %d ns", d)
+			}
+			s.sends("RC SEND ONLY 1000 A +1")
+		}
+		s.timeout()
+		s.sends()
+		s.is(Err)
+		if c := s.qp.Counters; c.LocalAckTimeoutErr != uint64(cnt)+1 || c.RetryExceeded != 1 || c.RetransmitPackets != uint64(cnt) {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// Each packet that gets through makes the count begin anew.
+func TestProgressResetsRetries(t *testing.T) {
+	s := newSender(t, RC, func(_ *Config, a *Attr) { a.RetryCnt = 1 })
+	s.send(20000)
+	at := uint32(firstPSN)
+	for range 10 {
+		s.out()
+		s.timeout()
+		s.out()
+		s.ack(at)
+		at++
+	}
+	s.is(RTS)
+}
+
+// V-QPQ-06: timeout 0 waits for ever. Other codes are kept within IBTA's bounds, except that
+// software does not keep the first few.
+func TestV_QPQ_06_AckTimeout(t *testing.T) {
+	for code := range uint8(32) {
+		s := newSender(t, RC, func(_ *Config, a *Attr) { a.Timeout = code })
+		s.now = 77
+		s.send(1)
+		if s.qp.Deadline() != Never {
+			t.Error("waits before anything was sent")
+		}
+		s.out()
+		d, want := s.qp.Deadline(), s.now+int64(4096)<<code
+		switch {
+		case code == 0 && d != Never:
+			t.Errorf("timeout 0 ends at %d", d)
+		case code >= 5 && (d < want || d > 77+4*(want-77)), code > 0 && code < 5 && d != s.now+int64(minAckTimeout):
+			t.Errorf("code %d: deadline %d, want %d", code, d, want)
+		}
+	}
+}
+
+// The timer begins when something leaves and begins anew with every packet that gets through, READ data too.
+func TestAckTimerRestarts(t *testing.T) {
+	s := newSender(t, RC, nil)
+	wait := int64(AckTimeout(14))
+	s.read(3000)
+	s.after(60 * msec)
+	s.send(1)
+	s.out()
+	if d := s.qp.Deadline(); d != wait {
+		t.Errorf("deadline %d after a second request", d)
+	}
+	s.data(wire.ReadRespFirst, 1000, 1024)
+	if d := s.qp.Deadline(); d != 60*msec+wait {
+		t.Errorf("deadline %d after a response", d)
+	}
+	s.after(60 * msec)
+	s.data(wire.ReadRespFirst, 1000, 1024) // a copy is no progress
+	if d := s.qp.Deadline(); d != 60*msec+wait {
+		t.Errorf("deadline %d after a copy", d)
+	}
+	s.data(wire.ReadRespMiddle, 1001, 1024)
+	s.data(wire.ReadRespLast, 1002, 952)
+	s.ack(1003)
+	s.checkIdle()
+	s.after(1000 * msec)
+	s.send(1)
+	s.out()
+	if d := s.qp.Deadline(); d != s.now+wait {
+		t.Errorf("deadline %d after a pause", d)
+	}
+}

@@ -1,0 +1,174 @@
+package transport
+
+import (
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// Bytes in flight never exceed the window, whatever the sizes of messages.
+func TestWindowBoundsBytesInFlight(t *testing.T) {
+	for _, size := range []int{0, 1, 100, 1023, 1025, 5000} {
+		s := newSender(t, RC, nil)
+		s.qp.SetWindow(10*(1024+packetCost), nil)
+		for range 60 {
+			s.send(size)
+		}
+		flight := 0
+		var last uint32
+		for _, p := range s.out() {
+			flight += len(p.Payload()) + packetCost
+			last = p.BTH().PSN()
+		}
+		if limit := 10 * (1024 + packetCost); flight > limit || flight < limit-1024-packetCost {
+			t.Errorf("messages of %d bytes: %d in flight, limit %d", size, flight, limit)
+		}
+		s.ack(last)
+		if len(s.out()) == 0 {
+			t.Error("an acknowledgement does not open the window")
+		}
+	}
+}
+
+// A window smaller than one packet still lets one packet out.
+func TestTinyWindow(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.qp.SetWindow(1, nil)
+	s.send(2000)
+	s.sends("RC SEND FIRST 1000 A +1024")
+	s.sends()
+	s.ack(1000)
+	s.sends("RC SEND LAST 1001 A +976")
+}
+
+func TestWindowShrinksWithLossAndGrowsBack(t *testing.T) {
+	s := newSender(t, RC, nil)
+	w := &s.qp.req.win
+	s.qp.SetWindow(64*(1024+packetCost), nil)
+	full, floor := w.size, s.qp.req.windowFloor()
+	s.send(1 << 19)
+	s.out()
+	s.nak(1010, wire.SynSeqErr)
+	if w.size != full/2 || w.flight != 0 {
+		t.Fatalf("after a lost packet: window %d of %d, %d in flight", w.size, full, w.flight)
+	}
+	if n := len(s.out()); n != 32 {
+		t.Errorf("%d packets went out again", n)
+	}
+	s.timeout()
+	if w.size != floor {
+		t.Fatalf("after a timeout: window %d, want %d", w.size, floor)
+	}
+	rounds, at := 0, uint32(1010)
+	for ; w.size < full; rounds++ {
+		at += uint32(len(s.out()))
+		s.ack(at - 1)
+	}
+	if rounds < 5 || rounds > 20 {
+		t.Errorf("the window is back after %d round trips", rounds)
+	}
+	for range 20 {
+		s.nak(at, wire.SynSeqErr)
+		s.out()
+		at++
+	}
+	if w.size < floor {
+		t.Errorf("window %d is below the minimum", w.size)
+	}
+}
+
+// QPs that share a budget stay within it, except that each may have one packet out; none waits for the others.
+func TestBudgetIsShared(t *testing.T) {
+	const full = 1024 + packetCost
+	b := &Budget{Limit: 8 * full}
+	var qps []*sender
+	for range 4 {
+		s := newSender(t, RC, nil)
+		s.qp.SetWindow(0, b)
+		s.send(20 << 10)
+		qps = append(qps, s)
+	}
+	next := make([]uint32, 4)
+	for i, s := range qps {
+		next[i] = firstPSN + uint32(len(s.out()))
+	}
+	if b.flight > (8+3)*full {
+		t.Errorf("%d bytes in flight, limit %d", b.flight, b.Limit)
+	}
+	for round := 0; ; round++ {
+		left := 0
+		for i, s := range qps {
+			if len(s.cqes) > 0 {
+				continue
+			}
+			left++
+			s.ack(next[i] - 1)
+			n := len(s.out())
+			if n == 0 && len(s.cqes) == 0 {
+				t.Fatalf("QP %d is stuck in round %d", i, round)
+			}
+			next[i] += uint32(n)
+		}
+		if left == 0 {
+			break
+		}
+	}
+	for _, s := range qps {
+		s.checkIdle()
+	}
+	if b.flight != 0 {
+		t.Errorf("%d bytes are left in the budget", b.flight)
+	}
+}
+
+// Another QP may take the rest of the budget when a packet has just left that asked for no
+// acknowledgement. The next packet then leaves all the same and asks for one: else nobody would ever answer.
+func TestBudgetTakenInMidMessage(t *testing.T) {
+	b := &Budget{Limit: 100 * (1024 + packetCost)}
+	s := newSender(t, RC, nil)
+	s.qp.SetWindow(0, b)
+	s.send(20 << 10)
+	if s.qp.Transmit(0, s.tx, 3) != true || wire.BTH(s.tx.Bytes(2)).AckReq() {
+		t.Fatal("three packets should have left in silence")
+	}
+	s.tx.Reset()
+	b.flight = b.Limit
+	s.sends("RC SEND MIDDLE 1003 A +1024")
+	s.ack(1003)
+	s.sends("RC SEND MIDDLE 1004 +1024", "RC SEND MIDDLE 1005 +1024", "RC SEND MIDDLE 1006 A +1024")
+}
+
+// ERR and RESET give back what the QP had in the budget.
+func TestBudgetIsReturned(t *testing.T) {
+	for _, st := range []State{Err, Reset} {
+		b := &Budget{Limit: 1 << 20}
+		s := newSender(t, RC, nil)
+		s.send(1)
+		s.out()
+		s.qp.SetWindow(0, b) // moves what is in flight to the new budget
+		if b.flight != 1+packetCost {
+			t.Errorf("budget %d", b.flight)
+		}
+		s.modify(st, Attr{}, 0)
+		if b.flight != 0 {
+			t.Errorf("state %d: %d bytes are left in the budget", st, b.flight)
+		}
+	}
+}
+
+// However wide the window, PSNs in flight stay far from half of their range.
+func TestPSNsInFlightAreBounded(t *testing.T) {
+	s := newSender(t, RC, func(c *Config, a *Attr) {
+		c.SQ = NewSendQueue(4, 1, 0)
+		a.MTU, a.MaxRdAtomic = 256, 16
+	})
+	s.qp.SetWindow(1<<40, nil)
+	for range 2 {
+		s.post(OpRead, s.sges(0, 1), func(w *SendWQE) { w.Length, w.SGEs[0].Length = maxMessage, 0 })
+	}
+	s.out()
+	r := &s.qp.req
+	if n := (r.nxt - r.una) & 0xFFFFFF; n > maxSpan || n < maxSpan/2 {
+		t.Errorf("%d PSNs in flight", n)
+	}
+}
