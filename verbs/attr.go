@@ -103,7 +103,7 @@ type QPCap struct {
 
 // QPInitAttr says what QP to make (struct ibv_qp_init_attr).
 type QPInitAttr struct {
-	Context any // anything; QP.Context returns it
+	Context any // anything; QP.QPContext returns it
 	SendCQ  *CQ
 	RecvCQ  *CQ
 	SRQ     *SRQ // takes the receives instead of a queue of the QP's own; RC, UD and XRC
@@ -151,6 +151,6 @@ type SRQAttr struct {
 
 // SRQInitAttr says what SRQ to make (struct ibv_srq_init_attr).
 type SRQInitAttr struct {
-	Context any     // anything; SRQ.Context returns it
+	Context any     // anything; SRQ.SRQContext returns it
 	Attr    SRQAttr // SRQLimit is ignored
 }

@@ -38,9 +38,10 @@ var errnoNames = map[Errno]string{
 type Error struct {
 	Op     string // the C function's name without ibv_: "modify_qp"
 	Obj    string // the object: "RC QP 0x000011"; may be empty
-	Detail string // what was wrong and what is allowed
+	Detail string // what was wrong
 	Errno  Errno
-	Err    error // the cause, if it is another error
+	Hint   string // what is allowed, if Detail does not say it; may be empty
+	Err    error  // the cause, if it is another error
 }
 
 // Error is one line: "modify_qp: INIT->RTR: missing QP_AV, QP_DEST_QPN (EINVAL) [RC QP 0x000011]".
@@ -55,6 +56,9 @@ func (e *Error) Error() string {
 	}
 	if name := errnoNames[e.Errno]; name != "" && (e.Err == nil || !strings.Contains(e.Err.Error(), "("+name+")")) {
 		b.WriteString(" (" + name + ")")
+	}
+	if e.Hint != "" {
+		b.WriteString("; " + e.Hint)
 	}
 	if e.Obj != "" {
 		b.WriteString(" [" + e.Obj + "]")
@@ -139,3 +143,5 @@ func (e *ReregError) Error() string { return fmt.Sprintf("%v [%v]", e.Err, e.Cod
 
 // Unwrap gives the reason.
 func (e *ReregError) Unwrap() error { return e.Err }
+
+func isErrno(err error, errno Errno) bool { return errors.Is(err, errno) }

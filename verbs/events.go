@@ -1,0 +1,188 @@
+package verbs
+
+import (
+	"context"
+	"sync"
+)
+
+// ackCount counts the events of an object that were got and acknowledged. An object is not gone before they are equal.
+type ackCount struct {
+	mu         sync.Mutex
+	settled    *sync.Cond // made by wait
+	got, acked uint64
+	retired    bool // no more events, the object is being destroyed
+}
+
+func (a *ackCount) take() {
+	a.mu.Lock()
+	a.got++
+	a.mu.Unlock()
+}
+
+// ack acknowledges n events, or all if that is fewer.
+func (a *ackCount) ack(n uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.acked += min(n, a.got-a.acked)
+	if a.settled != nil && a.acked == a.got {
+		a.settled.Broadcast()
+	}
+}
+
+// wait blocks until all events that were got are acknowledged.
+func (a *ackCount) wait() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.settled == nil {
+		a.settled = sync.NewCond(&a.mu)
+	}
+	for a.acked != a.got {
+		a.settled.Wait()
+	}
+}
+
+func (a *ackCount) retire() {
+	a.mu.Lock()
+	a.retired = true
+	a.mu.Unlock()
+}
+
+func (a *ackCount) isRetired() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.retired
+}
+
+// event is what an eventQueue holds. counter counts the events of the object that it belongs to; nil if it belongs to none.
+type event interface{ counter() *ackCount }
+
+// eventQueue is a queue of events that any number of goroutines wait for, each event going to one of them.
+type eventQueue[T event] struct {
+	mu     sync.Mutex // before any ackCount.mu
+	items  []T
+	closed bool
+	fd     *notifier // readable while there are items; made when it is first asked for
+
+	ready chan struct{} // holds a token if there may be items
+	done  chan struct{} // closed with the queue
+}
+
+func newEventQueue[T event]() *eventQueue[T] {
+	return &eventQueue[T]{ready: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+// push adds an event, unless the queue is closed or the event's object is being destroyed.
+func (q *eventQueue[T]) push(ev T) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if c := ev.counter(); q.closed || c != nil && c.isRetired() {
+		return
+	}
+	q.items = append(q.items, ev)
+	if q.fd != nil {
+		q.fd.raise()
+	}
+	q.wake()
+}
+
+func (q *eventQueue[T]) wake() {
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
+}
+
+// try takes the oldest event; EAGAIN without one.
+func (q *eventQueue[T]) try(op, obj string) (ev T, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return ev, errClosed(op, obj)
+	}
+	if len(q.items) == 0 {
+		return ev, newError(op, obj, EAGAIN, "there is no event")
+	}
+	ev = q.items[0]
+	q.keep(append(q.items[:0], q.items[1:]...))
+	if len(q.items) > 0 {
+		q.wake() // for the next waiter: push may have found the token still there
+	}
+	if c := ev.counter(); c != nil {
+		c.take()
+	}
+	return ev, nil
+}
+
+// keep replaces the items by their beginning and lets go of the rest.
+func (q *eventQueue[T]) keep(items []T) {
+	clear(q.items[len(items):])
+	q.items = items
+	if len(items) == 0 && q.fd != nil {
+		q.fd.clear()
+	}
+}
+
+// get waits for an event.
+func (q *eventQueue[T]) get(c context.Context, op, obj string) (T, error) {
+	for {
+		ev, err := q.try(op, obj)
+		if err == nil || !isErrno(err, EAGAIN) {
+			return ev, err
+		}
+		select {
+		case <-q.ready:
+		case <-q.done:
+		case <-c.Done():
+			return ev, c.Err()
+		}
+	}
+}
+
+// purge drops the events of an object that nobody has got, and those to come.
+func (q *eventQueue[T]) purge(of *ackCount) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	of.retire()
+	kept := q.items[:0]
+	for _, ev := range q.items {
+		if ev.counter() != of {
+			kept = append(kept, ev)
+		}
+	}
+	q.keep(kept)
+}
+
+// descriptor is the queue's file descriptor.
+func (q *eventQueue[T]) descriptor(op, obj string) (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return -1, errClosed(op, obj)
+	}
+	if q.fd == nil {
+		fd, err := newNotifier()
+		if err != nil {
+			return -1, driverError(op, obj, err)
+		}
+		q.fd = fd
+		if len(q.items) > 0 {
+			fd.raise()
+		}
+	}
+	return q.fd.r, nil
+}
+
+// close makes every get return ErrClosed.
+func (q *eventQueue[T]) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return
+	}
+	q.closed = true
+	q.items = nil
+	close(q.done)
+	if q.fd != nil {
+		q.fd.close()
+	}
+}

@@ -1,0 +1,75 @@
+package verbs
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// kind is a kind of object, for counting who uses whom.
+type kind int
+
+const (
+	kindPD kind = iota
+	kindCQ
+	kindChannel
+	kindMR
+	kindQP
+	kindSRQ
+	kindAH
+	kindGroup
+	numKinds
+)
+
+var kindNames = [numKinds]string{"PD", "CQ", "completion channel", "MR", "QP", "SRQ", "AH", "multicast group"}
+
+// life is the lifetime of an object: open, with users of several kinds, or closed. What has users cannot be closed.
+type life struct {
+	closed atomic.Bool
+	mu     sync.Mutex
+	users  [numKinds]int32
+}
+
+// use adds a user. It fails if the object is closed.
+func (l *life) use(k kind) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed.Load() {
+		return false
+	}
+	l.users[k]++
+	return true
+}
+
+// drop takes a user away.
+func (l *life) drop(k kind) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.users[k]--
+}
+
+// end closes the object: EBUSY if it has users, EINVAL if it is closed already.
+func (l *life) end(op, obj string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed.Load() {
+		return errClosed(op, obj)
+	}
+	var busy []string
+	for k, n := range l.users {
+		if n == 1 {
+			busy = append(busy, "1 "+kindNames[k])
+		} else if n > 1 {
+			busy = append(busy, fmt.Sprintf("%d %ss", n, kindNames[k]))
+		}
+	}
+	if busy != nil {
+		return newError(op, obj, EBUSY, "still used by %s", strings.Join(busy, ", "))
+	}
+	l.closed.Store(true)
+	return nil
+}
+
+// revive opens an object again that the driver could not destroy.
+func (l *life) revive() { l.closed.Store(false) }

@@ -1,0 +1,242 @@
+package verbs
+
+import (
+	"math/bits"
+)
+
+// opcodesOf tells which opcodes a QP type has, as bits (manual section 43).
+var opcodesOf = map[QPType]uint32{
+	QPTypeRC:        connectedOpcodes | reliableOpcodes,
+	QPTypeXRCSend:   connectedOpcodes | reliableOpcodes,
+	QPTypeUC:        connectedOpcodes,
+	QPTypeUD:        1<<WRSend | 1<<WRSendWithImm | 1<<WRTSO,
+	QPTypeRawPacket: 1<<WRSend | 1<<WRTSO,
+}
+
+const (
+	connectedOpcodes = sendOpcodes | writeOpcodes | 1<<WRLocalInv | 1<<WRBindMW
+	reliableOpcodes  = 1<<WRRDMARead | atomicOpcodes | 1<<WRFlush | 1<<WRAtomicWrite
+	sendOpcodes      = 1<<WRSend | 1<<WRSendWithImm | 1<<WRSendWithInv
+	writeOpcodes     = 1<<WRRDMAWrite | 1<<WRRDMAWriteWithImm
+	atomicOpcodes    = 1<<WRAtomicCmpAndSwp | 1<<WRAtomicFetchAndAdd
+	solicitedOpcodes = sendOpcodes | 1<<WRRDMAWriteWithImm
+	inlineOpcodes    = sendOpcodes | writeOpcodes
+
+	sendFlagsAll = SendFence | SendSignaled | SendSolicited | SendInline | SendIPCsum
+)
+
+func (op WROpcode) in(set uint32) bool { return op < 32 && set>>op&1 != 0 }
+
+// csumCaps is the capability that SendIPCsum needs.
+var csumCaps = map[QPType]DeviceCapFlags{
+	QPTypeRC: DeviceRCIPCsum, QPTypeUD: DeviceUDIPCsum, QPTypeRawPacket: DeviceRawIPCsum,
+}
+
+// PostSend posts send requests in order (ibv_post_send). It stops at the first bad one: a *PostError tells which; the ones before it are
+// posted. wrs and their lists may be reused at once; the memory that they name belongs to the device until the
+// completion was polled, except that of inline requests. It allocates nothing.
+//
+// EINVAL: the QP is in RESET, INIT or RTR, or the request does not fit it. ENOMEM: the send queue is full;
+// requests without SendSignaled leave it when a later completion is polled. In SQD requests wait, in SQE and ERR they are flushed.
+//
+// UD has SEND, SEND_WITH_IMM and TSO; UC also SEND_WITH_INV, RDMA_WRITE, RDMA_WRITE_WITH_IMM, LOCAL_INV and BIND_MW, but no TSO; RC and
+// XRC_SEND what UC has, RDMA_READ and the atomics; RAW_PACKET has SEND and TSO. SendFence goes with RC and XRC_SEND, SendSolicited with the SENDs
+// and RDMA_WRITE_WITH_IMM, SendInline with the SENDs and WRITEs.
+func (qp *QP) PostSend(wrs ...SendWR) error {
+	const op = "post_send"
+	wrs = noescape(wrs)
+	if s := qp.word.Load() & stateMask; s < uint64(QPSRTS) || s > uint64(QPSErr) {
+		return &PostError{Err: qp.stateError(op)}
+	}
+	good := len(wrs)
+	var bad error
+	for i := range wrs {
+		if bad = qp.checkSend(&wrs[i]); bad != nil {
+			good = i
+			break
+		}
+	}
+	if good > 0 {
+		n, err := qp.drv.PostSend(wrs[:good])
+		if err != nil || n < good {
+			return &PostError{Index: n, Err: driverError(op, qp.obj(), orFull(err))}
+		}
+	}
+	if bad != nil {
+		return &PostError{Index: good, Err: bad}
+	}
+	return nil
+}
+
+// stateError says why a post call is refused in the QP's state.
+func (qp *QP) stateError(op string) error {
+	if qp.life.closed.Load() {
+		return errClosed(op, qp.obj())
+	}
+	if op == "post_recv" {
+		return newError(op, qp.obj(), EINVAL, "not possible in %v; move the QP to INIT first", qp.State())
+	}
+	return newError(op, qp.obj(), EINVAL, "not possible in %v; move the QP to RTS first", qp.State())
+}
+
+// orFull makes up for a driver that does not say why it stopped.
+func orFull(err error) error {
+	if err == nil {
+		return ENOMEM
+	}
+	return err
+}
+
+// checkSend refuses a request that does not fit the QP.
+func (qp *QP) checkSend(wr *SendWR) error {
+	t := qp.init.Type
+	switch {
+	case !wr.Opcode.in(qp.opcodes):
+		return qp.badSend(wr, "not possible on a %v QP, which has %v", t, opcodeSet(qp.opcodes))
+	case wr.Flags&^(SendSignaled|SendSolicited) != 0 || wr.Inline != nil || wr.Flags&SendSolicited != 0 && !wr.Opcode.in(solicitedOpcodes):
+		if err := qp.checkFlags(wr); err != nil {
+			return err
+		}
+	}
+	if uint32(len(wr.SGList)) > qp.init.Cap.MaxSendSGE {
+		return qp.badSend(wr, "%d SGEs are too many; the QP was made for %d", len(wr.SGList), qp.init.Cap.MaxSendSGE)
+	}
+	if t == QPTypeUD {
+		return qp.checkDatagram(wr)
+	}
+	if wr.Opcode.in(1<<WRRDMARead | atomicOpcodes) {
+		return qp.checkReading(wr)
+	}
+	if t == QPTypeXRCSend && wr.RemoteSRQN > 0xffffff {
+		return qp.badSend(wr, "SRQ number %#x is too large; it has 24 bits", wr.RemoteSRQN)
+	}
+	return nil
+}
+
+func (qp *QP) badSend(wr *SendWR, format string, args ...any) error {
+	return newError("post_send", qp.obj(), EINVAL, "%v: "+format, append([]any{wr.Opcode}, args...)...)
+}
+
+// checkFlags looks at the flags that most requests do not have.
+func (qp *QP) checkFlags(wr *SendWR) error {
+	t := qp.init.Type
+	switch inline := wr.Flags&SendInline != 0; {
+	case wr.Flags&^sendFlagsAll != 0:
+		return qp.badSend(wr, "unknown flags %v", wr.Flags&^sendFlagsAll)
+	case wr.Flags&SendFence != 0 && t != QPTypeRC && t != QPTypeXRCSend:
+		return qp.badSend(wr, "FENCE is not possible on a %v QP, only on RC", t)
+	case wr.Flags&SendSolicited != 0 && !wr.Opcode.in(solicitedOpcodes):
+		return qp.badSend(wr, "SOLICITED goes with %v only", opcodeSet(solicitedOpcodes))
+	case wr.Flags&SendIPCsum != 0 && (csumCaps[t] == 0 || qp.ctx.attr.DeviceCapFlags&csumCaps[t] == 0):
+		return qp.badSend(wr, "the device has no checksum offload (IP_CSUM) for %v", t)
+	case inline && !wr.Opcode.in(inlineOpcodes):
+		return qp.badSend(wr, "INLINE goes with %v only", opcodeSet(inlineOpcodes))
+	case !inline && wr.Inline != nil:
+		return qp.badSend(wr, "there is inline data, but the flag INLINE is missing")
+	case inline && wr.Inline != nil && len(wr.SGList) > 0:
+		return qp.badSend(wr, "there is inline data and a list of SGEs; give one of them")
+	case inline && inlineLength(wr) > uint64(qp.init.Cap.MaxInlineData):
+		return qp.badSend(wr, "%d bytes of inline data are too many; the QP was made for %d", inlineLength(wr), qp.init.Cap.MaxInlineData)
+	}
+	return nil
+}
+
+func inlineLength(wr *SendWR) uint64 {
+	if wr.Inline != nil {
+		return uint64(len(wr.Inline))
+	}
+	return sgLength(wr.SGList)
+}
+
+func sgLength(list []SGE) uint64 {
+	var n uint64
+	for i := range list {
+		n += uint64(list[i].Length)
+	}
+	return n
+}
+
+// checkDatagram looks at the destination that a UD request names.
+func (qp *QP) checkDatagram(wr *SendWR) error {
+	switch ah := wr.AH; {
+	case ah == nil:
+		return qp.badSend(wr, "the address handle is missing")
+	case ah.pd != qp.pd:
+		return qp.badSend(wr, "the address handle belongs to another PD")
+	case ah.life.closed.Load():
+		return &Error{Op: "post_send", Obj: qp.obj(), Errno: EINVAL, Detail: "address handle", Err: ErrClosed}
+	case wr.RemoteQPN > 0xffffff:
+		return qp.badSend(wr, "QP number %#x is too large; it has 24 bits", wr.RemoteQPN)
+	}
+	return nil
+}
+
+// checkReading looks at a request whose answer is written to local memory.
+func (qp *QP) checkReading(wr *SendWR) error {
+	d := &qp.ctx.attr
+	switch {
+	case wr.Opcode == WRRDMARead:
+		if len(wr.SGList) > d.MaxSGERd {
+			return qp.badSend(wr, "%d SGEs are too many; the device reads into %d", len(wr.SGList), d.MaxSGERd)
+		}
+	case d.AtomicCap == AtomicNone:
+		return newError("post_send", qp.obj(), EOPNOTSUPP, "%v: the device has no atomics", wr.Opcode)
+	case sgLength(wr.SGList) < 8:
+		return qp.badSend(wr, "%d bytes for the result are too few; it has 8", sgLength(wr.SGList))
+	}
+	return nil
+}
+
+// opcodeSet prints a set of opcodes.
+type opcodeSet uint32
+
+func (s opcodeSet) String() string {
+	text := ""
+	for set := uint32(s); set != 0; set &= set - 1 {
+		if text != "" {
+			text += ", "
+		}
+		text += WROpcode(bits.TrailingZeros32(set)).String()
+	}
+	return text
+}
+
+// PostRecv posts receives in order (ibv_post_recv). It stops at the first bad one: a *PostError tells which; the ones before it are
+// posted. wrs and their lists may be reused at once; the memory that they name belongs to the device until the completion was polled. Each is
+// consumed by one incoming SEND or RDMA WRITE with immediate, in order. For UD the first 40 bytes take the GRH.
+// It allocates nothing.
+//
+// EINVAL: the QP is in RESET, has an SRQ, or the request has too many SGEs. ENOMEM: the receive queue is full. In ERR
+// requests are flushed.
+func (qp *QP) PostRecv(wrs ...RecvWR) error {
+	const op = "post_recv"
+	if s := qp.word.Load() & stateMask; s < uint64(QPSInit) || s > uint64(QPSErr) {
+		return &PostError{Err: qp.stateError(op)}
+	}
+	if qp.init.SRQ != nil {
+		return &PostError{Err: newError(op, qp.obj(), EINVAL, "the QP has an SRQ; post to that")}
+	}
+	return postRecv(op, qp, qp.drv, noescape(wrs), qp.init.Cap.MaxRecvSGE)
+}
+
+// postRecv is what the post calls of QP and SRQ have in common.
+func postRecv(op string, obj interface{ obj() string }, drv interface{ PostRecv([]RecvWR) (int, error) }, wrs []RecvWR, maxSGE uint32) error {
+	good := len(wrs)
+	for i := range wrs {
+		if uint32(len(wrs[i].SGList)) > maxSGE {
+			good = i
+			break
+		}
+	}
+	if good > 0 {
+		n, err := drv.PostRecv(wrs[:good])
+		if err != nil || n < good {
+			return &PostError{Index: n, Err: driverError(op, obj.obj(), orFull(err))}
+		}
+	}
+	if good < len(wrs) {
+		return &PostError{Index: good, Err: newError(op, obj.obj(), EINVAL, "%d SGEs are too many; the queue was made for %d",
+			len(wrs[good].SGList), maxSGE)}
+	}
+	return nil
+}

@@ -1,0 +1,236 @@
+package verbs
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Modify changes the attributes that mask names, and with QPAttrState the state (ibv_modify_qp). Each transition has
+// attributes that it requires and others that it admits (manual section 35); the error names those that are missing or
+// superfluous. On success attr may hold actual values. A failure, EINVAL mostly, changes nothing.
+//
+// Any state may go to RESET, which forgets all requests, and to ERR, which flushes them. SQD is left only when the send queue is
+// drained: EventSQDrained tells, if EnSQDAsyncNotify asked for it.
+func (qp *QP) Modify(attr *QPAttr, mask QPAttrMask) error {
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	return qp.modify(attr, mask)
+}
+
+// modify is Modify for a caller who holds qp.mu.
+func (qp *QP) modify(attr *QPAttr, mask QPAttrMask) error {
+	const op = "modify_qp"
+	if qp.life.closed.Load() {
+		return errClosed(op, qp.obj())
+	}
+	if attr == nil {
+		return newError(op, qp.obj(), EINVAL, "there are no attributes")
+	}
+	next := *attr
+	before := qp.word.Load()
+	m := move{from: QPState(before & stateMask), to: QPState(before & stateMask)}
+	if mask&QPAttrState != 0 {
+		m.to = next.QPState
+	}
+	next.QPState = m.to
+	if problem, hint := qp.checkMask(m, mask); problem != "" {
+		return &Error{Op: op, Obj: qp.obj(), Errno: EINVAL, Detail: problem, Hint: hint}
+	}
+	if problem := qp.checkModify(m, &next, mask); problem != "" {
+		return newError(op, qp.obj(), EINVAL, "%s", problem)
+	}
+	if err := qp.drv.Modify(&next, mask); err != nil {
+		return driverError(op, qp.obj(), fmt.Errorf("%v->%v: %w", m.from, m.to, err))
+	}
+	if m.to != m.from {
+		qp.settle(before, m.to)
+	}
+	switch {
+	case m.to == QPSReset:
+		qp.port = 0
+	case mask&QPAttrPort != 0:
+		qp.port = next.PortNum
+	}
+	*attr = next
+	return nil
+}
+
+// checkModify says what is wrong with the values of the attributes.
+func (qp *QP) checkModify(m move, attr *QPAttr, mask QPAttrMask) string {
+	if mask&QPAttrCurState != 0 && attr.CurQPState != m.from {
+		return fmt.Sprintf("the QP is in %v, not in %v as QP_CUR_STATE says", m.from, attr.CurQPState)
+	}
+	if m.from == QPSSQD && (m.to == QPSSQD || m.to == QPSRTS) {
+		if now, err := qp.drv.Query(); err != nil {
+			return err.Error()
+		} else if now.SQDraining {
+			return fmt.Sprintf("%v->%v: the send queue is still draining; wait for the event SQ_DRAINED", m.from, m.to)
+		}
+	}
+	for _, check := range [...]func(*QP, move, *QPAttr, QPAttrMask) string{
+		(*QP).checkFeatures, (*QP).checkNumbers, (*QP).checkPort, (*QP).checkPaths,
+	} {
+		if problem := check(qp, m, attr, mask); problem != "" {
+			return fmt.Sprintf("%v->%v: %s", m.from, m.to, problem)
+		}
+	}
+	return ""
+}
+
+// checkMask compares the attributes with the table's row, and says what the row allows.
+func (qp *QP) checkMask(m move, mask QPAttrMask) (problem, hint string) {
+	table := transitionsOf[qp.init.Type]
+	row, ok := table[m]
+	if !ok {
+		return fmt.Sprintf("%v->%v is not possible", m.from, m.to),
+			fmt.Sprintf("from %v a %v QP goes to %s", m.from, qp.init.Type, table.from(m.from))
+	}
+	missing, extra := row.required&^mask, mask&^(row.required|row.optional)
+	var parts []string
+	if missing != 0 {
+		parts = append(parts, "missing "+missing.String())
+	}
+	if extra != 0 {
+		parts = append(parts, "not allowed here: "+extra.String())
+		hint = fmt.Sprintf("required: %v; optional: %v", orNone(row.required), orNone(row.optional))
+	}
+	if parts == nil {
+		return "", ""
+	}
+	return fmt.Sprintf("%v->%v: %s", m.from, m.to, strings.Join(parts, "; ")), hint
+}
+
+func orNone(m QPAttrMask) string {
+	if m == 0 {
+		return "none"
+	}
+	return m.String()
+}
+
+// from lists the states that can be reached from one.
+func (t transitions) from(s QPState) string {
+	var to []string
+	for next := QPSReset; next <= QPSErr; next++ {
+		if _, ok := t[move{s, next}]; ok {
+			to = append(to, next.String())
+		}
+	}
+	return strings.Join(to, ", ")
+}
+
+// checkFeatures looks for attributes that the device must have a capability for.
+func (qp *QP) checkFeatures(m move, attr *QPAttr, mask QPAttrMask) string {
+	needs := []struct {
+		attrs QPAttrMask
+		from  QPState
+		cap   DeviceCapFlags
+	}{
+		{QPAttrAltPath | QPAttrPathMigState, m.from, DeviceAutoPathMig},
+		{QPAttrPort, QPSSQD, DeviceChangePhyPort},
+		{QPAttrCap, m.from, DeviceResizeMaxWR},
+	}
+	for _, n := range needs {
+		if mask&n.attrs != 0 && m.from == n.from && qp.ctx.attr.DeviceCapFlags&n.cap == 0 {
+			return fmt.Sprintf("%v needs a device with %v", mask&n.attrs, n.cap)
+		}
+	}
+	if unknown := attr.QPAccessFlags &^ (accessKnown | accessOptional); mask&QPAttrAccessFlags != 0 && unknown != 0 {
+		return fmt.Sprintf("unknown access flags %v", unknown)
+	}
+	if mask&QPAttrPathMigState != 0 && attr.PathMigState > MigArmed {
+		return fmt.Sprintf("%v is not a path migration state", attr.PathMigState)
+	}
+	return ""
+}
+
+// checkNumbers looks at the attributes that have a range of their own.
+func (qp *QP) checkNumbers(_ move, attr *QPAttr, mask QPAttrMask) string {
+	d := &qp.ctx.attr
+	ranges := []struct {
+		attr QPAttrMask
+		got  uint32
+		max  int
+	}{
+		{QPAttrDestQPN, attr.DestQPNum, 0xffffff},
+		{QPAttrRQPSN, attr.RQPSN, 0xffffff},
+		{QPAttrSQPSN, attr.SQPSN, 0xffffff},
+		{QPAttrMinRNRTimer, uint32(attr.MinRNRTimer), 31},
+		{QPAttrTimeout, uint32(attr.Timeout), 31},
+		{QPAttrRetryCnt, uint32(attr.RetryCnt), 7},
+		{QPAttrRNRRetry, uint32(attr.RNRRetry), 7},
+		{QPAttrMaxQPRdAtomic, uint32(attr.MaxRdAtomic), d.MaxQPInitRdAtom},
+		{QPAttrMaxDestRdAtomic, uint32(attr.MaxDestRdAtomic), d.MaxQPRdAtom},
+		{QPAttrAltPath, uint32(attr.AltTimeout), 31},
+	}
+	for _, r := range ranges {
+		if mask&r.attr != 0 && int64(r.got) > int64(r.max) {
+			return fmt.Sprintf("%v %d is too large; 0 to %d are allowed", r.attr, r.got, r.max)
+		}
+	}
+	return ""
+}
+
+// checkPort looks at the attributes that depend on the port: its number, P_Key indices and the path MTU.
+func (qp *QP) checkPort(_ move, attr *QPAttr, mask QPAttrMask) string {
+	const dependent = QPAttrPort | QPAttrPKeyIndex | QPAttrPathMTU | QPAttrAltPath
+	if mask&dependent == 0 {
+		return ""
+	}
+	num := qp.port
+	if mask&QPAttrPort != 0 {
+		num = attr.PortNum
+	}
+	port, problem := qp.portOf(num)
+	if problem != "" {
+		return problem
+	}
+	switch {
+	case mask&QPAttrPKeyIndex != 0 && attr.PKeyIndex >= port.PKeyTblLen:
+		return fmt.Sprintf("P_Key index %d is outside the table; 0 to %d are allowed", attr.PKeyIndex, int(port.PKeyTblLen)-1)
+	case mask&QPAttrPathMTU != 0 && attr.PathMTU.Bytes() == 0:
+		return fmt.Sprintf("%v is not a path MTU; MTU256 to MTU4096 are", attr.PathMTU)
+	case mask&QPAttrPathMTU != 0 && attr.PathMTU > port.ActiveMTU:
+		return fmt.Sprintf("path MTU %v is above the port's active MTU %v", attr.PathMTU, port.ActiveMTU)
+	case mask&QPAttrAltPath == 0:
+		return ""
+	}
+	if port, problem = qp.portOf(attr.AltPortNum); problem != "" {
+		return "alternate path: " + problem
+	}
+	if attr.AltPKeyIndex >= port.PKeyTblLen {
+		return fmt.Sprintf("alternate P_Key index %d is outside the table; 0 to %d are allowed", attr.AltPKeyIndex, int(port.PKeyTblLen)-1)
+	}
+	return ""
+}
+
+func (qp *QP) portOf(num uint8) (PortAttr, string) {
+	if num < 1 || num > qp.ctx.attr.PhysPortCnt {
+		return PortAttr{}, fmt.Sprintf("port %d does not exist; ports are 1 to %d", num, qp.ctx.attr.PhysPortCnt)
+	}
+	port, err := qp.ctx.drv.QueryPort(num)
+	if err != nil {
+		return PortAttr{}, err.Error()
+	}
+	return port, ""
+}
+
+// checkPaths looks at the ways to the peer. A connected QP has one peer, so that a multicast group is none.
+func (qp *QP) checkPaths(_ move, attr *QPAttr, mask QPAttrMask) string {
+	paths := []struct {
+		attr QPAttrMask
+		way  *AHAttr
+	}{{QPAttrAV, &attr.AHAttr}, {QPAttrAltPath, &attr.AltAHAttr}}
+	for _, p := range paths {
+		if mask&p.attr == 0 {
+			continue
+		}
+		problem := qp.ctx.checkAH(p.way)
+		if problem == "" && p.way.IsGlobal && p.way.GRH.DGID.IsMulticast() {
+			problem = fmt.Sprintf("the destination %v is a multicast group", p.way.GRH.DGID)
+		}
+		if problem != "" {
+			return fmt.Sprintf("%v: %s", p.attr, problem)
+		}
+	}
+	return ""
+}
