@@ -1,0 +1,137 @@
+package fault
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// Faults says what happens to packets. The zero value lets everything pass.
+type Faults struct {
+	// Probabilities, 0 to 1, that a packet is lost, comes twice, is held back for up to
+	// ReorderDelay so that later ones overtake it, and has one to three of its bits flipped.
+	Loss, Duplicate, Reorder, Corrupt float64
+
+	// Delay holds every packet back, Jitter by a random time from 0 to that in addition.
+	// Jitter alone reorders.
+	Delay, Jitter time.Duration
+
+	// ReorderDelay is the longest time that Reorder holds a packet back; 0 means 100 µs.
+	ReorderDelay time.Duration
+
+	// Script, if not nil, is asked about each packet first. With decided true its verdict holds; otherwise
+	// the probabilities above do. It must not keep or change p.Data.
+	Script func(p Packet) (v Verdict, decided bool)
+}
+
+// Packet is what a script sees of a packet.
+type Packet struct {
+	Src, Dst netip.Addr
+	Data     []byte // BTH to pad
+	Nth      uint64 // the packet's number at this injector, from 0
+}
+
+// Opcode is the packet's opcode.
+func (p Packet) Opcode() wire.Opcode { return wire.BTH(p.Data).Opcode() }
+
+// Verdict is the fate of one packet. The zero value lets it pass.
+type Verdict struct {
+	Drop  bool
+	Extra int           // copies besides the packet itself, not damaged
+	Flip  int           // bits to flip, at random places
+	Delay time.Duration // to hold it back
+}
+
+// active tells whether f does anything at all.
+func (f *Faults) active() bool {
+	return f.Script != nil || f.Loss > 0 || f.Duplicate > 0 || f.Reorder > 0 || f.Corrupt > 0 || f.Delay > 0 || f.Jitter > 0
+}
+
+const defaultReorderDelay = 100 * time.Microsecond
+
+// Injector decides what happens to packets. It is for one goroutine at a time.
+type Injector struct {
+	faults Faults
+	rand   *rand.Rand
+	flips  *rand.Rand
+	nth    uint64
+}
+
+// NewInjector makes an injector whose chance comes from seed.
+func NewInjector(seed uint64, f Faults) *Injector {
+	return &Injector{faults: f, rand: rand.New(rand.NewPCG(seed, 1)), flips: rand.New(rand.NewPCG(seed, 2))}
+}
+
+// SetFaults changes what happens from now on.
+func (in *Injector) SetFaults(f Faults) { in.faults = f }
+
+// Active tells whether any packet can meet anything but its destination.
+func (in *Injector) Active() bool { return in.faults.active() }
+
+// Judge decides the fate of the next packet, BTH to pad.
+func (in *Injector) Judge(src, dst netip.Addr, data []byte) Verdict {
+	f := &in.faults
+	nth := in.nth
+	in.nth++
+	// Every packet takes the same number of dice, whatever they are needed for.
+	loss, dup, reorder, corrupt := in.rand.Float64(), in.rand.Float64(), in.rand.Float64(), in.rand.Float64()
+	how, jitter := in.rand.Float64(), in.rand.Float64()
+	if f.Script != nil {
+		if v, decided := f.Script(Packet{Src: src, Dst: dst, Data: data, Nth: nth}); decided {
+			return v
+		}
+	}
+	v := Verdict{Drop: loss < f.Loss, Delay: f.Delay + time.Duration(jitter*float64(f.Jitter))}
+	if dup < f.Duplicate {
+		v.Extra = 1
+	}
+	if corrupt < f.Corrupt {
+		v.Flip = 1 + int(how*3)
+	}
+	if reorder < f.Reorder {
+		limit := f.ReorderDelay
+		if limit <= 0 {
+			limit = defaultReorderDelay
+		}
+		v.Delay += 1 + time.Duration(how*float64(limit))
+	}
+	return v
+}
+
+// Flip flips n different bits of b.
+func (in *Injector) Flip(b []byte, n int) {
+	bits := len(b) * 8
+	n = min(n, bits)
+	first := in.flips.IntN(max(bits, 1))
+	for k := range n {
+		// Evenly spread from a random start on, so no bit is hit twice.
+		bit := (first + k*(bits/n)) % bits
+		b[bit/8] ^= 1 << (bit % 8)
+	}
+}
+
+// Nth is a script: the n-th packet with opcode op, counted from 1, gets v; everything else is left to chance.
+func Nth(op wire.Opcode, n int, v Verdict) func(Packet) (Verdict, bool) {
+	seen := 0
+	return func(p Packet) (Verdict, bool) {
+		if p.Opcode() != op {
+			return Verdict{}, false
+		}
+		seen++
+		return v, seen == n
+	}
+}
+
+// Scripts makes one script of several. The first that decides wins; each is asked about every packet, so that all can count.
+func Scripts(scripts ...func(Packet) (Verdict, bool)) func(Packet) (Verdict, bool) {
+	return func(p Packet) (v Verdict, decided bool) {
+		for _, s := range scripts {
+			if w, ok := s(p); ok && !decided {
+				v, decided = w, true
+			}
+		}
+		return v, decided
+	}
+}

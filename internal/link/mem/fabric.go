@@ -1,0 +1,245 @@
+package mem
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/link/fault"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// Config of a fabric. The zero value is a perfect network in real time.
+type Config struct {
+	Seed   uint64
+	Faults fault.Faults
+	// Now is the time in nanoseconds, not negative and never going back. Nil is real time, from
+	// NewFabric on. It must not call the fabric.
+	Now func() int64
+	// MTU is the largest packet, BTH to ICRC, in bytes; 0 means 8952, that of jumbo frames.
+	MTU int
+	// Queue is how many packets can be under way to one port; 0 means 4096. More are lost.
+	Queue int
+	// Bandwidth of each link's receiving side in bytes per second; 0 is unlimited.
+	Bandwidth int64
+}
+
+const (
+	defaultMTU   = 8952
+	defaultQueue = 4096
+
+	firstSourcePort = 0xC000
+)
+
+// Stats counts what a fabric did to packets. Copies count too.
+type Stats struct {
+	Sent      uint64 // packets given to the fabric
+	Delivered uint64
+	Lost      uint64 // by the faults
+	Repeated  uint64 // copies that the faults made
+	Corrupted uint64
+	Cut       uint64 // lost by a partition
+	Unknown   uint64 // nobody has the destination address
+	Overflow  uint64 // lost because the queue was full
+}
+
+// Fabric is the network. Its methods may be called by any goroutine.
+type Fabric struct {
+	cfg   Config
+	epoch time.Time // 0 of real time
+
+	mu     sync.Mutex
+	inject *fault.Injector
+	links  []*Link // in the order of opening
+	byAddr map[netip.Addr]*Link
+	cuts   map[[2]netip.Addr]bool
+	free   []*packet
+	ports  int // opened so far
+	stats  Stats
+}
+
+// packet is one packet under way.
+type packet struct {
+	buf  []byte // BTH to ICRC
+	path link.Path
+	flow wire.Flow
+}
+
+// NewFabric makes a network without links.
+func NewFabric(cfg Config) *Fabric {
+	if cfg.MTU == 0 {
+		cfg.MTU = defaultMTU
+	}
+	if cfg.Queue == 0 {
+		cfg.Queue = defaultQueue
+	}
+	return &Fabric{
+		cfg:    cfg,
+		epoch:  time.Now(),
+		inject: fault.NewInjector(cfg.Seed, cfg.Faults),
+		byAddr: map[netip.Addr]*Link{},
+		cuts:   map[[2]netip.Addr]bool{},
+	}
+}
+
+// SetFaults changes the faults for packets that are sent from now on.
+func (f *Fabric) SetFaults(faults fault.Faults) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.inject.SetFaults(faults)
+}
+
+// Cut loses all packets that are sent from a to b from now on. For a partition cut both ways.
+func (f *Fabric) Cut(a, b netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cuts[[2]netip.Addr{a, b}] = true
+}
+
+// Heal ends Cut(a, b).
+func (f *Fabric) Heal(a, b netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.cuts, [2]netip.Addr{a, b})
+}
+
+// Stats reads the counters.
+func (f *Fabric) Stats() Stats {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stats
+}
+
+// Open opens a link with the given addresses and number of ports. It fails with EADDRINUSE when another link has one of them.
+func (f *Fabric) Open(addrs []netip.Addr, ports int) (link.Link, error) {
+	if ports < 1 {
+		return nil, fmt.Errorf("link/mem: %d ports: at least 1 is needed: %w", ports, syscall.EINVAL)
+	}
+	l := &Link{fabric: f, groups: map[netip.Addr]int{}}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for range ports {
+		l.ports = append(l.ports, &port{link: l, source: uint16(firstSourcePort + f.ports&0x3FFF), signal: make(chan struct{}, 1)})
+		f.ports++
+	}
+	if err := l.setAddrs(addrs); err != nil {
+		return nil, err
+	}
+	f.links = append(f.links, l)
+	return l, nil
+}
+
+// now is the fabric's time.
+func (f *Fabric) now() int64 {
+	if f.cfg.Now != nil {
+		return f.cfg.Now()
+	}
+	return int64(time.Since(f.epoch))
+}
+
+// NextDelivery is the earliest time at which a packet can be received; it may be in the past. ok is false when none is under way.
+func (f *Fabric) NextDelivery() (at int64, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, l := range f.links {
+		for _, p := range l.ports {
+			if t, some := p.queue.Next(); some && (!ok || t < at) {
+				at, ok = t, true
+			}
+		}
+	}
+	return at, ok
+}
+
+// Tick says that Config.Now has moved: goroutines in Wait look at it again.
+func (f *Fabric) Tick() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, l := range f.links {
+		for _, p := range l.ports {
+			p.poke()
+		}
+	}
+}
+
+// send decides the fate of one packet, BTH to pad with the room for its ICRC, and puts what is left of it under way.
+func (f *Fabric) send(now int64, from *port, path *link.Path, data []byte) {
+	f.stats.Sent++
+	if f.cuts[[2]netip.Addr{path.Src, path.Dst}] {
+		f.stats.Cut++
+		return
+	}
+	v := f.inject.Judge(path.Src, path.Dst, data[:len(data)-wire.ICRCLen])
+	if v.Drop {
+		f.stats.Lost++
+		return
+	}
+	at := now + int64(v.Delay)
+	f.route(at, from, path, data, v.Flip)
+	for range v.Extra {
+		f.stats.Repeated++
+		f.route(at, from, path, data, 0)
+	}
+}
+
+// route puts a packet on its way to everybody who has its destination.
+func (f *Fabric) route(at int64, from *port, path *link.Path, data []byte, flip int) {
+	if !path.Dst.IsMulticast() {
+		l := f.byAddr[path.Dst]
+		if l == nil {
+			f.stats.Unknown++
+			return
+		}
+		qpn := int(wire.BTH(data).DestQPN())
+		f.enqueue(at, l, l.ports[qpn%len(l.ports)], from, path, data, flip)
+		return
+	}
+	for _, l := range f.links {
+		if l.groups[path.Dst] > 0 {
+			f.enqueue(at, l, l.ports[0], from, path, data, flip)
+		}
+	}
+}
+
+func (f *Fabric) enqueue(at int64, l *Link, to, from *port, path *link.Path, data []byte, flip int) {
+	if to.queue.Len() >= f.cfg.Queue {
+		f.stats.Overflow++
+		return
+	}
+	p := f.newPacket()
+	p.path = *path
+	p.flow = wire.NewFlow(path.Src, path.Dst, from.source, wire.Port)
+	p.buf = append(p.buf[:0], data...)
+	p.flow.Seal(p.buf, 0)
+	if flip > 0 {
+		f.stats.Corrupted++
+		f.inject.Flip(p.buf, flip)
+	}
+	if f.cfg.Bandwidth > 0 {
+		l.freeAt = max(l.freeAt, at) + int64(len(p.buf))*int64(time.Second)/f.cfg.Bandwidth
+		at = l.freeAt
+	}
+	to.queue.Push(at, p)
+	to.poke()
+}
+
+func (f *Fabric) newPacket() *packet {
+	if n := len(f.free); n > 0 {
+		p := f.free[n-1]
+		f.free = f.free[:n-1]
+		return p
+	}
+	return new(packet)
+}
+
+// remove takes a closed link out.
+func (f *Fabric) remove(l *Link) {
+	f.links = slices.DeleteFunc(f.links, func(o *Link) bool { return o == l })
+	for _, a := range l.addrs {
+		delete(f.byAddr, a)
+	}
+}
