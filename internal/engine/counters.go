@@ -102,20 +102,21 @@ func list(to []Counter, v reflect.Value) []Counter {
 
 // Names of the kernel's hw_counters that differ from our field's name in lower case.
 var kernelNames = map[string]string{
-	"RNRNakSent":         "send_rnr_err",
-	"RNRNakRcvd":         "rcvd_rnr_err",
-	"RNRNakRetryErr":     "rnr_nak_retry_err",
-	"RetryExceeded":      "retry_exceeded_err",
-	"RespCQEError":       "resp_cqe_error",
-	"ReqRemoteAccessErr": "req_remote_access_errors",
-	"ReqRemoteInvalid":   "req_remote_invalid_request",
-	"TxPackets":          "sent_pkts",
-	"RxPackets":          "rcvd_pkts",
-	"TxDropped":          "send_err",
-	"RxICRCErrors":       "rx_icrc_errors",
-	"BadPKey":            "bad_pkey",
-	"BadQKey":            "bad_qkey",
-	"UnknownQPN":         "unknown_qpn",
+	"RNRNakSent":           "send_rnr_err",
+	"RNRNakRcvd":           "rcvd_rnr_err",
+	"RNRNakRetryErr":       "rnr_nak_retry_err",
+	"RetryExceeded":        "retry_exceeded_err",
+	"RespRemoteAccessErrs": "resp_remote_access_errors",
+	"RespCQEError":         "resp_cqe_error",
+	"ReqRemoteAccessErr":   "req_remote_access_errors",
+	"ReqRemoteInvalid":     "req_remote_invalid_request",
+	"TxPackets":            "sent_pkts",
+	"RxPackets":            "rcvd_pkts",
+	"TxDropped":            "send_err",
+	"RxICRCErrors":         "rx_icrc_errors",
+	"BadPKey":              "bad_pkey",
+	"BadQKey":              "bad_qkey",
+	"UnknownQPN":           "unknown_qpn",
 }
 
 // counterName is the name of a counter for its field: DuplicateRequest is duplicate_request.

@@ -11,6 +11,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
+// longestPacket is the longest that a transport makes: the largest path MTU and all headers.
+const longestPacket = 4096 + 64
+
 // MaxShards is how many shards an engine can have.
 const MaxShards = 64
 
@@ -44,7 +47,7 @@ type Engine struct {
 
 // New makes an engine and starts it.
 func New(c Config) *Engine {
-	e := &Engine{link: c.Link, now: c.Now, manual: c.Manual, maxPacket: c.Link.MTU()}
+	e := &Engine{link: c.Link, now: c.Now, manual: c.Manual, maxPacket: min(c.Link.MTU(), longestPacket)}
 	if e.now == nil {
 		start := time.Now()
 		e.now = func() int64 { return int64(time.Since(start)) }

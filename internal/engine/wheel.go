@@ -44,7 +44,7 @@ func (w *wheel) insert(qp *transport.QP) {
 	if tick-w.pos >= wheelSpan {
 		tick = w.pos + wheelSpan - 1 // looked at again when that comes
 	}
-	level := (63 - bits.LeadingZeros64(uint64(tick^w.pos)|wheelSlots-1)) / slotShift
+	level := (63 - bits.LeadingZeros64(uint64(tick^w.pos)|(wheelSlots-1))) / slotShift
 	if level >= wheelLevels { // the distance fits but a carry runs past the top
 		level = wheelLevels - 1
 	}

@@ -1,0 +1,46 @@
+package engine
+
+import "testing"
+
+func TestCounterNames(t *testing.T) {
+	want := map[string]bool{
+		"duplicate_request": true, "out_of_sequence": true, "packet_seq_err": true, "local_ack_timeout_err": true,
+		"rnr_nak_retry_err": true, "implied_nak_seq_err": true, "resp_local_length_error": true,
+		"resp_remote_access_errors": true,
+		"req_remote_access_errors":  true, "req_remote_invalid_request": true, "rx_write_requests": true, "rx_read_requests": true,
+		"rx_atomic_requests": true, "sent_pkts": true, "rcvd_pkts": true, "send_rnr_err": true, "rcvd_rnr_err": true,
+		"retry_exceeded_err": true, "unknown_qpn": true, "rx_icrc_errors": true,
+	}
+	seen := map[string]bool{}
+	var c Counters
+	c.QP.DuplicateRequest = 5
+	for _, n := range c.List() {
+		if seen[n.Name] {
+			t.Errorf("%s twice", n.Name)
+		}
+		seen[n.Name] = true
+		for _, r := range n.Name {
+			if (r < 'a' || r > 'z') && r != '_' {
+				t.Errorf("name %q", n.Name)
+				break
+			}
+		}
+		if n.Name == "duplicate_request" && n.Value != 5 {
+			t.Errorf("duplicate_request is %d", n.Value)
+		}
+	}
+	for n := range want {
+		if !seen[n] {
+			t.Errorf("no counter %s", n)
+		}
+	}
+}
+
+func TestCountersAdd(t *testing.T) {
+	a, b := Counters{UnknownQPN: 1}, Counters{UnknownQPN: 2}
+	b.QP.OutOfSequence, b.Port.TxBytes = 3, 4
+	addFields(&a, &b)
+	if a.UnknownQPN != 3 || a.QP.OutOfSequence != 3 || a.Port.TxBytes != 4 {
+		t.Errorf("%+v", a)
+	}
+}
