@@ -88,11 +88,10 @@ func playCase(t *testing.T, file string, line int, lines []string, out *bytes.Bu
 			continue
 		}
 		out.WriteString(l + "\n")
-		words := strings.Fields(l)
-		if i == 0 || len(words) == 0 || words[0][0] == '#' {
+		if i == 0 {
 			continue
 		}
-		if err := s.do(words[0], words[1:]); err != nil {
+		if err := s.doLine(l); err != nil {
 			t.Fatalf("%s:%d: %s: %v", file, line+i+1, l, err)
 		}
 		for _, o := range s.log {
@@ -100,6 +99,15 @@ func playCase(t *testing.T, file string, line int, lines []string, out *bytes.Bu
 		}
 		s.log = s.log[:0]
 	}
+}
+
+// doLine performs the command of one line, if there is one.
+func (s *stage) doLine(line string) error {
+	words := strings.Fields(line)
+	if len(words) == 0 || words[0][0] == '#' {
+		return nil
+	}
+	return s.do(words[0], words[1:])
 }
 
 // do performs one command.

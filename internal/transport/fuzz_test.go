@@ -1,0 +1,371 @@
+package transport
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/psn"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// FuzzResponder plays a hostile peer: sequences of packets, right and wrong, with receives, registrations and
+// changes of state in between. Whatever happens, no byte outside the regions that permit it is written or sent, every
+// receive completes once, and the replies end.
+//
+// A script is a header of 4 bytes and steps of 8; see hostile.step.
+func FuzzResponder(f *testing.F) {
+	for _, s := range hostileSeeds() {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, script []byte) {
+		if len(script) < 4 || len(script) > 4+8*200 {
+			return
+		}
+		h := newHostile(t, script)
+		for rest := script[4:]; len(rest) >= 8; rest = rest[8:] {
+			h.step([8]byte(rest))
+		}
+		h.finish()
+	})
+}
+
+// A byte of memory that the peer may read is below 0x80, every other one is secret. The peer never sends such a byte,
+// so that one in a READ response is a leak.
+const (
+	secret  = 0xEE
+	public  = 0x11
+	padding = 256 // secret bytes around each region
+)
+
+// The regions of a hostile's victim. Only one of each pair of rights, so that a mistake shows.
+const (
+	regReadWrite = iota
+	regRead
+	regWrite
+	regAtomic
+	regLocal // receives
+	regForeign
+	regCount
+
+	regSize = 3000
+)
+
+var regAccess = [regCount]mr.Access{
+	regReadWrite: mr.LocalWrite | mr.RemoteRead | mr.RemoteWrite,
+	regRead:      mr.RemoteRead,
+	regWrite:     mr.LocalWrite | mr.RemoteWrite,
+	regAtomic:    mr.LocalWrite | mr.RemoteAtomic,
+	regLocal:     mr.LocalWrite,
+	regForeign:   mr.LocalWrite | mr.RemoteRead | mr.RemoteWrite | mr.RemoteAtomic,
+}
+
+type hostile struct {
+	*stage
+	t       *testing.T
+	arena   []byte
+	regions [regCount]*mr.Region
+	gone    [regCount]bool
+	attr    Attr
+	posted  int
+	sent    int
+}
+
+func newHostile(t *testing.T, script []byte) *hostile {
+	h := &hostile{stage: newStage(t), t: t, arena: bytes.Repeat([]byte{secret}, regCount*(regSize+padding)+padding)}
+	h.quiet = true
+	for i := range h.regions {
+		off := padding + i*(regSize+padding)
+		r := &mr.Region{PD: stagePD, Access: regAccess[i], Base: uint64(0x1000 * (i + 1)), Buf: h.arena[off : off+regSize]}
+		if i == regForeign {
+			r.PD++
+		}
+		if regAccess[i]&mr.RemoteRead != 0 && i != regForeign {
+			for j := range r.Buf {
+				r.Buf[j] = public
+			}
+		}
+		h.regions[i] = r
+		if err := h.stage.regions.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.qp = NewQP(Config{
+		Num: stageQPN, Type: []Type{RC, RC, UC, UD}[script[0]&3], PD: stagePD, SQ: NewSendQueue(2, 1, 0),
+		RQ: NewRecvQueue(8, 3, script[0]&4 != 0, stagePD), SendCQ: h.stage, RecvCQ: h.stage, Regions: h.stage.regions, Host: h.stage,
+	})
+	h.attr = Attr{
+		Path: link.Path{Src: stageAddr, Dst: peerAddr}, DestQPN: peerQPN, PKey: wire.DefaultPKey, QKey: 5,
+		MTU: 256 << (script[1] & 1), RQPSN: uint32(script[2]) - 128&psn.Mask, MaxDestRdAtom: int(script[3] & 7), Timeout: 14, RetryCnt: 7,
+		Access: accessWrite | accessRead | accessAtomic,
+	}
+	if script[0]&8 != 0 {
+		h.attr.Access = uint32(script[3]>>3) & (accessWrite | accessRead | accessAtomic)
+	}
+	h.connect()
+	return h
+}
+
+func (h *hostile) connect() {
+	mask := ^Mask(0)
+	if h.qp.Type == UD {
+		mask &^= MaskAV | MaskDestQPN
+	}
+	for _, st := range []State{Init, RTR, RTS} {
+		h.attr.State = st
+		if err := h.qp.Modify(0, &h.attr, mask); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+// step performs b: the kind of step, then its arguments.
+func (h *hostile) step(b [8]byte) {
+	switch b[0] % 16 {
+	case 10:
+		h.post(b)
+	case 11:
+		h.send(int(b[1]))
+	case 12: // a region comes or goes
+		i := int(b[1]) % regCount
+		if h.gone[i] = !h.gone[i]; h.gone[i] {
+			h.stage.regions.Remove(h.regions[i])
+		} else if err := h.stage.regions.Add(h.regions[i]); err != nil {
+			h.t.Fatal(err)
+		}
+	case 13: // the peer's raw bytes, with our QPN
+		p := append([]byte{byte(h.qp.prefix()) | b[1]&31, b[2] & 0x70, 0xFF, 0xFF, 0, 0, 0, stageQPN}, b[3:]...)
+		p = append(p, make([]byte, 4*int(b[2]&15))...)
+		h.deliverIfPacket(p)
+	case 14:
+		switch b[1] % 8 {
+		case 0:
+			h.modify(Err)
+		case 1:
+			h.modify(Reset)
+			h.connect()
+		case 2:
+			h.qp.attr.MaxDestRdAtom = int(b[2] & 7)
+		}
+	default:
+		h.packet(b)
+		if b[0]&0x80 == 0 {
+			h.send(1 << 20)
+		}
+	}
+}
+
+func (h *hostile) modify(st State) {
+	held := h.qp.resp.recv.held
+	waiting := h.qp.RQ.Posted()
+	if err := h.qp.Modify(0, &Attr{State: st}, MaskState); err != nil {
+		h.t.Fatal(err)
+	}
+	if st == Reset { // posted receives vanish without a completion
+		if held {
+			h.posted--
+		}
+		if !h.qp.RQ.Shared() {
+			h.posted -= waiting
+		}
+	}
+}
+
+// post posts a receive of up to three entries, most of them good.
+func (h *hostile) post(b [8]byte) {
+	var sges []SGE
+	for i := range int(b[1] & 3) {
+		r := h.regions[regLocal]
+		if b[2]>>i&1 != 0 {
+			r = h.regions[int(b[3])%regCount]
+		}
+		sges = append(sges, SGE{Addr: r.Base + uint64(b[4])*8, Length: []uint32{0, 1, 39, 41, 256, 300, 1024, 1 << 31}[b[5+i%3]&7], LKey: r.LKey})
+	}
+	if h.qp.RQ.Post(1, sges) == nil {
+		h.posted++
+		h.qp.OnDoorbell(0)
+	}
+}
+
+var hostileOps = []wire.Opcode{
+	wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendLastImm, wire.SendOnly, wire.SendOnlyImm, wire.SendLastInv, wire.SendOnlyInv,
+	wire.WriteFirst, wire.WriteMiddle, wire.WriteLast, wire.WriteLastImm, wire.WriteOnly, wire.WriteOnlyImm,
+	wire.ReadRequest, wire.FetchAdd, wire.CompareSwap, wire.Flush, wire.AtomicWrite, wire.Ack, wire.ReadRespOnly, wire.AtomicAck,
+}
+
+// packet sends a request that is right in most respects.
+func (h *hostile) packet(b [8]byte) {
+	mtu := uint32(h.attr.MTU)
+	r := h.regions[int(b[4])%regCount]
+	f := wire.Fields{
+		Opcode: h.qp.prefix() | hostileOps[int(b[1])%len(hostileOps)], PKey: wire.DefaultPKey, DestQPN: stageQPN,
+		PSN: psn.Add(h.qp.resp.epsn, int(int8(b[2]))), AckReq: b[3]&1 != 0, Solicited: b[3]&2 != 0,
+		QKey: 5 + uint32(b[3]>>7), SrcQPN: peerQPN, RKey: r.RKey, Imm: 7, InvKey: r.RKey,
+		SwapAdd: uint64(b[6]), Compare: uint64(b[7]), Syndrome: b[6],
+	}
+	if b[4] >= 0xF0 {
+		f.RKey ^= uint32(b[4])
+	}
+	switch off := uint64(b[5]); {
+	case off < 0x40:
+		f.Addr = r.Base + off*8
+	case off < 0x80:
+		f.Addr = r.Base + regSize - (off - 0x40)
+	case off < 0xC0:
+		f.Addr = r.Base + off - 0x80
+	default:
+		f.Addr = r.Base + regSize - uint64(len(h.arena)) + off // far outside, perhaps around the end of the space
+	}
+	f.DMALen = []uint32{
+		0, 1, 8, mtu - 1, mtu, mtu + 1, 2 * mtu, 2*mtu + 5, 3 * mtu, regSize, regSize + 1, 1 << 31, 1<<31 + 1, 1<<32 - 1, uint32(b[6]), 2*mtu - 1,
+	}[b[6]&15]
+	left := h.qp.resp.write.left
+	if f.Opcode.Is(wire.Start) {
+		left = f.DMALen
+	}
+	n := []uint32{min(left, mtu), 0, 1, 3, mtu - 1, mtu, mtu + 1, uint32(b[7])}[b[7]&7]
+	if f.Opcode.Is(wire.HasData) {
+		f.Payload = bytes.Repeat([]byte{b[7] & 0x7F}, int(n))
+	}
+	h.deliverIfPacket(f.Build())
+}
+
+func (h *hostile) deliverIfPacket(b []byte) {
+	if p, err := wire.Parse(b); err == nil {
+		h.deliver(p, "")
+	}
+}
+
+// send lets the victim answer, and reads what it says.
+func (h *hostile) send(budget int) {
+	for budget > 0 {
+		more := h.qp.Transmit(0, h.tx, min(budget, 64))
+		if n := len(h.tx.Packets); n > budget {
+			h.t.Fatalf("%d packets for a budget of %d", n, budget)
+		}
+		for i := range h.tx.Packets {
+			h.inspect(h.tx.Bytes(i))
+		}
+		n := len(h.tx.Packets)
+		budget -= n
+		h.tx.Reset()
+		if !more {
+			if h.qp.resp.pending() {
+				h.t.Fatal("replies are left over")
+			}
+			return
+		}
+		if n == 0 {
+			h.t.Fatal("no progress")
+		}
+	}
+}
+
+// inspect looks at a reply. READs of the largest length that a region has end after a dozen packets.
+func (h *hostile) inspect(b []byte) {
+	p, err := wire.Parse(b[:len(b)-wire.ICRCLen])
+	switch {
+	case err != nil:
+		h.t.Fatal(err)
+	case h.qp.Type != RC:
+		h.t.Fatalf("a QP of an unreliable type answers %v", p)
+	case len(p.Payload()) > h.attr.MTU:
+		h.t.Fatalf("longer than the path MTU: %v", p)
+	}
+	for _, c := range p.Payload() {
+		if c >= 0x80 {
+			h.t.Fatalf("memory leaks: %v % x", p, p.Payload())
+		}
+	}
+	if h.sent++; h.sent > 200*64 {
+		h.t.Fatal("the replies do not end")
+	}
+}
+
+// finish ends the victim and looks at what it left behind.
+func (h *hostile) finish() {
+	h.send(1 << 20)
+	h.modify(Err)
+	h.send(1 << 20)
+	done := h.cqes
+	if h.qp.RQ.Shared() {
+		done += h.qp.RQ.Posted()
+	}
+	if done != h.posted {
+		h.t.Fatalf("%d receives were posted, %d are accounted for", h.posted, done)
+	}
+	for i, r := range h.regions {
+		off := padding + i*(regSize+padding)
+		for _, c := range h.arena[off-padding : off] {
+			if c != secret {
+				h.t.Fatalf("memory in front of region %d was written", i)
+			}
+		}
+		want := byte(secret)
+		switch i {
+		case regRead:
+			want = public
+		case regForeign:
+		default:
+			continue
+		}
+		for _, c := range r.Buf {
+			if c != want {
+				h.t.Fatalf("region %d was written", i)
+			}
+		}
+	}
+	for _, c := range h.arena[len(h.arena)-padding:] {
+		if c != secret {
+			h.t.Fatal("memory behind the last region was written")
+		}
+	}
+}
+
+// hostileSeeds are scripts of the shapes that real traffic has (testdata/pcap).
+func hostileSeeds() [][]byte {
+	const more = 0x80 // in byte 0: the batch goes on
+	op := func(o wire.Opcode) byte {
+		for i, x := range hostileOps {
+			if x == o {
+				return byte(i)
+			}
+		}
+		panic(o)
+	}
+	post := []byte{10, 1, 0, 0, 0, 6, 6, 6}
+	pkt := func(kind byte, o wire.Opcode, delta int8, reg, addr, length, data byte) []byte {
+		return []byte{kind, op(o), byte(delta), 1, reg, addr, length, data}
+	}
+	script := func(head string, steps ...[]byte) []byte { return append([]byte(head), bytes.Join(steps, nil)...) }
+	const rc, uc, ud = "\x00\x00\x80\x04", "\x02\x00\x80\x04", "\x03\x00\x80\x04"
+	message := func(reg byte) [][]byte {
+		return [][]byte{
+			pkt(0, wire.WriteFirst, 0, reg, 0, 7, 0), pkt(0, wire.WriteMiddle, 0, reg, 0, 0, 0), pkt(0, wire.WriteLastImm, 0, reg, 0, 0, 0),
+		}
+	}
+	sends := [][]byte{
+		post, pkt(0, wire.SendFirst, 0, 0, 0, 4, 5), pkt(0, wire.SendMiddle, 0, 0, 0, 0, 5), pkt(0, wire.SendLast, 0, 0, 0, 0, 2),
+		post, pkt(more, wire.SendOnlyImm, 0, 0, 0, 0, 3), pkt(0, wire.SendOnly, -1, 0, 0, 0, 3),
+	}
+	reads := [][]byte{
+		pkt(more, wire.ReadRequest, 0, regRead, 0, 7, 0), pkt(more, wire.ReadRequest, 0, regReadWrite, 0, 9, 0), {11, 2},
+		pkt(0, wire.ReadRequest, -12, regReadWrite, 0, 9, 0), pkt(0, wire.FetchAdd, 0, regAtomic, 0, 2, 1), pkt(0, wire.FetchAdd, -1, regAtomic, 0, 2, 1),
+		pkt(more, wire.ReadRequest, 0, regRead, 0, 9, 0), {12, regRead}, {11, 255},
+	}
+	for i := range reads {
+		reads[i] = append(reads[i], make([]byte, 8-len(reads[i]))...)
+	}
+	return [][]byte{
+		script(rc, sends...), script(uc, sends...), script(ud, append([][]byte{post}, sends...)...),
+		script(rc, append([][]byte{post}, message(regWrite)...)...), script(uc, append([][]byte{post}, message(regReadWrite)...)...),
+		script(rc, reads...),
+		script(rc, pkt(0, wire.SendOnly, 0, 0, 0, 0, 3), post, pkt(0, wire.SendOnly, 0, 0, 0, 0, 3)),                                             // RNR
+		script(rc, post, post, pkt(0, wire.SendOnly, 1, 0, 0, 0, 3), pkt(0, wire.SendOnly, 2, 0, 0, 0, 3), pkt(0, wire.SendOnly, 0, 0, 0, 0, 3)), // loss
+		script(rc, pkt(0, wire.WriteOnly, 0, regRead, 0, 2, 0)), script(rc, pkt(0, wire.ReadRequest, 0, regWrite, 0, 2, 0)),
+		script(rc, pkt(0, wire.WriteOnly, 0, 0xF7, 0, 2, 0)), script(rc, pkt(0, wire.WriteOnly, 0, regWrite, 0x41, 2, 0)),
+		script(rc, pkt(0, wire.CompareSwap, 0, regAtomic, 0x81, 2, 0)), script("\x04\x00\x80\x04", post, post, pkt(0, wire.SendFirst, 0, 0, 0, 4, 5), pkt(0, wire.SendFirst, 0, 0, 0, 4, 5)),
+		script("\x00\x00\x80\x01", pkt(more, wire.ReadRequest, 0, regRead, 0, 9, 0), pkt(0, wire.ReadRequest, 0, regRead, 0, 9, 0)),
+	}
+}
