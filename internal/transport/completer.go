@@ -67,15 +67,14 @@ func (r *requester) acknowledged(now int64, before uint32, freed int) {
 	}
 	// An answer to something sent before the last retry: no need to send it again.
 	r.win.clear()
-	r.win.grow(freed)
-	r.nxt, r.cur, r.reads = r.una, r.head, 0
+	r.nxt, r.cur = r.una, r.head
 }
 
 // answered moves on after PSN una, of the READ or atomic request w, was answered with data.
 func (r *requester) answered(now int64, w *SendWQE, off uint32) {
 	before := r.una
 	r.una = psn.Next(r.una)
-	if off+1 == w.cellEnd(off) && r.reads > 0 {
+	if off+1 == w.cellEnd(off) && r.reads > 0 { // 0 while a retry has not asked again
 		r.reads--
 	}
 	freed := r.cost(w, off, off+1)

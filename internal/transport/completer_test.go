@@ -304,6 +304,11 @@ var statusCases = []statusCase{
 			s.data(wire.ReadRespOnly, 1000, 1024)
 		}, want: []string{"wr 1 status 7"}, reason: "RDMA READ RESPONSE ONLY",
 	}, {
+		name: "READ response last, of one", do: func(s *sender) {
+			s.read(100)
+			s.data(wire.ReadRespLast, 1000, 100)
+		}, want: []string{"wr 1 status 7"}, reason: "RDMA READ RESPONSE LAST",
+	}, {
 		name: "READ response does not end", do: func(s *sender) {
 			s.read(3000)
 			s.data(wire.ReadRespFirst, 1000, 1024)
@@ -376,6 +381,17 @@ var statusCases = []statusCase{
 			s.ack(1001)
 			s.sends()
 		}, want: []string{"wr 2 status 4"}, reason: "no region",
+	}, {
+		name: "gather: the same, and the peer refuses the packet before", do: func(s *sender) {
+			s.qp.SetWindow(2*(1024+packetCost), nil)
+			s.send(1)
+			s.send(10000)
+			s.out()
+			s.qp.Regions.Remove(s.mem)
+			s.qp.SetWindow(0, nil)
+			s.sends()
+			s.nak(1001, wire.SynAccess)
+		}, want: []string{"wr 1 status 0 op 0", "wr 2 status 4"}, reason: "no region",
 	}, {
 		name: "READ into memory without LOCAL_WRITE", do: func(s *sender) {
 			s.send(1)

@@ -38,10 +38,10 @@ func TestV_QPS_03_ResetClearsAndTheQPWorksAgain(t *testing.T) {
 		for round := range 10 {
 			switch round % 4 {
 			case 0: // under way
-				s.send(3)
+				s.send(3000)
 				s.send(1)
 				s.out()
-				s.send(4)
+				s.send(4000)
 			case 1: // waiting for a receive
 				s.send(1)
 				s.out()

@@ -24,7 +24,7 @@ type sendPhase uint8
 
 const (
 	halted   sendPhase = iota // RESET to RTR, SQE, ERR: nothing leaves
-	open                      // RTS
+	running                   // RTS
 	draining                  // SQD: what has begun is finished, nothing begins
 	drained                   // SQD
 )
@@ -86,7 +86,7 @@ func (r *requester) start() {
 	r.una, r.nxt, r.max = qp.attr.SQPSN, qp.attr.SQPSN, qp.attr.SQPSN
 	r.restart = r.una
 	r.win.size = r.win.limit
-	r.phase = open
+	r.phase = running
 }
 
 // stop is the index of the first work request that may not be sent now.
@@ -94,7 +94,7 @@ func (r *requester) stop() uint32 {
 	switch {
 	case r.bad != nil:
 		return r.badAt
-	case r.phase == open:
+	case r.phase == running:
 		return r.sq.Posted()
 	case r.phase == halted:
 		return r.cur
@@ -330,7 +330,7 @@ func (r *requester) drain() {
 	r.settle()
 }
 
-func (r *requester) resume() { r.phase = open }
+func (r *requester) resume() { r.phase = running }
 
 func (r *requester) tellDrained() {
 	if r.qp.attr.SQDNotify {

@@ -24,6 +24,10 @@ func TestSequenceNakGoesBackN(t *testing.T) {
 	}
 	// The retry is lost. After the timeout a NAK counts again.
 	s.timeout()
+	s.nak(1002, wire.SynSeqErr) // of before, when nothing was sent again yet
+	if s.qp.req.retries != 2 {
+		t.Errorf("%d retries", s.qp.req.retries)
+	}
 	s.sends("RC SEND ONLY 1002 A +1", "RC SEND ONLY 1003 A +1", "RC SEND ONLY 1004 A +1")
 	s.nak(1002, wire.SynSeqErr)
 	s.sends("RC SEND ONLY 1002 A +1", "RC SEND ONLY 1003 A +1", "RC SEND ONLY 1004 A +1")
@@ -119,7 +123,7 @@ func TestLateReadResponsesAreTaken(t *testing.T) {
 // V-QPQ-07 and V-KC-02: after an RNR NAK nothing is sent for the time that the peer asks for; then from that packet on.
 func TestV_KC_02_ReceiverNotReady(t *testing.T) {
 	for code := range uint8(32) {
-		s := newSender(t, RC, nil)
+		s := newSender(t, RC, func(_ *Config, a *Attr) { a.RNRRetry = 1 })
 		for range 3 {
 			s.send(1)
 		}
@@ -128,12 +132,14 @@ func TestV_KC_02_ReceiverNotReady(t *testing.T) {
 		s.nak(1001, wire.SynRNR|code)
 		s.completes("wr 1 status 0 op 0")
 		s.send(1)
-		if want := s.now + int64(RNRDelay(code)); s.qp.Deadline() != want {
-			t.Fatalf("code %d: waits until %d, want %d", code, s.qp.Deadline(), want)
-		}
+		want := s.now + int64(RNRDelay(code))
 		s.sends()
+		s.now += 5000
 		s.nak(1001, wire.SynRNR|code) // a copy
 		s.nak(1001, wire.SynSeqErr)   // rxe sends these for packets that were behind the refused one
+		if s.qp.Deadline() != want {
+			t.Fatalf("code %d: waits until %d, want %d", code, s.qp.Deadline(), want)
+		}
 		s.sends()
 		s.timeout()
 		s.sends("RC SEND ONLY 1001 A +1", "RC SEND ONLY 1002 A +1", "RC SEND ONLY 1003 A +1")

@@ -37,7 +37,7 @@ func TestV_GEN_16_MessagesAreCutAtThePathMTU(t *testing.T) {
 
 func checkSegments(t *testing.T, typ Type, op Op, name [4]string, mtu, n int) {
 	s := newSender(t, typ, func(_ *Config, a *Attr) { a.MTU, a.PKey = mtu, 0x8001 })
-	s.post(op, s.sges(17, n, 1, 0, mtu-1, 2), func(w *SendWQE) { w.Flags = Solicited })
+	s.post(op, s.sges(17, n, 1, 0, 0, mtu-1, 2), func(w *SendWQE) { w.Flags = Solicited })
 	pkts := s.out()
 	if want := max(1, (n+mtu-1)/mtu); len(pkts) != want {
 		t.Fatalf("%d packets, want %d", len(pkts), want)
@@ -275,7 +275,7 @@ func TestAckRequestsWithinAMessage(t *testing.T) {
 
 func TestV_SEND_14_UDDestinationComesWithTheRequest(t *testing.T) {
 	s := newSender(t, UD, nil)
-	s.send(5)
+	s.post(OpSend, s.sges(0, 5), func(w *SendWQE) { w.RemoteQKey = 0x7FFFFFFF })
 	s.post(OpSendImm, s.sges(0, 1024), func(w *SendWQE) {
 		w.Flags, w.RemoteQKey, w.RemoteQPN = Solicited, 0x80000000, wire.MulticastQPN
 	})
@@ -284,7 +284,7 @@ func TestV_SEND_14_UDDestinationComesWithTheRequest(t *testing.T) {
 		t.Errorf("destination QPN %x", got)
 	}
 	same(t, "packets", []string{show(pkts[0]), show(pkts[1])}, []string{
-		"UD SEND ONLY 1000 deth 77 11 +5",
+		"UD SEND ONLY 1000 deth 7fffffff 11 +5",
 		"UD SEND ONLY WITH IMMEDIATE 1001 SE deth 11111111 11 imm 1020304 +1024",
 	})
 	s.completes("wr 1 status 0 op 0", "wr 2 status 0 op 0")

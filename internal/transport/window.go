@@ -71,14 +71,9 @@ func (w *window) add(cost int) {
 	}
 }
 
-// release forgets packets that were acknowledged.
+// release forgets packets that were acknowledged, and opens the window.
 func (w *window) release(cost int) {
 	w.add(-cost)
-	w.grow(cost)
-}
-
-// grow opens the window after cost bytes were acknowledged.
-func (w *window) grow(cost int) {
 	if w.size < w.limit {
 		w.size = min(w.limit, w.size+cost/4)
 	}
