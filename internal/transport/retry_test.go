@@ -120,6 +120,18 @@ func TestLateReadResponsesAreTaken(t *testing.T) {
 	s.checkIdle()
 }
 
+// The last response may come when the retry was decided upon and has not asked yet.
+func TestLateLastReadResponse(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.read(2000)
+	s.data(wire.ReadRespFirst, 1000, 1024)
+	s.timeout()
+	s.data(wire.ReadRespLast, 1001, 976)
+	s.completes("wr 1 status 0 op 2 len 2000")
+	s.sends()
+	s.checkIdle()
+}
+
 // V-QPQ-07 and V-KC-02: after an RNR NAK nothing is sent for the time that the peer asks for; then from that packet on.
 func TestV_KC_02_ReceiverNotReady(t *testing.T) {
 	for code := range uint8(32) {

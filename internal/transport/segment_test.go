@@ -122,6 +122,19 @@ func TestV_SEND_17_ZeroLengthOfEveryKind(t *testing.T) {
 	s.checkIdle()
 }
 
+// The key of an SGE of no bytes is not looked at, wherever it stands.
+func TestEmptySGEsAreSkipped(t *testing.T) {
+	s := newSender(t, RC, nil)
+	none := SGE{Addr: 1, LKey: 0xBAD}
+	a, b := s.sges(0, 1000)[0], s.sges(1000, 1000)[0]
+	s.post(OpSend, []SGE{none, none, a, none, none, b, none}, nil)
+	s.post(OpRead, []SGE{none, none, a, none, none, b, none}, nil)
+	s.sends("RC SEND FIRST 1000 +1024", "RC SEND LAST 1001 A +976", "RC RDMA READ REQUEST 1002 A reth a000 b0b 2000")
+	s.data(wire.ReadRespFirst, 1002, 1024)
+	s.data(wire.ReadRespLast, 1003, 976)
+	s.completes("wr 1 status 0 op 0", "wr 2 status 0 op 2 len 2000")
+}
+
 // READs take as many PSNs as their answer has packets; atomics take one.
 func TestReadAndAtomicRequests(t *testing.T) {
 	s := newSender(t, RC, nil)
