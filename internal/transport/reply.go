@@ -68,7 +68,6 @@ const (
 )
 
 func (q *replies) reset() {
-	clear(q.ring)
 	q.todo, q.kept = q.head, 0
 	q.tail = tail{}
 }

@@ -32,6 +32,8 @@ type stage struct {
 	regions *mr.Table
 	named   map[string]*mr.Region
 	qp      *QP
+	attr    Attr // with which it was connected
+	mask    Mask
 	tx      *link.TxBatch
 	args    *args
 	log     []string
@@ -40,10 +42,14 @@ type stage struct {
 }
 
 func newStage(t testing.TB) *stage {
-	return &stage{
+	s := &stage{
 		t: t, regions: mr.NewTable(1 << 16), named: map[string]*mr.Region{},
 		tx: link.NewTxBatch(64, 64*(wire.MaxPacketLen+wire.ICRCLen)),
 	}
+	for i := range s.tx.Buf {
+		s.tx.Buf[i] = 0xDD // what is not written shows
+	}
+	return s
 }
 
 func (s *stage) logf(format string, a ...any) {
@@ -105,7 +111,7 @@ func (s *stage) makeQP(a *args) error {
 	s.qp = NewQP(Config{
 		Num: stageQPN, Type: kind, PD: stagePD, SigAll: true,
 		SQ:     NewSendQueue(64, 4, 64),
-		RQ:     NewRecvQueue(a.num("recvs", 16), 4, a.str("srq", "") == "yes", stagePD),
+		RQ:     NewRecvQueue(a.num("recvs", 16), 4, a.str("srq", "") == "yes", uint32(a.num("srq_pd", stagePD))),
 		SendCQ: s, RecvCQ: s, Regions: s.regions, Host: s,
 	})
 	at := Attr{
@@ -119,13 +125,19 @@ func (s *stage) makeQP(a *args) error {
 	if kind == UD {
 		mask &^= MaskAV | MaskDestQPN
 	}
-	last := states[a.str("state", "rts")]
+	s.attr, s.mask = at, mask
+	return s.connect(states[a.str("state", "rts")])
+}
+
+// connect takes a QP in RESET to a state.
+func (s *stage) connect(last State) error {
+	at := s.attr
 	for _, st := range []State{Init, RTR, RTS, SQD} {
 		if st > last {
 			break
 		}
 		at.State = st
-		if err := s.qp.Modify(s.now, &at, mask); err != nil {
+		if err := s.qp.Modify(s.now, &at, s.mask); err != nil {
 			return err
 		}
 	}
@@ -165,6 +177,15 @@ func (s *stage) register(a *args) error {
 	copy(r.Buf, bytes.Repeat([]byte(a.str("fill", ".")), len(r.Buf)))
 	s.named[a.word(0)] = r
 	return s.regions.Add(r)
+}
+
+// reregister changes the rights of a region.
+func (s *stage) reregister(a *args) {
+	old := s.named[a.word(0)]
+	r := *old
+	r.Access = accessOf(a.str("access", ""))
+	s.regions.Replace(old, &r)
+	s.named[a.word(0)] = &r
 }
 
 // place reads NAME+OFFSET/LENGTH.
@@ -298,6 +319,9 @@ func (s *stage) transmit(budget int) {
 	for budget > 0 {
 		more := s.qp.Transmit(s.now, s.tx, min(budget, 16))
 		n := len(s.tx.Packets)
+		if n > budget {
+			s.t.Fatalf("%d packets for a budget of %d", n, budget)
+		}
 		budget -= n
 		for i := range n {
 			b := s.tx.Bytes(i)
@@ -350,6 +374,11 @@ func (s *stage) showPacket(b []byte) {
 	}
 	if in.IETH != 0 {
 		out += fmt.Sprintf(" inv=%#x", p.IETH())
+	}
+	for _, c := range p[len(p)-h.Pad():] {
+		if c != 0 {
+			s.t.Errorf("pad bytes of %v are not 0", p)
+		}
 	}
 	if d := p.Payload(); len(d) > 0 {
 		out += " data=" + dataText(d)

@@ -123,6 +123,8 @@ func (s *stage) do(cmd string, args []string) error {
 	case "unregister":
 		s.regions.Remove(s.named[a.word(0)])
 		delete(s.named, a.word(0))
+	case "reregister":
+		s.reregister(a)
 	case "recv":
 		err = s.postRecv(a)
 	case "in", "in+":
@@ -139,6 +141,10 @@ func (s *stage) do(cmd string, args []string) error {
 		setAttrs(&s.qp.attr, a)
 	case "modify":
 		err = s.modify(a)
+	case "reconnect":
+		if err = s.qp.Modify(s.now, &Attr{State: Reset}, MaskState); err == nil {
+			err = s.connect(RTS)
+		}
 	case "state":
 		s.logf("state %v, expecting psn %s, msn %d", stateName(s.qp.State()), psnText(s.qp.resp.epsn), s.qp.resp.msn)
 	case "posted":

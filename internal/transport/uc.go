@@ -20,7 +20,7 @@ func (r *responder) onUC(p wire.Packet, info *wire.Info) {
 			r.drop()
 		}
 		r.phase = between
-	} else if r.phase == skipping || gap || r.checkOrder(info) != nil {
+	} else if gap || r.checkOrder(info) != nil {
 		r.skip(info)
 		return
 	}
