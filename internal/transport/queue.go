@@ -156,9 +156,19 @@ func (q *RecvQueue) carve() {
 	}
 }
 
-// Cap and MaxSGE are the queue's actual sizes.
-func (q *RecvQueue) Cap() int    { return int(q.cap) }
-func (q *RecvQueue) MaxSGE() int { return q.maxSGE }
+// Cap is how many receives can be outstanding.
+func (q *RecvQueue) Cap() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return int(q.cap)
+}
+
+// MaxSGE is how many SGEs a receive can have.
+func (q *RecvQueue) MaxSGE() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.maxSGE
+}
 
 // Shared tells whether the queue is an SRQ; PD is then the domain of its buffers.
 func (q *RecvQueue) Shared() bool { return q.shared }

@@ -1,0 +1,45 @@
+package transport
+
+// The calls of this file change a shared receive queue (ibv_modify_srq).
+
+// Resize makes room for at least wrs receives of sges SGEs each, keeping those that are posted. ErrQueueFull says that
+// more are outstanding; nothing has changed then.
+func (q *RecvQueue) Resize(wrs, sges int) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := uint32(ceilPow2(wrs))
+	if q.fill-q.polled.Load() > n {
+		return ErrQueueFull
+	}
+	old, oldMask := q.slots, q.mask
+	q.slots, q.mask, q.cap = make([]RecvWQE, n), n-1, n
+	q.maxSGE = max(q.maxSGE, sges) // posted receives may need what there was
+	q.carve()
+	for i := q.taken; i != q.fill; i++ {
+		from, to := &old[i&oldMask], &q.slots[i&q.mask]
+		to.WRID = from.WRID
+		to.SGEs = append(to.SGEs, from.SGEs...)
+	}
+	return nil
+}
+
+// SetLimit arms the limit event: it comes once, when fewer than n receives are posted, which may be now (V-SRQ-09, V-SRQ-11).
+// 0 disarms it.
+func (q *RecvQueue) SetLimit(n uint32) {
+	q.mu.Lock()
+	hit := q.fill-q.taken < n
+	if q.limit = n; hit {
+		q.limit = 0
+	}
+	q.mu.Unlock()
+	if hit && q.OnLimit != nil {
+		q.OnLimit()
+	}
+}
+
+// Limit is the armed limit, 0 if there is none.
+func (q *RecvQueue) Limit() uint32 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.limit
+}
