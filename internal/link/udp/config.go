@@ -1,7 +1,6 @@
 package udp
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -104,7 +103,7 @@ func findInterface(name string, addr netip.Addr) (*net.Interface, error) {
 	if name != "" {
 		ifi, err := net.InterfaceByName(name)
 		if err != nil {
-			return nil, fmt.Errorf("link/udp: interface %q: %w", name, errors.Join(err, syscall.ENODEV))
+			return nil, fmt.Errorf("link/udp: interface %q: %v: %w", name, err, syscall.ENODEV)
 		}
 		return ifi, nil
 	}

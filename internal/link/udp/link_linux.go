@@ -1,7 +1,6 @@
 package udp
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -13,15 +12,19 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
-// Link is a link over UDP sockets.
+// Link is the link of Linux, which batches.
 type Link struct {
 	cfg   Config
 	ifi   *net.Interface
 	ports []*port
 
-	mtu int         // largest packet
-	gso atomic.Bool // UDP_SEGMENT works as far as we know
-	gro atomic.Bool // UDP_GRO does
+	loopback bool
+	mtu      int         // largest packet
+	gso      atomic.Bool // UDP_SEGMENT works as far as we know
+	gro      atomic.Bool // UDP_GRO does
+
+	// groups6 are the joined IPv6 groups on a loopback interface; see Join.
+	groups6 atomic.Pointer[[]netip.Addr]
 
 	mu         sync.Mutex // guards what follows, and the order of changes to the ports' sockets
 	recvBuffer int
@@ -30,14 +33,12 @@ type Link struct {
 	closed     bool
 }
 
-// Open opens a link. It fails with EADDRINUSE when another program, or rdma_rxe in this network
-// namespace, holds the port at one of the addresses, and with EADDRNOTAVAIL when an address is not this machine's.
-func Open(cfg Config) (link.Link, error) {
+func openBatched(cfg Config) (link.Link, error) {
 	cfg, ifi, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	l := &Link{cfg: cfg, ifi: ifi, mtu: mtuOf(ifi), groups: map[netip.Addr]int{}}
+	l := &Link{cfg: cfg, ifi: ifi, loopback: ifi.Flags&net.FlagLoopback != 0, mtu: mtuOf(ifi), groups: map[netip.Addr]int{}}
 	l.gso.Store(!cfg.NoGSO)
 	l.gro.Store(!cfg.NoGRO)
 	for i := range cfg.Ports {
@@ -109,8 +110,6 @@ func (l *Link) SetAddrs(addrs []netip.Addr) error {
 	return nil
 }
 
-var errClosed = fmt.Errorf("link/udp: the link is closed: %w", net.ErrClosed)
-
 // addAddr opens the sockets of one address at every port, or none of them.
 func (l *Link) addAddr(a netip.Addr) (err error) {
 	var rx []rxSocket
@@ -127,7 +126,7 @@ func (l *Link) addAddr(a netip.Addr) (err error) {
 		if err != nil {
 			return err
 		}
-		rx = append(rx, rxSocket{fd: fd, addr: a, port: l.cfg.Port})
+		rx = append(rx, rxSocket{fd: fd, addr: a})
 		if i == 0 && len(l.ports) > 1 {
 			o := options{fd: fd}
 			if o.set("SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); o.err != nil {
@@ -192,9 +191,3 @@ func (l *Link) Close() error {
 	}
 	return nil
 }
-
-// Join joins a multicast group; see link.Link.
-func (l *Link) Join(group netip.Addr) error { return nil }
-
-// Leave leaves a multicast group; see link.Link.
-func (l *Link) Leave(group netip.Addr) error { return nil }

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +16,6 @@ import (
 type rxSocket struct {
 	fd   int
 	addr netip.Addr // a local address or a group
-	port uint16
 }
 
 // txSocket is a transmit socket, bound to addr and its own source port.
@@ -38,15 +36,10 @@ type port struct {
 	rx     []rxSocket
 	tx     []txSocket
 	sender sender
-	recver receiver
+	verify verifier
+	events [16]unix.EpollEvent // for Recv
 
 	counters counters
-}
-
-// counters is link.Counters in the making.
-type counters struct {
-	txPackets, txBytes, txDropped           atomic.Uint64
-	rxPackets, rxBytes, rxICRC, rxMalformed atomic.Uint64
 }
 
 func newPort(l *Link, index int) (*port, error) {
@@ -109,11 +102,4 @@ func (p *port) Wait(d time.Duration) { p.wait.wait(d) }
 func (p *port) Wake() { p.wait.wake() }
 
 // Counters reads the counters.
-func (p *port) Counters() link.Counters {
-	c := &p.counters
-	return link.Counters{
-		TxPackets: c.txPackets.Load(), TxBytes: c.txBytes.Load(), TxDropped: c.txDropped.Load(),
-		RxPackets: c.rxPackets.Load(), RxBytes: c.rxBytes.Load(),
-		RxICRCErrors: c.rxICRC.Load(), RxMalformed: c.rxMalformed.Load(),
-	}
-}
+func (p *port) Counters() link.Counters { return p.counters.read() }

@@ -196,7 +196,7 @@ func (p *port) transmit(b *link.TxBatch) {
 				p.countSent(b, r)
 			}
 			m += n
-		case s.retry(errno):
+		case s.retry(errno), p.toSelf(b, m, errno):
 		case s.runs[m].count > 1 && (errno == unix.EIO || errno == unix.EINVAL || errno == unix.EMSGSIZE):
 			p.sendSingly(b, m)
 			m++
@@ -205,6 +205,22 @@ func (p *port) transmit(b *link.TxBatch) {
 			m++
 		}
 	}
+}
+
+// toSelf turns message m, if it is for an IPv6 group that cannot be reached on the loopback interface, into one for the
+// sender's own address; see Join.
+func (p *port) toSelf(b *link.TxBatch, m int, errno unix.Errno) bool {
+	s := &p.sender
+	path := b.Packets[s.runs[m].first].Path
+	if errno != unix.ENETUNREACH || !p.link.loopback || !path.Dst.Is6() || !path.Dst.IsMulticast() {
+		return false
+	}
+	sa, self := &s.names[m], path.Src.As16()
+	if sa.Addr == self {
+		return false
+	}
+	sa.Addr, sa.Scope_id = self, 0
+	return true
 }
 
 func (p *port) countSent(b *link.TxBatch, r run) {

@@ -2,7 +2,6 @@ package udp
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -67,10 +66,6 @@ func sockaddr(a netip.Addr, port uint16, ifindex int) unix.Sockaddr {
 	return sa
 }
 
-func zoned(a netip.Addr) bool {
-	return a.IsLinkLocalUnicast() || a.IsLinkLocalMulticast() || a.IsInterfaceLocalMulticast()
-}
-
 // setBuffer asks for a kernel buffer, beyond the system's limit if the process may, and
 // returns the size in effect.
 func (o *options) setBuffer(force, opt, size int) int {
@@ -98,6 +93,12 @@ func (l *Link) openRecv(a netip.Addr, join bool) (fd int, err error) {
 	}()
 	if a.IsMulticast() {
 		o.set("SO_REUSEADDR", unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+		// Only what came over our interface, wherever else somebody has joined the group.
+		if a.Is4() {
+			o.set("IP_MULTICAST_ALL", unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 0)
+		} else {
+			o.try(unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL, 0) // since Linux 4.20
+		}
 	}
 	if join {
 		o.set("SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
@@ -121,21 +122,9 @@ func (l *Link) openRecv(a netip.Addr, join bool) (fd int, err error) {
 		return -1, o.err
 	}
 	if err := unix.Bind(o.fd, sockaddr(a, l.cfg.Port, l.ifi.Index)); err != nil {
-		return -1, l.bindError(a, err)
+		return -1, bindError(netip.AddrPortFrom(a, l.cfg.Port), err)
 	}
 	return o.fd, nil
-}
-
-// bindError says what bind's errno means here.
-func (l *Link) bindError(a netip.Addr, err error) error {
-	at := netip.AddrPortFrom(a, l.cfg.Port)
-	switch err {
-	case unix.EADDRINUSE:
-		return fmt.Errorf("link/udp: bind %v: the port is taken by %s: %w", at, portHolder(at), err)
-	case unix.EADDRNOTAVAIL:
-		return fmt.Errorf("link/udp: bind %v: not an address of this machine, or not usable yet: %w", at, err)
-	}
-	return fmt.Errorf("link/udp: bind %v: %w", at, err)
 }
 
 // openSend opens a transmit socket for a local address.
@@ -172,21 +161,8 @@ func (l *Link) openSend(a netip.Addr) (s txSocket, err error) {
 	if o.err != nil {
 		return txSocket{}, o.err
 	}
-	port, err := bindSource(o.fd, a, l.ifi.Index)
+	port, err := eachSourcePort(a, func(port uint16) error {
+		return unix.Bind(o.fd, sockaddr(a, port, l.ifi.Index))
+	})
 	return txSocket{fd: o.fd, addr: a, port: port}, err
-}
-
-// bindSource binds fd to a free source port of RoCEv2's range.
-func bindSource(fd int, a netip.Addr, ifindex int) (port uint16, err error) {
-	first := rand.IntN(sourcePorts)
-	for i := range sourcePorts {
-		port = uint16(firstSourcePort + (first+i)%sourcePorts)
-		if err = unix.Bind(fd, sockaddr(a, port, ifindex)); err != unix.EADDRINUSE {
-			break
-		}
-	}
-	if err != nil {
-		return 0, fmt.Errorf("link/udp: bind a source port of %v: %w", a, err)
-	}
-	return port, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
@@ -17,7 +18,18 @@ var (
 	lo6 = netip.IPv6Loopback()
 )
 
-// freePort finds a UDP port that is free at the given loopback address.
+// kinds runs a test with each kind of link that this system has.
+func kinds(t *testing.T, test func(t *testing.T)) {
+	t.Run("plain", func(t *testing.T) {
+		t.Setenv("VERBENA_UDP", "plain")
+		test(t)
+	})
+	if runtime.GOOS == "linux" {
+		t.Run("batched", test)
+	}
+}
+
+// testPort finds a UDP port that is free at the loopback addresses.
 func testPort(t testing.TB) uint16 {
 	t.Helper()
 	for range 1000 {
@@ -85,7 +97,9 @@ func receive(t testing.TB, p link.Port, n int) (all []link.RxPacket) {
 
 var sizes = []int{12, 16, 20, 24, 28, 100, 256, 1024, 1052, 2048, 4096, 4108}
 
-func TestLoopback(t *testing.T) {
+func TestLoopback(t *testing.T) { kinds(t, testLoopback) }
+
+func testLoopback(t *testing.T) {
 	for _, addrs := range [][2]netip.Addr{{lo4, lo4}, {lo4, netip.MustParseAddr("127.0.0.9")}, {lo6, lo6}} {
 		for _, off := range []Config{{}, {NoGSO: true}, {NoGRO: true}, {NoGSO: true, NoGRO: true}} {
 			t.Run(fmt.Sprintf("%v,GSO=%v,GRO=%v", addrs[1], !off.NoGSO, !off.NoGRO), func(t *testing.T) {

@@ -1,0 +1,54 @@
+package udp
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"syscall"
+)
+
+var errClosed = fmt.Errorf("link/udp: the link is closed: %w", net.ErrClosed)
+
+// zoned tells whether an address means something only together with an interface.
+func zoned(a netip.Addr) bool {
+	return a.IsLinkLocalUnicast() && a.Is6() || a.IsLinkLocalMulticast() || a.IsInterfaceLocalMulticast()
+}
+
+// wsaEADDRINUSE and wsaEADDRNOTAVAIL are what Windows says for the errors of these names.
+const (
+	wsaEADDRINUSE    = syscall.Errno(10048)
+	wsaEADDRNOTAVAIL = syscall.Errno(10049)
+)
+
+func inUse(err error) bool {
+	return errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, wsaEADDRINUSE)
+}
+
+// bindError says what an error of binding a receive socket means here.
+func bindError(at netip.AddrPort, err error) error {
+	switch {
+	case inUse(err):
+		return fmt.Errorf("link/udp: bind %v: the port is taken by %s: %w", at, portHolder(at), syscall.EADDRINUSE)
+	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, wsaEADDRNOTAVAIL):
+		return fmt.Errorf("link/udp: bind %v: not an address of this machine, or not usable yet: %w", at, syscall.EADDRNOTAVAIL)
+	}
+	return fmt.Errorf("link/udp: bind %v: %w", at, err)
+}
+
+// eachSourcePort calls bind with the ports of RoCEv2's range, in order from a random one on, until
+// one is free.
+func eachSourcePort(a netip.Addr, bind func(port uint16) error) (port uint16, err error) {
+	first := rand.IntN(sourcePorts)
+	for i := range sourcePorts {
+		port = uint16(firstSourcePort + (first+i)%sourcePorts)
+		if err = bind(port); !inUse(err) {
+			break
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("link/udp: bind a source port of %v: %w", a, err)
+	}
+	return port, nil
+}

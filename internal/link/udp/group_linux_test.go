@@ -1,0 +1,149 @@
+package udp
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+)
+
+func join(t *testing.T, l link.Link, groups ...string) {
+	t.Helper()
+	for _, g := range groups {
+		if err := l.Join(netip.MustParseAddr(g)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func drain(l link.Link) {
+	var rx link.RxBatch
+	for l.Ports()[0].Recv(&rx) > 0 {
+	}
+}
+
+// TestGroups4 has two devices on the loopback interface.
+func TestGroups4(t *testing.T) {
+	port := testPort(t)
+	a := open(t, Config{Addrs: []netip.Addr{lo4}, Port: port})
+	b := open(t, Config{Addrs: []netip.Addr{lo4b}, Port: port, Ports: 2})
+	group := netip.MustParseAddr("239.77.1.2")
+	exchange(t, a, b, lo4, group, false)
+	join(t, b, "239.77.1.2", "::ffff:239.77.1.2")
+	exchange(t, a, b, lo4, group, true)
+	exchange(t, b, b, lo4b, group, true)
+	join(t, a, "239.77.1.2", "239.77.1.3")
+	exchange(t, b, a, lo4b, group, true)
+	drain(b)
+	b.Leave(group)
+	exchange(t, a, b, lo4, group, true)
+	drain(a)
+	b.Leave(group)
+	exchange(t, a, b, lo4, group, false)
+	exchange(t, b, b, lo4b, lo4b, true)
+}
+
+// TestGroups6 has one device: ::1 is the only IPv6 address of the loopback interface.
+func TestGroups6(t *testing.T) {
+	for _, ports := range []int{1, 2} {
+		l := open(t, Config{Addrs: []netip.Addr{lo4, lo6}, Port: testPort(t), Ports: ports})
+		for _, g := range []string{"ff02::77:1", "ff05::77:2", "ff0e::77:3", "ff12::4"} {
+			group := netip.MustParseAddr(g)
+			join(t, l, "ff02::99", g)
+			p := l.Ports()[ports-1].Counters().RxPackets // QPN 0xFFFFFF is odd
+			for range 3 {
+				tx := link.NewTxBatch(3, 1000)
+				for i := range 3 {
+					fill(tx.Alloc(&link.Path{Src: lo6, Dst: group}, 60), 0xFFFFFF, uint32(i))
+				}
+				l.Ports()[0].Send(tx)
+				for _, pkt := range receive(t, l.Ports()[ports-1], 3) {
+					if pkt.Src != lo6 || pkt.Dst != group {
+						t.Errorf("%v: a packet came from %v for %v", group, pkt.Src, pkt.Dst)
+					}
+				}
+			}
+			if got := l.Ports()[ports-1].Counters().RxPackets - p; got != 9 {
+				t.Errorf("%v: %d packets came, want 9", group, got)
+			}
+			if err := l.Leave(group); err != nil {
+				t.Fatal(err)
+			}
+			exchange(t, l, l, lo6, group, false)
+		}
+	}
+}
+
+// TestGroupsOnNetwork uses the first interface that has multicast, and both IP versions of it. It sends to the
+// network, so it must be asked for.
+func TestGroupsOnNetwork(t *testing.T) {
+	if os.Getenv("VERBENA_TEST_NETWORK") == "" {
+		t.Skip("sends to the network; set VERBENA_TEST_NETWORK=1 to run it")
+	}
+	ifs, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := false
+	for _, ifi := range ifs {
+		const flags = net.FlagUp | net.FlagMulticast | net.FlagRunning
+		if ifi.Flags&flags != flags || ifi.Flags&net.FlagLoopback != 0 || tried {
+			continue
+		}
+		addrs, err := ifi.Addrs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range addrs {
+			prefix, err := netip.ParsePrefix(a.String())
+			if err != nil {
+				continue
+			}
+			tried = true
+			addr := prefix.Addr()
+			l := open(t, Config{Interface: ifi.Name, Addrs: []netip.Addr{addr}, Port: testPort(t)})
+			group := netip.MustParseAddr("239.77.1.9")
+			if addr.Is6() {
+				group = netip.MustParseAddr("ff02::77:9")
+			}
+			t.Logf("%s: %v, %v", ifi.Name, addr, group)
+			exchange(t, l, l, addr, addr, true)
+			join(t, l, group.String())
+			exchange(t, l, l, addr, group, true)
+		}
+	}
+	if !tried {
+		t.Log("no interface with multicast here")
+	}
+}
+
+func TestGroupErrors(t *testing.T) {
+	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
+	if err := l.Join(lo4); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("Join of a unicast address: %v, want EINVAL", err)
+	}
+	if err := l.Leave(netip.MustParseAddr("239.1.1.1")); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("Leave of a group never joined: %v, want EINVAL", err)
+	}
+	// A program that does not share the port keeps the group from us.
+	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.IPv4Unspecified(), 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	other := open(t, Config{Addrs: []netip.Addr{lo6}, Port: c.LocalAddr().(*net.UDPAddr).AddrPort().Port()})
+	if err := other.Join(netip.MustParseAddr("239.1.1.1")); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("Join of a group at a taken port: %v, want EADDRINUSE", err)
+	}
+	l.Close()
+	if err := l.Join(netip.MustParseAddr("239.1.1.1")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Join after Close: %v, want net.ErrClosed", err)
+	}
+	if err := l.Leave(netip.MustParseAddr("239.1.1.1")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Leave after Close: %v, want net.ErrClosed", err)
+	}
+}

@@ -1,0 +1,251 @@
+package udp
+
+import (
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+)
+
+func configOf(l link.Link) Config { return l.(*Link).cfg }
+
+// TestSegmentationRefused has the kernel refuse trains, as it does where a device cannot do them.
+func TestSegmentationRefused(t *testing.T) {
+	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	p := l.ports[0]
+	if err := unix.SetsockoptInt(p.tx[0].fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
+		t.Fatal(err)
+	}
+	tx := link.NewTxBatch(100, 100000)
+	path := &link.Path{Src: lo4, Dst: lo4, TClass: 4}
+	for i := range 90 {
+		fill(tx.Alloc(path, 100), 0, uint32(i))
+	}
+	p.Send(tx)
+	for i, pkt := range receive(t, p, 90) {
+		if pkt.Data[11] != byte(i) || pkt.TClass != 4 {
+			t.Fatalf("packet %d came as %d with class %d", pkt.Data[11], i, pkt.TClass)
+		}
+	}
+	if l.gso.Load() {
+		t.Error("trains are still tried")
+	}
+	if c := p.Counters(); c.TxPackets != 90 || c.TxDropped != 0 || c.RxICRCErrors != 0 {
+		t.Errorf("counters %+v, want 90 sent", c)
+	}
+}
+
+// TestHeaderFields: traffic class and hop limit travel, in trains and alone, and only where asked.
+func TestHeaderFields(t *testing.T) {
+	for _, a := range []netip.Addr{lo4, lo6} {
+		l := open(t, Config{Addrs: []netip.Addr{a}, Port: testPort(t)})
+		p := l.Ports()[0]
+		paths := []*link.Path{
+			{Src: a, Dst: a},
+			{Src: a, Dst: a, TClass: 0x68, HopLimit: 9},
+			{Src: a, Dst: a, TClass: 0x20},
+			{Src: a, Dst: a, HopLimit: 255, FlowLabel: 0x12345},
+			{Src: a, Dst: a, HopLimit: 64},
+		}
+		tx := link.NewTxBatch(100, 100000)
+		for i, path := range paths {
+			for range 1 + i%3 {
+				fill(tx.Alloc(path, 60), 0, uint32(i))
+			}
+		}
+		n := len(tx.Packets)
+		p.Send(tx)
+		for _, pkt := range receive(t, p, n) {
+			want := paths[pkt.Data[11]]
+			hops := want.HopLimit
+			if hops == 0 {
+				hops = 64
+			}
+			if pkt.TClass != want.TClass || pkt.HopLimit != hops {
+				t.Errorf("%v: class %#x, hop limit %d came for %+v", a, pkt.TClass, pkt.HopLimit, want)
+			}
+		}
+	}
+}
+
+// TestPatience: a full socket buffer is waited for, but not for ever.
+func TestPatience(t *testing.T) {
+	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	s := &l.ports[0].sender
+	for _, errno := range []unix.Errno{unix.EAGAIN, unix.ENOBUFS} {
+		s.socket, s.patience = &l.ports[0].tx[0], sendPatience
+		within(t, errno.Error(), 0, 5*time.Second, func() {
+			n := 0
+			for s.retry(errno) {
+				n++
+			}
+			if n == 0 {
+				t.Errorf("%v: no second try", errno)
+			}
+		})
+	}
+	if !s.retry(unix.EINTR) || s.retry(unix.EMSGSIZE) || s.retry(unix.EPERM) {
+		t.Error("the wrong errors are tried again")
+	}
+}
+
+func TestTrain(t *testing.T) {
+	x, y := &link.Path{}, &link.Path{}
+	type packets []link.TxPacket
+	pkt := func(p *link.Path, off, n int) link.TxPacket { return link.TxPacket{Path: p, Off: off, Len: n} }
+	long := make(packets, 200)
+	for i := range long {
+		long[i] = link.TxPacket{Path: x, Off: i * 16, Len: 16}
+	}
+	for _, c := range []struct {
+		name string
+		pkts packets
+		want int
+	}{
+		{"one", packets{pkt(x, 0, 100)}, 1},
+		{"equal", packets{pkt(x, 0, 100), pkt(x, 100, 100), pkt(x, 200, 100)}, 3},
+		{"a shorter one ends it", packets{pkt(x, 0, 100), pkt(x, 100, 100), pkt(x, 200, 60), pkt(x, 260, 60)}, 3},
+		{"a longer one begins another", packets{pkt(x, 0, 100), pkt(x, 100, 104)}, 1},
+		{"other path", packets{pkt(x, 0, 100), pkt(x, 100, 100), pkt(y, 200, 100)}, 2},
+		{"a hole", packets{pkt(x, 0, 100), pkt(x, 200, 100)}, 1},
+		{"at most 64", long, 64},
+		{"a datagram is full", packets{pkt(x, 0, 1000), pkt(x, 1000, 1000), pkt(x, 2000, 1000)}, 3},
+		{"too long for a segment", packets{pkt(x, 0, 1004), pkt(x, 1004, 1004)}, 1},
+	} {
+		if got := train(c.pkts, 1000); got != c.want {
+			t.Errorf("%s: %d packets, want %d", c.name, got, c.want)
+		}
+	}
+	big := make(packets, 20)
+	for i := range big {
+		big[i] = link.TxPacket{Path: x, Off: i * 4112, Len: 4112}
+	}
+	if got := train(big, 9000); got != maxDatagram/4112 {
+		t.Errorf("%d packets of 4112 bytes, want %d", got, maxDatagram/4112)
+	}
+}
+
+func TestNoAllocation(t *testing.T) {
+	l := open(t, Config{Addrs: []netip.Addr{lo4, lo6}, Port: testPort(t)})
+	p := l.Ports()[0]
+	tx := link.NewTxBatch(16, 4096)
+	var rx link.RxBatch
+	paths := []*link.Path{{Src: lo4, Dst: lo4}, {Src: lo4, Dst: lo4, TClass: 1}, {Src: lo6, Dst: lo6}}
+	if n := testing.AllocsPerRun(100, func() {
+		for i := range 15 {
+			fill(tx.Alloc(paths[i/5], 100), 0, 1)
+		}
+		p.Send(tx)
+		for n := 0; n < 15; {
+			n += p.Recv(&rx)
+		}
+		p.Wait(0)
+		p.Wake()
+		p.Wait(-1)
+		p.Wait(10 * time.Microsecond)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(fds)
+}
+
+// TestCloseLeavesNothing counts descriptors and goroutines, after success and after failure.
+func TestCloseLeavesNothing(t *testing.T) { kinds(t, testCloseLeavesNothing) }
+
+func testCloseLeavesNothing(t *testing.T) {
+	port := testPort(t)
+	open(t, Config{Addrs: []netip.Addr{lo4}, Port: port}) // for the network poller's own descriptors
+	fds, goroutines := descriptors(t), runtime.NumGoroutine()
+	for range 5 {
+		l, err := Open(Config{Addrs: []netip.Addr{lo4b, lo6}, Port: port, Ports: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Join(netip.MustParseAddr("239.77.9.9"))
+		done := make(chan struct{})
+		go func() { defer close(done); l.Ports()[1].Wait(-1) }()
+		if _, err := Open(Config{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.7"), lo4}, Port: port, Ports: 3}); err == nil {
+			t.Fatal("a taken port was opened")
+		}
+		l.SetAddrs([]netip.Addr{lo6, netip.MustParseAddr("127.0.0.8")})
+		l.Close()
+		<-done
+	}
+	for range 100 {
+		if runtime.NumGoroutine() <= goroutines {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n := descriptors(t); n != fds {
+		t.Errorf("%d descriptors, %d before", n, fds)
+	}
+	if n := runtime.NumGoroutine(); n > goroutines {
+		t.Errorf("%d goroutines, %d before", n, goroutines)
+	}
+}
+
+// TestControlCalls changes a link while it works. It is for the race detector and for closed descriptors.
+func TestControlCalls(t *testing.T) { kinds(t, testControlCalls) }
+
+func testControlCalls(t *testing.T) {
+	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), Ports: 2})
+	stop := make(chan struct{})
+	done := make(chan struct{}, 10)
+	run := func(f func()) {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					f()
+				}
+			}
+		}()
+	}
+	for _, p := range l.Ports() {
+		tx := link.NewTxBatch(64, 64000)
+		var rx link.RxBatch
+		run(func() {
+			for i := range 60 {
+				a := []netip.Addr{lo4, lo4b, lo6}[i/20]
+				fill(tx.Alloc(&link.Path{Src: a, Dst: a}, 100), uint32(i), 1)
+			}
+			p.Send(tx)
+			p.Recv(&rx)
+		})
+		run(func() { p.Wait(100 * time.Microsecond) })
+		run(func() { p.Wake(); p.Counters(); time.Sleep(50 * time.Microsecond) })
+	}
+	group := netip.MustParseAddr("239.77.3.3")
+	for i := range 100 {
+		addrs := []netip.Addr{lo4, lo4b, lo6}[:1+i%3]
+		if err := l.SetAddrs(addrs); err != nil {
+			t.Fatal(err)
+		}
+		l.Join(group)
+		l.Leave(group)
+	}
+	close(stop)
+	for range 6 {
+		<-done
+	}
+	if c := l.Ports()[0].Counters(); c.RxICRCErrors+c.RxMalformed != 0 {
+		t.Errorf("counters %+v, want no errors", c)
+	}
+}

@@ -1,0 +1,209 @@
+package udp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// plainLink is the link by means of package net: one system call for each packet, and a goroutine
+// that reads each receive socket into the rings of the ports.
+//
+// It neither sends nor shows traffic class and hop limit, and has no multicast. Over IPv4 its packets verify at peers that, like Verbena, do not insist on the
+// identification, and at all peers where the system sends 0 with DF (Linux, macOS).
+type plainLink struct {
+	cfg   Config
+	ifi   *net.Interface
+	ports []*plainPort
+	ready sync.WaitGroup // of the reading goroutines
+
+	mu     sync.RWMutex // Send reads, changes of the addresses write
+	socks  []plainSocket
+	closed bool
+}
+
+// plainSocket is one address: where it is received and where it is sent from.
+type plainSocket struct {
+	addr   netip.Addr
+	rx, tx *net.UDPConn
+	source uint16
+}
+
+func openPlain(cfg Config) (link.Link, error) {
+	cfg, ifi, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	l := &plainLink{cfg: cfg, ifi: ifi}
+	for range cfg.Ports {
+		l.ports = append(l.ports, newPlainPort(l))
+	}
+	if err := l.SetAddrs(cfg.Addrs); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *plainLink) Ports() []link.Port {
+	ports := make([]link.Port, len(l.ports))
+	for i, p := range l.ports {
+		ports[i] = p
+	}
+	return ports
+}
+
+func (l *plainLink) MTU() int { return mtuOf(l.ifi) }
+
+// RecvBuffer is what was asked for: package net does not tell what the kernel gave.
+func (l *plainLink) RecvBuffer() int { return l.cfg.RecvBuffer }
+
+func (l *plainLink) SetAddrs(addrs []netip.Addr) error {
+	addrs, err := checkAddrs(addrs)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return errClosed
+	}
+	keep, added := []plainSocket(nil), []plainSocket(nil)
+	for _, a := range addrs {
+		if i := slices.IndexFunc(l.socks, func(s plainSocket) bool { return s.addr == a }); i >= 0 {
+			keep = append(keep, l.socks[i])
+			continue
+		}
+		s, err := l.openAddr(a)
+		if err != nil {
+			for _, s := range added {
+				s.close()
+			}
+			return err
+		}
+		added = append(added, s)
+	}
+	for _, s := range l.socks {
+		if !slices.Contains(addrs, s.addr) {
+			s.close()
+		}
+	}
+	for _, s := range added {
+		l.read(s.rx, s.addr)
+	}
+	l.socks = append(keep, added...)
+	return nil
+}
+
+func (l *plainLink) udpAddr(a netip.Addr, port uint16) netip.AddrPort {
+	if zoned(a) {
+		a = a.WithZone(l.ifi.Name)
+	}
+	return netip.AddrPortFrom(a, port)
+}
+
+func network(a netip.Addr) string {
+	if a.Is4() {
+		return "udp4"
+	}
+	return "udp6"
+}
+
+func (l *plainLink) openAddr(a netip.Addr) (s plainSocket, err error) {
+	s.addr = a
+	s.rx, err = net.ListenUDP(network(a), net.UDPAddrFromAddrPort(l.udpAddr(a, l.cfg.Port)))
+	if err != nil {
+		return s, bindError(netip.AddrPortFrom(a, l.cfg.Port), err)
+	}
+	s.rx.SetReadBuffer(l.cfg.RecvBuffer)
+	s.source, err = eachSourcePort(a, func(port uint16) error {
+		lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+			return c.Control(func(fd uintptr) { dontFragment(fd, a) })
+		}}
+		c, err := lc.ListenPacket(context.Background(), network(a), l.udpAddr(a, port).String())
+		if err == nil {
+			s.tx = c.(*net.UDPConn)
+		}
+		return err
+	})
+	if err != nil {
+		s.rx.Close()
+		return s, err
+	}
+	s.tx.SetWriteBuffer(l.cfg.SendBuffer)
+	return s, nil
+}
+
+func (s *plainSocket) close() {
+	s.rx.Close()
+	s.tx.Close()
+}
+
+// read starts the goroutine that reads c, which is bound to dst, until it is closed.
+func (l *plainLink) read(c *net.UDPConn, dst netip.Addr) {
+	l.ready.Go(func() {
+		for {
+			pkt := l.ports[0].ring.buffer()
+			n, from, err := c.ReadFromUDPAddrPort(pkt.buf)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err != nil {
+				// Such as a packet too long, or an ICMP message. Whatever it is, do not spin.
+				l.ports[0].ring.giveBack(pkt)
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			pkt.n, pkt.dst, pkt.source = n, dst, from.Port()
+			pkt.src = from.Addr().Unmap().WithZone("")
+			l.portOf(pkt).ring.push(pkt)
+		}
+	})
+}
+
+// portOf steers a packet, which may be anything.
+func (l *plainLink) portOf(pkt *plainPacket) *plainPort {
+	if pkt.n < wire.BTHLen {
+		return l.ports[0]
+	}
+	return l.ports[int(wire.BTH(pkt.buf).DestQPN())%len(l.ports)]
+}
+
+// Join fails: package net can bind a multicast socket only to all addresses, which the sockets of the
+// local addresses forbid.
+func (l *plainLink) Join(group netip.Addr) error { return l.noGroups("join", group) }
+
+// Leave fails too.
+func (l *plainLink) Leave(group netip.Addr) error { return l.noGroups("leave", group) }
+
+func (l *plainLink) noGroups(what string, group netip.Addr) error {
+	return fmt.Errorf("link/udp: %s %v: multicast needs Linux: %w", what, group, syscall.EOPNOTSUPP)
+}
+
+func (l *plainLink) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return errClosed
+	}
+	l.closed = true
+	for _, s := range l.socks {
+		s.close()
+	}
+	l.socks = nil
+	l.mu.Unlock()
+	for _, p := range l.ports {
+		p.ring.close()
+	}
+	l.ready.Wait()
+	return nil
+}
