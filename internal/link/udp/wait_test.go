@@ -38,36 +38,50 @@ func testWait(t *testing.T) {
 		p.Send(b)
 	}
 	var rx link.RxBatch
-
-	within(t, "deadline", 20*time.Millisecond, 5*time.Second, func() { p.Wait(20 * time.Millisecond) })
-	within(t, "no time", 0, 5*time.Second, func() { p.Wait(0) })
-	p.Wake()
-	p.Wake()
-	within(t, "Wake before Wait", 0, 5*time.Second, func() { p.Wait(-1) })
-	within(t, "a used Wake", 20*time.Millisecond, 5*time.Second, func() { p.Wait(20 * time.Millisecond) })
-	time.AfterFunc(20*time.Millisecond, p.Wake)
-	within(t, "Wake during Wait", 10*time.Millisecond, 5*time.Second, func() { p.Wait(-1) })
-	within(t, "a used Wake", 20*time.Millisecond, 5*time.Second, func() { p.Wait(20 * time.Millisecond) })
-	send()
-	within(t, "packet before Wait", 0, 5*time.Second, func() { p.Wait(-1) })
-	within(t, "packet not yet fetched", 0, 5*time.Second, func() { p.Wait(-1) })
-	if n := p.Recv(&rx); n != 1 {
-		t.Fatalf("Recv: %d packets, want 1", n)
+	const long = 5 * time.Second
+	sleeps := func(what string, d time.Duration) {
+		t.Helper()
+		within(t, what, d, long, func() { p.Wait(d) })
 	}
-	within(t, "packet fetched", 20*time.Millisecond, 5*time.Second, func() { p.Wait(20 * time.Millisecond) })
-	time.AfterFunc(20*time.Millisecond, send)
-	within(t, "packet during Wait", 10*time.Millisecond, 5*time.Second, func() { p.Wait(-1) })
-	p.Recv(&rx)
-	// A short deadline after a long one, and a long one after a short one.
-	time.AfterFunc(5*time.Millisecond, p.Wake)
-	within(t, "long deadline", 0, 5*time.Second, func() { p.Wait(10 * time.Second) })
-	within(t, "short deadline", 5*time.Millisecond, 5*time.Second, func() { p.Wait(5 * time.Millisecond) })
-	time.AfterFunc(5*time.Millisecond, p.Wake)
-	within(t, "long deadline", 0, 5*time.Second, func() { p.Wait(30 * time.Millisecond) })
-	within(t, "longer deadline", 50*time.Millisecond, 5*time.Second, func() { p.Wait(50 * time.Millisecond) })
-	time.AfterFunc(20*time.Millisecond, func() { l.Close() })
-	within(t, "Close during Wait", 10*time.Millisecond, 5*time.Second, func() { p.Wait(-1) })
-	within(t, "Wait after Close", 0, 5*time.Second, func() { p.Wait(-1) })
+	// endedBy has event end a Wait(d) that has begun, or is about to.
+	endedBy := func(what string, d time.Duration, event func()) {
+		t.Helper()
+		happened := make(chan struct{})
+		time.AfterFunc(10*time.Millisecond, func() { close(happened); event() })
+		within(t, what, 0, long, func() { p.Wait(d) })
+		select {
+		case <-happened:
+		default:
+			if d < 0 {
+				t.Errorf("%s: Wait returned before it", what)
+			}
+		}
+		<-happened
+	}
+
+	sleeps("deadline", 20*time.Millisecond)
+	sleeps("no time", 0)
+	p.Wake()
+	p.Wake()
+	within(t, "Wake before Wait", 0, long, func() { p.Wait(-1) })
+	sleeps("a used Wake", 20*time.Millisecond)
+	endedBy("Wake", -1, p.Wake)
+	sleeps("a used Wake", 20*time.Millisecond)
+	send()
+	within(t, "packet before Wait", 0, long, func() { p.Wait(-1) })
+	within(t, "packet not yet fetched", 0, long, func() { p.Wait(-1) })
+	receive(t, p, 1)
+	sleeps("packet fetched", 20*time.Millisecond)
+	endedBy("packet", -1, send)
+	receive(t, p, 1)
+	// A short deadline after a long one that was not reached, and the other way round.
+	endedBy("Wake before a deadline", time.Hour, p.Wake)
+	sleeps("shorter deadline", 5*time.Millisecond)
+	endedBy("packet before a deadline", 30*time.Millisecond, send)
+	receive(t, p, 1)
+	sleeps("longer deadline", 50*time.Millisecond)
+	endedBy("Close", -1, func() { l.Close() })
+	within(t, "Wait after Close", 0, long, func() { p.Wait(-1) })
 	p.Wake()
 }
 
