@@ -21,7 +21,7 @@ var pairSeed = flag.Uint64("pairseed", 0, "run TestPair with this seed only")
 // which was asked for.
 func TestPair(t *testing.T) {
 	seeds := 400
-	if testing.Short() {
+	if testing.Short() || slow {
 		seeds = 30
 	}
 	if *pairSeed != 0 {
