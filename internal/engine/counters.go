@@ -39,8 +39,8 @@ func (qp *QP) Counters() transport.Counters {
 	return qp.QP.Counters
 }
 
-// Shards is the number of shards.
-func (e *Engine) Shards() int { return len(e.shards) }
+// Shards is the number of shards, 0 before the first QP.
+func (e *Engine) Shards() int { return len(e.running()) }
 
 // ShardCounters reads the counters of shard i.
 func (e *Engine) ShardCounters(i int) Counters {
@@ -61,11 +61,30 @@ func (e *Engine) ShardCounters(i int) Counters {
 
 // Counters reads the counters of all shards together.
 func (e *Engine) Counters() (c Counters) {
-	for i := range e.shards {
+	for i := range e.running() {
 		s := e.ShardCounters(i)
 		addFields(&c, &s)
 	}
 	return c
+}
+
+// KeyViolations counts the packets that were dropped because of their P_Key and Q_Key.
+func (e *Engine) KeyViolations() (pkey, qkey uint32) {
+	add := func(c *transport.Counters) {
+		pkey += uint32(c.BadPKey)
+		qkey += uint32(c.BadQKey)
+	}
+	for _, s := range e.running() {
+		s.hold()
+		add(&s.counters.gone)
+		for qp := range e.qps.all() {
+			if e.shardOf(qp.Num) == s {
+				add(&qp.Counters)
+			}
+		}
+		s.release()
+	}
+	return pkey, qkey
 }
 
 // addFields adds the numbers in the struct at src to those of the one at dst, which has the same type.

@@ -36,6 +36,7 @@ const (
 type CQ struct {
 	eng    *Engine
 	up     CQUpcalls
+	vector int
 	shards atomic.Uint64 // a bit for each shard that has QPs on this CQ
 	polls  atomic.Uint32 // that found something
 	idle   atomic.Uint32 // polls in a row that found nothing
@@ -51,10 +52,11 @@ type CQ struct {
 	users  [MaxShards]int32 // queues of QPs by shard
 }
 
-// NewCQ makes a CQ for at least cqe completions.
-func (e *Engine) NewCQ(cqe int, up CQUpcalls) *CQ {
+// NewCQ makes a CQ for at least cqe completions. A vector other than 0 chooses the shard of that number
+// for the QPs that complete into it (V-CQ-08); with 0 the engine chooses.
+func (e *Engine) NewCQ(cqe, vector int, up CQUpcalls) *CQ {
 	n := ceilPow2(cqe)
-	return &CQ{eng: e, up: up, ring: make([]transport.CQE, n), cap: uint32(n)}
+	return &CQ{eng: e, up: up, vector: vector, ring: make([]transport.CQE, n), cap: uint32(n)}
 }
 
 // Cap is how many completions the CQ holds.

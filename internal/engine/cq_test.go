@@ -15,7 +15,7 @@ func (c *counting) Error()      { c.errors++ }
 
 func testCQ(t testing.TB, cqe int) (*CQ, *counting) {
 	up := &counting{}
-	return (&Engine{now: func() int64 { return 0 }, manual: true}).NewCQ(cqe, up), up
+	return (&Engine{now: func() int64 { return 0 }, manual: true}).NewCQ(cqe, 0, up), up
 }
 
 func testQP(num uint32) *transport.QP {

@@ -1,14 +1,18 @@
 package engine
 
 import (
+	"fmt"
 	"iter"
 	"math/bits"
 	"math/rand/v2"
 	"runtime"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
 // longestPacket is the longest that a transport makes: the largest path MTU and all headers.
@@ -19,8 +23,8 @@ const MaxShards = 64
 
 // Config says how an engine is made.
 type Config struct {
-	// Link carries the packets. It has a port for each shard; the engine closes it.
-	Link link.Link
+	// Open opens the link, which has a port for each shard. It is called for the first QP; the engine closes the link.
+	Open func() (link.Link, error)
 	// Now reads the clock, nanoseconds from some start, never going back. nil: the monotonic clock.
 	Now func() int64
 	// Manual means that no goroutine runs in the background: Poll, PostSend and Step do everything.
@@ -35,19 +39,26 @@ type Config struct {
 
 // Engine is the data path of a device.
 type Engine struct {
+	open   func() (link.Link, error)
+	now    func() int64
+	manual bool
+	qps    qpTable
+	mcast  mcastTable
+
+	mu      sync.Mutex // guards opening and closing
+	started atomic.Bool
+	// What follows is there once started is true.
 	link      link.Link
-	now       func() int64
-	manual    bool
 	maxPacket int
+	window    int // bytes in flight to one peer; 0: no bound but that of each QP
 	shards    []*shard
-	qps       qpTable
-	mcast     mcastTable
 	lastHome  atomic.Uint32
 }
 
-// New makes an engine and starts it.
+// New makes an engine. It opens its link when the first QP is made, so that a device can be looked at while another
+// process has its port.
 func New(c Config) *Engine {
-	e := &Engine{link: c.Link, now: c.Now, manual: c.Manual, maxPacket: min(c.Link.MTU(), longestPacket)}
+	e := &Engine{open: c.Open, now: c.Now, manual: c.Manual}
 	if e.now == nil {
 		start := time.Now()
 		e.now = func() int64 { return int64(time.Since(start)) }
@@ -58,14 +69,6 @@ func New(c Config) *Engine {
 		e.qps.next = minQPN + rand.Uint32N(maxQPN-minQPN)
 	}
 	e.mcast.init(orDefault(c.MaxMcastGroups, 8192), orDefault(c.MaxMcastQPs, 1024))
-	for i, p := range c.Link.Ports() {
-		e.shards = append(e.shards, newShard(e, i, p))
-	}
-	if !c.Manual {
-		for _, s := range e.shards {
-			s.bg.start()
-		}
-	}
 	return e
 }
 
@@ -76,32 +79,88 @@ func orDefault(v, def int) int {
 	return v
 }
 
+// start opens the link and starts the shards, once.
+func (e *Engine) start() error {
+	if e.started.Load() {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.started.Load() {
+		return nil
+	}
+	l, err := e.open()
+	if err != nil {
+		return err
+	}
+	ports := l.Ports()
+	if len(ports) == 0 || len(ports) > MaxShards {
+		_ = l.Close()
+		return fmt.Errorf("engine: the link has %d ports; 1 to %d are possible: %w", len(ports), MaxShards, syscall.EINVAL)
+	}
+	e.link, e.maxPacket = l, min(l.MTU(), longestPacket)
+	e.window = windowOf(l)
+	for i, p := range ports {
+		e.shards = append(e.shards, newShard(e, i, p))
+	}
+	if !e.manual {
+		for _, s := range e.shards {
+			s.bg.start()
+		}
+	}
+	e.started.Store(true)
+	return nil
+}
+
+// Link is the engine's link, nil before the first QP.
+func (e *Engine) Link() link.Link {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.link
+}
+
 // Close stops the engine and closes its link. The QPs have been destroyed before.
 func (e *Engine) Close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.started.Load() {
+		return nil
+	}
 	for _, s := range e.shards {
 		s.bg.stop()
 	}
 	return e.link.Close()
 }
 
+// running lists the shards, none before the first QP.
+func (e *Engine) running() []*shard {
+	if !e.started.Load() {
+		return nil
+	}
+	return e.shards
+}
+
 // Step runs every shard once and tells whether there is more to do at once. It is for engines in manual mode.
 func (e *Engine) Step() (busy bool) {
 	now := e.now()
-	for _, s := range e.shards {
+	for _, s := range e.running() {
 		s.hold()
 		busy = s.step(now) || busy
 		s.release()
 	}
-	for _, s := range e.shards {
+	for _, s := range e.running() {
 		busy = busy || s.published()
 	}
 	return busy
 }
 
-// NextDeadline is the time at which a timer needs the next Step, transport.Never if none does.
+// Never is the deadline of an engine that waits for nothing.
+const Never = transport.Never
+
+// NextDeadline is the time at which a timer needs the next Step, Never if none does.
 func (e *Engine) NextDeadline() int64 {
-	next := e.shards[0].timer.Load()
-	for _, s := range e.shards[1:] {
+	next := int64(transport.Never)
+	for _, s := range e.running() {
 		next = min(next, s.timer.Load())
 	}
 	return next
@@ -110,7 +169,7 @@ func (e *Engine) NextDeadline() int64 {
 // Quiesce returns when every step that was under way has ended. What was removed from a table before
 // is not in use by any shard afterwards (V-MR-20).
 func (e *Engine) Quiesce() {
-	for _, s := range e.shards {
+	for _, s := range e.running() {
 		s.hold()
 		s.release()
 	}
@@ -119,15 +178,19 @@ func (e *Engine) Quiesce() {
 // shardOf is the shard that owns QP qpn.
 func (e *Engine) shardOf(qpn uint32) *shard { return e.shards[qpn%uint32(len(e.shards))] }
 
-// homeOf chooses the shard of a new QP: that of other QPs on its CQs, so that a poller has one shard to run.
-// New CQs go round the shards.
+// homeOf chooses the shard of a new QP: that of its CQs' vector or of other QPs on its CQs, so that a poller has one shard to
+// run. Otherwise QPs go round the shards.
 func (e *Engine) homeOf(send, recv *CQ) uint32 {
+	n := uint32(len(e.shards))
 	for _, cq := range []*CQ{recv, send} {
+		if cq.vector != 0 {
+			return uint32(cq.vector) % n
+		}
 		if m := cq.shards.Load(); m != 0 {
 			return uint32(bits.TrailingZeros64(m))
 		}
 	}
-	return e.lastHome.Add(1) % uint32(len(e.shards))
+	return e.lastHome.Add(1) % n
 }
 
 // yield lets other goroutines run, for the poller that finds nothing.

@@ -8,8 +8,11 @@ import (
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// ErrState says that the state of the QP does not allow posting.
-var ErrState = errors.New("the queue pair's state does not allow posting to this queue")
+// Errors of a QP.
+var (
+	ErrState = errors.New("the queue pair's state does not allow posting to this queue")
+	ErrMoved = errors.New("the queue pair has moved to another state by itself")
+)
 
 // QPUpcalls is how a QP reports to the layer above. The upcalls do not block or call back.
 type QPUpcalls interface {
@@ -23,6 +26,7 @@ type QPInit struct {
 	Num            uint32 // 0 for one that the engine chooses; or a number below 16, for the QPs with a fixed one
 	PD             uint32
 	SigAll         bool
+	PortMTU        int // UD: the longest message, bytes
 	SQ             *transport.SendQueue
 	RQ             *transport.RecvQueue // its own, or an SRQ
 	SendCQ, RecvCQ *CQ
@@ -36,10 +40,14 @@ type QP struct {
 	shard          *shard
 	up             QPUpcalls
 	sendCQ, recvCQ *CQ
+	peer           netip.Addr // whose budget it shares; the shard's
 }
 
-// CreateQP makes a QP in RESET.
+// CreateQP makes a QP in RESET. The first one opens the link, whose error it returns.
 func (e *Engine) CreateQP(in QPInit) (*QP, error) {
+	if err := e.start(); err != nil {
+		return nil, err
+	}
 	num, err := e.reserveQPN(&in)
 	if err != nil {
 		return nil, err
@@ -47,7 +55,7 @@ func (e *Engine) CreateQP(in QPInit) (*QP, error) {
 	s := e.shardOf(num)
 	qp := &QP{shard: s, up: in.Up, sendCQ: in.SendCQ, recvCQ: in.RecvCQ}
 	qp.QP = transport.NewQP(transport.Config{
-		Num: num, Type: in.Type, PD: in.PD, SigAll: in.SigAll, SQ: in.SQ, RQ: in.RQ,
+		Num: num, Type: in.Type, PD: in.PD, SigAll: in.SigAll, PortMTU: in.PortMTU, SQ: in.SQ, RQ: in.RQ,
 		SendCQ: in.SendCQ, RecvCQ: in.RecvCQ, Regions: in.Regions, Host: s, Owner: qp,
 	})
 	in.SendCQ.attach(s)
@@ -66,26 +74,53 @@ func (e *Engine) reserveQPN(in *QPInit) (uint32, error) {
 // Num is the QP number.
 func (qp *QP) Num() uint32 { return qp.QP.Num }
 
-// Modify puts attributes in force and makes the transition, with the shard held.
+// Modify puts attributes in force and makes the transition to a.State, with the shard held. ErrMoved says that the QP has moved
+// by itself, so that there is no such transition any more.
 func (qp *QP) Modify(a *transport.Attr, m transport.Mask) error {
 	s := qp.shard
 	s.hold()
 	defer s.release()
+	if !possible(qp.State(), a.State) {
+		return ErrMoved
+	}
 	s.now = s.eng.now()
 	if m&transport.MaskState != 0 && a.State == transport.Reset {
 		qp.purge()
 	}
 	err := qp.QP.Modify(s.now, a, m)
+	switch {
+	case a.State == transport.Reset:
+		s.dropPeer(qp)
+	case err == nil && m&transport.MaskAV != 0:
+		s.setPeer(qp, a.Path.Dst)
+	}
 	s.runq.push(qp.QP)
 	s.serve()
 	return err
 }
 
-// Query reads the attributes.
-func (qp *QP) Query() transport.Attr {
+// possible tells whether there is a transition between two states, for any attributes.
+func possible(from, to transport.State) bool {
+	switch to {
+	case transport.Reset, transport.Err:
+		return true
+	case transport.Init:
+		return from == transport.Reset || from == transport.Init
+	case transport.RTR:
+		return from == transport.Init
+	case transport.RTS:
+		return from == transport.RTR || from == transport.RTS || from == transport.SQD || from == transport.SQE
+	case transport.SQD:
+		return from == transport.RTS || from == transport.SQD
+	}
+	return false
+}
+
+// Query reads the attributes, and whether the QP is in SQD but not drained yet.
+func (qp *QP) Query() (a transport.Attr, draining bool) {
 	qp.shard.hold()
 	defer qp.shard.release()
-	return qp.QP.Attr()
+	return qp.QP.Attr(), qp.QP.Draining()
 }
 
 // purge removes the QP's completions from its CQs. The shard is held.
@@ -143,6 +178,7 @@ func (qp *QP) Destroy() {
 	s.now = e.now()
 	qp.purge()
 	_ = qp.QP.Modify(s.now, &transport.Attr{State: transport.Reset}, transport.MaskState)
+	s.dropPeer(qp)
 	s.wheel.cancel(qp.QP)
 	s.answerDoors()
 	qp.Sched.Dead = true

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"net/netip"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -38,12 +39,14 @@ type shard struct {
 	wheel    wheel
 	kicks    uint64 // shards whose inbox got something in this step
 	counters counters
+	peers    map[netip.Addr]*peer
 	fire     func(*transport.QP) // bound once, so that no closure is made for each step
 	now      int64               // of the step
 }
 
 func newShard(e *Engine, index int, port link.Port) *shard {
 	s := &shard{eng: e, index: index, port: port}
+	s.peers = make(map[netip.Addr]*peer)
 	s.tx = link.NewTxBatch(txPackets, txBytes)
 	s.wheel.start(e.now())
 	s.timer.Store(transport.Never)

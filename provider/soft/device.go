@@ -1,0 +1,143 @@
+package soft
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/engine"
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/link/udp"
+	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+const eaddrnotavail = syscall.EADDRNOTAVAIL
+
+// device is a DeviceDriver. All contexts of it share its engine and its tables, which live from the first context to
+// the last.
+type device struct {
+	spec    spec
+	cfg     Config
+	guid    verbs.GUID
+	virtual bool // its link is not of this machine's interfaces
+
+	port atomic.Pointer[portInfo] // there while a context is open
+
+	mu       sync.Mutex // guards what follows, and changes of port
+	contexts []*context
+	eng      *engine.Engine
+	regions  *mr.Table
+
+	bound      binding
+	inline     sync.RWMutex // read-held while inline data is copied from regions
+	lastPD     atomic.Uint32
+	violations violations
+}
+
+func newDevice(s spec) *device { return &device{spec: s, guid: guidOf(&s)} }
+
+// Info describes the device.
+func (d *device) Info() verbs.DeviceInfo {
+	return verbs.DeviceInfo{
+		Name: d.spec.name, GUID: d.guid, NodeType: verbs.NodeCA, Transport: verbs.TransportIB, Interface: d.spec.iface,
+	}
+}
+
+// Open makes a context.
+func (d *device) Open(up verbs.ContextUpcalls) (verbs.ContextDriver, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.contexts) == 0 {
+		d.port.Store(d.look(nil))
+		d.regions = mr.NewTable(maxObjects)
+		d.eng = engine.New(engine.Config{
+			Open: d.openLink, Now: d.cfg.Clock, Manual: d.cfg.Manual, FirstQPN: d.cfg.FirstQPN,
+			MaxQPs: maxQP, MaxMcastGroups: mcastGroups, MaxMcastQPs: mcastQPs,
+		})
+		if !d.virtual {
+			monitored.add(d)
+		}
+	}
+	c := &context{dev: d, eng: d.eng, regions: d.regions, up: up}
+	d.contexts = append(d.contexts, c)
+	return c, nil
+}
+
+// openLink opens the link for the engine's first QP.
+func (d *device) openLink() (link.Link, error) {
+	p := d.port.Load()
+	if len(p.addrs) == 0 {
+		return nil, fail(eaddrnotavail, "the interface %s has no address", p.iface)
+	}
+	open := d.cfg.Link
+	if open == nil {
+		open = func(addrs []netip.Addr, ports int) (link.Link, error) {
+			return udp.Open(udp.Config{Interface: p.iface, Addrs: addrs, Ports: ports})
+		}
+	}
+	return d.bound.open(p.addrs, func(addrs []netip.Addr) (link.Link, error) { return open(addrs, d.cfg.shards()) })
+}
+
+// close ends a context, and with the last one the engine.
+func (d *device) close(c *context) error {
+	d.mu.Lock()
+	i := slices.Index(d.contexts, c)
+	if i < 0 {
+		d.mu.Unlock()
+		return nil
+	}
+	d.contexts = slices.Delete(d.contexts, i, i+1)
+	last := len(d.contexts) == 0
+	eng := d.eng
+	if last {
+		d.eng = nil
+	}
+	d.mu.Unlock()
+	if !last {
+		return nil
+	}
+	if !d.virtual {
+		monitored.remove(d)
+	}
+	d.bound.forget()
+	return verbsError("closing the link", eng.Close())
+}
+
+// running is the engine, nil if no context is open.
+func (d *device) running() *engine.Engine {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.eng
+}
+
+// refresh looks at the network interface again and raises the events of what changed.
+func (d *device) refresh() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.eng == nil {
+		return
+	}
+	old := d.port.Load()
+	p := d.look(old)
+	d.port.Store(p)
+	d.bound.follow(p.addrs)
+	if !slices.Equal(old.table.gids, p.table.gids) {
+		d.raise(verbs.EventGIDChange)
+	}
+	switch {
+	case p.up && !old.up:
+		d.raise(verbs.EventPortActive)
+	case old.up && !p.up:
+		d.raise(verbs.EventPortErr)
+	}
+}
+
+// raise reports an event of the port to every context. d.mu is held.
+func (d *device) raise(t verbs.EventType) {
+	for _, c := range d.contexts {
+		c.up.PortEvent(t, 1)
+	}
+}

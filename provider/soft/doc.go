@@ -1,0 +1,29 @@
+// Package soft is the software RDMA device: it speaks RoCEv2 over ordinary UDP sockets, so it needs no hardware, kernel
+// module or root, and its peers may be Linux soft-RoCE or NICs. Import it for its effect:
+//
+//	import _ "github.com/verbena-rdma/verbena/provider/soft"
+//
+// # Devices
+//
+// There is one device for each network interface that is up and has an address, called vrb_<interface>; those of loopback
+// interfaces come last. VERBENA_DEVICES in the environment names them instead, as a comma-separated list of
+//
+//	INTERFACE             the device of that interface (eth0; vrb_eth0 means the same)
+//	NAME=ADDR[+ADDR...]   a device with these local addresses (a=127.0.0.1, b=127.0.0.2+fd00::2)
+//
+// A wrong value is an error of verbs.Devices. A program can also make a device with New.
+//
+// A device takes UDP port 4791 at its addresses when the first QP is made, and gives it back when its last
+// context is closed; until then another process may have the port. EADDRINUSE says that it has. All contexts of a device in one process share its sockets.
+//
+// # GIDs
+//
+// The GID table follows the interface's addresses, with events (verbs.EventGIDChange, EventPortActive, EventPortErr). Index 0 is
+// the default GID, fe80 with the EUI-64 of the MAC address, as on every RoCE device; it is of use only if the interface has that
+// address. Then come the IPv4 addresses, as ::ffff:a.b.c.d, and the IPv6 addresses. An entry keeps its index as long as its address exists.
+//
+// The node GUID is that EUI-64. An interface without a MAC address (loopback), and a device that VERBENA_DEVICES or New
+// defines, gets a GUID made from the names of host and device and its addresses: the same every time, and marked as locally administered.
+//
+// The package imports verbs, internal/engine and what lies below that; it is the only one that knows both sides.
+package soft

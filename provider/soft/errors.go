@@ -1,0 +1,90 @@
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/engine"
+	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/transport"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// failure is a driver's error: what happened, and the errno.
+type failure struct {
+	text  string
+	errno verbs.Errno
+	cause error
+}
+
+func (e *failure) Error() string {
+	if e.cause != nil && e.text != "" {
+		return e.text + ": " + e.cause.Error()
+	}
+	if e.cause != nil {
+		return e.cause.Error()
+	}
+	return e.text
+}
+
+func (e *failure) Unwrap() []error {
+	if e.cause != nil {
+		return []error{e.errno, e.cause}
+	}
+	return []error{e.errno}
+}
+
+func fail(errno verbs.Errno, format string, args ...any) error {
+	return &failure{text: fmt.Sprintf(format, args...), errno: errno}
+}
+
+// verbsError gives err an errno, that of the system call behind it or the one that fits the engine's reasons.
+func verbsError(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &failure{text: doing, errno: errnoOf(err), cause: err}
+}
+
+// errnos of the engine's and the transport's errors.
+var errnos = []struct {
+	err   error
+	errno verbs.Errno
+}{
+	{transport.ErrQueueFull, verbs.ENOMEM},
+	{transport.ErrDraining, verbs.EINVAL},
+	{engine.ErrState, verbs.EINVAL},
+	{engine.ErrMoved, verbs.EINVAL},
+	{engine.ErrQPLimit, verbs.ENOMEM},
+	{engine.ErrQPInUse, verbs.EBUSY},
+	{engine.ErrMcastFull, verbs.ENOMEM},
+	{engine.ErrMcastGroupMax, verbs.ENOMEM},
+	{engine.ErrNotAttached, verbs.EINVAL},
+	{engine.ErrCQTooFew, verbs.EINVAL},
+	{engine.ErrCQOverrun, syscall.EIO},
+	{mr.ErrFull, verbs.ENOMEM},
+}
+
+func errnoOf(err error) verbs.Errno {
+	for _, e := range errnos {
+		if errors.Is(err, e.err) {
+			return e.errno
+		}
+	}
+	errno := syscall.EIO
+	errors.As(err, &errno)
+	return errno
+}
+
+// badDevices is a wrong VERBENA_DEVICES.
+type badDevices struct {
+	value, entry string
+	err          error
+}
+
+func (e *badDevices) Error() string {
+	return fmt.Sprintf("%s=%q: entry %q: %v; an entry is INTERFACE or NAME=ADDR[+ADDR...]", envDevices, e.value, e.entry, e.err)
+}
+
+func (e *badDevices) Unwrap() []error { return []error{e.err, verbs.EINVAL} }

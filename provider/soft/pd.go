@@ -1,0 +1,81 @@
+package soft
+
+import (
+	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// pd is a PDDriver: a number that its members share.
+type pd struct {
+	ctx *context
+	num uint32
+}
+
+// Dealloc has nothing to give back.
+func (*pd) Dealloc() error { return nil }
+
+// memoryAccess is what a region of software memory can have.
+const memoryAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic |
+	verbs.AccessMWBind | verbs.AccessZeroBased
+
+func checkAccess(access verbs.AccessFlags) error {
+	const needed = verbs.AccessOnDemand | verbs.AccessHugeTLB | verbs.AccessFlushGlobal | verbs.AccessFlushPersistent
+	if no := access & needed; no != 0 {
+		return fail(verbs.EOPNOTSUPP, "%v is not possible; %v are", no, memoryAccess)
+	}
+	return nil
+}
+
+// RegMR registers memory.
+func (p *pd) RegMR(buf []byte, iova uint64, access verbs.AccessFlags) (verbs.MRDriver, error) {
+	if err := checkAccess(access); err != nil {
+		return nil, err
+	}
+	r := &mr.Region{PD: p.num, Access: mr.Access(access & memoryAccess), Base: iova, Buf: buf}
+	if err := p.ctx.regions.Add(r); err != nil {
+		return nil, verbsError("", err)
+	}
+	return &region{ctx: p.ctx, r: r}, nil
+}
+
+// region is an MRDriver. The verbs layer serialises its calls.
+type region struct {
+	ctx *context
+	r   *mr.Region
+}
+
+// LKey is the key for local work requests.
+func (m *region) LKey() uint32 { return m.r.LKey }
+
+// RKey is the key for peers.
+func (m *region) RKey() uint32 { return m.r.RKey }
+
+// Rereg replaces the region under its keys.
+func (m *region) Rereg(p verbs.PDDriver, buf []byte, iova uint64, access *verbs.AccessFlags) error {
+	next := *m.r
+	next.PD, next.Buf, next.Base = p.(*pd).num, buf, iova
+	if access != nil {
+		if err := checkAccess(*access); err != nil {
+			return err
+		}
+		next.Access = mr.Access(*access & memoryAccess)
+	}
+	m.ctx.regions.Replace(m.r, &next)
+	m.r = &next
+	m.ctx.settle()
+	return nil
+}
+
+// Dereg forgets the region. Nothing touches its memory afterwards (V-MR-20).
+func (m *region) Dereg() error {
+	m.ctx.regions.Remove(m.r)
+	m.ctx.settle()
+	return nil
+}
+
+// settle returns when nobody uses a region any more that has left the table: no shard, and no poster of inline data.
+func (c *context) settle() {
+	c.eng.Quiesce()
+	c.dev.inline.Lock()
+	c.dev.inline.Unlock() //nolint:staticcheck // waits for the readers
+}

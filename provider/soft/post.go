@@ -1,0 +1,107 @@
+package soft
+
+import (
+	"github.com/verbena-rdma/verbena/internal/engine"
+	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/transport"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// PostSend copies requests into the send queue and lets the engine send them. Nothing of wrs is kept but AHs' paths.
+func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
+	err = q.QP.PostSend(func(sq *transport.SendQueue) error {
+		for n < len(wrs) {
+			w := sq.Next()
+			if w == nil {
+				return transport.ErrQueueFull
+			}
+			if err := q.fill(w, &wrs[n]); err != nil {
+				return err
+			}
+			sq.Commit()
+			n++
+		}
+		return nil
+	})
+	if err != nil {
+		return n, verbsError("", err)
+	}
+	return n, nil
+}
+
+// fill puts a request in its slot.
+func (q *qp) fill(w *transport.SendWQE, wr *verbs.SendWR) error {
+	w.WRID = wr.WRID
+	w.Op = transport.Op(wr.Opcode)
+	w.Flags = transport.SendFlags(wr.Flags)
+	w.RemoteAddr, w.RKey = wr.RemoteAddr, wr.RKey
+	w.CompareAdd, w.Swap = wr.CompareAdd, wr.Swap
+	switch wr.Opcode {
+	case verbs.WRSendWithInv, verbs.WRLocalInv:
+		w.Imm = wr.InvalidateRKey
+	case verbs.WRBindMW, verbs.WRTSO, verbs.WRFlush, verbs.WRAtomicWrite:
+		return fail(verbs.EOPNOTSUPP, "%v: the device does not have it", wr.Opcode)
+	default:
+		w.Imm = wr.ImmData
+	}
+	if wr.AH != nil {
+		w.Path = &wr.AH.Driver().(*ah).path
+		w.RemoteQPN, w.RemoteQKey = wr.RemoteQPN, wr.RemoteQKey
+	}
+	if wr.Flags&verbs.SendInline != 0 {
+		return q.fillInline(w, wr)
+	}
+	var length uint64
+	for i := range wr.SGList {
+		length += uint64(wr.SGList[i].Length)
+	}
+	if length > maxMessage {
+		return fail(verbs.EINVAL, "%v: %d bytes are too long for a message; 0 to %d are possible", wr.Opcode, length, uint64(maxMessage))
+	}
+	w.Length = uint32(length)
+	w.SGEs = append(w.SGEs, toSGEs(wr.SGList)...)
+	return nil
+}
+
+// fillInline copies the data of a request with SendInline.
+func (q *qp) fillInline(w *transport.SendWQE, wr *verbs.SendWR) error {
+	if wr.Inline != nil {
+		w.Inline = append(w.Inline, wr.Inline...)
+		w.Length = uint32(len(w.Inline))
+		return nil
+	}
+	dev := q.pd.ctx.dev
+	dev.inline.RLock() // no region goes away meanwhile
+	defer dev.inline.RUnlock()
+	for i := range wr.SGList {
+		s := &wr.SGList[i]
+		_, b, err := q.pd.ctx.regions.Check(s.LKey, s.Addr, uint64(s.Length), q.pd.num, 0)
+		if err != nil {
+			return fail(verbs.EINVAL, "%v: inline data: SGE %d, lkey %#x, address %#x, %d bytes: %v", wr.Opcode, i, s.LKey, s.Addr, s.Length, err)
+		}
+		at := len(w.Inline)
+		w.Inline = w.Inline[:at+len(b)]
+		mr.Copy(w.Inline[at:], b)
+	}
+	w.Length = uint32(len(w.Inline))
+	return nil
+}
+
+// PostRecv appends receives to the QP's own queue.
+func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
+	if q.State() == transport.Reset {
+		return 0, verbsError("", engine.ErrState)
+	}
+	n, err := postRecv(q.RQ, wrs)
+	q.PostedRecv()
+	return n, err
+}
+
+func postRecv(rq *transport.RecvQueue, wrs []verbs.RecvWR) (int, error) {
+	for i := range wrs {
+		if err := rq.Post(wrs[i].WRID, toSGEs(wrs[i].SGList)); err != nil {
+			return i, verbsError("", err)
+		}
+	}
+	return len(wrs), nil
+}

@@ -1,0 +1,171 @@
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// envDevices is the environment variable that restricts or defines the devices.
+const envDevices = "VERBENA_DEVICES"
+
+func init() { verbs.Register(&soft) }
+
+// soft is the provider. It remembers its devices, so that all contexts of one share it.
+var soft provider
+
+type provider struct {
+	mu      sync.Mutex
+	devices map[string]*device // by spec.key
+}
+
+// Name is "soft".
+func (p *provider) Name() string { return "soft" }
+
+// Devices lists the devices that exist now.
+func (p *provider) Devices() ([]verbs.DeviceDriver, error) {
+	specs, err := listSpecs(os.Getenv(envDevices))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.devices == nil {
+		p.devices = make(map[string]*device)
+	}
+	drivers := make([]verbs.DeviceDriver, 0, len(specs))
+	for _, s := range specs {
+		d := p.devices[s.key()]
+		if d == nil {
+			d = newDevice(s)
+			p.devices[s.key()] = d
+		}
+		drivers = append(drivers, d)
+	}
+	return drivers, err
+}
+
+// spec says what a device is: an interface with the addresses that it has at any time, or fixed addresses.
+type spec struct {
+	name  string
+	iface string
+	addrs []netip.Addr // nil: those of iface
+}
+
+func (s *spec) key() string { return fmt.Sprint(s.name, " ", s.iface, " ", s.addrs) }
+
+// listSpecs reads the value of VERBENA_DEVICES. What is wrong with one entry does not keep the others away.
+func listSpecs(value string) (specs []spec, err error) {
+	ifs, err := net.Interfaces()
+	if err != nil {
+		return nil, verbsError("listing the network interfaces", err)
+	}
+	if strings.TrimSpace(value) == "" {
+		return defaultSpecs(ifs), nil
+	}
+	var errs []error
+	for entry := range strings.SplitSeq(value, ",") {
+		s, err := parseEntry(strings.TrimSpace(entry), ifs)
+		if err == nil && slices.ContainsFunc(specs, func(o spec) bool { return o.name == s.name }) {
+			err = fmt.Errorf("there are two devices called %s", s.name)
+		}
+		if err != nil {
+			errs = append(errs, &badDevices{value, entry, err})
+			continue
+		}
+		specs = append(specs, s)
+	}
+	return specs, errors.Join(errs...)
+}
+
+// defaultSpecs makes a device of each interface that is up and has an address.
+func defaultSpecs(ifs []net.Interface) (specs []spec) {
+	var loopbacks []spec
+	for i := range ifs {
+		ifi := &ifs[i]
+		if ifi.Flags&net.FlagUp == 0 || len(addrsOf(ifi)) == 0 {
+			continue
+		}
+		s := spec{name: devicePrefix + ifi.Name, iface: ifi.Name}
+		if ifi.Flags&net.FlagLoopback != 0 {
+			loopbacks = append(loopbacks, s)
+		} else {
+			specs = append(specs, s)
+		}
+	}
+	return append(specs, loopbacks...)
+}
+
+const devicePrefix = "vrb_"
+
+// parseEntry reads one entry of VERBENA_DEVICES.
+func parseEntry(entry string, ifs []net.Interface) (spec, error) {
+	name, list, defined := strings.Cut(entry, "=")
+	if defined {
+		return parseDefinition(name, list, ifs)
+	}
+	for _, n := range []string{entry, strings.TrimPrefix(entry, devicePrefix)} {
+		for i := range ifs {
+			if ifs[i].Name != n {
+				continue
+			}
+			if len(addrsOf(&ifs[i])) == 0 {
+				return spec{}, fmt.Errorf("the interface %s has no address", n)
+			}
+			return spec{name: devicePrefix + n, iface: n}, nil
+		}
+	}
+	var names []string
+	for i := range ifs {
+		names = append(names, ifs[i].Name)
+	}
+	return spec{}, fmt.Errorf("there is no network interface %q; there are %s", entry, strings.Join(names, ", "))
+}
+
+// parseDefinition reads NAME=ADDR[+ADDR...].
+func parseDefinition(name, list string, ifs []net.Interface) (spec, error) {
+	s := spec{name: name}
+	if !goodName(name) {
+		return s, fmt.Errorf("%q is not a device name; one has 1 to 63 letters, digits, '_', '-' or '.'", name)
+	}
+	for text := range strings.SplitSeq(list, "+") {
+		a, err := netip.ParseAddr(text)
+		a = a.Unmap().WithZone("")
+		switch {
+		case err != nil:
+			return s, fmt.Errorf("%q is not an IP address", text)
+		case a.IsMulticast() || a.IsUnspecified():
+			return s, fmt.Errorf("%v is not the address of one machine", a)
+		case slices.Contains(s.addrs, a):
+			return s, fmt.Errorf("the address %v is there twice", a)
+		}
+		i := slices.IndexFunc(ifs, func(ifi net.Interface) bool { return carries(&ifi, a) })
+		if i < 0 {
+			return s, fmt.Errorf("no network interface has the address %v", a)
+		}
+		if s.iface == "" {
+			s.iface = ifs[i].Name
+		} else if s.iface != ifs[i].Name {
+			return s, fmt.Errorf("the addresses belong to different interfaces, %s and %s", s.iface, ifs[i].Name)
+		}
+		s.addrs = append(s.addrs, a)
+	}
+	return s, nil
+}
+
+// goodName admits what fits the kernel's rules for device names (IB_DEVICE_NAME_MAX) and file names.
+func goodName(name string) bool {
+	if len(name) < 1 || len(name) > 63 {
+		return false
+	}
+	for _, r := range name {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-' && r != '.' {
+			return false
+		}
+	}
+	return name != "." && name != ".."
+}

@@ -1,0 +1,125 @@
+package soft
+
+import (
+	"sync"
+
+	"github.com/verbena-rdma/verbena/internal/engine"
+	"github.com/verbena-rdma/verbena/internal/transport"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// qp is a QPDriver.
+type qp struct {
+	*engine.QP
+	pd  *pd
+	srq *srq
+
+	mu   sync.Mutex
+	attr verbs.QPAttr // as Modify set them since RESET
+}
+
+// CreateQP makes a QP. The first one of a device takes its UDP port.
+func (p *pd) CreateQP(init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDriver, error) {
+	switch init.Type {
+	case verbs.QPTypeRC, verbs.QPTypeUC, verbs.QPTypeUD:
+	default:
+		return nil, fail(verbs.ENOSYS, "the device has no %v QPs; it has RC, UC and UD", init.Type)
+	}
+	if init.Cap.MaxInlineData > maxInline {
+		return nil, fail(verbs.EINVAL, "MaxInlineData %d is not possible; 0 to %d are", init.Cap.MaxInlineData, maxInline)
+	}
+	q := &qp{pd: p}
+	c := &init.Cap
+	in := engine.QPInit{
+		Type: transport.Type(init.Type), PD: p.num, SigAll: init.SigAll, PortMTU: p.ctx.dev.port.Load().activeMTU().Bytes(),
+		SQ:     transport.NewSendQueue(int(c.MaxSendWR), int(c.MaxSendSGE), int(c.MaxInlineData)),
+		SendCQ: init.SendCQ.(*cq).CQ, RecvCQ: init.RecvCQ.(*cq).CQ,
+		Regions: p.ctx.regions,
+	}
+	if init.SRQ != nil {
+		q.srq = init.SRQ.(*srq)
+		in.RQ = q.srq.q
+	} else {
+		in.RQ = transport.NewRecvQueue(int(c.MaxRecvWR), int(c.MaxRecvSGE), false, p.num)
+		c.MaxRecvWR, c.MaxRecvSGE = uint32(in.RQ.Cap()), uint32(in.RQ.MaxSGE())
+	}
+	c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData = uint32(in.SQ.Cap()), uint32(in.SQ.MaxSGE()), uint32(in.SQ.MaxInline())
+	in.Up = &qpUpcalls{up, q}
+	var err error
+	if q.QP, err = p.ctx.eng.CreateQP(in); err != nil {
+		return nil, verbsError("", err)
+	}
+	return q, nil
+}
+
+// qpUpcalls passes what a QP reports up.
+type qpUpcalls struct {
+	up verbs.QPUpcalls
+	q  *qp
+}
+
+// Event reports an event; that of an SRQ goes to the SRQ.
+func (u *qpUpcalls) Event(ev transport.Event) {
+	if ev == transport.EventSRQErr && u.q.srq != nil {
+		u.q.srq.up.Event(verbs.EventSRQErr)
+		return
+	}
+	u.up.Event(verbs.EventType(ev))
+}
+
+// StateChanged reports a move of the QP by itself.
+func (u *qpUpcalls) StateChanged(s transport.State) { u.up.StateChanged(verbs.QPState(s)) }
+
+// QPN is the QP's number.
+func (q *qp) QPN() uint32 { return q.Num() }
+
+// Modify changes attributes and state.
+func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	t, m, err := q.toAttr(attr, mask)
+	if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.QP.Modify(&t, m); err != nil {
+		return verbsError("", err)
+	}
+	if attr.QPState == verbs.QPSReset {
+		q.attr = verbs.QPAttr{}
+	} else {
+		merge(&q.attr, attr, mask)
+	}
+	return nil
+}
+
+// Query reads attributes and state.
+func (q *qp) Query() (verbs.QPAttr, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t, draining := q.QP.Query()
+	a := q.attr
+	a.QPState, a.SQDraining = verbs.QPState(t.State), draining
+	return a, nil
+}
+
+// AttachMcast attaches the QP to a group.
+func (q *qp) AttachMcast(gid verbs.GID) error {
+	if err := q.Attach(addrOf(gid)); err != nil {
+		return verbsError("", err)
+	}
+	return nil
+}
+
+// DetachMcast detaches the QP from a group.
+func (q *qp) DetachMcast(gid verbs.GID) error {
+	if err := q.Detach(addrOf(gid)); err != nil {
+		return verbsError("", err)
+	}
+	return nil
+}
+
+// Destroy removes the QP.
+func (q *qp) Destroy() error {
+	q.QP.Destroy()
+	return nil
+}
