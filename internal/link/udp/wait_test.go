@@ -37,7 +37,6 @@ func testWait(t *testing.T) {
 		fill(b.Alloc(path, 32), 1, 1)
 		p.Send(b)
 	}
-	var rx link.RxBatch
 	const long = 5 * time.Second
 	sleeps := func(what string, d time.Duration) {
 		t.Helper()
