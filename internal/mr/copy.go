@@ -3,7 +3,6 @@ package mr
 import (
 	"encoding/binary"
 	"sync"
-	"sync/atomic"
 	"unsafe"
 )
 
@@ -20,7 +19,7 @@ var unaligned sync.Mutex
 // FetchAdd adds to the 8 bytes of b, in host byte order, and returns what they held.
 func FetchAdd(b []byte, add uint64) uint64 {
 	if p := word(b); p != nil {
-		return atomic.AddUint64(p, add) - add
+		return addWord(p, add) - add
 	}
 	return slowAtomic(b, func(v uint64) uint64 { return v + add })
 }
@@ -37,8 +36,8 @@ func CompareSwap(b []byte, compare, swap uint64) uint64 {
 		})
 	}
 	for {
-		v := atomic.LoadUint64(p)
-		if v != compare || atomic.CompareAndSwapUint64(p, v, swap) {
+		v := Load(b)
+		if v != compare || casWord(p, v, swap) {
 			return v
 		}
 	}
