@@ -47,3 +47,21 @@ func TestAtomicsAgainstTheCPU(t *testing.T) {
 		t.Errorf("a comparison that fails: returned %d, stored %d", old, word)
 	}
 }
+
+func TestAtomicsAreInvisibleToTheRaceDetector(t *testing.T) {
+	var word uint64
+	b := unsafe.Slice((*byte)(unsafe.Pointer(&word)), 8)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range 1000 {
+			FetchAdd(b, 1)
+			CompareSwap(b, Load(b), 5)
+		}
+	})
+	seen := uint64(0)
+	for range 1000 {
+		seen |= word // what a program does that waits for a peer's atomic
+	}
+	wg.Wait()
+	_ = seen
+}
