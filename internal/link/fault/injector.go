@@ -112,7 +112,8 @@ func (in *Injector) Flip(b []byte, n int) {
 	}
 }
 
-// Nth is a script: the n-th packet with opcode op, counted from 1, gets v; everything else is left to chance.
+// Nth is a script: the n-th packet with opcode op, counted from 1, gets v; everything else is left to
+// chance. It counts, so it is good for one injector.
 func Nth(op wire.Opcode, n int, v Verdict) func(Packet) (Verdict, bool) {
 	seen := 0
 	return func(p Packet) (Verdict, bool) {
