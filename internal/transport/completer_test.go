@@ -217,7 +217,6 @@ type statusCase struct {
 	change func(c *Config, a *Attr)
 	do     func(s *sender)
 	want   []string // completions
-	events []string
 	state  State
 	reason string // in the Failure of the first one that fails
 }

@@ -12,6 +12,10 @@
 //	retry.go       ^                                      |          read.go, atomic.go,
 //	completer.go   +------- ACK, NAK, READ data <---------+          reply.go
 //
+// Beside them: gather.go reads and scatters what a work request's SGEs name, window.go bounds the
+// bytes in flight, modify.go makes the transitions that ibv_modify_qp asks for and state.go the others,
+// failure.go tells why something failed.
+//
 // Whoever holds a QP's shard may call its On... methods, Transmit and Modify; nobody else
 // may. The package imports internal/{wire,psn,mr,link}.
 package transport

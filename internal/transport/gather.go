@@ -47,6 +47,7 @@ func (r *requester) gather(now int64, w *SendWQE, pos, n uint32) bool {
 	r.pieces = r.pieces[:0]
 	if w.Flags&Inline != 0 {
 		r.pieces = append(r.pieces, w.Inline[pos:pos+n])
+		r.from.wqe = r.cur // sendData moves its pos, which would be wrong for the request that the cursor was in
 		return true
 	}
 	c := &r.from

@@ -45,7 +45,7 @@ func TestV_QPS_03_ResetClearsAndTheQPWorksAgain(t *testing.T) {
 			case 1: // waiting for a receive
 				s.send(1)
 				s.out()
-				s.nak(firstPSN, wire.SynRNR|0)
+				s.nak(firstPSN, wire.SynRNR)
 			case 2: // failed
 				s.post(OpSend, []SGE{{Length: 1}}, nil)
 				s.out()

@@ -44,7 +44,8 @@ type pair struct {
 	net                []flight
 	tx                 *link.TxBatch
 	loss, copies, late float64
-	mtu, retries       int
+	mtu                int
+	log                *[]string // if not nil, completions and events go there and are not checked
 }
 
 // flight is a packet under way.
@@ -140,19 +141,30 @@ func (p *pair) newEnd(i, depth int) *pairEnd {
 	}
 	e.want = bytes.Clone(e.mem.Buf)
 	e.qp = NewQP(Config{
-		Num: uint32(16 + i), Type: RC, PD: 1, SQ: NewSendQueue(pairDepth, 4, 0), RQ: NewRecvQueue(pairDepth, 4, false, 1),
+		Num: uint32(16 + i), Type: RC, PD: 1, SQ: NewSendQueue(pairDepth, 4, 512), RQ: NewRecvQueue(pairDepth, 4, false, 1),
 		SendCQ: e, RecvCQ: e, Regions: table, Host: e,
 	})
 	return e
 }
 
 func (e *pairEnd) Raise(_ *QP, ev Event) {
-	if ev != EventCommEst {
+	if e.p.log != nil {
+		e.note("event %d", ev)
+	} else if ev != EventCommEst {
 		e.p.t.Errorf("event %d", ev)
 	}
 }
+
 func (e *pairEnd) StateChanged(_ *QP, st State) {
-	e.p.t.Errorf("QP %d moved to state %d", e.qp.Num, st)
+	if e.p.log != nil {
+		e.note("state %d", st)
+	} else {
+		e.p.t.Errorf("QP %d moved to state %d", e.qp.Num, st)
+	}
+}
+
+func (e *pairEnd) note(f string, a ...any) {
+	*e.p.log = append(*e.p.log, fmt.Sprintf("%c ", 'A'+rune(e.qp.Num-16))+fmt.Sprintf(f, a...))
 }
 
 // run lets both programs do their work and checks what is left.
@@ -301,7 +313,8 @@ func (e *pairEnd) postJob() {
 	w = q.Next()
 	keep := w.requesterWQE
 	*w = SendWQE{
-		WRID: j.wrid, Op: j.op, Imm: rnd.Uint32(), SGEs: append(w.SGEs, e.cut(j.local, j.n)...), Length: uint32(j.n),
+		Inline: w.Inline,
+		WRID:   j.wrid, Op: j.op, Imm: rnd.Uint32(), SGEs: append(w.SGEs, e.cut(j.local, j.n)...), Length: uint32(j.n),
 		RKey: e.peer.mem.RKey, RemoteAddr: pairBase + uint64(j.target), Flags: SendFlags(rnd.IntN(8)) | Signaled,
 	}
 	w.requesterWQE = keep
@@ -309,6 +322,10 @@ func (e *pairEnd) postJob() {
 	case OpSend, OpSendImm, OpWrite, OpWriteImm:
 		for i := range e.mem.Buf[j.local : j.local+j.n] {
 			e.mem.Buf[j.local+i] = byte(rnd.Uint32())
+		}
+		if j.n <= 512 && rnd.IntN(2) == 0 {
+			w.Flags |= Inline
+			w.Inline, w.SGEs = append(w.Inline, e.mem.Buf[j.local:j.local+j.n]...), w.SGEs[:0]
 		}
 		copy(e.want[j.local:], e.mem.Buf[j.local:j.local+j.n])
 		if j.op == OpSend || j.op == OpSendImm {
@@ -343,6 +360,10 @@ func (e *pairEnd) postJob() {
 // Push checks a completion against what the program knows.
 func (e *pairEnd) Push(c *CQE) {
 	t := e.p.t
+	if e.p.log != nil {
+		e.note("wr %d op %d status %d", c.WRID, c.Op, c.Status)
+		return
+	}
 	if c.Status != Success {
 		if c.Cause.First == nil {
 			t.Errorf("at %d ns QP %d: wr %x op %d status %d: %+v", e.p.now, e.qp.Num, c.WRID, c.Op, c.Status, *c.Cause)
@@ -399,7 +420,7 @@ func (e *pairEnd) received(c *CQE) {
 		t.Errorf("receive opcode %d", c.Op)
 	}
 	if msg != nil && (int(c.ByteLen) != len(msg) || !bytes.Equal(e.mem.Buf[r.at:r.at+len(msg)], msg)) {
-		t.Error(fmt.Sprintf("receive of %d bytes: wrong bytes", c.ByteLen))
+		t.Errorf("receive of %d bytes: wrong bytes", c.ByteLen)
 	}
 	copy(e.want[r.at:], msg)
 }

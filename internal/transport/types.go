@@ -169,7 +169,8 @@ type Failure struct {
 	First    *Failure      // for a flushed request: what broke its QP; nil if ibv_modify_qp did
 }
 
-// CompletionQueue takes completions. Push is called with the QP's shard held; it copies *e.
+// CompletionQueue takes completions. Push is called with the QP's shard held, in the middle of
+// the QP's work: it copies *e and must not call the QP.
 type CompletionQueue interface {
 	Push(e *CQE)
 }
