@@ -83,6 +83,9 @@ func (c *controlBuffer) parse(n int) (r received) {
 		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_TCLASS:
 			r.tclass = uint8(binary.NativeEndian.Uint32(data))
 		}
+		if int(h.Len) < cmsgHeader {
+			break
+		}
 		off += unix.CmsgSpace(int(h.Len) - cmsgHeader)
 	}
 	return r

@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -40,7 +41,7 @@ func openBatched(cfg Config) (link.Link, error) {
 	}
 	l := &Link{cfg: cfg, ifi: ifi, loopback: ifi.Flags&net.FlagLoopback != 0, mtu: mtuOf(ifi), groups: map[netip.Addr]int{}}
 	l.gso.Store(!cfg.NoGSO)
-	l.gro.Store(!cfg.NoGRO)
+	l.gro.Store(!cfg.NoGRO && trustGRO())
 	for i := range cfg.Ports {
 		p, err := newPort(l, i)
 		if err != nil {
@@ -176,6 +177,24 @@ func (l *Link) dropAddr(a netip.Addr) {
 func segmentable(fd int) bool {
 	_, err := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT)
 	return err == nil
+}
+
+// trustGRO tells whether the kernel is new enough for UDP_GRO: before 5.12 it could merge what it should not.
+func trustGRO() bool {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return false
+	}
+	return versionAtLeast(unix.ByteSliceToString(u.Release[:]), 5, 12)
+}
+
+// versionAtLeast reads a kernel release such as 6.1.0-56-amd64.
+func versionAtLeast(release string, major, minor int) bool {
+	var a, b int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &a, &b); n < 2 {
+		return false
+	}
+	return a > major || a == major && b >= minor
 }
 
 // Close closes the sockets and ends a Wait.

@@ -130,6 +130,16 @@ func TestTrain(t *testing.T) {
 	}
 }
 
+func TestVersionAtLeast(t *testing.T) {
+	for release, want := range map[string]bool{
+		"5.12": true, "5.12.0-rc1": true, "5.11.99-generic": false, "6.1.0-56-amd64": true, "4.18": false, "10.0": true, "": false, "x.y": false,
+	} {
+		if got := versionAtLeast(release, 5, 12); got != want {
+			t.Errorf("%q at least 5.12: %v", release, got)
+		}
+	}
+}
+
 func TestNoAllocation(t *testing.T) {
 	l := open(t, Config{Addrs: []netip.Addr{lo4, lo6}, Port: testPort(t)})
 	p := l.Ports()[0]

@@ -109,6 +109,9 @@ func testBadICRC(t *testing.T) {
 			bit := 8*wire.BTHLen + rand.IntN(8*(len(b)-wire.BTHLen))
 			b[bit/8] ^= 1 << (bit % 8)
 			s.send(t, b)
+			if i%20 == 19 {
+				settle(t, l.Ports()[0], uint64(i))
+			}
 		}
 		c := settle(t, l.Ports()[0], n)
 		// Over IPv4, 16 bits of checking remain: one in 65536 of these comes through.
@@ -150,7 +153,7 @@ func testMalformed(t *testing.T) {
 			b[i] = byte(random.Uint32())
 		}
 		send(b)
-		if sent%50 == 0 {
+		if sent%20 == 0 {
 			settle(t, l.Ports()[0], sent) // before the socket's buffer is full
 		}
 	}

@@ -59,6 +59,7 @@ func open(t testing.TB, cfg Config) link.Link {
 func pair(t testing.TB, cfg Config, a, b netip.Addr) (la, lb link.Link) {
 	t.Helper()
 	cfg.Port = testPort(t)
+	cfg.RecvBuffer = 212992 // what Linux lets everybody have by default
 	cfg.Addrs = []netip.Addr{a}
 	la = open(t, cfg)
 	if a == b {
@@ -104,38 +105,50 @@ func testLoopback(t *testing.T) {
 		for _, off := range []Config{{}, {NoGSO: true}, {NoGRO: true}, {NoGSO: true, NoGRO: true}} {
 			t.Run(fmt.Sprintf("%v,GSO=%v,GRO=%v", addrs[1], !off.NoGSO, !off.NoGRO), func(t *testing.T) {
 				a, b := pair(t, off, addrs[0], addrs[1])
-				path := &link.Path{Src: addrs[0], Dst: addrs[1]}
-				var want [][]byte
-				tx := link.NewTxBatch(500, 1<<20)
-				seq := uint32(0)
-				for _, size := range sizes {
-					for range 1 + rand.IntN(40) {
-						pkt := tx.Alloc(path, size)
-						fill(pkt, 5, seq)
-						want = append(want, bytes.Clone(pkt))
-						seq++
-					}
+				n := uint64(0)
+				for seq := range uint32(20) {
+					n += exchangeBatch(t, a.Ports()[0], b.Ports()[0], &link.Path{Src: addrs[0], Dst: addrs[1]}, seq<<12)
 				}
-				a.Ports()[0].Send(tx)
-				if !tx.Empty() {
-					t.Error("Send left packets in the batch")
+				if c := a.Ports()[0].Counters(); c.TxPackets != n || c.TxDropped != 0 {
+					t.Errorf("sender counts %+v, want %d packets", c, n)
 				}
-				got := receive(t, b.Ports()[0], len(want))
-				for i, g := range got {
-					if !bytes.Equal(g.Data, want[i]) {
-						t.Fatalf("packet %d of %d: %d bytes came for %d, or other bytes", i, len(want), len(g.Data), len(want[i]))
-					}
-					if g.Src != addrs[0] || g.Dst != addrs[1] || g.TClass != 0 || g.HopLimit != 64 {
-						t.Fatalf("packet %d: %v -> %v, class %d, hop limit %d", i, g.Src, g.Dst, g.TClass, g.HopLimit)
-					}
-				}
-				if c := a.Ports()[0].Counters(); c.TxPackets != uint64(len(want)) || c.TxDropped != 0 {
-					t.Errorf("sender counts %+v, want %d packets", c, len(want))
-				}
-				if c := b.Ports()[0].Counters(); c.RxPackets != uint64(len(want)) || c.RxICRCErrors+c.RxMalformed != 0 {
-					t.Errorf("receiver counts %+v, want %d packets", c, len(want))
+				if c := b.Ports()[0].Counters(); c.RxPackets != n || c.RxICRCErrors+c.RxMalformed != 0 {
+					t.Errorf("receiver counts %+v, want %d packets", c, n)
 				}
 			})
 		}
 	}
+}
+
+// exchangeBatch sends runs of packets of random sizes, which the smallest socket buffer holds, and checks that they all
+// come, in order.
+func exchangeBatch(t *testing.T, from, to link.Port, path *link.Path, seq uint32) uint64 {
+	t.Helper()
+	var want [][]byte
+	tx := link.NewTxBatch(1000, 1<<20)
+	for room := 60000; room > 0; {
+		size := sizes[rand.IntN(len(sizes))]
+		for range 1 + rand.IntN(70) {
+			pkt := tx.Alloc(path, size)
+			fill(pkt, 5, seq)
+			want = append(want, bytes.Clone(pkt))
+			seq++
+			if room -= size + 500; room < 0 {
+				break
+			}
+		}
+	}
+	from.Send(tx)
+	if !tx.Empty() {
+		t.Error("Send left packets in the batch")
+	}
+	for i, g := range receive(t, to, len(want)) {
+		if !bytes.Equal(g.Data, want[i]) {
+			t.Fatalf("packet %d of %d: %d bytes came for %d, or other bytes", i, len(want), len(g.Data), len(want[i]))
+		}
+		if g.Src != path.Src || g.Dst != path.Dst || g.TClass != 0 || g.HopLimit != 64 {
+			t.Fatalf("packet %d: %v -> %v, class %d, hop limit %d", i, g.Src, g.Dst, g.TClass, g.HopLimit)
+		}
+	}
+	return uint64(len(want))
 }
