@@ -38,15 +38,15 @@ func (ch *CompChannel) Close() error {
 // No completion is missed in this order: ReqNotify before the first completion can come; then in a
 // loop GetEvent, AckEvents, ReqNotify, and Poll until the CQ is empty. It may find the CQ empty.
 func (ch *CompChannel) GetEvent(c context.Context) (*CQ, error) {
-	return ch.q.get(c, "get_cq_event", ch.obj())
+	return ch.q.get(c, "get_cq_event", ch)
 }
 
 // TryGetEvent is GetEvent without waiting: EAGAIN if there is no event (ibv_get_cq_event with O_NONBLOCK).
-func (ch *CompChannel) TryGetEvent() (*CQ, error) { return ch.q.try("get_cq_event", ch.obj()) }
+func (ch *CompChannel) TryGetEvent() (*CQ, error) { return ch.q.try("get_cq_event", ch) }
 
 // FD is a file descriptor that is readable while there are events (fd of struct ibv_comp_channel). It is for poll, select and
 // epoll only: neither read nor close it. EOPNOTSUPP where the system has no such thing. It is valid until
 // the channel is closed.
-func (ch *CompChannel) FD() (int, error) { return ch.q.descriptor("comp_channel_fd", ch.obj()) }
+func (ch *CompChannel) FD() (int, error) { return ch.q.descriptor("comp_channel_fd", ch) }
 
 func (ch *CompChannel) obj() string { return "completion channel of " + ch.ctx.obj() }

@@ -143,5 +143,3 @@ func (e *ReregError) Error() string { return fmt.Sprintf("%v [%v]", e.Err, e.Cod
 
 // Unwrap gives the reason.
 func (e *ReregError) Unwrap() error { return e.Err }
-
-func isErrno(err error, errno Errno) bool { return errors.Is(err, errno) }

@@ -56,10 +56,14 @@ func (a *ackCount) isRetired() bool {
 // event is what an eventQueue holds. counter counts the events of the object that it belongs to; nil if it belongs to none.
 type event interface{ counter() *ackCount }
 
+// named is an object that errors name.
+type named interface{ obj() string }
+
 // eventQueue is a queue of events that any number of goroutines wait for, each event going to one of them.
 type eventQueue[T event] struct {
 	mu     sync.Mutex // before any ackCount.mu
-	items  []T
+	items  []T        // those before head are taken
+	head   int
 	closed bool
 	fd     *notifier // readable while there are items; made when it is first asked for
 
@@ -78,6 +82,9 @@ func (q *eventQueue[T]) push(ev T) {
 	if c := ev.counter(); q.closed || c != nil && c.isRetired() {
 		return
 	}
+	if len(q.items) == cap(q.items) && q.head > 0 && q.head >= len(q.items)/2 {
+		q.keep(append(q.items[:0], q.items[q.head:]...))
+	}
 	q.items = append(q.items, ev)
 	if q.fd != nil {
 		q.fd.raise()
@@ -92,42 +99,46 @@ func (q *eventQueue[T]) wake() {
 	}
 }
 
-// try takes the oldest event; EAGAIN without one.
-func (q *eventQueue[T]) try(op, obj string) (ev T, err error) {
+// take takes the oldest event, if there is one.
+func (q *eventQueue[T]) take() (ev T, found, closed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return ev, errClosed(op, obj)
+	if q.head == len(q.items) {
+		return ev, false, q.closed
 	}
-	if len(q.items) == 0 {
-		return ev, newError(op, obj, EAGAIN, "there is no event")
-	}
-	ev = q.items[0]
-	q.keep(append(q.items[:0], q.items[1:]...))
-	if len(q.items) > 0 {
+	ev, q.items[q.head] = q.items[q.head], ev
+	if q.head++; q.head < len(q.items) {
 		q.wake() // for the next waiter: push may have found the token still there
+	} else {
+		q.keep(q.items[:0])
 	}
 	if c := ev.counter(); c != nil {
 		c.take()
 	}
+	return ev, true, false
+}
+
+// try takes the oldest event; EAGAIN without one.
+func (q *eventQueue[T]) try(op string, owner named) (T, error) {
+	ev, found, closed := q.take()
+	switch {
+	case closed:
+		return ev, errClosed(op, owner.obj())
+	case !found:
+		return ev, newError(op, owner.obj(), EAGAIN, "there is no event")
+	}
 	return ev, nil
 }
 
-// keep replaces the items by their beginning and lets go of the rest.
-func (q *eventQueue[T]) keep(items []T) {
-	clear(q.items[len(items):])
-	q.items = items
-	if len(items) == 0 && q.fd != nil {
-		q.fd.clear()
-	}
-}
-
 // get waits for an event.
-func (q *eventQueue[T]) get(c context.Context, op, obj string) (T, error) {
+func (q *eventQueue[T]) get(c context.Context, op string, owner named) (T, error) {
 	for {
-		ev, err := q.try(op, obj)
-		if err == nil || !isErrno(err, EAGAIN) {
-			return ev, err
+		ev, found, closed := q.take()
+		switch {
+		case closed:
+			return ev, errClosed(op, owner.obj())
+		case found:
+			return ev, nil
 		}
 		select {
 		case <-q.ready:
@@ -138,13 +149,22 @@ func (q *eventQueue[T]) get(c context.Context, op, obj string) (T, error) {
 	}
 }
 
+// keep makes a beginning of items, from which nothing is taken, the queue, and lets go of the rest.
+func (q *eventQueue[T]) keep(items []T) {
+	clear(q.items[len(items):])
+	q.items, q.head = items, 0
+	if len(items) == 0 && q.fd != nil {
+		q.fd.clear()
+	}
+}
+
 // purge drops the events of an object that nobody has got, and those to come.
 func (q *eventQueue[T]) purge(of *ackCount) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	of.retire()
 	kept := q.items[:0]
-	for _, ev := range q.items {
+	for _, ev := range q.items[q.head:] {
 		if ev.counter() != of {
 			kept = append(kept, ev)
 		}
@@ -153,19 +173,19 @@ func (q *eventQueue[T]) purge(of *ackCount) {
 }
 
 // descriptor is the queue's file descriptor.
-func (q *eventQueue[T]) descriptor(op, obj string) (int, error) {
+func (q *eventQueue[T]) descriptor(op string, owner named) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return -1, errClosed(op, obj)
+		return -1, errClosed(op, owner.obj())
 	}
 	if q.fd == nil {
 		fd, err := newNotifier()
 		if err != nil {
-			return -1, driverError(op, obj, err)
+			return -1, driverError(op, owner.obj(), err)
 		}
 		q.fd = fd
-		if len(q.items) > 0 {
+		if q.head < len(q.items) {
 			fd.raise()
 		}
 	}
@@ -180,7 +200,7 @@ func (q *eventQueue[T]) close() {
 		return
 	}
 	q.closed = true
-	q.items = nil
+	q.items, q.head = nil, 0
 	close(q.done)
 	if q.fd != nil {
 		q.fd.close()

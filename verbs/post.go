@@ -1,8 +1,6 @@
 package verbs
 
-import (
-	"math/bits"
-)
+import "math/bits"
 
 // opcodesOf tells which opcodes a QP type has, as bits (manual section 43).
 var opcodesOf = map[QPType]uint32{
@@ -15,7 +13,7 @@ var opcodesOf = map[QPType]uint32{
 
 const (
 	connectedOpcodes = sendOpcodes | writeOpcodes | 1<<WRLocalInv | 1<<WRBindMW
-	reliableOpcodes  = 1<<WRRDMARead | atomicOpcodes | 1<<WRFlush | 1<<WRAtomicWrite
+	reliableOpcodes  = 1<<WRRDMARead | atomicOpcodes
 	sendOpcodes      = 1<<WRSend | 1<<WRSendWithImm | 1<<WRSendWithInv
 	writeOpcodes     = 1<<WRRDMAWrite | 1<<WRRDMAWriteWithImm
 	atomicOpcodes    = 1<<WRAtomicCmpAndSwp | 1<<WRAtomicFetchAndAdd
@@ -43,8 +41,11 @@ var csumCaps = map[QPType]DeviceCapFlags{
 // XRC_SEND what UC has, RDMA_READ and the atomics; RAW_PACKET has SEND and TSO. SendFence goes with RC and XRC_SEND, SendSolicited with the SENDs
 // and RDMA_WRITE_WITH_IMM, SendInline with the SENDs and WRITEs.
 func (qp *QP) PostSend(wrs ...SendWR) error {
+	return qp.postSend(noescape(wrs))
+}
+
+func (qp *QP) postSend(wrs []SendWR) error {
 	const op = "post_send"
-	wrs = noescape(wrs)
 	if s := qp.word.Load() & stateMask; s < uint64(QPSRTS) || s > uint64(QPSErr) {
 		return &PostError{Err: qp.stateError(op)}
 	}
@@ -219,8 +220,13 @@ func (qp *QP) PostRecv(wrs ...RecvWR) error {
 	return postRecv(op, qp, qp.drv, noescape(wrs), qp.init.Cap.MaxRecvSGE)
 }
 
+// receiver is a driver's QP or SRQ.
+type receiver interface {
+	PostRecv(wrs []RecvWR) (int, error)
+}
+
 // postRecv is what the post calls of QP and SRQ have in common.
-func postRecv(op string, obj interface{ obj() string }, drv interface{ PostRecv([]RecvWR) (int, error) }, wrs []RecvWR, maxSGE uint32) error {
+func postRecv(op string, owner named, drv receiver, wrs []RecvWR, maxSGE uint32) error {
 	good := len(wrs)
 	for i := range wrs {
 		if uint32(len(wrs[i].SGList)) > maxSGE {
@@ -231,11 +237,11 @@ func postRecv(op string, obj interface{ obj() string }, drv interface{ PostRecv(
 	if good > 0 {
 		n, err := drv.PostRecv(wrs[:good])
 		if err != nil || n < good {
-			return &PostError{Index: n, Err: driverError(op, obj.obj(), orFull(err))}
+			return &PostError{Index: n, Err: driverError(op, owner.obj(), orFull(err))}
 		}
 	}
 	if good < len(wrs) {
-		return &PostError{Index: good, Err: newError(op, obj.obj(), EINVAL, "%d SGEs are too many; the queue was made for %d",
+		return &PostError{Index: good, Err: newError(op, owner.obj(), EINVAL, "%d SGEs are too many; the queue was made for %d",
 			len(wrs[good].SGList), maxSGE)}
 	}
 	return nil

@@ -1,0 +1,198 @@
+package verbs
+
+import (
+	"encoding/binary"
+	"syscall"
+	"testing"
+)
+
+func goodAH() AHAttr {
+	return AHAttr{PortNum: 1, IsGlobal: true, GRH: GlobalRoute{DGID: mustGID("::ffff:192.0.2.2"), SGIDIndex: 1, HopLimit: 64}}
+}
+
+func TestV_AH_01_Create(t *testing.T) {
+	ctx, drv := openFake(t)
+	pd := newPD(t, ctx)
+	attr := goodAH()
+	ah := must(pd.CreateAH(&attr))(t)
+	if ah.PD() != pd || ah.Attr() != attr || ah.Driver().(*fakeAH).attr != attr {
+		t.Errorf("%+v", ah)
+	}
+	drv.fail["DestroyAH"] = syscall.EIO
+	refused(t, ah.Close(), syscall.EIO, "destroy_ah", "AH to ::ffff:192.0.2.2")
+	drv.fail["DestroyAH"] = nil
+	ok(t, ah.Close())
+	_, err := pd.CreateAH(nil)
+	refused(t, err, EINVAL)
+	drv.fail["CreateAH"] = ENOMEM
+	_, err = pd.CreateAH(&attr)
+	refused(t, err, ENOMEM, "create_ah")
+	ok(t, pd.Close())
+}
+
+// TestV_AH_02_GRHRequired is also V-KC-09: RoCE needs a GRH with or without the flag.
+func TestV_AH_02_GRHRequired(t *testing.T) {
+	for _, tt := range []struct {
+		link  LinkLayer
+		flags PortFlags
+		need  bool
+	}{
+		{LinkLayerEthernet, QPFGRHRequired, true}, {LinkLayerEthernet, 0, true}, {LinkLayerInfiniBand, QPFGRHRequired, true},
+		{LinkLayerInfiniBand, 0, false}, {LinkLayerUnspecified, 0, false},
+	} {
+		dev := newFakeDevice()
+		dev.ports[0].LinkLayer, dev.ports[0].Flags = tt.link, tt.flags
+		ctx, _ := openDevice(t, dev)
+		pd := newPD(t, ctx)
+		_, err := pd.CreateAH(&AHAttr{PortNum: 1, DLID: 3})
+		if tt.need {
+			refused(t, err, EINVAL, "set IsGlobal")
+		} else {
+			ok(t, err)
+		}
+		attr := goodAH()
+		must(pd.CreateAH(&attr))(t)
+	}
+}
+
+func TestV_AH_05_Ranges(t *testing.T) {
+	ctx, _ := openFake(t)
+	pd := newPD(t, ctx)
+	tests := map[string]struct{ good, bad func(*AHAttr) }{
+		"port":             {func(a *AHAttr) { a.PortNum = 2 }, func(a *AHAttr) { a.PortNum = 3 }},
+		"port 0":           {func(a *AHAttr) { a.PortNum = 1 }, func(a *AHAttr) { a.PortNum = 0 }},
+		"SL":               {func(a *AHAttr) { a.SL = 15 }, func(a *AHAttr) { a.SL = 16 }},
+		"source path bits": {func(a *AHAttr) { a.SrcPathBits = 127 }, func(a *AHAttr) { a.SrcPathBits = 128 }},
+		"flow label":       {func(a *AHAttr) { a.GRH.FlowLabel = 0xfffff }, func(a *AHAttr) { a.GRH.FlowLabel = 0x100000 }},
+		"SGID index":       {func(a *AHAttr) { a.GRH.SGIDIndex = 3 }, func(a *AHAttr) { a.GRH.SGIDIndex = 16 }},
+		"SGID index -1":    {func(a *AHAttr) { a.GRH.SGIDIndex = 0 }, func(a *AHAttr) { a.GRH.SGIDIndex = -1 }},
+		"entry 2":          {func(a *AHAttr) { a.GRH.SGIDIndex = 0 }, func(a *AHAttr) { a.GRH.SGIDIndex = 2 }},
+		"entry 15":         {func(a *AHAttr) { a.GRH.SGIDIndex = 0 }, func(a *AHAttr) { a.GRH.SGIDIndex = 15 }},
+		"destination GID":  {func(a *AHAttr) { a.GRH.DGID = mustGID("ff0e::1") }, func(a *AHAttr) { a.GRH.DGID = GID{} }},
+	}
+	for text, tt := range tests {
+		attr := goodAH()
+		tt.good(&attr)
+		ok(t, must(pd.CreateAH(&attr))(t).Close())
+		tt.bad(&attr)
+		_, err := pd.CreateAH(&attr)
+		refused(t, err, EINVAL, text)
+	}
+	ok(t, pd.Close())
+}
+
+// grhV6 is a GRH as InfiniBand and RoCEv2 over IPv6 leave it in the receive buffer.
+func grhV6(src, dst string) []byte {
+	b := make([]byte, 40)
+	binary.BigEndian.PutUint32(b, 6<<28|0x5a<<20|0x12345)
+	b[6], b[7] = 17, 33
+	s, d := mustGID(src), mustGID(dst)
+	copy(b[8:], s[:])
+	copy(b[24:], d[:])
+	return b
+}
+
+// grhV4 is what RoCEv2 over IPv4 leaves there: 20 bytes of nothing and an IPv4 header.
+func grhV4(src, dst string) []byte {
+	b := make([]byte, 40)
+	h := b[20:]
+	h[0], h[1], h[8], h[9] = 0x45, 0x6c, 44, 17
+	s, d := mustGID("::ffff:"+src), mustGID("::ffff:"+dst)
+	copy(h[12:], s[12:])
+	copy(h[16:], d[12:])
+	binary.BigEndian.PutUint16(h[10:], uint16(^ipv4Sum(h)))
+	return b
+}
+
+func TestV_AH_06_InitFromWC(t *testing.T) { // X-AH-01
+	ctx, _ := openFake(t)
+	wc := WC{WCFlags: WCGRH, SLID: 9, SL: 3, DLIDPathBits: 5}
+	got := must(ctx.InitAHFromWC(2, &wc, grhV6("2001:db8::2", "2001:db8::1")))(t)
+	want := AHAttr{DLID: 9, SL: 3, SrcPathBits: 5, PortNum: 2, IsGlobal: true,
+		GRH: GlobalRoute{DGID: mustGID("2001:db8::2"), FlowLabel: 0x12345, SGIDIndex: 3, HopLimit: 33, TrafficClass: 0x5a}}
+	if got != want {
+		t.Errorf("IPv6: %+v", got)
+	}
+	got = must(ctx.InitAHFromWC(2, &wc, grhV4("192.0.2.2", "192.0.2.1")))(t)
+	want.GRH = GlobalRoute{DGID: mustGID("::ffff:192.0.2.2"), SGIDIndex: 1, HopLimit: 44, TrafficClass: 0x6c}
+	if got != want {
+		t.Errorf("IPv4: %+v", got)
+	}
+	// The 20 bytes in front of an IPv4 header are undefined, even if they look like IPv6.
+	b := grhV4("192.0.2.2", "192.0.2.1")
+	b[0] = 0x60
+	if got = must(ctx.InitAHFromWC(2, &wc, b))(t); got != want {
+		t.Errorf("IPv4 after 0x60: %+v", got)
+	}
+	// An IPv6 source address may look like an IPv4 header, but not with its checksum.
+	b = grhV6("2001:db8::2", "2001:db8::1")
+	b[20] = 0x45
+	if got = must(ctx.InitAHFromWC(2, &wc, b))(t); got.GRH.SGIDIndex != 3 {
+		t.Errorf("IPv6 that looks like IPv4: %+v", got)
+	}
+}
+
+func TestV_AH_07_Restrictions(t *testing.T) {
+	ctx, drv := openFake(t)
+	good := grhV6("2001:db8::2", "2001:db8::1")
+	for _, wc := range []*WC{nil, {Status: WCWRFlushErr, WCFlags: WCGRH}} {
+		_, err := ctx.InitAHFromWC(1, wc, good)
+		refused(t, err, EINVAL, "init_ah_from_wc", "not one of a received message")
+	}
+	for _, grh := range [][]byte{nil, good[:39]} {
+		_, err := ctx.InitAHFromWC(1, &WC{WCFlags: WCGRH}, grh)
+		refused(t, err, EINVAL, "it has 40")
+	}
+	_, err := ctx.InitAHFromWC(1, &WC{WCFlags: WCGRH}, make([]byte, 40))
+	refused(t, err, EINVAL, "no network header")
+	for _, port := range []uint8{0, 3} {
+		_, err = ctx.InitAHFromWC(port, &WC{WCFlags: WCGRH}, good)
+		refused(t, err, EINVAL, "ports are 1 to 2")
+	}
+	for _, multi := range [][]byte{grhV6("2001:db8::2", "ff0e::1"), grhV4("192.0.2.2", "224.0.0.7")} {
+		_, err = ctx.InitAHFromWC(1, &WC{WCFlags: WCGRH}, multi)
+		refused(t, err, EINVAL, "multicast group")
+	}
+	// Without the flag the header is not looked at.
+	if got := must(ctx.InitAHFromWC(1, &WC{SLID: 4}, nil))(t); got != (AHAttr{DLID: 4, PortNum: 1}) {
+		t.Errorf("%+v", got)
+	}
+	drv.fail["GIDTable"] = syscall.EMFILE
+	_, err = ctx.InitAHFromWC(1, &WC{WCFlags: WCGRH}, good)
+	refused(t, err, syscall.EMFILE)
+}
+
+func TestV_AH_09_DestinationMustBeOurs(t *testing.T) {
+	ctx, _ := openFake(t)
+	for _, grh := range [][]byte{grhV6("2001:db8::2", "2001:db8::99"), grhV4("192.0.2.2", "192.0.2.99"), grhV6("2001:db8::2", "::")} {
+		_, err := ctx.InitAHFromWC(1, &WC{WCFlags: WCGRH}, grh)
+		refused(t, err, EINVAL, "not in the GID table of port 1")
+	}
+}
+
+func TestV_AH_10_CreateFromWC(t *testing.T) { // E-15
+	ctx, _ := openFake(t)
+	pd := newPD(t, ctx)
+	wc, grh := WC{WCFlags: WCGRH, SL: 2}, grhV4("192.0.2.2", "192.0.2.1")
+	ah := must(pd.CreateAHFromWC(1, &wc, grh))(t)
+	if want := must(ctx.InitAHFromWC(1, &wc, grh))(t); ah.Attr() != want {
+		t.Errorf("%+v", ah.Attr())
+	}
+	_, err := pd.CreateAHFromWC(1, &wc, grh[:10])
+	refused(t, err, EINVAL, "create_ah_from_wc")
+	_, err = pd.CreateAHFromWC(1, &WC{}, nil) // no GRH, which this port needs
+	refused(t, err, EINVAL, "create_ah_from_wc", "no GRH")
+	ok(t, ah.Close())
+	ok(t, pd.Close())
+}
+
+func FuzzParseGRH(f *testing.F) {
+	f.Add(grhV6("2001:db8::2", "2001:db8::1"))
+	f.Add(grhV4("192.0.2.2", "192.0.2.1"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, problem := parseGRH(b)
+		if problem == "" && h.flowLabel > 0xfffff {
+			t.Errorf("%+v", h)
+		}
+	})
+}

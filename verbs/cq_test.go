@@ -1,0 +1,353 @@
+package verbs
+
+import (
+	"errors"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestV_CQ_01_Cap(t *testing.T) { // also V-CQ-14
+	ctx, _ := openFake(t)
+	cq := must(ctx.CreateCQ(7, nil))(t)
+	if cq.Cap() != 8 || cq.Context() != ctx {
+		t.Errorf("cap %d; want what the driver gave", cq.Cap())
+	}
+	ok(t, cq.Resize(21))
+	if cq.Cap() != 22 {
+		t.Errorf("cap %d after resizing", cq.Cap())
+	}
+}
+
+func TestV_CQ_02_Context(t *testing.T) {
+	ctx, _ := openFake(t)
+	ch := must(ctx.CreateCompChannel())(t)
+	cq, drv := newCQ(t, ctx, &CQOptions{Context: 42, Channel: ch, CompVector: 1})
+	if cq.CQContext() != 42 || cq.Channel() != ch || drv.vector != 1 {
+		t.Errorf("context %v, vector %d", cq.CQContext(), drv.vector)
+	}
+	drv.up.Completion()
+	if got := must(ch.TryGetEvent())(t); got != cq || got.CQContext() != 42 {
+		t.Errorf("%v", got)
+	}
+	cq.AckEvents(1)
+}
+
+func TestV_CQ_03_NoChannel(t *testing.T) {
+	ctx, _ := openFake(t)
+	cq, drv := newCQ(t, ctx, nil)
+	ok(t, cq.ReqNotify(false))
+	drv.up.Completion()
+	ok(t, cq.Close())
+}
+
+// TestD_17_CQSize is the range of cqe: 1..max_cqe (V-CQ-09 ff. for Resize).
+func TestD_17_CQSize(t *testing.T) {
+	ctx, drv := openFake(t)
+	cq, _ := newCQ(t, ctx, nil)
+	for _, cqe := range []int{0, -1, 4097, 1 << 40} {
+		_, err := ctx.CreateCQ(cqe, nil)
+		refused(t, err, EINVAL, "create_cq", "1 to 4096")
+		refused(t, cq.Resize(cqe), EINVAL, "resize_cq", "1 to 4096")
+	}
+	for _, cqe := range []int{1, 4096} {
+		ok(t, must(ctx.CreateCQ(cqe, nil))(t).Close())
+		ok(t, cq.Resize(cqe))
+	}
+	drv.fail["CreateCQ"] = ENOMEM
+	_, err := ctx.CreateCQ(1, nil)
+	refused(t, err, ENOMEM)
+	ok(t, cq.Close())
+	ok(t, ctx.Close()) // nothing was left behind by the failures
+}
+
+func TestD_02_CompVectorIsHalfOpen(t *testing.T) {
+	ctx, _ := openFake(t)
+	for _, v := range []int{-1, 2} {
+		_, err := ctx.CreateCQ(1, &CQOptions{CompVector: v})
+		refused(t, err, EINVAL, "0 to 1")
+	}
+	for _, v := range []int{0, 1} {
+		must(ctx.CreateCQ(1, &CQOptions{CompVector: v}))(t)
+	}
+}
+
+func TestV_CQ_ChannelMustFit(t *testing.T) {
+	ctx, _ := openFake(t)
+	other, _ := openFake(t)
+	ch := must(other.CreateCompChannel())(t)
+	_, err := ctx.CreateCQ(1, &CQOptions{Channel: ch})
+	refused(t, err, EINVAL, "another context")
+	closed := must(ctx.CreateCompChannel())(t)
+	ok(t, closed.Close())
+	_, err = ctx.CreateCQ(1, &CQOptions{Channel: closed})
+	refused(t, err, EINVAL, "closed")
+	ok(t, ctx.Close())
+}
+
+func TestV_CQ_15_FailedResizeChangesNothing(t *testing.T) {
+	ctx, drv := openFake(t)
+	cq, cqDrv := newCQ(t, ctx, nil)
+	cqDrv.wcs = []WC{{WRID: 1}, {WRID: 2}}
+	for _, errno := range []Errno{ENOMEM, EINVAL, EOPNOTSUPP} {
+		drv.fail["Resize"] = errno
+		refused(t, cq.Resize(100), errno, "resize_cq")
+		if cq.Cap() != 16 {
+			t.Errorf("cap %d", cq.Cap())
+		}
+	}
+	drv.fail["Resize"] = EOPNOTSUPP
+	refused(t, cq.Resize(100), ENOSYS) // D-23
+	var wcs [4]WC
+	if n := must(cq.Poll(wcs[:]))(t); n != 2 || wcs[1].WRID != 2 {
+		t.Errorf("%d completions", n)
+	}
+}
+
+func TestV_CQ_17_Sample(t *testing.T) { // E-08
+	ctx, _ := openFake(t)
+	cq := must(ctx.CreateCQ(100, nil))(t)
+	ok(t, cq.Resize(2000))
+	ok(t, cq.Close())
+}
+
+func TestV_CQ_18_Moderate(t *testing.T) {
+	ctx, _ := openFake(t)
+	cq, drv := newCQ(t, ctx, nil)
+	ok(t, cq.Modify(ModerateCQ{Count: 3, Period: 50}))
+	if drv.moderation != (ModerateCQ{3, 50}) {
+		t.Errorf("%+v", drv.moderation)
+	}
+	cq.drv = struct{ CQDriver }{drv}
+	refused(t, cq.Modify(ModerateCQ{}), ENOSYS, "modify_cq")
+}
+
+func TestV_CQ_19_DestroyNeedsQPsGone(t *testing.T) { // D-16
+	ctx, drv := openFake(t)
+	pd := newPD(t, ctx)
+	cq, _ := newCQ(t, ctx, nil)
+	recv, _ := newCQ(t, ctx, nil)
+	a := must(pd.CreateQP(&QPInitAttr{Type: QPTypeRC, SendCQ: cq, RecvCQ: cq}))(t)
+	b := must(pd.CreateQP(&QPInitAttr{Type: QPTypeRC, SendCQ: cq, RecvCQ: recv}))(t)
+	refused(t, cq.Close(), EBUSY, "destroy_cq", "still used by 2 QPs")
+	refused(t, recv.Close(), EBUSY, "still used by 1 QP (")
+	if drv.called("DestroyCQ") {
+		t.Error("the driver was asked")
+	}
+	must(cq.Poll(make([]WC, 1)))(t)
+	ok(t, a.Close())
+	refused(t, cq.Close(), EBUSY, "still used by 1 QP (")
+	ok(t, b.Close())
+	drv.fail["DestroyCQ"] = syscall.EIO
+	refused(t, cq.Close(), syscall.EIO)
+	drv.fail["DestroyCQ"] = nil
+	ok(t, cq.Close())
+	ok(t, recv.Close())
+}
+
+// TestV_CQ_21_DestroyWaitsForCompEvents: those that were got; others are dropped (V-CQ-22).
+func TestV_CQ_21_DestroyWaitsForCompEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, _ := openFake(t)
+		ch := must(ctx.CreateCompChannel())(t)
+		cq, drv := newCQ(t, ctx, &CQOptions{Channel: ch})
+		other, otherDrv := newCQ(t, ctx, &CQOptions{Channel: ch})
+		for range 3 {
+			drv.up.Completion()
+		}
+		otherDrv.up.Completion()
+		must(ch.TryGetEvent())(t)
+		must(ch.TryGetEvent())(t)
+		closed := false
+		go func() {
+			ok(t, cq.Close())
+			closed = true
+		}()
+		time.Sleep(time.Hour)
+		cq.AckEvents(0)
+		cq.AckEvents(-5)
+		cq.AckEvents(1)
+		synctest.Wait()
+		if closed {
+			t.Fatal("closed with an event that is not acknowledged")
+		}
+		drv.up.Completion() // goes nowhere
+		cq.AckEvents(1)
+		synctest.Wait()
+		if !closed {
+			t.Fatal("not closed although all is acknowledged")
+		}
+		if got := must(ch.TryGetEvent())(t); got != other {
+			t.Error("an event of the closed CQ is left, or that of the other one is gone")
+		}
+		_, err := ch.TryGetEvent()
+		refused(t, err, EAGAIN)
+		other.AckEvents(100) // more than there are count as all
+		ok(t, other.Close())
+		ok(t, ch.Close())
+	})
+}
+
+func TestAcksBeyondEventsDoNotCountLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, _ := openFake(t)
+		ch := must(ctx.CreateCompChannel())(t)
+		cq, drv := newCQ(t, ctx, &CQOptions{Channel: ch})
+		cq.AckEvents(5)
+		drv.up.Completion()
+		must(ch.TryGetEvent())(t)
+		done := false
+		go func() { ok(t, cq.Close()); done = true }()
+		synctest.Wait()
+		if done {
+			t.Error("closed with an event that is not acknowledged")
+		}
+		cq.AckEvents(1)
+	})
+}
+
+func TestV_CC_05_DestroyNeedsCQsGone(t *testing.T) {
+	ctx, _ := openFake(t)
+	ch := must(ctx.CreateCompChannel())(t)
+	a, drv := newCQ(t, ctx, &CQOptions{Channel: ch})
+	b, _ := newCQ(t, ctx, &CQOptions{Channel: ch})
+	refused(t, ch.Close(), EBUSY, "destroy_comp_channel", "still used by 2 CQs")
+	drv.up.Completion()
+	must(ch.TryGetEvent())(t).AckEvents(1)
+	ok(t, a.Close())
+	ok(t, b.Close())
+	ok(t, ch.Close())
+}
+
+func TestV_CC_03_OneChannelForSeveralCQs(t *testing.T) { // V-EV-01: the event names its CQ, oldest first
+	ctx, _ := openFake(t)
+	ch := must(ctx.CreateCompChannel())(t)
+	if ch.Context() != ctx {
+		t.Error("context")
+	}
+	a, aDrv := newCQ(t, ctx, &CQOptions{Channel: ch})
+	b, bDrv := newCQ(t, ctx, &CQOptions{Channel: ch})
+	bDrv.up.Completion()
+	aDrv.up.Completion()
+	if x, y := must(ch.TryGetEvent())(t), must(ch.TryGetEvent())(t); x != b || y != a {
+		t.Errorf("%v, %v", x, y)
+	}
+}
+
+func TestV_CC_04_WaiterIsWoken(t *testing.T) { // V-EV-01
+	synctest.Test(t, func(t *testing.T) {
+		ctx, _ := openFake(t)
+		ch := must(ctx.CreateCompChannel())(t)
+		cq, drv := newCQ(t, ctx, &CQOptions{Channel: ch})
+		var got *CQ
+		go func() { got = must(ch.GetEvent(t.Context()))(t) }()
+		time.Sleep(time.Minute)
+		if got != nil {
+			t.Fatal("no event, but GetEvent returned")
+		}
+		drv.up.Completion()
+		synctest.Wait()
+		if got != cq {
+			t.Error("not woken")
+		}
+		cq.AckEvents(1)
+		ok(t, cq.Close())
+	})
+}
+
+func TestV_EV_04_TryIsEAGAIN(t *testing.T) {
+	ctx, _ := openFake(t)
+	ch := must(ctx.CreateCompChannel())(t)
+	_, err := ch.TryGetEvent()
+	refused(t, err, EAGAIN, "get_cq_event")
+}
+
+func TestV_NTF_ReqNotifyReachesDriver(t *testing.T) {
+	ctx, drv := openFake(t)
+	cq, cqDrv := newCQ(t, ctx, nil)
+	ok(t, cq.ReqNotify(true))
+	ok(t, cq.ReqNotify(false))
+	if len(cqDrv.armed) != 2 || !cqDrv.armed[0] || cqDrv.armed[1] {
+		t.Errorf("%v", cqDrv.armed)
+	}
+	drv.fail["ReqNotify"] = syscall.EIO
+	refused(t, cq.ReqNotify(false), syscall.EIO, "req_notify_cq")
+}
+
+func TestV_POLL_01_Poll(t *testing.T) {
+	ctx, drv := openFake(t)
+	cq, cqDrv := newCQ(t, ctx, nil)
+	cqDrv.wcs = []WC{{WRID: 1}, {WRID: 2}, {WRID: 3}}
+	wcs := make([]WC, 2)
+	if n := must(cq.Poll(nil))(t); n != 0 {
+		t.Errorf("%d completions into nothing", n)
+	}
+	if n := must(cq.Poll(wcs))(t); n != 2 || wcs[0].WRID != 1 || wcs[1].WRID != 2 {
+		t.Errorf("%d: %v", n, wcs)
+	}
+	if n := must(cq.Poll(wcs))(t); n != 1 || wcs[0].WRID != 3 {
+		t.Errorf("%d: %v", n, wcs)
+	}
+	if n := must(cq.Poll(wcs))(t); n != 0 {
+		t.Errorf("%d completions of an empty CQ", n)
+	}
+	drv.fail["Poll"] = syscall.EIO
+	_, err := cq.Poll(wcs)
+	refused(t, err, syscall.EIO, "poll_cq", "CQ of 16 entries of vrb_fake0")
+}
+
+// TestV_LIB_04_Concurrency lets many goroutines use and close the same objects: for the race detector.
+func TestV_LIB_04_Concurrency(t *testing.T) {
+	ctx, _ := openFake(t)
+	ch := must(ctx.CreateCompChannel())(t)
+	pd := newPD(t, ctx)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 50 {
+				cq, err := ctx.CreateCQ(4, &CQOptions{Channel: ch})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				drv := cq.Driver().(*fakeCQ)
+				qp, err := pd.CreateQP(&QPInitAttr{Type: QPTypeRC, SendCQ: cq, RecvCQ: cq})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				up := qp.Driver().(*fakeQP).up
+				var inner sync.WaitGroup
+				inner.Go(func() { drv.up.Completion(); up.Event(EventCommEst); up.StateChanged(QPSErr) })
+				inner.Go(func() { _ = qp.Modify(&QPAttr{QPState: QPSErr}, QPAttrState) })
+				inner.Go(func() { _ = qp.PostSend(SendWR{Opcode: WRSend}); _, _, _ = qp.Query(0) })
+				inner.Go(func() { _ = cq.ReqNotify(false); _ = cq.Cap() })
+				inner.Wait()
+				if got, err := ch.TryGetEvent(); err == nil {
+					got.AckEvents(1)
+				}
+				if ev, err := ctx.TryGetAsyncEvent(); err == nil {
+					ev.Ack()
+				}
+				var closing sync.WaitGroup
+				results := make([]error, 2)
+				for i := range results {
+					closing.Go(func() { results[i] = qp.Close() })
+				}
+				closing.Wait()
+				if (results[0] == nil) == (results[1] == nil) {
+					t.Errorf("two closes: %v, %v", results[0], results[1])
+				}
+				if err := cq.Close(); err != nil && !errors.Is(err, EBUSY) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	ok(t, pd.Close())
+	ok(t, ch.Close())
+	ok(t, ctx.Close())
+}

@@ -1,0 +1,138 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestErrorText(t *testing.T) {
+	tests := map[string]error{
+		"reg_mr: too long (EINVAL)":                                      newError("reg_mr", "", EINVAL, "too %s", "long"),
+		"reg_mr: too long (EINVAL) [PD]":                                 newError("reg_mr", "PD", EINVAL, "too long"),
+		"reg_mr: too long (EINVAL); shorten it [PD]":                     &Error{Op: "reg_mr", Obj: "PD", Errno: EINVAL, Detail: "too long", Hint: "shorten it"},
+		"poll_cq: use of a closed object (EINVAL) [CQ]":                  errClosed("poll_cq", "CQ"),
+		"reg_mr: cannot allocate memory (ENOMEM) [PD]":                   driverError("reg_mr", "PD", ENOMEM),
+		"reg_mr: inner: x (EBUSY) [PD]":                                  driverError("reg_mr", "PD", newError("inner", "", EBUSY, "x")),
+		"reg_mr: EOF (EIO)":                                              driverError("reg_mr", "", io.EOF),
+		"request 3: post_send: x (ENOMEM)":                               &PostError{Index: 3, Err: newError("post_send", "", ENOMEM, "x")},
+		"rereg_mr: x (EINVAL) [ERR_INPUT]":                               &ReregError{Code: ReregErrInput, Err: newError("rereg_mr", "", EINVAL, "x")},
+		"verbs: the device does not support this (EOPNOTSUPP)":           ErrNotSupported,
+		"open: verbs: the device does not support this (EOPNOTSUPP) [d]": driverError("open", "d", ErrNotSupported),
+	}
+	for want, err := range tests {
+		if err.Error() != want {
+			t.Errorf("got  %q\nwant %q", err, want)
+		}
+	}
+}
+
+func TestErrorIs(t *testing.T) {
+	if driverError("x", "y", nil) != nil {
+		t.Error("no error became one")
+	}
+	wrapped := fmt.Errorf("more: %w", &PostError{Err: driverError("post_send", "QP", fmt.Errorf("why: %w", syscall.EFAULT))})
+	if !errors.Is(wrapped, syscall.EFAULT) || errors.Is(wrapped, EINVAL) {
+		t.Error(wrapped)
+	}
+	for _, target := range []error{ErrClosed, os.ErrClosed, net.ErrClosed, EINVAL} {
+		if !errors.Is(errClosed("x", ""), target) || !errors.Is(ErrClosed, target) {
+			t.Errorf("ErrClosed is not %v", target)
+		}
+	}
+	if errors.Is(ErrClosed, EBUSY) || errors.Is(newError("x", "", EINVAL, ""), ErrClosed) {
+		t.Error("ErrClosed is more than it should be")
+	}
+}
+
+func TestD_23_UnsupportedIsOneError(t *testing.T) {
+	for _, err := range []error{ErrNotSupported, newError("x", "", ENOSYS, ""), driverError("x", "", EOPNOTSUPP), driverError("x", "", ErrNotSupported)} {
+		for _, target := range []error{ENOSYS, EOPNOTSUPP, syscall.ENOTSUP, errors.ErrUnsupported, ErrNotSupported} {
+			if !errors.Is(err, target) {
+				t.Errorf("%v is not %v", err, target)
+			}
+		}
+		if errors.Is(err, EINVAL) {
+			t.Errorf("%v is EINVAL", err)
+		}
+	}
+	if errors.Is(newError("x", "", EINVAL, ""), ErrNotSupported) {
+		t.Error("EINVAL is ErrNotSupported")
+	}
+}
+
+// TestUnsupportedDrivers calls every method of the types that drivers embed, but those that are numbers.
+func TestUnsupportedDrivers(t *testing.T) {
+	_, _ = ContextDriver(UnsupportedContext{}), PDDriver(UnsupportedPD{})
+	for _, drv := range []any{UnsupportedContext{}, UnsupportedPD{}, UnsupportedMR{}, UnsupportedCQ{}, UnsupportedSRQ{}, UnsupportedQP{}} {
+		v := reflect.ValueOf(drv)
+		for i := range v.NumMethod() {
+			m := v.Method(i)
+			if m.Type().Out(m.Type().NumOut()-1).Kind() != reflect.Interface {
+				continue
+			}
+			args := make([]reflect.Value, m.Type().NumIn())
+			for j := range args {
+				args[j] = reflect.Zero(m.Type().In(j))
+			}
+			out := m.Call(args)
+			if err, _ := out[len(out)-1].Interface().(error); !errors.Is(err, EOPNOTSUPP) {
+				t.Errorf("%T.%s: %v", drv, v.Type().Method(i).Name, err)
+			}
+		}
+	}
+	if (UnsupportedContext{}).NumCompVectors() != 1 {
+		t.Error("no completion vector")
+	}
+}
+
+func TestV_WC_05_Err(t *testing.T) {
+	if err := (&WC{}).Err(); err != nil {
+		t.Errorf("success is %v", err)
+	}
+	for status := WCLocLenErr; status <= WCTMRndvIncomplete; status++ {
+		err := (&WC{Status: status, QPNum: 0x11}).Err()
+		var e *WCError
+		if !errors.As(err, &e) || e.Status != status || e.QPN != 0x11 || !errors.Is(err, status) || errors.Is(err, WCStatus(99)) {
+			t.Errorf("%v: %v", status, err)
+		}
+		if text := err.Error(); !strings.Contains(text, status.Name()) || !strings.Contains(text, status.String()) {
+			t.Errorf("%v: %q", status, text)
+		}
+	}
+}
+
+func TestWCErrorText(t *testing.T) {
+	first := &WCError{
+		Status: WCRetryExcErr, QPN: 0x11, DestQPN: 0x12, Peer: "192.0.2.2", Reason: "no acknowledgement", LastSent: 0x105, LastAck: 0x101,
+		Retries: 7, Elapsed: 536 * time.Millisecond,
+	}
+	want := "work completion RETRY_EXC_ERR (transport retry counter exceeded) of QP 0x000011 with 192.0.2.2 QP 0x000012: no acknowledgement; " +
+		"sent 8 times in 536ms, last PSN 0x000105, acknowledged 0x000101, nothing ever came back; " +
+		"is the peer up, its QP in RTR with our QPN and GID, and UDP port 4791 open between the two?"
+	if first.Error() != want {
+		t.Errorf("got  %q\nwant %q", first, want)
+	}
+	first.Heard = true
+	if s := first.Error(); strings.Contains(s, "nothing ever came back") || !strings.Contains(s, "stopped answering") {
+		t.Errorf("%q", s)
+	}
+	flushed := (&WC{Status: WCWRFlushErr, Cause: &WCError{Status: WCWRFlushErr, QPN: 0x11, First: first}}).Err()
+	if !errors.Is(flushed, WCWRFlushErr) || !errors.Is(flushed, WCRetryExcErr) || errors.Is(flushed, WCRemAccessErr) {
+		t.Errorf("%v", flushed)
+	}
+	if !strings.Contains(flushed.Error(), "; first failure: work completion RETRY_EXC_ERR") {
+		t.Errorf("%q", flushed)
+	}
+	alone := &WCError{Status: WCWRFlushErr, QPN: 1}
+	if !strings.Contains(alone.Error(), "the QP was moved to ERR") {
+		t.Errorf("%q", alone)
+	}
+}

@@ -1,0 +1,151 @@
+package verbs
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+)
+
+func newSRQ(t *testing.T, pd *PD) (*SRQ, *fakeSRQ) {
+	t.Helper()
+	srq := must(pd.CreateSRQ(&SRQInitAttr{Attr: SRQAttr{MaxWR: 10, MaxSGE: 2}}))(t)
+	return srq, srq.Driver().(*fakeSRQ)
+}
+
+func TestV_SRQ_01_ActualSizes(t *testing.T) { // V-SRQ-02, V-SRQ-03
+	ctx, _ := openFake(t)
+	pd := newPD(t, ctx)
+	init := SRQInitAttr{Context: "mine", Attr: SRQAttr{MaxWR: 9, MaxSGE: 2, SRQLimit: 5}}
+	srq := must(pd.CreateSRQ(&init))(t)
+	if init.Attr != (SRQAttr{MaxWR: 10, MaxSGE: 2}) {
+		t.Errorf("%+v", init.Attr)
+	}
+	if srq.SRQContext() != "mine" || srq.PD() != pd || srq.Context() != ctx {
+		t.Error("members")
+	}
+	if attr := must(srq.Query())(t); attr.SRQLimit != 0 {
+		t.Errorf("armed with %d by creation", attr.SRQLimit)
+	}
+}
+
+func TestV_SRQ_06_Ranges(t *testing.T) {
+	ctx, drv := openFake(t)
+	pd := newPD(t, ctx)
+	for _, bad := range []SRQAttr{{0, 1, 0}, {65, 1, 0}, {1 << 31, 1, 0}, {1, 0, 0}, {1, 5, 0}} {
+		init := SRQInitAttr{Attr: bad}
+		_, err := pd.CreateSRQ(&init)
+		refused(t, err, EINVAL, "create_srq")
+		if init.Attr != bad {
+			t.Errorf("attributes changed: %+v", init.Attr)
+		}
+	}
+	for _, good := range []SRQAttr{{1, 1, 0}, {64, 4, 0}} {
+		ok(t, must(pd.CreateSRQ(&SRQInitAttr{Attr: good}))(t).Close())
+	}
+	_, err := pd.CreateSRQ(nil)
+	refused(t, err, EINVAL)
+	drv.fail["CreateSRQ"] = ENOMEM
+	_, err = pd.CreateSRQ(&SRQInitAttr{Attr: SRQAttr{MaxWR: 1, MaxSGE: 1}})
+	refused(t, err, ENOMEM)
+	ok(t, pd.Close())
+}
+
+func TestV_QDEV_04_NoSRQIsENOSYS(t *testing.T) {
+	dev := newFakeDevice()
+	dev.attr.MaxSRQ = 0
+	ctx, _ := openDevice(t, dev)
+	_, err := newPD(t, ctx).CreateSRQ(&SRQInitAttr{Attr: SRQAttr{MaxWR: 1, MaxSGE: 1}})
+	refused(t, err, ENOSYS, "no SRQs")
+}
+
+func TestV_SRQ_08_ModifyIsAllOrNothing(t *testing.T) {
+	ctx, drv := openFake(t)
+	srq, _ := newSRQ(t, newPD(t, ctx))
+	tests := map[string]struct {
+		attr SRQAttr
+		mask SRQAttrMask
+	}{
+		"MaxWR 0":            {SRQAttr{0, 1, 5}, SRQAttrMaxWR | SRQAttrLimit},
+		"MaxWR 65":           {SRQAttr{65, 1, 5}, SRQAttrMaxWR | SRQAttrLimit},
+		"MaxSGE 5":           {SRQAttr{5, 5, 5}, SRQAttrMaxWR | SRQAttrLimit},
+		"limit 11":           {SRQAttr{0, 0, 11}, SRQAttrLimit},
+		"limit 21":           {SRQAttr{20, 1, 21}, SRQAttrMaxWR | SRQAttrLimit},
+		"unknown attributes": {SRQAttr{20, 1, 5}, SRQAttrMaxWR | 4},
+	}
+	for text, tt := range tests {
+		attr := tt.attr
+		refused(t, srq.Modify(&attr, tt.mask), EINVAL, "modify_srq", text)
+		if attr != tt.attr {
+			t.Errorf("%s: attributes changed: %+v", text, attr)
+		}
+	}
+	refused(t, srq.Modify(nil, SRQAttrLimit), EINVAL)
+	drv.fail["ModifySRQ"] = ENOMEM
+	refused(t, srq.Modify(&SRQAttr{SRQLimit: 5}, SRQAttrLimit), ENOMEM)
+	if now := must(srq.Query())(t); now != (SRQAttr{10, 2, 0}) {
+		t.Errorf("%+v", now)
+	}
+}
+
+func TestV_SRQ_07_ModifyMask(t *testing.T) { // V-SRQ-16, V-SRQ-20 (E-11)
+	ctx, drv := openFake(t)
+	srq, _ := newSRQ(t, newPD(t, ctx))
+	ok(t, srq.Modify(&SRQAttr{99, 99, 99}, 0)) // nothing asked, nothing done
+	if drv.called("ModifySRQ") {
+		t.Error("the driver was asked")
+	}
+	ok(t, srq.Modify(&SRQAttr{MaxWR: 999, SRQLimit: 10}, SRQAttrLimit)) // the limit alone
+	if now := must(srq.Query())(t); now != (SRQAttr{10, 2, 10}) {
+		t.Errorf("%+v", now)
+	}
+	attr := SRQAttr{MaxWR: 21, MaxSGE: 1, SRQLimit: 21}
+	ok(t, srq.Modify(&attr, SRQAttrMaxWR|SRQAttrLimit))
+	if now := must(srq.Query())(t); now != (SRQAttr{22, 1, 21}) || attr.MaxWR != 22 {
+		t.Errorf("%+v, attributes %+v", now, attr)
+	}
+	// Requests are held to the new size.
+	refused(t, srq.PostRecv(RecvWR{SGList: make([]SGE, 2)}), EINVAL, "the queue was made for 1")
+}
+
+func TestV_SRQ_14_ResizeNeedsCapability(t *testing.T) {
+	dev := newFakeDevice()
+	dev.attr.DeviceCapFlags = 0
+	ctx, _ := openDevice(t, dev)
+	srq, _ := newSRQ(t, newPD(t, ctx))
+	refused(t, srq.Modify(&SRQAttr{MaxWR: 20, MaxSGE: 1}, SRQAttrMaxWR), ENOSYS, "does not resize")
+	ok(t, srq.Modify(&SRQAttr{SRQLimit: 1}, SRQAttrLimit))
+}
+
+func TestV_SRQ_19_DestroyNeedsQPsGone(t *testing.T) {
+	ctx, drv := openFake(t)
+	pd := newPD(t, ctx)
+	srq, _ := newSRQ(t, pd)
+	cq, _ := newCQ(t, ctx, nil)
+	qp := must(pd.CreateQP(&QPInitAttr{Type: QPTypeRC, SendCQ: cq, RecvCQ: cq, SRQ: srq}))(t)
+	refused(t, srq.Close(), EBUSY, "destroy_srq", "still used by 1 QP (")
+	ok(t, srq.PostRecv(RecvWR{}))
+	ok(t, qp.Close())
+	drv.fail["DestroySRQ"] = syscall.EIO
+	refused(t, srq.Close(), syscall.EIO)
+	drv.fail["DestroySRQ"] = nil
+	ok(t, srq.Close()) // V-SRQ-18: with requests in it
+	ok(t, pd.Close())
+}
+
+func TestV_RECV_08_SRQPostStopsAtTheFirstBadOne(t *testing.T) {
+	ctx, _ := openFake(t)
+	srq, drv := newSRQ(t, newPD(t, ctx))
+	err := srq.PostRecv(RecvWR{WRID: 1}, RecvWR{WRID: 2, SGList: make([]SGE, 2)}, RecvWR{WRID: 3, SGList: make([]SGE, 3)}, RecvWR{WRID: 4})
+	var post *PostError
+	if !errors.As(err, &post) || post.Index != 2 {
+		t.Errorf("%v", err)
+	}
+	refused(t, err, EINVAL, "request 2: post_srq_recv", "3 SGEs are too many")
+	drv.room = 3
+	err = srq.PostRecv(RecvWR{WRID: 5}, RecvWR{WRID: 6})
+	refused(t, err, ENOMEM, "request 1") // X-RECV-02
+	if len(drv.posted) != 3 || drv.posted[2] != 5 {
+		t.Errorf("posted %v", drv.posted)
+	}
+	ok(t, srq.PostRecv())
+}
