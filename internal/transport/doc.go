@@ -12,6 +12,7 @@
 //	retry.go       ^                                      |          read.go, atomic.go,
 //	completer.go   +------- ACK, NAK, READ data <---------+          reply.go
 //
+// The responder's refusals are in refuse.go, repeated requests in duplicate.go, its UC and UD forms in uc.go and ud.go.
 // Beside them: gather.go reads and scatters what a work request's SGEs name, window.go bounds the
 // bytes in flight, modify.go makes the transitions that ibv_modify_qp asks for and state.go the others,
 // failure.go tells why something failed.

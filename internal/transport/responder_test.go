@@ -43,6 +43,23 @@ func TestV_RECV_06_GRHOfAnIPv6Packet(t *testing.T) {
 	}
 }
 
+func TestV_QPS_14_ReceivesGoOnInSQE(t *testing.T) {
+	for _, c := range []struct{ kind, want string }{
+		{"uc", "cqe recv id=1 SUCCESS len=2"},
+		{"ud", "cqe recv id=1 SUCCESS len=42 grh src=0x22"},
+	} {
+		s := play(t, "qp "+c.kind, "region A", "recv 1 A+0/100")
+		s.qp.failSend(&Failure{Status: LocProtErr})
+		s.log = nil
+		if err := s.doLine("in SEND_ONLY psn=100 data=ab"); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.log) != 1 || s.log[0] != c.want || s.qp.State() != SQE {
+			t.Errorf("%s: %v in state %v", c.kind, s.log, s.qp.State())
+		}
+	}
+}
+
 // The first cause is what a flushed receive points at.
 func TestV_QPS_16_FlushedReceivesPointToTheFirstFailure(t *testing.T) {
 	var cqes []CQE
