@@ -14,6 +14,6 @@
 //
 // The package owns its sockets and nothing else. It imports internal/link and internal/wire.
 //
-// VERBENA_UDP_GSO=0 and VERBENA_UDP_GRO=0 in the environment switch the trains off, as
-// Config.NoGSO and Config.NoGRO do.
+// In the environment, VERBENA_UDP_GSO=0 and VERBENA_UDP_GRO=0 switch the trains off, as Config.NoGSO and
+// Config.NoGRO do, and VERBENA_UDP=plain takes the plain form on Linux too.
 package udp

@@ -95,7 +95,7 @@ func TestPatience(t *testing.T) {
 }
 
 func TestTrain(t *testing.T) {
-	x, y := &link.Path{}, &link.Path{}
+	x, y, likeX := &link.Path{}, &link.Path{TClass: 1}, &link.Path{}
 	type packets []link.TxPacket
 	pkt := func(p *link.Path, off, n int) link.TxPacket { return link.TxPacket{Path: p, Off: off, Len: n} }
 	long := make(packets, 200)
@@ -112,6 +112,7 @@ func TestTrain(t *testing.T) {
 		{"a shorter one ends it", packets{pkt(x, 0, 100), pkt(x, 100, 100), pkt(x, 200, 60), pkt(x, 260, 60)}, 3},
 		{"a longer one begins another", packets{pkt(x, 0, 100), pkt(x, 100, 104)}, 1},
 		{"other path", packets{pkt(x, 0, 100), pkt(x, 100, 100), pkt(y, 200, 100)}, 2},
+		{"equal path", packets{pkt(x, 0, 100), pkt(likeX, 100, 100), pkt(x, 200, 100)}, 3},
 		{"a hole", packets{pkt(x, 0, 100), pkt(x, 200, 100)}, 1},
 		{"at most 64", long, 64},
 		{"a datagram is full", packets{pkt(x, 0, 1000), pkt(x, 1000, 1000), pkt(x, 2000, 1000)}, 3},

@@ -103,7 +103,7 @@ func (p *port) fill(b *link.TxBatch, i int) int {
 // usePath finds out what a path means, unless it is the last one.
 func (p *port) usePath(path *link.Path) {
 	s := &p.sender
-	if path == s.path {
+	if s.path != nil && equalPaths(path, s.path) {
 		return
 	}
 	s.path, s.from = path, nil
@@ -115,6 +115,10 @@ func (p *port) usePath(path *link.Path) {
 	}
 }
 
+// equalPaths tells whether packets of two paths look the same to the network. Each QP has a path
+// of its own, and those to one peer are usually equal.
+func equalPaths(a, b *link.Path) bool { return a == b || *a == *b }
+
 // train counts the packets at the front of pkts that can go as one message: of one path, one
 // behind the other in memory, of equal length but for a shorter last one.
 func train(pkts []link.TxPacket, segment int) int {
@@ -125,7 +129,7 @@ func train(pkts []link.TxPacket, segment int) int {
 	end := first.Off + first.Len
 	for n := 1; n < min(len(pkts), maxSegments); n++ {
 		q := &pkts[n]
-		if q.Path != first.Path || q.Off != end || q.Len > first.Len || q.Off+q.Len-first.Off > maxDatagram {
+		if !equalPaths(q.Path, first.Path) || q.Off != end || q.Len > first.Len || q.Off+q.Len-first.Off > maxDatagram {
 			return n
 		}
 		if q.Len < first.Len {
