@@ -39,6 +39,8 @@ type SendWQE struct {
 type SendQueue struct {
 	mu        sync.Mutex
 	slots     []SendWQE
+	sges      []SGE  // maxSGE for each slot
+	inline    []byte // maxInline for each slot
 	mask      uint32
 	cap       uint32
 	maxSGE    int
@@ -48,18 +50,14 @@ type SendQueue struct {
 	polled    atomic.Uint32 // slots before it are free again
 }
 
-// NewSendQueue makes a queue of at least wrs slots (a power of two), each with room for sges SGEs and inline bytes.
+// NewSendQueue makes a queue of at least wrs slots (a power of two), each with room for sges SGEs and
+// inline bytes. Slots that were never used take no memory yet: the pages were not touched.
 func NewSendQueue(wrs, sges, inline int) *SendQueue {
 	n := ceilPow2(wrs)
-	q := &SendQueue{slots: make([]SendWQE, n), mask: uint32(n - 1), cap: uint32(n), maxSGE: sges, maxInline: inline}
-	all, bytes := make([]SGE, n*sges), make([]byte, n*inline)
-	for i := range q.slots {
-		q.slots[i].SGEs = all[i*sges : i*sges : (i+1)*sges]
-		if inline > 0 {
-			q.slots[i].Inline = bytes[i*inline : i*inline : (i+1)*inline]
-		}
+	return &SendQueue{
+		slots: make([]SendWQE, n), sges: make([]SGE, n*sges), inline: make([]byte, n*inline),
+		mask: uint32(n - 1), cap: uint32(n), maxSGE: sges, maxInline: inline,
 	}
-	return q
 }
 
 // Cap, MaxSGE and MaxInline are the queue's actual sizes.
@@ -77,8 +75,10 @@ func (q *SendQueue) Next() *SendWQE {
 	if q.fill-q.polled.Load() >= q.cap {
 		return nil
 	}
-	w := &q.slots[q.fill&q.mask]
-	w.SGEs, w.Inline = w.SGEs[:0], w.Inline[:0]
+	i := int(q.fill & q.mask)
+	w, s, b := &q.slots[i], i*q.maxSGE, i*q.maxInline
+	w.SGEs = q.sges[s : s : s+q.maxSGE]
+	w.Inline = q.inline[b : b : b+q.maxInline]
 	return w
 }
 

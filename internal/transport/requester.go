@@ -258,6 +258,7 @@ func (r *requester) fail(f *Failure) {
 // finish takes the work request at head, which is w, out of the queue; the caller sees to cur and begun.
 // It leaves a completion if w asked for one or failed (V-QP-10, V-SEND-12).
 func (r *requester) finish(w *SendWQE, st Status, f *Failure) {
+	w.count, w.begun = 0, false // now: once the completion is pushed the slot may be filled again
 	if st != Success || w.Flags&Signaled != 0 || r.qp.SigAll {
 		e := &r.cqe
 		e.WRID, e.Status, e.Op = w.WRID, st, completionOps[w.Op&15]
@@ -277,7 +278,6 @@ func (r *requester) finish(w *SendWQE, st Status, f *Failure) {
 		r.qp.SendCQ.Push(e)
 		e.Cause, e.VendorErr = nil, 0
 	}
-	w.count, w.begun = 0, false
 	r.head++
 }
 
