@@ -66,13 +66,10 @@ func (r *responder) finish(e *CQE, p wire.Packet, info *wire.Info) {
 // whether it could. Only windows can be invalidated by a peer; there are none yet.
 func (r *responder) invalidate(rkey uint32) bool { return false }
 
-// take gets the receive that a message needs, unless the message holds one already.
+// take gets the receive for a message that begins, or for the immediate data of a WRITE.
 func (r *responder) take() bool {
-	if !r.recv.held {
-		ok, _ := r.takeFor(0)
-		return ok
-	}
-	return true
+	ok, _ := r.takeFor(0)
+	return ok
 }
 
 // takeFor takes a receive with room for at least n bytes; one that is too small stays in its queue.

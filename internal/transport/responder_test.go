@@ -2,6 +2,8 @@ package transport
 
 import (
 	"bytes"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/link"
@@ -57,6 +59,23 @@ func TestV_QPS_14_ReceivesGoOnInSQE(t *testing.T) {
 		if len(s.log) != 1 || s.log[0] != c.want || s.qp.State() != SQE {
 			t.Errorf("%s: %v in state %v", c.kind, s.log, s.qp.State())
 		}
+	}
+}
+
+// A reply that finds the batch full leaves with the next one, in its turn.
+func TestRepliesWaitForRoomInTheBatch(t *testing.T) {
+	s := play(t, "qp rc", "region A", "recv 1 A+0/100",
+		"in+ READ psn=100 at=A+0/300", "in+ FETCH_ADD psn=102 at=A+8 add=1", "in+ SEND_ONLY psn=103 ackreq data=x")
+	s.tx = link.NewTxBatch(1, wire.MaxPacketLen+wire.ICRCLen)
+	s.log = nil
+	s.transmit(100)
+	var got []string
+	for _, l := range s.log {
+		got = append(got, strings.Join(strings.Fields(l)[1:5], " "))
+	}
+	want := []string{"RDMA READ RESPONSE FIRST", "RDMA READ RESPONSE LAST", "ATOMIC ACKNOWLEDGE psn=102 ack", "ACKNOWLEDGE psn=103 ack msn=3"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
