@@ -15,8 +15,8 @@ type AH struct {
 	life life
 }
 
-// CreateAH makes an address handle (ibv_create_ah). EINVAL for a bad attribute; on RoCE IsGlobal is compulsory. ENOMEM without
-// resources.
+// CreateAH makes an address handle (ibv_create_ah). EINVAL for a bad attribute; on RoCE IsGlobal is compulsory.
+// ENOMEM without resources.
 func (pd *PD) CreateAH(attr *AHAttr) (*AH, error) { return pd.createAH("create_ah", attr) }
 
 func (pd *PD) createAH(op string, attr *AHAttr) (*AH, error) {
@@ -105,9 +105,9 @@ func (ah *AH) Close() error {
 	return nil
 }
 
-// InitAHFromWC makes the attributes of an AH to the sender of a received UD message (ibv_init_ah_from_wc). grh is the first
-// 40 bytes of the receive buffer; it is read only if the completion has WCGRH. EINVAL if the completion failed, the message
-// came to a multicast group, or its destination is not in the port's GID table.
+// InitAHFromWC makes the attributes of an AH to the sender of a received UD message (ibv_init_ah_from_wc). grh is the
+// first 40 bytes of the receive buffer; it is read only if the completion has WCGRH. EINVAL if the completion failed,
+// the message came to a multicast group, or its destination is not in the port's GID table.
 func (ctx *Context) InitAHFromWC(port uint8, wc *WC, grh []byte) (AHAttr, error) {
 	const op = "init_ah_from_wc"
 	if err := ctx.enter(op); err != nil {
@@ -173,8 +173,8 @@ type grhFields struct {
 	hopLimit     uint8
 }
 
-// parseGRH reads the network header in front of a received UD message: a GRH, which is an IPv6 header, or, on RoCEv2 over IPv4,
-// an IPv4 header in the last 20 bytes.
+// parseGRH reads the network header in front of a received UD message: a GRH, which is an IPv6 header, or, on RoCEv2
+// over IPv4, an IPv4 header in the last 20 bytes.
 func parseGRH(b []byte) (h grhFields, problem string) {
 	if len(b) < grhSize {
 		return h, fmt.Sprintf("the completion says GRH, but %d bytes of it are given; it has 40", len(b))
@@ -200,8 +200,8 @@ func parseGRH(b []byte) (h grhFields, problem string) {
 // isIPv4 recognises an IPv4 header without options.
 func isIPv4(h []byte) bool { return h[0] == 0x45 }
 
-// ipv4Sum is the ones' complement sum of an IPv4 header, 0xffff if its checksum is right. Without it an IPv6 address that
-// looks like an IPv4 header would be taken for one.
+// ipv4Sum is the ones' complement sum of an IPv4 header, 0xffff if its checksum is right. Without it an IPv6 address
+// that looks like an IPv4 header would be taken for one.
 func ipv4Sum(h []byte) uint32 {
 	var sum uint32
 	for i := 0; i < 20; i += 2 {

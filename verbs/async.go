@@ -28,21 +28,23 @@ func (ev AsyncEvent) Ack() {
 	}
 }
 
-// GetAsyncEvent waits for the oldest event that nobody has got (ibv_get_async_event). Events queue from Open on and come in the
-// order they happened in; each goes to one caller. Events of a CQ, QP or SRQ come only to the context that it
-// belongs to, the others to every context of the device. It returns c's error when c is done, ErrClosed when the context is.
+// GetAsyncEvent waits for the oldest event that nobody has got (ibv_get_async_event). Events queue from Open on and
+// come in the order they happened in; each goes to one caller. Events of a CQ, QP or SRQ come only to the context
+// that it belongs to, the others to every context of the device. It returns c's error when c is done, ErrClosed when
+// the context is.
 func (ctx *Context) GetAsyncEvent(c context.Context) (AsyncEvent, error) {
 	return ctx.async.get(c, "get_async_event", ctx)
 }
 
-// TryGetAsyncEvent is GetAsyncEvent without waiting: EAGAIN if there is no event (ibv_get_async_event with O_NONBLOCK).
+// TryGetAsyncEvent is GetAsyncEvent without waiting: EAGAIN if there is no event (ibv_get_async_event with
+// O_NONBLOCK).
 func (ctx *Context) TryGetAsyncEvent() (AsyncEvent, error) {
 	return ctx.async.try("get_async_event", ctx)
 }
 
-// AsyncFD is a file descriptor that is readable while there are events (async_fd of struct ibv_context). It is for poll, select
-// and epoll only: neither read nor close it. EOPNOTSUPP where the system has no such thing. It is valid until the
-// context is closed.
+// AsyncFD is a file descriptor that is readable while there are events (async_fd of struct ibv_context). It is for
+// poll, select and epoll only: neither read nor close it. EOPNOTSUPP where the system has no such thing. It is valid
+// until the context is closed.
 func (ctx *Context) AsyncFD() (int, error) { return ctx.async.descriptor("async_fd", ctx) }
 
 // raise queues an event. An affiliated one carries the counter of its object.

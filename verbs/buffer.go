@@ -34,8 +34,9 @@ func findMapping(addr uintptr) int {
 	return i
 }
 
-// AllocBuffer gets n bytes of zeroed, page-aligned memory outside Go's heap from the system, for registering; FreeBuffer gives
-// it back. Any other memory may be registered as well. EINVAL if n is not positive, ENOMEM without memory.
+// AllocBuffer gets n bytes of zeroed, page-aligned memory outside Go's heap from the system, for registering;
+// FreeBuffer gives it back. Any other memory may be registered as well. EINVAL if n is not positive, ENOMEM without
+// memory.
 func AllocBuffer(n int) ([]byte, error) {
 	if n <= 0 {
 		return nil, newError("alloc_buffer", "", EINVAL, "%d bytes are not possible", n)

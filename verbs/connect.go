@@ -51,8 +51,9 @@ func orDefault[T comparable](v, def T) T {
 	return v
 }
 
-// LocalInfo is what the peer must know of this QP. It chooses the GID of port 1 that most peers can reach: an IPv4 address, else an
-// IPv6 address that is not link-local, else the first there is. Later calls tell the same. No C function does this.
+// LocalInfo is what the peer must know of this QP. It chooses the GID of port 1 that most peers can reach: an IPv4
+// address, else an IPv6 address that is not link-local, else the first there is. Later calls tell the same. No C
+// function does this.
 func (qp *QP) LocalInfo() (QPInfo, error) { return qp.LocalInfoFor(netip.Addr{}) }
 
 // LocalInfoFor is LocalInfo with the GID that suits the peer at an address (see Context.SelectGID).
@@ -124,10 +125,10 @@ func (qp *QP) chooseGID(peer netip.Addr) (GIDChoice, error) {
 	return best, nil
 }
 
-// Connect takes a QP in RESET or INIT to RTS, connected to the QP that remote describes (three calls of ibv_modify_qp). Both
-// sides tell each other their LocalInfo and then call Connect. opts may be nil. A UD QP has no peer: remote is ignored; see
-// AHAttrTo. EINVAL if remote does not fit.
-// After a failure the QP is where the failed step found it.
+// Connect takes a QP in RESET or INIT to RTS, connected to the QP that remote describes (three calls of
+// ibv_modify_qp). Both sides tell each other their LocalInfo and then call Connect. opts may be nil. A UD QP has no
+// peer: remote is ignored; see AHAttrTo. EINVAL if remote does not fit. After a failure the QP is where the failed
+// step found it.
 //
 // Receives may be posted before, in INIT, or after: a peer that sends too early is asked to wait.
 func (qp *QP) Connect(remote QPInfo, opts *ConnectOptions) error {
@@ -225,7 +226,8 @@ func (qp *QP) ahAttr(remote *QPInfo, o *ConnectOptions) AHAttr {
 	}
 }
 
-// AHAttrTo makes the attributes of an AH for sending from this QP to the UD QP that remote describes. opts may be nil.
+// AHAttrTo makes the attributes of an AH for sending from this QP to the UD QP that remote describes. opts may be
+// nil.
 func (qp *QP) AHAttrTo(remote QPInfo, opts *ConnectOptions) (AHAttr, error) {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()

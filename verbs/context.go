@@ -7,15 +7,17 @@ import (
 
 // Context is an open device (struct ibv_context). Everything else is made from it. It is safe for concurrent use.
 type Context struct {
-	dev   *Device
-	drv   ContextDriver
-	attr  DeviceAttr // never changes
-	life  life
-	mu    sync.RWMutex // read-held by queries, so that Close waits for them
-	async *eventQueue[AsyncEvent]
+	dev     *Device
+	drv     ContextDriver
+	attr    DeviceAttr // never changes, as vectors
+	vectors int
+	life    life
+	mu      sync.RWMutex // read-held by queries, so that Close waits for them
+	async   *eventQueue[AsyncEvent]
 }
 
-// Open makes a context (ibv_open_device). A device may be opened any number of times. Asynchronous events queue from now on.
+// Open makes a context (ibv_open_device). A device may be opened any number of times. Asynchronous events queue from
+// now on.
 func (d *Device) Open() (*Context, error) {
 	ctx := &Context{dev: d, async: newEventQueue[AsyncEvent]()}
 	drv, err := d.drv.Open((*contextUpcalls)(ctx))
@@ -27,11 +29,13 @@ func (d *Device) Open() (*Context, error) {
 		_ = drv.Close()
 		return nil, driverError("open_device", d.Name(), err)
 	}
+	ctx.vectors = max(1, drv.NumCompVectors())
 	return ctx, nil
 }
 
-// Close closes the context (ibv_close_device). EBUSY while PDs, CQs or completion channels of it are left, which it then leaves as
-// they are; the C function leaves such orphans behind. Goroutines that wait for asynchronous events get ErrClosed.
+// Close closes the context (ibv_close_device). EBUSY while PDs, CQs or completion channels of it are left, which it
+// then leaves as they are; the C function leaves such orphans behind. Goroutines that wait for asynchronous events
+// get ErrClosed.
 func (ctx *Context) Close() error {
 	ctx.mu.Lock()
 	defer ctx.mu.Unlock()
@@ -50,7 +54,7 @@ func (ctx *Context) Close() error {
 func (ctx *Context) Device() *Device { return ctx.dev }
 
 // NumCompVectors is how many completion vectors there are, at least 1 (num_comp_vectors of struct ibv_context).
-func (ctx *Context) NumCompVectors() int { return max(1, ctx.drv.NumCompVectors()) }
+func (ctx *Context) NumCompVectors() int { return ctx.vectors }
 
 func (ctx *Context) obj() string { return ctx.dev.Name() }
 
@@ -100,13 +104,15 @@ func (ctx *Context) checkPort(op string, port uint8) error {
 	return nil
 }
 
-// QueryGID reads an entry of a port's GID table (ibv_query_gid). index is 0..GIDTblLen-1, else EINVAL. Empty entries are zero.
+// QueryGID reads an entry of a port's GID table (ibv_query_gid). index is 0..GIDTblLen-1, else EINVAL. Empty entries
+// are zero.
 func (ctx *Context) QueryGID(port uint8, index int) (GID, error) {
 	e, err := ctx.gidEntry("query_gid", port, index)
 	return e.GID, err
 }
 
-// QueryGIDEntry is QueryGID with the entry's type and network interface (ibv_query_gid_ex). ENODATA if the entry is empty.
+// QueryGIDEntry is QueryGID with the entry's type and network interface (ibv_query_gid_ex). ENODATA if the entry is
+// empty.
 func (ctx *Context) QueryGIDEntry(port uint8, index int) (GIDEntry, error) {
 	e, err := ctx.gidEntry("query_gid_ex", port, index)
 	if err == nil && e.GID.IsZero() {
@@ -164,8 +170,8 @@ func (ctx *Context) QueryGIDTable() ([]GIDEntry, error) {
 	return all, nil
 }
 
-// SelectGID chooses the entry of port 1's GID table for traffic to a peer, and says why. No C function does this: programs
-// there ask their user for an index.
+// SelectGID chooses the entry of port 1's GID table for traffic to a peer, and says why. No C function does this:
+// programs there ask their user for an index.
 func (ctx *Context) SelectGID(peer netip.Addr) (GIDChoice, error) {
 	if err := ctx.enter("select_gid"); err != nil {
 		return GIDChoice{}, err

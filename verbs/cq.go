@@ -25,8 +25,8 @@ type CQOptions struct {
 	CompVector int          // 0..Context.NumCompVectors()-1
 }
 
-// CreateCQ makes a completion queue with room for at least cqe completions, 1..MaxCQE (ibv_create_cq). CQ.Cap tells how many
-// it has. opts may be nil. EINVAL for a bad cqe, channel or vector, ENOMEM without resources.
+// CreateCQ makes a completion queue with room for at least cqe completions, 1..MaxCQE (ibv_create_cq). CQ.Cap tells
+// how many it has. opts may be nil. EINVAL for a bad cqe, channel or vector, ENOMEM without resources.
 func (ctx *Context) CreateCQ(cqe int, opts *CQOptions) (*CQ, error) {
 	const op = "create_cq"
 	cq := &CQ{ctx: ctx}
@@ -100,8 +100,8 @@ func (cq *CQ) Driver() CQDriver { return cq.drv }
 
 func (cq *CQ) obj() string { return fmt.Sprintf("CQ of %d entries of %s", cq.Cap(), cq.ctx.obj()) }
 
-// Poll takes the oldest completions, len(wcs) at most, and returns how many (ibv_poll_cq). None is not an error. The completions are
-// removed from the CQ. It allocates nothing.
+// Poll takes the oldest completions, len(wcs) at most, and returns how many (ibv_poll_cq). None is not an error. The
+// completions are removed from the CQ. It allocates nothing.
 func (cq *CQ) Poll(wcs []WC) (int, error) {
 	if cq.life.closed.Load() {
 		return 0, errClosed("poll_cq", cq.obj())
@@ -116,8 +116,8 @@ func (cq *CQ) Poll(wcs []WC) (int, error) {
 	return n, nil
 }
 
-// ReqNotify asks for one event on the CQ's channel, for the next completion that is added (ibv_req_notify_cq). With solicitedOnly
-// only a failure or the receive of a message sent with SendSolicited counts.
+// ReqNotify asks for one event on the CQ's channel, for the next completion that is added (ibv_req_notify_cq). With
+// solicitedOnly only a failure or the receive of a message sent with SendSolicited counts.
 func (cq *CQ) ReqNotify(solicitedOnly bool) error {
 	if cq.life.closed.Load() {
 		return errClosed("req_notify_cq", cq.obj())
@@ -128,8 +128,8 @@ func (cq *CQ) ReqNotify(solicitedOnly bool) error {
 	return nil
 }
 
-// AckEvents acknowledges n completion events that were got from the channel (ibv_ack_cq_events). Close waits for it. More than
-// there are count as all.
+// AckEvents acknowledges n completion events that were got from the channel (ibv_ack_cq_events). Close waits for it.
+// More than there are count as all.
 func (cq *CQ) AckEvents(n int) {
 	if n > 0 {
 		cq.comp.ack(uint64(n))
@@ -137,7 +137,8 @@ func (cq *CQ) AckEvents(n int) {
 }
 
 // Resize changes the room to at least cqe completions, 1..MaxCQE (ibv_resize_cq). Completions in the CQ and a
-// requested notification stay. EINVAL if cqe is out of range or less than the CQ holds, ENOSYS if the device cannot. A failure changes nothing.
+// requested notification stay. EINVAL if cqe is out of range or less than the CQ holds, ENOSYS if the device cannot.
+// A failure changes nothing.
 func (cq *CQ) Resize(cqe int) error {
 	const op = "resize_cq"
 	cq.mu.Lock()
@@ -177,8 +178,8 @@ func (cq *CQ) Modify(m ModerateCQ) error {
 	return driverError(op, cq.obj(), drv.Moderate(m))
 }
 
-// Close destroys the CQ (ibv_destroy_cq). EBUSY while QPs use it. It blocks until all completion events and asynchronous events of the CQ
-// that were got are acknowledged. Completions left in it are lost.
+// Close destroys the CQ (ibv_destroy_cq). EBUSY while QPs use it. It blocks until all completion events and
+// asynchronous events of the CQ that were got are acknowledged. Completions left in it are lost.
 func (cq *CQ) Close() error {
 	const op = "destroy_cq"
 	if err := cq.destroy(op); err != nil {

@@ -106,7 +106,7 @@ func TestV_CQ_15_FailedResizeChangesNothing(t *testing.T) {
 	}
 }
 
-func TestV_CQ_17_Sample(t *testing.T) { // E-08
+func TestV_CQ_17_Sample(t *testing.T) { // E-08; V-CQ-11: without QPs
 	ctx, _ := openFake(t)
 	cq := must(ctx.CreateCQ(100, nil))(t)
 	ok(t, cq.Resize(2000))
@@ -124,7 +124,7 @@ func TestV_CQ_18_Moderate(t *testing.T) {
 	refused(t, cq.Modify(ModerateCQ{}), ENOSYS, "modify_cq")
 }
 
-func TestV_CQ_19_DestroyNeedsQPsGone(t *testing.T) { // D-16
+func TestV_CQ_19_DestroyNeedsQPsGone(t *testing.T) { // D-16; V-CQ-04: one CQ for several QPs, two CQs for one QP
 	ctx, drv := openFake(t)
 	pd := newPD(t, ctx)
 	cq, _ := newCQ(t, ctx, nil)
@@ -276,7 +276,7 @@ func TestV_NTF_ReqNotifyReachesDriver(t *testing.T) {
 	refused(t, cq.ReqNotify(false), syscall.EIO, "req_notify_cq")
 }
 
-func TestV_POLL_01_Poll(t *testing.T) {
+func TestV_POLL_01_Poll(t *testing.T) { // V-POLL-02, V-KC-04
 	ctx, drv := openFake(t)
 	cq, cqDrv := newCQ(t, ctx, nil)
 	cqDrv.wcs = []WC{{WRID: 1}, {WRID: 2}, {WRID: 3}}

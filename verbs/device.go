@@ -3,8 +3,10 @@ package verbs
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 )
 
 var providers struct {
@@ -12,8 +14,8 @@ var providers struct {
 	list []Provider
 }
 
-// Register makes a provider known. A provider's package calls it from init. A second provider of the same name is a mistake
-// of the program and panics.
+// Register makes a provider known. A provider's package calls it from init. A second provider of the same name is a
+// mistake of the program and panics.
 func Register(p Provider) {
 	providers.mu.Lock()
 	defer providers.mu.Unlock()
@@ -53,14 +55,21 @@ func Devices() ([]*Device, error) {
 			errs = append(errs, driverError("get_device_list", "provider "+p.Name(), err))
 		}
 		for _, drv := range drivers {
-			devices = append(devices, &Device{drv: drv, info: drv.Info()})
+			d := &Device{drv: drv, info: drv.Info()}
+			if slices.ContainsFunc(devices, func(other *Device) bool { return other.Name() == d.Name() }) {
+				errs = append(errs, newError("get_device_list", "provider "+p.Name(), syscall.EEXIST,
+					"two devices are called %s; the second one is left out", d.Name()))
+				continue
+			}
+			devices = append(devices, d)
 		}
 	}
 	return devices, errors.Join(errs...)
 }
 
-// Open opens the device of that name (ibv_get_device_list and ibv_open_device). The empty name stands for the first device
-// that has an active port, or else the first one that opens. The error for an unknown name lists the names there are.
+// Open opens the device of that name (ibv_get_device_list and ibv_open_device). The empty name stands for the first
+// device that has an active port, or else the first one that opens. The error for an unknown name lists the names
+// there are.
 func Open(name string) (*Context, error) {
 	devices, listErr := Devices()
 	if name == "" {

@@ -57,7 +57,8 @@ var atomicCapNames = []string{"ATOMIC_NONE", "ATOMIC_HCA", "ATOMIC_GLOB"}
 // String is the name without IBV_.
 func (c AtomicCap) String() string { return nameOf("AtomicCap", atomicCapNames, int64(c)) }
 
-// DeviceCapFlags are features of a device (enum ibv_device_cap_flags). Bits above 31 are those of device_cap_flags_ex.
+// DeviceCapFlags are features of a device (enum ibv_device_cap_flags). Bits above 31 are those of
+// device_cap_flags_ex.
 type DeviceCapFlags uint64
 
 // The device capabilities (IBV_DEVICE_*).

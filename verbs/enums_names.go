@@ -21,7 +21,8 @@ func textOf(texts []string, v int64) string {
 	return "unknown"
 }
 
-// flagsOf joins the names of the bits of v with sep; names[i] belongs to bit i. Bits without a name come last, in hex.
+// flagsOf joins the names of the bits of v with sep; names[i] belongs to bit i. Bits without a name come last, in
+// hex.
 func flagsOf(names []string, v uint64, sep string) string {
 	if v == 0 {
 		return "0"

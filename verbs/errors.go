@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// Errno is the kind of number that the C functions put in errno. errors.Is(err, syscall.EINVAL) works with every error
-// of this package, errors.As finds the number.
+// Errno is the kind of number that the C functions put in errno. errors.Is(err, syscall.EINVAL) works with every
+// error of this package, errors.As finds the number.
 type Errno = syscall.Errno
 
 // The numbers that this package uses.
@@ -87,10 +87,12 @@ func (e *Error) Unwrap() error { return e.Err }
 
 func unsupported(e Errno) bool { return e == ENOSYS || e == EOPNOTSUPP || e == syscall.ENOTSUP }
 
-// ErrNotSupported says that the device lacks the feature. errors.Is finds ENOSYS, EOPNOTSUPP and errors.ErrUnsupported in it.
+// ErrNotSupported says that the device lacks the feature. errors.Is finds ENOSYS, EOPNOTSUPP and
+// errors.ErrUnsupported in it.
 var ErrNotSupported error = &Error{Op: "verbs", Detail: "the device does not support this", Errno: EOPNOTSUPP}
 
-// ErrClosed says that the object was closed before. errors.Is also finds EINVAL, os.ErrClosed and net.ErrClosed in it.
+// ErrClosed says that the object was closed before. errors.Is also finds EINVAL, os.ErrClosed and net.ErrClosed in
+// it.
 var ErrClosed error = closedError{}
 
 type closedError struct{}
@@ -120,7 +122,8 @@ func driverError(op, obj string, err error) error {
 	return &Error{Op: op, Obj: obj, Errno: errno, Err: err}
 }
 
-// PostError is a failed PostSend or PostRecv: the requests before Index are posted, those from Index on are not (bad_wr).
+// PostError is a failed PostSend or PostRecv: the requests before Index are posted, those from Index on are not
+// (bad_wr).
 type PostError struct {
 	Index int
 	Err   error // an *Error

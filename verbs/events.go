@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// ackCount counts the events of an object that were got and acknowledged. An object is not gone before they are equal.
+// ackCount counts the events of an object that were got and acknowledged. An object is not gone before they are
+// equal.
 type ackCount struct {
 	mu         sync.Mutex
 	settled    *sync.Cond // made by wait
@@ -53,7 +54,8 @@ func (a *ackCount) isRetired() bool {
 	return a.retired
 }
 
-// event is what an eventQueue holds. counter counts the events of the object that it belongs to; nil if it belongs to none.
+// event is what an eventQueue holds. counter counts the events of the object that it belongs to; nil if it belongs to
+// none.
 type event interface{ counter() *ackCount }
 
 // named is an object that errors name.

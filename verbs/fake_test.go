@@ -429,7 +429,7 @@ func refused(t testing.TB, err error, errno Errno, parts ...string) {
 		t.Fatalf("%v: not %v", err, errno)
 	}
 	var found Errno
-	if !errors.As(err, &found) || found != errno && !(unsupported(found) && unsupported(errno)) {
+	if !errors.As(err, &found) || found != errno && (!unsupported(found) || !unsupported(errno)) {
 		t.Fatalf("%v: errors.As finds %v, not %v", err, found, errno)
 	}
 	for _, p := range parts {

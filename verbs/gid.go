@@ -50,7 +50,8 @@ func (g GID) Hex() string {
 // IsZero says that the GID is empty.
 func (g GID) IsZero() bool { return g == GID{} }
 
-// IsMulticast says that the GID names a group: ff00::/8, or an IPv4 group mapped as RoCEv2 does it, ::ffff:224.0.0.0/100.
+// IsMulticast says that the GID names a group: ff00::/8, or an IPv4 group mapped as RoCEv2 does it,
+// ::ffff:224.0.0.0/100.
 func (g GID) IsMulticast() bool { return g[0] == 0xff || g.Addr().Is4() && g.Addr().IsMulticast() }
 
 // SubnetPrefix is the upper half, in host order (global.subnet_prefix).

@@ -1,8 +1,9 @@
 package verbs
 
 // AttachMcast makes a UD QP receive the messages to a multicast group, once each however often it is attached
-// (ibv_attach_mcast). gid is the group's MGID: on RoCEv2 an IPv6 group, or an IPv4 group as ::ffff:a.b.c.d or ff0e::ffff:a.b.c.d. lid
-// is the MLID, which InfiniBand alone needs. EINVAL if the QP is not UD or gid is no group, ENOMEM beyond the device's limits.
+// (ibv_attach_mcast). gid is the group's MGID: on RoCEv2 an IPv6 group, or an IPv4 group as ::ffff:a.b.c.d or
+// ff0e::ffff:a.b.c.d. lid is the MLID, which InfiniBand alone needs. EINVAL if the QP is not UD or gid is no group,
+// ENOMEM beyond the device's limits.
 func (qp *QP) AttachMcast(gid GID, lid uint16) error {
 	const op = "attach_mcast"
 	qp.mu.Lock()

@@ -11,8 +11,8 @@ import (
 
 // MR is a memory region: memory that the device may use (struct ibv_mr). It is safe for concurrent use.
 //
-// The device writes to the memory whenever a request or a peer makes it, without regard to Go's memory model: look at it only when a
-// completion says that it is done. The region keeps the memory reachable until Close.
+// The device writes to the memory whenever a request or a peer makes it, without regard to Go's memory model: look at
+// it only when a completion says that it is done. The region keeps the memory reachable until Close.
 type MR struct {
 	life life
 	drv  MRDriver
@@ -26,10 +26,10 @@ type MR struct {
 	pin    *mapping
 }
 
-// RegMR registers buf, 1..MaxMRSize bytes, with the given rights (ibv_reg_mr). Peers and SGEs give addresses of the region as
-// those of buf in this process, or with AccessZeroBased as offsets into it. Memory may be registered several times, and
-// any memory may be: see AllocBuffer. EINVAL for bad rights (remote writing and atomics need AccessLocalWrite; memory that the
-// process may not write cannot have it) or a bad length, ENOMEM without resources.
+// RegMR registers buf, 1..MaxMRSize bytes, with the given rights (ibv_reg_mr). Peers and SGEs give addresses of the
+// region as those of buf in this process, or with AccessZeroBased as offsets into it. Memory may be registered
+// several times, and any memory may be: see AllocBuffer. EINVAL for bad rights (remote writing and atomics need
+// AccessLocalWrite; memory that the process may not write cannot have it) or a bad length, ENOMEM without resources.
 func (pd *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
 	return pd.regMR("reg_mr", buf, naturalIOVA(buf, access), access)
 }
@@ -148,9 +148,10 @@ func (mr *MR) SGE(off, n int) SGE {
 
 func (mr *MR) obj() string { return fmt.Sprintf("MR lkey 0x%08x", mr.LKey()) }
 
-// Rereg changes what flags name, as Close and RegMR would, but in one step (ibv_rereg_mr): the memory, at its own address or
-// zero-based; the PD, which must be of the same context; the rights. Arguments that flags do not name must be zero.
-// The keys may change. The error is a *ReregError, whose Code tells what became of the region. It must be closed in any case.
+// Rereg changes what flags name, as Close and RegMR would, but in one step (ibv_rereg_mr): the memory, at its own
+// address or zero-based; the PD, which must be of the same context; the rights. Arguments that flags do not name must
+// be zero. The keys may change. The error is a *ReregError, whose Code tells what became of the region. It must be
+// closed in any case.
 func (mr *MR) Rereg(flags ReregFlags, pd *PD, buf []byte, access AccessFlags) error {
 	mr.mu.Lock()
 	defer mr.mu.Unlock()

@@ -30,16 +30,17 @@ var csumCaps = map[QPType]DeviceCapFlags{
 	QPTypeRC: DeviceRCIPCsum, QPTypeUD: DeviceUDIPCsum, QPTypeRawPacket: DeviceRawIPCsum,
 }
 
-// PostSend posts send requests in order (ibv_post_send). It stops at the first bad one: a *PostError tells which; the ones before it are
-// posted. wrs and their lists may be reused at once; the memory that they name belongs to the device until the
-// completion was polled, except that of inline requests. It allocates nothing.
+// PostSend posts send requests in order (ibv_post_send). It stops at the first bad one: a *PostError tells which; the
+// ones before it are posted. wrs and their lists may be reused at once; the memory that they name belongs to the
+// device until the completion was polled, except that of inline requests. It allocates nothing.
 //
-// EINVAL: the QP is in RESET, INIT or RTR, or the request does not fit it. ENOMEM: the send queue is full;
-// requests without SendSignaled leave it when a later completion is polled. In SQD requests wait, in SQE and ERR they are flushed.
+// EINVAL: the QP is in RESET, INIT or RTR, or the request does not fit it. ENOMEM: the send queue is full; requests
+// without SendSignaled leave it when a later completion is polled. In SQD requests wait, in SQE and ERR they are
+// flushed.
 //
-// UD has SEND, SEND_WITH_IMM and TSO; UC also SEND_WITH_INV, RDMA_WRITE, RDMA_WRITE_WITH_IMM, LOCAL_INV and BIND_MW, but no TSO; RC and
-// XRC_SEND what UC has, RDMA_READ and the atomics; RAW_PACKET has SEND and TSO. SendFence goes with RC and XRC_SEND, SendSolicited with the SENDs
-// and RDMA_WRITE_WITH_IMM, SendInline with the SENDs and WRITEs.
+// UD has SEND, SEND_WITH_IMM and TSO; UC also SEND_WITH_INV, RDMA_WRITE, RDMA_WRITE_WITH_IMM, LOCAL_INV and BIND_MW,
+// but no TSO; RC and XRC_SEND what UC has, RDMA_READ and the atomics; RAW_PACKET has SEND and TSO. SendFence goes
+// with RC and XRC_SEND, SendSolicited with the SENDs and RDMA_WRITE_WITH_IMM, SendInline with the SENDs and WRITEs.
 func (qp *QP) PostSend(wrs ...SendWR) error {
 	return qp.postSend(noescape(wrs))
 }
@@ -202,10 +203,10 @@ func (s opcodeSet) String() string {
 	return text
 }
 
-// PostRecv posts receives in order (ibv_post_recv). It stops at the first bad one: a *PostError tells which; the ones before it are
-// posted. wrs and their lists may be reused at once; the memory that they name belongs to the device until the completion was polled. Each is
-// consumed by one incoming SEND or RDMA WRITE with immediate, in order. For UD the first 40 bytes take the GRH.
-// It allocates nothing.
+// PostRecv posts receives in order (ibv_post_recv). It stops at the first bad one: a *PostError tells which; the ones
+// before it are posted. wrs and their lists may be reused at once; the memory that they name belongs to the device
+// until the completion was polled. Each is consumed by one incoming SEND or RDMA WRITE with immediate, in order. For
+// UD the first 40 bytes take the GRH. It allocates nothing.
 //
 // EINVAL: the QP is in RESET, has an SRQ, or the request has too many SGEs. ENOMEM: the receive queue is full. In ERR
 // requests are flushed.

@@ -6,11 +6,11 @@ import "net/netip"
 // do. This seam is for those who write providers (provider/soft, later iwarp and hw);
 // programs never see it.
 //
-// The verbs layer holds the rules of the specification: it has checked arguments, ranges,
-// attribute masks, state transitions and lifetimes before it calls a driver, so that each
-// rule exists once. Except where a method says so, a driver never sees a use after Close. Calls of one object may come
-// from any goroutines at once. Errors carry an errno (see Errno). A driver that lacks
-// a feature embeds the Unsupported type of the interface, whose methods answer EOPNOTSUPP.
+// The verbs layer holds the rules of the specification: it has checked arguments, ranges, attribute masks, state
+// transitions and lifetimes before it calls a driver, so that each rule exists once. Except where a method says so, a
+// driver never sees a use after Close. Calls of one object may come from any goroutines at once. Errors carry an
+// errno (see Errno). A driver that lacks a feature embeds the Unsupported type of the interface, whose methods answer
+// EOPNOTSUPP.
 type Provider interface {
 	// Name is the provider's own, for messages: "soft".
 	Name() string
@@ -52,8 +52,8 @@ type CQUpcalls interface {
 // QPUpcalls is how a driver reports what happens to a QP.
 type QPUpcalls interface {
 	Event(t EventType)
-	// StateChanged says that the QP moved by itself, to SQE or ERR. It comes after the move and before any later Modify
-	// of the QP is answered.
+	// StateChanged says that the QP moved by itself, to SQE or ERR. It comes after the move and before any later
+	// Modify of the QP is answered.
 	StateChanged(s QPState)
 }
 
@@ -113,8 +113,8 @@ type AHDriver interface {
 // CQDriver is a completion queue.
 type CQDriver interface {
 	Cap() int
-	// Poll must not retain wcs, nor let it out of the calling goroutine: wcs may lie on its stack, unknown to the compiler.
-	// Poll and ReqNotify may come after Destroy, from a goroutine that began before it.
+	// Poll must not retain wcs, nor let it out of the calling goroutine: wcs may lie on its stack, unknown to the
+	// compiler. Poll and ReqNotify may come after Destroy, from a goroutine that began before it.
 	Poll(wcs []WC) (int, error)
 	ReqNotify(solicitedOnly bool) error
 	Resize(cqe int) error
@@ -139,14 +139,16 @@ type SRQDriver interface {
 // QPDriver is a queue pair.
 type QPDriver interface {
 	QPN() uint32
-	// Modify gets a transition that the tables allow from the state that StateChanged told last. If the QP has moved by itself since,
-	// so that they no longer do, it answers EINVAL. A failure changes nothing. On success attr holds actual values.
+	// Modify gets a transition that the tables allow from the state that StateChanged told last. If the QP has moved
+	// by itself since, so that they no longer do, it answers EINVAL. A failure changes nothing. On success attr holds
+	// actual values.
 	Modify(attr *QPAttr, mask QPAttrMask) error
 	Query() (QPAttr, error)
 	// PostSend and PostRecv return how many of wrs they posted; if err is not nil the next one is the bad one. They
-	// copy what they need: neither wrs nor the SGList or Inline of an element may be retained, put into the heap even for the time of the
-	// call, or handed to another goroutine, because they may lie on the caller's stack, unknown to the compiler. An AH may be kept.
-	// Both may come after Destroy, from a goroutine that began before it, and then answer an error.
+	// copy what they need: neither wrs nor the SGList or Inline of an element may be retained, put into the heap even
+	// for the time of the call, or handed to another goroutine, because they may lie on the caller's stack, unknown
+	// to the compiler. An AH may be kept. Both may come after Destroy, from a goroutine that began before it, and
+	// then answer an error.
 	PostSend(wrs []SendWR) (int, error)
 	PostRecv(wrs []RecvWR) (int, error)
 	AttachMcast(gid GID) error

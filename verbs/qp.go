@@ -8,9 +8,9 @@ import (
 
 // QP is a queue pair: a send queue and a receive queue (struct ibv_qp). It is safe for concurrent use.
 //
-// A new QP is in RESET. Modify takes it to INIT, where receives may be posted, to RTR, where it receives, and to RTS, where it sends
-// too; Connect does all of it. An error moves it to SQE (UC and UD sends) or ERR by itself: requests then complete with
-// WCWRFlushErr.
+// A new QP is in RESET. Modify takes it to INIT, where receives may be posted, to RTR, where it receives, and to RTS,
+// where it sends too; Connect does all of it. An error moves it to SQE (UC and UD sends) or ERR by itself: requests
+// then complete with WCWRFlushErr.
 type QP struct {
 	pd      *PD
 	ctx     *Context
@@ -37,9 +37,10 @@ const (
 	stateMove   = 0x100
 )
 
-// CreateQP makes a queue pair (ibv_create_qp). init.Cap gets the actual sizes, which are not below those asked for. EINVAL for bad CQs,
-// SRQ or sizes, ENOSYS if the device lacks the type, EPERM if the process may not have it, ENOMEM without resources.
-// An SRQ goes with RC, UD and XRC only, and must be of the same PD; MaxRecvWR and MaxRecvSGE are then ignored.
+// CreateQP makes a queue pair (ibv_create_qp). init.Cap gets the actual sizes, which are not below those asked for.
+// EINVAL for bad CQs, SRQ or sizes, ENOSYS if the device lacks the type, EPERM if the process may not have it, ENOMEM
+// without resources. An SRQ goes with RC, UD and XRC only, and must be of the same PD; MaxRecvWR and MaxRecvSGE are
+// then ignored.
 func (pd *PD) CreateQP(init *QPInitAttr) (*QP, error) {
 	const op = "create_qp"
 	if init == nil {
@@ -94,7 +95,7 @@ func (qp *QP) checkInit() string {
 		{"MaxRecvWR", c.MaxRecvWR, d.MaxQPWR, true}, {"MaxRecvSGE", c.MaxRecvSGE, d.MaxSGE, true},
 	}
 	for _, s := range sizes {
-		if int64(s.got) > int64(s.max) && !(s.ofRecvRQ && init.SRQ != nil) {
+		if int64(s.got) > int64(s.max) && (!s.ofRecvRQ || init.SRQ == nil) {
 			return fmt.Sprintf("%s %d is not possible; 0 to %d are", s.name, s.got, s.max)
 		}
 	}
@@ -173,8 +174,8 @@ func (qp *QP) Driver() QPDriver { return qp.drv }
 
 func (qp *QP) obj() string { return fmt.Sprintf("%v QP 0x%06x", qp.init.Type, qp.qpn) }
 
-// Query reads the QP's attributes and what it was made with (ibv_query_qp). mask hints at what is wanted; more may be filled. Attributes that the
-// state does not have are undefined.
+// Query reads the QP's attributes and what it was made with (ibv_query_qp). mask hints at what is wanted; more may be
+// filled. Attributes that the state does not have are undefined.
 func (qp *QP) Query(mask QPAttrMask) (QPAttr, QPInitAttr, error) {
 	const op = "query_qp"
 	qp.mu.Lock()
@@ -194,8 +195,8 @@ func (qp *QP) Query(mask QPAttrMask) (QPAttr, QPInitAttr, error) {
 	return attr, qp.init, nil
 }
 
-// Close destroys the QP, in any state (ibv_destroy_qp). Outstanding requests get no completion. EBUSY while it is attached to a multicast
-// group. It blocks until the asynchronous events of the QP that were got are acknowledged.
+// Close destroys the QP, in any state (ibv_destroy_qp). Outstanding requests get no completion. EBUSY while it is
+// attached to a multicast group. It blocks until the asynchronous events of the QP that were got are acknowledged.
 func (qp *QP) Close() error {
 	const op = "destroy_qp"
 	if err := qp.destroy(op); err != nil {
@@ -239,8 +240,8 @@ func (up *qpUpcalls) StateChanged(s QPState) {
 	}
 }
 
-// settle notes that Modify moved the QP to a state. before is the word from before the driver was asked: if the device has moved the QP
-// since, only the driver knows which of the two was last.
+// settle notes that Modify moved the QP to a state. before is the word from before the driver was asked: if the
+// device has moved the QP since, only the driver knows which of the two was last.
 func (qp *QP) settle(before uint64, to QPState) {
 	const state = stateMask &^ stateClosed
 	for word := before; !qp.word.CompareAndSwap(word, word&^state|uint64(to)); {

@@ -19,7 +19,8 @@ type QPInfo struct {
 	QKey     uint32 // UD
 }
 
-// String is one line of text: "RC qpn=0x000011 psn=0x1a2b3c gid=::ffff:192.0.2.1 lid=0 mtu=1024 rd_atomic=16 qkey=0x0".
+// String is one line of text: "RC qpn=0x000011 psn=0x1a2b3c gid=::ffff:192.0.2.1 lid=0 mtu=1024 rd_atomic=16
+// qkey=0x0".
 func (i QPInfo) String() string {
 	return fmt.Sprintf("%v qpn=0x%06x psn=0x%06x gid=%v lid=%d mtu=%v rd_atomic=%d qkey=%#x",
 		i.Type, i.QPN, i.PSN, i.GID, i.LID, i.MTU, i.RdAtomic, i.QKey)

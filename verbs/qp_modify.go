@@ -6,11 +6,11 @@ import (
 )
 
 // Modify changes the attributes that mask names, and with QPAttrState the state (ibv_modify_qp). Each transition has
-// attributes that it requires and others that it admits (manual section 35); the error names those that are missing or
-// superfluous. On success attr may hold actual values. A failure, EINVAL mostly, changes nothing.
+// attributes that it requires and others that it admits (manual section 35); the error names those that are missing
+// or superfluous. On success attr may hold actual values. A failure, EINVAL mostly, changes nothing.
 //
-// Any state may go to RESET, which forgets all requests, and to ERR, which flushes them. SQD is left only when the send queue is
-// drained: EventSQDrained tells, if EnSQDAsyncNotify asked for it.
+// Any state may go to RESET, which forgets all requests, and to ERR, which flushes them. SQD is left only when the
+// send queue is drained: EventSQDrained tells, if EnSQDAsyncNotify asked for it.
 func (qp *QP) Modify(attr *QPAttr, mask QPAttrMask) error {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()

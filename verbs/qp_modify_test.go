@@ -142,7 +142,8 @@ func subsets(m QPAttrMask, f func(QPAttrMask)) {
 }
 
 // TestV_QPM_11_TransitionTables tries every pair of states of every type with every subset of the optional attributes, without
-// each required one, with each superfluous one, and with random masks. Also V-QPM-01, V-QPM-02, V-QPS-02, -06, -08, -09, -10, D-31.
+// each required one, with each superfluous one, and with random masks. Also V-QPM-01, V-QPM-02, V-QPS-02,
+// V-QPS-06, V-QPS-08, V-QPS-09, V-QPS-10, D-31.
 func TestV_QPM_11_TransitionTables(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for typ, table := range specTables(t) {
@@ -462,7 +463,7 @@ func TestV_QPM_13_SampleBringUp(t *testing.T) {
 	}
 }
 
-func TestV_QPS_15_DeviceMovesAreSeen(t *testing.T) {
+func TestV_QPS_15_DeviceMovesAreSeen(t *testing.T) { // V-QPS-13
 	qp, drv := newQPIn(t, QPTypeUD, QPSRTS)
 	drv.up.StateChanged(QPSSQE)
 	if qp.State() != QPSSQE {
@@ -515,7 +516,7 @@ func TestV_QPQ_01_Query(t *testing.T) {
 	refused(t, err, EINVAL, "closed")
 }
 
-func TestConnect(t *testing.T) {
+func TestConnect(t *testing.T) { // V-QPM-07
 	ctxA, _ := openFake(t)
 	ctxB, _ := openFake(t)
 	for _, typ := range []QPType{QPTypeRC, QPTypeUC} {

@@ -1,8 +1,8 @@
 package verbs
 
-// The tables of QP.Modify (manual section 35, chapters ibv_modify_qp; equal to those of IBTA volume 1, 11.2.5.2). A row names the attributes that a transition
-// requires and those that it admits. A pair of states without a row is not a transition. QPAttrState belongs to every
-// change of state and may go with a row that keeps the state.
+// The tables of QP.Modify (ibv_modify_qp: the tables of the verbs manual, which are those of the Linux kernel too). A
+// row names the attributes that a transition requires and those that it admits. A pair of states without a row is not
+// a transition. QPAttrState belongs to every change of state and may go with a row that keeps the state.
 
 type move struct{ from, to QPState }
 

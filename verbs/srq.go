@@ -16,8 +16,9 @@ type SRQ struct {
 	asyncEv ackCount
 }
 
-// CreateSRQ makes a shared receive queue (ibv_create_srq). init.Attr gets the actual sizes, which are not below those asked for.
-// MaxWR is 1..MaxSRQWR, MaxSGE 1..MaxSRQSGE, else EINVAL. ENOSYS if the device has no SRQs, ENOMEM without resources.
+// CreateSRQ makes a shared receive queue (ibv_create_srq). init.Attr gets the actual sizes, which are not below those
+// asked for. MaxWR is 1..MaxSRQWR, MaxSGE 1..MaxSRQSGE, else EINVAL. ENOSYS if the device has no SRQs, ENOMEM without
+// resources.
 func (pd *PD) CreateSRQ(init *SRQInitAttr) (*SRQ, error) {
 	const op = "create_srq"
 	if init == nil {
@@ -79,9 +80,10 @@ func (srq *SRQ) PostRecv(wrs ...RecvWR) error {
 	return postRecv(op, srq, srq.drv, noescape(wrs), srq.maxSGE.Load())
 }
 
-// Modify changes the sizes (SRQAttrMaxWR), arms the limit (SRQAttrLimit), or both (ibv_modify_srq). When fewer receives than the limit
-// are left EventSRQLimitReached is raised once and the limit becomes 0; 0 disarms. Resizing needs DeviceSRQResize,
-// else ENOSYS. On success attr holds actual values. A failure, EINVAL for bad values, changes nothing.
+// Modify changes the sizes (SRQAttrMaxWR), arms the limit (SRQAttrLimit), or both (ibv_modify_srq). When fewer
+// receives than the limit are left EventSRQLimitReached is raised once and the limit becomes 0; 0 disarms. Resizing
+// needs DeviceSRQResize, else ENOSYS. On success attr holds actual values. A failure, EINVAL for bad values, changes
+// nothing.
 func (srq *SRQ) Modify(attr *SRQAttr, mask SRQAttrMask) error {
 	const op = "modify_srq"
 	srq.mu.Lock()
