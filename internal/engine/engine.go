@@ -193,10 +193,11 @@ func (e *Engine) homeOf(send, recv *CQ) uint32 {
 	return e.lastHome.Add(1) % n
 }
 
-// yield lets other goroutines run, for the poller that finds nothing.
+// yield lets other goroutines and threads run, for the poller that finds nothing.
 func (e *Engine) yield() {
 	if !e.manual {
 		runtime.Gosched()
+		yieldCPU()
 	}
 }
 

@@ -1,0 +1,169 @@
+package soft_test
+
+import (
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+func benchEach(b *testing.B, f func(b *testing.B, x, y *end)) {
+	for i := range networks {
+		b.Run(networks[i].name, func(b *testing.B) {
+			ends := newEnds(b, &networks[i], 2, nil)
+			f(b, ends[0], ends[1])
+		})
+	}
+}
+
+// check is must for loops that are measured, since Helper is slow.
+func check(b *testing.B, err error) {
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// One message each way, both sides polling.
+func BenchmarkPingPong(b *testing.B) {
+	benchEach(b, func(b *testing.B, x, y *end) {
+		qx, qy := connect(x, y, verbs.QPTypeRC, nil)
+		pong := func(e *end, qp *verbs.QP, n int, first bool) {
+			var wcs [4]verbs.WC
+			recv := []verbs.SGE{e.mr.SGE(0, 64)}
+			send := []verbs.SGE{e.mr.SGE(64, 8)}
+			for i := range n {
+				if first || i > 0 {
+					check(b, qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: send}))
+				}
+				for got := 0; got < 1; {
+					k, err := e.cq.Poll(wcs[:])
+					check(b, err)
+					for j := range wcs[:k] {
+						check(b, wcs[j].Err())
+						if wcs[j].Opcode == verbs.WCRecv {
+							check(b, qp.PostRecv(verbs.RecvWR{SGList: recv}))
+							got++
+						}
+					}
+				}
+			}
+			if !first {
+				must(b, qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: send}))
+			}
+		}
+		for range 8 {
+			must(b, qx.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{x.mr.SGE(0, 64)}}))
+			must(b, qy.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{y.mr.SGE(0, 64)}}))
+		}
+		b.ReportAllocs()
+		b.ResetTimer()
+		done := make(chan bool)
+		go func() { pong(y, qy, b.N, false); close(done) }()
+		pong(x, qx, b.N, true)
+		<-done
+	})
+}
+
+// WRITEs of 1 MiB, several at a time; the passive side's program sleeps.
+func BenchmarkWrite1M(b *testing.B) {
+	benchEach(b, func(b *testing.B, x, y *end) {
+		qx, _ := connect(x, y, verbs.QPTypeRC, nil)
+		b.SetBytes(1 << 20)
+		b.ReportAllocs()
+		b.ResetTimer()
+		writes(b, x, qx, y, 1<<20, b.N, 4)
+	})
+}
+
+// WRITEs of 8 bytes, as many as the queue takes.
+func BenchmarkWriteRate(b *testing.B) {
+	benchEach(b, func(b *testing.B, x, y *end) {
+		qx, _ := connect(x, y, verbs.QPTypeRC, nil)
+		b.ReportAllocs()
+		b.ResetTimer()
+		writes(b, x, qx, y, 8, b.N, 64)
+	})
+}
+
+// writes WRITEs n times size bytes, depth at once.
+func writes(b *testing.B, x *end, qx *verbs.QP, y *end, size, n, depth int) {
+	var wcs [64]verbs.WC
+	sge := []verbs.SGE{x.mr.SGE(0, size)}
+	for posted, done := 0, 0; done < n; {
+		for posted < n && posted-done < depth {
+			check(b, qx.PostSend(verbs.SendWR{
+				Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: sge, RemoteAddr: y.mr.Addr(), RKey: y.mr.RKey(),
+			}))
+			posted++
+		}
+		k, err := x.cq.Poll(wcs[:])
+		check(b, err)
+		for i := range wcs[:k] {
+			check(b, wcs[i].Err())
+		}
+		done += k
+	}
+}
+
+// One message each way; both sides sleep until a completion event comes.
+func BenchmarkEventPingPong(b *testing.B) {
+	benchEach(b, func(b *testing.B, x, y *end) {
+		type side struct {
+			*end
+			ch *verbs.CompChannel
+			qp *verbs.QP
+		}
+		newSide := func(e *end) *side {
+			s := &side{end: e, ch: get(e.ctx.CreateCompChannel())(b)}
+			b.Cleanup(func() { must(b, s.ch.Close()) })
+			cq := get(e.ctx.CreateCQ(64, &verbs.CQOptions{Channel: s.ch}))(b)
+			b.Cleanup(func() { must(b, cq.Close()) })
+			s.end = &end{tb: b, ctx: e.ctx, pd: e.pd, cq: cq, mr: e.mr, buf: e.buf}
+			s.qp = s.end.qp(verbs.QPTypeRC, nil)
+			return s
+		}
+		sx, sy := newSide(x), newSide(y)
+		join(b, sx.qp, sy.qp, nil)
+		run := func(s *side, n int, first bool) {
+			var wcs [8]verbs.WC
+			recv, send := []verbs.SGE{s.mr.SGE(0, 64)}, []verbs.SGE{s.mr.SGE(64, 8)}
+			for range 8 {
+				must(b, s.qp.PostRecv(verbs.RecvWR{SGList: recv}))
+			}
+			must(b, s.cq.ReqNotify(false))
+			if first {
+				must(b, s.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: send}))
+			}
+			for got := 0; got < n; {
+				if _, err := s.ch.GetEvent(b.Context()); err != nil {
+					b.Error(err)
+					return
+				}
+				s.cq.AckEvents(1)
+				must(b, s.cq.ReqNotify(false))
+				for {
+					k, err := s.cq.Poll(wcs[:])
+					must(b, err)
+					if k == 0 {
+						break
+					}
+					for _, wc := range wcs[:k] {
+						must(b, wc.Err())
+						if wc.Opcode == verbs.WCRecv {
+							got++
+							must(b, s.qp.PostRecv(verbs.RecvWR{SGList: recv}))
+							if got < n || !first {
+								must(b, s.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: send}))
+							}
+						}
+					}
+				}
+			}
+		}
+		b.ReportAllocs()
+		b.ResetTimer()
+		done := make(chan bool)
+		go func() { run(sy, b.N, false); close(done) }()
+		run(sx, b.N, true)
+		<-done
+	})
+}
