@@ -15,7 +15,7 @@ import (
 func BenchmarkTransfer(b *testing.B) {
 	for _, size := range []int{8, 4096} {
 		for _, off := range []Config{{}, {NoGSO: true, NoGRO: true}} {
-			for _, a := range []netip.Addr{lo4, lo6} {
+			for _, a := range loopbacks {
 				b.Run(fmt.Sprintf("%dB,GSO=%v,%v", size, !off.NoGSO, a), func(b *testing.B) { benchTransfer(b, off, a, size) })
 			}
 		}
@@ -51,7 +51,7 @@ func benchTransfer(b *testing.B, cfg Config, a netip.Addr, size int) {
 
 // BenchmarkTurnaround sends one packet of 8 bytes and receives it, in one goroutine: half of a round trip.
 func BenchmarkTurnaround(b *testing.B) {
-	for _, a := range []netip.Addr{lo4, lo6} {
+	for _, a := range loopbacks {
 		b.Run(a.String(), func(b *testing.B) {
 			l, _ := pair(b, Config{}, a, a)
 			p := l.Ports()[0]
@@ -111,7 +111,7 @@ func benchTCP(b *testing.B, size, batch int) {
 
 // BenchmarkIdleRecv is one poll of a port at which nothing has come.
 func BenchmarkIdleRecv(b *testing.B) {
-	for _, addrs := range [][]netip.Addr{{lo4}, {lo4, lo6}, {lo4, lo6, netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("127.0.0.3")}} {
+	for _, addrs := range [][]netip.Addr{{lo4}, {lo4, lo4b}, {lo4, lo4b, lo4c, netip.MustParseAddr("127.0.0.4")}} {
 		b.Run(fmt.Sprintf("%d addresses", len(addrs)), func(b *testing.B) {
 			l := open(b, Config{Addrs: addrs, Port: testPort(b)})
 			p := l.Ports()[0]

@@ -46,8 +46,6 @@ const (
 	ipOverhead = 40 + udpHeader
 	// maxIP is the largest IP packet, whatever the interface can carry.
 	maxIP = 65535
-	// maxDatagram is the largest payload of a UDP datagram, over IPv4 and IPv6.
-	maxDatagram = maxIP - 20 - udpHeader
 )
 
 // withDefaults checks c and fills in what it leaves open, also from the environment.

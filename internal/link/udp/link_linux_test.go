@@ -42,7 +42,7 @@ func TestSegmentationRefused(t *testing.T) {
 
 // TestHeaderFields: traffic class and hop limit travel, in trains and alone, and only where asked.
 func TestHeaderFields(t *testing.T) {
-	for _, a := range []netip.Addr{lo4, lo6} {
+	for _, a := range loopbacks {
 		l := open(t, Config{Addrs: []netip.Addr{a}, Port: testPort(t)})
 		p := l.Ports()[0]
 		paths := []*link.Path{
@@ -142,11 +142,11 @@ func TestVersionAtLeast(t *testing.T) {
 }
 
 func TestNoAllocation(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4, lo6}, Port: testPort(t)})
+	l := open(t, Config{Addrs: []netip.Addr{lo4, lo4b}, Port: testPort(t)})
 	p := l.Ports()[0]
 	tx := link.NewTxBatch(16, 4096)
 	var rx link.RxBatch
-	paths := []*link.Path{{Src: lo4, Dst: lo4}, {Src: lo4, Dst: lo4, TClass: 1}, {Src: lo6, Dst: lo6}}
+	paths := []*link.Path{{Src: lo4, Dst: lo4}, {Src: lo4, Dst: lo4, TClass: 1}, {Src: lo4b, Dst: lo4b}}
 	if n := testing.AllocsPerRun(100, func() {
 		for i := range 15 {
 			fill(tx.Alloc(paths[i/5], 100), 0, 1)
@@ -181,7 +181,7 @@ func testCloseLeavesNothing(t *testing.T) {
 	open(t, Config{Addrs: []netip.Addr{lo4}, Port: port}) // for the network poller's own descriptors
 	fds, goroutines := descriptors(t), runtime.NumGoroutine()
 	for range 5 {
-		l, err := Open(Config{Addrs: []netip.Addr{lo4b, lo6}, Port: port, Ports: 3})
+		l, err := Open(Config{Addrs: []netip.Addr{lo4b, lo4c}, Port: port, Ports: 3})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func testCloseLeavesNothing(t *testing.T) {
 		if _, err := Open(Config{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.7"), lo4}, Port: port, Ports: 3}); err == nil {
 			t.Fatal("a taken port was opened")
 		}
-		l.SetAddrs([]netip.Addr{lo6, netip.MustParseAddr("127.0.0.8")})
+		l.SetAddrs([]netip.Addr{lo4c, netip.MustParseAddr("127.0.0.8")})
 		l.Close()
 		<-done
 	}
@@ -234,7 +234,7 @@ func testControlCalls(t *testing.T) {
 		var rx link.RxBatch
 		run(func() {
 			for i := range 60 {
-				a := []netip.Addr{lo4, lo4b, lo6}[i/20]
+				a := []netip.Addr{lo4, lo4b, lo4c}[i/20]
 				fill(tx.Alloc(&link.Path{Src: a, Dst: a}, 100), uint32(i), 1)
 			}
 			p.Send(tx)
@@ -245,7 +245,7 @@ func testControlCalls(t *testing.T) {
 	}
 	group := netip.MustParseAddr("239.77.3.3")
 	for i := range 100 {
-		addrs := []netip.Addr{lo4, lo4b, lo6}[:1+i%3]
+		addrs := []netip.Addr{lo4, lo4b, lo4c}[:1+i%3]
 		if err := l.SetAddrs(addrs); err != nil {
 			t.Fatal(err)
 		}

@@ -67,7 +67,7 @@ func settle(t *testing.T, p link.Port, n uint64) link.Counters {
 func TestAnyIdentification(t *testing.T) { kinds(t, testAnyIdentification) }
 
 func testAnyIdentification(t *testing.T) {
-	for _, a := range []netip.Addr{lo4, lo6} {
+	for _, a := range loopbacks {
 		l := open(t, Config{Addrs: []netip.Addr{a}, Port: testPort(t)})
 		port := portOf(l)
 		s := newRawSender(t, a, port)
@@ -99,7 +99,7 @@ func portOf(l link.Link) uint16 {
 func TestBadICRC(t *testing.T) { kinds(t, testBadICRC) }
 
 func testBadICRC(t *testing.T) {
-	for _, a := range []netip.Addr{lo4, lo6} {
+	for _, a := range loopbacks {
 		l := open(t, Config{Addrs: []netip.Addr{a}, Port: testPort(t)})
 		s := newRawSender(t, a, portOf(l))
 		const n = 200
@@ -171,7 +171,7 @@ func testMalformed(t *testing.T) {
 func TestShards(t *testing.T) { kinds(t, testShards) }
 
 func testShards(t *testing.T) {
-	for _, a := range []netip.Addr{lo4, lo6} {
+	for _, a := range loopbacks {
 		for _, n := range []int{1, 2, 3, 8} {
 			t.Run(fmt.Sprint(a, n), func(t *testing.T) {
 				l := open(t, Config{Addrs: []netip.Addr{a}, Ports: n, Port: testPort(t)})

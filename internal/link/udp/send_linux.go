@@ -15,6 +15,9 @@ const (
 	sendMessages = 64 // messages of one sendmmsg
 	maxSegments  = 64 // of one UDP_SEGMENT message; the kernel's UDP_MAX_SEGMENTS was 64 until 6.9
 
+	// maxDatagram is the largest payload of a UDP datagram, over IPv4 and IPv6.
+	maxDatagram = maxIP - 20 - udpHeader
+
 	// sendPatience is how long one Send waits in total for a full socket buffer to drain.
 	sendPatience = time.Millisecond
 )

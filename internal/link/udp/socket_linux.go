@@ -31,13 +31,6 @@ func (o *options) try(level, opt, value int) bool {
 	return o.err == nil && unix.SetsockoptInt(o.fd, level, opt, value) == nil
 }
 
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 func newSocket(a netip.Addr) (options, error) {
 	family := unix.AF_INET6
 	if a.Is4() {

@@ -28,7 +28,7 @@ func TestShortDeadline(t *testing.T) {
 // TestNoWakeUpsWhilePolling watches the descriptor that Go's network poller watches: while nobody
 // waits it must not become readable, whatever arrives, so that a polling program pays nothing for it.
 func TestNoWakeUpsWhilePolling(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4, lo6}, Port: testPort(t)})
+	l := open(t, Config{Addrs: []netip.Addr{lo4, lo4b}, Port: testPort(t)})
 	p := l.Ports()[0].(*port)
 	spy, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -54,7 +54,7 @@ func TestNoWakeUpsWhilePolling(t *testing.T) {
 	traffic := func() {
 		t.Helper()
 		for i := range 20 {
-			a := []netip.Addr{lo4, lo6}[i%2]
+			a := []netip.Addr{lo4, lo4b}[i%2]
 			fill(tx.Alloc(&link.Path{Src: a, Dst: a}, 32), 1, 1)
 			p.Send(tx)
 			if p.Recv(&rx) != 1 {
