@@ -48,6 +48,9 @@ func (qp *QP) modify(attr *QPAttr, mask QPAttrMask) error {
 	switch {
 	case m.to == QPSReset:
 		qp.port = 0
+		if m.from != QPSReset {
+			qp.local = nil // the next connection begins with another PSN, so that stray packets of this one do not fit
+		}
 	case mask&QPAttrPort != 0:
 		qp.port = next.PortNum
 	}

@@ -574,6 +574,27 @@ func TestConnectUD(t *testing.T) {
 	ok(t, ah.Close())
 }
 
+// TestV_QPS_20_ReuseThroughReset: a QP that is connected again tells another PSN, but only then.
+func TestV_QPS_20_ReuseThroughReset(t *testing.T) {
+	ctx, _ := openFake(t)
+	qp, _ := newQP(t, newPD(t, ctx), QPTypeUC)
+	remote := QPInfo{Type: QPTypeUC, GID: mustGID("::ffff:192.0.2.2"), MTU: MTU1024}
+	seen := map[uint32]bool{}
+	for range 10 {
+		told := must(qp.LocalInfo())(t)
+		ok(t, qp.Modify(&QPAttr{QPState: QPSReset}, QPAttrState)) // from RESET: keeps what was told
+		if again := must(qp.LocalInfo())(t); again != told {
+			t.Errorf("told %v, then %v", told, again)
+		}
+		ok(t, qp.Connect(remote, nil))
+		ok(t, qp.Modify(&QPAttr{QPState: QPSReset}, QPAttrState))
+		seen[told.PSN] = true
+	}
+	if len(seen) < 2 {
+		t.Errorf("always PSN %v", seen)
+	}
+}
+
 func TestConnectRefusals(t *testing.T) {
 	ctx, _ := openFake(t)
 	qp, drv := newQP(t, newPD(t, ctx), QPTypeRC)
