@@ -1,0 +1,169 @@
+package cm
+
+import (
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
+)
+
+// onREQ takes a request for a connection.
+func (m *Machine) onREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batch) {
+	r := cmmsg.REQ(msg.Data())
+	key := peerKey{cmmsg.GID(back.Dst), r.LocalGUID(), r.LocalID()}
+	if old := m.peers[key]; old != nil {
+		m.Counters.RxDuplicates.add(cmmsg.KindREQ)
+		m.repeatedREQ(old, back, msg, out)
+		return
+	}
+	if key.n = r.LocalQPN(); key.n == 0 {
+		m.Counters.RxInvalid++
+		return
+	}
+	if old := m.qps[key]; old != nil {
+		m.stale(now, old, back, msg, out)
+		return
+	}
+	l, reason, ari := m.admit(back, r)
+	if l == nil {
+		m.rejectREQ(back, msg, reason, ari, out)
+		return
+	}
+	// What there is no room for is dropped without a word: the peer tries again.
+	id := m.newRequest(l, back)
+	if id == nil {
+		return
+	}
+	id.state = StateREQRcvd
+	id.tid = msg.TID()
+	id.readREQ(r)
+	id.localPSN = m.newPSN()
+	m.learnPeer(id)
+	m.learnQP(id)
+	out.Events = append(out.Events, Event{Type: EventREQ, ID: id, Listener: l, Msg: msg})
+}
+
+// newRequest makes the ID for a request, with a place in l's backlog; nil if there is none, or none in the table.
+func (m *Machine) newRequest(l *Listener, back *link.Path) *ID {
+	if !l.p.Backlog.enter() {
+		m.Counters.BacklogFull++
+		return nil
+	}
+	id := &ID{path: Path{Path: *back}, backlog: l.p.Backlog}
+	if !m.enroll(id) {
+		m.Counters.TableFull++
+		l.p.Backlog.leave()
+		return nil
+	}
+	return id
+}
+
+// readREQ keeps what the QP, the reply and its repetition need.
+func (id *ID) readREQ(r cmmsg.REQ) {
+	id.service, id.transport = r.ServiceID(), r.Transport()
+	id.remoteGUID, id.remoteID = r.LocalGUID(), r.LocalID()
+	id.remoteQPN, id.remotePSN = r.LocalQPN(), r.StartPSN()
+	id.respResources, id.initDepth = r.InitiatorDepth(), r.ResponderResources()
+	id.retryCount, id.rnrRetry = r.RetryCount(), r.RNRRetry()
+	id.maxRetries, id.interval = r.MaxRetries(), peerWait(r.LocalTimeout())
+
+	p := r.Primary()
+	id.ackTimeout = p.AckTimeout()
+	id.path.PKey, id.path.MTU, id.path.SL, id.path.Rate = r.PKey(), r.MTU(), p.SL(), p.Rate()
+	id.path.TClass, id.path.HopLimit, id.path.FlowLabel = p.TClass(), p.HopLimit(), p.FlowLabel()
+	id.path.LifeTime = max(p.AckTimeout(), 1) - 1
+}
+
+// repeatedREQ: the peer has got no answer yet.
+func (m *Machine) repeatedREQ(id *ID, back *link.Path, msg cmmsg.Msg, out *Batch) {
+	switch id.state {
+	case StateREQRcvd, StateMRAREQSent:
+		id.state = StateMRAREQSent
+		m.sendMRA(id, cmmsg.AboutREQ, m.cfg.MRATimeout, nil, out)
+	case StateREPSent, StateMRAREPRcvd:
+		m.resend(id, out)
+	case StateTimewait:
+		m.rejectREQ(back, msg, cmmsg.RejStale, nil, out)
+	}
+}
+
+// Taken tells that the program has fetched the request: its place in the backlog is free again. Accept, Reject, Answer and
+// Destroy say so as well.
+func (m *Machine) Taken(id *ID) { id.leaveBacklog() }
+
+func (id *ID) leaveBacklog() {
+	if id.backlog != nil {
+		id.backlog.leave()
+		id.backlog = nil
+	}
+}
+
+// AcceptParams is the reply to a request (struct ib_cm_rep_param). Numbers have the sender's point of view.
+type AcceptParams struct {
+	QPN uint32
+	SRQ bool // the QP has a shared receive queue
+
+	FlowControl        bool
+	ResponderResources uint8 // READs and atomics that this end takes at a time; not more than Attrs says would be useful
+	InitiatorDepth     uint8 // READs and atomics that this end will have outstanding; not more than Attrs allows
+	RNRRetry           uint8 // of the peer's QP, 0 to 7; 7 is for ever
+
+	ECE     cmmsg.ECE
+	Private []byte // at most 196 bytes
+}
+
+// Accept sends a REP and repeats it until something comes back (ib_send_cm_rep). The QP is in RTS by
+// then, since data may come before the RTU. What comes of it is EventEstablished, EventREJ, EventDREQ or EventREPTimeout.
+func (m *Machine) Accept(now int64, id *ID, p *AcceptParams, out *Batch) error {
+	const op = "accept"
+	if err := id.ready(op, cmmsg.KindREP, p.Private, StateREQRcvd, StateMRAREQSent); err != nil {
+		return err
+	}
+	switch {
+	case p.QPN == 0 || p.QPN > 0xFFFFFF:
+		return invalid(op, "QPN %#x, must be 1 to 0xffffff", p.QPN)
+	case p.RNRRetry > 7:
+		return invalid(op, "RNR retry count %d, must be 0 to 7", p.RNRRetry)
+	}
+	id.leaveBacklog()
+	id.state = StateREPSent
+	id.localQPN = p.QPN
+	id.respResources, id.initDepth = p.ResponderResources, p.InitiatorDepth
+
+	msg := m.compose(out, &id.path.Path, cmmsg.KindREP, id.tid)
+	cmmsg.REP(msg.Data()).Put(m.reply(id, p))
+	msg.SetECE(p.ECE)
+	msg.SetPrivate(p.Private)
+	m.keep(now, id, msg, id.interval, id.maxRetries)
+	return nil
+}
+
+// reply is the REP of id.
+func (m *Machine) reply(id *ID, p *AcceptParams) cmmsg.REPFields {
+	f := cmmsg.REPFields{
+		LocalID: id.localID, RemoteID: id.remoteID, LocalQPN: p.QPN, StartPSN: id.localPSN, ResponderResources: p.ResponderResources,
+		InitiatorDepth: p.InitiatorDepth, TargetAckDelay: m.cfg.AckDelay, FlowControl: p.FlowControl, RNRRetry: p.RNRRetry,
+		SRQ: p.SRQ, LocalGUID: m.cfg.GUID,
+	}
+	if id.transport == cmmsg.XRC { // the target's QP is an end-to-end context, and only takes
+		f.LocalQPN, f.LocalEECN = 0, p.QPN
+		f.InitiatorDepth, f.FlowControl, f.SRQ = 0, false, true
+	}
+	return f
+}
+
+// onRTU takes the end of the handshake.
+func (m *Machine) onRTU(back *link.Path, msg cmmsg.Msg, out *Batch) {
+	id := m.find(back, msg)
+	switch {
+	case id == nil:
+	case id.state.is(StateREPSent, StateMRAREPRcvd):
+		m.established(id, msg, out)
+	default:
+		m.Counters.RxDuplicates.add(cmmsg.KindRTU)
+	}
+}
+
+func (m *Machine) established(id *ID, msg cmmsg.Msg, out *Batch) {
+	m.settle(id)
+	id.state = StateEstablished
+	out.tell(EventEstablished, id, msg)
+}

@@ -1,0 +1,148 @@
+package cm
+
+import (
+	"bytes"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
+)
+
+// Disconnect ends a connection: it sends a DREQ and repeats it until something comes back (ib_send_cm_dreq), or answers one
+// that has come (ib_send_cm_drep). What comes of a DREQ is EventDREP, EventDREQ if the peer asks at the same time, EventREJ or
+// EventDREQTimeout; then, of both, EventTimewaitExit. Private data is at most 220 bytes, 224 in an answer.
+func (m *Machine) Disconnect(now int64, id *ID, private []byte, out *Batch) error {
+	const op = "disconnect"
+	if !id.destroyed && id.state == StateDREQRcvd {
+		if err := fits(op, cmmsg.KindDREP, private); err != nil {
+			return err
+		}
+		m.answerDREQ(now, id, private, out)
+		return nil
+	}
+	if err := id.ready(op, cmmsg.KindDREQ, private, StateEstablished, StateDREQRcvd); err != nil {
+		return err
+	}
+	m.sendDREQ(now, id, private, out)
+	return nil
+}
+
+// sendDREQ asks to disconnect until there is an answer.
+func (m *Machine) sendDREQ(now int64, id *ID, private []byte, out *Batch) {
+	m.settle(id) // a LAP may be waiting
+	id.lap = lapIdle
+	msg := m.composeDREQ(id, private, out)
+	id.state = StateDREQSent
+	m.keep(now, id, msg, id.interval, id.maxRetries)
+}
+
+func (m *Machine) composeDREQ(id *ID, private []byte, out *Batch) cmmsg.Msg {
+	msg := m.compose(out, &id.path.Path, cmmsg.KindDREQ, m.ownTID(id))
+	cmmsg.DREQ(msg.Data()).Put(id.localID, id.remoteID, id.remoteQPN)
+	msg.SetPrivate(private)
+	return msg
+}
+
+// answerDREQ sends the DREP that ends the connection.
+func (m *Machine) answerDREQ(now int64, id *ID, private []byte, out *Batch) {
+	id.answer = bytes.Clone(private)
+	m.sendDREP(id, id.tid, out)
+	m.enterTimewait(now, id)
+}
+
+func (m *Machine) sendDREP(id *ID, tid uint64, out *Batch) {
+	msg := m.compose(out, &id.path.Path, cmmsg.KindDREP, tid)
+	cmmsg.DREP(msg.Data()).Put(id.localID, id.remoteID)
+	msg.SetPrivate(id.answer)
+}
+
+// enterTimewait is the end of a connection whose packets may still be under way. The QP may have new connections.
+func (m *Machine) enterTimewait(now int64, id *ID) {
+	m.settle(id)
+	m.forgetQP(id)
+	id.state, id.lap = StateTimewait, lapIdle
+	m.arm(id, now+peerWait(id.ackTimeout))
+}
+
+// onDREQ takes the wish to disconnect.
+func (m *Machine) onDREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batch) {
+	r := cmmsg.DREQ(msg.Data())
+	id := m.ids[r.RemoteID()]
+	switch {
+	case id == nil || id.ownPath(back) && id.remoteID != r.LocalID():
+		// It is over for us, or never was. The peer need not wait.
+		m.Counters.RxUnmatched++
+		drep := m.compose(out, back, cmmsg.KindDREP, msg.TID())
+		cmmsg.DREP(drep.Data()).Put(r.RemoteID(), r.LocalID())
+		return
+	case !id.ownPath(back):
+		m.Counters.RxSpoofed++
+		return
+	case id.localQPN != r.RemoteQPN():
+		m.Counters.RxInvalid++
+		return
+	}
+	m.takeDREQ(now, id, msg, out)
+}
+
+func (m *Machine) takeDREQ(now int64, id *ID, msg cmmsg.Msg, out *Batch) {
+	switch id.state {
+	case StateREPSent, StateMRAREPRcvd, StateEstablished:
+		m.settle(id)
+		id.state, id.lap, id.answer = StateDREQRcvd, lapIdle, nil
+		id.tid = msg.TID()
+	case StateDREQSent: // both want it: no need to ask the program
+		id.answer = nil
+		m.sendDREP(id, msg.TID(), out)
+		m.enterTimewait(now, id)
+	case StateTimewait:
+		m.Counters.RxDuplicates.add(cmmsg.KindDREQ)
+		m.sendDREP(id, msg.TID(), out)
+		return
+	default: // not yet connected, or the program is still to answer
+		m.Counters.RxDuplicates.add(cmmsg.KindDREQ)
+		return
+	}
+	out.tell(EventDREQ, id, msg)
+}
+
+// onDREP takes the answer to a DREQ.
+func (m *Machine) onDREP(now int64, back *link.Path, msg cmmsg.Msg, out *Batch) {
+	id := m.find(back, msg)
+	switch {
+	case id == nil:
+	case id.state == StateDREQSent, id.state == StateDREQRcvd:
+		m.enterTimewait(now, id)
+		out.tell(EventDREP, id, msg)
+	default:
+		m.Counters.RxDuplicates.add(cmmsg.KindDREP)
+	}
+}
+
+// Destroy ends whatever id is doing, in the way that its state asks for, and gives it back: there are no more events for
+// it, and no more calls are possible (ib_destroy_cm_id). A connection that was up stays in timewait, without the caller.
+func (m *Machine) Destroy(now int64, id *ID, out *Batch) {
+	if id.destroyed {
+		return
+	}
+	id.leaveBacklog()
+	switch id.state {
+	case StateREQSent, StateMRAREQRcvd:
+		m.rejectTimeout(id, out)
+		m.retire(id)
+	case StateREQRcvd, StateMRAREQSent, StateREPSent, StateMRAREPRcvd, StateREPRcvd, StateMRAREPSent:
+		m.sendREJ(id, cmmsg.RejConsumer, nil, nil, out)
+		m.retire(id)
+	case StateEstablished:
+		m.composeDREQ(id, nil, out) // once: nobody waits for the answer
+		m.enterTimewait(now, id)
+	case StateDREQSent:
+		m.enterTimewait(now, id)
+	case StateDREQRcvd:
+		m.answerDREQ(now, id, nil, out)
+	case StateSIDRREQSent:
+		m.retire(id)
+	case StateSIDRREQRcvd:
+		m.answer(now, id, &AnswerParams{Status: cmmsg.SIDRReject}, out)
+	}
+	id.destroyed, id.Context = true, nil
+}

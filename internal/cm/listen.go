@@ -1,0 +1,165 @@
+package cm
+
+import (
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
+)
+
+// ListenParams says which requests a listener gets: those for the service ID whose kind of QP and whose address fit.
+type ListenParams struct {
+	Service cmmsg.ServiceID
+	UD      bool            // look-ups (SIDR_REQ) instead of requests for connections
+	Kind    cmmsg.Transport // of connections
+
+	// Addr is the address that the peer's IP header must name. An unspecified address, 0.0.0.0 or ::, takes any; with AFOnly, any
+	// of its family. The zero Addr takes any, and requests without an IP header as well; an unspecified one without AFOnly too.
+	Addr   netip.Addr
+	AFOnly bool
+
+	// Backlog holds back what the program does not fetch. It may be shared, by the listeners that one program's listener has on
+	// several devices. nil means one of its own of MaxBacklog.
+	Backlog *Backlog
+
+	Context any // the caller's
+}
+
+// Listener gets requests for a service ID.
+type Listener struct {
+	Context any
+	p       ListenParams
+}
+
+// Params is what it listens for.
+func (l *Listener) Params() ListenParams { return l.p }
+
+// MaxBacklog is the largest backlog, and the one for those who ask for none.
+const MaxBacklog = 1024
+
+// Backlog counts requests that the program has not fetched and how many there may be. It may be used by several machines.
+type Backlog struct {
+	limit int64
+	used  atomic.Int64
+}
+
+// NewBacklog makes a backlog for n requests; below 1 and above MaxBacklog it is MaxBacklog.
+func NewBacklog(n int) *Backlog {
+	if n < 1 || n > MaxBacklog {
+		n = MaxBacklog
+	}
+	return &Backlog{limit: int64(n)}
+}
+
+// Used counts the requests that hold a place.
+func (b *Backlog) Used() int { return int(b.used.Load()) }
+
+func (b *Backlog) enter() bool {
+	if b.used.Add(1) > b.limit {
+		b.used.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (b *Backlog) leave() { b.used.Add(-1) }
+
+// Listen begins to take requests (ib_cm_listen). It is EADDRINUSE if there is a listener for the very same.
+func (m *Machine) Listen(p ListenParams) (*Listener, error) {
+	if p.Addr.IsValid() {
+		p.Addr = p.Addr.Unmap().WithZone("")
+	}
+	if p.Backlog == nil {
+		p.Backlog = NewBacklog(0)
+	}
+	for _, l := range m.listeners[p.Service] {
+		if q := l.p; q.UD == p.UD && q.Kind == p.Kind && q.Addr == p.Addr && q.AFOnly == p.AFOnly {
+			return nil, &Error{Op: "listen", Detail: "somebody listens for " + p.Service.String() + " at that address already", Errno: syscall.EADDRINUSE}
+		}
+	}
+	l := &Listener{Context: p.Context, p: p}
+	m.listeners[p.Service] = append(m.listeners[p.Service], l)
+	return l, nil
+}
+
+// Unlisten ends l. Requests that it has handed up stay: the caller answers or destroys them.
+func (m *Machine) Unlisten(l *Listener) {
+	s := l.p.Service
+	if i := slices.Index(m.listeners[s], l); i >= 0 {
+		m.listeners[s] = slices.Delete(m.listeners[s], i, i+1)
+	}
+	if len(m.listeners[s]) == 0 {
+		delete(m.listeners, s)
+	}
+}
+
+// admit finds the listener for a request, or the reason for which there is none.
+func (m *Machine) admit(back *link.Path, r cmmsg.REQ) (l *Listener, reason cmmsg.Reason, ari []byte) {
+	kind := r.Transport()
+	listens := false
+	for _, l := range m.listeners[r.ServiceID()] {
+		listens = listens || !l.p.UD
+	}
+	local := cmmsg.GID(back.Src)
+	switch {
+	case !listens:
+		return nil, cmmsg.RejInvalidServiceID, nil
+	case kind != cmmsg.RC && kind != cmmsg.UC && kind != cmmsg.XRC:
+		return nil, cmmsg.RejInvalidTransport, nil
+	case r.Primary().LocalGID() != cmmsg.GID(back.Dst) || r.Primary().RemoteGID() != local:
+		return nil, cmmsg.RejInvalidGID, local[:]
+	case r.MTU() < 1 || r.MTU() > 5:
+		return nil, cmmsg.RejInvalidMTU, []byte{5}
+	}
+	l = m.match(r.ServiceID(), back, r.Private(), func(p *ListenParams) bool { return !p.UD && p.Kind == kind })
+	return l, cmmsg.RejConsumer, nil
+}
+
+// match finds the listener that fits a request's IP header best: one for its very address before one for any.
+func (m *Machine) match(s cmmsg.ServiceID, back *link.Path, private []byte, kind func(*ListenParams) bool) (best *Listener) {
+	h := cmmsg.IPHeader(private[:cmmsg.IPHeaderLen])
+	dst := h.Dst()
+	if dst.IsValid() && (h.Version() != 0 || !honest(h.Src(), back.Dst)) {
+		return nil
+	}
+	rank := 0
+	for _, l := range m.listeners[s] {
+		if !kind(&l.p) {
+			continue
+		}
+		if n := l.p.fits(dst); n > rank {
+			best, rank = l, n
+		}
+	}
+	return best
+}
+
+// fits ranks a listener for a request to dst, the zero Addr if the request names no address: 0 for not at all.
+func (p *ListenParams) fits(dst netip.Addr) int {
+	any := !p.Addr.IsValid() || p.Addr.IsUnspecified()
+	switch {
+	case p.Addr.IsValid() && p.Addr == dst:
+		return 3
+	case any && p.AFOnly && p.Addr.IsValid() && dst.IsValid() && p.Addr.Is4() == dst.Is4():
+		return 2
+	case any && !p.AFOnly:
+		return 1
+	}
+	return 0
+}
+
+var thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
+
+// honest tells whether src can be the address of a peer whose packet came from ip: loopback addresses come over loopback.
+func honest(src, ip netip.Addr) bool {
+	switch {
+	case src.IsUnspecified() || src.IsMulticast() || thisNetwork.Contains(src) || src == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return false
+	case src.IsLoopback():
+		return ip.Unmap().IsLoopback()
+	}
+	return true
+}

@@ -1,0 +1,178 @@
+package cm
+
+import (
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
+)
+
+// Reject refuses a request or a reply (ib_send_cm_rej), for a reason of the caller's choice: cmmsg.RejConsumer if there is
+// no better one. ari is additional information for some reasons, at most 72 bytes; private data is at most 148.
+func (m *Machine) Reject(id *ID, reason cmmsg.Reason, ari, private []byte, out *Batch) error {
+	const op = "reject"
+	if err := id.ready(op, cmmsg.KindREJ, private, StateREQRcvd, StateMRAREQSent, StateREPRcvd, StateMRAREPSent); err != nil {
+		return err
+	}
+	if len(ari) > cmmsg.ARILen {
+		return invalid(op, "%d bytes of additional information, a REJ takes %d", len(ari), cmmsg.ARILen)
+	}
+	id.leaveBacklog()
+	m.sendREJ(id, reason, ari, private, out)
+	m.retire(id)
+	return nil
+}
+
+// sendREJ refuses whatever the state says has come last.
+func (m *Machine) sendREJ(id *ID, reason cmmsg.Reason, ari, private []byte, out *Batch) {
+	local, about := id.localID, cmmsg.AboutOther
+	switch id.state {
+	case StateREQRcvd:
+		local, about = 0, cmmsg.AboutREQ // the peer has never heard of our ID
+	case StateMRAREQSent:
+		about = cmmsg.AboutREQ
+	case StateREPRcvd, StateMRAREPSent:
+		about = cmmsg.AboutREP
+	}
+	msg := m.compose(out, &id.path.Path, cmmsg.KindREJ, id.tid)
+	cmmsg.REJ(msg.Data()).Put(local, id.remoteID, about, reason, ari)
+	msg.SetPrivate(private)
+}
+
+// rejectTimeout says that we have stopped waiting. The peer finds the connection by our GUID and ID.
+func (m *Machine) rejectTimeout(id *ID, out *Batch) {
+	m.sendREJ(id, cmmsg.RejTimeout, be.AppendUint64(nil, m.cfg.GUID), nil, out)
+}
+
+// rejectREQ refuses a request that gets no ID.
+func (m *Machine) rejectREQ(back *link.Path, req cmmsg.Msg, reason cmmsg.Reason, ari []byte, out *Batch) {
+	msg := m.compose(out, back, cmmsg.KindREJ, req.TID())
+	cmmsg.REJ(msg.Data()).Put(0, req.LocalID(), cmmsg.AboutREQ, reason, ari)
+}
+
+// rejectREP refuses a reply without any change to the connection that it is for, if there is one.
+func (m *Machine) rejectREP(back *link.Path, rep cmmsg.Msg, reason cmmsg.Reason, out *Batch) {
+	msg := m.compose(out, back, cmmsg.KindREJ, rep.TID())
+	cmmsg.REJ(msg.Data()).Put(rep.RemoteID(), rep.LocalID(), cmmsg.AboutREP, reason, nil)
+}
+
+// rejectUnknown answers a reply to a request that we do not have, so that the peer need not wait.
+func (m *Machine) rejectUnknown(back *link.Path, rep cmmsg.Msg, out *Batch) {
+	m.rejectREP(back, rep, cmmsg.RejInvalidCommID, out)
+}
+
+// onREJ takes a refusal.
+func (m *Machine) onREJ(now int64, back *link.Path, msg cmmsg.Msg, out *Batch) {
+	id := m.findRejected(back, msg)
+	if id == nil {
+		return
+	}
+	stale := cmmsg.REJ(msg.Data()).Reason() == cmmsg.RejStale
+	switch id.state {
+	case StateREQSent, StateMRAREQRcvd, StateREPSent, StateMRAREPRcvd, StateREQRcvd, StateMRAREQSent:
+		if stale {
+			m.enterTimewait(now, id)
+		} else {
+			m.retire(id)
+		}
+	case StateREPRcvd, StateMRAREPSent, StateEstablished, StateDREQSent:
+		m.enterTimewait(now, id)
+	default:
+		m.Counters.RxDuplicates.add(cmmsg.KindREJ)
+		return
+	}
+	out.tell(EventREJ, id, msg)
+}
+
+// findRejected finds what a REJ is about. Who refuses a REQ may not have an ID yet, and who has stopped waiting may not know ours.
+func (m *Machine) findRejected(back *link.Path, msg cmmsg.Msg) *ID {
+	r := cmmsg.REJ(msg.Data())
+	if r.Reason() == cmmsg.RejTimeout && len(r.ARI()) >= 8 {
+		id := m.peers[peerKey{cmmsg.GID(back.Dst), be.Uint64(r.ARI()), r.LocalID()}]
+		switch {
+		case id == nil:
+			m.Counters.RxUnmatched++
+		case !id.ownPath(back):
+			m.Counters.RxSpoofed++
+		default:
+			return id
+		}
+		return nil
+	}
+	id := m.ids[r.RemoteID()]
+	switch {
+	case id == nil:
+		m.Counters.RxUnmatched++
+	case !id.ownPath(back):
+		m.Counters.RxSpoofed++
+	case r.About() == cmmsg.AboutREQ:
+		if id.state.is(StateREQSent, StateMRAREQRcvd) {
+			return id
+		}
+		m.Counters.RxDuplicates.add(cmmsg.KindREJ)
+	case r.LocalID() == id.remoteID || r.LocalID() == 0 && id.state.is(StateREPSent, StateMRAREPRcvd):
+		return id
+	default:
+		m.Counters.RxUnmatched++
+	}
+	return nil
+}
+
+// Delay tells the peer that the answer to its REQ, REP or LAP takes longer (ib_send_cm_mra): up to the time that code
+// stands for. A machine does so by itself when a REQ or REP comes again.
+func (m *Machine) Delay(id *ID, code uint8, private []byte, out *Batch) error {
+	const op = "delay"
+	err := id.ready(op, cmmsg.KindMRA, private, StateREQRcvd, StateMRAREQSent, StateREPRcvd, StateMRAREPSent, StateEstablished)
+	if err != nil {
+		return err
+	}
+	if code > 31 {
+		return invalid(op, "service timeout code %d, must be 0 to 31", code)
+	}
+	switch id.state {
+	case StateEstablished:
+		if id.lap != lapRcvd {
+			return invalid(op, "the connection is established and no LAP waits for an answer")
+		}
+		m.sendMRA(id, cmmsg.AboutOther, code, private, out)
+	case StateREQRcvd, StateMRAREQSent:
+		id.state = StateMRAREQSent
+		m.sendMRA(id, cmmsg.AboutREQ, code, private, out)
+	default:
+		id.state = StateMRAREPSent
+		m.sendMRA(id, cmmsg.AboutREP, code, private, out)
+	}
+	return nil
+}
+
+func (m *Machine) sendMRA(id *ID, about cmmsg.About, code uint8, private []byte, out *Batch) {
+	msg := m.compose(out, &id.path.Path, cmmsg.KindMRA, id.tid)
+	cmmsg.MRA(msg.Data()).Put(id.localID, id.remoteID, about, code)
+	msg.SetPrivate(private)
+}
+
+// onMRA makes the present wait longer.
+func (m *Machine) onMRA(now int64, back *link.Path, msg cmmsg.Msg) {
+	r := cmmsg.MRA(msg.Data())
+	id := m.ids[r.RemoteID()]
+	switch {
+	case id == nil:
+		m.Counters.RxUnmatched++
+		return
+	case !id.ownPath(back):
+		m.Counters.RxSpoofed++
+		return
+	case r.About() != cmmsg.AboutREQ && r.LocalID() != id.remoteID:
+		m.Counters.RxUnmatched++
+		return
+	}
+	switch {
+	case r.About() == cmmsg.AboutREQ && id.state.is(StateREQSent, StateMRAREQRcvd):
+		id.state = StateMRAREQRcvd
+	case r.About() == cmmsg.AboutREP && id.state.is(StateREPSent, StateMRAREPRcvd):
+		id.state = StateMRAREPRcvd
+	case r.About() == cmmsg.AboutOther && id.state == StateEstablished && id.lap == lapSent:
+	default:
+		m.Counters.RxDuplicates.add(cmmsg.KindMRA)
+		return
+	}
+	m.extend(now, id, peerWait(r.ServiceTimeout())+peerWait(id.ackTimeout))
+}

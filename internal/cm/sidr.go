@@ -1,0 +1,161 @@
+package cm
+
+import (
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
+)
+
+// LookupParams asks which QP serves datagrams (struct ib_cm_sidr_req_param).
+type LookupParams struct {
+	Service    cmmsg.ServiceID
+	Path       Path
+	Timeout    uint8  // the peer answers within; a time code, 0 means DefaultTimeout
+	MaxRetries uint8  // 1 to 15; 0 means DefaultMaxRetries
+	Private    []byte // at most 216 bytes, with the cmmsg.IPHeader if there is to be one
+}
+
+// Lookup sends a SIDR_REQ from a new ID and repeats it until an answer comes (ib_send_cm_sidr_req). What comes of it
+// is EventSIDRREP or EventSIDRTimeout.
+func (m *Machine) Lookup(now int64, id *ID, p *LookupParams, out *Batch) error {
+	const op = "lookup"
+	if err := id.fresh(op, cmmsg.KindSIDRREQ, p.Private); err != nil {
+		return err
+	}
+	c := ConnectParams{Path: p.Path, RemoteTimeout: p.Timeout, MaxRetries: p.MaxRetries}
+	c.setDefaults()
+	if err := c.Path.check(op); err != nil {
+		return err
+	}
+	if c.RemoteTimeout > 31 || c.MaxRetries > 15 {
+		return invalid(op, "CM timeout %d, must be 0 to 31; %d retries, must be 0 to 15", c.RemoteTimeout, c.MaxRetries)
+	}
+	if !m.enroll(id) {
+		return tableFull(op, m.cfg.MaxIDs)
+	}
+	id.active, id.state = true, StateSIDRREQSent
+	id.path, id.service, id.tid = c.Path, p.Service, m.ownTID(id)
+	msg := m.compose(out, &id.path.Path, cmmsg.KindSIDRREQ, id.tid)
+	cmmsg.SIDRREQ(msg.Data()).Put(id.localID, c.Path.PKey, p.Service)
+	msg.SetPrivate(p.Private)
+	m.keep(now, id, msg, wait(c.RemoteTimeout), c.MaxRetries)
+	return nil
+}
+
+// onSIDRREP takes the answer to a look-up.
+func (m *Machine) onSIDRREP(back *link.Path, msg cmmsg.Msg, out *Batch) {
+	id := m.ids[msg.LocalID()]
+	switch {
+	case id == nil:
+		m.Counters.RxUnmatched++
+	case !id.ownPath(back):
+		m.Counters.RxSpoofed++
+	case id.state != StateSIDRREQSent:
+		m.Counters.RxUnmatched++
+	default:
+		m.retire(id)
+		out.tell(EventSIDRREP, id, msg)
+	}
+}
+
+// onSIDRREQ takes a look-up.
+func (m *Machine) onSIDRREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batch) {
+	r := cmmsg.SIDRREQ(msg.Data())
+	key := sidrKey{cmmsg.GID(back.Dst), r.RequestID()}
+	if old := m.sidr[key]; old != nil {
+		m.Counters.RxDuplicates.add(cmmsg.KindSIDRREQ)
+		if old.state == stateSIDRAnswered {
+			m.resend(old, out)
+			m.arm(old, now+lingerTime)
+		}
+		return
+	}
+	listens := false
+	for _, l := range m.listeners[r.ServiceID()] {
+		listens = listens || l.p.UD
+	}
+	l := m.match(r.ServiceID(), back, r.Private(), func(p *ListenParams) bool { return p.UD })
+	if l == nil {
+		p := AnswerParams{Status: cmmsg.SIDRUnsupported}
+		if listens {
+			p.Status = cmmsg.SIDRReject
+		}
+		id := ID{path: Path{Path: *back}, service: r.ServiceID(), remoteID: r.RequestID(), tid: msg.TID()}
+		m.sendSIDRREP(&id, &p, out)
+		return
+	}
+	id := m.newRequest(l, back)
+	if id == nil {
+		return
+	}
+	id.state, id.knownSIDR = StateSIDRREQRcvd, true
+	id.path.PKey, id.service, id.remoteID, id.tid = r.PKey(), r.ServiceID(), r.RequestID(), msg.TID()
+	m.sidr[key] = id
+	out.Events = append(out.Events, Event{Type: EventSIDRREQ, ID: id, Listener: l, Msg: msg})
+}
+
+// AnswerParams answers a look-up (struct ib_cm_sidr_rep_param).
+type AnswerParams struct {
+	Status  cmmsg.SIDRStatus
+	QPN     uint32 // with SIDRSuccess
+	QKey    uint32
+	Info    []byte // at most 72 bytes
+	ECE     cmmsg.ECE
+	Private []byte // at most 136 bytes
+}
+
+// Answer sends the SIDR_REP to a look-up (ib_send_cm_sidr_rep). That ends the ID; should the question come again, the machine
+// repeats the answer for a while.
+func (m *Machine) Answer(now int64, id *ID, p *AnswerParams, out *Batch) error {
+	const op = "answer"
+	if err := id.ready(op, cmmsg.KindSIDRREP, p.Private, StateSIDRREQRcvd); err != nil {
+		return err
+	}
+	switch {
+	case len(p.Info) > cmmsg.ARILen:
+		return invalid(op, "%d bytes of additional information, a SIDR_REP takes %d", len(p.Info), cmmsg.ARILen)
+	case p.Status == cmmsg.SIDRSuccess && (p.QPN == 0 || p.QPN > 0xFFFFFF):
+		return invalid(op, "QPN %#x, must be 1 to 0xffffff", p.QPN)
+	}
+	m.answer(now, id, p, out)
+	return nil
+}
+
+func (m *Machine) answer(now int64, id *ID, p *AnswerParams, out *Batch) {
+	id.leaveBacklog()
+	msg := m.sendSIDRREP(id, p, out)
+	m.retire(id)
+	m.linger(now, id, msg)
+}
+
+func (m *Machine) sendSIDRREP(id *ID, p *AnswerParams, out *Batch) cmmsg.Msg {
+	msg := m.compose(out, &id.path.Path, cmmsg.KindSIDRREP, id.tid)
+	f := cmmsg.SIDRREPFields{RequestID: id.remoteID, Status: p.Status, ServiceID: id.service, Info: p.Info}
+	if p.Status == cmmsg.SIDRSuccess {
+		f.QPN, f.QKey = p.QPN, p.QKey
+	}
+	cmmsg.SIDRREP(msg.Data()).Put(f)
+	msg.SetECE(p.ECE)
+	msg.SetPrivate(p.Private)
+	return msg
+}
+
+// lingerTime is how long an answer is remembered after it was last sent: two of the usual times after which a peer asks again.
+const lingerTime = 2 << (DefaultTimeout - 8) * millisecond
+
+// linger remembers an answer in an ID of its own, so that a question that comes again does not bother the program. It
+// forgets the bother of those that are too many.
+func (m *Machine) linger(now int64, id *ID, answer cmmsg.Msg) {
+	if m.lingers >= maxLinger {
+		return
+	}
+	m.lingers++
+	ghost := &ID{state: stateSIDRAnswered, destroyed: true, knownSIDR: true, path: id.path, remoteID: id.remoteID}
+	m.sidr[sidrKey{cmmsg.GID(id.path.Dst), id.remoteID}] = ghost
+	m.keep(now, ghost, answer, lingerTime, 0)
+}
+
+func (m *Machine) endLinger(ghost *ID) {
+	m.settle(ghost)
+	m.lingers--
+	delete(m.sidr, sidrKey{cmmsg.GID(ghost.path.Dst), ghost.remoteID})
+}

@@ -1,0 +1,173 @@
+package cm
+
+import (
+	"container/heap"
+	"math"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
+	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
+)
+
+// Never is a deadline that does not come.
+const Never = math.MaxInt64
+
+// timersPerCall bounds the work of one OnTimer.
+const timersPerCall = 64
+
+// pending is a message that is sent again until an answer comes.
+type pending struct {
+	next     *pending
+	interval int64
+	left     uint8 // how often still
+	extended bool  // an MRA has made this wait longer
+	mad      [wire.MADLen]byte
+}
+
+// keep arms the repetition of msg, which has just been composed.
+func (m *Machine) keep(now int64, id *ID, msg cmmsg.Msg, interval int64, retries uint8) {
+	p := m.pending()
+	copy(p.mad[:], msg)
+	p.interval, p.left = interval, retries
+	id.pend = p
+	m.arm(id, now+interval)
+}
+
+// pending takes one that is free, or makes one.
+func (m *Machine) pending() *pending {
+	p := m.free
+	if p == nil {
+		return &pending{}
+	}
+	m.free, p.next, p.extended = p.next, nil, false
+	m.freeLen--
+	return p
+}
+
+// settle ends repetition and the timer: an answer came, or nobody waits for one any more.
+func (m *Machine) settle(id *ID) {
+	m.disarm(id)
+	p := id.pend
+	if p == nil {
+		return
+	}
+	id.pend = nil
+	if m.freeLen < 256 {
+		p.next, m.free = m.free, p
+		m.freeLen++
+	}
+}
+
+// extend makes the present wait longer, once for each time that the message was sent.
+func (m *Machine) extend(now int64, id *ID, by int64) {
+	if p := id.pend; !p.extended {
+		p.extended = true
+		m.arm(id, now+by)
+	}
+}
+
+// resend sends what repeats once more.
+func (m *Machine) resend(id *ID, out *Batch) {
+	mail := out.add(&id.path.Path)
+	mail.MAD = id.pend.mad
+	m.Counters.Tx.add(cmmsg.Msg(mail.MAD[:]).Kind())
+}
+
+// NextDeadline is when OnTimer has something to do, Never if not at all.
+func (m *Machine) NextDeadline() int64 {
+	if len(m.timers) == 0 {
+		return Never
+	}
+	return m.timers[0].deadline
+}
+
+// OnTimer does what is due at now, but not all at once if it is much: the caller repeats it while NextDeadline is not later than now.
+func (m *Machine) OnTimer(now int64, out *Batch) {
+	for range timersPerCall {
+		if m.NextDeadline() > now {
+			return
+		}
+		m.expire(now, m.timers[0], out)
+	}
+}
+
+// expire is called at id's deadline. It arms, disarms or retires.
+func (m *Machine) expire(now int64, id *ID, out *Batch) {
+	if p := id.pend; p != nil && p.left > 0 {
+		p.left--
+		p.extended = false
+		m.Counters.TxRetries.add(cmmsg.Msg(p.mad[:]).Kind())
+		m.resend(id, out)
+		m.arm(id, now+p.interval)
+		return
+	}
+	switch id.state {
+	case StateREQSent, StateMRAREQRcvd:
+		m.giveUp(id, EventREQTimeout, out)
+	case StateREPSent, StateMRAREPRcvd:
+		m.giveUp(id, EventREPTimeout, out)
+	case StateDREQSent:
+		m.enterTimewait(now, id)
+		out.tell(EventDREQTimeout, id, nil)
+	case StateEstablished:
+		m.settle(id)
+		id.lap = lapIdle
+		out.tell(EventLAPTimeout, id, nil)
+	case StateTimewait:
+		m.retire(id)
+		out.tell(EventTimewaitExit, id, nil)
+	case StateSIDRREQSent:
+		m.retire(id)
+		out.tell(EventSIDRTimeout, id, nil)
+	default: // stateSIDRAnswered; no other state has a timer
+		m.endLinger(id)
+	}
+}
+
+// giveUp tells a peer that does not answer that nobody waits for it any more, in case it is only slow.
+func (m *Machine) giveUp(id *ID, event EventType, out *Batch) {
+	m.rejectTimeout(id, out)
+	m.retire(id)
+	out.tell(event, id, nil)
+}
+
+// timers is a heap of IDs by deadline.
+type timers []*ID
+
+func (m *Machine) arm(id *ID, deadline int64) {
+	id.deadline = deadline
+	if id.slot != 0 {
+		heap.Fix(&m.timers, int(id.slot)-1)
+		return
+	}
+	heap.Push(&m.timers, id)
+}
+
+func (m *Machine) disarm(id *ID) {
+	if id.slot != 0 {
+		heap.Remove(&m.timers, int(id.slot)-1)
+	}
+}
+
+// Len, Less, Swap, Push and Pop are for container/heap.
+func (t timers) Len() int           { return len(t) }
+func (t timers) Less(i, j int) bool { return t[i].deadline < t[j].deadline }
+
+func (t timers) Swap(i, j int) {
+	t[i], t[j] = t[j], t[i]
+	t[i].slot, t[j].slot = int32(i+1), int32(j+1)
+}
+
+func (t *timers) Push(x any) {
+	id := x.(*ID)
+	*t = append(*t, id)
+	id.slot = int32(len(*t))
+}
+
+func (t *timers) Pop() any {
+	last := len(*t) - 1
+	id := (*t)[last]
+	(*t)[last] = nil
+	*t = (*t)[:last]
+	id.slot = 0
+	return id
+}
