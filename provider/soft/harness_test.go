@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/link/fault"
 	"github.com/verbena-rdma/verbena/internal/link/mem"
 	"github.com/verbena-rdma/verbena/internal/link/udp"
 	"github.com/verbena-rdma/verbena/provider/soft"
@@ -17,20 +18,25 @@ import (
 type network struct {
 	name string
 	addr func(i int) netip.Addr
-	open func(tb testing.TB) func([]netip.Addr, int) (link.Link, error)
+	open func(tb testing.TB) opener
 }
+
+type opener = func(addrs []netip.Addr, ports int) (link.Link, error)
+
+// lossy is a bad network.
+var lossy = fault.Faults{Loss: 0.1, Duplicate: 0.05, Reorder: 0.05, Corrupt: 0.05, Jitter: 100 * time.Microsecond, ReorderDelay: 200 * time.Microsecond}
 
 // Each kind of link that the tests run on. The UDP port is not 4791, which belongs to the host's users.
 var networks = []network{
 	{
 		"mem",
 		func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}) },
-		func(testing.TB) func([]netip.Addr, int) (link.Link, error) { return mem.NewFabric(mem.Config{}).Open },
+		func(testing.TB) opener { return mem.NewFabric(mem.Config{}).Open },
 	},
 	{
 		"udp",
 		func(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, byte(i + 11)}) },
-		func(testing.TB) func([]netip.Addr, int) (link.Link, error) {
+		func(testing.TB) opener {
 			return func(addrs []netip.Addr, ports int) (link.Link, error) {
 				return udp.Open(udp.Config{Addrs: addrs, Ports: ports, Port: 14791})
 			}
@@ -153,6 +159,16 @@ func (e *end) good(n int) []verbs.WC {
 		must(e.tb, wcs[i].Err())
 	}
 	return wcs
+}
+
+// counter reads one of a device's counters.
+func counter(d *soft.Device, name string) uint64 {
+	for _, c := range d.Counters() {
+		if c.Name == name {
+			return c.Value
+		}
+	}
+	panic("no counter " + name)
 }
 
 func (e *end) fill(seed byte) {

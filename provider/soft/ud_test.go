@@ -1,0 +1,154 @@
+package soft_test
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// udPair makes two UD QPs in RTS and an AH from the first to the second.
+func udPair(t *testing.T, a, b *end) (qa, qb *verbs.QP, ah *verbs.AH) {
+	t.Helper()
+	qa, qb = a.qp(verbs.QPTypeUD, nil), b.qp(verbs.QPTypeUD, nil)
+	must(t, qa.Connect(verbs.QPInfo{}, nil))
+	must(t, qb.Connect(verbs.QPInfo{}, nil))
+	attr := get(qa.AHAttrTo(get(qb.LocalInfo())(t), nil))(t)
+	ah = get(a.pd.CreateAH(&attr))(t)
+	t.Cleanup(func() { must(t, ah.Close()) })
+	return qa, qb, ah
+}
+
+func TestV_KC_10_DatagramAndAnswer(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		ends := newEnds(t, n, 2, nil)
+		a, b := ends[0], ends[1]
+		qa, qb, ah := udPair(t, a, b)
+		must(t, qb.PostRecv(recv(b, 1, 2000)))
+		must(t, qa.PostRecv(verbs.RecvWR{WRID: 2, SGList: []verbs.SGE{a.mr.SGE(5000, 2000)}}))
+		a.fill(1)
+		wr := send(a, 1000)
+		wr.AH, wr.RemoteQPN, wr.RemoteQKey = ah, qb.QPN(), verbs.DefaultQKey
+		wr.Opcode, wr.ImmData = verbs.WRSendWithImm, 77
+		must(t, qa.PostSend(wr))
+		a.good(1)
+		r := b.good(1)[0]
+		if r.ByteLen != 1040 || r.SrcQP != qa.QPN() || r.WCFlags != verbs.WCGRH|verbs.WCWithImm || r.ImmData != 77 {
+			t.Errorf("receive completion %+v", r)
+		}
+		if !bytes.Equal(b.buf[40:1040], a.buf[:1000]) {
+			t.Error("other bytes arrived")
+		}
+		back := get(b.pd.CreateAHFromWC(1, &r, b.buf[:40]))(t)
+		defer back.Close()
+		ans := send(b, 100)
+		ans.AH, ans.RemoteQPN, ans.RemoteQKey = back, r.SrcQP, verbs.DefaultQKey
+		must(t, qb.PostSend(ans))
+		if wc := a.good(1)[0]; wc.WRID != 2 || wc.ByteLen != 140 {
+			t.Errorf("the answer: %+v", wc)
+		}
+	})
+}
+
+func TestV_TR_04_DatagramsThatFindNoReceiveAreDropped(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		ends := newEnds(t, n, 2, nil)
+		a, b := ends[0], ends[1]
+		qa, qb, ah := udPair(t, a, b)
+		wr := send(a, 10)
+		wr.AH, wr.RemoteQPN, wr.RemoteQKey = ah, qb.QPN(), verbs.DefaultQKey
+		must(t, qa.PostSend(wr)) // no receive
+		waitFor(t, "recv_dropped", func() bool { return counter(b.dev, "recv_dropped") == 1 })
+		must(t, qb.PostRecv(recv(b, 1, 100)))
+		wr.RemoteQKey++
+		must(t, qa.PostSend(wr)) // wrong Q_Key
+		waitFor(t, "bad_qkey", func() bool { return counter(b.dev, "bad_qkey") == 1 })
+		time.Sleep(violationsAge)
+		if attr := get(b.ctx.QueryPort(1))(t); attr.QKeyViolCntr != 1 {
+			t.Errorf("qkey_viol_cntr is %d", attr.QKeyViolCntr)
+		}
+		wr.RemoteQKey--
+		must(t, qa.PostSend(wr))
+		b.good(1)
+		a.good(3) // the sender never knows
+	})
+}
+
+// The age of the port's counters, see violationsAge in context.go.
+const violationsAge = 110 * time.Millisecond
+
+func TestV_MC_03_MulticastReachesEachAttachedQPOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		ends := newEnds(t, n, 2, nil)
+		a, b := ends[0], ends[1]
+		qa := a.qp(verbs.QPTypeUD, nil)
+		must(t, qa.Connect(verbs.QPInfo{}, nil))
+		group := verbs.GIDFromAddr(netip.MustParseAddr("239.4.7.91"))
+		var qs []*verbs.QP
+		for i := range 5 { // on both shards
+			var own *verbs.CQ
+			if i%2 == 1 {
+				own = get(b.ctx.CreateCQ(10, &verbs.CQOptions{CompVector: 1}))(t)
+				t.Cleanup(func() { must(t, own.Close()) })
+			}
+			q := b.qp(verbs.QPTypeUD, func(init *verbs.QPInitAttr) {
+				if own != nil {
+					init.RecvCQ = own
+				}
+			})
+			must(t, q.Connect(verbs.QPInfo{}, nil))
+			must(t, q.PostRecv(recv(b, uint64(i), 100), recv(b, uint64(i), 100)))
+			if i < 4 { // one stays out
+				must(t, q.AttachMcast(group, 0))
+				must(t, q.AttachMcast(group, 0))
+			}
+			qs = append(qs, q)
+		}
+		attr := verbs.AHAttr{PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: group, SGIDIndex: 1, HopLimit: 1}}
+		ah := get(a.pd.CreateAH(&attr))(t)
+		defer ah.Close()
+		wr := send(a, 50)
+		wr.AH, wr.RemoteQPN, wr.RemoteQKey = ah, 0xffffff, verbs.DefaultQKey
+		must(t, qa.PostSend(wr))
+		a.good(1)
+		waitFor(t, "four copies", func() bool { return counter(b.dev, "rx_data_bytes") == 4*50 })
+		for _, q := range qs[:4] {
+			if err := q.Close(); !errors.Is(err, verbs.EBUSY) { // V-QPD-04
+				t.Errorf("closing an attached QP: %v", err)
+			}
+			must(t, q.DetachMcast(group, 0))
+		}
+		must(t, qa.PostSend(wr))
+		time.Sleep(10 * time.Millisecond)
+		if got := counter(b.dev, "rx_data_bytes"); got != 4*50 {
+			t.Errorf("%d bytes after the detaching, want 200", got)
+		}
+		if err := qs[0].DetachMcast(group, 0); !errors.Is(err, verbs.EINVAL) {
+			t.Errorf("detaching twice: %v", err)
+		}
+	})
+}
+
+func TestUCWriteWithImmediate(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		ends := newEnds(t, n, 2, nil)
+		a, b := ends[0], ends[1]
+		qa, qb := connect(a, b, verbs.QPTypeUC, nil)
+		a.fill(3)
+		must(t, qb.PostRecv(verbs.RecvWR{WRID: 5}))
+		must(t, qa.PostSend(verbs.SendWR{
+			Opcode: verbs.WRRDMAWriteWithImm, Flags: verbs.SendSignaled, ImmData: 9, SGList: []verbs.SGE{a.mr.SGE(0, 9000)},
+			RemoteAddr: b.mr.Addr() + 3, RKey: b.mr.RKey(),
+		}))
+		a.good(1)
+		if wc := b.good(1)[0]; wc.WRID != 5 || wc.Opcode != verbs.WCRecvRDMAWithImm || wc.ByteLen != 9000 || wc.ImmData != 9 {
+			t.Errorf("completion %+v", wc)
+		}
+		if !bytes.Equal(a.buf[:9000], b.buf[3:9003]) {
+			t.Error("other bytes arrived")
+		}
+	})
+}
