@@ -71,7 +71,7 @@ const everyMask = MaskState | MaskAccess | MaskPKeyIndex | MaskQKey | MaskAV | M
 // newSender makes a QP in RTS. change may be nil.
 func newSender(t *testing.T, typ Type, change func(c *Config, a *Attr)) *sender {
 	t.Helper()
-	s := &sender{t: t, tx: link.NewTxBatch(256, 256*(wire.MaxPacketLen+wire.ICRCLen))}
+	s := &sender{t: t, tx: link.NewTxBatch(64, 64*(wire.MaxPacketLen+wire.ICRCLen))}
 	table := mr.NewTable(100)
 	s.mem = &mr.Region{
 		PD: testPD, Base: memBase, Buf: make([]byte, memSize),
