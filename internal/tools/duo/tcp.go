@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"time"
 )
 
 // What a TCP connection is for; the first byte that the client sends.
@@ -91,43 +90,38 @@ func DialTCP(to netip.AddrPort, size int, echo bool) (*TCPConn, error) {
 	return t, nil
 }
 
-// RoundTrips sends messages one by one, each after the echo of the one before, and appends the time of each to d.
-func (t *TCPConn) RoundTrips(n int, d []time.Duration) ([]time.Duration, error) {
+// RoundTrip sends a message and waits for its echo.
+func (t *TCPConn) RoundTrip() error {
 	if t.mode != tcpEcho {
-		return d, errors.New("not an echo connection")
+		return errors.New("not an echo connection")
 	}
-	for range n {
-		start := time.Now()
-		if _, err := t.c.Write(t.buf); err != nil {
-			return d, fmt.Errorf("TCP: %w", err)
-		}
-		if _, err := io.ReadFull(t.c, t.buf); err != nil {
-			return d, fmt.Errorf("TCP: %w", err)
-		}
-		d = append(d, time.Since(start))
+	if _, err := t.c.Write(t.buf); err != nil {
+		return fmt.Errorf("TCP: %w", err)
 	}
-	return d, nil
+	if _, err := io.ReadFull(t.c, t.buf); err != nil {
+		return fmt.Errorf("TCP: %w", err)
+	}
+	return nil
 }
 
-// Stream sends n messages and returns how long it took until the other process had read the last one.
-func (t *TCPConn) Stream(n int) (time.Duration, error) {
+// Stream sends n messages and waits until the other process has read the last one.
+func (t *TCPConn) Stream(n int) error {
 	if t.mode != tcpSink {
-		return 0, errors.New("not a sink connection")
+		return errors.New("not a sink connection")
 	}
-	start := time.Now()
 	for i := range n {
 		t.buf[0] = 0
 		if i == n-1 {
 			t.buf[0] = lastMessage
 		}
 		if _, err := t.c.Write(t.buf); err != nil {
-			return 0, fmt.Errorf("TCP: %w", err)
+			return fmt.Errorf("TCP: %w", err)
 		}
 	}
 	if _, err := io.ReadFull(t.c, t.buf[:1]); err != nil {
-		return 0, fmt.Errorf("TCP: %w", err)
+		return fmt.Errorf("TCP: %w", err)
 	}
-	return time.Since(start), nil
+	return nil
 }
 
 // Close closes the connection.

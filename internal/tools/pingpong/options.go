@@ -36,7 +36,7 @@ func (v *variant) parse(env *tool.Env, args []string) (o *options, status int, o
 	f.Uint16VarP(&o.tcpPort, "port", "p", 18515, "exchange addresses over this TCP port")
 	f.StringVarP(&o.device, "ib-dev", "d", "", "use this device (default: the one that reaches the peer)")
 	f.Uint8VarP(&o.port, "ib-port", "i", 1, "use this port of the device")
-	f.UintVarP(&o.size, "size", "s", v.size, "bytes of a message")
+	f.UintVarP(&o.size, "size", "s", v.bytes, "bytes of a message")
 	if v.typ != verbs.QPTypeUD {
 		f.UintVarP(&o.mtu, "mtu", "m", 1024, "path MTU: 256, 512, 1024, 2048 or 4096")
 	}

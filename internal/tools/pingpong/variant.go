@@ -17,7 +17,7 @@ type variant struct {
 	short  string
 	typ    verbs.QPType
 	srq    bool // many QPs share one receive queue
-	size   uint // of a message, unless an option says otherwise
+	bytes  uint // of a message, unless an option says otherwise
 	fill   byte // of the buffer before the first message
 	grh    int  // bytes before the payload in the buffer
 	format string
@@ -40,19 +40,19 @@ const (
 var variants = []*variant{
 	{
 		name: "ibv_rc_pingpong", short: "ping-pong over a reliable connection", typ: verbs.QPTypeRC,
-		size: 4096, fill: 0x7b, format: localFormat,
+		bytes: 4096, fill: 0x7b, format: localFormat,
 	},
 	{
 		name: "ibv_uc_pingpong", short: "ping-pong over an unreliable connection", typ: verbs.QPTypeUC,
-		size: 4096, fill: 0x7b, format: localFormat,
+		bytes: 4096, fill: 0x7b, format: localFormat,
 	},
 	{
 		name: "ibv_ud_pingpong", short: "ping-pong by unreliable datagrams", typ: verbs.QPTypeUD,
-		size: 1024, fill: 0x7b, grh: grhLen, format: localFormatUD,
+		bytes: 1024, fill: 0x7b, grh: grhLen, format: localFormatUD,
 	},
 	{
 		name: "ibv_srq_pingpong", short: "ping-pong over many reliable connections with a shared receive queue", typ: verbs.QPTypeRC,
-		size: 4096, srq: true, format: localFormat,
+		bytes: 4096, srq: true, format: localFormat,
 	},
 }
 

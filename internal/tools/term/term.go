@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -101,6 +102,15 @@ func Bytes(n uint64) string {
 		return "1 byte"
 	}
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", v), ".0") + " " + units[u]
+}
+
+// Count is a number with commas: 1234567 is "1,234,567".
+func Count(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
 }
 
 // Rate is a throughput with its unit.

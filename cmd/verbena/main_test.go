@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/tools/duo"
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
+)
+
+// TestMain lets the test binary be the program: when it was started through a link with another name, or as the second process.
+func TestMain(m *testing.M) {
+	name := filepath.Base(os.Args[0])
+	if !strings.Contains(name, ".test") || len(os.Args) > 1 && os.Args[1] == duo.Command {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// link makes a link to this program with a tool's name.
+func link(t *testing.T, name string) string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), name)
+	if runtime.GOOS == "windows" {
+		path += ".exe"
+	}
+	if err := os.Symlink(exe, path); err != nil {
+		t.Skipf("no symbolic links here: %v", err)
+	}
+	return path
+}
+
+// start runs the program under a name, with a device of that address. It is killed after a minute, or when the test ends.
+func start(t *testing.T, addr, name string, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	cmd = exec.CommandContext(ctx, link(t, name), args...)
+	cmd.Env = append(os.Environ(), "VERBENA_DEVICES=vrb_test="+addr)
+	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, stdout, stderr
+}
+
+// output is what a run prints, and its exit status.
+func output(t *testing.T, name string, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	cmd, out, errs := start(t, "127.4.0.1", name, args...)
+	_ = cmd.Wait()
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+func TestLinkRunsTool(t *testing.T) {
+	out, errs, status := output(t, "ibv_devices")
+	want := "    device          \t   node GUID\n    ------          \t----------------\n    vrb_test        \t"
+	if status != 0 || errs != "" || !strings.HasPrefix(out, want) || strings.Count(out, "\n") != 3 {
+		t.Errorf("status %d\n%q\n%s", status, out, errs)
+	}
+	same, _, _ := output(t, "verbena", "ibv_devices")
+	if same != out {
+		t.Errorf("as a subcommand it prints\n%s", same)
+	}
+}
+
+func TestDevinfo(t *testing.T) {
+	out, errs, status := output(t, "ibv_devinfo", "-l")
+	if status != 0 || out != "1 HCA found:\n\tvrb_test\n\n" || errs != "" {
+		t.Errorf("-l: status %d\n%q\n%s", status, out, errs)
+	}
+	out, errs, status = output(t, "ibv_devinfo")
+	if status != 0 || !strings.HasPrefix(out, "hca_id:\tvrb_test\n\ttransport:\t\t\tInfiniBand (0)\n") || !strings.Contains(out, "PORT_ACTIVE (4)") {
+		t.Errorf("status %d\n%s\n%s", status, out, errs)
+	}
+	out, errs, status = output(t, "ibv_devinfo", "-v", "-d", "vrb_test", "-i", "1")
+	if status != 0 || !strings.Contains(out, "\t\t::ffff:127.4.0.1, RoCE v2\n") {
+		t.Errorf("-v: status %d\n%s\n%s", status, out, errs)
+	}
+	out, errs, status = output(t, "ibv_devinfo", "-d", "mlx5_0")
+	if status != 255 || out != "" || errs != "IB device 'mlx5_0' wasn't found\n" {
+		t.Errorf("-d mlx5_0: status %d\n%s\n%s", status, out, errs)
+	}
+	if _, errs, status = output(t, "ibv_devinfo", "-i", "2"); status == 0 || !strings.Contains(errs, "no port 2") {
+		t.Errorf("-i 2: status %d\n%s", status, errs)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	out, _, status := output(t, "verbena")
+	for _, tool := range append(own[:len(own):len(own)], tools...) {
+		if !strings.Contains(out, "  "+tool.Name) || !strings.Contains(out, tool.Short) {
+			t.Errorf("%s is missing", tool.Name)
+		}
+	}
+	if status != 0 || strings.Contains(out, duo.Command) {
+		t.Errorf("status %d\n%s", status, out)
+	}
+	if _, errs, status := output(t, "verbena", "nonsense"); status != 1 || !strings.Contains(errs, "nonsense") {
+		t.Errorf("nonsense: status %d\n%s", status, errs)
+	}
+}
+
+func TestLinks(t *testing.T) {
+	dir := t.TempDir()
+	for range 2 { // the second time replaces the links
+		if status := links(&tool.Env{Argv0: "links", Stdout: os.Stdout, Stderr: os.Stderr}, []string{dir}); status != 0 {
+			t.Fatalf("status %d", status)
+		}
+	}
+	made, err := os.ReadDir(dir)
+	if err != nil || len(made) != len(tools) {
+		t.Errorf("%v, %v", made, err)
+	}
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The addresses of the two ends. Other packages' tests use others.
+const (
+	serverAddr = "127.4.0.4"
+	clientAddr = "127.4.0.5"
+)
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// play runs a pingpong at both ends and returns what they print.
+func play(t *testing.T, name, options string) (server, client string) {
+	t.Helper()
+	args := append(strings.Fields(options), "-p", freePort(t))
+	s, serverOut, serverErr := start(t, serverAddr, name, args...)
+	time.Sleep(100 * time.Millisecond) // it listens; the client tries again if not
+	var c *exec.Cmd
+	var clientOut, clientErr fmt.Stringer
+	for try := 0; ; try++ {
+		c, clientOut, clientErr = startClient(t, name, append(args, serverAddr)...)
+		err := c.Wait()
+		if err == nil {
+			break
+		}
+		if try == 20 || !strings.Contains(clientErr.String(), "couldn't connect") {
+			t.Fatalf("client: %v\n%s%s\nserver:\n%s%s", err, clientOut, clientErr, serverOut, serverErr)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err := s.Wait(); err != nil {
+		t.Fatalf("server: %v\n%s%s", err, serverOut, serverErr)
+	}
+	return serverOut.String(), clientOut.String()
+}
+
+func startClient(t *testing.T, name string, args ...string) (*exec.Cmd, fmt.Stringer, fmt.Stringer) {
+	c, out, errs := start(t, clientAddr, name, args...)
+	return c, out, errs
+}
+
+// What a run prints: a local address for each QP, a remote one for each, the result.
+const (
+	local  = `  local address:  LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}%s GID ::ffff:127\.4\.0\.[45]\n`
+	remote = `  remote address: LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}, GID ::ffff:127\.4\.0\.[45]\n`
+	result = `%d bytes in \d+\.\d\d seconds = \d+\.\d\d Mbit/sec\n%d iters in \d+\.\d\d seconds = \d+\.\d\d usec/iter\n$`
+)
+
+func TestPingpong(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		options []string
+	}{
+		{"ibv_rc_pingpong", []string{
+			"", "-e", "-c -s 65536", "-m 256 -c", "-m 512", "-m 2048 -s 65536", "-m 4096 -s 65536", "-s 0", "-s 1", "-s 4095", "-s 4097", "-r 2 -n 50", "-g 1 -d vrb_test", "-s 1048576 -n 5",
+		}},
+		{"ibv_uc_pingpong", []string{"", "-e -c", "-m 256 -s 4097", "-m 4096 -s 65536 -n 50", "-s 0", "-s 1"}},
+		{"ibv_ud_pingpong", []string{"", "-e -c", "-s 0", "-s 1", "-s 4095", "-s 4096 -c", "-g 1"}},
+		{"ibv_srq_pingpong", []string{"", "-e -c", "-q 1 -s 1", "-q 3 -r 7 -m 256", "-q 255 -n 1000", "-s 65536 -m 4096"}},
+	} {
+		for _, options := range c.options {
+			t.Run(strings.ReplaceAll(c.name+" "+options, " ", "_"), func(t *testing.T) {
+				size, iters, qps, colon := 4096, 200, 1, ","
+				switch c.name {
+				case "ibv_ud_pingpong":
+					size, colon = 1024, ":"
+				case "ibv_srq_pingpong":
+					qps = 16
+				}
+				if !strings.Contains(options, "-n") {
+					options += " -n 200"
+				}
+				words := strings.Fields(options)
+				for i, w := range words {
+					switch w {
+					case "-s":
+						fmt.Sscan(words[i+1], &size)
+					case "-n":
+						fmt.Sscan(words[i+1], &iters)
+					case "-q":
+						fmt.Sscan(words[i+1], &qps)
+					}
+				}
+				server, client := play(t, c.name, options)
+				want := regexp.MustCompile(fmt.Sprintf(`^(`+local+`)+(`+remote+`)+`+result, colon, 2*size*iters, iters))
+				for _, out := range []string{server, client} {
+					if !want.MatchString(out) || strings.Count(out, "\n") != 2*qps+2 {
+						t.Errorf("%d addresses, and a result like %s, were expected:\n%s", 2*qps, want, out)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestPingpongRefuses(t *testing.T) {
+	for options, want := range map[string]string{
+		"ibv_rc_pingpong -d mlx5_0":                `no device is called "mlx5_0"; there are vrb_test`,
+		"ibv_rc_pingpong -d vrb_test -g 999":       "entry 999 of port 1 is empty",
+		"ibv_rc_pingpong -i 2 -d vrb_test -g 1":    "port 2 does not exist",
+		"ibv_rc_pingpong -t":                       "no completion timestamps",
+		"ibv_ud_pingpong -d vrb_test -g 1 -s 4097": "larger than port MTU (4096)",
+		"ibv_rc_pingpong -p 1 localhost":           "couldn't connect to localhost:1",
+	} {
+		words := strings.Fields(options)
+		out, errs, status := output(t, words[0], words[1:]...)
+		if status != 1 || !strings.Contains(errs, want) {
+			t.Errorf("%s: status %d\n%s%s", options, status, out, errs)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/verbena-rdma/verbena/internal/tools/duo"
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
+)
+
+// run runs the tool that the program's name or its first argument says, and returns the exit status.
+func run(argv []string, env *tool.Env) int {
+	name := strings.TrimSuffix(filepath.Base(argv[0]), ".exe")
+	for _, t := range tools {
+		if t.Name == name {
+			env.Argv0 = argv[0]
+			return t.Run(env, argv[1:])
+		}
+	}
+	status := 0
+	root := rootCommand(env, &status)
+	root.SetArgs(argv[1:])
+	if err := root.Execute(); err != nil {
+		fmt.Fprintf(env.Stderr, "verbena: %v\n", err)
+		return 1
+	}
+	return status
+}
+
+// rootCommand is "verbena": each tool is a subcommand, which leaves its exit status in *status.
+func rootCommand(env *tool.Env, status *int) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "verbena",
+		Short: "RDMA in user space: no hardware, no kernel module, no root",
+		Long: "RDMA in user space: no hardware, no kernel module, no root.\n\n" +
+			"Begin with: verbena demo",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	add := func(group string, list []tool.Tool) {
+		for _, t := range list {
+			root.AddCommand(&cobra.Command{
+				Use:                t.Name,
+				Short:              t.Short,
+				GroupID:            group,
+				Hidden:             group == "",
+				DisableFlagParsing: true, // each tool has its own
+				Run: func(_ *cobra.Command, args []string) {
+					env.Argv0 = "verbena " + t.Name
+					*status = t.Run(env, args)
+				},
+			})
+		}
+	}
+	root.AddGroup(&cobra.Group{ID: "own", Title: "To begin with:"}, &cobra.Group{ID: "tools", Title: "The tools of the C libraries:"})
+	add("own", own)
+	add("tools", tools)
+	add("", []tool.Tool{{Name: duo.Command, Run: secondProcess}, {Name: "links", Run: links}})
+	return root
+}
+
+// links makes a link to this program for each tool: verbena links FOLDER.
+func links(env *tool.Env, args []string) int {
+	if len(args) != 1 {
+		return env.Failf("usage: %s FOLDER", env.Argv0)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return env.Failf("%v", err)
+	}
+	target := exe
+	if dir, err := filepath.Abs(args[0]); err == nil && dir == filepath.Dir(exe) {
+		target = filepath.Base(exe) // such a folder can be moved as a whole
+	}
+	for _, t := range tools {
+		link := filepath.Join(args[0], t.Name)
+		if runtime.GOOS == "windows" {
+			link += ".exe"
+		}
+		if old, err := os.Lstat(link); err == nil && old.Mode()&os.ModeSymlink != 0 {
+			if err := os.Remove(link); err != nil {
+				return env.Failf("%v", err)
+			}
+		}
+		if err := os.Symlink(target, link); err != nil {
+			return env.Failf("%v", err)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/verbena-rdma/verbena/internal/tools/bench"
+	"github.com/verbena-rdma/verbena/internal/tools/demo"
+	"github.com/verbena-rdma/verbena/internal/tools/devinfo"
+	"github.com/verbena-rdma/verbena/internal/tools/duo"
+	"github.com/verbena-rdma/verbena/internal/tools/endpoint"
+	"github.com/verbena-rdma/verbena/internal/tools/pingpong"
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
+	_ "github.com/verbena-rdma/verbena/provider/soft" // the device
+)
+
+var (
+	// own are the project's own programs.
+	own = []tool.Tool{demo.Tool(), bench.Tool()}
+	// tools are those that have a C original, whose name they bear.
+	tools = slices.Concat(devinfo.Tools(), pingpong.Tools())
+)
+
+// secondProcess is the other half of demo and bench.
+func secondProcess(env *tool.Env, _ []string) int {
+	if err := duo.Serve(&endpoint.Second{}); err != nil {
+		return env.Failf("%v", err)
+	}
+	return 0
+}

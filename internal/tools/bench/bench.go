@@ -1,0 +1,196 @@
+// Package bench is "verbena bench": speed and size of the software device as ratios to plain TCP, measured in turns in one
+// run between two processes over loopback.
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/tools/term"
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
+)
+
+// Tool is the program.
+func Tool() tool.Tool {
+	return tool.Tool{Name: "bench", Short: "measure speed and size, as ratios to TCP", Run: run}
+}
+
+// A result is one figure.
+type result struct {
+	Name   string  `json:"name"`
+	What   string  `json:"what"`
+	RDMA   float64 `json:"rdma"`          // median, in Unit
+	Base   float64 `json:"base"`          // median of what it is compared with, in Unit
+	BaseOf string  `json:"base_of"`       // what that is
+	Unit   string  `json:"unit"`          // bytes/s, s, messages/s, bytes
+	Ratio  float64 `json:"ratio"`         // RDMA/Base: the median of the rounds' ratios
+	Target float64 `json:"target"`        // of the ratio
+	AtMost bool    `json:"at_most"`       // the ratio shall not exceed the target; else it shall reach it
+	OK     bool    `json:"ok"`            // the target is met
+	Low    float64 `json:"low,omitempty"` // lowest and highest ratio of a round
+	High   float64 `json:"high,omitempty"`
+}
+
+type config struct {
+	rounds int
+	each   time.Duration
+	qps    int
+	only   []string
+	json   bool
+	check  bool
+}
+
+// benches are the figures, by the name that --only takes.
+var benches = []struct {
+	name string
+	run  func(*config) ([]result, error)
+}{
+	{"throughput", throughput},
+	{"latency", latency},
+	{"rate", rate},
+	{"scale", scale},
+}
+
+func run(env *tool.Env, args []string) int {
+	c, status, ok := parse(env, args)
+	if !ok {
+		return status
+	}
+	p := term.NewPrinter(env.Stdout)
+	progress := term.NewPrinter(env.Stderr)
+	var results []result
+	for _, b := range benches {
+		if len(c.only) > 0 && !slices.Contains(c.only, b.name) {
+			continue
+		}
+		if term.IsTerminal(env.Stderr) {
+			progress.Printf("\r%s", progress.Dim("measuring "+b.name+" ...   "))
+		}
+		more, err := b.run(c)
+		if err != nil {
+			return env.Failf("%s: %v", b.name, err)
+		}
+		results = append(results, more...)
+	}
+	if term.IsTerminal(env.Stderr) {
+		progress.Printf("\r%s\r", strings.Repeat(" ", 40))
+	}
+	if c.json {
+		e := json.NewEncoder(env.Stdout)
+		e.SetIndent("", "  ")
+		if err := e.Encode(results); err != nil {
+			return env.Failf("%v", err)
+		}
+	} else {
+		show(p, results)
+	}
+	if c.check && slices.ContainsFunc(results, func(r result) bool { return !r.OK }) {
+		return 1
+	}
+	return 0
+}
+
+func parse(env *tool.Env, args []string) (c *config, status int, ok bool) {
+	c = &config{}
+	f := tool.NewFlags(env, "[options]")
+	f.IntVar(&c.rounds, "rounds", 5, "rounds, of which the median counts")
+	f.DurationVar(&c.each, "time", 400*time.Millisecond, "how long each round measures each side")
+	f.IntVar(&c.qps, "qps", 10000, "QPs of the figure scale")
+	f.StringSliceVar(&c.only, "only", nil, "only these figures: throughput, latency, rate, scale")
+	f.BoolVar(&c.json, "json", false, "print JSON")
+	f.BoolVar(&c.check, "check", false, "exit with status 1 if a target is missed")
+	if status, ok := f.Parse(args); !ok {
+		return nil, status, false
+	}
+	for _, name := range c.only {
+		if !slices.ContainsFunc(benches, func(b struct {
+			name string
+			run  func(*config) ([]result, error)
+		}) bool {
+			return b.name == name
+		}) {
+			return nil, f.Misused(fmt.Sprintf("there is no figure %q", name)), false
+		}
+	}
+	switch {
+	case f.NArg() > 0:
+		return nil, f.Misused("there are no arguments"), false
+	case c.rounds < 1 || c.each <= 0 || c.qps < 1:
+		return nil, f.Misused("rounds, time and qps must be positive"), false
+	}
+	return c, 0, true
+}
+
+// show prints the table.
+func show(p *term.Printer, results []result) {
+	var rows [][]string
+	for _, r := range results {
+		verdict, sign := p.Green("✓"), "≥"
+		if !r.OK {
+			verdict = p.Red("✗")
+		}
+		if r.AtMost {
+			sign = "≤"
+		}
+		ratio, target := fmt.Sprintf("%.2f", r.Ratio), fmt.Sprintf("%s %.1f", sign, r.Target)
+		if r.Unit == "bytes" {
+			ratio, target = "", sign+" "+megabytes(r.Base)
+		}
+		base := ""
+		if r.BaseOf != "" {
+			base = r.BaseOf + " " + r.format(r.Base)
+		}
+		rows = append(rows, []string{r.What, r.format(r.RDMA), base, ratio, target, verdict})
+	}
+	p.Table([]string{"", "RDMA", "compared with", "ratio", "target", " "}, rows)
+}
+
+func (r *result) format(v float64) string {
+	switch r.Unit {
+	case "s":
+		return term.Micros(time.Duration(v * float64(time.Second)))
+	case "bytes/s":
+		return term.PerSecond(v)
+	case "messages/s":
+		return term.Count(uint64(v)) + "/s"
+	}
+	return megabytes(v)
+}
+
+func megabytes(v float64) string { return fmt.Sprintf("%.0f MB", v/1e6) }
+
+// rounds measures two things in turns, so that what disturbs the machine disturbs both, and fills in the medians.
+func (r *result) rounds(n int, rdma, base func() (float64, error)) error {
+	var a, b, ratios []float64
+	for range n {
+		x, err := rdma()
+		if err != nil {
+			return err
+		}
+		y, err := base()
+		if err != nil {
+			return err
+		}
+		a, b, ratios = append(a, x), append(b, y), append(ratios, x/y)
+	}
+	r.RDMA, r.Base, r.Ratio = median(a), median(b), median(ratios)
+	r.Low, r.High = slices.Min(ratios), slices.Max(ratios)
+	r.judge()
+	return nil
+}
+
+func (r *result) judge() {
+	r.OK = r.Ratio >= r.Target
+	if r.AtMost {
+		r.OK = r.Ratio <= r.Target
+	}
+}
+
+func median[T float64 | time.Duration](v []T) T {
+	v = slices.Clone(v)
+	slices.Sort(v)
+	return v[len(v)/2]
+}

@@ -1,0 +1,131 @@
+package endpoint
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/tools/duo"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// MaxWindow is the most that Pump keeps in flight.
+const MaxWindow = 64
+
+// Pump keeps window copies of wr in flight, on the QPs in turn, for a while, and returns how many were done in a second.
+func (p *Pair) Pump(each time.Duration, window int, wr verbs.SendWR) (float64, error) {
+	qps, next := p.End.QPs, 0
+	var batch [MaxWindow]verbs.SendWR
+	for i := range batch {
+		batch[i] = wr
+	}
+	post := func(n int) error {
+		if len(qps) == 1 {
+			return qps[0].PostSend(batch[:n]...)
+		}
+		for range n {
+			if err := qps[next].PostSend(wr); err != nil {
+				return err
+			}
+			if next++; next == len(qps) {
+				next = 0
+			}
+		}
+		return nil
+	}
+	start := time.Now()
+	running := true
+	for posted, done := 0, 0; ; {
+		if running = running && time.Since(start) < each; running {
+			n := window - (posted - done)
+			if err := post(n); err != nil {
+				return 0, err
+			}
+			posted += n
+		}
+		if posted == done {
+			return float64(done) / time.Since(start).Seconds(), nil
+		}
+		wcs, err := p.End.Wait()
+		if err != nil {
+			return 0, err
+		}
+		done += len(wcs)
+	}
+}
+
+// Latency is the median time from posting wr to its completion.
+func (p *Pair) Latency(each time.Duration, wr verbs.SendWR) (time.Duration, error) {
+	return medianOf(each, func() error {
+		_, err := p.Do(wr)
+		return err
+	})
+}
+
+// PingPong is the median time from sending a message of n bytes to the receipt of the one that comes back; the second
+// process serves with Pong.
+func (p *Pair) PingPong(each time.Duration, n int) (time.Duration, error) {
+	qp := p.End.QPs[0]
+	ball := verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: make([]byte, n)}
+	receive := verbs.RecvWR{SGList: []verbs.SGE{p.End.MR.SGE(0, n)}}
+	if err := qp.PostRecv(receive); err != nil {
+		return 0, err
+	}
+	return medianOf(each, func() error {
+		if err := qp.PostSend(ball); err != nil {
+			return err
+		}
+		for waiting := 2; waiting > 0; { // for our SEND and for the one that comes back
+			wcs, err := p.End.Wait()
+			if err != nil {
+				return err
+			}
+			waiting -= len(wcs)
+		}
+		return qp.PostRecv(receive)
+	})
+}
+
+// DialTCP connects to the second process by TCP, for messages of n bytes.
+func (p *Pair) DialTCP(n int, echo bool) (*duo.TCPConn, error) {
+	var to netip.AddrPort
+	if err := p.Call("TCP", p.There, &to); err != nil {
+		return nil, err
+	}
+	return duo.DialTCP(to, n, echo)
+}
+
+// TCPLatency is the median round trip of an echo connection.
+func TCPLatency(each time.Duration, c *duo.TCPConn) (time.Duration, error) {
+	return medianOf(each, c.RoundTrip)
+}
+
+// TCPRate is how many messages a sink connection takes in a second.
+func TCPRate(each time.Duration, c *duo.TCPConn) (float64, error) {
+	const burst = 8
+	start, n := time.Now(), 0
+	for ; time.Since(start) < each; n += burst {
+		if err := c.Stream(burst); err != nil {
+			return 0, err
+		}
+	}
+	return float64(n) / time.Since(start).Seconds(), nil
+}
+
+// medianOf runs do for a while and returns the median of its times.
+func medianOf(each time.Duration, do func() error) (time.Duration, error) {
+	times := make([]time.Duration, 0, 1<<16)
+	for begin := time.Now(); ; {
+		start := time.Now()
+		if err := do(); err != nil {
+			return 0, err
+		}
+		end := time.Now()
+		times = append(times, end.Sub(start))
+		if end.Sub(begin) > each {
+			break
+		}
+	}
+	slices.Sort(times)
+	return times[len(times)/2], nil
+}

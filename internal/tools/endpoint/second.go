@@ -1,0 +1,230 @@
+package endpoint
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/netip"
+	"os"
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/tools/duo"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Second is what the second process does for the first; its methods are called through duo.Process.Call.
+type Second struct {
+	end  *End
+	stop atomic.Bool // ends Serve
+	file *os.File
+	sum  hash.Hash
+}
+
+// Hello is what the first process learns when the second one is ready.
+type Hello struct {
+	QPs  []verbs.QPInfo
+	Addr uint64 // of the region
+	RKey uint32
+}
+
+// A Region is a part of the second process's memory, and the seed of what is in it.
+type Region struct {
+	Off, Len int
+	Seed     uint64
+}
+
+// None is for methods without arguments or results.
+type None struct{}
+
+// Open makes the End; an older one is closed.
+func (s *Second) Open(o Options, reply *Hello) error {
+	if s.end != nil {
+		if err := s.end.Close(); err != nil {
+			return err
+		}
+	}
+	end, err := Open(o)
+	if err != nil {
+		return err
+	}
+	s.end = end
+	infos, err := end.Infos()
+	*reply = Hello{QPs: infos, Addr: end.MR.Addr(), RKey: end.MR.RKey()}
+	return err
+}
+
+// Connect connects the QPs with the first process's.
+func (s *Second) Connect(remote []verbs.QPInfo, _ *None) error { return s.end.Connect(remote) }
+
+// TCP serves duo.TCPConns.
+func (s *Second) TCP(ip netip.Addr, reply *netip.AddrPort) (err error) {
+	*reply, err = duo.ServeTCP(ip)
+	return err
+}
+
+// Fill writes the pattern.
+func (s *Second) Fill(r Region, _ *None) error {
+	Fill(s.end.Buf[r.Off:][:r.Len], r.Seed)
+	return nil
+}
+
+// Check compares with the pattern.
+func (s *Second) Check(r Region, _ *None) error { return Check(s.end.Buf[r.Off:][:r.Len], r.Seed) }
+
+// A Match is what some memory of the second process must hold.
+type Match struct {
+	Off  int
+	Want []byte
+}
+
+// Same compares.
+func (s *Second) Same(m Match, _ *None) error {
+	got := s.end.Buf[m.Off:][:len(m.Want)]
+	if i := differ(got, m.Want); i >= 0 {
+		return fmt.Errorf("byte %d is 0x%02x, not 0x%02x", m.Off+i, got[i], m.Want[i])
+	}
+	return nil
+}
+
+// Word reads eight bytes as an atomic sees them.
+func (s *Second) Word(off int, v *uint64) error {
+	*v = Word(s.end.Buf[off:])
+	return nil
+}
+
+// SetWord writes them.
+func (s *Second) SetWord(a [2]uint64, _ *None) error {
+	PutWord(s.end.Buf[a[0]:], a[1])
+	return nil
+}
+
+// PostRecv posts a receive on the first QP.
+func (s *Second) PostRecv(r Region, _ *None) error {
+	return s.end.QPs[0].PostRecv(verbs.RecvWR{SGList: []verbs.SGE{s.end.MR.SGE(r.Off, r.Len)}})
+}
+
+// Received waits for one completion of a receive.
+func (s *Second) Received(_ None, wc *verbs.WC) (err error) {
+	*wc, err = s.end.WaitOne()
+	return err
+}
+
+// What Serve does with the messages that come.
+const (
+	Sink = iota // post the receive again
+	Pong        // send it back, too
+	Spin        // expect none, but poll: for one-sided operations
+)
+
+// Serving says how Serve serves.
+type Serving struct {
+	Mode  int
+	Bytes int // of a message
+}
+
+// Prepare posts as many receives as fit, for Serve. Each has the QP's index for its WRID.
+func (s *Second) Prepare(a Serving, _ *None) error {
+	s.stop.Store(false)
+	if a.Mode == Spin {
+		return nil
+	}
+	for i, qp := range s.end.QPs {
+		wr := verbs.RecvWR{WRID: uint64(i), SGList: []verbs.SGE{s.end.MR.SGE(0, a.Bytes)}}
+		for {
+			err := qp.PostRecv(wr)
+			if errors.Is(err, verbs.ENOMEM) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Serve serves until Stop. Of the requests that it sends it waits for the completions.
+func (s *Second) Serve(a Serving, _ *None) error {
+	e := s.end
+	sge := []verbs.SGE{e.MR.SGE(0, a.Bytes)}
+	back := verbs.SendWR{WRID: sendWRID, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: sge}
+	if a.Bytes <= inline {
+		back.Flags |= verbs.SendInline
+	}
+	for sending := 0; !s.stop.Load() || sending > 0; {
+		wcs, err := e.Poll()
+		if err != nil {
+			return err
+		}
+		for i := range wcs {
+			if wcs[i].WRID == sendWRID {
+				sending--
+				continue
+			}
+			qp := e.QPs[wcs[i].WRID]
+			if err := qp.PostRecv(verbs.RecvWR{WRID: wcs[i].WRID, SGList: sge}); err != nil {
+				return err
+			}
+			if a.Mode == Pong {
+				if err := qp.PostSend(back); err != nil {
+					return err
+				}
+				sending++
+			}
+		}
+	}
+	return nil
+}
+
+// sendWRID tells sends from receives, whose WRID is a QP's index.
+const sendWRID = 1 << 32
+
+// Stop ends Serve.
+func (s *Second) Stop(None, *None) error {
+	s.stop.Store(true)
+	return nil
+}
+
+// RSS is the resident memory of the process in bytes.
+func (s *Second) RSS(_ None, bytes *uint64) (err error) {
+	*bytes, err = RSS()
+	return err
+}
+
+// OpenFile opens the file that Load reads.
+func (s *Second) OpenFile(path string, size *int64) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		f.Close()
+		return err
+	}
+	s.file, s.sum = f, sha256.New()
+	*size = info.Size()
+	return nil
+}
+
+// Load reads the file's next bytes into memory: as many as fit the region, unless the file ends.
+func (s *Second) Load(r Region, n *int) error {
+	var err error
+	*n, err = io.ReadFull(s.file, s.end.Buf[r.Off:][:r.Len])
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil
+	}
+	s.sum.Write(s.end.Buf[r.Off:][:*n])
+	return err
+}
+
+// Sum is the SHA-256 of what Load has read.
+func (s *Second) Sum(_ None, sum *[]byte) error {
+	*sum = s.sum.Sum(nil)
+	return s.file.Close()
+}

@@ -1,0 +1,186 @@
+package pingpong
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// What a completion is of; also the bits of what a QP waits for before it sends again.
+const (
+	recvWRID = 1
+	sendWRID = 2
+)
+
+// silence is how long the other end may not be heard of. The C programs wait for ever: over UC and
+// UD a lost packet ends the game for both.
+const silence = time.Minute
+
+// A score is how far the game is.
+type score struct {
+	sent, received uint
+	receives       uint    // posted
+	pending        []uint8 // by QP: sendWRID and recvWRID bits
+	send           verbs.SendWR
+}
+
+// rally plays until both ends have sent and received enough, and returns how long it took.
+func (g *game) rally() (time.Duration, error) {
+	s := &score{receives: g.rxDepth, pending: make([]uint8, len(g.qps))}
+	s.send = verbs.SendWR{
+		WRID: sendWRID, Opcode: verbs.WRSend, Flags: g.flags, SGList: []verbs.SGE{g.mr.SGE(g.grh, int(g.size))},
+		AH: g.ah, RemoteQPN: g.remote[0].QPN, RemoteQKey: udQKey,
+	}
+	for i := range s.pending {
+		s.pending[i] = recvWRID
+	}
+	if g.server != "" {
+		if g.validate {
+			mark(g.payload())
+		}
+		for i := range g.qps {
+			if err := g.serve(s, i); err != nil {
+				return 0, err
+			}
+		}
+	}
+	start := time.Now()
+	next := g.pollNext
+	if g.events {
+		w := newWaiter(g.channel, g.cq)
+		defer w.stop()
+		next = w.next
+	}
+	wcs := make([]verbs.WC, 2*len(g.qps))
+	for s.received < g.iters || s.sent < g.iters {
+		n, err := next(wcs)
+		if err != nil {
+			return 0, err
+		}
+		for i := range wcs[:n] {
+			if err := g.hit(s, &wcs[i]); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return time.Since(start), nil
+}
+
+// serve sends on a QP.
+func (g *game) serve(s *score, i int) error {
+	s.pending[i] = recvWRID | sendWRID
+	return g.qps[i].PostSend(s.send)
+}
+
+// hit deals with one completion.
+func (g *game) hit(s *score, wc *verbs.WC) error {
+	if wc.Status != verbs.WCSuccess {
+		return &statusError{wc.Status, wc.WRID, wc.Err()}
+	}
+	i := g.indexOf(wc.QPNum)
+	if i < 0 {
+		return fmt.Errorf("completion for unknown QP 0x%06x", wc.QPNum)
+	}
+	if wc.WRID == sendWRID {
+		s.sent++
+	} else {
+		s.received++
+		if err := g.refill(s); err != nil {
+			return err
+		}
+	}
+	s.pending[i] &^= uint8(wc.WRID)
+	if s.sent < g.iters && s.pending[i] == 0 {
+		return g.serve(s, i)
+	}
+	return nil
+}
+
+// refill posts receives when there is but one left for each QP.
+func (g *game) refill(s *score) error {
+	s.receives--
+	if s.receives > g.numQP {
+		return nil
+	}
+	err := g.postReceives(g.rxDepth - s.receives)
+	s.receives = g.rxDepth
+	return err
+}
+
+// A statusError is a failed completion, in the words of the C programs, and its cause.
+type statusError struct {
+	status verbs.WCStatus
+	wrid   uint64
+	cause  error
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("Failed status %s (%d) for wr_id %d\n%v", e.status, uint32(e.status), e.wrid, e.cause)
+}
+
+func (e *statusError) Unwrap() error { return e.cause }
+
+func (g *game) indexOf(qpn uint32) int {
+	for i, qp := range g.qps {
+		if qp.QPN() == qpn {
+			return i
+		}
+	}
+	return -1
+}
+
+var errSilence = fmt.Errorf("nothing from the other end for %v; over UC and UD a lost packet stops both ends", silence)
+
+// pollNext polls until there are completions.
+func (g *game) pollNext(wcs []verbs.WC) (int, error) {
+	const emptyPolls = 1 << 16 // between looks at the clock
+	var since time.Time
+	for {
+		for range emptyPolls {
+			if n, err := g.cq.Poll(wcs); n > 0 || err != nil {
+				return n, err
+			}
+		}
+		if since.IsZero() {
+			since = time.Now()
+		} else if time.Since(since) > silence {
+			return 0, errSilence
+		}
+	}
+}
+
+// A waiter sleeps until there are completions (-e).
+type waiter struct {
+	channel *verbs.CompChannel
+	cq      *verbs.CQ
+	ctx     context.Context
+	stall   *time.Timer
+}
+
+func newWaiter(ch *verbs.CompChannel, cq *verbs.CQ) *waiter {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	return &waiter{ch, cq, ctx, time.AfterFunc(silence, func() { cancel(errSilence) })}
+}
+
+func (w *waiter) stop() { w.stall.Stop() }
+
+// next takes completions; when there are none it sleeps until an event says that there may be.
+func (w *waiter) next(wcs []verbs.WC) (int, error) {
+	for {
+		if n, err := w.cq.Poll(wcs); n > 0 || err != nil {
+			return n, err
+		}
+		w.stall.Reset(silence)
+		cq, err := w.channel.GetEvent(w.ctx)
+		if err != nil {
+			return 0, errors.Join(err, context.Cause(w.ctx))
+		}
+		cq.AckEvents(1)
+		if err := cq.ReqNotify(false); err != nil {
+			return 0, err
+		}
+	}
+}

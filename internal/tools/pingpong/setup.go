@@ -1,0 +1,322 @@
+package pingpong
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+
+	"github.com/verbena-rdma/verbena/internal/tools/exchange"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// A table is what the game is played on: the verbs objects of one end.
+type table struct {
+	ctx     *verbs.Context
+	channel *verbs.CompChannel // with -e
+	pd      *verbs.PD
+	mr      *verbs.MR
+	cq      *verbs.CQ
+	recvQ   *verbs.SRQ // of ibv_srq_pingpong
+	qps     []*verbs.QP
+	ah      *verbs.AH // of ibv_ud_pingpong
+	link    verbs.LinkLayer
+	sgid    int // GID index
+	flags   verbs.SendFlags
+	recvs   []verbs.RecvWR // as many as the receive queue holds
+	closers []func() error // of all that is open, in the order of opening
+}
+
+// setUp makes everything up to QPs in INIT with receives posted, and prints their addresses. peer is where the other
+// end is; it may be invalid if the options name device and GID.
+func (g *game) setUp(peer netip.Addr) error {
+	for _, step := range []func() error{
+		func() error { return g.open(peer) },
+		func() error { return g.chooseGID(peer) },
+		g.makeQueues, g.makeQPs, g.toInit, g.firstReceives,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	for i, qp := range g.qps {
+		d := &g.local[i]
+		d.QPN, d.PSN = qp.QPN(), rand.Uint32()&0xffffff
+		d.GID, d.LID = g.local[0].GID, g.local[0].LID
+		fmt.Fprintf(g.env.Stdout, g.format, d.LID, d.QPN, d.PSN, verbs.GID(d.GID))
+	}
+	return nil
+}
+
+// opened remembers how to close what a step has opened.
+func (t *table) opened(closer func() error) { t.closers = append(t.closers, closer) }
+
+// close closes everything; once more does no harm.
+func (t *table) close() error {
+	for len(t.closers) > 0 {
+		last := len(t.closers) - 1
+		if err := t.closers[last](); err != nil {
+			return err
+		}
+		t.closers = t.closers[:last]
+	}
+	return nil
+}
+
+// open opens the device that -d names, or the one that reaches the peer, unless it is open.
+func (g *game) open(peer netip.Addr) (err error) {
+	if g.ctx != nil {
+		return nil
+	}
+	if g.device != "" {
+		g.ctx, err = verbs.Open(g.device)
+	} else {
+		g.ctx, err = openFor(peer)
+	}
+	if err != nil {
+		return err
+	}
+	g.opened(g.ctx.Close)
+	port, err := g.ctx.QueryPort(g.port)
+	if err != nil {
+		return err
+	}
+	g.link, g.local[0].LID = port.LinkLayer, port.LID
+	if mtu := port.ActiveMTU.Bytes(); g.typ == verbs.QPTypeUD && g.size > uint(mtu) {
+		return fmt.Errorf("requested size larger than port MTU (%d)", mtu)
+	}
+	return nil
+}
+
+// openFor opens the device that has the local address from which the system would talk to the peer; if none has, the first one that
+// can reach the peer.
+func openFor(peer netip.Addr) (*verbs.Context, error) {
+	devices, err := verbs.Devices()
+	if err != nil && len(devices) == 0 {
+		return nil, err
+	}
+	source := sourceFor(peer)
+	var usable *verbs.Context
+	var errs []error
+	for _, d := range devices {
+		ctx, err := d.Open()
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		choice, err := ctx.SelectGID(peer)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+			ctx.Close()
+		case choice.GID.Addr() == source || usable == nil && len(devices) == 1:
+			if usable != nil {
+				usable.Close()
+			}
+			return ctx, nil
+		case usable == nil:
+			usable = ctx
+		default:
+			ctx.Close()
+		}
+	}
+	if usable != nil {
+		return usable, nil
+	}
+	if len(errs) == 0 {
+		return nil, errors.New("no IB devices found")
+	}
+	return nil, fmt.Errorf("no device reaches %s: %w", peer, errors.Join(errs...))
+}
+
+// sourceFor is the address from which the system would send to the peer; invalid if it cannot.
+func sourceFor(peer netip.Addr) netip.Addr {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, 4791)))
+	if err != nil {
+		return netip.Addr{}
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone("")
+}
+
+// chooseGID takes the GID that -g names, or the one that suits the peer, and says why.
+func (g *game) chooseGID(peer netip.Addr) error {
+	if g.gidIndex >= 0 {
+		e, err := g.ctx.QueryGIDEntry(g.port, g.gidIndex)
+		if err != nil {
+			return err
+		}
+		g.sgid, g.local[0].GID = g.gidIndex, e.GID
+		return nil
+	}
+	choice, err := g.ctx.SelectGID(peer)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(g.env.Stderr, "%s, GID index %d (%s): %s\n", g.ctx.Device(), choice.Index, choice.GID, choice.Reason)
+	g.sgid, g.local[0].GID = choice.Index, choice.GID
+	return nil
+}
+
+func (g *game) makeQueues() (err error) {
+	if g.events {
+		if g.channel, err = g.ctx.CreateCompChannel(); err != nil {
+			return err
+		}
+		g.opened(g.channel.Close)
+	}
+	if g.pd, err = g.ctx.AllocPD(); err != nil {
+		return err
+	}
+	g.opened(g.pd.Close)
+	buf, err := verbs.AllocBuffer(max(1, int(g.size)+g.grh))
+	if err != nil {
+		return err
+	}
+	g.opened(func() error { return verbs.FreeBuffer(buf) })
+	for i := range buf {
+		buf[i] = g.fill
+	}
+	if g.mr, err = g.pd.RegMR(buf, verbs.AccessLocalWrite); err != nil {
+		return err
+	}
+	g.opened(g.mr.Close)
+	if g.cq, err = g.ctx.CreateCQ(int(g.rxDepth+g.numQP), &verbs.CQOptions{Channel: g.channel}); err != nil {
+		return err
+	}
+	g.opened(g.cq.Close)
+	if g.srq {
+		if g.recvQ, err = g.pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: uint32(g.rxDepth), MaxSGE: 1}}); err != nil {
+			return err
+		}
+		g.opened(g.recvQ.Close)
+	}
+	return nil
+}
+
+func (g *game) makeQPs() error {
+	g.flags = verbs.SendSignaled
+	for range g.numQP {
+		init := verbs.QPInitAttr{
+			SendCQ: g.cq, RecvCQ: g.cq, SRQ: g.recvQ, Type: g.typ,
+			Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1, MaxRecvWR: uint32(g.rxDepth), MaxRecvSGE: 1},
+		}
+		qp, err := g.pd.CreateQP(&init)
+		if err != nil {
+			return err
+		}
+		g.opened(qp.Close)
+		g.qps = append(g.qps, qp)
+		if uint(init.Cap.MaxInlineData) >= g.size {
+			g.flags |= verbs.SendInline
+		}
+	}
+	return nil
+}
+
+func (g *game) toInit() error {
+	attr := verbs.QPAttr{QPState: verbs.QPSInit, PortNum: g.port, QKey: udQKey}
+	mask := verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort
+	if g.typ == verbs.QPTypeUD {
+		mask |= verbs.QPAttrQKey
+	} else {
+		mask |= verbs.QPAttrAccessFlags
+	}
+	for _, qp := range g.qps {
+		if err := qp.Modify(&attr, mask); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// firstReceives fills the receive queue. All receives are of the same memory.
+func (g *game) firstReceives() error {
+	sge := []verbs.SGE{g.mr.SGE(0, int(g.size)+g.grh)}
+	g.recvs = make([]verbs.RecvWR, g.rxDepth)
+	for i := range g.recvs {
+		g.recvs[i] = verbs.RecvWR{WRID: recvWRID, SGList: sge}
+	}
+	if err := g.postReceives(g.rxDepth); err != nil {
+		return err
+	}
+	if g.events {
+		return g.cq.ReqNotify(false)
+	}
+	return nil
+}
+
+func (g *game) postReceives(n uint) error {
+	if g.srq {
+		return g.recvQ.PostRecv(g.recvs[:n]...)
+	}
+	return g.qps[0].PostRecv(g.recvs[:n]...)
+}
+
+// payload is the part of the buffer that travels.
+func (g *game) payload() []byte { return g.mr.Bytes()[g.grh:][:g.size] }
+
+// ackTimeout is the Timeout attribute of the RC programs: 67 ms.
+const ackTimeout = 14
+
+// connect takes every QP to RTS.
+func (g *game) connect() error {
+	for i, qp := range g.qps {
+		d := g.remote[i]
+		if g.link == verbs.LinkLayerEthernet && verbs.GID(d.GID).InterfaceID() == 0 {
+			return fmt.Errorf("the peer told no GID for its QP 0x%06x; on RoCE the C programs must be told one: -g INDEX", d.QPN)
+		}
+		rtr, mask := g.rtr(d)
+		if err := qp.Modify(&rtr, mask); err != nil {
+			return err
+		}
+		rts, mask := g.rts(g.local[i].PSN)
+		if err := qp.Modify(&rts, mask); err != nil {
+			return err
+		}
+	}
+	if g.typ != verbs.QPTypeUD {
+		return nil
+	}
+	attr := g.address(g.remote[0])
+	ah, err := g.pd.CreateAH(&attr)
+	if err != nil {
+		return err
+	}
+	g.opened(ah.Close)
+	g.ah = ah
+	return nil
+}
+
+func (g *game) rtr(d exchange.Dest) (verbs.QPAttr, verbs.QPAttrMask) {
+	attr := verbs.QPAttr{
+		QPState: verbs.QPSRTR, AHAttr: g.address(d), PathMTU: verbs.MTUOf(int(g.mtu)), DestQPNum: d.QPN, RQPSN: d.PSN,
+		MaxDestRdAtomic: 1, MinRNRTimer: 12,
+	}
+	mask := verbs.QPAttrState
+	if g.typ != verbs.QPTypeUD {
+		mask |= verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN
+	}
+	if g.typ == verbs.QPTypeRC {
+		mask |= verbs.QPAttrMaxDestRdAtomic | verbs.QPAttrMinRNRTimer
+	}
+	return attr, mask
+}
+
+func (g *game) rts(psn uint32) (verbs.QPAttr, verbs.QPAttrMask) {
+	attr := verbs.QPAttr{QPState: verbs.QPSRTS, SQPSN: psn, Timeout: ackTimeout, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 1}
+	mask := verbs.QPAttrState | verbs.QPAttrSQPSN
+	if g.typ == verbs.QPTypeRC {
+		mask |= verbs.QPAttrTimeout | verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry | verbs.QPAttrMaxQPRdAtomic
+	}
+	return attr, mask
+}
+
+func (g *game) address(d exchange.Dest) verbs.AHAttr {
+	return verbs.AHAttr{
+		DLID: d.LID, SL: g.sl, PortNum: g.port,
+		IsGlobal: verbs.GID(d.GID).InterfaceID() != 0,
+		GRH:      verbs.GlobalRoute{DGID: d.GID, SGIDIndex: g.sgid, HopLimit: 64},
+	}
+}
