@@ -3,6 +3,7 @@ package soft_test
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -35,13 +36,19 @@ var networks = []network{
 	},
 	{
 		"udp",
-		func(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, byte(i + 11)}) },
+		loopback,
 		func(testing.TB) opener {
 			return func(addrs []netip.Addr, ports int) (link.Link, error) {
 				return udp.Open(udp.Config{Addrs: addrs, Ports: ports, Port: 14791})
 			}
 		},
 	},
+}
+
+// loopback gives addresses that other processes which run these tests do not use.
+func loopback(i int) netip.Addr {
+	pid := os.Getpid()
+	return netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0x40, byte(pid), byte(i + 11)})
 }
 
 func onEach(t *testing.T, f func(t *testing.T, n *network)) {
