@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 )
@@ -26,10 +27,9 @@ func (pd *PD) createAH(op string, attr *AHAttr) (*AH, error) {
 	if !pd.life.use(kindAH) {
 		return nil, errClosed(op, pd.obj())
 	}
-	drv, err := AHDriver(nil), error(nil)
-	if problem := pd.ctx.checkAH(attr); problem != "" {
-		err = newError(op, pd.obj(), EINVAL, "%s", problem)
-	} else {
+	var drv AHDriver
+	err := badInput(op, pd.obj(), pd.ctx.checkAH(attr))
+	if err == nil {
 		drv, err = pd.drv.CreateAH(*attr)
 		err = driverError(op, pd.obj(), err)
 	}
@@ -42,38 +42,38 @@ func (pd *PD) createAH(op string, attr *AHAttr) (*AH, error) {
 
 // checkAH says what is wrong with the way to a destination, for AHs and for the paths of connected QPs. The caller
 // keeps the context open.
-func (ctx *Context) checkAH(a *AHAttr) string {
+func (ctx *Context) checkAH(a *AHAttr) error {
 	if a.PortNum < 1 || a.PortNum > ctx.attr.PhysPortCnt {
-		return fmt.Sprintf("port %d of the address does not exist; ports are 1 to %d", a.PortNum, ctx.attr.PhysPortCnt)
+		return fmt.Errorf("port %d of the address does not exist; ports are 1 to %d", a.PortNum, ctx.attr.PhysPortCnt)
 	}
 	port, err := ctx.drv.QueryPort(a.PortNum)
 	if err != nil {
-		return err.Error()
+		return err
 	}
 	switch {
 	case a.SL > 15:
-		return fmt.Sprintf("SL %d is too large; 0 to 15 are allowed", a.SL)
+		return fmt.Errorf("SL %d is too large; 0 to 15 are allowed", a.SL)
 	case a.SrcPathBits > 127:
-		return fmt.Sprintf("source path bits %d are too large; 0 to 127 are allowed", a.SrcPathBits)
+		return fmt.Errorf("source path bits %d are too large; 0 to 127 are allowed", a.SrcPathBits)
 	case !a.IsGlobal && (port.LinkLayer == LinkLayerEthernet || port.Flags&QPFGRHRequired != 0):
-		return "the address has no GRH, which RoCE and ports with GRH_REQUIRED need: set IsGlobal and GRH"
+		return errors.New("the address has no GRH, which RoCE and ports with GRH_REQUIRED need: set IsGlobal and GRH")
 	case !a.IsGlobal:
-		return ""
+		return nil
 	case a.GRH.FlowLabel > 0xfffff:
-		return fmt.Sprintf("flow label %#x is too large; it has 20 bits", a.GRH.FlowLabel)
+		return fmt.Errorf("flow label %#x is too large; it has 20 bits", a.GRH.FlowLabel)
 	case a.GRH.DGID.IsZero():
-		return "the destination GID is empty"
+		return errors.New("the destination GID is empty")
 	case a.GRH.SGIDIndex < 0 || a.GRH.SGIDIndex >= port.GIDTblLen:
-		return fmt.Sprintf("SGID index %d is outside the GID table; 0 to %d are allowed", a.GRH.SGIDIndex, port.GIDTblLen-1)
+		return fmt.Errorf("SGID index %d is outside the GID table; 0 to %d are allowed", a.GRH.SGIDIndex, port.GIDTblLen-1)
 	}
 	table, err := ctx.drv.GIDTable(a.PortNum)
 	if err != nil {
-		return err.Error()
+		return err
 	}
 	if a.GRH.SGIDIndex >= len(table) || table[a.GRH.SGIDIndex].GID.IsZero() {
-		return fmt.Sprintf("entry %d of the GID table is empty", a.GRH.SGIDIndex)
+		return fmt.Errorf("entry %d of the GID table is empty", a.GRH.SGIDIndex)
 	}
-	return ""
+	return nil
 }
 
 // PD is the protection domain that the AH is in.
@@ -128,9 +128,9 @@ func (ctx *Context) initAHFromWC(op string, port uint8, wc *WC, grh []byte) (AHA
 	if wc.WCFlags&WCGRH == 0 {
 		return attr, nil
 	}
-	h, problem := parseGRH(grh)
-	if problem != "" {
-		return AHAttr{}, newError(op, ctx.obj(), EINVAL, "%s", problem)
+	h, err := parseGRH(grh)
+	if err != nil {
+		return AHAttr{}, badInput(op, ctx.obj(), err)
 	}
 	if h.dgid.IsMulticast() {
 		return AHAttr{}, newError(op, ctx.obj(), EINVAL, "the message came to the multicast group %v", h.dgid)
@@ -175,9 +175,9 @@ type grhFields struct {
 
 // parseGRH reads the network header in front of a received UD message: a GRH, which is an IPv6 header, or, on RoCEv2
 // over IPv4, an IPv4 header in the last 20 bytes.
-func parseGRH(b []byte) (h grhFields, problem string) {
+func parseGRH(b []byte) (h grhFields, err error) {
 	if len(b) < grhSize {
-		return h, fmt.Sprintf("the completion says GRH, but %d bytes of it are given; it has 40", len(b))
+		return h, fmt.Errorf("the completion says GRH, but %d bytes of it are given; it has 40", len(b))
 	}
 	v4 := b[20:grhSize]
 	if isIPv4(v4) && (b[0]>>4 != 6 || ipv4Sum(v4) == 0xffff) {
@@ -186,15 +186,15 @@ func parseGRH(b []byte) (h grhFields, problem string) {
 			dgid:         GIDFromAddr(netip.AddrFrom4([4]byte(v4[16:20]))),
 			trafficClass: v4[1],
 			hopLimit:     v4[8],
-		}, ""
+		}, nil
 	}
 	if b[0]>>4 != 6 {
-		return h, "the first 40 bytes of the receive buffer hold no network header"
+		return h, errors.New("the first 40 bytes of the receive buffer hold no network header")
 	}
 	word := binary.BigEndian.Uint32(b)
 	return grhFields{
 		sgid: GID(b[8:24]), dgid: GID(b[24:40]), flowLabel: word & 0xfffff, trafficClass: uint8(word >> 20), hopLimit: b[7],
-	}, ""
+	}, nil
 }
 
 // isIPv4 recognises an IPv4 header without options.

@@ -112,6 +112,19 @@ func newError(op, obj string, errno Errno, format string, args ...any) error {
 	return &Error{Op: op, Obj: obj, Errno: errno, Detail: fmt.Sprintf(format, args...)}
 }
 
+// badInput names the operation and the object of a reason to refuse a call. It is EINVAL, unless looking for a reason
+// failed with another errno.
+func badInput(op, obj string, err error) error {
+	if err == nil {
+		return nil
+	}
+	errno := EINVAL
+	if errors.As(err, &errno) {
+		return &Error{Op: op, Obj: obj, Errno: errno, Err: err}
+	}
+	return &Error{Op: op, Obj: obj, Errno: EINVAL, Detail: err.Error()}
+}
+
 // driverError names the operation and the object of a driver's error. An error without an errno counts as EIO.
 func driverError(op, obj string, err error) error {
 	if err == nil {

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -47,8 +48,8 @@ func (pd *PD) CreateQP(init *QPInitAttr) (*QP, error) {
 		return nil, newError(op, pd.obj(), EINVAL, "there are no attributes")
 	}
 	qp := &QP{pd: pd, ctx: pd.ctx, init: *init, opcodes: opcodesOf[init.Type]}
-	if problem := qp.checkInit(); problem != "" {
-		return nil, newError(op, pd.obj(), EINVAL, "%s", problem)
+	if err := qp.checkInit(); err != nil {
+		return nil, badInput(op, pd.obj(), err)
 	}
 	release, err := qp.useParents(op)
 	if err != nil {
@@ -70,19 +71,19 @@ func (pd *PD) CreateQP(init *QPInitAttr) (*QP, error) {
 }
 
 // checkInit says what is wrong with the attributes of a new QP.
-func (qp *QP) checkInit() string {
+func (qp *QP) checkInit() error {
 	init, d := &qp.init, &qp.ctx.attr
 	switch {
 	case transitionsOf[init.Type] == nil && init.Type != QPTypeDriver:
-		return fmt.Sprintf("%v is not a QP type; there are RC, UC, UD, RAW_PACKET, XRC_SEND and XRC_RECV", init.Type)
+		return fmt.Errorf("%v is not a QP type; there are RC, UC, UD, RAW_PACKET, XRC_SEND and XRC_RECV", init.Type)
 	case init.SendCQ == nil || init.RecvCQ == nil:
-		return "a QP needs a CQ for sends and one for receives, which may be the same"
+		return errors.New("a QP needs a CQ for sends and one for receives, which may be the same")
 	case init.SendCQ.ctx != qp.ctx || init.RecvCQ.ctx != qp.ctx:
-		return "a CQ belongs to another context"
+		return errors.New("a CQ belongs to another context")
 	case init.SRQ != nil && init.SRQ.pd != qp.pd:
-		return "the SRQ belongs to another PD"
+		return errors.New("the SRQ belongs to another PD")
 	case init.SRQ != nil && (init.Type == QPTypeUC || init.Type == QPTypeRawPacket):
-		return fmt.Sprintf("a %v QP cannot have an SRQ; RC, UD and XRC can", init.Type)
+		return fmt.Errorf("a %v QP cannot have an SRQ; RC, UD and XRC can", init.Type)
 	}
 	c := &init.Cap
 	sizes := []struct {
@@ -96,10 +97,10 @@ func (qp *QP) checkInit() string {
 	}
 	for _, s := range sizes {
 		if int64(s.got) > int64(s.max) && (!s.ofRecvRQ || init.SRQ == nil) {
-			return fmt.Sprintf("%s %d is not possible; 0 to %d are", s.name, s.got, s.max)
+			return fmt.Errorf("%s %d is not possible; 0 to %d are", s.name, s.got, s.max)
 		}
 	}
-	return ""
+	return nil
 }
 
 // useParents counts the QP as a user of all that it is made of. release undoes it.

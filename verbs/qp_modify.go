@@ -36,8 +36,8 @@ func (qp *QP) modify(attr *QPAttr, mask QPAttrMask) error {
 	if problem, hint := qp.checkMask(m, mask); problem != "" {
 		return &Error{Op: op, Obj: qp.obj(), Errno: EINVAL, Detail: problem, Hint: hint}
 	}
-	if problem := qp.checkModify(m, &next, mask); problem != "" {
-		return newError(op, qp.obj(), EINVAL, "%s", problem)
+	if err := qp.checkModify(m, &next, mask); err != nil {
+		return badInput(op, qp.obj(), err)
 	}
 	if err := qp.drv.Modify(&next, mask); err != nil {
 		return driverError(op, qp.obj(), fmt.Errorf("%v->%v: %w", m.from, m.to, err))
@@ -59,25 +59,25 @@ func (qp *QP) modify(attr *QPAttr, mask QPAttrMask) error {
 }
 
 // checkModify says what is wrong with the values of the attributes.
-func (qp *QP) checkModify(m move, attr *QPAttr, mask QPAttrMask) string {
+func (qp *QP) checkModify(m move, attr *QPAttr, mask QPAttrMask) error {
 	if mask&QPAttrCurState != 0 && attr.CurQPState != m.from {
-		return fmt.Sprintf("the QP is in %v, not in %v as QP_CUR_STATE says", m.from, attr.CurQPState)
+		return fmt.Errorf("the QP is in %v, not in %v as QP_CUR_STATE says", m.from, attr.CurQPState)
 	}
 	if m.from == QPSSQD && (m.to == QPSSQD || m.to == QPSRTS) {
 		if now, err := qp.drv.Query(); err != nil {
-			return err.Error()
+			return err
 		} else if now.SQDraining {
-			return fmt.Sprintf("%v->%v: the send queue is still draining; wait for the event SQ_DRAINED", m.from, m.to)
+			return fmt.Errorf("%v->%v: the send queue is still draining; wait for the event SQ_DRAINED", m.from, m.to)
 		}
 	}
-	for _, check := range [...]func(*QP, move, *QPAttr, QPAttrMask) string{
+	for _, check := range [...]func(*QP, move, *QPAttr, QPAttrMask) error{
 		(*QP).checkFeatures, (*QP).checkNumbers, (*QP).checkPort, (*QP).checkPaths,
 	} {
-		if problem := check(qp, m, attr, mask); problem != "" {
-			return fmt.Sprintf("%v->%v: %s", m.from, m.to, problem)
+		if err := check(qp, m, attr, mask); err != nil {
+			return fmt.Errorf("%v->%v: %w", m.from, m.to, err)
 		}
 	}
-	return ""
+	return nil
 }
 
 // checkMask compares the attributes with the table's row, and says what the row allows.
@@ -122,7 +122,7 @@ func (t transitions) from(s QPState) string {
 }
 
 // checkFeatures looks for attributes that the device must have a capability for.
-func (qp *QP) checkFeatures(m move, attr *QPAttr, mask QPAttrMask) string {
+func (qp *QP) checkFeatures(m move, attr *QPAttr, mask QPAttrMask) error {
 	needs := []struct {
 		attrs QPAttrMask
 		from  QPState
@@ -134,20 +134,20 @@ func (qp *QP) checkFeatures(m move, attr *QPAttr, mask QPAttrMask) string {
 	}
 	for _, n := range needs {
 		if mask&n.attrs != 0 && m.from == n.from && qp.ctx.attr.DeviceCapFlags&n.cap == 0 {
-			return fmt.Sprintf("%v needs a device with %v", mask&n.attrs, n.cap)
+			return fmt.Errorf("%v needs a device with %v", mask&n.attrs, n.cap)
 		}
 	}
 	if unknown := attr.QPAccessFlags &^ (accessKnown | accessOptional); mask&QPAttrAccessFlags != 0 && unknown != 0 {
-		return fmt.Sprintf("unknown access flags %v", unknown)
+		return fmt.Errorf("unknown access flags %v", unknown)
 	}
 	if mask&QPAttrPathMigState != 0 && attr.PathMigState > MigArmed {
-		return fmt.Sprintf("%v is not a path migration state", attr.PathMigState)
+		return fmt.Errorf("%v is not a path migration state", attr.PathMigState)
 	}
-	return ""
+	return nil
 }
 
 // checkNumbers looks at the attributes that have a range of their own.
-func (qp *QP) checkNumbers(_ move, attr *QPAttr, mask QPAttrMask) string {
+func (qp *QP) checkNumbers(_ move, attr *QPAttr, mask QPAttrMask) error {
 	d := &qp.ctx.attr
 	ranges := []struct {
 		attr QPAttrMask
@@ -167,58 +167,58 @@ func (qp *QP) checkNumbers(_ move, attr *QPAttr, mask QPAttrMask) string {
 	}
 	for _, r := range ranges {
 		if mask&r.attr != 0 && int64(r.got) > int64(r.max) {
-			return fmt.Sprintf("%v %d is too large; 0 to %d are allowed", r.attr, r.got, r.max)
+			return fmt.Errorf("%v %d is too large; 0 to %d are allowed", r.attr, r.got, r.max)
 		}
 	}
-	return ""
+	return nil
 }
 
 // checkPort looks at the attributes that depend on the port: its number, P_Key indices and the path MTU.
-func (qp *QP) checkPort(_ move, attr *QPAttr, mask QPAttrMask) string {
+func (qp *QP) checkPort(_ move, attr *QPAttr, mask QPAttrMask) error {
 	const dependent = QPAttrPort | QPAttrPKeyIndex | QPAttrPathMTU | QPAttrAltPath
 	if mask&dependent == 0 {
-		return ""
+		return nil
 	}
 	num := qp.port
 	if mask&QPAttrPort != 0 {
 		num = attr.PortNum
 	}
-	port, problem := qp.portOf(num)
-	if problem != "" {
-		return problem
+	port, err := qp.portOf(num)
+	if err != nil {
+		return err
 	}
 	switch {
 	case mask&QPAttrPKeyIndex != 0 && attr.PKeyIndex >= port.PKeyTblLen:
-		return fmt.Sprintf("P_Key index %d is outside the table; 0 to %d are allowed", attr.PKeyIndex, int(port.PKeyTblLen)-1)
+		return fmt.Errorf("P_Key index %d is outside the table; 0 to %d are allowed", attr.PKeyIndex, int(port.PKeyTblLen)-1)
 	case mask&QPAttrPathMTU != 0 && attr.PathMTU.Bytes() == 0:
-		return fmt.Sprintf("%v is not a path MTU; MTU256 to MTU4096 are", attr.PathMTU)
+		return fmt.Errorf("%v is not a path MTU; MTU256 to MTU4096 are", attr.PathMTU)
 	case mask&QPAttrPathMTU != 0 && attr.PathMTU > port.ActiveMTU:
-		return fmt.Sprintf("path MTU %v is above the port's active MTU %v", attr.PathMTU, port.ActiveMTU)
+		return fmt.Errorf("path MTU %v is above the port's active MTU %v", attr.PathMTU, port.ActiveMTU)
 	case mask&QPAttrAltPath == 0:
-		return ""
+		return nil
 	}
-	if port, problem = qp.portOf(attr.AltPortNum); problem != "" {
-		return "alternate path: " + problem
+	if port, err = qp.portOf(attr.AltPortNum); err != nil {
+		return fmt.Errorf("alternate path: %w", err)
 	}
 	if attr.AltPKeyIndex >= port.PKeyTblLen {
-		return fmt.Sprintf("alternate P_Key index %d is outside the table; 0 to %d are allowed", attr.AltPKeyIndex, int(port.PKeyTblLen)-1)
+		return fmt.Errorf("alternate P_Key index %d is outside the table; 0 to %d are allowed", attr.AltPKeyIndex, int(port.PKeyTblLen)-1)
 	}
-	return ""
+	return nil
 }
 
-func (qp *QP) portOf(num uint8) (PortAttr, string) {
+func (qp *QP) portOf(num uint8) (PortAttr, error) {
 	if num < 1 || num > qp.ctx.attr.PhysPortCnt {
-		return PortAttr{}, fmt.Sprintf("port %d does not exist; ports are 1 to %d", num, qp.ctx.attr.PhysPortCnt)
+		return PortAttr{}, fmt.Errorf("port %d does not exist; ports are 1 to %d", num, qp.ctx.attr.PhysPortCnt)
 	}
 	port, err := qp.ctx.drv.QueryPort(num)
 	if err != nil {
-		return PortAttr{}, err.Error()
+		return PortAttr{}, err
 	}
-	return port, ""
+	return port, nil
 }
 
 // checkPaths looks at the ways to the peer. A connected QP has one peer, so that a multicast group is none.
-func (qp *QP) checkPaths(_ move, attr *QPAttr, mask QPAttrMask) string {
+func (qp *QP) checkPaths(_ move, attr *QPAttr, mask QPAttrMask) error {
 	paths := []struct {
 		attr QPAttrMask
 		way  *AHAttr
@@ -227,13 +227,13 @@ func (qp *QP) checkPaths(_ move, attr *QPAttr, mask QPAttrMask) string {
 		if mask&p.attr == 0 {
 			continue
 		}
-		problem := qp.ctx.checkAH(p.way)
-		if problem == "" && p.way.IsGlobal && p.way.GRH.DGID.IsMulticast() {
-			problem = fmt.Sprintf("the destination %v is a multicast group", p.way.GRH.DGID)
+		err := qp.ctx.checkAH(p.way)
+		if err == nil && p.way.IsGlobal && p.way.GRH.DGID.IsMulticast() {
+			err = fmt.Errorf("the destination %v is a multicast group", p.way.GRH.DGID)
 		}
-		if problem != "" {
-			return fmt.Sprintf("%v: %s", p.attr, problem)
+		if err != nil {
+			return fmt.Errorf("%v: %w", p.attr, err)
 		}
 	}
-	return ""
+	return nil
 }

@@ -1,0 +1,128 @@
+package verbs
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+)
+
+// TestEventQueueAgainstModel pushes, takes and purges at random and compares with a plain list.
+func TestEventQueueAgainstModel(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	ctx, _ := openFake(t)
+	q := ctx.async
+	var model []AsyncEvent
+	owners := []*ackCount{nil, {}, {}}
+	for i := range 20000 {
+		switch r := rnd.IntN(1000); {
+		case r == 0: // an object goes away and another one comes
+			k := 1 + rnd.IntN(2)
+			q.purge(owners[k])
+			var kept []AsyncEvent
+			for _, ev := range model {
+				if ev.of != owners[k] {
+					kept = append(kept, ev)
+				}
+			}
+			model, owners[k] = kept, &ackCount{}
+		case r < 500+i/100: // ever more taking
+			ev, err := ctx.TryGetAsyncEvent()
+			if len(model) == 0 {
+				refused(t, err, EAGAIN)
+				continue
+			}
+			if err != nil || ev.Type != model[0].Type || ev.of != model[0].of {
+				t.Fatalf("step %d: %+v, %v; want %+v", i, ev, err, model[0])
+			}
+			model = model[1:]
+		default:
+			ev := AsyncEvent{Type: EventType(i), of: owners[rnd.IntN(3)]}
+			ctx.raise(ev)
+			model = append(model, ev)
+		}
+	}
+	if len(q.items) > 2*len(model)+64 {
+		t.Errorf("%d places for %d events", len(q.items), len(model))
+	}
+}
+
+func TestQPInfoJSON(t *testing.T) {
+	info := QPInfo{Type: QPTypeRC, QPN: 1, PSN: 2, GID: mustGID("::ffff:192.0.2.1"), MTU: MTU1024}
+	text, err := json.Marshal(map[string]any{"qp": info})
+	ok(t, err)
+	if string(text) != `{"qp":"RC qpn=0x000001 psn=0x000002 gid=::ffff:192.0.2.1 lid=0 mtu=1024 rd_atomic=0 qkey=0x0"}` {
+		t.Errorf("%s", text)
+	}
+	var back struct{ QP QPInfo }
+	ok(t, json.Unmarshal(text, &back))
+	if back.QP != info {
+		t.Errorf("%+v", back.QP)
+	}
+	if json.Unmarshal([]byte(`{"qp":"RC"}`), &back) == nil || back.QP != info {
+		t.Error("a bad text was taken")
+	}
+}
+
+func TestFlagTexts(t *testing.T) {
+	for got, want := range map[string]string{
+		(PortCMSup | PortIPBasedGIDs).String():          "CM_SUP|IP_BASED_GIDS",
+		(PortInfoExtSup | PortLinkSpeedXDRSup).String(): "INFO_EXT_SUP|LINK_SPEED_XDR_SUP",
+		QPFGRHRequired.String():                         "GRH_REQUIRED",
+		(ReregChangePD | 8).String():                    "CHANGE_PD|0x8",
+	} {
+		if got != want {
+			t.Errorf("%q; want %q", got, want)
+		}
+	}
+}
+
+// TestDriverQueriesFail: what a rule must ask the driver for may fail, and then the call does.
+func TestDriverQueriesFail(t *testing.T) {
+	way := goodAH()
+	calls := map[string]func(*QP) error{
+		"QueryPort create_ah":    func(qp *QP) error { _, err := qp.PD().CreateAH(&way); return err },
+		"GIDTable create_ah":     func(qp *QP) error { _, err := qp.PD().CreateAH(&way); return err },
+		"QueryPort attach_mcast": func(qp *QP) error { return qp.AttachMcast(mustGID("ff0e::1"), 0) },
+		"QueryPort local_info":   func(qp *QP) error { _, err := qp.LocalInfo(); return err },
+		"GIDTable local_info":    func(qp *QP) error { _, err := qp.LocalInfo(); return err },
+		"QueryQP query_qp":       func(qp *QP) error { _, _, err := qp.Query(0); return err },
+		"QueryQP modify_qp": func(qp *QP) error {
+			forceState(qp, qp.Driver().(*fakeQP), QPSSQD)
+			return qp.Modify(&QPAttr{}, 0)
+		},
+		"QueryPort modify_qp": func(qp *QP) error {
+			return qp.Modify(&QPAttr{QPState: QPSInit, PortNum: 1}, transitionsOf[QPTypeUD][move{QPSReset, QPSInit}].required)
+		},
+		"GIDTable query_gid_table": func(qp *QP) error { _, err := qp.Context().QueryGIDTable(); return err },
+		"QueryPort query_gid":      func(qp *QP) error { _, err := qp.Context().QueryGID(1, 0); return err },
+	}
+	for name, call := range calls {
+		ctx, drv := openFake(t)
+		qp, _ := newQP(t, newPD(t, ctx), QPTypeUD)
+		var query, op string
+		for i := range name {
+			if name[i] == ' ' {
+				query, op = name[:i], name[i+1:]
+			}
+		}
+		drv.fail[query] = syscall.EIO
+		refused(t, call(qp), syscall.EIO, op)
+		if qp.State() != QPSReset && op != "modify_qp" {
+			t.Errorf("%s: state %v", name, qp.State())
+		}
+	}
+}
+
+func TestLocalInfoWithoutGIDs(t *testing.T) {
+	dev := newFakeDevice()
+	dev.gids = nil
+	ctx, _ := openDevice(t, dev)
+	qp, _ := newQP(t, newPD(t, ctx), QPTypeRC)
+	_, err := qp.LocalInfo()
+	refused(t, err, ENODATA, "the GID table of port 1 is empty")
+	dev.gids = []GIDEntry{{}, {GID: mustGID("fe80::1")}, {GID: mustGID("2001:db8::1")}}
+	if info := must(qp.LocalInfo())(t); info.GID != mustGID("2001:db8::1") || qp.sgid != 2 {
+		t.Errorf("%v, index %d", info, qp.sgid)
+	}
+}
