@@ -172,3 +172,45 @@ func TestPSNsInFlightAreBounded(t *testing.T) {
 		t.Errorf("%d PSNs in flight", n)
 	}
 }
+
+// A receiver whose buffer holds less than the window drops the end of each burst. Neither does the
+// transfer stop until a timer runs, nor is much sent twice.
+func TestSmallReceiveBufferDoesNotCollapseThroughput(t *testing.T) {
+	for _, room := range []int{12, 30, 64, 120} { // packets
+		s := newSender(t, RC, nil)
+		for range 8 {
+			s.send(1 << 19)
+		}
+		expect, sent, rounds, timeouts := uint32(firstPSN), 0, 0, 0
+		for len(s.cqes) < 8 {
+			pkts := s.out()
+			sent += len(pkts)
+			rounds++
+			ack, nak := false, false
+			for _, p := range pkts[:min(room, len(pkts))] {
+				switch at := p.BTH().PSN(); {
+				case at == expect && !nak:
+					expect++
+					ack = ack || p.BTH().AckReq()
+				case at > expect:
+					nak = true
+				default:
+					ack = true
+				}
+			}
+			switch {
+			case nak:
+				s.nak(expect, wire.SynSeqErr)
+			case ack:
+				s.ack(expect - 1)
+			case len(pkts) > 0 || s.qp.Deadline() != Never:
+				timeouts++
+				s.timeout()
+			}
+		}
+		total := int(expect - firstPSN)
+		if sent > 2*total || rounds > 4*total/room+20 || timeouts > 2 {
+			t.Errorf("room for %d packets: %d packets for %d, %d round trips, %d timeouts", room, sent, total, rounds, timeouts)
+		}
+	}
+}
