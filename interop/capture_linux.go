@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// otherCases have no direction: captures of both, and the state of the guest at the end.
+func otherCases() []testCase {
+	return []testCase{
+		{name: "capture/rc/ipv4", timeout: 3 * time.Minute, oneWay: true, run: func(e *caseEnv, a, p *place) error { return captured(e, 4, a, p) }},
+		{name: "capture/rc/ipv6", timeout: 3 * time.Minute, oneWay: true, run: func(e *caseEnv, a, p *place) error { return captured(e, 6, a, p) }},
+		{name: "guest/no-complaints", timeout: time.Minute, oneWay: true, last: true, run: noComplaints},
+	}
+}
+
+// captured records RC sessions in both directions and has two others judge every packet: lab/decode checks the invariant CRCs, and
+// tshark must dissect each as InfiniBand and find none malformed.
+func captured(env *caseEnv, family int, x, y *place) error {
+	if err := haveTshark(); err != nil {
+		return err
+	}
+	file := filepath.Join(env.logDir, env.logName+".pcap")
+	stop, err := startCapture(env.lab, file)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	small := pingpong{tool: "rc", args: "-n 50 -s 5000", family: family}
+	prog := program{typ: "RC", family: family, mtu: 1024, size: 512 * kib, psn: 0xFFFFF0, depth: 4, batches: mixed(42, 6, 16)}
+	for _, run := range []func(*caseEnv, *place, *place) error{small.run, prog.run} {
+		for _, d := range [][2]*place{{x, y}, {y, x}} {
+			if err := run(env, d[0], d[1]); err != nil {
+				return fmt.Errorf("%s > %s: %w", d[0].name, d[1].name, err)
+			}
+		}
+	}
+	stop()
+	decoded, err := runCmd(exec.Command(filepath.Join(env.lab.dir, "decode"), file), time.Minute)
+	env.log("decode", decoded)
+	if err != nil {
+		return fmt.Errorf("lab/decode found wrong ICRCs: %w", err)
+	}
+	packets := strings.Count(decoded, "\n")
+	if packets < 500 {
+		return fmt.Errorf("the capture has only %d packets", packets)
+	}
+	for filter, want := range map[string]int{"infiniband && udp.dstport == 4791": packets, "_ws.malformed": 0} {
+		got, err := dissect(file, filter)
+		if err != nil {
+			return err
+		}
+		if n := strings.Count(got, "\n"); n != want {
+			return fmt.Errorf("tshark: %d packets of %d match %q, want %d\n%s", n, packets, filter, want, tail(got, 5))
+		}
+	}
+	return nil
+}
+
+// dissect is what tshark prints of the packets that a display filter lets through, one line each. It must stop at InfiniBand: else it
+// takes the payload for NFS or the like whenever its bytes look so, and complains of them.
+func dissect(file, filter string) (string, error) {
+	cmd := exec.Command("tshark", "-n", "-r", file, "-Y", filter, "--only-protocols", "frame,eth,ethertype,ip,ipv6,udp,infiniband")
+	p := &output{}
+	cmd.Stdout = p // not standard error: it says there that it runs as root
+	_, err := runCmd(cmd, 2*time.Minute)
+	return p.String(), err
+}
+
+// harmless is what the guest's kernel says all the time: rxe's network device has no speed, and an emulated processor is slow.
+var harmless = regexp.MustCompile(`speed is unknown|(entered|left) promiscuous mode|hrtimer: interrupt took|ifb0|sched: RT throttling`)
+
+// noComplaints looks at the guest after all other cases: its kernel must have said nothing, and no QP may be left.
+func noComplaints(env *caseEnv, _, guest *place) error {
+	env.ends.stop()
+	dmesg, err := env.lab.guest(guest.id, "dmesg")
+	if err != nil {
+		return err
+	}
+	env.log("dmesg", dmesg)
+	var said []string
+	for _, line := range strings.Split(strings.TrimSpace(strings.TrimPrefix(dmesg, env.lab.dmesg)), "\n") {
+		if line != "" && !harmless.MatchString(line) {
+			said = append(said, line)
+		}
+	}
+	if len(said) > 0 {
+		return fmt.Errorf("the guest's kernel said:\n%s", strings.Join(said, "\n"))
+	}
+	qps, err := env.lab.guest(guest.id, "rdma resource show qp link rxe0")
+	if err != nil {
+		return err
+	}
+	for _, line := range strings.Split(strings.TrimSpace(qps), "\n") {
+		if !strings.Contains(line, "type GSI") {
+			return fmt.Errorf("a QP is left in the guest: %s", line)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+type options struct {
+	list, self, keep, capture bool
+	run, skip                 string
+	logs                      string
+}
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	var o options
+	flag.BoolVar(&o.list, "list", false, "list the cases and do nothing")
+	flag.StringVar(&o.run, "run", "", "run only the cases that match this regular expression; a first argument does the same")
+	flag.StringVar(&o.skip, "skip", "", "leave out the cases that match this regular expression")
+	flag.BoolVar(&o.keep, "keep", false, "leave the guests running, and keep the logs")
+	flag.BoolVar(&o.self, "self", false, "let a second guest play our part: the kernel against itself, to check the suite")
+	flag.BoolVar(&o.capture, "capture", false, "keep a capture of each case with the logs")
+	flag.StringVar(&o.logs, "logs", "", "folder for the cases' logs (default: a temporary one, kept if a case fails)")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		o.run = flag.Arg(0)
+	}
+	cases, err := selectCases(o.run, o.skip)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "interop:", err)
+		return 2
+	}
+	if o.list {
+		for _, c := range cases {
+			fmt.Println(c.name)
+		}
+		return 0
+	}
+	if why := cannotRun(); why != "" {
+		fmt.Fprintln(os.Stderr, "interop: cannot run here:", why)
+		return 2
+	}
+	s, err := newSuite(o)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "interop: cannot run:", err)
+		return 2
+	}
+	defer s.close()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return s.runAll(ctx, cases)
+}
+
+// selectCases is the part of the table that the expressions choose.
+func selectCases(run, skip string) ([]testCase, error) {
+	want, err := regexp.Compile(run)
+	if err != nil {
+		return nil, err
+	}
+	without, err := regexp.Compile(skip)
+	if err != nil {
+		return nil, err
+	}
+	var list []testCase
+	for _, c := range allCases() {
+		if want.MatchString(c.name) && (skip == "" || !without.MatchString(c.name)) {
+			list = append(list, c)
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("no case matches %q", run)
+	}
+	return list, nil
+}
+
+// allCases is the whole table. Cases on the same network stand together, because changing it takes time.
+func allCases() []testCase {
+	var all []testCase
+	for _, p := range pingpongCases() {
+		all = append(all, p.testCase())
+	}
+	all = append(all, programCases()...)
+	all = append(all, specialCases()...)
+	for _, r := range refusals() {
+		all = append(all, r.testCase(4), r.testCase(6))
+	}
+	all = append(all, otherCases()...)
+	var sorted []testCase
+	for _, n := range []network{clean, lossy, faulty} {
+		for _, c := range all {
+			if c.network == n && !c.last {
+				sorted = append(sorted, c)
+			}
+		}
+	}
+	for _, c := range all {
+		if c.last {
+			sorted = append(sorted, c)
+		}
+	}
+	return sorted
+}
+
+// suite is a run.
+type suite struct {
+	options
+	lab     *lab
+	places  [2]*place
+	ends    *ends
+	network network
+	temp    string
+	failed  int
+}
+
+func newSuite(o options) (*suite, error) {
+	root, err := projectRoot()
+	if err != nil {
+		return nil, err
+	}
+	s := &suite{options: o}
+	if s.temp, err = os.MkdirTemp("", "interop-"); err != nil {
+		return nil, err
+	}
+	if s.logs == "" {
+		s.logs = filepath.Join(s.temp, "logs")
+	}
+	if err := os.MkdirAll(s.logs, 0o755); err != nil {
+		return nil, err
+	}
+	s.lab = &lab{root: root, dir: filepath.Join(root, "interop", "lab"), bin: filepath.Join(s.temp, "bin")}
+	s.places = s.lab.places(o.self)
+	if err := s.prepare(); err != nil {
+		s.close()
+		return nil, err
+	}
+	s.ends = &ends{suite: s}
+	return s, nil
+}
+
+// prepare boots what is needed and builds our programs.
+func (s *suite) prepare() error {
+	if !s.self {
+		fmt.Fprintln(os.Stderr, "interop: building")
+		if err := s.lab.build("./cmd/verbena", "./interop/peer"); err != nil {
+			return err
+		}
+	}
+	for _, p := range s.places {
+		if p.ours() {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "interop: booting guest %d\n", p.id)
+		if err := s.lab.up(p.id); err != nil {
+			return err
+		}
+		if err := s.lab.put(p.id, filepath.Join(s.lab.root, "interop", "peer", "peer.py"), "/tmp"); err != nil {
+			return err
+		}
+	}
+	var err error
+	s.lab.dmesg, err = s.lab.guest(1, "dmesg")
+	return err
+}
+
+func (s *suite) close() {
+	if s.ends != nil {
+		s.ends.stop()
+	}
+	if err := s.setNetwork(clean); err != nil {
+		fmt.Fprintln(os.Stderr, "interop:", err)
+	}
+	if !s.keep {
+		s.lab.down()
+	}
+	if s.failed > 0 || s.keep || s.capture {
+		fmt.Fprintln(os.Stderr, "interop: logs are in", s.logs)
+		_ = os.RemoveAll(s.lab.bin)
+		return
+	}
+	_ = os.RemoveAll(s.temp)
+}
+
+func (s *suite) runAll(ctx context.Context, cases []testCase) int {
+	begin := time.Now()
+	var bad []result
+	n := 0
+	fmt.Println(tableHead)
+	for _, c := range cases {
+		directions := [][2]*place{{s.places[0], s.places[1]}, {s.places[1], s.places[0]}}
+		if c.oneWay {
+			directions = directions[:1]
+		}
+		for _, d := range directions {
+			if ctx.Err() != nil {
+				fmt.Fprintln(os.Stderr, "interop: interrupted")
+				return 1
+			}
+			r := s.runCase(c, d[0], d[1])
+			fmt.Println(r)
+			if n++; r.err != nil {
+				s.failed++
+				bad = append(bad, r)
+				fmt.Println("  " + strings.ReplaceAll(tail(r.err.Error(), 40), "\n", "\n  "))
+			}
+		}
+	}
+	fmt.Printf("\n%d of %d passed in %.0f s\n", n-len(bad), n, time.Since(begin).Seconds())
+	for _, r := range bad {
+		fmt.Println(r)
+	}
+	if len(bad) > 0 {
+		return 1
+	}
+	return 0
+}
+
+// runCase runs one case in one direction.
+func (s *suite) runCase(c testCase, active, passive *place) result {
+	r := result{name: c.name, direction: active.name + " > " + passive.name}
+	if c.oneWay {
+		r.direction = "-"
+	}
+	if r.err = s.setNetwork(c.network); r.err != nil {
+		return r
+	}
+	env := &caseEnv{lab: s.lab, ends: s.ends, logDir: s.logs, logName: fileName(c.name, active.name)}
+	before := s.counters()
+	begin := time.Now()
+	env.deadline = begin.Add(c.timeout)
+	if s.capture && !c.oneWay {
+		stop, err := startCapture(s.lab, filepath.Join(s.logs, env.logName+".pcap"))
+		if err != nil {
+			r.err = err
+			return r
+		}
+		defer stop()
+	}
+	r.err = c.run(env, active, passive)
+	r.seconds = time.Since(begin).Seconds()
+	r.note = s.counters().since(before)
+	if r.err != nil {
+		env.log("error", r.err.Error())
+	}
+	return r
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// setNetwork makes guest 1's interface lose and disturb packets, each way: what it sends by netem on eth0, what it
+// receives by netem on an ifb device that eth0's ingress is redirected to.
+func (s *suite) setNetwork(n network) error {
+	if s.network == n {
+		return nil
+	}
+	const off = "tc qdisc del dev eth0 root 2>/dev/null; tc qdisc del dev eth0 ingress 2>/dev/null; tc qdisc del dev ifb0 root 2>/dev/null; "
+	line := off + "true"
+	if n != clean {
+		line = off + fmt.Sprintf(`set -e; ip link set ifb0 mtu %s up
+tc qdisc add dev eth0 root netem limit 20000 %s
+tc qdisc add dev eth0 ingress
+tc filter add dev eth0 ingress matchall action mirred egress redirect dev ifb0
+tc qdisc add dev ifb0 root netem limit 20000 %s`, setting("LAB_MTU", "9000"), n, n)
+	}
+	if _, err := s.lab.guest(1, line); err != nil {
+		return err
+	}
+	s.network = n
+	return nil
+}
+
+// counters are guest 1's RDMA counters.
+type counters map[string]int64
+
+// counters reads them; without an answer there are none, for the case itself will say what is wrong.
+func (s *suite) counters() counters {
+	out, err := s.lab.guest(1, "rdma statistic show link rxe0/1")
+	if err != nil {
+		return nil
+	}
+	c := counters{}
+	words := strings.Fields(out)
+	for i := 0; i+1 < len(words); i++ {
+		if n, err := strconv.ParseInt(words[i+1], 10, 64); err == nil {
+			c[words[i]] = n
+		}
+	}
+	return c
+}
+
+// troubles are the counters that stand still on a clean network between well-behaved ends.
+var troubles = []string{"duplicate_request", "out_of_seq_request", "rcvd_rnr_err", "send_rnr_err", "rcvd_seq_err",
+	"retry_exceeded_err", "retry_rnr_exceeded_err", "completer_retry_err", "send_err"}
+
+// since says which of the troubles have grown.
+func (c counters) since(old counters) string {
+	var list []string
+	for _, name := range troubles {
+		if d := c[name] - old[name]; d > 0 {
+			list = append(list, fmt.Sprintf("%s %d", name, d))
+		}
+	}
+	sort.Strings(list)
+	return strings.Join(list, ", ")
+}
+
+// startCapture records the RoCE packets at guest 1's port until stop is called.
+func startCapture(l *lab, file string) (stop func(), err error) {
+	cmd := l.script(1, "host", "tcpdump", "-i", "roce1", "-U", "--immediate-mode", "-B", "65536", "-Z", "root", "-w", file, "udp port 4791")
+	p, err := start("tcpdump", cmd)
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; !strings.Contains(p.out.String(), "listening"); i++ {
+		if p.ended() || i > 500 {
+			p.stop()
+			return nil, fmt.Errorf("tcpdump: %s", p.out)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return func() {
+		if !p.ended() {
+			time.Sleep(300 * time.Millisecond)
+			p.stop()
+		}
+	}, nil
+}
+
+// haveTshark installs Debian's tshark if there is none.
+func haveTshark() error {
+	if _, err := exec.LookPath("tshark"); err == nil {
+		return nil
+	}
+	cmd := exec.Command("apt-get", "-qq", "-y", "-o", "APT::Install-Recommends=0", "install", "tshark")
+	cmd.Env = append(cmd.Environ(), "DEBIAN_FRONTEND=noninteractive")
+	if _, err := runCmd(cmd, 5*time.Minute); err != nil {
+		return fmt.Errorf("tshark is missing and cannot be installed: %w", err)
+	}
+	return nil
+}
