@@ -1,0 +1,117 @@
+package rdmatest_test
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/rdmatest"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+func connect(t *testing.T, a, b *side) {
+	t.Helper()
+	for _, p := range [][2]*side{{a, b}, {b, a}} {
+		info, err := p[1].qp.LocalInfo()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p[0].qp.Connect(info, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A cable that stays out ends a connection after the ACK timeouts of all retries, in virtual time.
+func TestCutEndsAConnection(t *testing.T) {
+	f := rdmatest.New(rdmatest.Config{})
+	a, b := newSide(f, "a"), newSide(f, "b")
+	connect(t, a, b)
+	one, two := netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")
+	f.Cut(one, two)
+	if err := a.qp.PostSend(verbs.SendWR{WRID: 7, Opcode: verbs.WRSend}); err != nil {
+		t.Fatal(err)
+	}
+	var wc [1]verbs.WC
+	failed := func() bool { n, _ := a.cq.Poll(wc[:]); return n == 1 }
+	if !f.Run(failed, time.Minute) || wc[0].Status != verbs.WCRetryExcErr || wc[0].WRID != 7 {
+		t.Fatalf("got %+v at %v", wc[0], f.Now())
+	}
+	if took := f.Now(); took < 8*67*time.Millisecond || took > 9*68*time.Millisecond {
+		t.Errorf("gave up after %v; a timeout of 67 ms and 7 retries are 8 times that", took)
+	}
+	if s := f.Stats(); s.Cut != 8 {
+		t.Errorf("%d packets met the cut cable, want 8", s.Cut)
+	}
+}
+
+// Advance says false only when the fabric waits for the test.
+func TestAdvanceEnds(t *testing.T) {
+	f := rdmatest.New(rdmatest.Config{})
+	a, b := newSide(f, "a"), newSide(f, "b")
+	connect(t, a, b)
+	if f.Advance() {
+		t.Error("something happened in an idle fabric")
+	}
+	if err := b.qp.PostRecv(verbs.RecvWR{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled}); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if !f.Advance() {
+			var wc [2]verbs.WC
+			if n, _ := a.cq.Poll(wc[:]); n != 1 {
+				t.Error("the fabric stopped before the SEND was complete")
+			}
+			return
+		}
+	}
+	t.Error("the fabric does not stop")
+}
+
+// In real time devices work by themselves, and calls may wait.
+func TestRealTime(t *testing.T) {
+	f := rdmatest.New(rdmatest.Config{RealTime: true, Faults: rdmatest.Faults{Loss: 0.2}})
+	a, b := newSide(f, "a"), newSide(f, "b")
+	connect(t, a, b)
+	ch, err := b.qp.Context().CreateCompChannel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ch.Close()
+	cq, err := b.qp.Context().CreateCQ(4, &verbs.CQOptions{Channel: ch})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cq.Close()
+	qp, err := b.qp.PD().CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq,
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer qp.Close()
+	c := newSide(f, "c")
+	connect(t, c, &side{qp: qp})
+	if err := cq.ReqNotify(false); err != nil {
+		t.Fatal(err)
+	}
+	if err := qp.PostRecv(verbs.RecvWR{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend}); err != nil {
+		t.Fatal(err)
+	}
+	limit, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if _, err := ch.GetEvent(limit); err != nil {
+		t.Fatal(err)
+	}
+	cq.AckEvents(1)
+	var wc [1]verbs.WC
+	if n, err := cq.Poll(wc[:]); n != 1 || err != nil || wc[0].Status != verbs.WCSuccess {
+		t.Fatalf("%d completions, %v, %+v", n, err, wc[0])
+	}
+}
