@@ -27,7 +27,7 @@ type result struct {
 	BaseOf string  `json:"base_of"`       // what that is
 	Unit   string  `json:"unit"`          // bytes/s, s, messages/s, bytes
 	Ratio  float64 `json:"ratio"`         // RDMA/Base: the median of the rounds' ratios
-	Target float64 `json:"target"`        // of the ratio
+	Target float64 `json:"target"`        // of the ratio; 0: none
 	AtMost bool    `json:"at_most"`       // the ratio shall not exceed the target; else it shall reach it
 	OK     bool    `json:"ok"`            // the target is met
 	Low    float64 `json:"low,omitempty"` // lowest and highest ratio of a round
@@ -128,24 +128,31 @@ func parse(env *tool.Env, args []string) (c *config, status int, ok bool) {
 func show(p *term.Printer, results []result) {
 	var rows [][]string
 	for _, r := range results {
-		verdict, sign := p.Green("✓"), "≥"
-		if !r.OK {
-			verdict = p.Red("✗")
-		}
-		if r.AtMost {
-			sign = "≤"
-		}
-		ratio, target := fmt.Sprintf("%.2f", r.Ratio), fmt.Sprintf("%s %.1f", sign, r.Target)
-		if r.Unit == "bytes" {
-			ratio, target = "", sign+" "+megabytes(r.Base)
-		}
-		base := ""
+		row := []string{r.What, r.format(r.RDMA), "", "", "", ""}
 		if r.BaseOf != "" {
-			base = r.BaseOf + " " + r.format(r.Base)
+			row[2], row[3] = r.BaseOf+" "+r.format(r.Base), fmt.Sprintf("%.2f", r.Ratio)
 		}
-		rows = append(rows, []string{r.What, r.format(r.RDMA), base, ratio, target, verdict})
+		if r.Target != 0 {
+			row[4], row[5] = r.goal(), p.Green("✓")
+			if !r.OK {
+				row[5] = p.Red("✗")
+			}
+		}
+		rows = append(rows, row)
 	}
 	p.Table([]string{"", "RDMA", "compared with", "ratio", "target", " "}, rows)
+}
+
+// goal is the target as text.
+func (r *result) goal() string {
+	sign, target := "≥", fmt.Sprintf("%.1f", r.Target)
+	if r.AtMost {
+		sign = "≤"
+	}
+	if r.BaseOf == "" {
+		target = r.format(r.Base)
+	}
+	return sign + " " + target
 }
 
 func (r *result) format(v float64) string {

@@ -12,8 +12,8 @@ import (
 const (
 	large       = 1 << 20
 	small       = 8
-	writeWindow = 8                  // WRITEs in flight
-	sendWindow  = endpoint.MaxWindow // SENDs in flight; also the depth of queues
+	writeWindow = 8  // WRITEs in flight
+	sendWindow  = 64 // SENDs in flight; also the depth of queues
 )
 
 // pair runs do with both processes connected.
@@ -74,35 +74,37 @@ func latency(c *config) ([]result, error) {
 	return []result{r}, err
 }
 
-// rate has no target of its own; it shows what batching brings.
+// rate has no target; it shows what posting and sending in batches brings.
 func rate(c *config) ([]result, error) {
 	r := result{Name: "rate", What: "RC SEND of 8 bytes, 64 outstanding", BaseOf: "1 outstanding", Unit: "messages/s"}
 	err := pair(endpoint.Options{QPs: 1, Depth: sendWindow, Bytes: 4096}, func(p *endpoint.Pair) error {
 		return r.rounds(c.rounds,
-			func() (float64, error) { return sends(p, c.each, sendWindow) },
-			func() (float64, error) { return sends(p, c.each, 1) })
+			func() (float64, error) { return sends(p, p.PumpBatches, c.each, sendWindow) },
+			func() (float64, error) { return sends(p, p.PumpBatches, c.each, 1) })
 	})
 	return []result{r}, err
 }
 
-// sends is the rate of 8-byte SENDs over all of the pair's QPs in turn.
-func sends(p *endpoint.Pair, each time.Duration, window int) (v float64, err error) {
+type pumper func(each time.Duration, window int, wr verbs.SendWR) (float64, error)
+
+// sends is the rate of 8-byte SENDs.
+func sends(p *endpoint.Pair, pump pumper, each time.Duration, window int) (v float64, err error) {
 	wr := verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: make([]byte, small)}
 	err = p.Serving(endpoint.Serving{Mode: endpoint.Sink, Bytes: small}, func() error {
-		v, err = p.Pump(each, window, wr)
+		v, err = pump(each, window, wr)
 		return err
 	})
 	return v, err
 }
 
-// scale compares many QPs with one, and tells what they take. Each round has processes of its own.
+// scale compares the same program over many QPs and over one, and tells what they take. Each round has processes of its own.
 func scale(c *config) ([]result, error) {
 	qps := term.Count(uint64(c.qps)) + " RC QPs"
 	size := result{Name: "size", What: qps + ", resident memory", Unit: "bytes", Base: 200e6, Target: 1, AtMost: true}
 	many := result{Name: "scale", What: qps + ", SEND of 8 bytes", BaseOf: "1 QP", Unit: "messages/s", Target: 0.5}
 	err := many.rounds(c.rounds, func() (v float64, err error) {
 		err = pair(endpoint.Options{QPs: c.qps, Depth: sendWindow, Bytes: 4096}, func(p *endpoint.Pair) error {
-			if v, err = sends(p, c.each, sendWindow); err != nil {
+			if v, err = sends(p, p.Pump, c.each, sendWindow); err != nil {
 				return err
 			}
 			var rss uint64
@@ -113,7 +115,7 @@ func scale(c *config) ([]result, error) {
 		return v, err
 	}, func() (v float64, err error) {
 		err = pair(endpoint.Options{QPs: 1, Depth: sendWindow, Bytes: 4096}, func(p *endpoint.Pair) error {
-			v, err = sends(p, c.each, sendWindow)
+			v, err = sends(p, p.Pump, c.each, sendWindow)
 			return err
 		})
 		return v, err

@@ -9,20 +9,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// MaxWindow is the most that Pump keeps in flight.
-const MaxWindow = 64
-
 // Pump keeps window copies of wr in flight, on the QPs in turn, for a while, and returns how many were done in a second.
+// Each request is a call of its own, as in a program that has one message for one peer at a time.
 func (p *Pair) Pump(each time.Duration, window int, wr verbs.SendWR) (float64, error) {
 	qps, next := p.End.QPs, 0
-	var batch [MaxWindow]verbs.SendWR
-	for i := range batch {
-		batch[i] = wr
-	}
-	post := func(n int) error {
-		if len(qps) == 1 {
-			return qps[0].PostSend(batch[:n]...)
-		}
+	return p.pump(each, window, func(n int) error {
 		for range n {
 			if err := qps[next].PostSend(wr); err != nil {
 				return err
@@ -32,7 +23,16 @@ func (p *Pair) Pump(each time.Duration, window int, wr verbs.SendWR) (float64, e
 			}
 		}
 		return nil
-	}
+	})
+}
+
+// PumpBatches is Pump on the first QP, with all requests for which there is room in one call.
+func (p *Pair) PumpBatches(each time.Duration, window int, wr verbs.SendWR) (float64, error) {
+	batch := slices.Repeat([]verbs.SendWR{wr}, window)
+	return p.pump(each, window, func(n int) error { return p.End.QPs[0].PostSend(batch[:n]...) })
+}
+
+func (p *Pair) pump(each time.Duration, window int, post func(n int) error) (float64, error) {
 	start := time.Now()
 	running := true
 	for posted, done := 0, 0; ; {
