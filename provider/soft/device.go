@@ -23,6 +23,7 @@ type device struct {
 	cfg     Config
 	guid    verbs.GUID
 	virtual bool // its link is not of this machine's interfaces
+	facts   func() facts
 
 	port atomic.Pointer[portInfo] // there while a context is open
 
@@ -37,7 +38,11 @@ type device struct {
 	violations violations
 }
 
-func newDevice(s spec) *device { return &device{spec: s, guid: guidOf(&s)} }
+func newDevice(s spec) *device {
+	d := &device{spec: s, guid: guidOf(&s)}
+	d.facts = d.systemFacts
+	return d
+}
 
 // Info describes the device.
 func (d *device) Info() verbs.DeviceInfo {

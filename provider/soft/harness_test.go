@@ -10,7 +10,6 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/fault"
 	"github.com/verbena-rdma/verbena/internal/link/mem"
-	"github.com/verbena-rdma/verbena/internal/link/udp"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -37,11 +36,7 @@ var networks = []network{
 	{
 		"udp",
 		loopback,
-		func(testing.TB) opener {
-			return func(addrs []netip.Addr, ports int) (link.Link, error) {
-				return udp.Open(udp.Config{Addrs: addrs, Ports: ports, Port: 14791})
-			}
-		},
+		func(testing.TB) opener { return testUDP },
 	},
 }
 

@@ -26,19 +26,40 @@ const rocev2Headers = 80
 // has tells whether a is one of the device's addresses.
 func (p *portInfo) has(a netip.Addr) bool { return slices.Contains(p.addrs, a) }
 
-// look reads the state of a device's port. old is what was known before, nil at first; GIDs keep their places.
+// facts is what the system says of a network interface.
+type facts struct {
+	iface string
+	up    bool
+	mtu   int
+	speed int // Mb/s; 0 unknown
+	addrs []netip.Addr
+}
+
+// virtualMTU is the MTU of a port without a network interface.
+const virtualMTU = 9000
+
+// systemFacts asks the system. An interface that does not exist is down and has no address.
+func (d *device) systemFacts() (f facts) {
+	f.iface = d.spec.iface
+	ifi, err := d.netInterface()
+	if err != nil {
+		return f
+	}
+	up := ifi.Flags&net.FlagUp != 0 && ifi.Flags&net.FlagRunning != 0
+	return facts{iface: ifi.Name, up: up, mtu: ifi.MTU, speed: linkSpeed(ifi.Name), addrs: addrsOf(ifi)}
+}
+
+// look reads the state of the device's port. old is what was known before, nil at first; GIDs keep their places.
 func (d *device) look(old *portInfo) *portInfo {
-	p := &portInfo{name: d.spec.name, iface: d.spec.iface, virtual: d.virtual, addrs: d.spec.addrs}
-	if d.virtual {
-		p.up, p.mtu = true, virtualMTU
-	} else if ifi, err := d.netInterface(); err == nil {
-		p.iface = ifi.Name
-		p.up = ifi.Flags&net.FlagUp != 0 && ifi.Flags&net.FlagRunning != 0
-		p.mtu = ifi.MTU
-		p.speed = linkSpeed(ifi.Name)
-		if d.spec.addrs == nil {
-			p.addrs = addrsOf(ifi)
-		}
+	f := facts{up: true, mtu: virtualMTU}
+	if !d.virtual {
+		f = d.facts()
+	}
+	p := &portInfo{
+		name: d.spec.name, iface: f.iface, virtual: d.virtual, addrs: f.addrs, up: f.up, mtu: f.mtu, speed: f.speed,
+	}
+	if d.spec.addrs != nil {
+		p.addrs = d.spec.addrs
 	}
 	p.table.def = defaultGID(d.guid)
 	if old != nil {
@@ -47,9 +68,6 @@ func (d *device) look(old *portInfo) *portInfo {
 	p.table.update(p.addrs)
 	return p
 }
-
-// virtualMTU is the MTU of a port without a network interface.
-const virtualMTU = 9000
 
 // netInterface finds the network interface of the device.
 func (d *device) netInterface() (*net.Interface, error) {

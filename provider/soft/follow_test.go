@@ -1,0 +1,135 @@
+package soft
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/link/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// portEvents collects the events of a port.
+type portEvents struct {
+	mu   sync.Mutex
+	list []verbs.EventType
+}
+
+func (p *portEvents) PortEvent(t verbs.EventType, port uint8) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if port == 1 {
+		p.list = append(p.list, t)
+	}
+}
+
+func (p *portEvents) DeviceEvent(verbs.EventType) {}
+
+func (p *portEvents) take() []verbs.EventType {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.list
+	p.list = nil
+	return l
+}
+
+// watched is a link that remembers its addresses.
+type watched struct {
+	link.Link
+	addrs []netip.Addr
+	bad   netip.Addr // cannot be bound
+}
+
+func (w *watched) SetAddrs(addrs []netip.Addr) error {
+	if slices.Contains(addrs, w.bad) {
+		return fail(eaddrnotavail, "not yet")
+	}
+	w.addrs = addrs
+	return nil
+}
+
+func TestV_PORT_02_DeviceFollowsItsInterface(t *testing.T) {
+	now := facts{iface: "x0", up: true, mtu: 1500, addrs: addrs("192.0.2.1")}
+	d := newDevice(spec{name: "vrb_x", iface: "x0"})
+	d.facts = func() facts { return now }
+	w := &watched{bad: netip.MustParseAddr("2001:db8::bad")}
+	d.cfg.Link = func(a []netip.Addr, ports int) (link.Link, error) {
+		if slices.Contains(a, w.bad) {
+			return nil, fail(eaddrnotavail, "not yet")
+		}
+		l, err := mem.NewFabric(mem.Config{}).Open(a, ports)
+		w.Link, w.addrs = l, a
+		return w, err
+	}
+	var up portEvents
+	ctx, err := d.Open(&up)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ctx.Close()
+	change := func(f facts, bound []netip.Addr, want ...verbs.EventType) {
+		t.Helper()
+		now = f
+		d.refresh()
+		if got := up.take(); !slices.Equal(got, want) {
+			t.Errorf("events %v, want %v", got, want)
+		}
+		if w.Link != nil && !slices.Equal(w.addrs, bound) {
+			t.Errorf("bound to %v, want %v", w.addrs, bound)
+		}
+	}
+	state := func() verbs.PortState {
+		attr, err := ctx.QueryPort(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return attr.State
+	}
+	change(now, nil)
+	now.addrs = addrs("192.0.2.1", "2001:db8::bad", "192.0.2.2")
+	change(now, nil, verbs.EventGIDChange)
+	openQP(t, ctx)
+	if !slices.Equal(w.addrs, addrs("192.0.2.1", "192.0.2.2")) { // without the one that is not usable yet
+		t.Errorf("opened at %v", w.addrs)
+	}
+	w.bad = netip.Addr{}
+	change(now, addrs("192.0.2.1", "192.0.2.2", "2001:db8::bad"))
+	now.addrs = addrs("192.0.2.2", "192.0.2.3")
+	change(now, addrs("192.0.2.2", "192.0.2.3"), verbs.EventGIDChange)
+	now.up = false
+	change(now, addrs("192.0.2.2", "192.0.2.3"), verbs.EventPortErr) // V-AE-23
+	if s := state(); s != verbs.PortDown {
+		t.Errorf("port is %v", s)
+	}
+	now.up = true
+	change(now, addrs("192.0.2.2", "192.0.2.3"), verbs.EventPortActive) // V-AE-22
+	if s := state(); s != verbs.PortActive {
+		t.Errorf("port is %v", s)
+	}
+	now.mtu = 9000
+	change(now, addrs("192.0.2.2", "192.0.2.3"))
+	if attr, _ := ctx.QueryPort(1); attr.ActiveMTU != verbs.MTU4096 {
+		t.Errorf("active MTU %v", attr.ActiveMTU)
+	}
+}
+
+type noUpcalls struct{}
+
+func (noUpcalls) Completion()                {}
+func (noUpcalls) Error()                     {}
+func (noUpcalls) Event(verbs.EventType)      {}
+func (noUpcalls) StateChanged(verbs.QPState) {}
+
+// openQP makes the first QP, which opens the link.
+func openQP(t *testing.T, ctx verbs.ContextDriver) {
+	t.Helper()
+	pd, _ := ctx.AllocPD()
+	cq, _ := ctx.CreateCQ(1, 0, noUpcalls{})
+	qp, err := pd.CreateQP(&verbs.QPDriverInit{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq}, noUpcalls{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = qp.Destroy() })
+}

@@ -1,0 +1,169 @@
+package soft_test
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/link/udp"
+	"github.com/verbena-rdma/verbena/provider/soft"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+func descriptors(t *testing.T) int {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("no /proc/self/fd on this system")
+	}
+	return len(list)
+}
+
+// Opening, using and closing a device leaves no goroutine and no descriptor behind.
+func TestV_CTX_05_ClosedDevicesLeaveNothing(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		use := func() {
+			t.Run("use", func(t *testing.T) {
+				ends := newEnds(t, n, 2, nil)
+				a, b := newSleeper(t, ends[0]), ends[1]
+				qa, qb := connect(a.end, b, verbs.QPTypeRC, nil)
+				must(t, qb.PostRecv(recv(b, 1, 10)))
+				must(t, qa.PostSend(send(a.end, 10)))
+				a.good(1)
+				b.good(1)
+			})
+		}
+		use() // the first time the runtime opens descriptors of its own
+		goroutines, fds := runtime.NumGoroutine(), descriptors(t)
+		for range 3 {
+			use()
+		}
+		waitFor(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= goroutines })
+		if now := descriptors(t); now > fds {
+			t.Errorf("%d descriptors, %d before", now, fds)
+		}
+	})
+}
+
+// Contexts of one device share its engine: QPs of both can be connected, and the port is taken once, from the first QP to the last context.
+func TestV_CTX_01_ContextsShareTheDevice(t *testing.T) {
+	dev := get(soft.New(soft.Config{Addrs: []netip.Addr{loopback(0)}, Link: testUDP}))(t)
+	newEnd(t, dev)
+	free := func() bool {
+		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback(0), testPort)))
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	}
+	if !free() {
+		t.Error("the port is taken before the first QP")
+	}
+	t.Run("use", func(t *testing.T) {
+		a, b := newEnd(t, dev), newEnd(t, dev)
+		qa, qb := connect(a, b, verbs.QPTypeRC, nil)
+		if qa.QPN() == qb.QPN() {
+			t.Errorf("both QPs have number %d", qa.QPN())
+		}
+		must(t, qb.PostRecv(recv(b, 1, 10)))
+		must(t, qa.PostSend(send(a, 10)))
+		a.good(1)
+		b.good(1)
+	})
+	if free() {
+		t.Error("the port is free while there are contexts")
+	}
+}
+
+const testPort = 14791
+
+func testUDP(addrs []netip.Addr, ports int) (link.Link, error) {
+	return udp.Open(udp.Config{Addrs: addrs, Ports: ports, Port: testPort})
+}
+
+// A device whose last context was closed can be opened again.
+func TestDeviceComesToLifeAgain(t *testing.T) {
+	dev := get(soft.New(soft.Config{Addrs: []netip.Addr{loopback(0)}, Link: testUDP}))(t)
+	for range 3 {
+		t.Run("use", func(t *testing.T) {
+			a := newEnd(t, dev)
+			qa, qb := connect(a, a, verbs.QPTypeRC, nil)
+			must(t, qb.PostRecv(recv(a, 1, 10)))
+			must(t, qa.PostSend(send(a, 10)))
+			a.good(2)
+		})
+	}
+}
+
+func TestPortTakenByAnotherProgram(t *testing.T) {
+	c := get(net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback(0), testPort))))(t)
+	dev := get(soft.New(soft.Config{Addrs: []netip.Addr{loopback(0)}, Link: testUDP}))(t)
+	e := newEnd(t, dev) // looking at the device is possible
+	init := verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: e.cq, RecvCQ: e.cq}
+	_, err := e.pd.CreateQP(&init)
+	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), loopback(0).String()) {
+		t.Errorf("CreateQP: %v", err)
+	}
+	must(t, c.Close())
+	qp := get(e.pd.CreateQP(&init))(t) // the next one finds it free
+	must(t, qp.Close())
+}
+
+func TestV_QP_06_TypesThatTheDeviceLacks(t *testing.T) {
+	e := newEnds(t, &networks[0], 1, nil)[0]
+	for _, typ := range []verbs.QPType{verbs.QPTypeRawPacket, verbs.QPTypeXRCSend} {
+		_, err := e.pd.CreateQP(&verbs.QPInitAttr{Type: typ, SendCQ: e.cq, RecvCQ: e.cq})
+		if !errors.Is(err, verbs.ENOSYS) {
+			t.Errorf("%v: %v", typ, err)
+		}
+	}
+	_, err := e.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: e.cq, RecvCQ: e.cq, Cap: verbs.QPCap{MaxInlineData: 1 << 20}})
+	if !errors.Is(err, verbs.EINVAL) {
+		t.Errorf("1 MiB inline: %v", err)
+	}
+	for _, access := range []verbs.AccessFlags{verbs.AccessOnDemand, verbs.AccessFlushGlobal} {
+		if _, err := e.pd.RegMR(e.buf, access); !errors.Is(err, verbs.EOPNOTSUPP) {
+			t.Errorf("%v: %v", access, err)
+		}
+	}
+}
+
+func TestWrongConfigs(t *testing.T) {
+	one := []netip.Addr{netip.MustParseAddr("10.0.0.1")}
+	for name, c := range map[string]soft.Config{
+		"no address":        {},
+		"name":              {Name: "a b", Addrs: one},
+		"shards":            {Shards: 65, Addrs: one},
+		"negative shards":   {Shards: -1, Addrs: one},
+		"multicast address": {Addrs: []netip.Addr{netip.MustParseAddr("239.1.1.1")}},
+		"zero address":      {Addrs: []netip.Addr{{}}},
+	} {
+		if _, err := soft.New(c); !errors.Is(err, verbs.EINVAL) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// However long a program polled before it went to sleep, it is woken.
+func TestHandOverBetweenPollerAndBackground(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		ends := newEnds(t, n, 2, nil)
+		a, b := newSleeper(t, ends[0]), newSleeper(t, ends[1])
+		qa, qb := connect(a.end, b.end, verbs.QPTypeRC, nil)
+		for i := range 30 {
+			poll(t, b.end, time.Duration(i%4)*700*time.Microsecond)
+			must(t, qb.PostRecv(recv(b.end, 1, 10)))
+			must(t, b.cq.ReqNotify(false))
+			must(t, qa.PostSend(send(a.end, 10)))
+			b.wait()
+			b.good(1)
+			a.good(1)
+		}
+	})
+}
