@@ -64,7 +64,11 @@ func captured(env *caseEnv, family int, x, y *place) error {
 // dissect is what tshark prints of the packets that a display filter lets through, one line each. It must stop at InfiniBand: else it
 // takes the payload for NFS or the like whenever its bytes look so, and complains of them.
 func dissect(file, filter string) (string, error) {
-	cmd := exec.Command("tshark", "-n", "-r", file, "-Y", filter, "--only-protocols", "frame,eth,ethertype,ip,ipv6,udp,infiniband")
+	args := []string{"-n", "-r", file, "-Y", filter}
+	for _, guess := range []string{"smc", "smb_direct", "rpcordma", "nvme-rdma", "lnet", "iser", "eoib", "infiniband_sdp", "fcoib"} {
+		args = append(args, "--disable-protocol", guess)
+	}
+	cmd := exec.Command("tshark", args...)
 	p := &output{}
 	cmd.Stdout = p // not standard error: it says there that it runs as root
 	_, err := runCmd(cmd, 2*time.Minute)
