@@ -41,11 +41,12 @@ const (
 	pollerGone = int64(time.Millisecond)
 	// maxDoze is the longest sleep while programs poll.
 	maxDoze = 4 * time.Millisecond
-	// An idle shard's goroutine waits at first so long, then for ever longer: a timer that is armed while it waits
-	// needs a wake-up only when it is due earlier, and ACK timers seldom are.
-	minIdle = 20 * time.Millisecond
 	maxIdle = time.Hour
 )
+
+// minIdle is how long an idle shard's goroutine waits at first, to wait for ever longer then. A timer that is armed while it waits needs a wake-up
+// only when it is due earlier, and ACK timers seldom are. Tests change it.
+var minIdle = 20 * time.Millisecond
 
 func (b *background) init(s *shard) {
 	b.s = s

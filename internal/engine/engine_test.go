@@ -1,0 +1,246 @@
+package engine
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/link/mem"
+	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/transport"
+)
+
+var localAddr = netip.MustParseAddr("10.0.0.1")
+
+// testEngine makes an engine on a network of its own, where it talks to itself.
+func testEngine(t testing.TB, shards int, c Config) *Engine {
+	t.Helper()
+	c.Open = func() (link.Link, error) {
+		return mem.NewFabric(mem.Config{Now: c.Now}).Open([]netip.Addr{localAddr}, shards)
+	}
+	e := New(c)
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// silent ignores upcalls.
+type silent struct{}
+
+func (silent) Completion()                  {}
+func (silent) Error()                       {}
+func (silent) Event(transport.Event)        {}
+func (silent) StateChanged(transport.State) {}
+
+var regions = mr.NewTable(10)
+
+func newQP(t testing.TB, e *Engine, cq *CQ, up QPUpcalls) *QP {
+	t.Helper()
+	qp, err := e.CreateQP(QPInit{
+		Type: transport.RC, SQ: transport.NewSendQueue(64, 1, 0), RQ: transport.NewRecvQueue(64, 1, false, 0),
+		SendCQ: cq, RecvCQ: cq, Regions: regions, Up: up,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return qp
+}
+
+// connectQP takes an RC QP to RTS.
+func connectQP(t testing.TB, qp *QP, peer uint32, timeout uint8) {
+	t.Helper()
+	steps := []transport.Attr{
+		{State: transport.Init, PKey: 0xffff, Access: uint32(mr.RemoteWrite)},
+		{State: transport.RTR, Path: link.Path{Src: localAddr, Dst: localAddr}, MTU: 1024, DestQPN: peer, MaxDestRdAtom: 1, MinRNRTimer: 1},
+		{State: transport.RTS, Timeout: timeout, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 1},
+	}
+	masks := []transport.Mask{
+		transport.MaskState | transport.MaskPKeyIndex | transport.MaskAccess,
+		transport.MaskState | transport.MaskAV | transport.MaskPathMTU | transport.MaskDestQPN | transport.MaskRQPSN |
+			transport.MaskMaxDestRdAtom | transport.MaskMinRNRTimer,
+		transport.MaskState | transport.MaskSQPSN | transport.MaskTimeout | transport.MaskRetryCnt | transport.MaskRNRRetry | transport.MaskMaxRdAtomic,
+	}
+	for i := range steps {
+		if err := qp.Modify(&steps[i], masks[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// pair makes two connected QPs.
+func pair(t testing.TB, e *Engine, a, b *CQ) (*QP, *QP) {
+	t.Helper()
+	qa, qb := newQP(t, e, a, silent{}), newQP(t, e, b, silent{})
+	connectQP(t, qa, qb.Num(), 14)
+	connectQP(t, qb, qa.Num(), 14)
+	return qa, qb
+}
+
+// postWrite posts an empty RDMA WRITE, which needs no memory.
+func postWrite(qp *QP, id uint64) error {
+	return qp.PostSend(func(q *transport.SendQueue) error {
+		w := q.Next()
+		if w == nil {
+			return transport.ErrQueueFull
+		}
+		w.WRID, w.Op, w.Flags, w.Length = id, transport.OpWrite, transport.Signaled, 0
+		q.Commit()
+		return nil
+	})
+}
+
+// manual is an engine whose time stands still unless the test moves it.
+type manual struct {
+	*Engine
+	now int64
+}
+
+func newManual(t testing.TB, shards int) *manual {
+	m := &manual{now: 1e9}
+	m.Engine = testEngine(t, shards, Config{Manual: true, Now: func() int64 { return m.now }, FirstQPN: 0x100})
+	return m
+}
+
+// settle steps until nothing is left to do at this time.
+func (m *manual) settle(t testing.TB) {
+	t.Helper()
+	for n := 0; m.Step(); n++ {
+		if n > 1000 {
+			t.Fatal("the engine finds no end")
+		}
+	}
+}
+
+func TestManualEngineIsDeterministic(t *testing.T) {
+	m := newManual(t, 2)
+	a, b := m.NewCQ(8, 0, silent{}), m.NewCQ(8, 0, silent{})
+	qa, qb := pair(t, m.Engine, a, b)
+	if qa.Num() != 0x101 || qb.Num() != 0x102 {
+		t.Errorf("QP numbers %x and %x", qa.Num(), qb.Num())
+	}
+	if err := postWrite(qa, 5); err != nil {
+		t.Fatal(err)
+	}
+	m.settle(t)
+	var ids []uint64
+	if n := a.pop(8, func(_ int, e *transport.CQE) { ids = append(ids, e.WRID) }); n != 1 || ids[0] != 5 {
+		t.Errorf("completions %v", ids)
+	}
+	if d := m.NextDeadline(); d != Never {
+		t.Errorf("an idle engine waits for %d", d)
+	}
+}
+
+// A deadline shows in NextDeadline, and the step at that time serves it.
+func TestNextDeadline(t *testing.T) {
+	m := newManual(t, 2)
+	cq := m.NewCQ(64, 0, silent{})
+	qa := newQP(t, m.Engine, cq, silent{})
+	connectQP(t, qa, 0x999, 10) // nobody; 4.2 ms
+	if err := postWrite(qa, 5); err != nil {
+		t.Fatal(err)
+	}
+	start := m.now
+	m.settle(t)
+	for steps := 0; cq.count.Load() == 0; steps++ {
+		next := m.NextDeadline()
+		if next == Never || steps > 100 {
+			t.Fatalf("after %d steps nothing is awaited, and nothing has completed", steps)
+		}
+		m.now = max(m.now, next)
+		m.settle(t)
+	}
+	cq.pop(1, func(_ int, e *transport.CQE) {
+		if e.Status != transport.RetryExcErr {
+			t.Errorf("completion %+v", e)
+		}
+	})
+	if elapsed := time.Duration(m.now - start); elapsed < 8*4194*time.Microsecond {
+		t.Errorf("eight timeouts of 4.2 ms took %v", elapsed)
+	}
+	if n := m.Counters().UnknownQPN; n != 8 {
+		t.Errorf("%d packets for an unknown QP, want 8", n)
+	}
+}
+
+// A packet that arrives at another shard's port reaches its QP.
+func TestPacketsAtTheWrongPort(t *testing.T) {
+	m := newManual(t, 3)
+	cq := m.NewCQ(64, 0, silent{})
+	qa, qb := pair(t, m.Engine, cq, m.NewCQ(64, 2, silent{}))
+	if qa.shard == qb.shard {
+		t.Fatal("both QPs are in the same shard")
+	}
+	swapPorts(m.Engine)
+	for i := range uint64(10) {
+		if err := postWrite(qa, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.settle(t)
+	if n := cq.count.Load(); n != 10 {
+		t.Errorf("%d completions", n)
+	}
+}
+
+// swapPorts gives each shard the port of another.
+func swapPorts(e *Engine) {
+	first := e.shards[0].port
+	for i := range e.shards[1:] {
+		e.shards[i].port = e.shards[i+1].port
+	}
+	e.shards[len(e.shards)-1].port = first
+}
+
+func TestInboxIsBounded(t *testing.T) {
+	var b inbox
+	p := &link.RxPacket{Data: make([]byte, 100)}
+	for range inboxSize + 7 {
+		b.put(1, p)
+	}
+	if len(b.slots) != inboxSize || b.drops() != 7 {
+		t.Errorf("%d packets, %d dropped", len(b.slots), b.drops())
+	}
+}
+
+func TestV_QPS_01_DestroyFreesTheNumber(t *testing.T) {
+	m := newManual(t, 2)
+	cq := m.NewCQ(8, 0, silent{})
+	qa, qb := pair(t, m.Engine, cq, cq)
+	if err := postWrite(qa, 1); err != nil {
+		t.Fatal(err)
+	}
+	qa.Destroy()
+	qb.Destroy()
+	m.settle(t)
+	if n := cq.count.Load(); n != 0 {
+		t.Errorf("%d completions of destroyed QPs", n)
+	}
+	if m.qps.count != 0 || cq.shards.Load() != 0 || m.NextDeadline() != Never {
+		t.Errorf("left: %d QPs, shards %b, deadline %d", m.qps.count, cq.shards.Load(), m.NextDeadline())
+	}
+	if c := m.Counters(); c.QP.RxWriteRequests != 1 && c.UnknownQPN == 0 {
+		t.Errorf("counters of destroyed QPs are forgotten: %+v", c)
+	}
+	if err := postWrite(qa, 1); err != ErrState {
+		t.Errorf("posting to a destroyed QP: %v", err)
+	}
+}
+
+func TestModifyAfterTheQPMovedByItself(t *testing.T) {
+	m := newManual(t, 1)
+	cq := m.NewCQ(8, 0, silent{})
+	qa := newQP(t, m.Engine, cq, silent{})
+	connectQP(t, qa, 0x999, 14)
+	qa.QP.Fail(&transport.Failure{}, 0)
+	if err := qa.Modify(&transport.Attr{State: transport.SQD}, transport.MaskState); err != ErrMoved {
+		t.Errorf("ERR to SQD: %v", err)
+	}
+	if err := qa.Modify(&transport.Attr{State: transport.Reset}, transport.MaskState); err != nil {
+		t.Errorf("ERR to RESET: %v", err)
+	}
+}

@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/transport"
+)
+
+// bell is a CQ's owner that sleeps until a completion comes.
+type bell struct{ ring chan struct{} }
+
+func newBell() *bell { return &bell{make(chan struct{}, 1)} }
+
+func (b *bell) Completion() {
+	select {
+	case b.ring <- struct{}{}:
+	default:
+	}
+}
+
+func (b *bell) Error() {}
+
+// sleep waits for n completions without ever polling.
+func (b *bell) sleep(t *testing.T, cq *CQ, n int) bool {
+	for n > 0 {
+		if err := cq.Arm(false); err != nil {
+			t.Error(err)
+			return false
+		}
+		if got := cq.pop(n, func(int, *transport.CQE) {}); got > 0 {
+			n -= got
+			continue
+		}
+		select {
+		case <-b.ring:
+		case <-time.After(20 * time.Second):
+			t.Error("a wake-up was lost: no completion in 20 s")
+			return false
+		}
+	}
+	return true
+}
+
+// idleForever makes the background goroutines wait without an end, so that a lost wake-up hangs instead of being late.
+func idleForever(t *testing.T) {
+	old := minIdle
+	minIdle = maxIdle
+	t.Cleanup(func() { minIdle = old })
+}
+
+// Many goroutines post to QPs of two shards, sleep, and disturb each other by taking the shards for other reasons. Every request must complete without
+// anybody polling.
+func TestNoWakeUpIsLost(t *testing.T) {
+	idleForever(t)
+	e := testEngine(t, 2, Config{})
+	var done sync.WaitGroup
+	var stop atomic.Bool
+	for i := range 4 {
+		b := newBell()
+		cq := e.NewCQ(256, 1+i, b)
+		qa, qb := pair(t, e, cq, e.NewCQ(256, i, silent{}))
+		t.Cleanup(qa.Destroy)
+		t.Cleanup(qb.Destroy)
+		done.Go(func() {
+			rng := rand.New(rand.NewPCG(1, uint64(i)))
+			for !stop.Load() {
+				n := 1 + rng.IntN(3)
+				for range n {
+					if err := postWrite(qa, 0); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				if !b.sleep(t, cq, n) {
+					return
+				}
+				if rng.IntN(50) == 0 {
+					time.Sleep(time.Duration(rng.IntN(3000)) * time.Microsecond)
+				}
+			}
+		})
+	}
+	done.Go(func() { // holders without work of their own
+		for !stop.Load() {
+			e.Quiesce()
+		}
+	})
+	time.Sleep(stressTime)
+	stop.Store(true)
+	done.Wait()
+}
+
+// The same with a poller in the mix, which comes and goes: the goroutines in the background have to notice.
+func TestNoWakeUpIsLostWhenAPollerLeaves(t *testing.T) {
+	idleForever(t)
+	e := testEngine(t, 1, Config{})
+	polled, b := e.NewCQ(256, 0, silent{}), newBell()
+	slept := e.NewCQ(256, 0, b)
+	qa, qb := pair(t, e, polled, polled)
+	qc, qd := pair(t, e, slept, slept)
+	for _, q := range []*QP{qa, qb, qc, qd} {
+		t.Cleanup(q.Destroy)
+	}
+	var done sync.WaitGroup
+	var stop atomic.Bool
+	done.Go(func() {
+		for !stop.Load() {
+			if err := postWrite(qa, 0); err != nil {
+				t.Error(err)
+				return
+			}
+			for start := time.Now(); ; {
+				n, err := polled.Poll(1, func(int, *transport.CQE) {})
+				if n == 1 {
+					break
+				}
+				if err != nil || time.Since(start) > 20*time.Second {
+					t.Error("no completion in 20 s of polling", err)
+					return
+				}
+			}
+			time.Sleep(time.Duration(rand.IntN(2500)) * time.Microsecond)
+		}
+	})
+	done.Go(func() {
+		for !stop.Load() {
+			if err := postWrite(qc, 0); err != nil {
+				t.Error(err)
+				return
+			}
+			if !b.sleep(t, slept, 1) {
+				return
+			}
+		}
+	})
+	time.Sleep(stressTime)
+	stop.Store(true)
+	done.Wait()
+}
+
+const stressTime = time.Second
