@@ -36,17 +36,18 @@ const (
 	bgDozing
 )
 
-const (
+const maxIdle = time.Hour
+
+// Times of the background goroutines; tests change them.
+var (
 	// pollerGone is how long after its last poll a program counts as polling, ns.
 	pollerGone = int64(time.Millisecond)
 	// maxDoze is the longest sleep while programs poll.
 	maxDoze = 4 * time.Millisecond
-	maxIdle = time.Hour
+	// minIdle is how long an idle shard's goroutine waits at first, to wait for ever longer then. A timer that is armed
+	// while it waits needs a wake-up only when it is due earlier, and ACK timers seldom are.
+	minIdle = 20 * time.Millisecond
 )
-
-// minIdle is how long an idle shard's goroutine waits at first, to wait for ever longer then. A timer that is armed while it waits needs a wake-up
-// only when it is due earlier, and ACK timers seldom are. Tests change it.
-var minIdle = 20 * time.Millisecond
 
 func (b *background) init(s *shard) {
 	b.s = s

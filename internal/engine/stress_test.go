@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
@@ -45,17 +46,21 @@ func (b *bell) sleep(t *testing.T, cq *CQ, n int) bool {
 	return true
 }
 
-// idleForever makes the background goroutines wait without an end, so that a lost wake-up hangs instead of being late.
-func idleForever(t *testing.T) {
-	old := minIdle
+// noSecondLook makes the background goroutines sleep without an end, so that a lost wake-up hangs instead of being late. It
+// must come before the engine, which stops before it ends.
+func noSecondLook(t *testing.T, dozeToo bool) {
+	idle, gone, doze := minIdle, pollerGone, maxDoze
+	t.Cleanup(func() { minIdle, pollerGone, maxDoze = idle, gone, doze })
 	minIdle = maxIdle
-	t.Cleanup(func() { minIdle = old })
+	if dozeToo {
+		pollerGone, maxDoze = int64(maxIdle), maxIdle
+	}
 }
 
 // Many goroutines post to QPs of two shards, sleep, and disturb each other by taking the shards for other reasons. Every request must complete without
 // anybody polling.
 func TestNoWakeUpIsLost(t *testing.T) {
-	idleForever(t)
+	noSecondLook(t, false)
 	e := testEngine(t, 2, Config{})
 	var done sync.WaitGroup
 	var stop atomic.Bool
@@ -96,7 +101,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 
 // The same with a poller in the mix, which comes and goes: the goroutines in the background have to notice.
 func TestNoWakeUpIsLostWhenAPollerLeaves(t *testing.T) {
-	idleForever(t)
+	noSecondLook(t, false)
 	e := testEngine(t, 1, Config{})
 	polled, b := e.NewCQ(256, 0, silent{}), newBell()
 	slept := e.NewCQ(256, 0, b)
@@ -140,6 +145,68 @@ func TestNoWakeUpIsLostWhenAPollerLeaves(t *testing.T) {
 	time.Sleep(stressTime)
 	stop.Store(true)
 	done.Wait()
+}
+
+// A program that polls and then asks for an event is served at once: the goroutine that stood back for it comes back.
+func TestArmingHandsOverAtOnce(t *testing.T) {
+	noSecondLook(t, true)
+	e := testEngine(t, 1, Config{})
+	b := newBell()
+	cq := e.NewCQ(256, 0, b)
+	qa, qb := pair(t, e, cq, cq)
+	t.Cleanup(qa.Destroy)
+	t.Cleanup(qb.Destroy)
+	rng := rand.New(rand.NewPCG(3, 4))
+	for start := time.Now(); time.Since(start) < stressTime; {
+		for range rng.IntN(3) {
+			cq.progress()
+			time.Sleep(time.Duration(rng.IntN(2)) * 50 * time.Microsecond)
+		}
+		if err := cq.Arm(false); err != nil {
+			t.Fatal(err)
+		}
+		if err := postWrite(qa, 0); err != nil {
+			t.Fatal(err)
+		}
+		if !b.sleep(t, cq, 1) {
+			return
+		}
+	}
+}
+
+// kicker is a port that makes a shard's goroutine be woken in the middle of its step, and says when it parks.
+type kicker struct {
+	link.Port
+	shard  *shard
+	steps  int
+	parked chan int // after how many steps
+}
+
+func (k *kicker) Recv(*link.RxBatch) int {
+	if k.steps++; k.steps <= 3 {
+		k.shard.bg.wake()
+	}
+	return 0
+}
+
+func (k *kicker) Wait(time.Duration) { k.parked <- k.steps }
+func (k *kicker) Wake()              {}
+
+// A wake-up during a step leads to another step, not to a sleep.
+func TestWakeUpDuringAStep(t *testing.T) {
+	k := &kicker{parked: make(chan int)}
+	k.shard = newShard(&Engine{now: func() int64 { return 1 << 40 }}, 0, k)
+	k.shard.bg.start()
+	if n := <-k.parked; n != 4 {
+		t.Errorf("parked after %d steps, the third of which was told to go on", n)
+	}
+	k.shard.bg.closed.Store(true)
+	go func() {
+		for range k.parked {
+		}
+	}()
+	k.shard.bg.stop()
+	close(k.parked)
 }
 
 const stressTime = time.Second
