@@ -11,7 +11,7 @@ func (m *Machine) onREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batch) {
 	key := peerKey{cmmsg.GID(back.Dst), r.LocalGUID(), r.LocalID()}
 	if old := m.peers[key]; old != nil {
 		m.Counters.RxDuplicates.add(cmmsg.KindREQ)
-		m.repeatedREQ(old, back, msg, out)
+		m.repeatedREQ(now, old, back, msg, out)
 		return
 	}
 	if key.n = r.LocalQPN(); key.n == 0 {
@@ -73,7 +73,7 @@ func (id *ID) readREQ(r cmmsg.REQ) {
 }
 
 // repeatedREQ: the peer has got no answer yet.
-func (m *Machine) repeatedREQ(id *ID, back *link.Path, msg cmmsg.Msg, out *Batch) {
+func (m *Machine) repeatedREQ(now int64, id *ID, back *link.Path, msg cmmsg.Msg, out *Batch) {
 	switch id.state {
 	case StateREQRcvd, StateMRAREQSent:
 		id.state = StateMRAREQSent
@@ -82,6 +82,8 @@ func (m *Machine) repeatedREQ(id *ID, back *link.Path, msg cmmsg.Msg, out *Batch
 		m.resend(id, out)
 	case StateTimewait:
 		m.rejectREQ(back, msg, cmmsg.RejStale, nil, out)
+	case stateGhost:
+		m.answerAgain(now, id, out)
 	}
 }
 

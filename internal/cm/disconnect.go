@@ -130,8 +130,7 @@ func (m *Machine) Destroy(now int64, id *ID, out *Batch) {
 		m.rejectTimeout(id, out)
 		m.retire(id)
 	case StateREQRcvd, StateMRAREQSent, StateREPSent, StateMRAREPRcvd, StateREPRcvd, StateMRAREPSent:
-		m.sendREJ(id, cmmsg.RejConsumer, nil, nil, out)
-		m.retire(id)
+		m.refuse(now, id, cmmsg.RejConsumer, nil, nil, out)
 	case StateEstablished:
 		m.composeDREQ(id, nil, out) // once: nobody waits for the answer
 		m.enterTimewait(now, id)

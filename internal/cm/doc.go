@@ -60,7 +60,7 @@
 // closed (stale.go). A DREQ that fits no connection is answered with a DREP, a REP that fits none with REJ 6.
 //
 // Where to look: connect.go the active side, accept.go the passive side, reject.go REJ and MRA, disconnect.go DREQ, DREP and
-// timewait, sidr.go datagram services, lap.go alternate paths, listen.go who gets a request, stale.go, receive.go
+// timewait, sidr.go datagram services, lap.go alternate paths, listen.go who gets a request, stale.go, ghost.go, receive.go
 // what OnMAD refuses, timer.go repetition, attrs.go what the QP must be set to, names.go communication IDs and PSNs.
 //
 // The sources are IBTA volume 1 chapter 12 and annexes A11 and A17, and what Linux does on the wire. The package imports

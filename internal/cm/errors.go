@@ -61,7 +61,7 @@ func (id *ID) fresh(op string, k cmmsg.Kind, private []byte) error {
 
 func fits(op string, k cmmsg.Kind, private []byte) error {
 	if len(private) > k.PrivateLen() {
-		return invalid(op, "%d bytes of private data, a %v takes %d", len(private), k, k.PrivateLen())
+		return invalid(op, "%d bytes of private data, %v has room for %d", len(private), k, k.PrivateLen())
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ type captured struct {
 }
 
 // sessions splits a capture by the communication ID of the side that began.
-func sessions(t *testing.T, name string) (all [][]captured) {
+func sessions(t testing.TB, name string) (all [][]captured) {
 	index := map[uint32]int{}
 	for _, p := range captures.Read(t, name) {
 		if wire.Packet(p.Body()).BTH().DestQPN() != wire.GSIQPN {
@@ -253,8 +253,8 @@ func connectParams(c captured) *ConnectParams {
 // checkEmpty verifies that the machine holds nothing.
 func checkEmpty(t testing.TB, m *Machine) {
 	t.Helper()
-	if m.live != 0 || len(m.ids) != 0 || len(m.peers) != 0 || len(m.qps) != 0 || len(m.sidr) != 0 || len(m.timers) != 0 || m.lingers != 0 {
+	if m.live != 0 || len(m.ids) != 0 || len(m.peers) != 0 || len(m.qps) != 0 || len(m.sidr) != 0 || len(m.timers) != 0 || m.ghosts != 0 {
 		t.Errorf("left: %d live, %d IDs, %d peers, %d QPs, %d look-ups, %d timers, %d answers remembered",
-			m.live, len(m.ids), len(m.peers), len(m.qps), len(m.sidr), len(m.timers), m.lingers)
+			m.live, len(m.ids), len(m.peers), len(m.qps), len(m.sidr), len(m.timers), m.ghosts)
 	}
 }

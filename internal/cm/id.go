@@ -98,3 +98,5 @@ func (id *ID) Path() *Path { return &id.path }
 func (id *ID) peerKey(n uint32) peerKey {
 	return peerKey{cmmsg.GID(id.path.Dst), id.remoteGUID, n}
 }
+
+func (id *ID) sidrKey() sidrKey { return sidrKey{cmmsg.GID(id.path.Dst), id.remoteID} }

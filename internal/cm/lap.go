@@ -70,7 +70,7 @@ func (m *Machine) AnswerPath(id *ID, status cmmsg.APRStatus, info, private []byt
 	case id.lap != lapRcvd:
 		return invalid(op, "no LAP waits for an answer")
 	case len(info) > cmmsg.ARILen:
-		return invalid(op, "%d bytes of additional information, an APR takes %d", len(info), cmmsg.ARILen)
+		return invalid(op, "%d bytes of additional information, APR has room for %d", len(info), cmmsg.ARILen)
 	}
 	id.lap = lapIdle
 	msg := m.compose(out, &id.path.Path, cmmsg.KindAPR, id.tid)

@@ -103,23 +103,24 @@ func (m *Machine) admit(back *link.Path, r cmmsg.REQ) (l *Listener, reason cmmsg
 	for _, l := range m.listeners[r.ServiceID()] {
 		listens = listens || !l.p.UD
 	}
-	local := cmmsg.GID(back.Src)
-	switch {
+	switch local := cmmsg.GID(back.Src); {
 	case !listens:
 		return nil, cmmsg.RejInvalidServiceID, nil
 	case kind != cmmsg.RC && kind != cmmsg.UC && kind != cmmsg.XRC:
 		return nil, cmmsg.RejInvalidTransport, nil
 	case r.Primary().LocalGID() != cmmsg.GID(back.Dst) || r.Primary().RemoteGID() != local:
-		return nil, cmmsg.RejInvalidGID, local[:]
+		m.ari = local
+		return nil, cmmsg.RejInvalidGID, m.ari[:]
 	case r.MTU() < 1 || r.MTU() > 5:
-		return nil, cmmsg.RejInvalidMTU, []byte{5}
+		m.ari[0] = 5
+		return nil, cmmsg.RejInvalidMTU, m.ari[:1]
 	}
-	l = m.match(r.ServiceID(), back, r.Private(), func(p *ListenParams) bool { return !p.UD && p.Kind == kind })
+	l = m.match(r.ServiceID(), false, kind, back, r.Private())
 	return l, cmmsg.RejConsumer, nil
 }
 
 // match finds the listener that fits a request's IP header best: one for its very address before one for any.
-func (m *Machine) match(s cmmsg.ServiceID, back *link.Path, private []byte, kind func(*ListenParams) bool) (best *Listener) {
+func (m *Machine) match(s cmmsg.ServiceID, ud bool, kind cmmsg.Transport, back *link.Path, private []byte) (best *Listener) {
 	h := cmmsg.IPHeader(private[:cmmsg.IPHeaderLen])
 	dst := h.Dst()
 	if dst.IsValid() && (h.Version() != 0 || !honest(h.Src(), back.Dst)) {
@@ -127,7 +128,7 @@ func (m *Machine) match(s cmmsg.ServiceID, back *link.Path, private []byte, kind
 	}
 	rank := 0
 	for _, l := range m.listeners[s] {
-		if !kind(&l.p) {
+		if l.p.UD != ud || !ud && l.p.Kind != kind {
 			continue
 		}
 		if n := l.p.fits(dst); n > rank {

@@ -36,9 +36,6 @@ const (
 	DefaultLifeTime   = 16 // packet life time, 268 ms
 )
 
-// maxLinger bounds the answered look-ups that are remembered.
-const maxLinger = 4096
-
 // A Machine is the connection management of one device. Its methods are called one at a time.
 type Machine struct {
 	cfg Config
@@ -52,8 +49,9 @@ type Machine struct {
 	timers   timers
 	free     *pending // messages to be used again
 	freeLen  int
-	lingers  int
+	ghosts   int
 	live     int           // IDs that are not idle
+	ari      [16]byte      // of a REJ that is being made
 	newID    func() uint32 // candidates for communication IDs
 	newPSN   func() uint32
 	Counters Counters
@@ -115,16 +113,21 @@ func (m *Machine) retire(id *ID) {
 	m.settle(id)
 	m.forgetQP(id)
 	delete(m.ids, id.localID)
+	m.unlearn(id)
+	id.state, id.lap, id.answer = StateIdle, lapIdle, nil
+	m.live--
+}
+
+// unlearn takes id out of the tables of peers and look-ups.
+func (m *Machine) unlearn(id *ID) {
 	if id.knownPeer {
 		id.knownPeer = false
 		delete(m.peers, id.peerKey(id.remoteID))
 	}
 	if id.knownSIDR {
 		id.knownSIDR = false
-		delete(m.sidr, sidrKey{cmmsg.GID(id.path.Dst), id.remoteID})
+		delete(m.sidr, id.sidrKey())
 	}
-	id.state, id.lap, id.answer = StateIdle, lapIdle, nil
-	m.live--
 }
 
 // forgetQP takes id out of the table of live connections.

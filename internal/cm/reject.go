@@ -7,22 +7,32 @@ import (
 
 // Reject refuses a request or a reply (ib_send_cm_rej), for a reason of the caller's choice: cmmsg.RejConsumer if there is
 // no better one. ari is additional information for some reasons, at most 72 bytes; private data is at most 148.
-func (m *Machine) Reject(id *ID, reason cmmsg.Reason, ari, private []byte, out *Batch) error {
+func (m *Machine) Reject(now int64, id *ID, reason cmmsg.Reason, ari, private []byte, out *Batch) error {
 	const op = "reject"
 	if err := id.ready(op, cmmsg.KindREJ, private, StateREQRcvd, StateMRAREQSent, StateREPRcvd, StateMRAREPSent); err != nil {
 		return err
 	}
 	if len(ari) > cmmsg.ARILen {
-		return invalid(op, "%d bytes of additional information, a REJ takes %d", len(ari), cmmsg.ARILen)
+		return invalid(op, "%d bytes of additional information, REJ has room for %d", len(ari), cmmsg.ARILen)
 	}
 	id.leaveBacklog()
-	m.sendREJ(id, reason, ari, private, out)
-	m.retire(id)
+	m.refuse(now, id, reason, ari, private, out)
 	return nil
 }
 
+// refuse says no, and remembers it if that is the answer to a request.
+func (m *Machine) refuse(now int64, id *ID, reason cmmsg.Reason, ari, private []byte, out *Batch) {
+	msg := m.sendREJ(id, reason, ari, private, out)
+	state := id.state
+	m.retire(id)
+	if state.is(StateREQRcvd, StateMRAREQSent) {
+		ghost := &ID{knownPeer: true, path: id.path, remoteGUID: id.remoteGUID, remoteID: id.remoteID}
+		m.remember(now, ghost, msg, state == StateMRAREQSent)
+	}
+}
+
 // sendREJ refuses whatever the state says has come last.
-func (m *Machine) sendREJ(id *ID, reason cmmsg.Reason, ari, private []byte, out *Batch) {
+func (m *Machine) sendREJ(id *ID, reason cmmsg.Reason, ari, private []byte, out *Batch) cmmsg.Msg {
 	local, about := id.localID, cmmsg.AboutOther
 	switch id.state {
 	case StateREQRcvd:
@@ -35,6 +45,7 @@ func (m *Machine) sendREJ(id *ID, reason cmmsg.Reason, ari, private []byte, out 
 	msg := m.compose(out, &id.path.Path, cmmsg.KindREJ, id.tid)
 	cmmsg.REJ(msg.Data()).Put(local, id.remoteID, about, reason, ari)
 	msg.SetPrivate(private)
+	return msg
 }
 
 // rejectTimeout says that we have stopped waiting. The peer finds the connection by our GUID and ID.

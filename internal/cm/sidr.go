@@ -63,17 +63,14 @@ func (m *Machine) onSIDRREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batc
 	key := sidrKey{cmmsg.GID(back.Dst), r.RequestID()}
 	if old := m.sidr[key]; old != nil {
 		m.Counters.RxDuplicates.add(cmmsg.KindSIDRREQ)
-		if old.state == stateSIDRAnswered {
-			m.resend(old, out)
-			m.arm(old, now+lingerTime)
-		}
+		m.answerAgain(now, old, out)
 		return
 	}
 	listens := false
 	for _, l := range m.listeners[r.ServiceID()] {
 		listens = listens || l.p.UD
 	}
-	l := m.match(r.ServiceID(), back, r.Private(), func(p *ListenParams) bool { return p.UD })
+	l := m.match(r.ServiceID(), true, 0, back, r.Private())
 	if l == nil {
 		p := AnswerParams{Status: cmmsg.SIDRUnsupported}
 		if listens {
@@ -112,7 +109,7 @@ func (m *Machine) Answer(now int64, id *ID, p *AnswerParams, out *Batch) error {
 	}
 	switch {
 	case len(p.Info) > cmmsg.ARILen:
-		return invalid(op, "%d bytes of additional information, a SIDR_REP takes %d", len(p.Info), cmmsg.ARILen)
+		return invalid(op, "%d bytes of additional information, SIDR_REP has room for %d", len(p.Info), cmmsg.ARILen)
 	case p.Status == cmmsg.SIDRSuccess && (p.QPN == 0 || p.QPN > 0xFFFFFF):
 		return invalid(op, "QPN %#x, must be 1 to 0xffffff", p.QPN)
 	}
@@ -124,7 +121,7 @@ func (m *Machine) answer(now int64, id *ID, p *AnswerParams, out *Batch) {
 	id.leaveBacklog()
 	msg := m.sendSIDRREP(id, p, out)
 	m.retire(id)
-	m.linger(now, id, msg)
+	m.remember(now, &ID{knownSIDR: true, path: id.path, remoteID: id.remoteID}, msg, false)
 }
 
 func (m *Machine) sendSIDRREP(id *ID, p *AnswerParams, out *Batch) cmmsg.Msg {
@@ -137,25 +134,4 @@ func (m *Machine) sendSIDRREP(id *ID, p *AnswerParams, out *Batch) cmmsg.Msg {
 	msg.SetECE(p.ECE)
 	msg.SetPrivate(p.Private)
 	return msg
-}
-
-// lingerTime is how long an answer is remembered after it was last sent: two of the usual times after which a peer asks again.
-const lingerTime = 2 << (DefaultTimeout - 8) * millisecond
-
-// linger remembers an answer in an ID of its own, so that a question that comes again does not bother the program. It
-// forgets the bother of those that are too many.
-func (m *Machine) linger(now int64, id *ID, answer cmmsg.Msg) {
-	if m.lingers >= maxLinger {
-		return
-	}
-	m.lingers++
-	ghost := &ID{state: stateSIDRAnswered, destroyed: true, knownSIDR: true, path: id.path, remoteID: id.remoteID}
-	m.sidr[sidrKey{cmmsg.GID(id.path.Dst), id.remoteID}] = ghost
-	m.keep(now, ghost, answer, lingerTime, 0)
-}
-
-func (m *Machine) endLinger(ghost *ID) {
-	m.settle(ghost)
-	m.lingers--
-	delete(m.sidr, sidrKey{cmmsg.GID(ghost.path.Dst), ghost.remoteID})
 }

@@ -23,13 +23,13 @@ const (
 	StateSIDRREQSent State = 14
 	StateSIDRREQRcvd State = 15
 
-	// stateSIDRAnswered is the machine's memory of a SIDR_REP, to send it again; no ID that a caller has is in it.
-	stateSIDRAnswered State = 16
+	// stateGhost is the machine's memory of an answer, to send it again (ghost.go); no ID that a caller has is in it.
+	stateGhost State = 16
 )
 
 var stateNames = [...]string{
 	"IDLE", "LISTEN", "REQ_SENT", "REQ_RCVD", "MRA_REQ_SENT", "MRA_REQ_RCVD", "REP_SENT", "REP_RCVD", "MRA_REP_SENT", "MRA_REP_RCVD",
-	"ESTABLISHED", "DREQ_SENT", "DREQ_RCVD", "TIMEWAIT", "SIDR_REQ_SENT", "SIDR_REQ_RCVD", "SIDR_ANSWERED",
+	"ESTABLISHED", "DREQ_SENT", "DREQ_RCVD", "TIMEWAIT", "SIDR_REQ_SENT", "SIDR_REQ_RCVD", "ghost",
 }
 
 // String is the name as Linux has it: "MRA_REQ_SENT".

@@ -118,8 +118,8 @@ func (m *Machine) expire(now int64, id *ID, out *Batch) {
 	case StateSIDRREQSent:
 		m.retire(id)
 		out.tell(EventSIDRTimeout, id, nil)
-	default: // stateSIDRAnswered; no other state has a timer
-		m.endLinger(id)
+	default: // stateGhost; no other state has a timer
+		m.forget(id)
 	}
 }
 
