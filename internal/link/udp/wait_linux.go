@@ -151,7 +151,9 @@ func (w *waiter) ready(park uintptr) bool {
 		w.armed = true
 	}
 	now := time.Since(w.start)
-	over := w.deadline >= 0 && now >= w.deadline
+	// The state is looked at here because wait may clear the file's deadline, after a wake that came late to an earlier
+	// wait, just when a new one has set it.
+	over := w.state.Load() == woken || w.deadline >= 0 && now >= w.deadline
 	var events [2]unix.EpollEvent
 	n, _ := unix.EpollWait(int(park), events[:], 0)
 	for _, e := range events[:max(n, 0)] {
