@@ -188,6 +188,32 @@ func (f *Fabric) next() int64 {
 	return next
 }
 
+// Inject puts a UDP datagram under way as if a machine at src had sent it from UDP port source to port 4791 of dst, which
+// may be a multicast group. It need not be a packet: its bytes arrive as they are, ICRC and all, and Faults do not
+// touch it.
+func (f *Fabric) Inject(src, dst netip.Addr, source uint16, datagram []byte) {
+	f.net.Inject(src, dst, source, datagram)
+}
+
+// Counters tells what the device behind a context of this fabric has counted since its first QP was made, under the names
+// of the kernel's hw_counters where the kernel has it: "duplicate_request", "rx_icrc_errors", "bad_pkey". It is nil for
+// other contexts.
+func (f *Fabric) Counters(ctx *verbs.Context) map[string]uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, d := range f.devices {
+		if d.Device != ctx.Device() {
+			continue
+		}
+		values := map[string]uint64{}
+		for _, c := range d.Counters() {
+			values[c.Name] = c.Value
+		}
+		return values
+	}
+	return nil
+}
+
 // SetFaults changes what happens to packets that are sent from now on.
 func (f *Fabric) SetFaults(faults Faults) { f.net.SetFaults(faults) }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -113,5 +114,29 @@ func TestRealTime(t *testing.T) {
 	var wc [1]verbs.WC
 	if n, err := cq.Poll(wc[:]); n != 1 || err != nil || wc[0].Status != verbs.WCSuccess {
 		t.Fatalf("%d completions, %v, %+v", n, err, wc[0])
+	}
+}
+
+// What Inject sends arrives as it is, and is counted by what is wrong with it.
+func TestInject(t *testing.T) {
+	f := rdmatest.New(rdmatest.Config{})
+	a, b := newSide(f, "a"), newSide(f, "b")
+	connect(t, a, b)
+	from, to := netip.MustParseAddr("198.18.0.7"), netip.MustParseAddr("198.18.0.1")
+	f.Inject(from, to, 50000, nil)
+	f.Inject(from, to, 50000, make([]byte, 3))
+	f.Inject(from, to, 50000, make([]byte, 20)) // the ICRC is wrong
+	ack := wire.Fields{Opcode: wire.RC | wire.Ack, PKey: 0xffff, DestQPN: a.qp.QPN()}.Build()
+	sealed := append(ack, 0, 0, 0, 0)
+	wire.NewFlow(from, to, 50000, 4791).Seal(sealed, 0)
+	f.Inject(from, to, 50000, sealed)
+	for f.Advance() {
+	}
+	c := f.Counters(a.qp.Context())
+	if c["rx_malformed"] != 2 || c["rx_icrc_errors"] != 1 || c["bad_source"] != 1 {
+		t.Errorf("counters %v", c)
+	}
+	if s := f.Stats(); s.Sent != 4 {
+		t.Errorf("%+v", s)
 	}
 }

@@ -179,45 +179,73 @@ func (f *Fabric) send(now int64, from *port, path *link.Path, data []byte) {
 		return
 	}
 	at := now + int64(v.Delay)
-	f.route(at, from, path, data, v.Flip)
+	c := crossing{at: at, source: from.source, path: path, data: data, seal: true, flip: v.Flip}
+	f.route(&c)
+	c.flip = 0
 	for range v.Extra {
 		f.stats.Repeated++
-		f.route(at, from, path, data, 0)
+		f.route(&c)
 	}
 }
 
-// route puts a packet on its way to everybody who has its destination.
-func (f *Fabric) route(at int64, from *port, path *link.Path, data []byte, flip int) {
-	if !path.Dst.IsMulticast() {
-		l := f.byAddr[path.Dst]
+// Inject puts a UDP datagram under way as if a machine at src had sent it from UDP port source to the RoCEv2 port of dst.
+// It need not be a packet: nothing is added to it, and no fault happens to it.
+func (f *Fabric) Inject(src, dst netip.Addr, source uint16, datagram []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stats.Sent++
+	path := link.Path{Src: src.Unmap(), Dst: dst.Unmap()}
+	f.route(&crossing{at: f.now(), source: source, path: &path, data: datagram})
+}
+
+// crossing is what a datagram needs on its way.
+type crossing struct {
+	at     int64 // when it arrives
+	source uint16
+	path   *link.Path
+	data   []byte // BTH to ICRC
+	seal   bool   // the ICRC is still to be written
+	flip   int
+}
+
+// route puts a datagram on its way to everybody who has its destination.
+func (f *Fabric) route(c *crossing) {
+	if !c.path.Dst.IsMulticast() {
+		l := f.byAddr[c.path.Dst]
 		if l == nil {
 			f.stats.Unknown++
 			return
 		}
-		qpn := int(wire.BTH(data).DestQPN())
-		f.enqueue(at, l, l.ports[qpn%len(l.ports)], from, path, data, flip)
+		qpn := 0
+		if len(c.data) >= wire.BTHLen {
+			qpn = int(wire.BTH(c.data).DestQPN())
+		}
+		f.enqueue(l, l.ports[qpn%len(l.ports)], c)
 		return
 	}
 	for _, l := range f.links {
-		if l.groups[path.Dst] > 0 {
-			f.enqueue(at, l, l.ports[0], from, path, data, flip)
+		if l.groups[c.path.Dst] > 0 {
+			f.enqueue(l, l.ports[0], c)
 		}
 	}
 }
 
-func (f *Fabric) enqueue(at int64, l *Link, to, from *port, path *link.Path, data []byte, flip int) {
+func (f *Fabric) enqueue(l *Link, to *port, c *crossing) {
 	if to.queue.Len() >= f.cfg.Queue {
 		f.stats.Overflow++
 		return
 	}
+	at := c.at
 	p := f.newPacket()
-	p.path = *path
-	p.flow = wire.NewFlow(path.Src, path.Dst, from.source, wire.Port)
-	p.buf = append(p.buf[:0], data...)
-	p.flow.Seal(p.buf, 0)
-	if flip > 0 {
+	p.path = *c.path
+	p.flow = wire.NewFlow(c.path.Src, c.path.Dst, c.source, wire.Port)
+	p.buf = append(p.buf[:0], c.data...)
+	if c.seal {
+		p.flow.Seal(p.buf, 0)
+	}
+	if c.flip > 0 {
 		f.stats.Corrupted++
-		f.inject.Flip(p.buf, flip)
+		f.inject.Flip(p.buf, c.flip)
 	}
 	if f.cfg.Bandwidth > 0 {
 		l.freeAt = max(l.freeAt, at) + int64(len(p.buf))*int64(time.Second)/f.cfg.Bandwidth

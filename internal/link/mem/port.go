@@ -84,6 +84,10 @@ func (f *Fabric) reclaim(b *link.RxBatch) *lent {
 // take checks a packet and appends it to b.
 func (p *port) take(b *link.RxBatch, pkt *packet) {
 	c := &p.counters
+	if len(pkt.buf) < wire.BTHLen+wire.ICRCLen {
+		c.RxMalformed++
+		return
+	}
 	body := pkt.buf[:len(pkt.buf)-wire.ICRCLen]
 	if _, err := wire.Parse(body); err != nil {
 		c.RxMalformed++
