@@ -22,6 +22,7 @@ func run(argv []string, env *tool.Env) int {
 			return t.Run(env, argv[1:])
 		}
 	}
+	cobra.EnableCommandSorting = false // the order below is the one to learn them in
 	status := 0
 	root := rootCommand(env, &status)
 	root.SetArgs(argv[1:])
