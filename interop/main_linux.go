@@ -214,10 +214,11 @@ func (s *suite) runAll(ctx context.Context, cases []testCase) int {
 		}
 	}
 	fmt.Printf("\n%d of %d passed in %.0f s\n", n-len(bad), n, time.Since(begin).Seconds())
-	for _, r := range bad {
-		fmt.Println(r)
-	}
 	if len(bad) > 0 {
+		fmt.Println("\nfailed:")
+		for _, r := range bad {
+			fmt.Printf("%-42s %s\n", r.name, r.direction)
+		}
 		return 1
 	}
 	return 0

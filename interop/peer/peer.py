@@ -5,7 +5,7 @@ It reads one JSON request per line from standard input and answers each with one
 line; package agent says what the requests are. Any failure is an answer with
 "error", and "errno" when there is one.
 """
-import base64, hashlib, json, signal, sys, time
+import base64, hashlib, json, signal, socket, sys, time
 import pyverbs.enums as e
 from pyverbs.addr import AH, AHAttr, GID, GlobalRoute
 from pyverbs.cq import CQ, CompChannel
@@ -84,7 +84,8 @@ class Session:
     def send(self, r):
         for wr in r["wrs"]:
             sg, op = self.sges(wr), wr["opcode"]
-            imm = wr.get("inv", 0) if op == e.IBV_WR_SEND_WITH_INV else wr.get("imm", 0)
+            # pyverbs hands over what memory holds: big endian, but for the key to invalidate, which shares the field.
+            imm = wr.get("inv", 0) if op == e.IBV_WR_SEND_WITH_INV else socket.htonl(wr.get("imm", 0))
             w = SendWR(wr_id=wr["id"], opcode=op, num_sge=len(sg), sg=sg, imm_data=imm, send_flags=wr.get("flags", 0))
             if op in (e.IBV_WR_ATOMIC_CMP_AND_SWP, e.IBV_WR_ATOMIC_FETCH_AND_ADD):
                 w.set_wr_atomic(wr["rkey"], wr["raddr"], wr.get("compare_add", 0), wr.get("swap", 0))
@@ -100,8 +101,8 @@ class Session:
         cq, out, end = self.scq if r["cq"] == "send" else self.rcq, [], time.monotonic() + r["ms"] / 1000
         while len(out) < r["n"]:
             n, wcs = cq.poll(r["n"] - len(out))
-            out += [dict(id=w.wr_id, status=w.status, opcode=w.opcode, len=w.byte_len, imm=w.imm_data, qpn=w.qp_num,
-                         src_qp=w.src_qp, flags=w.wc_flags) for w in wcs or []]
+            out += [dict(id=w.wr_id, status=w.status, opcode=w.opcode, len=w.byte_len, qpn=w.qp_num, src_qp=w.src_qp, flags=w.wc_flags,
+                         imm=socket.ntohl(w.imm_data) if w.wc_flags & e.IBV_WC_WITH_IMM else w.imm_data) for w in wcs or []]
             if n == 0:
                 if time.monotonic() > end:
                     break

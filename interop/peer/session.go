@@ -24,6 +24,7 @@ type session struct {
 	srq      *verbs.SRQ
 	qps      []*verbs.QP
 	ahs      map[string]*verbs.AH
+	joined   []func() error // leave multicast groups
 
 	typ      verbs.QPType
 	gidIndex int
@@ -38,6 +39,9 @@ func (s *session) close() error {
 	var errs []error
 	for _, ah := range s.ahs {
 		errs = append(errs, ah.Close())
+	}
+	for _, leave := range s.joined {
+		errs = append(errs, leave())
 	}
 	for _, qp := range s.qps {
 		errs = append(errs, qp.Close())
@@ -92,7 +96,7 @@ func (s *session) open(r *agent.Request) (resp agent.Response, err error) {
 	if s.rcq, err = s.ctx.CreateCQ(r.MaxRecv*r.QPs+1, &verbs.CQOptions{Channel: s.channel}); err != nil {
 		return resp, err
 	}
-	resp = agent.Response{Addr: s.mr.Addr(), RKey: s.mr.RKey(), GID: gid.String()}
+	resp = agent.Response{Addr: s.mr.Addr(), RKey: s.mr.RKey(), GID: gid.Hex()}
 	if resp.QPNs, err = s.createQPs(r); err != nil {
 		return agent.Response{}, err
 	}
@@ -174,6 +178,9 @@ func (s *session) handle(r *agent.Request) (resp agent.Response, err error) {
 		var gid verbs.GID
 		if gid, err = verbs.ParseGID(r.GID); err == nil {
 			err = qp.AttachMcast(gid, 0)
+		}
+		if err == nil {
+			s.joined = append(s.joined, func() error { return qp.DetachMcast(gid, 0) })
 		}
 	case agent.State:
 		attr, _, e := qp.Query(verbs.QPAttrState)
