@@ -36,6 +36,10 @@ type SendWQE struct {
 
 // SendQueue is a QP's send queue: a ring between the posting goroutines, which hold Lock,
 // and the requester. Indices run freely and are masked on use.
+//
+// A queue in which nothing is outstanding begins again at its first slot. So a queue that is never full
+// uses, and keeps in the processor's caches, a few slots only. Nobody looks at a slot then: base is
+// read for indices below posted only, which is stored after it.
 type SendQueue struct {
 	mu        sync.Mutex
 	slots     []SendWQE
@@ -45,6 +49,7 @@ type SendQueue struct {
 	cap       uint32
 	maxSGE    int
 	maxInline int
+	base      uint32        // index of the first slot
 	fill      uint32        // next slot to fill; under mu
 	posted    atomic.Uint32 // slots before it belong to the requester
 	polled    atomic.Uint32 // slots before it are free again
@@ -72,10 +77,13 @@ func (q *SendQueue) Unlock() { q.mu.Unlock() }
 // Next is the slot to fill, or nil when the queue is full. Its SGEs and Inline are empty
 // but have their capacity. The caller holds Lock, fills the slot and calls Commit.
 func (q *SendQueue) Next() *SendWQE {
-	if q.fill-q.polled.Load() >= q.cap {
+	switch polled := q.polled.Load(); {
+	case q.fill-polled >= q.cap:
 		return nil
+	case q.fill == polled:
+		q.base = q.fill
 	}
-	i := int(q.fill & q.mask)
+	i := int((q.fill - q.base) & q.mask)
 	w, s, b := &q.slots[i], i*q.maxSGE, i*q.maxInline
 	w.SGEs = q.sges[s : s : s+q.maxSGE]
 	w.Inline = q.inline[b : b : b+q.maxInline]
@@ -95,7 +103,7 @@ func (q *SendQueue) Abort() { q.fill = q.posted.Load() }
 func (q *SendQueue) Posted() uint32 { return q.posted.Load() }
 
 // At is the slot of index i.
-func (q *SendQueue) At(i uint32) *SendWQE { return &q.slots[i&q.mask] }
+func (q *SendQueue) At(i uint32) *SendWQE { return &q.slots[(i-q.base)&q.mask] }
 
 // Release frees the slots up to and including slot, whose completion has been polled.
 func (q *SendQueue) Release(slot uint32) {
@@ -122,10 +130,19 @@ type RecvWQE struct {
 	SGEs []SGE
 }
 
-// RecvQueue is a receive queue: of one QP, or shared by several (SRQ).
+// recvSlot is a RecvWQE whose SGEs lie in the queue's array.
+type recvSlot struct {
+	wrid uint64
+	sges int
+}
+
+// RecvQueue is a receive queue: of one QP, or shared by several (SRQ). As a SendQueue, it begins again
+// at its first slot when nothing is outstanding.
 type RecvQueue struct {
 	mu     sync.Mutex
-	slots  []RecvWQE
+	slots  []recvSlot
+	sges   []SGE // maxSGE for each slot
+	base   uint32
 	mask   uint32
 	cap    uint32
 	maxSGE int
@@ -143,17 +160,22 @@ type RecvQueue struct {
 // shared makes it an SRQ, whose buffers belong to protection domain pd.
 func NewRecvQueue(wrs, sges int, shared bool, pd uint32) *RecvQueue {
 	n := ceilPow2(wrs)
-	q := &RecvQueue{slots: make([]RecvWQE, n), mask: uint32(n - 1), cap: uint32(n), maxSGE: sges, shared: shared, pd: pd}
-	q.carve()
-	return q
+	return &RecvQueue{
+		slots: make([]recvSlot, n), sges: make([]SGE, n*sges), mask: uint32(n - 1), cap: uint32(n),
+		maxSGE: sges, shared: shared, pd: pd,
+	}
 }
 
-func (q *RecvQueue) carve() {
-	n := len(q.slots)
-	all := make([]SGE, n*q.maxSGE)
-	for i := range q.slots {
-		q.slots[i].SGEs = all[i*q.maxSGE : i*q.maxSGE : (i+1)*q.maxSGE]
-	}
+// at is the place of receive i, and room for its SGEs.
+func (q *RecvQueue) at(i uint32) (*recvSlot, []SGE) {
+	n := int((i - q.base) & q.mask)
+	return &q.slots[n], q.sges[n*q.maxSGE : (n+1)*q.maxSGE]
+}
+
+// store puts receive i in its place.
+func (q *RecvQueue) store(i uint32, wrid uint64, sges []SGE) {
+	s, room := q.at(i)
+	s.wrid, s.sges = wrid, copy(room, sges)
 }
 
 // Cap is how many receives can be outstanding.
@@ -176,16 +198,17 @@ func (q *RecvQueue) Shared() bool { return q.shared }
 // PD is the protection domain of an SRQ's buffers.
 func (q *RecvQueue) PD() uint32 { return q.pd }
 
-// Post appends a receive of the given SGEs, which are copied.
+// Post appends a receive of the given SGEs, at most MaxSGE, which are copied.
 func (q *RecvQueue) Post(wrid uint64, sges []SGE) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.fill-q.polled.Load() >= q.cap {
+	switch polled := q.polled.Load(); {
+	case q.fill-polled >= q.cap:
 		return ErrQueueFull
+	case q.fill == polled:
+		q.base = q.fill
 	}
-	w := &q.slots[q.fill&q.mask]
-	w.WRID = wrid
-	w.SGEs = append(w.SGEs[:0], sges...)
+	q.store(q.fill, wrid, sges)
 	q.fill++
 	return nil
 }
@@ -203,13 +226,14 @@ func (q *RecvQueue) takeFor(w *RecvWQE, n uint64) (ok, small bool) {
 		q.mu.Unlock()
 		return false, false
 	}
-	s := &q.slots[q.taken&q.mask]
-	if n > 0 && s.room() < n {
+	s, sges := q.at(q.taken)
+	sges = sges[:s.sges]
+	if n > 0 && roomOf(sges) < n {
 		q.mu.Unlock()
 		return false, true
 	}
-	w.WRID = s.WRID
-	w.SGEs = append(w.SGEs[:0], s.SGEs...)
+	w.WRID = s.wrid
+	w.SGEs = append(w.SGEs[:0], sges...)
 	q.taken++
 	hit := q.limit > 0 && q.fill-q.taken < q.limit
 	if hit {
@@ -228,15 +252,13 @@ func (q *RecvQueue) putBack(w *RecvWQE) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.taken--
-	s := &q.slots[q.taken&q.mask]
-	s.WRID = w.WRID
-	s.SGEs = append(s.SGEs[:0], w.SGEs...)
+	q.store(q.taken, w.WRID, w.SGEs)
 }
 
-// room is the number of bytes that the receive can hold.
-func (w *RecvWQE) room() (n uint64) {
-	for i := range w.SGEs {
-		n += uint64(w.SGEs[i].Length)
+// roomOf is the number of bytes that a receive of these SGEs can hold.
+func roomOf(sges []SGE) (n uint64) {
+	for i := range sges {
+		n += uint64(sges[i].Length)
 	}
 	return n
 }

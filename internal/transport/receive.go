@@ -76,7 +76,7 @@ func (r *responder) take() bool {
 func (r *responder) takeFor(n uint64) (ok, small bool) {
 	v := &r.recv
 	if ok, small = r.qp.RQ.takeFor(&v.wqe, n); ok {
-		v.held, v.room = true, v.wqe.room()
+		v.held, v.room = true, roomOf(v.wqe.SGEs)
 		v.got, v.sge, v.off = 0, 0, 0
 	}
 	return ok, small

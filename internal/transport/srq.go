@@ -11,14 +11,13 @@ func (q *RecvQueue) Resize(wrs, sges int) error {
 	if q.fill-q.polled.Load() > n {
 		return ErrQueueFull
 	}
-	old, oldMask := q.slots, q.mask
-	q.slots, q.mask, q.cap = make([]RecvWQE, n), n-1, n
+	old := RecvQueue{slots: q.slots, sges: q.sges, base: q.base, mask: q.mask, maxSGE: q.maxSGE}
+	q.mask, q.cap = n-1, n
 	q.maxSGE = max(q.maxSGE, sges) // posted receives may need what there was
-	q.carve()
+	q.slots, q.sges = make([]recvSlot, n), make([]SGE, int(n)*q.maxSGE)
 	for i := q.taken; i != q.fill; i++ {
-		from, to := &old[i&oldMask], &q.slots[i&q.mask]
-		to.WRID = from.WRID
-		to.SGEs = append(to.SGEs, from.SGEs...)
+		s, sges := old.at(i)
+		q.store(i, s.wrid, sges[:s.sges])
 	}
 	return nil
 }

@@ -1,0 +1,127 @@
+package transport
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+)
+
+// A send queue against a model: a list of what is outstanding, in order.
+func TestSendQueueKeepsItsSlotsApart(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	q := NewSendQueue(8, 2, 0)
+	q.fill, q.base = 0xFFFFFFF0, 0xFFFFFFF0 // indices wrap around
+	q.posted.Store(q.fill)
+	q.polled.Store(q.fill)
+	var outstanding []uint32 // indices
+	for step := range 5000 {
+		if rng.IntN(2) == 0 {
+			w := q.Next()
+			if (w == nil) != (len(outstanding) == q.Cap()) {
+				t.Fatalf("step %d: slot %v with %d outstanding", step, w, len(outstanding))
+			}
+			if w == nil {
+				continue
+			}
+			if len(outstanding) == 0 && w != &q.slots[0] {
+				t.Fatalf("step %d: an empty queue does not begin at its first slot", step)
+			}
+			w.WRID = uint64(q.fill)
+			w.SGEs = append(w.SGEs, SGE{Addr: uint64(q.fill)}, SGE{LKey: q.fill})
+			outstanding = append(outstanding, q.fill)
+			q.Commit()
+			q.Publish()
+		} else if len(outstanding) > 0 {
+			n := 1 + rng.IntN(len(outstanding))
+			q.Release(outstanding[n-1])
+			outstanding = outstanding[n:]
+		}
+		for _, i := range outstanding {
+			if w := q.At(i); w.WRID != uint64(i) || len(w.SGEs) != 2 || w.SGEs[0].Addr != uint64(i) || w.SGEs[1].LKey != i {
+				t.Fatalf("step %d: slot %d holds %+v", step, i, w)
+			}
+		}
+	}
+}
+
+// A receive queue against a model, with receives taken, put back and released, and with changes of its size.
+func TestRecvQueueIsAQueue(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	q := NewRecvQueue(8, 1, true, 0)
+	q.fill, q.taken, q.base = 0xFFFFFFF8, 0xFFFFFFF8, 0xFFFFFFF8
+	q.polled.Store(q.fill)
+	var posted []uint64
+	taken, next := 0, uint64(0)
+	var w RecvWQE
+	for step := range 20000 {
+		switch rng.IntN(5) {
+		case 0, 1:
+			err := q.Post(next, []SGE{{Addr: next, Length: uint32(next)}}[:rng.IntN(2)])
+			if full := len(posted)+taken == q.Cap(); full != errors.Is(err, ErrQueueFull) {
+				t.Fatalf("step %d: %d of %d: %v", step, len(posted)+taken, q.Cap(), err)
+			}
+			if err == nil {
+				posted = append(posted, next)
+				next++
+			}
+		case 2:
+			if ok := q.Take(&w); ok != (len(posted) > 0) {
+				t.Fatalf("step %d: took %v of %d", step, ok, len(posted))
+			} else if !ok {
+				break
+			}
+			if w.WRID != posted[0] || len(w.SGEs) == 1 && w.SGEs[0].Addr != posted[0] {
+				t.Fatalf("step %d: took %+v, want %d", step, w, posted[0])
+			}
+			if rng.IntN(3) == 0 {
+				q.putBack(&w)
+				break
+			}
+			posted = posted[1:]
+			taken++
+		case 3:
+			if taken > 0 {
+				q.Release(1)
+				taken--
+			}
+		case 4:
+			if rng.IntN(50) > 0 {
+				break
+			}
+			n := 1 << rng.IntN(6)
+			if err := q.Resize(n, 1); (err == nil) != (len(posted)+taken <= n) {
+				t.Fatalf("step %d: resized from %d to %d with %d outstanding: %v", step, q.Cap(), n, len(posted)+taken, err)
+			}
+		}
+		if q.Posted() != len(posted) {
+			t.Fatalf("step %d: %d posted, want %d", step, q.Posted(), len(posted))
+		}
+	}
+}
+
+func TestV_SRQ_11_LimitBelowThePosted(t *testing.T) {
+	q := NewRecvQueue(8, 1, true, 0)
+	events := 0
+	q.OnLimit = func() { events++ }
+	for range 3 {
+		if err := q.Post(0, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q.SetLimit(3)
+	if events != 0 || q.Limit() != 3 {
+		t.Fatalf("%d events, limit %d with as many receives as the limit", events, q.Limit())
+	}
+	q.SetLimit(4)
+	if events != 1 || q.Limit() != 0 {
+		t.Fatalf("%d events, limit %d with fewer receives than the limit", events, q.Limit())
+	}
+	q.SetLimit(2)
+	var w RecvWQE
+	for range 3 {
+		q.Take(&w)
+	}
+	if events != 2 || q.Limit() != 0 {
+		t.Errorf("%d events, limit %d", events, q.Limit())
+	}
+}
