@@ -28,8 +28,6 @@ func (m *Machine) Disconnect(now int64, id *ID, private []byte, out *Batch) erro
 
 // sendDREQ asks to disconnect until there is an answer.
 func (m *Machine) sendDREQ(now int64, id *ID, private []byte, out *Batch) {
-	m.settle(id) // a LAP may be waiting
-	id.lap = lapIdle
 	msg := m.composeDREQ(id, private, out)
 	id.state = StateDREQSent
 	m.keep(now, id, msg, id.interval, id.maxRetries)

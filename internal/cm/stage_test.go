@@ -149,7 +149,10 @@ func (s *stage) outcome(err error) {
 
 func (s *stage) listen(a *args) error {
 	ps := cmmsg.PSTCP
-	if a.is("ud") {
+	switch {
+	case a.is("ib"):
+		ps = cmmsg.PSIB
+	case a.is("ud"):
 		ps = cmmsg.PSUDP
 	}
 	p := ListenParams{Service: serviceArg(a, ps), UD: a.is("ud"), AFOnly: a.is("afonly"), Kind: kindArg(a)}

@@ -15,7 +15,7 @@ func (m *Machine) stale(now int64, old *ID, back *link.Path, msg cmmsg.Msg, out 
 	} else {
 		m.rejectREP(back, msg, cmmsg.RejStale, out)
 	}
-	if old.state == StateEstablished && old.ownPath(back) {
+	if old.state == StateEstablished {
 		m.sendDREQ(now, old, nil, out)
 	}
 }

@@ -23,8 +23,9 @@ type pending struct {
 	mad      [wire.MADLen]byte
 }
 
-// keep arms the repetition of msg, which has just been composed.
+// keep arms the repetition of msg, which has just been composed, in place of what was repeated before.
 func (m *Machine) keep(now int64, id *ID, msg cmmsg.Msg, interval int64, retries uint8) {
+	m.settle(id)
 	p := m.pending()
 	copy(p.mad[:], msg)
 	p.interval, p.left = interval, retries
