@@ -134,5 +134,8 @@ func (d *Device) TransportType() TransportType { return d.info.Transport }
 // Interface is the network interface that the device works over; empty if there is none.
 func (d *Device) Interface() string { return d.info.Interface }
 
+// Driver gives providers and packages above verbs the driver object of the device: two Devices with the same one are one device.
+func (d *Device) Driver() DeviceDriver { return d.drv }
+
 // String is the name.
 func (d *Device) String() string { return d.info.Name }

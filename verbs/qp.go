@@ -43,7 +43,10 @@ const (
 // without resources. An SRQ goes with RC, UD and XRC only, and must be of the same PD; MaxRecvWR and MaxRecvSGE are
 // then ignored.
 func (pd *PD) CreateQP(init *QPInitAttr) (*QP, error) {
-	const op = "create_qp"
+	return pd.createQP("create_qp", init, pd.drv.CreateQP)
+}
+
+func (pd *PD) createQP(op string, init *QPInitAttr, create func(*QPDriverInit, QPUpcalls) (QPDriver, error)) (*QP, error) {
 	if init == nil {
 		return nil, newError(op, pd.obj(), EINVAL, "there are no attributes")
 	}
@@ -60,7 +63,7 @@ func (pd *PD) CreateQP(init *QPInitAttr) (*QP, error) {
 		want.SRQ = init.SRQ.drv
 		want.Cap.MaxRecvWR, want.Cap.MaxRecvSGE = 0, 0
 	}
-	if qp.drv, err = pd.drv.CreateQP(&want, (*qpUpcalls)(qp)); err != nil {
+	if qp.drv, err = create(&want, (*qpUpcalls)(qp)); err != nil {
 		release()
 		return nil, driverError(op, pd.obj(), err)
 	}

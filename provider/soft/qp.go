@@ -5,6 +5,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/transport"
+	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -20,6 +21,16 @@ type qp struct {
 
 // CreateQP makes a QP. The first one of a device takes its UDP port.
 func (p *pd) CreateQP(init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDriver, error) {
+	return p.createQP(0, init, up)
+}
+
+// CreateGSI makes QP 1.
+func (p *pd) CreateGSI(init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDriver, error) {
+	return p.createQP(wire.GSIQPN, init, up)
+}
+
+// createQP makes a QP with that number, or one that the engine chooses if it is 0.
+func (p *pd) createQP(num uint32, init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDriver, error) {
 	switch init.Type {
 	case verbs.QPTypeRC, verbs.QPTypeUC, verbs.QPTypeUD:
 	default:
@@ -31,7 +42,7 @@ func (p *pd) CreateQP(init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDri
 	q := &qp{pd: p}
 	c := &init.Cap
 	in := engine.QPInit{
-		Type: transport.Type(init.Type), PD: p.num, SigAll: init.SigAll, PortMTU: p.ctx.dev.port.Load().activeMTU().Bytes(),
+		Type: transport.Type(init.Type), Num: num, PD: p.num, SigAll: init.SigAll, PortMTU: p.ctx.dev.port.Load().activeMTU().Bytes(),
 		SQ:     transport.NewSendQueue(int(c.MaxSendWR), int(c.MaxSendSGE), int(c.MaxInlineData)),
 		SendCQ: init.SendCQ.(*cq).CQ, RecvCQ: init.RecvCQ.(*cq).CQ,
 		Regions: p.ctx.regions,

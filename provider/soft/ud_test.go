@@ -152,3 +152,24 @@ func TestUCWriteWithImmediate(t *testing.T) {
 		}
 	})
 }
+
+// QP 1 is made once, and a UD QP in everything but its number.
+func TestGSI(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		e := newEnds(t, n, 1, nil)[0]
+		init := verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: e.cq, RecvCQ: e.cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}
+		qp := get(e.pd.CreateGSI(&init))(t)
+		if qp.QPN() != 1 || qp.Type() != verbs.QPTypeUD {
+			t.Errorf("%v QP %d", qp.Type(), qp.QPN())
+		}
+		if _, err := e.pd.CreateGSI(&init); !errors.Is(err, verbs.EBUSY) {
+			t.Errorf("a second one: %v", err)
+		}
+		must(t, qp.Close())
+		must(t, get(e.pd.CreateGSI(&init))(t).Close())
+		init.Type = verbs.QPTypeRC
+		if _, err := e.pd.CreateGSI(&init); !errors.Is(err, verbs.EINVAL) {
+			t.Errorf("an RC one: %v", err)
+		}
+	})
+}

@@ -1,0 +1,77 @@
+package umad
+
+import (
+	"net/netip"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// Size is the length of every MAD in bytes, DataSize that of the data behind its header.
+const (
+	Size     = wire.MADLen
+	DataSize = wire.MADLen - wire.MADHeaderLen
+)
+
+// QPN and QKey are those of the queue pairs that MADs go between.
+const (
+	QPN  = wire.GSIQPN
+	QKey = wire.GSIQKey
+)
+
+// MAD is a management datagram of Size bytes, with a getter for each field of its header and Data for what comes
+// behind it (umad_get_mad and mad_get_field).
+type MAD = wire.MAD
+
+// Header is the header of a MAD in one piece: MAD.Header reads it, MAD.Put writes it (mad_encode).
+type Header = wire.MADHeader
+
+// Parse checks that b is a MAD: its length and base version.
+func Parse(b []byte) (MAD, error) { return wire.ParseMAD(b) }
+
+// New makes a MAD with that header and data, which is cut off behind DataSize bytes.
+func New(h Header, data []byte) MAD {
+	m := make(MAD, Size)
+	m.Put(h)
+	copy(m.Data(), data)
+	return m
+}
+
+// Management classes (IBTA volume 1, 13.4.4).
+const (
+	ClassSubnAdm = wire.ClassSubnAdm
+	ClassPerf    = wire.ClassPerf
+	ClassDevMgt  = wire.ClassDevMgt
+	ClassCM      = wire.ClassCM
+)
+
+// Methods (IBTA volume 1, 13.4.5).
+const (
+	MethodGet      = wire.MethodGet
+	MethodSet      = wire.MethodSet
+	MethodSend     = wire.MethodSend
+	MethodTrap     = wire.MethodTrap
+	MethodReport   = wire.MethodReport
+	MethodResponse = wire.MethodResponse // the bit that tells answers from requests
+	MethodGetResp  = wire.MethodGetResp
+)
+
+// AttrClassPortInfo is the attribute that every class has.
+const AttrClassPortInfo = wire.AttrClassPortInfo
+
+// Address is where a MAD goes to, or where it came from (ib_mad_addr_t).
+type Address struct {
+	Local  netip.Addr // of this device; both are IPv4 or both IPv6
+	Remote netip.Addr
+
+	QPN       uint32 // the remote QP, 24 bits; 0 means QPN
+	QKey      uint32 // to send with; 0 means QKey
+	TClass    uint8
+	HopLimit  uint8  // 0 means 64
+	FlowLabel uint32 // 20 bits
+}
+
+// Received is a MAD that has arrived.
+type Received struct {
+	MAD  MAD
+	From Address
+}

@@ -1,0 +1,234 @@
+package umad
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Port is the QP 1 of a device (umad_open_port). All Ports of one device in a process share it. It is safe for
+// concurrent use.
+type Port struct {
+	share *share
+	once  sync.Once
+	err   error
+}
+
+// Counters of a device's QP 1. Each only grows.
+type Counters struct {
+	Sent      uint64
+	TxDropped uint64 // the send queue stayed full
+	Received  uint64
+	Malformed uint64 // length or base version wrong
+	Unclaimed uint64 // nobody is registered for it, or waits for that answer
+	QueueFull uint64 // its agent did not fetch what came before
+}
+
+// shares are the QPs 1 of this process.
+var shares struct {
+	sync.Mutex
+	open map[verbs.DeviceDriver]*share
+}
+
+// share is the QP 1 of a device and its agents.
+type share struct {
+	dev  verbs.DeviceDriver
+	refs int // of Ports; guarded by shares
+
+	ctx    *verbs.Context
+	pd     *verbs.PD
+	ch     *verbs.CompChannel
+	recvCQ *verbs.CQ
+	qp     *verbs.QP
+	mr     *verbs.MR
+	buf    []byte
+	sender sender
+
+	stop    context.CancelFunc
+	stopped chan struct{}
+
+	mu      sync.Mutex
+	agents  []*Agent
+	last    uint32
+	pending map[uint64]chan *Received
+	busy    sync.RWMutex // read-held while a Handler runs
+
+	received, malformed, unclaimed, queueFull atomic.Uint64
+}
+
+// Sizes of QP 1.
+const (
+	recvDepth = 1024
+	recvSize  = wire.GRHLen + wire.MADLen
+)
+
+// Open opens QP 1 of a device, or joins those who have. The device's UDP port is taken.
+func Open(dev *verbs.Device) (*Port, error) {
+	shares.Lock()
+	defer shares.Unlock()
+	s := shares.open[dev.Driver()]
+	if s == nil {
+		s = &share{dev: dev.Driver(), pending: map[uint64]chan *Received{}, stopped: make(chan struct{})}
+		if err := s.open(dev); err != nil {
+			s.close()
+			return nil, err
+		}
+		if shares.open == nil {
+			shares.open = map[verbs.DeviceDriver]*share{}
+		}
+		shares.open[s.dev] = s
+		ctx, stop := context.WithCancel(context.Background())
+		s.stop = stop
+		go s.receive(ctx)
+	}
+	s.refs++
+	return &Port{share: s}, nil
+}
+
+// Close gives the port back; with the last one QP 1 is destroyed. Its agents should be closed before.
+func (p *Port) Close() error {
+	p.once.Do(func() {
+		shares.Lock()
+		defer shares.Unlock()
+		if p.share.refs--; p.share.refs > 0 {
+			return
+		}
+		delete(shares.open, p.share.dev)
+		p.share.stop()
+		<-p.share.stopped
+		p.err = p.share.close()
+	})
+	return p.err
+}
+
+// Counters reads what QP 1 has counted, for all Ports of the device.
+func (p *Port) Counters() Counters {
+	s := p.share
+	return Counters{
+		Sent: s.sender.sent.Load(), TxDropped: s.sender.dropped.Load(), Received: s.received.Load(), Malformed: s.malformed.Load(),
+		Unclaimed: s.unclaimed.Load(), QueueFull: s.queueFull.Load(),
+	}
+}
+
+// open makes QP 1 and posts its receives.
+func (s *share) open(dev *verbs.Device) (err error) {
+	if s.ctx, err = dev.Open(); err != nil {
+		return err
+	}
+	if s.pd, err = s.ctx.AllocPD(); err != nil {
+		return err
+	}
+	if s.ch, err = s.ctx.CreateCompChannel(); err != nil {
+		return err
+	}
+	if s.recvCQ, err = s.ctx.CreateCQ(recvDepth, &verbs.CQOptions{Channel: s.ch}); err != nil {
+		return err
+	}
+	if err = s.sender.open(s.ctx, s.pd); err != nil {
+		return err
+	}
+	s.qp, err = s.pd.CreateGSI(&verbs.QPInitAttr{
+		Type: verbs.QPTypeUD, SendCQ: s.sender.cq, RecvCQ: s.recvCQ,
+		Cap: verbs.QPCap{MaxSendWR: sendDepth, MaxRecvWR: recvDepth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: wire.MADLen},
+	})
+	if err != nil {
+		return err
+	}
+	s.sender.qp = s.qp
+	s.buf = make([]byte, recvDepth*recvSize)
+	if s.mr, err = s.pd.RegMR(s.buf, verbs.AccessLocalWrite); err != nil {
+		return err
+	}
+	if err = s.qp.Connect(verbs.QPInfo{}, &verbs.ConnectOptions{QKey: QKey}); err != nil {
+		return err
+	}
+	if err = s.recvCQ.ReqNotify(false); err != nil {
+		return err
+	}
+	for i := range recvDepth {
+		if err = s.postRecv(uint64(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close destroys what open has made.
+func (s *share) close() error {
+	var first error
+	note := func(err error) {
+		if err != nil && first == nil {
+			first = err
+		}
+	}
+	if s.qp != nil {
+		note(s.qp.Close())
+	}
+	if s.mr != nil {
+		note(s.mr.Close())
+	}
+	note(s.sender.close())
+	if s.recvCQ != nil {
+		note(s.recvCQ.Close())
+	}
+	if s.ch != nil {
+		note(s.ch.Close())
+	}
+	if s.pd != nil {
+		note(s.pd.Close())
+	}
+	if s.ctx != nil {
+		note(s.ctx.Close())
+	}
+	return first
+}
+
+func (s *share) postRecv(slot uint64) error {
+	return s.qp.PostRecv(verbs.RecvWR{WRID: slot, SGList: []verbs.SGE{s.mr.SGE(int(slot)*recvSize, recvSize)}})
+}
+
+// add enters an agent.
+func (s *share) add(a *Agent) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.ContainsFunc(s.agents, a.rivals) {
+		return fail(syscall.EBUSY, "register: another agent is registered for requests of class %#x that this one wants", a.reg.Class)
+	}
+	s.last++
+	a.num = s.last
+	s.agents = append(slices.Clone(s.agents), a)
+	return nil
+}
+
+// remove takes an agent out and waits for its Handler.
+func (s *share) remove(a *Agent) error {
+	s.mu.Lock()
+	i := slices.Index(s.agents, a)
+	if i < 0 {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	s.agents = slices.Delete(slices.Clone(s.agents), i, i+1)
+	close(a.done)
+	s.mu.Unlock()
+	s.busy.Lock()
+	s.busy.Unlock() //nolint:staticcheck // waits for the Handler
+	return nil
+}
+
+func (s *share) expect(tid uint64, answer chan *Received) {
+	s.mu.Lock()
+	s.pending[tid] = answer
+	s.mu.Unlock()
+}
+
+func (s *share) forget(tid uint64) {
+	s.mu.Lock()
+	delete(s.pending, tid)
+	s.mu.Unlock()
+}

@@ -1,0 +1,161 @@
+package umad
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+const (
+	sendDepth   = 512
+	signalEvery = 32 // sends; the others leave the queue with them
+	maxHandles  = 1024
+)
+
+// sender is the send side of QP 1.
+type sender struct {
+	ctx *verbs.Context
+	pd  *verbs.PD
+	cq  *verbs.CQ
+	qp  *verbs.QP
+
+	mu      sync.Mutex
+	handles map[Address]*verbs.AH
+	old     []*verbs.AH // may be in use by the sends up to number oldest
+	oldest  uint64
+	posted  uint64
+	sent    atomic.Uint64
+	dropped atomic.Uint64
+}
+
+func (s *sender) open(ctx *verbs.Context, pd *verbs.PD) (err error) {
+	s.ctx, s.pd, s.handles = ctx, pd, map[Address]*verbs.AH{}
+	s.cq, err = ctx.CreateCQ(sendDepth, nil)
+	return err
+}
+
+func (s *sender) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retire()
+	s.closeOld()
+	if s.cq == nil {
+		return nil
+	}
+	return s.cq.Close()
+}
+
+// Attempts to find room in the send queue, which empties as fast as the network takes packets.
+const sendAttempts = 200
+
+func (s *share) send(to *Address, mad MAD) error {
+	snd := &s.sender
+	snd.mu.Lock()
+	defer snd.mu.Unlock()
+	ah, err := snd.handle(to)
+	if err != nil {
+		return err
+	}
+	wr := verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: mad, AH: ah, RemoteQPN: to.QPN, RemoteQKey: to.QKey}
+	if wr.RemoteQPN == 0 {
+		wr.RemoteQPN = QPN
+	}
+	if wr.RemoteQKey == 0 {
+		wr.RemoteQKey = QKey
+	}
+	wr.WRID = snd.posted
+	if wr.WRID%signalEvery == 0 {
+		wr.Flags |= verbs.SendSignaled
+		snd.reap()
+	}
+	for range sendAttempts {
+		err = snd.qp.PostSend(wr)
+		if err == nil {
+			snd.posted++
+			snd.sent.Add(1)
+			return nil
+		}
+		if !errors.Is(err, verbs.ENOMEM) {
+			return err
+		}
+		wr.Flags |= verbs.SendSignaled
+		snd.reap()
+		runtime.Gosched()
+	}
+	snd.dropped.Add(1)
+	return fail(syscall.ENOBUFS, "send: the send queue of QP 1 stays full")
+}
+
+// reap takes completions.
+func (s *sender) reap() {
+	var wcs [8]verbs.WC
+	if n, _ := s.cq.Poll(wcs[:]); n > 0 && wcs[n-1].WRID >= s.oldest {
+		s.closeOld()
+	}
+}
+
+// handle finds or makes the address handle for a destination.
+func (s *sender) handle(to *Address) (*verbs.AH, error) {
+	key := *to
+	key.QPN, key.QKey = 0, 0
+	if ah := s.handles[key]; ah != nil {
+		return ah, nil
+	}
+	index, err := s.index(to)
+	if err != nil {
+		return nil, err
+	}
+	hops := to.HopLimit
+	if hops == 0 {
+		hops = 64
+	}
+	ah, err := s.pd.CreateAH(&verbs.AHAttr{IsGlobal: true, PortNum: 1, GRH: verbs.GlobalRoute{
+		DGID: verbs.GIDFromAddr(to.Remote), SGIDIndex: index, HopLimit: hops, TrafficClass: to.TClass, FlowLabel: to.FlowLabel,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if len(s.handles) >= maxHandles {
+		s.retire()
+	}
+	s.handles[key] = ah
+	return ah, nil
+}
+
+// index is the GID table entry of a local address. An entry other than the first is preferred, since that may stand for no address.
+func (s *sender) index(to *Address) (int, error) {
+	table, err := s.ctx.QueryGIDTable()
+	if err != nil {
+		return 0, err
+	}
+	gid, found := verbs.GIDFromAddr(to.Local), -1
+	for _, e := range table {
+		if e.GID == gid {
+			found = e.Index
+		}
+	}
+	if found < 0 {
+		return 0, fail(syscall.EADDRNOTAVAIL, "send: %v is no address of %s", to.Local, s.ctx.Device().Name())
+	}
+	return found, nil
+}
+
+// retire forgets all handles. They are closed when the sends that may use them have completed.
+func (s *sender) retire() {
+	for _, ah := range s.handles {
+		s.old = append(s.old, ah)
+	}
+	clear(s.handles)
+	s.oldest = s.posted
+}
+
+func (s *sender) closeOld() {
+	for _, ah := range s.old {
+		_ = ah.Close()
+	}
+	s.old = s.old[:0]
+}
