@@ -154,7 +154,7 @@ func (g *game) chooseGID(peer netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(g.env.Stderr, "%s, GID index %d (%s): %s\n", g.ctx.Device(), choice.Index, choice.GID, choice.Reason)
+	fmt.Fprintf(g.env.Stderr, "%s: %s\n", g.ctx.Device(), choice.Reason)
 	g.sgid, g.local[0].GID = choice.Index, choice.GID
 	return nil
 }
@@ -264,8 +264,8 @@ const ackTimeout = 14
 func (g *game) connect() error {
 	for i, qp := range g.qps {
 		d := g.remote[i]
-		if g.link == verbs.LinkLayerEthernet && verbs.GID(d.GID).InterfaceID() == 0 {
-			return fmt.Errorf("the peer told no GID for its QP 0x%06x; on RoCE the C programs must be told one: -g INDEX", d.QPN)
+		if err := g.checkPeer(d); err != nil {
+			return err
 		}
 		rtr, mask := g.rtr(d)
 		if err := qp.Modify(&rtr, mask); err != nil {
@@ -286,6 +286,20 @@ func (g *game) connect() error {
 	}
 	g.opened(ah.Close)
 	g.ah = ah
+	return nil
+}
+
+// checkPeer refuses what can only end in silence.
+func (g *game) checkPeer(d exchange.Dest) error {
+	ours, theirs := verbs.GID(g.local[0].GID), verbs.GID(d.GID)
+	switch {
+	case g.link != verbs.LinkLayerEthernet:
+		return nil
+	case theirs.InterfaceID() == 0:
+		return fmt.Errorf("the peer told no GID for its QP 0x%06x; on RoCE the C programs must be told one: -g INDEX", d.QPN)
+	case ours.Addr().Is4() != theirs.Addr().Is4():
+		return fmt.Errorf("GID %s cannot reach the peer's GID %s; use -g INDEX here or there", ours, theirs)
+	}
 	return nil
 }
 
