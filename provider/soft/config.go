@@ -83,16 +83,6 @@ func (d *Device) NextDeadline() int64 {
 	return engine.Never
 }
 
-// Counters lists what the device has counted since its first QP was made, under the names of the kernel's hw_counters where
-// it has them.
-func (d *Device) Counters() []engine.Counter {
-	if e := d.dev.running(); e != nil {
-		c := e.Counters()
-		return c.List()
-	}
-	return nil
-}
-
 // shards is how many shards the device's engine gets.
 func (c *Config) shards() int {
 	if c.Shards > 0 {
