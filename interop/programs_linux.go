@@ -126,6 +126,7 @@ func programCases() []testCase {
 			families = append(families, 0)
 		}
 		for _, f := range families {
+			p := p // each row its own
 			p.family = f
 			list = append(list, testCase{name: "verbs/" + p.name + "/" + familyName(f), timeout: p.timeout, network: p.network, run: p.run})
 		}

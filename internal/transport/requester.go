@@ -62,6 +62,7 @@ type requester struct {
 	retries  int
 	rnrTries int
 	nakked   bool // went back to una because the peer said so; the same una does not make it go back again
+	again    bool // went back to una for any reason: answers to what follows it may be those from before
 	heard    bool // something came back from the peer, ever
 
 	bad   *Failure // why the work request badAt will fail once those before it are complete
@@ -321,7 +322,7 @@ func (r *requester) halt() {
 	r.cur, r.begun = r.head, r.head
 	r.una, r.nxt = r.max, r.max
 	r.win.clear()
-	r.reads, r.retries, r.rnrTries, r.rnrUntil, r.nakked = 0, 0, 0, 0, false
+	r.reads, r.retries, r.rnrTries, r.rnrUntil, r.nakked, r.again = 0, 0, 0, 0, false, false
 }
 
 // drain holds back what has not begun (RTS -> SQD), resume lets it go (SQD -> RTS, SQE -> RTS).

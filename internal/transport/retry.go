@@ -66,6 +66,7 @@ func (r *requester) retry(now int64, syndrome uint8, why string) bool {
 // nobody knows whether those behind it will arrive.
 func (r *requester) goBack() {
 	r.nxt, r.cur = r.una, r.head
+	r.again = true
 	r.reads = 0
 	r.win.clear()
 	r.quietPackets = maxQuiet
@@ -77,8 +78,14 @@ func (r *requester) onSequenceNak(now int64) {
 	r.goBackOnce(now, wire.SynSeqErr, "the peer goes on missing a packet (NAK PSN sequence error)")
 }
 
-// onLostResponse handles a response that proves that one before it, which una waits for, was lost.
+// onLostResponse handles a response that proves that one before it, which una waits for, was lost. After a retry it proves nothing:
+// a responder finishes the answer to the first request before it comes to the second one, and under rxe that may take longer than
+// the ACK timeout. But it shows that the peer is at work, so the wait begins anew.
 func (r *requester) onLostResponse(now int64) {
+	if r.again {
+		r.timer = now
+		return
+	}
 	if r.goBackOnce(now, 0, "responses to a READ or atomic request are missing") {
 		r.qp.Counters.ImpliedNakSeqErr++
 	}
@@ -122,7 +129,7 @@ const rnrForever = 7
 // progress begins all counting anew after a packet was acknowledged.
 func (r *requester) progress(now int64) {
 	r.timer = now
-	r.retries, r.rnrTries, r.rnrUntil, r.nakked = 0, 0, 0, false
+	r.retries, r.rnrTries, r.rnrUntil, r.nakked, r.again = 0, 0, 0, false, false
 }
 
 func (r *requester) windowFloor() int { return minWindow * (int(r.mtu) + packetCost) }

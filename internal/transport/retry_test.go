@@ -121,6 +121,41 @@ func TestLateReadResponsesAreTaken(t *testing.T) {
 	s.checkIdle()
 }
 
+// A responder goes on with the answer to the first request before it comes to the retry. Those responses are no reason to ask a
+// third time, and no silence: rxe had a long READ fail by its retry count although it answered all the time.
+func TestAnswerToTheFirstRequestGoesOn(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		lose func(s *sender)
+	}{
+		{"after a timeout", func(s *sender) { s.timeout() }},
+		{"after a lost response", func(s *sender) { s.data(wire.ReadRespMiddle, 1002, 1024) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSender(t, RC, nil)
+			s.read(20 * 1024)
+			s.data(wire.ReadRespFirst, 1000, 1024)
+			c.lose(s)
+			s.sends("RC RDMA READ REQUEST 1001 A reth a400 b0b 19456")
+			for at := uint32(1003); at < 1019; at++ {
+				s.after(60 * msec) // each within the ACK timeout of the one before
+				s.data(wire.ReadRespMiddle, at, 1024)
+				s.sends()
+				if d, want := s.qp.Deadline(), s.now+int64(AckTimeout(14)); d != want {
+					t.Fatalf("deadline %d after response %d, want %d", d, at, want)
+				}
+			}
+			s.data(wire.ReadRespFirst, 1001, 1024)
+			for at := uint32(1002); at < 1019; at++ {
+				s.data(wire.ReadRespMiddle, at, 1024)
+			}
+			s.data(wire.ReadRespLast, 1019, 1024)
+			s.completes("wr 1 status 0 op 2 len 20480")
+			s.checkIdle()
+		})
+	}
+}
+
 // The last response may come when the retry was decided upon and has not asked yet.
 func TestLateLastReadResponse(t *testing.T) {
 	s := newSender(t, RC, nil)
