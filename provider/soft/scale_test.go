@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -25,14 +26,54 @@ func many(tb testing.TB, e *end, n int) []*verbs.QP {
 	return qps
 }
 
-// resident is the memory of this process that is in RAM, MiB.
+// resident is the memory of this process that is in RAM, MB.
 func resident(tb testing.TB) float64 {
-	b := get(os.ReadFile("/proc/self/statm"))(tb)
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		tb.Skip("no /proc/self/statm on this system")
+	}
 	var size, rss int
 	if _, err := fmt.Sscan(strings.TrimSpace(string(b)), &size, &rss); err != nil {
 		tb.Fatal(err)
 	}
-	return float64(rss*os.Getpagesize()) / (1 << 20)
+	return float64(rss*os.Getpagesize()) / 1e6
+}
+
+// scaleRun in the environment makes TestTenThousandQPs be the process that is measured.
+const scaleRun = "VERBENA_TEST_SCALE"
+
+// A process with 10,000 connected RC QPs, each of which has sent and received, stays below 200 MB.
+func TestTenThousandQPs(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector's own memory would be measured")
+	}
+	if os.Getenv(scaleRun) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestTenThousandQPs$", "-test.v")
+		cmd.Env = append(os.Environ(), scaleRun+"=1")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		t.Logf("%s", out)
+		return
+	}
+	dev := get(soft.New(soft.Config{Addrs: []netip.Addr{loopback(0)}, Link: testUDP}))(t)
+	e := newEnd(t, dev)
+	qps := many(t, e, 10000)
+	sr, rr := send(e, 64), recv(e, 1, 64)
+	for i := 0; i < len(qps); i += 50 {
+		part := qps[i : i+50]
+		for j := range part {
+			must(t, part[j].PostRecv(rr))
+			must(t, part[j^1].PostSend(sr))
+		}
+		e.good(2 * len(part))
+	}
+	mb := resident(t)
+	t.Logf("%.0f MB resident", mb)
+	if mb > 200 {
+		t.Errorf("%.0f MB resident, at most 200 are wanted", mb)
+	}
 }
 
 // Messages over 10,000 QPs must be at least half as fast as over one.

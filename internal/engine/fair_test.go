@@ -1,0 +1,82 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/transport"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// recorder is a port that notes which QP each packet is for, and loses it.
+type recorder struct {
+	link.Port
+	sent []uint32
+}
+
+func (r *recorder) Send(b *link.TxBatch) {
+	for i := range b.Packets {
+		r.sent = append(r.sent, wire.BTH(b.Bytes(i)).DestQPN())
+	}
+	b.Reset()
+}
+
+// postSends posts n messages of size bytes, from memory region key.
+func postSends(t *testing.T, qp *QP, n int, size, key uint32) {
+	t.Helper()
+	err := qp.PostSend(func(q *transport.SendQueue) error {
+		for range n {
+			w := q.Next()
+			w.Op, w.Flags, w.Length = transport.OpSend, 0, size
+			w.SGEs = append(w.SGEs, transport.SGE{Length: size, LKey: key})
+			q.Commit()
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// QPs with much to send take turns; none waits for longer than a turn of each other one.
+func TestQPsTakeTurns(t *testing.T) {
+	m := newManual(t, 1)
+	cq := m.NewCQ(8, 0, silent{})
+	region := &mr.Region{Buf: make([]byte, 150*1024)}
+	if err := regions.Add(region); err != nil {
+		t.Fatal(err)
+	}
+	var qps []*QP
+	for i := range 4 {
+		qp := newQP(t, m.Engine, cq, silent{})
+		connectQP(t, qp, uint32(0x1000+i), 14)
+		qps = append(qps, qp)
+	}
+	s := m.shards[0]
+	rec := &recorder{Port: s.port}
+	s.port = rec
+	s.hold() // so that all are posted before anything is sent
+	for i, qp := range qps {
+		if size := uint32(len(region.Buf)); i < 3 {
+			postSends(t, qp, 1, size, region.LKey) // 150 packets, which fit the window
+		} else {
+			postSends(t, qp, 1, 1, region.LKey)
+		}
+	}
+	s.release()
+	m.settle(t)
+	last := map[uint32]int{}
+	for i, qpn := range rec.sent {
+		if before, ok := last[qpn]; ok && i-before > 4*turnPackets {
+			t.Errorf("QP %x waited from packet %d to %d", qpn, before, i)
+		}
+		last[qpn] = i
+	}
+	if len(rec.sent) != 3*150+1 {
+		t.Errorf("%d packets, want 451", len(rec.sent))
+	}
+	if at := last[0x1003]; at > 3*turnPackets {
+		t.Errorf("the small message was packet %d", at)
+	}
+}

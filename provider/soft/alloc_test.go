@@ -1,0 +1,93 @@
+package soft_test
+
+import (
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Posting, polling, sending and receiving allocate nothing, whatever the operation.
+func TestDataPathAllocatesNothing(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector allocates")
+	}
+	onEach(t, func(t *testing.T, n *network) {
+		ends := newEnds(t, n, 2, nil)
+		a, b := ends[0], ends[1]
+		qa, qb := connect(a, b, verbs.QPTypeRC, nil)
+		ua, ub, ah := udPair(t, a, b)
+		var wcs [8]verbs.WC
+		drain := func(e *end, n int) {
+			for n > 0 {
+				k, err := e.cq.Poll(wcs[:])
+				if err != nil || k > 0 && wcs[0].Status != verbs.WCSuccess {
+					t.Fatal(err, wcs[0])
+				}
+				n -= k
+			}
+		}
+		rdma := func(op verbs.WROpcode, size int) func() {
+			return func() {
+				err := qa.PostSend(verbs.SendWR{
+					Opcode: op, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, size)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				drain(a, 1)
+			}
+		}
+		for _, c := range []struct {
+			name string
+			f    func()
+		}{
+			{"SEND", func() {
+				if err := qb.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{b.mr.SGE(0, 10000)}}); err != nil {
+					t.Fatal(err)
+				}
+				err := qa.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 10000)}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				drain(b, 1)
+				drain(a, 1)
+			}},
+			{"inline", func() {
+				if err := qb.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{b.mr.SGE(0, 10000)}}); err != nil {
+					t.Fatal(err)
+				}
+				var data [16]byte
+				err := qa.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: data[:]})
+				if err != nil {
+					t.Fatal(err)
+				}
+				drain(b, 1)
+				drain(a, 1)
+			}},
+			{"UD", func() {
+				if err := ub.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{b.mr.SGE(0, 1000)}}); err != nil {
+					t.Fatal(err)
+				}
+				err := ua.PostSend(verbs.SendWR{
+					Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 100)},
+					AH: ah, RemoteQPN: ub.QPN(), RemoteQKey: verbs.DefaultQKey,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				drain(b, 1)
+				drain(a, 1)
+			}},
+			{"WRITE", rdma(verbs.WRRDMAWrite, 100000)},
+			{"READ", rdma(verbs.WRRDMARead, 100000)},
+			{"FETCH_ADD", rdma(verbs.WRAtomicFetchAndAdd, 8)},
+		} {
+			for range 10 { // buffers are made when they are first used
+				c.f()
+			}
+			if n := testing.AllocsPerRun(200, c.f); n != 0 {
+				t.Errorf("%s: %v allocations", c.name, n)
+			}
+		}
+	})
+}
