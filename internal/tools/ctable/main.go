@@ -89,7 +89,9 @@ func collect(dir, name string) ([]row, error) {
 	add := func(goName, text string) {
 		first, _, _ := strings.Cut(text, "\n\n")
 		for _, m := range cName.FindAllStringSubmatch(strings.ReplaceAll(first, "\n", " "), -1) {
-			rows = append(rows, row{m[1], name + "." + goName})
+			if !strings.HasSuffix(m[1], "_") { // a prefix, such as IBV_WC_
+				rows = append(rows, row{m[1], name + "." + goName})
+			}
 		}
 	}
 	for _, f := range p.Funcs {

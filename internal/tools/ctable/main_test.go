@@ -22,7 +22,7 @@ func (pd *PD) Close() error { return nil }
 // OpenDevice opens (ibv_open_device).
 func OpenDevice() {}
 
-// Own has no twin.
+// Own has no twin among IBV_WC_*.
 func Own() {}
 `
 
