@@ -244,3 +244,24 @@ func TestModifyAfterTheQPMovedByItself(t *testing.T) {
 		t.Errorf("ERR to RESET: %v", err)
 	}
 }
+
+// A poller that always finds something still runs the shards, so that its own requests leave and its peers get their ACKs.
+func TestPollingANonEmptyCQMakesProgress(t *testing.T) {
+	m := newManual(t, 1)
+	cq := m.NewCQ(64, 0, silent{})
+	qa, qb := pair(t, m.Engine, cq, m.NewCQ(64, 0, silent{}))
+	for i := range uint64(2 * pollsPerStep) {
+		cq.Push(&transport.CQE{WRID: i, QP: qa.QP, Send: true, Slot: ^uint32(0)})
+	}
+	if err := postWrite(qa, 99); err != nil {
+		t.Fatal(err)
+	}
+	for range pollsPerStep {
+		if n, err := cq.Poll(1, func(int, *transport.CQE) {}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if n := qb.Counters().RxWriteRequests; n != 1 {
+		t.Errorf("the peer took %d requests", n)
+	}
+}

@@ -66,15 +66,21 @@ func (s *shard) hold() {
 		return
 	}
 	s.waiters.Add(1)
-	for n := 0; !s.held.CompareAndSwap(false, true); n++ {
-		if n < 100 {
-			runtime.Gosched()
-		} else {
-			time.Sleep(20 * time.Microsecond)
+	for n := 1; !s.held.CompareAndSwap(false, true); n++ {
+		runtime.Gosched()
+		if n%16 == 0 {
+			yieldCPU() // the holder's thread may be waiting for this core
+		}
+		// No shorter sleep than a millisecond comes true, and nobody else takes the shard during it.
+		if n%maxSpin == 0 {
+			time.Sleep(time.Millisecond)
 		}
 	}
 	s.waiters.Add(-1)
 }
+
+// maxSpin is how often a goroutine that must have a shard tries before it sleeps for a while.
+const maxSpin = 1 << 14
 
 // A holder that lets go helps those who published work meanwhile so many times; then the background goroutine has to.
 const maxHelp = 8
