@@ -151,11 +151,14 @@ func (f *Fabric) Advance() bool {
 	return true
 }
 
-// Run advances virtual time until done says true, and returns whether it did before the time limit passed.
+// Run advances virtual time until done says true, and returns whether it did before the time limit passed. Then
+// exactly that time has passed.
 func (f *Fabric) Run(done func() bool, limit time.Duration) bool {
 	end := f.now + int64(limit)
-	for f.settle(); !done(); {
-		if f.now >= end || !f.Advance() {
+	for f.settle(); !done(); f.Advance() {
+		if f.now >= end || f.next() > end {
+			f.now = max(f.now, end)
+			f.settle()
 			return done()
 		}
 	}

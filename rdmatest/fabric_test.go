@@ -140,3 +140,20 @@ func TestInject(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// Run does not go past its limit to the next thing that happens.
+func TestRunStopsAtItsLimit(t *testing.T) {
+	f := rdmatest.New(rdmatest.Config{Faults: rdmatest.Faults{Delay: time.Second}})
+	a, b := newSide(f, "a"), newSide(f, "b")
+	connect(t, a, b)
+	never := func() bool { return false }
+	if f.Run(never, time.Millisecond); f.Now() != time.Millisecond {
+		t.Errorf("an idle fabric is at %v after 1 ms", f.Now())
+	}
+	if err := a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend}); err != nil {
+		t.Fatal(err)
+	}
+	if f.Run(never, time.Millisecond); f.Now() != 2*time.Millisecond {
+		t.Errorf("a fabric with a packet under way for 1 s is at %v after 2 ms", f.Now())
+	}
+}
