@@ -9,13 +9,13 @@ import (
 // Sizes of a shard's turns.
 const (
 	txPackets = 128
-	txBytes   = 256 << 10
+	txBytes   = 64 << 10 // 15 packets of 4096 bytes, which leave in one piece
 	// rxBatches bounds what one step receives before it answers; a Recv of fewer packets than
 	// rxMany has probably emptied the port.
 	rxBatches = 4
 	rxMany    = 32
 	// txBatches bounds what one step sends before it receives again.
-	txBatches = 4
+	txBatches = 16
 	// turnPackets is what one QP sends before the next one's turn.
 	turnPackets = 32
 )
