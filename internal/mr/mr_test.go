@@ -16,6 +16,13 @@ func add(t *testing.T, tab *Table, r *Region) *Region {
 	return r
 }
 
+func remove(t *testing.T, tab *Table, r *Region) {
+	t.Helper()
+	if err := tab.Remove(r); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestCheckBounds(t *testing.T) {
 	tab := NewTable(16)
 	const base = 0x1000
@@ -38,7 +45,7 @@ func TestCheckBounds(t *testing.T) {
 		{math.MaxUint64, 2, ErrBounds},
 		{base + 50, math.MaxUint64 - 40, ErrBounds},
 	} {
-		_, b, err := tab.Check(r.LKey, c.addr, c.n, 7, LocalWrite)
+		b, err := tab.Check(r.LKey, c.addr, c.n, 7, LocalWrite)
 		if !errors.Is(err, c.want) {
 			t.Errorf("Check(%#x, %d) = %v, want %v", c.addr, c.n, err, c.want)
 		}
@@ -52,14 +59,14 @@ func TestCheckBounds(t *testing.T) {
 func TestCheckExtremeBases(t *testing.T) {
 	tab := NewTable(16)
 	zero := add(t, tab, &Region{Buf: make([]byte, 8)})
-	if _, _, err := tab.Check(zero.RKey, 0, 8, 0, 0); err != nil {
+	if _, err := tab.Check(zero.RKey, 0, 8, 0, 0); err != nil {
 		t.Error(err)
 	}
 	top := add(t, tab, &Region{Base: math.MaxUint64 - 7, Buf: make([]byte, 8)})
-	if _, _, err := tab.Check(top.RKey, math.MaxUint64-7, 8, 0, 0); err != nil {
+	if _, err := tab.Check(top.RKey, math.MaxUint64-7, 8, 0, 0); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := tab.Check(top.RKey, 1, 1, 0, 0); !errors.Is(err, ErrBounds) {
+	if _, err := tab.Check(top.RKey, 1, 1, 0, 0); !errors.Is(err, ErrBounds) {
 		t.Errorf("past the end of the address space: %v", err)
 	}
 }
@@ -84,7 +91,7 @@ func TestCheckRights(t *testing.T) {
 		{"key 0", 0, 1, 0, ErrKey},
 		{"the last key", math.MaxUint32, 1, 0, ErrKey},
 	} {
-		if _, _, err := tab.Check(c.key, 0, 8, c.pd, c.need); !errors.Is(err, c.want) {
+		if _, err := tab.Check(c.key, 0, 8, c.pd, c.need); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 	}
@@ -117,7 +124,7 @@ func TestV_MR_22_KeyOfRemovedRegionIsDead(t *testing.T) {
 		if dead[r.LKey] {
 			t.Fatalf("key %#x came back within 200 registrations", r.LKey)
 		}
-		tab.Remove(r)
+		remove(t, tab, r)
 		dead[r.LKey] = true
 		for k := range dead {
 			if tab.Get(k) != nil {
@@ -132,7 +139,9 @@ func TestReplaceKeepsTheKey(t *testing.T) {
 	old := add(t, tab, &Region{Buf: make([]byte, 1)})
 	r := *old
 	r.Buf = make([]byte, 9)
-	tab.Replace(old, &r)
+	if err := tab.Replace(old, &r); err != nil {
+		t.Fatal(err)
+	}
 	if got := tab.Get(old.LKey); got != &r {
 		t.Fatal("the key does not lead to the new region")
 	}
@@ -201,7 +210,9 @@ func TestLookupsRaceWithChanges(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			tab.Remove(r)
+			if err := tab.Remove(r); err != nil {
+				t.Error(err)
+			}
 		}
 	}()
 	for {
@@ -224,7 +235,7 @@ func BenchmarkCheck(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := tab.Check(r.LKey, 4096, 4096, 0, LocalWrite); err != nil {
+		if _, err := tab.Check(r.LKey, 4096, 4096, 0, LocalWrite); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -20,7 +20,7 @@ func (r *responder) onAtomic(p wire.Packet, info *wire.Info) *fault {
 	case h.Addr()%8 != 0:
 		return faultMisaligned
 	}
-	word, ok := r.memory(h.RKey(), h.Addr(), 8, r.qp.PD, mr.RemoteAtomic)
+	word, window, ok := r.theirs(h.RKey(), h.Addr(), 8, mr.RemoteAtomic)
 	if !ok {
 		return faultAccess
 	}
@@ -30,6 +30,7 @@ func (r *responder) onAtomic(p wire.Packet, info *wire.Info) *fault {
 	} else {
 		was = mr.FetchAdd(word, h.SwapAdd())
 	}
+	window.Release()
 	*res = resource{kind: resAtomic, op: p.Opcode(), first: r.epsn, last: r.epsn, next: r.epsn, was: was}
 	r.step(1, true)
 	r.queue(res)

@@ -15,7 +15,7 @@
 // The responder's refusals are in refuse.go, repeated requests in duplicate.go, its UC and UD forms in uc.go and ud.go.
 // Beside them: gather.go reads and scatters what a work request's SGEs name, window.go bounds the
 // bytes in flight, modify.go makes the transitions that ibv_modify_qp asks for and state.go the others,
-// failure.go tells why something failed.
+// failure.go tells why something failed, local.go executes the work requests that need no packet.
 //
 // Whoever holds a QP's shard may call its On... methods, Transmit and Modify; nobody else
 // may. The package imports internal/{wire,psn,mr,link}.

@@ -47,6 +47,7 @@ const (
 	regAtomic
 	regLocal // receives
 	regForeign
+	regWindows // peers reach it through windows only
 	regCount
 
 	regSize = 3000
@@ -59,6 +60,7 @@ var regAccess = [regCount]mr.Access{
 	regAtomic:    mr.LocalWrite | mr.RemoteAtomic,
 	regLocal:     mr.LocalWrite,
 	regForeign:   mr.LocalWrite | mr.RemoteRead | mr.RemoteWrite | mr.RemoteAtomic,
+	regWindows:   mr.LocalWrite | mr.MWBind,
 }
 
 type hostile struct {
@@ -67,6 +69,8 @@ type hostile struct {
 	arena   []byte
 	regions [regCount]*mr.Region
 	gone    [regCount]bool
+	windows [winCount]mr.Binding
+	open    bool // winOwn is bound
 	attr    Attr
 	posted  int
 	sent    int
@@ -104,6 +108,7 @@ func newHostile(t *testing.T, script []byte) *hostile {
 		h.attr.Access = uint32(script[3]>>3) & (accessWrite | accessRead | accessAtomic)
 	}
 	h.connect()
+	h.bindWindows()
 	return h
 }
 
@@ -122,15 +127,20 @@ func (h *hostile) connect() {
 
 // step performs b: the kind of step, then its arguments.
 func (h *hostile) step(b [8]byte) {
+	defer h.watchWindow()
 	switch b[0] % 16 {
+	case 15:
+		h.window(b)
 	case 10:
 		h.post(b)
 	case 11:
 		h.send(int(b[1]))
 	case 12: // a region comes or goes
-		i := int(b[1]) % regCount
+		i := int(b[1]) % regWindows
 		if h.gone[i] = !h.gone[i]; h.gone[i] {
-			h.stage.regions.Remove(h.regions[i])
+			if err := h.stage.regions.Remove(h.regions[i]); err != nil {
+				h.t.Fatal(err)
+			}
 		} else if err := h.stage.regions.Add(h.regions[i]); err != nil {
 			h.t.Fatal(err)
 		}
@@ -178,7 +188,7 @@ func (h *hostile) post(b [8]byte) {
 	for i := range int(b[1] & 3) {
 		r := h.regions[regLocal]
 		if b[2]>>i&1 != 0 {
-			r = h.regions[int(b[3])%regCount]
+			r = h.regions[int(b[3])%regWindows]
 		}
 		sges = append(sges, SGE{Addr: r.Base + uint64(b[4])*8, Length: []uint32{0, 1, 39, 41, 256, 300, 1024, 1 << 31}[b[5+i%3]&7], LKey: r.LKey})
 	}
@@ -197,11 +207,11 @@ var hostileOps = []wire.Opcode{
 // packet sends a request that is right in most respects.
 func (h *hostile) packet(b [8]byte) {
 	mtu := uint32(h.attr.MTU)
-	r := h.regions[int(b[4])%regCount]
+	r := h.target(int(b[4]))
 	f := wire.Fields{
 		Opcode: h.qp.prefix() | hostileOps[int(b[1])%len(hostileOps)], PKey: wire.DefaultPKey, DestQPN: stageQPN,
 		PSN: psn.Add(h.qp.resp.epsn, int(int8(b[2]))), AckReq: b[3]&1 != 0, Solicited: b[3]&2 != 0,
-		QKey: 5 + uint32(b[3]>>7), SrcQPN: peerQPN, RKey: r.RKey, Imm: 7, InvKey: r.RKey,
+		QKey: 5 + uint32(b[3]>>7), SrcQPN: peerQPN, RKey: r.key, Imm: 7, InvKey: r.key,
 		SwapAdd: uint64(b[6]), Compare: uint64(b[7]), Syndrome: b[6],
 	}
 	if b[4] >= 0xF0 {
@@ -209,13 +219,13 @@ func (h *hostile) packet(b [8]byte) {
 	}
 	switch off := uint64(b[5]); {
 	case off < 0x40:
-		f.Addr = r.Base + off*8
+		f.Addr = r.base + off*8
 	case off < 0x80:
-		f.Addr = r.Base + regSize - (off - 0x40)
+		f.Addr = r.base + r.size - (off - 0x40)
 	case off < 0xC0:
-		f.Addr = r.Base + off - 0x80
+		f.Addr = r.base + off - 0x80
 	default:
-		f.Addr = r.Base + regSize - uint64(len(h.arena)) + off // far outside, perhaps around the end of the space
+		f.Addr = r.base + r.size - uint64(len(h.arena)) + off // far outside, perhaps around the end of the space
 	}
 	f.DMALen = []uint32{
 		0, 1, 8, mtu - 1, mtu, mtu + 1, 2 * mtu, 2*mtu + 5, 3 * mtu, regSize, regSize + 1, 1 << 31, 1<<31 + 1, 1<<32 - 1, uint32(b[6]), 2*mtu - 1,
@@ -307,6 +317,9 @@ func (h *hostile) finish() {
 		case regRead:
 			want = public
 		case regForeign:
+		case regWindows:
+			h.checkWindows()
+			continue
 		default:
 			continue
 		}
@@ -366,6 +379,10 @@ func hostileSeeds() [][]byte {
 		script(rc, pkt(0, wire.WriteOnly, 0, regRead, 0, 2, 0)), script(rc, pkt(0, wire.ReadRequest, 0, regWrite, 0, 2, 0)),
 		script(rc, pkt(0, wire.WriteOnly, 0, 0xF7, 0, 2, 0)), script(rc, pkt(0, wire.WriteOnly, 0, regWrite, 0x41, 2, 0)),
 		script(rc, pkt(0, wire.CompareSwap, 0, regAtomic, 0x81, 2, 0)), script("\x04\x00\x80\x04", post, post, pkt(0, wire.SendFirst, 0, 0, 0, 4, 5), pkt(0, wire.SendFirst, 0, 0, 0, 4, 5)),
+		script(rc, pkt(0, wire.WriteOnly, 0, regCount+winOwn, 0, 2, 3), post, pkt(0, wire.SendOnlyInv, 0, regCount+winOwn, 0, 0, 3), pkt(0, wire.WriteOnly, 0, regCount+winOwn, 0, 2, 3)),
+		script(rc, post, pkt(more, wire.ReadRequest, 0, regCount+winOwn, 0, 6, 0), pkt(0, wire.SendOnlyInv, 0, regCount+winOwn, 0, 0, 3), pkt(0, wire.SendOnlyInv, 0, regCount+winOwn, 0, 0, 3)),
+		script(rc, pkt(more, wire.ReadRequest, 0, regCount+winOwn, 0, 6, 0), []byte{15, 0, 0, 0, 0, 0, 0, 0}), script(rc, pkt(0, wire.ReadRequest, 0, regCount+winOther, 0, 4, 0)),
+		script(rc, pkt(0, wire.ReadRequest, 0, regCount+winType1, 0, 2, 0), pkt(0, wire.FetchAdd, 0, regCount+winOwn, 0, 2, 3), pkt(0, wire.WriteOnly, 0, regCount+winOwn, 0x41, 2, 3)),
 		script("\x00\x00\x80\x01", pkt(more, wire.ReadRequest, 0, regRead, 0, 9, 0), pkt(0, wire.ReadRequest, 0, regRead, 0, 9, 0)),
 	}
 }

@@ -55,7 +55,7 @@ func (r *requester) gather(now int64, w *SendWQE, pos, n uint32) bool {
 	c.pos = nowhere
 	for n > 0 {
 		s, addr, take := c.next(w.SGEs, n)
-		_, b, err := r.qp.Regions.Check(s.LKey, addr, uint64(take), r.qp.PD, 0)
+		b, err := r.qp.Regions.Check(s.LKey, addr, uint64(take), r.qp.PD, 0)
 		if err != nil {
 			r.reject(now, w, LocProtErr, describe(w, s, err))
 			return false
@@ -73,7 +73,7 @@ func (r *requester) scatter(w *SendWQE, pos uint32, data []byte) string {
 	c.seek(w.SGEs, r.head, pos)
 	for len(data) > 0 {
 		s, addr, take := c.next(w.SGEs, uint32(len(data)))
-		_, b, err := r.qp.Regions.Check(s.LKey, addr, uint64(take), r.qp.PD, mr.LocalWrite)
+		b, err := r.qp.Regions.Check(s.LKey, addr, uint64(take), r.qp.PD, mr.LocalWrite)
 		if err != nil {
 			return describe(w, s, err)
 		}
@@ -90,7 +90,7 @@ func (r *requester) checkAll(w *SendWQE, need mr.Access) (Status, string) {
 		if s.Length == 0 {
 			continue
 		}
-		if _, _, err := r.qp.Regions.Check(s.LKey, s.Addr, uint64(s.Length), r.qp.PD, need); err != nil {
+		if _, err := r.qp.Regions.Check(s.LKey, s.Addr, uint64(s.Length), r.qp.PD, need); err != nil {
 			return LocProtErr, describe(w, s, err)
 		}
 	}

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -15,7 +16,6 @@ import (
 
 // notReplayed are captures that cannot be compared, and why.
 var notReplayed = map[string]string{
-	"inv":      "binds a memory window, which only a later issue brings",
 	"write_bw": "the recorder missed packets of two WRITEs",
 }
 
@@ -192,12 +192,32 @@ func (f *flow) register(t *testing.T, s *stage, name string) map[uint32]*mr.Regi
 		case "nak_perm":
 			r.Access &^= mr.RemoteRead
 		}
+		if name == "inv" {
+			r.Access = mr.LocalWrite | mr.MWBind
+		}
 		if err := s.regions.Add(r); err != nil {
 			t.Fatal(err)
+		}
+		if name == "inv" {
+			r = bindAll(t, s, r)
 		}
 		regions[key] = r
 	}
 	return regions
+}
+
+// bindAll binds a window of type 2 to a region. What it returns has the window's key and the region's memory.
+func bindAll(t *testing.T, s *stage, r *mr.Region) *mr.Region {
+	w := &mr.Window{PD: stagePD, Type: mr.Type2}
+	if err := s.regions.AddWindow(w); err != nil {
+		t.Fatal(err)
+	}
+	key := s.regions.Key(w)
+	b := mr.Binding{Window: w, RKey: key, LKey: r.LKey, Access: mr.RemoteWrite, Addr: r.Base, Length: uint64(len(r.Buf))}
+	if err := s.regions.Bind(&b, stagePD, s.qp.id); err != nil {
+		t.Fatal(err)
+	}
+	return &mr.Region{RKey: key, Base: r.Base, Buf: r.Buf}
 }
 
 // named is the memory that a request names.
@@ -213,6 +233,9 @@ func named(p wire.Packet) (key uint32, addr, n uint64) {
 
 // prepareMemory puts our key into a request, and into memory what the captured answer to it shows.
 func (f *flow) prepareMemory(s *stage, p wire.Packet, keys map[uint32]*mr.Region) {
+	if at := p.Info().IETH; at != 0 && keys[p.IETH()] != nil {
+		binary.BigEndian.PutUint32(p[at:], keys[p.IETH()].RKey)
+	}
 	key, addr, n := named(p)
 	r := keys[key]
 	if r == nil {

@@ -15,7 +15,7 @@ func TestPairFailures(t *testing.T) {
 	}{
 		{name: "X_RECV_01 a SEND longer than the receive", op: OpSend, n: 101,
 			want: []string{"B wr 1 op 128 status 1", "B state 6", "B wr 2 op 128 status 5", "A wr 7 op 0 status 9", "A state 6", "A wr 8 op 0 status 5"}},
-		{name: "the receive's memory is gone", op: OpSend, n: 100, before: func(_, b *pairEnd) { b.qp.Regions.Remove(b.mem) },
+		{name: "the receive's memory is gone", op: OpSend, n: 100, before: func(_, b *pairEnd) { _ = b.qp.Regions.Remove(b.mem) },
 			want: []string{"B wr 1 op 128 status 4", "B state 6", "B wr 2 op 128 status 5", "A wr 7 op 0 status 11", "A state 6", "A wr 8 op 0 status 5"}},
 		{name: "V_AE_14 WRITE with a wrong key", op: OpWrite, n: 3000, change: func(_ *pairEnd, w *SendWQE) { w.RKey++ },
 			want: []string{"B state 6", accessErr, "B wr 1 op 128 status 5", "B wr 2 op 128 status 5", "A wr 7 op 1 status 10", "A state 6", "A wr 8 op 0 status 5"}},

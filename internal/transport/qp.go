@@ -27,6 +27,7 @@ type Config struct {
 // QP is one queue pair. All fields but state belong to the shard that owns it.
 type QP struct {
 	Config
+	id       uint64 // never that of another QP, as numbers may be
 	state    atomic.Uint32
 	attr     Attr
 	path     *link.Path // attr.Path, shared with the packets under way
@@ -51,9 +52,11 @@ type Sched struct {
 	Deadline             int64  // for which the timer is armed
 }
 
+var lastID atomic.Uint64
+
 // NewQP makes a QP in state RESET.
 func NewQP(c Config) *QP {
-	qp := &QP{Config: c}
+	qp := &QP{Config: c, id: lastID.Add(1)}
 	qp.req.init(qp)
 	qp.resp.init(qp)
 	return qp

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/mr"
 )
 
 // ErrQueueFull says that a queue holds as many outstanding work requests as it may.
@@ -23,9 +24,10 @@ type SendWQE struct {
 	RKey       uint32
 	CompareAdd uint64
 	Swap       uint64
-	Length     uint32 // of the whole message, bytes
-	SGEs       []SGE  // the slot's own array, cut to length; empty for inline
-	Inline     []byte // the slot's own bytes, cut to length; nil unless Flags has Inline
+	Length     uint32     // of the whole message, bytes
+	SGEs       []SGE      // the slot's own array, cut to length; empty for inline
+	Inline     []byte     // the slot's own bytes, cut to length; nil unless Flags has Inline
+	Bind       mr.Binding // BindMW
 	// UD only.
 	Path       *link.Path
 	RemoteQPN  uint32

@@ -20,9 +20,11 @@ func (r *responder) onRead(p wire.Packet) *fault {
 	case n > maxMessage:
 		return faultReadLength
 	case n > 0:
-		if _, ok := r.memory(h.RKey(), h.Addr(), uint64(n), r.qp.PD, mr.RemoteRead); !ok {
+		_, window, ok := r.theirs(h.RKey(), h.Addr(), uint64(n), mr.RemoteRead)
+		if !ok {
 			return faultAccess
 		}
+		window.Release()
 	}
 	count := r.packets(n)
 	*res = resource{
@@ -70,11 +72,13 @@ func (r *responder) sendRead(res *resource, tx *link.TxBatch) bool {
 	op := readOp(!res.begun, n == res.left)
 	var src []byte
 	if n > 0 {
-		var ok bool
-		if src, ok = r.memory(res.rkey, res.at, uint64(n), qp.PD, mr.RemoteRead); !ok {
+		b, window, ok := r.theirs(res.rkey, res.at, uint64(n), mr.RemoteRead)
+		if !ok {
 			r.refuse(faultAccess, res.next)
 			return true
 		}
+		defer window.Release()
+		src = b
 	}
 	head, pad := (qp.prefix() | op).Info().Len, int(-n&3)
 	b := tx.Alloc(qp.path, head+int(n)+pad)

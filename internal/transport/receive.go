@@ -21,6 +21,9 @@ type receive struct {
 // onSend takes one packet of a SEND.
 func (r *responder) onSend(p wire.Packet, info *wire.Info) *fault {
 	data := p.Payload()
+	if info.Flags&wire.HasInv != 0 && r.reading(p.IETH()) {
+		return notYet
+	}
 	if info.Flags&wire.Start != 0 && !r.take() {
 		return notReady
 	}
@@ -63,8 +66,25 @@ func (r *responder) finish(e *CQE, p wire.Packet, info *wire.Info) {
 }
 
 // invalidate makes a memory window's key invalid, as a SEND with invalidate asks, and tells
-// whether it could. Only windows can be invalidated by a peer; there are none yet.
-func (r *responder) invalidate(rkey uint32) bool { return false }
+// whether it could. A peer can invalidate windows of type 2 that were bound through its QP, nothing else.
+func (r *responder) invalidate(rkey uint32) bool {
+	if err := r.qp.Regions.Invalidate(rkey, r.qp.PD, r.qp.id); err != nil {
+		r.denied = denied{err: err, key: rkey}
+		return false
+	}
+	return true
+}
+
+// reading tells whether answers to READs through a key still wait to be sent. A peer that does not wait for
+// its READs before it invalidates the key must ask for that once more when they are answered.
+func (r *responder) reading(rkey uint32) bool {
+	for i := r.todo; i != r.head; i++ {
+		if res := r.at(i); res.pending && res.kind == resRead && res.rkey == rkey {
+			return true
+		}
+	}
+	return false
+}
 
 // take gets the receive for a message that begins, or for the immediate data of a WRITE.
 func (r *responder) take() bool {
@@ -97,7 +117,7 @@ func (r *responder) scatter(data []byte) bool {
 			v.sge, v.off = v.sge+1, 0
 			continue
 		}
-		dst, ok := r.memory(s.LKey, s.Addr+uint64(v.off), n, pd, mr.LocalWrite)
+		dst, ok := r.ours(s.LKey, s.Addr+uint64(v.off), n, pd)
 		if !ok {
 			return false
 		}

@@ -37,11 +37,13 @@ var (
 	faultTooMany     = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr, "the peer has more READs and atomics outstanding than max_dest_rd_atomic"}
 	faultMisaligned  = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr, "the peer asked for an atomic at an address that is no multiple of 8"}
 	faultAccess      = &fault{wire.SynAccess, EventQPAccessErr, LocAccessErr, "the peer asked for memory that it may not touch"}
-	faultInvalidate  = &fault{wire.SynAccess, EventQPAccessErr, LocAccessErr, "the peer asked to invalidate a key that is not a memory window's"}
+	faultInvalidate  = &fault{wire.SynAccess, EventQPAccessErr, LocAccessErr, "the peer asked to invalidate a key that it may not"}
 	faultReceive     = &fault{wire.SynOpErr, 0, LocProtErr, "an entry of the receive's scatter list is wrong"}
 
 	// notReady is no error: there is no receive yet.
 	notReady = &fault{reason: "no receive is posted"}
+	// notYet is none either: what came before the packet must be answered first.
+	notYet = &fault{reason: "the window to invalidate is being read"}
 )
 
 // refuse moves the QP to ERR because of the request at PSN seq, which an RC peer learns from a NAK. The
@@ -53,8 +55,10 @@ func (r *responder) refuse(f *fault, seq uint32) {
 		Status: f.status, QPN: qp.Num, DestQPN: qp.attr.DestQPN,
 		Reason: f.reason, Syndrome: f.nak, Heard: true,
 	}
-	if f == faultAccess || f == faultReceive {
-		d := &r.denied
+	switch d := &r.denied; f {
+	case faultInvalidate:
+		cause.Reason += fmt.Sprintf(": key %#x: %v", d.key, d.err)
+	case faultAccess, faultReceive:
 		cause.Reason += fmt.Sprintf(": key %#x, address %#x, %d bytes: %v", d.key, d.addr, d.n, d.err)
 	}
 	if qp.path != nil {
@@ -78,14 +82,25 @@ type denied struct {
 	n    uint64
 }
 
-// memory finds n bytes at addr in the region of key, for a user in domain pd that needs a right.
-func (r *responder) memory(key uint32, addr, n uint64, pd uint32, need mr.Access) ([]byte, bool) {
-	_, b, err := r.qp.Regions.Check(key, addr, n, pd, need)
+// ours finds the n bytes at addr of an entry of a receive's scatter list, in domain pd.
+func (r *responder) ours(key uint32, addr, n uint64, pd uint32) ([]byte, bool) {
+	b, err := r.qp.Regions.Check(key, addr, n, pd, mr.LocalWrite)
 	if err != nil {
 		r.denied = denied{err, key, addr, n}
 		return nil, false
 	}
 	return b, true
+}
+
+// theirs finds n bytes at addr in the region or window of key, for the peer, who needs a right. The
+// window must be released once the bytes are no longer used.
+func (r *responder) theirs(key uint32, addr, n uint64, need mr.Access) ([]byte, *mr.Window, bool) {
+	b, w, err := r.qp.Regions.CheckRemote(key, addr, n, r.qp.PD, r.qp.id, need)
+	if err != nil {
+		r.denied = denied{err, key, addr, n}
+		return nil, nil, false
+	}
+	return b, w, true
 }
 
 // count counts a fault under the kernel's name for its kind.

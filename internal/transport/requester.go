@@ -108,7 +108,11 @@ func (r *requester) pending() bool {
 	if r.cur == r.stop() || r.rnrUntil != 0 {
 		return false
 	}
-	return !r.reliable || r.admits(r.sq.At(r.cur))
+	w := r.sq.At(r.cur)
+	if w.isLocal() {
+		return r.cur == r.head
+	}
+	return !r.reliable || r.admits(w)
 }
 
 // admits tells whether fence, initiator depth and window let the next packet of w leave.
@@ -167,6 +171,12 @@ func (r *requester) transmit(now int64, tx *link.TxBatch, budget int) (more bool
 			return true
 		}
 		w := r.sq.At(r.cur)
+		if w.isLocal() {
+			if !r.local(now, w) {
+				return r.pending()
+			}
+			continue
+		}
 		if !w.begun && !r.begin(now, w) {
 			return false
 		}
@@ -215,12 +225,13 @@ func (r *requester) unfit(w *SendWQE) (Status, string) {
 	return Success, ""
 }
 
-// does tells whether a QP of the type takes the operation (V-SEND-07). LOCAL_INV and BIND_MW are not built yet.
+// does tells whether a QP of the type takes the operation (V-SEND-07). The verbs let UC have SEND_WITH_INV, but there is
+// no such packet (IBTA table 35).
 func (t Type) does(op Op) bool {
 	switch op {
 	case OpSend, OpSendImm:
 		return true
-	case OpWrite, OpWriteImm:
+	case OpWrite, OpWriteImm, OpLocalInv, OpBindMW:
 		return t != UD
 	case OpSendInv, OpRead, OpCmpSwap, OpFetchAdd:
 		return t == RC

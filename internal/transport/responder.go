@@ -118,6 +118,10 @@ func (r *responder) inSequence(p wire.Packet, info *wire.Info) {
 	case notReady:
 		r.nakNotReady()
 		return
+	case notYet:
+		r.naked, r.lost = true, seq
+		r.nakSequence()
+		return
 	default:
 		r.refuse(f, seq)
 		return

@@ -96,6 +96,14 @@ func newSender(t *testing.T, typ Type, change func(c *Config, a *Attr)) *sender 
 	return s
 }
 
+// unregister takes the memory away.
+func (s *sender) unregister() {
+	s.t.Helper()
+	if err := s.qp.Regions.Remove(s.mem); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 func (s *sender) modify(st State, a Attr, m Mask) {
 	s.t.Helper()
 	a.State = st

@@ -31,6 +31,7 @@ type stage struct {
 	now     int64
 	regions *mr.Table
 	named   map[string]*mr.Region
+	windows map[string]*mr.Binding
 	qp      *QP
 	attr    Attr // with which it was connected
 	mask    Mask
@@ -43,7 +44,7 @@ type stage struct {
 
 func newStage(t testing.TB) *stage {
 	s := &stage{
-		t: t, regions: mr.NewTable(1 << 16), named: map[string]*mr.Region{},
+		t: t, regions: mr.NewTable(1 << 16), named: map[string]*mr.Region{}, windows: map[string]*mr.Binding{},
 		tx: link.NewTxBatch(64, 64*(wire.MaxPacketLen+wire.ICRCLen)),
 	}
 	for i := range s.tx.Buf {
@@ -163,7 +164,7 @@ func setAttrs(at *Attr, a *args) {
 
 func accessOf(s string) (m mr.Access) {
 	for _, c := range s {
-		m |= map[rune]mr.Access{'l': mr.LocalWrite, 'w': mr.RemoteWrite, 'r': mr.RemoteRead, 'a': mr.RemoteAtomic}[c]
+		m |= map[rune]mr.Access{'b': mr.MWBind, 'l': mr.LocalWrite, 'w': mr.RemoteWrite, 'r': mr.RemoteRead, 'a': mr.RemoteAtomic}[c]
 	}
 	return m
 }
@@ -179,12 +180,42 @@ func (s *stage) register(a *args) error {
 	return s.regions.Add(r)
 }
 
+// bindWindow makes a window and binds it, or binds one again: window NAME over=NAME+OFFSET/LENGTH [type=2] [access=wra]
+// [zero=yes] [qp=other].
+func (s *stage) bindWindow(a *args) error {
+	b := s.windows[a.word(0)]
+	if b == nil {
+		w := &mr.Window{PD: stagePD, Type: mr.WindowType(a.num("type", 2))}
+		if err := s.regions.AddWindow(w); err != nil {
+			return err
+		}
+		b = &mr.Binding{Window: w, RKey: s.regions.Key(w)}
+		s.windows[a.word(0)] = b
+	}
+	r, off, n, err := s.place(a.str("over", ""))
+	if err != nil {
+		return err
+	}
+	b.RKey, b.LKey, b.Addr, b.Length = b.RKey+1, r.LKey, r.Base+off, n
+	b.Access = accessOf(a.str("access", "wra"))
+	if a.str("zero", "") == "yes" {
+		b.Access |= mr.ZeroBased
+	}
+	id := s.qp.id
+	if a.str("qp", "") == "other" {
+		id++
+	}
+	return s.regions.Bind(b, stagePD, id)
+}
+
 // reregister changes the rights of a region.
 func (s *stage) reregister(a *args) {
 	old := s.named[a.word(0)]
 	r := *old
 	r.Access = accessOf(a.str("access", ""))
-	s.regions.Replace(old, &r)
+	if err := s.regions.Replace(old, &r); err != nil {
+		s.t.Fatal(err)
+	}
 	s.named[a.word(0)] = &r
 }
 
@@ -290,6 +321,12 @@ func (s *stage) packetIn(a *args) error {
 		q.Addr, q.RKey, q.DMALen = r.Base+off, r.RKey, uint32(n)
 	}
 	q.Addr = uint64(a.num("va", int(q.Addr)))
+	if w := s.windows[a.str("via", "")]; w != nil {
+		q.RKey = w.RKey
+	}
+	if w := s.windows[a.str("invalidate", "")]; w != nil {
+		q.InvKey = w.RKey
+	}
 	q.RKey = uint32(a.num("rkey", int(q.RKey)))
 	q.DMALen = uint32(a.num("len", int(q.DMALen)))
 	p, err := wire.Parse(q.Build())

@@ -174,7 +174,7 @@ var statusCases = []statusCase{
 			s.out()
 			s.ack(1000)
 			s.completes("wr 1 status 0 op 0")
-			s.qp.Regions.Remove(s.mem)
+			s.unregister()
 			s.ack(1001)
 			s.sends()
 		}, want: []string{"wr 2 status 4"}, reason: "no region",
@@ -184,7 +184,7 @@ var statusCases = []statusCase{
 			s.send(1)
 			s.send(10000)
 			s.out()
-			s.qp.Regions.Remove(s.mem)
+			s.unregister()
 			s.qp.SetWindow(0, nil)
 			s.sends()
 			s.nak(1001, wire.SynAccess)
@@ -205,14 +205,14 @@ var statusCases = []statusCase{
 		name: "READ whose region goes away", do: func(s *sender) {
 			s.read(3000)
 			s.data(wire.ReadRespFirst, 1000, 1024)
-			s.qp.Regions.Remove(s.mem)
+			s.unregister()
 			s.data(wire.ReadRespMiddle, 1001, 1024)
 		}, want: []string{"wr 1 status 4"}, reason: "no region",
 	}, {
 		name: "atomic whose region goes away", do: func(s *sender) {
 			s.post(OpFetchAdd, s.sges(0, 8), nil)
 			s.out()
-			s.qp.Regions.Remove(s.mem)
+			s.unregister()
 			s.atomicAck(1000, 1)
 		}, want: []string{"wr 1 status 4"}, reason: "no region",
 	}, {
@@ -230,12 +230,28 @@ var statusCases = []statusCase{
 			s.read(1)
 		}, want: []string{"wr 1 status 2"}, reason: "max_rd_atomic",
 	}, {
-		name: "LOCAL_INV is not built yet", do: func(s *sender) {
+		name: "LOCAL_INV of a key that is no window's", do: func(s *sender) {
 			s.send(1)
-			s.post(OpLocalInv, nil, nil)
+			s.post(OpLocalInv, nil, func(w *SendWQE) { w.Imm = s.mem.RKey })
 			s.out()
 			s.ack(1000)
-		}, want: []string{"wr 1 status 0 op 0", "wr 2 status 2"}, reason: "operation",
+			s.out()
+		}, want: []string{"wr 1 status 0 op 0", "wr 2 status 2"}, reason: "not that of a bound memory window",
+	}, {
+		name: "BIND_MW that is refused", do: func(s *sender) {
+			s.bind(s.window(mr.Type2), 0x10000, 1) // the region lacks MW_BIND
+			s.sends()
+		}, want: []string{"wr 1 status 6"}, reason: "does not permit",
+	}, {
+		name: "BIND_MW that is refused, UC", typ: UC, do: func(s *sender) {
+			s.bind(s.window(mr.Type1), 0x10000, 1)
+			s.sends()
+		}, want: []string{"wr 1 status 6"}, reason: "does not permit", state: SQE,
+	}, {
+		name: "V-SEND-07 UD has no windows", typ: UD, do: func(s *sender) {
+			s.bind(s.window(mr.Type1), 0x10000, 1)
+			s.sends()
+		}, want: []string{"wr 1 status 2"}, reason: "operation", state: SQE,
 	}, {
 		name: "V-TR-01 UC does no READ", typ: UC, do: func(s *sender) {
 			s.send(1)

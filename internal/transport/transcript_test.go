@@ -120,8 +120,10 @@ func (s *stage) do(cmd string, args []string) error {
 		err = s.makeQP(a)
 	case "region":
 		err = s.register(a)
+	case "window":
+		err = s.bindWindow(a)
 	case "unregister":
-		s.regions.Remove(s.named[a.word(0)])
+		err = s.regions.Remove(s.named[a.word(0)])
 		delete(s.named, a.word(0))
 	case "reregister":
 		s.reregister(a)

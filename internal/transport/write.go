@@ -36,11 +36,12 @@ func (r *responder) onWrite(p wire.Packet, info *wire.Info) *fault {
 		return faultAccess
 	}
 	if n > 0 {
-		dst, ok := r.memory(w.rkey, w.addr, uint64(n), r.qp.PD, mr.RemoteWrite)
+		dst, window, ok := r.theirs(w.rkey, w.addr, uint64(n), mr.RemoteWrite)
 		if !ok {
 			return faultAccess
 		}
 		mr.Copy(dst, data)
+		window.Release()
 		r.qp.Counters.RxDataBytes += uint64(n)
 	}
 	w.addr += uint64(n)
@@ -63,6 +64,7 @@ func (r *responder) checkRange(w *write) bool {
 	if w.size == 0 {
 		return true
 	}
-	_, ok := r.memory(w.rkey, w.addr, uint64(w.size), r.qp.PD, mr.RemoteWrite)
+	_, window, ok := r.theirs(w.rkey, w.addr, uint64(w.size), mr.RemoteWrite)
+	window.Release()
 	return ok
 }

@@ -64,6 +64,7 @@ var errnos = []struct {
 	{engine.ErrCQTooFew, verbs.EINVAL},
 	{engine.ErrCQOverrun, syscall.EIO},
 	{mr.ErrFull, verbs.ENOMEM},
+	{mr.ErrBound, verbs.EBUSY},
 }
 
 func errnoOf(err error) verbs.Errno {

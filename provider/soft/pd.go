@@ -60,15 +60,19 @@ func (m *region) Rereg(p verbs.PDDriver, buf []byte, iova uint64, access *verbs.
 		}
 		next.Access = mr.Access(*access & memoryAccess)
 	}
-	m.ctx.regions.Replace(m.r, &next)
+	if err := m.ctx.regions.Replace(m.r, &next); err != nil {
+		return verbsError("", err)
+	}
 	m.r = &next
 	m.ctx.settle()
 	return nil
 }
 
-// Dereg forgets the region. Nothing touches its memory afterwards (V-MR-20).
+// Dereg forgets the region, unless memory windows are bound to it. Nothing touches its memory afterwards (V-MR-20).
 func (m *region) Dereg() error {
-	m.ctx.regions.Remove(m.r)
+	if err := m.ctx.regions.Remove(m.r); err != nil {
+		return verbsError("", err)
+	}
 	m.ctx.settle()
 	return nil
 }

@@ -75,7 +75,7 @@ func (q *qp) fillInline(w *transport.SendWQE, wr *verbs.SendWR) error {
 	defer dev.inline.RUnlock()
 	for i := range wr.SGList {
 		s := &wr.SGList[i]
-		_, b, err := q.pd.ctx.regions.Check(s.LKey, s.Addr, uint64(s.Length), q.pd.num, 0)
+		b, err := q.pd.ctx.regions.Check(s.LKey, s.Addr, uint64(s.Length), q.pd.num, 0)
 		if err != nil {
 			return fail(verbs.EINVAL, "%v: inline data: SGE %d, lkey %#x, address %#x, %d bytes: %v", wr.Opcode, i, s.LKey, s.Addr, s.Length, err)
 		}
