@@ -128,7 +128,7 @@ func TestCallRetries(t *testing.T) {
 			t.Errorf("the context ended: %v", err)
 		}
 	})
-	if !errors.Is(umad.ErrTimeout, syscall.ETIMEDOUT) {
+	if err := error(umad.ErrTimeout); !errors.Is(err, syscall.ETIMEDOUT) {
 		t.Error("ErrTimeout is not ETIMEDOUT")
 	}
 }
