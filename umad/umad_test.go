@@ -128,7 +128,7 @@ func TestCallRetries(t *testing.T) {
 			t.Errorf("the context ended: %v", err)
 		}
 	})
-	if err := error(umad.ErrTimeout); !errors.Is(err, syscall.ETIMEDOUT) {
+	if err := umad.ErrTimeout; !errors.Is(err, syscall.ETIMEDOUT) {
 		t.Error("ErrTimeout is not ETIMEDOUT")
 	}
 }

@@ -448,7 +448,7 @@ func TestLookupsRaceWithBinds(t *testing.T) {
 				default:
 				}
 				i := n % 2
-				b, held, err := tab.CheckRemote(first|uint32(i), uint64(1+i)<<20, 64<<i, testPD, testQP+n%5, RemoteRead)
+				b, held, err := tab.CheckRemote(first|uint32(i), (1+i)<<20, 64<<i, testPD, testQP+n%5, RemoteRead)
 				if err == nil && (len(b) != 64<<i || b[0] != byte(i) || b[len(b)-1] != byte(i)) {
 					t.Errorf("the memory of another region: %d bytes of %d", len(b), b[0])
 				}
