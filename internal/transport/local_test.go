@@ -22,7 +22,7 @@ func (s *sender) bind(w *mr.Window, addr, n uint64) uint32 {
 	key := s.qp.Regions.Key(w)
 	key = key&^255 | uint32(uint8(key+1))
 	s.post(OpBindMW, nil, func(q *SendWQE) {
-		q.Bind = mr.Binding{Window: w, RKey: key, LKey: s.mem.LKey, Addr: addr, Length: n, Access: mr.RemoteRead}
+		s.qp.SQ.More(q).Bind = mr.Binding{Window: w, RKey: key, LKey: s.mem.LKey, Addr: addr, Length: n, Access: mr.RemoteRead}
 	})
 	return key
 }
@@ -225,7 +225,8 @@ func TestLocalOperationsAllocateNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		key = key&^255 | uint32(uint8(key+1))
 		b := q.Next()
-		b.Op, b.Flags, b.Bind = OpBindMW, Signaled, mr.Binding{Window: w, RKey: key, LKey: s.mem.LKey, Addr: memBase, Length: 8}
+		b.Op, b.Flags = OpBindMW, Signaled
+		q.More(b).Bind = mr.Binding{Window: w, RKey: key, LKey: s.mem.LKey, Addr: memBase, Length: 8}
 		q.Commit()
 		b = q.Next()
 		b.Op, b.Flags, b.Imm = OpLocalInv, Signaled, key

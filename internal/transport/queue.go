@@ -14,7 +14,8 @@ import (
 var ErrQueueFull = errors.New("the queue is full")
 
 // SendWQE is one slot of a send queue. The posting side fills the first part; the
-// requester owns the second once the slot is posted.
+// requester owns the second once the slot is posted. It is 128 bytes long, of which a device with
+// many QPs has very many.
 type SendWQE struct {
 	WRID       uint64
 	Op         Op
@@ -22,18 +23,24 @@ type SendWQE struct {
 	Imm        uint32 // immediate data, or the R_Key to invalidate; host order
 	RemoteAddr uint64
 	RKey       uint32
+	Length     uint32 // of the whole message, bytes
 	CompareAdd uint64
 	Swap       uint64
-	Length     uint32     // of the whole message, bytes
-	SGEs       []SGE      // the slot's own array, cut to length; empty for inline
-	Inline     []byte     // the slot's own bytes, cut to length; nil unless Flags has Inline
-	Bind       mr.Binding // BindMW
-	// UD only.
+	SGEs       []SGE  // the slot's own array, cut to length; empty for inline
+	Inline     []byte // the slot's own bytes, cut to length; nil unless Flags has Inline
+	*SendMore         // nil until SendQueue.More
+
+	requesterWQE
+}
+
+// SendMore is what only some work requests have.
+type SendMore struct {
+	// UD.
 	Path       *link.Path
 	RemoteQPN  uint32
 	RemoteQKey uint32
-
-	requesterWQE
+	// BindMW.
+	Bind mr.Binding
 }
 
 // SendQueue is a QP's send queue: a ring between the posting goroutines, which hold Lock,
@@ -45,8 +52,9 @@ type SendWQE struct {
 type SendQueue struct {
 	mu        sync.Mutex
 	slots     []SendWQE
-	sges      []SGE  // maxSGE for each slot
-	inline    []byte // maxInline for each slot
+	sges      []SGE      // maxSGE for each slot
+	inline    []byte     // maxInline for each slot
+	more      []SendMore // one for each slot, or none at all
 	mask      uint32
 	cap       uint32
 	maxSGE    int
@@ -90,6 +98,15 @@ func (q *SendQueue) Next() *SendWQE {
 	w.SGEs = q.sges[s : s : s+q.maxSGE]
 	w.Inline = q.inline[b : b : b+q.maxInline]
 	return w
+}
+
+// More gives w, the slot of Next, room for what only some requests have. The caller holds Lock.
+func (q *SendQueue) More(w *SendWQE) *SendMore {
+	if q.more == nil {
+		q.more = make([]SendMore, q.cap)
+	}
+	w.SendMore = &q.more[(q.fill-q.base)&q.mask]
+	return w.SendMore
 }
 
 // Commit hands the slot that Next returned to the requester once Publish is called.

@@ -42,6 +42,7 @@ func (m *mill) turn(op Op, n, size int, sge SGE) {
 		w := q.Next()
 		w.Op, w.Flags, w.Length = op, 0, uint32(size)
 		w.SGEs = append(w.SGEs, sge)
+		q.More(w)
 		w.Path, w.RemoteQPN = m.qp.path, 5
 		q.Commit()
 	}

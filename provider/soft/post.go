@@ -15,7 +15,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
 			if w == nil {
 				return transport.ErrQueueFull
 			}
-			if err := q.fill(w, &wrs[n]); err != nil {
+			if err := q.fill(sq, w, &wrs[n]); err != nil {
 				return err
 			}
 			sq.Commit()
@@ -30,7 +30,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
 }
 
 // fill puts a request in its slot.
-func (q *qp) fill(w *transport.SendWQE, wr *verbs.SendWR) error {
+func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendWR) error {
 	w.WRID = wr.WRID
 	w.Op = transport.Op(wr.Opcode)
 	w.Flags = transport.SendFlags(wr.Flags)
@@ -45,8 +45,8 @@ func (q *qp) fill(w *transport.SendWQE, wr *verbs.SendWR) error {
 		w.Imm = wr.ImmData
 	}
 	if wr.AH != nil {
-		w.Path = &wr.AH.Driver().(*ah).path
-		w.RemoteQPN, w.RemoteQKey = wr.RemoteQPN, wr.RemoteQKey
+		m := sq.More(w)
+		m.Path, m.RemoteQPN, m.RemoteQKey = &wr.AH.Driver().(*ah).path, wr.RemoteQPN, wr.RemoteQKey
 	}
 	if wr.Flags&verbs.SendInline != 0 {
 		return q.fillInline(w, wr)
