@@ -4,7 +4,15 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 )
+
+// 10,000 QPs with 64 slots each: every 8 bytes here are 5 MB.
+func TestSendSlotIsSmall(t *testing.T) {
+	if n := unsafe.Sizeof(SendWQE{}); n > 128 {
+		t.Errorf("a slot has %d bytes; put what only some requests have into SendMore", n)
+	}
+}
 
 // A send queue against a model: a list of what is outstanding, in order.
 func TestSendQueueKeepsItsSlotsApart(t *testing.T) {

@@ -27,6 +27,8 @@ type device struct {
 
 	port atomic.Pointer[portInfo] // there while a context is open
 
+	life sync.Mutex // serialises Open and close; taken before mu
+
 	mu       sync.Mutex // guards what follows, and changes of port
 	contexts []*context
 	eng      *engine.Engine
@@ -53,6 +55,8 @@ func (d *device) Info() verbs.DeviceInfo {
 
 // Open makes a context.
 func (d *device) Open(up verbs.ContextUpcalls) (verbs.ContextDriver, error) {
+	d.life.Lock()
+	defer d.life.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.contexts) == 0 {
@@ -88,6 +92,8 @@ func (d *device) openLink() (link.Link, error) {
 
 // close ends a context, and with the last one the engine.
 func (d *device) close(c *context) error {
+	d.life.Lock()
+	defer d.life.Unlock()
 	d.mu.Lock()
 	i := slices.Index(d.contexts, c)
 	if i < 0 {

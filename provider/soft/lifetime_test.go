@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -166,4 +167,38 @@ func TestHandOverBetweenPollerAndBackground(t *testing.T) {
 			a.good(1)
 		}
 	})
+}
+
+// Contexts of one device come and go on several goroutines; each finds a device that works.
+func TestConcurrentOpenAndClose(t *testing.T) {
+	dev := get(soft.New(soft.Config{Addrs: []netip.Addr{loopback(0)}, Link: testUDP}))(t)
+	var done sync.WaitGroup
+	for range 4 {
+		done.Go(func() {
+			for range 20 {
+				if err := openAndClose(dev); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	done.Wait()
+}
+
+func openAndClose(dev *soft.Device) error {
+	ctx, err := dev.Open()
+	if err != nil {
+		return err
+	}
+	pd, err1 := ctx.AllocPD()
+	cq, err2 := ctx.CreateCQ(1, nil)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	qp, err := pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq})
+	if err != nil {
+		return err
+	}
+	return errors.Join(qp.Close(), cq.Close(), pd.Close(), ctx.Close())
 }
