@@ -86,7 +86,7 @@ func (b *background) loop() {
 		doze = time.Duration(pollerGone)
 		s.hold()
 		busy := s.step(now)
-		next := s.wheel.next()
+		next := s.nextTimer()
 		s.release()
 		switch {
 		case busy:

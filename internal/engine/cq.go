@@ -43,6 +43,7 @@ type CQ struct {
 
 	mu     sync.Mutex
 	ring   []transport.CQE // a power of two long
+	stamps []Stamp         // of the same entries; nil unless times are kept
 	cap    uint32
 	head   uint32 // the oldest; indices run freely
 	tail   uint32
@@ -50,6 +51,9 @@ type CQ struct {
 	armed  atomic.Uint32
 	broken atomic.Bool
 	users  [MaxShards]int32 // queues of QPs by shard
+	mod    moderation
+
+	overwrite bool // instead of breaking when it is full
 }
 
 // NewCQ makes a CQ for at least cqe completions. A vector other than 0 chooses the shard of that number
@@ -73,6 +77,9 @@ func (cq *CQ) Push(e *transport.CQE) {
 		cq.mu.Unlock()
 		return
 	}
+	if cq.tail-cq.head == cq.cap && cq.overwrite {
+		cq.dropOldest()
+	}
 	if cq.tail-cq.head == cq.cap {
 		cq.broken.Store(true)
 		wake := arming(cq.armed.Swap(uint32(disarmed))) != disarmed
@@ -81,6 +88,9 @@ func (cq *CQ) Push(e *transport.CQE) {
 		return
 	}
 	cq.ring[cq.tail&(cq.cap-1)] = *e
+	if cq.stamps != nil {
+		cq.stamps[cq.tail&(cq.cap-1)] = cq.stamp()
+	}
 	cq.tail++
 	cq.count.Store(int32(cq.tail - cq.head))
 	wake := false
@@ -91,7 +101,11 @@ func (cq *CQ) Push(e *transport.CQE) {
 		wake = e.Solicited || e.Status != transport.Success
 	case disarmed:
 	}
+	if wake && cq.mod.on() {
+		wake = cq.due(e.QP)
+	}
 	if wake {
+		cq.mod.forget()
 		cq.armed.Store(uint32(disarmed))
 	}
 	cq.mu.Unlock()
@@ -123,15 +137,20 @@ func (cq *CQ) pop(n int, take func(i int, e *transport.CQE)) int {
 	cq.mu.Lock()
 	n = min(n, int(cq.tail-cq.head))
 	for i := range n {
-		e := &cq.ring[cq.head&(cq.cap-1)]
-		take(i, e)
-		release(e)
-		e.QP, e.SRQ, e.Cause = nil, nil, nil
-		cq.head++
+		take(i, &cq.ring[cq.head&(cq.cap-1)])
+		cq.dropOldest()
 	}
 	cq.count.Store(int32(cq.tail - cq.head))
 	cq.mu.Unlock()
 	return n
+}
+
+// dropOldest takes the oldest completion away. The CQ is locked.
+func (cq *CQ) dropOldest() {
+	e := &cq.ring[cq.head&(cq.cap-1)]
+	release(e)
+	e.QP, e.SRQ, e.Cause = nil, nil, nil
+	cq.head++
 }
 
 // release gives the queue slots back that a completion stands for. It runs under the CQ's lock, so that purge
@@ -170,13 +189,18 @@ func (cq *CQ) Poll(n int, take func(i int, e *transport.CQE)) (int, error) {
 		cq.idle.Store(0)
 		return got, nil
 	}
+	return 0, cq.nothing()
+}
+
+// nothing ends a poll that found nothing.
+func (cq *CQ) nothing() error {
 	if cq.broken.Load() {
-		return 0, ErrCQOverrun
+		return ErrCQOverrun
 	}
 	if cq.idle.Add(1)%pollsPerYield == 0 {
 		cq.eng.yield()
 	}
-	return 0, nil
+	return nil
 }
 
 // progress runs every shard that has QPs on this CQ and is not being run. A poll of an armed CQ is the last
@@ -226,12 +250,21 @@ func (cq *CQ) Resize(cqe int) error {
 	if n == cq.cap {
 		return nil
 	}
-	ring := make([]transport.CQE, n)
-	for i := range held {
-		ring[i] = cq.ring[(cq.head+i)&(cq.cap-1)]
+	cq.ring = unroll(cq.ring, cq.head, held, n)
+	if cq.stamps != nil {
+		cq.stamps = unroll(cq.stamps, cq.head, held, n)
 	}
-	cq.ring, cq.cap, cq.head, cq.tail = ring, n, 0, held
+	cq.cap, cq.head, cq.tail = n, 0, held
 	return nil
+}
+
+// unroll copies the entries of a ring, held of them from head on, to the beginning of one of n.
+func unroll[T any](ring []T, head, held, n uint32) []T {
+	next := make([]T, n)
+	for i := range held {
+		next[i] = ring[(head+i)&uint32(len(ring)-1)]
+	}
+	return next
 }
 
 // purge removes the completions of qp, freeing their queue slots. The caller holds qp's
@@ -248,6 +281,9 @@ func (cq *CQ) purge(qp *transport.QP) {
 		}
 		if to != i {
 			cq.ring[to&(cq.cap-1)] = *e
+			if cq.stamps != nil {
+				cq.stamps[to&(cq.cap-1)] = cq.stamps[i&(cq.cap-1)]
+			}
 		}
 		to++
 	}

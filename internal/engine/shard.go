@@ -37,6 +37,8 @@ type shard struct {
 	tx       *link.TxBatch
 	runq     runQueue
 	wheel    wheel
+	events   []*CQ  // whose completion events are held back
+	eventsAt int64  // the first of them is due
 	kicks    uint64 // shards whose inbox got something in this step
 	counters counters
 	peers    map[netip.Addr]*peer
@@ -49,6 +51,7 @@ func newShard(e *Engine, index int, port link.Port) *shard {
 	s.peers = make(map[netip.Addr]*peer)
 	s.tx = link.NewTxBatch(txPackets, txBytes)
 	s.wheel.start(e.now())
+	s.eventsAt = transport.Never
 	s.timer.Store(transport.Never)
 	s.fire = s.onTimer
 	s.bg.init(s)
@@ -88,7 +91,7 @@ const maxHelp = 8
 // release lets the shard go and sees to the work that others published while it was held.
 func (s *shard) release() {
 	for n := 0; ; n++ {
-		next := s.wheel.next()
+		next := s.nextTimer()
 		more := !s.runq.empty()
 		s.timer.Store(next)
 		s.held.Store(false)

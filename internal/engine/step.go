@@ -35,6 +35,7 @@ func (s *shard) step(now int64) (busy bool) {
 		}
 	}
 	s.wheel.advance(now, s.fire)
+	s.raiseEvents(now)
 	return s.serve() || busy
 }
 
