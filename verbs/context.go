@@ -33,7 +33,7 @@ func (d *Device) Open() (*Context, error) {
 	return ctx, nil
 }
 
-// Close closes the context (ibv_close_device). EBUSY while PDs, CQs or completion channels of it are left, which it
+// Close closes the context (ibv_close_device). EBUSY while PDs, CQs, completion channels or DMs of it are left, which it
 // then leaves as they are; the C function leaves such orphans behind. Goroutines that wait for asynchronous events
 // get ErrClosed.
 func (ctx *Context) Close() error {

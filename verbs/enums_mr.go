@@ -64,6 +64,30 @@ var reregErrNames = []string{"", "ERR_INPUT", "ERR_DONT_FORK_NEW", "ERR_DO_FORK_
 // String is the name without IBV_REREG_MR_.
 func (c ReregMRErrCode) String() string { return nameOf("ReregMRErrCode", reregErrNames, -int64(c)) }
 
+// AdviseMRAdvice is what PD.AdviseMR asks for (enum ib_uverbs_advise_mr_advice).
+type AdviseMRAdvice uint32
+
+// The advice (IBV_ADVISE_MR_ADVICE_*).
+const (
+	AdvicePrefetch        AdviseMRAdvice = 0 // bring the pages into memory, for reading
+	AdvicePrefetchWrite   AdviseMRAdvice = 1 // and for writing
+	AdvicePrefetchNoFault AdviseMRAdvice = 2 // only those that are in memory already
+)
+
+var adviceNames = []string{"PREFETCH", "PREFETCH_WRITE", "PREFETCH_NO_FAULT"}
+
+// String is the name without IBV_ADVISE_MR_ADVICE_.
+func (a AdviseMRAdvice) String() string { return nameOf("AdviseMRAdvice", adviceNames, int64(a)) }
+
+// AdviseMRFlags say how PD.AdviseMR works (enum ib_uverbs_advise_mr_flag).
+type AdviseMRFlags uint32
+
+// AdviseMRFlush makes AdviseMR return only when it is done (IBV_ADVISE_MR_FLAG_FLUSH).
+const AdviseMRFlush AdviseMRFlags = 1 << 0
+
+// String joins the names of the flags without IBV_ADVISE_MR_FLAG_.
+func (f AdviseMRFlags) String() string { return flagsOf([]string{"FLUSH"}, uint64(f), "|") }
+
 // MWType is the type of a memory window (enum ibv_mw_type).
 type MWType uint32
 

@@ -15,6 +15,8 @@ const (
 	kindCQ
 	kindChannel
 	kindMR
+	kindMW
+	kindDM
 	kindQP
 	kindSRQ
 	kindAH
@@ -22,7 +24,7 @@ const (
 	numKinds
 )
 
-var kindNames = [numKinds]string{"PD", "CQ", "completion channel", "MR", "QP", "SRQ", "AH", "multicast group"}
+var kindNames = [numKinds]string{"PD", "CQ", "completion channel", "MR", "MW", "DM", "QP", "SRQ", "AH", "multicast group"}
 
 // life is the lifetime of an object: open, with users of several kinds, or closed. What has users cannot be closed.
 type life struct {

@@ -14,10 +14,13 @@ import (
 // The device writes to the memory whenever a request or a peer makes it, without regard to Go's memory model: look at
 // it only when a completion says that it is done. The region keeps the memory reachable until Close.
 type MR struct {
-	life life
-	drv  MRDriver
-	addr atomic.Uint64
-	keys atomic.Uint64 // lkey<<32 | rkey
+	life   life
+	drv    MRDriver
+	null   bool   // see AllocNullMR
+	dm     *DM    // of RegDMMR
+	length uint64 // of a null region or one of device memory
+	addr   atomic.Uint64
+	keys   atomic.Uint64 // lkey<<32 | rkey
 
 	mu     sync.Mutex // guards what follows and serialises Rereg and Close
 	pd     *PD
@@ -28,8 +31,10 @@ type MR struct {
 
 // RegMR registers buf, 1..MaxMRSize bytes, with the given rights (ibv_reg_mr). Peers and SGEs give addresses of the
 // region as those of buf in this process, or with AccessZeroBased as offsets into it. Memory may be registered
-// several times, and any memory may be: see AllocBuffer. EINVAL for bad rights (remote writing and atomics need
-// AccessLocalWrite; memory that the process may not write cannot have it) or a bad length, ENOMEM without resources.
+// several times, and any memory may be: of Go's heap, of a mapped file, of C, of AllocBuffer. EINVAL for bad rights
+// (remote writing and atomics need AccessLocalWrite; memory that the process may not write cannot have it) or a bad
+// length, ENOMEM without resources. nil with AccessOnDemand asks for a region of the whole address space (implicit
+// on-demand paging): EOPNOTSUPP, since a peer could then make the process crash.
 func (pd *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
 	return pd.regMR("reg_mr", buf, naturalIOVA(buf, access), access)
 }
@@ -73,15 +78,13 @@ func (pd *PD) regMR(op string, buf []byte, iova uint64, access AccessFlags) (*MR
 
 // checkMR is what a region must fulfil, for RegMR and Rereg.
 func (ctx *Context) checkMR(op string, buf []byte, iova uint64, access AccessFlags) error {
+	if err := ctx.checkAccess(op, access); err != nil {
+		return err
+	}
 	n := uint64(len(buf))
-	const remote = AccessRemoteWrite | AccessRemoteAtomic
-	switch unknown := access &^ (accessKnown | accessOptional); {
-	case unknown != 0:
-		return newError(op, ctx.obj(), EINVAL, "unknown access flags %v", unknown)
-	case access&remote != 0 && access&AccessLocalWrite == 0:
-		return newError(op, ctx.obj(), EINVAL, "%v needs LOCAL_WRITE too", access&remote)
-	case access&AccessHugeTLB != 0 && access&AccessOnDemand == 0:
-		return newError(op, ctx.obj(), EINVAL, "HUGETLB goes with ON_DEMAND only")
+	switch {
+	case buf == nil && access&AccessOnDemand != 0:
+		return newError(op, ctx.obj(), EOPNOTSUPP, "a region of the whole address space (implicit on-demand paging) is not possible")
 	case n == 0:
 		return newError(op, ctx.obj(), EINVAL, "the memory is empty; 1 to %d bytes are possible", ctx.attr.MaxMRSize)
 	case n > ctx.attr.MaxMRSize:
@@ -91,6 +94,20 @@ func (ctx *Context) checkMR(op string, buf []byte, iova uint64, access AccessFla
 	}
 	if err := checkMemory(buf, access&AccessLocalWrite != 0); err != nil {
 		return newError(op, ctx.obj(), EINVAL, "%v", err)
+	}
+	return nil
+}
+
+// checkAccess is what the rights of a region must fulfil by themselves.
+func (ctx *Context) checkAccess(op string, access AccessFlags) error {
+	const remote = AccessRemoteWrite | AccessRemoteAtomic
+	switch unknown := access &^ (accessKnown | accessOptional); {
+	case unknown != 0:
+		return newError(op, ctx.obj(), EINVAL, "unknown access flags %v", unknown)
+	case access&remote != 0 && access&AccessLocalWrite == 0:
+		return newError(op, ctx.obj(), EINVAL, "%v needs LOCAL_WRITE too", access&remote)
+	case access&AccessHugeTLB != 0 && access&AccessOnDemand == 0:
+		return newError(op, ctx.obj(), EINVAL, "HUGETLB goes with ON_DEMAND only")
 	}
 	return nil
 }
@@ -114,16 +131,21 @@ func (mr *MR) Context() *Context { return mr.PD().ctx }
 // Addr is the address of the region's first byte as SGEs and peers give it: the iova, 0 for a zero-based region.
 func (mr *MR) Addr() uint64 { return mr.addr.Load() }
 
-// Length is the region's size in bytes.
-func (mr *MR) Length() int { return len(mr.Bytes()) }
+// Length is the region's size in bytes; the largest int for a null region.
+func (mr *MR) Length() int {
+	if mr.special() {
+		return int(min(mr.length, math.MaxInt))
+	}
+	return len(mr.Bytes())
+}
 
 // LKey is the key for SGEs of local requests. It may equal RKey.
 func (mr *MR) LKey() uint32 { return uint32(mr.keys.Load() >> 32) }
 
-// RKey is the key for the requests of peers, who must be told it.
+// RKey is the key for the requests of peers, who must be told it; 0 for a null region.
 func (mr *MR) RKey() uint32 { return uint32(mr.keys.Load()) }
 
-// Bytes is the memory.
+// Bytes is the memory; nil for a null region and for device memory.
 func (mr *MR) Bytes() []byte {
 	mr.mu.Lock()
 	defer mr.mu.Unlock()
@@ -151,7 +173,7 @@ func (mr *MR) obj() string { return fmt.Sprintf("MR lkey 0x%08x", mr.LKey()) }
 // Rereg changes what flags name, as Close and RegMR would, but in one step (ibv_rereg_mr): the memory, at its own
 // address or zero-based; the PD, which must be of the same context; the rights. Arguments that flags do not name must
 // be zero. The keys may change. The error is a *ReregError, whose Code tells what became of the region. It must be
-// closed in any case.
+// closed in any case. A region with windows (EBUSY), a null region and one of device memory (EINVAL) cannot be changed.
 func (mr *MR) Rereg(flags ReregFlags, pd *PD, buf []byte, access AccessFlags) error {
 	mr.mu.Lock()
 	defer mr.mu.Unlock()
@@ -208,6 +230,8 @@ func (mr *MR) checkRereg(op string, flags ReregFlags, pd *PD, buf []byte, access
 	switch {
 	case mr.life.closed.Load():
 		return errClosed(op, mr.obj())
+	case mr.special():
+		return newError(op, mr.obj(), EINVAL, "a null region or one of device memory cannot be changed")
 	case flags&^reregSupported != 0:
 		return newError(op, mr.obj(), EINVAL, "unknown flags %v; there are %v", flags&^reregSupported, reregSupported)
 	case flags == 0:
@@ -247,7 +271,7 @@ func (mr *MR) move(op string, next reregArgs) error {
 }
 
 // Close deregisters the region (ibv_dereg_mr). Only afterwards may its memory be unmapped. Requests that use its keys
-// later complete with an error.
+// later complete with an error. EBUSY while memory windows are bound to it.
 func (mr *MR) Close() error {
 	mr.mu.Lock()
 	defer mr.mu.Unlock()
@@ -259,6 +283,9 @@ func (mr *MR) Close() error {
 		return driverError("dereg_mr", mr.obj(), err)
 	}
 	mr.pin.unpin()
+	if mr.dm != nil {
+		mr.dm.life.drop(kindMR)
+	}
 	mr.pd.life.drop(kindMR)
 	return nil
 }

@@ -25,7 +25,7 @@ func (pd *PD) Context() *Context { return pd.ctx }
 
 func (pd *PD) obj() string { return "PD of " + pd.ctx.obj() }
 
-// Close deallocates the PD (ibv_dealloc_pd). EBUSY while it has AHs, MRs, QPs or SRQs; it is then as before.
+// Close deallocates the PD (ibv_dealloc_pd). EBUSY while it has AHs, MRs, MWs, QPs or SRQs; it is then as before.
 func (pd *PD) Close() error {
 	if err := pd.life.end("dealloc_pd", pd.obj()); err != nil {
 		return err

@@ -41,6 +41,8 @@ var csumCaps = map[QPType]DeviceCapFlags{
 // UD has SEND, SEND_WITH_IMM and TSO; UC also SEND_WITH_INV, RDMA_WRITE, RDMA_WRITE_WITH_IMM, LOCAL_INV and BIND_MW,
 // but no TSO; RC and XRC_SEND what UC has, RDMA_READ and the atomics; RAW_PACKET has SEND and TSO. SendFence goes
 // with RC and XRC_SEND, SendSolicited with the SENDs and RDMA_WRITE_WITH_IMM, SendInline with the SENDs and WRITEs.
+// BIND_MW gives its window, which must be of type 2, the RKey of the request; if it completes with WCMWBindErr, or
+// flushed, the program restores the key by MW.SetRKey.
 func (qp *QP) PostSend(wrs ...SendWR) error {
 	return qp.postSend(noescape(wrs))
 }
@@ -50,16 +52,20 @@ func (qp *QP) postSend(wrs []SendWR) error {
 	if s := qp.word.Load() & stateMask; s < uint64(QPSRTS) || s > uint64(QPSErr) {
 		return &PostError{Err: qp.stateError(op)}
 	}
-	good := len(wrs)
+	good, binds := len(wrs), false
 	var bad error
 	for i := range wrs {
 		if bad = qp.checkSend(&wrs[i]); bad != nil {
 			good = i
 			break
 		}
+		binds = binds || wrs[i].Opcode == WRBindMW
 	}
 	if good > 0 {
 		n, err := qp.drv.PostSend(wrs[:good])
+		if binds {
+			boundMWs(wrs[:n])
+		}
 		if err != nil || n < good {
 			return &PostError{Index: n, Err: driverError(op, qp.obj(), orFull(err))}
 		}
@@ -105,6 +111,9 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	}
 	if t == QPTypeUD {
 		return qp.checkDatagram(wr)
+	}
+	if wr.Opcode == WRBindMW {
+		return qp.checkBindWR(wr)
 	}
 	if wr.Opcode.in(1<<WRRDMARead | atomicOpcodes) {
 		return qp.checkReading(wr)

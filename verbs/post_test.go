@@ -25,6 +25,11 @@ func goodSend(t *testing.T, qp *QP, op WROpcode) SendWR {
 		attr := goodAH()
 		wr.AH = must(qp.PD().CreateAH(&attr))(t)
 	}
+	if op == WRBindMW {
+		mw := must(qp.PD().AllocMW(MWType2))(t)
+		wr.MW, wr.RKey = mw, IncRKey(mw.RKey())
+		wr.BindInfo = &MWBindInfo{MR: must(qp.PD().RegMR(make([]byte, 8), AccessMWBind))(t)}
+	}
 	return wr
 }
 

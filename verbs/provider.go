@@ -145,9 +145,9 @@ type QPDriver interface {
 	Modify(attr *QPAttr, mask QPAttrMask) error
 	Query() (QPAttr, error)
 	// PostSend and PostRecv return how many of wrs they posted; if err is not nil the next one is the bad one. They
-	// copy what they need: neither wrs nor the SGList or Inline of an element may be retained, put into the heap even
-	// for the time of the call, or handed to another goroutine, because they may lie on the caller's stack, unknown
-	// to the compiler. An AH may be kept. Both may come after Destroy, from a goroutine that began before it, and
+	// copy what they need: neither wrs nor the SGList, Inline or BindInfo of an element may be retained, put into the
+	// heap even for the time of the call, or handed to another goroutine, because they may lie on the caller's stack,
+	// unknown to the compiler. An AH or MW may be kept. Both may come after Destroy, from a goroutine that began before it, and
 	// then answer an error.
 	PostSend(wrs []SendWR) (int, error)
 	PostRecv(wrs []RecvWR) (int, error)

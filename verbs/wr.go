@@ -33,6 +33,9 @@ type SendWR struct {
 	CompareAdd uint64 // compare value, or addend
 	Swap       uint64
 
+	MW       *MW         // BindMW: a window of type 2; RKey is its new key
+	BindInfo *MWBindInfo // BindMW; read during PostSend only
+
 	AH         *AH // UD
 	RemoteQPN  uint32
 	RemoteQKey uint32

@@ -1,0 +1,169 @@
+package verbs
+
+import (
+	"bytes"
+	"math"
+	"syscall"
+	"testing"
+)
+
+func TestV_DM_01_AllocDM(t *testing.T) { // V-DM-02, V-DM-03, X-DM-01
+	ctx, drv := openFake(t)
+	dm := must(ctx.AllocDM(AllocDMAttr{Length: 100, LogAlignReq: 3}))(t)
+	if dm.Context() != ctx || dm.Length() != 100 || dm.drv.(*fakeDM).align != 3 {
+		t.Errorf("%+v", dm)
+	}
+	_, err := ctx.AllocDM(AllocDMAttr{})
+	refused(t, err, EINVAL, "alloc_dm", "1 is the least")
+	drv.fail["AllocDM"] = ENOMEM
+	_, err = ctx.AllocDM(AllocDMAttr{Length: 1})
+	refused(t, err, ENOMEM, "alloc_dm")
+	refused(t, ctx.Close(), EBUSY, "1 DM")
+	pd := newPD(t, ctx)
+	mr := must(pd.RegDMMR(dm, 0, 100, AccessZeroBased))(t)
+	refused(t, dm.Close(), EBUSY, "free_dm", "1 MR")
+	refused(t, pd.Close(), EBUSY, "1 MR")
+	ok(t, mr.Close())
+	drv.fail["FreeDM"] = syscall.EIO
+	refused(t, dm.Close(), syscall.EIO, "free_dm")
+	drv.fail["FreeDM"] = nil
+	ok(t, dm.Close())
+	refused(t, dm.CopyTo(0, nil), EINVAL, "closed")
+	refused(t, dm.CopyFrom(nil, 0), EINVAL, "closed")
+	refused(t, dm.Close(), EINVAL, "closed")
+	_, err = pd.RegDMMR(dm, 0, 1, AccessZeroBased)
+	refused(t, err, EINVAL, "closed")
+	ok(t, pd.Close())
+	ok(t, ctx.Close())
+	_, err = ctx.AllocDM(AllocDMAttr{Length: 1})
+	refused(t, err, EINVAL, "closed")
+}
+
+func TestV_MR_23_CopyFromDM(t *testing.T) { // V-MR-24
+	ctx, drv := openFake(t)
+	dm := must(ctx.AllocDM(AllocDMAttr{Length: 100}))(t)
+	ok(t, dm.CopyTo(90, []byte("0123456789")))
+	ok(t, dm.CopyTo(100, nil))
+	got := make([]byte, 4)
+	ok(t, dm.CopyFrom(got, 93))
+	if !bytes.Equal(got, []byte("3456")) {
+		t.Errorf("%q", got)
+	}
+	for _, c := range []struct {
+		off uint64
+		n   int
+	}{{91, 10}, {100, 1}, {101, 0}, {math.MaxUint64, 2}, {0, 101}} {
+		refused(t, dm.CopyTo(c.off, make([]byte, c.n)), syscall.EFAULT, "memcpy_to_dm")
+		refused(t, dm.CopyFrom(make([]byte, c.n), c.off), syscall.EFAULT, "memcpy_from_dm")
+	}
+	drv.fail["CopyTo"], drv.fail["CopyFrom"] = syscall.EIO, syscall.EIO
+	refused(t, dm.CopyTo(0, nil), syscall.EIO, "memcpy_to_dm")
+	refused(t, dm.CopyFrom(nil, 0), syscall.EIO, "memcpy_from_dm")
+}
+
+func TestV_MR_25_RegDMMR(t *testing.T) { // V-MR-26
+	ctx, drv := openFake(t)
+	pd := newPD(t, ctx)
+	dm := must(ctx.AllocDM(AllocDMAttr{Length: 100}))(t)
+	mr := must(pd.RegDMMR(dm, 10, 90, AccessZeroBased|AccessLocalWrite))(t)
+	if mr.Addr() != 0 || mr.Length() != 90 || mr.Bytes() != nil || mr.PD() != pd || mr.SGE(3, 4) != (SGE{Addr: 3, Length: 4, LKey: mr.LKey()}) {
+		t.Errorf("%+v", mr)
+	}
+	rereg(t, mr.Rereg(ReregChangeAccess, nil, nil, 0), ReregErrInput, EINVAL, "cannot be changed")
+	for text, c := range map[string]struct {
+		off, n uint64
+		access AccessFlags
+	}{
+		"must be ZERO_BASED":    {0, 1, AccessLocalWrite},
+		"0 bytes at offset 0":   {0, 0, AccessZeroBased},
+		"101 bytes at offset 0": {0, 101, AccessZeroBased},
+		"1 bytes at offset 100": {100, 1, AccessZeroBased},
+		"bytes at offset 50":    {50, math.MaxUint64, AccessZeroBased},
+		"needs LOCAL_WRITE too": {0, 1, AccessZeroBased | AccessRemoteWrite},
+		"unknown access flags":  {0, 1, AccessZeroBased | 1<<15},
+	} {
+		_, err := pd.RegDMMR(dm, c.off, c.n, c.access)
+		refused(t, err, EINVAL, "reg_dm_mr", text)
+	}
+	other, _ := openFake(t)
+	_, err := newPD(t, other).RegDMMR(dm, 0, 1, AccessZeroBased)
+	refused(t, err, EINVAL, "same context")
+	drv.fail["RegDMMR"] = ENOMEM
+	_, err = pd.RegDMMR(dm, 0, 1, AccessZeroBased)
+	refused(t, err, ENOMEM, "reg_dm_mr")
+	ok(t, mr.Close())
+	ok(t, dm.Close())
+}
+
+func TestX_MR_03_NullMR(t *testing.T) {
+	ctx, drv := openFake(t)
+	pd := newPD(t, ctx)
+	mr := must(pd.AllocNullMR())(t)
+	if mr.Addr() != 0 || mr.Length() != math.MaxInt || mr.Bytes() != nil || mr.LKey() == 0 || mr.Access() != AccessLocalWrite {
+		t.Errorf("%+v", mr)
+	}
+	rereg(t, mr.Rereg(ReregChangeTranslation, nil, make([]byte, 8), 0), ReregErrInput, EINVAL, "cannot be changed")
+	refused(t, pd.Close(), EBUSY, "1 MR")
+	ok(t, mr.Close())
+	drv.fail["AllocNullMR"] = ENOMEM
+	_, err := pd.AllocNullMR()
+	refused(t, err, ENOMEM, "alloc_null_mr")
+	ok(t, pd.Close())
+	_, err = pd.AllocNullMR()
+	refused(t, err, EINVAL, "closed")
+}
+
+func TestX_MR_03_AdviseMR(t *testing.T) {
+	ctx, drv := openFake(t)
+	pd := newPD(t, ctx)
+	for a := AdvicePrefetch; a <= AdvicePrefetchNoFault; a++ {
+		ok(t, pd.AdviseMR(a, AdviseMRFlush, SGE{}))
+	}
+	refused(t, pd.AdviseMR(3, 0, SGE{}), EOPNOTSUPP, "AdviseMRAdvice(3)")
+	refused(t, pd.AdviseMR(0, 2, SGE{}), EINVAL, "unknown flags 0x2")
+	refused(t, pd.AdviseMR(0, 0), EINVAL, "no SGEs")
+	drv.fail["AdviseMR"] = syscall.EPERM
+	refused(t, pd.AdviseMR(0, 0, SGE{}), syscall.EPERM, "advise_mr")
+	ok(t, pd.Close())
+	refused(t, pd.AdviseMR(0, 0, SGE{}), EINVAL, "closed")
+}
+
+func TestV_MR_14_ImplicitODP(t *testing.T) {
+	ctx, _ := openFake(t)
+	_, err := newPD(t, ctx).RegMR(nil, AccessOnDemand)
+	refused(t, err, EOPNOTSUPP, "reg_mr", "whole address space")
+}
+
+func TestV_QDX_01_QueryDeviceEx(t *testing.T) {
+	ctx, drv := openFake(t)
+	attr := must(ctx.QueryDeviceEx())(t)
+	if attr.Orig != ctx.attr || attr.MaxDMSize != 1000 || attr.ODPCaps.General != ODPSupport || attr.DeviceCapFlagsEx != ctx.attr.DeviceCapFlags {
+		t.Errorf("%+v", attr)
+	}
+	drv.fail["QueryDeviceEx"] = ENOMEM
+	_, err := ctx.QueryDeviceEx()
+	refused(t, err, ENOMEM, "query_device_ex")
+	ok(t, ctx.Close())
+	_, err = ctx.QueryDeviceEx()
+	refused(t, err, EINVAL, "closed")
+}
+
+func TestV_QDX_02_Flags(t *testing.T) {
+	checkBits(t, map[int]ODPGeneralCaps{0: ODPSupport, 1: ODPSupportImplicit})
+	checkBits(t, map[int]ODPTransportCaps{0: ODPSend, 1: ODPRecv, 2: ODPWrite, 3: ODPRead, 4: ODPAtomic, 5: ODPSRQRecv})
+	checkBits(t, map[int]RawPacketCaps{0: RawPacketCVLANStripping, 1: RawPacketScatterFCS, 2: RawPacketIPCsum, 3: RawPacketDelayDrop})
+	checkBits(t, map[int]TMCapFlags{0: TMCapRC})
+	checkBits(t, map[int]PCIAtomicSizes{0: PCIAtomic4Byte, 1: PCIAtomic8Byte, 2: PCIAtomic16Byte})
+	for got, want := range map[string]string{
+		(ODPSupport | ODPSupportImplicit).String(): "SUPPORT|SUPPORT_IMPLICIT", (ODPRecv | ODPSRQRecv).String(): "RECV|SRQ_RECV",
+		RawPacketCaps(9).String(): "CVLAN_STRIPPING|DELAY_DROP", TMCapRC.String(): "RC", PCIAtomicSizes(6).String(): "8_BYTE|16_BYTE",
+		AdviseMRFlush.String(): "FLUSH",
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	values(t, 0, AdvicePrefetch, AdvicePrefetchWrite, AdvicePrefetchNoFault)
+	texts(t, AdvicePrefetch, "PREFETCH", "PREFETCH_WRITE", "PREFETCH_NO_FAULT", "AdviseMRAdvice(3)")
+	values(t, 1, MWType1, MWType2)
+}
