@@ -1,0 +1,165 @@
+package conformance
+
+import (
+	"github.com/verbena-rdma/verbena/internal/wire"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Which events are raised, and when (section 19). SQ_DRAINED is in drain.go, those of SRQs in srq.go. A network of tests
+// has no ports that go down, and the device no path migration.
+var eventCases = []testCase{
+	{"V_AE_12_V_AE_19_V_CQ_07_D_45_V_POLL_04_Overrun", overrun},
+	{"V_AE_13_BrokenProtocol", brokenProtocol},
+	{"V_AE_14_MissingRights", missingRights},
+	{"V_AE_15_CommEstInRTR", commEst},
+	{"V_AE_15_NoCommEstInRTS", noCommEst},
+}
+
+func overrun(t *T) {
+	a, b := t.ends()
+	ch := closing(t, get(b.ctx.CreateCompChannel())(t))
+	small := b.cq(4, &verbs.CQOptions{Channel: ch})
+	onSmall := func(init *verbs.QPInitAttr) { init.RecvCQ = small }
+	qa, qb := a.qp(verbs.QPTypeRC, nil), b.qp(verbs.QPTypeRC, onSmall)
+	t.join(qa, qb, slow)
+	other := b.qp(verbs.QPTypeUC, onSmall) // only uses the CQ
+	t.must(other.Connect(verbs.QPInfo{Type: verbs.QPTypeUC, QPN: 99, GID: t.info(qa).GID}, nil))
+	room := small.Cap()
+	for i := range room + 1 {
+		t.must(qb.PostRecv(b.recv(uint64(i), 0, 10)))
+		t.must(qa.PostSend(a.send(uint64(i), 0, 10)))
+	}
+	fatal := map[*verbs.QP]bool{}
+	for range 3 {
+		switch ev := b.event(); {
+		case ev.Type == verbs.EventCQErr && ev.CQ == small:
+		case ev.Type == verbs.EventQPFatal && !fatal[ev.QP]:
+			fatal[ev.QP] = true
+		default:
+			t.Errorf("event %v", ev.Type)
+		}
+	}
+	if !fatal[qb] || !fatal[other] {
+		t.Errorf("QP_FATAL came for %d of two QPs", len(fatal))
+	}
+	b.noEvent("there was one for each")
+	t.is(qb, verbs.QPSErr)
+	t.is(other, verbs.QPSErr)
+	// D-45: what came before may be polled, then polling fails.
+	wcs := make([]verbs.WC, room+1)
+	same(t, "completions of before", get(small.Poll(wcs))(t), room)
+	if _, err := small.Poll(wcs); err == nil {
+		t.Error("polling an overrun CQ is no error")
+	}
+	if err := small.ReqNotify(false); err == nil {
+		t.Error("arming an overrun CQ is no error")
+	}
+}
+
+// broken lets a puppet send requests, of which the last must end the QP with an event and a NAK.
+func broken(t *T, name string, event verbs.EventType, nak uint8, change func(e *end, p *puppet), fs ...wire.Fields) {
+	t.Helper()
+	e := t.end()
+	p := e.puppet(verbs.QPTypeRC, slow)
+	if change != nil {
+		change(e, p)
+	}
+	t.must(p.qp.PostRecv(e.recv(1, 0, 8192)))
+	e.blank()
+	for i := range fs {
+		if fs[i].RKey == 0 {
+			fs[i].RKey = e.mr.RKey()
+		}
+		fs[i].Addr += e.mr.Addr()
+		p.request(fs[i])
+	}
+	if ev := e.event(); ev.Type != event || ev.QP != p.qp {
+		t.Errorf("%s: event %v", name, ev.Type)
+	}
+	if got := p.hears(wire.Ack); got.Syndrome != nak || got.PSN != (p.psn-1)&0xffffff {
+		t.Errorf("%s: answered with syndrome %#x of PSN %#x, want %#x of %#x", name, got.Syndrome, got.PSN, nak, (p.psn-1)&0xffffff)
+	}
+	t.is(p.qp, verbs.QPSErr)
+	if wc := t.poll(e.rcvQ, 1)[0]; wc.WRID != 1 || wc.Status == verbs.WCSuccess {
+		t.Errorf("%s: completion %+v", name, wc)
+	}
+	e.noEvent("there was one")
+}
+
+var full = make([]byte, 1024)
+
+func brokenProtocol(t *T) {
+	for _, c := range []struct {
+		name string
+		fs   []wire.Fields
+	}{
+		{"a message without its beginning", []wire.Fields{{Opcode: wire.SendMiddle, Payload: full}}},
+		{"a message in a message", []wire.Fields{{Opcode: wire.SendFirst, Payload: full}, {Opcode: wire.SendOnly}}},
+		{"a WRITE ends as a SEND", []wire.Fields{{Opcode: wire.WriteFirst, DMALen: 2048, Payload: full}, {Opcode: wire.SendLast, Payload: full}}},
+		{"FLUSH", []wire.Fields{{Opcode: wire.Flush, DMALen: 8}}},
+		{"ATOMIC WRITE", []wire.Fields{{Opcode: wire.AtomicWrite, DMALen: 8, Payload: full[:8]}}},
+		{"a first packet shorter than the MTU", []wire.Fields{{Opcode: wire.SendFirst, Payload: full[:1000]}}},
+		{"a packet longer than the MTU", []wire.Fields{{Opcode: wire.SendOnly, Payload: make([]byte, 1028)}}},
+	} {
+		broken(t, c.name, verbs.EventQPReqErr, wire.SynInvReq, nil, c.fs...)
+	}
+}
+
+func missingRights(t *T) {
+	none := func(e *end, p *puppet) {
+		t.to(p.qp, verbs.QPSReset)
+		toInit(p.qp, allAccess)
+		mustModify(p.qp, &verbs.QPAttr{QPState: verbs.QPSRTR, PathMTU: verbs.MTU1024, DestQPNum: puppetQPN, RQPSN: puppetPSN,
+			AHAttr: pathTo(p.qp, p.info().GID)}, rtrMask) // no responder resources
+		mustModify(p.qp, &verbs.QPAttr{QPState: verbs.QPSRTS}, rtsMask)
+	}
+	for _, c := range []struct {
+		name   string
+		nak    uint8
+		change func(e *end, p *puppet)
+		f      wire.Fields
+	}{
+		{"a misaligned atomic", wire.SynInvReq, nil, wire.Fields{Opcode: wire.FetchAdd, Addr: 4}},
+		{"more READs than resources", wire.SynInvReq, none, wire.Fields{Opcode: wire.ReadRequest, DMALen: 8}},
+		{"a wrong R_Key", wire.SynAccess, nil, wire.Fields{Opcode: wire.WriteOnly, RKey: 0x7777, DMALen: 8, Payload: full[:8]}},
+		{"beyond the region", wire.SynAccess, nil, wire.Fields{Opcode: wire.ReadRequest, Addr: memory - 7, DMALen: 8}},
+		{"less data than the RETH says", wire.SynInvReq, nil, wire.Fields{Opcode: wire.WriteOnly, DMALen: 16, Payload: full[:8]}},
+		{"more data than the RETH says", wire.SynInvReq, nil, wire.Fields{Opcode: wire.WriteOnly, DMALen: 4, Payload: full[:8]}},
+		{"a WRITE of more than 2^31 bytes", wire.SynInvReq, nil, wire.Fields{Opcode: wire.WriteFirst, DMALen: 1<<31 + 1, Payload: full}},
+		{"a READ of more than 2^31 bytes", wire.SynInvReq, nil, wire.Fields{Opcode: wire.ReadRequest, DMALen: 1<<31 + 1}},
+	} {
+		broken(t, c.name, verbs.EventQPAccessErr, c.nak, c.change, c.f)
+	}
+}
+
+func commEst(t *T) {
+	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC} {
+		e := t.end()
+		p := e.puppetFor(e.qp(typ, nil))
+		toInit(p.qp, allAccess)
+		t.must(p.qp.PostRecv(e.recv(1, 0, 100), e.recv(2, 0, 100)))
+		toRTR(p.qp, p.info(), 12)
+		// What is not handled correctly does not count.
+		wrong := p.packet(wire.Fields{Opcode: wire.SendOnly})
+		wrong.PKey = 0x1234
+		p.put(wrong.Build())
+		e.counted("bad_pkey", 1)
+		e.noEvent("the packet was dropped")
+		p.request(wire.Fields{Opcode: wire.SendOnly})
+		if ev := e.event(); ev.Type != verbs.EventCommEst || ev.QP != p.qp {
+			t.Errorf("%v: event %+v", typ, ev)
+		}
+		p.request(wire.Fields{Opcode: wire.SendOnly})
+		t.good(e.rcvQ, 2)
+		e.noEvent("it comes once")
+	}
+}
+
+func noCommEst(t *T) {
+	e := t.end()
+	p := e.puppet(verbs.QPTypeRC, slow)
+	t.must(p.qp.PostRecv(e.recv(1, 0, 100)))
+	p.request(wire.Fields{Opcode: wire.SendOnly})
+	t.good(e.rcvQ, 1)
+	e.noEvent("the QP is in RTS")
+}

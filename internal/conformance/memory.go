@@ -1,0 +1,207 @@
+package conformance
+
+import (
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Who may touch which memory (section 37). What both sides see of each refusal is in status.go.
+var memoryCases = []testCase{
+	{"V_MR_07_LocalReadNeedsNoRight", localRead},
+	{"V_MR_08_ResultsNeedLocalWrite", localWrite},
+	{"V_MR_09_RegionAndQPMustBothPermit", bothPermit},
+	{"V_MR_12_SGEsNeedRegisteredMemory", needsRegistration},
+	{"V_MR_13_ZeroBasedRegions", zeroBased},
+	{"V_MR_18_ReregisteredAsIfAnew", reregistered},
+	{"V_MR_22_KeysDieWithTheRegion", keysDie},
+}
+
+func localRead(t *T) {
+	a, b := t.ends()
+	qa, qb := connect(a, b, verbs.QPTypeRC, nil)
+	text := []byte("may be read, no more")
+	mr := a.region(text, 0)
+	sge := []verbs.SGE{mr.SGE(0, len(text))}
+	t.must(qb.PostRecv(b.recv(1, 0, 100)))
+	send, write := a.send(1, 0, 0), a.rdma(verbs.WRRDMAWrite, 2, b, 1000, 0)
+	send.SGList, write.SGList = sge, sge
+	t.must(qa.PostSend(send, write))
+	t.good(a.sendCQ, 2)
+	t.good(b.rcvQ, 1)
+	t.equal("the SEND", b.buf[:len(text)], text)
+	t.equal("the WRITE", b.buf[1000:1000+len(text)], text)
+}
+
+func localWrite(t *T) {
+	for _, op := range []verbs.WROpcode{verbs.WRRDMARead, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicCmpAndSwp, verbs.WRSend} {
+		a, b := t.ends()
+		qa, qb := connect(a, b, verbs.QPTypeRC, nil)
+		memory := []byte("12345678")
+		readOnly := []verbs.SGE{a.region(memory, 0).SGE(0, 8)}
+		if op == verbs.WRSend { // into the read-only buffer
+			t.must(qa.PostRecv(verbs.RecvWR{WRID: 1, SGList: readOnly}))
+			t.must(qb.PostSend(b.send(1, 0, 8)))
+			same(t, "the receive", t.poll(a.rcvQ, 1)[0].Status, verbs.WCLocProtErr)
+			same(t, "the send", t.poll(b.sendCQ, 1)[0].Status, verbs.WCRemOpErr)
+		} else {
+			wr := a.rdma(op, 1, b, 0, 8)
+			wr.SGList = readOnly
+			t.must(qa.PostSend(wr))
+			same(t, op.String(), t.poll(a.sendCQ, 1)[0].Status, verbs.WCLocProtErr)
+		}
+		same(t, "the memory", string(memory), "12345678")
+		t.is(qa, verbs.QPSErr)
+	}
+}
+
+func bothPermit(t *T) {
+	for _, c := range []struct {
+		op   verbs.WROpcode
+		need verbs.AccessFlags
+	}{
+		{verbs.WRRDMAWrite, verbs.AccessRemoteWrite}, {verbs.WRRDMARead, verbs.AccessRemoteRead},
+		{verbs.WRAtomicFetchAndAdd, verbs.AccessRemoteAtomic}, {verbs.WRAtomicCmpAndSwp, verbs.AccessRemoteAtomic},
+	} {
+		const others = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+		for _, k := range []struct {
+			ofQP, ofMR verbs.AccessFlags
+			want       verbs.WCStatus
+		}{
+			{c.need, c.need | verbs.AccessLocalWrite, verbs.WCSuccess}, // and nothing else
+			{others, allAccess &^ c.need, verbs.WCRemAccessErr},
+			{others &^ c.need, allAccess, verbs.WCRemInvReqErr}, // see Deviations in docs/conformance.md
+		} {
+			a, b := t.ends()
+			qa, qb := a.qp(verbs.QPTypeRC, nil), b.qp(verbs.QPTypeRC, nil)
+			ia, ib := t.info(qa), t.info(qb)
+			t.must(qa.Connect(ib, patient(nil)))
+			t.must(qb.Connect(ia, &verbs.ConnectOptions{Access: k.ofQP}))
+			target := b.region(make([]byte, 64), k.ofMR)
+			wr := a.rdma(c.op, 1, b, 0, 8)
+			wr.RemoteAddr, wr.RKey, wr.CompareAdd, wr.Swap = target.Addr(), target.RKey(), 0, 77
+			if c.op == verbs.WRAtomicFetchAndAdd {
+				wr.CompareAdd = 1
+			}
+			t.must(qa.PostSend(wr))
+			if got := t.poll(a.sendCQ, 1)[0].Status; got != k.want {
+				t.Errorf("%v with the QP's %v and the region's %v: %s, want %s", c.op, k.ofQP, k.ofMR, got.Name(), k.want.Name())
+			}
+			if k.want != verbs.WCSuccess && string(target.Bytes()) != string(make([]byte, 64)) {
+				t.Errorf("%v was refused but wrote", c.op)
+			}
+		}
+	}
+}
+
+func needsRegistration(t *T) {
+	a, b := t.ends()
+	qa, _ := connect(a, b, verbs.QPTypeRC, nil)
+	loose := make([]byte, 64)
+	mr, err := a.pd.RegMR(loose, 0)
+	t.must(err)
+	wr := a.send(1, 0, 0)
+	wr.SGList = []verbs.SGE{mr.SGE(0, 64)}
+	t.must(mr.Close()) // its memory is not registered any more
+	t.must(qa.PostSend(wr))
+	same(t, "status", t.poll(a.sendCQ, 1)[0].Status, verbs.WCLocProtErr)
+}
+
+func zeroBased(t *T) {
+	a, b := t.ends()
+	qa, qb := connect(a, b, verbs.QPTypeRC, nil)
+	local, remote := a.region(a.buf[:4096], allAccess|verbs.AccessZeroBased), b.region(b.buf[8192:12288], allAccess|verbs.AccessZeroBased)
+	iova := closing(t, get(b.pd.RegMRIOVA(b.buf[20000:21000], 1<<40, allAccess))(t))
+	same(t, "the addresses", [3]uint64{local.Addr(), remote.Addr(), iova.Addr()}, [3]uint64{0, 0, 1 << 40})
+	write := func(off, n int, mr *verbs.MR, to uint64) verbs.WCStatus {
+		wr := a.send(1, 0, 0)
+		wr.Opcode, wr.SGList = verbs.WRRDMAWrite, []verbs.SGE{{Addr: uint64(off), Length: uint32(n), LKey: local.LKey()}}
+		wr.RemoteAddr, wr.RKey = to, mr.RKey()
+		t.must(qa.PostSend(wr))
+		return t.poll(a.sendCQ, 1)[0].Status
+	}
+	same(t, "offset 100 to offset 50", write(100, 10, remote, 50), verbs.WCSuccess)
+	t.equal("what came", b.buf[8242:8252], a.buf[100:110])
+	same(t, "to the iova", write(200, 10, iova, 1<<40+990), verbs.WCSuccess)
+	t.equal("what came", b.buf[20990:21000], a.buf[200:210])
+	same(t, "an address of the process", write(0, 10, remote, b.mr.Addr()+8192), verbs.WCRemAccessErr)
+	t.is(qb, verbs.QPSErr)
+}
+
+func reregistered(t *T) {
+	a, b := t.ends()
+	store := make([]byte, 8192)
+	mr := b.region(store[:4096], verbs.AccessLocalWrite|verbs.AccessRemoteRead)
+	write := func(addr uint64, rkey uint32) verbs.WCStatus {
+		t.Helper()
+		qa, _ := connect(a, b, verbs.QPTypeRC, nil)
+		wr := a.rdma(verbs.WRRDMAWrite, 1, b, 0, 8)
+		wr.RemoteAddr, wr.RKey = addr, rkey
+		t.must(qa.PostSend(wr))
+		return t.poll(a.sendCQ, 1)[0].Status
+	}
+	same(t, "without REMOTE_WRITE", write(mr.Addr(), mr.RKey()), verbs.WCRemAccessErr)
+	t.must(mr.Rereg(verbs.ReregChangeAccess, nil, nil, allAccess))
+	same(t, "with new rights", write(mr.Addr(), mr.RKey()), verbs.WCSuccess)
+	old, oldKey := mr.Addr(), mr.RKey()
+	t.must(mr.Rereg(verbs.ReregChangeTranslation, nil, store[4096:], 0))
+	clear(store)
+	same(t, "the new memory", write(mr.Addr()+100, mr.RKey()), verbs.WCSuccess)
+	t.equal("what came", store[4196:4204], a.buf[:8])
+	same(t, "the old memory with the new key", write(old, mr.RKey()), verbs.WCRemAccessErr)
+	same(t, "the old memory with the old key", write(old, oldKey), verbs.WCRemAccessErr)
+	if string(store[:4096]) != string(make([]byte, 4096)) {
+		t.Error("the old memory was written")
+	}
+	other := closing(t, get(b.ctx.AllocPD())(t))
+	t.must(mr.Rereg(verbs.ReregChangePD, other, nil, 0))
+	same(t, "from another PD", write(mr.Addr(), mr.RKey()), verbs.WCRemAccessErr)
+	t.must(mr.Rereg(verbs.ReregChangePD, b.pd, nil, 0))
+	same(t, "back in the PD", write(mr.Addr(), mr.RKey()), verbs.WCSuccess)
+	t.must(mr.Close())
+}
+
+func keysDie(t *T) {
+	a, b := t.ends()
+	for _, c := range []struct {
+		name string
+		do   func(dead *verbs.MR) verbs.SendWR // on a's side or b's
+		at   *end
+		want verbs.WCStatus
+	}{
+		{"lkey of a SEND", func(dead *verbs.MR) verbs.SendWR {
+			wr := a.send(1, 0, 0)
+			wr.SGList = []verbs.SGE{dead.SGE(0, 8)}
+			return wr
+		}, a, verbs.WCLocProtErr},
+		{"lkey of a READ's destination", func(dead *verbs.MR) verbs.SendWR {
+			wr := a.rdma(verbs.WRRDMARead, 1, b, 0, 8)
+			wr.SGList = []verbs.SGE{dead.SGE(0, 8)}
+			return wr
+		}, a, verbs.WCLocProtErr},
+		{"rkey of a READ", func(dead *verbs.MR) verbs.SendWR {
+			wr := a.rdma(verbs.WRRDMARead, 1, b, 0, 8)
+			wr.RemoteAddr, wr.RKey = dead.Addr(), dead.RKey()
+			return wr
+		}, b, verbs.WCRemAccessErr},
+		{"rkey of a WRITE", func(dead *verbs.MR) verbs.SendWR {
+			wr := a.rdma(verbs.WRRDMAWrite, 1, b, 0, 8)
+			wr.RemoteAddr, wr.RKey = dead.Addr(), dead.RKey()
+			return wr
+		}, b, verbs.WCRemAccessErr},
+		{"rkey of an atomic", func(dead *verbs.MR) verbs.SendWR {
+			wr := a.rdma(verbs.WRAtomicFetchAndAdd, 1, b, 0, 8)
+			wr.RemoteAddr, wr.RKey = dead.Addr(), dead.RKey()
+			return wr
+		}, b, verbs.WCRemAccessErr},
+	} {
+		qa, qb := connect(a, b, verbs.QPTypeRC, nil)
+		t.must(qb.PostRecv(b.recv(0, 0, 100)))
+		mr, err := c.at.pd.RegMR(make([]byte, 4096), allAccess) // so much is aligned
+		t.must(err)
+		wr := c.do(mr)
+		t.must(qa.PostSend(wr))
+		t.good(a.sendCQ, 1) // while the region lives
+		t.must(mr.Close())
+		t.must(qa.PostSend(wr))
+		same(t, c.name, t.poll(a.sendCQ, 1)[0].Status.Name(), c.want.Name())
+	}
+}

@@ -1,0 +1,194 @@
+package conformance
+
+import (
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Shared receive queues with traffic (section 30).
+var srqCases = []testCase{
+	{"V_SRQ_04_X_RECV_02_OneSRQServesSeveralQPs", srqServes},
+	{"V_SRQ_09_V_SRQ_12_V_AE_20_LimitEventComesOnce", limitOnce},
+	{"V_SRQ_10_TheLimitChangesAndGoesWhileArmed", limitChanges},
+	{"V_SRQ_11_LimitAboveWhatIsPosted", limitAtOnce},
+	{"V_SRQ_13_TheLoopOfTheManual", limitLoop},
+	{"V_SRQ_18_DestroyedWithRequestsOrArmed", destroyArmed},
+	{"V_AE_18_LastWQEReached", lastWQE},
+}
+
+// srq makes an SRQ for n requests.
+func (e *end) srq(n uint32) *verbs.SRQ {
+	e.t.Helper()
+	return closing(e.t, get(e.pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: n, MaxSGE: 2}}))(e.t))
+}
+
+// sharing makes pairs of which b's QPs take from the SRQ.
+func sharing(a, b *end, srq *verbs.SRQ, types ...verbs.QPType) (qas, qbs []*verbs.QP) {
+	a.t.Helper()
+	for _, typ := range types {
+		qa, qb := a.qp(typ, nil), b.qp(typ, func(init *verbs.QPInitAttr) { init.SRQ = srq })
+		a.t.join(qa, qb, nil)
+		qas, qbs = append(qas, qa), append(qbs, qb)
+	}
+	return qas, qbs
+}
+
+func (t *T) arm(srq *verbs.SRQ, limit uint32) {
+	t.Helper()
+	t.must(srq.Modify(&verbs.SRQAttr{SRQLimit: limit}, verbs.SRQAttrLimit))
+}
+
+func (t *T) armed(srq *verbs.SRQ, want uint32) {
+	t.Helper()
+	same(t, "srq_limit", get(srq.Query())(t).SRQLimit, want)
+}
+
+func (e *end) limitReached(srq *verbs.SRQ) {
+	e.t.Helper()
+	if ev := e.event(); ev.Type != verbs.EventSRQLimitReached || ev.SRQ != srq {
+		e.t.Errorf("event %+v", ev)
+	}
+}
+
+func srqServes(t *T) {
+	a, b := t.ends()
+	srq := b.srq(8)
+	qas, qbs := sharing(a, b, srq, verbs.QPTypeRC, verbs.QPTypeRC, verbs.QPTypeUD)
+	for i := range 8 {
+		t.must(srq.PostRecv(b.recv(uint64(i), 0, 100)))
+	}
+	t.refused("a full SRQ", srq.PostRecv(b.recv(9, 0, 1)), verbs.ENOMEM)
+	for i := range 8 {
+		wr := a.send(0, 0, 10)
+		if i%3 == 2 {
+			wr = a.datagram(qas[2], qbs[2], wr)
+		}
+		t.must(qas[i%3].PostSend(wr))
+		wc := t.good(b.rcvQ, 1)[0]
+		same(t, "wr_id", wc.WRID, uint64(i))
+		same(t, "qp_num", wc.QPNum, qbs[i%3].QPN())
+	}
+	t.refused("a UC QP with an SRQ", func() error {
+		_, err := b.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeUC, SendCQ: b.sendCQ, RecvCQ: b.rcvQ, SRQ: srq})
+		return err
+	}(), verbs.EINVAL)
+}
+
+func limitOnce(t *T) {
+	a, b := t.ends()
+	srq := b.srq(16)
+	qas, _ := sharing(a, b, srq, verbs.QPTypeRC)
+	for i := range 6 {
+		t.must(srq.PostRecv(b.recv(uint64(i), 0, 100)))
+	}
+	t.arm(srq, 4)
+	t.must(qas[0].PostSend(a.send(0, 0, 1), a.send(0, 0, 1)))
+	t.good(b.rcvQ, 2)
+	b.noEvent("4 are left")
+	t.armed(srq, 4)
+	t.must(qas[0].PostSend(a.send(0, 0, 1)))
+	b.limitReached(srq)
+	t.armed(srq, 0)
+	t.must(qas[0].PostSend(a.send(0, 0, 1), a.send(0, 0, 1)))
+	t.good(b.rcvQ, 3)
+	b.noEvent("the limit is not armed any more")
+}
+
+func limitChanges(t *T) {
+	a, b := t.ends()
+	srq := b.srq(16)
+	qas, _ := sharing(a, b, srq, verbs.QPTypeRC)
+	for i := range 6 {
+		t.must(srq.PostRecv(b.recv(uint64(i), 0, 100)))
+	}
+	t.arm(srq, 6)
+	t.arm(srq, 2)
+	t.armed(srq, 2)
+	t.must(qas[0].PostSend(a.send(0, 0, 1)))
+	t.good(b.rcvQ, 1)
+	b.noEvent("the limit was lowered")
+	t.arm(srq, 0)
+	t.must(qas[0].PostSend(a.send(0, 0, 1), a.send(0, 0, 1), a.send(0, 0, 1), a.send(0, 0, 1)))
+	t.good(b.rcvQ, 4)
+	b.noEvent("0 is no limit")
+}
+
+func limitAtOnce(t *T) {
+	b := t.end()
+	srq := b.srq(16)
+	t.arm(srq, 1) // nothing is posted
+	b.limitReached(srq)
+	for i := range 3 {
+		t.must(srq.PostRecv(b.recv(uint64(i), 0, 100)))
+	}
+	t.arm(srq, 3)
+	b.noEvent("3 are not below 3")
+	t.arm(srq, 4)
+	b.limitReached(srq)
+	t.armed(srq, 0)
+}
+
+func limitLoop(t *T) {
+	a, b := t.ends()
+	srq := b.srq(8)
+	qas, _ := sharing(a, b, srq, verbs.QPTypeRC)
+	posted, done := 0, 0
+	post := func() {
+		for ; posted < done+8; posted++ {
+			t.must(srq.PostRecv(b.recv(uint64(posted), 0, 10)))
+		}
+		t.arm(srq, 4)
+	}
+	post()
+	for range 3 {
+		for range 5 {
+			t.must(qas[0].PostSend(a.send(0, 0, 1)))
+		}
+		b.limitReached(srq)
+		same(t, "receives", t.ids(t.poll(b.rcvQ, 5), verbs.WCSuccess), fmt.Sprint([]int{done, done + 1, done + 2, done + 3, done + 4}))
+		done += 5
+		t.good(a.sendCQ, 5)
+		post()
+	}
+	b.noEvent("the limit was not reached again")
+}
+
+func destroyArmed(t *T) {
+	b := t.end()
+	srq := b.srq(8)
+	qp := b.qp(verbs.QPTypeRC, func(init *verbs.QPInitAttr) { init.SRQ = srq })
+	t.must(srq.PostRecv(b.recv(1, 0, 100), b.recv(2, 0, 100)))
+	t.arm(srq, 1)
+	t.refused("closing an SRQ that a QP uses", srq.Close(), verbs.EBUSY)
+	t.must(qp.Close())
+	t.must(srq.Close())
+	t.silent("the requests are gone", b.rcvQ)
+	b.noEvent("the SRQ is gone")
+}
+
+func lastWQE(t *T) {
+	a, b := t.ends()
+	srq := b.srq(8)
+	t.must(srq.PostRecv(b.recv(1, 0, 100)))
+	qas, qbs := sharing(a, b, srq, verbs.QPTypeRC, verbs.QPTypeRC)
+	// By itself: the receive that the QP holds completes first.
+	bad := b.recv(0, 0, 100)
+	bad.SGList[0].LKey ^= 0x55
+	t.must(qas[0].PostSend(a.send(0, 0, 1)))
+	t.good(b.rcvQ, 1)
+	t.must(srq.PostRecv(bad))
+	t.must(qas[0].PostSend(a.send(0, 0, 1)))
+	if ev := b.event(); ev.Type != verbs.EventQPLastWQEReached || ev.QP != qbs[0] {
+		t.Errorf("event %+v", ev)
+	}
+	same(t, "the last", t.poll(b.rcvQ, 1)[0].Status, verbs.WCLocProtErr)
+	// By Modify, with no receive left.
+	t.to(qbs[1], verbs.QPSErr)
+	if ev := b.event(); ev.Type != verbs.EventQPLastWQEReached || ev.QP != qbs[1] {
+		t.Errorf("event %+v", ev)
+	}
+	t.must(srq.PostRecv(b.recv(2, 0, 100)))
+	t.must(qas[1].PostSend(a.send(0, 0, 1)))
+	t.silent("neither QP takes any more", b.rcvQ)
+}
