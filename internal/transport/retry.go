@@ -14,9 +14,12 @@ import (
 //
 // retry_cnt 7 means seven retries, as IBTA has it; rxe takes 7 as without limit.
 
-// minAckTimeout is the shortest wait for an acknowledgement. IBTA lets a timer run up to four times
-// its nominal length; codes 1 to 4 ask for less than software on both sides can keep.
+// minAckTimeout is the shortest wait for an acknowledgement: codes 1 to 4 ask for less than software on both sides can keep.
 const minAckTimeout = 500 * time.Microsecond
+
+// maxBackoff is the logarithm of how many times its nominal length a timer may run: four, says IBTA. Each retry doubles the wait up to
+// that, for a peer that was too slow the first time is as slow the next time, and a busy one must not be taken for a dead one.
+const maxBackoff = 2
 
 // deadline is when onTimer has something to do.
 func (r *requester) deadline() int64 {
@@ -30,7 +33,7 @@ func (r *requester) deadline() int64 {
 }
 
 func (r *requester) ackTimeout() time.Duration {
-	return max(minAckTimeout, AckTimeout(r.qp.attr.Timeout))
+	return max(minAckTimeout, AckTimeout(r.qp.attr.Timeout)) << min(r.retries, maxBackoff)
 }
 
 // onTimer handles a deadline that has passed.

@@ -141,7 +141,7 @@ func TestAnswerToTheFirstRequestGoesOn(t *testing.T) {
 				s.after(60 * msec) // each within the ACK timeout of the one before
 				s.data(wire.ReadRespMiddle, at, 1024)
 				s.sends()
-				if d, want := s.qp.Deadline(), s.now+int64(AckTimeout(14)); d != want {
+				if d, want := s.qp.Deadline(), s.now+2*int64(AckTimeout(14)); d != want {
 					t.Fatalf("deadline %d after response %d, want %d", d, at, want)
 				}
 			}
@@ -310,6 +310,25 @@ func TestV_QPQ_06_AckTimeout(t *testing.T) {
 		case code >= 5 && (d < want || d > 77+4*(want-77)), code > 0 && code < 5 && d != s.now+int64(minAckTimeout):
 			t.Errorf("code %d: deadline %d, want %d", code, d, want)
 		}
+	}
+}
+
+// Each retry waits twice as long as the one before, within the factor of four that IBTA allows; progress ends that.
+func TestRetriesBackOff(t *testing.T) {
+	s := newSender(t, RC, func(_ *Config, a *Attr) { a.RetryCnt = 7 })
+	s.send(1)
+	s.send(1)
+	s.out()
+	for _, factor := range []int64{1, 2, 4, 4, 4} {
+		if d, want := s.qp.Deadline(), s.now+factor*int64(AckTimeout(14)); d != want {
+			t.Fatalf("deadline %d, want %d", d, want)
+		}
+		s.timeout()
+		s.out()
+	}
+	s.ack(1000)
+	if d, want := s.qp.Deadline(), s.now+int64(AckTimeout(14)); d != want {
+		t.Errorf("deadline %d after progress, want %d", d, want)
 	}
 }
 

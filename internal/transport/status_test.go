@@ -412,7 +412,7 @@ func TestFailureTellsTheStory(t *testing.T) {
 	if f.LastSent != 1002 || f.LastAck != 1000 || f.Retries != 1 || !f.Heard || f.DestQPN != 0x22 || int64(f.Elapsed) != s.now-5*msec {
 		t.Errorf("%+v", *f)
 	}
-	if f.Elapsed != 2*AckTimeout(8) {
+	if f.Elapsed != 3*AckTimeout(8) { // the second wait is twice as long
 		t.Errorf("gave up after %v", f.Elapsed)
 	}
 
