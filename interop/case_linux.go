@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,15 +32,18 @@ const (
 
 // caseEnv is what a running case has.
 type caseEnv struct {
-	lab      *lab
-	ends     *ends
-	deadline time.Time
-	logDir   string
-	logName  string // file names of this case begin with it
+	lab     *lab
+	ends    *ends
+	ctx     context.Context // ends with the case's time, or with the run
+	logDir  string
+	logName string // file names of this case begin with it
 }
 
 // left is the time that the case has.
-func (e *caseEnv) left() time.Duration { return time.Until(e.deadline) }
+func (e *caseEnv) left() time.Duration {
+	end, _ := e.ctx.Deadline()
+	return time.Until(end)
+}
 
 // log keeps text of this case for whoever looks at it afterwards.
 func (e *caseEnv) log(part, text string) {

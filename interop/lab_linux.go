@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -180,10 +183,10 @@ func (p *place) peer() *exec.Cmd {
 }
 
 // listening waits until something listens on a TCP port of that side, or proc has ended.
-func (p *place) listening(port int, proc *proc, deadline time.Time) error {
+func (p *place) listening(ctx context.Context, port int, proc *proc) error {
 	line := fmt.Sprintf("ss -ltnH 'sport = :%d'", port)
 	for {
-		out, err := runCmd(p.sh(line, 10*time.Second), 10*time.Second)
+		out, err := runCmd(p.sh(line, 30*time.Second), 30*time.Second)
 		switch {
 		case err != nil:
 			return err
@@ -191,9 +194,26 @@ func (p *place) listening(port int, proc *proc, deadline time.Time) error {
 			return nil
 		case proc.ended():
 			return fmt.Errorf("%s ended before it listened: %v", proc.name, proc.err)
-		case time.Now().After(deadline):
+		case ctx.Err() != nil:
 			return fmt.Errorf("%s does not listen on TCP port %d", proc.name, port)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// lock keeps other runs out: they would use the same guests and ports. Without the lock it says who has it.
+func (l *lab) lock() (unlock func(), err error) {
+	name := filepath.Join(os.TempDir(), "interop-"+setting("LAB_NETNS", "rdmalab")+".lock")
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		pid, _ := io.ReadAll(f)
+		_ = f.Close()
+		return nil, fmt.Errorf("process %s runs the suite in this lab already; LAB_NETNS names another lab", pid)
+	}
+	_ = f.Truncate(0)
+	_, _ = fmt.Fprint(f, os.Getpid())
+	return func() { _ = f.Close() }, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
@@ -93,7 +94,7 @@ func (p pingpong) once(env *caseEnv, active, passive *place) error {
 		return err
 	}
 	defer server.stop()
-	if err := passive.listening(pingpongPort, server, env.deadline); err != nil {
+	if err := passive.listening(env.ctx, pingpongPort, server); err != nil {
 		return fmt.Errorf("%w\n%s", err, server.out)
 	}
 	client, err := start("client", active.tool(tool, p.family, append(p.gid(active, args), passive.ip4), env.left()))
@@ -101,15 +102,16 @@ func (p pingpong) once(env *caseEnv, active, passive *place) error {
 		return err
 	}
 	defer client.stop()
-	err = client.wait(env.deadline)
+	err = client.wait(env.ctx)
 	if err == nil {
-		patience := env.deadline
+		ctx, cancel := env.ctx, func() {}
 		if p.network != clean {
-			patience = time.Now().Add(5 * time.Second)
+			ctx, cancel = context.WithTimeout(env.ctx, 5*time.Second)
 		}
-		if e := server.wait(patience); e != nil {
+		if e := server.wait(ctx); e != nil {
 			err = fmt.Errorf("%w: %w", errLastAck, e)
 		}
+		cancel()
 	} else {
 		server.stop()
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -60,15 +61,13 @@ func start(name string, cmd *exec.Cmd) (*proc, error) {
 	return p, nil
 }
 
-// wait waits for the end of the process, and kills it at the deadline.
-func (p *proc) wait(deadline time.Time) error {
-	t := time.NewTimer(time.Until(deadline))
-	defer t.Stop()
+// wait waits for the end of the process, and kills it when ctx is done.
+func (p *proc) wait(ctx context.Context) error {
 	select {
 	case <-p.done:
-	case <-t.C:
+	case <-ctx.Done():
 		p.stop()
-		return fmt.Errorf("%s: no end within its time", p.name)
+		return fmt.Errorf("%s: no end within its time: %w", p.name, context.Cause(ctx))
 	}
 	if p.err != nil {
 		return fmt.Errorf("%s: %w", p.name, p.err)
@@ -100,13 +99,15 @@ func (p *proc) stop() {
 	}
 }
 
-// output runs a command to its end and returns what it wrote.
+// runCmd runs a command to its end and returns what it wrote.
 func runCmd(cmd *exec.Cmd, limit time.Duration) (string, error) {
 	p, err := start(cmd.Args[0], cmd)
 	if err != nil {
 		return "", err
 	}
-	err = p.wait(time.Now().Add(limit))
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	err = p.wait(ctx)
 	out := p.out.String()
 	if err != nil {
 		err = fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, tail(out, 12))

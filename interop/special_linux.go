@@ -275,12 +275,12 @@ func multicast(env *caseEnv, family int, group string, active, passive *place) e
 		if err != nil {
 			return err
 		}
-		if err := sender.wait(env.deadline); err != nil {
+		if err := sender.wait(env.ctx); err != nil {
 			return fmt.Errorf("%w\n%s", err, sender.out)
 		}
 	}
 	if receiver != nil {
-		if err := receiver.wait(env.deadline); err != nil {
+		if err := receiver.wait(env.ctx); err != nil {
 			return fmt.Errorf("%w\n%s", err, receiver.out)
 		}
 		if out := receiver.out.String(); !strings.Contains(out, "data transfers complete") {

@@ -15,6 +15,7 @@ export PATH=$PATH:/usr/sbin:/sbin
 : "${LAB_MTU:=9000}"                  # IP MTU of both networks
 : "${LAB_MEM:=768}"                   # guest memory, MiB
 : "${LAB_SMP:=2}"                     # guest CPUs
+: "${LAB_NICE:=-10}"                  # the guest's priority, -20 (highest) to 19
 : "${LAB_ACCEL:=tcg,thread=multi}"    # qemu -accel
 : "${LAB_CPU:=max}"                   # qemu -cpu
 : "${LAB_BOOT_TIMEOUT:=180}"          # seconds to wait for the guest
