@@ -20,7 +20,7 @@ func (r *responder) onAtomic(p wire.Packet, info *wire.Info) *fault {
 	case h.Addr()%8 != 0:
 		return faultMisaligned
 	}
-	word, window, ok := r.theirs(h.RKey(), h.Addr(), 8, mr.RemoteAtomic)
+	word, window, ok := r.theirs(h.RKey(), h.Addr(), 8, r.pd, mr.RemoteAtomic)
 	if !ok {
 		return faultAccess
 	}

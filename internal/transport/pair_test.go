@@ -19,18 +19,22 @@ var pairSeed = flag.Uint64("pairseed", 0, "run TestPair with this seed only")
 // TestPair lets two QPs talk over a network that loses, copies and reorders packets. Every byte and
 // the order of all completions must be right in the end, and no memory may change but that
 // which was asked for.
-func TestPair(t *testing.T) {
-	seeds := 400
+func TestPair(t *testing.T) { runPairs(t, "TestPair", 400, RC) }
+
+// TestPairXRC is TestPair with two XRC connections, one for each direction.
+func TestPairXRC(t *testing.T) { runPairs(t, "TestPairXRC", 200, XRCSend) }
+
+func runPairs(t *testing.T, name string, seeds int, typ Type) {
 	if testing.Short() || slow {
 		seeds = 30
 	}
 	if *pairSeed != 0 {
-		newPair(t, *pairSeed).run()
+		newPairOf(t, *pairSeed, typ).run()
 		return
 	}
 	for seed := range uint64(seeds) {
-		if newPair(t, seed+1).run(); t.Failed() {
-			t.Fatalf("reproduce with: go test ./internal/transport -run TestPair -pairseed %d", seed+1)
+		if newPairOf(t, seed+1, typ).run(); t.Failed() {
+			t.Fatalf("reproduce with: go test ./internal/transport -run %s$ -pairseed %d", name, seed+1)
 		}
 	}
 }
@@ -55,13 +59,15 @@ type flight struct {
 	data []byte
 }
 
-// pairEnd is one QP and what its program knows. Its memory has four quarters: local buffers, the peer's
+// pairEnd is one QP, or two with XRC, and what its program knows. Its memory has four quarters: local buffers, the peer's
 // targets, receive buffers, and one word for atomics. Buffers are used in turn.
 type pairEnd struct {
 	p        *pair
 	peer     *pairEnd
 	addr     netip.Addr
-	qp       *QP
+	qp       *QP // sends
+	in       *QP // receives: the same one, or an XRC_RECV QP
+	rq       *RecvQueue
 	mem      *mr.Region
 	want     []byte // what mem should hold
 	local    int
@@ -93,9 +99,12 @@ const (
 	pairBase  = 0x7000
 	longest   = 6000
 	pairDepth = 16
+	pairSRQN  = 0x123456
 )
 
-func newPair(t *testing.T, seed uint64) *pair {
+func newPair(t *testing.T, seed uint64) *pair { return newPairOf(t, seed, RC) }
+
+func newPairOf(t *testing.T, seed uint64, typ Type) *pair {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	p := &pair{t: t, rnd: rnd, mtu: 256 << rnd.IntN(3), tx: link.NewTxBatch(8, 8*5000)}
 	if seed%4 != 0 { // every fourth network is perfect; the others lose too little for eight losses in a row
@@ -103,21 +112,19 @@ func newPair(t *testing.T, seed uint64) *pair {
 	}
 	depth := 1 << rnd.IntN(3)
 	for i := range p.ends {
-		p.ends[i] = p.newEnd(i, depth)
+		p.ends[i] = p.newEnd(i, typ)
 	}
 	for i, e := range p.ends {
 		e.peer = p.ends[1-i]
 		a := Attr{
-			Path: link.Path{Src: e.addr, Dst: e.peer.addr}, DestQPN: e.peer.qp.Num, MTU: p.mtu, PKey: 0xFFFF,
+			Path: link.Path{Src: e.addr, Dst: e.peer.addr}, MTU: p.mtu, PKey: 0xFFFF,
 			RQPSN: uint32(0xFFFFF0 + 1 - i), SQPSN: uint32(0xFFFFF0 + i), MaxRdAtomic: depth, MaxDestRdAtom: depth,
 			Access:      uint32(mr.RemoteRead | mr.RemoteWrite | mr.RemoteAtomic),
 			MinRNRTimer: 1, Timeout: 9, RetryCnt: 7, RNRRetry: 7,
 		}
-		for _, st := range []State{Init, RTR, RTS} {
-			a.State = st
-			if err := e.qp.Modify(0, &a, everyMask); err != nil {
-				t.Fatal(err)
-			}
+		e.bringUp(e.qp, a, e.peer.in)
+		if e.in != e.qp {
+			e.bringUp(e.in, a, e.peer.qp)
 		}
 		if rnd.IntN(2) == 0 {
 			e.qp.SetWindow(1000+rnd.IntN(30000), nil)
@@ -126,7 +133,7 @@ func newPair(t *testing.T, seed uint64) *pair {
 	return p
 }
 
-func (p *pair) newEnd(i, depth int) *pairEnd {
+func (p *pair) newEnd(i int, typ Type) *pairEnd {
 	e := &pairEnd{p: p, addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), todo: 100}
 	e.mem = &mr.Region{
 		PD: 1, Base: pairBase, Buf: make([]byte, 3*quarter+8),
@@ -140,11 +147,31 @@ func (p *pair) newEnd(i, depth int) *pairEnd {
 		e.mem.Buf[j] = byte(j * (i + 3))
 	}
 	e.want = bytes.Clone(e.mem.Buf)
-	e.qp = NewQP(Config{
-		Num: uint32(16 + i), Type: RC, PD: 1, SQ: NewSendQueue(pairDepth, 4, 512), RQ: NewRecvQueue(pairDepth, 4, false, 1),
-		SendCQ: e, RecvCQ: e, Regions: table, Host: e,
-	})
+	c := Config{Num: uint32(16 + i), Type: typ, PD: 1, SQ: NewSendQueue(pairDepth, 4, 512), SendCQ: e, Regions: table, Host: e}
+	if typ == XRCSend {
+		e.rq = NewRecvQueue(pairDepth, 4, true, 1)
+		d := NewXRCD()
+		d.Add(&XRCSRQ{Num: pairSRQN, Queue: e.rq, CQ: e})
+		e.in = NewQP(Config{Num: uint32(32 + i), Type: XRCRecv, XRCD: d, Regions: table, Host: e})
+		e.qp = NewQP(c)
+		return e
+	}
+	e.rq = NewRecvQueue(pairDepth, 4, false, 1)
+	c.RQ, c.RecvCQ = e.rq, e
+	e.qp = NewQP(c)
+	e.in = e.qp
 	return e
+}
+
+// bringUp connects a QP of the end to one of the other end.
+func (e *pairEnd) bringUp(qp *QP, a Attr, to *QP) {
+	a.DestQPN = to.Num
+	for _, st := range []State{Init, RTR, RTS} {
+		a.State = st
+		if err := qp.Modify(0, &a, everyMask); err != nil {
+			e.p.t.Fatal(err)
+		}
+	}
 }
 
 func (e *pairEnd) Raise(_ *QP, ev Event) {
@@ -223,14 +250,25 @@ func (p *pair) step() bool {
 	p.net[which] = p.net[len(p.net)-1]
 	p.net = p.net[:len(p.net)-1]
 	e := p.ends[f.to]
-	e.qp.OnPacket(p.now, &link.RxPacket{Data: f.data, Src: e.peer.addr, Dst: e.addr})
+	qp := e.qp
+	if wire.BTH(f.data).DestQPN() == e.in.Num {
+		qp = e.in
+	}
+	qp.OnPacket(p.now, &link.RxPacket{Data: f.data, Src: e.peer.addr, Dst: e.addr})
 	return true
 }
 
 // transmit puts what e sends on the network.
 func (p *pair) transmit(e *pairEnd) {
+	p.transmitFrom(e, e.qp)
+	if e.in != e.qp {
+		p.transmitFrom(e, e.in)
+	}
+}
+
+func (p *pair) transmitFrom(e *pairEnd, qp *QP) {
 	for more := true; more; {
-		more = e.qp.Transmit(p.now, p.tx, 8)
+		more = qp.Transmit(p.now, p.tx, 8)
 		for i := range p.tx.Packets {
 			b := p.tx.Bytes(i)
 			pkt, err := wire.Parse(b[:len(b)-wire.ICRCLen])
@@ -269,7 +307,7 @@ func (e *pairEnd) work() {
 		if e.recvAt += longest; e.recvAt+longest > quarter {
 			e.recvAt = 0
 		}
-		if err := e.qp.RQ.Post(r.wrid, e.cut(r.at, r.n)); err != nil {
+		if err := e.rq.Post(r.wrid, e.cut(r.at, r.n)); err != nil {
 			e.p.t.Error(err)
 			return
 		}
@@ -318,6 +356,9 @@ func (e *pairEnd) postJob() {
 		RKey: e.peer.mem.RKey, RemoteAddr: pairBase + uint64(j.target), Flags: SendFlags(rnd.IntN(8)) | Signaled,
 	}
 	w.requesterWQE = keep
+	if e.qp.Type == XRCSend {
+		q.More(w).RemoteSRQN = pairSRQN
+	}
 	switch j.op {
 	case OpSend, OpSendImm, OpWrite, OpWriteImm:
 		for i := range e.mem.Buf[j.local : j.local+j.n] {
@@ -404,7 +445,10 @@ func (e *pairEnd) received(c *CQE) {
 	t := e.p.t
 	r := e.recvs[0]
 	e.recvs = e.recvs[1:]
-	e.qp.RQ.Release(1)
+	e.rq.Release(1)
+	if c.QPN != e.in.Num || c.SRQ != e.rq {
+		t.Errorf("the receive is of QP %d", c.QPN)
+	}
 	msg := e.incoming[0]
 	e.incoming = e.incoming[1:]
 	if c.Flags&WithImm != 0 {

@@ -16,7 +16,8 @@ type Config struct {
 	SigAll  bool
 	PortMTU int // UD: the longest message, bytes
 	SQ      *SendQueue
-	RQ      *RecvQueue // its own, or an SRQ
+	RQ      *RecvQueue // its own, or an SRQ; nil for XRC
+	XRCD    *XRCD      // of an XRC_RECV QP, which has neither queues nor CQs nor PD
 	SendCQ  CompletionQueue
 	RecvCQ  CompletionQueue
 	Regions *mr.Table

@@ -41,6 +41,8 @@ type SendMore struct {
 	RemoteQKey uint32
 	// BindMW.
 	Bind mr.Binding
+	// XRC: the peer's SRQ.
+	RemoteSRQN uint32
 }
 
 // SendQueue is a QP's send queue: a ring between the posting goroutines, which hold Lock,

@@ -20,7 +20,7 @@ func (r *responder) onRead(p wire.Packet) *fault {
 	case n > maxMessage:
 		return faultReadLength
 	case n > 0:
-		_, window, ok := r.theirs(h.RKey(), h.Addr(), uint64(n), mr.RemoteRead)
+		_, window, ok := r.theirs(h.RKey(), h.Addr(), uint64(n), r.pd, mr.RemoteRead)
 		if !ok {
 			return faultAccess
 		}
@@ -29,7 +29,7 @@ func (r *responder) onRead(p wire.Packet) *fault {
 	count := r.packets(n)
 	*res = resource{
 		kind: resRead, first: r.epsn, last: psn.Add(r.epsn, count-1),
-		rkey: h.RKey(), addr: h.Addr(), size: n,
+		rkey: h.RKey(), pd: r.pd, addr: h.Addr(), size: n,
 		next: r.epsn, at: h.Addr(), left: n,
 	}
 	r.step(count, true)
@@ -72,7 +72,7 @@ func (r *responder) sendRead(res *resource, tx *link.TxBatch) bool {
 	op := readOp(!res.begun, n == res.left)
 	var src []byte
 	if n > 0 {
-		b, window, ok := r.theirs(res.rkey, res.at, uint64(n), mr.RemoteRead)
+		b, window, ok := r.theirs(res.rkey, res.at, uint64(n), res.pd, mr.RemoteRead)
 		if !ok {
 			r.refuse(faultAccess, res.next)
 			return true

@@ -62,13 +62,13 @@ func (r *responder) finish(e *CQE, p wire.Packet, info *wire.Info) {
 	r.recv.held = false
 	r.phase = between
 	r.step(1, true)
-	r.qp.RecvCQ.Push(e)
+	r.cq.Push(e)
 }
 
 // invalidate makes a memory window's key invalid, as a SEND with invalidate asks, and tells
 // whether it could. A peer can invalidate windows of type 2 that were bound through its QP, nothing else.
 func (r *responder) invalidate(rkey uint32) bool {
-	if err := r.qp.Regions.Invalidate(rkey, r.qp.PD, r.qp.id); err != nil {
+	if err := r.qp.Regions.Invalidate(rkey, r.pd, r.qp.id); err != nil {
 		r.denied = denied{err: err, key: rkey}
 		return false
 	}
@@ -95,7 +95,7 @@ func (r *responder) take() bool {
 // takeFor takes a receive with room for at least n bytes; one that is too small stays in its queue.
 func (r *responder) takeFor(n uint64) (ok, small bool) {
 	v := &r.recv
-	if ok, small = r.qp.RQ.takeFor(&v.wqe, n); ok {
+	if ok, small = r.rq.takeFor(&v.wqe, n); ok {
 		v.held, v.room = true, roomOf(v.wqe.SGEs)
 		v.got, v.sge, v.off = 0, 0, 0
 	}
@@ -105,10 +105,9 @@ func (r *responder) takeFor(n uint64) (ok, small bool) {
 // scatter writes data behind what the receive holds already. The caller has checked that
 // there is room. It tells whether the entries' keys, bounds and rights were in order.
 func (r *responder) scatter(data []byte) bool {
-	v, qp := &r.recv, r.qp
-	pd := qp.PD
-	if qp.RQ.Shared() {
-		pd = qp.RQ.PD()
+	v, pd := &r.recv, r.pd
+	if r.rq.Shared() {
+		pd = r.rq.PD()
 	}
 	for len(data) > 0 {
 		s := &v.wqe.SGEs[v.sge]
@@ -134,7 +133,7 @@ func (r *responder) newCQE(op CQOp, n uint32) *CQE {
 	r.cqe = CQE{
 		WRID: r.recv.wqe.WRID, Op: op, ByteLen: n,
 		QPN: r.qp.Num, PKeyIndex: r.qp.attr.PKeyIndex,
-		QP: r.qp, SRQ: r.qp.RQ,
+		QP: r.qp, SRQ: r.rq,
 	}
 	return &r.cqe
 }
@@ -147,7 +146,7 @@ func (r *responder) fail(status Status, cause *Failure) {
 	if status != WRFlushErr {
 		r.qp.Counters.RespCQEError++
 	}
-	r.qp.RecvCQ.Push(e)
+	r.cq.Push(e)
 }
 
 // flush completes every receive of a QP in ERR (V-QPS-16, V-QPS-17). Of an SRQ only the one
@@ -165,7 +164,7 @@ func (r *responder) flush() {
 	}
 	r.phase = between
 	r.abort()
-	q := r.qp.RQ
+	q := r.rq
 	if q == nil || q.Shared() {
 		return
 	}
@@ -178,6 +177,6 @@ func (r *responder) flush() {
 func (r *responder) abandon() {
 	if r.recv.held {
 		r.recv.held = false
-		r.qp.RQ.Release(1)
+		r.rq.Release(1)
 	}
 }

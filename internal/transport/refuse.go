@@ -16,8 +16,8 @@ const (
 
 // A fault is a reason to refuse a request.
 type fault struct {
-	nak    uint8  // syndrome of the NAK that an RC peer gets
-	event  Event  // raised for an RC QP, unless 0 (V-AE-13, V-AE-14)
+	nak    uint8  // syndrome of the NAK that an RC or XRC peer gets
+	event  Event  // raised for an RC or XRC QP, unless 0 (V-AE-13, V-AE-14)
 	status Status // of the receive that the message holds
 	reason string
 }
@@ -38,6 +38,7 @@ var (
 	faultMisaligned  = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr, "the peer asked for an atomic at an address that is no multiple of 8"}
 	faultAccess      = &fault{wire.SynAccess, EventQPAccessErr, LocAccessErr, "the peer asked for memory that it may not touch"}
 	faultInvalidate  = &fault{wire.SynAccess, EventQPAccessErr, LocAccessErr, "the peer asked to invalidate a key that it may not"}
+	faultSRQ         = &fault{wire.SynInvReq, EventQPReqErr, RemInvReqErr, "the peer named an SRQ that the QP's XRC domain does not have"}
 	faultReceive     = &fault{wire.SynOpErr, 0, LocProtErr, "an entry of the receive's scatter list is wrong"}
 
 	// notReady is no error: there is no receive yet.
@@ -46,7 +47,7 @@ var (
 	notYet = &fault{reason: "the window to invalidate is being read"}
 )
 
-// refuse moves the QP to ERR because of the request at PSN seq, which an RC peer learns from a NAK. The
+// refuse moves the QP to ERR because of the request at PSN seq, which an RC or XRC peer learns from a NAK. The
 // receive that the message holds completes first, with what went wrong; the rest is flushed.
 func (r *responder) refuse(f *fault, seq uint32) {
 	qp, event := r.qp, Event(0)
@@ -67,7 +68,7 @@ func (r *responder) refuse(f *fault, seq uint32) {
 	if r.recv.held {
 		r.fail(f.status, cause)
 	}
-	if qp.Type == RC {
+	if qp.Type.reliable() {
 		r.nakFatal(f.nak, seq)
 		event = f.event
 	}
@@ -92,10 +93,10 @@ func (r *responder) ours(key uint32, addr, n uint64, pd uint32) ([]byte, bool) {
 	return b, true
 }
 
-// theirs finds n bytes at addr in the region or window of key, for the peer, who needs a right. The
+// theirs finds n bytes at addr in the region or window of key, for the peer, who needs a right in domain pd. The
 // window must be released once the bytes are no longer used.
-func (r *responder) theirs(key uint32, addr, n uint64, need mr.Access) ([]byte, *mr.Window, bool) {
-	b, w, err := r.qp.Regions.CheckRemote(key, addr, n, r.qp.PD, r.qp.id, need)
+func (r *responder) theirs(key uint32, addr, n uint64, pd uint32, need mr.Access) ([]byte, *mr.Window, bool) {
+	b, w, err := r.qp.Regions.CheckRemote(key, addr, n, pd, r.qp.id, need)
 	if err != nil {
 		r.denied = denied{err, key, addr, n}
 		return nil, nil, false

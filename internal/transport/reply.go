@@ -33,6 +33,7 @@ type resource struct {
 	msn         uint32
 
 	rkey uint32 // READ: what was asked for
+	pd   uint32 // in this domain
 	addr uint64
 	size uint32
 	left uint32 // READ: what is still to be sent: from address at, PSN next

@@ -40,7 +40,7 @@ type requester struct {
 	qp *QP
 	sq *SendQueue
 
-	reliable         bool // waits for acknowledgements: RC
+	reliable         bool // waits for acknowledgements: RC, XRC
 	head, cur, begun uint32
 	una, nxt, max    uint32
 	phase            sendPhase
@@ -72,7 +72,7 @@ type requester struct {
 }
 
 func (r *requester) init(qp *QP) {
-	r.qp, r.sq, r.reliable = qp, qp.SQ, qp.Type == RC
+	r.qp, r.sq, r.reliable = qp, qp.SQ, qp.Type.reliable()
 	r.win.limit, r.win.size = DefaultWindow, DefaultWindow
 }
 
@@ -87,7 +87,7 @@ func (r *requester) start() {
 	r.una, r.nxt, r.max = qp.attr.SQPSN, qp.attr.SQPSN, qp.attr.SQPSN
 	r.restart = r.una
 	r.win.size = r.win.limit
-	r.phase = running
+	r.resume()
 }
 
 // stop is the index of the first work request that may not be sent now.
@@ -234,7 +234,7 @@ func (t Type) does(op Op) bool {
 	case OpWrite, OpWriteImm, OpLocalInv, OpBindMW:
 		return t != UD
 	case OpSendInv, OpRead, OpCmpSwap, OpFetchAdd:
-		return t == RC
+		return t.reliable()
 	}
 	return false
 }
@@ -342,7 +342,11 @@ func (r *requester) drain() {
 	r.settle()
 }
 
-func (r *requester) resume() { r.phase = running }
+func (r *requester) resume() {
+	if r.sq != nil { // an XRC_RECV QP sends nothing
+		r.phase = running
+	}
+}
 
 func (r *requester) tellDrained() {
 	if r.qp.attr.SQDNotify {

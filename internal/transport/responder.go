@@ -27,6 +27,11 @@ type responder struct {
 	naked bool   // the gap before epsn was reported: packets behind it are dropped in silence
 	lost  uint32 // the newest PSN so dropped
 
+	rq  *RecvQueue      // where receives are taken; with XRC that of the SRQ which the message is for
+	cq  CompletionQueue // where they complete
+	pd  uint32          // the domain that the peer's keys must be in
+	srq *XRCSRQ         // XRC: see xrc.go
+
 	phase phase   // what kind of message is under way
 	recv  receive // the receive that the message under way fills or will complete
 	write write   // the RDMA WRITE under way
@@ -46,7 +51,7 @@ const (
 	skipping // UC: the rest of this message is dropped
 )
 
-func (r *responder) init(qp *QP) { r.qp = qp }
+func (r *responder) init(qp *QP) { r.qp, r.rq, r.cq, r.pd = qp, qp.RQ, qp.RecvCQ, qp.PD }
 
 // start makes the responder ready to take packets from attr.RQPSN on (INIT -> RTR).
 func (r *responder) start() {
@@ -61,9 +66,10 @@ func (r *responder) reset() {
 	r.abandon()
 	r.phase = between
 	r.replies.reset()
-	if q := r.qp.RQ; q != nil && !q.Shared() {
+	if q := r.rq; q != nil && !q.Shared() {
 		q.clear()
 	}
+	r.forget()
 }
 
 // pending tells whether transmit would send something.
@@ -78,6 +84,8 @@ func (r *responder) onRequest(_ int64, p *link.RxPacket, info *wire.Info) {
 		r.onUC(wire.Packet(p.Data), info)
 	case UD:
 		r.onUD(p, info)
+	case XRCRecv:
+		r.onXRC(wire.Packet(p.Data), info)
 	}
 }
 

@@ -83,7 +83,7 @@ func TestRepliesWaitForRoomInTheBatch(t *testing.T) {
 func TestV_QPS_16_FlushedReceivesPointToTheFirstFailure(t *testing.T) {
 	var cqes []CQE
 	s := play(t, "qp rc", "region A", "recv 1 A+0/1", "recv 2 A+0/1")
-	s.qp.RecvCQ = pushFunc(func(e *CQE) { cqes = append(cqes, *e) })
+	s.qp.resp.cq = pushFunc(func(e *CQE) { cqes = append(cqes, *e) })
 	if err := s.doLine("in SEND_ONLY psn=100 data=ab"); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestX_RECV_02_CompletionNamesItsQueueAndQP(t *testing.T) {
 	for _, srq := range []string{"yes", "no"} {
 		var got CQE
 		s := play(t, "qp rc srq="+srq, "region A", "recv 1 A+0/10")
-		s.qp.RecvCQ = pushFunc(func(e *CQE) { got = *e })
+		s.qp.resp.cq = pushFunc(func(e *CQE) { got = *e })
 		if err := s.doLine("in SEND_ONLY psn=100 data=ab"); err != nil {
 			t.Fatal(err)
 		}

@@ -120,8 +120,16 @@ func (r *requester) putHeaders(b []byte, info *wire.Info, w *SendWQE) {
 		}
 		wire.DETH(b[info.DETH:]).Put(qkey, r.qp.Num)
 	}
+	w.putXRCETH(b, info)
 	if at := info.Imm + info.IETH; at != 0 {
 		binary.BigEndian.PutUint32(b[at:], w.Imm)
+	}
+}
+
+// putXRCETH writes the header that every request of an XRC connection has.
+func (w *SendWQE) putXRCETH(b []byte, info *wire.Info) {
+	if info.XRCETH != 0 {
+		wire.XRCETH(b[info.XRCETH:]).Put(w.RemoteSRQN)
 	}
 }
 
@@ -138,6 +146,7 @@ func (r *requester) sendRead(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	at := r.bytes(w, off)
 	r.wantsAck(true, 0)
 	wire.BTH(b).Put(op, 0, r.qp.attr.PKey, r.qp.attr.DestQPN, r.nxt, baseFlags|wire.BTHAckReq)
+	w.putXRCETH(b, info)
 	wire.RETH(b[info.RETH:]).Put(w.RemoteAddr+uint64(at), w.RKey, r.bytes(w, end)-at)
 	if off%w.cell != 0 {
 		r.restart = r.nxt
@@ -161,6 +170,7 @@ func (r *requester) sendAtomic(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	if w.Op == OpCmpSwap {
 		add, compare = w.Swap, w.CompareAdd
 	}
+	w.putXRCETH(b, info)
 	wire.AtomicETH(b[info.AtomicETH:]).Put(w.RemoteAddr, w.RKey, add, compare)
 	r.reads++
 	r.sent(now, w, 1, r.cost(w, 0, 1))

@@ -32,13 +32,16 @@ type stage struct {
 	regions *mr.Table
 	named   map[string]*mr.Region
 	windows map[string]*mr.Binding
+	xrcd    *XRCD
+	srqs    map[int]*XRCSRQ
 	qp      *QP
 	attr    Attr // with which it was connected
 	mask    Mask
 	tx      *link.TxBatch
 	args    *args
 	log     []string
-	quiet   bool // benchmarks and allocation tests: do not log
+	shown   func(wire.Packet) // sees what the QP sends, unless nil
+	quiet   bool              // benchmarks and allocation tests: do not log
 	cqes    int
 }
 
@@ -105,16 +108,18 @@ func (s *stage) Push(e *CQE) {
 
 // makeQP makes the QP and takes it to the state asked for.
 func (s *stage) makeQP(a *args) error {
-	kind, ok := map[string]Type{"rc": RC, "uc": UC, "ud": UD}[a.word(0)]
+	kind, ok := map[string]Type{"rc": RC, "uc": UC, "ud": UD, "xrc": XRCRecv}[a.word(0)]
 	if !ok {
 		return fmt.Errorf("QP type %q", a.word(0))
 	}
-	s.qp = NewQP(Config{
-		Num: stageQPN, Type: kind, PD: stagePD, SigAll: true,
-		SQ:     NewSendQueue(64, 4, 64),
-		RQ:     NewRecvQueue(a.num("recvs", 16), 4, a.str("srq", "") == "yes", uint32(a.num("srq_pd", stagePD))),
-		SendCQ: s, RecvCQ: s, Regions: s.regions, Host: s,
-	})
+	c := Config{Num: stageQPN, Type: kind, SigAll: true, Regions: s.regions, Host: s}
+	if kind == XRCRecv {
+		c.XRCD = s.domain()
+	} else {
+		c.PD, c.SendCQ, c.RecvCQ, c.SQ = stagePD, s, s, NewSendQueue(64, 4, 64)
+		c.RQ = NewRecvQueue(a.num("recvs", 16), 4, a.str("srq", "") == "yes", uint32(a.num("srq_pd", stagePD)))
+	}
+	s.qp = NewQP(c)
 	at := Attr{
 		Path: link.Path{Src: stageAddr, Dst: peerAddr}, DestQPN: peerQPN, PKey: 0xFFFF,
 		MTU: 256, QKey: 0x11111111, RQPSN: 100, SQPSN: 500, MaxRdAtomic: 4, MaxDestRdAtom: 4,
@@ -246,7 +251,11 @@ func (s *stage) postRecv(a *args) error {
 		}
 		sges = append(sges, SGE{Addr: r.Base + off, Length: uint32(n), LKey: uint32(a.num("lkey", int(r.LKey)))})
 	}
-	if err := s.qp.RQ.Post(uint64(number(a.word(0))), sges); err != nil {
+	q := s.qp.RQ
+	if a.has("srq") {
+		q = s.srqs[a.num("srq", 0)].Queue
+	}
+	if err := q.Post(uint64(number(a.word(0))), sges); err != nil {
 		return err
 	}
 	s.qp.OnDoorbell(s.now)
@@ -301,7 +310,7 @@ func (s *stage) packetIn(a *args) error {
 		QKey: uint32(a.num("qkey", 0x11111111)), SrcQPN: uint32(a.num("src", peerQPN)),
 		Syndrome: uint8(a.num("syndrome", wire.SynAck)), MSN: uint32(a.num("msn", 0)), Orig: uint64(a.num("orig", 0)),
 		SwapAdd: uint64(a.num("add", a.num("swap", 0))), Compare: uint64(a.num("compare", 0)),
-		Imm: uint32(a.num("imm", 0)), InvKey: uint32(a.num("inv", 0)), Payload: parseData(a.str("data", "")),
+		SRQN: uint32(a.num("srqn", 0)), Imm: uint32(a.num("imm", 0)), InvKey: uint32(a.num("inv", 0)), Payload: parseData(a.str("data", "")),
 	}
 	for _, w := range a.words[1:] {
 		switch w {
@@ -386,8 +395,11 @@ func (s *stage) showPacket(b []byte) {
 	if err != nil {
 		s.t.Fatalf("the QP sent a bad packet: %v: % x", err, b)
 	}
+	if s.shown != nil {
+		s.shown(p)
+	}
 	h, in := p.BTH(), p.Info()
-	out := fmt.Sprintf("> %s psn=%s", strings.TrimSpace(in.Name[3:]), psnText(h.PSN()))
+	out := fmt.Sprintf("> %s psn=%s", strings.TrimSpace(strings.TrimPrefix(in.Name[2:], "C")), psnText(h.PSN()))
 	if h.AckReq() {
 		out += " ackreq"
 	}

@@ -30,10 +30,13 @@ func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
 		qp.Counters.BadSource++
 		return
 	}
-	if info.Flags&wire.Response != 0 {
+	switch response := info.Flags&wire.Response != 0; {
+	case response && qp.Type != XRCRecv:
 		qp.req.onResponse(now, p, info)
-	} else {
+	case !response && qp.Type != XRCSend:
 		qp.resp.onRequest(now, p, info)
+	default:
+		qp.Counters.BadOpcode++
 	}
 }
 
@@ -88,7 +91,7 @@ func (qp *QP) Fail(cause *Failure, ev Event) {
 func (qp *QP) enterErr() {
 	qp.req.flush()
 	qp.resp.flush()
-	if qp.RQ != nil && qp.RQ.Shared() {
+	if qp.Type == XRCRecv || qp.RQ != nil && qp.RQ.Shared() {
 		qp.Host.Raise(qp, EventQPLastWQEReached)
 	}
 }

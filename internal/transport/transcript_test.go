@@ -118,6 +118,10 @@ func (s *stage) do(cmd string, args []string) error {
 	switch cmd {
 	case "qp":
 		err = s.makeQP(a)
+	case "srq":
+		s.addSRQ(a)
+	case "close":
+		s.domain().Remove(s.srqs[a.num("srq", 0)])
 	case "region":
 		err = s.register(a)
 	case "window":

@@ -52,6 +52,6 @@ func (r *responder) drop() {
 	r.qp.Counters.RecvDropped++
 	if r.recv.held {
 		r.recv.held = false
-		r.qp.RQ.putBack(&r.recv.wqe)
+		r.rq.putBack(&r.recv.wqe)
 	}
 }

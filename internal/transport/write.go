@@ -36,7 +36,7 @@ func (r *responder) onWrite(p wire.Packet, info *wire.Info) *fault {
 		return faultAccess
 	}
 	if n > 0 {
-		dst, window, ok := r.theirs(w.rkey, w.addr, uint64(n), mr.RemoteWrite)
+		dst, window, ok := r.theirs(w.rkey, w.addr, uint64(n), r.pd, mr.RemoteWrite)
 		if !ok {
 			return faultAccess
 		}
@@ -64,7 +64,7 @@ func (r *responder) checkRange(w *write) bool {
 	if w.size == 0 {
 		return true
 	}
-	_, window, ok := r.theirs(w.rkey, w.addr, uint64(w.size), mr.RemoteWrite)
+	_, window, ok := r.theirs(w.rkey, w.addr, uint64(w.size), r.pd, mr.RemoteWrite)
 	window.Release()
 	return ok
 }
