@@ -15,6 +15,9 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if os.Getenv("GORACE") == "" {
+		os.Setenv("GORACE", "atexit_sleep_ms=0") // or each process that a test starts sleeps a second at its end
+	}
 	os.Exit(m.Run())
 }
 
