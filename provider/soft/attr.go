@@ -13,7 +13,7 @@ const (
 	maxCQE      = 1 << 20
 	maxRdAtom   = 128
 	maxSRQWR    = 1 << 16
-	maxObjects  = 1 << 20 // CQs, MRs, PDs, AHs, SRQs
+	maxObjects  = 1 << 20 // CQs, MRs and MWs, PDs, AHs, SRQs
 	maxMessage  = 1 << 31
 	mcastGroups = 8192
 	mcastQPs    = 1024
@@ -41,6 +41,7 @@ func (d *device) deviceAttr() verbs.DeviceAttr {
 		MaxQPInitRdAtom:       maxRdAtom,
 		MaxResRdAtom:          maxQP * maxRdAtom,
 		AtomicCap:             verbs.AtomicGlob,
+		MaxMW:                 maxObjects,
 		MaxMcastGrp:           mcastGroups,
 		MaxMcastQPAttach:      mcastQPs,
 		MaxTotalMcastQPAttach: mcastGroups * mcastQPs,
@@ -53,7 +54,7 @@ func (d *device) deviceAttr() verbs.DeviceAttr {
 		PhysPortCnt:           1,
 		DeviceCapFlags: verbs.DeviceBadPKeyCntr | verbs.DeviceBadQKeyCntr | verbs.DeviceUDAVPortEnforce |
 			verbs.DeviceCurrQPStateMod | verbs.DevicePortActiveEvent | verbs.DeviceSysImageGUID | verbs.DeviceRCRNRNAKGen |
-			verbs.DeviceSRQResize,
+			verbs.DeviceSRQResize | verbs.DeviceMemWindow | verbs.DeviceMemMgtExtensions | verbs.DeviceMemWindowType2B,
 	}
 }
 

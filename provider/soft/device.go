@@ -38,6 +38,7 @@ type device struct {
 	inline     sync.RWMutex // read-held while inline data is copied from regions
 	lastPD     atomic.Uint32
 	violations violations
+	dm         dmBudget
 }
 
 func newDevice(s spec) *device {

@@ -128,7 +128,7 @@ func TestV_QP_06_TypesThatTheDeviceLacks(t *testing.T) {
 	if !errors.Is(err, verbs.EINVAL) {
 		t.Errorf("1 MiB inline: %v", err)
 	}
-	for _, access := range []verbs.AccessFlags{verbs.AccessOnDemand, verbs.AccessFlushGlobal} {
+	for _, access := range []verbs.AccessFlags{verbs.AccessFlushPersistent, verbs.AccessFlushGlobal} {
 		if _, err := e.pd.RegMR(e.buf, access); !errors.Is(err, verbs.EOPNOTSUPP) {
 			t.Errorf("%v: %v", access, err)
 		}

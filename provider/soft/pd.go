@@ -18,10 +18,12 @@ func (*pd) Dealloc() error { return nil }
 const memoryAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic |
 	verbs.AccessMWBind | verbs.AccessZeroBased
 
+// naturalAccess is what makes no difference here: see odp.go, and packets are never handled out of order.
+const naturalAccess = verbs.AccessOnDemand | verbs.AccessHugeTLB | verbs.AccessRelaxedOrdering
+
 func checkAccess(access verbs.AccessFlags) error {
-	const needed = verbs.AccessOnDemand | verbs.AccessHugeTLB | verbs.AccessFlushGlobal | verbs.AccessFlushPersistent
-	if no := access & needed; no != 0 {
-		return fail(verbs.EOPNOTSUPP, "%v is not possible; %v are", no, memoryAccess)
+	if no := access &^ (memoryAccess | naturalAccess); no != 0 {
+		return fail(verbs.EOPNOTSUPP, "%v is not possible; %v are", no, memoryAccess|naturalAccess)
 	}
 	return nil
 }
@@ -31,7 +33,10 @@ func (p *pd) RegMR(buf []byte, iova uint64, access verbs.AccessFlags) (verbs.MRD
 	if err := checkAccess(access); err != nil {
 		return nil, err
 	}
-	r := &mr.Region{PD: p.num, Access: mr.Access(access & memoryAccess), Base: iova, Buf: buf}
+	return p.add(&mr.Region{PD: p.num, Access: mr.Access(access & memoryAccess), Base: iova, Buf: buf})
+}
+
+func (p *pd) add(r *mr.Region) (verbs.MRDriver, error) {
 	if err := p.ctx.regions.Add(r); err != nil {
 		return nil, verbsError("", err)
 	}

@@ -39,7 +39,11 @@ func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendW
 	switch wr.Opcode {
 	case verbs.WRSendWithInv, verbs.WRLocalInv:
 		w.Imm = wr.InvalidateRKey
-	case verbs.WRBindMW, verbs.WRTSO, verbs.WRFlush, verbs.WRAtomicWrite:
+	case verbs.WRBindMW:
+		sq.More(w).Bind = toBinding(wr)
+		w.Length = 0
+		return nil
+	case verbs.WRTSO, verbs.WRFlush, verbs.WRAtomicWrite:
 		return fail(verbs.EOPNOTSUPP, "%v: the device does not have it", wr.Opcode)
 	default:
 		w.Imm = wr.ImmData
