@@ -59,7 +59,8 @@ func (p *Process) Pid() int { return p.cmd.Process.Pid }
 // Call runs a method of the value that the second process serves.
 func (p *Process) Call(method string, args, reply any) error {
 	err := p.rpc.Call("Second."+method, args, reply)
-	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, rpc.ErrShutdown) {
+	var answer rpc.ServerError
+	if err != nil && !errors.As(err, &answer) {
 		select {
 		case <-p.dead:
 			return fmt.Errorf("the second process ended: %w", p.err)
