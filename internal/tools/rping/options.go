@@ -1,0 +1,100 @@
+// Package rping is the program of that name in librdmacm: a client and a server that pass a buffer back and forth by
+// RDMA READ and WRITE. Either end may be the C program.
+//
+// In each round the client tells where its buffer is (SEND); the server READs it and says go on (SEND); the client tells
+// where the data shall go; the server WRITEs it there and says go on.
+//
+// It imports rdmacm and verbs.
+package rping
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
+)
+
+// options of the command line.
+type options struct {
+	server, client, persistent bool
+	addr, source               string
+	port                       uint16
+	count, size                int
+	verbose, validate, debug   bool
+	ownQP                      bool
+	tos                        int
+	bind, from                 netip.Addr
+}
+
+const (
+	defaultPort = 7174
+	defaultSize = 64
+	minSize     = 27 // the C program's: room for the text and a number
+	maxSize     = 64*1024 - 1
+)
+
+func parse(env *tool.Env, args []string) (o *options, status int, ok bool) {
+	o = &options{}
+	f := tool.NewFlags(env, "-s [-vVd] [-S size] [-C count] [-a addr] [-p port]\n-c [-vVd] [-S size] [-C count] [-I addr] -a addr [-p port]")
+	f.BoolVarP(&o.client, "client", "c", false, "client side")
+	f.StringVarP(&o.source, "source", "I", "", "source address to bind to for the client")
+	f.BoolVarP(&o.server, "server", "s", false, "server side; to bind to any address with IPv6 use -a ::0")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "display ping data")
+	f.BoolVarP(&o.validate, "validate", "V", false, "validate ping data")
+	f.BoolVarP(&o.debug, "debug", "d", false, "display what happens")
+	f.IntVarP(&o.size, "size", "S", defaultSize, "ping data size in bytes")
+	f.IntVarP(&o.count, "count", "C", 0, "ping count; 0 is for ever")
+	f.StringVarP(&o.addr, "address", "a", "", "address")
+	f.Uint16VarP(&o.port, "port", "p", defaultPort, "port")
+	f.BoolVarP(&o.persistent, "persistent", "P", false, "server that takes many connections, at the same time too")
+	f.BoolVarP(&o.ownQP, "own-qp", "q", false, "create and modify the QP without the connection manager")
+	f.IntVarP(&o.tos, "tos", "t", -1, "type of service of the connection's packets")
+	if status, ok = f.Parse(args); !ok {
+		return nil, status, false
+	}
+	switch {
+	case len(f.Args()) > 0:
+		return nil, f.Misused(fmt.Sprintf("superfluous arguments %q", f.Args())), false
+	case o.server == o.client:
+		return nil, f.Misused("either -s or -c is needed"), false
+	case o.client && o.addr == "":
+		return nil, f.Misused("the client needs -a"), false
+	case o.size < minSize || o.size > maxSize:
+		return nil, env.Failf("Invalid size %d (valid range is %d to %d)", o.size, minSize, maxSize), false
+	case o.count < 0:
+		return nil, env.Failf("Invalid count %d", o.count), false
+	case o.tos > 255:
+		return nil, env.Failf("Invalid type of service %d (valid range is 0 to 255)", o.tos), false
+	}
+	if err := o.resolve(); err != nil {
+		return nil, env.Failf("%v", err), false
+	}
+	return o, 0, true
+}
+
+// resolve looks the addresses up.
+func (o *options) resolve() (err error) {
+	o.bind = netip.IPv4Unspecified()
+	if o.addr != "" {
+		if o.bind, err = lookup(o.addr); err != nil {
+			return err
+		}
+	}
+	if o.source != "" {
+		o.from, err = lookup(o.source)
+	}
+	return err
+}
+
+func lookup(host string) (netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return a.Unmap(), nil
+	}
+	list, err := net.DefaultResolver.LookupNetIP(context.Background(), "ip", host)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return list[0].Unmap(), nil
+}

@@ -1,0 +1,130 @@
+package rping
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+const backlog = 3
+
+// serve is the server: of one connection, or with -P of any number.
+func (p *program) serve(id *rdmacm.ID) error {
+	defer id.Close()
+	if err := id.BindAddr(netip.AddrPortFrom(p.opts.bind, p.opts.port)); err != nil {
+		return err
+	}
+	p.debugf("rdma_bind_addr successful")
+	p.debugf("rdma_listen")
+	if err := id.Listen(backlog); err != nil {
+		return err
+	}
+	var conns sync.WaitGroup
+	defer conns.Wait()
+	for {
+		select {
+		case <-p.ctx.Done():
+			return nil
+		case c := <-p.requests:
+			if !p.opts.persistent {
+				return c.serve()
+			}
+			conns.Go(func() {
+				if err := c.serve(); err != nil {
+					p.errorf("rping server failed: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// serve answers one client until it disconnects.
+func (c *conn) serve() error {
+	defer c.tearDown()
+	if err := c.setUp(); err != nil {
+		return err
+	}
+	if err := c.accept(); err != nil {
+		return fmt.Errorf("connect error: %w", err)
+	}
+	err := c.answer()
+	if errors.Is(err, errDisconnected) {
+		c.errorf("wait for RDMA_READ_ADV state 10")
+		err = nil
+	}
+	_ = c.id.Disconnect(c.ctx)
+	return err
+}
+
+func (c *conn) accept() error {
+	c.debugf("accepting client connection request")
+	var p *rdmacm.ConnParam
+	if c.opts.ownQP {
+		if err := c.modify(verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS); err != nil {
+			return err
+		}
+		p = c.param()
+	}
+	if err := c.id.Accept(c.ctx, p); err != nil {
+		return err
+	}
+	return c.step(rdmacm.EventEstablished)
+}
+
+// answer READs and WRITEs what the client offers.
+func (c *conn) answer() error {
+	for {
+		addr, rkey, n, err := c.offer()
+		if err != nil {
+			return err
+		}
+		wr := verbs.SendWR{Opcode: verbs.WRRDMARead, RemoteAddr: addr, RKey: rkey, SGList: []verbs.SGE{c.data.SGE(0, n)}}
+		if err := c.move(wr, verbs.WCRDMARead); err != nil {
+			return err
+		}
+		if c.opts.verbose {
+			c.printf("server ping data: %s", text(c.data.Bytes()))
+		}
+		if err := c.tell(nil); err != nil {
+			return err
+		}
+		if addr, rkey, _, err = c.offer(); err != nil {
+			return err
+		}
+		n = bytes.IndexByte(c.data.Bytes(), 0) + 1
+		wr = verbs.SendWR{Opcode: verbs.WRRDMAWrite, RemoteAddr: addr, RKey: rkey, SGList: []verbs.SGE{c.data.SGE(0, n)}}
+		if err := c.move(wr, verbs.WCRDMAWrite); err != nil {
+			return err
+		}
+		if err := c.tell(nil); err != nil {
+			return err
+		}
+	}
+}
+
+// offer waits for the client to tell where its data is.
+func (c *conn) offer() (addr uint64, rkey uint32, n int, err error) {
+	if err = c.await(verbs.WCRecv); err != nil {
+		return 0, 0, 0, err
+	}
+	b := c.recv.Bytes()
+	addr, rkey, n = be.Uint64(b), be.Uint32(b[8:]), int(be.Uint32(b[12:]))
+	c.debugf("Received rkey %x addr %x len %d from peer", rkey, addr, n)
+	if n > c.opts.size {
+		return 0, 0, 0, fmt.Errorf("the client offers %d bytes, but there is room for %d; use -S", n, c.opts.size)
+	}
+	return addr, rkey, n, c.postRecv()
+}
+
+// move does a READ or WRITE and waits for its completion.
+func (c *conn) move(wr verbs.SendWR, done verbs.WCOpcode) error {
+	if err := c.post(wr); err != nil {
+		return err
+	}
+	return c.await(done)
+}

@@ -1,0 +1,49 @@
+// Package rdmacm is the RDMA connection manager: it finds the device and the way to an IP address, makes, accepts,
+// refuses and ends connections between queue pairs, finds datagram services and joins multicast groups. It is librdmacm in Go, with
+// its rules and error numbers, and talks to programs that use librdmacm or the kernel's rdma_cm. Import it together with a
+// provider of devices:
+//
+//	import (
+//		"github.com/verbena-rdma/verbena/rdmacm"
+//		_ "github.com/verbena-rdma/verbena/provider/soft"
+//	)
+//
+// # Two calls
+//
+// Listen and Accept on one side, Dial on the other, give IDs with connected queue pairs:
+//
+//	l, err := rdmacm.Listen(ctx, ":7471", nil)     id, err := rdmacm.Dial(ctx, "192.0.2.1:7471", nil)
+//	id, err := l.Accept(ctx)                       mr, err := id.RegMsgs(buf)
+//	                                               err = id.PostSend(1, buf, mr, verbs.SendSignaled)
+//
+// # Every step
+//
+//	active                                   passive
+//	CreateEventChannel, CreateID             CreateEventChannel, CreateID
+//	ResolveAddr      EventAddrResolved       BindAddr, Listen
+//	CreateQP                                                  EventConnectRequest (a new ID)
+//	ResolveRoute     EventRouteResolved      CreateQP, post receives
+//	Connect          EventEstablished        Accept           EventEstablished
+//	...                                      ...
+//	Disconnect       EventDisconnected       Disconnect       EventDisconnected
+//	DestroyQP, Close                         DestroyQP, Close
+//
+// An ID on an EventChannel is asynchronous: a call begins something, GetEvent, Ready, Events or FD tell what has become of
+// it, and each event must be acknowledged. An ID without a channel is synchronous: calls wait, ID.Event
+// has the last event. A call that waits ends when its context does; what it has begun goes on until Close.
+//
+// Datagram IDs (PSUDP) have no connections: Connect finds out which QP serves a port, Accept tells.
+//
+// # Names
+//
+// The documentation of each symbol names its C twin. rdma_create_ep and rdma_destroy_ep are CreateEP and Close. Ports are in
+// host order. What C returns through pointers in struct rdma_cm_id are methods of ID.
+//
+// # What runs
+//
+// A device in use has two goroutines here, whatever the number of IDs. Queue pairs are connected as soon as the peer's answer
+// comes, not when the program retrieves the event; but EventDisconnected and EventRejected move them to ERR, and EventMulticastJoin
+// attaches them, when the program retrieves the event.
+//
+// The package imports verbs, umad, internal/cm and internal/wire/cmmsg.
+package rdmacm

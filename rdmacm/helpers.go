@@ -1,0 +1,184 @@
+package rdmacm
+
+import (
+	"context"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// The helpers of rdma_verbs.h: shorthand for verbs on the objects of an ID. Everything else is done with verbs on QP, PD
+// and so on. The completion of a request has its context as WRID.
+
+// RegMsgs registers a buffer for messages (rdma_reg_msgs), and for local use in READs and WRITEs, in the ID's PD.
+func (id *ID) RegMsgs(buf []byte) (*verbs.MR, error) {
+	return id.reg("reg_msgs", buf, verbs.AccessLocalWrite)
+}
+
+// RegRead registers a buffer that the peer may READ (rdma_reg_read).
+func (id *ID) RegRead(buf []byte) (*verbs.MR, error) {
+	return id.reg("reg_read", buf, verbs.AccessLocalWrite|verbs.AccessRemoteRead)
+}
+
+// RegWrite registers a buffer that the peer may WRITE (rdma_reg_write).
+func (id *ID) RegWrite(buf []byte) (*verbs.MR, error) {
+	return id.reg("reg_write", buf, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+}
+
+func (id *ID) reg(op string, buf []byte, access verbs.AccessFlags) (*verbs.MR, error) {
+	pd := id.PD()
+	if pd == nil {
+		return nil, id.fail(op, syscall.EINVAL, "the ID is not bound to a device, so there is no PD")
+	}
+	return pd.RegMR(buf, access)
+}
+
+// PostRecv posts a receive into buf, which lies in mr, to the ID's QP or SRQ (rdma_post_recv).
+func (id *ID) PostRecv(context uint64, buf []byte, mr *verbs.MR) error {
+	sge, err := id.sge("post_recv", buf, mr)
+	if err != nil {
+		return err
+	}
+	return id.PostRecvV(context, sge)
+}
+
+// PostRecvV posts a receive into several buffers (rdma_post_recvv).
+func (id *ID) PostRecvV(context uint64, sgl ...verbs.SGE) error {
+	wr := verbs.RecvWR{WRID: context, SGList: sgl}
+	id.mu.Lock()
+	qp, srq := id.qp, id.srq
+	id.mu.Unlock()
+	switch {
+	case srq != nil:
+		return srq.PostRecv(wr)
+	case qp != nil:
+		return qp.PostRecv(wr)
+	}
+	return id.fail("post_recv", syscall.EINVAL, "the ID has no QP")
+}
+
+// PostSend sends the message in buf (rdma_post_send), which lies in mr; with verbs.SendInline mr may be nil.
+func (id *ID) PostSend(context uint64, buf []byte, mr *verbs.MR, flags verbs.SendFlags) error {
+	return id.post1("post_send", verbs.SendWR{WRID: context, Opcode: verbs.WRSend, Flags: flags}, buf, mr)
+}
+
+// PostSendV sends a message from several buffers (rdma_post_sendv).
+func (id *ID) PostSendV(context uint64, flags verbs.SendFlags, sgl ...verbs.SGE) error {
+	return id.post("post_send", verbs.SendWR{WRID: context, Opcode: verbs.WRSend, Flags: flags, SGList: sgl})
+}
+
+// PostRead reads the peer's memory at (remote, rkey) into buf, which lies in mr (rdma_post_read).
+func (id *ID) PostRead(context uint64, buf []byte, mr *verbs.MR, flags verbs.SendFlags, remote uint64, rkey uint32) error {
+	return id.post1("post_read", verbs.SendWR{WRID: context, Opcode: verbs.WRRDMARead, Flags: flags, RemoteAddr: remote, RKey: rkey}, buf, mr)
+}
+
+// PostReadV reads the peer's memory into several buffers (rdma_post_readv).
+func (id *ID) PostReadV(context uint64, flags verbs.SendFlags, remote uint64, rkey uint32, sgl ...verbs.SGE) error {
+	return id.post("post_read", verbs.SendWR{WRID: context, Opcode: verbs.WRRDMARead, Flags: flags, RemoteAddr: remote, RKey: rkey, SGList: sgl})
+}
+
+// PostWrite writes buf to the peer's memory at (remote, rkey) (rdma_post_write); buf lies in mr, which may be nil with verbs.SendInline.
+func (id *ID) PostWrite(context uint64, buf []byte, mr *verbs.MR, flags verbs.SendFlags, remote uint64, rkey uint32) error {
+	return id.post1("post_write", verbs.SendWR{WRID: context, Opcode: verbs.WRRDMAWrite, Flags: flags, RemoteAddr: remote, RKey: rkey}, buf, mr)
+}
+
+// PostWriteV writes several buffers to the peer's memory (rdma_post_writev).
+func (id *ID) PostWriteV(context uint64, flags verbs.SendFlags, remote uint64, rkey uint32, sgl ...verbs.SGE) error {
+	return id.post("post_write", verbs.SendWR{WRID: context, Opcode: verbs.WRRDMAWrite, Flags: flags, RemoteAddr: remote, RKey: rkey, SGList: sgl})
+}
+
+// PostUDSend sends a datagram to a QP behind ah, with the Q_Key UDPQKey (rdma_post_ud_send).
+func (id *ID) PostUDSend(context uint64, buf []byte, mr *verbs.MR, flags verbs.SendFlags, ah *verbs.AH, remoteQPN uint32) error {
+	return id.post1("post_ud_send", verbs.SendWR{
+		WRID: context, Opcode: verbs.WRSend, Flags: flags, AH: ah, RemoteQPN: remoteQPN, RemoteQKey: UDPQKey,
+	}, buf, mr)
+}
+
+// post1 posts a request with one buffer.
+func (id *ID) post1(op string, wr verbs.SendWR, buf []byte, mr *verbs.MR) error {
+	if wr.Flags&verbs.SendInline != 0 && mr == nil {
+		wr.Inline = buf
+		if buf == nil {
+			wr.Inline = []byte{}
+		}
+		return id.post(op, wr)
+	}
+	sge, err := id.sge(op, buf, mr)
+	if err != nil {
+		return err
+	}
+	wr.SGList = []verbs.SGE{sge}
+	return id.post(op, wr)
+}
+
+func (id *ID) post(op string, wr verbs.SendWR) error {
+	qp := id.QP()
+	if qp == nil {
+		return id.fail(op, syscall.EINVAL, "the ID has no QP")
+	}
+	return qp.PostSend(wr)
+}
+
+// sge names a buffer inside a region.
+func (id *ID) sge(op string, buf []byte, mr *verbs.MR) (verbs.SGE, error) {
+	if mr == nil {
+		return verbs.SGE{}, id.fail(op, syscall.EINVAL, "there is no MR")
+	}
+	all := mr.Bytes()
+	off := uintptr(unsafe.Pointer(unsafe.SliceData(buf))) - uintptr(unsafe.Pointer(unsafe.SliceData(all)))
+	if len(buf) == 0 {
+		off = 0
+	}
+	if off > uintptr(len(all)) || uintptr(len(buf)) > uintptr(len(all))-off {
+		return verbs.SGE{}, id.fail(op, syscall.EINVAL, "the buffer of %d bytes is not inside the MR", len(buf))
+	}
+	return mr.SGE(int(off), len(buf)), nil
+}
+
+// GetSendComp waits for a completion of the ID's sends (rdma_get_send_comp). The ID's QP has a CQ of its own with a channel for
+// them, which CreateQP makes. It returns c's error when c is done.
+func (id *ID) GetSendComp(c context.Context) (verbs.WC, error) {
+	id.mu.Lock()
+	cq := id.sendCQ
+	if cq == nil && id.qp != nil {
+		cq = id.qp.SendCQ()
+	}
+	id.mu.Unlock()
+	return id.comp(c, "get_send_comp", cq)
+}
+
+// GetRecvComp waits for a completion of the ID's receives (rdma_get_recv_comp), as GetSendComp does.
+func (id *ID) GetRecvComp(c context.Context) (verbs.WC, error) {
+	id.mu.Lock()
+	cq := id.recvCQ
+	if cq == nil && id.qp != nil {
+		cq = id.qp.RecvCQ()
+	}
+	id.mu.Unlock()
+	return id.comp(c, "get_recv_comp", cq)
+}
+
+// comp polls, asks for an event, polls again since something may have come before, and waits.
+func (id *ID) comp(c context.Context, op string, cq *verbs.CQ) (wc verbs.WC, err error) {
+	if cq == nil || cq.Channel() == nil {
+		return wc, id.fail(op, syscall.EINVAL, "the ID has no CQ with a channel for that")
+	}
+	var wcs [1]verbs.WC
+	for {
+		if n, err := cq.Poll(wcs[:]); n > 0 || err != nil {
+			return wcs[0], err
+		}
+		if err := cq.ReqNotify(false); err != nil {
+			return wc, err
+		}
+		if n, err := cq.Poll(wcs[:]); n > 0 || err != nil {
+			return wcs[0], err
+		}
+		got, err := cq.Channel().GetEvent(c)
+		if err != nil {
+			return wc, err
+		}
+		got.AckEvents(1)
+	}
+}

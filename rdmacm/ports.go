@@ -1,0 +1,114 @@
+package rdmacm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// portTable knows which IDs are bound to which ports. It is guarded by Host.mu; what it reads of the IDs in it does not
+// change while they are there.
+type portTable map[portKey][]*ID
+
+type portKey struct {
+	ps   PortSpace
+	port uint16
+}
+
+// bind gives id the port of its local address, or a free one for port 0.
+func (t portTable) bind(id *ID) error {
+	const op = "bind_addr"
+	port := id.local.Port()
+	if port == 0 {
+		return t.bindAny(id)
+	}
+	if port < lowPorts() && os.Geteuid() > 0 {
+		return id.fail(op, syscall.EACCES, "ports below %d are for root", lowPorts())
+	}
+	if err := t.conflict(op, id, port, id.reuse); err != nil {
+		return err
+	}
+	t.add(id, port)
+	return nil
+}
+
+// bindAny gives id a port that nobody has, or failing that one whose owners have other addresses.
+func (t portTable) bindAny(id *ID) error {
+	low, high := ephemeral()
+	n := int(high) - int(low) + 1
+	first := rand.IntN(n)
+	for _, shared := range []bool{false, true} {
+		for i := range n {
+			port := low + uint16((first+i)%n)
+			owners := t[portKey{id.ps, port}]
+			if len(owners) == 0 || shared && t.conflict("bind_addr", id, port, id.reuse) == nil {
+				id.local = netip.AddrPortFrom(id.local.Addr(), port)
+				t.add(id, port)
+				return nil
+			}
+		}
+	}
+	return id.fail("bind_addr", syscall.EADDRNOTAVAIL, "the ports %d to %d are all in use", low, high)
+}
+
+// conflict tells why id cannot have a port beside those who have it already.
+func (t portTable) conflict(op string, id *ID, port uint16, reuse bool) error {
+	addr := id.local.Addr()
+	for _, other := range t[portKey{id.ps, port}] {
+		a := other.local.Addr()
+		switch {
+		case other == id, reuse && other.reuse, id.afonly && other.afonly && a.Is4() != addr.Is4():
+		case a.IsUnspecified() || addr.IsUnspecified():
+			return id.fail(op, syscall.EADDRNOTAVAIL, "port %d is in use at %v", port, a)
+		case a == addr:
+			return id.fail(op, syscall.EADDRINUSE, "port %d is in use at that address", port)
+		}
+	}
+	return nil
+}
+
+func (t portTable) add(id *ID, port uint16) {
+	k := portKey{id.ps, port}
+	t[k] = append(t[k], id)
+	id.bound = k
+}
+
+// release gives id's port back.
+func (t portTable) release(id *ID) {
+	owners := t[id.bound]
+	if i := slices.Index(owners, id); i >= 0 {
+		owners = slices.Delete(owners, i, i+1)
+	}
+	if len(owners) == 0 {
+		delete(t, id.bound)
+	} else {
+		t[id.bound] = owners
+	}
+	id.bound = portKey{}
+}
+
+// ephemeral is the range of ports that the system chooses from.
+var ephemeral = sync.OnceValues(func() (low, high uint16) {
+	low, high = 32768, 60999
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
+		var a, b uint16
+		if n, _ := fmt.Fscan(strings.NewReader(string(text)), &a, &b); n == 2 && 0 < a && a <= b {
+			low, high = a, b
+		}
+	}
+	return low, high
+})
+
+// lowPorts is the first port that everybody may have.
+var lowPorts = sync.OnceValue(func() uint16 {
+	low := uint16(1024)
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start"); err == nil {
+		_, _ = fmt.Sscan(string(text), &low)
+	}
+	return low
+})

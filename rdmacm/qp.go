@@ -1,0 +1,256 @@
+package rdmacm
+
+import (
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// CreateQP makes the ID's QP (rdma_create_qp) in pd, or in the default PD of the device if pd is nil. A connected QP goes to INIT, where
+// receives can be posted; connecting takes it further. A UD QP goes to RTS with UDPQKey. init.SendCQ and RecvCQ may be nil:
+// then CQs and channels for as many requests as init.Cap has are made and found at SendCQ, RecvCQ and so on. init.Type may be
+// 0 for that of the ID. init gets the actual sizes and the CQs. A QP on an ID with an SRQ uses it.
+//
+// EINVAL if the ID is not bound to a device, has a QP, or has other CQs; if pd is of another device, or the type does not fit.
+func (id *ID) CreateQP(pd *verbs.PD, init *verbs.QPInitAttr) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.createQP("create_qp", pd, init)
+}
+
+func (id *ID) createQP(op string, pd *verbs.PD, init *verbs.QPInitAttr) error {
+	pd, err := id.objectPD(op, pd)
+	if err != nil {
+		return err
+	}
+	switch {
+	case init == nil:
+		return id.fail(op, syscall.EINVAL, "there are no attributes")
+	case id.qp != nil:
+		return id.fail(op, syscall.EINVAL, "the ID has a QP already")
+	case init.Type != 0 && init.Type != id.qpType:
+		return id.fail(op, syscall.EINVAL, "a %v QP does not fit the ID; %v does", init.Type, id.qpType)
+	case id.sendCQ != nil && init.SendCQ != nil && init.SendCQ != id.sendCQ, id.recvCQ != nil && init.RecvCQ != nil && init.RecvCQ != id.recvCQ:
+		return id.fail(op, syscall.EINVAL, "the ID has another CQ already")
+	}
+	want := *init
+	want.Type = id.qpType
+	if want.SRQ == nil {
+		want.SRQ = id.srq
+	}
+	if err := id.createCQs(&want); err != nil {
+		return id.because(op, err)
+	}
+	qp, err := pd.CreateQP(&want)
+	if err == nil {
+		if err = id.initQP(qp); err != nil {
+			_ = qp.Close()
+		}
+	}
+	if err != nil {
+		id.destroyCQs()
+		return id.because(op, err)
+	}
+	id.qp, *init = qp, want
+	return nil
+}
+
+// objectPD is the PD for an object of the ID.
+func (id *ID) objectPD(op string, pd *verbs.PD) (*verbs.PD, error) {
+	switch {
+	case id.state == stDestroying:
+		return nil, &Error{Op: op, Obj: id.obj(), Errno: syscall.EINVAL, Err: ErrClosed}
+	case id.dev == nil:
+		return nil, id.fail(op, syscall.EINVAL, "the ID is not bound to a device; BindAddr with a local address or ResolveAddr does that")
+	case pd != nil && pd.Context() != id.dev.ctx:
+		return nil, id.fail(op, syscall.EINVAL, "the PD is of another device")
+	case pd != nil:
+		return pd, nil
+	}
+	pd, err := id.defaultPD()
+	return pd, id.because(op, err)
+}
+
+// createCQs makes the CQs that want lacks.
+func (id *ID) createCQs(want *verbs.QPInitAttr) (err error) {
+	make := func(given *verbs.CQ, own **verbs.CQ, ch **verbs.CompChannel, n uint32) (*verbs.CQ, error) {
+		switch {
+		case given != nil:
+			return given, nil
+		case *own != nil || n == 0:
+			return *own, nil
+		}
+		if *ch, err = id.dev.ctx.CreateCompChannel(); err != nil {
+			return nil, err
+		}
+		*own, err = id.dev.ctx.CreateCQ(int(n), &verbs.CQOptions{Channel: *ch, Context: id})
+		return *own, err
+	}
+	if want.SendCQ, err = make(want.SendCQ, &id.sendCQ, &id.sendChannel, want.Cap.MaxSendWR); err == nil {
+		want.RecvCQ, err = make(want.RecvCQ, &id.recvCQ, &id.recvChannel, want.Cap.MaxRecvWR)
+	}
+	if err != nil {
+		id.destroyCQs()
+		return err
+	}
+	// A side without requests needs no CQ here, but the verbs want one.
+	if want.SendCQ == nil {
+		want.SendCQ = want.RecvCQ
+	}
+	if want.RecvCQ == nil {
+		want.RecvCQ = want.SendCQ
+	}
+	return nil
+}
+
+func (id *ID) destroyCQs() {
+	for _, cq := range []**verbs.CQ{&id.sendCQ, &id.recvCQ} {
+		if *cq != nil && (*cq).Close() == nil {
+			*cq = nil
+		}
+	}
+	for _, ch := range []**verbs.CompChannel{&id.sendChannel, &id.recvChannel} {
+		if *ch != nil && (*ch).Close() == nil {
+			*ch = nil
+		}
+	}
+}
+
+// initQP makes a new QP ready for receives; a UD one for everything.
+func (id *ID) initQP(qp *verbs.QP) error {
+	a, mask := id.attrInit()
+	if err := qp.Modify(&a, mask); err != nil || id.qpType != verbs.QPTypeUD {
+		return err
+	}
+	if err := qp.Modify(&verbs.QPAttr{QPState: verbs.QPSRTR}, verbs.QPAttrState); err != nil {
+		return err
+	}
+	return qp.Modify(&verbs.QPAttr{QPState: verbs.QPSRTS}, verbs.QPAttrState|verbs.QPAttrSQPSN)
+}
+
+// DestroyQP destroys the ID's QP and the CQs and channels that CreateQP has made for it (rdma_destroy_qp). EINVAL without a QP.
+func (id *ID) DestroyQP() error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.qp == nil {
+		return id.fail("destroy_qp", syscall.EINVAL, "the ID has no QP")
+	}
+	id.leaveGroups()
+	return id.destroyQP()
+}
+
+// destroyQP destroys the QP, if there is one.
+func (id *ID) destroyQP() error {
+	if id.qp == nil {
+		return nil
+	}
+	if err := id.qp.Close(); err != nil {
+		return id.because("destroy_qp", err)
+	}
+	id.qp = nil
+	id.destroyCQs()
+	return nil
+}
+
+// failQP moves the QP of a connection to ERR, which flushes its requests.
+func (id *ID) failQP() {
+	if id.qp != nil && id.qpType != verbs.QPTypeUD {
+		_ = id.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)
+	}
+}
+
+// InitQPAttr fills in what a QP needs for the transition to attr.QPState, INIT, RTR or RTS, for programs that move their QPs by themselves
+// (rdma_init_qp_attr): after EventConnectRequest or EventConnectResponse. It returns the mask for QP.Modify. EINVAL for another
+// state, or if the ID does not know its peer's QP yet.
+func (id *ID) InitQPAttr(attr *verbs.QPAttr) (verbs.QPAttrMask, error) {
+	const op = "init_qp_attr"
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if attr == nil || id.dev == nil || id.state == stDestroying {
+		return 0, id.fail(op, syscall.EINVAL, "no attributes, or the ID is not bound to a device")
+	}
+	ud := id.qpType == verbs.QPTypeUD
+	if attr.QPState != verbs.QPSInit && !ud && id.attrs.DestQPN == 0 {
+		return 0, id.fail(op, syscall.EINVAL, "the peer's QP is not known yet")
+	}
+	var mask verbs.QPAttrMask
+	switch {
+	case attr.QPState == verbs.QPSInit:
+		*attr, mask = id.attrInit()
+	case attr.QPState == verbs.QPSRTR && ud:
+		mask = verbs.QPAttrState
+	case attr.QPState == verbs.QPSRTS && ud:
+		mask = verbs.QPAttrState | verbs.QPAttrSQPSN
+	case attr.QPState == verbs.QPSRTR:
+		*attr, mask = id.attrRTR()
+	case attr.QPState == verbs.QPSRTS:
+		*attr, mask = id.attrRTS()
+	default:
+		return 0, id.fail(op, syscall.EINVAL, "there are attributes for INIT, RTR and RTS, not for %v", attr.QPState)
+	}
+	return mask, nil
+}
+
+// attrInit is what a QP needs for INIT.
+func (id *ID) attrInit() (verbs.QPAttr, verbs.QPAttrMask) {
+	a := verbs.QPAttr{QPState: verbs.QPSInit, PortNum: portNum}
+	mask := verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort
+	if id.qpType == verbs.QPTypeUD {
+		a.QKey = UDPQKey
+		return a, mask | verbs.QPAttrQKey
+	}
+	if id.attrs.DestQPN != 0 {
+		a.QPAccessFlags = verbs.AccessRemoteWrite
+		if id.respRes > 0 && id.qpType == verbs.QPTypeRC {
+			a.QPAccessFlags |= verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+		}
+	}
+	return a, mask | verbs.QPAttrAccessFlags
+}
+
+// attrRTR is what the QP of a connection needs for RTR.
+func (id *ID) attrRTR() (verbs.QPAttr, verbs.QPAttrMask) {
+	c, p := &id.attrs, &id.cmPath
+	a := verbs.QPAttr{
+		QPState: verbs.QPSRTR, PathMTU: verbs.MTU(c.MTU), DestQPNum: c.DestQPN, RQPSN: c.RQPSN,
+		AHAttr: verbs.AHAttr{IsGlobal: true, PortNum: portNum, SL: p.SL, GRH: verbs.GlobalRoute{
+			DGID: verbs.GIDFromAddr(p.Dst), SGIDIndex: id.sgid, HopLimit: p.HopLimit, TrafficClass: p.TClass, FlowLabel: p.FlowLabel,
+		}},
+	}
+	mask := verbs.QPAttrState | verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN
+	if id.qpType != verbs.QPTypeUC {
+		a.MaxDestRdAtomic = id.respRes
+		mask |= verbs.QPAttrMaxDestRdAtomic | verbs.QPAttrMinRNRTimer
+	}
+	return a, mask
+}
+
+// attrRTS is what the QP of a connection needs for RTS.
+func (id *ID) attrRTS() (verbs.QPAttr, verbs.QPAttrMask) {
+	c := &id.attrs
+	a := verbs.QPAttr{
+		QPState: verbs.QPSRTS, SQPSN: c.SQPSN, Timeout: c.Timeout, RetryCnt: c.RetryCount, RNRRetry: c.RNRRetry, MaxRdAtomic: id.initDepth,
+	}
+	mask := verbs.QPAttrState | verbs.QPAttrSQPSN
+	if id.qpType != verbs.QPTypeUC {
+		mask |= verbs.QPAttrTimeout | verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry | verbs.QPAttrMaxQPRdAtomic
+	}
+	if id.ackTimeoutSet {
+		a.Timeout = id.ackTimeout
+	}
+	return a, mask
+}
+
+// connectQP takes the ID's QP to RTS.
+func (id *ID) connectQP() error {
+	a, mask := id.attrInit()
+	if err := id.qp.Modify(&a, mask); err != nil {
+		return err
+	}
+	a, mask = id.attrRTR()
+	if err := id.qp.Modify(&a, mask); err != nil {
+		return err
+	}
+	a, mask = id.attrRTS()
+	return id.qp.Modify(&a, mask)
+}
