@@ -9,6 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/tools/duo"
 	"github.com/verbena-rdma/verbena/internal/tools/endpoint"
 	"github.com/verbena-rdma/verbena/internal/tools/pingpong"
+	"github.com/verbena-rdma/verbena/internal/tools/rping"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	_ "github.com/verbena-rdma/verbena/provider/soft" // the device
 )
@@ -17,7 +18,7 @@ var (
 	// own are the project's own programs.
 	own = []tool.Tool{demo.Tool(), bench.Tool()}
 	// tools are those that have a C original, whose name they bear.
-	tools = slices.Concat(devinfo.Tools(), pingpong.Tools())
+	tools = slices.Concat(devinfo.Tools(), pingpong.Tools(), rping.Tools())
 )
 
 // secondProcess is the other half of demo and bench.
