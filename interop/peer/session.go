@@ -24,6 +24,7 @@ type session struct {
 	srq      *verbs.SRQ
 	qps      []*verbs.QP
 	ahs      map[string]*verbs.AH
+	mws      []*verbs.MW
 	joined   []func() error // leave multicast groups
 
 	typ      verbs.QPType
@@ -39,6 +40,9 @@ func (s *session) close() error {
 	var errs []error
 	for _, ah := range s.ahs {
 		errs = append(errs, ah.Close())
+	}
+	for _, mw := range s.mws {
+		errs = append(errs, mw.Close())
 	}
 	for _, leave := range s.joined {
 		errs = append(errs, leave())
@@ -182,6 +186,8 @@ func (s *session) handle(r *agent.Request) (resp agent.Response, err error) {
 		if err == nil {
 			s.joined = append(s.joined, func() error { return qp.DetachMcast(gid, 0) })
 		}
+	case agent.Bind:
+		resp.RKey, err = s.bind(qp, r)
 	case agent.State:
 		attr, _, e := qp.Query(verbs.QPAttrState)
 		resp.State, err = int(attr.QPState), e
