@@ -49,6 +49,7 @@ type rcEnd struct {
 	qp     *verbs.QP
 	mem    []byte
 	mr     *verbs.MR
+	win    window
 	sigAll bool
 	inline int
 	maxSGE int
@@ -73,6 +74,7 @@ type rcSend struct {
 	bytes    uint32
 	land     []byte // where data comes to
 	want     []byte // what it must be
+	done     func() // called when it is known to be complete, unless nil
 }
 
 type rcRecv struct {
@@ -81,6 +83,7 @@ type rcRecv struct {
 	bytes  uint32
 	imm    uint32
 	hasImm bool
+	inv    uint32 // key that is invalidated; 0: none
 }
 
 func newRCPair(w *world) (pair, error) {
@@ -119,8 +122,11 @@ func newRCEnd(w *world, n *node, name string) (*rcEnd, error) {
 		e.freeRcv = append(e.freeRcv, i)
 	}
 	var err error
-	e.mr, err = n.pd.RegMR(e.mem, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead|verbs.AccessRemoteAtomic)
+	e.mr, err = n.pd.RegMR(e.mem, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead|verbs.AccessRemoteAtomic|verbs.AccessMWBind)
 	if err != nil {
+		return nil, err
+	}
+	if e.win.mw, err = n.pd.AllocMW(verbs.MWType2); err != nil {
 		return nil, err
 	}
 	e.qp, err = n.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: w.cq(n), RecvCQ: w.cq(n), SigAll: e.sigAll,
@@ -170,10 +176,13 @@ func (p *rcPair) act() error {
 	if p.w.rand.IntN(3) == 0 && len(e.freeRcv) > 0 {
 		return e.postRecv()
 	}
-	if len(e.sends) < mostPending {
-		return e.postSend()
+	if len(e.sends) >= mostPending {
+		return nil
 	}
-	return nil
+	if p.w.rand.IntN(16) == 0 {
+		return e.turnWindow()
+	}
+	return e.postSend()
 }
 
 // flushUnsignaled posts a signalled request if the latest one is not, so that the end of all is seen.
@@ -262,6 +271,8 @@ func (e *rcEnd) send(wr verbs.SendWR) error {
 	if e.w.rand.IntN(2) == 0 {
 		wr.Opcode, wr.ImmData = verbs.WRSendWithImm, e.w.rand.Uint32()
 		want.imm, want.hasImm = wr.ImmData, true
+	} else {
+		e.invalidate(&wr, &want)
 	}
 	e.peer.expect = append(e.peer.expect, want)
 	return e.post(wr, rcSend{op: verbs.WCSend})
@@ -273,11 +284,13 @@ func (e *rcEnd) write(wr verbs.SendWR) error {
 	e.changes(&wr)
 	copy(e.peer.model[at:], data)
 	wr.Opcode, wr.RemoteAddr = verbs.WRRDMAWrite, e.peer.mr.Addr()+uint64(targetAt+at)
+	s := rcSend{op: verbs.WCRDMAWrite}
+	e.throughWindow(&wr, &s, at)
 	if e.w.rand.IntN(3) == 0 {
 		wr.Opcode, wr.ImmData = verbs.WRRDMAWriteWithImm, e.w.rand.Uint32()
 		e.peer.expect = append(e.peer.expect, rcRecv{op: verbs.WCRecvRDMAWithImm, bytes: uint32(len(data)), imm: wr.ImmData, hasImm: true})
 	}
-	return e.post(wr, rcSend{op: verbs.WCRDMAWrite})
+	return e.post(wr, s)
 }
 
 // changes fences a request that changes memory which an earlier READ may still be reading.
@@ -298,19 +311,20 @@ func (e *rcEnd) read(wr verbs.SendWR) error {
 	}
 	to := landAt + e.landed
 	e.landed += n
-	var want []byte
+	s := rcSend{op: verbs.WCRDMARead, bytes: uint32(n), land: e.mem[to : to+n]}
 	if e.w.rand.IntN(2) == 0 {
 		at := e.w.rand.IntN(sourceSize - n + 1)
 		wr.RemoteAddr = e.peer.mr.Addr() + uint64(sourceAt+at)
-		want = e.peer.mem[sourceAt+at : sourceAt+at+n]
+		s.want = e.peer.mem[sourceAt+at : sourceAt+at+n]
 	} else {
 		at := e.w.rand.IntN(targetSize - n + 1)
 		wr.RemoteAddr = e.peer.mr.Addr() + uint64(targetAt+at)
-		want = bytes.Clone(e.peer.model[at : at+n])
+		s.want = bytes.Clone(e.peer.model[at : at+n])
+		e.throughWindow(&wr, &s, at)
 		e.fence = true
 	}
 	wr.Opcode, wr.SGList = verbs.WRRDMARead, e.scatter(to, n)
-	return e.post(wr, rcSend{op: verbs.WCRDMARead, bytes: uint32(n), land: e.mem[to : to+n], want: want})
+	return e.post(wr, s)
 }
 
 func (e *rcEnd) atomic(wr verbs.SendWR) error {
@@ -405,6 +419,9 @@ func (e *rcEnd) sent(wc *verbs.WC) error {
 		if !bytes.Equal(s.land, s.want) {
 			return fmt.Errorf("request %d (%v) brought the wrong data: first difference at byte %d of %d", s.id, s.op, differ(s.land, s.want), len(s.want))
 		}
+		if s.done != nil {
+			s.done()
+		}
 		if !s.signaled {
 			continue
 		}
@@ -443,7 +460,7 @@ func (e *rcEnd) received(wc *verbs.WC) error {
 		return fmt.Errorf("a receive of %d bytes differs at byte %d", len(x.data), differ(got, x.data))
 	}
 	e.freeRcv = append(e.freeRcv, slot)
-	return nil
+	return e.invalidated(wc, x)
 }
 
 func (p *rcPair) done() (bool, string) {
@@ -503,6 +520,9 @@ func (e *rcEnd) checkGuards() error {
 
 func (e *rcEnd) close() error {
 	if err := e.qp.Close(); err != nil {
+		return err
+	}
+	if err := e.win.mw.Close(); err != nil {
 		return err
 	}
 	return e.mr.Close()

@@ -53,7 +53,7 @@ func TestSeeds(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d seeds: %+v", n, total)
-	if n >= 200 && (total.Lost == 0 || total.Repeated == 0 || total.Corrupted == 0 || total.Broken == 0 || total.Errors == 0 || total.Completions < 10*n) {
+	if n >= 200 && (total.Lost == 0 || total.Repeated == 0 || total.Corrupted == 0 || total.Broken == 0 || total.Errors == 0 || total.Invalidated == 0 || total.ThroughWindows == 0 || total.Completions < 10*n) {
 		t.Error("some of what the simulator is there for did not happen")
 	}
 }

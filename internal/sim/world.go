@@ -26,6 +26,7 @@ type world struct {
 type Tally struct {
 	rdmatest.Stats
 	Completions, Errors, Broken uint64
+	ThroughWindows, Invalidated uint64 // requests through memory windows, SENDs that invalidated one
 }
 
 // Add adds another run's tally.
@@ -37,6 +38,8 @@ func (t *Tally) Add(o Tally) {
 	t.Completions += o.Completions
 	t.Errors += o.Errors
 	t.Broken += o.Broken
+	t.ThroughWindows += o.ThroughWindows
+	t.Invalidated += o.Invalidated
 }
 
 // node is a device with what its QPs share.

@@ -65,7 +65,8 @@ func (r *responder) replayRead(p wire.Packet) {
 }
 
 // sendRead appends the next response packet of a READ and tells whether there was room for
-// it. The memory is looked up and read now; when it is no longer the peer's to read, the QP fails.
+// it. The memory is looked up and read now; when it is no longer the peer's to read the QP fails, unless the READ
+// was answered before.
 func (r *responder) sendRead(res *resource, tx *link.TxBatch) bool {
 	qp := r.qp
 	n := min(res.left, uint32(qp.attr.MTU))
@@ -73,7 +74,13 @@ func (r *responder) sendRead(res *resource, tx *link.TxBatch) bool {
 	var src []byte
 	if n > 0 {
 		b, window, ok := r.theirs(res.rkey, res.at, uint64(n), res.pd, mr.RemoteRead)
-		if !ok {
+		switch {
+		case ok:
+		case res.answered: // a peer that has its answer may have taken the key back before a copy of the request came
+			qp.Counters.BadDuplicate++
+			res.pending = false
+			return true
+		default:
 			r.refuse(faultAccess, res.next)
 			return true
 		}
