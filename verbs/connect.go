@@ -178,8 +178,8 @@ func (i *QPInfo) peerAddr(ud bool) netip.Addr {
 func (qp *QP) checkRemote(op string, remote *QPInfo) error {
 	local := qp.local
 	switch {
-	case remote.Type != qp.init.Type:
-		return newError(op, qp.obj(), EINVAL, "the peer's QP is of type %v", remote.Type)
+	case remote.Type != qp.init.Type.peerType():
+		return newError(op, qp.obj(), EINVAL, "the peer's QP is of type %v, not %v", remote.Type, qp.init.Type.peerType())
 	case local != nil && !local.GID.IsZero() && !remote.GID.IsZero() && local.GID.Addr().Is4() != remote.GID.Addr().Is4():
 		return newError(op, qp.obj(), EINVAL, "we told GID %v, from which the peer's GID %v cannot be reached; use LocalInfoFor on the side that can "+
 			"choose", local.GID, remote.GID)

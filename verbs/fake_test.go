@@ -380,6 +380,10 @@ func newCQ(t testing.TB, ctx *Context, opts *CQOptions) (*CQ, *fakeCQ) {
 
 func newQP(t testing.TB, pd *PD, typ QPType) (*QP, *fakeQP) {
 	t.Helper()
+	if typ == QPTypeXRCRecv {
+		qp := must(newXRCD(t, pd.Context()).CreateQP(&QPInitAttr{Type: typ}))(t)
+		return qp, qp.Driver().(*fakeQP)
+	}
 	cq, _ := newCQ(t, pd.Context(), nil)
 	qp := must(pd.CreateQP(&QPInitAttr{Type: typ, SendCQ: cq, RecvCQ: cq,
 		Cap: QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 4, MaxRecvSGE: 2, MaxInlineData: 64}}))(t)
@@ -398,7 +402,7 @@ func newQPIn(t testing.TB, typ QPType, s QPState) (*QP, *fakeQP) {
 func forceState(qp *QP, drv *fakeQP, s QPState) {
 	qp.word.Store(uint64(s))
 	qp.port = 1
-	drv.attr.QPState = s
+	drv.attr.QPState, drv.attr.PortNum = s, 1
 }
 
 // must unwraps a result: must(f())(t).

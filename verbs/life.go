@@ -19,12 +19,13 @@ const (
 	kindDM
 	kindQP
 	kindSRQ
+	kindXRCD
 	kindAH
 	kindGroup
 	numKinds
 )
 
-var kindNames = [numKinds]string{"PD", "CQ", "completion channel", "MR", "MW", "DM", "QP", "SRQ", "AH", "multicast group"}
+var kindNames = [numKinds]string{"PD", "CQ", "completion channel", "MR", "MW", "DM", "QP", "SRQ", "XRC domain", "AH", "multicast group"}
 
 // life is the lifetime of an object: open, with users of several kinds, or closed. What has users cannot be closed.
 type life struct {
@@ -75,3 +76,27 @@ func (l *life) end(op, obj string) error {
 
 // revive opens an object again that the driver could not destroy.
 func (l *life) revive() { l.closed.Store(false) }
+
+// parent is an object that another one is made of. obj names it in errors.
+type parent struct {
+	life *life
+	obj  string
+}
+
+// use counts an object of kind k as a user of all its parents, or of none if one of them is closed.
+func use(op string, k kind, parents []parent) error {
+	for i, p := range parents {
+		if !p.life.use(k) {
+			drop(k, parents[:i])
+			return errClosed(op, p.obj)
+		}
+	}
+	return nil
+}
+
+// drop undoes use.
+func drop(k kind, parents []parent) {
+	for _, p := range parents {
+		p.life.drop(k)
+	}
+}

@@ -112,14 +112,14 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	if t == QPTypeUD {
 		return qp.checkDatagram(wr)
 	}
+	if t == QPTypeXRCSend && wr.RemoteSRQN > 0xffffff {
+		return qp.badSend(wr, "SRQ number %#x is too large; it has 24 bits", wr.RemoteSRQN)
+	}
 	if wr.Opcode == WRBindMW {
 		return qp.checkBindWR(wr)
 	}
 	if wr.Opcode.in(1<<WRRDMARead | atomicOpcodes) {
 		return qp.checkReading(wr)
-	}
-	if t == QPTypeXRCSend && wr.RemoteSRQN > 0xffffff {
-		return qp.badSend(wr, "SRQ number %#x is too large; it has 24 bits", wr.RemoteSRQN)
 	}
 	return nil
 }
@@ -224,10 +224,18 @@ func (qp *QP) PostRecv(wrs ...RecvWR) error {
 	if s := qp.word.Load() & stateMask; s < uint64(QPSInit) || s > uint64(QPSErr) {
 		return &PostError{Err: qp.stateError(op)}
 	}
-	if qp.init.SRQ != nil {
-		return &PostError{Err: newError(op, qp.obj(), EINVAL, "the QP has an SRQ; post to that")}
+	if !qp.hasRQ {
+		return &PostError{Err: qp.noRQ(op)}
 	}
 	return postRecv(op, qp, qp.drv, noescape(wrs), qp.init.Cap.MaxRecvSGE)
+}
+
+// noRQ says why receives cannot be posted to the QP in any state.
+func (qp *QP) noRQ(op string) error {
+	if qp.init.SRQ != nil {
+		return newError(op, qp.obj(), EINVAL, "the QP has an SRQ; post to that")
+	}
+	return newError(op, qp.obj(), EINVAL, "the QP has no receive queue; XRC_RECV QPs deliver to SRQs of type XRC")
 }
 
 // receiver is a driver's QP or SRQ.

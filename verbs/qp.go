@@ -13,12 +13,14 @@ import (
 // where it sends too; Connect does all of it. An error moves it to SQE (UC and UD sends) or ERR by itself: requests
 // then complete with WCWRFlushErr.
 type QP struct {
-	pd      *PD
+	pd      *PD   // nil for XRC_RECV
+	xrcd    *XRCD // of XRC_RECV
 	ctx     *Context
 	drv     QPDriver
 	qpn     uint32
 	init    QPInitAttr // with actual sizes
 	opcodes uint32     // that the type has, as bits
+	hasRQ   bool       // a receive queue of its own
 	life    life
 	word    atomic.Uint64 // state, see below
 	asyncEv ackCount
@@ -40,8 +42,9 @@ const (
 
 // CreateQP makes a queue pair (ibv_create_qp). init.Cap gets the actual sizes, which are not below those asked for.
 // EINVAL for bad CQs, SRQ or sizes, ENOSYS if the device lacks the type, EPERM if the process may not have it, ENOMEM
-// without resources. An SRQ goes with RC, UD and XRC only, and must be of the same PD; MaxRecvWR and MaxRecvSGE are
-// then ignored.
+// without resources. An SRQ goes with RC and UD only, and must be of the same PD; MaxRecvWR and MaxRecvSGE are then
+// ignored. A QP of type XRC_SEND has no receives: RecvCQ and SRQ are ignored. XRC_RECV QPs are made by
+// XRCD.CreateQP.
 func (pd *PD) CreateQP(init *QPInitAttr) (*QP, error) {
 	return pd.createQP("create_qp", init, pd.drv.CreateQP)
 }
@@ -50,27 +53,47 @@ func (pd *PD) createQP(op string, init *QPInitAttr, create func(*QPDriverInit, Q
 	if init == nil {
 		return nil, newError(op, pd.obj(), EINVAL, "there are no attributes")
 	}
-	qp := &QP{pd: pd, ctx: pd.ctx, init: *init, opcodes: opcodesOf[init.Type]}
+	qp := &QP{pd: pd, ctx: pd.ctx}
+	return qp.create(op, pd.obj(), init, create)
+}
+
+// create makes a QP of which it is known only where it belongs: to owner.
+func (qp *QP) create(op, owner string, init *QPInitAttr, create func(*QPDriverInit, QPUpcalls) (QPDriver, error)) (*QP, error) {
+	qp.init = *init
+	qp.init.dropUnused()
+	qp.opcodes, qp.hasRQ = opcodesOf[init.Type], qp.init.hasRQ()
 	if err := qp.checkInit(); err != nil {
-		return nil, badInput(op, pd.obj(), err)
+		return nil, badInput(op, owner, err)
 	}
-	release, err := qp.useParents(op)
-	if err != nil {
+	if err := use(op, kindQP, qp.parents()); err != nil {
 		return nil, err
 	}
-	want := QPDriverInit{Type: init.Type, Cap: init.Cap, SigAll: init.SigAll, SendCQ: init.SendCQ.drv, RecvCQ: init.RecvCQ.drv}
-	if init.SRQ != nil {
-		want.SRQ = init.SRQ.drv
-		want.Cap.MaxRecvWR, want.Cap.MaxRecvSGE = 0, 0
-	}
-	if qp.drv, err = create(&want, (*qpUpcalls)(qp)); err != nil {
-		release()
-		return nil, driverError(op, pd.obj(), err)
+	want := qp.init.forDriver()
+	var err error
+	if qp.drv, err = create(want, (*qpUpcalls)(qp)); err != nil {
+		drop(kindQP, qp.parents())
+		return nil, driverError(op, owner, err)
 	}
 	qp.qpn = qp.drv.QPN()
 	qp.init.Cap = want.Cap
 	init.Cap = want.Cap
 	return qp, nil
+}
+
+// forDriver is the same in the driver's terms.
+func (i *QPInitAttr) forDriver() *QPDriverInit {
+	want := &QPDriverInit{Type: i.Type, Cap: i.Cap, SigAll: i.SigAll}
+	if i.SendCQ != nil {
+		want.SendCQ = i.SendCQ.drv
+	}
+	if i.RecvCQ != nil {
+		want.RecvCQ = i.RecvCQ.drv
+	}
+	if i.SRQ != nil {
+		want.SRQ = i.SRQ.drv
+		want.Cap.MaxRecvWR, want.Cap.MaxRecvSGE = 0, 0
+	}
+	return want
 }
 
 // checkInit says what is wrong with the attributes of a new QP.
@@ -79,12 +102,19 @@ func (qp *QP) checkInit() error {
 	switch {
 	case transitionsOf[init.Type] == nil && init.Type != QPTypeDriver:
 		return fmt.Errorf("%v is not a QP type; there are RC, UC, UD, RAW_PACKET, XRC_SEND and XRC_RECV", init.Type)
-	case init.SendCQ == nil || init.RecvCQ == nil:
-		return errors.New("a QP needs a CQ for sends and one for receives, which may be the same")
-	case init.SendCQ.ctx != qp.ctx || init.RecvCQ.ctx != qp.ctx:
+	case init.Type == QPTypeXRCRecv:
+		if qp.xrcd == nil {
+			return errors.New("an XRC_RECV QP belongs to an XRC domain, not to a PD; use XRCD.CreateQP")
+		}
+		return nil
+	case init.SendCQ == nil || init.RecvCQ == nil && init.Type != QPTypeXRCSend:
+		return errors.New("a QP needs a CQ for sends and one for receives, which may be the same; XRC_SEND only the first")
+	case init.SendCQ.ctx != qp.ctx || init.RecvCQ != nil && init.RecvCQ.ctx != qp.ctx:
 		return errors.New("a CQ belongs to another context")
 	case init.SRQ != nil && init.SRQ.pd != qp.pd:
 		return errors.New("the SRQ belongs to another PD")
+	case init.SRQ != nil && init.SRQ.xrcd != nil:
+		return fmt.Errorf("an SRQ of type XRC takes what XRC_RECV QPs receive; a %v QP cannot have it", init.Type)
 	case init.SRQ != nil && (init.Type == QPTypeUC || init.Type == QPTypeRawPacket):
 		return fmt.Errorf("a %v QP cannot have an SRQ; RC, UD and XRC can", init.Type)
 	}
@@ -99,51 +129,32 @@ func (qp *QP) checkInit() error {
 		{"MaxRecvWR", c.MaxRecvWR, d.MaxQPWR, true}, {"MaxRecvSGE", c.MaxRecvSGE, d.MaxSGE, true},
 	}
 	for _, s := range sizes {
-		if int64(s.got) > int64(s.max) && (!s.ofRecvRQ || init.SRQ == nil) {
+		if int64(s.got) > int64(s.max) && (!s.ofRecvRQ || qp.hasRQ) {
 			return fmt.Errorf("%s %d is not possible; 0 to %d are", s.name, s.got, s.max)
 		}
 	}
 	return nil
 }
 
-// useParents counts the QP as a user of all that it is made of. release undoes it.
-func (qp *QP) useParents(op string) (release func(), err error) {
-	type parent struct {
-		life *life
-		obj  string
+// parents lists all that the QP is made of.
+func (qp *QP) parents() (list []parent) {
+	if qp.pd != nil {
+		list = append(list, parent{&qp.pd.life, qp.pd.obj()})
 	}
-	parents := []parent{{&qp.pd.life, qp.pd.obj()}, {&qp.init.SendCQ.life, "send CQ"}}
-	if qp.init.RecvCQ != qp.init.SendCQ {
-		parents = append(parents, parent{&qp.init.RecvCQ.life, "receive CQ"})
+	if qp.xrcd != nil {
+		list = append(list, parent{&qp.xrcd.life, qp.xrcd.obj()})
 	}
-	if qp.init.SRQ != nil {
-		parents = append(parents, parent{&qp.init.SRQ.life, qp.init.SRQ.obj()})
+	init := &qp.init
+	if init.SendCQ != nil {
+		list = append(list, parent{&init.SendCQ.life, "send CQ"})
 	}
-	for i, p := range parents {
-		if !p.life.use(kindQP) {
-			for _, p := range parents[:i] {
-				p.life.drop(kindQP)
-			}
-			return nil, errClosed(op, p.obj)
-		}
+	if init.RecvCQ != nil && init.RecvCQ != init.SendCQ {
+		list = append(list, parent{&init.RecvCQ.life, "receive CQ"})
 	}
-	return func() {
-		for _, p := range parents {
-			p.life.drop(kindQP)
-		}
-	}, nil
-}
-
-// release gives back what useParents took.
-func (qp *QP) release() {
-	qp.pd.life.drop(kindQP)
-	qp.init.SendCQ.life.drop(kindQP)
-	if qp.init.RecvCQ != qp.init.SendCQ {
-		qp.init.RecvCQ.life.drop(kindQP)
+	if init.SRQ != nil {
+		list = append(list, parent{&init.SRQ.life, init.SRQ.obj()})
 	}
-	if qp.init.SRQ != nil {
-		qp.init.SRQ.life.drop(kindQP)
-	}
+	return list
 }
 
 // QPN is the QP's number, 24 bits, which peers must know (qp_num).
@@ -155,7 +166,7 @@ func (qp *QP) Type() QPType { return qp.init.Type }
 // State is the QP's state (state of struct ibv_qp), which the device may change at any time.
 func (qp *QP) State() QPState { return QPState(qp.word.Load() & stateMask &^ stateClosed) }
 
-// PD is the protection domain that the QP is in.
+// PD is the protection domain that the QP is in; nil for XRC_RECV.
 func (qp *QP) PD() *PD { return qp.pd }
 
 // Context is the context that the QP belongs to.
@@ -164,10 +175,10 @@ func (qp *QP) Context() *Context { return qp.ctx }
 // QPContext is QPInitAttr.Context (qp_context).
 func (qp *QP) QPContext() any { return qp.init.Context }
 
-// SendCQ is the CQ of the send queue.
+// SendCQ is the CQ of the send queue; nil for XRC_RECV.
 func (qp *QP) SendCQ() *CQ { return qp.init.SendCQ }
 
-// RecvCQ is the CQ of the receives.
+// RecvCQ is the CQ of the receives; nil for XRC.
 func (qp *QP) RecvCQ() *CQ { return qp.init.RecvCQ }
 
 // SRQ is the QP's shared receive queue; nil without one.
@@ -207,7 +218,7 @@ func (qp *QP) Close() error {
 		return err
 	}
 	qp.ctx.async.purge(&qp.asyncEv)
-	qp.release()
+	drop(kindQP, qp.parents())
 	qp.asyncEv.wait()
 	return nil
 }

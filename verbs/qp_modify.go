@@ -179,7 +179,10 @@ func (qp *QP) checkPort(_ move, attr *QPAttr, mask QPAttrMask) error {
 	if mask&dependent == 0 {
 		return nil
 	}
-	num := qp.port
+	num, err := qp.currentPort()
+	if err != nil {
+		return err
+	}
 	if mask&QPAttrPort != 0 {
 		num = attr.PortNum
 	}

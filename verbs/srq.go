@@ -8,6 +8,9 @@ import (
 // SRQ is a shared receive queue: receives that several QPs take from (struct ibv_srq). It is safe for concurrent use.
 type SRQ struct {
 	pd      *PD
+	xrcd    *XRCD // this, cq and num: of type XRC
+	cq      *CQ
+	num     uint32
 	drv     SRQDriver
 	context any
 	life    life
@@ -24,24 +27,44 @@ func (pd *PD) CreateSRQ(init *SRQInitAttr) (*SRQ, error) {
 	if init == nil {
 		return nil, newError(op, pd.obj(), EINVAL, "there are no attributes")
 	}
-	if !pd.life.use(kindSRQ) {
-		return nil, errClosed(op, pd.obj())
-	}
 	srq := &SRQ{pd: pd, context: init.Context}
-	attr := init.Attr
-	attr.SRQLimit = 0
-	err := pd.ctx.checkSRQ(op, pd.obj(), &attr)
-	if err == nil {
-		srq.drv, err = pd.drv.CreateSRQ(&attr, (*srqUpcalls)(srq))
-		err = driverError(op, pd.obj(), err)
-	}
+	err := srq.create(op, &init.Attr, func(attr *SRQAttr) (err error) {
+		srq.drv, err = pd.drv.CreateSRQ(attr, (*srqUpcalls)(srq))
+		return err
+	})
 	if err != nil {
-		pd.life.drop(kindSRQ)
 		return nil, err
 	}
-	srq.maxSGE.Store(attr.MaxSGE)
-	init.Attr = attr
 	return srq, nil
+}
+
+// create makes an SRQ of which it is known only what it is made of. attr gets the actual sizes.
+func (srq *SRQ) create(op string, attr *SRQAttr, create func(*SRQAttr) error) error {
+	if err := use(op, kindSRQ, srq.parents()); err != nil {
+		return err
+	}
+	want := *attr
+	want.SRQLimit = 0
+	err := srq.pd.ctx.checkSRQ(op, srq.pd.obj(), &want)
+	if err == nil {
+		err = driverError(op, srq.pd.obj(), create(&want))
+	}
+	if err != nil {
+		drop(kindSRQ, srq.parents())
+		return err
+	}
+	srq.maxSGE.Store(want.MaxSGE)
+	*attr = want
+	return nil
+}
+
+// parents lists all that the SRQ is made of.
+func (srq *SRQ) parents() []parent {
+	list := []parent{{&srq.pd.life, srq.pd.obj()}}
+	if srq.xrcd != nil {
+		list = append(list, parent{&srq.xrcd.life, srq.xrcd.obj()}, parent{&srq.cq.life, "CQ"})
+	}
+	return list
 }
 
 // checkSRQ checks the sizes of an SRQ.
@@ -146,7 +169,7 @@ func (srq *SRQ) Close() error {
 		return err
 	}
 	srq.pd.ctx.async.purge(&srq.asyncEv)
-	srq.pd.life.drop(kindSRQ)
+	drop(kindSRQ, srq.parents())
 	srq.asyncEv.wait()
 	return nil
 }
