@@ -39,7 +39,7 @@ type CQ struct {
 	vector int
 	shards atomic.Uint64 // a bit for each shard that has QPs on this CQ
 	polls  atomic.Uint32 // that found something
-	idle   atomic.Uint32 // polls in a row that found nothing
+	idle   patience
 
 	mu     sync.Mutex
 	ring   []transport.CQE // a power of two long
@@ -170,9 +170,6 @@ func release(e *transport.CQE) {
 // than its peers still acknowledges and sends.
 const pollsPerStep = 16
 
-// Empty polls in a row after which a poller lets other goroutines run.
-const pollsPerYield = 64
-
 // Poll takes at most n completions, oldest first, and passes each to take, under the CQ's lock, with its number from 0
 // on. It runs the shards of the CQ's QPs when it has nothing, and now and then when it has. Its
 // error is ErrCQOverrun, once nothing is left of what came before the overflow (D-45).
@@ -186,7 +183,7 @@ func (cq *CQ) Poll(n int, take func(i int, e *transport.CQE)) (int, error) {
 	cq.progress()
 	got := cq.pop(n, take)
 	if got > 0 {
-		cq.idle.Store(0)
+		cq.idle.hit()
 		return got, nil
 	}
 	return 0, cq.nothing()
@@ -197,9 +194,7 @@ func (cq *CQ) nothing() error {
 	if cq.broken.Load() {
 		return ErrCQOverrun
 	}
-	if cq.idle.Add(1)%pollsPerYield == 0 {
-		cq.eng.yield()
-	}
+	cq.idle.miss(cq.eng)
 	return nil
 }
 

@@ -38,7 +38,7 @@ func (cq *CQ) PollOne(more bool, take func(e *transport.CQE, t Stamp)) (bool, er
 	}
 	cq.progress()
 	if cq.popOne(take) {
-		cq.idle.Store(0)
+		cq.idle.hit()
 		return true, nil
 	}
 	return false, cq.nothing()
