@@ -13,6 +13,7 @@ type device struct {
 	name        string
 	transport   verbs.TransportType
 	attr        verbs.DeviceAttr
+	ex          verbs.DeviceAttrEx
 	compVectors int
 	ports       []port
 }
@@ -23,8 +24,7 @@ type port struct {
 	gids []verbs.GIDEntry
 }
 
-// print writes d in the columns of the C tool. What the extended query alone would tell (struct
-// ibv_device_attr_ex) is told as by a device that has none of it.
+// print writes d in the columns of the C tool.
 func (d *device) print(w io.Writer, verbose bool) {
 	p := printer{w}
 	p.field(1, "hca_id", "%s", d.name)
@@ -40,7 +40,7 @@ func (d *device) print(w io.Writer, verbose bool) {
 	p.field(5, "\tphys_port_cnt", "%d", d.attr.PhysPortCnt)
 	if verbose {
 		d.printAttr(p)
-		p.printExtended(d.attr.DeviceCapFlags)
+		p.printExtended(&d.ex, d.attr.DeviceCapFlags)
 		p.field(5, "\tnum_comp_vectors", "%d", d.compVectors)
 	}
 	for i := range d.ports {
@@ -91,34 +91,9 @@ func (d *device) printAttr(p printer) {
 	p.field(5, "\tlocal_ca_ack_delay", "%d", a.LocalCAAckDelay)
 }
 
-// printExtended writes the part that comes from struct ibv_device_attr_ex.
-func (p printer) printExtended(caps verbs.DeviceCapFlags) {
-	p.line("\tgeneral_odp_caps:")
-	for _, transport := range []string{"rc", "uc", "ud", "xrc"} {
-		p.line("\t" + transport + "_odp_caps:")
-		p.line("\t\t\t\t\tNO SUPPORT")
-	}
-	p.line("\tcompletion_timestamp_mask not supported")
-	p.line("\tcore clock not supported")
-	p.field(5, "\tdevice_cap_flags_ex", "0x%X", uint64(caps))
-	p.flags(caps &^ 0xffffffff)
-	p.line("\ttso_caps:")
-	p.line("\t\tmax_tso:\t\t\t0")
-	p.line("\trss_caps:")
-	p.line("\t\tmax_rwq_indirection_tables:\t\t\t0")
-	p.line("\t\tmax_rwq_indirection_table_size:\t\t\t0")
-	p.line("\t\trx_hash_function:\t\t\t\t0x0")
-	p.line("\t\trx_hash_fields_mask:\t\t\t\t0x0")
-	p.line("\tmax_wq_type_rq:\t\t\t0")
-	p.line("\tpacket_pacing_caps:")
-	p.line("\t\tqp_rate_limit_min:\t0kbps")
-	p.line("\t\tqp_rate_limit_max:\t0kbps")
-	p.line("\ttag matching not supported")
-}
-
 func (t *port) print(p printer, transport verbs.TransportType, verbose bool) {
 	a := &t.attr
-	p.line(fmt.Sprintf("\t\tport:\t%d", t.num))
+	p.line("\t\tport:\t%d", t.num)
 	p.field(6, "\t\t\tstate", "%s (%d)", portState(a.State), uint32(a.State))
 	p.field(6, "\t\t\tmax_mtu", "%s (%d)", mtu(a.MaxMTU), uint32(a.MaxMTU))
 	p.field(6, "\t\t\tactive_mtu", "%s (%d)", mtu(a.ActiveMTU), uint32(a.ActiveMTU))
@@ -155,7 +130,7 @@ func (t *port) print(p printer, transport verbs.TransportType, verbose bool) {
 // A printer writes lines in which tabs make the columns.
 type printer struct{ io.Writer }
 
-func (p printer) line(s string) { fmt.Fprintln(p, s) }
+func (p printer) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
 // field writes a name and a value, which begins at the given tab stop, or one tab after a longer name.
 func (p printer) field(stop int, name, format string, args ...any) {
@@ -184,7 +159,7 @@ func (p printer) flags(f verbs.DeviceCapFlags) {
 		if strings.HasPrefix(name, "0x") {
 			name = "Unknown flags: 0x" + strings.ToUpper(name[2:])
 		}
-		p.line("\t\t\t\t\t" + name)
+		p.line("\t\t\t\t\t%s", name)
 	}
 }
 

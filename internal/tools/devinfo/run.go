@@ -120,6 +120,9 @@ func query(d *verbs.Device, only uint8) (*device, error) {
 	if info.attr, err = ctx.QueryDevice(); err != nil {
 		return nil, err
 	}
+	if info.ex, err = ctx.QueryDeviceEx(); err != nil {
+		return nil, err
+	}
 	if only > info.attr.PhysPortCnt {
 		return nil, fmt.Errorf("%s has no port %d; ports are 1 to %d", d.Name(), only, info.attr.PhysPortCnt)
 	}
