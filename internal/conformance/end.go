@@ -257,6 +257,7 @@ func (e *end) noEvent(why string) {
 	e.t.Helper()
 	e.t.Pause(moment)
 	if ev, err := e.ctx.TryGetAsyncEvent(); !errors.Is(err, verbs.EAGAIN) {
+		ev.Ack()
 		e.t.Errorf("event %v although %s (%v)", ev.Type, why, err)
 	}
 }

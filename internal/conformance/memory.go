@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -13,6 +14,7 @@ var memoryCases = []testCase{
 	{"V_MR_13_ZeroBasedRegions", zeroBased},
 	{"V_MR_18_ReregisteredAsIfAnew", reregistered},
 	{"V_MR_22_KeysDieWithTheRegion", keysDie},
+	{"V_MR_08_V_MR_22_RightsThatGoWhileARequestIsUnderWay", rightsGo},
 }
 
 func localRead(t *T) {
@@ -203,5 +205,32 @@ func keysDie(t *T) {
 		t.must(mr.Close())
 		t.must(qa.PostSend(wr))
 		same(t, c.name, t.poll(a.sendCQ, 1)[0].Status.Name(), c.want.Name())
+	}
+}
+
+func rightsGo(t *T) {
+	for _, op := range []verbs.WROpcode{verbs.WRRDMARead, verbs.WRAtomicFetchAndAdd} {
+		for _, end := range []func(mr *verbs.MR) error{
+			func(mr *verbs.MR) error { return mr.Rereg(verbs.ReregChangeAccess, nil, nil, 0) },
+			(*verbs.MR).Close,
+		} {
+			e := t.end()
+			p := e.puppet(verbs.QPTypeRC, slow)
+			buf := []byte("12345678")
+			mr := e.region(buf, verbs.AccessLocalWrite)
+			wr := e.rdma(op, 1, e, 0, 8)
+			wr.SGList = []verbs.SGE{mr.SGE(0, 8)}
+			t.must(p.qp.PostSend(wr))
+			f := p.next()
+			t.must(end(mr))
+			if op == verbs.WRRDMARead {
+				p.answer(wire.ReadRespOnly, f.PSN, wire.SynAck, full[:8])
+			} else {
+				p.answer(wire.AtomicAck, f.PSN, wire.SynAck, nil)
+			}
+			same(t, op.String(), t.poll(e.sendCQ, 1)[0].Status, verbs.WCLocProtErr)
+			same(t, "the memory", string(buf), "12345678")
+			t.is(p.qp, verbs.QPSErr)
+		}
 	}
 }
