@@ -245,3 +245,33 @@ func reregAtWork(t *testing.T, n *network, flags verbs.ReregFlags, works bool) {
 	must(t, mr.Close())
 	must(t, other.Close())
 }
+
+// A region without any right is enough for what is sent; memory that is not registered can be sent inline only.
+func TestV_MR_07_LocalReadIsAlwaysAllowed(t *testing.T) { // V-MR-12
+	ends := newEnds(t, &networks[0], 2, nil)
+	a, b := ends[0], ends[1]
+	qa, qb := connect(a, b, verbs.QPTypeRC, nil)
+	text := []byte("a region without rights")
+	mr := get(a.pd.RegMR(text, 0))(t)
+	defer func() { must(t, mr.Close()) }()
+	n := len(text)
+	must(t, qb.PostRecv(recv(b, 1, 100), verbs.RecvWR{WRID: 2, SGList: []verbs.SGE{b.mr.SGE(200, 100)}}))
+	must(t, qa.PostSend(
+		verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{mr.SGE(0, n)}},
+		verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: []verbs.SGE{mr.SGE(0, n)}, RemoteAddr: b.mr.Addr() + 100, RKey: b.mr.RKey()},
+		verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: []byte("not registered")},
+	))
+	a.good(1)
+	b.good(2)
+	for off, want := range map[int]string{0: string(text), 100: string(text), 200: "not registered"} {
+		if got := string(b.buf[off : off+len(want)]); got != want {
+			t.Errorf("offset %d: %q", off, got)
+		}
+	}
+	stranger := mr.SGE(0, n)
+	stranger.Addr += uint64(n)
+	must(t, qa.PostSend(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{stranger}}))
+	if wc := a.poll(1)[0]; wc.Status != verbs.WCLocProtErr {
+		t.Errorf("memory that is not registered: %v", wc.Status)
+	}
+}
