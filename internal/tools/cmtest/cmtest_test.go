@@ -1,0 +1,157 @@
+package cmtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
+	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/rdmatest"
+)
+
+// both runs a server and a client, each on a host of its own, in virtual time.
+func both(t *testing.T, server, client string) (serverOut, clientOut string) {
+	synctest.Test(t, func(t *testing.T) {
+		f := rdmatest.New(rdmatest.Config{RealTime: true})
+		side := func(name, args string) (out *bytes.Buffer, done chan int) {
+			out, done = &bytes.Buffer{}, make(chan int, 1)
+			dev, err := f.NewDevice(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := rdmacm.NewHost(dev)
+			go func() {
+				status := start(t.Context(), h, out, strings.Fields(args))
+				if err := h.Close(); err != nil {
+					t.Errorf("%s: %v", args, err)
+				}
+				done <- status
+			}()
+			return out, done
+		}
+		sOut, sDone := side("server", server)
+		time.Sleep(time.Second)
+		cOut, cDone := side("client", client)
+		if status := <-cDone; status != 0 {
+			t.Errorf("%s: status %d\n%s", client, status, cOut)
+		}
+		if status := <-sDone; status != 0 {
+			t.Errorf("%s: status %d\n%s", server, status, sOut)
+		}
+		serverOut, clientOut = sOut.String(), cOut.String()
+	})
+	return serverOut, clientOut
+}
+
+// start runs a program on a host.
+func start(ctx context.Context, h *rdmacm.Host, out *bytes.Buffer, args []string) int {
+	env := &tool.Env{Argv0: args[0], Stdout: out, Stderr: out}
+	switch name, args := args[0], args[1:]; name {
+	case "ucmatose":
+		c := &cmatose{}
+		if status, ok := c.parse(env, args); !ok {
+			return status
+		}
+		c.ctx, c.host = ctx, h
+		return c.start()
+	case "udaddy":
+		u := &udaddy{}
+		if status, ok := u.parse(env, args); !ok {
+			return status
+		}
+		u.ctx, u.host = ctx, h
+		return u.start()
+	case "mckey":
+		m := &mckey{}
+		if status, ok := m.parse(env, args); !ok {
+			return status
+		}
+		m.ctx, m.host = ctx, h
+		return m.run(m.play)
+	default:
+		s := &simple{name: name, env: env, host: h}
+		if status, ok := s.parse(args); !ok {
+			return status
+		}
+		return s.start(ctx)
+	}
+}
+
+func TestPairs(t *testing.T) {
+	const addr = "198.18.0.1"
+	for _, c := range []struct{ server, client, saysServer, saysClient string }{
+		{"ucmatose", "ucmatose -s " + addr,
+			"cmatose: starting server|initiating data transfers|completing sends|receiving data transfers|data transfers complete|" +
+				"cmatose: disconnecting|disconnected|test complete|return status 0",
+			"cmatose: starting client|cmatose: connecting|receiving data transfers|sending replies|data transfers complete|test complete|return status 0"},
+		{"ucmatose -c 20 -C 5 -S 5000 -b " + addr, "ucmatose -c 20 -C 5 -S 5000 -t 8 -a 12 -f ip -s " + addr, "", ""},
+		{"ucmatose -m -P ib -p 1234", "ucmatose -m -P ib -p 1234 -s " + addr, "", ""},
+		{"ucmatose -C 0", "ucmatose -S 0 -s " + addr, "", ""},
+		{"udaddy", "udaddy -s " + addr, "udaddy: starting server|receiving data transfers|sending replies|data transfers complete|test complete|return status 0",
+			"udaddy: starting client|udaddy: connecting|initiating data transfers|receiving data transfers|data transfers complete|test complete|return status 0"},
+		{"udaddy -c 7 -S 2000", "udaddy -c 7 -S 2000 -s " + addr, "", ""},
+		{"udaddy -P ipoib", "udaddy -p 2 -s " + addr, "", ""},
+		{"mckey -m 239.1.2.3 -b " + addr, "mckey -s -m 239.1.2.3 -b 198.18.0.2",
+			"mckey: starting server|mckey: joining|mckey: joined dgid: ::ffff:239.1.2.3 mlid 0x0 sl 0|receiving data transfers|data transfers complete|test complete|return status 0",
+			"mckey: starting client|mckey: joining|mckey: joined dgid: ::ffff:239.1.2.3 mlid 0x0 sl 0|initiating data transfers|data transfers complete|test complete|return status 0"},
+		{"mckey -M ::ffff:239.1.2.3 -b " + addr, "mckey -s -o -M ::ffff:239.1.2.3 -b 198.18.0.2", "", ""},
+		{"rdma_server", "rdma_client -s " + addr, "rdma_server: start|rdma_server: end 0", "rdma_client: start|rdma_client: end 0"},
+		{"rdma_server -s " + addr + " -p 999", "rdma_client -p 999 -s " + addr, "", ""},
+	} {
+		t.Run(fmt.Sprint(c.server, " and ", c.client), func(t *testing.T) {
+			if strings.Contains(c.server, "-p 999") {
+				c.server, c.client = strings.Replace(c.server, "999", "9999", 1), strings.Replace(c.client, "999", "9999", 1)
+			}
+			s, cl := both(t, c.server, c.client)
+			for _, x := range [][2]string{{c.saysServer, s}, {c.saysClient, cl}} {
+				if want := strings.ReplaceAll(x[0], "|", "\n") + "\n"; x[0] != "" && x[1] != want {
+					t.Errorf("got\n%swant\n%s", x[1], want)
+				}
+			}
+		})
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	for args, want := range map[string]string{
+		"ucmatose -s 198.18.0.1":       "cmatose: event: RDMA_CM_EVENT_REJECTED, error: 8\n",
+		"udaddy -s 198.18.0.1":         "udaddy: event: RDMA_CM_EVENT_UNREACHABLE, error: 1\n",
+		"rdma_client -s 198.18.0.1":    "ECONNREFUSED|connect: the peer refused, reason 8",
+		"udaddy -S 5000 -s 198.18.0.1": "udaddy: message_size 5000 is larger than active mtu 4096",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := rdmatest.New(rdmatest.Config{RealTime: true})
+			dev, err := f.NewDevice("a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := rdmacm.NewHost(dev)
+			var out bytes.Buffer
+			status := start(t.Context(), h, &out, strings.Fields(args))
+			found := false
+			for w := range strings.SplitSeq(want, "|") {
+				found = found || strings.Contains(out.String(), w)
+			}
+			if status != 1 || !found {
+				t.Errorf("%s: status %d\n%s", args, status, &out)
+			}
+			if err := h.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestMisuse(t *testing.T) {
+	for _, args := range []string{"ucmatose x", "ucmatose -c 0", "ucmatose -t 256", "udaddy -p x", "mckey", "mckey -M ff02::1", "rdma_client x", "udaddy -z"} {
+		var out bytes.Buffer
+		if status := start(t.Context(), nil, &out, strings.Fields(args)); status != 1 || !strings.Contains(out.String(), "Usage:") {
+			t.Errorf("%s: status %d\n%s", args, status, &out)
+		}
+	}
+}

@@ -1,0 +1,21 @@
+// Package cmtest has the small programs of librdmacm that try its calls out: ucmatose (reliable connections), udaddy
+// (datagrams), mckey (multicast), rdma_client and rdma_server (synchronous endpoints). Either end may be the C program.
+//
+// ucmatose, udaddy and mckey are alike: a number of nodes connect, each a PD, CQs, a QP and a buffer, and then a number of messages
+// goes each way. What they share is in test.go and node.go.
+//
+// It imports rdmacm and verbs.
+package cmtest
+
+import "github.com/verbena-rdma/verbena/internal/tools/tool"
+
+// Tools lists the programs.
+func Tools() []tool.Tool {
+	return []tool.Tool{
+		{Name: "ucmatose", Short: "make reliable connections and exchange messages", Run: runCmatose},
+		{Name: "udaddy", Short: "find datagram services and exchange messages", Run: runUdaddy},
+		{Name: "mckey", Short: "join a multicast group and send or receive messages", Run: runMckey},
+		{Name: "rdma_client", Short: "connect to rdma_server and exchange a message", Run: runClient},
+		{Name: "rdma_server", Short: "wait for rdma_client and exchange a message", Run: runServer},
+	}
+}
