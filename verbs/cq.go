@@ -11,6 +11,7 @@ type CQ struct {
 	ctx     *Context
 	drv     CQDriver
 	opts    CQOptions
+	domain  *PD // the parent domain that a CQEx was made with; or nil
 	life    life
 	mu      sync.Mutex // serialises Resize, Modify and Close
 	cqe     atomic.Int64
@@ -28,7 +29,14 @@ type CQOptions struct {
 // CreateCQ makes a completion queue with room for at least cqe completions, 1..MaxCQE (ibv_create_cq). CQ.Cap tells
 // how many it has. opts may be nil. EINVAL for a bad cqe, channel or vector, ENOMEM without resources.
 func (ctx *Context) CreateCQ(cqe int, opts *CQOptions) (*CQ, error) {
-	const op = "create_cq"
+	var vector int
+	if opts != nil {
+		vector = opts.CompVector
+	}
+	return ctx.createCQ("create_cq", cqe, opts, func(up CQUpcalls) (CQDriver, error) { return ctx.drv.CreateCQ(cqe, vector, up) })
+}
+
+func (ctx *Context) createCQ(op string, cqe int, opts *CQOptions, create func(CQUpcalls) (CQDriver, error)) (*CQ, error) {
 	cq := &CQ{ctx: ctx}
 	if opts != nil {
 		cq.opts = *opts
@@ -45,7 +53,7 @@ func (ctx *Context) CreateCQ(cqe int, opts *CQOptions) (*CQ, error) {
 		ctx.life.drop(kindCQ)
 		return nil, errClosed(op, ch.obj())
 	}
-	drv, err := ctx.drv.CreateCQ(cqe, cq.opts.CompVector, (*cqUpcalls)(cq))
+	drv, err := create((*cqUpcalls)(cq))
 	if err != nil {
 		cq.release()
 		return nil, driverError(op, ctx.obj(), err)
@@ -79,6 +87,9 @@ func (cq *CQ) checkSize(op string, cqe int) error {
 func (cq *CQ) release() {
 	if cq.opts.Channel != nil {
 		cq.opts.Channel.life.drop(kindCQ)
+	}
+	if cq.domain != nil {
+		cq.domain.life.drop(kindCQ)
 	}
 	cq.ctx.life.drop(kindCQ)
 }
@@ -154,28 +165,6 @@ func (cq *CQ) Resize(cqe int) error {
 	}
 	cq.cqe.Store(int64(cq.drv.Cap()))
 	return nil
-}
-
-// ModerateCQ holds completion events back (struct ibv_moderate_cq): one is raised after Count completions or Period
-// microseconds.
-type ModerateCQ struct {
-	Count  uint16
-	Period uint16
-}
-
-// Modify moderates the completion events (ibv_modify_cq). ENOSYS if the device cannot.
-func (cq *CQ) Modify(m ModerateCQ) error {
-	const op = "modify_cq"
-	cq.mu.Lock()
-	defer cq.mu.Unlock()
-	if cq.life.closed.Load() {
-		return errClosed(op, cq.obj())
-	}
-	drv, ok := cq.drv.(CQModerator)
-	if !ok {
-		return newError(op, cq.obj(), ENOSYS, "the device does not moderate completion events")
-	}
-	return driverError(op, cq.obj(), drv.Moderate(m))
 }
 
 // Close destroys the CQ (ibv_destroy_cq). EBUSY while QPs use it. It blocks until all completion events and

@@ -113,15 +113,29 @@ func TestV_CQ_17_Sample(t *testing.T) { // E-08; V-CQ-11: without QPs
 	ok(t, cq.Close())
 }
 
-func TestV_CQ_18_Moderate(t *testing.T) {
+func TestV_CQ_18_Moderate(t *testing.T) { // X-CQ-01: bounds and mask
 	ctx, _ := openFake(t)
 	cq, drv := newCQ(t, ctx, nil)
-	ok(t, cq.Modify(ModerateCQ{Count: 3, Period: 50}))
-	if drv.moderation != (ModerateCQ{3, 50}) {
-		t.Errorf("%+v", drv.moderation)
+	for _, m := range []ModerateCQ{{3, 50}, {100, 200}, {0, 0}} {
+		ok(t, cq.Modify(&ModifyCQAttr{AttrMask: CQAttrModerate, Moderate: m}))
+		if drv.moderation != m {
+			t.Errorf("%+v", drv.moderation)
+		}
 	}
+	ok(t, cq.Modify(&ModifyCQAttr{Moderate: ModerateCQ{1, 1}})) // asks for nothing
+	for _, bad := range []*ModifyCQAttr{
+		nil,
+		{AttrMask: CQAttrReserved},
+		{AttrMask: CQAttrReserved | CQAttrModerate},
+		{AttrMask: CQAttrModerate, Moderate: ModerateCQ{Count: 101}},
+		{AttrMask: CQAttrModerate, Moderate: ModerateCQ{Period: 201}},
+	} {
+		refused(t, cq.Modify(bad), EINVAL, "modify_cq")
+	}
+	drv.fail["Moderate"] = syscall.ENOMEM
+	refused(t, cq.Modify(&ModifyCQAttr{AttrMask: CQAttrModerate}), ENOMEM, "modify_cq")
 	cq.drv = struct{ CQDriver }{drv}
-	refused(t, cq.Modify(ModerateCQ{}), ENOSYS, "modify_cq")
+	refused(t, cq.Modify(&ModifyCQAttr{AttrMask: CQAttrModerate}), ENOSYS, "modify_cq")
 }
 
 func TestV_CQ_19_DestroyNeedsQPsGone(t *testing.T) { // D-16; V-CQ-04: one CQ for several QPs, two CQs for one QP

@@ -188,7 +188,7 @@ func TestV_LIB_05_UseAfterClose(t *testing.T) {
 		"poll_cq":       func() error { _, err := cq.Poll(make([]WC, 1)); return err },
 		"req_notify_cq": func() error { return cq.ReqNotify(false) },
 		"resize_cq":     func() error { return cq.Resize(4) },
-		"modify_cq":     func() error { return cq.Modify(ModerateCQ{}) },
+		"modify_cq":     func() error { return cq.Modify(&ModifyCQAttr{}) },
 		"destroy_srq":   srq.Close,
 		"post_srq_recv": func() error { return srq.PostRecv(RecvWR{}) },
 		"modify_srq":    func() error { return srq.Modify(&SRQAttr{}, 0) },

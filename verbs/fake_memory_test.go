@@ -5,6 +5,7 @@ package verbs
 func (c *fakeContext) QueryDeviceEx(attr *DeviceAttrEx) error {
 	attr.MaxDMSize = 1000
 	attr.ODPCaps.General = ODPSupport
+	attr.CQModCaps = CQModerationCaps{MaxCQCount: 100, MaxCQPeriod: 200}
 	return c.call("QueryDeviceEx")
 }
 

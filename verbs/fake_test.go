@@ -292,6 +292,7 @@ type fakeQP struct {
 	modifies int
 	onModify func(*QPAttr, QPAttrMask) error
 	sent     []uint64 // WRIDs
+	all      []SendWR // of PostSendAll
 	received []uint64
 	room     int // of each queue; 0: no bound
 	onSend   func([]SendWR)

@@ -22,10 +22,14 @@ const (
 	kindXRCD
 	kindAH
 	kindGroup
+	kindTD
+	kindParentDomain
 	numKinds
 )
 
-var kindNames = [numKinds]string{"PD", "CQ", "completion channel", "MR", "MW", "DM", "QP", "SRQ", "XRC domain", "AH", "multicast group"}
+var kindNames = [numKinds]string{
+	"PD", "CQ", "completion channel", "MR", "MW", "DM", "QP", "SRQ", "XRC domain", "AH", "multicast group", "TD", "parent domain",
+}
 
 // life is the lifetime of an object: open, with users of several kinds, or closed. What has users cannot be closed.
 type life struct {

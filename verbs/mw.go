@@ -156,7 +156,7 @@ func (qp *QP) checkBind(op string, mw *MW, bind *MWBind) error {
 	if err := info.check(); err != nil {
 		return badInput(op, mw.obj(), err)
 	}
-	if info.MR != nil && info.MR.PD() != mw.pd {
+	if info.MR != nil && info.MR.PD().domain() != mw.pd.domain() {
 		return newError(op, mw.obj(), syscall.EPERM, "the region belongs to another PD")
 	}
 	return nil

@@ -5,6 +5,10 @@ type PD struct {
 	ctx  *Context
 	drv  PDDriver
 	life life
+
+	base    *PD // itself, or the PD of a parent domain
+	td      *TD // of a parent domain; may be nil
+	context any
 }
 
 // AllocPD makes a protection domain (ibv_alloc_pd). ENOMEM without resources.
@@ -17,16 +21,38 @@ func (ctx *Context) AllocPD() (*PD, error) {
 		ctx.life.drop(kindPD)
 		return nil, driverError("alloc_pd", ctx.obj(), err)
 	}
-	return &PD{ctx: ctx, drv: drv}, nil
+	pd := &PD{ctx: ctx, drv: drv}
+	pd.base = pd
+	return pd, nil
 }
 
 // Context is the context that the PD belongs to.
 func (pd *PD) Context() *Context { return pd.ctx }
 
-func (pd *PD) obj() string { return "PD of " + pd.ctx.obj() }
+// domain is what members must share; nil for that of an object that was not made by a call.
+func (pd *PD) domain() *PD {
+	if pd == nil {
+		return nil
+	}
+	return pd.base
+}
 
-// Close deallocates the PD (ibv_dealloc_pd). EBUSY while it has AHs, MRs, MWs, QPs or SRQs; it is then as before.
+// PDContext is ParentDomainInitAttr.PDContext; nil for a plain PD.
+func (pd *PD) PDContext() any { return pd.context }
+
+func (pd *PD) obj() string {
+	if pd.base != pd {
+		return "parent domain of " + pd.ctx.obj()
+	}
+	return "PD of " + pd.ctx.obj()
+}
+
+// Close deallocates the PD (ibv_dealloc_pd). EBUSY while it has AHs, MRs, MWs, QPs or SRQs, or a parent domain is
+// made of it; it is then as before.
 func (pd *PD) Close() error {
+	if pd.base != pd {
+		return pd.closeParent()
+	}
 	if err := pd.life.end("dealloc_pd", pd.obj()); err != nil {
 		return err
 	}

@@ -172,7 +172,7 @@ func (qp *QP) checkDatagram(wr *SendWR) error {
 	switch ah := wr.AH; {
 	case ah == nil:
 		return qp.badSend(wr, "the address handle is missing")
-	case ah.pd != qp.pd:
+	case ah.pd.domain() != qp.pd.domain():
 		return qp.badSend(wr, "the address handle belongs to another PD")
 	case ah.life.closed.Load():
 		return &Error{Op: "post_send", Obj: qp.obj(), Errno: EINVAL, Detail: "address handle", Err: ErrClosed}

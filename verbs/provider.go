@@ -94,6 +94,13 @@ type QPDriverInit struct {
 	SRQ            SRQDriver // nil without one
 	Cap            QPCap
 	SigAll         bool
+
+	// Of QPInitAttrEx. A driver answers EOPNOTSUPP for what it lacks. SendOps has operations that the type has;
+	// without PostSendAll the verbs layer refuses it.
+	SendOps      SendOpsFlags
+	CreateFlags  QPCreateFlags
+	MaxTSOHeader uint16
+	SourceQPN    uint32
 }
 
 // MRDriver is a memory region.
@@ -123,6 +130,7 @@ type CQDriver interface {
 
 // CQModerator is a CQDriver that has ibv_modify_cq.
 type CQModerator interface {
+	// Moderate puts m, which is within DeviceAttrEx.CQModCaps, in force. 0 for both is no moderation.
 	Moderate(m ModerateCQ) error
 }
 

@@ -21,6 +21,7 @@ type QP struct {
 	init    QPInitAttr // with actual sizes
 	opcodes uint32     // that the type has, as bits
 	hasRQ   bool       // a receive queue of its own
+	ex      *QPEx      // nil without one
 	life    life
 	word    atomic.Uint64 // state, see below
 	asyncEv ackCount
@@ -111,7 +112,7 @@ func (qp *QP) checkInit() error {
 		return errors.New("a QP needs a CQ for sends and one for receives, which may be the same; XRC_SEND only the first")
 	case init.SendCQ.ctx != qp.ctx || init.RecvCQ != nil && init.RecvCQ.ctx != qp.ctx:
 		return errors.New("a CQ belongs to another context")
-	case init.SRQ != nil && init.SRQ.pd != qp.pd:
+	case init.SRQ != nil && init.SRQ.pd.domain() != qp.pd.domain():
 		return errors.New("the SRQ belongs to another PD")
 	case init.SRQ != nil && init.SRQ.xrcd != nil:
 		return fmt.Errorf("an SRQ of type XRC takes what XRC_RECV QPs receive; a %v QP cannot have it", init.Type)

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"errors"
+	"math"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/mr"
@@ -24,6 +25,8 @@ var odpCaps = verbs.ODPCaps{
 func (c *context) QueryDeviceEx(attr *verbs.DeviceAttrEx) error {
 	attr.ODPCaps = odpCaps
 	attr.MaxDMSize = maxDMSize
+	attr.CQModCaps = verbs.CQModerationCaps{MaxCQCount: math.MaxUint16, MaxCQPeriod: math.MaxUint16}
+	attr.CompletionTimestampMask, attr.HCACoreClock = math.MaxUint64, 1e6 // ticks are nanoseconds
 	return nil
 }
 

@@ -8,26 +8,44 @@ import (
 )
 
 // PostSend copies requests into the send queue and lets the engine send them. Nothing of wrs is kept but AHs' paths.
-func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
+func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) { return q.post(wrs, false) }
+
+// PostSendAll is PostSend, of all requests or none.
+func (q *qp) PostSendAll(wrs []verbs.SendWR) (int, error) { return q.post(wrs, true) }
+
+func (q *qp) post(wrs []verbs.SendWR, all bool) (n int, err error) {
 	err = q.QP.PostSend(func(sq *transport.SendQueue) error {
-		for n < len(wrs) {
-			w := sq.Next()
-			if w == nil {
-				return transport.ErrQueueFull
-			}
-			if err := q.fill(sq, w, &wrs[n]); err != nil {
-				return err
-			}
-			sq.Commit()
-			n++
+		err := q.fillAll(sq, wrs, &n)
+		if err != nil && all {
+			sq.Abort()
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return n, verbsError("", err)
 	}
 	return n, nil
 }
+
+// fillAll puts requests in their slots, until one is bad, and counts them.
+func (q *qp) fillAll(sq *transport.SendQueue, wrs []verbs.SendWR, n *int) error {
+	for ; *n < len(wrs); *n++ {
+		w := sq.Next()
+		if w == nil {
+			return transport.ErrQueueFull
+		}
+		if err := q.fill(sq, w, &wrs[*n]); err != nil {
+			return err
+		}
+		sq.Commit()
+	}
+	return nil
+}
+
+// sendOps are the operations that fill knows, for whatever type of QP.
+const sendOps = verbs.QPExWithRDMAWrite | verbs.QPExWithRDMAWriteWithImm | verbs.QPExWithSend | verbs.QPExWithSendWithImm |
+	verbs.QPExWithRDMARead | verbs.QPExWithAtomicCmpAndSwp | verbs.QPExWithAtomicFetchAndAdd | verbs.QPExWithLocalInv |
+	verbs.QPExWithBindMW | verbs.QPExWithSendWithInv
 
 // fill puts a request in its slot.
 func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendWR) error {

@@ -36,6 +36,9 @@ func (p *pd) createQP(num uint32, init *verbs.QPDriverInit, up verbs.QPUpcalls) 
 	default:
 		return nil, fail(verbs.ENOSYS, "the device has no %v QPs; it has RC, UC and UD", init.Type)
 	}
+	if err := checkQPEx(init); err != nil {
+		return nil, err
+	}
 	if init.Cap.MaxInlineData > maxInline {
 		return nil, fail(verbs.EINVAL, "MaxInlineData %d is not possible; 0 to %d are", init.Cap.MaxInlineData, maxInline)
 	}
@@ -61,6 +64,19 @@ func (p *pd) createQP(num uint32, init *verbs.QPDriverInit, up verbs.QPUpcalls) 
 		return nil, verbsError("", err)
 	}
 	return q, nil
+}
+
+// checkQPEx refuses what the device lacks of an extended QP.
+func checkQPEx(init *verbs.QPDriverInit) error {
+	switch {
+	case init.SendOps&^sendOps != 0:
+		return fail(verbs.EOPNOTSUPP, "the device does not have %v; it has %v", init.SendOps&^sendOps, sendOps)
+	case init.CreateFlags != 0:
+		return fail(verbs.EOPNOTSUPP, "the device does not have the flags %v", init.CreateFlags)
+	case init.MaxTSOHeader != 0:
+		return fail(verbs.EOPNOTSUPP, "the device does not have TSO")
+	}
+	return nil
 }
 
 // qpUpcalls passes what a QP reports up.

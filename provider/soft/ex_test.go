@@ -1,0 +1,525 @@
+package soft_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+const allOps = verbs.QPExWithRDMAWrite | verbs.QPExWithRDMAWriteWithImm | verbs.QPExWithSend | verbs.QPExWithSendWithImm | verbs.QPExWithRDMARead |
+	verbs.QPExWithAtomicCmpAndSwp | verbs.QPExWithAtomicFetchAndAdd | verbs.QPExWithLocalInv | verbs.QPExWithBindMW | verbs.QPExWithSendWithInv
+
+// qpEx makes a QP that posts by ops.
+func (e *end) qpEx(t verbs.QPType, ops verbs.SendOpsFlags) *verbs.QPEx {
+	e.tb.Helper()
+	qp := get(e.pd.CreateQPEx(&verbs.QPInitAttrEx{
+		QPInitAttr: verbs.QPInitAttr{
+			Type: t, SendCQ: e.cq, RecvCQ: e.cq,
+			Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64},
+		},
+		SendOpsFlags: ops,
+	}))(e.tb)
+	e.tb.Cleanup(func() { must(e.tb, qp.Close()) })
+	return get(qp.Ex())(e.tb)
+}
+
+// connectEx makes a connected pair of RC QPs, the first of which posts by QPEx.
+func connectEx(a, b *end) (*verbs.QPEx, *verbs.QP) {
+	a.tb.Helper()
+	x, qb := a.qpEx(verbs.QPTypeRC, allOps), b.qp(verbs.QPTypeRC, nil)
+	join(a.tb, x.QP(), qb, nil)
+	return x, qb
+}
+
+// withCQEx gives an end an extended CQ in place of its own.
+func (e *end) withCQEx(init verbs.CQInitAttrEx) *verbs.CQEx {
+	e.tb.Helper()
+	if init.CQE == 0 {
+		init.CQE = 256
+	}
+	must(e.tb, e.cq.Close())
+	x := get(e.ctx.CreateCQEx(&init))(e.tb)
+	e.cq = x.CQ
+	return x
+}
+
+// start waits for a completion, which begins a batch.
+func start(tb testing.TB, x *verbs.CQEx) {
+	tb.Helper()
+	for begun := time.Now(); ; {
+		err := x.StartPoll(nil)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, verbs.ENOENT) || time.Since(begun) > 10*time.Second {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// next waits for a completion and ends its batch at once.
+func next(tb testing.TB, x *verbs.CQEx) {
+	tb.Helper()
+	start(tb, x)
+	x.EndPoll()
+	must(tb, x.Err())
+}
+
+func TestV_WR_14_EveryOperation(t *testing.T) { // V-WR-15, V-WR-16, V-WR-17, V-WR-18
+	onEach(t, func(t *testing.T, n *network) {
+		ends := newEnds(t, n, 2, nil)
+		a, b := ends[0], ends[1]
+		x, qb := connectEx(a, b)
+		a.fill(1)
+		mw := get(b.pd.AllocMW(verbs.MWType2))(t)
+		region := get(b.pd.RegMR(make([]byte, 100), allAccess|verbs.AccessMWBind))(t)
+		t.Cleanup(func() { must(t, mw.Close()); must(t, region.Close()) })
+		key := verbs.IncRKey(mw.RKey())
+		must(t, qb.PostSend(verbs.SendWR{
+			Opcode: verbs.WRBindMW, Flags: verbs.SendSignaled, MW: mw, RKey: key,
+			BindInfo: &verbs.MWBindInfo{MR: region, Addr: region.Addr(), Length: 100, Access: verbs.AccessRemoteWrite},
+		}))
+		b.good(1)
+		for i := range 4 {
+			must(t, qb.PostRecv(verbs.RecvWR{WRID: uint64(i), SGList: []verbs.SGE{b.mr.SGE(1000+100*i, 100)}}))
+		}
+		rkey, at := b.mr.RKey(), b.mr.Addr()
+		binary.NativeEndian.PutUint64(b.buf[800:], 5)
+
+		x.Start()
+		x.WRID, x.WRFlags = 1, verbs.SendSignaled
+		x.RDMAWrite(rkey, at)
+		x.SetSGEList([]verbs.SGE{a.mr.SGE(0, 10), a.mr.SGE(20, 10)})
+		x.WRID = 2
+		x.RDMARead(rkey, at)
+		x.SetSGE(a.mr.SGE(500, 20))
+		x.WRID, x.WRFlags = 3, verbs.SendSignaled|verbs.SendFence
+		x.AtomicFetchAdd(rkey, at+800, 3)
+		x.SetSGE(a.mr.SGE(600, 8))
+		x.WRID = 4
+		x.AtomicCmpSwp(rkey, at+800, 8, 100)
+		x.SetSGE(a.mr.SGE(608, 8))
+		x.WRID, x.WRFlags = 5, verbs.SendSignaled
+		x.Send()
+		x.SetInlineData([]byte("send"))
+		x.WRID = 6
+		x.SendImm(66)
+		x.SetInlineDataList([][]byte{[]byte("i"), []byte("mm")})
+		x.WRID = 7
+		x.RDMAWriteImm(rkey, at+40, 77)
+		x.SetSGE(a.mr.SGE(40, 5))
+		x.WRID = 8
+		x.SendInv(key)
+		x.SetSGE(a.mr.SGE(0, 2))
+		must(t, x.Complete())
+
+		ops := []verbs.WCOpcode{
+			verbs.WCRDMAWrite, verbs.WCRDMARead, verbs.WCFetchAdd, verbs.WCCompSwap, verbs.WCSend, verbs.WCSend, verbs.WCRDMAWrite, verbs.WCSend,
+		}
+		for i, wc := range a.good(8) {
+			if wc.WRID != uint64(i+1) || wc.Opcode != ops[i] {
+				t.Errorf("completion %d: %+v", i, wc)
+			}
+		}
+		wcs := b.good(4)
+		for i, want := range []verbs.WC{
+			{WRID: 0, Opcode: verbs.WCRecv, ByteLen: 4},
+			{WRID: 1, Opcode: verbs.WCRecv, ByteLen: 3, WCFlags: verbs.WCWithImm, ImmData: 66},
+			{WRID: 2, Opcode: verbs.WCRecvRDMAWithImm, ByteLen: 5, WCFlags: verbs.WCWithImm, ImmData: 77},
+			{WRID: 3, Opcode: verbs.WCRecv, ByteLen: 2, WCFlags: verbs.WCWithInv, InvalidatedRKey: key},
+		} {
+			want.QPNum = qb.QPN()
+			if wcs[i] != want {
+				t.Errorf("receive %d: %+v", i, wcs[i])
+			}
+		}
+		if !bytes.Equal(b.buf[:20], append(append([]byte(nil), a.buf[:10]...), a.buf[20:30]...)) || !bytes.Equal(a.buf[500:520], b.buf[:20]) ||
+			!bytes.Equal(b.buf[40:45], a.buf[40:45]) || string(b.buf[1000:1004]) != "send" || string(b.buf[1100:1103]) != "imm" {
+			t.Error("wrong bytes")
+		}
+		u64 := binary.NativeEndian.Uint64
+		if u64(a.buf[600:]) != 5 || u64(a.buf[608:]) != 8 || u64(b.buf[800:]) != 100 {
+			t.Errorf("atomics: %d, %d, %d", u64(a.buf[600:]), u64(a.buf[608:]), u64(b.buf[800:]))
+		}
+
+		// Windows of the own side.
+		mine := get(a.pd.AllocMW(verbs.MWType2))(t)
+		own := get(a.pd.RegMR(make([]byte, 100), allAccess|verbs.AccessMWBind))(t)
+		t.Cleanup(func() { must(t, mine.Close()); must(t, own.Close()) })
+		key = verbs.IncRKey(mine.RKey())
+		x.Start()
+		x.BindMW(mine, key, &verbs.MWBindInfo{MR: own, Addr: own.Addr(), Length: 10, Access: verbs.AccessRemoteRead})
+		x.LocalInv(key)
+		must(t, x.Complete())
+		if wcs := a.good(2); wcs[0].Opcode != verbs.WCBindMW || wcs[1].Opcode != verbs.WCLocalInv {
+			t.Errorf("%+v", wcs)
+		}
+	})
+}
+
+func TestV_WR_08_Datagrams(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		ends := newEnds(t, n, 2, nil)
+		a, b := ends[0], ends[1]
+		_, qb, ah := udPair(t, a, b)
+		x := a.qpEx(verbs.QPTypeUD, verbs.QPExWithSend|verbs.QPExWithSendWithImm)
+		must(t, x.QP().Connect(verbs.QPInfo{}, nil))
+		must(t, qb.PostRecv(recv(b, 1, 100)))
+		x.Start()
+		x.WRFlags = verbs.SendSignaled
+		x.SendImm(9)
+		x.SetInlineData([]byte("datagram"))
+		x.SetUDAddr(ah, qb.QPN(), verbs.DefaultQKey)
+		must(t, x.Complete())
+		a.good(1)
+		wc := b.good(1)[0]
+		if wc.ByteLen != 48 || wc.ImmData != 9 || wc.SrcQP != x.QP().QPN() || string(b.buf[40:48]) != "datagram" {
+			t.Errorf("%+v, %q", wc, b.buf[40:48])
+		}
+	})
+}
+
+func TestV_WR_04_NothingRunsBeforeComplete(t *testing.T) { // V-WR-05
+	ends := newEnds(t, &networks[0], 2, nil)
+	a, b := ends[0], ends[1]
+	x, _ := connectEx(a, b)
+	a.fill(1)
+	write := func(n int) {
+		x.RDMAWrite(b.mr.RKey(), b.mr.Addr())
+		x.SetSGE(a.mr.SGE(0, n))
+	}
+	untouched := func(when string) {
+		t.Helper()
+		time.Sleep(2 * time.Millisecond)
+		if wcs, err := a.cq.Poll(make([]verbs.WC, 4)); wcs != 0 || err != nil || b.buf[1] != 0 {
+			t.Fatalf("%s: %d completions, %v, memory %d", when, wcs, err, b.buf[1])
+		}
+	}
+	x.WRFlags = verbs.SendSignaled
+	x.Start()
+	write(2)
+	untouched("not complete")
+	x.Abort()
+	untouched("aborted")
+	x.Start()
+	write(2)
+	x.RDMAWrite(b.mr.RKey(), b.mr.Addr())
+	x.SetSGEList([]verbs.SGE{a.mr.SGE(0, 1<<20), {Addr: a.mr.Addr(), Length: 1<<32 - 1, LKey: a.mr.LKey()}}) // the driver finds it too long
+	if err := x.Complete(); !errors.Is(err, verbs.EINVAL) {
+		t.Fatal(err)
+	}
+	untouched("refused by the device")
+	for range 63 { // all but one slot
+		must(t, x.QP().PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite}))
+	}
+	x.Start()
+	write(2)
+	write(2)
+	if err := x.Complete(); !errors.Is(err, verbs.ENOMEM) {
+		t.Fatal(err)
+	}
+	untouched("no room for both")
+	x.Start()
+	write(2)
+	must(t, x.Complete())
+	a.good(1)
+	if b.buf[1] != a.buf[1] {
+		t.Error("nothing was written")
+	}
+}
+
+func TestV_QPX_10_OperationsOfTheDevice(t *testing.T) {
+	e := newEnds(t, &networks[0], 1, nil)[0]
+	for _, c := range []verbs.QPInitAttrEx{
+		{QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeUD}, SendOpsFlags: verbs.QPExWithTSO},
+		{QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeRC}, SendOpsFlags: verbs.QPExWithFlush},
+		{QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeRC}, SendOpsFlags: verbs.QPExWithAtomicWrite},
+		{QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeUC}, SendOpsFlags: verbs.QPExWithRDMARead},
+		{QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeUD}, CreateFlags: verbs.QPCreateBlockSelfMcastLB},
+		{QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeUD}, CreateFlags: verbs.QPCreateSourceQPN, SourceQPN: 5},
+		{QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeUD}, MaxTSOHeader: 5},
+	} {
+		c.SendCQ, c.RecvCQ = e.cq, e.cq
+		if _, err := e.pd.CreateQPEx(&c); !errors.Is(err, verbs.EOPNOTSUPP) || errors.Is(err, verbs.EINVAL) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	e.qpEx(verbs.QPTypeUC, allOps&^(verbs.QPExWithRDMARead|verbs.QPExWithAtomicCmpAndSwp|verbs.QPExWithAtomicFetchAndAdd))
+}
+
+func TestV_CQX_13_FieldsAtWork(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		ends := newEnds(t, n, 2, nil)
+		a, b := ends[0], ends[1]
+		x := b.withCQEx(verbs.CQInitAttrEx{WCFlags: verbs.WCStandardFlags})
+		qa, qb := connect(a, b, verbs.QPTypeRC, nil)
+		ua, ub, ah := udPair(t, a, b)
+		must(t, qb.PostRecv(recv(b, 3, 100), recv(b, 4, 2)))
+		must(t, ub.PostRecv(recv(b, 5, 100)))
+		wr := send(a, 50)
+		wr.Opcode, wr.ImmData = verbs.WRSendWithImm, 0x1020304
+		must(t, qa.PostSend(wr))
+		next(t, x)
+		if x.WRID != 3 || x.ReadOpcode() != verbs.WCRecv || x.ReadByteLen() != 50 || x.ReadWCFlags() != verbs.WCWithImm ||
+			x.ReadImmData() != 0x1020304 || x.ReadQPNum() != qb.QPN() || x.ReadCompletionTS() != 0 {
+			t.Errorf("%+v", x)
+		}
+		dgram := send(a, 10)
+		dgram.AH, dgram.RemoteQPN, dgram.RemoteQKey = ah, ub.QPN(), verbs.DefaultQKey
+		must(t, ua.PostSend(dgram))
+		next(t, x)
+		if x.WRID != 5 || x.ReadByteLen() != 50 || x.ReadWCFlags() != verbs.WCGRH || x.ReadSrcQP() != ua.QPN() || x.ReadQPNum() != ub.QPN() ||
+			x.ReadSLID() != 0 || x.ReadSL() != 0 || x.ReadDLIDPathBits() != 0 || x.ReadPKeyIndex() != 0 {
+			t.Errorf("%+v", x)
+		}
+		must(t, qa.PostSend(send(a, 3))) // too long
+		start(t, x)
+		if x.WRID != 4 || x.Status != verbs.WCLocLenErr || x.ReadQPNum() != qb.QPN() || !errors.Is(x.Err(), verbs.WCLocLenErr) {
+			t.Errorf("%+v", x)
+		}
+		x.EndPoll()
+	})
+}
+
+// A batch takes what it comes to, and leaves the rest.
+func TestV_CQX_10_BatchesAtWork(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		ends := newEnds(t, n, 2, nil)
+		a, b := ends[0], ends[1]
+		x := a.withCQEx(verbs.CQInitAttrEx{})
+		qa, _ := connect(a, b, verbs.QPTypeRC, nil)
+		for i := range 8 {
+			must(t, qa.PostSend(verbs.SendWR{WRID: uint64(i), Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled}))
+		}
+		var got []uint64
+		for len(got) < 8 {
+			start(t, x)
+			got = append(got, x.WRID)
+			if err := x.NextPoll(); err == nil {
+				got = append(got, x.WRID)
+			} else if !errors.Is(err, verbs.ErrNoCompletion) {
+				t.Fatal(err)
+			}
+			// Within a batch the program may post and the device goes on.
+			must(t, qa.PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite}))
+			x.EndPoll()
+		}
+		for i, id := range got {
+			if id != uint64(i) {
+				t.Fatal(got)
+			}
+		}
+	})
+}
+
+func TestV_CQX_13_Timestamps(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		ends := newEnds(t, n, 2, nil)
+		a, b := ends[0], ends[1]
+		x := a.withCQEx(verbs.CQInitAttrEx{WCFlags: verbs.WCExWithCompletionTimestamp | verbs.WCExWithCompletionTimestampWallclock})
+		if attr := get(a.ctx.QueryDeviceEx())(t); attr.CompletionTimestampMask != 1<<64-1 || attr.HCACoreClock != 1e6 {
+			t.Errorf("%+v", attr)
+		}
+		qa, _ := connect(a, b, verbs.QPTypeRC, nil)
+		var raw, wall [2]uint64
+		var begin, end [2]time.Time
+		for i := range 2 {
+			begin[i] = time.Now()
+			must(t, qa.PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled}))
+			time.Sleep(20 * time.Millisecond)
+			next(t, x)
+			end[i] = time.Now()
+			raw[i], wall[i] = x.ReadCompletionTS(), x.ReadCompletionWallclockNS()
+			if w := time.Unix(0, int64(wall[i])); w.Before(begin[i].Round(0)) || w.After(end[i].Round(0)) {
+				t.Errorf("completion at %v, not between %v and %v", w, begin[i], end[i])
+			}
+		}
+		if d := time.Duration(raw[1] - raw[0]); d <= 0 || d > end[1].Sub(begin[0]) {
+			t.Errorf("%v between the completions; the test took %v", d, end[1].Sub(begin[0]))
+		}
+	})
+}
+
+func TestV_CQX_04_FieldsOfTheDevice(t *testing.T) {
+	e := newEnds(t, &networks[0], 1, nil)[0]
+	for _, f := range []verbs.CreateCQWCFlags{verbs.WCExWithCVLAN, verbs.WCExWithFlowTag, verbs.WCExWithTMInfo} {
+		if _, err := e.ctx.CreateCQEx(&verbs.CQInitAttrEx{CQE: 1, WCFlags: f}); !errors.Is(err, verbs.EOPNOTSUPP) {
+			t.Errorf("%v: %v", f, err)
+		}
+	}
+}
+
+func TestV_CQX_05_IgnoreOverrun(t *testing.T) {
+	ends := newEnds(t, &networks[0], 2, nil)
+	a, b := ends[0], ends[1]
+	x := a.withCQEx(verbs.CQInitAttrEx{CQE: 4, Flags: verbs.CreateCQIgnoreOverrun | verbs.CreateCQSingleThreaded})
+	qa, _ := connect(a, b, verbs.QPTypeRC, nil)
+	for i := range 64 {
+		must(t, qa.PostSend(verbs.SendWR{WRID: uint64(i), Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled}))
+		time.Sleep(time.Millisecond / 4) // the device works by itself
+	}
+	var last uint64
+	for begun := time.Now(); last != 63; {
+		if time.Since(begun) > 10*time.Second {
+			t.Fatalf("the last completion is %d", last)
+		}
+		start(t, x)
+		x.EndPoll()
+		if x.Status != verbs.WCSuccess || x.WRID < last {
+			t.Fatalf("%+v after %d", x, last)
+		}
+		last = x.WRID
+	}
+	if qa.State() != verbs.QPSRTS {
+		t.Error(qa.State())
+	}
+	if ev, err := a.ctx.TryGetAsyncEvent(); !errors.Is(err, verbs.EAGAIN) {
+		t.Error(ev, err)
+	}
+	must(t, qa.PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled})) // no slot is lost
+	next(t, x)
+}
+
+func TestX_CQ_01_Moderation(t *testing.T) { // V-CQ-18
+	onEach(t, func(t *testing.T, n *network) {
+		ends := newEnds(t, n, 2, nil)
+		a, b := newSleeper(t, ends[0]), ends[1]
+		if caps := get(a.ctx.QueryDeviceEx())(t).CQModCaps; caps != (verbs.CQModerationCaps{MaxCQCount: 65535, MaxCQPeriod: 65535}) {
+			t.Errorf("%+v", caps)
+		}
+		qa, _ := connect(a.end, b, verbs.QPTypeRC, nil)
+		write := func() {
+			must(t, qa.PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled}))
+		}
+		moderate := func(count, period uint16) {
+			attr := verbs.ModifyCQAttr{AttrMask: verbs.CQAttrModerate, Moderate: verbs.ModerateCQ{Count: count, Period: period}}
+			must(t, a.cq.Modify(&attr))
+		}
+		moderate(3, 0)
+		must(t, a.cq.ReqNotify(false))
+		write()
+		write()
+		a.asleep("two of three completions came")
+		write()
+		a.wait()
+		a.good(3)
+		moderate(65535, 30000)
+		must(t, a.cq.ReqNotify(false))
+		begin := time.Now()
+		write()
+		a.wait() // the program sleeps
+		if d := time.Since(begin); d < 30*time.Millisecond {
+			t.Errorf("the event came after %v", d)
+		}
+		a.good(1)
+		// A CQ may go while its event is held back.
+		cq := get(a.ctx.CreateCQ(16, &verbs.CQOptions{Channel: a.ch}))(t)
+		must(t, cq.Modify(&verbs.ModifyCQAttr{AttrMask: verbs.CQAttrModerate, Moderate: verbs.ModerateCQ{Period: 20000}}))
+		other := *a.end
+		other.cq = cq
+		qp := get(other.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4}}))(t)
+		join(t, qp, b.qp(verbs.QPTypeRC, nil), nil)
+		must(t, cq.ReqNotify(false))
+		must(t, qp.PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled}))
+		time.Sleep(5 * time.Millisecond)
+		must(t, qp.Close())
+		must(t, cq.Close())
+		c, cancel := context.WithTimeout(context.Background(), 40*time.Millisecond)
+		defer cancel()
+		if cq, err := a.ch.GetEvent(c); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error("an event of a CQ that is gone", cq, err)
+		}
+	})
+}
+
+func TestExtendedDataPathAllocatesNothing(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector allocates")
+	}
+	onEach(t, func(t *testing.T, n *network) {
+		ends := newEnds(t, n, 2, nil)
+		a, b := ends[0], ends[1]
+		cq := a.withCQEx(verbs.CQInitAttrEx{WCFlags: verbs.WCStandardFlags | verbs.WCExWithCompletionTimestamp})
+		x, _ := connectEx(a, b)
+		work := func() {
+			data := [8]byte{1}
+			x.Start()
+			x.WRFlags = verbs.SendSignaled
+			x.RDMAWrite(b.mr.RKey(), b.mr.Addr())
+			x.SetInlineData(data[:])
+			x.RDMARead(b.mr.RKey(), b.mr.Addr())
+			x.SetSGEList([]verbs.SGE{a.mr.SGE(0, 100), a.mr.SGE(200, 100)})
+			if err := x.Complete(); err != nil {
+				t.Fatal(err)
+			}
+			for got := 0; got < 2; {
+				err := cq.StartPoll(nil)
+				if err != nil {
+					continue
+				}
+				for ; err == nil; err = cq.NextPoll() {
+					if cq.Status != verbs.WCSuccess {
+						t.Fatal(cq.Err())
+					}
+					got++
+				}
+				cq.EndPoll()
+			}
+		}
+		for range 10 {
+			work()
+		}
+		if n := testing.AllocsPerRun(200, work); n != 0 {
+			t.Errorf("%v allocations", n)
+		}
+	})
+}
+
+// WRITEs of 8 bytes, as many as the queue takes, as BenchmarkWriteRate: one by one as there, and several at once.
+func BenchmarkWriteRateEx(b *testing.B) {
+	for _, depth := range []struct {
+		name string
+		n    int
+	}{{"single", 1}, {"batch16", 16}} {
+		b.Run(depth.name, func(b *testing.B) {
+			benchEach(b, func(b *testing.B, x, y *end) {
+				cq := x.withCQEx(verbs.CQInitAttrEx{WCFlags: verbs.WCStandardFlags, Flags: verbs.CreateCQSingleThreaded})
+				qx, _ := connectEx(x, y)
+				b.ReportAllocs()
+				b.ResetTimer()
+				writesEx(b, x, cq, qx, y, b.N, depth.n)
+			})
+		})
+	}
+}
+
+func writesEx(b *testing.B, x *end, cq *verbs.CQEx, qx *verbs.QPEx, y *end, n, batch int) {
+	sge := x.mr.SGE(0, 8)
+	addr, rkey := y.mr.Addr(), y.mr.RKey()
+	qx.WRFlags = verbs.SendSignaled
+	for posted, done := 0, 0; done < n; {
+		for posted < n && posted-done+batch <= 64 {
+			qx.Start()
+			for range batch {
+				qx.RDMAWrite(rkey, addr)
+				qx.SetSGE(sge)
+			}
+			check(b, qx.Complete())
+			posted += batch
+		}
+		err := cq.StartPoll(nil)
+		if err != nil {
+			continue
+		}
+		for ; err == nil; err = cq.NextPoll() {
+			check(b, cq.Err())
+			done++
+		}
+		cq.EndPoll()
+	}
+}

@@ -1,0 +1,148 @@
+package verbs
+
+// CQInitAttrMask names fields of CQInitAttrEx (enum ibv_cq_init_attr_mask).
+type CQInitAttrMask uint32
+
+// The fields of CQInitAttrEx (IBV_CQ_INIT_ATTR_MASK_*).
+const (
+	CQInitFlags CQInitAttrMask = 1 << 0
+	CQInitPD    CQInitAttrMask = 1 << 1 // ParentDomain
+
+	cqInitAll = CQInitFlags | CQInitPD
+)
+
+// String joins the names of the bits without IBV_CQ_INIT_ATTR_MASK_.
+func (m CQInitAttrMask) String() string { return flagsOf([]string{"FLAGS", "PD"}, uint64(m), "|") }
+
+// CreateCQFlags modify a CQ (enum ibv_create_cq_attr_flags).
+type CreateCQFlags uint32
+
+// The flags (IBV_CREATE_CQ_ATTR_*).
+const (
+	CreateCQSingleThreaded CreateCQFlags = 1 << 0 // one goroutine at a time polls: no locking
+	CreateCQIgnoreOverrun  CreateCQFlags = 1 << 1 // a completion that finds the CQ full takes the place of the oldest one
+)
+
+// String joins the names of the flags without IBV_CREATE_CQ_ATTR_.
+func (f CreateCQFlags) String() string {
+	return flagsOf([]string{"SINGLE_THREADED", "IGNORE_OVERRUN"}, uint64(f), "|")
+}
+
+// CreateCQWCFlags are the fields that the completions of an extended CQ have (enum ibv_create_cq_wc_flags).
+type CreateCQWCFlags uint64
+
+// The fields (IBV_WC_EX_WITH_*).
+const (
+	WCExWithByteLen                      CreateCQWCFlags = 1 << 0
+	WCExWithImm                          CreateCQWCFlags = 1 << 1 // and the key of SEND_WITH_INV
+	WCExWithQPNum                        CreateCQWCFlags = 1 << 2
+	WCExWithSrcQP                        CreateCQWCFlags = 1 << 3
+	WCExWithSLID                         CreateCQWCFlags = 1 << 4
+	WCExWithSL                           CreateCQWCFlags = 1 << 5
+	WCExWithDLIDPathBits                 CreateCQWCFlags = 1 << 6
+	WCExWithCompletionTimestamp          CreateCQWCFlags = 1 << 7
+	WCExWithCVLAN                        CreateCQWCFlags = 1 << 8
+	WCExWithFlowTag                      CreateCQWCFlags = 1 << 9
+	WCExWithTMInfo                       CreateCQWCFlags = 1 << 10
+	WCExWithCompletionTimestampWallclock CreateCQWCFlags = 1 << 11
+
+	// WCStandardFlags are the fields that a WC has (IBV_WC_STANDARD_FLAGS).
+	WCStandardFlags = WCExWithByteLen | WCExWithImm | WCExWithQPNum | WCExWithSrcQP | WCExWithSLID | WCExWithSL | WCExWithDLIDPathBits
+	// CreateCQSupWCFlags are all that there are (IBV_CREATE_CQ_SUP_WC_FLAGS).
+	CreateCQSupWCFlags = WCStandardFlags | WCExWithCompletionTimestamp | WCExWithCVLAN | WCExWithFlowTag | WCExWithTMInfo |
+		WCExWithCompletionTimestampWallclock
+)
+
+var wcExNames = []string{
+	"BYTE_LEN", "IMM", "QP_NUM", "SRC_QP", "SLID", "SL", "DLID_PATH_BITS", "COMPLETION_TIMESTAMP", "CVLAN", "FLOW_TAG",
+	"TM_INFO", "COMPLETION_TIMESTAMP_WALLCLOCK",
+}
+
+// String joins the names of the flags without IBV_WC_EX_WITH_.
+func (f CreateCQWCFlags) String() string { return flagsOf(wcExNames, uint64(f), "|") }
+
+// CQAttrMask tells what CQ.Modify changes (enum ibv_cq_attr_mask).
+type CQAttrMask uint32
+
+// The attributes (IBV_CQ_ATTR_*).
+const (
+	CQAttrModerate CQAttrMask = 1 << 0
+	CQAttrReserved CQAttrMask = 1 << 1 // not an attribute: the first bit that has no meaning
+)
+
+// String joins the names of the bits without IBV_CQ_ATTR_.
+func (m CQAttrMask) String() string { return flagsOf([]string{"MODERATE", "RESERVED"}, uint64(m), "|") }
+
+// QPInitAttrMask names fields of QPInitAttrEx (enum ibv_qp_init_attr_mask).
+type QPInitAttrMask uint32
+
+// The fields of QPInitAttrEx (IBV_QP_INIT_ATTR_*).
+const (
+	QPInitPD           QPInitAttrMask = 1 << 0
+	QPInitXRCD         QPInitAttrMask = 1 << 1
+	QPInitCreateFlags  QPInitAttrMask = 1 << 2
+	QPInitMaxTSOHeader QPInitAttrMask = 1 << 3
+	QPInitIndTable     QPInitAttrMask = 1 << 4
+	QPInitRxHash       QPInitAttrMask = 1 << 5
+	QPInitSendOpsFlags QPInitAttrMask = 1 << 6
+
+	qpInitAll = QPInitPD | QPInitXRCD | QPInitCreateFlags | QPInitMaxTSOHeader | QPInitIndTable | QPInitRxHash | QPInitSendOpsFlags
+)
+
+var qpInitAttrNames = []string{"PD", "XRCD", "CREATE_FLAGS", "MAX_TSO_HEADER", "IND_TABLE", "RX_HASH", "SEND_OPS_FLAGS"}
+
+// String joins the names of the bits without IBV_QP_INIT_ATTR_.
+func (m QPInitAttrMask) String() string { return flagsOf(qpInitAttrNames, uint64(m), "|") }
+
+// QPCreateFlags modify a QP (enum ibv_qp_create_flags).
+type QPCreateFlags uint32
+
+// The flags (IBV_QP_CREATE_*).
+const (
+	QPCreateBlockSelfMcastLB   QPCreateFlags = 1 << 1  // the QP's own multicast does not come back
+	QPCreateScatterFCS         QPCreateFlags = 1 << 8  // receives include the frame check sequence
+	QPCreateCVLANStripping     QPCreateFlags = 1 << 9  // receives do not include the VLAN tag
+	QPCreateSourceQPN          QPCreateFlags = 1 << 10 // SourceQPN goes on the wire
+	QPCreatePCIWriteEndPadding QPCreateFlags = 1 << 11 // the device writes whole cache lines
+)
+
+var qpCreateNames = []string{
+	1: "BLOCK_SELF_MCAST_LB", 8: "SCATTER_FCS", 9: "CVLAN_STRIPPING", 10: "SOURCE_QPN", 11: "PCI_WRITE_END_PADDING",
+}
+
+const qpCreateAll = QPCreateBlockSelfMcastLB | QPCreateScatterFCS | QPCreateCVLANStripping | QPCreateSourceQPN | QPCreatePCIWriteEndPadding
+
+// String joins the names of the flags without IBV_QP_CREATE_.
+func (f QPCreateFlags) String() string { return flagsOf(qpCreateNames, uint64(f), "|") }
+
+// SendOpsFlags are the operations that a QPEx posts (enum ibv_qp_create_send_ops_flags).
+type SendOpsFlags uint64
+
+// The operations (IBV_QP_EX_WITH_*).
+const (
+	QPExWithRDMAWrite         SendOpsFlags = 1 << 0
+	QPExWithRDMAWriteWithImm  SendOpsFlags = 1 << 1
+	QPExWithSend              SendOpsFlags = 1 << 2
+	QPExWithSendWithImm       SendOpsFlags = 1 << 3
+	QPExWithRDMARead          SendOpsFlags = 1 << 4
+	QPExWithAtomicCmpAndSwp   SendOpsFlags = 1 << 5
+	QPExWithAtomicFetchAndAdd SendOpsFlags = 1 << 6
+	QPExWithLocalInv          SendOpsFlags = 1 << 7
+	QPExWithBindMW            SendOpsFlags = 1 << 8
+	QPExWithSendWithInv       SendOpsFlags = 1 << 9
+	QPExWithTSO               SendOpsFlags = 1 << 10
+	QPExWithFlush             SendOpsFlags = 1 << 11
+	QPExWithAtomicWrite       SendOpsFlags = 1 << 12
+
+	// The operations up to here have the bits of their opcodes.
+	sendOpsOfOpcodes = QPExWithTSO<<1 - 1
+	sendOpsAll       = QPExWithAtomicWrite<<1 - 1
+)
+
+var sendOpsNames = []string{
+	"RDMA_WRITE", "RDMA_WRITE_WITH_IMM", "SEND", "SEND_WITH_IMM", "RDMA_READ", "ATOMIC_CMP_AND_SWP", "ATOMIC_FETCH_AND_ADD",
+	"LOCAL_INV", "BIND_MW", "SEND_WITH_INV", "TSO", "FLUSH", "ATOMIC_WRITE",
+}
+
+// String joins the names of the operations without IBV_QP_EX_WITH_.
+func (f SendOpsFlags) String() string { return flagsOf(sendOpsNames, uint64(f), "|") }

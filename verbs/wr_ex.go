@@ -1,0 +1,364 @@
+package verbs
+
+import (
+	"fmt"
+	"sync"
+)
+
+// QPEx posts send requests to a QP step by step (struct ibv_qp_ex, manual section 46):
+//
+//	x.Start()
+//	x.WRID, x.WRFlags = 1, 0
+//	x.RDMAWrite(rkey, addr)
+//	x.SetSGE(mr.SGE(0, 64))
+//	x.WRID, x.WRFlags = 2, verbs.SendSignaled
+//	x.RDMAWriteImm(rkey, addr+64, 5)
+//	x.SetSGE(mr.SGE(64, 64))
+//	err := x.Complete()
+//
+// A builder, such as RDMAWrite, begins a request with the WRID and WRFlags of the moment; setters give it the rest:
+// one of SetSGE, SetSGEList, SetInlineData and SetInlineDataList for what carries data, SetUDAddr on a UD QP, and
+// SetXRCSRQN on an XRC_SEND one. LocalInv and BindMW take none. Builders and setters return nothing: a fault makes
+// Complete fail, and then nothing of all that was built since Start is posted. Nor is anything posted before Complete, or
+// after Abort.
+//
+// From Start to Complete or Abort the QPEx is locked, so that other goroutines wait in Start, unless it is made in a
+// parent domain with a thread domain. QP.PostSend may be used beside it.
+type QPEx struct {
+	WRID    uint64    // of the next request
+	WRFlags SendFlags // of the next request: SendFence, SendSignaled, SendSolicited, SendIPCsum
+
+	qp       *QP
+	drv      QPExDriver
+	ops      uint32 // that it may post, as bits of opcodes
+	addr     setters
+	unlocked bool
+	mu       sync.Mutex // from Start to Complete or Abort, unless unlocked
+
+	open    bool
+	holds   bool // some request names an AH or MW
+	missing setters
+	fault   error // the first one
+	cur     *SendWR
+	wrs     []SendWR
+	sges    []SGE // of wrs
+	data    []byte
+	binds   []MWBindInfo
+	none    SendWR // takes what belongs to no request
+}
+
+// setters is a set of the kinds of setters.
+type setters uint8
+
+const (
+	setData setters = 1 << iota
+	setUDAddr
+	setXRCSRQN
+)
+
+func (s setters) String() string {
+	return flagsOf([]string{"the data (SetSGE and others)", "the address (SetUDAddr)", "the SRQ (SetXRCSRQN)"}, uint64(s), ", ")
+}
+
+// What a QPEx has room for from the beginning.
+const (
+	firstRequests = 16
+	firstInline   = 4096 // bytes, or one request's
+)
+
+func newQPEx(qp *QP, ops SendOpsFlags) *QPEx {
+	x := &QPEx{qp: qp, drv: qp.drv.(QPExDriver), ops: uint32(ops & sendOpsOfOpcodes), unlocked: qp.pd.td != nil}
+	switch qp.init.Type {
+	case QPTypeUD:
+		x.addr = setUDAddr
+	case QPTypeXRCSend:
+		x.addr = setXRCSRQN
+	}
+	n, c := min(firstRequests, int(qp.init.Cap.MaxSendWR)), &qp.init.Cap
+	x.wrs = make([]SendWR, 0, n)
+	x.sges = make([]SGE, 0, n*int(c.MaxSendSGE))
+	x.data = make([]byte, 0, max(int(c.MaxInlineData), min(n*int(c.MaxInlineData), firstInline)))
+	x.cur = &x.none
+	return x
+}
+
+// QP is the QP that is posted to (qp_base of struct ibv_qp_ex).
+func (x *QPEx) QP() *QP { return x.qp }
+
+// Start begins a list of requests (ibv_wr_start). It waits until no other goroutine builds one; calling it twice without
+// Complete or Abort blocks for ever.
+func (x *QPEx) Start() {
+	if !x.unlocked {
+		x.mu.Lock()
+	}
+	x.open = true
+}
+
+// Complete posts what was built since Start (ibv_wr_complete): all of it, or nothing if there is an error. EINVAL: a request is
+// not complete, does not fit the QP, or the QP is in RESET, INIT or RTR. ENOMEM: the send queue has no room for all.
+// EOPNOTSUPP: SendTSO on a device without it.
+func (x *QPEx) Complete() error {
+	if !x.open {
+		return newError("wr_complete", x.qp.obj(), EINVAL, "Start must come first")
+	}
+	err := x.post()
+	x.close()
+	return err
+}
+
+// Abort drops what was built since Start (ibv_wr_abort).
+func (x *QPEx) Abort() {
+	if x.open {
+		x.close()
+	}
+}
+
+// close ends what Start began.
+func (x *QPEx) close() {
+	if x.holds {
+		clear(x.wrs)
+		clear(x.binds)
+		x.holds = false
+	}
+	x.wrs, x.sges, x.data, x.binds = x.wrs[:0], x.sges[:0], x.data[:0], x.binds[:0]
+	x.open, x.missing, x.fault, x.cur = false, 0, nil, &x.none
+	if !x.unlocked {
+		x.mu.Unlock()
+	}
+}
+
+// post checks what was built and hands it to the driver.
+func (x *QPEx) post() error {
+	x.finish()
+	if x.fault != nil {
+		return x.fault
+	}
+	qp := x.qp
+	if s := qp.word.Load() & stateMask; s < uint64(QPSRTS) || s > uint64(QPSErr) {
+		return qp.stateError("wr_complete")
+	}
+	for i := range x.wrs {
+		if err := qp.checkSend(&x.wrs[i]); err != nil {
+			return x.refused(i, err)
+		}
+	}
+	if len(x.wrs) == 0 {
+		return nil
+	}
+	if n, err := x.drv.PostSendAll(x.wrs); err != nil {
+		return x.refused(n, err)
+	}
+	if x.holds {
+		boundMWs(x.wrs)
+	}
+	return nil
+}
+
+// refused says which request stands in the way.
+func (x *QPEx) refused(i int, err error) error {
+	e := driverError("wr_complete", x.qp.obj(), err).(*Error)
+	if i < len(x.wrs) {
+		e.Detail = fmt.Sprintf("request %d of %d is bad, so none is posted", i, len(x.wrs))
+	}
+	return e
+}
+
+// fail notes a fault, unless there is one already, and lets what follows lead nowhere.
+func (x *QPEx) fail(errno Errno, format string, args ...any) {
+	if x.open && x.fault == nil {
+		x.fault = newError("wr_complete", x.qp.obj(), errno, "request %d: "+format, append([]any{len(x.wrs)}, args...)...)
+	}
+	x.cur, x.missing = &x.none, 0
+}
+
+// finish ends the request that was begun last.
+func (x *QPEx) finish() {
+	if x.missing != 0 {
+		x.wrs = x.wrs[:len(x.wrs)-1]
+		x.fail(EINVAL, "%v: %v is missing", x.cur.Opcode, x.missing)
+	}
+}
+
+// begin begins a request.
+func (x *QPEx) begin(op WROpcode, needs setters) *SendWR {
+	x.finish()
+	n := len(x.wrs)
+	switch {
+	case !x.open || x.fault != nil:
+		return &x.none
+	case !op.in(x.ops):
+		x.fail(EINVAL, "the QP was not made for %v, only for %v", op, opcodeSet(x.ops))
+		return &x.none
+	case n >= int(x.qp.init.Cap.MaxSendWR):
+		x.fail(ENOMEM, "%v: the send queue has room for %d", op, n)
+		return &x.none
+	case x.WRFlags&SendInline != 0:
+		x.fail(EINVAL, "%v: the flag INLINE has no place here; SetInlineData does it", op)
+		return &x.none
+	case n < cap(x.wrs):
+		x.wrs = x.wrs[:n+1]
+		x.wrs[n] = SendWR{}
+	default:
+		x.wrs = append(x.wrs, SendWR{})
+	}
+	wr := &x.wrs[n]
+	wr.WRID, wr.Opcode, wr.Flags = x.WRID, op, x.WRFlags
+	x.cur, x.missing = wr, needs
+	return wr
+}
+
+// set is the request that a setter is about.
+func (x *QPEx) set(s setters) *SendWR {
+	if x.missing&s == 0 {
+		x.needless(s)
+	}
+	x.missing &^= s
+	return x.cur
+}
+
+// needless refuses a setter that the request has no use for.
+func (x *QPEx) needless(s setters) {
+	if x.cur == &x.none {
+		x.fail(EINVAL, "%v is set before a request was begun", s)
+		return
+	}
+	x.wrs = x.wrs[:len(x.wrs)-1]
+	x.fail(EINVAL, "%v: %v is set twice, or has no use", x.cur.Opcode, s)
+}
+
+// rdma is begin for what names memory of the peer.
+func (x *QPEx) rdma(op WROpcode, rkey uint32, addr uint64) *SendWR {
+	wr := x.begin(op, setData|x.addr)
+	wr.RKey, wr.RemoteAddr = rkey, addr
+	return wr
+}
+
+// RDMARead reads from the peer's memory (ibv_wr_rdma_read).
+func (x *QPEx) RDMARead(rkey uint32, remoteAddr uint64) { x.rdma(WRRDMARead, rkey, remoteAddr) }
+
+// RDMAWrite writes into the peer's memory (ibv_wr_rdma_write).
+func (x *QPEx) RDMAWrite(rkey uint32, remoteAddr uint64) { x.rdma(WRRDMAWrite, rkey, remoteAddr) }
+
+// RDMAWriteImm is RDMAWrite that completes a receive of the peer with imm, in host order (ibv_wr_rdma_write_imm).
+func (x *QPEx) RDMAWriteImm(rkey uint32, remoteAddr uint64, imm uint32) {
+	x.rdma(WRRDMAWriteWithImm, rkey, remoteAddr).ImmData = imm
+}
+
+// AtomicCmpSwp sets 8 bytes of the peer's memory to swap if they are compare, and gives what they were
+// (ibv_wr_atomic_cmp_swp).
+func (x *QPEx) AtomicCmpSwp(rkey uint32, remoteAddr, compare, swap uint64) {
+	wr := x.rdma(WRAtomicCmpAndSwp, rkey, remoteAddr)
+	wr.CompareAdd, wr.Swap = compare, swap
+}
+
+// AtomicFetchAdd adds to 8 bytes of the peer's memory, and gives what they were (ibv_wr_atomic_fetch_add).
+func (x *QPEx) AtomicFetchAdd(rkey uint32, remoteAddr, add uint64) {
+	x.rdma(WRAtomicFetchAndAdd, rkey, remoteAddr).CompareAdd = add
+}
+
+// Send sends a message (ibv_wr_send).
+func (x *QPEx) Send() { x.begin(WRSend, setData|x.addr) }
+
+// SendImm sends a message with imm, in host order (ibv_wr_send_imm). The peer's completion is a WCRecv with WCWithImm.
+func (x *QPEx) SendImm(imm uint32) { x.begin(WRSendWithImm, setData|x.addr).ImmData = imm }
+
+// SendInv sends a message that invalidates a key of the peer before its completion (ibv_wr_send_inv).
+func (x *QPEx) SendInv(invalidateRKey uint32) {
+	x.begin(WRSendWithInv, setData|x.addr).InvalidateRKey = invalidateRKey
+}
+
+// SendTSO sends the data in pieces of mss bytes, hdr in front of each (ibv_wr_send_tso). No device has it: Complete
+// answers EOPNOTSUPP.
+func (x *QPEx) SendTSO(hdr []byte, mss uint16) {
+	x.finish()
+	x.fail(EOPNOTSUPP, "TSO with a header of %d bytes and mss %d: no device has it", len(hdr), mss)
+}
+
+// LocalInv invalidates a window of type 2 by its key (ibv_wr_local_inv). It takes no setter.
+func (x *QPEx) LocalInv(invalidateRKey uint32) {
+	x.begin(WRLocalInv, 0).InvalidateRKey = invalidateRKey
+}
+
+// BindMW binds a window of type 2 to memory, under the key rkey (ibv_wr_bind_mw). It takes no setter. info may be
+// reused at once.
+func (x *QPEx) BindMW(mw *MW, rkey uint32, info *MWBindInfo) {
+	wr := x.begin(WRBindMW, 0)
+	if wr == &x.none {
+		return
+	}
+	wr.MW, wr.RKey, x.holds = mw, rkey, true
+	if info != nil {
+		x.binds = append(x.binds, *info)
+		wr.BindInfo = &x.binds[len(x.binds)-1]
+	}
+}
+
+// SetSGE gives the request its data, or the place for it (ibv_wr_set_sge). The memory belongs to the device until the
+// completion was polled.
+func (x *QPEx) SetSGE(sge SGE) {
+	wr := x.set(setData)
+	if wr != &x.none {
+		x.sges = append(x.sges, sge)
+		wr.SGList = x.sges[len(x.sges)-1 : len(x.sges) : len(x.sges)]
+	}
+}
+
+// SetSGEList is SetSGE for several pieces (ibv_wr_set_sge_list). The list may be reused at once.
+func (x *QPEx) SetSGEList(list []SGE) {
+	wr := x.set(setData)
+	if wr != &x.none {
+		from := len(x.sges)
+		x.sges = append(x.sges, list...)
+		wr.SGList = x.sges[from:len(x.sges):len(x.sges)]
+	}
+}
+
+// SetInlineData gives a SEND or RDMA WRITE its data, which is copied (ibv_wr_set_inline_data): it need not be
+// registered and may be reused at once.
+func (x *QPEx) SetInlineData(data []byte) {
+	wr, from := x.set(setData), len(x.data)
+	if x.fits(wr, len(data)) {
+		x.data = append(x.data, data...)
+		wr.Inline = x.data[from:len(x.data):len(x.data)]
+	}
+}
+
+// SetInlineDataList is SetInlineData for several pieces (ibv_wr_set_inline_data_list).
+func (x *QPEx) SetInlineDataList(list [][]byte) {
+	wr, from, n := x.set(setData), len(x.data), 0
+	for i := range list {
+		n += len(list[i])
+	}
+	if x.fits(wr, n) {
+		for i := range list {
+			x.data = append(x.data, list[i]...)
+		}
+		wr.Inline = x.data[from:len(x.data):len(x.data)]
+	}
+}
+
+// fits tells whether a request can have n bytes of inline data.
+func (x *QPEx) fits(wr *SendWR, n int) bool {
+	if wr == &x.none {
+		return false
+	}
+	wr.Flags |= SendInline
+	if limit := x.qp.init.Cap.MaxInlineData; uint64(n) > uint64(limit) {
+		x.fail(EINVAL, "%v: %d bytes of inline data are too many; the QP was made for %d", wr.Opcode, n, limit)
+		return false
+	}
+	return true
+}
+
+// SetUDAddr gives a request of a UD QP its destination (ibv_wr_set_ud_addr).
+func (x *QPEx) SetUDAddr(ah *AH, remoteQPN, remoteQKey uint32) {
+	wr := x.set(setUDAddr)
+	if wr != &x.none {
+		wr.AH, wr.RemoteQPN, wr.RemoteQKey, x.holds = ah, remoteQPN, remoteQKey, true
+	}
+}
+
+// SetXRCSRQN gives a request of an XRC_SEND QP the number of the peer's SRQ (ibv_wr_set_xrc_srqn).
+func (x *QPEx) SetXRCSRQN(srqn uint32) {
+	x.set(setXRCSRQN).RemoteSRQN = srqn
+}
