@@ -9,8 +9,8 @@ import (
 var datagramCases = []testCase{
 	{"V_KC_10_V_RECV_06_The40BytesOfTheGRH", fortyBytes},
 	{"V_AH_03_OneAHForSeveralQPs", oneAH},
-	{"V_AH_06_V_AH_08_V_AH_10_AnsweringADatagram", answering},
-	{"V_AH_12_V_SEND_02_AHDestroyedWhileSending", ahDestroyed},
+	{"V_AH_06_V_AH_08_V_AH_10_X_AH_01_AnsweringADatagram", answering},
+	{"V_AH_11_V_AH_12_V_SEND_02_AHDestroyedWhileSending", ahDestroyed},
 	{"V_SEND_14_DestinationWithEachRequest", destinationOfEach},
 	{"V_SEND_14_QKeyOfTheQPWithTheMSB", qkeyMSB},
 	{"V_MC_03_OneCopyHoweverOftenAttached", oneCopy},
@@ -101,6 +101,9 @@ func answering(t *T) {
 	wc := t.good(b.rcvQ, 1)[0]
 	attr := get(b.ctx.InitAHFromWC(1, &wc, b.buf[:40]))(t)
 	same(t, "the sender's GID", attr.GRH.DGID, t.info(qa).GID)
+	if attr.PortNum != 1 || !attr.IsGlobal || attr.GRH.HopLimit != 64 || attr.GRH.TrafficClass != 0 {
+		t.Errorf("the way back is %+v", attr)
+	}
 	same(t, "our GID", get(b.ctx.QueryGID(1, attr.GRH.SGIDIndex))(t), t.info(qb).GID)
 	wr := b.send(3, 0, 20)
 	wr.AH, wr.RemoteQPN, wr.RemoteQKey = closing(t, get(b.pd.CreateAHFromWC(1, &wc, b.buf[:40]))(t)), wc.SrcQP, verbs.DefaultQKey

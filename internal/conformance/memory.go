@@ -9,7 +9,7 @@ import (
 var memoryCases = []testCase{
 	{"V_MR_07_LocalReadNeedsNoRight", localRead},
 	{"V_MR_08_ResultsNeedLocalWrite", localWrite},
-	{"V_MR_09_RegionAndQPMustBothPermit", bothPermit},
+	{"V_MR_09_V_GEN_05_RegionAndQPMustBothPermit", bothPermit},
 	{"V_MR_12_SGEsNeedRegisteredMemory", needsRegistration},
 	{"V_MR_13_ZeroBasedRegions", zeroBased},
 	{"V_MR_18_ReregisteredAsIfAnew", reregistered},

@@ -11,9 +11,9 @@ import (
 var modelCases = []testCase{
 	{"V_GEN_06_V_KC_04_OutstandingUntilItsCompletionIsPolled", outstandingUntilPolled},
 	{"V_GEN_08_V_RECV_03_SendsAndWritesWithImmediateConsumeReceives", whatConsumesReceives},
-	{"V_GEN_09_V_SEND_17_GatherAndScatter", gatherAndScatter},
+	{"V_GEN_09_V_KC_01_V_SEND_17_GatherAndScatter", gatherAndScatter},
 	{"V_GEN_10_CQIsAFIFO", fifo},
-	{"V_GEN_11_V_GEN_26_AtomicsActOn64Bits", atomics64},
+	{"V_GEN_11_V_GEN_26_V_SEND_05_AtomicsActOn64Bits", atomics64},
 	{"V_GEN_12_RNRMeansConnectedButNoReceive", rnrOnly},
 	{"V_GEN_14_V_GEN_24_OnlyTheRequestorHearsOfARead", silentRead},
 	{"V_GEN_16_MessagesKeepTheirBoundaries", boundaries},
@@ -24,7 +24,7 @@ var modelCases = []testCase{
 	{"V_KC_02_V_GEN_12_NoReceiveIsAnsweredWithRNR", rnrOnTheWire},
 	{"V_KC_08_AddressesByQPAndByRequest", addressing},
 	{"V_KC_11_AffiliatedEventsGoToTheirContextOnly", affiliated},
-	{"V_KC_12_AfterAnErrorAllFail", allFailAfterAnError},
+	{"V_KC_12_D_46_AfterAnErrorAllFail", allFailAfterAnError},
 	{"V_KC_13_V_SEND_03_V_RECV_04_BuffersAreTheProgramsAfterTheCompletion", buffersComeBack},
 }
 

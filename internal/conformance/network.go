@@ -67,7 +67,7 @@ func Run(t *testing.T, s Setup) {
 	t.Run(s.Name, func(t *testing.T) {
 		for _, group := range [][]testCase{
 			modelCases, transportCases, stateCases, drainCases, eventCases, queueCases, notifyCases, srqCases,
-			qpCases, memoryCases, datagramCases, recvCases, sendCases, completionCases, statusCases(), answerCases(),
+			qpCases, ruleCases, memoryCases, datagramCases, recvCases, sendCases, completionCases, statusCases(), answerCases(),
 			badInputCases(), sizeCases(),
 		} {
 			for _, c := range group {

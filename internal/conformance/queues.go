@@ -6,12 +6,12 @@ import (
 
 // Completion queues with traffic (sections 21 and 44).
 var queueCases = []testCase{
-	{"V_CQ_04_V_CQ_05_CompletionsGoToTheirQueuesCQ", eachItsCQ},
-	{"V_CQ_09_V_CQ_11_ResizeLosesNothing", resizeKeeps},
+	{"V_CQ_04_V_CQ_05_V_KC_03_CompletionsGoToTheirQueuesCQ", eachItsCQ},
+	{"V_CQ_09_V_CQ_11_V_CQ_14_ResizeLosesNothing", resizeKeeps},
 	{"V_CQ_10_ResizeKeepsTheRequestForAnEvent", resizeKeepsArming},
 	{"V_CQ_12_V_CQ_15_NotBelowItsContent", resizeTooSmall},
-	{"V_CQ_22_DestroyedWithCompletionsOrArmed", destroyFull},
-	{"V_POLL_01_V_POLL_02_OldestFirstAndGone", pollOrder},
+	{"V_CQ_22_D_16_DestroyedWithCompletionsOrArmed", destroyFull},
+	{"V_POLL_01_V_POLL_02_V_POLL_03_OldestFirstAndGone", pollOrder},
 	{"V_POLL_05_WhatIsValidOfAFailure", failureFields},
 }
 

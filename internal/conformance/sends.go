@@ -15,7 +15,7 @@ var sendCases = []testCase{
 	{"V_SEND_12_UnsignaledSendsAreSilent", unsignaled},
 	{"V_SEND_17_ZeroLengthOfEveryKind", zeroLength},
 	{"X_SEND_01_Errnos", sendErrnos},
-	{"X_SEND_02_V_TR_02_InOrder", inOrder},
+	{"X_SEND_02_V_TR_02_V_APP_04_InOrder", inOrder},
 	{"X_SEND_02_AtomicsNeedAlignmentAnd8Bytes", atomicShape},
 }
 

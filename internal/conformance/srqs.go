@@ -8,8 +8,8 @@ import (
 
 // Shared receive queues with traffic (section 30).
 var srqCases = []testCase{
-	{"V_SRQ_04_X_RECV_02_OneSRQServesSeveralQPs", srqServes},
-	{"V_SRQ_09_V_SRQ_12_V_AE_20_LimitEventComesOnce", limitOnce},
+	{"V_SRQ_04_X_RECV_02_D_04_OneSRQServesSeveralQPs", srqServes},
+	{"V_SRQ_09_V_SRQ_12_V_SRQ_15_D_05_V_AE_20_LimitEventComesOnce", limitOnce},
 	{"V_SRQ_10_TheLimitChangesAndGoesWhileArmed", limitChanges},
 	{"V_SRQ_11_LimitAboveWhatIsPosted", limitAtOnce},
 	{"V_SRQ_13_TheLoopOfTheManual", limitLoop},

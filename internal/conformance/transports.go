@@ -14,7 +14,7 @@ var transportCases = []testCase{
 	{"V_TR_04_AnyDatagramToAnyQP", anyToAny},
 	{"V_TR_04_TheReceiverMayDropADatagram", dropped},
 	{"V_TR_05_V_GEN_15_OnlyDatagramsAreMulticast", onlyDatagramsAreMulticast},
-	{"V_TR_06_LongestMessages", longest},
+	{"V_TR_06_V_GEN_04_LongestMessages", longest},
 }
 
 func reliable(t *T) {

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestIDsInNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"TestV_QPS_04_PostingByState":  "V-QPS-04",
+		"V_QPS_14_V_QPS_13_SendsFail":  "V-QPS-14 V-QPS-13",
+		"V-TR-01_UC_does_no_READ":      "V-TR-01",
+		"TestD_02_Half":                "D-02",
+		"V_AE_12_D_45_X_WC_01_Overrun": "V-AE-12 D-45 X-WC-01",
+		"TestV_QPQ_24Bit_Properties":   "",
+		"TestV_AE_EventTypes":          "",
+		"TestRealTime":                 "",
+		"FuzzX_WC_02_Anything":         "X-WC-02",
+	} {
+		if got := strings.Join(idsIn(name), " "); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+const (
+	listText = "# List\n\n## 1. One\n\n| ID | Kind | Statement |\n|---|---|---|\n| V-AB-01 |  | first |\n| V-AB-02 | advice | second |\n" +
+		"| V-AB-03 |  | third |\n\n## 2. Two\n\n| ID | Kind | Statement |\n|---|---|---|\n| D-01 |  | fourth |\n"
+	testText = "package p\nfunc TestV_AB_01_It(t *testing.T) {\n\tt.Run(\"V_AB_02_In%d\", nil)\n\tt.Errorf(\"V-AB-03 is no name\")\n}\nfunc (x) TestD_01_No() {}\n"
+	pageText = "by hand\n" + beginMark + "old\n" + endMark + "more by hand\n"
+)
+
+func tree(t *testing.T, files map[string]string) string {
+	root := t.TempDir()
+	for name, text := range files {
+		name = filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestPage(t *testing.T) {
+	root := tree(t, map[string]string{
+		"docs/spec/x-ids.md": listText, "page.md": pageText, "internal/p/p_test.go": testText,
+		"internal/p/p.go":                      "package p\nconst not = \"V_AB_03_NotATest\"\n",
+		"internal/conformance/cases.go":        "package conformance\nvar c = \"V_AB_01_Case\"\n",
+		"internal/p/testdata/nonsense_test.go": "this is no Go",
+	})
+	if err := run(root, "page.md", false); err == nil || !strings.Contains(err.Error(), "not up to date") {
+		t.Errorf("an old page: %v", err)
+	}
+	if err := run(root, "page.md", true); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(root, "page.md", false); err != nil {
+		t.Errorf("a new page: %v", err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "page.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(text), "\n")
+	for _, want := range []string{
+		"by hand", "more by hand", "| 1. One | 3 | 2 | 1 |", "| 2. Two | 1 | 0 | 1 |", "| **All** | **4** | **2** | **2** |",
+		"| V-AB-01 | first | `conformance.V_AB_01_Case` `p.TestV_AB_01_It` |", "| V-AB-02 | second | `p.V_AB_02_In*` |",
+		"| V-AB-03 | third | **none** |", "| D-01 | fourth | **none** |",
+	} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("the page has no line %q:\n%s", want, text)
+		}
+	}
+}
+
+func TestUnknownStatement(t *testing.T) {
+	root := tree(t, map[string]string{
+		"docs/spec/x-ids.md": listText, "page.md": pageText, "p_test.go": "package p\nfunc TestV_AB_04_It() {}\n",
+	})
+	if err := run(root, "page.md", true); err == nil || !strings.Contains(err.Error(), "V-AB-04") {
+		t.Errorf("error %v", err)
+	}
+}

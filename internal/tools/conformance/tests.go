@@ -1,0 +1,137 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// test is a test, or a subtest, whose name has identifiers.
+type test struct {
+	name string
+	ids  []string
+}
+
+// suites are folders whose other files name subtests too.
+var suites = []string{"internal/conformance"}
+
+// own is this package, whose tests are about names.
+const own = "internal/tools/conformance"
+
+// findTests looks through every package below root.
+func findTests(root string) (tests []test, err error) {
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch name := d.Name(); {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && (name == "testdata" || name == "bin" || strings.HasPrefix(name, ".")):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(name, ".go"):
+			return nil
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		dir := filepath.ToSlash(filepath.Dir(rel))
+		if dir == own || !strings.HasSuffix(path, "_test.go") && !slices.Contains(suites, dir) {
+			return nil
+		}
+		found, err := testsOf(path, strings.TrimPrefix(dir, "internal/"))
+		tests = append(tests, found...)
+		return err
+	})
+	return tests, err
+}
+
+// testsOf reads one file of a package.
+func testsOf(path, pkg string) (tests []test, err error) {
+	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	add := func(name string) {
+		if ids := idsIn(name); len(ids) > 0 {
+			tests = append(tests, test{pkg + "." + name, ids})
+		}
+	}
+	for _, d := range f.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && isTest(fn.Name.Name) {
+			add(fn.Name.Name)
+		}
+	}
+	for _, name := range subtestsOf(f) {
+		add(name)
+	}
+	return tests, nil
+}
+
+func isTest(name string) bool {
+	for _, kind := range []string{"Test", "Fuzz", "Example"} {
+		if strings.HasPrefix(name, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// subtest is how the name of a subtest begins.
+var subtest = regexp.MustCompile(`^(?:[VX][_-][A-Z]+|D)[_-]\d\d[_ ]`)
+
+// verb is a place that fmt fills.
+var verb = regexp.MustCompile(`%[a-z]`)
+
+// subtestsOf finds the string literals of a file that are names of subtests: those that begin with an identifier and are
+// not part of a message.
+func subtestsOf(f *ast.File) (names []string) {
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			if s, ok := n.Fun.(*ast.SelectorExpr); ok {
+				switch s.Sel.Name {
+				case "Error", "Errorf", "Fatal", "Fatalf", "Log", "Logf":
+					return false
+				}
+			}
+		case *ast.BasicLit:
+			text, err := strconv.Unquote(n.Value)
+			if n.Kind == token.STRING && err == nil && subtest.MatchString(text) {
+				text = verb.ReplaceAllString(text, "*")
+				names = append(names, strings.NewReplacer(" ", "_", "`", "", "|", "").Replace(text))
+			}
+		}
+		return true
+	})
+	return names
+}
+
+// idsIn finds the identifiers in a test's name: V_QPS_04 and V-QPS-04 are V-QPS-04, D_09 is D-09.
+func idsIn(name string) (ids []string) {
+	words := strings.FieldsFunc(name, func(r rune) bool { return r == '_' || r == '-' || r == ' ' })
+	for i, w := range words {
+		for _, kind := range []string{"Test", "Fuzz", "Example"} {
+			w = strings.TrimPrefix(w, kind)
+		}
+		switch {
+		case (w == "V" || w == "X") && i+2 < len(words) && isUpper(words[i+1]) && isNumber(words[i+2]):
+			ids = append(ids, w+"-"+words[i+1]+"-"+words[i+2])
+		case w == "D" && i+1 < len(words) && isNumber(words[i+1]):
+			ids = append(ids, "D-"+words[i+1])
+		}
+	}
+	return ids
+}
+
+func isUpper(w string) bool {
+	return strings.Trim(w, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+}
+
+func isNumber(w string) bool {
+	return len(w) == 2 && strings.Trim(w, "0123456789") == ""
+}
