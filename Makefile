@@ -48,8 +48,9 @@ vet: ## go vet
 cross: ## builds and vets, tests included, for the systems and processors that we promise
 	@.ci/cross
 
-docs: ## the table from C names to Go names, and a check of the links between the pages
+docs: ## the table from C names to Go names, that of statements and tests, and a check of the links between the pages
 	$(GO) run ./internal/tools/ctable -w docs/c-to-go.md
+	$(GO) run ./internal/tools/conformance -w docs/conformance.md
 	$(GO) run ./internal/tools/mdlinks .
 
 ci: ## what runs before each change lands
