@@ -1,0 +1,148 @@
+package rdmacm_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/provider/soft"
+	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// udpHost is a host with a device at a loopback address that no other process which runs these tests has.
+func udpHost(tb testing.TB, i int) (*rdmacm.Host, netip.Addr) {
+	tb.Helper()
+	if runtime.GOOS != "linux" {
+		tb.Skip("other systems have one loopback address")
+	}
+	pid := os.Getpid()
+	addr := netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0x80, byte(pid), byte(i + 31)})
+	dev, err := soft.New(soft.Config{Name: fmt.Sprintf("u%d", i), Addrs: []netip.Addr{addr}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return rdmacm.NewHost(dev.Device), addr
+}
+
+// The whole way over UDP sockets: many dial one listener at the same time, and talk.
+func TestUDPLoopback(t *testing.T) {
+	a, _ := udpHost(t, 0)
+	b, addr := udpHost(t, 1)
+	w := &world{T: t}
+	c, cancel := context.WithTimeout(bg, time.Minute)
+	defer cancel()
+	l, err := rdmacm.Listen(c, ":0", &rdmacm.Options{Host: b})
+	w.ok(err)
+	const n = 16
+	var ends sync.WaitGroup
+	for range n {
+		ends.Go(func() {
+			id, err := l.Accept(c)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			buf := make([]byte, 8)
+			mr, err := id.RegMsgs(buf)
+			if err == nil {
+				err = id.PostRecv(1, buf, mr)
+			}
+			if err == nil {
+				var wc verbs.WC
+				if wc, err = id.GetRecvComp(c); err == nil && (wc.Status != verbs.WCSuccess || string(buf[:wc.ByteLen]) != "hello") {
+					err = fmt.Errorf("%+v %q", wc, buf)
+				}
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			_ = mr.Close()
+			if err := id.Disconnect(c); err != nil {
+				t.Error(err)
+			}
+			_ = id.Close()
+		})
+		ends.Go(func() {
+			id, err := rdmacm.Dial(c, at(addr, l.Addr().Port()).String(), &rdmacm.Options{Host: a})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err = id.PostSend(2, []byte("hello"), nil, verbs.SendInline|verbs.SendSignaled); err == nil {
+				_, err = id.GetSendComp(c)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			if err := id.Disconnect(c); err != nil {
+				t.Error(err)
+			}
+			_ = id.Close()
+		})
+	}
+	ends.Wait()
+	w.ok(l.Close())
+	w.ok(a.Close())
+	w.ok(b.Close())
+}
+
+// BenchmarkConnections makes and ends connections, 64 at a time, both sides in this process.
+func BenchmarkConnections(b *testing.B) {
+	client, _ := udpHost(b, 2)
+	server, addr := udpHost(b, 3)
+	l, err := rdmacm.Listen(bg, ":0", &rdmacm.Options{Host: server, QP: tiny})
+	if err != nil {
+		b.Fatal(err)
+	}
+	c, stop := context.WithCancel(bg)
+	var acceptors sync.WaitGroup
+	for range 64 {
+		acceptors.Go(func() {
+			for {
+				id, err := l.Accept(c)
+				if err != nil {
+					return
+				}
+				_ = id.Disconnect(c)
+				_ = id.Close()
+			}
+		})
+	}
+	todo := make(chan struct{}, 64)
+	var dialers sync.WaitGroup
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range 64 {
+		dialers.Go(func() {
+			for range todo {
+				id, err := rdmacm.Dial(bg, at(addr, l.Addr().Port()).String(), &rdmacm.Options{Host: client, QP: tiny})
+				if err != nil {
+					b.Error(err)
+					continue
+				}
+				_ = id.Disconnect(bg)
+				_ = id.Close()
+			}
+		})
+	}
+	for range b.N {
+		todo <- struct{}{}
+	}
+	close(todo)
+	dialers.Wait()
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "conn/s")
+	stop()
+	acceptors.Wait()
+	_ = l.Close()
+	_ = client.Close()
+	_ = server.Close()
+}
+
+var tiny = verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}
