@@ -265,12 +265,21 @@ func unroll[T any](ring []T, head, held, n uint32) []T {
 // purge removes the completions of qp, freeing their queue slots. The caller holds qp's
 // shard, so that no new ones come (V-QPS-03).
 func (cq *CQ) purge(qp *transport.QP) {
+	cq.purgeIf(func(e *transport.CQE) bool { return e.QP == qp })
+}
+
+// purgeSRQ removes the completions of an SRQ into which nothing is received any more.
+func (cq *CQ) purgeSRQ(q *transport.RecvQueue) {
+	cq.purgeIf(func(e *transport.CQE) bool { return e.SRQ == q })
+}
+
+func (cq *CQ) purgeIf(gone func(*transport.CQE) bool) {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
 	to := cq.head
 	for i := cq.head; i != cq.tail; i++ {
 		e := &cq.ring[i&(cq.cap-1)]
-		if e.QP == qp {
+		if gone(e) {
 			release(e)
 			continue
 		}

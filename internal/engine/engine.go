@@ -44,6 +44,7 @@ type Engine struct {
 	manual bool
 	qps    qpTable
 	mcast  mcastTable
+	srqns  numbers // of XRC SRQs
 
 	mu      sync.Mutex // guards opening and closing
 	started atomic.Bool
@@ -58,7 +59,7 @@ type Engine struct {
 // New makes an engine. It opens its link when the first QP is made, so that a device can be looked at while another
 // process has its port.
 func New(c Config) *Engine {
-	e := &Engine{open: c.Open, now: c.Now, manual: c.Manual}
+	e := &Engine{open: c.Open, now: c.Now, manual: c.Manual, srqns: numbers{most: maxSRQN}}
 	if e.now == nil {
 		start := time.Now()
 		e.now = func() int64 { return int64(time.Since(start)) }
@@ -180,9 +181,9 @@ func (e *Engine) shardOf(qpn uint32) *shard { return e.shards[qpn%uint32(len(e.s
 
 // homeOf chooses the shard of a new QP: that of its CQs' vector or of other QPs on its CQs, so that a poller has one shard to
 // run. Otherwise QPs go round the shards.
-func (e *Engine) homeOf(send, recv *CQ) uint32 {
+func (e *Engine) homeOf(cqs []*CQ) uint32 {
 	n := uint32(len(e.shards))
-	for _, cq := range []*CQ{recv, send} {
+	for _, cq := range cqs {
 		if cq.vector != 0 {
 			return uint32(cq.vector) % n
 		}

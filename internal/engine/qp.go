@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/transport"
@@ -29,7 +30,8 @@ type QPInit struct {
 	PortMTU        int // UD: the longest message, bytes
 	SQ             *transport.SendQueue
 	RQ             *transport.RecvQueue // its own, or an SRQ
-	SendCQ, RecvCQ *CQ
+	SendCQ, RecvCQ *CQ                  // nil for those that an XRC QP lacks
+	XRCD           *XRCD                // of an XRC_RECV QP
 	Regions        *mr.Table
 	Up             QPUpcalls
 }
@@ -37,10 +39,11 @@ type QPInit struct {
 // A QP is a queue pair and its place in the engine.
 type QP struct {
 	*transport.QP
-	shard          *shard
-	up             QPUpcalls
-	sendCQ, recvCQ *CQ
-	peer           netip.Addr // whose budget it shares; the shard's
+	shard *shard
+	up    QPUpcalls
+	cqs   []*CQ      // that its work requests complete into, each once; receives' first
+	xrcd  *XRCD      // of an XRC_RECV QP
+	peer  netip.Addr // whose budget it shares; the shard's
 }
 
 // CreateQP makes a QP in RESET. The first one opens the link, whose error it returns.
@@ -53,22 +56,45 @@ func (e *Engine) CreateQP(in QPInit) (*QP, error) {
 		return nil, err
 	}
 	s := e.shardOf(num)
-	qp := &QP{shard: s, up: in.Up, sendCQ: in.SendCQ, recvCQ: in.RecvCQ}
-	qp.QP = transport.NewQP(transport.Config{
+	qp := &QP{shard: s, up: in.Up, cqs: in.cqs(), xrcd: in.XRCD}
+	c := transport.Config{
 		Num: num, Type: in.Type, PD: in.PD, SigAll: in.SigAll, PortMTU: in.PortMTU, SQ: in.SQ, RQ: in.RQ,
 		SendCQ: in.SendCQ, RecvCQ: in.RecvCQ, Regions: in.Regions, Host: s, Owner: qp,
-	})
-	in.SendCQ.attach(s)
-	in.RecvCQ.attach(s)
+	}
+	if qp.xrcd != nil {
+		c.XRCD = qp.xrcd.XRCD
+		qp.xrcd.enter(s)
+	}
+	qp.QP = transport.NewQP(c)
+	for _, cq := range qp.cqs {
+		cq.attach(s)
+	}
 	e.qps.put(qp.QP)
 	return qp, nil
+}
+
+// cqs lists the CQs of a QP, each once.
+func (in *QPInit) cqs() (list []*CQ) {
+	if in.RecvCQ != nil {
+		list = append(list, in.RecvCQ)
+	}
+	if in.SendCQ != nil && in.SendCQ != in.RecvCQ {
+		list = append(list, in.SendCQ)
+	}
+	return list
 }
 
 func (e *Engine) reserveQPN(in *QPInit) (uint32, error) {
 	if in.Num != 0 {
 		return in.Num, e.qps.reserveFixed(in.Num)
 	}
-	return e.qps.reserve(e.homeOf(in.SendCQ, in.RecvCQ), uint32(len(e.shards)))
+	cqs := in.cqs()
+	if in.XRCD != nil {
+		if cq := in.XRCD.home(); cq != nil {
+			cqs = append(cqs, cq)
+		}
+	}
+	return e.qps.reserve(e.homeOf(cqs), uint32(len(e.shards)))
 }
 
 // Num is the QP number.
@@ -123,11 +149,11 @@ func (qp *QP) Query() (a transport.Attr, draining bool) {
 	return qp.QP.Attr(), qp.QP.Draining()
 }
 
-// purge removes the QP's completions from its CQs. The shard is held.
+// purge removes the QP's completions from its CQs. The shard is held. What an XRC_RECV QP has received stays: it belongs to the
+// owners of the SRQs.
 func (qp *QP) purge() {
-	qp.sendCQ.purge(qp.QP)
-	if qp.recvCQ != qp.sendCQ {
-		qp.recvCQ.purge(qp.QP)
+	for _, cq := range qp.cqs {
+		cq.purge(qp.QP)
 	}
 }
 
@@ -185,8 +211,12 @@ func (qp *QP) Destroy() {
 	addFields(&s.counters.gone, &qp.QP.Counters)
 	e.qps.remove(qp.Num())
 	s.release()
-	qp.sendCQ.detach(s)
-	qp.recvCQ.detach(s)
+	for _, cq := range qp.cqs {
+		cq.detach(s)
+	}
+	if qp.xrcd != nil {
+		qp.xrcd.leave(s)
+	}
 }
 
 // Raise passes an event of a QP up.
@@ -204,8 +234,7 @@ func (s *shard) failQPs() {
 		if s.eng.shardOf(qp.Num) != s {
 			continue
 		}
-		o := qp.Owner.(*QP)
-		if !o.sendCQ.broken.Load() && !o.recvCQ.broken.Load() || qp.State() == transport.Reset {
+		if !qp.Owner.(*QP).overrun() || qp.State() == transport.Reset {
 			continue
 		}
 		qp.Fail(&transport.Failure{
@@ -213,4 +242,14 @@ func (s *shard) failQPs() {
 		}, transport.EventQPFatal)
 		s.runq.push(qp)
 	}
+}
+
+// overrun tells whether a CQ of the QP has overflowed; that of an XRC_RECV QP is the CQ that its newest message completes into.
+func (qp *QP) overrun() bool {
+	if qp.xrcd != nil {
+		qp.xrcd.failSRQs()
+		srq := qp.XRCSRQ()
+		return srq != nil && srq.CQ.(*CQ).broken.Load()
+	}
+	return slices.ContainsFunc(qp.cqs, func(cq *CQ) bool { return cq.broken.Load() })
 }

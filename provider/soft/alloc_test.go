@@ -16,6 +16,10 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 		a, b := ends[0], ends[1]
 		qa, qb := connect(a, b, verbs.QPTypeRC, nil)
 		ua, ub, ah := udPair(t, a, b)
+		domain := b.openXRCD(nil)
+		srq, srqn := b.xrcSRQ(domain)
+		xs := a.qp(verbs.QPTypeXRCSend, nil)
+		join(t, xs, b.xrcRecv(domain), nil)
 		var wcs [8]verbs.WC
 		drain := func(e *end, n int) {
 			for n > 0 {
@@ -71,6 +75,19 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 				err := ua.PostSend(verbs.SendWR{
 					Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 100)},
 					AH: ah, RemoteQPN: ub.QPN(), RemoteQKey: verbs.DefaultQKey,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				drain(b, 1)
+				drain(a, 1)
+			}},
+			{"XRC", func() {
+				if err := srq.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{b.mr.SGE(0, 10000)}}); err != nil {
+					t.Fatal(err)
+				}
+				err := xs.PostSend(verbs.SendWR{
+					Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 10000)}, RemoteSRQN: srqn,
 				})
 				if err != nil {
 					t.Fatal(err)

@@ -54,7 +54,7 @@ func (d *device) deviceAttr() verbs.DeviceAttr {
 		PhysPortCnt:           1,
 		DeviceCapFlags: verbs.DeviceBadPKeyCntr | verbs.DeviceBadQKeyCntr | verbs.DeviceUDAVPortEnforce |
 			verbs.DeviceCurrQPStateMod | verbs.DevicePortActiveEvent | verbs.DeviceSysImageGUID | verbs.DeviceRCRNRNAKGen |
-			verbs.DeviceSRQResize | verbs.DeviceMemWindow | verbs.DeviceMemMgtExtensions | verbs.DeviceMemWindowType2B,
+			verbs.DeviceSRQResize | verbs.DeviceXRC | verbs.DeviceMemWindow | verbs.DeviceMemMgtExtensions | verbs.DeviceMemWindowType2B,
 	}
 }
 

@@ -70,7 +70,7 @@ func (q *qp) toAttr(a *verbs.QPAttr, mask verbs.QPAttrMask) (t transport.Attr, m
 		SQDNotify:     a.EnSQDAsyncNotify,
 	}
 	if mask&verbs.QPAttrAV != 0 {
-		if t.Path, err = q.pd.ctx.dev.port.Load().path(&a.AHAttr); err != nil {
+		if t.Path, err = q.ctx.dev.port.Load().path(&a.AHAttr); err != nil {
 			return t, 0, err
 		}
 	}

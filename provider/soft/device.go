@@ -35,6 +35,7 @@ type device struct {
 	regions  *mr.Table
 
 	bound      binding
+	domains    domains
 	inline     sync.RWMutex // read-held while inline data is copied from regions
 	lastPD     atomic.Uint32
 	violations violations

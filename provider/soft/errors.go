@@ -58,6 +58,7 @@ var errnos = []struct {
 	{engine.ErrMoved, verbs.EINVAL},
 	{engine.ErrQPLimit, verbs.ENOMEM},
 	{engine.ErrQPInUse, verbs.EBUSY},
+	{engine.ErrSRQLimit, verbs.ENOMEM},
 	{engine.ErrMcastFull, verbs.ENOMEM},
 	{engine.ErrMcastGroupMax, verbs.ENOMEM},
 	{engine.ErrNotAttached, verbs.EINVAL},

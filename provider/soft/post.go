@@ -66,7 +66,10 @@ func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendW
 	default:
 		w.Imm = wr.ImmData
 	}
-	if wr.AH != nil {
+	switch {
+	case q.xrc:
+		sq.More(w).RemoteSRQN = wr.RemoteSRQN
+	case wr.AH != nil:
 		m := sq.More(w)
 		m.Path, m.RemoteQPN, m.RemoteQKey = &wr.AH.Driver().(*ah).path, wr.RemoteQPN, wr.RemoteQKey
 	}
@@ -92,12 +95,12 @@ func (q *qp) fillInline(w *transport.SendWQE, wr *verbs.SendWR) error {
 		w.Length = uint32(len(w.Inline))
 		return nil
 	}
-	dev := q.pd.ctx.dev
+	dev := q.ctx.dev
 	dev.inline.RLock() // no region goes away meanwhile
 	defer dev.inline.RUnlock()
 	for i := range wr.SGList {
 		s := &wr.SGList[i]
-		b, err := q.pd.ctx.regions.Check(s.LKey, s.Addr, uint64(s.Length), q.pd.num, 0)
+		b, err := q.ctx.regions.Check(s.LKey, s.Addr, uint64(s.Length), q.pd.num, 0)
 		if err != nil {
 			return fail(verbs.EINVAL, "%v: inline data: SGE %d, lkey %#x, address %#x, %d bytes: %v", wr.Opcode, i, s.LKey, s.Addr, s.Length, err)
 		}

@@ -12,8 +12,10 @@ import (
 // qp is a QPDriver.
 type qp struct {
 	*engine.QP
-	pd  *pd
+	ctx *context
+	pd  *pd // nil for XRC_RECV
 	srq *srq
+	xrc bool // XRC_SEND
 
 	mu   sync.Mutex
 	attr verbs.QPAttr // as Modify set them since RESET
@@ -32,9 +34,9 @@ func (p *pd) CreateGSI(init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDr
 // createQP makes a QP with that number, or one that the engine chooses if it is 0.
 func (p *pd) createQP(num uint32, init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDriver, error) {
 	switch init.Type {
-	case verbs.QPTypeRC, verbs.QPTypeUC, verbs.QPTypeUD:
+	case verbs.QPTypeRC, verbs.QPTypeUC, verbs.QPTypeUD, verbs.QPTypeXRCSend:
 	default:
-		return nil, fail(verbs.ENOSYS, "the device has no %v QPs; it has RC, UC and UD", init.Type)
+		return nil, fail(verbs.ENOSYS, "the device has no %v QPs; it has RC, UC, UD and XRC", init.Type)
 	}
 	if err := checkQPEx(init); err != nil {
 		return nil, err
@@ -42,20 +44,16 @@ func (p *pd) createQP(num uint32, init *verbs.QPDriverInit, up verbs.QPUpcalls) 
 	if init.Cap.MaxInlineData > maxInline {
 		return nil, fail(verbs.EINVAL, "MaxInlineData %d is not possible; 0 to %d are", init.Cap.MaxInlineData, maxInline)
 	}
-	q := &qp{pd: p}
+	q := &qp{ctx: p.ctx, pd: p, xrc: init.Type == verbs.QPTypeXRCSend}
 	c := &init.Cap
 	in := engine.QPInit{
 		Type: transport.Type(init.Type), Num: num, PD: p.num, SigAll: init.SigAll, PortMTU: p.ctx.dev.port.Load().activeMTU().Bytes(),
-		SQ:     transport.NewSendQueue(int(c.MaxSendWR), int(c.MaxSendSGE), int(c.MaxInlineData)),
-		SendCQ: init.SendCQ.(*cq).CQ, RecvCQ: init.RecvCQ.(*cq).CQ,
+		SQ:      transport.NewSendQueue(int(c.MaxSendWR), int(c.MaxSendSGE), int(c.MaxInlineData)),
+		SendCQ:  init.SendCQ.(*cq).CQ,
 		Regions: p.ctx.regions,
 	}
-	if init.SRQ != nil {
-		q.srq = init.SRQ.(*srq)
-		in.RQ = q.srq.q
-	} else {
-		in.RQ = transport.NewRecvQueue(int(c.MaxRecvWR), int(c.MaxRecvSGE), false, p.num)
-		c.MaxRecvWR, c.MaxRecvSGE = uint32(in.RQ.Cap()), uint32(in.RQ.MaxSGE())
+	if !q.xrc {
+		q.takeReceives(&in, init)
 	}
 	c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData = uint32(in.SQ.Cap()), uint32(in.SQ.MaxSGE()), uint32(in.SQ.MaxInline())
 	in.Up = &qpUpcalls{up, q}
@@ -64,6 +62,19 @@ func (p *pd) createQP(num uint32, init *verbs.QPDriverInit, up verbs.QPUpcalls) 
 		return nil, verbsError("", err)
 	}
 	return q, nil
+}
+
+// takeReceives gives a QP what its receives need.
+func (q *qp) takeReceives(in *engine.QPInit, init *verbs.QPDriverInit) {
+	in.RecvCQ = init.RecvCQ.(*cq).CQ
+	if init.SRQ != nil {
+		q.srq = init.SRQ.(*srq)
+		in.RQ = q.srq.q
+		return
+	}
+	c := &init.Cap
+	in.RQ = transport.NewRecvQueue(int(c.MaxRecvWR), int(c.MaxRecvSGE), false, q.pd.num)
+	c.MaxRecvWR, c.MaxRecvSGE = uint32(in.RQ.Cap()), uint32(in.RQ.MaxSGE())
 }
 
 // checkQPEx refuses what the device lacks of an extended QP.

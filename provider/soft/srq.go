@@ -13,10 +13,14 @@ type srq struct {
 
 // CreateSRQ makes a shared receive queue.
 func (p *pd) CreateSRQ(init *verbs.SRQAttr, up verbs.SRQUpcalls) (verbs.SRQDriver, error) {
+	return p.newSRQ(init, up), nil
+}
+
+func (p *pd) newSRQ(init *verbs.SRQAttr, up verbs.SRQUpcalls) *srq {
 	s := &srq{q: transport.NewRecvQueue(int(init.MaxWR), int(init.MaxSGE), true, p.num), up: up}
 	s.q.OnLimit = func() { up.Event(verbs.EventSRQLimitReached) }
 	init.MaxWR, init.MaxSGE = uint32(s.q.Cap()), uint32(s.q.MaxSGE())
-	return s, nil
+	return s
 }
 
 // PostRecv appends receives.

@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"github.com/verbena-rdma/verbena/internal/transport"
+)
+
+// ErrSRQLimit says that all numbers of XRC SRQs are taken.
+var ErrSRQLimit = errors.New("the device has no free XRC SRQ number")
+
+// An XRCD is an XRC domain: XRC_RECV QPs and the SRQs that they deliver to. A program that polls an SRQ's CQ runs the
+// shards of those QPs.
+type XRCD struct {
+	eng *Engine
+	*transport.XRCD
+
+	mu   sync.Mutex // before any CQ.mu
+	srqs []*XRCSRQ
+	qps  map[*shard]int // QPs of the domain in each shard
+}
+
+// NewXRCD makes a domain.
+func (e *Engine) NewXRCD() *XRCD {
+	return &XRCD{eng: e, XRCD: transport.NewXRCD(), qps: make(map[*shard]int)}
+}
+
+// XRCSRQ is an SRQ of an XRC domain.
+type XRCSRQ struct {
+	*transport.XRCSRQ
+	xrcd *XRCD
+	cq   *CQ
+	fail func()
+	dead bool // its CQ has overflowed; under xrcd.mu
+}
+
+// CreateSRQ enters a queue in the domain under a number that it chooses. cq takes the completions. failed is called,
+// as the upcalls are, when nothing can be received any more because cq has overflowed.
+func (d *XRCD) CreateSRQ(q *transport.RecvQueue, cq *CQ, failed func()) (*XRCSRQ, error) {
+	num, err := d.eng.srqns.take()
+	if err != nil {
+		return nil, err
+	}
+	s := &XRCSRQ{XRCSRQ: &transport.XRCSRQ{Num: num, Queue: q, CQ: cq}, xrcd: d, cq: cq, fail: failed}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.srqs = append(d.srqs, s)
+	for sh := range d.qps {
+		cq.attach(sh)
+	}
+	d.Add(s.XRCSRQ)
+	return s, nil
+}
+
+// Destroy removes the SRQ, and its completions from its CQ. Nothing uses the CQ for it afterwards.
+func (s *XRCSRQ) Destroy() {
+	d := s.xrcd
+	d.Remove(s.XRCSRQ)
+	d.eng.Quiesce()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.srqs = slices.DeleteFunc(d.srqs, func(o *XRCSRQ) bool { return o == s })
+	for sh := range d.qps {
+		s.cq.detach(sh)
+	}
+	s.cq.purgeSRQ(s.Queue)
+	d.eng.srqns.free(s.Num)
+}
+
+// enter counts a QP of shard s, leave takes it away.
+func (d *XRCD) enter(s *shard) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.qps[s]++; d.qps[s] == 1 {
+		for _, q := range d.srqs {
+			q.cq.attach(s)
+		}
+	}
+}
+
+func (d *XRCD) leave(s *shard) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.qps[s]--; d.qps[s] == 0 {
+		delete(d.qps, s)
+		for _, q := range d.srqs {
+			q.cq.detach(s)
+		}
+	}
+}
+
+// home is a CQ of the domain, nil without one: QPs had better run where it is polled.
+func (d *XRCD) home() *CQ {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.srqs) == 0 {
+		return nil
+	}
+	return d.srqs[0].cq
+}
+
+// failSRQs ends the SRQs whose CQ has overflowed (V-AE-21). Peers that name one are refused from then on.
+func (d *XRCD) failSRQs() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, q := range d.srqs {
+		if q.cq.broken.Load() && !q.dead {
+			q.dead = true
+			q.Close()
+			q.fail()
+		}
+	}
+}
+
+// numbers gives numbers from 1 to most. They go round, so that one is not used again soon after it was freed.
+type numbers struct {
+	most uint32
+	mu   sync.Mutex
+	used map[uint32]struct{}
+	last uint32
+}
+
+const maxSRQN = 1<<24 - 1
+
+func (n *numbers) take() (uint32, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.used == nil {
+		n.used, n.last = make(map[uint32]struct{}), rand.Uint32N(n.most)
+	}
+	if len(n.used) >= int(n.most) {
+		return 0, ErrSRQLimit
+	}
+	for {
+		n.last = n.last%n.most + 1
+		if _, used := n.used[n.last]; !used {
+			n.used[n.last] = struct{}{}
+			return n.last, nil
+		}
+	}
+}
+
+func (n *numbers) free(v uint32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.used, v)
+}
