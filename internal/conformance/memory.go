@@ -14,6 +14,7 @@ var memoryCases = []testCase{
 	{"V_MR_13_ZeroBasedRegions", zeroBased},
 	{"V_MR_18_ReregisteredAsIfAnew", reregistered},
 	{"V_MR_22_KeysDieWithTheRegion", keysDie},
+	{"V_KC_07_V_MR_21_WindowsGrantAndRevokeParts", windowsGrant},
 	{"V_MR_08_V_MR_22_RightsThatGoWhileARequestIsUnderWay", rightsGo},
 }
 
@@ -233,4 +234,50 @@ func rightsGo(t *T) {
 			t.is(p.qp, verbs.QPSErr)
 		}
 	}
+}
+
+func windowsGrant(t *T) {
+	a, b := t.ends()
+	if get(b.ctx.QueryDevice())(t).MaxMW == 0 {
+		t.Skip("the device has no memory windows")
+	}
+	store := make([]byte, 4096)
+	mr := b.region(store, verbs.AccessLocalWrite|verbs.AccessMWBind)
+	qa, qb := connect(a, b, rc, nil)
+	access := func(qp *verbs.QP, op verbs.WROpcode, mw *verbs.MW, off int) verbs.WCStatus {
+		t.Helper()
+		wr := a.rdma(op, 1, b, 0, 100)
+		wr.RemoteAddr, wr.RKey = mr.Addr()+uint64(off), mw.RKey()
+		t.must(qp.PostSend(wr))
+		return t.poll(a.sendCQ, 1)[0].Status
+	}
+	bind := func(rights verbs.AccessFlags, off, n int) *verbs.MW {
+		t.Helper()
+		mw := closing(t, get(b.pd.AllocMW(verbs.MWType1))(t))
+		t.must(qb.BindMW(mw, &verbs.MWBind{Flags: verbs.SendSignaled,
+			Info: verbs.MWBindInfo{MR: mr, Addr: mr.Addr() + uint64(off), Length: uint64(n), Access: rights}}))
+		same(t, "the binding", t.good(b.sendCQ, 1)[0].Opcode, verbs.WCBindMW)
+		return mw
+	}
+	// They overlap, with different rights; the region itself gives none.
+	reads, writes := bind(verbs.AccessRemoteRead, 0, 2000), bind(verbs.AccessRemoteWrite, 1000, 2000)
+	same(t, "a WRITE", access(qa, verbs.WRRDMAWrite, writes, 1000), verbs.WCSuccess)
+	t.equal("what was written", store[1000:1100], a.buf[:100])
+	same(t, "a READ", access(qa, verbs.WRRDMARead, reads, 1000), verbs.WCSuccess)
+	t.refused("deregistering a region with windows", mr.Close(), verbs.EBUSY)
+	t.must(writes.Close()) // revokes
+	held := string(store)
+	same(t, "a WRITE after it was revoked", access(qa, verbs.WRRDMAWrite, writes, 1000), verbs.WCRemAccessErr)
+	for _, c := range []struct {
+		op  verbs.WROpcode
+		off int
+	}{{verbs.WRRDMAWrite, 0}, {verbs.WRRDMARead, 1901}} {
+		other, _ := connect(a, b, rc, nil)
+		same(t, "what the other window does not grant", access(other, c.op, reads, c.off), verbs.WCRemAccessErr)
+	}
+	if string(store) != held {
+		t.Error("memory was written without the right")
+	}
+	t.must(reads.Close())
+	t.must(mr.Close())
 }
