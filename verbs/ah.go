@@ -97,7 +97,7 @@ func (ah *AH) Close() error {
 	if err := ah.life.end("destroy_ah", ah.obj()); err != nil {
 		return err
 	}
-	if err := ah.drv.Destroy(); err != nil {
+	if err := destroyed(ah.drv.Destroy()); err != nil {
 		ah.life.revive()
 		return driverError("destroy_ah", ah.obj(), err)
 	}

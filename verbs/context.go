@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"net/netip"
+	"os"
 	"sync"
 )
 
@@ -19,6 +20,7 @@ type Context struct {
 // Open makes a context (ibv_open_device). A device may be opened any number of times. Asynchronous events queue from
 // now on.
 func (d *Device) Open() (*Context, error) {
+	forkByEnvironment(os.Stderr)
 	ctx := &Context{dev: d, async: newEventQueue[AsyncEvent]()}
 	drv, err := d.drv.Open((*contextUpcalls)(ctx))
 	if err != nil {

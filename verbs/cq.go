@@ -190,7 +190,7 @@ func (cq *CQ) destroy(op string) error {
 	if err := cq.life.end(op, cq.obj()); err != nil {
 		return err
 	}
-	if err := cq.drv.Destroy(); err != nil {
+	if err := destroyed(cq.drv.Destroy()); err != nil {
 		cq.life.revive()
 		return driverError(op, cq.obj(), err)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestV_CQX_01_Attributes(t *testing.T) { // V-CQX-02, V-CQX-06
+func TestV_CQX_01_V_CQX_02_V_CQX_06_Attributes(t *testing.T) {
 	ctx, _ := openFake(t)
 	ch := must(ctx.CreateCompChannel())(t)
 	x, drv := newCQEx(t, ctx, CQInitAttrEx{
@@ -59,7 +59,7 @@ func TestV_CQX_01_Ranges(t *testing.T) {
 	refused(t, err, EINVAL, "closed")
 }
 
-func TestV_CQX_03_WCFlags(t *testing.T) { // V-CQX-04, V-CQX-05: bits of the enums
+func TestV_CQX_03_V_CQX_04_V_CQX_05_Bits(t *testing.T) {
 	checkBits(t, map[int]CreateCQWCFlags{
 		0: WCExWithByteLen, 1: WCExWithImm, 2: WCExWithQPNum, 3: WCExWithSrcQP, 4: WCExWithSLID, 5: WCExWithSL, 6: WCExWithDLIDPathBits,
 		7: WCExWithCompletionTimestamp, 8: WCExWithCVLAN, 9: WCExWithFlowTag, 10: WCExWithTMInfo, 11: WCExWithCompletionTimestampWallclock,
@@ -116,7 +116,7 @@ func TestV_CQX_07_PlainView(t *testing.T) {
 	refused(t, x.StartPoll(nil), EINVAL, "start_poll", "closed")
 }
 
-func TestV_CQX_08_StartPoll(t *testing.T) { // V-CQX-14
+func TestV_CQX_08_V_CQX_14_StartPoll(t *testing.T) {
 	ctx, _ := openFake(t)
 	x, drv := newCQEx(t, ctx, CQInitAttrEx{})
 	for range 3 { // an empty CQ stays valid
@@ -138,7 +138,7 @@ func TestV_CQX_08_StartPoll(t *testing.T) { // V-CQX-14
 	}
 }
 
-func TestV_CQX_09_NextPoll(t *testing.T) { // V-CQX-10, V-CQX-11
+func TestV_CQX_09_V_CQX_10_V_CQX_11_NextPoll(t *testing.T) {
 	ctx, _ := openFake(t)
 	x, drv := newCQEx(t, ctx, CQInitAttrEx{})
 	refused(t, x.NextPoll(), EINVAL, "next_poll", "StartPoll must come first")
@@ -182,7 +182,7 @@ func TestV_CQX_10_BatchesExcludeEachOther(t *testing.T) {
 	}{
 		{CQInitAttrEx{}, true},
 		{CQInitAttrEx{Flags: CreateCQSingleThreaded}, false},
-		{CQInitAttrEx{ParentDomain: parent}, false}, // V-TD-02
+		{CQInitAttrEx{ParentDomain: parent}, false}, // as TestV_TD_02_V_TD_03_V_WR_07_NoLocksWithinATD has it
 		{CQInitAttrEx{ParentDomain: must(ctx.AllocParentDomain(&ParentDomainInitAttr{PD: pd}))(t)}, true},
 	} {
 		x, drv := newCQEx(t, ctx, c.init)
@@ -215,7 +215,7 @@ func TestV_CQX_10_BatchesExcludeEachOther(t *testing.T) {
 	ok(t, td.Close())
 }
 
-func TestV_CQX_12_ReadersOfWhatWasAskedFor(t *testing.T) { // V-CQX-13, X-CQX-01, X-CQX-02
+func TestV_CQX_12_V_CQX_13_X_CQX_01_X_CQX_02_ReadersOfWhatWasAskedFor(t *testing.T) {
 	full := WCEx{
 		WC: WC{
 			WRID: 1, Opcode: WCRecv, VendorErr: 2, ByteLen: 3, ImmData: 4, InvalidatedRKey: 5, QPNum: 6, SrcQP: 7, WCFlags: WCWithImm,

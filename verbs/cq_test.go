@@ -113,7 +113,7 @@ func TestV_CQ_17_Sample(t *testing.T) { // E-08; V-CQ-11: without QPs
 	ok(t, cq.Close())
 }
 
-func TestV_CQ_18_Moderate(t *testing.T) { // X-CQ-01: bounds and mask
+func TestV_CQ_18_X_CQ_01_Moderate(t *testing.T) {
 	ctx, _ := openFake(t)
 	cq, drv := newCQ(t, ctx, nil)
 	for _, m := range []ModerateCQ{{3, 50}, {100, 200}, {0, 0}} {

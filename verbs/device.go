@@ -3,6 +3,7 @@ package verbs
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -39,7 +40,11 @@ func NewDevice(drv DeviceDriver) *Device { return &Device{drv: drv, info: drv.In
 // Devices lists the devices of all providers, in their order (ibv_get_device_list). Without devices the list is
 // empty and the error nil. A program without any provider gets ENOSYS. If a provider fails, its error is returned
 // along with the devices of the others.
+//
+// Environment variables: with IBV_SHOW_WARNINGS, whatever its value, a line on the standard error output names each device
+// of the kernel that no provider has. For RDMAV_FORK_SAFE see ForkInit.
 func Devices() ([]*Device, error) {
+	forkByEnvironment(os.Stderr)
 	providers.mu.Lock()
 	list := append([]Provider(nil), providers.list...)
 	providers.mu.Unlock()
@@ -64,6 +69,7 @@ func Devices() ([]*Device, error) {
 			devices = append(devices, d)
 		}
 	}
+	warnUndriven(os.Stderr, devices)
 	return devices, errors.Join(errs...)
 }
 

@@ -96,7 +96,7 @@ func (dm *DM) Close() error {
 	if err := dm.life.end(op, dm.obj()); err != nil {
 		return err
 	}
-	if err := dm.drv.Free(); err != nil {
+	if err := destroyed(dm.drv.Free()); err != nil {
 		dm.life.revive()
 		return driverError(op, dm.obj(), err)
 	}

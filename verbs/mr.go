@@ -72,6 +72,7 @@ func (pd *PD) regMR(op string, buf []byte, iova uint64, access AccessFlags) (*MR
 		pd.life.drop(kindMR)
 		return nil, err
 	}
+	memoryRegistered()
 	mr.publish(iova)
 	return mr, nil
 }
@@ -278,7 +279,7 @@ func (mr *MR) Close() error {
 	if err := mr.life.end("dereg_mr", mr.obj()); err != nil {
 		return err
 	}
-	if err := mr.drv.Dereg(); err != nil {
+	if err := destroyed(mr.drv.Dereg()); err != nil {
 		mr.life.revive()
 		return driverError("dereg_mr", mr.obj(), err)
 	}

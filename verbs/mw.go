@@ -95,7 +95,7 @@ func (mw *MW) Close() error {
 	if err := mw.life.end(op, mw.obj()); err != nil {
 		return err
 	}
-	if err := mw.drv.Dealloc(); err != nil {
+	if err := destroyed(mw.drv.Dealloc()); err != nil {
 		mw.life.revive()
 		return driverError(op, mw.obj(), err)
 	}

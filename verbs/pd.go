@@ -56,7 +56,7 @@ func (pd *PD) Close() error {
 	if err := pd.life.end("dealloc_pd", pd.obj()); err != nil {
 		return err
 	}
-	if err := pd.drv.Dealloc(); err != nil {
+	if err := destroyed(pd.drv.Dealloc()); err != nil {
 		pd.life.revive()
 		return driverError("dealloc_pd", pd.obj(), err)
 	}

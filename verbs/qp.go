@@ -231,7 +231,7 @@ func (qp *QP) destroy(op string) error {
 		return err
 	}
 	qp.word.Or(stateClosed)
-	if err := qp.drv.Destroy(); err != nil {
+	if err := destroyed(qp.drv.Destroy()); err != nil {
 		qp.word.And(^uint64(stateClosed))
 		qp.life.revive()
 		return driverError(op, qp.obj(), err)

@@ -10,7 +10,7 @@ func exInit(t *testing.T, pd *PD, typ QPType) *QPInitAttrEx {
 	return &QPInitAttrEx{QPInitAttr: QPInitAttr{Type: typ, SendCQ: cq, RecvCQ: cq, Cap: QPCap{MaxSendWR: 7}}}
 }
 
-func TestV_QPX_01_FieldsReachTheDriver(t *testing.T) { // V-QPX-03
+func TestV_QPX_01_V_QPX_03_FieldsReachTheDriver(t *testing.T) {
 	ctx, _ := openFake(t)
 	pd := newPD(t, ctx)
 	init := exInit(t, pd, QPTypeUD)
@@ -27,7 +27,7 @@ func TestV_QPX_01_FieldsReachTheDriver(t *testing.T) { // V-QPX-03
 	ok(t, pd.Close())
 }
 
-func TestV_QPX_02_Masks(t *testing.T) { // V-QPX-04, V-QPX-08: bits of the enums
+func TestV_QPX_02_V_QPX_04_V_QPX_08_Bits(t *testing.T) {
 	checkBits(t, map[int]QPInitAttrMask{
 		0: QPInitPD, 1: QPInitXRCD, 2: QPInitCreateFlags, 3: QPInitMaxTSOHeader, 4: QPInitIndTable, 5: QPInitRxHash,
 		6: QPInitSendOpsFlags,
@@ -72,7 +72,7 @@ func TestV_QPX_02_CompMask(t *testing.T) {
 	}
 }
 
-func TestV_QPX_09_ToQPEx(t *testing.T) { // X-QPX-01
+func TestV_QPX_09_X_QPX_01_ToQPEx(t *testing.T) {
 	ctx, _ := openFake(t)
 	pd := newPD(t, ctx)
 	plain, _ := newQP(t, pd, QPTypeRC)
@@ -86,7 +86,7 @@ func TestV_QPX_09_ToQPEx(t *testing.T) { // X-QPX-01
 	}
 }
 
-func TestV_QPX_10_UnsupportedSendOps(t *testing.T) { // V-WR-01; operations by type as in V-SEND-07
+func TestV_QPX_10_V_WR_01_UnsupportedSendOps(t *testing.T) { // operations by type as in V-SEND-07
 	ctx, drv := openFake(t)
 	pd := newPD(t, ctx)
 	for _, typ := range []QPType{QPTypeRC, QPTypeUC, QPTypeUD, QPTypeXRCSend, QPTypeRawPacket} {
@@ -123,7 +123,7 @@ func TestV_QPX_10_UnsupportedSendOps(t *testing.T) { // V-WR-01; operations by t
 	ok(t, pd.Close()) // nothing is left of what failed
 }
 
-func TestV_QPX_04_CreateFlagsByType(t *testing.T) { // V-QPX-05
+func TestV_QPX_04_V_QPX_05_CreateFlagsByType(t *testing.T) {
 	ctx, _ := openFake(t)
 	pd := newPD(t, ctx)
 	good := map[QPCreateFlags][]QPType{

@@ -180,7 +180,7 @@ func (srq *SRQ) destroy(op string) error {
 	if err := srq.life.end(op, srq.obj()); err != nil {
 		return err
 	}
-	if err := srq.drv.Destroy(); err != nil {
+	if err := destroyed(srq.drv.Destroy()); err != nil {
 		srq.life.revive()
 		return driverError(op, srq.obj(), err)
 	}

@@ -12,7 +12,7 @@ func newSRQ(t *testing.T, pd *PD) (*SRQ, *fakeSRQ) {
 	return srq, srq.Driver().(*fakeSRQ)
 }
 
-func TestV_SRQ_01_ActualSizes(t *testing.T) { // V-SRQ-02, V-SRQ-03
+func TestV_SRQ_01_V_SRQ_02_V_SRQ_03_ActualSizes(t *testing.T) {
 	ctx, _ := openFake(t)
 	pd := newPD(t, ctx)
 	init := SRQInitAttr{Context: "mine", Attr: SRQAttr{MaxWR: 9, MaxSGE: 2, SRQLimit: 5}}

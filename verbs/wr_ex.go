@@ -174,8 +174,8 @@ func (x *QPEx) fail(errno Errno, format string, args ...any) {
 // finish ends the request that was begun last.
 func (x *QPEx) finish() {
 	if x.missing != 0 {
-		x.wrs = x.wrs[:len(x.wrs)-1]
-		x.fail(EINVAL, "%v: %v is missing", x.cur.Opcode, x.missing)
+		op := x.drop()
+		x.fail(EINVAL, "%v: %v is missing", op, x.missing)
 	}
 }
 
@@ -222,8 +222,15 @@ func (x *QPEx) needless(s setters) {
 		x.fail(EINVAL, "%v is set before a request was begun", s)
 		return
 	}
+	x.fail(EINVAL, "%v: %v is set twice, or has no use", x.drop(), s)
+}
+
+// drop takes the request that was begun last away.
+func (x *QPEx) drop() WROpcode {
+	op := x.cur.Opcode
+	*x.cur = SendWR{}
 	x.wrs = x.wrs[:len(x.wrs)-1]
-	x.fail(EINVAL, "%v: %v is set twice, or has no use", x.cur.Opcode, s)
+	return op
 }
 
 // rdma is begin for what names memory of the peer.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestV_WR_02_EveryBuilder(t *testing.T) { // V-WR-03, V-WR-09, V-WR-14, V-WR-16
+func TestV_WR_02_V_WR_03_V_WR_09_V_WR_11_EveryBuilder(t *testing.T) {
 	x, drv := newRC(t)
 	x.WRID = 100 // before Start
 	x.Start()
@@ -110,6 +110,7 @@ func TestV_WR_05_AFaultDropsTheBatch(t *testing.T) {
 		{"SRQ on RC", func() { x.Send(); x.SetXRCSRQN(1) }, EINVAL, "the SRQ (SetXRCSRQN)"},
 		{"inline flag", func() { x.WRFlags = SendInline; good() }, EINVAL, "INLINE"},
 		{"unknown flag", func() { x.WRFlags = 1 << 5; good() }, EINVAL, "unknown flags"},
+		{"checksum", func() { x.WRFlags = SendIPCsum; good() }, EINVAL, "no checksum offload"},
 		{"solicited read", func() { x.WRFlags = SendSolicited; x.RDMARead(1, 1); x.SetSGE(SGE{}) }, EINVAL, "SOLICITED"},
 		{"inline read", func() { x.RDMARead(1, 1); x.SetInlineData(nil) }, EINVAL, "INLINE"},
 		{"inline too long", func() { x.Send(); x.SetInlineData(make([]byte, 65)) }, EINVAL, "65 bytes of inline data are too many; the QP was made for 64"},
@@ -268,7 +269,7 @@ func TestV_WR_06_BesidePostSend(t *testing.T) {
 	}
 }
 
-func TestV_WR_07_OneBatchAtATime(t *testing.T) { // within a TD: TestV_TD_02_NoLocksWithinATD
+func TestV_WR_07_OneBatchAtATime(t *testing.T) { // within a TD: TestV_TD_02_V_TD_03_V_WR_07_NoLocksWithinATD
 	x, drv := newRC(t)
 	var done sync.WaitGroup
 	x.Start()

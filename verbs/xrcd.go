@@ -85,7 +85,7 @@ func (d *XRCD) Close() error {
 	if err := d.life.end(op, d.obj()); err != nil {
 		return err
 	}
-	if err := d.drv.Close(); err != nil {
+	if err := destroyed(d.drv.Close()); err != nil {
 		d.life.revive()
 		return driverError(op, d.obj(), err)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"slices"
 
+	"github.com/verbena-rdma/verbena/internal/tools/asyncwatch"
 	"github.com/verbena-rdma/verbena/internal/tools/bench"
 	"github.com/verbena-rdma/verbena/internal/tools/cmtest"
 	"github.com/verbena-rdma/verbena/internal/tools/demo"
@@ -19,7 +20,7 @@ var (
 	// own are the project's own programs.
 	own = []tool.Tool{demo.Tool(), bench.Tool()}
 	// tools are those that have a C original, whose name they bear.
-	tools = slices.Concat(devinfo.Tools(), pingpong.Tools(), rping.Tools(), cmtest.Tools())
+	tools = slices.Concat(devinfo.Tools(), asyncwatch.Tools(), pingpong.Tools(), rping.Tools(), cmtest.Tools())
 )
 
 // secondProcess is the other half of demo and bench.

@@ -146,6 +146,11 @@ func (d *device) refresh() {
 	case old.up && !p.up:
 		d.raise(verbs.EventPortErr)
 	}
+	if p.gone && !old.gone {
+		for _, c := range d.contexts {
+			c.up.DeviceEvent(verbs.EventDeviceFatal)
+		}
+	}
 }
 
 // raise reports an event of the port to every context. d.mu is held.

@@ -70,7 +70,7 @@ func next(tb testing.TB, x *verbs.CQEx) {
 	must(tb, x.Err())
 }
 
-func TestV_WR_14_EveryOperation(t *testing.T) { // V-WR-15, V-WR-16, V-WR-17, V-WR-18
+func TestV_WR_14_V_WR_15_V_WR_16_V_WR_17_V_WR_18_EveryOperation(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := ends[0], ends[1]
@@ -184,7 +184,7 @@ func TestV_WR_08_Datagrams(t *testing.T) {
 	})
 }
 
-func TestV_WR_04_NothingRunsBeforeComplete(t *testing.T) { // V-WR-05
+func TestV_WR_04_V_WR_05_NothingRunsBeforeComplete(t *testing.T) {
 	ends := newEnds(t, &networks[0], 2, nil)
 	a, b := ends[0], ends[1]
 	x, _ := connectEx(a, b)
@@ -385,7 +385,7 @@ func TestV_CQX_05_IgnoreOverrun(t *testing.T) {
 	next(t, x)
 }
 
-func TestX_CQ_01_Moderation(t *testing.T) { // V-CQ-18
+func TestX_CQ_01_V_CQ_18_Moderation(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := newSleeper(t, ends[0]), ends[1]

@@ -25,7 +25,11 @@ func (p *portEvents) PortEvent(t verbs.EventType, port uint8) {
 	}
 }
 
-func (p *portEvents) DeviceEvent(verbs.EventType) {}
+func (p *portEvents) DeviceEvent(t verbs.EventType) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.list = append(p.list, t)
+}
 
 func (p *portEvents) take() []verbs.EventType {
 	p.mu.Lock()
@@ -132,4 +136,49 @@ func openQP(t *testing.T, ctx verbs.ContextDriver) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = qp.Destroy() })
+}
+
+// The device's interface goes, and one of that name comes.
+func TestV_AE_25_InterfaceGoes(t *testing.T) {
+	there := facts{iface: "x0", up: true, mtu: 1500, addrs: addrs("192.0.2.1")}
+	now := there
+	d := newDevice(spec{name: "vrb_x", iface: "x0"})
+	d.facts = func() facts { return now }
+	var up [2]portEvents
+	for i := range up {
+		ctx, err := d.Open(&up[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ctx.Close()
+	}
+	change := func(f facts, want ...verbs.EventType) {
+		t.Helper()
+		now = f
+		for range 2 { // the second time nothing is new
+			d.refresh()
+			for i := range up {
+				if got := up[i].take(); !slices.Equal(got, want) {
+					t.Errorf("events %v, want %v", got, want)
+				}
+			}
+			want = nil
+		}
+	}
+	change(facts{iface: "x0", gone: true}, verbs.EventGIDChange, verbs.EventPortErr, verbs.EventDeviceFatal)
+	change(there, verbs.EventGIDChange, verbs.EventPortActive)
+	down := there
+	down.up = false
+	change(down, verbs.EventPortErr)
+	change(facts{iface: "x0", gone: true}, verbs.EventGIDChange, verbs.EventDeviceFatal)
+}
+
+// What the system says of interfaces that are not there.
+func TestV_AE_25_OnlyANamedInterfaceGoes(t *testing.T) {
+	if f := newDevice(spec{name: "vrb_x", iface: "no-such-if"}).systemFacts(); !f.gone || f.up {
+		t.Errorf("%+v", f)
+	}
+	if f := newDevice(spec{name: "x", addrs: addrs("192.0.2.77")}).systemFacts(); f.gone || f.up {
+		t.Errorf("a device of addresses: %+v", f)
+	}
 }

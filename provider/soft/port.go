@@ -15,6 +15,7 @@ type portInfo struct {
 	virtual bool // no network interface of this machine: a link in memory
 	addrs   []netip.Addr
 	table   gidTable
+	gone    bool // the interface does not exist
 	up      bool
 	mtu     int // of the interface
 	speed   int // Mb/s; 0 unknown
@@ -29,6 +30,7 @@ func (p *portInfo) has(a netip.Addr) bool { return slices.Contains(p.addrs, a) }
 // facts is what the system says of a network interface.
 type facts struct {
 	iface string
+	gone  bool // the interface that the device is named after does not exist
 	up    bool
 	mtu   int
 	speed int // Mb/s; 0 unknown
@@ -43,6 +45,7 @@ func (d *device) systemFacts() (f facts) {
 	f.iface = d.spec.iface
 	ifi, err := d.netInterface()
 	if err != nil {
+		f.gone = d.spec.iface != ""
 		return f
 	}
 	up := ifi.Flags&net.FlagUp != 0 && ifi.Flags&net.FlagRunning != 0
@@ -56,7 +59,7 @@ func (d *device) look(old *portInfo) *portInfo {
 		f = d.facts()
 	}
 	p := &portInfo{
-		name: d.spec.name, iface: f.iface, virtual: d.virtual, addrs: f.addrs, up: f.up, mtu: f.mtu, speed: f.speed,
+		name: d.spec.name, iface: f.iface, virtual: d.virtual, addrs: f.addrs, gone: f.gone, up: f.up, mtu: f.mtu, speed: f.speed,
 	}
 	if d.spec.addrs != nil {
 		p.addrs = d.spec.addrs

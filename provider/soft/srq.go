@@ -30,7 +30,7 @@ func (s *srq) PostRecv(wrs []verbs.RecvWR) (int, error) { return postRecv(s.q, w
 func (s *srq) Modify(attr *verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 	if mask&verbs.SRQAttrMaxWR != 0 {
 		if err := s.q.Resize(int(attr.MaxWR), int(attr.MaxSGE)); err != nil {
-			return verbsError("", err)
+			return fail(verbs.EINVAL, "more than %d receives are outstanding", attr.MaxWR)
 		}
 		attr.MaxWR, attr.MaxSGE = uint32(s.q.Cap()), uint32(s.q.MaxSGE())
 	}

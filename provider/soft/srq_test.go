@@ -59,7 +59,7 @@ func TestV_SRQ_04_SeveralQPsTakeFromOneQueue(t *testing.T) {
 	})
 }
 
-func TestV_SRQ_09_LimitEvent(t *testing.T) {
+func TestV_SRQ_09_V_SRQ_11_V_SRQ_12_LimitEvent(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := ends[0], ends[1]
