@@ -51,6 +51,11 @@ func (l *Listener) Port() uint16 { return uint16(l.l.Addr().(*net.TCPAddr).Port)
 // Accept waits for the first client and stops listening.
 func (l *Listener) Accept() (*Conn, error) {
 	defer l.l.Close()
+	return l.Next()
+}
+
+// Next waits for another client.
+func (l *Listener) Next() (*Conn, error) {
 	c, err := l.l.Accept()
 	if err != nil {
 		return nil, fmt.Errorf("accept: %w", err)

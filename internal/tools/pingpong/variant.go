@@ -1,5 +1,5 @@
-// Package pingpong is the four ibv_*_pingpong programs: two processes throw a message to
-// and fro over RC, UC, UD, or RC with a shared receive queue.
+// Package pingpong is the ibv_*_pingpong programs: processes throw a message to and fro over RC, UC, UD, RC with
+// a shared receive queue, or XRC.
 //
 // Options, the exchange over TCP, what is sent and what is printed are those of the C programs of
 // rdma-core 44, so that either end may be one. Beyond them, device and GID are chosen by the peer's
@@ -56,11 +56,11 @@ var variants = []*variant{
 	},
 }
 
-// Tools are the four programs.
+// Tools are the programs.
 func Tools() []tool.Tool {
 	var list []tool.Tool
 	for _, v := range variants {
 		list = append(list, tool.Tool{Name: v.name, Short: v.short, Run: v.run})
 	}
-	return list
+	return append(list, tool.Tool{Name: xsrqVariant.name, Short: xsrqVariant.short, Run: runXSRQ})
 }

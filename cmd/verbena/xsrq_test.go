@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+const xsrqLine = `%8s: LID 0000, QPN RECV [0-9a-f]{6} SEND [0-9a-f]{6}, PSN [0-9a-f]{6}, SRQN [0-9a-f]{6}, GID ::ffff:127\.4\.0\.\d+\n`
+
+// One server, and clients that are processes of their own.
+func TestXSRQPingpong(t *testing.T) {
+	for _, options := range []string{
+		"", "-e", "-n 300", "-n 300 -e -m 256 -s 10000", "-s 0 -n 1", "-m 4096 -s 65536 -n 50", "-c 3 -n 100", "-c 3 -n 50 -e", "-d vrb_test -g 1 -c 2",
+	} {
+		t.Run(strings.ReplaceAll(options, " ", "_"), func(t *testing.T) {
+			clients := 1
+			if _, after, ok := strings.Cut(options, "-c "); ok {
+				fmt.Sscan(after, &clients)
+			}
+			args := append(strings.Fields(options), "-p", freePort(t))
+			s, serverOut, serverErr := start(t, serverAddr, "ibv_xsrq_pingpong", args...)
+			time.Sleep(300 * time.Millisecond) // it listens
+			var cmds []*exec.Cmd
+			var outs, errs []fmt.Stringer
+			for i := range clients {
+				c, out, err := start(t, fmt.Sprintf("127.4.0.%d", 20+i), "ibv_xsrq_pingpong", append(args, serverAddr)...)
+				cmds, outs, errs = append(cmds, c), append(outs, out), append(errs, err)
+			}
+			for i, c := range cmds {
+				if err := c.Wait(); err != nil {
+					t.Fatalf("client: %v\n%s%s\nserver:\n%s%s", err, outs[i], errs[i], serverOut, serverErr)
+				}
+			}
+			if err := s.Wait(); err != nil {
+				t.Fatalf("server: %v\n%s%s", err, serverOut, serverErr)
+			}
+			remote, local := fmt.Sprintf(xsrqLine, "remote"), fmt.Sprintf(xsrqLine, "local")
+			want := regexp.MustCompile(fmt.Sprintf("^(%s%s){%d}success\n$", remote, local, clients))
+			if !want.MatchString(serverOut.String()) {
+				t.Errorf("server:\n%s", serverOut)
+			}
+			for _, out := range outs {
+				if !regexp.MustCompile("^" + local + remote + "success\n$").MatchString(out.String()) {
+					t.Errorf("client:\n%s", out)
+				}
+			}
+		})
+	}
+}
+
+func TestXSRQPingpongRefuses(t *testing.T) {
+	for options, want := range map[string]string{
+		"-d mlx5_0":               `no device is called "mlx5_0"`,
+		"-o":                      "no on-demand paging",
+		"-d vrb_test -g 1 -i 2":   "port 2 does not exist",
+		"-p 1 localhost":          "couldn't connect to localhost:1",
+		"-d vrb_test -g 99999999": "index 99999999",
+	} {
+		out, errs, status := output(t, "ibv_xsrq_pingpong", strings.Fields(options)...)
+		if status != 1 || !strings.Contains(errs, want) {
+			t.Errorf("%s: status %d\n%s%s", options, status, out, errs)
+		}
+	}
+}
