@@ -29,7 +29,7 @@ type Config struct {
 	Now func() int64
 	// Manual means that no goroutine runs in the background: Poll, PostSend and Step do everything.
 	Manual bool
-	// FirstQPN is the first QP number to be given; 0: a random one.
+	// FirstQPN is the first QP number to be given, and XRC SRQs have numbers from the next one on; 0: random ones.
 	FirstQPN uint32
 	// Limits; 0 means the default.
 	MaxQPs         int // 2^20-16
@@ -59,7 +59,7 @@ type Engine struct {
 // New makes an engine. It opens its link when the first QP is made, so that a device can be looked at while another
 // process has its port.
 func New(c Config) *Engine {
-	e := &Engine{open: c.Open, now: c.Now, manual: c.Manual, srqns: numbers{most: maxSRQN}}
+	e := &Engine{open: c.Open, now: c.Now, manual: c.Manual, srqns: numbers{most: maxSRQN, last: c.FirstQPN}}
 	if e.now == nil {
 		start := time.Now()
 		e.now = func() int64 { return int64(time.Since(start)) }
@@ -68,6 +68,7 @@ func New(c Config) *Engine {
 	e.qps.next = c.FirstQPN
 	if c.FirstQPN == 0 {
 		e.qps.next = minQPN + rand.Uint32N(maxQPN-minQPN)
+		e.srqns.last = rand.Uint32N(maxSRQN)
 	}
 	e.mcast.init(orDefault(c.MaxMcastGroups, 8192), orDefault(c.MaxMcastQPs, 1024))
 	return e

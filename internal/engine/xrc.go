@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"sync"
 
@@ -129,7 +128,7 @@ func (n *numbers) take() (uint32, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.used == nil {
-		n.used, n.last = make(map[uint32]struct{}), rand.Uint32N(n.most)
+		n.used = make(map[uint32]struct{})
 	}
 	if len(n.used) >= int(n.most) {
 		return 0, ErrSRQLimit

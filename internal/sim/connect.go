@@ -67,6 +67,15 @@ var steps = map[verbs.QPType][]step{
 		{verbs.QPSRTR, toRTR | verbs.QPAttrMaxDestRdAtomic | verbs.QPAttrMinRNRTimer},
 		{verbs.QPSRTS, toRTS | verbs.QPAttrTimeout | verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry | verbs.QPAttrMaxQPRdAtomic},
 	},
+	verbs.QPTypeXRCSend: {
+		{verbs.QPSInit, toInit | verbs.QPAttrAccessFlags}, {verbs.QPSRTR, toRTR},
+		{verbs.QPSRTS, toRTS | verbs.QPAttrTimeout | verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry | verbs.QPAttrMaxQPRdAtomic},
+	},
+	verbs.QPTypeXRCRecv: {
+		{verbs.QPSInit, toInit | verbs.QPAttrAccessFlags},
+		{verbs.QPSRTR, toRTR | verbs.QPAttrMaxDestRdAtomic | verbs.QPAttrMinRNRTimer},
+		{verbs.QPSRTS, toRTS | verbs.QPAttrTimeout},
+	},
 	verbs.QPTypeUC: {{verbs.QPSInit, toInit | verbs.QPAttrAccessFlags}, {verbs.QPSRTR, toRTR}, {verbs.QPSRTS, toRTS}},
 	verbs.QPTypeUD: {{verbs.QPSInit, toInit | verbs.QPAttrQKey}, {verbs.QPSRTR, 0}, {verbs.QPSRTS, toRTS}},
 }

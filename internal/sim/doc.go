@@ -8,6 +8,6 @@
 //	go test ./internal/sim -run TestSeeds -sim.seed=1234 -v
 //
 // A world (world.go) holds the devices and the clock. Pairs of QPs work in it: rc.go knows what a
-// reliable pair must do, unreliable.go what UC and UD pairs may do. The package uses only the
+// reliable pair must do, over RC or XRC (xrc.go), unreliable.go what UC and UD pairs may do. The package uses only the
 // public verbs and internal/link/mem; it is the first user of both.
 package sim

@@ -35,6 +35,7 @@ const (
 	guardByte = 0xA5
 )
 
+// rcPair is a pair of RC QPs or, with XRC, two pairs: one for each direction.
 type rcPair struct {
 	w     *world
 	ends  [2]*rcEnd
@@ -47,6 +48,7 @@ type rcEnd struct {
 	name   string
 	peer   *rcEnd
 	qp     *verbs.QP
+	xrc    xrcSide // empty for RC
 	mem    []byte
 	mr     *verbs.MR
 	win    window
@@ -64,7 +66,8 @@ type rcEnd struct {
 	landed  int      // next free byte of landing
 	failed  bool     // a send request has completed with an error
 	ended   bool     // the QP was moved to ERR
-	fence   bool     // the next request that changes what a READ may see must be fenced
+	closed  bool
+	fence   bool // the next request that changes what a READ may see must be fenced
 }
 
 type rcSend struct {
@@ -88,8 +91,12 @@ type rcRecv struct {
 
 func newRCPair(w *world) (pair, error) {
 	p := &rcPair{w: w}
+	kind := verbs.QPTypeRC
+	if w.rand.IntN(4) == 0 {
+		kind = verbs.QPTypeXRCSend
+	}
 	for i := range 2 {
-		e, err := newRCEnd(w, w.nodes[i], fmt.Sprintf("rc%d.%d", len(w.pairs), i))
+		e, err := newRCEnd(w, w.nodes[i], kind, fmt.Sprintf("%v%d.%d", kind, len(w.pairs), i))
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +106,13 @@ func newRCPair(w *world) (pair, error) {
 	a.peer, b.peer = b, a
 	l := newLink(w)
 	for i, e := range p.ends {
-		if err := l.connect(e.qp, e.peer.qp, i); err != nil {
+		if err := l.connect(e.qp, e.peer.target(), i); err != nil {
+			return nil, err
+		}
+		if e.xrc.qp == nil {
+			continue
+		}
+		if err := l.connect(e.xrc.qp, e.peer.qp, i); err != nil {
 			return nil, err
 		}
 	}
@@ -107,7 +120,7 @@ func newRCPair(w *world) (pair, error) {
 	return p, nil
 }
 
-func newRCEnd(w *world, n *node, name string) (*rcEnd, error) {
+func newRCEnd(w *world, n *node, kind verbs.QPType, name string) (*rcEnd, error) {
 	e := &rcEnd{w: w, name: name, mem: make([]byte, memSize), model: make([]byte, targetSize),
 		nextID: recvSlots, sigAll: w.rand.IntN(3) == 0, maxSGE: 1 + w.rand.IntN(4), inline: w.rand.IntN(2) * 200}
 	for i := range e.mem {
@@ -129,13 +142,16 @@ func newRCEnd(w *world, n *node, name string) (*rcEnd, error) {
 	if e.win.mw, err = n.pd.AllocMW(verbs.MWType2); err != nil {
 		return nil, err
 	}
-	e.qp, err = n.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: w.cq(n), RecvCQ: w.cq(n), SigAll: e.sigAll,
+	e.qp, err = n.pd.CreateQP(&verbs.QPInitAttr{Type: kind, SendCQ: w.cq(n), RecvCQ: w.cq(n), SigAll: e.sigAll,
 		Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: recvSlots, MaxSendSGE: uint32(e.maxSGE), MaxRecvSGE: uint32(e.maxSGE), MaxInlineData: uint32(e.inline)}})
 	if err != nil {
 		return nil, err
 	}
 	n.owner[e.qp.QPN()] = e
-	return e, nil
+	if kind == verbs.QPTypeXRCSend {
+		err = e.addXRC(n)
+	}
+	return e, err
 }
 
 func (p *rcPair) quiet() { p.still = true }
@@ -143,6 +159,9 @@ func (p *rcPair) quiet() { p.still = true }
 // end moves QPs that had nothing to send, and so did not notice that the cable is out, to ERR: all receives are flushed.
 func (p *rcPair) end() error {
 	for _, e := range p.ends {
+		if err := e.xrc.end(); err != nil {
+			return err
+		}
 		if e.failed {
 			continue
 		}
@@ -179,7 +198,7 @@ func (p *rcPair) act() error {
 	if len(e.sends) >= mostPending {
 		return nil
 	}
-	if p.w.rand.IntN(16) == 0 {
+	if p.w.rand.IntN(16) == 0 && e.xrc.qp == nil {
 		return e.turnWindow()
 	}
 	return e.postSend()
@@ -213,7 +232,11 @@ func (e *rcEnd) postRecv() error {
 	e.freeRcv = e.freeRcv[1:]
 	e.recvs = append(e.recvs, slot)
 	at := recvAt + slot*recvSize
-	return e.qp.PostRecv(verbs.RecvWR{WRID: uint64(slot), SGList: e.scatter(at, recvSize)})
+	wr := verbs.RecvWR{WRID: uint64(slot), SGList: e.scatter(at, recvSize)}
+	if e.xrc.srq != nil {
+		return e.xrc.srq.PostRecv(wr)
+	}
+	return e.qp.PostRecv(wr)
 }
 
 // length draws the length of a message, at most most, with a liking for the edges of packets.
@@ -359,6 +382,7 @@ func (e *rcEnd) post(wr verbs.SendWR, s rcSend) error {
 	s.signaled = e.sigAll || wr.Flags&verbs.SendSignaled != 0
 	e.sends = append(e.sends, s)
 	e.w.note("%s: %v #%d", e.name, wr.Opcode, wr.WRID)
+	wr.RemoteSRQN = e.peer.xrc.srqn
 	if err := e.qp.PostSend(wr); err != nil {
 		return fmt.Errorf("%s: %w", e.name, err)
 	}
@@ -467,7 +491,7 @@ func (p *rcPair) done() (bool, string) {
 	for _, e := range p.ends {
 		if p.w.broken {
 			n := len(e.sends)
-			flushing := e.failed && n > 0 || (e.failed || e.ended) && len(e.recvs) > 0
+			flushing := e.failed && n > 0 || (e.failed || e.ended) && len(e.recvs) > 0 && e.xrc.srq == nil
 			if flushing || n > 0 && e.sends[n-1].signaled {
 				return false, fmt.Sprintf("%s: %d requests and %d receives, after the cable was taken out", e.name, n, len(e.recvs))
 			}
@@ -519,6 +543,13 @@ func (e *rcEnd) checkGuards() error {
 }
 
 func (e *rcEnd) close() error {
+	if e.closed {
+		return nil // it has two QPs
+	}
+	e.closed = true
+	if err := e.xrc.close(); err != nil {
+		return err
+	}
 	if err := e.qp.Close(); err != nil {
 		return err
 	}
