@@ -37,11 +37,11 @@ type ID struct {
 	path          PathRec
 	haveRoute     bool
 
-	tos                   uint8
-	reuse, afonly, tosSet bool
-	ackTimeout            uint8
-	ackTimeoutSet         bool
-	ece, peerECE          ECE
+	tos           uint8
+	reuse, afonly bool
+	ackTimeout    uint8
+	ackTimeoutSet bool
+	ece, peerECE  ECE
 
 	cmid      *cm.ID
 	listeners []deviceListener

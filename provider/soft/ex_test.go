@@ -420,9 +420,7 @@ func TestX_CQ_01_V_CQ_18_Moderation(t *testing.T) {
 		// A CQ may go while its event is held back.
 		cq := get(a.ctx.CreateCQ(16, &verbs.CQOptions{Channel: a.ch}))(t)
 		must(t, cq.Modify(&verbs.ModifyCQAttr{AttrMask: verbs.CQAttrModerate, Moderate: verbs.ModerateCQ{Period: 20000}}))
-		other := *a.end
-		other.cq = cq
-		qp := get(other.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4}}))(t)
+		qp := get(a.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4}}))(t)
 		join(t, qp, b.qp(verbs.QPTypeRC, nil), nil)
 		must(t, cq.ReqNotify(false))
 		must(t, qp.PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled}))

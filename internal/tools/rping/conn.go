@@ -33,10 +33,9 @@ type conn struct {
 	data *verbs.MR // what the peer READs from, or we READ into
 	sink *verbs.MR // client: what the peer WRITEs to
 
-	events  chan *rdmacm.Event // that the steps of connecting wait for
-	ended   context.Context    // done when the connection has ended
-	end     context.CancelCauseFunc
-	pending []verbs.WC
+	events chan *rdmacm.Event // that the steps of connecting wait for
+	ended  context.Context    // done when the connection has ended
+	end    context.CancelCauseFunc
 }
 
 var errDisconnected = errors.New("disconnected")
