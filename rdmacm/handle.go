@@ -15,7 +15,9 @@ func (d *device) handle(ev *cm.Event) {
 		d.request(ev)
 		return
 	}
+	d.mu.Lock() // the machine forgets the owner of an ID that is destroyed
 	id, ok := ev.ID.Context.(*ID)
+	d.mu.Unlock()
 	if !ok {
 		return
 	}
