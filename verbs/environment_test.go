@@ -85,6 +85,23 @@ func TestV_FORK_07_D_15_Environment(t *testing.T) {
 	}
 }
 
+// Protection where none is needed costs nothing and changes nothing.
+func TestV_FORK_08_V_FORK_09_RegistrationIsTheSame(t *testing.T) {
+	freshFork(t)
+	t.Setenv("RDMAV_HUGEPAGES_SAFE", "")
+	ok(t, ForkInit())
+	ctx, _ := openFake(t)
+	pd := newPD(t, ctx)
+	buf := make([]byte, 1<<13)
+	for _, n := range []int{1, 4096, 1 << 13} {
+		mr := must(pd.RegMR(buf[:n], AccessLocalWrite))(t)
+		if mr.Length() != n || mr.Addr() != start(buf) {
+			t.Errorf("%d bytes at %#x", mr.Length(), mr.Addr())
+		}
+		ok(t, mr.Close())
+	}
+}
+
 func TestV_MSG_04_ForkWarning(t *testing.T) {
 	freshFork(t)
 	fork.registered.Store(true)

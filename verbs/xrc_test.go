@@ -124,7 +124,7 @@ func TestV_XRCD_DeviceWithout(t *testing.T) {
 	refused(t, err, EOPNOTSUPP, "open_xrcd")
 }
 
-func TestV_SRQX_01_02_Values(t *testing.T) {
+func TestV_SRQX_01_V_SRQX_02_Values(t *testing.T) {
 	values(t, 0, SRQTypeBasic, SRQTypeXRC, SRQTypeTM)
 	checkBits(t, map[int]SRQInitAttrMask{0: SRQInitType, 1: SRQInitPD, 2: SRQInitXRCD, 3: SRQInitCQ, 4: SRQInitTM})
 	if s := SRQTypeXRC.String() + " " + (SRQInitPD | SRQInitTM).String(); s != "XRC PD|TM" {

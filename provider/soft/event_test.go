@@ -116,7 +116,7 @@ func TestTimersRunWhileTheProgramSleeps(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := newSleeper(t, ends[0]), ends[1]
-		qa, qb := connect(a.end, b, verbs.QPTypeRC, &verbs.ConnectOptions{Timeout: 8, RetryCnt: 1, RNRRetry: 7, MinRNRTimer: 14}) // 1.28 ms
+		qa, qb := connect(a.end, b, verbs.QPTypeRC, &verbs.ConnectOptions{Timeout: 8, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 14}) // 1.28 ms
 		must(t, a.cq.ReqNotify(false))
 		must(t, qa.PostSend(send(a.end, 10)))
 		time.Sleep(10 * time.Millisecond) // several RNR NAKs

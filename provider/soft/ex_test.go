@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -180,6 +182,34 @@ func TestV_WR_08_Datagrams(t *testing.T) {
 		wc := b.good(1)[0]
 		if wc.ByteLen != 48 || wc.ImmData != 9 || wc.SrcQP != x.QP().QPN() || string(b.buf[40:48]) != "datagram" {
 			t.Errorf("%+v, %q", wc, b.buf[40:48])
+		}
+	})
+}
+
+func TestV_WR_08_XRC(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		r := newXRC(t, n, nil)
+		x := r.a.qpEx(verbs.QPTypeXRCSend, allOps)
+		qr := r.b.xrcRecv(r.db)
+		join(t, x.QP(), qr, nil)
+		r.a.fill(1)
+		must(t, r.sb.PostRecv(recv(r.b, 1, 100)))
+		must(t, r.sc.PostRecv(recv(r.c, 2, 100)))
+		x.Start()
+		x.WRFlags = verbs.SendSignaled
+		x.Send()
+		x.SetXRCSRQN(r.nb)
+		x.SetInlineData([]byte("to b"))
+		x.SendImm(5)
+		x.SetSGE(r.a.mr.SGE(0, 7))
+		x.SetXRCSRQN(r.nc)
+		must(t, x.Complete())
+		r.a.good(2)
+		if wc := r.b.good(1)[0]; wc.WRID != 1 || wc.QPNum != qr.QPN() || string(r.b.buf[:4]) != "to b" {
+			t.Errorf("%+v", wc)
+		}
+		if wc := r.c.good(1)[0]; wc.WRID != 2 || wc.ImmData != 5 || !bytes.Equal(r.c.buf[:7], r.a.buf[:7]) {
+			t.Errorf("%+v", wc)
 		}
 	})
 }
@@ -476,6 +506,84 @@ func TestExtendedDataPathAllocatesNothing(t *testing.T) {
 			t.Errorf("%v allocations", n)
 		}
 	})
+}
+
+// The extended calls against the plain ones: the same WRITEs, posted one by one or in batches, acknowledged and polled, all in
+// one thread. Rounds of the two follow each other, so that what else the machine does weighs on both. ex/plain is the ratio of
+// their fastest rounds: about 1 one by one, less in batches, which need one lock and one doorbell.
+func BenchmarkExtendedAgainstPlain(b *testing.B) {
+	for _, batch := range []int{1, 16} {
+		b.Run(fmt.Sprintf("batch%d", batch), func(b *testing.B) {
+			ends := newEnds(b, &networks[0], 3, func(c *soft.Config) { c.Manual = true })
+			plain, ext, y := ends[0], ends[1], ends[2]
+			cq := ext.withCQEx(verbs.CQInitAttrEx{WCFlags: verbs.WCStandardFlags, Flags: verbs.CreateCQSingleThreaded})
+			qp, _ := connect(plain, y, verbs.QPTypeRC, nil)
+			qx, _ := connectEx(ext, y)
+			best := [2]time.Duration{time.Hour, time.Hour}
+			b.ReportAllocs()
+			for b.Loop() {
+				for i, round := range []func(){func() { plainRound(b, plain, qp, y) }, func() { exRound(b, ext, cq, qx, y, batch) }} {
+					begin := time.Now()
+					for range 20 {
+						round()
+					}
+					best[i] = min(best[i], time.Since(begin))
+				}
+			}
+			b.ReportMetric(float64(best[0].Nanoseconds())/(20*perRound), "plain-ns/msg")
+			b.ReportMetric(float64(best[1].Nanoseconds())/(20*perRound), "ex-ns/msg")
+			b.ReportMetric(float64(best[1])/float64(best[0]), "ex/plain")
+		})
+	}
+}
+
+// perRound is how many WRITEs are under way together.
+const perRound = 32
+
+func plainRound(b *testing.B, x *end, qp *verbs.QP, y *end) {
+	sge := []verbs.SGE{x.mr.SGE(0, 8)}
+	for range perRound {
+		check(b, qp.PostSend(verbs.SendWR{
+			Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: sge, RemoteAddr: y.mr.Addr(), RKey: y.mr.RKey(),
+		}))
+	}
+	var wcs [perRound]verbs.WC
+	for done := 0; done < perRound; {
+		_, err := y.cq.Poll(wcs[:]) // lets y acknowledge
+		check(b, err)
+		n, err := x.cq.Poll(wcs[:])
+		check(b, err)
+		for i := range wcs[:n] {
+			check(b, wcs[i].Err())
+		}
+		done += n
+	}
+}
+
+func exRound(b *testing.B, x *end, cq *verbs.CQEx, qx *verbs.QPEx, y *end, batch int) {
+	sge := x.mr.SGE(0, 8)
+	qx.WRFlags = verbs.SendSignaled
+	for range perRound / batch {
+		qx.Start()
+		for range batch {
+			qx.RDMAWrite(y.mr.RKey(), y.mr.Addr())
+			qx.SetSGE(sge)
+		}
+		check(b, qx.Complete())
+	}
+	var wcs [1]verbs.WC
+	for done := 0; done < perRound; {
+		_, err := y.cq.Poll(wcs[:])
+		check(b, err)
+		if err = cq.StartPoll(nil); err != nil {
+			continue
+		}
+		for ; err == nil; err = cq.NextPoll() {
+			check(b, cq.Err())
+			done++
+		}
+		cq.EndPoll()
+	}
 }
 
 // WRITEs of 8 bytes, as many as the queue takes, as BenchmarkWriteRate: one by one as there, and several at once.

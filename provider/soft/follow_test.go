@@ -54,7 +54,7 @@ func (w *watched) SetAddrs(addrs []netip.Addr) error {
 	return nil
 }
 
-func TestV_PORT_02_DeviceFollowsItsInterface(t *testing.T) {
+func TestV_PORT_02_V_AE_23_DeviceFollowsItsInterface(t *testing.T) {
 	now := facts{iface: "x0", up: true, mtu: 1500, addrs: addrs("192.0.2.1")}
 	d := newDevice(spec{name: "vrb_x", iface: "x0"})
 	d.facts = func() facts { return now }
@@ -94,7 +94,10 @@ func TestV_PORT_02_DeviceFollowsItsInterface(t *testing.T) {
 	change(now, nil)
 	now.addrs = addrs("192.0.2.1", "2001:db8::bad", "192.0.2.2")
 	change(now, nil, verbs.EventGIDChange)
-	openQP(t, ctx)
+	qp := openQP(t, ctx)
+	if err := qp.Modify(&verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1}, verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccessFlags); err != nil {
+		t.Fatal(err)
+	}
 	if !slices.Equal(w.addrs, addrs("192.0.2.1", "192.0.2.2")) { // without the one that is not usable yet
 		t.Errorf("opened at %v", w.addrs)
 	}
@@ -106,6 +109,9 @@ func TestV_PORT_02_DeviceFollowsItsInterface(t *testing.T) {
 	change(now, addrs("192.0.2.2", "192.0.2.3"), verbs.EventPortErr) // V-AE-23
 	if s := state(); s != verbs.PortDown {
 		t.Errorf("port is %v", s)
+	}
+	if attr, err := qp.Query(); attr.QPState != verbs.QPSInit || err != nil {
+		t.Errorf("the QP is in %v, %v", attr.QPState, err)
 	}
 	now.up = true
 	change(now, addrs("192.0.2.2", "192.0.2.3"), verbs.EventPortActive) // V-AE-22
@@ -127,7 +133,7 @@ func (noUpcalls) Event(verbs.EventType)      {}
 func (noUpcalls) StateChanged(verbs.QPState) {}
 
 // openQP makes the first QP, which opens the link.
-func openQP(t *testing.T, ctx verbs.ContextDriver) {
+func openQP(t *testing.T, ctx verbs.ContextDriver) verbs.QPDriver {
 	t.Helper()
 	pd, _ := ctx.AllocPD()
 	cq, _ := ctx.CreateCQ(1, 0, noUpcalls{})
@@ -136,6 +142,7 @@ func openQP(t *testing.T, ctx verbs.ContextDriver) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = qp.Destroy() })
+	return qp
 }
 
 // The device's interface goes, and one of that name comes.
