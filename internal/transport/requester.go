@@ -86,7 +86,7 @@ func (r *requester) start() {
 	r.shift = uint8(bits.Len32(r.mtu) - 1)
 	r.una, r.nxt, r.max = qp.attr.SQPSN, qp.attr.SQPSN, qp.attr.SQPSN
 	r.restart = r.una
-	r.win.open(int(r.mtu))
+	r.win.size = r.win.limit
 	r.resume()
 }
 

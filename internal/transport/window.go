@@ -63,13 +63,6 @@ func (w *window) fits(cost int) bool {
 	return w.flight+cost <= w.size && (w.shared == nil || w.shared.flight+cost <= w.shared.Limit)
 }
 
-// open begins at what rxe has in flight at most, which any peer takes that can talk to rxe, and lets acknowledgements
-// open the rest. A peer that is slower than its link is then not buried by several QPs at once.
-func (w *window) open(mtu int) { w.size = min(w.limit, firstWindow*(mtu+packetCost)) }
-
-// firstWindow is the size, in full packets, that a window begins with.
-const firstWindow = 128
-
 // add counts a packet that leaves.
 func (w *window) add(cost int) {
 	w.flight += cost

@@ -214,18 +214,3 @@ func TestSmallReceiveBufferDoesNotCollapseThroughput(t *testing.T) {
 		}
 	}
 }
-
-// A QP begins with no more in flight than rxe ever has, so that several at once do not bury a slow peer.
-func TestWindowOpensWithAcknowledgements(t *testing.T) {
-	s := newSender(t, RC, nil)
-	s.qp.SetWindow(8<<20, nil)
-	s.qp.req.start()
-	s.send(800 << 10)
-	if n := len(s.out()); n > firstWindow {
-		t.Fatalf("%d packets at first, want at most %d", n, firstWindow)
-	}
-	s.ack(firstPSN + 63)
-	if size := s.qp.req.win.size; size <= firstWindow*(1024+packetCost) {
-		t.Fatalf("the window is %d after an acknowledgement", size)
-	}
-}
