@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestV_APP_01_Order makes and destroys everything in the manual's order; also V-APP-03 and V-LIB-01.
-func TestV_APP_01_Order(t *testing.T) {
+// TestV_APP_01_V_APP_03_V_LIB_01_Order makes and destroys everything in the manual's order; also V-APP-03 and V-LIB-01.
+func TestV_APP_01_V_APP_03_V_LIB_01_Order(t *testing.T) {
 	dev := newFakeDevice()
 	withProviders(t, &fakeProvider{name: "a", devices: []DeviceDriver{dev}})
 	ctx := must(Open("vrb_fake0"))(t)

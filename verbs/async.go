@@ -6,13 +6,14 @@ import (
 )
 
 // AsyncEvent is something that happened to an object, a port or the device (struct ibv_async_event). Type says which
-// of CQ, QP, SRQ and Port is set. Each event that was got must be acknowledged with Ack, or the Close of its
+// of CQ, QP, SRQ, WQ and Port is set. Each event that was got must be acknowledged with Ack, or the Close of its
 // object blocks for ever.
 type AsyncEvent struct {
 	Type EventType
 	CQ   *CQ
 	QP   *QP
 	SRQ  *SRQ
+	WQ   *WQ
 	Port uint8 // from 1
 
 	of    *ackCount
@@ -29,7 +30,7 @@ func (ev AsyncEvent) Ack() {
 }
 
 // GetAsyncEvent waits for the oldest event that nobody has got (ibv_get_async_event). Events queue from Open on and
-// come in the order they happened in; each goes to one caller. Events of a CQ, QP or SRQ come only to the context
+// come in the order they happened in; each goes to one caller. Events of a CQ, QP, SRQ or WQ come only to the context
 // that it belongs to, the others to every context of the device. It returns c's error when c is done, ErrClosed when
 // the context is.
 func (ctx *Context) GetAsyncEvent(c context.Context) (AsyncEvent, error) {

@@ -116,8 +116,8 @@ type QPInitAttr struct {
 type QPAttr struct {
 	QPState          QPState
 	CurQPState       QPState
-	PathMTU          MTU // at most the port's active MTU
-	PathMigState     MigState
+	PathMTU          MTU      // at most the port's active MTU
+	PathMigState     MigState // MigRearm arms the QP, MigMigrated takes the alternate path of one in MigArmed
 	QKey             uint32
 	RQPSN            uint32 // 24 bits
 	SQPSN            uint32 // 24 bits
@@ -125,7 +125,7 @@ type QPAttr struct {
 	QPAccessFlags    AccessFlags
 	Cap              QPCap
 	AHAttr           AHAttr
-	AltAHAttr        AHAttr
+	AltAHAttr        AHAttr // the alternate path; when the QP migrates the two change places
 	PKeyIndex        uint16
 	AltPKeyIndex     uint16
 	EnSQDAsyncNotify bool

@@ -61,6 +61,10 @@ var odpTransportNames = []string{"SEND", "RECV", "WRITE", "READ", "ATOMIC", "SRQ
 // String joins the names of the flags without IBV_ODP_SUPPORT_.
 func (c ODPTransportCaps) String() string { return flagsOf(odpTransportNames, uint64(c), "|") }
 
+// IsQPTSupported tells whether a SupportedQPTs of the structs below has the type: bit n stands for QP type n
+// (ibv_is_qpt_supported).
+func IsQPTSupported(caps uint32, t QPType) bool { return t < 32 && caps>>t&1 != 0 }
+
 // TSOCaps tells of segmentation by the device (struct ibv_tso_caps). Bit n of SupportedQPTs stands for QP type n.
 type TSOCaps struct {
 	MaxTSO        uint32 // bytes of payload

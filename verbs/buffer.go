@@ -3,6 +3,7 @@ package verbs
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"unsafe"
@@ -12,7 +13,8 @@ import (
 type mapping struct {
 	start uintptr
 	mem   []byte
-	mrs   int // regions over it, guarded by mappings.mu
+	file  *os.File // that mem lies in, from its beginning on; nil if in none
+	mrs   int      // regions over it, guarded by mappings.mu
 }
 
 // mappings holds the buffers of AllocBuffer by address, so that none is freed under a region.
@@ -35,17 +37,24 @@ func findMapping(addr uintptr) int {
 }
 
 // AllocBuffer gets n bytes of zeroed, page-aligned memory outside Go's heap from the system, for registering;
-// FreeBuffer gives it back. Any other memory may be registered as well. EINVAL if n is not positive, ENOMEM without
+// FreeBuffer gives it back. Any other memory may be registered as well. On Linux, another process of this host and user to which
+// long messages are sent out of the buffer, while it is registered, may read all of it, so that they need not be copied twice;
+// VERBENA_SHM_DIRECT=0 in the environment forbids that. EINVAL if n is not positive, ENOMEM without
 // memory.
-func AllocBuffer(n int) ([]byte, error) {
+func AllocBuffer(n int) ([]byte, error) { return allocBuffer(n, mapMemory) }
+
+// AllocPrivateBuffer is AllocBuffer for memory that no other process ever reads: for content that concerns several peers.
+func AllocPrivateBuffer(n int) ([]byte, error) { return allocBuffer(n, mapPrivate) }
+
+func allocBuffer(n int, get func(n int) ([]byte, *os.File, error)) ([]byte, error) {
 	if n <= 0 {
 		return nil, newError("alloc_buffer", "", EINVAL, "%d bytes are not possible", n)
 	}
-	mem, err := mapMemory(n)
+	mem, file, err := get(n)
 	if err != nil {
 		return nil, driverError("alloc_buffer", fmt.Sprintf("%d bytes", n), err)
 	}
-	m := &mapping{start: sliceStart(mem), mem: mem}
+	m := &mapping{start: sliceStart(mem), mem: mem, file: file}
 	mappings.mu.Lock()
 	defer mappings.mu.Unlock()
 	mappings.sorted = slices.Insert(mappings.sorted, findMapping(m.start), m)
@@ -68,8 +77,28 @@ func FreeBuffer(buf []byte) error {
 	if err := unmapMemory(m.mem); err != nil {
 		return driverError("free_buffer", "", err)
 	}
+	if m.file != nil {
+		m.file.Close()
+	}
 	mappings.sorted = slices.Delete(mappings.sorted, i, i+1)
 	return nil
+}
+
+// BufferFile is for providers: the file that memory of AllocBuffer lies in, and where in it, so that it can be given to others to
+// read. It is open as long as a region is registered over the memory. nil if there is none.
+func BufferFile(buf []byte) (file *os.File, off int64) {
+	mappings.mu.Lock()
+	defer mappings.mu.Unlock()
+	at := sliceStart(buf)
+	i := findMapping(at) - 1
+	if i < 0 {
+		return nil, 0
+	}
+	m := mappings.sorted[i]
+	if n := uintptr(len(m.mem)); at-m.start >= n || uintptr(len(buf)) > n-(at-m.start) {
+		return nil, 0
+	}
+	return m.file, int64(at - m.start)
 }
 
 // pinBuffer keeps the mapping that buf lies in from being freed; nil if it lies in none.
@@ -82,6 +111,18 @@ func pinBuffer(buf []byte) *mapping {
 	}
 	mappings.sorted[i].mrs++
 	return mappings.sorted[i]
+}
+
+// ownBuffer tells whether buf lies wholly in a buffer of AllocBuffer.
+func ownBuffer(buf []byte) bool {
+	mappings.mu.Lock()
+	defer mappings.mu.Unlock()
+	i := findMapping(sliceStart(buf)) - 1
+	if i < 0 {
+		return false
+	}
+	off := sliceStart(buf) - mappings.sorted[i].start
+	return off <= uintptr(len(mappings.sorted[i].mem)) && uintptr(len(buf)) <= uintptr(len(mappings.sorted[i].mem))-off
 }
 
 func (m *mapping) unpin() {

@@ -46,6 +46,10 @@ func (ch *CompChannel) GetEvent(c context.Context) (*CQ, error) {
 // TryGetEvent is GetEvent without waiting: EAGAIN if there is no event (ibv_get_cq_event with O_NONBLOCK).
 func (ch *CompChannel) TryGetEvent() (*CQ, error) { return ch.q.try("get_cq_event", ch) }
 
+// Ready has a token when there may be events, for select: receive from it, then call TryGetEvent until EAGAIN. A token is
+// taken by one receiver, as events are; GetEvent takes tokens too.
+func (ch *CompChannel) Ready() <-chan struct{} { return ch.q.ready }
+
 // FD is a file descriptor that is readable while there are events (fd of struct ibv_comp_channel). It is for poll,
 // select and epoll only: neither read nor close it. EOPNOTSUPP where the system has no such thing. It is valid until
 // the channel is closed.

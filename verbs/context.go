@@ -15,6 +15,7 @@ type Context struct {
 	life    life
 	mu      sync.RWMutex // read-held by queries, so that Close waits for them
 	async   *eventQueue[AsyncEvent]
+	export  exportFile
 }
 
 // Open makes a context (ibv_open_device). A device may be opened any number of times. Asynchronous events queue from
@@ -49,6 +50,7 @@ func (ctx *Context) Close() error {
 		return driverError("close_device", ctx.obj(), err)
 	}
 	ctx.async.close()
+	ctx.unexport()
 	return nil
 }
 

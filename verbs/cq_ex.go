@@ -128,7 +128,7 @@ func (a *CQInitAttrEx) check(op string, ctx *Context) error {
 		return newError(op, ctx.obj(), EINVAL, "the parent domain is missing")
 	case pd != nil && pd.ctx != ctx:
 		return newError(op, ctx.obj(), EINVAL, "the parent domain belongs to another context")
-	case pd != nil && pd.base == pd:
+	case pd != nil && (pd.base == pd || pd.from != nil):
 		return newError(op, ctx.obj(), EINVAL, "the PD is not a parent domain")
 	}
 	return nil

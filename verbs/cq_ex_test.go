@@ -95,7 +95,7 @@ func TestV_CQX_01_CompMask(t *testing.T) {
 	}
 }
 
-func TestV_CQX_07_PlainView(t *testing.T) {
+func TestV_CQX_07_D_29_PlainView(t *testing.T) {
 	ctx, _ := openFake(t)
 	x, drv := newCQEx(t, ctx, CQInitAttrEx{})
 	drv.wcs = []WC{{WRID: 5}}
@@ -182,7 +182,7 @@ func TestV_CQX_10_BatchesExcludeEachOther(t *testing.T) {
 	}{
 		{CQInitAttrEx{}, true},
 		{CQInitAttrEx{Flags: CreateCQSingleThreaded}, false},
-		{CQInitAttrEx{ParentDomain: parent}, false}, // as TestV_TD_02_V_TD_03_V_WR_07_NoLocksWithinATD has it
+		{CQInitAttrEx{ParentDomain: parent}, false}, // as TestV_TD_02_V_TD_03_D_28_V_WR_07_NoLocksWithinATD has it
 		{CQInitAttrEx{ParentDomain: must(ctx.AllocParentDomain(&ParentDomainInitAttr{PD: pd}))(t)}, true},
 	} {
 		x, drv := newCQEx(t, ctx, c.init)
@@ -215,7 +215,7 @@ func TestV_CQX_10_BatchesExcludeEachOther(t *testing.T) {
 	ok(t, td.Close())
 }
 
-func TestV_CQX_12_V_CQX_13_X_CQX_01_X_CQX_02_ReadersOfWhatWasAskedFor(t *testing.T) {
+func TestV_CQX_12_V_CQX_13_X_CQX_01_X_CQX_02_D_25_ReadersOfWhatWasAskedFor(t *testing.T) {
 	full := WCEx{
 		WC: WC{
 			WRID: 1, Opcode: WCRecv, VendorErr: 2, ByteLen: 3, ImmData: 4, InvalidatedRKey: 5, QPNum: 6, SrcQP: 7, WCFlags: WCWithImm,

@@ -26,7 +26,7 @@ func TestV_DEV_06_NoProviderIsENOSYS(t *testing.T) {
 	refused(t, err, ENOSYS)
 }
 
-func TestV_DEV_08_DeviceDescription(t *testing.T) { // also V-DEV-12, V-QDEV-03: node_guid is the device's GUID
+func TestV_DEV_08_V_DEV_12_V_APP_02_DeviceDescription(t *testing.T) { // also V-DEV-12, V-QDEV-03: node_guid is the device's GUID
 	dev := newFakeDevice()
 	withProviders(t, &fakeProvider{name: "a", devices: []DeviceDriver{dev}})
 	list := must(Devices())(t)
@@ -307,7 +307,7 @@ func TestV_PKEY_01_IndexRange(t *testing.T) {
 	}
 }
 
-func TestV_PKEY_07_Index(t *testing.T) { // D-11: the P_Key itself is the argument
+func TestV_PKEY_07_D_11_Index(t *testing.T) { // D-11: the P_Key itself is the argument
 	ctx, drv := openFake(t)
 	if i := must(ctx.PKeyIndex(2, 0x8001))(t); i != 1 {
 		t.Errorf("index %d", i)

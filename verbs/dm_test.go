@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestV_DM_01_AllocDM(t *testing.T) { // V-DM-02, V-DM-03, X-DM-01
+func TestV_DM_01_V_DM_02_V_DM_03_X_DM_01_AllocDM(t *testing.T) { // V-DM-02, V-DM-03, X-DM-01
 	ctx, drv := openFake(t)
 	dm := must(ctx.AllocDM(AllocDMAttr{Length: 100, LogAlignReq: 3}))(t)
 	if dm.Context() != ctx || dm.Length() != 100 || dm.drv.(*fakeDM).align != 3 {
@@ -39,7 +39,7 @@ func TestV_DM_01_AllocDM(t *testing.T) { // V-DM-02, V-DM-03, X-DM-01
 	refused(t, err, EINVAL, "closed")
 }
 
-func TestV_MR_23_CopyFromDM(t *testing.T) { // V-MR-24
+func TestV_MR_23_V_MR_24_CopiesOfDM(t *testing.T) { // V-MR-24
 	ctx, drv := openFake(t)
 	dm := must(ctx.AllocDM(AllocDMAttr{Length: 100}))(t)
 	ok(t, dm.CopyTo(90, []byte("0123456789")))
@@ -61,7 +61,7 @@ func TestV_MR_23_CopyFromDM(t *testing.T) { // V-MR-24
 	refused(t, dm.CopyFrom(nil, 0), syscall.EIO, "memcpy_from_dm")
 }
 
-func TestV_MR_25_RegDMMR(t *testing.T) { // V-MR-26
+func TestV_MR_25_V_MR_26_RegDMMR(t *testing.T) { // V-MR-26
 	ctx, drv := openFake(t)
 	pd := newPD(t, ctx)
 	dm := must(ctx.AllocDM(AllocDMAttr{Length: 100}))(t)

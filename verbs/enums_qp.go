@@ -85,9 +85,9 @@ type MigState uint32
 
 // The path migration states (IBV_MIG_*).
 const (
-	MigMigrated MigState = 0
-	MigRearm    MigState = 1
-	MigArmed    MigState = 2
+	MigMigrated MigState = 0 // there is one path; as argument of Modify: take the alternate path
+	MigRearm    MigState = 1 // an alternate path is loaded; becomes MigArmed when the peer's is too
+	MigArmed    MigState = 2 // takes the alternate path when the other one fails, or when the peer does; no argument
 )
 
 var migStateNames = []string{"MIGRATED", "REARM", "ARMED"}

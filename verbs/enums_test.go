@@ -114,7 +114,7 @@ func TestV_PORT_08_Widths(t *testing.T) {
 	}
 }
 
-func TestV_PORT_09_Speeds(t *testing.T) {
+func TestV_PORT_09_D_10_Speeds(t *testing.T) {
 	want := map[LinkSpeed]string{
 		1: "2.5 Gbps", 2: "5.0 Gbps", 4: "10.0 Gbps", 8: "10.0 Gbps", 16: "14.0 Gbps", 32: "25.0 Gbps", 64: "50.0 Gbps",
 		128: "100.0 Gbps", 256: "200.0 Gbps", 0: "invalid speed", 3: "invalid speed",
@@ -283,7 +283,7 @@ func TestV_WC_05_Statuses(t *testing.T) {
 	}
 }
 
-func TestV_STR_01_Texts(t *testing.T) { // X-STR-01
+func TestV_STR_01_X_STR_01_Texts(t *testing.T) { // X-STR-01
 	texts(t, NodeCA, "InfiniBand channel adapter", "InfiniBand switch", "InfiniBand router", "iWARP NIC", "usNIC", "usNIC UDP")
 	texts(t, PortNOP, "no state change (NOP)", "down", "init", "armed", "active", "active defer")
 	texts(t, EventCQErr, "CQ error", "local work queue catastrophic error", "invalid request local work queue error",
@@ -298,7 +298,7 @@ func TestV_STR_01_Texts(t *testing.T) { // X-STR-01
 		"TM error", "TM software rendezvous")
 }
 
-func TestV_STR_02_InvalidValuesAreUnknown(t *testing.T) { // D-14
+func TestV_STR_02_D_14_InvalidValuesAreUnknown(t *testing.T) { // D-14
 	for _, s := range []fmt.Stringer{
 		NodeType(0), NodeType(-1), NodeType(8), PortState(6), PortState(1 << 31), EventType(21), EventType(1<<32 - 1), WCStatus(24),
 		TransportType(-1), TransportType(5),

@@ -114,7 +114,7 @@ func TestV_MSG_04_ForkWarning(t *testing.T) {
 	}
 }
 
-func TestV_ENV_01_V_MSG_05_V_MSG_08_ShowWarnings(t *testing.T) {
+func TestV_ENV_01_V_MSG_05_V_MSG_08_X_MSG_01_ShowWarnings(t *testing.T) {
 	old := kernelDevices
 	kernelDevices = t.TempDir()
 	t.Cleanup(func() { kernelDevices = old })

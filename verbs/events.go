@@ -3,6 +3,8 @@ package verbs
 import (
 	"context"
 	"sync"
+
+	"github.com/verbena-rdma/verbena/internal/notify"
 )
 
 // ackCount counts the events of an object that were got and acknowledged. An object is not gone before they are
@@ -67,7 +69,7 @@ type eventQueue[T event] struct {
 	items  []T        // those before head are taken
 	head   int
 	closed bool
-	fd     *notifier // readable while there are items; made when it is first asked for
+	fd     *notify.FD // readable while there are items; made when it is first asked for
 
 	ready chan struct{} // holds a token if there may be items
 	done  chan struct{} // closed with the queue
@@ -89,7 +91,7 @@ func (q *eventQueue[T]) push(ev T) {
 	}
 	q.items = append(q.items, ev)
 	if q.fd != nil {
-		q.fd.raise()
+		q.fd.Raise()
 	}
 	q.wake()
 }
@@ -156,7 +158,7 @@ func (q *eventQueue[T]) keep(items []T) {
 	clear(q.items[len(items):])
 	q.items, q.head = items, 0
 	if len(items) == 0 && q.fd != nil {
-		q.fd.clear()
+		q.fd.Clear()
 	}
 }
 
@@ -182,16 +184,16 @@ func (q *eventQueue[T]) descriptor(op string, owner named) (int, error) {
 		return -1, errClosed(op, owner.obj())
 	}
 	if q.fd == nil {
-		fd, err := newNotifier()
+		fd, err := notify.New()
 		if err != nil {
 			return -1, driverError(op, owner.obj(), err)
 		}
 		q.fd = fd
 		if q.head < len(q.items) {
-			fd.raise()
+			fd.Raise()
 		}
 	}
-	return q.fd.r, nil
+	return q.fd.Num(), nil
 }
 
 // close makes every get return ErrClosed.
@@ -205,6 +207,6 @@ func (q *eventQueue[T]) close() {
 	q.items, q.head = nil, 0
 	close(q.done)
 	if q.fd != nil {
-		q.fd.close()
+		q.fd.Close()
 	}
 }

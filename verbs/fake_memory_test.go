@@ -6,6 +6,9 @@ func (c *fakeContext) QueryDeviceEx(attr *DeviceAttrEx) error {
 	attr.MaxDMSize = 1000
 	attr.ODPCaps.General = ODPSupport
 	attr.CQModCaps = CQModerationCaps{MaxCQCount: 100, MaxCQPeriod: 200}
+	attr.TSOCaps = TSOCaps{MaxTSO: 1000, SupportedQPTs: 1<<QPTypeRawPacket | 1<<QPTypeUD}
+	attr.PacketPacingCaps = PacketPacingCaps{QPRateLimitMin: 10, QPRateLimitMax: 1000, SupportedQPTs: 1 << QPTypeRawPacket}
+	attr.RSSCaps = RSSCaps{SupportedQPTs: 1 << QPTypeRawPacket, MaxRWQIndirectionTables: 10, MaxRWQIndirectionTableSize: 8, RxHashFieldsMask: uint64(rxHashAll), RxHashFunction: 1}
 	return c.call("QueryDeviceEx")
 }
 

@@ -17,8 +17,8 @@ func readable(t *testing.T, fd int) bool {
 	return n == 1 && p[0].Revents&unix.POLLIN != 0
 }
 
-// TestV_EV_04_Descriptor is also V-CC-01 and V-AE-03: the descriptor is readable exactly while there are events.
-func TestV_EV_04_Descriptor(t *testing.T) {
+// TestV_EV_04_V_CC_01_V_AE_03_Descriptor is also V-CC-01 and V-AE-03: the descriptor is readable exactly while there are events.
+func TestV_EV_04_V_CC_01_V_AE_03_Descriptor(t *testing.T) {
 	ctx, drv := openFake(t)
 	ch := must(ctx.CreateCompChannel())(t)
 	cq, cqDrv := newCQ(t, ctx, &CQOptions{Channel: ch})

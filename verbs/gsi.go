@@ -1,5 +1,7 @@
 package verbs
 
+import "net/netip"
+
 // GSIDriver is a PDDriver whose device lets programs have QP 1, the queue pair of management datagrams.
 type GSIDriver interface {
 	// CreateGSI makes QP 1, a UD QP in everything but its number. EBUSY if it exists already.
@@ -20,4 +22,35 @@ func (pd *PD) CreateGSI(init *QPInitAttr) (*QP, error) {
 		return nil, &Error{Op: op, Obj: pd.obj(), Errno: ENOSYS, Err: ErrNotSupported}
 	}
 	return pd.createQP(op, init, drv.CreateGSI)
+}
+
+// GSISharer is a PDDriver whose device other processes may have open at the same time.
+type GSISharer interface {
+	CommIDs() (prefix uint32, bits int)
+	ClaimService(id uint64, at netip.Addr) (release func(), err error)
+}
+
+// CommIDs tells how communication IDs of connection management must begin, so that answers find this process among those that share
+// the device: their upper bits equal those of prefix. 0 bits means that any ID will do. It is for QP 1 of CreateGSI, after
+// that was called (ib_cm does this in the kernel; libibverbs has nothing of the kind).
+func (pd *PD) CommIDs() (prefix uint32, bits int) {
+	if s, ok := pd.drv.(GSISharer); ok {
+		return s.CommIDs()
+	}
+	return 0, 0
+}
+
+// ClaimService makes requests for a service ID that come to a local address reach QP 1 of this process (ib_cm_listen in the kernel).
+// An invalid address stands for all. release gives it back; a process may claim an ID several times. EADDRINUSE if another
+// process that shares the device has it.
+func (pd *PD) ClaimService(id uint64, at netip.Addr) (release func(), err error) {
+	s, ok := pd.drv.(GSISharer)
+	if !ok {
+		return func() {}, nil
+	}
+	release, err = s.ClaimService(id, at)
+	if err != nil {
+		return nil, driverError("claim_service", pd.obj(), err)
+	}
+	return release, nil
 }

@@ -24,11 +24,17 @@ const (
 	kindGroup
 	kindTD
 	kindParentDomain
+	kindImport
+	kindFlow
+	kindCounters
+	kindWQ
+	kindRWQIndTable
 	numKinds
 )
 
 var kindNames = [numKinds]string{
-	"PD", "CQ", "completion channel", "MR", "MW", "DM", "QP", "SRQ", "XRC domain", "AH", "multicast group", "TD", "parent domain",
+	"PD", "CQ", "completion channel", "MR", "MW", "DM", "QP", "SRQ", "XRC domain", "AH", "multicast group", "TD", "parent domain", "import",
+	"flow", "counters handle", "WQ", "indirection table",
 }
 
 // life is the lifetime of an object: open, with users of several kinds, or closed. What has users cannot be closed.
@@ -54,6 +60,13 @@ func (l *life) drop(k kind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.users[k]--
+}
+
+// has tells whether there are users of a kind.
+func (l *life) has(k kind) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.users[k] > 0
 }
 
 // end closes the object: EBUSY if it has users, EINVAL if it is closed already.

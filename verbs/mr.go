@@ -16,6 +16,8 @@ import (
 type MR struct {
 	life   life
 	drv    MRDriver
+	from   *MR    // of an imported region
+	handle uint32 // see Handle
 	null   bool   // see AllocNullMR
 	dm     *DM    // of RegDMMR
 	length uint64 // of a null region or one of device memory
@@ -92,6 +94,9 @@ func (ctx *Context) checkMR(op string, buf []byte, iova uint64, access AccessFla
 		return newError(op, ctx.obj(), EINVAL, "%d bytes are too many; 1 to %d are possible", n, ctx.attr.MaxMRSize)
 	case iova > math.MaxUint64-n+1:
 		return newError(op, ctx.obj(), EINVAL, "%d bytes from address %#x on do not fit 64 bits", n, iova)
+	}
+	if ownBuffer(buf) {
+		return nil // readable and writable; the list of mappings is long where there are many buffers
 	}
 	if err := checkMemory(buf, access&AccessLocalWrite != 0); err != nil {
 		return newError(op, ctx.obj(), EINVAL, "%v", err)
@@ -231,6 +236,8 @@ func (mr *MR) checkRereg(op string, flags ReregFlags, pd *PD, buf []byte, access
 	switch {
 	case mr.life.closed.Load():
 		return errClosed(op, mr.obj())
+	case mr.from != nil:
+		return newError(op, mr.obj(), EINVAL, "an imported region cannot be changed")
 	case mr.special():
 		return newError(op, mr.obj(), EINVAL, "a null region or one of device memory cannot be changed")
 	case flags&^reregSupported != 0:
@@ -276,6 +283,9 @@ func (mr *MR) move(op string, next reregArgs) error {
 func (mr *MR) Close() error {
 	mr.mu.Lock()
 	defer mr.mu.Unlock()
+	if mr.from != nil {
+		return mr.unimport()
+	}
 	if err := mr.life.end("dereg_mr", mr.obj()); err != nil {
 		return err
 	}
@@ -283,6 +293,7 @@ func (mr *MR) Close() error {
 		mr.life.revive()
 		return driverError("dereg_mr", mr.obj(), err)
 	}
+	unexport(&mr.handle, exports.mrs)
 	mr.pin.unpin()
 	if mr.dm != nil {
 		mr.dm.life.drop(kindMR)

@@ -12,7 +12,7 @@ import (
 
 func start(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
-func TestV_MR_01_Length(t *testing.T) { // D-43: max_mr_size itself is allowed
+func TestV_MR_01_D_43_Length(t *testing.T) { // D-43: max_mr_size itself is allowed
 	dev := newFakeDevice()
 	dev.attr.MaxMRSize = 4096
 	ctx, _ := openDevice(t, dev)
@@ -69,7 +69,7 @@ func readOnly() []byte {
 	return unsafe.Slice(unsafe.StringData(s), len(s))
 }
 
-func TestV_MR_05_RightsOfTheProcess(t *testing.T) { // V-KC-05
+func TestV_MR_05_V_KC_05_RightsOfTheProcess(t *testing.T) { // V-KC-05
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux can be asked for the rights of memory")
 	}
@@ -163,7 +163,7 @@ func rereg(t *testing.T, err error, code ReregMRErrCode, errno Errno, parts ...s
 	}
 }
 
-func TestX_MR_02_ReregInputErrors(t *testing.T) { // V-MR-16, D-26
+func TestX_MR_02_V_MR_16_D_26_ReregInputErrors(t *testing.T) { // V-MR-16, D-26
 	ctx, _ := openFake(t)
 	other, _ := openFake(t)
 	pd, foreign := newPD(t, ctx), newPD(t, other)

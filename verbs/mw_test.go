@@ -32,7 +32,7 @@ func TestV_MW_01_AllocAndDealloc(t *testing.T) { // X-MW-01: types
 	refused(t, err, EINVAL, "closed")
 }
 
-func TestMemoryFeaturesThatTheDeviceLacks(t *testing.T) { // X-DM-01, X-MR-03
+func TestX_DM_01_X_MR_03_FeaturesThatTheDeviceLacks(t *testing.T) { // X-DM-01, X-MR-03
 	ctx, _ := openFake(t)
 	pd := newPD(t, ctx)
 	dm := must(ctx.AllocDM(AllocDMAttr{Length: 1}))(t)
@@ -136,7 +136,7 @@ func TestV_MW_07_BindFlags(t *testing.T) {
 	}
 }
 
-func TestX_MW_01_BindArguments(t *testing.T) { // V-MW-08, V-MW-09
+func TestX_MW_01_V_MW_08_V_MW_09_BindArguments(t *testing.T) { // V-MW-08, V-MW-09
 	qp, _, mw, good := window(t, QPTypeRC)
 	other := newPD(t, qp.Context())
 	type2 := must(qp.PD().AllocMW(MWType2))(t)

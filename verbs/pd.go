@@ -6,7 +6,9 @@ type PD struct {
 	drv  PDDriver
 	life life
 
-	base    *PD // itself, or the PD of a parent domain
+	base    *PD // itself, or the PD of a parent domain, or of what an imported PD comes from
+	from    *PD // of an imported PD
+	handle  uint32
 	td      *TD // of a parent domain; may be nil
 	context any
 }
@@ -41,6 +43,9 @@ func (pd *PD) domain() *PD {
 func (pd *PD) PDContext() any { return pd.context }
 
 func (pd *PD) obj() string {
+	if pd.from != nil {
+		return "imported PD of " + pd.ctx.obj()
+	}
 	if pd.base != pd {
 		return "parent domain of " + pd.ctx.obj()
 	}
@@ -50,6 +55,9 @@ func (pd *PD) obj() string {
 // Close deallocates the PD (ibv_dealloc_pd). EBUSY while it has AHs, MRs, MWs, QPs or SRQs, or a parent domain is
 // made of it; it is then as before.
 func (pd *PD) Close() error {
+	if pd.from != nil {
+		return pd.unimport()
+	}
 	if pd.base != pd {
 		return pd.closeParent()
 	}
@@ -60,6 +68,7 @@ func (pd *PD) Close() error {
 		pd.life.revive()
 		return driverError("dealloc_pd", pd.obj(), err)
 	}
+	unexport(&pd.handle, exports.pds)
 	pd.ctx.life.drop(kindPD)
 	return nil
 }

@@ -109,6 +109,11 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	if uint32(len(wr.SGList)) > qp.init.Cap.MaxSendSGE {
 		return qp.badSend(wr, "%d SGEs are too many; the QP was made for %d", len(wr.SGList), qp.init.Cap.MaxSendSGE)
 	}
+	if wr.Opcode == WRTSO {
+		if err := qp.checkTSO(wr); err != nil {
+			return err
+		}
+	}
 	if t == QPTypeUD {
 		return qp.checkDatagram(wr)
 	}
@@ -122,6 +127,35 @@ func (qp *QP) checkSend(wr *SendWR) error {
 		return qp.checkReading(wr)
 	}
 	return nil
+}
+
+// checkTSO looks at a request to be cut into pieces.
+func (qp *QP) checkTSO(wr *SendWR) error {
+	switch {
+	case qp.maxTSOHeader == 0:
+		return qp.noTSO(wr)
+	case wr.TSO == nil || len(wr.TSO.Hdr) == 0:
+		return qp.badSend(wr, "the headers are missing")
+	case len(wr.TSO.Hdr) > int(qp.maxTSOHeader):
+		return qp.badSend(wr, "%d bytes of headers are too many; the QP was made for %d (MaxTSOHeader)", len(wr.TSO.Hdr), qp.maxTSOHeader)
+	case wr.TSO.MSS == 0:
+		return qp.badSend(wr, "the segment size MSS is 0; 1 to 65535 are possible")
+	case sgLength(wr.SGList) > uint64(qp.maxTSO):
+		return qp.badSend(wr, "%d bytes are too many; 0 to %d are possible", sgLength(wr.SGList), qp.maxTSO)
+	}
+	return nil
+}
+
+// noTSO says why a QP without MaxTSOHeader takes no such request.
+func (qp *QP) noTSO(wr *SendWR) error {
+	dev, err := qp.ctx.QueryDeviceEx()
+	if err != nil {
+		return err
+	}
+	if !IsQPTSupported(dev.TSOCaps.SupportedQPTs, qp.init.Type) {
+		return newError("post_send", qp.obj(), EOPNOTSUPP, "%v: the device does not have it for %v QPs", wr.Opcode, qp.init.Type)
+	}
+	return qp.badSend(wr, "the QP was made without MaxTSOHeader")
 }
 
 func (qp *QP) badSend(wr *SendWR, format string, args ...any) error {

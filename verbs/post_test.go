@@ -20,7 +20,10 @@ func wantPost(t *testing.T, err error, index int, errno Errno, parts ...string) 
 
 // goodSend is a request with an opcode that has all that it needs.
 func goodSend(t *testing.T, qp *QP, op WROpcode) SendWR {
-	wr := SendWR{Opcode: op, SGList: []SGE{{Length: 8}}}
+	if op == WRTSO && op.in(qp.opcodes) {
+		qp.maxTSOHeader, qp.maxTSO = 54, 1000 // as if it was made for it
+	}
+	wr := SendWR{Opcode: op, SGList: []SGE{{Length: 8}}, TSO: &TSO{Hdr: make([]byte, 54), MSS: 4}}
 	if qp.Type() == QPTypeUD {
 		attr := goodAH()
 		wr.AH = must(qp.PD().CreateAH(&attr))(t)

@@ -101,6 +101,8 @@ type QPDriverInit struct {
 	CreateFlags  QPCreateFlags
 	MaxTSOHeader uint16
 	SourceQPN    uint32
+	RWQIndTbl    RWQIndTableDriver // nil without one; RecvCQ is then nil, and SendCQ may be
+	RxHash       *RxHashConf       // for RWQIndTbl; it is the program's
 }
 
 // MRDriver is a memory region.

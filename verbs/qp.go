@@ -26,6 +26,10 @@ type QP struct {
 	word    atomic.Uint64 // state, see below
 	asyncEv ackCount
 
+	table        *RWQIndTable // that spreads its receives; nil without one
+	maxTSOHeader uint16
+	maxTSO       uint32 // bytes of data, if maxTSOHeader is not 0
+
 	mu     sync.Mutex // serialises Modify, Query, Connect, AttachMcast, DetachMcast and Close, and guards what follows
 	port   uint8      // 0 before INIT
 	groups map[GID]struct{}
@@ -62,7 +66,7 @@ func (pd *PD) createQP(op string, init *QPInitAttr, create func(*QPDriverInit, Q
 func (qp *QP) create(op, owner string, init *QPInitAttr, create func(*QPDriverInit, QPUpcalls) (QPDriver, error)) (*QP, error) {
 	qp.init = *init
 	qp.init.dropUnused()
-	qp.opcodes, qp.hasRQ = opcodesOf[init.Type], qp.init.hasRQ()
+	qp.opcodes, qp.hasRQ = opcodesOf[init.Type], qp.init.hasRQ() && qp.table == nil
 	if err := qp.checkInit(); err != nil {
 		return nil, badInput(op, owner, err)
 	}
@@ -108,14 +112,18 @@ func (qp *QP) checkInit() error {
 			return errors.New("an XRC_RECV QP belongs to an XRC domain, not to a PD; use XRCD.CreateQP")
 		}
 		return nil
-	case init.SendCQ == nil || init.RecvCQ == nil && init.Type != QPTypeXRCSend:
+	case qp.table != nil && init.SendCQ == nil && init.Cap.MaxSendWR > 0:
+		return errors.New("a QP that sends needs a CQ for that")
+	case qp.table == nil && (init.SendCQ == nil || init.RecvCQ == nil && init.Type != QPTypeXRCSend):
 		return errors.New("a QP needs a CQ for sends and one for receives, which may be the same; XRC_SEND only the first")
-	case init.SendCQ.ctx != qp.ctx || init.RecvCQ != nil && init.RecvCQ.ctx != qp.ctx:
+	case init.SendCQ != nil && init.SendCQ.ctx != qp.ctx || init.RecvCQ != nil && init.RecvCQ.ctx != qp.ctx:
 		return errors.New("a CQ belongs to another context")
 	case init.SRQ != nil && init.SRQ.pd.domain() != qp.pd.domain():
 		return errors.New("the SRQ belongs to another PD")
 	case init.SRQ != nil && init.SRQ.xrcd != nil:
 		return fmt.Errorf("an SRQ of type XRC takes what XRC_RECV QPs receive; a %v QP cannot have it", init.Type)
+	case init.SRQ != nil && init.SRQ.tm != (TMCap{}) && init.Type != QPTypeRC:
+		return fmt.Errorf("an SRQ of type TM goes with RC QPs only; a %v QP cannot have it", init.Type)
 	case init.SRQ != nil && (init.Type == QPTypeUC || init.Type == QPTypeRawPacket):
 		return fmt.Errorf("a %v QP cannot have an SRQ; RC, UD and XRC can", init.Type)
 	}
@@ -154,6 +162,9 @@ func (qp *QP) parents() (list []parent) {
 	}
 	if init.SRQ != nil {
 		list = append(list, parent{&init.SRQ.life, init.SRQ.obj()})
+	}
+	if qp.table != nil {
+		list = append(list, parent{&qp.table.life, qp.table.obj()})
 	}
 	return list
 }
@@ -212,7 +223,7 @@ func (qp *QP) Query(mask QPAttrMask) (QPAttr, QPInitAttr, error) {
 }
 
 // Close destroys the QP, in any state (ibv_destroy_qp). Outstanding requests get no completion. EBUSY while it is
-// attached to a multicast group. It blocks until the asynchronous events of the QP that were got are acknowledged.
+// attached to a multicast group or has flows. It blocks until the asynchronous events of the QP that were got are acknowledged.
 func (qp *QP) Close() error {
 	const op = "destroy_qp"
 	if err := qp.destroy(op); err != nil {

@@ -11,10 +11,13 @@ type QPInitAttrEx struct {
 	MaxTSOHeader uint16       // bytes; for WRTSO
 	SendOpsFlags SendOpsFlags // what QPEx may post; 0: the QP has no QPEx
 	SourceQPN    uint32       // 24 bits; UD, counts with QPCreateSourceQPN
+	RWQIndTbl    *RWQIndTable // receives go to its WQs, and the QP has none of its own
+	RxHashConf   *RxHashConf  // to which of them; goes with RWQIndTbl
 }
 
 // CreateQPEx makes a queue pair, as CreateQP does, with further attributes (ibv_create_qp_ex). With SendOpsFlags it has
-// a QPEx, which QP.Ex returns. EINVAL for unknown flags or an attribute that the type does not have, EOPNOTSUPP for an
+// a QPEx, which QP.Ex returns. With RWQIndTbl and RxHashConf it spreads what it receives over work queues; it then needs no RecvCQ, and no SendCQ
+// if MaxSendWR is 0. EINVAL for unknown flags or an attribute that the type does not have, EOPNOTSUPP for an
 // operation or flag that the type or the device lacks.
 func (pd *PD) CreateQPEx(init *QPInitAttrEx) (*QP, error) {
 	const op = "create_qp_ex"
@@ -25,9 +28,15 @@ func (pd *PD) CreateQPEx(init *QPInitAttrEx) (*QP, error) {
 	if err := a.check(op, pd.obj()); err != nil {
 		return nil, err
 	}
+	if err := a.checkRSS(pd.ctx); err != nil {
+		return nil, badInput(op, pd.obj(), err)
+	}
 	create := func(want *QPDriverInit, up QPUpcalls) (QPDriver, error) {
 		want.SendOps, want.CreateFlags = a.SendOpsFlags, a.CreateFlags
 		want.MaxTSOHeader, want.SourceQPN = a.MaxTSOHeader, a.SourceQPN
+		if a.RWQIndTbl != nil {
+			want.RWQIndTbl, want.RxHash = a.RWQIndTbl.drv, a.RxHashConf
+		}
 		drv, err := pd.drv.CreateQP(want, up)
 		if _, all := drv.(QPExDriver); err == nil && a.SendOpsFlags != 0 && !all {
 			_ = drv.Destroy()
@@ -35,7 +44,15 @@ func (pd *PD) CreateQPEx(init *QPInitAttrEx) (*QP, error) {
 		}
 		return drv, err
 	}
-	qp, err := pd.createQP(op, &init.QPInitAttr, create)
+	made := &QP{pd: pd, ctx: pd.ctx, table: a.RWQIndTbl, maxTSOHeader: a.MaxTSOHeader}
+	if a.MaxTSOHeader != 0 {
+		dev, err := pd.ctx.QueryDeviceEx()
+		if err != nil {
+			return nil, err
+		}
+		made.maxTSO = dev.TSOCaps.MaxTSO
+	}
+	qp, err := made.create(op, pd.obj(), &init.QPInitAttr, create)
 	if err == nil && a.SendOpsFlags != 0 {
 		qp.ex = newQPEx(qp, a.SendOpsFlags)
 	}
@@ -53,6 +70,12 @@ func (a *QPInitAttrEx) clear() {
 	if a.CompMask&QPInitMaxTSOHeader == 0 {
 		a.MaxTSOHeader = 0
 	}
+	if a.CompMask&QPInitIndTable == 0 {
+		a.RWQIndTbl = nil
+	}
+	if a.CompMask&QPInitRxHash == 0 {
+		a.RxHashConf = nil
+	}
 	if a.CompMask&QPInitSendOpsFlags == 0 {
 		a.SendOpsFlags = 0
 	}
@@ -68,8 +91,6 @@ func (a *QPInitAttrEx) check(op, obj string) error {
 		return newError(op, obj, EINVAL, "unknown fields %v; there are %v", a.CompMask&^qpInitAll, qpInitAll)
 	case a.CompMask&QPInitXRCD != 0:
 		return newError(op, obj, EINVAL, "a QP of an XRC domain has no PD; use XRCD.CreateQP")
-	case a.CompMask&(QPInitIndTable|QPInitRxHash) != 0:
-		return newError(op, obj, EOPNOTSUPP, "no device has %v", a.CompMask&(QPInitIndTable|QPInitRxHash))
 	case a.SendOpsFlags&^sendOpsAll != 0:
 		return newError(op, obj, EINVAL, "unknown operations %v; there are %v", a.SendOpsFlags&^sendOpsAll, sendOpsAll)
 	case a.CreateFlags&^qpCreateAll != 0:

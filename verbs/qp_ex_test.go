@@ -65,7 +65,7 @@ func TestV_QPX_02_CompMask(t *testing.T) {
 	if d := qp.Driver().(*fakeQP).init; d.SendOps != QPExWithSend || d.CreateFlags != 0 || d.SourceQPN != 0 || d.MaxTSOHeader != 9 {
 		t.Errorf("%+v", d)
 	}
-	for mask, errno := range map[QPInitAttrMask]Errno{1 << 7: EINVAL, QPInitXRCD: EINVAL, QPInitIndTable: EOPNOTSUPP, QPInitRxHash: EOPNOTSUPP} {
+	for mask, errno := range map[QPInitAttrMask]Errno{1 << 7: EINVAL, QPInitXRCD: EINVAL, QPInitIndTable: EINVAL, QPInitRxHash: EINVAL} {
 		init.CompMask = mask
 		_, err := pd.CreateQPEx(init)
 		refused(t, err, errno, "create_qp_ex")

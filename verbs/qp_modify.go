@@ -148,6 +148,11 @@ func (qp *QP) checkFeatures(m move, attr *QPAttr, mask QPAttrMask) error {
 
 // checkNumbers looks at the attributes that have a range of their own.
 func (qp *QP) checkNumbers(_ move, attr *QPAttr, mask QPAttrMask) error {
+	if mask&QPAttrRateLimit != 0 {
+		if err := qp.checkRate(attr.RateLimit); err != nil {
+			return err
+		}
+	}
 	d := &qp.ctx.attr
 	ranges := []struct {
 		attr QPAttrMask

@@ -8,9 +8,11 @@ import (
 // SRQ is a shared receive queue: receives that several QPs take from (struct ibv_srq). It is safe for concurrent use.
 type SRQ struct {
 	pd      *PD
-	xrcd    *XRCD // this, cq and num: of type XRC
-	cq      *CQ
+	xrcd    *XRCD // this and num: of type XRC
+	cq      *CQ   // types XRC and TM
 	num     uint32
+	tm      TMCap  // this and tmSGE: of type TM
+	tmSGE   uint32 // SGEs of a buffer with a tag
 	drv     SRQDriver
 	context any
 	life    life
@@ -62,7 +64,10 @@ func (srq *SRQ) create(op string, attr *SRQAttr, create func(*SRQAttr) error) er
 func (srq *SRQ) parents() []parent {
 	list := []parent{{&srq.pd.life, srq.pd.obj()}}
 	if srq.xrcd != nil {
-		list = append(list, parent{&srq.xrcd.life, srq.xrcd.obj()}, parent{&srq.cq.life, "CQ"})
+		list = append(list, parent{&srq.xrcd.life, srq.xrcd.obj()})
+	}
+	if srq.cq != nil {
+		list = append(list, parent{&srq.cq.life, "CQ"})
 	}
 	return list
 }

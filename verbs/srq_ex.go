@@ -50,6 +50,9 @@ func (a *SRQInitAttrEx) fields() SRQInitAttrMask {
 // An SRQ of type XRC has a CQ of its own, in which everything completes that XRC_RECV QPs of its domain receive for it,
 // and a number, which peers put in RemoteSRQN; see SRQ.Num.
 //
+// An SRQ of type TM matches tags; see SRQ.PostOps. TMCap.MaxNumTags is 1..TMCaps.MaxNumTags, MaxOps 1..TMCaps.MaxOps. All that
+// its QPs receive, which are of type RC, completes in its CQ, whatever their RecvCQ.
+//
 // EINVAL: fields that the type needs are missing, or sizes out of range; see PD.CreateSRQ. EOPNOTSUPP: the device lacks
 // the type. ENOMEM without resources.
 func (ctx *Context) CreateSRQEx(init *SRQInitAttrEx) (*SRQ, error) {
@@ -77,13 +80,16 @@ func (ctx *Context) CreateSRQEx(init *SRQInitAttrEx) (*SRQ, error) {
 			}
 			return err
 		}
-	default:
-		return nil, &Error{Op: op, Obj: ctx.obj(), Errno: EOPNOTSUPP, Detail: fmt.Sprintf("the device has no SRQs of type %v", a.Type), Err: ErrNotSupported}
+	case SRQTypeTM:
+		var err error
+		if create, err = srq.createTM(&a); err != nil {
+			return nil, err
+		}
 	}
 	if err := srq.create(op, &a.Attr, create); err != nil {
 		return nil, err
 	}
-	init.Attr = a.Attr
+	init.Attr, init.TMCap = a.Attr, a.TMCap
 	return srq, nil
 }
 
@@ -126,5 +132,5 @@ func (srq *SRQ) Num() (uint32, error) {
 // XRCD is the XRC domain of an SRQ of type XRC; nil for others.
 func (srq *SRQ) XRCD() *XRCD { return srq.xrcd }
 
-// CQ is the completion queue of an SRQ of type XRC; nil for others.
+// CQ is the completion queue of an SRQ of type XRC or TM; nil for others.
 func (srq *SRQ) CQ() *CQ { return srq.cq }

@@ -60,7 +60,7 @@ func (ctx *Context) AllocParentDomain(init *ParentDomainInitAttr) (*PD, error) {
 	case init.PD.ctx != ctx || init.TD != nil && init.TD.ctx != ctx:
 		return nil, newError(op, ctx.obj(), EINVAL, "PD or TD belong to another context")
 	case init.PD.base != init.PD:
-		return nil, newError(op, ctx.obj(), EINVAL, "the PD is a parent domain itself")
+		return nil, newError(op, ctx.obj(), EINVAL, "the PD is a parent domain itself, or imported")
 	}
 	if !init.PD.life.use(kindParentDomain) {
 		return nil, errClosed(op, init.PD.obj())

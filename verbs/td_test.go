@@ -20,7 +20,7 @@ func TestV_TD_01_Attributes(t *testing.T) {
 	refused(t, err, EINVAL, "alloc_td", "closed")
 }
 
-func TestV_TD_02_V_TD_03_V_WR_07_NoLocksWithinATD(t *testing.T) { // CQs: TestV_CQX_10_BatchesExcludeEachOther
+func TestV_TD_02_V_TD_03_D_28_V_WR_07_NoLocksWithinATD(t *testing.T) { // CQs: TestV_CQX_10_BatchesExcludeEachOther
 	ctx, _ := openFake(t)
 	pd := newPD(t, ctx)
 	td := must(ctx.AllocTD(nil))(t)

@@ -41,6 +41,15 @@ type SendWR struct {
 	RemoteQKey uint32
 
 	RemoteSRQN uint32 // XRC
+
+	TSO *TSO // TSO; read during PostSend only
+}
+
+// TSO is what a request needs that the device cuts into frames or datagrams (the member tso of struct ibv_send_wr). SGList is the data,
+// without the headers.
+type TSO struct {
+	Hdr []byte // the headers in front of each piece, up to TCP; at most QPInitAttrEx.MaxTSOHeader bytes
+	MSS uint16 // bytes of data in each piece but the last
 }
 
 // RecvWR is a receive work request (struct ibv_recv_wr, manual section 42). SGList is read during the post call only.

@@ -44,6 +44,7 @@ type QPEx struct {
 	sges    []SGE // of wrs
 	data    []byte
 	binds   []MWBindInfo
+	tsos    []TSO
 	none    SendWR // takes what belongs to no request
 }
 
@@ -96,7 +97,7 @@ func (x *QPEx) Start() {
 
 // Complete posts what was built since Start (ibv_wr_complete): all of it, or nothing if there is an error. EINVAL: a request is
 // not complete, does not fit the QP, or the QP is in RESET, INIT or RTR. ENOMEM: the send queue has no room for all.
-// EOPNOTSUPP: SendTSO on a device without it.
+// EOPNOTSUPP: a request that the device lacks.
 func (x *QPEx) Complete() error {
 	if !x.open {
 		return newError("wr_complete", x.qp.obj(), EINVAL, "Start must come first")
@@ -120,7 +121,7 @@ func (x *QPEx) close() {
 		clear(x.binds)
 		x.holds = false
 	}
-	x.wrs, x.sges, x.data, x.binds = x.wrs[:0], x.sges[:0], x.data[:0], x.binds[:0]
+	x.wrs, x.sges, x.data, x.binds, x.tsos = x.wrs[:0], x.sges[:0], x.data[:0], x.binds[:0], x.tsos[:0]
 	x.open, x.missing, x.fault, x.cur = false, 0, nil, &x.none
 	if !x.unlocked {
 		x.mu.Unlock()
@@ -274,11 +275,15 @@ func (x *QPEx) SendInv(invalidateRKey uint32) {
 	x.begin(WRSendWithInv, setData|x.addr).InvalidateRKey = invalidateRKey
 }
 
-// SendTSO sends the data in pieces of mss bytes, hdr in front of each (ibv_wr_send_tso). No device has it: Complete
-// answers EOPNOTSUPP.
+// SendTSO sends the data in pieces of mss bytes, hdr in front of each (ibv_wr_send_tso). hdr may be reused at once.
 func (x *QPEx) SendTSO(hdr []byte, mss uint16) {
-	x.finish()
-	x.fail(EOPNOTSUPP, "TSO with a header of %d bytes and mss %d: no device has it", len(hdr), mss)
+	wr, from := x.begin(WRTSO, setData|x.addr), len(x.data)
+	if wr == &x.none {
+		return
+	}
+	x.data = append(x.data, hdr...)
+	x.tsos = append(x.tsos, TSO{Hdr: x.data[from:len(x.data):len(x.data)], MSS: mss})
+	wr.TSO = &x.tsos[len(x.tsos)-1]
 }
 
 // LocalInv invalidates a window of type 2 by its key (ibv_wr_local_inv). It takes no setter.

@@ -279,7 +279,7 @@ func TestV_QP_06_XRCSRQIsNotForOtherQPs(t *testing.T) {
 	}
 }
 
-func TestV_QPO_01_02_Open(t *testing.T) {
+func TestV_QPO_01_V_QPO_02_Open(t *testing.T) {
 	checkBits(t, map[int]QPOpenAttrMask{0: QPOpenNum, 1: QPOpenXRCD, 2: QPOpenContext, 3: QPOpenType})
 	if s := qpOpenAll.String(); s != "NUM|XRCD|CONTEXT|TYPE" {
 		t.Error(s)

@@ -1,0 +1,96 @@
+//go:build unix
+
+package verbs
+
+import (
+	"os"
+	"syscall"
+	"testing"
+)
+
+// Process rules: what one part of a program exports another imports.
+func TestImportOfDevicePDAndMR(t *testing.T) {
+	dev := newFakeDevice()
+	ctx, _ := openDevice(t, dev)
+	fd := must(ctx.CmdFD())(t)
+	if again := must(ctx.CmdFD())(t); again != fd {
+		t.Errorf("descriptor %d, then %d", fd, again)
+	}
+	other := must(ImportDevice(fd))(t)
+	if other == ctx || other.Device() != ctx.Device() {
+		t.Errorf("%v of %v", other, other.Device())
+	}
+	pd := newPD(t, ctx)
+	mr := must(pd.RegMR(make([]byte, 64), AccessLocalWrite|AccessRemoteRead))(t)
+	handle := mr.Handle()
+	if again := mr.Handle(); again != handle || pd.Handle() == newPD(t, ctx).Handle() {
+		t.Error("handles")
+	}
+	theirs := must(other.ImportPD(pd.Handle()))(t)
+	region := must(theirs.ImportMR(mr.Handle()))(t)
+	if theirs.Context() != other || theirs.drv != pd.drv || region.PD() != theirs || region.LKey() != mr.LKey() || region.RKey() != mr.RKey() ||
+		region.Addr() != mr.Addr() || region.Length() != 64 || region.Access() != mr.Access() || region.SGE(1, 2) != mr.SGE(1, 2) {
+		t.Errorf("%+v", region)
+	}
+
+	// One domain: an SRQ made here serves a QP made there.
+	cq, _ := newCQ(t, other, nil)
+	srq := must(pd.CreateSRQ(&SRQInitAttr{Attr: SRQAttr{MaxWR: 1, MaxSGE: 1}}))(t)
+	qp := must(theirs.CreateQP(&QPInitAttr{Type: QPTypeRC, SendCQ: cq, RecvCQ: cq, SRQ: srq}))(t)
+	refused(t, theirs.Close(), EBUSY, "unimport_pd", "1 QP", "1 MR")
+	refused(t, pd.Close(), EBUSY, "1 import")
+	refused(t, mr.Close(), EBUSY, "1 import")
+	_, err := other.CreateCQEx(&CQInitAttrEx{CQE: 1, CompMask: CQInitPD, ParentDomain: theirs})
+	refused(t, err, EINVAL, "not a parent domain")
+	_, err = other.AllocParentDomain(&ParentDomainInitAttr{PD: theirs})
+	refused(t, err, EINVAL, "imported")
+	rereg(t, region.Rereg(ReregChangeAccess, nil, nil, 0), ReregErrInput, EINVAL, "imported")
+
+	// What cannot be imported.
+	_, err = other.ImportPD(mr.Handle())
+	refused(t, err, ENOENT, "import_pd")
+	_, err = theirs.ImportMR(pd.Handle())
+	refused(t, err, ENOENT, "import_mr")
+	_, err = newPD(t, other).ImportMR(mr.Handle())
+	refused(t, err, EINVAL, "another PD")
+	stranger, _ := openFake(t)
+	_, err = stranger.ImportPD(pd.Handle())
+	refused(t, err, ENOENT)
+	_, err = newPD(t, stranger).ImportMR(mr.Handle())
+	refused(t, err, ENOENT)
+
+	for _, c := range []interface{ Close() error }{qp, srq, region} {
+		ok(t, c.Close())
+	}
+	refused(t, region.Close(), EINVAL, "unimport_mr", "closed")
+	ok(t, mr.Close())
+	_, err = theirs.ImportMR(handle)
+	refused(t, err, ENOENT)
+	ok(t, theirs.Close())
+	refused(t, theirs.Close(), EINVAL, "closed")
+	_, err = theirs.ImportMR(handle)
+	refused(t, err, ENOENT)
+	ok(t, pd.Close())
+	if !dev.opened[0].called("Dealloc") || dev.opened[1].called("Dereg") {
+		t.Error("the driver's objects went with the imported ones")
+	}
+}
+
+func TestImportDeviceRefusals(t *testing.T) {
+	ctx, _ := openFake(t)
+	fd := must(ctx.CmdFD())(t)
+	dup := must(syscall.Dup(fd))(t)
+	ok(t, must(ImportDevice(dup))(t).Close())
+	file := must(os.Open(os.DevNull))(t)
+	_, err := ImportDevice(int(file.Fd()))
+	refused(t, err, EOPNOTSUPP, "import_device", "other processes")
+	ok(t, file.Close())
+	_, err = ImportDevice(-1)
+	refused(t, err, syscall.EBADF)
+	ok(t, ctx.Close())
+	_, err = ImportDevice(dup)
+	refused(t, err, EOPNOTSUPP)
+	ok(t, syscall.Close(dup))
+	_, err = ctx.CmdFD()
+	refused(t, err, EINVAL, "closed")
+}
