@@ -12,7 +12,7 @@ import (
 // dirty is a receive buffer that held something else before.
 func dirty() wire.GRH { return bytes.Repeat([]byte{0xEE}, wire.GRHLen) }
 
-func TestGRHBytes(t *testing.T) {
+func TestV_GEN_03_GRHBytes(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		put  func(h wire.GRH)

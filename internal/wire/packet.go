@@ -52,6 +52,42 @@ func Parse(b []byte) (Packet, error) {
 	return b, nil
 }
 
+// MaxHeaderLen is at least the length of the headers of any packet, in bytes.
+const MaxHeaderLen = 64
+
+// ParseHead is Parse for a packet of n bytes, BTH to pad, of which only the beginning is at hand: MaxHeaderLen bytes or, if
+// it is shorter, all of it. Where an opcode allows any payload, most is the most that it may be. It returns the length of the headers and the pad count, and leaves pad count 0 in the header, so
+// that the headers alone are a packet that Parse would accept but for its lack of payload.
+func ParseHead(head []byte, n, most int) (headers, pad int, err error) {
+	if len(head) < BTHLen {
+		return 0, 0, ErrShort
+	}
+	h := BTH(head)
+	if h.Version() != 0 {
+		return 0, 0, ErrVersion
+	}
+	in := h.Opcode().Info()
+	if in.Len == 0 {
+		return 0, 0, ErrOpcode
+	}
+	if len(head) < in.Len {
+		return 0, 0, ErrShort
+	}
+	pad = h.Pad()
+	data, limit := n-in.Len-pad, in.MaxData
+	if limit == MaxPayload {
+		limit = most
+	}
+	switch {
+	case data < 0 || n&3 != 0:
+		return 0, 0, ErrPad
+	case data < in.MinData || data > limit:
+		return 0, 0, ErrPayload
+	}
+	head[1] &^= 0x30
+	return in.Len, pad, nil
+}
+
 // BTH is the base transport header, which every packet has.
 func (p Packet) BTH() BTH { return BTH(p[:BTHLen]) }
 

@@ -314,3 +314,18 @@ func TestLengthsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+func TestW_CM_02_AboutCodes(t *testing.T) {
+	for code, about := range map[byte]cmmsg.About{0x00: cmmsg.AboutREQ, 0x40: cmmsg.AboutREP, 0x80: cmmsg.AboutOther} {
+		m := cmmsg.Make(make([]byte, wire.MADLen), cmmsg.KindREJ, 1)
+		cmmsg.REJ(m.Data()).Put(1, 2, about, cmmsg.RejConsumer, nil)
+		if m.Data()[8] != code {
+			t.Errorf("a REJ of %v: %#x, want %#x", about, m.Data()[8], code)
+		}
+		m = cmmsg.Make(make([]byte, wire.MADLen), cmmsg.KindMRA, 1)
+		cmmsg.MRA(m.Data()).Put(1, 2, about, 0)
+		if m.Data()[8] != code {
+			t.Errorf("an MRA of %v: %#x, want %#x", about, m.Data()[8], code)
+		}
+	}
+}
