@@ -35,6 +35,9 @@ func Wrap(inner link.Link, cfg Config) *Link {
 	return l
 }
 
+// Unwrap is the other link.
+func (l *Link) Unwrap() link.Link { return l.Link }
+
 // Ports lists the ports.
 func (l *Link) Ports() []link.Port {
 	ports := make([]link.Port, len(l.ports))
@@ -52,6 +55,27 @@ func (l *Link) SetFaults(send, recv Faults) {
 		p.recv.SetFaults(recv)
 		p.mu.Unlock()
 	}
+}
+
+// Prepare is that of the inner link; see link.Neighbours.
+func (l *Link) Prepare(path *link.Path, qpn uint32) (near bool) {
+	n, ok := l.Link.(link.Neighbours)
+	return ok && n.Prepare(path, qpn)
+}
+
+// OnLost is that of the inner link; see link.Neighbours.
+func (l *Link) OnLost(f func()) {
+	if n, ok := l.Link.(link.Neighbours); ok {
+		n.OnLost(f)
+	}
+}
+
+// Lost is that of the inner link; see link.Neighbours.
+func (l *Link) Lost(path *link.Path) link.Loss {
+	if n, ok := l.Link.(link.Neighbours); ok {
+		return n.Lost(path)
+	}
+	return link.NotLost
 }
 
 // RecvBuffer is that of the inner link; 0 if it does not tell.

@@ -47,7 +47,7 @@ func newRig(t *testing.T, cfg fault.Config) *rig {
 }
 
 func put(b *link.TxBatch, path *link.Path, n int) {
-	pkt := b.Alloc(path, 100)
+	pkt := b.Alloc(path, 1, 100)
 	wire.BTH(pkt).Put(wire.RC|wire.SendOnly, 0, 0xFFFF, 1, uint32(n), 0)
 	for k := wire.BTHLen; k < len(pkt); k++ {
 		pkt[k] = byte(n + k)

@@ -26,7 +26,8 @@ type held struct {
 // port is one shard's end. The shard finds the lock free: it is for SetFaults.
 type port struct {
 	link.Port
-	now func() int64
+	direct link.Direct // the inner port, if it is one
+	now    func() int64
 
 	mu         sync.Mutex
 	send, recv *Injector
@@ -46,6 +47,7 @@ func newPort(inner link.Port, cfg Config, i uint64) *port {
 		recv: NewInjector(cfg.Seed+2*i+1, cfg.Recv),
 		late: link.NewTxBatch(lateBatch, lateBatch*latePacket),
 	}
+	p.direct, _ = inner.(link.Direct)
 	p.due.Store(never)
 	return p
 }
@@ -65,6 +67,51 @@ func (p *port) Send(b *link.TxBatch) {
 	}
 	p.Port.Send(b)
 	p.sendLate()
+}
+
+// Place gives a packet to which nothing will happen a place in the inner link; see link.Direct.
+func (p *port) Place(path *link.Path, qpn uint32, n int, train bool) (b []byte, mine bool) {
+	if p.direct == nil || p.faulty() {
+		return nil, train
+	}
+	return p.direct.Place(path, qpn, n, train)
+}
+
+// Train is that of the inner link as long as nothing happens to packets; see link.Direct.
+func (p *port) Train(path *link.Path, qpn uint32) int {
+	if p.direct == nil || p.faulty() {
+		return 0
+	}
+	return p.direct.Train(path, qpn)
+}
+
+// Reads is that of the inner link as long as nothing happens to packets; see link.Referrer.
+func (p *port) Reads(path *link.Path, qpn uint32, s *link.Share) bool {
+	r, ok := p.direct.(link.Referrer)
+	return ok && !p.faulty() && r.Reads(path, qpn, s)
+}
+
+// PlaceRef is that of the inner link; see link.Referrer.
+func (p *port) PlaceRef(path *link.Path, qpn uint32, head int, s *link.Share, off int64, n int) []byte {
+	r, ok := p.direct.(link.Referrer)
+	if !ok || p.faulty() {
+		return nil
+	}
+	return r.PlaceRef(path, qpn, head, s, off, n)
+}
+
+// Revoke is that of the inner link; see link.Referrer.
+func (p *port) Revoke(path *link.Path) {
+	if r, ok := p.direct.(link.Referrer); ok {
+		r.Revoke(path)
+	}
+}
+
+// faulty tells whether something may happen to packets that are sent now.
+func (p *port) faulty() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.send.Active()
 }
 
 // thin takes out of b what is lost or held back, and puts copies into the queue.
@@ -117,10 +164,11 @@ func (p *port) sendLate() {
 		if !ok {
 			break
 		}
-		data := p.late.Alloc(h.path, len(h.data))
+		qpn := wire.BTH(h.data).DestQPN()
+		data := p.late.Alloc(h.path, qpn, len(h.data))
 		if data == nil {
 			p.Port.Send(p.late)
-			data = p.late.Alloc(h.path, len(h.data))
+			data = p.late.Alloc(h.path, qpn, len(h.data))
 		}
 		copy(data, h.data)
 		p.free = append(p.free, h)
@@ -187,15 +235,15 @@ func (p *port) filter(b *link.RxBatch) {
 			continue
 		}
 		about := held{rx: r}
-		about.rx.Data = nil
+		about.rx.Data, about.rx.Body = nil, nil
 		for range v.Extra {
-			p.hold(&p.in, now+int64(v.Delay), r.Data, about)
+			p.hold(&p.in, now+int64(v.Delay), r.Append(nil), about)
 		}
 		switch {
 		case v.Flip > 0:
 			p.badICRC.Add(1)
 		case v.Delay > 0:
-			p.hold(&p.in, now+int64(v.Delay), r.Data, about)
+			p.hold(&p.in, now+int64(v.Delay), r.Append(nil), about)
 		default:
 			left = append(left, r)
 		}

@@ -1,6 +1,7 @@
 package mem
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -51,6 +52,7 @@ type Stats struct {
 type Fabric struct {
 	cfg   Config
 	epoch time.Time // 0 of real time
+	hub   hub       // of Ethernet frames
 
 	mu     sync.Mutex
 	inject *fault.Injector
@@ -179,7 +181,7 @@ func (f *Fabric) send(now int64, from *port, path *link.Path, data []byte) {
 		return
 	}
 	at := now + int64(v.Delay)
-	c := crossing{at: at, source: from.source, path: path, data: data, seal: true, flip: v.Flip}
+	c := crossing{at: at, source: cmp.Or(path.Source, from.source), path: path, data: data, seal: true, flip: v.Flip}
 	f.route(&c)
 	c.flip = 0
 	for range v.Extra {

@@ -36,7 +36,7 @@ func open(t *testing.T, f *Fabric, ports int, addrs ...netip.Addr) link.Link {
 func send(p link.Port, path *link.Path, qpn uint32, first, n int) {
 	b := link.NewTxBatch(n, n*200)
 	for i := range n {
-		pkt := b.Alloc(path, 100)
+		pkt := b.Alloc(path, 1, 100)
 		clear(pkt)
 		wire.BTH(pkt).Put(wire.RC|wire.SendOnly, 0, 0xFFFF, qpn, uint32(first+i), 0)
 		for k := wire.BTHLen; k < len(pkt); k++ {
@@ -143,7 +143,7 @@ func TestDrops(t *testing.T) {
 	send(p, &link.Path{Src: addrA, Dst: netip.MustParseAddr("10.9.9.9")}, 1, 0, 2)
 	send(p, &link.Path{Src: addrB, Dst: addrB}, 1, 0, 3)
 	big := link.NewTxBatch(1, 1000)
-	wire.BTH(big.Alloc(aToB, 200)).Put(wire.RC|wire.SendOnly, 0, 0xFFFF, 1, 1, 0)
+	wire.BTH(big.Alloc(aToB, 1, 200)).Put(wire.RC|wire.SendOnly, 0, 0xFFFF, 1, 1, 0)
 	p.Send(big)
 	send(p, aToB, 1, 0, 15)
 	if got := numbers(t, q); !reflect.DeepEqual(got, upTo(10)) {
@@ -163,7 +163,7 @@ func TestDrops(t *testing.T) {
 		t.Errorf("counters %+v, want 4 dropped and 19 sent", c)
 	}
 	wrong := link.NewTxBatch(1, 100)
-	pkt := wrong.Alloc(aToB, 12)
+	pkt := wrong.Alloc(aToB, 1, 12)
 	wire.BTH(pkt).Put(0xFF, 0, 0xFFFF, 1, 1, 0)
 	p.Send(wrong)
 	if got := numbers(t, q); got != nil || q.Counters().RxMalformed != 1 {
@@ -376,7 +376,7 @@ func TestNoAllocation(t *testing.T) {
 	var rx link.RxBatch
 	if n := testing.AllocsPerRun(100, func() {
 		for range 16 {
-			wire.BTH(tx.Alloc(aToB, 100)).Put(wire.RC|wire.SendOnly, 0, 0xFFFF, 1, 1, 0)
+			wire.BTH(tx.Alloc(aToB, 1, 100)).Put(wire.RC|wire.SendOnly, 0, 0xFFFF, 1, 1, 0)
 		}
 		a.Send(tx)
 		if got := b.Recv(&rx); got != 16 {

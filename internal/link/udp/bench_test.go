@@ -32,7 +32,7 @@ func benchTransfer(b *testing.B, cfg Config, a netip.Addr, size int) {
 	var rx link.RxBatch
 	step := func() {
 		for i := range benchBatch {
-			pkt := tx.Alloc(path, 12+size)
+			pkt := tx.Alloc(path, 1, 12+size)
 			fill(pkt[:12], 1, uint32(i))
 		}
 		p.Send(tx)
@@ -61,7 +61,7 @@ func BenchmarkTurnaround(b *testing.B) {
 			p.Recv(&rx)
 			b.ReportAllocs()
 			for b.Loop() {
-				fill(tx.Alloc(path, 20)[:12], 1, 1)
+				fill(tx.Alloc(path, 1, 20)[:12], 1, 1)
 				p.Send(tx)
 				for p.Recv(&rx) == 0 {
 				}

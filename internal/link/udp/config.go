@@ -25,6 +25,9 @@ type Config struct {
 	// socket, in bytes as SO_RCVBUF counts; 0 means 8 MiB and 4 MiB. The kernel may give less:
 	// see Link.RecvBuffer.
 	RecvBuffer, SendBuffer int
+	// Shared lets other processes of the user open links at the same addresses (Linux): each port then has a range of QP numbers, see
+	// Link.QPNs, and there may be fewer ports than wanted when there are many processes.
+	Shared bool
 	// NoGSO and NoGRO do without UDP_SEGMENT and UDP_GRO.
 	NoGSO, NoGRO bool
 }

@@ -15,7 +15,8 @@ import (
 // Groups work on the loopback interface too, except that a kernel without a multicast route for
 // lo (and they have none) refuses to send to an IPv6 group there. Send then sends to its own
 // address instead, where the ICRC tells Recv which group is meant: so IPv6 groups on lo reach the
-// programs that share the device, and no other.
+// programs that share the device, and no other. Known limit: the process that reads QP 1 finds the group among its own, so
+// while that process has not joined it, packets for an IPv6 group on lo are lost, and counted as ICRC errors.
 func (l *Link) Join(group netip.Addr) error {
 	group, err := checkGroup(group)
 	if err != nil {
@@ -56,7 +57,7 @@ func (l *Link) joinFirst(group netip.Addr) (err error) {
 	if err != nil {
 		return fmt.Errorf("link/udp: join %v on %s: %w", group, l.ifi.Name, err)
 	}
-	return l.ports[0].add(rxSocket{fd: fd, addr: group}, txSocket{})
+	return l.ports[0].add(rxSocket{fd: fd, addr: group}, nil)
 }
 
 // Leave leaves a multicast group; see link.Link.

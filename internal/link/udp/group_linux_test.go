@@ -63,7 +63,7 @@ func TestGroups6(t *testing.T) {
 			for range 3 {
 				tx := link.NewTxBatch(3, 1000)
 				for i := range 3 {
-					fill(tx.Alloc(&link.Path{Src: lo6, Dst: group}, 60), 0xFFFFFF, uint32(i))
+					fill(tx.Alloc(&link.Path{Src: lo6, Dst: group}, 1, 60), 0xFFFFFF, uint32(i))
 				}
 				l.Ports()[0].Send(tx)
 				for _, pkt := range receive(t, l.Ports()[ports-1], 3) {

@@ -32,6 +32,11 @@ type Link struct {
 	addrs      []netip.Addr
 	groups     map[netip.Addr]int // times joined
 	closed     bool
+	members    map[netip.Addr]*member // of the groups of processes at our addresses, if the link is shared
+	wild       map[uint64]int         // service IDs claimed at all addresses, how often
+
+	lanes []int   // of the ports, if the link is shared
+	mail  mailbag // packets for QP 1 that came through other processes
 }
 
 func openBatched(cfg Config) (link.Link, error) {
@@ -40,9 +45,16 @@ func openBatched(cfg Config) (link.Link, error) {
 		return nil, err
 	}
 	l := &Link{cfg: cfg, ifi: ifi, loopback: ifi.Flags&net.FlagLoopback != 0, mtu: mtuOf(ifi), groups: map[netip.Addr]int{}}
+	l.members, l.wild = map[netip.Addr]*member{}, map[uint64]int{}
 	l.gso.Store(!cfg.NoGSO)
 	l.gro.Store(!cfg.NoGRO && trustGRO())
-	for i := range cfg.Ports {
+	if cfg.Shared {
+		if err := l.join(); err != nil {
+			l.leave()
+			return nil, err
+		}
+	}
+	for i := range l.cfg.Ports {
 		p, err := newPort(l, i)
 		if err != nil {
 			l.Close()
@@ -50,6 +62,7 @@ func openBatched(cfg Config) (link.Link, error) {
 		}
 		l.ports = append(l.ports, p)
 	}
+	l.mail.port.Store(l.ports[0])
 	if err := l.SetAddrs(cfg.Addrs); err != nil {
 		l.Close()
 		return nil, err
@@ -114,12 +127,15 @@ func (l *Link) SetAddrs(addrs []netip.Addr) error {
 // addAddr opens the sockets of one address at every port, or none of them.
 func (l *Link) addAddr(a netip.Addr) (err error) {
 	var rx []rxSocket
-	var tx []txSocket
+	var tx []*txSocket
 	defer func() {
 		if err != nil {
 			closeAll(rx, tx)
 		}
 	}()
+	if l.cfg.Shared {
+		return l.addShared(a)
+	}
 	for i := range l.ports {
 		// The first socket is bound alone: nothing shares the port, or this fails. Only then may
 		// the others join it, so no other process of this user can join unnoticed.
@@ -134,7 +150,7 @@ func (l *Link) addAddr(a netip.Addr) (err error) {
 				return o.err
 			}
 		}
-		s, err := l.openSend(a)
+		s, err := l.openSend(a, 0)
 		if err != nil {
 			return err
 		}
@@ -158,7 +174,7 @@ func (l *Link) addAddr(a netip.Addr) (err error) {
 	return nil
 }
 
-func closeAll(rx []rxSocket, tx []txSocket) {
+func closeAll(rx []rxSocket, tx []*txSocket) {
 	for _, s := range rx {
 		unix.Close(s.fd)
 	}
@@ -168,8 +184,16 @@ func closeAll(rx []rxSocket, tx []txSocket) {
 }
 
 func (l *Link) dropAddr(a netip.Addr) {
+	m := l.members[a]
+	if m != nil {
+		m.group.Stop()
+	}
 	for _, p := range l.ports {
 		p.remove(a)
+	}
+	if m != nil {
+		m.close()
+		delete(l.members, a)
 	}
 }
 
@@ -205,6 +229,7 @@ func (l *Link) Close() error {
 		return errClosed
 	}
 	l.closed = true
+	l.leave()
 	for _, p := range l.ports {
 		p.close()
 	}

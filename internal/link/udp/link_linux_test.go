@@ -24,7 +24,7 @@ func TestSegmentationRefused(t *testing.T) {
 	tx := link.NewTxBatch(100, 100000)
 	path := &link.Path{Src: lo4, Dst: lo4, TClass: 4}
 	for i := range 90 {
-		fill(tx.Alloc(path, 100), 0, uint32(i))
+		fill(tx.Alloc(path, 1, 100), 0, uint32(i))
 	}
 	p.Send(tx)
 	for i, pkt := range receive(t, p, 90) {
@@ -55,7 +55,7 @@ func TestHeaderFields(t *testing.T) {
 		tx := link.NewTxBatch(100, 100000)
 		for i, path := range paths {
 			for range 1 + i%3 {
-				fill(tx.Alloc(path, 60), 0, uint32(i))
+				fill(tx.Alloc(path, 1, 60), 0, uint32(i))
 			}
 		}
 		n := len(tx.Packets)
@@ -78,7 +78,7 @@ func TestPatience(t *testing.T) {
 	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
 	s := &l.ports[0].sender
 	for _, errno := range []unix.Errno{unix.EAGAIN, unix.ENOBUFS} {
-		s.socket, s.patience = &l.ports[0].tx[0], sendPatience
+		s.socket, s.patience = l.ports[0].tx[0], sendPatience
 		within(t, errno.Error(), 0, 5*time.Second, func() {
 			n := 0
 			for s.retry(errno) {
@@ -118,7 +118,7 @@ func TestTrain(t *testing.T) {
 		{"a datagram is full", packets{pkt(x, 0, 1000), pkt(x, 1000, 1000), pkt(x, 2000, 1000)}, 3},
 		{"too long for a segment", packets{pkt(x, 0, 1004), pkt(x, 1004, 1004)}, 1},
 	} {
-		if got := train(c.pkts, 1000); got != c.want {
+		if got := (&port{link: &Link{mtu: 1000}}).train(&link.TxBatch{Packets: c.pkts, Buf: make([]byte, 8<<10)}, 0); got != c.want {
 			t.Errorf("%s: %d packets, want %d", c.name, got, c.want)
 		}
 	}
@@ -126,7 +126,7 @@ func TestTrain(t *testing.T) {
 	for i := range big {
 		big[i] = link.TxPacket{Path: x, Off: i * 4112, Len: 4112}
 	}
-	if got := train(big, 9000); got != maxDatagram/4112 {
+	if got := (&port{link: &Link{mtu: 9000}}).train(&link.TxBatch{Packets: big, Buf: make([]byte, 1<<17)}, 0); got != maxDatagram/4112 {
 		t.Errorf("%d packets of 4112 bytes, want %d", got, maxDatagram/4112)
 	}
 }
@@ -149,7 +149,7 @@ func TestNoAllocation(t *testing.T) {
 	paths := []*link.Path{{Src: lo4, Dst: lo4}, {Src: lo4, Dst: lo4, TClass: 1}, {Src: lo4b, Dst: lo4b}}
 	if n := testing.AllocsPerRun(100, func() {
 		for i := range 15 {
-			fill(tx.Alloc(paths[i/5], 100), 0, 1)
+			fill(tx.Alloc(paths[i/5], 1, 100), 0, 1)
 		}
 		p.Send(tx)
 		for n := 0; n < 15; {
@@ -235,7 +235,7 @@ func testControlCalls(t *testing.T) {
 		run(func() {
 			for i := range 60 {
 				a := []netip.Addr{lo4, lo4b, lo4c}[i/20]
-				fill(tx.Alloc(&link.Path{Src: a, Dst: a}, 100), uint32(i), 1)
+				fill(tx.Alloc(&link.Path{Src: a, Dst: a}, 1, 100), uint32(i), 1)
 			}
 			p.Send(tx)
 			p.Recv(&rx)

@@ -105,7 +105,7 @@ func exchange(t *testing.T, from, to link.Link, a, b netip.Addr, want bool) {
 		patience = 5 * time.Second
 	}
 	tx := link.NewTxBatch(1, 100)
-	fill(tx.Alloc(&link.Path{Src: a, Dst: b}, 32), qpn, 1)
+	fill(tx.Alloc(&link.Path{Src: a, Dst: b}, 1, 32), qpn, 1)
 	from.Ports()[0].Send(tx)
 	var rx link.RxBatch
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
@@ -180,7 +180,7 @@ func testAfterClose(t *testing.T) {
 	// Use after Close does nothing, and does not hurt.
 	p := l.Ports()[0]
 	tx := link.NewTxBatch(1, 100)
-	fill(tx.Alloc(&link.Path{Src: lo4, Dst: lo4}, 32), 0, 1)
+	fill(tx.Alloc(&link.Path{Src: lo4, Dst: lo4}, 1, 32), 0, 1)
 	p.Send(tx)
 	var rx link.RxBatch
 	if n := p.Recv(&rx); n != 0 || p.Counters().TxDropped != 1 {
@@ -206,13 +206,13 @@ func testSendNowhere(t *testing.T) {
 		{Src: lo4, Dst: netip.MustParseAddr("127.9.9.9")}, // nobody is there: the network loses it
 		good,
 	} {
-		fill(tx.Alloc(path, 32), 0, uint32(i))
+		fill(tx.Alloc(path, 1, 32), 0, uint32(i))
 	}
-	fill(tx.Alloc(good, 66000), 0, 6) // longer than a datagram can be
-	fill(tx.Alloc(good, 32), 0, 7)
+	fill(tx.Alloc(good, 1, 66000), 0, 6) // longer than a datagram can be
+	fill(tx.Alloc(good, 1, 32), 0, 7)
 	p.Send(tx)
 	time.Sleep(20 * time.Millisecond) // for the ICMP message
-	fill(tx.Alloc(good, 32), 0, 8)
+	fill(tx.Alloc(good, 1, 32), 0, 8)
 	p.Send(tx)
 	got := ""
 	for _, pkt := range receive(t, p, 5) {

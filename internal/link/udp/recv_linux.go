@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/host"
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
@@ -17,6 +18,9 @@ const (
 	packetSlots    = 64
 	packetSlotSize = 4096 + 256
 )
+
+// gsiTurns is how many times the only other socket is read, without asking which ones have something, before the one of QP 1.
+const gsiTurns = 16
 
 // buffers is what a batch receives into: slots for messages, and what recvmmsg wants with each.
 type buffers struct {
@@ -76,8 +80,12 @@ func (p *port) Recv(b *link.RxBatch) int {
 	defer p.mu.Unlock()
 	b.Packets = b.Packets[:0]
 	m := p.buffersOf(b)
-	if len(p.rx) == 1 {
-		p.recvFrom(&p.rx[0], b, m, 0)
+	if p.index == 0 && p.link.mail.full.Load() {
+		p.takeMail(b)
+	}
+	p.turn++
+	if p.only >= 0 && (len(p.rx) == 1 || p.turn%gsiTurns != 0) {
+		p.recvFrom(&p.rx[p.only], b, m, 0)
 	} else if len(p.rx) > 1 {
 		slot := 0
 		n, _ := unix.EpollWait(p.wait.sockets, p.events[:], 0)
@@ -131,6 +139,9 @@ func (p *port) take(s *rxSocket, b *link.RxBatch, m *buffers, i int) {
 		pkt := data[:min(segment, len(data))]
 		data = data[len(pkt):]
 		if body, ok := v.check(f, pkt, f.guess(k, meta.segment > 0)); ok {
+			if s.foreign(body) && s.sorter.Forward(host.Mail{Packet: body, Src: src, Dst: dst, TClass: meta.tclass, HopLimit: meta.hopLimit}) {
+				continue
+			}
 			b.Packets = append(b.Packets, link.RxPacket{
 				Data: body, Src: src, Dst: dst, TClass: meta.tclass, HopLimit: meta.hopLimit,
 			})

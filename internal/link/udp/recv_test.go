@@ -184,7 +184,7 @@ func testShards(t *testing.T) {
 				for i := range 100 {
 					qpn := rand.Uint32() & 0xFFFFFF
 					want[int(qpn)%n]++
-					fill(tx.Alloc(path, 40), qpn, qpn)
+					fill(tx.Alloc(path, 1, 40), qpn, qpn)
 					l.Ports()[i%n].Send(tx)
 				}
 				for i, p := range l.Ports() {

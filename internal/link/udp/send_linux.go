@@ -2,11 +2,13 @@ package udp
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/host"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
@@ -38,6 +40,7 @@ type sender struct {
 	names    [sendMessages]unix.RawSockaddrInet6 // IPv4: a RawSockaddrInet4 in its first bytes
 	controls [sendMessages]controlBuffer
 	runs     [sendMessages]run
+	sent     []bool    // packets of the batch that are in a message, or were dropped
 	n        int       // messages filled
 	socket   *txSocket // of all of them
 
@@ -64,7 +67,10 @@ func (s *sender) forget() { s.path, s.from, s.socket = nil, nil, nil }
 // Send transmits a batch; see link.Port.
 func (p *port) Send(b *link.TxBatch) {
 	p.mu.Lock()
-	p.sender.patience = sendPatience
+	s := &p.sender
+	s.patience = sendPatience
+	s.sent = slices.Grow(s.sent[:0], len(b.Packets))[:len(b.Packets)]
+	clear(s.sent)
 	for i := 0; i < len(b.Packets); {
 		i = p.fill(b, i)
 		p.transmit(b)
@@ -73,66 +79,120 @@ func (p *port) Send(b *link.TxBatch) {
 	b.Reset()
 }
 
-// fill makes messages of the packets from i on, sealed, as many as fit into one sendmmsg. It returns the
-// first packet that is not in them.
-func (p *port) fill(b *link.TxBatch, i int) int {
+// fill makes messages of the packets from i on that leave through the same socket as that one, sealed, as many as fit into
+// one sendmmsg. It returns the first packet that is left. Packets of one path, hence of one QP, stay in their order.
+func (p *port) fill(b *link.TxBatch, i int) (left int) {
 	s := &p.sender
 	s.n, s.socket = 0, nil
+	left = len(b.Packets)
 	for i < len(b.Packets) && s.n < sendMessages {
+		if s.sent[i] {
+			i++
+			continue
+		}
 		p.usePath(b.Packets[i].Path)
 		if s.from == nil {
 			p.counters.txDropped.Add(1)
+			s.sent[i] = true
 			i++
 			continue
 		}
 		if s.socket != nil && s.socket != s.from {
-			break
+			left = min(left, i)
+			i++
+			continue
 		}
 		s.socket = s.from
 		n := 1
 		if p.link.gso.Load() {
-			n = train(b.Packets[i:], p.link.mtu)
+			n = p.train(b, i)
 		}
 		for k := range n {
 			s.flow.Seal(b.Bytes(i+k), uint16(k))
+			s.sent[i+k] = true
 		}
 		s.put(s.n, b, run{i, n}, p.link)
 		s.n++
 		i += n
 	}
-	return i
+	return min(left, i)
 }
 
 // usePath finds out what a path means, unless it is the last one.
 func (p *port) usePath(path *link.Path) {
 	s := &p.sender
-	if s.path != nil && equalPaths(path, s.path) {
+	if s.path != nil && p.alike(path, s.path) {
 		return
 	}
 	s.path, s.from = path, nil
-	for i := range p.tx {
-		if p.tx[i].addr == path.Src && path.Src.Is4() == path.Dst.Is4() {
-			s.from = &p.tx[i]
-			s.flow = wire.NewFlow(path.Src, path.Dst, s.from.port, p.link.cfg.Port)
-		}
+	if path.Src.Is4() != path.Dst.Is4() {
+		return
+	}
+	if s.from = p.socketFor(path); s.from != nil {
+		s.flow = wire.NewFlow(path.Src, path.Dst, s.from.port, p.link.cfg.Port)
 	}
 }
 
-// equalPaths tells whether packets of two paths look the same to the network. Each QP has a path
-// of its own, and those to one peer are usually equal.
-func equalPaths(a, b *link.Path) bool { return a == b || *a == *b }
+// spread is how many sockets with other source ports a port opens for each local address, so that the network sees several
+// flows, however many QPs there are.
+const spread = 8
 
-// train counts the packets at the front of pkts that can go as one message: of one path, one
-// behind the other in memory, of equal length but for a shorter last one.
-func train(pkts []link.TxPacket, segment int) int {
+// socketFor is the socket for packets of a path; nil if we do not have its source address. A path that wants a source port gets a
+// socket with it, as long as there may be more, and later one of those that there are: always the same one.
+func (p *port) socketFor(path *link.Path) *txSocket {
+	var all [1 + spread]*txSocket
+	n := 0
+	for _, t := range p.tx {
+		if t.addr != path.Src {
+			continue
+		}
+		if path.Source == 0 || path.Source == t.port || !p.spreads(path) {
+			return t
+		}
+		all[n] = t
+		n++
+	}
+	switch {
+	case n == 0:
+		return nil
+	case n < len(all) && !p.noMore:
+		t, err := p.link.openSend(path.Src, path.Source)
+		if err == nil {
+			p.tx = append(p.tx, t)
+			return t
+		}
+		p.noMore = true // no descriptors, or no ports
+	}
+	return all[int(path.Source)%n]
+}
+
+// spreads tells whether packets of a path get the source port that it wants. A loopback interface has no links to spread
+// connections over, and small packets of many QPs can share messages there; but who gives a flow label means it.
+func (p *port) spreads(path *link.Path) bool { return !p.link.loopback || path.FlowLabel != 0 }
+
+// alike tells whether packets of two paths may share a message.
+func (p *port) alike(a, b *link.Path) bool {
+	if a == b || p.spreads(a) || p.spreads(b) {
+		return a.Equal(b)
+	}
+	return a.Src == b.Src && a.Dst == b.Dst && a.TClass == b.TClass && a.HopLimit == b.HopLimit
+}
+
+// train counts the packets of b from i on that can go as one message: of one path, one
+// behind the other in memory, of equal length but for a shorter last one, and for QPs of one process, since the kernel may bring a
+// message as a whole to the socket that its first packet is for.
+func (p *port) train(b *link.TxBatch, i int) int {
+	pkts := b.Packets[i:]
 	first := &pkts[0]
-	if first.Len > segment {
+	if first.Len > p.link.mtu {
 		return 1
 	}
+	to := host.SocketOf(wire.BTH(b.Bytes(i)).DestQPN())
 	end := first.Off + first.Len
 	for n := 1; n < min(len(pkts), maxSegments); n++ {
 		q := &pkts[n]
-		if !equalPaths(q.Path, first.Path) || q.Off != end || q.Len > first.Len || q.Off+q.Len-first.Off > maxDatagram {
+		if !p.alike(q.Path, first.Path) || q.Off != end || q.Len > first.Len || q.Off+q.Len-first.Off > maxDatagram ||
+			host.SocketOf(wire.BTH(b.Bytes(i+n)).DestQPN()) != to {
 			return n
 		}
 		if q.Len < first.Len {

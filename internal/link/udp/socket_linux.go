@@ -120,11 +120,11 @@ func (l *Link) openRecv(a netip.Addr, join bool) (fd int, err error) {
 	return o.fd, nil
 }
 
-// openSend opens a transmit socket for a local address.
-func (l *Link) openSend(a netip.Addr) (s txSocket, err error) {
+// openSend opens a transmit socket for a local address, with source port want if that is free, and not 0.
+func (l *Link) openSend(a netip.Addr, want uint16) (s *txSocket, err error) {
 	o, err := newSocket(a)
 	if err != nil {
-		return txSocket{}, err
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -152,10 +152,12 @@ func (l *Link) openSend(a netip.Addr) (s txSocket, err error) {
 	o.set("SO_RCVBUF", unix.SOL_SOCKET, unix.SO_RCVBUF, 0)
 	dropAll(&o)
 	if o.err != nil {
-		return txSocket{}, o.err
+		return nil, o.err
 	}
-	port, err := eachSourcePort(a, func(port uint16) error {
-		return unix.Bind(o.fd, sockaddr(a, port, l.ifi.Index))
-	})
-	return txSocket{fd: o.fd, addr: a, port: port}, err
+	bind := func(port uint16) error { return unix.Bind(o.fd, sockaddr(a, port, l.ifi.Index)) }
+	if want != 0 && bind(want) == nil {
+		return &txSocket{fd: o.fd, addr: a, port: want}, nil
+	}
+	port, err := eachSourcePort(a, bind)
+	return &txSocket{fd: o.fd, addr: a, port: port}, err
 }

@@ -146,7 +146,7 @@ func exchangeBatch(t *testing.T, from, to link.Port, path *link.Path, seq uint32
 	for room := 60000; room > 0; {
 		size := sizes[rand.IntN(len(sizes))]
 		for range 1 + rand.IntN(70) {
-			pkt := tx.Alloc(path, size)
+			pkt := tx.Alloc(path, 1, size)
 			fill(pkt, 5, seq)
 			want = append(want, bytes.Clone(pkt))
 			seq++

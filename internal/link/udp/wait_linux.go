@@ -102,6 +102,11 @@ func (w *waiter) watch(fd int) error {
 	return unix.EpollCtl(w.sockets, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 }
 
+// unwatch takes out a socket that others have open too, so that closing it would not.
+func (w *waiter) unwatch(fd int) {
+	_ = unix.EpollCtl(w.sockets, unix.EPOLL_CTL_DEL, fd, nil)
+}
+
 // wait is link.Port's Wait.
 func (w *waiter) wait(d time.Duration) {
 	if w.woken {

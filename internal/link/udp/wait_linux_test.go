@@ -56,7 +56,7 @@ func TestNoWakeUpsWhilePolling(t *testing.T) {
 		t.Helper()
 		for i := range 20 {
 			a := []netip.Addr{lo4, lo4b}[i%2]
-			fill(tx.Alloc(&link.Path{Src: a, Dst: a}, 32), 1, 1)
+			fill(tx.Alloc(&link.Path{Src: a, Dst: a}, 1, 32), 1, 1)
 			p.Send(tx)
 			if readable() {
 				n++
@@ -78,7 +78,7 @@ func TestNoWakeUpsWhilePolling(t *testing.T) {
 		{"Wake during Wait", func() { time.AfterFunc(5*time.Millisecond, p.Wake); p.Wait(-1) }},
 		{"deadline", func() { p.Wait(time.Millisecond) }},
 		{"packet", func() {
-			fill(tx.Alloc(&link.Path{Src: lo4, Dst: lo4}, 32), 1, 1)
+			fill(tx.Alloc(&link.Path{Src: lo4, Dst: lo4}, 1, 32), 1, 1)
 			p.Send(tx)
 			p.Wait(-1)
 			p.Recv(&rx)

@@ -34,7 +34,7 @@ func testWait(t *testing.T) {
 	path := &link.Path{Src: lo4, Dst: lo4}
 	send := func() {
 		b := link.NewTxBatch(1, 100)
-		fill(b.Alloc(path, 32), 1, 1)
+		fill(b.Alloc(path, 1, 32), 1, 1)
 		p.Send(b)
 	}
 	const long = 5 * time.Second

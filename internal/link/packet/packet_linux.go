@@ -1,0 +1,213 @@
+package packet
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+)
+
+// Supported tells whether the system has packet sockets.
+const Supported = true
+
+const (
+	slots      = 8
+	headroom   = 4 // for a VLAN tag
+	slotSize   = 1<<16 + 256
+	recvBuffer = 4 << 20
+	sendTries  = 100 // while the kernel's queue is full
+	ethHeader  = 14
+)
+
+// port is a packet socket.
+type port struct {
+	file *os.File
+	raw  syscall.RawConn
+	mtu  int
+	done sync.WaitGroup
+	rx   receiver
+}
+
+// Open opens the frames of a network interface. EPERM without CAP_NET_RAW, ENODEV without such an interface.
+func Open(name string) (link.Raw, error) {
+	ifi, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("link/packet: there is no interface %q: %w", name, syscall.ENODEV)
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, explain(name, err)
+	}
+	if err := setUp(fd, ifi.Index); err != nil {
+		_ = unix.Close(fd)
+		return nil, explain(name, err)
+	}
+	p := &port{file: os.NewFile(uintptr(fd), "packet socket of "+name), mtu: ifi.MTU + ethHeader}
+	if p.raw, err = p.file.SyscallConn(); err != nil {
+		_ = p.file.Close()
+		return nil, fmt.Errorf("link/packet: %w", err)
+	}
+	return p, nil
+}
+
+// explain says what to do about an error of opening a socket.
+func explain(name string, err error) error {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("link/packet: raw packets of %s need the capability CAP_NET_RAW; run the program as root, or give it by: setcap cap_net_raw+ep PROGRAM: %w",
+			name, syscall.EPERM)
+	}
+	return fmt.Errorf("link/packet: raw packets of %s: %w", name, err)
+}
+
+func setUp(fd, ifindex int) error {
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1); err != nil {
+		return err
+	}
+	// What this host sends is not received. An old kernel does not know the option: Recv looks at each frame then.
+	_ = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, recvBuffer) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, recvBuffer)
+	}
+	// The loopback interface, among others, has no filter to open.
+	_ = unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &unix.PacketMreq{Ifindex: int32(ifindex), Type: unix.PACKET_MR_PROMISC})
+	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
+	return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifindex})
+}
+
+func (p *port) MTU() int { return p.mtu }
+
+// Send gives a frame to the kernel. While its queue is full it tries again, for a while.
+func (p *port) Send(frame []byte) error {
+	var err error
+	for range sendTries {
+		if _, err = p.file.Write(frame); !errors.Is(err, unix.ENOBUFS) {
+			break
+		}
+		runtime.Gosched()
+	}
+	return err
+}
+
+// Start begins to receive.
+func (p *port) Start(receive func(frame []byte, verified bool)) {
+	p.rx.init()
+	p.done.Go(func() { p.run(receive) })
+}
+
+// run receives until the socket is closed.
+func (p *port) run(receive func(frame []byte, verified bool)) {
+	n := 0
+	wait := func(fd uintptr) bool {
+		var errno syscall.Errno
+		n, errno = p.rx.recv(fd)
+		return errno != unix.EAGAIN
+	}
+	for p.raw.Read(wait) == nil {
+		for i := range n {
+			if frame, verified, ok := p.rx.frame(i); ok {
+				receive(frame, verified)
+			}
+		}
+	}
+}
+
+// Close closes the socket and waits for what is under way.
+func (p *port) Close() error {
+	err := p.file.Close()
+	p.done.Wait()
+	return err
+}
+
+// receiver is what recvmmsg fills.
+type receiver struct {
+	hdrs  [slots]mmsghdr
+	iovs  [slots]unix.Iovec
+	names [slots]unix.RawSockaddrLinklayer
+	oobs  [slots][64]byte
+	bufs  []byte
+}
+
+// mmsghdr is struct mmsghdr.
+type mmsghdr struct {
+	hdr unix.Msghdr
+	len uint32
+}
+
+func (r *receiver) init() {
+	r.bufs = make([]byte, slots*slotSize)
+	for i := range slots {
+		buf := r.slot(i)[headroom:]
+		r.iovs[i].Base = &buf[0]
+		r.iovs[i].SetLen(len(buf))
+		h := &r.hdrs[i].hdr
+		h.Iov = &r.iovs[i]
+		h.SetIovlen(1)
+		h.Name = (*byte)(unsafe.Pointer(&r.names[i]))
+		h.Control = &r.oobs[i][0]
+	}
+}
+
+func (r *receiver) slot(i int) []byte { return r.bufs[i*slotSize : (i+1)*slotSize] }
+
+// recv fills the slots with what is there. An error of the interface, which may come up again, is no reason to stop.
+func (r *receiver) recv(fd uintptr) (int, syscall.Errno) {
+	for i := range slots {
+		h := &r.hdrs[i].hdr
+		h.Namelen = unix.SizeofSockaddrLinklayer
+		h.SetControllen(len(r.oobs[i]))
+	}
+	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&r.hdrs[0])), slots, unix.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), 0
+}
+
+// frame is what slot i received, if it is a whole frame that others sent.
+func (r *receiver) frame(i int) (b []byte, verified, ok bool) {
+	m := &r.hdrs[i]
+	n := int(m.len)
+	if r.names[i].Pkttype == unix.PACKET_OUTGOING || m.hdr.Flags&unix.MSG_TRUNC != 0 || n < ethHeader {
+		return nil, false, false
+	}
+	slot := r.slot(i)
+	b = slot[headroom : headroom+n]
+	aux := auxdata(r.oobs[i][:m.hdr.Controllen])
+	if aux == nil {
+		return b, false, true
+	}
+	verified = aux.Status&(unix.TP_STATUS_CSUMNOTREADY|unix.TP_STATUS_CSUM_VALID) != 0
+	if aux.Status&unix.TP_STATUS_VLAN_VALID != 0 {
+		b = slot[:headroom+n]
+		copy(b, b[headroom:headroom+12])
+		tpid := uint16(unix.ETH_P_8021Q)
+		if aux.Status&unix.TP_STATUS_VLAN_TPID_VALID != 0 {
+			tpid = aux.Vlan_tpid
+		}
+		binary.BigEndian.PutUint16(b[12:], tpid)
+		binary.BigEndian.PutUint16(b[14:], aux.Vlan_tci)
+	}
+	return b, verified, true
+}
+
+// auxdata finds what the kernel tells apart from a frame.
+func auxdata(oob []byte) *unix.TpacketAuxdata {
+	const header = unix.SizeofCmsghdr
+	if len(oob) < header+int(unsafe.Sizeof(unix.TpacketAuxdata{})) {
+		return nil
+	}
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&oob[0]))
+	if h.Level != unix.SOL_PACKET || h.Type != unix.PACKET_AUXDATA {
+		return nil
+	}
+	return (*unix.TpacketAuxdata)(unsafe.Pointer(&oob[header]))
+}

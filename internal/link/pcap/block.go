@@ -1,0 +1,115 @@
+package pcap
+
+import (
+	"encoding/binary"
+	"runtime"
+)
+
+// Block types and options of pcapng (draft-ietf-opsawg-pcapng).
+const (
+	blockSection   = 0x0A0D0D0A
+	blockInterface = 1
+	blockPacket    = 6
+
+	byteOrderMagic = 0x1A2B3C4D
+
+	optEnd      = 0
+	optComment  = 1
+	optOS       = 3 // section
+	optUserAppl = 4 // section
+	optIfName   = 2
+	optIfTSRes  = 9
+	optFlags    = 2 // packet
+
+	linkTypeRaw = 101 // begins with the IP header
+
+	inbound, outbound = 1, 2
+)
+
+// order is that of this host's file: a reader learns it from the magic.
+var order = binary.LittleEndian
+
+// AppendSection appends the block that a capture begins with.
+func AppendSection(b []byte) []byte {
+	b, at := begin(b, blockSection)
+	b = order.AppendUint32(b, byteOrderMagic)
+	b = order.AppendUint16(b, 1)
+	b = order.AppendUint16(b, 0)
+	b = order.AppendUint64(b, 1<<64-1) // length of the section: not known
+	b = option(b, optOS, runtime.GOOS+"/"+runtime.GOARCH)
+	b = option(b, optUserAppl, "Verbena")
+	return end(option(b, optEnd, ""), at)
+}
+
+// AppendInterface appends the description of an interface. They are numbered from 0 in the order of their descriptions.
+func AppendInterface(b []byte, name string) []byte {
+	b, at := begin(b, blockInterface)
+	b = order.AppendUint16(b, linkTypeRaw)
+	b = order.AppendUint16(b, 0)
+	b = order.AppendUint32(b, 0) // no limit of length
+	b = option(b, optIfName, name)
+	b = option(b, optIfTSRes, "\x09") // nanoseconds
+	return end(option(b, optEnd, ""), at)
+}
+
+// SetInterface changes the number of the interface in a block of a packet.
+func SetInterface(block []byte, n uint32) { order.PutUint32(block[8:], n) }
+
+// BlockLen is how many bytes the block at the beginning of b has, 0 if that cannot be told yet; ok is false if that is no block of a packet.
+func BlockLen(b []byte) (n int, ok bool) {
+	if len(b) < 8 {
+		return 0, true
+	}
+	n = int(order.Uint32(b[4:]))
+	return n, order.Uint32(b) == blockPacket && n >= 32 && n <= 1<<20 && n%4 == 0
+}
+
+// appendHead appends a packet's block up to the n bytes of the packet, which the caller appends before tail.
+func appendHead(b []byte, iface uint32, ns int64, n int) (_ []byte, at int) {
+	b, at = begin(b, blockPacket)
+	b = order.AppendUint32(b, iface)
+	b = order.AppendUint32(b, uint32(uint64(ns)>>32))
+	b = order.AppendUint32(b, uint32(ns))
+	b = order.AppendUint32(b, uint32(n))
+	return order.AppendUint32(b, uint32(n)), at
+}
+
+func appendTail(b []byte, at int, direction uint32, comment string) []byte {
+	b = pad(b, at)
+	if comment != "" {
+		b = option(b, optComment, comment)
+	}
+	b = order.AppendUint16(b, optFlags)
+	b = order.AppendUint16(b, 4)
+	b = order.AppendUint32(b, direction)
+	return end(option(b, optEnd, ""), at)
+}
+
+func begin(b []byte, kind uint32) ([]byte, int) {
+	at := len(b)
+	b = order.AppendUint32(b, kind)
+	return order.AppendUint32(b, 0), at
+}
+
+// end writes the length of the block that began at at, which stands on both of its ends.
+func end(b []byte, at int) []byte {
+	n := uint32(len(b) - at + 4)
+	order.PutUint32(b[at+4:], n)
+	return order.AppendUint32(b, n)
+}
+
+func option(b []byte, code uint16, value string) []byte {
+	at := len(b)
+	b = order.AppendUint16(b, code)
+	b = order.AppendUint16(b, uint16(len(value)))
+	b = append(b, value...)
+	return pad(b, at)
+}
+
+// pad fills up to a multiple of 4 bytes after at.
+func pad(b []byte, at int) []byte {
+	for (len(b)-at)%4 != 0 {
+		b = append(b, 0)
+	}
+	return b
+}

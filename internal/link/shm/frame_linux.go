@@ -1,0 +1,157 @@
+package shm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Frames go over the unix socket of a lane. Sender and receiver are those of the lane.
+//
+//	sender    hello    its number of ports, the size of rings, magic
+//	receiver  welcome  its number of ports, how many of them have ranges of QP numbers, magic; descriptors of heads and status
+//	receiver  numbers  a port, and the first and the last number of its range
+//	sender    lane     descriptor of rings
+//	receiver  ready
+//	sender    wake     a port of the receiver that sleeps: there are packets for it
+//	sender    share    memory that packets may refer to: its size in pages, its number, its descriptor
+//	receiver  shared   whether it can read that: its number, and as port 1 or 0
+//	sender    unshare  the receiver can forget it: its number
+//	both      bye      it closes the lane on purpose
+const (
+	frameHello uint8 = iota + 1
+	frameWelcome
+	frameLane
+	frameReady
+	frameWake
+	frameBye
+	frameNumbers
+	frameShare
+	frameShared
+	frameUnshare
+)
+
+const (
+	frameLen = 16
+	// magic begins a lane: "VRBshm", version 1.
+	magic = 0x5652_4273_686d_0001
+
+	handshake = 2 * time.Second // its longest time
+	maxFDs    = 2               // with one frame
+)
+
+type frame struct {
+	kind uint8
+	port uint8
+	size uint32
+	word uint64
+}
+
+func (f frame) bytes() (b [frameLen]byte) {
+	b[0], b[1] = f.kind, f.port
+	binary.LittleEndian.PutUint32(b[4:], f.size)
+	binary.LittleEndian.PutUint64(b[8:], f.word)
+	return b
+}
+
+func parseFrame(b []byte) frame {
+	return frame{kind: b[0], port: b[1], size: binary.LittleEndian.Uint32(b[4:]), word: binary.LittleEndian.Uint64(b[8:])}
+}
+
+// sendFrame writes one frame and descriptors.
+func sendFrame(c *net.UnixConn, f frame, files ...*os.File) error {
+	var oob []byte
+	if len(files) > 0 {
+		var fds []int
+		for _, f := range files {
+			fds = append(fds, int(f.Fd()))
+		}
+		oob = unix.UnixRights(fds...)
+	}
+	b := f.bytes()
+	_, _, err := c.WriteMsgUnix(b[:], oob, nil)
+	return err
+}
+
+// expect reads one frame, which must be of that kind and come with so many descriptors.
+func expect(c *net.UnixConn, kind uint8, files int) (f frame, fds []int, err error) {
+	defer func() {
+		if err != nil {
+			closeFDs(fds)
+			fds = nil
+		}
+	}()
+	var b [frameLen]byte
+	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
+	for got := 0; got < frameLen; {
+		n, oobn, flags, _, err := c.ReadMsgUnix(b[got:], oob)
+		if oobn > 0 {
+			fds = append(fds, rights(oob[:oobn])...)
+		}
+		switch {
+		case err != nil:
+			return f, fds, fmt.Errorf("link/shm: setting up a lane: %w", err)
+		case n == 0:
+			return f, fds, fmt.Errorf("link/shm: the peer ended the setting up of a lane: %w", syscall.ECONNRESET)
+		case flags&unix.MSG_CTRUNC != 0 || len(fds) > files:
+			return f, fds, fmt.Errorf("link/shm: the peer passed too many descriptors: %w", syscall.EPROTO)
+		}
+		got += n
+	}
+	f = parseFrame(b[:])
+	if f.kind != kind || len(fds) != files {
+		return f, fds, fmt.Errorf("link/shm: the peer sent a frame of kind %d with %d descriptors instead of %d with %d: %w",
+			f.kind, len(fds), kind, files, syscall.EPROTO)
+	}
+	return f, fds, nil
+}
+
+// rights are the descriptors in a control message.
+func rights(oob []byte) (fds []int) {
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	for i := range msgs {
+		if got, err := unix.ParseUnixRights(&msgs[i]); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	for _, fd := range fds {
+		unix.CloseOnExec(fd)
+	}
+	return fds
+}
+
+func closeFDs(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}
+
+// sameUser tells whether the other end of a connection was opened by a process of our user.
+func sameUser(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var cerr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return err
+	}
+	if cerr != nil {
+		return cerr
+	}
+	if me := uint32(os.Geteuid()); cred.Uid != me {
+		return fmt.Errorf("link/shm: the peer process %d belongs to user %d, not to %d: %w", cred.Pid, cred.Uid, me, syscall.EACCES)
+	}
+	return nil
+}

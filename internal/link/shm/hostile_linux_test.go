@@ -1,0 +1,372 @@
+package shm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// Nobody but its maker can write memory that was passed on, or change its size.
+func TestMemoryIsSealed(t *testing.T) {
+	m, f, err := create(2 * page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	m.bytes[5] = 6
+	fd := int(f.Fd())
+	if _, err := unix.Mmap(fd, 0, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+		t.Error("it can be mapped for writing")
+	}
+	if _, err := unix.Pwrite(fd, []byte{1}, 0); err == nil {
+		t.Error("it can be written")
+	}
+	if unix.Ftruncate(fd, page) == nil || unix.Ftruncate(fd, 4*page) == nil {
+		t.Error("its size can be changed")
+	}
+	again, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(fd), os.O_RDWR, 0)
+	if err == nil { // opening is allowed; what counts is writing
+		if _, err := again.Write([]byte{1}); err == nil {
+			t.Error("it can be written through a new descriptor")
+		}
+		if _, err := unix.Mmap(int(again.Fd()), 0, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+			t.Error("it can be mapped for writing through a new descriptor")
+		}
+		again.Close()
+	}
+	theirs, err := attach(fd, 2*page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if theirs.bytes[5] != 6 {
+		t.Error("another content")
+	}
+	if unix.Mprotect(theirs.bytes, unix.PROT_READ|unix.PROT_WRITE) == nil {
+		t.Error("the other end's mapping can be made writable")
+	}
+	m.bytes[5] = 7
+	if theirs.bytes[5] != 7 {
+		t.Error("not the same memory")
+	}
+}
+
+// Memory that could raise SIGBUS, or is shorter than it should be, is refused.
+func TestBadMemoryIsRefused(t *testing.T) {
+	fd, err := unix.MemfdCreate("x", unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, page); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := attach(fd, page); !errors.Is(err, syscall.EPROTO) {
+		t.Errorf("without seals: %v", err)
+	}
+	for _, seals := range []int{unix.F_SEAL_GROW, unix.F_SEAL_SHRINK} {
+		_, want := attach(fd, 2*page)
+		if !errors.Is(want, syscall.EPROTO) {
+			t.Errorf("too short: %v", want)
+		}
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := attach(fd, 2*page); !errors.Is(err, syscall.EPROTO) {
+		t.Errorf("sealed and too short: %v", err)
+	}
+	if _, err := attach(fd, page); err != nil {
+		t.Errorf("sealed and long enough: %v", err)
+	}
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(page); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := attach(int(f.Fd()), page); !errors.Is(err, syscall.EPROTO) {
+		t.Errorf("a file: %v", err)
+	}
+}
+
+// What is wrong with a greeting ends that connection, at both ends of it, and leaves no descriptor open.
+func TestBadGreetings(t *testing.T) {
+	var d town
+	b := d.open(t, addrB, 1)
+	before := descriptors(t)
+	_, file, err := create(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	good := frame{kind: frameHello, port: 1, size: defaultRing, word: magic}
+	welcome := frame{kind: frameWelcome, port: 1, word: magic}
+	for name, send := range map[string][]any{
+		"nothing":                     {},
+		"half a frame":                {[]byte{1, 2, 3}},
+		"another version":             {frame{kind: frameHello, port: 1, size: defaultRing, word: magic + 1}},
+		"no ports":                    {frame{kind: frameHello, size: defaultRing, word: magic}},
+		"too many ports":              {frame{kind: frameHello, port: 65, size: defaultRing, word: magic}},
+		"a small ring":                {frame{kind: frameHello, port: 1, size: 4096, word: magic}},
+		"a ring of an odd size":       {frame{kind: frameHello, port: 1, size: defaultRing + 64, word: magic}},
+		"a huge ring":                 {frame{kind: frameHello, port: 1, size: 1 << 31, word: magic}},
+		"a wake-up first":             {frame{kind: frameWake}},
+		"a lane without memory":       {good, frame{kind: frameLane}},
+		"a lane with too much memory": {good, frame{kind: frameLane}, file, file},
+		"memory that is too short":    {good, frame{kind: frameLane}, file},
+		"memory with the greeting":    {good, file},
+		"three descriptors at once":   {good, file, file, file},
+	} {
+		mine, theirs := socketPair()
+		b.Accept(theirs)
+		talk(t, mine, send)
+		mine.Close()
+		b.await("end of "+name, func() bool { return descriptors(t) == before+1 })
+		if n := len(*b.in.Load()); n != 0 {
+			t.Errorf("%s: %d lanes", name, n)
+		}
+	}
+	for name, answer := range map[string][]any{
+		"nothing":               {},
+		"no memory":             {welcome},
+		"one piece of memory":   {welcome, file},
+		"too many ports":        {frame{kind: frameWelcome, port: 200, word: magic}, file, file},
+		"no ports":              {frame{kind: frameWelcome, port: 0, word: magic}, file, file},
+		"another version":       {frame{kind: frameWelcome, port: 1, word: 1}, file, file},
+		"heads of another size": {frame{kind: frameWelcome, port: 64, word: magic}, file, file},
+		"another frame":         {frame{kind: frameReady}},
+		"not ready":             {welcome, file, file, frame{kind: frameBye}},
+		"too many ranges":       {frame{kind: frameWelcome, port: 1, size: 2, word: magic}, file, file},
+		"a range of a port that is not": {
+			frame{kind: frameWelcome, port: 1, size: 1, word: magic}, file, file, frame{kind: frameNumbers, port: 1, size: 0, word: 5},
+		},
+		"a range backwards": {
+			frame{kind: frameWelcome, port: 1, size: 1, word: magic}, file, file, frame{kind: frameNumbers, size: 6, word: 5},
+		},
+		"a huge range": {
+			frame{kind: frameWelcome, port: 1, size: 1, word: magic}, file, file, frame{kind: frameNumbers, size: 6, word: 1 << 40},
+		},
+	} {
+		mine, theirs := socketPair()
+		go func() {
+			if _, _, err := expect(theirs, frameHello, 0); err != nil {
+				t.Error(err)
+			}
+			talk(t, theirs, answer)
+			theirs.CloseWrite()
+		}()
+		if _, err := dialLane(mine, 2); err == nil {
+			t.Errorf("%s: a lane", name)
+		}
+		mine.Close()
+		theirs.Close()
+		b.await("end of "+name, func() bool { return descriptors(t) == before+1 })
+	}
+}
+
+// talk writes frames, with the files that follow each, and raw bytes.
+func talk(t *testing.T, c *net.UnixConn, what []any) {
+	for i := 0; i < len(what); i++ {
+		switch x := what[i].(type) {
+		case []byte:
+			_, _ = c.Write(x)
+		case frame:
+			var files []*os.File
+			for ; i+1 < len(what); i++ {
+				f, ok := what[i+1].(*os.File)
+				if !ok {
+					break
+				}
+				files = append(files, f)
+			}
+			_ = sendFrame(c, x, files...) // the other end may have had enough
+		}
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// rings sets up lanes from a and from c to b, and returns a's ring.
+func rings(t testing.TB) (a, b, c *side, mem []byte, path, other *link.Path) {
+	var d town
+	a, b, c = d.open(t, addrA, 1), d.open(t, addrB, 1), d.open(t, addrC, 1)
+	path, other = a.ready(addrB, 7), c.ready(addrB, 7)
+	l := path.Route.(*route).lane.Load()
+	at := l.ringAt(0, 0)
+	return a, b, c, l.rings.bytes[at : at+l.ring], path, other
+}
+
+func record(mem []byte, at, n int, kind uint8, aux uint32) {
+	binary.LittleEndian.PutUint64(mem[at:], uint64(n)|uint64(kind)<<32|uint64(aux)<<40)
+}
+
+// A sender of nonsense loses its lane, and another one does not notice.
+func TestNonsenseInARing(t *testing.T) {
+	for name, spoil := range map[string]func(mem []byte){
+		"an unknown kind":          func(mem []byte) { record(mem, 0, 20, 77, 0) },
+		"behind the end":           func(mem []byte) { record(mem, 0, 1<<31, 1, 0) },
+		"an unknown flow":          func(mem []byte) { record(mem, 0, 20, 1, 5) },
+		"a flow that is too far":   func(mem []byte) { record(mem, 0, 20, 1, 1<<20) },
+		"a flow of another length": func(mem []byte) { record(mem, 0, 20, 2, 0) },
+		"a flow to nowhere":        func(mem []byte) { record(mem, 0, flowLen, 2, 0) },
+		"a flow of a high number":  func(mem []byte) { (&flow{src: addrA, dst: addrB}).put(mem[8:]); record(mem, 0, flowLen, 2, maxFlows) },
+	} {
+		a, b, c, mem, path, other := rings(t)
+		l := path.Route.(*route).lane.Load()
+		l.rings.word(activeAt(0)).Store(1)
+		spoil(mem)
+		b.await("end of the lane: "+name, func() bool { b.take(); return len(*b.in.Load()) == 1 })
+		<-a.lost
+		if got := a.Lost(path); got != link.PeerDied {
+			t.Errorf("%s: %v", name, got)
+		}
+		if n := b.p.Counters().ShmBroken; n != 1 {
+			t.Errorf("%s: %d broken lanes", name, n)
+		}
+		c.put(other, 7, 8, 1)
+		c.p.Send(c.tx)
+		if got := b.next(); len(got) != 1 {
+			t.Errorf("%s: %d packets of another", name, len(got))
+		}
+	}
+}
+
+// A bit for a port that the sender does not have is not looked at; packets that are none are counted.
+func TestLesserNonsense(t *testing.T) {
+	a, b, _, _, path, _ := rings(t)
+	l := path.Route.(*route).lane.Load()
+	l.rings.word(activeAt(0)).Store(^uint64(0))
+	a.put(path, 7, 8, 1)
+	a.p.Send(a.tx)
+	b.next()
+	for range 3 {
+		pkt := a.tx.Alloc(path, 7, 700) // no such opcode
+		clear(pkt)
+		pkt[0] = 0xff
+		pkt = a.tx.Alloc(path, 7, 20)
+		clear(pkt)
+		pkt[0] = 0xff
+		a.put(path, 7, maxTrain+4, 1) // too long even for a train
+		pkt = a.tx.AllocTrain(path, 7, 8192)
+		clear(pkt)
+		pkt[0] = byte(wire.RC | wire.Ack) // must not be a train
+	}
+	a.p.Send(a.tx)
+	b.await("counted", func() bool { b.take(); return b.p.Counters().RxMalformed == 12 })
+	if n := len(*b.in.Load()); n != 2 {
+		t.Errorf("%d lanes", n)
+	}
+}
+
+// A receiver whose head makes no sense loses the lane.
+func TestNonsenseOfTheReceiver(t *testing.T) {
+	a, b, _, _, path, _ := rings(t)
+	(*b.in.Load())[0].heads.word(0).Store(12345)
+	for a.put(path, 7, 4096, 1) {
+		a.p.Send(a.tx)
+		if a.Lost(path) != link.NotLost {
+			break
+		}
+	}
+	<-a.lost
+	if got := a.Lost(path); got != link.PeerDied {
+		t.Errorf("%v", got)
+	}
+}
+
+// A receiver that does not read its socket cannot stop a sender.
+func TestWakeUpsNeverBlock(t *testing.T) {
+	a, b, _, _, path, _ := rings(t)
+	sleep := b.status.word(sleepAt(0))
+	begin := time.Now()
+	for i := range 20000 {
+		sleep.Store(uint64(2*i + 1)) // asleep again, and again
+		a.put(path, 7, 8, 1)
+		a.p.Send(a.tx)
+		b.take()
+	}
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("%v", took)
+	}
+}
+
+// FuzzRing writes anything into a ring at any time: the receiver shows packets that Parse accepts, and never comes to harm.
+func FuzzRing(f *testing.F) {
+	var seed []byte
+	seed = append(seed, make([]byte, 2*64)...)
+	(&flow{src: addrA, dst: addrB}).put(seed[8:])
+	record(seed, 0, flowLen, uint8(kindFlow), 0)
+	record(seed, 64, 20, uint8(kindPacket), 0)
+	wire.BTH(seed[72:]).Put(wire.RC|wire.SendOnly, 0, 0xFFFF, 7, 1, 0)
+	f.Add(seed, uint64(1))
+	f.Add([]byte{0xff, 0xff, 0, 0, 1}, uint64(2))
+	ref := append(seed[:64:64], make([]byte, 64)...)
+	record(ref, 64, refLen+wire.BTHLen, uint8(kindRef), 0)
+	binary.LittleEndian.PutUint64(ref[72:], 1)
+	binary.LittleEndian.PutUint64(ref[80:], 4096)
+	binary.LittleEndian.PutUint32(ref[88:], link.MinRef)
+	wire.BTH(ref[96:]).Put(wire.RC|wire.WriteMiddle, 0, 0xFFFF, 7, 1, 0)
+	f.Add(ref, uint64(3))
+	share := &memory{aligned(64 << 10)}
+	f.Fuzz(func(t *testing.T, content []byte, random uint64) {
+		l := &inLane{shape: shape{n: 1, m: 1, ring: minRing}}
+		l.rings = &memory{aligned(l.ringsSize())}
+		l.heads = &memory{aligned(l.headsSize())}
+		l.rx = [][]inRing{make([]inRing, 1)}
+		l.used = append(l.used, l.rings.word(activeAt(0)))
+		l.shares.Store(&map[uint64]*memory{1: share})
+		l.once.Do(func() {}) // there is no connection to close
+		l.rings.word(activeAt(0)).Store(^uint64(0))
+		mem := l.rings.bytes[l.ringAt(0, 0):]
+		copy(mem, content)
+		s := &Link{}
+		s.in.Store(&[]*inLane{l})
+		s.status = &memory{aligned(page)}
+		p := newPort(s, 0, newSilent(1).ports[0])
+		rnd := rand.New(rand.NewPCG(random, 1))
+		var b link.RxBatch
+		for range 64 {
+			p.Recv(&b)
+			for i := range b.Packets {
+				pkt := &b.Packets[i]
+				mem[rnd.IntN(len(mem))] ^= byte(rnd.Uint32()) // after the checks
+				if _, _, err := wire.ParseHead(bytes.Clone(pkt.Data), pkt.Len(), link.MaxRef); err != nil {
+					t.Fatalf("%v: % x", err, pkt.Data)
+				}
+				if n := len(pkt.Payload()); n > link.MaxRef || n > wire.MaxPayload && !pkt.Train {
+					t.Fatalf("%d bytes", n)
+				}
+			}
+			p.waiting()
+		}
+	})
+}
+
+// aligned is memory at the beginning of a page.
+func aligned(n int) []byte {
+	b := make([]byte, n+page)
+	off := int(-uintptr(unsafe.Pointer(&b[0])) & (page - 1))
+	return b[off : off+n]
+}

@@ -1,0 +1,501 @@
+package shm
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+func TestPacketsOfAllLengths(t *testing.T) {
+	var d town
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	path.TClass, path.HopLimit = 8, 3
+	for number, n := range []int{0, 4, 8, 40, 44, 48, 252, 496, 500, 504, 1024, 4096} {
+		if !a.put(path, 7, n, uint32(number)) {
+			t.Fatalf("no place for %d bytes", n)
+		}
+		a.p.Send(a.tx)
+		got := b.next()
+		if len(got) != 1 {
+			t.Fatalf("%d packets", len(got))
+		}
+		p := got[0]
+		if p.Src != addrA || p.Dst != addrB || p.TClass != 8 || p.HopLimit != 3 || p.Len() != wire.BTHLen+n {
+			t.Errorf("%d bytes: %v %v %d %d, length %d", n, p.Src, p.Dst, p.TClass, p.HopLimit, p.Len())
+		}
+		data := p.Payload()
+		if len(data) != n || n > 4 && (data[0] != byte(number) || data[n-1] != byte(number+n-1)) {
+			t.Errorf("%d bytes: %d came", n, len(data))
+		}
+		if split := p.Body != nil; split != (wire.BTHLen+n > smallPacket) {
+			t.Errorf("%d bytes: in two pieces: %v", n, split)
+		}
+		if whole := p.Append(nil); len(whole) != wire.BTHLen+n || !bytes.Equal(wire.Packet(whole).Payload(), data) {
+			t.Errorf("%d bytes: in one piece they are others", n)
+		}
+	}
+	if c := a.p.Counters(); c.ShmTxPackets != 12 || c.TxPackets != 12 || c.TxDropped != 0 {
+		t.Errorf("sent: %+v", c)
+	}
+	if c := b.p.Counters(); c.ShmRxPackets != 12 || c.RxPackets != 12 || c.RxMalformed != 0 {
+		t.Errorf("received: %+v", c)
+	}
+	if n := len(a.inner(0).sent); n != 0 {
+		t.Errorf("%d packets went the other way", n)
+	}
+}
+
+// A packet with pad bytes whose payload stays in the ring.
+func TestPad(t *testing.T) {
+	var d town
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	pkt := a.tx.Alloc(path, 7, wire.BTHLen+1000)
+	clear(pkt)
+	wire.BTH(pkt).Put(wire.RC|wire.SendOnly, 3, 0xFFFF, 7, 1, 0)
+	a.p.Send(a.tx)
+	p := b.next()[0]
+	if len(p.Payload()) != 997 || p.Len() != wire.BTHLen+1000 || wire.BTH(p.Data).Pad() != 0 {
+		t.Errorf("payload %d, length %d, pad %d", len(p.Payload()), p.Len(), wire.BTH(p.Data).Pad())
+	}
+	if whole := p.Append(nil); wire.BTH(whole).Pad() != 3 || len(wire.Packet(whole).Payload()) != 997 {
+		t.Errorf("in one piece: % x", whole[:12])
+	}
+}
+
+// Each pair of ports has its ring; a packet comes out at the port of its QPN.
+func TestPorts(t *testing.T) {
+	var d town
+	a, b := d.open(t, addrA, 3), d.open(t, addrB, 2)
+	path := a.ready(addrB, 7)
+	for i, p := range a.ports {
+		a.p, a.tx.Direct = p, p
+		for qpn := range uint32(4) {
+			a.put(path, 100+qpn, 8, uint32(i)<<8|qpn)
+		}
+		p.Send(a.tx)
+	}
+	for j, p := range b.ports {
+		b.p = p
+		got := b.next()
+		if len(got) != 6 {
+			t.Errorf("port %d: %d packets", j, len(got))
+		}
+		for _, pkt := range got {
+			if qpn := wire.BTH(pkt.Data).DestQPN(); int(qpn%2) != j {
+				t.Errorf("port %d: QP %d", j, qpn)
+			}
+		}
+	}
+}
+
+// Where ports have ranges of QP numbers, these count.
+func TestNumberedPorts(t *testing.T) {
+	var d town
+	a, b := d.open(t, addrA, 2), d.open(t, addrB, 3)
+	b.Link.Link.(*silent).ranges = true
+	path := a.ready(addrB, 7)
+	for j := range uint32(3) {
+		for qpn := range uint32(4) {
+			a.put(path, j<<16+qpn, 8, 1)
+		}
+	}
+	a.p.Send(a.tx)
+	for j, p := range b.ports {
+		b.p = p
+		got := b.next()
+		if len(got) != 4 {
+			t.Errorf("port %d: %d packets", j, len(got))
+		}
+		for _, pkt := range got {
+			if qpn := wire.BTH(pkt.Data).DestQPN(); int(qpn>>16) != j {
+				t.Errorf("port %d: QP %#x", j, qpn)
+			}
+		}
+	}
+}
+
+// Paths of equal content share a flow; 300 others make old ones be forgotten and told anew.
+func TestFlows(t *testing.T) {
+	var d town
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	a.ready(addrB, 7)
+	for round := range 3 {
+		for class := range 300 {
+			path := a.path(addrB, 7)
+			path.TClass, path.FlowLabel = uint8(class), uint32(class)
+			path.HopLimit = uint8(1 + class/256)
+			if !a.put(path, 7, 8, uint32(class)) {
+				t.Fatalf("round %d: no place for %d", round, class)
+			}
+			a.p.Send(a.tx)
+			p := b.next()[0]
+			if p.TClass != uint8(class) || p.HopLimit != uint8(1+class/256) {
+				t.Fatalf("round %d: class %d, hops %d instead of %d", round, p.TClass, p.HopLimit, class)
+			}
+		}
+	}
+}
+
+func TestOtherHosts(t *testing.T) {
+	var d town
+	a := d.open(t, addrA, 1)
+	far := netip.MustParseAddr("203.0.113.9")
+	a.put(a.path(far, 7), 7, 8, 1)
+	a.p.Send(a.tx)
+	a.put(&link.Path{Src: a.addr, Dst: far}, 7, 8, 1)                              // without a route: UD
+	a.put(&link.Path{Src: a.addr, Dst: netip.MustParseAddr("239.1.1.1")}, 7, 8, 1) // multicast
+	a.p.Send(a.tx)
+	if n := len(a.inner(0).sent); n != 3 {
+		t.Errorf("%d packets went the other way", n)
+	}
+	if d.dials != 0 {
+		t.Errorf("%d connections", d.dials)
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	var d town
+	a := d.open(t, addrA, 1)
+	path := &link.Path{Src: a.addr, Dst: addrB}
+	if a.Prepare(path, 7) {
+		t.Error("somebody seems to be there")
+	}
+	if !a.put(path, 7, 8, 1) {
+		t.Error("no place")
+	}
+	a.p.Send(a.tx)
+	if n := len(a.inner(0).sent); n != 1 {
+		t.Errorf("%d packets went the other way", n)
+	}
+}
+
+// Packets wait for a lane, and do not go the other way before.
+func TestNeighbourIsWaitedFor(t *testing.T) {
+	d := town{slow: make(chan struct{})}
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := &link.Path{Src: a.addr, Dst: addrB}
+	if !a.Prepare(path, 7) {
+		t.Error("nobody seems to be there")
+	}
+	if a.put(path, 7, 8, 1) {
+		t.Error("a place before the lane is there")
+	}
+	close(d.slow)
+	a.await("place", func() bool { return a.put(path, 7, 8, 1) })
+	a.p.Send(a.tx)
+	b.next()
+}
+
+// A process that does not answer holds nobody up for long.
+func TestSlowNeighbour(t *testing.T) {
+	d := town{slow: make(chan struct{})}
+	a := d.open(t, addrA, 1)
+	d.open(t, addrB, 1)
+	a.hold = holdBack
+	path := a.path(addrB, 7)
+	begin := time.Now()
+	for !a.put(path, 7, 8, 1) {
+		time.Sleep(time.Millisecond)
+	}
+	if took := time.Since(begin); took < holdBack/2 {
+		t.Errorf("held back for %v only", took)
+	}
+	close(d.slow)
+}
+
+// QPs without a path of their own, which are UD ones, find their way too, and again after the process has changed.
+func TestWithoutRoute(t *testing.T) {
+	var d town
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := &link.Path{Src: addrA, Dst: addrB}
+	send := func() {
+		t.Helper()
+		a.await("place", func() bool { return a.put(path, 9, 8, 1) })
+		a.p.Send(a.tx)
+	}
+	send()
+	b.next()
+	b.Close()
+	<-a.lost
+	b = d.open(t, addrB, 1)
+	send()
+	b.next()
+	if n := len(a.inner(0).sent); n != 0 {
+		t.Errorf("%d packets went the other way", n)
+	}
+}
+
+// A batch whose packets were not placed, because a decorator stands between, goes through lanes as well.
+func TestDecorated(t *testing.T) {
+	var d town
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	far := a.path(netip.MustParseAddr("203.0.113.9"), 7)
+	a.tx.Direct = nil
+	for i := range 20 {
+		a.put(path, 7, 600, uint32(i))
+		a.put(far, 7, 8, uint32(i))
+	}
+	a.p.Send(a.tx)
+	if got := b.next(); len(got) != 20 {
+		t.Errorf("%d packets", len(got))
+	}
+	if n := len(a.inner(0).sent); n != 20 {
+		t.Errorf("%d packets went the other way", n)
+	}
+	if !a.tx.Empty() {
+		t.Error("the batch is not empty")
+	}
+}
+
+// A process may talk to itself.
+func TestSelf(t *testing.T) {
+	var d town
+	a := d.open(t, addrA, 1)
+	a.put(a.ready(addrA, 7), 7, 8, 1)
+	a.p.Send(a.tx)
+	if got := a.next(); len(got) != 1 {
+		t.Errorf("%d packets", len(got))
+	}
+}
+
+// A full ring holds packets back as long as its receiver moves, and loses them when it does not.
+func TestFullRing(t *testing.T) {
+	var d town
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	n := 0
+	for ; a.put(path, 7, 4096, uint32(n)); n++ {
+		a.p.Send(a.tx)
+	}
+	if n < defaultRing/4300 || n > defaultRing/4096 {
+		t.Errorf("%d packets of 4096 bytes in a ring of %d", n, defaultRing)
+	}
+	if c := a.p.Counters(); c.TxDropped != 0 {
+		t.Errorf("%d lost", c.TxDropped)
+	}
+	begin := time.Now()
+	a.await("loss", func() bool { return a.put(path, 7, 4096, 0) })
+	if took := time.Since(begin); took < patience/2 {
+		t.Errorf("lost after %v", took)
+	}
+	a.p.Send(a.tx)
+	if c := a.p.Counters(); c.TxDropped != 1 {
+		t.Errorf("%d lost", c.TxDropped)
+	}
+	for got := 0; got < n; {
+		for _, p := range b.next() {
+			if seq := wire.BTH(p.Data).PSN(); int(seq) != got {
+				t.Fatalf("packet %d instead of %d", seq, got)
+			}
+			got++
+		}
+	}
+	b.take()
+	if !a.put(path, 7, 4096, 0) {
+		t.Error("no place in an empty ring")
+	}
+	a.p.Send(a.tx)
+	b.next()
+}
+
+// A port that sleeps is woken once, however many packets come; one that does not sleep, never.
+func TestWakeUps(t *testing.T) {
+	var d town
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	send := func(n int) {
+		for i := range n {
+			a.put(path, 7, 8, uint32(i))
+			a.p.Send(a.tx)
+		}
+	}
+	send(3)
+	b.next()
+	b.take()
+	woken := make(chan struct{})
+	sleep := func() {
+		before := b.p.sleep.Load()
+		go func() { b.p.Wait(-1); woken <- struct{}{} }()
+		b.await("sleep", func() bool { return b.p.sleep.Load() == before+1 })
+	}
+	sleep()
+	lane := path.Route.(*route).lane.Load().tx[0][0]
+	send(10)
+	<-woken
+	if got := b.p.sleep.Load(); lane.woken != got-1 {
+		t.Errorf("woken from sleep %d instead of %d", lane.woken, got-1)
+	}
+	b.next()
+	// There is something already: no sleep.
+	send(1)
+	before := b.inner(0).waits
+	b.p.Wait(-1)
+	if b.inner(0).waits != before {
+		t.Error("asleep beside a packet")
+	}
+}
+
+// Packets of the other link are not forgotten while lanes are busy, and asked for at once after a sleep.
+func TestBothWays(t *testing.T) {
+	var d town
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	inner := b.inner(0)
+	b.take()
+	asked := inner.recvs
+	const rounds = 1000
+	for i := range rounds {
+		a.put(path, 7, 8, uint32(i))
+		a.p.Send(a.tx)
+		b.take() // a microsecond each
+	}
+	n := inner.recvs - asked
+	if want := rounds * 1000 / int(innerEvery); n < want/2 || n > 2*want {
+		t.Errorf("asked %d times in %d µs", n, rounds)
+	}
+	asked = inner.recvs
+	b.p.Wake()
+	b.p.Wait(0)
+	b.take()
+	if inner.recvs != asked+1 {
+		t.Error("not asked after a sleep")
+	}
+	asked = inner.recvs
+	b.now += laneQuiet
+	for range 10 {
+		b.take()
+	}
+	if inner.recvs != asked+10 {
+		t.Errorf("asked %d of 10 times when lanes are quiet", inner.recvs-asked)
+	}
+}
+
+func TestLossOfTheReceiver(t *testing.T) {
+	var d town
+	a, b, c := d.open(t, addrA, 1), d.open(t, addrB, 1), d.open(t, addrC, 1)
+	left, died, lives := a.ready(addrB, 7), a.ready(addrC, 7), a.ready(addrA, 7)
+	other := a.path(netip.MustParseAddr("203.0.113.9"), 7)
+	b.Close()
+	<-a.lost
+	// What the end of a process looks like.
+	for _, l := range *c.in.Load() {
+		l.conn.Close()
+	}
+	<-a.lost
+	for path, want := range map[*link.Path]link.Loss{left: link.PeerLeft, died: link.PeerDied, lives: link.NotLost, other: link.NotLost} {
+		if got := a.Lost(path); got != want {
+			t.Errorf("%v: %v instead of %v", path.Dst, got, want)
+		}
+	}
+	if !a.put(died, 7, 8, 1) {
+		t.Error("no place on the other link")
+	}
+	a.p.Send(a.tx)
+	if n := len(a.inner(0).sent); n != 1 {
+		t.Errorf("%d packets went the other way", n)
+	}
+}
+
+// A process that ends while the lane to it is set up, and one that does not want a lane.
+func TestLossWhileGreeting(t *testing.T) {
+	for refuses, want := range map[bool]link.Loss{false: link.PeerDied, true: link.NotLost} {
+		a, b := (&town{}).open(t, addrA, 1), &silentTown{}
+		a.dir = b
+		path := a.path(addrB, 7)
+		if a.put(path, 7, 8, 1) {
+			t.Error("a place before the lane is there")
+		}
+		if refuses {
+			if _, _, err := expect(b.theirs, frameHello, 0); err != nil {
+				t.Fatal(err)
+			}
+			_ = sendFrame(b.theirs, frame{kind: frameBye})
+		}
+		b.theirs.Close()
+		a.await("place on the other link", func() bool { return a.put(path, 7, 8, 1) })
+		if !refuses {
+			<-a.lost
+		}
+		if got := a.Lost(path); got != want {
+			t.Errorf("refuses %v: %v", refuses, got)
+		}
+	}
+}
+
+// silentTown is a Directory of one process that says nothing.
+type silentTown struct{ theirs *net.UnixConn }
+
+func (*silentTown) Owner(netip.Addr, uint32) string { return "x" }
+func (d *silentTown) Dial(string) (*net.UnixConn, error) {
+	mine, theirs := socketPair()
+	d.theirs = theirs
+	return mine, nil
+}
+
+// What a process sent before it ended is received.
+func TestLossOfTheSender(t *testing.T) {
+	var d town
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 2)
+	path := a.ready(addrB, 8)
+	for i := range 200 {
+		a.put(path, 8, 8, uint32(i))
+	}
+	a.p.Send(a.tx)
+	a.Close()
+	b.await("end", func() bool { return (*b.in.Load())[0].over.Load() })
+	got := 0
+	for got < 200 {
+		got += len(b.next())
+	}
+	for _, p := range b.ports {
+		b.p = p
+		b.take()
+	}
+	if n := len(*b.in.Load()); n != 0 {
+		t.Errorf("%d lanes are left", n)
+	}
+	if b.p.waiting() {
+		t.Error("something to wait for")
+	}
+}
+
+func TestPlaceDoesNotAllocate(t *testing.T) {
+	var d town
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	ud := &link.Path{Src: addrA, Dst: addrB}
+	a.await("place", func() bool { return a.put(ud, 7, 8, 0) })
+	a.p.Send(a.tx)
+	b.next()
+	if n := testing.AllocsPerRun(100, func() {
+		for range 8 {
+			a.put(path, 7, 8, 1)
+			a.put(path, 7, 2000, 1)
+			a.put(ud, 7, 8, 1)
+		}
+		a.p.Send(a.tx)
+		b.take()
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkOneWay(b *testing.B) {
+	var d town
+	x, y := d.open(b, addrA, 1), d.open(b, addrB, 1)
+	path := x.ready(addrB, 7)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		x.put(path, 7, 8, uint32(i))
+		x.p.Send(x.tx)
+		y.take()
+	}
+}

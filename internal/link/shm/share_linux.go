@@ -1,0 +1,220 @@
+package shm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// Packets by reference. The sender passes the descriptor of a share to the receiver once, sealed against writing, and refers to
+// it when the receiver has said that it can read it. A word of the lane's rings memory is the epoch: references of
+// an earlier one than the present are void.
+
+const (
+	// epochAt is the place of the epoch in the rings memory.
+	epochAt = 0
+	// refLen is the length of a reference: the share, its place in it, its length, the epoch.
+	refLen = 24
+	// maxShares bounds what a sender can make a receiver map.
+	maxShares = 256
+)
+
+// States of a share at a lane.
+const (
+	shareAsked uint32 = iota
+	shareReady
+	shareRefused
+)
+
+// sharing is a share at the lane's sender.
+type sharing struct {
+	id    uint64
+	state atomic.Uint32
+}
+
+// reads tells whether the receiver can read a share, and passes it on if that was not tried.
+func (l *outLane) reads(s *link.Share) bool {
+	known := *l.shares.Load()
+	for _, k := range known {
+		if k.id == s.ID {
+			return k.state.Load() == shareReady
+		}
+	}
+	if len(known) >= maxShares {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known = *l.shares.Load()
+	for _, k := range known {
+		if k.id == s.ID {
+			return false
+		}
+	}
+	k := &sharing{id: s.ID}
+	next := append(known[:len(known):len(known)], k)
+	l.shares.Store(&next)
+	if !s.OnClose(func() { l.unshare(k) }) {
+		k.state.Store(shareRefused)
+		return false
+	}
+	go func() {
+		if sendFrame(l.conn, frame{kind: frameShare, size: uint32(s.Size / page), word: s.ID}, s.File) != nil {
+			k.state.Store(shareRefused)
+		}
+	}()
+	return false
+}
+
+// shared is the receiver's answer.
+func (l *outLane) shared(id uint64, ok bool) {
+	for _, k := range *l.shares.Load() {
+		if k.id == id {
+			if !ok {
+				k.state.CompareAndSwap(shareAsked, shareRefused)
+			} else {
+				k.state.CompareAndSwap(shareAsked, shareReady)
+			}
+		}
+	}
+}
+
+// unshare ends a share: nothing refers to it any more.
+func (l *outLane) unshare(k *sharing) {
+	k.state.Store(shareRefused)
+	l.revoke()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var next []*sharing
+	for _, o := range *l.shares.Load() {
+		if o != k {
+			next = append(next, o)
+		}
+	}
+	l.shares.Store(&next)
+	b := frame{kind: frameUnshare, word: k.id}.bytes()
+	l.write(b[:])
+}
+
+// revoke makes all references void that the receiver has not done with. Whoever stores to their memory does so after it.
+func (l *outLane) revoke() { l.rings.word(epochAt).Add(1) }
+
+// putRef writes a reference.
+func (l *outLane) putRef(b []byte, id uint64, off int64, n int) {
+	binary.LittleEndian.PutUint64(b, id)
+	binary.LittleEndian.PutUint64(b[8:], uint64(off))
+	binary.LittleEndian.PutUint32(b[16:], uint32(n))
+	binary.LittleEndian.PutUint32(b[20:], uint32(l.rings.word(epochAt).Load()))
+}
+
+// PlaceRef gives the headers of a packet by reference a place; see link.Referrer.
+func (p *port) PlaceRef(path *link.Path, qpn uint32, head int, s *link.Share, off int64, n int) []byte {
+	b, _ := p.place(path, qpn, refLen+head, kindRef)
+	if b == nil {
+		return nil
+	}
+	p.counters.TxBytes += uint64(n)
+	p.counters.ShmRefs++
+	if l := p.routeOf(path, qpn).lane.Load(); l != nil {
+		l.putRef(b, s.ID, off, n)
+	}
+	return b[refLen:]
+}
+
+// Reads tells whether the receiver can read a share; see link.Referrer.
+func (p *port) Reads(path *link.Path, qpn uint32, s *link.Share) bool {
+	l := p.routeOf(path, qpn).lane.Load()
+	return l != nil && l.end.Load() == laneLives && l.reads(s)
+}
+
+// Revoke makes references void; see link.Referrer.
+func (p *port) Revoke(path *link.Path) {
+	if r, ok := path.Route.(*route); ok {
+		if l := r.lane.Load(); l != nil {
+			l.revoke()
+		}
+	}
+}
+
+// open maps a share of the sender.
+func (l *inLane) open(id uint64, fd int, pages uint32) error {
+	known := *l.shares.Load()
+	if len(known) >= maxShares || known[id] != nil {
+		return fmt.Errorf("link/shm: too many shares: %w", syscall.ENOSPC)
+	}
+	m, err := attach(fd, int(pages)*page)
+	if err != nil {
+		return err
+	}
+	next := map[uint64]*memory{id: m}
+	for i, o := range known {
+		next[i] = o
+	}
+	l.shares.Store(&next)
+	return nil
+}
+
+// close forgets a share. Its memory goes when no batch shows any of it.
+func (l *inLane) close(id uint64) {
+	next := map[uint64]*memory{}
+	for i, o := range *l.shares.Load() {
+		if i != id {
+			next[i] = o
+		}
+	}
+	l.shares.Store(&next)
+}
+
+// answer says whether a share can be read.
+func (l *inLane) answer(id uint64, err error) error {
+	f := frame{kind: frameShared, word: id}
+	if err == nil {
+		f.port = 1
+	}
+	return sendFrame(l.conn, f)
+}
+
+// takeRef checks a packet by reference and appends it to the batch.
+func (p *port) takeRef(b *link.RxBatch, m *buffers, l *inLane, f *flow, shared []byte) error {
+	if len(shared) < refLen+wire.BTHLen || len(shared) > refLen+wire.MaxHeaderLen {
+		return errNonsense
+	}
+	var ref [refLen]byte
+	copy(ref[:], shared)
+	head := m.small[m.used : m.used+len(shared)-refLen : m.used+len(shared)-refLen]
+	copy(head, shared[refLen:])
+	id, off := binary.LittleEndian.Uint64(ref[:]), binary.LittleEndian.Uint64(ref[8:])
+	n, was := binary.LittleEndian.Uint32(ref[16:]), binary.LittleEndian.Uint32(ref[20:])
+	epoch := link.NewEpoch(l.rings.word(epochAt), was)
+	mem := (*l.shares.Load())[id]
+	if epoch.Over() || mem == nil {
+		p.counters.ShmRevoked++
+		return nil
+	}
+	if n < link.MinRef || n > link.MaxRef || off > uint64(len(mem.bytes)) || uint64(n) > uint64(len(mem.bytes))-off {
+		return errNonsense
+	}
+	headers, pad, err := wire.ParseHead(head, len(head)+int(n), link.MaxRef)
+	if err != nil || headers != len(head) || pad != 0 {
+		p.counters.RxMalformed++
+		return nil
+	}
+	m.used += len(head)
+	m.shares = append(m.shares, mem)
+	p.counters.RxPackets++
+	p.counters.RxBytes += uint64(len(head)) + uint64(n)
+	p.counters.ShmRxPackets++
+	b.Packets = append(b.Packets, link.RxPacket{
+		Data: head, Body: mem.bytes[off : off+uint64(n) : off+uint64(n)],
+		Src: f.src, Dst: f.dst, TClass: f.tclass, HopLimit: f.hops, Train: true, Epoch: epoch,
+	})
+	return nil
+}
+
+// directAllowed tells whether the environment allows packets by reference.
+func directAllowed() bool { return os.Getenv("VERBENA_SHM_DIRECT") != "0" }

@@ -1,0 +1,173 @@
+package shm
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// buffer is memory as verbs.AllocBuffer makes it, and a share of it from byte 100 on.
+func buffer(t *testing.T, size int) ([]byte, *link.Share) {
+	t.Helper()
+	m, f, err := create(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	for i := range m.bytes {
+		m.bytes[i] = byte(i>>8) + byte(i)
+	}
+	return m.bytes, link.NewShare(f, int64(size), 100)
+}
+
+// refer sends a WRITE's middle by reference.
+func (s *side) refer(path *link.Path, sh *link.Share, off int64, n int) {
+	s.tb.Helper()
+	b := s.tx.AllocRef(path, 7, wire.BTHLen, sh, off, n)
+	if b == nil {
+		s.tb.Fatal("no place")
+	}
+	wire.BTH(b).Put(wire.RC|wire.WriteMiddle, 0, 0xFFFF, 7, 1, 0)
+	s.p.Send(s.tx)
+}
+
+func (s *side) share(path *link.Path, sh *link.Share) {
+	s.tb.Helper()
+	s.await("share", func() bool { return s.tx.Reads(path, 7, sh) })
+}
+
+func TestPacketsByReference(t *testing.T) {
+	var d town
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	mem, sh := buffer(t, 1<<20)
+	a.share(path, sh)
+	for _, at := range []struct{ off, n int }{{0, link.MinRef}, {12345, 16 << 10}, {1<<20 - link.MaxRef, link.MaxRef}} {
+		a.refer(path, sh, int64(at.off), at.n)
+		p := b.next()[0]
+		if !p.Train || p.Epoch.Over() || p.Len() != wire.BTHLen+at.n || !bytes.Equal(p.Payload(), mem[at.off:at.off+at.n]) {
+			t.Errorf("%v: train %v, over %v, %d bytes", at, p.Train, p.Epoch.Over(), p.Len())
+		}
+	}
+	if c := a.p.Counters(); c.ShmRefs != 3 || c.ShmTxPackets != 3 {
+		t.Errorf("%+v", c)
+	}
+	lane := (*b.in.Load())[0]
+	if unix.Mprotect((*lane.shares.Load())[sh.ID].bytes, unix.PROT_READ|unix.PROT_WRITE) == nil {
+		t.Error("the receiver can write the memory")
+	}
+	sh.Close()
+	if a.tx.Reads(path, 7, sh) {
+		t.Error("a closed share can be read")
+	}
+	b.await("end of the share", func() bool { return len(*lane.shares.Load()) == 0 })
+	if _, more := buffer(t, page); func() bool { more.Close(); return a.tx.Reads(path, 7, more) }() {
+		t.Error("a share that was closed before can be read")
+	}
+}
+
+// What was revoked before it was received does not arrive, and what is revoked while it is copied is known to be void.
+func TestRevoked(t *testing.T) {
+	var d town
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	_, sh := buffer(t, 1<<20)
+	a.share(path, sh)
+	a.refer(path, sh, 0, link.MinRef)
+	a.p.Revoke(path)
+	b.await("packet", func() bool { b.take(); return b.p.Counters().ShmRevoked == 1 })
+	if len(b.rx.Packets) != 0 {
+		t.Error("it arrived")
+	}
+	a.refer(path, sh, 0, link.MinRef)
+	p := b.next()[0]
+	if p.Epoch.Over() {
+		t.Error("void at once")
+	}
+	sh.Close()
+	if !p.Epoch.Over() {
+		t.Error("not void after Close")
+	}
+}
+
+// References that make no sense.
+func TestNonsenseReferences(t *testing.T) {
+	for name, at := range map[string]struct {
+		off  int64
+		n    int
+		drop bool // just that packet
+		id   uint64
+	}{
+		"behind the end":   {off: 1<<20 - link.MinRef + 1, n: link.MinRef},
+		"far behind":       {off: -1, n: link.MinRef},
+		"too long":         {off: 0, n: link.MaxRef + 4096},
+		"too short":        {off: 0, n: 64},
+		"of no share":      {off: 0, n: link.MinRef, drop: true, id: 1 << 60},
+		"of an odd length": {off: 0, n: link.MinRef + 1, drop: true},
+	} {
+		var d town
+		a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+		path := a.ready(addrB, 7)
+		_, sh := buffer(t, 1<<20)
+		a.share(path, sh)
+		id := sh.ID
+		if at.id != 0 {
+			sh.ID = at.id
+		}
+		a.refer(path, sh, at.off, at.n)
+		sh.ID = id
+		b.await("end: "+name, func() bool {
+			if n := len(b.take()); n > 0 {
+				t.Fatalf("%s: %d packets", name, n)
+			}
+			c := b.p.Counters()
+			if at.drop {
+				return c.RxMalformed+c.ShmRevoked == 1
+			}
+			return c.ShmBroken == 1
+		})
+		sh.Close()
+	}
+}
+
+// Memory that is not sealed, or not there, is refused; the lane goes on.
+func TestBadShares(t *testing.T) {
+	var d town
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	file, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := file.Truncate(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	bad := link.NewShare(file, 1<<20, 0)
+	a.tx.Reads(path, 7, bad)
+	lane := path.Route.(*route).lane.Load()
+	a.await("answer", func() bool { return (*lane.shares.Load())[0].state.Load() == shareRefused })
+	if a.tx.Reads(path, 7, bad) {
+		t.Error("it can be read")
+	}
+	a.put(path, 7, 8, 1)
+	a.p.Send(a.tx)
+	b.next()
+}
+
+func TestDirectCanBeForbidden(t *testing.T) {
+	t.Setenv("VERBENA_SHM_DIRECT", "0")
+	var d town
+	a := d.open(t, addrA, 1)
+	d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	_, sh := buffer(t, 1<<20)
+	a.tx.Reads(path, 7, sh)
+	lane := path.Route.(*route).lane.Load()
+	a.await("answer", func() bool { return (*lane.shares.Load())[0].state.Load() == shareRefused })
+}

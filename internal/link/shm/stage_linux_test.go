@@ -1,0 +1,247 @@
+package shm
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// town is a Directory over socket pairs: its processes are links of this one.
+type town struct {
+	mu    sync.Mutex
+	links map[string]*Link
+	dials int
+	slow  chan struct{} // if not nil, connections are accepted when it is closed
+}
+
+func (d *town) Owner(a netip.Addr, _ uint32) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if a.As4()[0] == 203 { // other hosts
+		return ""
+	}
+	return a.String()
+}
+
+func (d *town) Dial(name string) (*net.UnixConn, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dials++
+	l := d.links[name]
+	if l == nil {
+		return nil, unix.ECONNREFUSED
+	}
+	a, b := socketPair()
+	if d.slow == nil {
+		l.Accept(b)
+		return a, nil
+	}
+	go func() { <-d.slow; l.Accept(b) }()
+	return a, nil
+}
+
+// socketPair is a connection of unix sockets.
+func socketPair() (a, b *net.UnixConn) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		panic(err)
+	}
+	end := func(fd int) *net.UnixConn {
+		f := os.NewFile(uintptr(fd), "socketpair")
+		defer f.Close()
+		c, err := net.FileConn(f)
+		if err != nil {
+			panic(err)
+		}
+		return c.(*net.UnixConn)
+	}
+	return end(fds[0]), end(fds[1])
+}
+
+// silent is a link that carries nothing, and counts what it is given.
+type silent struct {
+	ports  []*silentPort
+	ranges bool // the QP numbers of port i have i in their upper 8 bits
+}
+
+func (l *silent) QPNs(port int) (first, last uint32, ok bool) {
+	return uint32(port) << 16, uint32(port)<<16 | 0xFFFF, l.ranges
+}
+
+type silentPort struct {
+	mu    sync.Mutex
+	sent  []byte // the first byte of each packet
+	recvs int
+	waits int
+	wake  chan struct{}
+}
+
+func newSilent(ports int) *silent {
+	l := &silent{}
+	for range ports {
+		l.ports = append(l.ports, &silentPort{wake: make(chan struct{}, 1)})
+	}
+	return l
+}
+
+func (l *silent) Ports() (ports []link.Port) {
+	for _, p := range l.ports {
+		ports = append(ports, p)
+	}
+	return ports
+}
+func (*silent) SetAddrs([]netip.Addr) error { return nil }
+func (*silent) MTU() int                    { return 4200 }
+func (*silent) Join(netip.Addr) error       { return nil }
+func (*silent) Leave(netip.Addr) error      { return nil }
+func (*silent) Close() error                { return nil }
+
+func (p *silentPort) Send(b *link.TxBatch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range b.Packets {
+		p.sent = append(p.sent, b.Bytes(i)[0])
+	}
+	b.Reset()
+}
+
+func (p *silentPort) Recv(b *link.RxBatch) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.recvs++
+	b.Packets = b.Packets[:0]
+	return 0
+}
+
+func (p *silentPort) Wait(d time.Duration) {
+	p.mu.Lock()
+	p.waits++
+	p.mu.Unlock()
+	var late <-chan time.Time
+	if d >= 0 {
+		late = time.After(d)
+	}
+	select {
+	case <-p.wake:
+	case <-late:
+	}
+}
+
+func (p *silentPort) Wake() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+func (*silentPort) Counters() (c link.Counters) { return c }
+
+var (
+	addrA = netip.MustParseAddr("127.9.0.1")
+	addrB = netip.MustParseAddr("127.9.0.2")
+	addrC = netip.MustParseAddr("127.9.0.3")
+)
+
+// side is a link and what a shard has for one port.
+type side struct {
+	*Link
+	tb   testing.TB
+	addr netip.Addr
+	p    *port
+	tx   *link.TxBatch
+	rx   link.RxBatch
+	now  int64
+	lost chan struct{}
+}
+
+// open opens a link in a town.
+func (d *town) open(tb testing.TB, addr netip.Addr, ports int) *side {
+	tb.Helper()
+	l, err := Wrap(newSilent(ports), d)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &side{Link: l.(*Link), tb: tb, addr: addr, tx: link.NewTxBatch(256, 64<<10), lost: make(chan struct{}, 16)}
+	s.hold = time.Minute // machines are busy
+	s.p = s.ports[0]
+	s.tx.Direct = s.p
+	s.OnLost(func() { s.lost <- struct{}{} })
+	d.mu.Lock()
+	if d.links == nil {
+		d.links = make(map[string]*Link)
+	}
+	d.links[addr.String()] = s.Link
+	d.mu.Unlock()
+	tb.Cleanup(func() { s.Close() })
+	return s
+}
+
+// path is a prepared path to QP qpn at another side.
+func (s *side) path(to netip.Addr, qpn uint32) *link.Path {
+	p := &link.Path{Src: s.addr, Dst: to}
+	s.Prepare(p, qpn)
+	return p
+}
+
+// ready is a path whose lane is set up.
+func (s *side) ready(to netip.Addr, qpn uint32) *link.Path {
+	s.tb.Helper()
+	p := s.path(to, qpn)
+	s.await("a lane", func() bool { return p.Route.(*route).lane.Load() != nil })
+	return p
+}
+
+func (s *side) await(what string, done func() bool) {
+	s.tb.Helper()
+	for begin := time.Now(); !done(); time.Sleep(50 * time.Microsecond) {
+		if time.Since(begin) > 20*time.Second {
+			s.tb.Fatalf("no %s", what)
+		}
+	}
+}
+
+// put places a SEND of n bytes with a number in its payload.
+func (s *side) put(path *link.Path, qpn uint32, n int, number uint32) bool {
+	alloc := s.tx.Alloc
+	if n > wire.MaxPayload {
+		alloc = s.tx.AllocTrain
+	}
+	b := alloc(path, qpn, wire.BTHLen+n)
+	if b == nil {
+		return false
+	}
+	wire.BTH(b).Put(wire.RC|wire.SendOnly, 0, 0xFFFF, qpn, number&0xFFFFFF, 0)
+	for i := range b[wire.BTHLen:] {
+		b[wire.BTHLen+i] = byte(int(number) + i)
+	}
+	if n >= 4 {
+		binary.LittleEndian.PutUint32(b[wire.BTHLen:], number)
+	}
+	return true
+}
+
+// take receives one batch.
+func (s *side) take() []link.RxPacket {
+	s.now += 1000
+	s.rx.Now = s.now
+	s.p.Recv(&s.rx)
+	return s.rx.Packets
+}
+
+// next receives until there are packets.
+func (s *side) next() []link.RxPacket {
+	s.tb.Helper()
+	var got []link.RxPacket
+	s.await("packet", func() bool { got = s.take(); return len(got) > 0 })
+	return got
+}
+
+func (s *side) inner(i int) *silentPort { return s.ports[i].inner.(*silentPort) }

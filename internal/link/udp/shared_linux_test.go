@@ -1,0 +1,371 @@
+package udp
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/host"
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// openShared opens a link that shares its addresses.
+func openShared(t testing.TB, port uint16, ports int, addrs ...netip.Addr) *Link {
+	t.Helper()
+	return open(t, Config{Addrs: addrs, Port: port, Ports: ports, Shared: true}).(*Link)
+}
+
+// qpn is a QP number of a port.
+func (l *Link) qpn(port int) uint32 {
+	first, _, _ := l.QPNs(port)
+	return first + 0x100
+}
+
+// sendTo sends packets for QPs from l, and hands them over to the kernel before it returns.
+func sendTo(l *Link, a netip.Addr, qpns ...uint32) {
+	tx := link.NewTxBatch(64, 1<<17)
+	for i, qpn := range qpns {
+		fill(tx.Alloc(&link.Path{Src: a, Dst: a}, qpn, 64), qpn, uint32(i))
+	}
+	l.Ports()[0].Send(tx)
+}
+
+// mad is an RC-less packet for QP 1 with a connection management datagram.
+func mad(attr uint16, service uint64, local, remote uint32) []byte {
+	b := make([]byte, wire.BTHLen+wire.DETHLen+wire.MADLen)
+	wire.BTH(b).Put(wire.UD|wire.SendOnly, 0, 0xFFFF, wire.GSIQPN, 7, 0)
+	wire.DETH(b[wire.BTHLen:]).Put(0x80010000, wire.GSIQPN)
+	m := b[wire.BTHLen+wire.DETHLen:]
+	m[0], m[1], m[2], m[3] = 1, 7, 2, 3
+	binary.BigEndian.PutUint16(m[16:], attr)
+	binary.BigEndian.PutUint32(m[24:], local)
+	binary.BigEndian.PutUint32(m[28:], remote)
+	if attr == 0x10 || attr == 0x17 {
+		binary.BigEndian.PutUint64(m[32:], service)
+	}
+	return b
+}
+
+func sendMAD(l *Link, a netip.Addr, pkt []byte) {
+	tx := link.NewTxBatch(1, 1<<12)
+	copy(tx.Alloc(&link.Path{Src: a, Dst: a}, wire.GSIQPN, len(pkt)), pkt)
+	l.Ports()[0].Send(tx)
+}
+
+// nothing fails the test if a packet comes.
+func nothing(t *testing.T, p link.Port) {
+	t.Helper()
+	var b link.RxBatch
+	p.Wait(20 * time.Millisecond)
+	for range gsiTurns + 1 {
+		if n := p.Recv(&b); n > 0 {
+			t.Fatalf("%d packets came, the first for QP 0x%x", n, wire.BTH(b.Packets[0].Data).DestQPN())
+		}
+	}
+}
+
+// Packets come to the link, and the port, in whose range their QP number is; nobody else sees them.
+func TestSharedLinksHaveTheirQPNumbers(t *testing.T) {
+	for _, a := range loopbacks {
+		port := testPort(t)
+		links := []*Link{openShared(t, port, 1, a), openShared(t, port, 2, a), openShared(t, port, 3, a)}
+		var lanes []int
+		for _, from := range links {
+			for _, to := range links {
+				for i, p := range to.Ports() {
+					sendTo(from, a, to.qpn(i), to.qpn(i)+1)
+					for k, got := range receive(t, p, 2) {
+						if n := wire.BTH(got.Data).DestQPN(); n != to.qpn(i)+uint32(k) {
+							t.Errorf("QP 0x%x got what is for 0x%x", to.qpn(i)+uint32(k), n)
+						}
+					}
+				}
+			}
+			lanes = append(lanes, from.lanes...)
+		}
+		for _, l := range links {
+			for _, p := range l.Ports() {
+				nothing(t, p)
+			}
+		}
+		slices.Sort(lanes)
+		if len(slices.Compact(lanes)) != 6 {
+			t.Errorf("lanes %v are not all different", lanes)
+		}
+	}
+}
+
+// A link that takes over the numbers of one that has ended does not get what was for that one.
+func TestSharedLaneComesEmpty(t *testing.T) {
+	port := testPort(t)
+	a := openShared(t, port, 1, lo4)
+	var rest []*Link
+	for range host.Lanes - 2 {
+		rest = append(rest, openShared(t, port, 1, lo4))
+	}
+	old := openShared(t, port, 1, lo4)
+	qpn := old.qpn(0)
+	old.Close()
+	sendTo(a, lo4, qpn)
+	next := openShared(t, port, 1, lo4) // the only free lane
+	if next.qpn(0) != qpn {
+		t.Fatalf("lane %v instead of the free one, of QP 0x%x", next.lanes, qpn)
+	}
+	nothing(t, next.Ports()[0])
+	if _, err := Open(Config{Addrs: []netip.Addr{lo4}, Port: port, Shared: true}); !errors.Is(err, syscall.EUSERS) {
+		t.Errorf("one link more than lanes: %v, want EUSERS", err)
+	}
+	rest[0].Close()
+	few := openShared(t, port, 4, lo4)
+	if n := len(few.Ports()); n != 1 {
+		t.Errorf("%d ports where one lane is left", n)
+	}
+}
+
+// Requests come to the link that has claimed their service ID, answers to the one whose communication ID they have, and
+// what is nobody's to the leader.
+func TestSharedMADs(t *testing.T) {
+	port := testPort(t)
+	leader, b, c := openShared(t, port, 1, lo4), openShared(t, port, 2, lo4), openShared(t, port, 1, lo4)
+	release, err := b.ClaimService(0x1234, lo4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.ClaimService(0x1234, netip.Addr{})
+	if err != nil {
+		t.Fatalf("claiming twice: %v", err)
+	}
+	if _, err := c.ClaimService(0x1234, lo4); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Fatalf("a service of another process: %v, want EADDRINUSE", err)
+	}
+	idOf := func(l *Link) uint32 { p, _ := l.CommIDs(); return p | 77 }
+	const req, rej, rep, dreq, sidrReq, sidrRep = 0x10, 0x12, 0x13, 0x15, 0x17, 0x18
+	for _, x := range []struct {
+		to  *Link
+		mad []byte
+	}{
+		{b, mad(req, 0x1234, 5, 0)},
+		{b, mad(sidrReq, 0x1234, 5, 0)},
+		{leader, mad(req, 0x9999, 5, 0)},
+		{c, mad(rep, 0, idOf(b), idOf(c))},
+		{b, mad(rej, 0, idOf(c), idOf(b))},
+		{leader, mad(dreq, 0, idOf(b), idOf(leader))},
+		{c, mad(sidrRep, 0, idOf(c), 0)},
+	} {
+		sendMAD(c, lo4, x.mad)
+		if x.to != leader {
+			nothing(t, leader.Ports()[0]) // it looks, and forwards
+		}
+		got := receive(t, x.to.Ports()[0], 1)[0]
+		if string(got.Data) != string(x.mad) || got.Src != lo4 || got.Dst != lo4 {
+			t.Errorf("attribute 0x%x: another packet came, from %v to %v", x.mad[36:38], got.Src, got.Dst)
+		}
+		for _, l := range []*Link{leader, b, c} {
+			nothing(t, l.Ports()[0])
+		}
+	}
+	release()
+	if _, err := c.ClaimService(0x1234, lo4); err == nil {
+		t.Error("a service that was claimed twice is free when one claim is given back")
+	}
+	again()
+	giveBack, err := c.ClaimService(0x1234, lo4)
+	if err != nil {
+		t.Fatalf("a service that was given back: %v", err)
+	}
+	defer giveBack()
+	sendMAD(c, lo4, mad(req, 0x1234, 5, 0))
+	nothing(t, leader.Ports()[0])
+	receive(t, c.Ports()[0], 1)
+}
+
+// When the leader goes, another link reads QP 1, and what came in between is not lost.
+func TestSharedLeaderGoes(t *testing.T) {
+	port := testPort(t)
+	leader, b := openShared(t, port, 1, lo4), openShared(t, port, 1, lo4)
+	for i := range 3 {
+		leader.Close()
+		sendMAD(b, lo4, mad(0x10, 0x4321, uint32(i), 0))
+		receive(t, b.Ports()[0], 1)
+		leader, b = b, openShared(t, port, 1, lo4)
+	}
+}
+
+// TestSharedHelper is another process of TestSharedKill: it sends back what comes for its QPs.
+func TestSharedHelper(t *testing.T) {
+	port := os.Getenv("VERBENA_TEST_SHARED")
+	if port == "" {
+		t.Skip("it is run by TestSharedKill")
+	}
+	var n uint16
+	fmt.Sscan(port, &n)
+	l := openShared(t, n, 1, lo4)
+	fmt.Printf("QP %d\n", l.qpn(0))
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // it ends with its parent
+		os.Exit(0)
+	}()
+	var b link.RxBatch
+	for p := l.Ports()[0]; ; p.Wait(time.Second) {
+		for p.Recv(&b) > 0 {
+			for _, pkt := range b.Packets {
+				if len(pkt.Data) >= 16 {
+					sendTo(l, lo4, binary.BigEndian.Uint32(pkt.Data[12:]))
+				}
+			}
+		}
+	}
+}
+
+type helper struct {
+	cmd *exec.Cmd
+	qpn uint32
+}
+
+func helperCommand(exe string, port uint16, attr *syscall.SysProcAttr) *exec.Cmd {
+	cmd := exec.Command(exe, "-test.run=^TestSharedHelper$")
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), fmt.Sprintf("VERBENA_TEST_SHARED=%d", port))
+	cmd.SysProcAttr = attr
+	return cmd
+}
+
+// failHelper is what a helper says that cannot open the link.
+func failHelper(t *testing.T, exe string, port uint16, attr *syscall.SysProcAttr) string {
+	t.Helper()
+	out, err := helperCommand(exe, port, attr).CombinedOutput()
+	if errors.Is(err, syscall.EACCES) {
+		t.Skip("the other user may not run the test binary")
+	}
+	if err == nil {
+		t.Errorf("another user's process can open the link:\n%s", out)
+	}
+	return string(out)
+}
+
+func startHelper(t *testing.T, exe string, port uint16, attr *syscall.SysProcAttr) helper {
+	t.Helper()
+	cmd := helperCommand(exe, port, attr)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	h := helper{cmd: cmd}
+	var text strings.Builder
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if n, _ := fmt.Sscanf(lines.Text(), "QP %d", &h.qpn); n == 1 {
+			return h
+		}
+		fmt.Fprintln(&text, lines.Text())
+	}
+	t.Fatalf("the other process says: %s", &text)
+	return h
+}
+
+// Any process may be killed, the first one and the last one too: the others' packets come, QP 1 is read, and new ones can join.
+func TestSharedKill(t *testing.T) {
+	port := testPort(t)
+	first := startHelper(t, os.Args[0], port, nil)
+	us := openShared(t, port, 1, lo4)
+	others := []helper{startHelper(t, os.Args[0], port, nil), startHelper(t, os.Args[0], port, nil)}
+	echo := func(h helper) { t.Helper(); echoOf(t, us, h) }
+	all := append([]helper{first}, others...)
+	for len(all) > 0 {
+		for _, h := range all {
+			echo(h)
+		}
+		// The first, which opened the sockets and leads; then the newest; then the rest.
+		victim := all[0]
+		if len(all) == 2 {
+			victim = all[1]
+		}
+		_ = victim.cmd.Process.Kill()
+		for _, h := range all {
+			if h != victim {
+				echo(h) // while it dies
+			}
+		}
+		_ = victim.cmd.Wait()
+		all = slices.DeleteFunc(all, func(h helper) bool { return h == victim })
+	}
+	echo(startHelper(t, os.Args[0], port, nil))
+	// By now we are the only old process, and lead, or the new one has been quicker.
+	sendMAD(us, lo4, mad(0x13, 0, 1, func() uint32 { p, _ := us.CommIDs(); return p }()))
+	receive(t, us.Ports()[0], 1)
+}
+
+// Who finds a leader that is stopped is told which process that is.
+func TestSharedStoppedLeader(t *testing.T) {
+	port := testPort(t)
+	leader := startHelper(t, os.Args[0], port, nil)
+	if err := leader.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(Config{Addrs: []netip.Addr{lo4}, Port: port, Shared: true})
+	if !errors.Is(err, syscall.ETIMEDOUT) || !strings.Contains(err.Error(), fmt.Sprintf("process %d,", leader.cmd.Process.Pid)) {
+		t.Errorf("a leader that does not answer: %v", err)
+	}
+	if err := leader.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	echoOf(t, openShared(t, port, 1, lo4), leader)
+}
+
+// Another user's process is told whose the address is, and what to do.
+func TestSharedAmongUsers(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can run a process as another user")
+	}
+	port := testPort(t)
+	openShared(t, port, 1, lo4)
+	out := failHelper(t, readableCopy(t, os.Args[0]), port, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}})
+	for _, want := range []string{"user root", "run both as the same user", "verbena serve", "VERBENA_DEVICES"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in what the other user sees:\n%s", want, out)
+		}
+	}
+}
+
+// readableCopy copies a program to where every user can run it.
+func readableCopy(t *testing.T, name string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "verbena-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	data, err := os.ReadFile(name)
+	if err == nil {
+		err = os.WriteFile(dir+"/prog", data, 0o755)
+	}
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir + "/prog"
+}

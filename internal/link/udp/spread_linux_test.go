@@ -1,0 +1,104 @@
+package udp
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// Paths that want source ports get them, up to a bound, beyond which they share those there are. What leaves through several sockets stays
+// in order for each path, and its ICRC is right.
+func TestSourcePortsAreSpread(t *testing.T) {
+	port := testPort(t)
+	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: port, Ports: 1})
+	l.(*Link).loopback = false // where nothing is spread
+	sink, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(lo4b, port)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	if err := sink.SetReadBuffer(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	const flows, rounds = 50, 4
+	paths := []*link.Path{{Src: lo4, Dst: lo4b}}
+	for i := range flows {
+		paths = append(paths, &link.Path{Src: lo4, Dst: lo4b, Source: uint16(0xC100 + 7*i)})
+	}
+	before, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := l.Ports()[0]
+	of := map[uint32]uint16{} // source port of each flow
+	seen := map[uint32]uint32{}
+	for range rounds {
+		tx := link.NewTxBatch(2*len(paths), 1<<16)
+		for k := range 2 {
+			for i, path := range paths {
+				fill(tx.Alloc(path, 0, 64), uint32(i), uint32(k))
+			}
+		}
+		p.Send(tx)
+		for range 2 * len(paths) {
+			buf := make([]byte, 2048)
+			if err := sink.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			n, from, err := sink.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			flow, seq := wire.BTH(buf).DestQPN(), wire.BTH(buf).PSN()
+			if seq != seen[flow] {
+				t.Fatalf("flow %d: packet %d came before %d", flow, seq, seen[flow])
+			}
+			seen[flow] = 1 - seq
+			if was, ok := of[flow]; ok && was != from.Port() {
+				t.Errorf("flow %d came from port %d and then from %d", flow, was, from.Port())
+			}
+			of[flow] = from.Port()
+			icrc := wire.NewFlow(lo4, lo4b, from.Port(), port).ICRC(buf[:n-wire.ICRCLen], 0)
+			if binary.LittleEndian.Uint32(buf[n-wire.ICRCLen:]) != icrc {
+				t.Fatalf("flow %d: wrong ICRC", flow)
+			}
+		}
+	}
+	ports := map[uint16]bool{}
+	exact := 0
+	for flow, from := range of {
+		ports[from] = true
+		if flow > 0 && from == paths[flow].Source {
+			exact++
+		}
+	}
+	if len(ports) != 1+spread || exact < 1 || of[0] < firstSourcePort {
+		t.Errorf("%d source ports, %d as wanted", len(ports), exact)
+	}
+	after, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(after) != len(before)+spread {
+		t.Errorf("%d descriptors, %d before", len(after), len(before))
+	}
+}
+
+// Without descriptors the sockets that there are do.
+func TestSourcePortsWithoutSockets(t *testing.T) {
+	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), Ports: 1}).(*Link)
+	p := l.ports[0]
+	p.noMore = true
+	if s := p.socketFor(&link.Path{Src: lo4, Dst: lo4b, Source: 0xC123}); s != p.tx[0] {
+		t.Errorf("%+v", s)
+	}
+	if s := p.socketFor(&link.Path{Src: lo4b, Dst: lo4}); s != nil {
+		t.Errorf("%+v for an address that is not ours", s)
+	}
+}

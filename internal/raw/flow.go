@@ -1,0 +1,293 @@
+package raw
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"sync/atomic"
+)
+
+// SpecType is the type of a specification; the values are those of enum ibv_flow_spec_type.
+type SpecType uint32
+
+// The specifications that match, and the flag for inner headers.
+const (
+	SpecEth     SpecType = 0x20
+	SpecIPv4    SpecType = 0x30
+	SpecIPv6    SpecType = 0x31
+	SpecIPv4Ext SpecType = 0x32
+	SpecESP     SpecType = 0x34
+	SpecTCP     SpecType = 0x40
+	SpecUDP     SpecType = 0x41
+	SpecVXLAN   SpecType = 0x50
+	SpecGRE     SpecType = 0x51
+	SpecMPLS    SpecType = 0x60
+	SpecInner   SpecType = 0x100
+)
+
+// Fields are the values, or the masks, of a specification of any type. Numbers are in host order.
+type Fields struct {
+	DstMAC, SrcMAC    [6]byte
+	EtherType, VLAN   uint16
+	Src, Dst          [16]byte // of IPv4 the first 4 bytes
+	FlowLabel         uint32
+	Proto, Class, TTL uint8 // next header, TOS or traffic class, hop limit
+	Flags             uint8 // of an IPv4 fragment: flagDF, flagMF
+	DstPort, SrcPort  uint16
+	Number            uint32 // VNI, GRE key, MPLS label, SPI
+	Number2           uint32 // ESP sequence number
+	GREFlags, GREType uint16
+}
+
+// Bits of Fields.Flags (enum ib_ipv4_flags).
+const (
+	flagDF = 2
+	flagMF = 4
+)
+
+// Spec is a specification that matches.
+type Spec struct {
+	Type      SpecType
+	Val, Mask Fields
+	place     int // SpecMPLS
+}
+
+// RuleType is the type of a rule; the values are those of enum ibv_flow_attr_type.
+type RuleType uint32
+
+// The types.
+const (
+	Normal RuleType = iota
+	AllDefault
+	MCDefault
+	Sniffer
+)
+
+// RuleFlags are those of a rule; the values are those of enum ibv_flow_flags.
+type RuleFlags uint32
+
+// The flags.
+const (
+	AllowLoopback RuleFlags = 1 << 0 // frames that QPs of this device send match too
+	DontTrap      RuleFlags = 1 << 1 // rules behind this one match too
+	Egress        RuleFlags = 1 << 2 // match frames that QPs of this device send, and only those
+)
+
+// Counter counts what rules match. It is safe for concurrent use.
+type Counter struct{ Packets, Bytes atomic.Uint64 }
+
+// Rule steers frames to a QP.
+type Rule struct {
+	Type     RuleType
+	Priority uint16
+	Flags    RuleFlags
+	Specs    []Spec
+	Drop     bool
+	Tag      uint32
+	Counters []*Counter
+	QP       *QP
+}
+
+// Prepare finds out where the labels of MPLS specifications are: that depends on their place in the list.
+func (r *Rule) Prepare() {
+	place := mplsOuter
+	for i := range r.Specs {
+		s := &r.Specs[i]
+		switch s.Type {
+		case SpecIPv4, SpecIPv6, SpecIPv4Ext:
+			place = mplsIP
+		case SpecUDP:
+			place = mplsUDP
+		case SpecGRE:
+			place = mplsGRE
+		case SpecMPLS:
+			s.place = place
+		case SpecMPLS | SpecInner:
+			s.place = mplsInner
+		}
+	}
+}
+
+// matches tells whether a frame has all that the rule's specifications ask for.
+func (r *Rule) matches(b []byte, h *Headers) bool {
+	for i := range r.Specs {
+		if !r.Specs[i].matches(b, h) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Spec) matches(b []byte, h *Headers) bool {
+	at := &h.Outer
+	if s.Type&SpecInner != 0 {
+		at = &h.Inner
+	}
+	v, m := &s.Val, &s.Mask
+	switch s.Type &^ SpecInner {
+	case SpecEth:
+		return at.Eth >= 0 && sameBytes(b[at.Eth:], v.DstMAC[:], m.DstMAC[:]) && sameBytes(b[at.Eth+6:], v.SrcMAC[:], m.SrcMAC[:]) &&
+			same(at.EtherType, v.EtherType, m.EtherType) && (m.VLAN == 0 || at.VLANs > 0 && same(at.VLAN, v.VLAN, m.VLAN))
+	case SpecIPv4, SpecIPv4Ext:
+		return at.IP == 4 && s.matchesIPv4(b[at.L3:])
+	case SpecIPv6:
+		return at.IP == 6 && s.matchesIPv6(b[at.L3:], at.Proto)
+	case SpecTCP:
+		return at.L4 >= 0 && at.Proto == protoTCP && s.matchesPorts(b[at.L4:])
+	case SpecUDP:
+		return at.L4 >= 0 && at.Proto == protoUDP && s.matchesPorts(b[at.L4:])
+	case SpecESP:
+		return at.L4 >= 0 && at.Proto == protoESP && same(binary.BigEndian.Uint32(b[at.L4:]), v.Number, m.Number) &&
+			same(binary.BigEndian.Uint32(b[at.L4+4:]), v.Number2, m.Number2)
+	case SpecVXLAN:
+		return h.Tunnel == VXLAN && same(h.VNI, v.Number, m.Number)
+	case SpecGRE:
+		return h.Tunnel == GRE && same(h.GREFlags, v.GREFlags, m.GREFlags) && same(h.GREProto, v.GREType, m.GREType) &&
+			(m.Number == 0 || h.GREFlags&greKey != 0 && same(h.GREKey, v.Number, m.Number))
+	case SpecMPLS:
+		return h.hasLabel[s.place] && same(h.labels[s.place], v.Number, m.Number)
+	}
+	return false
+}
+
+func (s *Spec) matchesIPv4(ip []byte) bool {
+	v, m := &s.Val, &s.Mask
+	flags := uint8(0)
+	if ip[6]&0x40 != 0 {
+		flags |= flagDF
+	}
+	if ip[6]&0x20 != 0 {
+		flags |= flagMF
+	}
+	return sameBytes(ip[12:], v.Src[:4], m.Src[:4]) && sameBytes(ip[16:], v.Dst[:4], m.Dst[:4]) && same(ip[9], v.Proto, m.Proto) &&
+		same(ip[1], v.Class, m.Class) && same(ip[8], v.TTL, m.TTL) && same(flags, v.Flags, m.Flags)
+}
+
+func (s *Spec) matchesIPv6(ip []byte, proto uint8) bool {
+	v, m := &s.Val, &s.Mask
+	first := binary.BigEndian.Uint32(ip)
+	return sameBytes(ip[8:], v.Src[:], m.Src[:]) && sameBytes(ip[24:], v.Dst[:], m.Dst[:]) && same(proto, v.Proto, m.Proto) &&
+		same(uint8(first>>20), v.Class, m.Class) && same(ip[7], v.TTL, m.TTL) && same(first&0xfffff, v.FlowLabel, m.FlowLabel)
+}
+
+func (s *Spec) matchesPorts(l4 []byte) bool {
+	return same(binary.BigEndian.Uint16(l4), s.Val.SrcPort, s.Mask.SrcPort) && same(binary.BigEndian.Uint16(l4[2:]), s.Val.DstPort, s.Mask.DstPort)
+}
+
+func same[T uint8 | uint16 | uint32](got, val, mask T) bool { return (got^val)&mask == 0 }
+
+func sameBytes(got, val, mask []byte) bool {
+	got = got[:len(val)]
+	if bytes.Equal(got, val) {
+		return true
+	}
+	for i := range val {
+		if (got[i]^val[i])&mask[i] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// A Table holds the rules of a port. Sniffers see every frame, before all others. A frame then goes to the first rule that
+// matches it and has not DontTrap: normal rules first, in the order of their priority and age; then the default of
+// multicast, then that of everything, in the same order. What no rule takes is lost.
+type Table struct {
+	rules    []*Rule // of received frames, in that order
+	egress   []*Rule
+	sniffers []*Rule
+}
+
+// Add puts a rule in its place, behind those of its priority.
+func (t *Table) Add(r *Rule) {
+	list := t.list(r)
+	i, _ := slices.BinarySearchFunc(*list, r, func(o, r *Rule) int {
+		if o.rank() <= r.rank() {
+			return -1
+		}
+		return 1
+	})
+	*list = slices.Insert(*list, i, r)
+}
+
+// Remove takes a rule away.
+func (t *Table) Remove(r *Rule) {
+	list := t.list(r)
+	*list = slices.DeleteFunc(*list, func(o *Rule) bool { return o == r })
+}
+
+func (t *Table) list(r *Rule) *[]*Rule {
+	switch {
+	case r.Type == Sniffer:
+		return &t.sniffers
+	case r.Flags&Egress != 0:
+		return &t.egress
+	}
+	return &t.rules
+}
+
+// rank orders rules.
+func (r *Rule) rank() int {
+	kind := 0
+	switch r.Type {
+	case MCDefault:
+		kind = 1
+	case AllDefault:
+		kind = 2
+	case Normal, Sniffer:
+	}
+	return kind<<16 | int(r.Priority)
+}
+
+// hit counts a frame of n bytes that a rule matched.
+func (r *Rule) hit(n int) {
+	for _, c := range r.Counters {
+		c.Packets.Add(1)
+		c.Bytes.Add(uint64(n))
+	}
+}
+
+// receive passes a frame to the rules that it meets, by deliver. looped: it was sent by a QP of this device.
+func (t *Table) receive(b []byte, h *Headers, looped bool, deliver func(r *Rule)) (taken bool) {
+	for _, r := range t.rules {
+		if looped && r.Flags&AllowLoopback == 0 || r.Type == MCDefault && b[0]&1 == 0 || !r.matches(b, h) {
+			continue
+		}
+		r.hit(len(b))
+		if !r.Drop {
+			deliver(r)
+		}
+		if r.Flags&DontTrap == 0 {
+			return true
+		}
+		taken = true
+	}
+	return taken
+}
+
+// sniff passes a frame to all sniffers.
+func (t *Table) sniff(b []byte, deliver func(r *Rule)) {
+	for _, r := range t.sniffers {
+		r.hit(len(b))
+		if !r.Drop {
+			deliver(r)
+		}
+	}
+}
+
+// send runs the rules for a frame that a QP of this device sends, and tells whether it may go.
+func (t *Table) send(b []byte, h *Headers) bool {
+	for _, r := range t.egress {
+		if !r.matches(b, h) {
+			continue
+		}
+		r.hit(len(b))
+		if r.Drop {
+			return false
+		}
+		if r.Flags&DontTrap == 0 {
+			break
+		}
+	}
+	return true
+}

@@ -1,0 +1,207 @@
+package raw
+
+import (
+	"encoding/binary"
+
+	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/transport"
+)
+
+// RecvFlags are the offloads of a receive queue.
+type RecvFlags uint8
+
+// The offloads; the values are those of enum ibv_wq_flags.
+const (
+	StripCVLAN RecvFlags = 1 << 0
+	ScatterFCS RecvFlags = 1 << 1
+)
+
+// RQ is the receive queue of a QP or of a work queue. The device's lock guards what frames change.
+type RQ struct {
+	Queue *transport.RecvQueue
+	CQ    CQ
+	PD    uint32
+	Flags RecvFlags
+
+	wqe transport.RecvWQE
+	cqe transport.CQE // the one being pushed
+	fcs [FCSLen]byte
+}
+
+// failed is why a queue cannot go on.
+type failed struct {
+	status transport.Status
+	reason string
+	fatal  bool // there is no completion to tell it
+}
+
+// take puts a frame in the oldest receive and completes that. It returns what stops the queue, nil if nothing does.
+func (r *RQ) take(d *Device, a *arrival, qpn, tag uint32) *failed {
+	if r.CQ.Broken() {
+		return &failed{transport.FatalErr, "the completion queue has overflowed", true}
+	}
+	if !r.Queue.Take(&r.wqe) {
+		d.Counters.RxNoBuffer.Add(1)
+		return nil
+	}
+	var vlan uint16
+	head, tail := a.b, []byte(nil)
+	if r.Flags&StripCVLAN != 0 && a.h.Outer.VLANs > 0 && binary.BigEndian.Uint16(a.b[12:]) == typeCVLAN {
+		vlan, head, tail = a.h.Outer.VLAN, a.b[:12], a.b[12+vlanLen:]
+	}
+	var fcs []byte
+	if r.Flags&ScatterFCS != 0 {
+		r.fcs = FCS(a.b)
+		fcs = r.fcs[:]
+	}
+	e := &r.cqe
+	*e = transport.CQE{
+		WRID: r.wqe.WRID, Op: transport.CQRecv, QPN: qpn, ByteLen: uint32(len(head) + len(tail) + len(fcs)), Frame: true,
+		Tag: uint64(tag), AppCtx: uint32(vlan), SRQ: r.Queue,
+	}
+	if a.verified() {
+		e.Flags |= transport.IPCsumOK
+	}
+	status, reason := r.scatter(d, int(e.ByteLen), head, tail, fcs)
+	if status == transport.Success {
+		r.CQ.Push(e)
+		if r.CQ.Broken() {
+			return &failed{transport.FatalErr, "the completion queue has overflowed", true}
+		}
+		return nil
+	}
+	e.Status, e.Cause = status, &transport.Failure{Status: status, QPN: qpn, Reason: reason}
+	r.CQ.Push(e)
+	return &failed{status, reason, false}
+}
+
+// scatter copies pieces into the receive's memory.
+func (r *RQ) scatter(d *Device, n int, pieces ...[]byte) (transport.Status, string) {
+	d.cfg.Memory.RLock()
+	defer d.cfg.Memory.RUnlock()
+	left := uint64(n)
+	for i := range r.wqe.SGEs {
+		s := &r.wqe.SGEs[i]
+		left -= min(left, uint64(s.Length))
+		if _, err := d.cfg.Regions.Check(s.LKey, s.Addr, uint64(s.Length), r.PD, mr.LocalWrite); err != nil {
+			return transport.LocProtErr, "the memory of a receive: " + err.Error()
+		}
+	}
+	if left > 0 {
+		return transport.LocLenErr, "the frame is longer than the receive's memory"
+	}
+	at := 0
+	for i := range r.wqe.SGEs {
+		s := &r.wqe.SGEs[i]
+		if at == len(pieces) {
+			break
+		}
+		to, _ := d.cfg.Regions.Check(s.LKey, s.Addr, uint64(s.Length), r.PD, mr.LocalWrite)
+		for len(to) > 0 && at < len(pieces) {
+			m := mr.Copy(to, pieces[at])
+			to, pieces[at] = to[m:], pieces[at][m:]
+			if len(pieces[at]) == 0 {
+				at++
+			}
+		}
+	}
+	return transport.Success, ""
+}
+
+// flush completes all receives that are posted, because the queue has failed.
+func (r *RQ) flush(qpn uint32) {
+	for r.Queue.Take(&r.wqe) {
+		r.cqe = transport.CQE{WRID: r.wqe.WRID, Op: transport.CQRecv, Status: transport.WRFlushErr, QPN: qpn, SRQ: r.Queue, Frame: true}
+		r.cqe.Cause = &transport.Failure{Status: transport.WRFlushErr, QPN: qpn, Reason: "the queue is in the error state"}
+		r.CQ.Push(&r.cqe)
+	}
+}
+
+// reset forgets the receives and their completions.
+func (r *RQ) reset() {
+	r.CQ.PurgeSRQ(r.Queue)
+	r.Queue.Clear()
+}
+
+// WQState is the state of a work queue; the values are those of enum ibv_wq_state.
+type WQState uint32
+
+// The states.
+const (
+	WQReset WQState = iota
+	WQReady
+	WQErr
+)
+
+// WQ is a work queue: receives for the QPs that spread frames over several.
+type WQ struct {
+	RQ
+	Num   uint32
+	Fatal func() // reports that it went to ERR without a completion to tell it
+
+	dev   *Device
+	state WQState
+}
+
+// AddWQ makes a work queue, in RESET, one of the device's.
+func (d *Device) AddWQ(w *WQ) { w.dev = d }
+
+// State is the queue's state.
+func (w *WQ) State() WQState {
+	w.dev.mu.Lock()
+	defer w.dev.mu.Unlock()
+	return w.state
+}
+
+// Move makes a transition from a state: RESET to RDY, any to ERR, ERR to RESET. flags are those of mask. It returns false, and
+// changes nothing, if there is no such transition or the queue is in another state.
+func (w *WQ) Move(from, to WQState, flags, mask RecvFlags) bool {
+	w.dev.mu.Lock()
+	defer w.dev.mu.Unlock()
+	legal := from == to || to == WQErr || from == WQReset && to == WQReady || from == WQErr && to == WQReset
+	if w.state != from || !legal {
+		return false
+	}
+	w.Flags = w.Flags&^mask | flags&mask
+	switch w.state = to; {
+	case to == WQErr:
+		w.flush(w.Num)
+	case to == WQReset && from != to:
+		w.reset()
+	}
+	return true
+}
+
+// Posted must be called after receives were posted: in ERR they are flushed.
+func (w *WQ) Posted() {
+	w.dev.mu.Lock()
+	defer w.dev.mu.Unlock()
+	if w.state == WQErr {
+		w.flush(w.Num)
+	}
+}
+
+// Remove forgets the queue's receives and completions. No table has it any more.
+func (w *WQ) Remove() {
+	w.dev.mu.Lock()
+	defer w.dev.mu.Unlock()
+	w.state = WQReset
+	w.reset()
+}
+
+// receive takes a frame of a QP.
+func (w *WQ) receive(a *arrival, qpn, tag uint32) {
+	if w.state != WQReady {
+		w.dev.Counters.RxNotReady.Add(1)
+		return
+	}
+	f := w.take(w.dev, a, qpn, tag)
+	if f == nil {
+		return
+	}
+	w.state = WQErr
+	w.flush(w.Num)
+	if f.fatal {
+		w.Fatal()
+	}
+}

@@ -1,0 +1,276 @@
+package ring
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// memory is n bytes at the beginning of a cache line.
+func memory(n int) []byte {
+	b := make([]byte, n+Line)
+	off := -uintptr(unsafe.Pointer(&b[0])) & (Line - 1)
+	return b[off : int(off)+n : int(off)+n]
+}
+
+func pair(t testing.TB, n int) (*Producer, *Consumer, []byte, *atomic.Uint64) {
+	t.Helper()
+	mem, head := memory(n), new(atomic.Uint64)
+	p, err := NewProducer(mem, head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := NewConsumer(mem, head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, c, mem, head
+}
+
+func TestSizes(t *testing.T) {
+	for _, n := range []int{0, 64, 2048, 4095, 4097, 6144} {
+		if _, err := NewProducer(memory(n), nil); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("a producer of %d bytes: %v", n, err)
+		}
+		if _, err := NewConsumer(memory(n), nil); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("a consumer of %d bytes: %v", n, err)
+		}
+	}
+	if _, err := NewProducer(memory(8192)[8:4104], nil); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("memory in the middle of a line: %v", err)
+	}
+}
+
+func TestNothingIsSeenBeforePublish(t *testing.T) {
+	p, c, _, _ := pair(t, MinSize)
+	for round := range 200 {
+		for i := range 3 {
+			copy(p.Put(1, uint32(i), 100), bytes.Repeat([]byte{byte(round + i)}, 100))
+		}
+		if _, ok := c.Next(); ok || c.Ready() {
+			t.Fatal("a record before Publish")
+		}
+		p.Publish()
+		for i := range 3 {
+			r, ok := c.Next()
+			if !ok || r.Kind != 1 || r.Aux != uint32(i) || len(r.Data) != 100 || r.Data[99] != byte(round+i) {
+				t.Fatalf("round %d: %+v %v", round, r, ok)
+			}
+		}
+		if _, ok := c.Next(); ok {
+			t.Fatal("a fourth record")
+		}
+		c.Release(true)
+		if !p.Empty() {
+			t.Fatal("not empty")
+		}
+	}
+}
+
+func TestFull(t *testing.T) {
+	p, c, _, _ := pair(t, MinSize)
+	n := 0
+	for p.Put(1, 0, 8) != nil {
+		n++
+	}
+	if want := MinSize/Line - 1; n != want {
+		t.Errorf("%d records fit, want %d", n, want)
+	}
+	p.Publish()
+	if p.Put(1, 0, 8) != nil {
+		t.Error("room without a Release")
+	}
+	if p.Empty() {
+		t.Error("empty")
+	}
+	c.Next()
+	c.Release(true)
+	if p.Put(1, 0, 8) == nil {
+		t.Error("no room after a Release")
+	}
+	if p.Put(1, 0, 8) != nil {
+		t.Error("room for two")
+	}
+}
+
+func TestReleaseTellsSeldom(t *testing.T) {
+	p, c, _, head := pair(t, MinSize)
+	stores, last := 0, uint64(0)
+	for range 1000 {
+		p.Put(1, 0, 8)
+		p.Publish()
+		c.Next()
+		c.Release(false)
+		if h := head.Load(); h != last {
+			stores, last = stores+1, h
+		}
+	}
+	if stores == 0 || stores > 1000/(MinSize/8/Line)+1 {
+		t.Errorf("%d stores of the head for 1000 records", stores)
+	}
+}
+
+// Two goroutines, records of all lengths, in order and whole.
+func TestStream(t *testing.T) {
+	p, c, _, _ := pair(t, 1<<14)
+	const records = 20000
+	go func() {
+		rnd := rand.New(rand.NewPCG(1, 2))
+		for i := range records {
+			n := 8 + rnd.IntN(p.MaxRecord()-8)
+			if i%4 != 0 {
+				n = 8 + rnd.IntN(100)
+			}
+			var b []byte
+			for b = p.Put(Kind(1+i%3), uint32(i), n); b == nil; b = p.Put(Kind(1+i%3), uint32(i), n) {
+				p.Publish()
+			}
+			binary.NativeEndian.PutUint64(b, uint64(i))
+			for j := 8; j < n; j++ {
+				b[j] = byte(i + j)
+			}
+			if i%5 == 0 {
+				p.Publish()
+			}
+		}
+		p.Publish()
+	}()
+	for i := 0; i < records; {
+		r, ok := c.Next()
+		if !ok {
+			if err := c.Err(); err != nil {
+				t.Fatal(err)
+			}
+			c.Release(true)
+			continue
+		}
+		if r.Kind != Kind(1+i%3) || r.Aux != uint32(i)&MaxAux || binary.NativeEndian.Uint64(r.Data) != uint64(i) {
+			t.Fatalf("record %d: kind %d, aux %d", i, r.Kind, r.Aux)
+		}
+		for j := 8; j < len(r.Data); j++ {
+			if r.Data[j] != byte(i+j) {
+				t.Fatalf("record %d: byte %d", i, j)
+			}
+		}
+		c.Release(false)
+		i++
+	}
+	if p.Err() != nil {
+		t.Error(p.Err())
+	}
+}
+
+func TestNonsenseOfTheConsumer(t *testing.T) {
+	for name, bad := range map[string]uint64{
+		"not a line":     8,
+		"ahead":          10 * Line,
+		"far ahead":      1 << 63,
+		"before the end": ^uint64(0) &^ (Line - 1),
+	} {
+		p, _, _, head := pair(t, MinSize)
+		for range 5 {
+			p.Put(1, 0, 8)
+		}
+		p.Publish()
+		head.Store(bad)
+		for p.Put(1, 0, 8) != nil {
+		}
+		if !errors.Is(p.Err(), ErrCorrupt) {
+			t.Errorf("%s: %v", name, p.Err())
+		}
+		head.Store(0)
+		if p.Put(1, 0, 1000) != nil || p.Err() == nil {
+			t.Errorf("%s: the error is forgotten", name)
+		}
+	}
+}
+
+func TestNonsenseOfTheProducer(t *testing.T) {
+	for name, word := range map[string]uint64{
+		"no kind":          makeWord(8, 0, 0) | 1<<50,
+		"behind the end":   makeWord(MinSize, 1, 0),
+		"huge":             makeWord(0xffffffff, 1, 0),
+		"nearly 2^32":      makeWord(0xfffffff8, 1, 0),
+		"a skip with data": makeWord(1, skip, 0),
+	} {
+		_, c, mem, _ := pair(t, MinSize)
+		binary.NativeEndian.PutUint64(mem, word)
+		if r, ok := c.Next(); ok || !errors.Is(c.Err(), ErrCorrupt) {
+			t.Errorf("%s: %+v, %v", name, r, c.Err())
+		}
+		binary.NativeEndian.PutUint64(mem, makeWord(8, 1, 0))
+		if _, ok := c.Next(); ok || c.Ready() {
+			t.Errorf("%s: the error is forgotten", name)
+		}
+	}
+}
+
+// A producer that never stops: the consumer stops at the end of the ring.
+func TestEndlessProducer(t *testing.T) {
+	_, c, mem, _ := pair(t, MinSize)
+	for off := 0; off < len(mem); off += Line {
+		binary.NativeEndian.PutUint64(mem[off:], makeWord(8, 1, 0))
+	}
+	n := 0
+	for {
+		if _, ok := c.Next(); !ok {
+			break
+		}
+		n++
+	}
+	if n != MinSize/Line || c.Err() == nil {
+		t.Errorf("%d records, %v", n, c.Err())
+	}
+}
+
+// FuzzConsumer gives the consumer a memory of any content: what it returns lies in it, and it comes to an end.
+func FuzzConsumer(f *testing.F) {
+	p, _, mem, _ := pair(f, MinSize)
+	for i := range 20 {
+		p.Put(Kind(1+i%3), uint32(i), i*8)
+	}
+	p.Publish()
+	f.Add(bytes.Clone(mem), uint8(3))
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 1}, uint8(0))
+	f.Fuzz(func(t *testing.T, content []byte, release uint8) {
+		_, c, mem, head := pair(t, MinSize)
+		copy(mem, content)
+		for n := 0; ; n++ {
+			r, ok := c.Next()
+			if !ok {
+				break
+			}
+			if n > 4*MinSize/Line {
+				return // the same content, round and round
+			}
+			if len(r.Data) > MinSize {
+				t.Fatalf("%d bytes", len(r.Data))
+			}
+			for i := range r.Data {
+				_ = r.Data[i]
+			}
+			if release > 0 && n%int(release) == 0 {
+				c.Release(n%2 == 0)
+				if head.Load()%Line != 0 {
+					t.Fatal("the head is not at a line")
+				}
+			}
+		}
+	})
+}
+
+func BenchmarkPutNext(b *testing.B) {
+	p, c, _, _ := pair(b, 1<<18)
+	b.ReportAllocs()
+	for b.Loop() {
+		p.Put(1, 0, 28)
+		p.Publish()
+		c.Next()
+		c.Release(false)
+	}
+}
