@@ -41,6 +41,7 @@ type Region struct {
 	Access     Access
 	Base       uint64 // the address of Buf[0] as work requests and peers give it
 	Buf        []byte
+	Share      any  // what the layers above know of the memory's file (*link.Share); nil if it has none
 	Null       bool // no memory: reads give 0, what is written is lost, any address will do; it has no RKey
 
 	windows int     // bound to it; under the table's lock

@@ -179,7 +179,7 @@ func TestV_MW_02_WhoMayUseAWindow(t *testing.T) {
 	}
 }
 
-func TestX_MW_01_BindIsRefused(t *testing.T) { // V-MW-09, and a failed bind leaves the window as it was
+func TestX_MW_01_V_MW_09_BindIsRefused(t *testing.T) { // V-MW-09, and a failed bind leaves the window as it was
 	for name, c := range map[string]struct {
 		change func(*Binding, *Region)
 		pd     uint32
@@ -293,7 +293,7 @@ func TestV_MW_02_Type1IsUnboundByLength0(t *testing.T) {
 	remove(t, tab, r)
 }
 
-func TestV_MR_21_BoundRegionStays(t *testing.T) { // V-MW-11
+func TestV_MR_21_V_MW_11_BoundRegionStays(t *testing.T) { // V-MW-11
 	for _, typ := range []WindowType{Type1, Type2} {
 		tab, r := bed(t)
 		w, v := window(t, tab, typ), window(t, tab, typ)

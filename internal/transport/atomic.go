@@ -50,7 +50,7 @@ func (r *responder) replayAtomic(p wire.Packet) {
 // sendAtomicAck appends the answer to an atomic operation and tells whether there was room for it.
 func (r *responder) sendAtomicAck(res *resource, tx *link.TxBatch) bool {
 	const head = wire.BTHLen + wire.AETHLen
-	b := tx.Alloc(r.qp.path, head+wire.AtomicAckLen)
+	b := tx.Alloc(r.qp.path, r.qp.attr.DestQPN, head+wire.AtomicAckLen)
 	if b == nil {
 		return false
 	}

@@ -30,7 +30,7 @@ func (r *requester) onResponse(now int64, p *link.RxPacket, info *wire.Info) {
 	case wire.AtomicAck:
 		r.onAtomicAck(now, at, wire.Packet(p.Data).AtomicAck())
 	default:
-		r.onReadResponse(now, at, op, wire.Packet(p.Data).Payload())
+		r.onReadResponse(now, at, op, p)
 	}
 	r.settle()
 }
@@ -61,8 +61,12 @@ func (r *requester) advance(now int64, end uint32) bool {
 // acknowledged keeps the books after una has moved on from before; freed is the cost of what lies between.
 func (r *requester) acknowledged(now int64, before uint32, freed int) {
 	r.progress(now)
+	if r.una == r.max {
+		r.referring = false
+	}
 	if (r.una-before)&psn.Mask <= (r.nxt-before)&psn.Mask {
 		r.win.release(freed)
+		r.endProbe(now, before)
 		return
 	}
 	// An answer to something sent before the last retry: no need to send it again.
@@ -70,22 +74,26 @@ func (r *requester) acknowledged(now int64, before uint32, freed int) {
 	r.nxt, r.cur = r.una, r.head
 }
 
-// answered moves on after PSN una, of the READ or atomic request w, was answered with data.
-func (r *requester) answered(now int64, w *SendWQE, off uint32) {
+// answered moves on after n PSNs from una on, of the READ or atomic request w, were answered with data.
+func (r *requester) answered(now int64, w *SendWQE, off, n uint32) {
 	before := r.una
-	r.una = psn.Next(r.una)
-	if off+1 == w.cellEnd(off) && r.reads > 0 { // 0 while a retry has not asked again
+	r.una = psn.Add(r.una, int(n))
+	if off+n == w.cellEnd(off) && r.reads > 0 { // 0 while a retry has not asked again
 		r.reads--
 	}
-	freed := r.cost(w, off, off+1)
-	if off+1 == w.count {
+	freed := r.cost(w, off, off+n)
+	if off+n == w.count {
 		r.finish(w, Success, nil)
 	}
 	r.acknowledged(now, before, freed)
 }
 
 // onReadResponse handles one packet of the answer to a READ.
-func (r *requester) onReadResponse(now int64, at uint32, op wire.Opcode, data []byte) {
+func (r *requester) onReadResponse(now int64, at uint32, op wire.Opcode, p *link.RxPacket) {
+	data, n := p.Payload(), uint32(1)
+	if p.Train {
+		n = max(1, (uint32(len(data))+r.mtu-1)>>r.shift)
+	}
 	if !r.advance(now, at) {
 		r.onLostResponse(now)
 		return
@@ -98,10 +106,10 @@ func (r *requester) onReadResponse(now int64, at uint32, op wire.Opcode, data []
 	off := (at - w.first) & psn.Mask
 	pos := r.bytes(w, off)
 	switch {
-	case !r.fits(w, off, op):
+	case !r.fits(w, off, n, op):
 		r.failHead(now, BadRespErr, 0, "the READ response has an opcode that does not belong at its place: "+op.String())
 		return
-	case len(data) != int(r.bytes(w, off+1)-pos):
+	case len(data) != int(r.bytes(w, off+n)-pos):
 		r.failHead(now, BadRespErr, 0, "the READ response has the wrong length")
 		return
 	}
@@ -110,14 +118,17 @@ func (r *requester) onReadResponse(now int64, at uint32, op wire.Opcode, data []
 		return
 	}
 	r.qp.Counters.RxDataBytes += uint64(len(data))
-	r.answered(now, w, off)
+	r.answered(now, w, off, n)
 }
 
-// fits tells whether a READ response may have opcode op at PSN number off of w. The answer to a READ request
+// fits tells whether a READ response may have opcode op and n PSNs from number off of w on. The answer to a READ request
 // runs from where the request began to the end of its cell. After a retry the answer
 // to the first request may still come in, and is as good.
-func (r *requester) fits(w *SendWQE, off uint32, op wire.Opcode) bool {
-	end := off+1 == w.cellEnd(off)
+func (r *requester) fits(w *SendWQE, off, n uint32, op wire.Opcode) bool {
+	if off+n > w.cellEnd(off) {
+		return false
+	}
+	end := off+n == w.cellEnd(off)
 	inside := off%w.cell != 0
 	starts := !inside || r.una == r.restart
 	switch op {
@@ -148,7 +159,7 @@ func (r *requester) onAtomicAck(now int64, at uint32, value uint64) {
 		r.failHead(now, LocProtErr, 0, why)
 		return
 	}
-	r.answered(now, w, 0)
+	r.answered(now, w, 0, 1)
 }
 
 // onNak handles a negative acknowledgement of PSN at, which acknowledges what comes before.

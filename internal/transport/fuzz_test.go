@@ -72,6 +72,8 @@ type hostile struct {
 	windows [winCount]mr.Binding
 	open    bool // winOwn is bound
 	attr    Attr
+	rq      *RecvQueue // where receives are posted
+	tags    *TagList   // nil unless rq matches tags
 	posted  int
 	sent    int
 }
@@ -95,14 +97,11 @@ func newHostile(t *testing.T, script []byte) *hostile {
 			t.Fatal(err)
 		}
 	}
-	h.qp = NewQP(Config{
-		Num: stageQPN, Type: []Type{RC, RC, UC, UD}[script[0]&3], PD: stagePD, SQ: NewSendQueue(2, 1, 0),
-		RQ: NewRecvQueue(8, 3, script[0]&4 != 0, stagePD), SendCQ: h.stage, RecvCQ: h.stage, Regions: h.stage.regions, Host: h.stage,
-	})
+	h.qp = NewQP(h.config(script[0]))
 	h.attr = Attr{
 		Path: link.Path{Src: stageAddr, Dst: peerAddr}, DestQPN: peerQPN, PKey: wire.DefaultPKey, QKey: 5,
-		MTU: 256 << (script[1] & 1), RQPSN: uint32(script[2]) - 128&psn.Mask, MaxDestRdAtom: int(script[3] & 7), Timeout: 14, RetryCnt: 7,
-		Access: accessWrite | accessRead | accessAtomic,
+		MTU: 256 << (script[1] & 1), RQPSN: (uint32(script[2]) - 128) & psn.Mask, MaxDestRdAtom: int(script[3] & 7), Timeout: 14, RetryCnt: 7,
+		Access: accessWrite | accessRead | accessAtomic, MaxRdAtomic: int(script[3] >> 6),
 	}
 	if script[0]&8 != 0 {
 		h.attr.Access = uint32(script[3]>>3) & (accessWrite | accessRead | accessAtomic)
@@ -110,6 +109,41 @@ func newHostile(t *testing.T, script []byte) *hostile {
 	h.connect()
 	h.bindWindows()
 	return h
+}
+
+// Kinds of victims: bits of a script's first byte.
+const (
+	kindShared = 0x04 // an SRQ
+	kindDenied = 0x08 // the third byte says what the QP permits
+	kindXRC    = 0x10 // instead of RC
+	kindTags   = 0x20 // with RC: the SRQ matches tags
+)
+
+// config makes the victim's queues.
+func (h *hostile) config(kind byte) Config {
+	c := Config{
+		Num: stageQPN, Type: []Type{RC, RC, UC, UD}[kind&3], PD: stagePD, SQ: NewSendQueue(2, 1, 0),
+		SendCQ: h.stage, RecvCQ: h.stage, Regions: h.stage.regions, Host: h.stage,
+	}
+	rc := c.Type == RC
+	switch {
+	case rc && kind&kindXRC != 0:
+		// Of two SRQs the second is in a domain without memory.
+		h.rq = NewRecvQueue(8, 3, true, stagePD)
+		d := NewXRCD()
+		d.Add(&XRCSRQ{Num: 1, Queue: h.rq, CQ: h.stage})
+		d.Add(&XRCSRQ{Num: 2, Queue: NewRecvQueue(8, 3, true, stagePD+2), CQ: h.stage})
+		return Config{Num: stageQPN, Type: XRCRecv, XRCD: d, Regions: h.stage.regions, Host: h.stage}
+	case rc && kind&kindTags != 0:
+		h.rq = NewRecvQueue(8, 3, true, stagePD)
+		h.tags = h.rq.MatchTags(4, 4, 3, h.stage)
+		c.SQ = NewSendQueue(8, 1, 0)
+		c.SQ.OwnSlots()
+	default:
+		h.rq = NewRecvQueue(8, 3, kind&kindShared != 0, stagePD)
+	}
+	c.RQ = h.rq
+	return c
 }
 
 func (h *hostile) connect() {
@@ -168,15 +202,23 @@ func (h *hostile) step(b [8]byte) {
 
 func (h *hostile) modify(st State) {
 	held := h.qp.resp.recv.held
-	waiting := h.qp.RQ.Posted()
+	waiting := h.rq.Posted()
+	tagged := h.qp.resp.recv.matched
+	used := 0
+	if h.tags != nil {
+		used = int(h.tags.used.Load())
+	}
 	if err := h.qp.Modify(0, &Attr{State: st}, MaskState); err != nil {
 		h.t.Fatal(err)
 	}
 	if st == Reset { // posted receives vanish without a completion
-		if held {
+		if held && !tagged {
 			h.posted--
 		}
-		if !h.qp.RQ.Shared() {
+		if h.tags != nil {
+			h.posted -= used - int(h.tags.used.Load())
+		}
+		if !h.rq.Shared() {
 			h.posted -= waiting
 		}
 	}
@@ -192,10 +234,46 @@ func (h *hostile) post(b [8]byte) {
 		}
 		sges = append(sges, SGE{Addr: r.Base + uint64(b[4])*8, Length: []uint32{0, 1, 39, 41, 256, 300, 1024, 1 << 31}[b[5+i%3]&7], LKey: r.LKey})
 	}
-	if h.qp.RQ.Post(1, sges) == nil {
+	if h.tags != nil && b[1]&4 != 0 {
+		h.tag(b, sges)
+		return
+	}
+	if h.rq.Post(1, sges) == nil {
 		h.posted++
 		h.qp.OnDoorbell(0)
 	}
+}
+
+// tag changes the list of tags. The list may not like it.
+func (h *hostile) tag(b [8]byte, sges []SGE) {
+	op := TagOp{Op: OpsCode(b[1] >> 3 % 3), Sync: b[1]&64 != 0, Unexpected: h.tags.came - uint32(b[1]>>7), SGEs: sges, Handle: uint32(b[3]), Tag: uint64(b[4])}
+	if b[2]&0x80 != 0 {
+		op.Mask = ^uint64(0)
+	} else {
+		op.Tag = 0
+	}
+	if op.Op == TagDel {
+		if op.Handle = h.handle(int(b[3])); op.Handle != 0 {
+			h.posted--
+		}
+	}
+	before := h.cqes
+	if err := h.tags.Do(&op); err == nil && op.Op == TagAdd {
+		h.posted++
+	}
+	h.cqes = before // completions of operations are none of receives
+}
+
+// handle is that of some buffer of the list, 0 if it is empty.
+func (h *hostile) handle(n int) uint32 {
+	i := h.tags.first
+	for ; i >= 0 && n > 0 && h.tags.entries[i].next >= 0; n-- {
+		i = h.tags.entries[i].next
+	}
+	if i < 0 {
+		return 0
+	}
+	return h.tags.entries[i].handle
 }
 
 var hostileOps = []wire.Opcode{
@@ -212,7 +290,7 @@ func (h *hostile) packet(b [8]byte) {
 		Opcode: h.qp.prefix() | hostileOps[int(b[1])%len(hostileOps)], PKey: wire.DefaultPKey, DestQPN: stageQPN,
 		PSN: psn.Add(h.qp.resp.epsn, int(int8(b[2]))), AckReq: b[3]&1 != 0, Solicited: b[3]&2 != 0,
 		QKey: 5 + uint32(b[3]>>7), SrcQPN: peerQPN, RKey: r.key, Imm: 7, InvKey: r.key,
-		SwapAdd: uint64(b[6]), Compare: uint64(b[7]), Syndrome: b[6],
+		SwapAdd: uint64(b[6]), Compare: uint64(b[7]), Syndrome: b[6], SRQN: []uint32{1, 1, 1, 1, 1, 1, 2, 3}[b[3]>>2&7],
 	}
 	if b[4] >= 0xF0 {
 		f.RKey ^= uint32(b[4])
@@ -237,8 +315,20 @@ func (h *hostile) packet(b [8]byte) {
 	n := []uint32{min(left, mtu), 0, 1, 3, mtu - 1, mtu, mtu + 1, uint32(b[7])}[b[7]&7]
 	if f.Opcode.Is(wire.HasData) {
 		f.Payload = bytes.Repeat([]byte{b[7] & 0x7F}, int(n))
+		h.putTag(f.Payload, b)
 	}
 	h.deliverIfPacket(f.Build())
+}
+
+// putTag makes a payload begin with the headers of tag matching. Its READs are of the victim's own peer, whose bytes it may write.
+func (h *hostile) putTag(p []byte, b [8]byte) {
+	if h.tags == nil || len(p) < wire.TMHLen {
+		return
+	}
+	wire.TMH(p).Put(b[3]>>3&3, 0x11, uint64(b[6]&0x7F))
+	if len(p) >= wire.TMHLen+wire.RVHLen {
+		wire.RVH(p[wire.TMHLen:]).Put(0x1000, 0x11, []uint32{0, 1, 256, 300, 700, 5000, 1 << 31, 1<<32 - 1}[b[5]&7])
+	}
 }
 
 func (h *hostile) deliverIfPacket(b []byte) {
@@ -278,7 +368,7 @@ func (h *hostile) inspect(b []byte) {
 	switch {
 	case err != nil:
 		h.t.Fatal(err)
-	case h.qp.Type != RC:
+	case h.qp.Type != RC && h.qp.Type != XRCRecv:
 		h.t.Fatalf("a QP of an unreliable type answers %v", p)
 	case len(p.Payload()) > h.attr.MTU:
 		h.t.Fatalf("longer than the path MTU: %v", p)
@@ -299,8 +389,11 @@ func (h *hostile) finish() {
 	h.modify(Err)
 	h.send(1 << 20)
 	done := h.cqes
-	if h.qp.RQ.Shared() {
-		done += h.qp.RQ.Posted()
+	if h.rq.Shared() {
+		done += h.rq.Posted()
+	}
+	if h.tags != nil {
+		done += int(h.tags.used.Load())
 	}
 	if done != h.posted {
 		h.t.Fatalf("%d receives were posted, %d are accounted for", h.posted, done)
@@ -353,6 +446,7 @@ func hostileSeeds() [][]byte {
 	}
 	script := func(head string, steps ...[]byte) []byte { return append([]byte(head), bytes.Join(steps, nil)...) }
 	const rc, uc, ud = "\x00\x00\x80\x04", "\x02\x00\x80\x04", "\x03\x00\x80\x04"
+	const xrc, tm = "\x10\x00\x80\x04", "\x20\x00\x80\x44"
 	message := func(reg byte) [][]byte {
 		return [][]byte{
 			pkt(0, wire.WriteFirst, 0, reg, 0, 7, 0), pkt(0, wire.WriteMiddle, 0, reg, 0, 0, 0), pkt(0, wire.WriteLastImm, 0, reg, 0, 0, 0),
@@ -370,7 +464,18 @@ func hostileSeeds() [][]byte {
 	for i := range reads {
 		reads[i] = append(reads[i], make([]byte, 8-len(reads[i]))...)
 	}
+	// A buffer for any tag, then an eager message, a rendezvous, its READ's response, and one that is unexpected.
+	tagged := [][]byte{
+		{10, 5, 0, 0, 0, 5, 5, 5}, post, {0, op(wire.SendOnly), 0, 1 | 3<<3, 0, 0, 0, 5}, {10, 5, 0, 0, 0, 5, 5, 5}, {0, op(wire.SendOnly), 0, 1 | 1<<3, 0, 2, 0, 0xC7},
+		{0, op(wire.ReadRespOnly), 0, 1, 0, 2, 0, 5}, {0, op(wire.SendOnly), 0, 1 | 3<<3, 0, 0, 0, 5}, {10, 0x45, 0, 0, 0, 5, 5, 5}, {14, 1, 0, 0, 0, 0, 0, 0}, post,
+		{0, op(wire.SendOnly), 0, 1 | 1<<3, 0, 6, 0, 0xC7},
+	}
+	strangers := [][]byte{ // SRQs of another domain, and none
+		post, {0, op(wire.WriteOnly), 0, 1 | 6<<2, regWrite, 0, 2, 0}, {14, 1, 0, 0, 0, 0, 0, 0}, {0, op(wire.SendOnly), 0, 1 | 7<<2, 0, 0, 0, 3},
+	}
 	return [][]byte{
+		script(xrc, sends...), script(xrc, append([][]byte{post}, message(regWrite)...)...), script(xrc, reads...), script(xrc, strangers...),
+		script(tm, tagged...), script(tm, sends...),
 		script(rc, sends...), script(uc, sends...), script(ud, append([][]byte{post}, sends...)...),
 		script(rc, append([][]byte{post}, message(regWrite)...)...), script(uc, append([][]byte{post}, message(regReadWrite)...)...),
 		script(rc, reads...),

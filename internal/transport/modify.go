@@ -1,6 +1,10 @@
 package transport
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
 
 // ErrDraining says that a QP in SQD still finishes what had begun: only a drained one may leave SQD
 // for RTS or have its attributes changed (V-QPS-11).
@@ -30,10 +34,16 @@ func (qp *QP) Modify(now int64, a *Attr, m Mask) error {
 		}
 		return nil
 	}
+	if err := qp.checkMig(a, m); err != nil {
+		return err
+	}
 	qp.attr.put(a, m)
 	if m&MaskAV != 0 {
 		p := a.Path // packets under way keep the old one
 		qp.path = &p
+	}
+	if m&MaskMigState != 0 {
+		qp.setMig(a.Mig)
 	}
 	qp.enter(old, next, m)
 	return nil
@@ -67,6 +77,7 @@ func (qp *QP) enterReset() {
 	qp.req.reset()
 	qp.resp.reset()
 	qp.attr, qp.path, qp.first = Attr{}, nil, nil
+	qp.baseFlags = wire.BTHMigReq
 }
 
 // failSend moves a UC or UD QP to SQE by itself (V-QPS-13): because of cause. The caller has
@@ -84,6 +95,14 @@ func (qp *QP) Draining() bool { return qp.req.phase == draining }
 // put copies the attributes that m names. MaskState and MaskAV need more than that.
 func (t *Attr) put(a *Attr, m Mask) {
 	set(&t.Path, a.Path, m&MaskAV)
+	set(&t.PathOwner, a.PathOwner, m&MaskAV)
+	set(&t.Port, a.Port, m&MaskPort)
+	set(&t.Alt, a.Alt, m&MaskAltPath)
+	set(&t.AltOwner, a.AltOwner, m&MaskAltPath)
+	set(&t.AltPKey, a.AltPKey, m&MaskAltPath)
+	set(&t.AltPKeyIdx, a.AltPKeyIdx, m&MaskAltPath)
+	set(&t.AltPort, a.AltPort, m&MaskAltPath)
+	set(&t.AltTimeout, a.AltTimeout, m&MaskAltPath)
 	set(&t.SQDNotify, a.SQDNotify, m&MaskSQDNotify)
 	set(&t.Access, a.Access, m&MaskAccess)
 	set(&t.PKeyIndex, a.PKeyIndex, m&MaskPKeyIndex)

@@ -49,6 +49,9 @@ type pair struct {
 	tx                 *link.TxBatch
 	loss, copies, late float64
 	mtu                int
+	migrating          bool      // the ends have two paths and take now this one, now that
+	cut                *bool     // which of the two loses everything: the one that the ends began with or not; nil for none
+	moves              [2]int    // migrations of each end
 	log                *[]string // if not nil, completions and events go there and are not checked
 }
 
@@ -56,6 +59,7 @@ type pair struct {
 type flight struct {
 	at   int64
 	to   int
+	path link.Path
 	data []byte
 }
 
@@ -177,6 +181,8 @@ func (e *pairEnd) bringUp(qp *QP, a Attr, to *QP) {
 func (e *pairEnd) Raise(_ *QP, ev Event) {
 	if e.p.log != nil {
 		e.note("event %d", ev)
+	} else if ev == EventPathMig && e.p.migrating {
+		e.p.moves[e.qp.Num-16]++
 	} else if ev != EventCommEst {
 		e.p.t.Errorf("event %d", ev)
 	}
@@ -199,6 +205,9 @@ func (p *pair) run() {
 	for {
 		for _, e := range p.ends {
 			e.work()
+			if p.migrating {
+				e.steer()
+			}
 			p.transmit(e)
 		}
 		if p.t.Failed() || p.finished() {
@@ -254,7 +263,7 @@ func (p *pair) step() bool {
 	if wire.BTH(f.data).DestQPN() == e.in.Num {
 		qp = e.in
 	}
-	qp.OnPacket(p.now, &link.RxPacket{Data: f.data, Src: e.peer.addr, Dst: e.addr})
+	qp.OnPacket(p.now, &link.RxPacket{Data: f.data, Src: f.path.Src, Dst: f.path.Dst})
 	return true
 }
 
@@ -278,16 +287,20 @@ func (p *pair) transmitFrom(e *pairEnd, qp *QP) {
 			if p.rnd.Float64() < p.loss {
 				continue
 			}
-			p.launch(e, pkt)
+			path := *p.tx.Packets[i].Path
+			if p.cut != nil && *p.cut == isAlt(&path) {
+				continue
+			}
+			p.launch(e, &path, pkt)
 			if p.rnd.Float64() < p.copies {
-				p.launch(e, pkt)
+				p.launch(e, &path, pkt)
 			}
 		}
 		p.tx.Reset()
 	}
 }
 
-func (p *pair) launch(e *pairEnd, pkt wire.Packet) {
+func (p *pair) launch(e *pairEnd, path *link.Path, pkt wire.Packet) {
 	at := p.now + 10_000 + int64(len(p.net))
 	if p.rnd.Float64() < p.late {
 		at += int64(p.rnd.IntN(300_000))
@@ -296,7 +309,7 @@ func (p *pair) launch(e *pairEnd, pkt wire.Packet) {
 	if e == p.ends[0] {
 		to = 1
 	}
-	p.net = append(p.net, flight{at, to, bytes.Clone(pkt)})
+	p.net = append(p.net, flight{at, to, *path, bytes.Clone(pkt)})
 }
 
 // work posts what there is room for: sends as long as there are jobs to do, and receives now and then.

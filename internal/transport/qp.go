@@ -6,6 +6,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
 // Config is what a QP is made of.
@@ -28,14 +29,18 @@ type Config struct {
 // QP is one queue pair. All fields but state belong to the shard that owns it.
 type QP struct {
 	Config
-	id       uint64 // never that of another QP, as numbers may be
-	state    atomic.Uint32
-	attr     Attr
-	path     *link.Path // attr.Path, shared with the packets under way
-	req      requester
-	resp     responder
-	first    *Failure // what broke the QP
-	Counters Counters
+	id    uint64 // never that of another QP, as numbers may be
+	state atomic.Uint32
+	attr  Attr
+	path  *link.Path // attr.Path, shared with the packets under way
+	// baseFlags are in the BTH of every packet: the M bit, which says that the path is migrated, that is: in use. Adapters
+	// expect it from a peer without automatic path migration; rxe sends 0 and looks at neither.
+	baseFlags  uint32
+	complained bool // PATH_MIG_ERR was raised since the QP was armed
+	req        requester
+	resp       responder
+	first      *Failure // what broke the QP
+	Counters   Counters
 	// Sched belongs to the shard: its place in the list of QPs with something to send, and in the timer wheel.
 	Sched Sched
 }
@@ -57,7 +62,7 @@ var lastID atomic.Uint64
 
 // NewQP makes a QP in state RESET.
 func NewQP(c Config) *QP {
-	qp := &QP{Config: c, id: lastID.Add(1)}
+	qp := &QP{Config: c, id: lastID.Add(1), baseFlags: wire.BTHMigReq}
 	qp.req.init(qp)
 	qp.resp.init(qp)
 	return qp
@@ -66,8 +71,14 @@ func NewQP(c Config) *QP {
 // State may be read by anybody at any time.
 func (qp *QP) State() State { return State(qp.state.Load()) }
 
+// MTU is the path MTU in bytes.
+func (qp *QP) MTU() int { return qp.attr.MTU }
+
 // Attr is the QP's attributes as they are now.
 func (qp *QP) Attr() Attr { a := qp.attr; a.State = qp.State(); return a }
+
+// Path is where RC and UC packets go, nil before RTR.
+func (qp *QP) Path() *link.Path { return qp.path }
 
 // PeerAddr is the address that RC and UC packets must come from.
 func (qp *QP) PeerAddr() netip.Addr { return qp.attr.Path.Dst }

@@ -43,6 +43,8 @@ type SendMore struct {
 	Bind mr.Binding
 	// XRC: the peer's SRQ.
 	RemoteSRQN uint32
+	// TSO: bytes of payload in each segment. The headers are in Inline.
+	MSS uint16
 }
 
 // SendQueue is a QP's send queue: a ring between the posting goroutines, which hold Lock,
@@ -63,6 +65,7 @@ type SendQueue struct {
 	maxInline int
 	base      uint32        // index of the first slot
 	fill      uint32        // next slot to fill; under mu
+	own       []atomic.Bool // of slots, by index: a request of the responder's was there and is done; nil until OwnSlots
 	posted    atomic.Uint32 // slots before it belong to the requester
 	polled    atomic.Uint32 // slots before it are free again
 }
@@ -77,8 +80,9 @@ func NewSendQueue(wrs, sges, inline int) *SendQueue {
 	}
 }
 
-// Cap, MaxSGE and MaxInline are the queue's actual sizes.
+// Cap, MaxSGE and MaxInline are the queue's actual sizes. Free is how much of it the program should have.
 func (q *SendQueue) Cap() int       { return int(q.cap) }
+func (q *SendQueue) Free() int      { return int(q.cap) - ownOf(q) }
 func (q *SendQueue) MaxSGE() int    { return q.maxSGE }
 func (q *SendQueue) MaxInline() int { return q.maxInline }
 
@@ -94,6 +98,9 @@ func (q *SendQueue) Next() *SendWQE {
 		return nil
 	case q.fill == polled:
 		q.base = q.fill
+	}
+	if q.own != nil {
+		q.own[q.fill&q.mask].Store(false)
 	}
 	i := int((q.fill - q.base) & q.mask)
 	w, s, b := &q.slots[i], i*q.maxSGE, i*q.maxInline
@@ -131,9 +138,44 @@ func (q *SendQueue) Release(slot uint32) {
 	for {
 		old := q.polled.Load()
 		if int32(slot+1-old) <= 0 || q.polled.CompareAndSwap(old, slot+1) {
-			return
+			break
 		}
 	}
+	if q.own != nil {
+		q.skipOwn()
+	}
+}
+
+func ownOf(q *SendQueue) int {
+	if q.own == nil {
+		return 0
+	}
+	return OwnRequests
+}
+
+// OwnSlots prepares the queue for requests that the QP puts in itself, which nobody polls. It is called before the queue is used.
+func (q *SendQueue) OwnSlots() { q.own = make([]atomic.Bool, q.cap) }
+
+// releaseOwn frees such a slot as soon as all before it are free.
+func (q *SendQueue) releaseOwn(slot uint32) {
+	q.own[slot&q.mask].Store(true)
+	q.skipOwn()
+}
+
+// skipOwn frees slots of such requests behind those that were polled.
+func (q *SendQueue) skipOwn() {
+	for {
+		at := q.polled.Load()
+		if at == q.posted.Load() || !q.own[at&q.mask].Load() {
+			return
+		}
+		q.polled.CompareAndSwap(at, at+1)
+	}
+}
+
+// room tells whether there is a place for n more requests.
+func (q *SendQueue) room(n uint32) bool {
+	return q.own != nil && q.posted.Load()+n-q.polled.Load() <= q.cap
 }
 
 // clear empties the queue (RESET) and returns the index at which it begins again.
@@ -144,6 +186,9 @@ func (q *SendQueue) clear() uint32 {
 	q.polled.Store(q.fill)
 	return q.fill
 }
+
+// Clear and RecvQueue.Clear empty queues of what is no QP of this package, such as those of raw packets.
+func (q *SendQueue) Clear() uint32 { return q.clear() }
 
 // RecvWQE is a posted receive.
 type RecvWQE struct {
@@ -173,6 +218,7 @@ type RecvQueue struct {
 	limit  uint32        // SRQ: raise the event when fewer are posted; 0 = not armed
 	shared bool
 	pd     uint32
+	tags   *TagList // of an SRQ that matches tags
 	// OnLimit is called, with no lock held, when an armed limit is reached.
 	OnLimit func()
 }
@@ -293,6 +339,9 @@ func (q *RecvQueue) Posted() int {
 
 // Release gives back the place of n receives whose completions were polled.
 func (q *RecvQueue) Release(n uint32) { q.polled.Add(n) }
+
+// Clear is that of SendQueue.
+func (q *RecvQueue) Clear() { q.clear() }
 
 // clear empties the queue (RESET).
 func (q *RecvQueue) clear() {

@@ -69,7 +69,11 @@ func (r *responder) replayRead(p wire.Packet) {
 // was answered before.
 func (r *responder) sendRead(res *resource, tx *link.TxBatch) bool {
 	qp := r.qp
-	n := min(res.left, uint32(qp.attr.MTU))
+	n, segs := min(res.left, uint32(qp.attr.MTU)), 1
+	if res.left > n {
+		segs = max(1, min(r.packets(res.left), tx.Train(qp.path, qp.attr.DestQPN)/qp.attr.MTU))
+		n = min(res.left, uint32(segs*qp.attr.MTU))
+	}
 	op := readOp(!res.begun, n == res.left)
 	var src []byte
 	if n > 0 {
@@ -88,7 +92,7 @@ func (r *responder) sendRead(res *resource, tx *link.TxBatch) bool {
 		src = b
 	}
 	head, pad := (qp.prefix() | op).Info().Len, int(-n&3)
-	b := tx.Alloc(qp.path, head+int(n)+pad)
+	b := allocate(tx, qp.path, qp.attr.DestQPN, head+int(n)+pad, segs > 1)
 	if b == nil {
 		return false
 	}
@@ -100,7 +104,7 @@ func (r *responder) sendRead(res *resource, tx *link.TxBatch) bool {
 	clear(b[head+int(n):])
 	qp.Counters.TxDataBytes += uint64(n)
 	res.begun = true
-	res.next = psn.Next(res.next)
+	res.next, r.took = psn.Add(res.next, segs), segs
 	res.at += uint64(n)
 	res.left -= n
 	if res.left == 0 {

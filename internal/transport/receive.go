@@ -16,29 +16,62 @@ type receive struct {
 	got  uint64 // bytes written
 	sge  int    // the entry to write next, and where in it
 	off  uint32
+	kept bool // it was taken for the first packet of a message, which must come again
+	skip int  // what is not data at the beginning of that
+	tagged
+}
+
+// begin makes wqe the receive that is held.
+func (v *receive) begin() {
+	v.held, v.kept, v.room = true, false, roomOf(v.wqe.SGEs)
+	v.got, v.sge, v.off = 0, 0, 0
+	v.tagged = tagged{}
 }
 
 // onSend takes one packet of a SEND.
 func (r *responder) onSend(p wire.Packet, info *wire.Info) *fault {
-	data := p.Payload()
+	data := r.data
 	if info.Flags&wire.HasInv != 0 && r.reading(p.IETH()) {
 		return notYet
 	}
-	if info.Flags&wire.Start != 0 && !r.take() {
-		return notReady
+	skip := 0
+	if info.Flags&wire.Start != 0 {
+		var f *fault
+		switch {
+		case r.recv.held && r.recv.kept:
+			skip = r.recv.skip
+		case r.rq.tags != nil:
+			skip, f = r.takeTagged(info)
+		case !r.take():
+			f = notReady
+		}
+		if f != nil {
+			return f
+		}
 	}
-	switch {
-	case !r.checkPayload(info, len(data)):
+	if !r.checkPayload(info, len(data)) {
 		return faultSendPacket
+	}
+	if r.recv.deferred {
+		return r.rendezvous()
+	}
+	data = data[skip:]
+	got, sge, off := r.recv.got, r.recv.sge, r.recv.off
+	switch {
 	case r.recv.got+uint64(len(data)) > min(r.recv.room, maxMessage):
 		return faultSendTooLong
 	case !r.scatter(data):
 		return faultReceive
+	case !r.taken():
+		r.recv.got, r.recv.sge, r.recv.off = got, sge, off
+		r.recv.kept, r.recv.skip = info.Flags&wire.Start != 0, skip
+		return revoked
 	}
+	r.recv.kept = false
 	r.qp.Counters.RxDataBytes += uint64(len(data))
 	r.phase = inSend
 	if info.Flags&wire.End == 0 {
-		r.step(1, false)
+		r.step(r.span, false)
 		return nil
 	}
 	e := r.newCQE(CQRecv, uint32(r.recv.got))
@@ -46,7 +79,8 @@ func (r *responder) onSend(p wire.Packet, info *wire.Info) *fault {
 		if !r.invalidate(p.IETH()) {
 			return faultInvalidate
 		}
-		e.Flags, e.Imm = WithInv, p.IETH()
+		e.Flags |= WithInv
+		e.Imm = p.IETH()
 	}
 	r.finish(e, p, info)
 	return nil
@@ -61,7 +95,7 @@ func (r *responder) finish(e *CQE, p wire.Packet, info *wire.Info) {
 	e.Solicited = p.BTH().Solicited()
 	r.recv.held = false
 	r.phase = between
-	r.step(1, true)
+	r.step(r.span, true)
 	r.cq.Push(e)
 }
 
@@ -96,8 +130,7 @@ func (r *responder) take() bool {
 func (r *responder) takeFor(n uint64) (ok, small bool) {
 	v := &r.recv
 	if ok, small = r.rq.takeFor(&v.wqe, n); ok {
-		v.held, v.room = true, roomOf(v.wqe.SGEs)
-		v.got, v.sge, v.off = 0, 0, 0
+		v.begin()
 	}
 	return ok, small
 }
@@ -135,6 +168,7 @@ func (r *responder) newCQE(op CQOp, n uint32) *CQE {
 		QPN: r.qp.Num, PKeyIndex: r.qp.attr.PKeyIndex,
 		QP: r.qp, SRQ: r.rq,
 	}
+	r.recv.tell(&r.cqe, r.rq.tags)
 	return &r.cqe
 }
 
@@ -177,6 +211,10 @@ func (r *responder) flush() {
 func (r *responder) abandon() {
 	if r.recv.held {
 		r.recv.held = false
-		r.rq.Release(1)
+		if r.recv.matched {
+			r.rq.tags.Polled(CQTMRecv)
+		} else {
+			r.rq.Release(1)
+		}
 	}
 }

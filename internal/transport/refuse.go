@@ -45,6 +45,8 @@ var (
 	notReady = &fault{reason: "no receive is posted"}
 	// notYet is none either: what came before the packet must be answered first.
 	notYet = &fault{reason: "the window to invalidate is being read"}
+	// revoked is a packet by reference whose sender has taken its memory back: it is as good as lost.
+	revoked = &fault{reason: "the sender has taken the payload back"}
 )
 
 // refuse moves the QP to ERR because of the request at PSN seq, which an RC or XRC peer learns from a NAK. The

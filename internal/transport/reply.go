@@ -19,6 +19,7 @@ type replies struct {
 	kept uint32     // so many before head are valid
 	todo uint32     // none before it is pending
 	tail tail
+	took int // PSNs of the packet sent last: what it takes of a turn
 }
 
 // resource is a READ or atomic that was executed (IBTA 9.7.5.1.4: responder resources).
@@ -210,7 +211,8 @@ func (r *responder) nakFatal(syndrome uint8, seq uint32) {
 // transmit appends at most budget replies to tx and tells whether there is more to send at once.
 func (r *responder) transmit(_ int64, tx *link.TxBatch, budget int) (more bool) {
 	for ; r.todo != r.head; r.todo++ {
-		for res := r.at(r.todo); res.pending; budget-- {
+		for res := r.at(r.todo); res.pending; budget -= r.took {
+			r.took = 1
 			if budget <= 0 || !r.send(res, tx) {
 				return true
 			}
@@ -248,7 +250,7 @@ func (r *responder) sendTail(tx *link.TxBatch) bool {
 		}
 		syndrome, t.seq, t.msn = wire.SynSeqErr, r.epsn, r.msn
 	}
-	b := tx.Alloc(r.qp.path, wire.BTHLen+wire.AETHLen)
+	b := tx.Alloc(r.qp.path, r.qp.attr.DestQPN, wire.BTHLen+wire.AETHLen)
 	if b == nil {
 		return false
 	}
@@ -261,5 +263,5 @@ func (r *responder) sendTail(tx *link.TxBatch) bool {
 // putBTH begins a reply.
 func (r *responder) putBTH(b []byte, op wire.Opcode, pad int, seq uint32) {
 	a := &r.qp.attr
-	wire.BTH(b).Put(r.qp.prefix()|op, pad, a.PKey, a.DestQPN, seq, baseFlags)
+	wire.BTH(b).Put(r.qp.prefix()|op, pad, a.PKey, a.DestQPN, seq, r.qp.baseFlags)
 }

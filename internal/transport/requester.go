@@ -16,6 +16,7 @@ type requesterWQE struct {
 	count uint32 // PSNs of the message: its packets, or those of the answer to a READ; 0 = not computed yet
 	cell  uint32 // READ: PSNs that one request packet asks for
 	begun bool   // has PSNs
+	own   bool   // the responder has put it there; see tagged.go
 	sent  int64  // when it began
 }
 
@@ -50,8 +51,11 @@ type requester struct {
 	to               cursor   // where the READ response una puts its data
 	pieces           [][]byte // of one packet, found by gather
 	win              window
+	hurry            hurry
 	quietPackets     int // sent since the last one that asked for an acknowledgement
 	quietBytes       int
+	referring        bool // packets by reference were sent that the peer has not acknowledged
+	took             int  // PSNs of the packet sent last, of a SEND or WRITE: what it takes of a turn
 
 	reads   int    // READ and atomic requests between una and nxt
 	restart uint32 // PSN at which the latest READ request began that was not for a whole cell
@@ -61,10 +65,12 @@ type requester struct {
 	rnrUntil int64 // the peer asked for quiet until then; 0 = it did not
 	retries  int
 	rnrTries int
-	nakked   bool // went back to una because the peer said so; the same una does not make it go back again
-	again    bool // went back to una for any reason: answers to what follows it may be those from before
-	heard    bool // something came back from the peer, ever
+	nakked   bool   // went back to una because the peer said so; the same una does not make it go back again
+	again    bool   // went back to una for any reason: answers to what follows it may be those from before
+	heard    bool   // something came back from the peer, ever
+	why      string // it went back to una last time
 
+	rndvs []rndv   // by slot; nil until the first
 	bad   *Failure // why the work request badAt will fail once those before it are complete
 	badAt uint32
 	cqe   CQE     // scratch: a CQE on the stack would escape
@@ -166,7 +172,8 @@ func (r *requester) bytes(w *SendWQE, n uint32) uint32 {
 
 // transmit appends at most budget packets to tx and tells whether more could be sent at once.
 func (r *requester) transmit(now int64, tx *link.TxBatch, budget int) (more bool) {
-	for ; r.pending(); budget-- {
+	for ; r.pending(); budget -= r.took {
+		r.took = 1
 		if budget <= 0 {
 			return true
 		}
@@ -259,6 +266,7 @@ func (r *requester) settle() {
 // fail completes the work request at head with f and stops the send queue: the QP goes to ERR or, if it
 // is not a reliable one, to SQE (V-QPS-13, V-QPS-15).
 func (r *requester) fail(f *Failure) {
+	r.revoke()
 	r.finish(r.sq.At(r.head), f.Status, f)
 	if r.reliable {
 		r.qp.Fail(f, 0)
@@ -271,6 +279,11 @@ func (r *requester) fail(f *Failure) {
 // It leaves a completion if w asked for one or failed (V-QP-10, V-SEND-12).
 func (r *requester) finish(w *SendWQE, st Status, f *Failure) {
 	w.count, w.begun = 0, false // now: once the completion is pushed the slot may be filled again
+	if w.own {
+		r.finishOwn(w, st, f)
+		r.head++
+		return
+	}
 	if st != Success || w.Flags&Signaled != 0 || r.qp.SigAll {
 		e := &r.cqe
 		e.WRID, e.Status, e.Op = w.WRID, st, completionOps[w.Op&15]
@@ -303,6 +316,7 @@ func (r *requester) flush() {
 	if r.sq == nil {
 		return
 	}
+	r.revoke()
 	if end := r.sq.Posted(); r.head != end {
 		cause := r.qp.flushed()
 		for r.head != end {
@@ -317,8 +331,11 @@ func (r *requester) reset() {
 	if r.sq == nil {
 		return
 	}
+	r.revoke()
 	for end := r.sq.clear(); r.head != end; r.head++ {
-		r.sq.At(r.head).requesterWQE = requesterWQE{}
+		w := r.sq.At(r.head)
+		r.dropOwn(w)
+		w.requesterWQE = requesterWQE{}
 	}
 	r.halt()
 	r.heard = false
@@ -333,6 +350,7 @@ func (r *requester) halt() {
 	r.cur, r.begun = r.head, r.head
 	r.una, r.nxt = r.max, r.max
 	r.win.clear()
+	r.hurry.sent, r.hurry.tries = 0, 0
 	r.reads, r.retries, r.rnrTries, r.rnrUntil, r.nakked, r.again = 0, 0, 0, 0, false, false
 }
 

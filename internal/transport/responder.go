@@ -27,6 +27,10 @@ type responder struct {
 	naked bool   // the gap before epsn was reported: packets behind it are dropped in silence
 	lost  uint32 // the newest PSN so dropped
 
+	data  []byte     // the payload of the packet being handled
+	epoch link.Epoch // of data
+	span  int        // the PSNs that it has: more than one if it is a train
+
 	rq  *RecvQueue      // where receives are taken; with XRC that of the SRQ which the message is for
 	cq  CompletionQueue // where they complete
 	pd  uint32          // the domain that the peer's keys must be in
@@ -77,6 +81,10 @@ func (r *responder) pending() bool { return r.replies.pending() }
 
 // onRequest handles a request that has passed the checks of OnPacket.
 func (r *responder) onRequest(_ int64, p *link.RxPacket, info *wire.Info) {
+	r.data, r.span, r.epoch = p.Payload(), 1, p.Epoch
+	if p.Train {
+		r.span = r.packets(uint32(len(r.data)))
+	}
 	switch r.qp.Type {
 	case RC:
 		r.onRC(wire.Packet(p.Data), info)
@@ -94,6 +102,8 @@ func (r *responder) onRC(p wire.Packet, info *wire.Info) {
 	switch d := psn.Diff(seq, r.epsn); {
 	case d > 0:
 		r.outOfSequence(seq)
+	case d < 0 && d+r.span > 0:
+		r.overlap()
 	case d < 0:
 		r.duplicate(p, info)
 	default:
@@ -115,7 +125,7 @@ func (r *responder) outOfSequence(seq uint32) {
 
 // inSequence executes the packet that was expected.
 func (r *responder) inSequence(p wire.Packet, info *wire.Info) {
-	seq := r.epsn
+	seq, span := r.epsn, r.span
 	r.naked = r.tail.kind == tailSeqNAK // one that was not sent yet goes on asking for what is missing
 	f := r.checkOrder(info)
 	if f == nil {
@@ -126,7 +136,7 @@ func (r *responder) inSequence(p wire.Packet, info *wire.Info) {
 	case notReady:
 		r.nakNotReady()
 		return
-	case notYet:
+	case notYet, revoked:
 		r.naked, r.lost = true, seq
 		r.nakSequence()
 		return
@@ -137,8 +147,15 @@ func (r *responder) inSequence(p wire.Packet, info *wire.Info) {
 	r.established()
 	r.forgetNotReady()
 	if p.BTH().AckReq() && info.Flags&(wire.IsRead|wire.IsAtomic) == 0 {
-		r.ack(seq)
+		r.ack(psn.Add(seq, span-1))
 	}
+}
+
+// overlap drops a train that begins with what was handled before: the peer, who has gone back, shall go on with what was not.
+func (r *responder) overlap() {
+	r.qp.Counters.DuplicateRequest++
+	r.naked, r.lost = true, r.epsn
+	r.nakSequence()
 }
 
 // checkOrder tells whether a packet may follow the one before it (IBTA table 36).
@@ -186,6 +203,9 @@ func (r *responder) established() {
 // checkPayload tells whether n bytes are what a packet of this place in its message must carry.
 func (r *responder) checkPayload(info *wire.Info, n int) bool {
 	mtu := r.qp.attr.MTU
+	if r.span > 1 {
+		return info.Flags&wire.End != 0 || n%mtu == 0
+	}
 	switch info.Flags & (wire.Start | wire.End) {
 	case wire.Start | wire.End:
 		return n <= mtu

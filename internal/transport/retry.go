@@ -29,7 +29,7 @@ func (r *requester) deadline() int64 {
 	case r.nxt == r.una || r.qp.attr.Timeout == 0:
 		return Never
 	}
-	return r.timer + int64(r.ackTimeout())
+	return min(r.timer+int64(r.ackTimeout()), r.early())
 }
 
 func (r *requester) ackTimeout() time.Duration {
@@ -45,23 +45,38 @@ func (r *requester) onTimer(now int64) {
 		r.rnrUntil = 0
 		return
 	}
+	if now < r.timer+int64(r.ackTimeout()) {
+		r.hurryBack()
+		return
+	}
 	r.qp.Counters.LocalAckTimeoutErr++
 	r.nakked = false
+	if r.win.shared != nil {
+		r.win.shared.late(now, r.timer, true)
+	}
 	if r.retry(now, 0, "no acknowledgement within the ACK timeout") {
 		r.win.collapse(r.windowFloor())
 	}
 }
 
-// retry goes back to una unless that was tried often enough; then the request that una belongs to fails.
+// retry goes back to una unless that was tried often enough. Then the QP takes its alternate path, or else the request that una
+// belongs to fails.
 func (r *requester) retry(now int64, syndrome uint8, why string) bool {
 	limit := int(r.qp.attr.RetryCnt)
+	r.why = why
 	if r.retries >= limit {
+		if r.qp.attr.Mig == Armed {
+			r.qp.migrate()
+			r.goBack()
+			return true
+		}
 		r.qp.Counters.RetryExceeded++
 		r.failHead(now, RetryExcErr, syndrome, fmt.Sprintf("%s, after %d retries (retry_cnt %d)", why, r.retries, limit))
 		return false
 	}
 	r.retries++
 	r.goBack()
+	r.timer = now
 	return true
 }
 
@@ -71,6 +86,7 @@ func (r *requester) goBack() {
 	r.nxt, r.cur = r.una, r.head
 	r.again = true
 	r.reads = 0
+	r.hurry.sent = 0
 	r.win.clear()
 	r.quietPackets = maxQuiet
 }
@@ -86,7 +102,7 @@ func (r *requester) onSequenceNak(now int64) {
 // the ACK timeout. But it shows that the peer is at work, so the wait begins anew.
 func (r *requester) onLostResponse(now int64) {
 	if r.again {
-		r.timer = now
+		r.timer, r.hurry.from = now, now
 		return
 	}
 	if r.goBackOnce(now, 0, "responses to a READ or atomic request are missing") {
@@ -122,8 +138,28 @@ func (r *requester) onRNR(now int64, code uint8) {
 		return
 	}
 	r.rnrTries++
+	r.why = "the peer had no receive posted (RNR NAK)"
 	r.goBack()
 	r.rnrUntil = now + int64(RNRDelay(code))
+}
+
+// PeerLost says that the process which had the QP's peer has ended, so that no answer will come. What waits for one fails at
+// once, as it would after all retries. If the process died the QP goes to ERR in any case: a program that
+// waits for messages of the peer learns that there will be none.
+func (qp *QP) PeerLost(now int64, died bool) {
+	st := qp.State()
+	if !qp.Type.reliable() || st != RTR && st != RTS && st != SQD {
+		return
+	}
+	const why = "the peer's process has ended"
+	r := &qp.req
+	switch {
+	case r.sq != nil && r.head != r.begun:
+		r.failHead(now, RetryExcErr, 0, why)
+	case died:
+		f := &Failure{Status: RetryExcErr, QPN: qp.Num, DestQPN: qp.attr.DestQPN, Peer: qp.path.Dst.String(), Reason: why, Heard: r.heard}
+		qp.Fail(f, 0)
+	}
 }
 
 // rnrForever is the value of rnr_retry that means without limit (V-QPQ-06).
@@ -131,6 +167,7 @@ const rnrForever = 7
 
 // progress begins all counting anew after a packet was acknowledged.
 func (r *requester) progress(now int64) {
+	r.hurry.progress(now, r.timer)
 	r.timer = now
 	r.retries, r.rnrTries, r.rnrUntil, r.nakked, r.again = 0, 0, 0, false, false
 }

@@ -13,10 +13,6 @@ import (
 // packets (as rxe does) and with every quarter of the window.
 const maxQuiet = 64
 
-// baseFlags are in the BTH of every packet. The M bit says that the path is migrated, that is: in use. Adapters
-// expect it from a peer without automatic path migration; rxe sends 0 and looks at neither.
-const baseFlags = wire.BTHMigReq
-
 // Places of a packet in its message, as index of an opcode table.
 const (
 	lastPacket  = 1
@@ -64,48 +60,88 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	qp := r.qp
 	off := (r.nxt - w.first) & psn.Mask
 	pos := off << r.shift
-	n := min(w.Length-pos, r.mtu)
+	path, dest := qp.path, qp.attr.DestQPN
+	if qp.Type == UD {
+		path, dest = w.Path, w.RemoteQPN
+	}
+	n, segs := min(w.Length-pos, r.mtu), uint32(1)
+	var ref reference
+	if w.count-off > 1 {
+		most := 0
+		if ref, most = r.refer(w, pos, tx); most == 0 {
+			most = tx.Train(path, dest)
+		}
+		segs = r.couple(w.count-off, most)
+		n = min(w.Length-pos, segs<<r.shift)
+	}
 	if !r.gather(now, w, pos, n) {
 		return false
+	}
+	if n < link.MinRef {
+		ref.share = nil
 	}
 	place := 0
 	if off == 0 {
 		place = firstPacket
 	}
-	last := off+1 == w.count
+	last := off+segs == w.count
 	if last {
 		place |= lastPacket
 	}
 	op := requestOps[w.Op&15][place] | qp.prefix()
 	info := op.Info()
-	path, dest := qp.path, qp.attr.DestQPN
-	if qp.Type == UD {
-		path, dest = w.Path, w.RemoteQPN
-	}
 	pad := -n & 3
-	b := tx.Alloc(path, info.Len+int(n+pad))
+	var b []byte
+	if ref.share != nil {
+		b = tx.AllocRef(path, dest, info.Len, ref.share, ref.off, int(n))
+	} else {
+		b = allocate(tx, path, dest, info.Len+int(n+pad), segs > 1)
+	}
 	if b == nil {
 		return false
 	}
-	flags := uint32(baseFlags)
+	flags := qp.baseFlags
 	if last && w.solicits() {
 		flags |= wire.BTHSolicited
 	}
-	cost := int(n) + packetCost
-	if r.reliable && r.wantsAck(last, cost) {
+	cost := int(n) + int(segs)*packetCost
+	if r.reliable && r.wantsAck(last, segs, cost) {
 		flags |= wire.BTHAckReq
+		r.startProbe(now, r.nxt)
 	}
 	wire.BTH(b).Put(op, int(pad), qp.attr.PKey, dest, r.nxt, flags)
 	r.putHeaders(b, info, w)
-	data := b[info.Len:]
-	for _, p := range r.pieces {
-		data = data[mr.Copy(data, p):]
+	if ref.share != nil {
+		r.referring = true
+	} else {
+		data := b[info.Len:]
+		for _, p := range r.pieces {
+			data = data[mr.Copy(data, p):]
+		}
+		clear(data) // the pad
 	}
-	clear(data) // the pad
 	r.from.pos = pos + n
 	qp.Counters.TxDataBytes += uint64(n)
-	r.sent(now, w, 1, cost)
+	r.tell(tx, w)
+	r.sent(now, w, segs, cost)
 	return true
+}
+
+// allocate is the place for a packet, or for a train of some.
+func allocate(tx *link.TxBatch, path *link.Path, qpn uint32, n int, train bool) []byte {
+	if train {
+		return tx.AllocTrain(path, qpn, n)
+	}
+	return tx.Alloc(path, qpn, n)
+}
+
+// couple is how many packets of a message go as one, if so many are left of it and one may carry most bytes: as many as the window admits.
+func (r *requester) couple(left uint32, most int) uint32 {
+	n := min(left, uint32(most)>>r.shift)
+	if r.reliable {
+		n = min(n, uint32(max(0, r.win.left())/(int(r.mtu)+packetCost)))
+	}
+	return max(1, n)
 }
 
 // putHeaders writes those extended headers of a SEND or WRITE packet that its opcode has.
@@ -137,21 +173,23 @@ func (w *SendWQE) putXRCETH(b []byte, info *wire.Info) {
 func (r *requester) sendRead(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	op := wire.ReadRequest | r.qp.prefix()
 	info := op.Info()
-	b := tx.Alloc(r.qp.path, info.Len)
+	b := tx.Alloc(r.qp.path, r.qp.attr.DestQPN, info.Len)
 	if b == nil {
 		return false
 	}
 	off := (r.nxt - w.first) & psn.Mask
 	end := w.cellEnd(off)
 	at := r.bytes(w, off)
-	r.wantsAck(true, 0)
-	wire.BTH(b).Put(op, 0, r.qp.attr.PKey, r.qp.attr.DestQPN, r.nxt, baseFlags|wire.BTHAckReq)
+	r.wantsAck(true, 1, 0)
+	r.startProbe(now, r.nxt)
+	wire.BTH(b).Put(op, 0, r.qp.attr.PKey, r.qp.attr.DestQPN, r.nxt, r.qp.baseFlags|wire.BTHAckReq)
 	w.putXRCETH(b, info)
 	wire.RETH(b[info.RETH:]).Put(w.RemoteAddr+uint64(at), w.RKey, r.bytes(w, end)-at)
 	if off%w.cell != 0 {
 		r.restart = r.nxt
 	}
 	r.reads++
+	r.tell(tx, w)
 	r.sent(now, w, end-off, r.cost(w, off, end))
 	return true
 }
@@ -160,12 +198,13 @@ func (r *requester) sendRead(now int64, tx *link.TxBatch, w *SendWQE) bool {
 func (r *requester) sendAtomic(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	op := requestOps[w.Op&15][firstPacket|lastPacket] | r.qp.prefix()
 	info := op.Info()
-	b := tx.Alloc(r.qp.path, info.Len)
+	b := tx.Alloc(r.qp.path, r.qp.attr.DestQPN, info.Len)
 	if b == nil {
 		return false
 	}
-	r.wantsAck(true, 0)
-	wire.BTH(b).Put(op, 0, r.qp.attr.PKey, r.qp.attr.DestQPN, r.nxt, baseFlags|wire.BTHAckReq)
+	r.wantsAck(true, 1, 0)
+	r.startProbe(now, r.nxt)
+	wire.BTH(b).Put(op, 0, r.qp.attr.PKey, r.qp.attr.DestQPN, r.nxt, r.qp.baseFlags|wire.BTHAckReq)
 	add, compare := w.CompareAdd, uint64(0)
 	if w.Op == OpCmpSwap {
 		add, compare = w.Swap, w.CompareAdd
@@ -173,14 +212,15 @@ func (r *requester) sendAtomic(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	w.putXRCETH(b, info)
 	wire.AtomicETH(b[info.AtomicETH:]).Put(w.RemoteAddr, w.RKey, add, compare)
 	r.reads++
+	r.tell(tx, w)
 	r.sent(now, w, 1, r.cost(w, 0, 1))
 	return true
 }
 
 // wantsAck tells whether a packet asks for an acknowledgement: the last one of a message does, and so
 // many others that the window never waits for one that nobody sends.
-func (r *requester) wantsAck(last bool, cost int) bool {
-	r.quietPackets++
+func (r *requester) wantsAck(last bool, packets uint32, cost int) bool {
+	r.quietPackets += int(packets)
 	r.quietBytes += cost
 	full := int(r.mtu) + packetCost
 	if last || r.quietPackets > maxQuiet || r.quietBytes >= r.win.size/4 || !r.win.fits(cost+full) {
@@ -190,14 +230,31 @@ func (r *requester) wantsAck(last bool, cost int) bool {
 	return false
 }
 
-// sent moves on after a packet of w that takes n PSNs.
+// tell explains the packet nxt, of w, to a capture.
+func (r *requester) tell(tx *link.TxBatch, w *SendWQE) {
+	if tx.Tap != nil {
+		why := ""
+		if r.reliable && (r.nxt-r.una)&psn.Mask < (r.max-r.una)&psn.Mask {
+			why = r.why
+		}
+		tx.Tap.Request(w.WRID, why)
+	}
+}
+
+// sent moves on after a packet of w that takes n PSNs, which are several for a train and for a READ request.
 func (r *requester) sent(now int64, w *SendWQE, n uint32, cost int) {
+	if w.Op != OpRead {
+		r.took = int(n)
+	}
 	if !r.reliable {
-		r.sentUnreliably(w)
+		r.sentUnreliably(w, n)
 		return
 	}
 	if r.nxt == r.una {
-		r.timer = now
+		r.hurry.from = now
+		if r.hurry.tries == 0 {
+			r.timer = now
+		}
 	}
 	next := (r.nxt + n) & psn.Mask
 	if (next-r.una)&psn.Mask > (r.max-r.una)&psn.Mask {
@@ -213,8 +270,8 @@ func (r *requester) sent(now int64, w *SendWQE, n uint32, cost int) {
 }
 
 // sentUnreliably is sent for UC and UD: a message is complete once its last packet has left.
-func (r *requester) sentUnreliably(w *SendWQE) {
-	r.nxt = psn.Next(r.nxt)
+func (r *requester) sentUnreliably(w *SendWQE, n uint32) {
+	r.nxt = psn.Add(r.nxt, int(n))
 	r.una, r.max = r.nxt, r.nxt
 	if (r.nxt-w.first)&psn.Mask == w.count {
 		r.cur++

@@ -204,7 +204,7 @@ func TestV_TR_06_MessagesOfTwoGiB(t *testing.T) {
 				case left == h.DMALen():
 					op = wire.ReadRespFirst
 				}
-				r.onReadResponse(0, at, op, pkt)
+				r.onReadResponse(0, at, op, &link.RxPacket{Body: pkt})
 				at = (at + 1) & 0xFFFFFF
 			}
 		}

@@ -310,19 +310,25 @@ func (s *sender) after(d int64) {
 	}
 }
 
-// timeout lets exactly the time pass that the QP waits for.
+// timeout lets exactly the time pass that the QP waits until it takes the peer for silent. What it sends again before that is lost.
 func (s *sender) timeout() {
 	s.t.Helper()
-	d := s.qp.Deadline()
-	if d == Never {
-		s.t.Fatal("the QP waits for nothing")
+	before, paused := s.qp.Counters.LocalAckTimeoutErr, s.qp.req.rnrUntil != 0
+	for over := false; !over; {
+		d := s.qp.Deadline()
+		if d == Never {
+			s.t.Fatal("the QP waits for nothing")
+		}
+		s.now = d - 1
+		s.qp.OnTimer(s.now)
+		if s.qp.Pending() {
+			s.t.Fatal("the timer ran early")
+		}
+		s.after(1)
+		if over = paused || s.qp.Counters.LocalAckTimeoutErr != before; !over {
+			s.out()
+		}
 	}
-	s.now = d - 1
-	s.qp.OnTimer(s.now)
-	if s.qp.Pending() {
-		s.t.Fatal("the timer ran early")
-	}
-	s.after(1)
 }
 
 // checkIdle checks that nothing is left in the books of a QP that has finished everything.

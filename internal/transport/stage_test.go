@@ -69,7 +69,9 @@ func (s *stage) StateChanged(_ *QP, state State) { s.logf("state %s", stateName(
 // Push makes the stage a CompletionQueue. Every completion is polled at once.
 func (s *stage) Push(e *CQE) {
 	s.cqes++
-	if e.SRQ != nil {
+	if e.Tags != nil {
+		e.Tags.Polled(e.Op)
+	} else if e.SRQ != nil {
 		e.SRQ.Release(1)
 	}
 	if e.Send {

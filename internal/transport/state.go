@@ -20,13 +20,13 @@ func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
 	case st == Reset || st == Init || st == Err:
 		qp.Counters.BadState++
 		return
-	case info.Len == 0 || op.Transport() != qp.prefix():
+	case info.Len == 0 || op.Transport() != qp.prefix() || p.Train && qp.Type == UD:
 		qp.Counters.BadOpcode++
 		return
 	case !pkeyMatch(h.PKey(), qp.attr.PKey):
 		qp.Counters.BadPKey++
 		return
-	case qp.Type != UD && (p.Src != qp.path.Dst || p.Dst != qp.path.Src):
+	case qp.Type != UD && (qp.attr.Mig != Migrated || !reaches(qp.path, p)) && !qp.arrives(p):
 		qp.Counters.BadSource++
 		return
 	}
@@ -43,14 +43,17 @@ func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
 // Pending tells whether Transmit would find something to send.
 func (qp *QP) Pending() bool { return qp.resp.pending() || qp.req.pending() }
 
+// Replying tells whether answers to the peer wait to be sent.
+func (qp *QP) Replying() bool { return qp.resp.pending() }
+
 // Transmit appends at most budget packets to tx, responses before requests, and tells
 // whether there is more to send at once: the batch was full or the budget used up.
 func (qp *QP) Transmit(now int64, tx *link.TxBatch, budget int) (more bool) {
-	before := len(tx.Packets)
+	before := tx.Count()
 	if qp.resp.transmit(now, tx, budget) {
 		return true
 	}
-	return qp.req.transmit(now, tx, budget-(len(tx.Packets)-before))
+	return qp.req.transmit(now, tx, budget-(tx.Count()-before))
 }
 
 // OnDoorbell tells the QP that work was posted to its send queue or, in ERR, to its receive queue.

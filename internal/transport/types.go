@@ -48,6 +48,7 @@ const (
 	OpLocalInv Op = 7
 	OpBindMW   Op = 8
 	OpSendInv  Op = 9
+	OpTSO      Op = 10
 )
 
 // SendFlags of a send work request; values of enum ibv_send_flags.
@@ -59,6 +60,7 @@ const (
 	Signaled  SendFlags = 1 << 1
 	Solicited SendFlags = 1 << 2
 	Inline    SendFlags = 1 << 3
+	IPCsum    SendFlags = 1 << 4
 )
 
 // Status of a completion; values of enum ibv_wc_status.
@@ -82,6 +84,9 @@ const (
 	RemAbortErr    Status = 16
 	FatalErr       Status = 19
 	GeneralErr     Status = 21
+	TMErr          Status = 22
+
+	TMRndvIncomplete Status = 23
 )
 
 // CQOp is the opcode of a completion; values of enum ibv_wc_opcode.
@@ -96,8 +101,14 @@ const (
 	CQFetchAdd    CQOp = 4
 	CQBindMW      CQOp = 5
 	CQLocalInv    CQOp = 6
+	CQTSO         CQOp = 7
 	CQRecv        CQOp = 128
 	CQRecvRDMAImm CQOp = 129
+	CQTMAdd       CQOp = 130
+	CQTMDel       CQOp = 131
+	CQTMSync      CQOp = 132
+	CQTMRecv      CQOp = 133
+	CQTMNoTag     CQOp = 134
 )
 
 // CQFlags of a completion; values of enum ibv_wc_flags.
@@ -108,6 +119,12 @@ const (
 	WithGRH CQFlags = 1 << 0
 	WithImm CQFlags = 1 << 1
 	WithInv CQFlags = 1 << 3
+
+	IPCsumOK CQFlags = 1 << 2
+
+	TMSyncReq   CQFlags = 1 << 4
+	TMMatch     CQFlags = 1 << 5
+	TMDataValid CQFlags = 1 << 6
 )
 
 // Event is an asynchronous event of a QP or SRQ; values of enum ibv_event_type.
@@ -120,9 +137,12 @@ const (
 	EventQPAccessErr      Event = 3
 	EventCommEst          Event = 4
 	EventSQDrained        Event = 5
+	EventPathMig          Event = 6
+	EventPathMigErr       Event = 7
 	EventSRQErr           Event = 14
 	EventSRQLimitReached  Event = 15
 	EventQPLastWQEReached Event = 16
+	EventWQFatal          Event = 19
 )
 
 // SGE names a piece of registered memory.
@@ -139,17 +159,22 @@ type CQE struct {
 	Op        CQOp
 	Flags     CQFlags
 	Solicited bool // the completion wakes a CQ armed for solicited ones
+	Frame     bool // of an Ethernet frame: Tag is its flow tag, AppCtx the VLAN tag that was taken out
 	VendorErr uint32
 	ByteLen   uint32
 	Imm       uint32 // host order; the R_Key that was invalidated when Flags has WithInv
 	QPN       uint32
 	SrcQP     uint32
 	PKeyIndex uint16
+	AppCtx    uint32 // tag matching: of the message's header
+	Tag       uint64 // the same
 
-	QP    *QP    // whose work request it was
-	Send  bool   // from the send queue
-	Slot  uint32 // for Send: the queue's slots up to and including this one are free once the CQE is polled
+	QP    *QP        // whose work request it was; nil for an operation on tags
+	Send  bool       // from the send queue
+	Slot  uint32     // for Send: the queue's slots up to and including this one are free once the CQE is polled
+	SQ    *SendQueue // whose slot it is, if QP is nil
 	SRQ   *RecvQueue
+	Tags  *TagList // of an operation on it, or of a message that went to one of its buffers
 	Cause *Failure // why Status is not Success
 }
 
@@ -183,6 +208,12 @@ type Host interface {
 	StateChanged(qp *QP, s State)
 }
 
+// Revoker is a Host whose QPs' messages may go by reference. Revoke says that the memory of those under way is about to be used for
+// something else: their receiver must not take it for the message.
+type Revoker interface {
+	Revoke(qp *QP)
+}
+
 // Attr holds the attributes of a QP that ibv_modify_qp sets. The verbs layer has checked
 // ranges and masks; Modify only puts them in force.
 type Attr struct {
@@ -202,7 +233,28 @@ type Attr struct {
 	RetryCnt      uint8  // 0..7
 	RNRRetry      uint8  // 0..7; 7 = for ever
 	SQDNotify     bool   // en_sqd_async_notify
+	Port          uint8
+	PathOwner     any // what the layer above knows of Path; goes where that goes
+
+	// The alternate path, which takes the other's place when the QP migrates.
+	Alt        link.Path
+	AltPKey    uint16
+	AltPKeyIdx uint16
+	AltPort    uint8
+	AltTimeout uint8
+	AltOwner   any
+	Mig        MigState
 }
+
+// MigState is how far path migration is prepared; values of enum ibv_mig_state.
+type MigState uint8
+
+// The states of path migration.
+const (
+	Migrated MigState = 0 // the path in use is the only one
+	Rearm    MigState = 1 // waits for the peer to be ready to migrate
+	Armed    MigState = 2 // may migrate
+)
 
 // Mask tells which fields of Attr Modify takes; values of enum ibv_qp_attr_mask.
 type Mask uint32
@@ -227,6 +279,7 @@ const (
 	MaskMinRNRTimer   Mask = 1 << 15
 	MaskSQPSN         Mask = 1 << 16
 	MaskMaxDestRdAtom Mask = 1 << 17
+	MaskMigState      Mask = 1 << 18
 	MaskDestQPN       Mask = 1 << 20
 )
 

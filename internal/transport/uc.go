@@ -37,7 +37,7 @@ func (r *responder) onUC(p wire.Packet, info *wire.Info) {
 
 // skip drops the packet that was expected and with it the message that it belongs to.
 func (r *responder) skip(info *wire.Info) {
-	r.epsn = psn.Next(r.epsn)
+	r.epsn = psn.Add(r.epsn, r.span)
 	if r.phase != skipping {
 		r.drop()
 	}

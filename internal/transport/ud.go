@@ -14,7 +14,7 @@ func (r *responder) onUD(p *link.RxPacket, info *wire.Info) {
 		c.BadQKey++
 		return
 	}
-	data := pk.Payload()
+	data := r.data
 	n := wire.GRHLen + len(data)
 	if ok, small := r.takeFor(uint64(n)); !ok {
 		c.RecvDropped++
@@ -24,7 +24,7 @@ func (r *responder) onUD(p *link.RxPacket, info *wire.Info) {
 		return
 	}
 	var grh [wire.GRHLen]byte
-	wire.GRH(grh[:]).Put(p.Src, p.Dst, p.TClass, p.HopLimit, 0, udpHeader+len(p.Data)+wire.ICRCLen)
+	wire.GRH(grh[:]).Put(p.Src, p.Dst, p.TClass, p.HopLimit, 0, udpHeader+p.Len()+wire.ICRCLen)
 	if !r.scatter(grh[:]) || !r.scatter(data) {
 		r.refuse(faultReceive, pk.BTH().PSN())
 		return

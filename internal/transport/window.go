@@ -25,14 +25,6 @@ const minWindow = 8
 // that circular comparison always has room to spare.
 const maxSpan = 1 << 22
 
-// A Budget bounds the bytes in flight of several QPs together: those of one shard whose
-// packets land in one receive buffer of a peer. It is touched only with that shard held. A QP with nothing
-// in flight may always send one packet, so that none waits for the others' acknowledgements.
-type Budget struct {
-	Limit  int // bytes; each packet counts packetCost more than its payload
-	flight int
-}
-
 // window is the bytes in flight of one QP.
 type window struct {
 	limit  int // size never grows beyond it
@@ -60,7 +52,16 @@ func (w *window) admits(cost int) bool {
 }
 
 func (w *window) fits(cost int) bool {
-	return w.flight+cost <= w.size && (w.shared == nil || w.shared.flight+cost <= w.shared.Limit)
+	return w.flight+cost <= w.size && (w.shared == nil || w.shared.flight+cost <= w.shared.room())
+}
+
+// left is the cost that may still leave.
+func (w *window) left() int {
+	n := w.size - w.flight
+	if w.shared != nil {
+		n = min(n, w.shared.room()-w.shared.flight)
+	}
+	return n
 }
 
 // add counts a packet that leaves.
@@ -76,6 +77,9 @@ func (w *window) release(cost int) {
 	w.add(-cost)
 	if w.size < w.limit {
 		w.size = min(w.limit, w.size+cost/4)
+	}
+	if w.shared != nil {
+		w.shared.grow(cost)
 	}
 }
 

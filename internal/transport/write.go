@@ -16,16 +16,18 @@ type write struct {
 // onWrite takes one packet of an RDMA WRITE. The whole range is checked at the first packet, and
 // what each packet writes once more when it comes, since the region may be gone by then.
 func (r *responder) onWrite(p wire.Packet, info *wire.Info) *fault {
-	data, w := p.Payload(), r.write
+	data, w := r.data, r.write
 	ends := info.Flags&wire.End != 0
 	if info.Flags&wire.Start != 0 {
 		h := p.RETH()
 		w = write{rkey: h.RKey(), addr: h.Addr(), left: h.DMALen(), size: h.DMALen()}
 	}
-	if info.Flags&wire.HasImm != 0 && !r.take() {
+	// What the first packet of a train says is looked at before what the last one wants.
+	train := r.span > 1 && info.Flags&wire.Start != 0
+	if info.Flags&wire.HasImm != 0 && !train && !r.take() {
 		return notReady
 	}
-	if info.Flags&wire.Start != 0 {
+	if info.Flags&wire.Start != 0 && !train {
 		r.qp.Counters.RxWriteRequests++
 	}
 	n := uint32(len(data))
@@ -34,6 +36,11 @@ func (r *responder) onWrite(p wire.Packet, info *wire.Info) *fault {
 		return faultWriteLength
 	case info.Flags&wire.Start != 0 && !r.checkRange(&w):
 		return faultAccess
+	case info.Flags&wire.HasImm != 0 && train && !r.take():
+		return notReady
+	}
+	if train {
+		r.qp.Counters.RxWriteRequests++
 	}
 	if n > 0 {
 		dst, window, ok := r.theirs(w.rkey, w.addr, uint64(n), r.pd, mr.RemoteWrite)
@@ -42,6 +49,9 @@ func (r *responder) onWrite(p wire.Packet, info *wire.Info) *fault {
 		}
 		mr.Copy(dst, data)
 		window.Release()
+		if !r.taken() {
+			return revoked
+		}
 		r.qp.Counters.RxDataBytes += uint64(n)
 	}
 	w.addr += uint64(n)
@@ -49,12 +59,12 @@ func (r *responder) onWrite(p wire.Packet, info *wire.Info) *fault {
 	r.write, r.phase = w, inWrite
 	switch {
 	case !ends:
-		r.step(1, false)
+		r.step(r.span, false)
 	case info.Flags&wire.HasImm != 0:
 		r.finish(r.newCQE(CQRecvRDMAImm, w.size), p, info)
 	default:
 		r.phase = between
-		r.step(1, true)
+		r.step(r.span, true)
 	}
 	return nil
 }
