@@ -70,7 +70,7 @@ func (cq *CQ) Cap() int {
 	return int(cq.cap)
 }
 
-// Push appends a completion. It is called with the shard of e.QP held.
+// Push appends a completion. It is called with the shard of e.QP held, if there is one.
 func (cq *CQ) Push(e *transport.CQE) {
 	cq.mu.Lock()
 	if cq.broken.Load() {
@@ -101,7 +101,7 @@ func (cq *CQ) Push(e *transport.CQE) {
 		wake = e.Solicited || e.Status != transport.Success
 	case disarmed:
 	}
-	if wake && cq.mod.on() {
+	if wake && cq.mod.on() && e.QP != nil {
 		wake = cq.due(e.QP)
 	}
 	if wake {
@@ -149,7 +149,7 @@ func (cq *CQ) pop(n int, take func(i int, e *transport.CQE)) int {
 func (cq *CQ) dropOldest() {
 	e := &cq.ring[cq.head&(cq.cap-1)]
 	release(e)
-	e.QP, e.SRQ, e.Cause = nil, nil, nil
+	e.QP, e.SQ, e.SRQ, e.Tags, e.Cause = nil, nil, nil, nil, nil
 	cq.head++
 }
 
@@ -157,8 +157,12 @@ func (cq *CQ) dropOldest() {
 // knows that no slot of a QP comes back after it.
 func release(e *transport.CQE) {
 	switch {
+	case e.SQ != nil:
+		e.SQ.Release(e.Slot)
 	case e.Send:
 		e.QP.SQ.Release(e.Slot)
+	case e.Tags != nil:
+		e.Tags.Polled(e.Op)
 	case e.SRQ != nil:
 		e.SRQ.Release(1)
 	default:
@@ -267,6 +271,17 @@ func unroll[T any](ring []T, head, held, n uint32) []T {
 func (cq *CQ) purge(qp *transport.QP) {
 	cq.purgeIf(func(e *transport.CQE) bool { return e.QP == qp })
 }
+
+// PurgeSRQ is purgeSRQ for an SRQ whose QPs are gone.
+func (cq *CQ) PurgeSRQ(q *transport.RecvQueue) { cq.purgeSRQ(q) }
+
+// PurgeSQ removes the completions of a send queue that belongs to no QP of the engine.
+func (cq *CQ) PurgeSQ(q *transport.SendQueue) {
+	cq.purgeIf(func(e *transport.CQE) bool { return e.SQ == q })
+}
+
+// Broken tells whether the CQ has overflowed.
+func (cq *CQ) Broken() bool { return cq.broken.Load() }
 
 // purgeSRQ removes the completions of an SRQ into which nothing is received any more.
 func (cq *CQ) purgeSRQ(q *transport.RecvQueue) {

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"iter"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 
@@ -73,6 +74,39 @@ func (t *qpTable) reserve(shard, shards uint32) (uint32, error) {
 			return n, nil
 		}
 		n++
+	}
+	return 0, ErrQPLimit
+}
+
+// span is a range of QP numbers from which those of one shard come.
+type span struct{ first, last, next uint32 }
+
+// newSpan is the range without the numbers that have a meaning of their own. QPs begin anywhere in it, unless the first number is given.
+func newSpan(first, last uint32, random bool) span {
+	s := span{first: max(first, minQPN), last: min(last, maxQPN)}
+	s.next = s.first
+	if random {
+		s.next += rand.Uint32N(s.last - s.first + 1)
+	}
+	return s
+}
+
+// reserveIn finds a free number of a span, as reserve does.
+func (t *qpTable) reserveIn(s *span) (uint32, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.count >= t.max {
+		return 0, ErrQPLimit
+	}
+	for range s.last - s.first + 1 {
+		n := s.next
+		if s.next++; s.next > s.last {
+			s.next = s.first
+		}
+		if t.entry(n) == nil {
+			t.take(n)
+			return n, nil
+		}
 	}
 	return 0, ErrQPLimit
 }

@@ -5,7 +5,6 @@ import (
 	"iter"
 	"math/bits"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -25,6 +24,8 @@ const MaxShards = 64
 type Config struct {
 	// Open opens the link, which has a port for each shard. It is called for the first QP; the engine closes the link.
 	Open func() (link.Link, error)
+	// Started, if not nil, is called once the link is open and the shards run. It may call SetTap.
+	Started func(*Engine)
 	// Now reads the clock, nanoseconds from some start, never going back. nil: the monotonic clock.
 	Now func() int64
 	// Manual means that no goroutine runs in the background: Poll, PostSend and Step do everything.
@@ -39,33 +40,40 @@ type Config struct {
 
 // Engine is the data path of a device.
 type Engine struct {
-	open   func() (link.Link, error)
-	now    func() int64
-	manual bool
-	qps    qpTable
-	mcast  mcastTable
-	srqns  numbers // of XRC SRQs
+	open     func() (link.Link, error)
+	onStart  func(*Engine)
+	now      func() int64
+	manual   bool
+	fixedQPN bool // the first QP number was given
+	qps      qpTable
+	mcast    mcastTable
+	srqns    numbers // of XRC SRQs
 
 	mu      sync.Mutex // guards opening and closing
 	started atomic.Bool
 	// What follows is there once started is true.
 	link      link.Link
+	near      link.Neighbours // the same; nil if it knows none
 	maxPacket int
 	window    int // bytes in flight to one peer; 0: no bound but that of each QP
 	shards    []*shard
 	lastHome  atomic.Uint32
+	// Where the link leads packets by ranges of QP numbers: those of each shard, and the shard by the upper 8 bits. Else spans is nil, and
+	// the number is divided by the count of shards.
+	spans  []span
+	spanOf [256]uint8
 }
 
 // New makes an engine. It opens its link when the first QP is made, so that a device can be looked at while another
 // process has its port.
 func New(c Config) *Engine {
-	e := &Engine{open: c.Open, now: c.Now, manual: c.Manual, srqns: numbers{most: maxSRQN, last: c.FirstQPN}}
+	e := &Engine{open: c.Open, onStart: c.Started, now: c.Now, manual: c.Manual, srqns: numbers{most: maxSRQN, last: c.FirstQPN}}
 	if e.now == nil {
 		start := time.Now()
 		e.now = func() int64 { return int64(time.Since(start)) }
 	}
 	e.qps.max = orDefault(c.MaxQPs, 1<<20-minQPN)
-	e.qps.next = c.FirstQPN
+	e.qps.next, e.fixedQPN = c.FirstQPN, c.FirstQPN != 0
 	if c.FirstQPN == 0 {
 		e.qps.next = minQPN + rand.Uint32N(maxQPN-minQPN)
 		e.srqns.last = rand.Uint32N(maxSRQN)
@@ -105,14 +113,28 @@ func (e *Engine) start() error {
 	for i, p := range ports {
 		e.shards = append(e.shards, newShard(e, i, p))
 	}
+	e.number(l)
+	e.near, _ = l.(link.Neighbours)
+	if e.near != nil {
+		e.near.OnLost(e.lookForLost)
+	}
 	if !e.manual {
 		for _, s := range e.shards {
 			s.bg.start()
 		}
 	}
 	e.started.Store(true)
+	if e.onStart != nil {
+		e.onStart(e)
+	}
 	return nil
 }
+
+// ReserveNum finds a number for a QP that the engine does not run, such as one of raw packets; FreeNum gives it back.
+func (e *Engine) ReserveNum() (uint32, error) { return e.qps.reserve(0, 1) }
+
+// FreeNum gives back a number of ReserveNum.
+func (e *Engine) FreeNum(n uint32) { e.qps.remove(n) }
 
 // Link is the engine's link, nil before the first QP.
 func (e *Engine) Link() link.Link {
@@ -177,8 +199,36 @@ func (e *Engine) Quiesce() {
 	}
 }
 
+// number asks the link which QP numbers are whose.
+func (e *Engine) number(l link.Link) {
+	n, ok := link.As[link.Numbered](l)
+	if !ok {
+		return
+	}
+	var spans []span
+	for i := range e.shards {
+		first, last, ok := n.QPNs(i)
+		if !ok {
+			return
+		}
+		for b := first >> 16; b <= last>>16; b++ {
+			e.spanOf[b] = uint8(i)
+		}
+		spans = append(spans, newSpan(first, last, !e.fixedQPN))
+	}
+	e.spans = spans
+}
+
 // shardOf is the shard that owns QP qpn.
-func (e *Engine) shardOf(qpn uint32) *shard { return e.shards[qpn%uint32(len(e.shards))] }
+func (e *Engine) shardOf(qpn uint32) *shard {
+	switch {
+	case e.spans == nil:
+		return e.shards[qpn%uint32(len(e.shards))]
+	case qpn < minQPN:
+		return e.shards[0]
+	}
+	return e.shards[e.spanOf[qpn>>16&0xFF]]
+}
 
 // homeOf chooses the shard of a new QP: that of its CQs' vector or of other QPs on its CQs, so that a poller has one shard to
 // run. Otherwise QPs go round the shards.
@@ -193,14 +243,6 @@ func (e *Engine) homeOf(cqs []*CQ) uint32 {
 		}
 	}
 	return e.lastHome.Add(1) % n
-}
-
-// yield lets other goroutines and threads run, for the poller that finds nothing.
-func (e *Engine) yield() {
-	if !e.manual {
-		runtime.Gosched()
-		yieldCPU()
-	}
 }
 
 // kickOthers wakes the shards that got packets from this one.

@@ -46,8 +46,8 @@ func (b *inbox) put(qpn uint32, p *link.RxPacket) {
 	}
 	s := &b.slots[n]
 	s.qpn, s.pkt = qpn, *p
-	s.buf = append(s.buf[:0], p.Data...)
-	s.pkt.Data = s.buf
+	s.buf = p.Append(s.buf[:0])
+	s.pkt.Data, s.pkt.Body = s.buf, nil
 	b.count.Store(int32(n + 1))
 }
 

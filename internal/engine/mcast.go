@@ -96,6 +96,9 @@ func (s *shard) multicast(p *link.RxPacket) {
 	members := s.eng.mcast.members(p.Dst)
 	if len(members) == 0 {
 		s.counters.unknownGroup++
+		if s.tap != nil {
+			s.tap.Received(p, 0, "dropped: no QP is in the group")
+		}
 		return
 	}
 	for _, qpn := range members {

@@ -16,13 +16,18 @@ type peer struct {
 	users  int
 }
 
-// setPeer makes qp share the budget of its peer. s is held.
-func (s *shard) setPeer(qp *QP, addr netip.Addr) {
-	if qp.peer == addr {
+// setPeer makes qp share the budget of its peer, unless that is near: then the link itself holds back what its
+// receiver has no room for. s is held.
+func (s *shard) setPeer(qp *QP, addr netip.Addr, near bool) {
+	if qp.peer == addr && !near {
 		return
 	}
 	s.dropPeer(qp)
 	if s.eng.window == 0 {
+		return
+	}
+	if near {
+		qp.QP.SetWindow(s.eng.window, nil)
 		return
 	}
 	p := s.peers[addr]

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
@@ -94,7 +95,11 @@ func (e *Engine) reserveQPN(in *QPInit) (uint32, error) {
 			cqs = append(cqs, cq)
 		}
 	}
-	return e.qps.reserve(e.homeOf(cqs), uint32(len(e.shards)))
+	home := e.homeOf(cqs)
+	if e.spans != nil {
+		return e.qps.reserveIn(&e.spans[home])
+	}
+	return e.qps.reserve(home, uint32(len(e.shards)))
 }
 
 // Num is the QP number.
@@ -110,19 +115,46 @@ func (qp *QP) Modify(a *transport.Attr, m transport.Mask) error {
 		return ErrMoved
 	}
 	s.now = s.eng.now()
+	if m&transport.MaskState != 0 && (a.State == transport.Reset || a.State == transport.Err) {
+		s.lastWords(qp.QP)
+	}
 	if m&transport.MaskState != 0 && a.State == transport.Reset {
 		qp.purge()
 	}
+	near := qp.prepare(a, m)
 	err := qp.QP.Modify(s.now, a, m)
 	switch {
 	case a.State == transport.Reset:
 		s.dropPeer(qp)
 	case err == nil && m&transport.MaskAV != 0:
-		s.setPeer(qp, a.Path.Dst)
+		s.setPeer(qp, a.Path.Dst, near)
 	}
 	s.runq.push(qp.QP)
 	s.serve()
 	return err
+}
+
+// prepare completes new paths: with a source port, and with what the link knows of the peer. It tells whether the primary one leads
+// to a process of this host.
+func (qp *QP) prepare(a *transport.Attr, m transport.Mask) (here bool) {
+	dest := a.DestQPN
+	if m&transport.MaskDestQPN == 0 {
+		dest = qp.QP.Attr().DestQPN
+	}
+	near := qp.shard.eng.near
+	for _, p := range []struct {
+		in   transport.Mask
+		path *link.Path
+	}{{transport.MaskAltPath, &a.Alt}, {transport.MaskAV, &a.Path}} {
+		if m&p.in == 0 {
+			continue
+		}
+		p.path.Source = link.SourcePort(p.path.FlowLabel, qp.Num(), dest)
+		if near != nil {
+			here = near.Prepare(p.path, dest) && p.in == transport.MaskAV
+		}
+	}
+	return here
 }
 
 // possible tells whether there is a transition between two states, for any attributes.
@@ -202,6 +234,7 @@ func (qp *QP) Destroy() {
 	}
 	s.hold()
 	s.now = e.now()
+	s.lastWords(qp.QP)
 	qp.purge()
 	_ = qp.QP.Modify(s.now, &transport.Attr{State: transport.Reset}, transport.MaskState)
 	s.dropPeer(qp)
@@ -220,7 +253,13 @@ func (qp *QP) Destroy() {
 }
 
 // Raise passes an event of a QP up.
-func (s *shard) Raise(qp *transport.QP, ev transport.Event) { qp.Owner.(*QP).up.Event(ev) }
+func (s *shard) Raise(qp *transport.QP, ev transport.Event) {
+	q := qp.Owner.(*QP)
+	if ev == transport.EventPathMig {
+		s.setPeer(q, qp.PeerAddr(), false)
+	}
+	q.up.Event(ev)
+}
 
 // StateChanged passes a QP's own change of state up.
 func (s *shard) StateChanged(qp *transport.QP, st transport.State) {

@@ -28,6 +28,7 @@ type shard struct {
 	doors    atomic.Pointer[transport.QP]
 	inbox    inbox
 	cqBroke  atomic.Bool  // a CQ of this shard's QPs overflowed
+	lost     atomic.Bool  // a process has ended; its peers among this shard's QPs must learn it
 	timer    atomic.Int64 // when the wheel has something to do
 	lastPoll atomic.Int64 // when a program polled actively
 
@@ -35,7 +36,9 @@ type shard struct {
 
 	rx       link.RxBatch
 	tx       *link.TxBatch
+	tap      link.Tap // nil unless somebody captures; tx has it too
 	runq     runQueue
+	blocked  runQueue // QPs for whose next packet there is no place now; empty between turns
 	wheel    wheel
 	events   []*CQ  // whose completion events are held back
 	eventsAt int64  // the first of them is due
@@ -50,6 +53,9 @@ func newShard(e *Engine, index int, port link.Port) *shard {
 	s := &shard{eng: e, index: index, port: port}
 	s.peers = make(map[netip.Addr]*peer)
 	s.tx = link.NewTxBatch(txPackets, txBytes)
+	if d, ok := port.(link.Direct); ok {
+		s.tx.Direct = d
+	}
 	s.wheel.start(e.now())
 	s.eventsAt = transport.Never
 	s.timer.Store(transport.Never)
@@ -117,7 +123,7 @@ func (s *shard) release() {
 
 // published tells whether others left work here that needs the shard held, and needs no packet to arrive.
 func (s *shard) published() bool {
-	return s.doors.Load() != nil || s.cqBroke.Load() || !s.inbox.empty()
+	return s.doors.Load() != nil || s.cqBroke.Load() || s.lost.Load() || !s.inbox.empty()
 }
 
 // poll runs the shard for a poller, unless somebody is running it.

@@ -50,17 +50,17 @@ func (cq *CQ) popOne(take func(e *transport.CQE, t Stamp)) bool {
 		return false
 	}
 	cq.mu.Lock()
-	defer cq.mu.Unlock()
-	if cq.head == cq.tail {
-		return false
+	found := cq.head != cq.tail
+	if found {
+		var t Stamp
+		i := cq.head & (cq.cap - 1)
+		if cq.stamps != nil {
+			t = cq.stamps[i]
+		}
+		take(&cq.ring[i], t)
+		cq.dropOldest()
+		cq.count.Store(int32(cq.tail - cq.head))
 	}
-	var t Stamp
-	i := cq.head & (cq.cap - 1)
-	if cq.stamps != nil {
-		t = cq.stamps[i]
-	}
-	take(&cq.ring[i], t)
-	cq.dropOldest()
-	cq.count.Store(int32(cq.tail - cq.head))
-	return true
+	cq.mu.Unlock()
+	return found
 }

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -24,15 +26,25 @@ const (
 // The shard is held.
 func (s *shard) step(now int64) (busy bool) {
 	s.now = now
+	s.rx.Now = now
+	lost := s.lost.Load() && s.lost.Swap(false)
+	n := 0
 	for range rxBatches {
-		n := s.port.Recv(&s.rx)
+		n = s.port.Recv(&s.rx)
 		for i := range n {
 			s.deliver(&s.rx.Packets[i])
 		}
 		busy = busy || n > 0
-		if n < rxMany {
+		if n < rxMany && (!lost || n == 0) {
 			break
 		}
+	}
+	switch {
+	case !lost:
+	case n > 0: // not everything that the process sent is received yet
+		s.lost.Store(true)
+	default:
+		s.failLost()
 	}
 	s.wheel.advance(now, s.fire)
 	s.raiseEvents(now)
@@ -72,9 +84,16 @@ func (s *shard) deliverTo(qpn uint32, p *link.RxPacket) {
 	qp := s.eng.qps.get(qpn)
 	if qp == nil {
 		s.counters.unknownQPN++
+		if s.tap != nil {
+			s.tap.Received(p, 0, "dropped: there is no such QP")
+		}
 		return
 	}
-	qp.OnPacket(s.now, p)
+	if s.tap != nil {
+		s.onTapped(qp, p)
+	} else {
+		qp.OnPacket(s.now, p)
+	}
 	s.runq.push(qp)
 }
 
@@ -92,11 +111,36 @@ func (s *shard) transmit() (more bool) {
 		}
 		s.fill()
 		if !s.tx.Empty() {
+			if s.tap != nil {
+				s.tap.Sent()
+			}
 			s.port.Send(s.tx)
 		}
 	}
+	for qp := s.blocked.pop(); qp != nil; qp = s.blocked.pop() {
+		s.runq.push(qp)
+	}
 	return !s.runq.empty()
 }
+
+// lastWords lets the replies of a QP leave that is about to forget them: who sees that a message has arrived may destroy the QP
+// at once, and the sender shall hear of the arrival all the same. They have left already unless the link had no place for them, which
+// does not last long: it takes a packet or loses it.
+func (s *shard) lastWords(qp *transport.QP) {
+	for n := 0; qp.Replying() && n < maxFarewell; n++ {
+		if n > 0 {
+			time.Sleep(farewellPause)
+		}
+		s.runq.push(qp)
+		s.transmit()
+	}
+}
+
+// Together they are longer than a link holds packets back.
+const (
+	maxFarewell   = 500
+	farewellPause = 100 * time.Microsecond
+)
 
 // fill takes QPs from the run queue until the batch has no room for another packet.
 func (s *shard) fill() {
@@ -108,7 +152,14 @@ func (s *shard) fill() {
 		if qp.Sched.Dead {
 			continue
 		}
-		if qp.Pending() && qp.Transmit(s.now, s.tx, turnPackets) {
+		if s.tap != nil {
+			s.tap.From(qp.Num)
+		}
+		before := s.tx.Count()
+		switch more := qp.Pending() && qp.Transmit(s.now, s.tx, turnPackets); {
+		case more && s.tx.Count() == before && before < cap(s.tx.Packets):
+			s.blocked.push(qp) // there was room in the batch, but none where the link wants to have the packet
+		case more:
 			s.runq.push(qp)
 		}
 		s.setTimer(qp)
@@ -117,12 +168,11 @@ func (s *shard) fill() {
 
 // room tells whether the batch surely takes a packet of any size, so that a QP whose turn it is can use it.
 func (s *shard) room() bool {
-	n := len(s.tx.Packets)
-	if n == cap(s.tx.Packets) {
+	if s.tx.Count() >= cap(s.tx.Packets) {
 		return false
 	}
 	used := 0
-	if n > 0 {
+	if n := len(s.tx.Packets); n > 0 {
 		last := &s.tx.Packets[n-1]
 		used = last.Off + last.Len
 	}

@@ -1,7 +1,17 @@
 package engine
 
-import "golang.org/x/sys/unix"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
 
 // yieldCPU lets other threads of the machine run. Without it two processes that poll for each other's messages on one
 // core would wait for each other's time slices.
 func yieldCPU() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// napThread puts the thread to sleep for as short as the kernel can, some 60 µs. The goroutine keeps its P.
+func napThread() {
+	ts := unix.Timespec{Nsec: 1000}
+	_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
+}

@@ -2,5 +2,9 @@
 
 package engine
 
+import "time"
+
 // yieldCPU lets other threads of the machine run, where that is possible.
 func yieldCPU() {}
+
+func napThread() { time.Sleep(time.Microsecond) }

@@ -15,11 +15,23 @@ type world struct {
 	seed   uint64
 	rand   *rand.Rand
 	tally  Tally
-	fabric *rdmatest.Fabric
+	fabric network
+	near   bool // its devices share memory: there is no cable to take out
 	nodes  []*node
 	pairs  []pair
 	trace  []string // the latest decisions, for the report
 	broken bool     // the cable is out: connections must end with errors
+}
+
+// network is what connects the devices: a fabric of rdmatest, or something else that does as it does.
+type network interface {
+	Open(name string, addrs ...netip.Addr) (*verbs.Context, error)
+	Advance() bool
+	Now() time.Duration
+	SetFaults(rdmatest.Faults)
+	Cut(a, b netip.Addr)
+	Stats() rdmatest.Stats
+	Close() error
 }
 
 // Tally counts what happened, so that a test can see that the faults and everything that answers them were there.
@@ -94,7 +106,7 @@ func (w *world) run() error {
 		return err
 	}
 	cutAt := -1
-	if w.rand.IntN(8) == 0 {
+	if w.rand.IntN(8) == 0 && !w.near {
 		cutAt = w.rand.IntN(busySteps)
 	}
 	for i := range busySteps {
@@ -209,7 +221,9 @@ func (w *world) poll() error {
 }
 
 func (w *world) build() error {
-	w.fabric = rdmatest.New(rdmatest.Config{Seed: w.seed, Faults: w.faults(), MTU: 4096 + 200})
+	if faults := w.faults(); w.fabric == nil {
+		w.fabric = rdmatest.New(rdmatest.Config{Seed: w.seed, Faults: faults, MTU: 4096 + 200})
+	}
 	for i := range 2 {
 		ctx, err := w.fabric.Open(fmt.Sprintf("sim%d", i), addrOf(i))
 		if err != nil {

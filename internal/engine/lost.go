@@ -1,0 +1,34 @@
+package engine
+
+import (
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/transport"
+)
+
+// lookForLost says that a process has ended that QPs may be connected to. Any goroutine calls it.
+func (e *Engine) lookForLost() {
+	for _, s := range e.shards {
+		s.lost.Store(true)
+		s.bg.wake()
+	}
+}
+
+// Revoke makes messages of a QP that went by reference invalid; see transport.Revoker.
+func (s *shard) Revoke(qp *transport.QP) {
+	if r, ok := s.port.(link.Referrer); ok && qp.Path() != nil {
+		r.Revoke(qp.Path())
+	}
+}
+
+// failLost tells the QPs whose peer's process has ended. What that had sent before was received in this step.
+func (s *shard) failLost() {
+	for qp := range s.eng.qps.all() {
+		if s.eng.shardOf(qp.Num) != s || qp.Path() == nil {
+			continue
+		}
+		if loss := s.eng.near.Lost(qp.Path()); loss != link.NotLost {
+			qp.PeerLost(s.now, loss == link.PeerDied)
+			s.runq.push(qp)
+		}
+	}
+}
