@@ -38,7 +38,10 @@ func (p *portInfo) path(a *verbs.AHAttr) (link.Path, error) {
 		return link.Path{}, fail(verbs.EINVAL, "%v cannot be reached from GID index %d, %v: one is IPv4, the other IPv6; %s",
 			dst, g.SGIDIndex, src, p.usable())
 	}
-	return link.Path{Src: src, Dst: dst, TClass: g.TrafficClass, HopLimit: g.HopLimit, FlowLabel: g.FlowLabel}, nil
+	return link.Path{
+		Src: src, Dst: dst, TClass: g.TrafficClass, HopLimit: g.HopLimit, FlowLabel: g.FlowLabel,
+		Source: link.SourcePort(g.FlowLabel, 0, 0), // a QP's path gets another one if it has no flow label
+	}, nil
 }
 
 func (p *portInfo) where() string {

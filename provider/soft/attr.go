@@ -21,7 +21,7 @@ const (
 
 // deviceAttr describes the device.
 func (d *device) deviceAttr() verbs.DeviceAttr {
-	return verbs.DeviceAttr{
+	attr := verbs.DeviceAttr{
 		FWVer:                 version,
 		NodeGUID:              d.guid,
 		SysImageGUID:          d.guid,
@@ -52,10 +52,15 @@ func (d *device) deviceAttr() verbs.DeviceAttr {
 		MaxPKeys:              1,
 		LocalCAAckDelay:       15,
 		PhysPortCnt:           1,
-		DeviceCapFlags: verbs.DeviceBadPKeyCntr | verbs.DeviceBadQKeyCntr | verbs.DeviceUDAVPortEnforce |
+		DeviceCapFlags: verbs.DeviceBadPKeyCntr | verbs.DeviceBadQKeyCntr | verbs.DeviceAutoPathMig | verbs.DeviceUDAVPortEnforce |
 			verbs.DeviceCurrQPStateMod | verbs.DevicePortActiveEvent | verbs.DeviceSysImageGUID | verbs.DeviceRCRNRNAKGen |
 			verbs.DeviceSRQResize | verbs.DeviceXRC | verbs.DeviceMemWindow | verbs.DeviceMemMgtExtensions | verbs.DeviceMemWindowType2B,
 	}
+	if d.hasFrames() {
+		attr.MaxRawEthyQP = maxQP
+		attr.DeviceCapFlags |= verbs.DeviceManagedFlowSteering | verbs.DeviceRawIPCsum
+	}
+	return attr
 }
 
 // version is what the device says of its firmware.

@@ -3,6 +3,7 @@ package soft_test
 import (
 	"testing"
 
+	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -166,4 +167,64 @@ func BenchmarkEventPingPong(b *testing.B) {
 		run(sx, b.N, true)
 		<-done
 	})
+}
+
+// What a SEND of 8 bytes costs both ends together: one goroutine runs them in turns, 64 messages at a time.
+func BenchmarkBothEnds(b *testing.B) {
+	for i := range networks {
+		b.Run(networks[i].name, func(b *testing.B) {
+			ends := newEnds(b, &networks[i], 2, func(c *soft.Config) { c.Manual, c.Shards = true, 1 })
+			bothEnds(b, ends[0], ends[1])
+		})
+	}
+}
+
+func bothEnds(b *testing.B, x, y *end) {
+	const window = 64
+	qx, qy := connect(x, y, verbs.QPTypeRC, nil)
+	var wrs [window]verbs.SendWR
+	var recvs [window]verbs.RecvWR
+	sge := []verbs.SGE{y.mr.SGE(0, 64)}
+	for i := range wrs {
+		wrs[i] = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: make([]byte, 8)}
+		recvs[i] = verbs.RecvWR{SGList: sge}
+	}
+	var wcs [window]verbs.WC
+	drain := func(e *end) {
+		for got := 0; got < window; {
+			k, err := e.cq.Poll(wcs[:])
+			check(b, err)
+			for j := range wcs[:k] {
+				check(b, wcs[j].Err())
+			}
+			got += k
+			x.dev.Step()
+			y.dev.Step()
+		}
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for n := 0; n < b.N; n += window {
+		check(b, qy.PostRecv(recvs[:]...))
+		check(b, qx.PostSend(wrs[:]...))
+		drain(y)
+		drain(x)
+	}
+}
+
+// What a capture costs: WRITEs of 64 KiB without one and with VERBENA_PCAP. The file is a device without end, for a disk is not what is
+// measured; the ratio of the two is in docs/performance.md.
+func BenchmarkCapture(b *testing.B) {
+	for _, file := range []string{"", "/dev/null"} {
+		b.Run(map[bool]string{true: "off", false: "on"}[file == ""], func(b *testing.B) {
+			b.Setenv("VERBENA_PCAP", file)
+			benchEach(b, func(b *testing.B, x, y *end) {
+				qx, _ := connect(x, y, verbs.QPTypeRC, nil)
+				b.SetBytes(64 << 10)
+				b.ReportAllocs()
+				b.ResetTimer()
+				writes(b, x, qx, y, 64<<10, b.N, 8)
+			})
+		})
+	}
 }

@@ -20,6 +20,11 @@ type Config struct {
 	// Link opens the link; nil means UDP sockets at port 4791. It is called for the device's first QP, and once more each time
 	// that a device all of whose contexts were closed comes to life again.
 	Link func(addrs []netip.Addr, ports int) (link.Link, error)
+	// MTU is that of the Link: its largest packet in bytes, BTH to ICRC, from which the port's path MTU follows; 0 means that of jumbo frames.
+	MTU int
+	// Raw opens the link of Ethernet frames, for RAW_PACKET QPs, while there are any. nil means a packet socket of the
+	// interface that has Addrs, or none if Link is not nil.
+	Raw func() (link.Raw, error)
 	// Clock reads the time in nanoseconds; it never goes back. nil means the monotonic clock.
 	Clock func() int64
 	// Manual means that the device has no goroutines: the calls of a program and Device.Step do everything.
@@ -70,6 +75,7 @@ func New(c Config) (*Device, error) {
 // Step runs a Manual device once and tells whether there is more to do at once.
 func (d *Device) Step() (busy bool) {
 	if e := d.dev.running(); e != nil {
+		d.dev.frames.Step()
 		return e.Step()
 	}
 	return false
@@ -78,7 +84,7 @@ func (d *Device) Step() (busy bool) {
 // NextDeadline is the time, as Config.Clock counts, at which a Manual device needs a Step for a timer; math.MaxInt64 if it does not.
 func (d *Device) NextDeadline() int64 {
 	if e := d.dev.running(); e != nil {
-		return e.NextDeadline()
+		return min(e.NextDeadline(), d.dev.frames.NextDeadline())
 	}
 	return engine.Never
 }

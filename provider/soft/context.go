@@ -7,6 +7,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/raw"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -18,6 +19,7 @@ type context struct {
 	dev     *device
 	eng     *engine.Engine
 	regions *mr.Table
+	frames  *raw.Device
 	up      verbs.ContextUpcalls
 }
 
@@ -40,7 +42,7 @@ func (c *context) QueryPort(uint8) (verbs.PortAttr, error) {
 // GIDTable is the GID table.
 func (c *context) GIDTable(uint8) ([]verbs.GIDEntry, error) {
 	p := c.dev.port.Load()
-	return p.table.entries(p.iface), nil
+	return p.table.entries(func(a netip.Addr) string { return p.spec.netdev(a, p.iface) }), nil
 }
 
 // PKeyTable is the P_Key table.
@@ -53,12 +55,18 @@ func (c *context) SelectGID(_ uint8, peer netip.Addr) (verbs.GIDChoice, error) {
 
 // AllocPD makes a protection domain.
 func (c *context) AllocPD() (verbs.PDDriver, error) {
+	c.dev.census.pds.Add(1)
 	return &pd{ctx: c, num: c.dev.lastPD.Add(1)}, nil
 }
 
 // CreateCQ makes a completion queue.
 func (c *context) CreateCQ(cqe, compVector int, up verbs.CQUpcalls) (verbs.CQDriver, error) {
-	return &cq{c.eng.NewCQ(cqe, compVector, up)}, nil
+	return c.newCQ(cqe, compVector, up), nil
+}
+
+func (c *context) newCQ(cqe, compVector int, up verbs.CQUpcalls) *cq {
+	c.dev.census.cqs.Add(1)
+	return &cq{c.eng.NewCQ(cqe, compVector, up), &c.dev.census}
 }
 
 // violations are the port's counters of packets with a wrong key. Counting them means a look at every QP, so it is not

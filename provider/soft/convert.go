@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"fmt"
 	"unsafe"
 
 	"github.com/verbena-rdma/verbena/internal/mr"
@@ -68,24 +69,42 @@ func (q *qp) toAttr(a *verbs.QPAttr, mask verbs.QPAttrMask) (t transport.Attr, m
 		RetryCnt:      a.RetryCnt,
 		RNRRetry:      a.RNRRetry,
 		SQDNotify:     a.EnSQDAsyncNotify,
+		Port:          a.PortNum,
+		AltPKey:       defaultPKey,
+		AltPKeyIdx:    a.AltPKeyIndex,
+		AltPort:       a.AltPortNum,
+		AltTimeout:    a.AltTimeout,
+		Mig:           transport.MigState(a.PathMigState),
 	}
 	if mask&verbs.QPAttrAV != 0 {
 		if t.Path, err = q.ctx.dev.port.Load().path(&a.AHAttr); err != nil {
 			return t, 0, err
 		}
+		t.PathOwner = a.AHAttr
+	}
+	if mask&verbs.QPAttrAltPath != 0 {
+		if t.Alt, err = q.ctx.dev.port.Load().path(&a.AltAHAttr); err != nil {
+			return t, 0, fmt.Errorf("alternate path: %w", err)
+		}
+		t.AltOwner = a.AltAHAttr
 	}
 	return t, transport.Mask(mask), nil
 }
 
-// merge copies the attributes that mask names from a to to, which Query answers from.
+// migrating puts in a what changes when the QP takes its alternate path.
+func migrating(a *verbs.QPAttr, t *transport.Attr) {
+	a.PathMigState = verbs.MigState(t.Mig)
+	a.AHAttr, _ = t.PathOwner.(verbs.AHAttr)
+	a.PortNum, a.PKeyIndex, a.Timeout = t.Port, t.PKeyIndex, t.Timeout
+	a.AltAHAttr, _ = t.AltOwner.(verbs.AHAttr)
+	a.AltPortNum, a.AltPKeyIndex, a.AltTimeout = t.AltPort, t.AltPKeyIdx, t.AltTimeout
+}
+
+// merge copies the attributes that mask names from a to to, which Query answers from, but those that the QP may change by itself.
 func merge(to, a *verbs.QPAttr, mask verbs.QPAttrMask) {
 	put(mask&verbs.QPAttrAccessFlags, &to.QPAccessFlags, a.QPAccessFlags)
-	put(mask&verbs.QPAttrPKeyIndex, &to.PKeyIndex, a.PKeyIndex)
-	put(mask&verbs.QPAttrPort, &to.PortNum, a.PortNum)
 	put(mask&verbs.QPAttrQKey, &to.QKey, a.QKey)
-	put(mask&verbs.QPAttrAV, &to.AHAttr, a.AHAttr)
 	put(mask&verbs.QPAttrPathMTU, &to.PathMTU, a.PathMTU)
-	put(mask&verbs.QPAttrTimeout, &to.Timeout, a.Timeout)
 	put(mask&verbs.QPAttrRetryCnt, &to.RetryCnt, a.RetryCnt)
 	put(mask&verbs.QPAttrRNRRetry, &to.RNRRetry, a.RNRRetry)
 	put(mask&verbs.QPAttrRQPSN, &to.RQPSN, a.RQPSN)

@@ -7,7 +7,10 @@ import (
 )
 
 // cq is a CQDriver.
-type cq struct{ *engine.CQ }
+type cq struct {
+	*engine.CQ
+	census *census
+}
 
 // Poll takes completions.
 func (c *cq) Poll(wcs []verbs.WC) (int, error) {
@@ -35,4 +38,7 @@ func (c *cq) Resize(cqe int) error {
 }
 
 // Destroy leaves the ring to the collector: no QP uses it.
-func (*cq) Destroy() error { return nil }
+func (c *cq) Destroy() error {
+	c.census.cqs.Add(-1)
+	return nil
+}

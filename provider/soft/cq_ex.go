@@ -9,14 +9,22 @@ import (
 )
 
 // cqFields are the fields that completions can have.
-const cqFields = verbs.WCStandardFlags | verbs.WCExWithCompletionTimestamp | verbs.WCExWithCompletionTimestampWallclock
+const cqFields = verbs.WCStandardFlags | verbs.WCExWithCompletionTimestamp | verbs.WCExWithCompletionTimestampWallclock |
+	verbs.WCExWithTMInfo
+
+// frameFields are those that completions of Ethernet frames have besides.
+const frameFields = verbs.WCExWithCVLAN | verbs.WCExWithFlowTag
 
 // CreateCQEx makes an extended completion queue.
 func (c *context) CreateCQEx(init *verbs.CQExDriverInit, up verbs.CQUpcalls) (verbs.CQExDriver, error) {
-	if no := init.WCFlags &^ cqFields; no != 0 {
-		return nil, fail(verbs.EOPNOTSUPP, "completions have no %v; they can have %v", no, cqFields)
+	fields := cqFields
+	if c.dev.hasFrames() {
+		fields |= frameFields
 	}
-	q := &cq{c.eng.NewCQ(init.CQE, init.CompVector, up)}
+	if no := init.WCFlags &^ fields; no != 0 {
+		return nil, fail(verbs.EOPNOTSUPP, "completions have no %v; they can have %v", no, fields)
+	}
+	q := c.newCQ(init.CQE, init.CompVector, up)
 	if init.WCFlags&(verbs.WCExWithCompletionTimestamp|verbs.WCExWithCompletionTimestampWallclock) != 0 {
 		q.KeepTimes()
 	}
@@ -30,6 +38,11 @@ func (c *context) CreateCQEx(init *verbs.CQExDriverInit, up verbs.CQUpcalls) (ve
 func (c *cq) PollOne(wc *verbs.WCEx, more bool) (bool, error) {
 	found, err := c.CQ.PollOne(more, func(e *transport.CQE, t engine.Stamp) {
 		toWC(&wc.WC, e)
+		if e.Frame {
+			wc.FlowTag, wc.CVLAN, wc.TM = uint32(e.Tag), uint16(e.AppCtx), verbs.TMInfo{}
+		} else {
+			wc.FlowTag, wc.CVLAN, wc.TM = 0, 0, verbs.TMInfo{Tag: e.Tag, Priv: e.AppCtx}
+		}
 		wc.Timestamp, wc.Wallclock = uint64(t.Clock), uint64(t.Wall)
 	})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/udp"
 	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/raw"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -40,10 +41,15 @@ type device struct {
 	lastPD     atomic.Uint32
 	violations violations
 	dm         dmBudget
+	capture    capture
+	frames     *raw.Device // of RAW_PACKET QPs; lives as long as eng
+	rawUse     rawUse
+	census     census
 }
 
 func newDevice(s spec) *device {
 	d := &device{spec: s, guid: guidOf(&s)}
+	d.domains.name = s.name
 	d.facts = d.systemFacts
 	return d
 }
@@ -65,14 +71,16 @@ func (d *device) Open(up verbs.ContextUpcalls) (verbs.ContextDriver, error) {
 		d.port.Store(d.look(nil))
 		d.regions = mr.NewTable(maxObjects)
 		d.eng = engine.New(engine.Config{
-			Open: d.openLink, Now: d.cfg.Clock, Manual: d.cfg.Manual, FirstQPN: d.cfg.FirstQPN,
+			Open: d.openLink, Started: d.startCapture, Now: d.cfg.Clock, Manual: d.cfg.Manual, FirstQPN: d.cfg.FirstQPN,
 			MaxQPs: maxQP, MaxMcastGroups: mcastGroups, MaxMcastQPs: mcastQPs,
 		})
+		d.frames = raw.NewDevice(raw.Config{Regions: d.regions, Memory: &d.inline, Now: d.clock(), Manual: d.cfg.Manual})
 		if !d.virtual {
 			monitored.add(d)
+			controlled.add(d)
 		}
 	}
-	c := &context{dev: d, eng: d.eng, regions: d.regions, up: up}
+	c := &context{dev: d, eng: d.eng, regions: d.regions, frames: d.frames, up: up}
 	d.contexts = append(d.contexts, c)
 	return c, nil
 }
@@ -86,7 +94,15 @@ func (d *device) openLink() (link.Link, error) {
 	open := d.cfg.Link
 	if open == nil {
 		open = func(addrs []netip.Addr, ports int) (link.Link, error) {
-			return udp.Open(udp.Config{Interface: p.iface, Addrs: addrs, Ports: ports})
+			l, err := udp.Open(udp.Config{Interface: p.iface, Addrs: addrs, Ports: ports, Shared: true})
+			if err != nil {
+				return nil, err
+			}
+			l, faulty, err := withFaults(l)
+			if faulty || err != nil {
+				return l, err // no way around the faults
+			}
+			return withNeighbours(l, addrs), nil
 		}
 	}
 	return d.bound.open(p.addrs, func(addrs []netip.Addr) (link.Link, error) { return open(addrs, d.cfg.shards()) })
@@ -113,10 +129,13 @@ func (d *device) close(c *context) error {
 		return nil
 	}
 	if !d.virtual {
+		controlled.remove(d)
 		monitored.remove(d)
 	}
 	d.bound.forget()
-	return verbsError("closing the link", eng.Close())
+	err := eng.Close()
+	d.capture.stop()
+	return verbsError("closing the link", err)
 }
 
 // running is the engine, nil if no context is open.
@@ -145,6 +164,9 @@ func (d *device) refresh() {
 		d.raise(verbs.EventPortActive)
 	case old.up && !p.up:
 		d.raise(verbs.EventPortErr)
+	}
+	if p.speed != old.speed && p.speed != 0 && old.speed != 0 {
+		d.raise(verbs.EventDeviceSpeedChange)
 	}
 	if p.gone && !old.gone {
 		for _, c := range d.contexts {

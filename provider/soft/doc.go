@@ -11,10 +11,20 @@
 //	INTERFACE             the device of that interface (eth0; vrb_eth0 means the same)
 //	NAME=ADDR[+ADDR...]   a device with these local addresses (a=127.0.0.1, b=127.0.0.2+fd00::2)
 //
+// The addresses of a device may be of several interfaces, between which a QP's path can then migrate; its port is up while one of them is.
+//
 // A wrong value is an error of verbs.Devices. A program can also make a device with New.
 //
 // A device takes UDP port 4791 at its addresses when the first QP is made, and gives it back when its last
-// context is closed; until then another process may have the port. EADDRINUSE says that it has. All contexts of a device in one process share its sockets.
+// context is closed. All contexts of a device in one process share its sockets, and on Linux so do the processes of one
+// user (package internal/host). EADDRINUSE says that another program has the port, EACCES that another user's processes
+// have it.
+//
+// # Processes of one host
+//
+// On Linux, devices of processes of one user on one host exchange packets through shared memory, whatever their addresses. In the
+// environment, VERBENA_SHM=0 keeps all packets on UDP, and VERBENA_SHM_DIRECT=0 keeps other processes from reading buffers of
+// verbs.AllocBuffer where they lie.
 //
 // # GIDs
 //
@@ -24,6 +34,19 @@
 //
 // The node GUID is that EUI-64. An interface without a MAC address (loopback), and a device that VERBENA_DEVICES or New
 // defines, gets a GUID made from the names of host and device and its addresses: the same every time, and marked as locally administered.
+//
+// # Faults
+//
+// VERBENA_FAULT makes what a device sends worse, reproducibly: a list of loss, duplicate, reorder and corrupt, each a probability, delay
+// and jitter, each a time, and seed, a number. VERBENA_FAULT=loss=0.01,delay=2ms,seed=7 loses one of a hundred packets. All packets
+// go over UDP then. Package rdmatest has the same for tests, in virtual time.
+//
+// # Captures
+//
+// With VERBENA_PCAP=FILE in the environment every device of the process writes what it sends and receives to that
+// file, as pcapng, which Wireshark reads, whatever link the packets take (package internal/link/pcap). %p in the name stands for
+// the process ID. If another process writes to the file, the process ID is put before the name's extension. Without the
+// variable a capture costs nothing.
 //
 // The package imports verbs, internal/engine and what lies below that; it is the only one that knows both sides.
 package soft

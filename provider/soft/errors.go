@@ -7,6 +7,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/raw"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -54,8 +55,13 @@ var errnos = []struct {
 }{
 	{transport.ErrQueueFull, verbs.ENOMEM},
 	{transport.ErrDraining, verbs.EINVAL},
+	{transport.ErrNoAlternate, verbs.EINVAL},
+	{transport.ErrArm, verbs.EINVAL},
+	{transport.ErrNotArmed, verbs.EINVAL},
 	{engine.ErrState, verbs.EINVAL},
 	{engine.ErrMoved, verbs.EINVAL},
+	{raw.ErrState, verbs.EINVAL},
+	{raw.ErrMoved, verbs.EINVAL},
 	{engine.ErrQPLimit, verbs.ENOMEM},
 	{engine.ErrQPInUse, verbs.EBUSY},
 	{engine.ErrSRQLimit, verbs.ENOMEM},
@@ -64,6 +70,8 @@ var errnos = []struct {
 	{engine.ErrNotAttached, verbs.EINVAL},
 	{engine.ErrCQTooFew, verbs.EINVAL},
 	{engine.ErrCQOverrun, syscall.EIO},
+	{transport.ErrTagsFull, verbs.ENOMEM},
+	{transport.ErrOpsFull, verbs.ENOMEM},
 	{mr.ErrFull, verbs.ENOMEM},
 	{mr.ErrBound, verbs.EBUSY},
 }

@@ -250,3 +250,51 @@ func TestV_AE_19_CQOverrun(t *testing.T) {
 		}
 	})
 }
+
+// The two sample programs of the manual: one that blocks in GetEvent, and one that waits for the channel's descriptor.
+func TestV_EV_08_SamplePrograms(t *testing.T) {
+	for name, next := range map[string]func(t *testing.T, s *sleeper) *verbs.CQ{
+		"blocking": func(t *testing.T, s *sleeper) *verbs.CQ {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			return get(s.ch.GetEvent(ctx))(t)
+		},
+		"non-blocking": func(t *testing.T, s *sleeper) *verbs.CQ {
+			for start := time.Now(); ; time.Sleep(time.Millisecond) { // where the sample calls poll
+				cq, err := s.ch.TryGetEvent()
+				if err == nil {
+					return cq
+				}
+				if !errors.Is(err, verbs.EAGAIN) || time.Since(start) > 10*time.Second {
+					t.Fatal(err)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ends := newEnds(t, &networks[0], 2, nil)
+			a, b := ends[0], newSleeper(t, ends[1])
+			qa, qb := connect(a, b.end, verbs.QPTypeRC, nil)
+			const messages = 5
+			for i := range messages {
+				must(t, qb.PostRecv(recv(b.end, uint64(i), 10)))
+			}
+			must(t, b.cq.ReqNotify(false))
+			for got := 0; got < messages; {
+				must(t, qa.PostSend(send(a, 10)))
+				cq := next(t, b)
+				cq.AckEvents(1)
+				must(t, cq.ReqNotify(false))
+				var wc [1]verbs.WC
+				for get(cq.Poll(wc[:]))(t) == 1 {
+					must(t, wc[0].Err())
+					if wc[0].WRID != uint64(got) {
+						t.Fatalf("completion %d has wr_id %d", got, wc[0].WRID)
+					}
+					got++
+				}
+				a.good(1)
+			}
+		})
+	}
+}

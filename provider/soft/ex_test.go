@@ -72,7 +72,7 @@ func next(tb testing.TB, x *verbs.CQEx) {
 	must(tb, x.Err())
 }
 
-func TestV_WR_14_V_WR_15_V_WR_16_V_WR_17_V_WR_18_EveryOperation(t *testing.T) {
+func TestV_WR_14_V_WR_15_V_WR_16_V_WR_17_V_WR_18_D_06_EveryOperation(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := ends[0], ends[1]
@@ -377,7 +377,7 @@ func TestV_CQX_13_Timestamps(t *testing.T) {
 
 func TestV_CQX_04_FieldsOfTheDevice(t *testing.T) {
 	e := newEnds(t, &networks[0], 1, nil)[0]
-	for _, f := range []verbs.CreateCQWCFlags{verbs.WCExWithCVLAN, verbs.WCExWithFlowTag, verbs.WCExWithTMInfo} {
+	for _, f := range []verbs.CreateCQWCFlags{verbs.WCExWithCVLAN, verbs.WCExWithFlowTag} {
 		if _, err := e.ctx.CreateCQEx(&verbs.CQInitAttrEx{CQE: 1, WCFlags: f}); !errors.Is(err, verbs.EOPNOTSUPP) {
 			t.Errorf("%v: %v", f, err)
 		}

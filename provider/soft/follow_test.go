@@ -118,6 +118,10 @@ func TestV_PORT_02_V_AE_23_DeviceFollowsItsInterface(t *testing.T) {
 	if s := state(); s != verbs.PortActive {
 		t.Errorf("port is %v", s)
 	}
+	now.speed = 1000 // was not known
+	change(now, addrs("192.0.2.2", "192.0.2.3"))
+	now.speed = 25000
+	change(now, addrs("192.0.2.2", "192.0.2.3"), verbs.EventDeviceSpeedChange)
 	now.mtu = 9000
 	change(now, addrs("192.0.2.2", "192.0.2.3"))
 	if attr, _ := ctx.QueryPort(1); attr.ActiveMTU != verbs.MTU4096 {

@@ -53,13 +53,13 @@ func (t *gidTable) add(g verbs.GID) bool {
 	return true
 }
 
-// entries is the table in the form of verbs.
-func (t *gidTable) entries(iface string) []verbs.GIDEntry {
+// entries is the table in the form of verbs. netdev tells which interface has an address.
+func (t *gidTable) entries(netdev func(netip.Addr) string) []verbs.GIDEntry {
 	list := make([]verbs.GIDEntry, len(t.gids))
 	for i, g := range t.gids {
 		list[i] = verbs.GIDEntry{GID: g, Index: i, Port: 1}
 		if !g.IsZero() {
-			list[i].Type, list[i].NetDev = verbs.GIDTypeRoCEv2, iface
+			list[i].Type, list[i].NetDev = verbs.GIDTypeRoCEv2, netdev(g.Addr())
 		}
 	}
 	return list

@@ -27,7 +27,7 @@ func gids(t *gidTable) (list []string) {
 	return list
 }
 
-func TestV_GID_02_TableFollowsTheAddresses(t *testing.T) {
+func TestV_GID_02_V_GID_03_D_47_TableFollowsTheAddresses(t *testing.T) {
 	table := gidTable{def: defaultGID(eui64([6]byte{2, 0, 0, 0, 0, 1}))}
 	def := "fe80::ff:fe00:1"
 	steps := []struct {

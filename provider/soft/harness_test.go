@@ -1,6 +1,7 @@
 package soft_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -37,6 +38,11 @@ var networks = []network{
 		"udp",
 		loopback,
 		func(testing.TB) opener { return testUDP },
+	},
+	{
+		"shm",
+		loopback,
+		func(testing.TB) opener { return testShm },
 	},
 }
 
@@ -118,7 +124,11 @@ func (e *end) qp(t verbs.QPType, change func(*verbs.QPInitAttr)) *verbs.QP {
 		change(&init)
 	}
 	qp := get(e.pd.CreateQP(&init))(e.tb)
-	e.tb.Cleanup(func() { must(e.tb, qp.Close()) })
+	e.tb.Cleanup(func() {
+		if err := qp.Close(); !errors.Is(err, verbs.ErrClosed) { // the test may have closed it
+			must(e.tb, err)
+		}
+	})
 	return qp
 }
 

@@ -1,6 +1,7 @@
 package soft_test
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/link/shm"
 	"github.com/verbena-rdma/verbena/internal/link/udp"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -86,6 +88,15 @@ const testPort = 14791
 
 func testUDP(addrs []netip.Addr, ports int) (link.Link, error) {
 	return udp.Open(udp.Config{Addrs: addrs, Ports: ports, Port: testPort})
+}
+
+// testShm is UDP with shared memory between devices of different addresses, where the system has that.
+func testShm(addrs []netip.Addr, ports int) (link.Link, error) {
+	l, err := testUDP(addrs, ports)
+	if err != nil {
+		return nil, err
+	}
+	return shm.Near(l, addrs, testPort), nil
 }
 
 // A device whose last context was closed can be opened again.
@@ -201,4 +212,51 @@ func openAndClose(dev *soft.Device) error {
 		return err
 	}
 	return errors.Join(qp.Close(), cq.Close(), pd.Close(), ctx.Close())
+}
+
+// Two parts of a program with contexts of their own move data through the same domain and the same memory.
+func TestImportedDomainAtWork(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no descriptors to tell apart")
+	}
+	ends := newEnds(t, &networks[0], 2, nil)
+	a, b := ends[0], ends[1]
+	part := &end{tb: t, buf: a.buf}
+	part.ctx = get(verbs.ImportDevice(get(a.ctx.CmdFD())(t)))(t)
+	t.Cleanup(func() { must(t, part.ctx.Close()) })
+	part.pd = get(part.ctx.ImportPD(a.pd.Handle()))(t)
+	t.Cleanup(func() { must(t, part.pd.Close()) })
+	part.mr = get(part.pd.ImportMR(a.mr.Handle()))(t)
+	t.Cleanup(func() { must(t, part.mr.Close()) })
+	part.cq = get(part.ctx.CreateCQ(16, nil))(t)
+	t.Cleanup(func() { must(t, part.cq.Close()) })
+	qp, qb := connect(part, b, verbs.QPTypeRC, nil)
+	a.fill(3)
+	must(t, qb.PostRecv(recv(b, 1, 100)))
+	must(t, qp.PostSend(send(part, 100)))
+	part.good(1)
+	b.good(1)
+	if !bytes.Equal(a.buf[:100], b.buf[:100]) {
+		t.Error("other bytes")
+	}
+	// Peers reach the imported region.
+	must(t, qb.PostSend(verbs.SendWR{
+		Opcode: verbs.WRRDMARead, Flags: verbs.SendSignaled, SGList: []verbs.SGE{b.mr.SGE(200, 50)}, RemoteAddr: part.mr.Addr(), RKey: part.mr.RKey(),
+	}))
+	b.good(1)
+	if !bytes.Equal(a.buf[:50], b.buf[200:250]) {
+		t.Error("other bytes were read")
+	}
+}
+
+func TestECEOfTheDevice(t *testing.T) {
+	e := newEnds(t, &networks[0], 1, nil)[0]
+	qp := e.qp(verbs.QPTypeRC, nil)
+	must(t, qp.SetECE(verbs.ECE{VendorID: 0x15b3}))
+	if err := qp.SetECE(verbs.ECE{VendorID: 0x15b3, Options: 1}); !errors.Is(err, verbs.EOPNOTSUPP) {
+		t.Errorf("options of a vendor: %v", err)
+	}
+	if got := get(qp.QueryECE())(t); got != (verbs.ECE{}) {
+		t.Errorf("%+v", got)
+	}
 }

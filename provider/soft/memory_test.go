@@ -134,7 +134,7 @@ func TestX_MR_03_NullRegionAtWork(t *testing.T) {
 	}
 }
 
-func TestV_MR_13_OnDemandAndRelaxedOrdering(t *testing.T) { // V-MR-14, V-MR-15, V-QDX-02
+func TestV_MR_13_V_MR_14_V_MR_15_V_QDX_02_OnDemandAndRelaxedOrdering(t *testing.T) { // V-MR-14, V-MR-15, V-QDX-02
 	ends := newEnds(t, &networks[0], 2, nil)
 	a, b := ends[0], ends[1]
 	caps := get(a.ctx.QueryDeviceEx())(t).ODPCaps

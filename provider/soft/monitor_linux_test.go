@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -59,11 +60,6 @@ func expect(t *testing.T, up *portEvents, want ...verbs.EventType) {
 
 func setUp(t *testing.T, up bool) {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
 	ifr, err := unix.NewIfreq("lo")
 	if err != nil {
 		t.Fatal(err)
@@ -71,8 +67,76 @@ func setUp(t *testing.T, up bool) {
 	if up {
 		ifr.SetUint16(unix.IFF_UP)
 	}
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr); err != nil {
+	configure(t, unix.SIOCSIFFLAGS, ifr)
+}
+
+// configure makes one of the kernel's calls about interfaces.
+func configure(t *testing.T, call uint, ifr *unix.Ifreq) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
 		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.IoctlIfreq(fd, call, ifr); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A device whose interface really goes away, here one that the test has made in a network namespace of its own, tells all of its
+// contexts, and can still be used to clean up.
+func TestV_AE_25_KernelRemovesTheInterface(t *testing.T) {
+	if os.Getenv(inNamespace) == "" {
+		runInNamespace(t)
+		return
+	}
+	const name = "vrbtest0"
+	tun, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skipf("no interface can be made here: %v", err)
+	}
+	remove := sync.OnceFunc(func() { unix.Close(tun) }) // the interface goes with it
+	defer remove()
+	ifr, err := unix.NewIfreq(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+	if err := unix.IoctlIfreq(tun, unix.TUNSETIFF, ifr); err != nil {
+		t.Skipf("no interface can be made here: %v", err)
+	}
+	if ifr, err = unix.NewIfreq(name); err != nil {
+		t.Fatal(err)
+	}
+	if err := ifr.SetInet4Addr([]byte{192, 0, 2, 1}); err != nil {
+		t.Fatal(err)
+	}
+	configure(t, unix.SIOCSIFADDR, ifr)
+	if ifr, err = unix.NewIfreq(name); err != nil {
+		t.Fatal(err)
+	}
+	ifr.SetUint16(unix.IFF_UP)
+	configure(t, unix.SIOCSIFFLAGS, ifr)
+
+	d := newDevice(spec{name: "vrb_" + name, iface: name})
+	var up [2]portEvents
+	for i := range up {
+		ctx, err := d.Open(&up[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := ctx.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		if attr, _ := ctx.QueryPort(1); attr.State != verbs.PortActive {
+			t.Fatalf("the port is %v from the start", attr.State)
+		}
+	}
+	remove()
+	for i := range up {
+		expect(t, &up[i], verbs.EventGIDChange, verbs.EventPortErr, verbs.EventDeviceFatal)
 	}
 }
 
@@ -91,5 +155,8 @@ func runInNamespace(t *testing.T) {
 	}
 	if err != nil || !strings.Contains(string(out), "PASS") {
 		t.Errorf("%v\n%s", err, out)
+	}
+	if strings.Contains(string(out), "--- SKIP") {
+		t.Skipf("in the namespace:\n%s", out)
 	}
 }

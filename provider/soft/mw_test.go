@@ -207,7 +207,7 @@ func TestV_PD_02_BindAcrossDomains(t *testing.T) {
 	}
 }
 
-func TestV_MR_21_BoundRegionIsBusy(t *testing.T) { // V-MW-11
+func TestV_MR_21_V_MW_11_BoundRegionIsBusy(t *testing.T) { // V-MW-11
 	for _, typ := range []verbs.MWType{verbs.MWType1, verbs.MWType2} {
 		w := newWindowed(t, &networks[0], verbs.QPTypeRC)
 		mr := get(w.b.pd.RegMR(make([]byte, 100), verbs.AccessMWBind|verbs.AccessLocalWrite))(t)

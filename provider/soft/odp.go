@@ -25,7 +25,9 @@ var odpCaps = verbs.ODPCaps{
 func (c *context) QueryDeviceEx(attr *verbs.DeviceAttrEx) error {
 	attr.ODPCaps = odpCaps
 	attr.MaxDMSize = maxDMSize
+	attr.TMCaps = tmCaps
 	attr.CQModCaps = verbs.CQModerationCaps{MaxCQCount: math.MaxUint16, MaxCQPeriod: math.MaxUint16}
+	c.dev.rawCaps(attr)
 	attr.CompletionTimestampMask, attr.HCACoreClock = math.MaxUint64, 1e6 // ticks are nanoseconds
 	return nil
 }

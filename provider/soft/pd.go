@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -12,7 +13,10 @@ type pd struct {
 }
 
 // Dealloc has nothing to give back.
-func (*pd) Dealloc() error { return nil }
+func (p *pd) Dealloc() error {
+	p.ctx.dev.census.pds.Add(-1)
+	return nil
+}
 
 // memoryAccess is what a region of software memory can have.
 const memoryAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic |
@@ -33,7 +37,7 @@ func (p *pd) RegMR(buf []byte, iova uint64, access verbs.AccessFlags) (verbs.MRD
 	if err := checkAccess(access); err != nil {
 		return nil, err
 	}
-	return p.add(&mr.Region{PD: p.num, Access: mr.Access(access & memoryAccess), Base: iova, Buf: buf})
+	return p.add(&mr.Region{PD: p.num, Access: mr.Access(access & memoryAccess), Base: iova, Buf: buf, Share: shareOf(buf)})
 }
 
 func (p *pd) add(r *mr.Region) (verbs.MRDriver, error) {
@@ -58,7 +62,7 @@ func (m *region) RKey() uint32 { return m.r.RKey }
 // Rereg replaces the region under its keys.
 func (m *region) Rereg(p verbs.PDDriver, buf []byte, iova uint64, access *verbs.AccessFlags) error {
 	next := *m.r
-	next.PD, next.Buf, next.Base = p.(*pd).num, buf, iova
+	next.PD, next.Buf, next.Base, next.Share = p.(*pd).num, buf, iova, shareOf(buf)
 	if access != nil {
 		if err := checkAccess(*access); err != nil {
 			return err
@@ -68,8 +72,10 @@ func (m *region) Rereg(p verbs.PDDriver, buf []byte, iova uint64, access *verbs.
 	if err := m.ctx.regions.Replace(m.r, &next); err != nil {
 		return verbsError("", err)
 	}
+	old := m.r
 	m.r = &next
 	m.ctx.settle()
+	unshare(old)
 	return nil
 }
 
@@ -79,7 +85,28 @@ func (m *region) Dereg() error {
 		return verbsError("", err)
 	}
 	m.ctx.settle()
+	unshare(m.r)
 	return nil
+}
+
+// shareOf is what lets other processes of this host read the memory of a region; nil if it is not from AllocBuffer.
+func shareOf(buf []byte) any {
+	file, off := verbs.BufferFile(buf)
+	if file == nil {
+		return nil
+	}
+	st, err := file.Stat()
+	if err != nil {
+		return nil
+	}
+	return link.NewShare(file, st.Size(), off)
+}
+
+// unshare says that a region is gone. No shard uses it any more; other processes may be reading it.
+func unshare(r *mr.Region) {
+	if s, ok := r.Share.(*link.Share); ok {
+		s.Close()
+	}
 }
 
 // settle returns when nobody uses a region any more that has left the table: no shard, and no poster of inline data.

@@ -11,6 +11,7 @@ import (
 // portInfo is what a device knows of its port. It is replaced, never changed.
 type portInfo struct {
 	name    string // of the device
+	spec    *spec
 	iface   string
 	virtual bool // no network interface of this machine: a link in memory
 	addrs   []netip.Addr
@@ -37,16 +38,34 @@ type facts struct {
 	addrs []netip.Addr
 }
 
-// virtualMTU is the MTU of a port without a network interface.
-const virtualMTU = 9000
+// virtualMTU is the MTU of a port without a network interface, and ipHeaders what its packets have of that before the BTH.
+const (
+	virtualMTU = 9000
+	ipHeaders  = 40 + 8
+)
 
-// systemFacts asks the system. An interface that does not exist is down and has no address.
-func (d *device) systemFacts() (f facts) {
-	f.iface = d.spec.iface
-	ifi, err := d.netInterface()
+// systemFacts asks the system. An interface that does not exist is down and has no address. A device on several interfaces is up
+// while one of them is, and takes no packet that one of them could not carry.
+func (d *device) systemFacts() facts {
+	f := d.factsOf(d.netInterface())
+	for _, name := range d.spec.interfaces() {
+		if name == d.spec.iface {
+			continue
+		}
+		if o := d.factsOf(net.InterfaceByName(name)); !o.gone {
+			if f.gone {
+				f.gone, f.mtu, f.speed = false, o.mtu, o.speed
+			}
+			f.up, f.mtu = f.up || o.up, min(f.mtu, o.mtu)
+		}
+	}
+	return f
+}
+
+// factsOf is what the system says of one interface.
+func (d *device) factsOf(ifi *net.Interface, err error) facts {
 	if err != nil {
-		f.gone = d.spec.iface != ""
-		return f
+		return facts{iface: d.spec.iface, gone: d.spec.iface != ""}
 	}
 	up := ifi.Flags&net.FlagUp != 0 && ifi.Flags&net.FlagRunning != 0
 	return facts{iface: ifi.Name, up: up, mtu: ifi.MTU, speed: linkSpeed(ifi.Name), addrs: addrsOf(ifi)}
@@ -55,11 +74,14 @@ func (d *device) systemFacts() (f facts) {
 // look reads the state of the device's port. old is what was known before, nil at first; GIDs keep their places.
 func (d *device) look(old *portInfo) *portInfo {
 	f := facts{up: true, mtu: virtualMTU}
+	if d.cfg.MTU > 0 {
+		f.mtu = d.cfg.MTU + ipHeaders
+	}
 	if !d.virtual {
 		f = d.facts()
 	}
 	p := &portInfo{
-		name: d.spec.name, iface: f.iface, virtual: d.virtual, addrs: f.addrs, gone: f.gone, up: f.up, mtu: f.mtu, speed: f.speed,
+		name: d.spec.name, spec: &d.spec, iface: f.iface, virtual: d.virtual, addrs: f.addrs, gone: f.gone, up: f.up, mtu: f.mtu, speed: f.speed,
 	}
 	if d.spec.addrs != nil {
 		p.addrs = d.spec.addrs

@@ -74,7 +74,7 @@ func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendW
 		m.Path, m.RemoteQPN, m.RemoteQKey = &wr.AH.Driver().(*ah).path, wr.RemoteQPN, wr.RemoteQKey
 	}
 	if wr.Flags&verbs.SendInline != 0 {
-		return q.fillInline(w, wr)
+		return q.pd.fillInline(w, wr)
 	}
 	var length uint64
 	for i := range wr.SGList {
@@ -89,18 +89,18 @@ func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendW
 }
 
 // fillInline copies the data of a request with SendInline.
-func (q *qp) fillInline(w *transport.SendWQE, wr *verbs.SendWR) error {
+func (p *pd) fillInline(w *transport.SendWQE, wr *verbs.SendWR) error {
 	if wr.Inline != nil {
 		w.Inline = append(w.Inline, wr.Inline...)
 		w.Length = uint32(len(w.Inline))
 		return nil
 	}
-	dev := q.ctx.dev
+	dev := p.ctx.dev
 	dev.inline.RLock() // no region goes away meanwhile
 	defer dev.inline.RUnlock()
 	for i := range wr.SGList {
 		s := &wr.SGList[i]
-		b, err := q.ctx.regions.Check(s.LKey, s.Addr, uint64(s.Length), q.pd.num, 0)
+		b, err := p.ctx.regions.Check(s.LKey, s.Addr, uint64(s.Length), p.num, 0)
 		if err != nil {
 			return fail(verbs.EINVAL, "%v: inline data: SGE %d, lkey %#x, address %#x, %d bytes: %v", wr.Opcode, i, s.LKey, s.Addr, s.Length, err)
 		}

@@ -54,6 +54,7 @@ type spec struct {
 	name  string
 	iface string
 	addrs []netip.Addr // nil: those of iface
+	on    []string     // the interface of each of addrs, if they are of several; iface is the first
 }
 
 func (s *spec) key() string { return fmt.Sprint(s.name, " ", s.iface, " ", s.addrs) }
@@ -147,14 +148,31 @@ func parseDefinition(name, list string, ifs []net.Interface) (spec, error) {
 		if i < 0 {
 			return s, fmt.Errorf("no network interface has the address %v", a)
 		}
-		if s.iface == "" {
-			s.iface = ifs[i].Name
-		} else if s.iface != ifs[i].Name {
-			return s, fmt.Errorf("the addresses belong to different interfaces, %s and %s", s.iface, ifs[i].Name)
-		}
-		s.addrs = append(s.addrs, a)
+		s.addrs, s.on = append(s.addrs, a), append(s.on, ifs[i].Name)
+	}
+	s.iface = s.on[0]
+	if len(s.interfaces()) == 1 {
+		s.on = nil
 	}
 	return s, nil
+}
+
+// interfaces lists the interfaces that the device is on, without those that only its addresses tell.
+func (s *spec) interfaces() (list []string) {
+	for _, name := range append([]string{s.iface}, s.on...) {
+		if name != "" && !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// netdev is the interface of one of the device's addresses.
+func (s *spec) netdev(a netip.Addr, iface string) string {
+	if i := slices.Index(s.addrs, a); i >= 0 && s.on != nil {
+		return s.on[i]
+	}
+	return iface
 }
 
 // goodName admits what fits the kernel's rules for device names (IB_DEVICE_NAME_MAX) and file names.

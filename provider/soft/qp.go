@@ -34,9 +34,14 @@ func (p *pd) CreateGSI(init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDr
 // createQP makes a QP with that number, or one that the engine chooses if it is 0.
 func (p *pd) createQP(num uint32, init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDriver, error) {
 	switch init.Type {
-	case verbs.QPTypeRC, verbs.QPTypeUC, verbs.QPTypeUD, verbs.QPTypeXRCSend:
+	case verbs.QPTypeRawPacket:
+		if p.ctx.dev.hasFrames() {
+			return p.createRaw(init, up)
+		}
+		fallthrough
 	default:
 		return nil, fail(verbs.ENOSYS, "the device has no %v QPs; it has RC, UC, UD and XRC", init.Type)
+	case verbs.QPTypeRC, verbs.QPTypeUC, verbs.QPTypeUD, verbs.QPTypeXRCSend:
 	}
 	if err := checkQPEx(init); err != nil {
 		return nil, err
@@ -55,7 +60,7 @@ func (p *pd) createQP(num uint32, init *verbs.QPDriverInit, up verbs.QPUpcalls) 
 	if !q.xrc {
 		q.takeReceives(&in, init)
 	}
-	c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData = uint32(in.SQ.Cap()), uint32(in.SQ.MaxSGE()), uint32(in.SQ.MaxInline())
+	c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData = uint32(in.SQ.Free()), uint32(in.SQ.MaxSGE()), uint32(in.SQ.MaxInline())
 	in.Up = &qpUpcalls{up, q}
 	var err error
 	if q.QP, err = p.ctx.eng.CreateQP(in); err != nil {
@@ -67,9 +72,16 @@ func (p *pd) createQP(num uint32, init *verbs.QPDriverInit, up verbs.QPUpcalls) 
 // takeReceives gives a QP what its receives need.
 func (q *qp) takeReceives(in *engine.QPInit, init *verbs.QPDriverInit) {
 	in.RecvCQ = init.RecvCQ.(*cq).CQ
-	if init.SRQ != nil {
-		q.srq = init.SRQ.(*srq)
-		in.RQ = q.srq.q
+	switch s := init.SRQ.(type) {
+	case *srq:
+		q.srq = s
+		in.RQ = s.q
+		return
+	case *tmSRQ:
+		q.srq = s.srq
+		in.RQ, in.RecvCQ = s.q, s.cq.CQ
+		in.SQ = transport.NewSendQueue(int(init.Cap.MaxSendWR)+transport.OwnRequests, int(init.Cap.MaxSendSGE), int(init.Cap.MaxInlineData))
+		in.SQ.OwnSlots()
 		return
 	}
 	c := &init.Cap
@@ -85,7 +97,9 @@ func checkQPEx(init *verbs.QPDriverInit) error {
 	case init.CreateFlags != 0:
 		return fail(verbs.EOPNOTSUPP, "the device does not have the flags %v", init.CreateFlags)
 	case init.MaxTSOHeader != 0:
-		return fail(verbs.EOPNOTSUPP, "the device does not have TSO")
+		return fail(verbs.EOPNOTSUPP, "the device does not have TSO for %v QPs, only for RAW_PACKET", init.Type)
+	case init.RWQIndTbl != nil:
+		return fail(verbs.EOPNOTSUPP, "the device does not spread what %v QPs receive, only RAW_PACKET", init.Type)
 	}
 	return nil
 }
@@ -137,6 +151,7 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 	t, draining := q.QP.Query()
 	a := q.attr
 	a.QPState, a.SQDraining = verbs.QPState(t.State), draining
+	migrating(&a, &t)
 	return a, nil
 }
 

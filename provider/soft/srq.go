@@ -7,8 +7,9 @@ import (
 
 // srq is an SRQDriver.
 type srq struct {
-	q  *transport.RecvQueue
-	up verbs.SRQUpcalls
+	q      *transport.RecvQueue
+	up     verbs.SRQUpcalls
+	census *census
 }
 
 // CreateSRQ makes a shared receive queue.
@@ -17,7 +18,8 @@ func (p *pd) CreateSRQ(init *verbs.SRQAttr, up verbs.SRQUpcalls) (verbs.SRQDrive
 }
 
 func (p *pd) newSRQ(init *verbs.SRQAttr, up verbs.SRQUpcalls) *srq {
-	s := &srq{q: transport.NewRecvQueue(int(init.MaxWR), int(init.MaxSGE), true, p.num), up: up}
+	s := &srq{q: transport.NewRecvQueue(int(init.MaxWR), int(init.MaxSGE), true, p.num), up: up, census: &p.ctx.dev.census}
+	s.census.srqs.Add(1)
 	s.q.OnLimit = func() { up.Event(verbs.EventSRQLimitReached) }
 	init.MaxWR, init.MaxSGE = uint32(s.q.Cap()), uint32(s.q.MaxSGE())
 	return s
@@ -46,4 +48,7 @@ func (s *srq) Query() (verbs.SRQAttr, error) {
 }
 
 // Destroy leaves the queue to the collector: no QP uses it.
-func (*srq) Destroy() error { return nil }
+func (s *srq) Destroy() error {
+	s.census.srqs.Add(-1)
+	return nil
+}

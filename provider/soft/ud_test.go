@@ -53,7 +53,7 @@ func TestV_KC_10_DatagramAndAnswer(t *testing.T) {
 	})
 }
 
-func TestV_TR_04_DatagramsThatFindNoReceiveAreDropped(t *testing.T) {
+func TestV_TR_04_D_22_DatagramsThatFindNoReceiveAreDropped(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := ends[0], ends[1]

@@ -280,7 +280,7 @@ func TestV_SRQ_18_XRCCloseRemovesCompletions(t *testing.T) {
 	}
 }
 
-func TestV_QPO_01_OpenQP(t *testing.T) {
+func TestV_QPO_01_V_QPO_03_OpenQP(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		x := newXRC(t, n, nil)
 		open := verbs.QPOpenAttr{QPNum: x.qr.QPN(), XRCD: x.dc, Type: verbs.QPTypeXRCRecv, Context: "c"}

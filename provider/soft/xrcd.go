@@ -11,9 +11,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// domains are a device's XRC domains that have a file. All contexts of the process find them here; other processes have
-// domains of their own for the same file.
+// domains are a device's XRC domains that have a file. All contexts of the process find them here. Another process cannot
+// have a domain of the same file, since nobody could receive into its memory: it is refused.
 type domains struct {
+	name   string // of the device, on this host
 	mu     sync.Mutex
 	byFile map[fileID]*domain
 }
@@ -24,6 +25,7 @@ type domain struct {
 	table *domains
 	id    fileID
 	file  io.Closer // keeps the inode, so that no other file gets its number; nil for a domain without a file
+	claim io.Closer // keeps other processes away; nil where nobody can say who has a domain
 	refs  int       // under table.mu
 
 	mu      sync.Mutex         // guards what follows
@@ -49,13 +51,16 @@ func (t *domains) open(e *engine.Engine, fd, flags int) (*domain, error) {
 	switch {
 	case d != nil && flags&os.O_EXCL != 0:
 		err = fail(verbs.EINVAL, "the file has an XRC domain already, which O_EXCL does not allow")
-	case d == nil && flags&os.O_CREATE == 0:
-		err = fail(verbs.EAGAIN, "the file has no XRC domain yet; O_CREATE makes one")
 	case d != nil:
 		d.refs++
 	default:
+		claim, cerr := t.claim(id, flags)
+		if cerr != nil {
+			err = cerr
+			break
+		}
 		d = newDomain(t, e)
-		d.id, d.file = id, file
+		d.id, d.file, d.claim = id, file, claim
 		if t.byFile == nil {
 			t.byFile = make(map[fileID]*domain)
 		}
@@ -66,6 +71,23 @@ func (t *domains) open(e *engine.Engine, fd, flags int) (*domain, error) {
 	return d, err
 }
 
+// claim makes this process the one that has the domain of a file of which it has none yet.
+func (t *domains) claim(id fileID, flags int) (io.Closer, error) {
+	c, taken := claimFile(t.name, id)
+	switch {
+	case taken && flags&os.O_EXCL != 0:
+		return nil, fail(verbs.EINVAL, "another process has the XRC domain of the file already, which O_EXCL does not allow")
+	case taken:
+		return nil, fail(verbs.EOPNOTSUPP, "another process has the XRC domain of the file; the software device cannot share a domain between processes")
+	case flags&os.O_CREATE == 0:
+		if c != nil {
+			_ = c.Close()
+		}
+		return nil, fail(verbs.EAGAIN, "the file has no XRC domain yet; O_CREATE makes one")
+	}
+	return c, nil
+}
+
 // close gives one reference back.
 func (d *domain) close() {
 	d.table.mu.Lock()
@@ -73,6 +95,9 @@ func (d *domain) close() {
 	if d.refs--; d.refs == 0 && d.file != nil {
 		delete(d.table.byFile, d.id)
 		_ = d.file.Close()
+		if d.claim != nil {
+			_ = d.claim.Close()
+		}
 	}
 }
 
@@ -119,7 +144,7 @@ func (s *xrcSRQ) SRQN() uint32 { return s.in.Num }
 // Destroy takes the SRQ out of its domain. Nothing touches its receives' memory afterwards.
 func (s *xrcSRQ) Destroy() error {
 	s.in.Destroy()
-	return nil
+	return s.srq.Destroy()
 }
 
 // target is an XRC_RECV QP, shared by its handles.

@@ -1,0 +1,248 @@
+package soft_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/raw"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// newWQ makes a work queue in RDY.
+func (s *station) newWQ(cq *verbs.CQ, flags verbs.WQFlags) *verbs.WQ {
+	s.t.Helper()
+	wq := get(s.ctx.CreateWQ(&verbs.WQInitAttr{MaxWR: 8, MaxSGE: 2, PD: s.pd, CQ: cq, CreateFlags: flags}))(s.t)
+	must(s.t, wq.Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrState, State: verbs.WQSReady}))
+	return wq
+}
+
+var rssKey, _ = hex.DecodeString("6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa")
+
+// spread makes a QP that spreads what it receives over work queues.
+func (s *station) spread(fields verbs.RxHashFields, wqs ...*verbs.WQ) (*verbs.QP, *verbs.RWQIndTable) {
+	s.t.Helper()
+	log := uint32(0)
+	for 1<<log < len(wqs) {
+		log++
+	}
+	table := get(s.ctx.CreateRWQIndTable(&verbs.RWQIndTableInitAttr{LogIndTblSize: log, IndTbl: wqs}))(s.t)
+	qp := get(s.pd.CreateQPEx(&verbs.QPInitAttrEx{
+		QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeRawPacket},
+		RWQIndTbl:  table, RxHashConf: &verbs.RxHashConf{Function: verbs.RxHashToeplitz, Key: rssKey, Fields: fields},
+	}))(s.t)
+	toRTS(s.t, qp)
+	return qp, table
+}
+
+func TestV_RWQ_01_V_WQ_02_V_WQ_03_V_QPX_06_FramesAreSpread(t *testing.T) {
+	_, s := fabricOf(t, 2, nil)
+	a, b := s[0], s[1]
+	wqs := []*verbs.WQ{b.newWQ(b.cq.CQ, 0), b.newWQ(b.cq.CQ, 0), b.newWQ(b.cq.CQ, 0)}
+	qp, table := b.spread(verbs.RxHashSrcIPv4|verbs.RxHashDstIPv4|verbs.RxHashSrcPortTCP|verbs.RxHashDstPortTCP, wqs[0], wqs[1], wqs[2], wqs[1])
+	f := b.ruleOf(qp, verbs.FlowAttr{})
+	if err := qp.PostRecv(verbs.RecvWR{}); !errors.Is(err, verbs.EINVAL) {
+		t.Errorf("post_recv to a QP without receives: %v", err)
+	}
+	if err := qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend}); !errors.Is(err, verbs.EINVAL) {
+		t.Errorf("post_send to a QP without sends: %v", err)
+	}
+	key := [raw.KeyLen]byte(rssKey)
+	seen := map[int]int{}
+	for port := range 64 {
+		frame := eth(macB, macA, 0x0800, ip4(6, hostA, hostB, tcpOf(port, 80, make([]byte, 6))))
+		hash := raw.Toeplitz(&key, cat(hostA[:], hostB[:], be16(port, 80)))
+		want := []int{0, 1, 2, 1}[hash%4]
+		for i, wq := range wqs {
+			must(t, wq.PostRecv(verbs.RecvWR{WRID: uint64(i), SGList: []verbs.SGE{b.mr.SGE(i*slotLen, slotLen)}}))
+		}
+		a.send(frame)
+		got, c := b.got()
+		if int(c.WRID) != want || c.QPNum != qp.QPN() || !bytes.Equal(got, frame) {
+			t.Fatalf("port %d came to queue %d, want %d", port, c.WRID, want)
+		}
+		seen[want]++
+		for _, wq := range wqs { // empty again
+			must(t, wq.Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrState, State: verbs.WQSErr}))
+			must(t, wq.Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrState | verbs.WQAttrCurrState, State: verbs.WQSReset, CurrState: verbs.WQSErr}))
+			must(t, wq.Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrState, State: verbs.WQSReady}))
+		}
+		b.nothing()
+	}
+	if len(seen) != 3 {
+		t.Error(seen)
+	}
+	// A frame without these fields goes to the first queue.
+	for i, wq := range wqs {
+		must(t, wq.PostRecv(verbs.RecvWR{WRID: uint64(i), SGList: []verbs.SGE{b.mr.SGE(i*slotLen, slotLen)}}))
+	}
+	a.send(eth(macB, macA, 0x88b5, make([]byte, 46)))
+	if _, c := b.got(); c.WRID != 0 {
+		t.Errorf("an ARP frame came to queue %d", c.WRID)
+	}
+	// Lifetimes (X-RWQ-01, X-WQ-01).
+	for what, err := range map[string]error{"a WQ of a table": wqs[0].Close(), "a table of a QP": table.Close()} {
+		if !errors.Is(err, verbs.EBUSY) {
+			t.Errorf("%s is destroyed: %v", what, err)
+		}
+	}
+	must(t, f.Close())
+	must(t, qp.Close())
+	must(t, table.Close())
+	for _, wq := range wqs {
+		must(t, wq.Close())
+	}
+}
+
+func TestV_QPX_07_InnerHeaders(t *testing.T) {
+	_, s := fabricOf(t, 2, nil)
+	a, b := s[0], s[1]
+	wqs := []*verbs.WQ{b.newWQ(b.cq.CQ, 0), b.newWQ(b.cq.CQ, 0)}
+	qp, table := b.spread(verbs.RxHashInner|verbs.RxHashDstPortUDP, wqs...)
+	f := b.ruleOf(qp, verbs.FlowAttr{})
+	key := [raw.KeyLen]byte(rssKey)
+	for port := range 16 {
+		inside := eth(macA, macB, 0x0800, ip4(17, hostB, hostA, udpOf(1, port)))
+		for i, wq := range wqs {
+			must(t, wq.PostRecv(verbs.RecvWR{WRID: uint64(i), SGList: []verbs.SGE{b.mr.SGE(i*slotLen, slotLen)}}))
+		}
+		a.send(eth(macB, macA, 0x0800, ip4(17, hostA, hostB, udpOf(5, 4789, []byte{8, 0, 0, 0, 0, 0, 1, 0}, inside))))
+		if _, c := b.got(); uint32(c.WRID) != raw.Toeplitz(&key, be16(port))%2 {
+			t.Errorf("port %d came to queue %d", port, c.WRID)
+		}
+		for _, wq := range wqs {
+			must(t, wq.Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrState, State: verbs.WQSErr}))
+			must(t, wq.Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrState, State: verbs.WQSReset}))
+			must(t, wq.Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrState, State: verbs.WQSReady}))
+		}
+	}
+	must(t, f.Close())
+	must(t, qp.Close())
+	must(t, table.Close())
+	must(t, wqs[0].Close())
+	must(t, wqs[1].Close())
+}
+
+func TestX_WQ_01_StatesAtWork(t *testing.T) {
+	_, s := fabricOf(t, 2, nil)
+	a, b := s[0], s[1]
+	init := &verbs.WQInitAttr{MaxWR: 3, MaxSGE: 2, PD: b.pd, CQ: b.cq.CQ, Context: "mine"}
+	wq := get(b.ctx.CreateWQ(init))(t)
+	if init.MaxWR != 4 || init.MaxSGE != 2 || wq.State() != verbs.WQSReset || wq.WQContext() != "mine" {
+		t.Errorf("%+v, %v", init, wq.State())
+	}
+	qp, table := b.spread(0, wq)
+	f := b.ruleOf(qp, verbs.FlowAttr{})
+	frame := eth(macB, macA, 0x88b5, make([]byte, 46))
+	move := func(to verbs.WQState) {
+		t.Helper()
+		must(t, wq.Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrState, State: to}))
+	}
+	if err := wq.PostRecv(verbs.RecvWR{}); !errors.Is(err, verbs.EINVAL) {
+		t.Errorf("post_wq_recv in RESET: %v", err)
+	}
+	a.send(frame)
+	b.nothing()
+	move(verbs.WQSReady)
+	a.send(frame) // no receive: dropped
+	b.nothing()
+	b.post(wq, 0, 4)
+	if err := wq.PostRecv(verbs.RecvWR{}); !errors.Is(err, verbs.ENOMEM) {
+		t.Errorf("the fifth receive: %v", err)
+	}
+	a.send(frame)
+	b.got()
+	move(verbs.WQSErr) // flushes
+	for want := uint64(1); want < 4; want++ {
+		if c := b.next(); c == nil || c.WRID != want || c.Status != verbs.WCWRFlushErr || c.QPNum != wq.WQN() {
+			t.Errorf("%+v", c)
+		}
+	}
+	a.send(frame)
+	b.nothing()
+	must(t, wq.PostRecv(verbs.RecvWR{WRID: 9}))
+	if c := b.next(); c == nil || c.WRID != 9 || c.Status != verbs.WCWRFlushErr {
+		t.Errorf("posted in ERR: %+v", c)
+	}
+	move(verbs.WQSReset)
+	move(verbs.WQSReady)
+	// Memory that is none stops the queue, with a completion.
+	must(t, wq.PostRecv(verbs.RecvWR{WRID: 1, SGList: []verbs.SGE{{Addr: 1, Length: 100, LKey: 1}}}, verbs.RecvWR{WRID: 2}))
+	a.send(frame)
+	if c := b.next(); c == nil || c.WRID != 1 || c.Status != verbs.WCLocProtErr || wq.State() != verbs.WQSErr {
+		t.Errorf("%+v, %v", c, wq.State())
+	}
+	if c := b.next(); c == nil || c.WRID != 2 || c.Status != verbs.WCWRFlushErr {
+		t.Errorf("%+v", c)
+	}
+	if qp.State() != verbs.QPSRTS {
+		t.Errorf("the QP is in %v", qp.State())
+	}
+	must(t, f.Close())
+	must(t, qp.Close())
+	must(t, table.Close())
+	must(t, wq.Close())
+}
+
+func TestV_WQ_06_FlagsAtWork(t *testing.T) {
+	_, s := fabricOf(t, 2, nil)
+	a, b := s[0], s[1]
+	wq := b.newWQ(b.cq.CQ, verbs.WQCVLANStripping|verbs.WQScatterFCS)
+	qp, table := b.spread(0, wq)
+	f := b.ruleOf(qp, verbs.FlowAttr{})
+	tagged := cat(macB, macA, be16(0x8100), vlan(0x0fff, 0x88b5, make([]byte, 46)))
+	fcs := raw.FCS(tagged)
+	b.post(wq, 0, 2)
+	a.send(tagged)
+	if got, c := b.got(); !bytes.Equal(got, cat(tagged[:12], tagged[16:], fcs[:])) || c.CVLAN != 0xfff {
+		t.Errorf("%#x % x", c.CVLAN, got)
+	}
+	must(t, wq.Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrFlags, FlagsMask: verbs.WQCVLANStripping}))
+	a.send(tagged)
+	if got, c := b.got(); !bytes.Equal(got, cat(tagged, fcs[:])) || c.CVLAN != 0 {
+		t.Errorf("%#x % x", c.CVLAN, got)
+	}
+	for _, flag := range []verbs.WQFlags{verbs.WQDelayDrop, verbs.WQPCIWriteEndPadding} {
+		_, err := b.ctx.CreateWQ(&verbs.WQInitAttr{MaxWR: 1, MaxSGE: 1, PD: b.pd, CQ: b.cq.CQ, CreateFlags: flag})
+		if !errors.Is(err, verbs.EOPNOTSUPP) {
+			t.Errorf("%v: %v", flag, err)
+		}
+	}
+	must(t, f.Close())
+	must(t, qp.Close())
+	must(t, table.Close())
+	must(t, wq.Close())
+}
+
+func TestD_48_WQFatal(t *testing.T) {
+	_, s := fabricOf(t, 2, nil)
+	a, b := s[0], s[1]
+	small := get(b.ctx.CreateCQ(1, nil))(t)
+	wq := b.newWQ(small, 0)
+	qp, table := b.spread(0, wq)
+	f := b.ruleOf(qp, verbs.FlowAttr{})
+	b.post(wq, 0, 4)
+	frame := eth(macB, macA, 0x88b5, make([]byte, 46))
+	a.send(frame, frame, frame)
+	if ev := b.event(); ev.Type != verbs.EventCQErr || ev.CQ != small {
+		t.Errorf("%+v", ev)
+	}
+	ev, err := b.ctx.TryGetAsyncEvent()
+	if err != nil || ev.Type != verbs.EventWQFatal || ev.WQ != wq || wq.State() != verbs.WQSErr {
+		t.Fatalf("%+v, %v, %v", ev, err, wq.State())
+	}
+	must(t, f.Close())
+	must(t, qp.Close())
+	must(t, table.Close())
+	closed := make(chan error)
+	go func() { closed <- wq.Close() }()
+	select {
+	case err := <-closed:
+		t.Errorf("destroy_wq does not wait for the acknowledgement: %v", err)
+	default:
+	}
+	ev.Ack()
+	must(t, <-closed)
+	must(t, small.Close())
+}

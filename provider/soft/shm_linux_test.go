@@ -1,0 +1,98 @@
+package soft_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// shared gives an end memory of AllocBuffer.
+func (e *end) shared(n int) ([]byte, *verbs.MR) {
+	e.tb.Helper()
+	buf := get(verbs.AllocBuffer(n))(e.tb)
+	e.tb.Cleanup(func() { must(e.tb, verbs.FreeBuffer(buf)) })
+	m := get(e.pd.RegMR(buf, allAccess))(e.tb)
+	e.tb.Cleanup(func() { must(e.tb, m.Close()) })
+	return buf, m
+}
+
+// Long messages out of memory of AllocBuffer go by reference, and arrive as any others do.
+func TestLongMessagesByReference(t *testing.T) {
+	ends := newEnds(t, &networks[2], 2, nil)
+	x, y := ends[0], ends[1]
+	qx, qy := connect(x, y, verbs.QPTypeRC, nil)
+	const n = 300<<10 + 5
+	from, mx := x.shared(1 << 20)
+	to, my := y.shared(1 << 20)
+	for round := byte(0); counter(x.dev, "shm_refs") < 20; round++ {
+		for i := range from {
+			from[i] = byte(i)*7 + byte(i>>8) + round
+		}
+		wr := verbs.SendWR{
+			WRID: 1, Opcode: verbs.WRSend, Flags: verbs.SendSignaled,
+			SGList: []verbs.SGE{mx.SGE(5, 100), mx.SGE(1000, n-100)},
+		}
+		if round%2 == 0 {
+			wr.Opcode, wr.RemoteAddr, wr.RKey = verbs.WRRDMAWrite, my.Addr()+33, my.RKey()
+		} else {
+			must(t, qy.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{my.SGE(33, 7), my.SGE(40, n)}}))
+		}
+		must(t, qx.PostSend(wr))
+		x.good(1)
+		if round%2 == 1 {
+			if wc := y.good(1)[0]; wc.ByteLen != n {
+				t.Fatalf("%d bytes came", wc.ByteLen)
+			}
+		}
+		if !bytes.Equal(to[33:133], from[5:105]) || !bytes.Equal(to[133:33+n], from[1000:1000+n-100]) {
+			t.Fatalf("round %d: other bytes", round)
+		}
+		if round == 200 {
+			t.Fatal("no message went by reference")
+		}
+	}
+}
+
+// A QP that is reset while its messages are under way, or a region that goes: the peer never takes what is in the memory
+// afterwards for the message.
+func TestReferencesAreTakenBack(t *testing.T) {
+	ends := newEnds(t, &networks[2], 2, nil)
+	x, y := ends[0], ends[1]
+	const n = 64 << 10
+	from, mx := x.shared(n)
+	to, my := y.shared(2 * n)
+	before := counter(y.dev, "shm_revoked")
+	for round := range 60 {
+		qx, qy := connect(x, y, verbs.QPTypeRC, nil)
+		for i := range from {
+			from[i] = 1
+		}
+		for range 4 {
+			must(t, qy.PostRecv(verbs.RecvWR{WRID: uint64(round), SGList: []verbs.SGE{my.SGE(n, n)}}))
+		}
+		wr := verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{mx.SGE(0, n)}}
+		must(t, qx.PostSend(wr, wr, wr, wr))
+		if round%2 == 0 {
+			time.Sleep(time.Duration(round) * time.Microsecond)
+		}
+		must(t, qx.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
+		for i := range from {
+			from[i] = 2
+		}
+		// What has completed holds the message, wholly.
+		deadline := time.Now().Add(2 * time.Millisecond)
+		for time.Now().Before(deadline) {
+			var wcs [1]verbs.WC
+			k, err := y.cq.Poll(wcs[:])
+			must(t, err)
+			if k > 0 && wcs[0].Status == verbs.WCSuccess && bytes.IndexByte(to[n:], 2) >= 0 {
+				t.Fatalf("round %d: the peer took other bytes for the message", round)
+			}
+		}
+		must(t, qy.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
+	}
+	t.Log(fmt.Sprint(counter(y.dev, "shm_revoked")-before, " references came too late"))
+}

@@ -1,0 +1,655 @@
+package soft_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// tagged is a sender and a receiver whose SRQ matches tags.
+type tagged struct {
+	*testing.T
+	a, b   *end
+	qa, qb *verbs.QP
+	srq    *verbs.SRQ
+	cq     *verbs.CQEx // of the SRQ
+	seen   uint32      // unexpected messages
+}
+
+// newTagged makes them. The receiver's SRQ has 16 receives of 2000 bytes, from the middle of its memory on.
+func newTagged(t *testing.T, n *network, tags, ops uint32) *tagged {
+	ends := newEnds(t, n, 2, nil)
+	m := &tagged{T: t, a: ends[0], b: ends[1]}
+	m.cq = get(m.b.ctx.CreateCQEx(&verbs.CQInitAttrEx{CQE: 256, WCFlags: verbs.WCStandardFlags | verbs.WCExWithTMInfo}))(t)
+	t.Cleanup(func() { must(t, m.cq.Close()) })
+	m.srq = m.newSRQ(tags, ops)
+	m.qa, m.qb = m.a.qp(verbs.QPTypeRC, nil), m.b.qp(verbs.QPTypeRC, func(i *verbs.QPInitAttr) { i.SRQ = m.srq })
+	join(t, m.qa, m.qb, nil)
+	for i := range 16 {
+		must(t, m.srq.PostRecv(verbs.RecvWR{WRID: uint64(1000 + i), SGList: []verbs.SGE{m.b.mr.SGE(1<<19+2000*i, 2000)}}))
+	}
+	m.a.fill(1)
+	return m
+}
+
+func (m *tagged) newSRQ(tags, ops uint32) *verbs.SRQ {
+	srq := get(m.b.ctx.CreateSRQEx(&verbs.SRQInitAttrEx{
+		Type: verbs.SRQTypeTM, PD: m.b.pd, CQ: m.cq.CQ, Attr: verbs.SRQAttr{MaxWR: 16, MaxSGE: 1}, TMCap: verbs.TMCap{MaxNumTags: tags, MaxOps: ops},
+	}))(m)
+	m.Cleanup(func() { must(m, srq.Close()) })
+	return srq
+}
+
+// done is a completion of the SRQ.
+type done struct {
+	id     uint64
+	status verbs.WCStatus
+	op     verbs.WCOpcode
+	flags  verbs.WCFlags
+	n      uint32
+	tm     verbs.TMInfo
+}
+
+// next is the next completion of the SRQ.
+func (m *tagged) next() (d done) {
+	m.Helper()
+	start(m, m.cq)
+	d = done{m.cq.WRID, m.cq.Status, m.cq.ReadOpcode(), m.cq.ReadWCFlags(), m.cq.ReadByteLen(), m.cq.ReadTMInfo()}
+	m.cq.EndPoll()
+	if d.status != verbs.WCSuccess {
+		d.n, d.flags = 0, 0
+	}
+	return d
+}
+
+func (m *tagged) want(want done) {
+	m.Helper()
+	if got := m.next(); got != want {
+		m.Fatalf("completion %+v, want %+v", got, want)
+	}
+}
+
+// add puts a buffer of n bytes in the list.
+func (m *tagged) add(id, tag, mask uint64, off, n int) uint32 {
+	m.Helper()
+	ops := []verbs.OpsWR{{
+		Opcode: verbs.TagAdd, Flags: verbs.OpsTMSync, UnexpectedCnt: m.seen, RecvWRID: id, Tag: tag, Mask: mask, SGList: []verbs.SGE{m.b.mr.SGE(off, n)},
+	}}
+	must(m, m.srq.PostOps(ops...))
+	return ops[0].Handle
+}
+
+const exact = math.MaxUint64
+
+// send sends a message of headers and n bytes of the sender's memory.
+func (m *tagged) send(header []byte, n int) {
+	m.Helper()
+	copy(m.a.buf[1<<19:], header)
+	must(m, m.qa.PostSend(verbs.SendWR{
+		Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{m.a.mr.SGE(1<<19, len(header)), m.a.mr.SGE(0, n)},
+	}))
+	m.a.good(1)
+}
+
+func eager(tag uint64) []byte {
+	return verbs.TMHeader{Op: verbs.TMEager, AppCtx: uint32(tag) + 7, Tag: tag}.Append(nil)
+}
+
+// response is a receive of the sender's for the response to a rendezvous.
+func (m *tagged) response() verbs.RecvWR {
+	return verbs.RecvWR{WRID: 50, SGList: []verbs.SGE{m.a.mr.SGE(3<<18, 100)}}
+}
+
+// rndv asks for n bytes of the sender's memory.
+func (m *tagged) rndv(tag uint64, n int) []byte {
+	h := verbs.TMHeader{Op: verbs.TMRndv, AppCtx: uint32(tag) + 7, Tag: tag}.Append(nil)
+	return verbs.RVHeader{Addr: m.a.mr.Addr(), RKey: m.a.mr.RKey(), Length: uint32(n)}.Append(h)
+}
+
+func info(tag uint64) verbs.TMInfo { return verbs.TMInfo{Tag: tag, Priv: uint32(tag) + 7} }
+
+const fits = verbs.WCTMMatch | verbs.WCTMDataValid
+
+// expected is the completion of a message that found its buffer, unexpected that of one that did not.
+func expected(id, tag uint64, n int) done {
+	return done{id, verbs.WCSuccess, verbs.WCTMRecv, fits, uint32(n), info(tag)}
+}
+
+func unexpected(id, tag uint64, n int) done {
+	return done{id, verbs.WCSuccess, verbs.WCTMRecv, verbs.WCTMSyncReq, uint32(n), info(tag)}
+}
+
+func TestV_SRQX_01_D_44_ExpectedMessages(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		m := newTagged(t, n, 16, 16)
+		m.add(1, 0x10, exact, 0, 5000)
+		m.add(2, 0x20, 0xf0, 5000, 5000) // 0x20 to 0x2f
+		m.add(3, 0x25, exact, 10000, 5000)
+		m.add(4, 0, 0, 15000, 5000) // any
+		for i, c := range []struct {
+			tag    uint64
+			id     uint64
+			n, off int
+		}{
+			{0x25, 2, 4000, 5000}, // the first that fits, not the best
+			{0x25, 3, 1, 10000},
+			{0x10, 1, 0, 0},
+			{0x77, 4, 5000, 15000},
+		} {
+			m.send(eager(c.tag), c.n)
+			m.want(expected(c.id, c.tag, c.n))
+			if !bytes.Equal(m.b.buf[c.off:c.off+c.n], m.a.buf[:c.n]) {
+				t.Errorf("message %d: other bytes", i)
+			}
+		}
+		m.send(eager(0x10), 10)
+		m.want(unexpected(1000, 0x10, 26))
+	})
+}
+
+// After an unexpected message a buffer waits until the program has told that it has seen the message.
+func TestX_SRQX_01_UnexpectedMessages(t *testing.T) {
+	m := newTagged(t, &networks[0], 16, 16)
+	m.send(eager(5), 100)
+	m.want(unexpected(1000, 5, 116))
+	h, rest, err := verbs.ParseTMHeader(m.b.buf[1<<19 : 1<<19+116])
+	if err != nil || h != (verbs.TMHeader{Op: verbs.TMEager, AppCtx: 12, Tag: 5}) || !bytes.Equal(rest, m.a.buf[:100]) {
+		t.Errorf("%+v, %v", h, err)
+	}
+	m.add(1, 5, exact, 0, 100) // the program has not seen it
+	m.send(eager(5), 10)
+	m.want(unexpected(1001, 5, 26))
+	m.seen = 1 // but there are two by now
+	m.add(2, 5, exact, 100, 100)
+	m.send(eager(5), 10)
+	m.want(unexpected(1002, 5, 26))
+	must(t, m.srq.PostOps(verbs.OpsWR{WRID: 77, Opcode: verbs.TagSync, Flags: verbs.OpsTMSync | verbs.OpsSignaled, UnexpectedCnt: 2}))
+	m.want(done{77, verbs.WCSuccess, verbs.WCTMSync, verbs.WCTMSyncReq, 0, verbs.TMInfo{}})
+	must(t, m.srq.PostOps(verbs.OpsWR{WRID: 78, Opcode: verbs.TagSync, Flags: verbs.OpsTMSync | verbs.OpsSignaled, UnexpectedCnt: 3}))
+	m.want(done{78, verbs.WCSuccess, verbs.WCTMSync, 0, 0, verbs.TMInfo{}})
+	m.send(eager(5), 10)
+	m.want(expected(1, 5, 10))
+	m.send(eager(5), 20)
+	m.want(expected(2, 5, 20))
+	// Those that were there before an unexpected message still work.
+	m.seen = 3
+	m.add(3, 6, exact, 0, 100)
+	m.send(eager(5), 10)
+	m.want(unexpected(1003, 5, 26))
+	m.add(4, 6, exact, 0, 100)
+	m.send(eager(6), 30)
+	m.want(expected(3, 6, 30))
+	m.send(eager(6), 30)
+	m.want(unexpected(1004, 6, 46))
+}
+
+// Without a receive for an unexpected message the sender waits, and the message may become an expected one.
+func TestX_SRQX_01_NoReceiveForAnUnexpectedMessage(t *testing.T) {
+	m := newTagged(t, &networks[0], 4, 4)
+	for i := range 16 {
+		m.send(eager(1), 1)
+		m.want(unexpected(1000+uint64(i), 1, 17))
+	}
+	m.seen = 16
+	copy(m.a.buf[1<<19:], eager(2))
+	must(t, m.qa.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{m.a.mr.SGE(1<<19, 16), m.a.mr.SGE(0, 9)}}))
+	waitFor(t, "the RNR NAK", func() bool { get(m.a.cq.Poll(nil))(t); return counter(m.b.dev, "send_rnr_err") > 0 })
+	m.add(1, 2, exact, 0, 100)
+	m.want(expected(1, 2, 9))
+	m.a.good(1)
+}
+
+// What has no tag takes no part: messages that say so, responses, short ones, and WRITEs with immediate data.
+func TestX_SRQX_01_MessagesWithoutTags(t *testing.T) {
+	m := newTagged(t, &networks[0], 4, 4)
+	m.add(1, 0, 0, 0, 1000)
+	for i, h := range []verbs.TMHeader{{Op: verbs.TMNoTag, AppCtx: 9, Tag: 2}, {Op: verbs.TMFin, AppCtx: 9, Tag: 2}, {Op: 200, AppCtx: 9, Tag: 2}} {
+		m.send(h.Append(nil), 4)
+		m.want(done{1000 + uint64(i), verbs.WCSuccess, verbs.WCTMNoTag, 0, 20, verbs.TMInfo{Tag: 2, Priv: 9}})
+	}
+	m.send([]byte("15 bytes, short"), 0)
+	m.want(done{1003, verbs.WCSuccess, verbs.WCRecv, 0, 15, verbs.TMInfo{}})
+	must(t, m.qa.PostSend(verbs.SendWR{
+		Opcode: verbs.WRRDMAWriteWithImm, Flags: verbs.SendSignaled, ImmData: 3, RKey: m.b.mr.RKey(), RemoteAddr: m.b.mr.Addr(), SGList: []verbs.SGE{m.a.mr.SGE(0, 5)},
+	}))
+	m.want(done{1004, verbs.WCSuccess, verbs.WCRecvRDMAWithImm, verbs.WCWithImm, 5, verbs.TMInfo{}})
+	m.a.good(1)
+	m.send(eager(3), 4) // the counts are still equal, and the buffer is there
+	m.want(expected(1, 3, 4))
+}
+
+// A message of any length comes by rendezvous, while the receiver's program uses its send queue as well.
+func TestX_SRQX_01_Rendezvous(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		m := newTagged(t, n, 16, 16)
+		for i, size := range []int{100000, 0, 1, 5000} {
+			m.add(1, 9, exact, 0, 100000)
+			must(t, m.qa.PostRecv(m.response()))
+			clear(m.b.buf[:100000])
+			m.a.fill(byte(i))
+			m.send(m.rndv(9, size), 40)
+			m.want(expected(1, 9, size))
+			if !bytes.Equal(m.b.buf[:size], m.a.buf[:size]) {
+				t.Fatalf("%d bytes: others", size)
+			}
+			m.a.good(1)
+			if h, rest, err := verbs.ParseTMHeader(m.a.buf[3<<18 : 3<<18+16]); err != nil || h != (verbs.TMHeader{Op: verbs.TMFin, AppCtx: 16, Tag: 9}) || len(rest) != 0 {
+				t.Errorf("the response: %+v, %v", h, err)
+			}
+		}
+		// Unexpected, it is the program's, with its own data.
+		m.send(m.rndv(8, 5), 40)
+		m.want(unexpected(1000, 8, 72))
+		rv, rest, err := verbs.ParseRVHeader(m.b.buf[1<<19+16 : 1<<19+72])
+		if err != nil || rv != (verbs.RVHeader{Addr: m.a.mr.Addr(), RKey: m.a.mr.RKey(), Length: 5}) || len(rest) != 40 {
+			t.Errorf("%+v, %d bytes, %v", rv, len(rest), err)
+		}
+		m.seen++
+
+		// Many of them take no place of the send queue for good.
+		_, made, err := m.qb.Query(verbs.QPAttrCap)
+		must(t, err)
+		room := int(made.Cap.MaxSendWR)
+		for i := range 5 * room {
+			m.add(uint64(i), 9, exact, 0, 3000)
+			must(t, m.qa.PostRecv(m.response()))
+			if i%3 == 0 {
+				wr := send(m.b, 8)
+				wr.Opcode, wr.RemoteAddr, wr.RKey = verbs.WRRDMAWrite, m.a.mr.Addr()+1<<18, m.a.mr.RKey()
+				if i%2 == 0 {
+					wr.Flags = 0
+				}
+				must(t, m.qb.PostSend(wr))
+				if wr.Flags != 0 {
+					m.b.good(1)
+				}
+			}
+			m.send(m.rndv(9, 3000), 0)
+			m.want(expected(uint64(i), 9, 3000))
+			m.a.good(1)
+		}
+		wr := send(m.b, 8)
+		wr.Opcode, wr.RemoteAddr, wr.RKey = verbs.WRRDMAWrite, m.a.mr.Addr()+1<<18, m.a.mr.RKey()
+		for range room {
+			must(t, m.qb.PostSend(wr))
+		}
+		m.b.good(room)
+	})
+}
+
+// A QP that cannot read by itself leaves it to the program: the buffer has the request.
+func TestX_SRQX_01_RendezvousOfTheProgram(t *testing.T) {
+	m := newTagged(t, &networks[0], 4, 4)
+	must(t, m.qb.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
+	must(t, m.qa.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
+	ia, ib := get(m.qa.LocalInfo())(t), get(m.qb.LocalInfo())(t)
+	must(t, m.qa.Connect(ib, nil))
+	toRTR(t, m.qb, ia)
+	m.add(1, 9, exact, 0, 100)
+	m.send(m.rndv(9, 5000), 4)
+	start(t, m.cq)
+	if m.cq.WRID != 1 || m.cq.Status != verbs.WCTMRndvIncomplete || m.cq.ReadOpcode() != verbs.WCTMRecv || m.cq.ReadTMInfo() != info(9) || m.cq.ReadByteLen() != 36 {
+		t.Errorf("%d %v %v", m.cq.WRID, m.cq.Status, m.cq.ReadOpcode())
+	}
+	m.cq.EndPoll()
+	if !bytes.Equal(m.b.buf[:36], append(m.rndv(9, 5000), m.a.buf[:4]...)) {
+		t.Error("the buffer does not hold the request")
+	}
+	if m.qb.State() != verbs.QPSRTR {
+		t.Errorf("the QP is in %v", m.qb.State())
+	}
+	m.add(2, 9, exact, 0, 35) // too small for the request
+	m.send(m.rndv(9, 5000), 4)
+	m.want(unexpected(1000, 9, 36))
+	m.send(m.rndv(9, 5000), 300) // longer than max_rndv_hdr_size
+	m.want(unexpected(1001, 9, 332))
+}
+
+// A message that does not fit its buffer ends the connection, as one that does not fit a receive does; so does memory that may not be read.
+func TestX_SRQX_01_BadMessages(t *testing.T) {
+	for name, c := range map[string]struct {
+		header func(m *tagged) []byte
+		n      int
+		status verbs.WCStatus
+		sender verbs.WCStatus // 0: the request itself was fine
+	}{
+		"eager, too long": {func(*tagged) []byte { return eager(9) }, 101, verbs.WCLocLenErr, verbs.WCRemInvReqErr},
+		"rndv, too long":  {func(m *tagged) []byte { return m.rndv(9, 101) }, 0, verbs.WCLocLenErr, verbs.WCRemInvReqErr},
+		"rndv, 4 GB":      {func(m *tagged) []byte { return m.rndv(9, math.MaxUint32) }, 0, verbs.WCLocLenErr, verbs.WCRemInvReqErr},
+		"rndv, bad key": {func(m *tagged) []byte {
+			h := m.rndv(9, 100)
+			binary.BigEndian.PutUint32(h[24:], m.a.mr.RKey()^0xff00)
+			return h
+		}, 0, verbs.WCRemAccessErr, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newTagged(t, &networks[0], 1, 4)
+			m.add(1, 9, exact, 0, 100)
+			h := c.header(m)
+			copy(m.a.buf[1<<19:], h)
+			must(t, m.qa.PostSend(verbs.SendWR{
+				Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{m.a.mr.SGE(1<<19, len(h)), m.a.mr.SGE(0, c.n)},
+			}))
+			if d := m.next(); d.id != 1 || d.status != c.status {
+				t.Errorf("%+v", d)
+			}
+			if wc := m.a.poll(1)[0]; wc.Status != c.sender {
+				t.Errorf("the sender: %v", wc.Status)
+			}
+			waitFor(t, "ERR", func() bool { return m.qb.State() == verbs.QPSErr })
+			m.add(2, 9, exact, 0, 100) // its place is free again
+		})
+	}
+	m := newTagged(t, &networks[0], 1, 4)
+	short := verbs.TMHeader{Op: verbs.TMRndv, AppCtx: 16, Tag: 9}.Append(nil)
+	m.add(1, 9, exact, 0, 100)
+	m.send(short, 15) // no room for an RVH
+	m.want(unexpected(1000, 9, 31))
+}
+
+func TestX_SRQX_01_OperationsOnTheList(t *testing.T) {
+	m := newTagged(t, &networks[0], 3, 2)
+	var ops []verbs.OpsWR
+	for i := range 3 {
+		ops = append(ops, verbs.OpsWR{Opcode: verbs.TagAdd, RecvWRID: uint64(i), Tag: 4, Mask: exact, SGList: []verbs.SGE{m.b.mr.SGE(100*i, 100)}})
+	}
+	must(t, m.srq.PostOps(ops...))
+	if ops[0].Handle == ops[1].Handle || ops[1].Handle == ops[2].Handle {
+		t.Errorf("handles %d %d %d", ops[0].Handle, ops[1].Handle, ops[2].Handle)
+	}
+	one := verbs.OpsWR{Opcode: verbs.TagAdd, Tag: 4, Mask: exact, Flags: verbs.OpsSignaled}
+	refusal := func(what string, err error, index int, errno error) {
+		t.Helper()
+		var pe *verbs.PostError
+		if !errors.As(err, &pe) || pe.Index != index || !errors.Is(err, errno) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	refusal("a fourth", m.srq.PostOps(one), 0, verbs.ENOMEM)
+	del := verbs.OpsWR{WRID: 20, Opcode: verbs.TagDel, Handle: ops[1].Handle, Flags: verbs.OpsSignaled}
+	must(t, m.srq.PostOps(del))
+	m.want(done{20, verbs.WCSuccess, verbs.WCTMDel, 0, 0, verbs.TMInfo{}})
+	del.Flags = 0
+	must(t, m.srq.PostOps(del)) // gone
+	m.want(done{20, verbs.WCTMErr, verbs.WCTMDel, 0, 0, verbs.TMInfo{}})
+	m.send(eager(4), 1)
+	m.want(expected(0, 4, 1))
+	m.send(eager(4), 2)
+	m.want(expected(2, 4, 2))
+	del.Handle = ops[2].Handle
+	must(t, m.srq.PostOps(del)) // taken by a message
+	m.want(done{20, verbs.WCTMErr, verbs.WCTMDel, 0, 0, verbs.TMInfo{}})
+	must(t, m.srq.PostOps(one))
+	if one.Handle = 0; m.srq.PostOps(verbs.OpsWR{Opcode: verbs.TagDel, Handle: ops[0].Handle}) != nil { // an old handle of the same place
+		t.Error("refused")
+	}
+	refusal("a third completion", m.srq.PostOps(one), 0, verbs.ENOMEM)
+	m.want(done{0, verbs.WCSuccess, verbs.WCTMAdd, 0, 0, verbs.TMInfo{}})
+	if d := m.next(); d.status != verbs.WCTMErr {
+		t.Errorf("%+v", d)
+	}
+	nine := make([]verbs.SGE, 9)
+	for text, bad := range map[string]verbs.OpsWR{
+		"opcode": {Opcode: 3}, "flags": {Flags: 4}, "SGEs": {SGList: nine, Mask: exact}, "mask": {Tag: 3, Mask: 1}, "sync": {Opcode: verbs.TagSync},
+	} {
+		refusal(text, m.srq.PostOps(verbs.OpsWR{Opcode: verbs.TagAdd, Mask: exact, Tag: 99}, bad), 1, verbs.EINVAL)
+		must(t, m.srq.PostOps(verbs.OpsWR{Opcode: verbs.TagAdd, Mask: exact, Tag: 98, SGList: nine[:8]}))
+		refusal("full", m.srq.PostOps(one), 0, verbs.ENOMEM)
+		m.send(eager(99), 0)
+		m.next()
+		m.send(eager(98), 0)
+		m.next()
+	}
+	plain := get(m.b.pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: 1, MaxSGE: 1}}))(t)
+	refusal("a plain SRQ", plain.PostOps(one), 0, verbs.EINVAL)
+	must(t, plain.Close())
+}
+
+func TestV_SRQX_03_SizesOfTagMatching(t *testing.T) {
+	e := newEnds(t, &networks[0], 1, nil)[0]
+	caps := get(e.ctx.QueryDeviceEx())(t).TMCaps
+	if caps.Flags != verbs.TMCapRC || caps.MaxNumTags == 0 || caps.MaxOps == 0 || caps.MaxSGE == 0 || caps.MaxRndvHdrSize < 32 {
+		t.Errorf("%+v", caps)
+	}
+	init := verbs.SRQInitAttrEx{Type: verbs.SRQTypeTM, PD: e.pd, CQ: e.cq, Attr: verbs.SRQAttr{MaxWR: 1, MaxSGE: 1}}
+	for _, c := range []struct {
+		cap  verbs.TMCap
+		good bool
+	}{
+		{verbs.TMCap{MaxNumTags: 1, MaxOps: 1}, true}, {verbs.TMCap{MaxNumTags: caps.MaxNumTags, MaxOps: caps.MaxOps}, true},
+		{verbs.TMCap{MaxNumTags: caps.MaxNumTags + 1, MaxOps: 1}, false}, {verbs.TMCap{MaxNumTags: 1, MaxOps: caps.MaxOps + 1}, false},
+		{verbs.TMCap{MaxNumTags: 1}, false}, {verbs.TMCap{MaxOps: 1}, false},
+	} {
+		init.TMCap = c.cap
+		srq, err := e.ctx.CreateSRQEx(&init)
+		if c.good {
+			must(t, err)
+			if got := srq.TMCap(); got.MaxNumTags < c.cap.MaxNumTags || got.MaxOps < c.cap.MaxOps || srq.CQ() != e.cq {
+				t.Errorf("%+v", got)
+			}
+			if err := e.cq.Close(); !errors.Is(err, verbs.EBUSY) {
+				t.Errorf("the CQ is in use: %v", err)
+			}
+			for _, typ := range []verbs.QPType{verbs.QPTypeUD, verbs.QPTypeUC} {
+				if _, err := e.pd.CreateQP(&verbs.QPInitAttr{Type: typ, SendCQ: e.cq, RecvCQ: e.cq, SRQ: srq}); !errors.Is(err, verbs.EINVAL) {
+					t.Errorf("a %v QP: %v", typ, err)
+				}
+			}
+			must(t, srq.Close())
+		} else if !errors.Is(err, verbs.EINVAL) {
+			t.Errorf("%+v: %v", c.cap, err)
+		}
+	}
+}
+
+// A buffer whose message is under way when the QP ends is flushed; one of a QP that is reset is lost with the message. Both
+// places are free again.
+func TestV_SRQX_01_BufferOfAnEndedQP(t *testing.T) {
+	for _, to := range []verbs.QPState{verbs.QPSErr, verbs.QPSReset} {
+		t.Run(fmt.Sprint(to), func(t *testing.T) {
+			m := newTagged(t, &networks[0], 1, 4)
+			m.add(1, 9, exact, 0, 1<<19)
+			m.send(m.rndv(9, 1<<19), 0)
+			must(t, m.qb.Modify(&verbs.QPAttr{QPState: to}, verbs.QPAttrState))
+			if to == verbs.QPSErr {
+				if d := m.next(); d.id != 1 || d.status != verbs.WCSuccess && d.status != verbs.WCWRFlushErr {
+					t.Errorf("%+v", d)
+				}
+			}
+			m.add(2, 9, exact, 0, 100)
+		})
+	}
+}
+
+func TestTagMatchingAllocatesNothing(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector allocates")
+	}
+	m := newTagged(t, &networks[0], 4, 4)
+	copy(m.a.buf[1<<19:], eager(9))
+	copy(m.a.buf[1<<19+100:], m.rndv(9, 3000))
+	small := verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{m.a.mr.SGE(1<<19, 116)}}
+	large := verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{m.a.mr.SGE(1<<19+100, 32)}}
+	fin := m.response()
+	ops := []verbs.OpsWR{{Opcode: verbs.TagAdd, Tag: 9, Mask: exact, SGList: []verbs.SGE{m.b.mr.SGE(0, 3000)}}}
+	wait := func(n int, poll func() bool) {
+		for begun := time.Now(); n > 0; {
+			if poll() {
+				n--
+			}
+			if time.Since(begun) > 10*time.Second {
+				t.Fatal("no completion")
+			}
+		}
+	}
+	wcs := make([]verbs.WC, 1)
+	sent := func() bool { n, _ := m.a.cq.Poll(wcs); return n == 1 }
+	received := func() bool {
+		err := m.cq.StartPoll(nil)
+		m.cq.EndPoll()
+		return err == nil
+	}
+	steady := func() {
+		must(t, m.srq.PostOps(ops...))
+		must(t, m.qa.PostSend(small))
+		wait(1, received)
+		wait(1, sent)
+		must(t, m.qa.PostRecv(fin))
+		must(t, m.srq.PostOps(ops...))
+		must(t, m.qa.PostSend(large))
+		wait(1, received)
+		wait(2, sent)
+	}
+	for range 100 {
+		steady()
+	}
+	if n := testing.AllocsPerRun(200, steady); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// Operations and polling at the same time, and a CQ that drops its oldest completion for a newer one: nobody waits for nobody.
+func TestX_SRQX_01_OperationsWhilePolling(t *testing.T) {
+	m := newTagged(t, &networks[0], 16, 128) // half of what the CQ holds
+	op := verbs.OpsWR{Opcode: verbs.TagSync, Flags: verbs.OpsTMSync | verbs.OpsSignaled}
+	const rounds = 5000
+	done := make(chan error, 1)
+	go func() {
+		for i := 0; i < rounds; {
+			err := m.srq.PostOps(op)
+			if err == nil {
+				i++
+			} else if !errors.Is(err, verbs.ENOMEM) {
+				done <- err
+				return
+			}
+			runtime.Gosched()
+		}
+		done <- nil
+	}()
+	got, wcs := 0, make([]verbs.WC, 64)
+	for begun := time.Now(); got < rounds; {
+		if got += get(m.cq.CQ.Poll(wcs))(t); time.Since(begun) > 20*time.Second {
+			t.Fatalf("%d of %d completions", got, rounds)
+		}
+	}
+	must(t, <-done)
+
+	small := get(m.b.ctx.CreateCQEx(&verbs.CQInitAttrEx{CQE: 4, CompMask: verbs.CQInitFlags, Flags: verbs.CreateCQIgnoreOverrun}))(t)
+	srq := get(m.b.ctx.CreateSRQEx(&verbs.SRQInitAttrEx{
+		Type: verbs.SRQTypeTM, PD: m.b.pd, CQ: small.CQ, Attr: verbs.SRQAttr{MaxWR: 1, MaxSGE: 1}, TMCap: verbs.TMCap{MaxNumTags: 1, MaxOps: 8},
+	}))(t)
+	for range 50 {
+		must(t, srq.PostOps(op))
+	}
+	must(t, srq.Close())
+	must(t, small.Close())
+}
+
+// Several QPs, in several shards, deliver to one list that the program changes all the time: each message comes once, whole, in the
+// order of its sender, and to a buffer or a receive as its completion says.
+func TestX_SRQX_01_ManyQPsOneList(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		m := newTagged(t, n, 32, 128)
+		const qps, messages, slot = 4, 150, 64
+		senders := []*verbs.QP{m.qa}
+		for range qps - 1 {
+			qa, qb := m.a.qp(verbs.QPTypeRC, nil), m.b.qp(verbs.QPTypeRC, func(i *verbs.QPInitAttr) { i.SRQ = m.srq })
+			join(t, qa, qb, nil)
+			senders = append(senders, qa)
+		}
+		failed := make(chan error, 1)
+		go func() { // each sender's messages have tags of their own: number<<32 and the message's
+			buf := make([]byte, 0, slot)
+			wcs := make([]verbs.WC, 32)
+			for i := range messages {
+				for q, qp := range senders {
+					h := verbs.TMHeader{Op: verbs.TMEager, AppCtx: uint32(i), Tag: uint64(q)<<32 | uint64(i%3)}
+					buf = h.Append(buf[:0])
+					for len(buf) < slot {
+						buf = append(buf, byte(i+q))
+					}
+					wr := verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: buf}
+					err := qp.PostSend(wr)
+					for errors.Is(err, verbs.ENOMEM) {
+						if _, err = m.a.cq.Poll(wcs); err == nil {
+							err = qp.PostSend(wr)
+						}
+					}
+					if err != nil {
+						failed <- err
+						return
+					}
+				}
+			}
+			failed <- nil
+			for range 20000 {
+				if _, err := m.a.cq.Poll(wcs); err != nil {
+					return
+				}
+			}
+		}()
+
+		next := [qps]int{}
+		posted, got, matched := 0, 0, 0
+		free := make([]int, 32)
+		for i := range free {
+			free[i] = i
+		}
+		for begun := time.Now(); got < qps*messages; {
+			for len(free) > 0 && posted < 4*qps*messages { // any message of one sender
+				i := free[0]
+				err := m.srq.PostOps(verbs.OpsWR{
+					Opcode: verbs.TagAdd, Flags: verbs.OpsTMSync, UnexpectedCnt: m.seen, RecvWRID: uint64(i), Tag: uint64(posted%qps) << 32, Mask: 0xff << 32,
+					SGList: []verbs.SGE{m.b.mr.SGE(slot*i, slot)},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				free, posted = free[1:], posted+1
+			}
+			if time.Since(begun) > 20*time.Second {
+				t.Fatalf("%d of %d messages", got, qps*messages)
+			}
+			if err := m.cq.StartPoll(nil); err != nil {
+				continue
+			}
+			id, tm, flags := m.cq.WRID, m.cq.ReadTMInfo(), m.cq.ReadWCFlags()
+			must(t, m.cq.Err())
+			m.cq.EndPoll()
+			got++
+			q := int(tm.Tag >> 32)
+			at, size := slot*int(id), slot-verbs.TMHeaderLen
+			if flags&verbs.WCTMMatch != 0 {
+				matched++
+				free = append(free, int(id))
+			} else {
+				m.seen++
+				at = 1<<19 + 2000*int(id-1000) + verbs.TMHeaderLen
+			}
+			if int(tm.Priv) != next[q] || tm.Tag&0xffffffff != uint64(next[q]%3) {
+				t.Fatalf("sender %d: message %d came, %d is next", q, tm.Priv, next[q])
+			}
+			if data := m.b.buf[at : at+size]; bytes.Count(data, []byte{byte(next[q] + q)}) != size {
+				t.Fatalf("sender %d: message %d: other bytes: %x", q, next[q], data)
+			}
+			next[q]++
+			if flags&verbs.WCTMMatch == 0 {
+				must(t, m.srq.PostRecv(verbs.RecvWR{WRID: id, SGList: []verbs.SGE{m.b.mr.SGE(1<<19+2000*int(id-1000), 2000)}}))
+				must(t, m.srq.PostOps(verbs.OpsWR{Opcode: verbs.TagSync, Flags: verbs.OpsTMSync, UnexpectedCnt: m.seen}))
+			}
+		}
+		must(t, <-failed)
+		if matched == 0 {
+			t.Error("no message was expected")
+		}
+		t.Logf("%d of %d messages found buffers", matched, got)
+	})
+}

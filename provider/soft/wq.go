@@ -1,0 +1,99 @@
+package soft
+
+import (
+	"github.com/verbena-rdma/verbena/internal/raw"
+	"github.com/verbena-rdma/verbena/internal/transport"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// wqFlags are the flags that a work queue can have.
+const wqFlags = verbs.WQCVLANStripping | verbs.WQScatterFCS
+
+// wq is a WQDriver.
+type wq struct {
+	raw.WQ
+	dev *device
+}
+
+// CreateWQ makes a work queue.
+func (p *pd) CreateWQ(init *verbs.WQDriverInit, up verbs.WQUpcalls) (verbs.WQDriver, error) {
+	d := p.ctx.dev
+	switch {
+	case !d.hasFrames():
+		return nil, fail(verbs.ENOSYS, "the device has no RAW_PACKET QPs, which take from work queues")
+	case init.Flags&^wqFlags != 0:
+		return nil, fail(verbs.EOPNOTSUPP, "the device does not have the flags %v; it has %v", init.Flags&^wqFlags, wqFlags)
+	case d.rawUse.wqs.Add(1) > maxWQs:
+		d.rawUse.wqs.Add(-1)
+		return nil, fail(verbs.ENOMEM, "the device has %d work queues at most", maxWQs)
+	}
+	w := &wq{dev: d}
+	w.Num = d.rawUse.lastWQ.Add(1) & 0xffffff
+	w.Queue = transport.NewRecvQueue(int(init.MaxWR), int(init.MaxSGE), false, p.num)
+	w.CQ, w.PD, w.Flags = init.CQ.(*cq).CQ, p.num, raw.RecvFlags(init.Flags)
+	w.Fatal = func() { up.Event(verbs.EventWQFatal) }
+	init.MaxWR, init.MaxSGE = uint32(w.Queue.Cap()), uint32(w.Queue.MaxSGE())
+	p.ctx.frames.AddWQ(&w.WQ)
+	return w, nil
+}
+
+// WQN is the queue's number.
+func (w *wq) WQN() uint32 { return w.Num }
+
+// State is the queue's state.
+func (w *wq) State() verbs.WQState { return verbs.WQState(w.WQ.State()) }
+
+// Modify makes a transition and sets flags.
+func (w *wq) Modify(from, to verbs.WQState, flags, mask verbs.WQFlags) error {
+	if !w.Move(raw.WQState(from), raw.WQState(to), raw.RecvFlags(flags), raw.RecvFlags(mask)) {
+		return fail(verbs.EINVAL, "the queue has moved by itself, to %v", w.State())
+	}
+	return nil
+}
+
+// PostRecv appends receives.
+func (w *wq) PostRecv(wrs []verbs.RecvWR) (int, error) {
+	if w.State() == verbs.WQSReset {
+		return 0, fail(verbs.EINVAL, "not possible in RESET; move the queue to RDY first")
+	}
+	n, err := postRecv(w.Queue, wrs)
+	w.Posted()
+	return n, err
+}
+
+// Destroy removes the queue.
+func (w *wq) Destroy() error {
+	w.Remove()
+	w.dev.rawUse.wqs.Add(-1)
+	return nil
+}
+
+// indTable is a RWQIndTableDriver.
+type indTable struct {
+	num uint32
+	dev *device
+	wqs []*raw.WQ
+}
+
+// CreateRWQIndTable makes an indirection table.
+func (c *context) CreateRWQIndTable(wqs []verbs.WQDriver) (verbs.RWQIndTableDriver, error) {
+	u := &c.dev.rawUse
+	if u.tables.Add(1) > maxIndTables {
+		u.tables.Add(-1)
+		return nil, fail(verbs.ENOMEM, "the device has %d indirection tables at most", maxIndTables)
+	}
+	t := &indTable{num: u.lastWQ.Add(1) & 0xffffff, dev: c.dev}
+	for _, w := range wqs {
+		t.wqs = append(t.wqs, &w.(*wq).WQ)
+	}
+	return t, nil
+}
+
+// Num is the table's number.
+func (t *indTable) Num() uint32 { return t.num }
+
+// Destroy gives the table up.
+func (t *indTable) Destroy() error {
+	t.dev.rawUse.tables.Add(-1)
+	return nil
+}
