@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"errors"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
@@ -49,6 +50,7 @@ func (id *ID) accept(op string, p *ConnParam) error {
 		_ = id.dev.do(func(m *cm.Machine, now int64, out *cm.Batch) error {
 			return m.Reject(now, id.cmid, cmmsg.RejConsumer, nil, nil, out)
 		})
+		id.over = true
 	}
 	return id.because(op, err)
 }
@@ -69,8 +71,11 @@ func (id *ID) asked(op string) error {
 	case cm.StateREQRcvd, cm.StateMRAREQSent, cm.StateSIDRREQRcvd:
 		return nil
 	}
-	return id.fail(op, syscall.EINVAL, "no request waits for an answer; the connection is %v", s)
+	return &Error{Op: op, Obj: id.obj(), Errno: syscall.EINVAL, Detail: "the connection is " + s.String(), Err: errNoRequest}
 }
+
+// errNoRequest says that there is nothing to answer: this side has answered, or the peer has given up.
+var errNoRequest = errors.New("no request waits for an answer")
 
 // answerLookup tells the peer which QP serves it.
 func (id *ID) answerLookup(op string, p *ConnParam) error {
@@ -112,12 +117,14 @@ func (id *ID) reject(op string, reason cmmsg.Reason, private []byte) error {
 	if err := id.checkPrivate(op, len(private), kind.PrivateLen()); err != nil {
 		return err
 	}
-	return id.because(op, id.dev.do(func(m *cm.Machine, now int64, out *cm.Batch) error {
+	err := id.dev.do(func(m *cm.Machine, now int64, out *cm.Batch) error {
 		if id.qpType == verbs.QPTypeUD {
 			return m.Answer(now, id.cmid, &cm.AnswerParams{Status: cmmsg.SIDRReject, Private: private}, out)
 		}
 		return m.Reject(now, id.cmid, reason, nil, private, out)
-	}))
+	})
+	id.over = id.over || err == nil
+	return id.because(op, err)
 }
 
 // SetLocalECE sets what the peer will be told of this side's abilities with Connect or Accept (rdma_set_local_ece). EINVAL for a

@@ -27,7 +27,7 @@ func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
 	switch {
 	case !ip.IsValid():
 		return id.fail(op, syscall.EINVAL, "there is no address")
-	case ip.Is6() && ip.IsLinkLocalUnicast() && ip.Zone() == "":
+	case ip.Is6() && ip.IsLinkLocalUnicast() && ip.Zone() == "" && !id.afIB:
 		return id.fail(op, syscall.EINVAL, "%v needs a zone, as in %v%%eth0", ip, ip)
 	case ip.IsMulticast():
 		return id.fail(op, syscall.EINVAL, "%v is a multicast group", ip)
@@ -62,9 +62,16 @@ func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
 // EINVAL if dst is missing or of another family than the source; errors of BindAddr. The event's status is -ENODEV without a suitable
 // device, or the negated errno of the system's refusal to route.
 func (id *ID) ResolveAddr(c context.Context, src, dst netip.AddrPort, timeout time.Duration) error {
+	return id.resolveAddr(c, src, dst, false)
+}
+
+func (id *ID) resolveAddr(c context.Context, src, dst netip.AddrPort, afIB bool) error {
 	const op = "resolve_addr"
 	id.mu.Lock()
+	old := id.afIB
+	id.afIB = afIB || old && id.state == stAddrBound
 	if err := id.startResolve(op, src, dst); err != nil {
+		id.afIB = old
 		id.mu.Unlock()
 		return err
 	}
@@ -95,6 +102,7 @@ func (id *ID) startResolve(op string, src, dst netip.AddrPort) error {
 	case from.IsValid() && from.Is4() != ip.Is4():
 		return id.fail(op, syscall.EINVAL, "the source %v and the destination %v are of different families", from, ip)
 	}
+	id.setRemote(netip.AddrPortFrom(ip, dst.Port()))
 	if id.state == stIdle {
 		if !from.IsValid() {
 			any := netip.IPv4Unspecified()
@@ -104,11 +112,18 @@ func (id *ID) startResolve(op string, src, dst netip.AddrPort) error {
 			src = netip.AddrPortFrom(any, src.Port())
 		}
 		if err := id.bindAddr(op, src); err != nil {
+			id.setRemote(netip.AddrPort{})
 			return err
 		}
 	}
-	id.remote = netip.AddrPortFrom(ip, dst.Port())
 	return nil
+}
+
+// setRemote sets the peer's address, which the table of ports looks at.
+func (id *ID) setRemote(a netip.AddrPort) {
+	id.host.mu.Lock()
+	id.remote = a
+	id.host.mu.Unlock()
 }
 
 // resolve binds the ID to the device toward its peer, if it is not bound to one.

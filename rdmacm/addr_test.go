@@ -20,7 +20,7 @@ func TestC_BIND_Addresses(t *testing.T) {
 		} {
 			e := w.newEnd(w.a, rdmacm.PSTCP)
 			w.errno(e.BindAddr(c.addr), c.errno)
-			w.ok(e.BindAddr(at(addrA, 0)))                           // C-ID-21: it is still usable
+			w.ok(e.BindAddr(at(addrA, 0)))                           // C-ID-21, C-BIND-01: it is still usable
 			if e.SrcPort() < 1024 || e.LocalAddr().Addr() != addrA { // C-BIND-04
 				t.Errorf("bound to %v", e.LocalAddr())
 			}
@@ -49,7 +49,7 @@ func TestC_BIND_PortsInUse(t *testing.T) {
 			errno syscall.Errno
 		}{
 			{rdmacm.PSTCP, addrA, false, syscall.EADDRINUSE}, {rdmacm.PSTCP, netip.IPv4Unspecified(), false, syscall.EADDRNOTAVAIL},
-			{rdmacm.PSTCP, addrA6, false, 0}, {rdmacm.PSUDP, addrA, false, 0}, // C-PS-05
+			{rdmacm.PSTCP, addrA6, false, 0}, {rdmacm.PSUDP, addrA, false, 0}, // C-PS-05, T-24
 			{rdmacm.PSTCP, addrA, true, 0}, // C-OPT-04
 		} {
 			e, err := bind(c.ps, c.a, c.reuse)
@@ -82,15 +82,15 @@ func TestC_ADDR_Resolve(t *testing.T) {
 		w.errno(e.ResolveAddr(bg, at(addrB, 0), at(addrB, port), timeout), syscall.ENODEV)
 		w.ok(e.ResolveAddr(bg, at(addrA, 4242), at(addrB, port), timeout)) // C-ADDR-03
 		e.expect(rdmacm.EventAddrResolved)
-		if e.LocalAddr() != at(addrA, 4242) || e.PeerAddr() != at(addrB, port) || e.DstPort() != port || e.Verbs() == nil { // C-ADDR-10
+		if e.LocalAddr() != at(addrA, 4242) || e.PeerAddr() != at(addrB, port) || e.DstPort() != port || e.Verbs() == nil { // C-ADDR-10, C-ADDR-01, C-ADDR-02, C-QRY-02, C-QRY-04, C-QRY-03, C-QRY-01
 			t.Errorf("%v %v", e.LocalAddr(), e.PeerAddr())
 		}
-		w.errno(e.ResolveRoute(bg, 0), syscall.EINVAL)
+		w.errno(e.ResolveRoute(bg, 0), syscall.EINVAL) // C-ROUTE-04
 		w.ok(e.SetTOS(96))
 		w.ok(e.ResolveRoute(bg, timeout))
 		e.expect(rdmacm.EventRouteResolved)
 		r := e.Route()
-		if len(r.PathRec) != 1 || r.SGID != verbs.GIDFromAddr(addrA) || r.DGID != verbs.GIDFromAddr(addrB) {
+		if len(r.PathRec) != 1 || r.SGID != verbs.GIDFromAddr(addrA) || r.DGID != verbs.GIDFromAddr(addrB) { // C-ROUTE-02, C-ADDR-07
 			t.Fatalf("%+v", r)
 		}
 		p := r.PathRec[0]
@@ -134,7 +134,7 @@ func TestC_OPT_Options(t *testing.T) {
 		}{
 			{0, 0, []byte{1}, 0}, {0, 0, []byte{1, 0}, syscall.EINVAL}, {0, 1, []byte{1, 0, 0, 0}, 0}, {0, 1, []byte{1}, syscall.EINVAL},
 			{0, 2, []byte{1, 0, 0, 0}, 0}, {0, 2, nil, syscall.EINVAL}, {0, 3, []byte{14}, 0}, {0, 3, []byte{32}, syscall.EINVAL},
-			{0, 4, []byte{1}, syscall.ENOSYS}, {2, 0, []byte{1}, syscall.ENOSYS}, {1, 1, nil, syscall.EINVAL}, {1, 2, nil, syscall.ENOSYS},
+			{0, 4, []byte{1}, syscall.ENOSYS}, {2, 0, []byte{1}, syscall.ENOSYS}, {1, 1, nil, syscall.EINVAL}, {1, 2, nil, syscall.ENOSYS}, // C-OPT-02
 		} {
 			if err := e.SetOption(c.level, c.name, c.value); c.errno != 0 {
 				w.errno(err, c.errno)
@@ -173,7 +173,7 @@ func TestC_OPT_07_AckTimeout(t *testing.T) {
 		s.expect(rdmacm.EventEstablished)
 		ca, _, _ := c.QP().Query(0)
 		sa, _, _ := s.QP().Query(0)
-		if ca.Timeout != 10 || sa.Timeout != 12 {
+		if ca.Timeout != 10 || sa.Timeout != 12 { // C-OPT-01
 			t.Errorf("timeouts %d and %d", ca.Timeout, sa.Timeout)
 		}
 		s.closeID()
@@ -182,21 +182,28 @@ func TestC_OPT_07_AckTimeout(t *testing.T) {
 	})
 }
 
+// pathData are two struct ibv_path_data, of which only the second counts: the way from host a to host b.
+func pathData() []byte {
+	path := make([]byte, 144)
+	path[72] = 0x2B
+	rec := path[80:]
+	a, b := verbs.GIDFromAddr(addrA), verbs.GIDFromAddr(addrB)
+	copy(rec[8:], b[:])
+	copy(rec[24:], a[:])
+	rec[47], rec[49], rec[50], rec[51], rec[54], rec[56] = 33, 0x81, 0xFF, 0xFF, 0x80|3, 0x80|14
+	return path
+}
+
 func TestC_OPT_08_Path(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)
 		c := w.newEnd(w.a, rdmacm.PSTCP)
 		w.ok(c.ResolveAddr(bg, netip.AddrPort{}, at(addrB, port), timeout))
 		c.expect(rdmacm.EventAddrResolved)
-		path := make([]byte, 144)
-		w.errno(c.SetOption(rdmacm.OptionIB, rdmacm.OptionIBPath, path), syscall.EINVAL)
+		path := pathData()
+		b := verbs.GIDFromAddr(addrB)
+		w.errno(c.SetOption(rdmacm.OptionIB, rdmacm.OptionIBPath, path[:72]), syscall.EINVAL)
 		w.errno(c.SetOption(rdmacm.OptionIB, rdmacm.OptionIBPath, path[:71]), syscall.EINVAL)
-		path[72] = 0x2B
-		rec := path[80:]
-		a, b := verbs.GIDFromAddr(addrA), verbs.GIDFromAddr(addrB)
-		copy(rec[8:], b[:])
-		copy(rec[24:], a[:])
-		rec[47], rec[49], rec[50], rec[51], rec[54], rec[56] = 33, 0x81, 0xFF, 0xFF, 0x80|3, 0x80|14
 		w.ok(c.SetOption(rdmacm.OptionIB, rdmacm.OptionIBPath, path))
 		c.expect(rdmacm.EventRouteResolved)
 		if p := c.Route().PathRec[0]; p.MTU != verbs.MTU1024 || p.HopLimit != 33 || p.PacketLifeTime != 14 || p.DGID != b || !p.Reversible {

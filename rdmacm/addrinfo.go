@@ -30,7 +30,7 @@ const (
 	AFUnspec Family = 0
 	AFInet   Family = 2
 	AFInet6  Family = 10
-	AFIB     Family = 27 // only a number here
+	AFIB     Family = 27 // see SockaddrIB
 )
 
 // AddrInfo says where to connect or listen, and how (struct rdma_addrinfo).
@@ -55,7 +55,7 @@ type AddrInfo struct {
 // PortSpace, SrcAddr and, without node, DstAddr count. With RAIPassive the result has the address to listen on in SrcAddr,
 // the wildcard if there is no node. Nothing needs to be freed.
 //
-// EINVAL if everything is missing or a flag unknown; *net.DNSError for a node or service that is not found.
+// EINVAL if everything is missing, EOPNOTSUPP for an unknown flag or family (AFIB too); *net.DNSError for a node or service that is not found.
 func GetAddrInfo(c context.Context, node, service string, hints *AddrInfo) (*AddrInfo, error) {
 	const op = "getaddrinfo"
 	h := AddrInfo{}
@@ -67,6 +67,11 @@ func GetAddrInfo(c context.Context, node, service string, hints *AddrInfo) (*Add
 	}
 	if unknown := h.Flags &^ (RAIPassive | RAINumericHost | RAINoRoute | RAIFamily); unknown != 0 {
 		return nil, &Error{Op: op, Errno: syscall.EOPNOTSUPP, Detail: fmt.Sprintf("flags %#x", unknown)}
+	}
+	switch h.Family {
+	case AFUnspec, AFInet, AFInet6:
+	default:
+		return nil, &Error{Op: op, Errno: syscall.EOPNOTSUPP, Detail: fmt.Sprintf("address family %d", h.Family), Hint: "SockaddrIB does without names"}
 	}
 	res := &AddrInfo{Flags: h.Flags, QPType: h.QPType, PortSpace: h.PortSpace, SrcAddr: h.SrcAddr, Route: h.Route}
 	if err := res.complete(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -156,23 +157,19 @@ func (ch *EventChannel) FD() (int, error) {
 	return ch.fd.Num(), nil
 }
 
-// push adds an event, unless the channel is closed.
-func (ch *EventChannel) push(ev *Event) {
+// push adds an event. It tells whether the channel is open.
+func (ch *EventChannel) push(ev *Event) bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	ch.enqueue(ev)
-}
-
-// enqueue is push for a caller who holds ch.mu.
-func (ch *EventChannel) enqueue(ev *Event) {
 	if ch.closed {
-		return
+		return false
 	}
 	ch.queue = append(ch.queue, ev)
 	if ch.fd != nil {
 		ch.fd.Raise()
 	}
 	ch.wake()
+	return true
 }
 
 func (ch *EventChannel) wake() {
@@ -224,15 +221,13 @@ func (ch *EventChannel) settle() {
 func (ch *EventChannel) purge(drop func(*Event) bool) (dropped []*Event) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	var kept []*Event
-	for _, ev := range ch.queue {
-		if drop(ev) {
+	ch.queue = slices.DeleteFunc(ch.queue, func(ev *Event) bool {
+		gone := drop(ev)
+		if gone {
 			dropped = append(dropped, ev)
-		} else {
-			kept = append(kept, ev)
 		}
-	}
-	ch.queue = kept
+		return gone
+	})
 	ch.settle()
 	return dropped
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -54,7 +55,7 @@ func TestC_PARM_08_Depths(t *testing.T) {
 		w.ok(ev.Ack())
 		s := &end{ev.ID, w, l.ch}
 		w.ok(s.CreateQP(nil, qpInit()))
-		w.ok(s.Accept(bg, &rdmacm.ConnParam{ResponderResources: 4, InitiatorDepth: rdmacm.MaxInitDepth}))
+		w.ok(s.Accept(bg, &rdmacm.ConnParam{ResponderResources: 4, InitiatorDepth: rdmacm.MaxInitDepth}))              // C-ACC-06
 		if ev := c.expect(rdmacm.EventEstablished); ev.Conn.InitiatorDepth != 4 || ev.Conn.ResponderResources != 128 { // C-PARM-10
 			t.Errorf("%+v", ev.Conn)
 		}
@@ -69,7 +70,7 @@ func TestC_CONN_05_WithoutQP(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)
 		c := w.resolved(rdmacm.PSTCP, at(addrB, port))
-		own := w.ownQP(c)
+		own := w.ownQP(c) // C-OVR-03, C-OVR-05
 		attr := verbs.QPAttr{QPState: verbs.QPSRTR}
 		_, err := c.InitQPAttr(&attr)
 		w.errno(err, syscall.EINVAL) // C-QP-17
@@ -85,7 +86,7 @@ func TestC_CONN_05_WithoutQP(t *testing.T) {
 		s := &end{ev.ID, w, l.ch}
 		w.ok(s.CreateQP(nil, qpInit()))
 		w.ok(s.Accept(bg, nil))
-		if ev := c.expect(rdmacm.EventConnectResponse); ev.Conn.QPNum != s.QP().QPN() {
+		if ev := c.expect(rdmacm.EventConnectResponse); ev.Conn.QPNum != s.QP().QPN() { // C-CONN-05
 			t.Errorf("%+v", ev.Conn)
 		}
 		s.none()
@@ -98,7 +99,7 @@ func TestC_CONN_05_WithoutQP(t *testing.T) {
 			}
 			w.ok(own.Modify(&a, mask))
 		}
-		w.ok(c.Establish())
+		w.ok(c.Establish())               // C-EST-01, C-EST-02
 		s.expect(rdmacm.EventEstablished) // C-EST-03
 		c.none()
 		w.ok(c.Disconnect(bg))
@@ -144,9 +145,9 @@ func TestC_NTF_03_Notify(t *testing.T) {
 			w.ok(s.CreateQP(nil, qpInit()))
 			w.ok(s.Accept(bg, nil))
 			c.expect(rdmacm.EventEstablished)
-			s.none()
+			s.none() // C-ACC-08
 			if notify {
-				w.ok(s.Notify(verbs.EventCommEst))
+				w.ok(s.Notify(verbs.EventCommEst)) // C-NTF-01, C-NTF-04, W-CM-14
 			}
 			start := time.Now()
 			s.expect(rdmacm.EventEstablished)
@@ -172,7 +173,7 @@ func TestC_CONN_09_Unreachable(t *testing.T) {
 		start := time.Now()
 		w.ok(c.Connect(bg, nil))
 		ev := c.expect(rdmacm.EventUnreachable)
-		if took := time.Since(start); ev.Status != -int(syscall.ETIMEDOUT) || !errors.Is(ev.Err(), syscall.ETIMEDOUT) || took < 73*time.Second || took > 75*time.Second {
+		if took := time.Since(start); ev.Status != -int(syscall.ETIMEDOUT) || !errors.Is(ev.Err(), syscall.ETIMEDOUT) || took < 73*time.Second || took > 75*time.Second { // C-OVR-07, W-CM-26
 			t.Errorf("status %d after %v", ev.Status, took)
 		}
 		c.close()
@@ -184,9 +185,9 @@ func TestC_DISC_05_NoAnswerToDisconnect(t *testing.T) {
 		l := w.listen(at(addrB, port), 0)
 		c, s := w.connected(l, at(addrB, port))
 		w.ok(c.Disconnect(bg))
-		s.expect(rdmacm.EventDisconnected)
+		s.expect(rdmacm.EventDisconnected) // C-DISC-04
 		// The server's program does nothing: no DREP.
-		if ev := c.expect(rdmacm.EventDisconnected); ev.Status != -int(syscall.ETIMEDOUT) {
+		if ev := c.expect(rdmacm.EventDisconnected); ev.Status != -int(syscall.ETIMEDOUT) { // W-CM-26, T-06
 			t.Errorf("status %d", ev.Status)
 		}
 		c.expect(rdmacm.EventTimewaitExit)
@@ -204,7 +205,7 @@ func TestC_DISC_06_BothAtOnce(t *testing.T) {
 		c, s := w.connected(l, at(addrB, port))
 		mr := must(c.RegMsgs(make([]byte, 8)))(w)
 		w.ok(c.PostRecv(1, mr.Bytes(), mr))
-		w.ok(c.Disconnect(bg))
+		w.ok(c.Disconnect(bg)) // C-DISC-03, C-DISC-04, C-FLOW-05, C-EVT-22
 		w.ok(s.Disconnect(bg))
 		if wc := must(c.GetRecvComp(bg))(w); wc.Status != verbs.WCWRFlushErr { // C-DISC-02
 			t.Errorf("%v", wc.Status)
@@ -233,7 +234,7 @@ func TestC_LIS_07_Backlog(t *testing.T) {
 			cs = append(cs, c)
 		}
 		time.Sleep(time.Second)
-		if n := w.b.Counters(w.contexts(w.b)[0]).CM.BacklogFull; n != 1 {
+		if n := w.b.Counters(w.contexts(w.b)[0]).CM.BacklogFull; n != 1 { // T-19
 			t.Errorf("%d requests were dropped, want 1", n)
 		}
 		for range 2 {
@@ -263,7 +264,7 @@ func (w *world) contexts(h *rdmacm.Host) []*verbs.Context {
 
 func TestC_LIS_04_AddressesAndFamilies(t *testing.T) {
 	in(t, func(w *world) {
-		l4 := w.listen(at(addrB, port), 0)
+		l4 := w.listen(at(addrB, port), 0) // C-LIS-02
 		c := w.resolved(rdmacm.PSTCP, at(addrB6, port))
 		w.ok(c.CreateQP(nil, qpInit()))
 		w.ok(c.Connect(bg, nil))
@@ -371,6 +372,23 @@ func TestManyConnections(t *testing.T) {
 			w.ok(id.Close())
 		}
 		w.ok(ch.Close())
+		l.close()
+	})
+}
+
+// Whoever asks for an alternate path is told that there is none, instead of asking again and again.
+func TestAlternatePathIsRefused(t *testing.T) {
+	in(t, func(w *world) {
+		l := w.listen(at(addrB, port), 0)
+		c, s := w.connected(l, at(addrB, port))
+		w.ok(c.LoadPath())
+		synctest.Wait()
+		if c := w.b.Counters(s.Verbs()); c.CM.Tx.Of(cmmsg.KindAPR) != 1 {
+			t.Errorf("%+v", c.CM)
+		}
+		s.closeID()
+		c.expect(rdmacm.EventDisconnected)
+		c.close()
 		l.close()
 	})
 }

@@ -103,11 +103,17 @@ func (id *ID) requestData(op string, p *ConnParam) ([]byte, error) {
 	if id.ep != nil {
 		prefix = id.ep.connect
 	}
-	if err := id.checkPrivate(op, len(prefix)+len(p.PrivateData), kind.PrivateLen()-cmmsg.IPHeaderLen); err != nil {
+	room := kind.PrivateLen()
+	if !id.afIB {
+		room -= cmmsg.IPHeaderLen
+	}
+	if err := id.checkPrivate(op, len(prefix)+len(p.PrivateData), room); err != nil {
 		return nil, err
 	}
 	b := make([]byte, 0, kind.PrivateLen())
-	b = cmmsg.AppendIPHeader(b, id.local, id.remote.Addr())
+	if !id.afIB {
+		b = cmmsg.AppendIPHeader(b, id.local, id.remote.Addr())
+	}
 	return append(append(b, prefix...), p.PrivateData...), nil
 }
 
@@ -168,7 +174,7 @@ func (id *ID) Disconnect(c context.Context) error {
 		defer id.mu.Unlock()
 		return id.fail(op, syscall.EINVAL, "there is no connection")
 	}
-	wait := !id.ended || id.unread(EventDisconnected)
+	wait := !id.over || id.unread(EventDisconnected)
 	err := id.dev.do(func(m *cm.Machine, now int64, out *cm.Batch) error {
 		switch id.cmid.State() {
 		case cm.StateEstablished, cm.StateDREQRcvd:
@@ -181,9 +187,10 @@ func (id *ID) Disconnect(c context.Context) error {
 			return id.fail(op, syscall.EINVAL, "the connection is not established; Close takes the request back")
 		}
 	})
+	err = id.because(op, err)
 	id.mu.Unlock()
 	if err != nil || !wait {
-		return id.because(op, err)
+		return err
 	}
 	return id.complete(c, op)
 }

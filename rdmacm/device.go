@@ -28,25 +28,26 @@ type device struct {
 	attr verbs.DeviceAttr
 
 	// Guarded by Host.mu.
-	users   int // IDs that are bound to it
+	users   map[*ID]struct{} // that are bound to it
 	gone    bool
 	started bool
 	pd      *verbs.PD
+	xrcd    *verbs.XRCD
 
 	port  *umad.Port
 	agent *umad.Agent
 	epoch time.Time
 	kick  chan struct{}
+	eyes  *verbs.Context // for events of the device, which the program may want to get from ctx
 	stop  chan struct{}
 	ended sync.WaitGroup
 
 	pumping sync.Mutex
-	spare   []cm.Event // pump's
 
 	mu      sync.Mutex
 	machine *cm.Machine
 	batch   cm.Batch
-	events  []cm.Event
+	events  eventQueue
 	wakeAt  int64 // when the goroutine looks at the timers
 	closed  bool
 }
@@ -56,7 +57,7 @@ func newDevice(h *Host, dev *verbs.Device) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &device{host: h, vdev: dev, ctx: ctx}
+	d := &device{host: h, vdev: dev, ctx: ctx, users: map[*ID]struct{}{}}
 	if d.attr, err = ctx.QueryDevice(); err != nil {
 		_ = ctx.Close()
 		return nil, err
@@ -98,6 +99,7 @@ func (d *device) start() (err error) {
 		return err
 	}
 	c := cm.Config{GUID: d.vdev.GUID().Uint64(), AckDelay: d.attr.LocalCAAckDelay}
+	c.IDPrefix, c.IDBits = d.port.CommIDs()
 	_, _ = rand.Read(c.Seed[:])
 	d.epoch, d.wakeAt = time.Now(), cm.Never
 	d.kick, d.stop = make(chan struct{}, 1), make(chan struct{})
@@ -113,7 +115,9 @@ func (d *device) start() (err error) {
 	d.machine = cm.New(c)
 	d.mu.Unlock()
 	d.ended.Go(d.run)
+	d.watch()
 	d.started = true
+	d.host.tell()
 	return nil
 }
 
@@ -124,9 +128,15 @@ func (d *device) close() error {
 		d.closed = true
 		d.mu.Unlock()
 		_ = d.agent.Close()
+		d.unwatch()
 		close(d.stop)
 		d.ended.Wait()
 		if err := d.port.Close(); err != nil {
+			return err
+		}
+	}
+	if d.xrcd != nil {
+		if err := d.xrcd.Close(); err != nil {
 			return err
 		}
 	}
@@ -171,13 +181,13 @@ func (d *device) flush() bool {
 	}
 	for _, ev := range d.batch.Events {
 		ev.Msg = bytes.Clone(ev.Msg)
-		d.events = append(d.events, ev)
+		d.events.push(ev)
 	}
 	d.batch.Reset()
 	if d.machine.NextDeadline() < d.wakeAt {
 		d.wake()
 	}
-	return len(d.events) > 0
+	return len(d.events.in) > 0
 }
 
 func (d *device) wake() {
@@ -217,8 +227,7 @@ func (d *device) pump() {
 	defer d.pumping.Unlock()
 	for {
 		d.mu.Lock()
-		events := d.events
-		d.events = d.spare[:0]
+		events := d.events.take()
 		d.mu.Unlock()
 		if len(events) == 0 {
 			return
@@ -226,28 +235,26 @@ func (d *device) pump() {
 		for i := range events {
 			d.handle(&events[i])
 		}
-		clear(events)
-		d.spare = events
+		d.mu.Lock()
+		d.events.giveBack(events)
+		d.mu.Unlock()
 	}
 }
 
-// Counters are what the connection management of a device has counted.
-type Counters struct {
-	CM  cm.Counters   // by message: sent, sent again, received, duplicates; refused and dropped ones
-	MAD umad.Counters // of QP 1
+// eventQueue has two lists, one that is added to while the events of the other are handled.
+type eventQueue struct{ in, spare []cm.Event }
+
+func (q *eventQueue) push(ev cm.Event) { q.in = append(q.in, ev) }
+
+// take takes all events out. The caller gives the list back when it is through with it.
+func (q *eventQueue) take() (events []cm.Event) {
+	if len(q.in) > 0 {
+		events, q.in, q.spare = q.in, q.spare, nil
+	}
+	return events
 }
 
-// Counters reads the counters of a device of the host. They are zero while no ID has used it.
-func (h *Host) Counters(ctx *verbs.Context) (c Counters) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, d := range h.devices {
-		if d.ctx == ctx && d.started {
-			d.mu.Lock()
-			c.CM = d.machine.Counters
-			d.mu.Unlock()
-			c.MAD = d.port.Counters()
-		}
-	}
-	return c
+func (q *eventQueue) giveBack(events []cm.Event) {
+	clear(events)
+	q.spare = events[:0]
 }

@@ -34,6 +34,16 @@
 //
 // Datagram IDs (PSUDP) have no connections: Connect finds out which QP serves a port, Accept tells.
 //
+// # Errors
+//
+// An error says what was called, on which ID, what was wrong and what is allowed; errors.Is finds its errno, ECONNREFUSED or EINVAL as in C. A call that
+// fails because of its arguments or the ID's state has changed nothing. What fails later comes as an event with a Status,
+// which a synchronous ID's call returns as its error, the event with the peer's private data being ID.Event. docs/porting-librdmacm.md has a list of what
+// errors mean.
+//
+// Nothing that comes from the network can do harm: messages that are malformed, from elsewhere than the peer, repeated or about nothing are
+// dropped and counted (Host.Counters), requests beyond a listener's backlog too.
+//
 // # Names
 //
 // The documentation of each symbol names its C twin. rdma_create_ep and rdma_destroy_ep are CreateEP and Close. Ports are in
@@ -41,9 +51,9 @@
 //
 // # What runs
 //
-// A device in use has two goroutines here, whatever the number of IDs. Queue pairs are connected as soon as the peer's answer
+// A device in use has three goroutines here, whatever the number of IDs. Queue pairs are connected as soon as the peer's answer
 // comes, not when the program retrieves the event; but EventDisconnected and EventRejected move them to ERR, and EventMulticastJoin
 // attaches them, when the program retrieves the event.
 //
-// The package imports verbs, umad, internal/cm and internal/wire/cmmsg.
+// The package imports verbs, umad, internal/cm, internal/wire/cmmsg and internal/control.
 package rdmacm

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -28,8 +29,11 @@ func CreateEP(c context.Context, res *AddrInfo, pd *verbs.PD, init *verbs.QPInit
 // CreateEP makes a synchronous ID from the first of the results of GetAddrInfo (rdma_create_ep). An active one may Connect:
 // its route is resolved, and with init it has a QP, in pd or the default PD. A passive one may Listen: its address is bound, and
 // with init each ID of GetRequest has a QP, in pd or the default PD. Migrate makes it asynchronous. Close destroys
-// it with QP and SRQ. If a step fails nothing is left.
+// it with QP and SRQ. If a step fails nothing is left. EINVAL without a result.
 func (h *Host) CreateEP(c context.Context, res *AddrInfo, pd *verbs.PD, init *verbs.QPInitAttr) (*ID, error) {
+	if res == nil {
+		return nil, &Error{Op: "create_ep", Errno: syscall.EINVAL, Detail: "there is no result of GetAddrInfo"}
+	}
 	id, err := h.CreateID(nil, res.PortSpace, nil)
 	if err != nil {
 		return nil, err
@@ -128,58 +132,3 @@ func Dial(c context.Context, address string, opts *Options) (*ID, error) {
 	}
 	return id, nil
 }
-
-// Listener takes the connections that Dial or any other client makes.
-type Listener struct {
-	id   *ID
-	opts Options
-}
-
-// Listen listens at an address, ":port" or "host:port"; port 0 chooses a free one (getaddrinfo, create_ep and listen in one). opts may
-// be nil.
-func Listen(c context.Context, address string, opts *Options) (*Listener, error) {
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
-	o.SrcAddr = netip.AddrPort{}
-	res, err := o.info(c, address, RAIPassive)
-	if err != nil {
-		return nil, err
-	}
-	id, err := o.host().CreateEP(c, res, nil, o.init())
-	if err != nil {
-		return nil, err
-	}
-	if err := id.Listen(o.Backlog); err != nil {
-		_ = id.Close()
-		return nil, err
-	}
-	return &Listener{id, o}, nil
-}
-
-// Addr is where it listens.
-func (l *Listener) Addr() netip.AddrPort { return l.id.LocalAddr() }
-
-// Accept waits for a client and connects to it (get_request and accept in one). The ID has a QP.
-func (l *Listener) Accept(c context.Context) (*ID, error) {
-	id, err := l.Request(c)
-	if err != nil {
-		return nil, err
-	}
-	if err := id.Accept(c, l.opts.Param); err != nil {
-		_ = id.Close()
-		return nil, err
-	}
-	return id, nil
-}
-
-// Request waits for a client and leaves Accept or Reject to the program, which may post receives first. The ID has a QP, and the
-// client's private data is in its Event.
-func (l *Listener) Request(c context.Context) (*ID, error) { return l.id.GetRequest(c) }
-
-// ID is the listening ID.
-func (l *Listener) ID() *ID { return l.id }
-
-// Close ends listening. Connections stay.
-func (l *Listener) Close() error { return l.id.Close() }

@@ -31,19 +31,19 @@ func TestC_EP_Endpoints(t *testing.T) {
 	in(t, func(w *world) {
 		res := must(rdmacm.GetAddrInfo(bg, addrB.String(), "7471", &rdmacm.AddrInfo{Flags: rdmacm.RAIPassive}))(w)
 		init := qpInit()
-		l := must(w.b.CreateEP(bg, res, nil, init))(w)
-		w.ok(l.Listen(0)) // C-EP-06
+		l := must(w.b.CreateEP(bg, res, nil, init))(w) // C-EP-01, C-FLOW-03
+		w.ok(l.Listen(0))                              // C-EP-06
 		got := make(chan *rdmacm.ID)
 		go func() { got <- must(l.GetRequest(bg))(w) }()
 		dst := must(rdmacm.GetAddrInfo(bg, addrB.String(), "7471", nil))(w)
 		dst.Connect = []byte("prefix:")
 		c := must(w.a.CreateEP(bg, dst, nil, qpInit()))(w)
-		if c.QP() == nil || c.Verbs() == nil || len(c.Route().PathRec) != 1 { // C-EP-02, C-EP-03
+		if c.QP() == nil || c.Verbs() == nil || len(c.Route().PathRec) != 1 { // C-EP-02, C-EP-03, C-EP-01
 			t.Error("the active endpoint cannot connect")
 		}
 		w.errno(c.Connect(bg, &rdmacm.ConnParam{PrivateData: make([]byte, 50)}), syscall.EINVAL)
 		go func() { w.ok(c.Connect(bg, &rdmacm.ConnParam{PrivateData: []byte("mine")})); got <- c }()
-		s := <-got
+		s := <-got                                                                     // C-EP-07, C-REQ-01, C-REQ-03, C-REQ-04
 		if s.QP() == nil || string(s.Event().Conn.PrivateData[:11]) != "prefix:mine" { // C-EP-05, C-REQ-05, C-CONN-07
 			t.Errorf("%+v", s.Event())
 		}
@@ -51,7 +51,7 @@ func TestC_EP_Endpoints(t *testing.T) {
 		<-got
 		w.exchange(&end{c, w, nil}, &end{s, w, nil})
 		for _, id := range []*rdmacm.ID{c, s, l} {
-			w.ok(id.Close()) // C-EP-12
+			w.ok(id.Close()) // C-EP-12, C-EP-09, C-ID-06
 		}
 		e := must(w.a.CreateEP(bg, dst, nil, nil))(w)
 		if e.QP() != nil { // C-EP-04
@@ -80,16 +80,18 @@ func TestC_GAI_GetAddrInfo(t *testing.T) {
 		hints         *rdmacm.AddrInfo
 		want          rdmacm.AddrInfo
 	}{
-		{"192.0.2.1", "7471", nil, rdmacm.AddrInfo{Family: 2, QPType: verbs.QPTypeRC, PortSpace: rdmacm.PSTCP, DstAddr: at(v4, 7471)}},
-		{"2001:db8::1", "", nil, rdmacm.AddrInfo{Family: 10, QPType: verbs.QPTypeRC, PortSpace: rdmacm.PSTCP, DstAddr: at(v6, 0)}},
-		{"192.0.2.1", "7", &rdmacm.AddrInfo{Flags: rdmacm.RAIPassive, PortSpace: rdmacm.PSUDP},
+		{"192.0.2.1", "7471", nil, rdmacm.AddrInfo{Family: 2, QPType: verbs.QPTypeRC, PortSpace: rdmacm.PSTCP, DstAddr: at(v4, 7471)}}, // C-GAI-01, C-GAI-03, C-GAI-06, C-GAI-12, C-GAI-13
+		{"2001:db8::1", "", nil, rdmacm.AddrInfo{Family: 10, QPType: verbs.QPTypeRC, PortSpace: rdmacm.PSTCP, DstAddr: at(v6, 0)}},     // C-GAI-14
+		{"192.0.2.1", "7", &rdmacm.AddrInfo{Flags: rdmacm.RAIPassive, PortSpace: rdmacm.PSUDP}, // C-GAI-04, C-GAI-05
 			rdmacm.AddrInfo{Flags: 1, Family: 2, QPType: verbs.QPTypeUD, PortSpace: rdmacm.PSUDP, SrcAddr: at(v4, 7)}},
 		{"", "7", &rdmacm.AddrInfo{Flags: rdmacm.RAIPassive}, rdmacm.AddrInfo{Flags: 1, Family: 2, QPType: 2, PortSpace: rdmacm.PSTCP, SrcAddr: at(netip.IPv4Unspecified(), 7)}},
 		{"", "7", &rdmacm.AddrInfo{Flags: rdmacm.RAIPassive, Family: rdmacm.AFInet6},
 			rdmacm.AddrInfo{Flags: 1, Family: 10, QPType: 2, PortSpace: rdmacm.PSTCP, SrcAddr: at(netip.IPv6Unspecified(), 7)}},
-		{"", "", &rdmacm.AddrInfo{DstAddr: at(v4, 9), QPType: verbs.QPTypeUD}, rdmacm.AddrInfo{Family: 2, QPType: 4, PortSpace: rdmacm.PSUDP, DstAddr: at(v4, 9)}},
+		{"", "", &rdmacm.AddrInfo{DstAddr: at(v4, 9), QPType: verbs.QPTypeUD}, rdmacm.AddrInfo{Family: 2, QPType: 4, PortSpace: rdmacm.PSUDP, DstAddr: at(v4, 9)}}, // C-GAI-07
 		{"192.0.2.1", "1", &rdmacm.AddrInfo{SrcAddr: at(v4, 2), PortSpace: rdmacm.PSIB, QPType: verbs.QPTypeUC},
-			rdmacm.AddrInfo{Family: 2, QPType: 3, PortSpace: rdmacm.PSIB, SrcAddr: at(v4, 2), DstAddr: at(v4, 1)}},
+			rdmacm.AddrInfo{Family: 2, QPType: 3, PortSpace: rdmacm.PSIB, SrcAddr: at(v4, 2), DstAddr: at(v4, 1)}}, // C-GAI-20
+		{"192.0.2.1", "1", &rdmacm.AddrInfo{Flags: rdmacm.RAINoRoute | rdmacm.RAINumericHost}, // C-GAI-09
+			rdmacm.AddrInfo{Flags: 6, Family: 2, QPType: 2, PortSpace: rdmacm.PSTCP, DstAddr: at(v4, 1)}},
 	} {
 		got, err := rdmacm.GetAddrInfo(bg, c.node, c.service, c.hints)
 		if err != nil {
@@ -97,12 +99,22 @@ func TestC_GAI_GetAddrInfo(t *testing.T) {
 			continue
 		}
 		if g, w := *got, c.want; g.Flags != w.Flags || g.Family != w.Family || g.QPType != w.QPType || g.PortSpace != w.PortSpace || g.SrcAddr != w.SrcAddr ||
-			g.DstAddr != w.DstAddr || g.Next != nil || len(g.Route) != 0 || len(g.Connect) != 0 {
+			g.DstAddr != w.DstAddr || g.Next != nil || len(g.Route) != 0 || len(g.Connect) != 0 { // C-GAI-11, C-GAI-15, C-GAI-16, C-GAI-17, C-GAI-18, C-GAI-21
 			t.Errorf("%q %q %+v:\ngot  %+v\nwant %+v", c.node, c.service, c.hints, g, w)
 		}
 	}
 	if _, err := rdmacm.GetAddrInfo(bg, "", "", nil); !errors.Is(err, syscall.EINVAL) { // C-GAI-02
 		t.Error(err)
+	}
+	if _, err := rdmacm.GetAddrInfo(bg, "192.0.2.1", "1", &rdmacm.AddrInfo{Family: rdmacm.AFIB}); !errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Error(err)
+	}
+	if _, err := rdmacm.GetAddrInfo(bg, "192.0.2.1", "1", &rdmacm.AddrInfo{Flags: 0x80}); !errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Error(err)
+	}
+	// C-GAI-03: a name, and the name of a service.
+	if res, err := rdmacm.GetAddrInfo(bg, "localhost", "http", nil); err != nil || !res.DstAddr.Addr().IsLoopback() || res.DstAddr.Port() != 80 {
+		t.Errorf("%+v, %v", res, err)
 	}
 	var dns *net.DNSError
 	if _, err := rdmacm.GetAddrInfo(bg, "a-name", "1", &rdmacm.AddrInfo{Flags: rdmacm.RAINumericHost}); !errors.As(err, &dns) { // C-GAI-08
@@ -121,8 +133,8 @@ func TestC_QP_Creation(t *testing.T) {
 		e := w.newEnd(w.a, rdmacm.PSTCP)
 		w.errno(e.CreateQP(nil, qpInit()), syscall.EINVAL) // C-QP-02
 		_, err := e.RegMsgs(make([]byte, 8))
-		w.errno(err, syscall.EINVAL) // V-REG-04
-		w.ok(e.BindAddr(at(addrA, 0)))
+		w.errno(err, syscall.EINVAL)   // V-REG-04
+		w.ok(e.BindAddr(at(addrA, 0))) // C-QP-01
 		w.errno(e.CreateQP(nil, nil), syscall.EINVAL)
 		w.errno(e.CreateQP(nil, &verbs.QPInitAttr{Type: verbs.QPTypeUD}), syscall.EINVAL)
 		other := w.newEnd(w.b, rdmacm.PSTCP)
@@ -132,12 +144,12 @@ func TestC_QP_Creation(t *testing.T) {
 		init := qpInit()
 		w.ok(e.CreateQP(nil, init))
 		if e.QP() == nil || init.Cap.MaxSendWR < 4 || init.SendCQ != e.SendCQ() || e.SendCQ().CQContext() != e.ID || e.SendCQChannel() == nil ||
-			e.SendCQ() == e.RecvCQ() || e.RecvCQChannel() == nil || e.RecvCQ().Cap() < 4 || e.QP().State() != verbs.QPSInit { // C-QP-04, 07, 09, 12
+			e.SendCQ() == e.RecvCQ() || e.RecvCQChannel() == nil || e.RecvCQ().Cap() < 4 || e.QP().State() != verbs.QPSInit { // C-QP-04, C-QP-07, C-QP-09, C-QP-12
 			t.Errorf("%+v", init)
 		}
 		w.errno(e.CreateQP(nil, qpInit()), syscall.EINVAL) // C-QP-10
 		mr := must(e.RegMsgs(make([]byte, 16)))(w)
-		w.ok(e.PostRecv(1, mr.Bytes()[:4], mr))
+		w.ok(e.PostRecv(1, mr.Bytes()[:4], mr))                                    // V-RCV-01, V-RCV-02
 		w.errno(e.PostRecv(1, make([]byte, 4), mr), syscall.EINVAL)                // V-RCV-06
 		w.errno(e.PostSend(1, mr.Bytes(), mr, verbs.SendSignaled), syscall.EINVAL) // V-SND-02
 		w.ok(mr.Close())
@@ -171,9 +183,9 @@ func TestC_SRQ_SharedReceiveQueue(t *testing.T) {
 		c.expect(rdmacm.EventAddrResolved)
 		w.ok(c.ResolveRoute(bg, timeout))
 		c.expect(rdmacm.EventRouteResolved)
-		w.ok(c.CreateSRQ(nil, attr))
+		w.ok(c.CreateSRQ(nil, attr))                    // C-SRQ-01, C-SRQ-03
 		w.errno(c.CreateSRQ(nil, attr), syscall.EINVAL) // C-SRQ-06
-		if attr.Attr.MaxWR < 3 {
+		if attr.Attr.MaxWR < 3 {                        // C-SRQ-05
 			t.Error("the sizes are not told")
 		}
 		w.ok(c.CreateQP(nil, qpInit()))
@@ -192,10 +204,10 @@ func TestC_SRQ_SharedReceiveQueue(t *testing.T) {
 		w.ok(ev.Ack())
 		c.expect(rdmacm.EventEstablished)
 		s.expect(rdmacm.EventEstablished)
-		w.exchange(s, c) // C-SRQ-10
+		w.exchange(s, c) // C-SRQ-10, V-RCV-03
 		s.closeID()
 		w.ok(c.DestroyQP())
-		w.ok(c.DestroySRQ())
+		w.ok(c.DestroySRQ()) // C-SRQ-09
 		w.errno(c.DestroySRQ(), syscall.EINVAL)
 		c.close()
 		l.close()
@@ -206,15 +218,15 @@ func TestV_RDM_ReadsAndWrites(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)
 		c, s := w.connected(l, at(addrB, port))
-		forRead := must(s.RegRead([]byte("read me")))(w)
+		forRead := must(s.RegRead([]byte("read me")))(w) // V-REG-05, V-REG-06
 		forWrite := must(s.RegWrite(make([]byte, 8)))(w)
 		local := must(c.RegMsgs(make([]byte, 8)))(w)
 		w.ok(c.PostRead(1, local.Bytes()[:7], local, verbs.SendSignaled, forRead.Addr(), forRead.RKey()))
-		if wc := must(c.GetSendComp(bg))(w); wc.WRID != 1 || wc.Opcode != verbs.WCRDMARead || string(local.Bytes()[:7]) != "read me" {
+		if wc := must(c.GetSendComp(bg))(w); wc.WRID != 1 || wc.Opcode != verbs.WCRDMARead || string(local.Bytes()[:7]) != "read me" { // V-RDM-01, V-REG-01
 			t.Errorf("%+v %q", wc, local.Bytes())
 		}
 		w.ok(c.PostWrite(2, []byte("written!"), nil, verbs.SendSignaled|verbs.SendInline, forWrite.Addr(), forWrite.RKey()))
-		if wc := must(c.GetSendComp(bg))(w); wc.WRID != 2 || string(forWrite.Bytes()) != "written!" {
+		if wc := must(c.GetSendComp(bg))(w); wc.WRID != 2 || string(forWrite.Bytes()) != "written!" { // V-RDM-03, V-RDM-04, V-CMP-01
 			t.Errorf("%+v %q", wc, forWrite.Bytes())
 		}
 		w.errno(c.PostRead(1, local.Bytes(), nil, verbs.SendSignaled, forRead.Addr(), forRead.RKey()), syscall.EINVAL) // V-RDM-02
@@ -223,7 +235,7 @@ func TestV_RDM_ReadsAndWrites(t *testing.T) {
 			t.Errorf("%v", wc.Status)
 		}
 		for _, mr := range []*verbs.MR{forRead, forWrite, local} {
-			w.ok(mr.Close())
+			w.ok(mr.Close()) // V-REG-07, V-REG-09
 		}
 		s.closeID()
 		c.close()

@@ -12,7 +12,8 @@ import (
 // ConnParam are the parameters of a connection (struct rdma_conn_param): in Connect and Accept this side's
 // wishes, in an Event what the peer told, seen from this side.
 type ConnParam struct {
-	// PrivateData is handed to the peer: at most 56 bytes with Connect and 196 with Accept, for datagrams 180 and 136. It is copied.
+	// PrivateData is handed to the peer: at most 56 bytes with Connect and 196 with Accept, for datagrams 180 and 136; 92 and 216 with Connect
+	// of an ID that has a SockaddrIB. It is copied.
 	// In an event it always has the full length, the rest zero.
 	PrivateData []byte
 
@@ -86,14 +87,16 @@ func (ev *Event) Ack() error {
 	return nil
 }
 
-// Err is Status as an error, nil for success. The errno of a refused connection is ECONNREFUSED; a negative status is its
-// own, and so is a positive one.
+// Err is Status as an error, nil for success. The errno of a refused connection is ECONNREFUSED, that of EventDeviceRemoval ENODEV; a
+// negative status is its own, and so is a positive one.
 func (ev *Event) Err() error {
-	if ev.Status == 0 && ev.Type != EventRejected {
+	if ev.Status == 0 && ev.Type != EventRejected && ev.Type != EventDeviceRemoval {
 		return nil
 	}
-	e := &Error{Op: ev.Type.op(), Obj: ev.ID.obj(), Err: ev.cause}
+	e := &Error{Op: ev.Type.op(), Obj: locked(ev.ID, ev.ID.obj), Err: ev.cause}
 	switch {
+	case ev.Type == EventDeviceRemoval:
+		e.Errno, e.Detail = syscall.ENODEV, "the device has gone"
 	case ev.Type == EventRejected:
 		e.Errno = syscall.ECONNREFUSED
 		e.Detail = fmt.Sprintf("the peer refused, reason %v", cmmsg.Reason(ev.Status))
@@ -156,17 +159,35 @@ func (a *acks) wait() {
 	}
 }
 
-// push reports an event of the ID. id.mu is held.
-func (id *ID) push(ev *Event) {
+// push reports an event of the ID. It tells whether anybody can get it. id.mu is held.
+func (id *ID) push(ev *Event) bool {
 	if id.state == stDestroying {
-		return
+		return false
 	}
 	ev.owner = id
 	if ev.ID == nil {
 		ev.ID = id
 	}
-	id.ch.push(ev)
+	switch ev.Type {
+	case EventRejected, EventUnreachable, EventConnectError, EventDisconnected:
+		id.over = true
+	}
+	return id.ch.push(ev)
 }
+
+// handOver makes an event that was retrieved the business of another ID, whose Close waits for the Ack instead.
+func (ev *Event) handOver(to *ID) {
+	ev.mu.Lock()
+	defer ev.mu.Unlock()
+	if !ev.acked {
+		to.acks.take()
+		ev.owner.acks.ack()
+	}
+	ev.owner = to
+}
+
+// aside tells whether the event is no call's result: what waits for one may pass over it.
+func (t EventType) aside() bool { return t == EventAddrChange || t == EventTimewaitExit }
 
 // retrieved does what has to be done when the program gets an event.
 func (ev *Event) retrieved() {

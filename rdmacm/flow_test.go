@@ -17,20 +17,20 @@ func TestC_FLOW_01_AsyncClientAndServer(t *testing.T) {
 		t.Run(testName(c.listen), func(t *testing.T) {
 			in(t, func(w *world) {
 				l := w.listen(c.listen, 10)
-				cl, s := w.connected(l, c.dst)
+				cl, s := w.connected(l, c.dst) // C-CONN-01, C-EVT-21, C-EVT-18
 				for _, e := range []*end{cl, s} {
-					if st := e.QP().State(); st != verbs.QPSRTS {
+					if st := e.QP().State(); st != verbs.QPSRTS { // C-CONN-04, C-ACC-07, C-QP-03, W-CM-13
 						t.Errorf("the QP is in %v", st)
 					}
 				}
-				w.exchange(cl, s)
+				w.exchange(cl, s) // V-SND-01, V-CMP-02, C-OVR-01
 				w.exchange(s, cl)
 				w.ok(cl.Disconnect(bg))
 				s.expect(rdmacm.EventDisconnected)
 				w.ok(s.Disconnect(bg))
 				cl.expect(rdmacm.EventDisconnected)
 				for _, e := range []*end{cl, s} {
-					if st := e.QP().State(); st != verbs.QPSErr {
+					if st := e.QP().State(); st != verbs.QPSErr { // C-DISC-01
 						t.Errorf("the QP is in %v after the disconnect", st)
 					}
 					e.expect(rdmacm.EventTimewaitExit)
@@ -64,7 +64,7 @@ func TestC_FLOW_02_Synchronous(t *testing.T) {
 	in(t, func(w *world) {
 		l := must(w.b.CreateID(nil, rdmacm.PSTCP, nil))(w)
 		w.ok(l.BindAddr(at(addrB, port)))
-		w.ok(l.Listen(0))
+		w.ok(l.Listen(0)) // C-SYNC-06
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -81,18 +81,18 @@ func TestC_FLOW_02_Synchronous(t *testing.T) {
 			w.ok(s.DestroyQP())
 			w.ok(s.Close())
 		}()
-		c := must(w.a.CreateID(nil, rdmacm.PSTCP, nil))(w)
+		c := must(w.a.CreateID(nil, rdmacm.PSTCP, nil))(w) // C-SYNC-05
 		w.ok(c.ResolveAddr(bg, netip.AddrPort{}, at(addrB, port), timeout))
-		w.ok(c.CreateQP(nil, qpInit()))
+		w.ok(c.CreateQP(nil, qpInit())) // C-FLOW-06
 		w.ok(c.ResolveRoute(bg, timeout))
 		w.ok(c.Connect(bg, &rdmacm.ConnParam{PrivateData: []byte("hello"), ResponderResources: 5, InitiatorDepth: 6, RetryCount: 7}))
 		if ev := c.Event(); ev.Type != rdmacm.EventEstablished || string(ev.Conn.PrivateData[:7]) != "welcome" ||
 			ev.Conn.ResponderResources != 3 || ev.Conn.InitiatorDepth != 2 {
 			t.Errorf("the event after Connect is %+v", ev)
 		}
-		w.ok(c.Disconnect(bg))
+		w.ok(c.Disconnect(bg)) // C-DISC-08
 		w.ok(c.DestroyQP())
-		w.ok(c.Close())
+		w.ok(c.Close()) // C-ID-11
 		<-done
 		w.ok(l.Close())
 	})

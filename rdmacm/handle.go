@@ -23,7 +23,7 @@ func (d *device) handle(ev *cm.Event) {
 	}
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.state == stDestroying || id.broken && ev.Type != cm.EventTimewaitExit {
+	if id.state == stDestroying || id.state == stRemoved || id.broken && ev.Type != cm.EventTimewaitExit {
 		return
 	}
 	switch ev.Type {
@@ -44,6 +44,8 @@ func (d *device) handle(ev *cm.Event) {
 		id.push(&Event{Type: EventTimewaitExit})
 	case cm.EventSIDRREP:
 		id.onAnswer(ev.Msg)
+	case cm.EventLAP:
+		d.answerLAP(ev.ID)
 	}
 }
 
@@ -108,7 +110,7 @@ func (id *ID) onAnswer(msg cmmsg.Msg) {
 	switch {
 	case r.Status() != cmmsg.SIDRSuccess:
 		id.push(&Event{Type: EventUnreachable, Status: int(r.Status()), UD: UDParam{PrivateData: r.Private()}})
-	case r.QKey() == 0:
+	case r.QKey() == 0 || id.qp != nil && r.QKey() != UDPQKey:
 		id.push(&Event{Type: EventAddrError, Status: -int(syscall.EINVAL)})
 	default:
 		id.push(&Event{Type: EventEstablished, ECE: id.peerECE, UD: UDParam{
@@ -149,6 +151,11 @@ func (d *device) request(ev *cm.Event) {
 		return
 	}
 	id.mu.Lock()
+	if id.state == stDestroying { // the channel was closed just now
+		id.mu.Unlock()
+		refuse()
+		return
+	}
 	id.qpType, id.cmid, id.state, id.tos = l.qpType, ev.ID, stConnect, l.tos
 	id.ackTimeout, id.ackTimeoutSet = l.ackTimeout, l.ackTimeoutSet
 	l.host.mu.Lock()
@@ -171,11 +178,9 @@ func (d *device) request(ev *cm.Event) {
 		out.Conn = ConnParam{PrivateData: private}
 	}
 	id.mu.Unlock()
-	if id.sgid < 0 {
-		id.destroyAll() // the address has gone meanwhile
-		return
+	if id.sgid < 0 || !l.push(out) { // the address or the channel has gone meanwhile
+		id.destroyAll()
 	}
-	l.push(out)
 }
 
 // readAddrs takes the addresses from a request, and returns the program's part of its private data.
@@ -187,8 +192,8 @@ func (id *ID) readAddrs(msg cmmsg.Msg) (private []byte) {
 	if h.Version() == 0 && h.Dst().IsValid() {
 		id.local, id.remote = netip.AddrPortFrom(h.Dst(), port), netip.AddrPortFrom(h.Src(), h.SrcPort())
 		private = private[cmmsg.IPHeaderLen:]
-	} else { // a request between GIDs: there are no ports but that of the service
-		id.local, id.remote = netip.AddrPortFrom(p.Src, port), netip.AddrPortFrom(p.Dst, 0)
+	} else { // a request between GIDs (AF_IB): there are no ports but that of the service
+		id.local, id.remote, id.afIB = netip.AddrPortFrom(p.Src, port), netip.AddrPortFrom(p.Dst, 0), true
 	}
 	id.path = PathRec{
 		SGID: verbs.GIDFromAddr(p.Src), DGID: verbs.GIDFromAddr(p.Dst), FlowLabel: p.FlowLabel, HopLimit: p.HopLimit, TrafficClass: p.TClass,

@@ -29,7 +29,7 @@ func (id *ID) RegWrite(buf []byte) (*verbs.MR, error) {
 func (id *ID) reg(op string, buf []byte, access verbs.AccessFlags) (*verbs.MR, error) {
 	pd := id.PD()
 	if pd == nil {
-		return nil, id.fail(op, syscall.EINVAL, "the ID is not bound to a device, so there is no PD")
+		return nil, id.wrong(op, syscall.EINVAL, "the ID is not bound to a device, so there is no PD")
 	}
 	return pd.RegMR(buf, access)
 }
@@ -55,7 +55,7 @@ func (id *ID) PostRecvV(context uint64, sgl ...verbs.SGE) error {
 	case qp != nil:
 		return qp.PostRecv(wr)
 	}
-	return id.fail("post_recv", syscall.EINVAL, "the ID has no QP")
+	return id.wrong("post_recv", syscall.EINVAL, "the ID has no QP")
 }
 
 // PostSend sends the message in buf (rdma_post_send), which lies in mr; with verbs.SendInline mr may be nil.
@@ -115,7 +115,7 @@ func (id *ID) post1(op string, wr verbs.SendWR, buf []byte, mr *verbs.MR) error 
 func (id *ID) post(op string, wr verbs.SendWR) error {
 	qp := id.QP()
 	if qp == nil {
-		return id.fail(op, syscall.EINVAL, "the ID has no QP")
+		return id.wrong(op, syscall.EINVAL, "the ID has no QP")
 	}
 	return qp.PostSend(wr)
 }
@@ -123,7 +123,7 @@ func (id *ID) post(op string, wr verbs.SendWR) error {
 // sge names a buffer inside a region.
 func (id *ID) sge(op string, buf []byte, mr *verbs.MR) (verbs.SGE, error) {
 	if mr == nil {
-		return verbs.SGE{}, id.fail(op, syscall.EINVAL, "there is no MR")
+		return verbs.SGE{}, id.wrong(op, syscall.EINVAL, "there is no MR")
 	}
 	all := mr.Bytes()
 	off := uintptr(unsafe.Pointer(unsafe.SliceData(buf))) - uintptr(unsafe.Pointer(unsafe.SliceData(all)))
@@ -131,7 +131,7 @@ func (id *ID) sge(op string, buf []byte, mr *verbs.MR) (verbs.SGE, error) {
 		off = 0
 	}
 	if off > uintptr(len(all)) || uintptr(len(buf)) > uintptr(len(all))-off {
-		return verbs.SGE{}, id.fail(op, syscall.EINVAL, "the buffer of %d bytes is not inside the MR", len(buf))
+		return verbs.SGE{}, id.wrong(op, syscall.EINVAL, "the buffer of %d bytes is not inside the MR", len(buf))
 	}
 	return mr.SGE(int(off), len(buf)), nil
 }
@@ -162,7 +162,7 @@ func (id *ID) GetRecvComp(c context.Context) (verbs.WC, error) {
 // comp polls, asks for an event, polls again since something may have come before, and waits.
 func (id *ID) comp(c context.Context, op string, cq *verbs.CQ) (wc verbs.WC, err error) {
 	if cq == nil || cq.Channel() == nil {
-		return wc, id.fail(op, syscall.EINVAL, "the ID has no CQ with a channel for that")
+		return wc, id.wrong(op, syscall.EINVAL, "the ID has no CQ with a channel for that")
 	}
 	var wcs [1]verbs.WC
 	for {

@@ -2,32 +2,39 @@ package rdmacm
 
 import (
 	"errors"
-	"net"
 	"net/netip"
 	"sync"
 	"syscall"
 
-	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // Host is what IDs live on: a set of devices, with their addresses, and the port numbers in use there. The default
-// host, that of the package's functions, has the devices that verbs.Devices lists; a program that makes its own devices, as a
-// test does, makes a host of them.
+// host, that of the package's functions, has the devices that verbs.Devices lists at any time; a program that makes its own
+// devices, as a test does, makes a host of them.
 //
 // Devices are opened when they are first needed and stay open until Close. A device that an ID is bound to, or that a
-// listener is on, has its UDP port taken and two goroutines.
+// listener is on, has its UDP port taken and three goroutines. While a
+// listener is on all devices, one more looks every second whether there are new ones.
 type Host struct {
 	list func() ([]*verbs.Device, error)
+	grow bool // the list may get longer
 
 	mu      sync.Mutex // guards what follows; after ID.mu
 	devices []*device
 	closed  bool
 	ports   portTable
 	wild    map[*ID]struct{} // listeners on all devices, those to come included
+	ways    map[netip.Addr]way
+	looking bool   // a goroutine looks for devices to come
+	silence func() // ends tell
 }
 
-var defaultHost = newHost(verbs.Devices)
+var defaultHost = func() *Host {
+	h := newHost(verbs.Devices)
+	h.grow = true
+	return h
+}()
 
 func newHost(list func() ([]*verbs.Device, error)) *Host {
 	return &Host{list: list, ports: portTable{}, wild: map[*ID]struct{}{}}
@@ -51,15 +58,21 @@ func (h *Host) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, d := range h.devices {
-		if n := d.users; n > 0 {
+		if n := len(d.users); n > 0 {
 			return &Error{Op: op, Errno: syscall.EBUSY, Detail: "IDs are bound to " + d.ctx.Device().Name()}
 		}
+	}
+	if len(h.wild) > 0 {
+		return &Error{Op: op, Errno: syscall.EBUSY, Detail: "IDs listen on all devices"}
 	}
 	var errs []error
 	for _, d := range h.devices {
 		errs = append(errs, d.close())
 	}
 	h.devices, h.closed = nil, true
+	if h.silence != nil {
+		h.silence()
+	}
 	return errors.Join(errs...)
 }
 
@@ -92,7 +105,7 @@ func (h *Host) scan() ([]*device, error) {
 
 func (h *Host) device(dev *verbs.Device) *device {
 	for _, d := range h.devices {
-		if d.vdev.Driver() == dev.Driver() {
+		if d.vdev.Driver() == dev.Driver() && !d.gone {
 			return d
 		}
 	}
@@ -132,57 +145,4 @@ func (h *Host) owner(local netip.Addr) (*device, int, error) {
 		}
 	}
 	return nil, 0, &Error{Op: "bind_addr", Errno: syscall.ENODEV, Detail: local.String() + " is not the address of an RDMA device"}
-}
-
-// toward finds the device and the local address for traffic to a peer, and starts the device: the one that the system's route
-// leaves from, or else the first that can reach the peer. h.mu is held.
-func (h *Host) toward(peer netip.Addr) (*device, netip.Addr, error) {
-	devices, err := h.scan()
-	if err != nil {
-		return nil, netip.Addr{}, err
-	}
-	source, iface, routeErr := route(peer)
-	for _, d := range devices {
-		if routeErr == nil && !d.gone && d.gidIndex(source) >= 0 {
-			return d, source, d.start()
-		}
-	}
-	for _, d := range devices {
-		if on := d.vdev.Interface(); d.gone || on != "" && (routeErr != nil || iface != on) {
-			continue
-		}
-		c, err := d.ctx.SelectGID(peer)
-		if src := c.GID.Addr(); err == nil && src.IsLoopback() == peer.IsLoopback() {
-			return d, src, d.start()
-		}
-	}
-	if routeErr != nil {
-		return nil, netip.Addr{}, routeErr
-	}
-	return nil, netip.Addr{}, &Error{
-		Op: "resolve_addr", Errno: syscall.ENODEV, Detail: "no RDMA device has a route to " + peer.String() + ", which leaves from " + source.String(),
-	}
-}
-
-// route asks the system which address of which interface it would send to peer from.
-func route(peer netip.Addr) (source netip.Addr, iface string, err error) {
-	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, wire.Port)))
-	if err != nil {
-		return source, "", err
-	}
-	defer c.Close()
-	source = c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone("")
-	ifs, err := net.Interfaces()
-	if err != nil {
-		return source, "", err
-	}
-	for i := range ifs {
-		addrs, _ := ifs[i].Addrs()
-		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap().WithZone("") == source {
-				return source, ifs[i].Name, nil
-			}
-		}
-	}
-	return source, "", nil
 }

@@ -36,6 +36,7 @@ type ID struct {
 	local, remote netip.AddrPort // local changes while bound is zero only, or from the unspecified address
 	path          PathRec
 	haveRoute     bool
+	afIB          bool // addressed by GIDs and service IDs: requests have no IP header
 
 	tos           uint8
 	reuse, afonly bool
@@ -50,7 +51,9 @@ type ID struct {
 	attrs              cm.Attrs // of the QP, when the peer's is known
 	cmPath             cm.Path
 	respRes, initDepth uint8 // READs and atomics at a time, in and out
+	strayed            bool  // ADDR_CHANGE has told that the local address is gone
 	ended              bool  // DISCONNECTED has been told
+	over               bool  // nothing more is to come of the connection, or of the wish for one
 	broken             bool  // CONNECT_ERROR has been told: nothing more about the connection
 
 	qp                       *verbs.QP
@@ -101,7 +104,8 @@ func (h *Host) newID(ch *EventChannel, ps PortSpace, context any) *ID {
 // Close destroys the ID in any state (rdma_destroy_id; for IDs of CreateEP, Dial and a Listener, rdma_destroy_ep). What
 // it is doing ends: a request under way is taken back, one that was not answered is refused, a connection is
 // closed, multicast groups are left. There are no more events for it. It blocks until the events that the program got are
-// acknowledged. EBUSY while a QP or SRQ that CreateQP or CreateSRQ made is there, except that it goes along with an endpoint.
+// acknowledged. EBUSY while a QP or SRQ that CreateQP or CreateSRQ made is there; those of an endpoint go along with it, unless
+// something else uses them (EBUSY). The ID is still there then.
 func (id *ID) Close() error {
 	const op = "destroy_id"
 	id.mu.Lock()
@@ -109,15 +113,30 @@ func (id *ID) Close() error {
 		id.mu.Unlock()
 		return err
 	}
-	if id.ep == nil && (id.qp != nil || id.srq != nil) {
-		defer id.mu.Unlock()
-		return id.fail(op, syscall.EBUSY, "the ID has a QP or SRQ; DestroyQP and DestroySRQ come first")
+	if err := id.bare(op); err != nil {
+		id.mu.Unlock()
+		return err
 	}
 	ended := id.end()
 	id.mu.Unlock()
 	id.finish(ended)
 	id.acks.wait()
 	return nil
+}
+
+// bare sees to it that the ID has neither QP nor SRQ. id.mu is held.
+func (id *ID) bare(op string) error {
+	if id.ep == nil {
+		if id.qp != nil || id.srq != nil {
+			return id.fail(op, syscall.EBUSY, "the ID has a QP or SRQ; DestroyQP and DestroySRQ come first")
+		}
+		return nil
+	}
+	id.leaveGroups()
+	if err := id.destroyQP(); err != nil {
+		return err
+	}
+	return id.destroySRQ()
 }
 
 // destroyAll is Close for whoever has no time to wait: with QP and SRQ, and events may be open.
@@ -176,7 +195,7 @@ func (id *ID) finish(l leftovers) {
 // bindDevice makes the ID one of a device. id.mu and Host.mu are held.
 func (id *ID) bindDevice(d *device, sgid int) {
 	id.dev, id.sgid = d, sgid
-	d.users++
+	d.users[id] = struct{}{}
 }
 
 // unbind gives port and device back. id.mu is held.
@@ -189,12 +208,13 @@ func (id *ID) unbind() {
 	}
 	delete(h.wild, id)
 	if id.dev != nil {
-		id.dev.users--
+		delete(id.dev.users, id)
+		id.dev.retire()
 	}
 }
 
 // Migrate moves the ID with the events that nobody has got to another channel, or makes it synchronous if ch is nil
-// (rdma_migrate_id). It blocks while events of the ID are not acknowledged. EINVAL if the ID is synchronous already.
+// (rdma_migrate_id). The new IDs of requests that nobody has got move along. It blocks while events of the ID are not acknowledged. EINVAL if the ID is synchronous already.
 func (id *ID) Migrate(ch *EventChannel) error {
 	const op = "migrate_id"
 	id.mu.Lock()
@@ -231,10 +251,39 @@ func (id *ID) Migrate(ch *EventChannel) error {
 	old.leave(id)
 	id.ch = ch
 	for _, ev := range old.purge(func(ev *Event) bool { return ev.owner == id }) {
-		ch.push(ev)
+		if ev.Type == EventConnectRequest {
+			ev.ID.follow(id, ev)
+		} else {
+			ch.push(ev)
+		}
 	}
 	if private {
 		_ = old.Close()
 	}
 	return nil
+}
+
+// follow moves an ID, with the request that has made it, to where its listener has gone. l.mu is held.
+func (id *ID) follow(l *ID, request *Event) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	old, private := id.ch, id.sync
+	to := l.ch
+	if l.sync {
+		to = newChannel(id.host)
+	}
+	if id.state != stDestroying && to.join(id) {
+		id.ch, id.sync = to, l.sync
+		old.leave(id)
+	}
+	l.ch.push(request)
+	if id.ch == old {
+		return
+	}
+	for _, ev := range old.purge(func(ev *Event) bool { return ev.owner == id }) {
+		to.push(ev)
+	}
+	if private {
+		_ = old.Close()
+	}
 }

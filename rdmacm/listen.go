@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"syscall"
 
@@ -12,8 +13,9 @@ import (
 
 // deviceListener is a listener on one of the devices.
 type deviceListener struct {
-	dev *device
-	l   *cm.Listener
+	dev     *device
+	l       *cm.Listener
+	release func() // gives the service ID back to other processes
 }
 
 // Listen begins to take requests to the address that the ID is bound to: on its device, or, if that is a wildcard, on
@@ -48,20 +50,29 @@ func (id *ID) Listen(backlog int) error {
 	}
 	var errs []error
 	for _, d := range devices {
-		if err := id.listenOn(d); err != nil {
+		err := id.listenOn(d)
+		if errors.Is(err, errTaken) {
+			id.unlisten()
+			return id.because(op, err)
+		}
+		if err != nil {
 			errs = append(errs, err)
 		}
 	}
-	// A device that another process has is left out, but one of them must be there.
+	// A device whose UDP port another program has is left out, but one of them must be there.
 	if len(id.listeners) == 0 {
 		return id.because(op, errors.Join(errs...))
 	}
 	if id.local.Addr().IsUnspecified() {
 		h.wild[id] = struct{}{}
+		h.look()
 	}
 	id.state = stListen
 	return nil
 }
+
+// errTaken says that another process that shares the device listens on the port.
+var errTaken = errors.New("another process of this host listens on the port")
 
 // listenOn begins to listen on a device. Host.mu is held.
 func (id *ID) listenOn(d *device) error {
@@ -71,16 +82,28 @@ func (id *ID) listenOn(d *device) error {
 	if err := d.start(); err != nil {
 		return err
 	}
-	return d.do(func(m *cm.Machine, _ int64, _ *cm.Batch) error {
+	service, at := id.ps.service(id.local.Port()), id.local.Addr().Unmap().WithZone("")
+	if at.IsUnspecified() {
+		at = netip.Addr{}
+	}
+	release, err := d.port.ClaimService(uint64(service), at)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errTaken, err)
+	}
+	err = d.do(func(m *cm.Machine, _ int64, _ *cm.Batch) error {
 		l, err := m.Listen(cm.ListenParams{
-			Service: id.ps.service(id.local.Port()), UD: id.qpType == verbs.QPTypeUD, Kind: transportOf(id.qpType), Addr: id.local.Addr(),
-			AFOnly: id.afonly, Backlog: id.backlog, Context: id,
+			Service: service, UD: id.qpType == verbs.QPTypeUD, Kind: transportOf(id.qpType), Addr: id.local.Addr(),
+			AFOnly: id.afonly, GID: id.afIB, Backlog: id.backlog, Context: id,
 		})
 		if err == nil {
-			id.listeners = append(id.listeners, deviceListener{d, l})
+			id.listeners = append(id.listeners, deviceListener{d, l, release})
 		}
 		return err
 	})
+	if err != nil {
+		release()
+	}
+	return err
 }
 
 // unlisten ends listening. id.mu is held.
@@ -90,12 +113,13 @@ func (id *ID) unlisten() {
 			m.Unlisten(l.l)
 			return nil
 		})
+		l.release()
 	}
 	id.listeners = nil
 }
 
 // GetRequest waits for the next request (rdma_get_request) of a synchronous listener. The new ID is synchronous too; its Event is
-// the request, valid until Accept, Reject or Close. With CreateEP's QP attributes it has a QP already. EINVAL if the
+// the request, valid until Accept, Reject or Close. The listener may be closed before that. With CreateEP's QP attributes it has a QP already. EINVAL if the
 // ID is asynchronous or does not listen. Several goroutines may wait.
 func (id *ID) GetRequest(c context.Context) (*ID, error) {
 	const op = "get_request"
@@ -109,10 +133,15 @@ func (id *ID) GetRequest(c context.Context) (*ID, error) {
 	if err != nil {
 		return nil, err
 	}
-	ev, err := ch.GetEvent(c)
+	ev, err := ch.result(c)
 	if err != nil {
 		return nil, err
 	}
+	return id.adopt(op, ev, ep)
+}
+
+// adopt takes the new ID out of a listener's event.
+func (id *ID) adopt(op string, ev *Event, ep *endpoint) (*ID, error) {
 	if ev.Type != EventConnectRequest {
 		id.mu.Lock()
 		defer id.mu.Unlock()
@@ -121,6 +150,8 @@ func (id *ID) GetRequest(c context.Context) (*ID, error) {
 		return nil, id.fail(op, syscall.EINVAL, "%v came instead of a request", ev.Type)
 	}
 	child := ev.ID
+	ev.handOver(child)
+	var err error
 	child.mu.Lock()
 	child.event = ev
 	if ep != nil {

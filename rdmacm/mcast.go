@@ -56,11 +56,11 @@ func (id *ID) JoinMulticastEx(c context.Context, attr *JoinMCAttr, context any) 
 	const op = "join_multicast_ex"
 	switch {
 	case attr == nil || attr.CompMask&JoinMCAttrAddress == 0 || attr.CompMask&JoinMCAttrJoinFlags == 0:
-		return id.fail(op, syscall.EINVAL, "address and join flags must be given")
+		return id.wrong(op, syscall.EINVAL, "address and join flags must be given")
 	case attr.CompMask > JoinMCAttrAddress|JoinMCAttrJoinFlags:
-		return id.fail(op, syscall.EOPNOTSUPP, "unknown attributes %#x", attr.CompMask)
+		return id.wrong(op, syscall.EOPNOTSUPP, "unknown attributes %#x", attr.CompMask)
 	case attr.JoinFlags > JoinSendOnlyFullMember:
-		return id.fail(op, syscall.EINVAL, "join flags %d; there are 0, full member, and 1, which only sends", attr.JoinFlags)
+		return id.wrong(op, syscall.EINVAL, "join flags %d; there are 0, full member, and 1, which only sends", attr.JoinFlags)
 	}
 	return id.join(c, op, attr.Addr, attr.JoinFlags, context)
 }
@@ -131,7 +131,7 @@ func (id *ID) LeaveMulticast(addr netip.AddrPort) error {
 		}
 		return id.fail(op, syscall.EADDRNOTAVAIL, "the ID is not in group %v", ip)
 	}
-	err := id.leave(g)
+	err := id.because(op, id.leave(g))
 	if id.event != nil && id.event.group == g {
 		id.dropEvent()
 	}
@@ -139,7 +139,7 @@ func (id *ID) LeaveMulticast(addr netip.AddrPort) error {
 	id.mu.Unlock()
 	ch.purge(func(ev *Event) bool { return ev.group == g })
 	g.acks.wait()
-	return id.because(op, err)
+	return err
 }
 
 func (id *ID) leave(g *group) error {

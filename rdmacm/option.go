@@ -33,10 +33,10 @@ func (id *ID) SetOption(level, name int, value []byte) error {
 	case level == OptionIB && name == OptionIBPath:
 		return id.setPath(op, value)
 	default:
-		return id.fail(op, syscall.ENOSYS, "there is no option %d of level %d", name, level)
+		return id.wrong(op, syscall.ENOSYS, "there is no option %d of level %d", name, level)
 	}
 	if len(value) != want {
-		return id.fail(op, syscall.EINVAL, "the option's value has %d bytes, not %d", want, len(value))
+		return id.wrong(op, syscall.EINVAL, "the option's value has %d bytes, not %d", want, len(value))
 	}
 	switch name {
 	case OptionIDTOS:

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// portTable knows which IDs are bound to which ports. It is guarded by Host.mu; what it reads of the IDs in it does not
-// change while they are there.
+// portTable knows which IDs are bound to which ports. It is guarded by Host.mu; what it reads of the IDs in it changes under Host.mu only
+// while they are there.
 type portTable map[portKey][]*ID
 
 type portKey struct {
@@ -37,7 +37,7 @@ func (t portTable) bind(id *ID) error {
 	return nil
 }
 
-// bindAny gives id a port that nobody has, or failing that one whose owners have other addresses.
+// bindAny gives id a port that nobody has, or failing that one whose owners have other addresses or other peers.
 func (t portTable) bindAny(id *ID) error {
 	low, high := ephemeral()
 	n := int(high) - int(low) + 1
@@ -46,7 +46,7 @@ func (t portTable) bindAny(id *ID) error {
 		for i := range n {
 			port := low + uint16((first+i)%n)
 			owners := t[portKey{id.ps, port}]
-			if len(owners) == 0 || shared && t.conflict("bind_addr", id, port, id.reuse) == nil {
+			if len(owners) == 0 || shared && (apart(id, owners) || t.conflict("bind_addr", id, port, id.reuse) == nil) {
 				id.local = netip.AddrPortFrom(id.local.Addr(), port)
 				t.add(id, port)
 				return nil
@@ -54,6 +54,11 @@ func (t portTable) bindAny(id *ID) error {
 		}
 	}
 	return id.fail("bind_addr", syscall.EADDRNOTAVAIL, "the ports %d to %d are all in use", low, high)
+}
+
+// apart tells whether id and all owners of a port are clients, of a peer that is not id's.
+func apart(id *ID, owners []*ID) bool {
+	return id.remote.IsValid() && !slices.ContainsFunc(owners, func(o *ID) bool { return !o.remote.IsValid() || o.remote == id.remote })
 }
 
 // conflict tells why id cannot have a port beside those who have it already.

@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"errors"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -9,7 +10,8 @@ import (
 // CreateQP makes the ID's QP (rdma_create_qp) in pd, or in the default PD of the device if pd is nil. A connected QP goes to INIT, where
 // receives can be posted; connecting takes it further. A UD QP goes to RTS with UDPQKey. init.SendCQ and RecvCQ may be nil:
 // then CQs and channels for as many requests as init.Cap has are made and found at SendCQ, RecvCQ and so on. init.Type may be
-// 0 for that of the ID. init gets the actual sizes and the CQs. A QP on an ID with an SRQ uses it.
+// 0 for that of the ID. init gets the actual sizes and the CQs. A QP on an ID with an SRQ uses it. An XRC_RECV QP has neither PD
+// nor CQs: it belongs to the device's XRC domain that CreateSRQ uses too.
 //
 // EINVAL if the ID is not bound to a device, has a QP, or has other CQs; if pd is of another device, or the type does not fit.
 func (id *ID) CreateQP(pd *verbs.PD, init *verbs.QPInitAttr) error {
@@ -19,6 +21,28 @@ func (id *ID) CreateQP(pd *verbs.PD, init *verbs.QPInitAttr) error {
 }
 
 func (id *ID) createQP(op string, pd *verbs.PD, init *verbs.QPInitAttr) error {
+	return id.makeQP(op, pd, init, func(pd *verbs.PD, want *verbs.QPInitAttr) (*verbs.QP, error) { return pd.CreateQP(want) })
+}
+
+// CreateQPEx is CreateQP with extended attributes (rdma_create_qp_ex), among them what verbs.PD.CreateQPEx takes.
+func (id *ID) CreateQPEx(pd *verbs.PD, init *verbs.QPInitAttrEx) error {
+	const op = "create_qp_ex"
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if init == nil {
+		return id.fail(op, syscall.EINVAL, "there are no attributes")
+	}
+	return id.makeQP(op, pd, &init.QPInitAttr, func(pd *verbs.PD, want *verbs.QPInitAttr) (*verbs.QP, error) {
+		ex := *init
+		ex.QPInitAttr = *want
+		qp, err := pd.CreateQPEx(&ex)
+		*want = ex.QPInitAttr
+		return qp, err
+	})
+}
+
+// makeQP makes the QP with create, except those that belong to an XRC domain.
+func (id *ID) makeQP(op string, pd *verbs.PD, init *verbs.QPInitAttr, create func(*verbs.PD, *verbs.QPInitAttr) (*verbs.QP, error)) error {
 	pd, err := id.objectPD(op, pd)
 	if err != nil {
 		return err
@@ -35,13 +59,21 @@ func (id *ID) createQP(op string, pd *verbs.PD, init *verbs.QPInitAttr) error {
 	}
 	want := *init
 	want.Type = id.qpType
-	if want.SRQ == nil {
-		want.SRQ = id.srq
+	if id.qpType == verbs.QPTypeXRCRecv {
+		xrcd, err := id.defaultXRCD()
+		if err != nil {
+			return id.because(op, err)
+		}
+		create = func(_ *verbs.PD, want *verbs.QPInitAttr) (*verbs.QP, error) { return xrcd.CreateQP(want) }
+	} else {
+		if want.SRQ == nil {
+			want.SRQ = id.srq
+		}
+		if err := id.createCQs(&want); err != nil {
+			return id.because(op, err)
+		}
 	}
-	if err := id.createCQs(&want); err != nil {
-		return id.because(op, err)
-	}
-	qp, err := pd.CreateQP(&want)
+	qp, err := create(pd, &want)
 	if err == nil {
 		if err = id.initQP(qp); err != nil {
 			_ = qp.Close()
@@ -60,6 +92,8 @@ func (id *ID) objectPD(op string, pd *verbs.PD) (*verbs.PD, error) {
 	switch {
 	case id.state == stDestroying:
 		return nil, &Error{Op: op, Obj: id.obj(), Errno: syscall.EINVAL, Err: ErrClosed}
+	case id.state == stRemoved:
+		return nil, id.fail(op, syscall.EINVAL, "the device has gone; the ID can only be closed")
 	case id.dev == nil:
 		return nil, id.fail(op, syscall.EINVAL, "the ID is not bound to a device; BindAddr with a local address or ResolveAddr does that")
 	case pd != nil && pd.Context() != id.dev.ctx:
@@ -72,22 +106,13 @@ func (id *ID) objectPD(op string, pd *verbs.PD) (*verbs.PD, error) {
 }
 
 // createCQs makes the CQs that want lacks.
-func (id *ID) createCQs(want *verbs.QPInitAttr) (err error) {
-	make := func(given *verbs.CQ, own **verbs.CQ, ch **verbs.CompChannel, n uint32) (*verbs.CQ, error) {
-		switch {
-		case given != nil:
-			return given, nil
-		case *own != nil || n == 0:
-			return *own, nil
-		}
-		if *ch, err = id.dev.ctx.CreateCompChannel(); err != nil {
-			return nil, err
-		}
-		*own, err = id.dev.ctx.CreateCQ(int(n), &verbs.CQOptions{Channel: *ch, Context: id})
-		return *own, err
+func (id *ID) createCQs(want *verbs.QPInitAttr) error {
+	var err error
+	if want.SendCQ == nil {
+		want.SendCQ, err = id.ownCQ(&id.sendCQ, &id.sendChannel, want.Cap.MaxSendWR)
 	}
-	if want.SendCQ, err = make(want.SendCQ, &id.sendCQ, &id.sendChannel, want.Cap.MaxSendWR); err == nil {
-		want.RecvCQ, err = make(want.RecvCQ, &id.recvCQ, &id.recvChannel, want.Cap.MaxRecvWR)
+	if err == nil && want.RecvCQ == nil && want.Type != verbs.QPTypeXRCSend {
+		want.RecvCQ, err = id.ownCQ(&id.recvCQ, &id.recvChannel, want.Cap.MaxRecvWR)
 	}
 	if err != nil {
 		id.destroyCQs()
@@ -101,6 +126,24 @@ func (id *ID) createCQs(want *verbs.QPInitAttr) (err error) {
 		want.RecvCQ = want.SendCQ
 	}
 	return nil
+}
+
+// createRecvCQ makes the CQ of an SRQ of type XRC.
+func (id *ID) createRecvCQ(n uint32) error {
+	_, err := id.ownCQ(&id.recvCQ, &id.recvChannel, n)
+	return err
+}
+
+// ownCQ makes a CQ with a channel for n requests, unless there is one or n is 0.
+func (id *ID) ownCQ(own **verbs.CQ, ch **verbs.CompChannel, n uint32) (_ *verbs.CQ, err error) {
+	if *own != nil || n == 0 {
+		return *own, nil
+	}
+	if *ch, err = id.dev.ctx.CreateCompChannel(); err != nil {
+		return nil, err
+	}
+	*own, err = id.dev.ctx.CreateCQ(int(n), &verbs.CQOptions{Channel: *ch, Context: id})
+	return *own, err
 }
 
 func (id *ID) destroyCQs() {
@@ -144,13 +187,19 @@ func (id *ID) destroyQP() error {
 	if id.qp == nil {
 		return nil
 	}
-	if err := id.qp.Close(); err != nil {
+	if err := id.qp.Close(); err != nil && !errors.Is(err, ErrClosed) {
 		return id.because("destroy_qp", err)
 	}
 	id.qp = nil
 	id.destroyCQs()
 	return nil
 }
+
+// receives tells whether the QP takes requests, and so needs to know what to allow.
+func (id *ID) receives() bool { return id.qpType == verbs.QPTypeRC || id.qpType == verbs.QPTypeXRCRecv }
+
+// sends tells whether the QP repeats requests until they are answered.
+func (id *ID) sends() bool { return id.qpType == verbs.QPTypeRC || id.qpType == verbs.QPTypeXRCSend }
 
 // failQP moves the QP of a connection to ERR, which flushes its requests.
 func (id *ID) failQP() {
@@ -166,7 +215,7 @@ func (id *ID) InitQPAttr(attr *verbs.QPAttr) (verbs.QPAttrMask, error) {
 	const op = "init_qp_attr"
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if attr == nil || id.dev == nil || id.state == stDestroying {
+	if attr == nil || id.dev == nil || id.state == stDestroying || id.state == stRemoved {
 		return 0, id.fail(op, syscall.EINVAL, "no attributes, or the ID is not bound to a device")
 	}
 	ud := id.qpType == verbs.QPTypeUD
@@ -201,7 +250,7 @@ func (id *ID) attrInit() (verbs.QPAttr, verbs.QPAttrMask) {
 	}
 	if id.attrs.DestQPN != 0 {
 		a.QPAccessFlags = verbs.AccessRemoteWrite
-		if id.respRes > 0 && id.qpType == verbs.QPTypeRC {
+		if id.respRes > 0 && id.receives() {
 			a.QPAccessFlags |= verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 		}
 	}
@@ -218,7 +267,7 @@ func (id *ID) attrRTR() (verbs.QPAttr, verbs.QPAttrMask) {
 		}},
 	}
 	mask := verbs.QPAttrState | verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN
-	if id.qpType != verbs.QPTypeUC {
+	if id.receives() {
 		a.MaxDestRdAtomic = id.respRes
 		mask |= verbs.QPAttrMaxDestRdAtomic | verbs.QPAttrMinRNRTimer
 	}
@@ -233,7 +282,10 @@ func (id *ID) attrRTS() (verbs.QPAttr, verbs.QPAttrMask) {
 	}
 	mask := verbs.QPAttrState | verbs.QPAttrSQPSN
 	if id.qpType != verbs.QPTypeUC {
-		mask |= verbs.QPAttrTimeout | verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry | verbs.QPAttrMaxQPRdAtomic
+		mask |= verbs.QPAttrTimeout
+	}
+	if id.sends() {
+		mask |= verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry | verbs.QPAttrMaxQPRdAtomic
 	}
 	if id.ackTimeoutSet {
 		a.Timeout = id.ackTimeout

@@ -38,7 +38,7 @@ func (id *ID) PortNum() uint8 {
 // PD is the PD of the ID's QP, else the default one of its device; nil while the ID is not bound to a device.
 func (id *ID) PD() *verbs.PD {
 	return locked(id, func() *verbs.PD {
-		if id.qp != nil {
+		if id.qp != nil && id.qp.PD() != nil {
 			return id.qp.PD()
 		}
 		if id.srq != nil {
@@ -56,6 +56,17 @@ func (id *ID) defaultPD() (*verbs.PD, error) {
 	id.host.mu.Lock()
 	defer id.host.mu.Unlock()
 	return id.dev.defaultPD()
+}
+
+// defaultXRCD is the XRC domain of IDs, one for the device.
+func (id *ID) defaultXRCD() (_ *verbs.XRCD, err error) {
+	id.host.mu.Lock()
+	defer id.host.mu.Unlock()
+	d := id.dev
+	if d.xrcd == nil {
+		d.xrcd, err = d.ctx.OpenXRCD(nil)
+	}
+	return d.xrcd, err
 }
 
 // QP is the ID's QP, nil without one.

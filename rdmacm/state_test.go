@@ -31,8 +31,8 @@ func TestC_ID_03_ContextAndTypes(t *testing.T) {
 		for ps, typ := range map[rdmacm.PortSpace]verbs.QPType{
 			rdmacm.PSTCP: verbs.QPTypeRC, rdmacm.PSUDP: verbs.QPTypeUD, rdmacm.PSIPoIB: verbs.QPTypeUD, rdmacm.PSIB: verbs.QPTypeRC,
 		} {
-			id := must(w.a.CreateID(nil, ps, "mine"))(w)
-			if id.Context != "mine" || id.PS() != ps || id.QPType() != typ {
+			id := must(w.a.CreateID(nil, ps, "mine"))(w)                     // C-ID-02
+			if id.Context != "mine" || id.PS() != ps || id.QPType() != typ { // C-ID-01, C-ID-04
 				t.Errorf("%v %v %v", id.Context, id.PS(), id.QPType())
 			}
 			if id.Verbs() != nil || id.PD() != nil || id.QP() != nil || id.Event() != nil || id.LocalAddr().IsValid() || id.SrcPort() != 0 || id.DstPort() != 0 {
@@ -83,10 +83,10 @@ func TestC_ID_21_WrongState(t *testing.T) {
 			}
 			e.none()
 		}
-		wrong("bind", "addr", "listen")
+		wrong("bind", "addr", "listen") // C-ROUTE-01
 		w.ok(e.ResolveAddr(bg, netip.AddrPort{}, at(addrB, port), timeout))
 		e.expect(rdmacm.EventAddrResolved)
-		wrong("route")
+		wrong("route") // C-CONN-03
 		w.ok(e.ResolveRoute(bg, timeout))
 		e.expect(rdmacm.EventRouteResolved)
 		wrong("connect")
@@ -101,7 +101,7 @@ func TestC_ID_21_WrongState(t *testing.T) {
 		w.ok(req.ID.Accept(bg, nil))
 		e.expect(rdmacm.EventEstablished)
 		(&end{req.ID, w, l.ch}).expect(rdmacm.EventEstablished)
-		wrong("destroy qp", "disconnect", "notify")
+		wrong("destroy qp", "disconnect", "notify")            // C-EST-04, C-ACC-02
 		w.errno(e.Notify(verbs.EventCommEst), syscall.EISCONN) // C-NTF-02
 		w.errno(e.Notify(verbs.EventQPFatal), syscall.EINVAL)  // C-NTF-05
 		(&end{req.ID, w, l.ch}).closeID()
@@ -111,6 +111,34 @@ func TestC_ID_21_WrongState(t *testing.T) {
 		wrong("destroy qp", "disconnect") // C-ID-22
 		e.close()
 		l.close()
+	})
+}
+
+// Errors say what was called, on what, what was wrong and what is allowed, once.
+func TestErrorTexts(t *testing.T) {
+	in(t, func(w *world) {
+		id := must(w.a.CreateID(nil, rdmacm.PSTCP, nil))(w)
+		says := func(err error, want string) {
+			t.Helper()
+			if err == nil || err.Error() != want {
+				t.Errorf("%v\nwant %s", err, want)
+			}
+		}
+		says(id.Connect(bg, nil), "connect: the ID is in IDLE; allowed in [ROUTE_RESOLVED] (EINVAL) [TCP ID]")
+		w.ok(id.BindAddr(at(addrA, 4000)))
+		other := must(w.a.CreateID(nil, rdmacm.PSTCP, nil))(w)
+		says(other.BindAddr(at(addrA, 4000)), "bind_addr: port 4000 is in use at that address (EADDRINUSE) [TCP ID 198.18.0.1:4000]")
+		w.ok(other.Close())
+		w.ok(id.ResolveAddr(bg, netip.AddrPort{}, at(addrB, 9), timeout))
+		w.ok(id.ResolveRoute(bg, timeout))
+		w.ok(id.CreateQP(nil, qpInit()))
+		id.Channel().SetNonblock(true)
+		w.errno(id.Connect(bg, nil), syscall.EAGAIN)
+		says(id.Accept(bg, nil), "accept: the connection is REQ_SENT: no request waits for an answer (EINVAL) [TCP ID 198.18.0.1:4000 to 198.18.0.2:9]")
+		says(id.Disconnect(bg), "disconnect: the connection is not established; Close takes the request back (EINVAL) [TCP ID 198.18.0.1:4000 to 198.18.0.2:9]")
+		w.ok(id.DestroyQP())
+		says(id.Establish(), "establish: the ID is REQ_SENT, must be REP_RCVD or MRA_REP_SENT (EINVAL) [TCP ID 198.18.0.1:4000 to 198.18.0.2:9]")
+		w.ok(id.Close())
 	})
 }
 
@@ -126,28 +154,28 @@ func TestC_ID_07_RequestInherits(t *testing.T) {
 		c := w.resolved(rdmacm.PSTCP, at(addrB, port))
 		w.ok(c.CreateQP(nil, qpInit()))
 		w.ok(c.Connect(bg, &rdmacm.ConnParam{PrivateData: []byte("me"), ResponderResources: 3, InitiatorDepth: 5, FlowControl: true, RetryCount: 9, RNRRetryCount: 3}))
-		ev := w.next(l.ch, rdmacm.EventConnectRequest)
+		ev := w.next(l.ch, rdmacm.EventConnectRequest) // C-ACC-01, C-LIS-01
 		id := ev.ID
-		if id.Context != 42 || id.Channel() != l.ch || id.PS() != rdmacm.PSTCP || id.QPType() != verbs.QPTypeRC || ev.ListenID != l.ID {
+		if id.Context != 42 || id.Channel() != l.ch || id.PS() != rdmacm.PSTCP || id.QPType() != verbs.QPTypeRC || ev.ListenID != l.ID { // C-ID-07, C-EVT-05, C-EVT-06, C-PS-02
 			t.Error("the new ID differs from the listener")
 		}
-		if id.Verbs() == nil || id.PortNum() != 1 { // C-LIS-09
+		if id.Verbs() == nil || id.PortNum() != 1 { // C-LIS-09, C-ACC-03
 			t.Error("the new ID is not bound to a device")
 		}
 		if id.LocalAddr() != at(addrB, port) || id.PeerAddr() != c.LocalAddr() || id.SrcPort() != port { // C-QRY-05
 			t.Errorf("addresses %v %v", id.LocalAddr(), id.PeerAddr())
 		}
 		p := ev.Conn
-		// C-PARM-06, C-PARM-14, W-CM-05: mirrored depths, clamped retries, padded private data.
+		// C-PARM-06, C-PARM-14, W-CM-05, T-02, T-09: mirrored depths, clamped retries, padded private data.
 		if len(p.PrivateData) != 56 || string(p.PrivateData[:3]) != "me\x00" || p.ResponderResources != 5 || p.InitiatorDepth != 3 ||
 			!p.FlowControl || p.RetryCount != 7 || p.RNRRetryCount != 3 || p.QPNum != c.QP().QPN() || p.SRQ {
 			t.Errorf("parameters %+v", p)
 		}
 		w.ok(ev.Ack())
-		w.ok(id.CreateQP(nil, qpInit()))
-		w.ok(id.Accept(bg, &p)) // C-ACC-04
+		w.ok(id.CreateQP(nil, qpInit())) // C-FLOW-07
+		w.ok(id.Accept(bg, &p))          // C-ACC-04
 		est := c.expect(rdmacm.EventEstablished)
-		if len(est.Conn.PrivateData) != 196 || est.Conn.ResponderResources != 3 || est.Conn.InitiatorDepth != 5 || est.Conn.QPNum != id.QP().QPN() {
+		if len(est.Conn.PrivateData) != 196 || est.Conn.ResponderResources != 3 || est.Conn.InitiatorDepth != 5 || est.Conn.QPNum != id.QP().QPN() { // C-PARM-02, C-PARM-11, C-EVT-09
 			t.Errorf("the client's parameters %+v", est.Conn)
 		}
 		s := &end{id, w, l.ch}
@@ -156,7 +184,7 @@ func TestC_ID_07_RequestInherits(t *testing.T) {
 		}
 		ca, _, _ := c.QP().Query(0)
 		sa, _, _ := s.QP().Query(0)
-		// W-CM-04, W-CM-06, C-QP-19, C-QP-20.
+		// W-CM-04, W-CM-06, C-QP-19, C-QP-20, C-PARM-12, C-PARM-13, C-PARM-16, T-01.
 		if ca.RQPSN != sa.SQPSN || ca.SQPSN != sa.RQPSN || ca.RetryCnt != 7 || sa.RetryCnt != 7 || sa.RNRRetry != 3 || ca.RNRRetry != 3 ||
 			ca.MaxRdAtomic != 5 || ca.MaxDestRdAtomic != 3 || sa.MaxRdAtomic != 3 || sa.MaxDestRdAtomic != 5 || ca.MinRNRTimer != 0 ||
 			ca.PathMTU != sa.PathMTU || ca.Timeout == 0 || sa.Timeout == 0 {
@@ -174,7 +202,7 @@ func TestC_ID_09_CloseWithQPIsBusy(t *testing.T) {
 		e := w.newEnd(w.a, rdmacm.PSTCP)
 		w.ok(e.BindAddr(at(addrA, 0)))
 		w.ok(e.CreateQP(nil, qpInit()))
-		w.errno(e.Close(), syscall.EBUSY)
+		w.errno(e.Close(), syscall.EBUSY) // C-QP-16
 		w.errno(w.a.Close(), syscall.EBUSY)
 		e.close()
 	})
@@ -191,12 +219,12 @@ func TestC_ID_10_CloseWaitsForAcks(t *testing.T) {
 			acked = true
 			w.ok(ev.Ack())
 		}()
-		w.ok(e.Close())
+		w.ok(e.Close()) // C-ID-10, C-EVT-03, C-EVT-12, C-EVT-15, T-22
 		if !acked {
 			t.Error("Close returned before the Ack")
 		}
-		w.errno(ev.Ack(), syscall.EINVAL) // C-EVT-13
-		w.errno((*rdmacm.Event)(nil).Ack(), syscall.EINVAL)
+		w.errno(ev.Ack(), syscall.EINVAL)                   // C-EVT-13
+		w.errno((*rdmacm.Event)(nil).Ack(), syscall.EINVAL) // C-EVT-14
 		w.ok(e.ch.Close())
 	})
 }
@@ -280,7 +308,7 @@ func TestC_ID_15_Migrate(t *testing.T) {
 		old := e.ch
 		w.ok(e.ResolveAddr(bg, netip.AddrPort{}, at(addrB, port), timeout))
 		next := must(w.a.CreateEventChannel())(w)
-		w.ok(e.Migrate(next))
+		w.ok(e.Migrate(next)) // C-ID-20
 		e.none()
 		e.ch = next
 		ev := w.next(e.ch, rdmacm.EventAddrResolved)
@@ -292,7 +320,7 @@ func TestC_ID_15_Migrate(t *testing.T) {
 		}
 		w.errno(e.Migrate(nil), syscall.EINVAL)
 		w.ok(e.ResolveRoute(bg, timeout))
-		if ev := e.Event(); ev == nil || ev.Type != rdmacm.EventRouteResolved {
+		if ev := e.Event(); ev == nil || ev.Type != rdmacm.EventRouteResolved { // C-SYNC-01, C-SYNC-02, C-OVR-04
 			t.Error("the migrated ID is not synchronous")
 		}
 		w.ok(e.Migrate(old)) // C-ID-19
@@ -308,7 +336,7 @@ func TestC_ID_15_Migrate(t *testing.T) {
 func TestC_CHAN_05_Descriptor(t *testing.T) {
 	in(t, func(w *world) {
 		e := w.newEnd(w.a, rdmacm.PSTCP)
-		if fd, err := e.ch.FD(); err != nil || fd < 0 {
+		if fd, err := e.ch.FD(); err != nil || fd < 0 { // C-CHAN-04
 			t.Skip(err)
 		}
 		_, err := e.ch.TryGetEvent()
@@ -319,13 +347,13 @@ func TestC_CHAN_05_Descriptor(t *testing.T) {
 		e.ch.SetNonblock(false)
 		c, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
-		if _, err = e.ch.GetEvent(c); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err = e.ch.GetEvent(c); !errors.Is(err, context.DeadlineExceeded) { // C-EVT-01
 			t.Error(err)
 		}
 		e.close()
 		_, err = e.ch.GetEvent(bg)
 		w.errno(err, syscall.EINVAL)
-		_, err = e.ch.FD()
+		_, err = e.ch.FD() // C-CHAN-07
 		w.errno(err, syscall.EINVAL)
 		_, err = w.a.CreateID(e.ch, rdmacm.PSTCP, nil)
 		w.errno(err, syscall.EINVAL)
@@ -355,14 +383,14 @@ func TestC_CHAN_03_RangeAndSelect(t *testing.T) {
 			}
 			w.ok(e.ResolveRoute(bg, timeout))
 		}
-		if len(got) != 2 || got[0] != rdmacm.EventAddrResolved {
+		if len(got) != 2 || got[0] != rdmacm.EventAddrResolved { // C-CHAN-01, C-EVT-07
 			t.Error(got)
 		}
 		o := must(w.a.CreateID(e.ch, rdmacm.PSTCP, nil))(w)
 		w.ok(o.ResolveAddr(bg, netip.AddrPort{}, at(addrB, port), timeout))
 		<-e.ch.Ready()
 		ev := must(e.ch.TryGetEvent())(w)
-		if ev.ID != o {
+		if ev.ID != o { // C-CHAN-02
 			t.Error("another ID's event")
 		}
 		w.ok(ev.Ack())
@@ -371,7 +399,15 @@ func TestC_CHAN_03_RangeAndSelect(t *testing.T) {
 	})
 }
 
-func TestC_EVT_16_Names(t *testing.T) {
+func TestC_EVT_16_17_Names(t *testing.T) {
+	for i, want := range []string{
+		"ADDR_RESOLVED", "ADDR_ERROR", "ROUTE_RESOLVED", "ROUTE_ERROR", "CONNECT_REQUEST", "CONNECT_RESPONSE", "CONNECT_ERROR", "UNREACHABLE", "REJECTED",
+		"ESTABLISHED", "DISCONNECTED", "DEVICE_REMOVAL", "MULTICAST_JOIN", "MULTICAST_ERROR", "ADDR_CHANGE", "TIMEWAIT_EXIT",
+	} {
+		if got := rdmacm.EventType(i).String(); got != "RDMA_CM_EVENT_"+want {
+			t.Errorf("event %d is %s", i, got)
+		}
+	}
 	if rdmacm.EventEstablished.String() != "RDMA_CM_EVENT_ESTABLISHED" || rdmacm.EventTimewaitExit != 15 ||
 		rdmacm.EventTimewaitExit.String() != "RDMA_CM_EVENT_TIMEWAIT_EXIT" || rdmacm.EventType(99).String() != "UNKNOWN EVENT" {
 		t.Error("wrong names")
@@ -390,7 +426,7 @@ func TestC_SYNC_07_NonblockingAndCancelled(t *testing.T) {
 		ev := w.next(l.ch, rdmacm.EventConnectRequest)
 		w.ok(ev.ID.Reject([]byte("no")))
 		w.ok(ev.Ack())
-		w.ok(ev.ID.Close())
+		w.ok(ev.ID.Close()) // C-REJ-07
 		time.Sleep(time.Second)
 		got := must(c.Channel().TryGetEvent())(w)
 		if got.Type != rdmacm.EventRejected || string(got.Conn.PrivateData[:2]) != "no" || len(got.Conn.PrivateData) != 148 || got.Status != 28 {
@@ -419,15 +455,15 @@ func TestC_SYNC_04_EventOfAFailure(t *testing.T) {
 		go func() {
 			ev := w.next(l.ch, rdmacm.EventConnectRequest)
 			w.errno(ev.ID.Reject(make([]byte, 149)), syscall.EINVAL) // C-REJ-06
-			w.ok(ev.ID.Reject([]byte("no")))
+			w.ok(ev.ID.Reject([]byte("no")))                         // C-REJ-01, C-REJ-02
 			w.ok(ev.Ack())
 			w.ok(ev.ID.Close())
 		}()
 		c := must(w.a.CreateID(nil, rdmacm.PSTCP, nil))(w)
 		w.ok(c.ResolveAddr(bg, netip.AddrPort{}, at(addrB, port), timeout))
 		w.ok(c.ResolveRoute(bg, timeout))
-		w.errno(c.Connect(bg, &rdmacm.ConnParam{QPNum: 77}), syscall.ECONNREFUSED) // C-SYNC-03
-		if ev := c.Event(); ev == nil || ev.Type != rdmacm.EventRejected || string(ev.Conn.PrivateData[:2]) != "no" {
+		w.errno(c.Connect(bg, &rdmacm.ConnParam{QPNum: 77}), syscall.ECONNREFUSED)                                    // C-SYNC-03, C-OVR-06, C-EVT-08
+		if ev := c.Event(); ev == nil || ev.Type != rdmacm.EventRejected || string(ev.Conn.PrivateData[:2]) != "no" { // C-SYNC-04, T-21
 			t.Errorf("%+v", ev)
 		}
 		w.ok(c.Close())

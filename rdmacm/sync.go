@@ -16,19 +16,47 @@ func (id *ID) complete(c context.Context, op string) error {
 	id.dropEvent()
 	ch := id.ch
 	id.mu.Unlock()
-	ev, err := ch.GetEvent(c)
+	ev, err := ch.result(c)
+	for err == nil && ev.Type.before(op) {
+		_ = ev.Ack()
+		ev, err = ch.result(c)
+	}
 	if err != nil {
 		return err
 	}
 	id.mu.Lock()
 	if id.state == stDestroying {
-		id.mu.Unlock()
+		defer id.mu.Unlock()
 		_ = ev.Ack()
 		return &Error{Op: op, Obj: id.obj(), Errno: syscall.EINVAL, Err: ErrClosed}
 	}
 	id.event = ev
 	id.mu.Unlock()
 	return ev.Err()
+}
+
+// before tells whether an event is the success of a step before that call: one that was given up has left it.
+func (t EventType) before(op string) bool {
+	switch t {
+	case EventAddrResolved:
+		return op != "resolve_addr"
+	case EventRouteResolved:
+		return op != "resolve_addr" && op != "resolve_route"
+	case EventConnectResponse, EventEstablished:
+		return op == "disconnect"
+	}
+	return false
+}
+
+// result waits for an event that is not aside.
+func (ch *EventChannel) result(c context.Context) (*Event, error) {
+	for {
+		ev, err := ch.GetEvent(c)
+		if err != nil || !ev.Type.aside() {
+			return ev, err
+		}
+		_ = ev.Ack()
+	}
 }
 
 // dropEvent acknowledges the last event of a synchronous ID. id.mu is held.

@@ -1,6 +1,7 @@
 package rdmacm_test
 
 import (
+	"bytes"
 	"net/netip"
 	"syscall"
 	"testing"
@@ -25,13 +26,13 @@ func TestC_FLOW_04_Datagrams(t *testing.T) {
 		w.ok(l.Listen(0))
 		c := w.resolved(rdmacm.PSUDP, at(addrB, port))
 		w.ok(c.CreateQP(nil, udInit()))
-		if a, _, _ := c.QP().Query(0); c.QP().State() != verbs.QPSRTS || a.QKey != rdmacm.UDPQKey { // C-QP-05
-			t.Errorf("%v %#x", c.QP().State(), a.QKey)
+		if a, _, _ := c.QP().Query(0); c.QP().State() != verbs.QPSRTS || a.QKey != rdmacm.UDPQKey || a.SQPSN != 0 { // C-QP-05
+			t.Errorf("%v %#x, PSN %d", c.QP().State(), a.QKey, a.SQPSN)
 		}
 		w.errno(c.Connect(bg, &rdmacm.ConnParam{PrivateData: make([]byte, 181)}), syscall.EINVAL) // C-PARM-04
-		w.ok(c.Connect(bg, &rdmacm.ConnParam{PrivateData: []byte("who")}))
+		w.ok(c.Connect(bg, &rdmacm.ConnParam{PrivateData: []byte("who")}))                        // C-CONN-02
 		ev := w.next(l.ch, rdmacm.EventConnectRequest)
-		if len(ev.UD.PrivateData) != 180 || string(ev.UD.PrivateData[:3]) != "who" || ev.ID.PeerAddr() != c.LocalAddr() {
+		if len(ev.UD.PrivateData) != 180 || string(ev.UD.PrivateData[:3]) != "who" || ev.ID.PeerAddr() != c.LocalAddr() { // C-PARM-21
 			t.Errorf("%+v", ev.UD)
 		}
 		s := &end{ev.ID, w, l.ch}
@@ -43,12 +44,12 @@ func TestC_FLOW_04_Datagrams(t *testing.T) {
 		w.ok(s.Accept(bg, &rdmacm.ConnParam{PrivateData: []byte("me")}))
 		w.ok(ev.Ack())
 		est := c.expect(rdmacm.EventEstablished)
-		if est.UD.QPNum != s.QP().QPN() || est.UD.QKey != rdmacm.UDPQKey || len(est.UD.PrivateData) != 136 || string(est.UD.PrivateData[:2]) != "me" {
+		if est.UD.QPNum != s.QP().QPN() || est.UD.QKey != rdmacm.UDPQKey || len(est.UD.PrivateData) != 136 || string(est.UD.PrivateData[:2]) != "me" { // C-PARM-20
 			t.Errorf("%+v", est.UD) // C-CONN-06
 		}
-		l.none() // C-ACC-09
-		ah := must(c.PD().CreateAH(&est.UD.AHAttr))(w)
-		w.ok(c.PostUDSend(4, []byte("hello"), nil, verbs.SendInline|verbs.SendSignaled, ah, est.UD.QPNum))
+		l.none()                                                                                           // C-ACC-09
+		ah := must(c.PD().CreateAH(&est.UD.AHAttr))(w)                                                     // C-PARM-19
+		w.ok(c.PostUDSend(4, []byte("hello"), nil, verbs.SendInline|verbs.SendSignaled, ah, est.UD.QPNum)) // C-PS-03, V-UD-01, V-UD-02
 		wc := must(s.GetRecvComp(bg))(w)
 		if wc.Status != verbs.WCSuccess || string(buf[40:wc.ByteLen]) != "hello" {
 			t.Errorf("%+v", wc)
@@ -71,9 +72,11 @@ func TestC_REJ_05_DatagramsRefused(t *testing.T) {
 		w.ok(c.Connect(bg, nil))
 		ev := w.next(l.ch, rdmacm.EventConnectRequest)
 		w.ok(ev.Ack())
-		w.ok(ev.ID.Reject([]byte("no")))
+		w.errno(ev.ID.Reject(make([]byte, 137)), syscall.EINVAL) // C-PARM-05
+		w.ok(ev.ID.Reject(append([]byte("no"), bytes.Repeat([]byte{9}, 134)...)))
+		w.errno(ev.ID.Accept(bg, &rdmacm.ConnParam{QPNum: 5}), syscall.EINVAL)
 		w.ok(ev.ID.Close())
-		if ev := c.expect(rdmacm.EventUnreachable); ev.Status != 2 || string(ev.UD.PrivateData[:2]) != "no" {
+		if ev := c.expect(rdmacm.EventUnreachable); ev.Status != 2 || string(ev.UD.PrivateData[:2]) != "no" || len(ev.UD.PrivateData) != 136 || ev.UD.PrivateData[135] != 9 {
 			t.Errorf("%+v", ev)
 		}
 		c.close()
@@ -107,12 +110,12 @@ func TestC_MC_01_JoinSendLeave(t *testing.T) {
 			w.errno(b.JoinMulticast(bg, at(g.b, 0), nil), syscall.EINVAL)
 			w.ok(b.JoinMulticast(bg, at(g.group, 0), "my context"))
 			w.errno(b.JoinMulticast(bg, at(g.group, 0), nil), syscall.EINVAL)
-			ev := b.expect(rdmacm.EventMulticastJoin)
+			ev := b.expect(rdmacm.EventMulticastJoin) // C-MC-01, C-MC-12
 			if ev.UD.QPNum != 0xFFFFFF || ev.UD.QKey != rdmacm.UDPQKey || ev.UD.Context != "my context" || ev.UD.PrivateData != nil ||
 				ev.UD.AHAttr.GRH.DGID != verbs.GIDFromAddr(g.group) { // C-MC-06, C-MC-08, C-MC-10
 				t.Errorf("%+v", ev.UD)
 			}
-			w.ok(a.JoinMulticastEx(bg, &rdmacm.JoinMCAttr{CompMask: 3, JoinFlags: rdmacm.JoinSendOnlyFullMember, Addr: at(g.group, 0)}, nil))
+			w.ok(a.JoinMulticastEx(bg, &rdmacm.JoinMCAttr{CompMask: 3, JoinFlags: rdmacm.JoinSendOnlyFullMember, Addr: at(g.group, 0)}, nil)) // C-MC-22, C-MC-17
 			ev = a.expect(rdmacm.EventMulticastJoin)
 			buf := make([]byte, 64)
 			mr := must(b.RegMsgs(buf))(w)
@@ -131,7 +134,7 @@ func TestC_MC_01_JoinSendLeave(t *testing.T) {
 				t.Errorf("%+v", wc)
 			}
 			var wcs [1]verbs.WC
-			if n, _ := a.RecvCQ().Poll(wcs[:]); n != 0 { // C-MC-13, C-MC-16
+			if n, _ := a.RecvCQ().Poll(wcs[:]); n != 0 { // C-MC-13, C-MC-16, C-MC-15
 				t.Error("a member that only sends has received")
 			}
 			w.ok(b.PostRecv(1, buf, mr))
@@ -150,7 +153,7 @@ func TestC_MC_01_JoinSendLeave(t *testing.T) {
 			w.ok(ah.Close())
 			w.ok(mr.Close())
 			w.ok(mrA.Close())
-			b.close() // C-ID-12
+			b.close() // C-ID-12, C-MC-18
 			a.close()
 		}
 	})

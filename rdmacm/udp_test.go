@@ -32,6 +32,24 @@ func udpHost(tb testing.TB, i int) (*rdmacm.Host, netip.Addr) {
 
 // The whole way over UDP sockets: many dial one listener at the same time, and talk.
 func TestUDPLoopback(t *testing.T) {
+	loopback(t) // what the runtime opens once
+	before := descriptors(t)
+	loopback(t)
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors are open, %d were before", after, before)
+	}
+}
+
+// descriptors counts the open ones of this process.
+func descriptors(t *testing.T) int {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip(err)
+	}
+	return len(list)
+}
+
+func loopback(t *testing.T) {
 	a, _ := udpHost(t, 0)
 	b, addr := udpHost(t, 1)
 	w := &world{T: t}
@@ -91,58 +109,3 @@ func TestUDPLoopback(t *testing.T) {
 	w.ok(a.Close())
 	w.ok(b.Close())
 }
-
-// BenchmarkConnections makes and ends connections, 64 at a time, both sides in this process.
-func BenchmarkConnections(b *testing.B) {
-	client, _ := udpHost(b, 2)
-	server, addr := udpHost(b, 3)
-	l, err := rdmacm.Listen(bg, ":0", &rdmacm.Options{Host: server, QP: tiny})
-	if err != nil {
-		b.Fatal(err)
-	}
-	c, stop := context.WithCancel(bg)
-	var acceptors sync.WaitGroup
-	for range 64 {
-		acceptors.Go(func() {
-			for {
-				id, err := l.Accept(c)
-				if err != nil {
-					return
-				}
-				_ = id.Disconnect(c)
-				_ = id.Close()
-			}
-		})
-	}
-	todo := make(chan struct{}, 64)
-	var dialers sync.WaitGroup
-	b.ReportAllocs()
-	b.ResetTimer()
-	for range 64 {
-		dialers.Go(func() {
-			for range todo {
-				id, err := rdmacm.Dial(bg, at(addr, l.Addr().Port()).String(), &rdmacm.Options{Host: client, QP: tiny})
-				if err != nil {
-					b.Error(err)
-					continue
-				}
-				_ = id.Disconnect(bg)
-				_ = id.Close()
-			}
-		})
-	}
-	for range b.N {
-		todo <- struct{}{}
-	}
-	close(todo)
-	dialers.Wait()
-	b.StopTimer()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "conn/s")
-	stop()
-	acceptors.Wait()
-	_ = l.Close()
-	_ = client.Close()
-	_ = server.Close()
-}
-
-var tiny = verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}

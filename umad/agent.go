@@ -95,7 +95,7 @@ func (a *Agent) Send(to *Address, mad MAD) error {
 }
 
 // Call sends a request and waits for its answer (mad_rpc). The request is sent again each time that
-// timeout passes, retries times at most; then it is ErrTimeout. The transaction ID is Call's: it writes
+// timeout passes, retries times at most; then it is ErrTimeout. Only the address that was asked can answer. The transaction ID is Call's: it writes
 // it into the request. The answer's status is the caller's to look at.
 func (a *Agent) Call(ctx context.Context, to *Address, request MAD, timeout time.Duration, retries int) (*Received, error) {
 	if len(request) != Size || request.IsResponse() {
@@ -105,7 +105,7 @@ func (a *Agent) Call(ctx context.Context, to *Address, request MAD, timeout time
 	h.TID = a.TID()
 	request.Put(h)
 	answer := make(chan *Received, 1)
-	a.port.share.expect(h.TID, answer)
+	a.port.share.expect(h.TID, question{h.Class, to.Remote.Unmap().WithZone(""), answer})
 	defer a.port.share.forget(h.TID)
 	for range 1 + max(0, retries) {
 		if err := a.Send(to, request); err != nil && !errors.Is(err, syscall.ENOBUFS) {

@@ -8,7 +8,7 @@
 //	                 Call ................... a request that is repeated until its answer comes
 //	                 Recv, or a Handler ..... requests of others that the agent is registered for
 //
-// A datagram with the response bit goes to the agent whose Call it answers, found by the upper half of its transaction ID.
+// A datagram with the response bit goes to the agent whose Call it answers, found by transaction ID, class and sender.
 // Any other goes to the agent that is registered for its class, method and attribute. What nobody waits for is dropped
 // and counted (Counters); so is what an agent does not fetch in time. Nothing that arrives can block, or fail anything.
 //

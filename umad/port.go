@@ -2,6 +2,7 @@ package umad
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,7 @@ type Counters struct {
 	Received  uint64
 	Malformed uint64 // length or base version wrong
 	Unclaimed uint64 // nobody is registered for it, or waits for that answer
+	Spoofed   uint64 // an answer from elsewhere than the question went to, or of another class
 	QueueFull uint64 // its agent did not fetch what came before
 }
 
@@ -55,10 +57,17 @@ type share struct {
 	mu      sync.Mutex
 	agents  []*Agent
 	last    uint32
-	pending map[uint64]chan *Received
-	busy    sync.RWMutex // read-held while a Handler runs
+	pending map[uint64]question // by transaction ID
+	busy    sync.RWMutex        // read-held while a Handler runs
 
-	received, malformed, unclaimed, queueFull atomic.Uint64
+	received, malformed, unclaimed, spoofed, queueFull atomic.Uint64
+}
+
+// question is what a Call waits for the answer to.
+type question struct {
+	class  uint8
+	to     netip.Addr
+	answer chan *Received
 }
 
 // Sizes of QP 1.
@@ -73,7 +82,7 @@ func Open(dev *verbs.Device) (*Port, error) {
 	defer shares.Unlock()
 	s := shares.open[dev.Driver()]
 	if s == nil {
-		s = &share{dev: dev.Driver(), pending: map[uint64]chan *Received{}, stopped: make(chan struct{})}
+		s = &share{dev: dev.Driver(), pending: map[uint64]question{}, stopped: make(chan struct{})}
 		if err := s.open(dev); err != nil {
 			s.close()
 			return nil, err
@@ -106,12 +115,20 @@ func (p *Port) Close() error {
 	return p.err
 }
 
+// CommIDs tells how communication IDs of connection management must begin; see [verbs.PD.CommIDs].
+func (p *Port) CommIDs() (prefix uint32, bits int) { return p.share.pd.CommIDs() }
+
+// ClaimService makes requests for a service ID come to this process; see [verbs.PD.ClaimService].
+func (p *Port) ClaimService(id uint64, at netip.Addr) (release func(), err error) {
+	return p.share.pd.ClaimService(id, at)
+}
+
 // Counters reads what QP 1 has counted, for all Ports of the device.
 func (p *Port) Counters() Counters {
 	s := p.share
 	return Counters{
 		Sent: s.sender.sent.Load(), TxDropped: s.sender.dropped.Load(), Received: s.received.Load(), Malformed: s.malformed.Load(),
-		Unclaimed: s.unclaimed.Load(), QueueFull: s.queueFull.Load(),
+		Unclaimed: s.unclaimed.Load(), Spoofed: s.spoofed.Load(), QueueFull: s.queueFull.Load(),
 	}
 }
 
@@ -221,9 +238,9 @@ func (s *share) remove(a *Agent) error {
 	return nil
 }
 
-func (s *share) expect(tid uint64, answer chan *Received) {
+func (s *share) expect(tid uint64, q question) {
 	s.mu.Lock()
-	s.pending[tid] = answer
+	s.pending[tid] = q
 	s.mu.Unlock()
 }
 

@@ -93,14 +93,20 @@ func (s *share) dispatch(r *Received) {
 // answer gives an answer to the Call that waits for it.
 func (s *share) answer(r *Received) {
 	s.mu.Lock()
-	wait := s.pending[r.MAD.TID()]
-	delete(s.pending, r.MAD.TID())
-	s.mu.Unlock()
-	if wait == nil {
-		s.unclaimed.Add(1)
-		return
+	q, asked := s.pending[r.MAD.TID()]
+	ours := asked && q.class == r.MAD.Class() && q.to == r.From.Remote.Unmap()
+	if ours {
+		delete(s.pending, r.MAD.TID())
 	}
-	wait <- r.clone() // has room for one
+	s.mu.Unlock()
+	switch {
+	case ours:
+		q.answer <- r.clone() // has room for one
+	case asked:
+		s.spoofed.Add(1)
+	default:
+		s.unclaimed.Add(1)
+	}
 }
 
 func (r *Received) clone() *Received { return &Received{MAD: bytes.Clone(r.MAD), From: r.From} }

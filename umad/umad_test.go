@@ -133,6 +133,48 @@ func TestCallRetries(t *testing.T) {
 	}
 }
 
+// An answer counts only if it comes from where the question went, and is of its class. Anybody can guess a transaction ID.
+func TestSpoofedAnswers(t *testing.T) {
+	bubble(t, rdmatest.Faults{}, func(t *testing.T, fab *rdmatest.Fabric, a, b *umad.Port) {
+		client := must(a.Register(umad.Registration{}))(t)
+		defer client.Close()
+		addrC := netip.MustParseAddr("198.18.0.3")
+		c := must(umad.Open(must(fab.NewDevice("c", addrC))(t)))(t)
+		defer c.Close()
+		stranger := must(c.Register(umad.Registration{}))(t)
+		defer stranger.Close()
+		server := must(b.Register(umad.Registration{Class: umad.ClassPerf, Methods: []uint8{umad.MethodGet}}))(t)
+		defer server.Close()
+		go func() {
+			q, err := server.Recv(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			h := q.MAD.Header()
+			h.Method = umad.MethodGetResp
+			if err := stranger.Send(&umad.Address{Local: addrC, Remote: addrs[0]}, umad.New(h, []byte("lie"))); err != nil {
+				t.Error(err)
+			}
+			h.Class = umad.ClassDevMgt
+			if err := server.Send(&umad.Address{Local: addrs[1], Remote: addrs[0]}, umad.New(h, []byte("mistake"))); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Second)
+			if err := server.Reply(q, 0, []byte("truth")); err != nil {
+				t.Error(err)
+			}
+		}()
+		r := must(client.Call(t.Context(), &toB, get(umad.ClassPerf), time.Minute, 0))(t)
+		if got := string(r.MAD.Data()[:5]); got != "truth" {
+			t.Errorf("the answer is %q", got)
+		}
+		if c := a.Counters(); c.Spoofed != 2 || c.Received != 3 || c.Unclaimed != 0 {
+			t.Errorf("counters %+v", c)
+		}
+	})
+}
+
 func TestDispatch(t *testing.T) {
 	bubble(t, rdmatest.Faults{}, func(t *testing.T, _ *rdmatest.Fabric, a, b *umad.Port) {
 		handled := make(chan uint16, 8)

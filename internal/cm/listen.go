@@ -21,6 +21,9 @@ type ListenParams struct {
 	Addr   netip.Addr
 	AFOnly bool
 
+	// GID says that Addr stands for a GID: requests to it need no IP header.
+	GID bool
+
 	// Backlog holds back what the program does not fetch. It may be shared, by the listeners that one program's listener has on
 	// several devices. nil means one of its own of MaxBacklog.
 	Backlog *Backlog
@@ -126,23 +129,23 @@ func (m *Machine) match(s cmmsg.ServiceID, ud bool, kind cmmsg.Transport, back *
 	if dst.IsValid() && (h.Version() != 0 || !honest(h.Src(), back.Dst)) {
 		return nil
 	}
-	rank := 0
+	rank, gid := 0, back.Src.Unmap().WithZone("")
 	for _, l := range m.listeners[s] {
 		if l.p.UD != ud || !ud && l.p.Kind != kind {
 			continue
 		}
-		if n := l.p.fits(dst); n > rank {
+		if n := l.p.fits(dst, gid); n > rank {
 			best, rank = l, n
 		}
 	}
 	return best
 }
 
-// fits ranks a listener for a request to dst, the zero Addr if the request names no address: 0 for not at all.
-func (p *ListenParams) fits(dst netip.Addr) int {
+// fits ranks a listener for a request to dst, the zero Addr if the request names no address, which came to gid: 0 for not at all.
+func (p *ListenParams) fits(dst, gid netip.Addr) int {
 	any := !p.Addr.IsValid() || p.Addr.IsUnspecified()
 	switch {
-	case p.Addr.IsValid() && p.Addr == dst:
+	case p.Addr.IsValid() && p.Addr == dst, p.GID && p.Addr == gid:
 		return 3
 	case any && p.AFOnly && p.Addr.IsValid() && dst.IsValid() && p.Addr.Is4() == dst.Is4():
 		return 2

@@ -18,6 +18,10 @@ type Config struct {
 	AckDelay uint8    // the device's local CA ACK delay, a time code (4.096 us * 2^n)
 	Agent    uint32   // the upper half of transaction IDs
 
+	// IDPrefix is what communication IDs have in their upper IDBits bits, where these lead answers to one of several processes.
+	IDPrefix uint32
+	IDBits   int
+
 	// MaxIDs bounds connections and look-ups, those in timewait included; 0 means DefaultMaxIDs. Beyond it Connect and Lookup
 	// answer ENOMEM and requests are dropped.
 	MaxIDs int
@@ -96,7 +100,7 @@ func (m *Machine) enroll(id *ID) bool {
 		return false
 	}
 	for {
-		n := m.newID()
+		n := m.cfg.IDPrefix | m.newID()<<m.cfg.IDBits>>m.cfg.IDBits
 		if _, taken := m.ids[n]; n != 0 && !taken {
 			id.localID = n
 			break

@@ -44,7 +44,7 @@ func TestW_CM_09_TimeCodes(t *testing.T) {
 }
 
 // TestNamesDoNotRepeat: communication IDs come once each, and two machines do not begin alike.
-func TestNamesDoNotRepeat(t *testing.T) {
+func TestT_05_NamesDoNotRepeat(t *testing.T) {
 	a := newNames(rand.New(rand.NewPCG(1, 1)))
 	seen := make(map[uint32]bool, 1<<17)
 	near := 0
@@ -71,7 +71,7 @@ func TestNamesDoNotRepeat(t *testing.T) {
 }
 
 // TestMachinesDiffer: IDs and PSNs follow from the seed.
-func TestMachinesDiffer(t *testing.T) {
+func TestT_05_MachinesDiffer(t *testing.T) {
 	draw := func(seed byte) (x [4]uint32) {
 		m := New(Config{Seed: [32]byte{seed}})
 		return [4]uint32{m.newID(), m.newID(), m.newPSN(), m.newPSN()}

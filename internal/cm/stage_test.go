@@ -130,7 +130,9 @@ func (s *stage) do(cmd string, a *args) error {
 	case "attrs":
 		s.logf("%+v", s.ids[a.word(0)].Attrs())
 	case "path":
-		s.logf("%+v", *s.ids[a.word(0)].Path())
+		p := s.ids[a.word(0)].Path()
+		s.logf("{Path:{Src:%v Dst:%v TClass:%d HopLimit:%d FlowLabel:%d} PKey:%d MTU:%v SL:%d Rate:%d LifeTime:%d}",
+			p.Src, p.Dst, p.TClass, p.HopLimit, p.FlowLabel, p.PKey, p.MTU, p.SL, p.Rate, p.LifeTime)
 	case "counters":
 		s.counters()
 	case "tables":
@@ -155,7 +157,7 @@ func (s *stage) listen(a *args) error {
 	case a.is("ud"):
 		ps = cmmsg.PSUDP
 	}
-	p := ListenParams{Service: serviceArg(a, ps), UD: a.is("ud"), AFOnly: a.is("afonly"), Kind: kindArg(a)}
+	p := ListenParams{Service: serviceArg(a, ps), UD: a.is("ud"), AFOnly: a.is("afonly"), GID: a.is("gid"), Kind: kindArg(a)}
 	if v := a.str("addr", ""); v != "" {
 		p.Addr = netip.MustParseAddr(v)
 	}

@@ -1,0 +1,96 @@
+package rdmacm
+
+import (
+	"context"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// SockaddrIB is an address of the family AF_IB: a GID and a service ID instead of an IP address and a port (struct sockaddr_ib). On
+// RoCE a GID is an IP address in another form, so both kinds reach each other's ports; but a request between GIDs
+// carries no IP header, so that the program has its room (92 bytes, for datagrams 216), and the peer learns no source port.
+type SockaddrIB struct {
+	PKey     uint16 // 0 means the default one
+	FlowInfo uint32
+	GID      verbs.GID
+	SID      uint64 // service ID: a port space in bits 16 and above, and a port; see ServiceID
+	SIDMask  uint64 // which bits of SID count; 0 means all
+	ScopeID  uint64
+}
+
+// ServiceID is the service ID of a port of a port space (RDMA_IB_IP_PS_TCP and so on).
+func ServiceID(ps PortSpace, port uint16) uint64 { return uint64(ps.service(port)) }
+
+// sidPortSpace is the mask of the port space in a service ID (RDMA_IB_IP_PS_MASK).
+const sidPortSpace = ^uint64(0xFFFF)
+
+// addr is the IP address that stands for a, with the service ID's port. The zero SockaddrIB is no address.
+func (id *ID) ibAddr(op string, a SockaddrIB) (netip.AddrPort, error) {
+	mask := a.SIDMask
+	if mask == 0 {
+		mask = ^uint64(0)
+	}
+	if a.PKey != 0 && a.PKey != defaultPKey {
+		return netip.AddrPort{}, id.fail(op, syscall.EINVAL, "P_Key %#x; RoCE has %#x", a.PKey, defaultPKey)
+	}
+	if want := ServiceID(id.ps, 0); a.SID&mask&sidPortSpace != want&mask {
+		return netip.AddrPort{}, id.fail(op, syscall.EPROTONOSUPPORT, "service ID %#x is not one of port space %v, %#x", a.SID, id.ps, want)
+	}
+	return netip.AddrPortFrom(a.GID.Addr(), uint16(a.SID&mask)), nil
+}
+
+// BindAddrIB is BindAddr with an address of the family AF_IB (rdma_bind_addr with a struct sockaddr_ib). A zero GID is the wildcard.
+// EPROTONOSUPPORT if the service ID is of another port space, EINVAL for a P_Key that RoCE does not have.
+func (id *ID) BindAddrIB(a SockaddrIB) error {
+	const op = "bind_addr"
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.in(op, stIdle); err != nil {
+		return err
+	}
+	addr, err := id.ibAddr(op, a)
+	if err != nil {
+		return err
+	}
+	id.afIB = true
+	if err = id.bindAddr(op, addr); err != nil {
+		id.afIB = false
+	}
+	return err
+}
+
+// ResolveAddrIB is ResolveAddr with addresses of the family AF_IB (rdma_resolve_addr with a struct sockaddr_ib). src may be nil.
+func (id *ID) ResolveAddrIB(c context.Context, src *SockaddrIB, dst SockaddrIB, timeout time.Duration) error {
+	const op = "resolve_addr"
+	id.mu.Lock()
+	var from netip.AddrPort
+	to, err := id.ibAddr(op, dst)
+	if err == nil && src != nil {
+		from, err = id.ibAddr(op, *src)
+	}
+	id.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return id.resolveAddr(c, from, to, true)
+}
+
+// IsAFIB tells whether the ID's addresses are of the family AF_IB: because they were given so, or because the request that made
+// the ID came without an IP header.
+func (id *ID) IsAFIB() bool { return locked(id, func() bool { return id.afIB }) }
+
+// LocalAddrIB is LocalAddr as an address of the family AF_IB (rdma_get_local_addr), zero while the ID is not bound.
+func (id *ID) LocalAddrIB() SockaddrIB { return id.asIB(id.LocalAddr()) }
+
+// PeerAddrIB is PeerAddr as an address of the family AF_IB (rdma_get_peer_addr), zero before ResolveAddr.
+func (id *ID) PeerAddrIB() SockaddrIB { return id.asIB(id.PeerAddr()) }
+
+func (id *ID) asIB(a netip.AddrPort) SockaddrIB {
+	if !a.IsValid() {
+		return SockaddrIB{}
+	}
+	return SockaddrIB{PKey: defaultPKey, GID: verbs.GIDFromAddr(a.Addr()), SID: ServiceID(id.ps, a.Port()), SIDMask: ^uint64(0)}
+}

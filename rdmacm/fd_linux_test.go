@@ -1,0 +1,114 @@
+package rdmacm_test
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/provider/soft"
+	"github.com/verbena-rdma/verbena/rdmacm"
+)
+
+// The descriptor is readable exactly while there is an event, however the events come and go.
+func TestC_CHAN_05_Readable(t *testing.T) {
+	in(t, func(w *world) {
+		e := w.newEnd(w.a, rdmacm.PSTCP)
+		resolve := func(id *rdmacm.ID) { w.ok(id.ResolveAddr(bg, netip.AddrPort{}, at(addrB, port), timeout)) }
+		resolve(e.ID)
+		fd := must(e.ch.FD())(w) // asked for when there is an event already
+		readable := func(want bool) {
+			t.Helper()
+			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			if n, err := unix.Poll(p, 0); err != nil || (n == 1 && p[0].Revents == unix.POLLIN) != want {
+				t.Errorf("poll: %d descriptors, events %#x, %v; readable should be %v", n, p[0].Revents, err, want)
+			}
+		}
+		readable(true)
+		readable(true)
+		ev := w.next(e.ch, rdmacm.EventAddrResolved)
+		readable(false) // got, if not acknowledged
+		w.ok(ev.Ack())
+		others := []*rdmacm.ID{must(w.a.CreateID(e.ch, rdmacm.PSTCP, nil))(w), must(w.a.CreateID(e.ch, rdmacm.PSTCP, nil))(w)}
+		for _, id := range others {
+			resolve(id)
+		}
+		e.expect(rdmacm.EventAddrResolved)
+		readable(true) // one is left
+		w.ok(others[1].Close())
+		readable(false) // it has gone with its ID
+		next := w.newEnd(w.a, rdmacm.PSTCP)
+		fdNext := must(next.ch.FD())(w)
+		w.ok(e.ResolveRoute(bg, timeout))
+		readable(true)
+		w.ok(e.Migrate(next.ch))
+		readable(false)
+		fd = fdNext
+		readable(true)
+		next.expect(rdmacm.EventRouteResolved)
+		readable(false)
+		w.ok(others[0].Close())
+		w.ok(e.Close())
+		w.ok(e.ch.Close())
+		next.close()
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); !errors.Is(err, unix.EBADF) { // C-CHAN-07
+			t.Errorf("the descriptor of a closed channel: %v", err)
+		}
+	})
+}
+
+// The network is told of members that receive, and of no others: IGMP and MLD report what /proc lists.
+func TestC_MC_10_15_Membership(t *testing.T) {
+	_, addr := udpHost(t, 10)
+	dev, err := soft.New(soft.Config{Name: "m0", Addrs: []netip.Addr{addr, netip.IPv6Loopback()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{T: t, a: rdmacm.NewHost(dev.Device)}
+	for _, g := range []struct {
+		file, shown string
+		group, from netip.Addr
+	}{
+		{"/proc/net/igmp", "0D1764EF", netip.MustParseAddr("239.100.23.13"), addr}, // in the machine's byte order
+		{"/proc/net/igmp6", "ff1e0000000000000000000023130064", netip.MustParseAddr("ff1e::2313:64"), netip.IPv6Loopback()},
+	} {
+		member := func() bool {
+			b, err := os.ReadFile(g.file)
+			if err != nil {
+				t.Skip(err)
+			}
+			return strings.Contains(string(b), g.shown)
+		}
+		id := must(w.a.CreateID(nil, rdmacm.PSUDP, nil))(w)
+		if err := id.BindAddr(at(g.from, 0)); errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.ENODEV) {
+			t.Logf("no %v here: %v", g.from, err)
+			w.ok(id.Close())
+			continue
+		}
+		w.ok(id.CreateQP(nil, udInit()))
+		to := at(g.group, 0)
+		w.ok(id.JoinMulticastEx(bg, &rdmacm.JoinMCAttr{CompMask: 3, JoinFlags: rdmacm.JoinSendOnlyFullMember, Addr: to}, nil))
+		if member() {
+			t.Errorf("%v: the network knows a member that only sends", g.group)
+		}
+		w.ok(id.LeaveMulticast(to))
+		w.ok(id.JoinMulticast(bg, to, nil))
+		if !member() {
+			t.Errorf("%v: the network does not know the member", g.group)
+		}
+		w.ok(id.LeaveMulticast(to))
+		if member() {
+			t.Errorf("%v: the network still knows the member", g.group)
+		}
+		w.ok(id.JoinMulticast(bg, to, nil))
+		w.destroy(id)
+		if member() {
+			t.Errorf("%v: the network knows a member that has gone", g.group)
+		}
+	}
+	w.ok(w.a.Close())
+}
