@@ -1,0 +1,94 @@
+package rs
+
+// sender is the sending half of a stream: the memory of the peer that may be written, and the send buffer.
+type sender struct {
+	peer      ConnData
+	seq       uint16 // DATA and IOMAP_SGL messages sent
+	limit     uint16 // seq at which credits end
+	target    [TableEntries]SGE
+	current   int // entry of target in use
+	nextEntry int // entry of the table that the peer writes next; it begins with the second one
+
+	slots    int // free entries of the send queue, without those for control messages
+	ctrl     int // control messages under way
+	inFlight int // others
+
+	bufLen  int
+	bufHead int // offset of the oldest byte in use
+	bufUsed int
+
+	maps    []IOMap // of the peer's memory
+	pending []mapUpdate
+}
+
+// mapUpdate is an IO map that the peer is to be told.
+type mapUpdate struct {
+	index int
+	m     IOMap
+}
+
+// Data is a DATA message to post: a WRITE with immediate of N bytes.
+type Data struct {
+	Word   uint32
+	Remote SGE // Addr and Key
+	N      int
+	// Buf is where the bytes are to be put in the send buffer: one piece, or two where it wraps. Without any they travel inline.
+	Buf [2]Span
+}
+
+// Buffered is how many bytes of the send buffer the message takes.
+func (d *Data) Buffered() int { return d.Buf[0].Len + d.Buf[1].Len }
+
+// CanSend tells whether a DATA message can be sent now: there are credits, memory of the peer, room in the queue and in the buffer.
+func (s *Stream) CanSend() bool {
+	return s.seq != s.limit && s.slots > 0 && s.target[s.current].Length > 0 && s.bufUsed < s.bufLen
+}
+
+// NextData takes the next DATA message of at most n bytes, at most size of them, if one can be sent. n is positive. It is on its way
+// from here on: the caller fills the buffer and posts it, before any later one.
+func (s *Stream) NextData(n, size, inline int) (d Data, ok bool) {
+	t := &s.target[s.current]
+	if !s.open || s.disconnected || s.writeShut || s.seq == s.limit || s.slots == 0 || t.Length == 0 {
+		return d, false
+	}
+	n = min(n, size, MaxData, int(t.Length))
+	if n > inline {
+		if n = min(n, s.bufLen-s.bufUsed); n == 0 {
+			return d, false
+		}
+		d.Buf = s.allocate(n)
+	}
+	d.Word, d.N, d.Remote = Word(OpData, uint32(n)), n, *t
+	t.Addr += uint64(n)
+	if t.Length -= uint32(n); t.Length == 0 {
+		s.current = (s.current + 1) % TableEntries
+	}
+	s.post()
+	s.seq++
+	return d, true
+}
+
+func (s *Stream) post() {
+	s.slots--
+	s.inFlight++
+}
+
+// allocate takes n bytes of the send buffer, which are there.
+func (s *Stream) allocate(n int) (b [2]Span) {
+	at := (s.bufHead + s.bufUsed) % s.bufLen
+	s.bufUsed += n
+	b[0] = Span{at, min(n, s.bufLen-at)}
+	b[1] = Span{0, n - b[0].Len}
+	return b
+}
+
+// OnSent takes back what a message took that is complete: its entry of the queue, and buffered bytes of the send buffer. They complete
+// in the order in which they were taken.
+func (s *Stream) OnSent(buffered int) {
+	s.slots++
+	s.inFlight--
+	s.bufUsed -= buffered
+	if s.bufHead += buffered; s.bufHead >= s.bufLen {
+		s.bufHead -= s.bufLen
+	}
+}

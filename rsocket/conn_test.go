@@ -1,0 +1,121 @@
+package rsocket_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/nettest"
+
+	"github.com/verbena-rdma/verbena/rdmatest"
+	"github.com/verbena-rdma/verbena/rsocket"
+)
+
+// What the standard library's own connections must do.
+func TestNetConn(t *testing.T) {
+	for name, open := range map[string]func(testing.TB) *places{
+		"memory": func(tb testing.TB) *places { return memory(tb, rdmatest.Faults{}) },
+		"udp":    overUDP,
+		"shm":    overShm,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := open(t)
+			nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
+				a, b := p.pair(rsocket.Options{}, rsocket.Options{})
+				return a, b, func() { a.Close(); b.Close() }, nil
+			})
+			if name == "shm" && p.counter("shm_tx_packets") == 0 {
+				t.Error("nothing went through shared memory")
+			}
+			p.close()
+		})
+	}
+}
+
+// counter is a counter of host a's device.
+func (p *places) counter(name string) uint64 {
+	for _, c := range p.devs[0].Counters() {
+		if c.Name == name {
+			return c.Value
+		}
+	}
+	p.Fatal("no counter", name)
+	return 0
+}
+
+// Errors are those that users of package net know.
+func TestErrorsOfPackageNet(t *testing.T) {
+	for network, call := range map[string]func(network string) error{
+		"udp": func(n string) error { _, err := rsocket.Listen(n, "127.0.0.1:0"); return err },
+		"tcp": func(n string) error { _, err := rsocket.ListenPacket(n, "127.0.0.1:0"); return err },
+		"ip":  func(n string) error { _, err := rsocket.Dial(n, "127.0.0.1:1"); return err },
+	} {
+		var op *net.OpError
+		var unknown net.UnknownNetworkError
+		if err := call(network); !errors.As(err, &op) || !errors.As(err, &unknown) {
+			t.Errorf("%s: %v", network, err)
+		}
+	}
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
+		is := func(what string, err, want error, op string, timeout bool) {
+			t.Helper()
+			var oe *net.OpError
+			if !errors.Is(err, want) || !errors.As(err, &oe) {
+				t.Errorf("%s: %v (%T), want %v", what, err, err, want)
+				return
+			}
+			if oe.Op != op || oe.Net != "tcp" || oe.Timeout() != timeout {
+				t.Errorf("%s: operation %q of %q, timeout %v", what, oe.Op, oe.Net, oe.Timeout())
+			}
+			if oe.Addr == nil {
+				t.Errorf("%s: no address", what)
+			}
+			if oe.Temporary() != timeout && want != net.ErrClosed {
+				t.Errorf("%s: temporary: %v", what, oe.Temporary())
+			}
+		}
+		past := time.Unix(1, 0)
+		p.ok(a.SetDeadline(past))
+		_, err := a.Read(make([]byte, 1))
+		is("read after the deadline", err, os.ErrDeadlineExceeded, "read", true)
+		_, err = a.Write(make([]byte, 1))
+		is("write after the deadline", err, os.ErrDeadlineExceeded, "write", true)
+		p.ok(a.SetDeadline(time.Time{}))
+		p.ok(a.CloseWrite())
+		_, err = a.Write([]byte("x"))
+		is("write after CloseWrite", err, syscall.EPIPE, "write", false)
+		p.ok(a.Close())
+		synctest.Wait()
+		_, err = b.Write([]byte("x"))
+		is("write to one who has closed", err, syscall.ECONNRESET, "write", false)
+		_, err = a.Read(make([]byte, 1))
+		is("read when closed", err, net.ErrClosed, "read", false)
+		_, err = a.Write(make([]byte, 1))
+		is("write when closed", err, net.ErrClosed, "write", false)
+		is("close when closed", a.Close(), net.ErrClosed, "close", false)
+		is("deadline when closed", a.SetDeadline(past), net.ErrClosed, "set", false)
+		is("CloseWrite when closed", a.CloseWrite(), net.ErrClosed, "close", false)
+		_, err = p.dialer(rsocket.Options{}).Dial("tcp", p.b.at(1))
+		is("nobody listens", err, syscall.ECONNREFUSED, "dial", false)
+		c, cancel := context.WithCancel(bg)
+		cancel()
+		_, err = p.dialer(rsocket.Options{}).DialContext(c, "tcp", p.b.at(1))
+		is("given up", err, context.Canceled, "dial", false)
+		p.fab.Cut(p.a.addr, p.b.addr)
+		d := p.dialer(rsocket.Options{})
+		d.Timeout = time.Second
+		start := time.Now()
+		_, err = d.Dial("tcp", p.b.at(1))
+		is("no answer in time", err, context.DeadlineExceeded, "dial", true)
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("a timeout of 1 s takes %v", took)
+		}
+		p.ok(b.Close())
+	})
+}

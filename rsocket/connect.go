@@ -1,0 +1,121 @@
+package rsocket
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/rs"
+	"github.com/verbena-rdma/verbena/rdmacm"
+)
+
+// background is the context of calls of asynchronous IDs, which do not wait.
+var background = context.Background()
+
+// Address and route are looked for with ever longer patience (R-SOCK-15).
+const (
+	firstResolve = time.Second
+	resolveTries = 7
+)
+
+func (st *stream) resolveTimeout() time.Duration { return firstResolve << st.tries }
+
+// connect begins to connect. What comes of it is told by events.
+func (st *stream) connect(id *rdmacm.ID, dst netip.AddrPort) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.closed {
+		return syscall.EBADF
+	}
+	st.id = id
+	id.Context = st
+	st.state = streamConnecting
+	if err := id.ResolveAddr(background, netip.AddrPort{}, dst, st.resolveTimeout()); err != nil {
+		st.fail(connectError(err))
+		return st.err
+	}
+	return nil
+}
+
+// onResolved takes the next step to the connection.
+func (st *stream) onResolved(ev *cmEvent) {
+	err := ev.Err
+	again := errors.Is(err, syscall.ETIMEDOUT) && st.tries+1 < resolveTries
+	switch {
+	case again:
+		st.tries++
+	case err == nil:
+		st.tries = 0
+	}
+	switch t := ev.Type; {
+	case err != nil && !again:
+	case t == rdmacm.EventAddrError:
+		err = st.id.ResolveAddr(background, netip.AddrPort{}, st.id.PeerAddr(), st.resolveTimeout())
+	case t == rdmacm.EventAddrResolved && st.route != nil:
+		err = st.id.SetOption(rdmacm.OptionIB, rdmacm.OptionIBPath, st.route)
+	case t == rdmacm.EventAddrResolved, t == rdmacm.EventRouteError:
+		err = st.id.ResolveRoute(background, st.resolveTimeout())
+	default:
+		if err = st.setUp(); err == nil {
+			err = st.id.Connect(background, &rdmacm.ConnParam{FlowControl: true, RetryCount: 7, RNRRetryCount: 7, PrivateData: st.connData()})
+		}
+	}
+	if err != nil {
+		st.fail(connectError(err))
+	}
+}
+
+// accept answers a request. What comes of it is told by events.
+func (st *stream) accept(peer rs.ConnData, asked *rdmacm.ConnParam) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.state = streamConnecting
+	err := st.setUp()
+	if err == nil {
+		st.m.Connect(peer)
+		err = st.id.Accept(background, &rdmacm.ConnParam{
+			ResponderResources: asked.ResponderResources, InitiatorDepth: asked.InitiatorDepth, FlowControl: asked.FlowControl,
+			RNRRetryCount: asked.RNRRetryCount, PrivateData: st.connData(),
+		})
+	}
+	if err != nil {
+		st.fail(connectError(err))
+	}
+	return err
+}
+
+// awaitConnection waits until the connection is made or has failed, or c is done.
+func (st *stream) awaitConnection(c context.Context) error {
+	w := newWaiter()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.others = append(st.others, &w)
+	defer st.forget(&w)
+	for st.state == streamConnecting && !st.closed {
+		st.mu.Unlock()
+		select {
+		case <-w.c:
+		case <-c.Done():
+		}
+		st.mu.Lock()
+		if st.state == streamConnecting && c.Err() != nil {
+			return c.Err()
+		}
+	}
+	if !st.established {
+		return st.err
+	}
+	return nil
+}
+
+// forget ends w's waiting. mu is held.
+func (st *stream) forget(w *waiter) {
+	for i, o := range st.others {
+		if o == w {
+			st.others = append(st.others[:i], st.others[i+1:]...)
+			return
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package rsocket_test
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/rsocket"
+)
+
+// packets are two datagram sockets over UDP.
+func (p *places) packets() (a, b net.PacketConn) {
+	p.Helper()
+	a, err := (&rsocket.ListenConfig{Host: p.a.host}).ListenPacket(bg, "udp", p.a.at(0))
+	p.ok(err)
+	b, err = (&rsocket.ListenConfig{Host: p.b.host}).ListenPacket(bg, "udp", p.b.at(0))
+	p.ok(err)
+	return a, b
+}
+
+// Messages keep their boundaries and tell their sender, the first one, which goes by UDP, as the later ones by the QP.
+func TestR_IO_16_DatagramsKeepBoundaries(t *testing.T) {
+	p := overUDP(t)
+	defer p.close()
+	a, b := p.packets()
+	defer a.Close()
+	defer b.Close()
+	buf := make([]byte, 4096)
+	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.ok(a.SetDeadline(time.Now().Add(20 * time.Second)))
+	for i, size := range []int{5, 0, 1, 2040, 100, 2040} {
+		msg := text(size, uint64(i))
+		must(a.WriteTo(msg, b.LocalAddr()))(p)
+		n, from, err := b.ReadFrom(buf)
+		p.ok(err)
+		if !bytes.Equal(buf[:n], msg) || from.String() != a.LocalAddr().String() {
+			t.Fatalf("message %d: %d bytes from %v", i, n, from)
+		}
+		must(b.WriteTo(msg, from))(p)
+		n, from, err = a.ReadFrom(buf)
+		p.ok(err)
+		if !bytes.Equal(buf[:n], msg) || from.String() != b.LocalAddr().String() {
+			t.Fatalf("answer %d: %d bytes from %v", i, n, from)
+		}
+	}
+	// What does not fit is lost.
+	must(a.WriteTo([]byte("12345"), b.LocalAddr()))(p)
+	must(a.WriteTo([]byte("678"), b.LocalAddr()))(p)
+	if n, _, err := b.ReadFrom(buf[:2]); n != 2 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if n, _, err := b.ReadFrom(buf); string(buf[:n]) != "678" || err != nil {
+		t.Errorf("%q, %v", buf[:n], err)
+	}
+}
+
+func TestR_IO_17_DatagramTooLarge(t *testing.T) {
+	p := overUDP(t)
+	defer p.close()
+	a, b := p.packets()
+	defer a.Close()
+	defer b.Close()
+	if n, err := a.WriteTo(make([]byte, rsocket.MaxDatagram4+1), b.LocalAddr()); n != 0 || !errors.Is(err, syscall.EMSGSIZE) {
+		t.Errorf("%d, %v", n, err)
+	}
+}
+
+func TestDatagramDeadlineAndClose(t *testing.T) {
+	p := overUDP(t)
+	defer p.close()
+	a, b := p.packets()
+	defer b.Close()
+	p.ok(a.SetReadDeadline(time.Now().Add(10 * time.Millisecond)))
+	if _, _, err := a.ReadFrom(nil); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("deadline: %v", err)
+	}
+	p.ok(a.SetReadDeadline(time.Time{}))
+	done := make(chan error, 2)
+	for range 2 {
+		go func() {
+			_, _, err := a.ReadFrom(make([]byte, 1))
+			done <- err
+		}()
+	}
+	time.Sleep(10 * time.Millisecond)
+	p.ok(a.Close())
+	for range 2 {
+		if err := <-done; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("closed: %v", err)
+		}
+	}
+}
+
+// A peer that has started anew, with another QP, is found again.
+func TestW_DS_09_PeerRestarts(t *testing.T) {
+	p := overUDP(t)
+	defer p.close()
+	a, b := p.packets()
+	defer a.Close()
+	at := b.LocalAddr()
+	buf := make([]byte, 10)
+	p.ok(a.SetDeadline(time.Now().Add(20 * time.Second)))
+	for round := range 3 {
+		for range 3 {
+			must(b.WriteTo([]byte{byte(round)}, a.LocalAddr()))(p)
+			n, from, err := a.ReadFrom(buf)
+			if err != nil || n != 1 || buf[0] != byte(round) {
+				t.Fatalf("round %d: %v, %v", round, buf[:n], err)
+			}
+			must(a.WriteTo([]byte{byte(round)}, from))(p)
+			p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+			if n, _, err := b.ReadFrom(buf); err != nil || n != 1 || buf[0] != byte(round) {
+				t.Fatalf("round %d: %v, %v", round, buf[:n], err)
+			}
+		}
+		p.ok(b.Close())
+		var err error
+		b, err = (&rsocket.ListenConfig{Host: p.b.host}).ListenPacket(bg, "udp", at.String())
+		p.ok(err)
+	}
+	p.ok(b.Close())
+}
+
+// Whatever comes to the UDP socket does no harm.
+func TestW_DS_05_BadMessagesAreDropped(t *testing.T) {
+	p := overUDP(t)
+	defer p.close()
+	a, b := p.packets()
+	defer a.Close()
+	defer b.Close()
+	raw, err := net.Dial("udp", b.LocalAddr().String())
+	p.ok(err)
+	defer raw.Close()
+	head := []byte{0x55, 0x55, 0x55, 0x55, 4, 0, 16, 0, 0, 0, 0, 9, 127, 0, 0, 1}
+	for i := range head[:7] {
+		bad := bytes.Clone(head)
+		bad[i] ^= 0x10
+		must(raw.Write(append(bad, "bad"...)))(p)
+	}
+	for n := range head {
+		must(raw.Write(head[:n]))(p)
+	}
+	must(a.WriteTo([]byte("good"), b.LocalAddr()))(p)
+	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	buf := make([]byte, 10)
+	if n, _, err := b.ReadFrom(buf); err != nil || string(buf[:n]) != "good" {
+		t.Errorf("%q, %v", buf[:n], err)
+	}
+}
+
+func TestR_SOCK_17_DatagramConnect(t *testing.T) {
+	p := overUDP(t)
+	defer p.close()
+	a, b := p.packets()
+	p.ok(a.Close())
+	defer b.Close()
+	c, err := p.dialer(rsocket.Options{}).Dial("udp", b.LocalAddr().String())
+	p.ok(err)
+	defer c.Close()
+	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.ok(c.SetDeadline(time.Now().Add(20 * time.Second)))
+	buf := make([]byte, 10)
+	for range 3 {
+		must(c.Write([]byte("ping")))(p)
+		n, from, err := b.ReadFrom(buf)
+		p.ok(err)
+		if string(buf[:n]) != "ping" {
+			t.Errorf("got %q", buf[:n])
+		}
+		must(b.WriteTo([]byte("pong"), from))(p)
+		if n, err := c.Read(buf); err != nil || string(buf[:n]) != "pong" {
+			t.Errorf("got %q, %v", buf[:n], err)
+		}
+	}
+}

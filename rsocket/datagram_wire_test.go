@@ -1,0 +1,208 @@
+package rsocket_test
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/rs"
+	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/rsocket"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// rawPackets is a datagram peer on host a that is no rsocket: a UDP socket and a UD QP with one receive buffer for each message.
+type rawPackets struct {
+	*rdmacm.ID
+	udp *net.UDPConn
+	mr  *verbs.MR
+}
+
+const rawSlot = 40 + rs.DatagramMax
+
+func (p *places) rawPackets() *rawPackets {
+	p.Helper()
+	r := &rawPackets{ID: must(p.a.host.CreateID(nil, rdmacm.PSUDP, nil))(p)}
+	p.ok(r.BindAddr(netip.AddrPortFrom(p.a.addr, 0)))
+	p.ok(r.CreateQP(nil, &verbs.QPInitAttr{Cap: caps}))
+	r.mr = must(r.RegMsgs(make([]byte, 4*rawSlot)))(p)
+	for i := range 4 {
+		p.ok(r.PostRecv(uint64(i), r.mr.Bytes()[i*rawSlot:(i+1)*rawSlot], r.mr))
+	}
+	r.udp = must(net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.a.addr, 0))))(p)
+	p.ok(r.udp.SetDeadline(time.Now().Add(20 * time.Second)))
+	return r
+}
+
+// fromUDP is the next message of the UDP socket.
+func (r *rawPackets) fromUDP(p *places) (op rs.Op, qpn uint32, payload []byte, from netip.AddrPort) {
+	p.Helper()
+	buf := make([]byte, 4096)
+	n, from, err := r.udp.ReadFromUDPAddrPort(buf)
+	p.ok(err)
+	op, qpn, payload, ok := rs.ParseUDPHeader(buf[:n], true)
+	if !ok {
+		p.Fatalf("%x has no header", buf[:n])
+	}
+	return op, qpn, payload, netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+}
+
+// toUDP sends a message from UDP socket to UDP socket.
+func (r *rawPackets) toUDP(p *places, to net.Addr, op rs.Op, payload string) {
+	p.Helper()
+	msg := append(rs.AppendUDPHeader(nil, op, r.QP().QPN(), p.a.addr), payload...)
+	must(r.udp.WriteTo(msg, to))(p)
+}
+
+// fromQP is the next message of the QP.
+func (r *rawPackets) fromQP(p *places) []byte {
+	p.Helper()
+	wc := must(r.GetRecvComp(p.TB.(*testing.T).Context()))(p)
+	p.ok(wc.Err())
+	return r.mr.Bytes()[int(wc.WRID)*rawSlot+40 : int(wc.WRID)*rawSlot+int(wc.ByteLen)]
+}
+
+func (r *rawPackets) close(p *places) {
+	p.Helper()
+	p.ok(r.udp.Close())
+	p.ok(r.DestroyQP())
+	p.ok(r.mr.Close())
+	p.ok(r.Close())
+}
+
+// The first message goes by UDP and names the sender's QP; after the answer, from QP to QP with a header.
+func TestW_DS_01_02_06_08_FirstMessageByUDP(t *testing.T) {
+	p := overUDP(t)
+	defer p.close()
+	r := p.rawPackets()
+	defer r.close(p)
+	b := must((&rsocket.ListenConfig{Host: p.b.host}).ListenPacket(bg, "udp", p.b.at(0)))(p)
+	defer b.Close()
+	must(b.WriteTo([]byte("one"), r.udp.LocalAddr()))(p)
+	op, qpn, payload, from := r.fromUDP(p)
+	if op != rs.OpData || qpn == 0 || string(payload) != "one" || from.String() != b.LocalAddr().String() {
+		t.Errorf("%v, QP %#x, %q from %v", op, qpn, payload, from)
+	}
+	must(b.WriteTo([]byte("two"), r.udp.LocalAddr()))(p) // nobody has answered
+	if op, again, payload, _ := r.fromUDP(p); op != rs.OpData || again != qpn || string(payload) != "two" {
+		t.Errorf("%v, QP %#x, %q", op, again, payload)
+	}
+	r.toUDP(p, b.LocalAddr(), rs.OpCtrl, "")
+	want := append(rs.AppendHeader(nil, from), "three"...)
+	for range 1000 { // the answer may not have been read yet
+		must(b.WriteTo([]byte("three"), r.udp.LocalAddr()))(p)
+		p.ok(r.udp.SetReadDeadline(time.Now().Add(20 * time.Millisecond)))
+		if _, _, err := r.udp.ReadFromUDPAddrPort(make([]byte, 100)); err != nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if got := r.fromQP(p); !bytes.Equal(got, want) {
+		t.Errorf("%x, want %x", got, want)
+	}
+}
+
+// A message by UDP is delivered, and answered with this side's QP.
+func TestW_DS_07_11_DataByUDP(t *testing.T) {
+	p := overUDP(t)
+	defer p.close()
+	r := p.rawPackets()
+	defer r.close(p)
+	b := must((&rsocket.ListenConfig{Host: p.b.host}).ListenPacket(bg, "udp", p.b.at(0)))(p)
+	defer b.Close()
+	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	buf := make([]byte, 4096)
+	for _, payload := range []string{"hello", "", string(text(rsocket.MaxDatagram4, 1)), string(make([]byte, 3000))} {
+		r.toUDP(p, b.LocalAddr(), rs.OpData, payload)
+		n, from, err := b.ReadFrom(buf)
+		p.ok(err)
+		if want := payload[:min(len(payload), rsocket.MaxDatagram4)]; string(buf[:n]) != want || from.String() != r.udp.LocalAddr().String() {
+			t.Errorf("%d bytes from %v, want %d", n, from, len(want))
+		}
+		if op, qpn, payload, _ := r.fromUDP(p); op != rs.OpCtrl || qpn == 0 || len(payload) > 0 {
+			t.Errorf("the answer is %v, QP %#x, %q", op, qpn, payload)
+		}
+	}
+	must(b.WriteTo([]byte("back"), r.udp.LocalAddr()))(p) // the QP is known
+	if got := r.fromQP(p); !bytes.HasSuffix(got, []byte("back")) {
+		t.Errorf("%q", got)
+	}
+}
+
+// Without a way to the peer data goes by UDP.
+func TestW_DS_10_NoWayByRDMA(t *testing.T) {
+	p := overUDP(t)
+	defer p.close()
+	b := must((&rsocket.ListenConfig{Host: p.b.host}).ListenPacket(bg, "udp", p.b.at(0)))(p)
+	defer b.Close()
+	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	// A peer whose QP cannot be reached: the message by UDP arrives all the same.
+	udp := must(net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.a.addr, 0))))(p)
+	defer udp.Close()
+	must(b.WriteTo([]byte("x"), udp.LocalAddr()))(p)
+	buf := make([]byte, 100)
+	p.ok(udp.SetDeadline(time.Now().Add(20 * time.Second)))
+	n := must(udp.Read(buf))(p)
+	if _, _, payload, ok := rs.ParseUDPHeader(buf[:n], true); !ok || string(payload) != "x" {
+		t.Errorf("%x", buf[:n])
+	}
+}
+
+// Messages that find no room are lost, without an error, and the socket goes on.
+func TestR_IO_18_NoRoom(t *testing.T) {
+	p := overUDP(t)
+	defer p.close()
+	o := rsocket.Options{RecvBuf: 4 * rs.DatagramMax}
+	a := must((&rsocket.ListenConfig{Host: p.a.host}).ListenPacket(bg, "udp", p.a.at(0)))(p)
+	defer a.Close()
+	b := must((&rsocket.ListenConfig{Host: p.b.host, Options: o}).ListenPacket(bg, "udp", p.b.at(0)))(p)
+	defer b.Close()
+	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.ok(a.SetDeadline(time.Now().Add(20 * time.Second)))
+	buf := make([]byte, 100)
+	must(a.WriteTo([]byte("hello"), b.LocalAddr()))(p)
+	must2(b.ReadFrom(buf))(p)
+	must(b.WriteTo([]byte("hello"), a.LocalAddr()))(p)
+	must2(a.ReadFrom(buf))(p)
+	for range 100 {
+		must(a.WriteTo([]byte("flood"), b.LocalAddr()))(p)
+	}
+	p.ok(b.SetReadDeadline(time.Now().Add(200 * time.Millisecond)))
+	got := 0
+	for {
+		if _, _, err := b.ReadFrom(buf); err != nil {
+			break
+		}
+		got++
+	}
+	if got == 0 || got == 100 {
+		t.Errorf("%d messages of 100 came, with room for 4", got)
+	}
+	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	must(a.WriteTo([]byte("after"), b.LocalAddr()))(p)
+	if n, _, err := b.ReadFrom(buf); string(buf[:n]) != "after" || err != nil {
+		t.Errorf("%q, %v", buf[:n], err)
+	}
+}
+
+func must2[A, B any](a A, b B, err error) func(p *places) {
+	return func(p *places) {
+		p.Helper()
+		p.ok(err)
+	}
+}
+
+// Flags without meaning change nothing (MSG_OOB 1, MSG_NOSIGNAL 0x4000).
+func TestR_OPT_08_OtherFlags(t *testing.T) {
+	p := overUDP(t)
+	defer p.close()
+	c, s := p.sockets(nil, nil)
+	must(c.Send([]byte("hello"), 1|0x4000))(p)
+	buf := make([]byte, 10)
+	if n := must(s.Recv(buf, 1|0x4000))(p); string(buf[:n]) != "hello" {
+		t.Errorf("%q", buf[:n])
+	}
+	p.closeSockets(c, s)
+}

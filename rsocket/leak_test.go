@@ -1,0 +1,151 @@
+package rsocket_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/rs"
+	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/rsocket"
+)
+
+// inUse is what a process has: goroutines, and descriptors where the system tells.
+type inUse struct{ goroutines, fds int }
+
+func usedNow() inUse {
+	list, _ := os.ReadDir("/proc/self/fd")
+	return inUse{runtime.NumGoroutine(), len(list)}
+}
+
+// nothingLeft runs do twice between hosts on loopback, and expects that the second time leaves nothing: no object of the hosts, no
+// goroutine and no descriptor. The first time makes what the process keeps for good.
+func nothingLeft(t *testing.T, do func(p *places)) {
+	t.Helper()
+	once := func() {
+		p := overUDP(t)
+		do(p)
+		p.close()
+	}
+	once()
+	runtime.GC() // what finalizers close
+	before := usedNow()
+	once()
+	var after inUse
+	for range 200 { // the last of them may be on their way out
+		if after = usedNow(); after.goroutines <= before.goroutines && after.fds <= before.fds {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	var stacks strings.Builder
+	_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
+	t.Errorf("before %+v, after %+v\n%s", before, after, stacks.String())
+}
+
+// Dials that fail or are given up leave nothing, whatever the moment is.
+func TestFailedDialsLeaveNothing(t *testing.T) {
+	nothingLeft(t, func(p *places) {
+		refused := p.b.at(7471)
+		l := p.listen(rsocket.Options{})
+		other, err := rdmacm.Listen(bg, p.b.at(0), &rdmacm.Options{Host: p.b.host, QP: caps})
+		p.ok(err)
+		d := p.dialer(rsocket.Options{})
+		for range 5 {
+			if _, err := d.Dial("tcp", refused); !errors.Is(err, syscall.ECONNREFUSED) {
+				p.Errorf("nobody listens: %v", err)
+			}
+		}
+		for i := range 40 {
+			to := l.Addr().String()
+			if i%4 == 3 { // nobody ever answers there
+				to = fmt.Sprintf("%v:%d", p.b.addr, other.Addr().Port())
+			}
+			c, cancel := context.WithTimeout(bg, time.Duration(i)*50*time.Microsecond)
+			conn, err := d.DialContext(c, "tcp", to)
+			cancel()
+			if err == nil {
+				p.ok(conn.Close())
+			} else if ne := net.Error(nil); !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &ne) || !ne.Timeout() {
+				p.Errorf("given up: %v", err)
+			}
+		}
+		p.ok(l.Close())
+		p.ok(other.Close())
+	})
+}
+
+// A listener that is closed while clients come leaves nothing, and hangs none of them.
+func TestListenerClosedWhileClientsCome(t *testing.T) {
+	nothingLeft(t, func(p *places) {
+		for round := range 15 {
+			l := p.listen(small)
+			d := p.dialer(small)
+			d.Timeout = 10 * time.Second
+			var clients sync.WaitGroup
+			for range 8 {
+				clients.Go(func() {
+					c, err := d.Dial("tcp", l.Addr().String())
+					if err != nil {
+						return
+					}
+					p.ok(c.SetDeadline(time.Now().Add(10 * time.Second)))
+					if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+						p.Error("nobody has told the client that the listener is closed")
+					}
+					p.ok(c.Close())
+				})
+			}
+			time.Sleep(time.Duration(round) * 200 * time.Microsecond)
+			p.ok(l.Close())
+			clients.Wait()
+		}
+	})
+}
+
+// A server of sockets as C has them, which is closed while clients come.
+func TestListeningSocketClosedWhileClientsCome(t *testing.T) {
+	nothingLeft(t, func(p *places) {
+		for round := range 10 {
+			l, at := p.server()
+			d := p.dialer(small)
+			d.Timeout = 10 * time.Second
+			var clients sync.WaitGroup
+			for range 8 {
+				clients.Go(func() {
+					if c, err := d.Dial("tcp", at.String()); err == nil {
+						_ = c.Close()
+					}
+				})
+			}
+			time.Sleep(time.Duration(round) * 200 * time.Microsecond)
+			p.closeSockets(l)
+			clients.Wait()
+		}
+	})
+}
+
+// Connections that fail leave nothing: the peer breaks the protocol, or says nothing any more.
+func TestFailedConnectionsLeaveNothing(t *testing.T) {
+	nothingLeft(t, func(p *places) {
+		for range 5 {
+			c, r := p.rawPair()
+			r.say(rs.Word(rs.OpData, 5000), rs.SGE{}, nil)
+			if _, err := io.ReadAll(c); !errors.Is(err, syscall.EPROTO) {
+				p.Errorf("%v", err)
+			}
+			p.ok(c.Close())
+			r.close()
+		}
+	})
+}

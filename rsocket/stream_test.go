@@ -1,0 +1,405 @@
+package rsocket_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/rs"
+	"github.com/verbena-rdma/verbena/internal/wire"
+	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/rdmatest"
+	"github.com/verbena-rdma/verbena/rsocket"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// text is n bytes that no part of repeats.
+func text(n int, seed uint64) []byte {
+	b := make([]byte, n)
+	r := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
+	_, _ = r.Read(b)
+	return b
+}
+
+// small are sizes with which everything wraps soon.
+var small = rsocket.Options{SendBuf: 4096, RecvBuf: 2048, SQSize: 16, RQSize: 16}
+
+// transfer sends in pieces of random sizes at one end and reads in others at the other end, until all is there and then the end.
+func transfer(from, to *rsocket.Conn, data []byte, seed uint64) error {
+	var sending sync.WaitGroup
+	var sent error
+	sending.Go(func() {
+		r := rand.New(rand.NewPCG(seed, 1))
+		for rest := data; len(rest) > 0 && sent == nil; {
+			n := min(len(rest), 1+r.IntN(1<<r.IntN(17)))
+			_, sent = from.Write(rest[:n])
+			rest = rest[n:]
+		}
+		if sent == nil {
+			sent = from.CloseWrite()
+		}
+	})
+	r := rand.New(rand.NewPCG(seed, 2))
+	buf := make([]byte, 1<<17)
+	at := 0
+	for {
+		n, err := to.Read(buf[:1+r.IntN(1<<r.IntN(18))])
+		if !bytes.Equal(buf[:n], data[at:at+n]) {
+			return errors.New("the data is not what was sent")
+		}
+		at += n
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	sending.Wait()
+	if at < len(data) {
+		return io.ErrUnexpectedEOF
+	}
+	return sent
+}
+
+// Every byte arrives, in order and once, in both directions at the same time, whatever the sizes are and the network does.
+func TestR_IO_14_TransferBothWays(t *testing.T) {
+	for name, c := range map[string]struct {
+		client, server rsocket.Options
+		faults         rdmatest.Faults
+		bytes          int
+	}{
+		"defaults":       {bytes: 3 << 20},
+		"small":          {client: small, server: small, bytes: 1 << 18},
+		"one_small":      {server: small, bytes: 1 << 19},
+		"odd":            {client: rsocket.Options{RecvBuf: 4099, SendBuf: 5001, Inline: 1000}, server: rsocket.Options{RecvBuf: 3}, bytes: 1 << 12},
+		"faulty_network": {faults: rdmatest.Faults{Loss: 0.01, Duplicate: 0.01, Reorder: 0.02}, bytes: 1 << 19},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, c.faults, func(p *places) {
+				a, b := p.pair(c.client, c.server)
+				var both sync.WaitGroup
+				both.Go(func() {
+					if err := transfer(a, b, text(c.bytes, 1), 1); err != nil {
+						t.Error("to the server:", err)
+					}
+				})
+				both.Go(func() {
+					if err := transfer(b, a, text(c.bytes, 2), 2); err != nil {
+						t.Error("to the client:", err)
+					}
+				})
+				both.Wait()
+				p.ok(a.Close())
+				p.ok(b.Close())
+			})
+		})
+	}
+}
+
+// What was written before Close arrives, though the reader begins afterwards, and then comes the end.
+func TestR_IO_03_DataBeforeCloseArrives(t *testing.T) {
+	inBubble(t, rdmatest.Faults{Delay: time.Millisecond}, func(p *places) {
+		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
+		data := text(100000, 1)
+		must(a.Write(data))(p)
+		p.ok(a.Close())
+		got := must(io.ReadAll(b))(p)
+		if !bytes.Equal(got, data) {
+			t.Errorf("%d bytes of %d arrived", len(got), len(data))
+		}
+		p.ok(b.Close())
+	})
+}
+
+// The same with as many messages as there are credits, so that DISCONNECT finds the peer's queue of receives used up.
+func TestW_RS_21_CloseWithoutCredits(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		a, b := p.pair(small, small)
+		for i := range 16 {
+			must(a.Write([]byte{byte(i)}))(p)
+		}
+		p.ok(a.Close())
+		got := must(io.ReadAll(b))(p)
+		if len(got) != 16 || got[15] != 15 {
+			t.Errorf("got %v", got)
+		}
+		p.ok(b.Close())
+	})
+}
+
+// A writer waits for the reader, and the reader's progress lets it go on.
+func TestR_IO_15_WriterBlockedOnFlowControlStillReads(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		a, b := p.pair(small, small)
+		var w sync.WaitGroup
+		written := false
+		w.Go(func() {
+			must(a.Write(text(100000, 1)))(p)
+			written = true
+		})
+		synctest.Wait()
+		if written {
+			t.Fatal("100,000 bytes went into 2048")
+		}
+		must(b.Write([]byte("hello")))(p)
+		got := make([]byte, 5)
+		must(io.ReadFull(a, got))(p) // while the writer waits
+		must(io.ReadFull(b, make([]byte, 100000)))(p)
+		w.Wait()
+		if string(got) != "hello" {
+			t.Errorf("got %q", got)
+		}
+		p.ok(a.Close())
+		p.ok(b.Close())
+	})
+}
+
+// Both sides write more than there is room for before either reads. Deadlines end that, and what was accepted arrives.
+func TestBothSendWithoutReading(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		a, b := p.pair(small, small)
+		data := [2][]byte{text(100000, 1), text(100000, 2)}
+		var sent [2]int
+		var w sync.WaitGroup
+		for i, c := range []*rsocket.Conn{a, b} {
+			p.ok(c.SetWriteDeadline(time.Now().Add(time.Second)))
+			w.Go(func() {
+				n, err := c.Write(data[i])
+				if !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("write: %d, %v", n, err)
+				}
+				sent[i] = n
+			})
+		}
+		w.Wait()
+		for i, c := range []*rsocket.Conn{b, a} {
+			got := make([]byte, sent[i])
+			must(io.ReadFull(c, got))(p)
+			if sent[i] == 0 || !bytes.Equal(got, data[i][:sent[i]]) {
+				t.Errorf("%d bytes were accepted and are not what arrived", sent[i])
+			}
+		}
+		p.ok(a.Close())
+		p.ok(b.Close())
+	})
+}
+
+func TestR_SHUT_02_HalfClose(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
+		must(a.Write([]byte("question")))(p)
+		p.ok(a.CloseWrite())
+		p.ok(a.CloseWrite()) // once more does no harm
+		if got := must(io.ReadAll(b))(p); string(got) != "question" {
+			t.Errorf("the server read %q", got)
+		}
+		must(b.Write([]byte("answer")))(p)
+		if _, err := a.Write([]byte("more")); !errors.Is(err, syscall.EPIPE) {
+			t.Errorf("a write after CloseWrite: %v", err)
+		}
+		p.ok(b.CloseWrite()) // the second half: the connection is over
+		if got := must(io.ReadAll(a))(p); string(got) != "answer" {
+			t.Errorf("the client read %q", got)
+		}
+		p.ok(a.Close())
+		p.ok(b.Close())
+	})
+}
+
+// deaf is a network on which the requests of host a get lost, while its answers arrive, until it is told to listen again.
+func (p *places) deaf() (again func()) {
+	p.fab.SetFaults(rdmatest.Faults{Script: func(pkt rdmatest.Packet) (rdmatest.Verdict, bool) {
+		return rdmatest.Verdict{Drop: true}, pkt.Src == p.a.addr && pkt.Opcode() != wire.Ack
+	}})
+	return func() { p.fab.SetFaults(rdmatest.Faults{}) }
+}
+
+// Both sides end writing at the same time, and what one of them has written last gets lost and is repeated: it arrives, and then the
+// end, also if the writer has closed meanwhile.
+func TestW_RS_28_CrossingEndsLoseNothing(t *testing.T) {
+	for name, close := range map[string]bool{"half-closed": false, "closed": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, rdmatest.Faults{}, func(p *places) {
+				a, b := p.pair(rsocket.Options{}, rsocket.Options{})
+				data := text(100000, 1)
+				again := p.deaf()
+				must(a.Write(data))(p)
+				var w sync.WaitGroup
+				w.Go(func() {
+					p.ok(a.CloseWrite())
+					if got := must(io.ReadAll(a))(p); string(got) != "bye" {
+						t.Errorf("the client read %q", got)
+					}
+					if close {
+						p.ok(a.Close())
+					}
+				})
+				must(b.Write([]byte("bye")))(p)
+				p.ok(b.CloseWrite())
+				time.Sleep(time.Second)
+				again()
+				p.ok(b.SetReadDeadline(time.Now().Add(time.Minute)))
+				if got := must(io.ReadAll(b))(p); !bytes.Equal(got, data) {
+					t.Errorf("%d bytes of %d arrived", len(got), len(data))
+				}
+				w.Wait()
+				p.ok(b.Close())
+				if !close {
+					p.ok(a.Close())
+				}
+			})
+		})
+	}
+}
+
+// CloseWrite gives up waiting for a peer that does not answer for long; the end arrives all the same, though no call is under way.
+func TestR_SHUT_05_EndArrivesLater(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		a, b := p.pair(small, small)
+		again := p.deaf()
+		// Four control messages of a are under way for good: three updates of the ring and of credits, and a keepalive.
+		for _, size := range []int{1024, 1, 1, 1, 1, 1, 1, 1, 1, 1016} {
+			must(b.Write(make([]byte, size)))(p)
+			must(io.ReadFull(a, make([]byte, size)))(p)
+		}
+		p.ok(a.SetKeepAlive(500 * time.Millisecond))
+		time.Sleep(1100 * time.Millisecond)
+		p.ok(a.SetKeepAlive(0)) // or its timer would look after the connection
+		for range 12 {
+			must(a.Write([]byte{1}))(p)
+		}
+		p.ok(a.CloseWrite())
+		again()
+		p.ok(b.SetReadDeadline(time.Now().Add(time.Minute)))
+		if got := must(io.ReadAll(b))(p); len(got) != 12 {
+			t.Errorf("%d bytes of 12 arrived", len(got))
+		}
+		p.ok(a.Close())
+		p.ok(b.Close())
+	})
+}
+
+// After the peer has closed, reads find the end and writes fail, both at once.
+func TestR_IO_04_WriteAfterPeerClosed(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
+		p.ok(b.Close())
+		synctest.Wait()
+		if n, err := a.Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("write: %d, %v", n, err)
+		}
+		if n, err := a.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			t.Errorf("read: %d, %v", n, err)
+		}
+		p.ok(a.Close())
+	})
+}
+
+// A peer whose cable is cut is found out by keepalive, and costs its connection only.
+func TestKeepAliveFindsDeadPeer(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
+		p.ok(a.SetKeepAlive(time.Minute))
+		time.Sleep(10 * time.Minute) // a living one is not
+		p.fab.Cut(p.a.addr, p.b.addr)
+		start := time.Now()
+		_, err := a.Read(make([]byte, 1))
+		var timeout net.Error
+		if !errors.Is(err, syscall.ETIMEDOUT) || !errors.As(err, &timeout) || !timeout.Timeout() {
+			t.Errorf("read: %v", err)
+		}
+		if took := time.Since(start); took > 5*time.Minute {
+			t.Errorf("it took %v", took)
+		}
+		p.ok(a.Close())
+		p.ok(b.SetLinger(0))
+		p.ok(b.Close())
+	})
+}
+
+func TestR_SOCK_14_ConnectErrors(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		d := p.dialer(rsocket.Options{})
+		if _, err := d.Dial("tcp", p.b.at(7471)); !errors.Is(err, syscall.ENODEV) && !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ETIMEDOUT) {
+			t.Errorf("nobody listens: %v", err)
+		}
+		l := p.listen(rsocket.Options{})
+		if _, err := d.Dial("tcp", p.b.at(l.Addr().(*net.TCPAddr).Port+1)); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("nobody listens at that port: %v", err)
+		}
+		if _, err := d.Dial("unix", "/x"); err == nil {
+			t.Error("unix sockets")
+		}
+		p.fab.Cut(p.a.addr, p.b.addr)
+		c, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		if _, err := d.DialContext(c, "tcp", l.Addr().String()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("context: %v", err)
+		}
+		if _, err := d.Dial("tcp", l.Addr().String()); !errors.Is(err, syscall.ETIMEDOUT) {
+			t.Errorf("nobody answers: %v", err)
+		}
+		p.ok(l.Close())
+	})
+}
+
+// A peer that is no rsocket is refused, and the listener goes on.
+func TestR_SOCK_16_OtherProtocolIsRejected(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		l := p.listen(rsocket.Options{})
+		good := (&rs.ConnData{Credits: 16, Table: rs.SGE{Length: 2}}).Append(nil)
+		for name, private := range map[string][]byte{
+			"nothing": nil, "version 2": append([]byte{2}, good[1:]...), "a table of 1": append(append([]byte{}, good[:20]...), 0, 0, 0, 1),
+		} {
+			_, err := rdmacm.Dial(bg, l.Addr().String(), &rdmacm.Options{Host: p.a.host, QP: caps, Param: &rdmacm.ConnParam{PrivateData: private}})
+			if !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		a, b := p.pairOf(l, rsocket.Options{})
+		p.ok(a.Close())
+		p.ok(b.Close())
+		p.ok(l.Close())
+	})
+}
+
+var caps = verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}
+
+func TestAcceptDeadlineAndClose(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		l := p.listen(rsocket.Options{})
+		p.ok(l.SetDeadline(time.Now().Add(time.Second)))
+		if _, err := l.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("deadline: %v", err)
+		}
+		p.ok(l.SetDeadline(time.Time{}))
+		nc, err := p.dialer(rsocket.Options{}).Dial("tcp", l.Addr().String()) // and nobody accepts it
+		p.ok(err)
+		var w sync.WaitGroup
+		w.Go(func() {
+			time.Sleep(time.Second)
+			p.ok(l.Close())
+		})
+		if _, err := nc.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("a connection that nobody accepted: %v", err)
+		}
+		w.Wait()
+		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("closed: %v", err)
+		}
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("closed twice: %v", err)
+		}
+		p.ok(nc.Close())
+	})
+}

@@ -1,0 +1,385 @@
+package rsocket_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/rs"
+	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/rdmatest"
+	"github.com/verbena-rdma/verbena/rsocket"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// raw is a peer that is no rsocket, but speaks as the test wants: a connected ID of host b with the memory that an rsocket has.
+type raw struct {
+	*rdmacm.ID
+	p           *places
+	ring, table []byte
+	mrs         []*verbs.MR
+	peer        rs.ConnData
+	asked       rdmacm.ConnParam
+}
+
+const rawRQ = 32
+
+// accept takes the connection of an rsocket as a server that is none; dial runs meanwhile.
+func (p *places) rawServer(dial func(addr string)) *raw {
+	p.Helper()
+	l, err := rdmacm.Listen(bg, p.b.at(0), &rdmacm.Options{Host: p.b.host, QP: caps})
+	p.ok(err)
+	defer l.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		dial(netip.AddrPortFrom(p.b.addr, l.Addr().Port()).String())
+	}()
+	r := &raw{ID: must(l.Request(bg))(p), p: p}
+	r.asked = r.Event().Conn
+	r.peer, err = rs.ParseConnData(r.asked.PrivateData)
+	p.ok(err)
+	p.ok(r.Accept(bg, &rdmacm.ConnParam{RNRRetryCount: 7, PrivateData: r.setUp()}))
+	<-done
+	return r
+}
+
+// setUp makes the memory and posts receives.
+func (r *raw) setUp() []byte {
+	r.ring, r.table = make([]byte, 2000), make([]byte, rs.TableLen(4))
+	for _, b := range [][]byte{r.ring, r.table} {
+		r.mrs = append(r.mrs, must(r.RegWrite(b))(r.p))
+	}
+	for range rawRQ {
+		r.p.ok(r.PostRecvV(0))
+	}
+	d := rs.ConnData{
+		Flags: rs.HostFlags(), Credits: rawRQ, IOMaps: 4, Table: rs.SGE{Addr: r.mrs[1].Addr(), Key: r.mrs[1].RKey(), Length: 2},
+		Data: rs.SGE{Addr: r.mrs[0].Addr(), Key: r.mrs[0].RKey(), Length: 1000},
+	}
+	return d.Append(nil)
+}
+
+// next is the next message from the rsocket.
+func (r *raw) next() verbs.WC {
+	r.p.Helper()
+	wc := must(r.GetRecvComp(bg))(r.p)
+	r.p.ok(wc.Err())
+	return wc
+}
+
+// say writes to the rsocket's memory, with a message word.
+func (r *raw) say(word uint32, to rs.SGE, b []byte) {
+	r.p.Helper()
+	r.p.ok(r.QP().PostSend(verbs.SendWR{
+		Opcode: verbs.WRRDMAWriteWithImm, Flags: verbs.SendInline | verbs.SendSignaled, Inline: append([]byte{}, b...), ImmData: word, RemoteAddr: to.Addr, RKey: to.Key,
+	}))
+}
+
+func (r *raw) close() {
+	r.p.Helper()
+	c, cancel := context.WithTimeout(bg, time.Minute)
+	defer cancel()
+	_ = r.Disconnect(c)
+	for _, mr := range r.mrs {
+		r.p.ok(mr.Close())
+	}
+	r.p.ok(r.Close())
+}
+
+// rawPair is an rsocket that is connected to a raw peer.
+func (p *places) rawPair() (c *rsocket.Conn, r *raw) {
+	p.Helper()
+	r = p.rawServer(func(addr string) {
+		nc, err := p.dialer(small).Dial("tcp", addr)
+		p.ok(err)
+		c = nc.(*rsocket.Conn)
+	})
+	return c, r
+}
+
+// What a client asks for, what it exposes, and how its messages look.
+func TestW_RS_02_03_04_15_19_23_Wire(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, r := p.rawPair()
+		a := r.asked
+		if a.ResponderResources != 0 || a.InitiatorDepth != 0 || !a.FlowControl || a.RetryCount != 7 || a.RNRRetryCount != 7 {
+			t.Errorf("the request asks for %+v", a)
+		}
+		if d := r.peer; d.Credits != 16 || d.Table.Length != 2 || d.Data.Length != 1024 || d.Flags != rs.HostFlags() || d.IOMaps != 0 {
+			t.Errorf("the connection data %+v", d)
+		}
+		// The second half of its buffer, in the second entry of the table.
+		wc := r.next()
+		e := rs.ParseSGE(r.table[rs.SGELen:], binary.NativeEndian)
+		if want := (rs.SGE{Addr: r.peer.Data.Addr + 1024, Key: r.peer.Data.Key, Length: 1024}); wc.ImmData != rs.Word(rs.OpSGL, 16) || wc.ByteLen != 16 || e != want {
+			t.Errorf("the first update: %#x, %d bytes, %+v", wc.ImmData, wc.ByteLen, e)
+		}
+		must(c.Write([]byte("hello")))(p)
+		if wc := r.next(); wc.ImmData != rs.Word(rs.OpData, 5) || wc.ByteLen != 5 || string(r.ring[:5]) != "hello" {
+			t.Errorf("data: %#x, %d bytes, %q", wc.ImmData, wc.ByteLen, r.ring[:5])
+		}
+		// Its ring is filled in order of messages: 8 of them make an update due.
+		at := r.peer.Data
+		buf := make([]byte, 10)
+		for i := range 30 {
+			b := []byte{byte(i), 1}
+			r.say(rs.Word(rs.OpData, 2), at, b)
+			at.Addr += 2
+			if _, err := io.ReadFull(c, buf[:2]); err != nil || !bytes.Equal(buf[:2], b) {
+				t.Fatalf("message %d: %v %v", i, buf[:2], err)
+			}
+			if i%8 == 7 {
+				if wc := r.next(); wc.ImmData != rs.Word(rs.OpSGL, uint32(i+1+16)) || wc.ByteLen != 0 {
+					t.Errorf("update after %d: %#x, %d bytes", i, wc.ImmData, wc.ByteLen)
+				}
+			}
+		}
+		p.ok(c.Close())
+		if wc := r.next(); wc.ImmData != rs.Word(rs.OpCtrl, rs.CtrlDisconnect) || wc.ByteLen != 0 {
+			t.Errorf("the end: %#x", wc.ImmData)
+		}
+		r.close()
+	})
+}
+
+// Control messages of another implementation name no memory that there is.
+func TestW_RS_11_12_ZeroLengthWrites(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, r := p.rawPair()
+		garbage := rs.SGE{Addr: 0xdeadbeef, Key: 0x12345}
+		r.p.ok(r.QP().PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, RemoteAddr: garbage.Addr, RKey: garbage.Key})) // keepalive
+		r.say(rs.Word(rs.OpSGL, 100), garbage, nil)
+		r.say(rs.Word(rs.OpCtrl, rs.CtrlKeepalive), garbage, nil)
+		r.say(rs.Word(rs.OpCtrl, rs.CtrlShutdown), garbage, nil)
+		if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			t.Errorf("%d, %v", n, err)
+		}
+		must(c.Write([]byte("x")))(p)
+		p.ok(c.Close())
+		r.close()
+	})
+}
+
+// IO maps stand behind the table of SGEs, and writes go to an address that follows from the offset.
+func TestW_RS_07_24_IOMapsOnTheWire(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, r := p.rawPair()
+		r.next() // the first update
+		mem := make([]byte, 500)
+		must(c.IOMap(mem, rsocket.ProtWrite, 0x1000))(p)
+		must(c.Write([]byte("x")))(p)
+		wc := r.next()
+		m := rs.ParseIOMap(r.table[2*rs.SGELen:], binary.NativeEndian)
+		if wc.ImmData != rs.Word(rs.OpIOMap, 0) || wc.ByteLen != 24 || m.Offset != 0x1000 || m.Length != 500 {
+			t.Errorf("%#x, %d bytes, %+v", wc.ImmData, wc.ByteLen, m)
+		}
+		r.next() // x
+		p.ok(r.QP().PostSend(verbs.SendWR{
+			Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline | verbs.SendSignaled, Inline: []byte("direct"), RemoteAddr: m.Addr + 10, RKey: m.Key,
+		}))
+		must(r.GetSendComp(bg))(p)
+		if string(mem[10:16]) != "direct" {
+			t.Errorf("%q", mem[10:16])
+		}
+		p.ok(c.Close())
+		r.close()
+	})
+}
+
+// Whoever lies loses his connection, and only that.
+func TestLyingPeers(t *testing.T) {
+	for name, lie := range map[string]func(r *raw){
+		"data beyond what is free":     func(r *raw) { r.say(rs.Word(rs.OpData, 5000), rs.SGE{}, nil) },
+		"data announced, none written": func(r *raw) { r.say(rs.Word(rs.OpData, 100), rs.SGE{}, nil) },
+		"unknown operation":            func(r *raw) { r.say(rs.Word(5, 1), rs.SGE{}, nil) },
+		"entry written elsewhere":      func(r *raw) { r.say(rs.Word(rs.OpSGL, 1), r.peer.Data, make([]byte, 16)) },
+		"IO map without a table":       func(r *raw) { r.say(rs.Word(rs.OpIOMap, 9), r.peer.Data, make([]byte, 24)) },
+		"more messages than credits": func(r *raw) {
+			for range 17 {
+				r.say(rs.Word(rs.OpData, 1), r.peer.Data, []byte{1})
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, rdmatest.Faults{}, func(p *places) {
+				c, r := p.rawPair()
+				a, b := p.pair(rsocket.Options{}, rsocket.Options{}) // that of others
+				lie(r)
+				var err error
+				for err == nil { // what was right before may be read
+					synctest.Wait()
+					_, err = c.Read(make([]byte, 100))
+				}
+				if !errors.Is(err, syscall.EPROTO) {
+					t.Errorf("read: %v", err)
+				}
+				if _, err := c.Write([]byte("x")); !errors.Is(err, syscall.EPROTO) {
+					t.Errorf("write: %v", err)
+				}
+				must(a.Write([]byte("x")))(p)
+				must(b.Read(make([]byte, 1)))(p)
+				p.ok(c.Close())
+				r.close()
+				p.ok(a.Close())
+				p.ok(b.Close())
+			})
+		})
+	}
+}
+
+// A peer whose table entry is nonsense makes the writer's connection fail: its own device refuses.
+func TestPeerHandsOutNonsense(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, r := p.rawPair()
+		bad := rs.SGE{Addr: 1, Key: 2, Length: 1 << 31}
+		r.say(rs.Word(rs.OpSGL, 50), rs.SGE{Addr: r.peer.Table.Addr + rs.SGELen, Key: r.peer.Table.Key}, bad.Append(nil, binary.LittleEndian))
+		data := make([]byte, 3000)
+		_, err := c.Write(data)
+		for err == nil {
+			_, err = c.Write(data)
+		}
+		if !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%v", err)
+		}
+		p.ok(c.Close())
+		r.close()
+	})
+}
+
+// The DREQ comes when the socket is closed, and ends the connection even if nothing else has told so.
+func TestW_RS_29_30_Disconnecting(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, r := p.rawPair()
+		r.say(rs.Word(rs.OpData, 3), r.peer.Data, []byte("abc"))
+		must(r.GetSendComp(bg))(p)
+		c1, cancel := context.WithTimeout(bg, time.Second) // the answer comes with Close
+		_ = r.Disconnect(c1)
+		cancel()
+		got := must(io.ReadAll(c))(p)
+		if string(got) != "abc" {
+			t.Errorf("read %q", got)
+		}
+		if _, err := c.Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("write: %v", err)
+		}
+		p.ok(c.Close())
+		r.close()
+
+		c, r = p.rawPair()
+		p.ok(c.CloseWrite())
+		p.ok(c.CloseRead()) // all is over, but the socket is there
+		time.Sleep(time.Second)
+		for {
+			if wc := r.next(); wc.ImmData == rs.Word(rs.OpCtrl, rs.CtrlDisconnect) {
+				break
+			}
+		}
+		if r.QP().State() != verbs.QPSRTS {
+			t.Error("the DREQ came before Close")
+		}
+		p.ok(c.Close())
+		time.Sleep(time.Second)
+		p.ok(r.Disconnect(bg)) // which finds that the peer has asked for it
+		if ev := r.Event(); ev == nil || ev.Type != rdmacm.EventDisconnected {
+			t.Errorf("after Close: %v", ev)
+		}
+		r.close()
+	})
+}
+
+// When its DISCONNECT is acknowledged the QP goes to ERR, though the socket is not closed: nobody can write to its memory any more.
+func TestW_RS_29_QPGoesToErr(t *testing.T) {
+	for name, end := range map[string]func(p *places, c *rsocket.Conn, r *raw){
+		"this side first": func(p *places, c *rsocket.Conn, _ *raw) {
+			p.ok(c.CloseRead())
+			p.ok(c.CloseWrite())
+		},
+		"the peer first": func(p *places, c *rsocket.Conn, r *raw) {
+			r.say(rs.Word(rs.OpData, 3), r.peer.Data, []byte("abc"))
+			r.say(rs.Word(rs.OpCtrl, rs.CtrlDisconnect), rs.SGE{}, nil)
+			synctest.Wait()
+			p.ok(c.CloseWrite())
+			p.ok(c.CloseRead())
+		},
+		"the peer first, data to be read": func(p *places, c *rsocket.Conn, r *raw) {
+			r.say(rs.Word(rs.OpData, 3), r.peer.Data, []byte("abc"))
+			r.say(rs.Word(rs.OpCtrl, rs.CtrlDisconnect), rs.SGE{}, nil)
+			if got := must(io.ReadAll(c))(p); string(got) != "abc" {
+				p.Errorf("read %q", got)
+			}
+			p.ok(c.CloseWrite())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, rdmatest.Faults{}, func(p *places) {
+				c, r := p.rawPair()
+				end(p, c, r)
+				synctest.Wait()
+				for range 3 { // what was said before
+					if wc, err := r.SendCQ().Poll(make([]verbs.WC, 8)); wc == 0 {
+						p.ok(err)
+						break
+					}
+				}
+				r.say(rs.Word(rs.OpData, 1), r.peer.Data, []byte("x"))
+				if wc, err := r.GetSendComp(bg); err == nil && wc.Status == verbs.WCSuccess {
+					t.Error("the peer's memory can still be written")
+				}
+				p.ok(c.Close())
+				r.close()
+			})
+		})
+	}
+}
+
+// A handshake that a client does not complete stalls nobody else's.
+func TestW_RS_31_HandshakesDoNotWaitForEachOther(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		l := p.listen(rsocket.Options{})
+		host := p.newPlace("c", netip.MustParseAddr("198.18.0.3"))
+		silent := must(host.host.CreateID(must(host.host.CreateEventChannel())(p), rdmacm.PSTCP, nil))(p)
+		to := netip.MustParseAddrPort(l.Addr().String())
+		p.ok(silent.ResolveAddr(bg, netip.AddrPort{}, to, time.Second))
+		p.ok(silent.ResolveRoute(bg, time.Second))
+		// It never sends its RTU: without a QP that is the program's to do.
+		p.ok(silent.Connect(bg, &rdmacm.ConnParam{QPNum: 0x77, RetryCount: 7, RNRRetryCount: 7, PrivateData: (&rs.ConnData{Credits: 16, Table: rs.SGE{Length: 2}}).Append(nil)}))
+		time.Sleep(100 * time.Millisecond)
+		start := time.Now()
+		a, b := p.pairOf(l, rsocket.Options{})
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+		p.ok(a.Close())
+		p.ok(b.Close())
+		p.ok(silent.Close())
+		p.ok(l.Close())
+		time.Sleep(10 * time.Minute)
+		p.ok(host.host.Close())
+	})
+}
+
+// The time of keepalive is the system's.
+func TestW_RS_32_KeepAliveTime(t *testing.T) {
+	want := 7200
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_keepalive_time"); err == nil {
+		want, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+	}
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		s := p.socket(p.a, rsocket.SockStream)
+		if got := must(s.OptionInt(rsocket.IPProtoTCP, rsocket.TCPKeepIdle))(p); got != want {
+			t.Errorf("%d seconds, want %d", got, want)
+		}
+		p.ok(s.Close())
+	})
+}
