@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -75,7 +76,13 @@ func TestBench(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if got := strings.Join(names, " "); got != "throughput latency rate size scale" {
-		t.Errorf("figures %s", got)
+	for _, want := range []string{
+		"shm-latency", "shm-rate", "shm-write-65536", "shm-copy-65536", "shm-write-1048576", "shm-copy-1048576", "shm-ring-65536", "shm-ring-1048576",
+		"throughput", "latency", "rate", "loss", "size-10", "scale-10", "size-100", "scale-100", "connect", "idle", "accept",
+		"rsocket stream", "rsocket request", "rsocket size", "rsocket idle", "rsocket accept", "processes2", "processes4", "processes8",
+	} {
+		if n := len(slices.DeleteFunc(slices.Clone(names), func(s string) bool { return s != want })); n != 1 {
+			t.Errorf("figure %q is there %d times; all: %q", want, n, names)
+		}
 	}
 }

@@ -128,3 +128,16 @@ func TestLinks(t *testing.T) {
 		t.Errorf("%v, %v", made, err)
 	}
 }
+
+// The tools that the manual refers to are there under their names.
+func TestV_PKG_03_ToolsOfTheManual(t *testing.T) {
+	have := map[string]bool{}
+	for _, tool := range tools {
+		have[tool.Name] = true
+	}
+	for _, name := range []string{"ibv_devinfo", "rping", "udaddy"} {
+		if !have[name] {
+			t.Errorf("there is no %s", name)
+		}
+	}
+}

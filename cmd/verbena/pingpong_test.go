@@ -5,6 +5,7 @@ import (
 	"net"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -30,16 +31,31 @@ func freePort(t *testing.T) string {
 	return port
 }
 
+// ways are how the ends of a pingpong may reach each other; the tests take them in turn.
+var ways = []struct{ client, shm string }{
+	{serverAddr, "1"}, // both on one address, by default
+	{serverAddr, "0"}, // the same over UDP
+	{clientAddr, "1"},
+}
+
 // play runs a pingpong at both ends and returns what they print.
-func play(t *testing.T, name, options string) (server, client string) {
+func play(t *testing.T, way int, name, options string) (server, client string) {
 	t.Helper()
+	at := clientAddr
+	if w := ways[way%len(ways)]; runtime.GOOS == "linux" {
+		t.Setenv("VERBENA_SHM", w.shm)
+		at = w.client
+	}
 	args := append(strings.Fields(options), "-p", freePort(t))
-	s, serverOut, serverErr := start(t, serverAddr, name, args...)
+	side := func(s string) []string { // each end writes its own file
+		return strings.Fields(strings.ReplaceAll(strings.Join(args, " "), "SIDE", s))
+	}
+	s, serverOut, serverErr := start(t, serverAddr, name, side("server")...)
 	time.Sleep(100 * time.Millisecond) // it listens; the client tries again if not
 	var c *exec.Cmd
 	var clientOut, clientErr fmt.Stringer
 	for try := 0; ; try++ {
-		c, clientOut, clientErr = startClient(t, name, append(args, serverAddr)...)
+		c, clientOut, clientErr = start(t, at, name, append(side("client"), serverAddr)...)
 		err := c.Wait()
 		if err == nil {
 			break
@@ -53,11 +69,6 @@ func play(t *testing.T, name, options string) (server, client string) {
 		t.Fatalf("server: %v\n%s%s", err, serverOut, serverErr)
 	}
 	return serverOut.String(), clientOut.String()
-}
-
-func startClient(t *testing.T, name string, args ...string) (*exec.Cmd, fmt.Stringer, fmt.Stringer) {
-	c, out, errs := start(t, clientAddr, name, args...)
-	return c, out, errs
 }
 
 // What a run prints: a local address for each QP, a remote one for each, the result.
@@ -79,7 +90,7 @@ func TestPingpong(t *testing.T) {
 		{"ibv_ud_pingpong", []string{"", "-e -c", "-s 0", "-s 1", "-s 4095", "-s 4096 -c", "-g 1"}},
 		{"ibv_srq_pingpong", []string{"", "-e -c", "-q 1 -s 1", "-q 3 -r 7 -m 256", "-q 255 -n 1000", "-s 65536 -m 4096"}},
 	} {
-		for _, options := range c.options {
+		for way, options := range c.options {
 			t.Run(strings.ReplaceAll(c.name+" "+options, " ", "_"), func(t *testing.T) {
 				size, iters, qps, colon := 4096, 200, 1, ","
 				switch c.name {
@@ -102,7 +113,7 @@ func TestPingpong(t *testing.T) {
 						fmt.Sscan(words[i+1], &qps)
 					}
 				}
-				server, client := play(t, c.name, options)
+				server, client := play(t, way, c.name, options)
 				want := regexp.MustCompile(fmt.Sprintf(`^(`+local+`)+(`+remote+`)+`+result, colon, 2*size*iters, iters))
 				for _, out := range []string{server, client} {
 					if !want.MatchString(out) || strings.Count(out, "\n") != 2*qps+2 {

@@ -5,22 +5,30 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/tools/asyncwatch"
 	"github.com/verbena-rdma/verbena/internal/tools/bench"
+	"github.com/verbena-rdma/verbena/internal/tools/capture"
 	"github.com/verbena-rdma/verbena/internal/tools/cmtest"
 	"github.com/verbena-rdma/verbena/internal/tools/demo"
 	"github.com/verbena-rdma/verbena/internal/tools/devinfo"
+	"github.com/verbena-rdma/verbena/internal/tools/doctor"
 	"github.com/verbena-rdma/verbena/internal/tools/duo"
 	"github.com/verbena-rdma/verbena/internal/tools/endpoint"
+	"github.com/verbena-rdma/verbena/internal/tools/explain"
+	"github.com/verbena-rdma/verbena/internal/tools/perftest"
 	"github.com/verbena-rdma/verbena/internal/tools/pingpong"
+	"github.com/verbena-rdma/verbena/internal/tools/rdmashow"
 	"github.com/verbena-rdma/verbena/internal/tools/rping"
+	"github.com/verbena-rdma/verbena/internal/tools/rproxy"
+	"github.com/verbena-rdma/verbena/internal/tools/rstools"
+	"github.com/verbena-rdma/verbena/internal/tools/serve"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	_ "github.com/verbena-rdma/verbena/provider/soft" // the device
 )
 
 var (
 	// own are the project's own programs.
-	own = []tool.Tool{demo.Tool(), bench.Tool()}
+	own = slices.Concat([]tool.Tool{demo.Tool(), bench.Tool(), serve.Tool(), rproxy.Tool(), capture.Tool(), explain.Tool(), doctor.Tool()}, rdmashow.Tools())
 	// tools are those that have a C original, whose name they bear.
-	tools = slices.Concat(devinfo.Tools(), asyncwatch.Tools(), pingpong.Tools(), rping.Tools(), cmtest.Tools())
+	tools = slices.Concat(devinfo.Tools(), asyncwatch.Tools(), pingpong.Tools(), perftest.Tools(), rping.Tools(), cmtest.Tools(), rstools.Tools())
 )
 
 // secondProcess is the other half of demo and bench.

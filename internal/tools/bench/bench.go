@@ -25,7 +25,7 @@ type result struct {
 	RDMA   float64 `json:"rdma"`          // median, in Unit
 	Base   float64 `json:"base"`          // median of what it is compared with, in Unit
 	BaseOf string  `json:"base_of"`       // what that is
-	Unit   string  `json:"unit"`          // bytes/s, s, messages/s, bytes
+	Unit   string  `json:"unit"`          // bytes/s, s, messages/s, connections/s, bytes, small bytes, cores
 	Ratio  float64 `json:"ratio"`         // RDMA/Base: the median of the rounds' ratios
 	Target float64 `json:"target"`        // of the ratio; 0: none
 	AtMost bool    `json:"at_most"`       // the ratio shall not exceed the target; else it shall reach it
@@ -48,10 +48,15 @@ var benches = []struct {
 	name string
 	run  func(*config) ([]result, error)
 }{
+	{"shm", near},
 	{"throughput", throughput},
 	{"latency", latency},
 	{"rate", rate},
+	{"loss", loss},
 	{"scale", scale},
+	{"connections", connections},
+	{"rsocket", rsockets},
+	{"processes", processes},
 }
 
 func run(env *tool.Env, args []string) int {
@@ -98,8 +103,8 @@ func parse(env *tool.Env, args []string) (c *config, status int, ok bool) {
 	f := tool.NewFlags(env, "[options]")
 	f.IntVar(&c.rounds, "rounds", 5, "rounds, of which the median counts")
 	f.DurationVar(&c.each, "time", 400*time.Millisecond, "how long each round measures each side")
-	f.IntVar(&c.qps, "qps", 10000, "QPs of the figure scale")
-	f.StringSliceVar(&c.only, "only", nil, "only these figures: throughput, latency, rate, scale")
+	f.IntVar(&c.qps, "qps", 10000, "most QPs of the figure scale, and connections that are kept")
+	f.StringSliceVar(&c.only, "only", nil, "only these figures: shm, throughput, latency, rate, loss, scale, connections, rsocket, processes")
 	f.BoolVar(&c.json, "json", false, "print JSON")
 	f.BoolVar(&c.check, "check", false, "exit with status 1 if a target is missed")
 	if status, ok := f.Parse(args); !ok {
@@ -161,7 +166,11 @@ func (r *result) format(v float64) string {
 		return term.Micros(time.Duration(v * float64(time.Second)))
 	case "bytes/s":
 		return term.PerSecond(v)
-	case "messages/s":
+	case "small bytes":
+		return fmt.Sprintf("%.1f KiB", v/1024)
+	case "cores":
+		return fmt.Sprintf("%.2f %%", 100*v)
+	case "messages/s", "connections/s":
 		return term.Count(uint64(v)) + "/s"
 	}
 	return megabytes(v)

@@ -73,6 +73,18 @@ func start(ctx context.Context, h *rdmacm.Host, out *bytes.Buffer, args []string
 		}
 		m.ctx, m.host = ctx, h
 		return m.run(m.play)
+	case "cmtime":
+		c := &cmtime{env: env, host: h}
+		if status, ok := c.parse(args); !ok {
+			return status
+		}
+		return c.start(ctx)
+	case "rdma_xclient", "rdma_xserver":
+		x := &xsimple{simple: simple{name: name, env: env, host: h}}
+		if status, ok := x.parse(args); !ok {
+			return status
+		}
+		return x.start(ctx)
 	default:
 		s := &simple{name: name, env: env, host: h}
 		if status, ok := s.parse(args); !ok {
@@ -101,10 +113,12 @@ func TestPairs(t *testing.T) {
 			"mckey: starting client|mckey: joining|mckey: joined dgid: ::ffff:239.1.2.3 mlid 0x0 sl 0|initiating data transfers|data transfers complete|test complete|return status 0"},
 		{"mckey -M ::ffff:239.1.2.3 -b " + addr, "mckey -s -o -M ::ffff:239.1.2.3 -b 198.18.0.2", "", ""},
 		{"rdma_server", "rdma_client -s " + addr, "rdma_server: start|rdma_server: end 0", "rdma_client: start|rdma_client: end 0"},
+		{"rdma_xserver", "rdma_xclient -s " + addr, "rdma_xserver: start|rdma_xserver: end 0", "rdma_xclient: start|rdma_xclient: end 0"},
+		{"rdma_xserver -c x -p 8888", "rdma_xclient -c XRC -p 8888 -s " + addr, "rdma_xserver: start|rdma_xserver: end 0", "rdma_xclient: start|rdma_xclient: end 0"},
 		{"rdma_server -s " + addr + " -p 999", "rdma_client -p 999 -s " + addr, "", ""},
 	} {
 		t.Run(fmt.Sprint(c.server, " and ", c.client), func(t *testing.T) {
-			if strings.Contains(c.server, "-p 999") {
+			if strings.HasSuffix(c.server, "-p 999") {
 				c.server, c.client = strings.Replace(c.server, "999", "9999", 1), strings.Replace(c.client, "999", "9999", 1)
 			}
 			s, cl := both(t, c.server, c.client)
@@ -121,6 +135,7 @@ func TestNobodyThere(t *testing.T) {
 	for args, want := range map[string]string{
 		"ucmatose -s 198.18.0.1":       "cmatose: event: RDMA_CM_EVENT_REJECTED, error: 8\n",
 		"udaddy -s 198.18.0.1":         "udaddy: event: RDMA_CM_EVENT_UNREACHABLE, error: 1\n",
+		"cmtime -c 3 -s 198.18.0.1":    "event: RDMA_CM_EVENT_REJECTED, error: 8\n",
 		"rdma_client -s 198.18.0.1":    "ECONNREFUSED|connect: the peer refused, reason 8",
 		"udaddy -S 5000 -s 198.18.0.1": "udaddy: message_size 5000 is larger than active mtu 4096",
 	} {
@@ -148,10 +163,51 @@ func TestNobodyThere(t *testing.T) {
 }
 
 func TestMisuse(t *testing.T) {
-	for _, args := range []string{"ucmatose x", "ucmatose -c 0", "ucmatose -t 256", "udaddy -p x", "mckey", "mckey -M ff02::1", "rdma_client x", "udaddy -z"} {
+	for _, args := range []string{"ucmatose x", "ucmatose -c 0", "ucmatose -t 256", "udaddy -p x", "mckey", "mckey -M ff02::1", "rdma_client x", "udaddy -z", "rdma_xclient -c z", "rdma_xserver -s x", "cmtime -c 0", "cmtime x"} {
 		var out bytes.Buffer
 		if status := start(t.Context(), nil, &out, strings.Fields(args)); status != 1 || !strings.Contains(out.String(), "Usage:") {
 			t.Errorf("%s: status %d\n%s", args, status, &out)
 		}
 	}
+}
+
+// The server of cmtime serves until it is interrupted; the client's table has a line for each step.
+func TestCMTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := rdmatest.New(rdmatest.Config{RealTime: true})
+		var hosts [2]*rdmacm.Host
+		for i := range hosts {
+			dev, err := f.NewDevice(fmt.Sprint(i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			hosts[i] = rdmacm.NewHost(dev)
+		}
+		ctx, interrupt := context.WithCancel(t.Context())
+		served := make(chan int)
+		var serverOut, out bytes.Buffer
+		go func() { served <- start(ctx, hosts[0], &serverOut, strings.Fields("cmtime -b 198.18.0.1 -p 4711")) }()
+		time.Sleep(time.Second)
+		if status := start(t.Context(), hosts[1], &out, strings.Fields("cmtime -c 30 -p 4711 -b 198.18.0.2 -s 198.18.0.1")); status != 0 {
+			t.Errorf("the client's status is %d", status)
+		}
+		interrupt()
+		if status := <-served; status != 0 || serverOut.Len() > 0 {
+			t.Errorf("the server's status is %d: %s", status, &serverOut)
+		}
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		want := []string{"creating id", "binding source address", "resolving address", "resolving route", "creating qp", "connecting", "disconnecting",
+			"destroying id", "step              total ms     max ms     min us  us / conn", "create id    : ", "bind addr    : ", "resolve addr : ",
+			"resolve route: ", "create qp    : ", "connect      : ", "disconnect   : ", "destroy      : "}
+		for i, w := range want {
+			if i >= len(lines) || !strings.HasPrefix(lines[i], w) || i > 8 && len(strings.Fields(lines[i][len(w):])) != 4 {
+				t.Fatalf("line %d does not begin with %q:\n%s", i+1, w, &out)
+			}
+		}
+		for _, h := range hosts {
+			if err := h.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }

@@ -1,5 +1,6 @@
 // Package cmtest has the small programs of librdmacm that try its calls out: ucmatose (reliable connections), udaddy
-// (datagrams), mckey (multicast), rdma_client and rdma_server (synchronous endpoints). Either end may be the C program.
+// (datagrams), mckey (multicast), rdma_client and rdma_server (synchronous endpoints), rdma_xclient and rdma_xserver (the same over
+// RC or XRC), cmtime (the time that each step of connecting takes). Either end may be the C program.
 //
 // ucmatose, udaddy and mckey are alike: a number of nodes connect, each a PD, CQs, a QP and a buffer, and then a number of messages
 // goes each way. What they share is in test.go and node.go.
@@ -17,5 +18,8 @@ func Tools() []tool.Tool {
 		{Name: "mckey", Short: "join a multicast group and send or receive messages", Run: runMckey},
 		{Name: "rdma_client", Short: "connect to rdma_server and exchange a message", Run: runClient},
 		{Name: "rdma_server", Short: "wait for rdma_client and exchange a message", Run: runServer},
+		{Name: "rdma_xclient", Short: "connect to rdma_xserver and send it a message, over RC or XRC", Run: runXClient},
+		{Name: "rdma_xserver", Short: "wait for rdma_xclient and receive a message, over RC or XRC", Run: runXServer},
+		{Name: "cmtime", Short: "time the steps of making and ending connections", Run: runCMTime},
 	}
 }

@@ -55,12 +55,16 @@ func (s *simple) parse(args []string) (status int, ok bool) {
 }
 
 func (s *simple) start(ctx context.Context) int {
-	play := s.client
 	if s.name == "rdma_server" {
-		play = s.serve
+		return s.play(ctx, s.serve)
 	}
+	return s.play(ctx, s.client)
+}
+
+// play runs the program and reports as these do.
+func (s *simple) play(ctx context.Context, program func(context.Context) error) int {
 	fmt.Fprintf(s.env.Stdout, "%s: start\n", s.name)
-	err := play(ctx)
+	err := program(ctx)
 	if err != nil {
 		fmt.Fprintf(s.env.Stderr, "%s: %v\n", s.name, err)
 	}

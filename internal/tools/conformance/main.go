@@ -5,12 +5,17 @@
 //	conformance -w PAGE   writes it
 //
 // The statements are the rows of the tables in docs/spec/*-ids.md. A test holds a statement if its name, or that of a
-// subtest, has its identifier: TestV_QPS_04_PostingByState holds V-QPS-04. What stands between the two marks of
-// the page is written, the rest is left.
+// subtest or a case of a transcript, has its identifier: TestV_QPS_04_PostingByState holds V-QPS-04. A test that proves many says so
+// in comments where it does: "// C-QP-04, C-QP-09". What stands between the two marks of the page is written, the rest
+// is left.
+//
+// A statement without a test needs a reason in docs/spec/untested.md, else the program fails. So it does for a reason
+// that a test has overtaken.
 package main
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -26,6 +31,9 @@ func main() {
 	}
 }
 
+// reasonsFile says why statements have no test.
+const reasonsFile = "docs/spec/untested.md"
+
 func run(root, page string, write bool) error {
 	list, err := readStatements(filepath.Join(root, "docs", "spec"))
 	if err != nil {
@@ -36,6 +44,13 @@ func run(root, page string, write bool) error {
 		return err
 	}
 	if err := list.assign(tests); err != nil {
+		return err
+	}
+	reasons, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(reasonsFile)))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(list.readReasons(string(reasons)), list.check()); err != nil {
 		return err
 	}
 	old, err := os.ReadFile(filepath.Join(root, page))

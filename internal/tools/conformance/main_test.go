@@ -19,6 +19,10 @@ func TestIDsInNames(t *testing.T) {
 		"TestV_AE_EventTypes":          "",
 		"TestRealTime":                 "",
 		"FuzzX_WC_02_Anything":         "X-WC-02",
+		"TestC_QP_02_04_V_REG_01_It":   "C-QP-02 C-QP-04 V-REG-01",
+		"W_CM_04_05_06_Attrs":          "W-CM-04 W-CM-05 W-CM-06",
+		"TestT_01_W_CMA_12_Psn_16_Bit": "T-01 W-CMA-12",
+		"TestC_LIS_07_Backlog_16":      "C-LIS-07",
 	} {
 		if got := strings.Join(idsIn(name), " "); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
@@ -29,9 +33,12 @@ func TestIDsInNames(t *testing.T) {
 const (
 	listText = "# List\n\n## 1. One\n\n| ID | Kind | Statement |\n|---|---|---|\n| V-AB-01 |  | first |\n| V-AB-02 | advice | second |\n" +
 		"| V-AB-03 |  | third |\n\n## 2. Two\n\n| ID | Kind | Statement |\n|---|---|---|\n| D-01 |  | fourth |\n"
-	testText = "package p\nfunc TestV_AB_01_It(t *testing.T) {\n\tt.Run(\"V_AB_02_In%d\", nil)\n\tt.Errorf(\"V-AB-03 is no name\")\n}\nfunc (x) TestD_01_No() {}\n"
+	testText = "package p\nfunc TestV_AB_01_It(t *testing.T) {\n\tt.Run(\"V_AB_02_In%d\", nil)\n\tt.Errorf(\"V-AB-03 is no name\")\n\t// as V-AB-03 says\n}\n" +
+		"func TestMany(t *testing.T) {\n\tif x { // V-AB-01, V-AB-02: both\n\t}\n}\nfunc (x) TestD_01_No() {}\n"
 	pageText = "by hand\n" + beginMark + "old\n" + endMark + "more by hand\n"
 )
+
+const reasonText = "# Reasons\n\n| ID | Why |\n|---|---|\n| V-AB-03 | it is about paper |\n\n## Not done yet\n\n| D-01, V-AB-01 | raw packets |\n"
 
 func tree(t *testing.T, files map[string]string) string {
 	root := t.TempDir()
@@ -49,7 +56,7 @@ func tree(t *testing.T, files map[string]string) string {
 
 func TestPage(t *testing.T) {
 	root := tree(t, map[string]string{
-		"docs/spec/x-ids.md": listText, "page.md": pageText, "internal/p/p_test.go": testText,
+		"docs/spec/x-ids.md": listText, "docs/spec/untested.md": reasonText, "page.md": pageText, "internal/p/p_test.go": testText,
 		"internal/p/p.go":                      "package p\nconst not = \"V_AB_03_NotATest\"\n",
 		"internal/conformance/cases.go":        "package conformance\nvar c = \"V_AB_01_Case\"\n",
 		"internal/p/testdata/nonsense_test.go": "this is no Go",
@@ -69,9 +76,9 @@ func TestPage(t *testing.T) {
 	}
 	lines := strings.Split(string(text), "\n")
 	for _, want := range []string{
-		"by hand", "more by hand", "| 1. One | 3 | 2 | 1 |", "| 2. Two | 1 | 0 | 1 |", "| **All** | **4** | **2** | **2** |",
-		"| V-AB-01 | first | `conformance.V_AB_01_Case` `p.TestV_AB_01_It` |", "| V-AB-02 | second | `p.V_AB_02_In*` |",
-		"| V-AB-03 | third | **none** |", "| D-01 | fourth | **none** |",
+		"by hand", "more by hand", "| 1. One | 3 | 2 | 0 |", "| 2. Two | 1 | 0 | 1 |", "| **All** | **4** | **2** | **1** |",
+		"| V-AB-01 | first | `conformance.V_AB_01_Case` `p.TestMany` `p.TestV_AB_01_It` |", "| V-AB-02 | second | `p.TestMany` `p.V_AB_02_In*` |",
+		"| V-AB-03 | third | none: it is about paper |", "| D-01 | fourth | **none yet**: raw packets |",
 	} {
 		if !slices.Contains(lines, want) {
 			t.Errorf("the page has no line %q:\n%s", want, text)
@@ -85,5 +92,22 @@ func TestUnknownStatement(t *testing.T) {
 	})
 	if err := run(root, "page.md", true); err == nil || !strings.Contains(err.Error(), "V-AB-04") {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestReasons(t *testing.T) {
+	for name, c := range map[string]struct{ reasons, want string }{
+		"no reason":       {"| V-AB-03 | paper |\n", "D-01 has neither"},
+		"overtaken":       {reasonText + "## Others\n| V-AB-02 | paper |\n", "V-AB-02 has a test"},
+		"two":             {reasonText + "| V-AB-03 | once more |\n", "V-AB-03 has two"},
+		"of no statement": {reasonText + "| V-AB-09 | paper |\n", "V-AB-09"},
+		"empty":           {"| D-01 |  |\n", "D-01 has neither"},
+	} {
+		root := tree(t, map[string]string{
+			"docs/spec/x-ids.md": listText, "docs/spec/untested.md": c.reasons, "page.md": pageText, "internal/p/p_test.go": testText,
+		})
+		if err := run(root, "page.md", true); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -31,6 +32,12 @@ func findTests(root string) (tests []test, err error) {
 		case err != nil:
 			return err
 		case d.IsDir() && path != root && (name == "testdata" || name == "bin" || strings.HasPrefix(name, ".")):
+			if name == "testdata" {
+				found, err := transcriptsOf(path, root)
+				if tests = append(tests, found...); err != nil {
+					return err
+				}
+			}
 			return filepath.SkipDir
 		case d.IsDir() || !strings.HasSuffix(name, ".go"):
 			return nil
@@ -50,9 +57,38 @@ func findTests(root string) (tests []test, err error) {
 	return tests, err
 }
 
+// transcript is the line that begins a case of a transcript, which TestTranscripts of its package plays.
+var transcript = regexp.MustCompile(`(?m)^case (\w+)$`)
+
+// transcriptsOf finds the cases of the transcripts in a folder testdata.
+func transcriptsOf(dir, root string) (tests []test, err error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
+	if err != nil {
+		return nil, err
+	}
+	pkg, err := filepath.Rel(root, filepath.Dir(dir))
+	if err != nil {
+		return nil, err
+	}
+	pkg = strings.TrimPrefix(filepath.ToSlash(pkg), "internal/")
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range transcript.FindAllSubmatch(text, -1) {
+			name := strings.TrimSuffix(filepath.Base(f), ".txt") + "/" + string(m[1])
+			if ids := idsIn(string(m[1])); len(ids) > 0 {
+				tests = append(tests, test{pkg + ".TestTranscripts/" + name, ids})
+			}
+		}
+	}
+	return tests, nil
+}
+
 // testsOf reads one file of a package.
 func testsOf(path, pkg string) (tests []test, err error) {
-	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution|parser.ParseComments)
 	if err != nil {
 		return nil, err
 	}
@@ -64,6 +100,9 @@ func testsOf(path, pkg string) (tests []test, err error) {
 	for _, d := range f.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && isTest(fn.Name.Name) {
 			add(fn.Name.Name)
+			if ids := marksOf(f, fn); len(ids) > 0 {
+				tests = append(tests, test{pkg + "." + fn.Name.Name, ids})
+			}
 		}
 	}
 	for _, name := range subtestsOf(f) {
@@ -71,6 +110,28 @@ func testsOf(path, pkg string) (tests []test, err error) {
 	}
 	return tests, nil
 }
+
+// mark is the beginning of a comment that says which statements the line proves.
+var mark = regexp.MustCompile(`^// ?` + idText + `(?:, ` + idText + `)*(?:[:. ]|$)`)
+
+// marksOf finds the identifiers in the comments of a test that begin with one.
+func marksOf(f *ast.File, fn *ast.FuncDecl) (ids []string) {
+	for _, group := range f.Comments {
+		if group.Pos() < fn.Pos() || group.End() > fn.End() {
+			continue
+		}
+		for _, c := range group.List {
+			for _, id := range anID.FindAllString(mark.FindString(c.Text), -1) {
+				if !slices.Contains(ids, id) {
+					ids = append(ids, id)
+				}
+			}
+		}
+	}
+	return ids
+}
+
+var anID = regexp.MustCompile(idText)
 
 func isTest(name string) bool {
 	for _, kind := range []string{"Test", "Fuzz", "Example"} {
@@ -82,7 +143,7 @@ func isTest(name string) bool {
 }
 
 // subtest is how the name of a subtest begins.
-var subtest = regexp.MustCompile(`^(?:[VX][_-][A-Z]+|D)[_-]\d\d[_ ]`)
+var subtest = regexp.MustCompile(`^(?:[CRVWX][_-][A-Z]+|[DT])[_-]\d\d[_ ]`)
 
 // verb is a place that fmt fills.
 var verb = regexp.MustCompile(`%[a-z]`)
@@ -111,18 +172,24 @@ func subtestsOf(f *ast.File) (names []string) {
 	return names
 }
 
-// idsIn finds the identifiers in a test's name: V_QPS_04 and V-QPS-04 are V-QPS-04, D_09 is D-09.
+// idsIn finds the identifiers in a test's name: V_QPS_04 and V-QPS-04 are V-QPS-04, D_09 is D-09. Numbers that follow are of the same
+// group: C_QP_02_04 is C-QP-02 and C-QP-04.
 func idsIn(name string) (ids []string) {
 	words := strings.FieldsFunc(name, func(r rune) bool { return r == '_' || r == '-' || r == ' ' })
+	group := ""
 	for i, w := range words {
 		for _, kind := range []string{"Test", "Fuzz", "Example"} {
 			w = strings.TrimPrefix(w, kind)
 		}
 		switch {
-		case (w == "V" || w == "X") && i+2 < len(words) && isUpper(words[i+1]) && isNumber(words[i+2]):
-			ids = append(ids, w+"-"+words[i+1]+"-"+words[i+2])
-		case w == "D" && i+1 < len(words) && isNumber(words[i+1]):
-			ids = append(ids, "D-"+words[i+1])
+		case len(w) == 1 && strings.Contains("CRVWX", w) && i+2 < len(words) && isUpper(words[i+1]) && isNumber(words[i+2]):
+			group = w + "-" + words[i+1] + "-"
+		case (w == "D" || w == "T") && i+1 < len(words) && isNumber(words[i+1]):
+			group = w + "-"
+		case group != "" && isNumber(w):
+			ids = append(ids, group+w)
+		case group != "" && !strings.HasSuffix(group, "-"+w+"-"):
+			group = ""
 		}
 	}
 	return ids

@@ -3,8 +3,10 @@ package demo
 
 import (
 	"fmt"
+	"runtime"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/link/shm"
 	"github.com/verbena-rdma/verbena/internal/tools/endpoint"
 	"github.com/verbena-rdma/verbena/internal/tools/term"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
@@ -93,7 +95,10 @@ func (d *demo) introduce() error {
 		{"this process", d.Here.String(), fmt.Sprintf("0x%06x", here.QPN)},
 		{fmt.Sprintf("process %d", d.Pid()), d.There.String(), fmt.Sprintf("0x%06x", there.QPN)},
 	})
-	d.Printf("\n  reliable connection, path MTU %s, RoCEv2 over UDP port 4791: Wireshark on the loopback interface shows it\n\n",
-		min(here.MTU, there.MTU))
+	how := "RoCEv2 over UDP port 4791: Wireshark on the loopback interface shows it"
+	if runtime.GOOS == "linux" && shm.Enabled() {
+		how = "through shared memory;\n  with VERBENA_SHM=0 it is RoCEv2 over UDP port 4791, and Wireshark on the loopback interface shows it"
+	}
+	d.Printf("\n  reliable connection, path MTU %s, %s\n\n", min(here.MTU, there.MTU), how)
 	return nil
 }

@@ -6,25 +6,28 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"runtime"
 	"syscall"
 )
 
 // rocePort is the UDP port of RoCEv2.
 const rocePort = 4791
 
-// Addresses finds two loopback addresses whose RoCEv2 port nobody uses: 127.0.0.2 and
-// 127.0.0.3, unless another demo has them.
+// Addresses finds loopback addresses for two processes: 127.0.0.1 for both where they can share it and nobody else uses its RoCEv2
+// port, otherwise 127.0.0.2 and 127.0.0.3, or the next that are free.
 func Addresses() (a, b netip.Addr, err error) {
+	if lo := netip.AddrFrom4([4]byte{127, 0, 0, 1}); runtime.GOOS == "linux" && os.Getenv("VERBENA_UDP") != "plain" && isFree(lo) == nil {
+		return lo, lo, nil
+	}
 	var free []netip.Addr
 	var failed error // at the first address that could not be had
 	for i := byte(2); i < 250; i++ {
 		ip := netip.AddrFrom4([4]byte{127, 0, 0, i})
-		c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, rocePort)))
-		if err != nil {
+		if err := isFree(ip); err != nil {
 			failed = cmp.Or(failed, err)
 			continue
 		}
-		c.Close()
 		if free = append(free, ip); len(free) == 2 {
 			return free[0], free[1], nil
 		}
@@ -35,4 +38,13 @@ func Addresses() (a, b netip.Addr, err error) {
 	}
 	return a, b, fmt.Errorf("no two loopback addresses have UDP port %d free (%w): a program, or rdma_rxe of the kernel, has it on the "+
 		"wildcard address", rocePort, failed)
+}
+
+// isFree tells why the RoCEv2 port of an address cannot be had.
+func isFree(ip netip.Addr) error {
+	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, rocePort)))
+	if err != nil {
+		return err
+	}
+	return c.Close()
 }

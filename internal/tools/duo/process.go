@@ -84,6 +84,12 @@ func (p *Process) Stop() {
 	}
 }
 
+// Kill ends the second process at once, whatever it is doing.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.dead
+}
+
 // Serve is the main of the second process: it answers calls of v's methods until the
 // first process closes the pipe or ends.
 func Serve(v any) error {

@@ -24,22 +24,25 @@ func ServeTCP(ip netip.Addr) (netip.AddrPort, error) {
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
-	go func() {
-		for {
-			c, err := l.AcceptTCP()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				_ = serveTCP(c) // the client sees the end
-			}()
-		}
-	}()
+	go ServeStreams(l)
 	return l.Addr().(*net.TCPAddr).AddrPort(), nil
 }
 
-func serveTCP(c *net.TCPConn) error {
+// ServeStreams answers the connections of a listener, of TCP or of something else that behaves so, until it is closed.
+func ServeStreams(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			_ = serve(c) // the client sees the end
+		}()
+	}
+}
+
+func serve(c net.Conn) error {
 	var h [tcpHeader]byte
 	if _, err := io.ReadFull(c, h[:]); err != nil {
 		return err
@@ -65,9 +68,9 @@ func serveTCP(c *net.TCPConn) error {
 // lastMessage in a message's first byte asks for an answer.
 const lastMessage = 0xff
 
-// A TCPConn is a TCP connection to the second process, to be compared with.
+// A TCPConn is a TCP connection to the second process, to be compared with, or a stream of another kind that is compared.
 type TCPConn struct {
-	c    *net.TCPConn
+	c    net.Conn
 	mode byte
 	buf  []byte
 }
@@ -78,6 +81,11 @@ func DialTCP(to netip.AddrPort, size int, echo bool) (*TCPConn, error) {
 	if err != nil {
 		return nil, err
 	}
+	return NewStream(c, size, echo)
+}
+
+// NewStream is DialTCP over a connection to a listener of ServeStreams.
+func NewStream(c net.Conn, size int, echo bool) (*TCPConn, error) {
 	t := &TCPConn{c, tcpSink, make([]byte, size)}
 	if echo {
 		t.mode = tcpEcho
@@ -96,10 +104,10 @@ func (t *TCPConn) RoundTrip() error {
 		return errors.New("not an echo connection")
 	}
 	if _, err := t.c.Write(t.buf); err != nil {
-		return fmt.Errorf("TCP: %w", err)
+		return fmt.Errorf("%s: %w", t.c.RemoteAddr().Network(), err)
 	}
 	if _, err := io.ReadFull(t.c, t.buf); err != nil {
-		return fmt.Errorf("TCP: %w", err)
+		return fmt.Errorf("%s: %w", t.c.RemoteAddr().Network(), err)
 	}
 	return nil
 }
@@ -115,11 +123,11 @@ func (t *TCPConn) Stream(n int) error {
 			t.buf[0] = lastMessage
 		}
 		if _, err := t.c.Write(t.buf); err != nil {
-			return fmt.Errorf("TCP: %w", err)
+			return fmt.Errorf("%s: %w", t.c.RemoteAddr().Network(), err)
 		}
 	}
 	if _, err := io.ReadFull(t.c, t.buf[:1]); err != nil {
-		return fmt.Errorf("TCP: %w", err)
+		return fmt.Errorf("%s: %w", t.c.RemoteAddr().Network(), err)
 	}
 	return nil
 }

@@ -28,6 +28,8 @@ type Options struct {
 	QPs   int // at least 1
 	Depth int // of each send and receive queue
 	Bytes int // of registered memory
+	// Ordinary says that the memory is Go's, not that of verbs.AllocBuffer.
+	Ordinary bool
 }
 
 // An End is one side.
@@ -67,10 +69,14 @@ func (e *End) open(o Options) (err error) {
 		return err
 	}
 	e.opened(e.pd.Close)
-	if e.Buf, err = verbs.AllocBuffer(o.Bytes); err != nil {
-		return err
+	if o.Ordinary {
+		e.Buf = make([]byte, o.Bytes)
+	} else {
+		if e.Buf, err = verbs.AllocBuffer(o.Bytes); err != nil {
+			return err
+		}
+		e.opened(func() error { return verbs.FreeBuffer(e.Buf) })
 	}
-	e.opened(func() error { return verbs.FreeBuffer(e.Buf) })
 	const all = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 	if e.MR, err = e.pd.RegMR(e.Buf, all); err != nil {
 		return err

@@ -15,12 +15,19 @@ type Pair struct {
 	Peer        Hello
 }
 
-// Start starts the second process on a loopback address of its own. Nothing is opened yet.
+// Start starts the second process, on the same loopback address where that can be shared. Nothing is opened yet.
 func Start() (*Pair, error) {
 	here, there, err := duo.Addresses()
 	if err != nil {
 		return nil, err
 	}
+	return startAt(here, there)
+}
+
+// StartAt is Start with both processes on one address, which others may share.
+func StartAt(addr netip.Addr) (*Pair, error) { return startAt(addr, addr) }
+
+func startAt(here, there netip.Addr) (*Pair, error) {
 	if err := Setenv(here); err != nil {
 		return nil, err
 	}

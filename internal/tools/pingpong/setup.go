@@ -1,13 +1,12 @@
 package pingpong
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 
 	"github.com/verbena-rdma/verbena/internal/tools/exchange"
+	"github.com/verbena-rdma/verbena/internal/tools/nearest"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -72,7 +71,7 @@ func (g *game) open(peer netip.Addr) (err error) {
 	if g.device != "" {
 		g.ctx, err = verbs.Open(g.device)
 	} else {
-		g.ctx, err = openFor(peer)
+		g.ctx, err = nearest.Open(peer)
 	}
 	if err != nil {
 		return err
@@ -87,57 +86,6 @@ func (g *game) open(peer netip.Addr) (err error) {
 		return fmt.Errorf("requested size larger than port MTU (%d)", mtu)
 	}
 	return nil
-}
-
-// openFor opens the device that has the local address from which the system would talk to the peer; if none has, the first one that
-// can reach the peer.
-func openFor(peer netip.Addr) (*verbs.Context, error) {
-	devices, err := verbs.Devices()
-	if err != nil && len(devices) == 0 {
-		return nil, err
-	}
-	source := sourceFor(peer)
-	var usable *verbs.Context
-	var errs []error
-	for _, d := range devices {
-		ctx, err := d.Open()
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		choice, err := ctx.SelectGID(peer)
-		switch {
-		case err != nil:
-			errs = append(errs, err)
-			ctx.Close()
-		case choice.GID.Addr() == source || usable == nil && len(devices) == 1:
-			if usable != nil {
-				usable.Close()
-			}
-			return ctx, nil
-		case usable == nil:
-			usable = ctx
-		default:
-			ctx.Close()
-		}
-	}
-	if usable != nil {
-		return usable, nil
-	}
-	if len(errs) == 0 {
-		return nil, errors.New("no IB devices found")
-	}
-	return nil, fmt.Errorf("no device reaches %s: %w", peer, errors.Join(errs...))
-}
-
-// sourceFor is the address from which the system would send to the peer; invalid if it cannot.
-func sourceFor(peer netip.Addr) netip.Addr {
-	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, 4791)))
-	if err != nil {
-		return netip.Addr{}
-	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone("")
 }
 
 // chooseGID takes the GID that -g names, or the one that suits the peer, and says why.

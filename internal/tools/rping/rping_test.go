@@ -66,9 +66,9 @@ func both(t *testing.T, server string, clients ...string) (serverOut string, cli
 
 func TestPing(t *testing.T) {
 	s, c := both(t, "-s -v -a 198.18.0.1", "-c -a 198.18.0.1 -C 2 -v -V -S 40")
+	// As in C, the client may be gone before the event of its own disconnecting comes.
 	if want := "ping data: rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ\n" +
-		"ping data: rdma-ping-1: BCDEFGHIJKLMNOPQRSTUVWXYZ[\n" +
-		"client DISCONNECT EVENT...\n"; c[0] != want {
+		"ping data: rdma-ping-1: BCDEFGHIJKLMNOPQRSTUVWXYZ[\n"; strings.TrimSuffix(c[0], "client DISCONNECT EVENT...\n") != want {
 		t.Errorf("the client says\n%swant\n%s", c[0], want)
 	}
 	if want := "server ping data: rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ\n" +

@@ -30,6 +30,7 @@ type program struct {
 
 	out      sync.Mutex
 	requests chan *conn
+	gone     chan struct{} // closed when the listener's device has gone
 }
 
 func run(env *tool.Env, args []string) int {
@@ -48,7 +49,7 @@ func run(env *tool.Env, args []string) int {
 // start runs client or server until it ends.
 func start(ctx context.Context, env *tool.Env, o *options, h *rdmacm.Host) error {
 	ctx, stop := context.WithCancel(ctx)
-	p := &program{opts: o, env: env, ctx: ctx, requests: make(chan *conn)}
+	p := &program{opts: o, env: env, ctx: ctx, requests: make(chan *conn), gone: make(chan struct{})}
 	var err error
 	if p.ch, err = h.CreateEventChannel(); err != nil {
 		stop()
@@ -110,7 +111,11 @@ func (p *program) events() {
 			continue
 		}
 		c, ok := ev.ID.Context.(*conn)
-		if !ok {
+		if !ok { // the listener
+			if ev.Type == rdmacm.EventDeviceRemoval {
+				p.errorf(removal)
+				close(p.gone)
+			}
 			continue
 		}
 		switch ev.Type {
@@ -118,8 +123,8 @@ func (p *program) events() {
 			p.errorf("%s DISCONNECT EVENT...", p.side())
 			c.end(errDisconnected)
 		case rdmacm.EventDeviceRemoval:
-			p.errorf("cma detected device removal!!!!")
-			c.end(errors.New("the device has gone"))
+			p.errorf(removal)
+			c.end(errGone)
 		case rdmacm.EventTimewaitExit, rdmacm.EventAddrChange:
 		default:
 			select {
@@ -129,6 +134,10 @@ func (p *program) events() {
 		}
 	}
 }
+
+const removal = "cma detected device removal!!!!"
+
+var errGone = errors.New("the device has gone")
 
 func (p *program) side() string {
 	if p.opts.server {

@@ -30,6 +30,8 @@ func (p *program) serve(id *rdmacm.ID) error {
 		select {
 		case <-p.ctx.Done():
 			return nil
+		case <-p.gone:
+			return errGone
 		case c := <-p.requests:
 			if !p.opts.persistent {
 				return c.serve()

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+var perftestLine = regexp.MustCompile(`(?m)^ (\d+) +(\d+) +([\d.]+) .*$`)
+
+// Each program, alone against itself; the C programs are at the other end in interop.
+func TestPerftest(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		options []string
+	}{
+		{"ib_send_bw", []string{"", "-R", "-q 3 -b", "-e", "-c UC -s 512 -t 16", "-c UD -s 512 -t 16", "-R -c UD -s 512 -b -t 16", "-l 5", "-a -n 5", "-I 64 -s 64 -r 2"}},
+		{"ib_send_lat", []string{"", "-R", "-e", "-c UC", "-c UD -s 1024", "-R -c UD", "-a -n 5"}},
+		{"ib_write_bw", []string{"", "-R -q 2", "-b", "-a -b -n 5", "-c UC -s 256", "-e -m 1024"}},
+		{"ib_write_lat", []string{"", "-R", "-c UC", "-a -n 5", "-I 8"}},
+		{"ib_read_bw", []string{"", "-R", "-o 1 -b", "-e"}},
+		{"ib_read_lat", []string{"", "-R -e", "-a -n 5"}},
+		{"ib_atomic_bw", []string{"", "-A CMP_AND_SWAP -R", "-b"}},
+		{"ib_atomic_lat", []string{"", "-R"}},
+	} {
+		for way, options := range c.options {
+			t.Run(strings.ReplaceAll(c.name+" "+options, " ", "_"), func(t *testing.T) {
+				if !strings.Contains(options, "-n") {
+					options += " -n 50"
+				}
+				server, client := play(t, way, c.name, options)
+				want := 1
+				if strings.Contains(options, "-a") {
+					want = 23
+				}
+				for side, out := range map[string]string{"server": server, "client": client} {
+					n := want
+					if side == "server" && strings.HasSuffix(c.name, "_lat") && !strings.Contains(c.name, "send") && !strings.Contains(c.name, "write") {
+						n = 0 // the client measures alone
+					}
+					lines := perftestLine.FindAllStringSubmatch(out, -1)
+					if len(lines) != n {
+						t.Fatalf("the %s has %d results, not %d:\n%s", side, len(lines), n, out)
+					}
+					for i, l := range lines {
+						if size, _ := strconv.Atoi(l[1]); want > 1 && size != 2<<i {
+							t.Errorf("the %s has result %d for %d bytes", side, i, size)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// What the server of WRITE and READ shows is the client's result.
+func TestPerftestReportsAgree(t *testing.T) {
+	server, client := play(t, 0, "ib_write_bw", "-n 100 --report_gbits")
+	if s, c := perftestLine.FindString(server), perftestLine.FindString(client); s == "" || s != c {
+		t.Errorf("server %q, client %q", s, c)
+	}
+}
+
+// With --json and --plot the results are in files.
+func TestPerftestFiles(t *testing.T) {
+	dir := t.TempDir()
+	play(t, 0, "ib_read_bw", "-a -n 5 --json "+filepath.Join(dir, "SIDE.json")+" --plot "+filepath.Join(dir, "SIDE.svg"))
+	out, svg := filepath.Join(dir, "client.json"), filepath.Join(dir, "client.svg")
+	b, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report struct {
+		Test    string
+		Results []struct {
+			Size    int
+			Average float64 `json:"bw_average"`
+		}
+	}
+	if err := json.Unmarshal(b, &report); err != nil {
+		t.Fatal(err)
+	}
+	if report.Test != "ib_read_bw" || len(report.Results) != 23 || report.Results[22].Size != 1<<23 || report.Results[22].Average <= 0 {
+		t.Errorf("JSON: %s", b)
+	}
+	if b, err := os.ReadFile(svg); err != nil || !strings.Contains(string(b), "<svg") || !strings.Contains(string(b), "message size") {
+		t.Errorf("SVG: %v %.80s", err, b)
+	}
+}
+
+// Options that cannot be say what can.
+func TestPerftestMisuse(t *testing.T) {
+	for args, want := range map[string]string{
+		"ib_send_bw -c XRC":            "RC, UC and UD are there",
+		"ib_write_bw -c UD":            "UD has SEND only",
+		"ib_read_bw -c UC":             "UC has SEND and WRITE only",
+		"ib_send_bw -R -c UC":          "rdma_cm does not connect UC",
+		"ib_send_bw -m 1000":           "256, 512, 1024, 2048 and 4096",
+		"ib_send_bw -n 1":              "5 to",
+		"ib_send_bw -n 7 -l 2":         "multiple of -l 2",
+		"ib_send_bw -s 10G":            "message size",
+		"ib_write_lat -e":              "cannot wait for events",
+		"ib_send_bw -D 4 -f 2":         "nothing is left",
+		"ib_send_bw --plot x.gif":      ".svg or .png",
+		"ib_send_bw --nonsense":        "unknown flag",
+		"ib_atomic_bw -A SWAP":         "CMP_AND_SWAP and FETCH_AND_ADD",
+		"ib_send_bw -p 1 -n 5 a b":     "more than one host",
+		"ib_read_bw -o 256":            "0 to 255",
+		"ib_send_lat -q 2":             "one QP",
+		"ib_send_bw -T 1":              "-T needs -R",
+		"ib_send_bw -n 5 no.such.host": "couldn't connect",
+	} {
+		words := strings.Fields(args)
+		c, stdout, stderr := start(t, clientAddr, words[0], words[1:]...)
+		if err := c.Wait(); err == nil || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%s: %v, %q lacks %q\n%s", args, err, stderr, want, stdout)
+		}
+	}
+}

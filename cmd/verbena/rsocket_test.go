@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// against runs a tool as a server and as a client, until one try succeeds: the server may need a moment. It returns what
+// both print.
+func against(t *testing.T, tool, server, client string) (serverOut, clientOut string) {
+	t.Helper()
+	s, sOut, sErr := start(t, serverAddr, tool, strings.Fields(server)...)
+	for try := 0; ; try++ {
+		c, cOut, cErr := start(t, clientAddr, tool, strings.Fields(client)...)
+		if err := c.Wait(); err == nil {
+			clientOut = cOut.String()
+			break
+		} else if try == 20 {
+			t.Fatalf("client: %v\n%s%s\nserver:\n%s%s", err, cOut, cErr, sOut, sErr)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if tool == "rcopy" || tool == "udpong" { // serve for ever
+		_ = s.Process.Kill()
+		_ = s.Wait()
+	} else if err := s.Wait(); err != nil {
+		t.Fatalf("server: %v\n%s%s", err, sOut, sErr)
+	}
+	return sOut.String(), clientOut
+}
+
+func TestRSocketTools(t *testing.T) {
+	const head = `^name      bytes   xfers   iters   total       time     Gb/sec    usec/xfer\n`
+	streams := regexp.MustCompile(head + `custom    4k      50      2       800k        \d+\.\d\ds +\d+\.\d\d +\d+\.\d\d\n$`)
+	for _, tool := range []string{"rstream", "riostream"} {
+		for _, options := range []string{"", "-T b -T v", "-T a"} {
+			t.Run(tool+options, func(t *testing.T) {
+				args := "-S 4096 -C 50 -I 2 " + options
+				s, c := against(t, tool, "-b "+serverAddr+" "+args, "-s "+serverAddr+" "+args)
+				for _, out := range []string{s, c} {
+					if !streams.MatchString(out) {
+						t.Errorf("it printed\n%s", out)
+					}
+				}
+			})
+		}
+	}
+	t.Run("udpong", func(t *testing.T) {
+		_, c := against(t, "udpong", "-b "+serverAddr, "-s "+serverAddr+" -S 64 -C 50 -T e")
+		if !regexp.MustCompile(`\ncustom    64      100     6\.2k +\d+\.\d\ds`).MatchString(c) {
+			t.Errorf("it printed\n%s", c)
+		}
+	})
+	t.Run("rcopy", func(t *testing.T) {
+		dir := t.TempDir()
+		from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+		data := bytes.Repeat([]byte("verbena "), 300000)
+		if err := os.WriteFile(from, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, c := against(t, "rcopy", "", from+" "+serverAddr+":"+to)
+		got, err := os.ReadFile(to)
+		if err != nil || !bytes.Equal(got, data) {
+			t.Errorf("the copy has %d bytes of %d, %v", len(got), len(data), err)
+		}
+		if !strings.HasPrefix(c, "opening...transferring...closing...done\n2400000 bytes in ") || !strings.Contains(s, "client: "+clientAddr+"\n") {
+			t.Errorf("the client printed\n%s\nthe server\n%s", c, s)
+		}
+	})
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const servedAddr = "127.4.0.30"
+
+// runDir makes the folder of VERBENA_RUN, with a name short enough for sockets.
+func runDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "vrb-serve-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Setenv("VERBENA_RUN", dir)
+	return dir
+}
+
+// startServe starts the daemon and waits until it says that it shares.
+func startServe(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	c, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(c, link(t, "verbena"), append([]string{"serve"}, args...)...)
+	cmd.Env = append(os.Environ(), "VERBENA_DEVICES=vrb_test="+servedAddr)
+	errs := new(bytes.Buffer)
+	cmd.Stderr = errs
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, "vrb_test: "+servedAddr) || !strings.HasSuffix(line, "mode 0770\n") {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		t.Fatalf("serve says %q, %v\n%s", line, err, errs)
+	}
+	return cmd
+}
+
+// runAs runs the program as another user, for at most 20 seconds.
+func runAs(t *testing.T, exe string, uid, gid uint32, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(c, exe, args...)
+	cmd.Env, cmd.Dir = append(os.Environ(), "VERBENA_DEVICES=vrb_test="+servedAddr), "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid}}
+	out := new(bytes.Buffer)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Skipf("no process of another user: %v", err)
+	}
+	return cmd, out
+}
+
+// With serve, processes of the group's users share the address, also when it has been killed and begins again; others are told whose it is.
+func TestServe(t *testing.T) {
+	dir := runDir(t)
+	args := []string{"--mode", "0770"}
+	if os.Getuid() == 0 {
+		args = append(args, "--group", "65534")
+	}
+	s := startServe(t, args...)
+	if os.Getuid() == 0 {
+		exe := filepath.Join(dir, "ibv_rc_pingpong")
+		self, err := os.ReadFile(os.Args[0])
+		if err == nil {
+			err = os.WriteFile(exe, self, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // with the daemon, and when it was killed and started again
+			port := freePort(t)
+			server, serverOut := runAs(t, exe, 65534, 65534, "-p", port, "-n", "100")
+			var client *exec.Cmd
+			var out *bytes.Buffer
+			for range 50 { // until the server listens
+				client, out = runAs(t, exe, 0, 0, "-p", port, "-n", "100", servedAddr)
+				if client.Wait() == nil || !strings.Contains(out.String(), "couldn't connect") {
+					break
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			err := server.Wait()
+			if !client.ProcessState.Success() || err != nil {
+				t.Fatalf("client:\n%s\nserver: %v\n%s", out, err, serverOut)
+			}
+			stranger, out := runAs(t, exe, 65533, 65533, "-d", "vrb_test", "-g", "1")
+			if stranger.Wait() == nil || !strings.Contains(out.String(), "may write to "+dir) || !strings.Contains(out.String(), "EACCES") {
+				t.Errorf("a stranger sees:\n%s", out)
+			}
+			_ = s.Process.Kill()
+			_ = s.Wait()
+			s = startServe(t, args...)
+		}
+	}
+	if err := s.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Wait(); err != nil {
+		t.Errorf("its end: %v", err)
+	}
+	if left, _ := filepath.Glob(dir + "/*-4791-*"); len(left) > 0 {
+		t.Errorf("it leaves %v", left)
+	}
+}
+
+func TestServeRefuses(t *testing.T) {
+	runDir(t)
+	for options, want := range map[string]string{
+		"-d nosuch":         `no device is called "nosuch"`,
+		"-m 999":            "not three octal digits",
+		"-m 01777":          "not three octal digits",
+		"-g no-such-group!": "unknown group",
+		"x":                 "there are no arguments",
+	} {
+		out, errs, status := output(t, "verbena", append([]string{"serve"}, strings.Fields(options)...)...)
+		if status != 1 || !strings.Contains(errs, want) {
+			t.Errorf("%s: status %d\n%s%s", options, status, out, errs)
+		}
+	}
+}

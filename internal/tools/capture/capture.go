@@ -1,0 +1,185 @@
+// Package capture is "verbena capture": what the programs of this host send and receive on a device, as pcapng. It asks
+// the running programs (internal/control), so that it needs no right, sees shared memory too, and has their comments.
+package capture
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/control"
+	"github.com/verbena-rdma/verbena/internal/link/pcap"
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
+)
+
+// Tool is the program.
+func Tool() tool.Tool {
+	return tool.Tool{Name: "capture", Short: "write what running programs send and receive, as pcapng for Wireshark", Run: run}
+}
+
+// lookEvery is how often new programs are looked for.
+const lookEvery = 200 * time.Millisecond
+
+func run(env *tool.Env, args []string) int {
+	f := tool.NewFlags(env, "-i DEVICE [-w FILE] [-c PACKETS] [-a SECONDS]")
+	device := f.StringP("interface", "i", "", "the device, as ibv_devices names it")
+	file := f.StringP("write", "w", "capture.pcapng", "the file to write, - for the output")
+	count := f.IntP("count", "c", 0, "end after so many packets")
+	limit := f.Float64P("autostop", "a", 0, "end after so many seconds; else Ctrl-C does")
+	if status, ok := f.Parse(args); !ok {
+		return status
+	}
+	switch {
+	case f.NArg() > 0:
+		return f.Misused(fmt.Sprintf("superfluous arguments %q", f.Args()))
+	case *device == "":
+		return f.Misused("which device? -i DEVICE; verbena rdma link shows those in use")
+	}
+	out := env.Stdout
+	if *file != "-" {
+		o, err := os.Create(*file)
+		if err != nil {
+			return env.Failf("%s: %v", env.Argv0, err)
+		}
+		defer o.Close()
+		out = o
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if *limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(*limit*float64(time.Second)))
+		defer cancel()
+	}
+	fmt.Fprintf(env.Stderr, "capturing on %s, as the programs that use it say; Ctrl-C ends\n", *device)
+	n, err := Follow(ctx, *device, out, *count)
+	fmt.Fprintf(env.Stderr, "%d packets captured\n", n)
+	if err != nil {
+		return env.Failf("%s: %v", env.Argv0, err)
+	}
+	return 0
+}
+
+// merger writes what several programs say into one capture.
+type merger struct {
+	mu     sync.Mutex
+	out    io.Writer
+	ifaces uint32
+	n, max int
+	err    error
+	full   context.CancelFunc
+}
+
+// Follow writes a capture of a device until c is done, or most packets (0: no limit) are written, and returns how many they were.
+func Follow(c context.Context, device string, out io.Writer, most int) (int, error) {
+	c, cancel := context.WithCancel(c)
+	defer cancel()
+	m := &merger{out: out, max: most, full: cancel}
+	if _, err := out.Write(pcap.AppendSection(nil)); err != nil {
+		return 0, err
+	}
+	known := make(map[string]bool)
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		names, err := control.Processes()
+		if err != nil {
+			return m.n, err
+		}
+		for _, name := range names {
+			if known[name] {
+				continue
+			}
+			known[name] = true
+			stream, err := control.Capture(name, device)
+			if err != nil {
+				continue // it has ended, or belongs to somebody else
+			}
+			readers.Add(1)
+			go func() {
+				defer readers.Done()
+				defer context.AfterFunc(c, func() { stream.Close() })()
+				m.read(stream, device)
+			}()
+		}
+		select {
+		case <-c.Done():
+			readers.Wait()
+			return m.n, m.err
+		case <-tick.C:
+		}
+	}
+}
+
+// read passes the blocks of one program on. Its interface is described when its first packet comes.
+func (m *merger) read(stream io.Reader, device string) {
+	r := bufio.NewReaderSize(stream, 1<<18)
+	iface := uint32(0)
+	for first := true; ; first = false {
+		head, err := r.Peek(8)
+		if err != nil {
+			return
+		}
+		n, ok := pcap.BlockLen(head)
+		if !ok {
+			m.fail(errors.New("a program has sent something that is no packet; is it of another version?"))
+			return
+		}
+		block := make([]byte, n)
+		if _, err := io.ReadFull(r, block); err != nil {
+			return
+		}
+		if first {
+			iface = m.describe(device)
+		}
+		pcap.SetInterface(block, iface)
+		if !m.write(block) {
+			return
+		}
+	}
+}
+
+func (m *merger) describe(device string) uint32 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, err := m.out.Write(pcap.AppendInterface(nil, device)); err != nil && m.err == nil {
+		m.err = err
+	}
+	m.ifaces++
+	return m.ifaces - 1
+}
+
+func (m *merger) write(block []byte) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil || m.max > 0 && m.n == m.max {
+		m.full()
+		return false
+	}
+	if _, err := m.out.Write(block); err != nil {
+		m.err = err
+		m.full()
+		return false
+	}
+	m.n++
+	if m.n == m.max {
+		m.full()
+	}
+	return true
+}
+
+func (m *merger) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err == nil {
+		m.err = err
+	}
+}

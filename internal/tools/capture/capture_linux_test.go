@@ -1,0 +1,187 @@
+package capture
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/verbena-rdma/verbena/internal/control"
+	"github.com/verbena-rdma/verbena/internal/link/pcap"
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
+)
+
+func capture(args ...string) (status int, stdout, stderr string) {
+	var o, e bytes.Buffer
+	status = run(&tool.Env{Argv0: "verbena capture", Stdout: &o, Stderr: &e}, args)
+	return status, o.String(), e.String()
+}
+
+// What is wrong with a command line is said, with what to type.
+func TestMisused(t *testing.T) {
+	for line, want := range map[string]string{
+		"":                                    "-i DEVICE",
+		"-i vrb_lo more":                      "superfluous arguments",
+		"-i vrb_lo --colour":                  "colour",
+		"-i vrb_lo -a 1 -w /no/such/folder/x": "no such file",
+	} {
+		status, _, stderr := capture(strings.Fields(line)...)
+		if status == 0 || !strings.Contains(stderr, want) {
+			t.Errorf("%q: %d %q, want %q", line, status, stderr, want)
+		}
+	}
+}
+
+// Without a program that uses the device the file is a whole capture of no packet.
+func TestNobodyThere(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "x.pcapng")
+	status, _, stderr := capture("-i", "vrb_nobody", "-a", "0.3", "-w", file)
+	if status != 0 || !strings.Contains(stderr, "0 packets captured") {
+		t.Fatalf("%d %q", status, stderr)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := pcapgo.NewNgReader(f, pcapgo.NgReaderOptions{WantMixedLinkType: true, SkipUnknownVersion: true})
+	if err == nil {
+		_, _, err = r.ReadPacketData()
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Errorf("a capture of nothing: %v", err)
+	}
+}
+
+// merge passes what programs say through a merger.
+func merge(most int, programs ...io.Reader) (out []byte, n int, err error) {
+	var b bytes.Buffer
+	_, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	m := &merger{out: &b, max: most, full: cancel}
+	b.Write(pcap.AppendSection(nil))
+	for _, p := range programs {
+		m.read(p, "vrb_test")
+	}
+	return b.Bytes(), m.n, m.err
+}
+
+// block is a packet of n bytes as a program sends it.
+func block(n int) []byte {
+	length := 28 + (n+3)&^3 + 4
+	b := make([]byte, length)
+	b[0], b[4], b[5], b[20], b[24] = 6, byte(length), byte(length>>8), byte(n), byte(n)
+	b[length-4], b[length-3] = byte(length), byte(length>>8)
+	return b
+}
+
+// Two programs become two interfaces of one capture, which a reader that is not ours reads.
+func TestMerge(t *testing.T) {
+	one := bytes.NewReader(append(block(40), block(60)...))
+	two := bytes.NewReader(block(100))
+	out, n, err := merge(0, one, two)
+	if n != 3 || err != nil {
+		t.Fatalf("%d packets, %v", n, err)
+	}
+	r, err := pcapgo.NewNgReader(bytes.NewReader(out), pcapgo.NgReaderOptions{WantMixedLinkType: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct{ iface, n int }{{0, 40}, {0, 60}, {1, 100}} {
+		data, ci, err := r.ReadPacketData()
+		if err != nil || ci.InterfaceIndex != want.iface || len(data) != want.n {
+			t.Errorf("a packet of %d bytes from interface %d, %v; want %+v", len(data), ci.InterfaceIndex, err, want)
+		}
+	}
+}
+
+// A program that ends in the middle of a packet, one that says garbage, and a disk that is full: what came before stays.
+func TestMergeBad(t *testing.T) {
+	whole := block(40)
+	for _, c := range []struct {
+		name, says, err string
+		packets         int
+	}{
+		{"nothing", "", "", 0},
+		{"cut", string(whole) + string(whole[:20]), "", 1},
+		{"cut in the head", string(whole) + string(whole[:5]), "", 1},
+		{"garbage", string(whole) + "HTTP/1.1 400 Bad Request, and so on", "no packet", 1},
+		{"too long", string(whole) + "\x06\x00\x00\x00\xff\xff\xff\xff", "no packet", 1},
+		{"too short", string(whole) + "\x06\x00\x00\x00\x08\x00\x00\x00", "no packet", 1},
+	} {
+		out, n, err := merge(0, strings.NewReader(c.says))
+		if n != c.packets || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %d packets, %v", c.name, n, err)
+		}
+		if c.packets > 0 && !bytes.HasSuffix(out, whole) {
+			t.Errorf("%s: the last packet is not whole", c.name)
+		}
+	}
+	m := &merger{out: fullDisk{}, full: func() {}}
+	m.read(bytes.NewReader(whole), "vrb_test")
+	if m.n != 0 || m.err == nil {
+		t.Errorf("a full disk: %d packets, %v", m.n, m.err)
+	}
+}
+
+// -c ends after as many packets as it says.
+func TestMergeMost(t *testing.T) {
+	if _, n, err := merge(2, bytes.NewReader(bytes.Repeat(block(40), 9))); n != 2 || err != nil {
+		t.Errorf("%d packets, %v", n, err)
+	}
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+// Follow finds a running program by itself and takes its packets as they come.
+func TestFollow(t *testing.T) {
+	l, err := net.Listen("unix", control.Name(os.Geteuid(), os.Getpid()))
+	if err != nil {
+		t.Skip("no abstract unix sockets here:", err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go answer(conn)
+		}
+	}()
+	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var out bytes.Buffer
+	if n, err := Follow(c, "vrb_test", &out, 5); n != 5 || err != nil || c.Err() != nil {
+		t.Errorf("%d packets, %v, %v", n, err, c.Err())
+	}
+}
+
+// answer is a program with a device.
+func answer(conn net.Conn) {
+	defer conn.Close()
+	question := make([]byte, 256)
+	n, _ := conn.Read(question)
+	switch strings.TrimSpace(string(question[:n])) {
+	case control.AskReport:
+		_ = json.NewEncoder(conn).Encode(control.Report{PID: os.Getpid()})
+	case control.AskCapture + " vrb_test":
+		for range 9 {
+			if _, err := conn.Write(block(40)); err != nil {
+				return
+			}
+		}
+		_, _ = conn.Read(question) // until the asker has enough
+	}
+}

@@ -1,0 +1,146 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// host looks at this host: devices and what they need of the system.
+func (r *report) host() {
+	devices, err := verbs.Devices()
+	if err != nil {
+		r.add(bad, "devices", err.Error(), "correct VERBENA_DEVICES, or unset it: every interface that is up and has an address is a device then")
+	}
+	if len(devices) == 0 && err == nil {
+		r.add(bad, "devices", "there are none: no interface is up and has an address", "ip link set dev INTERFACE up; ip addr add ADDRESS/LENGTH dev INTERFACE")
+	}
+	for _, d := range devices {
+		r.device(d)
+	}
+	r.buffers("/proc/sys/net/core")
+	r.switches()
+}
+
+// device opens one and takes its port for a moment.
+func (r *report) device(d *verbs.Device) {
+	what := "device " + d.Name()
+	ctx, err := d.Open()
+	if err != nil {
+		r.add(bad, what, err.Error(), "")
+		return
+	}
+	defer ctx.Close()
+	port, err := ctx.QueryPort(1)
+	if err != nil {
+		r.add(bad, what, err.Error(), "")
+		return
+	}
+	if port.State != verbs.PortActive {
+		r.add(bad, what, fmt.Sprintf("its port is %v", port.State), "ip link set dev "+strings.TrimPrefix(d.Name(), "vrb_")+" up")
+		return
+	}
+	table, err := ctx.QueryGIDTable()
+	if err != nil {
+		r.add(bad, what, err.Error(), "")
+		return
+	}
+	var addrs []string
+	for _, e := range table {
+		if e.Index > 0 {
+			addrs = append(addrs, fmt.Sprintf("%d: %v", e.Index, e.GID.Addr()))
+		}
+	}
+	if len(addrs) == 0 {
+		r.add(note, what, "it has no address besides the default GID, so nothing goes through it", "ip addr add ADDRESS/LENGTH dev "+strings.TrimPrefix(d.Name(), "vrb_"))
+		return
+	}
+	if err := takePort(ctx); err != nil {
+		r.add(bad, what, err.Error(), portAdvice(err))
+		return
+	}
+	l, found := good, fmt.Sprintf("its port works, path MTU %d, GIDs %s", port.ActiveMTU.Bytes(), strings.Join(addrs, ", "))
+	typ := ""
+	if port.ActiveMTU < verbs.MTU4096 && !strings.Contains(d.Name(), "_lo") {
+		l = note
+		typ = "fewer, larger packets cost less; if the whole network can: ip link set dev " + strings.TrimPrefix(d.Name(), "vrb_") + " mtu 4200"
+	}
+	r.add(l, what, found, typ)
+}
+
+// takePort makes a QP, for which the device opens its sockets.
+func takePort(ctx *verbs.Context) error {
+	pd, err := ctx.AllocPD()
+	if err != nil {
+		return err
+	}
+	defer pd.Close()
+	cq, err := ctx.CreateCQ(1, nil)
+	if err != nil {
+		return err
+	}
+	defer cq.Close()
+	qp, err := pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+	if err != nil {
+		return err
+	}
+	return qp.Close()
+}
+
+// portAdvice is what to do when UDP port 4791 of an address cannot be had.
+func portAdvice(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "who has it: ss -ulpn 'sport = 4791'; if it is the kernel's soft-RoCE: rdma link show, rdma link delete NAME; or name other addresses in VERBENA_DEVICES"
+	case errors.Is(err, syscall.EACCES):
+		return "processes of another user have it; start as root, before them: verbena serve --group GROUP"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "ip addr: is the address still there?"
+	}
+	return ""
+}
+
+// Socket buffers of which a device makes use, bytes.
+const wantBuffer = 4 << 20
+
+// buffers looks at the limits of socket buffers, in the folder where Linux has them.
+func (r *report) buffers(dir string) {
+	for _, name := range []string{"rmem_max", "wmem_max"} {
+		b, err := os.ReadFile(dir + "/" + name)
+		if err != nil {
+			continue // other systems have other limits
+		}
+		switch n, err := strconv.Atoi(strings.TrimSpace(string(b))); {
+		case err != nil:
+			r.add(note, "net.core."+name, err.Error(), "")
+		case n < wantBuffer:
+			r.add(note, "net.core."+name, fmt.Sprintf("%d bytes: bursts of large messages may lose packets, which are sent again", n),
+				fmt.Sprintf("sysctl -w net.core.%s=%d", name, wantBuffer))
+		default:
+			r.add(good, "net.core."+name, fmt.Sprintf("%d bytes", n), "")
+		}
+	}
+}
+
+// switches tells what the environment has switched.
+func (r *report) switches() {
+	for name, means := range map[string]string{
+		"VERBENA_SHM": "processes of this host talk over UDP", "VERBENA_SHM_DIRECT": "buffers are not read where they lie",
+		"VERBENA_UDP_GSO": "no segmentation offload for sending", "VERBENA_UDP_GRO": "no segmentation offload for receiving",
+	} {
+		if os.Getenv(name) == "0" {
+			r.add(note, name+"=0", means, "unset "+name)
+		}
+	}
+	if os.Getenv("VERBENA_UDP") == "plain" {
+		r.add(note, "VERBENA_UDP=plain", "ordinary sockets: slower, and processes cannot share an address", "unset VERBENA_UDP")
+	}
+	if f := os.Getenv("VERBENA_FAULT"); f != "" {
+		r.add(note, "VERBENA_FAULT="+f, "devices damage what they send, as was asked for", "unset VERBENA_FAULT")
+	}
+}

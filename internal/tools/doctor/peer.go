@@ -1,0 +1,128 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/tools/nearest"
+	"github.com/verbena-rdma/verbena/rdmacm"
+)
+
+// rocePort is the UDP port of RoCEv2.
+const rocePort = 4791
+
+// peer looks at the way to a peer: name, route, source address, port, connection manager.
+func (r *report) peer(ctx context.Context, name string) {
+	what := "peer " + name
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+	if err != nil {
+		r.add(bad, what, err.Error(), "is the name right? try its address")
+		return
+	}
+	for _, a := range addrs {
+		r.address(ctx, what, a.Unmap())
+	}
+}
+
+func (r *report) address(ctx context.Context, what string, peer netip.Addr) {
+	if len(peer.String()) > 0 && what != "peer "+peer.String() {
+		what += " (" + peer.String() + ")"
+	}
+	if !r.route(what, peer) || !r.datagram(what, peer) {
+		return
+	}
+	r.connect(ctx, what, peer)
+}
+
+// route asks the system for the way, and whether a device lies on it.
+func (r *report) route(what string, peer netip.Addr) bool {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, rocePort)))
+	if err != nil {
+		r.add(bad, what, "there is no route: "+err.Error(), "ip route get "+peer.String())
+		return false
+	}
+	defer c.Close()
+	source := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+	dev, err := nearest.Open(peer)
+	if err != nil {
+		r.add(bad, what, err.Error(), "the way starts at "+source.String()+": is that address of a device? verbena ibv_devinfo -v")
+		return false
+	}
+	defer dev.Close()
+	choice, err := dev.SelectGID(peer)
+	if err != nil {
+		r.add(bad, what, err.Error(), "verbena ibv_devinfo -v")
+		return false
+	}
+	found := fmt.Sprintf("the way starts at %v; device %s, GID index %d", source, dev.Device().Name(), choice.Index)
+	port, err := dev.QueryPort(1)
+	mtu := pathMTU(c)
+	if err == nil && mtu > 0 {
+		found += fmt.Sprintf(", MTU of the route %d", mtu)
+		const headers = 40 + 8 + 12 + 16 + 4 // IPv6, UDP, BTH, RETH, ICRC: the most of a packet with much payload
+		if port.ActiveMTU.Bytes()+headers > mtu {
+			r.add(bad, what, fmt.Sprintf("%s: too small for the device's path MTU of %d and headers", found, port.ActiveMTU.Bytes()),
+				"connect with a smaller path MTU (tools: -m 1024), or make the route's MTU larger: ip route get "+peer.String())
+			return true
+		}
+	}
+	r.add(good, what, found, "")
+	return true
+}
+
+// datagram sends a datagram that is no packet of RoCE, which every device drops. If nobody has the port, the peer's system says so.
+func (r *report) datagram(what string, peer netip.Addr) bool {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, rocePort)))
+	if err != nil {
+		r.add(bad, what, err.Error(), "ip route get "+peer.String())
+		return false
+	}
+	defer c.Close()
+	for range 2 { // an error of the first is told to the second
+		_, err = c.Write([]byte("verbena doctor"))
+		if err != nil {
+			break
+		}
+		_ = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+		if _, err = c.Read(make([]byte, 1)); err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
+			err = nil
+		}
+		if err != nil {
+			break
+		}
+	}
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, syscall.ECONNREFUSED):
+		r.add(bad, what, "it is up, but nobody there has UDP port 4791, or a firewall refuses it",
+			"at the peer: is a program with a device running, or rdma link show? nft list ruleset; to open it: firewall-cmd --add-port=4791/udp, or ufw allow 4791/udp")
+	default:
+		r.add(bad, what, err.Error(), "ip route get "+peer.String()+"; ping "+peer.String())
+	}
+	return false
+}
+
+// connect asks the peer's connection manager for a service that nobody offers. A refusal is the best answer there is: packets have
+// gone there and back, and their checksums were right.
+func (r *report) connect(ctx context.Context, what string, peer netip.Addr) {
+	start := time.Now()
+	id, err := rdmacm.Dial(ctx, net.JoinHostPort(peer.String(), "1"), nil)
+	took := time.Since(start).Round(10 * time.Microsecond)
+	switch {
+	case err == nil:
+		_ = id.Close()
+		r.add(good, what, fmt.Sprintf("a connection was made, in %v", took), "")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		r.add(good, what, fmt.Sprintf("its connection manager answers, in %v; nobody listens on the port that was asked for, as expected", took), "")
+	default:
+		r.add(bad, what, fmt.Sprintf("no answer to a request of connection management within %v (%v)", took.Round(time.Millisecond), err),
+			"a firewall that drops UDP port 4791, here or there or between (nft list ruleset); a peer whose device is another's address; "+
+				"or a kernel without rdma_cm: modprobe rdma_cm at the peer. To see packets: VERBENA_PCAP=FILE, or tcpdump -n udp port 4791 at both ends")
+	}
+}

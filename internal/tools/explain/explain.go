@@ -1,0 +1,171 @@
+// Package explain is "verbena explain": a capture as a readable ladder of what happened, message by message, with acknowledgements,
+// NAKs, retries and the reasons for them.
+//
+//	read.go    packets of pcapng and pcap files    ladder.go  messages of packets
+//	explain.go the program, and the ladder as text  svg.go     as a picture
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+
+	"github.com/verbena-rdma/verbena/internal/tools/capture"
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
+)
+
+// Tool is the program.
+func Tool() tool.Tool {
+	return tool.Tool{Name: "explain", Short: "a capture in words: messages, acknowledgements, NAKs, retries and why", Run: run}
+}
+
+func run(env *tool.Env, args []string) int {
+	f := tool.NewFlags(env, "[--svg FILE] CAPTURE     a pcapng or pcap file\n[-c PACKETS] -i DEVICE live   what running programs do, until Ctrl-C")
+	svg := f.String("svg", "", "draw the ladder in this file")
+	device := f.StringP("interface", "i", "", "live: the device")
+	count := f.IntP("count", "c", 0, "live: end after so many packets")
+	if status, ok := f.Parse(args); !ok {
+		return status
+	}
+	if f.NArg() != 1 {
+		return f.Misused("one capture is needed, or the word live")
+	}
+	l := newLadder()
+	var others int
+	var err error
+	if f.Arg(0) == "live" {
+		if *device == "" {
+			return f.Misused("live: which device? -i DEVICE; verbena rdma link shows them")
+		}
+		others, err = live(env, l, *device, *count)
+	} else {
+		others, err = fromFile(l, f.Arg(0))
+		if err != nil && l.packets == 0 {
+			return env.Failf("%s: %s: %v", env.Argv0, f.Arg(0), err)
+		}
+		l.print(env.Stdout, 0)
+	}
+	l.summary(env.Stdout, others)
+	status := 0
+	if err != nil {
+		status = env.Failf("%s: %v", env.Argv0, err)
+	}
+	if *svg != "" {
+		if err := os.WriteFile(*svg, l.svg(), 0o644); err != nil {
+			return env.Failf("%s: %v", env.Argv0, err)
+		}
+	}
+	return status
+}
+
+func fromFile(l *ladder, name string) (others int, err error) {
+	file, err := os.Open(name)
+	if err != nil {
+		var pe *os.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return 0, err
+	}
+	defer file.Close()
+	s, err := open(file)
+	if err != nil {
+		return 0, err
+	}
+	return each(s, l.add)
+}
+
+// live prints each step when the next one begins.
+func live(env *tool.Env, l *ladder, device string, count int) (int, error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	r, w := io.Pipe()
+	followed := make(chan error, 1)
+	go func() {
+		_, err := capture.Follow(ctx, device, w, count)
+		w.Close()
+		followed <- err
+	}()
+	s, err := open(r)
+	if err != nil {
+		return 0, err
+	}
+	shown := 0
+	others, err := each(s, func(p *packet) {
+		l.add(p)
+		if n := len(l.steps) - 1; n > shown {
+			l.printSome(env.Stdout, shown, n)
+			shown = n
+		}
+	})
+	l.print(env.Stdout, shown)
+	return others, errors.Join(err, <-followed)
+}
+
+// print prints the steps from one on.
+func (l *ladder) print(w io.Writer, from int) { l.printSome(w, from, len(l.steps)) }
+
+func (l *ladder) printSome(w io.Writer, from, to int) {
+	for i := from; i < to; i++ {
+		s := l.steps[i]
+		if i == 0 || !samePair(s, l.steps[i-1]) {
+			left, right := pair(s)
+			fmt.Fprintf(w, "\n%12s  %s  <->  %s\n", "seconds", left, right)
+		}
+		left, _ := pair(s)
+		arrow := "--->"
+		if s.src != left || left == s.dst && l.answers(i) {
+			arrow = "<---"
+		}
+		fmt.Fprintf(w, "%12.6f  %s QP 0x%06x  %s\n", s.at.Seconds(), arrow, s.qpn, s.line())
+		for _, n := range s.notes {
+			fmt.Fprintf(w, "%12s       ! %s\n", "", n)
+		}
+	}
+}
+
+// answers tells whether a step of a conversation within one address goes back: to the QP that is not the first one's.
+func (l *ladder) answers(i int) bool {
+	for _, s := range l.steps {
+		if samePair(s, l.steps[i]) && s.qpn != 1 {
+			return s.qpn != l.steps[i].qpn
+		}
+	}
+	return false
+}
+
+// pair orders the addresses of a step.
+func pair(s *step) (left, right netip.Addr) {
+	if s.src.Less(s.dst) {
+		return s.src, s.dst
+	}
+	return s.dst, s.src
+}
+
+func samePair(a, b *step) bool {
+	al, ar := pair(a)
+	bl, br := pair(b)
+	return al == bl && ar == br
+}
+
+// summary counts.
+func (l *ladder) summary(w io.Writer, others int) {
+	parts := []string{fmt.Sprintf("%d RoCEv2 packets, %d messages and answers", l.packets, len(l.steps))}
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{l.again, "sent again"}, {l.naks, "NAKs"}, {l.rnrs, "RNR NAKs"}, {others, "other packets"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	fmt.Fprintf(w, "\n%s\n", strings.Join(parts, ", "))
+	if l.packets == 0 {
+		fmt.Fprintln(w, "nothing to explain: does the capture hold UDP port 4791, with whole packets (tcpdump -s 0)?")
+	}
+}

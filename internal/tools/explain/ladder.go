@@ -1,0 +1,250 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/transport"
+	"github.com/verbena-rdma/verbena/internal/wire"
+	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
+)
+
+// A step is one line of the ladder: a message of one or more packets, an answer, a management datagram.
+type step struct {
+	at       time.Duration // since the first packet
+	src, dst netip.Addr
+	qpn      uint32 // that it goes to
+	text     string
+	packets  int
+	notes    []string // what is unusual
+	bytes    int
+	op       wire.Opcode // of its first packet
+	first    uint32      // PSN
+	last     uint32
+	open     bool // its last packet has not come
+}
+
+// flow is the direction to a QP.
+type flow struct {
+	src, dst netip.Addr
+	qpn      uint32
+}
+
+// ladder makes steps of packets.
+type ladder struct {
+	steps   []*step
+	begun   time.Time
+	running map[flow]*step  // messages whose end has not come
+	highest map[flow]uint32 // the PSN after the last new request
+	recent  []*packet       // to tell the two sights of one packet
+	packets int
+	naks    int
+	rnrs    int
+	again   int
+}
+
+func newLadder() *ladder {
+	return &ladder{running: make(map[flow]*step), highest: make(map[flow]uint32)}
+}
+
+// seenRecently is how many packets may lie between two sights of one, when both ends are in the capture.
+const seenRecently = 256
+
+// twice tells whether the packet is in the capture already, as the other end saw it. What that end says of it goes to the step.
+func (l *ladder) twice(p *packet) bool {
+	if !p.inbound && !p.outbound {
+		return false
+	}
+	for i, q := range l.recent {
+		if q.inbound != p.inbound && q.src == p.src && q.dst == p.dst && string(q.data) == string(p.data) {
+			l.recent = append(l.recent[:i], l.recent[i+1:]...)
+			if _, why, ok := strings.Cut(p.comment, "; "); ok && len(l.steps) > 0 && p.inbound {
+				l.note(p, why)
+			}
+			return true
+		}
+	}
+	if len(l.recent) == seenRecently {
+		l.recent = l.recent[1:]
+	}
+	l.recent = append(l.recent, p)
+	return false
+}
+
+// note finds the step of a packet that was seen before.
+func (l *ladder) note(p *packet, why string) {
+	h := p.data.BTH()
+	for i := len(l.steps) - 1; i >= max(0, len(l.steps)-seenRecently); i-- {
+		s := l.steps[i]
+		if s.qpn == h.DestQPN() && s.src == p.src && s.first == h.PSN() {
+			s.notes = append(s.notes, "there: "+why)
+			return
+		}
+	}
+}
+
+// add takes a packet.
+func (l *ladder) add(p *packet) {
+	if l.twice(p) {
+		return
+	}
+	if l.begun.IsZero() {
+		l.begun = p.at
+	}
+	l.packets++
+	h := p.data.BTH()
+	f := flow{p.src, p.dst, h.DestQPN()}
+	op := h.Opcode()
+	if s := l.running[f]; s != nil && !op.Is(wire.Start) && h.PSN() == (s.last+1)&0xffffff && op.Is(wire.Response) == s.op.Is(wire.Response) && len(l.notes(p, f)) == 0 {
+		s.packets++
+		s.bytes += len(p.data.Payload())
+		s.last = h.PSN()
+		if op.Is(wire.End) {
+			s.open = false
+			delete(l.running, f)
+		}
+		l.highest[f] = (h.PSN() + 1) & 0xffffff
+		return
+	}
+	s := &step{
+		at: p.at.Sub(l.begun), src: p.src, dst: p.dst, qpn: h.DestQPN(), op: op, first: h.PSN(), last: h.PSN(), packets: 1,
+		bytes: len(p.data.Payload()), notes: l.notes(p, f), open: op.Is(wire.HasData) && !op.Is(wire.End),
+	}
+	s.text = l.describe(p)
+	if s.open {
+		l.running[f] = s
+	} else {
+		delete(l.running, f)
+	}
+	if !op.Is(wire.Response) && op.Operation() != wire.Ack {
+		if old, ok := l.highest[f]; !ok || (h.PSN()-old)&0xffffff < 1<<23 {
+			l.highest[f] = (h.PSN() + 1) & 0xffffff
+		}
+	}
+	l.steps = append(l.steps, s)
+}
+
+// notes says what is unusual about a packet.
+func (l *ladder) notes(p *packet, f flow) (notes []string) {
+	h := p.data.BTH()
+	if _, why, ok := strings.Cut(p.comment, "; "); ok {
+		notes = append(notes, why)
+		if strings.HasPrefix(why, "sent again") {
+			l.again++
+		}
+	} else if next, ok := l.highest[f]; ok && reliable(h.Opcode()) && !h.Opcode().Is(wire.Response) && h.Opcode().Operation() != wire.Ack {
+		if back := (next - 1 - h.PSN()) & 0xffffff; back < 1<<23 && p.comment == "" {
+			notes = append(notes, "sent again")
+			l.again++
+		}
+	}
+	if p.badICRC {
+		notes = append(notes, "wrong ICRC: damaged, receivers drop it")
+	}
+	return notes
+}
+
+func reliable(op wire.Opcode) bool {
+	t := op.Transport()
+	return t == wire.ReadRequest.Transport() || t == wire.Opcode(0xa0)
+}
+
+// describe names a packet.
+func (l *ladder) describe(p *packet) string {
+	h := p.data.BTH()
+	op := h.Opcode()
+	info := op.Info()
+	if h.DestQPN() == wire.GSIQPN {
+		return management(p)
+	}
+	if info.AETH != 0 {
+		a := p.data.AETH()
+		switch {
+		case a.IsRNR():
+			l.rnrs++
+			return fmt.Sprintf("RNR NAK: no receive posted, try PSN %d again after %v", h.PSN(), transport.RNRDelay(a.Timer()))
+		case !a.IsAck():
+			l.naks++
+			return fmt.Sprintf("NAK %s: PSN %d", nakName(a.Syndrome()), h.PSN())
+		case op.Operation() == wire.Ack:
+			return fmt.Sprintf("ACK up to PSN %d, message %d", h.PSN(), a.MSN())
+		}
+	}
+	name := kindOf(op)
+	if info.RETH != 0 {
+		r := p.data.RETH()
+		name += fmt.Sprintf(" of %d bytes at 0x%x, rkey 0x%x", r.DMALen(), r.Addr(), r.RKey())
+	}
+	if info.AtomicETH != 0 {
+		a := p.data.AtomicETH()
+		name += fmt.Sprintf(" at 0x%x, rkey 0x%x", a.Addr(), a.RKey())
+	}
+	if info.Imm != 0 {
+		name += fmt.Sprintf(", immediate 0x%x", p.data.Imm())
+	}
+	return name
+}
+
+// kindOf is an opcode without its place in the message.
+func kindOf(op wire.Opcode) string {
+	switch {
+	case op.Is(wire.IsSend):
+		return "SEND"
+	case op.Is(wire.IsWrite):
+		return "WRITE"
+	case op.Is(wire.IsRead):
+		return "READ"
+	case op.Operation() == wire.CompareSwap:
+		return "COMPARE & SWAP"
+	case op.Operation() == wire.FetchAdd:
+		return "FETCH & ADD"
+	case op.Operation() == wire.AtomicAck:
+		return "answer to the atomic"
+	case op.Is(wire.Response):
+		return "answer to the READ"
+	}
+	return op.String()
+}
+
+func nakName(syndrome uint8) string {
+	switch syndrome {
+	case wire.SynSeqErr:
+		return "PSN sequence error (a packet is missing)"
+	case wire.SynInvReq:
+		return "invalid request"
+	case wire.SynAccess:
+		return "remote access error"
+	case wire.SynOpErr:
+		return "remote operational error"
+	}
+	return fmt.Sprintf("0x%02x", syndrome)
+}
+
+// management names a datagram of connection management.
+func management(p *packet) string {
+	if m, err := wire.ParseMAD(p.data.Payload()); err == nil {
+		if c, err := cmmsg.Parse(m); err == nil {
+			return "CM " + c.String()
+		}
+	}
+	return "management datagram"
+}
+
+// line is the step's text with its packets.
+func (s *step) line() string {
+	t := s.text
+	if s.op.Is(wire.HasData) && s.qpn != wire.GSIQPN {
+		t += fmt.Sprintf(", %d bytes", s.bytes)
+	}
+	if s.packets > 1 {
+		t += fmt.Sprintf(" in %d packets, PSN %d to %d", s.packets, s.first, s.last)
+	} else if s.op.Operation() != wire.Ack && s.qpn != wire.GSIQPN {
+		t += fmt.Sprintf(", PSN %d", s.first)
+	}
+	if s.open {
+		t += ", unfinished"
+	}
+	return t
+}

@@ -1,0 +1,154 @@
+package explain
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// packet is one RoCEv2 packet of a capture.
+type packet struct {
+	at       time.Time
+	src, dst netip.Addr
+	data     wire.Packet // BTH to pad
+	comment  string
+	outbound bool // as the capture says
+	inbound  bool
+	badICRC  bool
+}
+
+// source reads packets of a capture.
+type source interface {
+	next() (data []byte, at time.Time, link layers.LinkType, comment string, direction int, err error)
+}
+
+const (
+	pcapngMagic = 0x0A0D0D0A
+	inbound     = 1
+	outbound    = 2
+)
+
+// open finds out what kind of file it is.
+func open(r io.Reader) (source, error) {
+	b := bufio.NewReaderSize(r, 1<<18)
+	head, err := b.Peek(4)
+	if err != nil {
+		return nil, fmt.Errorf("the capture is empty or shorter than its header; is it still being written?")
+	}
+	if binary.LittleEndian.Uint32(head) == pcapngMagic {
+		ng, err := pcapgo.NewNgReader(b, pcapgo.NgReaderOptions{WantMixedLinkType: true, SkipUnknownVersion: true})
+		if err != nil {
+			return nil, fmt.Errorf("no readable pcapng file: %w", err)
+		}
+		return &ngSource{ng}, nil
+	}
+	classic, err := pcapgo.NewReader(b)
+	if err != nil {
+		return nil, fmt.Errorf("neither pcapng nor pcap (it begins with %x); record with VERBENA_PCAP, verbena capture, tcpdump or Wireshark", head)
+	}
+	return &pcapSource{classic}, nil
+}
+
+type ngSource struct{ r *pcapgo.NgReader }
+
+func (s *ngSource) next() (data []byte, at time.Time, link layers.LinkType, comment string, direction int, err error) {
+	data, ci, opts, err := s.r.ReadPacketDataWithOptions()
+	if err != nil {
+		return nil, at, 0, "", 0, err
+	}
+	link = s.r.LinkType()
+	if ifi, err := s.r.Interface(ci.InterfaceIndex); err == nil {
+		link = ifi.LinkType
+	}
+	if len(opts.Comments) > 0 {
+		comment = opts.Comments[0]
+	}
+	if opts.Flags != nil {
+		direction = int(opts.Flags.Direction)
+	}
+	return data, ci.Timestamp, link, comment, direction, nil
+}
+
+type pcapSource struct{ r *pcapgo.Reader }
+
+func (s *pcapSource) next() (data []byte, at time.Time, link layers.LinkType, comment string, direction int, err error) {
+	data, ci, err := s.r.ReadPacketData()
+	return data, ci.Timestamp, s.r.LinkType(), "", 0, err
+}
+
+// errCut says that the file ends inside a packet.
+var errCut = errors.New("the capture ends in the middle of a packet; what comes before it is shown")
+
+// each calls f for each RoCEv2 packet and returns how many others there were.
+func each(s source, f func(*packet)) (others int, err error) {
+	for {
+		data, at, link, comment, direction, err := s.next()
+		switch {
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			return others, errCut
+		case errors.Is(err, io.EOF):
+			return others, nil
+		case err != nil:
+			return others, fmt.Errorf("the capture is damaged here: %w", err)
+		}
+		p, ok := decode(data, link)
+		if !ok {
+			others++
+			continue
+		}
+		p.at, p.comment, p.inbound, p.outbound = at, comment, direction == inbound, direction == outbound
+		f(p)
+	}
+}
+
+// decode takes the headers below the BTH off.
+func decode(data []byte, link layers.LinkType) (*packet, bool) {
+	var kind gopacket.Decoder = link
+	if link == layers.LinkTypeRaw || link == layers.LinkTypeIPv4 || link == layers.LinkTypeIPv6 {
+		kind = layers.LayerTypeIPv4
+		if len(data) > 0 && data[0]>>4 == 6 {
+			kind = layers.LayerTypeIPv6
+		}
+	}
+	pkt := gopacket.NewPacket(data, kind, gopacket.DecodeOptions{NoCopy: true, Lazy: true})
+	u, ok := pkt.Layer(layers.LayerTypeUDP).(*layers.UDP)
+	if !ok || u.DstPort != wire.Port {
+		return nil, false
+	}
+	var p packet
+	id := uint16(0)
+	switch ip := pkt.NetworkLayer().(type) {
+	case *layers.IPv4:
+		p.src, _ = netip.AddrFromSlice(ip.SrcIP.To4())
+		p.dst, _ = netip.AddrFromSlice(ip.DstIP.To4())
+		id = ip.Id
+	case *layers.IPv6:
+		p.src, _ = netip.AddrFromSlice(ip.SrcIP)
+		p.dst, _ = netip.AddrFromSlice(ip.DstIP)
+	default:
+		return nil, false
+	}
+	b := u.Payload
+	if len(b) < wire.BTHLen+wire.ICRCLen {
+		return nil, false
+	}
+	body := b[:len(b)-wire.ICRCLen]
+	parsed, err := wire.Parse(body)
+	if err != nil {
+		return nil, false
+	}
+	p.data = parsed
+	flow := wire.NewFlow(p.src, p.dst, uint16(u.SrcPort), uint16(u.DstPort))
+	p.badICRC = flow.ICRC(body, id) != binary.LittleEndian.Uint32(b[len(b)-wire.ICRCLen:])
+	return &p, true
+}

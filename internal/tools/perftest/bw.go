@@ -1,0 +1,409 @@
+package perftest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// stream is one run of bandwidth.
+type stream struct {
+	*run
+	size      int
+	total     int // sends of all QPs
+	rtotal    int // receives
+	posted    int
+	done      int
+	got       int
+	postTimes []time.Duration // without -D
+	doneTimes []time.Duration
+	begun     time.Time
+	began     bool
+	ended     time.Duration // of a receiver
+	sampled   uint64        // with -D: messages within the margins
+	wcs       [64]verbs.WC
+	wait      *patience
+	timer     int
+	phase     phase
+}
+
+// phase of -D.
+type phase int
+
+const (
+	early phase = iota // in the first margin
+	sampling
+	late
+	over
+)
+
+// bandwidth measures all sizes.
+func (r *run) bandwidth() error {
+	for _, size := range r.sizes() {
+		if err := r.bandwidthOf(size); err != nil {
+			return err
+		}
+	}
+	if r.server != "" && !r.duplex && r.verb != send {
+		if err := r.sync(); err != nil {
+			return err
+		}
+		last := r.results[len(r.results)-1].bw
+		_, err := r.peer.swapReports(&last)
+		return err
+	}
+	return nil
+}
+
+// bandwidthOf measures one size.
+func (r *run) bandwidthOf(size int) error {
+	if err := r.prepare(size); err != nil {
+		return err
+	}
+	if r.verb == send || r.duplex {
+		if err := r.sync(); err != nil {
+			return err
+		}
+	}
+	s := &stream{run: r, size: size}
+	if err := s.flow(); err != nil {
+		return err
+	}
+	mine := s.report()
+	if r.duplex && r.verb != send && r.all {
+		if err := r.sync(); err != nil {
+			return err
+		}
+	}
+	shown := mine
+	if r.duplex && (r.verb != send || r.duration == 0) {
+		theirs, err := r.peer.swapReports(&mine)
+		if err != nil {
+			return err
+		}
+		shown.add(&theirs)
+	}
+	r.addBW(shown)
+	if r.verb == send && r.all {
+		return r.sync()
+	}
+	return nil
+}
+
+// watch is what the server of a test does that is the client's alone: wait, and show the client's result.
+func (r *run) watch() error {
+	if err := r.sync(); err != nil {
+		return err
+	}
+	theirs, err := r.peer.swapReports(&bwReport{})
+	if err != nil {
+		return err
+	}
+	r.addBW(theirs)
+	return nil
+}
+
+// prepare makes the requests for messages of a size and posts receives.
+func (r *run) prepare(size int) error {
+	for i, e := range r.qps {
+		e.posted, e.done, e.rposted, e.rgot, e.spare, e.unsignaled = 0, 0, 0, 0, 0, 0
+		e.sge[0] = r.mr.SGE(r.sendAt(i), size)
+		e.wrs = make([]verbs.SendWR, r.postList)
+		for k := range e.wrs {
+			e.wrs[k] = r.request(e, size)
+		}
+		if !r.receives() {
+			continue
+		}
+		at, n := r.recvAt(i), size
+		if r.typ == verbs.QPTypeUD {
+			at, n = at-grhLen, n+grhLen
+		}
+		e.rsge[0] = r.mr.SGE(at, n)
+		for e.rposted < r.rxDepth {
+			if err := e.qp.PostRecv(e.recv[:]...); err != nil {
+				return err
+			}
+			e.rposted++
+		}
+	}
+	return nil
+}
+
+// request is the one that is posted again and again.
+func (r *run) request(e *end, size int) verbs.SendWR {
+	wr := verbs.SendWR{SGList: e.sge[:], RemoteAddr: e.remote.vaddr, RKey: e.remote.rkey}
+	switch r.verb {
+	case send:
+		wr.Opcode, wr.AH, wr.RemoteQPN, wr.RemoteQKey = verbs.WRSend, e.ah, e.rqpn, e.rqkey
+	case write:
+		wr.Opcode = verbs.WRRDMAWrite
+	case read:
+		wr.Opcode = verbs.WRRDMARead
+	case atomic:
+		wr.Opcode, wr.CompareAdd = verbs.WRAtomicFetchAndAdd, 1
+		if r.cmpSwap {
+			wr.Opcode, wr.CompareAdd, wr.Swap = verbs.WRAtomicCmpAndSwp, 0, 0
+		}
+	}
+	if size <= r.inline {
+		wr.Flags |= verbs.SendInline
+	}
+	return wr
+}
+
+// flow sends and receives until everything is done or the time is over.
+func (s *stream) flow() error {
+	if s.duration == 0 {
+		s.total, s.rtotal = s.iters*s.numQP, s.iters*s.numQP
+		if s.sends() {
+			s.postTimes, s.doneTimes = make([]time.Duration, s.total), make([]time.Duration, s.total)
+		}
+	}
+	sends, receives := s.sends(), s.receives()
+	if sends {
+		s.begin()
+	}
+	s.wait = s.patience("a completion")
+	for s.goesOn(sends, receives) {
+		some := false
+		if sends {
+			posted, err := s.post()
+			if err != nil {
+				return err
+			}
+			some = posted
+			n, err := s.complete()
+			if err != nil {
+				return err
+			}
+			some = some || n > 0
+		}
+		if receives {
+			n, err := s.receive()
+			if err != nil {
+				return err
+			}
+			some = some || n > 0
+		}
+		switch {
+		case some:
+			s.wait.came()
+		case s.events:
+			if err := s.sleep(); err != nil {
+				return err
+			}
+		default:
+			if s.lost() {
+				return nil
+			}
+			if err := s.wait.check(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lost tells whether the messages that are missing will not come any more. UC and UD do not repeat them, and a peer that has sent
+// them all does not tell.
+func (s *stream) lost() bool {
+	if s.typ == verbs.QPTypeRC || s.got == 0 || s.wait.spins%1024 != 0 || time.Since(s.wait.since) < lostAfter || s.sends() && s.done < s.total {
+		return false
+	}
+	fmt.Fprintf(s.env.Stderr, "%s: %d of %d messages came, the others were lost; %s does not repeat them: use fewer or smaller ones, or more receives (-r)\n",
+		s.name, s.got, s.rtotal, connectionName(s.typ))
+	s.rtotal = s.got
+	return true
+}
+
+// lostAfter is how long a message of UC and UD may be late.
+const lostAfter = 3 * time.Second
+
+// begin starts the clock.
+func (s *stream) begin() { s.begun, s.began = time.Now(), true }
+
+func (s *stream) goesOn(sends, receives bool) bool {
+	if s.duration == 0 {
+		return sends && s.done < s.total || receives && s.got < s.rtotal
+	}
+	if !s.began {
+		return true
+	}
+	if s.timer++; s.timer%16 == 1 {
+		s.tick(time.Since(s.begun))
+	}
+	return s.phase != over
+}
+
+// tick moves -D on.
+func (s *stream) tick(t time.Duration) {
+	d, m := seconds(s.duration), seconds(s.margin)
+	switch {
+	case t >= d:
+		s.phase = over
+	case t >= d-m:
+		s.phase = late
+	case t >= m:
+		s.phase = sampling
+	}
+}
+
+// post fills the send queues.
+func (s *stream) post() (some bool, err error) {
+	for i, e := range s.qps {
+		for e.posted-e.done+s.postList <= s.txDepth && (s.duration > 0 || e.posted < s.iters) {
+			for k := range e.wrs {
+				s.mark(e, &e.wrs[k], i)
+			}
+			if s.postTimes != nil {
+				now := time.Since(s.begun)
+				for k := range e.wrs {
+					s.postTimes[s.posted+k] = now
+				}
+			}
+			if err := e.qp.PostSend(e.wrs...); err != nil {
+				return some, err
+			}
+			s.posted += s.postList
+			some = true
+		}
+	}
+	return some, nil
+}
+
+// mark makes one of cqMod requests, and the last one, ask for a completion, which counts for those before it too.
+func (s *stream) mark(e *end, wr *verbs.SendWR, i int) {
+	e.posted++
+	e.unsignaled++
+	wr.Flags &^= verbs.SendSignaled
+	if e.unsignaled == s.cqMod || s.duration == 0 && e.posted == s.iters {
+		wr.Flags |= verbs.SendSignaled
+		wr.WRID = uint64(i) | uint64(e.unsignaled)<<32
+		e.unsignaled = 0
+	}
+}
+
+// complete takes completions of sends.
+func (s *stream) complete() (int, error) {
+	n, err := s.sendCQ.Poll(s.wcs[:])
+	if err != nil || n == 0 {
+		return n, err
+	}
+	now := time.Since(s.begun)
+	for i := range s.wcs[:n] {
+		wc := &s.wcs[i]
+		if err := wc.Err(); err != nil {
+			return n, fmt.Errorf("after %d of %d messages: %w", s.done, s.posted, err)
+		}
+		count := int(wc.WRID >> 32)
+		s.qps[uint32(wc.WRID)].done += count
+		for range count {
+			if s.doneTimes != nil {
+				s.doneTimes[s.done] = now
+			}
+			s.done++
+		}
+		if s.phase == sampling && s.sends() && (s.verb != send || !s.receives()) {
+			s.sampled += uint64(count)
+		}
+	}
+	return n, nil
+}
+
+// receive takes completions of receives and posts receives again.
+func (s *stream) receive() (int, error) {
+	n, err := s.recvCQ.Poll(s.wcs[:])
+	if err != nil || n == 0 {
+		return n, err
+	}
+	if !s.began {
+		s.begin()
+	}
+	for i := range s.wcs[:n] {
+		wc := &s.wcs[i]
+		if err := wc.Err(); err != nil {
+			return n, fmt.Errorf("after %d received messages: %w", s.got, err)
+		}
+		s.got++
+		e := s.qps[wc.WRID]
+		if s.duration > 0 || e.rposted < s.iters {
+			if err := e.qp.PostRecv(e.recv[:]...); err != nil {
+				return n, err
+			}
+			e.rposted++
+		}
+	}
+	if s.phase == sampling {
+		s.sampled += uint64(n)
+	}
+	s.ended = time.Since(s.begun)
+	return n, nil
+}
+
+// sleep waits for a completion event.
+func (s *stream) sleep() error { return s.run.sleep(s.sends(), s.receives()) }
+
+// sleep waits until there may be completions.
+func (r *run) sleep(sends, receives bool) error {
+	var idle [1]verbs.WC
+	arm := func(cq *verbs.CQ) error { return cq.ReqNotify(false) }
+	if sends {
+		if err := arm(r.sendCQ); err != nil {
+			return err
+		}
+	}
+	if receives {
+		if err := arm(r.recvCQ); err != nil {
+			return err
+		}
+	}
+	if n, err := r.sendCQ.Poll(idle[:0]); err != nil || n > 0 {
+		return err
+	}
+	cq, err := r.channel.GetEvent(r.stop)
+	if err == nil {
+		cq.AckEvents(1)
+	}
+	return err
+}
+
+// report computes the results.
+func (s *stream) report() bwReport {
+	unit := float64(1 << 20)
+	if s.gbits {
+		unit = 125e6
+	}
+	b := bwReport{size: s.size, iters: uint64(s.iters * s.numQP)}
+	var took time.Duration
+	switch {
+	case s.duration > 0:
+		took = seconds(s.duration - 2*s.margin)
+		b.iters = s.sampled
+	case s.doneTimes != nil:
+		took = s.doneTimes[len(s.doneTimes)-1] - s.postTimes[0]
+		b.peak = float64(s.size) / s.least().Seconds() / unit
+	default:
+		took, b.iters = s.ended, uint64(s.got)
+	}
+	t := max(took, 1).Seconds()
+	b.average = float64(s.size) * float64(b.iters) / t / unit
+	b.rate = float64(b.iters) / t / 1e6
+	return b
+}
+
+// least is the shortest time for a message, averaged over any run of messages.
+func (s *stream) least() time.Duration {
+	n := len(s.doneTimes)
+	step := 1 + n/2000
+	best := s.doneTimes[n-1] - s.postTimes[0]
+	for i := 0; i < n; i += step {
+		for j := i; j < n; j += step {
+			if t := (s.doneTimes[j] - s.postTimes[i]) / time.Duration(j-i+1); t < best && t > 0 {
+				best = t
+			}
+		}
+	}
+	return max(best, 1)
+}

@@ -1,0 +1,293 @@
+package perftest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// latency measures all sizes.
+func (r *run) latency() error {
+	for _, size := range r.sizes() {
+		if err := r.latencyOf(size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rally is one run of latency.
+type rally struct {
+	*run
+	e       *end
+	times   []time.Duration // when each message was posted
+	begun   time.Time
+	sampled uint64
+	busy    int // sends without completion
+	wait    *patience
+	wcs     [4]verbs.WC
+}
+
+func (r *run) latencyOf(size int) error {
+	if err := r.prepare(size); err != nil {
+		return err
+	}
+	if r.verb == send {
+		if err := r.sync(); err != nil {
+			return err
+		}
+	}
+	l := &rally{run: r, e: r.qps[0], begun: time.Now(), wait: r.patience("the peer's message")}
+	if r.duration == 0 {
+		l.times = make([]time.Duration, 0, r.iters)
+	}
+	var err error
+	switch {
+	case r.verb.waits():
+		err = l.alone()
+	case r.verb == write:
+		err = l.byMemory(size)
+	default:
+		err = l.byMessage()
+	}
+	if err != nil {
+		return err
+	}
+	r.addLat(l.report(size))
+	return nil
+}
+
+// runs tells whether message n is to be sent, and counts for -D.
+func (l *rally) runs(n int) bool {
+	if l.duration == 0 {
+		return n < l.iters
+	}
+	return time.Since(l.begun) < seconds(l.duration)
+}
+
+func (l *rally) stamp() {
+	t := time.Since(l.begun)
+	if l.duration == 0 {
+		l.times = append(l.times, t)
+	} else if m := seconds(l.margin); t >= m && t < seconds(l.duration)-m {
+		l.sampled++
+	}
+}
+
+// alone sends one request after the other: READ and atomics.
+func (l *rally) alone() error {
+	wr := &l.e.wrs[0]
+	wr.Flags |= verbs.SendSignaled
+	for n := 0; l.runs(n); n++ {
+		l.stamp()
+		if err := l.e.qp.PostSend(*wr); err != nil {
+			return err
+		}
+		if err := l.await(l.sendCQ, true, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// byMessage throws SENDs to and fro. The client begins.
+func (l *rally) byMessage() error {
+	wr := &l.e.wrs[0]
+	for sent, got := 0, 0; l.runs(sent) || l.duration == 0 && got < l.iters; {
+		if l.server == "" || sent > 0 {
+			err := l.await(l.recvCQ, false, true)
+			if l.duration > 0 && !l.runs(0) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			got++
+			if l.duration > 0 || l.e.rposted < l.iters {
+				if err := l.e.qp.PostRecv(l.e.recv[:]...); err != nil {
+					return err
+				}
+				l.e.rposted++
+			}
+		}
+		if !l.runs(sent) {
+			continue
+		}
+		l.stamp()
+		if err := l.send(wr, sent+1 == l.iters && l.duration == 0); err != nil {
+			return err
+		}
+		sent++
+	}
+	for l.busy > 0 {
+		if err := l.await(l.sendCQ, true, false); err != nil {
+			return err
+		}
+		l.busy--
+	}
+	return nil
+}
+
+// send posts a SEND. With a queue of one every request asks for a completion, which has come when the answer is there, or comes soon.
+func (l *rally) send(wr *verbs.SendWR, last bool) error {
+	for l.busy >= l.txDepth {
+		if err := l.await(l.sendCQ, true, false); err != nil {
+			return err
+		}
+		l.busy--
+	}
+	wr.Flags |= verbs.SendSignaled
+	l.busy++
+	return l.e.qp.PostSend(*wr)
+}
+
+// await waits for a completion.
+func (l *rally) await(cq *verbs.CQ, sends, receives bool) error {
+	l.wait.came()
+	for {
+		n, err := cq.Poll(l.wcs[:1])
+		if err != nil {
+			return err
+		}
+		if n == 1 {
+			return l.wcs[0].Err()
+		}
+		if l.duration > 0 && receives && !l.runs(0) {
+			return nil
+		}
+		if l.events {
+			if err := cq.ReqNotify(false); err != nil {
+				return err
+			}
+			if n, err = cq.Poll(l.wcs[:1]); err != nil || n == 1 {
+				if err == nil {
+					err = l.wcs[0].Err()
+				}
+				return err
+			}
+			ev, err := l.channel.GetEvent(l.stop)
+			if err != nil {
+				return err
+			}
+			ev.AckEvents(1)
+			continue
+		}
+		if err := l.wait.check(); err != nil {
+			return err
+		}
+	}
+}
+
+// byMemory throws WRITEs to and fro, whose last byte counts them. The server begins.
+func (l *rally) byMemory(size int) error {
+	wr := &l.e.wrs[0]
+	wr.Flags |= verbs.SendSignaled
+	mem := l.mr.Bytes()
+	out, in := l.sendAt(0)+size-1, l.recvAt(0)+size-1
+	for sent, got, done := 0, 0, 0; l.runs(sent) || l.duration == 0 && (done < l.iters || got < l.iters); {
+		if (l.duration > 0 || got < l.iters) && (sent > 0 || l.server != "") {
+			got++
+			if over, err := l.look(&mem[in], byte(got), &done); over || err != nil {
+				return err
+			}
+		}
+		if l.runs(sent) {
+			l.stamp()
+			sent++
+			mem[out] = byte(sent)
+			if err := l.e.qp.PostSend(*wr); err != nil {
+				return err
+			}
+		}
+		for done < sent {
+			if err := l.await(l.sendCQ, true, false); err != nil {
+				return err
+			}
+			done++
+		}
+	}
+	return nil
+}
+
+// look waits until the byte at b is want. over says that the time is.
+func (l *rally) look(b *byte, want byte, done *int) (over bool, err error) {
+	l.wait.came()
+	for *b != want {
+		n, err := l.sendCQ.Poll(l.wcs[:])
+		for i := range l.wcs[:n] {
+			if e := l.wcs[i].Err(); e != nil && err == nil {
+				err = e
+			}
+			*done++
+		}
+		if err == nil {
+			err = l.wait.check()
+		}
+		if err != nil {
+			return false, err
+		}
+		if l.duration > 0 && !l.runs(0) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// report computes the results in microseconds, half of the time to and fro.
+func (l *rally) report(size int) latReport {
+	rep := latReport{size: size, iters: uint64(l.iters)}
+	factor := 2.0
+	if l.verb.waits() {
+		factor = 1
+	}
+	if l.duration > 0 {
+		t := seconds(l.duration - 2*l.margin).Seconds()
+		rep.duration, rep.iters = true, l.sampled
+		rep.average = t * 1e6 / factor / float64(max(l.sampled, 1))
+		rep.perSecond = float64(l.sampled) / t
+		return rep
+	}
+	all := make([]float64, len(l.times)-1)
+	for i := range all {
+		all[i] = float64(l.times[i+1]-l.times[i]) / 1e3 / factor
+	}
+	if l.unsorted {
+		l.printAll(all)
+	}
+	slices.Sort(all)
+	n := max(len(all)-2, 1) // the original leaves two out
+	if l.histogram {
+		l.printAll(all[:n])
+	}
+	rep.least, rep.most, rep.typical = all[0], all[min(n, len(all)-1)], median(all[:n])
+	for _, v := range all[:n] {
+		rep.average += v / float64(n)
+	}
+	var sum float64
+	for _, v := range all[:n] {
+		sum += (v - rep.average) * (v - rep.average)
+	}
+	rep.deviation = math.Sqrt(sum / float64(n))
+	at := func(q float64) float64 { return all[min(int(math.Ceil(float64(n)*q)), len(all)-1)] }
+	rep.p99, rep.p999 = at(0.99), at(0.999)
+	return rep
+}
+
+func median(sorted []float64) float64 {
+	n := len(sorted)
+	if n%2 == 1 {
+		return sorted[n/2]
+	}
+	return (sorted[n/2-1] + sorted[n/2]) / 2
+}
+
+func (r *run) printAll(all []float64) {
+	fmt.Fprintln(r.env.Stdout, "#, usec")
+	for i, v := range all {
+		fmt.Fprintf(r.env.Stdout, "%d, %g\n", i+1, v)
+	}
+	r.printColumns()
+}

@@ -1,0 +1,270 @@
+package perftest
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// options of the command line.
+type options struct {
+	*test
+	server string // the host to connect to; empty for the server itself
+
+	tcpPort    uint16
+	device     string
+	ibPort     uint8
+	size       int
+	all        bool
+	iters      int
+	duration   int // seconds; 0 runs iters
+	margin     int
+	numQP      int
+	txDepth    int
+	rxDepth    int
+	pathMTU    int // bytes; 0 is the port's
+	typ        verbs.QPType
+	gidIndex   int // index; below 0: by the peer's address
+	cm         bool
+	events     bool
+	inline     int
+	postList   int
+	duplex     bool
+	outReads   int // 0: as many as the device has
+	cmpSwap    bool
+	gbits      bool
+	unsorted   bool
+	histogram  bool
+	cqMod      int
+	timeout    uint8
+	sl         uint8
+	tos        int
+	json, plot string
+}
+
+const (
+	maxAll     = 23 // -a ends at 2^23 bytes
+	maxSize    = 1 << 30
+	maxIters   = 100_000_000
+	maxQPs     = 8192
+	maxDepth   = 15000
+	unreliable = 16000 // the most receives of UC and UD that the default posts
+)
+
+func (t *test) parse(env *tool.Env, args []string) (o *options, status int, ok bool) {
+	o = &options{test: t}
+	f := tool.NewFlags(env, "[options]        wait for a client\n[options] HOST   connect to the server at HOST")
+	var size, connection, atomicType string
+	f.Uint16VarP(&o.tcpPort, "port", "p", 18515, "exchange addresses over this port")
+	f.StringVarP(&o.device, "ib-dev", "d", "", "use this device (default: the one that reaches the peer)")
+	f.Uint8VarP(&o.ibPort, "ib-port", "i", 1, "use this port of the device")
+	if t.verb != atomic {
+		f.StringVarP(&size, "size", "s", t.defaultSize(), "bytes of a message; K and M are 2^10 and 2^20")
+		f.BoolVarP(&o.all, "all", "a", false, "sizes from 2 to 2^23")
+	}
+	f.IntVarP(&o.iters, "iters", "n", t.defaultIters(), "messages of each QP, at least 5")
+	f.IntVarP(&o.duration, "duration", "D", 0, "run for so many seconds; both ends must say so for SEND and latency of WRITE")
+	f.IntVarP(&o.margin, "margin", "f", -1, "seconds at both ends of -D that do not count (default: a quarter)")
+	f.IntVarP(&o.numQP, "qp", "q", 1, "number of QPs")
+	f.IntVarP(&o.txDepth, "tx-depth", "t", map[bool]int{false: 128, true: 1}[t.lat], "sends to have under way")
+	if t.verb == send {
+		f.IntVarP(&o.rxDepth, "rx-depth", "r", 512, "receives to have posted")
+	}
+	f.IntVarP(&o.pathMTU, "mtu", "m", 0, "path MTU: 256, 512, 1024, 2048 or 4096 (default: the port's)")
+	f.StringVarP(&connection, "connection", "c", "RC", "RC, UC (SEND and WRITE) or UD (SEND)")
+	f.IntVarP(&o.gidIndex, "gid-index", "x", -1, "GID index of the port; below 0: by the peer's address")
+	f.BoolVarP(&o.cm, "rdma_cm", "R", false, "connect the QPs with rdma_cm, and exchange over it too")
+	f.BoolP("CPU-freq", "F", false, "the original's: do not complain about CPU frequencies; changes nothing here")
+	f.BoolVarP(&o.events, "events", "e", false, "sleep until a completion event (default: poll)")
+	f.IntVarP(&o.inline, "inline_size", "I", 0, "inline messages up to so many bytes")
+	if t.lat {
+		f.BoolVarP(&o.unsorted, "report-unsorted", "U", false, "print all results")
+		f.BoolVarP(&o.histogram, "report-histogram", "H", false, "print all results, sorted")
+	} else {
+		f.IntVarP(&o.postList, "post_list", "l", 1, "post so many requests at a time")
+		f.BoolVarP(&o.duplex, "bidirectional", "b", false, "both ends send; both must say so")
+		f.BoolVar(&o.gbits, "report_gbits", false, "report Gb/sec instead of MB/sec (2^20 bytes)")
+		f.IntVarP(&o.cqMod, "cq-mod", "Q", 100, "one completion for so many requests")
+	}
+	if t.verb.waits() {
+		f.IntVarP(&o.outReads, "outs", "o", 0, "READs and atomics under way (default: as many as the device can, at most 16)")
+	}
+	if t.verb == atomic {
+		f.StringVarP(&atomicType, "atomic_type", "A", "FETCH_AND_ADD", "CMP_AND_SWAP or FETCH_AND_ADD")
+	}
+	f.Uint8VarP(&o.timeout, "qp-timeout", "u", 14, "ACK timeout of QPs: 4 us * 2^timeout")
+	f.Uint8VarP(&o.sl, "sl", "S", 0, "service level")
+	f.IntVarP(&o.tos, "tos", "T", -1, "type of service; with -R only")
+	f.StringVar(&o.json, "json", "", "write the results to this file, - for the output, as JSON")
+	f.StringVar(&o.plot, "plot", "", "draw size against result in this file (.svg or .png)")
+	if status, ok := f.Parse(args); !ok {
+		return nil, status, false
+	}
+	if f.NArg() > 1 {
+		return nil, f.Misused("more than one host"), false
+	}
+	o.server = f.Arg(0)
+	err := o.interpret(size, connection, atomicType)
+	if err == nil {
+		err = o.check()
+	}
+	if err != nil {
+		return nil, f.Misused(err.Error()), false
+	}
+	o.depend(f.Changed("rx-depth"), f.Changed("cq-mod"))
+	return o, 0, true
+}
+
+func (t *test) defaultSize() string {
+	if t.lat {
+		return "2"
+	}
+	return "65536"
+}
+
+func (t *test) defaultIters() int {
+	if t.verb == write && !t.lat {
+		return 5000
+	}
+	return 1000
+}
+
+// interpret reads the options that are words.
+func (o *options) interpret(size, connection, atomicType string) error {
+	o.size = 8
+	if o.verb != atomic {
+		n, factor := size, 1
+		switch {
+		case strings.HasSuffix(size, "K"):
+			n, factor = size[:len(size)-1], 1<<10
+		case strings.HasSuffix(size, "M"):
+			n, factor = size[:len(size)-1], 1<<20
+		}
+		v, err := strconv.Atoi(n)
+		if err != nil || v < 1 || v > maxSize/factor {
+			return fmt.Errorf("message size %q: 1 to %d are allowed", size, maxSize)
+		}
+		o.size = v * factor
+	}
+	switch strings.ToUpper(connection) {
+	case "RC":
+		o.typ = verbs.QPTypeRC
+	case "UC":
+		o.typ = verbs.QPTypeUC
+	case "UD":
+		o.typ = verbs.QPTypeUD
+	default:
+		return fmt.Errorf("connection type %q: RC, UC and UD are there; XRC, DC and SRD are not", connection)
+	}
+	switch atomicType {
+	case "", "FETCH_AND_ADD":
+	case "CMP_AND_SWAP":
+		o.cmpSwap = true
+	default:
+		return fmt.Errorf("atomic type %q: CMP_AND_SWAP and FETCH_AND_ADD are there", atomicType)
+	}
+	return nil
+}
+
+// check refuses what makes no sense.
+func (o *options) check() error {
+	inRange := func(what string, v, least, most int) error {
+		if v < least || v > most {
+			return fmt.Errorf("%s %d: %d to %d are allowed", what, v, least, most)
+		}
+		return nil
+	}
+	if o.postList == 0 && o.lat {
+		o.postList, o.cqMod = 1, 1
+	}
+	if o.verb != send {
+		o.rxDepth = 1
+	}
+	for _, err := range []error{
+		inRange("iterations", o.iters, 5, maxIters),
+		inRange("number of QPs", o.numQP, 1, maxQPs),
+		inRange("tx depth", o.txDepth, 1, maxDepth),
+		inRange("rx depth", o.rxDepth, 1, maxDepth),
+		inRange("post list", o.postList, 1, o.txDepth),
+		inRange("CQ moderation", o.cqMod, 1, 1024),
+		inRange("outstanding reads", o.outReads, 0, 255),
+		inRange("inline size", o.inline, 0, 1<<16),
+		inRange("duration", o.duration, 0, 1<<20),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case o.ibPort < 1:
+		return fmt.Errorf("port %d: the first port is 1", o.ibPort)
+	case o.pathMTU != 0 && verbs.MTUOf(o.pathMTU) == 0:
+		return fmt.Errorf("path MTU %d: 256, 512, 1024, 2048 and 4096 are allowed", o.pathMTU)
+	case o.typ == verbs.QPTypeUD && o.verb != send:
+		return fmt.Errorf("UD has SEND only")
+	case o.typ == verbs.QPTypeUC && o.verb.waits():
+		return fmt.Errorf("UC has SEND and WRITE only")
+	case o.cm && o.typ == verbs.QPTypeUC:
+		return fmt.Errorf("rdma_cm does not connect UC")
+	case o.tos >= 0 && !o.cm:
+		return fmt.Errorf("-T needs -R")
+	case o.tos > 255:
+		return fmt.Errorf("type of service %d: 0 to 255 are allowed", o.tos)
+	case o.sl > 15:
+		return fmt.Errorf("service level %d: 0 to 15 are allowed", o.sl)
+	case o.timeout > 31:
+		return fmt.Errorf("QP timeout %d: 0 to 31 are allowed", o.timeout)
+	case o.lat && o.numQP > 1:
+		return fmt.Errorf("latency is measured with one QP")
+	case o.events && o.verb == write && o.lat:
+		return fmt.Errorf("the latency of WRITE has no completions at the receiver; it cannot wait for events")
+	case o.duration > 0 && o.all:
+		return fmt.Errorf("-D takes one size, not -a")
+	case o.duration > 0 && o.events:
+		return fmt.Errorf("-D polls; it does not go with -e")
+	case o.iters%o.postList != 0 && o.duration == 0:
+		return fmt.Errorf("-n %d must be a multiple of -l %d", o.iters, o.postList)
+	case o.plot != "" && plotFormat(o.plot) == "":
+		return fmt.Errorf("--plot %s: the name must end in .svg or .png", o.plot)
+	}
+	if o.margin < 0 {
+		o.margin = o.duration / 4
+	}
+	if o.duration > 0 && o.duration <= 2*o.margin {
+		return fmt.Errorf("nothing is left of %d seconds between two margins of %d", o.duration, o.margin)
+	}
+	return nil
+}
+
+// depend makes options fit each other as the original does.
+func (o *options) depend(rxChosen, cqModChosen bool) {
+	if o.duration == 0 {
+		if o.typ != verbs.QPTypeRC && o.verb == send && !rxChosen {
+			o.rxDepth = min(o.iters, unreliable)
+		}
+		o.txDepth, o.rxDepth = min(o.txDepth, o.iters), min(o.rxDepth, o.iters)
+	}
+	if o.size > 8192 && o.typ != verbs.QPTypeUD && !o.all && !o.events && !cqModChosen {
+		o.cqMod = 1
+	}
+	if o.postList > 1 {
+		o.cqMod = o.postList
+	}
+	o.cqMod = min(o.cqMod, o.txDepth)
+	if o.all {
+		o.size = 1 << maxAll
+	}
+	if o.verb.waits() {
+		o.inline = 0
+	}
+}
+
+// sends and receives tell what this end does while the test runs.
+func (o *options) sends() bool    { return o.server != "" || o.duplex || o.lat && !o.verb.waits() }
+func (o *options) receives() bool { return o.verb == send && (o.server == "" || o.duplex || o.lat) }
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }

@@ -1,0 +1,313 @@
+package perftest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// version is the one of perftest whose exchange this is. Before oldest it was another one.
+const (
+	version    = "6.06"
+	versionLen = 16
+	oldest     = 5.70
+)
+
+// dest is what the ends tell each other of a QP (struct pingpong_dest).
+type dest struct {
+	lid, outReads, qpn, psn uint32
+	rkey                    uint32
+	vaddr                   uint64
+	gid                     verbs.GID
+	srqn                    uint32
+	gidIndex                uint32
+}
+
+const (
+	destTextLen = 108 // with GID; what RoCE devices tell has one
+	destLen     = 56  // in binary, over rdma_cm
+)
+
+// text is the form over TCP.
+func (d *dest) text() []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%04x:%04x:%06x:%06x:%08x:%016x:", d.lid, d.outReads, d.qpn, d.psn, d.rkey, d.vaddr)
+	for _, x := range d.gid {
+		fmt.Fprintf(&b, "%02x:", x)
+	}
+	fmt.Fprintf(&b, "%08x:\x00", d.srqn)
+	return []byte(b.String())
+}
+
+func parseDest(b []byte) (d dest, err error) {
+	parts := strings.Split(strings.TrimRight(string(b), "\x00"), ":")
+	if len(parts) != 24 {
+		return d, fmt.Errorf("the peer sent %q, which is no perftest address", b)
+	}
+	num := func(s string, bits int) uint64 {
+		v, e := strconv.ParseUint(s, 16, bits)
+		if e != nil {
+			err = fmt.Errorf("the peer sent %q, which is no perftest address", b)
+		}
+		return v
+	}
+	d.lid, d.outReads = uint32(num(parts[0], 32)), uint32(num(parts[1], 32))
+	d.qpn, d.psn = uint32(num(parts[2], 24)), uint32(num(parts[3], 24))
+	d.rkey, d.vaddr = uint32(num(parts[4], 32)), num(parts[5], 64)
+	for i := range d.gid {
+		d.gid[i] = byte(num(parts[6+i], 8))
+	}
+	d.srqn = uint32(num(parts[22], 32))
+	return d, err
+}
+
+// binary is the form over rdma_cm.
+func (d *dest) binary() []byte {
+	b := make([]byte, destLen)
+	be := binary.BigEndian
+	for i, v := range []uint32{d.lid, d.outReads, d.qpn, d.psn, d.rkey} {
+		be.PutUint32(b[4*i:], v)
+	}
+	be.PutUint64(b[24:], d.vaddr)
+	copy(b[32:], d.gid[:])
+	be.PutUint32(b[48:], d.srqn)
+	be.PutUint32(b[52:], d.gidIndex)
+	return b
+}
+
+func (d *dest) fromBinary(b []byte) {
+	be := binary.BigEndian
+	for i, v := range []*uint32{&d.lid, &d.outReads, &d.qpn, &d.psn, &d.rkey} {
+		*v = be.Uint32(b[4*i:])
+	}
+	d.vaddr = be.Uint64(b[24:])
+	copy(d.gid[:], b[32:])
+	d.srqn, d.gidIndex = be.Uint32(b[48:]), be.Uint32(b[52:])
+}
+
+// A channel carries what the ends tell each other besides the test.
+type channel interface {
+	send(b []byte) error
+	recv(n int) ([]byte, error)
+	binary() bool // addresses are structs, not text
+	peer() netip.Addr
+}
+
+// peer is the other end.
+type peer struct {
+	channel
+	client bool // this end speaks first
+}
+
+// exchange swaps messages of equal length. The client's comes first.
+func (p *peer) exchange(mine []byte) ([]byte, error) {
+	if p.client {
+		if err := p.send(mine); err != nil {
+			return nil, err
+		}
+		return p.recv(len(mine))
+	}
+	theirs, err := p.recv(len(mine))
+	if err != nil {
+		return nil, err
+	}
+	return theirs, p.send(mine)
+}
+
+// shake swaps addresses; as often, it is only to wait for each other.
+func (p *peer) shake(mine *dest) (theirs dest, err error) {
+	if p.binary() {
+		b, err := p.exchange(mine.binary())
+		if err == nil {
+			theirs.fromBinary(b)
+		}
+		return theirs, err
+	}
+	b, err := p.exchange(mine.text())
+	if err != nil {
+		return theirs, err
+	}
+	return parseDest(b)
+}
+
+// greet swaps versions and what depends on the machine. warning is for the user.
+func (p *peer) greet() (warning string, err error) {
+	b, err := p.exchange(append([]byte(version), make([]byte, versionLen-len(version))...))
+	if err != nil {
+		return "", err
+	}
+	text, _, _ := strings.Cut(string(b), "\x00")
+	v, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("the peer is no perftest program: it answered %q; run the same ib_* program there, with the same -R", b)
+	case v < oldest:
+		return "", fmt.Errorf("the peer is perftest %s, whose exchange is another one; install perftest %s there, or at least %.2f", text, version, oldest)
+	case text != version:
+		warning = fmt.Sprintf("the peer is perftest %s, this end speaks the exchange of %s; should the test fail or hang, install %s there",
+			text, version, version)
+	}
+	for _, v := range []uint32{4096, 64} { // page, cache line
+		if _, err := p.exchange(binary.BigEndian.AppendUint32(nil, v)); err != nil {
+			return "", err
+		}
+	}
+	return warning, nil
+}
+
+// agreeMTU swaps MTU codes and takes the smaller one.
+func (p *peer) agreeMTU(m verbs.MTU) (verbs.MTU, error) {
+	b, err := p.exchange([]byte{'0' + byte(m), 0})
+	if err != nil {
+		return 0, err
+	}
+	theirs := verbs.MTU(b[0] - '0')
+	if theirs >= verbs.MTU256 && theirs < m {
+		return theirs, nil
+	}
+	return m, nil
+}
+
+// swapReports swaps results.
+func (p *peer) swapReports(mine *bwReport) (theirs bwReport, err error) {
+	be := binary.BigEndian
+	words := []uint64{uint64(mine.size), mine.iters, math.Float64bits(mine.peak), math.Float64bits(mine.average), math.Float64bits(mine.rate)}
+	for i, w := range words {
+		b, err := p.exchange(be.AppendUint64(nil, w))
+		if err != nil {
+			return theirs, err
+		}
+		words[i] = be.Uint64(b)
+	}
+	theirs.size, theirs.iters = int(words[0]), words[1]
+	theirs.peak, theirs.average, theirs.rate = math.Float64frombits(words[2]), math.Float64frombits(words[3]), math.Float64frombits(words[4])
+	return theirs, nil
+}
+
+// tcp is the channel without -R.
+type tcp struct{ net.Conn }
+
+func dialTCP(c context.Context, host string, port uint16) (*tcp, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(c, "tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
+	if err != nil {
+		return nil, fmt.Errorf("couldn't connect to %s:%d: %w; start the server first", host, port, err)
+	}
+	return &tcp{conn}, nil
+}
+
+func acceptTCP(c context.Context, port uint16) (*tcp, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(c, "tcp", net.JoinHostPort("", strconv.Itoa(int(port))))
+	if err != nil {
+		return nil, fmt.Errorf("couldn't listen to port %d: %w; -p chooses another one", port, err)
+	}
+	defer l.Close()
+	stop := context.AfterFunc(c, func() { l.Close() })
+	defer stop()
+	conn, err := l.Accept()
+	if err != nil {
+		return nil, errors.Join(err, c.Err())
+	}
+	return &tcp{conn}, nil
+}
+
+func (t *tcp) send(b []byte) error {
+	_, err := t.Write(b)
+	return gone(err)
+}
+
+func (t *tcp) recv(n int) ([]byte, error) {
+	b := make([]byte, n)
+	_, err := io.ReadFull(t, b)
+	return b, gone(err)
+}
+
+// gone explains the usual end of a connection.
+func gone(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("the peer has closed the connection: look at its output; do both ends run the same test with the same -R, -b, -a and -q? (%w)", err)
+	}
+	return err
+}
+
+func (t *tcp) binary() bool { return false }
+
+func (t *tcp) peer() netip.Addr {
+	return t.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap().WithZone("")
+}
+
+// cmChannel is the channel with -R: an RC connection.
+type cmChannel struct {
+	id       *rdmacm.ID
+	in, out  *verbs.MR
+	canceled context.Context
+}
+
+func newCMChannel(c context.Context, id *rdmacm.ID) (*cmChannel, error) {
+	init := verbs.QPInitAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
+	if id.QP() == nil {
+		if err := id.CreateQP(nil, &init); err != nil {
+			return nil, err
+		}
+	}
+	ch := &cmChannel{id: id, canceled: c}
+	var err error
+	if ch.in, err = id.RegMsgs(make([]byte, destLen)); err != nil {
+		return nil, err
+	}
+	if ch.out, err = id.RegMsgs(make([]byte, destLen)); err != nil {
+		return nil, err
+	}
+	return ch, ch.post()
+}
+
+func (ch *cmChannel) post() error { return ch.id.PostRecv(0, ch.in.Bytes(), ch.in) }
+
+func (ch *cmChannel) send(b []byte) error {
+	copy(ch.out.Bytes(), b)
+	if err := ch.id.PostSend(0, ch.out.Bytes()[:len(b)], ch.out, verbs.SendSignaled); err != nil {
+		return err
+	}
+	wc, err := ch.id.GetSendComp(ch.canceled)
+	if err != nil {
+		return err
+	}
+	return wc.Err()
+}
+
+func (ch *cmChannel) recv(n int) ([]byte, error) {
+	wc, err := ch.id.GetRecvComp(ch.canceled)
+	if err != nil {
+		return nil, err
+	}
+	if err := wc.Err(); err != nil {
+		return nil, fmt.Errorf("the peer has ended the connection: look at its output (%w)", err)
+	}
+	if int(wc.ByteLen) != n {
+		return nil, fmt.Errorf("the peer sent %d bytes where %d were expected: do both ends run the same test with the same options?", wc.ByteLen, n)
+	}
+	b := append([]byte(nil), ch.in.Bytes()[:n]...)
+	return b, ch.post()
+}
+
+func (ch *cmChannel) binary() bool     { return true }
+func (ch *cmChannel) peer() netip.Addr { return ch.id.PeerAddr().Addr().Unmap().WithZone("") }
+
+// end closes the connection.
+func (ch *cmChannel) end() error {
+	c, cancel := context.WithTimeout(context.Background(), goodbye)
+	defer cancel()
+	_ = ch.id.Disconnect(c)
+	return errors.Join(ch.in.Close(), ch.out.Close(), ch.id.DestroyQP(), ch.id.Close())
+}

@@ -1,0 +1,137 @@
+package perftest
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// golden is what perftest 6.06 writes for this destination.
+var golden = dest{
+	outReads: 16, qpn: 0x11, psn: 0xabcdef, rkey: 0x1234, vaddr: 0x7f0011223344,
+	gid: verbs.GID{10: 0xff, 11: 0xff, 12: 192, 13: 168, 14: 77, 15: 2},
+}
+
+const goldenText = "0000:0010:000011:abcdef:00001234:00007f0011223344:00:00:00:00:00:00:00:00:00:00:ff:ff:c0:a8:4d:02:00000000:\x00"
+
+func TestDestText(t *testing.T) {
+	if got := string(golden.text()); got != goldenText || len(got) != destTextLen {
+		t.Errorf("%d bytes %q", len(got), got)
+	}
+	if got, err := parseDest([]byte(goldenText)); err != nil || got != golden {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, bad := range []string{"", "GET / HTTP/1.1", strings.Replace(goldenText, "ff", "fx", 1), strings.Replace(goldenText, "000011", "ffffffff", 1)} {
+		if d, err := parseDest([]byte(bad)); err == nil {
+			t.Errorf("%q was taken: %+v", bad, d)
+		}
+	}
+}
+
+func TestDestBinary(t *testing.T) {
+	b := golden.binary()
+	if len(b) != destLen || b[11] != 0x11 || b[27] != 0 || b[31] != 0x44 || b[47] != 2 {
+		t.Errorf("%x", b)
+	}
+	var d dest
+	if d.fromBinary(b); d != golden {
+		t.Errorf("%+v", d)
+	}
+}
+
+// A peer of another version, or no perftest at all, is told apart.
+func TestGreet(t *testing.T) {
+	for _, c := range []struct{ says, warning, err string }{
+		{"6.06", "", ""},
+		{"6.20", "perftest 6.20", ""},
+		{"5.10", "", "at least 5.70"},
+		{"HTTP/1.1 400 Bad", "", "no perftest program"},
+	} {
+		a, b := net.Pipe()
+		go func() {
+			defer b.Close()
+			p := peer{channel: &tcp{b}}
+			if _, err := p.recv(versionLen); err != nil {
+				return
+			}
+			said := make([]byte, versionLen)
+			copy(said, c.says)
+			if p.send(said) != nil {
+				return
+			}
+			for range 2 {
+				if x, err := p.recv(4); err != nil || p.send(x) != nil {
+					return
+				}
+			}
+		}()
+		p := peer{channel: &tcp{a}, client: true}
+		warning, err := p.greet()
+		if text := errText(err); !strings.Contains(text, c.err) || (text == "") != (c.err == "") {
+			t.Errorf("%s: %v", c.says, err)
+		}
+		if !strings.Contains(warning, c.warning) || (warning == "") != (c.warning == "") {
+			t.Errorf("%s: warning %q", c.says, warning)
+		}
+		a.Close()
+	}
+}
+
+// A peer that hangs up is not taken for an answer.
+func TestPeerGone(t *testing.T) {
+	a, b := net.Pipe()
+	go func() { b.Read(make([]byte, destTextLen)); b.Close() }()
+	p := peer{channel: &tcp{a}, client: true}
+	if _, err := p.shake(&golden); err == nil || !strings.Contains(err.Error(), "closed the connection") {
+		t.Errorf("%v", err)
+	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// The numbers of a known rally.
+func TestLatReport(t *testing.T) {
+	l := &rally{run: &run{options: &options{test: &test{verb: send, lat: true}, iters: 8}}}
+	for _, at := range []int{0, 2, 6, 8, 18, 20, 30, 130} { // microseconds
+		l.times = append(l.times, usec(at))
+	}
+	// Half of 2, 4, 2, 10, 2, 10, 100 sorted: 1 1 1 2 5 5 50; the original leaves two out.
+	r := l.report(64)
+	if r.least != 1 || r.typical != 1 || r.average != 2 || r.most != 5 || r.size != 64 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestBWReport(t *testing.T) {
+	s := &stream{run: &run{options: &options{test: &test{}, iters: 4, numQP: 1}}, size: 1 << 20}
+	for i := range 4 {
+		s.postTimes = append(s.postTimes, usec(100*i))
+		s.doneTimes = append(s.doneTimes, usec(1000+250*i))
+	}
+	r := s.report()
+	if r.iters != 4 || int(r.average) != 2285 || r.peak < r.average {
+		t.Errorf("%+v", r)
+	}
+	s.duration, s.margin, s.sampled, s.gbits = 4, 1, 2000, true
+	if r := s.report(); r.iters != 2000 || int(r.average*1000) != 8388 || r.peak != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestHex(t *testing.T) {
+	for v, want := range map[uint64]string{0: "0000", 0x10: "0x10", 0x12345: "0x12345"} {
+		if got := hex(v, 4); got != want {
+			t.Errorf("%#x: %s", v, got)
+		}
+	}
+}
+
+func usec(n int) time.Duration { return time.Duration(n) * time.Microsecond }

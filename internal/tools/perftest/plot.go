@@ -1,0 +1,99 @@
+package perftest
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+)
+
+// logFrom is the ratio of latencies from which small ones could not be told from 0 on a linear axis.
+const logFrom = 20
+
+// plotFormat is the kind of picture that a file's name asks for, empty if there is none.
+func plotFormat(name string) string {
+	switch ext := strings.ToLower(filepath.Ext(name)); ext {
+	case ".svg", ".png":
+		return ext[1:]
+	}
+	return ""
+}
+
+// draw draws size against bandwidth or latency. Without -a there is one point.
+func (r *run) draw(file string) error {
+	p := plot.New()
+	p.Title.Text = fmt.Sprintf("%s %s, %s to %s", r.name, connectionName(r.typ), r.ctx.Device().Name(), r.peer.peer())
+	p.X.Label.Text = "message size (bytes)"
+	p.X.Tick.Marker = plot.TickerFunc(powersOfTwo)
+	p.X.Scale = plot.LogScale{}
+	p.Add(plotter.NewGrid())
+	lines := map[string]func(*result) float64{
+		"average": func(x *result) float64 { return x.bw.average }, "peak": func(x *result) float64 { return x.bw.peak },
+	}
+	order := []string{"average", "peak"}
+	p.Y.Label.Text = r.unit() + "/sec"
+	if r.lat {
+		p.Y.Label.Text = "microseconds"
+		lines = map[string]func(*result) float64{
+			"typical": func(x *result) float64 { return x.lat.typical }, "99 %": func(x *result) float64 { return x.lat.p99 },
+			"average": func(x *result) float64 { return x.lat.average },
+		}
+		order = []string{"typical", "99 %"}
+		if r.duration > 0 {
+			order = []string{"average"}
+		}
+	}
+	var args []any
+	for _, name := range order {
+		var points plotter.XYs
+		for i := range r.results {
+			x := &r.results[i]
+			points = append(points, plotter.XY{X: float64(max(x.bw.size+x.lat.size, 1)), Y: lines[name](x)})
+		}
+		args = append(args, name, points)
+	}
+	if err := plotutil.AddLinePoints(p, args...); err != nil {
+		return err
+	}
+	p.Legend.Top, p.Legend.Left = true, true
+	p.Legend.XOffs, p.Legend.YOffs, p.Legend.Padding = vg.Points(10), vg.Points(-6), vg.Points(3)
+	if p.Y.Min > 0 && p.Y.Max > logFrom*p.Y.Min && r.lat {
+		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	} else {
+		p.Y.Min = 0
+	}
+	if p.X.Min == p.X.Max {
+		p.X.Min, p.X.Max = p.X.Min/2, p.X.Max*2
+	}
+	if err := p.Save(20*vg.Centimeter, 12*vg.Centimeter, file); err != nil {
+		return fmt.Errorf("--plot %s: %w", file, err)
+	}
+	return nil
+}
+
+// powersOfTwo marks every fourth power: 16, 256, 4K, 64K, 1M.
+func powersOfTwo(least, most float64) (ticks []plot.Tick) {
+	for e := int(math.Ceil(math.Log2(least))); float64(e) <= math.Log2(most); e++ {
+		t := plot.Tick{Value: math.Exp2(float64(e))}
+		if e%2 == 0 || most/least < 8 {
+			t.Label = sizeText(e)
+		}
+		ticks = append(ticks, t)
+	}
+	return ticks
+}
+
+func sizeText(e int) string {
+	switch {
+	case e >= 20:
+		return fmt.Sprintf("%dM", 1<<(e-20))
+	case e >= 10:
+		return fmt.Sprintf("%dK", 1<<(e-10))
+	}
+	return fmt.Sprint(1 << max(e, 0))
+}

@@ -1,0 +1,251 @@
+package perftest
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// bwReport is a result of bandwidth: MB or Gb per second, and millions of messages per second.
+type bwReport struct {
+	size                int
+	iters               uint64
+	peak, average, rate float64
+}
+
+func (b *bwReport) add(o *bwReport) {
+	b.peak += o.peak
+	b.average += o.average
+	b.rate += o.rate
+}
+
+// latReport is a result of latency, in microseconds.
+type latReport struct {
+	size                 int
+	iters                uint64
+	least, most, typical float64
+	average, deviation   float64
+	p99, p999            float64
+	duration             bool // average and perSecond only
+	perSecond            float64
+}
+
+// result is one line.
+type result struct {
+	bw  bwReport
+	lat latReport
+}
+
+const (
+	line = "---------------------------------------------------------------------------------------\n"
+
+	columnsBW    = " #bytes     #iterations    BW peak[%[1]s/sec]    BW average[%[1]s/sec]   MsgRate[Mpps]\n"
+	columnsLat   = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] \n"
+	columnsLatD  = " #bytes        #iterations       t_avg[usec]    tps average\n"
+	formatBW     = " %-7d    %-10d       %-7.2f            %-7.2f\t\t   %-7.6f\n"
+	formatSmall  = " %-7d    %d           %-7.6f            %-7.6f            %-7.6f\n"
+	formatLat    = " %-7d %d          %-7.2f        %-7.2f      %-7.2f  \t       %-7.2f     \t%-7.2f\t\t%-7.2f \t\t%-7.2f\n"
+	formatLatD   = " %-7d       %d            %-7.2f        %-7.2f\n"
+	smallAverage = 0.1 // Gb/sec below which there are more digits
+)
+
+func (r *run) unit() string {
+	if r.gbits {
+		return "Gb"
+	}
+	return "MB"
+}
+
+func (r *run) addBW(b bwReport) {
+	r.results = append(r.results, result{bw: b})
+	format := formatBW
+	if r.gbits && b.average < smallAverage {
+		format = formatSmall
+	}
+	fmt.Fprintf(r.env.Stdout, format, b.size, b.iters, b.peak, b.average, b.rate)
+}
+
+func (r *run) addLat(l latReport) {
+	r.results = append(r.results, result{lat: l})
+	if l.duration {
+		fmt.Fprintf(r.env.Stdout, formatLatD, l.size, l.iters, l.average, l.perSecond)
+		return
+	}
+	fmt.Fprintf(r.env.Stdout, formatLat, l.size, l.iters, l.least, l.most, l.typical, l.average, l.deviation, l.p99, l.p999)
+}
+
+// printHead tells what is measured.
+func (r *run) printHead() {
+	w := r.env.Stdout
+	onOff := map[bool]string{false: "OFF", true: "ON"}
+	fmt.Fprint(w, line, "                    ", r.verb.heading(), " ")
+	if r.verb == atomic {
+		fmt.Fprint(w, map[bool]string{false: "FETCH_AND_ADD ", true: "CMP_AND_SWAP "}[r.cmpSwap])
+	}
+	switch {
+	case r.lat:
+		fmt.Fprint(w, "Latency ")
+	default:
+		if r.duplex {
+			fmt.Fprint(w, "Bidirectional ")
+		}
+		if r.postList > 1 {
+			fmt.Fprint(w, "Post List ")
+		}
+		fmt.Fprint(w, "BW ")
+	}
+	fmt.Fprintln(w, "Test")
+	if r.events {
+		fmt.Fprintf(w, " Test with events. Using %s_comp0\n", r.ctx.Device().Name())
+	}
+	fmt.Fprintf(w, " Dual-port       : OFF\t\tDevice         : %s\n", r.ctx.Device().Name())
+	fmt.Fprintf(w, " Number of qps   : %d\t\tTransport type : IB\n", r.numQP)
+	fmt.Fprintf(w, " Connection type : %s\t\tUsing SRQ      : OFF\n", connectionName(r.typ))
+	fmt.Fprint(w, " PCIe relax order: OFF\n ibv_wr* API     : OFF\n")
+	if r.server != "" || r.duplex {
+		fmt.Fprintf(w, " TX depth        : %d\n", r.txDepth)
+	}
+	if r.postList > 1 {
+		fmt.Fprintf(w, " Post List       : %d\n", r.postList)
+	}
+	if r.verb == send && (r.server == "" || r.duplex) {
+		fmt.Fprintf(w, " RX depth        : %d\n", r.rxDepth)
+	}
+	if !r.lat {
+		fmt.Fprintf(w, " CQ Moderation   : %d\n", r.cqMod)
+	}
+	fmt.Fprintf(w, " Mtu             : %d[B]\n Link type       : Ethernet\n GID index       : %d\n", r.mtu.Bytes(), r.sgid)
+	if r.verb.waits() {
+		fmt.Fprintf(w, " Outstand reads  : %d\n", r.outs)
+	} else {
+		fmt.Fprintf(w, " Max inline data : %d[B]\n", r.inline)
+	}
+	fmt.Fprintf(w, " rdma_cm QPs\t : %s\n Data ex. method : %s", onOff[r.cm], map[bool]string{false: "Ethernet", true: "rdma_cm"}[r.cm])
+	if r.tos >= 0 {
+		fmt.Fprintf(w, " \tTOS    : %d", r.tos)
+	}
+	fmt.Fprint(w, "\n", line)
+}
+
+func connectionName(t verbs.QPType) string {
+	return map[verbs.QPType]string{verbs.QPTypeRC: "RC", verbs.QPTypeUC: "UC", verbs.QPTypeUD: "UD"}[t]
+}
+
+// printAddress prints a QP as the original does, which has a GID in decimal, and with -R no memory.
+func (r *run) printAddress(side string, d *dest) {
+	w := r.env.Stdout
+	fmt.Fprintf(w, " %s address: LID %s QPN %s PSN %s", side, hex(uint64(d.lid), 4), hex(uint64(d.qpn), 6), hex(uint64(d.psn), 6))
+	if r.verb == read && !r.cm {
+		fmt.Fprintf(w, " OUT %s", hex(uint64(d.outReads), 4))
+	}
+	if !r.cm && (r.verb == read || r.verb == write) {
+		fmt.Fprintf(w, " RKey %s VAddr %s", hex(uint64(d.rkey), 8), hex(d.vaddr, 16))
+	}
+	var gid []string
+	for _, b := range d.gid {
+		gid = append(gid, fmt.Sprintf("%02d", b))
+	}
+	fmt.Fprintf(w, "\n GID: %s\n", strings.Join(gid, ":"))
+}
+
+// hex is C's %#0*x: the width has the 0x in it, which 0 does not get.
+func hex(v uint64, width int) string {
+	if v == 0 {
+		return strings.Repeat("0", width)
+	}
+	return fmt.Sprintf("0x%0*x", width-2, v)
+}
+
+func (r *run) printColumns() {
+	fmt.Fprint(r.env.Stdout, line)
+	switch {
+	case r.lat && r.verb.waits() && r.server == "":
+		// the client has the results
+	case r.lat && r.duration > 0:
+		fmt.Fprint(r.env.Stdout, columnsLatD)
+	case r.lat:
+		fmt.Fprint(r.env.Stdout, columnsLat)
+	default:
+		fmt.Fprintf(r.env.Stdout, columnsBW, r.unit())
+	}
+}
+
+// jsonReport is what --json writes.
+type jsonReport struct {
+	Test       string       `json:"test"`
+	Device     string       `json:"device"`
+	Peer       string       `json:"peer"`
+	Connection string       `json:"connection"`
+	QPs        int          `json:"qps"`
+	MTU        int          `json:"mtu"`
+	RDMACM     bool         `json:"rdma_cm"`
+	Unit       string       `json:"unit"`
+	Results    []jsonResult `json:"results"`
+}
+
+type jsonResult struct {
+	Size       int      `json:"size"`
+	Iterations uint64   `json:"iterations"`
+	Peak       *float64 `json:"bw_peak,omitempty"`
+	Average    *float64 `json:"bw_average,omitempty"`
+	MsgRate    *float64 `json:"msg_rate_mpps,omitempty"`
+	Min        *float64 `json:"t_min,omitempty"`
+	Max        *float64 `json:"t_max,omitempty"`
+	Typical    *float64 `json:"t_typical,omitempty"`
+	Avg        *float64 `json:"t_avg,omitempty"`
+	Stdev      *float64 `json:"t_stdev,omitempty"`
+	P99        *float64 `json:"t_p99,omitempty"`
+	P999       *float64 `json:"t_p99_9,omitempty"`
+	TPS        *float64 `json:"tps,omitempty"`
+}
+
+func (r *run) json() jsonReport {
+	j := jsonReport{
+		Test: r.name, Device: r.ctx.Device().Name(), Peer: r.peer.peer().String(), Connection: connectionName(r.typ),
+		QPs: r.numQP, MTU: r.mtu.Bytes(), RDMACM: r.cm, Unit: r.unit() + "/sec", Results: []jsonResult{},
+	}
+	if r.lat {
+		j.Unit = "usec"
+	}
+	for i := range r.results {
+		b, l := &r.results[i].bw, &r.results[i].lat
+		switch {
+		case !r.lat:
+			j.Results = append(j.Results, jsonResult{Size: b.size, Iterations: b.iters, Peak: &b.peak, Average: &b.average, MsgRate: &b.rate})
+		case l.duration:
+			j.Results = append(j.Results, jsonResult{Size: l.size, Iterations: l.iters, Avg: &l.average, TPS: &l.perSecond})
+		default:
+			j.Results = append(j.Results, jsonResult{
+				Size: l.size, Iterations: l.iters, Min: &l.least, Max: &l.most, Typical: &l.typical, Avg: &l.average,
+				Stdev: &l.deviation, P99: &l.p99, P999: &l.p999,
+			})
+		}
+	}
+	return j
+}
+
+// save writes what --json and --plot ask for.
+func (r *run) save() error {
+	if r.options.json != "" {
+		b, err := json.MarshalIndent(r.json(), "", "  ")
+		if err != nil {
+			return err
+		}
+		b = append(b, '\n')
+		if r.options.json == "-" {
+			_, err = r.env.Stdout.Write(b)
+		} else {
+			err = os.WriteFile(r.options.json, b, 0o644)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if r.options.plot != "" && len(r.results) > 0 {
+		return r.draw(r.options.plot)
+	}
+	return nil
+}

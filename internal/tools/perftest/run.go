@@ -1,0 +1,245 @@
+package perftest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
+	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// run is one run of a program.
+type run struct {
+	*options
+	table
+	env     *tool.Env
+	stop    context.Context // done when the user wants to end
+	peer    *peer
+	cmID    *rdmacm.ID // with -R: of the channel
+	results []result
+}
+
+func (t *test) run(env *tool.Env, args []string) int {
+	o, status, ok := t.parse(env, args)
+	if !ok {
+		return status
+	}
+	stop, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer cancel()
+	r := &run{options: o, env: env, stop: stop}
+	err := r.play()
+	if e := r.table.close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = r.save()
+	}
+	if err != nil {
+		return env.Failf("%s: %v", t.name, err)
+	}
+	return 0
+}
+
+// play does everything in the original's order.
+func (r *run) play() error {
+	if err := r.meetPeer(); err != nil {
+		return err
+	}
+	stopped := context.AfterFunc(r.stop, func() { r.hangUp() })
+	defer stopped()
+	warning, err := r.peer.greet()
+	if err != nil {
+		return err
+	}
+	if warning != "" {
+		fmt.Fprintf(r.env.Stderr, "%s: %s\n", r.name, warning)
+	}
+	qps := r.makeQPs
+	if r.cm {
+		qps = r.cmQPs
+	}
+	for _, step := range []func() error{r.open, r.agreeMTU, r.makeQueues, qps, r.introduceQPs, r.test} {
+		if err := step(); err != nil {
+			return errors.Join(err, r.stop.Err())
+		}
+	}
+	return nil
+}
+
+// hangUp ends waiting for the peer.
+func (r *run) hangUp() {
+	if t, ok := r.peer.channel.(*tcp); ok {
+		_ = t.Conn.SetDeadline(time.Now())
+	}
+}
+
+// meetPeer makes the channel.
+func (r *run) meetPeer() error {
+	if r.server == "" {
+		fmt.Fprint(r.env.Stdout, "\n************************************\n* Waiting for client to connect... *\n************************************\n")
+	}
+	var ch channel
+	var err error
+	switch {
+	case r.cm:
+		var c *cmChannel
+		if c, err = r.cmConnect(); err == nil {
+			ch = c
+		}
+	case r.server != "":
+		ch, err = dialTCP(r.stop, r.server, r.tcpPort)
+	default:
+		ch, err = acceptTCP(r.stop, r.tcpPort)
+	}
+	if err != nil {
+		return err
+	}
+	r.peer = &peer{channel: ch, client: r.server != ""}
+	r.opened(func() error {
+		if c, ok := ch.(*cmChannel); ok {
+			return c.end()
+		}
+		return ch.(*tcp).Conn.Close()
+	})
+	return nil
+}
+
+// introduceQPs swaps addresses and connects.
+func (r *run) introduceQPs() error {
+	r.describe()
+	r.printHead()
+	swap := func() error {
+		for _, e := range r.qps {
+			var err error
+			if e.remote, err = r.peer.shake(&e.local); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if r.lat && r.verb != send { // the original does it once more
+		if err := r.sync(); err != nil {
+			return err
+		}
+	}
+	if err := swap(); err != nil {
+		return err
+	}
+	if !r.cm {
+		if err := r.connect(); err != nil {
+			return err
+		}
+	}
+	if r.verb == send {
+		if err := r.sync(); err != nil {
+			return err
+		}
+	}
+	for _, e := range r.qps {
+		r.printAddress("local", &e.local)
+	}
+	if err := swap(); err != nil {
+		return err
+	}
+	for _, e := range r.qps {
+		r.printAddress("remote", &e.remote)
+	}
+	if r.verb != send {
+		return r.sync()
+	}
+	return nil
+}
+
+// sync waits for the peer.
+func (r *run) sync() error {
+	_, err := r.peer.shake(&r.qps[0].local)
+	return err
+}
+
+// sizes lists the sizes to measure.
+func (r *run) sizes() []int {
+	if !r.all {
+		return []int{r.size}
+	}
+	var list []int
+	for n := 2; n <= r.size; n *= 2 {
+		list = append(list, n)
+	}
+	return list
+}
+
+// test measures every size and takes leave.
+func (r *run) test() error {
+	r.printColumns()
+	var err error
+	switch {
+	case r.lat && r.verb.waits() && r.server == "":
+		// the client measures alone
+	case r.lat:
+		err = r.latency()
+	case r.verb != send && !r.duplex && r.server == "":
+		err = r.watch()
+	default:
+		err = r.bandwidth()
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(r.env.Stdout, line)
+	if r.lat && r.verb == write {
+		r.linger()
+		return nil // the original just ends
+	}
+	if err := r.sync(); err != nil {
+		return err
+	}
+	if t, ok := r.peer.channel.(*tcp); ok {
+		_, _ = t.Write([]byte("done\x00"))
+	}
+	return nil
+}
+
+// linger answers the peer a little longer: our last acknowledgement may be lost.
+func (r *run) linger() {
+	var wcs [16]verbs.WC
+	for start := time.Now(); time.Since(start) < between; {
+		if _, err := r.sendCQ.Poll(wcs[:]); err != nil {
+			return
+		}
+	}
+}
+
+// patience ends a wait for what does not come.
+type patience struct {
+	r     *run
+	what  string
+	spins int
+	since time.Time
+}
+
+// longest is how long the original waits as well.
+const longest = 60 * time.Second
+
+func (r *run) patience(what string) *patience { return &patience{r: r, what: what, since: time.Now()} }
+
+// check is called for each look in vain.
+func (p *patience) check() error {
+	if p.spins++; p.spins%1024 != 0 {
+		return nil
+	}
+	if err := p.r.stop.Err(); err != nil {
+		return err
+	}
+	if time.Since(p.since) > longest {
+		return fmt.Errorf("%s did not come for %v: has the peer ended, or has the network lost it?", p.what, longest)
+	}
+	return nil
+}
+
+// came begins anew.
+func (p *patience) came() { p.since = time.Now() }

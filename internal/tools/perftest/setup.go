@@ -1,0 +1,280 @@
+package perftest
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/verbena-rdma/verbena/internal/tools/nearest"
+	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+const (
+	qkey    = 0x11111111 // that both ends of UD take for granted
+	grhLen  = 40
+	cycle   = 4096 // the peer moves through so many bytes of a small message's buffer
+	maxOuts = 16
+	rnrCode = 12 // of min_rnr_timer: 0.64 ms
+)
+
+// table is the verbs objects of one end.
+type table struct {
+	ctx            *verbs.Context
+	pd             *verbs.PD
+	channel        *verbs.CompChannel // with -e
+	sendCQ, recvCQ *verbs.CQ
+	mr             *verbs.MR
+	slot           int // bytes of each QP's part of the buffer: first those to send, then those to receive
+	qps            []*end
+	sgid           int
+	gid            verbs.GID
+	mtu            verbs.MTU
+	outs           int
+	listener       *rdmacm.ID // with -R
+	closers        []func() error
+}
+
+// end is a QP and what the ends know of it.
+type end struct {
+	qp            *verbs.QP
+	id            *rdmacm.ID // with -R
+	local, remote dest
+	ah            *verbs.AH // UD
+	rqpn, rqkey   uint32    // UD
+	posted, done  int       // sends
+	rposted, rgot int       // receives
+	spare         int       // receives to post again
+	unsignaled    int
+	wrs           []verbs.SendWR // of one post
+	recv          [1]verbs.RecvWR
+	sge, rsge     [1]verbs.SGE
+}
+
+func (t *table) opened(closer func() error) { t.closers = append(t.closers, closer) }
+
+func (t *table) close() (first error) {
+	for i := len(t.closers) - 1; i >= 0; i-- {
+		if err := t.closers[i](); err != nil && first == nil {
+			first = err
+		}
+	}
+	t.closers = nil
+	return first
+}
+
+// open opens the device; with -R it is that of the connection.
+func (r *run) open() (err error) {
+	switch {
+	case r.cmID != nil:
+		r.ctx = r.cmID.Verbs()
+	case r.device != "":
+		r.ctx, err = verbs.Open(r.device)
+	default:
+		r.ctx, err = nearest.Open(r.peer.peer())
+	}
+	if err != nil {
+		return err
+	}
+	if r.cmID == nil {
+		r.opened(r.ctx.Close)
+	}
+	attr, err := r.ctx.QueryDevice()
+	if err != nil {
+		return err
+	}
+	r.outs = 1
+	if r.verb.waits() {
+		most := min(attr.MaxQPRdAtom, attr.MaxQPInitRdAtom)
+		if r.outReads > most {
+			return fmt.Errorf("-o %d: the device has at most %d READs and atomics under way", r.outReads, most)
+		}
+		if r.outs = r.outReads; r.outs == 0 {
+			r.outs = min(most, maxOuts)
+		}
+	}
+	return r.chooseGID()
+}
+
+func (r *run) chooseGID() error {
+	if r.gidIndex >= 0 {
+		e, err := r.ctx.QueryGIDEntry(r.ibPort, r.gidIndex)
+		if err != nil {
+			return err
+		}
+		r.sgid, r.gid = r.gidIndex, e.GID
+		return nil
+	}
+	choice, err := r.ctx.SelectGID(r.peer.peer())
+	if err != nil {
+		return err
+	}
+	r.sgid, r.gid = choice.Index, choice.GID
+	return nil
+}
+
+// agreeMTU finds the path MTU.
+func (r *run) agreeMTU() error {
+	port, err := r.ctx.QueryPort(r.ibPort)
+	if err != nil {
+		return err
+	}
+	m := port.ActiveMTU
+	if r.pathMTU != 0 {
+		if verbs.MTUOf(r.pathMTU) > m {
+			return fmt.Errorf("-m %d: the port's MTU is %d", r.pathMTU, m.Bytes())
+		}
+		m = verbs.MTUOf(r.pathMTU)
+	}
+	if r.mtu, err = r.peer.agreeMTU(m); err != nil {
+		return err
+	}
+	if most := r.mtu.Bytes(); r.typ == verbs.QPTypeUD && r.size > most {
+		if !r.all {
+			return fmt.Errorf("-s %d: a message of UD must fit the MTU of %d", r.size, most)
+		}
+		r.size = most
+	}
+	return nil
+}
+
+// makeQueues makes everything but the QPs.
+func (r *run) makeQueues() (err error) {
+	if r.events {
+		if r.channel, err = r.ctx.CreateCompChannel(); err != nil {
+			return err
+		}
+		r.opened(r.channel.Close)
+	}
+	if r.pd, err = r.ctx.AllocPD(); err != nil {
+		return err
+	}
+	r.opened(r.pd.Close)
+	r.slot = (max(r.size, cycle) + 2*cycle - 1) &^ (cycle - 1)
+	buf, err := verbs.AllocBuffer(2 * r.slot * r.numQP)
+	if err != nil {
+		return err
+	}
+	r.opened(func() error { return verbs.FreeBuffer(buf) })
+	if r.verb != write || !r.lat { // the latency of WRITE looks for changes of zeroed memory
+		for i := range buf {
+			buf[i] = byte(i)
+		}
+	}
+	if r.mr, err = r.pd.RegMR(buf, r.verb.access()); err != nil {
+		return err
+	}
+	r.opened(r.mr.Close)
+	opts := &verbs.CQOptions{Channel: r.channel}
+	if r.sendCQ, err = r.ctx.CreateCQ(r.txDepth*r.numQP, opts); err != nil {
+		return err
+	}
+	r.opened(r.sendCQ.Close)
+	if r.recvCQ, err = r.ctx.CreateCQ(r.rxDepth*r.numQP, opts); err != nil {
+		return err
+	}
+	r.opened(r.recvCQ.Close)
+	return nil
+}
+
+func (r *run) initAttr() *verbs.QPInitAttr {
+	return &verbs.QPInitAttr{
+		Type: r.typ, SendCQ: r.sendCQ, RecvCQ: r.recvCQ,
+		Cap: verbs.QPCap{
+			MaxSendWR: uint32(r.txDepth), MaxRecvWR: uint32(r.rxDepth), MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: uint32(r.inline),
+		},
+	}
+}
+
+// makeQPs makes the QPs, without -R.
+func (r *run) makeQPs() error {
+	for range r.numQP {
+		qp, err := r.pd.CreateQP(r.initAttr())
+		if err != nil {
+			return err
+		}
+		r.opened(qp.Close)
+		r.qps = append(r.qps, &end{qp: qp})
+		attr := verbs.QPAttr{QPState: verbs.QPSInit, PortNum: r.ibPort, QKey: qkey, QPAccessFlags: r.verb.access()}
+		mask := verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort
+		if r.typ == verbs.QPTypeUD {
+			mask |= verbs.QPAttrQKey
+		} else {
+			mask |= verbs.QPAttrAccessFlags
+		}
+		if err := qp.Modify(&attr, mask); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// describe fills in what the peer must know.
+func (r *run) describe() {
+	for i, e := range r.qps {
+		e.local = dest{
+			outReads: uint32(r.outs), qpn: e.qp.QPN(), psn: rand.Uint32() & 0xffffff, rkey: r.mr.RKey(),
+			vaddr: r.mr.Addr() + uint64(r.recvAt(i)), gid: r.gid, gidIndex: uint32(r.sgid),
+		}
+		e.recv[0] = verbs.RecvWR{WRID: uint64(i), SGList: e.rsge[:]}
+	}
+}
+
+// sendAt and recvAt are where the data of QP i is in the buffer.
+func (t *table) sendAt(i int) int { return i * t.slot }
+func (t *table) recvAt(i int) int { return (len(t.qps)+i)*t.slot + 64 }
+
+// connect takes the QPs to RTS, without -R.
+func (r *run) connect() error {
+	for _, e := range r.qps {
+		if ours, theirs := r.gid.Addr(), e.remote.gid.Addr(); ours.Is4() != theirs.Is4() {
+			return fmt.Errorf("GID %s cannot reach the peer's GID %s; use -x INDEX here or there", ours, theirs)
+		}
+		av := verbs.AHAttr{
+			DLID: uint16(e.remote.lid), SL: r.sl, PortNum: r.ibPort, IsGlobal: true,
+			GRH: verbs.GlobalRoute{DGID: e.remote.gid, SGIDIndex: r.sgid, HopLimit: 255},
+		}
+		most, err := r.ctx.QueryDevice()
+		if err != nil {
+			return err
+		}
+		rtr := verbs.QPAttr{
+			QPState: verbs.QPSRTR, AHAttr: av, PathMTU: r.mtu, DestQPNum: e.remote.qpn, RQPSN: e.remote.psn,
+			MaxDestRdAtomic: uint8(r.outs), MinRNRTimer: rnrCode,
+		}
+		rts := verbs.QPAttr{
+			QPState: verbs.QPSRTS, SQPSN: e.local.psn, Timeout: r.timeout, RetryCnt: 7, RNRRetry: 7,
+			MaxRdAtomic: uint8(min(int(e.remote.outReads), most.MaxQPInitRdAtom, 255)),
+		}
+		toRTR, toRTS := verbs.QPAttrState, verbs.QPAttrState|verbs.QPAttrSQPSN
+		if r.typ != verbs.QPTypeUD {
+			toRTR |= verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN
+		}
+		if r.typ == verbs.QPTypeRC {
+			toRTR |= verbs.QPAttrMaxDestRdAtomic | verbs.QPAttrMinRNRTimer
+			toRTS |= verbs.QPAttrTimeout | verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry | verbs.QPAttrMaxQPRdAtomic
+		}
+		if err := e.qp.Modify(&rtr, toRTR); err != nil {
+			return err
+		}
+		if err := e.qp.Modify(&rts, toRTS); err != nil {
+			return err
+		}
+		if r.typ == verbs.QPTypeUD {
+			if err := r.addressOf(e, &av, e.remote.qpn, qkey); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// addressOf remembers where the datagrams of a QP go.
+func (r *run) addressOf(e *end, av *verbs.AHAttr, qpn, key uint32) error {
+	ah, err := r.pd.CreateAH(av)
+	if err != nil {
+		return err
+	}
+	r.opened(ah.Close)
+	e.ah, e.rqpn, e.rqkey = ah, qpn, key
+	return nil
+}

@@ -1,0 +1,141 @@
+// Package rproxy is "verbena rproxy": it carries TCP connections over RDMA. One of it, beside the clients, takes TCP connections and
+// makes rsockets to another one beside the service, which makes TCP connections again. It imports rsocket,
+// internal/tools/tool and the standard library.
+package rproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
+	"github.com/verbena-rdma/verbena/rsocket"
+)
+
+// Tool is the program.
+func Tool() tool.Tool {
+	return tool.Tool{Name: "rproxy", Short: "carry any TCP service over RDMA between two hosts", Run: run}
+}
+
+// usage: the address to listen at, then that of the service, or of the other rproxy.
+const usage = "[options] tcp:HOST:PORT rdma:HOST:PORT    (beside the clients)\n[options] rdma:HOST:PORT tcp:HOST:PORT    (beside the service)"
+
+func run(env *tool.Env, args []string) int {
+	f := tool.NewFlags(env, usage)
+	verbose := f.BoolP("verbose", "v", false, "print each connection")
+	timeout := f.Duration("timeout", 10*time.Second, "time to connect to the target")
+	buffer := f.Int("buffer", 1<<20, "bytes of each rsocket's send and receive buffers")
+	if status, ok := f.Parse(args); !ok {
+		return status
+	}
+	if f.NArg() != 2 {
+		return f.Misused("the address to listen at and the target are needed")
+	}
+	o := rsocket.Options{SendBuf: *buffer, RecvBuf: *buffer}
+	l, err := listen(f.Arg(0), o)
+	if err != nil {
+		return env.Failf("rproxy: %v", err)
+	}
+	defer l.Close()
+	p := &Proxy{Dial: dialer(f.Arg(1), *timeout, o), Log: func(string, ...any) {}}
+	if p.Dial == nil {
+		return f.Misused(fmt.Sprintf("%q is no target", f.Arg(1)))
+	}
+	fmt.Fprintf(env.Stdout, "rproxy: %s to %s\n", l.Addr(), f.Arg(1))
+	if *verbose {
+		p.Log = func(format string, args ...any) { fmt.Fprintf(env.Stdout, format+"\n", args...) }
+	}
+	return env.Failf("rproxy: %v", p.Serve(l))
+}
+
+// address takes tcp:HOST:PORT and rdma:HOST:PORT apart.
+func address(s string) (rdma bool, addr string, ok bool) {
+	kind, addr, ok := strings.Cut(s, ":")
+	return kind == "rdma", addr, ok && (kind == "rdma" || kind == "tcp")
+}
+
+func listen(s string, o rsocket.Options) (net.Listener, error) {
+	rdma, addr, ok := address(s)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%q is neither tcp:HOST:PORT nor rdma:HOST:PORT", s)
+	case rdma:
+		return (&rsocket.ListenConfig{Options: o}).Listen(context.Background(), "tcp", addr)
+	}
+	return net.Listen("tcp", addr)
+}
+
+func dialer(s string, timeout time.Duration, o rsocket.Options) func() (net.Conn, error) {
+	rdma, addr, ok := address(s)
+	switch {
+	case !ok:
+		return nil
+	case rdma:
+		d := &rsocket.Dialer{Options: o, Timeout: timeout}
+		return func() (net.Conn, error) { return d.Dial("tcp", addr) }
+	}
+	return func() (net.Conn, error) { return net.DialTimeout("tcp", addr, timeout) }
+}
+
+// Proxy joins each connection that it takes with one that Dial makes.
+type Proxy struct {
+	Dial func() (net.Conn, error)
+	Log  func(format string, args ...any)
+}
+
+// Serve takes connections until Accept fails for good.
+func (p *Proxy) Serve(l net.Listener) error {
+	for {
+		c, err := l.Accept()
+		var ne net.Error
+		if errors.As(err, &ne) && ne.Timeout() {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		go p.join(c)
+	}
+}
+
+// halfCloser is what both kinds of connections are.
+type halfCloser interface {
+	net.Conn
+	CloseWrite() error
+}
+
+func (p *Proxy) join(c net.Conn) {
+	defer c.Close()
+	to, err := p.Dial()
+	if err != nil {
+		p.Log("%v: %v", c.RemoteAddr(), err)
+		return
+	}
+	defer to.Close()
+	p.Log("%v: connected to %v", c.RemoteAddr(), to.RemoteAddr())
+	a, b := c.(halfCloser), to.(halfCloser)
+	var both sync.WaitGroup
+	var up, down int64
+	both.Go(func() { up = carry(b, a) })
+	down = carry(a, b)
+	both.Wait()
+	p.Log("%v: %d bytes there, %d back", c.RemoteAddr(), up, down)
+}
+
+// carry takes what comes from one connection to the other, and its end too. An error ends both directions.
+func carry(to, from halfCloser) int64 {
+	n, err := io.Copy(to, from)
+	if err == nil {
+		err = to.CloseWrite()
+	}
+	if err != nil {
+		_ = from.Close()
+		_ = to.Close()
+	}
+	return n
+}
