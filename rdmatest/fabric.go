@@ -97,8 +97,9 @@ func (f *Fabric) NewDevice(name string, addrs ...netip.Addr) (*verbs.Device, err
 		addrs = []netip.Addr{a}
 	}
 	c := soft.Config{
-		Name: name, Addrs: addrs, Shards: f.cfg.Shards,
+		Name: name, Addrs: addrs, Shards: f.cfg.Shards, MTU: f.cfg.MTU,
 		Link: func(addrs []netip.Addr, ports int) (link.Link, error) { return f.net.Open(addrs, ports) },
+		Raw:  f.net.OpenRaw,
 	}
 	if !f.cfg.RealTime {
 		c.Manual, c.Clock = true, func() int64 { return f.now }
@@ -197,6 +198,10 @@ func (f *Fabric) next() int64 {
 func (f *Fabric) Inject(src, dst netip.Addr, source uint16, datagram []byte) {
 	f.net.Inject(src, dst, source, datagram)
 }
+
+// InjectFrame sends an Ethernet frame, without its check sequence, to all devices that have RAW_PACKET QPs, as if another machine
+// had sent it. Frames go to every such device at once; Faults do not touch them.
+func (f *Fabric) InjectFrame(frame []byte) { f.net.InjectRaw(frame) }
 
 // Counters tells what the device behind a context of this fabric has counted since its first QP was made, under the names
 // of the kernel's hw_counters where the kernel has it: "duplicate_request", "rx_icrc_errors", "bad_pkey". It is nil for

@@ -16,6 +16,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/conformance"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/fault"
+	"github.com/verbena-rdma/verbena/internal/link/shm"
 	"github.com/verbena-rdma/verbena/internal/link/udp"
 	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/provider/soft"
@@ -27,6 +28,11 @@ func TestConformanceUDP(t *testing.T) {
 	conformance.Run(t, conformance.Setup{Name: "udp", New: newUDP})
 }
 
+// Every statement through shared memory, which the devices share as two processes of one host would.
+func TestConformanceShm(t *testing.T) {
+	conformance.Run(t, conformance.Setup{Name: "shm", New: newShm})
+}
+
 // udpPort is not 4791, which a rdma_rxe of this machine may have.
 const udpPort = 14792
 
@@ -36,6 +42,7 @@ type udpNetwork struct {
 	tb      testing.TB
 	devices []*udpDevice
 	hosts   int
+	shm     bool
 }
 
 type udpDevice struct {
@@ -43,6 +50,7 @@ type udpDevice struct {
 	addr  netip.Addr
 	fault *fault.Link // there once a QP was made
 	loss  float64
+	shm   bool
 }
 
 func newUDP(tb testing.TB) conformance.Network { return &udpNetwork{tb: tb} }
@@ -52,6 +60,8 @@ func loopback(i int) netip.Addr {
 	pid := os.Getpid()
 	return netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0x80, byte(pid), byte(i)})
 }
+
+func newShm(tb testing.TB) conformance.Network { return &udpNetwork{tb: tb, shm: true} }
 
 func (n *udpNetwork) Group() netip.Addr {
 	own := loopback(1).As4()
@@ -68,7 +78,7 @@ func (n *udpNetwork) must(err error) {
 
 func (n *udpNetwork) Open() *verbs.Context {
 	i := len(n.devices) + 1
-	d := &udpDevice{addr: loopback(20 + i)}
+	d := &udpDevice{addr: loopback(20 + i), shm: n.shm}
 	dev, err := soft.New(soft.Config{Name: fmt.Sprintf("vrb_udp%d", i), Addrs: []netip.Addr{d.addr}, Link: d.open, Shards: 2})
 	n.must(err)
 	d.Device = dev
@@ -87,6 +97,9 @@ func (d *udpDevice) open(addrs []netip.Addr, ports int) (link.Link, error) {
 	l, err := udp.Open(udp.Config{Addrs: addrs, Ports: ports, Port: udpPort})
 	if err != nil {
 		return nil, err
+	}
+	if d.shm {
+		l = shm.Near(l, addrs, udpPort)
 	}
 	d.fault = fault.Wrap(l, fault.Config{Seed: 1, Send: fault.Faults{Loss: d.loss}})
 	return d.fault, nil
