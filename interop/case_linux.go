@@ -28,6 +28,8 @@ const (
 	clean  network = ""
 	lossy  network = "loss 1%"
 	faulty network = "loss 1% duplicate 1% delay 1ms reorder 5%"
+
+	veryLossy network = "loss 5%"
 )
 
 // caseEnv is what a running case has.
@@ -56,6 +58,7 @@ type result struct {
 	err             error
 	seconds         float64
 	note            string
+	first           error // why the first try failed, when this is the second one
 }
 
 func (r result) String() string {
@@ -66,6 +69,9 @@ func (r result) String() string {
 	line := fmt.Sprintf("%-42s %-18s %-6s %8.1f", r.name, r.direction, verdict, r.seconds)
 	if r.note != "" {
 		line += "  " + r.note
+	}
+	if r.err != nil {
+		line += "\n  " + strings.ReplaceAll(tail(r.err.Error(), 40), "\n", "\n  ")
 	}
 	return line
 }

@@ -21,6 +21,7 @@ type lab struct {
 	mine []int  // guests that this run has started
 
 	dmesg string // what guest 1's kernel had said before the first case
+	heard int    // how much of its log the cases have looked at
 }
 
 // cannotRun says why the suite cannot run on this machine; empty when it can.

@@ -85,6 +85,11 @@ func (p *proc) ended() bool {
 	}
 }
 
+// exited says whether the process has ended by itself, with whatever status.
+func (p *proc) exited() bool {
+	return p.ended() && p.cmd.ProcessState != nil && p.cmd.ProcessState.Exited()
+}
+
 // stop ends the process. lab/run needs a moment after SIGTERM to end its command in the guest as well.
 func (p *proc) stop() {
 	if p.ended() {

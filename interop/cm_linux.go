@@ -1,0 +1,348 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// cmRun is a run of the programs of librdmacm, a server at the passive end and clients at the active one.
+type cmRun struct {
+	name    string // of the case
+	server  string // command line; ADDR is the passive end's address
+	client  string // the same of each client; SELF is the active end's address
+	clients int    // at the same time; 0 means one
+	family  int
+	network network
+	timeout time.Duration
+	oneWay  bool
+
+	// What the programs must print, each a regular expression; of the persistent servers nothing is asked, they are stopped.
+	serverSays, clientSays string
+	persistent             bool
+	tidy                   bool // the server has nothing left of clients that have gone; the C programs are not all so
+	fails                  bool // the client must end with an error
+}
+
+const (
+	cmTimeout = 90 * time.Second
+	// afterEnd is how long the kernel may keep what ended programs had: its CM repeats what the peer, gone, does not answer.
+	afterEnd = 100 * time.Second
+)
+
+// cmCases is the table of connection management.
+func cmCases() (all []testCase) {
+	for _, r := range cmRuns() {
+		all = append(all, r.testCase())
+	}
+	all = append(all, testCase{name: "cm/unreachable/ipv4", timeout: 3 * time.Minute, run: unreachable})
+	return append(all, killedCases()...)
+}
+
+func cmRuns() (runs []cmRun) {
+	const goodbye = `return status 0`
+	for _, f := range []int{4, 6} {
+		add := func(r cmRun) {
+			r.family = f
+			if r.timeout == 0 {
+				r.timeout = cmTimeout
+			}
+			runs = append(runs, r)
+		}
+		for _, size := range []int{64, 4096, 65535} { // rping refuses 65536
+			add(cmRun{name: fmt.Sprintf("rping/-C 1000 -S %d -V -v", size), timeout: 4 * time.Minute,
+				server: fmt.Sprintf("rping -s -a ADDR -S %d -V", size), client: fmt.Sprintf("rping -c -a ADDR -C 1000 -S %d -V -v", size),
+				clientSays: `ping data: rdma-ping-999: `})
+		}
+		add(cmRun{name: "rping/-P, 6 clients", clients: 6, server: "rping -s -P -a ADDR", client: "rping -c -a ADDR -C 300 -V -v", persistent: true, tidy: true,
+			clientSays: `ping data: rdma-ping-299: `})
+		for _, args := range []string{"", "-c 100", "-c 10 -C 20 -S 5000", "-c 2 -m", "-c 3 -P ib -t 8 -a 14"} {
+			add(cmRun{name: strings.TrimSuffix("ucmatose/"+args, "/"), server: "ucmatose -b ADDR " + args, client: "ucmatose -s ADDR " + args,
+				serverSays: goodbye, clientSays: goodbye})
+		}
+		for _, args := range []string{"", "-c 10 -C 5 -S 1000"} {
+			add(cmRun{name: strings.TrimSuffix("udaddy/"+args, "/"), server: "udaddy -b ADDR " + args, client: "udaddy -s ADDR " + args,
+				serverSays: goodbye, clientSays: goodbye})
+		}
+		add(cmRun{name: "rdma_client", server: "rdma_server -s ADDR", client: "rdma_client -s ADDR", serverSays: `end 0`, clientSays: `end 0`})
+		if f == 4 { // the C program does not listen on IPv6
+			add(cmRun{name: "rdma_xclient", server: "rdma_xserver", client: "rdma_xclient -s ADDR", serverSays: `end 0`, clientSays: `end 0`})
+		}
+		add(cmRun{name: "cmtime/-c 1000", server: "cmtime -b ADDR", client: "cmtime -s ADDR -c 1000", persistent: true, timeout: 3 * time.Minute,
+			clientSays: `(?m)^destroy +:`})
+		// Somebody listens, but elsewhere.
+		add(cmRun{name: "refused/port", server: "rping -s -P -a ADDR -p 999", client: "ucmatose -s ADDR", fails: true, persistent: true,
+			clientSays: `RDMA_CM_EVENT_REJECTED, error: 8`})
+		add(cmRun{name: "refused/service", server: "rping -s -P -a ADDR -p 999", client: "udaddy -s ADDR", fails: true, persistent: true,
+			clientSays: `(?m)RDMA_CM_EVENT_UNREACHABLE, error: 1$`})
+		add(cmRun{name: "refused/by program", server: "ucmatose -b ADDR -c 1 -C 0", client: "ucmatose -s ADDR -c 2 -C 0", fails: true, persistent: true,
+			clientSays: `RDMA_CM_EVENT_REJECTED, error: 28`})
+
+		loss := func(r cmRun) {
+			r.name, r.network, r.timeout = "loss 5%/"+r.name, veryLossy, 5*time.Minute
+			add(r)
+		}
+		loss(cmRun{name: "rping/-C 10 -S 4096", server: "rping -s -a ADDR -S 4096 -V", client: "rping -c -a ADDR -C 10 -S 4096 -V -v", persistent: true,
+			clientSays: `ping data: rdma-ping-9: `})
+		loss(cmRun{name: "cmtime/-c 100", server: "cmtime -b ADDR", client: "cmtime -s ADDR -c 100", persistent: true, clientSays: `(?m)^destroy +:`})
+		loss(cmRun{name: "ucmatose/-c 10", server: "ucmatose -b ADDR -c 10", client: "ucmatose -s ADDR -c 10", serverSays: goodbye, clientSays: goodbye})
+	}
+	// The kernel joins no group by RoCE over IPv6.
+	for _, args := range []string{"", " -o"} {
+		runs = append(runs, cmRun{name: strings.TrimSuffix("mckey/"+strings.TrimSpace(args), "/"), family: 4, timeout: cmTimeout, clientSays: "return status 0", serverSays: "return status 0",
+			server: "mckey -m 239.7.4.1 -b ADDR -C 5", client: "mckey -m 239.7.4.1 -b SELF -s -C 5" + args})
+	}
+	return runs
+}
+
+func (r cmRun) testCase() testCase {
+	name := "cm/" + r.name + "/" + familyName(r.family)
+	return testCase{name: name, timeout: r.timeout, network: r.network, oneWay: r.oneWay, run: r.run}
+}
+
+// cm is a program of librdmacm, the C one or ours.
+func (p *place) cm(line string, limit time.Duration) (*proc, error) {
+	if !p.ours() {
+		return start("kernel's "+line, p.sh(line, limit))
+	}
+	return start("verbena's "+line, p.host(append([]string{filepath.Join(p.lab.bin, "verbena")}, strings.Fields(line)...)...))
+}
+
+func (r *cmRun) run(env *caseEnv, active, passive *place) error {
+	env.ends.stopOurs()
+	fill := strings.NewReplacer("ADDR", passive.addr(r.family), "SELF", active.addr(r.family))
+	server, err := passive.cm(fill.Replace(r.server), env.left())
+	if err != nil {
+		return err
+	}
+	defer server.stop()
+	if err := passive.cmReady(env.ctx, server); err != nil {
+		return err
+	}
+	before := 0
+	if r.persistent && passive.ours() {
+		if before, err = passive.descriptors(); err != nil {
+			return err
+		}
+	}
+	clients := make([]*proc, max(1, r.clients))
+	for i := range clients {
+		if i > 0 { // the C rping mixes up requests that come at the same moment
+			time.Sleep(300 * time.Millisecond)
+		}
+		if clients[i], err = active.cm(fill.Replace(r.client), env.left()); err != nil {
+			return err
+		}
+		defer clients[i].stop()
+	}
+	for i, c := range clients {
+		err := r.judge(c, c.wait(env.ctx), r.fails, r.clientSays)
+		env.log(fmt.Sprintf("client%d", i), c.out.String())
+		if err != nil {
+			env.log("server", server.out.String())
+			return fmt.Errorf("%w\nserver: %s", err, tail(server.out.String(), 8))
+		}
+	}
+	switch {
+	case r.persistent && (r.tidy || passive.ours()):
+		err = passive.onlyListens(server, before)
+		server.stop()
+	case r.persistent:
+		server.stop()
+	default:
+		err = r.judge(server, server.wait(env.ctx), false, r.serverSays)
+	}
+	env.log("server", server.out.String())
+	if err != nil {
+		return err
+	}
+	return nothingLeft(env, active, passive)
+}
+
+// unreachable: nobody answers. Our client gives up after 16 requests in 74 seconds, the kernel's in 98 or more, whose packet life time is
+// longer. Our end is silent when no program of ours runs, the
+// kernel's when its interface takes nothing any more.
+func unreachable(env *caseEnv, active, passive *place) error {
+	env.ends.stopOurs()
+	if !passive.ours() {
+		const hears = "tc qdisc del dev eth0 ingress; tc qdisc del dev ifb0 root"
+		const deaf = "ip link set ifb0 up && tc qdisc add dev eth0 ingress && tc qdisc add dev ifb0 root netem loss 100% && " +
+			"tc filter add dev eth0 ingress matchall action mirred egress redirect dev ifb0"
+		defer passive.lab.guest(passive.id, hears)
+		if _, err := passive.lab.guest(passive.id, deaf); err != nil {
+			return err
+		}
+	}
+	r := cmRun{clientSays: `RDMA_CM_EVENT_UNREACHABLE, error: -110`}
+	begin := time.Now()
+	c, err := active.cm("ucmatose -c 1 -C 0 -s "+passive.addr(4), env.left())
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	err = r.judge(c, c.wait(env.ctx), true, r.clientSays)
+	env.log("client", c.out.String())
+	if took := time.Since(begin); err == nil && (took < 65*time.Second || took > 2*time.Minute) {
+		err = fmt.Errorf("%s: it gave up after %v, not after 65 s to 2 minutes", c.name, took)
+	}
+	if err != nil {
+		return err
+	}
+	return nothingLeft(env, active)
+}
+
+// judge compares how a program ended with how it should.
+func (r *cmRun) judge(p *proc, err error, fails bool, says string) error {
+	out := p.out.String()
+	switch {
+	case err != nil && !p.exited():
+	case err == nil && fails:
+		err = fmt.Errorf("%s: it ended well, but should not have", p.name)
+	case err != nil && fails:
+		err = nil
+	}
+	if err == nil && !regexp.MustCompile(says).MatchString(out) {
+		err = fmt.Errorf("%s: it does not say %q", p.name, says)
+	}
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, tail(out, 8))
+	}
+	return nil
+}
+
+// cmReady waits until a program listens. The kernel shows its IDs. Ours is known to have begun when UDP port 4791 is taken;
+// a mckey has no listener, but QPs.
+func (p *place) cmReady(ctx context.Context, server *proc) error {
+	line, sign := "rdma resource show cm_id; rdma resource show qp", regexp.MustCompile(`state LISTEN|type UD`)
+	if p.ours() {
+		line, sign = "ss -lunH 'sport = :4791'", regexp.MustCompile(`\S`)
+	}
+	for {
+		out, err := runCmd(p.sh("sh -c \""+line+"\"", 30*time.Second), 30*time.Second)
+		switch {
+		case err != nil:
+			return err
+		case sign.MatchString(out):
+			time.Sleep(300 * time.Millisecond)
+			return nil
+		case server.ended():
+			return fmt.Errorf("%s ended at once: %w\n%s", server.name, server.err, tail(server.out.String(), 8))
+		case ctx.Err() != nil:
+			return fmt.Errorf("%s does not listen", server.name)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// nothingLeft checks that the kernel has neither IDs nor QPs of programs that have ended, and has not complained.
+func nothingLeft(env *caseEnv, places ...*place) error {
+	for _, p := range places {
+		if p.ours() {
+			continue
+		}
+		if err := p.nothingLeft(); err != nil {
+			return err
+		}
+		if err := p.quiet(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// quiet checks what guest 1's kernel has said since it was asked last.
+func (p *place) quiet() error {
+	if p.id != 1 {
+		return nil
+	}
+	log, err := p.lab.guest(p.id, "dmesg")
+	if err != nil {
+		return err
+	}
+	news := log[min(p.lab.heard, len(log)):]
+	p.lab.heard = len(log)
+	return complaints(news)
+}
+
+// resources lists the IDs and QPs of connection management that programs of that side have.
+func (p *place) resources() (list []string, err error) {
+	tool, device := "rdma", "rxe0"
+	if p.ours() {
+		tool, device = filepath.Join(p.lab.bin, "verbena")+" rdma", "vrb_roce"
+	}
+	line := fmt.Sprintf("sh -c \"(%s resource show cm_id link %s; %s resource show qp link %s) 2>/dev/null; true\"", tool, device, tool, device)
+	out, err := runCmd(p.sh(line, 30*time.Second), 30*time.Second)
+	for line := range strings.Lines(out) {
+		// The suite's own peer.py lives on between cases, with the QPs of its last one.
+		if line = strings.TrimSpace(line); line != "" && !strings.Contains(line, "type GSI") && !strings.Contains(line, "comm python3") {
+			list = append(list, line)
+		}
+	}
+	return list, err
+}
+
+// descriptors counts those that our program has open which listens.
+func (p *place) descriptors() (int, error) {
+	list, err := p.resources()
+	if err != nil {
+		return 0, err
+	}
+	pid := regexp.MustCompile(`state LISTEN .*pid (\d+)`).FindStringSubmatch(strings.Join(list, "\n"))
+	if pid == nil {
+		return 0, fmt.Errorf("no program of ours listens:\n%s", strings.Join(list, "\n"))
+	}
+	fds, err := os.ReadDir("/proc/" + pid[1] + "/fd")
+	return len(fds), err
+}
+
+// newSockets is how many sockets with other source ports our device may have opened for its clients: 8 in each shard, however many come.
+var newSockets = 8 * runtime.NumCPU()
+
+// onlyListens waits until a server has nothing but its listener, after its clients have gone, and, if it is ours, no more descriptors
+// than before they came. A server that has ended has nothing.
+func (p *place) onlyListens(server *proc, before int) error {
+	for begin := time.Now(); ; time.Sleep(200 * time.Millisecond) {
+		list, err := p.resources()
+		if err != nil {
+			return err
+		}
+		left := slices.DeleteFunc(slices.Clone(list), func(line string) bool { return strings.Contains(line, "state LISTEN") })
+		if len(left) == 0 && len(list) > 0 {
+			if !p.ours() {
+				return nil
+			}
+			n, err := p.descriptors()
+			if err == nil && n > before+newSockets {
+				err = fmt.Errorf("%s has %d descriptors open, %d before its clients came", server.name, n, before)
+			}
+			return err
+		}
+		if server.ended() {
+			return nil
+		}
+		if time.Since(begin) > 20*time.Second {
+			return fmt.Errorf("%s still has, 20 s after the end of its clients:\n%s", server.name, strings.Join(list, "\n"))
+		}
+	}
+}
+
+func (p *place) nothingLeft() error {
+	for begin := time.Now(); ; time.Sleep(200 * time.Millisecond) {
+		left, err := p.resources()
+		if err != nil {
+			return err
+		}
+		if len(left) == 0 {
+			return nil
+		}
+		if time.Since(begin) > afterEnd {
+			return fmt.Errorf("the guest still has, %v after the end of the programs:\n%s", afterEnd, strings.Join(left, "\n"))
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// killed is a case in which one end's program dies while a connection is in a certain state. The other must not mind: a
+// new connection between both succeeds at once, and in the end the kernel has nothing left.
+type killed struct {
+	family int
+	state  string // of the side that dies; where the programs are brought by stopping and resuming them
+	victim string // active or passive
+	bring  func(k *killing) error
+}
+
+// killing is a killed case that runs.
+type killing struct {
+	env             *caseEnv
+	family          int
+	active, passive *place
+	client, server  *proc
+}
+
+func killedCases() (all []testCase) {
+	states := []killed{
+		{0, "REQ_SENT", "active", (*killing).toRequest}, {0, "REQ_RCVD", "passive", (*killing).toRequest},
+		{0, "MRA_REQ_RCVD", "active", (*killing).toDelayedRequest}, {0, "MRA_REQ_SENT", "passive", (*killing).toDelayedRequest},
+		{0, "REP_RCVD", "active", (*killing).toReply}, {0, "REP_SENT", "passive", (*killing).toReply},
+		{0, "MRA_REP_SENT", "active", (*killing).toDelayedReply}, {0, "MRA_REP_RCVD", "passive", (*killing).toDelayedReply},
+		{0, "ESTABLISHED", "active", (*killing).toEstablished}, {0, "ESTABLISHED", "passive", (*killing).toEstablished},
+		{0, "DREQ_SENT", "active", (*killing).toDisconnect}, {0, "DREQ_RCVD", "passive", (*killing).toDisconnect},
+		{0, "TIMEWAIT", "active", (*killing).toTimewait}, {0, "TIMEWAIT", "passive", (*killing).toTimewait},
+		{0, "SIDR_REQ_SENT", "active", (*killing).toLookup}, {0, "SIDR_REQ_RCVD", "passive", (*killing).toLookup},
+	}
+	for _, family := range []int{4, 6} {
+		for _, k := range states {
+			k.family = family
+			name := fmt.Sprintf("cm/killed in %s/%s/%s", k.state, k.victim, familyName(family))
+			all = append(all, testCase{name: name, timeout: 4 * time.Minute, run: k.run})
+		}
+	}
+	return all
+}
+
+func (s killed) run(env *caseEnv, active, passive *place) error {
+	env.ends.stopOurs()
+	k := &killing{env: env, family: s.family, active: active, passive: passive}
+	defer func() {
+		for _, p := range []*proc{k.client, k.server} {
+			if p != nil {
+				k.signal(p, syscall.SIGCONT)
+				p.stop()
+			}
+		}
+	}()
+	if err := s.bring(k); err != nil {
+		return fmt.Errorf("bringing the ends to %s: %w", s.state, err)
+	}
+	victim, survivor := k.client, k.server
+	if s.victim == "passive" {
+		victim, survivor = survivor, victim
+	}
+	k.signal(victim, syscall.SIGKILL)
+	<-victim.done
+	k.signal(survivor, syscall.SIGCONT)
+	// Its connection is of no use any more. It need not notice by itself, since nothing tells it.
+	select {
+	case <-survivor.done:
+	case <-time.After(time.Second):
+		survivor.stop()
+	}
+	env.log("client", k.client.out.String())
+	env.log("server", k.server.out.String())
+	again := cmRun{server: "rping -s -a ADDR -V", client: "rping -c -a ADDR -C 10 -V -v", clientSays: "rdma-ping-9", family: s.family}
+	if err := again.run(env, active, passive); err != nil {
+		return fmt.Errorf("the next connection: %w", err)
+	}
+	return nil
+}
+
+// signal sends a signal to one of the programs; in the guest, by its name.
+func (k *killing) signal(p *proc, sig syscall.Signal) {
+	at := k.active
+	if p == k.server {
+		at = k.passive
+	}
+	if at.ours() {
+		_ = syscall.Kill(-p.cmd.Process.Pid, sig)
+		return
+	}
+	name := strings.Fields(strings.TrimPrefix(p.name, "kernel's "))[0]
+	_, _ = k.env.lab.guest(at.id, fmt.Sprintf("pkill -%d -x %s; true", sig, name))
+}
+
+func (k *killing) serve(line string) (err error) {
+	if k.server, err = k.passive.cm(strings.ReplaceAll(line, "ADDR", k.passive.addr(k.family)), k.env.left()); err != nil {
+		return err
+	}
+	return k.passive.cmReady(k.env.ctx, k.server)
+}
+
+func (k *killing) dial(line string) (err error) {
+	k.client, err = k.active.cm(strings.ReplaceAll(line, "ADDR", k.passive.addr(k.family)), k.env.left())
+	return err
+}
+
+// Time that a message and its answer take, with a guest that is slow.
+const settleTime = 1500 * time.Millisecond
+
+// toRequest leaves a request unanswered: the server sleeps.
+func (k *killing) toRequest() error {
+	if err := k.serve("ucmatose -b ADDR"); err != nil {
+		return err
+	}
+	k.signal(k.server, syscall.SIGSTOP)
+	if err := k.dial("ucmatose -s ADDR"); err != nil {
+		return err
+	}
+	time.Sleep(settleTime)
+	return nil
+}
+
+// repeatTime is after the first repetition of a message, to which the kernel answers with an MRA while its program sleeps. Our program's CM
+// sleeps along with it.
+const repeatTime = 6 * time.Second
+
+func (k *killing) toDelayedRequest() error {
+	err := k.toRequest()
+	time.Sleep(repeatTime)
+	return err
+}
+
+func (k *killing) toDelayedReply() error {
+	err := k.toReply()
+	time.Sleep(repeatTime)
+	return err
+}
+
+// toLookup leaves a look-up unanswered: the server sleeps.
+func (k *killing) toLookup() error {
+	if err := k.serve("udaddy -b ADDR"); err != nil {
+		return err
+	}
+	k.signal(k.server, syscall.SIGSTOP)
+	if err := k.dial("udaddy -s ADDR"); err != nil {
+		return err
+	}
+	time.Sleep(settleTime)
+	return nil
+}
+
+// toReply leaves a reply without acknowledgement: the client sleeps when it comes.
+func (k *killing) toReply() error {
+	if err := k.toRequest(); err != nil {
+		return err
+	}
+	k.signal(k.client, syscall.SIGSTOP)
+	k.signal(k.server, syscall.SIGCONT)
+	time.Sleep(settleTime)
+	return nil
+}
+
+// toEstablished has both ends talk without end.
+func (k *killing) toEstablished() error {
+	if err := k.serve("rping -s -a ADDR -v"); err != nil {
+		return err
+	}
+	if err := k.dial("rping -c -a ADDR -v"); err != nil {
+		return err
+	}
+	time.Sleep(settleTime) // the C program does not write before it ends
+	if k.client.ended() || k.server.ended() {
+		return fmt.Errorf("they do not talk:\n%s\n%s", tail(k.client.out.String(), 8), tail(k.server.out.String(), 8))
+	}
+	return nil
+}
+
+// toDisconnect leaves the wish to disconnect unanswered: the server sleeps, so that the ping does not come back. The client is
+// interrupted and disconnects.
+func (k *killing) toDisconnect() error {
+	if err := k.toEstablished(); err != nil {
+		return err
+	}
+	k.signal(k.server, syscall.SIGSTOP)
+	k.signal(k.client, syscall.SIGINT)
+	time.Sleep(settleTime)
+	return nil
+}
+
+// toTimewait ends the connection and kills right then.
+func (k *killing) toTimewait() error {
+	if err := k.serve("rping -s -P -a ADDR -v"); err != nil {
+		return err
+	}
+	if err := k.dial("rping -c -a ADDR -C 3 -v"); err != nil {
+		return err
+	}
+	for begin := time.Now(); !strings.Contains(k.server.out.String(), "DISCONNECT EVENT"); time.Sleep(5 * time.Millisecond) {
+		if time.Since(begin) > 20*time.Second {
+			return fmt.Errorf("they do not end:\n%s", tail(k.client.out.String(), 8))
+		}
+	}
+	return nil
+}

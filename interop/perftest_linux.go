@@ -1,0 +1,248 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// perftest is a run of one of the ib_* tools, with the same options at both ends: perftest's exchange does not carry them.
+type perftest struct {
+	tool    string // without ib_
+	args    string
+	family  int
+	timeout time.Duration
+}
+
+// perftestCases is the table of perftest's tools with each option that people use. UC and UD lose what the receiver has no room
+// for, so they get messages few or small enough for a slow one.
+func perftestCases() (all []testCase) {
+	add := func(family int, tools string, timeout time.Duration, args ...string) {
+		for _, tool := range strings.Fields(tools) {
+			for _, a := range args {
+				all = append(all, perftest{tool: tool, args: a, family: family, timeout: timeout}.testCase())
+			}
+		}
+	}
+	const (
+		bw, lat       = "send_bw write_bw read_bw atomic_bw", "send_lat write_lat read_lat atomic_lat"
+		sizes         = "send_bw write_bw read_bw send_lat write_lat read_lat"
+		short, longer = 60 * time.Second, 150 * time.Second
+	)
+	add(4, bw+" "+lat, short, "-n 200", "-n 100 -R", "-n 100 -m 256", "-D 5 -f 1")
+	add(6, bw+" "+lat, short, "-n 100")
+	add(4, bw, short, "-n 100 -q 8", "-n 100 -b", "-n 100 -q 8 -R -b", "-n 100 -l 4 -t 16", "-n 100 --report_gbits", "-n 100 -Q 1")
+	add(4, sizes, longer, "-a -n 10")
+	add(4, "send_bw write_bw read_bw", longer, "-a -n 10 -b")
+	add(4, "send_bw send_lat", longer, "-a -n 10 -R")
+	add(4, "send_bw read_bw write_bw atomic_bw", short, "-n 100 -b -D 5 -f 1")
+	add(4, "send_bw send_lat read_bw read_lat atomic_bw atomic_lat", short, "-n 100 -e")
+	add(4, "send_bw send_lat write_bw write_lat", short, "-n 100 -s 64 -I 64", "-n 100 -s 1024 -c UC", "-n 100 -s 1", "-n 20 -s 100000")
+	add(4, "send_bw send_lat", short, "-n 100 -s 1024 -c UD", "-n 100 -s 1024 -c UD -R", "-n 100 -s 512 -c UD -m 512 -e", "-n 100 -s 256 -c UC -e")
+	add(4, "send_bw send_lat", longer, "-a -n 10 -c UD")
+	add(4, "send_bw", short, "-n 100 -s 64 -c UD -q 8", "-n 100 -s 64 -c UD -b", "-n 100 -s 64 -c UC -b", "-n 100 -r 16", "-n 100 -r 16 -q 8 -e -b")
+	add(4, "write_bw write_lat", longer, "-n 50 -s 4096 -c UC -m 4096", "-n 50 -s 16384 -c UC -t 1")
+	add(4, "read_bw read_lat atomic_bw atomic_lat", short, "-n 100 -o 1", "-n 100 -o 4")
+	add(4, "atomic_bw atomic_lat", short, "-n 100 -A CMP_AND_SWAP", "-n 100 -A FETCH_AND_ADD")
+	add(4, lat, short, "-n 20 -U", "-n 20 -H")
+	add(4, "send_bw", short, "-n 100 -p 18600", "-n 100 -u 18 -S 3", "-n 100 -R -T 32")
+	return all
+}
+
+func (p perftest) testCase() testCase {
+	return testCase{name: strings.TrimSpace("perftest/ib_" + p.tool + "/" + familyName(p.family) + "/" + p.args), timeout: p.timeout, run: p.run}
+}
+
+// patient is an ACK timeout of 1 s, for the processors of an emulated machine may stand still that long.
+const patient = "18"
+
+// option is the value of an option of one letter.
+func (p *perftest) option(name string, def int) int {
+	f := strings.Fields(p.args)
+	if i := slices.Index(f, name); i >= 0 && i+1 < len(f) {
+		def, _ = strconv.Atoi(f[i+1])
+	}
+	return def
+}
+
+func (p *perftest) has(name string) bool { return slices.Contains(strings.Fields(p.args), name) }
+
+// command is the tool of a side. The GIDs are named, since the addresses are exchanged over IPv4 for both families.
+func (p *perftest) command(side *place, limit time.Duration, args ...string) (*proc, error) {
+	index := map[int]int{4: 1, 6: 2}[p.family] // of rxe's table
+	name := "ib_" + p.tool
+	args = append(strings.Fields(p.args), args...)
+	if !p.has("-u") {
+		args = append([]string{"-u", patient}, args...)
+	}
+	if side.ours() {
+		if p.family != 4 {
+			args = append([]string{"-x", strconv.Itoa(index)}, args...)
+		}
+		return start("verbena's "+name, side.host(append([]string{side.lab.bin + "/verbena", name}, args...)...))
+	}
+	args = append([]string{name, "-F", "-d", "rxe0", "-x", strconv.Itoa(index)}, args...)
+	return start("the original "+name, side.sh(strings.Join(args, " "), limit))
+}
+
+func (p perftest) run(env *caseEnv, active, passive *place) error {
+	env.ends.stopOurs()
+	server, err := p.command(passive, env.left())
+	if err != nil {
+		return err
+	}
+	defer server.stop()
+	if p.has("-R") {
+		err = passive.cmReady(env.ctx, server)
+	} else {
+		err = passive.listening(env.ctx, p.option("-p", 18515), server)
+	}
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, server.out)
+	}
+	client, err := p.command(active, env.left(), passive.ip4)
+	if err != nil {
+		return err
+	}
+	defer client.stop()
+	if err = client.wait(env.ctx); err == nil {
+		err = server.wait(env.ctx)
+	} else {
+		server.stop()
+	}
+	s, c := server.out.String(), client.out.String()
+	env.log("server", s)
+	env.log("client", c)
+	if err == nil {
+		err = p.judge(s, c)
+	}
+	if err != nil {
+		return fmt.Errorf("%w\nserver:\n%s\nclient:\n%s", err, tail(s, 14), tail(c, 14))
+	}
+	return nothingLeft(env, active, passive)
+}
+
+var (
+	// On a clock that is not steady the original complains in the middle of a line.
+	perftestLine = regexp.MustCompile(`(?m)^ (\d+) +(\d+)((?:[ \t]+\d+\.\d+)+)[ \t]*(?:Correlation.*)?$`)
+	perftestQP   = regexp.MustCompile(`(?m)^ (local|remote) address: (.*)\n GID: (\S+)$`)
+)
+
+// perftestResult is a line of results.
+type perftestResult struct {
+	size, iters int
+	values      []float64
+}
+
+func perftestResults(out string) (list []perftestResult) {
+	for _, m := range perftestLine.FindAllStringSubmatch(out, -1) {
+		r := perftestResult{}
+		r.size, _ = strconv.Atoi(m[1])
+		r.iters, _ = strconv.Atoi(m[2])
+		for _, f := range strings.Fields(m[3]) {
+			v, _ := strconv.ParseFloat(f, 64)
+			r.values = append(r.values, v)
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+// judge compares what both ends say: the addresses of the QPs, the sizes, the iterations, and the values that one end sends the other.
+func (p *perftest) judge(server, client string) error {
+	if err := p.sameQPs(server, client); err != nil {
+		return err
+	}
+	s, c := perftestResults(server), perftestResults(client)
+	if err := p.expect("client", c, p.wanted()); err != nil {
+		return err
+	}
+	want := p.wanted()
+	isLat, isSend, both := strings.HasSuffix(p.tool, "lat"), strings.HasPrefix(p.tool, "send"), p.has("-b")
+	switch {
+	case isLat && (strings.HasPrefix(p.tool, "read") || strings.HasPrefix(p.tool, "atomic")):
+		want = nil // the client's results alone
+	case !isLat && !isSend && !both:
+		want = want[len(want)-1:] // the client sends its last one
+	}
+	if err := p.expect("server", s, want); err != nil {
+		return err
+	}
+	if isLat || isSend && (!both || p.has("-D")) {
+		return nil // each end has measured
+	}
+	for i := range s {
+		if mine, theirs := fmt.Sprint(s[len(s)-1-i]), fmt.Sprint(c[len(c)-1-i]); mine != theirs {
+			return fmt.Errorf("the results differ: the server says %s, the client %s", mine, theirs)
+		}
+	}
+	return nil
+}
+
+// sameQPs checks that each end knows the other's QPs.
+func (p *perftest) sameQPs(server, client string) error {
+	of := func(out, which string) (list []string) {
+		for _, m := range perftestQP.FindAllStringSubmatch(out, -1) {
+			if m[1] == which {
+				list = append(list, strings.Join(strings.Fields(m[2]), " ")+" "+m[3])
+			}
+		}
+		return list
+	}
+	qps := p.option("-q", 1)
+	for _, pair := range [][2][]string{{of(server, "local"), of(client, "remote")}, {of(client, "local"), of(server, "remote")}} {
+		if len(pair[0]) != qps || !slices.Equal(pair[0], pair[1]) {
+			return fmt.Errorf("the ends do not agree on %d addresses:\n%q\n%q", qps, pair[0], pair[1])
+		}
+	}
+	return nil
+}
+
+// wanted is the sizes and iterations that the options ask for; no iterations stand for any number.
+func (p *perftest) wanted() (list []perftestResult) {
+	iters := p.option("-n", 1000)
+	if strings.HasSuffix(p.tool, "bw") {
+		iters *= p.option("-q", 1)
+	}
+	if p.has("-D") {
+		iters = 0
+	}
+	if p.has("-a") {
+		most := 8 << 20
+		if p.has("UD") {
+			most = 4096
+		}
+		for n := 2; n <= most; n *= 2 {
+			list = append(list, perftestResult{size: n, iters: iters})
+		}
+		return list
+	}
+	size := 65536
+	switch {
+	case strings.HasPrefix(p.tool, "atomic"):
+		size = 8
+	case strings.HasSuffix(p.tool, "lat"):
+		size = 2
+	}
+	return []perftestResult{{size: p.option("-s", size), iters: iters}}
+}
+
+// expect checks sizes and iterations, and that something was measured.
+func (p *perftest) expect(end string, got, want []perftestResult) error {
+	if len(got) != len(want) {
+		return fmt.Errorf("%s: %d lines of results, want %d", end, len(got), len(want))
+	}
+	for i := range want {
+		g, w := got[i], want[i]
+		if g.size != w.size || g.iters != w.iters && w.iters > 0 || g.iters == 0 || len(g.values) < 2 {
+			return fmt.Errorf("%s: line %v, want size %d and %d iterations", end, g, w.size, w.iters)
+		}
+		if slices.Max(g.values) <= 0 {
+			return fmt.Errorf("%s: line %v: nothing measured", end, g)
+		}
+	}
+	return nil
+}

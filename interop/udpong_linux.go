@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// preloaded is where a guest has what makes datagram sockets of librdmacm work on RoCE.
+const preloaded = "/tmp/ah.so"
+
+// preload builds it and puts it there.
+func (l *lab) preload(id int) error {
+	so := filepath.Join(l.bin, "ah.so")
+	src := filepath.Join(l.root, "interop", "preload", "ah.c")
+	if _, err := runCmd(exec.Command("gcc", "-shared", "-fPIC", "-O2", "-o", so, src, "-ldl"), time.Minute); err != nil {
+		return err
+	}
+	return l.put(id, so, preloaded)
+}
+
+// udpongCases are datagram sockets: echoes, and messages that are counted, of which some may be lost.
+func udpongCases() (all []testCase) {
+	for _, f := range []int{4, 6} {
+		for _, args := range []string{"-S 64 -C 200 -T e", "-S 1000 -C 200 -T e", "-S 2000 -C 50 -T e -T b", "-S 1000 -C 1000", "-S 64 -C 50 -T e -T a"} {
+			all = append(all, testCase{
+				name: "rsocket/udpong/" + args + "/" + familyName(f), timeout: time.Minute,
+				run: func(env *caseEnv, active, passive *place) error { return udpong(env, active, passive, f, args) },
+			})
+		}
+	}
+	all = append(all, testCase{
+		name: "rsocket/udpong, both ends ours/" + familyName(4), timeout: time.Minute, oneWay: true,
+		run: func(env *caseEnv, active, passive *place) error {
+			for _, p := range []*place{active, passive} {
+				if p.ours() {
+					return udpong(env, p, p, 4, "-S 1000 -C 200 -T e")
+				}
+			}
+			return nil // two guests
+		},
+	})
+	return all
+}
+
+func udpong(env *caseEnv, active, passive *place, family int, args string) error {
+	env.ends.stopOurs()
+	program := func(p *place, line string) (*proc, error) {
+		if !p.ours() {
+			line = "env LD_PRELOAD=" + preloaded + " " + line
+		}
+		return p.cm(line, env.left())
+	}
+	server, err := program(passive, "udpong -b "+passive.addr(family))
+	if err != nil {
+		return err
+	}
+	defer server.stop()
+	for {
+		out, err := runCmd(passive.sh("ss -lunH sport = :7174", 30*time.Second), 30*time.Second)
+		switch {
+		case err != nil:
+			return err
+		case server.ended():
+			return fmt.Errorf("%s ended at once: %w\n%s", server.name, server.err, tail(server.out.String(), 8))
+		case env.ctx.Err() != nil:
+			return fmt.Errorf("%s does not listen", server.name)
+		}
+		if strings.TrimSpace(out) != "" {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	client, err := program(active, "udpong -s "+passive.addr(family)+" "+args)
+	if err != nil {
+		return err
+	}
+	defer client.stop()
+	says := cmRun{}
+	err = says.judge(client, client.wait(env.ctx), false, `(?m)^custom .*\d$`)
+	env.log("client", client.out.String())
+	server.stop()
+	env.log("server", server.out.String())
+	if err != nil {
+		return fmt.Errorf("%w\nserver: %s", err, tail(server.out.String(), 8))
+	}
+	return nothingLeft(env, active, passive)
+}
