@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	// An address of its own, so that other programs on this machine do not matter.
+	if err := os.Setenv("VERBENA_DEVICES", "vrb_multicast=127.4.1.2"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// Two members on one device.
+func TestReceiverAndSender(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	const addr, group = "127.4.1.2", "239.4.1.2"
+	var received, sent bytes.Buffer
+	ready, done := make(chan struct{}), make(chan error)
+	go func() {
+		r := &member{out: &received, ready: func() { close(ready) }}
+		done <- r.run(ctx, addr, group, false)
+	}()
+	select {
+	case <-ready:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	s := &member{out: &sent, ready: func() {}}
+	if err := s.run(ctx, addr, group, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for i := range messages {
+		if want := fmt.Sprintf("message %d, from QP 0x", i); !strings.Contains(received.String(), want) {
+			t.Errorf("no %q in\n%s", want, &received)
+		}
+	}
+	if sent.String() != "10 messages are sent\n" {
+		t.Errorf("%q", &sent)
+	}
+	for _, bad := range [][2]string{{"x", group}, {addr, "x"}, {addr, "127.0.0.1"}, {"192.0.2.77", group}} {
+		if err := s.run(ctx, bad[0], bad[1], true); err == nil {
+			t.Errorf("%v: no error", bad)
+		}
+	}
+}

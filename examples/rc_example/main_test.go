@@ -1,0 +1,49 @@
+package main
+
+import (
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	// An address of its own, so that other programs on this machine do not matter.
+	if err := os.Setenv("VERBENA_DEVICES", "vrb_example=127.4.2.1"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// Both ends run, in one process, and say what the manual's program says.
+func TestV_APP_01_TypicalApplication(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	var server, client strings.Builder
+	done := make(chan error, 1)
+	go func() { done <- run(config{tcpPort: port, port: 1, gidIndex: 1}, &server) }()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		err := run(config{server: "127.0.0.1", tcpPort: port, port: 1, gidIndex: 1}, &client)
+		if err == nil {
+			break
+		}
+		if !strings.Contains(err.Error(), "refused") || time.Now().After(end) { // the server is not there yet
+			t.Fatal(err)
+		}
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if want := "Message is: 'SEND operation'\nContents of server's buffer: 'RDMA read operation'\n" +
+		"Now replacing it with: 'RDMA write operation'\n"; client.String() != want {
+		t.Errorf("the client says\n%s", &client)
+	}
+	if want := "Contents of server buffer: 'RDMA write operation'\n"; server.String() != want {
+		t.Errorf("the server says\n%s", &server)
+	}
+}
