@@ -34,7 +34,7 @@ interop: ## against Linux soft-RoCE in a virtual machine; needs root, see intero
 	interop/run
 
 lint: $(GOLANGCI) ## gofmt, go vet and golangci-lint
-	$(GOLANGCI) run ./...
+	$(GOLANGCI) run --allow-parallel-runners ./...
 
 $(GOLANGCI):
 	@mkdir -p bin
