@@ -317,13 +317,25 @@ func TestSharedKill(t *testing.T) {
 	receive(t, us.Ports()[0], 1)
 }
 
+// stop stops a child process and waits until none of its threads runs: until then it may still answer.
+func stop(t *testing.T, p *os.Process) {
+	t.Helper()
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	for !status.Stopped() {
+		if _, err := syscall.Wait4(p.Pid, &status, syscall.WUNTRACED, nil); err != nil && err != syscall.EINTR {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Who finds a leader that is stopped is told which process that is.
 func TestSharedStoppedLeader(t *testing.T) {
 	port := testPort(t)
 	leader := startHelper(t, os.Args[0], port, nil)
-	if err := leader.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	stop(t, leader.cmd.Process)
 	_, err := Open(Config{Addrs: []netip.Addr{lo4}, Port: port, Shared: true})
 	if !errors.Is(err, syscall.ETIMEDOUT) || !strings.Contains(err.Error(), fmt.Sprintf("process %d,", leader.cmd.Process.Pid)) {
 		t.Errorf("a leader that does not answer: %v", err)
