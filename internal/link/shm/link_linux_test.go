@@ -343,25 +343,31 @@ func TestWakeUps(t *testing.T) {
 	}
 }
 
-// Packets of the other link are not forgotten while lanes are busy, and asked for at once after a sleep.
+// Packets of the other link are not forgotten while lanes are busy, the less so when there are some, and asked for at once after a sleep.
 func TestBothWays(t *testing.T) {
 	var d town
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
 	inner := b.inner(0)
 	b.take()
-	asked := inner.recvs
 	const rounds = 1000
-	for i := range rounds {
-		a.put(path, 7, 8, uint32(i))
-		a.p.Send(a.tx)
-		b.take() // a microsecond each
+	for _, c := range []struct {
+		more  int
+		every int64
+	}{{0, innerLate}, {rounds, innerSoon}, {0, innerLate}} {
+		inner.more = c.more
+		asked := inner.recvs
+		for i := range rounds {
+			a.put(path, 7, 8, uint32(i))
+			a.p.Send(a.tx)
+			b.take() // a microsecond each
+		}
+		n := inner.recvs - asked
+		if want := rounds * 1000 / int(c.every); n < want/2 || n > 2*want {
+			t.Errorf("asked %d times in %d µs; want about %d", n, rounds, want)
+		}
 	}
-	n := inner.recvs - asked
-	if want := rounds * 1000 / int(innerEvery); n < want/2 || n > 2*want {
-		t.Errorf("asked %d times in %d µs", n, rounds)
-	}
-	asked = inner.recvs
+	asked := inner.recvs
 	b.p.Wake()
 	b.p.Wait(0)
 	b.take()

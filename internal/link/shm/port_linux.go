@@ -32,6 +32,7 @@ type port struct {
 	full      atomic.Bool    // the next Recv looks everywhere
 	lastShm   int64          // when packets came through lanes
 	lastInner int64          // when the other link was asked
+	pause     int64          // until it is asked again
 	idle      int            // Recvs since then
 
 	counters link.Counters
@@ -46,10 +47,12 @@ const (
 	// recvMax bounds the packets of one Recv.
 	recvMax = 64
 	// A Recv asks the other link too, which costs a system call, if no packet came through lanes for laneQuiet, or if it was
-	// not asked for innerEvery or maxIdle Recvs.
-	laneQuiet  = int64(time.Millisecond)
-	innerEvery = int64(10 * time.Microsecond)
-	maxIdle    = 256
+	// not asked for maxIdle Recvs, or for a time that is innerSoon after it had something, and doubles up to innerLate while it has
+	// nothing.
+	laneQuiet = int64(time.Millisecond)
+	innerSoon = int64(8 * time.Microsecond)
+	innerLate = int64(64 * time.Microsecond)
+	maxIdle   = 1024
 
 	maxRoutes = 4096
 	// A path without a route of its own is looked up again after a while, if its packets go over the other link.
@@ -57,7 +60,7 @@ const (
 )
 
 func newPort(l *Link, index int, inner link.Port) *port {
-	return &port{link: l, index: index, inner: inner, sleep: l.status.word(sleepAt(index)), lastShm: -laneQuiet}
+	return &port{link: l, index: index, inner: inner, sleep: l.status.word(sleepAt(index)), lastShm: -laneQuiet, pause: innerSoon}
 }
 
 // routeOf is where packets along a path go.
@@ -214,13 +217,15 @@ func (p *port) Recv(b *link.RxBatch) int {
 			p.lastShm = b.Now
 		}
 		p.idle++
-		if !full && b.Now-p.lastShm < laneQuiet && b.Now-p.lastInner < innerEvery && p.idle < maxIdle {
+		if !full && b.Now-p.lastShm < laneQuiet && b.Now-p.lastInner < p.pause && p.idle < maxIdle {
 			return len(b.Packets)
 		}
 	}
 	p.idle, p.lastInner = 0, b.Now
 	m.inner.Now = b.Now
+	p.pause = min(2*p.pause, innerLate)
 	if p.inner.Recv(&m.inner) > 0 {
+		p.pause = innerSoon
 		if len(b.Packets) == 0 {
 			b.Packets, m.inner.Packets = m.inner.Packets, b.Packets
 		} else {
