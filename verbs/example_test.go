@@ -5,67 +5,88 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net/netip"
+	"strings"
+	"syscall"
 
+	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Connect a reliable QP, send a message, and wait for its completion by polling. exchange stands for any way of
-// swapping a line of text with the peer.
+// open opens a device of a network in memory. A program imports provider/soft and says verbs.Open("") instead.
+func open() *verbs.Context {
+	return must(rdmatest.New(rdmatest.Config{RealTime: true}).Open("vrb_a"))
+}
+
+// must and check are how these examples treat errors; a program says more.
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// newQP makes an RC QP.
+func newQP(pd *verbs.PD, cq *verbs.CQ) *verbs.QP {
+	return must(pd.CreateQP(&verbs.QPInitAttr{
+		Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq,
+		Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64},
+	}))
+}
+
+// one polls for one completion.
+func one(cq *verbs.CQ) verbs.WC {
+	var wcs [1]verbs.WC
+	for must(cq.Poll(wcs[:])) == 0 {
+	}
+	return wcs[0]
+}
+
+// From a device to a message and back to nothing. Both QPs are here; two programs tell each other what LocalInfo says.
+func Example() {
+	ctx := open()
+	pd := must(ctx.AllocPD())
+	cq := must(ctx.CreateCQ(16, nil))
+	mr := must(pd.RegMR(make([]byte, 64), verbs.AccessLocalWrite))
+	a, b := newQP(pd, cq), newQP(pd, cq)
+	check(a.Connect(must(b.LocalInfo()), nil))
+	check(b.Connect(must(a.LocalInfo()), nil))
+
+	check(b.PostRecv(verbs.RecvWR{WRID: 1, SGList: []verbs.SGE{mr.SGE(0, 32)}}))
+	n := copy(mr.Bytes()[32:], "hello")
+	check(a.PostSend(verbs.SendWR{WRID: 2, Opcode: verbs.WRSend, SGList: []verbs.SGE{mr.SGE(32, n)}}))
+	wc := one(cq) // of the receive: the send asked for none
+	check(wc.Err())
+	fmt.Printf("%v of request %d: %q\n", wc.Opcode, wc.WRID, mr.Bytes()[:wc.ByteLen])
+
+	check(errors.Join(a.Close(), b.Close(), cq.Close(), mr.Close(), pd.Close(), ctx.Close())) // users before what they use
+	// Output: RECV of request 1: "hello"
+}
+
+// Two programs swap a line of text, in any way they like, and connect.
 func ExampleQP_Connect() {
-	exchange := func(mine verbs.QPInfo) (theirs verbs.QPInfo) { return mine }
+	ctx := open()
+	pd, cq := must(ctx.AllocPD()), must(ctx.CreateCQ(16, nil))
+	a, b := newQP(pd, cq), newQP(pd, cq)
 
-	ctx, err := verbs.Open("")
-	if err != nil {
-		log.Fatal(err)
-	}
-	pd, err := ctx.AllocPD()
-	if err != nil {
-		log.Fatal(err)
-	}
-	mr, err := pd.RegMR([]byte("hello"), verbs.AccessLocalWrite)
-	if err != nil {
-		log.Fatal(err)
-	}
-	cq, err := ctx.CreateCQ(16, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	qp, err := pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq,
-		Cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	local, err := qp.LocalInfo()
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := qp.Connect(exchange(local), nil); err != nil {
-		log.Fatal(err)
-	}
-
-	err = qp.PostSend(verbs.SendWR{WRID: 1, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{mr.SGE(0, 5)}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	for {
-		var wcs [4]verbs.WC
-		n, err := cq.Poll(wcs[:])
-		if err != nil {
-			log.Fatal(err)
-		}
-		for _, wc := range wcs[:n] {
-			fmt.Println(wc.WRID, wc.Opcode, wc.Err())
-			return
-		}
-	}
+	line := must(b.LocalInfo()).String() // to the other program
+	info := must(verbs.ParseQPInfo(line))
+	check(a.Connect(info, &verbs.ConnectOptions{Timeout: 16})) // other attributes keep their defaults
+	fmt.Println(a.State(), info.GID)
+	// Output: RTS ::ffff:198.18.0.1
 }
 
 // The exact way from RESET to RTS, as with ibv_modify_qp. A mask that does not fit the transition is refused with the
 // names of the attributes that are missing or superfluous.
 func ExampleQP_Modify() {
-	var qp *verbs.QP
-	var remoteQPN, remotePSN, localPSN uint32
-	var path verbs.AHAttr // with IsGlobal, GRH and PortNum
+	ctx := open()
+	qp := newQP(must(ctx.AllocPD()), must(ctx.CreateCQ(16, nil)))
+	remoteQPN, remotePSN, localPSN := qp.QPN(), uint32(0), uint32(0) // with itself
+	path := verbs.AHAttr{PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: must(ctx.QueryGID(1, 1)), SGIDIndex: 1, HopLimit: 64}}
 
 	steps := []struct {
 		attr verbs.QPAttr
@@ -86,67 +107,94 @@ func ExampleQP_Modify() {
 		},
 	}
 	for _, s := range steps {
-		if err := qp.Modify(&s.attr, s.mask); err != nil {
-			log.Fatal(err)
-		}
+		check(qp.Modify(&s.attr, s.mask))
+		fmt.Println(qp.State())
 	}
+	// Output:
+	// INIT
+	// RTR
+	// RTS
 }
 
 // Sleep until a completion comes. The order misses none: arm, then poll until empty, then wait.
 func ExampleCompChannel_GetEvent() {
-	var ch *verbs.CompChannel
-	var cq *verbs.CQ // made with CQOptions{Channel: ch}
+	ctx := open()
+	pd := must(ctx.AllocPD())
+	ch := must(ctx.CreateCompChannel())
+	cq := must(ctx.CreateCQ(16, &verbs.CQOptions{Channel: ch}))
+	mr := must(pd.RegMR(make([]byte, 64), verbs.AccessLocalWrite))
+	a, b := newQP(pd, cq), newQP(pd, cq)
+	check(a.Connect(must(b.LocalInfo()), nil))
+	check(b.Connect(must(a.LocalInfo()), nil))
 
-	if err := cq.ReqNotify(false); err != nil {
-		log.Fatal(err)
-	}
-	for {
-		got, err := ch.GetEvent(context.Background())
-		if err != nil {
-			log.Fatal(err)
-		}
+	check(cq.ReqNotify(false))
+	check(b.PostRecv(verbs.RecvWR{WRID: 7, SGList: []verbs.SGE{mr.SGE(0, 64)}}))
+	check(a.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: []byte("wake up")}))
+	for received := false; !received; {
+		got := must(ch.GetEvent(context.Background()))
 		got.AckEvents(1)
-		if err := got.ReqNotify(false); err != nil {
-			log.Fatal(err)
-		}
+		check(got.ReqNotify(false))
 		var wcs [16]verbs.WC
-		for {
-			n, err := got.Poll(wcs[:])
-			if err != nil {
-				log.Fatal(err)
-			}
-			if n == 0 {
-				break
-			}
+		for n := -1; n != 0; {
+			n = must(got.Poll(wcs[:]))
 			for i := range wcs[:n] {
 				fmt.Println(wcs[i].WRID, wcs[i].Status)
+				received = true
 			}
 		}
 	}
+	// Output: 7 success
 }
 
-// Print asynchronous events until the context is closed.
+// Wait for an asynchronous event. Each must be acknowledged, or closing its object would wait for it for ever.
 func ExampleContext_GetAsyncEvent() {
-	var ctx *verbs.Context
+	ctx := open()
+	pd, cq := must(ctx.AllocPD()), must(ctx.CreateCQ(16, nil))
+	srq := must(pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: 4, MaxSGE: 1}}))
+	mr := must(pd.RegMR(make([]byte, 64), verbs.AccessLocalWrite))
+	a := newQP(pd, cq)
+	b := must(pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, SRQ: srq}))
+	check(a.Connect(must(b.LocalInfo()), nil))
+	check(b.Connect(must(a.LocalInfo()), nil))
+	check(srq.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{mr.SGE(0, 64)}}))
+	check(srq.Modify(&verbs.SRQAttr{SRQLimit: 1}, verbs.SRQAttrLimit)) // tell when none is left
+	check(a.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: []byte("the last one")}))
 
-	for {
-		ev, err := ctx.GetAsyncEvent(context.Background())
-		if errors.Is(err, verbs.ErrClosed) {
-			return
-		}
-		if err != nil {
-			log.Fatal(err)
-		}
-		switch {
-		case ev.QP != nil:
-			fmt.Printf("QP 0x%06x: %v\n", ev.QP.QPN(), ev.Type)
-		case ev.Port != 0:
-			fmt.Printf("port %d: %v\n", ev.Port, ev.Type)
-		default:
-			fmt.Println(ev.Type)
-		}
-		ev.Ack()
+	ev := must(ctx.GetAsyncEvent(context.Background()))
+	fmt.Println(ev.Type, ev.SRQ == srq)
+	ev.Ack()
+	// Output: SRQ limit reached true
+}
+
+// The rights of a region decide what a request may do with it. Here the peer may read the memory, and only that.
+func ExamplePD_RegMR() {
+	ctx := open()
+	pd, cq := must(ctx.AllocPD()), must(ctx.CreateCQ(16, nil))
+	shown := must(pd.RegMR([]byte("look, do not touch"), verbs.AccessRemoteRead))
+	ours := must(pd.RegMR(make([]byte, 64), verbs.AccessLocalWrite))
+	a, b := newQP(pd, cq), newQP(pd, cq)
+	check(a.Connect(must(b.LocalInfo()), nil))
+	check(b.Connect(must(a.LocalInfo()), nil))
+
+	for _, op := range []verbs.WROpcode{verbs.WRRDMARead, verbs.WRRDMAWrite} {
+		check(a.PostSend(verbs.SendWR{
+			Opcode: op, Flags: verbs.SendSignaled, SGList: []verbs.SGE{ours.SGE(0, 18)},
+			RemoteAddr: shown.Addr(), RKey: shown.RKey(),
+		}))
+		wc := one(cq)
+		fmt.Printf("%v, %q\n", wc.Status, ours.Bytes()[:18])
 	}
+	// Output:
+	// success, "look, do not touch"
+	// remote access error, "look, do not touch"
+}
+
+// The GID for a peer, and why: programs in C ask their user for its index.
+func ExampleContext_SelectGID() {
+	choice, err := open().SelectGID(netip.MustParseAddr("198.18.0.2"))
+	check(err)
+	fmt.Println(choice.Index, choice.GID)
+	// Output: 1 ::ffff:198.18.0.1
 }
 
 // A failed request tells its story; the status itself can be asked for.
@@ -158,4 +206,40 @@ func ExampleWC_Err() {
 	// Output:
 	// true
 	// work completion RNR_RETRY_EXC_ERR (RNR retry counter exceeded) of QP 0x000011; the peer posts its receives too late; RNRRetry 7 waits for ever
+}
+
+// A call fails with an errno, a request with a status: its WCError has the circumstances, and leads from what was flushed to what failed.
+func ExampleWCError() {
+	ctx := open()
+	cq := must(ctx.CreateCQ(16, nil))
+	qp := newQP(must(ctx.AllocPD()), cq)
+	err := qp.Modify(&verbs.QPAttr{QPState: verbs.QPSRTS}, verbs.QPAttrState)
+	if errors.Is(err, syscall.EINVAL) { // a call: an errno, and a text that says what is allowed
+		text, _, _ := strings.Cut(err.Error(), " [") // without the number of the QP
+		fmt.Println(text)
+	}
+
+	info := must(qp.LocalInfo())
+	info.QPN++ // nobody has that number
+	check(qp.Connect(info, &verbs.ConnectOptions{Timeout: 1, RetryCnt: 1}))
+	check(qp.PostSend(
+		verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: []byte("is anybody there?")},
+		verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: []byte("and now?")},
+	))
+	for range 2 {
+		wc := one(cq)
+		var e *verbs.WCError
+		switch err := wc.Err(); {
+		case errors.Is(err, verbs.WCWRFlushErr) && errors.As(err, &e): // ask for this one first: it is also the error that broke the QP
+			fmt.Println(e.Status.Name(), "because of", e.First.Status.Name())
+		case errors.Is(err, verbs.WCRetryExcErr) && errors.As(err, &e): // a completion: a status, and its story
+			fmt.Println(e.Status.Name(), e.Peer, e.Retries, e.Elapsed > 0, e.Heard)
+			fmt.Println(e.Hint())
+		}
+	}
+	// Output:
+	// modify_qp: RESET->RTS is not possible (EINVAL); from RESET a RC QP goes to RESET, INIT, ERR
+	// RETRY_EXC_ERR 198.18.0.1 1 true false
+	// is the peer up, its QP in RTR with our QPN and GID, and UDP port 4791 open between the two?
+	// WR_FLUSH_ERR because of RETRY_EXC_ERR
 }

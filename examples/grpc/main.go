@@ -28,7 +28,9 @@ func main() {
 	go func() { check(server.Serve(l)) }()
 
 	conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(c context.Context, address string) (net.Conn, error) { return rsocket.DialContext(c, "tcp", address) }))
+		grpc.WithContextDialer(func(c context.Context, address string) (net.Conn, error) {
+			return rsocket.DialContext(c, "tcp", address)
+		}))
 	check(err)
 	c, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

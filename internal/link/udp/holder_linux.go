@@ -18,12 +18,23 @@ func portHolder(at netip.AddrPort) string {
 			return who + "; stop it, or use another address (VERBENA_DEVICES=NAME=ADDR)"
 		}
 	}
-	const remedy = "use another address or network namespace"
-	if rxe := rxeDevices(); len(rxe) > 0 {
-		return fmt.Sprintf("rdma_rxe (device %s), or by another user's program; remove it (rdma link delete %s), or %s",
-			strings.Join(rxe, ", "), rxe[0], remedy)
+	_, err := os.Stat("/sys/module/rdma_rxe")
+	return hiddenHolder(rxeDevices(), err == nil)
+}
+
+// hiddenHolder says who may have the port when no process that we can see has it, given the soft-RoCE devices and whether their module is
+// loaded. The module has the port at all addresses from its loading on (seen with Linux 6.1), so neither another address nor deleting
+// its devices helps.
+func hiddenHolder(rxe []string, loaded bool) string {
+	if len(rxe) == 0 && !loaded {
+		return "another user's program; stop it, or use another address (VERBENA_DEVICES=NAME=ADDR) or network namespace"
 	}
-	return "another user's program, or by rdma_rxe in this network namespace (see rdma link); stop it, or " + remedy
+	remove := "modprobe -r rdma_rxe"
+	for _, name := range rxe {
+		remove = "rdma link delete " + name + "; " + remove
+	}
+	return "rdma_rxe, which has it at all addresses while its module is loaded, or by another user's program; remove it (" + remove +
+		"), or use another network namespace"
 }
 
 // boundInodes are the inodes of the UDP sockets of this network namespace that hold the

@@ -96,7 +96,7 @@ func takePort(ctx *verbs.Context) error {
 func portAdvice(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "who has it: ss -ulpn 'sport = 4791'; if it is the kernel's soft-RoCE: rdma link show, rdma link delete NAME; or name other addresses in VERBENA_DEVICES"
+		return "who has it: ss -ulpn 'sport = 4791'; if it is the kernel's soft-RoCE, which has it at all addresses: rdma link delete NAME; modprobe -r rdma_rxe; if not: name other addresses in VERBENA_DEVICES"
 	case errors.Is(err, syscall.EACCES):
 		return "processes of another user have it; start as root, before them: verbena serve --group GROUP"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):

@@ -1,5 +1,5 @@
-// Mdlinks checks that the relative links in the Markdown pages below a folder lead to
-// something: mdlinks [FOLDER]
+// Mdlinks checks the Markdown pages below a folder: that relative links lead to a file, and those with a fragment to a heading of it; and
+// that each block of Go code is a piece of a Go file of the project, where the compiler and the tests see it: mdlinks [FOLDER]
 package main
 
 import (
@@ -10,8 +10,6 @@ import (
 	"regexp"
 	"strings"
 )
-
-var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
 func main() {
 	root := "."
@@ -31,8 +29,17 @@ func main() {
 	}
 }
 
-// check returns one line for each link that leads nowhere.
+// A page is a Markdown file.
+type page struct {
+	path  string
+	lines []string // those of code are blanked
+	code  []block
+}
+
+// check returns one line for each link that leads nowhere and each block of code that is quoted from nowhere.
 func check(root string) (broken []string, err error) {
+	var pages []page
+	var source [][]string
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -40,25 +47,82 @@ func check(root string) (broken []string, err error) {
 		if d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "bin") {
 			return filepath.SkipDir
 		}
-		if d.IsDir() || filepath.Ext(path) != ".md" {
+		ext := filepath.Ext(path)
+		if d.IsDir() || ext != ".md" && ext != ".go" {
 			return nil
 		}
 		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
+		lines := strings.Split(string(text), "\n")
+		if ext == ".go" {
+			source = append(source, lines)
+		} else {
+			prose, code := split(lines)
+			pages = append(pages, page{path, prose, code})
 		}
-		for i, line := range strings.Split(string(text), "\n") {
-			for _, m := range link.FindAllStringSubmatch(line, -1) {
-				target, _, _ := strings.Cut(m[1], "#")
-				if target == "" || strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
-					continue
-				}
-				if _, err := os.Stat(filepath.Join(filepath.Dir(path), target)); err != nil {
-					broken = append(broken, fmt.Sprintf("%s:%d: no such page: %s", path, i+1, m[1]))
-				}
+		return err
+	})
+	for _, p := range pages {
+		broken = append(broken, p.links()...)
+		for _, b := range p.code {
+			if !b.quoted(source) {
+				broken = append(broken, fmt.Sprintf("%s:%d: this code is in no Go file: quote some that is compiled", p.path, b.line))
 			}
 		}
-		return nil
-	})
+	}
 	return broken, err
+}
+
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+// links returns one line for each link of a page that leads nowhere.
+func (p page) links() (broken []string) {
+	for i, line := range p.lines {
+		for _, m := range link.FindAllStringSubmatch(line, -1) {
+			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
+				continue
+			}
+			name, fragment, _ := strings.Cut(m[1], "#")
+			target := p.path
+			if name != "" {
+				target = filepath.Join(filepath.Dir(p.path), name)
+			}
+			if _, err := os.Stat(target); err != nil {
+				broken = append(broken, fmt.Sprintf("%s:%d: no such page: %s", p.path, i+1, m[1]))
+			} else if fragment != "" && filepath.Ext(target) == ".md" && !hasHeading(target, fragment) {
+				broken = append(broken, fmt.Sprintf("%s:%d: the page has no such heading: %s", p.path, i+1, m[1]))
+			}
+		}
+	}
+	return broken
+}
+
+var (
+	dropped = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+	linked  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+)
+
+// hasHeading tells whether a page has a heading to which GitHub gives that fragment.
+func hasHeading(path, fragment string) bool {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return false
+	}
+	prose, _ := split(strings.Split(string(text), "\n"))
+	seen := make(map[string]int)
+	for _, line := range prose {
+		title := strings.TrimLeft(line, "#")
+		if title == line || !strings.HasPrefix(title, " ") {
+			continue
+		}
+		slug := dropped.ReplaceAllString(linked.ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), "$1"), "")
+		slug = strings.ReplaceAll(slug, " ", "-")
+		n := seen[slug]
+		if seen[slug]++; n > 0 {
+			slug = fmt.Sprintf("%s-%d", slug, n)
+		}
+		if slug == fragment {
+			return true
+		}
+	}
+	return false
 }

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"net"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	// An address of its own, so that other programs on this machine do not matter.
+	if err := os.Setenv("VERBENA_DEVICES", "vrb_guide="+addr); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+const addr = "127.4.3.1"
+
+// Both ends run, in one process, and say what the guide says they say.
+func TestBothEnds(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var server, client strings.Builder
+	done := make(chan error, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err == nil {
+			err = serve(conn, &server)
+		}
+		done <- err
+	}()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(conn, &client); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/guide.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, said := range []string{server.String(), client.String()} {
+		if said == "" || !strings.Contains(string(page), said) {
+			t.Errorf("the guide says something else than %q", said)
+		}
+	}
+}
