@@ -34,12 +34,13 @@ const (
 // A CQ is a completion queue: a ring that shards fill and pollers empty. Polling it also runs
 // the shards whose QPs complete into it.
 type CQ struct {
-	eng    *Engine
-	up     CQUpcalls
-	vector int
-	shards atomic.Uint64 // a bit for each shard that has QPs on this CQ
-	polls  atomic.Uint32 // that found something
-	idle   patience
+	eng     *Engine
+	up      CQUpcalls
+	vector  int
+	shards  atomic.Uint64 // a bit for each shard that has QPs on this CQ
+	polls   atomic.Uint32 // that found something
+	idle    patience
+	sleeper atomic.Pointer[sleeper] // made when a poller sleeps for the first time
 
 	mu     sync.Mutex
 	ring   []transport.CQE // a power of two long
@@ -109,6 +110,9 @@ func (cq *CQ) Push(e *transport.CQE) {
 		cq.armed.Store(uint32(disarmed))
 	}
 	cq.mu.Unlock()
+	if cq.eng.sleepers.count.Load() != 0 {
+		cq.eng.sleepers.wake()
+	}
 	if wake {
 		cq.up.Completion()
 	}
@@ -198,19 +202,20 @@ func (cq *CQ) nothing() error {
 	if cq.broken.Load() {
 		return ErrCQOverrun
 	}
-	cq.idle.miss(cq.eng)
+	cq.idle.miss(cq)
 	return nil
 }
 
 // progress runs every shard that has QPs on this CQ and is not being run. A poll of an armed CQ is the last
-// look before sleeping (V-EV-06), so it does not keep the background goroutines away.
+// look before sleeping (V-EV-06), so it does not keep the background goroutines away; nor does one of pollers that sleep
+// between their looks.
 func (cq *CQ) progress() {
 	m := cq.shards.Load()
 	if m == 0 {
 		return
 	}
 	now := cq.eng.now()
-	active := arming(cq.armed.Load()) == disarmed
+	active := arming(cq.armed.Load()) == disarmed && !cq.idle.waits()
 	for i := range bitsOf(m) {
 		cq.eng.shards[i].poll(now, active)
 	}

@@ -48,6 +48,7 @@ type Engine struct {
 	qps      qpTable
 	mcast    mcastTable
 	srqns    numbers // of XRC SRQs
+	sleepers sleepers
 
 	mu      sync.Mutex // guards opening and closing
 	started atomic.Bool

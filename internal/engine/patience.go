@@ -16,6 +16,11 @@ import (
 // A poller and its peer that share a core while another one is idle do not part by themselves: the kernel sees two threads
 // that take turns. It looks for an idle core when a thread wakes up. So a poller whose yields stay long sleeps for a moment now
 // and then.
+//
+// Where programs that never sleep want every core, a yield costs their whole time slices, milliseconds, and a poller that keeps
+// its core instead is taken off it for as long: the kernel prefers threads that have used little. So a poller that was away for
+// long polls only for a moment after that and then sleeps until a completion comes, as programs do that wait for events. It
+// tries a yield again from time to time.
 type patience struct {
 	misses atomic.Uint32
 	limit  atomic.Uint32 // 0 stands for mostPatience
@@ -23,6 +28,8 @@ type patience struct {
 	term   atomic.Int64  // how long after the last one that is; 0 stands for shortTerm
 	shared atomic.Uint32 // long yields in a row
 	nap    atomic.Uint32 // after how many of them the poller sleeps; 0 stands for firstNap
+	robbed atomic.Int64  // until when pollers sleep instead of yielding, ns; 0 if they need not
+	relief atomic.Int64  // how long that lasts, ns
 }
 
 const (
@@ -36,6 +43,13 @@ const (
 	// After so many long yields in a row the poller sleeps, and after twice as many again if that has not helped.
 	firstNap = 32
 	lastNap  = 1 << 15
+	// A yield that takes longer than this has cost somebody's time slice, ns.
+	timeSlice = 500_000
+	// How long pollers sleep instead of yielding after that, ns: longer each time when the next yield is as long.
+	firstRelief = 20_000_000
+	lastRelief  = 1_000_000_000
+	// Polls that find nothing before the poller sleeps then: some microseconds, in which a peer with a core of its own answers.
+	restlessness = 32
 )
 
 // A yielder lets others run: threads on this core, and goroutines.
@@ -43,6 +57,8 @@ type yielder interface {
 	clock() int64 // ns
 	yieldCore()
 	sleep() // as short as it can be
+	// await sleeps until a completion comes, but not for long, and is false if it cannot.
+	await() bool
 	// yieldTurn tells whether goroutines have more than one P.
 	yieldTurn() (several bool)
 }
@@ -50,8 +66,22 @@ type yielder interface {
 // hit says that a poll has found something.
 func (p *patience) hit() { p.misses.Store(0) }
 
+// waits tells whether pollers sleep instead of yielding, so that somebody else must run the shards.
+func (p *patience) waits() bool { return p.robbed.Load() != 0 }
+
 // miss says that a poll has found nothing, and yields when it is time. Lost updates of pollers at the same time do no harm.
 func (p *patience) miss(y yielder) {
+	if until := p.robbed.Load(); until != 0 {
+		if p.misses.Add(1) < restlessness {
+			return
+		}
+		p.misses.Store(0)
+		if y.clock() < until && y.await() {
+			return
+		}
+		p.robbed.Store(0)
+		p.misses.Store(mostPatience)
+	}
 	limit := p.limit.Load()
 	if limit == 0 {
 		limit = mostPatience
@@ -66,10 +96,15 @@ func (p *patience) miss(y yielder) {
 		start = y.clock()
 	}
 	y.yieldCore()
-	if y.clock()-start > ownCore {
+	now := y.clock()
+	if now-start > timeSlice {
+		p.relieve(now)
+	}
+	if now-start > ownCore {
 		limit /= 4
 		p.crowded(y)
 	} else {
+		p.relief.Store(0)
 		limit *= 2
 		p.shared.Store(0)
 		p.nap.Store(firstNap)
@@ -86,6 +121,13 @@ func (p *patience) crowded(y yielder) {
 	p.shared.Store(0)
 	p.nap.Store(min(2*nap, lastNap))
 	y.sleep()
+}
+
+// relieve lets pollers sleep instead of yielding for a while.
+func (p *patience) relieve(now int64) {
+	relief := min(max(2*p.relief.Load(), firstRelief), lastRelief)
+	p.relief.Store(relief)
+	p.robbed.Store(now + relief)
 }
 
 // giveTurn lets other goroutines run and chooses when they may again.
@@ -107,22 +149,23 @@ func (p *patience) giveTurn(y yielder, start int64) {
 	p.turn.Store(end + term)
 }
 
-func (e *Engine) clock() int64 { return e.now() }
+// A CQ is the yielder of its pollers.
+func (cq *CQ) clock() int64 { return cq.eng.now() }
 
-func (e *Engine) yieldCore() {
-	if !e.manual {
+func (cq *CQ) yieldCore() {
+	if !cq.eng.manual {
 		yieldCPU()
 	}
 }
 
-func (e *Engine) sleep() {
-	if !e.manual {
+func (cq *CQ) sleep() {
+	if !cq.eng.manual {
 		napThread()
 	}
 }
 
-func (e *Engine) yieldTurn() bool {
-	if e.manual {
+func (cq *CQ) yieldTurn() bool {
+	if cq.eng.manual {
 		return false
 	}
 	runtime.Gosched()

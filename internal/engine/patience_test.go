@@ -6,12 +6,14 @@ import "testing"
 type fakeCore struct {
 	now, yieldTakes, turnTakes int64
 	yields, turns, naps        int
+	awaits                     int
 	oneP                       bool
 }
 
 func (c *fakeCore) clock() int64 { return c.now }
 func (c *fakeCore) yieldCore()   { c.now += c.yieldTakes; c.yields++ }
 func (c *fakeCore) sleep()       { c.now += 60_000; c.naps++ }
+func (c *fakeCore) await() bool  { c.now += 20_000; c.awaits++; return true }
 func (c *fakeCore) yieldTurn() bool {
 	c.now += c.turnTakes
 	c.turns++
@@ -108,5 +110,32 @@ func TestPatienceLooksForAnotherCore(t *testing.T) {
 	c.turnsIn(&p, 1e6)
 	if c.naps < 1 || c.naps > 3 {
 		t.Errorf("%d naps in the first millisecond of sharing again", c.naps)
+	}
+}
+
+// Where a yield costs time slices, the poller sleeps until something comes and seldom tries another one; where it does not, it polls.
+func TestPatienceSleepsAmongHogs(t *testing.T) {
+	c := &fakeCore{yieldTakes: 500}
+	var p patience
+	c.turnsIn(&p, 100e6)
+	if c.awaits != 0 || p.waits() {
+		t.Fatalf("slept %d times on a core of its own", c.awaits)
+	}
+	c.yieldTakes = 4e6
+	c.turnsIn(&p, 100e6)
+	c.yields = 0
+	c.turnsIn(&p, 10e9)
+	if c.awaits < 1000 || !p.waits() {
+		t.Errorf("slept %d times in 10 s among hogs", c.awaits)
+	}
+	if c.yields < 8 || c.yields > 40 {
+		t.Errorf("%d yields in 10 s among hogs, want one each second when they stay", c.yields)
+	}
+	c.yieldTakes = 500
+	c.turnsIn(&p, lastRelief)
+	c.awaits = 0
+	c.turnsIn(&p, 100e6)
+	if c.awaits != 0 || p.waits() {
+		t.Errorf("slept %d times after the hogs had gone", c.awaits)
 	}
 }

@@ -494,6 +494,26 @@ func TestPlaceDoesNotAllocate(t *testing.T) {
 	}
 }
 
+// Waking a port that sleeps is part of sending to it, and allocates nothing either.
+func TestWakingDoesNotAllocate(t *testing.T) {
+	var d town
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	b.p.sleep.Add(1)
+	const rounds = 100
+	if n := testing.AllocsPerRun(rounds, func() {
+		b.p.sleep.Add(2) // another sleep
+		a.put(path, 7, 8, 1)
+		a.p.Send(a.tx)
+		b.take()
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if got := path.Route.(*route).lane.Load().tx[0][0].woken; got != b.p.sleep.Load() {
+		t.Errorf("woken from sleep %d, not from %d", got, b.p.sleep.Load())
+	}
+}
+
 func BenchmarkOneWay(b *testing.B) {
 	var d town
 	x, y := d.open(b, addrA, 1), d.open(b, addrB, 1)

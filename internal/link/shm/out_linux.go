@@ -44,9 +44,9 @@ type outRing struct {
 	flows flows
 	sleep *atomic.Uint64 // of the receiver's port
 	woken uint64         // the value of sleep for which it was woken
+	wake  func(uintptr)  // writes the frame that wakes it; made once, since waking is part of sending
 	bit   *atomic.Uint64
 	from  uint64 // our bit in it
-	to    uint8  // the receiver's port
 	dirty bool   // in the port's list of rings to publish
 
 	freed uint64    // when the ring was found full
@@ -136,8 +136,10 @@ func (l *outLane) makeRings() error {
 			if err != nil {
 				return err
 			}
+			b := frame{kind: frameWake, port: uint8(j)}.bytes()
 			row = append(row, &outRing{
-				lane: l, prod: p, sleep: l.status.word(sleepAt(j)), bit: l.rings.word(activeAt(j)), from: 1 << i, to: uint8(j),
+				lane: l, prod: p, sleep: l.status.word(sleepAt(j)), bit: l.rings.word(activeAt(j)), from: 1 << i,
+				wake: func(fd uintptr) { writeNow(fd, b[:]) },
 			})
 		}
 		l.tx = append(l.tx, row)
@@ -179,10 +181,15 @@ func (l *outLane) leave() {
 	l.conn.Close()
 }
 
-// write sends bytes without blocking. What does not fit is not needed: the receiver has not read what came before it, and
-// looks at everything when it does.
+// write sends bytes without blocking.
 func (l *outLane) write(b []byte) {
-	_ = l.raw.Control(func(fd uintptr) { _, _ = unix.SendmsgN(int(fd), b, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) })
+	_ = l.raw.Control(func(fd uintptr) { writeNow(fd, b) })
+}
+
+// writeNow sends bytes without blocking. What does not fit is not needed: the receiver has not read what came before it, and
+// looks at everything when it does.
+func writeNow(fd uintptr, b []byte) {
+	_, _ = unix.SendmsgN(int(fd), b, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 }
 
 const (
@@ -234,7 +241,6 @@ func (r *outRing) publish() {
 	r.prod.Publish()
 	if s := r.sleep.Load(); s&1 != 0 && s != r.woken {
 		r.woken = s
-		b := frame{kind: frameWake, port: r.to}.bytes()
-		r.lane.write(b[:])
+		_ = r.lane.raw.Control(r.wake)
 	}
 }
