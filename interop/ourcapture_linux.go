@@ -99,7 +99,7 @@ func ourEnds(env *caseEnv, at *place, family int, options string, environment ..
 
 // captureWithKernel has our program write what it exchanges with the kernel's; on a bad network it must say why it repeats itself.
 func captureWithKernel(env *caseEnv, ours, kernel *place) error {
-	cmds := perftest{tool: "send_bw", args: "-n 300 -s 5000 -b", family: 4}
+	cmds := perftest{tool: "send_bw", args: "-n 300 -s 5000 -b -u 16", family: 4}
 	env.ends.stopOurs()
 	server, err := cmds.command(kernel, env.left())
 	if err != nil {

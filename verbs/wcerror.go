@@ -76,7 +76,7 @@ func (e *WCError) Hint() string {
 			return "the QP was moved to ERR, or a request before this one failed: look at its completion"
 		}
 	case WCRemInvReqErr:
-		return "the peer admits no such request: its QP's access flags, its receive buffer's length, 8-byte alignment of atomics"
+		return "whoever was asked admits no such request: the QP's access flags, the receive buffer's length, 8-byte alignment of atomics, packets in order"
 	case WCRemAccessErr:
 		return "check rkey, remote address and length, and the remote rights of the peer's region and QP"
 	case WCRemOpErr:

@@ -59,6 +59,8 @@ func (r *responder) refuse(f *fault, seq uint32) {
 		Reason: f.reason, Syndrome: f.nak, Heard: true,
 	}
 	switch d := &r.denied; f {
+	case faultOrder:
+		cause.Reason += ": " + d.err.Error()
 	case faultInvalidate:
 		cause.Reason += fmt.Sprintf(": key %#x: %v", d.key, d.err)
 	case faultAccess, faultReceive:
@@ -77,7 +79,7 @@ func (r *responder) refuse(f *fault, seq uint32) {
 	qp.Fail(cause, event)
 }
 
-// denied is the memory access that the responder refused last, for the story of the failure.
+// denied is the memory access, or the packet out of order, that the responder refused last, for the story of the failure.
 type denied struct {
 	err  error
 	key  uint32

@@ -1,6 +1,8 @@
 package transport
 
 import (
+	"fmt"
+
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/psn"
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -130,6 +132,8 @@ func (r *responder) inSequence(p wire.Packet, info *wire.Info) {
 	f := r.checkOrder(info)
 	if f == nil {
 		f = r.execute(p, info)
+	} else {
+		r.denied.err = r.disorder(info)
 	}
 	switch f {
 	case nil:
@@ -171,6 +175,19 @@ func (r *responder) checkOrder(info *wire.Info) *fault {
 		return faultOrder
 	}
 	return nil
+}
+
+// disorder says what came and what was expected when checkOrder refuses a packet.
+func (r *responder) disorder(info *wire.Info) error {
+	came := fmt.Sprintf("%s at PSN %#x", info.Name, r.epsn)
+	switch r.phase {
+	case inSend:
+		return fmt.Errorf("%s inside a SEND that has brought %d bytes", came, r.recv.got)
+	case inWrite:
+		return fmt.Errorf("%s inside an RDMA WRITE that has brought %d of %d bytes", came, r.write.size-r.write.left, r.write.size)
+	default:
+		return fmt.Errorf("%s where a message must begin", came)
+	}
 }
 
 // execute does what a packet in sequence and in order asks for, and steps over its PSNs.
