@@ -166,7 +166,8 @@ func (n names) otherUser(cred *unix.Ucred) error {
 type accessError struct{}
 
 func (accessError) Error() string        { return unix.EACCES.Error() }
-func (accessError) Is(target error) bool { return target == unix.EACCES || target == errOtherUser } //nolint:errorlint // it is these
+func (accessError) Is(target error) bool { return target == errOtherUser } //nolint:errorlint // it is this
+func (accessError) Unwrap() error        { return unix.EACCES }
 
 func userName(uid int) string {
 	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {

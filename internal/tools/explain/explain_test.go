@@ -2,11 +2,15 @@ package explain
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
+	"github.com/verbena-rdma/verbena/rdmatest"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 const captures = "../../../testdata/pcap/"
@@ -37,6 +41,57 @@ func TestExplain(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A message that is sent again is one line, and its packets are counted once.
+func TestExplainCountsWhatIsSentAgain(t *testing.T) {
+	file := t.TempDir() + "/x.pcapng"
+	t.Setenv("VERBENA_PCAP", file)
+	f := rdmatest.New(rdmatest.Config{})
+	ctx, err := f.Open("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sendToNobody(ctx, f); err != nil {
+		t.Fatal(err)
+	}
+	status, out, stderr := explain(file)
+	if status != 0 || strings.Count(out, "SEND, 4096 bytes in 4 packets") != 3 || strings.Count(out, "! sent again") != 2 ||
+		!strings.Contains(out, "12 RoCEv2 packets, 3 messages and answers, 8 sent again") {
+		t.Errorf("%d %s\n%s", status, stderr, out)
+	}
+}
+
+// sendToNobody sends a message of four packets, three times, to a QP that does not exist.
+func sendToNobody(ctx *verbs.Context, f *rdmatest.Fabric) error {
+	pd, err := ctx.AllocPD()
+	if err != nil {
+		return err
+	}
+	cq, err := ctx.CreateCQ(1, nil)
+	if err != nil {
+		return err
+	}
+	mr, err := pd.RegMR(make([]byte, 4096), 0)
+	if err != nil {
+		return err
+	}
+	qp, err := pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+	if err != nil {
+		return err
+	}
+	nobody := verbs.QPInfo{Type: verbs.QPTypeRC, QPN: qp.QPN() + 1}
+	if nobody.GID, err = ctx.QueryGID(1, 1); err != nil {
+		return err
+	}
+	if err := qp.Connect(nobody, &verbs.ConnectOptions{MTU: verbs.MTU1024, RetryCnt: 2}); err != nil {
+		return err
+	}
+	if err := qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{mr.SGE(0, 4096)}}); err != nil {
+		return err
+	}
+	f.Run(func() bool { return qp.State() == verbs.QPSErr }, time.Minute)
+	return errors.Join(qp.Close(), mr.Close(), cq.Close(), pd.Close(), ctx.Close(), f.Close()) // and with the device the capture
 }
 
 func TestExplainSVG(t *testing.T) {

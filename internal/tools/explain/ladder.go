@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,7 +98,9 @@ func (l *ladder) add(p *packet) {
 	h := p.data.BTH()
 	f := flow{p.src, p.dst, h.DestQPN()}
 	op := h.Opcode()
-	if s := l.running[f]; s != nil && !op.Is(wire.Start) && h.PSN() == (s.last+1)&0xffffff && op.Is(wire.Response) == s.op.Is(wire.Response) && len(l.notes(p, f)) == 0 {
+	notes := l.notes(p, f)
+	if s := l.running[f]; s != nil && !op.Is(wire.Start) && h.PSN() == (s.last+1)&0xffffff && op.Is(wire.Response) == s.op.Is(wire.Response) &&
+		(len(notes) == 0 || slices.Equal(notes, s.notes)) {
 		s.packets++
 		s.bytes += len(p.data.Payload())
 		s.last = h.PSN()
@@ -110,7 +113,7 @@ func (l *ladder) add(p *packet) {
 	}
 	s := &step{
 		at: p.at.Sub(l.begun), src: p.src, dst: p.dst, qpn: h.DestQPN(), op: op, first: h.PSN(), last: h.PSN(), packets: 1,
-		bytes: len(p.data.Payload()), notes: l.notes(p, f), open: op.Is(wire.HasData) && !op.Is(wire.End),
+		bytes: len(p.data.Payload()), notes: notes, open: op.Is(wire.HasData) && !op.Is(wire.End),
 	}
 	s.text = l.describe(p)
 	if s.open {
@@ -126,7 +129,7 @@ func (l *ladder) add(p *packet) {
 	l.steps = append(l.steps, s)
 }
 
-// notes says what is unusual about a packet.
+// notes says what is unusual about a packet, and counts it.
 func (l *ladder) notes(p *packet, f flow) (notes []string) {
 	h := p.data.BTH()
 	if _, why, ok := strings.Cut(p.comment, "; "); ok {
