@@ -37,7 +37,7 @@ func (h *Host) describe(r *control.Report) {
 
 func (id *ID) describe() control.CMID {
 	return locked(id, func() control.CMID {
-		c := control.CMID{Type: id.qpType.String(), State: id.state.String(), PS: id.ps.String()}
+		c := control.CMID{Num: id.num, Type: id.qpType.String(), State: id.state.String(), PS: id.ps.String()}
 		if id.qp != nil {
 			c.QP = id.qp.QPN()
 		}

@@ -29,7 +29,8 @@ func TestReportsHaveIDs(t *testing.T) {
 		t.Errorf("%v is connected to %v", c.LocalAddr(), s.PeerAddr())
 	}
 	mine := func() (n int) {
-		reports, err := control.Reports()
+		numbers := make(map[uint32]bool)
+		reports, _, err := control.Reports(false)
 		if err != nil {
 			t.Skip(err)
 		}
@@ -39,6 +40,10 @@ func TestReportsHaveIDs(t *testing.T) {
 			}
 			for _, d := range r.Devices {
 				for _, id := range d.CMIDs {
+					if id.Num == 0 || numbers[id.Num] {
+						t.Errorf("an ID has number %d, as another one or none", id.Num)
+					}
+					numbers[id.Num], id.Num = true, 0
 					if n++; want[id] != d.Name {
 						t.Errorf("device %s has %+v", d.Name, id)
 					}

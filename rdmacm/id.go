@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
@@ -19,6 +20,7 @@ type ID struct {
 	Context any // the program's, never looked at
 
 	host   *Host
+	num    uint32 // by which the tools show it
 	ps     PortSpace
 	qpType verbs.QPType
 	acks   acks
@@ -89,9 +91,12 @@ func (h *Host) CreateID(ch *EventChannel, ps PortSpace, context any) (*ID, error
 	return id, nil
 }
 
+// lastNum numbers the IDs of the process.
+var lastNum atomic.Uint32
+
 // newID makes an ID, nil if the channel is closed.
 func (h *Host) newID(ch *EventChannel, ps PortSpace, context any) *ID {
-	id := &ID{host: h, ps: ps, Context: context, qpType: ps.defaultQPType(), ch: ch, sync: ch == nil}
+	id := &ID{host: h, num: lastNum.Add(1), ps: ps, Context: context, qpType: ps.defaultQPType(), ch: ch, sync: ch == nil}
 	if id.sync {
 		id.ch = newChannel(h)
 	}

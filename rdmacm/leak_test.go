@@ -20,7 +20,7 @@ import (
 // census counts what this process has: objects of its devices, descriptors, goroutines; and what its hosts have besides.
 func census(t *testing.T, hosts ...*rdmacm.Host) string {
 	var s strings.Builder
-	reports, err := control.Reports()
+	reports, _, err := control.Reports(false)
 	if err != nil {
 		t.Skip(err)
 	}

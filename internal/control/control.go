@@ -2,26 +2,31 @@
 // socket of its own. This package has what is asked and answered, and the asking side; the provider answers.
 //
 // The socket is an abstract unix socket, so it spans the network namespace, as the addresses of devices do, leaves no
-// file behind, and needs no right: a process answers its own user and root. A question is one line:
+// file behind, and needs no right: a process answers its own user and root. Nothing that comes in harms it: an asker has two
+// seconds for its question and to take the answer, and only so many are answered at a time. A question is one line:
 //
-//	report            the process's devices, QPs and counters, as JSON
-//	capture DEVICE    blocks of pcapng, for as long as the asker listens
+//	report                      the process's devices, QPs and counters, as JSON
+//	objects                     the same with each protection domain, region, CQ, SRQ and context
+//	capture DEVICE [ANNOUNCED]  blocks of pcapng, for as long as the asker listens
 //
-// What the provider does not know, as the IDs of connection management, others add (AddSource). It imports the standard library.
+// A capture also announces itself, on a socket that a program looks for when it opens a device, and calls: a program that lives for a
+// moment is captured from its first packet on.
+//
+// What the provider does not know, as the IDs of connection management, others add (AddSource). It imports the standard library and golang.org/x/sys.
 package control
-
-import "fmt"
 
 // The questions.
 const (
 	AskReport  = "report"
+	AskObjects = "objects"
 	AskCapture = "capture"
-
-	prefix = "@verbena-control/"
 )
 
-// Name is the address of a process's socket.
-func Name(uid, pid int) string { return fmt.Sprintf("%s%d/%d", prefix, uid, pid) }
+// Silent is a process that does not answer, by the name of its socket.
+type Silent struct {
+	Name string
+	Err  error
+}
 
 // Report is what a process tells of itself.
 type Report struct {
@@ -42,6 +47,49 @@ type Device struct {
 	QPs       []QP      `json:"qps"`
 	CMIDs     []CMID    `json:"cm_ids"`
 	Counters  []Counter `json:"counters"`
+	Objects   *Objects  `json:"objects,omitempty"` // nil in the answer to report
+}
+
+// Objects are those that a report only counts. Their numbers count from 1 in each process.
+type Objects struct {
+	Contexts []uint32 `json:"contexts"`
+	PDs      []PD     `json:"pds"`
+	CQs      []CQ     `json:"cqs"`
+	MRs      []MR     `json:"mrs"`
+	SRQs     []SRQ    `json:"srqs"`
+}
+
+// PD is a protection domain. Its users are QPs, regions and SRQs.
+type PD struct {
+	Num     uint32 `json:"num"`
+	Users   int    `json:"users"`
+	Context uint32 `json:"context"`
+}
+
+// CQ is a completion queue. A QP uses it once for its sends and once for its receives.
+type CQ struct {
+	Num     uint32 `json:"num"`
+	CQE     int    `json:"cqe"` // how many completions it holds
+	Users   int    `json:"users"`
+	Context uint32 `json:"context"`
+}
+
+// MR is a memory region.
+type MR struct {
+	Num  uint32 `json:"num"`
+	RKey uint32 `json:"rkey"`
+	LKey uint32 `json:"lkey"`
+	Len  uint64 `json:"len"` // bytes
+	PD   uint32 `json:"pd"`
+}
+
+// SRQ is a shared receive queue.
+type SRQ struct {
+	Num  uint32   `json:"num"`
+	Type string   `json:"type"` // BASIC, XRC or TM
+	QPs  []uint32 `json:"qps"`  // in order
+	PD   uint32   `json:"pd"`
+	CQ   uint32   `json:"cq"` // 0 if it has none
 }
 
 // QP is one queue pair.
@@ -60,7 +108,8 @@ type QP struct {
 
 // CMID is an ID of connection management.
 type CMID struct {
-	QP    uint32 `json:"qp"` // 0 if it has none
+	Num   uint32 `json:"num"` // counts from 1 in each process
+	QP    uint32 `json:"qp"`  // 0 if it has none
 	Type  string `json:"type"`
 	State string `json:"state"`
 	PS    string `json:"ps"`

@@ -8,6 +8,7 @@ package mr
 
 import (
 	"errors"
+	"iter"
 	"sync"
 	"sync/atomic"
 )
@@ -67,7 +68,6 @@ type Table struct {
 	tags  map[uint32]uint8 // the last tag of a slot that was freed
 	next  uint32
 	max   uint32
-	used  int
 }
 
 const pageSize = 256
@@ -112,7 +112,6 @@ func (t *Table) insert(r *Region) (uint32, error) {
 		}
 	}
 	pages[slot/pageSize][slot%pageSize].Store(r)
-	t.used++
 	return key, nil
 }
 
@@ -177,15 +176,23 @@ func (t *Table) clear(slot, key uint32, kind int) {
 	(*t.pages.Load())[slot/pageSize][slot%pageSize].Store(nil)
 	t.tags[slot] = uint8(key)
 	t.free[kind] = append(t.free[kind], slot)
-	t.used--
 }
 
-// Len counts the regions.
-func (t *Table) Len() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.used
+// All lists the regions, without the windows. Those that come and go meanwhile may be there or not.
+func (t *Table) All() iter.Seq[*Region] {
+	return func(yield func(*Region) bool) {
+		for _, p := range *t.pages.Load() {
+			for i := range p {
+				if r := p[i].Load(); r != nil && r.window == nil && !yield(r) {
+					return
+				}
+			}
+		}
+	}
 }
+
+// Num is the number of a region, by which people know it: that of its place in the table.
+func (r *Region) Num() uint32 { return r.LKey >> slotBits }
 
 // at is what the slot of a key holds, nil if nothing.
 func (t *Table) at(key uint32) *Region {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -111,8 +112,30 @@ func TestV_MR_02_KeysAreUniqueAndNeverZero(t *testing.T) {
 	if err := tab.Add(&Region{}); !errors.Is(err, ErrFull) {
 		t.Fatalf("one more than the table holds: %v", err)
 	}
-	if tab.Len() != n {
-		t.Fatalf("Len %d", tab.Len())
+	if err := tab.AddWindow(&Window{}); !errors.Is(err, ErrFull) {
+		t.Fatalf("a window more than the table holds: %v", err)
+	}
+	listed := make(map[uint32]bool)
+	for r := range tab.All() {
+		if !seen[r.LKey] || listed[r.Num()] {
+			t.Fatalf("region %d with key %#x is listed", r.Num(), r.LKey)
+		}
+		listed[r.Num()] = true
+	}
+	if len(listed) != n {
+		t.Fatalf("%d of %d regions are listed", len(listed), n)
+	}
+}
+
+// Windows share the table with regions but are none.
+func TestAllLeavesWindowsOut(t *testing.T) {
+	tab := NewTable(4)
+	r := add(t, tab, &Region{})
+	if err := tab.AddWindow(&Window{}); err != nil {
+		t.Fatal(err)
+	}
+	if all := slices.Collect(tab.All()); len(all) != 1 || all[0] != r {
+		t.Errorf("%v are listed", all)
 	}
 }
 

@@ -17,6 +17,7 @@ const defaultPKey = 0xffff
 // context is a ContextDriver.
 type context struct {
 	dev     *device
+	num     uint32
 	eng     *engine.Engine
 	regions *mr.Table
 	frames  *raw.Device
@@ -55,8 +56,9 @@ func (c *context) SelectGID(_ uint8, peer netip.Addr) (verbs.GIDChoice, error) {
 
 // AllocPD makes a protection domain.
 func (c *context) AllocPD() (verbs.PDDriver, error) {
-	c.dev.census.pds.Add(1)
-	return &pd{ctx: c, num: c.dev.lastPD.Add(1)}, nil
+	p := &pd{ctx: c, num: c.dev.lastPD.Add(1)}
+	c.dev.census.pds.add(p)
+	return p, nil
 }
 
 // CreateCQ makes a completion queue.
@@ -65,8 +67,9 @@ func (c *context) CreateCQ(cqe, compVector int, up verbs.CQUpcalls) (verbs.CQDri
 }
 
 func (c *context) newCQ(cqe, compVector int, up verbs.CQUpcalls) *cq {
-	c.dev.census.cqs.Add(1)
-	return &cq{c.eng.NewCQ(cqe, compVector, up), &c.dev.census}
+	q := &cq{CQ: c.eng.NewCQ(cqe, compVector, up), ctx: c, num: c.dev.lastCQ.Add(1)}
+	c.dev.census.cqs.add(q)
+	return q
 }
 
 // violations are the port's counters of packets with a wrong key. Counting them means a look at every QP, so it is not

@@ -1,17 +1,11 @@
 package soft
 
 import (
-	"bufio"
-	"encoding/json"
 	"net"
 	"os"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/control"
 	"github.com/verbena-rdma/verbena/internal/link/pcap"
@@ -23,158 +17,123 @@ const envControl = "VERBENA_CONTROL"
 // controlled answers the tools' questions while a device of this machine is open.
 var controlled controller
 
+// controller is a control.Program.
 type controller struct {
 	mu       sync.Mutex
+	server   *control.Server // nil while no device is open
+	open     int             // devices, with those that are being closed
 	devices  []*device
-	listener net.Listener
 	captures []*liveCapture
-	conns    map[net.Conn]bool
-	serving  sync.WaitGroup
 }
 
 // liveCapture is what a tool has asked for.
 type liveCapture struct {
-	device string
-	sink   *pcap.Sink
+	device    string
+	announced string // where the tool is called, empty if nowhere
+	sink      *pcap.Sink
 }
 
-// add makes a device known.
+// add makes a device known, to the captures that wait for it before it sends anything.
 func (c *controller) add(d *device) {
+	if os.Getenv(envControl) == "0" {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.server == nil {
+		s, err := control.Serve(c)
+		if err != nil {
+			return // nobody asks a process in a sandbox without unix sockets
+		}
+		c.server = s
+	}
+	c.open++
 	c.devices = append(c.devices, d)
+	waiting := make(map[string]bool)
 	for _, l := range c.captures {
 		if l.device == d.spec.name {
+			waiting[l.announced] = true
 			d.capture.add(l.sink)
 		}
 	}
-	if c.listener != nil || os.Getenv(envControl) == "0" {
-		return
+	calls := control.CallCaptures(c.server.Name, d.spec.name, func(announced string) bool { return waiting[announced] })
+	for announced, conn := range calls {
+		l := c.begin(conn, d.spec.name, announced)
+		c.server.Go(conn, func() { c.follow(conn, l) })
 	}
-	l, err := net.Listen("unix", control.Name(os.Geteuid(), os.Getpid()))
-	if err != nil {
-		return // nobody asks a process in a sandbox without unix sockets
-	}
-	c.listener = l
-	c.conns = make(map[net.Conn]bool)
-	c.serving.Add(1)
-	go c.serve(l)
 }
 
-// remove forgets a device, and with the last one everything ends.
-func (c *controller) remove(d *device) {
+// remove forgets a device, whose engine still runs. ended is to be called when that has ended: with the last device everything
+// ends, and captures get what it has sent.
+func (c *controller) remove(d *device) (ended func()) {
 	c.mu.Lock()
-	c.devices = slices.DeleteFunc(c.devices, func(o *device) bool { return o == d })
-	last := len(c.devices) == 0 && c.listener != nil
-	if last {
-		c.listener.Close()
-		c.listener = nil
-		for conn := range c.conns {
-			conn.Close()
-		}
+	defer c.mu.Unlock()
+	i := slices.Index(c.devices, d)
+	if i < 0 {
+		return func() {}
+	}
+	c.devices = slices.Delete(c.devices, i, i+1)
+	return c.removed
+}
+
+func (c *controller) removed() {
+	c.mu.Lock()
+	var s *control.Server
+	if c.open--; c.open == 0 {
+		s, c.server = c.server, nil
 	}
 	c.mu.Unlock()
-	if last {
-		c.serving.Wait()
+	if s != nil {
+		s.Close()
 	}
 }
 
-func (c *controller) serve(l net.Listener) {
-	defer c.serving.Done()
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		c.mu.Lock()
-		if c.listener != l {
-			c.mu.Unlock()
-			conn.Close()
-			return
-		}
-		c.conns[conn] = true
-		c.serving.Add(1)
-		c.mu.Unlock()
-		go c.answer(conn.(*net.UnixConn))
-	}
-}
-
-const questionTime = 2 * time.Second
-
-// answer answers one question.
-func (c *controller) answer(conn *net.UnixConn) {
-	defer c.serving.Done()
-	defer func() {
-		conn.Close()
-		c.mu.Lock()
-		delete(c.conns, conn)
-		c.mu.Unlock()
-	}()
-	if !mayAsk(conn) || conn.SetDeadline(time.Now().Add(questionTime)) != nil {
-		return
-	}
-	r := bufio.NewReaderSize(conn, 256)
-	line, err := r.ReadSlice('\n')
-	if err != nil {
-		return
-	}
-	question, device, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
-	switch question {
-	case control.AskReport:
-		_ = json.NewEncoder(conn).Encode(c.report())
-	case control.AskCapture:
-		_ = conn.SetDeadline(time.Time{})
-		c.capture(conn, device)
-	}
-}
-
-// mayAsk admits the process's user and root.
-func mayAsk(conn *net.UnixConn) bool {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return false
-	}
-	var cred *unix.Ucred
-	var cerr error
-	err = raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	return err == nil && cerr == nil && (cred.Uid == 0 || int(cred.Uid) == syscall.Geteuid())
-}
-
-// capture sends the packets of a device until the asker has enough.
-func (c *controller) capture(conn net.Conn, device string) {
-	l := &liveCapture{device: device, sink: pcap.NewSink(conn, 0)}
+// Capture sends the packets of a device until the asker has enough, unless it was called.
+func (c *controller) Capture(conn net.Conn, device, announced string) {
 	c.mu.Lock()
+	if announced != "" && slices.ContainsFunc(c.captures, func(l *liveCapture) bool { return l.announced == announced && l.device == device }) {
+		c.mu.Unlock()
+		return
+	}
+	l := c.begin(conn, device, announced)
+	c.mu.Unlock()
+	c.follow(conn, l)
+}
+
+// begin has the packets of a device sent to a connection. c.mu is held.
+func (c *controller) begin(conn net.Conn, device, announced string) *liveCapture {
+	l := &liveCapture{device: device, announced: announced, sink: pcap.NewSink(conn, 0)}
 	c.captures = append(c.captures, l)
-	devices := slices.Clone(c.devices)
-	for _, d := range devices {
+	for _, d := range c.devices {
 		if d.spec.name == device {
 			d.capture.add(l.sink)
 		}
 	}
-	c.mu.Unlock()
+	return l
+}
+
+// follow returns when the asker has enough, or the server ends.
+func (c *controller) follow(conn net.Conn, l *liveCapture) {
 	_, _ = conn.Read(make([]byte, 1)) // nothing comes but the end
+	control.Part(conn)
 	c.mu.Lock()
 	c.captures = slices.DeleteFunc(c.captures, func(o *liveCapture) bool { return o == l })
-	for _, d := range devices {
-		d.capture.remove(l.sink)
-	}
 	for _, d := range c.devices {
 		d.capture.remove(l.sink)
 	}
 	c.mu.Unlock()
-	conn.Close()
 	_ = l.sink.Close()
 }
 
-// report describes the process.
-func (c *controller) report() control.Report {
+// Report describes the process.
+func (c *controller) Report(objects bool) control.Report {
 	comm, _ := os.ReadFile("/proc/self/comm")
 	r := control.Report{PID: os.Getpid(), Comm: strings.TrimSpace(string(comm)), Devices: []control.Device{}}
 	c.mu.Lock()
 	devices := slices.Clone(c.devices)
 	c.mu.Unlock()
 	for _, d := range devices {
-		r.Devices = append(r.Devices, d.describe())
+		r.Devices = append(r.Devices, d.describe(objects))
 	}
 	control.Complete(&r)
 	return r

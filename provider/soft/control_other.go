@@ -7,5 +7,5 @@ var controlled controller
 
 type controller struct{}
 
-func (controller) add(*device)    {}
-func (controller) remove(*device) {}
+func (controller) add(*device)                   {}
+func (controller) remove(*device) (ended func()) { return func() {} }

@@ -9,7 +9,8 @@ import (
 // cq is a CQDriver.
 type cq struct {
 	*engine.CQ
-	census *census
+	ctx *context
+	num uint32
 }
 
 // Poll takes completions.
@@ -39,6 +40,6 @@ func (c *cq) Resize(cqe int) error {
 
 // Destroy leaves the ring to the collector: no QP uses it.
 func (c *cq) Destroy() error {
-	c.census.cqs.Add(-1)
+	c.ctx.dev.census.cqs.remove(c)
 	return nil
 }

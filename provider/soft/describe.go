@@ -1,25 +1,69 @@
 package soft
 
 import (
-	"sync/atomic"
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
 
 	"github.com/verbena-rdma/verbena/internal/control"
 	"github.com/verbena-rdma/verbena/internal/engine"
+	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// census counts a device's objects that nobody else lists.
-type census struct{ pds, cqs, srqs atomic.Int32 }
+// census lists a device's objects that nobody else lists.
+type census struct {
+	pds  roll[*pd]
+	cqs  roll[*cq]
+	srqs roll[*srq]
+}
 
-// describe is what a tool may know of a device.
-func (d *device) describe() control.Device {
+// roll is a set of objects. It is ready for use, by any goroutine.
+type roll[T interface {
+	comparable
+	number() uint32
+}] struct {
+	mu  sync.Mutex
+	all map[T]struct{}
+}
+
+func (r *roll[T]) add(o T) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all == nil {
+		r.all = make(map[T]struct{})
+	}
+	r.all[o] = struct{}{}
+}
+
+func (r *roll[T]) remove(o T) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.all, o)
+}
+
+// list is all of them in the order of their numbers.
+func (r *roll[T]) list() []T {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(r.all), func(a, b T) int { return cmp.Compare(a.number(), b.number()) })
+}
+
+func (p *pd) number() uint32  { return p.num }
+func (c *cq) number() uint32  { return c.num }
+func (s *srq) number() uint32 { return s.num }
+
+// describe is what a tool may know of a device, with each object if it asks for them.
+func (d *device) describe(objects bool) control.Device {
 	d.mu.Lock()
-	eng, regions, contexts := d.eng, d.regions, len(d.contexts)
+	eng, regions, contexts := d.eng, d.regions, slices.Clone(d.contexts)
 	d.mu.Unlock()
+	pds, cqs, srqs := d.census.pds.list(), d.census.cqs.list(), d.census.srqs.list()
 	r := control.Device{
-		Name: d.spec.name, Interface: d.spec.iface, Contexts: contexts, QPs: []control.QP{}, Counters: []control.Counter{},
-		PDs: int(d.census.pds.Load()), CQs: int(d.census.cqs.Load()), SRQs: int(d.census.srqs.Load()),
+		Name: d.spec.name, Interface: d.spec.iface, Contexts: len(contexts), QPs: []control.QP{}, Counters: []control.Counter{},
+		PDs: len(pds), CQs: len(cqs), SRQs: len(srqs),
 	}
 	if p := d.port.Load(); p != nil && p.iface != "" {
 		r.Interface = p.iface
@@ -27,13 +71,58 @@ func (d *device) describe() control.Device {
 	if eng == nil {
 		return r
 	}
-	r.MRs = regions.Len()
+	for range regions.All() {
+		r.MRs++
+	}
 	c := eng.Counters()
 	r.Counters = controlCounters(c.List())
-	for qp := range eng.QPs() {
+	qps := slices.Collect(eng.QPs())
+	for _, qp := range qps {
 		r.QPs = append(r.QPs, describeQP(qp))
 	}
+	if objects {
+		r.Objects = describeObjects(contexts, regions, pds, cqs, srqs, qps)
+	}
 	return r
+}
+
+func describeObjects(contexts []*context, regions *mr.Table, pds []*pd, cqs []*cq, srqs []*srq, qps []*engine.QP) *control.Objects {
+	var o control.Objects
+	users := make(map[uint32]int) // of PDs
+	for _, c := range contexts {
+		o.Contexts = append(o.Contexts, c.num)
+	}
+	for r := range regions.All() {
+		users[r.PD]++
+		o.MRs = append(o.MRs, control.MR{Num: r.Num(), RKey: r.RKey, LKey: r.LKey, Len: uint64(len(r.Buf)), PD: r.PD})
+	}
+	receivers, completers := make(map[*transport.RecvQueue][]uint32), make(map[transport.CompletionQueue]int)
+	for _, q := range qps {
+		users[q.PD]++
+		receivers[q.RQ] = append(receivers[q.RQ], q.Num())
+		completers[q.SendCQ]++
+		completers[q.RecvCQ]++
+	}
+	for _, s := range srqs {
+		users[s.pd.num]++
+		o.SRQs = append(o.SRQs, s.describe(receivers[s.q]))
+	}
+	for _, c := range cqs {
+		o.CQs = append(o.CQs, control.CQ{Num: c.num, CQE: c.Cap(), Users: completers[c.CQ], Context: c.ctx.num})
+	}
+	for _, p := range pds {
+		o.PDs = append(o.PDs, control.PD{Num: p.num, Users: users[p.num], Context: p.ctx.num})
+	}
+	return &o
+}
+
+func (s *srq) describe(qps []uint32) control.SRQ {
+	d := control.SRQ{Num: s.num, Type: s.kind, PD: s.pd.num, QPs: append([]uint32{}, qps...)}
+	slices.Sort(d.QPs)
+	if s.cq != nil {
+		d.CQ = s.cq.num
+	}
+	return d
 }
 
 func describeQP(qp *engine.QP) control.QP {

@@ -37,8 +37,11 @@ type device struct {
 
 	bound      binding
 	domains    domains
-	inline     sync.RWMutex // read-held while inline data is copied from regions
-	lastPD     atomic.Uint32
+	inline     sync.RWMutex  // read-held while inline data is copied from regions
+	lastPD     atomic.Uint32 // these number objects for people
+	lastCQ     atomic.Uint32
+	lastSRQ    atomic.Uint32
+	lastCtx    uint32
 	violations violations
 	dm         dmBudget
 	capture    capture
@@ -80,7 +83,8 @@ func (d *device) Open(up verbs.ContextUpcalls) (verbs.ContextDriver, error) {
 			controlled.add(d)
 		}
 	}
-	c := &context{dev: d, eng: d.eng, regions: d.regions, frames: d.frames, up: up}
+	d.lastCtx++
+	c := &context{dev: d, num: d.lastCtx, eng: d.eng, regions: d.regions, frames: d.frames, up: up}
 	d.contexts = append(d.contexts, c)
 	return c, nil
 }
@@ -129,7 +133,7 @@ func (d *device) close(c *context) error {
 		return nil
 	}
 	if !d.virtual {
-		controlled.remove(d)
+		defer controlled.remove(d)()
 		monitored.remove(d)
 	}
 	d.bound.forget()

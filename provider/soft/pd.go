@@ -14,7 +14,7 @@ type pd struct {
 
 // Dealloc has nothing to give back.
 func (p *pd) Dealloc() error {
-	p.ctx.dev.census.pds.Add(-1)
+	p.ctx.dev.census.pds.remove(p)
 	return nil
 }
 

@@ -7,19 +7,26 @@ import (
 
 // srq is an SRQDriver.
 type srq struct {
-	q      *transport.RecvQueue
-	up     verbs.SRQUpcalls
-	census *census
+	q    *transport.RecvQueue
+	up   verbs.SRQUpcalls
+	pd   *pd
+	num  uint32
+	kind string // BASIC, XRC or TM
+	cq   *cq    // of an XRC or TM SRQ
 }
 
 // CreateSRQ makes a shared receive queue.
 func (p *pd) CreateSRQ(init *verbs.SRQAttr, up verbs.SRQUpcalls) (verbs.SRQDriver, error) {
-	return p.newSRQ(init, up), nil
+	return p.newSRQ("BASIC", nil, init, up), nil
 }
 
-func (p *pd) newSRQ(init *verbs.SRQAttr, up verbs.SRQUpcalls) *srq {
-	s := &srq{q: transport.NewRecvQueue(int(init.MaxWR), int(init.MaxSGE), true, p.num), up: up, census: &p.ctx.dev.census}
-	s.census.srqs.Add(1)
+// newSRQ makes an SRQ of a kind, which is BASIC, XRC or TM, with the CQ of the latter two.
+func (p *pd) newSRQ(kind string, c *cq, init *verbs.SRQAttr, up verbs.SRQUpcalls) *srq {
+	s := &srq{
+		q: transport.NewRecvQueue(int(init.MaxWR), int(init.MaxSGE), true, p.num), up: up,
+		pd: p, num: p.ctx.dev.lastSRQ.Add(1), kind: kind, cq: c,
+	}
+	p.ctx.dev.census.srqs.add(s)
 	s.q.OnLimit = func() { up.Event(verbs.EventSRQLimitReached) }
 	init.MaxWR, init.MaxSGE = uint32(s.q.Cap()), uint32(s.q.MaxSGE())
 	return s
@@ -49,6 +56,6 @@ func (s *srq) Query() (verbs.SRQAttr, error) {
 
 // Destroy leaves the queue to the collector: no QP uses it.
 func (s *srq) Destroy() error {
-	s.census.srqs.Add(-1)
+	s.pd.ctx.dev.census.srqs.remove(s)
 	return nil
 }

@@ -19,12 +19,11 @@ var tmCaps = verbs.TMCaps{
 // tmSRQ is a TMSRQDriver.
 type tmSRQ struct {
 	*srq
-	cq *cq
 }
 
 // CreateTMSRQ makes an SRQ that matches tags.
 func (p *pd) CreateTMSRQ(c verbs.CQDriver, init *verbs.SRQAttr, tm *verbs.TMCap, up verbs.SRQUpcalls) (verbs.TMSRQDriver, error) {
-	s := &tmSRQ{p.newSRQ(init, up), c.(*cq)}
+	s := &tmSRQ{p.newSRQ("TM", c.(*cq), init, up)}
 	s.q.MatchTags(int(tm.MaxNumTags), int(tm.MaxOps), maxTagSGE, s.cq.CQ)
 	return s, nil
 }

@@ -130,9 +130,10 @@ type xrcSRQ struct {
 
 // CreateSRQ makes an SRQ of the domain.
 func (x *xrcd) CreateSRQ(p verbs.PDDriver, c verbs.CQDriver, init *verbs.SRQAttr, up verbs.SRQUpcalls) (verbs.XRCSRQDriver, error) {
-	s := p.(*pd).newSRQ(init, up)
+	s := p.(*pd).newSRQ("XRC", c.(*cq), init, up)
 	in, err := x.XRCD.CreateSRQ(s.q, c.(*cq).CQ, func() { up.Event(verbs.EventSRQErr) })
 	if err != nil {
+		_ = s.Destroy()
 		return nil, verbsError("", err)
 	}
 	return &xrcSRQ{s, in}, nil

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,7 +45,7 @@ func run(env *tool.Env, args []string) int {
 	}
 	out := env.Stdout
 	if *file != "-" {
-		o, err := os.Create(*file)
+		o, err := os.OpenFile(*file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) // with what programs send
 		if err != nil {
 			return env.Failf("%s: %v", env.Argv0, err)
 		}
@@ -68,8 +70,11 @@ func run(env *tool.Env, args []string) int {
 
 // merger writes what several programs say into one capture.
 type merger struct {
+	readers sync.WaitGroup
+
 	mu     sync.Mutex
 	out    io.Writer
+	over   bool // nobody joins any more
 	ifaces uint32
 	n, max int
 	err    error
@@ -84,39 +89,66 @@ func Follow(c context.Context, device string, out io.Writer, most int) (int, err
 	if _, err := out.Write(pcap.AppendSection(nil)); err != nil {
 		return 0, err
 	}
+	err := m.follow(c, device)
+	m.mu.Lock()
+	m.over = true
+	m.mu.Unlock()
+	m.readers.Wait()
+	return m.n, errors.Join(err, m.err)
+}
+
+// follow has the packets of all programs read, of those that start meanwhile too, until c is done.
+func (m *merger) follow(c context.Context, device string) error {
+	announced := ""
+	a, err := control.Announce(func(call *control.Call) {
+		if call.Device == device {
+			m.take(c, call.Stream, device)
+		} else {
+			_ = call.Close()
+		}
+	})
+	if err == nil { // else programs are found by looking for them
+		defer a.Close()
+		announced = a.Name
+	}
 	known := make(map[string]bool)
-	var readers sync.WaitGroup
-	defer readers.Wait()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		names, err := control.Processes()
 		if err != nil {
-			return m.n, err
+			return err
 		}
+		maps.DeleteFunc(known, func(name string, _ bool) bool { return !slices.Contains(names, name) })
 		for _, name := range names {
 			if known[name] {
 				continue
 			}
 			known[name] = true
-			stream, err := control.Capture(name, device)
-			if err != nil {
-				continue // it has ended, or belongs to somebody else
+			if stream, err := control.Capture(name, device, announced); err == nil { // else it has ended, or belongs to somebody else
+				m.take(c, stream, device)
 			}
-			readers.Add(1)
-			go func() {
-				defer readers.Done()
-				defer context.AfterFunc(c, func() { stream.Close() })()
-				m.read(stream, device)
-			}()
 		}
 		select {
 		case <-c.Done():
-			readers.Wait()
-			return m.n, m.err
+			return nil
 		case <-tick.C:
 		}
 	}
+}
+
+// take reads a program's packets until c is done, and what it has not sent yet then, in a goroutine.
+func (m *merger) take(c context.Context, stream *control.Stream, device string) {
+	if !m.join() {
+		_ = stream.Close()
+		return
+	}
+	go func() {
+		defer m.readers.Done()
+		defer stream.Close()
+		defer context.AfterFunc(c, stream.Finish)()
+		m.read(stream, device)
+	}()
 }
 
 // read passes the blocks of one program on. Its interface is described when its first packet comes.
@@ -145,6 +177,16 @@ func (m *merger) read(stream io.Reader, device string) {
 			return
 		}
 	}
+}
+
+// join counts one more reader, unless it is over.
+func (m *merger) join() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.over {
+		m.readers.Add(1)
+	}
+	return !m.over
 }
 
 func (m *merger) describe(device string) uint32 {

@@ -5,11 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +22,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/control"
 	"github.com/verbena-rdma/verbena/internal/link/pcap"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
+	"github.com/verbena-rdma/verbena/provider/soft"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 func capture(args ...string) (status int, stdout, stderr string) {
@@ -173,7 +179,7 @@ func answer(conn net.Conn) {
 	defer conn.Close()
 	question := make([]byte, 256)
 	n, _ := conn.Read(question)
-	switch strings.TrimSpace(string(question[:n])) {
+	switch words := strings.Fields(string(question[:n])); strings.Join(words[:min(2, len(words))], " ") {
 	case control.AskReport:
 		_ = json.NewEncoder(conn).Encode(control.Report{PID: os.Getpid()})
 	case control.AskCapture + " vrb_test":
@@ -183,5 +189,166 @@ func answer(conn net.Conn) {
 			}
 		}
 		_, _ = conn.Read(question) // until the asker has enough
+	}
+}
+
+// output is a capture that can be looked at while it is written.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(b)
+}
+
+var request = regexp.MustCompile(`QP 0x[0-9a-f]{6}, WR (\d+)(; sent again)?`)
+
+// requests counts the packets of each work request, without those that are sent again.
+func (o *output) requests() map[string]int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := make(map[string]int)
+	for _, m := range request.FindAllStringSubmatch(o.b.String(), -1) {
+		if m[2] == "" {
+			n[m[1]]++
+		}
+	}
+	return n
+}
+
+// Programs that live for milliseconds are captured from their first packet to their last one, each packet once, whether the capture or the
+// program begins first, and the end of the capture loses nothing.
+func TestShortLives(t *testing.T) {
+	c, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	before := newLife(t, 1)
+	var out output
+	done := make(chan int, 1)
+	go func() {
+		n, err := Follow(c, lifeName, &out, 0)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- n
+	}()
+	deadline := time.Now().Add(30 * time.Second)
+	for calls := 0; calls == 0 && time.Now().Before(deadline); { // until it has announced itself
+		for _, conn := range control.CallCaptures("@probe", "another", func(string) bool { return false }) {
+			calls++
+			conn.Close()
+		}
+	}
+	const lives = 20
+	for i := range lives {
+		newLife(t, 1000+i).end()
+	}
+	for n := 0; n == 0 && time.Now().Before(deadline); n = out.requests()["500"] { // until it has found the one that was there
+		before.write(500)
+	}
+	before.write(501)
+	cancel()
+	<-done
+	before.end()
+	got := out.requests()
+	for i := range lives {
+		if id := fmt.Sprint(1000 + i); got[id] != 1 {
+			t.Errorf("the request of life %s is there %d times", id, got[id])
+		}
+	}
+	if got["501"] != 1 {
+		t.Errorf("the last request is there %d times", got["501"])
+	}
+}
+
+const lifeName = "vrb_life"
+
+// life is a program with two devices, one of which is captured, that writes from that to the other.
+type life struct {
+	t      *testing.T
+	closes []func() error
+	qp     *verbs.QP
+	cq     *verbs.CQ
+	wr     verbs.SendWR
+}
+
+// newLife begins one, which has sent a request when it returns.
+func newLife(t *testing.T, id int) *life {
+	t.Helper()
+	l := &life{t: t}
+	var qps []*verbs.QP
+	var mrs []*verbs.MR
+	pid := os.Getpid()
+	for i, name := range []string{lifeName, "vrb_other"} {
+		if id == 1 {
+			i += 2 // one more program at the same time
+		}
+		addr := netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0xc0, byte(pid), byte(i + 91)})
+		dev := get(soft.New(soft.Config{Name: name, Addrs: []netip.Addr{addr}}))(t)
+		ctx := get(dev.Open())(t)
+		pd := get(ctx.AllocPD())(t)
+		l.cq = get(ctx.CreateCQ(16, nil))(t)
+		mr := get(pd.RegMR(make([]byte, 64), verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
+		qp := get(pd.CreateQP(&verbs.QPInitAttr{
+			Type: verbs.QPTypeRC, SendCQ: l.cq, RecvCQ: l.cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
+		}))(t)
+		l.closes = append([]func() error{qp.Close, mr.Close, l.cq.Close, pd.Close, ctx.Close}, l.closes...)
+		qps, mrs = append(qps, qp), append(mrs, mr)
+		if i%2 == 0 {
+			l.qp = qp
+			defer func(cq *verbs.CQ) { l.cq = cq; l.write(id) }(l.cq)
+		}
+	}
+	for i := range qps {
+		info := get(qps[1-i].LocalInfo())(t)
+		if err := qps[i].Connect(info, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.wr = verbs.SendWR{
+		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{mrs[0].SGE(0, 8)}, RemoteAddr: mrs[1].Addr(), RKey: mrs[1].RKey(),
+	}
+	return l
+}
+
+// write sends a request of that number.
+func (l *life) write(id int) {
+	l.t.Helper()
+	l.wr.WRID = uint64(id)
+	if err := l.qp.PostSend(l.wr); err != nil {
+		l.t.Fatal(err)
+	}
+	var wcs [1]verbs.WC
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		if n := get(l.cq.Poll(wcs[:]))(l.t); n == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			l.t.Fatal("no completion")
+		}
+	}
+	if err := wcs[0].Err(); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *life) end() {
+	l.t.Helper()
+	for _, f := range l.closes {
+		if err := f(); err != nil {
+			l.t.Error(err)
+		}
+	}
+}
+
+func get[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
 }

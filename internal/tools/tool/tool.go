@@ -68,6 +68,12 @@ func (f *Flags) Misused(why string) int {
 	return 1
 }
 
+// Help prints how the tool is used, as --help does, and returns the exit status for it.
+func (f *Flags) Help() int {
+	f.usage(f.env.Stdout)
+	return 0
+}
+
 func (f *Flags) usage(w io.Writer) {
 	fmt.Fprintln(w, "Usage:")
 	for line := range strings.Lines(f.args) {

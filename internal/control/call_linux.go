@@ -1,0 +1,150 @@
+package control
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A capture cannot find a program that is gone before it looks again. So it announces itself, and a program calls it
+// when it opens a device, before the device's first packet.
+
+// An Announcement is where programs call a capture.
+type Announcement struct {
+	// Name is its address.
+	Name string
+
+	l       *net.UnixListener
+	calling sync.WaitGroup
+}
+
+// A Call is what a program sends by itself.
+type Call struct {
+	Process string // the name of its socket
+	Device  string
+	*Stream
+}
+
+// Announce has programs of this user, of all users for root, call take when they open a device, each call in a goroutine of its own. EADDRINUSE says
+// that as many captures as can be are announced already.
+func Announce(take func(*Call)) (*Announcement, error) {
+	var err error
+	for n := range slots {
+		name := announcement(os.Geteuid(), n)
+		var l net.Listener
+		if l, err = net.Listen("unix", name); err == nil {
+			a := &Announcement{Name: name, l: l.(*net.UnixListener)}
+			a.calling.Add(1)
+			go a.accept(take)
+			return a, nil
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	return nil, err
+}
+
+// Close ends the announcement. Calls go on.
+func (a *Announcement) Close() {
+	_ = a.l.Close()
+	a.calling.Wait()
+}
+
+func (a *Announcement) accept(take func(*Call)) {
+	defer a.calling.Done()
+	for {
+		c, err := a.l.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(pause)
+			continue
+		}
+		go func() {
+			if call := introduced(c); call != nil {
+				take(call)
+				return
+			}
+			_ = c.Close()
+		}()
+	}
+}
+
+// introduced reads who calls, nil if that is nobody whose packets this user may have.
+func introduced(c *net.UnixConn) *Call {
+	cred, err := peer(c)
+	if err != nil || os.Geteuid() != 0 && int(cred.Uid) != os.Geteuid() {
+		return nil
+	}
+	_ = c.SetDeadline(time.Now().Add(patience))
+	r := bufio.NewReaderSize(c, 1<<18)
+	line, err := r.ReadString('\n')
+	words := strings.Fields(line)
+	if err != nil || len(words) != 2 {
+		return nil
+	}
+	_ = c.SetDeadline(time.Time{})
+	return &Call{words[0], words[1], &Stream{r, c}}
+}
+
+// CallCaptures connects to the captures that wait for programs of this user, those of the user and of root, except where skip says so, and
+// introduces a device to each. It neither waits nor fails: a capture that does not answer at once is left out.
+func CallCaptures(process, device string, skip func(announced string) bool) map[string]net.Conn {
+	var calls map[string]net.Conn
+	uids := []int{os.Geteuid(), 0}
+	if uids[0] == 0 {
+		uids = uids[:1]
+	}
+	for _, uid := range uids {
+		for n := range slots {
+			name := announcement(uid, n)
+			if skip(name) {
+				continue
+			}
+			if c := call(name); c != nil {
+				if _, err := fmt.Fprintf(c, "%s %s\n", process, device); err != nil {
+					_ = c.Close()
+					continue
+				}
+				if calls == nil {
+					calls = make(map[string]net.Conn)
+				}
+				calls[name] = c
+			}
+		}
+	}
+	return calls
+}
+
+// call connects to an announced capture, nil if there is none.
+func call(name string) net.Conn {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil
+	}
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: name}); err != nil {
+		_ = unix.Close(fd)
+		return nil
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil
+	}
+	if _, err := genuine(c.(*net.UnixConn), name); err != nil {
+		_ = c.Close()
+		return nil
+	}
+	return c
+}

@@ -1,0 +1,523 @@
+package control
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestMain lets the test binary be a process of another user.
+func TestMain(m *testing.M) {
+	switch os.Getenv("CONTROL_TEST") {
+	case "ask":
+		askAs()
+	case "serve":
+		serveAs()
+	default:
+		patience = 500 * time.Millisecond
+		os.Exit(m.Run())
+	}
+}
+
+// program answers with a report of one device and captures what it is told to.
+type program struct {
+	asked    atomic.Int32
+	captured chan string // device and announced of each capture
+	packets  []byte      // of a capture; it is written again and again if flood is set
+	flood    bool
+}
+
+func (p *program) Report(objects bool) Report {
+	p.asked.Add(1)
+	r := Report{PID: os.Getpid(), Comm: "test", Devices: []Device{{Name: "vrb_x"}}}
+	if objects {
+		r.Devices[0].Objects = &Objects{Contexts: []uint32{1}}
+	}
+	return r
+}
+
+func (p *program) Capture(c net.Conn, device, announced string) {
+	if p.captured != nil {
+		p.captured <- device + " " + announced
+	}
+	if p.flood {
+		for {
+			if _, err := c.Write(p.packets); err != nil {
+				return
+			}
+		}
+	}
+	_, _ = c.Read(make([]byte, 1))
+	_, _ = c.Write(p.packets)
+}
+
+func serve(t *testing.T, p *program) *Server {
+	t.Helper()
+	s, err := Serve(p)
+	if err != nil {
+		t.Skip("no abstract unix sockets here:", err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// dial connects to a server and sends what a client says.
+func dial(t *testing.T, name, says string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_, _ = io.WriteString(c, says)
+	return c
+}
+
+// alive checks that a server answers.
+func alive(t *testing.T, s *Server) {
+	t.Helper()
+	if r, err := report(s.Name, AskReport); err != nil || r.Comm != "test" || len(r.Devices) != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+}
+
+func TestReport(t *testing.T) {
+	s := serve(t, &program{})
+	alive(t, s)
+	r, err := report(s.Name, AskObjects)
+	if err != nil || r.Devices[0].Objects == nil || r.PID != os.Getpid() {
+		t.Errorf("%+v, %v", r, err)
+	}
+	list, _, err := Reports(false)
+	if err != nil || !slices.ContainsFunc(list, func(r Report) bool { return r.Comm == "test" && r.PID == os.Getpid() }) {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// Whatever comes in, the server goes on, and the connection ends.
+func TestJunkQuestions(t *testing.T) {
+	p := &program{captured: make(chan string, 100)}
+	s := serve(t, p)
+	rng := rand.New(rand.NewPCG(1, 2))
+	noise := make([]byte, 300)
+	for i := range noise {
+		noise[i] = byte(rng.UintN(256))
+	}
+	for _, says := range []string{
+		"\n", " \n", "\x00\x00\n", "frob\n", "report", strings.Repeat("x", 1000), strings.Repeat("report ", 1000) + "\n", "GET / HTTP/1.1\r\n\r\n",
+		string(noise) + "\n", "REPORT\n",
+	} {
+		c := dial(t, s.Name, says)
+		b, err := io.ReadAll(c)
+		if errors.Is(err, os.ErrDeadlineExceeded) || len(b) > 0 {
+			t.Errorf("%.20q: %d bytes, %v", says, len(b), err)
+		}
+		alive(t, s)
+	}
+	if n := p.asked.Load(); n != 10 { // by alive
+		t.Errorf("%d reports were made", n)
+	}
+}
+
+// More askers than there may be are turned away, and those who say nothing are in nobody's way for long.
+func TestManyAskers(t *testing.T) {
+	s := serve(t, &program{})
+	var idle []net.Conn
+	for range mostAskers {
+		idle = append(idle, dial(t, s.Name, ""))
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for count := 0; count < mostAskers && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		count = len(s.conns)
+		s.mu.Unlock()
+	}
+	if _, err := report(s.Name, AskReport); err == nil {
+		t.Error("one more is answered")
+	}
+	for _, c := range idle { // each is hung up on
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+	}
+	alive(t, s)
+}
+
+// A server that runs out of descriptors for a while is there again after it.
+func TestAcceptFails(t *testing.T) {
+	name := Name(os.Geteuid(), 1<<30+50)
+	l, err := net.Listen("unix", name)
+	if err != nil {
+		t.Skip("no abstract unix sockets here:", err)
+	}
+	s := &Server{Name: name, program: &program{}, listener: l, conns: make(map[net.Conn]bool)}
+	s.serving.Add(1)
+	go s.accept(&poorListener{Listener: l})
+	alive(t, s)
+	s.Close()
+}
+
+// poorListener has no descriptors for the first two connections.
+type poorListener struct {
+	net.Listener
+	failed int
+}
+
+func (l *poorListener) Accept() (net.Conn, error) {
+	if l.failed++; l.failed <= 2 {
+		return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+	}
+	return l.Listener.Accept()
+}
+
+// An asker of a capture that never reads does not keep the program from ending, and gets what fits.
+func TestCaptureNobodyReads(t *testing.T) {
+	p := &program{captured: make(chan string, 1), packets: make([]byte, 1<<16), flood: true}
+	s := serve(t, p)
+	dial(t, s.Name, "capture vrb_x @verbena-capture/0/3\n")
+	if got := <-p.captured; got != "vrb_x @verbena-capture/0/3" {
+		t.Errorf("%q", got)
+	}
+	alive(t, s)
+	begun := time.Now()
+	s.Close()
+	if d := time.Since(begun); d > 20*parting {
+		t.Errorf("closing took %v", d)
+	}
+}
+
+// What a capture has left when the program ends arrives.
+func TestCaptureGetsTheRest(t *testing.T) {
+	p := &program{captured: make(chan string, 1), packets: []byte("the last packet")}
+	s := serve(t, p)
+	stream, err := Capture(s.Name, "vrb_x", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	<-p.captured
+	go s.Close()
+	if b, err := io.ReadAll(stream); err != nil || string(b) != "the last packet" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// Programs that are stopped cost the time of one of them, and are named; so are those whose answer makes no sense. Those that are gone are not.
+func TestReportsOfTheSick(t *testing.T) {
+	s := serve(t, &program{})
+	listen := func(pid int, answer func(net.Conn)) string {
+		name := Name(os.Geteuid(), pid)
+		l, err := net.Listen("unix", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		if answer == nil {
+			return name
+		}
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() { defer c.Close(); answer(c) }()
+			}
+		}()
+		return name
+	}
+	const base = 1 << 30 // no process has such a number
+	var stopped []string
+	for i := range 5 {
+		stopped = append(stopped, listen(base+i, nil))
+	}
+	sick := map[string]string{
+		listen(base+10, func(c net.Conn) { fmt.Fprint(c, "HTTP/1.1 400 Bad Request\r\n\r\n"); slurp(c) }): "makes no sense",
+		listen(base+11, func(c net.Conn) { fmt.Fprint(c, `{"pid": "seven"}`); slurp(c) }):                 "makes no sense",
+		listen(base+12, func(c net.Conn) { // a report without an end
+			fmt.Fprint(c, `{"devices":[`)
+			for err := error(nil); err == nil; {
+				_, err = fmt.Fprint(c, strings.Repeat(`{"name":"x"},`, 1000))
+			}
+		}): "no answer within",
+	}
+	for _, n := range stopped {
+		sick[n] = "no answer within"
+	}
+	gone := listen(base+20, func(c net.Conn) {}) // hangs up at once, as one that ends
+	begun := time.Now()
+	list, silent, err := Reports(false)
+	if d := time.Since(begun); err != nil || d > 10*patience {
+		t.Errorf("%v after %v", err, d)
+	}
+	if !slices.ContainsFunc(list, func(r Report) bool { return r.Comm == "test" }) {
+		t.Errorf("the healthy one is not in %+v", list)
+	}
+	for _, x := range silent {
+		if want, ok := sick[x.Name]; x.Name == gone || ok && !strings.Contains(x.Err.Error(), want) {
+			t.Errorf("%s: %v, want %s", x.Name, x.Err, want)
+		}
+		delete(sick, x.Name)
+	}
+	if len(sick) > 0 {
+		t.Errorf("not named: %v", sick)
+	}
+	alive(t, s)
+}
+
+func slurp(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
+
+// A name in the list whose process has ended is left out, and lines of other sockets are.
+func TestStaleNames(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "unix")
+	dead := Name(os.Geteuid(), 1<<30+99)
+	err := os.WriteFile(file, []byte("Num       RefCount Protocol Flags    Type St Inode Path\n"+
+		"0000000000000000: 00000002 00000000 00010000 0001 01 111 "+dead+"\n"+
+		"0000000000000000: 00000002 00000000 00010000 0001 01 111 "+dead+"\n"+
+		"0000000000000000: 00000003 00000000 00000000 0001 03 112 "+Name(os.Geteuid(), 7)+"\n"+
+		"0000000000000000: 00000002 00000000 00010000 0001 01 113 /run/x\n"+
+		"0000000000000000: 00000002 00000000 00010000 0001 01 114\n\nshort\n"), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func(old string) { sockets = old }(sockets)
+	sockets = file
+	if names, err := Processes(); err != nil || !slices.Equal(names, []string{dead}) {
+		t.Errorf("%q, %v", names, err)
+	}
+	if list, silent, err := Reports(false); err != nil || len(list)+len(silent) != 0 {
+		t.Errorf("%v %v %v", list, silent, err)
+	}
+	if _, err := Capture(dead, "vrb_x", ""); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Error(err)
+	}
+	sockets = filepath.Join(t.TempDir(), "missing")
+	if _, _, err := Reports(false); err == nil {
+		t.Error("no error though there is no list")
+	}
+}
+
+// Anybody can take any name. One that is another user's is not believed, nor called.
+func TestImpostors(t *testing.T) {
+	other := os.Geteuid() + 1
+	for _, name := range []string{Name(other, os.Getpid()), announcement(other, 0), programs + "root/1", programs + "99999999999/1"} {
+		l, err := net.Listen("unix", name)
+		if err != nil {
+			t.Skip(err)
+		}
+		defer l.Close()
+		if _, _, err := ask(name, AskReport); !errors.Is(err, syscall.EPERM) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c := call(name); c != nil {
+			c.Close()
+			t.Errorf("%s is called", name)
+		}
+	}
+}
+
+// Two processes of one number, as two PID namespaces have them, are both asked.
+func TestSameNumberTwice(t *testing.T) {
+	a, b := serve(t, &program{}), serve(t, &program{})
+	if a.Name == b.Name {
+		t.Fatalf("both are %s", a.Name)
+	}
+	alive(t, a)
+	alive(t, b)
+	names, err := Processes()
+	if err != nil || !slices.Contains(names, a.Name) || !slices.Contains(names, b.Name) {
+		t.Errorf("%q, %v", names, err)
+	}
+}
+
+// A program calls the captures that are announced when it opens a device, those that it shall.
+func TestAnnounce(t *testing.T) {
+	calls := make(chan *Call, 10)
+	a, err := Announce(func(c *Call) { calls <- c })
+	if err != nil {
+		t.Skip("no abstract unix sockets here:", err)
+	}
+	defer a.Close()
+	b, err := Announce(func(c *Call) { calls <- c })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := CallCaptures("@me", "vrb_x", func(string) bool { return true }); len(got) != 0 {
+		t.Errorf("skipped ones are called: %v", got)
+	}
+	got := CallCaptures("@me", "vrb_x", func(n string) bool { return n == b.Name })
+	if len(got) != 1 || got[a.Name] == nil {
+		t.Fatalf("%v are called", got)
+	}
+	fmt.Fprint(got[a.Name], "packets")
+	got[a.Name].Close()
+	c := <-calls
+	if rest, err := io.ReadAll(c); c.Process != "@me" || c.Device != "vrb_x" || string(rest) != "packets" || err != nil {
+		t.Errorf("%q %q %q %v", c.Process, c.Device, rest, err)
+	}
+	b.Close()
+	if got := CallCaptures("@me", "vrb_x", func(n string) bool { return n == a.Name }); len(got) != 0 {
+		t.Errorf("one that is over is called: %v", got)
+	}
+}
+
+// As many captures are announced as there are slots; a caller that talks junk or nothing is dropped.
+func TestAnnounceBounds(t *testing.T) {
+	take := func(c *Call) { t.Errorf("%q calls", c.Process); c.Close() }
+	var all []*Announcement
+	for range slots {
+		a, err := Announce(take)
+		if err != nil {
+			t.Skip(err)
+		}
+		defer a.Close()
+		all = append(all, a)
+	}
+	if _, err := Announce(take); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("one more: %v", err)
+	}
+	for _, says := range []string{"", "\n", "one\n", "one two three\n", strings.Repeat("x", 1<<19)} {
+		if _, err := io.ReadAll(dial(t, all[0].Name, says)); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%.20q is not dropped", says)
+		}
+	}
+}
+
+// nobody is the user of the second process.
+const nobody = 65534
+
+// as runs this test binary as another user and returns what it prints.
+func as(t *testing.T, role, arg string) *exec.Cmd {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can become somebody else")
+	}
+	dir := t.TempDir()
+	for d := dir; d != filepath.Clean(os.TempDir()); d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(exe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "control.test")
+	if err := os.WriteFile(path, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), path, arg)
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), "CONTROL_TEST="+role)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// askAs asks a server.
+func askAs() {
+	_, err := report(os.Args[1], AskReport)
+	if c, cerr := Capture(os.Args[1], "vrb_x", ""); cerr == nil { // else it hung up at once
+		if b, _ := io.ReadAll(c); len(b) > 0 {
+			fmt.Printf("captured %q\n", b)
+		}
+	}
+	fmt.Println(err)
+}
+
+// serveAs answers until its input ends.
+func serveAs() {
+	s, err := Serve(&program{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(s.Name)
+	for name, c := range CallCaptures(s.Name, "vrb_x", func(string) bool { return false }) {
+		fmt.Println("called", name)
+		c.Close()
+	}
+	fmt.Println("ready")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// Another user gets nothing of root's program, and is told why.
+func TestOtherUserAsks(t *testing.T) {
+	p := &program{packets: []byte("secret"), captured: make(chan string, 1)}
+	s := serve(t, p)
+	out, err := as(t, "ask", s.Name).CombinedOutput()
+	if err != nil || strings.Contains(string(out), "captured") || !strings.Contains(string(out), "refused: a program answers its own user, here 0, and root") {
+		t.Errorf("%v %s", err, out)
+	}
+	if p.asked.Load() != 0 || len(p.captured) != 0 {
+		t.Error("the program was asked")
+	}
+	alive(t, s)
+}
+
+// Root sees the programs of others, and they call its captures.
+func TestRootSeesOtherUsers(t *testing.T) {
+	calls := make(chan *Call, 1)
+	a, err := Announce(func(c *Call) { calls <- c })
+	if err != nil {
+		t.Skip(err)
+	}
+	defer a.Close()
+	cmd := as(t, "serve", "")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	name := Name(nobody, cmd.Process.Pid)
+	select {
+	case c := <-calls:
+		if c.Process != name || c.Device != "vrb_x" {
+			t.Errorf("%q %q calls", c.Process, c.Device)
+		}
+		c.Close()
+	case <-time.After(20 * time.Second):
+		t.Error("nobody calls")
+	}
+	r, err := report(name, AskReport)
+	if err != nil || r.PID != cmd.Process.Pid || r.Comm != "test" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), "called "+a.Name) {
+		t.Errorf("%v %s", err, out.String())
+	}
+}
+
+// What sources add is in the report, until they are removed.
+func TestSources(t *testing.T) {
+	remove := AddSource(func(r *Report) { r.Comm += "+" })
+	r := Report{Comm: "x"}
+	Complete(&r)
+	remove()
+	Complete(&r)
+	if b, _ := json.Marshal(r); r.Comm != "x+" {
+		t.Errorf("%s", b)
+	}
+}

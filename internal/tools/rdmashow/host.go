@@ -1,0 +1,183 @@
+package rdmashow
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/verbena-rdma/verbena/internal/control"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// host is where it looks: the devices of this machine, and what its programs tell.
+type host interface {
+	devices() ([]string, error)
+	port(device string) (port, error)
+	reports(objects bool) ([]control.Report, error)
+	silent() []control.Silent // programs that did not answer
+}
+
+// port is a device's only one.
+type port struct {
+	state, phys string
+	netdev      string // empty if the device has none
+	netdevIndex int    // 0 if there is none of that name
+}
+
+// system is this machine.
+type system struct{ mute []control.Silent }
+
+func (*system) devices() (names []string, err error) {
+	list, err := verbs.Devices()
+	if len(list) > 0 {
+		err = nil
+	}
+	for _, d := range list {
+		names = append(names, d.Name())
+	}
+	return names, err
+}
+
+func (*system) port(device string) (port, error) {
+	list, err := verbs.Devices()
+	i := slices.IndexFunc(list, func(d *verbs.Device) bool { return d.Name() == device })
+	if i < 0 {
+		return port{}, fmt.Errorf("%s has gone meanwhile (%v)", device, err)
+	}
+	ctx, err := list[i].Open()
+	if err != nil {
+		return port{}, err
+	}
+	defer ctx.Close()
+	a, err := ctx.QueryPort(1)
+	if err != nil {
+		return port{}, err
+	}
+	p := port{state: "DOWN", phys: "DISABLED", netdev: list[i].Interface()}
+	if a.State == verbs.PortActive {
+		p.state = "ACTIVE"
+	}
+	if a.PhysState == verbs.PhysLinkUp {
+		p.phys = "LINK_UP"
+	}
+	if ifi, err := net.InterfaceByName(p.netdev); err == nil {
+		p.netdevIndex = ifi.Index
+	}
+	return p, nil
+}
+
+func (s *system) reports(objects bool) (list []control.Report, err error) {
+	list, s.mute, err = control.Reports(objects)
+	return list, err
+}
+
+func (s *system) silent() []control.Silent { return s.mute }
+
+// place is a device, or its port, that the words name.
+type place struct {
+	device string // empty for all
+	port   int    // 0 for all
+	none   bool   // what belongs to no port, of which there is nothing
+}
+
+// parsePlace reads DEV, DEV/, DEV/1 and DEV/-, and checks that it is there.
+func parsePlace(s string, devices []string) (p place, err error) {
+	name, number, _ := strings.Cut(s, "/")
+	switch {
+	case s == "":
+		return p, nil
+	case len(devices) == 0:
+		return p, fmt.Errorf("no device %q: there are no devices; verbena doctor says why", name)
+	case !slices.Contains(devices, name):
+		return p, fmt.Errorf("no device %q; there are %s", name, strings.Join(devices, ", "))
+	}
+	p.device = name
+	switch number {
+	case "":
+	case "-":
+		p.none = true
+	case "1":
+		p.port = 1
+	default:
+		return p, fmt.Errorf("%s has no port %q; it has port 1", name, number)
+	}
+	return p, nil
+}
+
+func (p *place) has(device string) bool { return !p.none && (p.device == "" || p.device == device) }
+
+// device is one device with the programs that have it open.
+type device struct {
+	index int
+	name  string
+	users []user
+}
+
+type user struct {
+	pid  int
+	comm string
+	dev  control.Device
+}
+
+// gather asks the programs. It lists the devices of this machine, then those that only programs know.
+func (v *viewer) gather(objects bool, where string) (list []*device, err error) {
+	names, err := v.host.devices()
+	if err != nil {
+		return nil, err
+	}
+	reports, err := v.host.reports(objects)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range reports {
+		for _, d := range r.Devices {
+			if !slices.Contains(names, d.Name) {
+				names = append(names, d.Name)
+			}
+		}
+	}
+	p, err := parsePlace(where, names)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range names {
+		if p.has(name) {
+			list = append(list, &device{i, name, usersOf(name, reports)})
+		}
+	}
+	return list, nil
+}
+
+func usersOf(name string, reports []control.Report) (list []user) {
+	for _, r := range reports {
+		for _, d := range r.Devices {
+			if d.Name == name {
+				list = append(list, user{r.PID, r.Comm, d})
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b user) int { return a.pid - b.pid })
+	return list
+}
+
+// onLink begins a row about a port.
+func (d *device) onLink() row {
+	return row{
+		head:  fmt.Sprintf("link %s/1 ", printable(d.name)),
+		place: []field{{"ifindex", d.index}, {"ifname", d.name}, {"port", 1}},
+	}
+}
+
+// onDevice begins a row about a device.
+func (d *device) onDevice() row {
+	return row{head: fmt.Sprintf("dev %s ", printable(d.name)), place: []field{{"ifindex", d.index}, {"ifname", d.name}}}
+}
+
+func (r *row) add(name string, value any) { r.fields = append(r.fields, field{name, value}) }
+
+// owner adds who has it.
+func (r *row) owner(u *user) {
+	r.add("pid", u.pid)
+	r.add("comm", u.comm)
+}

@@ -1,0 +1,82 @@
+package rdmashow
+
+import (
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/internal/control"
+)
+
+// statistics is "rdma statistic": counters of devices, and of QPs. Each QP has counters of its own, whose number is the QP's.
+func (v *viewer) statistics(words []string) error {
+	return pick("statistic command", words, []command{
+		{"show", v.showStatistics}, {"list", v.showStatistics},
+		{"qp", func(w []string) error {
+			return pick("statistic command", w, []command{{"show", v.showQPStatistics}, {"list", v.showQPStatistics}})
+		}},
+	})
+}
+
+// showStatistics shows the counters of the devices that programs have open, the sum of what their programs count.
+func (v *viewer) showStatistics(words []string) error {
+	if len(words) > 0 && !isPrefix(words[0], "link", 1) {
+		return fmt.Errorf("unknown parameter %q; statistic show takes link DEV/PORT; statistic qp show shows those of QPs", words[0])
+	}
+	where, _, err := parseFilters(words, "link", nil)
+	if err != nil {
+		return err
+	}
+	list, err := v.gather(false, where)
+	if err != nil {
+		return err
+	}
+	for _, d := range list {
+		if len(d.users) == 0 {
+			continue // nobody counts
+		}
+		r := d.onLink()
+		r.place = r.place[1:] // as iproute2: without the index
+		r.counters(d.sum())
+		v.rows = append(v.rows, r)
+	}
+	return nil
+}
+
+// sum adds up what the programs count, in the order of the first.
+func (d *device) sum() (all []control.Counter) {
+	at := make(map[string]int)
+	for _, u := range d.users {
+		for _, c := range u.dev.Counters {
+			i, ok := at[c.Name]
+			if !ok {
+				i = len(all)
+				at[c.Name] = i
+				all = append(all, control.Counter{Name: c.Name})
+			}
+			all[i].Value += c.Value
+		}
+	}
+	return all
+}
+
+func (r *row) counters(list []control.Counter) {
+	for _, c := range list {
+		r.add(printable(c.Name), counter(c.Value))
+	}
+}
+
+var qpCounters = shower{"qp", false, "link", append(numbers("cntn", "lqpn", "pid"), strs("qp-type")...), qpStatistics}
+
+func (v *viewer) showQPStatistics(words []string) error { return v.showObjects(&qpCounters, words) }
+
+func qpStatistics(d *device, u *user) (rows []row) {
+	for _, q := range u.dev.QPs {
+		r := d.onLink()
+		r.add("cntn", q.Num)
+		r.add("qp-type", qpType(q.Type))
+		r.owner(u)
+		r.counters(q.Counters)
+		r.add("lqpn", counted{q.Num})
+		rows = append(rows, r)
+	}
+	return rows
+}

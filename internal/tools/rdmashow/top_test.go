@@ -1,0 +1,188 @@
+package rdmashow
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/verbena-rdma/verbena/internal/control"
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
+)
+
+// movie is a host that is another at each look.
+type movie struct {
+	fakeHost
+	scenes [][]control.Report
+}
+
+func (m *movie) reports(bool) ([]control.Report, error) {
+	if len(m.scenes) == 0 {
+		return nil, errors.New("the movie is over")
+	}
+	s := m.scenes[0]
+	m.scenes = m.scenes[1:]
+	return s, nil
+}
+
+// scene is programs with a QP each, which have the numbers of their processes.
+func scene(qps ...control.QP) (list []control.Report) {
+	for _, q := range qps {
+		list = append(list, control.Report{PID: int(q.Num), Comm: "prog", Devices: []control.Device{{Name: "vrb_a", QPs: []control.QP{q}}}})
+	}
+	return list
+}
+
+func sent(num uint32, tx, rx, again, naks uint64) control.QP {
+	return control.QP{Num: num, Type: "RC", State: "RTS", Peer: "10.0.0.2", Dest: 0x22, Counters: []control.Counter{
+		{Name: "tx_data_bytes", Value: tx}, {Name: "rx_data_bytes", Value: rx}, {Name: "retransmit_packets", Value: again},
+		{Name: "packet_seq_err", Value: naks}, {Name: "rcvd_rnr_err", Value: naks}, {Name: "sent_pkts", Value: 99},
+	}}
+}
+
+// play shows a movie, a look every two seconds, and returns the tables.
+func play(t *testing.T, scenes [][]control.Report, change func(*topper)) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	at := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
+	ticks := make(chan time.Time, len(scenes))
+	for range len(scenes) {
+		ticks <- at
+	}
+	m := &movie{fakeHost: fakeHost{names: []string{"vrb_a"}}, scenes: scenes}
+	p := &topper{viewer: viewer{host: m}, out: &out, times: len(scenes) - 1, ticks: ticks}
+	p.now = func() time.Time { at = at.Add(2 * time.Second); return at }
+	if change != nil {
+		change(p)
+	}
+	err := p.run()
+	return out.String(), err
+}
+
+const topHead = "    PID COMMAND         DEVICE             QP TYPE STATE PEER                        TX MB/s    RX MB/s   AGAIN/s     NAK/s\n"
+
+// Rates are what was counted between two looks by the time between them, the busiest QP first. A program that comes has no rate yet, one that
+// goes is not shown any more, and one with the number of another that is gone begins at 0.
+func TestTopRates(t *testing.T) {
+	const reused = 9
+	out, err := play(t, [][]control.Report{
+		scene(sent(7, 1e6, 0, 0, 0), sent(8, 5e6, 3e6, 10, 1), sent(reused, 9e6, 9e6, 50, 50)),
+		scene(sent(7, 1e6, 0, 0, 0), sent(8, 9e6, 4e6, 20, 4), sent(reused, 2e6, 0, 0, 0)),
+		scene(sent(7, 21e6, 0, 0, 0), sent(11, 8e9, 8e9, 5, 5)),
+	}, nil)
+	want := "3 QPs, 03:04:04\n" + topHead +
+		"      8 prog            vrb_a        0x000008 RC   RTS   10.0.0.2 0x000022              2.00       0.50       5.0       3.0\n" +
+		"      9 prog            vrb_a        0x000009 RC   RTS   10.0.0.2 0x000022              1.00       0.00       0.0       0.0\n" +
+		"      7 prog            vrb_a        0x000007 RC   RTS   10.0.0.2 0x000022              0.00       0.00       0.0       0.0\n" +
+		"2 QPs, 03:04:06\n" + topHead +
+		"      7 prog            vrb_a        0x000007 RC   RTS   10.0.0.2 0x000022             10.00       0.00       0.0       0.0\n" +
+		"     11 prog            vrb_a        0x00000b RC   RTS   10.0.0.2 0x000022              0.00       0.00       0.0       0.0\n"
+	if err != nil || out != want {
+		t.Errorf("%v\n%s\nwant\n%s", err, out, want)
+	}
+}
+
+// Where nothing runs it says so, and of a device that is not there.
+func TestTopNobody(t *testing.T) {
+	out, err := play(t, [][]control.Report{nil, nil}, nil)
+	if err != nil || out != "0 QPs, 03:04:04\nNo program of this user has a QP.\n" {
+		t.Errorf("%v %q", err, out)
+	}
+	if _, err := play(t, [][]control.Report{nil}, func(p *topper) { p.device = "vrb_b" }); err == nil || !strings.Contains(err.Error(), `no device "vrb_b"; there are vrb_a`) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A screen gets as many lines and columns as it has, each table in place of the last one. What is no screen gets no control characters.
+func TestTopScreen(t *testing.T) {
+	var many []control.QP
+	for i := range uint32(30) {
+		many = append(many, sent(100+i, 0, 0, 0, 0))
+	}
+	for _, size := range [][2]int{{40, 10}, {200, 50}, {1, 1}, {20, 3}} {
+		out, err := play(t, [][]control.Report{scene(many...), scene(many...)}, func(p *topper) {
+			p.size = func() (int, int) { return size[0], size[1] }
+		})
+		body, ok := strings.CutPrefix(out, "\x1b[H\x1b[2J")
+		if err != nil || !ok || strings.Contains(body, "\x1b") {
+			t.Fatalf("%v %q", err, out)
+		}
+		lines := strings.Split(strings.TrimSuffix(body, "\r\n"), "\r\n")
+		if n := len(lines); n > max(2, size[1]-1) {
+			t.Errorf("%d lines on a screen of %d", n, size[1])
+		}
+		for _, l := range lines {
+			if utf8.RuneCountInString(l) > size[0] {
+				t.Errorf("%q on a screen of %d columns", l, size[0])
+			}
+		}
+		if last := lines[len(lines)-1]; size == [2]int{40, 10} && last != "... 24 more" {
+			t.Errorf("the last line is %q", last)
+		}
+	}
+	if out, _ := play(t, [][]control.Report{scene(many...), scene(many...)}, nil); strings.ContainsAny(out, "\x1b\r") || strings.Count(out, "\n") != 32 {
+		t.Errorf("%q", out)
+	}
+}
+
+// q, Q and Ctrl-C end it, other keys do not; so does a signal.
+func TestTopQuits(t *testing.T) {
+	for _, k := range "qQ\x03" {
+		keys := make(chan byte, 2)
+		keys <- 'x'
+		keys <- byte(k)
+		out, err := play(t, [][]control.Report{nil, nil}, func(p *topper) { p.times, p.keys, p.ticks = 0, keys, nil })
+		if err != nil || out != "" {
+			t.Errorf("%q: %v %q", k, err, out)
+		}
+	}
+	done := make(chan struct{})
+	close(done)
+	if out, err := play(t, [][]control.Report{nil, nil}, func(p *topper) { p.times, p.done, p.ticks = 0, done, nil }); err != nil || out != "" {
+		t.Errorf("%v %q", err, out)
+	}
+}
+
+// It ends with its reader, and after as many tables as were asked for without another wait.
+func TestTopEnds(t *testing.T) {
+	_, err := play(t, [][]control.Report{nil, nil, nil}, func(p *topper) { p.times, p.out = 0, brokenPipe{} })
+	if !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("%v", err)
+	}
+	one := make(chan time.Time, 1)
+	one <- time.Time{}
+	out, err := play(t, [][]control.Report{nil, nil}, func(p *topper) { p.ticks = one })
+	if err != nil || strings.Count(out, "QPs") != 1 {
+		t.Errorf("%v %q", err, out)
+	}
+}
+
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+// A program that does not answer is named below the others.
+func TestTopSilent(t *testing.T) {
+	out, _ := play(t, [][]control.Report{scene(sent(7, 0, 0, 0, 0)), scene(sent(7, 0, 0, 0, 0))}, func(p *topper) {
+		p.host.(*movie).mute = []control.Silent{{Name: "@verbena-control/0/9", Err: errors.New("no answer")}}
+	})
+	if !strings.HasSuffix(out, "\n@verbena-control/0/9: no answer\n") {
+		t.Errorf("%q", out)
+	}
+}
+
+func TestTopMisused(t *testing.T) {
+	for line, want := range map[string]string{
+		"-d 0.01": "0.1 to 3600 seconds", "-d NaN": "0.1 to 3600 seconds", "-d 1e9": "0.1 to 3600 seconds", "-n -1": "0 or more",
+		"a b": "superfluous", "--colour": "unknown flag",
+	} {
+		var o, e bytes.Buffer
+		status := runTop(&tool.Env{Argv0: "verbena top", Stdout: &o, Stderr: &e}, strings.Fields(line))
+		if status != 1 || !strings.Contains(e.String(), want) {
+			t.Errorf("top %s: status %d %s", line, status, e.String())
+		}
+	}
+}
