@@ -106,7 +106,7 @@ func TestPerftestMisuse(t *testing.T) {
 		"ib_write_lat -e":              "cannot wait for events",
 		"ib_send_bw -D 4 -f 2":         "nothing is left",
 		"ib_send_bw --plot x.gif":      ".svg or .png",
-		"ib_send_bw --nonsense":        "unknown flag",
+		"ib_send_bw --nonsense":        "unknown option --nonsense",
 		"ib_atomic_bw -A SWAP":         "CMP_AND_SWAP and FETCH_AND_ADD",
 		"ib_send_bw -p 1 -n 5 a b":     "more than one host",
 		"ib_read_bw -o 256":            "0 to 255",

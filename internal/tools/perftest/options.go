@@ -55,15 +55,20 @@ const (
 	unreliable = 16000 // the most receives of UC and UD that the default posts
 )
 
-func (t *test) parse(env *tool.Env, args []string) (o *options, status int, ok bool) {
-	o = &options{test: t}
-	f := tool.NewFlags(env, "[options]        wait for a client\n[options] HOST   connect to the server at HOST")
-	var size, connection, atomicType string
-	f.Uint16VarP(&o.tcpPort, "port", "p", 18515, "exchange addresses over this port")
+// words are options as they are written, before their checks.
+type words struct {
+	size, connection, atomicType string
+	tcpPort, ibPort, timeout, sl int
+}
+
+// define adds the test's options to f.
+func (o *options) define(f *tool.Flags, w *words) {
+	t := o.test
+	f.IntVarP(&w.tcpPort, "port", "p", 18515, "exchange addresses over this TCP port")
 	f.StringVarP(&o.device, "ib-dev", "d", "", "use this device (default: the one that reaches the peer)")
-	f.Uint8VarP(&o.ibPort, "ib-port", "i", 1, "use this port of the device")
+	f.IntVarP(&w.ibPort, "ib-port", "i", 1, "use this port of the device")
 	if t.verb != atomic {
-		f.StringVarP(&size, "size", "s", t.defaultSize(), "bytes of a message; K and M are 2^10 and 2^20")
+		f.StringVarP(&w.size, "size", "s", t.defaultSize(), "bytes of a message; K and M are 2^10 and 2^20")
 		f.BoolVarP(&o.all, "all", "a", false, "sizes from 2 to 2^23")
 	}
 	f.IntVarP(&o.iters, "iters", "n", t.defaultIters(), "messages of each QP, at least 5")
@@ -75,7 +80,7 @@ func (t *test) parse(env *tool.Env, args []string) (o *options, status int, ok b
 		f.IntVarP(&o.rxDepth, "rx-depth", "r", 512, "receives to have posted")
 	}
 	f.IntVarP(&o.pathMTU, "mtu", "m", 0, "path MTU: 256, 512, 1024, 2048 or 4096 (default: the port's)")
-	f.StringVarP(&connection, "connection", "c", "RC", "RC, UC (SEND and WRITE) or UD (SEND)")
+	f.StringVarP(&w.connection, "connection", "c", "RC", "RC, UC (SEND and WRITE) or UD (SEND)")
 	f.IntVarP(&o.gidIndex, "gid-index", "x", -1, "GID index of the port; below 0: by the peer's address")
 	f.BoolVarP(&o.cm, "rdma_cm", "R", false, "connect the QPs with rdma_cm, and exchange over it too")
 	f.BoolP("CPU-freq", "F", false, "the original's: do not complain about CPU frequencies; changes nothing here")
@@ -94,13 +99,37 @@ func (t *test) parse(env *tool.Env, args []string) (o *options, status int, ok b
 		f.IntVarP(&o.outReads, "outs", "o", 0, "READs and atomics under way (default: as many as the device can, at most 16)")
 	}
 	if t.verb == atomic {
-		f.StringVarP(&atomicType, "atomic_type", "A", "FETCH_AND_ADD", "CMP_AND_SWAP or FETCH_AND_ADD")
+		f.StringVarP(&w.atomicType, "atomic_type", "A", "FETCH_AND_ADD", "CMP_AND_SWAP or FETCH_AND_ADD")
 	}
-	f.Uint8VarP(&o.timeout, "qp-timeout", "u", 14, "ACK timeout of QPs: 4 us * 2^timeout")
-	f.Uint8VarP(&o.sl, "sl", "S", 0, "service level")
+	f.IntVarP(&w.timeout, "qp-timeout", "u", 14, "ACK timeout of QPs: 4 us * 2^timeout")
+	f.IntVarP(&w.sl, "sl", "S", 0, "service level")
 	f.IntVarP(&o.tos, "tos", "T", -1, "type of service; with -R only")
 	f.StringVar(&o.json, "json", "", "write the results to this file, - for the output, as JSON")
 	f.StringVar(&o.plot, "plot", "", "draw size against result in this file (.svg or .png)")
+}
+
+// elsewhere tells which other test has an option.
+func elsewhere(option string) string {
+	var have []string
+	for _, t := range tests {
+		f := tool.NewFlags(&tool.Env{}, "")
+		(&options{test: t}).define(f, &words{})
+		if f.Has(option) {
+			have = append(have, t.name)
+		}
+	}
+	if have == nil {
+		return "none of the ib_* programs here has it; leave it out at both ends"
+	}
+	return "it is an option of " + strings.Join(have, ", ")
+}
+
+func (t *test) parse(env *tool.Env, args []string) (o *options, status int, ok bool) {
+	o = &options{test: t}
+	f := tool.NewFlags(env, "[options]        wait for a client\n[options] HOST   connect to the server at HOST")
+	f.Elsewhere = elsewhere
+	var w words
+	o.define(f, &w)
 	if status, ok := f.Parse(args); !ok {
 		return nil, status, false
 	}
@@ -108,7 +137,7 @@ func (t *test) parse(env *tool.Env, args []string) (o *options, status int, ok b
 		return nil, f.Misused("more than one host"), false
 	}
 	o.server = f.Arg(0)
-	err := o.interpret(size, connection, atomicType)
+	err := o.interpret(&w, f.Changed)
 	if err == nil {
 		err = o.check()
 	}
@@ -133,24 +162,50 @@ func (t *test) defaultIters() int {
 	return 1000
 }
 
-// interpret reads the options that are words.
-func (o *options) interpret(size, connection, atomicType string) error {
+// inRange refuses a number that is out of its range.
+func inRange(what string, v, least, most int) error {
+	if v < least || v > most {
+		return fmt.Errorf("%s %d: %d to %d are allowed", what, v, least, most)
+	}
+	return nil
+}
+
+// firstOf is the first error of a list.
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// interpret reads the options that need more than their type; changed tells which of them were given.
+func (o *options) interpret(w *words, changed func(name string) bool) error {
+	if err := firstOf(
+		inRange("TCP port", w.tcpPort, 1, 65535),
+		inRange("device port", w.ibPort, 1, 255),
+		inRange("QP timeout", w.timeout, 0, 31),
+		inRange("service level", w.sl, 0, 15),
+	); err != nil {
+		return err
+	}
+	o.tcpPort, o.ibPort, o.timeout, o.sl = uint16(w.tcpPort), uint8(w.ibPort), uint8(w.timeout), uint8(w.sl)
+	if changed("tos") && (o.tos < 0 || o.tos > 255) {
+		return fmt.Errorf("type of service %d: 0 to 255 are allowed", o.tos)
+	}
+	if changed("margin") && o.margin < 0 {
+		return fmt.Errorf("margin %d: seconds are 0 or more, and less than half of -D", o.margin)
+	}
 	o.size = 8
 	if o.verb != atomic {
-		n, factor := size, 1
-		switch {
-		case strings.HasSuffix(size, "K"):
-			n, factor = size[:len(size)-1], 1<<10
-		case strings.HasSuffix(size, "M"):
-			n, factor = size[:len(size)-1], 1<<20
+		size, err := sizeOf(w.size)
+		if err != nil {
+			return err
 		}
-		v, err := strconv.Atoi(n)
-		if err != nil || v < 1 || v > maxSize/factor {
-			return fmt.Errorf("message size %q: 1 to %d are allowed", size, maxSize)
-		}
-		o.size = v * factor
+		o.size = size
 	}
-	switch strings.ToUpper(connection) {
+	switch strings.ToUpper(w.connection) {
 	case "RC":
 		o.typ = verbs.QPTypeRC
 	case "UC":
@@ -158,33 +213,43 @@ func (o *options) interpret(size, connection, atomicType string) error {
 	case "UD":
 		o.typ = verbs.QPTypeUD
 	default:
-		return fmt.Errorf("connection type %q: RC, UC and UD are there; XRC, DC and SRD are not", connection)
+		return fmt.Errorf("connection type %q: RC, UC and UD are there; XRC, DC and SRD are not", w.connection)
 	}
-	switch atomicType {
+	switch w.atomicType {
 	case "", "FETCH_AND_ADD":
 	case "CMP_AND_SWAP":
 		o.cmpSwap = true
 	default:
-		return fmt.Errorf("atomic type %q: CMP_AND_SWAP and FETCH_AND_ADD are there", atomicType)
+		return fmt.Errorf("atomic type %q: CMP_AND_SWAP and FETCH_AND_ADD are there", w.atomicType)
 	}
 	return nil
 }
 
+// sizeOf reads a message size.
+func sizeOf(text string) (int, error) {
+	n, factor := text, 1
+	switch {
+	case strings.HasSuffix(text, "K"):
+		n, factor = text[:len(text)-1], 1<<10
+	case strings.HasSuffix(text, "M"):
+		n, factor = text[:len(text)-1], 1<<20
+	}
+	v, err := strconv.Atoi(n)
+	if err != nil || v < 1 || v > maxSize/factor {
+		return 0, fmt.Errorf("message size %q: 1 to %d are allowed, or a number with K or M", text, maxSize)
+	}
+	return v * factor, nil
+}
+
 // check refuses what makes no sense.
 func (o *options) check() error {
-	inRange := func(what string, v, least, most int) error {
-		if v < least || v > most {
-			return fmt.Errorf("%s %d: %d to %d are allowed", what, v, least, most)
-		}
-		return nil
-	}
 	if o.postList == 0 && o.lat {
 		o.postList, o.cqMod = 1, 1
 	}
 	if o.verb != send {
 		o.rxDepth = 1
 	}
-	for _, err := range []error{
+	if err := firstOf(
 		inRange("iterations", o.iters, 5, maxIters),
 		inRange("number of QPs", o.numQP, 1, maxQPs),
 		inRange("tx depth", o.txDepth, 1, maxDepth),
@@ -194,14 +259,10 @@ func (o *options) check() error {
 		inRange("outstanding reads", o.outReads, 0, 255),
 		inRange("inline size", o.inline, 0, 1<<16),
 		inRange("duration", o.duration, 0, 1<<20),
-	} {
-		if err != nil {
-			return err
-		}
+	); err != nil {
+		return err
 	}
 	switch {
-	case o.ibPort < 1:
-		return fmt.Errorf("port %d: the first port is 1", o.ibPort)
 	case o.pathMTU != 0 && verbs.MTUOf(o.pathMTU) == 0:
 		return fmt.Errorf("path MTU %d: 256, 512, 1024, 2048 and 4096 are allowed", o.pathMTU)
 	case o.typ == verbs.QPTypeUD && o.verb != send:
@@ -212,12 +273,6 @@ func (o *options) check() error {
 		return fmt.Errorf("rdma_cm does not connect UC")
 	case o.tos >= 0 && !o.cm:
 		return fmt.Errorf("-T needs -R")
-	case o.tos > 255:
-		return fmt.Errorf("type of service %d: 0 to 255 are allowed", o.tos)
-	case o.sl > 15:
-		return fmt.Errorf("service level %d: 0 to 15 are allowed", o.sl)
-	case o.timeout > 31:
-		return fmt.Errorf("QP timeout %d: 0 to 31 are allowed", o.timeout)
 	case o.lat && o.numQP > 1:
 		return fmt.Errorf("latency is measured with one QP")
 	case o.events && o.verb == write && o.lat:

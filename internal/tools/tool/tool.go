@@ -34,6 +34,9 @@ func (e *Env) Failf(format string, args ...any) int {
 // octal (0), long options may be abbreviated, and options may follow arguments.
 type Flags struct {
 	*pflag.FlagSet
+	// Elsewhere is a clause on an option that the tool does not have, "-l" or "--post_list"; empty if there is nothing to say.
+	Elsewhere func(option string) string
+
 	env  *Env
 	args string
 }
@@ -41,7 +44,7 @@ type Flags struct {
 // NewFlags makes an empty set. args is the part of the usage after the program's name,
 // one line for each way to call it.
 func NewFlags(env *Env, args string) *Flags {
-	f := &Flags{pflag.NewFlagSet(env.Argv0, pflag.ContinueOnError), env, args}
+	f := &Flags{FlagSet: pflag.NewFlagSet(env.Argv0, pflag.ContinueOnError), env: env, args: args}
 	f.SortFlags = false
 	f.SetOutput(io.Discard) // Parse prints what is to be printed
 	return f
@@ -56,9 +59,58 @@ func (f *Flags) Parse(args []string) (status int, ok bool) {
 		return 0, false
 	}
 	if err != nil {
-		return f.Misused(err.Error()), false
+		return f.Misused(f.explain(err)), false
 	}
 	return 0, true
+}
+
+// Has tells whether the tool has an option, written "-l" or "--post_list".
+func (f *Flags) Has(option string) bool {
+	if name, long := strings.CutPrefix(option, "--"); long {
+		return f.Lookup(name) != nil
+	}
+	return f.ShorthandLookup(option[1:]) != nil
+}
+
+// numbers is what may be given to an option of a type.
+var numbers = map[string]string{
+	"int": "a whole number", "uint8": "a number from 0 to 255", "uint16": "a number from 0 to 65535", "uint32": "a number from 0 to 2^32-1",
+}
+
+// explain says what was wrong with a command line and what is right.
+func (f *Flags) explain(err error) string {
+	var invalid *pflag.InvalidValueError
+	var lacks *pflag.ValueRequiredError
+	var unknown *pflag.NotExistError
+	switch {
+	case errors.As(err, &invalid) && numbers[invalid.GetFlag().Value.Type()] != "":
+		return fmt.Sprintf("%s %s: %s is needed", optionOf(invalid.GetFlag()), invalid.GetValue(), numbers[invalid.GetFlag().Value.Type()])
+	case errors.As(err, &lacks):
+		return fmt.Sprintf("%s needs a value: %s", optionOf(lacks.GetFlag()), lacks.GetFlag().Usage)
+	case errors.As(err, &unknown):
+		option := "--" + unknown.GetSpecifiedName()
+		if unknown.GetSpecifiedShortnames() != "" {
+			option = "-" + unknown.GetSpecifiedName()[:1]
+		}
+		where := ""
+		if f.Elsewhere != nil {
+			where = f.Elsewhere(option)
+		}
+		if where == "" {
+			where = "those that there are are listed below"
+		}
+		return fmt.Sprintf("unknown option %s: %s", option, where)
+	default:
+		return err.Error()
+	}
+}
+
+// optionOf is how an option is written.
+func optionOf(flag *pflag.Flag) string {
+	if flag.Shorthand != "" {
+		return "-" + flag.Shorthand
+	}
+	return "--" + flag.Name
 }
 
 // Misused reports a wrong command line and returns the exit status for it.

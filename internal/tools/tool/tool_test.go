@@ -2,6 +2,7 @@ package tool
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 )
@@ -35,6 +36,39 @@ func TestFlagsMisused(t *testing.T) {
 		_, _, _, _, status, ok, out, errs := testFlags(t, strings.Fields(args)...)
 		if ok || status != 1 || out != "" || !strings.HasPrefix(errs, "prog: ") || !strings.Contains(errs, "prog [options] HOST") {
 			t.Errorf("%s: ok %v, status %d, stdout %q, stderr %q", args, ok, status, out, errs)
+		}
+	}
+}
+
+// What was wrong is said in the words of the command line, with what is right.
+func TestFlagsExplain(t *testing.T) {
+	for args, want := range map[string]string{
+		"-n ten":     "prog: -n ten: a whole number is needed",
+		"-t 256":     "prog: -t 256: a number from 0 to 255 is needed",
+		"-p 65536":   "prog: -p 65536: a number from 0 to 65535 is needed",
+		"-d":         "prog: -d needs a value: use this device",
+		"-ex":        "prog: unknown option -x: those that there are are listed below",
+		"--itersx=1": "prog: unknown option --itersx: those that there are are listed below",
+		"-z":         "prog: unknown option -z: other has it",
+		"--zone":     "prog: unknown option --zone: other has it",
+	} {
+		var stderr bytes.Buffer
+		f := NewFlags(&Env{Argv0: "prog", Stdout: io.Discard, Stderr: &stderr}, "[options]")
+		f.IntP("iters", "n", 1, "number of exchanges")
+		f.Uint8P("qp-timeout", "t", 1, "ACK timeout")
+		f.Uint16P("port", "p", 1, "TCP port")
+		f.StringP("ib-dev", "d", "", "use this device")
+		f.BoolP("events", "e", false, "sleep on events")
+		other := NewFlags(&Env{}, "")
+		other.IntP("zone", "z", 1, "")
+		f.Elsewhere = func(option string) string {
+			if other.Has(option) {
+				return "other has it"
+			}
+			return ""
+		}
+		if status, ok := f.Parse(strings.Fields(args)); ok || status != 1 || !strings.HasPrefix(stderr.String(), want+"\n") {
+			t.Errorf("%s: ok %v, status %d, %.200q; want %q", args, ok, status, stderr.String(), want)
 		}
 	}
 }
