@@ -62,7 +62,7 @@ func TestMisuse(t *testing.T) {
 		line string
 		why  string
 	}{
-		{rc, "-p 65536", "invalid argument"},
+		{rc, "-p 65536", "-p 65536: a number from 0 to 65535 is needed"},
 		{rc, "-i 0", "first port is 1"},
 		{rc, "-m 1500", "path MTU 1500"},
 		{rc, "-m 0", "path MTU 0"},
@@ -72,9 +72,9 @@ func TestMisuse(t *testing.T) {
 		{rc, "a b", "more than one host"},
 		{rc, "-o -j", "device memory"},
 		{rc, "-P", "prefetched"},
-		{rc, "-q 2", "unknown shorthand flag"},
-		{uc, "-t", "unknown shorthand flag"},
-		{ud, "-m 1024", "unknown shorthand flag"},
+		{rc, "-q 2", "unknown option -q"},
+		{uc, "-t", "unknown option -t"},
+		{ud, "-m 1024", "unknown option -m"},
 		{srq, "-q 16 -r 15", "too small"},
 		{srq, "-q 256", "num_qp 256"},
 		{srq, "-q 0", "num_qp 0"},

@@ -28,7 +28,7 @@ func TestXSRQOptions(t *testing.T) {
 	}
 	for line, why := range map[string]string{
 		"-c 0": "0 clients", "-c 4097": "4097 clients", "-n 0": "no message", "-m 1500": "path MTU 1500", "-i 0": "first port is 1",
-		"a b": "more than one host", "-l 16": "service level", "-s 2147483649": "message size", "-q 1": "unknown shorthand flag",
+		"a b": "more than one host", "-l 16": "service level", "-s 2147483649": "message size", "-q 1": "unknown option -q",
 	} {
 		if _, status, ok, out := run(line); ok || status != 1 || !strings.Contains(out, why) || !strings.Contains(out, "Usage:") {
 			t.Errorf("%q: ok %v, status %d: %s", line, ok, status, out)

@@ -74,7 +74,7 @@ func (f *Flags) Has(option string) bool {
 
 // numbers is what may be given to an option of a type.
 var numbers = map[string]string{
-	"int": "a whole number", "uint8": "a number from 0 to 255", "uint16": "a number from 0 to 65535", "uint32": "a number from 0 to 2^32-1",
+	"int": "a whole number", "uint": "a whole number from 0 on", "uint8": "a number from 0 to 255", "uint16": "a number from 0 to 65535", "uint32": "a number from 0 to 2^32-1",
 }
 
 // explain says what was wrong with a command line and what is right.
