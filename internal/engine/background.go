@@ -47,6 +47,8 @@ var (
 	// minIdle is how long an idle shard's goroutine waits at first, to wait for ever longer then. A timer that is armed
 	// while it waits needs a wake-up only when it is due earlier, and ACK timers seldom are.
 	minIdle = 20 * time.Millisecond
+	// stallNap is how long the goroutine waits when there is no place for any packet: the link does not tell when there is.
+	stallNap = 100 * time.Microsecond
 )
 
 func (b *background) init(s *shard) {
@@ -86,9 +88,11 @@ func (b *background) loop() {
 		doze = time.Duration(pollerGone)
 		s.hold()
 		busy := s.step(now)
-		next := s.nextTimer()
+		next, stalled := s.nextTimer(), s.stalled
 		s.release()
 		switch {
+		case stalled: // by a receiver that needs a core to make room
+			b.wait(now, min(next, now+int64(stallNap)))
 		case busy:
 			idle = minIdle
 			runtime.Gosched()

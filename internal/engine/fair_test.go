@@ -80,3 +80,59 @@ func TestQPsTakeTurns(t *testing.T) {
 		t.Errorf("the small message was packet %d", at)
 	}
 }
+
+// full is a Direct port that has room for packets, which it loses, only while open.
+type full struct {
+	link.Port
+	open    bool
+	refused int
+	buf     [8192]byte
+}
+
+func (f *full) Send(b *link.TxBatch) { b.Reset() }
+
+func (f *full) Place(_ *link.Path, _ uint32, n int, _ bool) ([]byte, bool) {
+	if f.open {
+		return f.buf[:n], true
+	}
+	f.refused++
+	return nil, true
+}
+
+func (f *full) Train(*link.Path, uint32) int { return 0 }
+
+// A turn in which the link has no place for any packet is told from one that sends: its receiver may need our core to make room.
+func TestStalledTurn(t *testing.T) {
+	m := newManual(t, 1)
+	region := &mr.Region{Buf: make([]byte, 20*1024)}
+	if err := regions.Add(region); err != nil {
+		t.Fatal(err)
+	}
+	qp := newQP(t, m.Engine, m.NewCQ(8, 0, silent{}), silent{})
+	connectQP(t, qp, 0x1000, 14)
+	s := m.shards[0]
+	f := &full{Port: s.port}
+	s.port, s.tx.Direct = f, f
+	postSends(t, qp, 1, uint32(len(region.Buf)), region.LKey)
+	turn := func() (busy, stalled bool) {
+		s.hold()
+		defer s.release()
+		busy = s.step(s.eng.now())
+		return busy, s.stalled
+	}
+	for range 3 {
+		if busy, stalled := turn(); !busy || !stalled {
+			t.Errorf("no room: busy %v, stalled %v", busy, stalled)
+		}
+	}
+	if f.refused == 0 {
+		t.Fatal("nobody asked for a place")
+	}
+	f.open = true
+	if _, stalled := turn(); stalled {
+		t.Error("stalled although there was room")
+	}
+	if busy, stalled := turn(); busy || stalled {
+		t.Errorf("all is sent: busy %v, stalled %v", busy, stalled)
+	}
+}

@@ -39,6 +39,7 @@ type shard struct {
 	tap      link.Tap // nil unless somebody captures; tx has it too
 	runq     runQueue
 	blocked  runQueue // QPs for whose next packet there is no place now; empty between turns
+	stalled  bool     // the last turn sent nothing: there was no place for any packet
 	wheel    wheel
 	events   []*CQ  // whose completion events are held back
 	eventsAt int64  // the first of them is due

@@ -48,7 +48,9 @@ func (s *shard) step(now int64) (busy bool) {
 	}
 	s.wheel.advance(now, s.fire)
 	s.raiseEvents(now)
-	return s.serve() || busy
+	more := s.serve()
+	s.stalled = s.stalled && more && !busy
+	return more || busy
 }
 
 // serve does what needs no packet to arrive: work published by others, and sending.
@@ -105,11 +107,13 @@ func (s *shard) onTimer(qp *transport.QP) {
 // transmit lets the QPs of the run queue send, in turns, and sets their timers. It tells whether
 // it stopped with more to send. ACKs for everything received in this step leave here.
 func (s *shard) transmit() (more bool) {
+	s.stalled = true
 	for range txBatches {
 		if s.runq.empty() {
 			break
 		}
 		s.fill()
+		s.stalled = s.stalled && s.tx.Count() == 0
 		if !s.tx.Empty() {
 			if s.tap != nil {
 				s.tap.Sent()

@@ -195,8 +195,9 @@ func writeNow(fd uintptr, b []byte) {
 const (
 	// chunk is how many bytes gather before the receiver may see them, so that it copies some while we copy others.
 	chunk = 16 << 10
-	// patience is how long a full ring whose receiver takes nothing out holds packets back. Then they are lost, as in a network.
-	patience = 10 * time.Millisecond
+	// patience is how long a full ring whose receiver takes nothing out holds packets back. Then they are lost, as in a network. A
+	// receiver that lives may wait so long for a core.
+	patience = 40 * time.Millisecond
 )
 
 // place is the place for a packet of n bytes; nil if there is none now. lost says that there will be none soon.
