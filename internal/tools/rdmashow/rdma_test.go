@@ -211,8 +211,8 @@ func TestMisused(t *testing.T) {
 		"statistic show link":              `"link": a filter needs a value behind it`,
 		"statistic show link rxe0/1 pid 1": `unknown filter "pid"; the filters are link`,
 		"statistic qp frob":                `unknown statistic command "frob"; there are show, list`,
-		"-x link":                          "unknown shorthand flag: 'x'",
-		"--frob link":                      "unknown flag: --frob",
+		"-x link":                          "unknown option -x",
+		"--frob link":                      "unknown option --frob",
 	} {
 		status, out, errs := rdma(linux(), line)
 		if status != 1 || out != "" || !strings.HasPrefix(errs, "verbena rdma: ") || !strings.Contains(errs, want) {

@@ -177,7 +177,7 @@ func TestTopSilent(t *testing.T) {
 func TestTopMisused(t *testing.T) {
 	for line, want := range map[string]string{
 		"-d 0.01": "0.1 to 3600 seconds", "-d NaN": "0.1 to 3600 seconds", "-d 1e9": "0.1 to 3600 seconds", "-n -1": "0 or more",
-		"a b": "superfluous", "--colour": "unknown flag",
+		"a b": "superfluous", "--colour": "unknown option --colour",
 	} {
 		var o, e bytes.Buffer
 		status := runTop(&tool.Env{Argv0: "verbena top", Stdout: &o, Stderr: &e}, strings.Fields(line))

@@ -97,7 +97,7 @@ func (f *Flags) explain(err error) string {
 			where = f.Elsewhere(option)
 		}
 		if where == "" {
-			where = "those that there are are listed below"
+			where = "the usage below lists those that there are"
 		}
 		return fmt.Sprintf("unknown option %s: %s", option, where)
 	default:

@@ -47,8 +47,8 @@ func TestFlagsExplain(t *testing.T) {
 		"-t 256":     "prog: -t 256: a number from 0 to 255 is needed",
 		"-p 65536":   "prog: -p 65536: a number from 0 to 65535 is needed",
 		"-d":         "prog: -d needs a value: use this device",
-		"-ex":        "prog: unknown option -x: those that there are are listed below",
-		"--itersx=1": "prog: unknown option --itersx: those that there are are listed below",
+		"-ex":        "prog: unknown option -x: the usage below lists those that there are",
+		"--itersx=1": "prog: unknown option --itersx: the usage below lists those that there are",
 		"-z":         "prog: unknown option -z: other has it",
 		"--zone":     "prog: unknown option --zone: other has it",
 	} {
