@@ -21,6 +21,11 @@ import (
 
 // TestMain lets the test binary be a process of another user.
 func TestMain(m *testing.M) {
+	const own = "CONTROL_TEST_NAMES" // so that two runs at the same time are in nobody's way
+	if os.Getenv(own) == "" {
+		os.Setenv(own, fmt.Sprintf("@verbena-test-%d-", os.Getpid()))
+	}
+	programs, captures = os.Getenv(own)+"control/", os.Getenv(own)+"capture/"
 	switch os.Getenv("CONTROL_TEST") {
 	case "ask":
 		askAs()
@@ -188,8 +193,8 @@ func (l *poorListener) Accept() (net.Conn, error) {
 func TestCaptureNobodyReads(t *testing.T) {
 	p := &program{captured: make(chan string, 1), packets: make([]byte, 1<<16), flood: true}
 	s := serve(t, p)
-	dial(t, s.Name, "capture vrb_x @verbena-capture/0/3\n")
-	if got := <-p.captured; got != "vrb_x @verbena-capture/0/3" {
+	dial(t, s.Name, "capture vrb_x @announced\n")
+	if got := <-p.captured; got != "vrb_x @announced" {
 		t.Errorf("%q", got)
 	}
 	alive(t, s)

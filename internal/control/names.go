@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-const (
+var (
 	programs = "@verbena-control/"
 	captures = "@verbena-capture/"
-
-	// slots is how many captures of one user are announced at the same time, and how many programs with one process number (of
-	// several PID namespaces) can be asked.
-	slots = 4
 )
+
+// slots is how many captures of one user are announced at the same time, and how many programs with one process number (of
+// several PID namespaces) can be asked.
+const slots = 8
 
 // Name is the address of a process's socket. Several processes of one network namespace may have the same number if
 // their PID namespaces differ: as of the second one a suffix tells them apart.

@@ -79,6 +79,7 @@ func (r *requester) early() int64 {
 // hurryBack goes back to una before the ACK timeout.
 func (r *requester) hurryBack() {
 	r.hurry.tries++
+	r.why = "its acknowledgement is overdue"
 	r.nakked = false
 	r.goBack()
 	r.win.halve(r.windowFloor())

@@ -51,9 +51,15 @@ func TestCaptureFile(t *testing.T) {
 		})
 		packets := readCapture(t, file)
 		again, wrs := 0, make(map[string]bool)
+		sent := make(map[uint32]bool) // PSNs
 		for _, p := range packets {
 			if strings.Contains(p.comment, "; sent again: ") {
 				again++
+			} else if psn := wire.BTH(p.data).PSN(); strings.Contains(p.comment, ", WR ") {
+				if sent[psn] {
+					t.Errorf("PSN %d is there once more, and nothing says why: %q", psn, p.comment)
+				}
+				sent[psn] = true
 			}
 			if _, id, ok := strings.Cut(p.comment, ", WR "); ok {
 				id, _, _ = strings.Cut(id, ";")

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/control"
@@ -70,7 +71,8 @@ func run(env *tool.Env, args []string) int {
 
 // merger writes what several programs say into one capture.
 type merger struct {
-	readers sync.WaitGroup
+	readers   sync.WaitGroup
+	announced atomic.Pointer[string] // where programs call; nil if nowhere
 
 	mu     sync.Mutex
 	out    io.Writer
@@ -85,8 +87,11 @@ type merger struct {
 func Follow(c context.Context, device string, out io.Writer, most int) (int, error) {
 	c, cancel := context.WithCancel(c)
 	defer cancel()
-	m := &merger{out: out, max: most, full: cancel}
-	if _, err := out.Write(pcap.AppendSection(nil)); err != nil {
+	return (&merger{out: out, max: most, full: cancel}).run(c, device)
+}
+
+func (m *merger) run(c context.Context, device string) (int, error) {
+	if _, err := m.out.Write(pcap.AppendSection(nil)); err != nil {
 		return 0, err
 	}
 	err := m.follow(c, device)
@@ -110,6 +115,7 @@ func (m *merger) follow(c context.Context, device string) error {
 	if err == nil { // else programs are found by looking for them
 		defer a.Close()
 		announced = a.Name
+		m.announced.Store(&announced)
 	}
 	known := make(map[string]bool)
 	tick := time.NewTicker(lookEvery)

@@ -226,20 +226,17 @@ func TestShortLives(t *testing.T) {
 	defer cancel()
 	before := newLife(t, 1)
 	var out output
-	done := make(chan int, 1)
+	m := &merger{out: &out, full: cancel}
+	done := make(chan struct{})
 	go func() {
-		n, err := Follow(c, lifeName, &out, 0)
-		if err != nil {
+		defer close(done)
+		if _, err := m.run(c, lifeName); err != nil {
 			t.Error(err)
 		}
-		done <- n
 	}()
 	deadline := time.Now().Add(30 * time.Second)
-	for calls := 0; calls == 0 && time.Now().Before(deadline); { // until it has announced itself
-		for _, conn := range control.CallCaptures("@probe", "another", func(string) bool { return false }) {
-			calls++
-			conn.Close()
-		}
+	for m.announced.Load() == nil && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
 	}
 	const lives = 20
 	for i := range lives {
@@ -263,7 +260,7 @@ func TestShortLives(t *testing.T) {
 	}
 }
 
-const lifeName = "vrb_life"
+var lifeName = fmt.Sprintf("vrb_life%d", os.Getpid())
 
 // life is a program with two devices, one of which is captured, that writes from that to the other.
 type life struct {
@@ -281,7 +278,7 @@ func newLife(t *testing.T, id int) *life {
 	var qps []*verbs.QP
 	var mrs []*verbs.MR
 	pid := os.Getpid()
-	for i, name := range []string{lifeName, "vrb_other"} {
+	for i, name := range []string{lifeName, "vrb_another"} {
 		if id == 1 {
 			i += 2 // one more program at the same time
 		}
