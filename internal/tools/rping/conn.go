@@ -173,6 +173,12 @@ func (c *conn) tell(mr *verbs.MR) error {
 	return c.post(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{c.send.SGE(0, infoLen)}})
 }
 
+// endsConnection tells a request that was flushed because the connection ends, of which an event tells, from one whose QP has failed. A
+// peer whose process has died on this host is such a failure, and no event comes.
+func endsConnection(wc *verbs.WC) bool {
+	return wc.Status == verbs.WCWRFlushErr && (wc.Cause == nil || wc.Cause.First == nil)
+}
+
 // await waits until a request of that kind has completed. Completed sends before it mean nothing.
 func (c *conn) await(op verbs.WCOpcode) error {
 	for {
@@ -180,7 +186,7 @@ func (c *conn) await(op verbs.WCOpcode) error {
 		switch {
 		case err != nil:
 			return err
-		case wc.Status == verbs.WCWRFlushErr:
+		case endsConnection(&wc):
 			<-c.ended.Done()
 			return context.Cause(c.ended)
 		case wc.Status != verbs.WCSuccess:

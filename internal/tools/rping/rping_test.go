@@ -12,6 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/rdmatest"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // both runs a server and clients, each on a host of its own, in virtual time.
@@ -104,6 +105,25 @@ func TestMisuse(t *testing.T) {
 		var out bytes.Buffer
 		if _, status, ok := parse(&tool.Env{Argv0: "rping", Stdout: &out, Stderr: &out}, strings.Fields(args)); ok || status != 1 || out.Len() == 0 {
 			t.Errorf("%q: ok %v, status %d, %s", args, ok, status, &out)
+		}
+	}
+}
+
+// The peer's process died while nothing was under way: what is flushed says so, and nobody may wait for an event.
+func TestFlushedByAFailure(t *testing.T) {
+	died := &verbs.WCError{Status: verbs.WCRetryExcErr}
+	for _, c := range []struct {
+		wc   verbs.WC
+		want bool
+	}{
+		{verbs.WC{Status: verbs.WCWRFlushErr}, true},
+		{verbs.WC{Status: verbs.WCWRFlushErr, Cause: &verbs.WCError{Status: verbs.WCWRFlushErr}}, true},
+		{verbs.WC{Status: verbs.WCWRFlushErr, Cause: &verbs.WCError{Status: verbs.WCWRFlushErr, First: died}}, false},
+		{verbs.WC{Status: verbs.WCRetryExcErr, Cause: died}, false},
+		{verbs.WC{}, false},
+	} {
+		if got := endsConnection(&c.wc); got != c.want {
+			t.Errorf("%v: %v", c.wc.Err(), got)
 		}
 	}
 }
