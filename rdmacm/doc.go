@@ -55,5 +55,5 @@
 // comes, not when the program retrieves the event; but EventDisconnected and EventRejected move them to ERR, and EventMulticastJoin
 // attaches them, when the program retrieves the event.
 //
-// The package imports verbs, umad, internal/cm, internal/wire/cmmsg and internal/control.
+// The package imports verbs, umad, internal/cm, internal/wire, internal/wire/cmmsg, internal/link, internal/notify and internal/control.
 package rdmacm

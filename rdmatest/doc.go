@@ -24,5 +24,6 @@
 // Config.Faults and SetFaults give probabilities; Config.Seed is where their dice start. Faults.Script
 // decides about single packets, and Cut and Heal take the cable out and put it in again.
 //
-// The package imports verbs, provider/soft and internal/link/{mem,fault}.
+// The package owns the devices that it makes and the contexts that Open has opened, until Close; in virtual time it has no
+// goroutine. It imports verbs, provider/soft, internal/link, internal/link/mem and internal/link/fault.
 package rdmatest

@@ -16,17 +16,27 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Faults says what happens to packets: probabilities of Loss, Duplicate, Reorder and Corrupt, a Delay with
-// Jitter, and a Script that decides about single packets. The zero value is a perfect network.
+// Faults says what happens to packets; the zero value is a perfect network. Its fields:
+//
+//	Loss, Duplicate, Reorder, Corrupt float64   probabilities, 0 to 1: lost, comes twice, overtaken, one to three bits flipped
+//	Delay, Jitter       time.Duration           of every packet: so long, and a random time from 0 to that besides
+//	ReorderDelay        time.Duration           the longest time that Reorder holds a packet back; 0 means 100 µs
+//	Script func(p Packet) (v Verdict, decided bool)
+//
+// A Script that is not nil is asked about each packet first; if it has decided, its verdict holds, otherwise the probabilities do. It
+// must not keep or change p.Data.
 type Faults = fault.Faults
 
-// Packet is what a Faults.Script is shown: addresses, and the bytes from the BTH to the padding.
+// Packet is what a Faults.Script is shown: Src and Dst (netip.Addr), Data (the bytes from the BTH to the padding), Nth (uint64: the packet's
+// number in this fabric, from 0), and the method Opcode.
 type Packet = fault.Packet
 
-// Verdict is what a Faults.Script decides about a packet.
+// Verdict is what a Faults.Script decides about a packet: Drop (bool), Extra (int: copies besides the packet itself), Flip (int: bits to
+// flip at random places), Delay (time.Duration). The zero value lets it pass.
 type Verdict = fault.Verdict
 
-// Stats counts what the fabric did to packets.
+// Stats counts what the fabric did to packets, copies included, in fields of type uint64: Sent, Delivered, Lost (by the faults), Repeated, Corrupted, Cut (by
+// Fabric.Cut), Unknown (nobody has the address), Overflow (the receiver's queue was full).
 type Stats = mem.Stats
 
 // Config says how a fabric is made. The zero value is a perfect network in virtual time.

@@ -1,5 +1,6 @@
 // Package rsocket is sockets over RDMA, on the wire protocol of librdmacm's rsocket: the other end may be a C program that uses
-// that library, or any program that is preloaded with librspreload. Import it together with a provider of devices:
+// that library, or any program that is preloaded with librspreload. (The RSocket protocol of reactive streams is something
+// else.) Import it together with a provider of devices:
 //
 //	import (
 //		"github.com/verbena-rdma/verbena/rsocket"
@@ -37,5 +38,5 @@
 // Defaults come from the files in ConfigDir, /etc/rdma/rsocket, or the folder that VERBENA_RSOCKET_CONFIG in the environment names.
 //
 // The package owns a goroutine for each host with sockets, one for each listener and two for each datagram socket. It imports
-// rdmacm, verbs and internal/rs.
+// rdmacm, verbs, internal/rs and internal/notify.
 package rsocket

@@ -22,7 +22,8 @@ const (
 // behind it (umad_get_mad and mad_get_field).
 type MAD = wire.MAD
 
-// Header is the header of a MAD in one piece: MAD.Header reads it, MAD.Put writes it (mad_encode).
+// Header is the header of a MAD in one piece: MAD.Header reads it, MAD.Put writes it (mad_encode). Its fields: Class, ClassVersion, Method
+// (with the response bit), all uint8; Status, ClassSpecific, AttrID, uint16; AttrMod, uint32; TID, uint64, which Agent.Call chooses.
 type Header = wire.MADHeader
 
 // Parse checks that b is a MAD: its length and base version.

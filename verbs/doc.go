@@ -61,5 +61,6 @@
 // # Providers
 //
 // [Provider] and the Driver interfaces are the seam to devices. The rules of the specification are kept on this side
-// of it. Imports: the standard library and golang.org/x/sys; no provider and no internal package.
+// of it. The package starts no goroutine; what runs is the provider's. Imports: the standard library, golang.org/x/sys and
+// internal/notify; no provider.
 package verbs

@@ -4,7 +4,8 @@
 //	http.Handle("/metrics", prometheus.Handler(device))
 //
 // Each counter of a device is verbena_NAME_total with the labels device and port. With QPs there is also
-// verbena_qp_NAME_total with the label qp, for the QPs that exist now. The package imports verbs, provider/soft and Prometheus' client.
+// verbena_qp_NAME_total with the label qp, for the QPs that exist now. The package owns nothing
+// and starts no goroutine: it reads when it is asked. It imports verbs, provider/soft and Prometheus' client.
 package prometheus
 
 import (
