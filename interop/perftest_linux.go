@@ -49,6 +49,16 @@ func perftestCases() (all []testCase) {
 	add(4, "atomic_bw atomic_lat", short, "-n 100 -A CMP_AND_SWAP", "-n 100 -A FETCH_AND_ADD")
 	add(4, lat, short, "-n 20 -U", "-n 20 -H")
 	add(4, "send_bw", short, "-n 100 -p 18600", "-n 100 -u 18 -S 3", "-n 100 -R -T 32")
+	add(4, bw, short, "-n 100 -l 5 -b", "-n 100 -Q 10 -b --report_gbits", "-n 100 -p 18601 -S 15")
+	add(4, "send_bw write_bw", short, "-n 100 -s 64 -Q 25", "-D 5 -f 1 -l 4 -t 16")
+	add(4, "read_bw atomic_bw", short, "-n 100 -o 1 -b")
+	add(4, "read_lat atomic_lat send_lat", short, "-n 100 -R -T 104")
+	add(6, bw, short, "-n 100 -b", "-n 100 -q 4", "-n 100 -l 4 -t 16", "-n 100 -Q 10 --report_gbits", "-b -D 5 -f 1")
+	add(6, lat, short, "-n 20 -U", "-n 20 -H", "-n 100 -p 18602 -S 1")
+	add(6, "send_bw send_lat", short, "-n 100 -e", "-n 100 -s 1024 -c UC", "-n 100 -s 1024 -c UD", "-n 100 -r 16")
+	add(6, "write_bw write_lat", short, "-n 50 -s 4096 -c UC")
+	add(6, "read_bw read_lat atomic_bw atomic_lat", short, "-n 100 -o 1")
+	add(6, "atomic_bw atomic_lat", short, "-n 100 -A CMP_AND_SWAP")
 	return all
 }
 
@@ -128,8 +138,9 @@ func (p perftest) run(env *caseEnv, active, passive *place) error {
 
 var (
 	// On a clock that is not steady the original complains in the middle of a line, and its results are 0, inf or nan.
-	perftestLine = regexp.MustCompile(`(?m)^ (\d+) +(\d+)((?:[ \t]+(?:\d+\.\d+|inf|-?nan))+)[ \t]*(?:Correlation.*)?$`)
-	perftestQP   = regexp.MustCompile(`(?m)^ (local|remote) address: (.*)\n GID: (\S+)$`)
+	perftestLine   = regexp.MustCompile(`(?m)^ (\d+) +(\d+)((?:[ \t]+(?:\d+\.\d+|inf|-?nan))+)[ \t]*(?:Correlation.*)?$`)
+	perftestQP     = regexp.MustCompile(`(?m)^ (local|remote) address: (.*)\n GID: (\S+)$`)
+	perftestSample = regexp.MustCompile(`(?m)^\d+, \S+$`)
 )
 
 // perftestResult is a line of results.
@@ -173,12 +184,33 @@ func (p *perftest) judge(server, client string, clientOurs bool) error {
 	if err := p.expect("server", s, want, !clientOurs && (isLat || isSend || both)); err != nil {
 		return err
 	}
-	if isLat || isSend && (!both || p.has("-D")) {
+	if isLat {
+		return p.samples(map[string]string{"server": server, "client": client}, len(want) > 0)
+	}
+	if isSend && (!both || p.has("-D")) {
 		return nil // each end has measured
 	}
 	for i := range s {
 		if mine, theirs := fmt.Sprint(s[len(s)-1-i]), fmt.Sprint(c[len(c)-1-i]); mine != theirs {
 			return fmt.Errorf("the results differ: the server says %s, the client %s", mine, theirs)
+		}
+	}
+	return nil
+}
+
+// samples checks how many single results -U and -H have printed. The original leaves the last two of the sorted ones out.
+func (p *perftest) samples(outputs map[string]string, serverMeasures bool) error {
+	for end, out := range outputs {
+		want := 0
+		switch {
+		case end == "server" && !serverMeasures:
+		case p.has("-U"):
+			want = p.option("-n", 1000) - 1
+		case p.has("-H"):
+			want = p.option("-n", 1000) - 3
+		}
+		if n := len(perftestSample.FindAllString(out, -1)); n != want {
+			return fmt.Errorf("%s: %d single results, want %d", end, n, want)
 		}
 	}
 	return nil

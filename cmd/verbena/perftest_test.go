@@ -46,6 +46,9 @@ func TestPerftest(t *testing.T) {
 					if len(lines) != n {
 						t.Fatalf("the %s has %d results, not %d:\n%s", side, len(lines), n, out)
 					}
+					if strings.Contains(out, "---\n---") {
+						t.Errorf("the %s has two lines in a row, which the original has not:\n%s", side, out)
+					}
 					for i, l := range lines {
 						if size, _ := strconv.Atoi(l[1]); want > 1 && size != 2<<i {
 							t.Errorf("the %s has result %d for %d bytes", side, i, size)

@@ -176,10 +176,10 @@ func (r *run) sizes() []int {
 // test measures every size and takes leave.
 func (r *run) test() error {
 	r.printColumns()
+	alone := r.lat && r.verb.waits() && r.server == "" // the client measures alone
 	var err error
 	switch {
-	case r.lat && r.verb.waits() && r.server == "":
-		// the client measures alone
+	case alone:
 	case r.lat:
 		err = r.latency()
 	case r.verb != send && !r.duplex && r.server == "":
@@ -190,7 +190,9 @@ func (r *run) test() error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(r.env.Stdout, line)
+	if !alone {
+		fmt.Fprint(r.env.Stdout, line)
+	}
 	if r.lat && r.verb == write {
 		r.linger()
 		return nil // the original just ends
