@@ -35,9 +35,10 @@ const (
 )
 
 const (
-	// foreign is how long a newcomer takes a port that it cannot bind for one whose processes are just choosing a leader.
+	// foreign is how long a newcomer takes a port that it cannot bind for one whose processes are just choosing a leader, if none of them has
+	// a lane.
 	foreign = 300 * time.Millisecond
-	// patience is how long the leader may take to answer.
+	// patience is how long the leader may take to answer, and processes with lanes to choose one: the machine may be busy.
 	patience = 5 * time.Second
 	pause    = time.Millisecond
 )
@@ -61,7 +62,8 @@ func Join(key Key, create func() ([]int, error)) (*Group, error) {
 				return g, nil
 			}
 			l.Close()
-			if !errors.Is(err, unix.EADDRINUSE) || time.Since(begin) > foreign {
+			waited := time.Since(begin)
+			if !errors.Is(err, unix.EADDRINUSE) || waited > patience || waited > foreign && !g.names.inUse() {
 				return nil, err
 			}
 			continue

@@ -52,6 +52,17 @@ const leaderName = "leader"
 func laneName(lane int) string     { return fmt.Sprintf("lane-%d", lane) }
 func serviceName(id uint64) string { return fmt.Sprintf("svc-%016x", id) }
 
+// inUse tells whether some process has a lane.
+func (n names) inUse() bool {
+	for lane := range Lanes {
+		if c, err := net.DialUnix("unixgram", nil, n.addr("unixgram", laneName(lane))); err == nil {
+			c.Close()
+			return true
+		}
+	}
+	return false
+}
+
 func (n names) open(what string, deliver func(Mail)) (*Mailbox, error) {
 	lock, err := n.lock(what)
 	if err != nil {
