@@ -1,8 +1,9 @@
 // Package explain is "verbena explain": a capture as a readable ladder of what happened, message by message, with acknowledgements,
 // NAKs, retries and the reasons for them.
 //
-//	read.go    packets of pcapng and pcap files    ladder.go  messages of packets
-//	explain.go the program, and the ladder as text  svg.go     as a picture
+//	read.go    packets of pcapng and pcap files     ladder.go  messages of packets
+//	checked.go files that may be damaged            svg.go     the ladder as a picture
+//	explain.go the program, and the ladder as text
 package explain
 
 import (

@@ -20,6 +20,7 @@ type step struct {
 	text     string
 	packets  int
 	notes    []string // what is unusual
+	own      int      // how many of them its own capture has
 	bytes    int
 	op       wire.Opcode // of its first packet
 	first    uint32      // PSN
@@ -99,8 +100,9 @@ func (l *ladder) add(p *packet) {
 	f := flow{p.src, p.dst, h.DestQPN()}
 	op := h.Opcode()
 	notes := l.notes(p, f)
+	l.advance(f, h)
 	if s := l.running[f]; s != nil && !op.Is(wire.Start) && h.PSN() == (s.last+1)&0xffffff && op.Is(wire.Response) == s.op.Is(wire.Response) &&
-		(len(notes) == 0 || slices.Equal(notes, s.notes)) {
+		slices.Equal(notes, s.notes[:s.own]) {
 		s.packets++
 		s.bytes += len(p.data.Payload())
 		s.last = h.PSN()
@@ -108,12 +110,11 @@ func (l *ladder) add(p *packet) {
 			s.open = false
 			delete(l.running, f)
 		}
-		l.highest[f] = (h.PSN() + 1) & 0xffffff
 		return
 	}
 	s := &step{
 		at: p.at.Sub(l.begun), src: p.src, dst: p.dst, qpn: h.DestQPN(), op: op, first: h.PSN(), last: h.PSN(), packets: 1,
-		bytes: len(p.data.Payload()), notes: notes, open: op.Is(wire.HasData) && !op.Is(wire.End),
+		bytes: len(p.data.Payload()), notes: notes, own: len(notes), open: op.Is(wire.HasData) && !op.Is(wire.End),
 	}
 	s.text = l.describe(p)
 	if s.open {
@@ -121,12 +122,18 @@ func (l *ladder) add(p *packet) {
 	} else {
 		delete(l.running, f)
 	}
-	if !op.Is(wire.Response) && op.Operation() != wire.Ack {
-		if old, ok := l.highest[f]; !ok || (h.PSN()-old)&0xffffff < 1<<23 {
-			l.highest[f] = (h.PSN() + 1) & 0xffffff
-		}
-	}
 	l.steps = append(l.steps, s)
+}
+
+// advance remembers how far requests have come. Answers have the numbers of the other direction's requests.
+func (l *ladder) advance(f flow, h wire.BTH) {
+	op := h.Opcode()
+	if op.Is(wire.Response) || op.Operation() == wire.Ack {
+		return
+	}
+	if old, ok := l.highest[f]; !ok || (h.PSN()-old)&0xffffff < 1<<23 {
+		l.highest[f] = (h.PSN() + 1) & 0xffffff
+	}
 }
 
 // notes says what is unusual about a packet, and counts it.
@@ -183,6 +190,17 @@ func (l *ladder) describe(p *packet) string {
 	if info.AtomicETH != 0 {
 		a := p.data.AtomicETH()
 		name += fmt.Sprintf(" at 0x%x, rkey 0x%x", a.Addr(), a.RKey())
+		if op.Operation() == wire.FetchAdd {
+			name += fmt.Sprintf(", add 0x%x", a.SwapAdd())
+		} else {
+			name += fmt.Sprintf(", compare 0x%x, swap 0x%x", a.Compare(), a.SwapAdd())
+		}
+	}
+	if info.AtomicAck != 0 {
+		name += fmt.Sprintf(", 0x%x was there", p.data.AtomicAck())
+	}
+	if info.IETH != 0 {
+		name += fmt.Sprintf(", invalidates rkey 0x%x", p.data.IETH())
 	}
 	if info.Imm != 0 {
 		name += fmt.Sprintf(", immediate 0x%x", p.data.Imm())

@@ -46,7 +46,7 @@ func open(r io.Reader) (source, error) {
 		return nil, fmt.Errorf("the capture is empty or shorter than its header; is it still being written?")
 	}
 	if binary.LittleEndian.Uint32(head) == pcapngMagic {
-		ng, err := pcapgo.NewNgReader(b, pcapgo.NgReaderOptions{WantMixedLinkType: true, SkipUnknownVersion: true})
+		ng, err := pcapgo.NewNgReader(&checked{r: b, order: binary.LittleEndian}, pcapgo.NgReaderOptions{WantMixedLinkType: true, SkipUnknownVersion: true})
 		if err != nil {
 			return nil, fmt.Errorf("no readable pcapng file: %w", err)
 		}
@@ -55,6 +55,9 @@ func open(r io.Reader) (source, error) {
 	classic, err := pcapgo.NewReader(b)
 	if err != nil {
 		return nil, fmt.Errorf("neither pcapng nor pcap (it begins with %x); record with VERBENA_PCAP, verbena capture, tcpdump or Wireshark", head)
+	}
+	if classic.Snaplen() > mostBlock {
+		classic.SetSnaplen(mostBlock) // the reader makes room for what a packet says of itself
 	}
 	return &pcapSource{classic}, nil
 }
