@@ -2,12 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 var perftestLine = regexp.MustCompile(`(?m)^ (\d+) +(\d+) +([\d.]+) .*$`)
@@ -65,6 +67,40 @@ func TestPerftestReportsAgree(t *testing.T) {
 	server, client := play(t, 0, "ib_write_bw", "-n 100 --report_gbits")
 	if s, c := perftestLine.FindString(server), perftestLine.FindString(client); s == "" || s != c {
 		t.Errorf("server %q, client %q", s, c)
+	}
+}
+
+// In both directions for some time each end of SEND counts what it sends and what it receives, as the original does, so both count
+// the same messages, even if one of them sends much more than the other.
+func TestPerftestBothCountTheSame(t *testing.T) {
+	port := freePort(t)
+	args := func(depth string, more ...string) []string {
+		return append([]string{"-b", "-D", "2", "-f", "0", "-s", "4096", "-p", port, "-t", depth}, more...)
+	}
+	s, serverOut, serverErr := start(t, serverAddr, "ib_send_bw", args("1")...)
+	time.Sleep(100 * time.Millisecond) // it listens; the client tries again if not
+	for try := 0; ; try++ {
+		c, clientOut, clientErr := start(t, clientAddr, "ib_send_bw", args("64", serverAddr)...)
+		err := c.Wait()
+		if err != nil && try < 20 && strings.Contains(clientErr.String(), "couldn't connect") {
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		if err = errors.Join(err, s.Wait()); err != nil {
+			t.Fatalf("%v\n%s%s\n%s%s", err, clientOut, clientErr, serverOut, serverErr)
+		}
+		counted := func(out string) (n float64) {
+			if m := perftestLine.FindStringSubmatch(out); m != nil {
+				n, _ = strconv.ParseFloat(m[2], 64)
+			}
+			return n
+		}
+		sn, cn := counted(serverOut.String()), counted(clientOut.String())
+		t.Logf("the server counts %v messages, the client %v", sn, cn)
+		if sn == 0 || cn > 2*sn || sn > 2*cn {
+			t.Errorf("the server counts %v messages, the client %v", sn, cn)
+		}
+		return
 	}
 }
 

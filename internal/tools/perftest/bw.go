@@ -305,7 +305,7 @@ func (s *stream) complete() (int, error) {
 			}
 			s.done++
 		}
-		if s.phase == sampling && s.sends() && (s.verb != send || !s.receives()) {
+		if s.phase == sampling {
 			s.sampled += uint64(count)
 		}
 	}
