@@ -42,7 +42,7 @@ func run(env *tool.Env, args []string) int {
 	case f.NArg() > 0:
 		return f.Misused(fmt.Sprintf("superfluous arguments %q", f.Args()))
 	case *device == "":
-		return f.Misused("which device? -i DEVICE; verbena rdma link shows those in use")
+		return f.Misused("which device? -i DEVICE; verbena rdma resource show qp names those in use")
 	}
 	out := env.Stdout
 	if *file != "-" {

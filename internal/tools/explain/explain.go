@@ -41,7 +41,7 @@ func run(env *tool.Env, args []string) int {
 	var err error
 	if f.Arg(0) == "live" {
 		if *device == "" {
-			return f.Misused("live: which device? -i DEVICE; verbena rdma link shows them")
+			return f.Misused("live: which device? -i DEVICE; verbena rdma resource show qp names those in use")
 		}
 		others, err = live(env, l, *device, *count)
 	} else {
