@@ -76,15 +76,15 @@ func (r *run) bandwidthOf(size int) error {
 			return err
 		}
 	}
-	shown := mine
 	if r.duplex && (r.verb != send || r.duration == 0) {
 		theirs, err := r.peer.swapReports(&mine)
 		if err != nil {
 			return err
 		}
-		shown.add(&theirs)
+		r.addBW(mine, &theirs)
+	} else {
+		r.addBW(mine, nil)
 	}
-	r.addBW(shown)
 	if r.verb == send && r.all {
 		return r.sync()
 	}
@@ -100,7 +100,7 @@ func (r *run) watch() error {
 	if err != nil {
 		return err
 	}
-	r.addBW(theirs)
+	r.addBW(theirs, nil)
 	return nil
 }
 

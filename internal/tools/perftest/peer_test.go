@@ -1,11 +1,14 @@
 package perftest
 
 import (
+	"bytes"
+	"math"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -123,6 +126,34 @@ func TestBWReport(t *testing.T) {
 	s.duration, s.margin, s.sampled, s.gbits = 4, 1, 2000, true
 	if r := s.report(); r.iters != 2000 || int(r.average*1000) != 8388 || r.peak != 0 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// The original decides by its own share how many digits the sum of both ends gets.
+func TestBWLines(t *testing.T) {
+	for _, c := range []struct {
+		gbits       bool
+		own, theirs float64
+		want        string
+	}{
+		{true, 0.0900001, 0.11, " 64      5           0.250000            0.200000            0.000300\n"},
+		{true, 0.11, 0.09, " 64      5             0.25               0.20   \t\t   0.000300\n"},
+		{true, 0.06, 0, " 64      5           0.050000            0.060000            0.000100\n"},
+		{false, 0.06, 0.02, " 64      5             0.25               0.08   \t\t   0.000300\n"},
+	} {
+		var out bytes.Buffer
+		r := &run{options: &options{test: &test{}, gbits: c.gbits}, env: &tool.Env{Stdout: &out}}
+		var theirs *bwReport
+		if c.theirs > 0 {
+			theirs = &bwReport{peak: 0.2, average: c.theirs, rate: 0.0002}
+		}
+		r.addBW(bwReport{size: 64, iters: 5, peak: 0.05, average: c.own, rate: 0.0001}, theirs)
+		if strings.Join(strings.Fields(out.String()), " ") != strings.Join(strings.Fields(c.want), " ") {
+			t.Errorf("%+v: %q", c, out.String())
+		}
+		if sum := r.results[0].bw.average; math.Abs(sum-c.own-c.theirs) > 1e-9 {
+			t.Errorf("%+v: the result kept is %v", c, sum)
+		}
 	}
 }
 

@@ -59,12 +59,18 @@ func (r *run) unit() string {
 	return "MB"
 }
 
-func (r *run) addBW(b bwReport) {
-	r.results = append(r.results, result{bw: b})
+// addBW adds a result, which in both directions is the sum of what both ends have measured. The original shows more digits
+// when its own share is small.
+func (r *run) addBW(own bwReport, theirs *bwReport) {
 	format := formatBW
-	if r.gbits && b.average < smallAverage {
+	if r.gbits && own.average < smallAverage {
 		format = formatSmall
 	}
+	b := own
+	if theirs != nil {
+		b.add(theirs)
+	}
+	r.results = append(r.results, result{bw: b})
 	fmt.Fprintf(r.env.Stdout, format, b.size, b.iters, b.peak, b.average, b.rate)
 }
 
