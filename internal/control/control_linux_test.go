@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -41,6 +42,7 @@ func TestMain(m *testing.M) {
 type program struct {
 	asked    atomic.Int32
 	captured chan string // device and announced of each capture
+	snaps    chan int    // what captures ask for; nil if that is not read
 	packets  []byte      // of a capture; it is written again and again if flood is set
 	flood    bool
 }
@@ -54,9 +56,20 @@ func (p *program) Report(objects bool) Report {
 	return r
 }
 
-func (p *program) Capture(c net.Conn, device, announced string) {
+func (p *program) Capture(c net.Conn, r *bufio.Reader, device, announced string) {
 	if p.captured != nil {
 		p.captured <- device + " " + announced
+	}
+	if p.snaps != nil {
+		for {
+			line, err := r.ReadSlice('\n')
+			if err != nil {
+				break
+			}
+			n, _ := SnapOf(line)
+			p.snaps <- n
+		}
+		return
 	}
 	if p.flood {
 		for {
@@ -218,6 +231,27 @@ func TestCaptureGetsTheRest(t *testing.T) {
 	go s.Close()
 	if b, err := io.ReadAll(stream); err != nil || string(b) != "the last packet" {
 		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// How much of a packet a capture wants arrives, whether the program was asked or called; what is no such wish is no number.
+func TestSnap(t *testing.T) {
+	p := &program{snaps: make(chan int, 3)}
+	s := serve(t, p)
+	stream, err := Capture(s.Name, "vrb_x", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream.Snap(512)
+	stream.Snap(0)
+	if a, b := <-p.snaps, <-p.snaps; a != 512 || b != 0 {
+		t.Errorf("%d, %d", a, b)
+	}
+	stream.Close()
+	for _, line := range []string{"", "\n", "snap\n", "snap x\n", "crop 7\n"} {
+		if n, ok := SnapOf([]byte(line)); ok {
+			t.Errorf("%q: %d", line, n)
+		}
 	}
 }
 

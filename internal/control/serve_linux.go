@@ -26,9 +26,10 @@ var patience = 2 * time.Second
 type Program interface {
 	// Report describes the process, with each object if objects is set.
 	Report(objects bool) Report
-	// Capture writes blocks of a device's packets to c until a read of c ends, which nobody writes to. Then it parts: it writes what is left, as long
+	// Capture writes blocks of a device's packets to c until reads of c end. Then it parts: it writes what is left, as long
 	// as Part lets it. announced is where the asker takes calls, empty if nowhere.
-	Capture(c net.Conn, device, announced string)
+	// The asker may say how much of each packet it wants (SnapOf), in lines that r reads from c.
+	Capture(c net.Conn, r *bufio.Reader, device, announced string)
 }
 
 // A Server answers the tools' questions to a process.
@@ -125,7 +126,8 @@ func (s *Server) answer(c *net.UnixConn) {
 	if !mayAsk(c) || s.allow(c, patience) != nil {
 		return
 	}
-	line, err := bufio.NewReaderSize(c, 256).ReadSlice('\n')
+	r := bufio.NewReaderSize(c, 256)
+	line, err := r.ReadSlice('\n')
 	if err != nil {
 		return
 	}
@@ -138,7 +140,7 @@ func (s *Server) answer(c *net.UnixConn) {
 		_ = json.NewEncoder(c).Encode(s.program.Report(words[0] == AskObjects))
 	case AskCapture:
 		if s.allow(c, 0) == nil {
-			s.program.Capture(c, words[1], words[2])
+			s.program.Capture(c, r, words[1], words[2])
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"time"
@@ -26,3 +27,12 @@ func (s *Stream) Finish() {
 
 // Close ends the stream.
 func (s *Stream) Close() error { return s.conn.Close() }
+
+// Snap asks for the first n bytes of each packet only, from the IP header on.
+func (s *Stream) Snap(n int) { _, _ = fmt.Fprintf(s.conn, "snap %d\n", n) }
+
+// SnapOf reads what Snap has asked for.
+func SnapOf(line []byte) (n int, ok bool) {
+	_, err := fmt.Sscanf(string(line), "snap %d\n", &n)
+	return n, err == nil
+}

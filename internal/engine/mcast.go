@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
 // Errors of multicast attachment.
@@ -97,7 +98,7 @@ func (s *shard) multicast(p *link.RxPacket) {
 	if len(members) == 0 {
 		s.counters.unknownGroup++
 		if s.tap != nil {
-			s.tap.Received(p, 0, "dropped: no QP is in the group")
+			s.tap.Received(p, wire.BTH(p.Data).DestQPN(), 0, "; dropped: no QP is in the group")
 		}
 		return
 	}

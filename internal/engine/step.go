@@ -87,7 +87,7 @@ func (s *shard) deliverTo(qpn uint32, p *link.RxPacket) {
 	if qp == nil {
 		s.counters.unknownQPN++
 		if s.tap != nil {
-			s.tap.Received(p, 0, "dropped: there is no such QP")
+			s.tap.Received(p, qpn, 0, "; dropped: there is no such QP")
 		}
 		return
 	}
@@ -157,7 +157,7 @@ func (s *shard) fill() {
 			continue
 		}
 		if s.tap != nil {
-			s.tap.From(qp.Num)
+			s.tap.From(qp.Num, qp.MTU())
 		}
 		before := s.tx.Count()
 		switch more := qp.Pending() && qp.Transmit(s.now, s.tx, turnPackets); {

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"iter"
 
 	"github.com/verbena-rdma/verbena/internal/link"
@@ -37,7 +36,7 @@ func (e *Engine) QPs() iter.Seq[*QP] {
 func (s *shard) onTapped(qp *transport.QP, p *link.RxPacket) {
 	before, state := qp.Counters, qp.State()
 	qp.OnPacket(s.now, p)
-	s.tap.Received(p, qp.MTU(), fate(qp, &before, state))
+	s.tap.Received(p, qp.Num, qp.MTU(), fate(qp, &before, state))
 }
 
 // fates are the counters that tell why a packet was not taken as it came, with what they mean.
@@ -62,8 +61,8 @@ var fates = []struct {
 	{func(c *transport.Counters) uint64 { return c.RNRNakRcvd }, "the peer had no receive posted"},
 }
 
-func fate(qp *transport.QP, before *transport.Counters, state transport.State) string {
-	text := fmt.Sprintf("QP 0x%06x", qp.Num)
+// fate is empty if a packet was taken as it came.
+func fate(qp *transport.QP, before *transport.Counters, state transport.State) (text string) {
 	for i := range fates {
 		if f := &fates[i]; f.of(&qp.Counters) != f.of(before) {
 			text += "; " + f.text

@@ -235,17 +235,17 @@ type Direct interface {
 
 // A Tap watches the packets of a shard, for a capture. Its calls are made by the holder of the shard.
 type Tap interface {
-	// From says which QP the packets placed from now on are of.
-	From(qpn uint32)
-	// Placed says where a packet without its ICRC, which is not filled in yet, was placed.
-	Placed(path *Path, b []byte)
-	// Request says which work request the packet placed last is of, and why it is sent again; why is empty if it is not.
-	Request(wrid uint64, why string)
+	// From says which QP the packets placed from now on are of, and how long those are that a train stands for.
+	From(qpn uint32, mtu int)
+	// Placed says where a packet without its ICRC, which is not filled in yet, was placed. train is RxPacket.Train of it.
+	Placed(path *Path, b []byte, train bool)
+	// Request says which work request the packet placed last is of, and why its first again packets, several if it is a train, are sent again.
+	Request(wrid uint64, again uint32, why string)
 	// Sent says that everything placed is filled in, and goes out now.
 	Sent()
-	// Received shows a packet after it was delivered. what tells what became of it, mtu how long the packets are that a train
-	// stands for.
-	Received(p *RxPacket, mtu int, what string)
+	// Received shows a packet after it was delivered to QP qpn. what tells what became of it, each thing behind "; ", and is empty if it was taken
+	// as it came; mtu tells how long the packets are that a train stands for.
+	Received(p *RxPacket, qpn uint32, mtu int, what string)
 }
 
 // NewTxBatch makes a batch for at most n packets and size bytes.
@@ -264,7 +264,7 @@ func (b *TxBatch) Alloc(path *Path, qpn uint32, n int) []byte {
 			if place != nil {
 				b.direct++
 				if b.Tap != nil {
-					b.Tap.Placed(path, place)
+					b.Tap.Placed(path, place, false)
 				}
 			}
 			return place
@@ -278,15 +278,14 @@ func (b *TxBatch) Alloc(path *Path, qpn uint32, n int) []byte {
 	b.used += n + wire.ICRCLen
 	place := b.Buf[off : off+n : off+n]
 	if b.Tap != nil {
-		b.Tap.Placed(path, place)
+		b.Tap.Placed(path, place, false)
 	}
 	return place
 }
 
-// Train is the most payload of one packet beyond the path MTU; 0 if there is no going beyond, or if a capture shall show
-// each packet. See Direct.
+// Train is the most payload of one packet beyond the path MTU; 0 if there is no going beyond. See Direct.
 func (b *TxBatch) Train(path *Path, qpn uint32) int {
-	if b.Direct == nil || b.Tap != nil {
+	if b.Direct == nil {
 		return 0
 	}
 	return b.Direct.Train(path, qpn)
@@ -330,6 +329,9 @@ func (b *TxBatch) AllocTrain(path *Path, qpn uint32, n int) []byte {
 		return nil
 	}
 	b.direct++
+	if b.Tap != nil {
+		b.Tap.Placed(path, place, true)
+	}
 	return place
 }
 

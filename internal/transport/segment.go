@@ -233,11 +233,11 @@ func (r *requester) wantsAck(last bool, packets uint32, cost int) bool {
 // tell explains the packet nxt, of w, to a capture.
 func (r *requester) tell(tx *link.TxBatch, w *SendWQE) {
 	if tx.Tap != nil {
-		why := ""
+		again := uint32(0)
 		if r.reliable && (r.nxt-r.una)&psn.Mask < (r.max-r.una)&psn.Mask {
-			why = r.why
+			again = (r.max - r.nxt) & psn.Mask
 		}
-		tx.Tap.Request(w.WRID, why)
+		tx.Tap.Request(w.WRID, again, r.why)
 	}
 }
 

@@ -18,6 +18,20 @@ import (
 // envPcap is the environment variable that names a file for what the devices of the process send and receive.
 const envPcap = "VERBENA_PCAP"
 
+// envSnapLen is the environment variable that says how many bytes of each packet are written.
+const envSnapLen = "VERBENA_PCAP_SNAPLEN"
+
+// snapLen is what the environment says, 0 for whole packets.
+func snapLen() int {
+	s := os.Getenv(envSnapLen)
+	n, err := strconv.Atoi(s)
+	if s != "" && s != "0" && (err != nil || n < pcap.MinSnap || n > pcap.MaxSnap) {
+		fmt.Fprintf(os.Stderr, "verbena: %s=%s: whole packets are captured: %d to %d bytes are possible\n", envSnapLen, s, pcap.MinSnap, pcap.MaxSnap)
+		return 0
+	}
+	return n
+}
+
 // capture is what a device's packets are written to.
 type capture struct {
 	mu    sync.Mutex
@@ -52,6 +66,7 @@ func (d *device) startCapture(e *engine.Engine) {
 		fmt.Fprintf(os.Stderr, "verbena: %s=%s: nothing is captured: %v; name a file that can be written\n", envPcap, name, err)
 		return
 	}
+	sink.SetSnap(snapLen())
 	d.capture.file = sink
 	d.capture.add(sink)
 }

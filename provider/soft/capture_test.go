@@ -1,6 +1,7 @@
 package soft_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -76,6 +77,37 @@ func TestCaptureFile(t *testing.T) {
 			t.Errorf("no packet of %d was sent again", len(packets))
 		}
 	})
+}
+
+// VERBENA_PCAP_SNAPLEN has the beginnings of packets written; what it may not be is as if it were not set.
+func TestCaptureSnapLen(t *testing.T) {
+	for snap, want := range map[string]int{"200": 200, "0": 4000, "127": 4000, "65537": 4000, "many": 4000} {
+		file := filepath.Join(t.TempDir(), "x.pcapng")
+		t.Setenv("VERBENA_PCAP", file)
+		t.Setenv("VERBENA_PCAP_SNAPLEN", snap)
+		t.Run(snap, func(t *testing.T) {
+			ends := newEnds(t, &networks[0], 2, nil)
+			x, y := ends[0], ends[1]
+			qx, _ := connect(x, y, verbs.QPTypeRC, nil)
+			must(t, qx.PostSend(verbs.SendWR{
+				Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{x.mr.SGE(0, 4000)}, RemoteAddr: y.mr.Addr(), RKey: y.mr.RKey(),
+			}))
+			x.good(1)
+		})
+		longest := 0
+		r := get(pcapgo.NewNgReader(bytes.NewReader(get(os.ReadFile(file))(t)), pcapgo.DefaultNgReaderOptions))(t)
+		for {
+			data, _, err := r.ReadPacketData()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			must(t, err)
+			longest = max(longest, len(data))
+		}
+		if want == 200 && longest != 200 || want > 200 && longest < want/4 {
+			t.Errorf("%s: the longest packet has %d bytes", snap, longest)
+		}
+	}
 }
 
 // A file that cannot be written costs the program nothing but the capture.

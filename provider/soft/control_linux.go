@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"bufio"
 	"net"
 	"os"
 	"slices"
@@ -59,7 +60,7 @@ func (c *controller) add(d *device) {
 	calls := control.CallCaptures(c.server.Name, d.spec.name, func(announced string) bool { return waiting[announced] })
 	for announced, conn := range calls {
 		l := c.begin(conn, d.spec.name, announced)
-		c.server.Go(conn, func() { c.follow(conn, l) })
+		c.server.Go(conn, func() { c.follow(conn, bufio.NewReaderSize(conn, 64), l) })
 	}
 }
 
@@ -89,7 +90,7 @@ func (c *controller) removed() {
 }
 
 // Capture sends the packets of a device until the asker has enough, unless it was called.
-func (c *controller) Capture(conn net.Conn, device, announced string) {
+func (c *controller) Capture(conn net.Conn, r *bufio.Reader, device, announced string) {
 	c.mu.Lock()
 	if announced != "" && slices.ContainsFunc(c.captures, func(l *liveCapture) bool { return l.announced == announced && l.device == device }) {
 		c.mu.Unlock()
@@ -97,7 +98,7 @@ func (c *controller) Capture(conn net.Conn, device, announced string) {
 	}
 	l := c.begin(conn, device, announced)
 	c.mu.Unlock()
-	c.follow(conn, l)
+	c.follow(conn, r, l)
 }
 
 // begin has the packets of a device sent to a connection. c.mu is held.
@@ -113,8 +114,18 @@ func (c *controller) begin(conn net.Conn, device, announced string) *liveCapture
 }
 
 // follow returns when the asker has enough, or the server ends.
-func (c *controller) follow(conn net.Conn, l *liveCapture) {
-	_, _ = conn.Read(make([]byte, 1)) // nothing comes but the end
+func (c *controller) follow(conn net.Conn, r *bufio.Reader, l *liveCapture) {
+	for {
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			break
+		}
+		n, ok := control.SnapOf(line)
+		if !ok || n < pcap.MinSnap || n > pcap.MaxSnap {
+			break
+		}
+		l.sink.SetSnap(n)
+	}
 	control.Part(conn)
 	c.mu.Lock()
 	c.captures = slices.DeleteFunc(c.captures, func(o *liveCapture) bool { return o == l })

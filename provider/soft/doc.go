@@ -45,8 +45,8 @@
 //
 // With VERBENA_PCAP=FILE in the environment every device of the process writes what it sends and receives to that
 // file, as pcapng, which Wireshark reads, whatever link the packets take (package internal/link/pcap). %p in the name stands for
-// the process ID. If another process writes to the file, the process ID is put before the name's extension. Without the
-// variable a capture costs nothing.
+// the process ID. If another process writes to the file, the process ID is put before the name's extension. VERBENA_PCAP_SNAPLEN=BYTES
+// has the beginnings of packets written only. Without the variable a capture costs nothing.
 //
 // The package imports verbs, internal/engine and what lies below that; it is the only one that knows both sides.
 package soft

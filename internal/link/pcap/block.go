@@ -13,13 +13,14 @@ const (
 
 	byteOrderMagic = 0x1A2B3C4D
 
-	optEnd      = 0
-	optComment  = 1
-	optOS       = 3 // section
-	optUserAppl = 4 // section
-	optIfName   = 2
-	optIfTSRes  = 9
-	optFlags    = 2 // packet
+	optEnd       = 0
+	optComment   = 1
+	optOS        = 3 // section
+	optUserAppl  = 4 // section
+	optIfName    = 2
+	optIfTSRes   = 9
+	optFlags     = 2 // packet
+	optDropCount = 4 // packet: how many are missing before it
 
 	linkTypeRaw = 101 // begins with the IP header
 
@@ -64,24 +65,29 @@ func BlockLen(b []byte) (n int, ok bool) {
 	return n, order.Uint32(b) == blockPacket && n >= 32 && n <= 1<<20 && n%4 == 0
 }
 
-// appendHead appends a packet's block up to the n bytes of the packet, which the caller appends before tail.
-func appendHead(b []byte, iface uint32, ns int64, n int) (_ []byte, at int) {
+// appendHead appends a packet's block up to the n bytes of the packet, of which the caller appends kept before tail.
+func appendHead(b []byte, iface uint32, ns int64, kept, n int) (_ []byte, at int) {
 	b, at = begin(b, blockPacket)
 	b = order.AppendUint32(b, iface)
 	b = order.AppendUint32(b, uint32(uint64(ns)>>32))
 	b = order.AppendUint32(b, uint32(ns))
-	b = order.AppendUint32(b, uint32(n))
+	b = order.AppendUint32(b, uint32(kept))
 	return order.AppendUint32(b, uint32(n)), at
 }
 
-func appendTail(b []byte, at int, direction uint32, comment string) []byte {
+func appendTail(b []byte, at int, direction uint32, lost uint64, comment []byte) []byte {
 	b = pad(b, at)
-	if comment != "" {
+	if len(comment) > 0 {
 		b = option(b, optComment, comment)
 	}
 	b = order.AppendUint16(b, optFlags)
 	b = order.AppendUint16(b, 4)
 	b = order.AppendUint32(b, direction)
+	if lost > 0 {
+		b = order.AppendUint16(b, optDropCount)
+		b = order.AppendUint16(b, 8)
+		b = order.AppendUint64(b, lost)
+	}
 	return end(option(b, optEnd, ""), at)
 }
 
@@ -98,7 +104,7 @@ func end(b []byte, at int) []byte {
 	return order.AppendUint32(b, n)
 }
 
-func option(b []byte, code uint16, value string) []byte {
+func option[T string | []byte](b []byte, code uint16, value T) []byte {
 	at := len(b)
 	b = order.AppendUint16(b, code)
 	b = order.AppendUint16(b, uint16(len(value)))

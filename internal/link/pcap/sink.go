@@ -2,8 +2,10 @@ package pcap
 
 import (
 	"io"
+	"net/netip"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/link"
@@ -12,7 +14,7 @@ import (
 
 // flushEvery is how long packets may stay in memory; flushAt how many bytes.
 const (
-	flushEvery = 100 * time.Millisecond
+	flushEvery = 10 * time.Millisecond
 	flushAt    = 256 << 10
 	// What is not written is dropped above this: whoever reads a live capture may be too slow.
 	mostWaiting = 16 << 20
@@ -22,6 +24,7 @@ const (
 type Sink struct {
 	w     io.Writer
 	iface uint32
+	snap  atomic.Int32
 	done  chan struct{}
 	ended chan struct{}
 
@@ -31,6 +34,12 @@ type Sink struct {
 	wake    chan struct{}
 	err     error
 	dropped uint64
+	lost    uint64 // of dropped, those since the last packet that was written
+	last    struct {
+		src, dst netip.Addr
+		port     uint16
+		flow     wire.Flow
+	}
 }
 
 // NewSink makes a sink that writes blocks of packets, in pieces of whole ones, as those of interface iface. Section and interface
@@ -40,6 +49,16 @@ func NewSink(w io.Writer, iface uint32) *Sink {
 	go s.flusher()
 	return s
 }
+
+// MinSnap and MaxSnap bound Sink.SetSnap: there is room for the headers of any packet.
+const (
+	MinSnap = 128
+	MaxSnap = 1 << 16
+)
+
+// SetSnap has only the first n bytes of each packet written, IP header first, MinSnap to MaxSnap; all of them if n is 0. It takes effect with the
+// packets that follow.
+func (s *Sink) SetSnap(n int) { s.snap.Store(int32(n)) }
 
 // Close writes what is left and returns the first error of writing. No tap of the sink may be used any more.
 func (s *Sink) Close() error {
@@ -97,36 +116,59 @@ func (s *Sink) flush() {
 	s.mu.Unlock()
 }
 
-// put appends a packet's block. data and body are the packet, BTH to pad.
-func (s *Sink) put(ns int64, path *link.Path, data, body []byte, direction uint32, comment string) {
+// put appends a packet's block. The packet, BTH to pad, is data, or data with a pad count of 0 and body behind it. s.mu is held.
+func (s *Sink) put(ns int64, path *link.Path, data, body []byte, direction uint32, comment []byte) {
 	padding := -len(body) & 3
 	n := len(data) + len(body) + padding + wire.ICRCLen
 	head := headersLen(path.Dst)
 	port := sourcePort(wire.BTH(data).DestQPN())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.buf) > mostWaiting {
-		s.dropped++
+	if s.err != nil {
 		return
 	}
-	b, at := appendHead(s.buf, s.iface, ns, head+n)
+	if len(s.buf) > mostWaiting {
+		s.dropped++
+		s.lost++
+		return
+	}
+	kept := n
+	if snap := int(s.snap.Load()); snap > 0 {
+		kept = min(n, snap-head)
+	}
+	b, at := appendHead(s.buf, s.iface, ns, head+kept, head+n)
 	b = appendHeaders(b, path, port, n)
 	first := len(b)
-	b = append(b, data...)
-	if body != nil {
-		b = append(b, body...)
+	b = append(b, data[:min(kept, len(data))]...)
+	b = append(b, body[:min(kept-(len(b)-first), len(body))]...)
+	b[first+1] |= byte(padding << 4)
+	if kept == n {
 		b = append(b, 0, 0, 0)[:len(b)+padding]
-		b[first+1] |= byte(padding << 4)
+		b = append(b, 0, 0, 0, 0)
+		s.flow(path, port).Seal(b[first:], 0)
 	}
-	b = append(b, 0, 0, 0, 0)
-	wire.NewFlow(path.Src, path.Dst, port, wire.Port).Seal(b[first:], 0)
-	s.buf = appendTail(b, at, direction, comment)
-	if len(s.buf) >= flushAt {
+	b = append(b, make([]byte, first+kept-len(b))...) // what is kept of pad and ICRC if not all is
+	s.buf = appendTail(b, at, direction, s.lost, comment)
+	s.lost = 0
+}
+
+// release gives s.mu up and has what has gathered written if that is much.
+func (s *Sink) release() {
+	much := len(s.buf) >= flushAt
+	s.mu.Unlock()
+	if much {
 		select {
 		case s.wake <- struct{}{}:
 		default:
 		}
 	}
+}
+
+// flow makes the ICRCs of a path: mostly of the one as the last time. s.mu is held.
+func (s *Sink) flow(path *link.Path, port uint16) wire.Flow {
+	if l := &s.last; l.src != path.Src || l.dst != path.Dst || l.port != port {
+		l.src, l.dst, l.port = path.Src, path.Dst, port
+		l.flow = wire.NewFlow(path.Src, path.Dst, port, wire.Port)
+	}
+	return s.last.flow
 }
 
 // Tap makes the tap of a shard.
@@ -136,23 +178,23 @@ func (s *Sink) Tap() link.Tap { return &tap{sink: s} }
 type Taps []link.Tap
 
 // From passes on who sends.
-func (t Taps) From(qpn uint32) {
+func (t Taps) From(qpn uint32, mtu int) {
 	for _, x := range t {
-		x.From(qpn)
+		x.From(qpn, mtu)
 	}
 }
 
 // Placed passes a packet on.
-func (t Taps) Placed(path *link.Path, b []byte) {
+func (t Taps) Placed(path *link.Path, b []byte, train bool) {
 	for _, x := range t {
-		x.Placed(path, b)
+		x.Placed(path, b, train)
 	}
 }
 
 // Request passes on what a packet is of.
-func (t Taps) Request(wrid uint64, why string) {
+func (t Taps) Request(wrid uint64, again uint32, why string) {
 	for _, x := range t {
-		x.Request(wrid, why)
+		x.Request(wrid, again, why)
 	}
 }
 
@@ -164,78 +206,106 @@ func (t Taps) Sent() {
 }
 
 // Received passes on what became of a packet.
-func (t Taps) Received(p *link.RxPacket, mtu int, what string) {
+func (t Taps) Received(p *link.RxPacket, qpn uint32, mtu int, what string) {
 	for _, x := range t {
-		x.Received(p, mtu, what)
+		x.Received(p, qpn, mtu, what)
 	}
 }
 
+// placed is a packet, or a train of packets of mtu bytes of payload, that was placed and not sent yet.
 type placed struct {
 	path    *link.Path
 	bytes   []byte
 	qpn     uint32
+	mtu     int // 0: no train
 	wrid    uint64
 	request bool
+	again   uint32 // so many of its packets are sent again
 	why     string
 }
 
 type tap struct {
-	sink *Sink
-	from uint32
-	out  []placed
-	text []byte
+	sink  *Sink
+	from  uint32
+	mtu   int
+	out   []placed
+	text  []byte
+	train train
 }
 
-func (t *tap) From(qpn uint32) { t.from = qpn }
+func (t *tap) From(qpn uint32, mtu int) { t.from, t.mtu = qpn, mtu }
 
-func (t *tap) Placed(path *link.Path, b []byte) {
-	t.out = append(t.out, placed{path: path, bytes: b, qpn: t.from})
+func (t *tap) Placed(path *link.Path, b []byte, train bool) {
+	p := placed{path: path, bytes: b, qpn: t.from}
+	if train {
+		p.mtu = t.mtu
+	}
+	t.out = append(t.out, p)
 }
 
-func (t *tap) Request(wrid uint64, why string) {
+func (t *tap) Request(wrid uint64, again uint32, why string) {
 	if len(t.out) == 0 {
 		return // it was not placed where the tap sees it
 	}
 	p := &t.out[len(t.out)-1]
-	p.wrid, p.why, p.request = wrid, why, true
+	p.wrid, p.again, p.why, p.request = wrid, again, why, true
 }
 
 func (t *tap) Sent() {
+	if len(t.out) == 0 {
+		return
+	}
 	ns := time.Now().UnixNano()
+	t.sink.mu.Lock()
+	defer t.sink.release()
 	for i := range t.out {
 		p := &t.out[i]
-		t.sink.put(ns, p.path, p.bytes, nil, outbound, t.comment(p))
+		if p.mtu == 0 {
+			t.sink.put(ns, p.path, p.bytes, nil, outbound, t.comment(p, 0))
+			continue
+		}
+		t.train.begin(p.bytes, nil, p.mtu)
+		for k := uint32(0); t.train.next(); k++ {
+			t.sink.put(ns, p.path, t.train.head, t.train.body, outbound, t.comment(p, k))
+		}
 	}
 	clear(t.out)
 	t.out = t.out[:0]
 }
 
-// comment is "QP 0x000011, WR 7; sent again: no acknowledgement".
-func (t *tap) comment(p *placed) string {
-	b := append(t.text[:0], "QP 0x"...)
-	hex := strconv.FormatUint(uint64(p.qpn), 16)
-	for range 6 - len(hex) {
-		b = append(b, '0')
-	}
-	b = append(b, hex...)
+// comment is "QP 0x000011, WR 7; sent again: no acknowledgement", of the packet k of a train. It holds until the next one.
+func (t *tap) comment(p *placed, k uint32) []byte {
+	b := appendQPN(t.text[:0], p.qpn)
 	if p.request {
 		b = strconv.AppendUint(append(b, ", WR "...), p.wrid, 10)
 	}
-	if p.why != "" {
+	if k < p.again {
 		b = append(append(b, "; sent again: "...), p.why...)
 	}
 	t.text = b
-	return string(b)
+	return b
 }
 
-func (t *tap) Received(p *link.RxPacket, mtu int, what string) {
+// appendQPN is Sprintf of "QP 0x%06x".
+func appendQPN(b []byte, qpn uint32) []byte {
+	b = append(b, "QP 0x"...)
+	for shift := 20; shift >= 0; shift -= 4 {
+		b = append(b, "0123456789abcdef"[qpn>>shift&15])
+	}
+	return b
+}
+
+func (t *tap) Received(p *link.RxPacket, qpn uint32, mtu int, what string) {
 	path := link.Path{Src: p.Src, Dst: p.Dst, TClass: p.TClass, HopLimit: p.HopLimit}
 	now := time.Now().UnixNano()
+	t.text = append(appendQPN(t.text[:0], qpn), what...)
+	t.sink.mu.Lock()
+	defer t.sink.release()
 	if !p.Train {
-		t.sink.put(now, &path, p.Data, p.Body, inbound, what)
+		t.sink.put(now, &path, p.Data, p.Body, inbound, t.text)
 		return
 	}
-	for _, piece := range cut(p, mtu) {
-		t.sink.put(now, &path, piece, nil, inbound, what)
+	for t.train.begin(p.Data, p.Body, mtu); t.train.next(); {
+		t.sink.put(now, &path, t.train.head, t.train.body, inbound, t.text)
 	}
 }

@@ -1,28 +1,46 @@
 package pcap
 
 import (
-	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// cut makes the packets that a train stands for: link.RxPacket.Train.
-func cut(p *link.RxPacket, mtu int) [][]byte {
-	whole := wire.Packet(p.Append(nil)).Fields()
-	data := whole.Payload
+// train cuts a packet that stands for several (link.RxPacket.Train) into those: next makes each, from begin on.
+type train struct {
+	head []byte // the headers, with a pad count of 0
+	body []byte // the payload
+
+	whole wire.Fields
+	mtu   int
+	i, n  int
+}
+
+// begin takes a train: data from BTH to pad, or the headers and body.
+func (t *train) begin(data, body []byte, mtu int) {
+	t.whole = wire.Packet(data).Fields()
+	if body != nil {
+		t.whole.Payload = body
+	}
 	if mtu <= 0 || mtu > wire.MaxPayload {
 		mtu = wire.MaxPayload
 	}
-	n := max(1, (len(data)+mtu-1)/mtu)
-	list := make([][]byte, n)
-	for i := range list {
-		f := whole
-		f.Opcode = place(whole.Opcode, i == 0, i == n-1)
-		f.PSN = (whole.PSN + uint32(i)) & 0xffffff
-		f.AckReq, f.Solicited = whole.AckReq && i == n-1, whole.Solicited && i == n-1
-		f.Payload = data[i*mtu : min(len(data), (i+1)*mtu)]
-		list[i] = f.Build()
+	t.mtu, t.i = mtu, 0
+	t.n = max(1, (len(t.whole.Payload)+mtu-1)/mtu)
+}
+
+// next makes the next packet, if there is one.
+func (t *train) next() bool {
+	if t.i == t.n {
+		return false
 	}
-	return list
+	f, last := t.whole, t.i == t.n-1
+	f.Opcode = place(f.Opcode, t.i == 0, last)
+	f.PSN = (f.PSN + uint32(t.i)) & 0xffffff
+	f.AckReq, f.Solicited = f.AckReq && last, f.Solicited && last
+	f.Payload = nil
+	t.head = f.Append(t.head[:0])
+	t.body = t.whole.Payload[t.i*t.mtu : min(len(t.whole.Payload), (t.i+1)*t.mtu)]
+	t.i++
+	return true
 }
 
 // place is the opcode of the first, last or another packet of what op has all packets of.

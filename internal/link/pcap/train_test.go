@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -26,7 +25,11 @@ func TestCut(t *testing.T) {
 		{wire.ReadRespOnly, [3]wire.Opcode{wire.ReadRespFirst, wire.ReadRespMiddle, wire.ReadRespLast}},
 	} {
 		f := wire.Fields{Opcode: c.op, PSN: 0xffffff, DestQPN: 7, AckReq: true, Imm: 5, Addr: 9, DMALen: 2500, Payload: data}
-		list := cut(&link.RxPacket{Data: f.Build(), Train: true}, 1024)
+		var cut train
+		var list [][]byte
+		for cut.begin(f.Build(), nil, 1024); cut.next(); {
+			list = append(list, append(bytes.Clone(cut.head), cut.body...))
+		}
 		if len(list) != 3 {
 			t.Fatalf("%v: %d packets", c.op, len(list))
 		}

@@ -30,15 +30,18 @@ func Tool() tool.Tool {
 const lookEvery = 200 * time.Millisecond
 
 func run(env *tool.Env, args []string) int {
-	f := tool.NewFlags(env, "-i DEVICE [-w FILE] [-c PACKETS] [-a SECONDS]")
+	f := tool.NewFlags(env, "-i DEVICE [-w FILE] [-c PACKETS] [-a SECONDS] [-s BYTES]")
 	device := f.StringP("interface", "i", "", "the device, as ibv_devices names it")
 	file := f.StringP("write", "w", "capture.pcapng", "the file to write, - for the output")
 	count := f.IntP("count", "c", 0, "end after so many packets")
 	limit := f.Float64P("autostop", "a", 0, "end after so many seconds; else Ctrl-C does")
+	snap := f.IntP("snaplen", "s", 0, "bytes of each packet to write, IP header first; 0 for all")
 	if status, ok := f.Parse(args); !ok {
 		return status
 	}
 	switch {
+	case *snap != 0 && (*snap < pcap.MinSnap || *snap > pcap.MaxSnap):
+		return f.Misused(fmt.Sprintf("snaplen %d: 0 for whole packets, or %d to %d", *snap, pcap.MinSnap, pcap.MaxSnap))
 	case f.NArg() > 0:
 		return f.Misused(fmt.Sprintf("superfluous arguments %q", f.Args()))
 	case *device == "":
@@ -61,7 +64,7 @@ func run(env *tool.Env, args []string) int {
 		defer cancel()
 	}
 	fmt.Fprintf(env.Stderr, "capturing on %s, as the programs that use it say; Ctrl-C ends\n", *device)
-	n, err := Follow(ctx, *device, out, *count)
+	n, err := Follow(ctx, *device, out, Limits{Packets: *count, Snap: *snap})
 	fmt.Fprintf(env.Stderr, "%d packets captured\n", n)
 	if err != nil {
 		return env.Failf("%s: %v", env.Argv0, err)
@@ -79,15 +82,22 @@ type merger struct {
 	over   bool // nobody joins any more
 	ifaces uint32
 	n, max int
+	snap   int
 	err    error
 	full   context.CancelFunc
 }
 
-// Follow writes a capture of a device until c is done, or most packets (0: no limit) are written, and returns how many they were.
-func Follow(c context.Context, device string, out io.Writer, most int) (int, error) {
+// Limits are how much a capture writes; 0 is no limit.
+type Limits struct {
+	Packets int
+	Snap    int // bytes of each packet, pcap.MinSnap to pcap.MaxSnap
+}
+
+// Follow writes a capture of a device until c is done, or as many packets as there may be are written, and returns how many they were.
+func Follow(c context.Context, device string, out io.Writer, most Limits) (int, error) {
 	c, cancel := context.WithCancel(c)
 	defer cancel()
-	return (&merger{out: out, max: most, full: cancel}).run(c, device)
+	return (&merger{out: out, max: most.Packets, snap: most.Snap, full: cancel}).run(c, device)
 }
 
 func (m *merger) run(c context.Context, device string) (int, error) {
@@ -148,6 +158,9 @@ func (m *merger) take(c context.Context, stream *control.Stream, device string) 
 	if !m.join() {
 		_ = stream.Close()
 		return
+	}
+	if m.snap > 0 {
+		stream.Snap(m.snap)
 	}
 	go func() {
 		defer m.readers.Done()

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -38,6 +39,7 @@ func TestMisused(t *testing.T) {
 		"":                                    "-i DEVICE",
 		"-i vrb_lo more":                      "superfluous arguments",
 		"-i vrb_lo --colour":                  "colour",
+		"-i vrb_lo -s 5":                      "snaplen 5: 0 for whole packets, or 128 to 65536",
 		"-i vrb_lo -a 1 -w /no/such/folder/x": "no such file",
 	} {
 		status, _, stderr := capture(strings.Fields(line)...)
@@ -157,29 +159,33 @@ func TestFollow(t *testing.T) {
 		t.Skip("no abstract unix sockets here:", err)
 	}
 	defer l.Close()
+	snaps := make(chan string, 10)
 	go func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go answer(conn)
+			go answer(conn, snaps)
 		}
 	}()
 	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	var out bytes.Buffer
-	if n, err := Follow(c, "vrb_test", &out, 5); n != 5 || err != nil || c.Err() != nil {
+	if n, err := Follow(c, "vrb_test", &out, Limits{Packets: 5, Snap: 200}); n != 5 || err != nil || c.Err() != nil {
 		t.Errorf("%d packets, %v, %v", n, err, c.Err())
+	}
+	if s := <-snaps; s != "snap 200\n" {
+		t.Errorf("the program is told %q", s)
 	}
 }
 
-// answer is a program with a device.
-func answer(conn net.Conn) {
+// answer is a program with a device. It passes on what a capture wants besides.
+func answer(conn net.Conn, snaps chan<- string) {
 	defer conn.Close()
-	question := make([]byte, 256)
-	n, _ := conn.Read(question)
-	switch words := strings.Fields(string(question[:n])); strings.Join(words[:min(2, len(words))], " ") {
+	r := bufio.NewReader(conn)
+	question, _ := r.ReadString('\n')
+	switch words := strings.Fields(question); strings.Join(words[:min(2, len(words))], " ") {
 	case control.AskReport:
 		_ = json.NewEncoder(conn).Encode(control.Report{PID: os.Getpid()})
 	case control.AskCapture + " vrb_test":
@@ -188,7 +194,9 @@ func answer(conn net.Conn) {
 				return
 			}
 		}
-		_, _ = conn.Read(question) // until the asker has enough
+		line, _ := r.ReadString('\n')
+		snaps <- line
+		_, _ = r.ReadByte() // until the asker has enough
 	}
 }
 

@@ -88,7 +88,7 @@ func live(env *tool.Env, l *ladder, device string, count int) (int, error) {
 	r, w := io.Pipe()
 	followed := make(chan error, 1)
 	go func() {
-		_, err := capture.Follow(ctx, device, w, count)
+		_, err := capture.Follow(ctx, device, w, capture.Limits{Packets: count})
 		w.Close()
 		followed <- err
 	}()

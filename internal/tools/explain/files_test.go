@@ -138,6 +138,31 @@ func TestForms(t *testing.T) {
 	}
 }
 
+// A capture of the beginnings of packets gives the same ladder; only of datagrams of connection management it cannot tell more than that they are there.
+func TestBeginnings(t *testing.T) {
+	for name, cutAt := range map[string]int{"psn_wrap": 80, "rc_loss": 100, "atomic_cas": 90} {
+		want, err := os.ReadFile("testdata/" + name + ".txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, link := records(t, name+".pcap")
+		for i := range list {
+			list[i].data = list[i].data[:min(cutAt, len(list[i].data))]
+		}
+		for _, b := range [][]byte{classic(binary.LittleEndian, false, link, list), ng(binary.LittleEndian, link, list)} {
+			if status, out, errs := explainBytes(t, b); status != 0 || out != string(want) {
+				t.Errorf("%s: status %d %s\n%s", name, status, errs, out)
+			}
+		}
+	}
+	list, link := records(t, "cm_reject.pcap")
+	list[0].data = list[0].data[:128]
+	_, out, _ := explainBytes(t, ng(binary.LittleEndian, link, list))
+	if !strings.Contains(out, "of which only the beginning was captured") || !strings.Contains(out, "CM REJ") {
+		t.Error(out)
+	}
+}
+
 // What is not RoCE, or not whole, is counted and left out.
 func TestOtherPackets(t *testing.T) {
 	list, link := records(t, "psn_wrap.pcap")

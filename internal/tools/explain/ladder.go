@@ -245,6 +245,9 @@ func nakName(syndrome uint8) string {
 
 // management names a datagram of connection management.
 func management(p *packet) string {
+	if p.cut {
+		return "management datagram, of which only the beginning was captured"
+	}
 	if m, err := wire.ParseMAD(p.data.Payload()); err == nil {
 		if c, err := cmmsg.Parse(m); err == nil {
 			return "CM " + c.String()

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ type packet struct {
 	outbound bool // as the capture says
 	inbound  bool
 	badICRC  bool
+	cut      bool // only its beginning was captured: what is missing of data is 0
 }
 
 // source reads packets of a capture.
@@ -142,16 +144,22 @@ func decode(data []byte, link layers.LinkType) (*packet, bool) {
 		return nil, false
 	}
 	b := u.Payload
-	if len(b) < wire.BTHLen+wire.ICRCLen {
+	n := int(u.Length) - 8 // on the wire
+	if len(b) < wire.BTHLen || n < wire.BTHLen+wire.ICRCLen || len(b) > n {
 		return nil, false
 	}
-	body := b[:len(b)-wire.ICRCLen]
+	body := b[:min(len(b), n-wire.ICRCLen)]
+	if p.cut = len(b) < n; p.cut {
+		body = append(bytes.Clone(body), make([]byte, n-wire.ICRCLen-len(body))...)
+	}
 	parsed, err := wire.Parse(body)
 	if err != nil {
 		return nil, false
 	}
 	p.data = parsed
-	flow := wire.NewFlow(p.src, p.dst, uint16(u.SrcPort), uint16(u.DstPort))
-	p.badICRC = flow.ICRC(body, id) != binary.LittleEndian.Uint32(b[len(b)-wire.ICRCLen:])
+	if !p.cut {
+		flow := wire.NewFlow(p.src, p.dst, uint16(u.SrcPort), uint16(u.DstPort))
+		p.badICRC = flow.ICRC(body, id) != binary.LittleEndian.Uint32(b[len(b)-wire.ICRCLen:])
+	}
 	return &p, true
 }
