@@ -14,6 +14,7 @@ func otherCases() []testCase {
 	return []testCase{
 		{name: "capture/rc/ipv4", timeout: 3 * time.Minute, oneWay: true, run: func(e *caseEnv, a, p *place) error { return captured(e, 4, a, p) }},
 		{name: "capture/rc/ipv6", timeout: 3 * time.Minute, oneWay: true, run: func(e *caseEnv, a, p *place) error { return captured(e, 6, a, p) }},
+		{name: "guest/side-by-side", timeout: 10 * time.Minute, oneWay: true, run: sideBySide},
 		{name: "guest/no-complaints", timeout: time.Minute, oneWay: true, last: true, run: noComplaints},
 	}
 }

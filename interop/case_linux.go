@@ -39,6 +39,7 @@ type caseEnv struct {
 	ctx     context.Context // ends with the case's time, or with the run
 	logDir  string
 	logName string // file names of this case begin with it
+	note    string // for the printed row
 }
 
 // left is the time that the case has.

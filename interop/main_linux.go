@@ -269,7 +269,7 @@ func (s *suite) runCase(ctx context.Context, c testCase, active, passive *place,
 	}
 	r.err = c.run(env, active, passive)
 	r.seconds = time.Since(begin).Seconds()
-	r.note = s.counters().since(before)
+	r.note = env.note + s.counters().since(before)
 	if r.err != nil {
 		env.log("error", r.err.Error())
 	}
