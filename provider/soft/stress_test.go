@@ -18,7 +18,7 @@ func TestV_LIB_04_ConcurrentUse(t *testing.T) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := ends[0], ends[1]
 		var posted, completed atomic.Int64
-		var stop atomic.Bool
+		var stop, allPosted atomic.Bool // a completion may be counted before its request is: only then do the counts tell the end
 		var posters, others sync.WaitGroup
 		for range 3 {
 			qa, _ := connect(a, b, verbs.QPTypeRC, nil)
@@ -29,7 +29,7 @@ func TestV_LIB_04_ConcurrentUse(t *testing.T) {
 		for range 2 {
 			others.Go(func() {
 				var wcs [16]verbs.WC
-				for !stop.Load() || completed.Load() < posted.Load() {
+				for !allPosted.Load() || completed.Load() < posted.Load() {
 					k, err := a.cq.Poll(wcs[:])
 					if err != nil {
 						t.Error(err)
@@ -61,6 +61,7 @@ func TestV_LIB_04_ConcurrentUse(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		stop.Store(true)
 		posters.Wait()
+		allPosted.Store(true)
 		others.Wait()
 		if posted.Load() != completed.Load() || posted.Load() == 0 {
 			t.Errorf("%d posted, %d completed", posted.Load(), completed.Load())
