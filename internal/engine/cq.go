@@ -207,15 +207,14 @@ func (cq *CQ) nothing() error {
 }
 
 // progress runs every shard that has QPs on this CQ and is not being run. A poll of an armed CQ is the last
-// look before sleeping (V-EV-06), so it does not keep the background goroutines away; nor does one of pollers that sleep
-// between their looks.
+// look before sleeping (V-EV-06), so it does not keep the background goroutines away.
 func (cq *CQ) progress() {
 	m := cq.shards.Load()
 	if m == 0 {
 		return
 	}
 	now := cq.eng.now()
-	active := arming(cq.armed.Load()) == disarmed && !cq.idle.waits()
+	active := arming(cq.armed.Load()) == disarmed
 	for i := range bitsOf(m) {
 		cq.eng.shards[i].poll(now, active)
 	}
