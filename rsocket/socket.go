@@ -124,6 +124,9 @@ func (s *Socket) family(a netip.AddrPort) Domain {
 
 // Listen begins to take connections (rlisten). backlog bounds those that wait for Accept; 0, and more than 1024, stand for 1024. A
 // second call changes nothing.
+//
+// As with TCP, and other than in C, a connection is complete before Accept is called: it has the sizes that the listening socket had when the
+// peer asked for it. So set options before Listen.
 func (s *Socket) Listen(backlog int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

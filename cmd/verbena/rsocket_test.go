@@ -15,20 +15,30 @@ import (
 func against(t *testing.T, tool, server, client string) (serverOut, clientOut string) {
 	t.Helper()
 	s, sOut, sErr := start(t, serverAddr, tool, strings.Fields(server)...)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Wait() }()
 	for try := 0; ; try++ {
 		c, cOut, cErr := start(t, clientAddr, tool, strings.Fields(client)...)
-		if err := c.Wait(); err == nil {
+		err := c.Wait()
+		if err == nil {
 			clientOut = cOut.String()
 			break
-		} else if try == 20 {
+		}
+		select {
+		case serverErr := <-ended: // nobody is there for another try
+			t.Fatalf("client: %v\n%s%s\nserver: %v\n%s%s", err, cOut, cErr, serverErr, sOut, sErr)
+		case <-time.After(100 * time.Millisecond):
+		}
+		if try == 20 {
+			_ = s.Process.Kill()
+			<-ended
 			t.Fatalf("client: %v\n%s%s\nserver:\n%s%s", err, cOut, cErr, sOut, sErr)
 		}
-		time.Sleep(100 * time.Millisecond)
 	}
 	if tool == "rcopy" || tool == "udpong" { // serve for ever
 		_ = s.Process.Kill()
-		_ = s.Wait()
-	} else if err := s.Wait(); err != nil {
+		<-ended
+	} else if err := <-ended; err != nil {
 		t.Fatalf("server: %v\n%s%s", err, sOut, sErr)
 	}
 	return sOut.String(), clientOut

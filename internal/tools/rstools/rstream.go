@@ -231,6 +231,9 @@ func (s *stream) listen() (err error) {
 		err = s.listener.Bind(at)
 	}
 	if err == nil {
+		err = s.sizes(s.listener) // who comes before Accept is called gets what the listener has by then
+	}
+	if err == nil {
 		err = s.listener.Listen(1)
 	}
 	return err
@@ -263,6 +266,17 @@ func (s *stream) connect() error {
 
 // options sets the socket's options.
 func (s *stream) options(r *rsocket.Socket) error {
+	errs := []error{s.sizes(r)}
+	if s.keepalive > 0 {
+		errs = append(errs, r.SetOptionInt(rsocket.SolSocket, rsocket.SoKeepAlive, 1),
+			r.SetOptionInt(rsocket.IPProtoTCP, rsocket.TCPKeepIdle, s.keepalive))
+		fmt.Fprintf(s.env.Stdout, "Keepalive: ON\n  time: %d\n", s.keepalive)
+	}
+	return errors.Join(errs...)
+}
+
+// sizes sets the options that a connection is made with.
+func (s *stream) sizes(r *rsocket.Socket) error {
 	n := s.buffer
 	if n == 0 {
 		n = 1 << 19
@@ -285,11 +299,6 @@ func (s *stream) options(r *rsocket.Socket) error {
 			}
 			set(rsocket.SolRDMA, rsocket.RDMAInline, inline)
 		}
-	}
-	if s.keepalive > 0 {
-		set(rsocket.SolSocket, rsocket.SoKeepAlive, 1)
-		set(rsocket.IPProtoTCP, rsocket.TCPKeepIdle, s.keepalive)
-		fmt.Fprintf(s.env.Stdout, "Keepalive: ON\n  time: %d\n", s.keepalive)
 	}
 	return errors.Join(errs...)
 }
