@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -115,9 +116,27 @@ func otherMachine(t *testing.T) func(func()) {
 		in(func() {
 			iproute(t, "addr", "add", theirs[i].String()+"/24", "dev", far)
 			iproute(t, "link", "set", far, "up")
+			awaitUp(t, far)
 		})
+		awaitUp(t, near)
 	}
 	return in
+}
+
+// awaitUp waits until an interface sends. Until the kernel's work queue has come to it, which takes up to a second, it drops everything.
+func awaitUp(t *testing.T, name string) {
+	t.Helper()
+	for begin := time.Now(); time.Since(begin) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
+		out, err := exec.Command("ip", "-o", "link", "show", "dev", name).CombinedOutput()
+		if err != nil {
+			t.Errorf("ip link show dev %s: %v: %s", name, err, out)
+			return
+		}
+		if bytes.Contains(out, []byte(" state UP ")) {
+			return
+		}
+	}
+	t.Errorf("%s is not up after 20 s", name)
 }
 
 func iproute(t *testing.T, args ...string) {
