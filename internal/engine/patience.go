@@ -66,9 +66,6 @@ type yielder interface {
 // hit says that a poll has found something.
 func (p *patience) hit() { p.misses.Store(0) }
 
-// waits tells whether pollers sleep instead of yielding, so that somebody else must run the shards.
-func (p *patience) waits() bool { return p.robbed.Load() != 0 }
-
 // miss says that a poll has found nothing, and yields when it is time. Lost updates of pollers at the same time do no harm.
 func (p *patience) miss(y yielder) {
 	if until := p.robbed.Load(); until != 0 {

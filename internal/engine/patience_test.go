@@ -118,14 +118,14 @@ func TestPatienceSleepsAmongHogs(t *testing.T) {
 	c := &fakeCore{yieldTakes: 500}
 	var p patience
 	c.turnsIn(&p, 100e6)
-	if c.awaits != 0 || p.waits() {
+	if c.awaits != 0 || p.robbed.Load() != 0 {
 		t.Fatalf("slept %d times on a core of its own", c.awaits)
 	}
 	c.yieldTakes = 4e6
 	c.turnsIn(&p, 100e6)
 	c.yields = 0
 	c.turnsIn(&p, 10e9)
-	if c.awaits < 1000 || !p.waits() {
+	if c.awaits < 1000 || p.robbed.Load() == 0 {
 		t.Errorf("slept %d times in 10 s among hogs", c.awaits)
 	}
 	if c.yields < 8 || c.yields > 40 {
@@ -135,7 +135,7 @@ func TestPatienceSleepsAmongHogs(t *testing.T) {
 	c.turnsIn(&p, lastRelief)
 	c.awaits = 0
 	c.turnsIn(&p, 100e6)
-	if c.awaits != 0 || p.waits() {
+	if c.awaits != 0 || p.robbed.Load() != 0 {
 		t.Errorf("slept %d times after the hogs had gone", c.awaits)
 	}
 }

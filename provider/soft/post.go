@@ -14,32 +14,35 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) { return q.post(wrs, fals
 func (q *qp) PostSendAll(wrs []verbs.SendWR) (int, error) { return q.post(wrs, true) }
 
 func (q *qp) post(wrs []verbs.SendWR, all bool) (n int, err error) {
-	err = q.QP.PostSend(func(sq *transport.SendQueue) error {
-		err := q.fillAll(sq, wrs, &n)
-		if err != nil && all {
-			sq.Abort()
-		}
-		return err
-	})
+	err = q.QP.PostSend(func(sq *transport.SendQueue) error { return fillAll(q, sq, wrs, all, &n) })
 	if err != nil {
 		return n, verbsError("", err)
 	}
 	return n, nil
 }
 
-// fillAll puts requests in their slots, until one is bad, and counts them.
-func (q *qp) fillAll(sq *transport.SendQueue, wrs []verbs.SendWR, n *int) error {
+// A filler puts a request in its slot.
+type filler interface {
+	fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendWR) error
+}
+
+// fillAll puts requests in their slots, until one is bad, and counts them. With all, a bad one takes the others back.
+func fillAll(q filler, sq *transport.SendQueue, wrs []verbs.SendWR, all bool, n *int) (err error) {
 	for ; *n < len(wrs); *n++ {
 		w := sq.Next()
 		if w == nil {
-			return transport.ErrQueueFull
+			err = transport.ErrQueueFull
+			break
 		}
-		if err := q.fill(sq, w, &wrs[*n]); err != nil {
-			return err
+		if err = q.fill(sq, w, &wrs[*n]); err != nil {
+			break
 		}
 		sq.Commit()
 	}
-	return nil
+	if err != nil && all {
+		sq.Abort()
+	}
+	return err
 }
 
 // sendOps are the operations that fill knows, for whatever type of QP.

@@ -225,31 +225,11 @@ func (q *rawQP) post(wrs []verbs.SendWR, all bool) (n int, err error) {
 	if q.SQ == nil {
 		return 0, fail(verbs.EINVAL, "the QP was made without a send queue")
 	}
-	err = q.QP.PostSend(func(sq *transport.SendQueue) error {
-		err := q.fillAll(sq, wrs, &n)
-		if err != nil && all {
-			sq.Abort()
-		}
-		return err
-	})
+	err = q.QP.PostSend(func(sq *transport.SendQueue) error { return fillAll(q, sq, wrs, all, &n) })
 	if err != nil {
 		return n, verbsError("", err)
 	}
 	return n, nil
-}
-
-func (q *rawQP) fillAll(sq *transport.SendQueue, wrs []verbs.SendWR, n *int) error {
-	for ; *n < len(wrs); *n++ {
-		w := sq.Next()
-		if w == nil {
-			return transport.ErrQueueFull
-		}
-		if err := q.fill(sq, w, &wrs[*n]); err != nil {
-			return err
-		}
-		sq.Commit()
-	}
-	return nil
 }
 
 // fill puts a request in its slot.
