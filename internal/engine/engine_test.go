@@ -226,7 +226,7 @@ func TestV_QPS_01_DestroyFreesTheNumber(t *testing.T) {
 	if c := m.Counters(); c.QP.RxWriteRequests != 1 && c.UnknownQPN == 0 {
 		t.Errorf("counters of destroyed QPs are forgotten: %+v", c)
 	}
-	if err := postWrite(qa, 1); err != ErrState {
+	if err := postWrite(qa, 1); err != transport.ErrState {
 		t.Errorf("posting to a destroyed QP: %v", err)
 	}
 }
@@ -237,7 +237,7 @@ func TestModifyAfterTheQPMovedByItself(t *testing.T) {
 	qa := newQP(t, m.Engine, cq, silent{})
 	connectQP(t, qa, 0x999, 14)
 	qa.QP.Fail(&transport.Failure{}, 0)
-	if err := qa.Modify(&transport.Attr{State: transport.SQD}, transport.MaskState); err != ErrMoved {
+	if err := qa.Modify(&transport.Attr{State: transport.SQD}, transport.MaskState); err != transport.ErrMoved {
 		t.Errorf("ERR to SQD: %v", err)
 	}
 	if err := qa.Modify(&transport.Attr{State: transport.Reset}, transport.MaskState); err != nil {

@@ -1,19 +1,12 @@
 package engine
 
 import (
-	"errors"
 	"net/netip"
 	"slices"
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/transport"
-)
-
-// Errors of a QP.
-var (
-	ErrState = errors.New("the queue pair's state does not allow posting to this queue")
-	ErrMoved = errors.New("the queue pair has moved to another state by itself")
 )
 
 // QPUpcalls is how a QP reports to the layer above. The upcalls do not block or call back.
@@ -105,14 +98,14 @@ func (e *Engine) reserveQPN(in *QPInit) (uint32, error) {
 // Num is the QP number.
 func (qp *QP) Num() uint32 { return qp.QP.Num }
 
-// Modify puts attributes in force and makes the transition to a.State, with the shard held. ErrMoved says that the QP has moved
+// Modify puts attributes in force and makes the transition to a.State, with the shard held. transport.ErrMoved says that the QP has moved
 // by itself, so that there is no such transition any more.
 func (qp *QP) Modify(a *transport.Attr, m transport.Mask) error {
 	s := qp.shard
 	s.hold()
 	defer s.release()
 	if !possible(qp.State(), a.State) {
-		return ErrMoved
+		return transport.ErrMoved
 	}
 	s.now = s.eng.now()
 	if m&transport.MaskState != 0 && (a.State == transport.Reset || a.State == transport.Err) {
@@ -190,13 +183,13 @@ func (qp *QP) purge() {
 }
 
 // PostSend lets fill put work requests in the send queue, which is locked meanwhile, and sends them. fill is not called,
-// and ErrState returned, in a state that takes no send requests (V-QPS-04).
+// and transport.ErrState returned, in a state that takes no send requests (V-QPS-04).
 func (qp *QP) PostSend(fill func(q *transport.SendQueue) error) error {
 	q := qp.SQ
 	q.Lock()
 	if st := qp.State(); st == transport.Reset || st == transport.Init || st == transport.RTR {
 		q.Unlock()
-		return ErrState
+		return transport.ErrState
 	}
 	err := fill(q)
 	q.Publish()

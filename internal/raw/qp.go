@@ -1,19 +1,12 @@
 package raw
 
 import (
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/transport"
-)
-
-// Errors of a QP.
-var (
-	ErrState = errors.New("the queue pair's state does not allow posting to this queue")
-	ErrMoved = errors.New("the queue pair has moved to another state by itself")
 )
 
 // Upcalls is how a QP reports to the layer above. They do not block or call back.
@@ -63,7 +56,7 @@ func (d *Device) AddQP(q *QP) {
 // State is the QP's state.
 func (q *QP) State() transport.State { return transport.State(q.state.Load()) }
 
-// Modify makes a transition. ErrMoved says that the QP has moved by itself, so that there is no such transition any more.
+// Modify makes a transition. transport.ErrMoved says that the QP has moved by itself, so that there is no such transition any more.
 func (q *QP) Modify(to transport.State) error { return q.modify(to, nil) }
 
 // ModifyWithRate is Modify, and Limit if that succeeds.
@@ -90,7 +83,7 @@ func (q *QP) move(to transport.State) error {
 	q.dev.mu.Lock()
 	defer q.dev.mu.Unlock()
 	if !possible(q.State(), to) {
-		return ErrMoved
+		return transport.ErrMoved
 	}
 	q.state.Store(uint32(to))
 	switch to {
@@ -144,7 +137,7 @@ func (q *QP) PostSend(fill func(*transport.SendQueue) error) error {
 	q.SQ.Lock()
 	if q.State() < transport.RTS {
 		q.SQ.Unlock()
-		return ErrState
+		return transport.ErrState
 	}
 	err := fill(q.SQ)
 	q.SQ.Publish()

@@ -9,9 +9,14 @@ import (
 	"github.com/verbena-rdma/verbena/internal/mr"
 )
 
-// ErrQueueFull says that a queue holds as many outstanding work requests as it may.
-// A request is outstanding until its completion has been polled (V-GEN-06).
-var ErrQueueFull = errors.New("the queue is full")
+// Errors of a queue pair.
+var (
+	// ErrQueueFull says that a queue holds as many outstanding work requests as it may.
+	// A request is outstanding until its completion has been polled (V-GEN-06).
+	ErrQueueFull = errors.New("the queue is full")
+	ErrState     = errors.New("the queue pair's state does not allow posting to this queue")
+	ErrMoved     = errors.New("the queue pair has moved to another state by itself")
+)
 
 // SendWQE is one slot of a send queue. The posting side fills the first part; the
 // requester owns the second once the slot is posted. It is 128 bytes long, of which a device with

@@ -7,7 +7,6 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/mr"
-	"github.com/verbena-rdma/verbena/internal/raw"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -58,10 +57,8 @@ var errnos = []struct {
 	{transport.ErrNoAlternate, verbs.EINVAL},
 	{transport.ErrArm, verbs.EINVAL},
 	{transport.ErrNotArmed, verbs.EINVAL},
-	{engine.ErrState, verbs.EINVAL},
-	{engine.ErrMoved, verbs.EINVAL},
-	{raw.ErrState, verbs.EINVAL},
-	{raw.ErrMoved, verbs.EINVAL},
+	{transport.ErrState, verbs.EINVAL},
+	{transport.ErrMoved, verbs.EINVAL},
 	{engine.ErrQPLimit, verbs.ENOMEM},
 	{engine.ErrQPInUse, verbs.EBUSY},
 	{engine.ErrSRQLimit, verbs.ENOMEM},

@@ -5,8 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
-	"sync"
 
 	"github.com/verbena-rdma/verbena/internal/host"
 	"github.com/verbena-rdma/verbena/internal/link"
@@ -21,7 +19,7 @@ func withNeighbours(l link.Link, addrs []netip.Addr) link.Link {
 	if !ok || !shm.Enabled() {
 		return l
 	}
-	d := &neighbours{listeners: map[string]*net.UnixListener{}}
+	d := &neighbours{}
 	for i := range l.Ports() {
 		first, _, ok := n.QPNs(i)
 		if !ok {
@@ -44,10 +42,8 @@ const minQPN = 16 // of those that are not well-known
 // neighbours is a shm.Directory: it names processes by an address and a lane that they have (see package host). Its sockets are
 // abstract ones, so that it spans a network namespace, as the addresses do.
 type neighbours struct {
+	shm.Sockets
 	lanes []int
-
-	mu        sync.Mutex
-	listeners map[string]*net.UnixListener
 }
 
 // Owner names the process that has a QP. Who gets what is sent to QP 1 is not known here (see package host).
@@ -62,46 +58,13 @@ func neighbour(addr netip.Addr, lane int) string {
 	return fmt.Sprintf("@verbena-shm1/%d/%d/%v/%d", os.Geteuid(), wire.Port, addr, lane)
 }
 
-// Dial connects to a process.
-func (d *neighbours) Dial(name string) (*net.UnixConn, error) {
-	return net.DialUnix("unix", nil, &net.UnixAddr{Name: name, Net: "unix"})
-}
-
-// Follow listens at addresses; see shm.Follower. Where that fails packets go over the other link.
+// Follow listens at addresses; see shm.Follower.
 func (d *neighbours) Follow(addrs []netip.Addr, accept func(*net.UnixConn)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	var names []string
 	for _, a := range addrs {
 		for _, lane := range d.lanes {
 			names = append(names, neighbour(a, lane))
 		}
 	}
-	for name, l := range d.listeners {
-		if !slices.Contains(names, name) {
-			l.Close()
-			delete(d.listeners, name)
-		}
-	}
-	for _, name := range names {
-		if d.listeners[name] != nil {
-			continue
-		}
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
-		if err != nil {
-			continue
-		}
-		d.listeners[name] = l
-		go acceptAll(l, accept)
-	}
-}
-
-func acceptAll(l *net.UnixListener, accept func(*net.UnixConn)) {
-	for {
-		c, err := l.AcceptUnix()
-		if err != nil {
-			return
-		}
-		accept(c)
-	}
+	d.Listen(names, accept)
 }

@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -118,7 +117,7 @@ func (p *pd) fillInline(w *transport.SendWQE, wr *verbs.SendWR) error {
 // PostRecv appends receives to the QP's own queue.
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	if q.State() == transport.Reset {
-		return 0, verbsError("", engine.ErrState)
+		return 0, verbsError("", transport.ErrState)
 	}
 	n, err := postRecv(q.RQ, wrs)
 	q.PostedRecv()

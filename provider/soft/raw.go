@@ -257,7 +257,7 @@ func (q *rawQP) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.Se
 // PostRecv appends receives to the QP's own queue.
 func (q *rawQP) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	if q.State() == transport.Reset {
-		return 0, verbsError("", raw.ErrState)
+		return 0, verbsError("", transport.ErrState)
 	}
 	n, err := postRecv(q.RQ.Queue, wrs)
 	q.PostedRecv()

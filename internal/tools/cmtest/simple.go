@@ -102,6 +102,35 @@ func comp(get func(context.Context) (verbs.WC, error), ctx context.Context) func
 	}
 }
 
+// request waits for a client at an address. end closes its ID and the listening one.
+func (s *simple) request(ctx context.Context, at *rdmacm.AddrInfo, init *verbs.QPInitAttr) (id *rdmacm.ID, end func(), err error) {
+	l, err := s.host.CreateEP(ctx, at, nil, init)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err = l.Listen(0); err == nil {
+		id, err = l.GetRequest(ctx)
+	}
+	if err != nil {
+		l.Close()
+		return nil, nil, err
+	}
+	return id, func() { id.Close(); l.Close() }, nil
+}
+
+// receive makes memory for the message and posts it.
+func receive(id *rdmacm.ID) (*verbs.MR, error) {
+	mr, err := id.RegMsgs(make([]byte, simpleSize))
+	if err != nil {
+		return nil, err
+	}
+	if err := id.PostRecv(0, mr.Bytes(), mr); err != nil {
+		mr.Close()
+		return nil, err
+	}
+	return mr, nil
+}
+
 func (s *simple) client(ctx context.Context) error {
 	res, err := rdmacm.GetAddrInfo(ctx, s.server, s.port, &rdmacm.AddrInfo{PortSpace: rdmacm.PSTCP})
 	if err != nil {
@@ -112,14 +141,11 @@ func (s *simple) client(ctx context.Context) error {
 		return err
 	}
 	defer id.Close()
-	mr, err := id.RegMsgs(make([]byte, simpleSize))
+	mr, err := receive(id)
 	if err != nil {
 		return err
 	}
 	defer mr.Close()
-	if err := id.PostRecv(0, mr.Bytes(), mr); err != nil {
-		return err
-	}
 	if err := id.Connect(ctx, nil); err != nil {
 		return err
 	}
@@ -133,27 +159,16 @@ func (s *simple) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l, err := s.host.CreateEP(ctx, res, nil, s.init())
+	id, end, err := s.request(ctx, res, s.init())
 	if err != nil {
 		return err
 	}
-	defer l.Close()
-	if err := l.Listen(0); err != nil {
-		return err
-	}
-	id, err := l.GetRequest(ctx)
-	if err != nil {
-		return err
-	}
-	defer id.Close()
-	mr, err := id.RegMsgs(make([]byte, simpleSize))
+	defer end()
+	mr, err := receive(id)
 	if err != nil {
 		return err
 	}
 	defer mr.Close()
-	if err := id.PostRecv(0, mr.Bytes(), mr); err != nil {
-		return err
-	}
 	if err := id.Accept(ctx, nil); err != nil {
 		return err
 	}

@@ -107,31 +107,20 @@ func (x *xsimple) serve(ctx context.Context) error {
 	if !x.xrc {
 		init.Cap.MaxSendWR, init.Cap.MaxSendSGE = 1, 1
 	}
-	l, err := x.host.CreateEP(ctx, res, nil, init)
+	id, end, err := x.request(ctx, res, init)
 	if err != nil {
 		return err
 	}
-	defer l.Close()
-	if err := l.Listen(0); err != nil {
-		return err
-	}
-	id, err := l.GetRequest(ctx)
-	if err != nil {
-		return err
-	}
-	defer id.Close()
+	defer end()
 	srqn, err := x.createSRQ(id)
 	if err != nil {
 		return err
 	}
-	mr, err := id.RegMsgs(make([]byte, simpleSize))
+	mr, err := receive(id)
 	if err != nil {
 		return err
 	}
 	defer mr.Close()
-	if err := id.PostRecv(0, mr.Bytes(), mr); err != nil {
-		return err
-	}
 	err = id.Accept(ctx, &rdmacm.ConnParam{PrivateData: binary.BigEndian.AppendUint32(nil, srqn)})
 	if err != nil {
 		return err
