@@ -1,0 +1,154 @@
+package rsocket_test
+
+import (
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/verbena-rdma/verbena/rdmatest"
+	"github.com/verbena-rdma/verbena/rsocket"
+)
+
+// poll polls one socket.
+func (p *places) poll(s *rsocket.Socket, e rsocket.Events, timeout time.Duration) rsocket.Events {
+	p.Helper()
+	fds := []rsocket.PollFD{{Socket: s, Events: e}}
+	n, err := rsocket.Poll(fds, timeout)
+	p.ok(err)
+	if (n == 1) != (fds[0].Revents != 0) {
+		p.Errorf("%d sockets with events, but %#x", n, fds[0].Revents)
+	}
+	return fds[0].Revents
+}
+
+const inOut = rsocket.PollIn | rsocket.PollOut
+
+func TestR_POLL_02_06_Events(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, s := p.sockets(nil, nil)
+		if e := p.poll(c, inOut, 0); e != rsocket.PollOut {
+			t.Errorf("an idle connection has %#x", e)
+		}
+		if e := p.poll(c, rsocket.PollIn, 0); e != 0 {
+			t.Errorf("without being asked it has %#x", e)
+		}
+		start := time.Now()
+		if e := p.poll(c, rsocket.PollIn, 3*time.Second); e != 0 || time.Since(start) != 3*time.Second {
+			t.Errorf("%#x after %v", e, time.Since(start))
+		}
+		var w sync.WaitGroup
+		w.Go(func() {
+			time.Sleep(time.Hour)
+			must(s.Send([]byte("x"), 0))(p)
+		})
+		if e := p.poll(c, rsocket.PollIn, -1); e != rsocket.PollIn || time.Since(start) < time.Hour {
+			t.Errorf("%#x after %v", e, time.Since(start))
+		}
+		w.Wait()
+		var err error
+		for err == nil {
+			_, err = c.Send(make([]byte, 100000), rsocket.MsgDontWait)
+		}
+		if e := p.poll(c, inOut, 0); e != rsocket.PollIn {
+			t.Errorf("a full connection has %#x", e)
+		}
+		p.ok(s.Close())
+		synctest.Wait()
+		if e := p.poll(c, inOut, -1); e != rsocket.PollIn|rsocket.PollHup {
+			t.Errorf("a connection that is over has %#x", e)
+		}
+		p.ok(c.Close())
+		if e := p.poll(c, inOut, -1); e != rsocket.PollNval {
+			t.Errorf("a closed socket has %#x", e)
+		}
+	})
+}
+
+// Sockets and pipes in one set; each wakes the others up.
+func TestR_POLL_01_05_10_SocketsAndDescriptors(t *testing.T) {
+	p := overUDP(t)
+	defer p.close()
+	c, s := p.sockets(nil, nil)
+	r, w, err := os.Pipe()
+	p.ok(err)
+	defer r.Close()
+	defer w.Close()
+	d := must(rsocket.NewSocketOn(p.b.host, rsocket.Inet, rsocket.SockDgram, 0))(p)
+	p.ok(d.Bind(netip.AddrPortFrom(p.b.addr, 0)))
+	fds := []rsocket.PollFD{
+		{Socket: s, Events: rsocket.PollIn}, {FD: int(r.Fd()), Events: rsocket.PollIn}, {Socket: d, Events: rsocket.PollIn}, {FD: int(w.Fd()), Events: 0},
+	}
+	from := must(rsocket.NewSocketOn(p.a.host, rsocket.Inet, rsocket.SockDgram, 0))(p)
+	p.ok(from.Bind(netip.AddrPortFrom(p.a.addr, 0)))
+	for i, f := range []func(){
+		func() { must(c.Send([]byte("x"), 0))(p) },
+		func() { must(w.Write([]byte("x")))(p) },
+		func() { must(from.SendTo([]byte("x"), 0, must(d.SockName())(p)))(p) },
+	} {
+		if n := must(rsocket.Poll(fds, 0))(p); n != 0 {
+			t.Fatalf("%d before: %+v", n, fds)
+		}
+		go func() {
+			time.Sleep(20 * time.Millisecond)
+			f()
+		}()
+		if n := must(rsocket.Poll(fds, 20*time.Second))(p); n != 1 || fds[i].Revents != rsocket.PollIn {
+			t.Fatalf("%d: %d %+v", i, n, fds)
+		}
+		buf := make([]byte, 1)
+		switch i {
+		case 0:
+			must(s.Recv(buf, 0))(p)
+		case 1:
+			must(r.Read(buf))(p)
+		}
+	}
+	if e := p.poll(d, inOut, 0); e != inOut {
+		t.Errorf("the datagram socket has %#x", e)
+	}
+	p.ok(c.Close())
+	sets := rsocket.SelectSets{
+		Read:   []rsocket.Handle{{Socket: s}, {FD: int(r.Fd())}, {Socket: d}},
+		Write:  []rsocket.Handle{{Socket: s}, {FD: int(w.Fd())}},
+		Except: []rsocket.Handle{{Socket: s}, {Socket: d}},
+	}
+	for range 1000 { // until the peer's end is here
+		all := sets
+		n := must(rsocket.Select(&all, time.Second))(p)
+		if len(all.Except) == 0 {
+			continue
+		}
+		if n != 4 || len(all.Read) != 2 || all.Read[0].Socket != s || all.Read[1].Socket != d || len(all.Write) != 1 || all.Write[0].Socket != nil ||
+			all.Except[0].Socket != s {
+			t.Errorf("%d: %+v", n, all)
+		}
+		break
+	}
+	p.closeSockets(s, d, from)
+}
+
+// A change that one goroutine notices wakes all that poll; a poll that misses its wake-up looks again by itself.
+func TestR_POLL_07_08_09_ManyPollers(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, s := p.sockets(nil, nil)
+		var w sync.WaitGroup
+		for range 5 {
+			w.Go(func() {
+				if e := p.poll(s, rsocket.PollIn, -1); e != rsocket.PollIn {
+					t.Errorf("%#x", e)
+				}
+			})
+		}
+		synctest.Wait()
+		start := time.Now()
+		must(c.Send([]byte("x"), 0))(p)
+		w.Wait()
+		if took := time.Since(start); took > 500*time.Millisecond { // the interval
+			t.Errorf("it took %v", took)
+		}
+		p.closeSockets(c, s)
+	})
+}
