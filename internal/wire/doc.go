@@ -8,8 +8,9 @@
 //	opcode.go  what each opcode is, and where its headers are     header.go  the headers
 //	packet.go  Parse and a packet's parts                         grh.go     IP headers in UD receive buffers
 //	icrc.go    the invariant CRC; solve.go: its unknown part      mad.go     management datagrams
+//	crc.go     its arithmetic; crc_amd64.s: 32 bytes at a time
 //	fields.go  a packet as a struct, for tests and tools          format.go  a packet in words
 //
 // The sources are the InfiniBand Architecture Specification volume 1 (IBTA) with annexes A14 (XRC), A17 (RoCEv2)
-// and A19 (FLUSH, ATOMIC WRITE), and what Linux soft-RoCE sends. The package imports the standard library only.
+// and A19 (FLUSH, ATOMIC WRITE), and what Linux soft-RoCE sends. The package imports the standard library and golang.org/x/sys/cpu.
 package wire

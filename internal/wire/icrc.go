@@ -1,10 +1,6 @@
 package wire
 
-import (
-	"encoding/binary"
-	"hash/crc32"
-	"net/netip"
-)
+import "net/netip"
 
 // The invariant CRC (ICRC) is the CRC-32 of Ethernet over 8 bytes of ones (they stand for the LRH of
 // InfiniBand), the IP header, the UDP header and the packet from BTH to pad. Fields that may change on
@@ -74,10 +70,10 @@ func (f Flow) ICRC(pkt []byte, id uint16) uint32 {
 	s = step4(s ^ le.Uint32(pkt))
 	s = step4(s ^ (le.Uint32(pkt[4:]) | 0xFF))
 	s = step4(s ^ le.Uint32(pkt[8:]))
-	// Take here what is more than a multiple of 16 bytes; crc32 is slow at it.
+	// Take here what is more than a multiple of 16 bytes; update is slow at it.
 	rest := pkt[BTHLen:]
 	odd := len(rest) & 15
-	return crc32.Update(^advance(s, rest[:odd]), crc32.IEEETable, rest[odd:])
+	return ^update(advance(s, rest[:odd]), rest[odd:])
 }
 
 // Seal writes the ICRC into the last 4 bytes of b, the bytes from BTH to ICRC of a packet sent
@@ -103,40 +99,6 @@ func (f Flow) Verify(b []byte, guess uint16) (id uint16, ok bool) {
 	}
 	d, ok := SolveID(diff, n)
 	return guess ^ d, ok
-}
-
-// The register of a reflected CRC, as a polynomial over GF(2) modulo the CRC's P: bit 31 is the coefficient
-// of 1, bit 0 that of x^31. Appending a zero bit multiplies it by x.
-const poly = 0xEDB88320
-
-var le = binary.LittleEndian
-
-// slicing[k][b] is b, the lowest byte of a register, times x^(8(k+1)).
-var slicing = func() (t [4][256]uint32) {
-	t[0] = *crc32.IEEETable
-	for k := 1; k < 4; k++ {
-		for b, v := range t[k-1] {
-			t[k][b] = v>>8 ^ t[0][v&0xFF]
-		}
-	}
-	return t
-}()
-
-// step4 multiplies a register by x^32: four bytes of zeros go in. XORing four bytes of
-// data with the register beforehand, the first in the lowest byte, puts them in instead.
-func step4(s uint32) uint32 {
-	return slicing[3][s&0xFF] ^ slicing[2][s>>8&0xFF] ^ slicing[1][s>>16&0xFF] ^ slicing[0][s>>24]
-}
-
-// advance puts p into the register s. It is for short runs of bytes.
-func advance(s uint32, p []byte) uint32 {
-	for ; len(p) >= 4; p = p[4:] {
-		s = step4(s ^ le.Uint32(p))
-	}
-	for _, b := range p {
-		s = s>>8 ^ slicing[0][byte(s)^b]
-	}
-	return s
 }
 
 // field16 holds what a 16-bit header field adds to the register after the headers, for each value of

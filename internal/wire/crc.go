@@ -1,0 +1,57 @@
+package wire
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// The register of a reflected CRC, as a polynomial over GF(2) modulo the CRC's P: bit 31 is the coefficient
+// of 1, bit 0 that of x^31. Appending a zero bit multiplies it by x.
+const poly = 0xEDB88320
+
+var le = binary.LittleEndian
+
+// update puts p, a multiple of 16 bytes, into the register s. Packets of full size spend most of their time here.
+func update(s uint32, p []byte) uint32 {
+	if len(p) < leastWide || !wide {
+		return ^crc32.Update(^s, crc32.IEEETable, p)
+	}
+	return updateWide(s, p)
+}
+
+// slicing[k][b] is b, the lowest byte of a register, times x^(8(k+1)).
+var slicing = func() (t [4][256]uint32) {
+	t[0] = *crc32.IEEETable
+	for k := 1; k < 4; k++ {
+		for b, v := range t[k-1] {
+			t[k][b] = v>>8 ^ t[0][v&0xFF]
+		}
+	}
+	return t
+}()
+
+// step4 multiplies a register by x^32: four bytes of zeros go in. XORing four bytes of
+// data with the register beforehand, the first in the lowest byte, puts them in instead.
+func step4(s uint32) uint32 {
+	return slicing[3][s&0xFF] ^ slicing[2][s>>8&0xFF] ^ slicing[1][s>>16&0xFF] ^ slicing[0][s>>24]
+}
+
+// advance puts p into the register s. It is for short runs of bytes.
+func advance(s uint32, p []byte) uint32 {
+	for ; len(p) >= 4; p = p[4:] {
+		s = step4(s ^ le.Uint32(p))
+	}
+	for _, b := range p {
+		s = s>>8 ^ slicing[0][byte(s)^b]
+	}
+	return s
+}
+
+// power is x^n as a register.
+func power(n int) uint32 {
+	v := uint32(1 << 31)
+	for range n {
+		v = v>>1 ^ -(v&1)&poly
+	}
+	return v
+}
