@@ -13,10 +13,13 @@ var le = binary.LittleEndian
 
 // update puts p, a multiple of 16 bytes, into the register s. Packets of full size spend most of their time here.
 func update(s uint32, p []byte) uint32 {
-	if len(p) < leastWide || !wide {
-		return ^crc32.Update(^s, crc32.IEEETable, p)
+	switch {
+	case len(p) == 0:
+		return s
+	case wide && (len(p) < mostNarrow || len(p) >= leastWide):
+		return updateWide(s, p)
 	}
-	return updateWide(s, p)
+	return ^crc32.Update(^s, crc32.IEEETable, p)
 }
 
 // slicing[k][b] is b, the lowest byte of a register, times x^(8(k+1)).

@@ -8,10 +8,13 @@ import "golang.org/x/sys/cpu"
 // How: data and register are one long polynomial, of which only the remainder modulo P counts. 16 bytes that stand d bits before
 // 16 others can be moved there: their two halves times x^(d+64) and x^d modulo P have the same remainder, and are XORed with what stands there. Four
 // registers of 32 bytes walk over the data, moving 1024 bits at each step; then they are moved into the last of them,
-// that into its second half, and this over what is left. The remainder of the last 16 bytes takes the ordinary way.
+// that into its second half, and this over what is left (all of a short packet). The remainder of the last 16 bytes takes the ordinary way.
 
-// leastWide is the length from which updateWide pays, and the least that it takes.
-const leastWide = 256
+// updateWide is quicker than hash/crc32 for lengths below mostNarrow, where that uses tables, and from leastWide on.
+const (
+	mostNarrow = 64
+	leastWide  = 256
+)
 
 // wide tells whether the processor has what updateWide needs.
 var wide = cpu.X86.HasAVX2 && hasVPCLMULQDQ()
@@ -24,7 +27,7 @@ func factors(d int) [2]uint64 {
 	return [2]uint64{uint64(power(d+32)) << 1, uint64(power(d-32)) << 1}
 }
 
-// updateWide is update for len(p) >= leastWide.
+// updateWide is update for at least 16 bytes.
 func updateWide(s uint32, p []byte) uint32 {
 	var last [16]byte
 	fold(&last, &folding, s, p)

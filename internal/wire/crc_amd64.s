@@ -26,6 +26,9 @@ TEXT ·fold(SB), NOSPLIT, $0-48
 	MOVQ p_len+32(FP), CX
 	MOVL s+16(FP), BX
 	VMOVD BX, X4
+	VMOVDQU 32(AX), X8
+	CMPQ CX, $128
+	JLT short
 	VPXOR (SI), Y4, Y0
 	VMOVDQU 32(SI), Y1
 	VMOVDQU 64(SI), Y2
@@ -33,6 +36,8 @@ TEXT ·fold(SB), NOSPLIT, $0-48
 	ADDQ $128, SI
 	SUBQ $128, CX
 	VBROADCASTI128 (AX), Y8
+	CMPQ CX, $128
+	JLT gather
 
 	PCALIGN $32
 wide:
@@ -45,6 +50,7 @@ wide:
 	CMPQ CX, $128
 	JGE wide
 
+gather:
 	VBROADCASTI128 16(AX), Y8
 	INTO(Y0, Y1, Y4)
 	INTO(Y1, Y2, Y4)
@@ -55,6 +61,11 @@ wide:
 	MOVE(X8, X3, X4)
 	VPXOR X4, X0, X0
 	VPXOR X3, X0, X0
+	JMP left
+short:
+	VPXOR (SI), X4, X0
+	ADDQ $16, SI
+	SUBQ $16, CX
 	JMP left
 narrow:
 	MOVE(X8, X0, X4)

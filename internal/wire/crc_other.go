@@ -3,8 +3,9 @@
 package wire
 
 const (
-	leastWide = 0
-	wide      = false // hash/crc32 uses the processor's own instruction where there is one
+	mostNarrow, leastWide = 0, 0
+
+	wide = false // hash/crc32 uses the processor's own instruction where there is one
 )
 
 func updateWide(uint32, []byte) uint32 { panic("unreachable") }
