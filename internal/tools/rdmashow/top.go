@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
@@ -13,12 +14,13 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 )
 
-func runTop(env *tool.Env, args []string) int {
+func runTop(env *tool.Env, args []string) int { return top(env, &system{}, args) }
+
+// top is runTop for the devices and programs of a host.
+func top(env *tool.Env, h host, args []string) int {
 	f := tool.NewFlags(env, "[-d SECONDS] [-n TIMES] [DEVICE]")
 	delay := f.Float64P("delay", "d", 1, "seconds between two looks, at least 0.1")
 	times := f.IntP("iterations", "n", 0, "end after so many tables; 0 goes on until q or Ctrl-C")
@@ -33,13 +35,10 @@ func runTop(env *tool.Env, args []string) int {
 	case f.NArg() > 1:
 		return f.Misused(fmt.Sprintf("superfluous arguments %q; one device can be named", f.Args()[1:]))
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	tick := time.NewTicker(time.Duration(*delay * float64(time.Second)))
 	defer tick.Stop()
-	t := &topper{viewer: viewer{host: &system{}}, out: env.Stdout, device: f.Arg(0), times: *times, ticks: tick.C, now: time.Now, done: ctx.Done()}
-	defer t.screen()()
-	if err := t.run(); err != nil && !errors.Is(err, syscall.EPIPE) {
+	t := &topper{viewer: viewer{host: h}, out: env.Stdout, device: f.Arg(0), times: *times, ticks: tick.C, now: time.Now}
+	if err := t.runHere(); err != nil && !errors.Is(err, syscall.EPIPE) {
 		return env.Failf("%s: %v", env.Argv0, err)
 	}
 	return 0
@@ -54,49 +53,38 @@ type topper struct {
 	ticks  <-chan time.Time
 	now    func() time.Time
 	done   <-chan struct{}
-	keys   <-chan byte              // nil if nobody can press any
-	size   func() (width, rows int) // of the screen; nil if the output is none
+	screen // nothing of it if the output is none
+
+	rows []qpRow // of the last table
+	at   time.Time
 }
 
-// screen makes use of a terminal, if the output is one: each table takes the place of the last one, and q ends. The result undoes it.
-func (t *topper) screen() (restore func()) {
-	out, ok := t.out.(*os.File)
-	if !ok || !term.IsTerminal(int(out.Fd())) {
-		return func() {}
+// runHere runs until the user or a signal ends it. It leaves the terminal as it was.
+func (t *topper) runHere() error {
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if t.open(t.out) {
+		defer t.restore()
+		ends = append(ends, syscall.SIGHUP, syscall.SIGQUIT)
 	}
-	t.size = func() (int, int) {
-		width, rows, err := term.GetSize(int(out.Fd()))
-		if err != nil || width <= 0 || rows <= 0 {
-			return 80, 24
-		}
-		return width, rows
-	}
-	in := int(os.Stdin.Fd())
-	old, err := term.MakeRaw(in)
-	if err != nil {
-		return func() {} // the input is no terminal: Ctrl-C ends it
-	}
-	keys := make(chan byte)
-	t.keys = keys
-	go func() {
-		for b := make([]byte, 1); ; {
-			if n, err := os.Stdin.Read(b); n == 0 || err != nil {
-				return
-			}
-			keys <- b[0]
-		}
-	}()
-	return func() { _ = term.Restore(in, old) }
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
+	defer stop()
+	t.done = ctx.Done()
+	return t.run()
 }
 
 func (t *topper) run() error {
-	last, _, err := t.look()
+	last, rows, err := t.look()
 	if err != nil {
 		return err
 	}
+	if t.size != nil { // nobody looks at an empty screen until there are rates
+		if err := t.show(rows, last, last); err != nil {
+			return err
+		}
+	}
 	for n := 0; t.times == 0 || n < t.times; n++ {
-		if !t.wait() {
-			return nil
+		if more, err := t.wait(); !more {
+			return err
 		}
 		now, rows, err := t.look()
 		if err != nil {
@@ -110,21 +98,28 @@ func (t *topper) run() error {
 	return nil
 }
 
-// wait returns false if it is over.
-func (t *topper) wait() bool {
-	const ctrlC = 3
-	for {
+// wait returns true when the next table is due, and false if it is over.
+func (t *topper) wait() (more bool, err error) {
+	const ctrlC, ctrlZ = 3, 26
+	for err == nil {
 		select {
 		case <-t.done:
-			return false
+			return false, nil
 		case <-t.ticks:
-			return true
+			return true, nil
 		case k := <-t.keys:
-			if k == 'q' || k == 'Q' || k == ctrlC {
-				return false
+			switch k {
+			case 'q', 'Q', ctrlC:
+				return false, nil
+			case ctrlZ:
+				t.suspend()
 			}
+		case <-t.changes:
+			t.raw()
+			err = t.print()
 		}
 	}
+	return false, err
 }
 
 // key is a QP of a process.
@@ -201,47 +196,46 @@ func rate(k key, now, last look) (r [4]float64) {
 	return r
 }
 
-// show prints a table, the busiest QPs first. On a screen it takes the place of the last one and is cut to fit.
+// show prints a table, the busiest QPs first.
 func (t *topper) show(rows []qpRow, now, last look) error {
 	for i := range rows {
 		rows[i].rate = rate(rows[i].key, now, last)
 	}
 	slices.SortStableFunc(rows, func(a, b qpRow) int { return cmp.Compare(b.rate[0]+b.rate[1], a.rate[0]+a.rate[1]) })
-	lines := table(rows, now.at)
+	t.rows, t.at = rows, now.at
+	return t.print()
+}
+
+// print prints the last table, on a screen in place of what is there and cut to fit.
+func (t *topper) print() error {
+	width, height := math.MaxInt, 0
+	if t.size != nil {
+		width, height = t.size()
+	}
+	lines := table(t.rows, t.at, width)
 	for _, s := range t.host.silent() {
 		lines = append(lines, fmt.Sprintf("%s: %v", s.Name, s.Err))
 	}
-	if t.size == nil {
-		_, err := io.WriteString(t.out, strings.Join(lines, "\n")+"\n")
-		return err
+	if t.size != nil {
+		return t.paint(lines, width, height)
 	}
-	width, height := t.size()
-	if n := len(lines); n > height-1 {
-		lines = append(lines[:max(1, height-2)], fmt.Sprintf("... %d more", n-max(1, height-2)))
-	}
-	for i, l := range lines {
-		if r := []rune(l); len(r) > width {
-			lines[i] = string(r[:width])
-		}
-	}
-	_, err := io.WriteString(t.out, "\x1b[H\x1b[2J"+strings.Join(lines, "\r\n")+"\r\n")
+	_, err := io.WriteString(t.out, strings.Join(lines, "\n")+"\n")
 	return err
 }
 
-func table(rows []qpRow, at time.Time) []string {
-	lines := []string{fmt.Sprintf("%d QPs, %s", len(rows), at.Format(time.TimeOnly))}
-	if len(rows) == 0 {
-		return append(lines, "No program of this user has a QP.")
+// paint fills a screen.
+func (t *topper) paint(lines []string, width, height int) error {
+	if n := len(lines); n > height-1 {
+		lines = append(lines[:max(1, height-2)], fmt.Sprintf("... %d more", n-max(1, height-2)))
 	}
-	lines = append(lines, fmt.Sprintf("%7s %-15s %-12s %8s %-4s %-5s %-24s %10s %10s %9s %9s",
-		"PID", "COMMAND", "DEVICE", "QP", "TYPE", "STATE", "PEER", "TX MB/s", "RX MB/s", "AGAIN/s", "NAK/s"))
-	for _, r := range rows {
-		peer := r.peer
-		if peer != "" && r.dest != 0 {
-			peer += fmt.Sprintf(" 0x%06x", r.dest)
+	const home, eraseLine, eraseRest = "\x1b[H", "\x1b[2K", "\x1b[J"
+	b := []byte(home)
+	for _, l := range lines {
+		if r := []rune(l); len(r) > width {
+			l = string(r[:width])
 		}
-		lines = append(lines, printable(fmt.Sprintf("%7d %-15.15s %-12.12s 0x%06x %-4s %-5s %-24s %10.2f %10.2f %9.1f %9.1f",
-			r.pid, r.comm, r.dev, r.qpn, r.kind, r.state, peer, r.rate[0]/1e6, r.rate[1]/1e6, r.rate[2], r.rate[3])))
+		b = append(b, eraseLine+l+"\r\n"...)
 	}
-	return lines
+	_, err := t.out.Write(append(b, eraseRest...))
+	return err
 }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/verbena-rdma/verbena/internal/control"
@@ -96,6 +97,41 @@ func TestTopNobody(t *testing.T) {
 	}
 }
 
+// frames are what was drawn on a screen, one table in place of the other.
+func frames(t *testing.T, out string) (list [][]string) {
+	t.Helper()
+	out = strings.ReplaceAll(out, "\r\r", "\r") // a terminal whose input is another file adds its own
+	for _, f := range strings.Split(out, "\x1b[H")[1:] {
+		body, _, ok := strings.Cut(f, "\r\n\x1b[J")
+		if !ok {
+			continue // it is still being drawn
+		}
+		var lines []string
+		for _, l := range strings.Split(body, "\r\n") {
+			text, ok := strings.CutPrefix(l, "\x1b[2K")
+			if !ok || strings.ContainsFunc(text, unicode.IsControl) {
+				t.Fatalf("%q in %q", l, out)
+			}
+			lines = append(lines, text)
+		}
+		list = append(list, lines)
+	}
+	return list
+}
+
+// fits checks that a table is no larger than a screen with the cursor below it.
+func fits(t *testing.T, lines []string, width, rows int) {
+	t.Helper()
+	if n := len(lines); n > max(2, rows-1) {
+		t.Errorf("%d lines on a screen of %d", n, rows)
+	}
+	for _, l := range lines {
+		if utf8.RuneCountInString(l) > width {
+			t.Errorf("%q on a screen of %d columns", l, width)
+		}
+	}
+}
+
 // A screen gets as many lines and columns as it has, each table in place of the last one. What is no screen gets no control characters.
 func TestTopScreen(t *testing.T) {
 	var many []control.QP
@@ -106,25 +142,44 @@ func TestTopScreen(t *testing.T) {
 		out, err := play(t, [][]control.Report{scene(many...), scene(many...)}, func(p *topper) {
 			p.size = func() (int, int) { return size[0], size[1] }
 		})
-		body, ok := strings.CutPrefix(out, "\x1b[H\x1b[2J")
-		if err != nil || !ok || strings.Contains(body, "\x1b") {
+		list := frames(t, out)
+		if err != nil || len(list) != 2 { // at once, and when there are rates
 			t.Fatalf("%v %q", err, out)
 		}
-		lines := strings.Split(strings.TrimSuffix(body, "\r\n"), "\r\n")
-		if n := len(lines); n > max(2, size[1]-1) {
-			t.Errorf("%d lines on a screen of %d", n, size[1])
+		for _, lines := range list {
+			fits(t, lines, size[0], size[1])
 		}
-		for _, l := range lines {
-			if utf8.RuneCountInString(l) > size[0] {
-				t.Errorf("%q on a screen of %d columns", l, size[0])
-			}
-		}
-		if last := lines[len(lines)-1]; size == [2]int{40, 10} && last != "... 24 more" {
+		if last := list[1][len(list[1])-1]; size == [2]int{40, 10} && last != "... 24 more" {
 			t.Errorf("the last line is %q", last)
 		}
 	}
 	if out, _ := play(t, [][]control.Report{scene(many...), scene(many...)}, nil); strings.ContainsAny(out, "\x1b\r") || strings.Count(out, "\n") != 32 {
 		t.Errorf("%q", out)
+	}
+}
+
+// A screen that has no room for all columns keeps the rates, and what tells the QPs apart.
+func TestTopNarrow(t *testing.T) {
+	q := sent(7, 3e6, 1e6, 10, 5)
+	q.Peer = "fd00:1111:2222:3333:4444:5555:6666:7777"
+	const wide = "    PID COMMAND         DEVICE             QP TYPE STATE PEER                                                TX MB/s    RX MB/s   AGAIN/s     NAK/s\n" +
+		"      7 prog            vrb_a        0x000007 RC   RTS   fd00:1111:2222:3333:4444:5555:6666:7777 0x000022       1.00       0.00       2.0       1.0"
+	for width, want := range map[int]string{
+		1000: wide,
+		147:  wide,
+		146: "    PID COMMAND         DEVICE             QP TYPE STATE    TX MB/s    RX MB/s   AGAIN/s     NAK/s\n" +
+			"      7 prog            vrb_a        0x000007 RC   RTS         1.00       0.00       2.0       1.0",
+		80: "    PID COMMAND               QP STATE    TX MB/s    RX MB/s   AGAIN/s     NAK/s\n" +
+			"      7 prog            0x000007 RTS         1.00       0.00       2.0       1.0",
+		40: "    PID       QP    TX MB/s    RX MB/s\n" +
+			"      7 0x000007       1.00       0.00",
+		1: "      QP    TX MB/s    RX MB/s\n" +
+			"0x000007       1.00       0.00",
+	} {
+		rows := []qpRow{{key: key{7, "vrb_a", 7}, comm: "prog", kind: "RC", state: "RTS", peer: q.Peer, dest: q.Dest, rate: [4]float64{1e6, 0, 2, 1}}}
+		if got := strings.Join(table(rows, time.Time{}, width)[1:], "\n"); got != want {
+			t.Errorf("%d columns:\n%s\nwant\n%s", width, got, want)
+		}
 	}
 }
 
