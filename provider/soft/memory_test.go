@@ -162,6 +162,40 @@ func TestV_MR_13_V_MR_14_V_MR_15_V_QDX_02_OnDemandAndRelaxedOrdering(t *testing.
 	}
 }
 
+// The capabilities of XRC are what works there with regions on demand, at both ends.
+func TestV_MR_13_V_QDX_02_OnDemandOverXRC(t *testing.T) {
+	x := newXRC(t, &networks[0], nil)
+	const want = verbs.ODPSend | verbs.ODPWrite | verbs.ODPRead | verbs.ODPAtomic | verbs.ODPSRQRecv
+	if caps := get(x.a.ctx.QueryDeviceEx())(t).XRCODPCaps; caps != want {
+		t.Errorf("%v, want %v", caps, want)
+	}
+	here, there := make([]byte, 1000), make([]byte, 1000)
+	ours := get(x.a.pd.RegMR(here, allAccess|verbs.AccessOnDemand))(t)
+	theirs := get(x.b.pd.RegMR(there, allAccess|verbs.AccessOnDemand))(t)
+	defer func() { must(t, ours.Close()); must(t, theirs.Close()) }()
+	for i, op := range []verbs.WROpcode{verbs.WRSend, verbs.WRRDMAWrite, verbs.WRRDMARead, verbs.WRAtomicFetchAndAdd} {
+		for k := range here {
+			here[k], there[k] = byte(k+i), byte(k*3)
+		}
+		n := 1000
+		if op == verbs.WRAtomicFetchAndAdd {
+			n = 8
+		}
+		before := bytes.Clone(there)
+		must(t, x.sb.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{theirs.SGE(0, 1000)}}))
+		must(t, x.qs.PostSend(verbs.SendWR{
+			Opcode: op, Flags: verbs.SendSignaled, SGList: []verbs.SGE{ours.SGE(0, n)}, RemoteSRQN: x.nb, RemoteAddr: theirs.Addr(), RKey: theirs.RKey(),
+		}))
+		x.a.good(1)
+		if op == verbs.WRSend {
+			x.b.good(1)
+		}
+		if !bytes.Equal(here[:n], there[:n]) || op >= verbs.WRRDMARead && !bytes.Equal(there, before) {
+			t.Errorf("%v: other bytes", op)
+		}
+	}
+}
+
 func TestX_MR_03_Advice(t *testing.T) {
 	e := newEnds(t, &networks[0], 1, nil)[0]
 	buf := get(verbs.AllocBuffer(1 << 20))(t)

@@ -21,9 +21,12 @@ var odpCaps = verbs.ODPCaps{
 	UD:      verbs.ODPSend | verbs.ODPRecv | verbs.ODPSRQRecv,
 }
 
+// xrcODPCaps are those of XRC, which receives from SRQs only.
+const xrcODPCaps = verbs.ODPSend | verbs.ODPWrite | verbs.ODPRead | verbs.ODPAtomic | verbs.ODPSRQRecv
+
 // QueryDeviceEx describes the device further.
 func (c *context) QueryDeviceEx(attr *verbs.DeviceAttrEx) error {
-	attr.ODPCaps = odpCaps
+	attr.ODPCaps, attr.XRCODPCaps = odpCaps, xrcODPCaps
 	attr.MaxDMSize = maxDMSize
 	attr.TMCaps = tmCaps
 	attr.CQModCaps = verbs.CQModerationCaps{MaxCQCount: math.MaxUint16, MaxCQPeriod: math.MaxUint16}
