@@ -11,14 +11,18 @@ type QPRateLimitAttr struct {
 }
 
 // ModifyRateLimit sets how fast the QP sends (ibv_modify_qp_rate_limit). The QP is in RTS or beyond. EINVAL for another state or a rate that the
-// device does not have, EOPNOTSUPP if it has none for this type. A failure changes nothing. RESET ends the limit.
+// device does not have, EOPNOTSUPP, in whatever state, if it has none for this type. A failure changes nothing. RESET ends the limit.
 func (qp *QP) ModifyRateLimit(attr *QPRateLimitAttr) error {
 	const op = "modify_qp_rate_limit"
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
-	switch s := qp.State(); {
-	case qp.life.closed.Load():
+	if qp.life.closed.Load() {
 		return errClosed(op, qp.obj())
+	}
+	caps, err := qp.pacing()
+	switch s := qp.State(); {
+	case err != nil:
+		return badInput(op, qp.obj(), err)
 	case attr == nil:
 		return newError(op, qp.obj(), EINVAL, "there are no attributes")
 	case attr.CompMask != 0:
@@ -26,30 +30,37 @@ func (qp *QP) ModifyRateLimit(attr *QPRateLimitAttr) error {
 	case s < QPSRTS || s == QPSErr:
 		return newError(op, qp.obj(), EINVAL, "not possible in %v; move the QP to RTS first", s)
 	}
-	drv, ok := qp.drv.(RateLimiter)
-	if !ok {
-		return newError(op, qp.obj(), EOPNOTSUPP, "the device does not limit the rate of %v QPs", qp.init.Type)
-	}
-	if err := qp.checkRate(attr.RateLimit); err != nil {
+	if err := caps.check(attr.RateLimit); err != nil {
 		return badInput(op, qp.obj(), err)
 	}
-	return driverError(op, qp.obj(), drv.ModifyRateLimit(*attr))
+	return driverError(op, qp.obj(), qp.drv.(RateLimiter).ModifyRateLimit(*attr))
 }
 
 // checkRate says why a rate is not possible.
 func (qp *QP) checkRate(kbps uint32) error {
-	if kbps == 0 {
-		return nil
-	}
-	dev, err := qp.ctx.QueryDeviceEx()
+	caps, err := qp.pacing()
 	if err != nil {
 		return err
 	}
-	switch caps := dev.PacketPacingCaps; {
-	case !IsQPTSupported(caps.SupportedQPTs, qp.init.Type):
-		return &Error{Op: "rate limit", Errno: EOPNOTSUPP, Detail: fmt.Sprintf("the device has none for %v QPs", qp.init.Type)}
-	case kbps < caps.QPRateLimitMin || kbps > caps.QPRateLimitMax:
-		return fmt.Errorf("%d kb/s are not possible; 0 and %d to %d are", kbps, caps.QPRateLimitMin, caps.QPRateLimitMax)
+	return caps.check(kbps)
+}
+
+// pacing is what the device can do for QPs of the type; EOPNOTSUPP if nothing.
+func (qp *QP) pacing() (PacketPacingCaps, error) {
+	dev, err := qp.ctx.QueryDeviceEx()
+	if err != nil {
+		return PacketPacingCaps{}, err
+	}
+	caps := dev.PacketPacingCaps
+	if _, ok := qp.drv.(RateLimiter); !ok || !IsQPTSupported(caps.SupportedQPTs, qp.init.Type) {
+		return caps, &Error{Op: "rate limit", Errno: EOPNOTSUPP, Detail: fmt.Sprintf("the device does not limit the rate of %v QPs", qp.init.Type)}
+	}
+	return caps, nil
+}
+
+func (c PacketPacingCaps) check(kbps uint32) error {
+	if kbps != 0 && (kbps < c.QPRateLimitMin || kbps > c.QPRateLimitMax) {
+		return fmt.Errorf("%d kb/s are not possible; 0 and %d to %d are", kbps, c.QPRateLimitMin, c.QPRateLimitMax)
 	}
 	return nil
 }

@@ -301,6 +301,9 @@ func TestX_QPM_01_RateLimitRanges(t *testing.T) {
 			t.Errorf("%v: %v", s, err)
 		}
 	}
-	rc, _ := newQPIn(t, QPTypeRC, QPSRTS)
-	refused(t, rc.ModifyRateLimit(&QPRateLimitAttr{RateLimit: 10}), EOPNOTSUPP)
+	rc, rcDrv := newQPIn(t, QPTypeRC, QPSRTS)
+	for s := QPSReset; s <= QPSErr; s++ { // what no state can help is not blamed on the state
+		forceState(rc, rcDrv, s)
+		refused(t, rc.ModifyRateLimit(&QPRateLimitAttr{RateLimit: 10}), EOPNOTSUPP, "does not limit the rate of RC QPs")
+	}
 }

@@ -11,7 +11,7 @@ func modifyCases() (cases []testCase) {
 	for _, typ := range []verbs.QPType{rc, uc, ud, verbs.QPTypeXRCSend, verbs.QPTypeXRCRecv} {
 		cases = append(cases, testCase{fmt.Sprintf("X_QPM_02_V_QPM_03_V_QPQ_01_%v_RangesOfModify", typ), func(t *T) { rangesOfModify(t, typ) }})
 	}
-	return append(cases, testCase{"X_QPM_02_RAW_PACKET_RangesOfModify", rangesOfRawModify})
+	return cases
 }
 
 // attribute is an attribute of QP.Modify with a range.
@@ -221,30 +221,4 @@ func (t *T) noWaysIn(e *end, s step, good verbs.QPAttr, before func(step) *verbs
 		unchanged(t, at)
 	}
 	t.refused("no attributes", qp.Modify(nil, s.required), verbs.EINVAL)
-}
-
-func rangesOfRawModify(t *T) {
-	e := t.end()
-	caps := get(e.ctx.QueryDeviceEx())(t).PacketPacingCaps
-	if !verbs.IsQPTSupported(caps.SupportedQPTs, verbs.QPTypeRawPacket) {
-		t.Skip("the device limits no rates")
-	}
-	qp := e.qp(verbs.QPTypeRawPacket, nil)
-	t.must(qp.Modify(&verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1}, verbs.QPAttrState|verbs.QPAttrPort))
-	t.to(qp, verbs.QPSRTR)
-	t.to(qp, verbs.QPSRTS)
-	least, most := uint64(caps.QPRateLimitMin), uint64(caps.QPRateLimitMax)
-	t.must(qp.Modify(&verbs.QPAttr{}, verbs.QPAttrRateLimit)) // 0: none
-	spans := []span{
-		{name: "rate_limit", least: least, most: most, top: top32,
-			try: func(v uint64) error { return qp.Modify(&verbs.QPAttr{RateLimit: uint32(v)}, verbs.QPAttrRateLimit) }},
-		{name: "rate_limit of modify_qp_rate_limit", least: least, most: most, top: top32,
-			try: func(v uint64) error { return qp.ModifyRateLimit(&verbs.QPRateLimitAttr{RateLimit: uint32(v)}) }},
-		{name: "comp_mask of modify_qp_rate_limit", top: top32, try: func(v uint64) error { return qp.ModifyRateLimit(&verbs.QPRateLimitAttr{CompMask: uint32(v)}) }},
-	}
-	if least <= 1 {
-		spans[0].least, spans[1].least = 0, 0
-	}
-	t.sweep(spans)
-	t.is(qp, verbs.QPSRTS)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/conformance"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/fault"
+	"github.com/verbena-rdma/verbena/internal/link/packet"
 	"github.com/verbena-rdma/verbena/internal/link/shm"
 	"github.com/verbena-rdma/verbena/internal/link/udp"
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -79,7 +80,7 @@ func (n *udpNetwork) must(err error) {
 func (n *udpNetwork) Open() *verbs.Context {
 	i := len(n.devices) + 1
 	d := &udpDevice{addr: loopback(20 + i), shm: n.shm}
-	dev, err := soft.New(soft.Config{Name: fmt.Sprintf("vrb_udp%d", i), Addrs: []netip.Addr{d.addr}, Link: d.open, Shards: 2})
+	dev, err := soft.New(soft.Config{Name: fmt.Sprintf("vrb_udp%d", i), Addrs: []netip.Addr{d.addr}, Link: d.open, Raw: openRaw, Shards: 2})
 	n.must(err)
 	d.Device = dev
 	n.devices = append(n.devices, d)
@@ -92,6 +93,9 @@ func (n *udpNetwork) Open() *verbs.Context {
 	})
 	return ctx
 }
+
+// openRaw opens the frames of the loopback interface, which takes CAP_NET_RAW.
+func openRaw() (link.Raw, error) { return packet.Open("lo") }
 
 func (d *udpDevice) open(addrs []netip.Addr, ports int) (link.Link, error) {
 	l, err := udp.Open(udp.Config{Addrs: addrs, Ports: ports, Port: udpPort})

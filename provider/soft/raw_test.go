@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/mem"
@@ -449,6 +450,42 @@ func TestX_QPM_01_RateLimit(t *testing.T) {
 	must(t, cq.Close())
 	must(t, pd.Close())
 	must(t, ctx.Close())
+}
+
+// In real time a timer lets the frames go, not a program that calls.
+func TestX_QPM_01_RateLimitByTheClock(t *testing.T) {
+	_, list := fabricOf(t, 2, nil)
+	a, b := list[0], list[1]
+	everything(b)
+	const frames, size = 9, 500
+	send := func() (took time.Duration) {
+		for range frames {
+			must(t, b.qp.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{b.mr.SGE(0, slotLen)}}))
+		}
+		start := time.Now()
+		for range frames {
+			must(t, a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: eth(macB, macA, 0x88b5, make([]byte, size-14))}))
+		}
+		for _, s := range list {
+			for range frames {
+				c := s.next()
+				for ; c == nil && time.Since(start) < 20*time.Second; c = s.next() {
+					time.Sleep(100 * time.Microsecond)
+				}
+				if c == nil || c.Status != verbs.WCSuccess {
+					t.Fatalf("%+v", c)
+				}
+			}
+		}
+		return time.Since(start)
+	}
+	// 400 kb/s: 10 ms for each frame. The first two, one of the burst and one that is due, go at once.
+	must(t, a.qp.ModifyRateLimit(&verbs.QPRateLimitAttr{RateLimit: 400, MaxBurstSz: size}))
+	if took := send(); took < (frames-2)*10*time.Millisecond {
+		t.Errorf("%d frames of 10 ms went in %v", frames, took)
+	}
+	must(t, a.qp.ModifyRateLimit(&verbs.QPRateLimitAttr{}))
+	send()
 }
 
 func TestRawPacketsAllocateNothing(t *testing.T) {
