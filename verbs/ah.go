@@ -212,3 +212,10 @@ func ipv4Sum(h []byte) uint32 {
 	}
 	return sum
 }
+
+// FlowLabelToUDPSourcePort is the UDP source port of packets with a flow label (ibv_flow_label_to_udp_sport), from 0xC000 to 0xFFFF. The
+// software device sends from it, so that the network can spread connections over its links, and whoever watches it can find them. Of a
+// label only the lower 20 bits count. With the label 0 devices choose a port themselves.
+func FlowLabelToUDPSourcePort(label uint32) uint16 {
+	return 0xC000 | uint16(label&0x3FFF^label>>14&0x3F)
+}

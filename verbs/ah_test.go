@@ -196,3 +196,40 @@ func FuzzParseGRH(f *testing.F) {
 		}
 	})
 }
+
+// The numbers are those of the C library.
+func TestFlowLabelToUDPSourcePort(t *testing.T) {
+	for label, want := range map[uint32]uint16{
+		0: 0xc000, 1: 0xc001, 0x3fff: 0xffff, 0x4000: 0xc001, 0xfffff: 0xffc0, 0x12345: 0xe341, 0x100001: 0xc001, 0xffffffff: 0xffc0,
+	} {
+		if got := FlowLabelToUDPSourcePort(label); got != want {
+			t.Errorf("label %#x: %#x, want %#x", label, got, want)
+		}
+	}
+}
+
+func TestStaticRates(t *testing.T) {
+	for value, want := range map[StaticRate]struct {
+		name       string
+		mbps, mult int
+	}{
+		0: {"MAX", -1, -1}, 1: {"StaticRate(1)", -1, -1}, 2: {"2_5_GBPS", 2500, 1}, 3: {"10_GBPS", 10000, 4}, 4: {"30_GBPS", 30000, 12},
+		5: {"5_GBPS", 5000, 2}, 6: {"20_GBPS", 20000, 8}, 7: {"40_GBPS", 40000, 16}, 8: {"60_GBPS", 60000, 24}, 9: {"80_GBPS", 80000, 32},
+		10: {"120_GBPS", 120000, 48}, 11: {"14_GBPS", 14062, -1}, 12: {"56_GBPS", 56250, -1}, 13: {"112_GBPS", 112500, -1},
+		14: {"168_GBPS", 168750, -1}, 15: {"25_GBPS", 25781, -1}, 16: {"100_GBPS", 103125, -1}, 17: {"200_GBPS", 206250, -1},
+		18: {"300_GBPS", 309375, -1}, 19: {"28_GBPS", 28125, 11}, 20: {"50_GBPS", 53125, 20}, 21: {"400_GBPS", 425000, 160},
+		22: {"600_GBPS", 637500, 240}, 23: {"StaticRate(23)", -1, -1}, 255: {"StaticRate(255)", -1, -1},
+	} {
+		if value.String() != want.name || value.Mbps() != want.mbps || value.Mult() != want.mult {
+			t.Errorf("%d: %v, %d, %d", uint8(value), value, value.Mbps(), value.Mult())
+		}
+		if want.mbps > 0 && StaticRateOfMbps(want.mbps) != value || want.mult > 0 && StaticRateOfMult(want.mult) != value {
+			t.Errorf("%v is not found again", value)
+		}
+	}
+	for _, none := range []int{-1, 0, 3, 2501} {
+		if StaticRateOfMbps(none) != RateMax || StaticRateOfMult(none) != RateMax {
+			t.Errorf("%d", none)
+		}
+	}
+}

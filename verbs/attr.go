@@ -87,7 +87,7 @@ type AHAttr struct {
 	DLID        uint16
 	SL          uint8 // 0..15
 	SrcPathBits uint8 // 0..127
-	StaticRate  uint8
+	StaticRate  StaticRate
 	IsGlobal    bool // always on RoCE
 	PortNum     uint8
 }

@@ -13,7 +13,8 @@ type CQInitAttrEx struct {
 	ParentDomain *PD // with a thread domain: no locking; may be nil
 }
 
-// CQEx is an extended completion queue, which tells more about completions, and field by field (struct ibv_cq_ex).
+// CQEx is an extended completion queue, which tells more about completions, and field by field (struct ibv_cq_ex). Its CQ is the plain
+// view of the same object (ibv_cq_ex_to_cq).
 //
 // StartPoll takes the oldest completion and begins a batch, NextPoll takes the next one, EndPoll ends the batch:
 //
@@ -30,7 +31,6 @@ type CQInitAttrEx struct {
 // ask for the field, and undefined where a WC's is, as after a failure. The CQ may be used as any other as well, but
 // not polled by Poll within a batch.
 type CQEx struct {
-	// CQ is the plain view of the same object (ibv_cq_ex_to_cq).
 	*CQ
 	WRID   uint64
 	Status WCStatus

@@ -37,8 +37,8 @@ type Device struct {
 // NewDevice makes a device of a driver that no provider lists. It is for providers that let programs make devices.
 func NewDevice(drv DeviceDriver) *Device { return &Device{drv: drv, info: drv.Info()} }
 
-// Devices lists the devices of all providers, in their order (ibv_get_device_list). Without devices the list is
-// empty and the error nil. A program without any provider gets ENOSYS. If a provider fails, its error is returned
+// Devices lists the devices of all providers, in their order (ibv_get_device_list); nobody has to free the list
+// (ibv_free_device_list). Without devices it is empty and the error nil. A program without any provider gets ENOSYS. If a provider fails, its error is returned
 // along with the devices of the others.
 //
 // Environment variables: with IBV_SHOW_WARNINGS, whatever its value, a line on the standard error output names each device

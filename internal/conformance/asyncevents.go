@@ -5,8 +5,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Which events are raised, and when (section 19). SQ_DRAINED is in drain.go, those of SRQs in srq.go. A network of tests
-// has no ports that go down, and the device no path migration.
+// Which events are raised, and when (section 19). SQ_DRAINED is in drain.go, those of SRQs in srqs.go. Those of ports and
+// paths need interfaces that go down: provider/soft has them.
 var eventCases = []testCase{
 	{"V_AE_12_V_AE_19_V_CQ_07_D_45_V_POLL_04_Overrun", overrun},
 	{"V_AE_13_BrokenProtocol", brokenProtocol},

@@ -320,7 +320,7 @@ func (t *T) ways(e *end) []wayField {
 		{"port_num", 1, ports, top8, func(a *verbs.AHAttr, v uint64) { a.PortNum = uint8(v) }},
 		{"sl", 0, 15, top8, func(a *verbs.AHAttr, v uint64) { a.SL = uint8(v) }},
 		{"src_path_bits", 0, 127, top8, func(a *verbs.AHAttr, v uint64) { a.SrcPathBits = uint8(v) }},
-		{"static_rate", 0, top8, top8, func(a *verbs.AHAttr, v uint64) { a.StaticRate = uint8(v) }},
+		{"static_rate", 0, top8, top8, func(a *verbs.AHAttr, v uint64) { a.StaticRate = verbs.StaticRate(v) }},
 		{"flow_label", 0, 0xfffff, top32, func(a *verbs.AHAttr, v uint64) { a.GRH.FlowLabel = uint32(v) }},
 		{"hop_limit", 0, top8, top8, func(a *verbs.AHAttr, v uint64) { a.GRH.HopLimit = uint8(v) }},
 		{"traffic_class", 0, top8, top8, func(a *verbs.AHAttr, v uint64) { a.GRH.TrafficClass = uint8(v) }},

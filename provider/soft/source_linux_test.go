@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -36,7 +35,7 @@ func TestFlowLabelChoosesTheSourcePort(t *testing.T) {
 		for range 2 {
 			must(t, q.PostSend(send(e, 8)))
 			e.good(1)
-			if got, want := from(), link.SourcePort(label, q.QPN(), peer); got != want && label != 0 {
+			if got, want := from(), verbs.FlowLabelToUDPSourcePort(label); got != want && label != 0 {
 				t.Errorf("QP %d, flow label %#x: source port %#x, want %#x", i, label, got, want)
 			}
 		}
@@ -49,7 +48,7 @@ func TestFlowLabelChoosesTheSourcePort(t *testing.T) {
 	wr.AH, wr.RemoteQPN, wr.RemoteQKey = ah, peer, verbs.DefaultQKey
 	must(t, q.PostSend(wr))
 	e.good(1)
-	if got, want := from(), link.SourcePort(0x54321, 0, 0); got != want {
+	if got, want := from(), verbs.FlowLabelToUDPSourcePort(0x54321); got != want {
 		t.Errorf("datagram: source port %#x, want %#x", got, want)
 	}
 	must(t, ah.Close())

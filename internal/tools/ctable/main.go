@@ -61,7 +61,7 @@ func run(root, file string, write bool) error {
 type row struct{ c, goName string }
 
 // cName matches functions and types of the C libraries and their constants, as docstrings give them: "(ibv_open_device)".
-var cName = regexp.MustCompile(`\b(?:struct |enum |union )?((?:ibv|rdma|umad|mad|ucma)_[a-z0-9_]+|(?:IBV|RDMA)_[A-Z0-9_]+|r(?:socket|bind|listen|accept|connect|shutdown|close|recv|recvfrom|recvmsg|read|readv|send|sendto|sendmsg|write|writev|poll|select|getpeername|getsockname|setsockopt|getsockopt|fcntl|iomap|iounmap|iowrite)\b)`)
+var cName = regexp.MustCompile(`\b(?:struct |enum |union )?((?:ibv|rdma|umad|mad|ucma)_[a-z0-9_]+|(?:mult|mbps)_to_ibv_rate|(?:IBV|RDMA)_[A-Z0-9_]+|r(?:socket|bind|listen|accept|connect|shutdown|close|recv|recvfrom|recvmsg|read|readv|send|sendto|sendmsg|write|writev|poll|select|getpeername|getsockname|setsockopt|getsockopt|fcntl|iomap|iounmap|iowrite)\b)`)
 
 // collect reads one package; one that does not exist has no rows.
 func collect(dir, name string) ([]row, error) {

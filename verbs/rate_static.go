@@ -1,0 +1,105 @@
+package verbs
+
+// StaticRate is how fast packets may leave for a destination, AHAttr.StaticRate (enum ibv_rate). RoCE devices, the software device too,
+// take it and do not bound anything by it; QP.ModifyRateLimit does.
+type StaticRate uint8
+
+// The rates (IBV_RATE_*).
+const (
+	RateMax      StaticRate = 0 // as fast as the port
+	Rate2500Mbps StaticRate = 2 // IBV_RATE_2_5_GBPS
+	Rate5Gbps    StaticRate = 5
+	Rate10Gbps   StaticRate = 3
+	Rate20Gbps   StaticRate = 6
+	Rate30Gbps   StaticRate = 4
+	Rate40Gbps   StaticRate = 7
+	Rate60Gbps   StaticRate = 8
+	Rate80Gbps   StaticRate = 9
+	Rate120Gbps  StaticRate = 10
+	Rate14Gbps   StaticRate = 11
+	Rate56Gbps   StaticRate = 12
+	Rate112Gbps  StaticRate = 13
+	Rate168Gbps  StaticRate = 14
+	Rate25Gbps   StaticRate = 15
+	Rate100Gbps  StaticRate = 16
+	Rate200Gbps  StaticRate = 17
+	Rate300Gbps  StaticRate = 18
+	Rate28Gbps   StaticRate = 19
+	Rate50Gbps   StaticRate = 20
+	Rate400Gbps  StaticRate = 21
+	Rate600Gbps  StaticRate = 22
+)
+
+// staticRates has the names, the speeds in Mb/s with the encoding of the lanes, and the multiples of 2.5 Gb/s; 0: there is none.
+var staticRates = [...]struct {
+	name string
+	mbps int
+	mult int
+}{
+	RateMax:      {"MAX", 0, 0},
+	Rate2500Mbps: {"2_5_GBPS", 2500, 1},
+	Rate5Gbps:    {"5_GBPS", 5000, 2},
+	Rate10Gbps:   {"10_GBPS", 10000, 4},
+	Rate20Gbps:   {"20_GBPS", 20000, 8},
+	Rate30Gbps:   {"30_GBPS", 30000, 12},
+	Rate40Gbps:   {"40_GBPS", 40000, 16},
+	Rate60Gbps:   {"60_GBPS", 60000, 24},
+	Rate80Gbps:   {"80_GBPS", 80000, 32},
+	Rate120Gbps:  {"120_GBPS", 120000, 48},
+	Rate14Gbps:   {"14_GBPS", 14062, 0},
+	Rate56Gbps:   {"56_GBPS", 56250, 0},
+	Rate112Gbps:  {"112_GBPS", 112500, 0},
+	Rate168Gbps:  {"168_GBPS", 168750, 0},
+	Rate25Gbps:   {"25_GBPS", 25781, 0},
+	Rate100Gbps:  {"100_GBPS", 103125, 0},
+	Rate200Gbps:  {"200_GBPS", 206250, 0},
+	Rate300Gbps:  {"300_GBPS", 309375, 0},
+	Rate28Gbps:   {"28_GBPS", 28125, 11},
+	Rate50Gbps:   {"50_GBPS", 53125, 20},
+	Rate400Gbps:  {"400_GBPS", 425000, 160},
+	Rate600Gbps:  {"600_GBPS", 637500, 240},
+}
+
+// String is the name without IBV_RATE_.
+func (r StaticRate) String() string {
+	if int(r) < len(staticRates) && staticRates[r].name != "" {
+		return staticRates[r].name
+	}
+	return nameOf("StaticRate", nil, int64(r))
+}
+
+// Mbps is the rate in Mb/s (ibv_rate_to_mbps), -1 for RateMax and what is no rate.
+func (r StaticRate) Mbps() int {
+	if int(r) < len(staticRates) && staticRates[r].mbps > 0 {
+		return staticRates[r].mbps
+	}
+	return -1
+}
+
+// Mult is the rate as a multiple of 2.5 Gb/s (ibv_rate_to_mult), -1 if it has none.
+func (r StaticRate) Mult() int {
+	if int(r) < len(staticRates) && staticRates[r].mult > 0 {
+		return staticRates[r].mult
+	}
+	return -1
+}
+
+// StaticRateOfMbps is the rate of so many Mb/s (mbps_to_ibv_rate), RateMax if there is none.
+func StaticRateOfMbps(mbps int) StaticRate {
+	for r, s := range staticRates {
+		if s.mbps == mbps {
+			return StaticRate(r)
+		}
+	}
+	return RateMax
+}
+
+// StaticRateOfMult is the rate of so many times 2.5 Gb/s (mult_to_ibv_rate), RateMax if there is none.
+func StaticRateOfMult(mult int) StaticRate {
+	for r, s := range staticRates {
+		if s.mult == mult {
+			return StaticRate(r)
+		}
+	}
+	return RateMax
+}
