@@ -88,6 +88,9 @@ func (h BTH) Put(op Opcode, pad int, pkey uint16, qpn, psn, flags uint32) {
 	be.PutUint32(h[8:], psn&0xFFFFFF|flags<<31)
 }
 
+// SetPSN changes the packet sequence number.
+func (h BTH) SetPSN(psn uint32) { be.PutUint32(h[8:], be.Uint32(h[8:])&^0xFFFFFF|psn&0xFFFFFF) }
+
 // DETH is the datagram extended header, 8 bytes: Q_Key 32; reserved 8; source QPN 24.
 type DETH []byte
 

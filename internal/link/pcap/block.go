@@ -65,30 +65,35 @@ func BlockLen(b []byte) (n int, ok bool) {
 	return n, order.Uint32(b) == blockPacket && n >= 32 && n <= 1<<20 && n%4 == 0
 }
 
-// appendHead appends a packet's block up to the n bytes of the packet, of which the caller appends kept before tail.
-func appendHead(b []byte, iface uint32, ns int64, kept, n int) (_ []byte, at int) {
-	b, at = begin(b, blockPacket)
-	b = order.AppendUint32(b, iface)
-	b = order.AppendUint32(b, uint32(uint64(ns)>>32))
-	b = order.AppendUint32(b, uint32(ns))
-	b = order.AppendUint32(b, uint32(kept))
-	return order.AppendUint32(b, uint32(n)), at
+// blockHead is what stands before the packet in its block, blockTail the most that stands behind it, but for the comment.
+const (
+	blockHead = 28
+	blockTail = 3 + 4 + 3 + 8 + 12 + 4 + 4
+)
+
+// putHead writes a packet's block up to the n bytes of the packet, of which kept follow. Its length is left to putTail.
+func putHead(b *[blockHead]byte, iface uint32, ns int64, kept, n int) {
+	order.PutUint32(b[0:], blockPacket)
+	order.PutUint32(b[8:], iface)
+	order.PutUint32(b[12:], uint32(uint64(ns)>>32))
+	order.PutUint32(b[16:], uint32(ns))
+	order.PutUint32(b[20:], uint32(kept))
+	order.PutUint32(b[24:], uint32(n))
 }
 
+// appendTail ends the block that began at at.
 func appendTail(b []byte, at int, direction uint32, lost uint64, comment []byte) []byte {
 	b = pad(b, at)
 	if len(comment) > 0 {
 		b = option(b, optComment, comment)
 	}
-	b = order.AppendUint16(b, optFlags)
-	b = order.AppendUint16(b, 4)
-	b = order.AppendUint32(b, direction)
+	b = order.AppendUint64(b, optFlags|4<<16|uint64(direction)<<32)
 	if lost > 0 {
 		b = order.AppendUint16(b, optDropCount)
 		b = order.AppendUint16(b, 8)
 		b = order.AppendUint64(b, lost)
 	}
-	return end(option(b, optEnd, ""), at)
+	return end(order.AppendUint32(b, optEnd), at)
 }
 
 func begin(b []byte, kind uint32) ([]byte, int) {
@@ -114,8 +119,5 @@ func option[T string | []byte](b []byte, code uint16, value T) []byte {
 
 // pad fills up to a multiple of 4 bytes after at.
 func pad(b []byte, at int) []byte {
-	for (len(b)-at)%4 != 0 {
-		b = append(b, 0)
-	}
-	return b
+	return append(b, 0, 0, 0)[:len(b)+(at-len(b))&3]
 }

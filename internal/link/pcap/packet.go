@@ -22,6 +22,27 @@ func headersLen(dst netip.Addr) int {
 	return ipv6Len + udpLen
 }
 
+// headers are the IP and UDP headers of packets, kept for the next one, which mostly has the same.
+type headers struct {
+	path link.Path
+	port uint16
+	n    int
+	b    []byte
+	flow wire.Flow // makes their ICRCs
+}
+
+// of makes the headers of a packet of n bytes, BTH to ICRC. They hold until the next call.
+func (h *headers) of(p *link.Path, port uint16, n int) []byte {
+	if n == h.n && port == h.port && p.Equal(&h.path) {
+		return h.b
+	}
+	h.path, h.port, h.n = *p, port, n
+	h.path.Route = nil
+	h.b = appendHeaders(h.b[:0], p, port, n)
+	h.flow = wire.NewFlow(p.Src, p.Dst, port, wire.Port)
+	return h.b
+}
+
 // sourcePort is one that a sender could use for packets to a QP.
 func sourcePort(qpn uint32) uint16 { return 0xC000 | uint16(qpn&0x3fff) }
 

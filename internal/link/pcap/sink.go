@@ -2,7 +2,7 @@ package pcap
 
 import (
 	"io"
-	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -12,12 +12,14 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// flushEvery is how long packets may stay in memory; flushAt how many bytes.
+// flushEvery is how long packets may stay in memory; pieceLen how many bytes a piece of what is written has at least.
 const (
 	flushEvery = 10 * time.Millisecond
-	flushAt    = 256 << 10
-	// What is not written is dropped above this: whoever reads a live capture may be too slow.
-	mostWaiting = 16 << 20
+	pieceLen   = 256 << 10
+	// pieceSlack is room for the last packet of a piece.
+	pieceSlack = 32 << 10
+	// So many pieces may wait to be written, 32 MiB. What does not fit is dropped: whoever reads a live capture may be too slow.
+	mostWaiting = 128
 )
 
 // A Sink writes the packets of one device. Its methods may be called by any goroutine.
@@ -27,25 +29,24 @@ type Sink struct {
 	snap  atomic.Int32
 	done  chan struct{}
 	ended chan struct{}
+	// Pieces go to the goroutine that writes and come back through channels: it would have to wait for the lock of those who never stop
+	// capturing.
+	full chan []byte
+	back chan []byte
 
 	mu      sync.Mutex
-	buf     []byte
-	spare   []byte
-	wake    chan struct{}
+	now     []byte   // what gathers
+	free    [][]byte // memory for pieces, the one used last behind
 	err     error
 	dropped uint64
 	lost    uint64 // of dropped, those since the last packet that was written
-	last    struct {
-		src, dst netip.Addr
-		port     uint16
-		flow     wire.Flow
-	}
+	headers headers
 }
 
 // NewSink makes a sink that writes blocks of packets, in pieces of whole ones, as those of interface iface. Section and interface
 // have been written before.
 func NewSink(w io.Writer, iface uint32) *Sink {
-	s := &Sink{w: w, iface: iface, done: make(chan struct{}), ended: make(chan struct{}), wake: make(chan struct{}, 1)}
+	s := &Sink{w: w, iface: iface, done: make(chan struct{}), ended: make(chan struct{}), full: make(chan []byte, mostWaiting), back: make(chan []byte, mostWaiting+2)}
 	go s.flusher()
 	return s
 }
@@ -64,7 +65,6 @@ func (s *Sink) SetSnap(n int) { s.snap.Store(int32(n)) }
 func (s *Sink) Close() error {
 	close(s.done)
 	<-s.ended
-	s.flush()
 	return s.Err()
 }
 
@@ -86,89 +86,113 @@ func (s *Sink) flusher() {
 	defer close(s.ended)
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
-	for {
+	for ended := false; !ended; {
 		select {
+		case p := <-s.full:
+			s.write(p)
+			continue
 		case <-s.done:
-			return
+			ended = true
 		case <-tick.C:
-		case <-s.wake:
 		}
-		s.flush()
+		for p, more := s.rest(); more; p, more = s.rest() {
+			s.write(p)
+		}
 	}
 }
 
-// flush is called by one goroutine at a time.
-func (s *Sink) flush() {
+// rest is the piece to write next, however short it is.
+func (s *Sink) rest() (p []byte, more bool) {
 	s.mu.Lock()
-	out := s.buf
-	s.buf, s.spare = s.spare[:0], nil
-	failed := s.err != nil
-	s.mu.Unlock()
-	var err error
-	if len(out) > 0 && !failed {
-		_, err = s.w.Write(out)
+	defer s.mu.Unlock()
+	select {
+	case p = <-s.full:
+		return p, true
+	default:
 	}
-	s.mu.Lock()
-	s.spare = out[:0]
-	if err != nil {
-		s.err = err
+	if len(s.now) == 0 {
+		return nil, false
 	}
-	s.mu.Unlock()
+	p = s.now
+	s.begin()
+	return p, true
+}
+
+// begin begins a piece. s.mu is held.
+func (s *Sink) begin() {
+	for more := true; more; {
+		select {
+		case b := <-s.back:
+			s.free = append(s.free, b)
+		default:
+			more = false
+		}
+	}
+	n := len(s.free)
+	if n == 0 {
+		s.now = make([]byte, 0, pieceLen+pieceSlack)
+		return
+	}
+	s.now, s.free = s.free[n-1], s.free[:n-1]
+}
+
+// write is called by one goroutine.
+func (s *Sink) write(p []byte) {
+	if s.w != nil {
+		if _, err := s.w.Write(p); err != nil {
+			s.mu.Lock()
+			s.err = err
+			s.mu.Unlock()
+			s.w = nil
+		}
+	}
+	s.back <- p[:0] // there are no more pieces than fit
 }
 
 // put appends a packet's block. The packet, BTH to pad, is data, or data with a pad count of 0 and body behind it. s.mu is held.
 func (s *Sink) put(ns int64, path *link.Path, data, body []byte, direction uint32, comment []byte) {
-	padding := -len(body) & 3
-	n := len(data) + len(body) + padding + wire.ICRCLen
-	head := headersLen(path.Dst)
-	port := sourcePort(wire.BTH(data).DestQPN())
 	if s.err != nil {
 		return
 	}
-	if len(s.buf) > mostWaiting {
+	if len(s.now) >= pieceLen && !s.pass() {
 		s.dropped++
 		s.lost++
 		return
 	}
+	padding := -len(body) & 3
+	n := len(data) + len(body) + padding + wire.ICRCLen
+	head := s.headers.of(path, sourcePort(wire.BTH(data).DestQPN()), n)
 	kept := n
 	if snap := int(s.snap.Load()); snap > 0 {
-		kept = min(n, snap-head)
+		kept = min(n, snap-len(head))
 	}
-	b, at := appendHead(s.buf, s.iface, ns, head+kept, head+n)
-	b = appendHeaders(b, path, port, n)
+	at := len(s.now)
+	b := slices.Grow(s.now, blockHead+len(head)+kept+blockTail+len(comment))[:at+blockHead]
+	putHead((*[blockHead]byte)(b[at:]), s.iface, ns, len(head)+kept, len(head)+n)
+	b = append(b, head...)
 	first := len(b)
 	b = append(b, data[:min(kept, len(data))]...)
 	b = append(b, body[:min(kept-(len(b)-first), len(body))]...)
 	b[first+1] |= byte(padding << 4)
-	if kept == n {
-		b = append(b, 0, 0, 0)[:len(b)+padding]
-		b = append(b, 0, 0, 0, 0)
-		s.flow(path, port).Seal(b[first:], 0)
+	for len(b) < first+kept { // pad and ICRC
+		b = append(b, 0)
 	}
-	b = append(b, make([]byte, first+kept-len(b))...) // what is kept of pad and ICRC if not all is
-	s.buf = appendTail(b, at, direction, s.lost, comment)
+	if kept == n {
+		s.headers.flow.Seal(b[first:], 0)
+	}
+	s.now = appendTail(b, at, direction, s.lost, comment)
 	s.lost = 0
 }
 
-// release gives s.mu up and has what has gathered written if that is much.
-func (s *Sink) release() {
-	much := len(s.buf) >= flushAt
-	s.mu.Unlock()
-	if much {
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+// pass gives what has gathered to be written, and is false if too much waits for that already. s.mu is held.
+func (s *Sink) pass() bool {
+	select {
+	case s.full <- s.now:
+		s.begin()
+		return true
+	default:
+		return false
 	}
-}
-
-// flow makes the ICRCs of a path: mostly of the one as the last time. s.mu is held.
-func (s *Sink) flow(path *link.Path, port uint16) wire.Flow {
-	if l := &s.last; l.src != path.Src || l.dst != path.Dst || l.port != port {
-		l.src, l.dst, l.port = path.Src, path.Dst, port
-		l.flow = wire.NewFlow(path.Src, path.Dst, port, wire.Port)
-	}
-	return s.last.flow
 }
 
 // Tap makes the tap of a shard.
@@ -257,7 +281,7 @@ func (t *tap) Sent() {
 	}
 	ns := time.Now().UnixNano()
 	t.sink.mu.Lock()
-	defer t.sink.release()
+	defer t.sink.mu.Unlock()
 	for i := range t.out {
 		p := &t.out[i]
 		if p.mtu == 0 {
@@ -265,8 +289,12 @@ func (t *tap) Sent() {
 			continue
 		}
 		t.train.begin(p.bytes, nil, p.mtu)
+		text := t.comment(p, 0)
 		for k := uint32(0); t.train.next(); k++ {
-			t.sink.put(ns, p.path, t.train.head, t.train.body, outbound, t.comment(p, k))
+			if k == p.again {
+				text = t.comment(p, k)
+			}
+			t.sink.put(ns, p.path, t.train.head, t.train.body, outbound, text)
 		}
 	}
 	clear(t.out)
@@ -300,7 +328,7 @@ func (t *tap) Received(p *link.RxPacket, qpn uint32, mtu int, what string) {
 	now := time.Now().UnixNano()
 	t.text = append(appendQPN(t.text[:0], qpn), what...)
 	t.sink.mu.Lock()
-	defer t.sink.release()
+	defer t.sink.mu.Unlock()
 	if !p.Train {
 		t.sink.put(now, &path, p.Data, p.Body, inbound, t.text)
 		return

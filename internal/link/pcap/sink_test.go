@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"io"
 	"net/netip"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket/pcapgo"
 
@@ -67,6 +69,23 @@ func TestSnap(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The memory of pieces is used again, however often little is written.
+func TestPiecesComeBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for the clock")
+	}
+	s := NewSink(io.Discard, 0)
+	defer s.Close()
+	time.Sleep(3 * flushEvery)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	time.Sleep(10 * flushEvery)
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 3*pieceLen {
+		t.Errorf("%d bytes were allocated while nothing was captured", n)
 	}
 }
 
@@ -145,6 +164,7 @@ func BenchmarkSink(b *testing.B) {
 					t.Received(&p, 7, 4096, "")
 				}
 			}
+			b.ReportMetric(float64(s.Dropped()), "dropped")
 		})
 	}
 }

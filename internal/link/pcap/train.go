@@ -32,12 +32,18 @@ func (t *train) next() bool {
 	if t.i == t.n {
 		return false
 	}
-	f, last := t.whole, t.i == t.n-1
-	f.Opcode = place(f.Opcode, t.i == 0, last)
-	f.PSN = (f.PSN + uint32(t.i)) & 0xffffff
-	f.AckReq, f.Solicited = f.AckReq && last, f.Solicited && last
-	f.Payload = nil
-	t.head = f.Append(t.head[:0])
+	last := t.i == t.n-1
+	psn := (t.whole.PSN + uint32(t.i)) & 0xffffff
+	if t.i < 2 || last {
+		f := t.whole
+		f.Opcode = place(f.Opcode, t.i == 0, last)
+		f.PSN = psn
+		f.AckReq, f.Solicited = f.AckReq && last, f.Solicited && last
+		f.Payload = nil
+		t.head = f.Append(t.head[:0])
+	} else { // one like that before it
+		wire.BTH(t.head).SetPSN(psn)
+	}
 	t.body = t.whole.Payload[t.i*t.mtu : min(len(t.whole.Payload), (t.i+1)*t.mtu)]
 	t.i++
 	return true
