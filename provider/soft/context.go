@@ -67,7 +67,8 @@ func (c *context) CreateCQ(cqe, compVector int, up verbs.CQUpcalls) (verbs.CQDri
 }
 
 func (c *context) newCQ(cqe, compVector int, up verbs.CQUpcalls) *cq {
-	q := &cq{CQ: c.eng.NewCQ(cqe, compVector, up), ctx: c, num: c.dev.lastCQ.Add(1)}
+	q := &cq{up: &cqUpcalls{CQUpcalls: up}, ctx: c, num: c.dev.lastCQ.Add(1)}
+	q.CQ = c.eng.NewCQ(cqe, compVector, q.up)
 	c.dev.census.cqs.add(q)
 	return q
 }

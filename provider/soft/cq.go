@@ -1,6 +1,9 @@
 package soft
 
 import (
+	"slices"
+	"sync"
+
 	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -9,8 +12,38 @@ import (
 // cq is a CQDriver.
 type cq struct {
 	*engine.CQ
+	up  *cqUpcalls
 	ctx *context
 	num uint32
+}
+
+// cqUpcalls passes what a CQ reports up, and an overflow to the SRQs that match tags and complete into it.
+type cqUpcalls struct {
+	verbs.CQUpcalls
+	mu   sync.Mutex
+	srqs []*tmSRQ
+}
+
+// Error reports the overflow (V-AE-19), and that nothing can be received through those SRQs any more (V-AE-21).
+func (u *cqUpcalls) Error() {
+	u.CQUpcalls.Error()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, s := range u.srqs {
+		s.up.Event(verbs.EventSRQErr)
+	}
+}
+
+func (u *cqUpcalls) add(s *tmSRQ) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.srqs = append(u.srqs, s)
+}
+
+func (u *cqUpcalls) remove(s *tmSRQ) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.srqs = slices.DeleteFunc(u.srqs, func(o *tmSRQ) bool { return o == s })
 }
 
 // Poll takes completions.

@@ -13,8 +13,7 @@ import (
 type qp struct {
 	*engine.QP
 	ctx *context
-	pd  *pd // nil for XRC_RECV
-	srq *srq
+	pd  *pd  // nil for XRC_RECV
 	xrc bool // XRC_SEND
 
 	mu   sync.Mutex
@@ -61,7 +60,7 @@ func (p *pd) createQP(num uint32, init *verbs.QPDriverInit, up verbs.QPUpcalls) 
 		q.takeReceives(&in, init)
 	}
 	c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData = uint32(in.SQ.Free()), uint32(in.SQ.MaxSGE()), uint32(in.SQ.MaxInline())
-	in.Up = &qpUpcalls{up, q}
+	in.Up = qpUpcalls{up}
 	var err error
 	if q.QP, err = p.ctx.eng.CreateQP(in); err != nil {
 		return nil, verbsError("", err)
@@ -74,11 +73,9 @@ func (q *qp) takeReceives(in *engine.QPInit, init *verbs.QPDriverInit) {
 	in.RecvCQ = init.RecvCQ.(*cq).CQ
 	switch s := init.SRQ.(type) {
 	case *srq:
-		q.srq = s
 		in.RQ = s.q
 		return
 	case *tmSRQ:
-		q.srq = s.srq
 		in.RQ, in.RecvCQ = s.q, s.cq.CQ
 		in.SQ = transport.NewSendQueue(int(init.Cap.MaxSendWR)+transport.OwnRequests, int(init.Cap.MaxSendSGE), int(init.Cap.MaxInlineData))
 		in.SQ.OwnSlots()
@@ -105,22 +102,13 @@ func checkQPEx(init *verbs.QPDriverInit) error {
 }
 
 // qpUpcalls passes what a QP reports up.
-type qpUpcalls struct {
-	up verbs.QPUpcalls
-	q  *qp
-}
+type qpUpcalls struct{ up verbs.QPUpcalls }
 
-// Event reports an event; that of an SRQ goes to the SRQ.
-func (u *qpUpcalls) Event(ev transport.Event) {
-	if ev == transport.EventSRQErr && u.q.srq != nil {
-		u.q.srq.up.Event(verbs.EventSRQErr)
-		return
-	}
-	u.up.Event(verbs.EventType(ev))
-}
+// Event reports an event.
+func (u qpUpcalls) Event(ev transport.Event) { u.up.Event(verbs.EventType(ev)) }
 
 // StateChanged reports a move of the QP by itself.
-func (u *qpUpcalls) StateChanged(s transport.State) { u.up.StateChanged(verbs.QPState(s)) }
+func (u qpUpcalls) StateChanged(s transport.State) { u.up.StateChanged(verbs.QPState(s)) }
 
 // QPN is the QP's number.
 func (q *qp) QPN() uint32 { return q.Num() }

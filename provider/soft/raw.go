@@ -118,7 +118,7 @@ func (p *pd) createRaw(init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDr
 		return nil, verbsError("", err)
 	}
 	q := &rawQP{ctx: p.ctx, pd: p}
-	q.Num, q.PD, q.SigAll, q.Up = num, p.num, init.SigAll, rawUpcalls{up}
+	q.Num, q.PD, q.SigAll, q.Up = num, p.num, init.SigAll, qpUpcalls{up}
 	if init.SendCQ != nil {
 		q.SendCQ = init.SendCQ.(*cq).CQ
 		q.SQ = transport.NewSendQueue(int(c.MaxSendWR), int(c.MaxSendSGE), max(int(c.MaxInlineData), int(init.MaxTSOHeader)))
@@ -162,15 +162,6 @@ func checkRaw(init *verbs.QPDriverInit) error {
 	}
 	return nil
 }
-
-// rawUpcalls passes what a QP reports up.
-type rawUpcalls struct{ up verbs.QPUpcalls }
-
-// Event reports an event.
-func (u rawUpcalls) Event(ev transport.Event) { u.up.Event(verbs.EventType(ev)) }
-
-// StateChanged reports a move of the QP by itself.
-func (u rawUpcalls) StateChanged(s transport.State) { u.up.StateChanged(verbs.QPState(s)) }
 
 // QPN is the QP's number.
 func (q *rawQP) QPN() uint32 { return q.Num }

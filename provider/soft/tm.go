@@ -25,6 +25,7 @@ type tmSRQ struct {
 func (p *pd) CreateTMSRQ(c verbs.CQDriver, init *verbs.SRQAttr, tm *verbs.TMCap, up verbs.SRQUpcalls) (verbs.TMSRQDriver, error) {
 	s := &tmSRQ{p.newSRQ("TM", c.(*cq), init, up)}
 	s.q.MatchTags(int(tm.MaxNumTags), int(tm.MaxOps), maxTagSGE, s.cq.CQ)
+	s.cq.up.add(s)
 	return s, nil
 }
 
@@ -48,6 +49,7 @@ func (s *tmSRQ) PostOps(ops []verbs.OpsWR) (int, error) {
 
 // Destroy removes what is left of the SRQ from its CQ. No QP uses it.
 func (s *tmSRQ) Destroy() error {
+	s.cq.up.remove(s)
 	s.cq.PurgeSRQ(s.q)
 	return s.srq.Destroy()
 }

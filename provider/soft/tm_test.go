@@ -653,3 +653,34 @@ func TestX_SRQX_01_ManyQPsOneList(t *testing.T) {
 		t.Logf("%d of %d messages found buffers", matched, got)
 	})
 }
+
+// When the CQ of an SRQ that matches tags overflows nothing can be received through the SRQ any more: it tells so, and its QPs fail.
+func TestV_AE_21_TagsWithOverflowedCQ(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		m := newTagged(t, n, 4, 4)
+		small := get(m.b.ctx.CreateCQ(2, nil))(t)
+		t.Cleanup(func() { must(t, small.Close()) })
+		srq := get(m.b.ctx.CreateSRQEx(&verbs.SRQInitAttrEx{
+			Type: verbs.SRQTypeTM, PD: m.b.pd, CQ: small, Attr: verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}, TMCap: verbs.TMCap{MaxNumTags: 4, MaxOps: 4},
+		}))(t)
+		t.Cleanup(func() { must(t, srq.Close()) })
+		qa, qb := m.a.qp(verbs.QPTypeRC, nil), m.b.qp(verbs.QPTypeRC, func(i *verbs.QPInitAttr) { i.SRQ = srq })
+		join(t, qa, qb, nil)
+		for i := range small.Cap() + 1 {
+			must(t, srq.PostRecv(recv(m.b, uint64(i), 100)))
+			must(t, qa.PostSend(send(m.a, 64)))
+		}
+		for _, want := range []verbs.EventType{verbs.EventCQErr, verbs.EventSRQErr, verbs.EventQPFatal} {
+			ev := nextEvent(t, m.b)
+			if ev.Type != want || ev.CQ != nil && ev.CQ != small || ev.SRQ != nil && ev.SRQ != srq || ev.QP != nil && ev.QP != qb {
+				t.Errorf("event %+v, want %v", ev, want)
+			}
+		}
+		if s := qb.State(); s != verbs.QPSErr {
+			t.Errorf("the QP is in %v", s)
+		}
+		if s := m.qb.State(); s != verbs.QPSRTS { // it has another SRQ
+			t.Errorf("the other QP is in %v", s)
+		}
+	})
+}

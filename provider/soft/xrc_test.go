@@ -242,8 +242,18 @@ func TestV_AE_21_XRCWithOverflowedCQ(t *testing.T) {
 		if ev := nextEvent(t, x.c); ev.Type != verbs.EventSRQErr || ev.SRQ != srq {
 			t.Errorf("event %+v", ev)
 		}
-		if ev := nextEvent(t, x.b); ev.Type != verbs.EventQPFatal || ev.QP != x.qr {
+		if ev := nextEvent(t, x.b); ev.Type != verbs.EventQPFatal || ev.QP != x.qr || x.qr.State() != verbs.QPSErr {
+			t.Errorf("event %+v, the QP is in %v", ev, x.qr.State())
+		}
+		if ev := nextEvent(t, x.b); ev.Type != verbs.EventQPLastWQEReached || ev.QP != x.qr {
 			t.Errorf("event %+v", ev)
+		}
+		// Any other QP that is to deliver there fails as well: to the device there is no such SRQ any more.
+		late, next := x.a.qp(verbs.QPTypeXRCSend, nil), x.b.xrcRecv(x.db)
+		join(t, late, next, nil)
+		must(t, late.PostSend(to(num, send(x.a, 10))))
+		if ev := nextEvent(t, x.b); ev.Type != verbs.EventQPReqErr || ev.QP != next || next.State() != verbs.QPSErr {
+			t.Errorf("event %+v, the next QP is in %v", ev, next.State())
 		}
 		// Through another connection.
 		qs, qr := x.a.qp(verbs.QPTypeXRCSend, nil), x.b.xrcRecv(x.db)
