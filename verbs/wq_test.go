@@ -1,6 +1,10 @@
 package verbs
 
-import "testing"
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
 
 func TestV_WQ_04_V_WQ_05_V_WQ_06_X_WQ_01_Values(t *testing.T) {
 	values(t, 0, WQSReset, WQSReady, WQSErr, WQSUnknown)
@@ -123,22 +127,30 @@ func TestV_WQ_03_PostRecv(t *testing.T) {
 }
 
 func TestD_48_DestroyWQWaitsForItsEvents(t *testing.T) {
-	ctx, _ := openFake(t)
-	wq, drv := newWQ(t, ctx)
-	drv.up.Event(EventWQFatal)
-	ev := must(ctx.TryGetAsyncEvent())(t)
-	if ev.WQ != wq || ev.Type != EventWQFatal || ev.CQ != nil || ev.QP != nil || ev.SRQ != nil {
-		t.Errorf("%+v", ev)
-	}
-	done := make(chan error)
-	go func() { done <- wq.Close() }()
-	select {
-	case err := <-done:
-		t.Errorf("not waited for: %v", err)
-	default:
-	}
-	ev.Ack()
-	ok(t, <-done)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, _ := openFake(t)
+		wq, drv := newWQ(t, ctx)
+		drv.up.Event(EventWQFatal)
+		ev := must(ctx.TryGetAsyncEvent())(t)
+		if ev.WQ != wq || ev.Type != EventWQFatal || ev.CQ != nil || ev.QP != nil || ev.SRQ != nil {
+			t.Errorf("%+v", ev)
+		}
+		closed := false
+		go func() {
+			ok(t, wq.Close())
+			closed = true
+		}()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if closed {
+			t.Error("closed with an event that is not acknowledged")
+		}
+		ev.Ack()
+		synctest.Wait()
+		if !closed {
+			t.Error("not closed although all is acknowledged")
+		}
+	})
 }
 
 func TestV_RWQ_02_V_RWQ_03_X_RWQ_01_IndirectionTables(t *testing.T) {

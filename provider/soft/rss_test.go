@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/raw"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -240,7 +241,7 @@ func TestD_48_WQFatal(t *testing.T) {
 	select {
 	case err := <-closed:
 		t.Errorf("destroy_wq does not wait for the acknowledgement: %v", err)
-	default:
+	case <-time.After(20 * time.Millisecond):
 	}
 	ev.Ack()
 	must(t, <-closed)
