@@ -22,7 +22,7 @@ var modelCases = []testCase{
 	{"V_GEN_23_ImmediateIsNotInTheBuffer", immediateOutOfBand},
 	{"V_GEN_25_WriteIsSilentUnlessWithImmediate", silentWrite},
 	{"V_KC_02_V_GEN_12_NoReceiveIsAnsweredWithRNR", rnrOnTheWire},
-	{"V_KC_08_AddressesByQPAndByRequest", addressing},
+	{"V_KC_08_V_AH_01_AddressesByQPAndByRequest", addressing},
 	{"V_KC_11_AffiliatedEventsGoToTheirContextOnly", affiliated},
 	{"V_KC_12_D_46_AfterAnErrorAllFail", allFailAfterAnError},
 	{"V_KC_13_V_SEND_03_V_RECV_04_BuffersAreTheProgramsAfterTheCompletion", buffersComeBack},

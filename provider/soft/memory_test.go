@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-func TestV_MR_27_DeviceMemory(t *testing.T) { // V-MR-23..26, V-DM-01
+func TestV_MR_26_V_MR_27_V_DM_01_DeviceMemory(t *testing.T) { // V-MR-23..25
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := ends[0], ends[1]

@@ -1,0 +1,164 @@
+package conformance
+
+import (
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// The work request builder with peers (section 46). Its faults are in rangespost.go.
+var builderCases = []testCase{
+	{"V_WR_11_FenceOfTheBuilderWaitsForReads", builderFence},
+	{"V_WR_11_SignaledAndSolicitedOfTheBuilder", builderFlags},
+	{"V_WR_10_InlineIsCopiedByItsSetter", builderInline},
+	{"V_WR_09_SettersOfOneAndOfLists", builderSetters},
+	{"V_WR_06_BuilderAndPostSendInOrder", builderBesidePostSend},
+}
+
+const builderOps = verbs.QPExWithSend | verbs.QPExWithSendWithImm | verbs.QPExWithRDMAWrite | verbs.QPExWithRDMAWriteWithImm | verbs.QPExWithRDMARead
+
+// exQP makes a QP with a builder.
+func (e *end) exQP(typ verbs.QPType) (*verbs.QP, *verbs.QPEx) {
+	e.t.Helper()
+	qp := closing(e.t, get(e.pd.CreateQPEx(&verbs.QPInitAttrEx{
+		QPInitAttr: verbs.QPInitAttr{Type: typ, SendCQ: e.sendCQ, RecvCQ: e.rcvQ, Cap: verbs.QPCap{
+			MaxSendWR: 32, MaxRecvWR: 32, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64,
+		}},
+		SendOpsFlags: builderOps,
+	}))(e.t))
+	return qp, get(qp.Ex())(e.t)
+}
+
+// connectEx is connect, and a's QP has a builder.
+func connectEx(a, b *end) (qa, qb *verbs.QP, x *verbs.QPEx) {
+	a.t.Helper()
+	qa, x = a.exQP(rc)
+	qb = b.qp(rc, nil)
+	a.t.join(qa, qb, nil)
+	return qa, qb, x
+}
+
+func builderFence(t *T) {
+	e := t.end()
+	qp, x := e.exQP(rc)
+	p := e.puppetFor(qp)
+	t.must(qp.Connect(p.info(), patient(slow)))
+	x.Start()
+	x.WRID, x.WRFlags = 1, verbs.SendSignaled
+	x.RDMARead(e.mr.RKey(), e.mr.Addr())
+	x.SetSGE(e.mr.SGE(0, 8))
+	x.WRID, x.WRFlags = 2, verbs.SendFence
+	x.RDMAWrite(e.mr.RKey(), e.mr.Addr())
+	x.SetSGE(e.mr.SGE(0, 8))
+	t.must(x.Complete())
+	f := p.hears(wire.ReadRequest)
+	p.hearsNothing("the READ is not done")
+	p.answer(wire.ReadRespOnly, f.PSN, wire.SynAck, full[:8])
+	p.hears(wire.WriteOnly)
+}
+
+func builderFlags(t *T) {
+	l := t.listener()
+	qa, x := l.a.exQP(rc)
+	qb := l.b.qp(rc, func(i *verbs.QPInitAttr) { i.RecvCQ = l.cq })
+	t.join(qa, qb, nil)
+	send := func(id uint64, flags verbs.SendFlags) {
+		t.Helper()
+		t.must(qb.PostRecv(l.b.recv(id, 0, 10)))
+		x.Start()
+		x.WRID, x.WRFlags = id, flags
+		x.Send()
+		x.SetSGE(l.a.mr.SGE(0, 1))
+		t.must(x.Complete())
+		l.b.counted("rx_data_bytes", id)
+	}
+	t.must(l.cq.ReqNotify(true))
+	send(1, 0)
+	send(2, verbs.SendSignaled)
+	t.asleep(l.ch, "no message was solicited")
+	send(3, verbs.SendSolicited)
+	t.awake(l.ch, l.cq)
+	send(4, verbs.SendSignaled)
+	same(t, "receives", t.ids(t.poll(l.cq, 4), verbs.WCSuccess), "[1 2 3 4]")
+	same(t, "sends", t.ids(t.poll(l.a.sendCQ, 2), verbs.WCSuccess), "[2 4]")
+	t.silent("the others are not signaled", l.a.sendCQ)
+}
+
+// builderInline changes the data behind the setter, before the batch is complete.
+func builderInline(t *T) {
+	a, b := t.ends()
+	_, qb, x := connectEx(a, b)
+	one, first, second := []byte("one piece"), []byte("two "), []byte("pieces")
+	t.must(qb.PostRecv(b.recv(1, 0, 100), b.recv(2, 200, 100)))
+	x.Start()
+	x.WRID, x.WRFlags = 1, verbs.SendSignaled
+	x.Send()
+	x.SetInlineData(one)
+	blank(one)
+	x.WRID = 2
+	x.Send()
+	x.SetInlineDataList([][]byte{first, second})
+	blank(first)
+	blank(second)
+	t.must(x.Complete())
+	t.good(a.sendCQ, 2)
+	wcs := t.good(b.rcvQ, 2)
+	same(t, "the first message", string(b.buf[:wcs[0].ByteLen]), "one piece")
+	same(t, "the second message", string(b.buf[200:200+wcs[1].ByteLen]), "two pieces")
+}
+
+func builderSetters(t *T) {
+	a, b := t.ends()
+	_, qb, x := connectEx(a, b)
+	for name, set := range map[string]func(){
+		"set_sge":             func() { x.SetSGE(a.mr.SGE(100, 40)) },
+		"set_sge_list of one": func() { x.SetSGEList([]verbs.SGE{a.mr.SGE(100, 40)}) },
+		"set_sge_list of four": func() {
+			x.SetSGEList([]verbs.SGE{a.mr.SGE(100, 1), a.mr.SGE(101, 20), a.mr.SGE(121, 0), a.mr.SGE(121, 19)})
+		},
+		"set_inline_data":      func() { x.SetInlineData(a.buf[100:140]) },
+		"set_inline_data_list": func() { x.SetInlineDataList([][]byte{a.buf[100:140]}) },
+	} {
+		b.blank()
+		t.must(qb.PostRecv(b.recv(1, 0, 100)))
+		x.Start()
+		x.WRID, x.WRFlags = 1, verbs.SendSignaled
+		x.SendImm(0x01020304)
+		set()
+		t.must(x.Complete())
+		t.good(a.sendCQ, 1)
+		wc := t.good(b.rcvQ, 1)[0]
+		if wc.ByteLen != 40 || wc.ImmData != 0x01020304 || !untouched(b.buf[40:]) {
+			t.Errorf("%s: %+v", name, wc)
+		}
+		t.equal(name, b.buf[:40], a.buf[100:140])
+	}
+}
+
+func builderBesidePostSend(t *T) {
+	a, b := t.ends()
+	qa, qb, x := connectEx(a, b)
+	const rounds = 8
+	var want []uint64
+	for i := range uint64(3 * rounds) {
+		t.must(qb.PostRecv(b.recv(i, 0, 10)))
+		want = append(want, i)
+	}
+	for i := range uint64(rounds) {
+		x.Start()
+		for k := range uint64(2) {
+			x.WRID, x.WRFlags = 3*i+k, verbs.SendSignaled
+			x.Send()
+			x.SetSGE(a.mr.SGE(0, int(3*i+k)%10))
+		}
+		t.must(x.Complete())
+		t.must(qa.PostSend(a.send(3*i+2, 0, int(3*i+2)%10)))
+	}
+	same(t, "sends", t.ids(t.poll(a.sendCQ, len(want)), verbs.WCSuccess), fmt.Sprint(want))
+	for i, wc := range t.good(b.rcvQ, len(want)) {
+		if wc.WRID != uint64(i) || wc.ByteLen != uint32(i%10) {
+			t.Errorf("message %d: %+v", i, wc)
+		}
+	}
+}
