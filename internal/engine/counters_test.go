@@ -1,6 +1,10 @@
 package engine
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/transport"
+)
 
 func TestCounterNames(t *testing.T) {
 	want := map[string]bool{
@@ -42,5 +46,27 @@ func TestCountersAdd(t *testing.T) {
 	addFields(&a, &b)
 	if a.UnknownQPN != 3 || a.QP.OutOfSequence != 3 || a.Port.TxBytes != 4 {
 		t.Errorf("%+v", a)
+	}
+}
+
+// Every QP is looked at, whatever its shard, and in the order of the question.
+func TestViews(t *testing.T) {
+	m := newManual(t, 3)
+	cqs := []*CQ{m.NewCQ(10, 0, nil), m.NewCQ(10, 1, nil), m.NewCQ(10, 2, nil)}
+	var qps []*QP
+	for i := range uint32(500) {
+		qp := newQP(t, m.Engine, cqs[i%3], silent{})
+		connectQP(t, qp, 1000+i, 14)
+		qp.QP.Counters.RetransmitPackets = uint64(i)
+		qps = append(qps, qp)
+	}
+	last := newQP(t, m.Engine, cqs[0], silent{})
+	for i, v := range m.Views(append(qps, last))[:500] {
+		if v.Attr.DestQPN != 1000+uint32(i) || v.Counters.RetransmitPackets != uint64(i) || v.Attr.State != transport.RTS {
+			t.Fatalf("QP %d: %+v", i, v)
+		}
+	}
+	if v := m.Views([]*QP{last, qps[7]}); v[0].Attr.State != transport.Reset || v[1].Attr.DestQPN != 1007 {
+		t.Errorf("%+v", v)
 	}
 }

@@ -77,8 +77,8 @@ func (d *device) describe(objects bool) control.Device {
 	c := eng.Counters()
 	r.Counters = controlCounters(c.List())
 	qps := slices.Collect(eng.QPs())
-	for _, qp := range qps {
-		r.QPs = append(r.QPs, describeQP(qp))
+	for i, v := range eng.Views(qps) {
+		r.QPs = append(r.QPs, describeQP(qps[i], &v))
 	}
 	if objects {
 		r.Objects = describeObjects(contexts, regions, pds, cqs, srqs, qps)
@@ -125,12 +125,11 @@ func (s *srq) describe(qps []uint32) control.SRQ {
 	return d
 }
 
-func describeQP(qp *engine.QP) control.QP {
-	a, _ := qp.Query()
-	c := qp.Counters()
+func describeQP(qp *engine.QP, v *engine.View) control.QP {
+	a := &v.Attr
 	q := control.QP{
 		Num: qp.Num(), Type: verbs.QPType(qp.Type).String(), State: verbs.QPState(a.State).String(), Dest: a.DestQPN,
-		RQPSN: a.RQPSN, SQPSN: a.SQPSN, Mig: verbs.MigState(a.Mig).String(), PD: qp.PD, Counters: controlCounters(engine.ListQP(&c)),
+		RQPSN: a.RQPSN, SQPSN: a.SQPSN, Mig: verbs.MigState(a.Mig).String(), PD: qp.PD, Counters: controlCounters(engine.ListQP(&v.Counters)),
 	}
 	if qp.Num() == 1 {
 		q.Type = "GSI"
