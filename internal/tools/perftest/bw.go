@@ -343,10 +343,11 @@ func (s *stream) receive() (int, error) {
 }
 
 // sleep waits for a completion event.
-func (s *stream) sleep() error { return s.run.sleep(s.sends(), s.receives()) }
+func (s *stream) sleep() error { return s.wait.sleep(s.sends(), s.receives()) }
 
 // sleep waits until there may be completions.
-func (r *run) sleep(sends, receives bool) error {
+func (p *patience) sleep(sends, receives bool) error {
+	r := p.r
 	var idle [1]verbs.WC
 	arm := func(cq *verbs.CQ) error { return cq.ReqNotify(false) }
 	if sends {
@@ -362,8 +363,8 @@ func (r *run) sleep(sends, receives bool) error {
 	if n, err := r.sendCQ.Poll(idle[:0]); err != nil || n > 0 {
 		return err
 	}
-	cq, err := r.channel.GetEvent(r.stop)
-	if err == nil {
+	cq, err := p.event()
+	if cq != nil {
 		cq.AckEvents(1)
 	}
 	return err

@@ -168,11 +168,13 @@ func (l *rally) await(cq *verbs.CQ, sends, receives bool) error {
 				}
 				return err
 			}
-			ev, err := l.channel.GetEvent(l.stop)
+			ev, err := l.wait.event()
+			if ev != nil {
+				ev.AckEvents(1)
+			}
 			if err != nil {
 				return err
 			}
-			ev.AckEvents(1)
 			continue
 		}
 		if err := l.wait.check(); err != nil {

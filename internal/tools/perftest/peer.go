@@ -1,6 +1,7 @@
 package perftest
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -9,8 +10,11 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -101,6 +105,8 @@ type channel interface {
 	recv(n int) ([]byte, error)
 	binary() bool // addresses are structs, not text
 	peer() netip.Addr
+	allow(d time.Duration) // that the peer may take for each message; 0 is any
+	ended() bool           // the peer has, as far as this end can know
 }
 
 // peer is the other end.
@@ -195,15 +201,27 @@ func (p *peer) swapReports(mine *bwReport) (theirs bwReport, err error) {
 }
 
 // tcp is the channel without -R.
-type tcp struct{ net.Conn }
+type tcp struct {
+	net.Conn
+	in   *bufio.Reader
+	stop context.Context // ends every wait
+	time time.Duration   // that the peer may take for a message; 0 is any
+}
+
+func newTCP(stop context.Context, c net.Conn) *tcp {
+	return &tcp{Conn: c, in: bufio.NewReader(c), stop: stop}
+}
 
 func dialTCP(c context.Context, host string, port uint16) (*tcp, error) {
-	var d net.Dialer
+	d := net.Dialer{Timeout: longest}
 	conn, err := d.DialContext(c, "tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
-	if err != nil {
-		return nil, fmt.Errorf("couldn't connect to %s:%d: %w; start the server first", host, port, err)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, fmt.Errorf("couldn't connect to %s:%d: %w; start the server first, with the same -p", host, port, err)
 	}
-	return &tcp{conn}, nil
+	if err != nil {
+		return nil, fmt.Errorf("couldn't connect to %s:%d: %w", host, port, err)
+	}
+	return newTCP(c, conn), nil
 }
 
 func acceptTCP(c context.Context, port uint16) (*tcp, error) {
@@ -219,7 +237,7 @@ func acceptTCP(c context.Context, port uint16) (*tcp, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Err())
 	}
-	return &tcp{conn}, nil
+	return newTCP(c, conn), nil
 }
 
 func (t *tcp) send(b []byte) error {
@@ -228,17 +246,44 @@ func (t *tcp) send(b []byte) error {
 }
 
 func (t *tcp) recv(n int) ([]byte, error) {
+	var by time.Time
+	if t.time > 0 {
+		by = time.Now().Add(t.time)
+	}
+	if err := t.SetReadDeadline(by); err != nil {
+		return nil, gone(err)
+	}
+	if err := t.stop.Err(); err != nil { // hangUp came before
+		return nil, err
+	}
 	b := make([]byte, n)
-	_, err := io.ReadFull(t, b)
+	_, err := io.ReadFull(t.in, b)
+	if errors.Is(err, os.ErrDeadlineExceeded) && t.stop.Err() == nil {
+		return nil, mute(t.time)
+	}
 	return b, gone(err)
+}
+
+func (t *tcp) allow(d time.Duration) { t.time = d }
+
+func (t *tcp) ended() bool {
+	_ = t.SetReadDeadline(time.Now().Add(time.Millisecond))
+	_, err := t.in.Peek(1)
+	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // gone explains the usual end of a connection.
 func gone(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 		return fmt.Errorf("the peer has closed the connection: look at its output; do both ends run the same test with the same -R, -b, -a and -q? (%w)", err)
 	}
 	return err
+}
+
+// mute is the error of a peer that is there and says nothing.
+func mute(d time.Duration) error {
+	return fmt.Errorf("the peer has said nothing for %v: does the same ib_* program run there, of perftest %.2f or newer, with the same options? (%w)",
+		d, oldest, os.ErrDeadlineExceeded)
 }
 
 func (t *tcp) binary() bool { return false }
@@ -249,9 +294,10 @@ func (t *tcp) peer() netip.Addr {
 
 // cmChannel is the channel with -R: an RC connection.
 type cmChannel struct {
-	id       *rdmacm.ID
-	in, out  *verbs.MR
-	canceled context.Context
+	id      *rdmacm.ID
+	in, out *verbs.MR
+	stop    context.Context
+	time    time.Duration
 }
 
 func newCMChannel(c context.Context, id *rdmacm.ID) (*cmChannel, error) {
@@ -261,7 +307,7 @@ func newCMChannel(c context.Context, id *rdmacm.ID) (*cmChannel, error) {
 			return nil, err
 		}
 	}
-	ch := &cmChannel{id: id, canceled: c}
+	ch := &cmChannel{id: id, stop: c}
 	var err error
 	if ch.in, err = id.RegMsgs(make([]byte, destLen)); err != nil {
 		return nil, err
@@ -279,7 +325,7 @@ func (ch *cmChannel) send(b []byte) error {
 	if err := ch.id.PostSend(0, ch.out.Bytes()[:len(b)], ch.out, verbs.SendSignaled); err != nil {
 		return err
 	}
-	wc, err := ch.id.GetSendComp(ch.canceled)
+	wc, err := ch.id.GetSendComp(ch.stop)
 	if err != nil {
 		return err
 	}
@@ -287,7 +333,15 @@ func (ch *cmChannel) send(b []byte) error {
 }
 
 func (ch *cmChannel) recv(n int) ([]byte, error) {
-	wc, err := ch.id.GetRecvComp(ch.canceled)
+	c, cancel := ch.stop, func() {}
+	if ch.time > 0 {
+		c, cancel = context.WithTimeout(c, ch.time)
+	}
+	defer cancel()
+	wc, err := ch.id.GetRecvComp(c)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, mute(ch.time)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -301,8 +355,10 @@ func (ch *cmChannel) recv(n int) ([]byte, error) {
 	return b, ch.post()
 }
 
-func (ch *cmChannel) binary() bool     { return true }
-func (ch *cmChannel) peer() netip.Addr { return ch.id.PeerAddr().Addr().Unmap().WithZone("") }
+func (ch *cmChannel) allow(d time.Duration) { ch.time = d }
+func (ch *cmChannel) ended() bool           { return false }
+func (ch *cmChannel) binary() bool          { return true }
+func (ch *cmChannel) peer() netip.Addr      { return ch.id.PeerAddr().Addr().Unmap().WithZone("") }
 
 // end closes the connection.
 func (ch *cmChannel) end() error {

@@ -2,10 +2,14 @@ package perftest
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"math"
 	"net"
+	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
@@ -56,7 +60,7 @@ func TestGreet(t *testing.T) {
 		a, b := net.Pipe()
 		go func() {
 			defer b.Close()
-			p := peer{channel: &tcp{b}}
+			p := peer{channel: newTCP(t.Context(), b)}
 			if _, err := p.recv(versionLen); err != nil {
 				return
 			}
@@ -71,7 +75,7 @@ func TestGreet(t *testing.T) {
 				}
 			}
 		}()
-		p := peer{channel: &tcp{a}, client: true}
+		p := peer{channel: newTCP(t.Context(), a), client: true}
 		warning, err := p.greet()
 		if text := errText(err); !strings.Contains(text, c.err) || (text == "") != (c.err == "") {
 			t.Errorf("%s: %v", c.says, err)
@@ -83,11 +87,78 @@ func TestGreet(t *testing.T) {
 	}
 }
 
+// A peer that connects and says nothing, or no more, is not waited for without end; Ctrl-C ends the wait as well.
+func TestPeerMute(t *testing.T) {
+	for _, says := range []string{"", "6.0"} {
+		a, b := net.Pipe()
+		defer b.Close()
+		go func() { b.Read(make([]byte, versionLen)); b.Write([]byte(says)) }()
+		ch := newTCP(t.Context(), a)
+		ch.allow(50 * time.Millisecond)
+		p := peer{channel: ch, client: true}
+		if _, err := p.greet(); !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "said nothing for 50ms") {
+			t.Errorf("%q: %v", says, err)
+		}
+		a.Close()
+	}
+	a, b := net.Pipe()
+	defer b.Close()
+	stop, cancel := context.WithCancel(t.Context())
+	r := &run{stop: stop, peer: &peer{channel: newTCP(stop, a)}}
+	cancel()
+	r.hangUp()
+	if _, err := r.peer.greet(); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Whoever waits for a message of the test learns that the peer has ended, but not before what was on its way had time to come, and what the
+// peer has said before is not lost.
+func TestPeerEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := net.Pipe()
+		r := &run{stop: t.Context(), peer: &peer{channel: newTCP(t.Context(), a)}}
+		w := r.patience("a completion")
+		step := func(d time.Duration) error { time.Sleep(d); return w.look() }
+		if err := step(farewell - time.Millisecond); err != nil {
+			t.Errorf("at once: %v", err)
+		}
+		if err := step(longest - 2*farewell); err != nil {
+			t.Errorf("of a peer that is there: %v", err)
+		}
+		go b.Write([]byte("xy"))
+		if err := step(2 * time.Second); err != nil {
+			t.Errorf("of a peer that is ready: %v", err)
+		}
+		if got, err := r.peer.recv(2); err != nil || string(got) != "xy" {
+			t.Errorf("%q, %v", got, err)
+		}
+		w.came()
+		b.Close()
+		if err := step(farewell - time.Millisecond); err != nil {
+			t.Errorf("right after its end: %v", err)
+		}
+		if err := step(2 * time.Millisecond); err == nil || !strings.Contains(err.Error(), "a completion did not come, and the peer has ended") {
+			t.Errorf("%v", err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		a, b := net.Pipe()
+		defer b.Close()
+		r := &run{stop: t.Context(), peer: &peer{channel: newTCP(t.Context(), a)}}
+		w := r.patience("a completion")
+		time.Sleep(longest + time.Second)
+		if err := w.look(); err == nil || !strings.Contains(err.Error(), "did not come for 1m0s") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 // A peer that hangs up is not taken for an answer.
 func TestPeerGone(t *testing.T) {
 	a, b := net.Pipe()
 	go func() { b.Read(make([]byte, destTextLen)); b.Close() }()
-	p := peer{channel: &tcp{a}, client: true}
+	p := peer{channel: newTCP(t.Context(), a), client: true}
 	if _, err := p.shake(&golden); err == nil || !strings.Contains(err.Error(), "closed the connection") {
 		t.Errorf("%v", err)
 	}

@@ -22,6 +22,9 @@ type run struct {
 	peer    *peer
 	cmID    *rdmacm.ID // with -R: of the channel
 	results []result
+
+	soon      context.Context // of sleep
+	soonAgain context.CancelFunc
 }
 
 func (t *test) run(env *tool.Env, args []string) int {
@@ -52,6 +55,7 @@ func (r *run) play() error {
 	}
 	stopped := context.AfterFunc(r.stop, func() { r.hangUp() })
 	defer stopped()
+	r.peer.allow(shortest)
 	warning, err := r.peer.greet()
 	if err != nil {
 		return err
@@ -63,6 +67,7 @@ func (r *run) play() error {
 	if r.cm {
 		qps = r.cmQPs
 	}
+	r.peer.allow(longest)
 	for _, step := range []func() error{r.open, r.agreeMTU, r.makeQueues, qps, r.introduceQPs, r.test} {
 		if err := step(); err != nil {
 			return errors.Join(err, r.stop.Err())
@@ -175,6 +180,7 @@ func (r *run) sizes() []int {
 
 // test measures every size and takes leave.
 func (r *run) test() error {
+	r.peer.allow(0) // one end may wait for the other's whole test
 	r.printColumns()
 	alone := r.lat && r.verb.waits() && r.server == "" // the client measures alone
 	var err error
@@ -222,10 +228,17 @@ type patience struct {
 	what  string
 	spins int
 	since time.Time
+	next  time.Time // when to ask whether the peer is there
 }
 
-// longest is how long the original waits as well.
-const longest = 60 * time.Second
+const (
+	// longest is how long the original waits as well.
+	longest = 60 * time.Second
+	// shortest is for what comes first: whoever is there and is no perftest program shall not cost a minute.
+	shortest = 20 * time.Second
+	// farewell is how long something may still be on its way from a peer that has ended.
+	farewell = 3 * time.Second
+)
 
 func (r *run) patience(what string) *patience { return &patience{r: r, what: what, since: time.Now()} }
 
@@ -234,10 +247,22 @@ func (p *patience) check() error {
 	if p.spins++; p.spins%1024 != 0 {
 		return nil
 	}
+	return p.look()
+}
+
+func (p *patience) look() error {
 	if err := p.r.stop.Err(); err != nil {
 		return err
 	}
-	if time.Since(p.since) > longest {
+	now := time.Now()
+	if now.Sub(p.since) < farewell || now.Before(p.next) {
+		return nil
+	}
+	p.next = now.Add(time.Second)
+	if p.r.peer.ended() {
+		return fmt.Errorf("%s did not come, and the peer has ended: look at its output", p.what)
+	}
+	if now.Sub(p.since) > longest {
 		return fmt.Errorf("%s did not come for %v: has the peer ended, or has the network lost it?", p.what, longest)
 	}
 	return nil
@@ -245,3 +270,21 @@ func (p *patience) check() error {
 
 // came begins anew.
 func (p *patience) came() { p.since = time.Now() }
+
+// event waits for a completion event, but not for ever: nil without one.
+func (p *patience) event() (*verbs.CQ, error) {
+	r := p.r
+	if r.soon == nil || r.soon.Err() != nil {
+		if r.soon == nil {
+			r.opened(func() error { r.soonAgain(); return nil })
+		} else {
+			r.soonAgain()
+		}
+		r.soon, r.soonAgain = context.WithTimeout(r.stop, time.Second)
+	}
+	cq, err := r.channel.GetEvent(r.soon)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, p.look()
+	}
+	return cq, err
+}
