@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +77,7 @@ const (
 	local  = `  local address:  LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}%s GID ::ffff:127\.4\.0\.[45]\n`
 	remote = `  remote address: LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}, GID ::ffff:127\.4\.0\.[45]\n`
 	result = `%d bytes in \d+\.\d\d seconds = \d+\.\d\d Mbit/sec\n%d iters in \d+\.\d\d seconds = \d+\.\d\d usec/iter\n$`
+	cycles = `Max receive completion clock cycles = [1-9]\d*\nMin receive completion clock cycles = \d+\nAverage receive completion clock cycles = \d+\.\d{6}\n$`
 )
 
 func TestPingpong(t *testing.T) {
@@ -85,10 +87,11 @@ func TestPingpong(t *testing.T) {
 	}{
 		{"ibv_rc_pingpong", []string{
 			"", "-e", "-c -s 65536", "-m 256 -c", "-m 512", "-m 2048 -s 65536", "-m 4096 -s 65536", "-s 0", "-s 1", "-s 4095", "-s 4097", "-r 2 -n 50", "-g 1 -d vrb_test", "-s 1048576 -n 5",
+			"-o -c -s 10000", "-o -P", "-j -c -s 9000", "-j -e", "-t", "-t -e -c", "-N -c -s 5000", "-N -e -t -o", "-j -t -N -c",
 		}},
 		{"ibv_uc_pingpong", []string{"", "-e -c", "-m 256 -s 4097", "-m 4096 -s 65536 -n 50", "-s 0", "-s 1"}},
 		{"ibv_ud_pingpong", []string{"", "-e -c", "-s 0", "-s 1", "-s 4095", "-s 4096 -c", "-g 1"}},
-		{"ibv_srq_pingpong", []string{"", "-e -c", "-q 1 -s 1", "-q 3 -r 7 -m 256", "-q 255 -n 1000", "-s 65536 -m 4096"}},
+		{"ibv_srq_pingpong", []string{"", "-e -c", "-q 1 -s 1", "-q 3 -r 7 -m 256", "-o -c", "-q 255 -n 1000", "-s 65536 -m 4096"}},
 	} {
 		for way, options := range c.options {
 			t.Run(strings.ReplaceAll(c.name+" "+options, " ", "_"), func(t *testing.T) {
@@ -114,9 +117,13 @@ func TestPingpong(t *testing.T) {
 					}
 				}
 				server, client := play(t, way, c.name, options)
-				want := regexp.MustCompile(fmt.Sprintf(`^(`+local+`)+(`+remote+`)+`+result, colon, 2*size*iters, iters))
+				end, lines := result, 2*qps+2
+				if slices.Contains(words, "-t") {
+					end, lines = strings.TrimSuffix(result, "$")+cycles, lines+3
+				}
+				want := regexp.MustCompile(fmt.Sprintf(`^(`+local+`)+(`+remote+`)+`+end, colon, 2*size*iters, iters))
 				for _, out := range []string{server, client} {
-					if !want.MatchString(out) || strings.Count(out, "\n") != 2*qps+2 {
+					if !want.MatchString(out) || strings.Count(out, "\n") != lines {
 						t.Errorf("%d addresses, and a result like %s, were expected:\n%s", 2*qps, want, out)
 					}
 				}
@@ -127,12 +134,13 @@ func TestPingpong(t *testing.T) {
 
 func TestPingpongRefuses(t *testing.T) {
 	for options, want := range map[string]string{
-		"ibv_rc_pingpong -d mlx5_0":                `no device is called "mlx5_0"; there are vrb_test`,
-		"ibv_rc_pingpong -d vrb_test -g 999":       "entry 999 of port 1 is empty",
-		"ibv_rc_pingpong -i 2 -d vrb_test -g 1":    "port 2 does not exist",
-		"ibv_rc_pingpong -t":                       "no completion timestamps",
-		"ibv_ud_pingpong -d vrb_test -g 1 -s 4097": "larger than port MTU (4096)",
-		"ibv_rc_pingpong -p 1 localhost":           "couldn't connect to localhost:1",
+		"ibv_rc_pingpong -d mlx5_0":                        `no device is called "mlx5_0"; there are vrb_test`,
+		"ibv_rc_pingpong -d vrb_test -g 999":               "entry 999 of port 1 is empty",
+		"ibv_rc_pingpong -i 2 -d vrb_test -g 1":            "port 2 does not exist",
+		"ibv_rc_pingpong -d vrb_test -g 1 -O":              "vrb_test has no implicit on-demand paging",
+		"ibv_rc_pingpong -d vrb_test -g 1 -j -s 268435457": "vrb_test has no 268435457 bytes of device memory; it has 268435456",
+		"ibv_ud_pingpong -d vrb_test -g 1 -s 4097":         "larger than port MTU (4096)",
+		"ibv_rc_pingpong -p 1 localhost":                   "couldn't connect to localhost:1",
 	} {
 		words := strings.Fields(options)
 		out, errs, status := output(t, words[0], words[1:]...)

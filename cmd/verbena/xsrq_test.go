@@ -15,7 +15,7 @@ const xsrqLine = `%8s: LID 0000, QPN RECV [0-9a-f]{6} SEND [0-9a-f]{6}, PSN [0-9
 // One server, and clients that are processes of their own.
 func TestXSRQPingpong(t *testing.T) {
 	for way, options := range []string{
-		"", "-e", "-n 300", "-n 300 -e -m 256 -s 10000", "-s 0 -n 1", "-m 4096 -s 65536 -n 50", "-c 3 -n 100", "-c 3 -n 50 -e", "-d vrb_test -g 1 -c 2",
+		"", "-e", "-n 300", "-n 300 -e -m 256 -s 10000", "-s 0 -n 1", "-m 4096 -s 65536 -n 50", "-c 3 -n 100", "-c 3 -n 50 -e", "-o", "-d vrb_test -g 1 -c 2",
 	} {
 		t.Run(strings.ReplaceAll(options, " ", "_"), func(t *testing.T) {
 			at := func(client int) string { return fmt.Sprintf("127.4.0.%d", 20+client) }
@@ -63,7 +63,6 @@ func TestXSRQPingpong(t *testing.T) {
 func TestXSRQPingpongRefuses(t *testing.T) {
 	for options, want := range map[string]string{
 		"-d mlx5_0":               `no device is called "mlx5_0"`,
-		"-o":                      "no on-demand paging",
 		"-d vrb_test -g 1 -i 2":   "port 2 does not exist",
 		"-p 1 localhost":          "couldn't connect to localhost:1",
 		"-d vrb_test -g 99999999": "index 99999999",

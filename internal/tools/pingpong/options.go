@@ -56,7 +56,7 @@ func (v *variant) parse(env *tool.Env, args []string) (o *options, status int, o
 		f.BoolVarP(&o.prefetch, "prefetch", "P", false, "prefetch the on-demand region")
 		f.BoolVarP(&o.timestamps, "ts", "t", false, "completions with timestamps")
 		f.BoolVarP(&o.deviceMemory, "dm", "j", false, "device memory")
-		f.BoolVarP(&o.newSend, "new_send", "N", false, "extended posting; Go has one way to post, so this changes nothing")
+		f.BoolVarP(&o.newSend, "new_send", "N", false, "post with the work request builder")
 	}
 	f.BoolVarP(&o.validate, "chk", "c", false, "check what was received, at the server")
 	if status, ok := f.Parse(args); !ok {
@@ -107,17 +107,4 @@ func (v *variant) check(o *options) error {
 		return fmt.Errorf("only an on-demand region can be prefetched")
 	}
 	return nil
-}
-
-// missing says which feature the options ask for that the device lacks; empty if none.
-func (o *options) missing() string {
-	switch {
-	case o.onDemand:
-		return "on-demand paging"
-	case o.timestamps:
-		return "completion timestamps"
-	case o.deviceMemory:
-		return "device memory"
-	}
-	return ""
 }

@@ -39,7 +39,9 @@ func (g *game) rally() (time.Duration, error) {
 	}
 	if g.server != "" {
 		if g.validate {
-			mark(g.payload())
+			if err := g.markPayload(); err != nil {
+				return 0, err
+			}
 		}
 		for i := range g.qps {
 			if err := g.serve(s, i); err != nil {
@@ -50,7 +52,7 @@ func (g *game) rally() (time.Duration, error) {
 	start := time.Now()
 	next := g.pollNext
 	if g.events {
-		w := newWaiter(g.channel, g.cq)
+		w := newWaiter(g.channel, g.poll)
 		defer w.stop()
 		next = w.next
 	}
@@ -72,6 +74,9 @@ func (g *game) rally() (time.Duration, error) {
 // serve sends on a QP.
 func (g *game) serve(s *score, i int) error {
 	s.pending[i] = recvWRID | sendWRID
+	if g.newSend {
+		return g.build(i, &s.send)
+	}
 	return g.qps[i].PostSend(s.send)
 }
 
@@ -140,7 +145,7 @@ func (g *game) pollNext(wcs []verbs.WC) (int, error) {
 	var since time.Time
 	for {
 		for range emptyPolls {
-			if n, err := g.cq.Poll(wcs); n > 0 || err != nil {
+			if n, err := g.poll(wcs); n > 0 || err != nil {
 				return n, err
 			}
 		}
@@ -155,14 +160,14 @@ func (g *game) pollNext(wcs []verbs.WC) (int, error) {
 // A waiter sleeps until there are completions (-e).
 type waiter struct {
 	channel *verbs.CompChannel
-	cq      *verbs.CQ
+	poll    func([]verbs.WC) (int, error)
 	ctx     context.Context
 	stall   *time.Timer
 }
 
-func newWaiter(ch *verbs.CompChannel, cq *verbs.CQ) *waiter {
+func newWaiter(ch *verbs.CompChannel, poll func([]verbs.WC) (int, error)) *waiter {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &waiter{ch, cq, ctx, time.AfterFunc(silence, func() { cancel(errSilence) })}
+	return &waiter{ch, poll, ctx, time.AfterFunc(silence, func() { cancel(errSilence) })}
 }
 
 func (w *waiter) stop() { w.stall.Stop() }
@@ -170,7 +175,7 @@ func (w *waiter) stop() { w.stall.Stop() }
 // next takes completions; when there are none it sleeps until an event says that there may be.
 func (w *waiter) next(wcs []verbs.WC) (int, error) {
 	for {
-		if n, err := w.cq.Poll(wcs); n > 0 || err != nil {
+		if n, err := w.poll(wcs); n > 0 || err != nil {
 			return n, err
 		}
 		w.stall.Reset(silence)

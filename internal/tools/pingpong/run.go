@@ -40,9 +40,6 @@ func (v *variant) run(env *tool.Env, args []string) int {
 
 // play is the whole program.
 func (g *game) play() error {
-	if what := g.missing(); what != "" {
-		return fmt.Errorf("the device has no %s", what)
-	}
 	defer g.close()
 	if err := g.meet(); err != nil {
 		return err
@@ -52,6 +49,7 @@ func (g *game) play() error {
 		return err
 	}
 	report(g.env.Stdout, g.size, g.iters, took)
+	g.times.report(g.env.Stdout)
 	bad := g.verify()
 	if g.typ == verbs.QPTypeRC {
 		g.linger()
@@ -68,7 +66,11 @@ func (g *game) verify() error {
 	if !g.validate || g.server != "" {
 		return nil
 	}
-	pages := invalid(g.payload())
+	payload, err := g.payload()
+	if err != nil {
+		return err
+	}
+	pages := invalid(payload)
 	for _, p := range pages {
 		fmt.Fprintf(g.env.Stdout, "invalid data in page %d\n", p)
 	}

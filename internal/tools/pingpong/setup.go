@@ -24,6 +24,12 @@ type table struct {
 	sgid    int // GID index
 	flags   verbs.SendFlags
 	recvs   []verbs.RecvWR // as many as the receive queue holds
+
+	dm       *verbs.DM     // with -j
+	stamped  *verbs.CQEx   // cq, with -t
+	times    stopwatch     // with -t
+	builders []*verbs.QPEx // of qps, with -N
+
 	closers []func() error // of all that is open, in the order of opening
 }
 
@@ -82,6 +88,9 @@ func (g *game) open(peer netip.Addr) (err error) {
 		return err
 	}
 	g.link, g.local[0].LID = port.LinkLayer, port.LID
+	if err := g.checkDevice(); err != nil {
+		return err
+	}
 	if mtu := port.ActiveMTU.Bytes(); g.typ == verbs.QPTypeUD && g.size > uint(mtu) {
 		return fmt.Errorf("requested size larger than port MTU (%d)", mtu)
 	}
@@ -118,22 +127,12 @@ func (g *game) makeQueues() (err error) {
 		return err
 	}
 	g.opened(g.pd.Close)
-	buf, err := verbs.AllocBuffer(max(1, int(g.size)+g.grh))
-	if err != nil {
+	if err = g.makeMemory(); err != nil {
 		return err
 	}
-	g.opened(func() error { return verbs.FreeBuffer(buf) })
-	for i := range buf {
-		buf[i] = g.fill
-	}
-	if g.mr, err = g.pd.RegMR(buf, verbs.AccessLocalWrite); err != nil {
+	if err = g.makeCQ(); err != nil {
 		return err
 	}
-	g.opened(g.mr.Close)
-	if g.cq, err = g.ctx.CreateCQ(int(g.rxDepth+g.numQP), &verbs.CQOptions{Channel: g.channel}); err != nil {
-		return err
-	}
-	g.opened(g.cq.Close)
 	if g.srq {
 		if g.recvQ, err = g.pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: uint32(g.rxDepth), MaxSGE: 1}}); err != nil {
 			return err
@@ -146,16 +145,26 @@ func (g *game) makeQueues() (err error) {
 func (g *game) makeQPs() error {
 	g.flags = verbs.SendSignaled
 	for range g.numQP {
-		init := verbs.QPInitAttr{
+		init := verbs.QPInitAttrEx{QPInitAttr: verbs.QPInitAttr{
 			SendCQ: g.cq, RecvCQ: g.cq, SRQ: g.recvQ, Type: g.typ,
 			Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1, MaxRecvWR: uint32(g.rxDepth), MaxRecvSGE: 1},
+		}}
+		if g.newSend {
+			init.SendOpsFlags = verbs.QPExWithSend
 		}
-		qp, err := g.pd.CreateQP(&init)
+		qp, err := g.pd.CreateQPEx(&init)
 		if err != nil {
 			return err
 		}
 		g.opened(qp.Close)
 		g.qps = append(g.qps, qp)
+		if g.newSend {
+			x, err := qp.Ex()
+			if err != nil {
+				return err
+			}
+			g.builders = append(g.builders, x)
+		}
 		if uint(init.Cap.MaxInlineData) >= g.size {
 			g.flags |= verbs.SendInline
 		}
@@ -201,9 +210,6 @@ func (g *game) postReceives(n uint) error {
 	}
 	return g.qps[0].PostRecv(g.recvs[:n]...)
 }
-
-// payload is the part of the buffer that travels.
-func (g *game) payload() []byte { return g.mr.Bytes()[g.grh:][:g.size] }
 
 // ackTimeout is the Timeout attribute of the RC programs: 67 ms.
 const ackTimeout = 14

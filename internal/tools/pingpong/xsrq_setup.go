@@ -129,7 +129,7 @@ func (x *xsrqGame) rally() error {
 	}
 	next := x.pollNext
 	if x.events {
-		w := newWaiter(x.channel, x.cq)
+		w := newWaiter(x.channel, x.poll)
 		defer w.stop()
 		next = w.next
 	}

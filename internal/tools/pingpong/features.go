@@ -1,0 +1,183 @@
+package pingpong
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// What options ask of a device beyond messages: memory on demand or of its own, completions with timestamps.
+
+// checkDevice says which feature the options ask for that the device lacks.
+func (g *game) checkDevice() error {
+	if !g.onDemand && !g.timestamps && !g.deviceMemory {
+		return nil
+	}
+	attr, err := g.ctx.QueryDeviceEx()
+	if err != nil {
+		return err
+	}
+	caps, need := attr.ODPCaps.RC, verbs.ODPSend|verbs.ODPRecv
+	if g.typ == verbs.QPTypeXRCSend {
+		caps = attr.XRCODPCaps
+	}
+	if g.srq || g.typ == verbs.QPTypeXRCSend {
+		need = verbs.ODPSend | verbs.ODPSRQRecv
+	}
+	what := ""
+	switch {
+	case g.onDemand && (attr.ODPCaps.General&verbs.ODPSupport == 0 || caps&need != need):
+		what = "on-demand paging"
+	case g.implicitOnDemand && attr.ODPCaps.General&verbs.ODPSupportImplicit == 0:
+		what = "implicit on-demand paging"
+	case g.timestamps && attr.CompletionTimestampMask == 0:
+		what = "completion timestamps"
+	case g.deviceMemory && attr.MaxDMSize < uint64(g.size):
+		what = fmt.Sprintf("%d bytes of device memory; it has %d", g.size, attr.MaxDMSize)
+	default:
+		return nil
+	}
+	return fmt.Errorf("%s has no %s", g.ctx.Device(), what)
+}
+
+// makeMemory registers the buffer.
+func (g *game) makeMemory() error {
+	n := max(1, int(g.size)+g.grh)
+	if g.deviceMemory {
+		return g.makeDeviceMemory(n)
+	}
+	buf, err := verbs.AllocBuffer(n)
+	if err != nil {
+		return err
+	}
+	g.opened(func() error { return verbs.FreeBuffer(buf) })
+	for i := range buf {
+		buf[i] = g.fill
+	}
+	access := verbs.AccessLocalWrite
+	if g.onDemand {
+		access |= verbs.AccessOnDemand
+	}
+	if g.mr, err = g.pd.RegMR(buf, access); err != nil {
+		return err
+	}
+	g.opened(g.mr.Close)
+	if !g.prefetch {
+		return nil
+	}
+	return g.pd.AdviseMR(verbs.AdvicePrefetchWrite, verbs.AdviseMRFlush, g.mr.SGE(0, n))
+}
+
+func (g *game) makeDeviceMemory(n int) (err error) {
+	if g.dm, err = g.ctx.AllocDM(verbs.AllocDMAttr{Length: uint64(n)}); err != nil {
+		return err
+	}
+	g.opened(g.dm.Close)
+	if g.mr, err = g.pd.RegDMMR(g.dm, 0, uint64(n), verbs.AccessZeroBased|verbs.AccessLocalWrite); err != nil {
+		return err
+	}
+	g.opened(g.mr.Close)
+	return nil
+}
+
+// payload is the part of the buffer that travels; of device memory, a copy.
+func (g *game) payload() ([]byte, error) {
+	if g.dm == nil {
+		return g.mr.Bytes()[g.grh:][:g.size], nil
+	}
+	b := make([]byte, g.size)
+	return b, g.dm.CopyFrom(b, 0)
+}
+
+// markPayload prepares the payload for the peer's -c.
+func (g *game) markPayload() error {
+	b, err := g.payload()
+	if err != nil {
+		return err
+	}
+	mark(b)
+	if g.dm != nil {
+		return g.dm.CopyTo(0, b)
+	}
+	return nil
+}
+
+func (g *game) makeCQ() (err error) {
+	n, opts := int(g.rxDepth+g.numQP), verbs.CQOptions{Channel: g.channel}
+	if g.timestamps {
+		const fields = verbs.WCExWithQPNum | verbs.WCExWithByteLen | verbs.WCExWithCompletionTimestamp
+		if g.stamped, err = g.ctx.CreateCQEx(&verbs.CQInitAttrEx{CQE: n, CQOptions: opts, WCFlags: fields}); err == nil {
+			g.cq = g.stamped.CQ
+		}
+	} else {
+		g.cq, err = g.ctx.CreateCQ(n, &opts)
+	}
+	if err != nil {
+		return err
+	}
+	g.opened(g.cq.Close)
+	return nil
+}
+
+// poll takes completions, and notes the times of receives.
+func (g *game) poll(wcs []verbs.WC) (n int, err error) {
+	x := g.stamped
+	if x == nil {
+		return g.cq.Poll(wcs)
+	}
+	for err = x.StartPoll(nil); err == nil; err = x.NextPoll() {
+		wcs[n] = verbs.WC{WRID: x.WRID, Status: x.Status, QPNum: x.ReadQPNum(), ByteLen: x.ReadByteLen()}
+		if x.WRID == recvWRID {
+			g.times.note(x.ReadCompletionTS())
+		}
+		if n++; n == len(wcs) {
+			break
+		}
+	}
+	if n > 0 {
+		x.EndPoll()
+	}
+	if err == verbs.ErrNoCompletion { //nolint:errorlint // as NextPoll returns it
+		err = nil
+	}
+	return n, err
+}
+
+// A stopwatch measures the time between receives, in ticks of the device's clock.
+type stopwatch struct {
+	last, least, most, total uint64
+	receives                 uint
+}
+
+func (s *stopwatch) note(now uint64) {
+	if s.receives++; s.receives > 1 {
+		took := now - s.last
+		if s.receives == 2 || took < s.least {
+			s.least = took
+		}
+		s.most = max(s.most, took)
+		s.total += took
+	}
+	s.last = now
+}
+
+// report writes the lines of -t.
+func (s *stopwatch) report(w io.Writer) {
+	if s.receives < 2 {
+		return
+	}
+	fmt.Fprintf(w, "Max receive completion clock cycles = %d\n", s.most)
+	fmt.Fprintf(w, "Min receive completion clock cycles = %d\n", s.least)
+	fmt.Fprintf(w, "Average receive completion clock cycles = %f\n", float64(s.total)/float64(s.receives-1))
+}
+
+// build posts a send with the work request builder (-N).
+func (g *game) build(i int, wr *verbs.SendWR) error {
+	x := g.builders[i]
+	x.Start()
+	x.WRID, x.WRFlags = wr.WRID, wr.Flags&^verbs.SendInline
+	x.Send()
+	x.SetSGE(wr.SGList[0])
+	return x.Complete()
+}
