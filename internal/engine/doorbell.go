@@ -7,6 +7,13 @@ import "github.com/verbena-rdma/verbena/internal/transport"
 // A QP is in the list of doorbells once: Doorbell says that it is. The holder clears it before it
 // looks at the queue, so a poster that finds it set has published before that look.
 func (s *shard) ring(qp *transport.QP) {
+	if s.tryHold() { // nobody else would see to it, so nothing needs to be published
+		s.now = s.eng.now()
+		s.answer(qp)
+		s.serve()
+		s.release()
+		return
+	}
 	if qp.Sched.Doorbell.CompareAndSwap(false, true) {
 		for {
 			first := s.doors.Load()
@@ -20,6 +27,14 @@ func (s *shard) ring(qp *transport.QP) {
 		s.now = s.eng.now()
 		s.serve()
 		s.release()
+	}
+}
+
+// answer puts a QP with new work in the run queue.
+func (s *shard) answer(qp *transport.QP) {
+	if !qp.Sched.Dead {
+		qp.OnDoorbell(s.now)
+		s.runq.push(qp)
 	}
 }
 
@@ -38,10 +53,7 @@ func (s *shard) answerDoors() {
 		next := qp.Sched.DoorNext
 		qp.Sched.DoorNext = nil
 		qp.Sched.Doorbell.Store(false) // from here on it may ring again
-		if !qp.Sched.Dead {
-			qp.OnDoorbell(s.now)
-			s.runq.push(qp)
-		}
+		s.answer(qp)
 		qp = next
 	}
 }

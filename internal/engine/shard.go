@@ -100,7 +100,9 @@ func (s *shard) release() {
 	for n := 0; ; n++ {
 		next := s.nextTimer()
 		more := !s.runq.empty()
-		s.timer.Store(next)
+		if next != s.timer.Load() {
+			s.timer.Store(next)
+		}
 		s.held.Store(false)
 		if !s.published() {
 			if more {
