@@ -308,9 +308,12 @@ func rangesOfPorts(t *T) {
 	t.refused("GID -1", err, verbs.EINVAL)
 	_, err = e.ctx.QueryPKey(1, -1)
 	t.refused("P_Key -1", err, verbs.EINVAL)
-	if _, err = e.ctx.QueryGIDEntry(1, int(gids)); err == nil {
-		t.Error("query_gid_ex beyond the table succeeded")
+	for _, index := range []int{math.MinInt, -1, int(gids), math.MaxInt} {
+		_, err = e.ctx.QueryGIDEntry(1, index)
+		t.refused(fmt.Sprintf("query_gid_ex of index %d", index), err, verbs.EINVAL)
 	}
+	_, err = e.ctx.QueryGIDEntry(1, int(gids)-1) // the table has gaps
+	t.refused("query_gid_ex of the last, which is empty", err, verbs.ENODATA)
 }
 
 // ways are the fields of an address, in AHs and in the paths of connected QPs. GID indices are in noWays, since a table has gaps.

@@ -10,6 +10,8 @@ var postCases = []testCase{
 	{"V_SEND_01_V_RECV_01_V_RECV_08_BadRequestAtEachPlace", badAtEachPlace},
 	{"X_SEND_01_X_RECV_01_ListsAsLongAsTheQueue", fullLists},
 	{"V_SEND_08_X_SEND_01_RangesOfSends", rangesOfSends},
+	{"X_RECV_01_V_RECV_08_RangesOfReceives", rangesOfReceives},
+	{"V_SEND_15_RangesOfSRQNumbers", rangesOfSRQNumbers},
 	{"V_WR_05_V_WR_04_RangesOfTheBuilder", rangesOfBuilder},
 	{"V_CQX_11_V_WR_03_EveryWRID", everyWRID},
 }
@@ -173,6 +175,63 @@ func rangesOfSends(t *T) {
 			t.refused("no address handle", send(func(wr *verbs.SendWR) { wr.AH = nil }), verbs.EINVAL)
 		}
 	}
+}
+
+// rangesOfReceives posts as many entries as a queue was made for, and more, in QPs of each type and in SRQs.
+func rangesOfReceives(t *T) {
+	e := t.end()
+	sweep := func(name string, most uint32, post func(...verbs.RecvWR) error, held func(want int) int) {
+		t.Helper()
+		posted := 0
+		t.sweep([]span{{name: "num_sge of " + name, most: uint64(most), top: 1000,
+			try: func(v uint64) error {
+				wr := verbs.RecvWR{WRID: v}
+				for i := range v {
+					wr.SGList = append(wr.SGList, e.mr.SGE(int(i)*8, 8))
+				}
+				err := post(wr)
+				if err == nil {
+					posted++
+				}
+				return err
+			}}})
+		same(t, "receives that "+name+" holds", held(posted), posted)
+	}
+	for _, typ := range []verbs.QPType{rc, uc, ud} {
+		qp := e.qp(typ, nil)
+		if typ == ud {
+			t.must(qp.Modify(&verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1}, mSTATE|mPKEY|mPORT|mQKEY))
+		} else {
+			toInit(qp, allAccess)
+		}
+		_, init, err := qp.Query(0)
+		t.must(err)
+		sweep(typ.String(), init.Cap.MaxRecvSGE, qp.PostRecv, func(want int) int {
+			t.to(qp, verbs.QPSErr)
+			n := len(t.poll(e.rcvQ, want))
+			t.silent("what was refused is not there", e.rcvQ)
+			return n
+		})
+	}
+	srq := e.srq(8)
+	sweep("an SRQ", get(srq.Query())(t).MaxSGE, srq.PostRecv, func(int) int {
+		n := 0
+		for srq.PostRecv(verbs.RecvWR{}) == nil {
+			n++
+		}
+		return int(get(srq.Query())(t).MaxWR) - n
+	})
+}
+
+func rangesOfSRQNumbers(t *T) {
+	e := t.end()
+	if get(e.ctx.QueryDevice())(t).DeviceCapFlags&verbs.DeviceXRC == 0 {
+		t.Skip("the device has no XRC")
+	}
+	qp := newProber(t, verbs.QPTypeXRCSend).in(verbs.QPSRTS)
+	t.sweep([]span{{name: "remote_srqn", most: 1<<24 - 1, top: top32, try: func(v uint64) error {
+		return qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, RemoteSRQN: uint32(v)})
+	}}})
 }
 
 // rangesOfBuilder: a fault in any request of a batch drops the batch.

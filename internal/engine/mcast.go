@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -21,17 +22,29 @@ var (
 // mcastTable knows which QPs are attached to which group. Looking up takes no lock.
 type mcastTable struct {
 	mu        sync.Mutex
-	groups    atomic.Pointer[map[netip.Addr][]uint32] // QPNs; never changed, replaced
+	buckets   [256]atomic.Pointer[mcastGroups] // each is replaced when one of its groups changes, so that many groups are no burden
+	count     int                              // of groups
 	maxGroups int
 	maxQPs    int // per group
 }
 
+// mcastGroups are the QPNs of groups. It never changes.
+type mcastGroups map[netip.Addr][]uint32
+
 func (t *mcastTable) init(maxGroups, maxQPs int) {
 	t.maxGroups, t.maxQPs = maxGroups, maxQPs
-	t.groups.Store(&map[netip.Addr][]uint32{})
+	for i := range t.buckets {
+		t.buckets[i].Store(&mcastGroups{})
+	}
 }
 
-func (t *mcastTable) members(group netip.Addr) []uint32 { return (*t.groups.Load())[group] }
+// bucket is where a group is: by the bytes in which groups differ.
+func (t *mcastTable) bucket(group netip.Addr) *atomic.Pointer[mcastGroups] {
+	b := group.As16()
+	return &t.buckets[b[15]^b[14]*31^b[13]*57]
+}
+
+func (t *mcastTable) members(group netip.Addr) []uint32 { return (*t.bucket(group).Load())[group] }
 
 // attach adds QP qpn to the group, which the link joins first. Attaching again has no effect (V-MC-03).
 func (t *mcastTable) attach(l link.Link, group netip.Addr, qpn uint32) error {
@@ -43,13 +56,14 @@ func (t *mcastTable) attach(l link.Link, group netip.Addr, qpn uint32) error {
 		return nil
 	case len(had) >= t.maxQPs:
 		return ErrMcastFull
-	case len(had) == 0 && len(*t.groups.Load()) >= t.maxGroups:
+	case len(had) == 0 && t.count >= t.maxGroups:
 		return ErrMcastGroupMax
 	}
 	if len(had) == 0 {
 		if err := l.Join(group); err != nil {
 			return err
 		}
+		t.count++
 	}
 	t.replace(group, append(slices.Clone(had), qpn))
 	return nil
@@ -66,27 +80,28 @@ func (t *mcastTable) detach(l link.Link, group netip.Addr, qpn uint32) error {
 	}
 	t.replace(group, slices.Delete(slices.Clone(had), i, i+1))
 	if len(had) == 1 {
+		t.count--
 		return l.Leave(group)
 	}
 	return nil
 }
 
 func (t *mcastTable) replace(group netip.Addr, qpns []uint32) {
-	next := make(map[netip.Addr][]uint32)
-	for g, q := range *t.groups.Load() {
-		next[g] = q
-	}
+	b := t.bucket(group)
+	next := maps.Clone(*b.Load())
 	if next[group] = qpns; len(qpns) == 0 {
 		delete(next, group)
 	}
-	t.groups.Store(&next)
+	b.Store(&next)
 }
 
 // groupsOf lists the groups that QP qpn is attached to.
 func (t *mcastTable) groupsOf(qpn uint32) (groups []netip.Addr) {
-	for g, q := range *t.groups.Load() {
-		if slices.Contains(q, qpn) {
-			groups = append(groups, g)
+	for i := range t.buckets {
+		for g, q := range *t.buckets[i].Load() {
+			if slices.Contains(q, qpn) {
+				groups = append(groups, g)
+			}
 		}
 	}
 	return groups

@@ -173,3 +173,45 @@ func TestGSI(t *testing.T) {
 		}
 	})
 }
+
+// As many groups as the device says, and as many QPs in one, and no more. Over sockets too there are more than a socket of the system may
+// join by default.
+func TestV_MC_06_Limits(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		e := newEnds(t, n, 1, nil)[0]
+		d := get(e.ctx.QueryDevice())(t)
+		group := func(i int) verbs.GID {
+			return verbs.GID{10: 0xff, 11: 0xff, 12: 239, 13: 77, 14: byte(i >> 8), 15: byte(i)}
+		}
+		most := 100
+		if n == &networks[0] {
+			most = d.MaxMcastGrp
+		}
+		qp := e.qp(verbs.QPTypeUD, nil)
+		for i := range most {
+			must(t, qp.AttachMcast(group(i), 0))
+		}
+		if most == d.MaxMcastGrp {
+			if err := qp.AttachMcast(group(most), 0); !errors.Is(err, verbs.ENOMEM) {
+				t.Errorf("group %d: %v", most+1, err)
+			}
+			must(t, qp.AttachMcast(group(0), 0)) // it is in that one already
+		}
+		for i := range most {
+			must(t, qp.DetachMcast(group(i), 0))
+		}
+		var members []*verbs.QP
+		for range d.MaxMcastQPAttach {
+			other := get(e.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: e.cq, RecvCQ: e.cq}))(t)
+			must(t, other.AttachMcast(group(most), 0)) // there is room again
+			members = append(members, other)
+		}
+		if err := qp.AttachMcast(group(most), 0); !errors.Is(err, verbs.ENOMEM) {
+			t.Errorf("QP %d of a group: %v", len(members)+1, err)
+		}
+		for _, m := range members {
+			must(t, m.DetachMcast(group(most), 0))
+			must(t, m.Close())
+		}
+	})
+}
