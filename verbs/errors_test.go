@@ -136,3 +136,29 @@ func TestWCErrorText(t *testing.T) {
 		t.Errorf("%q", alone)
 	}
 }
+
+// Where this host would not send a packet the error says so, with what to do, instead of asking for the peer.
+func TestWCErrorTellsWhatWasRefused(t *testing.T) {
+	e := WCError{Status: WCRetryExcErr, QPN: 0x11, Peer: "192.0.2.2", Reason: "no acknowledgement", Retries: 7, Elapsed: time.Second, RefusedLen: 4140}
+	for _, c := range []struct {
+		errno Errno
+		says  string
+	}{
+		{syscall.EMSGSIZE, "this host would not send a packet of 4140 bytes: message too long (EMSGSIZE); the MTU of the interface or the route is too small"},
+		{syscall.EPERM, "(EPERM); does a firewall of this host forbid it?"},
+		{syscall.ENETUNREACH, "(ENETUNREACH); there is no way to the peer"},
+		{syscall.EADDRNOTAVAIL, "(EADDRNOTAVAIL); the QP's own address"},
+		{syscall.EDOM, "this host would not send a packet of 4140 bytes: numerical argument out of domain"},
+	} {
+		e.Refused = c.errno
+		wc := WC{Status: WCRetryExcErr, Cause: &e}
+		if err := wc.Err(); !strings.Contains(err.Error(), c.says) || !errors.Is(err, c.errno) || !errors.Is(err, WCRetryExcErr) || errors.Is(err, EINVAL) ||
+			strings.Contains(err.Error(), "is the peer up") {
+			t.Errorf("%v", err)
+		}
+		flushed := &WCError{Status: WCWRFlushErr, First: &e}
+		if !errors.Is(flushed, c.errno) {
+			t.Errorf("%v", flushed)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package verbs
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -19,7 +20,11 @@ type WCError struct {
 	Retries  int           // resends before giving up
 	Elapsed  time.Duration // since the request was first sent
 	Heard    bool          // whether any packet ever came back from the peer
-	First    *WCError      // of a flushed request: what broke its QP; nil if it was moved to ERR by QP.Modify
+	// Refused is why this host would not send a packet since the last acknowledgement, 0 if it sent all; EMSGSIZE says that the MTU of the
+	// interface or the route is too small. errors.Is finds it.
+	Refused    Errno
+	RefusedLen int      // of that packet: bytes, IP header first
+	First      *WCError // of a flushed request: what broke its QP; nil if it was moved to ERR by QP.Modify
 }
 
 // Err is nil if the request succeeded, else a *WCError.
@@ -53,6 +58,12 @@ func (e *WCError) Error() string {
 			b.WriteString(", nothing ever came back")
 		}
 	}
+	if e.Refused != 0 {
+		fmt.Fprintf(&b, "; this host would not send a packet of %d bytes: %v", e.RefusedLen, e.Refused)
+		if name := errnoNames[e.Refused]; name != "" {
+			b.WriteString(" (" + name + ")")
+		}
+	}
 	if hint := e.Hint(); hint != "" {
 		b.WriteString("; " + hint)
 	}
@@ -82,6 +93,9 @@ func (e *WCError) Hint() string {
 	case WCRemOpErr:
 		return "the peer failed by itself: look at its completions"
 	case WCRetryExcErr:
+		if e.Refused != 0 {
+			return e.refusedHint()
+		}
 		if e.Heard {
 			return "the peer stopped answering: did it close its QP or move it to ERR?"
 		}
@@ -92,10 +106,28 @@ func (e *WCError) Hint() string {
 	return ""
 }
 
-// Unwrap gives the status and, of a flushed request, the first failure, so that errors.Is finds both.
-func (e *WCError) Unwrap() []error {
-	if e.First != nil {
-		return []error{e.Status, e.First}
+func (e *WCError) refusedHint() string {
+	switch e.Refused {
+	case syscall.EMSGSIZE:
+		return "the MTU of the interface or the route is too small for the QP's path MTU: connect with a smaller one, or raise it; ip link and ip route get PEER show it"
+	case syscall.EPERM, syscall.EACCES:
+		return "does a firewall of this host forbid it? nft list ruleset"
+	case syscall.EADDRNOTAVAIL:
+		return "the QP's own address is no more one of this host: ip addr"
+	case syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN:
+		return "there is no way to the peer: ip route get PEER"
 	}
-	return []error{e.Status}
+	return ""
+}
+
+// Unwrap gives the status, the errno of a packet that was not sent and, of a flushed request, the first failure, so that errors.Is finds them.
+func (e *WCError) Unwrap() []error {
+	list := []error{e.Status}
+	if e.Refused != 0 {
+		list = append(list, e.Refused)
+	}
+	if e.First != nil {
+		list = append(list, e.First)
+	}
+	return list
 }

@@ -9,6 +9,7 @@ package link
 
 import (
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -116,6 +117,7 @@ type Counters struct {
 	TxPackets, TxBytes uint64 // bytes from BTH to ICRC
 	RxPackets, RxBytes uint64
 	TxDropped          uint64 // the kernel would not take them
+	TxTooLong          uint64 // of TxDropped those that are longer than the MTU of the interface or the route
 	RxICRCErrors       uint64 // invariant CRC wrong
 	RxMalformed        uint64 // too short, or no such opcode
 	ShmTxPackets       uint64 // of TxPackets those that went through shared memory
@@ -133,6 +135,25 @@ type Path struct {
 	FlowLabel uint32     // 20 bits
 	Source    uint16     // the UDP source port that it had better have, see SourcePort; 0: any
 	Route     any        // what Neighbours.Prepare leaves here
+	Refused   *Refusal   // where ports note what this host would not send; nil if nobody wants to know
+}
+
+// A Refusal is the last packet of a path that this host would not send. It belongs to the holder of the QP's shard, as Send does.
+type Refusal struct {
+	Errno syscall.Errno // 0: there was none
+	Len   int           // bytes of the packet, IP header first
+}
+
+// Refuse notes that this host would not send a packet of n bytes, BTH to ICRC.
+func (p *Path) Refuse(errno syscall.Errno, n int) {
+	if p.Refused == nil {
+		return
+	}
+	n += 20 + 8
+	if p.Dst.Is6() {
+		n += 20
+	}
+	*p.Refused = Refusal{errno, n}
 }
 
 // Equal tells whether packets of two paths look the same to the network.

@@ -14,6 +14,9 @@ func (r *requester) failure(now int64, w *SendWQE, st Status, reason string) *Fa
 		LastSent: psn.Add(r.max, -1), LastAck: psn.Add(r.una, -1),
 		Retries: r.retries + r.rnrTries, Heard: r.heard,
 	}
+	if st == RetryExcErr {
+		f.Refused = qp.refused
+	}
 	path := qp.path
 	if qp.Type == UD {
 		path, f.DestQPN = w.Path, w.RemoteQPN

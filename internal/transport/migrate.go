@@ -60,8 +60,7 @@ func (qp *QP) migrate() {
 	a.Port, a.AltPort = a.AltPort, a.Port
 	a.Timeout, a.AltTimeout = a.AltTimeout, a.Timeout
 	a.PathOwner, a.AltOwner = a.AltOwner, a.PathOwner
-	p := a.Path
-	qp.path = &p
+	qp.takePath()
 	a.Mig, qp.baseFlags = Migrated, wire.BTHMigReq
 	qp.req.retries = 0
 	qp.Host.Raise(qp, EventPathMig)

@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 
+	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -39,8 +40,7 @@ func (qp *QP) Modify(now int64, a *Attr, m Mask) error {
 	}
 	qp.attr.put(a, m)
 	if m&MaskAV != 0 {
-		p := a.Path // packets under way keep the old one
-		qp.path = &p
+		qp.takePath() // packets under way keep the old one
 	}
 	if m&MaskMigState != 0 {
 		qp.setMig(a.Mig)
@@ -76,7 +76,7 @@ func (qp *QP) enterReset() {
 	qp.state.Store(uint32(Reset))
 	qp.req.reset()
 	qp.resp.reset()
-	qp.attr, qp.path, qp.first = Attr{}, nil, nil
+	qp.attr, qp.path, qp.first, qp.refused = Attr{}, nil, nil, link.Refusal{}
 	qp.baseFlags = wire.BTHMigReq
 }
 

@@ -326,7 +326,7 @@ func TestModifyTakesWhatTheMaskNames(t *testing.T) {
 			t.Errorf("mask %#x: %+v, want %+v", c.m, got, want)
 		}
 	}
-	if *s.qp.path != other.Path || s.qp.State() != RTS {
+	if !s.qp.path.Equal(&other.Path) || s.qp.State() != RTS {
 		t.Errorf("path %+v, state %d", s.qp.path, s.qp.State())
 	}
 }

@@ -33,6 +33,8 @@ type QP struct {
 	state atomic.Uint32
 	attr  Attr
 	path  *link.Path // attr.Path, shared with the packets under way
+
+	refused link.Refusal // since the last packet was acknowledged
 	// baseFlags are in the BTH of every packet: the M bit, which says that the path is migrated, that is: in use. Adapters
 	// expect it from a peer without automatic path migration; rxe sends 0 and looks at neither.
 	baseFlags  uint32
@@ -79,6 +81,13 @@ func (qp *QP) Attr() Attr { a := qp.attr; a.State = qp.State(); return a }
 
 // Path is where RC and UC packets go, nil before RTR.
 func (qp *QP) Path() *link.Path { return qp.path }
+
+// takePath has attr.Path used from now on.
+func (qp *QP) takePath() {
+	p := qp.attr.Path
+	p.Refused, qp.refused = &qp.refused, link.Refusal{}
+	qp.path = &p
+}
 
 // PeerAddr is the address that RC and UC packets must come from.
 func (qp *QP) PeerAddr() netip.Addr { return qp.attr.Path.Dst }

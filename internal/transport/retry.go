@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -170,6 +171,7 @@ func (r *requester) progress(now int64) {
 	r.hurry.progress(now, r.timer)
 	r.timer = now
 	r.retries, r.rnrTries, r.rnrUntil, r.nakked, r.again = 0, 0, 0, false, false
+	r.qp.refused = link.Refusal{}
 }
 
 func (r *requester) windowFloor() int { return minWindow * (int(r.mtu) + packetCost) }

@@ -2,8 +2,10 @@ package transport
 
 import (
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
@@ -421,5 +423,35 @@ func TestFailureTellsTheStory(t *testing.T) {
 	s.out()
 	if f := s.cqes[0].Cause; f.DestQPN != 0x33 || f.Peer != dstAddr.String() || f.Heard || f.Elapsed != 0 {
 		t.Errorf("%+v", *f)
+	}
+}
+
+// What this host would not send since the last acknowledgement is part of the story; what it would not send before is not, nor on an earlier path.
+func TestFailureTellsWhatWasRefused(t *testing.T) {
+	tooLong := link.Refusal{Errno: syscall.EMSGSIZE, Len: 4140}
+	fail := func(refuse func(s *sender)) link.Refusal {
+		s := newSender(t, RC, func(_ *Config, a *Attr) { a.RetryCnt = 1 })
+		s.send(2000)
+		s.out()
+		refuse(s)
+		s.timeout()
+		s.out()
+		s.timeout()
+		if n := len(s.cqes); n != 1 || s.cqes[0].Status != RetryExcErr {
+			t.Fatalf("%d completions", n)
+		}
+		return s.cqes[0].Cause.Refused
+	}
+	if got := fail(func(s *sender) { *s.qp.Path().Refused = tooLong }); got != tooLong {
+		t.Errorf("%+v", got)
+	}
+	if got := fail(func(s *sender) { *s.qp.Path().Refused = tooLong; s.ack(1000); s.out() }); got != (link.Refusal{}) {
+		t.Errorf("before an acknowledgement: %+v", got)
+	}
+	if got := fail(func(s *sender) { *s.qp.Path().Refused = tooLong; s.qp.takePath() }); got != (link.Refusal{}) {
+		t.Errorf("on another path: %+v", got)
+	}
+	if got := fail(func(*sender) {}); got != (link.Refusal{}) {
+		t.Errorf("nothing: %+v", got)
 	}
 }

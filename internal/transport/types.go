@@ -191,6 +191,7 @@ type Failure struct {
 	Retries  int           // resends before giving up
 	Elapsed  time.Duration // since the request was first sent
 	Heard    bool          // whether any packet ever came back from the peer
+	Refused  link.Refusal  // for RetryExcErr: what this host would not send since the last acknowledgement
 	First    *Failure      // for a flushed request: what broke its QP; nil if ibv_modify_qp did
 }
 

@@ -2,6 +2,7 @@ package mem
 
 import (
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/link"
@@ -40,6 +41,10 @@ func (p *port) Send(b *link.TxBatch) {
 		c := &p.counters
 		if p.link.closed || t.Len > f.cfg.MTU || t.Path.Src.Is4() != t.Path.Dst.Is4() || !slices.Contains(p.link.addrs, t.Path.Src) {
 			c.TxDropped++
+			if t.Len > f.cfg.MTU {
+				c.TxTooLong++
+				t.Path.Refuse(syscall.EMSGSIZE, t.Len)
+			}
 			continue
 		}
 		c.TxPackets++

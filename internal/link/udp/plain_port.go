@@ -1,8 +1,11 @@
 package udp
 
 import (
+	"errors"
 	"net/netip"
+	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/link"
@@ -49,7 +52,7 @@ func (p *plainPort) Send(b *link.TxBatch) {
 		path := b.Packets[i].Path
 		s := l.socketOf(path.Src)
 		if s == nil || path.Src.Is4() != path.Dst.Is4() {
-			p.counters.txDropped.Add(1)
+			p.counters.refuse(b, i, syscall.EADDRNOTAVAIL)
 			continue
 		}
 		if path != p.path || s.source != p.source {
@@ -59,7 +62,7 @@ func (p *plainPort) Send(b *link.TxBatch) {
 		pkt := b.Bytes(i)
 		p.flow.Seal(pkt, 0)
 		if _, err := s.tx.WriteToUDPAddrPort(pkt, l.udpAddr(path.Dst, l.cfg.Port)); err != nil {
-			p.counters.txDropped.Add(1)
+			p.counters.refuse(b, i, errnoOf(err))
 			continue
 		}
 		p.counters.txPackets.Add(1)
@@ -67,6 +70,17 @@ func (p *plainPort) Send(b *link.TxBatch) {
 	}
 	l.mu.RUnlock()
 	b.Reset()
+}
+
+// errnoOf is the errno of a failed write.
+func errnoOf(err error) syscall.Errno {
+	const wsaEMSGSIZE = 10040
+	errno := syscall.EIO
+	errors.As(err, &errno)
+	if runtime.GOOS == "windows" && errno == wsaEMSGSIZE {
+		return syscall.EMSGSIZE
+	}
+	return errno
 }
 
 func (l *plainLink) socketOf(a netip.Addr) *plainSocket {

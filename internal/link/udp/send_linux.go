@@ -92,7 +92,7 @@ func (p *port) fill(b *link.TxBatch, i int) (left int) {
 		}
 		p.usePath(b.Packets[i].Path)
 		if s.from == nil {
-			p.counters.txDropped.Add(1)
+			p.counters.refuse(b, i, unix.EADDRNOTAVAIL)
 			s.sent[i] = true
 			i++
 			continue
@@ -268,7 +268,9 @@ func (p *port) transmit(b *link.TxBatch) {
 			p.sendSingly(b, m)
 			m++
 		default:
-			p.counters.txDropped.Add(uint64(s.runs[m].count))
+			for i := range s.runs[m].count {
+				p.counters.refuse(b, s.runs[m].first+i, errno)
+			}
 			m++
 		}
 	}
@@ -337,7 +339,7 @@ func (p *port) sendSingly(b *link.TxBatch, m int) {
 				p.countSent(b, run{i, 1})
 			} else {
 				works = false
-				p.counters.txDropped.Add(1)
+				p.counters.refuse(b, i, errno)
 			}
 			break
 		}

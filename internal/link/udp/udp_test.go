@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -168,4 +169,38 @@ func exchangeBatch(t *testing.T, from, to link.Port, path *link.Path, seq uint32
 		}
 	}
 	return uint64(len(want))
+}
+
+// A packet that is too long for the way is counted under its name and noted on its path; those before and behind it go. That it is longer than a UDP
+// datagram is the one way in which any system refuses a packet so.
+func TestTooLong(t *testing.T) { kinds(t, testTooLong) }
+
+func testTooLong(t *testing.T) {
+	const long = maxIP + 1
+	for _, to := range loopbacks {
+		l := open(t, Config{Addrs: []netip.Addr{to}, Port: testPort(t)})
+		p := l.Ports()[0]
+		path := &link.Path{Src: to, Dst: to, Refused: new(link.Refusal)}
+		nobody := &link.Path{Src: to, Dst: to}
+		tx := link.NewTxBatch(4, 4*long)
+		for seq, n := range []int{100, long, 100, long} {
+			at := path
+			if seq == 3 {
+				at = nobody
+			}
+			fill(tx.Alloc(at, 1, n), 5, uint32(seq))
+		}
+		p.Send(tx)
+		receive(t, p, 2)
+		if c := p.Counters(); c.TxDropped != 2 || c.TxTooLong != 2 || c.TxPackets != 2 {
+			t.Errorf("%v: %+v", to, c)
+		}
+		headers := 20 + 8
+		if to.Is6() {
+			headers = 40 + 8
+		}
+		if want := (link.Refusal{Errno: syscall.EMSGSIZE, Len: long + wire.ICRCLen + headers}); *path.Refused != want {
+			t.Errorf("%v: %+v, want %+v", to, *path.Refused, want)
+		}
+	}
 }

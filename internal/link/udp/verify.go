@@ -3,6 +3,7 @@ package udp
 import (
 	"net/netip"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -10,16 +11,26 @@ import (
 
 // counters is link.Counters in the making.
 type counters struct {
-	txPackets, txBytes, txDropped           atomic.Uint64
+	txPackets, txBytes, txDropped, txLong   atomic.Uint64
 	rxPackets, rxBytes, rxICRC, rxMalformed atomic.Uint64
 }
 
 func (c *counters) read() link.Counters {
 	return link.Counters{
-		TxPackets: c.txPackets.Load(), TxBytes: c.txBytes.Load(), TxDropped: c.txDropped.Load(),
+		TxPackets: c.txPackets.Load(), TxBytes: c.txBytes.Load(), TxDropped: c.txDropped.Load(), TxTooLong: c.txLong.Load(),
 		RxPackets: c.rxPackets.Load(), RxBytes: c.rxBytes.Load(),
 		RxICRCErrors: c.rxICRC.Load(), RxMalformed: c.rxMalformed.Load(),
 	}
+}
+
+// refuse counts packet i of a batch, which the kernel would not take.
+func (c *counters) refuse(b *link.TxBatch, i int, errno syscall.Errno) {
+	p := &b.Packets[i]
+	c.txDropped.Add(1)
+	if errno == syscall.EMSGSIZE {
+		c.txLong.Add(1)
+	}
+	p.Path.Refuse(errno, p.Len)
 }
 
 const rxFlows = 64 // a power of two
