@@ -61,7 +61,7 @@ type CQ struct {
 // for the QPs that complete into it (V-CQ-08); with 0 the engine chooses.
 func (e *Engine) NewCQ(cqe, vector int, up CQUpcalls) *CQ {
 	n := ceilPow2(cqe)
-	return &CQ{eng: e, up: up, vector: vector, ring: make([]transport.CQE, n), cap: uint32(n)}
+	return &CQ{eng: e, up: up, vector: vector, ring: make([]transport.CQE, n), cap: uint32(n), idle: patience{slow: e.slow}}
 }
 
 // Cap is how many completions the CQ holds.

@@ -49,6 +49,7 @@ type Engine struct {
 	mcast    mcastTable
 	srqns    numbers // of XRC SRQs
 	sleepers sleepers
+	slow     int64 // of the pollers' patience
 
 	mu      sync.Mutex // guards opening and closing
 	started atomic.Bool
@@ -72,6 +73,9 @@ func New(c Config) *Engine {
 	if e.now == nil {
 		start := time.Now()
 		e.now = func() int64 { return int64(time.Since(start)) }
+	}
+	if !e.manual {
+		e.slow = slownessOf(e.now)
 	}
 	e.qps.max = orDefault(c.MaxQPs, 1<<20-minQPN)
 	e.qps.next, e.fixedQPN = c.FirstQPN, c.FirstQPN != 0

@@ -20,7 +20,8 @@ import (
 // Where programs that never sleep want every core, a yield costs their whole time slices, milliseconds, and a poller that keeps
 // its core instead is taken off it for as long: the kernel prefers threads that have used little. So a poller that was away for
 // long polls only for a moment after that and then sleeps until a completion comes, as programs do that wait for events. It
-// tries a yield again from time to time.
+// tries a yield again from time to time. But the processors of a virtual machine stand still now and then, also during a yield, and
+// sleeping makes that worse. So after a long yield the poller looks for a while whether others do run during its yields.
 type patience struct {
 	misses atomic.Uint32
 	limit  atomic.Uint32 // 0 stands for mostPatience
@@ -30,13 +31,19 @@ type patience struct {
 	nap    atomic.Uint32 // after how many of them the poller sleeps; 0 stands for firstNap
 	robbed atomic.Int64  // until when pollers sleep instead of yielding, ns; 0 if they need not
 	relief atomic.Int64  // how long that lasts, ns
+	doubt  atomic.Int64  // until when long yields are looked at closely, ns
+
+	// slow is how many times as long as on a fast machine calls of the system take here; 0 stands for 1.
+	slow int64
 }
 
 const (
 	leastPatience = 2
 	mostPatience  = 64
-	// ownCore is how long a system call that yields takes at most when nobody else wants the core, ns.
-	ownCore = 3000
+	// ownCore is how long a system call that yields takes at most on a core that nobody else wants, ns, on a machine where a short
+	// system call takes fastCall at most.
+	ownCore  = 3000
+	fastCall = 750
 	// Between two turns of other goroutines, ns. A thread is woken in a fraction of shortTerm; another poller takes all of it.
 	shortTerm = 32_000
 	longTerm  = 512_000
@@ -45,6 +52,8 @@ const (
 	lastNap  = 1 << 15
 	// A yield that takes longer than this has cost somebody's time slice, ns.
 	timeSlice = 500_000
+	// For how long yields are looked at after one of these, ns.
+	doubtful = 2 * lastRelief
 	// How long pollers sleep instead of yielding after that, ns: longer each time when the next yield is as long.
 	firstRelief = 20_000_000
 	lastRelief  = 1_000_000_000
@@ -55,7 +64,8 @@ const (
 // A yielder lets others run: threads on this core, and goroutines.
 type yielder interface {
 	clock() int64 // ns
-	yieldCore()
+	// yieldCore tells, if look is set, whether others ran meanwhile.
+	yieldCore(look bool) (others bool)
 	sleep() // as short as it can be
 	// await sleeps until a completion comes, but not for long, and is false if it cannot.
 	await() bool
@@ -92,12 +102,16 @@ func (p *patience) miss(y yielder) {
 		p.giveTurn(y, start)
 		start = y.clock()
 	}
-	y.yieldCore()
+	doubting := start < p.doubt.Load()
+	others := y.yieldCore(doubting)
 	now := y.clock()
 	if now-start > timeSlice {
-		p.relieve(now)
+		p.doubt.Store(now + doubtful)
+		if doubting && others {
+			p.relieve(now)
+		}
 	}
-	if now-start > ownCore {
+	if now-start > ownCore*p.slowness() {
 		limit /= 4
 		p.crowded(y)
 	} else {
@@ -129,7 +143,8 @@ func (p *patience) relieve(now int64) {
 
 // giveTurn lets other goroutines run and chooses when they may again.
 func (p *patience) giveTurn(y yielder, start int64) {
-	term := max(p.term.Load(), shortTerm)
+	shortest, longest := shortTerm*p.slowness(), longTerm*p.slowness()
+	term := max(p.term.Load(), shortest)
 	several := y.yieldTurn()
 	end := y.clock()
 	switch {
@@ -141,18 +156,39 @@ func (p *patience) giveTurn(y yielder, start int64) {
 	default:
 		term *= 2
 	}
-	term = min(max(term, shortTerm), longTerm)
+	term = min(max(term, shortest), longest)
 	p.term.Store(term)
 	p.turn.Store(end + term)
+}
+
+func (p *patience) slowness() int64 { return max(p.slow, 1) }
+
+// slownessOf measures how many times as long as on a fast machine calls of the system take.
+func slownessOf(clock func() int64) int64 {
+	const tries = 8
+	shortest := int64(timeSlice)
+	for range tries {
+		start := clock()
+		shortCall()
+		shortest = min(shortest, clock()-start)
+	}
+	return 1 + shortest/fastCall
 }
 
 // A CQ is the yielder of its pollers.
 func (cq *CQ) clock() int64 { return cq.eng.now() }
 
-func (cq *CQ) yieldCore() {
-	if !cq.eng.manual {
-		yieldCPU()
+func (cq *CQ) yieldCore(look bool) (others bool) {
+	if cq.eng.manual {
+		return false
 	}
+	if !look {
+		yieldCPU()
+		return false
+	}
+	before := switches()
+	yieldCPU()
+	return switches() != before
 }
 
 func (cq *CQ) sleep() {

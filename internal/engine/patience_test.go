@@ -7,13 +7,17 @@ type fakeCore struct {
 	now, yieldTakes, turnTakes int64
 	yields, turns, naps        int
 	awaits                     int
-	oneP                       bool
+	oneP, stands               bool // stands: yields take long because the core stands still
 }
 
 func (c *fakeCore) clock() int64 { return c.now }
-func (c *fakeCore) yieldCore()   { c.now += c.yieldTakes; c.yields++ }
-func (c *fakeCore) sleep()       { c.now += 60_000; c.naps++ }
-func (c *fakeCore) await() bool  { c.now += 20_000; c.awaits++; return true }
+func (c *fakeCore) yieldCore(look bool) bool {
+	c.now += c.yieldTakes
+	c.yields++
+	return look && !c.stands
+}
+func (c *fakeCore) sleep()      { c.now += 60_000; c.naps++ }
+func (c *fakeCore) await() bool { c.now += 20_000; c.awaits++; return true }
 func (c *fakeCore) yieldTurn() bool {
 	c.now += c.turnTakes
 	c.turns++
@@ -137,5 +141,40 @@ func TestPatienceSleepsAmongHogs(t *testing.T) {
 	c.turnsIn(&p, 100e6)
 	if c.awaits != 0 || p.robbed.Load() != 0 {
 		t.Errorf("slept %d times after the hogs had gone", c.awaits)
+	}
+}
+
+// A virtual processor that stands still looks like a lost time slice. But nobody took it, and sleeping would cost more.
+func TestPatienceOutlastsAStandstill(t *testing.T) {
+	c := &fakeCore{yieldTakes: 4e6, stands: true}
+	var p patience
+	c.turnsIn(&p, 1e9)
+	if c.awaits != 0 {
+		t.Errorf("slept %d times", c.awaits)
+	}
+	c.stands = false
+	c.turnsIn(&p, 1e9)
+	if c.awaits == 0 {
+		t.Error("among hogs after that: never slept")
+	}
+}
+
+// Where every system call takes long, a long yield does not tell of others who want the core, nor a long turn of goroutines that waited.
+func TestPatienceOnASlowMachine(t *testing.T) {
+	now := int64(0)
+	c := &fakeCore{yieldTakes: 6000, turnTakes: 100_000}
+	p := patience{slow: slownessOf(func() int64 { now += 5000; return now })}
+	c.turnsIn(&p, 100e6)
+	if n := c.missesUntilYield(&p); n != mostPatience {
+		t.Errorf("a yield after %d polls, want %d", n, mostPatience)
+	}
+	if c.naps != 0 || c.awaits != 0 {
+		t.Errorf("%d naps and %d sleeps until a completion, want none", c.naps, c.awaits)
+	}
+	if n := c.turnsIn(&p, 100e6); n > 35 {
+		t.Errorf("%d turns of other goroutines in 100 ms", n)
+	}
+	if slow := slownessOf(func() int64 { now += 50; return now }); slow != 1 {
+		t.Errorf("a fast machine is %d times as slow as one", slow)
 	}
 }

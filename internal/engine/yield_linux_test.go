@@ -1,0 +1,50 @@
+package engine
+
+import (
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A yield during which another thread has run is told from one in which none has.
+func TestSwitchesSeesOtherThreads(t *testing.T) {
+	var all, one unix.CPUSet
+	runtime.LockOSThread() // for good: the thread ends with the test, and its affinity with it
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Skip(err)
+	}
+	for i := 0; one.Count() == 0; i++ {
+		if all.IsSet(i) {
+			one.Set(i)
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Skip(err)
+	}
+	var stop atomic.Bool
+	hogs := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := unix.SchedSetaffinity(0, &one)
+		hogs <- err
+		for err == nil && !stop.Load() {
+		}
+	}()
+	defer stop.Store(true)
+	if err := <-hogs; err != nil {
+		t.Skip(err)
+	}
+	for start := time.Now(); ; {
+		before := switches()
+		yieldCPU()
+		if switches() != before {
+			return
+		}
+		if time.Since(start) > 10*time.Second {
+			t.Fatal("a thread that never sleeps has the same core, and no yield let it run")
+		}
+	}
+}
