@@ -158,8 +158,10 @@ func addrOf(name *unix.RawSockaddrInet6) (a netip.Addr, port uint16) {
 	return netip.AddrFrom16(name.Addr), port
 }
 
+// recvmmsg does not block, and so does not tell Go's runtime, which hands the P of a thread in a system call to another thread when that takes
+// longer than 20 µs: of two that are busy then each pushes the other off its core.
 func recvmmsg(fd int, hdrs []mmsghdr) (int, unix.Errno) {
-	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&hdrs[0])), uintptr(len(hdrs)),
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&hdrs[0])), uintptr(len(hdrs)),
 		unix.MSG_DONTWAIT, 0, 0)
 	return int(n), errno
 }

@@ -349,7 +349,8 @@ func (p *port) sendSingly(b *link.TxBatch, m int) {
 	}
 }
 
+// sendmmsg does not block; see recvmmsg.
 func sendmmsg(fd int, hdrs []mmsghdr) (int, unix.Errno) {
-	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&hdrs[0])), uintptr(len(hdrs)), 0, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&hdrs[0])), uintptr(len(hdrs)), 0, 0, 0)
 	return int(n), errno
 }
