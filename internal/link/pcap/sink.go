@@ -95,27 +95,30 @@ func (s *Sink) flusher() {
 			ended = true
 		case <-tick.C:
 		}
-		for p, more := s.rest(); more; p, more = s.rest() {
-			s.write(p)
+		// No further, for whoever goes on capturing would always have a little more.
+		for n := len(s.full) + 1; n > 0; n-- {
+			if p := s.rest(); p != nil {
+				s.write(p)
+			}
 		}
 	}
 }
 
-// rest is the piece to write next, however short it is.
-func (s *Sink) rest() (p []byte, more bool) {
+// rest is the piece to write next, however short it is; nil if there is none.
+func (s *Sink) rest() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case p = <-s.full:
-		return p, true
+	case p := <-s.full:
+		return p
 	default:
 	}
-	if len(s.now) == 0 {
-		return nil, false
+	p := s.now
+	if len(p) == 0 {
+		return nil
 	}
-	p = s.now
 	s.begin()
-	return p, true
+	return p
 }
 
 // begin begins a piece. s.mu is held.
