@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -173,6 +174,7 @@ func (t *T) waits(what string, c interface{ Close() error }, ack func()) {
 	t.Helper()
 	done := make(chan error)
 	go func() { done <- c.Close() }()
+	time.Sleep(moment) // for the goroutine, whatever the network's time is
 	t.Pause(moment)
 	select {
 	case err := <-done:

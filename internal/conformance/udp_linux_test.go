@@ -80,7 +80,11 @@ func (n *udpNetwork) must(err error) {
 func (n *udpNetwork) Open() *verbs.Context {
 	i := len(n.devices) + 1
 	d := &udpDevice{addr: loopback(20 + i), shm: n.shm}
-	dev, err := soft.New(soft.Config{Name: fmt.Sprintf("vrb_udp%d", i), Addrs: []netip.Addr{d.addr}, Link: d.open, Raw: openRaw, Shards: 2})
+	c := soft.Config{Name: fmt.Sprintf("vrb_udp%d", i), Addrs: []netip.Addr{d.addr}, Link: d.open, Raw: openRaw, Shards: 2}
+	if n.shm {
+		c.Raw = nil // a device that deals in no frames must hold the rest as well
+	}
+	dev, err := soft.New(c)
 	n.must(err)
 	d.Device = dev
 	n.devices = append(n.devices, d)
