@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,12 +20,16 @@ import (
 	"github.com/verbena-rdma/verbena/internal/control"
 	"github.com/verbena-rdma/verbena/internal/link/pcap"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // Tool is the program.
 func Tool() tool.Tool {
 	return tool.Tool{Name: "capture", Short: "write what running programs send and receive, as pcapng for Wireshark", Run: run}
 }
+
+// mostSeconds is the longest autostop: 100 years.
+const mostSeconds = 100 * 365 * 24 * 3600
 
 // lookEvery is how often new programs are looked for.
 const lookEvery = 200 * time.Millisecond
@@ -46,12 +51,19 @@ func run(env *tool.Env, args []string) int {
 		return f.Misused(fmt.Sprintf("superfluous arguments %q", f.Args()))
 	case *device == "":
 		return f.Misused("which device? -i DEVICE; verbena rdma resource show qp names those in use")
+	case *count < 0:
+		return f.Misused(fmt.Sprintf("%d packets: 1 or more, or 0 for no end", *count))
+	case !(*limit >= 0 && *limit <= mostSeconds):
+		return f.Misused(fmt.Sprintf("autostop %v: 0 to %d seconds", *limit, mostSeconds))
+	}
+	if err := Check(*device); err != nil {
+		return env.Failf("%s: %v", env.Argv0, err)
 	}
 	out := env.Stdout
 	if *file != "-" {
 		o, err := os.OpenFile(*file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) // with what programs send
 		if err != nil {
-			return env.Failf("%s: %v", env.Argv0, err)
+			return env.Failf("%s: %v; -w names another file, or - for the output", env.Argv0, err)
 		}
 		defer o.Close()
 		out = o
@@ -70,6 +82,33 @@ func run(env *tool.Env, args []string) int {
 		return env.Failf("%s: %v", env.Argv0, err)
 	}
 	return 0
+}
+
+// Check is an error if neither this machine nor a running program has a device.
+func Check(device string) error {
+	list, err := verbs.Devices()
+	if len(list) == 0 && err != nil {
+		return err
+	}
+	var names []string
+	for _, d := range list {
+		names = append(names, d.Name())
+	}
+	reports, _, err := control.Reports(false)
+	if err != nil {
+		return err
+	}
+	for _, r := range reports {
+		for _, d := range r.Devices {
+			if !slices.Contains(names, d.Name) {
+				names = append(names, d.Name)
+			}
+		}
+	}
+	if slices.Contains(names, device) {
+		return nil
+	}
+	return fmt.Errorf("no device %q; there are %s; for one that a program will make set VERBENA_DEVICES here as it has it", device, strings.Join(names, ", "))
 }
 
 // merger writes what several programs say into one capture.

@@ -40,8 +40,14 @@ func TestMisused(t *testing.T) {
 		"-i vrb_lo more":                      "superfluous arguments",
 		"-i vrb_lo --colour":                  "colour",
 		"-i vrb_lo -s 5":                      "snaplen 5: 0 for whole packets, or 128 to 65536",
-		"-i vrb_lo -a 1 -w /no/such/folder/x": "no such file",
+		"-i vrb_lo -c -1":                     "-1 packets: 1 or more, or 0 for no end",
+		"-i vrb_lo -a -1":                     "autostop -1: 0 to",
+		"-i vrb_lo -a NaN":                    "autostop NaN: 0 to",
+		"-i vrb_lo -a 1 -w /no/such/folder/x": "no such file or directory; -w names another file",
+		"-i vrb_lo -a 1 -w /":                 "is a directory; -w names another file",
+		"-i vrb_low":                          `no device "vrb_low"; there are vrb_lo`,
 	} {
+		t.Setenv("VERBENA_DEVICES", "vrb_lo=127.0.0.1")
 		status, _, stderr := capture(strings.Fields(line)...)
 		if status == 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%q: %d %q, want %q", line, status, stderr, want)
@@ -51,6 +57,7 @@ func TestMisused(t *testing.T) {
 
 // Without a program that uses the device the file is a whole capture of no packet.
 func TestNobodyThere(t *testing.T) {
+	t.Setenv("VERBENA_DEVICES", "vrb_nobody=127.0.0.1")
 	file := filepath.Join(t.TempDir(), "x.pcapng")
 	status, _, stderr := capture("-i", "vrb_nobody", "-a", "0.3", "-w", file)
 	if status != 0 || !strings.Contains(stderr, "0 packets captured") {

@@ -36,14 +36,23 @@ func run(env *tool.Env, args []string) int {
 	if f.NArg() != 1 {
 		return f.Misused("one capture is needed, or the word live")
 	}
+	live := f.Arg(0) == "live"
+	switch {
+	case live && *device == "":
+		return f.Misused("live: which device? -i DEVICE; verbena rdma resource show qp names those in use")
+	case !live && (*device != "" || f.Changed("count")):
+		return f.Misused(fmt.Sprintf("-i and -c are for live; %s is a file", f.Arg(0)))
+	case *count < 0:
+		return f.Misused(fmt.Sprintf("%d packets: 1 or more, or 0 for no end", *count))
+	}
 	l := newLadder()
 	var others int
 	var err error
-	if f.Arg(0) == "live" {
-		if *device == "" {
-			return f.Misused("live: which device? -i DEVICE; verbena rdma resource show qp names those in use")
+	if live {
+		if err := ready(*device, *svg); err != nil {
+			return env.Failf("%s: %v", env.Argv0, err)
 		}
-		others, err = live(env, l, *device, *count)
+		others, err = follow(env, l, *device, *count)
 	} else {
 		others, err = fromFile(l, f.Arg(0))
 		if err != nil && l.packets == 0 {
@@ -81,8 +90,20 @@ func fromFile(l *ladder, name string) (others int, err error) {
 	return each(s, l.add)
 }
 
-// live prints each step when the next one begins.
-func live(env *tool.Env, l *ladder, device string, count int) (int, error) {
+// ready is an error if there is nothing to follow, or no place for the picture, which is better known before than after it.
+func ready(device, svg string) error {
+	if err := capture.Check(device); err != nil || svg == "" {
+		return err
+	}
+	file, err := os.OpenFile(svg, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err == nil {
+		err = file.Close()
+	}
+	return err
+}
+
+// follow prints each step when the next one begins.
+func follow(env *tool.Env, l *ladder, device string, count int) (int, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	r, w := io.Pipe()

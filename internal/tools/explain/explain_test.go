@@ -123,6 +123,7 @@ func TestExplainBadInput(t *testing.T) {
 		write("text", []byte("hello, this is no capture at all")): "neither pcapng nor pcap",
 		write("cut", whole[:len(whole)-7]):                        "ends in the middle",
 		dir + "/missing":                                          "no such file",
+		dir:                                                       "is a directory; name a capture file in it",
 	} {
 		status, out, stderr := explain(file)
 		if status == 0 || !strings.Contains(stderr, want) {
@@ -130,6 +131,27 @@ func TestExplainBadInput(t *testing.T) {
 		}
 		if strings.HasSuffix(file, "cut") && !strings.Contains(out, "SEND, 512 bytes") {
 			t.Errorf("the whole packets are not shown: %s", out)
+		}
+	}
+}
+
+// What is wrong with a command line is said at once, before anybody waits for packets.
+func TestExplainMisused(t *testing.T) {
+	t.Setenv("VERBENA_DEVICES", "vrb_lo=127.0.0.1")
+	file := captures + "rc_pingpong.pcap"
+	for line, want := range map[string]string{
+		"":                                  "one capture is needed",
+		"live":                              "which device?",
+		"-i vrb_low live":                   `no device "vrb_low"; there are vrb_lo`,
+		"-i vrb_lo -c -1 live":              "-1 packets: 1 or more",
+		"-i vrb_lo --svg /no/such/x live":   "no such file or directory",
+		"-i vrb_lo " + file:                 "-i and -c are for live; " + file + " is a file",
+		"-c 5 " + file:                      "-i and -c are for live",
+		"--svg /no/such/folder/x " + file:   "no such file or directory",
+		"--svg " + t.TempDir() + " " + file: "is a directory",
+	} {
+		if status, _, stderr := explain(strings.Fields(line)...); status == 0 || !strings.Contains(stderr, want) {
+			t.Errorf("%q: %d %q, want %q", line, status, stderr, want)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/gopacket/gopacket"
@@ -44,7 +45,12 @@ const (
 func open(r io.Reader) (source, error) {
 	b := bufio.NewReaderSize(r, 1<<18)
 	head, err := b.Peek(4)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EISDIR):
+		return nil, errors.New("this is a directory; name a capture file in it")
+	case err != nil && !errors.Is(err, io.EOF):
+		return nil, err
+	case err != nil:
 		return nil, fmt.Errorf("the capture is empty or shorter than its header; is it still being written?")
 	}
 	if binary.LittleEndian.Uint32(head) == pcapngMagic {
