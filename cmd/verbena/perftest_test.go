@@ -152,6 +152,14 @@ func TestPerftestMisuse(t *testing.T) {
 		"ib_send_lat -q 2":             "one QP",
 		"ib_send_bw -T 1":              "-T needs -R",
 		"ib_send_bw -n 5 no.such.host": "couldn't connect",
+		"ib_send_bw -d vrb_none":       `no device is called "vrb_none"; there are`,
+		"ib_send_bw -i 3":              "port 3 does not exist; ports are 1 to 1",
+		"ib_send_bw -x 99":             "entry 99 of port 1 is empty",
+		"ib_send_bw --plot /no/a.svg":  "open /no/a.svg: no such file or directory",
+		"ib_send_bw --json /":          "is a directory",
+		"ibv_rc_pingpong -i 3":         "port 3 does not exist; ports are 1 to 1",
+		"ibv_xsrq_pingpong -g 99":      "entry 99 of port 1 is empty",
+		"ibv_ud_pingpong -d vrb_none":  `no device is called "vrb_none"; there are`,
 	} {
 		words := strings.Fields(args)
 		c, stdout, stderr := start(t, clientAddr, words[0], words[1:]...)

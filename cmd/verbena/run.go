@@ -27,7 +27,7 @@ func run(argv []string, env *tool.Env) int {
 	root := rootCommand(env, &status)
 	root.SetArgs(argv[1:])
 	if err := root.Execute(); err != nil {
-		fmt.Fprintf(env.Stderr, "verbena: %v\n", err)
+		fmt.Fprintf(env.Stderr, "verbena: %v; verbena --help lists those that there are\n", err)
 		return 1
 	}
 	return status

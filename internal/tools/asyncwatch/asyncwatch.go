@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/internal/tools/nearest"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -37,7 +38,10 @@ func run(env *tool.Env, args []string) int {
 			return watch(c, env, d)
 		}
 	}
-	return env.Failf("IB device %s not found", *name)
+	if *name == "" {
+		return env.Failf("No IB devices found")
+	}
+	return env.Failf("IB device %s not found%s", *name, nearest.Instead(devices))
 }
 
 // watch prints the events of a device until c is done.

@@ -93,7 +93,7 @@ func TestFailures(t *testing.T) {
 	if s := watch(t.Context(), env, d); s != 1 || !strings.Contains(errs.String(), "Couldn't get context for vrb_x") {
 		t.Errorf("%d, %s", s, errs.String())
 	}
-	if s := run(env, []string{"-d", "nosuch"}); s != 1 || !strings.Contains(errs.String(), "IB device nosuch not found") {
+	if s := run(env, []string{"-d", "nosuch"}); s != 1 || !strings.Contains(errs.String(), "IB device nosuch not found; there is none: verbena doctor") {
 		t.Errorf("%d, %s", s, errs.String())
 	}
 	if s := run(env, []string{"--help"}); s != 0 || !strings.Contains(out.String(), "-d, --ib-dev") {

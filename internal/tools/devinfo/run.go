@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/verbena-rdma/verbena/internal/tools/nearest"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -83,7 +84,7 @@ func runDevinfo(env *tool.Env, args []string) int {
 	case found:
 		return status
 	case *name != "":
-		env.Failf("IB device '%s' wasn't found", *name)
+		env.Failf("IB device '%s' wasn't found%s", *name, nearest.Instead(devices))
 	default:
 		env.Failf("No IB devices found")
 	}

@@ -95,11 +95,7 @@ func ready(device, svg string) error {
 	if err := capture.Check(device); err != nil || svg == "" {
 		return err
 	}
-	file, err := os.OpenFile(svg, os.O_WRONLY|os.O_CREATE, 0o644)
-	if err == nil {
-		err = file.Close()
-	}
-	return err
+	return tool.Writable(svg)
 }
 
 // follow prints each step when the next one begins.

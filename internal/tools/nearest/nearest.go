@@ -1,4 +1,5 @@
-// Package nearest opens the device that reaches a peer, for tools whose user named none. It imports verbs.
+// Package nearest opens the device that reaches a peer, for tools whose user named none. Before there is a peer it tells whether any device
+// could. It imports verbs.
 package nearest
 
 import (
@@ -6,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -49,6 +51,59 @@ func Open(peer netip.Addr) (*verbs.Context, error) {
 		return nil, errors.New("no IB devices found")
 	}
 	return nil, fmt.Errorf("no device reaches %s: %w", peer, errors.Join(errs...))
+}
+
+// Check is an error if there is no device of this name, any if it is empty, that has such a port with such a GID index; none if that is below 0. A
+// server says so before it waits.
+func Check(name string, port uint8, gidIndex int) error {
+	if name != "" {
+		ctx, err := verbs.Open(name)
+		if err != nil {
+			return err
+		}
+		defer ctx.Close()
+		return has(ctx, port, gidIndex)
+	}
+	devices, err := verbs.Devices()
+	if len(devices) == 0 {
+		if err == nil {
+			err = errors.New("no IB devices found; verbena doctor says why")
+		}
+		return err
+	}
+	var errs []error
+	for _, d := range devices {
+		ctx, err := d.Open()
+		if err == nil {
+			err = has(ctx, port, gidIndex)
+			ctx.Close()
+		}
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Instead is a clause on the devices that there are.
+func Instead(devices []*verbs.Device) string {
+	if len(devices) == 0 {
+		return "; there is none: verbena doctor says why"
+	}
+	names := make([]string, len(devices))
+	for i, d := range devices {
+		names[i] = d.Name()
+	}
+	return "; there are " + strings.Join(names, ", ")
+}
+
+func has(ctx *verbs.Context, port uint8, gidIndex int) error {
+	if _, err := ctx.QueryPort(port); err != nil || gidIndex < 0 {
+		return err
+	}
+	_, err := ctx.QueryGIDEntry(port, gidIndex)
+	return err
 }
 
 // sourceFor is the address from which the system would send to the peer; invalid if it cannot.

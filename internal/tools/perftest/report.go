@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -252,6 +253,19 @@ func (r *run) save() error {
 	}
 	if r.options.plot != "" && len(r.results) > 0 {
 		return r.draw(r.options.plot)
+	}
+	return nil
+}
+
+// checkFiles is an error if the results could not be written where they shall be, which is better known before the test.
+func (r *run) checkFiles() error {
+	for _, name := range []string{r.options.json, r.plot} {
+		if name == "" || name == "-" {
+			continue
+		}
+		if err := tool.Writable(name); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/tools/nearest"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -50,8 +51,13 @@ func (t *test) run(env *tool.Env, args []string) int {
 
 // play does everything in the original's order.
 func (r *run) play() error {
-	if err := r.meetPeer(); err != nil {
-		return err
+	for _, step := range []func() error{
+		func() error { return nearest.Check(r.device, r.ibPort, r.gidIndex) },
+		r.checkFiles, r.meetPeer,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	stopped := context.AfterFunc(r.stop, func() { r.hangUp() })
 	defer stopped()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/tools/exchange"
+	"github.com/verbena-rdma/verbena/internal/tools/nearest"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -93,6 +94,10 @@ func (g *game) meet() error {
 		}
 	case g.device != "":
 		if err := g.open(netip.Addr{}); err != nil {
+			return err
+		}
+	default:
+		if err := nearest.Check("", g.port, g.gidIndex); err != nil {
 			return err
 		}
 	}

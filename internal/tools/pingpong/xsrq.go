@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/verbena-rdma/verbena/internal/tools/exchange"
+	"github.com/verbena-rdma/verbena/internal/tools/nearest"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -118,6 +119,10 @@ func (x *xsrqGame) meet() error {
 		}
 	case x.device != "":
 		if err := x.open(netip.Addr{}); err != nil {
+			return err
+		}
+	default:
+		if err := nearest.Check("", x.port, x.gidIndex); err != nil {
 			return err
 		}
 	}

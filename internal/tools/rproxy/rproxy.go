@@ -33,8 +33,13 @@ func run(env *tool.Env, args []string) int {
 	if status, ok := f.Parse(args); !ok {
 		return status
 	}
-	if f.NArg() != 2 {
+	switch {
+	case f.NArg() != 2:
 		return f.Misused("the address to listen at and the target are needed")
+	case *timeout <= 0:
+		return f.Misused(fmt.Sprintf("timeout %v: more than 0 is needed, such as 10s", *timeout))
+	case *buffer <= 0:
+		return f.Misused(fmt.Sprintf("buffer %d: 1 byte or more", *buffer))
 	}
 	o := rsocket.Options{SendBuf: *buffer, RecvBuf: *buffer}
 	l, err := listen(f.Arg(0), o)
@@ -42,7 +47,10 @@ func run(env *tool.Env, args []string) int {
 		return env.Failf("rproxy: %v", err)
 	}
 	defer l.Close()
-	p := &Proxy{Dial: dialer(f.Arg(1), *timeout, o), Log: func(string, ...any) {}}
+	p := &Proxy{
+		Dial: dialer(f.Arg(1), *timeout, o), Log: func(string, ...any) {},
+		Failed: func(format string, args ...any) { fmt.Fprintf(env.Stderr, "rproxy: "+format+"\n", args...) },
+	}
 	if p.Dial == nil {
 		return f.Misused(fmt.Sprintf("%q is no target", f.Arg(1)))
 	}
@@ -84,8 +92,9 @@ func dialer(s string, timeout time.Duration, o rsocket.Options) func() (net.Conn
 
 // Proxy joins each connection that it takes with one that Dial makes.
 type Proxy struct {
-	Dial func() (net.Conn, error)
-	Log  func(format string, args ...any)
+	Dial   func() (net.Conn, error)
+	Log    func(format string, args ...any)
+	Failed func(format string, args ...any) // tells of a connection that Dial did not make
 }
 
 // Serve takes connections until Accept fails for good.
@@ -113,7 +122,7 @@ func (p *Proxy) join(c net.Conn) {
 	defer c.Close()
 	to, err := p.Dial()
 	if err != nil {
-		p.Log("%v: %v", c.RemoteAddr(), err)
+		p.Failed("%v was hung up on: %v", c.RemoteAddr(), err)
 		return
 	}
 	defer to.Close()

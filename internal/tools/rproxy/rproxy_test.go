@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/rsocket"
@@ -52,8 +53,8 @@ func TestTCPOverRDMA(t *testing.T) {
 	defer tcp.Close()
 	far := &target{}
 	far.setDial(func() (net.Conn, error) { return net.Dial("tcp", web.Listener.Addr().String()) })
-	near := &Proxy{Dial: func() (net.Conn, error) { return d.Dial("tcp", rdma.Addr().String()) }, Log: quiet}
-	go (&Proxy{Dial: far.dial, Log: quiet}).Serve(rdma)
+	near := &Proxy{Dial: func() (net.Conn, error) { return d.Dial("tcp", rdma.Addr().String()) }, Log: quiet, Failed: quiet}
+	go (&Proxy{Dial: far.dial, Log: quiet, Failed: quiet}).Serve(rdma)
 	go near.Serve(tcp)
 
 	body := bytes.Repeat([]byte("verbena "), 100000)
@@ -147,6 +148,57 @@ func TestAddresses(t *testing.T) {
 		rdma, addr, ok := address(s)
 		if got := fmt.Sprint(rdma, " ", addr, " ", ok); got != want {
 			t.Errorf("%s: %s", s, got)
+		}
+	}
+}
+
+// A client whose service cannot be reached is hung up on, and whoever runs the proxy learns why, also without -v.
+func TestTargetMissing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := l.Addr().String()
+	l.Close()
+	if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	said := make(chan string, 1)
+	p := &Proxy{
+		Dial: dialer("tcp:"+nobody, time.Minute, rsocket.Options{}), Log: func(string, ...any) {},
+		Failed: func(format string, args ...any) { said <- fmt.Sprintf(format, args...) },
+	}
+	go p.Serve(l)
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if b, err := io.ReadAll(c); len(b) > 0 || err != nil {
+		t.Errorf("%q, %v", b, err)
+	}
+	if s := <-said; !strings.Contains(s, c.LocalAddr().String()) || !strings.Contains(s, "connection refused") {
+		t.Errorf("%q", s)
+	}
+}
+
+func TestMisused(t *testing.T) {
+	for line, want := range map[string]string{
+		"":                                      "the address to listen at and the target are needed",
+		"tcp:127.0.0.1:0":                       "the address to listen at and the target are needed",
+		"127.0.0.1:0 tcp:127.0.0.1:1":           `"127.0.0.1:0" is neither tcp:HOST:PORT nor rdma:HOST:PORT`,
+		"tcp:127.0.0.1:0 udp:127.0.0.1:1":       `"udp:127.0.0.1:1" is no target`,
+		"--timeout 0 tcp:a:1 rdma:b:1":          "timeout 0s: more than 0 is needed",
+		"--timeout 5 tcp:a:1 rdma:b:1":          "5",
+		"--buffer 0 tcp:a:1 rdma:b:1":           "buffer 0: 1 byte or more",
+		"--colour tcp:a:1 rdma:b:1":             "unknown option --colour",
+		"tcp:127.0.0.1:99999 rdma:127.0.0.1:1":  "invalid port",
+		"tcp:203.0.113.77:1 rdma:127.0.0.1:100": "cannot assign requested address",
+	} {
+		var o, e bytes.Buffer
+		if status := run(&tool.Env{Argv0: "verbena rproxy", Stdout: &o, Stderr: &e}, strings.Fields(line)); status != 1 || !strings.Contains(e.String(), want) {
+			t.Errorf("%q: %d %q, want %q", line, status, e.String(), want)
 		}
 	}
 }

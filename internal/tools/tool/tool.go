@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -28,6 +29,20 @@ type Env struct {
 func (e *Env) Failf(format string, args ...any) int {
 	fmt.Fprintf(e.Stderr, format+"\n", args...)
 	return 1
+}
+
+// Writable is an error if a file cannot be written. It changes nothing.
+func Writable(name string) error {
+	_, missing := os.Lstat(name)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	err = f.Close()
+	if missing != nil {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
 }
 
 // Flags are the options of a tool. Numbers may be given in decimal, hexadecimal (0x) or

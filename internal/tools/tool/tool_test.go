@@ -2,7 +2,10 @@ package tool
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -77,5 +80,31 @@ func TestHelp(t *testing.T) {
 	_, _, _, _, status, ok, out, errs := testFlags(t, "--help")
 	if ok || status != 0 || errs != "" || !strings.Contains(out, "-n, --iters int") {
 		t.Errorf("ok %v, status %d, stdout %q, stderr %q", ok, status, out, errs)
+	}
+}
+
+// Asking whether a file can be written neither makes nor changes one.
+func TestWritable(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "x")
+	if err := Writable(file); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file was left: %v", err)
+	}
+	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Writable(file); err != nil {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != "mine" {
+		t.Errorf("%q, %v", b, err)
+	}
+	for _, bad := range []string{dir, filepath.Join(dir, "no", "x")} {
+		if Writable(bad) == nil {
+			t.Errorf("%s can be written", bad)
+		}
 	}
 }
