@@ -59,6 +59,9 @@ func run(env *tool.Env, args []string) int {
 	if f.NArg() > 1 {
 		return f.Misused("one peer at a time")
 	}
+	if f.NArg() == 1 && f.Arg(0) == "" {
+		return f.Misused("the peer is empty; a name or an address is needed")
+	}
 	if *timeout <= 0 {
 		return f.Misused("the timeout must be positive")
 	}

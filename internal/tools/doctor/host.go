@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -13,18 +14,21 @@ import (
 
 // host looks at this host: devices and what they need of the system.
 func (r *report) host() {
-	devices, err := verbs.Devices()
+	r.devices(verbs.Devices())
+	r.buffers("/proc/sys/net/core")
+	r.switches()
+}
+
+func (r *report) devices(list []*verbs.Device, err error) {
 	if err != nil {
 		r.add(bad, "devices", err.Error(), "correct VERBENA_DEVICES, or unset it: every interface that is up and has an address is a device then")
 	}
-	if len(devices) == 0 && err == nil {
+	if len(list) == 0 && err == nil {
 		r.add(bad, "devices", "there are none: no interface is up and has an address", "ip link set dev INTERFACE up; ip addr add ADDRESS/LENGTH dev INTERFACE")
 	}
-	for _, d := range devices {
+	for _, d := range list {
 		r.device(d)
 	}
-	r.buffers("/proc/sys/net/core")
-	r.switches()
 }
 
 // device opens one and takes its port for a moment.
@@ -41,13 +45,23 @@ func (r *report) device(d *verbs.Device) {
 		r.add(bad, what, err.Error(), "")
 		return
 	}
-	if port.State != verbs.PortActive {
-		r.add(bad, what, fmt.Sprintf("its port is %v", port.State), "ip link set dev "+strings.TrimPrefix(d.Name(), "vrb_")+" up")
-		return
-	}
 	table, err := ctx.QueryGIDTable()
 	if err != nil {
 		r.add(bad, what, err.Error(), "")
+		return
+	}
+	iface := d.Interface()
+	for _, e := range table {
+		iface = cmp.Or(iface, e.NetDev)
+	}
+	iface = cmp.Or(iface, "INTERFACE")
+	r.port(what, iface, &port, table, func() error { return takePort(ctx) })
+}
+
+// port judges a device's port. take takes it for a moment.
+func (r *report) port(what, iface string, port *verbs.PortAttr, table []verbs.GIDEntry, take func() error) {
+	if port.State != verbs.PortActive {
+		r.add(bad, what, fmt.Sprintf("its port is %v", port.State), "ip link set dev "+iface+" up")
 		return
 	}
 	var addrs []string
@@ -57,18 +71,18 @@ func (r *report) device(d *verbs.Device) {
 		}
 	}
 	if len(addrs) == 0 {
-		r.add(note, what, "it has no address besides the default GID, so nothing goes through it", "ip addr add ADDRESS/LENGTH dev "+strings.TrimPrefix(d.Name(), "vrb_"))
+		r.add(note, what, "it has no address besides the default GID, so nothing goes through it", "ip addr add ADDRESS/LENGTH dev "+iface)
 		return
 	}
-	if err := takePort(ctx); err != nil {
+	if err := take(); err != nil {
 		r.add(bad, what, err.Error(), portAdvice(err))
 		return
 	}
 	l, found := good, fmt.Sprintf("its port works, path MTU %d, GIDs %s", port.ActiveMTU.Bytes(), strings.Join(addrs, ", "))
 	typ := ""
-	if port.ActiveMTU < verbs.MTU4096 && !strings.Contains(d.Name(), "_lo") {
+	if port.ActiveMTU < verbs.MTU4096 && iface != "lo" {
 		l = note
-		typ = "fewer, larger packets cost less; if the whole network can: ip link set dev " + strings.TrimPrefix(d.Name(), "vrb_") + " mtu 4200"
+		typ = "fewer, larger packets cost less; if the whole network can: ip link set dev " + iface + " mtu 4200"
 	}
 	r.add(l, what, found, typ)
 }

@@ -1,0 +1,260 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/link/mem"
+	"github.com/verbena-rdma/verbena/internal/tools/term"
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
+	"github.com/verbena-rdma/verbena/provider/soft"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// finds checks that one thing was found, at a level, with a text, and with what to type; an empty one is none at all.
+func finds(t *testing.T, what string, r *report, l level, found, typ string) {
+	t.Helper()
+	if len(r.all) != 1 {
+		t.Errorf("%s: %+v", what, r.all)
+		return
+	}
+	f := r.all[0]
+	if f.Level != l || !strings.Contains(f.Found, found) || !strings.Contains(f.Type, typ) || (typ == "") != (f.Type == "") {
+		t.Errorf("%s: %+v\nwant %s, %q, %q", what, f, l, found, typ)
+	}
+}
+
+func TestDevices(t *testing.T) {
+	var r report
+	r.devices(nil, nil)
+	finds(t, "none", &r, bad, "there are none", "ip addr add")
+	r = report{}
+	r.devices(nil, errors.New("entry x: what?"))
+	finds(t, "a wrong list", &r, bad, "entry x: what?", "correct VERBENA_DEVICES")
+}
+
+// What keeps a device from its port, made up where the sockets are opened.
+func TestDevicePort(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		err        error
+		l          level
+		found, typ string
+	}{
+		{"works", nil, good, "its port works, path MTU 4096, GIDs 1: 10.0.0.1", ""},
+		{"in use", syscall.EADDRINUSE, bad, "EADDRINUSE", "ss -ulpn 'sport = 4791'"},
+		{"of another user", syscall.EACCES, bad, "EACCES", "verbena serve --group"},
+		{"address gone", syscall.EADDRNOTAVAIL, bad, "EADDRNOTAVAIL", "is the address still there?"},
+		{"out of descriptors", syscall.EMFILE, bad, "EMFILE", ""},
+	} {
+		fabric := mem.NewFabric(mem.Config{})
+		dev, err := soft.New(soft.Config{
+			Name: "vrb_x", Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
+			Link: func(addrs []netip.Addr, ports int) (link.Link, error) {
+				if c.err != nil {
+					return nil, c.err
+				}
+				return fabric.Open(addrs, ports)
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r report
+		r.devices([]*verbs.Device{dev.Device}, nil)
+		finds(t, c.name, &r, c.l, c.found, c.typ)
+	}
+}
+
+// The advice names the interface, not the device.
+func TestPort(t *testing.T) {
+	entry := func(index int, addr string) verbs.GIDEntry {
+		return verbs.GIDEntry{Index: index, GID: verbs.GIDFromAddr(netip.MustParseAddr(addr))}
+	}
+	table := []verbs.GIDEntry{entry(0, "fe80::1"), entry(1, "10.0.0.1"), entry(2, "fd00::1")}
+	for _, c := range []struct {
+		name, iface string
+		port        verbs.PortAttr
+		table       []verbs.GIDEntry
+		l           level
+		found, typ  string
+	}{
+		{"all is well", "eth0", verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU4096}, table, good, "path MTU 4096, GIDs 1: 10.0.0.1, 2: fd00::1", ""},
+		{"down", "eth0", verbs.PortAttr{State: verbs.PortDown, ActiveMTU: verbs.MTU4096}, table, bad, "its port is down", "ip link set dev eth0 up"},
+		{"no address", "eth0", verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU4096}, table[:1], note, "no address", "ip addr add ADDRESS/LENGTH dev eth0"},
+		{"a small MTU", "eth0", verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU1024}, table, note, "path MTU 1024", "ip link set dev eth0 mtu 4200"},
+		{"a small MTU of loopback", "lo", verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU1024}, table, good, "path MTU 1024", ""},
+	} {
+		var r report
+		taken := false
+		r.port("device x", c.iface, &c.port, c.table, func() error { taken = true; return nil })
+		finds(t, c.name, &r, c.l, c.found, c.typ)
+		if want := strings.Contains(c.found, "path MTU"); taken != want {
+			t.Errorf("%s: the port was taken: %v", c.name, taken)
+		}
+	}
+}
+
+func TestBuffers(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var r report
+	if r.buffers(dir); len(r.all) != 0 {
+		t.Errorf("another system: %+v", r.all)
+	}
+	write("rmem_max", "212992\n")
+	r.buffers(dir)
+	finds(t, "what Linux has", &r, note, "212992 bytes: bursts", "sysctl -w net.core.rmem_max=4194304")
+	write("rmem_max", "4194304\n")
+	r = report{}
+	r.buffers(dir)
+	finds(t, "large", &r, good, "4194304 bytes", "")
+	write("rmem_max", "many\n")
+	r = report{}
+	r.buffers(dir)
+	finds(t, "no number", &r, note, `"many"`, "")
+	write("rmem_max", "4194304\n")
+	write("wmem_max", "4194303\n")
+	r = report{}
+	if r.buffers(dir); len(r.all) != 2 || r.all[1].Level != note || r.all[1].What != "net.core.wmem_max" || r.problems() != 0 {
+		t.Errorf("%+v", r.all)
+	}
+}
+
+func TestSwitches(t *testing.T) {
+	names := []string{"VERBENA_SHM", "VERBENA_SHM_DIRECT", "VERBENA_UDP_GSO", "VERBENA_UDP_GRO", "VERBENA_UDP", "VERBENA_FAULT"}
+	for _, n := range names {
+		t.Setenv(n, "")
+	}
+	var r report
+	if r.switches(); len(r.all) != 0 {
+		t.Errorf("nothing is switched: %+v", r.all)
+	}
+	for n, value := range map[string]string{
+		"VERBENA_SHM": "0", "VERBENA_SHM_DIRECT": "0", "VERBENA_UDP_GSO": "0", "VERBENA_UDP_GRO": "0", "VERBENA_UDP": "plain", "VERBENA_FAULT": "loss=0.5",
+	} {
+		t.Setenv(n, value)
+		r = report{}
+		r.switches()
+		finds(t, n, &r, note, "", "unset "+n)
+		if what := r.all[0].What; what != n+"="+value {
+			t.Errorf("%s: %q", n, what)
+		}
+		t.Setenv(n, "")
+	}
+}
+
+func TestWay(t *testing.T) {
+	peer, here, other := netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("192.0.2.1")
+	zoned := netip.MustParseAddr("fe80::1%eth0")
+	for _, c := range []struct {
+		name       string
+		w          way
+		l          level
+		found, typ string
+	}{
+		{"all is well", way{here, here, "vrb_a", 1, 4176, 4096}, good, "the way starts at 10.0.0.1; device vrb_a, GID index 1, MTU of the route 4176", ""},
+		{"the route is a byte too small", way{here, here, "vrb_a", 1, 4175, 4096}, bad, "too small for the device's path MTU of 4096", "-m 1024"},
+		{"the MTU is not known", way{here, here, "vrb_a", 1, 0, 4096}, good, "GID index 1", ""},
+		{"another source", way{other, here, "vrb_a", 1, 1500, 1024}, note, "which sends from 10.0.0.1", "is there a device of 192.0.2.1?"},
+		{"link-local", way{zoned, zoned.WithZone(""), "vrb_a", 0, 1500, 1024}, good, "the way starts at fe80::1%eth0", ""},
+	} {
+		var r report
+		r.way("peer", peer, c.w)
+		finds(t, c.name, &r, c.l, c.found, c.typ)
+	}
+}
+
+func TestReached(t *testing.T) {
+	peer := netip.MustParseAddr("fd00::9")
+	var r report
+	if !r.reached("peer", peer, nil) || len(r.all) != 0 {
+		t.Errorf("%+v", r.all)
+	}
+	for err, want := range map[syscall.Errno][2]string{
+		syscall.ECONNREFUSED: {"nobody there has UDP port 4791", "firewall-cmd --add-port=4791/udp"},
+		syscall.EPERM:        {"this host's firewall forbids it", "nft list ruleset"},
+		syscall.EHOSTUNREACH: {"no route to host", "ping fd00::9"},
+	} {
+		r = report{}
+		if r.reached("peer", peer, &os.SyscallError{Syscall: "write", Err: err}) {
+			t.Errorf("%v: reached", err)
+		}
+		finds(t, err.Error(), &r, bad, want[0], want[1])
+	}
+}
+
+func TestAnswered(t *testing.T) {
+	peer := netip.MustParseAddr("10.0.0.9")
+	for _, c := range []struct {
+		err        error
+		l          level
+		found, typ string
+	}{
+		{nil, good, "a connection was made, in 1.23ms", ""},
+		{syscall.ECONNREFUSED, good, "its connection manager answers, in 1.23ms", ""},
+		{context.DeadlineExceeded, bad, "no answer to a request of connection management within 1ms", "is the host up? ping 10.0.0.9"},
+	} {
+		var r report
+		r.answered("peer", peer, c.err, 1234*time.Microsecond)
+		finds(t, c.found, &r, c.l, c.found, c.typ)
+	}
+}
+
+// The name of a peer, its address family, and that nobody is there, on the system itself.
+func TestPeer(t *testing.T) {
+	var r report
+	r.peer(t.Context(), "999.1.1.1")
+	finds(t, "no address", &r, bad, "lookup 999.1.1.1", "is the name right?")
+	t.Setenv("VERBENA_DEVICES", "four=127.0.0.1")
+	r = report{}
+	if r.peer(t.Context(), "::1"); len(r.all) != 1 || r.all[0].Level != bad {
+		t.Errorf("an IPv6 peer of an IPv4 device: %+v", r.all)
+	}
+}
+
+func TestPrint(t *testing.T) {
+	r := report{all: []finding{{good, "a", "is well", ""}, {note, "b", "could be better", "do it"}, {bad, "c", "is broken", "mend it"}}}
+	var out bytes.Buffer
+	r.print(term.NewPrinter(&out))
+	want := "ok       a: is well\nnote     b: could be better\n         -> do it\nPROBLEM  c: is broken\n         -> mend it\n\n1 problem found.\n"
+	if out.String() != want {
+		t.Errorf("%q", out.String())
+	}
+	for n, want := range map[int]string{0: "No problem found.", 2: "2 problems found."} {
+		out.Reset()
+		(&report{all: slices.Repeat([]finding{{bad, "c", "is broken", ""}}, n)}).print(term.NewPrinter(&out))
+		if !strings.HasSuffix(out.String(), "\n\n"+want+"\n") && out.String() != "\n"+want+"\n" {
+			t.Errorf("%q", out.String())
+		}
+	}
+}
+
+func TestMisused(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"a", "b"}, "one peer at a time"}, {[]string{""}, "the peer is empty"}, {[]string{"--timeout", "0s", "a"}, "must be positive"},
+		{[]string{"--nonsense"}, "unknown option --nonsense"},
+	} {
+		var o, e bytes.Buffer
+		if status := run(&tool.Env{Argv0: "verbena doctor", Stdout: &o, Stderr: &e}, c.args); status != 1 || !strings.Contains(e.String(), c.want) {
+			t.Errorf("%q: %d %q", c.args, status, e.String())
+		}
+	}
+}
