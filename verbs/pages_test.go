@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -47,11 +48,11 @@ func TestErrorsPageIsComplete(t *testing.T) {
 			t.Errorf("nothing on the event %q", e)
 		}
 	}
-	errno := regexp.MustCompile(`\b(?:syscall|verbs|unix)\.(E[A-Z]{3,})\b`)
+	errno := regexp.MustCompile(`\b(?:syscall|verbs|unix)\.(E[A-Z0-9]{3,})\b`)
 	poll := regexp.MustCompile(`^EPOLL`)
 	source(t, func(path, code string) {
-		for _, public := range []string{"verbs", "provider", "rdmacm", "rsocket", "umad"} {
-			if !strings.HasPrefix(path, filepath.Join("..", public)+string(filepath.Separator)) {
+		for _, library := range []string{"verbs", "provider", "rdmacm", "rsocket", "umad", "internal"} {
+			if !strings.HasPrefix(path, filepath.Join("..", library)+string(filepath.Separator)) || strings.HasPrefix(path, filepath.Join("..", "internal", "tools")) {
 				continue
 			}
 			for _, m := range errno.FindAllStringSubmatch(code, -1) {
@@ -61,6 +62,41 @@ func TestErrorsPageIsComplete(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Each row of the page says what it means and what to check; what it calls never raised no transport has code for.
+func TestErrorsPageTellsWhatToCheck(t *testing.T) {
+	var transport strings.Builder
+	source(t, func(path, code string) {
+		folder, file := filepath.Split(path)
+		if slices.Contains([]string{"transport", "engine", "raw"}, filepath.Base(folder)) && file != "types.go" {
+			transport.WriteString(code)
+		}
+	})
+	raised := func(s WCStatus) bool { // LOC_LEN_ERR is LocLenErr there
+		name := strings.ReplaceAll(strings.ToLower(s.Name()), "_", "")
+		return regexp.MustCompile(`(?i)\b` + name + `\b`).MatchString(transport.String())
+	}
+	rows := 0
+	for line := range strings.Lines(page(t, "errors.md")) {
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if len(cells) != 5 || strings.HasPrefix(cells[1], "---") {
+			continue
+		}
+		rows++
+		if first := strings.TrimSpace(cells[1]); first != "SUCCESS" && (strings.TrimSpace(cells[2]) == "" || strings.TrimSpace(cells[3]) == "") {
+			t.Errorf("%s: nothing on what it means, or what to check", first)
+		}
+		never := strings.Contains(cells[3], "Never seen") || strings.Contains(cells[3], "Not raised")
+		for s := range WCStatus(len(wcStatusTexts)) {
+			if regexp.MustCompile(`\b`+s.Name()+`\b`).MatchString(cells[1]) && s != WCSuccess && raised(s) == never {
+				t.Errorf("%s: raised by the transport: %v, and the page says %q", s.Name(), raised(s), cells[3])
+			}
+		}
+	}
+	if rows < 60 {
+		t.Errorf("only %d rows were looked at", rows)
+	}
 }
 
 // The page of environment variables has those that the code reads, and no others.
