@@ -24,7 +24,8 @@ import (
 type Collector struct {
 	// Devices are those to read. Those of other providers than provider/soft, and those that nobody has open, have no metrics.
 	Devices []*verbs.Device
-	// QPs are queue pairs to read as well; nil for none. It is called for each scrape, so it may list those that exist now.
+	// QPs are queue pairs to read as well; nil for none. It is called for each scrape, so it may list those that exist now. Closed ones have no
+	// metrics.
 	QPs func() []*verbs.QP
 }
 
@@ -40,7 +41,12 @@ func (*Collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect reads the counters.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	seen := make(map[any]bool) // Prometheus refuses a whole scrape in which something is twice
 	for _, d := range c.Devices {
+		if seen[d.Driver()] {
+			continue
+		}
+		seen[d.Driver()] = true
 		for _, v := range soft.Counters(d) {
 			desc := prometheus.NewDesc("verbena_"+metric(v.Name), help(v.Name)+" of the device.", []string{"device", "port"}, nil)
 			out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(v.Value), d.Name(), "1")
@@ -50,6 +56,10 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	for _, q := range c.QPs() {
+		if _, _, err := q.Query(verbs.QPAttrState); err != nil || seen[q] { // closed; another QP may have its number by now
+			continue
+		}
+		seen[q] = true
 		for _, v := range soft.QPCounters(q) {
 			desc := prometheus.NewDesc("verbena_qp_"+metric(v.Name), help(v.Name)+" of the queue pair.", []string{"device", "port", "qp"}, nil)
 			out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(v.Value), q.Context().Device().Name(), "1", qpn(q))
