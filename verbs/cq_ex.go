@@ -265,3 +265,24 @@ func ifHas[T any](cq *CQEx, f CreateCQWCFlags, v T) T {
 	}
 	return v
 }
+
+// RTValues are values of a device that change all the time (struct ibv_values_ex).
+type RTValues struct {
+	RawClock uint64 // ticks of the clock that CQEx.ReadCompletionTS is of; DeviceAttrEx.HCACoreClock says how long they are
+}
+
+// QueryRTValues reads the device's clock (ibv_query_rt_values_ex), to compare it with the raw timestamps of completions. EOPNOTSUPP if it
+// cannot be read.
+func (ctx *Context) QueryRTValues() (RTValues, error) {
+	const op = "query_rt_values_ex"
+	if err := ctx.enter(op); err != nil {
+		return RTValues{}, err
+	}
+	defer ctx.leave()
+	drv, ok := ctx.drv.(RawClock)
+	if !ok {
+		return RTValues{}, newError(op, ctx.obj(), EOPNOTSUPP, "the device's clock cannot be read")
+	}
+	now, err := drv.RawClock()
+	return RTValues{RawClock: now}, driverError(op, ctx.obj(), err)
+}

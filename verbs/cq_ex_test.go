@@ -291,3 +291,23 @@ func TestCQExAllocatesNothing(t *testing.T) {
 		t.Error(ErrNoCompletion)
 	}
 }
+
+type clockedContext struct{ *fakeContext }
+
+func (c clockedContext) RawClock() (uint64, error) { return 77, c.call("RawClock") }
+
+func TestQueryRTValues(t *testing.T) {
+	ctx, drv := openFake(t)
+	_, err := ctx.QueryRTValues()
+	refused(t, err, EOPNOTSUPP, "query_rt_values_ex")
+	ctx.drv = clockedContext{drv}
+	if v := must(ctx.QueryRTValues())(t); v.RawClock != 77 {
+		t.Errorf("%+v", v)
+	}
+	drv.fail["RawClock"] = syscall.EIO
+	_, err = ctx.QueryRTValues()
+	refused(t, err, syscall.EIO, "query_rt_values_ex")
+	ok(t, ctx.Close())
+	_, err = ctx.QueryRTValues()
+	refused(t, err, EINVAL, "closed")
+}

@@ -14,6 +14,11 @@ type CQExDriverInit struct {
 	Flags      CreateCQFlags
 }
 
+// RawClock is a ContextDriver whose clock can be read at any time: the one of the raw timestamps of completions.
+type RawClock interface {
+	RawClock() (uint64, error)
+}
+
 // CQExDriver is an extended CQ.
 type CQExDriver interface {
 	CQDriver

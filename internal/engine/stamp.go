@@ -12,6 +12,9 @@ type Stamp struct {
 	Wall  int64 // ns since 1970
 }
 
+// Now is the engine's clock, ns.
+func (e *Engine) Now() int64 { return e.now() }
+
 // Options of a CQ that are rarely wanted; they must be set before it is used.
 
 // KeepTimes makes the CQ note when each completion comes.

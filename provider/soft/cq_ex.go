@@ -34,6 +34,9 @@ func (c *context) CreateCQEx(init *verbs.CQExDriverInit, up verbs.CQUpcalls) (ve
 	return q, nil
 }
 
+// RawClock is the time that completions are stamped with.
+func (c *context) RawClock() (uint64, error) { return uint64(c.eng.Now()), nil }
+
 // PollOne takes a completion.
 func (c *cq) PollOne(wc *verbs.WCEx, more bool) (bool, error) {
 	found, err := c.CQ.PollOne(more, func(e *transport.CQE, t engine.Stamp) {

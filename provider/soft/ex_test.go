@@ -360,11 +360,15 @@ func TestV_CQX_13_Timestamps(t *testing.T) {
 		var begin, end [2]time.Time
 		for i := range 2 {
 			begin[i] = time.Now()
+			before := get(a.ctx.QueryRTValues())(t).RawClock
 			must(t, qa.PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled}))
 			time.Sleep(20 * time.Millisecond)
 			next(t, x)
 			end[i] = time.Now()
 			raw[i], wall[i] = x.ReadCompletionTS(), x.ReadCompletionWallclockNS()
+			if after := get(a.ctx.QueryRTValues())(t).RawClock; raw[i] < before || raw[i] > after || after == before {
+				t.Errorf("completion at %d, not between %d and %d of the device's clock", raw[i], before, after)
+			}
 			if w := time.Unix(0, int64(wall[i])); w.Before(begin[i].Round(0)) || w.After(end[i].Round(0)) {
 				t.Errorf("completion at %v, not between %v and %v", w, begin[i], end[i])
 			}
