@@ -159,3 +159,28 @@ func TestV_PORT_04_ActiveMTU(t *testing.T) {
 		}
 	}
 }
+
+// The first entry is link-local and built on the device's GUID, which the device tells in three places.
+func TestV_GID_03_V_DEV_12_FirstEntryIsOfTheGUID(t *testing.T) {
+	dev, err := New(Config{Name: "vrb_gid", Addrs: addrs("127.0.0.1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, err := dev.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ctx.Close()
+	attr, err := ctx.QueryDevice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gid, err := ctx.QueryGID(1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guid := dev.GUID()
+	if guid.Uint64() == 0 || attr.NodeGUID != guid || gid.SubnetPrefix() != 0xfe80<<48 || gid.InterfaceID() != guid.Uint64() {
+		t.Errorf("GUID %v, node_guid %v, GID[0] %v", guid, attr.NodeGUID, gid)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -307,5 +308,37 @@ func TestV_MR_07_LocalReadIsAlwaysAllowed(t *testing.T) { // V-MR-12
 	must(t, qa.PostSend(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{stranger}}))
 	if wc := a.poll(1)[0]; wc.Status != verbs.WCLocProtErr {
 		t.Errorf("memory that is not registered: %v", wc.Status)
+	}
+}
+
+// The longest message there is, 2^31 bytes, out of nothing into nothing: its length and its 524288 packets are real.
+func TestV_TR_06_TheLongestMessage(t *testing.T) {
+	if testing.Short() || raceDetector {
+		t.Skip("it takes seconds")
+	}
+	ends := newEnds(t, &networks[0], 2, nil)
+	a, b := ends[0], ends[1]
+	na, nb := get(a.pd.AllocNullMR())(t), get(b.pd.AllocNullMR())(t)
+	defer func() { must(t, na.Close()); must(t, nb.Close()) }()
+	qa, qb := connect(a, b, verbs.QPTypeRC, nil)
+	all := func(m *verbs.MR) (list []verbs.SGE) {
+		for range 4 {
+			list = append(list, m.SGE(0, 1<<29))
+		}
+		return list
+	}
+	must(t, qb.PostRecv(verbs.RecvWR{WRID: 1, SGList: all(nb)}))
+	must(t, qa.PostSend(verbs.SendWR{WRID: 2, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: all(na)}))
+	for i, e := range ends {
+		var wcs [1]verbs.WC
+		for start := time.Now(); get(e.cq.Poll(wcs[:]))(t) == 0; time.Sleep(time.Millisecond) {
+			if time.Since(start) > 2*time.Minute {
+				t.Fatalf("end %d: no completion", i)
+			}
+		}
+		must(t, wcs[0].Err())
+		if i == 1 && wcs[0].ByteLen != 1<<31 {
+			t.Errorf("%d bytes came", wcs[0].ByteLen)
+		}
 	}
 }
