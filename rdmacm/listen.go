@@ -72,7 +72,7 @@ func (id *ID) Listen(backlog int) error {
 }
 
 // errTaken says that another process that shares the device listens on the port.
-var errTaken = errors.New("another process of this host listens on the port")
+var errTaken = errors.New("another process of this host listens on the port (verbena rdma resource show cm_id names it)")
 
 // listenOn begins to listen on a device. Host.mu is held.
 func (id *ID) listenOn(d *device) error {

@@ -162,3 +162,13 @@ func TestWCErrorTellsWhatWasRefused(t *testing.T) {
 		}
 	}
 }
+
+// Nobody is asked whether a peer is up that is known to have ended.
+func TestWCErrorTellsThatThePeerHasEnded(t *testing.T) {
+	for _, heard := range []bool{true, false} {
+		e := &WCError{Status: WCRetryExcErr, QPN: 1, Peer: "127.0.0.1", Reason: "the peer's process has ended", Heard: heard, PeerEnded: true}
+		if s := e.Error(); !strings.Contains(s, "look at its output") || strings.Contains(s, "is the peer up") || strings.Contains(s, "stopped answering") {
+			t.Errorf("%q", s)
+		}
+	}
+}

@@ -9,17 +9,18 @@ import (
 
 // WCError is the story of a failed work request, for the person who must find out why. WC.Err returns it.
 type WCError struct {
-	Status   WCStatus
-	QPN      uint32
-	DestQPN  uint32        // of the peer's QP; 0 if there is none
-	Peer     string        // the peer's address; empty if there is none
-	Reason   string        // one clause: "no acknowledgement"
-	Syndrome uint8         // of the peer's NAK; 0 if there was none
-	LastSent uint32        // the last PSN sent
-	LastAck  uint32        // the last PSN that the peer acknowledged
-	Retries  int           // resends before giving up
-	Elapsed  time.Duration // since the request was first sent
-	Heard    bool          // whether any packet ever came back from the peer
+	Status    WCStatus
+	QPN       uint32
+	DestQPN   uint32        // of the peer's QP; 0 if there is none
+	Peer      string        // the peer's address; empty if there is none
+	Reason    string        // one clause: "no acknowledgement"
+	Syndrome  uint8         // of the peer's NAK; 0 if there was none
+	LastSent  uint32        // the last PSN sent
+	LastAck   uint32        // the last PSN that the peer acknowledged
+	Retries   int           // resends before giving up
+	Elapsed   time.Duration // since the request was first sent
+	Heard     bool          // whether any packet ever came back from the peer
+	PeerEnded bool          // the peer was a process of this host, which has ended
 	// Refused is why this host would not send a packet since the last acknowledgement, 0 if it sent all; EMSGSIZE says that the MTU of the
 	// interface or the route is too small. errors.Is finds it.
 	Refused    Errno
@@ -93,7 +94,10 @@ func (e *WCError) Hint() string {
 	case WCRemOpErr:
 		return "the peer failed by itself: look at its completions"
 	case WCRetryExcErr:
-		if e.Refused != 0 {
+		switch {
+		case e.PeerEnded:
+			return "look at its output, and at its exit status"
+		case e.Refused != 0:
 			return e.refusedHint()
 		}
 		if e.Heard {

@@ -156,9 +156,13 @@ func (qp *QP) PeerLost(now int64, died bool) {
 	r := &qp.req
 	switch {
 	case r.sq != nil && r.head != r.begun:
-		r.failHead(now, RetryExcErr, 0, why)
+		f := r.failure(now, r.sq.At(r.head), RetryExcErr, why)
+		f.PeerEnded = true
+		r.fail(f)
 	case died:
-		f := &Failure{Status: RetryExcErr, QPN: qp.Num, DestQPN: qp.attr.DestQPN, Peer: qp.path.Dst.String(), Reason: why, Heard: r.heard}
+		f := &Failure{
+			Status: RetryExcErr, QPN: qp.Num, DestQPN: qp.attr.DestQPN, Peer: qp.path.Dst.String(), Reason: why, Heard: r.heard, PeerEnded: true,
+		}
 		qp.Fail(f, 0)
 	}
 }

@@ -455,3 +455,20 @@ func TestFailureTellsWhatWasRefused(t *testing.T) {
 		t.Errorf("nothing: %+v", got)
 	}
 }
+
+// When the peer's process has ended that is the story, of a request that waits and of a QP that has none.
+func TestFailureTellsThatThePeerHasEnded(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.send(1)
+	s.out()
+	s.qp.PeerLost(s.now, false)
+	if f := s.cqes[0].Cause; f.Status != RetryExcErr || !f.PeerEnded || !strings.Contains(f.Reason, "process has ended") {
+		t.Errorf("%+v", *f)
+	}
+	s = newSender(t, RC, nil)
+	s.qp.PeerLost(s.now, true)
+	s.send(1)
+	if f := s.cqes[0].Cause; f.Status != WRFlushErr || f.First == nil || f.First.Status != RetryExcErr || !f.First.PeerEnded {
+		t.Errorf("%+v", *f)
+	}
+}

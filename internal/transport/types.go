@@ -180,19 +180,20 @@ type CQE struct {
 
 // Failure is the story of a failed work request, for the person who must find out why.
 type Failure struct {
-	Status   Status
-	QPN      uint32
-	DestQPN  uint32
-	Peer     string        // the peer's address
-	Reason   string        // one clause: "no acknowledgement", "the responder answered NAK remote access error"
-	Syndrome uint8         // of the NAK, if there was one
-	LastSent uint32        // PSN
-	LastAck  uint32        // PSN
-	Retries  int           // resends before giving up
-	Elapsed  time.Duration // since the request was first sent
-	Heard    bool          // whether any packet ever came back from the peer
-	Refused  link.Refusal  // for RetryExcErr: what this host would not send since the last acknowledgement
-	First    *Failure      // for a flushed request: what broke its QP; nil if ibv_modify_qp did
+	Status    Status
+	QPN       uint32
+	DestQPN   uint32
+	Peer      string        // the peer's address
+	Reason    string        // one clause: "no acknowledgement", "the responder answered NAK remote access error"
+	Syndrome  uint8         // of the NAK, if there was one
+	LastSent  uint32        // PSN
+	LastAck   uint32        // PSN
+	Retries   int           // resends before giving up
+	Elapsed   time.Duration // since the request was first sent
+	Heard     bool          // whether any packet ever came back from the peer
+	PeerEnded bool          // this host knows that the process which had the peer has ended
+	Refused   link.Refusal  // for RetryExcErr: what this host would not send since the last acknowledgement
+	First     *Failure      // for a flushed request: what broke its QP; nil if ibv_modify_qp did
 }
 
 // CompletionQueue takes completions. Push is called with the QP's shard held, in the middle of

@@ -41,7 +41,7 @@ func toWCError(f *transport.Failure) *verbs.WCError {
 	}
 	return &verbs.WCError{
 		Status: verbs.WCStatus(f.Status), QPN: f.QPN, DestQPN: f.DestQPN, Peer: f.Peer, Reason: f.Reason, Syndrome: f.Syndrome,
-		LastSent: f.LastSent, LastAck: f.LastAck, Retries: f.Retries, Elapsed: f.Elapsed, Heard: f.Heard,
+		LastSent: f.LastSent, LastAck: f.LastAck, Retries: f.Retries, Elapsed: f.Elapsed, Heard: f.Heard, PeerEnded: f.PeerEnded,
 		Refused: f.Refused.Errno, RefusedLen: f.Refused.Len, First: toWCError(f.First),
 	}
 }
