@@ -168,10 +168,11 @@ func (mr *MR) Access() AccessFlags {
 // SGE names n bytes from offset off of the region on (struct ibv_sge). It checks nothing: a request with an SGE that
 // is not within the region completes with WCLocProtErr.
 func (mr *MR) SGE(off, n int) SGE {
-	if n < 0 || n > math.MaxUint32 {
-		n = math.MaxUint32
+	length := uint32(math.MaxUint32)
+	if n >= 0 && uint64(n) < math.MaxUint32 {
+		length = uint32(n)
 	}
-	return SGE{Addr: mr.addr.Load() + uint64(off), Length: uint32(n), LKey: mr.LKey()}
+	return SGE{Addr: mr.addr.Load() + uint64(off), Length: length, LKey: mr.LKey()}
 }
 
 func (mr *MR) obj() string { return fmt.Sprintf("MR lkey 0x%08x", mr.LKey()) }

@@ -54,7 +54,7 @@ func run(env *tool.Env, args []string) int {
 	case *count < 0:
 		return f.Misused(fmt.Sprintf("%d packets: 1 or more, or 0 for no end", *count))
 	case !(*limit >= 0 && *limit <= mostSeconds):
-		return f.Misused(fmt.Sprintf("autostop %v: 0 to %d seconds", *limit, mostSeconds))
+		return f.Misused(fmt.Sprintf("autostop %v: 0 to %d seconds", *limit, int64(mostSeconds)))
 	}
 	if err := Check(*device); err != nil {
 		return env.Failf("%s: %v", env.Argv0, err)
