@@ -274,7 +274,7 @@ func (t *tcp) ended() bool {
 
 // gone explains the usual end of a connection.
 func gone(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
 		return fmt.Errorf("the peer has closed the connection: look at its output; do both ends run the same test with the same -R, -b, -a and -q? (%w)", err)
 	}
 	return err
