@@ -17,7 +17,7 @@ func shortCall() { _, _, _ = unix.RawSyscall(unix.SYS_GETPPID, 0, 0, 0) }
 func switches() int64 {
 	var u unix.Rusage
 	_, _, _ = unix.RawSyscall(unix.SYS_GETRUSAGE, unix.RUSAGE_THREAD, uintptr(unsafe.Pointer(&u)), 0)
-	return int64(u.Nivcsw)
+	return int64(u.Nivcsw) //nolint:unconvert // it has 32 bits where an int has
 }
 
 // napThread puts the thread to sleep for as short as the kernel can, some 60 µs. The goroutine keeps its P.
