@@ -13,9 +13,11 @@ import (
 // portHolder says, as far as /proc shows it to us, who has bound a UDP port so that at cannot be bound,
 // and what to do.
 func portHolder(at netip.AddrPort) string {
-	for inode := range boundInodes(at) {
-		if who := inodeOwner(inode); who != "" {
-			return who + "; stop it, or use another address (VERBENA_DEVICES=NAME=ADDR)"
+	for range holderLooks {
+		for inode := range boundInodes(at) {
+			if who := inodeOwner(inode); who != "" {
+				return who + "; stop it, or use another address (VERBENA_DEVICES=NAME=ADDR)"
+			}
 		}
 	}
 	_, err := os.Stat("/sys/module/rdma_rxe")
@@ -36,6 +38,9 @@ func hiddenHolder(rxe []string, loaded bool) string {
 	return "rdma_rxe, which has it at all addresses while its module is loaded, or by another user's program; remove it (" + remove +
 		"), or use another network namespace"
 }
+
+// holderLooks is how often /proc is read: while other sockets and processes come and go, the kernel may leave some out.
+const holderLooks = 4
 
 // boundInodes are the inodes of the UDP sockets of this network namespace that hold the
 // port at at's address or at all addresses.
