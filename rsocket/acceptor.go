@@ -25,8 +25,8 @@ type acceptor struct {
 	once  sync.Once
 
 	mu     sync.Mutex
-	closed bool      // done is closed: nothing is put into the queue any more
-	others []*waiter // in Poll
+	closed bool    // done is closed: nothing is put into the queue any more
+	others waiters // in Poll
 }
 
 // defaultBacklog is how many connections wait for the program, at most.
@@ -109,9 +109,7 @@ func (a *acceptor) enqueue(st *stream) bool {
 		return false
 	}
 	a.queue <- st
-	for _, w := range a.others {
-		w.wake()
-	}
+	a.others.wake()
 	return true
 }
 
@@ -145,9 +143,7 @@ func (a *acceptor) accept(nonblock bool) (*stream, error) {
 func (a *acceptor) wakeOthers() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, w := range a.others {
-		w.wake()
-	}
+	a.others.wake()
 }
 
 // close ends listening. Connections that the program has not got are closed.

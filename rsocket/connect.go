@@ -91,8 +91,8 @@ func (st *stream) awaitConnection(c context.Context) error {
 	w := newWaiter()
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.others = append(st.others, &w)
-	defer st.forget(&w)
+	st.others.add(&w)
+	defer st.others.remove(&w)
 	for st.state == streamConnecting && !st.closed {
 		st.mu.Unlock()
 		select {
@@ -108,14 +108,4 @@ func (st *stream) awaitConnection(c context.Context) error {
 		return st.err
 	}
 	return nil
-}
-
-// forget ends w's waiting. mu is held.
-func (st *stream) forget(w *waiter) {
-	for i, o := range st.others {
-		if o == w {
-			st.others = append(st.others[:i], st.others[i+1:]...)
-			return
-		}
-	}
 }

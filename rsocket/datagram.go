@@ -31,7 +31,7 @@ type datagram struct {
 	ended   sync.WaitGroup
 
 	read, write side
-	others      []*waiter
+	others      waiters
 }
 
 type udpOption struct{ level, name, value int }
@@ -261,14 +261,8 @@ func (d *datagram) deliver(m datagramMsg) bool {
 	}
 	d.queue = append(d.queue, m)
 	d.read.waiter.wake()
-	d.wakeOthers()
+	d.others.wake()
 	return true
-}
-
-func (d *datagram) wakeOthers() {
-	for _, w := range d.others {
-		w.wake()
-	}
 }
 
 // progress takes what has come to the QPs. mu is held.
@@ -386,7 +380,7 @@ func (d *datagram) close() {
 	d.qps = map[netip.Addr]*datagramQP{}
 	d.read.waiter.wake()
 	d.write.waiter.wake()
-	d.wakeOthers()
+	d.others.wake()
 	for _, dst := range d.dests {
 		dst.forget()
 	}
@@ -425,18 +419,13 @@ func (d *datagram) watch(w *waiter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_ = d.open(netip.AddrPort{})
-	d.others = append(d.others, w)
+	d.others.add(w)
 }
 
 func (d *datagram) unwatch(w *waiter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for i, o := range d.others {
-		if o == w {
-			d.others = append(d.others[:i], d.others[i+1:]...)
-			return
-		}
-	}
+	d.others.remove(w)
 }
 
 func (d *datagram) token() <-chan struct{} { return nil }

@@ -106,7 +106,7 @@ func (q *datagramQP) progress(d *datagram) (any bool) {
 			case wc.WRID&wrSend != 0:
 				q.free = append(q.free, slot)
 				d.write.waiter.wake()
-				d.wakeOthers()
+				d.others.wake()
 			case wc.Status != verbs.WCSuccess:
 			case !q.received(d, slot, int(wc.ByteLen)):
 				q.postRecv(slot)

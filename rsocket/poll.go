@@ -204,7 +204,7 @@ func (st *stream) pollEvents() (e Events) {
 func (st *stream) watch(w *waiter) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.others = append(st.others, w)
+	st.others.add(w)
 }
 
 func (st *stream) token() <-chan struct{} {
@@ -217,7 +217,7 @@ func (st *stream) token() <-chan struct{} {
 func (st *stream) unwatch(w *waiter) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.forget(w)
+	st.others.remove(w)
 }
 
 func (st *stream) onToken() {
@@ -241,18 +241,13 @@ func (a *acceptor) pollEvents() Events {
 func (a *acceptor) watch(w *waiter) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.others = append(a.others, w)
+	a.others.add(w)
 }
 
 func (a *acceptor) unwatch(w *waiter) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for i, o := range a.others {
-		if o == w {
-			a.others = append(a.others[:i], a.others[i+1:]...)
-			return
-		}
-	}
+	a.others.remove(w)
 }
 
 func (a *acceptor) token() <-chan struct{} { return nil }

@@ -50,7 +50,7 @@ func (st *stream) notify() {
 	if st.write.waiter.on && (st.m.CanSend() || st.m.Disconnected() || st.state != streamConnected) {
 		st.write.waiter.wake()
 	}
-	st.wakeOthers()
+	st.others.wake()
 }
 
 // complete takes one completion. mu is held.

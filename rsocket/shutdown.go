@@ -74,8 +74,8 @@ func (st *stream) endQP() {
 // drain waits until nothing that was posted is under way, stop says so or the time is over. mu is held, but not while it waits.
 func (st *stream) drain(limit time.Duration, stop func() bool) error {
 	w := newWaiter()
-	st.others = append(st.others, &w)
-	defer st.forget(&w)
+	st.others.add(&w)
+	defer st.others.remove(&w)
 	var over deadline
 	over.set(time.Now().Add(limit))
 	defer over.set(time.Time{})

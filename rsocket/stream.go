@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -46,7 +47,7 @@ type stream struct {
 	unposted  int  // receives that were consumed and not posted again
 	sentOnce  bool // something was posted since the last keepalive
 	keepalive *time.Timer
-	others    []*waiter // who waits for anything else than to read or to write
+	others    waiters // who waits for anything else than to read or to write
 
 	publish publishing
 }
@@ -69,6 +70,21 @@ func (w *waiter) wake() {
 	select {
 	case w.c <- struct{}{}:
 	default:
+	}
+}
+
+// waiters are goroutines that wait for the same thing. Whoever has them guards them.
+type waiters []*waiter
+
+func (l *waiters) add(w *waiter) { *l = append(*l, w) }
+
+func (l *waiters) remove(w *waiter) {
+	*l = slices.DeleteFunc(*l, func(o *waiter) bool { return o == w })
+}
+
+func (l waiters) wake() {
+	for _, w := range l {
+		w.wake()
 	}
 }
 
@@ -241,13 +257,7 @@ func (st *stream) breakOff(err error) {
 func (st *stream) wakeAll() {
 	st.read.waiter.wake()
 	st.write.waiter.wake()
-	st.wakeOthers()
-}
-
-func (st *stream) wakeOthers() {
-	for _, w := range st.others {
-		w.wake()
-	}
+	st.others.wake()
 }
 
 func (st *stream) name() string {
