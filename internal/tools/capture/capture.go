@@ -19,6 +19,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/control"
 	"github.com/verbena-rdma/verbena/internal/link/pcap"
+	"github.com/verbena-rdma/verbena/internal/tools/nearest"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -90,10 +91,7 @@ func Check(device string) error {
 	if len(list) == 0 && err != nil {
 		return err
 	}
-	var names []string
-	for _, d := range list {
-		names = append(names, d.Name())
-	}
+	names := nearest.Names(list)
 	reports, _, err := control.Reports(false)
 	if err != nil {
 		return err

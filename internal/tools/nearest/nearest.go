@@ -91,11 +91,16 @@ func Instead(devices []*verbs.Device) string {
 	if len(devices) == 0 {
 		return "; there is none: verbena doctor says why"
 	}
+	return "; there are " + strings.Join(Names(devices), ", ")
+}
+
+// Names are those of devices.
+func Names(devices []*verbs.Device) []string {
 	names := make([]string, len(devices))
 	for i, d := range devices {
 		names[i] = d.Name()
 	}
-	return "; there are " + strings.Join(names, ", ")
+	return names
 }
 
 func has(ctx *verbs.Context, port uint8, gidIndex int) error {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/verbena-rdma/verbena/internal/control"
+	"github.com/verbena-rdma/verbena/internal/tools/nearest"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -33,10 +34,7 @@ func (*system) devices() (names []string, err error) {
 	if len(list) > 0 {
 		err = nil
 	}
-	for _, d := range list {
-		names = append(names, d.Name())
-	}
-	return names, err
+	return nearest.Names(list), err
 }
 
 func (*system) port(device string) (port, error) {
