@@ -149,11 +149,16 @@ func (p *Path) Refuse(errno syscall.Errno, n int) {
 	if p.Refused == nil {
 		return
 	}
-	n += 20 + 8
-	if p.Dst.Is6() {
-		n += 20
+	*p.Refused = Refusal{errno, HeadersLen(p.Dst) + n}
+}
+
+// HeadersLen is the length of the IP and UDP headers of packets to an address.
+func HeadersLen(dst netip.Addr) int {
+	const ipv4, ipv6, udp = 20, 40, 8
+	if dst.Is4() {
+		return ipv4 + udp
 	}
-	*p.Refused = Refusal{errno, n}
+	return ipv6 + udp
 }
 
 // Equal tells whether packets of two paths look the same to the network.

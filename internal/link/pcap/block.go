@@ -71,7 +71,7 @@ const (
 	blockTail = 3 + 4 + 3 + 8 + 12 + 4 + 4
 )
 
-// putHead writes a packet's block up to the n bytes of the packet, of which kept follow. Its length is left to putTail.
+// putHead writes a packet's block up to the n bytes of the packet, of which kept follow. Its length is left to appendTail.
 func putHead(b *[blockHead]byte, iface uint32, ns int64, kept, n int) {
 	order.PutUint32(b[0:], blockPacket)
 	order.PutUint32(b[8:], iface)

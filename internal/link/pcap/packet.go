@@ -2,25 +2,16 @@ package pcap
 
 import (
 	"encoding/binary"
-	"net/netip"
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
 const (
-	ipv4Len, ipv6Len = 20, 40
-	udpLen           = 8
-	udp              = 17
+	ipv4Len = 20
+	udpLen  = 8
+	udp     = 17
 )
-
-// headersLen is the length of the IP and UDP headers.
-func headersLen(dst netip.Addr) int {
-	if dst.Is4() {
-		return ipv4Len + udpLen
-	}
-	return ipv6Len + udpLen
-}
 
 // headers are the IP and UDP headers of packets, kept for the next one, which mostly has the same.
 type headers struct {
@@ -37,7 +28,7 @@ func (h *headers) of(p *link.Path, port uint16, n int) []byte {
 		return h.b
 	}
 	h.path, h.port, h.n = *p, port, n
-	h.path.Route = nil
+	h.path.Route, h.path.Refused = nil, nil // they belong to others, which may go
 	h.b = appendHeaders(h.b[:0], p, port, n)
 	h.flow = wire.NewFlow(p.Src, p.Dst, port, wire.Port)
 	return h.b

@@ -53,7 +53,7 @@ func TestSnap(t *testing.T) {
 				{Data: wire.Fields{Opcode: wire.SendOnly, DestQPN: 7}.Build(), Body: payload[:n], Src: addr, Dst: addr},
 			} {
 				whole, length := capture(t, 0, p)
-				if len(whole) != length || length != headersLen(addr)+12+(n+3)&^3+4 {
+				if len(whole) != length || length != link.HeadersLen(addr)+12+(n+3)&^3+4 {
 					t.Fatalf("%d bytes: %d of %d are written", n, len(whole), length)
 				}
 				for _, snap := range []int{MinSnap, MinSnap + 1, MinSnap + 3, 500, MaxSnap} {
@@ -62,7 +62,7 @@ func TestSnap(t *testing.T) {
 						t.Fatalf("%d bytes, up to %d: %d of %d are written", n, snap, len(part), length)
 					}
 					for i, b := range part {
-						if b != whole[i] && (len(part) == length || i < headersLen(addr)+12+n) { // the ICRC is not made then
+						if b != whole[i] && (len(part) == length || i < link.HeadersLen(addr)+12+n) { // the ICRC is not made then
 							t.Fatalf("%d bytes, up to %d: byte %d is another", n, snap, i)
 						}
 					}
