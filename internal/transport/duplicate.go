@@ -8,11 +8,20 @@ import (
 // duplicate handles a request whose PSN has been handled before: the peer did not get the
 // answer. A SEND or WRITE is acknowledged again and otherwise ignored, a READ executed again, the
 // answer to an atomic repeated (IBTA C9-105).
+//
+// Of a run of duplicates, with which a peer sends a whole window again, the first is acknowledged and those that ask
+// for it, as if they had come for the first time. An answer to each would double the work of a peer that is late because it is
+// overloaded: Linux's soft-RoCE then took none of them for seconds, and went on sending.
 func (r *responder) duplicate(p wire.Packet, info *wire.Info) {
 	r.qp.Counters.DuplicateRequest++
+	seq := p.BTH().PSN()
+	first := seq != r.again
+	r.again = psn.Add(seq, r.span)
 	switch {
 	case info.Flags&(wire.IsSend|wire.IsWrite) != 0:
-		r.ackAgain(p.BTH().PSN())
+		if first || p.BTH().AckReq() {
+			r.ackAgain(seq)
+		}
 	case info.Flags&wire.IsRead != 0:
 		r.replayRead(p)
 	case info.Flags&wire.IsAtomic != 0:

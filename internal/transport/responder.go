@@ -28,6 +28,7 @@ type responder struct {
 	fresh bool   // no packet was handled yet
 	naked bool   // the gap before epsn was reported: packets behind it are dropped in silence
 	lost  uint32 // the newest PSN so dropped
+	again uint32 // the PSN with which a run of duplicates would go on; noRun if none is under way
 
 	data  []byte     // the payload of the packet being handled
 	epoch link.Epoch // of data
@@ -47,6 +48,9 @@ type responder struct {
 	cqe    CQE // the completion being made; kept here because an argument of an interface method escapes
 }
 
+// noRun is no PSN.
+const noRun = 1 << 24
+
 // phase is the kind of message of which the responder has seen the beginning but not the end.
 type phase uint8
 
@@ -62,7 +66,7 @@ func (r *responder) init(qp *QP) { r.qp, r.rq, r.cq, r.pd = qp, qp.RQ, qp.RecvCQ
 // start makes the responder ready to take packets from attr.RQPSN on (INIT -> RTR).
 func (r *responder) start() {
 	r.epsn, r.msn = r.qp.attr.RQPSN, 0
-	r.fresh, r.naked = true, false
+	r.fresh, r.naked, r.again = true, false, noRun
 	r.phase = between
 	r.replies.reset()
 }
@@ -128,6 +132,7 @@ func (r *responder) outOfSequence(seq uint32) {
 // inSequence executes the packet that was expected.
 func (r *responder) inSequence(p wire.Packet, info *wire.Info) {
 	seq, span := r.epsn, r.span
+	r.again = noRun
 	r.naked = r.tail.kind == tailSeqNAK // one that was not sent yet goes on asking for what is missing
 	f := r.checkOrder(info)
 	if f == nil {
