@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"syscall"
+
 	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -9,6 +11,7 @@ import (
 // paths need interfaces that go down: provider/soft has them.
 var eventCases = []testCase{
 	{"V_AE_12_V_AE_19_V_CQ_07_D_45_V_POLL_04_Overrun", overrun},
+	{"V_AE_12_V_AE_19_NoQPComesUpOnAnOverrunCQ", uselessCQ},
 	{"V_AE_13_BrokenProtocol", brokenProtocol},
 	{"V_AE_14_MissingRights", missingRights},
 	{"V_AE_15_CommEstInRTR", commEst},
@@ -54,6 +57,42 @@ func overrun(t *T) {
 	if err := small.ReqNotify(false); err == nil {
 		t.Error("arming an overrun CQ is no error")
 	}
+}
+
+// uselessCQ overruns the CQ of sends. A QP that has left RESET fails, one that has not cannot leave it.
+func uselessCQ(t *T) {
+	a, b := t.ends()
+	small := a.cq(1, nil)
+	onSmall := func(init *verbs.QPInitAttr) { init.SendCQ = small }
+	qa, inInit, inReset := a.qp(rc, onSmall), a.qp(rc, onSmall), a.qp(uc, onSmall)
+	toInit(inInit, allAccess)
+	t.join(qa, b.qp(rc, nil), nil)
+	for range small.Cap() + 1 {
+		t.must(qa.PostSend(a.rdma(verbs.WRRDMAWrite, 1, b, 0, 8)))
+	}
+	seen := map[verbs.EventType]int{}
+	for range 3 {
+		ev := a.event()
+		seen[ev.Type]++
+		if ev.QP == inReset {
+			t.Errorf("%v of a QP in RESET", ev.Type)
+		}
+	}
+	if seen[verbs.EventCQErr] != 1 || seen[verbs.EventQPFatal] != 2 {
+		t.Errorf("events %v", seen)
+	}
+	a.noEvent("each QP that works had its own")
+	t.is(inInit, verbs.QPSErr)
+	t.is(inReset, verbs.QPSReset)
+	t.to(qa, verbs.QPSReset)
+	for _, qp := range []*verbs.QP{qa, inReset} {
+		t.refused("leaving RESET", qp.Connect(verbs.QPInfo{Type: qp.Type(), QPN: 99, GID: t.info(qp).GID}, nil), syscall.EIO)
+		t.is(qp, verbs.QPSReset)
+		t.to(qp, verbs.QPSErr)
+		t.to(qp, verbs.QPSReset)
+	}
+	_, err := a.pd.CreateQP(&verbs.QPInitAttr{Type: rc, SendCQ: small, RecvCQ: a.rcvQ, Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+	t.refused("one more QP", err, syscall.EIO)
 }
 
 // broken lets a puppet send requests, of which the last must end the QP with an event and a NAK.

@@ -99,13 +99,17 @@ func (e *Engine) reserveQPN(in *QPInit) (uint32, error) {
 func (qp *QP) Num() uint32 { return qp.QP.Num }
 
 // Modify puts attributes in force and makes the transition to a.State, with the shard held. transport.ErrMoved says that the QP has moved
-// by itself, so that there is no such transition any more.
+// by itself, so that there is no such transition any more; ErrCQOverrun that the QP would leave RESET, but nobody could learn what
+// becomes of its work requests.
 func (qp *QP) Modify(a *transport.Attr, m transport.Mask) error {
 	s := qp.shard
 	s.hold()
 	defer s.release()
 	if !possible(qp.State(), a.State) {
 		return transport.ErrMoved
+	}
+	if a.State == transport.Init && qp.State() == transport.Reset && qp.overrun() {
+		return ErrCQOverrun // failQPs passes over QPs in RESET
 	}
 	s.now = s.eng.now()
 	if m&transport.MaskState != 0 && (a.State == transport.Reset || a.State == transport.Err) {

@@ -71,6 +71,16 @@ func (c *cq) Resize(cqe int) error {
 	return nil
 }
 
+// working refuses CQs that have overflowed: a queue that completes into one is of no use, and has missed the event that says so.
+func working(cqs ...verbs.CQDriver) error {
+	for _, c := range cqs {
+		if c, ok := c.(*cq); ok && c.Broken() {
+			return verbsError("", engine.ErrCQOverrun)
+		}
+	}
+	return nil
+}
+
 // Destroy leaves the ring to the collector: no QP uses it.
 func (c *cq) Destroy() error {
 	c.ctx.dev.census.cqs.remove(c)

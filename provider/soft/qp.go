@@ -32,6 +32,9 @@ func (p *pd) CreateGSI(init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDr
 
 // createQP makes a QP with that number, or one that the engine chooses if it is 0.
 func (p *pd) createQP(num uint32, init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDriver, error) {
+	if err := working(init.SendCQ, init.RecvCQ); err != nil {
+		return nil, err
+	}
 	switch init.Type {
 	case verbs.QPTypeRawPacket:
 		if p.ctx.dev.hasFrames() {

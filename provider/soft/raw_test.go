@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -268,6 +269,9 @@ func TestV_AE_12_RawQPWhoseCQOverflows(t *testing.T) {
 	}
 	if ev := b.event(); ev.Type != verbs.EventQPFatal || ev.QP != qp || qp.State() != verbs.QPSErr {
 		t.Errorf("%+v, %v", ev, qp.State())
+	}
+	if _, err := b.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRawPacket, SendCQ: b.cq.CQ, RecvCQ: small}); !errors.Is(err, syscall.EIO) {
+		t.Errorf("one more QP on that CQ: %v", err)
 	}
 	must(t, f.Close())
 	must(t, qp.Close())

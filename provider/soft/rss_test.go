@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"syscall"
 	"testing"
 	"time"
 
@@ -232,6 +233,9 @@ func TestD_48_WQFatal(t *testing.T) {
 	ev, err := b.ctx.TryGetAsyncEvent()
 	if err != nil || ev.Type != verbs.EventWQFatal || ev.WQ != wq || wq.State() != verbs.WQSErr {
 		t.Fatalf("%+v, %v, %v", ev, err, wq.State())
+	}
+	if _, err := b.ctx.CreateWQ(&verbs.WQInitAttr{MaxWR: 8, MaxSGE: 2, PD: b.pd, CQ: small}); !errors.Is(err, syscall.EIO) {
+		t.Errorf("one more work queue on that CQ: %v", err)
 	}
 	must(t, f.Close())
 	must(t, qp.Close())

@@ -23,6 +23,9 @@ type tmSRQ struct {
 
 // CreateTMSRQ makes an SRQ that matches tags.
 func (p *pd) CreateTMSRQ(c verbs.CQDriver, init *verbs.SRQAttr, tm *verbs.TMCap, up verbs.SRQUpcalls) (verbs.TMSRQDriver, error) {
+	if err := working(c); err != nil {
+		return nil, err
+	}
 	s := &tmSRQ{p.newSRQ("TM", c.(*cq), init, up)}
 	s.q.MatchTags(int(tm.MaxNumTags), int(tm.MaxOps), maxTagSGE, s.cq.CQ)
 	s.cq.up.add(s)

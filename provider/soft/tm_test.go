@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -681,6 +682,11 @@ func TestV_AE_21_TagsWithOverflowedCQ(t *testing.T) {
 		}
 		if s := m.qb.State(); s != verbs.QPSRTS { // it has another SRQ
 			t.Errorf("the other QP is in %v", s)
+		}
+		if _, err := m.b.ctx.CreateSRQEx(&verbs.SRQInitAttrEx{
+			Type: verbs.SRQTypeTM, PD: m.b.pd, CQ: small, Attr: verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}, TMCap: verbs.TMCap{MaxNumTags: 4, MaxOps: 4},
+		}); !errors.Is(err, syscall.EIO) {
+			t.Errorf("one more SRQ on that CQ: %v", err)
 		}
 	})
 }

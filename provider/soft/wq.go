@@ -17,6 +17,9 @@ type wq struct {
 
 // CreateWQ makes a work queue.
 func (p *pd) CreateWQ(init *verbs.WQDriverInit, up verbs.WQUpcalls) (verbs.WQDriver, error) {
+	if err := working(init.CQ); err != nil {
+		return nil, err
+	}
 	d := p.ctx.dev
 	switch {
 	case !d.hasFrames():

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/link/mem"
@@ -254,6 +255,11 @@ func TestV_AE_21_XRCWithOverflowedCQ(t *testing.T) {
 		must(t, late.PostSend(to(num, send(x.a, 10))))
 		if ev := nextEvent(t, x.b); ev.Type != verbs.EventQPReqErr || ev.QP != next || next.State() != verbs.QPSErr {
 			t.Errorf("event %+v, the next QP is in %v", ev, next.State())
+		}
+		if _, err := x.c.ctx.CreateSRQEx(&verbs.SRQInitAttrEx{
+			Attr: verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}, Type: verbs.SRQTypeXRC, PD: x.c.pd, XRCD: x.dc, CQ: small,
+		}); !errors.Is(err, syscall.EIO) {
+			t.Errorf("one more SRQ on that CQ: %v", err)
 		}
 		// Through another connection.
 		qs, qr := x.a.qp(verbs.QPTypeXRCSend, nil), x.b.xrcRecv(x.db)

@@ -130,6 +130,9 @@ type xrcSRQ struct {
 
 // CreateSRQ makes an SRQ of the domain.
 func (x *xrcd) CreateSRQ(p verbs.PDDriver, c verbs.CQDriver, init *verbs.SRQAttr, up verbs.SRQUpcalls) (verbs.XRCSRQDriver, error) {
+	if err := working(c); err != nil {
+		return nil, err
+	}
 	s := p.(*pd).newSRQ("XRC", c.(*cq), init, up)
 	in, err := x.XRCD.CreateSRQ(s.q, c.(*cq).CQ, func() { up.Event(verbs.EventSRQErr) })
 	if err != nil {
