@@ -77,7 +77,7 @@ type GlobalRoute struct {
 	DGID         GID
 	FlowLabel    uint32 // 20 bits
 	SGIDIndex    int    // in the port's GID table; Context.SelectGID finds it
-	HopLimit     uint8  // 0 and 1 keep the packet in the subnet
+	HopLimit     uint8  // of packets; 0 is sent as 64
 	TrafficClass uint8
 }
 

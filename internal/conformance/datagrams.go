@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"cmp"
+
 	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -9,6 +11,7 @@ import (
 var datagramCases = []testCase{
 	{"V_KC_10_V_RECV_06_The40BytesOfTheGRH", fortyBytes},
 	{"V_AH_03_OneAHForSeveralQPs", oneAH},
+	{"V_AH_05_TheWayIsInThePacket", wayInPacket},
 	{"V_AH_06_V_AH_08_V_AH_10_X_AH_01_AnsweringADatagram", answering},
 	{"V_AH_11_V_AH_12_V_SEND_02_AHDestroyedWhileSending", ahDestroyed},
 	{"V_SEND_14_DestinationWithEachRequest", destinationOfEach},
@@ -89,6 +92,27 @@ func oneAH(t *T) {
 	wcs := t.good(b.rcvQ, 2)
 	if s := [2]uint32{wcs[0].SrcQP, wcs[1].SrcQP}; s != [2]uint32{q1.QPN(), q2.QPN()} && s != [2]uint32{q2.QPN(), q1.QPN()} {
 		t.Errorf("senders %#x, want %#x and %#x", s, q1.QPN(), q2.QPN())
+	}
+}
+
+// wayInPacket sends with every kind of hop limit and traffic class. The receiver finds them in the GRH, as the way back.
+func wayInPacket(t *T) {
+	a, b := t.ends()
+	qa, qb := a.datagrams(), b.datagrams()
+	for _, hops := range []uint8{1, 9, 255, 0} {
+		for _, class := range []uint8{0, 0x68, 0xff} {
+			attr := pathTo(qa, t.info(qb).GID)
+			attr.GRH.HopLimit, attr.GRH.TrafficClass, attr.GRH.FlowLabel = hops, class, 0x12345
+			wr := a.send(1, 0, 10)
+			wr.AH, wr.RemoteQPN, wr.RemoteQKey = closing(t, get(a.pd.CreateAH(&attr))(t)), qb.QPN(), verbs.DefaultQKey
+			t.must(qb.PostRecv(b.recv(1, 0, 100)))
+			t.must(qa.PostSend(wr))
+			wc := t.good(b.rcvQ, 1)[0]
+			back := get(b.ctx.InitAHFromWC(1, &wc, b.buf[:40]))(t).GRH
+			if back.HopLimit != cmp.Or(hops, 64) || back.TrafficClass != class {
+				t.Errorf("hop limit %d, traffic class %#x: %+v", hops, class, back)
+			}
+		}
 	}
 }
 
