@@ -8,6 +8,7 @@ import (
 // SQD, in which a send queue rests (section 4).
 var drainCases = []testCase{
 	{"V_QPS_10_V_QPS_11_V_AE_16_SQDFinishesWhatHasBegun", drains},
+	{"V_QPS_10_V_QPS_11_V_AE_16_SQDWithoutAcknowledgements", drainsAtOnce},
 	{"V_QPS_12_V_QPS_09_AttributesChangeInSQD", changesInSQD},
 	{"V_AE_16_DrainingCutOffIsTold", drainingCutOff},
 	{"V_AE_16_NotToldUnlessAsked", drainedUnasked},
@@ -50,6 +51,29 @@ func drains(t *T) {
 	p.hears(wire.Ack)
 	t.to(p.qp, verbs.QPSRTS)
 	same(t, "the PSN of the second", p.hears(wire.SendOnly).PSN, (first.PSN+1)&0xffffff)
+}
+
+// drainsAtOnce holds what UC and UD QPs are to send.
+func drainsAtOnce(t *T) {
+	for _, typ := range []verbs.QPType{uc, ud} {
+		a, b := t.ends()
+		qa, qb := connect(a, b, typ, nil)
+		t.toSQD(qa, true)
+		if ev := a.event(); ev.Type != verbs.EventSQDrained || ev.QP != qa {
+			t.Errorf("event %+v", ev)
+		}
+		same(t, "draining", t.draining(qa), false)
+		wr := a.send(1, 0, 10)
+		if typ == ud {
+			wr = a.datagram(qa, qb, wr)
+		}
+		t.must(qb.PostRecv(b.recv(1, 0, 100)))
+		t.must(qa.PostSend(wr))
+		t.silent("new requests wait in SQD", a.sendCQ, b.rcvQ)
+		t.to(qa, verbs.QPSRTS)
+		t.good(a.sendCQ, 1)
+		t.good(b.rcvQ, 1)
+	}
 }
 
 func changesInSQD(t *T) {

@@ -14,6 +14,7 @@ var memoryCases = []testCase{
 	{"V_MR_13_ZeroBasedRegions", zeroBased},
 	{"V_MR_18_ReregisteredAsIfAnew", reregistered},
 	{"V_MR_22_KeysDieWithTheRegion", keysDie},
+	{"V_MR_22_KeysOfPostedReceivesDie", keysOfReceivesDie},
 	{"V_KC_07_V_MR_21_WindowsGrantAndRevokeParts", windowsGrant},
 	{"V_MR_08_V_MR_22_RightsThatGoWhileARequestIsUnderWay", rightsGo},
 }
@@ -206,6 +207,26 @@ func keysDie(t *T) {
 		t.must(mr.Close())
 		t.must(qa.PostSend(wr))
 		same(t, c.name, t.poll(a.sendCQ, 1)[0].Status.Name(), c.want.Name())
+	}
+}
+
+func keysOfReceivesDie(t *T) {
+	a, b := t.ends()
+	for _, srq := range []*verbs.SRQ{nil, b.srq(4)} {
+		qa, qb := a.qp(rc, nil), b.qp(rc, func(init *verbs.QPInitAttr) { init.SRQ = srq })
+		t.join(qa, qb, nil)
+		mr, err := b.pd.RegMR(make([]byte, 100), allAccess)
+		t.must(err)
+		wr := verbs.RecvWR{WRID: 1, SGList: []verbs.SGE{mr.SGE(0, 100)}}
+		if srq != nil {
+			t.must(srq.PostRecv(wr))
+		} else {
+			t.must(qb.PostRecv(wr))
+		}
+		t.must(mr.Close())
+		t.must(qa.PostSend(a.send(1, 0, 10)))
+		same(t, "the receive", t.poll(b.rcvQ, 1)[0].Status, verbs.WCLocProtErr)
+		same(t, "the send", t.poll(a.sendCQ, 1)[0].Status, verbs.WCRemOpErr)
 	}
 }
 

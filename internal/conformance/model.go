@@ -23,7 +23,7 @@ var modelCases = []testCase{
 	{"V_GEN_25_WriteIsSilentUnlessWithImmediate", silentWrite},
 	{"V_KC_02_V_GEN_12_NoReceiveIsAnsweredWithRNR", rnrOnTheWire},
 	{"V_KC_08_V_AH_01_AddressesByQPAndByRequest", addressing},
-	{"V_KC_11_AffiliatedEventsGoToTheirContextOnly", affiliated},
+	{"V_KC_11_V_AE_10_AffiliatedEventsGoToTheirContextOnly", affiliated},
 	{"V_KC_12_D_46_AfterAnErrorAllFail", allFailAfterAnError},
 	{"V_KC_13_V_SEND_03_V_RECV_04_BuffersAreTheProgramsAfterTheCompletion", buffersComeBack},
 }
@@ -318,6 +318,25 @@ func affiliated(t *T) {
 	ev, err := other.TryGetAsyncEvent()
 	ev.Ack()
 	t.refused("an event at another context of the device", err, verbs.EAGAIN)
+	// Those of SRQs and CQs; the CQ is the other context's.
+	srq := b.srq(4)
+	t.arm(srq, 1)
+	b.limitReached(srq)
+	o := t.endOf(other)
+	o.noEvent("the SRQ is another's")
+	small := o.cq(1, nil)
+	qa, qo := onCQ(a, o, small)
+	for i := range small.Cap() + 1 {
+		t.must(qo.PostRecv(o.recv(uint64(i), 0, 10)))
+		t.must(qa.PostSend(a.send(1, 0, 1)))
+	}
+	if ev := o.event(); ev.Type != verbs.EventCQErr || ev.CQ != small {
+		t.Errorf("event %+v", ev)
+	}
+	if ev := o.event(); ev.Type != verbs.EventQPFatal || ev.QP != qo {
+		t.Errorf("event %+v", ev)
+	}
+	b.noEvent("the CQ is another's")
 }
 
 func allFailAfterAnError(t *T) {

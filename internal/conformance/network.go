@@ -68,7 +68,7 @@ func Run(t *testing.T, s Setup) {
 		for _, group := range [][]testCase{
 			modelCases, transportCases, stateCases, drainCases, eventCases, queueCases, notifyCases, srqCases,
 			qpCases, ruleCases, memoryCases, datagramCases, recvCases, sendCases, completionCases, statusCases(), answerCases(),
-			badInputCases(), sizeCases(), rangeCases, transitionCases(), modifyCases(), rawRangeCases, postCases, builderCases, endCases,
+			badInputCases(), sizeCases(), rangeCases, transitionCases(), modifyCases(), rawRangeCases, postCases, builderCases, endCases, windowCases,
 		} {
 			for _, c := range group {
 				t.Run(c.name, func(t *testing.T) { c.run(&T{t, s.New(t)}) })

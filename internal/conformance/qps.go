@@ -11,6 +11,7 @@ var qpCases = []testCase{
 	{"V_QP_12_InlineLimitByTrying", inlineByTrying},
 	{"V_QP_14_V_MR_12_V_SEND_11_InlineNeedsNoRegistration", inlineUnregistered},
 	{"V_QPQ_02_V_QPQ_04_V_QPQ_11_QueryTellsWhatModifySet", queryAfterModify},
+	{"V_QPQ_05_BothStructsAreTheCallers", callersStructs},
 	{"V_QPQ_03_D_35_AttributesStayUnderTraffic", attributesStay},
 	{"V_QPQ_06_Timeout0NeverSendsAgain", timeoutZero},
 	{"V_QPQ_06_RetryCntAndTimeout", retries},
@@ -169,6 +170,29 @@ func queryAfterModify(t *T) {
 		t.Errorf("UD in RTS: %+v", attr)
 	}
 }
+
+// callersStructs changes what was given to the QP and what it answered. That changes nothing.
+func callersStructs(t *T) {
+	e := t.end()
+	given := verbs.QPInitAttr{Type: rc, SendCQ: e.sendCQ, RecvCQ: e.rcvQ, Cap: verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1, MaxRecvWR: 4, MaxRecvSGE: 1}}
+	qp := closing(t, get(e.pd.CreateQP(&given))(t))
+	set := verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1, QPAccessFlags: verbs.AccessRemoteRead}
+	t.must(qp.Modify(&set, initMask))
+	attr, init, err := qp.Query(0)
+	t.must(err)
+	was, wasInit := attr, init
+	wipe(&given)
+	wipe(&set)
+	wipe(&attr)
+	wipe(&init)
+	again, initAgain, err := qp.Query(0)
+	t.must(err)
+	if again != was || initAgain != wasInit {
+		t.Errorf("%+v and %+v became %+v and %+v", was, wasInit, again, initAgain)
+	}
+}
+
+func wipe[V any](v *V) { *v = *new(V) }
 
 func attributesStay(t *T) {
 	a, b := t.ends()

@@ -9,6 +9,7 @@ var queueCases = []testCase{
 	{"V_CQ_04_V_CQ_05_V_KC_03_CompletionsGoToTheirQueuesCQ", eachItsCQ},
 	{"V_CQ_09_V_CQ_11_V_CQ_14_ResizeLosesNothing", resizeKeeps},
 	{"V_CQ_10_ResizeKeepsTheRequestForAnEvent", resizeKeepsArming},
+	{"V_CQ_10_ResizeKeepsWhatEventWasAskedFor", resizeKeepsSolicited},
 	{"V_CQ_12_V_CQ_15_NotBelowItsContent", resizeTooSmall},
 	{"V_CQ_22_D_16_DestroyedWithCompletionsOrArmed", destroyFull},
 	{"V_POLL_01_V_POLL_02_V_POLL_03_OldestFirstAndGone", pollOrder},
@@ -102,6 +103,22 @@ func resizeKeepsArming(t *T) {
 	receive(a, b, qa, qb, 0, 1)
 	t.awake(ch, cq)
 	t.good(cq, 1)
+}
+
+func resizeKeepsSolicited(t *T) {
+	l := t.listener()
+	t.must(l.cq.ReqNotify(true))
+	t.must(l.cq.Resize(100))
+	l.receive(1)
+	t.asleep(l.ch, "it was not solicited")
+	t.must(l.cq.Resize(200))
+	l.receive(1)
+	t.asleep(l.ch, "it was not solicited")
+	wr := l.a.send(1, 0, 1)
+	wr.Flags |= verbs.SendSolicited
+	t.must(l.qb.PostRecv(l.b.recv(1, 0, 1)))
+	t.must(l.qa.PostSend(wr))
+	t.awake(l.ch, l.cq)
 }
 
 func resizeTooSmall(t *T) {

@@ -16,7 +16,7 @@ var rangeCases = []testCase{
 	{"V_CQ_15_V_CQ_18_X_CQ_01_RangesOfChangesOfCQs", rangesOfCQChanges},
 	{"V_SRQ_06_V_SRQ_08_RangesOfSRQs", rangesOfSRQs},
 	{"X_SRQX_01_RangesOfTagMatching", rangesOfTagSRQs},
-	{"V_QP_13_V_QP_05_RangesOfQPs", rangesOfQPs},
+	{"V_QP_13_V_QP_02_V_QP_05_RangesOfQPs", rangesOfQPs},
 	{"V_PORT_01_V_GID_01_V_PKEY_01_V_PKEY_07_RangesOfPorts", rangesOfPorts},
 	{"V_AH_05_V_AH_02_RangesOfAddresses", rangesOfAddresses},
 	{"V_MR_01_V_MR_13_X_MR_01_RangesOfRegions", rangesOfRegions},
@@ -245,7 +245,8 @@ func rangesOfQPs(t *T) {
 			change(&init, &init.Cap)
 			want := init.Cap
 			qp, err := e.pd.CreateQP(&init)
-			if got := init.Cap; err == nil && (got.MaxSendWR < want.MaxSendWR || got.MaxSendSGE < want.MaxSendSGE || got.MaxInlineData < want.MaxInlineData) {
+			if got := init.Cap; err == nil && (got.MaxSendWR < want.MaxSendWR || got.MaxSendSGE < want.MaxSendSGE || got.MaxInlineData < want.MaxInlineData ||
+				typ != verbs.QPTypeXRCSend && init.SRQ == nil && (got.MaxRecvWR < want.MaxRecvWR || got.MaxRecvSGE < want.MaxRecvSGE)) {
 				t.Errorf("%v: %+v became %+v", typ, want, got)
 			}
 			return made(qp, err)

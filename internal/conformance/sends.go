@@ -12,6 +12,7 @@ var sendCases = []testCase{
 	{"V_SEND_01_TheOnesBeforeABadOneArePosted", sentBeforeBad},
 	{"V_SEND_03_InlineIsReusableAtOnce", inlineReuse},
 	{"V_SEND_09_FenceWaitsForReads", fence},
+	{"V_SEND_09_FenceOnRCOnly", fenceOnRC},
 	{"V_SEND_12_UnsignaledSendsAreSilent", unsignaled},
 	{"V_SEND_17_ZeroLengthOfEveryKind", zeroLength},
 	{"X_SEND_01_Errnos", sendErrnos},
@@ -70,6 +71,25 @@ func fence(t *T) {
 	p.hearsNothing("the READ is not done")
 	p.answer(wire.ReadRespOnly, f.PSN, wire.SynAck, full[:8])
 	p.hears(wire.WriteOnly)
+}
+
+func fenceOnRC(t *T) {
+	a, b := t.ends()
+	for _, typ := range []verbs.QPType{rc, uc, ud} {
+		qa, qb := connect(a, b, typ, nil)
+		t.must(qb.PostRecv(b.recv(1, 0, 100)))
+		wr := a.send(1, 0, 10)
+		if typ == ud {
+			wr = a.datagram(qa, qb, wr)
+		}
+		wr.Flags |= verbs.SendFence
+		if typ == rc {
+			t.must(qa.PostSend(wr))
+			t.good(a.sendCQ, 1)
+		} else {
+			t.refused(typ.String(), qa.PostSend(wr), verbs.EINVAL)
+		}
+	}
 }
 
 func unsignaled(t *T) {

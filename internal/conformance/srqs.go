@@ -3,6 +3,7 @@ package conformance
 import (
 	"fmt"
 
+	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -15,6 +16,9 @@ var srqCases = []testCase{
 	{"V_SRQ_13_TheLoopOfTheManual", limitLoop},
 	{"V_SRQ_18_DestroyedWithRequestsOrArmed", destroyArmed},
 	{"V_AE_18_LastWQEReached", lastWQE},
+	{"V_AE_18_LastWQEOfDatagramsAndOnce", lastWQEOnce},
+	{"V_RECV_08_The40BytesOfADatagram", fortyBytesOfSRQ},
+	{"V_QPD_02_V_QPS_03_V_AE_18_TheReceiveThatAMessageHasBegunGoesWithItsQP", begunReceive},
 }
 
 // srq makes an SRQ for n requests.
@@ -191,4 +195,76 @@ func lastWQE(t *T) {
 	t.must(srq.PostRecv(b.recv(2, 0, 100)))
 	t.must(qas[1].PostSend(a.send(0, 0, 1)))
 	t.silent("neither QP takes any more", b.rcvQ)
+}
+
+func lastWQEOnce(t *T) {
+	a, b := t.ends()
+	srq := b.srq(4)
+	_, qbs := sharing(a, b, srq, rc, ud)
+	for _, qp := range qbs {
+		t.to(qp, verbs.QPSErr)
+		if ev := b.event(); ev.Type != verbs.EventQPLastWQEReached || ev.QP != qp {
+			t.Errorf("event %+v", ev)
+		}
+		t.to(qp, verbs.QPSErr)
+		b.noEvent("the QP was in ERR")
+	}
+}
+
+func fortyBytesOfSRQ(t *T) {
+	a, b := t.ends()
+	srq := b.srq(4)
+	qas, qbs := sharing(a, b, srq, ud)
+	b.blank()
+	t.must(srq.PostRecv(b.recv(1, 100, 50)))
+	t.must(qas[0].PostSend(a.datagram(qas[0], qbs[0], a.send(1, 0, 10))))
+	same(t, "byte_len", t.good(b.rcvQ, 1)[0].ByteLen, 50)
+	t.equal("the message", b.buf[140:150], a.buf[:10])
+	if untouched(b.buf[100:140]) {
+		t.Error("there is no GRH")
+	}
+	if !untouched(b.buf[:100]) || !untouched(b.buf[150:]) {
+		t.Error("more than the receive was written")
+	}
+}
+
+// begunReceive ends QPs in the middle of a message. The SRQ has the place of its receive again, and the others serve other QPs.
+func begunReceive(t *T) {
+	e := t.end()
+	srq := e.srq(1)
+	room := int(get(srq.Query())(t).MaxWR)
+	using := func(init *verbs.QPInitAttr) { init.SRQ = srq }
+	for name, end := range map[string]func(qp *verbs.QP){
+		"Close": func(qp *verbs.QP) { t.must(qp.Close()) },
+		"RESET": func(qp *verbs.QP) { t.to(qp, verbs.QPSReset) },
+		"ERR": func(qp *verbs.QP) {
+			t.to(qp, verbs.QPSErr)
+			same(t, "flushed", t.ids(t.poll(e.rcvQ, 1), verbs.WCWRFlushErr), "[0]")
+			same(t, "event", e.event().Type, verbs.EventQPLastWQEReached)
+		},
+	} {
+		p := e.puppetFor(e.qp(rc, using))
+		t.must(p.qp.Connect(p.info(), patient(slow)))
+		for i := range room {
+			t.must(srq.PostRecv(e.recv(uint64(i), 0, 4096)))
+		}
+		before := t.Counter(e.ctx, "rx_data_bytes")
+		p.request(wire.Fields{Opcode: wire.SendFirst, Payload: full})
+		e.counted("rx_data_bytes", before+uint64(len(full)))
+		end(p.qp)
+		t.silent("the QP is gone by "+name, e.rcvQ)
+		if err := srq.PostRecv(e.recv(uint64(room), 0, 10)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		other := e.puppetFor(e.qp(rc, using))
+		t.must(other.qp.Connect(other.info(), patient(slow)))
+		for i := range room {
+			other.request(wire.Fields{Opcode: wire.SendOnly})
+			same(t, name+": wr_id", t.good(e.rcvQ, 1)[0].WRID, uint64(i+1))
+		}
+		t.must(other.qp.Close())
+		if name != "Close" {
+			t.must(p.qp.Close())
+		}
+	}
 }

@@ -228,7 +228,7 @@ var statusCases = []statusCase{
 			s.sends()
 		}, want: []string{"wr 1 status 1"}, reason: "2^31",
 	}, {
-		name: "V-QPQ-05 READ with an initiator depth of 0", change: func(_ *Config, a *Attr) { a.MaxRdAtomic = 0 }, do: func(s *sender) {
+		name: "READ with an initiator depth of 0", change: func(_ *Config, a *Attr) { a.MaxRdAtomic = 0 }, do: func(s *sender) {
 			s.read(1)
 		}, want: []string{"wr 1 status 2"}, reason: "max_rd_atomic",
 	}, {

@@ -147,6 +147,56 @@ func TestV_FL_14_EverySpecification(t *testing.T) {
 	}
 }
 
+// The order of specifications says nothing, except where the labels of MPLS stand.
+func TestV_FL_11_OrderOfSpecifications(t *testing.T) {
+	_, s := fabricOf(t, 2, nil)
+	a, b := s[0], s[1]
+	labels, packet := []byte{0x12, 0x34, 0x51, 0x40}, ip4(17, hostB, hostA, udpOf(7, 8))
+	frames := map[string][]byte{
+		"Ethernet": eth(macB, macA, 0x8847, labels, packet),
+		"IP":       eth(macB, macA, 0x0800, ip4(137, hostA, hostB, labels, packet)),
+		"UDP":      eth(macB, macA, 0x0800, ip4(17, hostA, hostB, udpOf(5, 6635, labels, packet))),
+		"GRE":      eth(macB, macA, 0x0800, ip4(47, hostA, hostB, be16(0, 0x8847), labels, packet)),
+	}
+	mpls := verbs.FlowSpecMPLS{Val: verbs.FlowMPLSFilter{Label: 0x12345140}, Mask: verbs.FlowMPLSFilter{Label: 0xffffffff}}
+	ether := verbs.FlowSpecEth{Val: verbs.FlowEthFilter{DstMAC: sub16(macB)}, Mask: verbs.FlowEthFilter{DstMAC: allMAC}}
+	ip, udp, gre := verbs.FlowSpecIPv4{}, verbs.FlowSpecUDP{}, verbs.FlowSpecGRE{}
+	b.post(b.qp, 0, 1)
+	for _, c := range []struct {
+		specs []verbs.FlowSpec
+		in    string // what has the labels in the only frame that matches; none if empty
+	}{
+		{[]verbs.FlowSpec{mpls}, "Ethernet"},
+		{[]verbs.FlowSpec{ether, mpls}, "Ethernet"},
+		{[]verbs.FlowSpec{mpls, ether}, "Ethernet"},
+		{[]verbs.FlowSpec{ip, mpls}, "IP"},
+		{[]verbs.FlowSpec{mpls, ip}, ""}, // IP in front of labels behind Ethernet
+		{[]verbs.FlowSpec{ether, ip, udp, mpls}, "UDP"},
+		{[]verbs.FlowSpec{udp, mpls, ip, ether}, "UDP"},
+		{[]verbs.FlowSpec{mpls, udp}, ""},
+		{[]verbs.FlowSpec{ip, mpls, udp}, ""},
+		{[]verbs.FlowSpec{ether, ip, gre, mpls}, "GRE"},
+		{[]verbs.FlowSpec{gre, mpls, ether, ip}, "GRE"},
+		{[]verbs.FlowSpec{mpls, gre}, ""},
+		{[]verbs.FlowSpec{udp, ip, ether}, "UDP"},
+		{[]verbs.FlowSpec{ether, udp, ip}, "UDP"},
+	} {
+		f := b.rule(verbs.FlowAttr{Specs: c.specs})
+		for in, frame := range frames {
+			a.send(frame)
+			if in == c.in {
+				if got, _ := b.got(); !bytes.Equal(got, frame) {
+					t.Errorf("%v: labels in %s: % x", c.specs, in, got)
+				}
+				b.post(b.qp, 0, 1)
+			} else if wc := b.next(); wc != nil {
+				t.Fatalf("%v takes a frame with labels in %s", c.specs, in)
+			}
+		}
+		must(t, f.Close())
+	}
+}
+
 func TestV_FL_07_V_FL_08_Masks(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]

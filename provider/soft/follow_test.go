@@ -149,8 +149,8 @@ func openQP(t *testing.T, ctx verbs.ContextDriver) verbs.QPDriver {
 	return qp
 }
 
-// The device's interface goes, and one of that name comes.
-func TestV_AE_25_InterfaceGoes(t *testing.T) {
+// The device's interface goes, and one of that name comes: all contexts are told.
+func TestV_AE_10_V_AE_25_InterfaceGoes(t *testing.T) {
 	there := facts{iface: "x0", up: true, mtu: 1500, addrs: addrs("192.0.2.1")}
 	now := there
 	d := newDevice(spec{name: "vrb_x", iface: "x0"})

@@ -127,6 +127,9 @@ func TestV_MW_06_WindowsOnUC(t *testing.T) {
 		clear(w.mr.Bytes())
 		w.write(mw.RKey(), 0, 200)
 		waitFor(t, "the WRITE", func() bool { return counter(w.b.dev, "rx_write_requests") >= uint64(typ) })
+		if !bytes.Equal(w.mr.Bytes()[:200], w.a.buf[:200]) {
+			t.Errorf("%v: other bytes", typ)
+		}
 	}
 }
 
