@@ -380,3 +380,62 @@ func TestC_MC_10_HopLimit(t *testing.T) {
 		e.close()
 	})
 }
+
+// A message without a receive waits for one, or fails when the sender's RNR retries are over; one that is longer than it ends the
+// connection.
+func TestV_RCV_03_MissingAndShortReceives(t *testing.T) {
+	in(t, func(w *world) {
+		l := w.listen(at(addrB, port), 0)
+		connect := func(rnr uint8) (c, s *end) { // rnr is the client's, which the server chooses
+			c = w.resolved(rdmacm.PSTCP, at(addrB, port))
+			w.ok(c.CreateQP(nil, qpInit()))
+			w.ok(c.Connect(bg, nil))
+			ev := w.next(l.ch, rdmacm.EventConnectRequest)
+			s = &end{ev.ID, w, l.ch}
+			w.ok(s.CreateQP(nil, qpInit()))
+			w.ok(s.Accept(bg, &rdmacm.ConnParam{RNRRetryCount: rnr}))
+			w.ok(ev.Ack())
+			c.expect(rdmacm.EventEstablished)
+			s.expect(rdmacm.EventEstablished)
+			return c, s
+		}
+		finish := func(c, s *end) {
+			s.closeID()
+			c.expect(rdmacm.EventDisconnected)
+			c.close()
+		}
+		send := func(c *end) { w.ok(c.PostSend(1, []byte("12345678"), nil, verbs.SendInline|verbs.SendSignaled)) }
+
+		c, s := connect(7)
+		buf := make([]byte, 8)
+		mr := must(s.RegMsgs(buf))(w)
+		send(c)
+		time.Sleep(time.Minute)
+		w.ok(s.PostRecv(2, buf, mr))
+		if wc := must(s.GetRecvComp(bg))(w); wc.Status != verbs.WCSuccess || string(buf) != "12345678" {
+			t.Errorf("late receive: %v %q", wc.Status, buf)
+		}
+		if wc := must(c.GetSendComp(bg))(w); wc.Status != verbs.WCSuccess {
+			t.Errorf("its send: %v", wc.Status)
+		}
+		w.ok(s.PostRecv(3, buf[:7], mr))
+		send(c)
+		if wc := must(s.GetRecvComp(bg))(w); wc.Status != verbs.WCLocLenErr {
+			t.Errorf("short receive: %v", wc.Status)
+		}
+		if wc := must(c.GetSendComp(bg))(w); wc.Status != verbs.WCRemInvReqErr {
+			t.Errorf("its send: %v", wc.Status)
+		}
+		w.ok(mr.Close())
+		finish(c, s)
+
+		c, s = connect(1)
+		start := time.Now()
+		send(c)
+		if wc := must(c.GetSendComp(bg))(w); wc.Status != verbs.WCRNRRetryExcErr || time.Since(start) < 655*time.Millisecond { // C-PARM-16
+			t.Errorf("no receive: %v after %v", wc.Status, time.Since(start))
+		}
+		finish(c, s)
+		l.close()
+	})
+}

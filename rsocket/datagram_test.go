@@ -4,11 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/link/mem"
+	"github.com/verbena-rdma/verbena/provider/soft"
+	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/rsocket"
 )
 
@@ -66,6 +71,50 @@ func TestR_IO_17_DatagramTooLarge(t *testing.T) {
 	defer b.Close()
 	if n, err := a.WriteTo(make([]byte, rsocket.MaxDatagram4+1), b.LocalAddr()); n != 0 || !errors.Is(err, syscall.EMSGSIZE) {
 		t.Errorf("%d, %v", n, err)
+	}
+}
+
+// IPv6 has a longer header. One host is enough: its sockets have different ports.
+func TestR_IO_17_R_IO_16_DatagramsByIPv6(t *testing.T) {
+	fabric := mem.NewFabric(mem.Config{}) // another process may have the port of ::1
+	dev, err := soft.New(soft.Config{Name: "six", Addrs: []netip.Addr{netip.IPv6Loopback()}, Link: func(addrs []netip.Addr, ports int) (link.Link, error) {
+		return fabric.Open(addrs, ports)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := rdmacm.NewHost(dev.Device)
+	p := &places{TB: t, a: place{host: host, addr: netip.IPv6Loopback()}}
+	p.b = p.a
+	defer p.close()
+	a, err := (&rsocket.ListenConfig{Host: host}).ListenPacket(bg, "udp", "[::1]:0")
+	if err != nil {
+		t.Skip("this host has no IPv6: ", err)
+	}
+	defer a.Close()
+	b := must((&rsocket.ListenConfig{Host: host}).ListenPacket(bg, "udp", "[::1]:0"))(p)
+	defer b.Close()
+	p.ok(a.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	buf := make([]byte, 4096)
+	if rsocket.MaxDatagram6 != 2024 || rsocket.MaxDatagram4 != 2040 {
+		t.Error("the limits of messages")
+	}
+	for i := range 4 {
+		msg := text(2024, uint64(i))
+		must(a.WriteTo(msg, b.LocalAddr()))(p)
+		n, from, err := b.ReadFrom(buf)
+		p.ok(err)
+		if !bytes.Equal(buf[:n], msg) || from.String() != a.LocalAddr().String() {
+			t.Fatalf("message %d: %d bytes from %v", i, n, from)
+		}
+		must(b.WriteTo(msg[:9], from))(p)
+		if n, from, err = a.ReadFrom(buf); err != nil || !bytes.Equal(buf[:n], msg[:9]) || from.String() != b.LocalAddr().String() {
+			t.Fatalf("answer %d: %d bytes from %v, %v", i, n, from, err)
+		}
+		if n, err := a.WriteTo(make([]byte, 2025), b.LocalAddr()); n != 0 || !errors.Is(err, syscall.EMSGSIZE) {
+			t.Errorf("%d, %v", n, err)
+		}
 	}
 }
 

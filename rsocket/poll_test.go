@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,6 +65,39 @@ func TestR_POLL_02_06_Events(t *testing.T) {
 		if e := p.poll(c, inOut, -1); e != rsocket.PollNval {
 			t.Errorf("a closed socket has %#x", e)
 		}
+	})
+}
+
+// A connection that breaks: POLLERR and POLLHUP come unasked, and what was received before may still be read.
+func TestR_POLL_02_BrokenConnection(t *testing.T) {
+	cut := false
+	script := func(rdmatest.Packet) (rdmatest.Verdict, bool) { return rdmatest.Verdict{Drop: true}, cut }
+	inBubble(t, rdmatest.Faults{Script: script}, func(p *places) {
+		c, s := p.sockets(nil, nil)
+		must(s.Send([]byte("last"), 0))(p)
+		synctest.Wait()
+		if e := p.poll(c, inOut, -1); e != inOut {
+			t.Errorf("with data it has %#x", e)
+		}
+		synctest.Wait()
+		cut = true
+		must(c.Send([]byte("lost"), 0))(p)
+		if e := p.poll(c, 0, -1); e != rsocket.PollErr|rsocket.PollHup {
+			t.Errorf("unasked it has %#x", e)
+		}
+		if e := p.poll(c, inOut, -1); e != rsocket.PollIn|rsocket.PollErr|rsocket.PollHup {
+			t.Errorf("a broken connection has %#x", e)
+		}
+		buf := make([]byte, 10)
+		if n, err := c.Recv(buf, 0); string(buf[:n]) != "last" || err != nil {
+			t.Errorf("%q, %v", buf[:n], err)
+		}
+		_, err := c.Recv(buf, 0)
+		p.errno("behind it", err, syscall.ETIMEDOUT)
+		_, err = c.Send(buf, 0)
+		p.errno("send", err, syscall.ETIMEDOUT)
+		cut = false
+		p.closeSockets(c, s)
 	})
 }
 
