@@ -34,6 +34,15 @@
 //
 // Datagram IDs (PSUDP) have no connections: Connect finds out which QP serves a port, Accept tells.
 //
+// # When the peer leaves
+//
+// A peer that calls Disconnect or Close is told of by EventDisconnected. Who has synchronous IDs need not look for it: their QP goes to ERR when it
+// comes, so a receive that was posted completes with WCWRFlushErr, and GetRecvComp returns that; who waits for nothing else calls ID.Channel().GetEvent.
+// Then call Disconnect, which answers the peer, and Close.
+//
+// A peer that is killed sends nothing. If it was a process of this host that is reached through shared memory, the QP goes to ERR at once, without an event;
+// otherwise only a side that sends notices it, after all retries. So let a connection that matters carry something from time to time.
+//
 // # Errors
 //
 // An error says what was called, on which ID, what was wrong and what is allowed; errors.Is finds its errno, ECONNREFUSED or EINVAL as in C. A call that
@@ -53,7 +62,7 @@
 //
 // A device in use has three goroutines here, whatever the number of IDs. Queue pairs are connected as soon as the peer's answer
 // comes, not when the program retrieves the event; but EventDisconnected and EventRejected move them to ERR, and EventMulticastJoin
-// attaches them, when the program retrieves the event.
+// attaches them, when the program retrieves the event. EventDisconnected of a synchronous ID does so when it comes.
 //
 // The package imports verbs, umad, internal/cm, internal/wire, internal/wire/cmmsg, internal/link, internal/notify and internal/control.
 package rdmacm

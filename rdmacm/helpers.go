@@ -148,7 +148,8 @@ func (id *ID) GetSendComp(c context.Context) (verbs.WC, error) {
 	return id.comp(c, "get_send_comp", cq)
 }
 
-// GetRecvComp waits for a completion of the ID's receives (rdma_get_recv_comp), as GetSendComp does.
+// GetRecvComp waits for a completion of the ID's receives (rdma_get_recv_comp), as GetSendComp does. When the peer of a synchronous
+// ID disconnects, receives that are left complete with WCWRFlushErr.
 func (id *ID) GetRecvComp(c context.Context) (verbs.WC, error) {
 	id.mu.Lock()
 	cq := id.recvCQ

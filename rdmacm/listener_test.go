@@ -159,3 +159,36 @@ func TestAcceptGivenUp(t *testing.T) {
 		}
 	})
 }
+
+// A server with synchronous IDs sits in GetRecvComp and asks for no events: its receives tell that the client has left.
+func TestTheEndIsSeenWithoutAnEvent(t *testing.T) {
+	in(t, func(w *world) {
+		l := must(rdmacm.Listen(bg, ":0", &rdmacm.Options{Host: w.b}))(w)
+		got := w.accepts(l, 1)
+		c := must(w.dial(l))(w)
+		s := <-got
+		mr := must(s.RegMsgs(make([]byte, 16)))(w)
+		w.ok(s.PostRecv(1, mr.Bytes()[:8], mr))
+		w.ok(s.PostRecv(2, mr.Bytes()[8:], mr))
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			w.ok(c.PostSend(3, []byte("bye"), nil, verbs.SendInline|verbs.SendSignaled))
+			must(c.GetSendComp(bg))(w)
+			w.ok(c.Disconnect(bg))
+			w.ok(c.Close())
+		}()
+		if wc, err := s.GetRecvComp(w.soon()); err != nil || wc.Err() != nil || string(mr.Bytes()[:wc.ByteLen]) != "bye" {
+			t.Errorf("the message: %v, %v", wc.Status, err)
+		}
+		wc, err := s.GetRecvComp(w.soon())
+		if err != nil || wc.WRID != 2 || wc.Status != verbs.WCWRFlushErr {
+			t.Errorf("behind the last message: %v of request %d, %v", wc.Status, wc.WRID, err)
+		}
+		w.ok(s.Disconnect(w.soon()))
+		<-left
+		w.ok(mr.Close())
+		w.ok(s.Close())
+		w.ok(l.Close())
+	})
+}

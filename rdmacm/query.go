@@ -12,7 +12,7 @@ func (id *ID) PS() PortSpace { return id.ps }
 // QPType is the kind of QP that the ID connects: UD for datagrams, else RC, unless CreateEP was told another.
 func (id *ID) QPType() verbs.QPType { return id.qpType }
 
-// Channel is the ID's event channel; of a synchronous ID, the private one.
+// Channel is the ID's event channel; of a synchronous ID, the private one, on which to wait for EventDisconnected.
 func (id *ID) Channel() *EventChannel { return locked(id, func() *EventChannel { return id.ch }) }
 
 // Verbs is the device that the ID is bound to; nil before.
