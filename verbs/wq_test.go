@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -317,5 +318,31 @@ func TestX_QPM_01_RateLimitRanges(t *testing.T) {
 	for s := QPSReset; s <= QPSErr; s++ { // what no state can help is not blamed on the state
 		forceState(rc, rcDrv, s)
 		refused(t, rc.ModifyRateLimit(&QPRateLimitAttr{RateLimit: 10}), EOPNOTSUPP, "does not limit the rate of RC QPs")
+	}
+}
+
+// What the driver could not destroy is there as before, and can be closed later.
+func TestRawObjectsThatCannotBeDestroyed(t *testing.T) {
+	ctx, drv := openSteering(t)
+	counters := must(ctx.CreateCounters(&CountersInitAttr{}))(t)
+	wq, _ := newWQ(t, ctx)
+	table := must(ctx.CreateRWQIndTable(&RWQIndTableInitAttr{IndTbl: []*WQ{wq}}))(t)
+	for _, c := range []struct {
+		call   string
+		object interface{ Close() error }
+		use    func() error
+	}{
+		{"DestroyCounters", counters, func() error { return counters.AttachPointFlow(&CounterAttachAttr{CounterDesc: CounterPackets}, nil) }},
+		{"DestroyRWQIndTable", table, func() error { return wq.Close() }}, // still in use
+		{"DestroyWQ", wq, func() error { return wq.Modify(&WQAttr{AttrMask: WQAttrState, State: WQSReady}) }},
+	} {
+		drv.fail[c.call] = syscall.EIO
+		refused(t, c.object.Close(), syscall.EIO)
+		if err := c.use(); (err == nil) == (c.call == "DestroyRWQIndTable") {
+			t.Errorf("after a failed %s: %v", c.call, err)
+		}
+		drv.fail[c.call] = nil
+		ok(t, c.object.Close())
+		refused(t, c.object.Close(), EINVAL, "closed")
 	}
 }
