@@ -120,6 +120,9 @@ func TestWCErrorText(t *testing.T) {
 	if first.Error() != want {
 		t.Errorf("got  %q\nwant %q", first, want)
 	}
+	if once := (&WCError{Status: WCRemOpErr, Elapsed: time.Millisecond}).Error(); !strings.Contains(once, "; sent once in 1ms") {
+		t.Errorf("%q", once)
+	}
 	first.Heard = true
 	if s := first.Error(); strings.Contains(s, "nothing ever came back") || !strings.Contains(s, "stopped answering") {
 		t.Errorf("%q", s)

@@ -238,7 +238,7 @@ func ExampleWCError() {
 		}
 	}
 	// Output:
-	// modify_qp: RESET->RTS is not possible (EINVAL); from RESET a RC QP goes to RESET, INIT, ERR
+	// modify_qp: RESET->RTS is not possible (EINVAL); from RESET a QP of type RC goes to RESET, INIT, ERR
 	// RETRY_EXC_ERR 198.18.0.1 1 true false
 	// is the peer up, its QP in RTR with our QPN and GID, and UDP port 4791 open between the two?
 	// WR_FLUSH_ERR because of RETRY_EXC_ERR

@@ -108,7 +108,7 @@ func (qp *QP) checkFlow(op string, attr *FlowAttr) error {
 	case qp.life.closed.Load():
 		return errClosed(op, qp.obj())
 	case t != QPTypeRawPacket && t != QPTypeUD:
-		return newError(op, qp.obj(), EINVAL, "a %v QP has no flows; RAW_PACKET and UD have", t)
+		return newError(op, qp.obj(), EINVAL, "a QP of type %v has no flows; RAW_PACKET and UD have", t)
 	case qp.ctx.attr.DeviceCapFlags&DeviceManagedFlowSteering == 0:
 		return newError(op, qp.obj(), syscall.ENXIO, "the device has no flow steering")
 	case attr == nil:

@@ -143,7 +143,7 @@ func (qp *QP) checkBind(op string, mw *MW, bind *MWBind) error {
 	case mw.pd.ctx != qp.ctx:
 		return newError(op, mw.obj(), EINVAL, "window and QP belong to different contexts")
 	case !WRBindMW.in(qp.opcodes):
-		return newError(op, qp.obj(), EINVAL, "a %v QP cannot bind windows; RC, UC and XRC_SEND can", qp.init.Type)
+		return newError(op, qp.obj(), EINVAL, "a QP of type %v cannot bind windows; RC, UC and XRC_SEND can", qp.init.Type)
 	case bind.Flags&^(SendSignaled|SendFence) != 0:
 		return newError(op, qp.obj(), EINVAL, "flags %v are not possible; SIGNALED and FENCE are", bind.Flags&^(SendSignaled|SendFence))
 	case bind.Flags&SendFence != 0 && qp.init.Type == QPTypeUC:

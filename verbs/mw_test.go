@@ -127,7 +127,7 @@ func TestV_MW_07_BindFlags(t *testing.T) {
 				if typ == QPTypeRC {
 					ok(t, err)
 				} else {
-					refused(t, err, EINVAL, "FENCE is not possible on a UC QP")
+					refused(t, err, EINVAL, "FENCE is not possible on a QP of type UC")
 				}
 			default:
 				refused(t, err, EINVAL, "SIGNALED and FENCE are")

@@ -100,7 +100,7 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	t := qp.init.Type
 	switch {
 	case !wr.Opcode.in(qp.opcodes):
-		return qp.badSend(wr, "not possible on a %v QP, which has %v", t, opcodeSet(qp.opcodes))
+		return qp.badSend(wr, "not possible on a QP of type %v, which has %v", t, opcodeSet(qp.opcodes))
 	case wr.Flags&^(SendSignaled|SendSolicited) != 0 || wr.Inline != nil || wr.Flags&SendSolicited != 0 && !wr.Opcode.in(solicitedOpcodes):
 		if err := qp.checkFlags(wr); err != nil {
 			return err
@@ -169,7 +169,7 @@ func (qp *QP) checkFlags(wr *SendWR) error {
 	case wr.Flags&^sendFlagsAll != 0:
 		return qp.badSend(wr, "unknown flags %v", wr.Flags&^sendFlagsAll)
 	case wr.Flags&SendFence != 0 && t != QPTypeRC && t != QPTypeXRCSend:
-		return qp.badSend(wr, "FENCE is not possible on a %v QP, only on RC", t)
+		return qp.badSend(wr, "FENCE is not possible on a QP of type %v, only on RC", t)
 	case wr.Flags&SendSolicited != 0 && !wr.Opcode.in(solicitedOpcodes):
 		return qp.badSend(wr, "SOLICITED goes with %v only", opcodeSet(solicitedOpcodes))
 	case wr.Flags&SendIPCsum != 0 && (csumCaps[t] == 0 || qp.ctx.attr.DeviceCapFlags&csumCaps[t] == 0):
@@ -236,6 +236,9 @@ func (qp *QP) checkReading(wr *SendWR) error {
 type opcodeSet uint32
 
 func (s opcodeSet) String() string {
+	if s == 0 {
+		return "no send queue"
+	}
 	text := ""
 	for set := uint32(s); set != 0; set &= set - 1 {
 		if text != "" {

@@ -95,7 +95,7 @@ func TestV_SEND_07_OpcodeByType(t *testing.T) { // V-TR-01
 				ok(t, err)
 				continue
 			}
-			wantPost(t, err, 0, EINVAL, op.String()+": not possible on a "+typ.String()+" QP, which has ")
+			wantPost(t, err, 0, EINVAL, op.String()+": not possible on a QP of type "+typ.String()+", which has ")
 			if len(drv.sent) != 0 {
 				t.Errorf("%v on %v reached the driver", op, typ)
 			}
@@ -105,7 +105,7 @@ func TestV_SEND_07_OpcodeByType(t *testing.T) { // V-TR-01
 		}
 	}
 	qp, _ := newQPIn(t, QPTypeXRCRecv, QPSRTS)
-	wantPost(t, qp.PostSend(SendWR{Opcode: WRSend}), 0, EINVAL, "not possible on a XRC_RECV QP")
+	wantPost(t, qp.PostSend(SendWR{Opcode: WRSend}), 0, EINVAL, "not possible on a QP of type XRC_RECV")
 }
 
 // TestV_SEND_Flags is V-SEND-09 to V-SEND-13: every flag with every opcode on every type.

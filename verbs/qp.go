@@ -121,11 +121,11 @@ func (qp *QP) checkInit() error {
 	case init.SRQ != nil && init.SRQ.pd.domain() != qp.pd.domain():
 		return errors.New("the SRQ belongs to another PD")
 	case init.SRQ != nil && init.SRQ.xrcd != nil:
-		return fmt.Errorf("an SRQ of type XRC takes what XRC_RECV QPs receive; a %v QP cannot have it", init.Type)
+		return fmt.Errorf("an SRQ of type XRC takes what XRC_RECV QPs receive; a QP of type %v cannot have it", init.Type)
 	case init.SRQ != nil && init.SRQ.tm != (TMCap{}) && init.Type != QPTypeRC:
-		return fmt.Errorf("an SRQ of type TM goes with RC QPs only; a %v QP cannot have it", init.Type)
+		return fmt.Errorf("an SRQ of type TM goes with RC QPs only; a QP of type %v cannot have it", init.Type)
 	case init.SRQ != nil && (init.Type == QPTypeUC || init.Type == QPTypeRawPacket):
-		return fmt.Errorf("a %v QP cannot have an SRQ; RC, UD and XRC can", init.Type)
+		return fmt.Errorf("a QP of type %v cannot have an SRQ; RC, UD and XRC can", init.Type)
 	}
 	c := &init.Cap
 	sizes := []struct {

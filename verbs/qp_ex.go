@@ -96,17 +96,17 @@ func (a *QPInitAttrEx) check(op, obj string) error {
 	case a.CreateFlags&^qpCreateAll != 0:
 		return newError(op, obj, EINVAL, "unknown flags %v; there are %v", a.CreateFlags&^qpCreateAll, qpCreateAll)
 	case a.SendOpsFlags&^ops != 0:
-		return newError(op, obj, EOPNOTSUPP, "%v is not possible on a %v QP, which has %v", a.SendOpsFlags&^ops, a.Type, ops)
+		return newError(op, obj, EOPNOTSUPP, "%v is not possible on a QP of type %v, which has %v", a.SendOpsFlags&^ops, a.Type, ops)
 	case a.CreateFlags&raw != 0 && a.Type != QPTypeRawPacket:
-		return newError(op, obj, EINVAL, "%v is not possible on a %v QP, only on RAW_PACKET", a.CreateFlags&raw, a.Type)
+		return newError(op, obj, EINVAL, "%v is not possible on a QP of type %v, only on RAW_PACKET", a.CreateFlags&raw, a.Type)
 	case a.CreateFlags&ud != 0 && a.Type != QPTypeUD:
-		return newError(op, obj, EINVAL, "%v is not possible on a %v QP, only on UD", a.CreateFlags&ud, a.Type)
+		return newError(op, obj, EINVAL, "%v is not possible on a QP of type %v, only on UD", a.CreateFlags&ud, a.Type)
 	case a.SourceQPN != 0 && a.CreateFlags&QPCreateSourceQPN == 0:
 		return newError(op, obj, EINVAL, "SourceQPN is given, but the flag SOURCE_QPN is missing")
 	case a.SourceQPN > 0xffffff:
 		return newError(op, obj, EINVAL, "SourceQPN %#x is too large; it has 24 bits", a.SourceQPN)
 	case a.MaxTSOHeader != 0 && !WRTSO.in(opcodesOf[a.Type]):
-		return newError(op, obj, EINVAL, "MaxTSOHeader is not possible on a %v QP, only on UD and RAW_PACKET", a.Type)
+		return newError(op, obj, EINVAL, "MaxTSOHeader is not possible on a QP of type %v, only on UD and RAW_PACKET", a.Type)
 	}
 	return nil
 }

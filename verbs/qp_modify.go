@@ -86,7 +86,7 @@ func (qp *QP) checkMask(m move, mask QPAttrMask) (problem, hint string) {
 	row, ok := table[m]
 	if !ok {
 		return fmt.Sprintf("%v->%v is not possible", m.from, m.to),
-			fmt.Sprintf("from %v a %v QP goes to %s", m.from, qp.init.Type, table.from(m.from))
+			fmt.Sprintf("from %v a QP of type %v goes to %s", m.from, qp.init.Type, table.from(m.from))
 	}
 	missing, extra := row.required&^mask, mask&^(row.required|row.optional)
 	var parts []string

@@ -242,7 +242,7 @@ func TestV_QPM_02_RefusalNamesAttributes(t *testing.T) {
 		t.Errorf("got  %v\nwant %v", err, want)
 	}
 	attr.QPState = QPSRTS
-	refused(t, qp.Modify(&attr, QPAttrState), EINVAL, "INIT->RTS is not possible", "from INIT a RC QP goes to RESET, INIT, RTR, ERR")
+	refused(t, qp.Modify(&attr, QPAttrState), EINVAL, "INIT->RTS is not possible", "from INIT a QP of type RC goes to RESET, INIT, RTR, ERR")
 	refused(t, qp.Modify(&attr, 1<<24), EINVAL, "not allowed here: 0x1000000")
 	refused(t, qp.Modify(nil, QPAttrState), EINVAL)
 	attr.QPState = 1 << 31

@@ -171,7 +171,7 @@ func (a *QPInitAttrEx) checkRSS(ctx *Context) error {
 	case table == nil || conf == nil:
 		return errors.New("an indirection table and the hash for it go together")
 	case a.Type != QPTypeRawPacket && a.Type != QPTypeUD:
-		return fmt.Errorf("a %v QP cannot have an indirection table; RAW_PACKET and UD can", a.Type)
+		return fmt.Errorf("a QP of type %v cannot have an indirection table; RAW_PACKET and UD can", a.Type)
 	case table.ctx != ctx:
 		return errors.New("the indirection table belongs to another context")
 	case a.RecvCQ != nil || a.SRQ != nil || a.Cap.MaxRecvWR != 0 || a.Cap.MaxRecvSGE != 0:

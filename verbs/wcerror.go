@@ -53,8 +53,7 @@ func (e *WCError) Error() string {
 		b.WriteString(": " + e.Reason)
 	}
 	if e.Retries > 0 || e.Elapsed > 0 {
-		fmt.Fprintf(&b, "; sent %d times in %v, last PSN 0x%06x, acknowledged 0x%06x", e.Retries+1, e.Elapsed.Round(time.Microsecond),
-			e.LastSent, e.LastAck)
+		fmt.Fprintf(&b, "; sent %s in %v, last PSN 0x%06x, acknowledged 0x%06x", times(e.Retries+1), e.Elapsed.Round(time.Microsecond), e.LastSent, e.LastAck)
 		if !e.Heard {
 			b.WriteString(", nothing ever came back")
 		}
@@ -74,11 +73,18 @@ func (e *WCError) Error() string {
 	return b.String()
 }
 
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
 // Hint is a clause on what to look at; empty if there is nothing to say.
 func (e *WCError) Hint() string {
 	switch e.Status {
 	case WCLocLenErr:
-		return "the message is longer than the receive buffer, or than the path MTU for UD (which needs 40 bytes more for the GRH)"
+		return "receives have to be as long as the longest message, for UD 40 bytes longer, for the GRH; UD messages have at most the path MTU"
 	case WCLocQPOpErr:
 		return "check opcode and SGE lengths of the request"
 	case WCLocProtErr, WCLocAccessErr:

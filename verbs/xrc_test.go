@@ -259,7 +259,7 @@ func TestV_QP_09_XRCRecv(t *testing.T) {
 	ok(t, cq.Close())
 	forceState(qp, qp.Driver().(*fakeQP), QPSRTS)
 	wantPost(t, qp.PostRecv(RecvWR{}), 0, EINVAL, "no receive queue")
-	wantPost(t, qp.PostSend(SendWR{Opcode: WRSend}), 0, EINVAL, "not possible on a XRC_RECV QP")
+	wantPost(t, qp.PostSend(SendWR{Opcode: WRSend}), 0, EINVAL, "not possible on a QP of type XRC_RECV, which has no send queue")
 	if _, init, err := qp.Query(QPAttrState); err != nil || init.Type != QPTypeXRCRecv {
 		t.Error(init, err)
 	}

@@ -59,6 +59,8 @@ func (r *responder) refuse(f *fault, seq uint32) {
 		Reason: f.reason, Syndrome: f.nak, Heard: true,
 	}
 	switch d := &r.denied; f {
+	case faultSendTooLong:
+		cause.Reason += fmt.Sprintf(", which has %d bytes", r.recv.room)
 	case faultOrder:
 		cause.Reason += ": " + d.err.Error()
 	case faultInvalidate:
