@@ -147,7 +147,7 @@ func (qp *QP) checkBind(op string, mw *MW, bind *MWBind) error {
 	case bind.Flags&^(SendSignaled|SendFence) != 0:
 		return newError(op, qp.obj(), EINVAL, "flags %v are not possible; SIGNALED and FENCE are", bind.Flags&^(SendSignaled|SendFence))
 	case bind.Flags&SendFence != 0 && qp.init.Type == QPTypeUC:
-		return newError(op, qp.obj(), EINVAL, "FENCE is not possible on a UC QP, only on RC")
+		return newError(op, qp.obj(), EINVAL, "FENCE is not possible on a QP of type UC, only on RC")
 	}
 	info := &bind.Info
 	if info.MR == nil && (info.Addr != 0 || info.Length != 0) {
