@@ -146,7 +146,7 @@ func TestV_FL_01_QPsWithFlows(t *testing.T) {
 		qp, _ := newQP(t, pd, typ)
 		f, err := qp.CreateFlow(&FlowAttr{Port: 1})
 		if typ != QPTypeUD && typ != QPTypeRawPacket {
-			refused(t, err, EINVAL, typ.String()+" QP has no flows")
+			refused(t, err, EINVAL, "a QP of type "+typ.String()+" has no flows")
 			continue
 		}
 		ok(t, err)
