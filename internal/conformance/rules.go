@@ -153,6 +153,22 @@ func partitions(t *T) {
 	}
 	t.must(p.qp.PostSend(e.send(1, 0, 1)))
 	same(t, "the P_Key that the QP sends", p.hears(wire.SendOnly).PKey, ours)
+	bad := uint64(2) // of those above
+	if ours&0x8000 == 0 {
+		bad = 3
+	}
+	same(t, "bad_pkey", t.Counter(e.ctx, "bad_pkey"), bad)
+	if get(e.ctx.QueryDevice())(t).DeviceCapFlags&verbs.DeviceBadPKeyCntr == 0 {
+		return
+	}
+	for range 100 { // the port's counter may be late, by the clock of the wall
+		if port = get(e.ctx.QueryPort(1))(t); uint64(port.BadPKeyCntr) == bad {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	same(t, "bad_pkey_cntr", uint64(port.BadPKeyCntr), bad)
+	same(t, "qkey_viol_cntr", port.QKeyViolCntr, 0)
 }
 
 func eventsWait(t *T) {
