@@ -234,6 +234,9 @@ type TxPacket struct {
 	Path *Path
 	Off  int
 	Len  int
+
+	sum    uint32 // of the last summed bytes before the ICRC; see TxBatch.Summed
+	summed int
 }
 
 // TxBatch is a run of packets to send, laid one behind the other in one buffer, so that a
@@ -343,6 +346,25 @@ func (b *TxBatch) AllocRef(path *Path, qpn uint32, head int, s *Share, off int64
 func (b *TxBatch) Bytes(i int) []byte {
 	p := b.Packets[i]
 	return b.Buf[p.Off : p.Off+p.Len]
+}
+
+// Summed tells the sum of the last n bytes, see wire.CopySum, of the packet that Alloc has just given a place: Seal need not look at them.
+// It is of no use for a packet in a place of Direct, which has no ICRC; Sums tells.
+func (b *TxBatch) Summed(sum uint32, n int) {
+	p := &b.Packets[len(b.Packets)-1]
+	p.sum, p.summed = sum, n
+}
+
+// Sums tells whether Summed can be told of place, which Alloc has just given.
+func (b *TxBatch) Sums(place []byte) bool {
+	n := len(b.Packets)
+	return n > 0 && &b.Buf[b.Packets[n-1].Off] == &place[0]
+}
+
+// Seal writes the ICRC of packet i, to be sent with an IPv4 identification, behind it. f is the flow of its path.
+func (b *TxBatch) Seal(i int, f wire.Flow, id uint16) {
+	p := &b.Packets[i]
+	f.SealSum(b.Buf[p.Off:p.Off+p.Len], id, p.sum, p.summed)
 }
 
 // AllocTrain is Alloc for a packet that RxPacket.Train will be said of.

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"sync"
 	"unsafe"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
 // The functions of this file are the device's reads and writes of user memory. A real
@@ -12,6 +14,13 @@ import (
 
 // Copy copies min(len(dst), len(src)) bytes between user memory and a packet.
 func Copy(dst, src []byte) int { return dma(dst, src) }
+
+// CopySum is Copy of all of src, and returns the register of a CRC that was 0, with src put in; see wire.CopySum. src has at least wire.LeastSum + 15 bytes.
+func CopySum(dst, src []byte) uint32 {
+	odd := len(src) & 15
+	dma(dst, src[:odd])
+	return wire.CopySum(wire.Sum(0, dst[:odd]), dst[odd:], src[odd:])
+}
 
 // unaligned serialises atomics on memory whose address the processor cannot handle atomically.
 var unaligned sync.Mutex

@@ -100,8 +100,7 @@ func (r *responder) sendRead(res *resource, tx *link.TxBatch) bool {
 	if op != wire.ReadRespMiddle {
 		wire.AETH(b[wire.BTHLen:]).Put(wire.SynAck, res.msn)
 	}
-	mr.Copy(b[head:], src)
-	clear(b[head+int(n):])
+	fill(tx, b, head, src)
 	qp.Counters.TxDataBytes += uint64(n)
 	res.begun = true
 	res.next, r.took = psn.Add(res.next, segs), segs

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 
 	"github.com/verbena-rdma/verbena/internal/link"
-	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/psn"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
@@ -114,11 +113,7 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	if ref.share != nil {
 		r.referring = true
 	} else {
-		data := b[info.Len:]
-		for _, p := range r.pieces {
-			data = data[mr.Copy(data, p):]
-		}
-		clear(data) // the pad
+		fill(tx, b, info.Len, r.pieces...)
 	}
 	r.from.pos = pos + n
 	qp.Counters.TxDataBytes += uint64(n)

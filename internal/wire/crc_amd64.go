@@ -2,13 +2,14 @@ package wire
 
 import "golang.org/x/sys/cpu"
 
-// hash/crc32 multiplies 16 bytes at a time. Processors of the years since 2019 can do two such multiplications at once (VPCLMULQDQ on
-// registers of 256 bits), which halves the time for a packet of 4096 bytes.
+// hash/crc32 multiplies 16 bytes at a time, or 64 with one register. Processors of the years since 2019 can multiply 32 bytes at once
+// (VPCLMULQDQ on registers of 256 bits), later ones 64, and with four registers none of them waits for the one before it. Each byte can be
+// stored elsewhere on the way, which makes the copy of a payload and its CRC one pass over it.
 //
 // How: data and register are one long polynomial, of which only the remainder modulo P counts. 16 bytes that stand d bits before
 // 16 others can be moved there: their two halves times x^(d+64) and x^d modulo P have the same remainder, and are XORed with what stands there. Four
-// registers of 32 bytes walk over the data, moving 1024 bits at each step; then they are moved into the last of them,
-// that into its second half, and this over what is left (all of a short packet). The remainder of the last 16 bytes takes the ordinary way.
+// registers walk over the data side by side; then they are moved into the last of them,
+// that into its last 16 bytes, and these over what is left (all of a short packet). The remainder of the last 16 bytes takes the ordinary way.
 
 // updateWide is quicker than hash/crc32 for lengths below mostNarrow, where that uses tables, and from leastWide on.
 const (
@@ -16,27 +17,49 @@ const (
 	leastWide  = 256
 )
 
-// wide tells whether the processor has what updateWide needs.
-var wide = cpu.X86.HasAVX2 && hasVPCLMULQDQ()
+// Which registers may be used.
+var (
+	wide   = cpu.X86.HasAVX2 && hasVPCLMULQDQ()
+	widest = wide && cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VPCLMULQDQ
+)
 
-// folding holds, for each distance in bits, the two factors in the form that the multiplication of reflected polynomials
+// factors move 16 bytes by one distance, in the form that the multiplication of reflected polynomials
 // wants: 33 bits, since the product of two registers lacks one shift.
-var folding = [3][2]uint64{factors(1024), factors(256), factors(128)}
+type factors [2]uint64
 
-func factors(d int) [2]uint64 {
-	return [2]uint64{uint64(power(d+32)) << 1, uint64(power(d-32)) << 1}
+// to makes the factors for a distance of d bits.
+func to(d int) factors {
+	return factors{uint64(power(d+32)) << 1, uint64(power(d-32)) << 1}
 }
 
+// The distances: from round to round, from register to register, and between the 16 bytes of one register.
+var (
+	by256 = [...]factors{to(1024), to(256), to(128)}
+	by512 = [...]factors{to(2048), to(512), to(384), to(256), to(128), {}}
+)
+
 // updateWide is update for at least 16 bytes.
-func updateWide(s uint32, p []byte) uint32 {
+func updateWide(s uint32, p []byte) uint32 { return passWide(s, nil, p) }
+
+// passWide is updateWide, and stores p at dst, unless that is nil. The two do not overlap.
+func passWide(s uint32, dst *byte, p []byte) uint32 {
 	var last [16]byte
-	fold(&last, &folding, s, p)
+	if widest && len(p) >= leastWide {
+		fold512(&last, &by512, s, dst, p)
+	} else {
+		fold256(&last, &by256, s, dst, p)
+	}
 	return advance(0, last[:])
 }
 
-// fold stores 16 bytes that have the same remainder as the register s followed by p.
+// fold256 stores 16 bytes that have the same remainder as the register s followed by p.
 //
 //go:noescape
-func fold(last *[16]byte, k *[3][2]uint64, s uint32, p []byte)
+func fold256(last *[16]byte, k *[3]factors, s uint32, dst *byte, p []byte)
+
+// fold512 is fold256 for at least 256 bytes.
+//
+//go:noescape
+func fold512(last *[16]byte, k *[6]factors, s uint32, dst *byte, p []byte)
 
 func hasVPCLMULQDQ() bool

@@ -9,3 +9,5 @@ const (
 )
 
 func updateWide(uint32, []byte) uint32 { panic("unreachable") }
+
+func passWide(uint32, *byte, []byte) uint32 { panic("unreachable") }

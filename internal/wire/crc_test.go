@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"hash/crc32"
 	"math/rand/v2"
 	"strconv"
@@ -17,15 +18,24 @@ func TestUpdate(t *testing.T) {
 	for i := range buf {
 		buf[i] = byte(rng.Uint32())
 	}
+	dst := make([]byte, len(buf)+1)
 	check := func(s uint32, p []byte) {
 		want := ^crc32.Update(^s, crc32.IEEETable, p)
 		if got := update(s, p); got != want {
 			t.Fatalf("register %#x, %d bytes: %#x, want %#x", s, len(p), got, want)
 		}
-		if wide && len(p) > 0 {
-			if got := updateWide(s, p); got != want {
-				t.Fatalf("updateWide: register %#x, %d bytes: %#x, want %#x", s, len(p), got, want)
-			}
+		if !wide || len(p) == 0 {
+			return
+		}
+		if got := updateWide(s, p); got != want {
+			t.Fatalf("updateWide: register %#x, %d bytes: %#x, want %#x", s, len(p), got, want)
+		}
+		clear(dst)
+		if got := passWide(s, &dst[1], p); got != want {
+			t.Fatalf("passWide: register %#x, %d bytes: %#x, want %#x", s, len(p), got, want)
+		}
+		if !bytes.Equal(dst[1:1+len(p)], p) || dst[0] != 0 || dst[1+len(p)] != 0 {
+			t.Fatalf("passWide: %d bytes are not copied as they are, and only they", len(p))
 		}
 	}
 	for n := 0; n <= 9216; n += 16 {
@@ -59,6 +69,63 @@ func TestUpdateEveryBit(t *testing.T) {
 	}
 }
 
+// TestCopySum changes the place where a packet is split into what is summed and the headers before it.
+func TestCopySum(t *testing.T) {
+	if !SumsWhileCopying {
+		t.Skip("this processor cannot")
+	}
+	rng := rand.New(rand.NewPCG(3, 4))
+	f := Flow{crc: rng.Uint32(), v4: true}
+	for n := LeastSum; n <= MaxPayload; n += 16 {
+		for _, head := range []int{BTHLen, BTHLen + 4, BTHLen + 16, BTHLen + 33} {
+			src := make([]byte, n)
+			for i := range src {
+				src[i] = byte(rng.Uint32())
+			}
+			b := make([]byte, head+n+ICRCLen)
+			b[0], b[4], b[head-1] = byte(n), 7, 9
+			sum := CopySum(0, b[head:], src)
+			want := f.ICRC(b[:head+n], 5)
+			if f.SealSum(b, 5, sum, n); le.Uint32(b[head+n:]) != want {
+				t.Fatalf("%d bytes behind %d: %#x, want %#x", n, head, b[head+n:], want)
+			}
+			if f.SealSum(b, 5, 0, 0); le.Uint32(b[head+n:]) != want {
+				t.Fatalf("nothing summed of %d bytes: %#x, want %#x", head+n, b[head+n:], want)
+			}
+		}
+	}
+}
+
+// TestSealCopy seals packets of every length of payload.
+func TestSealCopy(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	f := Flow{crc: rng.Uint32()}
+	const head = BTHLen + AETHLen
+	src := make([]byte, MaxPayload)
+	for i := range src {
+		src[i] = byte(rng.Uint32())
+	}
+	for n := range MaxPayload + 1 {
+		got := bytes.Repeat([]byte{0xA5}, head+(n+3)&^3+ICRCLen)
+		want := append(got[:head:head], src[:n]...)
+		want = append(want, make([]byte, len(got)-len(want))...)
+		f.Seal(want, 3)
+		if f.SealCopy(got, 3, head, src[:n]); !bytes.Equal(got, want) {
+			t.Fatalf("%d bytes: it differs from a copy that is sealed", n)
+		}
+	}
+}
+
+// TestZeros compares runs of zeros with zeros.
+func TestZeros(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for n := range MaxPayload + 4 {
+		if s := rng.Uint32(); zeros(s, n) != advance(s, make([]byte, n)) {
+			t.Fatalf("%d zeros after %#x: %#x, want %#x", n, s, zeros(s, n), advance(s, make([]byte, n)))
+		}
+	}
+}
+
 func BenchmarkUpdate(b *testing.B) {
 	buf := make([]byte, 4096)
 	for _, c := range []struct {
@@ -77,5 +144,39 @@ func BenchmarkUpdate(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkTrain copies 15 payloads of 4096 bytes into packets, and seals them.
+func BenchmarkTrain(b *testing.B) {
+	const head, n, all = BTHLen, 4096, BTHLen + 4096 + ICRCLen
+	src, dst := make([]byte, 1<<20), make([]byte, 15*all)
+	var f Flow
+	each := func(at int, one func(pkt, p []byte)) {
+		for k := range 15 {
+			one(dst[k*all:][:all], src[at+k*n:][:n])
+		}
+	}
+	for _, c := range []struct {
+		name string
+		turn func(at int)
+	}{
+		{"two passes", func(at int) {
+			each(at, func(pkt, p []byte) { copy(pkt[head:], p) })
+			each(at, func(pkt, _ []byte) { f.Seal(pkt, 0) })
+		}},
+		{"one pass", func(at int) {
+			each(at, func(pkt, p []byte) { f.SealSum(pkt, 0, CopySum(0, pkt[head:], p), n) })
+		}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			if !SumsWhileCopying {
+				b.Skip("this processor cannot")
+			}
+			b.SetBytes(15 * n)
+			for at := 0; b.Loop(); at = (at + 1<<16) & (1<<20 - 1) {
+				c.turn(at)
+			}
+		})
 	}
 }

@@ -8,7 +8,7 @@
 //	opcode.go  what each opcode is, and where its headers are     header.go  the headers
 //	packet.go  Parse and a packet's parts                         grh.go     IP headers in UD receive buffers
 //	icrc.go    the invariant CRC; solve.go: its unknown part      mad.go     management datagrams
-//	crc.go     its arithmetic; crc_amd64.s: 32 bytes at a time
+//	crc.go     its arithmetic; crc_amd64.s: 32 or 64 bytes at a time, copying them if one likes; sum.go: copies with a sum
 //	fields.go  a packet as a struct, for tests and tools          format.go  a packet in words
 //
 // The sources are the InfiniBand Architecture Specification volume 1 (IBTA) with annexes A14 (XRC), A17 (RoCEv2)

@@ -60,6 +60,11 @@ func NewFlow(src, dst netip.Addr, srcPort, dstPort uint16) Flow {
 // ICRC computes the invariant CRC of pkt, the bytes from BTH to pad, sent with the given IPv4
 // identification. IPv6 has none: id is ignored. pkt holds at least a BTH and at most 65507 bytes.
 func (f Flow) ICRC(pkt []byte, id uint16) uint32 {
+	return ^Sum(f.start(pkt, id), pkt[BTHLen:])
+}
+
+// start is the register after the BTH of pkt.
+func (f Flow) start(pkt []byte, id uint16) uint32 {
 	n := uint16(udpLen + len(pkt) + ICRCLen)
 	s := f.crc
 	if f.v4 {
@@ -69,11 +74,7 @@ func (f Flow) ICRC(pkt []byte, id uint16) uint32 {
 	}
 	s = step4(s ^ le.Uint32(pkt))
 	s = step4(s ^ (le.Uint32(pkt[4:]) | 0xFF))
-	s = step4(s ^ le.Uint32(pkt[8:]))
-	// Take here what is more than a multiple of 16 bytes; update is slow at it.
-	rest := pkt[BTHLen:]
-	odd := len(rest) & 15
-	return ^update(advance(s, rest[:odd]), rest[odd:])
+	return step4(s ^ le.Uint32(pkt[8:]))
 }
 
 // Seal writes the ICRC into the last 4 bytes of b, the bytes from BTH to ICRC of a packet sent

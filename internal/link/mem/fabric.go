@@ -168,8 +168,9 @@ func (f *Fabric) Tick() {
 	}
 }
 
-// send decides the fate of one packet, BTH to pad with the room for its ICRC, and puts what is left of it under way.
-func (f *Fabric) send(now int64, from *port, path *link.Path, data []byte) {
+// send decides the fate of packet i of b, and puts what is left of it under way.
+func (f *Fabric) send(now int64, from *port, b *link.TxBatch, i int) {
+	path, data := b.Packets[i].Path, b.Bytes(i)
 	f.stats.Sent++
 	if f.cuts[[2]netip.Addr{path.Src, path.Dst}] {
 		f.stats.Cut++
@@ -181,7 +182,9 @@ func (f *Fabric) send(now int64, from *port, path *link.Path, data []byte) {
 		return
 	}
 	at := now + int64(v.Delay)
-	c := crossing{at: at, source: cmp.Or(path.Source, from.source), path: path, data: data, seal: true, flip: v.Flip}
+	flow := wire.NewFlow(path.Src, path.Dst, cmp.Or(path.Source, from.source), wire.Port)
+	b.Seal(i, flow, 0)
+	c := crossing{at: at, path: path, flow: flow, data: data, flip: v.Flip}
 	f.route(&c)
 	c.flip = 0
 	for range v.Extra {
@@ -197,17 +200,17 @@ func (f *Fabric) Inject(src, dst netip.Addr, source uint16, datagram []byte) {
 	defer f.mu.Unlock()
 	f.stats.Sent++
 	path := link.Path{Src: src.Unmap(), Dst: dst.Unmap()}
-	f.route(&crossing{at: f.now(), source: source, path: &path, data: datagram})
+	flow := wire.NewFlow(path.Src, path.Dst, source, wire.Port)
+	f.route(&crossing{at: f.now(), path: &path, flow: flow, data: datagram})
 }
 
 // crossing is what a datagram needs on its way.
 type crossing struct {
-	at     int64 // when it arrives
-	source uint16
-	path   *link.Path
-	data   []byte // BTH to ICRC
-	seal   bool   // the ICRC is still to be written
-	flip   int
+	at   int64 // when it arrives
+	path *link.Path
+	flow wire.Flow
+	data []byte // BTH to ICRC
+	flip int
 }
 
 // route puts a datagram on its way to everybody who has its destination.
@@ -239,12 +242,8 @@ func (f *Fabric) enqueue(l *Link, to *port, c *crossing) {
 	}
 	at := c.at
 	p := f.newPacket()
-	p.path = *c.path
-	p.flow = wire.NewFlow(c.path.Src, c.path.Dst, c.source, wire.Port)
+	p.path, p.flow = *c.path, c.flow
 	p.buf = append(p.buf[:0], c.data...)
-	if c.seal {
-		p.flow.Seal(p.buf, 0)
-	}
 	if c.flip > 0 {
 		f.stats.Corrupted++
 		f.inject.Flip(p.buf, c.flip)

@@ -49,7 +49,7 @@ func (p *port) Send(b *link.TxBatch) {
 		}
 		c.TxPackets++
 		c.TxBytes += uint64(t.Len)
-		f.send(now, p, t.Path, b.Bytes(i))
+		f.send(now, p, b, i)
 	}
 	f.mu.Unlock()
 	b.Reset()

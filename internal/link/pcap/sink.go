@@ -174,14 +174,19 @@ func (s *Sink) put(ns int64, path *link.Path, data, body []byte, direction uint3
 	putHead((*[blockHead]byte)(b[at:]), s.iface, ns, len(head)+kept, len(head)+n)
 	b = append(b, head...)
 	first := len(b)
-	b = append(b, data[:min(kept, len(data))]...)
-	b = append(b, body[:min(kept-(len(b)-first), len(body))]...)
-	b[first+1] |= byte(padding << 4)
-	for len(b) < first+kept { // pad and ICRC
-		b = append(b, 0)
+	if body == nil {
+		data, body = data[:wire.BTHLen], data[wire.BTHLen:]
 	}
+	b = append(b, data[:min(kept, len(data))]...)
+	b[first+1] |= byte(padding << 4)
 	if kept == n {
-		s.headers.flow.Seal(b[first:], 0)
+		b = b[:first+n]
+		s.headers.flow.SealCopy(b[first:], 0, len(data), body)
+	} else {
+		b = append(b, body[:min(first+kept-len(b), len(body))]...)
+		whole := b[:first+kept]
+		clear(whole[len(b):]) // pad and ICRC
+		b = whole
 	}
 	s.now = appendTail(b, at, direction, s.lost, comment)
 	s.lost = 0

@@ -60,7 +60,7 @@ func (p *plainPort) Send(b *link.TxBatch) {
 			p.flow = wire.NewFlow(path.Src, path.Dst, s.source, l.cfg.Port)
 		}
 		pkt := b.Bytes(i)
-		p.flow.Seal(pkt, 0)
+		b.Seal(i, p.flow, 0)
 		if _, err := s.tx.WriteToUDPAddrPort(pkt, l.udpAddr(path.Dst, l.cfg.Port)); err != nil {
 			p.counters.refuse(b, i, errnoOf(err))
 			continue

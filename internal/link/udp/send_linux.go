@@ -108,7 +108,7 @@ func (p *port) fill(b *link.TxBatch, i int) (left int) {
 			n = p.train(b, i)
 		}
 		for k := range n {
-			s.flow.Seal(b.Bytes(i+k), uint16(k))
+			b.Seal(i+k, s.flow, uint16(k))
 			s.sent[i+k] = true
 		}
 		s.put(s.n, b, run{i, n}, p.link)
@@ -328,7 +328,7 @@ func (p *port) sendSingly(b *link.TxBatch, m int) {
 	works := true
 	p.usePath(b.Packets[r.first].Path)
 	for i := r.first; i < r.first+r.count; i++ {
-		s.flow.Seal(b.Bytes(i), 0)
+		b.Seal(i, s.flow, 0)
 		s.put(m, b, run{i, 1}, p.link)
 		for {
 			_, errno := sendmmsg(s.socket.fd, s.hdrs[m:m+1])

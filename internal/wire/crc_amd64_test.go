@@ -1,0 +1,16 @@
+package wire
+
+import "testing"
+
+// TestNarrower tests what processors without the widest registers do.
+func TestNarrower(t *testing.T) {
+	if !widest {
+		t.Skip("this is such a processor, or it has no wide registers at all: the other tests say it")
+	}
+	widest = false
+	defer func() { widest = true }()
+	t.Run("Update", TestUpdate)
+	t.Run("UpdateEveryBit", TestUpdateEveryBit)
+	t.Run("CopySum", TestCopySum)
+	t.Run("SealCopy", TestSealCopy)
+}

@@ -1,0 +1,95 @@
+package wire
+
+import "unsafe"
+
+// The register after headers and payload is that of the headers followed by as many zeros, XORed with that of the payload alone. So who
+// copies a payload can compute its share of the ICRC in the same pass, before anybody knows the IP header.
+
+// SumsWhileCopying tells whether CopySum takes less time than a copy and a look at it.
+var SumsWhileCopying = wide
+
+// LeastSum is the length of a payload from which CopySum is worth it.
+const LeastSum = leastWide
+
+// CopySum copies src to dst, which does not overlap it and is as long or longer, and returns the register of a CRC that was s, with src put in. Let s be 0 for
+// SealSum. The length is a multiple of 16, and at least LeastSum. src may change meanwhile: what was stored was summed.
+//
+// It is for processors for which SumsWhileCopying holds.
+func CopySum(s uint32, dst, src []byte) uint32 {
+	_ = dst[:len(src)]
+	return passWide(s, unsafe.SliceData(dst), src)
+}
+
+// Sum puts p, any bytes, into the register s of a CRC; see CopySum.
+func Sum(s uint32, p []byte) uint32 {
+	odd := len(p) & 15
+	return update(advance(s, p[:odd]), p[odd:])
+}
+
+// SealSum is Seal for a packet of which the sum of the last n bytes, BTH not among them, is known: the register that was 0 before them.
+// With n = 0 it is Seal.
+func (f Flow) SealSum(b []byte, id uint16, sum uint32, n int) {
+	end := len(b) - ICRCLen
+	s := f.start(b[:end], id)
+	if n == 0 {
+		s = Sum(s, b[BTHLen:end])
+	} else {
+		s = zeros(advance(s, b[BTHLen:end-n]), n) ^ sum
+	}
+	le.PutUint32(b[end:], ^s)
+}
+
+// SealCopy copies body behind the first head bytes of b, a BTH and more, fills b up with zeros and seals it; see Seal. body may change
+// meanwhile.
+func (f Flow) SealCopy(b []byte, id uint16, head int, body []byte) {
+	end, odd := len(b)-ICRCLen, len(body)&15
+	if !SumsWhileCopying || len(body)-odd < LeastSum {
+		clear(b[head+copy(b[head:end], body) : end])
+		f.Seal(b, id)
+		return
+	}
+	at := head + copy(b[head:], body[:odd])
+	sum := CopySum(Sum(0, b[head:at]), b[at:], body[odd:])
+	pad := b[head+len(body) : end]
+	clear(pad)
+	f.SealSum(b, id, Sum(sum, pad), end-head)
+}
+
+// zeros puts n zero bytes into the register s, n being at most MaxPayload and its pad.
+func zeros(s uint32, n int) uint32 {
+	for k := 0; n > 0; k, n = k+1, n>>1 {
+		if n&1 != 0 {
+			s = zeroRuns[k].after(s)
+		}
+	}
+	return s
+}
+
+// zeroRun holds what each value of each byte of a register becomes by a run of zeros.
+type zeroRun [4][256]uint32
+
+func (z *zeroRun) after(s uint32) uint32 {
+	return z[0][s&0xFF] ^ z[1][s>>8&0xFF] ^ z[2][s>>16&0xFF] ^ z[3][s>>24]
+}
+
+// zeroRuns[k] is for 2^k zero bytes.
+var zeroRuns = func() *[13]zeroRun {
+	runs := new([13]zeroRun)
+	for k := range runs {
+		for i := range 4 {
+			for bit := range 8 {
+				at := 1 << bit
+				v := uint32(at) << (8 * i)
+				if k == 0 {
+					v = v>>8 ^ slicing[0][byte(v)]
+				} else {
+					v = runs[k-1].after(runs[k-1].after(v))
+				}
+				for low := range at { // what two bits become is the sum of what each does
+					runs[k][i][at|low] = v ^ runs[k][i][low]
+				}
+			}
+		}
+	}
+	return runs
+}()
