@@ -11,7 +11,7 @@ import "golang.org/x/sys/cpu"
 // registers walk over the data side by side; then they are moved into the last of them,
 // that into its last 16 bytes, and these over what is left (all of a short packet). The remainder of the last 16 bytes takes the ordinary way.
 
-// updateWide is quicker than hash/crc32 for lengths below mostNarrow, where that uses tables, and from leastWide on.
+// passWide is quicker than hash/crc32 for lengths below mostNarrow, where that uses tables, and from leastWide on.
 const (
 	mostNarrow = 64
 	leastWide  = 256
@@ -38,10 +38,7 @@ var (
 	by512 = [...]factors{to(2048), to(512), to(384), to(256), to(128), {}}
 )
 
-// updateWide is update for at least 16 bytes.
-func updateWide(s uint32, p []byte) uint32 { return passWide(s, nil, p) }
-
-// passWide is updateWide, and stores p at dst, unless that is nil. The two do not overlap.
+// passWide is update for at least 16 bytes, and stores p at dst, unless that is nil. The two do not overlap.
 func passWide(s uint32, dst *byte, p []byte) uint32 {
 	var last [16]byte
 	if widest && len(p) >= leastWide {
