@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -103,6 +104,9 @@ func TestErrorsOfPackageNet(t *testing.T) {
 		is("CloseWrite when closed", a.CloseWrite(), net.ErrClosed, "close", false)
 		_, err = p.dialer(rsocket.Options{}).Dial("tcp", p.b.at(1))
 		is("nobody listens", err, syscall.ECONNREFUSED, "dial", false)
+		if text := err.Error(); strings.Count(text, "connect:") != 1 || !strings.Contains(text, "(ECONNREFUSED)") {
+			t.Errorf("nobody listens: %q", text)
+		}
 		c, cancel := context.WithCancel(bg)
 		cancel()
 		_, err = p.dialer(rsocket.Options{}).DialContext(c, "tcp", p.b.at(1))

@@ -35,7 +35,12 @@ func (e ioError) Temporary() bool {
 }
 
 // connectError gives what has prevented a connection the errno that sockets have for it.
-func connectError(err error) error { return &Error{Op: "connect", Errno: errnoOf(err), Err: err} }
+func connectError(err error) error {
+	if own, ok := err.(*Error); ok && own.Op == "connect" { //nolint:errorlint // what wraps one says more, and is kept
+		return err
+	}
+	return &Error{Op: "connect", Errno: errnoOf(err), Err: err}
+}
 
 // opError is the error of a call of a net.Conn or the like.
 func opError(op, network string, source, addr net.Addr, err error) error {

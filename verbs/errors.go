@@ -32,6 +32,9 @@ var errnoNames = map[Errno]string{
 	syscall.EFAULT: "EFAULT", syscall.EMFILE: "EMFILE", syscall.ENFILE: "ENFILE", syscall.EADDRINUSE: "EADDRINUSE",
 	syscall.EADDRNOTAVAIL: "EADDRNOTAVAIL", syscall.ENETUNREACH: "ENETUNREACH", syscall.ENOSPC: "ENOSPC", syscall.ENXIO: "ENXIO",
 	syscall.EHOSTUNREACH: "EHOSTUNREACH", syscall.ENETDOWN: "ENETDOWN", syscall.EEXIST: "EEXIST", syscall.EMSGSIZE: "EMSGSIZE",
+	syscall.ECONNREFUSED: "ECONNREFUSED", syscall.ECONNRESET: "ECONNRESET", syscall.ETIMEDOUT: "ETIMEDOUT", syscall.EPIPE: "EPIPE",
+	syscall.ENOTCONN: "ENOTCONN", syscall.EISCONN: "EISCONN", syscall.EINPROGRESS: "EINPROGRESS", syscall.EDESTADDRREQ: "EDESTADDRREQ",
+	syscall.EPROTO: "EPROTO", syscall.EPROTONOSUPPORT: "EPROTONOSUPPORT", syscall.EBADF: "EBADF", syscall.EINTR: "EINTR", syscall.ENOBUFS: "ENOBUFS",
 }
 
 // Error is a failed call: what was called, on what, why it failed and what would have been allowed.

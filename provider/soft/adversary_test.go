@@ -472,3 +472,15 @@ func TestV_TR_04_V_KC_10_UDAmongMany(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// Fields that an opcode does not use are ignored, whatever is in them.
+func TestAddressHandleOfAConnectedQP(t *testing.T) {
+	ends := newEnds(t, &networks[0], 2, nil)
+	qa, qb := connect(ends[0], ends[1], verbs.QPTypeRC, nil)
+	must(t, qb.PostRecv(recv(ends[1], 1, 100)))
+	wr := send(ends[0], 100)
+	wr.AH, wr.RemoteQPN = new(verbs.AH), 1<<31
+	must(t, qa.PostSend(wr))
+	ends[0].good(1)
+	ends[1].good(1)
+}

@@ -71,7 +71,7 @@ func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendW
 	switch {
 	case q.xrc:
 		sq.More(w).RemoteSRQN = wr.RemoteSRQN
-	case wr.AH != nil:
+	case wr.AH != nil && q.Type == transport.UD:
 		m := sq.More(w)
 		m.Path, m.RemoteQPN, m.RemoteQKey = &wr.AH.Driver().(*ah).path, wr.RemoteQPN, wr.RemoteQKey
 	}
