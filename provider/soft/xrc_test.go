@@ -269,6 +269,15 @@ func TestV_AE_21_XRCWithOverflowedCQ(t *testing.T) {
 		if wc := x.b.good(1)[0]; wc.WRID != 5 {
 			t.Errorf("%+v", wc)
 		}
+		// And through the QP that has failed, once it was reset.
+		must(t, x.qr.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
+		again := x.a.qp(verbs.QPTypeXRCSend, nil)
+		join(t, again, x.qr, nil)
+		must(t, x.sb.PostRecv(recv(x.b, 6, 10)))
+		must(t, again.PostSend(to(x.nb, send(x.a, 10))))
+		if wc := x.b.good(1)[0]; wc.WRID != 6 {
+			t.Errorf("%+v", wc)
+		}
 	})
 }
 
