@@ -661,10 +661,14 @@ func TestV_AE_21_TagsWithOverflowedCQ(t *testing.T) {
 		m := newTagged(t, n, 4, 4)
 		small := get(m.b.ctx.CreateCQ(2, nil))(t)
 		t.Cleanup(func() { must(t, small.Close()) })
-		srq := get(m.b.ctx.CreateSRQEx(&verbs.SRQInitAttrEx{
-			Type: verbs.SRQTypeTM, PD: m.b.pd, CQ: small, Attr: verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}, TMCap: verbs.TMCap{MaxNumTags: 4, MaxOps: 4},
-		}))(t)
+		create := func() (*verbs.SRQ, error) {
+			return m.b.ctx.CreateSRQEx(&verbs.SRQInitAttrEx{
+				Type: verbs.SRQTypeTM, PD: m.b.pd, CQ: small, Attr: verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}, TMCap: verbs.TMCap{MaxNumTags: 4, MaxOps: 4},
+			})
+		}
+		srq, gone := get(create())(t), get(create())(t)
 		t.Cleanup(func() { must(t, srq.Close()) })
+		must(t, gone.Close()) // and told nothing
 		qa, qb := m.a.qp(verbs.QPTypeRC, nil), m.b.qp(verbs.QPTypeRC, func(i *verbs.QPInitAttr) { i.SRQ = srq })
 		join(t, qa, qb, nil)
 		for i := range small.Cap() + 1 {
@@ -683,9 +687,7 @@ func TestV_AE_21_TagsWithOverflowedCQ(t *testing.T) {
 		if s := m.qb.State(); s != verbs.QPSRTS { // it has another SRQ
 			t.Errorf("the other QP is in %v", s)
 		}
-		if _, err := m.b.ctx.CreateSRQEx(&verbs.SRQInitAttrEx{
-			Type: verbs.SRQTypeTM, PD: m.b.pd, CQ: small, Attr: verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}, TMCap: verbs.TMCap{MaxNumTags: 4, MaxOps: 4},
-		}); !errors.Is(err, syscall.EIO) {
+		if _, err := create(); !errors.Is(err, syscall.EIO) {
 			t.Errorf("one more SRQ on that CQ: %v", err)
 		}
 	})
