@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"errors"
+
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -10,6 +12,7 @@ var queueCases = []testCase{
 	{"V_CQ_09_V_CQ_11_V_CQ_14_ResizeLosesNothing", resizeKeeps},
 	{"V_CQ_10_ResizeKeepsTheRequestForAnEvent", resizeKeepsArming},
 	{"V_CQ_10_ResizeKeepsWhatEventWasAskedFor", resizeKeepsSolicited},
+	{"V_CQ_18_ModerationHoldsTheActualValues", moderated},
 	{"V_CQ_12_V_CQ_15_NotBelowItsContent", resizeTooSmall},
 	{"V_CQ_22_D_16_DestroyedWithCompletionsOrArmed", destroyFull},
 	{"V_POLL_01_V_POLL_02_V_POLL_03_OldestFirstAndGone", pollOrder},
@@ -119,6 +122,21 @@ func resizeKeepsSolicited(t *T) {
 	t.must(l.qb.PostRecv(l.b.recv(1, 0, 1)))
 	t.must(l.qa.PostSend(wr))
 	t.awake(l.ch, l.cq)
+}
+
+func moderated(t *T) {
+	e := t.end()
+	for _, want := range []verbs.ModerateCQ{{Count: 7, Period: 9}, {Count: 65535, Period: 65535}, {}} {
+		attr := verbs.ModifyCQAttr{AttrMask: verbs.CQAttrModerate, Moderate: want}
+		if err := e.sendCQ.Modify(&attr); errors.Is(err, verbs.ENOSYS) {
+			t.Skip("the device does not moderate events")
+		} else {
+			t.must(err)
+		}
+		if attr.AttrMask != verbs.CQAttrModerate || attr.Moderate != want { // every value is possible
+			t.Errorf("%+v, want %+v", attr, want)
+		}
+	}
 }
 
 func resizeTooSmall(t *T) {

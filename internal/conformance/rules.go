@@ -20,7 +20,7 @@ var ruleCases = []testCase{
 	{"V_AE_06_V_AE_07_V_QPD_05_V_SRQ_17_V_CQ_20_CloseWaitsForAcknowledgements", closeWaits},
 	{"V_EV_01_V_EV_02_V_EV_05_V_CQ_21_CompletionEventsAreAcknowledged", compEventsAcked},
 	{"V_CQ_08_EveryVectorWorks", everyVector},
-	{"V_SRQ_02_V_SRQ_03_V_SRQ_16_NewSRQs", newSRQs},
+	{"V_SRQ_01_V_SRQ_02_V_SRQ_03_V_SRQ_16_NewSRQs", newSRQs},
 	{"V_QP_04_V_QP_15_TheManualsQPs", manualQPs},
 	{"V_QP_08_D_20_NoReliableDatagrams", noRD},
 	{"V_QPM_01_D_31_D_32_TransitionsInOrder", transitionsInOrder},

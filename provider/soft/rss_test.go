@@ -126,7 +126,7 @@ func TestV_QPX_07_InnerHeaders(t *testing.T) {
 	must(t, wqs[1].Close())
 }
 
-func TestX_WQ_01_StatesAtWork(t *testing.T) {
+func TestX_WQ_01_V_WQ_01_StatesAtWork(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]
 	init := &verbs.WQInitAttr{MaxWR: 3, MaxSGE: 2, PD: b.pd, CQ: b.cq.CQ, Context: "mine"}
