@@ -30,15 +30,14 @@
 //
 // An ID on an EventChannel is asynchronous: a call begins something, GetEvent, Ready, Events or FD tell what has become of
 // it, and each event must be acknowledged. An ID without a channel is synchronous: calls wait, ID.Event
-// has the last event. A call that waits ends when its context does; what it has begun goes on until Close.
+// has the last event. A call that waits ends when its context does, with an error that wraps the context's; what it has begun goes on until Close.
 //
 // Datagram IDs (PSUDP) have no connections: Connect finds out which QP serves a port, Accept tells.
 //
 // # When the peer leaves
 //
-// A peer that calls Disconnect or Close is told of by EventDisconnected. Who has synchronous IDs need not look for it: their QP goes to ERR when it
-// comes, so a receive that was posted completes with WCWRFlushErr, and GetRecvComp returns that; who waits for nothing else calls ID.Channel().GetEvent.
-// Then call Disconnect, which answers the peer, and Close.
+// A peer that calls Disconnect or Close is told of by EventDisconnected. Who has synchronous IDs need not look for it: GetRecvComp, which waits for the peer's
+// messages, returns io.EOF; who waits for nothing else calls ID.Channel().GetEvent. Then call Disconnect, which answers the peer, and Close.
 //
 // A peer that is killed sends nothing. If it was a process of this host that is reached through shared memory, the QP goes to ERR at once, without an event;
 // otherwise only a side that sends notices it, after all retries. So let a connection that matters carry something from time to time.
@@ -62,7 +61,7 @@
 //
 // A device in use has three goroutines here, whatever the number of IDs. Queue pairs are connected as soon as the peer's answer
 // comes, not when the program retrieves the event; but EventDisconnected and EventRejected move them to ERR, and EventMulticastJoin
-// attaches them, when the program retrieves the event. EventDisconnected of a synchronous ID does so when it comes.
+// attaches them, when the program retrieves the event.
 //
 // The package imports verbs, umad, internal/cm, internal/wire, internal/wire/cmmsg, internal/link, internal/notify and internal/control.
 package rdmacm

@@ -106,7 +106,7 @@ func (o *Options) init() *verbs.QPInitAttr {
 func (o *Options) info(c context.Context, address string, flags AIFlags) (*AddrInfo, error) {
 	node, service, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, err
+		return nil, &Error{Op: "getaddrinfo", Errno: syscall.EINVAL, Err: err, Hint: "an address is host:port or :port"}
 	}
 	return GetAddrInfo(c, node, service, &AddrInfo{Flags: flags, PortSpace: o.PortSpace, SrcAddr: o.SrcAddr})
 }

@@ -172,9 +172,6 @@ func (id *ID) push(ev *Event) bool {
 	case EventRejected, EventUnreachable, EventConnectError, EventDisconnected:
 		id.over = true
 	}
-	if id.sync && ev.Type == EventDisconnected {
-		id.failQP() // whoever waits for a completion of a synchronous ID retrieves no events
-	}
 	return id.ch.push(ev)
 }
 

@@ -36,7 +36,10 @@ func (d *device) handle(ev *cm.Event) {
 		id.push(&Event{Type: EventRejected, Status: int(r.Reason()), Conn: ConnParam{PrivateData: r.Private()}})
 	case cm.EventREQTimeout, cm.EventREPTimeout, cm.EventSIDRTimeout:
 		id.push(&Event{Type: EventUnreachable, Status: -int(syscall.ETIMEDOUT)})
-	case cm.EventDREQ, cm.EventDREP:
+	case cm.EventDREQ:
+		id.peerLeft()
+		id.disconnected(0)
+	case cm.EventDREP:
 		id.disconnected(0)
 	case cm.EventDREQTimeout:
 		id.disconnected(-int(syscall.ETIMEDOUT))

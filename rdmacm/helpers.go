@@ -2,6 +2,8 @@ package rdmacm
 
 import (
 	"context"
+	"errors"
+	"io"
 	"syscall"
 	"unsafe"
 
@@ -137,7 +139,7 @@ func (id *ID) sge(op string, buf []byte, mr *verbs.MR) (verbs.SGE, error) {
 }
 
 // GetSendComp waits for a completion of the ID's sends (rdma_get_send_comp). The ID's QP has a CQ of its own with a channel for
-// them, which CreateQP makes. It returns c's error when c is done.
+// them, which CreateQP makes. When c is done the error wraps c's.
 func (id *ID) GetSendComp(c context.Context) (verbs.WC, error) {
 	id.mu.Lock()
 	cq := id.sendCQ
@@ -149,15 +151,36 @@ func (id *ID) GetSendComp(c context.Context) (verbs.WC, error) {
 }
 
 // GetRecvComp waits for a completion of the ID's receives (rdma_get_recv_comp), as GetSendComp does. When the peer of a synchronous
-// ID disconnects, receives that are left complete with WCWRFlushErr.
+// ID has disconnected, and all that had arrived was returned, the error is ENOTCONN and io.EOF; the C function waits for ever. Disconnect
+// then flushes the receives that are left.
 func (id *ID) GetRecvComp(c context.Context) (verbs.WC, error) {
+	const op = "get_recv_comp"
 	id.mu.Lock()
-	cq := id.recvCQ
+	cq, sync := id.recvCQ, id.sync
 	if cq == nil && id.qp != nil {
 		cq = id.qp.RecvCQ()
 	}
 	id.mu.Unlock()
-	return id.comp(c, "get_recv_comp", cq)
+	if !sync || cq == nil {
+		return id.comp(c, op, cq)
+	}
+	var wcs [1]verbs.WC
+	if n, err := cq.Poll(wcs[:]); n > 0 || err != nil {
+		return wcs[0], err
+	}
+	for {
+		here, forget, over := id.whilePeer(c)
+		wc, err := id.comp(here, op, cq)
+		forget()
+		switch {
+		case err == nil || !errors.Is(err, context.Canceled) || c.Err() != nil:
+			return wc, err
+		case over:
+			return wc, locked(id, func() error {
+				return &Error{Op: op, Obj: id.obj(), Errno: syscall.ENOTCONN, Detail: "the peer has disconnected", Err: io.EOF}
+			})
+		}
+	}
 }
 
 // comp polls, asks for an event, polls again since something may have come before, and waits.
@@ -178,7 +201,7 @@ func (id *ID) comp(c context.Context, op string, cq *verbs.CQ) (wc verbs.WC, err
 		}
 		got, err := cq.Channel().GetEvent(c)
 		if err != nil {
-			return wc, err
+			return wc, id.gaveUp(op, err)
 		}
 		got.AckEvents(1)
 	}

@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"context"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -52,11 +53,13 @@ type ID struct {
 
 	attrs              cm.Attrs // of the QP, when the peer's is known
 	cmPath             cm.Path
-	respRes, initDepth uint8 // READs and atomics at a time, in and out
-	strayed            bool  // ADDR_CHANGE has told that the local address is gone
-	ended              bool  // DISCONNECTED has been told
-	over               bool  // nothing more is to come of the connection, or of the wish for one
-	broken             bool  // CONNECT_ERROR has been told: nothing more about the connection
+	respRes, initDepth uint8                            // READs and atomics at a time, in and out
+	strayed            bool                             // ADDR_CHANGE has told that the local address is gone
+	ended              bool                             // DISCONNECTED has been told
+	over               bool                             // nothing more is to come of the connection, or of the wish for one
+	left               bool                             // the peer has asked for the end
+	waiting            map[*context.CancelFunc]struct{} // receives of a synchronous ID, for the peer too
+	broken             bool                             // CONNECT_ERROR has been told: nothing more about the connection
 
 	qp                       *verbs.QP
 	srq                      *verbs.SRQ

@@ -3,6 +3,8 @@ package rdmacm_test
 import (
 	"context"
 	"errors"
+	"io"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -160,7 +162,7 @@ func TestAcceptGivenUp(t *testing.T) {
 	})
 }
 
-// A server with synchronous IDs sits in GetRecvComp and asks for no events: its receives tell that the client has left.
+// A server with synchronous IDs sits in GetRecvComp and asks for no events: that tells when the client has left.
 func TestTheEndIsSeenWithoutAnEvent(t *testing.T) {
 	in(t, func(w *world) {
 		l := must(rdmacm.Listen(bg, ":0", &rdmacm.Options{Host: w.b}))(w)
@@ -181,14 +183,92 @@ func TestTheEndIsSeenWithoutAnEvent(t *testing.T) {
 		if wc, err := s.GetRecvComp(w.soon()); err != nil || wc.Err() != nil || string(mr.Bytes()[:wc.ByteLen]) != "bye" {
 			t.Errorf("the message: %v, %v", wc.Status, err)
 		}
-		wc, err := s.GetRecvComp(w.soon())
-		if err != nil || wc.WRID != 2 || wc.Status != verbs.WCWRFlushErr {
-			t.Errorf("behind the last message: %v of request %d, %v", wc.Status, wc.WRID, err)
+		_, err := s.GetRecvComp(w.soon())
+		if !errors.Is(err, io.EOF) || !errors.Is(err, syscall.ENOTCONN) {
+			t.Errorf("behind the last message: %v", err)
 		}
 		w.ok(s.Disconnect(w.soon()))
+		if wc, err := s.GetRecvComp(w.soon()); err != nil || wc.WRID != 2 || wc.Status != verbs.WCWRFlushErr {
+			t.Errorf("the receive that was left: %v of request %d, %v", wc.Status, wc.WRID, err)
+		}
 		<-left
 		w.ok(mr.Close())
 		w.ok(s.Close())
+		w.ok(l.Close())
+	})
+}
+
+// Who gave up waiting is told for what, and on which ID; errors.Is finds the context's error all the same.
+func TestWhatWasWaitedFor(t *testing.T) {
+	in(t, func(w *world) {
+		is := func(err error, target error, errno syscall.Errno, texts ...string) {
+			t.Helper()
+			if !errors.Is(err, target) || !errors.Is(err, errno) {
+				t.Errorf("%v: not %v with %v", err, target, errno)
+			}
+			for _, text := range texts {
+				if err != nil && !strings.Contains(err.Error(), text) {
+					t.Errorf("%q does not say %q", err, text)
+				}
+			}
+		}
+		soon := func() context.Context {
+			c, cancel := context.WithTimeout(bg, 100*time.Millisecond)
+			t.Cleanup(cancel)
+			return c
+		}
+		never, cancel := context.WithCancel(bg)
+		cancel()
+		l := must(rdmacm.Listen(bg, ":0", &rdmacm.Options{Host: w.b}))(w)
+		to := at(addrB, l.Addr().Port()).String()
+		_, err := rdmacm.Dial(soon(), to, &rdmacm.Options{Host: w.a}) // nobody accepts
+		is(err, context.DeadlineExceeded, syscall.ETIMEDOUT, "connect: the peer has not answered yet", to)
+		w.ok(must(l.Request(bg))(w).Close())
+
+		got := w.accepts(l, 1)
+		c := must(w.dial(l))(w)
+		s := <-got
+		_, err = c.GetRecvComp(soon())
+		is(err, context.DeadlineExceeded, syscall.ETIMEDOUT, "get_recv_comp: there is no completion yet", to)
+		_, err = c.GetSendComp(never)
+		is(err, context.Canceled, syscall.ECANCELED, "get_send_comp: there is no completion yet", to)
+		is(c.Disconnect(soon()), context.DeadlineExceeded, syscall.ETIMEDOUT, "disconnect: the peer has not called Disconnect or Close yet", to)
+		w.ok(s.Close())
+		w.ok(c.Close())
+		w.ok(l.Close())
+		_, err = rdmacm.Dial(bg, "nowhere", nil)
+		w.errno(err, syscall.EINVAL)
+	})
+}
+
+// A peer that leaves at once when it has the last message: the acknowledgement may come after its wish to end, and still counts.
+func TestTheEndOvertakesAnAcknowledgement(t *testing.T) {
+	late := func(p rdmatest.Packet) (rdmatest.Verdict, bool) {
+		const ack = 0x11
+		return rdmatest.Verdict{Delay: 10 * time.Millisecond}, p.Src == addrB && p.Opcode() == ack
+	}
+	inFaulty(t, rdmatest.Faults{Script: late}, func(w *world) {
+		l := must(rdmacm.Listen(bg, ":0", &rdmacm.Options{Host: w.b}))(w)
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			s := must(l.Request(bg))(w)
+			mr := must(s.RegMsgs(make([]byte, 16)))(w)
+			w.ok(s.PostRecv(1, mr.Bytes(), mr))
+			w.ok(s.Accept(bg, nil))
+			must(s.GetRecvComp(bg))(w)
+			w.ok(s.Disconnect(bg))
+			w.ok(mr.Close())
+			w.ok(s.Close())
+		}()
+		c := must(w.dial(l))(w)
+		w.ok(c.PostSend(3, []byte("bye"), nil, verbs.SendInline|verbs.SendSignaled))
+		if wc, err := c.GetSendComp(w.soon()); err != nil || wc.Err() != nil {
+			t.Errorf("the last message: %v, %v", wc.Err(), err)
+		}
+		w.ok(c.Disconnect(bg))
+		<-left
+		w.ok(c.Close())
 		w.ok(l.Close())
 	})
 }

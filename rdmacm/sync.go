@@ -2,7 +2,10 @@ package rdmacm
 
 import (
 	"context"
+	"errors"
 	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // complete waits for the event that tells what has become of a call, if the ID is synchronous. The event stays in ID.Event until
@@ -22,7 +25,7 @@ func (id *ID) complete(c context.Context, op string) error {
 		ev, err = ch.result(c)
 	}
 	if err != nil {
-		return err
+		return id.gaveUp(op, err)
 	}
 	id.mu.Lock()
 	if id.state == stDestroying {
@@ -33,6 +36,59 @@ func (id *ID) complete(c context.Context, op string) error {
 	id.event = ev
 	id.mu.Unlock()
 	return ev.Err()
+}
+
+// gaveUp tells what a call has waited for in vain when its context has ended; other errors speak for themselves.
+func (id *ID) gaveUp(op string, err error) error {
+	errno := syscall.ETIMEDOUT
+	switch {
+	case errors.Is(err, context.Canceled):
+		errno = syscall.ECANCELED
+	case !errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	e := &Error{Op: op, Obj: locked(id, id.obj), Errno: errno, Err: err}
+	switch op {
+	case "connect":
+		e.Detail = "the peer has not answered yet"
+	case "accept":
+		e.Detail = "the peer has not acknowledged yet"
+	case "disconnect":
+		e.Detail = "the peer has not called Disconnect or Close yet"
+	case "get_send_comp", "get_recv_comp":
+		e.Detail = "there is no completion yet"
+	}
+	return e
+}
+
+// peerLeft notes that the peer has asked for the end, and wakes who waits for a message of it. id.mu is held.
+func (id *ID) peerLeft() {
+	id.left = true
+	for cancel := range id.waiting {
+		(*cancel)()
+	}
+}
+
+// whilePeer is a context that ends with c and when the peer leaves, or at once if that is over: it has left, and no flushed receive will come
+// either, since the QP is not in ERR yet. The caller calls forget.
+func (id *ID) whilePeer(c context.Context) (here context.Context, forget func(), over bool) {
+	here, cancel := context.WithCancel(c)
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.left && id.qp != nil && id.qp.State() != verbs.QPSErr {
+		cancel()
+		return here, cancel, true
+	}
+	if id.waiting == nil {
+		id.waiting = map[*context.CancelFunc]struct{}{}
+	}
+	id.waiting[&cancel] = struct{}{}
+	return here, func() {
+		id.mu.Lock()
+		delete(id.waiting, &cancel)
+		id.mu.Unlock()
+		cancel()
+	}, false
 }
 
 // before tells whether an event is the success of a step before that call: one that was given up has left it.

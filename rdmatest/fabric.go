@@ -78,8 +78,8 @@ func New(c Config) *Fabric {
 	return f
 }
 
-// Open makes a device of that name, with the given addresses (none: an IPv4 address of its own), and opens it. The test
-// closes the context, or Close does.
+// Open makes a device of that name, with the given addresses, and opens it. Devices without addresses get 198.18.0.1, 198.18.0.2 and so on, in
+// their order. The test closes the context, or Close does.
 func (f *Fabric) Open(name string, addrs ...netip.Addr) (*verbs.Context, error) {
 	dev, err := f.NewDevice(name, addrs...)
 	if err != nil {

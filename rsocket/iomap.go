@@ -74,7 +74,7 @@ func (st *stream) ioMap(buf []byte, prot Prot, offset int64) (int64, error) {
 	if prot == ProtWrite {
 		access |= verbs.AccessRemoteWrite
 		if m.index = p.free(st.m.MaxMaps()); m.index < 0 {
-			return -1, fail(op, syscall.ENOMEM, "%d IO maps are published; the peer has room for %d", len(p.maps), st.m.MaxMaps())
+			return -1, fail(op, syscall.ENOMEM, "%d IO maps are published; the peer has room for %d, as its Options.IOMaps or RDMAIOMapSize say", len(p.maps), st.m.MaxMaps())
 		}
 		if limit := st.m.MapBudget(); p.ever >= limit {
 			return -1, fail(op, syscall.ENOMEM, "%d IO maps were published; more would use up the connection's credits", limit)

@@ -133,7 +133,7 @@ func (ctx *Context) initAHFromWC(op string, port uint8, wc *WC, grh []byte) (AHA
 		return AHAttr{}, badInput(op, ctx.obj(), err)
 	}
 	if h.dgid.IsMulticast() {
-		return AHAttr{}, newError(op, ctx.obj(), EINVAL, "the message came to the multicast group %v", h.dgid)
+		return AHAttr{}, newError(op, ctx.obj(), EINVAL, "the message came to the multicast group %v, which is no address to answer from; make an AHAttr of the sender's GID, %v", h.dgid, h.sgid)
 	}
 	table, err := ctx.gidTable(op, port)
 	if err != nil {

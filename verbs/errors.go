@@ -35,6 +35,7 @@ var errnoNames = map[Errno]string{
 	syscall.ECONNREFUSED: "ECONNREFUSED", syscall.ECONNRESET: "ECONNRESET", syscall.ETIMEDOUT: "ETIMEDOUT", syscall.EPIPE: "EPIPE",
 	syscall.ENOTCONN: "ENOTCONN", syscall.EISCONN: "EISCONN", syscall.EINPROGRESS: "EINPROGRESS", syscall.EDESTADDRREQ: "EDESTADDRREQ",
 	syscall.EPROTO: "EPROTO", syscall.EPROTONOSUPPORT: "EPROTONOSUPPORT", syscall.EBADF: "EBADF", syscall.EINTR: "EINTR", syscall.ENOBUFS: "ENOBUFS",
+	syscall.ECANCELED: "ECANCELED",
 }
 
 // Error is a failed call: what was called, on what, why it failed and what would have been allowed.
