@@ -16,6 +16,10 @@ import (
 const (
 	flushEvery = 10 * time.Millisecond
 	pieceLen   = 256 << 10
+	// While there is much to write, the goroutine that writes looks so often by itself. To wake it takes whoever captures several
+	// microseconds, which is as long as a piece takes; so that is done only when so many wait.
+	lookEvery = 100 * time.Microsecond
+	hurryAt   = 8
 	// pieceSlack is room for the last packet of a piece.
 	pieceSlack = 32 << 10
 	// So many pieces may wait to be written, 32 MiB. What does not fit is dropped: whoever reads a live capture may be too slow.
@@ -29,6 +33,7 @@ type Sink struct {
 	snap  atomic.Int32
 	done  chan struct{}
 	ended chan struct{}
+	hurry chan struct{} // hurryAt pieces wait
 	// Pieces go to the goroutine that writes and come back through channels: it would have to wait for the lock of those who never stop
 	// capturing.
 	full chan []byte
@@ -46,7 +51,10 @@ type Sink struct {
 // NewSink makes a sink that writes blocks of packets, in pieces of whole ones, as those of interface iface. Section and interface
 // have been written before.
 func NewSink(w io.Writer, iface uint32) *Sink {
-	s := &Sink{w: w, iface: iface, done: make(chan struct{}), ended: make(chan struct{}), full: make(chan []byte, mostWaiting), back: make(chan []byte, mostWaiting+2)}
+	s := &Sink{
+		w: w, iface: iface, done: make(chan struct{}), ended: make(chan struct{}), hurry: make(chan struct{}, 1),
+		full: make(chan []byte, mostWaiting), back: make(chan []byte, mostWaiting+2),
+	}
 	go s.flusher()
 	return s
 }
@@ -84,22 +92,32 @@ func (s *Sink) Dropped() uint64 {
 
 func (s *Sink) flusher() {
 	defer close(s.ended)
-	tick := time.NewTicker(flushEvery)
-	defer tick.Stop()
+	timer := time.NewTimer(flushEvery)
+	defer timer.Stop()
+	flushed := time.Now()
 	for ended := false; !ended; {
 		select {
-		case p := <-s.full:
-			s.write(p)
-			continue
+		case <-s.hurry:
 		case <-s.done:
 			ended = true
-		case <-tick.C:
+		case <-timer.C:
 		}
 		// No further, for whoever goes on capturing would always have a little more.
-		for n := len(s.full) + 1; n > 0; n-- {
+		n := len(s.full)
+		for range n {
+			s.write(<-s.full)
+		}
+		switch left := flushEvery - time.Since(flushed); {
+		case ended || left <= 0:
 			if p := s.rest(); p != nil {
 				s.write(p)
 			}
+			flushed = time.Now()
+			timer.Reset(flushEvery)
+		case n > 0:
+			timer.Reset(min(left, lookEvery))
+		default:
+			timer.Reset(left)
 		}
 	}
 }
@@ -197,6 +215,12 @@ func (s *Sink) pass() bool {
 	select {
 	case s.full <- s.now:
 		s.begin()
+		if len(s.full) == hurryAt {
+			select {
+			case s.hurry <- struct{}{}:
+			default:
+			}
+		}
 		return true
 	default:
 		return false
