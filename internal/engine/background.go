@@ -27,6 +27,9 @@ type background struct {
 	rouse  chan struct{} // ends a doze
 	clock  *time.Timer   // of the doze
 	done   sync.WaitGroup
+	linger linger
+	turn   int64 // when other goroutines had their last turn
+	steps  int   // with something to do, since then
 }
 
 const (
@@ -37,6 +40,12 @@ const (
 )
 
 const maxIdle = time.Hour
+
+// Turns of other goroutines.
+const (
+	turnTime  = 100_000 // ns
+	turnSteps = 64
+)
 
 // Times of the background goroutines; tests change them.
 var (
@@ -95,13 +104,26 @@ func (b *background) loop() {
 			b.wait(now, min(next, now+int64(stallNap)))
 		case busy:
 			idle = minIdle
-			runtime.Gosched()
+			b.linger.found()
+			b.giveTurn(now)
 		case next <= now:
+		case b.linger.more(now, s.eng.slow):
+			yieldCPU()
 		default:
 			b.wait(now, min(next, now+int64(idle)))
 			idle = min(2*idle, maxIdle)
 		}
 	}
+}
+
+// giveTurn lets other goroutines run, after steps with something to do. That wakes a thread if the runtime has an idle P, which is for nothing
+// mostly, and takes a core from the peer; so it is seldom done.
+func (b *background) giveTurn(now int64) {
+	if b.steps++; b.steps < turnSteps && now-b.turn < turnTime {
+		return
+	}
+	runtime.Gosched()
+	b.turn, b.steps = now, 0
 }
 
 // wait parks until a packet comes, but not after the time until.

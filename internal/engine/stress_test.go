@@ -196,6 +196,7 @@ func (k *kicker) Wake()              {}
 func TestWakeUpDuringAStep(t *testing.T) {
 	k := &kicker{parked: make(chan int)}
 	k.shard = newShard(&Engine{now: func() int64 { return 1 << 40 }}, 0, k)
+	k.shard.bg.linger.parks = 1 // no trial
 	k.shard.bg.start()
 	if n := <-k.parked; n != 4 {
 		t.Errorf("parked after %d steps, the third of which was told to go on", n)
