@@ -249,7 +249,8 @@ type TxBatch struct {
 	// Tap, if not nil, sees every packet.
 	Tap    Tap
 	used   int
-	direct int // packets in places of Direct
+	direct int  // packets in places of Direct
+	shown  bool // Tap knows of one there that is not Sent
 }
 
 // Direct is a Port that gives packets their place itself, where their receiver will read them.
@@ -270,7 +271,7 @@ type Tap interface {
 	Placed(path *Path, b []byte, train bool)
 	// Request says which work request the packet placed last is of, and why its first again packets, several if it is a train, are sent again.
 	Request(wrid uint64, again uint32, why string)
-	// Sent says that everything placed is filled in, and goes out now.
+	// Sent says that everything placed is filled in, and goes out now, or may be taken by its receiver from now on.
 	Sent()
 	// Received shows a packet after it was delivered to QP qpn. what tells what became of it, each thing behind "; ", and is empty if it was taken
 	// as it came; mtu tells how long the packets are that a train stands for.
@@ -289,13 +290,7 @@ func (b *TxBatch) Alloc(path *Path, qpn uint32, n int) []byte {
 		if b.Count() >= cap(b.Packets) {
 			return nil
 		}
-		if place, mine := b.Direct.Place(path, qpn, n, false); mine {
-			if place != nil {
-				b.direct++
-				if b.Tap != nil {
-					b.Tap.Placed(path, place, false)
-				}
-			}
+		if place, mine := b.place(path, qpn, n, false); mine {
 			return place
 		}
 	}
@@ -372,22 +367,33 @@ func (b *TxBatch) AllocTrain(path *Path, qpn uint32, n int) []byte {
 	if b.Direct == nil || b.Count() >= cap(b.Packets) {
 		return nil
 	}
-	place, mine := b.Direct.Place(path, qpn, n, true)
-	if !mine || place == nil {
-		return nil
+	place, _ := b.place(path, qpn, n, true)
+	return place
+}
+
+// place asks Direct for a place. From then on the receiver may take the packets before that one, which the tap must have seen before.
+func (b *TxBatch) place(path *Path, qpn uint32, n int, train bool) (place []byte, mine bool) {
+	if b.shown {
+		b.shown = false
+		b.Tap.Sent()
+	}
+	place, mine = b.Direct.Place(path, qpn, n, train)
+	if place == nil {
+		return nil, mine
 	}
 	b.direct++
 	if b.Tap != nil {
-		b.Tap.Placed(path, place, true)
+		b.Tap.Placed(path, place, train)
+		b.shown = true
 	}
-	return place
+	return place, mine
 }
 
 // Reset empties the batch.
 func (b *TxBatch) Reset() {
 	clear(b.Packets) // drop the paths
 	b.Packets = b.Packets[:0]
-	b.used, b.direct = 0, 0
+	b.used, b.direct, b.shown = 0, 0, false
 }
 
 // Count is how many packets were appended since the last Reset, those in places of Direct too.
