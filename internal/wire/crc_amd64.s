@@ -32,21 +32,30 @@ end: \
 	VZEROUPPER \
 	RET
 
-// LOAD256 takes the next 128 bytes.
-#define LOAD256(a, b, c, d) \
-	VMOVDQU (SI), a \
-	VMOVDQU 32(SI), b \
-	VMOVDQU 64(SI), c \
-	VMOVDQU 96(SI), d \
-	ADDQ $128, SI \
-	SUBQ $128, CX
+// ARGS takes the arguments but the first one, s into X4.
+#define ARGS \
+	MOVQ k+8(FP), AX \
+	MOVL s+16(FP), BX \
+	MOVQ dst+24(FP), DI \
+	MOVQ p_base+32(FP), SI \
+	MOVQ p_len+40(FP), CX \
+	VMOVD BX, X4
 
-#define STORE256(a, b, c, d) \
-	VMOVDQU a, (DI) \
-	VMOVDQU b, 32(DI) \
-	VMOVDQU c, 64(DI) \
-	VMOVDQU d, 96(DI) \
-	ADDQ $128, DI
+// LOAD(V, n, ...) takes the next 4*n bytes with V, the instruction that moves registers of n bytes.
+#define LOAD(V, n, a, b, c, d) \
+	V (SI), a \
+	V n(SI), b \
+	V (2*n)(SI), c \
+	V (3*n)(SI), d \
+	ADDQ $(4*n), SI \
+	SUBQ $(4*n), CX
+
+#define STORE(V, n, a, b, c, d) \
+	V a, (DI) \
+	V b, n(DI) \
+	V c, (2*n)(DI) \
+	V d, (3*n)(DI) \
+	ADDQ $(4*n), DI
 
 // INTO256(from, to, tmp) moves the 32 bytes of from to those of to.
 #define INTO256(from, to, tmp) \
@@ -56,19 +65,14 @@ end: \
 
 // func fold256(last *[16]byte, k *[3]factors, s uint32, dst *byte, p []byte)
 TEXT ·fold256(SB), NOSPLIT, $0-56
-	MOVQ k+8(FP), AX
-	MOVL s+16(FP), BX
-	MOVQ dst+24(FP), DI
-	MOVQ p_base+32(FP), SI
-	MOVQ p_len+40(FP), CX
-	VMOVD BX, X4
+	ARGS
 	VMOVDQU 32(AX), X8
 	CMPQ CX, $128
 	JLT short
-	LOAD256(Y0, Y1, Y2, Y3)
+	LOAD(VMOVDQU, 32, Y0, Y1, Y2, Y3)
 	TESTQ DI, DI
 	JEQ begun
-	STORE256(Y0, Y1, Y2, Y3)
+	STORE(VMOVDQU, 32, Y0, Y1, Y2, Y3)
 begun:
 	VPXOR Y4, Y0, Y0
 	VBROADCASTI128 (AX), Y8
@@ -77,10 +81,10 @@ begun:
 
 	PCALIGN $32
 wide:
-	LOAD256(Y10, Y11, Y12, Y13)
+	LOAD(VMOVDQU, 32, Y10, Y11, Y12, Y13)
 	TESTQ DI, DI
 	JEQ step
-	STORE256(Y10, Y11, Y12, Y13)
+	STORE(VMOVDQU, 32, Y10, Y11, Y12, Y13)
 step:
 	MOVE(Y8, Y0, Y4)
 	MOVE(Y8, Y1, Y5)
@@ -121,22 +125,6 @@ first:
 rest:
 	NARROW
 
-// LOAD512 takes the next 256 bytes.
-#define LOAD512(a, b, c, d) \
-	VMOVDQU64 (SI), a \
-	VMOVDQU64 64(SI), b \
-	VMOVDQU64 128(SI), c \
-	VMOVDQU64 192(SI), d \
-	ADDQ $256, SI \
-	SUBQ $256, CX
-
-#define STORE512(a, b, c, d) \
-	VMOVDQU64 a, (DI) \
-	VMOVDQU64 b, 64(DI) \
-	VMOVDQU64 c, 128(DI) \
-	VMOVDQU64 d, 192(DI) \
-	ADDQ $256, DI
-
 // STEP512(acc, data, tmp) moves the 64 bytes of acc to those of data, which is where it then stands.
 #define STEP512(acc, data, tmp) \
 	MOVE(Z8, acc, tmp) \
@@ -149,16 +137,11 @@ rest:
 
 // func fold512(last *[16]byte, k *[6]factors, s uint32, dst *byte, p []byte)
 TEXT ·fold512(SB), NOSPLIT, $0-56
-	MOVQ k+8(FP), AX
-	MOVL s+16(FP), BX
-	MOVQ dst+24(FP), DI
-	MOVQ p_base+32(FP), SI
-	MOVQ p_len+40(FP), CX
-	VMOVD BX, X4
-	LOAD512(Z0, Z1, Z2, Z3)
+	ARGS
+	LOAD(VMOVDQU64, 64, Z0, Z1, Z2, Z3)
 	TESTQ DI, DI
 	JEQ begun
-	STORE512(Z0, Z1, Z2, Z3)
+	STORE(VMOVDQU64, 64, Z0, Z1, Z2, Z3)
 begun:
 	VPXORQ Z4, Z0, Z0
 	VBROADCASTI32X4 (AX), Z8
@@ -167,10 +150,10 @@ begun:
 
 	PCALIGN $32
 wide:
-	LOAD512(Z10, Z11, Z12, Z13)
+	LOAD(VMOVDQU64, 64, Z10, Z11, Z12, Z13)
 	TESTQ DI, DI
 	JEQ step
-	STORE512(Z10, Z11, Z12, Z13)
+	STORE(VMOVDQU64, 64, Z10, Z11, Z12, Z13)
 step:
 	STEP512(Z0, Z10, Z4)
 	STEP512(Z1, Z11, Z5)

@@ -29,14 +29,13 @@ func Sum(s uint32, p []byte) uint32 {
 // SealSum is Seal for a packet of which the sum of the last n bytes, BTH not among them, is known: the register that was 0 before them.
 // With n = 0 it is Seal.
 func (f Flow) SealSum(b []byte, id uint16, sum uint32, n int) {
-	end := len(b) - ICRCLen
-	s := f.start(b[:end], id)
 	if n == 0 {
-		s = Sum(s, b[BTHLen:end])
-	} else {
-		s = zeros(advance(s, b[BTHLen:end-n]), n) ^ sum
+		f.Seal(b, id)
+		return
 	}
-	le.PutUint32(b[end:], ^s)
+	end := len(b) - ICRCLen
+	s := advance(f.start(b[:end], id), b[BTHLen:end-n])
+	le.PutUint32(b[end:], ^(zeros(s, n) ^ sum))
 }
 
 // SealCopy copies body behind the first head bytes of b, a BTH and more, fills b up with zeros and seals it; see Seal. body may change
