@@ -134,10 +134,20 @@ const (
 	QPExWithFlush             SendOpsFlags = 1 << 11
 	QPExWithAtomicWrite       SendOpsFlags = 1 << 12
 
-	// The operations up to here have the bits of their opcodes.
-	sendOpsOfOpcodes = QPExWithTSO<<1 - 1
-	sendOpsAll       = QPExWithAtomicWrite<<1 - 1
+	sendOpsAll = QPExWithAtomicWrite<<1 - 1
 )
+
+// opcodes is the same set as bits of opcodes, which differ from QPExWithFlush on.
+func (f SendOpsFlags) opcodes() uint32 {
+	set := uint32(f) & (1<<(WRTSO+1) - 1)
+	if f&QPExWithFlush != 0 {
+		set |= 1 << WRFlush
+	}
+	if f&QPExWithAtomicWrite != 0 {
+		set |= 1 << WRAtomicWrite
+	}
+	return set
+}
 
 var sendOpsNames = []string{
 	"RDMA_WRITE", "RDMA_WRITE_WITH_IMM", "SEND", "SEND_WITH_IMM", "RDMA_READ", "ATOMIC_CMP_AND_SWP", "ATOMIC_FETCH_AND_ADD",

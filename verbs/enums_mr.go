@@ -14,8 +14,8 @@ const (
 	AccessZeroBased       AccessFlags = 1 << 5 // addresses are offsets from the region's start
 	AccessOnDemand        AccessFlags = 1 << 6 // on-demand paging
 	AccessHugeTLB         AccessFlags = 1 << 7 // all pages are huge; with AccessOnDemand only
-	AccessFlushGlobal     AccessFlags = 1 << 8
-	AccessFlushPersistent AccessFlags = 1 << 9
+	AccessFlushGlobal     AccessFlags = 1 << 8 // incoming FLUSHes of type FlushGlobal
+	AccessFlushPersistent AccessFlags = 1 << 9 // incoming FLUSHes of type FlushPersistent; memory that keeps its content
 	AccessRelaxedOrdering AccessFlags = 1 << 20
 
 	accessKnown    AccessFlags = 1<<10 - 1 | AccessRelaxedOrdering

@@ -29,6 +29,36 @@ var wrOpcodeNames = []string{
 // String is the name without IBV_WR_ (ibv_wr_opcode_str).
 func (op WROpcode) String() string { return nameOf("WROpcode", wrOpcodeNames, int64(op)) }
 
+// PlacementType says where a FLUSH wants data to be (enum ibv_placement_type).
+type PlacementType uint8
+
+// The placement types (IBV_FLUSH_*).
+const (
+	FlushGlobal     PlacementType = 1 << 0 // where the peer's processors see it
+	FlushPersistent PlacementType = 1 << 1 // where a power failure spares it
+
+	placementAll = FlushGlobal | FlushPersistent
+)
+
+// String joins the names of the types without IBV_FLUSH_.
+func (t PlacementType) String() string {
+	return flagsOf([]string{"GLOBAL", "PERSISTENT"}, uint64(t), "|")
+}
+
+// SelectivityLevel says which data a FLUSH is about (enum ibv_selectivity_level).
+type SelectivityLevel uint8
+
+// The selectivity levels (IBV_FLUSH_*).
+const (
+	FlushRange SelectivityLevel = 0 // the bytes that the request names
+	FlushMR    SelectivityLevel = 1 // the whole region of the key; address and length do not count
+)
+
+// String is the name without IBV_FLUSH_.
+func (l SelectivityLevel) String() string {
+	return nameOf("SelectivityLevel", []string{"RANGE", "MR"}, int64(l))
+}
+
 // SendFlags modify a send work request (enum ibv_send_flags).
 type SendFlags uint32
 

@@ -71,7 +71,7 @@ func newCQEx(t testing.TB, ctx *Context, init CQInitAttrEx) (*CQEx, *fakeCQEx) {
 // newEx makes an extended QP in RTS that may post whatever its type can.
 func newEx(t testing.TB, pd *PD, typ QPType) (*QPEx, *fakeQP) {
 	t.Helper()
-	ops := SendOpsFlags(opcodesOf[typ]) & sendOpsOfOpcodes
+	ops := sendOpsOf(typ)
 	cq, _ := newCQ(t, pd.Context(), nil)
 	qp := must(pd.CreateQPEx(&QPInitAttrEx{
 		QPInitAttr: QPInitAttr{

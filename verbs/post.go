@@ -13,12 +13,13 @@ var opcodesOf = map[QPType]uint32{
 
 const (
 	connectedOpcodes = sendOpcodes | writeOpcodes | 1<<WRLocalInv | 1<<WRBindMW
-	reliableOpcodes  = 1<<WRRDMARead | atomicOpcodes
+	reliableOpcodes  = 1<<WRRDMARead | atomicOpcodes | placeOpcodes
 	sendOpcodes      = 1<<WRSend | 1<<WRSendWithImm | 1<<WRSendWithInv
 	writeOpcodes     = 1<<WRRDMAWrite | 1<<WRRDMAWriteWithImm
 	atomicOpcodes    = 1<<WRAtomicCmpAndSwp | 1<<WRAtomicFetchAndAdd
 	solicitedOpcodes = sendOpcodes | 1<<WRRDMAWriteWithImm
-	inlineOpcodes    = sendOpcodes | writeOpcodes
+	placeOpcodes     = 1<<WRFlush | 1<<WRAtomicWrite
+	inlineOpcodes    = sendOpcodes | writeOpcodes | 1<<WRAtomicWrite
 
 	sendFlagsAll = SendFence | SendSignaled | SendSolicited | SendInline | SendIPCsum
 )
@@ -39,8 +40,8 @@ var csumCaps = map[QPType]DeviceCapFlags{
 // flushed.
 //
 // UD has SEND, SEND_WITH_IMM and TSO; UC also SEND_WITH_INV, RDMA_WRITE, RDMA_WRITE_WITH_IMM, LOCAL_INV and BIND_MW,
-// but no TSO; RC and XRC_SEND what UC has, RDMA_READ and the atomics; RAW_PACKET has SEND and TSO. SendFence goes
-// with RC and XRC_SEND, SendSolicited with the SENDs and RDMA_WRITE_WITH_IMM, SendInline with the SENDs and WRITEs.
+// but no TSO; RC and XRC_SEND what UC has, RDMA_READ, the atomics, FLUSH and ATOMIC_WRITE; RAW_PACKET has SEND and TSO.
+// SendFence goes with RC and XRC_SEND, SendSolicited with the SENDs and RDMA_WRITE_WITH_IMM, SendInline with the SENDs and WRITEs.
 // BIND_MW gives its window, which must be of type 2, the RKey of the request; if it completes with WCMWBindErr, or
 // flushed, the program restores the key by MW.SetRKey.
 func (qp *QP) PostSend(wrs ...SendWR) error {
@@ -125,6 +126,9 @@ func (qp *QP) checkSend(wr *SendWR) error {
 	}
 	if wr.Opcode.in(1<<WRRDMARead | atomicOpcodes) {
 		return qp.checkReading(wr)
+	}
+	if wr.Opcode.in(placeOpcodes) {
+		return qp.checkPlacement(wr)
 	}
 	return nil
 }
@@ -228,6 +232,31 @@ func (qp *QP) checkReading(wr *SendWR) error {
 		return newError("post_send", qp.obj(), EOPNOTSUPP, "%v: the device has no atomics", wr.Opcode)
 	case sgLength(wr.SGList) < 8:
 		return qp.badSend(wr, "%d bytes for the result are too few; it has 8", sgLength(wr.SGList))
+	}
+	return nil
+}
+
+const (
+	atomicWriteLen = 8
+	maxFlush       = uint32(1 << 31)
+)
+
+// checkPlacement looks at a FLUSH or ATOMIC_WRITE.
+func (qp *QP) checkPlacement(wr *SendWR) error {
+	f := wr.Flush
+	switch n := inlineLength(wr); {
+	case wr.Opcode == WRAtomicWrite && n != atomicWriteLen:
+		return qp.badSend(wr, "%d bytes of data; it has %d", n, atomicWriteLen)
+	case wr.Opcode == WRAtomicWrite:
+		return nil
+	case f == nil:
+		return qp.badSend(wr, "what to flush (Flush) is missing")
+	case f.Type == 0 || f.Type&^placementAll != 0:
+		return qp.badSend(wr, "the type %v is none; there are %v", f.Type, placementAll)
+	case f.Level > FlushMR:
+		return qp.badSend(wr, "the level %v is none; there are %v and %v", f.Level, FlushRange, FlushMR)
+	case f.Length > maxFlush:
+		return qp.badSend(wr, "%d bytes are too many; 0 to %d are possible", f.Length, maxFlush)
 	}
 	return nil
 }

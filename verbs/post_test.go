@@ -23,7 +23,7 @@ func goodSend(t *testing.T, qp *QP, op WROpcode) SendWR {
 	if op == WRTSO && op.in(qp.opcodes) {
 		qp.maxTSOHeader, qp.maxTSO = 54, 1000 // as if it was made for it
 	}
-	wr := SendWR{Opcode: op, SGList: []SGE{{Length: 8}}, TSO: &TSO{Hdr: make([]byte, 54), MSS: 4}}
+	wr := SendWR{Opcode: op, SGList: []SGE{{Length: 8}}, TSO: &TSO{Hdr: make([]byte, 54), MSS: 4}, Flush: &Flush{Type: FlushGlobal}}
 	if qp.Type() == QPTypeUD {
 		attr := goodAH()
 		wr.AH = must(qp.PD().CreateAH(&attr))(t)
@@ -60,7 +60,7 @@ func TestV_QPS_04_PostingByState(t *testing.T) {
 	}
 }
 
-// specOpcodes is V-SEND-07 as it stands in the specification.
+// specOpcodes is V-SEND-07 as it stands in the specification, and FLUSH and ATOMIC_WRITE, which are younger than the manual (D-41).
 const specOpcodes = `
 | SEND | y | y | y | y | y |
 | SEND_WITH_IMM | y | y | y | y | |
@@ -72,7 +72,9 @@ const specOpcodes = `
 | LOCAL_INV | | y | y | y | |
 | BIND_MW | | y | y | y | |
 | SEND_WITH_INV | | y | y | y | |
-| TSO | y | | | | y |`
+| TSO | y | | | | y |
+| FLUSH | | | y | y | |
+| ATOMIC_WRITE | | | y | y | |`
 
 func TestV_SEND_07_OpcodeByType(t *testing.T) { // V-TR-01
 	columns := []QPType{QPTypeUD, QPTypeUC, QPTypeRC, QPTypeXRCSend, QPTypeRawPacket}
@@ -88,7 +90,7 @@ func TestV_SEND_07_OpcodeByType(t *testing.T) { // V-TR-01
 	}
 	for _, typ := range columns {
 		qp, drv := newQPIn(t, typ, QPSRTS)
-		for op := range WROpcode(16) { // FLUSH and ATOMIC_WRITE, which the manual lacks, included
+		for op := range WROpcode(16) {
 			drv.sent = nil
 			err := qp.PostSend(goodSend(t, qp, op))
 			if allowed[typ][op.String()] {

@@ -96,7 +96,8 @@ type QPDriverInit struct {
 	SigAll         bool
 
 	// Of QPInitAttrEx. A driver answers EOPNOTSUPP for what it lacks. SendOps has operations that the type has;
-	// without PostSendAll the verbs layer refuses it.
+	// without PostSendAll the verbs layer refuses it. QPExWithAtomicWrite needs room for 8 bytes of inline data,
+	// which Cap then says.
 	SendOps      SendOpsFlags
 	CreateFlags  QPCreateFlags
 	MaxTSOHeader uint16

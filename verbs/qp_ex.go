@@ -81,10 +81,20 @@ func (a *QPInitAttrEx) clear() {
 	}
 }
 
+// sendOpsOf are the operations of a type of QP.
+func sendOpsOf(t QPType) (ops SendOpsFlags) {
+	for f := SendOpsFlags(1); f <= sendOpsAll; f <<= 1 {
+		if f.opcodes()&^opcodesOf[t] == 0 {
+			ops |= f
+		}
+	}
+	return ops
+}
+
 // check looks at what QPInitAttr does not have, and clears what does not count.
 func (a *QPInitAttrEx) check(op, obj string) error {
 	a.clear()
-	ops := SendOpsFlags(opcodesOf[a.Type]) & sendOpsOfOpcodes
+	ops := sendOpsOf(a.Type)
 	const raw, ud = QPCreateScatterFCS | QPCreateCVLANStripping, QPCreateBlockSelfMcastLB | QPCreateSourceQPN
 	switch {
 	case a.CompMask&^qpInitAll != 0:

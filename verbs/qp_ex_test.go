@@ -97,7 +97,7 @@ func TestV_QPX_10_V_WR_01_UnsupportedSendOps(t *testing.T) { // operations by ty
 			switch {
 			case op > sendOpsAll:
 				refused(t, err, EINVAL, "create_qp_ex", "unknown operations 0x2000")
-			case op > sendOpsOfOpcodes || opcodesOf[typ]&uint32(op) == 0:
+			case op.opcodes()&^opcodesOf[typ] != 0:
 				refused(t, err, EOPNOTSUPP, "create_qp_ex", op.String()+" is not possible on a QP of type "+typ.String())
 			default:
 				ok(t, err)

@@ -185,6 +185,8 @@ func TestD_41_LaterAdditions(t *testing.T) {
 	values(t, 20, EventDeviceSpeedChange)
 	values(t, 14, WRFlush, WRAtomicWrite)
 	values(t, 8, WCFlush, WCAtomicWrite)
+	values(t, 1, FlushGlobal, FlushPersistent)
+	values(t, 0, FlushRange, FlushMR)
 }
 
 func TestX_QDX_01_SupportedQPTypes(t *testing.T) {

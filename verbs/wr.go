@@ -43,6 +43,16 @@ type SendWR struct {
 	RemoteSRQN uint32 // XRC
 
 	TSO *TSO // TSO; read during PostSend only
+
+	Flush *Flush // Flush; read during PostSend only. RemoteAddr and RKey say where
+}
+
+// Flush is what a FLUSH asks for besides the peer's address and key. The C structure ibv_send_wr has no place for it: there FLUSHes are posted by
+// ibv_wr_flush only.
+type Flush struct {
+	Length uint32 // bytes, up to 2^31
+	Type   PlacementType
+	Level  SelectivityLevel
 }
 
 // TSO is what a request needs that the device cuts into frames or datagrams (the member tso of struct ibv_send_wr). SGList is the data,

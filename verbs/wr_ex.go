@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -18,7 +19,7 @@ import (
 //
 // A builder, such as RDMAWrite, begins a request with the WRID and WRFlags of the moment; setters give it the rest:
 // one of SetSGE, SetSGEList, SetInlineData and SetInlineDataList for what carries data, SetUDAddr on a UD QP, and
-// SetXRCSRQN on an XRC_SEND one. LocalInv and BindMW take none. Builders and setters return nothing: a fault makes
+// SetXRCSRQN on an XRC_SEND one. LocalInv and BindMW take none, Flush and AtomicWrite only that of an XRC_SEND QP. Builders and setters return nothing: a fault makes
 // Complete fail, and then nothing of all that was built since Start is posted. Nor is anything posted before Complete, or
 // after Abort.
 //
@@ -36,7 +37,9 @@ type QPEx struct {
 	mu       sync.Mutex // from Start to Complete or Abort, unless unlocked
 
 	open    bool
-	holds   bool // some request names an AH or MW
+	holds   bool   // some request names an AH or MW
+	may     uint32 // ops while a request can be begun: between Start and Complete, without a fault
+	room    int    // for how many wrs there is room
 	missing setters
 	fault   error // the first one
 	cur     *SendWR
@@ -45,6 +48,7 @@ type QPEx struct {
 	data    []byte
 	binds   []MWBindInfo
 	tsos    []TSO
+	flushes []Flush
 	none    SendWR // takes what belongs to no request
 }
 
@@ -68,7 +72,7 @@ const (
 )
 
 func newQPEx(qp *QP, ops SendOpsFlags) *QPEx {
-	x := &QPEx{qp: qp, drv: qp.drv.(QPExDriver), ops: uint32(ops & sendOpsOfOpcodes), unlocked: qp.pd.td != nil}
+	x := &QPEx{qp: qp, drv: qp.drv.(QPExDriver), ops: ops.opcodes(), unlocked: qp.pd.td != nil}
 	switch qp.init.Type {
 	case QPTypeUD:
 		x.addr = setUDAddr
@@ -76,7 +80,7 @@ func newQPEx(qp *QP, ops SendOpsFlags) *QPEx {
 		x.addr = setXRCSRQN
 	}
 	n, c := min(firstRequests, int(qp.init.Cap.MaxSendWR)), &qp.init.Cap
-	x.wrs = make([]SendWR, 0, n)
+	x.wrs, x.room = make([]SendWR, 0, n), n
 	x.sges = make([]SGE, 0, n*int(c.MaxSendSGE))
 	x.data = make([]byte, 0, max(int(c.MaxInlineData), min(n*int(c.MaxInlineData), firstInline)))
 	x.cur = &x.none
@@ -92,7 +96,7 @@ func (x *QPEx) Start() {
 	if !x.unlocked {
 		x.mu.Lock()
 	}
-	x.open = true
+	x.open, x.may = true, x.ops
 }
 
 // Complete posts what was built since Start (ibv_wr_complete): all of it, or nothing if there is an error. EINVAL: a request is
@@ -121,8 +125,11 @@ func (x *QPEx) close() {
 		clear(x.binds)
 		x.holds = false
 	}
-	x.wrs, x.sges, x.data, x.binds, x.tsos = x.wrs[:0], x.sges[:0], x.data[:0], x.binds[:0], x.tsos[:0]
-	x.open, x.missing, x.fault, x.cur = false, 0, nil, &x.none
+	x.wrs, x.sges, x.data, x.binds, x.tsos, x.flushes = x.wrs[:0], x.sges[:0], x.data[:0], x.binds[:0], x.tsos[:0], x.flushes[:0]
+	x.open, x.may, x.missing, x.cur = false, 0, 0, &x.none
+	if x.fault != nil {
+		x.fault = nil
+	}
 	if !x.unlocked {
 		x.mu.Unlock()
 	}
@@ -169,7 +176,7 @@ func (x *QPEx) fail(errno Errno, format string, args ...any) {
 	if x.open && x.fault == nil {
 		x.fault = newError("wr_complete", x.qp.obj(), errno, "request %d: "+format, append([]any{len(x.wrs)}, args...)...)
 	}
-	x.cur, x.missing = &x.none, 0
+	x.cur, x.may, x.missing = &x.none, 0, 0
 }
 
 // finish ends the request that was begun last.
@@ -182,30 +189,40 @@ func (x *QPEx) finish() {
 
 // begin begins a request.
 func (x *QPEx) begin(op WROpcode, needs setters) *SendWR {
-	x.finish()
 	n := len(x.wrs)
-	switch {
-	case !x.open || x.fault != nil:
-		return &x.none
-	case !op.in(x.ops):
-		x.fail(EINVAL, "the QP was not made for %v, only for %v", op, opcodeSet(x.ops))
-		return &x.none
-	case n >= int(x.qp.init.Cap.MaxSendWR):
-		x.fail(ENOMEM, "%v: the send queue has room for %d", op, n)
-		return &x.none
-	case x.WRFlags&SendInline != 0:
-		x.fail(EINVAL, "%v: the flag INLINE has no place here; SetInlineData does it", op)
-		return &x.none
-	case n < cap(x.wrs):
-		x.wrs = x.wrs[:n+1]
-		x.wrs[n] = SendWR{}
-	default:
-		x.wrs = append(x.wrs, SendWR{})
+	if !op.in(x.may) || x.missing != 0 || n >= x.room || x.WRFlags&SendInline != 0 {
+		if !x.admit(op) {
+			return &x.none
+		}
 	}
+	x.wrs = x.wrs[:n+1]
 	wr := &x.wrs[n]
+	*wr = SendWR{}
 	wr.WRID, wr.Opcode, wr.Flags = x.WRID, op, x.WRFlags
 	x.cur, x.missing = wr, needs
 	return wr
+}
+
+// admit looks closely at what begin does not let pass at a glance. It notes why a request cannot be begun, or makes room for it.
+func (x *QPEx) admit(op WROpcode) bool {
+	x.finish()
+	most := int(x.qp.init.Cap.MaxSendWR)
+	switch n := len(x.wrs); {
+	case !x.open || x.fault != nil:
+		return false
+	case !op.in(x.ops):
+		x.fail(EINVAL, "the QP was not made for %v, only for %v", op, opcodeSet(x.ops))
+		return false
+	case n >= most:
+		x.fail(ENOMEM, "%v: the send queue has room for %d", op, n)
+		return false
+	case x.WRFlags&SendInline != 0:
+		x.fail(EINVAL, "%v: the flag INLINE has no place here; SetInlineData does it", op)
+		return false
+	}
+	x.wrs = slices.Grow(x.wrs, 1)
+	x.room = min(cap(x.wrs), most)
+	return true
 }
 
 // set is the request that a setter is about.
@@ -286,6 +303,29 @@ func (x *QPEx) SendTSO(hdr []byte, mss uint16) {
 	wr.TSO = &x.tsos[len(x.tsos)-1]
 }
 
+// Flush asks the peer to see to it that what was written before lies where typ says, and completes when it does (ibv_wr_flush). It is about n bytes, 0
+// to 2^31, or about the whole region, as level says. The peer's QP and region need AccessFlushGlobal or AccessFlushPersistent.
+func (x *QPEx) Flush(rkey uint32, remoteAddr uint64, n uint32, typ PlacementType, level SelectivityLevel) {
+	wr := x.begin(WRFlush, x.addr)
+	if wr == &x.none {
+		return
+	}
+	x.flushes = append(x.flushes, Flush{Length: n, Type: typ, Level: level})
+	wr.RKey, wr.RemoteAddr, wr.Flush = rkey, remoteAddr, &x.flushes[len(x.flushes)-1]
+}
+
+// AtomicWrite stores 8 bytes in the peer's memory all at once, at an address that is a multiple of 8, in the order in which they are in data
+// (ibv_wr_atomic_write). The peer's QP and region need AccessRemoteWrite.
+func (x *QPEx) AtomicWrite(rkey uint32, remoteAddr uint64, data [8]byte) {
+	wr, from := x.begin(WRAtomicWrite, x.addr), len(x.data)
+	if wr == &x.none {
+		return
+	}
+	x.data = append(x.data, data[:]...)
+	wr.RKey, wr.RemoteAddr = rkey, remoteAddr
+	wr.Flags, wr.Inline = wr.Flags|SendInline, x.data[from:len(x.data):len(x.data)]
+}
+
 // LocalInv invalidates a window of type 2 by its key (ibv_wr_local_inv). It takes no setter.
 func (x *QPEx) LocalInv(invalidateRKey uint32) {
 	x.begin(WRLocalInv, 0).InvalidateRKey = invalidateRKey
@@ -308,11 +348,14 @@ func (x *QPEx) BindMW(mw *MW, rkey uint32, info *MWBindInfo) {
 // SetSGE gives the request its data, or the place for it (ibv_wr_set_sge). The memory belongs to the device until the
 // completion was polled.
 func (x *QPEx) SetSGE(sge SGE) {
-	wr := x.set(setData)
-	if wr != &x.none {
-		x.sges = append(x.sges, sge)
-		wr.SGList = x.sges[len(x.sges)-1 : len(x.sges) : len(x.sges)]
+	if x.missing&setData == 0 {
+		x.needless(setData)
+		return
 	}
+	x.missing &^= setData
+	n := len(x.sges)
+	x.sges = append(x.sges, sge)
+	x.cur.SGList = x.sges[n : n+1 : n+1]
 }
 
 // SetSGEList is SetSGE for several pieces (ibv_wr_set_sge_list). The list may be reused at once.

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"bytes"
 	"sync"
 	"testing"
 	"time"
@@ -94,6 +95,39 @@ func TestV_WR_15_BindAndInvalidate(t *testing.T) {
 	}
 }
 
+func TestD_41_FlushAndAtomicWriteOfTheBuilder(t *testing.T) {
+	x, drv := newRC(t)
+	data := [8]byte{1, 2, 3, 4, 5, 6, 7, 8}
+	x.Start()
+	x.WRID = 1
+	x.Flush(2, 3, 1<<31, FlushGlobal|FlushPersistent, FlushMR)
+	x.WRID, x.WRFlags = 4, SendFence
+	x.AtomicWrite(5, 6, data)
+	data[0] = 9
+	ok(t, x.Complete())
+	f, w := &drv.all[0], &drv.all[1]
+	if f.WRID != 1 || f.Opcode != WRFlush || f.RKey != 2 || f.RemoteAddr != 3 || f.Flags != 0 ||
+		*f.Flush != (Flush{1 << 31, FlushGlobal | FlushPersistent, FlushMR}) {
+		t.Errorf("%+v", f)
+	}
+	if w.WRID != 4 || w.Opcode != WRAtomicWrite || w.RKey != 5 || w.RemoteAddr != 6 || w.Flags != SendFence|SendInline ||
+		!bytes.Equal(w.Inline, []byte{1, 2, 3, 4, 5, 6, 7, 8}) {
+		t.Errorf("%+v", w)
+	}
+	qp := x.QP()
+	for _, wr := range []SendWR{
+		{Opcode: WRFlush},
+		{Opcode: WRAtomicWrite},
+		{Opcode: WRAtomicWrite, SGList: []SGE{{Length: 7}}},
+		{Opcode: WRAtomicWrite, SGList: []SGE{{Length: 4}, {Length: 5}}},
+		{Opcode: WRAtomicWrite, Flags: SendInline, Inline: make([]byte, 9)},
+	} {
+		wantPost(t, qp.PostSend(wr), 0, EINVAL)
+	}
+	ok(t, qp.PostSend(SendWR{Opcode: WRAtomicWrite, SGList: []SGE{{Length: 4}, {Length: 4}}},
+		SendWR{Opcode: WRAtomicWrite, Flags: SendInline, Inline: make([]byte, 8)}))
+}
+
 func TestV_WR_05_AFaultDropsTheBatch(t *testing.T) {
 	x, drv := newRC(t)
 	good := func() { x.Send(); x.SetSGE(SGE{}) }
@@ -117,6 +151,13 @@ func TestV_WR_05_AFaultDropsTheBatch(t *testing.T) {
 		{"inline list too long", func() { x.Send(); x.SetInlineDataList([][]byte{make([]byte, 64), {1}}) }, EINVAL, "65 bytes"},
 		{"too many SGEs", func() { x.Send(); x.SetSGEList(make([]SGE, 5)) }, EINVAL, "5 SGEs are too many"},
 		{"small atomic", func() { x.AtomicFetchAdd(1, 8, 1); x.SetSGE(SGE{Length: 7}) }, EINVAL, "7 bytes for the result are too few"},
+		{"flush with data", func() { x.Flush(1, 8, 8, FlushGlobal, FlushRange); x.SetSGE(SGE{}) }, EINVAL, "FLUSH: the data (SetSGE and others) is set twice, or has no use"},
+		{"flush of no type", func() { x.Flush(1, 8, 8, 0, FlushRange) }, EINVAL, "FLUSH: the type 0 is none; there are GLOBAL|PERSISTENT"},
+		{"flush of another type", func() { x.Flush(1, 8, 8, 1<<2, FlushRange) }, EINVAL, "is none; there are GLOBAL|PERSISTENT"},
+		{"flush of another level", func() { x.Flush(1, 8, 8, FlushGlobal, 2) }, EINVAL, "SelectivityLevel(2) is none; there are RANGE and MR"},
+		{"flush of too much", func() { x.Flush(1, 8, 1<<31+1, FlushGlobal, FlushRange) }, EINVAL, "2147483649 bytes are too many"},
+		{"atomic write with data", func() { x.AtomicWrite(1, 8, [8]byte{}); x.SetInlineData(nil) }, EINVAL, "ATOMIC_WRITE: the data (SetSGE and others) is set twice, or has no use"},
+		{"solicited flush", func() { x.WRFlags = SendSolicited; x.Flush(1, 8, 8, FlushGlobal, FlushRange) }, EINVAL, "SOLICITED"},
 		{"TSO", func() { x.SendTSO([]byte{1}, 100) }, EINVAL, "the QP was not made for TSO"},
 		{"queue full", func() {
 			for range 8 {

@@ -136,7 +136,6 @@ func brokenProtocol(t *T) {
 		{"a message in a message", []wire.Fields{{Opcode: wire.SendFirst, Payload: full}, {Opcode: wire.SendOnly}}},
 		{"a WRITE ends as a SEND", []wire.Fields{{Opcode: wire.WriteFirst, DMALen: 2048, Payload: full}, {Opcode: wire.SendLast, Payload: full}}},
 		{"FLUSH", []wire.Fields{{Opcode: wire.Flush, DMALen: 8}}},
-		{"ATOMIC WRITE", []wire.Fields{{Opcode: wire.AtomicWrite, DMALen: 8, Payload: full[:8]}}},
 		{"a first packet shorter than the MTU", []wire.Fields{{Opcode: wire.SendFirst, Payload: full[:1000]}}},
 		{"a packet longer than the MTU", []wire.Fields{{Opcode: wire.SendOnly, Payload: make([]byte, 1028)}}},
 	} {
@@ -159,6 +158,8 @@ func missingRights(t *T) {
 		f      wire.Fields
 	}{
 		{"a misaligned atomic", wire.SynInvReq, nil, wire.Fields{Opcode: wire.FetchAdd, Addr: 4}},
+		{"a misaligned ATOMIC WRITE", wire.SynInvReq, nil, wire.Fields{Opcode: wire.AtomicWrite, Addr: 4, DMALen: 8, Payload: full[:8]}},
+		{"an ATOMIC WRITE of 16 bytes", wire.SynInvReq, nil, wire.Fields{Opcode: wire.AtomicWrite, DMALen: 16, Payload: full[:8]}},
 		{"more READs than resources", wire.SynInvReq, none, wire.Fields{Opcode: wire.ReadRequest, DMALen: 8}},
 		{"a wrong R_Key", wire.SynAccess, nil, wire.Fields{Opcode: wire.WriteOnly, RKey: 0x7777, DMALen: 8, Payload: full[:8]}},
 		{"beyond the region", wire.SynAccess, nil, wire.Fields{Opcode: wire.ReadRequest, Addr: memory - 7, DMALen: 8}},

@@ -14,9 +14,11 @@ var builderCases = []testCase{
 	{"V_WR_10_InlineIsCopiedByItsSetter", builderInline},
 	{"V_WR_09_SettersOfOneAndOfLists", builderSetters},
 	{"V_WR_06_BuilderAndPostSendInOrder", builderBesidePostSend},
+	{"D_41_FlushAndAtomicWrite", flushAndAtomicWrite},
 }
 
-const builderOps = verbs.QPExWithSend | verbs.QPExWithSendWithImm | verbs.QPExWithRDMAWrite | verbs.QPExWithRDMAWriteWithImm | verbs.QPExWithRDMARead
+const builderOps = verbs.QPExWithSend | verbs.QPExWithSendWithImm | verbs.QPExWithRDMAWrite | verbs.QPExWithRDMAWriteWithImm | verbs.QPExWithRDMARead |
+	verbs.QPExWithFlush | verbs.QPExWithAtomicWrite
 
 // exQP makes a QP with a builder.
 func (e *end) exQP(typ verbs.QPType) (*verbs.QP, *verbs.QPEx) {
@@ -160,5 +162,42 @@ func builderBesidePostSend(t *T) {
 		if wc.WRID != uint64(i) || wc.ByteLen != uint32(i%10) {
 			t.Errorf("message %d: %+v", i, wc)
 		}
+	}
+}
+
+// flushAndAtomicWrite writes, flushes and sets a flag, as logs in remote memory do, and then asks for what is not possible.
+func flushAndAtomicWrite(t *T) {
+	a, b := t.ends()
+	qa, x := a.exQP(rc)
+	t.join(qa, b.qp(rc, nil), &verbs.ConnectOptions{Access: allAccess})
+	copy(a.buf[:100], "a record")
+	done := [8]byte{'d', 'o', 'n', 'e', 1, 2, 3, 4}
+	x.Start()
+	x.WRID, x.WRFlags = 1, verbs.SendSignaled
+	x.RDMAWrite(b.mr.RKey(), b.mr.Addr())
+	x.SetSGE(a.mr.SGE(0, 100))
+	x.WRID = 2
+	x.Flush(b.mr.RKey(), b.mr.Addr(), 100, verbs.FlushGlobal, verbs.FlushRange)
+	x.WRID = 3
+	x.AtomicWrite(b.mr.RKey(), b.mr.Addr()+104, done)
+	x.WRID = 4
+	x.Flush(b.mr.RKey(), 0, 0, verbs.FlushGlobal, verbs.FlushMR)
+	t.must(x.Complete())
+	wcs := t.good(a.sendCQ, 4)
+	same(t, "completions", fmt.Sprint(wcs[0].Opcode, wcs[1].Opcode, wcs[2].Opcode, wcs[3].Opcode), "RDMA_WRITE FLUSH ATOMIC_WRITE FLUSH")
+	same(t, "the record", string(b.buf[:8]), "a record")
+	same(t, "the flag", string(b.buf[104:112]), string(done[:]))
+	t.must(qa.PostSend(verbs.SendWR{
+		WRID: 5, Opcode: verbs.WRAtomicWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 5), a.mr.SGE(5, 3)},
+		RemoteAddr: b.mr.Addr() + 112, RKey: b.mr.RKey(),
+	}))
+	t.good(a.sendCQ, 1)
+	same(t, "what PostSend wrote", string(b.buf[112:120]), "a record")
+	x.Start()
+	x.WRID = 6
+	x.Flush(b.mr.RKey(), b.mr.Addr(), 100, verbs.FlushPersistent, verbs.FlushRange)
+	t.must(x.Complete())
+	if wc := t.poll(a.sendCQ, 1)[0]; wc.WRID != 6 || wc.Status != verbs.WCRemInvReqErr {
+		t.Errorf("a FLUSH to memory that is not persistent: %+v", wc)
 	}
 }

@@ -48,7 +48,7 @@ type CQ struct {
 	cap    uint32
 	head   uint32 // the oldest; indices run freely
 	tail   uint32
-	count  atomic.Int32 // tail-head, for a look without the lock
+	some   atomic.Bool // tail != head, for a look without the lock; written only when that changes, for a store costs as much as a lock
 	armed  atomic.Uint32
 	broken atomic.Bool
 	users  [MaxShards]int32 // queues of QPs by shard
@@ -92,8 +92,10 @@ func (cq *CQ) Push(e *transport.CQE) {
 	if cq.stamps != nil {
 		cq.stamps[cq.tail&(cq.cap-1)] = cq.stamp()
 	}
+	if cq.tail == cq.head {
+		cq.some.Store(true)
+	}
 	cq.tail++
-	cq.count.Store(int32(cq.tail - cq.head))
 	wake := false
 	switch arming(cq.armed.Load()) {
 	case armedNext:
@@ -135,7 +137,7 @@ func (cq *CQ) overrun(wake bool) {
 // pop moves at most n completions out, oldest first, passing each to take with its number from 0 on, and frees
 // the queue slots that they stand for.
 func (cq *CQ) pop(n int, take func(i int, e *transport.CQE)) int {
-	if cq.count.Load() == 0 {
+	if !cq.some.Load() {
 		return 0
 	}
 	cq.mu.Lock()
@@ -144,9 +146,16 @@ func (cq *CQ) pop(n int, take func(i int, e *transport.CQE)) int {
 		take(i, &cq.ring[cq.head&(cq.cap-1)])
 		cq.dropOldest()
 	}
-	cq.count.Store(int32(cq.tail - cq.head))
+	cq.emptied()
 	cq.mu.Unlock()
 	return n
+}
+
+// emptied notes that nothing is left, if that is so. The CQ is locked.
+func (cq *CQ) emptied() {
+	if cq.head == cq.tail {
+		cq.some.Store(false)
+	}
 }
 
 // dropOldest takes the oldest completion away. The CQ is locked.
@@ -314,7 +323,7 @@ func (cq *CQ) purgeIf(gone func(*transport.CQE) bool) {
 		cq.ring[i&(cq.cap-1)] = transport.CQE{}
 	}
 	cq.tail = to
-	cq.count.Store(int32(cq.tail - cq.head))
+	cq.emptied()
 }
 
 // attach and detach count the queues of shard s's QPs that complete into the CQ.

@@ -271,9 +271,62 @@ func TestV_QPS_03_PurgeTakesOneQPsCompletionsOnly(t *testing.T) {
 	if err := srq.Post(1, nil); err != nil {
 		t.Errorf("the purged completion still holds its place in the SRQ: %v", err)
 	}
-	if cq.count.Load() != 0 {
-		t.Errorf("count %d", cq.count.Load())
+	if n := held(t, cq); n != 0 {
+		t.Errorf("%d completions are left", n)
 	}
+}
+
+// held is how many completions cq holds; what a look without the lock says of them must be true.
+func held(t *testing.T, cq *CQ) int {
+	t.Helper()
+	cq.mu.Lock()
+	defer cq.mu.Unlock()
+	n := int(cq.tail - cq.head)
+	if some := cq.some.Load(); some != (n > 0) {
+		t.Errorf("%d completions, but some is %v", n, some)
+	}
+	return n
+}
+
+// Whether a CQ holds something is seen without its lock, whatever put it in or took it away.
+func TestCQSome(t *testing.T) {
+	cq, _ := testCQ(t, 4)
+	a := testQP(17)
+	push := func() { cq.Push(recvCQE(a, 1)) }
+	want := func(after string, n int) {
+		t.Helper()
+		if got := held(t, cq); got != n {
+			t.Errorf("after %s: %d completions, want %d", after, got, n)
+		}
+	}
+	one := func() {
+		if e, _, err := cq.First(false); err != nil {
+			t.Error(err)
+		} else if e != nil {
+			cq.Drop(false)
+		}
+	}
+	want("nothing", 0)
+	push()
+	push()
+	want("two pushes", 2)
+	one()
+	want("one of two was taken", 1)
+	one()
+	want("the second was taken", 0)
+	one()
+	want("a poll of nothing", 0)
+	for range 3 {
+		push()
+	}
+	pollIDs(t, cq, 2)
+	want("two of three were polled", 1)
+	if err := cq.Resize(16); err != nil {
+		t.Fatal(err)
+	}
+	want("a resize", 1)
+	cq.purge(a)
+	want("a purge", 0)
 }
 
 func BenchmarkCQPushPoll(b *testing.B) {

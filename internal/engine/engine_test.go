@@ -146,7 +146,7 @@ func TestNextDeadline(t *testing.T) {
 	}
 	start := m.now
 	m.settle(t)
-	for steps := 0; cq.count.Load() == 0; steps++ {
+	for steps := 0; held(t, cq) == 0; steps++ {
 		next := m.NextDeadline()
 		if next == Never || steps > 100 {
 			t.Fatalf("after %d steps nothing is awaited, and nothing has completed", steps)
@@ -182,7 +182,7 @@ func TestPacketsAtTheWrongPort(t *testing.T) {
 		}
 	}
 	m.settle(t)
-	if n := cq.count.Load(); n != 10 {
+	if n := held(t, cq); n != 10 {
 		t.Errorf("%d completions", n)
 	}
 }
@@ -217,7 +217,7 @@ func TestV_QPS_01_DestroyFreesTheNumber(t *testing.T) {
 	qa.Destroy()
 	qb.Destroy()
 	m.settle(t)
-	if n := cq.count.Load(); n != 0 {
+	if n := held(t, cq); n != 0 {
 		t.Errorf("%d completions of destroyed QPs", n)
 	}
 	if m.qps.count != 0 || cq.shards.Load() != 0 || m.NextDeadline() != Never {

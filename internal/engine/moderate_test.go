@@ -249,14 +249,14 @@ func TestV_CQX_13_TimesStayWithTheirCompletions(t *testing.T) {
 	}
 	next := func(more bool, want uint64) {
 		t.Helper()
-		found, err := cq.PollOne(more, func(e *transport.CQE, s Stamp) {
-			if e.WRID != want || s.Clock != int64(want)*100 || time.Since(time.Unix(0, s.Wall)).Abs() > time.Minute {
-				t.Errorf("completion %d at %+v, want %d", e.WRID, s, want)
-			}
-		})
-		if !found || err != nil {
-			t.Fatal(found, err)
+		e, s, err := cq.First(more)
+		if e == nil || err != nil {
+			t.Fatal(e, err)
 		}
+		if e.WRID != want || s.Clock != int64(want)*100 || time.Since(time.Unix(0, s.Wall)).Abs() > time.Minute {
+			t.Errorf("completion %d at %+v, want %d", e.WRID, s, want)
+		}
+		cq.Drop(more)
 	}
 	for i := range uint64(3) {
 		push(a, i)
@@ -274,8 +274,8 @@ func TestV_CQX_13_TimesStayWithTheirCompletions(t *testing.T) {
 	next(true, 5)
 	next(true, 6)
 	for _, more := range []bool{true, false} {
-		if found, err := cq.PollOne(more, nil); found || err != nil {
-			t.Error(found, err)
+		if e, _, err := cq.First(more); e != nil || err != nil {
+			t.Error(e, err)
 		}
 	}
 }

@@ -78,7 +78,7 @@ func (cq *CQ) await() bool {
 	for i := range bitsOf(cq.shards.Load()) {
 		cq.eng.shards[i].handOver()
 	}
-	if cq.count.Load() != 0 || cq.broken.Load() {
+	if cq.some.Load() || cq.broken.Load() {
 		return true
 	}
 	s.clock.Reset(maxAwait)

@@ -27,43 +27,44 @@ func (cq *CQ) IgnoreOverrun() { cq.overwrite = true }
 // stamp is the time now.
 func (cq *CQ) stamp() Stamp { return Stamp{Clock: cq.eng.now(), Wall: time.Now().UnixNano()} }
 
-// PollOne is Poll for one completion with its time, which is zero unless the CQ keeps times. more says that the last
-// call found one: the shards are then not run, as they are not between the completions that one Poll takes.
-func (cq *CQ) PollOne(more bool, take func(e *transport.CQE, t Stamp)) (bool, error) {
-	if cq.popOne(take) {
-		if !more && cq.polls.Add(1)%pollsPerStep == 0 {
-			cq.progress()
-		}
-		return true, nil
-	}
-	if more {
-		return false, nil
+// First is the oldest completion and when it came, which is zero unless the CQ keeps times; nil if there is none, with
+// the error of Poll. With a completion the CQ stays locked until Drop, which the caller owes at once. more says that the
+// last call found one: the shards are then not run, as they are not between the completions that one Poll takes.
+func (cq *CQ) First(more bool) (*transport.CQE, Stamp, error) {
+	if e, t := cq.first(); e != nil || more {
+		return e, t, nil
 	}
 	cq.progress()
-	if cq.popOne(take) {
+	if e, t := cq.first(); e != nil {
 		cq.idle.hit()
-		return true, nil
+		return e, t, nil
 	}
-	return false, cq.nothing()
+	return nil, Stamp{}, cq.nothing()
 }
 
-// popOne is pop for one completion.
-func (cq *CQ) popOne(take func(e *transport.CQE, t Stamp)) bool {
-	if cq.count.Load() == 0 {
-		return false
+// first is First for what the CQ holds.
+func (cq *CQ) first() (e *transport.CQE, t Stamp) {
+	if !cq.some.Load() {
+		return nil, t
 	}
 	cq.mu.Lock()
-	found := cq.head != cq.tail
-	if found {
-		var t Stamp
-		i := cq.head & (cq.cap - 1)
-		if cq.stamps != nil {
-			t = cq.stamps[i]
-		}
-		take(&cq.ring[i], t)
-		cq.dropOldest()
-		cq.count.Store(int32(cq.tail - cq.head))
+	if cq.head == cq.tail {
+		cq.mu.Unlock()
+		return nil, t
 	}
+	i := cq.head & (cq.cap - 1)
+	if cq.stamps != nil {
+		t = cq.stamps[i]
+	}
+	return &cq.ring[i], t
+}
+
+// Drop takes what First found away. more is that of First.
+func (cq *CQ) Drop(more bool) {
+	cq.dropOldest()
+	cq.emptied()
 	cq.mu.Unlock()
-	return found
+	if !more && cq.polls.Add(1)%pollsPerStep == 0 {
+		cq.progress()
+	}
 }

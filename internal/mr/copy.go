@@ -52,6 +52,17 @@ func CompareSwap(b []byte, compare, swap uint64) uint64 {
 	}
 }
 
+// Set stores v in the 8 bytes of b, in host byte order, all of it at once, as CompareSwap does.
+func Set(b []byte, v uint64) {
+	for was := Load(b); ; {
+		held := CompareSwap(b, was, v)
+		if held == was {
+			return
+		}
+		was = held
+	}
+}
+
 func word(b []byte) *uint64 {
 	p := unsafe.Pointer(unsafe.SliceData(b[:8]))
 	if uintptr(p)%8 != 0 {

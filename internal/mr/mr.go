@@ -24,6 +24,7 @@ const (
 	RemoteAtomic Access = 1 << 3
 	MWBind       Access = 1 << 4
 	ZeroBased    Access = 1 << 5
+	FlushGlobal  Access = 1 << 8
 )
 
 // Reasons why a key, an address range or a right does not fit.
@@ -227,6 +228,17 @@ func (t *Table) Check(key uint32, addr, n uint64, pd uint32, need Access) ([]byt
 		return nothing(n, need), nil
 	}
 	return r.Slice(addr, n)
+}
+
+// CheckKey tells whether the peer of a QP in domain pd has the given rights to all of the region of an rkey. Windows, which never have it
+// all, are none.
+func (t *Table) CheckKey(key, pd uint32, need Access) error {
+	r := t.at(key)
+	if r == nil || r.window != nil {
+		return ErrKey
+	}
+	_, _, err := t.CheckRemote(key, r.Base, 0, pd, 0, need)
+	return err
 }
 
 // CheckRemote finds n bytes at addr in the region or window of an rkey, for the peer of QP qp in domain pd, who

@@ -37,9 +37,9 @@ func (r *responder) onAtomic(p wire.Packet, info *wire.Info) *fault {
 	return nil
 }
 
-// replayAtomic answers a duplicate of an atomic operation.
-func (r *responder) replayAtomic(p wire.Packet) {
-	i, ok := r.find(resAtomic, p.BTH().PSN())
+// replay answers a duplicate of what was executed and must not be executed again: an atomic operation, a FLUSH or an ATOMIC WRITE.
+func (r *responder) replay(kind resKind, p wire.Packet) {
+	i, ok := r.find(kind, p.BTH().PSN())
 	if !ok || r.at(i).op != p.Opcode() {
 		r.qp.Counters.BadDuplicate++
 		return

@@ -41,7 +41,7 @@ func (r *requester) advance(now int64, end uint32) bool {
 	before, freed := r.una, 0
 	for r.una != end {
 		w := r.sq.At(r.head)
-		if w.waitsForData() {
+		if w.waitsForAnswer() {
 			break
 		}
 		off := (r.una - w.first) & psn.Mask
@@ -99,6 +99,10 @@ func (r *requester) onReadResponse(now int64, at uint32, op wire.Opcode, p *link
 		return
 	}
 	w := r.sq.At(r.head)
+	if w.isPlacement() {
+		r.onPlaced(now, w, op, data)
+		return
+	}
 	if w.Op != OpRead {
 		r.failHead(now, BadRespErr, 0, "the peer answered a request that is no READ with READ data")
 		return

@@ -7,7 +7,7 @@ import (
 
 // duplicate handles a request whose PSN has been handled before: the peer did not get the
 // answer. A SEND or WRITE is acknowledged again and otherwise ignored, a READ executed again, the
-// answer to an atomic repeated (IBTA C9-105).
+// answer to an atomic, a FLUSH or an ATOMIC WRITE repeated (IBTA C9-105, A19).
 //
 // Of a run of duplicates, with which a peer sends a whole window again, the first is acknowledged and those that ask
 // for it, as if they had come for the first time. An answer to each would double the work of a peer that is late because it is
@@ -25,7 +25,9 @@ func (r *responder) duplicate(p wire.Packet, info *wire.Info) {
 	case info.Flags&wire.IsRead != 0:
 		r.replayRead(p)
 	case info.Flags&wire.IsAtomic != 0:
-		r.replayAtomic(p)
+		r.replay(resAtomic, p)
+	case info.Flags&placement != 0:
+		r.replay(resPlacement, p)
 	default:
 		r.qp.Counters.BadDuplicate++
 	}

@@ -57,7 +57,7 @@ var regAccess = [regCount]mr.Access{
 	regReadWrite: mr.LocalWrite | mr.RemoteRead | mr.RemoteWrite,
 	regRead:      mr.RemoteRead,
 	regWrite:     mr.LocalWrite | mr.RemoteWrite,
-	regAtomic:    mr.LocalWrite | mr.RemoteAtomic,
+	regAtomic:    mr.LocalWrite | mr.RemoteAtomic | mr.FlushGlobal,
 	regLocal:     mr.LocalWrite,
 	regForeign:   mr.LocalWrite | mr.RemoteRead | mr.RemoteWrite | mr.RemoteAtomic,
 	regWindows:   mr.LocalWrite | mr.MWBind,
@@ -101,7 +101,7 @@ func newHostile(t *testing.T, script []byte) *hostile {
 	h.attr = Attr{
 		Path: link.Path{Src: stageAddr, Dst: peerAddr}, DestQPN: peerQPN, PKey: wire.DefaultPKey, QKey: 5,
 		MTU: 256 << (script[1] & 1), RQPSN: (uint32(script[2]) - 128) & psn.Mask, MaxDestRdAtom: int(script[3] & 7), Timeout: 14, RetryCnt: 7,
-		Access: accessWrite | accessRead | accessAtomic, MaxRdAtomic: int(script[3] >> 6),
+		Access: accessWrite | accessRead | accessAtomic | accessFlush, MaxRdAtomic: int(script[3] >> 6),
 	}
 	if script[0]&8 != 0 {
 		h.attr.Access = uint32(script[3]>>3) & (accessWrite | accessRead | accessAtomic)
@@ -479,6 +479,7 @@ func hostileSeeds() [][]byte {
 		script(rc, sends...), script(uc, sends...), script(ud, append([][]byte{post}, sends...)...),
 		script(rc, append([][]byte{post}, message(regWrite)...)...), script(uc, append([][]byte{post}, message(regReadWrite)...)...),
 		script(rc, reads...),
+		script(rc, pkt(0, wire.AtomicWrite, 0, regWrite, 0, 2, 0), pkt(0, wire.Flush, 0, regAtomic, 0, 2, 0), pkt(0, wire.AtomicWrite, -2, regWrite, 0, 2, 0), pkt(0, wire.Flush, -2, regAtomic, 0, 2, 0)),
 		script(rc, pkt(0, wire.SendOnly, 0, 0, 0, 0, 3), post, pkt(0, wire.SendOnly, 0, 0, 0, 0, 3)),                                             // RNR
 		script(rc, post, post, pkt(0, wire.SendOnly, 1, 0, 0, 0, 3), pkt(0, wire.SendOnly, 2, 0, 0, 0, 3), pkt(0, wire.SendOnly, 0, 0, 0, 0, 3)), // loss
 		script(rc, pkt(0, wire.WriteOnly, 0, regRead, 0, 2, 0)), script(rc, pkt(0, wire.ReadRequest, 0, regWrite, 0, 2, 0)),

@@ -123,7 +123,7 @@ func newPairOf(t *testing.T, seed uint64, typ Type) *pair {
 		a := Attr{
 			Path: link.Path{Src: e.addr, Dst: e.peer.addr}, MTU: p.mtu, PKey: 0xFFFF,
 			RQPSN: uint32(0xFFFFF0 + 1 - i), SQPSN: uint32(0xFFFFF0 + i), MaxRdAtomic: depth, MaxDestRdAtom: depth,
-			Access:      uint32(mr.RemoteRead | mr.RemoteWrite | mr.RemoteAtomic),
+			Access:      uint32(mr.RemoteRead | mr.RemoteWrite | mr.RemoteAtomic | mr.FlushGlobal),
 			MinRNRTimer: 1, Timeout: 9, RetryCnt: 7, RNRRetry: 7,
 		}
 		e.bringUp(e.qp, a, e.peer.in)
@@ -141,7 +141,7 @@ func (p *pair) newEnd(i int, typ Type) *pairEnd {
 	e := &pairEnd{p: p, addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), todo: 100}
 	e.mem = &mr.Region{
 		PD: 1, Base: pairBase, Buf: make([]byte, 3*quarter+8),
-		Access: mr.LocalWrite | mr.RemoteRead | mr.RemoteWrite | mr.RemoteAtomic,
+		Access: mr.LocalWrite | mr.RemoteRead | mr.RemoteWrite | mr.RemoteAtomic | mr.FlushGlobal,
 	}
 	table := mr.NewTable(10)
 	if err := table.Add(e.mem); err != nil {
@@ -344,11 +344,12 @@ func (e *pairEnd) cut(at, n int) (l []SGE) {
 
 func (e *pairEnd) postJob() {
 	rnd := e.p.rnd
-	ops := []Op{OpSend, OpSendImm, OpWrite, OpWriteImm, OpRead, OpCmpSwap, OpFetchAdd}
+	ops := []Op{OpSend, OpSendImm, OpWrite, OpWriteImm, OpRead, OpCmpSwap, OpFetchAdd, OpAtomicWrite, OpFlush}
 	j := pairJob{wrid: rnd.Uint64(), op: ops[rnd.IntN(len(ops))], n: rnd.IntN(longest) >> rnd.IntN(12)}
 	w := &SendWQE{Op: j.op}
-	if w.isAtomic() {
+	if w.isAtomic() || j.op == OpAtomicWrite {
 		j.n = 8
+		e.target = (e.target + 7) &^ 7
 	}
 	if e.local+j.n+8 > quarter {
 		e.local = 0
@@ -373,7 +374,7 @@ func (e *pairEnd) postJob() {
 		q.More(w).RemoteSRQN = pairSRQN
 	}
 	switch j.op {
-	case OpSend, OpSendImm, OpWrite, OpWriteImm:
+	case OpSend, OpSendImm, OpWrite, OpWriteImm, OpAtomicWrite:
 		for i := range e.mem.Buf[j.local : j.local+j.n] {
 			e.mem.Buf[j.local+i] = byte(rnd.Uint32())
 		}
@@ -393,6 +394,8 @@ func (e *pairEnd) postJob() {
 		if w.CompareAdd == e.word {
 			e.word = w.Swap
 		}
+	case OpFlush:
+		w.SGEs, w.Imm = w.SGEs[:0], flushGlobal
 	}
 	if w.isAtomic() {
 		w.RemoteAddr = pairBase + 3*quarter
@@ -436,7 +439,7 @@ func (e *pairEnd) Push(c *CQE) {
 	}
 	there, here := e.peer.mem.Buf[j.target:j.target+j.n], e.mem.Buf[j.local:j.local+j.n]
 	switch j.op {
-	case OpWrite, OpWriteImm:
+	case OpWrite, OpWriteImm, OpAtomicWrite:
 		if !bytes.Equal(here, there) {
 			t.Errorf("WRITE of %d bytes: wrong bytes", j.n)
 		}

@@ -7,11 +7,12 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// What a QP must permit (qp_access_flags) for a peer's WRITE, READ or atomic.
+// What a QP must permit (qp_access_flags) for a peer's WRITE or ATOMIC WRITE, READ, atomic or FLUSH.
 const (
 	accessWrite  = uint32(mr.RemoteWrite)
 	accessRead   = uint32(mr.RemoteRead)
 	accessAtomic = uint32(mr.RemoteAtomic)
+	accessFlush  = uint32(mr.FlushGlobal)
 )
 
 // A fault is a reason to refuse a request.

@@ -22,10 +22,10 @@ type replies struct {
 	took int // PSNs of the packet sent last: what it takes of a turn
 }
 
-// resource is a READ or atomic that was executed (IBTA 9.7.5.1.4: responder resources).
+// resource is a READ, an atomic, a FLUSH or an ATOMIC WRITE that was executed (IBTA 9.7.5.1.4: responder resources).
 type resource struct {
 	kind     resKind
-	op       wire.Opcode // of an atomic
+	op       wire.Opcode // but for a READ
 	pending  bool        // an answer is to be sent
 	answered bool        // it was sent before, at least once
 	begun    bool        // the first packet of the present answer was sent
@@ -48,6 +48,7 @@ type resKind uint8
 const (
 	resRead resKind = iota + 1
 	resAtomic
+	resPlacement
 )
 
 // tail is the reply behind all READ responses and atomic acknowledges.
@@ -225,10 +226,14 @@ func (r *responder) transmit(_ int64, tx *link.TxBatch, budget int) (more bool) 
 }
 
 func (r *responder) send(res *resource, tx *link.TxBatch) bool {
-	if res.kind == resRead {
+	switch res.kind {
+	case resRead:
 		return r.sendRead(res, tx)
+	case resPlacement:
+		return r.sendPlaced(res, tx)
+	default:
+		return r.sendAtomicAck(res, tx)
 	}
-	return r.sendAtomicAck(res, tx)
 }
 
 // sendTail appends the ACK or NAK and tells whether there was room for it.

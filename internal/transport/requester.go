@@ -57,7 +57,7 @@ type requester struct {
 	referring        bool // packets by reference were sent that the peer has not acknowledged
 	took             int  // PSNs of the packet sent last, of a SEND or WRITE: what it takes of a turn
 
-	reads   int    // READ and atomic requests between una and nxt
+	reads   int    // requests between una and nxt that wait for an answer
 	restart uint32 // PSN at which the latest READ request began that was not for a whole cell
 
 	// Retrying, see retry.go.
@@ -133,7 +133,7 @@ func (r *requester) admits(w *SendWQE) bool {
 		return false
 	}
 	n := uint32(1)
-	if w.waitsForData() {
+	if w.waitsForAnswer() {
 		if r.reads > 0 && r.reads >= r.qp.attr.MaxRdAtomic {
 			return false
 		}
@@ -149,7 +149,7 @@ func (r *requester) admits(w *SendWQE) bool {
 // measure computes how many PSNs w takes.
 func (r *requester) measure(w *SendWQE) {
 	w.count, w.cell = 1, 1
-	if w.isAtomic() || w.Length > maxMessage {
+	if w.isAtomic() || w.isPlacement() || w.Length > maxMessage {
 		return
 	}
 	w.count = max(1, (w.Length+r.mtu-1)>>r.shift)
@@ -215,16 +215,18 @@ func (r *requester) unfit(w *SendWQE) (Status, string) {
 	switch {
 	case !qp.Type.does(w.Op):
 		return LocQPOpErr, "this type of QP does not do the operation"
-	case w.waitsForData() && qp.attr.MaxRdAtomic == 0:
+	case w.waitsForAnswer() && qp.attr.MaxRdAtomic == 0:
 		// rxe waits for ever here. A request that can never be sent is an error of the QP's set-up.
-		return LocQPOpErr, "READ and atomics need max_rd_atomic above 0"
+		return LocQPOpErr, "READ, atomics, FLUSH and ATOMIC WRITE need max_rd_atomic above 0"
 	case w.isAtomic() && w.Length < 8:
 		return LocLenErr, "an atomic needs 8 bytes for the value it returns"
+	case w.Op == OpAtomicWrite && w.Length != wire.AtomicWriteLen:
+		return LocLenErr, "an ATOMIC WRITE has 8 bytes"
 	case w.Length > maxMessage:
 		return LocLenErr, "the message is longer than 2^31 bytes"
 	case qp.Type == UD && w.Length > r.mtu:
 		return LocLenErr, "a UD message must fit one packet"
-	case w.waitsForData():
+	case w.waitsForAnswer() && !w.isPlacement():
 		return r.checkAll(w, mr.LocalWrite)
 	case w.count > 1 && w.Flags&Inline == 0:
 		return r.checkAll(w, 0)
@@ -240,7 +242,7 @@ func (t Type) does(op Op) bool {
 		return true
 	case OpWrite, OpWriteImm, OpLocalInv, OpBindMW:
 		return t != UD
-	case OpSendInv, OpRead, OpCmpSwap, OpFetchAdd:
+	case OpSendInv, OpRead, OpCmpSwap, OpFetchAdd, OpFlush, OpAtomicWrite:
 		return t.reliable()
 	}
 	return false
@@ -309,6 +311,7 @@ func (r *requester) finish(w *SendWQE, st Status, f *Failure) {
 var completionOps = [16]CQOp{
 	OpWrite: CQWrite, OpWriteImm: CQWrite, OpSend: CQSend, OpSendImm: CQSend, OpSendInv: CQSend,
 	OpRead: CQRead, OpCmpSwap: CQCompSwap, OpFetchAdd: CQFetchAdd, OpLocalInv: CQLocalInv, OpBindMW: CQBindMW,
+	OpFlush: CQFlush, OpAtomicWrite: CQAtomicWrite,
 }
 
 // flush completes everything posted as flushed and lets nothing more out (ERR, SQE).

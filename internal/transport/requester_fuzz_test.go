@@ -66,7 +66,7 @@ func (z *requesterFuzz) step() {
 	case 0, 1, 2, 3:
 		z.out()
 	case 4, 5, 6, 7:
-		z.postAny(Op(arg % 10))
+		z.postAny([]Op{OpWrite, OpWriteImm, OpSend, OpSendImm, OpRead, OpCmpSwap, OpFetchAdd, OpLocalInv, OpBindMW, OpSendInv, OpFlush, OpAtomicWrite}[arg%12])
 	case 8:
 		z.after(int64(arg) * 20 * msec)
 	case 9:
@@ -150,7 +150,7 @@ func (z *requesterFuzz) checkBooks() {
 		from := (at - w.first) & psn.Mask
 		to := min(w.count, from+(r.nxt-at)&psn.Mask)
 		flight += r.cost(w, from, to)
-		if w.waitsForData() {
+		if w.waitsForAnswer() {
 			reads += int((to+w.cell-1)/w.cell - from/w.cell)
 		}
 		at = psn.Add(w.first, int(to))

@@ -14,7 +14,8 @@ import (
 //	PSN                        inSequence, outOfSequence, duplicate   this file, duplicate.go
 //	place in its message       checkOrder                             this file
 //	the QP permits it          execute                                this file
-//	a receive, a resource      onSend, onWrite, onRead, onAtomic      receive.go, write.go, read.go, atomic.go
+//	a receive, a resource      onSend, onWrite, onRead, onAtomic,     receive.go, write.go, read.go, atomic.go,
+//	                           onFlush, onAtomicWrite                 placement.go
 //	length                     the same
 //	key, bounds, rights        the same
 //
@@ -155,7 +156,7 @@ func (r *responder) inSequence(p wire.Packet, info *wire.Info) {
 	}
 	r.established()
 	r.forgetNotReady()
-	if p.BTH().AckReq() && info.Flags&(wire.IsRead|wire.IsAtomic) == 0 {
+	if p.BTH().AckReq() && info.Flags&(wire.IsRead|wire.IsAtomic|placement) == 0 {
 		r.ack(psn.Add(seq, span-1))
 	}
 }
@@ -207,6 +208,10 @@ func (r *responder) execute(p wire.Packet, info *wire.Info) *fault {
 		return r.onRead(p)
 	case info.Flags&wire.IsAtomic != 0 && access&accessAtomic != 0:
 		return r.onAtomic(p, info)
+	case info.Flags&wire.IsAtomicWrite != 0 && access&accessWrite != 0:
+		return r.onAtomicWrite(p)
+	case info.Flags&wire.IsFlush != 0 && access&accessFlush != 0:
+		return r.onFlush(p)
 	default:
 		return faultOpcode
 	}

@@ -220,6 +220,8 @@ var hotPaths = []hotPath{
 	{name: "READ/repeated", qp: "rc", op: wire.ReadRequest, bytes: 64, again: true},
 	{name: "FETCH_ADD", qp: "rc", op: wire.FetchAdd, bytes: 8},
 	{name: "FETCH_ADD/repeated", qp: "rc", op: wire.FetchAdd, bytes: 8, again: true},
+	{name: "ATOMIC_WRITE", qp: "rc", op: wire.AtomicWrite, bytes: 8},
+	{name: "ATOMIC_WRITE/repeated", qp: "rc", op: wire.AtomicWrite, bytes: 8, again: true},
 	{name: "SEND/repeated", qp: "rc", op: wire.SendOnly, bytes: 64, recv: true, again: true},
 	{name: "RNR", qp: "rc", op: wire.SendOnly, bytes: 64},
 	{name: "UC_SEND/4096", qp: "uc", op: wire.SendOnly, bytes: 4096, recv: true},

@@ -27,16 +27,18 @@ var requestOps = [16][4]wire.Opcode{
 	OpWriteImm: {wire.WriteMiddle, wire.WriteLastImm, wire.WriteFirst, wire.WriteOnlyImm},
 	OpCmpSwap:  {firstPacket | lastPacket: wire.CompareSwap},
 	OpFetchAdd: {firstPacket | lastPacket: wire.FetchAdd},
+
+	OpAtomicWrite: {firstPacket | lastPacket: wire.AtomicWrite},
 }
 
 func (w *SendWQE) isAtomic() bool { return w.Op == OpCmpSwap || w.Op == OpFetchAdd }
 
-// waitsForData tells whether the peer answers w with data instead of an acknowledgement.
-func (w *SendWQE) waitsForData() bool { return w.Op == OpRead || w.isAtomic() }
+// waitsForAnswer tells whether the peer answers w with an answer of its own instead of an acknowledgement.
+func (w *SendWQE) waitsForAnswer() bool { return w.Op == OpRead || w.isAtomic() || w.isPlacement() }
 
 // solicits tells whether w's last packet carries the SE bit (V-SEND-10).
 func (w *SendWQE) solicits() bool {
-	return w.Flags&Solicited != 0 && w.Op != OpWrite && !w.waitsForData()
+	return w.Flags&Solicited != 0 && w.Op != OpWrite && !w.waitsForAnswer()
 }
 
 // cellEnd is where the READ request that covers PSN number off of the message ends. All
@@ -50,11 +52,13 @@ func (r *requester) send(now int64, tx *link.TxBatch, w *SendWQE) bool {
 		return r.sendRead(now, tx, w)
 	case w.isAtomic():
 		return r.sendAtomic(now, tx, w)
+	case w.Op == OpFlush:
+		return r.sendFlush(now, tx, w)
 	}
 	return r.sendData(now, tx, w)
 }
 
-// sendData appends a packet of a SEND or WRITE.
+// sendData appends a packet of a SEND or WRITE, or an ATOMIC WRITE.
 func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	qp := r.qp
 	off := (r.nxt - w.first) & psn.Mask
@@ -117,6 +121,9 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	}
 	r.from.pos = pos + n
 	qp.Counters.TxDataBytes += uint64(n)
+	if w.Op == OpAtomicWrite {
+		r.reads++
+	}
 	r.tell(tx, w)
 	r.sent(now, w, segs, cost)
 	return true

@@ -244,6 +244,9 @@ func show(p wire.Packet) string {
 	if h.Solicited() {
 		l += " SE"
 	}
+	if in.FETH != 0 {
+		l += fmt.Sprintf(" flush %d %d", p.FETH().Placement(), p.FETH().Selectivity())
+	}
 	if in.RETH != 0 {
 		l += fmt.Sprintf(" reth %x %x %d", p.RETH().Addr(), p.RETH().RKey(), p.RETH().DMALen())
 	}

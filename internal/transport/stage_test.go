@@ -171,7 +171,7 @@ func setAttrs(at *Attr, a *args) {
 
 func accessOf(s string) (m mr.Access) {
 	for _, c := range s {
-		m |= map[rune]mr.Access{'b': mr.MWBind, 'l': mr.LocalWrite, 'w': mr.RemoteWrite, 'r': mr.RemoteRead, 'a': mr.RemoteAtomic}[c]
+		m |= map[rune]mr.Access{'b': mr.MWBind, 'l': mr.LocalWrite, 'w': mr.RemoteWrite, 'r': mr.RemoteRead, 'a': mr.RemoteAtomic, 'f': mr.FlushGlobal}[c]
 	}
 	return m
 }
@@ -312,7 +312,7 @@ func (s *stage) packetIn(a *args) error {
 		QKey: uint32(a.num("qkey", 0x11111111)), SrcQPN: uint32(a.num("src", peerQPN)),
 		Syndrome: uint8(a.num("syndrome", wire.SynAck)), MSN: uint32(a.num("msn", 0)), Orig: uint64(a.num("orig", 0)),
 		SwapAdd: uint64(a.num("add", a.num("swap", 0))), Compare: uint64(a.num("compare", 0)),
-		SRQN: uint32(a.num("srqn", 0)), Imm: uint32(a.num("imm", 0)), InvKey: uint32(a.num("inv", 0)), Payload: parseData(a.str("data", "")),
+		SRQN: uint32(a.num("srqn", 0)), Imm: uint32(a.num("imm", 0)), Placement: uint8(a.num("placement", 0)), Selectivity: uint8(a.num("selectivity", 0)), InvKey: uint32(a.num("inv", 0)), Payload: parseData(a.str("data", "")),
 	}
 	for _, w := range a.words[1:] {
 		switch w {
@@ -491,7 +491,7 @@ var eventNames = map[Event]string{
 
 var opNames = map[CQOp]string{
 	CQSend: "send", CQWrite: "write", CQRead: "read", CQCompSwap: "comp_swap", CQFetchAdd: "fetch_add", CQBindMW: "bind_mw", CQLocalInv: "local_inv",
-	CQRecv: "recv", CQRecvRDMAImm: "recv_rdma_with_imm",
+	CQFlush: "flush", CQAtomicWrite: "atomic_write", CQRecv: "recv", CQRecvRDMAImm: "recv_rdma_with_imm",
 }
 
 var statusNames = map[Status]string{

@@ -49,6 +49,9 @@ const (
 	OpBindMW   Op = 8
 	OpSendInv  Op = 9
 	OpTSO      Op = 10
+
+	OpFlush       Op = 14
+	OpAtomicWrite Op = 15
 )
 
 // SendFlags of a send work request; values of enum ibv_send_flags.
@@ -102,6 +105,8 @@ const (
 	CQBindMW      CQOp = 5
 	CQLocalInv    CQOp = 6
 	CQTSO         CQOp = 7
+	CQFlush       CQOp = 8
+	CQAtomicWrite CQOp = 9
 	CQRecv        CQOp = 128
 	CQRecvRDMAImm CQOp = 129
 	CQTMAdd       CQOp = 130

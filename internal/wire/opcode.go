@@ -58,16 +58,18 @@ type Flags uint16
 
 // The flags of an opcode.
 const (
-	Start    Flags = 1 << iota // first packet of a message (FIRST or ONLY)
-	End                        // last packet of a message (LAST or ONLY)
-	IsSend                     // SEND in any form
-	IsWrite                    // RDMA WRITE in any form
-	IsRead                     // RDMA READ request
-	IsAtomic                   // compare and swap, fetch and add
-	Response                   // travels from responder to requester
-	HasImm                     // carries immediate data
-	HasInv                     // carries an R_Key to invalidate
-	HasData                    // may carry payload
+	Start         Flags = 1 << iota // first packet of a message (FIRST or ONLY)
+	End                             // last packet of a message (LAST or ONLY)
+	IsSend                          // SEND in any form
+	IsWrite                         // RDMA WRITE in any form
+	IsRead                          // RDMA READ request
+	IsAtomic                        // compare and swap, fetch and add
+	Response                        // travels from responder to requester
+	HasImm                          // carries immediate data
+	HasInv                          // carries an R_Key to invalidate
+	HasData                         // may carry payload
+	IsFlush                         // FLUSH
+	IsAtomicWrite                   // ATOMIC WRITE, which is neither a WRITE nor an atomic here
 )
 
 // Info describes one opcode. Offsets count from the first byte of the BTH; 0 means the header is absent.
@@ -135,8 +137,8 @@ var opShapes = []opShape{
 	{FetchAdd, "FETCH ADD", Start | End | IsAtomic},
 	{SendLastInv, "SEND LAST WITH INVALIDATE", End | IsSend | HasInv | HasData},
 	{SendOnlyInv, "SEND ONLY WITH INVALIDATE", Start | End | IsSend | HasInv | HasData},
-	{Flush, "FLUSH", Start | End},
-	{AtomicWrite, "ATOMIC WRITE", Start | End | HasData},
+	{Flush, "FLUSH", Start | End | IsFlush},
+	{AtomicWrite, "ATOMIC WRITE", Start | End | IsAtomicWrite | HasData},
 }
 
 func buildInfos() (t [256]Info) {

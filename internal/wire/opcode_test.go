@@ -86,16 +86,18 @@ func TestFlags(t *testing.T) {
 		}
 		ordinary := !has("FIRST", "MIDDLE", "LAST", "ONLY") // a message of one packet without saying so
 		for flag, want := range map[wire.Flags]bool{
-			wire.Start:    has("FIRST", "ONLY") || ordinary,
-			wire.End:      has("LAST", "ONLY") || ordinary,
-			wire.IsSend:   has(" SEND "),
-			wire.IsWrite:  has("RDMA WRITE"),
-			wire.IsRead:   has("READ REQUEST"),
-			wire.IsAtomic: has("COMPARE SWAP", "FETCH ADD"),
-			wire.Response: has("RESPONSE", "ACKNOWLEDGE"),
-			wire.HasImm:   has("IMMEDIATE"),
-			wire.HasInv:   has("INVALIDATE"),
-			wire.HasData:  has("SEND", "RDMA WRITE", "READ RESPONSE", "ATOMIC WRITE"),
+			wire.Start:         has("FIRST", "ONLY") || ordinary,
+			wire.End:           has("LAST", "ONLY") || ordinary,
+			wire.IsSend:        has(" SEND "),
+			wire.IsWrite:       has("RDMA WRITE"),
+			wire.IsRead:        has("READ REQUEST"),
+			wire.IsAtomic:      has("COMPARE SWAP", "FETCH ADD"),
+			wire.IsFlush:       has(" FLUSH"),
+			wire.IsAtomicWrite: has("ATOMIC WRITE"),
+			wire.Response:      has("RESPONSE", "ACKNOWLEDGE"),
+			wire.HasImm:        has("IMMEDIATE"),
+			wire.HasInv:        has("INVALIDATE"),
+			wire.HasData:       has("SEND", "RDMA WRITE", "READ RESPONSE", "ATOMIC WRITE"),
 		} {
 			if op.Is(flag) != want {
 				t.Errorf("%v: flag %#x is %v, want %v", op, flag, op.Is(flag), want)

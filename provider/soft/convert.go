@@ -13,21 +13,20 @@ import (
 
 // toWC converts a completion.
 func toWC(wc *verbs.WC, e *transport.CQE) {
-	*wc = verbs.WC{
-		WRID:      e.WRID,
-		Status:    verbs.WCStatus(e.Status),
-		Opcode:    verbs.WCOpcode(e.Op),
-		VendorErr: e.VendorErr,
-		ByteLen:   e.ByteLen,
-		QPNum:     e.QPN,
-		SrcQP:     e.SrcQP,
-		WCFlags:   verbs.WCFlags(e.Flags),
-		PKeyIndex: e.PKeyIndex,
-	}
+	wc.WRID = e.WRID
+	wc.Status = verbs.WCStatus(e.Status)
+	wc.Opcode = verbs.WCOpcode(e.Op)
+	wc.VendorErr = e.VendorErr
+	wc.ByteLen = e.ByteLen
+	wc.ImmData, wc.InvalidatedRKey = e.Imm, 0
+	wc.QPNum = e.QPN
+	wc.SrcQP = e.SrcQP
+	wc.WCFlags = verbs.WCFlags(e.Flags)
+	wc.PKeyIndex = e.PKeyIndex
+	wc.SLID, wc.SL, wc.DLIDPathBits = 0, 0, 0
+	wc.Cause = nil
 	if e.Flags&transport.WithInv != 0 {
-		wc.InvalidatedRKey = e.Imm
-	} else {
-		wc.ImmData = e.Imm
+		wc.ImmData, wc.InvalidatedRKey = 0, e.Imm
 	}
 	if e.Cause != nil {
 		wc.Cause = toWCError(e.Cause)
@@ -62,7 +61,7 @@ func (q *qp) toAttr(a *verbs.QPAttr, mask verbs.QPAttrMask) (t transport.Attr, m
 		QKey:          a.QKey,
 		RQPSN:         a.RQPSN,
 		SQPSN:         a.SQPSN,
-		Access:        uint32(a.QPAccessFlags) & uint32(mr.RemoteWrite|mr.RemoteRead|mr.RemoteAtomic),
+		Access:        uint32(a.QPAccessFlags) & uint32(mr.RemoteWrite|mr.RemoteRead|mr.RemoteAtomic|mr.FlushGlobal),
 		MaxRdAtomic:   int(a.MaxRdAtomic),
 		MaxDestRdAtom: int(a.MaxDestRdAtomic),
 		MinRNRTimer:   a.MinRNRTimer,

@@ -3,8 +3,6 @@ package soft
 import (
 	"time"
 
-	"github.com/verbena-rdma/verbena/internal/engine"
-	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -39,19 +37,22 @@ func (c *context) RawClock() (uint64, error) { return uint64(c.eng.Now()), nil }
 
 // PollOne takes a completion.
 func (c *cq) PollOne(wc *verbs.WCEx, more bool) (bool, error) {
-	found, err := c.CQ.PollOne(more, func(e *transport.CQE, t engine.Stamp) {
-		toWC(&wc.WC, e)
-		if e.Frame {
-			wc.FlowTag, wc.CVLAN, wc.TM = uint32(e.Tag), uint16(e.AppCtx), verbs.TMInfo{}
-		} else {
-			wc.FlowTag, wc.CVLAN, wc.TM = 0, 0, verbs.TMInfo{Tag: e.Tag, Priv: e.AppCtx}
-		}
-		wc.Timestamp, wc.Wallclock = uint64(t.Clock), uint64(t.Wall)
-	})
-	if err != nil {
+	e, t, err := c.First(more)
+	switch {
+	case err != nil:
 		return false, verbsError("", err)
+	case e == nil:
+		return false, nil
 	}
-	return found, nil
+	toWC(&wc.WC, e)
+	if e.Frame {
+		wc.FlowTag, wc.CVLAN, wc.TM = uint32(e.Tag), uint16(e.AppCtx), verbs.TMInfo{}
+	} else {
+		wc.FlowTag, wc.CVLAN, wc.TM = 0, 0, verbs.TMInfo{Tag: e.Tag, Priv: e.AppCtx}
+	}
+	wc.Timestamp, wc.Wallclock = uint64(t.Clock), uint64(t.Wall)
+	c.Drop(more)
+	return true, nil
 }
 
 // Moderate holds completion events back.

@@ -267,8 +267,8 @@ func TestV_QPX_10_OperationsOfTheDevice(t *testing.T) {
 	e := newEnds(t, &networks[0], 1, nil)[0]
 	for _, c := range []verbs.QPInitAttrEx{
 		{QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeUD}, SendOpsFlags: verbs.QPExWithTSO},
-		{QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeRC}, SendOpsFlags: verbs.QPExWithFlush},
-		{QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeRC}, SendOpsFlags: verbs.QPExWithAtomicWrite},
+		{QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeUC}, SendOpsFlags: verbs.QPExWithFlush},
+		{QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeUD}, SendOpsFlags: verbs.QPExWithAtomicWrite},
 		{QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeUC}, SendOpsFlags: verbs.QPExWithRDMARead},
 		{QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeUD}, CreateFlags: verbs.QPCreateBlockSelfMcastLB},
 		{QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeUD}, CreateFlags: verbs.QPCreateSourceQPN, SourceQPN: 5},

@@ -30,6 +30,7 @@ func (c *context) QueryDeviceEx(attr *verbs.DeviceAttrEx) error {
 	attr.MaxDMSize = maxDMSize
 	attr.TMCaps = tmCaps
 	attr.CQModCaps = verbs.CQModerationCaps{MaxCQCount: math.MaxUint16, MaxCQPeriod: math.MaxUint16}
+	attr.DeviceCapFlagsEx |= verbs.DeviceFlushGlobal | verbs.DeviceAtomicWrite
 	c.dev.rawCaps(attr)
 	attr.CompletionTimestampMask, attr.HCACoreClock = math.MaxUint64, 1e6 // ticks are nanoseconds
 	return nil

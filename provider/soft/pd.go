@@ -20,7 +20,7 @@ func (p *pd) Dealloc() error {
 
 // memoryAccess is what a region of software memory can have.
 const memoryAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic |
-	verbs.AccessMWBind | verbs.AccessZeroBased
+	verbs.AccessMWBind | verbs.AccessZeroBased | verbs.AccessFlushGlobal
 
 // naturalAccess is what makes no difference here: see odp.go, and packets are never handled out of order.
 const naturalAccess = verbs.AccessOnDemand | verbs.AccessHugeTLB | verbs.AccessRelaxedOrdering

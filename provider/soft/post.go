@@ -47,7 +47,7 @@ func fillAll(q filler, sq *transport.SendQueue, wrs []verbs.SendWR, all bool, n 
 // sendOps are the operations that fill knows, for whatever type of QP.
 const sendOps = verbs.QPExWithRDMAWrite | verbs.QPExWithRDMAWriteWithImm | verbs.QPExWithSend | verbs.QPExWithSendWithImm |
 	verbs.QPExWithRDMARead | verbs.QPExWithAtomicCmpAndSwp | verbs.QPExWithAtomicFetchAndAdd | verbs.QPExWithLocalInv |
-	verbs.QPExWithBindMW | verbs.QPExWithSendWithInv
+	verbs.QPExWithBindMW | verbs.QPExWithSendWithInv | verbs.QPExWithFlush | verbs.QPExWithAtomicWrite
 
 // fill puts a request in its slot.
 func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendWR) error {
@@ -63,7 +63,10 @@ func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendW
 		sq.More(w).Bind = toBinding(wr)
 		w.Length = 0
 		return nil
-	case verbs.WRTSO, verbs.WRFlush, verbs.WRAtomicWrite:
+	case verbs.WRFlush:
+		w.Imm, w.Length = uint32(wr.Flush.Level)<<4|uint32(wr.Flush.Type), wr.Flush.Length // as in the FETH
+		return nil
+	case verbs.WRTSO:
 		return fail(verbs.EOPNOTSUPP, "%v: the device does not have it", wr.Opcode)
 	default:
 		w.Imm = wr.ImmData

@@ -53,6 +53,9 @@ func (p *pd) createQP(num uint32, init *verbs.QPDriverInit, up verbs.QPUpcalls) 
 	}
 	q := &qp{ctx: p.ctx, pd: p, xrc: init.Type == verbs.QPTypeXRCSend}
 	c := &init.Cap
+	if init.SendOps&verbs.QPExWithAtomicWrite != 0 {
+		c.MaxInlineData = max(c.MaxInlineData, wire.AtomicWriteLen)
+	}
 	in := engine.QPInit{
 		Type: transport.Type(init.Type), Num: num, PD: p.num, SigAll: init.SigAll, PortMTU: p.ctx.dev.port.Load().activeMTU().Bytes(),
 		SQ:      transport.NewSendQueue(int(c.MaxSendWR), int(c.MaxSendSGE), int(c.MaxInlineData)),

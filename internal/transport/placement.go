@@ -1,0 +1,121 @@
+package transport
+
+import (
+	"encoding/binary"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// FLUSH and ATOMIC WRITE are the memory placement extensions of IBTA annex A19. Each is one packet that takes a responder resource
+// as a READ does, and is answered by an empty READ response. That says that the bytes are where the CPU sees them, which the
+// acknowledgement of a WRITE does not say on every adapter. Here it does: a WRITE is in memory before what comes behind it is looked at.
+
+// Values of a FLUSH.
+const (
+	flushGlobal = 1 // placement: the responder's CPU sees what was written; the other one, persistent, needs memory of a kind that nobody registers here
+	flushRange  = 0 // selectivity: the bytes that the RETH names
+	flushMR     = 1 // the whole region of the key, whatever the RETH says beside it
+)
+
+// placement are the flags of both as they arrive.
+const placement = wire.IsFlush | wire.IsAtomicWrite
+
+func (w *SendWQE) isPlacement() bool { return w.Op == OpFlush || w.Op == OpAtomicWrite }
+
+// onFlush finds out whether the peer may ask for the bytes: there is nothing else to do.
+func (r *responder) onFlush(p wire.Packet) *fault {
+	h, f := p.RETH(), p.FETH()
+	res := r.newResource()
+	switch {
+	case res == nil:
+		return faultTooMany
+	case f.Placement() != flushGlobal, f.Selectivity() > flushMR:
+		return faultOpcode
+	case f.Selectivity() == flushMR:
+		if err := r.qp.Regions.CheckKey(h.RKey(), r.pd, mr.FlushGlobal); err != nil {
+			r.denied = denied{err: err, key: h.RKey()}
+			return faultAccess
+		}
+	default:
+		_, window, ok := r.theirs(h.RKey(), h.Addr(), uint64(h.DMALen()), r.pd, mr.FlushGlobal)
+		if !ok {
+			return faultAccess
+		}
+		window.Release()
+	}
+	r.placed(res, p)
+	return nil
+}
+
+// onAtomicWrite stores 8 bytes at once. A duplicate is never executed again: the memory may have another value since.
+func (r *responder) onAtomicWrite(p wire.Packet) *fault {
+	h := p.RETH()
+	res := r.newResource()
+	switch {
+	case res == nil:
+		return faultTooMany
+	case h.DMALen() != wire.AtomicWriteLen || len(r.data) != wire.AtomicWriteLen:
+		return faultWriteLength
+	case h.Addr()%8 != 0:
+		return faultMisaligned
+	}
+	word, window, ok := r.theirs(h.RKey(), h.Addr(), wire.AtomicWriteLen, r.pd, mr.RemoteWrite)
+	if !ok {
+		return faultAccess
+	}
+	mr.Set(word, mr.Load(r.data))
+	window.Release()
+	r.qp.Counters.RxDataBytes += wire.AtomicWriteLen
+	r.placed(res, p)
+	return nil
+}
+
+// placed has the operation answered.
+func (r *responder) placed(res *resource, p wire.Packet) {
+	*res = resource{kind: resPlacement, op: p.Opcode(), first: r.epsn, last: r.epsn, next: r.epsn}
+	r.step(1, true)
+	r.queue(res)
+}
+
+// sendPlaced appends the answer and tells whether there was room for it.
+func (r *responder) sendPlaced(res *resource, tx *link.TxBatch) bool {
+	b := tx.Alloc(r.qp.path, r.qp.attr.DestQPN, wire.BTHLen+wire.AETHLen)
+	if b == nil {
+		return false
+	}
+	r.putBTH(b, wire.ReadRespOnly, 0, res.first)
+	wire.AETH(b[wire.BTHLen:]).Put(wire.SynAck, res.msn)
+	res.pending, res.answered = false, true
+	return true
+}
+
+// sendFlush appends a FLUSH. Its placement and selectivity are in Imm, as in the FETH.
+func (r *requester) sendFlush(now int64, tx *link.TxBatch, w *SendWQE) bool {
+	op := wire.Flush | r.qp.prefix()
+	info := op.Info()
+	b := tx.Alloc(r.qp.path, r.qp.attr.DestQPN, info.Len)
+	if b == nil {
+		return false
+	}
+	r.wantsAck(true, 1, 0)
+	r.startProbe(now, r.nxt)
+	wire.BTH(b).Put(op, 0, r.qp.attr.PKey, r.qp.attr.DestQPN, r.nxt, r.qp.baseFlags|wire.BTHAckReq)
+	w.putXRCETH(b, info)
+	binary.BigEndian.PutUint32(b[info.FETH:], w.Imm)
+	wire.RETH(b[info.RETH:]).Put(w.RemoteAddr, w.RKey, w.Length)
+	r.reads++
+	r.tell(tx, w)
+	r.sent(now, w, 1, r.cost(w, 0, 1))
+	return true
+}
+
+// onPlaced handles the answer to w: a READ response without data.
+func (r *requester) onPlaced(now int64, w *SendWQE, op wire.Opcode, data []byte) {
+	if op != wire.ReadRespOnly || len(data) != 0 {
+		r.failHead(now, BadRespErr, 0, "the peer answered a FLUSH or ATOMIC WRITE with READ data")
+		return
+	}
+	r.answered(now, w, 0, 1)
+}
