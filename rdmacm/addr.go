@@ -27,11 +27,12 @@ func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
 	switch {
 	case !ip.IsValid():
 		return id.fail(op, syscall.EINVAL, "there is no address")
-	case ip.Is6() && ip.IsLinkLocalUnicast() && ip.Zone() == "" && !id.afIB:
+	case needsZone(ip) && !id.afIB:
 		return id.fail(op, syscall.EINVAL, "%v needs a zone, as in %v%%eth0", ip, ip)
 	case ip.IsMulticast():
 		return id.fail(op, syscall.EINVAL, "%v is a multicast group", ip)
 	}
+	zone := ip.Zone()
 	ip = ip.Unmap().WithZone("")
 	id.host.mu.Lock()
 	defer id.host.mu.Unlock()
@@ -50,6 +51,9 @@ func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
 	}
 	if d != nil {
 		id.bindDevice(d, sgid)
+	}
+	if zone != "" {
+		id.zone = zone
 	}
 	id.state = stAddrBound
 	return nil
@@ -115,6 +119,9 @@ func (id *ID) startResolve(op string, src, dst netip.AddrPort) error {
 			id.setRemote(netip.AddrPort{})
 			return err
 		}
+	}
+	if zone := ip.Zone(); zone != "" {
+		id.zone = zone
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (ch *EventChannel) Close() error {
 	}
 	ch.mu.Unlock()
 	for _, id := range ids {
-		id.destroyAll()
+		id.destroyOn(ch)
 	}
 	return nil
 }

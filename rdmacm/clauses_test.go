@@ -164,7 +164,7 @@ func TestC_QP_18_19_20_AttributesOfTheConnection(t *testing.T) {
 		rtrMask  = verbs.QPAttrState | verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN |
 			verbs.QPAttrMaxDestRdAtomic | verbs.QPAttrMinRNRTimer
 		rtsMask = verbs.QPAttrState | verbs.QPAttrSQPSN | verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry | verbs.QPAttrMaxQPRdAtomic | verbs.QPAttrTimeout
-		remote  = verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+		remote  = verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessFlushGlobal
 	)
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)

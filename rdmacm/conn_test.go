@@ -94,7 +94,7 @@ func TestC_CONN_05_WithoutQP(t *testing.T) {
 			a := verbs.QPAttr{QPState: st}
 			mask, err := c.InitQPAttr(&a)
 			w.ok(err)
-			if st == verbs.QPSInit && a.QPAccessFlags != verbs.AccessRemoteWrite|verbs.AccessRemoteRead|verbs.AccessRemoteAtomic {
+			if st == verbs.QPSInit && a.QPAccessFlags != verbs.AccessRemoteWrite|verbs.AccessRemoteRead|verbs.AccessRemoteAtomic|verbs.AccessFlushGlobal {
 				t.Errorf("access %v", a.QPAccessFlags)
 			}
 			w.ok(own.Modify(&a, mask))

@@ -21,7 +21,7 @@ type Counters struct {
 func (c *Counters) Map() map[string]uint64 {
 	m := map[string]uint64{
 		"rx_malformed": c.CM.RxMalformed, "rx_invalid": c.CM.RxInvalid, "rx_spoofed": c.CM.RxSpoofed, "rx_unmatched": c.CM.RxUnmatched,
-		"stale": c.CM.Stale, "backlog_full": c.CM.BacklogFull, "table_full": c.CM.TableFull, "ids": uint64(c.IDs),
+		"stale": c.CM.Stale, "backlog_full": c.CM.BacklogFull, "table_full": c.CM.TableFull, "deaths": c.CM.Deaths, "ids": uint64(c.IDs),
 		"mad_sent": c.MAD.Sent, "mad_tx_dropped": c.MAD.TxDropped, "mad_received": c.MAD.Received, "mad_malformed": c.MAD.Malformed,
 		"mad_unclaimed": c.MAD.Unclaimed, "mad_spoofed": c.MAD.Spoofed, "mad_queue_full": c.MAD.QueueFull,
 	}

@@ -26,6 +26,7 @@ type device struct {
 	vdev *verbs.Device
 	ctx  *verbs.Context
 	attr verbs.DeviceAttr
+	caps verbs.DeviceCapFlags // those above 31 too
 
 	// Guarded by Host.mu.
 	users   map[*ID]struct{} // that are bound to it
@@ -42,6 +43,9 @@ type device struct {
 	stop  chan struct{}
 	ended sync.WaitGroup
 
+	unwatchPeers func()
+	obituary     obituary
+
 	pumping sync.Mutex
 
 	mu      sync.Mutex
@@ -57,12 +61,12 @@ func newDevice(h *Host, dev *verbs.Device) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &device{host: h, vdev: dev, ctx: ctx, users: map[*ID]struct{}{}}
-	if d.attr, err = ctx.QueryDevice(); err != nil {
+	attr, err := ctx.QueryDeviceEx()
+	if err != nil {
 		_ = ctx.Close()
 		return nil, err
 	}
-	return d, nil
+	return &device{host: h, vdev: dev, ctx: ctx, attr: attr.Orig, caps: attr.DeviceCapFlagsEx, users: map[*ID]struct{}{}}, nil
 }
 
 // gidIndex is the index of a local address in the GID table, -1 if it is not there. The last one counts: index 0 may stand
@@ -100,6 +104,7 @@ func (d *device) start() (err error) {
 	}
 	c := cm.Config{GUID: d.vdev.GUID().Uint64(), AckDelay: d.attr.LocalCAAckDelay}
 	c.IDPrefix, c.IDBits = d.port.CommIDs()
+	c.LastWords = c.IDBits > 0 // there may be others who would say them
 	_, _ = rand.Read(c.Seed[:])
 	d.epoch, d.wakeAt = time.Now(), cm.Never
 	d.kick, d.stop = make(chan struct{}, 1), make(chan struct{})
@@ -115,22 +120,18 @@ func (d *device) start() (err error) {
 	d.machine = cm.New(c)
 	d.mu.Unlock()
 	d.ended.Go(d.run)
+	d.unwatchPeers = d.port.WatchPeers(d.peerDied)
 	d.watch()
 	d.started = true
 	d.host.tell()
 	return nil
 }
 
-// close ends everything. No IDs are left. Host.mu is held.
+// close ends everything. No IDs are left and the host has forgotten the device. After an error it can be called again. Host.mu is not held, as
+// it waits for goroutines that may wait for it.
 func (d *device) close() error {
 	if d.started {
-		d.mu.Lock()
-		d.closed = true
-		d.mu.Unlock()
-		_ = d.agent.Close()
-		d.unwatch()
-		close(d.stop)
-		d.ended.Wait()
+		d.end()
 		if err := d.port.Close(); err != nil {
 			return err
 		}
@@ -139,13 +140,31 @@ func (d *device) close() error {
 		if err := d.xrcd.Close(); err != nil {
 			return err
 		}
+		d.xrcd = nil
 	}
 	if d.pd != nil {
 		if err := d.pd.Close(); err != nil {
 			return err
 		}
+		d.pd = nil
 	}
 	return d.ctx.Close()
+}
+
+// end ends the connection management, once.
+func (d *device) end() {
+	d.mu.Lock()
+	was := d.closed
+	d.closed = true
+	d.mu.Unlock()
+	if was {
+		return
+	}
+	_ = d.agent.Close()
+	d.unwatchPeers()
+	d.unwatch()
+	close(d.stop)
+	d.ended.Wait()
 }
 
 func (d *device) now() int64 { return int64(time.Since(d.epoch)) }
@@ -174,6 +193,7 @@ func (d *device) do(f func(m *cm.Machine, now int64, out *cm.Batch) error) error
 
 // flush sends the mail of the batch, keeps its events and sets the alarm. It tells whether there are events. d.mu is held.
 func (d *device) flush() bool {
+	d.machine.LastWords(d.bequeath) // before anybody hears of what they are about
 	for i := range d.batch.Mail {
 		m := &d.batch.Mail[i]
 		// What cannot be sent is lost, as what is lost under way: the machine sends it again.
@@ -203,6 +223,7 @@ func (d *device) run() {
 	defer timer.Stop()
 	for {
 		d.mu.Lock()
+		d.tellDeaths()
 		for d.machine.NextDeadline() <= d.now() {
 			d.machine.OnTimer(d.now(), &d.batch)
 			d.flush()

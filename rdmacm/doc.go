@@ -16,6 +16,9 @@
 //	id, err := l.Accept(ctx)                       mr, err := id.RegMsgs(buf)
 //	                                               err = id.PostSend(1, buf, mr, verbs.SendSignaled)
 //
+// Requests that have no method here, as in C, go to the QP: ID.QP().PostSend takes immediate data, atomics and batches. examples/filetransfer is a whole
+// program, with WRITEs with immediate, flow control, and peers that vanish.
+//
 // # Every step
 //
 //	active                                   passive
@@ -39,8 +42,10 @@
 // A peer that calls Disconnect or Close is told of by EventDisconnected. Who has synchronous IDs need not look for it: GetRecvComp, which waits for the peer's
 // messages, returns io.EOF; who waits for nothing else calls ID.Channel().GetEvent. Then call Disconnect, which answers the peer, and Close.
 //
-// A peer that is killed sends nothing. If it was a process of this host that is reached through shared memory, the QP goes to ERR at once, without an event;
-// otherwise only a side that sends notices it, after all retries. So let a connection that matters carry something from time to time.
+// A peer that is killed sends nothing, but others do, as the kernel does for C programs: EventDisconnected comes at once, or EventRejected if the connection was still being made.
+// They are this device, if the peer was a process of this host that is reached through shared memory (the QP goes to ERR then), and other processes that share the peer's device;
+// "verbena serve" is one. If there was none, or the whole host is gone, only a side that sends notices it, after all retries. So let a connection to another host that matters
+// carry something from time to time: a WRITE of no bytes, with neither address nor key, will do. The peer's device acknowledges it, its program notices nothing.
 //
 // # Errors
 //

@@ -170,6 +170,10 @@ func (d *device) request(ev *cm.Event) {
 	id.peerECE = ECE{ev.Msg.ECE().Vendor, ev.Msg.ECE().Options}
 	out.ECE = id.peerECE
 	private := id.readAddrs(ev.Msg)
+	id.zone = l.zone
+	if id.zone == "" && needsZone(id.local.Addr()) {
+		id.zone = interfaceOf(id.local.Addr())
+	}
 	id.sgid = d.gidIndex(id.cmPath.Src)
 	if ev.Type == cm.EventREQ {
 		r := cmmsg.REQ(ev.Msg.Data())

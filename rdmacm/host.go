@@ -20,6 +20,8 @@ type Host struct {
 	list func() ([]*verbs.Device, error)
 	grow bool // the list may get longer
 
+	closing sync.Mutex // one Close at a time; before mu
+
 	mu      sync.Mutex // guards what follows; after ID.mu
 	devices []*device
 	closed  bool
@@ -48,32 +50,52 @@ func NewHost(devices ...*verbs.Device) *Host {
 // DefaultHost is the host of the package's functions.
 func DefaultHost() *Host { return defaultHost }
 
-// Close ends the connection management of the host's devices and closes them. EBUSY if IDs are left. A device that
-// the program still has objects on stays open. The default host cannot be closed.
+// Close ends the connection management of the host's devices and closes them. EBUSY if IDs are left: nothing has happened. EBUSY also if the
+// program still has objects on a device: it stays open, while nothing can be bound to it any more, until Close is called again without
+// them. The default host cannot be closed.
 func (h *Host) Close() error {
 	const op = "close_host"
 	if h == defaultHost {
 		return &Error{Op: op, Errno: syscall.EINVAL, Detail: "the default host lives as long as the program"}
 	}
+	h.closing.Lock()
+	defer h.closing.Unlock()
+	devices, err := h.takeDevices(op)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	var left []*device
+	for _, d := range devices { // without mu, which their goroutines may wait for
+		if err := d.close(); err != nil {
+			errs, left = append(errs, err), append(left, d)
+		}
+	}
+	h.mu.Lock()
+	h.devices = left
+	h.mu.Unlock()
+	return errors.Join(errs...)
+}
+
+// takeDevices ends what leads to the devices, and hands them to whoever closes them. No IDs are left.
+func (h *Host) takeDevices(op string) ([]*device, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, d := range h.devices {
 		if n := len(d.users); n > 0 {
-			return &Error{Op: op, Errno: syscall.EBUSY, Detail: "IDs are bound to " + d.ctx.Device().Name()}
+			return nil, &Error{Op: op, Errno: syscall.EBUSY, Detail: "IDs are bound to " + d.ctx.Device().Name()}
 		}
 	}
 	if len(h.wild) > 0 {
-		return &Error{Op: op, Errno: syscall.EBUSY, Detail: "IDs listen on all devices"}
+		return nil, &Error{Op: op, Errno: syscall.EBUSY, Detail: "IDs listen on all devices"}
 	}
-	var errs []error
-	for _, d := range h.devices {
-		errs = append(errs, d.close())
-	}
-	h.devices, h.closed = nil, true
+	devices := h.devices
+	h.devices, h.ways, h.closed = nil, nil, true
 	if h.silence != nil {
 		h.silence()
+		h.silence = nil
 	}
-	return errors.Join(errs...)
+	return devices, nil
 }
 
 // scan opens devices that have come, and returns all. h.mu is held.

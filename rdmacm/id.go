@@ -37,6 +37,7 @@ type ID struct {
 	sgid          int            // index of the local address in the GID table
 	bound         portKey        // guarded by Host.mu
 	local, remote netip.AddrPort // local changes while bound is zero only, or from the unspecified address
+	zone          string         // of their link-local addresses
 	path          PathRec
 	haveRoute     bool
 	afIB          bool // addressed by GIDs and service IDs: requests have no IP header
@@ -148,9 +149,12 @@ func (id *ID) bare(op string) error {
 }
 
 // destroyAll is Close for whoever has no time to wait: with QP and SRQ, and events may be open.
-func (id *ID) destroyAll() {
+func (id *ID) destroyAll() { id.destroyOn(nil) }
+
+// destroyOn is destroyAll if the ID is on the channel, or ch is nil: it may have moved to another one meanwhile.
+func (id *ID) destroyOn(ch *EventChannel) {
 	id.mu.Lock()
-	if id.state == stDestroying {
+	if id.state == stDestroying || ch != nil && id.ch != ch {
 		id.mu.Unlock()
 		return
 	}

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 )
@@ -97,17 +96,20 @@ func (t portTable) release(id *ID) {
 	id.bound = portKey{}
 }
 
+// portRangeFile is where Linux has the range of ports that it chooses from.
+const portRangeFile = "/proc/sys/net/ipv4/ip_local_port_range"
+
 // ephemeral is the range of ports that the system chooses from.
-var ephemeral = sync.OnceValues(func() (low, high uint16) {
-	low, high = 32768, 60999
-	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
-		var a, b uint16
-		if n, _ := fmt.Fscan(strings.NewReader(string(text)), &a, &b); n == 2 && 0 < a && a <= b {
-			low, high = a, b
-		}
+var ephemeral = sync.OnceValues(func() (low, high uint16) { return portRange(portRangeFile) })
+
+// portRange reads the first and the last port of a range; Linux's default if the file is missing or holds something else.
+func portRange(file string) (low, high uint16) {
+	text, _ := os.ReadFile(file)
+	if n, _ := fmt.Sscan(string(text), &low, &high); n == 2 && 0 < low && low <= high {
+		return low, high
 	}
-	return low, high
-})
+	return 32768, 60999
+}
 
 // lowPorts is the first port that everybody may have.
 var lowPorts = sync.OnceValue(func() uint16 {

@@ -4,12 +4,79 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/verbena-rdma/verbena/rdmatest"
 )
+
+func TestC_BIND_04_PortRange(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "range")
+	if low, high := portRange(file); low != 32768 || high != 60999 {
+		t.Errorf("without a file it is %d to %d", low, high)
+	}
+	for text, want := range map[string][2]uint16{
+		"32768\t60999\n": {32768, 60999}, "1024 65535": {1024, 65535}, "40000\t40000\n": {40000, 40000}, "1 2": {1, 2}, // as they are
+		"": {32768, 60999}, "5000": {32768, 60999}, "0 9": {32768, 60999}, "9000 8999": {32768, 60999}, "1 65536": {32768, 60999}, "a b": {32768, 60999},
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if low, high := portRange(file); [2]uint16{low, high} != want {
+			t.Errorf("%q is %d to %d, want %v", text, low, high, want)
+		}
+	}
+	if _, err := os.Stat(portRangeFile); err != nil && runtime.GOOS == "linux" {
+		t.Error(err)
+	}
+}
+
+// A port that nobody asked for is any one of the range, its ends among them, and no other.
+func TestC_BIND_04_PortIsOfTheRange(t *testing.T) {
+	old := ephemeral
+	defer func() { ephemeral = old }()
+	dev, err := rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", fuzzHere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHost(dev)
+	for _, r := range [][2]uint16{{40000, 40002}, {65533, 65535}, {1, 3}, {5, 5}} {
+		ephemeral = func() (low, high uint16) { return r[0], r[1] }
+		var ids []*ID
+		for port := int(r[0]); port <= int(r[1]); port++ {
+			id, err := h.CreateID(nil, PSTCP, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := id.BindAddr(netip.AddrPortFrom(fuzzHere, 0)); err != nil {
+				t.Fatalf("%v: %v", r, err)
+			}
+			if got := id.SrcPort(); got < r[0] || got > r[1] {
+				t.Errorf("port %d is not of %v", got, r)
+			}
+			ids = append(ids, id)
+		}
+		more, err := h.CreateID(nil, PSTCP, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := more.BindAddr(netip.AddrPortFrom(fuzzHere, 0)); !errors.Is(err, syscall.EADDRNOTAVAIL) {
+			t.Errorf("%v: one more than there are: %v", r, err)
+		}
+		for _, id := range append(ids, more) {
+			if err := id.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
 
 // When all ports are in use, clients of different peers share them, as in Linux: a connection is known by both ends. Clients of one peer
 // and listeners do not.

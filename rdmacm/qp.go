@@ -252,6 +252,9 @@ func (id *ID) attrInit() (verbs.QPAttr, verbs.QPAttrMask) {
 		a.QPAccessFlags = verbs.AccessRemoteWrite
 		if id.respRes > 0 && id.receives() {
 			a.QPAccessFlags |= verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+			if id.dev.caps&verbs.DeviceFlushGlobal != 0 {
+				a.QPAccessFlags |= verbs.AccessFlushGlobal // as Linux since FLUSH exists; its answers take resources of the responder too
+			}
 		}
 	}
 	return a, mask | verbs.QPAttrAccessFlags

@@ -91,15 +91,28 @@ func (id *ID) RecvCQChannel() *verbs.CompChannel {
 	return locked(id, func() *verbs.CompChannel { return id.recvChannel })
 }
 
-// LocalAddr is the ID's own address and port, the zero AddrPort while it is not bound (rdma_get_local_addr).
+// LocalAddr is the ID's own address and port, the zero AddrPort while it is not bound (rdma_get_local_addr). An IPv6 link-local one has
+// its zone.
 func (id *ID) LocalAddr() netip.AddrPort {
-	return locked(id, func() netip.AddrPort { return id.local })
+	return locked(id, func() netip.AddrPort { return id.zoned(id.local) })
 }
 
-// PeerAddr is the peer's address and port, known from ResolveAddr on; the zero AddrPort before (rdma_get_peer_addr).
+// PeerAddr is the peer's address and port, known from ResolveAddr on; the zero AddrPort before (rdma_get_peer_addr). An IPv6 link-local
+// one has its zone.
 func (id *ID) PeerAddr() netip.AddrPort {
-	return locked(id, func() netip.AddrPort { return id.remote })
+	return locked(id, func() netip.AddrPort { return id.zoned(id.remote) })
 }
+
+// zoned is an address as the program needs it to reach it. id.mu is held.
+func (id *ID) zoned(a netip.AddrPort) netip.AddrPort {
+	if needsZone(a.Addr()) {
+		return netip.AddrPortFrom(a.Addr().WithZone(id.zone), a.Port())
+	}
+	return a
+}
+
+// needsZone tells whether an address means nothing without a zone.
+func needsZone(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "" }
 
 // SrcPort is the local port, 0 while there is none (rdma_get_src_port); in host order.
 func (id *ID) SrcPort() uint16 { return id.LocalAddr().Port() }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"syscall"
-
-	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // complete waits for the event that tells what has become of a call, if the ID is synchronous. The event stays in ID.Event until
@@ -69,13 +67,13 @@ func (id *ID) peerLeft() {
 	}
 }
 
-// whilePeer is a context that ends with c and when the peer leaves, or at once if that is over: it has left, and no flushed receive will come
-// either, since the QP is not in ERR yet. The caller calls forget.
+// whilePeer is a context that ends with c and when the peer leaves, or at once if that is over: it has left. Receives that were flushed before
+// have completed by now: those of a peer that has died, and of Disconnect. The caller calls forget.
 func (id *ID) whilePeer(c context.Context) (here context.Context, forget func(), over bool) {
 	here, cancel := context.WithCancel(c)
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.left && id.qp != nil && id.qp.State() != verbs.QPSErr {
+	if id.left {
 		cancel()
 		return here, cancel, true
 	}

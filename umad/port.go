@@ -123,6 +123,14 @@ func (p *Port) ClaimService(id uint64, at netip.Addr) (release func(), err error
 	return p.share.pd.ClaimService(id, at)
 }
 
+// Bequeath makes room for a datagram that others send to a peer when this process dies; see [verbs.PD.Bequeath].
+func (p *Port) Bequeath(to *Address) verbs.Bequest {
+	return p.share.pd.Bequeath(to.Local, to.Remote, to.TClass, to.HopLimit)
+}
+
+// WatchPeers has f called when the process of a connection's peer has died; see [verbs.PD.WatchPeers].
+func (p *Port) WatchPeers(f func(verbs.PeerDeath)) (stop func()) { return p.share.pd.WatchPeers(f) }
+
 // Counters reads what QP 1 has counted, for all Ports of the device.
 func (p *Port) Counters() Counters {
 	s := p.share

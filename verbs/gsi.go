@@ -54,3 +54,48 @@ func (pd *PD) ClaimService(id uint64, at netip.Addr) (release func(), err error)
 	}
 	return release, nil
 }
+
+// PeerWatcher is a PDDriver whose device notices when the process of a connection's peer dies.
+type PeerWatcher interface {
+	WatchPeers(f func(PeerDeath)) (stop func())
+}
+
+// PeerDeath tells of a connection whose peer's process has died.
+type PeerDeath struct {
+	QPN     uint32 // the device's
+	DestQPN uint32
+	Peer    netip.Addr
+}
+
+// WatchPeers has f called when the process of a peer has died without a word, for each QP of the device that was connected to it, once;
+// the QP is in ERR by then if it is reliable. It is known of processes of this host that are reached through shared memory (in the kernel
+// ib_cm speaks for them; libibverbs has nothing of the kind). f must neither block nor call the device. It may run a last time while
+// stop runs, not afterwards.
+func (pd *PD) WatchPeers(f func(PeerDeath)) (stop func()) {
+	if w, ok := pd.drv.(PeerWatcher); ok {
+		return w.WatchPeers(f)
+	}
+	return func() {}
+}
+
+// Heir is a PDDriver whose device is shared by processes that speak for one of them when it dies.
+type Heir interface {
+	Bequeath(local, remote netip.Addr, tclass, hopLimit uint8) Bequest
+}
+
+// Bequest is a management datagram that is sent to QP 1 of a peer when this process dies; nothing at first. It is safe for concurrent use.
+type Bequest interface {
+	// Set replaces the datagram. It is copied. Behind byte 96 there are only zeros.
+	Set(mad []byte)
+	// Drop is the end of it: nothing is sent. It is called once, the last of all.
+	Drop()
+}
+
+// Bequeath makes room for a datagram from a local address to a peer that the other processes which share the device send when this one has ended
+// without Drop. nil if there are none that would, or no more room (in the kernel ib_cm does it itself; libibverbs has nothing of the kind).
+func (pd *PD) Bequeath(local, remote netip.Addr, tclass, hopLimit uint8) Bequest {
+	if h, ok := pd.drv.(Heir); ok {
+		return h.Bequeath(local, remote, tclass, hopLimit)
+	}
+	return nil
+}

@@ -76,6 +76,7 @@ func (id *ID) readREQ(r cmmsg.REQ) {
 func (m *Machine) repeatedREQ(now int64, id *ID, back *link.Path, msg cmmsg.Msg, out *Batch) {
 	switch id.state {
 	case StateREQRcvd, StateMRAREQSent:
+		m.change(id)
 		id.state = StateMRAREQSent
 		m.sendMRA(id, cmmsg.AboutREQ, m.cfg.MRATimeout, nil, out)
 	case StateREPSent, StateMRAREPRcvd:
@@ -168,4 +169,8 @@ func (m *Machine) established(id *ID, msg cmmsg.Msg, out *Batch) {
 	m.settle(id)
 	id.state = StateEstablished
 	out.tell(EventEstablished, id, msg)
+	if id.bereft {
+		m.Counters.Deaths++
+		m.leaving(id, unsentDREQ(id), out)
+	}
 }

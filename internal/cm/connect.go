@@ -188,6 +188,7 @@ func (m *Machine) Establish(id *ID, private []byte, out *Batch) error {
 	if err := id.ready("establish", cmmsg.KindRTU, private, StateREPRcvd, StateMRAREPSent); err != nil {
 		return err
 	}
+	m.change(id)
 	id.state = StateEstablished
 	id.answer = bytes.Clone(private)
 	m.sendRTU(id, out)

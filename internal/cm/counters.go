@@ -17,6 +17,7 @@ type Counters struct {
 	Stale       uint64 // requests and replies from a QP that had a connection already
 	BacklogFull uint64 // requests dropped because the program does not fetch them
 	TableFull   uint64 // requests dropped because of Config.MaxIDs
+	Deaths      uint64 // connections that ended since the peer's process has died
 }
 
 // KindCounts counts messages of each kind.

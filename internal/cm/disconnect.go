@@ -85,9 +85,8 @@ func (m *Machine) onDREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batch) 
 func (m *Machine) takeDREQ(now int64, id *ID, msg cmmsg.Msg, out *Batch) {
 	switch id.state {
 	case StateREPSent, StateMRAREPRcvd, StateEstablished:
-		m.settle(id)
-		id.state, id.lap, id.answer = StateDREQRcvd, lapIdle, nil
-		id.tid = msg.TID()
+		m.leaving(id, msg, out)
+		return
 	case StateDREQSent: // both want it: no need to ask the program
 		id.answer = nil
 		m.sendDREP(id, msg.TID(), out)
@@ -100,6 +99,14 @@ func (m *Machine) takeDREQ(now int64, id *ID, msg cmmsg.Msg, out *Batch) {
 		m.Counters.RxDuplicates.add(cmmsg.KindDREQ)
 		return
 	}
+	out.tell(EventDREQ, id, msg)
+}
+
+// leaving tells the program that the peer wants to disconnect.
+func (m *Machine) leaving(id *ID, msg cmmsg.Msg, out *Batch) {
+	m.settle(id)
+	id.state, id.lap, id.answer = StateDREQRcvd, lapIdle, nil
+	id.tid = msg.TID()
 	out.tell(EventDREQ, id, msg)
 }
 

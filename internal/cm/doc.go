@@ -30,6 +30,8 @@
 //	EventDREP   <-- DREP ---         Disconnect
 //	EventTimewaitExit                EventTimewaitExit
 //
+// A peer whose process has died sends nothing more; OnDeath stands for what its kernel would have sent (death.go).
+//
 // Instead of an answer either side may Reject; no answer at all ends in EventREQTimeout, EventREPTimeout or EventDREQTimeout.
 // Disconnect answers a DREQ, or sends one if none has come. Destroy is right in every state: it refuses, or closes, as the
 // state asks for, and there are no events afterwards; what still has to be answered for, the machine remembers by itself.

@@ -9,13 +9,16 @@ import (
 // ID is one end of a connection or of a look-up (struct ib_cm_id). It is good for one: make a new one for the next. A machine
 // makes those of the passive side; it knows an ID from its first message until it is idle or destroyed.
 type ID struct {
-	// Context is the caller's.
+	// Context and Bequest are the caller's; nil after Destroy is Context only.
 	Context any
+	Bequest any // where its last word is kept; see LastWords
 
 	state     State
 	lap       lapState
+	changed   bool // it is in Machine.changed
 	used      bool // it has done something, so cannot begin
 	destroyed bool // no more events
+	bereft    bool // the peer's process has died before its RTU came
 	active    bool
 
 	knownPeer, knownQP, knownSIDR bool // it is in that table

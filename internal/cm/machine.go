@@ -26,6 +26,9 @@ type Config struct {
 	// answer ENOMEM and requests are dropped.
 	MaxIDs int
 
+	// LastWords is for those who call LastWords.
+	LastWords bool
+
 	// MRATimeout is the code of the time that a peer is told to wait when its request or reply comes again
 	// and the program has not answered yet; 0 means DefaultMRATimeout.
 	MRATimeout uint8
@@ -54,6 +57,8 @@ type Machine struct {
 	free     *pending // messages to be used again
 	freeLen  int
 	ghosts   int
+	changed  []*ID         // since LastWords was called
+	words    Batch         // of which one is composed
 	live     int           // IDs that are not idle
 	ari      [16]byte      // of a REJ that is being made
 	newID    func() uint32 // candidates for communication IDs
@@ -109,6 +114,7 @@ func (m *Machine) enroll(id *ID) bool {
 	m.ids[id.localID] = id
 	m.live++
 	id.used = true
+	m.change(id)
 	return true
 }
 

@@ -73,9 +73,12 @@ func (m *Machine) rejectUnknown(back *link.Path, rep cmmsg.Msg, out *Batch) {
 // onREJ takes a refusal.
 func (m *Machine) onREJ(now int64, back *link.Path, msg cmmsg.Msg, out *Batch) {
 	id := m.findRejected(back, msg)
-	if id == nil {
-		return
+	if id != nil {
+		m.takeREJ(now, id, msg, out)
 	}
+}
+
+func (m *Machine) takeREJ(now int64, id *ID, msg cmmsg.Msg, out *Batch) {
 	stale := cmmsg.REJ(msg.Data()).Reason() == cmmsg.RejStale
 	switch id.state {
 	case StateREQSent, StateMRAREQRcvd, StateREPSent, StateMRAREPRcvd, StateREQRcvd, StateMRAREQSent:
@@ -145,6 +148,7 @@ func (m *Machine) Delay(id *ID, code uint8, private []byte, out *Batch) error {
 		}
 		m.sendMRA(id, cmmsg.AboutOther, code, private, out)
 	case StateREQRcvd, StateMRAREQSent:
+		m.change(id)
 		id.state = StateMRAREQSent
 		m.sendMRA(id, cmmsg.AboutREQ, code, private, out)
 	default:

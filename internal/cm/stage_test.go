@@ -124,6 +124,13 @@ func (s *stage) do(cmd string, a *args) error {
 			return err
 		}
 		s.pass(int64(d))
+	case "death":
+		d := Death{Peer: thereAddr, RemoteQPN: uint32(a.hex("qp", 0x22)), LocalQPN: uint32(a.hex("ours", 0x11))}
+		if v := a.str("src", ""); v != "" {
+			d.Peer = netip.MustParseAddr(v)
+		}
+		s.m.OnDeath(s.now, []Death{d}, &s.out)
+		s.show("")
 	case "state":
 		id := s.ids[a.word(0)]
 		s.logf("%v, id %x, peer's %x", id.State(), id.LocalID(), id.RemoteID())
@@ -260,6 +267,7 @@ func (s *stage) counters() {
 		{"RxMalformed", c.RxMalformed - b.RxMalformed}, {"RxInvalid", c.RxInvalid - b.RxInvalid}, {"RxSpoofed", c.RxSpoofed - b.RxSpoofed},
 		{"RxUnmatched", c.RxUnmatched - b.RxUnmatched}, {"Stale", c.Stale - b.Stale}, {"BacklogFull", c.BacklogFull - b.BacklogFull},
 		{"TableFull", c.TableFull - b.TableFull},
+		{"Deaths", c.Deaths - b.Deaths},
 	} {
 		if x.n > 0 {
 			s.logf("%s %d", x.name, x.n)

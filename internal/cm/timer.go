@@ -46,6 +46,7 @@ func (m *Machine) pending() *pending {
 
 // settle ends repetition and the timer: an answer came, or nobody waits for one any more.
 func (m *Machine) settle(id *ID) {
+	m.change(id)
 	m.disarm(id)
 	p := id.pend
 	if p == nil {
@@ -60,7 +61,7 @@ func (m *Machine) settle(id *ID) {
 
 // extend makes the present wait longer, once for each time that the message was sent.
 func (m *Machine) extend(now int64, id *ID, by int64) {
-	if p := id.pend; !p.extended {
+	if p := id.pend; !p.extended && !id.bereft {
 		p.extended = true
 		m.arm(id, now+by)
 	}
@@ -93,6 +94,10 @@ func (m *Machine) OnTimer(now int64, out *Batch) {
 
 // expire is called at id's deadline. It arms, disarms or retires.
 func (m *Machine) expire(now int64, id *ID, out *Batch) {
+	if id.bereft && id.state.is(StateREPSent, StateMRAREPRcvd) {
+		m.noRTU(now, id, out)
+		return
+	}
 	if p := id.pend; p != nil && p.left > 0 {
 		p.left--
 		p.extended = false

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"math/bits"
 	"math/rand/v2"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -26,6 +27,9 @@ type Config struct {
 	Open func() (link.Link, error)
 	// Started, if not nil, is called once the link is open and the shards run. It may call SetTap.
 	Started func(*Engine)
+	// PeerDied, if not nil, is called once for each QP whose peer's process has died, with both numbers and the peer's address. It does not
+	// block, nor call the engine.
+	PeerDied func(qpn, destQPN uint32, peer netip.Addr)
 	// Now reads the clock, nanoseconds from some start, never going back. nil: the monotonic clock.
 	Now func() int64
 	// Manual means that no goroutine runs in the background: Poll, PostSend and Step do everything.
@@ -42,6 +46,7 @@ type Config struct {
 type Engine struct {
 	open     func() (link.Link, error)
 	onStart  func(*Engine)
+	peerDied func(qpn, destQPN uint32, peer netip.Addr)
 	now      func() int64
 	manual   bool
 	fixedQPN bool // the first QP number was given
@@ -69,7 +74,7 @@ type Engine struct {
 // New makes an engine. It opens its link when the first QP is made, so that a device can be looked at while another
 // process has its port.
 func New(c Config) *Engine {
-	e := &Engine{open: c.Open, onStart: c.Started, now: c.Now, manual: c.Manual, srqns: numbers{most: maxSRQN, last: c.FirstQPN}}
+	e := &Engine{open: c.Open, onStart: c.Started, peerDied: c.PeerDied, now: c.Now, manual: c.Manual, srqns: numbers{most: maxSRQN, last: c.FirstQPN}}
 	if e.now == nil {
 		start := time.Now()
 		e.now = func() int64 { return int64(time.Since(start)) }

@@ -26,9 +26,22 @@ func (s *shard) failLost() {
 		if s.eng.shardOf(qp.Num) != s || qp.Path() == nil {
 			continue
 		}
-		if loss := s.eng.near.Lost(qp.Path()); loss != link.NotLost {
-			qp.PeerLost(s.now, loss == link.PeerDied)
-			s.runq.push(qp)
+		loss := s.eng.near.Lost(qp.Path())
+		if loss == link.NotLost {
+			continue
+		}
+		qp.PeerLost(s.now, loss == link.PeerDied)
+		s.runq.push(qp)
+		if loss == link.PeerDied {
+			qp.Owner.(*QP).tellDeath()
 		}
 	}
+}
+
+// tellDeath says, once for each connection, that the process of the peer has died: also of a QP that has failed before. The shard is held.
+func (qp *QP) tellDeath() {
+	if f := qp.shard.eng.peerDied; f != nil && !qp.bereft {
+		f(qp.Num(), qp.QP.Attr().DestQPN, qp.Path().Dst)
+	}
+	qp.bereft = true
 }

@@ -38,6 +38,8 @@ type QP struct {
 	cqs   []*CQ      // that its work requests complete into, each once; receives' first
 	xrcd  *XRCD      // of an XRC_RECV QP
 	peer  netip.Addr // whose budget it shares; the shard's
+
+	bereft bool // it was told that the peer's process has died; the shard's
 }
 
 // CreateQP makes a QP in RESET. The first one opens the link, whose error it returns.
@@ -124,6 +126,7 @@ func (qp *QP) Modify(a *transport.Attr, m transport.Mask) error {
 	case a.State == transport.Reset:
 		s.dropPeer(qp)
 	case err == nil && m&transport.MaskAV != 0:
+		qp.bereft = false
 		s.setPeer(qp, a.Path.Dst, near)
 	}
 	s.runq.push(qp.QP)

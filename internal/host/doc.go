@@ -10,6 +10,8 @@
 //	lane-N    a datagram socket of the process that has lane N: the claim to the lane, and its mailbox
 //	svc-ID    the same for a process that listens on a service ID
 //
+// Beside the descriptors everybody gets one of memory, the estate, in which each process leaves what shall be sent should it die.
+//
 // These are abstract unix sockets, which span a network namespace, as addresses do, and end with their process. Both ends of each
 // exchange check that the other has the same user. Where Share has made a folder they are files in it, each with a lock that ends with its
 // process, and the folder's permissions decide who may take part.

@@ -18,13 +18,20 @@ type Group struct {
 	names  names
 	fds    []int
 	onLead func()
+	estate *estate // nil if there is none
+
+	// Send sends what processes that have died have left. It is set before Start, and called by any goroutine, until Stop has returned.
+	Send func([]Bequest)
 
 	mu        sync.Mutex
 	leader    *listener     // if we are it
 	watched   *net.UnixConn // to the leader, if we are not
 	followers map[*net.UnixConn]struct{}
 	closed    bool
+	stopped   chan struct{}
 	done      sync.WaitGroup
+	settling  bool // a goroutine looks for what the dead have left
+	again     bool // and shall begin anew
 }
 
 // What a process says to the leader, and the leader's answer.
@@ -49,7 +56,7 @@ const (
 //
 // If there is a folder of the group, see Share, whoever may write there may join, otherwise processes of the same user.
 func Join(key Key, create func() ([]int, error)) (*Group, error) {
-	g := &Group{followers: map[*net.UnixConn]struct{}{}}
+	g := &Group{followers: map[*net.UnixConn]struct{}{}, stopped: make(chan struct{})}
 	for begin := time.Now(); ; sleepAbout(pause) {
 		var err error
 		if g.names, err = key.names(); err != nil {
@@ -59,6 +66,10 @@ func Join(key Key, create func() ([]int, error)) (*Group, error) {
 		if err == nil {
 			if g.fds, err = create(); err == nil {
 				g.leader = l
+				if fd := createEstate(); fd >= 0 {
+					g.fds = append(g.fds, fd)
+				}
+				g.openEstate()
 				return g, nil
 			}
 			l.Close()
@@ -70,11 +81,21 @@ func Join(key Key, create func() ([]int, error)) (*Group, error) {
 		}
 		g.watched, g.fds, err = g.names.ask(askJoin)
 		if err == nil {
+			g.openEstate()
 			return g, nil
 		}
 		if errors.Is(err, errOtherUser) || time.Since(begin) > patience {
 			return nil, err
 		}
+	}
+}
+
+// estateFD is the index of the estate's descriptor, behind those of the sockets.
+const estateFD = Lanes + 1
+
+func (g *Group) openEstate() {
+	if len(g.fds) > estateFD {
+		g.estate = openEstate(g.fds[estateFD])
 	}
 }
 
@@ -110,6 +131,7 @@ func (g *Group) follow(c *net.UnixConn) {
 					return
 				}
 				g.onLead()
+				g.settle()
 				g.serve(l)
 				return
 			}
@@ -174,6 +196,7 @@ func (g *Group) answer(c *net.UnixConn) {
 		delete(g.followers, c)
 		g.mu.Unlock()
 		c.Close()
+		g.settle()
 	}()
 	cred, err := peerOf(c)
 	if err != nil || !g.names.admit(cred) {
@@ -217,7 +240,7 @@ func (n names) ask(question byte) (_ *net.UnixConn, fds []int, err error) {
 	if _, err := c.Write([]byte{question}); err != nil {
 		return nil, nil, err
 	}
-	answer, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4*(Lanes+1)))
+	answer, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4*(estateFD+1)))
 	got, oobn, _, _, err := c.ReadMsgUnix(answer, oob)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, nil, fmt.Errorf("link/udp: process %d, which leads at %v, has not answered for %v (is it stopped?): let it go on, or end it: %w",
@@ -229,7 +252,7 @@ func (n names) ask(question byte) (_ *net.UnixConn, fds []int, err error) {
 	if fds, err = descriptors(oob[:oobn]); err != nil {
 		return nil, nil, err
 	}
-	if got != 1 || answer[0] != answerYes || question == askJoin && len(fds) != Lanes+1 {
+	if got != 1 || answer[0] != answerYes || question == askJoin && len(fds) != Lanes+1 && len(fds) != estateFD+1 {
 		closeFDs(fds)
 		return nil, nil, fmt.Errorf("link/udp: process %d, which leads at %v, gave %d sockets instead of %d: %w",
 			cred.Pid, n.key.Addr, len(fds), Lanes+1, unix.EPROTO)
@@ -279,6 +302,9 @@ func peerOf(c syscall.Conn) (cred *unix.Ucred, err error) {
 // Stop ends taking part; onLead is not called any more. The descriptors stay open.
 func (g *Group) Stop() {
 	g.mu.Lock()
+	if !g.closed {
+		close(g.stopped)
+	}
 	g.closed = true
 	if g.leader != nil {
 		g.leader.Close()
@@ -291,6 +317,9 @@ func (g *Group) Stop() {
 	}
 	g.mu.Unlock()
 	g.done.Wait()
+	if g.estate != nil {
+		g.estate.close() // while we have the lanes: their next owners write there
+	}
 }
 
 // Close stops, and closes the descriptors: nobody watches or reads them any more.

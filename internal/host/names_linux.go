@@ -77,7 +77,7 @@ func (n names) name(what string) string {
 	if n.dir != "" {
 		return filepath.Join(n.dir, what)
 	}
-	return fmt.Sprintf("@verbena1/%d/%v/%d/%s", n.key.Port, n.key.Addr, n.key.Zone, what)
+	return fmt.Sprintf("@verbena2/%d/%v/%d/%s", n.key.Port, n.key.Addr, n.key.Zone, what)
 }
 
 func (n names) addr(network, what string) *net.UnixAddr {

@@ -52,6 +52,20 @@ type Shared interface {
 	ClaimService(id uint64, at netip.Addr) (release func(), err error)
 }
 
+// Heirs is a Link that others share, who speak for a process that dies.
+type Heirs interface {
+	// Bequeath makes room for a datagram for QP 1 that the survivors send along path when this process dies. nil if nobody would.
+	Bequeath(path *Path) Bequest
+}
+
+// Bequest is what is sent when this process dies, nothing at first. It is safe for concurrent use.
+type Bequest interface {
+	// Set replaces the datagram, of which the first 96 bytes may be other than zero.
+	Set(mad []byte)
+	// Drop is the end of it.
+	Drop()
+}
+
 // As finds a link of type T among l and the links that it wraps.
 func As[T any](l Link) (T, bool) {
 	for l != nil {

@@ -48,6 +48,7 @@ type device struct {
 	frames     *raw.Device // of RAW_PACKET QPs; lives as long as eng
 	rawUse     rawUse
 	census     census
+	watchers   watchers
 }
 
 func newDevice(s spec) *device {
@@ -74,7 +75,7 @@ func (d *device) Open(up verbs.ContextUpcalls) (verbs.ContextDriver, error) {
 		d.port.Store(d.look(nil))
 		d.regions = mr.NewTable(maxObjects)
 		d.eng = engine.New(engine.Config{
-			Open: d.openLink, Started: d.startCapture, Now: d.cfg.Clock, Manual: d.cfg.Manual, FirstQPN: d.cfg.FirstQPN,
+			Open: d.openLink, Started: d.startCapture, PeerDied: d.watchers.peerDied, Now: d.cfg.Clock, Manual: d.cfg.Manual, FirstQPN: d.cfg.FirstQPN,
 			MaxQPs: maxQP, MaxMcastGroups: mcastGroups, MaxMcastQPs: mcastQPs,
 		})
 		d.frames = raw.NewDevice(raw.Config{Regions: d.regions, Memory: &d.inline, Now: d.clock(), Manual: d.cfg.Manual})

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // shared is the device's link if other processes may share it, nil otherwise.
@@ -30,4 +31,20 @@ func (p *pd) ClaimService(id uint64, at netip.Addr) (release func(), err error) 
 		return s.ClaimService(id, at)
 	}
 	return func() {}, nil
+}
+
+// Bequeath makes room for what other processes send for this one; see verbs.PD.
+func (p *pd) Bequeath(local, remote netip.Addr, tclass, hopLimit uint8) verbs.Bequest {
+	l := p.ctx.eng.Link()
+	if l == nil {
+		return nil
+	}
+	h, ok := link.As[link.Heirs](l)
+	if !ok {
+		return nil
+	}
+	if b := h.Bequeath(&link.Path{Src: local, Dst: remote, TClass: tclass, HopLimit: hopLimit}); b != nil {
+		return b
+	}
+	return nil
 }

@@ -19,6 +19,7 @@ import (
 type member struct {
 	group *host.Group
 	boxes []*host.Mailbox // of our lanes
+	left  []host.Bequest  // by those that had our lanes before
 	mine  sync.Map        // service IDs that this link has claimed, and their *service
 
 	sorter *host.Sorter
@@ -62,7 +63,7 @@ func (l *Link) join() error {
 		}
 	}
 	if len(l.lanes) == 0 {
-		return fmt.Errorf("link/udp: %v is used by as many processes as can share an address, %d: %w", l.cfg.Addrs[0], host.Lanes, unix.EUSERS)
+		return fmt.Errorf("link/udp: the programs of this host use all %d shards that there are at %v; a program takes one for each of its GOMAXPROCS: %w", host.Lanes, l.cfg.Addrs[0], unix.EUSERS)
 	}
 	l.cfg.Ports = len(l.lanes)
 	return nil
@@ -87,6 +88,7 @@ func (l *Link) joinGroup(a netip.Addr) error {
 		return err
 	}
 	m := &member{group: g}
+	g.Send = func(left []host.Bequest) { l.speakFor(a, left) }
 	m.sorter = g.NewSorter(func(to host.Address) bool { return l.owns(m, to) }, l.mail.put)
 	l.members[a] = m
 	// Another process may have opened the sockets, with other settings.
@@ -142,6 +144,7 @@ func (l *Link) claim(lane int) (err error) {
 			return err
 		}
 		m.boxes = append(m.boxes, b)
+		m.left = append(m.left, m.group.Left(lane)...)
 	}
 	return nil
 }
@@ -170,6 +173,7 @@ func (l *Link) addShared(a netip.Addr) (err error) {
 				return fmt.Errorf("link/udp: another process has our QP numbers at %v: %w", a, err)
 			}
 			m.boxes = append(m.boxes, b)
+			m.left = append(m.left, m.group.Left(lane)...)
 		}
 		for id := range l.wild { // as far as nobody was quicker
 			_ = m.claim(l, id)
@@ -194,6 +198,8 @@ func (l *Link) addShared(a netip.Addr) (err error) {
 		}
 	}
 	m.group.Start(func() { l.lead(m, a) })
+	l.speakFor(a, m.left)
+	m.left = nil
 	return nil
 }
 

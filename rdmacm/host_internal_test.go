@@ -1,0 +1,106 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/rdmatest"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// startedHost is a host whose device runs, without IDs.
+func startedHost(t *testing.T) (*Host, *device) {
+	t.Helper()
+	addr := netip.MustParseAddr("198.18.0.1")
+	dev, err := rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHost(dev)
+	id, err := h.CreateID(nil, PSTCP, nil)
+	if err == nil {
+		err = id.BindAddr(netip.AddrPortFrom(addr, 0))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := id.dev
+	if err := id.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return h, d
+}
+
+// A Close that found objects of the program can be tried again, and says so until they are gone.
+func TestHostCloseCanBeTriedAgain(t *testing.T) {
+	for name, makeOne := range map[string]func(d *device) (interface{ Close() error }, error){
+		"on the device": func(d *device) (interface{ Close() error }, error) { return d.ctx.CreateCompChannel() },
+		"in the PD": func(d *device) (interface{ Close() error }, error) {
+			pd, err := d.defaultPD()
+			if err != nil {
+				return nil, err
+			}
+			return pd.RegMR(make([]byte, 10), verbs.AccessLocalWrite)
+		},
+		"none": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, d := startedHost(t)
+			if makeOne != nil {
+				o, err := makeOne(d)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 2 {
+					if err := h.Close(); !errors.Is(err, syscall.EBUSY) {
+						t.Errorf("with an object that is left: %v", err)
+					}
+				}
+				id, err := h.CreateID(nil, PSTCP, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := id.ResolveAddr(context.Background(), netip.AddrPort{}, netip.MustParseAddrPort("198.18.0.1:7"), time.Second); !errors.Is(err, ErrClosed) {
+					t.Errorf("meanwhile: %v", err)
+				}
+				if err := id.Close(); err != nil {
+					t.Error(err)
+				}
+				if err := o.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			for range 2 {
+				if err := h.Close(); err != nil {
+					t.Errorf("with nothing left: %v", err)
+				}
+			}
+			if _, err := d.ctx.QueryDevice(); err == nil {
+				t.Error("the device is open")
+			}
+		})
+	}
+}
+
+// Close waits for the device's goroutines, and they may wait for the host.
+func TestHostCloseLetsGoroutinesEnd(t *testing.T) {
+	h, d := startedHost(t)
+	d.ended.Go(func() {
+		<-d.stop
+		d.moved(true)
+	})
+	done := make(chan error)
+	go func() { done <- h.Close() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("Close waits for a goroutine that waits for it")
+	}
+}
