@@ -127,7 +127,7 @@ func (d *datagram) connect(to netip.AddrPort) error {
 	if !to.IsValid() || to.Addr().Unmap().Is4() != (d.domain == Inet) {
 		return fail("rconnect", syscall.EINVAL, "%v is of another family than the socket", to)
 	}
-	to = unmapped(to)
+	to = d.zoned(to)
 	var at netip.AddrPort
 	if d.udp == nil {
 		// The peer must see the address of the RDMA device.
@@ -138,8 +138,6 @@ func (d *datagram) connect(to netip.AddrPort) error {
 	d.to = to
 	return d.open(at)
 }
-
-func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
 func (d *datagram) peer() netip.AddrPort {
 	d.mu.Lock()
@@ -169,9 +167,9 @@ func (d *datagram) send(b []byte, p patience) (int, error) {
 
 // sendTo sends a message.
 func (d *datagram) sendTo(b []byte, to netip.AddrPort, p patience) (int, error) {
-	to = unmapped(to)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	to = d.zoned(to)
 	switch {
 	case len(b) > d.max():
 		return 0, fail("rsendto", syscall.EMSGSIZE, "%d bytes; %d are the most", len(b), d.max())
@@ -347,7 +345,7 @@ func (d *datagram) onUDP(op rs.Op, qpn uint32, payload []byte, from netip.AddrPo
 		return
 	}
 	dst, err := d.dest(from)
-	if err == nil && dst.qpn != qpn {
+	if err == nil && (dst.qpn != qpn || dst.ah == nil) {
 		dst.learn(qpn)
 	}
 	if op != rs.OpData {

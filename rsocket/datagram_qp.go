@@ -20,6 +20,7 @@ const grhLen = 40
 type datagramQP struct {
 	id    *rdmacm.ID
 	local netip.Addr
+	zone  string // of its link-local peers: messages do not tell it
 	ch    *verbs.CompChannel
 	cq    *verbs.CQ
 	qp    *verbs.QP
@@ -125,7 +126,7 @@ func (q *datagramQP) received(d *datagram, slot, n int) bool {
 	if !ok || from.Addr().Is4() != (d.domain == Inet) {
 		return false
 	}
-	return d.deliver(datagramMsg{from: unmapped(from), data: payload, qp: q, slot: slot})
+	return d.deliver(datagramMsg{from: within(from, q.zone), data: payload, qp: q, slot: slot})
 }
 
 // watch takes what comes while nobody polls, until the channel is closed.
@@ -214,6 +215,9 @@ func (d *datagram) dest(to netip.AddrPort) (*dest, error) {
 		d.qps[local] = q
 		d.ended.Go(func() { q.watch(d) })
 	}
+	if zone := to.Addr().Zone(); zone != "" {
+		q.zone = zone
+	}
 	if len(d.dests) >= maxDests {
 		for a, old := range d.dests {
 			old.forget()
@@ -229,7 +233,7 @@ func (d *datagram) dest(to netip.AddrPort) (*dest, error) {
 // localFor is the local address toward a peer: that of the socket, or that which the route has.
 func (d *datagram) localFor(to netip.AddrPort) (netip.Addr, error) {
 	if a := d.udp.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(); !a.IsUnspecified() {
-		return a.WithZone(""), nil
+		return a, nil
 	}
 	return d.route(to)
 }

@@ -2,6 +2,7 @@ package rsocket_test
 
 import (
 	"bytes"
+	"context"
 	"net"
 	"net/netip"
 	"testing"
@@ -59,7 +60,9 @@ func (r *rawPackets) toUDP(p *places, to net.Addr, op rs.Op, payload string) {
 // fromQP is the next message of the QP.
 func (r *rawPackets) fromQP(p *places) []byte {
 	p.Helper()
-	wc := must(r.GetRecvComp(p.TB.(*testing.T).Context()))(p)
+	c, cancel := context.WithTimeout(bg, 20*time.Second)
+	defer cancel()
+	wc := must(r.GetRecvComp(c))(p)
 	p.ok(wc.Err())
 	return r.mr.Bytes()[int(wc.WRID)*rawSlot+40 : int(wc.WRID)*rawSlot+int(wc.ByteLen)]
 }
@@ -131,23 +134,56 @@ func TestW_DS_07_11_DataByUDP(t *testing.T) {
 	}
 }
 
-// Without a way to the peer data goes by UDP.
+// Without a way to the peer's QP data goes by UDP, until there is one.
 func TestW_DS_10_NoWayByRDMA(t *testing.T) {
 	p := overUDP(t)
 	defer p.close()
+	r := p.rawPackets()
+	defer r.close(p)
 	b := must((&rsocket.ListenConfig{Host: p.b.host}).ListenPacket(bg, "udp", p.b.at(0)))(p)
 	defer b.Close()
 	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
-	// A peer whose QP cannot be reached: the message by UDP arrives all the same.
-	udp := must(net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.a.addr, 0))))(p)
-	defer udp.Close()
-	must(b.WriteTo([]byte("x"), udp.LocalAddr()))(p)
 	buf := make([]byte, 100)
-	p.ok(udp.SetDeadline(time.Now().Add(20 * time.Second)))
-	n := must(udp.Read(buf))(p)
-	if _, _, payload, ok := rs.ParseUDPHeader(buf[:n], true); !ok || string(payload) != "x" {
-		t.Errorf("%x", buf[:n])
+	// tell has the peer name a QP, in a message that b has received in the end.
+	tell := func(qpn uint32) {
+		t.Helper()
+		msg := append(rs.AppendUDPHeader(nil, rs.OpData, qpn, p.a.addr), "in"...)
+		must(r.udp.WriteTo(msg, b.LocalAddr()))(p)
+		if n, _, err := b.ReadFrom(buf); string(buf[:n]) != "in" || err != nil {
+			t.Fatalf("%q, %v", buf[:n], err)
+		}
+		if op, _, _, _ := r.fromUDP(p); op != rs.OpCtrl {
+			t.Errorf("it was answered with %v", op)
+		}
 	}
+	byUDP := func(msg string) {
+		t.Helper()
+		must(b.WriteTo([]byte(msg), r.udp.LocalAddr()))(p)
+		if op, _, payload, _ := r.fromUDP(p); op != rs.OpData || string(payload) != msg {
+			t.Errorf("%v, %q", op, payload)
+		}
+	}
+	byQP := func(msg string) {
+		t.Helper()
+		must(b.WriteTo([]byte(msg), r.udp.LocalAddr()))(p)
+		if got := r.fromQP(p); !bytes.HasSuffix(got, []byte(msg)) {
+			t.Errorf("%q", got)
+		}
+	}
+	qpn := r.QP().QPN()
+	byUDP("nobody has told a QP")
+	restore := rsocket.LoseAddress(b)
+	tell(qpn)
+	byUDP("there is no way")
+	restore()
+	tell(qpn)
+	byQP("there is one")
+	restore = rsocket.LoseAddress(b)
+	tell(qpn + 1)
+	byUDP("none to the new QP")
+	restore()
+	tell(qpn)
+	byQP("the QP before is known again")
 }
 
 // Messages that find no room are lost, without an error, and the socket goes on.

@@ -128,6 +128,8 @@ func resolve(c context.Context, network, address string) ([]netip.AddrPort, erro
 	ips := []netip.Addr{netip.IPv4Unspecified()}
 	if host == "" && family == "6" {
 		ips = []netip.Addr{netip.IPv6Unspecified()}
+	} else if ip, err := netip.ParseAddr(host); err == nil && ip.Zone() != "" && family != "4" {
+		ips = []netip.Addr{ip} // the resolver drops zones
 	} else if host != "" {
 		if ips, err = net.DefaultResolver.LookupNetIP(c, "ip"+family, host); err != nil {
 			return nil, err

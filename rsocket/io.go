@@ -137,18 +137,52 @@ func (st *stream) take(b []byte, skip int, peek bool) (n int) {
 // unlockedCopy is how many bytes are worth letting others go on meanwhile.
 const unlockedCopy = 1024
 
-// send writes all of b, unless it must not wait.
-func (st *stream) send(b []byte, p patience) (n int, err error) {
+// startWriting waits for the right to write and for the connection, and takes mu. endWriting gives both back.
+func (st *stream) startWriting(p *patience) error {
 	if err := st.lockSide(p.nonblock, false); err != nil {
-		return 0, err
+		return err
 	}
-	defer st.wmu.Unlock()
 	st.mu.Lock()
-	defer st.mu.Unlock()
-	if err := st.connected(&st.write.waiter, &p); err != nil {
-		return 0, err
+	if err := st.connected(&st.write.waiter, p); err != nil {
+		st.endWriting()
+		return err
 	}
 	st.progress() // the peer may have gone (R-IO-04)
+	return nil
+}
+
+func (st *stream) endWriting() {
+	st.mu.Unlock()
+	st.wmu.Unlock()
+}
+
+// send writes all of b, unless it must not wait.
+func (st *stream) send(b []byte, p patience) (n int, err error) {
+	if err := st.startWriting(&p); err != nil {
+		return 0, err
+	}
+	defer st.endWriting()
+	return st.put(b, &p)
+}
+
+// sendAll writes what several buffers hold, and nobody else's data in between.
+func (st *stream) sendAll(iov [][]byte, p patience) (n int, err error) {
+	if err := st.startWriting(&p); err != nil {
+		return 0, err
+	}
+	defer st.endWriting()
+	for _, b := range iov {
+		k, err := st.put(b, &p)
+		n += k
+		if err != nil || k < len(b) {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// put is send for whoever has the right to write. mu is held, but not while it waits or copies much.
+func (st *stream) put(b []byte, p *patience) (n int, err error) {
 	for {
 		if err := st.writable(); err != nil {
 			return n, err
@@ -164,7 +198,7 @@ func (st *stream) send(b []byte, p patience) (n int, err error) {
 			n += d.N
 			continue
 		}
-		if err := st.pause(&st.write.waiter, &p); err != nil {
+		if err := st.pause(&st.write.waiter, p); err != nil {
 			if n > 0 && err == errWouldBlock {
 				err = nil // R-IO-08
 			}

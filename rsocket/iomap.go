@@ -2,6 +2,7 @@ package rsocket
 
 import (
 	"net"
+	"os"
 	"syscall"
 	"unsafe"
 
@@ -102,7 +103,9 @@ func (st *stream) ioUnmap(buf []byte) error {
 	p := &st.publish
 	for i, m := range p.maps {
 		if len(m.buf) == len(buf) && unsafe.SliceData(m.buf) == unsafe.SliceData(buf) {
-			st.m.DropMap(m.index)
+			if st.m.DropMap(m.index) {
+				p.ever--
+			}
 			p.maps = append(p.maps[:i], p.maps[i+1:]...)
 			return m.mr.Close()
 		}
@@ -112,19 +115,18 @@ func (st *stream) ioUnmap(buf []byte) error {
 
 // ioWrite writes b to the peer's memory. An offset that no map has ends it.
 func (st *stream) ioWrite(b []byte, offset int64, p patience) (n int, err error) {
-	if err := st.lockSide(p.nonblock, false); err != nil {
+	if err := st.startWriting(&p); err != nil {
 		return 0, err
 	}
-	defer st.wmu.Unlock()
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if err := st.connected(&st.write.waiter, &p); err != nil {
-		return 0, err
-	}
-	st.progress()
+	defer st.endWriting()
+	st.placing = true
+	defer func() { st.placing = false }()
 	for n < len(b) {
 		if err := st.writable(); err != nil {
 			return n, err
+		}
+		if p.expired() {
+			return n, os.ErrDeadlineExceeded
 		}
 		st.postMaps()
 		if !st.m.MapsPending() {

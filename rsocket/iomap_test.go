@@ -2,8 +2,13 @@ package rsocket_test
 
 import (
 	"bytes"
+	"errors"
+	"os"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/rsocket"
@@ -20,6 +25,8 @@ func TestR_MAP_01_02_03_06_07_08_12_Mapping(t *testing.T) {
 		p.errno("the peer has no room", err, syscall.ENOMEM)
 		_, err = s.IOMap(mem, 1, 0)
 		p.errno("protection", err, syscall.EINVAL)
+		_, err = s.IOMap(nil, rsocket.ProtWrite, 0)
+		p.errno("no buffer", err, syscall.EINVAL)
 		if off := must(s.IOMap(mem[:1000], rsocket.ProtWrite, 5000))(p); off != 5000 {
 			t.Error(off)
 		}
@@ -87,6 +94,113 @@ func TestR_MAP_04_05_09_10_11_13_14_Order(t *testing.T) {
 		}
 		c.SetNonblock(false)
 		p.closeSockets(c, s)
+	})
+}
+
+// IOWrite needs no credits and no room in the peer's ring: it goes on when its own buffer has room, also if it is a reader who learns that.
+func TestR_MAP_09_GoesOnWhileTheStreamIsFull(t *testing.T) {
+	inBubble(t, rdmatest.Faults{Delay: time.Millisecond}, func(p *places) {
+		mem := make([]byte, 300000)
+		c, s := p.sockets(func(c *rsocket.Socket) { p.ok(c.SetOptionInt(rsocket.SolRDMA, rsocket.RDMAIOMapSize, 1)) }, nil)
+		must(s.IOMap(mem, rsocket.ProtWrite, 0))(p)
+		must(s.Send([]byte("go"), 0))(p)
+		must(c.Recv(make([]byte, 2), 0))(p)
+		sent, err := 0, error(nil)
+		for err == nil {
+			var n int
+			n, err = c.Send(make([]byte, 5000), rsocket.MsgDontWait)
+			sent += n
+			time.Sleep(10 * time.Millisecond) // until it is acknowledged
+		}
+		p.errno("a full stream", err, syscall.EAGAIN)
+		var w sync.WaitGroup
+		w.Go(func() {
+			if n, err := c.Recv(make([]byte, 2), 0); n != 2 || err != nil {
+				t.Errorf("%d, %v", n, err)
+			}
+		})
+		synctest.Wait()
+		data := text(len(mem), 1)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if n, err := c.IOWrite(data, 0, 0); n != len(data) || err != nil {
+				t.Errorf("%d, %v", n, err)
+			}
+		}()
+		select {
+		case <-done:
+		case <-time.After(time.Minute):
+			t.Error("it waits for the stream")
+		}
+		must(s.Recv(make([]byte, sent), rsocket.MsgWaitAll))(p)
+		<-done
+		must(c.Send([]byte("!"), 0))(p)
+		must(s.Recv(make([]byte, 1), 0))(p)
+		if !bytes.Equal(mem, data) {
+			t.Error("the data is not there")
+		}
+		must(s.Send([]byte("ok"), 0))(p)
+		w.Wait()
+		p.closeSockets(c, s)
+	})
+}
+
+// Of a map that was taken back before it was told the peer learns nothing. Maps use up half of the credits of a connection, no more.
+func TestW_RS_22_W_RS_26_ManyMaps(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		mem := make([]byte, 1000)
+		c, s := p.sockets(func(c *rsocket.Socket) {
+			p.ok(c.SetOptionInt(rsocket.SolRDMA, rsocket.RDMAIOMapSize, 1))
+			p.ok(c.SetOptionInt(rsocket.SolRDMA, rsocket.RDMARQSize, 1))
+		}, nil)
+		if n := must(c.OptionInt(rsocket.SolRDMA, rsocket.RDMARQSize))(p); n != 16 { // R-OPT-04
+			t.Errorf("%d receives", n)
+		}
+		one := make([]byte, 1)
+		tell := func() {
+			must(s.Send(one, 0))(p)
+			must(c.Recv(one, 0))(p)
+		}
+		must(s.IOMap(mem, rsocket.ProtWrite, 0))(p)
+		p.ok(s.IOUnmap(mem))
+		tell()
+		if n := must(c.IOWrite(one, 0, 0))(p); n != 0 {
+			t.Errorf("%d bytes to a map that was never told", n)
+		}
+		for i := range 8 { // the first one has cost nothing
+			must(s.IOMap(mem, rsocket.ProtWrite, int64(i*1000)))(p)
+			tell()
+			if n := must(c.IOWrite(one, int64(i*1000), 0))(p); n != 1 {
+				t.Errorf("map %d: %d bytes", i, n)
+			}
+			tell()
+			p.ok(s.IOUnmap(mem))
+		}
+		_, err := s.IOMap(mem, rsocket.ProtWrite, 0)
+		p.errno("one more", err, syscall.ENOMEM)
+		p.closeSockets(c, s)
+	})
+}
+
+// IOWrite ends at the write deadline, also if there is room.
+func TestIOWriteDeadline(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		mem := make([]byte, 10)
+		c, s := p.pair(rsocket.Options{IOMaps: 1}, rsocket.Options{})
+		must(s.IOMap(mem, rsocket.ProtWrite, 0))(p)
+		must(s.Write([]byte("go")))(p)
+		must(c.Read(make([]byte, 2)))(p)
+		p.ok(c.SetWriteDeadline(time.Now().Add(-time.Second)))
+		if n, err := c.IOWrite([]byte("late"), 0); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%d, %v", n, err)
+		}
+		p.ok(c.SetWriteDeadline(time.Time{}))
+		if n := must(c.IOWrite([]byte("now"), 0))(p); n != 3 {
+			t.Error(n)
+		}
+		p.ok(c.Close())
+		p.ok(s.Close())
 	})
 }
 

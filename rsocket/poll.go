@@ -87,13 +87,11 @@ func (p *poller) left() time.Duration {
 // spin looks again and again for a while (R-POLL-07).
 func (p *poller) spin() (n int, err error) {
 	limit := config().polling
-	for range maxStill {
-		if gone := time.Since(p.start); gone >= limit || p.timeout > 0 && gone >= p.timeout {
-			break
-		}
-		if n, err = p.look(); n > 0 || err != nil {
-			break
-		}
+	if p.timeout > 0 {
+		limit = min(limit, p.left())
+	}
+	for q := (patience{}); n == 0 && err == nil && q.busy(limit); {
+		n, err = p.look()
 	}
 	return n, err
 }
@@ -195,7 +193,7 @@ func (st *stream) pollEvents() (e Events) {
 		e |= PollErr | PollHup
 	case st.m.Disconnected():
 		e |= PollHup
-	case st.m.CanSend() && !st.m.WriteShut():
+	case st.m.CanSend() || st.m.WriteShut(): // a write would not wait
 		e |= PollOut
 	}
 	return e

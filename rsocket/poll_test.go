@@ -3,6 +3,7 @@ package rsocket_test
 import (
 	"net/netip"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -68,6 +69,26 @@ func TestR_POLL_02_06_Events(t *testing.T) {
 	})
 }
 
+// After the end of writing a write does not wait: it fails. So there is POLLOUT, as C and TCP have it, whether there is room or not.
+func TestR_POLL_02_WriteShut(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		for _, full := range []bool{false, true} {
+			c, s := p.sockets(nil, nil)
+			var err error
+			for full && err == nil {
+				_, err = c.Send(make([]byte, 100000), rsocket.MsgDontWait)
+			}
+			p.ok(c.Shutdown(rsocket.ShutWrite))
+			if e := p.poll(c, inOut, time.Minute); e != rsocket.PollOut {
+				t.Errorf("full %v: %#x", full, e)
+			}
+			_, err = c.Send([]byte("x"), rsocket.MsgDontWait)
+			p.errno("send", err, syscall.ECONNRESET)
+			p.closeSockets(c, s)
+		}
+	})
+}
+
 // A connection that breaks: POLLERR and POLLHUP come unasked, and what was received before may still be read.
 func TestR_POLL_02_BrokenConnection(t *testing.T) {
 	cut := false
@@ -94,6 +115,9 @@ func TestR_POLL_02_BrokenConnection(t *testing.T) {
 		}
 		_, err := c.Recv(buf, 0)
 		p.errno("behind it", err, syscall.ETIMEDOUT)
+		if e := p.poll(c, inOut, -1); e != rsocket.PollIn|rsocket.PollErr|rsocket.PollHup {
+			t.Errorf("with nothing left it has %#x", e)
+		}
 		_, err = c.Send(buf, 0)
 		p.errno("send", err, syscall.ETIMEDOUT)
 		cut = false
@@ -162,6 +186,86 @@ func TestR_POLL_01_05_10_SocketsAndDescriptors(t *testing.T) {
 		break
 	}
 	p.closeSockets(s, d, from)
+}
+
+// A pipe whose writer has gone has no data, but can be read: its end.
+func TestR_POLL_10_SelectTakesHangUp(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("other systems say POLLIN as well, or have no poll")
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sets := rsocket.SelectSets{Read: []rsocket.Handle{{FD: int(r.Fd())}}}
+	if n, err := rsocket.Select(&sets, 20*time.Second); n != 1 || len(sets.Read) != 1 || err != nil {
+		t.Errorf("%d, %+v, %v", n, sets, err)
+	}
+}
+
+// A datagram socket can be written while there is a slot to send from, and whoever waits for one is woken when there is.
+func TestR_POLL_05_DatagramSendSlots(t *testing.T) {
+	rsocket.WakeUpEvery(t, time.Hour)
+	p := overUDP(t)
+	defer p.close()
+	a := must(rsocket.NewSocketOn(p.a.host, rsocket.Inet, rsocket.SockDgram, 0))(p)
+	p.ok(a.Bind(netip.AddrPortFrom(p.a.addr, 0)))
+	b := must(rsocket.NewSocketOn(p.b.host, rsocket.Inet, rsocket.SockDgram, 0))(p)
+	p.ok(b.Bind(netip.AddrPortFrom(p.b.addr, 0)))
+	to := must(b.SockName())(p)
+	if e := p.poll(a, inOut, 0); e != rsocket.PollOut {
+		t.Errorf("before anything was sent: %#x", e)
+	}
+	buf := make([]byte, 10)
+	for range 2 { // by UDP, then by the QP
+		must(a.SendTo([]byte("x"), 0, to))(p)
+		if e := p.poll(b, rsocket.PollIn, 20*time.Second); e != rsocket.PollIn {
+			t.Fatalf("%#x", e)
+		}
+		must(b.Recv(buf, 0))(p)
+		if e := p.poll(b, inOut, 0); e != rsocket.PollOut {
+			t.Errorf("when all was received: %#x", e)
+		}
+		must(b.SendTo([]byte("y"), 0, must(a.SockName())(p)))(p)
+		must(a.Recv(buf, 0))(p)
+	}
+
+	release := a.TakeSendSlots()
+	if e := p.poll(a, inOut, 0); e != 0 {
+		t.Errorf("without a slot: %#x", e)
+	}
+	_, err := a.SendTo([]byte("x"), rsocket.MsgDontWait, to)
+	p.errno("without a slot", err, syscall.EAGAIN)
+	must(b.SendTo([]byte("z"), 0, must(a.SockName())(p)))(p)
+	if e := p.poll(a, inOut, 20*time.Second); e != rsocket.PollIn {
+		t.Errorf("with a message and without a slot: %#x", e)
+	}
+	must(a.Recv(buf, 0))(p)
+	time.AfterFunc(20*time.Millisecond, func() {
+		if err := release(); err != nil {
+			t.Error(err)
+		}
+	})
+	start := time.Now()
+	if e := p.poll(a, inOut, 20*time.Second); e != rsocket.PollOut || time.Since(start) >= 20*time.Second {
+		t.Errorf("with slots: %#x after %v", e, time.Since(start))
+	}
+
+	release = a.TakeSendSlots()
+	time.AfterFunc(20*time.Millisecond, func() {
+		if err := release(); err != nil {
+			t.Error(err)
+		}
+	})
+	must(a.SendTo([]byte("waited"), 0, to))(p)
+	if n, _ := b.Recv(buf, 0); string(buf[:n]) != "waited" {
+		t.Errorf("%q", buf[:n])
+	}
+	p.closeSockets(a, b)
 }
 
 // A change that one goroutine notices wakes all that poll; a poll that misses its wake-up looks again by itself.

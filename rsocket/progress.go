@@ -47,11 +47,14 @@ func (st *stream) notify() {
 	if st.read.waiter.on && (st.m.Readable() > 0 || st.m.EOF() || st.state != streamConnected) {
 		st.read.waiter.wake()
 	}
-	if st.write.waiter.on && (st.m.CanSend() || st.m.Disconnected() || st.state != streamConnected) {
+	if st.write.waiter.on && (st.canWrite() || st.m.Disconnected() || st.state != streamConnected) {
 		st.write.waiter.wake()
 	}
 	st.others.wake()
 }
+
+// canWrite tells whether the writer has room. What goes to IO maps needs none in the peer's stream.
+func (st *stream) canWrite() bool { return st.m.CanSend() || st.placing && st.m.CanPlace() }
 
 // complete takes one completion. mu is held.
 func (st *stream) complete(wc *verbs.WC) {

@@ -184,7 +184,6 @@ func (s *Socket) Accept() (*Socket, netip.AddrPort, error) {
 	s.mu.Lock()
 	o := s.o
 	s.mu.Unlock()
-	o.Options = st.opts
 	n := &Socket{domain: s.domain, typ: s.typ, hub: st.hub, st: st, o: o}
 	n.nonblock.Store(s.nonblock.Load())
 	n.applyKeepalive()
@@ -312,13 +311,18 @@ func (s *Socket) Send(b []byte, flags Flags) (int, error) {
 		return 0, err
 	}
 	n, err := st.send(b, s.patience(flags))
+	return n, sendError(n, err)
+}
+
+// sendError is the error of a call that has sent n bytes before.
+func sendError(n int, err error) error {
 	switch {
 	case n > 0:
-		err = nil
+		return nil
 	case errors.Is(err, syscall.EPIPE):
-		err = syscall.ECONNRESET
+		return syscall.ECONNRESET
 	}
-	return n, closedIsBad(err)
+	return closedIsBad(err)
 }
 
 // SendTo sends a message to an address (rsendto). EISCONN for a stream, unless there is no address (the zero AddrPort); EMSGSIZE for more
@@ -348,7 +352,7 @@ type Msg struct {
 	Control []byte // ENOTSUP
 }
 
-// SendMsg sends what several buffers hold (rsendmsg).
+// SendMsg sends what several buffers hold (rsendmsg), and nothing of another call in between.
 func (s *Socket) SendMsg(m *Msg, flags Flags) (int, error) {
 	if len(m.Control) > 0 {
 		return 0, fail("rsendmsg", syscall.ENOTSUP, "there is no ancillary data")
@@ -363,18 +367,12 @@ func (s *Socket) SendMsg(m *Msg, flags Flags) (int, error) {
 	if m.Name.IsValid() {
 		return 0, syscall.EISCONN
 	}
-	n := 0
-	for _, v := range m.IOV {
-		k, err := s.Send(v, flags)
-		n += k
-		if err != nil && n == 0 {
-			return 0, err
-		}
-		if err != nil || k < len(v) {
-			break
-		}
+	st, err := s.stream()
+	if err != nil {
+		return 0, err
 	}
-	return n, nil
+	n, err := st.sendAll(m.IOV, s.patience(flags))
+	return n, sendError(n, err)
 }
 
 // RecvMsg receives into the first of the buffers that is not empty, which is a short read if there are more (rrecvmsg).

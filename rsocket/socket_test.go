@@ -1,6 +1,7 @@
 package rsocket_test
 
 import (
+	"bytes"
 	"errors"
 	"net/netip"
 	"sync"
@@ -243,6 +244,7 @@ func TestR_IO_09_10_11_12_13_Variants(t *testing.T) {
 		if n := must(c.Writev([][]byte{[]byte("t"), nil, []byte("wo")}))(p); n != 3 {
 			t.Error(n)
 		}
+		synctest.Wait()                                                                       // the pieces come one by one
 		if n := must(s.Readv([][]byte{nil, buf[:2], buf[50:]}))(p); string(buf[:n]) != "tw" { // a short read
 			t.Errorf("%q", buf[:n])
 		}
@@ -370,5 +372,40 @@ func TestR_SHUT_06_CloseKeepsNobodyWaiting(t *testing.T) {
 		}
 		w.Wait()
 		p.ok(s.Close())
+	})
+}
+
+// What one call sends stays together, also if it is in several buffers.
+func TestR_IO_14_R_IO_10_VectorsDoNotMix(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		small := func(s *rsocket.Socket) { p.ok(s.SetOptionInt(rsocket.SolSocket, rsocket.SoRcvBuf, 500)) }
+		c, s := p.sockets(small, small)
+		const writers, rounds, parts, size = 4, 30, 5, 300
+		var w sync.WaitGroup
+		for i := range writers {
+			w.Go(func() {
+				iov := make([][]byte, parts)
+				for j := range iov {
+					iov[j] = bytes.Repeat([]byte{byte(i)}, size)
+				}
+				for range rounds {
+					if n, err := c.Writev(iov); n != parts*size || err != nil {
+						t.Errorf("%d, %v", n, err)
+					}
+				}
+			})
+		}
+		buf, mixed := make([]byte, parts*size), 0
+		for range writers * rounds {
+			must(s.Recv(buf, rsocket.MsgWaitAll))(p)
+			if !bytes.Equal(buf, bytes.Repeat(buf[:1], len(buf))) {
+				mixed++
+			}
+		}
+		if mixed > 0 {
+			t.Errorf("%d messages are mixed", mixed)
+		}
+		w.Wait()
+		p.closeSockets(c, s)
 	})
 }

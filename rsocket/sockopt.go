@@ -159,9 +159,9 @@ func (s *Socket) badOption(errno syscall.Errno, o option, format string, args ..
 }
 
 func (s *Socket) setSocket(o option, v int) error {
-	// Buffers are as large as twice the value, before they exist (R-OPT).
+	// Buffers to come are as large as twice the value (R-OPT).
 	size := func(to *int, least int) {
-		if s.st == nil && v > 0 && v < 1<<29 {
+		if v > 0 && v < 1<<29 {
 			*to = max(2*v, least)
 		}
 	}

@@ -158,6 +158,7 @@ func TestR_OPT_06_Route(t *testing.T) {
 		l, at := p.server()
 		d := p.socket(p.a, rsocket.SockStream)
 		p.errno("no paths", d.SetOption(rsocket.SolRDMA, rsocket.RDMARoute, buf[:73]), syscall.EINVAL)
+		p.errno("no path", d.SetOption(rsocket.SolRDMA, rsocket.RDMARoute, nil), syscall.EINVAL)
 		p.ok(d.SetOption(rsocket.SolRDMA, rsocket.RDMARoute, buf[:n]))
 		p.ok(d.Connect(at))
 		again := make([]byte, 72)

@@ -36,6 +36,7 @@ type stream struct {
 	established bool   // it was connected once
 	closed      bool   // by the program
 	stopWriting bool   // whoever writes must give up
+	placing     bool   // whoever writes does it to IO maps
 	ready       func() // called once when the connection is made or has failed; mu is held
 	errTold     bool   // by SO_ERROR
 	qpEnded     bool   // the QP is in ERR, as the connection is over
@@ -367,7 +368,7 @@ func (st *stream) startKeepalive(every time.Duration) {
 func (st *stream) keepAlive(every time.Duration) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.keepalive == nil || st.state != streamConnected || st.m.Disconnected() {
+	if st.keepalive == nil || st.state > streamConnected || st.state == streamConnected && st.m.Disconnected() {
 		return
 	}
 	st.progress()

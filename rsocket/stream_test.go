@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -302,6 +303,31 @@ func TestR_IO_04_WriteAfterPeerClosed(t *testing.T) {
 			t.Errorf("read: %d, %v", n, err)
 		}
 		p.ok(a.Close())
+	})
+}
+
+// A connection that takes longer than the time of keepalive is looked after all the same.
+func TestKeepAliveOfSlowConnect(t *testing.T) {
+	var cut atomic.Bool
+	cut.Store(true)
+	script := func(rdmatest.Packet) (rdmatest.Verdict, bool) { return rdmatest.Verdict{Drop: true}, cut.Load() }
+	inBubble(t, rdmatest.Faults{Script: script}, func(p *places) {
+		time.AfterFunc(3*time.Second, func() { cut.Store(false) })
+		start := time.Now()
+		c, s := p.sockets(func(c *rsocket.Socket) {
+			p.ok(c.SetOptionInt(rsocket.SolSocket, rsocket.SoKeepAlive, 1))
+			p.ok(c.SetOptionInt(rsocket.IPProtoTCP, rsocket.TCPKeepIdle, 1))
+		}, nil)
+		if took := time.Since(start); took < 3*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		synctest.Wait()
+		cut.Store(true)
+		if e := p.poll(c, 0, time.Hour); e != rsocket.PollErr|rsocket.PollHup {
+			t.Errorf("after an hour it has %#x", e)
+		}
+		cut.Store(false)
+		p.closeSockets(c, s)
 	})
 }
 

@@ -101,7 +101,7 @@ func TestW_RS_08_ScaledSizes(t *testing.T) {
 		n         int
 		scaled    uint8
 		effective int
-	}{{0, 0, 0}, {1, 1, 1}, {128, 128, 128}, {200, 128, 128}, {256, 129, 256}, {1000, 131, 768}, {4096, 144, 4096}, {32512, 255, 32512}, {1 << 20, 255, 32512}, {-1, 0, 0}} {
+	}{{0, 0, 0}, {1, 1, 1}, {128, 128, 128}, {200, 128, 128}, {256, 129, 256}, {1000, 131, 768}, {4096, 144, 4096}, {32512, 255, 32512}, {40000, 255, 32512}, {1 << 20, 255, 32512}, {-1, 0, 0}} {
 		if got := Scale(c.n); got != c.scaled || Unscale(got) != c.effective {
 			t.Errorf("%d: %d, which is %d; want %d, %d", c.n, got, Unscale(got), c.scaled, c.effective)
 		}
@@ -149,6 +149,11 @@ func TestW_DS_04_UDPHeader(t *testing.T) {
 	}
 	if _, _, _, ok := ParseUDPHeader(append(got, make([]byte, 40)...), false); ok {
 		t.Error("an IPv6 socket takes an IPv4 message")
+	}
+	for _, op := range []Op{OpSGL, OpIOMap, 1, 8, 0x10} {
+		if _, _, _, ok := ParseUDPHeader(AppendUDPHeader(nil, op, 0x33, from), true); ok {
+			t.Errorf("a message of %v is taken", op)
+		}
 	}
 	six := AppendUDPHeader(nil, OpCtrl, 0xff000033, netip.MustParseAddr("fd77::2"))
 	if op, qpn, _, ok := ParseUDPHeader(six, false); op != OpCtrl || qpn != 0x33 || !ok || len(six) != 28 {

@@ -50,7 +50,7 @@ func (s *Stream) NextWrite(n int, offset uint64, size, inline int) (d Data, foun
 	if !s.open || s.disconnected || s.writeShut || s.slots == 0 {
 		return d, true, false
 	}
-	n = min(n, size, MaxData, int(uint64(m.Length)-skip))
+	n = atMost(min(n, size, MaxData), uint64(m.Length)-skip)
 	if n > inline {
 		if n = min(n, s.bufLen-s.bufUsed); n == 0 {
 			return d, true, false
@@ -61,6 +61,9 @@ func (s *Stream) NextWrite(n int, offset uint64, size, inline int) (d Data, foun
 	s.post()
 	return d, true, true
 }
+
+// CanPlace tells whether there may be room now for what goes to IO maps: in the queue, and for a map that waits its credit.
+func (s *Stream) CanPlace() bool { return s.slots > 0 && (s.seq != s.limit || !s.MapsPending()) }
 
 // findMap is the peer's IO map that has an offset.
 func (s *Stream) findMap(offset uint64) *IOMap {
@@ -75,7 +78,9 @@ func (s *Stream) findMap(offset uint64) *IOMap {
 // MapBudget is how many IO maps may be published in the life of the connection, so that the credits last (W-RS-22).
 func (s *Stream) MapBudget() int { return max(1, int(s.peer.Credits)/2) }
 
-// DropMap forgets an IO map that was not made known yet.
-func (s *Stream) DropMap(index int) {
+// DropMap forgets an IO map that was not made known yet. It tells whether there was one.
+func (s *Stream) DropMap(index int) bool {
+	n := len(s.pending)
 	s.pending = slices.DeleteFunc(s.pending, func(u mapUpdate) bool { return u.index == index })
+	return len(s.pending) < n
 }

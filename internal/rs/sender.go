@@ -51,7 +51,7 @@ func (s *Stream) NextData(n, size, inline int) (d Data, ok bool) {
 	if !s.open || s.disconnected || s.writeShut || s.seq == s.limit || s.slots == 0 || t.Length == 0 {
 		return d, false
 	}
-	n = min(n, size, MaxData, int(t.Length))
+	n = atMost(min(n, size, MaxData), uint64(t.Length))
 	if n > inline {
 		if n = min(n, s.bufLen-s.bufUsed); n == 0 {
 			return d, false
@@ -66,6 +66,14 @@ func (s *Stream) NextData(n, size, inline int) (d Data, ok bool) {
 	s.post()
 	s.seq++
 	return d, true
+}
+
+// atMost is n, or the room that the peer has told if that is less. An int may be too small for it.
+func atMost(n int, room uint64) int {
+	if uint64(n) > room {
+		return int(room)
+	}
+	return n
 }
 
 func (s *Stream) post() {

@@ -347,6 +347,28 @@ func TestPeerLies(t *testing.T) {
 	}
 }
 
+// The peer's memory may be larger than an int of this machine: 2 GiB are, on 32 bits.
+func TestPeerWithMuchMemory(t *testing.T) {
+	for _, length := range []uint32{1 << 31, 1<<32 - 1} {
+		e, b := newEnd(Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000}, 1), newEnd(Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000}, 0)
+		b.data.Data.Length = length
+		connect(e, b)
+		if d, ok := e.NextData(300, MaxData, 0); !ok || d.N != 300 {
+			t.Errorf("DATA: %d bytes, %v", d.N, ok)
+		}
+		copy(e.table[TableEntries*SGELen:], (&IOMap{Offset: 7, SGE: SGE{Addr: 0x5000, Length: length}}).Append(nil, binary.NativeEndian))
+		if err := e.OnMessage(Word(OpIOMap, 0), IOMapLen); err != nil {
+			t.Fatal(err)
+		}
+		if d, found, ok := e.NextWrite(300, 8, MaxData, 0); !found || !ok || d.N != 300 || d.Remote.Addr != 0x5001 {
+			t.Errorf("WRITE: %+v, %v, %v", d, found, ok)
+		}
+		if d, found, ok := e.NextWrite(300, 7+uint64(length)-2, MaxData, 0); !found || !ok || d.N != 2 {
+			t.Errorf("WRITE at the end: %+v, %v, %v", d, found, ok)
+		}
+	}
+}
+
 // Nonsense neither panics nor makes the stream read beyond its buffers.
 func FuzzOnMessage(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 1, 0xe0, 0, 0, 0, 0, 0x80, 0, 0, 9, 16})

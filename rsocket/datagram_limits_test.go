@@ -1,0 +1,173 @@
+package rsocket_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/rs"
+	"github.com/verbena-rdma/verbena/rsocket"
+)
+
+// met makes two datagram sockets tell each other their QPs.
+func (p *places) met(a, b net.PacketConn) {
+	p.Helper()
+	p.ok(a.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	buf := make([]byte, 100)
+	must(a.WriteTo([]byte("hello"), b.LocalAddr()))(p)
+	must2(b.ReadFrom(buf))(p)
+	must(b.WriteTo([]byte("hello"), a.LocalAddr()))(p)
+	must2(a.ReadFrom(buf))(p)
+}
+
+// A write ends at its deadline, whether there is room or not; the deadline of reading is another.
+func TestDatagramWriteDeadline(t *testing.T) {
+	p := overUDP(t)
+	defer p.close()
+	a, b := p.packets()
+	defer a.Close()
+	defer b.Close()
+	p.met(a, b)
+	p.ok(a.SetDeadline(time.Time{}))
+	write := func() error {
+		_, err := a.WriteTo([]byte("x"), b.LocalAddr())
+		return err
+	}
+	p.ok(a.SetReadDeadline(time.Unix(1, 0)))
+	p.ok(write())
+	p.ok(a.SetWriteDeadline(time.Unix(1, 0)))
+	if err := write(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("with room, after the deadline: %v", err)
+	}
+	p.ok(a.SetWriteDeadline(time.Time{}))
+	release := a.(*rsocket.PacketConn).TakeSendSlots()
+	p.ok(a.SetWriteDeadline(time.Now().Add(20 * time.Millisecond)))
+	if err := write(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("without room: %v", err)
+	}
+	p.ok(a.SetWriteDeadline(time.Now().Add(20 * time.Second)))
+	p.ok(release())
+	p.ok(write())
+}
+
+// A connected socket hears nobody but its peer, and what strangers send takes no room from the peer's messages.
+func TestR_SOCK_17_ConnectedSocketHearsItsPeerOnly(t *testing.T) {
+	p := overUDP(t)
+	defer p.close()
+	stranger, b := p.packets()
+	defer stranger.Close()
+	defer b.Close()
+	c := must(p.dialer(rsocket.Options{RQSize: 4}).Dial("udp", b.LocalAddr().String()))(p)
+	defer c.Close()
+	r := p.rawPackets()
+	defer r.close(p)
+	end := time.Now().Add(20 * time.Second)
+	p.ok(c.SetDeadline(end))
+	p.ok(b.SetDeadline(end))
+	hears := func(what string) {
+		t.Helper()
+		buf := make([]byte, 100)
+		for got := 0; got == 0; { // whoever sends while there is no room loses messages
+			if time.Now().After(end) {
+				t.Fatalf("%s: nothing is heard of the peer", what)
+			}
+			must(b.WriteTo([]byte(what), c.LocalAddr()))(p)
+			p.ok(c.SetReadDeadline(time.Now().Add(50 * time.Millisecond)))
+			for {
+				n, err := c.Read(buf)
+				if err != nil {
+					break
+				}
+				if got++; strings.HasPrefix(string(buf[:n]), "stranger") {
+					t.Errorf("%s: heard %q", what, buf[:n])
+				}
+			}
+		}
+	}
+	for range 10 {
+		r.toUDP(p, c.LocalAddr(), rs.OpData, "stranger, by UDP")
+		r.fromUDP(p) // the answer: it has been looked at
+	}
+	hears("by UDP")
+	for i := 0; !rsocket.KnowsQP(stranger, c.LocalAddr()); i++ {
+		if time.Now().After(end) {
+			t.Fatal("the stranger is not told the QP")
+		}
+		must(stranger.WriteTo([]byte("stranger"), c.LocalAddr()))(p)
+		time.Sleep(time.Millisecond)
+	}
+	for !rsocket.KnowsQP(b, c.LocalAddr()) {
+		hears("still by UDP")
+	}
+	for range 20 {
+		must(stranger.WriteTo([]byte("stranger, by its QP"), c.LocalAddr()))(p)
+	}
+	hears("by the QP")
+}
+
+// Messages that come by UDP are bounded too, by the receive buffer and by RQSize.
+func TestR_IO_18_NoRoomForMessagesByUDP(t *testing.T) {
+	p := overUDP(t)
+	defer p.close()
+	r := p.rawPackets()
+	defer r.close(p)
+	for want, o := range map[int]rsocket.Options{4: {RecvBuf: 4*rs.DatagramMax + 1}, 3: {RQSize: 3}, 1: {RecvBuf: 100}} {
+		b := must((&rsocket.ListenConfig{Host: p.b.host, Options: o}).ListenPacket(bg, "udp", p.b.at(0)))(p)
+		buf := make([]byte, 10)
+		for range 2 { // what was received makes room
+			for i := range want + 3 {
+				r.toUDP(p, b.LocalAddr(), rs.OpData, strconv.Itoa(i))
+				r.fromUDP(p) // the answer: it has been looked at
+			}
+			p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+			for i := range want {
+				if n, _, err := b.ReadFrom(buf); err != nil || string(buf[:n]) != strconv.Itoa(i) {
+					t.Errorf("%+v: message %d: %q, %v", o, i, buf[:n], err)
+				}
+			}
+			p.ok(b.SetDeadline(time.Now().Add(10 * time.Millisecond)))
+			if n, _, err := b.ReadFrom(buf); err == nil {
+				t.Errorf("%+v: %q came too", o, buf[:n])
+			}
+		}
+		p.ok(b.Close())
+	}
+}
+
+// Two messages, or two slots, wake two that wait, though each waiter has one token.
+func TestDatagramWakeUpsArePassedOn(t *testing.T) {
+	p := overUDP(t)
+	defer p.close()
+	a, b := p.packets()
+	defer a.Close()
+	defer b.Close()
+	p.met(a, b)
+	done := make(chan error, 2)
+	both := func(what string, wait func() error, now func()) {
+		t.Helper()
+		for range 2 {
+			go func() { done <- wait() }()
+		}
+		time.Sleep(50 * time.Millisecond) // until both sleep, else the test shows nothing
+		now()
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	}
+	both("read", func() error {
+		_, _, err := b.ReadFrom(make([]byte, 1))
+		return err
+	}, func() { b.(*rsocket.PacketConn).DeliverTwo(a.LocalAddr(), "x", "y") })
+	release := a.(*rsocket.PacketConn).TakeSendSlots()
+	both("write", func() error {
+		_, err := a.WriteTo([]byte("x"), b.LocalAddr())
+		return err
+	}, func() { p.ok(release()) })
+}

@@ -1,0 +1,124 @@
+package rsocket_test
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/link/mem"
+	"github.com/verbena-rdma/verbena/provider/soft"
+	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/rsocket"
+)
+
+// linkLocal is an IPv6 link-local address of this machine that a socket can be bound to, with its zone.
+func linkLocal(t *testing.T) netip.Addr {
+	ifs, _ := net.Interfaces()
+	for i := range ifs {
+		addrs, _ := ifs[i].Addrs()
+		for _, a := range addrs {
+			p, err := netip.ParsePrefix(a.String())
+			if err != nil || !p.Addr().Is6() || !p.Addr().IsLinkLocalUnicast() {
+				continue
+			}
+			at := p.Addr().WithZone(ifs[i].Name)
+			if c, err := net.ListenUDP("udp6", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, 0))); err == nil {
+				_ = c.Close()
+				return at
+			}
+		}
+	}
+	t.Skip("no interface of this machine has an IPv6 link-local address")
+	return netip.Addr{}
+}
+
+// onLinkLocal is a host whose only address is a link-local one, both for a and b.
+func onLinkLocal(t *testing.T) *places {
+	t.Helper()
+	at := linkLocal(t)
+	fabric := mem.NewFabric(mem.Config{})
+	dev, err := soft.New(soft.Config{Name: "local", Addrs: []netip.Addr{at}, Link: func(addrs []netip.Addr, ports int) (link.Link, error) {
+		return fabric.Open(addrs, ports)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := place{host: rdmacm.NewHost(dev.Device), addr: at}
+	return &places{TB: t, a: here, b: here}
+}
+
+// A link-local address means nothing without its zone, which the header of a message does not tell: the receiver's QP does.
+func TestDatagramsByLinkLocalAddress(t *testing.T) {
+	p := onLinkLocal(t)
+	defer p.close()
+	b := must((&rsocket.ListenConfig{Host: p.b.host}).ListenPacket(bg, "udp", p.b.at(0)))(p)
+	defer b.Close()
+	bound := must((&rsocket.ListenConfig{Host: p.a.host}).ListenPacket(bg, "udp", p.a.at(0)))(p)
+	defer bound.Close()
+	wild := must((&rsocket.ListenConfig{Host: p.a.host}).ListenPacket(bg, "udp6", ":0"))(p)
+	defer wild.Close()
+	dialed := must(p.dialer(rsocket.Options{}).Dial("udp", b.LocalAddr().String()))(p)
+	defer dialed.Close()
+	ifi := must(net.InterfaceByName(p.a.addr.Zone()))(p)
+	numbered, bare := *b.LocalAddr().(*net.UDPAddr), *b.LocalAddr().(*net.UDPAddr)
+	numbered.Zone, bare.Zone = strconv.Itoa(ifi.Index), ""
+	toNumber := must(p.dialer(rsocket.Options{}).Dial("udp", numbered.String()))(p)
+	defer toNumber.Close()
+	for name, a := range map[string]net.Conn{
+		"bound": toward{bound.(*rsocket.PacketConn), b.LocalAddr()}, "bound, to no zone": toward{bound.(*rsocket.PacketConn), &bare},
+		"on all addresses": toward{wild.(*rsocket.PacketConn), b.LocalAddr()}, "connected": dialed, "connected to a number": toNumber,
+	} {
+		p.ok(a.SetDeadline(time.Now().Add(20 * time.Second)))
+		p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+		buf := make([]byte, 4096)
+		for i := range 4 { // by UDP, then by the QPs
+			msg := text(1000, uint64(i))
+			must(a.Write(msg))(p)
+			n, from, err := b.ReadFrom(buf)
+			p.ok(err)
+			if u := from.(*net.UDPAddr); !bytes.Equal(buf[:n], msg) || u.AddrPort().Addr() != p.a.addr || u.Port != a.LocalAddr().(*net.UDPAddr).Port {
+				t.Fatalf("%s: message %d: %d bytes from %v", name, i, n, from)
+			}
+			if i == 3 && !rsocket.KnowsQP(b, from) {
+				t.Errorf("%s: messages go by UDP", name)
+			}
+			must(b.WriteTo(msg[:9], from))(p)
+			if n, err := a.Read(buf); err != nil || !bytes.Equal(buf[:n], msg[:9]) {
+				t.Fatalf("%s: answer %d: %d bytes, %v", name, i, n, err)
+			}
+		}
+	}
+}
+
+// toward is a datagram socket that writes to one address.
+type toward struct {
+	*rsocket.PacketConn
+	to net.Addr
+}
+
+func (t toward) Write(b []byte) (int, error) { return t.WriteTo(b, t.to) }
+
+// A stream's addresses name their zone, so that they can be dialed.
+func TestStreamsByLinkLocalAddress(t *testing.T) {
+	p := onLinkLocal(t)
+	defer p.close()
+	l := p.listen(rsocket.Options{})
+	d := p.dialer(rsocket.Options{})
+	for name, from := range map[string]net.Addr{"any": nil, "this": net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.a.addr, 0))} {
+		d.LocalAddr = from
+		c := must(d.Dial("tcp", l.Addr().String()))(p)
+		s := must(l.Accept())(p)
+		must(c.Write([]byte("x")))(p)
+		must(s.Read(make([]byte, 1)))(p)
+		if c.LocalAddr().String() != s.RemoteAddr().String() || s.LocalAddr().String() != c.RemoteAddr().String() {
+			t.Errorf("from %s: %v-%v and %v-%v", name, c.LocalAddr(), c.RemoteAddr(), s.RemoteAddr(), s.LocalAddr())
+		}
+		p.ok(c.Close())
+		p.ok(s.Close())
+	}
+	p.ok(l.Close())
+}
