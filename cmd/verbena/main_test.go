@@ -67,6 +67,26 @@ func output(t *testing.T, name string, args ...string) (stdout, stderr string, s
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
+// What is not there is an error, and help on a tool is the tool's own.
+func TestHelpOnTools(t *testing.T) {
+	own, _, _ := output(t, "verbena", "ibv_devinfo", "--help")
+	if got, errs, status := output(t, "verbena", "help", "ibv_devinfo"); status != 0 || got != own || !strings.Contains(got, "--ib-dev") {
+		t.Errorf("status %d\n%s%s\nwant\n%s", status, got, errs, own)
+	}
+	if got, errs, status := output(t, "verbena", "help"); status != 0 || !strings.Contains(got, "ibv_devinfo") {
+		t.Errorf("status %d\n%s%s", status, got, errs)
+	}
+	if got, errs, status := output(t, "verbena", "help", "completion"); status != 0 || !strings.Contains(got, "bash") {
+		t.Errorf("status %d\n%s%s", status, got, errs)
+	}
+	for _, args := range []string{"help nope", "nope", "ibv_devinf", "help ibv_devinfo x"} {
+		out, errs, status := output(t, "verbena", strings.Fields(args)...)
+		if status != 1 || out != "" || !strings.HasPrefix(errs, "verbena: ") || !strings.HasSuffix(errs, "\nverbena --help lists those that there are\n") {
+			t.Errorf("%s: status %d, stdout %q, stderr %q", args, status, out, errs)
+		}
+	}
+}
+
 func TestLinkRunsTool(t *testing.T) {
 	out, errs, status := output(t, "ibv_devices")
 	want := "    device          \t   node GUID\n    ------          \t----------------\n    vrb_test        \t"

@@ -27,7 +27,8 @@ func run(argv []string, env *tool.Env) int {
 	root := rootCommand(env, &status)
 	root.SetArgs(argv[1:])
 	if err := root.Execute(); err != nil {
-		fmt.Fprintf(env.Stderr, "verbena: %v; verbena --help lists those that there are\n", err)
+		// Where cobra suggests other names its text has several lines.
+		fmt.Fprintf(env.Stderr, "verbena: %s\nverbena --help lists those that there are\n", strings.TrimSpace(err.Error()))
 		return 1
 	}
 	return status
@@ -63,8 +64,32 @@ func rootCommand(env *tool.Env, status *int) *cobra.Command {
 	root.AddGroup(&cobra.Group{ID: "own", Title: "To begin with:"}, &cobra.Group{ID: "tools", Title: "The tools of the C libraries:"})
 	add("own", own)
 	add("tools", tools)
+	root.SetHelpCommand(helpCommand(root))
 	add("", []tool.Tool{{Name: duo.Command, Run: secondProcess}, {Name: "links", Run: links}})
 	return root
+}
+
+// helpCommand is "verbena help [TOOL]", which lets the tool speak: it alone knows its options.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [command]", Short: "Help about any command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return root.Help()
+			}
+			c, rest, err := root.Find(args)
+			switch {
+			case err != nil:
+				return err
+			case c == root || len(rest) > 0:
+				return fmt.Errorf("there is no help on %q", strings.Join(args, " "))
+			case c.DisableFlagParsing:
+				c.Run(c, []string{"--help"})
+				return nil
+			}
+			return c.Help()
+		},
+	}
 }
 
 // links makes a link to this program for each tool: verbena links FOLDER.

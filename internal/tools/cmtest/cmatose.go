@@ -1,8 +1,10 @@
 package cmtest
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/rdmacm"
@@ -31,7 +33,7 @@ func (c *cmatose) start() int {
 }
 
 func (c *cmatose) parse(env *tool.Env, args []string) (status int, ok bool) {
-	c.test = test{name: "cmatose", typ: verbs.QPTypeRC, hints: rdmacm.AddrInfo{PortSpace: rdmacm.PSTCP}}
+	c.test = test{name: "cmatose", typ: verbs.QPTypeRC, hints: rdmacm.AddrInfo{PortSpace: rdmacm.PSTCP}, silence: patience, meanwhile: c.peek}
 	f := c.flags(env)
 	format, _ := c.flagsOfPeer(f)
 	space := f.StringP("port-space", "P", "tcp", "port space: tcp or ib")
@@ -92,6 +94,22 @@ func (c *cmatose) handle(ev *rdmacm.Event) error {
 		c.open--
 	}
 	return nil
+}
+
+// peek handles an event that has come during the transfers: a disconnection flushes what the peer will not send any more.
+func (c *cmatose) peek() error {
+	ev, err := c.ch.TryGetEvent()
+	if errors.Is(err, syscall.EAGAIN) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer ev.Ack()
+	if n, ok := ev.ID.Context.(*node); ok && ev.Type == rdmacm.EventDisconnected {
+		n.gone = true
+	}
+	return c.handle(ev)
 }
 
 // options sets those of the command line.
@@ -157,10 +175,10 @@ func (c *cmatose) client() error {
 	if err == nil {
 		err = c.move(nil)
 	}
-	if ended := c.events(&c.open, c.handle); err == nil {
-		err = ended
+	if err != nil {
+		return err // the server may be gone; if not, the end of our IDs tells it
 	}
-	return err
+	return c.events(&c.open, c.handle)
 }
 
 // talk is the client's part of the exchange.

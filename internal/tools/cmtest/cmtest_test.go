@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,8 +15,18 @@ import (
 	"github.com/verbena-rdma/verbena/rdmatest"
 )
 
-// both runs a server and a client, each on a host of its own, in virtual time.
+// both runs a server and a client that succeed.
 func both(t *testing.T, server, client string) (serverOut, clientOut string) {
+	t.Helper()
+	serverOut, clientOut, statuses := ends(t, server, client)
+	if statuses != [2]int{} {
+		t.Errorf("%s: status %d\n%s\n%s: status %d\n%s", server, statuses[0], serverOut, client, statuses[1], clientOut)
+	}
+	return serverOut, clientOut
+}
+
+// ends runs a server and a client, each on a host of its own, in virtual time. Hooks are called half a minute after the beginning.
+func ends(t *testing.T, server, client string, hooks ...func(f *rdmatest.Fabric)) (serverOut, clientOut string, statuses [2]int) {
 	synctest.Test(t, func(t *testing.T) {
 		f := rdmatest.New(rdmatest.Config{RealTime: true})
 		side := func(name, args string) (out *bytes.Buffer, done chan int) {
@@ -37,15 +48,15 @@ func both(t *testing.T, server, client string) (serverOut, clientOut string) {
 		sOut, sDone := side("server", server)
 		time.Sleep(time.Second)
 		cOut, cDone := side("client", client)
-		if status := <-cDone; status != 0 {
-			t.Errorf("%s: status %d\n%s", client, status, cOut)
+		if len(hooks) > 0 {
+			time.Sleep(30 * time.Second)
+			hooks[0](f)
 		}
-		if status := <-sDone; status != 0 {
-			t.Errorf("%s: status %d\n%s", server, status, sOut)
-		}
+		statuses[1] = <-cDone
+		statuses[0] = <-sDone
 		serverOut, clientOut = sOut.String(), cOut.String()
 	})
-	return serverOut, clientOut
+	return serverOut, clientOut, statuses
 }
 
 // start runs a program on a host.
@@ -131,6 +142,54 @@ func TestPairs(t *testing.T) {
 	}
 }
 
+// Who waits for messages that will never come ends: the C programs look for completions for ever.
+func TestTheOtherEndSendsLess(t *testing.T) {
+	const addr = "198.18.0.1"
+	for _, c := range []struct{ server, client, says string }{
+		{"ucmatose -C 0", "ucmatose -C 5 -s " + addr, "cmatose: the peer has disconnected after 0 of 5 messages: do both ends have the same -C?"},
+		{"ucmatose -C 3", "ucmatose -C 4 -s " + addr, "cmatose: no message for 1m0s, after 3 of 4: do both ends have the same -C?"},
+		{"udaddy -C 3", "udaddy -C 4 -s " + addr, "udaddy: no message for 1m0s, after 3 of 4: do both ends have the same -C, or was one lost?"},
+	} {
+		t.Run(c.server+" and "+c.client, func(t *testing.T) {
+			_, out, statuses := ends(t, c.server, c.client)
+			if statuses[1] != 1 || !strings.Contains(out, c.says) {
+				t.Errorf("status %d\n%s\nwant %s", statuses[1], out, c.says)
+			}
+		})
+	}
+}
+
+// A peer that is gone does not disconnect either: an end that has failed does not wait for that.
+func TestTheOtherEndIsGone(t *testing.T) {
+	cut := func(f *rdmatest.Fabric) { f.Cut(netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")) }
+	sOut, cOut, statuses := ends(t, "ucmatose -C 3", "ucmatose -C 4 -s 198.18.0.1", cut)
+	if statuses != [2]int{1, 1} || !strings.Contains(cOut, "no message for") || !strings.Contains(sOut, "no message for") {
+		t.Errorf("status %d\n%s\n%s", statuses, sOut, cOut)
+	}
+}
+
+// Ctrl-C ends mckey also while it lets the network learn of the member.
+func TestMckeyInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := rdmatest.New(rdmatest.Config{RealTime: true})
+		dev, err := f.NewDevice("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := rdmacm.NewHost(dev)
+		ctx, interrupt := context.WithTimeout(t.Context(), time.Second)
+		defer interrupt()
+		begun := time.Now()
+		var out bytes.Buffer
+		if status := start(ctx, h, &out, strings.Fields("mckey -s -m 239.1.2.3 -b 198.18.0.1")); status != 1 || time.Since(begun) > 2*time.Second {
+			t.Errorf("status %d after %v\n%s", status, time.Since(begun), &out)
+		}
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestNobodyThere(t *testing.T) {
 	for args, want := range map[string]string{
 		"ucmatose -s 198.18.0.1":       "cmatose: event: RDMA_CM_EVENT_REJECTED, error: 8\n",
@@ -159,6 +218,16 @@ func TestNobodyThere(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+func TestPortSpaceIsExplained(t *testing.T) {
+	for _, args := range []string{"udaddy -p x", "mckey -p 0x10000 -m 239.1.2.3"} {
+		var out bytes.Buffer
+		want := " is a port space's number: 0x111 for UDP, 0x2 for IPoIB\n"
+		if status := start(t.Context(), nil, &out, strings.Fields(args)); status != 1 || !strings.Contains(out.String(), want) {
+			t.Errorf("%s: status %d\n%s", args, status, &out)
+		}
 	}
 }
 

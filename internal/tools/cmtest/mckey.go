@@ -1,6 +1,7 @@
 package cmtest
 
 import (
+	"context"
 	"net/netip"
 	"time"
 
@@ -104,8 +105,12 @@ func (m *mckey) play() error {
 	}
 	err := m.events(&m.left, m.handle)
 	if err == nil {
-		time.Sleep(joinPause)
-		err = m.transfer()
+		select {
+		case <-time.After(joinPause):
+			err = m.transfer()
+		case <-m.ctx.Done():
+			err = context.Cause(m.ctx)
+		}
 	}
 	for _, n := range m.nodes {
 		if left := n.id.LeaveMulticast(m.addr); err == nil {

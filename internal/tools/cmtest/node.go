@@ -1,6 +1,7 @@
 package cmtest
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -21,6 +22,7 @@ type node struct {
 	*test
 	id        *rdmacm.ID
 	connected bool
+	gone      bool // the peer has disconnected
 
 	pd     *verbs.PD
 	sendCQ *verbs.CQ // the same for datagrams
@@ -105,15 +107,17 @@ func (n *node) postSends(flags verbs.SendFlags) error {
 // poll waits for the completions of all messages in one direction. first sees the first one.
 func (n *node) poll(cq *verbs.CQ, first func(wc *verbs.WC) error) error {
 	var wcs [8]verbs.WC
-	idle := 0
+	idle, last := 0, time.Now()
 	for done := 0; done < n.count; {
 		got, err := cq.Poll(wcs[:])
 		if err != nil {
 			return fmt.Errorf("failed polling CQ: %w", err)
 		}
 		for i := range wcs[:got] {
-			if wcs[i].Status != verbs.WCSuccess {
-				return wcs[i].Err()
+			if err := wcs[i].Err(); err != nil && n.gone {
+				return fmt.Errorf("the peer has disconnected after %d of %d messages: do both ends have the same -C? %w", done+i, n.count, err)
+			} else if err != nil {
+				return err
 			}
 		}
 		if got > 0 && done == 0 && first != nil {
@@ -122,17 +126,39 @@ func (n *node) poll(cq *verbs.CQ, first func(wc *verbs.WC) error) error {
 			}
 		}
 		if done += got; got > 0 {
-			idle = 0
+			idle, last = 0, time.Now()
 			continue
 		}
-		if n.ctx.Err() != nil {
-			return n.ctx.Err()
+		if idle++; idle <= eagerPolls {
+			continue
 		}
-		if idle++; idle > eagerPolls {
-			time.Sleep(pollPause)
+		if err := n.idle(); err != nil {
+			return err
 		}
+		if n.silence > 0 && time.Since(last) > n.silence {
+			return fmt.Errorf("no message for %v, after %d of %d: do both ends have the same -C%s?", n.silence, done, n.count, n.lossy())
+		}
+		time.Sleep(pollPause)
 	}
 	return nil
+}
+
+// idle looks at what else than completions may end the wait.
+func (n *node) idle() error {
+	if n.ctx.Err() != nil {
+		return context.Cause(n.ctx)
+	}
+	if n.meanwhile != nil {
+		return n.meanwhile()
+	}
+	return nil
+}
+
+func (n *node) lossy() string {
+	if n.typ == verbs.QPTypeUD {
+		return ", or was one lost"
+	}
+	return ""
 }
 
 // destroy ends everything; errors do not matter any more.

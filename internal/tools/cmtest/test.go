@@ -17,7 +17,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-const resolveTimeout = 2 * time.Second
+const (
+	resolveTimeout = 2 * time.Second
+	// patience is how long a message may take between two ends that both run: who waits longer waits for ever.
+	patience = time.Minute
+)
 
 // test is one run of a program.
 type test struct {
@@ -41,6 +45,9 @@ type test struct {
 	left  int // nodes that are not connected yet
 	open  int // connections that have not ended yet
 	info  *rdmacm.AddrInfo
+
+	silence   time.Duration // how long a message may take to come; 0 means any time
+	meanwhile func() error  // what there is to do while none comes, if anything
 }
 
 // flags are the options that the programs share.
@@ -268,5 +275,8 @@ func (t *test) each(f func(n *node) error) error {
 // number reads a port space, as strtol does.
 func number(text string) (rdmacm.PortSpace, error) {
 	n, err := strconv.ParseUint(text, 0, 16)
-	return rdmacm.PortSpace(n), err
+	if err != nil {
+		return 0, fmt.Errorf("-p %s: nothing like that is a port space's number: 0x111 for UDP, 0x2 for IPoIB", text)
+	}
+	return rdmacm.PortSpace(n), nil
 }

@@ -28,7 +28,7 @@ func (u *udaddy) start() int {
 }
 
 func (u *udaddy) parse(env *tool.Env, args []string) (status int, ok bool) {
-	u.test = test{name: "udaddy", typ: verbs.QPTypeUD, port: "7174", hints: rdmacm.AddrInfo{PortSpace: rdmacm.PSUDP}}
+	u.test = test{name: "udaddy", typ: verbs.QPTypeUD, port: "7174", hints: rdmacm.AddrInfo{PortSpace: rdmacm.PSUDP}, silence: patience}
 	f := u.flags(env)
 	format, _ := u.flagsOfPeer(f)
 	space := f.StringP("port-space", "P", "udp", "port space: udp or ipoib")

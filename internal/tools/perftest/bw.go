@@ -189,7 +189,9 @@ func (s *stream) flow() error {
 		}
 		switch {
 		case some:
-			s.wait.came()
+			if err := s.wait.came(); err != nil {
+				return err
+			}
 		case s.events:
 			if err := s.sleep(); err != nil {
 				return err
@@ -384,7 +386,9 @@ func (s *stream) report() bwReport {
 		b.iters = s.sampled
 	case s.doneTimes != nil:
 		took = s.doneTimes[len(s.doneTimes)-1] - s.postTimes[0]
-		b.peak = float64(s.size) / s.least().Seconds() / unit
+		if !s.noPeak {
+			b.peak = float64(s.size) / s.least().Seconds() / unit
+		}
 	default:
 		took, b.iters = s.ended, uint64(s.got)
 	}

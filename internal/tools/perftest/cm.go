@@ -151,7 +151,7 @@ func (r *run) keep(e *end) {
 	r.qps = append(r.qps, e)
 	r.opened(func() error {
 		if r.typ != verbs.QPTypeUD {
-			c, cancel := context.WithTimeout(context.Background(), goodbye)
+			c, cancel := context.WithTimeout(r.stop, goodbye)
 			_ = e.id.Disconnect(c)
 			cancel()
 		}

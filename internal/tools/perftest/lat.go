@@ -146,7 +146,9 @@ func (l *rally) send(wr *verbs.SendWR, last bool) error {
 
 // await waits for a completion.
 func (l *rally) await(cq *verbs.CQ, sends, receives bool) error {
-	l.wait.came()
+	if err := l.wait.came(); err != nil {
+		return err
+	}
 	for {
 		n, err := cq.Poll(l.wcs[:1])
 		if err != nil {
@@ -216,7 +218,9 @@ func (l *rally) byMemory(size int) error {
 
 // look waits until the byte at b is want. over says that the time is.
 func (l *rally) look(b *byte, want byte, done *int) (over bool, err error) {
-	l.wait.came()
+	if err := l.wait.came(); err != nil {
+		return false, err
+	}
 	for *b != want {
 		n, err := l.sendCQ.Poll(l.wcs[:])
 		for i := range l.wcs[:n] {

@@ -32,6 +32,7 @@ type options struct {
 	cm         bool
 	events     bool
 	inline     int
+	noPeak     bool
 	postList   int
 	duplex     bool
 	outReads   int // 0: as many as the device has
@@ -85,7 +86,9 @@ func (o *options) define(f *tool.Flags, w *words) {
 	f.BoolVarP(&o.cm, "rdma_cm", "R", false, "connect the QPs with rdma_cm, and exchange over it too")
 	f.BoolP("CPU-freq", "F", false, "the original's: do not complain about CPU frequencies; changes nothing here")
 	f.BoolVarP(&o.events, "events", "e", false, "sleep until a completion event (default: poll)")
-	f.IntVarP(&o.inline, "inline_size", "I", 0, "inline messages up to so many bytes")
+	if !t.verb.waits() {
+		f.IntVarP(&o.inline, "inline_size", "I", 0, "inline messages up to so many bytes")
+	}
 	if t.lat {
 		f.BoolVarP(&o.unsorted, "report-unsorted", "U", false, "print all results")
 		f.BoolVarP(&o.histogram, "report-histogram", "H", false, "print all results, sorted")
@@ -94,6 +97,7 @@ func (o *options) define(f *tool.Flags, w *words) {
 		f.BoolVarP(&o.duplex, "bidirectional", "b", false, "both ends send; both must say so")
 		f.BoolVar(&o.gbits, "report_gbits", false, "report Gb/sec instead of MB/sec (2^20 bytes)")
 		f.IntVarP(&o.cqMod, "cq-mod", "Q", 100, "one completion for so many requests")
+		f.BoolVarP(&o.noPeak, "noPeak", "N", false, "do not work out the peak: 0 is reported")
 	}
 	if t.verb.waits() {
 		f.IntVarP(&o.outReads, "outs", "o", 0, "READs and atomics under way (default: as many as the device can, at most 16)")
@@ -180,6 +184,8 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
+const maxDuration = 1 << 20 // seconds
+
 // interpret reads the options that need more than their type; changed tells which of them were given.
 func (o *options) interpret(w *words, changed func(name string) bool) error {
 	if err := firstOf(
@@ -193,6 +199,9 @@ func (o *options) interpret(w *words, changed func(name string) bool) error {
 	o.tcpPort, o.ibPort, o.timeout, o.sl = uint16(w.tcpPort), uint8(w.ibPort), uint8(w.timeout), uint8(w.sl)
 	if changed("tos") && (o.tos < 0 || o.tos > 255) {
 		return fmt.Errorf("type of service %d: 0 to 255 are allowed", o.tos)
+	}
+	if changed("duration") && o.duration == 0 {
+		return fmt.Errorf("duration 0: 1 to %d seconds are allowed; without -D it is -n that counts", maxDuration)
 	}
 	if changed("margin") && o.margin < 0 {
 		return fmt.Errorf("margin %d: seconds are 0 or more, and less than half of -D", o.margin)
@@ -258,7 +267,7 @@ func (o *options) check() error {
 		inRange("CQ moderation", o.cqMod, 1, 1024),
 		inRange("outstanding reads", o.outReads, 0, 255),
 		inRange("inline size", o.inline, 0, 1<<16),
-		inRange("duration", o.duration, 0, 1<<20),
+		inRange("duration", o.duration, 0, maxDuration),
 	); err != nil {
 		return err
 	}
@@ -312,9 +321,6 @@ func (o *options) depend(rxChosen, cqModChosen bool) {
 	o.cqMod = min(o.cqMod, o.txDepth)
 	if o.all {
 		o.size = 1 << maxAll
-	}
-	if o.verb.waits() {
-		o.inline = 0
 	}
 }
 

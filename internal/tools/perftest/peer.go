@@ -362,7 +362,7 @@ func (ch *cmChannel) peer() netip.Addr      { return ch.id.PeerAddr().Addr().Unm
 
 // end closes the connection.
 func (ch *cmChannel) end() error {
-	c, cancel := context.WithTimeout(context.Background(), goodbye)
+	c, cancel := context.WithTimeout(ch.stop, goodbye)
 	defer cancel()
 	_ = ch.id.Disconnect(c)
 	return errors.Join(ch.in.Close(), ch.out.Close(), ch.id.DestroyQP(), ch.id.Close())

@@ -8,11 +8,14 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
+	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -107,8 +110,20 @@ func TestPeerMute(t *testing.T) {
 	r := &run{stop: stop, peer: &peer{channel: newTCP(stop, a)}}
 	cancel()
 	r.hangUp()
-	if _, err := r.peer.greet(); !errors.Is(err, context.Canceled) {
+	_, err := r.peer.greet()
+	if !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
+	}
+	var reason error = syscall.EINTR
+	r.stop = t.Context()
+	if got := r.because(err); got != err {
+		t.Errorf("while nobody has stopped it: %v", got)
+	}
+	interrupted, interrupt := context.WithCancelCause(t.Context())
+	r.stop = interrupted
+	interrupt(reason)
+	if got := r.because(err); got != reason || r.because(nil) != nil {
+		t.Errorf("after Ctrl-C: %v", got)
 	}
 }
 
@@ -133,7 +148,9 @@ func TestPeerEnded(t *testing.T) {
 		if got, err := r.peer.recv(2); err != nil || string(got) != "xy" {
 			t.Errorf("%q, %v", got, err)
 		}
-		w.came()
+		if err := w.came(); err != nil {
+			t.Error(err)
+		}
 		b.Close()
 		if err := step(farewell - time.Millisecond); err != nil {
 			t.Errorf("right after its end: %v", err)
@@ -191,6 +208,10 @@ func TestBWReport(t *testing.T) {
 		s.doneTimes = append(s.doneTimes, usec(1000+250*i))
 	}
 	r := s.report()
+	s.noPeak = true
+	if without := s.report(); without.peak != 0 || without.average != r.average {
+		t.Errorf("with -N: %+v", without)
+	}
 	if r.iters != 4 || int(r.average) != 2285 || r.peak < r.average {
 		t.Errorf("%+v", r)
 	}
@@ -237,3 +258,61 @@ func TestHex(t *testing.T) {
 }
 
 func usec(n int) time.Duration { return time.Duration(n) * time.Microsecond }
+
+// Ctrl-C ends a run whose messages come without a pause: it waits for nothing, and so looked at nothing else.
+func TestBusyRunStops(t *testing.T) {
+	stop, interrupt := context.WithCancel(t.Context())
+	w := (&run{stop: stop}).patience("a completion")
+	for range 1000 {
+		if err := w.came(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	interrupt()
+	for range 1000 {
+		if w.came() != nil {
+			return
+		}
+	}
+	t.Error("it goes on")
+}
+
+// After Ctrl-C nobody waits for a busy peer to agree to the end of its connections.
+func TestStoppedRunDoesNotSayGoodbye(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := rdmatest.New(rdmatest.Config{RealTime: true})
+		host := func(name string) *rdmacm.Host {
+			dev, err := f.NewDevice(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return rdmacm.NewHost(dev)
+		}
+		here, there := host("a"), host("b")
+		l, err := rdmacm.Listen(t.Context(), "198.18.0.2:7471", &rdmacm.Options{Host: there})
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted := make(chan *rdmacm.ID)
+		go func() { id, _ := l.Accept(t.Context()); accepted <- id }()
+		id, err := rdmacm.Dial(t.Context(), "198.18.0.2:7471", &rdmacm.Options{Host: here})
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer := <-accepted // is busy
+		stop, interrupt := context.WithCancel(t.Context())
+		r := &run{stop: stop, options: &options{typ: verbs.QPTypeRC}}
+		r.keep(&end{id: id})
+		interrupt()
+		begun := time.Now()
+		if err := r.table.close(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took > 100*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+		if err := errors.Join(peer.Close(), l.Close(), here.Close(), there.Close(), f.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}

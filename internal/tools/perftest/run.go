@@ -36,7 +36,7 @@ func (t *test) run(env *tool.Env, args []string) int {
 	stop, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
 	r := &run{options: o, env: env, stop: stop}
-	err := r.play()
+	err := r.because(r.play())
 	if e := r.table.close(); err == nil {
 		err = e
 	}
@@ -76,10 +76,18 @@ func (r *run) play() error {
 	r.peer.allow(longest)
 	for _, step := range []func() error{r.open, r.agreeMTU, r.makeQueues, qps, r.introduceQPs, r.test} {
 		if err := step(); err != nil {
-			return errors.Join(err, r.stop.Err())
+			return err
 		}
 	}
 	return nil
+}
+
+// because is why the run has failed. After Ctrl-C, which hangs up on the peer, other errors are what came of that.
+func (r *run) because(err error) error {
+	if err != nil && r.stop.Err() != nil {
+		return context.Cause(r.stop)
+	}
+	return err
 }
 
 // hangUp ends waiting for the peer.
@@ -234,7 +242,9 @@ type patience struct {
 	what  string
 	spins int
 	since time.Time
-	next  time.Time // when to ask whether the peer is there
+
+	arrivals uint
+	next     time.Time // when to ask whether the peer is there
 }
 
 const (
@@ -274,8 +284,14 @@ func (p *patience) look() error {
 	return nil
 }
 
-// came begins anew.
-func (p *patience) came() { p.since = time.Now() }
+// came begins anew. Where something comes at each look nobody waits, so that it is here that Ctrl-C ends the run.
+func (p *patience) came() error {
+	p.since = time.Now()
+	if p.arrivals++; p.arrivals%256 != 0 {
+		return nil
+	}
+	return p.r.stop.Err()
+}
 
 // event waits for a completion event, but not for ever: nil without one.
 func (p *patience) event() (*verbs.CQ, error) {

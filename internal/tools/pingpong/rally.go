@@ -2,7 +2,6 @@ package pingpong
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -52,7 +51,7 @@ func (g *game) rally() (time.Duration, error) {
 	start := time.Now()
 	next := g.pollNext
 	if g.events {
-		w := newWaiter(g.channel, g.poll)
+		w := newWaiter(g.channel, g.poll, g.silent())
 		defer w.stop()
 		next = w.next
 	}
@@ -137,7 +136,13 @@ func (g *game) indexOf(qpn uint32) int {
 	return -1
 }
 
-var errSilence = fmt.Errorf("nothing from the other end for %v; over UC and UD a lost packet stops both ends", silence)
+// silent is the error of a game in which nothing comes any more.
+func (g *game) silent() error {
+	if g.typ == verbs.QPTypeUC || g.typ == verbs.QPTypeUD {
+		return fmt.Errorf("nothing from the other end for %v; over UC and UD a lost packet stops both ends", silence)
+	}
+	return fmt.Errorf("nothing from the other end for %v; is it the same program, with the same -n, and does it run?", silence)
+}
 
 // pollNext polls until there are completions.
 func (g *game) pollNext(wcs []verbs.WC) (int, error) {
@@ -152,7 +157,7 @@ func (g *game) pollNext(wcs []verbs.WC) (int, error) {
 		if since.IsZero() {
 			since = time.Now()
 		} else if time.Since(since) > silence {
-			return 0, errSilence
+			return 0, g.silent()
 		}
 	}
 }
@@ -165,9 +170,9 @@ type waiter struct {
 	stall   *time.Timer
 }
 
-func newWaiter(ch *verbs.CompChannel, poll func([]verbs.WC) (int, error)) *waiter {
+func newWaiter(ch *verbs.CompChannel, poll func([]verbs.WC) (int, error), silent error) *waiter {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &waiter{ch, poll, ctx, time.AfterFunc(silence, func() { cancel(errSilence) })}
+	return &waiter{ch, poll, ctx, time.AfterFunc(silence, func() { cancel(silent) })}
 }
 
 func (w *waiter) stop() { w.stall.Stop() }
@@ -180,8 +185,11 @@ func (w *waiter) next(wcs []verbs.WC) (int, error) {
 		}
 		w.stall.Reset(silence)
 		cq, err := w.channel.GetEvent(w.ctx)
+		if w.ctx.Err() != nil {
+			return 0, context.Cause(w.ctx)
+		}
 		if err != nil {
-			return 0, errors.Join(err, context.Cause(w.ctx))
+			return 0, err
 		}
 		cq.AckEvents(1)
 		if err := cq.ReqNotify(false); err != nil {

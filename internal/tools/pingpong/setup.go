@@ -249,6 +249,8 @@ func (g *game) checkPeer(d exchange.Dest) error {
 	switch {
 	case g.link != verbs.LinkLayerEthernet:
 		return nil
+	case g.srq && d == exchange.Dest{}:
+		return fmt.Errorf("the peer has fewer QPs than %d; both ends need the same -q", g.numQP)
 	case theirs.InterfaceID() == 0:
 		return fmt.Errorf("the peer told no GID for its QP 0x%06x; on RoCE the C programs must be told one: -g INDEX", d.QPN)
 	case ours.Addr().Is4() != theirs.Addr().Is4():

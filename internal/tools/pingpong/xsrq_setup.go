@@ -129,7 +129,7 @@ func (x *xsrqGame) rally() error {
 	}
 	next := x.pollNext
 	if x.events {
-		w := newWaiter(x.channel, x.poll)
+		w := newWaiter(x.channel, x.poll, x.silent())
 		defer w.stop()
 		next = w.next
 	}

@@ -76,9 +76,8 @@ func addresses(host, port string, numeric bool) (netip.AddrPort, error) {
 	if host == "" {
 		return netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(p)), nil
 	}
-	if numeric {
-		a, err := netip.ParseAddr(host)
-		return netip.AddrPortFrom(a, uint16(p)), err
+	if a, err := netip.ParseAddr(host); numeric || err == nil { // the resolver would drop its zone
+		return netip.AddrPortFrom(a.Unmap(), uint16(p)), err
 	}
 	list, err := net.DefaultResolver.LookupNetIP(c, "ip", host)
 	if err != nil {

@@ -90,6 +90,7 @@ func (f *Flags) Has(option string) bool {
 // numbers is what may be given to an option of a type.
 var numbers = map[string]string{
 	"int": "a whole number", "uint": "a whole number from 0 on", "uint8": "a number from 0 to 255", "uint16": "a number from 0 to 65535", "uint32": "a number from 0 to 2^32-1",
+	"float64": "a number, such as 2.5,", "duration": "a number and its unit, such as 500ms or 10s,",
 }
 
 // explain says what was wrong with a command line and what is right.
@@ -146,7 +147,12 @@ func (f *Flags) usage(w io.Writer) {
 	for line := range strings.Lines(f.args) {
 		fmt.Fprintf(w, "  %s %s\n", f.env.Argv0, strings.TrimSuffix(line, "\n"))
 	}
-	fmt.Fprintf(w, "\nOptions:\n%s", f.FlagUsages())
+	if f.args == "" {
+		fmt.Fprintf(w, "  %s\n", f.env.Argv0)
+	}
+	if f.HasFlags() {
+		fmt.Fprintf(w, "\nOptions:\n%s", f.FlagUsages())
+	}
 }
 
 // expand completes an abbreviated long option if only one begins so.

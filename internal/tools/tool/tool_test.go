@@ -49,6 +49,8 @@ func TestFlagsExplain(t *testing.T) {
 		"-n ten":     "prog: -n ten: a whole number is needed",
 		"-t 256":     "prog: -t 256: a number from 0 to 255 is needed",
 		"-p 65536":   "prog: -p 65536: a number from 0 to 65535 is needed",
+		"-a x":       "prog: -a x: a number, such as 2.5, is needed",
+		"--wait 5":   "prog: --wait 5: a number and its unit, such as 500ms or 10s, is needed",
 		"-d":         "prog: -d needs a value: use this device",
 		"-ex":        "prog: unknown option -x: the usage below lists those that there are",
 		"--itersx=1": "prog: unknown option --itersx: the usage below lists those that there are",
@@ -61,6 +63,8 @@ func TestFlagsExplain(t *testing.T) {
 		f.Uint8P("qp-timeout", "t", 1, "ACK timeout")
 		f.Uint16P("port", "p", 1, "TCP port")
 		f.StringP("ib-dev", "d", "", "use this device")
+		f.Float64P("autostop", "a", 0, "end after so many seconds")
+		f.Duration("wait", 0, "how long to wait")
 		f.BoolP("events", "e", false, "sleep on events")
 		other := NewFlags(&Env{}, "")
 		other.IntP("zone", "z", 1, "")
@@ -73,6 +77,15 @@ func TestFlagsExplain(t *testing.T) {
 		if status, ok := f.Parse(strings.Fields(args)); ok || status != 1 || !strings.HasPrefix(stderr.String(), want+"\n") {
 			t.Errorf("%s: ok %v, status %d, %.200q; want %q", args, ok, status, stderr.String(), want)
 		}
+	}
+}
+
+// A tool without options says so by naming none.
+func TestHelpWithoutOptions(t *testing.T) {
+	var stdout bytes.Buffer
+	f := NewFlags(&Env{Argv0: "prog", Stdout: &stdout, Stderr: io.Discard}, "")
+	if status, ok := f.Parse([]string{"--help"}); ok || status != 0 || stdout.String() != "Usage:\n  prog\n" {
+		t.Errorf("ok %v, status %d, %q", ok, status, &stdout)
 	}
 }
 
