@@ -45,6 +45,7 @@ type program struct {
 	srq     bool
 	qps     int
 	access  verbs.AccessFlags // of the regions; 0 stands for allAccess
+	place   bool              // with ATOMIC_WRITE
 	network network
 	timeout time.Duration
 	batches [][]op
@@ -75,7 +76,7 @@ func (p *program) open(env *caseEnv, at *place, seed uint64) (*side, error) {
 	}
 	s.open, err = e.do(agent.Request{
 		Op: agent.Open, Type: p.typ, Family: p.family, Size: p.size, Access: uint32(access), QPAccess: uint32(allAccess),
-		MaxSend: 64, MaxRecv: 64, MaxSGE: 8, Inline: p.inline, SRQ: p.srq, QPs: max(p.qps, 1),
+		MaxSend: 64, MaxRecv: 64, MaxSGE: 8, Inline: p.inline, SRQ: p.srq, QPs: max(p.qps, 1), Place: p.place,
 	})
 	if err != nil {
 		return nil, err
@@ -256,6 +257,7 @@ var sendOpcodes = map[verbs.WROpcode]verbs.WCOpcode{
 	verbs.WRSend: verbs.WCSend, verbs.WRSendWithImm: verbs.WCSend, verbs.WRSendWithInv: verbs.WCSend,
 	verbs.WRRDMAWrite: verbs.WCRDMAWrite, verbs.WRRDMAWriteWithImm: verbs.WCRDMAWrite, verbs.WRRDMARead: verbs.WCRDMARead,
 	verbs.WRAtomicCmpAndSwp: verbs.WCCompSwap, verbs.WRAtomicFetchAndAdd: verbs.WCFetchAdd,
+	verbs.WRAtomicWrite: verbs.WCAtomicWrite,
 }
 
 func checkSend(o op, wc agent.WC) error {

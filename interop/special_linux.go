@@ -16,6 +16,8 @@ func specialCases() []testCase {
 		{name: "verbs/solicited/ipv4", run: solicited},
 		{name: "verbs/send-inv/ipv4", run: sendInvalidate},
 		{name: "verbs/ud-wrong-qkey/ipv4", run: wrongQKey},
+		{name: "verbs/atomic-write/ipv4", run: func(env *caseEnv, a, p *place) error { return atomicWrite(env, 4, a, p) }},
+		{name: "verbs/atomic-write/ipv6", run: func(env *caseEnv, a, p *place) error { return atomicWrite(env, 6, a, p) }},
 		{name: "mcast/ipv4", run: func(env *caseEnv, a, p *place) error { return multicast(env, 4, "239.1.1.1", a, p) }},
 	}
 	for i := range list {

@@ -9,7 +9,7 @@ package agent
 
 // The operations of a Request, and which of its fields they use.
 const (
-	Open    = "open"    // Type, Family, Size, Access, QPAccess, MaxSend, MaxRecv, MaxSGE, Inline, SRQ, QPs: makes the objects; answers Addr, RKey, GID, QPNs
+	Open    = "open"    // Type, Family, Size, Access, QPAccess, MaxSend, MaxRecv, MaxSGE, Inline, SRQ, QPs, Place: makes the objects; answers Addr, RKey, GID, QPNs
 	Connect = "connect" // QP, and Path: RESET to RTS
 	Put     = "put"     // Off, Data: sets memory
 	Get     = "get"     // Off, Len: answers Data
@@ -40,6 +40,7 @@ type Request struct {
 	Inline   int    `json:"inline"`
 	SRQ      bool   `json:"srq"`
 	QPs      int    `json:"qps"`
+	Place    bool   `json:"place"` // the QPs do ATOMIC_WRITE
 
 	QP int `json:"qp"` // index among the QPs of Open
 	Path

@@ -6,6 +6,7 @@ export PATH=$PATH:/usr/sbin:/sbin
 
 : "${LAB_CACHE:=${XDG_CACHE_HOME:-$HOME/.cache}/rdma-lab}" # images and run state
 : "${LAB_KERNEL:=linux-image-amd64}"  # Debian kernel package for the guest
+: "${LAB_SUITE:=}"                    # Debian release of kernel and tools; empty: that of the host's apt sources
 : "${LAB_NETNS:=rdmalab}"             # network namespace made on the host
 : "${LAB_ID:=1}"                      # guest number, 1..99
 : "${LAB_NET4:=192.168.77}"           # RoCE /24: host .1, guest .1+LAB_ID
@@ -20,7 +21,7 @@ export PATH=$PATH:/usr/sbin:/sbin
 : "${LAB_CPU:=max,-erms}"             # qemu -cpu; "rep movsb", quickest on real processors, is emulated byte by byte
 : "${LAB_BOOT_TIMEOUT:=180}"          # seconds to wait for the guest
 
-LAB_IMAGE=$LAB_CACHE/image-$LAB_KERNEL
+LAB_IMAGE=$LAB_CACHE/image-${LAB_SUITE:+$LAB_SUITE-}$LAB_KERNEL
 LAB_STATE=$LAB_CACHE/run/$LAB_NETNS
 LAB_GUEST=$LAB_STATE/$LAB_ID
 LAB_HOST4=$LAB_NET4.1

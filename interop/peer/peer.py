@@ -5,7 +5,7 @@ It reads one JSON request per line from standard input and answers each with one
 line; package agent says what the requests are. Any failure is an answer with
 "error", and "errno" when there is one.
 """
-import base64, hashlib, json, signal, socket, sys, time
+import base64, errno, hashlib, json, signal, socket, sys, time
 import pyverbs.enums as e
 from pyverbs.addr import AH, AHAttr, GID, GlobalRoute
 from pyverbs.cq import CQ, CompChannel
@@ -13,13 +13,15 @@ from pyverbs.device import Context
 from pyverbs.mr import MR, MW, MWBindInfo
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsRDMAError
-from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.qp import QP, QPEx, QPAttr, QPCap, QPInitAttr, QPInitAttrEx
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 DEVICE = "rxe0"
 TYPES = {"RC": e.IBV_QPT_RC, "UC": e.IBV_QPT_UC, "UD": e.IBV_QPT_UD}
 MTUS = {256: 1, 512: 2, 1024: 3, 2048: 4, 4096: 5}
+CAP_ATOMIC_WRITE = 1 << 40
+ATOMIC_WRITE = 15  # IBV_WR_ATOMIC_WRITE, which older versions of pyverbs do not name
 GID_INDEX = {0: 0, 4: 1, 6: 2}  # of rxe: link-local, IPv4, IPv6
 
 
@@ -29,6 +31,8 @@ class Session:
     def __init__(self, r):
         self.type, self.gid_index = TYPES[r["type"]], GID_INDEX[r["family"]]
         self.ctx = Context(name=DEVICE)
+        if r.get("place") and not self.ctx.query_device_ex().device_cap_flags_ex & CAP_ATOMIC_WRITE:
+            raise PyverbsRDMAError("the device has no ATOMIC WRITE", errno.EOPNOTSUPP)
         self.pd = PD(self.ctx)
         self.mr = MR(self.pd, r["size"], r["access"])
         self.mr.write(bytes(r["size"]), r["size"])
@@ -43,6 +47,12 @@ class Session:
         self.qp_access = r["qp_access"]
         self.qps, self.ahs, self.mws = [], {}, []
         for _ in range(r["qps"]):
+            if r.get("place"):
+                init = QPInitAttrEx(qp_type=self.type, scq=self.scq, rcq=self.rcq, cap=cap, sq_sig_all=0, pd=self.pd,
+                                    comp_mask=e.IBV_QP_INIT_ATTR_PD | e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+                                    send_ops_flags=e.IBV_QP_EX_WITH_RDMA_WRITE | e.IBV_QP_EX_WITH_ATOMIC_WRITE)
+                self.qps.append(QPEx(self.ctx, init))
+                continue
             init = QPInitAttr(qp_type=self.type, scq=self.scq, rcq=self.rcq, srq=self.srq, cap=cap, sq_sig_all=0)
             self.qps.append(QP(self.pd, init))
 
@@ -81,8 +91,19 @@ class Session:
             sg = self.sges(wr)
             target.post_recv(RecvWR(wr_id=wr["id"], num_sge=len(sg), sg=sg))
 
+    def atomic_write(self, qp, wr):
+        """ibv_post_send does not have it."""
+        (off, n), = wr["sge"]
+        qp.wr_start()
+        qp.wr_id, qp.wr_flags = wr["id"], wr.get("flags", 0)
+        qp.wr_atomic_write(wr["rkey"], wr["raddr"], self.mr.read(n, off))
+        qp.wr_complete()
+
     def send(self, r):
         for wr in r["wrs"]:
+            if wr["opcode"] == ATOMIC_WRITE:
+                self.atomic_write(self.qps[r["qp"]], wr)
+                continue
             sg, op = self.sges(wr), wr["opcode"]
             # pyverbs hands over what memory holds: big endian, but for the key to invalidate, which shares the field.
             imm = wr.get("inv", 0) if op == e.IBV_WR_SEND_WITH_INV else socket.htonl(wr.get("imm", 0))
