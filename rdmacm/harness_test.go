@@ -38,6 +38,9 @@ func in(t *testing.T, f func(w *world)) { inFaulty(t, rdmatest.Faults{}, f) }
 
 func inFaulty(t *testing.T, faults rdmatest.Faults, f func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
+		// A bubble whose goroutines wait for each other is never idle: devices look after themselves from time to time.
+		stuck := time.AfterFunc(24*time.Hour, func() { panic("the test is stuck: a day has passed") })
+		defer stuck.Stop()
 		w := &world{T: t, fab: rdmatest.New(rdmatest.Config{RealTime: true, Faults: faults, Seed: 1})}
 		w.a = w.host("a", addrA, addrA6)
 		w.b = w.host("b", addrB, addrB6)

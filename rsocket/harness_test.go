@@ -144,6 +144,9 @@ func (p *places) pairOf(l *rsocket.Listener, o rsocket.Options) (c, s *rsocket.C
 // inBubble runs a test in virtual time, on a network in memory. At the end nothing may be left.
 func inBubble(t *testing.T, faults rdmatest.Faults, f func(p *places)) {
 	synctest.Test(t, func(t *testing.T) {
+		// A bubble whose goroutines wait for each other is never idle: devices look after themselves from time to time.
+		stuck := time.AfterFunc(24*time.Hour, func() { panic("the test is stuck: a day has passed") })
+		defer stuck.Stop()
 		p := memory(t, faults)
 		f(p)
 		p.close()

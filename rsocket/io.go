@@ -23,13 +23,13 @@ const (
 
 // lockSide takes the right to read or to write.
 func (st *stream) lockSide(nonblock bool, read bool) error {
-	mu := &st.wmu
+	t := &st.writing
 	if read {
-		mu = &st.rmu
+		t = &st.reading
 	}
 	if !nonblock {
-		mu.Lock()
-	} else if !mu.TryLock() {
+		t.take()
+	} else if !t.tryTake() {
 		return errWouldBlock
 	}
 	return nil
@@ -40,7 +40,7 @@ func (st *stream) recv(b []byte, flags Flags, p patience) (n int, err error) {
 	if err := st.lockSide(p.nonblock, true); err != nil {
 		return 0, err
 	}
-	defer st.rmu.Unlock()
+	defer st.reading.give()
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for {
@@ -153,7 +153,7 @@ func (st *stream) startWriting(p *patience) error {
 
 func (st *stream) endWriting() {
 	st.mu.Unlock()
-	st.wmu.Unlock()
+	st.writing.give()
 }
 
 // send writes all of b, unless it must not wait.

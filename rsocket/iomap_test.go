@@ -174,7 +174,8 @@ func TestW_RS_22_W_RS_26_ManyMaps(t *testing.T) {
 			if n := must(c.IOWrite(one, int64(i*1000), 0))(p); n != 1 {
 				t.Errorf("map %d: %d bytes", i, n)
 			}
-			tell()
+			must(c.Send(one, 0))(p) // it is there before what was sent after it
+			must(s.Recv(one, 0))(p)
 			p.ok(s.IOUnmap(mem))
 		}
 		_, err := s.IOMap(mem, rsocket.ProtWrite, 0)

@@ -30,8 +30,8 @@ func (st *stream) shutdown(read, write bool) error {
 		st.stopWriting = true
 		st.write.waiter.wake()
 		st.mu.Unlock()
-		st.wmu.Lock()
-		defer st.wmu.Unlock()
+		st.writing.take()
+		defer st.writing.give()
 		st.mu.Lock()
 		if st.closed {
 			return net.ErrClosed
@@ -103,10 +103,10 @@ func (st *stream) close(linger time.Duration) bool {
 	st.wakeAll()
 	st.mu.Unlock()
 	// Once these were to be had nobody copies to or from the buffers any more.
-	st.rmu.Lock()
-	st.wmu.Lock()
-	st.rmu.Unlock()
-	st.wmu.Unlock()
+	st.reading.take()
+	st.writing.take()
+	st.reading.give()
+	st.writing.give()
 	st.mu.Lock()
 	done := true
 	if st.state == streamConnected && linger > 0 {

@@ -16,7 +16,7 @@ import (
 
 // stream is one end of a connection: the state machine of internal/rs, the objects that it works on, and those who wait.
 //
-// mu guards the state. One goroutine at a time reads and one writes (rmu, wmu, before mu); they copy without mu. Whoever has a
+// mu guards the state. One goroutine at a time reads and one writes (reading, writing, before mu); they copy without mu. Whoever has a
 // reason takes what has come from the CQ, for all. Nobody does while no call is under way: the device places data and
 // acknowledges it by itself.
 type stream struct {
@@ -25,9 +25,8 @@ type stream struct {
 	opts Options
 	poll time.Duration // busy waiting before a call sleeps
 
-	rmu, wmu sync.Mutex
-	read     side
-	write    side
+	reading, writing turn
+	read, write      side
 
 	mu          sync.Mutex
 	state       streamState
@@ -101,6 +100,8 @@ const (
 
 func newStream(b *hub, opts Options) *stream {
 	st := &stream{hub: b, opts: opts, poll: opts.Polling}
+	st.reading.init()
+	st.writing.init()
 	st.read.waiter, st.write.waiter = newWaiter(), newWaiter()
 	return st
 }
@@ -189,7 +190,7 @@ func (st *stream) connData() []byte {
 	return d.Append(make([]byte, 0, rs.ConnDataLen))
 }
 
-// release destroys everything. Nobody uses it any more: rmu and wmu are held, and what comes to mu finds streamClosed.
+// release destroys everything. Nobody uses it any more: reading and writing are held, and what comes to mu finds streamClosed.
 func (st *stream) release() {
 	st.mu.Lock()
 	if st.state == streamClosed {

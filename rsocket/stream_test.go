@@ -267,6 +267,7 @@ func TestW_RS_28_CrossingEndsLoseNothing(t *testing.T) {
 func TestR_SHUT_05_EndArrivesLater(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		a, b := p.pair(small, small)
+		time.Sleep(time.Second) // b has heard of both halves of a's ring
 		again := p.deaf()
 		// Four control messages of a are under way for good: three updates of the ring and of credits, and a keepalive.
 		for _, size := range []int{1024, 1, 1, 1, 1, 1, 1, 1, 1, 1016} {
