@@ -24,10 +24,8 @@ func (r *responder) duplicate(p wire.Packet, info *wire.Info) {
 		}
 	case info.Flags&wire.IsRead != 0:
 		r.replayRead(p)
-	case info.Flags&wire.IsAtomic != 0:
-		r.replay(resAtomic, p)
-	case info.Flags&placement != 0:
-		r.replay(resPlacement, p)
+	case info.Flags&once != 0:
+		r.replayOnce(p)
 	default:
 		r.qp.Counters.BadDuplicate++
 	}

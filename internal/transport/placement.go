@@ -19,11 +19,6 @@ const (
 	flushMR     = 1 // the whole region of the key, whatever the RETH says beside it
 )
 
-// placement are the flags of both as they arrive.
-const placement = wire.IsFlush | wire.IsAtomicWrite
-
-func (w *SendWQE) isPlacement() bool { return w.Op == OpFlush || w.Op == OpAtomicWrite }
-
 // onFlush finds out whether the peer may ask for the bytes: there is nothing else to do.
 func (r *responder) onFlush(p wire.Packet) *fault {
 	h, f := p.RETH(), p.FETH()
@@ -45,7 +40,7 @@ func (r *responder) onFlush(p wire.Packet) *fault {
 		}
 		window.Release()
 	}
-	r.placed(res, p)
+	r.done(res, p, 0)
 	return nil
 }
 
@@ -68,44 +63,18 @@ func (r *responder) onAtomicWrite(p wire.Packet) *fault {
 	mr.Set(word, mr.Load(r.data))
 	window.Release()
 	r.qp.Counters.RxDataBytes += wire.AtomicWriteLen
-	r.placed(res, p)
+	r.done(res, p, 0)
 	return nil
-}
-
-// placed has the operation answered.
-func (r *responder) placed(res *resource, p wire.Packet) {
-	*res = resource{kind: resPlacement, op: p.Opcode(), first: r.epsn, last: r.epsn, next: r.epsn}
-	r.step(1, true)
-	r.queue(res)
-}
-
-// sendPlaced appends the answer and tells whether there was room for it.
-func (r *responder) sendPlaced(res *resource, tx *link.TxBatch) bool {
-	b := tx.Alloc(r.qp.path, r.qp.attr.DestQPN, wire.BTHLen+wire.AETHLen)
-	if b == nil {
-		return false
-	}
-	r.putBTH(b, wire.ReadRespOnly, 0, res.first)
-	wire.AETH(b[wire.BTHLen:]).Put(wire.SynAck, res.msn)
-	res.pending, res.answered = false, true
-	return true
 }
 
 // sendFlush appends a FLUSH. Its placement and selectivity are in Imm, as in the FETH.
 func (r *requester) sendFlush(now int64, tx *link.TxBatch, w *SendWQE) bool {
-	op := wire.Flush | r.qp.prefix()
-	info := op.Info()
-	b := tx.Alloc(r.qp.path, r.qp.attr.DestQPN, info.Len)
+	b, info := r.ask(now, tx, wire.Flush, w)
 	if b == nil {
 		return false
 	}
-	r.wantsAck(true, 1, 0)
-	r.startProbe(now, r.nxt)
-	wire.BTH(b).Put(op, 0, r.qp.attr.PKey, r.qp.attr.DestQPN, r.nxt, r.qp.baseFlags|wire.BTHAckReq)
-	w.putXRCETH(b, info)
 	binary.BigEndian.PutUint32(b[info.FETH:], w.Imm)
 	wire.RETH(b[info.RETH:]).Put(w.RemoteAddr, w.RKey, w.Length)
-	r.reads++
 	r.tell(tx, w)
 	r.sent(now, w, 1, r.cost(w, 0, 1))
 	return true

@@ -47,8 +47,7 @@ type resKind uint8
 
 const (
 	resRead resKind = iota + 1
-	resAtomic
-	resPlacement
+	resOnce
 )
 
 // tail is the reply behind all READ responses and atomic acknowledges.
@@ -226,14 +225,10 @@ func (r *responder) transmit(_ int64, tx *link.TxBatch, budget int) (more bool) 
 }
 
 func (r *responder) send(res *resource, tx *link.TxBatch) bool {
-	switch res.kind {
-	case resRead:
+	if res.kind == resRead {
 		return r.sendRead(res, tx)
-	case resPlacement:
-		return r.sendPlaced(res, tx)
-	default:
-		return r.sendAtomicAck(res, tx)
 	}
+	return r.sendOnce(res, tx)
 }
 
 // sendTail appends the ACK or NAK and tells whether there was room for it.

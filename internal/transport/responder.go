@@ -156,7 +156,7 @@ func (r *responder) inSequence(p wire.Packet, info *wire.Info) {
 	}
 	r.established()
 	r.forgetNotReady()
-	if p.BTH().AckReq() && info.Flags&(wire.IsRead|wire.IsAtomic|placement) == 0 {
+	if p.BTH().AckReq() && info.Flags&(wire.IsRead|once) == 0 {
 		r.ack(psn.Add(seq, span-1))
 	}
 }

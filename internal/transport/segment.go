@@ -31,10 +31,18 @@ var requestOps = [16][4]wire.Opcode{
 	OpAtomicWrite: {firstPacket | lastPacket: wire.AtomicWrite},
 }
 
-func (w *SendWQE) isAtomic() bool { return w.Op == OpCmpSwap || w.Op == OpFetchAdd }
+// Sets of operations, a bit each.
+const (
+	atomicOps    = 1<<OpCmpSwap | 1<<OpFetchAdd
+	placementOps = 1<<OpFlush | 1<<OpAtomicWrite
+	answeredOps  = 1<<OpRead | atomicOps | placementOps
+)
+
+func (w *SendWQE) isAtomic() bool    { return 1<<w.Op&atomicOps != 0 }
+func (w *SendWQE) isPlacement() bool { return 1<<w.Op&placementOps != 0 }
 
 // waitsForAnswer tells whether the peer answers w with an answer of its own instead of an acknowledgement.
-func (w *SendWQE) waitsForAnswer() bool { return w.Op == OpRead || w.isAtomic() || w.isPlacement() }
+func (w *SendWQE) waitsForAnswer() bool { return 1<<w.Op&answeredOps != 0 }
 
 // solicits tells whether w's last packet carries the SE bit (V-SEND-10).
 func (w *SendWQE) solicits() bool {
@@ -121,9 +129,6 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	}
 	r.from.pos = pos + n
 	qp.Counters.TxDataBytes += uint64(n)
-	if w.Op == OpAtomicWrite {
-		r.reads++
-	}
 	r.tell(tx, w)
 	r.sent(now, w, segs, cost)
 	return true
@@ -171,26 +176,34 @@ func (w *SendWQE) putXRCETH(b []byte, info *wire.Info) {
 	}
 }
 
-// sendRead appends a request for the rest of the READ's cell: all of it or, when some was answered before, what is missing.
-func (r *requester) sendRead(now int64, tx *link.TxBatch, w *SendWQE) bool {
-	op := wire.ReadRequest | r.qp.prefix()
+// ask appends a request without data that has an answer of its own, with the headers that all of them have. nil if tx is full.
+func (r *requester) ask(now int64, tx *link.TxBatch, op wire.Opcode, w *SendWQE) ([]byte, *wire.Info) {
+	op |= r.qp.prefix()
 	info := op.Info()
 	b := tx.Alloc(r.qp.path, r.qp.attr.DestQPN, info.Len)
+	if b == nil {
+		return nil, nil
+	}
+	r.wantsAck(true, 1, 0)
+	r.startProbe(now, r.nxt)
+	wire.BTH(b).Put(op, 0, r.qp.attr.PKey, r.qp.attr.DestQPN, r.nxt, r.qp.baseFlags|wire.BTHAckReq)
+	w.putXRCETH(b, info)
+	return b, info
+}
+
+// sendRead appends a request for the rest of the READ's cell: all of it or, when some was answered before, what is missing.
+func (r *requester) sendRead(now int64, tx *link.TxBatch, w *SendWQE) bool {
+	b, info := r.ask(now, tx, wire.ReadRequest, w)
 	if b == nil {
 		return false
 	}
 	off := (r.nxt - w.first) & psn.Mask
 	end := w.cellEnd(off)
 	at := r.bytes(w, off)
-	r.wantsAck(true, 1, 0)
-	r.startProbe(now, r.nxt)
-	wire.BTH(b).Put(op, 0, r.qp.attr.PKey, r.qp.attr.DestQPN, r.nxt, r.qp.baseFlags|wire.BTHAckReq)
-	w.putXRCETH(b, info)
 	wire.RETH(b[info.RETH:]).Put(w.RemoteAddr+uint64(at), w.RKey, r.bytes(w, end)-at)
 	if off%w.cell != 0 {
 		r.restart = r.nxt
 	}
-	r.reads++
 	r.tell(tx, w)
 	r.sent(now, w, end-off, r.cost(w, off, end))
 	return true
@@ -198,22 +211,15 @@ func (r *requester) sendRead(now int64, tx *link.TxBatch, w *SendWQE) bool {
 
 // sendAtomic appends a FETCH ADD or COMPARE SWAP.
 func (r *requester) sendAtomic(now int64, tx *link.TxBatch, w *SendWQE) bool {
-	op := requestOps[w.Op&15][firstPacket|lastPacket] | r.qp.prefix()
-	info := op.Info()
-	b := tx.Alloc(r.qp.path, r.qp.attr.DestQPN, info.Len)
+	b, info := r.ask(now, tx, requestOps[w.Op&15][firstPacket|lastPacket], w)
 	if b == nil {
 		return false
 	}
-	r.wantsAck(true, 1, 0)
-	r.startProbe(now, r.nxt)
-	wire.BTH(b).Put(op, 0, r.qp.attr.PKey, r.qp.attr.DestQPN, r.nxt, r.qp.baseFlags|wire.BTHAckReq)
 	add, compare := w.CompareAdd, uint64(0)
 	if w.Op == OpCmpSwap {
 		add, compare = w.Swap, w.CompareAdd
 	}
-	w.putXRCETH(b, info)
 	wire.AtomicETH(b[info.AtomicETH:]).Put(w.RemoteAddr, w.RKey, add, compare)
-	r.reads++
 	r.tell(tx, w)
 	r.sent(now, w, 1, r.cost(w, 0, 1))
 	return true
@@ -251,6 +257,9 @@ func (r *requester) sent(now int64, w *SendWQE, n uint32, cost int) {
 	if !r.reliable {
 		r.sentUnreliably(w, n)
 		return
+	}
+	if w.waitsForAnswer() {
+		r.reads++
 	}
 	if r.nxt == r.una {
 		r.hurry.from = now
