@@ -26,9 +26,7 @@ func atomicWrite(env *caseEnv, family int, active, passive *place) error {
 	var wrs []agent.WR
 	var ops []op
 	add := func(o op) {
-		wr := p.request(b, o, uint64(len(wrs)+1))
-		wr.RAddr, wr.RKey = b.open.Addr+uint64(o.remote), b.open.RKey
-		wrs, ops = append(wrs, wr), append(ops, o)
+		wrs, ops = append(wrs, p.request(b, o, uint64(len(wrs)+1))), append(ops, o)
 		scatter(b.mem, [][2]int{{o.remote, o.n}}, a.mem[o.local:])
 	}
 	for i := range rounds {

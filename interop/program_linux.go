@@ -220,7 +220,7 @@ func (p *program) request(b *side, o op, id uint64) agent.WR {
 		wr.Flags = int(o.flags)
 	}
 	switch o.do {
-	case verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
+	case verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicWrite:
 		wr.RAddr, wr.RKey = b.open.Addr+uint64(o.remote), b.open.RKey
 		if o.key != 0 {
 			wr.RKey = o.key

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/lookup"
 	"github.com/verbena-rdma/verbena/rdmacm"
 )
 
@@ -128,16 +129,14 @@ func resolve(c context.Context, network, address string) ([]netip.AddrPort, erro
 	ips := []netip.Addr{netip.IPv4Unspecified()}
 	if host == "" && family == "6" {
 		ips = []netip.Addr{netip.IPv6Unspecified()}
-	} else if ip, err := netip.ParseAddr(host); err == nil && ip.Zone() != "" && family != "4" {
-		ips = []netip.Addr{ip} // the resolver drops zones
 	} else if host != "" {
-		if ips, err = net.DefaultResolver.LookupNetIP(c, "ip"+family, host); err != nil {
+		if ips, err = lookup.Addrs(c, "ip"+family, host); err != nil {
 			return nil, err
 		}
 	}
 	var addrs []netip.AddrPort
 	for _, ip := range ips {
-		addrs = append(addrs, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
+		addrs = append(addrs, netip.AddrPortFrom(ip, uint16(port)))
 	}
 	return addrs, nil
 }

@@ -38,5 +38,5 @@
 // Defaults come from the files in ConfigDir, /etc/rdma/rsocket, or the folder that VERBENA_RSOCKET_CONFIG in the environment names.
 //
 // The package owns a goroutine for each host with sockets, one for each listener and two for each datagram socket. It imports
-// rdmacm, verbs, internal/rs and internal/notify.
+// rdmacm, verbs, internal/rs, internal/notify and internal/lookup.
 package rsocket

@@ -35,16 +35,9 @@ func (p *pd) ClaimService(id uint64, at netip.Addr) (release func(), err error) 
 
 // Bequeath makes room for what other processes send for this one; see verbs.PD.
 func (p *pd) Bequeath(local, remote netip.Addr, tclass, hopLimit uint8) verbs.Bequest {
-	l := p.ctx.eng.Link()
-	if l == nil {
-		return nil
-	}
-	h, ok := link.As[link.Heirs](l)
+	h, ok := link.As[link.Heirs](p.ctx.eng.Link())
 	if !ok {
 		return nil
 	}
-	if b := h.Bequeath(&link.Path{Src: local, Dst: remote, TClass: tclass, HopLimit: hopLimit}); b != nil {
-		return b
-	}
-	return nil
+	return h.Bequeath(&link.Path{Src: local, Dst: remote, TClass: tclass, HopLimit: hopLimit})
 }

@@ -1,5 +1,5 @@
 // Package doctor is "verbena doctor": it looks at what RDMA over this host's devices needs, and at the way to a peer, says what is wrong, and
-// what to type. It changes nothing. It imports verbs, rdmacm and what the tools have in common.
+// what to type. It changes nothing. It imports verbs, rdmacm, internal/lookup and what the tools have in common.
 package doctor
 
 import (

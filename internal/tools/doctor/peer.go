@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/lookup"
 	"github.com/verbena-rdma/verbena/internal/tools/nearest"
 	"github.com/verbena-rdma/verbena/rdmacm"
 )
@@ -19,17 +20,13 @@ const rocePort = 4791
 // peer looks at the way to a peer: name, route, source address, port, connection manager.
 func (r *report) peer(ctx context.Context, name string) {
 	what := "peer " + name
-	if a, err := netip.ParseAddr(name); err == nil { // the resolver would drop its zone
-		r.address(ctx, what, a.Unmap())
-		return
-	}
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+	addrs, err := lookup.Addrs(ctx, "ip", name)
 	if err != nil {
 		r.add(bad, what, err.Error(), "is the name right? try its address")
 		return
 	}
 	for _, a := range addrs {
-		r.address(ctx, what, a.Unmap())
+		r.address(ctx, what, a)
 	}
 }
 

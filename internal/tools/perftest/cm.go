@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/lookup"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -74,7 +74,7 @@ func (r *run) cmListen(ps rdmacm.PortSpace) (*rdmacm.ID, error) {
 
 // cmDial connects an ID to the server. prepare makes its QP.
 func (r *run) cmDial(ps rdmacm.PortSpace, prepare func(*rdmacm.ID) error, param *rdmacm.ConnParam) (*rdmacm.ID, error) {
-	host, err := net.DefaultResolver.LookupNetIP(r.stop, "ip4", r.server)
+	host, err := lookup.Addrs(r.stop, "ip4", r.server)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (r *run) cmDial(ps rdmacm.PortSpace, prepare func(*rdmacm.ID) error, param 
 	}
 	for _, step := range []func() error{
 		func() error {
-			return id.ResolveAddr(r.stop, netip.AddrPort{}, netip.AddrPortFrom(host[0].Unmap(), r.tcpPort), resolveTime)
+			return id.ResolveAddr(r.stop, netip.AddrPort{}, netip.AddrPortFrom(host[0], r.tcpPort), resolveTime)
 		},
 		func() error {
 			if r.tos < 0 {

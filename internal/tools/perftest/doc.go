@@ -9,7 +9,7 @@
 //	bw.go       bandwidth                   lat.go    latency
 //	report.go   results as text             plot.go   as a picture
 //
-// It imports verbs, rdmacm and internal/tools.
+// It imports verbs, rdmacm, internal/lookup and internal/tools.
 package perftest
 
 import (

@@ -4,15 +4,15 @@
 // In each round the client tells where its buffer is (SEND); the server READs it and says go on (SEND); the client tells
 // where the data shall go; the server WRITEs it there and says go on.
 //
-// It imports rdmacm and verbs.
+// It imports rdmacm, verbs and internal/lookup.
 package rping
 
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 
+	"github.com/verbena-rdma/verbena/internal/lookup"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 )
 
@@ -78,23 +78,20 @@ func parse(env *tool.Env, args []string) (o *options, status int, ok bool) {
 func (o *options) resolve() (err error) {
 	o.bind = netip.IPv4Unspecified()
 	if o.addr != "" {
-		if o.bind, err = lookup(o.addr); err != nil {
+		if o.bind, err = addrOf(o.addr); err != nil {
 			return err
 		}
 	}
 	if o.source != "" {
-		o.from, err = lookup(o.source)
+		o.from, err = addrOf(o.source)
 	}
 	return err
 }
 
-func lookup(host string) (netip.Addr, error) {
-	if a, err := netip.ParseAddr(host); err == nil {
-		return a.Unmap(), nil
-	}
-	list, err := net.DefaultResolver.LookupNetIP(context.Background(), "ip", host)
+func addrOf(host string) (netip.Addr, error) {
+	list, err := lookup.Addrs(context.Background(), "ip", host)
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	return list[0].Unmap(), nil
+	return list[0], nil
 }

@@ -1,5 +1,5 @@
 // Package rstools is the programs of librdmacm for rsockets, with their options and output: rstream, riostream, rcopy and udpong.
-// Either end may be the C program. It imports rsocket, internal/tools/tool and the standard library.
+// Either end may be the C program. It imports rsocket, internal/lookup, internal/tools/tool and the standard library.
 package rstools
 
 import "github.com/verbena-rdma/verbena/internal/tools/tool"

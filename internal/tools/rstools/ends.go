@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/lookup"
 	"github.com/verbena-rdma/verbena/rsocket"
 )
 
@@ -76,14 +77,15 @@ func addresses(host, port string, numeric bool) (netip.AddrPort, error) {
 	if host == "" {
 		return netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(p)), nil
 	}
-	if a, err := netip.ParseAddr(host); numeric || err == nil { // the resolver would drop its zone
+	if numeric {
+		a, err := netip.ParseAddr(host)
 		return netip.AddrPortFrom(a.Unmap(), uint16(p)), err
 	}
-	list, err := net.DefaultResolver.LookupNetIP(c, "ip", host)
+	list, err := lookup.Addrs(c, "ip", host)
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
-	return netip.AddrPortFrom(list[0].Unmap(), uint16(p)), nil
+	return netip.AddrPortFrom(list[0], uint16(p)), nil
 }
 
 func domainOf(a netip.AddrPort) rsocket.Domain {

@@ -1,0 +1,29 @@
+// Package lookup finds the addresses of hosts for packages and tools that take a name or an address. It imports the standard library only.
+package lookup
+
+import (
+	"context"
+	"net"
+	"net/netip"
+)
+
+// Addrs finds the addresses of a host, at least one. network is "ip", "ip4" or "ip6". IPv4 addresses are in their 4-byte form. An address in text is itself,
+// with its zone, which the resolver would drop. The error is a *net.DNSError or net.UnknownNetworkError.
+func Addrs(c context.Context, network, host string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		if a = a.Unmap(); network == "ip" || network == "ip4" && a.Is4() || network == "ip6" && a.Is6() {
+			return []netip.Addr{a}, nil
+		}
+	}
+	list, err := net.DefaultResolver.LookupNetIP(c, network, host)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, &net.DNSError{Err: "no address", Name: host, IsNotFound: true}
+	}
+	for i := range list {
+		list[i] = list[i].Unmap()
+	}
+	return list, nil
+}
