@@ -43,7 +43,7 @@ func (id *ID) accept(op string, p *ConnParam) error {
 		err = id.connectQP()
 	}
 	if err == nil {
-		err = id.dev.do(func(m *cm.Machine, now int64, out *cm.Batch) error { return m.Accept(now, id.cmid, &a, out) })
+		err = id.answer(op, func(m *cm.Machine, now int64, out *cm.Batch) error { return m.Accept(now, id.cmid, &a, out) })
 	}
 	if err != nil {
 		id.failQP()
@@ -74,6 +74,18 @@ func (id *ID) asked(op string) error {
 	return &Error{Op: op, Obj: id.obj(), Errno: syscall.EINVAL, Detail: "the connection is " + s.String(), Err: errNoRequest}
 }
 
+// answer has the machine answer. The peer may have given up since asked, which then says so.
+func (id *ID) answer(op string, f func(m *cm.Machine, now int64, out *cm.Batch) error) error {
+	err := id.dev.do(f)
+	if err == nil {
+		return nil
+	}
+	if gone := id.asked(op); gone != nil {
+		return gone
+	}
+	return err
+}
+
 // errNoRequest says that there is nothing to answer: this side has answered, or the peer has given up.
 var errNoRequest = errors.New("no request waits for an answer")
 
@@ -88,7 +100,7 @@ func (id *ID) answerLookup(op string, p *ConnParam) error {
 	}
 	a.Private = p.PrivateData
 	a.QPN, _ = id.ownQP(p)
-	return id.because(op, id.dev.do(func(m *cm.Machine, now int64, out *cm.Batch) error { return m.Answer(now, id.cmid, &a, out) }))
+	return id.because(op, id.answer(op, func(m *cm.Machine, now int64, out *cm.Batch) error { return m.Answer(now, id.cmid, &a, out) }))
 }
 
 // Reject answers a request with no (rdma_reject), called for the new ID of EventConnectRequest, which must be closed afterwards. The
