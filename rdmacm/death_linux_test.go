@@ -53,7 +53,8 @@ var victims = map[string]func(h *rdmacm.Host, peer string){
 	},
 	"listener": func(h *rdmacm.Host, _ string) {
 		l, err := rdmacm.Listen(bg, ":0", &rdmacm.Options{Host: h})
-		victimSays(err, fmt.Sprint("port ", l.Addr().Port()))
+		victimSays(err, "")
+		victimSays(nil, fmt.Sprint("port ", l.Addr().Port()))
 		id, err := l.Request(bg)
 		victimSays(err, "asked")
 		defer id.Close()
@@ -61,7 +62,8 @@ var victims = map[string]func(h *rdmacm.Host, peer string){
 	},
 	"server": func(h *rdmacm.Host, _ string) {
 		l, err := rdmacm.Listen(bg, ":0", &rdmacm.Options{Host: h})
-		victimSays(err, fmt.Sprint("port ", l.Addr().Port()))
+		victimSays(err, "")
+		victimSays(nil, fmt.Sprint("port ", l.Addr().Port()))
 		id, err := l.Accept(bg)
 		victimSays(err, "established")
 		defer id.Close()
@@ -147,6 +149,15 @@ func (v *victim) kill() {
 // soon expects the next event of an end, but for those that the end of timewait brings.
 func (e *end) soon(want rdmacm.EventType, status ...int) {
 	e.w.Helper()
+	ev := e.next(want)
+	if ev.Type != want || !slices.Contains(status, ev.Status) || ev.ID != e.ID {
+		e.w.Fatalf("%v came with status %d, not %v with %v", ev.Type, ev.Status, want, status)
+	}
+}
+
+// next waits for an event, for which it is want that the test waits.
+func (e *end) next(want rdmacm.EventType) *rdmacm.Event {
+	e.w.Helper()
 	c, cancel := context.WithTimeout(bg, deathBound)
 	defer cancel()
 	for {
@@ -155,13 +166,9 @@ func (e *end) soon(want rdmacm.EventType, status ...int) {
 			e.w.Fatalf("waiting for %v: %v", want, err)
 		}
 		e.w.ok(ev.Ack())
-		if ev.Type == rdmacm.EventTimewaitExit && ev.Type != want {
-			continue
+		if ev.Type != rdmacm.EventTimewaitExit || ev.Type == want {
+			return ev
 		}
-		if ev.Type != want || !slices.Contains(status, ev.Status) || ev.ID != e.ID {
-			e.w.Fatalf("%v came with status %d, not %v with %v", ev.Type, ev.Status, want, status)
-		}
-		return
 	}
 }
 
@@ -249,10 +256,14 @@ func TestDeathOfAClient(t *testing.T) {
 		}
 		ends[0].soon(rdmacm.EventEstablished, 0)
 		ends[1].soon(rdmacm.EventEstablished, 0)
-		// Of the last one the RTU may not have been looked at yet when it dies.
+		// Of the last one the RTU may not have been looked at yet when it dies. What survivors say for the dead may even overtake it;
+		// then there is no ESTABLISHED, as in Linux.
 		clients[2].kill()
-		ends[2].soon(rdmacm.EventEstablished, 0)
-		ends[2].soon(rdmacm.EventDisconnected, 0)
+		if ev := ends[2].next(rdmacm.EventEstablished); ev.Type == rdmacm.EventEstablished {
+			ends[2].soon(rdmacm.EventDisconnected, 0)
+		} else if ev.Type != rdmacm.EventDisconnected {
+			t.Errorf("%v came", ev.Type)
+		}
 		ends[2].over()
 		// A client that dies instead of answering a DREQ.
 		clients[0].stop()
