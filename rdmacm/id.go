@@ -36,6 +36,7 @@ type ID struct {
 	dev           *device
 	sgid          int            // index of the local address in the GID table
 	bound         portKey        // guarded by Host.mu
+	unseen        bool           // the port was chosen here, and the program has not asked which one
 	local, remote netip.AddrPort // local changes while bound is zero only, or from the unspecified address
 	zone          string         // of their link-local addresses
 	path          PathRec

@@ -21,7 +21,8 @@ type deviceListener struct {
 // Listen begins to take requests to the address that the ID is bound to: on its device, or, if that is a wildcard, on
 // all devices, those that come later included (rdma_listen). An ID that is not bound gets a free port of all IPv4 addresses. backlog
 // is how many requests wait for the program; below 1 and above 1024 it is 1024. Requests beyond that are dropped, and the peers
-// try again. EADDRINUSE or EADDRNOTAVAIL if others have the port, which SetReuseAddr may have allowed until now.
+// try again. EADDRINUSE or EADDRNOTAVAIL if others have the port, which SetReuseAddr may have allowed until now. A port that the system was to
+// choose is another one then, unless the program has asked already which one it is.
 func (id *ID) Listen(backlog int) error {
 	const op = "listen"
 	id.mu.Lock()
@@ -48,26 +49,41 @@ func (id *ID) Listen(backlog int) error {
 			return id.because(op, err)
 		}
 	}
-	var errs []error
-	for _, d := range devices {
-		err := id.listenOn(d)
-		if errors.Is(err, errTaken) {
-			id.unlisten()
-			return id.because(op, err)
+	first := id.local.Port()
+	err := id.listenOnAll(devices)
+	for errors.Is(err, errTaken) && id.unseen { // any port will do
+		if more := h.ports.bindAnother(id); more != nil || id.local.Port() == first {
+			break
 		}
-		if err != nil {
-			errs = append(errs, err)
-		}
+		err = id.listenOnAll(devices)
 	}
-	// A device whose UDP port another program has is left out, but one of them must be there.
-	if len(id.listeners) == 0 {
-		return id.because(op, errors.Join(errs...))
+	if err != nil {
+		return id.because(op, err)
 	}
 	if id.local.Addr().IsUnspecified() {
 		h.wild[id] = struct{}{}
 		h.look()
 	}
 	id.state = stListen
+	return nil
+}
+
+// listenOnAll begins to listen on all devices. One whose UDP port another program has is left out, but one of them must be there.
+func (id *ID) listenOnAll(devices []*device) error {
+	var errs []error
+	for _, d := range devices {
+		err := id.listenOn(d)
+		if errors.Is(err, errTaken) {
+			id.unlisten()
+			return err
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(id.listeners) == 0 {
+		return errors.Join(errs...)
+	}
 	return nil
 }
 

@@ -39,8 +39,21 @@ func (t portTable) bind(id *ID) error {
 // bindAny gives id a port that nobody has, or failing that one whose owners have other addresses or other peers.
 func (t portTable) bindAny(id *ID) error {
 	low, high := ephemeral()
+	return t.bindFrom(id, rand.IntN(int(high)-int(low)+1))
+}
+
+// bindAnother gives id the next port that is free in this process instead of the one that it has, for another process has that one.
+func (t portTable) bindAnother(id *ID) error {
+	low, _ := ephemeral()
+	port := id.local.Port()
+	t.release(id)
+	return t.bindFrom(id, int(port-low)+1)
+}
+
+// bindFrom is bindAny that tries the ports from number first of the range on.
+func (t portTable) bindFrom(id *ID, first int) error {
+	low, high := ephemeral()
 	n := int(high) - int(low) + 1
-	first := rand.IntN(n)
 	for _, shared := range []bool{false, true} {
 		for i := range n {
 			port := low + uint16((first+i)%n)
@@ -48,6 +61,7 @@ func (t portTable) bindAny(id *ID) error {
 			if len(owners) == 0 || shared && (apart(id, owners) || t.conflict("bind_addr", id, port, id.reuse) == nil) {
 				id.local = netip.AddrPortFrom(id.local.Addr(), port)
 				t.add(id, port)
+				id.unseen = true
 				return nil
 			}
 		}

@@ -94,7 +94,10 @@ func (id *ID) RecvCQChannel() *verbs.CompChannel {
 // LocalAddr is the ID's own address and port, the zero AddrPort while it is not bound (rdma_get_local_addr). An IPv6 link-local one has
 // its zone.
 func (id *ID) LocalAddr() netip.AddrPort {
-	return locked(id, func() netip.AddrPort { return id.zoned(id.local) })
+	return locked(id, func() netip.AddrPort {
+		id.unseen = false
+		return id.zoned(id.local)
+	})
 }
 
 // PeerAddr is the peer's address and port, known from ResolveAddr on; the zero AddrPort before (rdma_get_peer_addr). An IPv6 link-local
@@ -123,6 +126,7 @@ func (id *ID) DstPort() uint16 { return id.PeerAddr().Port() }
 // Route is what the ID knows of the way to its peer.
 func (id *ID) Route() Route {
 	return locked(id, func() Route {
+		id.unseen = false
 		r := Route{SrcAddr: id.local, DstAddr: id.remote}
 		if id.dev != nil {
 			r.SGID, r.DGID, r.PKey = verbs.GIDFromAddr(id.local.Addr()), verbs.GIDFromAddr(id.remote.Addr()), defaultPKey

@@ -1,0 +1,76 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/provider/soft"
+)
+
+// A listener that does not care gets a port that no process has which shares the device; a port that the program has asked for, or asked about, stays.
+func TestC_BIND_04_PortsOfOtherProcesses(t *testing.T) {
+	old := ephemeral
+	ephemeral = func() (low, high uint16) { return 40000, 40003 }
+	defer func() { ephemeral = old }()
+	pid := os.Getpid()
+	addr := netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0x80, byte(pid), 60})
+	var hosts [2]*Host // as two processes are to each other
+	for i := range hosts {
+		dev, err := soft.New(soft.Config{Name: "p", Addrs: []netip.Addr{addr}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts[i] = NewHost(dev.Device)
+	}
+	ctx := context.Background()
+	var ends []interface{ Close() error }
+	for i := range 4 { // 3 of the one, 1 of the other
+		l, err := Listen(ctx, netip.AddrPortFrom(addr, 0).String(), &Options{Host: hosts[i/3]})
+		if err != nil {
+			t.Fatalf("port %d of 4: %v", i+1, err)
+		}
+		ends = append(ends, l)
+	}
+	if _, err := Listen(ctx, netip.AddrPortFrom(addr, 0).String(), &Options{Host: hosts[1]}); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("a fifth: %v", err)
+	}
+	if err := ends[3].Close(); err != nil {
+		t.Fatal(err)
+	}
+	asked := map[string]func(id *ID, port uint16) error{
+		"for": func(id *ID, port uint16) error { return id.BindAddr(netip.AddrPortFrom(addr, port)) },
+		"about": func(id *ID, port uint16) error {
+			ephemeral = func() (low, high uint16) { return port, port }
+			defer func() { ephemeral = func() (low, high uint16) { return 40000, 40003 } }()
+			err := id.BindAddr(netip.AddrPortFrom(addr, 0))
+			if got := id.LocalAddr().Port(); got != port {
+				t.Errorf("port %d of a range of %d", got, port)
+			}
+			return err
+		},
+	}
+	for what, bind := range asked {
+		id, err := hosts[1].CreateID(nil, PSTCP, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := bind(id, ends[0].(*Listener).Addr().Port()); err != nil {
+			t.Fatal(err)
+		}
+		if err := id.Listen(0); !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("a port asked %s: %v", what, err)
+		}
+		if err := id.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, x := range []interface{ Close() error }{ends[0], ends[1], ends[2], hosts[0], hosts[1]} {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
