@@ -55,6 +55,7 @@ type Socket struct {
 	st     *stream
 	l      *acceptor
 	dg     *datagram
+	bound  bool
 	closed bool
 }
 
@@ -112,7 +113,11 @@ func (s *Socket) Bind(addr netip.AddrPort) error {
 	case s.id == nil || s.l != nil || s.st != nil:
 		return fail("rbind", syscall.EINVAL, "the socket is connected or listens")
 	}
-	return s.id.BindAddr(addr)
+	if err := s.id.BindAddr(addr); err != nil {
+		return err
+	}
+	s.bound = true
+	return nil
 }
 
 func (s *Socket) family(a netip.AddrPort) Domain {
@@ -140,7 +145,7 @@ func (s *Socket) Listen(backlog int) error {
 	case s.st != nil:
 		return fail("rlisten", syscall.EINVAL, "the socket is connected")
 	}
-	if !s.id.LocalAddr().IsValid() {
+	if !s.bound { // to ask the ID would fix its port
 		any := netip.IPv4Unspecified()
 		if s.domain == Inet6 {
 			any = netip.IPv6Unspecified()
@@ -148,6 +153,7 @@ func (s *Socket) Listen(backlog int) error {
 		if err := s.id.BindAddr(netip.AddrPortFrom(any, 0)); err != nil {
 			return err
 		}
+		s.bound = true
 	}
 	ch, err := s.hub.host.CreateEventChannel()
 	if err != nil {
