@@ -73,9 +73,12 @@ func appendREQ(s []byte, r REQ) []byte {
 }
 
 func appendREP(s []byte, r REP) []byte {
-	s = fmt.Appendf(s, " id=%08x to=%08x guid=%016x qp=%06x psn=%06x resources=%d depth=%d rnr=%d delay=%d",
-		r.LocalID(), r.RemoteID(), r.LocalGUID(), r.LocalQPN()|r.LocalEECN(), r.StartPSN(), r.ResponderResources(), r.InitiatorDepth(),
-		r.RNRRetry(), r.TargetAckDelay())
+	what, qpn := "qp", r.LocalQPN()
+	if ee := r.LocalEECN(); ee != 0 { // XRC
+		what, qpn = "eec", ee
+	}
+	s = fmt.Appendf(s, " id=%08x to=%08x guid=%016x %s=%06x psn=%06x resources=%d depth=%d rnr=%d delay=%d",
+		r.LocalID(), r.RemoteID(), r.LocalGUID(), what, qpn, r.StartPSN(), r.ResponderResources(), r.InitiatorDepth(), r.RNRRetry(), r.TargetAckDelay())
 	s = appendFlags(s, r.FlowControl(), r.SRQ())
 	if r.Failover() != 0 {
 		s = fmt.Appendf(s, " failover=%d", r.Failover())
