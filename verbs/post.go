@@ -243,14 +243,12 @@ const (
 
 // checkPlacement looks at a FLUSH or ATOMIC_WRITE.
 func (qp *QP) checkPlacement(wr *SendWR) error {
-	f := wr.Flush
+	f := &wr.Flush
 	switch n := inlineLength(wr); {
 	case wr.Opcode == WRAtomicWrite && n != atomicWriteLen:
 		return qp.badSend(wr, "%d bytes of data; it has %d", n, atomicWriteLen)
 	case wr.Opcode == WRAtomicWrite:
 		return nil
-	case f == nil:
-		return qp.badSend(wr, "what to flush (Flush) is missing")
 	case f.Type == 0 || f.Type&^placementAll != 0:
 		return qp.badSend(wr, "the type %v is none; there are %v", f.Type, placementAll)
 	case f.Level > FlushMR:

@@ -23,7 +23,7 @@ func goodSend(t *testing.T, qp *QP, op WROpcode) SendWR {
 	if op == WRTSO && op.in(qp.opcodes) {
 		qp.maxTSOHeader, qp.maxTSO = 54, 1000 // as if it was made for it
 	}
-	wr := SendWR{Opcode: op, SGList: []SGE{{Length: 8}}, TSO: &TSO{Hdr: make([]byte, 54), MSS: 4}, Flush: &Flush{Type: FlushGlobal}}
+	wr := SendWR{Opcode: op, SGList: []SGE{{Length: 8}}, TSO: &TSO{Hdr: make([]byte, 54), MSS: 4}, Flush: Flush{Type: FlushGlobal}}
 	if qp.Type() == QPTypeUD {
 		attr := goodAH()
 		wr.AH = must(qp.PD().CreateAH(&attr))(t)

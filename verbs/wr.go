@@ -44,7 +44,7 @@ type SendWR struct {
 
 	TSO *TSO // TSO; read during PostSend only
 
-	Flush *Flush // Flush; read during PostSend only. RemoteAddr and RKey say where
+	Flush Flush // Flush; RemoteAddr and RKey say where
 }
 
 // Flush is what a FLUSH asks for besides the peer's address and key. The C structure ibv_send_wr has no place for it: there FLUSHes are posted by

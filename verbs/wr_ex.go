@@ -48,7 +48,6 @@ type QPEx struct {
 	data    []byte
 	binds   []MWBindInfo
 	tsos    []TSO
-	flushes []Flush
 	none    SendWR // takes what belongs to no request
 }
 
@@ -125,7 +124,7 @@ func (x *QPEx) close() {
 		clear(x.binds)
 		x.holds = false
 	}
-	x.wrs, x.sges, x.data, x.binds, x.tsos, x.flushes = x.wrs[:0], x.sges[:0], x.data[:0], x.binds[:0], x.tsos[:0], x.flushes[:0]
+	x.wrs, x.sges, x.data, x.binds, x.tsos = x.wrs[:0], x.sges[:0], x.data[:0], x.binds[:0], x.tsos[:0]
 	x.open, x.may, x.missing, x.cur = false, 0, 0, &x.none
 	if x.fault != nil {
 		x.fault = nil
@@ -307,11 +306,7 @@ func (x *QPEx) SendTSO(hdr []byte, mss uint16) {
 // to 2^31, or about the whole region, as level says. The peer's QP and region need AccessFlushGlobal or AccessFlushPersistent.
 func (x *QPEx) Flush(rkey uint32, remoteAddr uint64, n uint32, typ PlacementType, level SelectivityLevel) {
 	wr := x.begin(WRFlush, x.addr)
-	if wr == &x.none {
-		return
-	}
-	x.flushes = append(x.flushes, Flush{Length: n, Type: typ, Level: level})
-	wr.RKey, wr.RemoteAddr, wr.Flush = rkey, remoteAddr, &x.flushes[len(x.flushes)-1]
+	wr.RKey, wr.RemoteAddr, wr.Flush = rkey, remoteAddr, Flush{Length: n, Type: typ, Level: level}
 }
 
 // AtomicWrite stores 8 bytes in the peer's memory all at once, at an address that is a multiple of 8, in the order in which they are in data

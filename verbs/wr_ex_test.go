@@ -107,7 +107,7 @@ func TestD_41_FlushAndAtomicWriteOfTheBuilder(t *testing.T) {
 	ok(t, x.Complete())
 	f, w := &drv.all[0], &drv.all[1]
 	if f.WRID != 1 || f.Opcode != WRFlush || f.RKey != 2 || f.RemoteAddr != 3 || f.Flags != 0 ||
-		*f.Flush != (Flush{1 << 31, FlushGlobal | FlushPersistent, FlushMR}) {
+		f.Flush != (Flush{1 << 31, FlushGlobal | FlushPersistent, FlushMR}) {
 		t.Errorf("%+v", f)
 	}
 	if w.WRID != 4 || w.Opcode != WRAtomicWrite || w.RKey != 5 || w.RemoteAddr != 6 || w.Flags != SendFence|SendInline ||
