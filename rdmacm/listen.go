@@ -38,9 +38,6 @@ func (id *ID) Listen(backlog int) error {
 	h := id.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.ports.conflict(op, id, id.local.Port(), false); err != nil {
-		return err
-	}
 	id.backlog = cm.NewBacklog(backlog)
 	devices := []*device{id.dev}
 	if id.local.Addr().IsUnspecified() {
@@ -50,12 +47,12 @@ func (id *ID) Listen(backlog int) error {
 		}
 	}
 	first := id.local.Port()
-	err := id.listenOnAll(devices)
+	err := id.listenOnAll(op, devices)
 	for errors.Is(err, errTaken) && id.unseen { // any port will do
 		if more := h.ports.bindAnother(id); more != nil || id.local.Port() == first {
 			break
 		}
-		err = id.listenOnAll(devices)
+		err = id.listenOnAll(op, devices)
 	}
 	if err != nil {
 		return id.because(op, err)
@@ -69,7 +66,10 @@ func (id *ID) Listen(backlog int) error {
 }
 
 // listenOnAll begins to listen on all devices. One whose UDP port another program has is left out, but one of them must be there.
-func (id *ID) listenOnAll(devices []*device) error {
+func (id *ID) listenOnAll(op string, devices []*device) error {
+	if err := id.host.ports.conflict(op, id, id.local.Port(), false); err != nil {
+		return err
+	}
 	var errs []error
 	for _, d := range devices {
 		err := id.listenOn(d)
