@@ -9,7 +9,6 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
-	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/umad"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -51,9 +50,8 @@ func newTarget(tb testing.TB, backlog int) *target {
 			tb.Fatal(err)
 		}
 	}
-	dev, err := rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", fuzzHere)
-	ok(err)
-	t := &target{tb: tb, h: NewHost(dev)}
+	t := &target{tb: tb, h: memoryHost(tb)}
+	var err error
 	t.ch, err = t.h.CreateEventChannel()
 	ok(err)
 	t.l, err = t.h.CreateID(t.ch, PSTCP, nil)

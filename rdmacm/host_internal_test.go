@@ -12,18 +12,23 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
+// memoryHost is a host at fuzzHere, on a network of its own in memory.
+func memoryHost(tb testing.TB) *Host {
+	tb.Helper()
+	dev, err := rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", fuzzHere)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return NewHost(dev)
+}
+
 // startedHost is a host whose device runs, without IDs.
 func startedHost(t *testing.T) (*Host, *device) {
 	t.Helper()
-	addr := netip.MustParseAddr("198.18.0.1")
-	dev, err := rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := NewHost(dev)
+	h := memoryHost(t)
 	id, err := h.CreateID(nil, PSTCP, nil)
 	if err == nil {
-		err = id.BindAddr(netip.AddrPortFrom(addr, 0))
+		err = id.BindAddr(netip.AddrPortFrom(fuzzHere, 0))
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -3,17 +3,11 @@ package rdmacm
 import (
 	"net/netip"
 	"testing"
-
-	"github.com/verbena-rdma/verbena/rdmatest"
 )
 
 // A channel that is closed takes its IDs with it, but not one that moves to another channel at the same time.
 func TestC_CHAN_08_ClosedWhileAnIDMoves(t *testing.T) {
-	dev, err := rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", fuzzHere)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := NewHost(dev)
+	h := memoryHost(t)
 	old, err := h.CreateEventChannel()
 	if err != nil {
 		t.Fatal(err)

@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/verbena-rdma/verbena/rdmatest"
 )
 
 func TestC_BIND_04_PortRange(t *testing.T) {
@@ -39,11 +37,7 @@ func TestC_BIND_04_PortRange(t *testing.T) {
 func TestC_BIND_04_PortIsOfTheRange(t *testing.T) {
 	old := ephemeral
 	defer func() { ephemeral = old }()
-	dev, err := rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", fuzzHere)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := NewHost(dev)
+	h := memoryHost(t)
 	for _, r := range [][2]uint16{{40000, 40002}, {65533, 65535}, {1, 3}, {5, 5}} {
 		ephemeral = func() (low, high uint16) { return r[0], r[1] }
 		var ids []*ID
@@ -84,11 +78,7 @@ func TestC_BIND_04_PortsRunOut(t *testing.T) {
 	old := ephemeral
 	ephemeral = func() (low, high uint16) { return 40000, 40003 }
 	defer func() { ephemeral = old }()
-	dev, err := rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", fuzzHere)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := NewHost(dev)
+	h := memoryHost(t)
 	var ids []*ID
 	resolve := func(ps PortSpace, dst string) error {
 		id, err := h.CreateID(nil, ps, nil)

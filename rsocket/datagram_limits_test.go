@@ -13,9 +13,16 @@ import (
 	"github.com/verbena-rdma/verbena/rsocket"
 )
 
-// met makes two datagram sockets tell each other their QPs.
-func (p *places) met(a, b net.PacketConn) {
-	p.Helper()
+// acquainted is two datagram sockets that have told each other their QPs.
+func acquainted(t *testing.T) (p *places, a, b net.PacketConn) {
+	t.Helper()
+	p = overUDP(t)
+	t.Cleanup(p.close)
+	a, b = p.packets()
+	t.Cleanup(func() {
+		_ = b.Close()
+		_ = a.Close()
+	})
 	p.ok(a.SetDeadline(time.Now().Add(20 * time.Second)))
 	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
 	buf := make([]byte, 100)
@@ -23,16 +30,12 @@ func (p *places) met(a, b net.PacketConn) {
 	must2(b.ReadFrom(buf))(p)
 	must(b.WriteTo([]byte("hello"), a.LocalAddr()))(p)
 	must2(a.ReadFrom(buf))(p)
+	return p, a, b
 }
 
 // A write ends at its deadline, whether there is room or not; the deadline of reading is another.
 func TestDatagramWriteDeadline(t *testing.T) {
-	p := overUDP(t)
-	defer p.close()
-	a, b := p.packets()
-	defer a.Close()
-	defer b.Close()
-	p.met(a, b)
+	p, a, b := acquainted(t)
 	p.ok(a.SetDeadline(time.Time{}))
 	write := func() error {
 		_, err := a.WriteTo([]byte("x"), b.LocalAddr())
@@ -141,12 +144,7 @@ func TestR_IO_18_NoRoomForMessagesByUDP(t *testing.T) {
 
 // Two messages, or two slots, wake two that wait, though each waiter has one token.
 func TestDatagramWakeUpsArePassedOn(t *testing.T) {
-	p := overUDP(t)
-	defer p.close()
-	a, b := p.packets()
-	defer a.Close()
-	defer b.Close()
-	p.met(a, b)
+	p, a, b := acquainted(t)
 	done := make(chan error, 2)
 	both := func(what string, wait func() error, now func()) {
 		t.Helper()
