@@ -149,6 +149,7 @@ func (qp *QP) prepare(a *transport.Attr, m transport.Mask) (here bool) {
 		if m&p.in == 0 {
 			continue
 		}
+		p.path.InOrder = qp.Type == transport.UC
 		p.path.Source = link.SourcePort(p.path.FlowLabel, qp.Num(), dest)
 		if near != nil {
 			here = near.Prepare(p.path, dest) && p.in == transport.MaskAV

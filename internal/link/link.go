@@ -150,6 +150,7 @@ type Path struct {
 	Source    uint16     // the UDP source port that it had better have, see SourcePort; 0: any
 	Route     any        // what Neighbours.Prepare leaves here
 	Refused   *Refusal   // where ports note what this host would not send; nil if nobody wants to know
+	InOrder   bool       // nobody sends again what was overtaken, so packets had better wait than go two ways
 }
 
 // A Refusal is the last packet of a path that this host would not send. It belongs to the holder of the QP's shard, as Send does.

@@ -55,7 +55,7 @@ const (
 )
 
 // holdBack is how long packets wait at most for a lane to be set up, so that they do not overtake
-// those that went the other way before.
+// those that went the other way before. Those of a path that must stay in order wait until it is clear which way they go.
 const holdBack = 20 * time.Millisecond
 
 // maxInLanes bounds what other processes can make us hold.

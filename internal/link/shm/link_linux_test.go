@@ -210,6 +210,40 @@ func TestSlowNeighbour(t *testing.T) {
 	close(d.slow)
 }
 
+// What must not be overtaken goes no way before it is clear which: UC knows no second time.
+func TestSlowNeighbourInOrder(t *testing.T) {
+	d := town{slow: make(chan struct{})}
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	a.hold = time.Nanosecond
+	path := &link.Path{Src: a.addr, Dst: addrB, InOrder: true}
+	a.Prepare(path, 7)
+	if time.Sleep(time.Millisecond); a.put(path, 7, 8, 1) {
+		t.Error("a place before the lane is there")
+	}
+	close(d.slow)
+	a.await("place", func() bool { return a.put(path, 7, 8, 1) })
+	a.p.Send(a.tx)
+	b.next()
+	if n := len(a.inner(0).sent); n != 0 {
+		t.Errorf("%d packets went the other way", n)
+	}
+}
+
+// Behind a decorator nothing can wait: it goes the other way while there is no lane.
+func TestDecoratedSlowNeighbour(t *testing.T) {
+	d := town{slow: make(chan struct{})}
+	a := d.open(t, addrA, 1)
+	d.open(t, addrB, 1)
+	path := a.path(addrB, 7)
+	a.tx.Direct = nil
+	a.put(path, 7, 600, 1)
+	a.p.Send(a.tx)
+	if n := len(a.inner(0).sent); n != 1 {
+		t.Errorf("%d packets went the other way", n)
+	}
+	close(d.slow)
+}
+
 // QPs without a path of their own, which are UD ones, find their way too, and again after the process has changed.
 func TestWithoutRoute(t *testing.T) {
 	var d town

@@ -109,8 +109,7 @@ func (p *port) place(path *link.Path, qpn uint32, n int, kind ring.Kind) (b []by
 	r := p.routeOf(path, qpn)
 	lane := r.lane.Load()
 	if lane == nil {
-		// What waits for a lane too long goes the other way.
-		return nil, train || r.state.Load() == routeWaits && time.Since(r.begun) < p.link.hold
+		return nil, train || r.state.Load() == routeWaits && (path.InOrder || time.Since(r.begun) < p.link.hold)
 	}
 	if lane.end.Load() != laneLives {
 		return nil, train
@@ -166,15 +165,17 @@ func (p *port) Send(b *link.TxBatch) {
 	}
 }
 
-// divert takes out of a batch what goes through lanes. What finds no place now is lost: nobody could send it later.
+// divert takes out of a batch what goes through lanes. What finds no place now is lost: nobody could send it later. What would wait for
+// its lane goes the other way.
 func (p *port) divert(b *link.TxBatch) {
 	left := b.Packets[:0]
 	for i := range b.Packets {
 		t := b.Packets[i]
 		data := b.Buf[t.Off : t.Off+t.Len-wire.ICRCLen]
-		place, mine := p.Place(t.Path, wire.BTH(data).DestQPN(), len(data), false)
+		qpn := wire.BTH(data).DestQPN()
+		place, mine := p.Place(t.Path, qpn, len(data), false)
 		switch {
-		case !mine:
+		case !mine, place == nil && p.routeOf(t.Path, qpn).state.Load() == routeWaits:
 			left = append(left, t)
 		case place == nil:
 			p.counters.TxDropped++
