@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -103,6 +104,31 @@ func TestTwoProcesses(t *testing.T) {
 	})
 	if err != nil || d <= 0 {
 		t.Errorf("ping-pong: %v, %v", d, err)
+	}
+}
+
+// What came before Stop is not answered by the next Serve: the first process has no receives for such answers.
+func TestServeLeavesNothing(t *testing.T) {
+	const messages = 4
+	p := connected(t, Options{QPs: 1, Depth: 8, Bytes: 4096})
+	sink, none := Serving{Mode: Sink, Bytes: 8}, &None{}
+	if err := p.Call("Prepare", sink, none); err != nil {
+		t.Fatal(err)
+	}
+	for range messages { // nobody polls at the other end yet
+		if _, err := p.Do(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{p.End.MR.SGE(0, 8)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(p.Call("Stop", None{}, none), p.Call("Serve", sink, none)); err != nil {
+		t.Fatal(err)
+	}
+	err := p.Serving(Serving{Mode: Pong, Bytes: 8}, func() error {
+		_, err := p.PingPong(5*time.Millisecond, 8)
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 
