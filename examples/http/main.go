@@ -15,9 +15,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
+var (
+	serve = flag.String("serve", "", "serve at this address only, such as :8080; without it the program asks itself")
+	get   = flag.String("get", "", "get this URL only, such as http://192.0.2.1:8080/")
+)
+
 func main() {
-	serve := flag.String("serve", "", "serve at this address only, such as :8080; without it the program asks itself")
-	get := flag.String("get", "", "get this URL only, such as http://192.0.2.1:8080/")
 	flag.Parse()
 	if *get != "" {
 		show(*get)
