@@ -43,7 +43,7 @@ const (
 
 const (
 	// foreign is how long a newcomer takes a port that it cannot bind for one whose processes are just choosing a leader, if none of them has
-	// a lane.
+	// a lane, and the port looks like a stranger's.
 	foreign = 300 * time.Millisecond
 	// patience is how long the leader may take to answer, and processes with lanes to choose one: the machine may be busy.
 	patience = 5 * time.Second
@@ -74,7 +74,7 @@ func Join(key Key, create func() ([]int, error)) (*Group, error) {
 			}
 			l.Close()
 			waited := time.Since(begin)
-			if !errors.Is(err, unix.EADDRINUSE) || waited > patience || waited > foreign && !g.names.inUse() {
+			if !errors.Is(err, unix.EADDRINUSE) || waited > patience || waited > foreign && !g.names.inUse() && !key.comingOrGoing() {
 				return nil, err
 			}
 			continue

@@ -3,7 +3,9 @@ package host
 import (
 	"errors"
 	"math/rand/v2"
+	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,9 +18,14 @@ func TestJoinWhileALeaderIsChosen(t *testing.T) {
 	t.Setenv(envRun, t.TempDir())
 	key := Key{Port: uint16(20000 + rand.IntN(10000)), Addr: netip.MustParseAddr("127.0.0.1")}
 	taken := func() ([]int, error) { return nil, unix.EADDRINUSE }
+	stranger, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(key.Addr, key.Port)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := Join(key, taken); !errors.Is(err, unix.EADDRINUSE) {
 		t.Errorf("beside a stranger: %v, want EADDRINUSE", err)
 	}
+	stranger.Close()
 	n, err := key.names()
 	if err != nil {
 		t.Fatal(err)
@@ -39,4 +46,34 @@ func TestJoinWhileALeaderIsChosen(t *testing.T) {
 		t.Fatalf("while a process with a lane is about to lead: %v", err)
 	}
 	g.Close()
+}
+
+// A group's processes may be just joining or just ending: its sockets are there, and nobody who leads or has a lane. They are not strangers, and
+// neither are sockets that are gone when one looks.
+func TestJoinWhileTheLastOneEnds(t *testing.T) {
+	t.Setenv(envRun, t.TempDir())
+	key := Key{Port: uint16(20000 + rand.IntN(10000)), Addr: netip.MustParseAddr("127.0.0.1")}
+	for _, sockets := range []int{Lanes + 1, 2, 0} {
+		l := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+			return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }), err)
+		}}
+		for range sockets {
+			c, err := l.ListenPacket(t.Context(), "udp", netip.AddrPortFrom(key.Addr, key.Port).String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(2*foreign, func() { c.Close() })
+		}
+		begin := time.Now()
+		g, err := Join(key, func() ([]int, error) {
+			if time.Since(begin) > 3*foreign {
+				return nil, nil
+			}
+			return nil, unix.EADDRINUSE
+		})
+		if err != nil {
+			t.Fatalf("beside %d sockets of a group: %v", sockets, err)
+		}
+		g.Close()
+	}
 }

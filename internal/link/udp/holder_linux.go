@@ -1,21 +1,22 @@
 package udp
 
 import (
-	"bufio"
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/verbena-rdma/verbena/internal/host"
 )
 
 // portHolder says, as far as /proc shows it to us, who has bound a UDP port so that at cannot be bound,
 // and what to do.
 func portHolder(at netip.AddrPort) string {
 	for range holderLooks {
-		for inode := range boundInodes(at) {
-			if who := inodeOwner(inode); who != "" {
+		found, _ := host.BoundTo(at)
+		for _, b := range found {
+			if who := inodeOwner(b.Inode); who != "" {
 				return who + "; stop it, or use another address (VERBENA_DEVICES=NAME=ADDR)"
 			}
 		}
@@ -41,40 +42,6 @@ func hiddenHolder(rxe []string, loaded bool) string {
 
 // holderLooks is how often /proc is read: while other sockets and processes come and go, the kernel may leave some out.
 const holderLooks = 4
-
-// boundInodes are the inodes of the UDP sockets of this network namespace that hold the
-// port at at's address or at all addresses.
-func boundInodes(at netip.AddrPort) map[string]bool {
-	found := map[string]bool{}
-	for _, name := range []string{"/proc/net/udp", "/proc/net/udp6"} {
-		f, err := os.Open(name)
-		if err != nil {
-			continue
-		}
-		for lines := bufio.NewScanner(f); lines.Scan(); {
-			// sl local_address rem_address st queues timer retransmits uid timeout inode ...
-			fields := strings.Fields(lines.Text())
-			if len(fields) < 10 || fields[9] == "0" {
-				continue
-			}
-			addr, port, _ := strings.Cut(fields[1], ":")
-			if port == fmt.Sprintf("%04X", at.Port()) && (addr == procAddr(at.Addr()) || strings.Trim(addr, "0") == "") {
-				found[fields[9]] = true
-			}
-		}
-		f.Close()
-	}
-	return found
-}
-
-// procAddr is a in the form of /proc/net/udp: 32-bit words, each in the machine's byte order.
-func procAddr(a netip.Addr) string {
-	var s strings.Builder
-	for b := a.AsSlice(); len(b) > 0; b = b[4:] {
-		fmt.Fprintf(&s, "%08X", binary.NativeEndian.Uint32(b))
-	}
-	return s.String()
-}
 
 // inodeOwner names the process that has the socket open, if it is one that we may look at.
 func inodeOwner(inode string) string {
