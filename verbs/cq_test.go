@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"errors"
+	"math"
 	"sync"
 	"syscall"
 	"testing"
@@ -47,7 +48,7 @@ func TestV_CQ_03_NoChannel(t *testing.T) {
 func TestD_17_CQSize(t *testing.T) {
 	ctx, drv := openFake(t)
 	cq, _ := newCQ(t, ctx, nil)
-	for _, cqe := range []int{0, -1, 4097, 1 << 40} {
+	for _, cqe := range []int{0, -1, 4097, math.MaxInt} {
 		_, err := ctx.CreateCQ(cqe, nil)
 		refused(t, err, EINVAL, "create_cq", "1 to 4096")
 		refused(t, cq.Resize(cqe), EINVAL, "resize_cq", "1 to 4096")

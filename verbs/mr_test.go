@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,7 +45,11 @@ func TestV_MR_02_Members(t *testing.T) {
 	if sge := mr.SGE(10, 20); sge != (SGE{Addr: start(buf) + 10, Length: 20, LKey: mr.LKey()}) {
 		t.Errorf("%+v", sge)
 	}
-	for _, n := range []int{-1, math.MaxUint32 + 1, math.MaxInt} { // must not become a short SGE
+	for _, long := range []int64{-1, math.MaxUint32 + 1, math.MaxInt64} { // must not become a short SGE
+		n := int(long)
+		if int64(n) != long {
+			continue // an int has 32 bits here
+		}
 		if sge := mr.SGE(0, n); sge.Length != math.MaxUint32 {
 			t.Errorf("length %d gives an SGE of %d", n, sge.Length)
 		}
@@ -306,6 +311,9 @@ func TestAllocBuffer(t *testing.T) {
 func TestAllocBufferTooLarge(t *testing.T) {
 	if strings.Contains(runtime.GOOS, "windows") {
 		t.Skip("memory of Go's heap there")
+	}
+	if strconv.IntSize == 32 {
+		t.Skip("as much as an int counts can be had")
 	}
 	_, err := AllocBuffer(math.MaxInt - 1<<20)
 	refused(t, err, ENOMEM, "alloc_buffer")

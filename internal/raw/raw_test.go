@@ -200,7 +200,7 @@ func TestV_WR_19_Segments(t *testing.T) {
 				if fold(sum(p.Outer.pseudo(b), b[l4:])) != 0xffff {
 					t.Errorf("%d bytes, frame %d: TCP checksum", n, i)
 				}
-				if seq := binary.BigEndian.Uint32(b[l4+4:]); seq != uint32(0xffffff80+i*mss) {
+				if seq := binary.BigEndian.Uint32(b[l4+4:]); seq != 0xffffff80+uint32(i*mss) {
 					t.Errorf("%d bytes, frame %d: sequence number %#x", n, i, seq)
 				}
 				flags := byte(0x10)

@@ -194,8 +194,8 @@ func TestNonsenseOfTheProducer(t *testing.T) {
 	for name, word := range map[string]uint64{
 		"no kind":          makeWord(8, 0, 0) | 1<<50,
 		"behind the end":   makeWord(MinSize, 1, 0),
-		"huge":             makeWord(0xffffffff, 1, 0),
-		"nearly 2^32":      makeWord(0xfffffff8, 1, 0),
+		"huge":             makeWord(0, 1, 0) | 0xffffffff,
+		"nearly 2^32":      makeWord(0, 1, 0) | 0xfffffff8,
 		"a skip with data": makeWord(1, skip, 0),
 	} {
 		_, c, mem, _ := pair(t, MinSize)

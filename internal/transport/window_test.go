@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"math"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -162,7 +163,7 @@ func TestPSNsInFlightAreBounded(t *testing.T) {
 		c.SQ = NewSendQueue(4, 1, 0)
 		a.MTU, a.MaxRdAtomic = 256, 16
 	})
-	s.qp.SetWindow(1<<40, nil)
+	s.qp.SetWindow(math.MaxInt, nil)
 	for range 2 {
 		s.post(OpRead, s.sges(0, 1), func(w *SendWQE) { w.Length, w.SGEs[0].Length = maxMessage, 0 })
 	}

@@ -109,9 +109,9 @@ func (m *tagged) response() verbs.RecvWR {
 }
 
 // rndv asks for n bytes of the sender's memory.
-func (m *tagged) rndv(tag uint64, n int) []byte {
+func (m *tagged) rndv(tag uint64, n uint32) []byte {
 	h := verbs.TMHeader{Op: verbs.TMRndv, AppCtx: uint32(tag) + 7, Tag: tag}.Append(nil)
-	return verbs.RVHeader{Addr: m.a.mr.Addr(), RKey: m.a.mr.RKey(), Length: uint32(n)}.Append(h)
+	return verbs.RVHeader{Addr: m.a.mr.Addr(), RKey: m.a.mr.RKey(), Length: n}.Append(h)
 }
 
 func info(tag uint64) verbs.TMInfo { return verbs.TMInfo{Tag: tag, Priv: uint32(tag) + 7} }
@@ -235,7 +235,7 @@ func TestX_SRQX_01_Rendezvous(t *testing.T) {
 			must(t, m.qa.PostRecv(m.response()))
 			clear(m.b.buf[:100000])
 			m.a.fill(byte(i))
-			m.send(m.rndv(9, size), 40)
+			m.send(m.rndv(9, uint32(size)), 40)
 			m.want(expected(1, 9, size))
 			if !bytes.Equal(m.b.buf[:size], m.a.buf[:size]) {
 				t.Fatalf("%d bytes: others", size)

@@ -218,7 +218,7 @@ func rings(t testing.TB) (a, b, c *side, mem []byte, path, other *link.Path) {
 	return a, b, c, l.rings.bytes[at : at+l.ring], path, other
 }
 
-func record(mem []byte, at, n int, kind uint8, aux uint32) {
+func record(mem []byte, at int, n uint32, kind uint8, aux uint32) {
 	binary.LittleEndian.PutUint64(mem[at:], uint64(n)|uint64(kind)<<32|uint64(aux)<<40)
 }
 

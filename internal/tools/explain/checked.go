@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 )
 
 // mostBlock is the longest block of a pcapng file, bytes. The longest packet has 65,535.
@@ -15,7 +16,7 @@ type checked struct {
 	r     *bufio.Reader
 	order binary.ByteOrder // of the section
 	at    int64            // where the block begins
-	left  int              // of the block
+	left  uint32           // of the block
 }
 
 // Read reads the file up to the first block that is not to be read, whose place is in the error.
@@ -25,8 +26,8 @@ func (c *checked) Read(b []byte) (int, error) {
 			return 0, err
 		}
 	}
-	n, err := c.r.Read(b[:min(len(b), c.left)])
-	c.left -= n
+	n, err := c.r.Read(b[:min(len(b), int(c.left))])
+	c.left -= uint32(n)
 	c.at += int64(n)
 	return n, err
 }
@@ -36,7 +37,7 @@ func (c *checked) next() error {
 	const section, packet, headLen, packetLen = pcapngMagic, 6, 12, 28
 	head, err := c.r.Peek(headLen)
 	if err != nil {
-		c.left = len(head) // too short to be one: the reader sees to it
+		c.left = uint32(len(head)) // too short to be one: the reader sees to it
 		if c.left == 0 {
 			return io.EOF
 		}
@@ -48,14 +49,18 @@ func (c *checked) next() error {
 			c.order = binary.BigEndian
 		}
 	}
-	c.left = int(c.order.Uint32(head[4:]))
+	c.left = c.order.Uint32(head[4:])
 	if c.left < headLen || c.left%4 != 0 || c.left > mostBlock {
 		return fmt.Errorf("a block of %d bytes at byte %d of the file; 12 to %d are possible", c.left, c.at, mostBlock)
 	}
-	if c.order.Uint32(head) == packet {
-		if head, err = c.r.Peek(packetLen); err == nil && int(c.order.Uint32(head[20:])) > c.left-packetLen-4 {
-			return fmt.Errorf("a packet of %d bytes in a block of %d at byte %d of the file", c.order.Uint32(head[20:]), c.left, c.at)
-		}
+	if c.order.Uint32(head) != packet {
+		return nil
+	}
+	if ifi := c.order.Uint32(head[8:]); ifi > math.MaxInt32 { // the reader takes it for an int
+		return fmt.Errorf("a packet of interface %d at byte %d of the file", ifi, c.at)
+	}
+	if head, err = c.r.Peek(packetLen); err == nil && uint64(c.order.Uint32(head[20:]))+packetLen+4 > uint64(c.left) {
+		return fmt.Errorf("a packet of %d bytes in a block of %d at byte %d of the file", c.order.Uint32(head[20:]), c.left, c.at)
 	}
 	return nil
 }

@@ -2,8 +2,10 @@ package perftest
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,12 +22,13 @@ func parseArgs(name, args string) (o *options, status int, ok bool, stderr strin
 
 // A command line that cannot be is refused with status 1; the first line of the error says what was wrong and what is right.
 func TestOptionsRefused(t *testing.T) {
+	whole := fmt.Sprintf("a whole number below 2^%d is needed", strconv.IntSize-1)
 	for args, want := range map[string]string{
 		"ib_send_bw -l":                  "-l needs a value: post so many requests at a time",
 		"ib_send_bw -l 0":                "post list 0: 1 to 128 are allowed",
 		"ib_send_bw -l 256":              "post list 256: 1 to 128 are allowed",
 		"ib_send_bw -l 3":                "-n 1000 must be a multiple of -l 3",
-		"ib_send_bw -l four":             "-l four: a whole number is needed",
+		"ib_send_bw -l four":             "-l four: " + whole,
 		"ib_send_lat -l 4":               "unknown option -l: it is an option of ib_send_bw, ib_write_bw, ib_read_bw, ib_atomic_bw",
 		"ib_read_bw -o -1":               "outstanding reads -1: 0 to 255 are allowed",
 		"ib_send_bw -o 4":                "unknown option -o: it is an option of ib_read_bw, ib_read_lat, ib_atomic_bw, ib_atomic_lat",
@@ -43,7 +46,7 @@ func TestOptionsRefused(t *testing.T) {
 		"ib_send_bw -R -T -4":            "type of service -4: 0 to 255 are allowed",
 		"ib_send_bw -p 0":                "TCP port 0: 1 to 65535 are allowed",
 		"ib_send_bw -p 70000":            "TCP port 70000: 1 to 65535 are allowed",
-		"ib_send_bw -p http":             "-p http: a whole number is needed",
+		"ib_send_bw -p http":             "-p http: " + whole,
 		"ib_send_bw -i 0":                "device port 0: 1 to 255 are allowed",
 		"ib_send_bw -i 300":              "device port 300: 1 to 255 are allowed",
 		"ib_send_bw -S 16":               "service level 16: 0 to 15 are allowed",

@@ -68,7 +68,7 @@ func TestMisuse(t *testing.T) {
 		{rc, "-m 0", "path MTU 0"},
 		{rc, "-l 16", "service level 16"},
 		{rc, "-r 0", "rx_depth 0"},
-		{rc, "-s 4294967296", "message size"},
+		{rc, "-s 2147483649", "message size"},
 		{rc, "a b", "more than one host"},
 		{rc, "-o -j", "device memory"},
 		{rc, "-P", "prefetched"},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -89,7 +90,7 @@ func (f *Flags) Has(option string) bool {
 
 // numbers is what may be given to an option of a type.
 var numbers = map[string]string{
-	"int": "a whole number", "uint": "a whole number from 0 on", "uint8": "a number from 0 to 255", "uint16": "a number from 0 to 65535", "uint32": "a number from 0 to 2^32-1",
+	"int": fmt.Sprintf("a whole number below 2^%d", strconv.IntSize-1), "uint": fmt.Sprintf("a number from 0 to 2^%d-1", strconv.IntSize), "uint8": "a number from 0 to 255", "uint16": "a number from 0 to 65535", "uint32": "a number from 0 to 2^32-1",
 	"float64": "a number, such as 2.5,", "duration": "a number and its unit, such as 500ms or 10s,",
 }
 

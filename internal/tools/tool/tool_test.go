@@ -46,16 +46,17 @@ func TestFlagsMisused(t *testing.T) {
 // What was wrong is said in the words of the command line, with what is right.
 func TestFlagsExplain(t *testing.T) {
 	for args, want := range map[string]string{
-		"-n ten":     "prog: -n ten: a whole number is needed",
-		"-t 256":     "prog: -t 256: a number from 0 to 255 is needed",
-		"-p 65536":   "prog: -p 65536: a number from 0 to 65535 is needed",
-		"-a x":       "prog: -a x: a number, such as 2.5, is needed",
-		"--wait 5":   "prog: --wait 5: a number and its unit, such as 500ms or 10s, is needed",
-		"-d":         "prog: -d needs a value: use this device",
-		"-ex":        "prog: unknown option -x: the usage below lists those that there are",
-		"--itersx=1": "prog: unknown option --itersx: the usage below lists those that there are",
-		"-z":         "prog: unknown option -z: other has it",
-		"--zone":     "prog: unknown option --zone: other has it",
+		"-n ten":                  "prog: -n ten: " + numbers["int"] + " is needed",
+		"-n 99999999999999999999": "prog: -n 99999999999999999999: " + numbers["int"] + " is needed",
+		"-t 256":                  "prog: -t 256: a number from 0 to 255 is needed",
+		"-p 65536":                "prog: -p 65536: a number from 0 to 65535 is needed",
+		"-a x":                    "prog: -a x: a number, such as 2.5, is needed",
+		"--wait 5":                "prog: --wait 5: a number and its unit, such as 500ms or 10s, is needed",
+		"-d":                      "prog: -d needs a value: use this device",
+		"-ex":                     "prog: unknown option -x: the usage below lists those that there are",
+		"--itersx=1":              "prog: unknown option --itersx: the usage below lists those that there are",
+		"-z":                      "prog: unknown option -z: other has it",
+		"--zone":                  "prog: unknown option --zone: other has it",
 	} {
 		var stderr bytes.Buffer
 		f := NewFlags(&Env{Argv0: "prog", Stdout: io.Discard, Stderr: &stderr}, "[options]")
