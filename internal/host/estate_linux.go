@@ -285,6 +285,8 @@ func (g *Group) inherit(n int) {
 		return
 	}
 	defer box.Close()
-	g.Send(g.estate.left(n))
+	if left := g.estate.left(n); len(left) > 0 { // it may have closed in peace before we had the name
+		g.Send(left)
+	}
 	g.estate.count(n).Store(0)
 }

@@ -13,7 +13,6 @@ import (
 )
 
 var (
-	hereAddr = netip.MustParseAddr("127.0.0.1")
 	peerAddr = netip.MustParseAddr("198.18.0.9")
 )
 
@@ -43,8 +42,6 @@ func testGroup(t *testing.T, key Key) (*Group, chan []Bequest) {
 	return g, sent
 }
 
-func testKey() Key { return Key{Port: uint16(20000 + rand.IntN(10000)), Addr: hereAddr} }
-
 // claim claims a lane, which somebody who sends what was left there may still have.
 func claim(t *testing.T, g *Group, lane int) *Mailbox {
 	t.Helper()
@@ -72,7 +69,7 @@ func (g *Group) die(box *Mailbox) {
 // What a member has left is sent by the leader, once: each connection's last word only.
 func TestLastWordsAreSentByTheLeader(t *testing.T) {
 	t.Setenv(envRun, t.TempDir())
-	key := testKey()
+	key := ownKey()
 	leader, sent := testGroup(t, key)
 	box := claim(t, leader, 6)
 	defer box.Close()
@@ -117,7 +114,7 @@ func TestLastWordsAreSentByTheLeader(t *testing.T) {
 // Who closes the device in peace leaves nothing, whatever was in the slots, which are of no use afterwards.
 func TestClosingLeavesNoWords(t *testing.T) {
 	t.Setenv(envRun, t.TempDir())
-	key := testKey()
+	key := ownKey()
 	heir, sent := testGroup(t, key)
 	g, _ := testGroup(t, key)
 	box := claim(t, g, 7)
@@ -149,7 +146,7 @@ func TestClosingLeavesNoWords(t *testing.T) {
 // Who claims a lane gets what its last owner has left, if it is quicker than the leader.
 func TestTheNextOwnerGetsTheLastWords(t *testing.T) {
 	t.Setenv(envRun, t.TempDir())
-	key := testKey()
+	key := ownKey()
 	leader, _ := testGroup(t, key)
 	leader.mu.Lock()
 	leader.Send = nil
@@ -171,7 +168,7 @@ func TestTheNextOwnerGetsTheLastWords(t *testing.T) {
 // A lane has so many slots; what does not fit has none, until one is given back.
 func TestSlotsRunOut(t *testing.T) {
 	t.Setenv(envRun, t.TempDir())
-	g, _ := testGroup(t, testKey())
+	g, _ := testGroup(t, ownKey())
 	var last *Slot
 	for i := range estateSlots {
 		if last = g.Bequeath(9, peerAddr, 0, 0); last == nil {
@@ -191,7 +188,7 @@ func TestSlotsRunOut(t *testing.T) {
 // Any member can write anything into the memory: nothing worse than nonsense is read.
 func TestNonsenseInTheEstate(t *testing.T) {
 	t.Setenv(envRun, t.TempDir())
-	g, _ := testGroup(t, testKey())
+	g, _ := testGroup(t, ownKey())
 	mem, err := g.estate.mapLane(3)
 	if err != nil {
 		t.Fatal(err)

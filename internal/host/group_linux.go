@@ -42,9 +42,10 @@ const (
 )
 
 const (
-	// foreign is how long a newcomer takes a port that it cannot bind for one whose processes are just choosing a leader, if none of them has
-	// a lane, and the port looks like a stranger's.
-	foreign = 300 * time.Millisecond
+	// A port that a newcomer cannot bind is a stranger's if it looks like one so many times in a row, that long apart: its processes may be
+	// just choosing a leader.
+	foreignLooks = 3
+	foreignPause = 100 * time.Millisecond
 	// patience is how long the leader may take to answer, and processes with lanes to choose one: the machine may be busy.
 	patience = 5 * time.Second
 	pause    = time.Millisecond
@@ -57,7 +58,8 @@ const (
 // If there is a folder of the group, see Share, whoever may write there may join, otherwise processes of the same user.
 func Join(key Key, create func() ([]int, error)) (*Group, error) {
 	g := &Group{followers: map[*net.UnixConn]struct{}{}, stopped: make(chan struct{})}
-	for begin := time.Now(); ; sleepAbout(pause) {
+	looked, foreign := time.Now(), 0
+	for begin := looked; ; sleepAbout(pause) {
 		var err error
 		if g.names, err = key.names(); err != nil {
 			return nil, err
@@ -73,8 +75,13 @@ func Join(key Key, create func() ([]int, error)) (*Group, error) {
 				return g, nil
 			}
 			l.Close()
-			waited := time.Since(begin)
-			if !errors.Is(err, unix.EADDRINUSE) || waited > patience || waited > foreign && !g.names.inUse() && !key.comingOrGoing() {
+			if now := time.Now(); now.Sub(looked) > foreignPause {
+				if foreign++; g.names.inUse() || key.comingOrGoing() {
+					foreign = 0
+				}
+				looked = now
+			}
+			if !errors.Is(err, unix.EADDRINUSE) || time.Since(begin) > patience || foreign == foreignLooks {
 				return nil, err
 			}
 			continue

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -12,11 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ownKey names an address that other processes which run these tests do not use.
+func ownKey() Key {
+	pid := os.Getpid()
+	return Key{Port: uint16(20000 + rand.IntN(10000)), Addr: netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0x40, byte(pid), 9})}
+}
+
 // A newcomer that finds the port taken and nobody leading waits for those who have lanes to choose a leader, however busy the machine is. If nobody
 // has a lane, the port is a stranger's.
 func TestJoinWhileALeaderIsChosen(t *testing.T) {
 	t.Setenv(envRun, t.TempDir())
-	key := Key{Port: uint16(20000 + rand.IntN(10000)), Addr: netip.MustParseAddr("127.0.0.1")}
+	key := ownKey()
 	taken := func() ([]int, error) { return nil, unix.EADDRINUSE }
 	stranger, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(key.Addr, key.Port)))
 	if err != nil {
@@ -37,7 +44,7 @@ func TestJoinWhileALeaderIsChosen(t *testing.T) {
 	defer box.Close()
 	begin := time.Now()
 	g, err := Join(key, func() ([]int, error) {
-		if time.Since(begin) > 2*foreign {
+		if time.Since(begin) > 2*foreignLooks*foreignPause {
 			return nil, nil
 		}
 		return taken()
@@ -52,7 +59,7 @@ func TestJoinWhileALeaderIsChosen(t *testing.T) {
 // neither are sockets that are gone when one looks.
 func TestJoinWhileTheLastOneEnds(t *testing.T) {
 	t.Setenv(envRun, t.TempDir())
-	key := Key{Port: uint16(20000 + rand.IntN(10000)), Addr: netip.MustParseAddr("127.0.0.1")}
+	key := ownKey()
 	for _, sockets := range []int{Lanes + 1, 2, 0} {
 		l := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 			return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }), err)
@@ -62,11 +69,11 @@ func TestJoinWhileTheLastOneEnds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			time.AfterFunc(2*foreign, func() { c.Close() })
+			time.AfterFunc(2*foreignLooks*foreignPause, func() { c.Close() })
 		}
 		begin := time.Now()
 		g, err := Join(key, func() ([]int, error) {
-			if time.Since(begin) > 3*foreign {
+			if time.Since(begin) > 3*foreignLooks*foreignPause {
 				return nil, nil
 			}
 			return nil, unix.EADDRINUSE
