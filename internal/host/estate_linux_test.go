@@ -12,9 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var (
-	peerAddr = netip.MustParseAddr("198.18.0.9")
-)
+var peerAddr = netip.MustParseAddr("198.18.0.9")
 
 // testGroup is a member of a group without sockets, and what it has been given to send.
 func testGroup(t *testing.T, key Key) (*Group, chan []Bequest) {
