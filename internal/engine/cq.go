@@ -142,10 +142,15 @@ func (cq *CQ) pop(n int, take func(i int, e *transport.CQE)) int {
 	}
 	cq.mu.Lock()
 	n = min(n, int(cq.tail-cq.head))
+	var f freed
 	for i := range n {
-		take(i, &cq.ring[cq.head&(cq.cap-1)])
-		cq.dropOldest()
+		e := &cq.ring[cq.head&(cq.cap-1)]
+		take(i, e)
+		f.add(e)
+		forget(e)
+		cq.head++
 	}
+	f.flush()
 	cq.emptied()
 	cq.mu.Unlock()
 	return n
@@ -162,25 +167,69 @@ func (cq *CQ) emptied() {
 func (cq *CQ) dropOldest() {
 	e := &cq.ring[cq.head&(cq.cap-1)]
 	release(e)
-	e.QP, e.SQ, e.SRQ, e.Tags, e.Cause = nil, nil, nil, nil, nil
+	forget(e)
 	cq.head++
 }
+
+// forget drops what a completion points to.
+func forget(e *transport.CQE) { e.QP, e.SQ, e.SRQ, e.Tags, e.Cause = nil, nil, nil, nil, nil }
 
 // release gives the queue slots back that a completion stands for. It runs under the CQ's lock, so that purge
 // knows that no slot of a QP comes back after it.
 func release(e *transport.CQE) {
+	var f freed
+	f.add(e)
+	f.flush()
+}
+
+// freed is the queue slots that several completions stand for, so that a queue to which some in a row belong hears of them once.
+type freed struct {
+	sq   *transport.SendQueue
+	slot uint32 // the last one
+	rq   *transport.RecvQueue
+	n    uint32
+}
+
+func (f *freed) add(e *transport.CQE) {
 	switch {
 	case e.SQ != nil:
-		e.SQ.Release(e.Slot)
+		f.sent(e.SQ, e.Slot)
 	case e.Send:
-		e.QP.SQ.Release(e.Slot)
+		f.sent(e.QP.SQ, e.Slot)
 	case e.Tags != nil:
 		e.Tags.Polled(e.Op)
 	case e.SRQ != nil:
-		e.SRQ.Release(1)
+		f.received(e.SRQ)
 	default:
-		e.QP.RQ.Release(1)
+		f.received(e.QP.RQ)
 	}
+}
+
+func (f *freed) sent(q *transport.SendQueue, slot uint32) {
+	if f.sq != q {
+		f.flush()
+		f.sq = q
+	}
+	f.slot = slot
+}
+
+func (f *freed) received(q *transport.RecvQueue) {
+	if f.rq != q {
+		f.flush()
+		f.rq = q
+	}
+	f.n++
+}
+
+// flush gives the slots back.
+func (f *freed) flush() {
+	if f.sq != nil {
+		f.sq.Release(f.slot)
+	}
+	if f.rq != nil {
+		f.rq.Release(f.n)
+	}
+	*f = freed{}
 }
 
 // Polls that find completions let the shards run once in so many, so that a program which is slower

@@ -270,10 +270,20 @@ func (q *RecvQueue) Shared() bool { return q.shared }
 // PD is the protection domain of an SRQ's buffers.
 func (q *RecvQueue) PD() uint32 { return q.pd }
 
+// Lock and Unlock bracket calls of Put.
+func (q *RecvQueue) Lock()   { q.mu.Lock() }
+func (q *RecvQueue) Unlock() { q.mu.Unlock() }
+
 // Post appends a receive of the given SGEs, at most MaxSGE, which are copied.
 func (q *RecvQueue) Post(wrid uint64, sges []SGE) error {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	err := q.Put(wrid, sges)
+	q.mu.Unlock()
+	return err
+}
+
+// Put is Post for a caller that holds Lock.
+func (q *RecvQueue) Put(wrid uint64, sges []SGE) error {
 	switch polled := q.polled.Load(); {
 	case q.fill-polled >= q.cap:
 		return ErrQueueFull

@@ -128,10 +128,13 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 }
 
 func postRecv(rq *transport.RecvQueue, wrs []verbs.RecvWR) (int, error) {
+	rq.Lock()
 	for i := range wrs {
-		if err := rq.Post(wrs[i].WRID, toSGEs(wrs[i].SGList)); err != nil {
+		if err := rq.Put(wrs[i].WRID, toSGEs(wrs[i].SGList)); err != nil {
+			rq.Unlock()
 			return i, verbsError("", err)
 		}
 	}
+	rq.Unlock()
 	return len(wrs), nil
 }

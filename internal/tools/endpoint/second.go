@@ -154,6 +154,7 @@ func (s *Second) Serve(a Serving, _ *None) error {
 	if a.Bytes <= inline {
 		back.Flags |= verbs.SendInline
 	}
+	again := make([]verbs.RecvWR, len(e.wcs))
 	for sending := 0; ; {
 		stop := s.stop.Load() // before the last poll
 		wcs, err := e.Poll()
@@ -163,16 +164,24 @@ func (s *Second) Serve(a Serving, _ *None) error {
 		if stop && len(wcs) == 0 && sending == 0 {
 			return nil
 		}
-		for i := range wcs {
-			if wcs[i].WRID == sendWRID {
-				sending--
+		for len(wcs) > 0 {
+			id, n := wcs[0].WRID, run(wcs)
+			wcs = wcs[n:]
+			if id == sendWRID {
+				sending -= n
 				continue
 			}
-			qp := e.QPs[wcs[i].WRID]
-			if err := qp.PostRecv(verbs.RecvWR{WRID: wcs[i].WRID, SGList: sge}); err != nil {
+			for i := range again[:n] {
+				again[i] = verbs.RecvWR{WRID: id, SGList: sge}
+			}
+			qp := e.QPs[id]
+			if err := qp.PostRecv(again[:n]...); err != nil {
 				return err
 			}
-			if a.Mode == Pong {
+			if a.Mode != Pong {
+				continue
+			}
+			for range n {
 				if err := qp.PostSend(back); err != nil {
 					return err
 				}
@@ -180,6 +189,15 @@ func (s *Second) Serve(a Serving, _ *None) error {
 			}
 		}
 	}
+}
+
+// run is how many completions from the first on have the same WRID.
+func run(wcs []verbs.WC) int {
+	n := 1
+	for n < len(wcs) && wcs[n].WRID == wcs[0].WRID {
+		n++
+	}
+	return n
 }
 
 // sendWRID tells sends from receives, whose WRID is a QP's index.
