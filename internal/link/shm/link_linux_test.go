@@ -273,19 +273,45 @@ func TestDecorated(t *testing.T) {
 	path := a.ready(addrB, 7)
 	far := a.path(netip.MustParseAddr("203.0.113.9"), 7)
 	a.tx.Direct = nil
-	for i := range 20 {
+	for i := range recvMax {
 		a.put(path, 7, 600, uint32(i))
 		a.put(far, 7, 8, uint32(i))
 	}
 	a.p.Send(a.tx)
-	if got := b.next(); len(got) != 20 {
+	if got := b.next(); len(got) != recvMax {
 		t.Errorf("%d packets", len(got))
 	}
-	if n := len(a.inner(0).sent); n != 20 {
+	if n := len(a.inner(0).sent); n != recvMax {
 		t.Errorf("%d packets went the other way", n)
 	}
 	if !a.tx.Empty() {
 		t.Error("the batch is not empty")
+	}
+}
+
+// The receiver is at work on the first packets of a long batch while the sender is on the last, and answers some before it takes more.
+func TestALongBatchIsSeenEarly(t *testing.T) {
+	var d town
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	for i := range few {
+		a.put(path, 7, 8, uint32(i))
+	}
+	if got := b.take(); len(got) != 0 {
+		t.Errorf("%d packets before there are enough", len(got))
+	}
+	a.put(path, 7, 8, few)
+	if got := b.next(); len(got) != few {
+		t.Errorf("%d packets before Send, want %d", len(got), few)
+	}
+	for i := range 2*recvMax - 1 {
+		a.put(path, 7, 8, uint32(few+1+i))
+	}
+	a.p.Send(a.tx)
+	for range 2 {
+		if got := b.next(); len(got) != recvMax {
+			t.Errorf("%d packets at once, want %d", len(got), recvMax)
+		}
 	}
 }
 

@@ -49,6 +49,8 @@ type outRing struct {
 	from  uint64 // our bit in it
 	dirty bool   // in the port's list of rings to publish
 
+	gathered int // packets that the receiver may not see yet
+
 	freed uint64    // when the ring was found full
 	since time.Time // zero: it was not
 }
@@ -193,8 +195,10 @@ func writeNow(fd uintptr, b []byte) {
 }
 
 const (
-	// chunk is how many bytes gather before the receiver may see them, so that it copies some while we copy others.
+	// chunk is how many bytes gather before the receiver may see them, and few how many packets, so that it is at work on some while we are on
+	// others.
 	chunk = 16 << 10
+	few   = 16
 	// patience is how long a full ring whose receiver takes nothing out holds packets back. Then they are lost, as in a network. A
 	// receiver that lives may wait so long for a core.
 	patience = 40 * time.Millisecond
@@ -202,8 +206,9 @@ const (
 
 // place is the place for a packet of n bytes; nil if there is none now. lost says that there will be none soon.
 func (r *outRing) place(path *link.Path, n int, kind ring.Kind) (b []byte, lost bool) {
-	if r.prod.Unpublished() >= chunk {
+	if r.gathered == few || r.prod.Unpublished() >= chunk {
 		r.prod.Publish()
+		r.gathered = 0
 	}
 	number := r.flows.find(path)
 	if number == noFlow {
@@ -218,6 +223,7 @@ func (r *outRing) place(path *link.Path, n int, kind ring.Kind) (b []byte, lost 
 	if b = r.prod.Put(kind, number, n); b == nil {
 		return nil, r.stuck()
 	}
+	r.gathered++
 	return b, false
 }
 
@@ -240,6 +246,7 @@ func (r *outRing) stuck() bool {
 // sleeps before it looked at the ring for the last time, so either it saw the packets or we see that it sleeps.
 func (r *outRing) publish() {
 	r.prod.Publish()
+	r.gathered = 0
 	if s := r.sleep.Load(); s&1 != 0 && s != r.woken {
 		r.woken = s
 		_ = r.lane.raw.Control(r.wake)

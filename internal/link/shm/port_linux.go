@@ -44,8 +44,8 @@ type routeKey struct {
 }
 
 const (
-	// recvMax bounds the packets of one Recv.
-	recvMax = 64
+	// recvMax bounds the packets of one Recv. The shard answers them before it takes more, so that the sender goes on meanwhile.
+	recvMax = 16
 	// A Recv asks the other link too, which costs a system call, if no packet came through lanes for laneQuiet, or if it was
 	// not asked for maxIdle Recvs, or for a time that is innerSoon after it had something, and doubles up to innerLate while it has
 	// nothing.
