@@ -334,7 +334,7 @@ func FuzzRing(f *testing.F) {
 		l := &inLane{shape: shape{n: 1, m: 1, ring: minRing}}
 		l.rings = &memory{aligned(l.ringsSize())}
 		l.heads = &memory{aligned(l.headsSize())}
-		l.rx = [][]inRing{make([]inRing, 1)}
+		l.rx, l.turns = [][]inRing{make([]inRing, 1)}, make([]int, 1)
 		l.used = append(l.used, l.rings.word(activeAt(0)))
 		l.shares.Store(&map[uint64]*memory{1: share})
 		l.once.Do(func() {}) // there is no connection to close

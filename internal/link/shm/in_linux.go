@@ -24,6 +24,7 @@ type inLane struct {
 	rings   *memory    // the sender's
 	heads   *memory    // ours
 	rx      [][]inRing // by our port, then the sender's
+	turns   []int      // by our port: which of the sender's comes first
 	used    []*atomic.Uint64
 	over    atomic.Bool   // nothing more will come
 	drained atomic.Uint64 // bits of the ports that have taken the last of it
@@ -99,6 +100,7 @@ func acceptLane(c *net.UnixConn, ports int, ranges []span, status *os.File) (*in
 	l.shares.Store(new(map[uint64]*memory))
 	for j := range l.m {
 		l.rx = append(l.rx, make([]inRing, l.n))
+		l.turns = append(l.turns, 0)
 		l.used = append(l.used, l.rings.word(activeAt(j)))
 	}
 	return l, c.SetDeadline(time.Time{})

@@ -2,6 +2,7 @@ package shm
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net"
 	"net/netip"
 	"testing"
@@ -311,6 +312,37 @@ func TestALongBatchIsSeenEarly(t *testing.T) {
 	for range 2 {
 		if got := b.next(); len(got) != recvMax {
 			t.Errorf("%d packets at once, want %d", len(got), recvMax)
+		}
+	}
+}
+
+// Senders who always have more than one Recv takes get their turns all the same: processes, and the ports of one of them.
+func TestNobodyIsLeftWaiting(t *testing.T) {
+	var d town
+	a, b, c := d.open(t, addrA, 2), d.open(t, addrB, 1), d.open(t, addrC, 1)
+	fromA, fromC := a.ready(addrB, 7), c.ready(addrB, 7)
+	second := side{Link: a.Link, tb: t, p: a.ports[1], tx: link.NewTxBatch(256, 64<<10)}
+	second.tx.Direct = second.p
+	const numbers = 1 << 16 // of each sender
+	senders := []struct {
+		s    *side
+		path *link.Path
+	}{{a, fromA}, {&second, fromA}, {c, fromC}}
+	for round := range 8 {
+		for k, s := range senders {
+			for i := range 3 * recvMax {
+				s.s.put(s.path, 7, 8, uint32(k*numbers+round*3*recvMax+i))
+			}
+			s.s.p.Send(s.s.tx)
+		}
+		came := map[uint32]bool{}
+		for range 4 { // two processes with two ports at most
+			for _, p := range b.next() {
+				came[binary.LittleEndian.Uint32(p.Payload())/numbers] = true
+			}
+		}
+		if len(came) != len(senders) {
+			t.Fatalf("round %d: of %d senders only %v were heard", round, len(senders), came)
 		}
 	}
 }

@@ -26,6 +26,7 @@ type port struct {
 	routes map[routeKey]*route // of paths without one of their own
 	last   routeKey
 	lastTo *route
+	turn   int    // of the lanes: the first one that the next Recv looks at
 	junk   []byte // the place of packets that are lost
 
 	sleep     *atomic.Uint64 // in status
@@ -236,25 +237,46 @@ func (p *port) Recv(b *link.RxBatch) int {
 	return len(b.Packets)
 }
 
-// fromLanes takes packets out of the rings.
+// fromLanes takes packets out of the rings until the batch is full. Who has filled it comes last the next time.
 func (p *port) fromLanes(b *link.RxBatch, m *buffers) {
-	for _, l := range m.lanes {
-		over := l.over.Load() // before the last look
-		for ports := l.active(p.index); ports != 0; ports &= ports - 1 {
-			r, err := l.ringOf(p.index, bits.TrailingZeros64(ports))
-			if err == nil && r.cons.Ready() {
-				err = p.drain(l, r, b, m)
-			}
-			if err != nil {
-				p.counters.ShmBroken++
-				l.stop()
-				over = true
-			}
+	if p.turn >= len(m.lanes) {
+		p.turn = 0
+	}
+	for i := range m.lanes {
+		k := p.turn + i
+		if k >= len(m.lanes) {
+			k -= len(m.lanes)
 		}
-		if over && len(b.Packets) == 0 && l.drained.Load()>>p.index&1 == 0 {
-			if l.drained.Or(1<<p.index)|1<<p.index == 1<<l.m-1 {
-				p.link.remove(l)
-			}
+		if p.fromLane(m.lanes[k], b, m); len(b.Packets) == recvMax {
+			p.turn = k + 1
+			return
+		}
+	}
+}
+
+func (p *port) fromLane(l *inLane, b *link.RxBatch, m *buffers) {
+	over := l.over.Load() // before the last look
+	turn := &l.turns[p.index]
+	first := *turn
+	for ports := bits.RotateLeft64(l.active(p.index), -first); ports != 0; ports &= ports - 1 {
+		i := (first + bits.TrailingZeros64(ports)) % 64
+		r, err := l.ringOf(p.index, i)
+		if err == nil && r.cons.Ready() {
+			err = p.drain(l, r, b, m)
+		}
+		if err != nil {
+			p.counters.ShmBroken++
+			l.stop()
+			over = true
+		}
+		if len(b.Packets) == recvMax {
+			*turn = i + 1
+			return
+		}
+	}
+	if over && len(b.Packets) == 0 && l.drained.Load()>>p.index&1 == 0 {
+		if l.drained.Or(1<<p.index)|1<<p.index == 1<<l.m-1 {
+			p.link.remove(l)
 		}
 	}
 }
