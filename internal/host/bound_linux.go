@@ -11,13 +11,19 @@ import (
 
 // A Bound is a UDP socket of this network namespace, as /proc/net shows it.
 type Bound struct {
-	Inode string // "0": it is the kernel's own
+	Inode string // noInode: it is the kernel's own
 	Wild  bool   // bound to all addresses
 }
+
+const noInode = "0"
+
+// Owned tells whether a process may have the socket open.
+func (b Bound) Owned() bool { return b.Inode != noInode }
 
 // BoundTo lists the sockets that hold a port at at's address or at all addresses. While others come and go the kernel may leave some
 // out. It is false if they cannot be seen.
 func BoundTo(at netip.AddrPort) (found []Bound, ok bool) {
+	wantAddr, wantPort := procAddr(at.Addr()), fmt.Sprintf("%04X", at.Port())
 	for _, name := range []string{"/proc/net/udp", "/proc/net/udp6"} {
 		f, err := os.Open(name)
 		if err != nil {
@@ -32,7 +38,7 @@ func BoundTo(at netip.AddrPort) (found []Bound, ok bool) {
 			}
 			addr, port, _ := strings.Cut(fields[1], ":")
 			wild := strings.Trim(addr, "0") == ""
-			if port == fmt.Sprintf("%04X", at.Port()) && (wild || addr == procAddr(at.Addr())) {
+			if port == wantPort && (wild || addr == wantAddr) {
 				found = append(found, Bound{Inode: fields[9], Wild: wild})
 			}
 		}
@@ -56,7 +62,7 @@ func procAddr(a netip.Addr) string {
 func (k Key) comingOrGoing() bool {
 	found, ok := BoundTo(netip.AddrPortFrom(k.Addr, k.Port))
 	for _, b := range found {
-		ok = ok && !b.Wild && b.Inode != "0"
+		ok = ok && !b.Wild && b.Owned()
 	}
 	return ok && len(found) != 1
 }

@@ -16,6 +16,9 @@ func portHolder(at netip.AddrPort) string {
 	for range holderLooks {
 		found, _ := host.BoundTo(at)
 		for _, b := range found {
+			if !b.Owned() {
+				continue
+			}
 			if who := inodeOwner(b.Inode); who != "" {
 				return who + "; stop it, or use another address (VERBENA_DEVICES=NAME=ADDR)"
 			}
