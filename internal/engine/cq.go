@@ -54,7 +54,8 @@ type CQ struct {
 	users  [MaxShards]int32 // queues of QPs by shard
 	mod    moderation
 
-	overwrite bool // instead of breaking when it is full
+	overwrite bool                  // instead of breaking when it is full
+	batch     atomic.Pointer[batch] // made by the first Next
 }
 
 // NewCQ makes a CQ for at least cqe completions. A vector other than 0 chooses the shard of that number
@@ -137,22 +138,32 @@ func (cq *CQ) overrun(wake bool) {
 // pop moves at most n completions out, oldest first, passing each to take with its number from 0 on, and frees
 // the queue slots that they stand for.
 func (cq *CQ) pop(n int, take func(i int, e *transport.CQE)) int {
+	left := 0
+	if b := cq.batch.Load(); b != nil {
+		left = cq.popBatch(b, n, take)
+	}
 	if !cq.some.Load() {
-		return 0
+		return left
 	}
 	cq.mu.Lock()
+	got := cq.takeOut(n-left, left, take)
+	cq.mu.Unlock()
+	return left + got
+}
+
+// takeOut is pop for what is in the ring; numbers begin with first. The CQ is locked.
+func (cq *CQ) takeOut(n, first int, take func(i int, e *transport.CQE)) int {
 	n = min(n, int(cq.tail-cq.head))
 	var f freed
 	for i := range n {
 		e := &cq.ring[cq.head&(cq.cap-1)]
-		take(i, e)
+		take(first+i, e)
 		f.add(e)
 		forget(e)
 		cq.head++
 	}
 	f.flush()
 	cq.emptied()
-	cq.mu.Unlock()
 	return n
 }
 
@@ -172,7 +183,13 @@ func (cq *CQ) dropOldest() {
 }
 
 // forget drops what a completion points to.
-func forget(e *transport.CQE) { e.QP, e.SQ, e.SRQ, e.Tags, e.Cause = nil, nil, nil, nil, nil }
+func forget(e *transport.CQE) {
+	disown(e)
+	e.Cause = nil
+}
+
+// disown drops the queues that a completion points to.
+func disown(e *transport.CQE) { e.QP, e.SQ, e.SRQ, e.Tags = nil, nil, nil, nil }
 
 // release gives the queue slots back that a completion stands for. It runs under the CQ's lock, so that purge
 // knows that no slot of a QP comes back after it.
@@ -353,6 +370,9 @@ func (cq *CQ) purgeSRQ(q *transport.RecvQueue) {
 func (cq *CQ) purgeIf(gone func(*transport.CQE) bool) {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
+	if b := cq.batch.Load(); b != nil {
+		b.purge(gone)
+	}
 	to := cq.head
 	for i := cq.head; i != cq.tail; i++ {
 		e := &cq.ring[i&(cq.cap-1)]

@@ -249,14 +249,13 @@ func TestV_CQX_13_TimesStayWithTheirCompletions(t *testing.T) {
 	}
 	next := func(more bool, want uint64) {
 		t.Helper()
-		e, s, err := cq.First(more)
+		e, s, err := cq.Next(more)
 		if e == nil || err != nil {
 			t.Fatal(e, err)
 		}
 		if e.WRID != want || s.Clock != int64(want)*100 || time.Since(time.Unix(0, s.Wall)).Abs() > time.Minute {
 			t.Errorf("completion %d at %+v, want %d", e.WRID, s, want)
 		}
-		cq.Drop(more)
 	}
 	for i := range uint64(3) {
 		push(a, i)
@@ -274,7 +273,7 @@ func TestV_CQX_13_TimesStayWithTheirCompletions(t *testing.T) {
 	next(true, 5)
 	next(true, 6)
 	for _, more := range []bool{true, false} {
-		if e, _, err := cq.First(more); e != nil || err != nil {
+		if e, _, err := cq.Next(more); e != nil || err != nil {
 			t.Error(e, err)
 		}
 	}

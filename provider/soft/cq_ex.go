@@ -37,7 +37,7 @@ func (c *context) RawClock() (uint64, error) { return uint64(c.eng.Now()), nil }
 
 // PollOne takes a completion.
 func (c *cq) PollOne(wc *verbs.WCEx, more bool) (bool, error) {
-	e, t, err := c.First(more)
+	e, t, err := c.Next(more)
 	switch {
 	case err != nil:
 		return false, verbsError("", err)
@@ -51,7 +51,6 @@ func (c *cq) PollOne(wc *verbs.WCEx, more bool) (bool, error) {
 		wc.FlowTag, wc.CVLAN, wc.TM = 0, 0, verbs.TMInfo{Tag: e.Tag, Priv: e.AppCtx}
 	}
 	wc.Timestamp, wc.Wallclock = uint64(t.Clock), uint64(t.Wall)
-	c.Drop(more)
 	return true, nil
 }
 
