@@ -14,12 +14,13 @@ type linger struct {
 }
 
 const (
-	lingerTime   = 30_000 // ns; about what a sleep and a wake-up take of two processors together
-	mostLooks    = 100
-	mostCredit   = 16
-	wasted       = 4 // of credit
-	trialEvery   = 32
-	crowdedAfter = 10_000 // ns; a look that took so long, on a fast machine, has waited for its core
+	lingerTime = 30_000 // ns; about what a sleep and a wake-up take of two processors together
+	// Where threads that do come back share the core, such as the very peers, a look costs little of the time that it takes: so there are some at least.
+	fewLooks   = 16
+	mostLooks  = 100
+	mostCredit = 16
+	wasted     = 4 // of credit
+	trialEvery = 32
 )
 
 // found says that a look had a result.
@@ -38,10 +39,10 @@ func (l *linger) more(now, slow int64) bool {
 		return false
 	case !l.on:
 		l.on, l.parks, l.looks, l.until = true, 1, 0, now+lingerTime
-	case now-l.looked > crowdedAfter*max(slow, 1):
+	case now-l.looked > timeSlice*max(slow, 1):
 		l.on, l.credit = false, 0
 		return false
-	case now >= l.until || l.looks == mostLooks:
+	case now >= l.until && l.looks >= fewLooks || l.looks == mostLooks:
 		l.on, l.credit = false, max(l.credit-wasted, 0)
 		return false
 	}

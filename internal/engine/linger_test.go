@@ -54,7 +54,24 @@ func TestLingerClockStandsStill(t *testing.T) {
 	}
 }
 
-// Where a look waits for its core, somebody else wants that.
+// Where others share the core, a look takes as long as they run: it is not the time that counts then, but the looks.
+func TestLingerSharedCore(t *testing.T) {
+	var l linger
+	const n, turn = 1000, lingerTime // of the others
+	if got := lingered(&l, n, (fewLooks-1)*turn, turn); got != n {
+		t.Errorf("%d of %d packets that come after some turns of others find the goroutine looking", got, n)
+	}
+	late := linger{credit: 1}
+	looks := 0
+	for now := int64(0); late.more(now, 1); now += turn {
+		looks++
+	}
+	if looks != fewLooks {
+		t.Errorf("%d looks for a packet that does not come, want %d", looks, fewLooks)
+	}
+}
+
+// Where a look costs a time slice, somebody wants the core who does not give it back.
 func TestLingerCrowded(t *testing.T) {
 	var l linger
 	lingered(&l, 100, lingerTime/2, 1000)
@@ -62,13 +79,13 @@ func TestLingerCrowded(t *testing.T) {
 		t.Fatalf("credit %d after 100 packets that came soon", l.credit)
 	}
 	l.found()
-	if !l.more(0, 1) || l.more(crowdedAfter+1, 1) || l.credit != 0 {
-		t.Errorf("after a look of %d ns the goroutine goes on looking, or will (credit %d)", crowdedAfter+1, l.credit)
+	if !l.more(0, 1) || l.more(timeSlice+1, 1) || l.credit != 0 {
+		t.Errorf("after a look of %d ns the goroutine goes on looking, or will (credit %d)", timeSlice+1, l.credit)
 	}
 	var slow linger
 	lingered(&slow, 100, lingerTime/2, 1000)
 	slow.found()
-	if !slow.more(0, 2) || !slow.more(crowdedAfter+1, 2) {
+	if !slow.more(0, 2) || !slow.more(timeSlice+1, 2) {
 		t.Error("on a machine that is half as fast such a look is no sign")
 	}
 }
