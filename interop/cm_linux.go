@@ -34,6 +34,11 @@ const (
 	cmTimeout = 90 * time.Second
 	// afterEnd is how long the kernel may keep what ended programs had: its CM repeats what the peer, gone, does not answer.
 	afterEnd = 100 * time.Second
+	// soon is how long a server may keep what belonged to clients that have gone.
+	soon = 20 * time.Second
+	// afterRetries is the same where packets are lost: the kernel repeats no DREQ of a program that has ended, so its peer learns of the end
+	// from its own retries, eight timeouts of 2.1 to 8.6 s.
+	afterRetries = 80 * time.Second
 )
 
 // cmCases is the table of connection management.
@@ -151,7 +156,11 @@ func (r *cmRun) run(env *caseEnv, active, passive *place) error {
 	}
 	switch {
 	case r.persistent && (r.tidy || passive.ours()):
-		err = passive.onlyListens(server, before)
+		patience := soon
+		if r.network == veryLossy {
+			patience = afterRetries
+		}
+		err = passive.onlyListens(server, before, patience)
 		server.stop()
 	case r.persistent:
 		server.stop()
@@ -306,7 +315,7 @@ var newSockets = 8 * runtime.NumCPU()
 
 // onlyListens waits until a server has nothing but its listener, after its clients have gone, and, if it is ours, no more descriptors
 // than before they came. A server that has ended has nothing.
-func (p *place) onlyListens(server *proc, before int) error {
+func (p *place) onlyListens(server *proc, before int, patience time.Duration) error {
 	for begin := time.Now(); ; time.Sleep(200 * time.Millisecond) {
 		list, err := p.resources()
 		if err != nil {
@@ -326,8 +335,8 @@ func (p *place) onlyListens(server *proc, before int) error {
 		if server.ended() {
 			return nil
 		}
-		if time.Since(begin) > 20*time.Second {
-			return fmt.Errorf("%s still has, 20 s after the end of its clients:\n%s", server.name, strings.Join(list, "\n"))
+		if time.Since(begin) > patience {
+			return fmt.Errorf("%s still has, %v after the end of its clients:\n%s", server.name, patience, strings.Join(list, "\n"))
 		}
 	}
 }
