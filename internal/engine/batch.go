@@ -23,13 +23,25 @@ type batch struct {
 // next is the oldest entry that nobody took, or nil. It stays valid until the batch is filled again.
 func (b *batch) next() (*transport.CQE, Stamp) {
 	for b.at < b.n {
-		i := b.at % batchLen
+		i := b.at % batchLen // no more than that only as long as calls follow each other
 		b.at++
 		if b.gone.Load()>>i&1 == 0 {
 			return &b.entries[i], b.stamps[i]
 		}
 	}
 	return nil, Stamp{}
+}
+
+// takeOut passes at most n entries to take, with their numbers from 0 on. The CQ is locked.
+func (b *batch) takeOut(n int, take func(i int, e *transport.CQE)) int {
+	for i := range n {
+		e, _ := b.next()
+		if e == nil {
+			return i
+		}
+		take(i, e)
+	}
+	return n
 }
 
 // purge removes the entries that gone tells. The CQ is locked.
@@ -51,10 +63,7 @@ func (cq *CQ) Next(more bool) (*transport.CQE, Stamp, error) {
 		b = new(batch)
 		cq.batch.Store(b)
 	}
-	e, t := b.next()
-	if e == nil && cq.fill(b) {
-		e, t = b.next()
-	}
+	e, t := cq.oldest(b)
 	switch {
 	case more:
 		return e, t, nil
@@ -65,13 +74,19 @@ func (cq *CQ) Next(more bool) (*transport.CQE, Stamp, error) {
 		return e, t, nil
 	}
 	cq.progress()
-	if cq.fill(b) {
-		if e, t = b.next(); e != nil {
-			cq.idle.hit()
-			return e, t, nil
-		}
+	if e, t = cq.oldest(b); e != nil {
+		cq.idle.hit()
+		return e, t, nil
 	}
 	return nil, Stamp{}, cq.nothing()
+}
+
+// oldest is Next for what the CQ holds.
+func (cq *CQ) oldest(b *batch) (*transport.CQE, Stamp) {
+	if e, t := b.next(); e != nil || !cq.fill(b) {
+		return e, t
+	}
+	return b.next()
 }
 
 // fill moves the oldest completions to b, which is empty, and tells whether there were any.
@@ -81,29 +96,14 @@ func (cq *CQ) fill(b *batch) bool {
 	}
 	cq.mu.Lock()
 	b.gone.Store(0)
-	b.at, b.n = 0, 0
+	b.at = 0
 	head := cq.head
-	n := cq.takeOut(batchLen, 0, func(i int, e *transport.CQE) {
+	b.n = cq.takeOut(batchLen, 0, func(i int, e *transport.CQE) {
 		b.entries[i] = *e
 		if cq.stamps != nil {
 			b.stamps[i] = cq.stamps[(head+uint32(i))&(cq.cap-1)]
 		}
 	})
-	b.n = n
 	cq.mu.Unlock()
-	return n > 0
-}
-
-// popBatch is pop for what a program that takes completions one by one has left of b.
-func (cq *CQ) popBatch(b *batch, n int, take func(i int, e *transport.CQE)) int {
-	cq.mu.Lock()
-	defer cq.mu.Unlock()
-	for i := range n {
-		e, _ := b.next()
-		if e == nil {
-			return i
-		}
-		take(i, e)
-	}
-	return n
+	return b.n > 0
 }

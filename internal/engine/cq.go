@@ -138,17 +138,18 @@ func (cq *CQ) overrun(wake bool) {
 // pop moves at most n completions out, oldest first, passing each to take with its number from 0 on, and frees
 // the queue slots that they stand for.
 func (cq *CQ) pop(n int, take func(i int, e *transport.CQE)) int {
-	left := 0
-	if b := cq.batch.Load(); b != nil {
-		left = cq.popBatch(b, n, take)
-	}
-	if !cq.some.Load() {
-		return left
+	b := cq.batch.Load()
+	if b == nil && !cq.some.Load() {
+		return 0
 	}
 	cq.mu.Lock()
-	got := cq.takeOut(n-left, left, take)
+	got := 0
+	if b != nil {
+		got = b.takeOut(n, take)
+	}
+	got += cq.takeOut(n-got, got, take)
 	cq.mu.Unlock()
-	return left + got
+	return got
 }
 
 // takeOut is pop for what is in the ring; numbers begin with first. The CQ is locked.
