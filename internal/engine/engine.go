@@ -162,6 +162,9 @@ func (e *Engine) Close() error {
 	}
 	for _, s := range e.shards {
 		s.bg.stop()
+		s.hold()
+		s.loans.end(s.tx)
+		s.release()
 	}
 	return e.link.Close()
 }

@@ -239,6 +239,7 @@ func (qp *QP) Destroy() {
 	qp.purge()
 	_ = qp.QP.Modify(s.now, &transport.Attr{State: transport.Reset}, transport.MaskState)
 	s.dropPeer(qp)
+	s.loans.forget(qp.QP)
 	s.wheel.cancel(qp.QP)
 	s.answerDoors()
 	qp.Sched.Dead = true

@@ -36,6 +36,9 @@ type shard struct {
 
 	rx       link.RxBatch
 	tx       *link.TxBatch
+	sole     *transport.QP // whose packets are all of those in tx; nil if there are several QPs
+	resent   uint64        // how many it had sent again before
+	loans    loans
 	tap      link.Tap // nil unless somebody captures; tx has it too
 	runq     runQueue
 	blocked  runQueue // QPs for whose next packet there is no place now; empty between turns
@@ -57,6 +60,7 @@ func newShard(e *Engine, index int, port link.Port) *shard {
 	if d, ok := port.(link.Direct); ok {
 		s.tx.Direct = d
 	}
+	s.loans.init(s.tx)
 	s.wheel.start(e.now())
 	s.eventsAt = transport.Never
 	s.timer.Store(transport.Never)

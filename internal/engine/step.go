@@ -118,7 +118,9 @@ func (s *shard) transmit() (more bool) {
 			if s.tap != nil {
 				s.tap.Sent()
 			}
-			s.port.Send(s.tx)
+			if !s.send() {
+				break
+			}
 		}
 	}
 	for qp := s.blocked.pop(); qp != nil; qp = s.blocked.pop() {
@@ -160,11 +162,17 @@ func (s *shard) fill() {
 			s.tap.From(qp.Num, qp.MTU())
 		}
 		before := s.tx.Count()
+		if before == 0 {
+			s.sole, s.resent = qp, qp.Counters.RetransmitPackets
+		}
 		switch more := qp.Pending() && qp.Transmit(s.now, s.tx, turnPackets); {
 		case more && s.tx.Count() == before && before < cap(s.tx.Packets):
 			s.blocked.push(qp) // there was room in the batch, but none where the link wants to have the packet
 		case more:
 			s.runq.push(qp)
+		}
+		if s.sole != qp && s.tx.Count() > before {
+			s.sole = nil
 		}
 		s.setTimer(qp)
 	}

@@ -262,7 +262,10 @@ type TxBatch struct {
 	// Direct, if not nil, is asked first for the place of each packet.
 	Direct Direct
 	// Tap, if not nil, sees every packet.
-	Tap    Tap
+	Tap Tap
+	// Keep says, for a batch in memory of a Lender, that it stays as it is until its packets have been acknowledged. Send sets Kept if it counts on that.
+	Keep, Kept bool
+
 	used   int
 	direct int  // packets in places of Direct
 	shown  bool // Tap knows of one there that is not Sent
@@ -276,6 +279,13 @@ type Direct interface {
 	Place(path *Path, qpn uint32, n int, train bool) (b []byte, mine bool)
 	// Train is the most payload that one packet along path to QP qpn may carry, whatever the path MTU; 0 if that holds. See RxPacket.Train.
 	Train(path *Path, qpn uint32) int
+}
+
+// A Lender is a Port that can send packets of batches in its own memory without copying them. What is written there while they are on their way
+// spoils them: the ICRC tells.
+type Lender interface {
+	// Lend gives memory for n batches of size bytes. It belongs to the port, until that is closed. nil: packets are copied wherever they are.
+	Lend(n, size int) []byte
 }
 
 // A Tap watches the packets of a shard, for a capture. Its calls are made by the holder of the shard.

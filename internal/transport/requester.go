@@ -44,6 +44,7 @@ type requester struct {
 	reliable         bool // waits for acknowledgements: RC, XRC
 	head, cur, begun uint32
 	una, nxt, max    uint32
+	life             uint32 // how often PSNs began anew
 	phase            sendPhase
 	shift            uint8 // log2 of the MTU
 	mtu              uint32
@@ -92,6 +93,7 @@ func (r *requester) start() {
 	r.shift = uint8(bits.Len32(r.mtu) - 1)
 	r.una, r.nxt, r.max = qp.attr.SQPSN, qp.attr.SQPSN, qp.attr.SQPSN
 	r.restart = r.una
+	r.life++
 	r.win.size = r.win.limit
 	r.resume()
 }

@@ -107,6 +107,14 @@ func (p *port) Revoke(path *link.Path) {
 	}
 }
 
+// Lend is that of the inner link; see link.Lender.
+func (p *port) Lend(n, size int) []byte {
+	if l, ok := p.Port.(link.Lender); ok {
+		return l.Lend(n, size)
+	}
+	return nil
+}
+
 // faulty tells whether something may happen to packets that are sent now.
 func (p *port) faulty() bool {
 	p.mu.Lock()

@@ -148,6 +148,14 @@ func (p *port) Train(path *link.Path, qpn uint32) int {
 	return 0
 }
 
+// Lend is that of the other link; see link.Lender.
+func (p *port) Lend(n, size int) []byte {
+	if l, ok := p.inner.(link.Lender); ok {
+		return l.Lend(n, size)
+	}
+	return nil
+}
+
 // Send publishes what was placed, and sends the rest; see link.Port.
 func (p *port) Send(b *link.TxBatch) {
 	if b.Direct != link.Direct(p) && len(b.Packets) > 0 {

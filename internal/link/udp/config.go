@@ -30,6 +30,8 @@ type Config struct {
 	Shared bool
 	// NoGSO and NoGRO do without UDP_SEGMENT and UDP_GRO.
 	NoGSO, NoGRO bool
+	// NoLend has the kernel copy every packet.
+	NoLend bool
 }
 
 const (
@@ -70,6 +72,7 @@ func (c Config) withDefaults() (Config, *net.Interface, error) {
 	}
 	c.NoGSO = c.NoGSO || os.Getenv("VERBENA_UDP_GSO") == "0"
 	c.NoGRO = c.NoGRO || os.Getenv("VERBENA_UDP_GRO") == "0"
+	c.NoLend = c.NoLend || os.Getenv("VERBENA_UDP_LEND") == "0"
 	addrs, err := checkAddrs(c.Addrs)
 	if err != nil {
 		return c, nil, err

@@ -12,8 +12,10 @@
 // and never fragments always sends 0, and segment k of a train k, so these are what Send
 // computes with. Recv tries the same numbers and asks wire.SolveID about those of other senders.
 //
+// On the loopback interface the kernel need not copy trains of bulk data (Port.Lend): the receiver reads them where they lie.
+//
 // The package owns its sockets and nothing else. It imports internal/link and internal/wire.
 //
 // In the environment, VERBENA_UDP_GSO=0 and VERBENA_UDP_GRO=0 switch the trains off, as Config.NoGSO and
-// Config.NoGRO do, and VERBENA_UDP=plain takes the plain form on Linux too.
+// Config.NoGRO do, VERBENA_UDP_LEND=0 has everything copied, as Config.NoLend does, and VERBENA_UDP=plain takes the plain form on Linux too.
 package udp

@@ -204,12 +204,11 @@ func segmentable(fd int) bool {
 }
 
 // trustGRO tells whether the kernel is new enough for UDP_GRO: before 5.12 it could merge what it should not.
-func trustGRO() bool {
+func trustGRO() bool { return kernelAtLeast(5, 12) }
+
+func kernelAtLeast(major, minor int) bool {
 	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return false
-	}
-	return versionAtLeast(unix.ByteSliceToString(u.Release[:]), 5, 12)
+	return unix.Uname(&u) == nil && versionAtLeast(unix.ByteSliceToString(u.Release[:]), major, minor)
 }
 
 // versionAtLeast reads a kernel release such as 6.1.0-56-amd64.

@@ -52,6 +52,7 @@ type port struct {
 	tx     []*txSocket // of each address the first is for paths that want no source port
 	noMore bool        // no further source port can be opened
 	sender sender
+	lender lender
 	verify verifier
 	events [16]unix.EpollEvent // for Recv
 
@@ -136,6 +137,7 @@ func (p *port) close() {
 	}
 	p.wait.close()
 	closeAll(nil, p.tx)
+	p.lender.close()
 	p.rx, p.tx = nil, nil
 	p.findOnly()
 	p.sender.forget()

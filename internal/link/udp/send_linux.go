@@ -256,7 +256,13 @@ func bigEndian[T uint16 | uint32](v T) T {
 func (p *port) transmit(b *link.TxBatch) {
 	s := &p.sender
 	for m := 0; m < s.n; {
-		n, errno := sendmmsg(s.socket.fd, s.hdrs[m:s.n])
+		if s.lends(b, m) && p.lend(m) {
+			b.Kept = true
+			p.countSent(b, s.runs[m])
+			m++
+			continue
+		}
+		n, errno := sendmmsg(s.socket.fd, s.hdrs[m:s.copied(b, m)])
 		switch {
 		case errno == 0:
 			for _, r := range s.runs[m : m+n] {
@@ -274,6 +280,13 @@ func (p *port) transmit(b *link.TxBatch) {
 			m++
 		}
 	}
+}
+
+// copied is the end of the messages from m on that are sent with one sendmmsg.
+func (s *sender) copied(b *link.TxBatch, m int) (end int) {
+	for end = m + 1; end < s.n && !s.lends(b, end); end++ {
+	}
+	return end
 }
 
 // toSelf turns message m, if it is for an IPv6 group that cannot be reached on the loopback interface, into one for the

@@ -136,7 +136,7 @@ func TestBuffers(t *testing.T) {
 }
 
 func TestSwitches(t *testing.T) {
-	names := []string{"VERBENA_SHM", "VERBENA_SHM_DIRECT", "VERBENA_UDP_GSO", "VERBENA_UDP_GRO", "VERBENA_UDP", "VERBENA_FAULT"}
+	names := []string{"VERBENA_SHM", "VERBENA_SHM_DIRECT", "VERBENA_UDP_GSO", "VERBENA_UDP_GRO", "VERBENA_UDP_LEND", "VERBENA_UDP", "VERBENA_FAULT"}
 	for _, n := range names {
 		t.Setenv(n, "")
 	}
@@ -145,7 +145,7 @@ func TestSwitches(t *testing.T) {
 		t.Errorf("nothing is switched: %+v", r.all)
 	}
 	for n, value := range map[string]string{
-		"VERBENA_SHM": "0", "VERBENA_SHM_DIRECT": "0", "VERBENA_UDP_GSO": "0", "VERBENA_UDP_GRO": "0", "VERBENA_UDP": "plain", "VERBENA_FAULT": "loss=0.5",
+		"VERBENA_SHM": "0", "VERBENA_SHM_DIRECT": "0", "VERBENA_UDP_GSO": "0", "VERBENA_UDP_GRO": "0", "VERBENA_UDP_LEND": "0", "VERBENA_UDP": "plain", "VERBENA_FAULT": "loss=0.5",
 	} {
 		t.Setenv(n, value)
 		r = report{}

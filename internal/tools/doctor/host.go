@@ -146,6 +146,7 @@ func (r *report) switches() {
 	for name, means := range map[string]string{
 		"VERBENA_SHM": "processes of this host talk over UDP", "VERBENA_SHM_DIRECT": "buffers are not read where they lie",
 		"VERBENA_UDP_GSO": "no segmentation offload for sending", "VERBENA_UDP_GRO": "no segmentation offload for receiving",
+		"VERBENA_UDP_LEND": "the kernel copies what goes to processes of this host over UDP",
 	} {
 		if os.Getenv(name) == "0" {
 			r.add(note, name+"=0", means, "unset "+name)

@@ -1,0 +1,281 @@
+package engine
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/transport"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// late is a batch that a slowPort has taken.
+type late struct {
+	packets []link.TxPacket
+	buf     []byte // as it was when it was sent
+	lent    []byte // the memory itself, if the port counts on that
+}
+
+// slowPort is a Lender that delivers requests in order, but only later: one batch at each Recv that finds it awake. Responses go at once.
+type slowPort struct {
+	link.Port
+	t     *testing.T
+	lose  func() bool
+	sleep func() bool
+	mem   []byte
+	queue []late
+	lent  int // batches
+	took  int // the others with much data in them
+}
+
+func (p *slowPort) Lend(n, size int) []byte {
+	p.mem = make([]byte, n*size)
+	return p.mem
+}
+
+func (p *slowPort) Send(b *link.TxBatch) {
+	l := late{buf: append([]byte(nil), b.Buf...)}
+	var responses []link.TxPacket
+	for i, pkt := range b.Packets {
+		if wire.BTH(b.Bytes(i)).Opcode().Is(wire.Response) {
+			responses = append(responses, pkt)
+		} else {
+			l.packets = append(l.packets, pkt)
+		}
+	}
+	switch {
+	case b.Keep:
+		l.lent, b.Kept = b.Buf, true
+		p.lent++
+	case len(b.Packets) >= bulkPackets:
+		p.took++
+	}
+	p.deliver(responses, b.Buf)
+	if len(l.packets) > 0 && !p.lose() {
+		p.queue = append(p.queue, l)
+	}
+	b.Reset()
+}
+
+func (p *slowPort) deliver(packets []link.TxPacket, buf []byte) {
+	b := link.NewTxBatch(len(packets), len(buf))
+	b.Packets = append(b.Packets, packets...)
+	copy(b.Buf, buf)
+	p.Port.Send(b)
+}
+
+func (p *slowPort) Recv(b *link.RxBatch) int {
+	if len(p.queue) > 0 && !p.sleep() {
+		l := p.queue[0]
+		p.queue = p.queue[1:]
+		if l.lent != nil && !bytes.Equal(l.lent, l.buf) {
+			p.t.Error("lent memory has changed before it was read")
+		}
+		p.deliver(l.packets, l.buf)
+	}
+	return p.Port.Recv(b)
+}
+
+func never() bool  { return false }
+func always() bool { return true }
+
+// slowEngine is a manual engine with a slowPort and two connected QPs.
+func slowEngine(t *testing.T, lose, sleep func() bool) (m *manual, p *slowPort, cq *CQ, qa, qb *QP) {
+	t.Helper()
+	m = newManual(t, 1)
+	cq = m.NewCQ(64, 0, silent{})
+	qa, qb = pair(t, m.Engine, cq, m.NewCQ(64, 0, silent{}))
+	p = &slowPort{Port: m.shards[0].port, t: t, lose: lose, sleep: sleep}
+	m.shards[0].port = p
+	return m, p, cq, qa, qb
+}
+
+// region registers n bytes.
+func region(t *testing.T, n int) *mr.Region {
+	t.Helper()
+	r := &mr.Region{Buf: make([]byte, n), Access: mr.LocalWrite | mr.RemoteWrite | mr.RemoteRead}
+	if err := regions.Add(r); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := regions.Remove(r); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// postMessage posts a WRITE or a READ of a whole region.
+func postMessage(t *testing.T, qp *QP, op transport.Op, local, remote *mr.Region) {
+	t.Helper()
+	n := uint32(len(local.Buf))
+	err := qp.PostSend(func(q *transport.SendQueue) error {
+		w := q.Next()
+		w.Op, w.Flags, w.Length, w.RKey = op, transport.Signaled, n, remote.RKey
+		w.SGEs = append(w.SGEs, transport.SGE{Length: n, LKey: local.LKey})
+		q.Commit()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// complete steps through the time until n completions have come.
+func (m *manual) complete(t *testing.T, cq *CQ, n int) {
+	t.Helper()
+	for steps := 0; held(t, cq) < n; steps++ {
+		if steps > 1e6 {
+			t.Fatal("nothing completes")
+		}
+		m.Step()
+		m.now += 10_000
+	}
+	cq.pop(n, func(_ int, e *transport.CQE) {
+		if e.Status != transport.Success {
+			t.Fatalf("completion %+v", e)
+		}
+	})
+}
+
+// However late packets are read, so late that they are sent again, whatever is lost, and with more than all slots in flight: a slot is not used again before
+// its packets have been read.
+func TestLentMemoryStaysUntilItIsRead(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		loss, stop float64
+	}{{"prompt", 0, 0}, {"lossy", 0.02, 0}, {"late", 0, 0.02}, {"late and lossy", 0.01, 0.01}} {
+		t.Run(c.name, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(1, 2))
+			asleep := 0
+			m, p, cq, qa, _ := slowEngine(t, func() bool { return rnd.Float64() < c.loss }, func() bool {
+				if asleep--; asleep <= 0 && rnd.Float64() < c.stop {
+					asleep = 1000
+				}
+				return asleep > 0
+			})
+			qc, _ := pair(t, m.Engine, cq, m.NewCQ(64, 0, silent{}))
+			var from, to []*mr.Region
+			for _, qp := range []*QP{qa, qc} {
+				qp.QP.SetWindow(2*loanSlots*txBytes, nil)
+				from, to = append(from, region(t, 4<<20)), append(to, region(t, 4<<20))
+			}
+			for range 3 {
+				for i, qp := range []*QP{qa, qc} {
+					for k := range from[i].Buf {
+						from[i].Buf[k] = byte(rnd.Uint32())
+					}
+					postMessage(t, qp, transport.OpWrite, from[i], to[i])
+				}
+				m.complete(t, cq, 2)
+				for i := range from {
+					if !bytes.Equal(from[i].Buf, to[i].Buf) {
+						t.Fatal("the data did not arrive")
+					}
+				}
+			}
+			if p.lent < 50 {
+				t.Errorf("%d batches were lent, %d copied", p.lent, p.took)
+			}
+			if again := qa.QP.Counters.RetransmitPackets; (again > 0) != (c.loss+c.stop > 0) {
+				t.Errorf("%d packets were sent again", again)
+			}
+		})
+	}
+}
+
+// The acknowledgement of a packet that was sent again may be that of the first one, so the memory of the second one is not lent.
+func TestWhatIsSentAgainIsCopied(t *testing.T) {
+	asleep := false
+	m, p, cq, qa, _ := slowEngine(t, never, func() bool { return asleep })
+	qa.QP.SetWindow(8*loanSlots*txBytes, nil)
+	small, big := region(t, loanSlots/2*txBytes), region(t, 2*loanSlots*txBytes)
+	write := func(r *mr.Region) { postMessage(t, qa, transport.OpWrite, r, r) }
+	write(small)
+	m.complete(t, cq, 1)
+
+	asleep = true
+	write(small)
+	again := &qa.QP.Counters.RetransmitPackets
+	for n := 0; *again < uint64(len(small.Buf)/1024); n++ {
+		if n > 1e5 {
+			t.Fatal("nothing is sent again")
+		}
+		m.Step()
+		m.now += 10_000
+	}
+	asleep = false
+	m.complete(t, cq, 1)
+	if len(p.queue) < loanSlots/4 {
+		t.Fatalf("%d batches are still to be read: too few for this test", len(p.queue))
+	}
+	write(big)
+	m.complete(t, cq, 1)
+}
+
+// A READ response is not acknowledged, so its memory is not lent. Small messages are copied too.
+func TestOnlyBulkRequestsAreLent(t *testing.T) {
+	m, p, cq, qa, qb := slowEngine(t, never, never)
+	if err := qb.Modify(&transport.Attr{Access: uint32(mr.RemoteRead | mr.RemoteWrite)}, transport.MaskAccess); err != nil {
+		t.Fatal(err)
+	}
+	big, also := region(t, 1<<20), region(t, 1<<20)
+	postMessage(t, qa, transport.OpRead, also, big)
+	m.complete(t, cq, 1)
+	if p.took == 0 {
+		t.Error("no batch was full of READ responses")
+	}
+	for range 100 {
+		if err := postWrite(qa, 1); err != nil {
+			t.Fatal(err)
+		}
+		m.complete(t, cq, 1)
+	}
+	if p.lent != 0 || p.mem != nil {
+		t.Errorf("%d batches were lent", p.lent)
+	}
+}
+
+// Posting looks for no packets. When it has used all slots it leaves the rest to who looks for acknowledgements first, instead of copying it.
+func TestPostingStopsWhenAllSlotsAreTaken(t *testing.T) {
+	m, p, cq, qa, _ := slowEngine(t, never, never)
+	qa.QP.SetWindow(8*loanSlots*txBytes, nil)
+	from, to := region(t, 1<<20), region(t, 1<<20)
+	const posts = 8
+	for range posts {
+		postMessage(t, qa, transport.OpWrite, from, to)
+	}
+	if p.lent != loanSlots || p.took > posts {
+		t.Errorf("%d batches were lent, want %d; %d were copied", p.lent, loanSlots, p.took)
+	}
+	m.complete(t, cq, posts)
+}
+
+// With all slots taken, and nobody who acknowledges, batches are copied; after loanTerm slots are free all the same. A QP that is destroyed is let go.
+func TestTakenSlots(t *testing.T) {
+	m, p, _, qa, _ := slowEngine(t, always, never)
+	qa.QP.SetWindow(8*loanSlots*txBytes, nil)
+	s := m.shards[0]
+	src, dst := region(t, 2*loanSlots*txBytes), region(t, 2*loanSlots*txBytes)
+	postMessage(t, qa, transport.OpWrite, src, dst)
+	m.settle(t)
+	if p.lent != loanSlots || p.took < loanSlots/2 {
+		t.Fatalf("%d batches were lent, want %d; %d were copied", p.lent, loanSlots, p.took)
+	}
+	if s.loans.slot != nil || &s.tx.Buf[0] != &s.loans.own[0] {
+		t.Error("the batch is filled into a slot that is taken")
+	}
+	o := &s.loans.slots[3]
+	if !o.taken(m.now + loanTerm) {
+		t.Error("the slot is free before its time")
+	}
+	qa.Destroy()
+	if o.end != (transport.Mark{}) {
+		t.Error("the slot still knows the QP")
+	}
+	if !o.taken(m.now+loanTerm) || o.taken(m.now+loanTerm+1) {
+		t.Error("the slot of a QP that is gone is not free when its time is over, or before")
+	}
+}

@@ -1,0 +1,204 @@
+package udp
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+)
+
+// lending is a link at a loopback address, with memory for two batches.
+type lending struct {
+	t    *testing.T
+	l    *Link
+	p    *port
+	mem  []byte
+	path *link.Path
+}
+
+const loanSize = 64 << 10
+
+func newLending(t *testing.T, a netip.Addr) *lending {
+	t.Helper()
+	if !kernelAtLeast(6, 5) {
+		t.Skip("before Linux 6.5 nothing is lent")
+	}
+	l := open(t, Config{Addrs: []netip.Addr{a}, Port: testPort(t), RecvBuffer: 212992}).(*Link)
+	s := &lending{t: t, l: l, p: l.ports[0], path: &link.Path{Src: a, Dst: a, TClass: 4}}
+	if s.mem = s.p.Lend(2, loanSize); len(s.mem) != 2*loanSize {
+		t.Fatalf("memory of %d bytes, want %d", len(s.mem), 2*loanSize)
+	}
+	return s
+}
+
+// send sends n packets of size bytes out of a slot, and tells whether they were lent.
+func (s *lending) send(slot, n, size int) bool {
+	tx := link.NewTxBatch(n, 0)
+	tx.Buf = s.mem[slot*loanSize:][:loanSize]
+	for i := range n {
+		fill(tx.Alloc(s.path, 1, size), 0, uint32(i))
+	}
+	tx.Keep = true
+	s.p.Send(tx)
+	return tx.Kept
+}
+
+// expect receives n packets of size bytes.
+func (s *lending) expect(n, size int) {
+	s.t.Helper()
+	want := make([]byte, size)
+	for i, pkt := range receive(s.t, s.p, n) {
+		if fill(want, 0, uint32(i)); !bytes.Equal(pkt.Data, want) || pkt.TClass != 4 {
+			s.t.Fatalf("packet %d came as % x, class %d", i, pkt.Data[:20], pkt.TClass)
+		}
+	}
+}
+
+func (s *lending) wantSent(packets uint64) {
+	s.t.Helper()
+	if c := s.p.Counters(); c.TxPackets != packets || c.TxDropped != 0 || c.RxICRCErrors != 0 {
+		s.t.Errorf("counters %+v, want %d packets sent, none of them spoiled", c, packets)
+	}
+}
+
+func TestLend(t *testing.T) {
+	for _, a := range loopbacks {
+		t.Run(a.String(), func(t *testing.T) {
+			s := newLending(t, a)
+			for i := range 20 {
+				if !s.send(i%2, 15, 4108) {
+					t.Fatal("a train was copied")
+				}
+				s.expect(15, 4108)
+			}
+			for _, c := range []struct{ n, size int }{{1, 4108}, {7, 4108}, {15, 20}} {
+				if s.send(0, c.n, c.size) {
+					t.Errorf("%d packets of %d bytes were lent", c.n, c.size)
+				}
+				s.expect(c.n, c.size)
+			}
+			if !s.send(0, 60, 1036) {
+				t.Error("many small packets were copied")
+			}
+			s.expect(60, 1036)
+			s.wantSent(20*15 + 1 + 7 + 15 + 60)
+		})
+	}
+}
+
+// A batch may hold several messages, of which some are lent. They keep their order.
+func TestLendSomeOfABatch(t *testing.T) {
+	s := newLending(t, lo4)
+	tx := link.NewTxBatch(64, 0)
+	tx.Buf = s.mem[:loanSize]
+	sizes := []int{100, 4108}
+	for range 9 {
+		sizes = append(sizes, 4092)
+	}
+	sizes = append(sizes, 500, 600)
+	for i, n := range sizes {
+		fill(tx.Alloc(s.path, 1, n), 0, uint32(i))
+	}
+	tx.Keep = true
+	s.p.Send(tx)
+	if !tx.Kept {
+		t.Error("everything was copied")
+	}
+	for i, pkt := range receive(t, s.p, len(sizes)) {
+		if len(pkt.Data) != sizes[i] || int(pkt.Data[11]) != i {
+			t.Fatalf("packet %d: %d bytes of packet %d, want %d bytes", i, len(pkt.Data), pkt.Data[11], sizes[i])
+		}
+	}
+	s.wantSent(uint64(len(sizes)))
+}
+
+// Nothing is copied: what is written into the memory on the way spoils the packets, and the ICRC tells.
+func TestLentMemoryThatChanges(t *testing.T) {
+	s := newLending(t, lo4)
+	if !s.send(0, 15, 4108) {
+		t.Fatal("a train was copied")
+	}
+	s.mem[3*4112+100] ^= 1
+	var b link.RxBatch
+	for s.p.Recv(&b) == 0 {
+	}
+	if c := s.p.Counters(); len(b.Packets) != 14 || c.RxICRCErrors != 1 {
+		t.Errorf("%d packets came, and %d were spoiled; want 14 and 1", len(b.Packets), c.RxICRCErrors)
+	}
+}
+
+// Where the pipe fails, or the kernel refuses trains, packets are copied from then on, and none is lost.
+func TestLendingThatFails(t *testing.T) {
+	for name, spoil := range map[string]func(s *lending){
+		"the pipe is full": func(s *lending) {
+			if _, err := unix.Write(s.p.lender.pipe[1], make([]byte, 4096)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"the pipe cannot be read": func(s *lending) {
+			null, err := unix.Open("/dev/null", unix.O_WRONLY, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Dup3(null, s.p.lender.pipe[0], unix.O_CLOEXEC); err != nil {
+				t.Fatal(err)
+			}
+			unix.Close(null)
+		},
+		"no trains": func(s *lending) {
+			if err := unix.SetsockoptInt(s.p.tx[0].fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newLending(t, lo4)
+			spoil(s)
+			for range 3 {
+				if s.send(0, 15, 4108) {
+					t.Fatal("a train was lent")
+				}
+				s.expect(15, 4108)
+			}
+			s.wantSent(45)
+		})
+	}
+}
+
+func TestNothingIsLent(t *testing.T) {
+	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), NoLend: true}).(*Link)
+	if l.ports[0].Lend(2, loanSize) != nil {
+		t.Error("memory although Config.NoLend is set")
+	}
+	s := newLending(t, lo4)
+	if s.p.Lend(2, loanSize) != nil {
+		t.Error("memory twice")
+	}
+	s.l.loopback = false
+	if s.l.lends() {
+		t.Error("packets for other hosts would be lent")
+	}
+	t.Setenv("VERBENA_UDP_LEND", "0")
+	l = open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	if l.ports[0].Lend(2, loanSize) != nil {
+		t.Error("memory although VERBENA_UDP_LEND is 0")
+	}
+}
+
+// What was lent arrives although the link that lent it is closed.
+func TestLentMemoryOfALinkThatIsClosed(t *testing.T) {
+	s := newLending(t, lo4)
+	b := open(t, Config{Addrs: []netip.Addr{lo4b}, Port: s.l.cfg.Port})
+	s.path = &link.Path{Src: lo4, Dst: lo4b, TClass: 4}
+	if !s.send(0, 15, 4108) {
+		t.Fatal("a train was copied")
+	}
+	if err := s.l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.p = b.Ports()[0].(*port)
+	s.expect(15, 4108)
+}
