@@ -26,8 +26,9 @@ race: ## the same under the race detector, which needs a C compiler
 fuzz: ## each fuzz target for FUZZTIME; PKG=./internal/wire for one package
 	@.ci/fuzz $(FUZZTIME) $(PKG)
 
-bench: ## speed and size, as ratios to TCP, then the packages' benchmarks with their allocations
-	$(GO) run ./cmd/verbena bench
+bench: ## speed and size, as ratios to TCP, compared with the first run here, then the packages' benchmarks with their allocations
+	@mkdir -p bin
+	$(GO) run ./cmd/verbena bench --against bin/bench.json
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime 200ms $(PKG)
 
 interop: ## against Linux soft-RoCE in a virtual machine; needs root, see interop/lab/README.md

@@ -32,6 +32,9 @@ type result struct {
 	OK     bool    `json:"ok"`            // the target is met
 	Low    float64 `json:"low,omitempty"` // lowest and highest ratio of a round
 	High   float64 `json:"high,omitempty"`
+	Before float64 `json:"before,omitempty"` // the ratio of an earlier run
+	// CacheLine is how many nanoseconds a cache line took between two cores and back, at the beginning of rounds: the shortest and the longest time.
+	CacheLine [2]int64 `json:"cache_line_ns,omitzero"`
 }
 
 type config struct {
@@ -41,6 +44,8 @@ type config struct {
 	only   []string
 	json   bool
 	check  bool
+	// against is the file with an earlier run's results; empty: none.
+	against string
 }
 
 // benches are the figures, by the name that --only takes.
@@ -83,6 +88,11 @@ func run(env *tool.Env, args []string) int {
 	if term.IsTerminal(env.Stderr) {
 		progress.Printf("\r%s\r", strings.Repeat(" ", 40))
 	}
+	if c.against != "" {
+		if err := compare(c.against, results); err != nil {
+			return env.Failf("%v", err)
+		}
+	}
 	if c.json {
 		e := json.NewEncoder(env.Stdout)
 		e.SetIndent("", "  ")
@@ -92,7 +102,7 @@ func run(env *tool.Env, args []string) int {
 	} else {
 		show(p, results)
 	}
-	if c.check && slices.ContainsFunc(results, func(r result) bool { return !r.OK }) {
+	if c.check && slices.ContainsFunc(results, func(r result) bool { return !r.OK || r.regressed() }) {
 		return 1
 	}
 	return 0
@@ -106,7 +116,8 @@ func parse(env *tool.Env, args []string) (c *config, status int, ok bool) {
 	f.IntVar(&c.qps, "qps", 10000, "most QPs of the figure scale, and connections that are kept")
 	f.StringSliceVar(&c.only, "only", nil, "only these figures: shm, throughput, latency, rate, loss, scale, connections, rsocket, processes")
 	f.BoolVar(&c.json, "json", false, "print JSON")
-	f.BoolVar(&c.check, "check", false, "exit with status 1 if a target is missed")
+	f.StringVar(&c.against, "against", "", "compare the ratios with those in this `file` of an earlier run; what is not in it is added")
+	f.BoolVar(&c.check, "check", false, "exit with status 1 if a target is missed, or a ratio is worse than before by more than 20 %")
 	if status, ok := f.Parse(args); !ok {
 		return nil, status, false
 	}
@@ -132,8 +143,13 @@ func parse(env *tool.Env, args []string) (c *config, status int, ok bool) {
 // show prints the table.
 func show(p *term.Printer, results []result) {
 	var rows [][]string
+	header := []string{"", "RDMA", "compared with", "ratio", "target", " "}
+	if slices.ContainsFunc(results, func(r result) bool { return r.Before > 0 }) {
+		header = append(header, "before", "since")
+	}
 	for _, r := range results {
-		row := []string{r.What, r.format(r.RDMA), "", "", "", ""}
+		row := make([]string, len(header))
+		row[0], row[1] = r.What, r.format(r.RDMA)
 		if r.BaseOf != "" {
 			row[2], row[3] = r.BaseOf+" "+r.format(r.Base), fmt.Sprintf("%.2f", r.Ratio)
 		}
@@ -143,9 +159,13 @@ func show(p *term.Printer, results []result) {
 				row[5] = p.Red("✗")
 			}
 		}
+		if r.Before > 0 {
+			row[6], row[7] = fmt.Sprintf("%.2f", r.Before), r.since(p)
+		}
 		rows = append(rows, row)
 	}
-	p.Table([]string{"", "RDMA", "compared with", "ratio", "target", " "}, rows)
+	p.Table(header, rows)
+	showCores(p, results)
 }
 
 // goal is the target as text.
@@ -182,6 +202,7 @@ func megabytes(v float64) string { return fmt.Sprintf("%.0f MB", v/1e6) }
 func (r *result) rounds(n int, rdma, base func() (float64, error)) error {
 	var a, b, ratios []float64
 	for range n {
+		r.lookAtCores()
 		x, err := rdma()
 		if err != nil {
 			return err
@@ -196,6 +217,12 @@ func (r *result) rounds(n int, rdma, base func() (float64, error)) error {
 	r.Low, r.High = slices.Min(ratios), slices.Max(ratios)
 	r.judge()
 	return nil
+}
+
+// constant is rounds for a figure that is compared with a constant, Base.
+func (r *result) constant(n int, rdma func() (float64, error)) error {
+	base := r.Base
+	return r.rounds(n, rdma, func() (float64, error) { return base, nil })
 }
 
 func (r *result) judge() {

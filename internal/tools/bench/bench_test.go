@@ -2,6 +2,9 @@ package bench
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +30,68 @@ func TestTable(t *testing.T) {
 `
 	if got, want := strings.Fields(b.String()), strings.Fields(want); strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("got\n%s\nwant, but for spaces,%s", b.String(), want)
+	}
+}
+
+// What is worse than before by more than a fifth is seen in one look, and fails --check.
+func TestAgainst(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "before.json")
+	first := []result{
+		{Name: "a", What: "write", Unit: "bytes/s", RDMA: 1e9, Base: 1e9, BaseOf: "TCP", Ratio: 1},
+		{Name: "b", What: "send", Unit: "s", RDMA: 1e-6, Base: 1e-5, BaseOf: "TCP", Ratio: 0.1, AtMost: true},
+	}
+	if err := compare(file, first); err != nil || first[0].Before != 0 {
+		t.Fatalf("the first run: %+v, %v", first, err)
+	}
+	for _, c := range []struct {
+		name   string
+		atMost bool
+		ratio  float64
+		want   string
+		worse  bool
+	}{
+		{"a", false, 0.81, "-19 %", false}, {"a", false, 0.79, "21 % worse", true}, {"a", false, 1.15, "+15 %", false}, {"a", false, 1.5, "50 % better", false},
+		{"b", true, 0.12, "-17 %", false}, {"b", true, 0.2, "50 % worse", true}, {"b", true, 0.05, "100 % better", false}, {"c", false, 7, "", false},
+	} {
+		now := []result{{Name: c.name, Ratio: c.ratio, AtMost: c.atMost, Unit: "bytes/s"}}
+		if err := compare(file, now); err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if got := now[0].since(term.NewPrinter(&b)); got != c.want || now[0].regressed() != c.worse {
+			t.Errorf("%s: %v: %q, worse: %v; want %q, %v", c.name, c.ratio, got, now[0].regressed(), c.want, c.worse)
+		}
+		show(term.NewPrinter(&b), now)
+		if !strings.Contains(b.String(), c.want) || strings.Contains(b.String(), "since") != (c.want != "") {
+			t.Errorf("%s: %v: the table is\n%s", c.name, c.ratio, b.String())
+		}
+	}
+	again := []result{{Name: "c", Ratio: 3.5}, {Name: "a", Ratio: 1}}
+	if err := compare(file, again); err != nil || again[0].Before != 7 || again[1].Before != 1 {
+		t.Errorf("figures that were added, and those from before: %+v, %v", again, err)
+	}
+	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := compare(file, again); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("a damaged file: %v", err)
+	}
+}
+
+func TestCores(t *testing.T) {
+	r := &result{}
+	r.lookAtCores()
+	if d := r.CacheLine; d[0] > d[1] || d[0] < 0 || d[1] > int64(linePatience) || runtime.GOMAXPROCS(0) < 2 && d[1] != 0 {
+		t.Errorf("a cache line takes %v ns", d)
+	}
+	var b bytes.Buffer
+	showCores(term.NewPrinter(&b), []result{{CacheLine: [2]int64{90, 100}}, {}, {CacheLine: [2]int64{80, 95}}})
+	if got := b.String(); !strings.Contains(got, " 80 to 100 ns ") {
+		t.Errorf("%q", got)
+	}
+	b.Reset()
+	if showCores(term.NewPrinter(&b), []result{{}}); b.Len() > 0 {
+		t.Errorf("%q, though nobody has looked", b.String())
 	}
 }
 

@@ -41,7 +41,7 @@ func connections(c *config) ([]result, error) {
 	if err := d.end(); err != nil {
 		return nil, err
 	}
-	err = rate.rounds(c.rounds, func() (float64, error) { return d.rate(c.each) }, func() (float64, error) { return connectRate, nil })
+	err = rate.constant(c.rounds, func() (float64, error) { return d.rate(c.each) })
 	if err != nil {
 		return nil, err
 	}

@@ -84,18 +84,10 @@ func rate(c *config) ([]result, error) {
 	r := result{Name: "rate", What: "udp: RC SEND of 8 bytes, 64 outstanding, per core", Unit: "messages/s", Base: 300e3, Target: 1}
 	err := overUDP(func() error {
 		return pair(endpoint.Options{QPs: 1, Depth: sendWindow, Bytes: 4096}, func(p *endpoint.Pair) error {
-			var rates []float64
-			for range c.rounds {
+			return r.constant(c.rounds, func() (float64, error) {
 				v, err := sends(p, p.PumpBatches, c.each, sendWindow)
-				if err != nil {
-					return err
-				}
-				rates = append(rates, v/cores)
-			}
-			r.RDMA = median(rates)
-			r.Ratio = r.RDMA / r.Base
-			r.judge()
-			return nil
+				return v / cores, err
+			})
 		})
 	})
 	return []result{r}, err

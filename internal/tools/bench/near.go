@@ -43,17 +43,10 @@ func near(c *config) ([]result, error) {
 		if err := rtt.roundTrips(c, p, tcp); err != nil {
 			return err
 		}
-		var rates []float64
-		for range c.rounds {
-			v, err := sends(p, p.PumpBatches, c.each, sendWindow)
-			if err != nil {
-				return err
-			}
-			rates = append(rates, v)
+		err = rate.constant(c.rounds, func() (float64, error) { return sends(p, p.PumpBatches, c.each, sendWindow) })
+		if err != nil {
+			return err
 		}
-		rate.RDMA = median(rates)
-		rate.Ratio = rate.RDMA / rate.Base
-		rate.judge()
 		all = append(all, rtt, rate)
 		for _, n := range []int{64 << 10, large} {
 			more, err := nearWrites(c, p, n)
