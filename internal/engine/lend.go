@@ -11,7 +11,7 @@ import (
 // acknowledged everything in it. A packet that is sent again is copied, since its acknowledgement may be that of the first one. What is on its way for
 // longer than loanTerm, because nobody takes it, may be overwritten; that is like damage on the network, which the ICRC finds.
 const (
-	loanSlots = 32
+	loanSlots = 30         // of txBytes: nearly a large page
 	loanTerm  = int64(1e9) // ns
 	// Bulk data are so many packets and bytes of one QP.
 	bulkPackets = 8
@@ -51,6 +51,7 @@ func (s *shard) send() (more bool) {
 	s.port.Send(s.tx)
 	if s.tx.Kept {
 		*l.slot = loan{true, end, s.now}
+		l.next = (l.next + 1) % loanSlots
 	}
 	switch {
 	case !bulk:
@@ -76,7 +77,6 @@ func (l *loans) advance(s *shard) {
 	}
 	at := l.next * txBytes
 	l.slot, s.tx.Buf = &l.slots[l.next], l.mem[at:at+txBytes:at+txBytes]
-	l.next = (l.next + 1) % loanSlots
 }
 
 // forget lets go of a QP that is destroyed. What it has sent may still be on its way.

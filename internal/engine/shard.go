@@ -60,6 +60,7 @@ func newShard(e *Engine, index int, port link.Port) *shard {
 	if d, ok := port.(link.Direct); ok {
 		s.tx.Direct = d
 	}
+	s.tx.EndWithTrain = true
 	s.loans.init(s.tx)
 	s.wheel.start(e.now())
 	s.eventsAt = transport.Never

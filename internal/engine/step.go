@@ -11,7 +11,8 @@ import (
 // Sizes of a shard's turns.
 const (
 	txPackets = 128
-	txBytes   = 64 << 10 // 15 packets of 4096 bytes, which leave in one piece
+	// txBytes are 15 packets of 4096 bytes, which leave in one piece, and the first one of a WRITE, which is longer: 64 KiB of payload.
+	txBytes = 68 << 10
 	// rxBatches bounds what one step receives before it answers; a Recv of fewer packets than
 	// rxMany has probably emptied the port.
 	rxBatches = 4
@@ -180,15 +181,7 @@ func (s *shard) fill() {
 
 // room tells whether the batch surely takes a packet of any size, so that a QP whose turn it is can use it.
 func (s *shard) room() bool {
-	if s.tx.Count() >= cap(s.tx.Packets) {
-		return false
-	}
-	used := 0
-	if n := len(s.tx.Packets); n > 0 {
-		last := &s.tx.Packets[n-1]
-		used = last.Off + last.Len
-	}
-	return used+s.eng.maxPacket <= len(s.tx.Buf)
+	return s.tx.Count() < cap(s.tx.Packets) && s.tx.Room(s.eng.maxPacket)
 }
 
 // setTimer arms qp's timer if it must fire earlier than it would. A deadline that moved away, as

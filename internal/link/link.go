@@ -263,10 +263,15 @@ type TxBatch struct {
 	Direct Direct
 	// Tap, if not nil, sees every packet.
 	Tap Tap
+	// EndWithTrain has the batch be full when one more packet of the same length could not go in one piece with those before it, which would be
+	// left over each time, or when a longer one comes behind a good train, so that batches soon begin where messages do.
+	EndWithTrain bool
 	// Keep says, for a batch in memory of a Lender, that it stays as it is until its packets have been acknowledged. Send sets Kept if it counts on that.
 	Keep, Kept bool
 
 	used   int
+	runAt  int  // where the last run of packets of equal length begins
+	runOf  int  // their length
 	direct int  // packets in places of Direct
 	shown  bool // Tap knows of one there that is not Sent
 }
@@ -303,6 +308,14 @@ type Tap interface {
 	Received(p *RxPacket, qpn uint32, mtu int, what string)
 }
 
+const (
+	// MaxTrain is the most bytes of packets that a link may hand to the kernel in one piece: what fits into a UDP datagram.
+	MaxTrain = 65535 - 20 - 8
+
+	// goodTrain are the bytes of packets of equal length behind which a batch may end.
+	goodTrain = MaxTrain / 4
+)
+
 // NewTxBatch makes a batch for at most n packets and size bytes.
 func NewTxBatch(n, size int) *TxBatch {
 	return &TxBatch{Packets: make([]TxPacket, 0, n), Buf: make([]byte, size)}
@@ -319,17 +332,35 @@ func (b *TxBatch) Alloc(path *Path, qpn uint32, n int) []byte {
 			return place
 		}
 	}
-	if len(b.Packets) == cap(b.Packets) || b.used+n+wire.ICRCLen > len(b.Buf) {
+	if len(b.Packets) == cap(b.Packets) || !b.fits(n+wire.ICRCLen) {
 		return nil
 	}
 	off := b.used
 	b.Packets = append(b.Packets, TxPacket{Path: path, Off: off, Len: n + wire.ICRCLen})
-	b.used += n + wire.ICRCLen
+	if b.used += n + wire.ICRCLen; n+wire.ICRCLen != b.runOf {
+		b.runAt, b.runOf = off, n+wire.ICRCLen
+	}
 	place := b.Buf[off : off+n : off+n]
 	if b.Tap != nil {
 		b.Tap.Placed(path, place, false)
 	}
 	return place
+}
+
+// Room tells whether Buf has room for a packet of up to n bytes, BTH to ICRC, and for another one like the last.
+func (b *TxBatch) Room(n int) bool { return b.used+n <= len(b.Buf) && b.fits(b.runOf) }
+
+// fits tells whether the packet of n bytes, BTH to ICRC, that comes next belongs into this batch.
+func (b *TxBatch) fits(n int) bool {
+	switch {
+	case b.used+n > len(b.Buf):
+		return false
+	case !b.EndWithTrain || n < b.runOf:
+		return true
+	case n == b.runOf:
+		return b.used-b.runAt+n <= MaxTrain
+	}
+	return b.runAt > 0 || b.used < goodTrain
 }
 
 // Train is the most payload of one packet beyond the path MTU; 0 if there is no going beyond. See Direct.
@@ -418,7 +449,7 @@ func (b *TxBatch) place(path *Path, qpn uint32, n int, train bool) (place []byte
 func (b *TxBatch) Reset() {
 	clear(b.Packets) // drop the paths
 	b.Packets = b.Packets[:0]
-	b.used, b.direct, b.shown = 0, 0, false
+	b.used, b.runAt, b.runOf, b.direct, b.shown = 0, 0, 0, 0, false
 }
 
 // Count is how many packets were appended since the last Reset, those in places of Direct too.

@@ -1,8 +1,11 @@
 package link
 
 import (
+	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
 // The numbers are those of rdma_flow_label_to_udp_sport and rdma_calc_flow_label of Linux 6.1, computed apart from this code.
@@ -74,5 +77,76 @@ func TestTapSeesPlacesBeforeTheyAreUsedAgain(t *testing.T) {
 	b.Reset()
 	if !slices.Equal(tap.all, words) {
 		t.Errorf("the tap has seen %q", tap.all)
+	}
+}
+
+// runs fills a batch with packets of the given lengths, BTH to ICRC, and tells how many it takes before it is full.
+func runs(b *TxBatch, lens ...int) int {
+	path := &Path{}
+	for i, n := range lens {
+		if b.Alloc(path, 1, n-wire.ICRCLen) == nil {
+			return i
+		}
+	}
+	return len(lens)
+}
+
+// repeat are n packets of equal length, behind others.
+func repeat(before []int, n, length int) []int {
+	for range n {
+		before = append(before, length)
+	}
+	return before
+}
+
+// A batch ends where a train does, and where messages begin, if that is not too soon.
+func TestEndWithTrain(t *testing.T) {
+	const first, middle, last = 4128, 4112, 516
+	for i, c := range []struct {
+		lens []int
+		want int
+	}{
+		{repeat(nil, 20, middle), 15},                                       // more do not fit into one datagram
+		{repeat([]int{first}, 20, middle), 16},                              // a message of 64 KiB
+		{append(repeat([]int{first}, 15, middle), first), 16},               // and the next one
+		{append(repeat([]int{first}, 15, middle), last), 17},                // with a rest
+		{append(repeat(nil, 5, middle), first), 5},                          // the end of a message, if it is long enough
+		{append(repeat(nil, 3, middle), first), 4},                          // it is not
+		{repeat([]int{first, middle, middle, middle, first}, 11, 512), 16},  // short messages share a batch
+		{append(repeat([]int{middle, first}, 5, middle), first), 8},         // that is no train which begins the batch
+		{repeat(nil, 200, 28), 128},                                         // small packets: the packets of the batch
+		{repeat(repeat(nil, 10, middle), 10, 1040), 20},                     // two trains
+		{repeat([]int{1056}, 70, 1040), 63},                                 // MTU 1024
+		{append(repeat([]int{1056}, 62, 1040), 1056, 1040, 1040, 1040), 66}, // the next message, as far as it fits
+	} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			b := NewTxBatch(128, 68<<10)
+			b.EndWithTrain = true
+			if got := runs(b, c.lens...); got != c.want {
+				t.Errorf("%d packets, want %d", got, c.want)
+			}
+			b.Reset()
+			if got := runs(b, c.lens...); got != c.want {
+				t.Errorf("%d packets after Reset, want %d", got, c.want)
+			}
+		})
+	}
+	used := NewTxBatch(128, 68<<10)
+	used.EndWithTrain = true
+	runs(used, repeat([]int{first}, 15, middle)...)
+	used.Reset()
+	if got := runs(used, repeat(nil, 20, middle)...); got != 15 {
+		t.Errorf("after Reset a batch takes %d packets, want 15", got)
+	}
+	for n, room := range map[int]bool{0: true, 14: true, 15: false} {
+		b := NewTxBatch(128, 68<<10)
+		b.EndWithTrain = true
+		if runs(b, repeat(nil, n, middle)...); b.Room(middle) != room {
+			t.Errorf("room behind %d packets: %v", n, !room)
+		}
+	}
+	b := NewTxBatch(200, 1<<20)
+	if got := runs(b, repeat(nil, 100, middle)...); got != 100 || !b.Room(middle) {
+		t.Errorf("a batch that does not end with a train has taken %d packets of 100", got)
 	}
 }

@@ -17,14 +17,15 @@ import (
 type lender struct {
 	mem  []byte
 	pipe [2]int
+	room int // bytes of whole pages that the pipe holds
 	on   bool
 }
 
 const (
 	// leastLoan is the length of a train from which three system calls are worth it.
 	leastLoan = 32 << 10
-	// pipeBytes is what a pipe must hold: any train in a batch's memory, which begins at the beginning of a page.
-	pipeBytes = 64 << 10
+	// leastPipe is what a pipe must hold, in whole pages: nearly every train.
+	leastPipe = 64 << 10
 
 	largePage = 2 << 20
 )
@@ -38,7 +39,7 @@ func (l *Link) lends() bool {
 func (p *port) Lend(n, size int) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lender.mem != nil || size%os.Getpagesize() != 0 || size > pipeBytes || !p.link.lends() {
+	if p.lender.mem != nil || !p.link.lends() {
 		return nil
 	}
 	return p.lender.open(n * size)
@@ -50,7 +51,7 @@ func (l *lender) open(n int) []byte {
 		return nil
 	}
 	room, err := unix.FcntlInt(uintptr(l.pipe[1]), unix.F_GETPIPE_SZ, 0) // less for users who have very many pipes
-	if err == nil && room >= pipeBytes {
+	if err == nil && room >= leastPipe {
 		l.mem, err = unix.Mmap(-1, 0, n+largePage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	}
 	if err != nil || l.mem == nil {
@@ -60,7 +61,7 @@ func (l *lender) open(n int) []byte {
 	at := -int(uintptr(unsafe.Pointer(&l.mem[0]))) & (largePage - 1)
 	mem := l.mem[at : at+n : at+n]
 	_ = unix.Madvise(mem, unix.MADV_HUGEPAGE) // a train is one piece then, and not one for each page
-	l.on = true
+	l.room, l.on = room, true
 	return mem
 }
 
@@ -75,14 +76,18 @@ func (l *lender) close() {
 }
 
 // lends tells whether message m of a batch may go without a copy.
-func (s *sender) lends(b *link.TxBatch, m int) bool { return b.Keep && s.iovs[m].Len >= leastLoan }
+func (p *port) lends(b *link.TxBatch, m int) bool {
+	v, l := &p.sender.iovs[m], &p.lender
+	if !b.Keep || !l.on || v.Len < leastLoan {
+		return false
+	}
+	inPage := int(uintptr(unsafe.Pointer(v.Base))) & (os.Getpagesize() - 1)
+	return inPage+int(v.Len) <= l.room
+}
 
 // lend sends message m of a batch without a copy. It returns false, and nothing is sent, if that does not work; for good if it cannot be tried again.
 func (p *port) lend(m int) bool {
 	l, s := &p.lender, &p.sender
-	if !l.on {
-		return false
-	}
 	h, v := s.hdrs[m].Msghdr, s.iovs[m]
 	h.SetIovlen(0)
 	if errno := sendmsg(s.socket.fd, &h, unix.MSG_MORE); errno != 0 {

@@ -202,3 +202,38 @@ func TestLentMemoryOfALinkThatIsClosed(t *testing.T) {
 	s.p = b.Ports()[0].(*port)
 	s.expect(15, 4108)
 }
+
+// The first packet of a WRITE is longer than the others: it goes alone, and they as one train. A train that lies in more pages than the pipe holds is copied.
+func TestLendBehindALongerPacket(t *testing.T) {
+	s := newLending(t, lo4)
+	for _, c := range []struct {
+		middles, last int
+		lent          bool
+	}{{15, 0, true}, {15, 4020, false}} {
+		tx := link.NewTxBatch(64, 0)
+		tx.Buf = s.mem
+		sizes := []int{200, 4108}
+		for range c.middles {
+			sizes = append(sizes, 4092)
+		}
+		if c.last > 0 {
+			sizes = append(sizes, c.last)
+		}
+		for i, n := range sizes {
+			fill(tx.Alloc(s.path, 1, n), 0, uint32(i))
+		}
+		if got := s.p.train(tx, 2); got != len(sizes)-2 {
+			t.Fatalf("a train of %d packets, want %d", got, len(sizes)-2)
+		}
+		tx.Keep = true
+		s.p.Send(tx)
+		if tx.Kept != c.lent {
+			t.Errorf("%d packets, the last of %d bytes: lent is %v", len(sizes), c.last, tx.Kept)
+		}
+		for i, pkt := range receive(t, s.p, len(sizes)) {
+			if len(pkt.Data) != sizes[i] || int(pkt.Data[11]) != i {
+				t.Fatalf("packet %d: %d bytes of packet %d, want %d bytes", i, len(pkt.Data), pkt.Data[11], sizes[i])
+			}
+		}
+	}
+}

@@ -109,7 +109,8 @@ func TestTrain(t *testing.T) {
 	}{
 		{"one", packets{pkt(x, 0, 100)}, 1},
 		{"equal", packets{pkt(x, 0, 100), pkt(x, 100, 100), pkt(x, 200, 100)}, 3},
-		{"a shorter one ends it", packets{pkt(x, 0, 100), pkt(x, 100, 100), pkt(x, 200, 60), pkt(x, 260, 60)}, 3},
+		{"a shorter one ends it", packets{pkt(x, 0, 100), pkt(x, 100, 100), pkt(x, 200, 60), pkt(x, 260, 100)}, 3},
+		{"several shorter ones begin another", packets{pkt(x, 0, 100), pkt(x, 100, 100), pkt(x, 200, 60), pkt(x, 260, 60)}, 2},
 		{"a longer one begins another", packets{pkt(x, 0, 100), pkt(x, 100, 104)}, 1},
 		{"other path", packets{pkt(x, 0, 100), pkt(x, 100, 100), pkt(y, 200, 100)}, 2},
 		{"equal path", packets{pkt(x, 0, 100), pkt(likeX, 100, 100), pkt(x, 200, 100)}, 3},
@@ -126,8 +127,8 @@ func TestTrain(t *testing.T) {
 	for i := range big {
 		big[i] = link.TxPacket{Path: x, Off: i * 4112, Len: 4112}
 	}
-	if got := (&port{link: &Link{mtu: 9000}}).train(&link.TxBatch{Packets: big, Buf: make([]byte, 1<<17)}, 0); got != maxDatagram/4112 {
-		t.Errorf("%d packets of 4112 bytes, want %d", got, maxDatagram/4112)
+	if got := (&port{link: &Link{mtu: 9000}}).train(&link.TxBatch{Packets: big, Buf: make([]byte, 1<<17)}, 0); got != link.MaxTrain/4112 {
+		t.Errorf("%d packets of 4112 bytes, want %d", got, link.MaxTrain/4112)
 	}
 }
 

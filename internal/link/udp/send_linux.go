@@ -17,9 +17,6 @@ const (
 	sendMessages = 64 // messages of one sendmmsg
 	maxSegments  = 64 // of one UDP_SEGMENT message; the kernel's UDP_MAX_SEGMENTS was 64 until 6.9
 
-	// maxDatagram is the largest payload of a UDP datagram, over IPv4 and IPv6.
-	maxDatagram = maxIP - 20 - udpHeader
-
 	// sendPatience is how long one Send waits in total for a full socket buffer to drain.
 	sendPatience = time.Millisecond
 )
@@ -191,11 +188,14 @@ func (p *port) train(b *link.TxBatch, i int) int {
 	end := first.Off + first.Len
 	for n := 1; n < min(len(pkts), maxSegments); n++ {
 		q := &pkts[n]
-		if !p.alike(q.Path, first.Path) || q.Off != end || q.Len > first.Len || q.Off+q.Len-first.Off > maxDatagram ||
+		if !p.alike(q.Path, first.Path) || q.Off != end || q.Len > first.Len || q.Off+q.Len-first.Off > link.MaxTrain ||
 			host.SocketOf(wire.BTH(b.Bytes(i+n)).DestQPN()) != to {
 			return n
 		}
 		if q.Len < first.Len {
+			if n+1 < len(pkts) && pkts[n+1].Len == q.Len {
+				return n // q begins a train of its own, as behind the first packet of a WRITE
+			}
 			return n + 1
 		}
 		end += q.Len
@@ -256,13 +256,13 @@ func bigEndian[T uint16 | uint32](v T) T {
 func (p *port) transmit(b *link.TxBatch) {
 	s := &p.sender
 	for m := 0; m < s.n; {
-		if s.lends(b, m) && p.lend(m) {
+		if p.lends(b, m) && p.lend(m) {
 			b.Kept = true
 			p.countSent(b, s.runs[m])
 			m++
 			continue
 		}
-		n, errno := sendmmsg(s.socket.fd, s.hdrs[m:s.copied(b, m)])
+		n, errno := sendmmsg(s.socket.fd, s.hdrs[m:p.copied(b, m)])
 		switch {
 		case errno == 0:
 			for _, r := range s.runs[m : m+n] {
@@ -283,8 +283,8 @@ func (p *port) transmit(b *link.TxBatch) {
 }
 
 // copied is the end of the messages from m on that are sent with one sendmmsg.
-func (s *sender) copied(b *link.TxBatch, m int) (end int) {
-	for end = m + 1; end < s.n && !s.lends(b, end); end++ {
+func (p *port) copied(b *link.TxBatch, m int) (end int) {
+	for end = m + 1; end < p.sender.n && !p.lends(b, end); end++ {
 	}
 	return end
 }
