@@ -67,9 +67,7 @@ func (s *shard) send() (more bool) {
 func (l *loans) advance(s *shard) {
 	if !l.asked {
 		l.asked = true
-		if p, ok := s.port.(link.Lender); ok {
-			l.mem = p.Lend(loanSlots, txBytes)
-		}
+		l.mem = link.Lend(s.port, loanSlots, txBytes)
 	}
 	l.slot, s.tx.Buf = nil, l.own
 	if l.mem == nil || l.slots[l.next].taken(s.now) {

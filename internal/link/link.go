@@ -293,6 +293,14 @@ type Lender interface {
 	Lend(n, size int) []byte
 }
 
+// Lend is that of p, nil if it is no Lender.
+func Lend(p Port, n, size int) []byte {
+	if l, ok := p.(Lender); ok {
+		return l.Lend(n, size)
+	}
+	return nil
+}
+
 // A Tap watches the packets of a shard, for a capture. Its calls are made by the holder of the shard.
 type Tap interface {
 	// From says which QP the packets placed from now on are of, and how long those are that a train stands for.

@@ -108,12 +108,7 @@ func (p *port) Revoke(path *link.Path) {
 }
 
 // Lend is that of the inner link; see link.Lender.
-func (p *port) Lend(n, size int) []byte {
-	if l, ok := p.Port.(link.Lender); ok {
-		return l.Lend(n, size)
-	}
-	return nil
-}
+func (p *port) Lend(n, size int) []byte { return link.Lend(p.Port, n, size) }
 
 // faulty tells whether something may happen to packets that are sent now.
 func (p *port) faulty() bool {

@@ -149,12 +149,7 @@ func (p *port) Train(path *link.Path, qpn uint32) int {
 }
 
 // Lend is that of the other link; see link.Lender.
-func (p *port) Lend(n, size int) []byte {
-	if l, ok := p.inner.(link.Lender); ok {
-		return l.Lend(n, size)
-	}
-	return nil
-}
+func (p *port) Lend(n, size int) []byte { return link.Lend(p.inner, n, size) }
 
 // Send publishes what was placed, and sends the rest; see link.Port.
 func (p *port) Send(b *link.TxBatch) {
