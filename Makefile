@@ -1,15 +1,17 @@
-# The tasks of this project. All but interop run without root, and none needs a network beyond loopback
-# except lint, which installs the linter through the Go module proxy the first time.
+# The tasks of this project. All but interop and attack run without root, and none needs a network beyond loopback
+# except lint and locks, which install their tools through the Go module proxy the first time.
 
 GO       ?= go
 FUZZTIME ?= 10s
 PKG      ?= ./...
+RUNS     ?= 1000000
+SEED     ?= 1
 
 # Pinned here and nowhere else.
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI := bin/golangci-lint-$(GOLANGCI_VERSION)
 
-.PHONY: all build test race fuzz bench interop lint vet cross docs ci help
+.PHONY: all build test race fuzz soak bench attack nightly interop lint vet cross docs ci help locks
 
 all: build test lint ## build, test and lint
 
@@ -26,10 +28,22 @@ race: ## the same under the race detector, which needs a C compiler
 fuzz: ## each fuzz target for FUZZTIME; PKG=./internal/wire for one package
 	@.ci/fuzz $(FUZZTIME) $(PKG)
 
+soak: ## random verbs programs over faulty networks, RUNS from SEED on; interrupted, it goes on where it was
+	$(GO) build -o bin/soak -ldflags "-X main.revision=$$(git describe --always --dirty)" ./internal/tools/soak
+	bin/soak -runs $(RUNS) -seed $(SEED) -progress bin/soak-$(SEED).json
+
 bench: ## speed and size, as ratios to TCP, compared with the first run here, then the packages' benchmarks with their allocations
 	@mkdir -p bin
 	$(GO) run ./cmd/verbena bench --against bin/bench.json
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime 200ms $(PKG)
+
+attack: ## what hostile peers, strangers and other users can do, tried on running programs; see docs/security.md
+	$(GO) run ./interop/attack
+
+nightly: ## attack, with its sweep of descriptor limits and refused system calls, each fuzz target for 5 minutes, soak
+	$(GO) run ./interop/attack
+	@.ci/fuzz 5m $(PKG)
+	$(MAKE) soak
 
 interop: ## against Linux soft-RoCE in a virtual machine; needs root, see interop/lab/README.md
 	interop/run
@@ -43,15 +57,19 @@ $(GOLANGCI):
 	mv bin/.install/golangci-lint $@
 	rmdir bin/.install
 
+locks: ## lock annotations; PKG=./verbs for one package
+	@.ci/locks $(PKG)
+
 vet: ## go vet
 	$(GO) vet ./...
 
 cross: ## builds and vets, tests included, for the systems and processors that we promise
 	@.ci/cross
 
-docs: ## the table from C names to Go names, that of statements and tests, and a check of the links between the pages
+docs: ## the generated pages and pictures, and a check of the links between the pages
 	$(GO) run ./internal/tools/ctable -w docs/c-to-go.md
 	$(GO) run ./internal/tools/conformance -w docs/conformance.md
+	$(GO) run ./internal/tools/floors -w docs/floors.svg
 	$(GO) run ./internal/tools/mdlinks .
 
 ci: ## what runs before each change lands

@@ -10,14 +10,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// atomicWrite writes records and sets a word behind each, more words than may be outstanding. Linux has ATOMIC WRITE since 6.3. FLUSH is no case: rxe
-// computes its ICRC wrongly (see docs/conformance.md), so that it works between two rxes only.
+// atomicWrite writes records and sets a word behind each, with more words than may be outstanding. Linux
+// supports ATOMIC WRITE since 6.3. There is no case for FLUSH: the ICRC that rxe computes for it is wrong
+// (see docs/differences.md), so it works only between two rxe devices.
 func atomicWrite(env *caseEnv, family int, active, passive *place) error {
 	p := &program{typ: "RC", family: family, mtu: 1024, size: 64 * kib, depth: 4, place: true}
 	a, b, err := connected(env, p, active, passive)
 	if err != nil {
 		if lacksAtomicWrite(err) {
-			env.note += "not run: the kernel, or its pyverbs, has no ATOMIC WRITE"
+			env.note += "not run: the kernel or its pyverbs does not support ATOMIC WRITE"
 			return nil
 		}
 		return err
@@ -54,7 +55,8 @@ func atomicWrite(env *caseEnv, family int, active, passive *place) error {
 	return b.compare()
 }
 
-// lacksAtomicWrite tells whether the kernel's end refused to make the objects because it does not know the operation.
+// lacksAtomicWrite reports whether the kernel's end could not create the objects because it does not
+// support the operation.
 func lacksAtomicWrite(err error) bool {
 	var r refusal
 	return errors.As(err, &r) && r.op == agent.Open && r.place != "verbena" &&

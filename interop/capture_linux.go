@@ -9,18 +9,21 @@ import (
 	"time"
 )
 
-// otherCases have no direction: captures of both, and the state of the guest at the end.
+// otherCases returns the cases without a direction: captures of both directions, and the guest's state at
+// the end.
 func otherCases() []testCase {
 	return []testCase{
-		{name: "capture/rc/ipv4", timeout: 3 * time.Minute, oneWay: true, run: func(e *caseEnv, a, p *place) error { return captured(e, 4, a, p) }},
-		{name: "capture/rc/ipv6", timeout: 3 * time.Minute, oneWay: true, run: func(e *caseEnv, a, p *place) error { return captured(e, 6, a, p) }},
+		{name: "capture/rc/ipv4", timeout: 3 * time.Minute, oneWay: true,
+			run: func(e *caseEnv, a, p *place) error { return captured(e, 4, a, p) }},
+		{name: "capture/rc/ipv6", timeout: 3 * time.Minute, oneWay: true,
+			run: func(e *caseEnv, a, p *place) error { return captured(e, 6, a, p) }},
 		{name: "guest/side-by-side", timeout: 10 * time.Minute, oneWay: true, run: sideBySide},
 		{name: "guest/no-complaints", timeout: time.Minute, oneWay: true, last: true, run: noComplaints},
 	}
 }
 
-// captured records RC sessions in both directions and has two others judge every packet: lab/decode checks the invariant CRCs, and
-// tshark must dissect each as InfiniBand and find none malformed.
+// captured records RC sessions in both directions. Two independent programs check every packet: lab/decode
+// the invariant CRCs, and tshark that each dissects as InfiniBand and none is malformed.
 func captured(env *caseEnv, family int, x, y *place) error {
 	if err := haveTshark(); err != nil {
 		return err
@@ -32,7 +35,8 @@ func captured(env *caseEnv, family int, x, y *place) error {
 	}
 	defer stop()
 	small := pingpong{tool: "rc", args: "-n 50 -s 5000", family: family}
-	prog := program{typ: "RC", family: family, mtu: 1024, size: 512 * kib, psn: 0xFFFFF0, depth: 4, batches: mixed(42, 6, 16)}
+	prog := program{typ: "RC", family: family, mtu: 1024, size: 512 * kib, psn: 0xFFFFF0, depth: 4,
+		batches: mixed(42, 6, 16)}
 	for _, run := range []func(*caseEnv, *place, *place) error{small.run, prog.run} {
 		for _, d := range [][2]*place{{x, y}, {y, x}} {
 			if err := run(env, d[0], d[1]); err != nil {
@@ -62,25 +66,29 @@ func captured(env *caseEnv, family int, x, y *place) error {
 	return nil
 }
 
-// dissect is what tshark prints of the packets that a display filter lets through, one line each. It must stop at InfiniBand: else it
-// takes the payload for NFS or the like whenever its bytes look so, and complains of them.
+// dissect returns tshark's output for the packets that match a display filter, one line each. Dissection
+// stops at InfiniBand: tshark would otherwise interpret some payloads as NFS or similar and report errors
+// in them.
 func dissect(file, filter string) (string, error) {
 	args := []string{"-n", "-r", file, "-Y", filter}
-	for _, guess := range []string{"smc", "smb_direct", "rpcordma", "nvme-rdma", "lnet", "iser", "eoib", "infiniband_sdp", "fcoib"} {
+	for _, guess := range []string{"smc", "smb_direct", "rpcordma", "nvme-rdma", "lnet", "iser", "eoib",
+		"infiniband_sdp", "fcoib"} {
 		args = append(args, "--disable-protocol", guess)
 	}
 	cmd := exec.Command("tshark", args...)
 	p := &output{}
-	cmd.Stdout = p // not standard error: it says there that it runs as root
+	cmd.Stdout = p // not standard error, where it warns about running as root
 	_, err := runCmd(cmd, 2*time.Minute)
 	return p.String(), err
 }
 
-// harmless is what the guest's kernel says all the time: rxe's network device has no speed, newer kernels name each request that
-// failed, an emulated processor is slow, and nobody maps ports for the iWARP device when a program listens on all devices.
-var harmless = regexp.MustCompile(`speed is unknown|(entered|left) promiscuous mode|hrtimer: interrupt took|ifb0|sched: RT throttling|iwpm_register_pid|non-flush error status`)
+// harmless matches kernel messages that are no errors: rxe's network device has no speed, newer kernels log each failed
+// request, an emulated processor is slow, and the iWARP device has no port mapper when a program listens on all
+// devices.
+var harmless = regexp.MustCompile(`speed is unknown|(entered|left) promiscuous mode|hrtimer: interrupt took|ifb0|` +
+	`sched: RT throttling|iwpm_register_pid|non-flush error status`)
 
-// complaints finds what a kernel should not have said.
+// complaints returns an error with the kernel messages that are not harmless.
 func complaints(log string) error {
 	var said []string
 	for line := range strings.Lines(log) {
@@ -89,12 +97,13 @@ func complaints(log string) error {
 		}
 	}
 	if len(said) > 0 {
-		return fmt.Errorf("the guest's kernel said:\n%s", strings.Join(said, "\n"))
+		return fmt.Errorf("messages of the guest's kernel:\n%s", strings.Join(said, "\n"))
 	}
 	return nil
 }
 
-// noComplaints looks at the guest after all other cases: its kernel must have said nothing, and no QP may be left.
+// noComplaints checks the guest after all other cases: its kernel must have logged no error, and no QP may
+// exist.
 func noComplaints(env *caseEnv, _, guest *place) error {
 	env.ends.stop()
 	dmesg, err := env.lab.guest(guest.id, "dmesg")

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// testCase is one line of the suite, to be run in both directions.
+// testCase is one row of the suite. It runs in both directions.
 type testCase struct {
 	name    string
 	timeout time.Duration
 	network network
-	// oneWay is set for cases that have no direction: they run once.
+	// oneWay marks cases without a direction, which run once.
 	oneWay bool
-	last   bool // after all others
-	// run runs the case: active connects to, or does things to, passive.
+	last   bool // runs after all others
+	// run runs the case: active connects to passive.
 	run func(env *caseEnv, active, passive *place) error
 }
 
-// network is what the guest's interface does to packets, each way.
+// network is a netem configuration for the guest's interface, applied in each direction.
 type network string
 
 const (
@@ -32,23 +32,23 @@ const (
 	veryLossy network = "loss 5%"
 )
 
-// caseEnv is what a running case has.
+// caseEnv is the environment of a running case.
 type caseEnv struct {
 	lab     *lab
 	ends    *ends
-	ctx     context.Context // ends with the case's time, or with the run
+	ctx     context.Context // done at the case's time-out or at the end of the run
 	logDir  string
-	logName string // file names of this case begin with it
-	note    string // for the printed row
+	logName string // prefix of this case's file names
+	note    string // note in the printed row
 }
 
-// left is the time that the case has.
+// left returns the remaining time of the case.
 func (e *caseEnv) left() time.Duration {
 	end, _ := e.ctx.Deadline()
 	return time.Until(end)
 }
 
-// log keeps text of this case for whoever looks at it afterwards.
+// log writes text into a file of the case's logs.
 func (e *caseEnv) log(part, text string) {
 	_ = os.WriteFile(filepath.Join(e.logDir, e.logName+"."+part+".txt"), []byte(text), 0o644)
 }
@@ -59,7 +59,7 @@ type result struct {
 	err             error
 	seconds         float64
 	note            string
-	first           error // why the first try failed, when this is the second one
+	first           error // error of the first try if this is the second
 }
 
 func (r result) String() string {
@@ -80,7 +80,7 @@ func (r result) String() string {
 // tableHead is the line above the rows.
 var tableHead = fmt.Sprintf("%-42s %-18s %-6s %8s", "case", "direction", "result", "seconds")
 
-// fileName makes a file name of a case and a direction.
+// fileName converts names of cases and directions to a file name.
 func fileName(parts ...string) string {
 	return strings.NewReplacer("/", "_", " ", "", ">", "", "%", "").Replace(strings.Join(parts, "_"))
 }

@@ -12,36 +12,38 @@ import (
 	"time"
 )
 
-// cmRun is a run of the programs of librdmacm, a server at the passive end and clients at the active one.
+// cmRun is a run of librdmacm's programs: a server at the passive end and clients at the active one.
 type cmRun struct {
 	name    string // of the case
-	server  string // command line; ADDR is the passive end's address
-	client  string // the same of each client; SELF is the active end's address
-	clients int    // at the same time; 0 means one
+	server  string // command line; ADDR stands for the passive end's address
+	client  string // command line of each client; SELF stands for the active end's address
+	clients int    // concurrent clients; 0 means one
 	family  int
 	network network
 	timeout time.Duration
 	oneWay  bool
 
-	// What the programs must print, each a regular expression; of the persistent servers nothing is asked, they are stopped.
+	// serverSays and clientSays are regular expressions that the output must match. A persistent server is stopped, and
+	// its output is not checked.
 	serverSays, clientSays string
 	persistent             bool
-	tidy                   bool // the server has nothing left of clients that have gone; the C programs are not all so
-	fails                  bool // the client must end with an error
+	tidy                   bool // the server releases everything of its former clients, which not all C programs do
+	fails                  bool // the client must fail
 }
 
 const (
 	cmTimeout = 90 * time.Second
-	// afterEnd is how long the kernel may keep what ended programs had: its CM repeats what the peer, gone, does not answer.
+	// afterEnd is how long the kernel may keep the resources of ended programs: its CM retransmits messages
+	// to a peer that no longer answers.
 	afterEnd = 100 * time.Second
-	// soon is how long a server may keep what belonged to clients that have gone.
+	// soon is how long a server may keep the resources of its former clients.
 	soon = 20 * time.Second
-	// afterRetries is the same where packets are lost: the kernel repeats no DREQ of a program that has ended, so its peer learns of the end
-	// from its own retries, eight timeouts of 2.1 to 8.6 s.
+	// afterRetries replaces soon if packets are lost: the kernel does not retransmit the DREQ of an ended
+	// program, so the peer detects the end by its own retries, eight time-outs of 2.1 to 8.6 s.
 	afterRetries = 80 * time.Second
 )
 
-// cmCases is the table of connection management.
+// cmCases returns the cases of connection management.
 func cmCases() (all []testCase) {
 	for _, r := range cmRuns() {
 		all = append(all, r.testCase())
@@ -51,7 +53,7 @@ func cmCases() (all []testCase) {
 }
 
 func cmRuns() (runs []cmRun) {
-	const goodbye = `return status 0`
+	const success = `return status 0`
 	for _, f := range []int{4, 6} {
 		add := func(r cmRun) {
 			r.family = f
@@ -62,45 +64,59 @@ func cmRuns() (runs []cmRun) {
 		}
 		for _, size := range []int{64, 4096, 65535} { // rping refuses 65536
 			add(cmRun{name: fmt.Sprintf("rping/-C 1000 -S %d -V -v", size), timeout: 4 * time.Minute,
-				server: fmt.Sprintf("rping -s -a ADDR -S %d -V", size), client: fmt.Sprintf("rping -c -a ADDR -C 1000 -S %d -V -v", size),
+				server:     fmt.Sprintf("rping -s -a ADDR -S %d -V", size),
+				client:     fmt.Sprintf("rping -c -a ADDR -C 1000 -S %d -V -v", size),
 				clientSays: `ping data: rdma-ping-999: `})
 		}
-		add(cmRun{name: "rping/-P, 6 clients", clients: 6, server: "rping -s -P -a ADDR", client: "rping -c -a ADDR -C 300 -V -v", persistent: true, tidy: true,
+		add(cmRun{name: "rping/-P, 6 clients", clients: 6, server: "rping -s -P -a ADDR",
+			client: "rping -c -a ADDR -C 300 -V -v", persistent: true, tidy: true,
 			clientSays: `ping data: rdma-ping-299: `})
 		for _, args := range []string{"", "-c 100", "-c 10 -C 20 -S 5000", "-c 2 -m", "-c 3 -P ib -t 8 -a 14"} {
-			add(cmRun{name: strings.TrimSuffix("ucmatose/"+args, "/"), server: "ucmatose -b ADDR " + args, client: "ucmatose -s ADDR " + args,
-				serverSays: goodbye, clientSays: goodbye})
+			add(cmRun{name: strings.TrimSuffix("ucmatose/"+args, "/"), server: "ucmatose -b ADDR " + args,
+				client:     "ucmatose -s ADDR " + args,
+				serverSays: success, clientSays: success})
 		}
 		for _, args := range []string{"", "-c 10 -C 5 -S 1000"} {
-			add(cmRun{name: strings.TrimSuffix("udaddy/"+args, "/"), server: "udaddy -b ADDR " + args, client: "udaddy -s ADDR " + args,
-				serverSays: goodbye, clientSays: goodbye})
+			add(cmRun{name: strings.TrimSuffix("udaddy/"+args, "/"), server: "udaddy -b ADDR " + args,
+				client:     "udaddy -s ADDR " + args,
+				serverSays: success, clientSays: success})
 		}
-		add(cmRun{name: "rdma_client", server: "rdma_server -s ADDR", client: "rdma_client -s ADDR", serverSays: `end 0`, clientSays: `end 0`})
+		add(cmRun{name: "rdma_client", server: "rdma_server -s ADDR", client: "rdma_client -s ADDR", serverSays: `end 0`,
+			clientSays: `end 0`})
 		if f == 4 { // the C program does not listen on IPv6
-			add(cmRun{name: "rdma_xclient", server: "rdma_xserver", client: "rdma_xclient -s ADDR", serverSays: `end 0`, clientSays: `end 0`})
+			add(cmRun{name: "rdma_xclient", server: "rdma_xserver", client: "rdma_xclient -s ADDR", serverSays: `end 0`,
+				clientSays: `end 0`})
 		}
-		add(cmRun{name: "cmtime/-c 1000", server: "cmtime -b ADDR", client: "cmtime -s ADDR -c 1000", persistent: true, timeout: 3 * time.Minute,
+		add(cmRun{name: "cmtime/-c 1000", server: "cmtime -b ADDR", client: "cmtime -s ADDR -c 1000", persistent: true,
+			timeout:    3 * time.Minute,
 			clientSays: `(?m)^destroy +:`})
-		// Somebody listens, but elsewhere.
-		add(cmRun{name: "refused/port", server: "rping -s -P -a ADDR -p 999", client: "ucmatose -s ADDR", fails: true, persistent: true,
+		// A program listens, but on another port.
+		add(cmRun{name: "refused/port", server: "rping -s -P -a ADDR -p 999", client: "ucmatose -s ADDR", fails: true,
+			persistent: true,
 			clientSays: `RDMA_CM_EVENT_REJECTED, error: 8`})
-		add(cmRun{name: "refused/service", server: "rping -s -P -a ADDR -p 999", client: "udaddy -s ADDR", fails: true, persistent: true,
+		add(cmRun{name: "refused/service", server: "rping -s -P -a ADDR -p 999", client: "udaddy -s ADDR", fails: true,
+			persistent: true,
 			clientSays: `(?m)RDMA_CM_EVENT_UNREACHABLE, error: 1$`})
-		add(cmRun{name: "refused/by program", server: "ucmatose -b ADDR -c 1 -C 0", client: "ucmatose -s ADDR -c 2 -C 0", fails: true, persistent: true,
+		add(cmRun{name: "refused/by program", server: "ucmatose -b ADDR -c 1 -C 0", client: "ucmatose -s ADDR -c 2 -C 0",
+			fails: true, persistent: true,
 			clientSays: `RDMA_CM_EVENT_REJECTED, error: 28`})
 
 		loss := func(r cmRun) {
 			r.name, r.network, r.timeout = "loss 5%/"+r.name, veryLossy, 5*time.Minute
 			add(r)
 		}
-		loss(cmRun{name: "rping/-C 10 -S 4096", server: "rping -s -a ADDR -S 4096 -V", client: "rping -c -a ADDR -C 10 -S 4096 -V -v", persistent: true,
+		loss(cmRun{name: "rping/-C 10 -S 4096", server: "rping -s -a ADDR -S 4096 -V",
+			client: "rping -c -a ADDR -C 10 -S 4096 -V -v", persistent: true,
 			clientSays: `ping data: rdma-ping-9: `})
-		loss(cmRun{name: "cmtime/-c 100", server: "cmtime -b ADDR", client: "cmtime -s ADDR -c 100", persistent: true, clientSays: `(?m)^destroy +:`})
-		loss(cmRun{name: "ucmatose/-c 10", server: "ucmatose -b ADDR -c 10", client: "ucmatose -s ADDR -c 10", serverSays: goodbye, clientSays: goodbye})
+		loss(cmRun{name: "cmtime/-c 100", server: "cmtime -b ADDR", client: "cmtime -s ADDR -c 100", persistent: true,
+			clientSays: `(?m)^destroy +:`})
+		loss(cmRun{name: "ucmatose/-c 10", server: "ucmatose -b ADDR -c 10", client: "ucmatose -s ADDR -c 10",
+			serverSays: success, clientSays: success})
 	}
-	// The kernel joins no group by RoCE over IPv6.
+	// The kernel joins no RoCE multicast group over IPv6.
 	for _, args := range []string{"", " -o"} {
-		runs = append(runs, cmRun{name: strings.TrimSuffix("mckey/"+strings.TrimSpace(args), "/"), family: 4, timeout: cmTimeout, clientSays: "return status 0", serverSays: "return status 0",
+		runs = append(runs, cmRun{name: strings.TrimSuffix("mckey/"+strings.TrimSpace(args), "/"), family: 4,
+			timeout: cmTimeout, clientSays: "return status 0", serverSays: "return status 0",
 			server: "mckey -m 239.7.4.1 -b ADDR -C 5", client: "mckey -m 239.7.4.1 -b SELF -s -C 5" + args})
 	}
 	return runs
@@ -111,12 +127,13 @@ func (r cmRun) testCase() testCase {
 	return testCase{name: name, timeout: r.timeout, network: r.network, oneWay: r.oneWay, run: r.run}
 }
 
-// cm is a program of librdmacm, the C one or ours.
+// cm starts a program of librdmacm, the C one or ours.
 func (p *place) cm(line string, limit time.Duration) (*proc, error) {
 	if !p.ours() {
 		return start("kernel's "+line, p.sh(line, limit))
 	}
-	return start("verbena's "+line, p.host(append([]string{filepath.Join(p.lab.bin, "verbena")}, strings.Fields(line)...)...))
+	return start("verbena's "+line,
+		p.host(append([]string{filepath.Join(p.lab.bin, "verbena")}, strings.Fields(line)...)...))
 }
 
 func (r *cmRun) run(env *caseEnv, active, passive *place) error {
@@ -138,7 +155,7 @@ func (r *cmRun) run(env *caseEnv, active, passive *place) error {
 	}
 	clients := make([]*proc, max(1, r.clients))
 	for i := range clients {
-		if i > 0 { // the C rping mixes up requests that come at the same moment
+		if i > 0 { // the C rping confuses concurrent requests
 			time.Sleep(300 * time.Millisecond)
 		}
 		if clients[i], err = active.cm(fill.Replace(r.client), env.left()); err != nil {
@@ -156,11 +173,11 @@ func (r *cmRun) run(env *caseEnv, active, passive *place) error {
 	}
 	switch {
 	case r.persistent && (r.tidy || passive.ours()):
-		patience := soon
+		limit := soon
 		if r.network == veryLossy {
-			patience = afterRetries
+			limit = afterRetries
 		}
-		err = passive.onlyListens(server, before, patience)
+		err = passive.onlyListens(server, before, limit)
 		server.stop()
 	case r.persistent:
 		server.stop()
@@ -174,14 +191,15 @@ func (r *cmRun) run(env *caseEnv, active, passive *place) error {
 	return nothingLeft(env, active, passive)
 }
 
-// unreachable: nobody answers. Our client gives up after 16 requests in 74 seconds, the kernel's in 98 or more, whose packet life time is
-// longer. Our end is silent when no program of ours runs, the
-// kernel's when its interface takes nothing any more.
+// unreachable: the peer does not answer. Our client gives up after 16 requests in 74 s, the kernel's, whose
+// packet life time is longer, in at least 98 s. Our end is silent if none of our programs runs, the
+// kernel's if its interface drops everything.
 func unreachable(env *caseEnv, active, passive *place) error {
 	env.ends.stopOurs()
 	if !passive.ours() {
 		const hears = "tc qdisc del dev eth0 ingress; tc qdisc del dev ifb0 root"
-		const deaf = "ip link set ifb0 up && tc qdisc add dev eth0 ingress && tc qdisc add dev ifb0 root netem loss 100% && " +
+		const deaf = "ip link set ifb0 up && tc qdisc add dev eth0 ingress && " +
+			"tc qdisc add dev ifb0 root netem loss 100% && " +
 			"tc filter add dev eth0 ingress matchall action mirred egress redirect dev ifb0"
 		defer passive.lab.guest(passive.id, hears)
 		if _, err := passive.lab.guest(passive.id, deaf); err != nil {
@@ -198,7 +216,7 @@ func unreachable(env *caseEnv, active, passive *place) error {
 	err = r.judge(c, c.wait(env.ctx), true, r.clientSays)
 	env.log("client", c.out.String())
 	if took := time.Since(begin); err == nil && (took < 65*time.Second || took > 2*time.Minute) {
-		err = fmt.Errorf("%s: it gave up after %v, not after 65 s to 2 minutes", c.name, took)
+		err = fmt.Errorf("%s: gave up after %v, want 65 s to 2 minutes", c.name, took)
 	}
 	if err != nil {
 		return err
@@ -206,18 +224,18 @@ func unreachable(env *caseEnv, active, passive *place) error {
 	return nothingLeft(env, active)
 }
 
-// judge compares how a program ended with how it should.
+// judge compares the exit of a program and its output with the expected ones.
 func (r *cmRun) judge(p *proc, err error, fails bool, says string) error {
 	out := p.out.String()
 	switch {
 	case err != nil && !p.exited():
 	case err == nil && fails:
-		err = fmt.Errorf("%s: it ended well, but should not have", p.name)
+		err = fmt.Errorf("%s: succeeded, but must fail", p.name)
 	case err != nil && fails:
 		err = nil
 	}
 	if err == nil && !regexp.MustCompile(says).MatchString(out) {
-		err = fmt.Errorf("%s: it does not say %q", p.name, says)
+		err = fmt.Errorf("%s: the output does not match %q", p.name, says)
 	}
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, tail(out, 8))
@@ -225,8 +243,8 @@ func (r *cmRun) judge(p *proc, err error, fails bool, says string) error {
 	return nil
 }
 
-// cmReady waits until a program listens. The kernel shows its IDs. Ours is known to have begun when UDP port 4791 is taken;
-// a mckey has no listener, but QPs.
+// cmReady waits until a program listens: for the kernel's ID, or for our UDP port 4791. mckey has no
+// listener, but QPs.
 func (p *place) cmReady(ctx context.Context, server *proc) error {
 	line, sign := "rdma resource show cm_id; rdma resource show qp", regexp.MustCompile(`state LISTEN|type UD`)
 	if p.ours() {
@@ -243,13 +261,13 @@ func (p *place) cmReady(ctx context.Context, server *proc) error {
 		case server.ended():
 			return fmt.Errorf("%s ended at once: %w\n%s", server.name, server.err, tail(server.out.String(), 8))
 		case ctx.Err() != nil:
-			return fmt.Errorf("%s does not listen", server.name)
+			return fmt.Errorf("%s is not listening", server.name)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 }
 
-// nothingLeft checks that the kernel has neither IDs nor QPs of programs that have ended, and has not complained.
+// nothingLeft checks that the kernel has no IDs and QPs of ended programs, and has logged no error.
 func nothingLeft(env *caseEnv, places ...*place) error {
 	for _, p := range places {
 		if p.ours() {
@@ -265,7 +283,7 @@ func nothingLeft(env *caseEnv, places ...*place) error {
 	return nil
 }
 
-// quiet checks what guest 1's kernel has said since it was asked last.
+// quiet checks the messages of guest 1's kernel since the last call.
 func (p *place) quiet() error {
 	if p.id != 1 {
 		return nil
@@ -279,24 +297,26 @@ func (p *place) quiet() error {
 	return complaints(news)
 }
 
-// resources lists the IDs and QPs of connection management that programs of that side have.
+// resources lists the CM IDs and QPs of the programs at this end.
 func (p *place) resources() (list []string, err error) {
 	tool, device := "rdma", "rxe0"
 	if p.ours() {
 		tool, device = filepath.Join(p.lab.bin, "verbena")+" rdma", "vrb_roce"
 	}
-	line := fmt.Sprintf("sh -c \"(%s resource show cm_id link %s; %s resource show qp link %s) 2>/dev/null; true\"", tool, device, tool, device)
+	line := fmt.Sprintf("sh -c \"(%s resource show cm_id link %s; %s resource show qp link %s) 2>/dev/null; true\"",
+		tool, device, tool, device)
 	out, err := runCmd(p.sh(line, 30*time.Second), 30*time.Second)
 	for line := range strings.Lines(out) {
-		// The suite's own peer.py lives on between cases, with the QPs of its last one.
-		if line = strings.TrimSpace(line); line != "" && !strings.Contains(line, "type GSI") && !strings.Contains(line, "comm python3") {
+		// The suite's own peer.py keeps running between cases, with the QPs of its last one.
+		if line = strings.TrimSpace(line); line != "" && !strings.Contains(line, "type GSI") &&
+			!strings.Contains(line, "comm python3") {
 			list = append(list, line)
 		}
 	}
 	return list, err
 }
 
-// descriptors counts those that our program has open which listens.
+// descriptors counts the open descriptors of our listening program.
 func (p *place) descriptors() (int, error) {
 	list, err := p.resources()
 	if err != nil {
@@ -304,24 +324,26 @@ func (p *place) descriptors() (int, error) {
 	}
 	pid := regexp.MustCompile(`state LISTEN .*pid (\d+)`).FindStringSubmatch(strings.Join(list, "\n"))
 	if pid == nil {
-		return 0, fmt.Errorf("no program of ours listens:\n%s", strings.Join(list, "\n"))
+		return 0, fmt.Errorf("none of our programs is listening:\n%s", strings.Join(list, "\n"))
 	}
 	fds, err := os.ReadDir("/proc/" + pid[1] + "/fd")
 	return len(fds), err
 }
 
-// newSockets is how many sockets with other source ports our device may have opened for its clients: 8 in each shard, however many come.
+// newSockets is how many sockets with other source ports our device may have opened for its clients: 8 per
+// shard, for any number of clients.
 var newSockets = 8 * runtime.NumCPU()
 
-// onlyListens waits until a server has nothing but its listener, after its clients have gone, and, if it is ours, no more descriptors
-// than before they came. A server that has ended has nothing.
-func (p *place) onlyListens(server *proc, before int, patience time.Duration) error {
+// onlyListens waits until a server has only its listener after its clients have ended, and, if it is ours,
+// as many descriptors as before. A server that has ended has no resources.
+func (p *place) onlyListens(server *proc, before int, limit time.Duration) error {
 	for begin := time.Now(); ; time.Sleep(200 * time.Millisecond) {
 		list, err := p.resources()
 		if err != nil {
 			return err
 		}
-		left := slices.DeleteFunc(slices.Clone(list), func(line string) bool { return strings.Contains(line, "state LISTEN") })
+		left := slices.DeleteFunc(slices.Clone(list),
+			func(line string) bool { return strings.Contains(line, "state LISTEN") })
 		if len(left) == 0 && len(list) > 0 {
 			if !p.ours() {
 				return nil
@@ -335,8 +357,9 @@ func (p *place) onlyListens(server *proc, before int, patience time.Duration) er
 		if server.ended() {
 			return nil
 		}
-		if time.Since(begin) > patience {
-			return fmt.Errorf("%s still has, %v after the end of its clients:\n%s", server.name, patience, strings.Join(list, "\n"))
+		if time.Since(begin) > limit {
+			return fmt.Errorf("%s still has these resources %v after the end of its clients:\n%s", server.name, limit,
+				strings.Join(list, "\n"))
 		}
 	}
 }
@@ -351,7 +374,8 @@ func (p *place) nothingLeft() error {
 			return nil
 		}
 		if time.Since(begin) > afterEnd {
-			return fmt.Errorf("the guest still has, %v after the end of the programs:\n%s", afterEnd, strings.Join(left, "\n"))
+			return fmt.Errorf("the guest still has these resources %v after the end of the programs:\n%s",
+				afterEnd, strings.Join(left, "\n"))
 		}
 	}
 }

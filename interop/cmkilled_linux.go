@@ -7,16 +7,17 @@ import (
 	"time"
 )
 
-// killed is a case in which one end's program dies while a connection is in a certain state. The other must not mind: a
-// new connection between both succeeds at once, and in the end the kernel has nothing left.
+// killed is a case in which the program of one end is killed while a connection is in a certain state. The
+// other end must not be affected: a new connection between both succeeds immediately, and finally the
+// kernel has no resources left.
 type killed struct {
 	family int
-	state  string // of the side that dies; where the programs are brought by stopping and resuming them
+	state  string // of the killed side; the programs are brought there by stopping and continuing them
 	victim string // active or passive
 	bring  func(k *killing) error
 }
 
-// killing is a killed case that runs.
+// killing is a running killed case.
 type killing struct {
 	env             *caseEnv
 	family          int
@@ -27,7 +28,8 @@ type killing struct {
 func killedCases() (all []testCase) {
 	states := []killed{
 		{0, "REQ_SENT", "active", (*killing).toRequest}, {0, "REQ_RCVD", "passive", (*killing).toRequest},
-		{0, "MRA_REQ_RCVD", "active", (*killing).toDelayedRequest}, {0, "MRA_REQ_SENT", "passive", (*killing).toDelayedRequest},
+		{0, "MRA_REQ_RCVD", "active", (*killing).toDelayedRequest},
+		{0, "MRA_REQ_SENT", "passive", (*killing).toDelayedRequest},
 		{0, "REP_RCVD", "active", (*killing).toReply}, {0, "REP_SENT", "passive", (*killing).toReply},
 		{0, "MRA_REP_SENT", "active", (*killing).toDelayedReply}, {0, "MRA_REP_RCVD", "passive", (*killing).toDelayedReply},
 		{0, "ESTABLISHED", "active", (*killing).toEstablished}, {0, "ESTABLISHED", "passive", (*killing).toEstablished},
@@ -66,7 +68,7 @@ func (s killed) run(env *caseEnv, active, passive *place) error {
 	k.signal(victim, syscall.SIGKILL)
 	<-victim.done
 	k.signal(survivor, syscall.SIGCONT)
-	// Its connection is of no use any more. It need not notice by itself, since nothing tells it.
+	// The survivor's connection is useless now. The survivor may not notice: nothing informs it.
 	select {
 	case <-survivor.done:
 	case <-time.After(time.Second):
@@ -74,14 +76,15 @@ func (s killed) run(env *caseEnv, active, passive *place) error {
 	}
 	env.log("client", k.client.out.String())
 	env.log("server", k.server.out.String())
-	again := cmRun{server: "rping -s -a ADDR -V", client: "rping -c -a ADDR -C 10 -V -v", clientSays: "rdma-ping-9", family: s.family}
+	again := cmRun{server: "rping -s -a ADDR -V", client: "rping -c -a ADDR -C 10 -V -v", clientSays: "rdma-ping-9",
+		family: s.family}
 	if err := again.run(env, active, passive); err != nil {
 		return fmt.Errorf("the next connection: %w", err)
 	}
 	return nil
 }
 
-// signal sends a signal to one of the programs; in the guest, by its name.
+// signal sends a signal to a program; in the guest it selects the program by name.
 func (k *killing) signal(p *proc, sig syscall.Signal) {
 	at := k.active
 	if p == k.server {
@@ -107,10 +110,10 @@ func (k *killing) dial(line string) (err error) {
 	return err
 }
 
-// Time that a message and its answer take, with a guest that is slow.
+// settleTime is enough for a message and its answer with a slow guest.
 const settleTime = 1500 * time.Millisecond
 
-// toRequest leaves a request unanswered: the server sleeps.
+// toRequest leaves a request unanswered: the server is stopped.
 func (k *killing) toRequest() error {
 	if err := k.serve("ucmatose -b ADDR"); err != nil {
 		return err
@@ -123,8 +126,8 @@ func (k *killing) toRequest() error {
 	return nil
 }
 
-// repeatTime is after the first repetition of a message, to which the kernel answers with an MRA while its program sleeps. Our program's CM
-// sleeps along with it.
+// repeatTime is longer than the interval to the first retransmission, which the kernel answers with an MRA
+// while its program is stopped. The CM of our program is stopped as well.
 const repeatTime = 6 * time.Second
 
 func (k *killing) toDelayedRequest() error {
@@ -139,7 +142,7 @@ func (k *killing) toDelayedReply() error {
 	return err
 }
 
-// toLookup leaves a look-up unanswered: the server sleeps.
+// toLookup leaves a SIDR request unanswered: the server is stopped.
 func (k *killing) toLookup() error {
 	if err := k.serve("udaddy -b ADDR"); err != nil {
 		return err
@@ -152,7 +155,7 @@ func (k *killing) toLookup() error {
 	return nil
 }
 
-// toReply leaves a reply without acknowledgement: the client sleeps when it comes.
+// toReply leaves a REP unanswered: the client is stopped when it arrives.
 func (k *killing) toReply() error {
 	if err := k.toRequest(); err != nil {
 		return err
@@ -163,7 +166,7 @@ func (k *killing) toReply() error {
 	return nil
 }
 
-// toEstablished has both ends talk without end.
+// toEstablished makes both ends exchange data without end.
 func (k *killing) toEstablished() error {
 	if err := k.serve("rping -s -a ADDR -v"); err != nil {
 		return err
@@ -171,15 +174,15 @@ func (k *killing) toEstablished() error {
 	if err := k.dial("rping -c -a ADDR -v"); err != nil {
 		return err
 	}
-	time.Sleep(settleTime) // the C program does not write before it ends
+	time.Sleep(settleTime) // the C program writes its output only when it ends
 	if k.client.ended() || k.server.ended() {
-		return fmt.Errorf("they do not talk:\n%s\n%s", tail(k.client.out.String(), 8), tail(k.server.out.String(), 8))
+		return fmt.Errorf("no data is exchanged:\n%s\n%s", tail(k.client.out.String(), 8), tail(k.server.out.String(), 8))
 	}
 	return nil
 }
 
-// toDisconnect leaves the wish to disconnect unanswered: the server sleeps, so that the ping does not come back. The client is
-// interrupted and disconnects.
+// toDisconnect leaves a DREQ unanswered: the server is stopped, so that the ping is not answered; the
+// client is interrupted and disconnects.
 func (k *killing) toDisconnect() error {
 	if err := k.toEstablished(); err != nil {
 		return err
@@ -190,7 +193,7 @@ func (k *killing) toDisconnect() error {
 	return nil
 }
 
-// toTimewait ends the connection and kills right then.
+// toTimewait ends the connection and kills immediately afterwards.
 func (k *killing) toTimewait() error {
 	if err := k.serve("rping -s -P -a ADDR -v"); err != nil {
 		return err
@@ -198,9 +201,10 @@ func (k *killing) toTimewait() error {
 	if err := k.dial("rping -c -a ADDR -C 3 -v"); err != nil {
 		return err
 	}
-	for begin := time.Now(); !strings.Contains(k.server.out.String(), "DISCONNECT EVENT"); time.Sleep(5 * time.Millisecond) {
+	for begin := time.Now(); !strings.Contains(k.server.out.String(),
+		"DISCONNECT EVENT"); time.Sleep(5 * time.Millisecond) {
 		if time.Since(begin) > 20*time.Second {
-			return fmt.Errorf("they do not end:\n%s", tail(k.client.out.String(), 8))
+			return fmt.Errorf("the programs do not end:\n%s", tail(k.client.out.String(), 8))
 		}
 	}
 	return nil

@@ -10,14 +10,14 @@ import (
 	"github.com/verbena-rdma/verbena/interop/agent"
 )
 
-// ends are the two programs that do verbs calls. They start when a case needs them and live until one of them fails, for
-// starting one takes a second in an emulated machine.
+// ends are the two programs that perform verbs calls. Each starts when a case needs it and runs until it
+// fails, because starting one takes a second in an emulated machine.
 type ends struct {
 	suite *suite
 	live  map[*place]*end
 }
 
-// of is the end at a place.
+// of returns the end at a place, and starts it if necessary.
 func (e *ends) of(p *place) (*end, error) {
 	if x := e.live[p]; x != nil && !x.broken {
 		return x, nil
@@ -33,7 +33,7 @@ func (e *ends) of(p *place) (*end, error) {
 	return x, nil
 }
 
-// stop ends all of them.
+// stop stops all ends.
 func (e *ends) stop() {
 	for p, x := range e.live {
 		x.stop()
@@ -41,7 +41,7 @@ func (e *ends) stop() {
 	}
 }
 
-// stopOurs ends ours, which may keep UDP port 4791 from another program of ours.
+// stopOurs stops our end, which may occupy UDP port 4791 that another program of ours needs.
 func (e *ends) stopOurs() {
 	for p, x := range e.live {
 		if p.ours() {
@@ -51,13 +51,13 @@ func (e *ends) stopOurs() {
 	}
 }
 
-// end is a program that does verbs calls on request.
+// end is a program that performs verbs calls on request.
 type end struct {
 	place  *place
 	proc   *proc
 	in     io.WriteCloser
 	lines  chan []byte
-	broken bool // no answer came in time, or none at all
+	broken bool // it did not answer in time, or ended
 }
 
 func newEnd(p *place) (*end, error) {
@@ -97,7 +97,7 @@ func (x *end) stop() {
 	}
 }
 
-// do has the end do something; a refusal is an error of type refusal.
+// do executes a request at the end. A failed verbs call is an error of type refusal.
 func (x *end) do(req agent.Request) (agent.Response, error) {
 	var resp agent.Response
 	b, err := json.Marshal(req)
@@ -106,10 +106,11 @@ func (x *end) do(req agent.Request) (agent.Response, error) {
 	}
 	fail := func(format string, args ...any) (agent.Response, error) {
 		x.stop()
-		return resp, fmt.Errorf("%s's end: %s: %s; it said: %s", x.place.name, req.Op, fmt.Sprintf(format, args...), tail(x.proc.out.String(), 20))
+		return resp, fmt.Errorf("%s's end: %s: %s; its output: %s", x.place.name, req.Op, fmt.Sprintf(format, args...),
+			tail(x.proc.out.String(), 20))
 	}
 	if x.broken {
-		return fail("is gone")
+		return fail("has ended")
 	}
 	if _, err := x.in.Write(append(b, '\n')); err != nil {
 		return fail("%v", err)
@@ -120,7 +121,7 @@ func (x *end) do(req agent.Request) (agent.Response, error) {
 			return fail("ended")
 		}
 		if err := json.Unmarshal(line, &resp); err != nil {
-			return fail("not an answer: %v: %s", err, line)
+			return fail("invalid answer: %v: %s", err, line)
 		}
 	case <-time.After(time.Duration(req.MS)*time.Millisecond + 20*time.Second):
 		return fail("no answer")
@@ -131,7 +132,7 @@ func (x *end) do(req agent.Request) (agent.Response, error) {
 	return resp, nil
 }
 
-// refusal is a verbs call that failed.
+// refusal is a failed verbs call.
 type refusal struct {
 	place, op, text string
 	errno           int

@@ -13,22 +13,22 @@ import (
 	"time"
 )
 
-// lab is interop/lab: its scripts and the guests that it runs.
+// lab is interop/lab: its scripts and the guests that they run.
 type lab struct {
 	root string // of the project
 	dir  string // of the scripts
 	bin  string // of our programs
-	mine []int  // guests that this run has started
+	mine []int  // guests that this run started
 
-	dmesg string // what guest 1's kernel had said before the first case
-	heard int    // how much of its log the cases have looked at
+	dmesg string // the log of guest 1's kernel before the first case
+	heard int    // length of the log that the cases have checked
 }
 
-// cannotRun says why the suite cannot run on this machine; empty when it can.
+// cannotRun returns why the suite cannot run on this machine; empty if it can.
 func cannotRun() string {
 	switch {
 	case os.Geteuid() != 0:
-		return "the lab needs root: it makes a network namespace and TAP devices"
+		return "the lab needs root to create a network namespace and TAP devices"
 	case !fileExists("/dev/net/tun"):
 		return "/dev/net/tun is missing: mknod /dev/net/tun c 10 200, or pass the device into the container"
 	}
@@ -38,12 +38,12 @@ func cannotRun() string {
 	_, qemu := exec.LookPath("qemu-system-x86_64")
 	_, apt := exec.LookPath("apt-get")
 	if qemu != nil && apt != nil {
-		return "qemu-system-x86_64 is missing, and apt-get to install it too"
+		return "qemu-system-x86_64 is missing, and apt-get, which would install it"
 	}
 	return ""
 }
 
-// projectRoot is the folder of go.mod, here or above.
+// projectRoot returns the folder of go.mod, the current one or one above it.
 func projectRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -52,21 +52,21 @@ func projectRoot() (string, error) {
 	for !fileExists(filepath.Join(dir, "go.mod")) {
 		up := filepath.Dir(dir)
 		if up == dir {
-			return "", fmt.Errorf("no go.mod here or above: run this in the project")
+			return "", fmt.Errorf("no go.mod here or above: run the suite in the project")
 		}
 		dir = up
 	}
 	return dir, nil
 }
 
-// script is a command of the lab, for guest id.
+// script returns a command of the lab for guest id.
 func (l *lab) script(id int, name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(l.dir, name), args...)
 	cmd.Env = append(os.Environ(), "LAB_ID="+strconv.Itoa(id))
 	return cmd
 }
 
-// up boots a guest unless it is up already. The first time of all it builds the image.
+// up boots a guest unless it is up. The first call builds the image.
 func (l *lab) up(id int) error {
 	out, err := runCmd(l.script(id, "up"), 30*time.Minute)
 	if err != nil {
@@ -78,7 +78,7 @@ func (l *lab) up(id int) error {
 	return nil
 }
 
-// down stops the guests that this run has started.
+// down stops the guests that this run started.
 func (l *lab) down() {
 	for _, id := range l.mine {
 		if _, err := runCmd(l.script(id, "down"), time.Minute); err != nil {
@@ -99,7 +99,7 @@ func (l *lab) put(id int, local, remote string) error {
 	return err
 }
 
-// build makes our programs, static.
+// build builds our programs, statically linked.
 func (l *lab) build(packages ...string) error {
 	for _, p := range packages {
 		cmd := exec.Command("go", "build", "-o", filepath.Join(l.bin, filepath.Base(p)), p)
@@ -112,16 +112,16 @@ func (l *lab) build(packages ...string) error {
 	return nil
 }
 
-// place is one end of a case: this machine with Verbena, or a guest with the kernel's device.
+// place is one end of a case: this host with Verbena, or a guest with the kernel's device.
 type place struct {
 	lab  *lab
 	name string // verbena or kernel
-	id   int    // guest number; 0 for this machine
+	id   int    // guest number; 0 for this host
 	ip4  string
 	ip6  string
 }
 
-// setting is a setting of the lab's scripts.
+// setting returns a setting of the lab's scripts.
 func setting(name, def string) string {
 	if v := os.Getenv(name); v != "" {
 		return v
@@ -129,11 +129,12 @@ func setting(name, def string) string {
 	return def
 }
 
-// places are the two ends: ours and the kernel's, or two guests when self is set.
+// places returns the two ends: ours and the kernel's, or two guests if self is set.
 func (l *lab) places(self bool) [2]*place {
 	net4, net6 := setting("LAB_NET4", "192.168.77"), setting("LAB_NET6", "fd77:")
 	g := func(id int, name string) *place {
-		return &place{lab: l, name: name, id: id, ip4: fmt.Sprintf("%s.%d", net4, id+1), ip6: fmt.Sprintf("%s:%x", net6, id+1)}
+		return &place{lab: l, name: name, id: id, ip4: fmt.Sprintf("%s.%d", net4, id+1),
+			ip6: fmt.Sprintf("%s:%x", net6, id+1)}
 	}
 	if self {
 		return [2]*place{g(2, "guest2"), g(1, "kernel")}
@@ -143,7 +144,7 @@ func (l *lab) places(self bool) [2]*place {
 
 func (p *place) ours() bool { return p.id == 0 }
 
-// addr is the RoCE address of a family.
+// addr returns the RoCE address of a family.
 func (p *place) addr(family int) string {
 	if family == 6 {
 		return p.ip6
@@ -151,7 +152,7 @@ func (p *place) addr(family int) string {
 	return p.ip4
 }
 
-// sh is a shell line on that side. In the guest it ends by itself after limit, whatever happens here.
+// sh returns a shell command at this end. In the guest it ends after limit at the latest.
 func (p *place) sh(line string, limit time.Duration) *exec.Cmd {
 	if p.ours() {
 		return p.host("sh", "-c", line)
@@ -159,14 +160,14 @@ func (p *place) sh(line string, limit time.Duration) *exec.Cmd {
 	return p.lab.script(p.id, "run", fmt.Sprintf("timeout %d %s", int(limit.Seconds())+1, line))
 }
 
-// host is a command on this machine, in the lab's namespace.
+// host returns a command on this host, in the lab's namespace.
 func (p *place) host(args ...string) *exec.Cmd {
 	cmd := p.lab.script(1, "host", args...)
 	cmd.Env = append(cmd.Env, "VERBENA_DEVICES=roce")
 	return cmd
 }
 
-// tool is one of the C tools, or ours of that name, with the arguments that choose device and GID.
+// tool returns a C tool, or ours of the same name, with the arguments that select device and GID.
 func (p *place) tool(name string, family int, args []string, limit time.Duration) *exec.Cmd {
 	if p.ours() {
 		return p.host(append([]string{filepath.Join(p.lab.bin, "verbena"), name}, args...)...)
@@ -175,7 +176,7 @@ func (p *place) tool(name string, family int, args []string, limit time.Duration
 	return p.sh(strings.Join(append([]string{name, "-d", "rxe0", "-g", gid}, args...), " "), limit)
 }
 
-// peer is the program that does verbs calls on request.
+// peer returns the program that performs verbs calls on request.
 func (p *place) peer() *exec.Cmd {
 	if p.ours() {
 		return p.host(filepath.Join(p.lab.bin, "peer"))
@@ -183,7 +184,7 @@ func (p *place) peer() *exec.Cmd {
 	return p.lab.script(p.id, "run", "-i", "exec python3 -u /tmp/peer.py")
 }
 
-// listening waits until something listens on a TCP port of that side, or proc has ended.
+// listening waits until a program at this end listens on a TCP port, or proc has ended.
 func (p *place) listening(ctx context.Context, port int, proc *proc) error {
 	line := fmt.Sprintf("ss -ltnH 'sport = :%d'", port)
 	for {
@@ -196,13 +197,14 @@ func (p *place) listening(ctx context.Context, port int, proc *proc) error {
 		case proc.ended():
 			return fmt.Errorf("%s ended before it listened: %v", proc.name, proc.err)
 		case ctx.Err() != nil:
-			return fmt.Errorf("%s does not listen on TCP port %d", proc.name, port)
+			return fmt.Errorf("%s is not listening on TCP port %d", proc.name, port)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-// lock keeps other runs out: they would use the same guests and ports. Without the lock it says who has it.
+// lock excludes other runs, which would use the same guests and ports. If the lock is held, the error names
+// the holder.
 func (l *lab) lock() (unlock func(), err error) {
 	name := filepath.Join(os.TempDir(), "interop-"+setting("LAB_NETNS", "rdmalab")+".lock")
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
@@ -212,7 +214,7 @@ func (l *lab) lock() (unlock func(), err error) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		pid, _ := io.ReadAll(f)
 		_ = f.Close()
-		return nil, fmt.Errorf("process %s runs the suite in this lab already; LAB_NETNS names another lab", pid)
+		return nil, fmt.Errorf("process %s runs the suite in this lab already; set LAB_NETNS for another lab", pid)
 	}
 	_ = f.Truncate(0)
 	_, _ = fmt.Fprint(f, os.Getpid())

@@ -24,13 +24,14 @@ func main() { os.Exit(run()) }
 
 func run() int {
 	var o options
-	flag.BoolVar(&o.list, "list", false, "list the cases and do nothing")
-	flag.StringVar(&o.run, "run", "", "run only the cases that match this regular expression; a first argument does the same")
-	flag.StringVar(&o.skip, "skip", "", "leave out the cases that match this regular expression")
-	flag.BoolVar(&o.keep, "keep", false, "leave the guests running, and keep the logs")
-	flag.BoolVar(&o.self, "self", false, "let a second guest play our part: the kernel against itself, to check the suite")
-	flag.BoolVar(&o.capture, "capture", false, "keep a capture of each case with the logs")
-	flag.BoolVar(&o.once, "once", false, "do not try a case again that failed")
+	flag.BoolVar(&o.list, "list", false, "list the cases and exit")
+	flag.StringVar(&o.run, "run", "",
+		"run only the cases that match this regular expression; also given as the first argument")
+	flag.StringVar(&o.skip, "skip", "", "skip the cases that match this regular expression")
+	flag.BoolVar(&o.keep, "keep", false, "keep the guests running, and the logs")
+	flag.BoolVar(&o.self, "self", false, "use a second guest as our end: the kernel against itself, to check the suite")
+	flag.BoolVar(&o.capture, "capture", false, "write a capture of each case into the logs")
+	flag.BoolVar(&o.once, "once", false, "do not repeat failed cases")
 	flag.StringVar(&o.logs, "logs", "", "folder for the cases' logs (default: a temporary one, kept if a case fails)")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -51,7 +52,7 @@ func run() int {
 		fmt.Fprintln(os.Stderr, "interop: cannot run here:", why)
 		return 2
 	}
-	hurry()
+	raisePriority()
 	s, err := newSuite(o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "interop: cannot run:", err)
@@ -63,15 +64,16 @@ func run() int {
 	return s.runAll(ctx, cases)
 }
 
-// hurry gives this run, and what it starts, a higher priority: an end that waits for a processor looks like one that does not
-// answer. Where sessions are scheduled as groups, the group has a priority of its own. On failure the suite is slower, no more.
-func hurry() {
+// raisePriority raises the priority of this run and its children: an end that waits for a processor looks
+// like one that does not answer. If sessions are scheduled as groups, it raises the group's priority as
+// well. If it fails the suite is only slower.
+func raisePriority() {
 	const nice = -10
 	_ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, nice)
 	_ = os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(nice)), 0)
 }
 
-// selectCases is the part of the table that the expressions choose.
+// selectCases returns the cases that the expressions select.
 func selectCases(run, skip string) ([]testCase, error) {
 	want, err := regexp.Compile(run)
 	if err != nil {
@@ -93,7 +95,8 @@ func selectCases(run, skip string) ([]testCase, error) {
 	return list, nil
 }
 
-// allCases is the whole table. Cases on the same network stand together, because changing it takes time.
+// allCases returns the whole table. Cases with the same network are adjacent, because changing it takes
+// time.
 func allCases() []testCase {
 	var all []testCase
 	for _, p := range pingpongCases() {
@@ -125,7 +128,7 @@ func allCases() []testCase {
 	return sorted
 }
 
-// suite is a run.
+// suite is one run.
 type suite struct {
 	options
 	lab     *lab
@@ -165,7 +168,7 @@ func newSuite(o options) (*suite, error) {
 	return s, nil
 }
 
-// prepare boots what is needed and builds our programs.
+// prepare boots the guests and builds our programs.
 func (s *suite) prepare() error {
 	if !s.self {
 		fmt.Fprintln(os.Stderr, "interop: building")
@@ -240,11 +243,11 @@ func (s *suite) runAll(ctx context.Context, cases []testCase) int {
 			t.add(r)
 		}
 	}
-	s.failed = len(t.failed) + len(t.late) // the logs of both are worth keeping
+	s.failed = len(t.failed) + len(t.late) // the logs of both are kept
 	return t.print(time.Since(begin))
 }
 
-// runCase runs one case in one direction; suffix is for the names of its logs.
+// runCase runs a case in one direction; suffix is part of its log names.
 func (s *suite) runCase(ctx context.Context, c testCase, active, passive *place, suffix string) result {
 	r := result{name: c.name, direction: active.name + " > " + passive.name}
 	if c.oneWay {

@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// setNetwork makes guest 1's interface lose and disturb packets, each way: what it sends by netem on eth0, what it
-// receives by netem on an ifb device that eth0's ingress is redirected to.
+// setNetwork applies a network to guest 1's interface in each direction: netem on eth0 for what it sends,
+// and netem on an ifb device, to which eth0's ingress is redirected, for what it receives.
 func (s *suite) setNetwork(n network) error {
 	if s.network == n {
 		return nil
 	}
-	const off = "tc qdisc del dev eth0 root 2>/dev/null; tc qdisc del dev eth0 ingress 2>/dev/null; tc qdisc del dev ifb0 root 2>/dev/null; "
+	const off = "tc qdisc del dev eth0 root 2>/dev/null; tc qdisc del dev eth0 ingress 2>/dev/null; " +
+		"tc qdisc del dev ifb0 root 2>/dev/null; "
 	line := off + "true"
 	if n != clean {
 		line = off + fmt.Sprintf(`set -e; ip link set ifb0 mtu %s up
@@ -34,7 +35,8 @@ tc qdisc add dev ifb0 root netem limit 20000 %s`, setting("LAB_MTU", "9000"), n,
 // counters are guest 1's RDMA counters.
 type counters map[string]int64
 
-// counters reads them; without an answer there are none, for the case itself will say what is wrong.
+// counters reads guest 1's RDMA counters. It returns none on failure; the case itself reports what is
+// wrong.
 func (s *suite) counters() counters {
 	out, err := s.lab.guest(1, "rdma statistic show link rxe0/1")
 	if err != nil {
@@ -50,11 +52,11 @@ func (s *suite) counters() counters {
 	return c
 }
 
-// troubles are the counters that stand still on a clean network between well-behaved ends.
+// troubles lists the counters that do not change on a clean network with correct ends.
 var troubles = []string{"duplicate_request", "out_of_seq_request", "rcvd_rnr_err", "send_rnr_err", "rcvd_seq_err",
 	"retry_exceeded_err", "retry_rnr_exceeded_err", "completer_retry_err", "send_err"}
 
-// since says which of the troubles have grown.
+// since returns the troubles that have grown since old.
 func (c counters) since(old counters) string {
 	var list []string
 	for _, name := range troubles {
@@ -68,7 +70,8 @@ func (c counters) since(old counters) string {
 
 // startCapture records the RoCE packets at guest 1's port until stop is called.
 func startCapture(l *lab, file string) (stop func(), err error) {
-	cmd := l.script(1, "host", "tcpdump", "-i", "roce1", "-U", "--immediate-mode", "-B", "65536", "-Z", "root", "-w", file, "udp port 4791")
+	cmd := l.script(1, "host", "tcpdump", "-i", "roce1", "-U", "--immediate-mode", "-B", "65536", "-Z", "root", "-w",
+		file, "udp port 4791")
 	p, err := start("tcpdump", cmd)
 	if err != nil {
 		return nil, err
@@ -88,7 +91,7 @@ func startCapture(l *lab, file string) (stop func(), err error) {
 	}, nil
 }
 
-// haveTshark installs Debian's tshark if there is none.
+// haveTshark installs Debian's tshark if it is missing.
 func haveTshark() error {
 	if _, err := exec.LookPath("tshark"); err == nil {
 		return nil

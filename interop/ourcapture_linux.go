@@ -9,34 +9,38 @@ import (
 	"time"
 )
 
-// ourCaptureCases have our programs write captures of their own, on every way that packets take.
+// ourCaptureCases returns cases in which our programs write captures, on every path that packets take.
 func ourCaptureCases() (list []testCase) {
 	add := func(name string, n network, run func(e *caseEnv, a, p *place) error) {
-		list = append(list, testCase{name: "capture/ours/" + name, timeout: 2 * time.Minute, oneWay: true, network: n, run: run})
+		list = append(list, testCase{name: "capture/ours/" + name, timeout: 2 * time.Minute, oneWay: true, network: n,
+			run: run})
 	}
 	for _, family := range []int{4, 6} {
-		add("udp/"+familyName(family), clean, func(e *caseEnv, a, _ *place) error { return captureBetween(e, a, family, "VERBENA_SHM=0") })
-		add("shm/"+familyName(family), clean, func(e *caseEnv, a, _ *place) error { return captureBetween(e, a, family, "VERBENA_SHM=1") })
+		add("udp/"+familyName(family), clean,
+			func(e *caseEnv, a, _ *place) error { return captureBetween(e, a, family, "VERBENA_SHM=0") })
+		add("shm/"+familyName(family), clean,
+			func(e *caseEnv, a, _ *place) error { return captureBetween(e, a, family, "VERBENA_SHM=1") })
 	}
 	add("kernel/ipv4", clean, captureWithKernel)
 	add("kernel/ipv4/lost", veryLossy, captureWithKernel)
 	return list
 }
 
-// ourCapture is a file that one of our programs writes.
+// ourCapture returns the name of a file that one of our programs writes.
 func ourCapture(env *caseEnv, end string) string {
 	return filepath.Join(env.logDir, env.logName+"."+end+".pcapng")
 }
 
-// captureBetween has two of our programs on one host write what they send each other; then a third one writes what they do while they run.
+// captureBetween makes two of our programs on one host capture their traffic, then a third one capture it
+// while they run.
 func captureBetween(env *caseEnv, at *place, family int, how string) error {
 	env.ends.stopOurs()
 	verbena := filepath.Join(at.lab.bin, "verbena")
-	old, _ := filepath.Glob(ourCapture(env, "*")) // of a run before this one
+	old, _ := filepath.Glob(ourCapture(env, "*")) // of an earlier run
 	for _, file := range old {
 		_ = os.Remove(file)
 	}
-	// 200 messages each way, of 2 packets and more; acknowledgements besides.
+	// 200 messages in each direction, of at least 2 packets, and acknowledgements.
 	if err := ourEnds(env, at, family, "-n 200 -b", how, "VERBENA_PCAP="+ourCapture(env, "%p")); err != nil {
 		return err
 	}
@@ -45,7 +49,7 @@ func captureBetween(env *caseEnv, at *place, family int, how string) error {
 		return err
 	}
 	if len(files) != 2 {
-		return fmt.Errorf("two programs have written %d captures: %q", len(files), files)
+		return fmt.Errorf("two programs wrote %d captures: %q", len(files), files)
 	}
 	for _, file := range files {
 		if err := judgeCapture(env, verbena, file, 800, ""); err != nil {
@@ -97,7 +101,8 @@ func ourEnds(env *caseEnv, at *place, family int, options string, environment ..
 	return nil
 }
 
-// captureWithKernel has our program write what it exchanges with the kernel's; on a bad network it must say why it repeats itself.
+// captureWithKernel makes our program capture its traffic with the kernel's. On a bad network the comments
+// must give the reasons for retransmissions.
 func captureWithKernel(env *caseEnv, ours, kernel *place) error {
 	cmds := perftest{tool: "send_bw", args: "-n 300 -s 5000 -b -u 16", family: 4}
 	env.ends.stopOurs()
@@ -127,8 +132,9 @@ func captureWithKernel(env *caseEnv, ours, kernel *place) error {
 	return judgeCapture(env, verbena, ourCapture(env, "client"), 1200, says)
 }
 
-// judgeCapture has tshark read a capture of ours, which must find nothing malformed in at least so many packets, each with a comment;
-// lab/decode must find every invariant CRC right; and verbena explain must read it.
+// judgeCapture checks one of our captures: tshark must find at least least packets, none malformed and each
+// with a comment; lab/decode must find every invariant CRC correct; and the output of verbena explain must
+// contain says.
 func judgeCapture(env *caseEnv, verbena, file string, least int, says string) error {
 	if err := haveTshark(); err != nil {
 		return err
@@ -147,7 +153,8 @@ func judgeCapture(env *caseEnv, verbena, file string, least int, says string) er
 	if packets < least {
 		return fmt.Errorf("the capture has %d packets, want %d or more", packets, least)
 	}
-	for filter, want := range map[string]int{"": packets, "infiniband && udp.dstport == 4791": packets, `frame.comment contains "QP 0x"`: packets, "_ws.malformed": 0} {
+	for filter, want := range map[string]int{"": packets, "infiniband && udp.dstport == 4791": packets,
+		`frame.comment contains "QP 0x"`: packets, "_ws.malformed": 0} {
 		got, err := dissect(file, filter)
 		if err != nil {
 			return err
@@ -162,7 +169,7 @@ func judgeCapture(env *caseEnv, verbena, file string, least int, says string) er
 		return err
 	}
 	if want := "SEND, 5000 bytes"; !strings.Contains(story, want) || !strings.Contains(story, says) {
-		return fmt.Errorf("verbena explain does not say %q and %q:\n%s", want, says, tail(story, 10))
+		return fmt.Errorf("verbena explain does not print %q and %q:\n%s", want, says, tail(story, 10))
 	}
 	return nil
 }

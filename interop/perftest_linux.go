@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// perftest is a run of one of the ib_* tools, with the same options at both ends: perftest's exchange does not carry them.
+// perftest is a run of one of the ib_* tools, with the same options at both ends, since perftest's exchange
+// does not carry them.
 type perftest struct {
 	tool    string // without ib_
 	args    string
@@ -18,8 +19,8 @@ type perftest struct {
 	timeout time.Duration
 }
 
-// perftestCases is the table of perftest's tools with each option that people use. UC and UD lose what the receiver has no room
-// for, so they get messages few or small enough for a slow one.
+// perftestCases returns the cases of perftest's tools with their common options. UC and UD drop messages
+// for which the receiver has no room, so their messages are few or small enough for a slow one.
 func perftestCases() (all []testCase) {
 	add := func(family int, tools string, timeout time.Duration, args ...string) {
 		for _, tool := range strings.Fields(tools) {
@@ -35,16 +36,20 @@ func perftestCases() (all []testCase) {
 	)
 	add(4, bw+" "+lat, short, "-n 200", "-n 100 -R", "-n 100 -m 256", "-D 5 -f 1")
 	add(6, bw+" "+lat, short, "-n 100")
-	add(4, bw, short, "-n 100 -q 8", "-n 100 -b", "-n 100 -q 8 -R -b", "-n 100 -l 4 -t 16", "-n 100 --report_gbits", "-n 100 -Q 1")
+	add(4, bw, short, "-n 100 -q 8", "-n 100 -b", "-n 100 -q 8 -R -b", "-n 100 -l 4 -t 16", "-n 100 --report_gbits",
+		"-n 100 -Q 1")
 	add(4, sizes, longer, "-a -n 10")
 	add(4, "send_bw write_bw read_bw", longer, "-a -n 10 -b")
 	add(4, "send_bw send_lat", longer, "-a -n 10 -R")
 	add(4, "send_bw read_bw write_bw atomic_bw", short, "-n 100 -b -D 5 -f 1")
 	add(4, "send_bw send_lat read_bw read_lat atomic_bw atomic_lat", short, "-n 100 -e")
-	add(4, "send_bw send_lat write_bw write_lat", short, "-n 100 -s 64 -I 64", "-n 100 -s 1024 -c UC", "-n 100 -s 1", "-n 20 -s 100000")
-	add(4, "send_bw send_lat", short, "-n 100 -s 1024 -c UD", "-n 100 -s 1024 -c UD -R", "-n 100 -s 512 -c UD -m 512 -e", "-n 100 -s 256 -c UC -e")
+	add(4, "send_bw send_lat write_bw write_lat", short, "-n 100 -s 64 -I 64", "-n 100 -s 1024 -c UC", "-n 100 -s 1",
+		"-n 20 -s 100000")
+	add(4, "send_bw send_lat", short, "-n 100 -s 1024 -c UD", "-n 100 -s 1024 -c UD -R", "-n 100 -s 512 -c UD -m 512 -e",
+		"-n 100 -s 256 -c UC -e")
 	add(4, "send_bw send_lat", longer, "-a -n 10 -c UD")
-	add(4, "send_bw", short, "-n 100 -s 64 -c UD -q 8", "-n 100 -s 64 -c UD -b", "-n 100 -s 64 -c UC -b", "-n 100 -r 16", "-n 100 -r 16 -q 8 -e -b")
+	add(4, "send_bw", short, "-n 100 -s 64 -c UD -q 8", "-n 100 -s 64 -c UD -b", "-n 100 -s 64 -c UC -b", "-n 100 -r 16",
+		"-n 100 -r 16 -q 8 -e -b")
 	add(4, "write_bw write_lat", longer, "-n 50 -s 4096 -c UC -m 4096", "-n 50 -s 16384 -c UC -t 1")
 	add(4, "read_bw read_lat atomic_bw atomic_lat", short, "-n 100 -o 1", "-n 100 -o 4")
 	add(4, "atomic_bw atomic_lat", short, "-n 100 -A CMP_AND_SWAP", "-n 100 -A FETCH_AND_ADD")
@@ -64,14 +69,16 @@ func perftestCases() (all []testCase) {
 }
 
 func (p perftest) testCase() testCase {
-	return testCase{name: strings.TrimSpace("perftest/ib_" + p.tool + "/" + familyName(p.family) + "/" + p.args), timeout: p.timeout, run: p.run}
+	return testCase{name: strings.TrimSpace("perftest/ib_" + p.tool + "/" + familyName(p.family) + "/" + p.args),
+		timeout: p.timeout, run: p.run}
 }
 
-// patient is an ACK timeout of 4.3 s, for the processors of an emulated machine may stand still for seconds, and Linux 6.1
-// may send its messages in a wrong order after its timer has expired twice (docs/errors.md, "while Linux's soft-RoCE sends").
+// patient is the code of an ACK timeout of 4.3 s: the processors of an emulated machine may stand still for
+// seconds, and Linux 6.1 may send its messages in a wrong order after its timer has expired twice
+// (docs/errors.md, "while Linux's soft-RoCE sends").
 const patient = "20"
 
-// option is the value of an option of one letter.
+// option returns the value of a one-letter option.
 func (p *perftest) option(name string, def int) int {
 	f := strings.Fields(p.args)
 	if i := slices.Index(f, name); i >= 0 && i+1 < len(f) {
@@ -82,7 +89,7 @@ func (p *perftest) option(name string, def int) int {
 
 func (p *perftest) has(name string) bool { return slices.Contains(strings.Fields(p.args), name) }
 
-// command is the tool of a side. The GIDs are named, since the addresses are exchanged over IPv4 for both families.
+// command starts the tool at one end. It names the GID, since both families exchange addresses over IPv4.
 func (p *perftest) command(side *place, limit time.Duration, args ...string) (*proc, error) {
 	index := map[int]int{4: 1, 6: 2}[p.family] // of rxe's table
 	name := "ib_" + p.tool
@@ -97,7 +104,7 @@ func (p *perftest) command(side *place, limit time.Duration, args ...string) (*p
 		return start("verbena's "+name, side.host(append([]string{side.lab.bin + "/verbena", name}, args...)...))
 	}
 	args = append([]string{name, "-F", "-d", "rxe0", "-x", strconv.Itoa(index)}, args...)
-	return start("the original "+name, side.sh(strings.Join(args, " "), limit))
+	return start("the C "+name, side.sh(strings.Join(args, " "), limit))
 }
 
 func (p perftest) run(env *caseEnv, active, passive *place) error {
@@ -138,7 +145,8 @@ func (p perftest) run(env *caseEnv, active, passive *place) error {
 }
 
 var (
-	// On a clock that is not steady the original complains in the middle of a line, and its results are 0, inf or nan.
+	// With an unsteady clock the C program prints a warning in the middle of a line, and its results are 0,
+	// inf or nan.
 	perftestLine   = regexp.MustCompile(`(?m)^ (\d+) +(\d+)((?:[ \t]+(?:\d+\.\d+|inf|-?nan))+)[ \t]*(?:Correlation.*)?$`)
 	perftestQP     = regexp.MustCompile(`(?m)^ (local|remote) address: (.*)\n GID: (\S+)$`)
 	perftestSample = regexp.MustCompile(`(?m)^\d+, \S+$`)
@@ -164,8 +172,8 @@ func perftestResults(out string) (list []perftestResult) {
 	return list
 }
 
-// judge compares what both ends say: the addresses of the QPs, the sizes, the iterations, and the values that one end sends the other.
-// What our end has measured must be more than nothing.
+// judge compares the output of both ends: the QP addresses, sizes, iterations, and the values that one end
+// sends to the other. Our end's measurements must be positive.
 func (p *perftest) judge(server, client string, clientOurs bool) error {
 	if err := p.sameQPs(server, client); err != nil {
 		return err
@@ -178,9 +186,9 @@ func (p *perftest) judge(server, client string, clientOurs bool) error {
 	isLat, isSend, both := strings.HasSuffix(p.tool, "lat"), strings.HasPrefix(p.tool, "send"), p.has("-b")
 	switch {
 	case isLat && (strings.HasPrefix(p.tool, "read") || strings.HasPrefix(p.tool, "atomic")):
-		want = nil // the client's results alone
+		want = nil // only the client's results
 	case !isLat && !isSend && !both:
-		want = want[len(want)-1:] // the client sends its last one
+		want = want[len(want)-1:] // the client sends its last result
 	}
 	if err := p.expect("server", s, want, !clientOurs && (isLat || isSend || both)); err != nil {
 		return err
@@ -190,30 +198,31 @@ func (p *perftest) judge(server, client string, clientOurs bool) error {
 	}
 	if isSend && both && p.has("-D") { // each end counts what it sends and what it receives
 		if x, y := float64(s[0].iters), float64(c[0].iters); x > 2*y || y > 2*x {
-			return fmt.Errorf("the ends do not count the same messages: the server %v, the client %v", x, y)
+			return fmt.Errorf("the ends count different messages: the server %v, the client %v", x, y)
 		}
 		return nil
 	}
 	if isSend && !both {
-		return nil // each end has measured
+		return nil // each end has its own results
 	}
 	for i := range s {
 		x, y := s[len(s)-1-i], c[len(c)-1-i]
-		if both && p.has("-D") { // the values are of both ends together, the messages each one's own
+		if both && p.has("-D") { // the values are sums of both ends, the message counts each end's own
 			x.iters, y.iters = 0, 0
 		}
 		same := x.size == y.size && x.iters == y.iters && len(x.values) == len(y.values)
-		for k := range min(len(x.values), len(y.values)) { // an end may show more digits than the other
+		for k := range min(len(x.values), len(y.values)) { // an end may print more digits than the other
 			same = same && (x.values[k] == y.values[k] || math.Abs(x.values[k]-y.values[k]) < 0.0051)
 		}
 		if !same {
-			return fmt.Errorf("the results differ: the server says %v, the client %v", x, y)
+			return fmt.Errorf("the results differ: the server has %v, the client %v", x, y)
 		}
 	}
 	return nil
 }
 
-// samples checks how many single results -U and -H have printed. The original leaves the last two of the sorted ones out.
+// samples checks how many single results -U and -H have printed. The C program omits the last two of the
+// sorted ones.
 func (p *perftest) samples(outputs map[string]string, serverMeasures bool) error {
 	for end, out := range outputs {
 		want := 0
@@ -231,7 +240,7 @@ func (p *perftest) samples(outputs map[string]string, serverMeasures bool) error
 	return nil
 }
 
-// sameQPs checks that each end knows the other's QPs.
+// sameQPs checks that each end prints the other's QPs.
 func (p *perftest) sameQPs(server, client string) error {
 	of := func(out, which string) (list []string) {
 		for _, m := range perftestQP.FindAllStringSubmatch(out, -1) {
@@ -242,7 +251,8 @@ func (p *perftest) sameQPs(server, client string) error {
 		return list
 	}
 	qps := p.option("-q", 1)
-	for _, pair := range [][2][]string{{of(server, "local"), of(client, "remote")}, {of(client, "local"), of(server, "remote")}} {
+	for _, pair := range [][2][]string{{of(server, "local"), of(client, "remote")},
+		{of(client, "local"), of(server, "remote")}} {
 		if len(pair[0]) != qps || !slices.Equal(pair[0], pair[1]) {
 			return fmt.Errorf("the ends do not agree on %d addresses:\n%q\n%q", qps, pair[0], pair[1])
 		}
@@ -250,7 +260,7 @@ func (p *perftest) sameQPs(server, client string) error {
 	return nil
 }
 
-// wanted is the sizes and iterations that the options ask for; no iterations stand for any number.
+// wanted returns the sizes and iterations that the options select; 0 iterations match any number.
 func (p *perftest) wanted() (list []perftestResult) {
 	iters := p.option("-n", 1000)
 	if strings.HasSuffix(p.tool, "bw") {
@@ -279,7 +289,7 @@ func (p *perftest) wanted() (list []perftestResult) {
 	return []perftestResult{{size: p.option("-s", size), iters: iters}}
 }
 
-// expect checks sizes and iterations, and that something was measured if it was our end that did.
+// expect checks sizes and iterations, and that the results are positive if our end measured them.
 func (p *perftest) expect(end string, got, want []perftestResult, measured bool) error {
 	if len(got) != len(want) {
 		return fmt.Errorf("%s: %d lines of results, want %d", end, len(got), len(want))

@@ -21,7 +21,7 @@ type pingpong struct {
 	timeout time.Duration
 }
 
-// pingpongCases is the table of section "pingpongs": the tools with default flags and with each option.
+// pingpongCases returns the cases of the pingpongs: each tool with default flags and with each option.
 func pingpongCases() []pingpong {
 	var cases []pingpong
 	add := func(family int, tools string, timeout time.Duration, args ...string) {
@@ -35,18 +35,20 @@ func pingpongCases() []pingpong {
 	for _, family := range []int{4, 6} {
 		add(family, all, short, "", "-e -n 300", "-c -n 300")
 		add(family, connected, short, "-m 256 -n 100", "-m 512 -n 100", "-m 1024 -n 100", "-m 2048 -n 100", "-m 4096 -n 100")
-		add(family, connected, short, "-s 1 -n 100", "-s 4095 -n 100", "-s 4096 -n 100", "-s 4097 -n 100", "-s 65536 -n 50", "-s 1048576 -n 10")
+		add(family, connected, short, "-s 1 -n 100", "-s 4095 -n 100", "-s 4096 -n 100", "-s 4097 -n 100", "-s 65536 -n 50",
+			"-s 1048576 -n 10")
 		add(family, "ud", short, "-s 0 -n 100", "-s 1 -n 100", "-s 4095 -n 100", "-s 4096 -n 100")
 		add(family, all, 180*time.Second, "-n 10000 -s 64")
 	}
-	// The link-local GID, which is the first of rxe's table.
+	// The link-local GID is the first in rxe's table.
 	add(0, all, short, "-n 100")
-	// RC delivers every byte whatever the network does.
+	// RC delivers every byte on any network.
 	for _, family := range []int{4, 6} {
 		for _, tool := range []string{"rc", "srq"} {
 			qps := map[string]string{"srq": " -q 4"}[tool]
 			for _, a := range []string{"-c -n 300", "-c -s 65536 -n 20", "-c -e -m 256 -n 50"} {
-				cases = append(cases, pingpong{tool: tool, args: a + qps, family: family, timeout: 180 * time.Second, network: lossy})
+				cases = append(cases, pingpong{tool: tool, args: a + qps, family: family, timeout: 180 * time.Second,
+					network: lossy})
 			}
 		}
 	}
@@ -57,7 +59,7 @@ func familyName(family int) string {
 	return map[int]string{0: "link-local", 4: "ipv4", 6: "ipv6"}[family]
 }
 
-// testCase makes a row of it.
+// testCase returns the pingpong's case.
 func (p pingpong) testCase() testCase {
 	name := p.tool + "_pingpong/" + familyName(p.family)
 	if p.args != "" {
@@ -69,9 +71,10 @@ func (p pingpong) testCase() testCase {
 	return testCase{name: name, timeout: p.timeout, network: p.network, run: p.run}
 }
 
-// run runs the tool at both ends and reads what they say. A network that loses packets may lose the acknowledgement of the server's
-// last message. The client is content and gone, so nobody answers when the server repeats it, and the server cannot end
-// well, whoever wrote it: then, and only then, the case runs again.
+// run runs the tool at both ends and checks their output. If packets are lost, the acknowledgement of the
+// server's last message may be lost as well. The client has then succeeded and ended, so the server's
+// retransmissions are not answered and the server fails, with either implementation. Only in this situation
+// the case is repeated.
 func (p pingpong) run(env *caseEnv, active, passive *place) error {
 	for attempt := 1; ; attempt++ {
 		err := p.once(env, active, passive)
@@ -81,14 +84,14 @@ func (p pingpong) run(env *caseEnv, active, passive *place) error {
 	}
 }
 
-var errLastAck = errors.New("the client ended well, the server did not")
+var errLastAck = errors.New("the client succeeded, the server failed")
 
-// once starts the tool at the passive end and connects with the active end's.
+// once starts the tool at the passive end and connects to it from the active end.
 func (p pingpong) once(env *caseEnv, active, passive *place) error {
 	env.ends.stopOurs()
 	tool := "ibv_" + p.tool + "_pingpong"
 	args := strings.Fields(p.args)
-	// The C server listens on IPv4 only: addresses are exchanged over IPv4 whatever the GIDs are.
+	// The C server listens only on IPv4: addresses are exchanged over IPv4 for every GID.
 	server, err := start("server", passive.tool(tool, p.family, p.gid(passive, args), env.left()))
 	if err != nil {
 		return err
@@ -126,7 +129,8 @@ func (p pingpong) once(env *caseEnv, active, passive *place) error {
 	return nil
 }
 
-// gid adds the GID index of our side where the peer's IPv4 exchange would mislead it: by default it chooses by the peer's address.
+// gid adds the GID index for our end unless the family is IPv4: by default our end selects the GID by the
+// peer's IPv4 address.
 func (p pingpong) gid(side *place, args []string) []string {
 	args = append([]string(nil), args...)
 	if !side.ours() || p.family == 4 {
@@ -138,12 +142,13 @@ func (p pingpong) gid(side *place, args []string) []string {
 var (
 	bytesLine   = regexp.MustCompile(`(?m)^(\d+) bytes in [\d.]+ seconds = [\d.]+ Mbit/sec$`)
 	itersLine   = regexp.MustCompile(`(?m)^(\d+) iters in [\d.]+ seconds = [\d.]+ usec/iter$`)
-	addressLine = regexp.MustCompile(`(?m)^  (local|remote) address: +LID 0x0000, QPN 0x([0-9a-f]{6}), PSN 0x([0-9a-f]{6})[,:] GID (\S+)$`)
-	invalid     = regexp.MustCompile(`(?m)^invalid data.*$`)
+	addressLine = regexp.MustCompile(`(?m)^  (local|remote) address: +LID 0x0000, QPN 0x([0-9a-f]{6}), ` +
+		`PSN 0x([0-9a-f]{6})[,:] GID (\S+)$`)
+	invalid = regexp.MustCompile(`(?m)^invalid data.*$`)
 )
 
-// judge reads the output of both ends: each must have counted what was asked for and know the other's addresses, and none may have
-// found invalid data, which the C tool reports without failing.
+// judge checks the output of both ends: each must print the expected totals and the other's addresses, and
+// neither may report invalid data, after which the C tool does not fail.
 func (p pingpong) judge(server, client string) error {
 	size, iters, qps := p.size()
 	for name, out := range map[string]string{"server": server, "client": client} {
@@ -151,10 +156,10 @@ func (p pingpong) judge(server, client string) error {
 			return fmt.Errorf("%s: %s", name, m)
 		}
 		if m := bytesLine.FindStringSubmatch(out); m == nil || m[1] != strconv.Itoa(size*iters*2) {
-			return fmt.Errorf("%s: no line that says %d bytes", name, size*iters*2)
+			return fmt.Errorf("%s: no line with %d bytes", name, size*iters*2)
 		}
 		if m := itersLine.FindStringSubmatch(out); m == nil || m[1] != strconv.Itoa(iters) {
-			return fmt.Errorf("%s: no line that says %d iters", name, iters)
+			return fmt.Errorf("%s: no line with %d iters", name, iters)
 		}
 	}
 	s, c := addresses(server), addresses(client)
@@ -166,7 +171,7 @@ func (p pingpong) judge(server, client string) error {
 	return nil
 }
 
-// addresses are the addresses that a tool printed, local and remote ones.
+// addresses returns the local and remote addresses that a tool printed.
 func addresses(out string) map[string][]string {
 	m := map[string][]string{}
 	for _, a := range addressLine.FindAllStringSubmatch(out, -1) {
@@ -175,12 +180,12 @@ func addresses(out string) map[string][]string {
 	return m
 }
 
-// size is what the options ask for: bytes of a message, exchanges, and QPs of an end.
+// size returns the values that the options select: bytes of a message, exchanges, and QPs of an end.
 func (p pingpong) size() (size, iters, qps int) {
 	size, iters, qps = 4096, 1000, 1
 	switch p.tool {
 	case "ud":
-		size = 1024 // its help says 2048
+		size = 1024 // although its help prints 2048
 	case "srq":
 		qps = 16
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// output collects what a process writes; it may be read meanwhile.
+// output collects the output of a process. It is safe for concurrent use.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -30,7 +30,7 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// proc is a running process of its own process group, so that nothing of it is left behind.
+// proc is a running process in its own process group, so that all of its children can be ended.
 type proc struct {
 	name string
 	cmd  *exec.Cmd
@@ -39,7 +39,7 @@ type proc struct {
 	err  error         // of Wait; valid after done
 }
 
-// start starts cmd, whose output goes to p.out unless the caller has set it already.
+// start starts cmd. Its output goes to p.out unless the caller has set it.
 func start(name string, cmd *exec.Cmd) (*proc, error) {
 	p := &proc{name: name, cmd: cmd, out: &output{}, done: make(chan struct{})}
 	if cmd.Stdout == nil {
@@ -49,7 +49,7 @@ func start(name string, cmd *exec.Cmd) (*proc, error) {
 		cmd.Stderr = p.out
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// A grandchild that keeps the pipe open must not keep Wait from returning.
+	// A grandchild that keeps the pipe open must not block Wait.
 	cmd.WaitDelay = 2 * time.Second
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -67,7 +67,7 @@ func (p *proc) wait(ctx context.Context) error {
 	case <-p.done:
 	case <-ctx.Done():
 		p.stop()
-		return fmt.Errorf("%s: no end within its time: %w", p.name, context.Cause(ctx))
+		return fmt.Errorf("%s: did not end in time: %w", p.name, context.Cause(ctx))
 	}
 	if p.err != nil {
 		return fmt.Errorf("%s: %w", p.name, p.err)
@@ -75,7 +75,7 @@ func (p *proc) wait(ctx context.Context) error {
 	return nil
 }
 
-// ended says whether the process has ended.
+// ended reports whether the process has ended.
 func (p *proc) ended() bool {
 	select {
 	case <-p.done:
@@ -85,12 +85,12 @@ func (p *proc) ended() bool {
 	}
 }
 
-// exited says whether the process has ended by itself, with whatever status.
+// exited reports whether the process has ended by itself, with any status.
 func (p *proc) exited() bool {
 	return p.ended() && p.cmd.ProcessState != nil && p.cmd.ProcessState.Exited()
 }
 
-// stop ends the process. lab/run needs a moment after SIGTERM to end its command in the guest as well.
+// stop ends the process. lab/run needs a moment after SIGTERM to end its command in the guest.
 func (p *proc) stop() {
 	if p.ended() {
 		return
@@ -104,7 +104,7 @@ func (p *proc) stop() {
 	}
 }
 
-// runCmd runs a command to its end and returns what it wrote.
+// runCmd runs a command to its end and returns its output.
 func runCmd(cmd *exec.Cmd, limit time.Duration) (string, error) {
 	p, err := start(cmd.Args[0], cmd)
 	if err != nil {
@@ -120,7 +120,7 @@ func runCmd(cmd *exec.Cmd, limit time.Duration) (string, error) {
 	return out, err
 }
 
-// tail is the last n lines of s.
+// tail returns the last n lines of s.
 func tail(s string, n int) string {
 	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
 	if len(lines) > n {

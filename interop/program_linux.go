@@ -12,27 +12,28 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// op is one operation of the active end on the passive end's memory.
+// op is an operation of the active end on the passive end's memory.
 type op struct {
 	do            verbs.WROpcode
 	local, remote int      // offsets
 	n             int      // bytes
-	pieces        [][2]int // of local memory, instead of local and n
-	into          [][2]int // SENDs: pieces of remote memory that the receive names, instead of remote and n
+	pieces        [][2]int // ranges of local memory, instead of local and n
+	into          [][2]int // SENDs: ranges of remote memory for the receive, instead of remote and n
 	imm           uint32
-	add           uint64 // FETCH_ADD: addend; CMP_SWAP: what to compare with
+	add           uint64 // FETCH_ADD: addend; CMP_SWAP: comparand
 	swap          uint64
-	match         bool            // CMP_SWAP: compare with what is there before the batch
+	match         bool            // CMP_SWAP: compare with the value before the batch
 	flags         verbs.SendFlags // SendSignaled is added unless quiet is set
 	quiet         bool
 	qp            int
-	key           uint32 // of a memory window, instead of the region's
+	key           uint32 // key of a memory window, instead of the region's
 }
 
-const grhLen = 40 // what a UD receive buffer holds before the payload
+const grhLen = 40 // length of the GRH before the payload in a UD receive buffer
 
-// program is a verbs case in which everything succeeds: the operations of a batch are posted together, and the next
-// batch when all of it is complete at both ends. At the end each byte of both regions must be what the program says.
+// program is a verbs case in which everything succeeds. The operations of a batch are posted together, the
+// next batch follows when all of it is complete at both ends. At the end every byte of both regions must be
+// as the program computes it.
 type program struct {
 	name    string
 	typ     string // RC, UC, UD
@@ -44,8 +45,8 @@ type program struct {
 	inline  int
 	srq     bool
 	qps     int
-	access  verbs.AccessFlags // of the regions; 0 stands for allAccess
-	place   bool              // with ATOMIC_WRITE
+	access  verbs.AccessFlags // of the regions; 0 means allAccess
+	place   bool              // uses ATOMIC_WRITE
 	network network
 	timeout time.Duration
 	batches [][]op
@@ -57,10 +58,10 @@ const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.Acces
 type side struct {
 	*end
 	open agent.Response
-	mem  []byte // what its memory must hold
+	mem  []byte // expected content of its memory
 }
 
-// open makes the objects of an end and fills its memory with bytes that a seed makes.
+// open creates the objects of an end and fills its memory with bytes that depend on seed.
 func (p *program) open(env *caseEnv, at *place, seed uint64) (*side, error) {
 	e, err := env.ends.of(at)
 	if err != nil {
@@ -85,11 +86,12 @@ func (p *program) open(env *caseEnv, at *place, seed uint64) (*side, error) {
 	return s, err
 }
 
-// path is the way from one end to the other's QP.
+// path returns the path from one end to the other's QP.
 func (p *program) path(to *side, qp int, fromPSN, toPSN uint32) agent.Path {
 	return agent.Path{
-		QPN: to.open.QPNs[qp], GID: to.open.GID, MTU: p.mtu, SQPSN: fromPSN, RQPSN: toPSN, RdAtomic: p.depth, DestRdAtomic: p.depth,
-		RNRTimer: 12, Timeout: 14, Retry: 7, RNRRetry: 7, QKey: verbs.DefaultQKey,
+		QPN: to.open.QPNs[qp], GID: to.open.GID, MTU: p.mtu, SQPSN: fromPSN, RQPSN: toPSN, RdAtomic: p.depth,
+		DestRdAtomic: p.depth,
+		RNRTimer:     12, Timeout: 14, Retry: 7, RNRRetry: 7, QKey: verbs.DefaultQKey,
 	}
 }
 
@@ -129,7 +131,8 @@ func (p *program) run(env *caseEnv, active, passive *place) error {
 	return nil
 }
 
-// batch posts the operations of a batch, awaits their completions at both ends and does the same to the model.
+// batch posts the operations of a batch, waits for their completions at both ends and applies them to the
+// model.
 func (p *program) batch(env *caseEnv, a, b *side, ops []op) error {
 	ops = append([]op(nil), ops...)
 	recvs, sends := map[int][]agent.WR{}, map[int][]agent.WR{}
@@ -163,7 +166,7 @@ func (p *program) batch(env *caseEnv, a, b *side, ops []op) error {
 		return err
 	}
 	if p.typ != "RC" {
-		limit = min(limit, 5000) // what is lost does not come later
+		limit = min(limit, 5000) // lost messages do not arrive later
 	}
 	if err := p.await(b, "recv", wantRecv, limit, p.checkRecv(a)); err != nil {
 		return err
@@ -176,7 +179,7 @@ func (p *program) batch(env *caseEnv, a, b *side, ops []op) error {
 	return nil
 }
 
-// takesReceive says whether the operation consumes a receive of the passive end.
+// takesReceive reports whether the operation consumes a receive of the passive end.
 func (o op) takesReceive() bool {
 	switch o.do {
 	case verbs.WRSend, verbs.WRSendWithImm, verbs.WRSendWithInv, verbs.WRRDMAWriteWithImm:
@@ -185,7 +188,7 @@ func (o op) takesReceive() bool {
 	return false
 }
 
-// gather is the operation's local memory.
+// gather returns the operation's local memory.
 func (o op) gather() [][2]int {
 	if o.pieces != nil {
 		return o.pieces
@@ -196,7 +199,7 @@ func (o op) gather() [][2]int {
 	return [][2]int{{o.local, o.n}}
 }
 
-// receive is the memory that the receive for an operation names.
+// receive returns the memory of the receive for an operation.
 func (p *program) receive(o op) [][2]int {
 	if o.do == verbs.WRRDMAWriteWithImm {
 		return nil
@@ -220,7 +223,8 @@ func (p *program) request(b *side, o op, id uint64) agent.WR {
 		wr.Flags = int(o.flags)
 	}
 	switch o.do {
-	case verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicWrite:
+	case verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp,
+		verbs.WRAtomicFetchAndAdd, verbs.WRAtomicWrite:
 		wr.RAddr, wr.RKey = b.open.Addr+uint64(o.remote), b.open.RKey
 		if o.key != 0 {
 			wr.RKey = o.key
@@ -300,7 +304,7 @@ func (p *program) checkRecv(from *side) func(o op, wc agent.WC) error {
 	}
 }
 
-// apply does to the model what the operation has done to the memory.
+// apply applies an operation to the model.
 func (p *program) apply(a, b *side, o op) error {
 	var data []byte
 	for _, g := range o.gather() {
@@ -329,7 +333,7 @@ func (p *program) apply(a, b *side, o op) error {
 	return nil
 }
 
-// scatter spreads data over pieces of mem.
+// scatter writes data into ranges of mem.
 func scatter(mem []byte, pieces [][2]int, data []byte) {
 	for _, g := range pieces {
 		n := copy(mem[g[0]:g[0]+g[1]], data)
@@ -337,7 +341,8 @@ func scatter(mem []byte, pieces [][2]int, data []byte) {
 	}
 }
 
-// datagram checks the GRH that a UD message brought and takes it into the model as it is: some of it nobody can foresee.
+// datagram checks the GRH of a UD message and copies it into the model, since some of its fields are
+// unpredictable.
 func (p *program) datagram(a, b *side, o op, data []byte) error {
 	resp, err := b.do(agent.Request{Op: agent.Get, Off: o.remote, Len: grhLen})
 	if err != nil {
@@ -351,7 +356,7 @@ func (p *program) datagram(a, b *side, o op, data []byte) error {
 	return nil
 }
 
-// checkGRH checks what stands before a UD payload: an IPv6 header, or 20 bytes and an IPv4 header.
+// checkGRH checks the header before a UD payload: an IPv6 header, or 20 bytes and an IPv4 header.
 func checkGRH(grh []byte, src, dst string, family int) error {
 	from, err := verbs.ParseGID(src)
 	if err != nil {
@@ -365,17 +370,17 @@ func checkGRH(grh []byte, src, dst string, family int) error {
 	if family == 4 {
 		ip := grh[20:]
 		if ip[0] != 0x45 || ip[9] != udp || string(ip[12:16]) != string(from[12:]) || string(ip[16:20]) != string(to[12:]) {
-			return fmt.Errorf("the GRH is no IPv4 header from %s to %s", from, to)
+			return fmt.Errorf("the GRH is not an IPv4 header from %s to %s", from, to)
 		}
 		return nil
 	}
 	if grh[0]>>4 != 6 || grh[6] != udp || string(grh[8:24]) != string(from[:]) || string(grh[24:40]) != string(to[:]) {
-		return fmt.Errorf("the GRH is no IPv6 header from %s to %s", from, to)
+		return fmt.Errorf("the GRH is not an IPv6 header from %s to %s", from, to)
 	}
 	return nil
 }
 
-// compare checks that the end's memory is what the model says, to the byte.
+// compare checks that every byte of the end's memory equals the model's.
 func (s *side) compare() error {
 	resp, err := s.do(agent.Request{Op: agent.Sum, Len: len(s.mem)})
 	if err != nil {
@@ -401,6 +406,7 @@ func (s *side) compare() error {
 		return fmt.Errorf("%s: memory changed while it was compared", s.place.name)
 	}
 	end := min(first+16, len(s.mem))
-	return fmt.Errorf("%s: %d of %d bytes of memory are wrong, the first at offset %d: % x, want % x", s.place.name, wrong, len(s.mem), first,
+	return fmt.Errorf("%s: %d of %d bytes of memory are wrong, the first at offset %d: % x, want % x", s.place.name,
+		wrong, len(s.mem), first,
 		resp.Data[first:end], s.mem[first:end])
 }

@@ -8,29 +8,30 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// refused is a verbs case in which an operation fails: what each end must say of it, and that memory stays as it was.
+// refused is a verbs case in which an operation fails: it checks the statuses at each end, and that memory
+// is unchanged.
 type refused struct {
 	name     string
 	op       op
-	mrAccess verbs.AccessFlags // of the passive end; 0 stands for all
+	mrAccess verbs.AccessFlags // of the passive end; 0 means all
 	qpAccess verbs.AccessFlags
-	noRecv   bool            // the passive end has no receive posted; otherwise it has two
+	noRecv   bool            // the passive end has posted no receive; otherwise two
 	recvLen  int             // of each receive
 	retry    int             // RNR and ACK retries of the active end
-	spoil    func(*agent.WR) // makes the request wrong
-	lost     bool            // the passive end's QP is gone
-	want     statuses        // with rxe as the passive end, and the default
-	ours     *statuses       // with Verbena as the passive end, where it follows the specification and rxe does not
+	spoil    func(*agent.WR) // makes the request invalid
+	lost     bool            // the passive end's QP is destroyed
+	want     statuses        // expected with rxe as the passive end, and by default
+	ours     *statuses       // expected with Verbena as the passive end, if it follows the specification and rxe does not
 }
 
-// statuses are what a refusal leaves behind.
+// statuses are the results of a refused request.
 type statuses struct {
-	send  verbs.WCStatus // of the operation; the one behind it is flushed
-	recv  verbs.WCStatus // of the passive end's first receive; success stands for one that has not completed
+	send  verbs.WCStatus // of the operation; the request behind it is flushed
+	recv  verbs.WCStatus // of the passive end's first receive; success means that it has not completed
 	state verbs.QPState  // of the passive end's QP
 }
 
-// refusals is the table of the NAKs and the exceeded retries.
+// refusals returns the cases of NAKs and exceeded retries.
 func refusals() []refused {
 	access := statuses{send: verbs.WCRemAccessErr, recv: verbs.WCWRFlushErr, state: verbs.QPSErr}
 	invalid := statuses{send: verbs.WCRemInvReqErr, recv: verbs.WCWRFlushErr, state: verbs.QPSErr}
@@ -51,7 +52,8 @@ func refusals() []refused {
 		{name: "read-past-end", op: op{do: read, n: 64}, spoil: past, want: access},
 		{name: "write-region-forbids", op: op{do: write, n: 64}, mrAccess: local | verbs.AccessRemoteRead, want: access},
 		{name: "read-region-forbids", op: op{do: read, n: 64}, mrAccess: local | verbs.AccessRemoteWrite, want: access},
-		{name: "fadd-region-forbids", op: op{do: fadd, n: 8}, mrAccess: local | verbs.AccessRemoteWrite | verbs.AccessRemoteRead, want: access},
+		{name: "fadd-region-forbids", op: op{do: fadd, n: 8},
+			mrAccess: local | verbs.AccessRemoteWrite | verbs.AccessRemoteRead, want: access},
 		{name: "write-qp-forbids", op: op{do: write, n: 64}, qpAccess: local | verbs.AccessRemoteRead, want: invalid},
 		{name: "read-qp-forbids", op: op{do: read, n: 64}, qpAccess: local | verbs.AccessRemoteWrite, want: invalid},
 		{name: "cas-qp-forbids", op: op{do: cas, n: 8}, qpAccess: local | verbs.AccessRemoteWrite, want: invalid},
@@ -61,8 +63,10 @@ func refusals() []refused {
 		{name: "send-5-packets-too-long", op: op{do: send, n: 5000}, recvLen: 4000,
 			want: statuses{verbs.WCRemOpErr, verbs.WCLocQPOpErr, verbs.QPSErr},
 			ours: &statuses{verbs.WCRemInvReqErr, verbs.WCLocLenErr, verbs.QPSErr}},
-		{name: "rnr-exceeded", op: op{do: send, n: 64}, noRecv: true, retry: 2, want: statuses{verbs.WCRNRRetryExcErr, 0, untouched}},
-		{name: "retry-exceeded", op: op{do: write, n: 64}, lost: true, retry: 2, want: statuses{verbs.WCRetryExcErr, 0, untouched}},
+		{name: "rnr-exceeded", op: op{do: send, n: 64}, noRecv: true, retry: 2,
+			want: statuses{verbs.WCRNRRetryExcErr, 0, untouched}},
+		{name: "retry-exceeded", op: op{do: write, n: 64}, lost: true, retry: 2,
+			want: statuses{verbs.WCRetryExcErr, 0, untouched}},
 	}
 }
 
@@ -117,7 +121,7 @@ func (r refused) run(env *caseEnv, family int, active, passive *place) error {
 	return r.check(env, a, b, want)
 }
 
-// openPassive is program.open with the rights that the case gives.
+// openPassive is program.open with the access flags of the case.
 func (r refused) openPassive(env *caseEnv, p *program, at *place) (*side, error) {
 	b, err := p.open(env, at, 2)
 	if err != nil || r.mrAccess == 0 && r.qpAccess == 0 {
@@ -130,8 +134,9 @@ func (r refused) openPassive(env *caseEnv, p *program, at *place) (*side, error)
 	if qp == 0 {
 		qp = allAccess
 	}
-	b.open, err = b.do(agent.Request{Op: agent.Open, Type: p.typ, Family: p.family, Size: p.size, Access: uint32(mr), QPAccess: uint32(qp),
-		MaxSend: 64, MaxRecv: 64, MaxSGE: 8, QPs: 1})
+	b.open, err = b.do(agent.Request{Op: agent.Open, Type: p.typ, Family: p.family, Size: p.size, Access: uint32(mr),
+		QPAccess: uint32(qp),
+		MaxSend:  64, MaxRecv: 64, MaxSGE: 8, QPs: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -139,15 +144,17 @@ func (r refused) openPassive(env *caseEnv, p *program, at *place) (*side, error)
 	return b, err
 }
 
-// check compares completions, states and memory of both ends with what must be.
+// check compares completions, states and memory of both ends with the expected ones.
 func (r refused) check(env *caseEnv, a, b *side, want statuses) error {
 	limit := int(env.left().Milliseconds()) / 2
 	sends, err := a.do(agent.Request{Op: agent.Poll, CQ: "send", N: 2, MS: limit})
 	if err != nil {
 		return err
 	}
-	if len(sends.WCs) != 2 || sends.WCs[0].ID != 1 || sends.WCs[0].Status != int(want.send) || sends.WCs[1].Status != int(verbs.WCWRFlushErr) {
-		return fmt.Errorf("%s: send completions %+v; want %v, then %v", a.place.name, sends.WCs, want.send, verbs.WCWRFlushErr)
+	if len(sends.WCs) != 2 || sends.WCs[0].ID != 1 || sends.WCs[0].Status != int(want.send) ||
+		sends.WCs[1].Status != int(verbs.WCWRFlushErr) {
+		return fmt.Errorf("%s: send completions %+v; want %v, then %v", a.place.name, sends.WCs, want.send,
+			verbs.WCWRFlushErr)
 	}
 	if err := a.inState(verbs.QPSErr); err != nil || r.lost {
 		return err
@@ -160,13 +167,15 @@ func (r refused) check(env *caseEnv, a, b *side, want statuses) error {
 	if err != nil {
 		return err
 	}
-	if len(recvs.WCs) != n || n > 0 && (recvs.WCs[0].Status != int(want.recv) || recvs.WCs[1].Status != int(verbs.WCWRFlushErr)) {
-		return fmt.Errorf("%s: receive completions %+v; want %v, then %v", b.place.name, recvs.WCs, want.recv, verbs.WCWRFlushErr)
+	if len(recvs.WCs) != n || n > 0 &&
+		(recvs.WCs[0].Status != int(want.recv) || recvs.WCs[1].Status != int(verbs.WCWRFlushErr)) {
+		return fmt.Errorf("%s: receive completions %+v; want %v, then %v", b.place.name, recvs.WCs, want.recv,
+			verbs.WCWRFlushErr)
 	}
 	if err := b.inState(want.state); err != nil {
 		return err
 	}
-	if r.recvLen == 0 { // what a message that was too long has left in the receive's memory is undefined
+	if r.recvLen == 0 { // a message that is too long leaves the receive's memory undefined
 		if err := b.compare(); err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// rsCases is the table of rsockets.
+// rsCases returns the cases of rsockets.
 func rsCases() (all []testCase) {
 	for _, r := range rsRuns() {
 		c := r.testCase()
@@ -35,14 +35,14 @@ func rsRuns() (runs []cmRun) {
 		for _, size := range []int{1, 65, 1000, 20000, 65537} {
 			add("rstream", fmt.Sprintf("-S %d -C 10 -T b -T v", size))
 		}
-		// Those of -S all, with which the emulated guest would take an hour.
+		// The sizes of -S all, which itself would take the emulated guest an hour.
 		for size := 64; size <= 4<<20; size *= 2 {
 			add("rstream", fmt.Sprintf("-S %d -C 10 -T b -T v", size))
 			if f == 4 && size > 64 {
 				add("rstream", fmt.Sprintf("-S %d -C 10 -T b -T v", size+size/2))
 			}
 		}
-		add("rstream", "-S 64 -C 1 -I 200 -T b") // back and forth
+		add("rstream", "-S 64 -C 1 -I 200 -T b") // in alternating directions
 		add("rstream", "-S 100000 -C 20 -B 4096 -T b -T v")
 		add("rstream", "-S 1000 -C 5000 -T b -T v") // more messages than credits
 		add("rstream", "-k 1 -S 64 -C 10 -T b")
@@ -59,35 +59,39 @@ func rsRuns() (runs []cmRun) {
 // rcopyBytes is the size of the file.
 const rcopyBytes = 100 << 20
 
-// rcopyCase copies a file with rcopy. The copy must be equal. The C program knows IPv4 only: its server listens there, and its client
-// takes what follows a colon for a path.
+// rcopyCase copies a file with rcopy; the copy must be equal. The C program supports only IPv4: its server
+// listens there, and its client treats the text after a colon as the path.
 func rcopyCase() testCase {
-	return testCase{name: "rsocket/rcopy of 100 MiB/" + familyName(4), timeout: 5 * time.Minute, run: func(env *caseEnv, active, passive *place) error {
-		env.ends.stopOurs()
-		dir, err := os.MkdirTemp("", "rcopy")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-		from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
-		if !active.ours() {
-			from = "/tmp/rcopy.from"
-		}
-		if !passive.ours() {
-			to = "/tmp/rcopy.to"
-		}
-		defer func() {
-			_, _ = env.lab.guest(1, "rm -f /tmp/rcopy.from /tmp/rcopy.to")
-		}()
-		if _, err := runCmd(active.sh(fmt.Sprintf("head -c %d /dev/urandom > %s", rcopyBytes, from), env.left()), env.left()); err != nil {
-			return err
-		}
-		r := cmRun{name: "rcopy", server: "rcopy", client: fmt.Sprintf("rcopy %s ADDR:%s", from, to), family: 4, clientSays: "104857600 bytes in", persistent: true}
-		if err := r.run(env, active, passive); err != nil {
-			return err
-		}
-		return sameFile(env, active, from, passive, to)
-	}}
+	return testCase{name: "rsocket/rcopy of 100 MiB/" + familyName(4), timeout: 5 * time.Minute,
+		run: func(env *caseEnv, active, passive *place) error {
+			env.ends.stopOurs()
+			dir, err := os.MkdirTemp("", "rcopy")
+			if err != nil {
+				return err
+			}
+			defer os.RemoveAll(dir)
+			from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+			if !active.ours() {
+				from = "/tmp/rcopy.from"
+			}
+			server := "rcopy --folder " + dir
+			if !passive.ours() {
+				to, server = "/tmp/rcopy.to", "rcopy"
+			}
+			defer func() {
+				_, _ = env.lab.guest(1, "rm -f /tmp/rcopy.from /tmp/rcopy.to")
+			}()
+			if _, err := runCmd(active.sh(fmt.Sprintf("head -c %d /dev/urandom > %s", rcopyBytes, from), env.left()),
+				env.left()); err != nil {
+				return err
+			}
+			r := cmRun{name: "rcopy", server: server, client: fmt.Sprintf("rcopy %s ADDR:%s", from, to), family: 4,
+				clientSays: "104857600 bytes in", persistent: true}
+			if err := r.run(env, active, passive); err != nil {
+				return err
+			}
+			return sameFile(env, active, from, passive, to)
+		}}
 }
 
 // sameFile compares files by their SHA-256.
@@ -117,38 +121,40 @@ func sameFile(env *caseEnv, a *place, fileA string, b *place, fileB string) erro
 	return nil
 }
 
-// preloadCase gets a page from a Go web server over rsockets with a C program that knows sockets only.
+// preloadCase fetches a page from a Go web server over rsockets with a C program that uses plain sockets.
 func preloadCase() testCase {
-	return testCase{name: "rsocket/preloaded web client", timeout: 2 * time.Minute, oneWay: true, run: func(env *caseEnv, active, passive *place) error {
-		ours, guest := active, passive
-		if !ours.ours() {
-			ours, guest = passive, active
-		}
-		if !ours.ours() {
-			return nil // two guests
-		}
-		env.ends.stopOurs()
-		server, err := start("web server", ours.host(filepath.Join(env.lab.bin, "http"), "-serve", ours.ip4+":8080"))
-		if err != nil {
-			return err
-		}
-		defer server.stop()
-		if err := ours.cmReady(env.ctx, server); err != nil {
-			return err
-		}
-		out, err := env.lab.guest(guest.id, webClient(ours.ip4+":8080"))
-		env.log("client", out)
-		if err == nil && !strings.Contains(out, "over RDMA, you asked for /preloaded") {
-			err = fmt.Errorf("the page is not there")
-		}
-		if err != nil {
-			return fmt.Errorf("%w\nclient: %s\nserver: %s", err, tail(out, 8), tail(server.out.String(), 8))
-		}
-		return nil
-	}}
+	return testCase{name: "rsocket/preloaded web client", timeout: 2 * time.Minute, oneWay: true,
+		run: func(env *caseEnv, active, passive *place) error {
+			ours, guest := active, passive
+			if !ours.ours() {
+				ours, guest = passive, active
+			}
+			if !ours.ours() {
+				return nil // two guests
+			}
+			env.ends.stopOurs()
+			server, err := start("web server", ours.host(filepath.Join(env.lab.bin, "http"), "-serve", ours.ip4+":8080"))
+			if err != nil {
+				return err
+			}
+			defer server.stop()
+			if err := ours.cmReady(env.ctx, server); err != nil {
+				return err
+			}
+			out, err := env.lab.guest(guest.id, webClient(ours.ip4+":8080"))
+			env.log("client", out)
+			if err == nil && !strings.Contains(out, "over RDMA, you asked for /preloaded") {
+				err = fmt.Errorf("the page is not there")
+			}
+			if err != nil {
+				return fmt.Errorf("%w\nclient: %s\nserver: %s", err, tail(out, 8), tail(server.out.String(), 8))
+			}
+			return nil
+		}}
 }
 
-// webClient is a shell line that gets a page with a preloaded program: busybox's nc, which reads and writes without stdio.
+// webClient returns a shell command that fetches a page with a preloaded program: busybox's nc, which reads
+// and writes without stdio.
 func webClient(addr string) string {
 	host, port, _ := strings.Cut(addr, ":")
 	return "(printf 'GET /preloaded HTTP/1.0\\r\\n\\r\\n'; sleep 2) | " +

@@ -9,14 +9,16 @@ import (
 	"time"
 )
 
-// sideBySide measures our device and rxe in the same guest, each between two processes there, in turns, and prints ratios of the medians: under
-// emulation no single figure means much. Ours runs in a network namespace of its own, since rxe has port 4791 of all addresses.
+// sideBySide measures our device and rxe alternately in the same guest, each between two processes, and
+// prints ratios of the medians: under emulation absolute figures mean little. Our device runs in its own
+// network namespace, since rxe occupies port 4791 on every address.
 func sideBySide(env *caseEnv, _, guest *place) error {
 	verbena := "/tmp/verbena"
 	if err := env.lab.put(guest.id, filepath.Join(env.lab.bin, "verbena"), "/tmp"); err != nil {
 		return err
 	}
-	if _, err := env.lab.guest(guest.id, "ip netns add verbena 2>/dev/null; ip netns exec verbena ip link set lo up"); err != nil {
+	if _, err := env.lab.guest(guest.id,
+		"ip netns add verbena 2>/dev/null; ip netns exec verbena ip link set lo up"); err != nil {
 		return err
 	}
 	devices := []struct{ name, tool, address string }{
@@ -44,15 +46,18 @@ func sideBySide(env *caseEnv, _, guest *place) error {
 		}
 		rxe := median(got[0])
 		for i, d := range devices[1:] {
-			env.note += fmt.Sprintf("%s: %s %.2f of rxe's (%.4g, %.4g); ", m.what, d.name, median(got[i+1])/rxe, median(got[i+1]), rxe)
+			env.note += fmt.Sprintf("%s: %s %.2f of rxe's (%.4g, %.4g); ", m.what, d.name, median(got[i+1])/rxe,
+				median(got[i+1]), rxe)
 		}
 	}
 	return nil
 }
 
-// pairInGuest runs a perftest program as server and as client in a guest, and gives a column of the client's last row.
+// pairInGuest runs a perftest program as server and client in a guest, and returns a column of the client's
+// last row.
 func (e *caseEnv) pairInGuest(guest *place, tool, address string, column int) (float64, error) {
-	line := fmt.Sprintf("(timeout 60 %s >/tmp/server.txt 2>&1 &); sleep 2; timeout 60 %s %s || cat /tmp/server.txt", tool, tool, address)
+	line := fmt.Sprintf("(timeout 60 %s >/tmp/server.txt 2>&1 &); sleep 2; timeout 60 %s %s || cat /tmp/server.txt",
+		tool, tool, address)
 	out, err := runCmd(e.lab.script(guest.id, "run", line), min(2*time.Minute, e.left()))
 	if err != nil {
 		return 0, err

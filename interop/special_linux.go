@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// specialCases are the verbs cases that no table describes.
+// specialCases returns the verbs cases that do not fit into a table.
 func specialCases() []testCase {
 	list := []testCase{
 		{name: "verbs/rnr-then-receive/ipv4", run: rnrThenReceive},
@@ -41,7 +41,7 @@ func connected(env *caseEnv, p *program, active, passive *place) (a, b *side, er
 	return a, b, err
 }
 
-// rnrThenReceive lets a SEND wait for its receive: with RNR retries without end it must not fail.
+// rnrThenReceive posts a receive after its SEND: with unlimited RNR retries the SEND must not fail.
 func rnrThenReceive(env *caseEnv, active, passive *place) error {
 	p := &program{typ: "RC", family: 4, mtu: 1024, size: 64 * kib, depth: 1}
 	a, b, err := connected(env, p, active, passive)
@@ -74,7 +74,7 @@ func rnrThenReceive(env *caseEnv, active, passive *place) error {
 	return b.compare()
 }
 
-// solicited checks that a solicited SEND, and no other, wakes who asked for solicited completions only.
+// solicited checks that only a solicited SEND raises an event if only solicited completions were requested.
 func solicited(env *caseEnv, active, passive *place) error {
 	p := &program{typ: "RC", family: 4, mtu: 1024, size: 64 * kib, depth: 1}
 	a, b, err := connected(env, p, active, passive)
@@ -107,7 +107,8 @@ func solicited(env *caseEnv, active, passive *place) error {
 	return nil
 }
 
-// sendInvalidate writes through a memory window, invalidates it by SEND_WITH_INV and writes again, which must be refused.
+// sendInvalidate writes through a memory window, invalidates it by SEND_WITH_INV and writes again, which
+// must fail.
 func sendInvalidate(env *caseEnv, active, passive *place) error {
 	p := &program{typ: "RC", family: 4, mtu: 1024, size: 64 * kib, depth: 1}
 	a, b, err := p.openWindows(env, active, passive)
@@ -115,7 +116,8 @@ func sendInvalidate(env *caseEnv, active, passive *place) error {
 		return err
 	}
 	inv := op{do: verbs.WRSendWithInv, n: 32, remote: 9000}
-	if _, err := b.do(agent.Request{Op: agent.Recv, WRs: []agent.WR{{ID: 1, SGE: [][2]int{{9000, 64}}}, {ID: 2, SGE: [][2]int{{9000, 64}}}}}); err != nil {
+	if _, err := b.do(agent.Request{Op: agent.Recv,
+		WRs: []agent.WR{{ID: 1, SGE: [][2]int{{9000, 64}}}, {ID: 2, SGE: [][2]int{{9000, 64}}}}}); err != nil {
 		return err
 	}
 	bind, err := b.do(agent.Request{Op: agent.Bind, Off: 4096, Len: 4096, Access: uint32(verbs.AccessRemoteWrite)})
@@ -139,9 +141,10 @@ func sendInvalidate(env *caseEnv, active, passive *place) error {
 	if err != nil {
 		return err
 	}
-	// rxe of kernel 6.1 reports the kernel's own flag, 4, instead of IBV_WC_WITH_INV, 8.
+	// rxe of kernel 6.1 reports the kernel's internal flag, 4, instead of IBV_WC_WITH_INV, 8.
 	if len(recv.WCs) != 1 || recv.WCs[0].Status != 0 || recv.WCs[0].Imm != bind.RKey || recv.WCs[0].Flags&0xC == 0 {
-		return fmt.Errorf("%s: receive completions %+v; want one that names key %#x as invalidated", b.place.name, recv.WCs, bind.RKey)
+		return fmt.Errorf("%s: receive completions %+v; want one that names key %#x as invalidated", b.place.name, recv.WCs,
+			bind.RKey)
 	}
 	scatter(b.mem, [][2]int{{9000, 32}}, a.mem[:32])
 	wr = p.request(b, through, 3)
@@ -154,13 +157,13 @@ func sendInvalidate(env *caseEnv, active, passive *place) error {
 	return b.compare()
 }
 
-// openWindows is connected with a passive end whose region may have windows.
+// openWindows is connected with a passive end that allows memory windows on its region.
 func (p *program) openWindows(env *caseEnv, active, passive *place) (a, b *side, err error) {
 	p.access = allAccess | verbs.AccessMWBind
 	return connected(env, p, active, passive)
 }
 
-// fails awaits one send completion with one of the statuses.
+// fails waits for one send completion with one of the statuses.
 func (s *side) fails(want ...verbs.WCStatus) error {
 	resp, err := s.do(agent.Request{Op: agent.Poll, CQ: "send", N: 1, MS: 10000})
 	if err != nil {
@@ -174,7 +177,7 @@ func (s *side) fails(want ...verbs.WCStatus) error {
 	return fmt.Errorf("%s: send completions %+v; want %v", s.place.name, resp.WCs, want)
 }
 
-// wrongQKey checks that a datagram with another Q_Key is dropped without a word, and the next one received.
+// wrongQKey checks that a datagram with another Q_Key is silently dropped, and the next one received.
 func wrongQKey(env *caseEnv, active, passive *place) error {
 	p := &program{typ: "UD", family: 4, mtu: 1024, size: 64 * kib}
 	a, b, err := connected(env, p, active, passive)
@@ -202,12 +205,14 @@ func wrongQKey(env *caseEnv, active, passive *place) error {
 	return b.compare()
 }
 
-// multicast sends three datagrams to a group. The kernel's part is mckey's, of rdma-core; ours is our end's, with the Q_Key
-// that rdma_cm gives to groups. There is no such case over IPv6: kernel 6.1 does not let rdma_cm join IPv6 groups on RoCE.
+// multicast sends three datagrams to a group. The kernel's end is rdma-core's mckey; ours is our end with
+// the Q_Key that rdma_cm assigns to groups. There is no such case over IPv6: in kernel 6.1 rdma_cm does not
+// join IPv6 groups on RoCE.
 func multicast(env *caseEnv, family int, group string, active, passive *place) error {
 	const rdmaCMQKey, multicastQPN, count = 0x01234567, 0xFFFFFF, 3
 	mckey := func(at *place, more string) (*proc, error) {
-		return start("mckey", at.sh(fmt.Sprintf("mckey %s -m %s -b %s -C %d -S 100", more, group, at.addr(family), count), 20*time.Second))
+		return start("mckey", at.sh(fmt.Sprintf("mckey %s -m %s -b %s -C %d -S 100", more, group, at.addr(family), count),
+			20*time.Second))
 	}
 	gid := group
 	if family == 4 {
@@ -245,15 +250,16 @@ func multicast(env *caseEnv, family int, group string, active, passive *place) e
 	if receiver != nil {
 		defer receiver.stop()
 	}
-	time.Sleep(1500 * time.Millisecond) // mckey does not say when it has joined
+	time.Sleep(1500 * time.Millisecond) // mckey does not report when it has joined
 	if active.ours() {
 		if ours, err = setUp(active); err != nil {
 			return err
 		}
 		var wrs []agent.WR
 		for i := range count {
-			wrs = append(wrs, agent.WR{ID: uint64(i), SGE: [][2]int{{0, 100}}, Opcode: int(sendImm), Flags: int(verbs.SendSignaled),
-				Imm: ours.open.QPNs[0], QPN: multicastQPN, QKey: rdmaCMQKey, GID: gid})
+			wrs = append(wrs, agent.WR{ID: uint64(i), SGE: [][2]int{{0, 100}}, Opcode: int(sendImm),
+				Flags: int(verbs.SendSignaled),
+				Imm:   ours.open.QPNs[0], QPN: multicastQPN, QKey: rdmaCMQKey, GID: gid})
 		}
 		if _, err := ours.do(agent.Request{Op: agent.Send, WRs: wrs}); err != nil {
 			return err

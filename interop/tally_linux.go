@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// tally is what became of all cases. The emulated machine stops for seconds at times (its kernel then tells of processors that
-// stalled), which no protocol with a retry limit survives; and UD loses packets by right. So a case that failed is tried
-// again, and the table shows both tries. One that fails now and then for a reason of its own is seen by its second tries.
+// tally collects the results of all cases. The emulated machine stops for seconds at times (its kernel then
+// reports stalled processors), which no protocol with a retry limit survives, and UD may lose packets. So a
+// failed case is repeated, and the table shows both tries. Cases with faults of their own show up as
+// repeated second tries.
 type tally struct {
 	passed       int
 	late, failed []result
@@ -24,7 +25,7 @@ func (t *tally) add(r result) {
 	t.passed++
 }
 
-// print ends the table; it returns the exit status.
+// print prints the totals and returns the exit status.
 func (t *tally) print(d time.Duration) int {
 	fmt.Printf("\n%d of %d passed in %.0f s", t.passed, t.passed+len(t.failed), d.Seconds())
 	if len(t.late) > 0 {

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// preloaded is where a guest has what makes datagram sockets of librdmacm work on RoCE.
+// preloaded is the library in a guest with which librdmacm's datagram sockets work on RoCE.
 const preloaded = "/tmp/ah.so"
 
-// preload builds it and puts it there.
+// preload builds the library and copies it into a guest.
 func (l *lab) preload(id int) error {
 	so := filepath.Join(l.bin, "ah.so")
 	src := filepath.Join(l.root, "interop", "preload", "ah.c")
@@ -21,10 +21,11 @@ func (l *lab) preload(id int) error {
 	return l.put(id, so, preloaded)
 }
 
-// udpongCases are datagram sockets: echoes, and messages that are counted, of which some may be lost.
+// udpongCases returns cases of datagram sockets: echoes, and counted messages of which some may be lost.
 func udpongCases() (all []testCase) {
 	for _, f := range []int{4, 6} {
-		for _, args := range []string{"-S 64 -C 200 -T e", "-S 1000 -C 200 -T e", "-S 2000 -C 50 -T e -T b", "-S 1000 -C 1000", "-S 64 -C 50 -T e -T a"} {
+		for _, args := range []string{"-S 64 -C 200 -T e", "-S 1000 -C 200 -T e", "-S 2000 -C 50 -T e -T b",
+			"-S 1000 -C 1000", "-S 64 -C 50 -T e -T a"} {
 			all = append(all, testCase{
 				name: "rsocket/udpong/" + args + "/" + familyName(f), timeout: time.Minute,
 				run: func(env *caseEnv, active, passive *place) error { return udpong(env, active, passive, f, args) },
@@ -66,7 +67,7 @@ func udpong(env *caseEnv, active, passive *place, family int, args string) error
 		case server.ended():
 			return fmt.Errorf("%s ended at once: %w\n%s", server.name, server.err, tail(server.out.String(), 8))
 		case env.ctx.Err() != nil:
-			return fmt.Errorf("%s does not listen", server.name)
+			return fmt.Errorf("%s is not listening", server.name)
 		}
 		if strings.TrimSpace(out) != "" {
 			break

@@ -5,14 +5,25 @@ import (
 	"net/netip"
 	"syscall"
 	"time"
-
-	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// BindAddr gives the ID a source address (rdma_bind_addr): a local address, which binds it to its device, or 0.0.0.0 or ::,
-// which does not; and a port, or 0 for a free one of the system's ephemeral range. EINVAL if the ID is bound already or the
-// address is an IPv6 link-local one without zone; ENODEV if no RDMA device has the address; EADDRINUSE or, when one of both
-// is a wildcard, EADDRNOTAVAIL if the port is in use; EACCES for the ports that the system keeps for root.
+// binding is an ID's device, addresses and port.
+type binding struct {
+	dev  *device
+	sgid int // index of the local address in the GID table
+
+	local, remote netip.AddrPort // the table of ports reads them under Host.mu; they change under both locks
+	bound         portKey        // entry in the table of ports; guarded by Host.mu
+	portUnread    bool           // the package chose the port, and the program has not asked which one
+	zone          string         // of link-local addresses
+	afIB          bool           // addressed by GIDs and service IDs: requests have no IP header
+	addrLost      bool           // ADDR_CHANGE was reported: the device does not have the local address any more
+}
+
+// BindAddr gives the ID a source address (rdma_bind_addr): a local address, which binds it to its device, or 0.0.0.0
+// or ::, which does not; and a port, or 0 for a free ephemeral port. EINVAL if the ID is bound already or the address
+// is an IPv6 link-local one without zone; ENODEV if no RDMA device has the address; EADDRINUSE or, if one of both
+// addresses is a wildcard, EADDRNOTAVAIL if the port is in use; EACCES for ports that the system reserves for root.
 func (id *ID) BindAddr(addr netip.AddrPort) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -22,15 +33,18 @@ func (id *ID) BindAddr(addr netip.AddrPort) error {
 	return id.bindAddr("bind_addr", addr)
 }
 
+// bindAddr is BindAddr.
+//
+// +checklocks:id.mu
 func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
 	ip := addr.Addr()
 	switch {
 	case !ip.IsValid():
-		return id.fail(op, syscall.EINVAL, "there is no address")
+		return id.fail(op, syscall.EINVAL, "no address: must be a local one or a wildcard")
 	case needsZone(ip) && !id.afIB:
-		return id.fail(op, syscall.EINVAL, "%v needs a zone, as in %v%%eth0", ip, ip)
+		return id.fail(op, syscall.EINVAL, "%v: must have a zone, as in %v%%eth0", ip, ip)
 	case ip.IsMulticast():
-		return id.fail(op, syscall.EINVAL, "%v is a multicast group", ip)
+		return id.fail(op, syscall.EINVAL, "%v: must not be a multicast group", ip)
 	}
 	zone := ip.Zone()
 	ip = ip.Unmap().WithZone("")
@@ -59,17 +73,18 @@ func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
 	return nil
 }
 
-// ResolveAddr finds the device, the local address and the GIDs for traffic to dst (rdma_resolve_addr); EventAddrResolved or
-// EventAddrError tells the result. src is the source address, as for BindAddr; without one (the zero AddrPort), and if the
-// ID is not bound, the system's routes decide. An ID that is bound keeps its address. timeout bounds the wait.
+// ResolveAddr finds the device, the local address and the GIDs for traffic to dst (rdma_resolve_addr);
+// EventAddrResolved or EventAddrError reports the result. src is the source address, as for BindAddr. Without src
+// (the zero AddrPort), and if the ID is not bound, the system's routes decide. An ID that is bound keeps its address.
+// timeout is not used: resolving takes no packet.
 //
-// EINVAL if dst is missing or of another family than the source; errors of BindAddr. The event's status is -ENODEV without a suitable
-// device, or the negated errno of the system's refusal to route.
-func (id *ID) ResolveAddr(c context.Context, src, dst netip.AddrPort, timeout time.Duration) error {
-	return id.resolveAddr(c, src, dst, false)
+// EINVAL if dst is missing or of another family than the source; errors of BindAddr. The event's status is -ENODEV
+// without a suitable device, or the negated errno of the system's route look-up.
+func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout time.Duration) error {
+	return id.resolveAddr(ctx, src, dst, false)
 }
 
-func (id *ID) resolveAddr(c context.Context, src, dst netip.AddrPort, afIB bool) error {
+func (id *ID) resolveAddr(ctx context.Context, src, dst netip.AddrPort, afIB bool) error {
 	const op = "resolve_addr"
 	id.mu.Lock()
 	old := id.afIB
@@ -88,9 +103,12 @@ func (id *ID) resolveAddr(c context.Context, src, dst netip.AddrPort, afIB bool)
 		id.push(&Event{Type: EventAddrResolved})
 	}
 	id.mu.Unlock()
-	return id.complete(c, op)
+	return id.complete(ctx, op)
 }
 
+// startResolve checks the addresses and binds the ID.
+//
+// +checklocks:id.mu
 func (id *ID) startResolve(op string, src, dst netip.AddrPort) error {
 	if err := id.in(op, stIdle, stAddrBound); err != nil {
 		return err
@@ -102,9 +120,9 @@ func (id *ID) startResolve(op string, src, dst netip.AddrPort) error {
 	}
 	switch {
 	case !ip.IsValid():
-		return id.fail(op, syscall.EINVAL, "there is no destination address")
+		return id.fail(op, syscall.EINVAL, "no destination address: must be an IP address")
 	case from.IsValid() && from.Is4() != ip.Is4():
-		return id.fail(op, syscall.EINVAL, "the source %v and the destination %v are of different families", from, ip)
+		return id.fail(op, syscall.EINVAL, "source %v, destination %v: must be of one family", from, ip)
 	}
 	id.setRemote(netip.AddrPortFrom(ip, dst.Port()))
 	if id.state == stIdle {
@@ -126,7 +144,9 @@ func (id *ID) startResolve(op string, src, dst netip.AddrPort) error {
 	return nil
 }
 
-// setRemote sets the peer's address, which the table of ports looks at.
+// setRemote sets the peer's address, which the table of ports reads.
+//
+// +checklocks:id.mu
 func (id *ID) setRemote(a netip.AddrPort) {
 	id.host.mu.Lock()
 	id.remote = a
@@ -134,6 +154,8 @@ func (id *ID) setRemote(a netip.AddrPort) {
 }
 
 // resolve binds the ID to the device toward its peer, if it is not bound to one.
+//
+// +checklocks:id.mu
 func (id *ID) resolve() error {
 	h := id.host
 	h.mu.Lock()
@@ -153,79 +175,3 @@ func (id *ID) resolve() error {
 	id.bindDevice(d, sgid)
 	return nil
 }
-
-// PathRec is a way to a peer (struct ibv_sa_path_rec). RoCE has no subnet manager to ask: it is made from the addresses, the route
-// and the port.
-type PathRec struct {
-	DGID, SGID     verbs.GID
-	DLID, SLID     uint16
-	FlowLabel      uint32 // 20 bits
-	HopLimit       uint8
-	TrafficClass   uint8
-	Reversible     bool
-	NumbPath       uint8
-	PKey           uint16
-	SL             uint8
-	MTU            verbs.MTU
-	Rate           uint8 // 0: the port's own
-	PacketLifeTime uint8 // a time code: 4.096 us * 2^n
-	Preference     uint8
-}
-
-// Route is what an ID knows of the way to its peer (struct rdma_route).
-type Route struct {
-	SrcAddr, DstAddr netip.AddrPort
-	SGID, DGID       verbs.GID
-	PKey             uint16
-	PathRec          []PathRec // one, when the route is resolved
-}
-
-// packetLifeTime is that of RoCE paths in Linux, 268 ms as a time code.
-const packetLifeTime = 16
-
-const (
-	defaultPKey     = 0xFFFF
-	defaultHopLimit = 64
-)
-
-// ResolveRoute finds the path to the peer (rdma_resolve_route); EventRouteResolved or EventRouteError tells the result. ResolveAddr has
-// succeeded before, else EINVAL; so is a timeout of 0.
-func (id *ID) ResolveRoute(c context.Context, timeout time.Duration) error {
-	const op = "resolve_route"
-	id.mu.Lock()
-	err := id.in(op, stAddrResolved)
-	if err == nil && timeout <= 0 {
-		err = id.fail(op, syscall.EINVAL, "the timeout is %v, must be positive", timeout)
-	}
-	if err != nil {
-		id.mu.Unlock()
-		return err
-	}
-	port, err := id.dev.ctx.QueryPort(portNum)
-	if err != nil {
-		id.push(&Event{Type: EventRouteError, Status: -int(errnoOf(err)), cause: err})
-	} else {
-		id.path = id.makePath(port.ActiveMTU)
-		id.haveRoute = true
-		id.state = stRouteResolved
-		id.push(&Event{Type: EventRouteResolved})
-	}
-	id.mu.Unlock()
-	return id.complete(c, op)
-}
-
-// makePath is the path that a RoCE device takes.
-func (id *ID) makePath(mtu verbs.MTU) PathRec {
-	p := PathRec{
-		SGID: verbs.GIDFromAddr(id.local.Addr()), DGID: verbs.GIDFromAddr(id.remote.Addr()), FlowLabel: flowLabel(id.local.Port(), id.remote.Port()),
-		HopLimit: defaultHopLimit, TrafficClass: id.tos, Reversible: true, NumbPath: 1, PKey: defaultPKey, MTU: mtu,
-		PacketLifeTime: packetLifeTime,
-	}
-	if id.ackTimeoutSet && id.ackTimeout > 0 {
-		p.PacketLifeTime = id.ackTimeout - 1
-	}
-	return p
-}
-
-// flowLabel spreads connections over the ways through a network, as Linux does it.
-func flowLabel(src, dst uint16) uint32 { return (uint32(src)*31 + uint32(dst)) & 0xFFFFF }

@@ -15,7 +15,8 @@ func TestC_BIND_Addresses(t *testing.T) {
 			addr  netip.AddrPort
 			errno syscall.Errno
 		}{
-			{netip.AddrPort{}, syscall.EINVAL}, {at(netip.MustParseAddr("fe80::1"), 0), syscall.EINVAL}, {at(group4, 1), syscall.EINVAL},
+			{netip.AddrPort{}, syscall.EINVAL}, {at(netip.MustParseAddr("fe80::1"), 0), syscall.EINVAL}, {at(group4, 1),
+				syscall.EINVAL},
 			{at(netip.MustParseAddr("198.18.0.99"), 0), syscall.ENODEV},
 		} {
 			e := w.newEnd(w.a, rdmacm.PSTCP)
@@ -48,7 +49,8 @@ func TestC_BIND_PortsInUse(t *testing.T) {
 			reuse bool
 			errno syscall.Errno
 		}{
-			{rdmacm.PSTCP, addrA, false, syscall.EADDRINUSE}, {rdmacm.PSTCP, netip.IPv4Unspecified(), false, syscall.EADDRNOTAVAIL},
+			{rdmacm.PSTCP, addrA, false, syscall.EADDRINUSE}, {rdmacm.PSTCP, netip.IPv4Unspecified(), false,
+				syscall.EADDRNOTAVAIL},
 			{rdmacm.PSTCP, addrA6, false, 0}, {rdmacm.PSUDP, addrA, false, 0}, // C-PS-05, T-24
 			{rdmacm.PSTCP, addrA, true, 0}, // C-OPT-04
 		} {
@@ -82,7 +84,8 @@ func TestC_ADDR_Resolve(t *testing.T) {
 		w.errno(e.ResolveAddr(bg, at(addrB, 0), at(addrB, port), timeout), syscall.ENODEV)
 		w.ok(e.ResolveAddr(bg, at(addrA, 4242), at(addrB, port), timeout)) // C-ADDR-03
 		e.expect(rdmacm.EventAddrResolved)
-		if e.LocalAddr() != at(addrA, 4242) || e.PeerAddr() != at(addrB, port) || e.DstPort() != port || e.Verbs() == nil { // C-ADDR-10, C-ADDR-01, C-ADDR-02, C-QRY-02, C-QRY-04, C-QRY-03, C-QRY-01
+		// C-ADDR-10, C-ADDR-01, C-ADDR-02, C-QRY-02, C-QRY-04, C-QRY-03, C-QRY-01
+		if e.LocalAddr() != at(addrA, 4242) || e.PeerAddr() != at(addrB, port) || e.DstPort() != port || e.Verbs() == nil {
 			t.Errorf("%v %v", e.LocalAddr(), e.PeerAddr())
 		}
 		w.errno(e.ResolveRoute(bg, 0), syscall.EINVAL) // C-ROUTE-04
@@ -90,11 +93,13 @@ func TestC_ADDR_Resolve(t *testing.T) {
 		w.ok(e.ResolveRoute(bg, timeout))
 		e.expect(rdmacm.EventRouteResolved)
 		r := e.Route()
-		if len(r.PathRec) != 1 || r.SGID != verbs.GIDFromAddr(addrA) || r.DGID != verbs.GIDFromAddr(addrB) { // C-ROUTE-02, C-ADDR-07
+		// C-ROUTE-02, C-ADDR-07
+		if len(r.PathRec) != 1 || r.SGID != verbs.GIDFromAddr(addrA) || r.DGID != verbs.GIDFromAddr(addrB) {
 			t.Fatalf("%+v", r)
 		}
 		p := r.PathRec[0]
-		if p.PKey != 0xFFFF || !p.Reversible || p.MTU != verbs.MTU4096 || p.HopLimit != 64 || p.TrafficClass != 96 || p.PacketLifeTime != 16 ||
+		if p.PKey != 0xFFFF || !p.Reversible || p.MTU != verbs.MTU4096 || p.HopLimit != 64 || p.TrafficClass != 96 ||
+			p.PacketLifeTime != 16 ||
 			p.FlowLabel != (4242*31+port)&0xFFFFF { // C-ROUTE-03, W-CMA-12, C-OPT-03
 			t.Errorf("%+v", p)
 		}
@@ -132,9 +137,13 @@ func TestC_OPT_Options(t *testing.T) {
 			value       []byte
 			errno       syscall.Errno
 		}{
-			{0, 0, []byte{1}, 0}, {0, 0, []byte{1, 0}, syscall.EINVAL}, {0, 1, []byte{1, 0, 0, 0}, 0}, {0, 1, []byte{1}, syscall.EINVAL},
-			{0, 2, []byte{1, 0, 0, 0}, 0}, {0, 2, nil, syscall.EINVAL}, {0, 3, []byte{14}, 0}, {0, 3, []byte{32}, syscall.EINVAL},
-			{0, 4, []byte{1}, syscall.ENOSYS}, {2, 0, []byte{1}, syscall.ENOSYS}, {1, 1, nil, syscall.EINVAL}, {1, 2, nil, syscall.ENOSYS}, // C-OPT-02
+			{0, 0, []byte{1}, 0}, {0, 0, []byte{1, 0}, syscall.EINVAL}, {0, 1, []byte{1, 0, 0, 0}, 0}, {0, 1, []byte{1},
+				syscall.EINVAL},
+			{0, 2, []byte{1, 0, 0, 0}, 0}, {0, 2, nil, syscall.EINVAL}, {0, 3, []byte{14}, 0}, {0, 3, []byte{32},
+				syscall.EINVAL},
+			// C-OPT-02
+			{0, 4, []byte{1}, syscall.ENOSYS}, {2, 0, []byte{1}, syscall.ENOSYS}, {1, 1, nil, syscall.EINVAL}, {1, 2, nil,
+				syscall.ENOSYS},
 		} {
 			if err := e.SetOption(c.level, c.name, c.value); c.errno != 0 {
 				w.errno(err, c.errno)
@@ -206,7 +215,8 @@ func TestC_OPT_08_Path(t *testing.T) {
 		w.errno(c.SetOption(rdmacm.OptionIB, rdmacm.OptionIBPath, path[:71]), syscall.EINVAL)
 		w.ok(c.SetOption(rdmacm.OptionIB, rdmacm.OptionIBPath, path))
 		c.expect(rdmacm.EventRouteResolved)
-		if p := c.Route().PathRec[0]; p.MTU != verbs.MTU1024 || p.HopLimit != 33 || p.PacketLifeTime != 14 || p.DGID != b || !p.Reversible {
+		if p := c.Route().PathRec[0]; p.MTU != verbs.MTU1024 || p.HopLimit != 33 || p.PacketLifeTime != 14 || p.DGID != b ||
+			!p.Reversible {
 			t.Errorf("%+v", p)
 		}
 		w.ok(c.CreateQP(nil, qpInit()))

@@ -33,7 +33,7 @@ const (
 	AFIB     Family = 27 // see SockaddrIB
 )
 
-// AddrInfo says where to connect or listen, and how (struct rdma_addrinfo).
+// AddrInfo is an address to connect to or to listen on (struct rdma_addrinfo).
 type AddrInfo struct {
 	Flags     AIFlags
 	Family    Family
@@ -45,25 +45,26 @@ type AddrInfo struct {
 	SrcCanonName, DstCanonName string
 
 	Route   []byte // path records (struct ibv_path_data) for SetOption; empty on RoCE
-	Connect []byte // what must stand before the program's private data; empty on RoCE
+	Connect []byte // prefix of the program's private data; empty on RoCE
 
 	Next *AddrInfo
 }
 
-// GetAddrInfo translates a host and a service to what CreateEP takes (rdma_getaddrinfo). node is a name or an address, service a
-// name or a port number; either may be empty, and hints nil, but not all of them. Of hints the Flags, Family, QPType,
-// PortSpace, SrcAddr and, without node, DstAddr count. With RAIPassive the result has the address to listen on in SrcAddr,
-// the wildcard if there is no node. Nothing needs to be freed.
+// GetAddrInfo translates a host and a service for CreateEP (rdma_getaddrinfo). node is a name or an address, service
+// a name or a port number; either may be empty, and hints nil, but not all of them. Of hints it uses Flags, Family,
+// QPType, PortSpace, SrcAddr and, without node, DstAddr. With RAIPassive the result has the address to listen on in
+// SrcAddr, the wildcard if there is no node. Nothing needs to be freed.
 //
-// EINVAL if everything is missing, EOPNOTSUPP for an unknown flag or family (AFIB too); *net.DNSError for a node or service that is not found.
-func GetAddrInfo(c context.Context, node, service string, hints *AddrInfo) (*AddrInfo, error) {
+// EINVAL if everything is missing, EOPNOTSUPP for an unknown flag or family (AFIB too); *net.DNSError for a node or
+// service that is not found.
+func GetAddrInfo(ctx context.Context, node, service string, hints *AddrInfo) (*AddrInfo, error) {
 	const op = "getaddrinfo"
 	h := AddrInfo{}
 	if hints != nil {
 		h = *hints
 	}
 	if node == "" && service == "" && hints == nil {
-		return nil, &Error{Op: op, Errno: syscall.EINVAL, Detail: "there is no node, no service and no hints"}
+		return nil, &Error{Op: op, Errno: syscall.EINVAL, Detail: "no node, no service, no hints: must have one of them"}
 	}
 	if unknown := h.Flags &^ (RAIPassive | RAINumericHost | RAINoRoute | RAIFamily); unknown != 0 {
 		return nil, &Error{Op: op, Errno: syscall.EOPNOTSUPP, Detail: fmt.Sprintf("flags %#x", unknown)}
@@ -71,19 +72,20 @@ func GetAddrInfo(c context.Context, node, service string, hints *AddrInfo) (*Add
 	switch h.Family {
 	case AFUnspec, AFInet, AFInet6:
 	default:
-		return nil, &Error{Op: op, Errno: syscall.EOPNOTSUPP, Detail: fmt.Sprintf("address family %d", h.Family), Hint: "SockaddrIB does without names"}
+		return nil, &Error{Op: op, Errno: syscall.EOPNOTSUPP, Detail: fmt.Sprintf("address family %d", h.Family),
+			Hint: "SockaddrIB does without names"}
 	}
 	res := &AddrInfo{Flags: h.Flags, QPType: h.QPType, PortSpace: h.PortSpace, SrcAddr: h.SrcAddr, Route: h.Route}
 	if err := res.complete(); err != nil {
 		return nil, err
 	}
-	port, err := lookupService(c, service, res.PortSpace)
+	port, err := lookupService(ctx, service, res.PortSpace)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case node != "":
-		ip, err := lookupNode(c, node, &h)
+		ip, err := lookupNode(ctx, node, &h)
 		if err != nil {
 			return nil, err
 		}
@@ -110,7 +112,7 @@ func GetAddrInfo(c context.Context, node, service string, hints *AddrInfo) (*Add
 	return res, nil
 }
 
-// complete fills in QP type and port space, either from the other.
+// complete derives the QP type from the port space, or the port space from the QP type.
 func (ai *AddrInfo) complete() error {
 	if ai.QPType == 0 {
 		ai.QPType = verbs.QPTypeRC
@@ -127,12 +129,13 @@ func (ai *AddrInfo) complete() error {
 		}
 	}
 	if !ai.PortSpace.valid() || ai.PortSpace != PSIB && ai.QPType != ai.PortSpace.defaultQPType() {
-		return &Error{Op: "getaddrinfo", Errno: syscall.EINVAL, Detail: fmt.Sprintf("%v QPs do not go with port space %v", ai.QPType, ai.PortSpace)}
+		return &Error{Op: "getaddrinfo", Errno: syscall.EINVAL,
+			Detail: fmt.Sprintf("%v QPs do not go with port space %v", ai.QPType, ai.PortSpace)}
 	}
 	return nil
 }
 
-// set puts the address where it belongs.
+// set stores the address as source or destination.
 func (ai *AddrInfo) set(a netip.AddrPort) {
 	ai.Family = familyOf(a.Addr())
 	if ai.Flags&RAIPassive != 0 {
@@ -149,7 +152,7 @@ func familyOf(a netip.Addr) Family {
 	return AFInet6
 }
 
-func lookupService(c context.Context, service string, ps PortSpace) (uint16, error) {
+func lookupService(ctx context.Context, service string, ps PortSpace) (uint16, error) {
 	if service == "" {
 		return 0, nil
 	}
@@ -160,11 +163,11 @@ func lookupService(c context.Context, service string, ps PortSpace) (uint16, err
 	if ps == PSUDP {
 		network = "udp"
 	}
-	n, err := net.DefaultResolver.LookupPort(c, network, service)
+	n, err := net.DefaultResolver.LookupPort(ctx, network, service)
 	return uint16(n), err
 }
 
-func lookupNode(c context.Context, node string, h *AddrInfo) (netip.Addr, error) {
+func lookupNode(ctx context.Context, node string, h *AddrInfo) (netip.Addr, error) {
 	network := map[Family]string{AFInet: "ip4", AFInet6: "ip6"}[h.Family]
 	if network == "" {
 		network = "ip"
@@ -179,7 +182,7 @@ func lookupNode(c context.Context, node string, h *AddrInfo) (netip.Addr, error)
 	if h.Flags&RAINumericHost != 0 {
 		return netip.Addr{}, &net.DNSError{Err: "not an address, which RAI_NUMERICHOST wants", Name: node, IsNotFound: true}
 	}
-	list, err := net.DefaultResolver.LookupNetIP(c, network, node)
+	list, err := net.DefaultResolver.LookupNetIP(ctx, network, node)
 	if err != nil {
 		return netip.Addr{}, err
 	}

@@ -9,9 +9,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// SockaddrIB is an address of the family AF_IB: a GID and a service ID instead of an IP address and a port (struct sockaddr_ib). On
-// RoCE a GID is an IP address in another form, so both kinds reach each other's ports; but a request between GIDs
-// carries no IP header, so that the program has its room (92 bytes, for datagrams 216), and the peer learns no source port.
+// SockaddrIB is an address of the family AF_IB: a GID and a service ID instead of an IP address and a port (struct
+// sockaddr_ib). On RoCE a GID is an IP address in another form, so both kinds reach each other's ports. But a request
+// between GIDs carries no IP header: the program has more room for private data (92 bytes, for datagrams 216), and
+// the peer learns no source port.
 type SockaddrIB struct {
 	PKey     uint16 // 0 means the default one
 	FlowInfo uint32
@@ -27,7 +28,9 @@ func ServiceID(ps PortSpace, port uint16) uint64 { return uint64(ps.service(port
 // sidPortSpace is the mask of the port space in a service ID (RDMA_IB_IP_PS_MASK).
 const sidPortSpace = ^uint64(0xFFFF)
 
-// addr is the IP address that stands for a, with the service ID's port. The zero SockaddrIB is no address.
+// ibAddr is the IP address of a, with the service ID's port. The zero SockaddrIB gives the zero address.
+//
+// +checklocks:id.mu
 func (id *ID) ibAddr(op string, a SockaddrIB) (netip.AddrPort, error) {
 	mask := a.SIDMask
 	if mask == 0 {
@@ -37,13 +40,15 @@ func (id *ID) ibAddr(op string, a SockaddrIB) (netip.AddrPort, error) {
 		return netip.AddrPort{}, id.fail(op, syscall.EINVAL, "P_Key %#x; RoCE has %#x", a.PKey, defaultPKey)
 	}
 	if want := ServiceID(id.ps, 0); a.SID&mask&sidPortSpace != want&mask {
-		return netip.AddrPort{}, id.fail(op, syscall.EPROTONOSUPPORT, "service ID %#x is not one of port space %v, %#x", a.SID, id.ps, want)
+		return netip.AddrPort{}, id.fail(op, syscall.EPROTONOSUPPORT, "service ID %#x is not one of port space %v, %#x",
+			a.SID, id.ps, want)
 	}
 	return netip.AddrPortFrom(a.GID.Addr(), uint16(a.SID&mask)), nil
 }
 
-// BindAddrIB is BindAddr with an address of the family AF_IB (rdma_bind_addr with a struct sockaddr_ib). A zero GID is the wildcard.
-// EPROTONOSUPPORT if the service ID is of another port space, EINVAL for a P_Key that RoCE does not have.
+// BindAddrIB is BindAddr with an address of the family AF_IB (rdma_bind_addr with a struct sockaddr_ib). A zero GID
+// is the wildcard. EPROTONOSUPPORT if the service ID is of another port space, EINVAL for a P_Key that RoCE does not
+// have.
 func (id *ID) BindAddrIB(a SockaddrIB) error {
 	const op = "bind_addr"
 	id.mu.Lock()
@@ -62,8 +67,9 @@ func (id *ID) BindAddrIB(a SockaddrIB) error {
 	return err
 }
 
-// ResolveAddrIB is ResolveAddr with addresses of the family AF_IB (rdma_resolve_addr with a struct sockaddr_ib). src may be nil.
-func (id *ID) ResolveAddrIB(c context.Context, src *SockaddrIB, dst SockaddrIB, timeout time.Duration) error {
+// ResolveAddrIB is ResolveAddr with addresses of the family AF_IB (rdma_resolve_addr with a struct sockaddr_ib). src
+// may be nil.
+func (id *ID) ResolveAddrIB(ctx context.Context, src *SockaddrIB, dst SockaddrIB, timeout time.Duration) error {
 	const op = "resolve_addr"
 	id.mu.Lock()
 	var from netip.AddrPort
@@ -75,12 +81,16 @@ func (id *ID) ResolveAddrIB(c context.Context, src *SockaddrIB, dst SockaddrIB, 
 	if err != nil {
 		return err
 	}
-	return id.resolveAddr(c, from, to, true)
+	return id.resolveAddr(ctx, from, to, true)
 }
 
-// IsAFIB tells whether the ID's addresses are of the family AF_IB: because they were given so, or because the request that made
-// the ID came without an IP header.
-func (id *ID) IsAFIB() bool { return locked(id, func() bool { return id.afIB }) }
+// IsAFIB reports whether the ID's addresses are of the family AF_IB: the program gave such addresses, or the request
+// that made the ID had no IP header.
+func (id *ID) IsAFIB() bool {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.afIB
+}
 
 // LocalAddrIB is LocalAddr as an address of the family AF_IB (rdma_get_local_addr), zero while the ID is not bound.
 func (id *ID) LocalAddrIB() SockaddrIB { return id.asIB(id.LocalAddr()) }
@@ -92,5 +102,6 @@ func (id *ID) asIB(a netip.AddrPort) SockaddrIB {
 	if !a.IsValid() {
 		return SockaddrIB{}
 	}
-	return SockaddrIB{PKey: defaultPKey, GID: verbs.GIDFromAddr(a.Addr()), SID: ServiceID(id.ps, a.Port()), SIDMask: ^uint64(0)}
+	return SockaddrIB{PKey: defaultPKey, GID: verbs.GIDFromAddr(a.Addr()), SID: ServiceID(id.ps, a.Port()),
+		SIDMask: ^uint64(0)}
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/verbena-rdma/verbena/rdmatest"
 )
 
-// A client that gives up while it is being answered is told apart from what is wrong on this side, so that Listener.Accept goes on.
-func TestAcceptKnowsAClientThatGivesUp(t *testing.T) {
+// A client that ends its request while Accept answers it is distinguished from errors of this side: Listener.Accept
+// continues.
+func TestAcceptOfAWithdrawnRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, addrs := context.Background(), []netip.Addr{netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")}
 		f := rdmatest.New(rdmatest.Config{RealTime: true})
@@ -50,15 +51,12 @@ func TestAcceptKnowsAClientThatGivesUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		over := func(m *cm.Machine, now int64, out *cm.Batch) error { // the peer's REJ arrives
-			return m.Reject(now, id.cmid, cmmsg.RejConsumer, nil, nil, out)
-		}
-		if err := id.dev.do(over); err != nil {
+		if err := id.dev.cm.reject(id.cmid, cmmsg.RejConsumer, nil); err != nil { // as if the peer's REJ had come
 			t.Fatal(err)
 		}
-		err = id.answer("accept", func(m *cm.Machine, now int64, out *cm.Batch) error {
-			return m.Accept(now, id.cmid, &cm.AcceptParams{QPN: 5}, out)
-		})
+		id.mu.Lock()
+		err = id.answered("accept", id.dev.cm.accept(id.cmid, &cm.AcceptParams{QPN: 5}))
+		id.mu.Unlock()
 		if !errors.Is(err, errNoRequest) || !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("%v", err)
 		}

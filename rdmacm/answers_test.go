@@ -47,15 +47,16 @@ func TestW_CMA_13_QKeyOfAnAnswer(t *testing.T) {
 	})
 }
 
-// The QP is attached when the program gets the event, by the program itself if the ID has none; and what came before the group was
-// left can be polled afterwards.
+// The QP is attached when the program retrieves the event, by the program itself if the ID has no QP. Messages that
+// arrived before LeaveMulticast can be polled afterwards.
 func TestC_MC_03_04_05_20_21_Attach(t *testing.T) {
 	in(t, func(w *world) {
 		a := w.newEnd(w.a, rdmacm.PSUDP)
 		w.ok(a.ResolveAddr(bg, at(addrA, 0), at(group4, 0), timeout)) // a source address makes up for a route
 		a.expect(rdmacm.EventAddrResolved)
 		w.ok(a.CreateQP(nil, udInit()))
-		w.ok(a.JoinMulticastEx(bg, &rdmacm.JoinMCAttr{CompMask: 3, JoinFlags: rdmacm.JoinSendOnlyFullMember, Addr: at(group4, 0)}, nil))
+		w.ok(a.JoinMulticastEx(bg, &rdmacm.JoinMCAttr{CompMask: 3, JoinFlags: rdmacm.JoinSendOnlyFullMember,
+			Addr: at(group4, 0)}, nil))
 		to := a.expect(rdmacm.EventMulticastJoin).UD
 		ah := must(a.PD().CreateAH(&to.AHAttr))(w)
 		send := func() {
@@ -127,7 +128,8 @@ func TestC_MC_09_C_EVT_24_CannotAttach(t *testing.T) {
 	})
 }
 
-// A context that is done makes the helpers not wait: what is there they return, else the context's error.
+// With a context that is done the helpers do not wait: they return a completion that is there, else the context's
+// error.
 func TestV_CMP_06_NotWaiting(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)
@@ -153,12 +155,13 @@ func TestV_CMP_06_NotWaiting(t *testing.T) {
 	})
 }
 
-// The path MTU is the largest that the network's packets have room for, and both ends use it.
+// The path MTU is the largest that fits the network's packets, and both ends use it.
 func TestW_CMA_11_PathMTU(t *testing.T) {
 	for _, c := range []struct {
 		packet int // from BTH to ICRC
 		want   verbs.MTU
-	}{{1500 - 28, verbs.MTU1024}, {9000 - 28, verbs.MTU4096}, {4180 - 28, verbs.MTU4096}, {4095, verbs.MTU2048}, {600, verbs.MTU512}, {400, verbs.MTU256}} {
+	}{{1500 - 28, verbs.MTU1024}, {9000 - 28, verbs.MTU4096}, {4180 - 28, verbs.MTU4096}, {4095, verbs.MTU2048}, {600,
+		verbs.MTU512}, {400, verbs.MTU256}} {
 		synctest.Test(t, func(t *testing.T) {
 			w := &world{T: t, fab: rdmatest.New(rdmatest.Config{RealTime: true, MTU: c.packet})}
 			w.a, w.b = w.host("a", addrA), w.host("b", addrB)
@@ -167,7 +170,8 @@ func TestW_CMA_11_PathMTU(t *testing.T) {
 			for _, e := range []*end{a, b} {
 				attr, _, err := e.QP().Query(0)
 				if p := e.Route().PathRec[0]; err != nil || p.MTU != c.want || attr.PathMTU != c.want {
-					t.Errorf("packets of %d bytes: %v has path MTU %v, its QP %v, %v; want %v", c.packet, e.LocalAddr(), p.MTU, attr.PathMTU, err, c.want)
+					t.Errorf("packets of %d bytes: %v has path MTU %v, its QP %v, %v; want %v", c.packet, e.LocalAddr(), p.MTU,
+						attr.PathMTU, err, c.want)
 				}
 			}
 			w.exchange(a, b)

@@ -20,20 +20,21 @@ var (
 
 const fuzzPort = 7471
 
-// request makes a REQ of a peer's connection number n.
+// request is the REQ of a peer's connection number n.
 func request(n uint32) umad.MAD {
 	mad := make(umad.MAD, umad.Size)
 	m := cmmsg.Make(mad, cmmsg.KindREQ, uint64(n))
 	p := cmmsg.PathFields{LocalGID: cmmsg.GID(fuzzThere), RemoteGID: cmmsg.GID(fuzzHere), HopLimit: 64, AckTimeout: 17}
 	cmmsg.REQ(m.Data()).Put(cmmsg.REQFields{
-		LocalID: n, ServiceID: PSTCP.service(fuzzPort), LocalGUID: 0x2222, LocalQPN: n&0x7FFFFF<<1 | 1, RemoteTimeout: 20, LocalTimeout: 20, MaxRetries: 15,
+		LocalID: n, ServiceID: PSTCP.service(fuzzPort), LocalGUID: 0x2222, LocalQPN: n&0x7FFFFF<<1 | 1, RemoteTimeout: 20,
+		LocalTimeout: 20, MaxRetries: 15,
 		PKey: 0xFFFF, MTU: 3, RetryCount: 7, RNRRetry: 7, Primary: p,
 	})
 	m.SetPrivate(cmmsg.AppendIPHeader(nil, netip.AddrPortFrom(fuzzThere, 4000), fuzzHere))
 	return mad
 }
 
-// target is a device with a listener, given datagrams by hand.
+// target is a device with a listener, for datagrams made by the test.
 type target struct {
 	tb testing.TB
 	h  *Host
@@ -63,7 +64,7 @@ func newTarget(tb testing.TB, backlog int) *target {
 }
 
 func (t *target) give(mad umad.MAD) {
-	t.d.receive(&umad.Received{MAD: mad, From: umad.Address{Local: fuzzHere, Remote: fuzzThere}})
+	t.d.cm.receive(&umad.Received{MAD: mad, From: umad.Address{Local: fuzzHere, Remote: fuzzThere}})
 }
 
 // close ends everything; nothing may be left.
@@ -77,8 +78,8 @@ func (t *target) close() {
 	}
 }
 
-// FuzzEvents gives datagrams to a program that accepts, refuses, disconnects and closes as its bytes say. Each datagram is a
-// message of 256 bytes with some bytes changed, so that many are nearly right.
+// FuzzEvents passes datagrams to a program that accepts, refuses, disconnects and closes according to its bytes. Each
+// datagram is a message of 256 bytes with some bytes changed: many are nearly right.
 func FuzzEvents(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 2, 0, 0, 3, 17, 4})
 	f.Add([]byte{1, 0, 0, 4, 1, 9, 1, 0, 0, 0x14, 30, 7, 0xFF})
@@ -105,7 +106,8 @@ func FuzzEvents(f *testing.F) {
 			id := ev.ID
 			switch do >> 1 & 3 {
 			case 0:
-				if id.CreateQP(nil, &verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}) == nil {
+				if id.CreateQP(nil, &verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1,
+					MaxRecvSGE: 1}}) == nil {
 					_ = id.Accept(context.Background(), nil)
 				}
 			case 1:
@@ -131,7 +133,8 @@ func TestFloodOfRequests(tt *testing.T) {
 		tt.Fatal(err)
 	}
 	first := ev.ID
-	if err := first.CreateQP(nil, &verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}); err != nil {
+	if err := first.CreateQP(nil, &verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1,
+		MaxRecvSGE: 1}}); err != nil {
 		tt.Fatal(err)
 	}
 	if err := first.Accept(context.Background(), nil); err != nil {
@@ -145,7 +148,7 @@ func TestFloodOfRequests(tt *testing.T) {
 	cmmsg.RTU(cmmsg.Make(rtu, cmmsg.KindRTU, 1).Data()).Put(1, first.cmid.LocalID())
 	t.give(rtu)
 	c := t.h.Counters(first.Verbs())
-	if live := t.d.machine.Live(); c.CM.BacklogFull != flood-backlog || live != backlog+1 {
+	if live := t.d.cm.live(); c.CM.BacklogFull != flood-backlog || live != backlog+1 {
 		tt.Errorf("%d connections are there; %+v", live, c.CM)
 	}
 	requests, established := 0, false
@@ -166,7 +169,7 @@ func TestFloodOfRequests(tt *testing.T) {
 	}
 }
 
-// What is malformed, replayed, or from somebody else is counted and changes nothing.
+// Datagrams that are malformed, replayed, or from another address are counted and change nothing.
 func TestBadDatagramsAreCounted(tt *testing.T) {
 	t := newTarget(tt, 8)
 	defer t.close()
@@ -183,8 +186,11 @@ func TestBadDatagramsAreCounted(tt *testing.T) {
 	t.give(method)
 	t.give(request(1)) // replayed
 	drep := make(umad.MAD, umad.Size)
-	cmmsg.REJ(cmmsg.Make(drep, cmmsg.KindREJ, 1).Data()).Put(1, id.cmid.LocalID(), cmmsg.AboutOther, cmmsg.RejConsumer, nil)
-	t.d.receive(&umad.Received{MAD: drep, From: umad.Address{Local: fuzzHere, Remote: netip.MustParseAddr("198.18.0.66")}}) // spoofed
+	cmmsg.REJ(cmmsg.Make(drep, cmmsg.KindREJ, 1).Data()).Put(1, id.cmid.LocalID(), cmmsg.AboutOther, cmmsg.RejConsumer,
+		nil)
+	// spoofed
+	t.d.cm.receive(&umad.Received{MAD: drep, From: umad.Address{Local: fuzzHere,
+		Remote: netip.MustParseAddr("198.18.0.66")}})
 	c := t.h.Counters(id.Verbs()).CM
 	if c.RxMalformed != 2 || c.RxSpoofed != 1 || c.RxDuplicates.Of(cmmsg.KindREQ) != 1 {
 		tt.Errorf("%+v", c)

@@ -19,16 +19,16 @@ func BenchmarkConnections(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c, stop := context.WithCancel(bg)
+	ctx, stop := context.WithCancel(bg)
 	var acceptors sync.WaitGroup
 	for range 64 {
 		acceptors.Go(func() {
 			for {
-				id, err := l.Accept(c)
+				id, err := l.Accept(ctx)
 				if err != nil {
 					return
 				}
-				_ = id.Disconnect(c)
+				_ = id.Disconnect(ctx)
 				_ = id.Close()
 			}
 		})
@@ -66,8 +66,8 @@ func BenchmarkConnections(b *testing.B) {
 
 var queues16 = verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}
 
-// BenchmarkIdle fills a listener with 10,000 connections and keeps them. Of each end it reports the memory (ID, QP, CQs, CM state),
-// and how much longer the last thousand took than the first.
+// BenchmarkIdle fills a listener with 10,000 connections and keeps them. Of each end it reports the memory (ID, QP,
+// CQs, CM state), and how much longer the last thousand took than the first.
 func BenchmarkIdle(b *testing.B) {
 	const total, part = 10000, 1000
 	for b.Loop() {
@@ -120,12 +120,12 @@ func BenchmarkIdle(b *testing.B) {
 
 // nowhere is a context that does not wait.
 var nowhere = func() context.Context {
-	c, cancel := context.WithCancel(bg)
+	ctx, cancel := context.WithCancel(bg)
 	cancel()
-	return c
+	return ctx
 }()
 
-// heap is what is in use.
+// heap is the memory in use.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()

@@ -11,19 +11,26 @@ import (
 	"github.com/verbena-rdma/verbena/internal/notify"
 )
 
-// EventChannel is where IDs report their events (struct rdma_event_channel). It is safe for concurrent use; each event
-// goes to one caller. An ID's events come in the order they happened in.
+// EventChannel is the queue of the events of IDs (struct rdma_event_channel). It is safe for concurrent use; each
+// event goes to one caller. The events of an ID are in the order in which they happened.
 type EventChannel struct {
 	host *Host
 
-	mu       sync.Mutex
-	queue    []*Event
-	closed   bool
+	ready chan struct{} // has a token when there may be events
+	done  chan struct{} // closed by Close
+
+	mu sync.Mutex // its place in the order of locks: manager.go
+	// +checklocks:mu
+	queue []*Event
+	// +checklocks:mu
+	closed bool
+	// +checklocks:mu
 	nonblock bool
-	ids      map[*ID]struct{}
-	fd       *notify.FD // readable while there are events; made when it is first asked for
-	ready    chan struct{}
-	done     chan struct{}
+	// +checklocks:mu
+	ids map[*ID]struct{}
+	// Readable while there are events; made by the first FD.
+	// +checklocks:mu
+	fd *notify.FD
 }
 
 // CreateEventChannel makes a channel for IDs of the default host (rdma_create_event_channel).
@@ -36,8 +43,8 @@ func newChannel(h *Host) *EventChannel {
 	return &EventChannel{host: h, ids: map[*ID]struct{}{}, ready: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// Close destroys the channel (rdma_destroy_event_channel). IDs that are still on it are closed, without waiting for their
-// events to be acknowledged. Goroutines in GetEvent get ErrClosed.
+// Close destroys the channel (rdma_destroy_event_channel). It closes the IDs that are on it, without waiting for
+// their events to be acknowledged. GetEvent returns ErrClosed.
 func (ch *EventChannel) Close() error {
 	ch.mu.Lock()
 	if ch.closed {
@@ -64,10 +71,11 @@ func (ch *EventChannel) errClosed(op string) error {
 	return &Error{Op: op, Obj: "event channel", Errno: syscall.EINVAL, Err: ErrClosed}
 }
 
-// GetEvent waits for the next event (rdma_get_cm_event). It must be acknowledged with Ack. Retrieving an event completes what it
-// tells: a QP whose connection was refused or has ended goes to ERR, one that joins a group is attached to it. It
-// returns c's error when c is done, ErrClosed when the channel is closed, and EAGAIN instead of waiting after SetNonblock(true).
-func (ch *EventChannel) GetEvent(c context.Context) (*Event, error) {
+// GetEvent waits for the next event (rdma_get_cm_event). It must be acknowledged with Ack. Retrieving an event has
+// effects: after EventRejected or EventDisconnected the ID's QP is in ERR, after EventMulticastJoin it is attached to
+// the group. GetEvent returns ctx's error when ctx is done, ErrClosed when the channel is closed, and EAGAIN instead
+// of waiting after SetNonblock(true).
+func (ch *EventChannel) GetEvent(ctx context.Context) (*Event, error) {
 	const op = "get_cm_event"
 	for {
 		ev, nonblock, err := ch.take(op)
@@ -75,13 +83,13 @@ func (ch *EventChannel) GetEvent(c context.Context) (*Event, error) {
 			return ev, err
 		}
 		if nonblock {
-			return nil, &Error{Op: op, Obj: "event channel", Errno: syscall.EAGAIN, Detail: "there is no event"}
+			return nil, &Error{Op: op, Obj: "event channel", Errno: syscall.EAGAIN, Detail: "no event"}
 		}
 		select {
 		case <-ch.ready:
 		case <-ch.done:
-		case <-c.Done():
-			return nil, c.Err()
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	}
 }
@@ -91,23 +99,23 @@ func (ch *EventChannel) TryGetEvent() (*Event, error) {
 	const op = "get_cm_event"
 	ev, _, err := ch.take(op)
 	if ev == nil && err == nil {
-		err = &Error{Op: op, Obj: "event channel", Errno: syscall.EAGAIN, Detail: "there is no event"}
+		err = &Error{Op: op, Obj: "event channel", Errno: syscall.EAGAIN, Detail: "no event"}
 	}
 	return ev, err
 }
 
-// Events goes over the events as they come, acknowledging each one after the loop's body, until c is done or the channel is
-// closed. The body must not acknowledge them, nor Close the ID of the event: that would wait for the acknowledgement. It may
-// after ev.Ack, which the loop does not mind.
-func (ch *EventChannel) Events(c context.Context) iter.Seq[*Event] {
+// Events iterates over the events as they come, and acknowledges each after the loop's body, until ctx is done or the
+// channel is closed. The body must not Close the ID of the event, which would wait for the acknowledgement, unless it
+// has called ev.Ack itself.
+func (ch *EventChannel) Events(ctx context.Context) iter.Seq[*Event] {
 	return func(yield func(*Event) bool) {
 		for {
-			ev, err := ch.GetEvent(c)
+			ev, err := ch.GetEvent(ctx)
 			if errors.Is(err, syscall.EAGAIN) {
 				select {
 				case <-ch.ready:
 				case <-ch.done:
-				case <-c.Done():
+				case <-ctx.Done():
 				}
 				continue
 			}
@@ -126,17 +134,17 @@ func (ch *EventChannel) Events(c context.Context) iter.Seq[*Event] {
 // Ready has a token when there may be events, for select: receive from it, then call TryGetEvent until EAGAIN.
 func (ch *EventChannel) Ready() <-chan struct{} { return ch.ready }
 
-// SetNonblock makes GetEvent, and calls of synchronous IDs that wait, return EAGAIN where they would wait (fcntl of the
-// channel's fd with O_NONBLOCK). What they have begun goes on.
+// SetNonblock makes GetEvent, and calls of synchronous IDs that wait, return EAGAIN where they would wait (fcntl of
+// the channel's fd with O_NONBLOCK). The operations that they have begun continue.
 func (ch *EventChannel) SetNonblock(on bool) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	ch.nonblock = on
 }
 
-// FD is a file descriptor that is readable while there are events (fd of struct rdma_event_channel). It is for poll, select
-// and epoll only: neither read nor close it. EOPNOTSUPP where the system has no such thing. It is valid until the
-// channel is closed.
+// FD is a file descriptor that is readable while there are events (fd of struct rdma_event_channel). It is for poll,
+// select and epoll only: neither read nor close it. It is valid until the channel is closed. EOPNOTSUPP if the system
+// has no such descriptors.
 func (ch *EventChannel) FD() (int, error) {
 	const op = "event_channel_fd"
 	ch.mu.Lock()
@@ -157,7 +165,7 @@ func (ch *EventChannel) FD() (int, error) {
 	return ch.fd.Num(), nil
 }
 
-// push adds an event. It tells whether the channel is open.
+// push adds an event. It reports whether the channel is open.
 func (ch *EventChannel) push(ev *Event) bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -194,7 +202,7 @@ func (ch *EventChannel) take(op string) (ev *Event, nonblock bool, err error) {
 	ev = ch.queue[0]
 	ch.queue[0] = nil
 	ch.queue = ch.queue[1:]
-	ch.settle()
+	ch.updateFD()
 	if len(ch.queue) > 0 {
 		ch.wake() // for the next waiter
 	}
@@ -203,12 +211,14 @@ func (ch *EventChannel) take(op string) (ev *Event, nonblock bool, err error) {
 		ev.group.acks.take()
 	}
 	ch.mu.Unlock()
-	ev.retrieved()
+	ev.takeEffect()
 	return ev, false, nil
 }
 
-// settle keeps the descriptor in step with the queue. ch.mu is held.
-func (ch *EventChannel) settle() {
+// updateFD makes the descriptor unreadable when the queue is empty.
+//
+// +checklocks:ch.mu
+func (ch *EventChannel) updateFD() {
 	if len(ch.queue) == 0 {
 		ch.queue = nil
 		if ch.fd != nil {
@@ -217,10 +227,17 @@ func (ch *EventChannel) settle() {
 	}
 }
 
-// purge takes the events out that drop says, and returns them.
-func (ch *EventChannel) purge(drop func(*Event) bool) (dropped []*Event) {
+// purge takes out the events for which drop is true, and returns them.
+func (ch *EventChannel) purge(drop func(*Event) bool) []*Event {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
+	return ch.purgeLocked(drop)
+}
+
+// purgeLocked is purge.
+//
+// +checklocks:ch.mu
+func (ch *EventChannel) purgeLocked(drop func(*Event) bool) (dropped []*Event) {
 	ch.queue = slices.DeleteFunc(ch.queue, func(ev *Event) bool {
 		gone := drop(ev)
 		if gone {
@@ -228,10 +245,25 @@ func (ch *EventChannel) purge(drop func(*Event) bool) (dropped []*Event) {
 		}
 		return gone
 	})
-	ch.settle()
+	ch.updateFD()
 	return dropped
 }
 
+// release takes an ID with its events off the channel, to move to channel to. It reports false and does nothing if
+// one of the ID's events is retrieved and not acknowledged.
+func (ch *EventChannel) release(id *ID, to *EventChannel) (events []*Event, ok bool) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if id.acks.pending() {
+		return nil, false
+	}
+	if to != ch {
+		delete(ch.ids, id)
+	}
+	return ch.purgeLocked(func(ev *Event) bool { return ev.owner == id }), true
+}
+
+// join adds an ID to those that Close destroys. It reports whether the channel is open.
 func (ch *EventChannel) join(id *ID) bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -241,6 +273,7 @@ func (ch *EventChannel) join(id *ID) bool {
 	return !ch.closed
 }
 
+// leave removes an ID.
 func (ch *EventChannel) leave(id *ID) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()

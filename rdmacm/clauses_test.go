@@ -14,9 +14,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Clauses of statements that the tests of whole flows pass by.
+// Clauses of statements that the tests of whole flows do not cover.
 
-// Two listeners and two clients, each with its own channel: nobody sees an event of another's ID.
+// Two listeners and two clients, each with its own channel: no channel gets the event of another's ID.
 func TestC_CHAN_02_EventsStayOnTheirChannel(t *testing.T) {
 	in(t, func(w *world) {
 		var l, c, s [2]*end
@@ -106,7 +106,8 @@ func TestC_QP_08_NoCQForASideWithoutRequests(t *testing.T) {
 		e := w.newEnd(w.a, rdmacm.PSTCP)
 		w.ok(e.BindAddr(at(addrA, 0)))
 		for _, c := range []struct{ sends, recvs uint32 }{{4, 0}, {0, 4}} {
-			w.ok(e.CreateQP(nil, &verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: c.sends, MaxRecvWR: c.recvs, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+			w.ok(e.CreateQP(nil, &verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: c.sends, MaxRecvWR: c.recvs, MaxSendSGE: 1,
+				MaxRecvSGE: 1}}))
 			if (e.SendCQ() != nil) != (c.sends > 0) || (e.SendCQChannel() != nil) != (c.sends > 0) ||
 				(e.RecvCQ() != nil) != (c.recvs > 0) || (e.RecvCQChannel() != nil) != (c.recvs > 0) {
 				t.Errorf("%+v: CQs %v and %v", c, e.SendCQ(), e.RecvCQ())
@@ -118,7 +119,8 @@ func TestC_QP_08_NoCQForASideWithoutRequests(t *testing.T) {
 		init := qpInit()
 		init.RecvCQ = cq
 		w.ok(e.CreateQP(nil, init))
-		if e.SendCQ() == nil || e.SendCQ() == cq || e.RecvCQ() != nil || e.RecvCQChannel() != nil || init.RecvCQ != cq || init.SendCQ != e.SendCQ() {
+		if e.SendCQ() == nil || e.SendCQ() == cq || e.RecvCQ() != nil || e.RecvCQChannel() != nil || init.RecvCQ != cq ||
+			init.SendCQ != e.SendCQ() {
 			t.Errorf("%+v", init)
 		}
 		w.ok(e.DestroyQP())
@@ -156,15 +158,16 @@ func TestC_QP_12_FailureLeavesNoCQs(t *testing.T) {
 	})
 }
 
-// The exact masks and values that InitQPAttr gives, which are those of the QP that the connection manager moves by itself. The
-// counts of RNR retries differ, so that it shows whose is whose.
+// The exact masks and values of InitQPAttr, which are those of the QP that the connection manager moves by itself.
+// The RNR retry counts differ, to show the side that each comes from.
 func TestC_QP_18_19_20_AttributesOfTheConnection(t *testing.T) {
 	const (
 		initMask = verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort
 		rtrMask  = verbs.QPAttrState | verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN |
 			verbs.QPAttrMaxDestRdAtomic | verbs.QPAttrMinRNRTimer
-		rtsMask = verbs.QPAttrState | verbs.QPAttrSQPSN | verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry | verbs.QPAttrMaxQPRdAtomic | verbs.QPAttrTimeout
-		remote  = verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessFlushGlobal
+		rtsMask = verbs.QPAttrState | verbs.QPAttrSQPSN | verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry |
+			verbs.QPAttrMaxQPRdAtomic | verbs.QPAttrTimeout
+		remote = verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessFlushGlobal
 	)
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)
@@ -202,7 +205,8 @@ func TestC_QP_18_19_20_AttributesOfTheConnection(t *testing.T) {
 				}
 				return a
 			}
-			if a := get(verbs.QPSInit, initMask|verbs.QPAttrAccessFlags); a.QPAccessFlags != k.access || now.QPAccessFlags != k.access || a.PortNum != 1 {
+			if a := get(verbs.QPSInit, initMask|verbs.QPAttrAccessFlags); a.QPAccessFlags != k.access ||
+				now.QPAccessFlags != k.access || a.PortNum != 1 {
 				t.Errorf("%s: %+v, the QP has %v", k.name, a, now.QPAccessFlags)
 			}
 			a := get(verbs.QPSRTR, rtrMask)
@@ -210,16 +214,19 @@ func TestC_QP_18_19_20_AttributesOfTheConnection(t *testing.T) {
 				a.AHAttr.GRH.DGID != verbs.GIDFromAddr(k.peer.LocalAddr().Addr()) || a.PathMTU != k.e.Route().PathRec[0].MTU {
 				t.Errorf("%s in RTR: %+v", k.name, a)
 			}
-			if a.DestQPNum != now.DestQPNum || a.RQPSN != now.RQPSN || a.MaxDestRdAtomic != now.MaxDestRdAtomic || now.MinRNRTimer != 0 || a.PathMTU != now.PathMTU ||
+			if a.DestQPNum != now.DestQPNum || a.RQPSN != now.RQPSN || a.MaxDestRdAtomic != now.MaxDestRdAtomic ||
+				now.MinRNRTimer != 0 || a.PathMTU != now.PathMTU ||
 				a.AHAttr != now.AHAttr {
 				t.Errorf("%s: %+v; the QP has %+v", k.name, a, now)
 			}
 			a = get(verbs.QPSRTS, rtsMask)
 			timeout := cm.AckTimeout(must(k.e.Verbs().QueryDevice())(w).LocalCAAckDelay, k.e.Route().PathRec[0].PacketLifeTime)
-			if a.SQPSN != peer.RQPSN || a.RetryCnt != k.retry || a.RNRRetry != k.rnr || a.MaxRdAtomic != k.depth || a.Timeout != timeout {
+			if a.SQPSN != peer.RQPSN || a.RetryCnt != k.retry || a.RNRRetry != k.rnr || a.MaxRdAtomic != k.depth ||
+				a.Timeout != timeout {
 				t.Errorf("%s in RTS: %+v; the timeout should be %d", k.name, a, timeout)
 			}
-			if a.SQPSN != now.SQPSN || a.RetryCnt != now.RetryCnt || a.RNRRetry != now.RNRRetry || a.MaxRdAtomic != now.MaxRdAtomic || a.Timeout != now.Timeout {
+			if a.SQPSN != now.SQPSN || a.RetryCnt != now.RetryCnt || a.RNRRetry != now.RNRRetry ||
+				a.MaxRdAtomic != now.MaxRdAtomic || a.Timeout != now.Timeout {
 				t.Errorf("%s: %+v; the QP has %+v", k.name, a, now)
 			}
 		}
@@ -234,10 +241,12 @@ func TestC_QP_18_19_20_AttributesOfTheConnection(t *testing.T) {
 
 		u := w.resolved(rdmacm.PSUDP, at(addrB, port))
 		for state, want := range map[verbs.QPState]verbs.QPAttrMask{
-			verbs.QPSInit: initMask | verbs.QPAttrQKey, verbs.QPSRTR: verbs.QPAttrState, verbs.QPSRTS: verbs.QPAttrState | verbs.QPAttrSQPSN,
+			verbs.QPSInit: initMask | verbs.QPAttrQKey, verbs.QPSRTR: verbs.QPAttrState, verbs.QPSRTS: verbs.QPAttrState |
+				verbs.QPAttrSQPSN,
 		} {
 			a := verbs.QPAttr{QPState: state}
-			if mask := must(u.InitQPAttr(&a))(w); mask != want || state == verbs.QPSInit && a.QKey != rdmacm.UDPQKey || a.SQPSN != 0 {
+			if mask := must(u.InitQPAttr(&a))(w); mask != want || state == verbs.QPSInit && a.QKey != rdmacm.UDPQKey ||
+				a.SQPSN != 0 {
 				t.Errorf("UD, %v: %v, %+v", state, mask, a)
 			}
 		}
@@ -281,7 +290,8 @@ func TestC_EP_03_05_GivenPD(t *testing.T) {
 		}
 		w.ok(c.Close())
 		w.ok(l.Close())
-		// C-EP-10: the last step fails, and nothing is left, as closing the PDs and, at the end, the hosts finds.
+		// C-EP-10: the last step fails, and nothing is left, as closing the PDs and, at the end, the hosts
+		// finds.
 		bad := qpInit()
 		bad.Cap.MaxSendSGE = 1 << 20
 		_, err := w.a.CreateEP(bg, dst, pdA, bad)
@@ -299,7 +309,7 @@ func TestC_EP_03_05_GivenPD(t *testing.T) {
 	})
 }
 
-// The initiator learns that the other side has answered, after it, and not with an error.
+// The initiator gets EventEstablished after the other side has answered, and without an error.
 func TestC_DISC_05_StatusOfTheAnswer(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)
@@ -373,7 +383,8 @@ func TestC_MC_10_HopLimit(t *testing.T) {
 		w.ok(e.JoinMulticast(bg, at(group4, 0), nil))
 		a := e.expect(rdmacm.EventMulticastJoin).UD.AHAttr
 		dgid := verbs.GIDFromAddr(group4)
-		if !a.IsGlobal || a.GRH.HopLimit != 64 || a.GRH.DGID != dgid || a.PortNum != 1 || !slices.Equal(dgid[:12], append(make([]byte, 10), 0xff, 0xff)) {
+		if !a.IsGlobal || a.GRH.HopLimit != 64 || a.GRH.DGID != dgid || a.PortNum != 1 || !slices.Equal(dgid[:12],
+			append(make([]byte, 10), 0xff, 0xff)) {
 			t.Errorf("%+v", a)
 		}
 		w.ok(e.LeaveMulticast(at(group4, 0)))
@@ -381,8 +392,8 @@ func TestC_MC_10_HopLimit(t *testing.T) {
 	})
 }
 
-// A message without a receive waits for one, or fails when the sender's RNR retries are over; one that is longer than it ends the
-// connection.
+// A message without a receive waits for one, or fails after the sender's RNR retries; one that is longer than the
+// receive ends the connection.
 func TestV_RCV_03_MissingAndShortReceives(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)
@@ -432,7 +443,8 @@ func TestV_RCV_03_MissingAndShortReceives(t *testing.T) {
 		c, s = connect(1)
 		start := time.Now()
 		send(c)
-		if wc := must(c.GetSendComp(bg))(w); wc.Status != verbs.WCRNRRetryExcErr || time.Since(start) < 655*time.Millisecond { // C-PARM-16
+		// C-PARM-16
+		if wc := must(c.GetSendComp(bg))(w); wc.Status != verbs.WCRNRRetryExcErr || time.Since(start) < 655*time.Millisecond {
 			t.Errorf("no receive: %v after %v", wc.Status, time.Since(start))
 		}
 		finish(c, s)

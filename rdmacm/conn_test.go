@@ -47,7 +47,8 @@ func TestC_PARM_08_Depths(t *testing.T) {
 		w.ok(c.CreateQP(nil, qpInit()))
 		w.errno(c.Connect(bg, &rdmacm.ConnParam{ResponderResources: 129}), syscall.EINVAL)
 		w.errno(c.Connect(bg, &rdmacm.ConnParam{InitiatorDepth: 254}), syscall.EINVAL)
-		w.ok(c.Connect(bg, &rdmacm.ConnParam{ResponderResources: rdmacm.MaxRespRes, InitiatorDepth: rdmacm.MaxInitDepth})) // C-PARM-09
+		// C-PARM-09
+		w.ok(c.Connect(bg, &rdmacm.ConnParam{ResponderResources: rdmacm.MaxRespRes, InitiatorDepth: rdmacm.MaxInitDepth}))
 		ev := w.next(l.ch, rdmacm.EventConnectRequest)
 		if ev.Conn.ResponderResources != 128 || ev.Conn.InitiatorDepth != 128 {
 			t.Errorf("%+v", ev.Conn)
@@ -55,8 +56,10 @@ func TestC_PARM_08_Depths(t *testing.T) {
 		w.ok(ev.Ack())
 		s := &end{ev.ID, w, l.ch}
 		w.ok(s.CreateQP(nil, qpInit()))
-		w.ok(s.Accept(bg, &rdmacm.ConnParam{ResponderResources: 4, InitiatorDepth: rdmacm.MaxInitDepth}))              // C-ACC-06
-		if ev := c.expect(rdmacm.EventEstablished); ev.Conn.InitiatorDepth != 4 || ev.Conn.ResponderResources != 128 { // C-PARM-10
+		// C-ACC-06
+		w.ok(s.Accept(bg, &rdmacm.ConnParam{ResponderResources: 4, InitiatorDepth: rdmacm.MaxInitDepth}))
+		// C-PARM-10
+		if ev := c.expect(rdmacm.EventEstablished); ev.Conn.InitiatorDepth != 4 || ev.Conn.ResponderResources != 128 {
 			t.Errorf("%+v", ev.Conn)
 		}
 		s.expect(rdmacm.EventEstablished)
@@ -77,7 +80,9 @@ func TestC_CONN_05_WithoutQP(t *testing.T) {
 		attr.QPState = verbs.QPSInit
 		mask, err := c.InitQPAttr(&attr)
 		w.ok(err)
-		if attr.QPAccessFlags != 0 || mask != verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccessFlags { // C-QP-18
+		// C-QP-18
+		if attr.QPAccessFlags != 0 ||
+			mask != verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccessFlags {
 			t.Errorf("%+v %v", attr, mask)
 		}
 		w.ok(c.Connect(bg, &rdmacm.ConnParam{QPNum: own.QPN(), ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7}))
@@ -94,7 +99,8 @@ func TestC_CONN_05_WithoutQP(t *testing.T) {
 			a := verbs.QPAttr{QPState: st}
 			mask, err := c.InitQPAttr(&a)
 			w.ok(err)
-			if st == verbs.QPSInit && a.QPAccessFlags != verbs.AccessRemoteWrite|verbs.AccessRemoteRead|verbs.AccessRemoteAtomic|verbs.AccessFlushGlobal {
+			if st == verbs.QPSInit &&
+				a.QPAccessFlags != verbs.AccessRemoteWrite|verbs.AccessRemoteRead|verbs.AccessRemoteAtomic|verbs.AccessFlushGlobal {
 				t.Errorf("access %v", a.QPAccessFlags)
 			}
 			w.ok(own.Modify(&a, mask))
@@ -113,7 +119,7 @@ func TestC_CONN_05_WithoutQP(t *testing.T) {
 	})
 }
 
-// ownQP makes a QP that the ID does not know.
+// ownQP makes a QP that is not the ID's.
 func (w *world) ownQP(e *end) *verbs.QP {
 	w.Helper()
 	cq := must(e.Verbs().CreateCQ(4, nil))(w)
@@ -122,7 +128,7 @@ func (w *world) ownQP(e *end) *verbs.QP {
 	return must(e.PD().CreateQP(init))(w)
 }
 
-// The handshake's last message is lost: data that comes anyway, or the reply that is sent again, completes it.
+// The RTU is lost: data, or the repeated reply, completes the handshake.
 func TestC_NTF_03_Notify(t *testing.T) {
 	lost := false
 	drop := func(p rdmatest.Packet) (rdmatest.Verdict, bool) {
@@ -165,7 +171,7 @@ func TestC_NTF_03_Notify(t *testing.T) {
 	}
 }
 
-// Nobody answers: all repetitions take 16 x 4.6 s.
+// Without an answer all repetitions take 16 x 4.6 s.
 func TestC_CONN_09_Unreachable(t *testing.T) {
 	in(t, func(w *world) {
 		c := w.resolved(rdmacm.PSTCP, at(netip.MustParseAddr("198.18.0.77"), port))
@@ -173,7 +179,9 @@ func TestC_CONN_09_Unreachable(t *testing.T) {
 		start := time.Now()
 		w.ok(c.Connect(bg, nil))
 		ev := c.expect(rdmacm.EventUnreachable)
-		if took := time.Since(start); ev.Status != -int(syscall.ETIMEDOUT) || !errors.Is(ev.Err(), syscall.ETIMEDOUT) || took < 73*time.Second || took > 75*time.Second { // C-OVR-07, W-CM-26
+		// C-OVR-07, W-CM-26
+		if took := time.Since(start); ev.Status != -int(syscall.ETIMEDOUT) || !errors.Is(ev.Err(), syscall.ETIMEDOUT) ||
+			took < 73*time.Second || took > 75*time.Second {
 			t.Errorf("status %d after %v", ev.Status, took)
 		}
 		c.close()
@@ -312,22 +320,23 @@ func TestSelfConnection(t *testing.T) {
 
 // Every tenth packet is lost each way, CM messages too.
 func TestLoss(t *testing.T) {
-	inFaulty(t, rdmatest.Faults{Loss: 0.1, Duplicate: 0.05, Reorder: 0.05, ReorderDelay: time.Millisecond}, func(w *world) {
-		l := w.listen(at(netip.IPv4Unspecified(), port), 0)
-		for range 30 {
-			c, s := w.connected(l, at(addrB, port))
-			w.exchange(c, s)
-			w.exchange(s, c)
-			w.ok(c.Disconnect(bg))
-			s.expect(rdmacm.EventDisconnected)
-			w.ok(s.Disconnect(bg))
-			c.expect(rdmacm.EventDisconnected)
-			s.expect(rdmacm.EventTimewaitExit)
-			s.closeID()
-			c.close()
-		}
-		l.close()
-	})
+	inFaulty(t, rdmatest.Faults{Loss: 0.1, Duplicate: 0.05, Reorder: 0.05, ReorderDelay: time.Millisecond},
+		func(w *world) {
+			l := w.listen(at(netip.IPv4Unspecified(), port), 0)
+			for range 30 {
+				c, s := w.connected(l, at(addrB, port))
+				w.exchange(c, s)
+				w.exchange(s, c)
+				w.ok(c.Disconnect(bg))
+				s.expect(rdmacm.EventDisconnected)
+				w.ok(s.Disconnect(bg))
+				c.expect(rdmacm.EventDisconnected)
+				s.expect(rdmacm.EventTimewaitExit)
+				s.closeID()
+				c.close()
+			}
+			l.close()
+		})
 }
 
 // Many connections at a time, on one listener.
@@ -376,7 +385,7 @@ func TestManyConnections(t *testing.T) {
 	})
 }
 
-// Whoever asks for an alternate path is told that there is none, instead of asking again and again.
+// A peer that asks for an alternate path gets the answer that there is none, and stops asking.
 func TestAlternatePathIsRefused(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)

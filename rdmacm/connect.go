@@ -10,12 +10,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Connect asks the peer for a connection, or a datagram service for its QP (rdma_connect). The route has been resolved. p may be
-// nil if the ID has a QP: retries of 7, READs and atomics as the device can, no private data.
+// The active side of a connection, in the order of what happens: Connect sends the request, onReply takes the REP and
+// sends the RTU, Establish sends the RTU for a program that connects its QP by itself. onAnswer takes the answer to a
+// datagram look-up.
+
+// Connect asks the peer for a connection, or a datagram service for its QP (rdma_connect). The route has been
+// resolved. p may be nil if the ID has a QP: 7 retries, READs and atomics as the device can, no private data.
 //
-// What comes of it is EventEstablished; EventConnectResponse if the ID has no QP; EventRejected, with the peer's private data;
-// EventUnreachable; EventConnectError. EINVAL if the route is not resolved, or for bad parameters; nothing has happened then.
-func (id *ID) Connect(c context.Context, p *ConnParam) error {
+// The result is EventEstablished; EventConnectResponse if the ID has no QP; EventRejected, with the peer's private
+// data; EventUnreachable; or EventConnectError. EINVAL if the route is not resolved, or for bad parameters; nothing
+// has changed then.
+func (id *ID) Connect(ctx context.Context, p *ConnParam) error {
 	const op = "connect"
 	id.mu.Lock()
 	if err := id.connect(op, p); err != nil {
@@ -23,9 +28,17 @@ func (id *ID) Connect(c context.Context, p *ConnParam) error {
 		return err
 	}
 	id.mu.Unlock()
-	return id.complete(c, op)
+	return id.complete(ctx, op)
 }
 
+// connectDefaults are the parameters of Connect without parameters.
+var connectDefaults = ConnParam{
+	RetryCount: 7, RNRRetryCount: 7, ResponderResources: MaxRespRes, InitiatorDepth: MaxInitDepth,
+}
+
+// connect checks the parameters and sends the request.
+//
+// +checklocks:id.mu
 func (id *ID) connect(op string, p *ConnParam) error {
 	if err := id.in(op, stRouteResolved); err != nil {
 		return err
@@ -34,66 +47,150 @@ func (id *ID) connect(op string, p *ConnParam) error {
 		return err
 	}
 	if p == nil {
-		p = &ConnParam{RetryCount: 7, RNRRetryCount: 7, ResponderResources: MaxRespRes, InitiatorDepth: MaxInitDepth}
+		defaults := connectDefaults
+		p = &defaults
 	}
 	private, err := id.requestData(op, p)
 	if err != nil {
 		return err
 	}
-	path := id.cmRoute()
-	service := id.ps.service(id.remote.Port())
-	err = id.dev.do(func(m *cm.Machine, now int64, out *cm.Batch) error {
-		cmid := m.NewID(id)
-		if id.qpType == verbs.QPTypeUD {
-			err = m.Lookup(now, cmid, &cm.LookupParams{Service: service, Path: path, Private: private}, out)
-		} else {
-			id.respRes, id.initDepth = least(p.ResponderResources, id.dev.attr.MaxQPRdAtom), least(p.InitiatorDepth, id.dev.attr.MaxQPInitRdAtom)
-			qpn, srq := id.ownQP(p)
-			err = m.Connect(now, cmid, &cm.ConnectParams{
-				Service: service, Path: path, Transport: transportOf(id.qpType), QPN: qpn, SRQ: srq, FlowControl: p.FlowControl,
-				ResponderResources: id.respRes, InitiatorDepth: id.initDepth, RetryCount: min(7, p.RetryCount), RNRRetry: min(7, p.RNRRetryCount),
-				ECE: cmmsg.ECE{Vendor: id.ece.VendorID, Options: id.ece.Options}, Private: private,
-			}, out)
-		}
-		if err == nil {
-			id.cmid = cmid
-		}
-		return err
-	})
+	var c *cm.ID
+	if id.qpType == verbs.QPTypeUD {
+		c, err = id.dev.cm.lookup(id, &cm.LookupParams{
+			Service: id.ps.service(id.remote.Port()), Path: id.cmRoute(), Private: private,
+		})
+	} else {
+		c, err = id.dev.cm.connect(id, id.request(p, private))
+	}
 	if err != nil {
 		return id.because(op, err)
 	}
-	id.state = stConnect
+	id.cmid, id.state = c, stConnect
+	id.step(inConnect)
 	return nil
 }
 
-// least is a number of READs, or the device's maximum if that is smaller.
-func least(n uint8, limit int) uint8 { return uint8(min(int(n), limit)) }
+// request is the machine's form of a request for a connection.
+//
+// +checklocks:id.mu
+func (id *ID) request(p *ConnParam, private []byte) *cm.ConnectParams {
+	id.respRes = least(p.ResponderResources, id.dev.attr.MaxQPRdAtom)
+	id.initDepth = least(p.InitiatorDepth, id.dev.attr.MaxQPInitRdAtom)
+	qpn, srq := id.ownQP(p)
+	return &cm.ConnectParams{
+		Service: id.ps.service(id.remote.Port()), Path: id.cmRoute(), Transport: transportOf(id.qpType), QPN: qpn, SRQ: srq,
+		FlowControl: p.FlowControl, ResponderResources: id.respRes, InitiatorDepth: id.initDepth,
+		RetryCount: min(7, p.RetryCount), RNRRetry: min(7, p.RNRRetryCount),
+		ECE: cmmsg.ECE{Vendor: id.ece.VendorID, Options: id.ece.Options}, Private: private,
+	}
+}
+
+// onReply takes the peer's REP: it moves the QP to RTS and sends the RTU. Without a QP the program does both.
+//
+// +checklocks:id.mu
+func (id *ID) onReply(msg cmmsg.Msg) {
+	r := cmmsg.REP(msg.Data())
+	id.learn()
+	id.peerECE = ECE{msg.ECE().Vendor, msg.ECE().Options}
+	ev := &Event{Type: EventEstablished, Conn: id.connParam(r.Private()), ECE: id.peerECE}
+	ev.Conn.FlowControl, ev.Conn.RNRRetryCount, ev.Conn.SRQ = r.FlowControl(), r.RNRRetry(), r.SRQ()
+	if id.qp == nil {
+		ev.Type = EventConnectResponse
+		id.report(inResponse, ev)
+		return
+	}
+	err := id.connectQP()
+	if err == nil {
+		err = id.dev.cm.establish(id.cmid)
+	}
+	if err != nil {
+		id.failQP()
+		_ = id.dev.cm.reject(id.cmid, cmmsg.RejConsumer, nil)
+		id.report(inBroken, &Event{Type: EventConnectError, Status: -int(errnoOf(err)), cause: err})
+		return
+	}
+	id.report(inReply, ev)
+}
+
+// Establish completes the connection of an ID without QP, after EventConnectResponse (rdma_establish): the peer gets
+// its EventEstablished. The program has moved its QP to RTS. EINVAL if the ID has a QP, or has got no response.
+func (id *ID) Establish() error {
+	const op = "establish"
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.in(op, stConnect); err != nil {
+		return err
+	}
+	if id.qp != nil || id.cmid == nil {
+		return id.fail(op, syscall.EINVAL, "must be an ID without QP after CONNECT_RESPONSE; with a QP, Connect does it")
+	}
+	if err := id.dev.cm.establish(id.cmid); err != nil {
+		return id.because(op, err)
+	}
+	id.step(inEstablish)
+	return nil
+}
+
+// onAnswer takes the answer to a datagram look-up.
+//
+// +checklocks:id.mu
+func (id *ID) onAnswer(msg cmmsg.Msg) {
+	r := cmmsg.SIDRREP(msg.Data())
+	id.peerECE = ECE{msg.ECE().Vendor, msg.ECE().Options}
+	switch {
+	case r.Status() != cmmsg.SIDRSuccess:
+		id.report(inRejected, &Event{Type: EventUnreachable, Status: int(r.Status()), UD: UDParam{PrivateData: r.Private()}})
+	case r.QKey() == 0 || id.qp != nil && r.QKey() != UDPQKey:
+		id.report(inRejected, &Event{Type: EventAddrError, Status: -int(syscall.EINVAL)})
+	default:
+		id.report(inReply, &Event{Type: EventEstablished, ECE: id.peerECE, UD: UDParam{
+			PrivateData: r.Private(), AHAttr: id.ahAttr(id.path.DGID), QPNum: r.QPN(), QKey: r.QKey(),
+		}})
+	}
+}
+
+// onRejected takes a REJ, of either side's peer.
+//
+// +checklocks:id.mu
+func (id *ID) onRejected(msg cmmsg.Msg) {
+	r := cmmsg.REJ(msg.Data())
+	id.report(inRejected, &Event{
+		Type: EventRejected, Status: int(r.Reason()), Conn: ConnParam{PrivateData: r.Private()},
+	})
+}
 
 // checkParam checks the parameters of Connect and Accept.
+//
+// +checklocks:id.mu
 func (id *ID) checkParam(op string, p *ConnParam) error {
 	switch {
 	case p == nil && id.qp == nil && id.qpType != verbs.QPTypeUD:
-		return id.fail(op, syscall.EINVAL, "the ID has no QP, so there must be parameters with a QP number")
+		return id.fail(op, syscall.EINVAL, "no parameters: must have a QP number, as the ID has no QP")
 	case p == nil || id.ps != PSTCP:
 		return nil
 	case p.ResponderResources != MaxRespRes && int(p.ResponderResources) > id.dev.attr.MaxQPRdAtom:
-		return id.fail(op, syscall.EINVAL, "%d responder resources; the device has %d", p.ResponderResources, id.dev.attr.MaxQPRdAtom)
+		return id.fail(op, syscall.EINVAL, "responder resources %d: must be 0 to %d, or MaxRespRes",
+			p.ResponderResources, id.dev.attr.MaxQPRdAtom)
 	case p.InitiatorDepth != MaxInitDepth && int(p.InitiatorDepth) > id.dev.attr.MaxQPInitRdAtom:
-		return id.fail(op, syscall.EINVAL, "initiator depth %d; the device has %d", p.InitiatorDepth, id.dev.attr.MaxQPInitRdAtom)
+		return id.fail(op, syscall.EINVAL, "initiator depth %d: must be 0 to %d, or MaxInitDepth",
+			p.InitiatorDepth, id.dev.attr.MaxQPInitRdAtom)
 	}
 	return nil
 }
 
 // checkPrivate checks the length of private data.
+//
+// +checklocks:id.mu
 func (id *ID) checkPrivate(op string, n, limit int) error {
 	if n > limit {
-		return id.fail(op, syscall.EINVAL, "%d bytes of private data; there is room for %d", n, limit)
+		return id.fail(op, syscall.EINVAL, "%d bytes of private data: must be 0 to %d", n, limit)
 	}
 	return nil
 }
 
-// requestData is the private data of a request: the addresses, what the name service wants said, and the program's.
+// requestData is the private data of a request: the addresses, the prefix from GetAddrInfo, and the program's data.
+//
+// +checklocks:id.mu
 func (id *ID) requestData(op string, p *ConnParam) ([]byte, error) {
 	kind := cmmsg.KindREQ
 	if id.qpType == verbs.QPTypeUD {
@@ -118,15 +215,21 @@ func (id *ID) requestData(op string, p *ConnParam) ([]byte, error) {
 }
 
 // cmRoute is the path of the ID in the terms of package cm.
+//
+// +checklocks:id.mu
 func (id *ID) cmRoute() cm.Path {
 	p := &id.path
 	return cm.Path{
-		Path: link.Path{Src: id.local.Addr(), Dst: id.remote.Addr(), TClass: p.TrafficClass, HopLimit: p.HopLimit, FlowLabel: p.FlowLabel},
+		Path: link.Path{
+			Src: id.local.Addr(), Dst: id.remote.Addr(), TClass: p.TrafficClass, HopLimit: p.HopLimit, FlowLabel: p.FlowLabel,
+		},
 		PKey: p.PKey, MTU: uint8(p.MTU), SL: p.SL, Rate: p.Rate, LifeTime: p.PacketLifeTime,
 	}
 }
 
-// ownQP is the QP that the peer is told.
+// ownQP is the QP of this side that the peer connects to.
+//
+// +checklocks:id.mu
 func (id *ID) ownQP(p *ConnParam) (qpn uint32, srq bool) {
 	if id.qp != nil {
 		return id.qp.QPN(), id.qp.SRQ() != nil
@@ -134,6 +237,7 @@ func (id *ID) ownQP(p *ConnParam) (qpn uint32, srq bool) {
 	return p.QPNum, p.SRQ
 }
 
+// transportOf is the transport of a type of QP.
 func transportOf(t verbs.QPType) cmmsg.Transport {
 	switch t {
 	case verbs.QPTypeUC:
@@ -142,88 +246,4 @@ func transportOf(t verbs.QPType) cmmsg.Transport {
 		return cmmsg.XRC
 	}
 	return cmmsg.RC
-}
-
-// Establish completes the connection of an ID without QP, after EventConnectResponse (rdma_establish): the peer gets its
-// EventEstablished. The program has moved its QP to RTS. EINVAL if the ID has a QP, or has got no response.
-func (id *ID) Establish() error {
-	const op = "establish"
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	if err := id.in(op, stConnect); err != nil {
-		return err
-	}
-	if id.qp != nil || id.cmid == nil {
-		return id.fail(op, syscall.EINVAL, "the ID has a QP, so it is established without this")
-	}
-	return id.because(op, id.dev.do(func(m *cm.Machine, _ int64, out *cm.Batch) error { return m.Establish(id.cmid, nil, out) }))
-}
-
-// Disconnect ends the connection, or agrees to the peer's wish to end it (rdma_disconnect). The ID's QP goes to ERR, so
-// its requests are flushed. Whoever begins gets EventDisconnected when the peer has agreed, which is when its
-// program calls Disconnect or Close, or with -ETIMEDOUT when it never does. Both sides should call it. Repeating it
-// does no harm. EINVAL if there never was a connection.
-func (id *ID) Disconnect(c context.Context) error {
-	const op = "disconnect"
-	id.mu.Lock()
-	if err := id.in(op, stConnect, stDisconnect); err != nil {
-		id.mu.Unlock()
-		return err
-	}
-	if id.cmid == nil || id.qpType == verbs.QPTypeUD {
-		defer id.mu.Unlock()
-		return id.fail(op, syscall.EINVAL, "there is no connection")
-	}
-	wait := !id.over || id.unread(EventDisconnected)
-	err := id.dev.do(func(m *cm.Machine, now int64, out *cm.Batch) error {
-		switch id.cmid.State() {
-		case cm.StateEstablished, cm.StateDREQRcvd:
-			id.failQP()
-			return m.Disconnect(now, id.cmid, nil, out)
-		case cm.StateDREQSent, cm.StateTimewait, cm.StateIdle:
-			id.failQP()
-			return nil
-		default:
-			return id.fail(op, syscall.EINVAL, "the connection is not established; Close takes the request back")
-		}
-	})
-	err = id.because(op, err)
-	id.mu.Unlock()
-	if err != nil || !wait {
-		return err
-	}
-	return id.complete(c, op)
-}
-
-// unread tells whether an event of that type waits in the ID's channel.
-func (id *ID) unread(t EventType) bool {
-	id.ch.mu.Lock()
-	defer id.ch.mu.Unlock()
-	for _, ev := range id.ch.queue {
-		if ev.owner == id && ev.Type == t {
-			return true
-		}
-	}
-	return false
-}
-
-// Notify tells of an asynchronous event of the ID's QP (rdma_notify): verbs.EventCommEst, data has come before the end of
-// the handshake, establishes the connection. EISCONN means that it was established already, which is no reason to worry.
-// EINVAL for other events, or while there is nothing to establish.
-func (id *ID) Notify(event verbs.EventType) error {
-	const op = "notify"
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	if err := id.in(op, stConnect, stDisconnect); err != nil {
-		return err
-	}
-	switch {
-	case id.cmid == nil || id.qpType == verbs.QPTypeUD:
-		return id.fail(op, syscall.EINVAL, "there is no connection")
-	case event == verbs.EventPathMig:
-		return nil
-	case event != verbs.EventCommEst:
-		return id.fail(op, syscall.EINVAL, "the event is %v; only %v means something here", event, verbs.EventCommEst)
-	}
-	return id.because(op, id.dev.do(func(m *cm.Machine, _ int64, out *cm.Batch) error { return m.Notify(id.cmid, out) }))
 }

@@ -4,53 +4,56 @@ import (
 	"sync"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
-	"github.com/verbena-rdma/verbena/umad"
-	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/internal/gsi"
 )
 
-// obituary is the list of deaths that the machine has not been told of yet. The engine adds to it while it holds a shard, which
-// whoever has device.mu may wait for, so it has a lock of its own.
-type obituary struct {
-	mu     sync.Mutex
+// deathNotices is the list of deaths of peers that the machine has not taken yet. The engine adds to it while it
+// holds a shard, and a goroutine that holds manager.mu may wait for the shard: so the list has a lock of its own.
+type deathNotices struct {
+	mu sync.Mutex
+	// +checklocks:mu
 	deaths []cm.Death
 }
 
-// peerDied is called by the engine.
-func (d *device) peerDied(p verbs.PeerDeath) {
-	d.obituary.mu.Lock()
-	d.obituary.deaths = append(d.obituary.deaths, cm.Death{Peer: p.Peer, RemoteQPN: p.DestQPN, LocalQPN: p.QPN})
-	d.obituary.mu.Unlock()
-	d.wake()
+// onPeerDeath is called by the engine when a peer's process has died.
+func (m *manager) onPeerDeath(p gsi.PeerDeath) {
+	m.notices.mu.Lock()
+	m.notices.deaths = append(m.notices.deaths, cm.Death{Peer: p.Peer, RemoteQPN: p.DestQPN, LocalQPN: p.QPN})
+	m.notices.mu.Unlock()
+	m.wake()
 }
 
-// tellDeaths tells the machine. d.mu is held.
-func (d *device) tellDeaths() {
-	d.obituary.mu.Lock()
-	deaths := d.obituary.deaths
-	d.obituary.deaths = nil
-	d.obituary.mu.Unlock()
+// readNotices passes the death notices to the machine.
+//
+// +checklocks:m.mu
+func (m *manager) readNotices() {
+	m.notices.mu.Lock()
+	deaths := m.notices.deaths
+	m.notices.deaths = nil
+	m.notices.mu.Unlock()
 	if len(deaths) > 0 {
-		d.machine.OnDeath(d.now(), deaths, &d.batch)
-		d.flush()
+		m.machine.OnDeath(m.now(), deaths, &m.batch)
+		m.flush()
 	}
 }
 
-// bequeath leaves the last word of an ID to the other processes that share the device, nil if it has none any more. d.mu is held.
-func (d *device) bequeath(id *cm.ID, mad []byte) {
-	b, _ := id.Bequest.(verbs.Bequest)
+// updateWill keeps the last will of an ID with the other processes that share the device: the datagram that they send
+// if this process dies. With mad nil there is no last will any more. It is called by the machine, and so under m.mu.
+func (m *manager) updateWill(id *cm.ID, mad []byte) {
+	will, _ := id.LastWill.(gsi.LastWill)
 	switch {
-	case mad == nil && b != nil:
-		b.Drop()
-		id.Bequest = nil
+	case mad == nil && will != nil:
+		will.Drop()
+		id.LastWill = nil
 	case mad == nil:
-	case b == nil:
+	case will == nil:
 		p := id.Path()
-		if b = d.port.Bequeath(&umad.Address{Local: p.Src, Remote: p.Dst, TClass: p.TClass, HopLimit: p.HopLimit}); b == nil {
+		if will = gsi.NewLastWill(m.port, p.Src, p.Dst, p.TClass, p.HopLimit); will == nil {
 			return
 		}
-		id.Bequest = b
+		id.LastWill = will
 		fallthrough
 	default:
-		b.Set(mad)
+		will.Set(mad)
 	}
 }

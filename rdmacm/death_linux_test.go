@@ -20,13 +20,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// victimRole is what a process does that a test has started to kill it: a name of victims, and the addresses of its device and of its peer.
+// victimRole is the task of a process that a test starts and kills: the name of a victim, and the addresses of its
+// device and of its peer.
 const victimRole = "VERBENA_TEST_VICTIM"
 
-// deathBound is how long what follows at once may take on a busy machine. Without a word from anybody it takes over a minute.
+// deathBound is the time limit for an event that comes at once, on a busy machine. Without a death notice it takes
+// over a minute.
 const deathBound = 30 * time.Second
 
-// victims are what a process does until it is killed. It says what it has got to.
+// victims are the tasks of processes that will be killed. They print their progress.
 var victims = map[string]func(h *rdmacm.Host, peer string){
 	"client": func(h *rdmacm.Host, peer string) {
 		id, err := rdmacm.Dial(bg, peer, &rdmacm.Options{Host: h})
@@ -88,12 +90,12 @@ type victim struct {
 	said *bufio.Scanner
 }
 
-// newVictim starts one, in this binary's test of that name.
+// newVictim starts a victim: this binary's test of that name.
 func newVictim(w *world, test, role string, addr netip.Addr, peer string) *victim {
 	w.Helper()
-	c, cancel := context.WithTimeout(bg, 4*deathBound) // should it hang
+	ctx, cancel := context.WithTimeout(bg, 4*deathBound) // should it hang
 	w.Cleanup(cancel)
-	cmd := exec.CommandContext(c, os.Args[0], "-test.run=^"+test+"$")
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+test+"$")
 	cmd.Env = append(os.Environ(), victimRole+"="+strings.Join([]string{role, addr.String(), peer}, " "))
 	cmd.Stderr = os.Stderr
 	out := must(cmd.StdoutPipe())(w)
@@ -103,7 +105,7 @@ func newVictim(w *world, test, role string, addr netip.Addr, peer string) *victi
 	return v
 }
 
-// beVictim is what the process does.
+// beVictim runs the task of a victim.
 func beVictim(t *testing.T) bool {
 	f := strings.Split(os.Getenv(victimRole), " ")
 	if len(f) != 3 {
@@ -146,7 +148,7 @@ func (v *victim) kill() {
 	_ = v.cmd.Wait()
 }
 
-// soon expects the next event of an end, but for those that the end of timewait brings.
+// soon expects the next event of a death, other than TIMEWAIT_EXIT.
 func (e *end) soon(want rdmacm.EventType, status ...int) {
 	e.w.Helper()
 	ev := e.next(want)
@@ -155,13 +157,13 @@ func (e *end) soon(want rdmacm.EventType, status ...int) {
 	}
 }
 
-// next waits for an event, for which it is want that the test waits.
+// next waits for an event; the test waits for want.
 func (e *end) next(want rdmacm.EventType) *rdmacm.Event {
 	e.w.Helper()
-	c, cancel := context.WithTimeout(bg, deathBound)
+	ctx, cancel := context.WithTimeout(bg, deathBound)
 	defer cancel()
 	for {
-		ev, err := e.ch.GetEvent(c)
+		ev, err := e.ch.GetEvent(ctx)
 		if err != nil {
 			e.w.Fatalf("waiting for %v: %v", want, err)
 		}
@@ -172,7 +174,7 @@ func (e *end) next(want rdmacm.EventType) *rdmacm.Event {
 	}
 }
 
-// over ends an ID whose peer has died: nothing more is heard of it but the end of timewait, and nothing waits.
+// over closes an ID whose peer has died: there are no more events but TIMEWAIT_EXIT, and nothing waits.
 func (e *end) over() {
 	e.w.Helper()
 	e.w.ok(e.Disconnect(bg))
@@ -184,8 +186,9 @@ func (e *end) over() {
 	e.close()
 }
 
-// places are the addresses of the survivor and of the victim: of one device that both have open, and of two; with shared memory, and without. Over
-// UDP the victim's end is known to those that share its device: to the survivor, or to a bystander, which has nothing to do with the connection.
+// places are the addresses of the survivor and of the victim: of one device that both have open, and of two; with
+// shared memory, and without. Over UDP the processes that share the victim's device report its death: the survivor,
+// or a bystander, which has no connection.
 func places(t *testing.T, f func(w *world, victimAt netip.Addr)) {
 	for _, shared := range []bool{true, false} {
 		for _, two := range []bool{false, true} {
@@ -207,7 +210,7 @@ func places(t *testing.T, f func(w *world, victimAt netip.Addr)) {
 	}
 }
 
-// bystander is a process that has the device open, and knows of no connection.
+// bystander is a process that has the device open and no connection.
 func bystander(w *world, at netip.Addr) *victim {
 	w.Helper()
 	test, _, _ := strings.Cut(w.Name(), "/")
@@ -224,12 +227,12 @@ func (w *world) listenHere() (l *end, at string) {
 	return l, l.LocalAddr().String()
 }
 
-// request takes a victim's request.
+// request retrieves a victim's request.
 func (e *end) request() *end {
 	e.w.Helper()
-	c, cancel := context.WithTimeout(bg, deathBound)
+	ctx, cancel := context.WithTimeout(bg, deathBound)
 	defer cancel()
-	ev, err := e.ch.GetEvent(c)
+	ev, err := e.ch.GetEvent(ctx)
 	e.w.ok(err)
 	s := &end{ev.ID, e.w, must(e.w.a.CreateEventChannel())(e.w)}
 	e.w.ok(ev.Ack())
@@ -238,7 +241,7 @@ func (e *end) request() *end {
 	return s
 }
 
-// A client is killed: the server hears of it as if the client had disconnected, once.
+// A client is killed: the server gets the event of a client that has disconnected, once.
 func TestDeathOfAClient(t *testing.T) {
 	if beVictim(t) {
 		return
@@ -256,8 +259,8 @@ func TestDeathOfAClient(t *testing.T) {
 		}
 		ends[0].soon(rdmacm.EventEstablished, 0)
 		ends[1].soon(rdmacm.EventEstablished, 0)
-		// Of the last one the RTU may not have been looked at yet when it dies. What survivors say for the dead may even overtake it;
-		// then there is no ESTABLISHED, as in Linux.
+		// The RTU of the last client may not have been read when it dies, and may arrive after the death
+		// notice; then there is no ESTABLISHED, as in Linux.
 		clients[2].kill()
 		if ev := ends[2].next(rdmacm.EventEstablished); ev.Type == rdmacm.EventEstablished {
 			ends[2].soon(rdmacm.EventDisconnected, 0)
@@ -287,7 +290,7 @@ func TestDeathOfAClientThatAsks(t *testing.T) {
 	if beVictim(t) {
 		return
 	}
-	// Whoever takes the answer for the dead, if it comes so late, does not know the request.
+	// The process that gets the answer for the dead one, if it comes so late, does not know the request.
 	const rejTimeout, rejCommID = 4, 6
 	places(t, func(w *world, victimAt netip.Addr) {
 		l, at := w.listenHere()
@@ -302,7 +305,8 @@ func TestDeathOfAClientThatAsks(t *testing.T) {
 	})
 }
 
-// A server is killed: its client hears of it as if it had disconnected; one that waits for a message too.
+// A server is killed: its client gets the event of a server that has disconnected, also a client that waits for a
+// message.
 func TestDeathOfAServer(t *testing.T) {
 	if beVictim(t) {
 		return
@@ -357,7 +361,7 @@ func TestDeathOfAServerThatIsAsked(t *testing.T) {
 	})
 }
 
-// Who dies led the processes of its device, and another one with it: the next leader speaks for both.
+// The process that dies is the leader of its device, and another one dies with it: the next leader reports both.
 func TestDeathOfALeader(t *testing.T) {
 	if beVictim(t) {
 		return

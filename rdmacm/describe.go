@@ -6,10 +6,12 @@ import (
 	"github.com/verbena-rdma/verbena/internal/control"
 )
 
-// tell has the host's IDs shown by the tools that look into programs ("verbena rdma resource show cm_id"). Host.mu is held.
-func (h *Host) tell() {
-	if h.silence == nil {
-		h.silence = control.AddSource(h.describe)
+// publish adds the host's IDs to the reports of the tools ("verbena rdma resource show cm_id").
+//
+// +checklocks:h.mu
+func (h *Host) publish() {
+	if h.unpublish == nil {
+		h.unpublish = control.AddSource(h.describe)
 	}
 }
 
@@ -28,25 +30,33 @@ func (h *Host) describe(r *control.Report) {
 			r.Devices[i].CMIDs = append(r.Devices[i].CMIDs, id.describe())
 		}
 		for _, id := range wild {
-			if locked(id, func() bool { return id.listensOn(d) }) {
+			if id.isOn(d) {
 				r.Devices[i].CMIDs = append(r.Devices[i].CMIDs, id.describe())
 			}
 		}
 	}
 }
 
+// isOn reports whether the ID listens on the device.
+func (id *ID) isOn(d *device) bool {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.listensOn(d)
+}
+
+// describe is the ID's line of a report.
 func (id *ID) describe() control.CMID {
-	return locked(id, func() control.CMID {
-		c := control.CMID{Num: id.num, Type: id.qpType.String(), State: id.state.String(), PS: id.ps.String()}
-		if id.qp != nil {
-			c.QP = id.qp.QPN()
-		}
-		if id.local.IsValid() {
-			c.Src = id.local.String()
-		}
-		if id.remote.IsValid() {
-			c.Dst = id.remote.String()
-		}
-		return c
-	})
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	c := control.CMID{Num: id.num, Type: id.qpType.String(), State: id.state.String(), PS: id.ps.String()}
+	if id.qp != nil {
+		c.QP = id.qp.QPN()
+	}
+	if id.local.IsValid() {
+		c.Src = id.local.String()
+	}
+	if id.remote.IsValid() {
+		c.Dst = id.remote.String()
+	}
+	return c
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/rdmacm"
 )
 
-// What "verbena rdma resource show cm_id" has to show: the IDs of each device, with QP, state and addresses.
+// "verbena rdma resource show cm_id" shows the IDs of each device, with QP, state and addresses.
 func TestReportsHaveIDs(t *testing.T) {
 	a, addrA := udpHost(t, 8)
 	b, addrB := udpHost(t, 9)
@@ -21,9 +21,12 @@ func TestReportsHaveIDs(t *testing.T) {
 	w.ok(err)
 	s := <-accepted
 	want := map[control.CMID]string{
-		{Type: "RC", State: "LISTEN", PS: "TCP", Src: l.Addr().String()}:                                                     "u9",
-		{QP: c.QP().QPN(), Type: "RC", State: "CONNECT", PS: "TCP", Src: c.LocalAddr().String(), Dst: c.PeerAddr().String()}: "u8",
-		{QP: s.QP().QPN(), Type: "RC", State: "CONNECT", PS: "TCP", Src: s.LocalAddr().String(), Dst: s.PeerAddr().String()}: "u9",
+		{Type: "RC", State: "LISTEN", PS: "TCP",
+			Src: l.Addr().String()}: "u9",
+		{QP: c.QP().QPN(), Type: "RC", State: "CONNECT", PS: "TCP", Src: c.LocalAddr().String(),
+			Dst: c.PeerAddr().String()}: "u8",
+		{QP: s.QP().QPN(), Type: "RC", State: "CONNECT", PS: "TCP", Src: s.LocalAddr().String(),
+			Dst: s.PeerAddr().String()}: "u9",
 	}
 	if c.LocalAddr().Addr() != addrA || s.PeerAddr() != c.LocalAddr() {
 		t.Errorf("%v is connected to %v", c.LocalAddr(), s.PeerAddr())

@@ -6,7 +6,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/cm"
 )
 
-// The two lists of the queue are never the same: what is added while events are handled must not overwrite them.
+// The two lists of the queue are never the same: events that are added while others are handled do not overwrite
+// them.
 func TestEventQueueKeepsWhatIsHandled(t *testing.T) {
 	var q eventQueue
 	next, want := 1, 1

@@ -1,7 +1,7 @@
-// Package rdmacm is the RDMA connection manager: it finds the device and the way to an IP address, makes, accepts,
-// refuses and ends connections between queue pairs, finds datagram services and joins multicast groups. It is librdmacm in Go, with
-// its rules and error numbers, and talks to programs that use librdmacm or the kernel's rdma_cm. Import it together with a
-// provider of devices:
+// Package rdmacm is the RDMA connection manager: it finds the device and the path to an IP address, makes, accepts,
+// refuses and ends connections between queue pairs, finds datagram services and joins multicast groups. It is
+// librdmacm in Go, with its rules and error numbers, and interoperates with programs that use librdmacm or the
+// kernel's rdma_cm. Import it together with a provider of devices:
 //
 //	import (
 //		"github.com/verbena-rdma/verbena/rdmacm"
@@ -10,14 +10,15 @@
 //
 // # Two calls
 //
-// Listen and Accept on one side, Dial on the other, give IDs with connected queue pairs:
+// Listen and Accept on one side, Dial on the other, return IDs with connected queue pairs:
 //
 //	l, err := rdmacm.Listen(ctx, ":7471", nil)     id, err := rdmacm.Dial(ctx, "192.0.2.1:7471", nil)
 //	id, err := l.Accept(ctx)                       mr, err := id.RegMsgs(buf)
 //	                                               err = id.PostSend(1, buf, mr, verbs.SendSignaled)
 //
-// Requests that have no method here, as in C, go to the QP: ID.QP().PostSend takes immediate data, atomics and batches. examples/filetransfer is a whole
-// program, with WRITEs with immediate, flow control, and peers that vanish.
+// Requests that have no method here, as in C, go to the QP: ID.QP().PostSend takes immediate data, atomics and
+// batches. examples/filetransfer is a whole program, with WRITEs with immediate data, flow control, and peers that
+// vanish.
 //
 // # Every step
 //
@@ -31,42 +32,55 @@
 //	Disconnect       EventDisconnected       Disconnect       EventDisconnected
 //	DestroyQP, Close                         DestroyQP, Close
 //
-// An ID on an EventChannel is asynchronous: a call begins something, GetEvent, Ready, Events or FD tell what has become of
-// it, and each event must be acknowledged. An ID without a channel is synchronous: calls wait, ID.Event
-// has the last event. A call that waits ends when its context does, with an error that wraps the context's; what it has begun goes on until Close.
+// An ID on an EventChannel is asynchronous: a call begins an operation, and an event, which GetEvent, Ready, Events or
+// FD bring, reports the result. Each event must be acknowledged. An ID without a channel is synchronous: calls wait,
+// and ID.Event has the last event. A call that waits ends when its context does, with an error that wraps the
+// context's; the operation continues until Close.
 //
-// Datagram IDs (PSUDP) have no connections: Connect finds out which QP serves a port, Accept tells.
+// Datagram IDs (PSUDP) have no connections: Connect looks up the QP that serves a port, Accept answers a look-up.
 //
 // # When the peer leaves
 //
-// A peer that calls Disconnect or Close is told of by EventDisconnected. Who has synchronous IDs need not look for it: GetRecvComp, which waits for the peer's
-// messages, returns io.EOF; who waits for nothing else calls ID.Channel().GetEvent. Then call Disconnect, which answers the peer, and Close.
+// EventDisconnected reports that the peer called Disconnect or Close. Programs with synchronous IDs need not wait for
+// it: GetRecvComp, which waits for the peer's messages, returns io.EOF. A program that waits for nothing else calls
+// ID.Channel().GetEvent. Then call Disconnect, which answers the peer, and Close.
 //
-// A peer that is killed sends nothing, but others do, as the kernel does for C programs: EventDisconnected comes at once, or EventRejected if the connection was still being made.
-// They are this device, if the peer was a process of this host that is reached through shared memory (the QP goes to ERR then), and other processes that share the peer's device;
-// "verbena serve" is one. If there was none, or the whole host is gone, only a side that sends notices it, after all retries. So let a connection to another host that matters
-// carry something from time to time: a WRITE of no bytes, with neither address nor key, will do. The peer's device acknowledges it, its program notices nothing.
+// A peer that is killed sends nothing. Others report its death, as the kernel does for C programs: EventDisconnected
+// comes at once, or EventRejected if the connection was not established yet. If the peer was a process of this host
+// that is reached through shared memory, this device reports it, and the QP goes to ERR. Else other processes that
+// share the peer's device do; "verbena serve" is one. If there is none, or the whole host is down, only a side that
+// sends notices it, after all retries. So a connection to another host that matters should carry something from time
+// to time: a WRITE of 0 bytes needs neither address nor key, the peer's device acknowledges it, and its program does
+// not notice it.
 //
 // # Errors
 //
-// An error says what was called, on which ID, what was wrong and what is allowed; errors.Is finds its errno, ECONNREFUSED or EINVAL as in C. A call that
-// fails because of its arguments or the ID's state has changed nothing. What fails later comes as an event with a Status,
-// which a synchronous ID's call returns as its error, the event with the peer's private data being ID.Event. docs/porting-librdmacm.md has a list of what
-// errors mean.
+// An error has the call, the ID, what was wrong and what is allowed; errors.Is finds its errno, ECONNREFUSED or EINVAL
+// as in C. A call that fails because of its arguments or the ID's state has changed nothing. Later failures
+// come as an event with a Status. The call of a synchronous ID returns it as its error, and ID.Event is
+// the event with the peer's private data. docs/porting-librdmacm.md has a list of errors.
 //
-// Nothing that comes from the network can do harm: messages that are malformed, from elsewhere than the peer, repeated or about nothing are
-// dropped and counted (Host.Counters), requests beyond a listener's backlog too.
+// Bad messages from the network are dropped and counted (Host.Counters): those that are malformed, repeated, from
+// another address than the peer's, or about no connection. So are requests beyond a listener's backlog.
 //
 // # Names
 //
-// The documentation of each symbol names its C twin. rdma_create_ep and rdma_destroy_ep are CreateEP and Close. Ports are in
-// host order. What C returns through pointers in struct rdma_cm_id are methods of ID.
+// The documentation of each symbol names its C twin. rdma_create_ep and rdma_destroy_ep are CreateEP and Close. Ports
+// are in host order. The fields of struct rdma_cm_id are methods of ID.
 //
-// # What runs
+// # Concurrency
 //
-// A device in use has three goroutines here, whatever the number of IDs. Queue pairs are connected as soon as the peer's answer
-// comes, not when the program retrieves the event; but EventDisconnected and EventRejected move them to ERR, and EventMulticastJoin
-// attaches them, when the program retrieves the event.
+// A device in use has three goroutines here, whatever the number of IDs. Queue pairs are connected as soon as the
+// peer's answer comes. But EventDisconnected and EventRejected move them to ERR, and EventMulticastJoin attaches them,
+// when the program retrieves the event (effects.go). The order of locks is in manager.go.
 //
-// The package imports verbs, umad, internal/cm, internal/wire, internal/wire/cmmsg, internal/link, internal/notify and internal/control.
+// # Where to look
+//
+// The way of a connection: connect.go the active side, accept.go the passive side, disconnect.go its end. connection.go
+// has the states of a connection as a table, manager.go the connection management of a device, calls.go its calls of
+// internal/cm, dispatch.go the way back from there to the IDs, effects.go what happens when an event is retrieved. The
+// parts of an ID: addr.go, route.go, option.go, listen.go, connection.go, qp.go, sync.go.
+//
+// The package imports verbs, umad, internal/cm, internal/driver, internal/gsi, internal/wire,
+// internal/wire/cmmsg, internal/link, internal/notify and internal/control.
 package rdmacm

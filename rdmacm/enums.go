@@ -47,7 +47,7 @@ func (ps PortSpace) defaultQPType() verbs.QPType {
 	return verbs.QPTypeRC
 }
 
-// EventType is what an Event tells (enum rdma_cm_event_type).
+// EventType is the type of an Event (enum rdma_cm_event_type).
 type EventType uint32
 
 // The events (RDMA_CM_EVENT_*).
@@ -56,7 +56,7 @@ const (
 	EventAddrError       EventType = 1  // ResolveAddr has failed; it may be called again
 	EventRouteResolved   EventType = 2  // ResolveRoute has succeeded
 	EventRouteError      EventType = 3  // ResolveRoute has failed; it may be called again
-	EventConnectRequest  EventType = 4  // somebody wants to connect: ID is new, Accept or Reject it
+	EventConnectRequest  EventType = 4  // a client wants to connect: ID is new, Accept or Reject it
 	EventConnectResponse EventType = 5  // the peer has accepted an ID without QP: Establish it
 	EventConnectError    EventType = 6  // the QP could not be connected
 	EventUnreachable     EventType = 7  // the peer does not answer, or no datagram service is there
@@ -114,7 +114,8 @@ const (
 )
 
 var stateNames = [...]string{
-	"IDLE", "ADDR_QUERY", "ADDR_RESOLVED", "ROUTE_QUERY", "ROUTE_RESOLVED", "CONNECT", "DISCONNECT", "ADDR_BOUND", "LISTEN",
+	"IDLE", "ADDR_QUERY", "ADDR_RESOLVED", "ROUTE_QUERY", "ROUTE_RESOLVED", "CONNECT", "DISCONNECT", "ADDR_BOUND",
+	"LISTEN",
 	"DEVICE_REMOVAL", "DESTROYING",
 }
 

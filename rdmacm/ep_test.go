@@ -43,7 +43,8 @@ func TestC_EP_Endpoints(t *testing.T) {
 		}
 		w.errno(c.Connect(bg, &rdmacm.ConnParam{PrivateData: make([]byte, 50)}), syscall.EINVAL)
 		go func() { w.ok(c.Connect(bg, &rdmacm.ConnParam{PrivateData: []byte("mine")})); got <- c }()
-		s := <-got                                                                     // C-EP-07, C-REQ-01, C-REQ-03, C-REQ-04
+		// C-EP-07, C-REQ-01, C-REQ-03, C-REQ-04
+		s := <-got
 		if s.QP() == nil || string(s.Event().Conn.PrivateData[:11]) != "prefix:mine" { // C-EP-05, C-REQ-05, C-CONN-07
 			t.Errorf("%+v", s.Event())
 		}
@@ -80,14 +81,21 @@ func TestC_GAI_GetAddrInfo(t *testing.T) {
 		hints         *rdmacm.AddrInfo
 		want          rdmacm.AddrInfo
 	}{
-		{"192.0.2.1", "7471", nil, rdmacm.AddrInfo{Family: 2, QPType: verbs.QPTypeRC, PortSpace: rdmacm.PSTCP, DstAddr: at(v4, 7471)}}, // C-GAI-01, C-GAI-03, C-GAI-06, C-GAI-12, C-GAI-13
-		{"2001:db8::1", "", nil, rdmacm.AddrInfo{Family: 10, QPType: verbs.QPTypeRC, PortSpace: rdmacm.PSTCP, DstAddr: at(v6, 0)}},     // C-GAI-14
+		// C-GAI-01, C-GAI-03, C-GAI-06, C-GAI-12, C-GAI-13
+		{"192.0.2.1", "7471", nil, rdmacm.AddrInfo{Family: 2, QPType: verbs.QPTypeRC, PortSpace: rdmacm.PSTCP,
+			DstAddr: at(v4, 7471)}},
+		// C-GAI-14
+		{"2001:db8::1", "", nil, rdmacm.AddrInfo{Family: 10, QPType: verbs.QPTypeRC, PortSpace: rdmacm.PSTCP,
+			DstAddr: at(v6, 0)}},
 		{"192.0.2.1", "7", &rdmacm.AddrInfo{Flags: rdmacm.RAIPassive, PortSpace: rdmacm.PSUDP}, // C-GAI-04, C-GAI-05
 			rdmacm.AddrInfo{Flags: 1, Family: 2, QPType: verbs.QPTypeUD, PortSpace: rdmacm.PSUDP, SrcAddr: at(v4, 7)}},
-		{"", "7", &rdmacm.AddrInfo{Flags: rdmacm.RAIPassive}, rdmacm.AddrInfo{Flags: 1, Family: 2, QPType: 2, PortSpace: rdmacm.PSTCP, SrcAddr: at(netip.IPv4Unspecified(), 7)}},
+		{"", "7", &rdmacm.AddrInfo{Flags: rdmacm.RAIPassive},
+			rdmacm.AddrInfo{Flags: 1, Family: 2, QPType: 2, PortSpace: rdmacm.PSTCP, SrcAddr: at(netip.IPv4Unspecified(), 7)}},
 		{"", "7", &rdmacm.AddrInfo{Flags: rdmacm.RAIPassive, Family: rdmacm.AFInet6},
 			rdmacm.AddrInfo{Flags: 1, Family: 10, QPType: 2, PortSpace: rdmacm.PSTCP, SrcAddr: at(netip.IPv6Unspecified(), 7)}},
-		{"", "", &rdmacm.AddrInfo{DstAddr: at(v4, 9), QPType: verbs.QPTypeUD}, rdmacm.AddrInfo{Family: 2, QPType: 4, PortSpace: rdmacm.PSUDP, DstAddr: at(v4, 9)}}, // C-GAI-07
+		// C-GAI-07
+		{"", "", &rdmacm.AddrInfo{DstAddr: at(v4, 9), QPType: verbs.QPTypeUD},
+			rdmacm.AddrInfo{Family: 2, QPType: 4, PortSpace: rdmacm.PSUDP, DstAddr: at(v4, 9)}},
 		{"192.0.2.1", "1", &rdmacm.AddrInfo{SrcAddr: at(v4, 2), PortSpace: rdmacm.PSIB, QPType: verbs.QPTypeUC},
 			rdmacm.AddrInfo{Family: 2, QPType: 3, PortSpace: rdmacm.PSIB, SrcAddr: at(v4, 2), DstAddr: at(v4, 1)}}, // C-GAI-20
 		{"192.0.2.1", "1", &rdmacm.AddrInfo{Flags: rdmacm.RAINoRoute | rdmacm.RAINumericHost}, // C-GAI-09
@@ -98,32 +106,42 @@ func TestC_GAI_GetAddrInfo(t *testing.T) {
 			t.Errorf("%q %q %+v: %v", c.node, c.service, c.hints, err)
 			continue
 		}
-		if g, w := *got, c.want; g.Flags != w.Flags || g.Family != w.Family || g.QPType != w.QPType || g.PortSpace != w.PortSpace || g.SrcAddr != w.SrcAddr ||
-			g.DstAddr != w.DstAddr || g.Next != nil || len(g.Route) != 0 || len(g.Connect) != 0 { // C-GAI-11, C-GAI-15, C-GAI-16, C-GAI-17, C-GAI-18, C-GAI-21
+		if g, w := *got, c.want; g.Flags != w.Flags || g.Family != w.Family || g.QPType != w.QPType ||
+			g.PortSpace != w.PortSpace || g.SrcAddr != w.SrcAddr ||
+			// C-GAI-11, C-GAI-15, C-GAI-16, C-GAI-17, C-GAI-18, C-GAI-21
+			g.DstAddr != w.DstAddr || g.Next != nil || len(g.Route) != 0 || len(g.Connect) != 0 {
 			t.Errorf("%q %q %+v:\ngot  %+v\nwant %+v", c.node, c.service, c.hints, g, w)
 		}
 	}
 	if _, err := rdmacm.GetAddrInfo(bg, "", "", nil); !errors.Is(err, syscall.EINVAL) { // C-GAI-02
 		t.Error(err)
 	}
-	if _, err := rdmacm.GetAddrInfo(bg, "192.0.2.1", "1", &rdmacm.AddrInfo{Family: rdmacm.AFIB}); !errors.Is(err, syscall.EOPNOTSUPP) {
+	if _, err := rdmacm.GetAddrInfo(bg, "192.0.2.1", "1", &rdmacm.AddrInfo{Family: rdmacm.AFIB}); !errors.Is(err,
+		syscall.EOPNOTSUPP) {
 		t.Error(err)
 	}
-	if _, err := rdmacm.GetAddrInfo(bg, "192.0.2.1", "1", &rdmacm.AddrInfo{Flags: 0x80}); !errors.Is(err, syscall.EOPNOTSUPP) {
+	if _, err := rdmacm.GetAddrInfo(bg, "192.0.2.1", "1", &rdmacm.AddrInfo{Flags: 0x80}); !errors.Is(err,
+		syscall.EOPNOTSUPP) {
 		t.Error(err)
 	}
 	// C-GAI-03: a name, and the name of a service.
-	if res, err := rdmacm.GetAddrInfo(bg, "localhost", "http", nil); err != nil || !res.DstAddr.Addr().IsLoopback() || res.DstAddr.Port() != 80 {
+	if res, err := rdmacm.GetAddrInfo(bg, "localhost", "http", nil); err != nil || !res.DstAddr.Addr().IsLoopback() ||
+		res.DstAddr.Port() != 80 {
 		t.Errorf("%+v, %v", res, err)
 	}
 	var dns *net.DNSError
-	if _, err := rdmacm.GetAddrInfo(bg, "a-name", "1", &rdmacm.AddrInfo{Flags: rdmacm.RAINumericHost}); !errors.As(err, &dns) { // C-GAI-08
+	// C-GAI-08
+	if _, err := rdmacm.GetAddrInfo(bg, "a-name", "1", &rdmacm.AddrInfo{Flags: rdmacm.RAINumericHost}); !errors.As(err,
+		&dns) {
 		t.Error(err)
 	}
-	if _, err := rdmacm.GetAddrInfo(bg, "192.0.2.1", "1", &rdmacm.AddrInfo{Family: rdmacm.AFInet6}); !errors.As(err, &dns) { // C-GAI-10
+	// C-GAI-10
+	if _, err := rdmacm.GetAddrInfo(bg, "192.0.2.1", "1", &rdmacm.AddrInfo{Family: rdmacm.AFInet6}); !errors.As(err,
+		&dns) {
 		t.Error(err)
 	}
-	if _, err := rdmacm.GetAddrInfo(bg, "192.0.2.1", "1", &rdmacm.AddrInfo{PortSpace: rdmacm.PSTCP, QPType: verbs.QPTypeUD}); !errors.Is(err, syscall.EINVAL) {
+	if _, err := rdmacm.GetAddrInfo(bg, "192.0.2.1", "1",
+		&rdmacm.AddrInfo{PortSpace: rdmacm.PSTCP, QPType: verbs.QPTypeUD}); !errors.Is(err, syscall.EINVAL) {
 		t.Error(err)
 	}
 }
@@ -143,8 +161,10 @@ func TestC_QP_Creation(t *testing.T) {
 		other.close()
 		init := qpInit()
 		w.ok(e.CreateQP(nil, init))
-		if e.QP() == nil || init.Cap.MaxSendWR < 4 || init.SendCQ != e.SendCQ() || e.SendCQ().CQContext() != e.ID || e.SendCQChannel() == nil ||
-			e.SendCQ() == e.RecvCQ() || e.RecvCQChannel() == nil || e.RecvCQ().Cap() < 4 || e.QP().State() != verbs.QPSInit { // C-QP-04, C-QP-07, C-QP-09, C-QP-12
+		if e.QP() == nil || init.Cap.MaxSendWR < 4 || init.SendCQ != e.SendCQ() || e.SendCQ().CQContext() != e.ID ||
+			e.SendCQChannel() == nil ||
+			// C-QP-04, C-QP-07, C-QP-09, C-QP-12
+			e.SendCQ() == e.RecvCQ() || e.RecvCQChannel() == nil || e.RecvCQ().Cap() < 4 || e.QP().State() != verbs.QPSInit {
 			t.Errorf("%+v", init)
 		}
 		w.errno(e.CreateQP(nil, qpInit()), syscall.EINVAL) // C-QP-10
@@ -222,14 +242,18 @@ func TestV_RDM_ReadsAndWrites(t *testing.T) {
 		forWrite := must(s.RegWrite(make([]byte, 8)))(w)
 		local := must(c.RegMsgs(make([]byte, 8)))(w)
 		w.ok(c.PostRead(1, local.Bytes()[:7], local, verbs.SendSignaled, forRead.Addr(), forRead.RKey()))
-		if wc := must(c.GetSendComp(bg))(w); wc.WRID != 1 || wc.Opcode != verbs.WCRDMARead || string(local.Bytes()[:7]) != "read me" { // V-RDM-01, V-REG-01
+		// V-RDM-01, V-REG-01
+		if wc := must(c.GetSendComp(bg))(w); wc.WRID != 1 || wc.Opcode != verbs.WCRDMARead ||
+			string(local.Bytes()[:7]) != "read me" {
 			t.Errorf("%+v %q", wc, local.Bytes())
 		}
 		w.ok(c.PostWrite(2, []byte("written!"), nil, verbs.SendSignaled|verbs.SendInline, forWrite.Addr(), forWrite.RKey()))
-		if wc := must(c.GetSendComp(bg))(w); wc.WRID != 2 || string(forWrite.Bytes()) != "written!" { // V-RDM-03, V-RDM-04, V-CMP-01
+		// V-RDM-03, V-RDM-04, V-CMP-01
+		if wc := must(c.GetSendComp(bg))(w); wc.WRID != 2 || string(forWrite.Bytes()) != "written!" {
 			t.Errorf("%+v %q", wc, forWrite.Bytes())
 		}
-		w.errno(c.PostRead(1, local.Bytes(), nil, verbs.SendSignaled, forRead.Addr(), forRead.RKey()), syscall.EINVAL) // V-RDM-02
+		// V-RDM-02
+		w.errno(c.PostRead(1, local.Bytes(), nil, verbs.SendSignaled, forRead.Addr(), forRead.RKey()), syscall.EINVAL)
 		w.ok(c.PostWrite(3, local.Bytes()[:1], local, verbs.SendSignaled, forRead.Addr(), forRead.RKey()))
 		if wc := must(c.GetSendComp(bg))(w); wc.Status != verbs.WCRemAccessErr { // V-REG-02
 			t.Errorf("%v", wc.Status)
@@ -243,7 +267,7 @@ func TestV_RDM_ReadsAndWrites(t *testing.T) {
 	})
 }
 
-// What the two sides tell each other of their abilities.
+// ECE in both directions.
 func TestECE(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)

@@ -3,30 +3,37 @@ package rdmacm
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Error is a failed call: what was called (the C function's name without rdma_), on which ID, why it failed and
-// what would have been allowed. errors.Is and errors.As find its errno.
+// Error is a failed call: the call (the C function's name without rdma_), the ID, what was wrong and what is allowed.
+// errors.Is and errors.As find its errno.
 type Error = verbs.Error
 
-// ErrClosed says that the ID or channel was closed before. errors.Is also finds EINVAL, os.ErrClosed and net.ErrClosed in it.
+// ErrClosed: the ID or channel was closed before. errors.Is also finds EINVAL, os.ErrClosed and net.ErrClosed in it.
 var ErrClosed = verbs.ErrClosed
 
-// fail is a failed call. id.mu is held.
+// fail is the error of a failed call.
+//
+// +checklocks:id.mu
 func (id *ID) fail(op string, errno syscall.Errno, format string, args ...any) error {
 	return &Error{Op: op, Obj: id.obj(), Errno: errno, Detail: fmt.Sprintf(format, args...)}
 }
 
-// wrong is fail for callers who do not hold id.mu.
+// wrong is fail for callers that do not hold id.mu.
 func (id *ID) wrong(op string, errno syscall.Errno, format string, args ...any) error {
-	return locked(id, func() error { return id.fail(op, errno, format, args...) })
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.fail(op, errno, format, args...)
 }
 
-// because wraps the cause of a failed call. id.mu is held. A cause without an errno counts as EIO.
+// because wraps the cause of a failed call. A cause without an errno counts as EIO.
+//
+// +checklocks:id.mu
 func (id *ID) because(op string, err error) error {
 	if err == nil {
 		return nil
@@ -42,6 +49,14 @@ func (id *ID) because(op string, err error) error {
 	return &Error{Op: op, Obj: id.obj(), Errno: errnoOf(err), Err: err}
 }
 
+// errClosed is the error of a call for an ID that was closed.
+//
+// +checklocks:id.mu
+func (id *ID) errClosed(op string) error {
+	return &Error{Op: op, Obj: id.obj(), Errno: syscall.EINVAL, Err: ErrClosed}
+}
+
+// errnoOf is the errno of an error, EIO if it has none.
 func errnoOf(err error) syscall.Errno {
 	errno := syscall.EIO
 	errors.As(err, &errno)
@@ -49,6 +64,8 @@ func errnoOf(err error) syscall.Errno {
 }
 
 // obj names the ID in errors: "TCP ID 192.0.2.1:40000 to 192.0.2.2:7471".
+//
+// +checklocks:id.mu
 func (id *ID) obj() string {
 	s := id.ps.String() + " ID"
 	if id.local.IsValid() {
@@ -60,15 +77,39 @@ func (id *ID) obj() string {
 	return s
 }
 
-// in checks the ID's state for a call. The caller holds id.mu.
+// stateList is "IDLE, ADDR_BOUND or LISTEN".
+func stateList(states []state) string {
+	var b strings.Builder
+	for i, s := range states {
+		switch {
+		case i > 0 && i == len(states)-1:
+			b.WriteString(" or ")
+		case i > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString(s.String())
+	}
+	return b.String()
+}
+
+// lockedObj is obj for callers that do not hold id.mu.
+func (id *ID) lockedObj() string {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.obj()
+}
+
+// in checks that the ID is in one of the states that a call allows.
+//
+// +checklocks:id.mu
 func (id *ID) in(op string, allowed ...state) error {
 	if id.state == stDestroying {
-		return &Error{Op: op, Obj: id.obj(), Errno: syscall.EINVAL, Err: ErrClosed}
+		return id.errClosed(op)
 	}
 	for _, s := range allowed {
 		if id.state == s {
 			return nil
 		}
 	}
-	return id.fail(op, syscall.EINVAL, "the ID is in %v; allowed in %v", id.state, allowed)
+	return id.fail(op, syscall.EINVAL, "the ID is in %v: must be in %v", id.state, stateList(allowed))
 }

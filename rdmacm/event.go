@@ -9,45 +9,47 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// ConnParam are the parameters of a connection (struct rdma_conn_param): in Connect and Accept this side's
-// wishes, in an Event what the peer told, seen from this side.
+// ConnParam are the parameters of a connection (struct rdma_conn_param): in Connect and Accept those of this side, in
+// an Event those of the peer, seen from this side.
 type ConnParam struct {
-	// PrivateData is handed to the peer: at most 56 bytes with Connect and 196 with Accept, for datagrams 180 and 136; 92 and 216 with Connect
-	// of an ID that has a SockaddrIB. It is copied.
-	// In an event it always has the full length, the rest zero.
+	// PrivateData is sent to the peer: at most 56 bytes with Connect and 196 with Accept, for datagrams 180 and
+	// 136; 92 and 216 with Connect of an ID that has a SockaddrIB. It is copied. In an event it always has the
+	// full length, the rest zero.
 	PrivateData []byte
 
-	// ResponderResources is how many READs and atomics of the peer this side takes at a time, InitiatorDepth how many it will have
-	// outstanding; 0xFF means as many as the device can. An event has what would suit the peer.
+	// ResponderResources is how many READs and atomics of the peer this side takes at a time, InitiatorDepth how
+	// many this side has outstanding; 0xFF means the device's maximum. An event has the values that suit the
+	// peer.
 	ResponderResources uint8
 	InitiatorDepth     uint8
 
-	FlowControl   bool  // only told to the peer
-	RetryCount    uint8 // 0 to 7, larger values count as 7; both sides' QPs use that of Connect
-	RNRRetryCount uint8 // of the peer's QP, 0 to 7, larger values count as 7, which is for ever
+	FlowControl   bool  // sent to the peer, not used
+	RetryCount    uint8 // 0 to 7, larger values count as 7; of both sides' QPs; not used by Accept
+	RNRRetryCount uint8 // of the peer's QP, 0 to 7, larger values count as 7, which means no limit
 
-	// SRQ and QPNum describe the caller's QP, if the ID has none of its own. In an event they are those of the peer.
+	// SRQ and QPNum describe the caller's QP, if the ID has none of its own. In an event they are those of the
+	// peer.
 	SRQ   bool
 	QPNum uint32
 }
 
-// UDParam is what is known of a datagram service or a multicast group (struct rdma_ud_param).
+// UDParam is the address of a datagram service or a multicast group (struct rdma_ud_param).
 type UDParam struct {
 	PrivateData []byte
 	AHAttr      verbs.AHAttr // for an address handle to the peer or group
-	QPNum       uint32       // to send to
-	QKey        uint32       // to send with
-	Context     any          // multicast: what JoinMulticast was given
+	QPNum       uint32       // destination QP
+	QKey        uint32       // Q_Key to send with
+	Context     any          // multicast: userContext of JoinMulticast
 }
 
-// Event tells what has happened to an ID (struct rdma_cm_event).
+// Event is an event of an ID (struct rdma_cm_event).
 type Event struct {
 	Type     EventType
-	ID       *ID // in EventConnectRequest a new one, which the receiver of the event owns
-	ListenID *ID // EventConnectRequest: who listened
+	ID       *ID // EventConnectRequest: a new ID, which the receiver of the event owns
+	ListenID *ID // EventConnectRequest: the listener
 
-	// Status is 0 for success, a negated errno, or a positive code of the transport: the REJ reason in EventRejected, the
-	// SIDR status in EventUnreachable.
+	// Status is 0 for success, a negated errno, or a positive code of the transport: the REJ reason in
+	// EventRejected, the SIDR status in EventUnreachable.
 	Status int
 
 	Conn ConnParam // of connections: EventConnectRequest, EventConnectResponse, EventEstablished, EventRejected
@@ -62,22 +64,22 @@ type Event struct {
 	acked bool
 }
 
-// ECE is what two adapters of one vendor tell each other of their abilities (struct ibv_ece).
+// ECE is a description of an adapter's vendor-specific abilities, which both sides exchange (struct ibv_ece).
 type ECE struct {
 	VendorID uint32 // 24 bits
 	Options  uint32
 }
 
-// Ack acknowledges an event (rdma_ack_cm_event): Close, Migrate and LeaveMulticast of its ID wait for that. A second
-// one is EINVAL.
+// Ack acknowledges an event (rdma_ack_cm_event): Close, Migrate and LeaveMulticast of its ID wait for that. EINVAL if
+// the event was acknowledged before.
 func (ev *Event) Ack() error {
 	if ev == nil {
-		return &Error{Op: "ack_cm_event", Errno: syscall.EINVAL, Detail: "there is no event"}
+		return &Error{Op: "ack_cm_event", Errno: syscall.EINVAL, Detail: "no event: must be one of GetEvent"}
 	}
 	ev.mu.Lock()
 	defer ev.mu.Unlock()
 	if ev.acked {
-		return &Error{Op: "ack_cm_event", Errno: syscall.EINVAL, Detail: "the event has been acknowledged before"}
+		return &Error{Op: "ack_cm_event", Errno: syscall.EINVAL, Detail: "the event is acknowledged already"}
 	}
 	ev.acked = true
 	ev.owner.acks.ack()
@@ -87,16 +89,16 @@ func (ev *Event) Ack() error {
 	return nil
 }
 
-// Err is Status as an error, nil for success. The errno of a refused connection is ECONNREFUSED, that of EventDeviceRemoval ENODEV; a
-// negative status is its own, and so is a positive one.
+// Err is Status as an error, nil for success. The errno of EventRejected is ECONNREFUSED, that of EventDeviceRemoval
+// ENODEV, else it is the absolute value of Status.
 func (ev *Event) Err() error {
 	if ev.Status == 0 && ev.Type != EventRejected && ev.Type != EventDeviceRemoval {
 		return nil
 	}
-	e := &Error{Op: ev.Type.op(), Obj: locked(ev.ID, ev.ID.obj), Err: ev.cause}
+	e := &Error{Op: ev.Type.op(), Obj: ev.ID.lockedObj(), Err: ev.cause}
 	switch {
 	case ev.Type == EventDeviceRemoval:
-		e.Errno, e.Detail = syscall.ENODEV, "the device has gone"
+		e.Errno, e.Detail = syscall.ENODEV, "the device was removed"
 	case ev.Type == EventRejected:
 		e.Errno = syscall.ECONNREFUSED
 		e.Detail = fmt.Sprintf("the peer refused, reason %v", cmmsg.Reason(ev.Status))
@@ -112,7 +114,7 @@ func (ev *Event) Err() error {
 	return e
 }
 
-// op is the call that an event answers.
+// op is the call whose result an event is.
 func (t EventType) op() string {
 	switch t {
 	case EventAddrResolved, EventAddrError:
@@ -127,19 +129,23 @@ func (t EventType) op() string {
 	return "connect"
 }
 
-// acks counts the events that were retrieved and not acknowledged yet.
+// acks counts the events that are retrieved and not acknowledged.
 type acks struct {
-	mu   sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	cond *sync.Cond
+	// +checklocks:mu
 	open int
 }
 
+// take counts an event that is retrieved.
 func (a *acks) take() {
 	a.mu.Lock()
 	a.open++
 	a.mu.Unlock()
 }
 
+// ack counts an event that is acknowledged.
 func (a *acks) ack() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -148,6 +154,14 @@ func (a *acks) ack() {
 	}
 }
 
+// pending reports whether an event is not acknowledged.
+func (a *acks) pending() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.open > 0
+}
+
+// wait waits until all events are acknowledged.
 func (a *acks) wait() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,7 +173,9 @@ func (a *acks) wait() {
 	}
 }
 
-// push reports an event of the ID. It tells whether anybody can get it. id.mu is held.
+// push puts an event of the ID into its channel. It reports whether a program can retrieve it.
+//
+// +checklocks:id.mu
 func (id *ID) push(ev *Event) bool {
 	if id.state == stDestroying {
 		return false
@@ -168,14 +184,10 @@ func (id *ID) push(ev *Event) bool {
 	if ev.ID == nil {
 		ev.ID = id
 	}
-	switch ev.Type {
-	case EventRejected, EventUnreachable, EventConnectError, EventDisconnected:
-		id.over = true
-	}
 	return id.ch.push(ev)
 }
 
-// handOver makes an event that was retrieved the business of another ID, whose Close waits for the Ack instead.
+// handOver makes another ID the owner of an event that was retrieved: that ID's Close waits for the Ack instead.
 func (ev *Event) handOver(to *ID) {
 	ev.mu.Lock()
 	defer ev.mu.Unlock()
@@ -186,19 +198,5 @@ func (ev *Event) handOver(to *ID) {
 	ev.owner = to
 }
 
-// aside tells whether the event is no call's result: what waits for one may pass over it.
+// aside reports whether the event is not the result of a call: calls that wait for a result skip it.
 func (t EventType) aside() bool { return t == EventAddrChange || t == EventTimewaitExit }
-
-// retrieved does what has to be done when the program gets an event.
-func (ev *Event) retrieved() {
-	switch ev.Type {
-	case EventConnectRequest:
-		ev.ID.taken()
-	case EventRejected, EventDisconnected:
-		ev.ID.mu.Lock()
-		ev.ID.failQP()
-		ev.ID.mu.Unlock()
-	case EventMulticastJoin:
-		ev.attach()
-	}
-}

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// state brings an ID to a state. allowed are the calls that it permits; the test does not do those. usable is what still works after
-// all other calls have failed, and gives everything back.
+// state brings an ID to a state. allowed are the calls that it permits, which the test leaves out. usable checks that
+// the ID still works after all other calls have failed, and destroys everything.
 type stateOfID struct {
 	name    string
 	allowed []string
@@ -59,7 +59,7 @@ func statesOfID() []stateOfID {
 			e.close()
 		}
 	}
-	// asked is both ends when the request has been told.
+	// asked is both ends after EventConnectRequest.
 	asked := func(w *world) (l, c, s *end) {
 		l = w.listen(at(addrB, port), 0)
 		c = w.resolved(rdmacm.PSTCP, at(addrB, port))
@@ -130,34 +130,37 @@ func statesOfID() []stateOfID {
 			l, c, s := asked(w)
 			return c, func() { finish(l, c, s) }
 		}},
-		{"REQ_RCVD", append([]string{"accept", "reject", "reject ECE", "attributes"}, objects...), func(w *world) (*end, func()) {
-			l, c, s := asked(w)
-			return s, func() { finish(l, c, s) }
-		}},
-		{"REP_RCVD", append([]string{"establish", "reject", "reject ECE", "attributes"}, objects...), func(w *world) (*end, func()) {
-			l, c, s := asked(w)
-			w.ok(s.Accept(bg, &rdmacm.ConnParam{QPNum: 8}))
-			c.expect(rdmacm.EventConnectResponse)
-			return c, func() {
-				w.ok(c.Establish())
-				s.expect(rdmacm.EventEstablished)
-				s.closeID()
-				c.expect(rdmacm.EventDisconnected)
-				c.close()
-				l.close()
-			}
-		}},
-		{"ESTABLISHED", []string{"disconnect", "notify", "attributes", "SRQ", "no QP", "migrate"}, func(w *world) (*end, func()) {
-			l := w.listen(at(addrB, port), 0)
-			c, s := w.connected(l, at(addrB, port))
-			return c, func() {
-				w.exchange(c, s)
-				s.closeID()
-				c.expect(rdmacm.EventDisconnected)
-				c.close()
-				l.close()
-			}
-		}},
+		{"REQ_RCVD", append([]string{"accept", "reject", "reject ECE", "attributes"}, objects...),
+			func(w *world) (*end, func()) {
+				l, c, s := asked(w)
+				return s, func() { finish(l, c, s) }
+			}},
+		{"REP_RCVD", append([]string{"establish", "reject", "reject ECE", "attributes"}, objects...),
+			func(w *world) (*end, func()) {
+				l, c, s := asked(w)
+				w.ok(s.Accept(bg, &rdmacm.ConnParam{QPNum: 8}))
+				c.expect(rdmacm.EventConnectResponse)
+				return c, func() {
+					w.ok(c.Establish())
+					s.expect(rdmacm.EventEstablished)
+					s.closeID()
+					c.expect(rdmacm.EventDisconnected)
+					c.close()
+					l.close()
+				}
+			}},
+		{"ESTABLISHED", []string{"disconnect", "notify", "attributes", "SRQ", "no QP", "migrate"},
+			func(w *world) (*end, func()) {
+				l := w.listen(at(addrB, port), 0)
+				c, s := w.connected(l, at(addrB, port))
+				return c, func() {
+					w.exchange(c, s)
+					s.closeID()
+					c.expect(rdmacm.EventDisconnected)
+					c.close()
+					l.close()
+				}
+			}},
 		{"DISCONNECT", []string{"disconnect", "attributes", "SRQ", "no QP", "migrate"}, func(w *world) (*end, func()) {
 			l := w.listen(at(addrB, port), 0)
 			c, s := w.connected(l, at(addrB, port))
@@ -206,8 +209,8 @@ func statesOfID() []stateOfID {
 	}
 }
 
-// Each call in each state that does not allow it is EINVAL, or EISCONN for a connection that is there; no event comes of it, and the ID
-// works on.
+// Each call in each state that does not allow it is EINVAL, or EISCONN if there is a connection; it brings no event,
+// and the ID still works.
 func TestC_ID_21_EveryCallInEveryState(t *testing.T) {
 	for _, s := range statesOfID() {
 		t.Run(s.name, func(t *testing.T) {

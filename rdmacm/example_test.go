@@ -30,7 +30,7 @@ func check(err error) {
 	}
 }
 
-// The short way: Listen and Dial give IDs with queue pairs that are connected.
+// The short form: Listen and Dial return IDs with connected queue pairs.
 func Example() {
 	ctx := context.Background()
 	client, server := hosts()
@@ -65,8 +65,8 @@ func Example() {
 	// Output: success: "hello"
 }
 
-// Every step, on synchronous IDs: what rdma_create_id with a NULL channel gives. A refusal is an error, and the
-// event has what the peer said.
+// Every step, on synchronous IDs, those of rdma_create_id with a NULL channel. A refusal is an error, and the event
+// has the peer's private data.
 func Example_synchronous() {
 	ctx := context.Background()
 	client, server := hosts()
@@ -94,7 +94,7 @@ func Example_synchronous() {
 	// Output: true 28 not you, Jane
 }
 
-// Events of many IDs on one channel: a server that accepts everybody and leaves when the client does.
+// Events of many IDs on one channel: a server that accepts every client and disconnects when the client does.
 func Example_events() {
 	ctx := context.Background()
 	client, server := hosts()
@@ -111,7 +111,8 @@ func Example_events() {
 			fmt.Println(ev.Type)
 			switch id := ev.ID; ev.Type {
 			case rdmacm.EventConnectRequest: // id is new
-				check(id.CreateQP(nil, &verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+				check(id.CreateQP(nil, &verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1,
+					MaxRecvSGE: 1}}))
 				check(id.Accept(ctx, nil))
 			case rdmacm.EventDisconnected:
 				check(id.Disconnect(ctx)) // tells the client that we agree

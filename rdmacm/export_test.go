@@ -16,45 +16,59 @@ func NewGrowingHost(list func() ([]*verbs.Device, error)) *Host {
 }
 
 // device finds the host's device of a context.
-func (h *Host) deviceOf(ctx *verbs.Context) *device {
+func (h *Host) deviceOf(vctx *verbs.Context) *device {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, d := range h.devices {
-		if d.ctx == ctx {
+		if d.ctx == vctx {
 			return d
 		}
 	}
 	return nil
 }
 
-// Remove does what the end of a device does.
-func (h *Host) Remove(ctx *verbs.Context) { h.deviceOf(ctx).remove() }
+// Remove removes a device, as its fatal error does.
+func (h *Host) Remove(vctx *verbs.Context) { h.deviceOf(vctx).remove() }
 
-// Move does what a change of the GID table does, of the hardware's address too if hardware is set.
-func (h *Host) Move(ctx *verbs.Context, hardware bool) { h.deviceOf(ctx).moved(hardware) }
+// Move has the effects of a change of the GID table, of the hardware's address too if hardware is set.
+func (h *Host) Move(vctx *verbs.Context, hardware bool) { h.deviceOf(vctx).moved(hardware) }
 
-// LoadPath asks the peer of a connection for an alternate path, the same as it has.
+// LoadPath asks the peer of a connection for an alternate path, equal to its own.
 func (id *ID) LoadPath() error {
-	return id.dev.do(func(m *cm.Machine, now int64, out *cm.Batch) error {
+	return id.dev.cm.do(func(m *cm.Machine, now int64, out *cm.Batch) error {
 		return m.LoadPath(now, id.cmid, id.cmid.Path(), 0, nil, out)
 	})
 }
 
-// MailPath is the way of the messages about the connection.
+// do runs a call of the machine that the package does not use.
+func (m *manager) do(f func(m *cm.Machine, now int64, out *cm.Batch) error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := f(m.machine, m.now(), &m.batch)
+	m.finish()
+	return err
+}
+
+// live counts the machine's connections.
+func (m *manager) live() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.machine.Live()
+}
+
+// MailPath is the path of the connection's messages.
 func (id *ID) MailPath() cm.Path {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return *id.cmid.Path()
 }
 
-// AnswerLookup answers a look-up with any Q_Key.
+// AnswerLookup answers a look-up, with any Q_Key.
 func (id *ID) AnswerLookup(qpn, qkey uint32) error {
-	return id.dev.do(func(m *cm.Machine, now int64, out *cm.Batch) error {
-		return m.Answer(now, id.cmid, &cm.AnswerParams{QPN: qpn, QKey: qkey}, out)
-	})
+	return id.dev.cm.answer(id.cmid, &cm.AnswerParams{QPN: qpn, QKey: qkey})
 }
 
-// Left says what a host still has of IDs, ports and connections, empty if nothing.
+// Left lists the IDs, ports and connections that a host still has, empty if none.
 func (h *Host) Left() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,10 +82,8 @@ func (h *Host) Left() string {
 	note("listeners on all devices", len(h.wild))
 	for _, d := range h.devices {
 		note("IDs", len(d.users))
-		if d.started {
-			d.mu.Lock()
-			note("connections", d.machine.Live())
-			d.mu.Unlock()
+		if d.cm != nil {
+			note("connections", d.cm.live())
 		}
 	}
 	return strings.Join(left, ", ")

@@ -61,7 +61,7 @@ func TestC_CHAN_05_Readable(t *testing.T) {
 	})
 }
 
-// The network is told of members that receive, and of no others: IGMP and MLD report what /proc lists.
+// The network learns of members that receive, and of no others: IGMP and MLD report the groups of /proc.
 func TestC_MC_10_15_Membership(t *testing.T) {
 	_, addr := udpHost(t, 10)
 	dev, err := soft.New(soft.Config{Name: "m0", Addrs: []netip.Addr{addr, netip.IPv6Loopback()}})

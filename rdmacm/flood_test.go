@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// flood is a device that does nothing but send requests, as fast as it can, to a listener and to ports where nobody listens.
+// flood is a device that sends requests as fast as it can, to a listener and to ports without one.
 type flood struct {
 	from, to netip.Addr
 	port     uint16
@@ -29,15 +29,16 @@ func (f *flood) request(n uint32) umad.MAD {
 		service = PSTCP.service(f.port + 1)
 	}
 	r.Put(cmmsg.REQFields{
-		LocalID: n, ServiceID: service, LocalGUID: 0x3333, LocalQPN: n&0x7FFFFF<<1 | 1, RemoteTimeout: 20, LocalTimeout: 20, MaxRetries: 15, PKey: 0xFFFF, MTU: 3,
+		LocalID: n, ServiceID: service, LocalGUID: 0x3333, LocalQPN: n&0x7FFFFF<<1 | 1, RemoteTimeout: 20, LocalTimeout: 20,
+		MaxRetries: 15, PKey: 0xFFFF, MTU: 3,
 		Primary: cmmsg.PathFields{LocalGID: cmmsg.GID(f.from), RemoteGID: cmmsg.GID(f.to), HopLimit: 64, AckTimeout: 17},
 	})
 	cmmsg.Msg(mad).SetPrivate(cmmsg.AppendIPHeader(nil, netip.AddrPortFrom(f.from, uint16(n)), f.to))
 	return mad
 }
 
-// A flood over the network: requests of a stranger fill the backlog of a listener that does not look, and no more. Connections that are
-// there go on, and when the program looks again others can connect.
+// A flood over the network: requests of one sender fill the backlog of a listener whose program does not look, and no
+// more. Established connections go on, and when the program looks again others can connect.
 func TestFloodOverTheNetwork(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("other systems have one loopback address")
@@ -60,24 +61,24 @@ func TestFloodOverTheNetwork(t *testing.T) {
 	devB, addrB := device(1)
 	devC, addrC := device(2)
 	a, b := NewHost(devA), NewHost(devB)
-	c, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	l, err := Listen(c, ":0", &Options{Host: b, Backlog: backlog})
+	l, err := Listen(ctx, ":0", &Options{Host: b, Backlog: backlog})
 	ok(err)
 	accepted := make(chan *ID, 1)
 	go func() {
-		id, err := l.Accept(c)
+		id, err := l.Accept(ctx)
 		if err != nil {
 			t.Error(err)
 		}
 		accepted <- id
 	}()
 	to := netip.AddrPortFrom(addrB, l.Addr().Port()).String()
-	client, err := Dial(c, to, &Options{Host: a})
+	client, err := Dial(ctx, to, &Options{Host: a})
 	ok(err)
 	server := <-accepted
 
-	// The flood goes on for as long as the ends talk, and until each kind of request was seen often.
+	// The flood goes on while the ends exchange messages, and until each kind of request came often.
 	p, err := umad.Open(devC)
 	ok(err)
 	agent, err := p.Register(umad.Registration{})
@@ -112,11 +113,11 @@ func TestFloodOverTheNetwork(t *testing.T) {
 		mr := mrs[(talked+1)%2]
 		ok(at.PostRecv(uint64(talked), mr.Bytes(), mr))
 		ok(from.PostSend(uint64(talked), []byte("ping"), nil, verbs.SendInline|verbs.SendSignaled))
-		wc, err := at.GetRecvComp(c)
+		wc, err := at.GetRecvComp(ctx)
 		if err != nil || wc.Status != verbs.WCSuccess || wc.WRID != uint64(talked) {
 			t.Fatalf("round %d, %+v: %+v, %v", talked, count().CM, wc, err)
 		}
-		_, err = from.GetSendComp(c)
+		_, err = from.GetSendComp(ctx)
 		ok(err)
 	}
 	close(stop)
@@ -124,15 +125,15 @@ func TestFloodOverTheNetwork(t *testing.T) {
 	if used := l.ID().backlog.Used(); used != backlog {
 		t.Errorf("%d requests wait, want %d", used, backlog)
 	}
-	// The program looks at what has come, and sends it away until somebody comes whom it knows.
+	// The program fetches requests and refuses them until its client's comes.
 	done := make(chan error, 1)
 	go func() {
 		for {
-			id, err := l.Request(c)
+			id, err := l.Request(ctx)
 			if err == nil && id.PeerAddr().Addr() == addrC {
 				err = id.Close()
 			} else if err == nil {
-				if err = id.Accept(c, nil); err == nil {
+				if err = id.Accept(ctx, nil); err == nil {
 					err = id.Close()
 				}
 				done <- err
@@ -147,7 +148,7 @@ func TestFloodOverTheNetwork(t *testing.T) {
 	for last := uint64(0); l.ID().backlog.Used() > 0 || count().MAD.Received != last; time.Sleep(20 * time.Millisecond) {
 		last = count().MAD.Received // a client that comes while the backlog is full has to try again, 4.6 s later
 	}
-	late, err := Dial(c, to, &Options{Host: a})
+	late, err := Dial(ctx, to, &Options{Host: a})
 	ok(err)
 	ok(<-done)
 	ok(late.Close())

@@ -69,7 +69,8 @@ func TestC_FLOW_02_Synchronous(t *testing.T) {
 		go func() {
 			defer close(done)
 			s := must(l.GetRequest(bg))(w)
-			if ev := s.Event(); ev == nil || ev.Type != rdmacm.EventConnectRequest || string(ev.Conn.PrivateData[:5]) != "hello" {
+			if ev := s.Event(); ev == nil || ev.Type != rdmacm.EventConnectRequest ||
+				string(ev.Conn.PrivateData[:5]) != "hello" {
 				t.Errorf("the request's event is %+v", ev)
 			}
 			w.ok(s.CreateQP(nil, qpInit()))
@@ -85,7 +86,8 @@ func TestC_FLOW_02_Synchronous(t *testing.T) {
 		w.ok(c.ResolveAddr(bg, netip.AddrPort{}, at(addrB, port), timeout))
 		w.ok(c.CreateQP(nil, qpInit())) // C-FLOW-06
 		w.ok(c.ResolveRoute(bg, timeout))
-		w.ok(c.Connect(bg, &rdmacm.ConnParam{PrivateData: []byte("hello"), ResponderResources: 5, InitiatorDepth: 6, RetryCount: 7}))
+		w.ok(c.Connect(bg, &rdmacm.ConnParam{PrivateData: []byte("hello"), ResponderResources: 5, InitiatorDepth: 6,
+			RetryCount: 7}))
 		if ev := c.Event(); ev.Type != rdmacm.EventEstablished || string(ev.Conn.PrivateData[:7]) != "welcome" ||
 			ev.Conn.ResponderResources != 3 || ev.Conn.InitiatorDepth != 2 {
 			t.Errorf("the event after Connect is %+v", ev)

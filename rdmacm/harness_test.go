@@ -38,7 +38,7 @@ func in(t *testing.T, f func(w *world)) { inFaulty(t, rdmatest.Faults{}, f) }
 
 func inFaulty(t *testing.T, faults rdmatest.Faults, f func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
-		// A bubble whose goroutines wait for each other is never idle: devices look after themselves from time to time.
+		// A bubble whose goroutines wait for each other is never idle: devices run timers.
 		stuck := time.AfterFunc(24*time.Hour, func() { panic("the test is stuck: a day has passed") })
 		defer stuck.Stop()
 		w := &world{T: t, fab: rdmatest.New(rdmatest.Config{RealTime: true, Faults: faults, Seed: 1})}
@@ -90,9 +90,9 @@ func (w *world) newEnd(h *rdmacm.Host, ps rdmacm.PortSpace) *end {
 // next expects the next event of the channel. The caller acknowledges it.
 func (w *world) next(ch *rdmacm.EventChannel, want rdmacm.EventType) *rdmacm.Event {
 	w.Helper()
-	c, cancel := context.WithTimeout(bg, 10*time.Minute)
+	ctx, cancel := context.WithTimeout(bg, 10*time.Minute)
 	defer cancel()
-	ev, err := ch.GetEvent(c)
+	ev, err := ch.GetEvent(ctx)
 	if err != nil {
 		w.Fatalf("waiting for %v: %v", want, err)
 	}
@@ -110,7 +110,7 @@ func (e *end) expect(want rdmacm.EventType) *rdmacm.Event {
 	return ev
 }
 
-// none expects that nothing has happened.
+// none expects no event.
 func (e *end) none() {
 	e.w.Helper()
 	synctest.Wait()

@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The helpers of rdma_verbs.h: shorthand for verbs on the objects of an ID. Everything else is done with verbs on QP, PD
-// and so on. The completion of a request has its context as WRID.
+// The helpers of rdma_verbs.h: shorthand for verbs on the objects of an ID. Everything else is done with verbs on QP,
+// PD and so on. The completion of a request has its context as WRID.
 
 // RegMsgs registers a buffer for messages (rdma_reg_msgs), and for local use in READs and WRITEs, in the ID's PD.
 func (id *ID) RegMsgs(buf []byte) (*verbs.MR, error) {
@@ -31,7 +31,7 @@ func (id *ID) RegWrite(buf []byte) (*verbs.MR, error) {
 func (id *ID) reg(op string, buf []byte, access verbs.AccessFlags) (*verbs.MR, error) {
 	pd := id.PD()
 	if pd == nil {
-		return nil, id.wrong(op, syscall.EINVAL, "the ID is not bound to a device, so there is no PD")
+		return nil, id.wrong(op, syscall.EINVAL, "the ID is not bound to a device: call BindAddr or ResolveAddr first")
 	}
 	return pd.RegMR(buf, access)
 }
@@ -71,27 +71,35 @@ func (id *ID) PostSendV(context uint64, flags verbs.SendFlags, sgl ...verbs.SGE)
 }
 
 // PostRead reads the peer's memory at (remote, rkey) into buf, which lies in mr (rdma_post_read).
-func (id *ID) PostRead(context uint64, buf []byte, mr *verbs.MR, flags verbs.SendFlags, remote uint64, rkey uint32) error {
-	return id.post1("post_read", verbs.SendWR{WRID: context, Opcode: verbs.WRRDMARead, Flags: flags, RemoteAddr: remote, RKey: rkey}, buf, mr)
+func (id *ID) PostRead(context uint64, buf []byte, mr *verbs.MR, flags verbs.SendFlags, remote uint64,
+	rkey uint32) error {
+	return id.post1("post_read", verbs.SendWR{WRID: context, Opcode: verbs.WRRDMARead, Flags: flags, RemoteAddr: remote,
+		RKey: rkey}, buf, mr)
 }
 
 // PostReadV reads the peer's memory into several buffers (rdma_post_readv).
 func (id *ID) PostReadV(context uint64, flags verbs.SendFlags, remote uint64, rkey uint32, sgl ...verbs.SGE) error {
-	return id.post("post_read", verbs.SendWR{WRID: context, Opcode: verbs.WRRDMARead, Flags: flags, RemoteAddr: remote, RKey: rkey, SGList: sgl})
+	return id.post("post_read", verbs.SendWR{WRID: context, Opcode: verbs.WRRDMARead, Flags: flags, RemoteAddr: remote,
+		RKey: rkey, SGList: sgl})
 }
 
-// PostWrite writes buf to the peer's memory at (remote, rkey) (rdma_post_write); buf lies in mr, which may be nil with verbs.SendInline.
-func (id *ID) PostWrite(context uint64, buf []byte, mr *verbs.MR, flags verbs.SendFlags, remote uint64, rkey uint32) error {
-	return id.post1("post_write", verbs.SendWR{WRID: context, Opcode: verbs.WRRDMAWrite, Flags: flags, RemoteAddr: remote, RKey: rkey}, buf, mr)
+// PostWrite writes buf to the peer's memory at (remote, rkey) (rdma_post_write); buf lies in mr, which may be nil
+// with verbs.SendInline.
+func (id *ID) PostWrite(context uint64, buf []byte, mr *verbs.MR, flags verbs.SendFlags, remote uint64,
+	rkey uint32) error {
+	return id.post1("post_write", verbs.SendWR{WRID: context, Opcode: verbs.WRRDMAWrite, Flags: flags,
+		RemoteAddr: remote, RKey: rkey}, buf, mr)
 }
 
 // PostWriteV writes several buffers to the peer's memory (rdma_post_writev).
 func (id *ID) PostWriteV(context uint64, flags verbs.SendFlags, remote uint64, rkey uint32, sgl ...verbs.SGE) error {
-	return id.post("post_write", verbs.SendWR{WRID: context, Opcode: verbs.WRRDMAWrite, Flags: flags, RemoteAddr: remote, RKey: rkey, SGList: sgl})
+	return id.post("post_write", verbs.SendWR{WRID: context, Opcode: verbs.WRRDMAWrite, Flags: flags, RemoteAddr: remote,
+		RKey: rkey, SGList: sgl})
 }
 
 // PostUDSend sends a datagram to a QP behind ah, with the Q_Key UDPQKey (rdma_post_ud_send).
-func (id *ID) PostUDSend(context uint64, buf []byte, mr *verbs.MR, flags verbs.SendFlags, ah *verbs.AH, remoteQPN uint32) error {
+func (id *ID) PostUDSend(context uint64, buf []byte, mr *verbs.MR, flags verbs.SendFlags, ah *verbs.AH,
+	remoteQPN uint32) error {
 	return id.post1("post_ud_send", verbs.SendWR{
 		WRID: context, Opcode: verbs.WRSend, Flags: flags, AH: ah, RemoteQPN: remoteQPN, RemoteQKey: UDPQKey,
 	}, buf, mr)
@@ -122,10 +130,10 @@ func (id *ID) post(op string, wr verbs.SendWR) error {
 	return qp.PostSend(wr)
 }
 
-// sge names a buffer inside a region.
+// sge is the SGE of a buffer inside a region.
 func (id *ID) sge(op string, buf []byte, mr *verbs.MR) (verbs.SGE, error) {
 	if mr == nil {
-		return verbs.SGE{}, id.wrong(op, syscall.EINVAL, "there is no MR")
+		return verbs.SGE{}, id.wrong(op, syscall.EINVAL, "no MR: must be the MR of the buffer")
 	}
 	all := mr.Bytes()
 	off := uintptr(unsafe.Pointer(unsafe.SliceData(buf))) - uintptr(unsafe.Pointer(unsafe.SliceData(all)))
@@ -138,22 +146,22 @@ func (id *ID) sge(op string, buf []byte, mr *verbs.MR) (verbs.SGE, error) {
 	return mr.SGE(int(off), len(buf)), nil
 }
 
-// GetSendComp waits for a completion of the ID's sends (rdma_get_send_comp). The ID's QP has a CQ of its own with a channel for
-// them, which CreateQP makes. When c is done the error wraps c's.
-func (id *ID) GetSendComp(c context.Context) (verbs.WC, error) {
+// GetSendComp waits for a completion of the ID's sends (rdma_get_send_comp). The CQ of the sends must have a channel,
+// as those of CreateQP have. When ctx is done the error wraps ctx's.
+func (id *ID) GetSendComp(ctx context.Context) (verbs.WC, error) {
 	id.mu.Lock()
 	cq := id.sendCQ
 	if cq == nil && id.qp != nil {
 		cq = id.qp.SendCQ()
 	}
 	id.mu.Unlock()
-	return id.comp(c, "get_send_comp", cq)
+	return id.comp(ctx, "get_send_comp", cq)
 }
 
-// GetRecvComp waits for a completion of the ID's receives (rdma_get_recv_comp), as GetSendComp does. When the peer of a synchronous
-// ID has disconnected, and all that had arrived was returned, the error is ENOTCONN and io.EOF; the C function waits for ever. Disconnect
-// then flushes the receives that are left.
-func (id *ID) GetRecvComp(c context.Context) (verbs.WC, error) {
+// GetRecvComp waits for a completion of the ID's receives (rdma_get_recv_comp), as GetSendComp does. When the peer of
+// a synchronous ID has disconnected, and all arrived messages were returned, the error is ENOTCONN and io.EOF; the C
+// function waits for ever. Disconnect then flushes the receives that are left.
+func (id *ID) GetRecvComp(ctx context.Context) (verbs.WC, error) {
 	const op = "get_recv_comp"
 	id.mu.Lock()
 	cq, sync := id.recvCQ, id.sync
@@ -162,29 +170,29 @@ func (id *ID) GetRecvComp(c context.Context) (verbs.WC, error) {
 	}
 	id.mu.Unlock()
 	if !sync || cq == nil {
-		return id.comp(c, op, cq)
+		return id.comp(ctx, op, cq)
 	}
 	var wcs [1]verbs.WC
 	if n, err := cq.Poll(wcs[:]); n > 0 || err != nil {
 		return wcs[0], err
 	}
 	for {
-		here, forget, over := id.whilePeer(c)
+		here, forget, over := id.whilePeer(ctx)
 		wc, err := id.comp(here, op, cq)
 		forget()
 		switch {
-		case err == nil || !errors.Is(err, context.Canceled) || c.Err() != nil:
+		case err == nil || !errors.Is(err, context.Canceled) || ctx.Err() != nil:
 			return wc, err
 		case over:
-			return wc, locked(id, func() error {
-				return &Error{Op: op, Obj: id.obj(), Errno: syscall.ENOTCONN, Detail: "the peer has disconnected", Err: io.EOF}
-			})
+			return wc, &Error{
+				Op: op, Obj: id.lockedObj(), Errno: syscall.ENOTCONN, Detail: "the peer has disconnected", Err: io.EOF,
+			}
 		}
 	}
 }
 
-// comp polls, asks for an event, polls again since something may have come before, and waits.
-func (id *ID) comp(c context.Context, op string, cq *verbs.CQ) (wc verbs.WC, err error) {
+// comp polls, arms the CQ, polls again as a completion may have come before, and waits.
+func (id *ID) comp(ctx context.Context, op string, cq *verbs.CQ) (wc verbs.WC, err error) {
 	if cq == nil || cq.Channel() == nil {
 		return wc, id.wrong(op, syscall.EINVAL, "the ID has no CQ with a channel for that")
 	}
@@ -199,9 +207,9 @@ func (id *ID) comp(c context.Context, op string, cq *verbs.CQ) (wc verbs.WC, err
 		if n, err := cq.Poll(wcs[:]); n > 0 || err != nil {
 			return wcs[0], err
 		}
-		got, err := cq.Channel().GetEvent(c)
+		got, err := cq.Channel().GetEvent(ctx)
 		if err != nil {
-			return wc, id.gaveUp(op, err)
+			return wc, id.waitError(op, err)
 		}
 		got.AckEvents(1)
 	}

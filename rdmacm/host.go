@@ -6,38 +6,51 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Host is what IDs live on: a set of devices, with their addresses, and the port numbers in use there. The default
-// host, that of the package's functions, has the devices that verbs.Devices lists at any time; a program that makes its own
-// devices, as a test does, makes a host of them.
+// Host is a set of devices, with their addresses, and the port numbers in use there. The default host, that of the
+// package's functions, has the devices that verbs.Devices lists at any time; a program that makes its own devices, as
+// a test does, makes a host of them. A Host is safe for concurrent use.
 //
-// Devices are opened when they are first needed and stay open until Close. A device that an ID is bound to, or that a
-// listener is on, has its UDP port taken and three goroutines. While a
-// listener is on all devices, one more looks every second whether there are new ones.
+// Devices are opened when they are first needed and stay open until Close. A device that an ID is or was bound to has
+// QP 1 open and three goroutines. While an ID listens on all devices, one more goroutine looks for new devices every
+// second.
 type Host struct {
 	list func() ([]*verbs.Device, error)
-	grow bool // the list may get longer
+	grow bool // list returns new devices later
 
 	closing sync.Mutex // one Close at a time; before mu
 
-	mu      sync.Mutex // guards what follows; after ID.mu
+	mu sync.Mutex // its place in the order of locks: manager.go
+	// +checklocks:mu
 	devices []*device
-	closed  bool
-	ports   portTable
-	wild    map[*ID]struct{} // listeners on all devices, those to come included
-	ways    map[netip.Addr]way
-	looking bool   // a goroutine looks for devices to come
-	silence func() // ends tell
+	// +checklocks:mu
+	closed bool
+	// +checklocks:mu
+	ports portTable
+	// Listeners on all devices, present and future.
+	// +checklocks:mu
+	wild map[*ID]struct{}
+	// +checklocks:mu
+	paths map[netip.Addr]localPath
+	// A goroutine looks for new devices.
+	// +checklocks:mu
+	looking bool
+	// Ends publish.
+	// +checklocks:mu
+	unpublish func()
 }
 
+// defaultHost is the host of the package's functions.
 var defaultHost = func() *Host {
 	h := newHost(verbs.Devices)
 	h.grow = true
 	return h
 }()
 
+// newHost makes a host of the devices that list returns.
 func newHost(list func() ([]*verbs.Device, error)) *Host {
 	return &Host{list: list, ports: portTable{}, wild: map[*ID]struct{}{}}
 }
@@ -50,13 +63,13 @@ func NewHost(devices ...*verbs.Device) *Host {
 // DefaultHost is the host of the package's functions.
 func DefaultHost() *Host { return defaultHost }
 
-// Close ends the connection management of the host's devices and closes them. EBUSY if IDs are left: nothing has happened. EBUSY also if the
-// program still has objects on a device: it stays open, while nothing can be bound to it any more, until Close is called again without
-// them. The default host cannot be closed.
+// Close ends the connection management of the host's devices and closes them. EBUSY while IDs are left: the host is
+// unchanged. EBUSY also while the program has objects on a device: that device stays open, but no ID can be bound to
+// it any more; call Close again without the objects. EINVAL for the default host, which cannot be closed.
 func (h *Host) Close() error {
 	const op = "close_host"
 	if h == defaultHost {
-		return &Error{Op: op, Errno: syscall.EINVAL, Detail: "the default host lives as long as the program"}
+		return &Error{Op: op, Errno: syscall.EINVAL, Detail: "the default host cannot be closed"}
 	}
 	h.closing.Lock()
 	defer h.closing.Unlock()
@@ -66,7 +79,7 @@ func (h *Host) Close() error {
 	}
 	var errs []error
 	var left []*device
-	for _, d := range devices { // without mu, which their goroutines may wait for
+	for _, d := range devices { // without mu: their goroutines may wait for it
 		if err := d.close(); err != nil {
 			errs, left = append(errs, err), append(left, d)
 		}
@@ -77,7 +90,7 @@ func (h *Host) Close() error {
 	return errors.Join(errs...)
 }
 
-// takeDevices ends what leads to the devices, and hands them to whoever closes them. No IDs are left.
+// takeDevices takes the devices out of the host, for Close. EBUSY while IDs are left.
 func (h *Host) takeDevices(op string) ([]*device, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,15 +103,17 @@ func (h *Host) takeDevices(op string) ([]*device, error) {
 		return nil, &Error{Op: op, Errno: syscall.EBUSY, Detail: "IDs listen on all devices"}
 	}
 	devices := h.devices
-	h.devices, h.ways, h.closed = nil, nil, true
-	if h.silence != nil {
-		h.silence()
-		h.silence = nil
+	h.devices, h.paths, h.closed = nil, nil, true
+	if h.unpublish != nil {
+		h.unpublish()
+		h.unpublish = nil
 	}
 	return devices, nil
 }
 
-// scan opens devices that have come, and returns all. h.mu is held.
+// scan opens new devices, and returns all.
+//
+// +checklocks:h.mu
 func (h *Host) scan() ([]*device, error) {
 	if h.closed {
 		return nil, &Error{Op: "host", Errno: syscall.EINVAL, Err: ErrClosed}
@@ -122,20 +137,23 @@ func (h *Host) scan() ([]*device, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return nil, &Error{Op: "get_devices", Errno: syscall.ENODEV, Detail: "there is no RDMA device"}
+	return nil, &Error{Op: "get_devices", Errno: syscall.ENODEV, Detail: "no RDMA device"}
 }
 
+// device finds the opened device of a verbs.Device, nil if there is none.
+//
+// +checklocks:h.mu
 func (h *Host) device(dev *verbs.Device) *device {
 	for _, d := range h.devices {
-		if d.vdev.Driver() == dev.Driver() && !d.gone {
+		if driver.Of[verbs.DriverDevice](d.vdev) == driver.Of[verbs.DriverDevice](dev) && !d.gone {
 			return d
 		}
 	}
 	return nil
 }
 
-// Devices lists the host's devices, opened (rdma_get_devices). They are those of ID.Verbs, stay open, and need not
-// be given back. ENODEV if there are none.
+// Devices lists the host's devices, opened (rdma_get_devices). They are those of ID.Verbs. The program
+// must not close them. ENODEV if there are none.
 func (h *Host) Devices() ([]*verbs.Context, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -155,7 +173,9 @@ func (h *Host) Devices() ([]*verbs.Context, error) {
 // Devices lists the devices of the default host, opened (rdma_get_devices).
 func Devices() ([]*verbs.Context, error) { return defaultHost.Devices() }
 
-// owner finds the device that has a local address, and starts it. h.mu is held.
+// owner finds the device that has a local address, and starts it.
+//
+// +checklocks:h.mu
 func (h *Host) owner(local netip.Addr) (*device, int, error) {
 	devices, err := h.scan()
 	if err != nil {
@@ -166,5 +186,6 @@ func (h *Host) owner(local netip.Addr) (*device, int, error) {
 			return d, i, d.start()
 		}
 	}
-	return nil, 0, &Error{Op: "bind_addr", Errno: syscall.ENODEV, Detail: local.String() + " is not the address of an RDMA device"}
+	return nil, 0, &Error{Op: "bind_addr", Errno: syscall.ENODEV,
+		Detail: local.String() + ": must be the address of an RDMA device"}
 }

@@ -40,7 +40,7 @@ func startedHost(t *testing.T) (*Host, *device) {
 	return h, d
 }
 
-// A Close that found objects of the program can be tried again, and says so until they are gone.
+// A Close that fails because of the program's objects can be repeated, and fails until they are destroyed.
 func TestHostCloseCanBeTriedAgain(t *testing.T) {
 	for name, makeOne := range map[string]func(d *device) (interface{ Close() error }, error){
 		"on the device": func(d *device) (interface{ Close() error }, error) { return d.ctx.CreateCompChannel() },
@@ -69,7 +69,8 @@ func TestHostCloseCanBeTriedAgain(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := id.ResolveAddr(context.Background(), netip.AddrPort{}, netip.MustParseAddrPort("198.18.0.1:7"), time.Second); !errors.Is(err, ErrClosed) {
+				if err := id.ResolveAddr(context.Background(), netip.AddrPort{}, netip.MustParseAddrPort("198.18.0.1:7"),
+					time.Second); !errors.Is(err, ErrClosed) {
 					t.Errorf("meanwhile: %v", err)
 				}
 				if err := id.Close(); err != nil {
@@ -94,8 +95,8 @@ func TestHostCloseCanBeTriedAgain(t *testing.T) {
 // Close waits for the device's goroutines, and they may wait for the host.
 func TestHostCloseLetsGoroutinesEnd(t *testing.T) {
 	h, d := startedHost(t)
-	d.ended.Go(func() {
-		<-d.stop
+	d.cm.ended.Go(func() {
+		<-d.cm.stop
 		d.moved(true)
 	})
 	done := make(chan error)

@@ -1,95 +1,76 @@
 package rdmacm
 
 import (
-	"context"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
 
-	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // ID is one end of a connection, a listener, or a datagram service: what a socket is to TCP (struct rdma_cm_id).
 //
-// On an event channel an ID is asynchronous: calls begin something, and an event tells what has become of it.
-// Without one it is synchronous: calls wait, and ID.Event has the last event. An ID is used for one connection.
+// On an event channel an ID is asynchronous: calls begin something, and an event reports the result.
+// Without a channel it is synchronous: calls wait, and ID.Event has the last event. An ID is used for one connection.
 //
 // All methods are safe for concurrent use.
 type ID struct {
-	Context any // the program's, never looked at
+	Context any // the program's; the package does not look at it
 
 	host   *Host
-	num    uint32 // by which the tools show it
+	num    uint32 // number of the ID in the tools' reports
 	ps     PortSpace
-	qpType verbs.QPType
+	qpType verbs.QPType // set before the ID is in use
 	acks   acks
 
-	mu    sync.Mutex
-	state state
-	ch    *EventChannel
-	sync  bool
-	event *Event // SYNC: the last one
-	ep    *endpoint
+	mu sync.Mutex // its place in the order of locks: manager.go
+	// +checklocks:mu
+	state state // librdmacm's; connection.conn has more of a connection
 
-	dev           *device
-	sgid          int            // index of the local address in the GID table
-	bound         portKey        // guarded by Host.mu
-	unseen        bool           // the port was chosen here, and the program has not asked which one
-	local, remote netip.AddrPort // local changes while bound is zero only, or from the unspecified address
-	zone          string         // of their link-local addresses
-	path          PathRec
-	haveRoute     bool
-	afIB          bool // addressed by GIDs and service IDs: requests have no IP header
-
-	tos           uint8
-	reuse, afonly bool
-	ackTimeout    uint8
-	ackTimeoutSet bool
-	ece, peerECE  ECE
-
-	cmid      *cm.ID
-	listeners []deviceListener
-	backlog   *cm.Backlog
-
-	attrs              cm.Attrs // of the QP, when the peer's is known
-	cmPath             cm.Path
-	respRes, initDepth uint8                            // READs and atomics at a time, in and out
-	strayed            bool                             // ADDR_CHANGE has told that the local address is gone
-	ended              bool                             // DISCONNECTED has been told
-	over               bool                             // nothing more is to come of the connection, or of the wish for one
-	left               bool                             // the peer has asked for the end
-	waiting            map[*context.CancelFunc]struct{} // receives of a synchronous ID, for the peer too
-	broken             bool                             // CONNECT_ERROR has been told: nothing more about the connection
-
-	qp                       *verbs.QP
-	srq                      *verbs.SRQ
-	sendCQ, recvCQ           *verbs.CQ
-	sendChannel, recvChannel *verbs.CompChannel
-	groups                   map[netip.Addr]*group
+	// Channel, and the last event of a synchronous ID (sync.go).
+	// +checklocks:mu
+	reporting
+	// Device, addresses and port (addr.go).
+	// +checklocks:mu
+	binding
+	// The resolved path (route.go).
+	// +checklocks:mu
+	route
+	// What SetOption and the methods called Set have set (option.go).
+	// +checklocks:mu
+	options
+	// Listeners on the devices (listen.go).
+	// +checklocks:mu
+	listening
+	// The connection and its state (connection.go).
+	// +checklocks:mu
+	connection
+	// QP, SRQ, CQs, and multicast groups (qp.go, mcast.go).
+	// +checklocks:mu
+	objects
 }
 
-// CreateID makes an ID on the default host (rdma_create_id): asynchronous on a channel, synchronous if ch is nil. EINVAL if
-// there is no such port space.
-func CreateID(ch *EventChannel, ps PortSpace, context any) (*ID, error) {
+// CreateID makes an ID on the default host (rdma_create_id): asynchronous on a channel, synchronous if ch is nil.
+// EINVAL for an unknown port space.
+func CreateID(ch *EventChannel, ps PortSpace, userContext any) (*ID, error) {
 	if ch != nil {
-		return ch.host.CreateID(ch, ps, context)
+		return ch.host.CreateID(ch, ps, userContext)
 	}
-	return defaultHost.CreateID(nil, ps, context)
+	return defaultHost.CreateID(nil, ps, userContext)
 }
 
-// CreateID makes an ID on this host (rdma_create_id), whose channel ch is, or nil for a synchronous ID. EINVAL if there is no such
-// port space.
-func (h *Host) CreateID(ch *EventChannel, ps PortSpace, context any) (*ID, error) {
+// CreateID makes an ID on this host (rdma_create_id): asynchronous on ch, a channel of this host, or synchronous if
+// ch is nil. EINVAL for an unknown port space, or a channel of another host.
+func (h *Host) CreateID(ch *EventChannel, ps PortSpace, userContext any) (*ID, error) {
 	const op = "create_id"
 	if !ps.valid() {
-		return nil, &Error{Op: op, Errno: syscall.EINVAL, Detail: "there is no " + ps.String(), Hint: "there are TCP, UDP, IB and IPOIB"}
+		return nil, &Error{Op: op, Errno: syscall.EINVAL, Detail: ps.String() + ": must be TCP, UDP, IB or IPOIB"}
 	}
 	if ch != nil && ch.host != h {
-		return nil, &Error{Op: op, Errno: syscall.EINVAL, Detail: "the channel belongs to another host"}
+		return nil, &Error{Op: op, Errno: syscall.EINVAL,
+			Detail: "the channel is another host's: must be one of the ID's host"}
 	}
-	id := h.newID(ch, ps, context)
+	id := h.newID(ch, ps, userContext)
 	if id == nil {
 		return nil, ch.errClosed(op)
 	}
@@ -100,28 +81,32 @@ func (h *Host) CreateID(ch *EventChannel, ps PortSpace, context any) (*ID, error
 var lastNum atomic.Uint32
 
 // newID makes an ID, nil if the channel is closed.
-func (h *Host) newID(ch *EventChannel, ps PortSpace, context any) *ID {
-	id := &ID{host: h, num: lastNum.Add(1), ps: ps, Context: context, qpType: ps.defaultQPType(), ch: ch, sync: ch == nil}
-	if id.sync {
-		id.ch = newChannel(h)
+func (h *Host) newID(ch *EventChannel, ps PortSpace, userContext any) *ID {
+	sync := ch == nil
+	if sync {
+		ch = newChannel(h)
 	}
-	if !id.ch.join(id) {
+	id := &ID{
+		host: h, num: lastNum.Add(1), ps: ps, Context: userContext, qpType: ps.defaultQPType(),
+		reporting: reporting{ch: ch, sync: sync},
+	}
+	if !ch.join(id) {
 		return nil
 	}
 	return id
 }
 
-// Close destroys the ID in any state (rdma_destroy_id; for IDs of CreateEP, Dial and a Listener, rdma_destroy_ep). What
-// it is doing ends: a request under way is taken back, one that was not answered is refused, a connection is
-// closed, multicast groups are left. There are no more events for it. It blocks until the events that the program got are
-// acknowledged. EBUSY while a QP or SRQ that CreateQP or CreateSRQ made is there; those of an endpoint go along with it, unless
-// something else uses them (EBUSY). The ID is still there then.
+// Close destroys the ID in any state (rdma_destroy_id; for IDs of CreateEP, Dial and a Listener, rdma_destroy_ep). It
+// withdraws a request that the peer has not answered, refuses one that the program has not answered, ends a
+// connection and leaves multicast groups. The ID has no more events. Close blocks until the program has acknowledged
+// the events that it has retrieved. EBUSY while the ID has a QP or SRQ of CreateQP or CreateSRQ; those of an endpoint
+// are destroyed too, unless something else uses them (EBUSY). After EBUSY the ID is unchanged.
 func (id *ID) Close() error {
 	const op = "destroy_id"
 	id.mu.Lock()
-	if err := id.in(op, stIdle, stAddrQuery, stAddrResolved, stRouteQuery, stRouteResolved, stConnect, stDisconnect, stAddrBound, stListen, stRemoved); err != nil {
-		id.mu.Unlock()
-		return err
+	if id.state == stDestroying {
+		defer id.mu.Unlock()
+		return id.errClosed(op)
 	}
 	if err := id.bare(op); err != nil {
 		id.mu.Unlock()
@@ -134,11 +119,13 @@ func (id *ID) Close() error {
 	return nil
 }
 
-// bare sees to it that the ID has neither QP nor SRQ. id.mu is held.
+// bare checks that the ID has neither QP nor SRQ; it destroys those of an endpoint.
+//
+// +checklocks:id.mu
 func (id *ID) bare(op string) error {
 	if id.ep == nil {
 		if id.qp != nil || id.srq != nil {
-			return id.fail(op, syscall.EBUSY, "the ID has a QP or SRQ; DestroyQP and DestroySRQ come first")
+			return id.fail(op, syscall.EBUSY, "the ID has a QP or SRQ: call DestroyQP and DestroySRQ first")
 		}
 		return nil
 	}
@@ -149,10 +136,10 @@ func (id *ID) bare(op string) error {
 	return id.destroySRQ()
 }
 
-// destroyAll is Close for whoever has no time to wait: with QP and SRQ, and events may be open.
+// destroyAll is Close without waiting for acknowledgements, with QP and SRQ.
 func (id *ID) destroyAll() { id.destroyOn(nil) }
 
-// destroyOn is destroyAll if the ID is on the channel, or ch is nil: it may have moved to another one meanwhile.
+// destroyOn is destroyAll if the ID is on ch, or ch is nil: the ID may have moved to another channel meanwhile.
 func (id *ID) destroyOn(ch *EventChannel) {
 	id.mu.Lock()
 	if id.state == stDestroying || ch != nil && id.ch != ch {
@@ -164,13 +151,16 @@ func (id *ID) destroyOn(ch *EventChannel) {
 	id.finish(ended)
 }
 
-// leftovers is what end leaves to finish.
+// leftovers is the work that end leaves to finish.
 type leftovers struct {
-	event *Event
 	ch    *EventChannel
+	sync  bool   // ch is the ID's own
+	event *Event // to be acknowledged
 }
 
-// end makes the ID DESTROYING: nothing happens to it any more. id.mu is held.
+// end destroys everything of the ID and makes it DESTROYING: it gets no more events.
+//
+// +checklocks:id.mu
 func (id *ID) end() leftovers {
 	id.state = stDestroying
 	id.leaveGroups()
@@ -178,18 +168,15 @@ func (id *ID) end() leftovers {
 	_ = id.destroySRQ()
 	id.unlisten()
 	if id.cmid != nil {
-		_ = id.dev.do(func(m *cm.Machine, now int64, out *cm.Batch) error {
-			m.Destroy(now, id.cmid, out)
-			return nil
-		})
+		id.dev.cm.destroy(id.cmid)
 	}
 	id.unbind()
-	l := leftovers{id.event, id.ch}
+	l := leftovers{id.ch, id.sync, id.event}
 	id.event = nil
 	return l
 }
 
-// finish does the rest of Close, without id.mu: other IDs' locks are taken.
+// finish does the rest of Close. The caller does not hold id.mu: finish takes other IDs' locks.
 func (id *ID) finish(l leftovers) {
 	l.ch.leave(id)
 	for _, ev := range l.ch.purge(func(ev *Event) bool { return ev.owner == id }) {
@@ -197,21 +184,25 @@ func (id *ID) finish(l leftovers) {
 			ev.ID.destroyAll()
 		}
 	}
-	if id.sync {
-		if l.event != nil {
-			_ = l.event.Ack()
-		}
+	if l.event != nil {
+		_ = l.event.Ack()
+	}
+	if l.sync {
 		_ = l.ch.Close()
 	}
 }
 
-// bindDevice makes the ID one of a device. id.mu and Host.mu are held.
+// bindDevice binds the ID to a device. Host.mu is held.
+//
+// +checklocks:id.mu
 func (id *ID) bindDevice(d *device, sgid int) {
 	id.dev, id.sgid = d, sgid
 	d.users[id] = struct{}{}
 }
 
-// unbind gives port and device back. id.mu is held.
+// unbind releases port and device.
+//
+// +checklocks:id.mu
 func (id *ID) unbind() {
 	h := id.host
 	h.mu.Lock()
@@ -223,80 +214,5 @@ func (id *ID) unbind() {
 	if id.dev != nil {
 		delete(id.dev.users, id)
 		id.dev.retire()
-	}
-}
-
-// Migrate moves the ID with the events that nobody has got to another channel, or makes it synchronous if ch is nil
-// (rdma_migrate_id). The new IDs of requests that nobody has got move along. It blocks while events of the ID are not acknowledged. EINVAL if the ID is synchronous already.
-func (id *ID) Migrate(ch *EventChannel) error {
-	const op = "migrate_id"
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	switch {
-	case id.state == stDestroying:
-		return &Error{Op: op, Obj: id.obj(), Errno: syscall.EINVAL, Err: ErrClosed}
-	case ch == nil && id.sync:
-		return id.fail(op, syscall.EINVAL, "the ID is synchronous already")
-	case ch != nil && ch.host != id.host:
-		return id.fail(op, syscall.EINVAL, "the channel belongs to another host")
-	}
-	if id.event != nil {
-		_ = id.event.Ack()
-		id.event = nil
-	}
-	id.mu.Unlock()
-	id.acks.wait()
-	id.mu.Lock()
-	if id.state == stDestroying {
-		return &Error{Op: op, Obj: id.obj(), Errno: syscall.EINVAL, Err: ErrClosed}
-	}
-	old, private := id.ch, id.sync
-	if ch == nil {
-		ch = newChannel(id.host)
-		id.sync = true
-	} else {
-		id.sync = false
-	}
-	if !ch.join(id) {
-		id.sync = private
-		return ch.errClosed(op)
-	}
-	old.leave(id)
-	id.ch = ch
-	for _, ev := range old.purge(func(ev *Event) bool { return ev.owner == id }) {
-		if ev.Type == EventConnectRequest {
-			ev.ID.follow(id, ev)
-		} else {
-			ch.push(ev)
-		}
-	}
-	if private {
-		_ = old.Close()
-	}
-	return nil
-}
-
-// follow moves an ID, with the request that has made it, to where its listener has gone. l.mu is held.
-func (id *ID) follow(l *ID, request *Event) {
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	old, private := id.ch, id.sync
-	to := l.ch
-	if l.sync {
-		to = newChannel(id.host)
-	}
-	if id.state != stDestroying && to.join(id) {
-		id.ch, id.sync = to, l.sync
-		old.leave(id)
-	}
-	l.ch.push(request)
-	if id.ch == old {
-		return
-	}
-	for _, ev := range old.purge(func(ev *Event) bool { return ev.owner == id }) {
-		to.push(ev)
-	}
-	if private {
-		_ = old.Close()
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// census counts what this process has: objects of its devices, descriptors, goroutines; and what its hosts have besides.
-func census(t *testing.T, hosts ...*rdmacm.Host) string {
+// inventory counts the objects of this process: of its devices, descriptors, goroutines; and the rest of its hosts.
+func inventory(t *testing.T, hosts ...*rdmacm.Host) string {
 	var s strings.Builder
 	reports, _, err := control.Reports(false)
 	if err != nil {
@@ -31,7 +31,8 @@ func census(t *testing.T, hosts ...*rdmacm.Host) string {
 		}
 		found = true
 		for _, d := range r.Devices {
-			fmt.Fprintf(&s, "%s: %d contexts, %d PDs, %d CQs, %d MRs, %d SRQs, %d QPs; ", d.Name, d.Contexts, d.PDs, d.CQs, d.MRs, d.SRQs, len(d.QPs))
+			fmt.Fprintf(&s, "%s: %d contexts, %d PDs, %d CQs, %d MRs, %d SRQs, %d QPs; ", d.Name, d.Contexts, d.PDs, d.CQs,
+				d.MRs, d.SRQs, len(d.QPs))
 		}
 	}
 	if !found {
@@ -44,7 +45,7 @@ func census(t *testing.T, hosts ...*rdmacm.Host) string {
 	return s.String()
 }
 
-// failures are the ways in which something does not come about. Each gives back what it has.
+// failures are operations that fail. Each destroys its own objects.
 type failures struct {
 	*world
 	addrA, addrB netip.Addr
@@ -107,8 +108,8 @@ func (f *failures) objects() {
 
 func (f *failures) endpoints() {
 	for _, address := range []string{at(f.addrB, 1).String(), "[2001:db8::1]:1", "no-port", "a-name:1"} {
-		c, cancel := context.WithTimeout(bg, time.Second)
-		if _, err := rdmacm.Dial(c, address, &rdmacm.Options{Host: f.a}); err == nil {
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		if _, err := rdmacm.Dial(ctx, address, &rdmacm.Options{Host: f.a}); err == nil {
 			f.Errorf("dialled %s", address)
 		}
 		cancel()
@@ -117,7 +118,8 @@ func (f *failures) endpoints() {
 	if _, err := rdmacm.Dial(bg, at(f.addrB, port).String(), huge); err == nil {
 		f.Error("dialled with a QP that cannot be")
 	}
-	if _, err := rdmacm.Listen(bg, at(f.addrB, port).String(), &rdmacm.Options{Host: f.b}); !errors.Is(err, syscall.EADDRINUSE) {
+	if _, err := rdmacm.Listen(bg, at(f.addrB, port).String(), &rdmacm.Options{Host: f.b}); !errors.Is(err,
+		syscall.EADDRINUSE) {
 		f.Error(err)
 	}
 	_, err := f.a.CreateEP(bg, nil, nil, nil)
@@ -233,8 +235,9 @@ func (f *failures) datagrams() {
 	f.destroy(id) // in the group
 }
 
-// Whatever fails, nothing of it is left: neither IDs, ports and connections, nor QPs, CQs, PDs and regions, nor descriptors and goroutines.
-func TestFailuresLeaveNothing(t *testing.T) {
+// A failed operation leaves nothing: neither IDs, ports and connections, nor QPs, CQs, PDs and regions, nor
+// descriptors and goroutines.
+func TestFailedOperationsLeakNothing(t *testing.T) {
 	a, addrA := udpHost(t, 6)
 	b, addrB := udpHost(t, 7)
 	w := &world{T: t, a: a, b: b}
@@ -242,7 +245,8 @@ func TestFailuresLeaveNothing(t *testing.T) {
 	w.ok(f.l.BindAddr(at(addrB, port)))
 	w.ok(f.l.Listen(0))
 	for name, fail := range map[string]func(){
-		"addresses": f.addresses, "objects": f.objects, "endpoints": f.endpoints, "passive endpoint": f.passiveEndpoint, "refused": f.refused,
+		"addresses": f.addresses, "objects": f.objects, "endpoints": f.endpoints, "passive endpoint": f.passiveEndpoint,
+		"refused":   f.refused,
 		"cancelled": f.cancelled, "broken QPs": f.brokenQPs, "channels": f.channels, "datagrams": f.datagrams,
 	} {
 		fail() // what the runtime, the host and the device open once
@@ -259,11 +263,12 @@ func TestFailuresLeaveNothing(t *testing.T) {
 	w.ok(b.Close())
 }
 
-// settled is the census when it does not change any more, or is what is wanted: connections stay in timewait for a while.
+// settled is the inventory when it does not change any more, or is the wanted one: connections stay in timewait for a
+// while.
 func settled(t *testing.T, a, b *rdmacm.Host, want string) (now string) {
 	for begin := time.Now(); time.Since(begin) < 20*time.Second; time.Sleep(20 * time.Millisecond) {
 		last := now
-		if now = census(t, a, b); now == want || want == "" && now == last && !strings.Contains(now, "connections") {
+		if now = inventory(t, a, b); now == want || want == "" && now == last && !strings.Contains(now, "connections") {
 			break
 		}
 	}

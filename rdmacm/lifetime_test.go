@@ -13,11 +13,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// soon is a context for calls that need not wait for anything but the peer's program.
+// soon is a context for calls that wait for the peer's program only.
 func (w *world) soon() context.Context {
-	c, cancel := context.WithTimeout(bg, 10*time.Second)
+	ctx, cancel := context.WithTimeout(bg, 10*time.Second)
 	w.Cleanup(cancel)
-	return c
+	return ctx
 }
 
 // syncReady makes a synchronous ID of host a that may Connect, with a QP.
@@ -40,7 +40,8 @@ func (w *world) destroy(ids ...*rdmacm.ID) {
 	}
 }
 
-// A connection that has ended in any way, or never began, has no event to wait for: Disconnect of a synchronous ID returns.
+// A connection that has ended in any way, or never began, has no event to wait for: Disconnect of a synchronous ID
+// returns.
 func TestC_DISC_08_NothingToWaitFor(t *testing.T) {
 	in(t, func(w *world) {
 		l := must(w.b.CreateID(nil, rdmacm.PSTCP, nil))(w)
@@ -102,7 +103,7 @@ func TestC_DISC_08_NothingToWaitFor(t *testing.T) {
 	})
 }
 
-// The result of a call that was given up is not that of the next one.
+// The result of a call whose context ended is not the result of the next call.
 func TestC_SYNC_02_OldResults(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)
@@ -129,7 +130,7 @@ func TestC_SYNC_02_OldResults(t *testing.T) {
 		s.expect(rdmacm.EventTimewaitExit)
 		s.closeID()
 
-		// Nor is the event of a route that the program has set.
+		// The same holds for the event of a route that the program has set.
 		c = must(w.a.CreateID(nil, rdmacm.PSTCP, nil))(w)
 		w.ok(c.ResolveAddr(bg, netip.AddrPort{}, at(addrB, port), timeout))
 		w.ok(c.SetOption(rdmacm.OptionIB, rdmacm.OptionIBPath, pathData()))
@@ -145,7 +146,7 @@ func TestC_SYNC_02_OldResults(t *testing.T) {
 	})
 }
 
-// Requests that nobody has fetched move with their listener, and so do the IDs that they bring.
+// Requests that were not retrieved move with their listener, and so do their IDs.
 func TestC_ID_15_RequestsMigrate(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)
@@ -200,7 +201,7 @@ func TestC_ID_15_RequestsMigrate(t *testing.T) {
 	})
 }
 
-// A listener can go while the program still thinks about a request.
+// A listener can be closed before the program answers its requests.
 func TestC_REQ_04_ListenerGoesFirst(t *testing.T) {
 	in(t, func(w *world) {
 		l := must(w.b.CreateID(nil, rdmacm.PSTCP, nil))(w)

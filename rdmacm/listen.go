@@ -8,8 +8,16 @@ import (
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
+	"github.com/verbena-rdma/verbena/internal/gsi"
 	"github.com/verbena-rdma/verbena/verbs"
 )
+
+// listening is the part of an ID that listens.
+type listening struct {
+	listeners     []deviceListener
+	backlog       *cm.Backlog
+	halfOpenLimit int // 0 means cm.DefaultMaxHalfOpen
+}
 
 // deviceListener is a listener on one of the devices.
 type deviceListener struct {
@@ -18,11 +26,12 @@ type deviceListener struct {
 	release func() // gives the service ID back to other processes
 }
 
-// Listen begins to take requests to the address that the ID is bound to: on its device, or, if that is a wildcard, on
-// all devices, those that come later included (rdma_listen). An ID that is not bound gets a free port of all IPv4 addresses. backlog
-// is how many requests wait for the program; below 1 and above 1024 it is 1024. Requests beyond that are dropped, and the peers
-// try again. EADDRINUSE or EADDRNOTAVAIL if others have the port, which SetReuseAddr may have allowed until now. A port that the system was to
-// choose is another one then, unless the program has asked already which one it is.
+// Listen begins to take requests to the address that the ID is bound to: on its device, or, if the address is a
+// wildcard, on all devices, present and future (rdma_listen). An ID that is not bound gets a free port of all IPv4
+// addresses. backlog is how many requests wait for the program; below 1 and above 1024 it is 1024. Requests beyond
+// that are dropped, and the clients repeat them. EADDRINUSE or EADDRNOTAVAIL if another ID or process listens on the
+// port, which SetReuseAddr may have allowed until now. If the package chose the port and the program has not read it
+// yet, Listen takes another port instead.
 func (id *ID) Listen(backlog int) error {
 	const op = "listen"
 	id.mu.Lock()
@@ -48,7 +57,7 @@ func (id *ID) Listen(backlog int) error {
 	}
 	first := id.local.Port()
 	err := id.listenOnAll(op, devices)
-	for errors.Is(err, errTaken) && id.unseen { // any port will do
+	for errors.Is(err, errTaken) && id.portUnread { // the program does not depend on the port yet
 		if more := h.ports.bindAnother(id); more != nil || id.local.Port() == first {
 			break
 		}
@@ -65,7 +74,11 @@ func (id *ID) Listen(backlog int) error {
 	return nil
 }
 
-// listenOnAll begins to listen on all devices. One whose UDP port another program has is left out, but one of them must be there.
+// listenOnAll begins to listen on all devices. Those whose UDP port another program has are left out; at least one
+// must remain.
+//
+// +checklocks:id.mu
+// +checklocks:id.host.mu
 func (id *ID) listenOnAll(op string, devices []*device) error {
 	if err := id.host.ports.conflict(op, id, id.local.Port(), false); err != nil {
 		return err
@@ -87,13 +100,16 @@ func (id *ID) listenOnAll(op string, devices []*device) error {
 	return nil
 }
 
-// errTaken says that another process that shares the device listens on the port.
-var errTaken = errors.New("another process of this host listens on the port (verbena rdma resource show cm_id names it)")
+// errTaken: another process that shares the device listens on the port.
+var errTaken = errors.New(
+	"another process of this host listens on the port (verbena rdma resource show cm_id names it)")
 
 // listenOn begins to listen on a device. Host.mu is held.
+//
+// +checklocks:id.mu
 func (id *ID) listenOn(d *device) error {
 	if d.gone {
-		return id.fail("listen", syscall.ENODEV, "%v has gone", d.vdev)
+		return id.fail("listen", syscall.ENODEV, "%v was removed", d.vdev)
 	}
 	if err := d.start(); err != nil {
 		return err
@@ -102,42 +118,59 @@ func (id *ID) listenOn(d *device) error {
 	if at.IsUnspecified() {
 		at = netip.Addr{}
 	}
-	release, err := d.port.ClaimService(uint64(service), at)
+	release, err := gsi.ClaimService(d.cm.port, uint64(service), at)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errTaken, err)
 	}
-	err = d.do(func(m *cm.Machine, _ int64, _ *cm.Batch) error {
-		l, err := m.Listen(cm.ListenParams{
-			Service: service, UD: id.qpType == verbs.QPTypeUD, Kind: transportOf(id.qpType), Addr: id.local.Addr(),
-			AFOnly: id.afonly, GID: id.afIB, Backlog: id.backlog, Context: id,
-		})
-		if err == nil {
-			id.listeners = append(id.listeners, deviceListener{d, l, release})
-		}
-		return err
+	l, err := d.cm.listen(cm.ListenParams{
+		Service: service, UD: id.qpType == verbs.QPTypeUD, Kind: transportOf(id.qpType), Addr: id.local.Addr(),
+		AFOnly: id.afonly, GID: id.afIB, Backlog: id.backlog, MaxHalfOpen: id.halfOpenLimit, Context: id,
 	})
 	if err != nil {
 		release()
+		return err
 	}
-	return err
+	id.listeners = append(id.listeners, deviceListener{d, l, release})
+	return nil
 }
 
-// unlisten ends listening. id.mu is held.
+// SetHalfOpenLimit limits the handshakes of an ID that will listen: those that the program has not answered, and
+// those that it has accepted and whose clients have not acknowledged that. The limit is n for clients that have
+// connected to this device before and n for those that have not. A new request takes the place of an old one, whose
+// ID gets EventUnreachable, or is dropped, and the client repeats it. The default is 16384; Listen of this package
+// sets 1024, rsocket 256. librdmacm has no such call. EINVAL for n below 1 and after Listen.
+func (id *ID) SetHalfOpenLimit(n int) error {
+	const op = "set_half_open_limit"
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	switch {
+	case id.state == stDestroying:
+		return id.errClosed(op)
+	case n < 1:
+		return id.fail(op, syscall.EINVAL, "limit %d: must be 1 or more", n)
+	case id.state == stListen:
+		return id.fail(op, syscall.EINVAL, "limit set in %v: must be set before Listen", id.state)
+	}
+	id.halfOpenLimit = n
+	return nil
+}
+
+// unlisten ends listening.
+//
+// +checklocks:id.mu
 func (id *ID) unlisten() {
 	for _, l := range id.listeners {
-		_ = l.dev.do(func(m *cm.Machine, _ int64, _ *cm.Batch) error {
-			m.Unlisten(l.l)
-			return nil
-		})
+		l.dev.cm.unlisten(l.l)
 		l.release()
 	}
 	id.listeners = nil
 }
 
-// GetRequest waits for the next request (rdma_get_request) of a synchronous listener. The new ID is synchronous too; its Event is
-// the request, valid until Accept, Reject or Close. The listener may be closed before that. With CreateEP's QP attributes it has a QP already. EINVAL if the
-// ID is asynchronous or does not listen. Several goroutines may wait.
-func (id *ID) GetRequest(c context.Context) (*ID, error) {
+// GetRequest waits for the next request of a synchronous listener (rdma_get_request). The new ID is synchronous too;
+// its Event is the request, valid until Accept, Reject or Close. The listener may be closed before that. With
+// CreateEP's QP attributes the ID has a QP already. EINVAL if the ID is asynchronous or does not listen. Several
+// goroutines may wait.
+func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
 	const op = "get_request"
 	id.mu.Lock()
 	err := id.in(op, stListen)
@@ -149,7 +182,7 @@ func (id *ID) GetRequest(c context.Context) (*ID, error) {
 	if err != nil {
 		return nil, err
 	}
-	ev, err := ch.result(c)
+	ev, err := ch.result(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -183,25 +216,4 @@ func (id *ID) adopt(op string, ev *Event, ep *endpoint) (*ID, error) {
 		return nil, err
 	}
 	return child, nil
-}
-
-// Accept answers a request with yes (rdma_accept), called for the new ID of EventConnectRequest. The ID's QP goes to RTS first. With
-// p nil the request's own parameters are used, as far as the device can. EventEstablished follows when the peer has
-// acknowledged; a synchronous ID waits for it. The answer to a datagram look-up has no such event.
-//
-// EINVAL for bad parameters, or if the peer has given up. A QP that cannot be connected makes the request a refused one.
-func (id *ID) Accept(c context.Context, p *ConnParam) error {
-	const op = "accept"
-	id.mu.Lock()
-	if err := id.accept(op, p); err != nil {
-		id.mu.Unlock()
-		return err
-	}
-	if id.qpType == verbs.QPTypeUD {
-		id.dropEvent()
-		id.mu.Unlock()
-		return nil
-	}
-	id.mu.Unlock()
-	return id.complete(c, op)
 }

@@ -11,63 +11,75 @@ import (
 	"github.com/verbena-rdma/verbena/internal/cm"
 )
 
-// Listener takes the connections that Dial or any other client makes. It is safe for concurrent use.
+// Listener accepts the connections of Dial or any other client. It is safe for concurrent use.
 type Listener struct {
 	id   *ID
 	opts Options
 
 	ctx   context.Context // ends with Close
 	stop  context.CancelFunc
-	under atomic.Int32 // handshakes that have begun and whose connections nobody has got yet
-	made  chan made    // has room for all of them
+	under atomic.Int32  // handshakes that have begun and whose connections Accept has not returned yet
+	made  chan made     // results of handshakes; has room for all of them
+	freed chan struct{} // has a token after a handshake has ended without a connection
 
-	mu      sync.Mutex // of begin; Close lets no more begin
+	mu      sync.Mutex // held by begin; Close holds it to let no more handshakes begin
 	shaking sync.WaitGroup
 }
 
-// made is what a handshake has brought: a connection, or an error that all clients would meet with.
+// made is the result of a handshake: a connection, or an error on this side.
 type made struct {
 	id  *ID
 	err error
 }
 
-// maxHandshakes bounds the handshakes that a Listener does at a time. A client that does not answer may hold one up for a minute.
-const maxHandshakes = cm.MaxBacklog
+// maxHalfOpen is the limit of half-open handshakes of known clients, and of unknown ones. Connections that wait for
+// Accept have their own limit, cm.MaxBacklog. maxHandshakes is the sum: a flood of requests that are never finished
+// does not reach it.
+const (
+	maxHalfOpen   = 1024
+	maxHandshakes = 2*maxHalfOpen + cm.MaxBacklog
+)
 
-// Listen listens at an address, ":port" or "host:port"; port 0 chooses a free one (getaddrinfo, create_ep and listen in one). opts may
-// be nil.
-func Listen(c context.Context, address string, opts *Options) (*Listener, error) {
+// Listen listens at an address, ":port" or "host:port"; port 0 chooses a free port (getaddrinfo, create_ep and listen
+// in one). opts may be nil.
+func Listen(ctx context.Context, address string, opts *Options) (*Listener, error) {
 	var o Options
 	if opts != nil {
 		o = *opts
 	}
 	o.SrcAddr = netip.AddrPort{}
-	res, err := o.info(c, address, RAIPassive)
+	res, err := o.info(ctx, address, RAIPassive)
 	if err != nil {
 		return nil, err
 	}
-	id, err := o.host().CreateEP(c, res, nil, o.init())
+	id, err := o.host().createEP(ctx, res, nil, o.init(), o.set)
 	if err != nil {
 		return nil, err
 	}
-	if err := id.Listen(o.Backlog); err != nil {
+	err = id.SetHalfOpenLimit(maxHalfOpen)
+	if err == nil {
+		err = id.Listen(o.Backlog)
+	}
+	if err != nil {
 		_ = id.Close()
 		return nil, err
 	}
-	l := &Listener{id: id, opts: o, made: make(chan made, maxHandshakes)}
+	l := &Listener{id: id, opts: o, made: make(chan made, maxHandshakes), freed: make(chan struct{}, 1)}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l, nil
 }
 
-// Addr is where it listens.
+// Addr is the address that the listener listens on.
 func (l *Listener) Addr() netip.AddrPort { return l.id.LocalAddr() }
 
-// Accept waits for a client that is connected (get_request and accept in one). The ID has a QP. Clients are answered while somebody is
-// in Accept, many at a time, so that one which does not finish the handshake keeps nobody waiting; clients that go away meanwhile are
-// forgotten. What Accept has begun when its context ends is for the next one to return.
+// Accept waits for a client that is connected (get_request and accept in one). The ID has a QP. While a goroutine is
+// in Accept, all clients are answered concurrently: a client that does not finish the handshake delays no other, and
+// clients that end their request are dropped. Handshakes that are unfinished when ctx ends are returned by the next
+// Accept.
 //
-// It fails when c is done or the listener is closed, and for what is wrong on this side: the sizes of the QP, the parameters.
-func (l *Listener) Accept(c context.Context) (*ID, error) {
+// It fails when ctx is done, when the listener is closed, and for errors of this side: the sizes of the QP, the
+// parameters.
+func (l *Listener) Accept(ctx context.Context) (*ID, error) {
 	const op = "accept"
 	for {
 		ch, full, err := l.begin(op)
@@ -83,14 +95,16 @@ func (l *Listener) Accept(c context.Context) (*ID, error) {
 			l.under.Add(-1)
 			return m.id, m.err
 		case <-more:
-		case <-ch.done: // begin says so
-		case <-c.Done():
-			return nil, c.Err()
+		case <-l.freed:
+		case <-ch.done: // begin returns the error
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	}
 }
 
-// begin answers the requests that wait, unless there are as many handshakes as there may be. It returns the channel of further ones.
+// begin answers the requests that wait, up to the limit of handshakes. It returns the channel of the next ones; full
+// reports whether the limit is reached.
 func (l *Listener) begin(op string) (ch *EventChannel, full bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,9 +112,10 @@ func (l *Listener) begin(op string) (ch *EventChannel, full bool, err error) {
 	ch, ep, private := l.id.ch, l.id.ep, l.id.sync
 	l.id.mu.Unlock()
 	if !private {
-		return nil, false, l.id.wrong(op, syscall.EINVAL, "the listener's ID is asynchronous: its requests are events of its channel")
+		return nil, false, l.id.wrong(op, syscall.EINVAL,
+			"the listener's ID is asynchronous: its requests are events of its channel")
 	}
-	for l.under.Load() < maxHandshakes {
+	for l.under.Load() < maxHandshakes && len(l.made) < cm.MaxBacklog {
 		ev, _, err := ch.take(op)
 		if ev == nil {
 			return ch, false, err
@@ -119,7 +134,7 @@ func (l *Listener) begin(op string) (ch *EventChannel, full bool, err error) {
 	return ch, true, nil
 }
 
-// shake does a handshake.
+// shake answers one request and passes the result to Accept.
 func (l *Listener) shake(id *ID) {
 	err := id.Accept(l.ctx, l.opts.Param)
 	if err == nil {
@@ -128,7 +143,7 @@ func (l *Listener) shake(id *ID) {
 	}
 	local := l.ctx.Err() == nil && !errors.Is(err, errNoRequest)
 	if ev := id.Event(); ev != nil && ev.Type != EventConnectRequest {
-		local = false // that was the peer's answer
+		local = false // the peer has ended the request
 	}
 	_ = id.Close()
 	if local {
@@ -136,16 +151,20 @@ func (l *Listener) shake(id *ID) {
 		return
 	}
 	l.under.Add(-1)
+	select {
+	case l.freed <- struct{}{}:
+	default:
+	}
 }
 
-// Request waits for a client and leaves Accept or Reject to the program, which may post receives first. The ID has a QP, and the
-// client's private data is in its Event.
-func (l *Listener) Request(c context.Context) (*ID, error) { return l.id.GetRequest(c) }
+// Request waits for a client and leaves Accept or Reject to the program, which may post receives first. The ID has a
+// QP, and the client's private data is in its Event.
+func (l *Listener) Request(ctx context.Context) (*ID, error) { return l.id.GetRequest(ctx) }
 
 // ID is the listening ID.
 func (l *Listener) ID() *ID { return l.id }
 
-// Close ends listening. Connections stay, except those that nobody has got from Accept yet.
+// Close ends listening. Connections that Accept has returned stay; the others are closed.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	err := l.id.Close()

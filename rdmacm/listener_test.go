@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// accepts is a server with one goroutine that accepts, as most are.
+// accepts is a server with one accepting goroutine, the usual form.
 func (w *world) accepts(l *rdmacm.Listener, n int) chan *rdmacm.ID {
 	got := make(chan *rdmacm.ID, n)
 	go func() {
@@ -36,7 +36,7 @@ func (w *world) dial(to *rdmacm.Listener) (*rdmacm.ID, error) {
 	return rdmacm.Dial(bg, at(addrB, to.Addr().Port()).String(), &rdmacm.Options{Host: w.a})
 }
 
-// A client that does not finish the handshake keeps nobody waiting but itself.
+// A client that does not finish the handshake delays no other client.
 func TestAcceptIsNotHeldUp(t *testing.T) {
 	lost := 0
 	mute := func(p rdmatest.Packet) (rdmatest.Verdict, bool) { // all that the first client has to say after its request
@@ -72,7 +72,7 @@ func TestAcceptIsNotHeldUp(t *testing.T) {
 	})
 }
 
-// A client that goes away in the middle is no failure of the server.
+// A client that disconnects during the handshake is no error of the server.
 func TestAcceptGoesOn(t *testing.T) {
 	in(t, func(w *world) {
 		l := must(rdmacm.Listen(bg, ":0", &rdmacm.Options{Host: w.b}))(w)
@@ -94,12 +94,13 @@ func TestAcceptGoesOn(t *testing.T) {
 	})
 }
 
-// What is wrong here is an error, each time: all clients would meet with it.
+// Errors of this side fail each Accept: they concern all clients.
 func TestAcceptFailsByItself(t *testing.T) {
 	in(t, func(w *world) {
 		for what, opts := range map[string]*rdmacm.Options{
-			"private data": {Param: &rdmacm.ConnParam{PrivateData: make([]byte, 197)}}, "the QP": {QP: verbs.QPCap{MaxSendSGE: 1 << 20, MaxSendWR: 1}},
-			"depth": {Param: &rdmacm.ConnParam{ResponderResources: 200}},
+			"private data": {Param: &rdmacm.ConnParam{PrivateData: make([]byte, 197)}},
+			"the QP":       {QP: verbs.QPCap{MaxSendSGE: 1 << 20, MaxSendWR: 1}},
+			"depth":        {Param: &rdmacm.ConnParam{ResponderResources: 200}},
 		} {
 			opts.Host = w.b
 			l := must(rdmacm.Listen(bg, ":0", opts))(w)
@@ -118,8 +119,8 @@ func TestAcceptFailsByItself(t *testing.T) {
 	})
 }
 
-// Accept that is given up loses nothing, and Close ends what is under way.
-func TestAcceptGivenUp(t *testing.T) {
+// An Accept whose context ends loses no connection, and Close ends the handshakes.
+func TestAcceptCancelled(t *testing.T) {
 	in(t, func(w *world) {
 		l := must(rdmacm.Listen(bg, ":0", &rdmacm.Options{Host: w.b}))(w)
 		dialled := make(chan *rdmacm.ID, 3)
@@ -129,9 +130,9 @@ func TestAcceptGivenUp(t *testing.T) {
 		time.Sleep(time.Second)
 		seen := map[string]bool{}
 		for len(seen) < 2 {
-			c, cancel := context.WithCancel(bg)
+			ctx, cancel := context.WithCancel(bg)
 			cancel()
-			id, err := l.Accept(c)
+			id, err := l.Accept(ctx)
 			if errors.Is(err, context.Canceled) {
 				time.Sleep(time.Millisecond) // it has begun something
 				continue
@@ -140,7 +141,7 @@ func TestAcceptGivenUp(t *testing.T) {
 			seen[id.PeerAddr().String()] = true
 			w.ok(id.Close())
 		}
-		// The third is connected by now, or waits in the backlog. Nobody gets it.
+		// The third is connected by now, or waits in the backlog. Accept does not return it.
 		w.ok(l.Close())
 		_, err := l.Accept(bg)
 		if !errors.Is(err, rdmacm.ErrClosed) {
@@ -151,18 +152,19 @@ func TestAcceptGivenUp(t *testing.T) {
 			delete(seen, id.LocalAddr().String())
 			w.ok(id.Close())
 		}
-		c, cancel := context.WithTimeout(bg, time.Minute)
+		ctx, cancel := context.WithTimeout(bg, time.Minute)
 		defer cancel()
 		select {
 		case id := <-dialled:
 			w.ok(id.Close())
-		case <-c.Done():
+		case <-ctx.Done():
 			t.Error("the third client waits for ever")
 		}
 	})
 }
 
-// A server with synchronous IDs sits in GetRecvComp and asks for no events: that tells when the client has left.
+// A server with synchronous IDs waits in GetRecvComp and reads no events: GetRecvComp reports that the client has
+// disconnected.
 func TestTheEndIsSeenWithoutAnEvent(t *testing.T) {
 	in(t, func(w *world) {
 		l := must(rdmacm.Listen(bg, ":0", &rdmacm.Options{Host: w.b}))(w)
@@ -198,8 +200,9 @@ func TestTheEndIsSeenWithoutAnEvent(t *testing.T) {
 	})
 }
 
-// Who gave up waiting is told for what, and on which ID; errors.Is finds the context's error all the same.
-func TestWhatWasWaitedFor(t *testing.T) {
+// The error of a call whose context ended has the ID and what the call waited for; errors.Is finds the context's
+// error too.
+func TestErrorsOfCancelledWaits(t *testing.T) {
 	in(t, func(w *world) {
 		is := func(err error, target error, errno syscall.Errno, texts ...string) {
 			t.Helper()
@@ -213,9 +216,9 @@ func TestWhatWasWaitedFor(t *testing.T) {
 			}
 		}
 		soon := func() context.Context {
-			c, cancel := context.WithTimeout(bg, 100*time.Millisecond)
+			ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
 			t.Cleanup(cancel)
-			return c
+			return ctx
 		}
 		never, cancel := context.WithCancel(bg)
 		cancel()
@@ -229,10 +232,11 @@ func TestWhatWasWaitedFor(t *testing.T) {
 		c := must(w.dial(l))(w)
 		s := <-got
 		_, err = c.GetRecvComp(soon())
-		is(err, context.DeadlineExceeded, syscall.ETIMEDOUT, "get_recv_comp: there is no completion yet", to)
+		is(err, context.DeadlineExceeded, syscall.ETIMEDOUT, "get_recv_comp: no completion yet", to)
 		_, err = c.GetSendComp(never)
-		is(err, context.Canceled, syscall.ECANCELED, "get_send_comp: there is no completion yet", to)
-		is(c.Disconnect(soon()), context.DeadlineExceeded, syscall.ETIMEDOUT, "disconnect: the peer has not called Disconnect or Close yet", to)
+		is(err, context.Canceled, syscall.ECANCELED, "get_send_comp: no completion yet", to)
+		is(c.Disconnect(soon()), context.DeadlineExceeded, syscall.ETIMEDOUT,
+			"disconnect: the peer has not called Disconnect or Close yet", to)
 		w.ok(s.Close())
 		w.ok(c.Close())
 		w.ok(l.Close())
@@ -241,8 +245,9 @@ func TestWhatWasWaitedFor(t *testing.T) {
 	})
 }
 
-// A peer that leaves at once when it has the last message: the acknowledgement may come after its wish to end, and still counts.
-func TestTheEndOvertakesAnAcknowledgement(t *testing.T) {
+// A peer disconnects at once when it has the last message: the acknowledgement may come after its DREQ, and still
+// counts.
+func TestDREQBeforeTheAcknowledgement(t *testing.T) {
 	late := func(p rdmatest.Packet) (rdmatest.Verdict, bool) {
 		const ack = 0x11
 		return rdmatest.Verdict{Delay: 10 * time.Millisecond}, p.Src == addrB && p.Opcode() == ack

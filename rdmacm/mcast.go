@@ -8,13 +8,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// JoinFlags say what a member of a multicast group may do (enum rdma_cm_join_mc_attr_flags).
+// JoinFlags are the rights of a member of a multicast group (enum rdma_cm_join_mc_attr_flags).
 type JoinFlags uint32
 
 // The join flags (RDMA_MC_JOIN_FLAG_*).
 const (
 	JoinFullMember         JoinFlags = 0 // sends and receives
-	JoinSendOnlyFullMember JoinFlags = 1 // only sends: the network is not told, and the QP not attached
+	JoinSendOnlyFullMember JoinFlags = 1 // only sends: no IGMP or MLD report, and the QP is not attached
 )
 
 // The attributes that a JoinMCAttr has (RDMA_CM_JOIN_MC_ATTR_*).
@@ -23,14 +23,15 @@ const (
 	JoinMCAttrJoinFlags = 2
 )
 
-// JoinMCAttr are the parameters of JoinMulticastEx (struct rdma_cm_join_mc_attr_ex). CompMask says which fields are valid; both must be.
+// JoinMCAttr are the parameters of JoinMulticastEx (struct rdma_cm_join_mc_attr_ex). CompMask names the valid fields;
+// both must be valid.
 type JoinMCAttr struct {
 	CompMask  uint32
 	JoinFlags JoinFlags
 	Addr      netip.AddrPort
 }
 
-// group is a multicast group that an ID is in.
+// group is a multicast group that an ID has joined.
 type group struct {
 	acks     acks
 	addr     netip.Addr
@@ -39,86 +40,76 @@ type group struct {
 	attached bool
 }
 
-// JoinMulticast joins a group (rdma_join_multicast). The ID is one of datagrams and bound to a device. What comes of it is
-// EventMulticastJoin, whose UD tells how to send to the group, or EventMulticastError. The ID's QP, if it
-// has one, is attached to the group when the program retrieves the event; only then messages arrive, and the network learns of the
-// new member (IGMP, MLD). Without a QP the program attaches its own. context comes back in UD.Context.
+// JoinMulticast joins a group (rdma_join_multicast). The ID is for datagrams and bound to a device. The result is
+// EventMulticastJoin, whose UD has the address, QP number and Q_Key of the group, or EventMulticastError. The ID's
+// QP, if it has one, is attached to the group when the program retrieves the event; only then messages arrive, and
+// the network learns of the new member (IGMP, MLD). Without a QP the program attaches its own. userContext comes back
+// in UD.Context.
 //
-// EINVAL for an address that is no group of the ID's family, for an ID that is connected or not bound to a device, and for
-// a group that it is in.
-func (id *ID) JoinMulticast(c context.Context, addr netip.AddrPort, context any) error {
-	return id.join(c, "join_multicast", addr, JoinFullMember, context)
+// EINVAL for an address that is not a group of the ID's family, for an ID that is connected or not bound to a device,
+// and for a group that the ID has joined already.
+func (id *ID) JoinMulticast(ctx context.Context, addr netip.AddrPort, userContext any) error {
+	return id.join(ctx, "join_multicast", addr, JoinFullMember, userContext)
 }
 
-// JoinMulticastEx is JoinMulticast with flags (rdma_join_multicast_ex). EOPNOTSUPP for unknown attributes, EINVAL for missing ones
-// and unknown flags.
-func (id *ID) JoinMulticastEx(c context.Context, attr *JoinMCAttr, context any) error {
+// JoinMulticastEx is JoinMulticast with flags (rdma_join_multicast_ex). EOPNOTSUPP for unknown attributes, EINVAL for
+// missing ones and unknown flags.
+func (id *ID) JoinMulticastEx(ctx context.Context, attr *JoinMCAttr, userContext any) error {
 	const op = "join_multicast_ex"
 	switch {
 	case attr == nil || attr.CompMask&JoinMCAttrAddress == 0 || attr.CompMask&JoinMCAttrJoinFlags == 0:
-		return id.wrong(op, syscall.EINVAL, "address and join flags must be given")
+		return id.wrong(op, syscall.EINVAL, "CompMask without address or join flags: must have both")
 	case attr.CompMask > JoinMCAttrAddress|JoinMCAttrJoinFlags:
 		return id.wrong(op, syscall.EOPNOTSUPP, "unknown attributes %#x", attr.CompMask)
 	case attr.JoinFlags > JoinSendOnlyFullMember:
-		return id.wrong(op, syscall.EINVAL, "join flags %d; there are 0, full member, and 1, which only sends", attr.JoinFlags)
+		return id.wrong(op, syscall.EINVAL, "join flags %d: must be 0 (full member) or 1 (only sends)",
+			attr.JoinFlags)
 	}
-	return id.join(c, op, attr.Addr, attr.JoinFlags, context)
+	return id.join(ctx, op, attr.Addr, attr.JoinFlags, userContext)
 }
 
-func (id *ID) join(c context.Context, op string, addr netip.AddrPort, flags JoinFlags, context any) error {
+func (id *ID) join(ctx context.Context, op string, addr netip.AddrPort, flags JoinFlags, userContext any) error {
 	id.mu.Lock()
-	if err := id.startJoin(op, addr.Addr().Unmap().WithZone(""), flags, context); err != nil {
+	if err := id.startJoin(op, addr.Addr().Unmap().WithZone(""), flags, userContext); err != nil {
 		id.mu.Unlock()
 		return err
 	}
 	id.mu.Unlock()
-	return id.complete(c, op)
+	return id.complete(ctx, op)
 }
 
-func (id *ID) startJoin(op string, ip netip.Addr, flags JoinFlags, context any) error {
+// startJoin checks the parameters and reports EventMulticastJoin.
+//
+// +checklocks:id.mu
+func (id *ID) startJoin(op string, ip netip.Addr, flags JoinFlags, userContext any) error {
 	if err := id.in(op, stAddrBound, stAddrResolved); err != nil {
 		return err
 	}
 	switch {
 	case id.qpType != verbs.QPTypeUD:
-		return id.fail(op, syscall.EINVAL, "a connected ID has no multicast")
+		return id.fail(op, syscall.EINVAL, "the ID is for connections: must be a datagram ID")
 	case id.dev == nil:
-		return id.fail(op, syscall.EINVAL, "the ID is not bound to a device; BindAddr with a local address or ResolveAddr does that")
+		return id.fail(op, syscall.EINVAL,
+			"the ID is not bound to a device: call BindAddr with a local address or ResolveAddr first")
 	case !ip.IsMulticast() || ip.Is4() != id.local.Addr().Is4():
 		return id.fail(op, syscall.EINVAL, "%v is not a multicast group of the family of %v", ip, id.local.Addr())
 	case id.groups[ip] != nil:
 		return id.fail(op, syscall.EINVAL, "the ID is in group %v already", ip)
 	}
-	g := &group{addr: ip, sendOnly: flags == JoinSendOnlyFullMember, context: context}
+	g := &group{addr: ip, sendOnly: flags == JoinSendOnlyFullMember, context: userContext}
 	if id.groups == nil {
 		id.groups = map[netip.Addr]*group{}
 	}
 	id.groups[ip] = g
 	id.push(&Event{Type: EventMulticastJoin, group: g, UD: UDParam{
-		AHAttr: id.ahAttr(verbs.GIDFromAddr(ip)), QPNum: MulticastQPN, QKey: UDPQKey, Context: context,
+		AHAttr: id.ahAttr(verbs.GIDFromAddr(ip)), QPNum: MulticastQPN, QKey: UDPQKey, Context: userContext,
 	}})
 	return nil
 }
 
-// attach attaches the QP to the group that the event tells of. If that fails the event tells so instead.
-func (ev *Event) attach() {
-	id, g := ev.ID, ev.group
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	if g.sendOnly || id.qp == nil || id.groups[g.addr] != g {
-		return
-	}
-	if err := id.qp.AttachMcast(verbs.GIDFromAddr(g.addr), 0); err != nil {
-		delete(id.groups, g.addr)
-		ev.Type, ev.Status, ev.cause = EventMulticastError, -int(errnoOf(err)), err
-		return
-	}
-	g.attached = true
-}
-
-// LeaveMulticast leaves a group (rdma_leave_multicast): the QP is detached, a join under way is cancelled. It blocks until the events
-// of the group that the program got are acknowledged. Messages that came before may still be in the CQ. EADDRNOTAVAIL if the
-// ID is not in the group.
+// LeaveMulticast leaves a group (rdma_leave_multicast): it detaches the QP, or cancels a join that is not finished.
+// It blocks until the program has acknowledged the events of the group that it has retrieved. Messages that arrived
+// before may still be in the CQ. EADDRNOTAVAIL if the ID is not in the group.
 func (id *ID) LeaveMulticast(addr netip.AddrPort) error {
 	const op = "leave_multicast"
 	ip := addr.Addr().Unmap().WithZone("")
@@ -142,6 +133,9 @@ func (id *ID) LeaveMulticast(addr netip.AddrPort) error {
 	return err
 }
 
+// leave detaches the QP from a group and forgets the group.
+//
+// +checklocks:id.mu
 func (id *ID) leave(g *group) error {
 	delete(id.groups, g.addr)
 	if !g.attached {
@@ -151,9 +145,20 @@ func (id *ID) leave(g *group) error {
 	return id.qp.DetachMcast(verbs.GIDFromAddr(g.addr), 0)
 }
 
-// leaveGroups leaves all groups. id.mu is held.
+// leaveGroups leaves all groups.
+//
+// +checklocks:id.mu
 func (id *ID) leaveGroups() {
 	for _, g := range id.groups {
 		_ = id.leave(g)
 	}
+}
+
+// ahAttr is the path to a GID from the ID's address.
+//
+// +checklocks:id.mu
+func (id *ID) ahAttr(to verbs.GID) verbs.AHAttr {
+	return verbs.AHAttr{IsGlobal: true, PortNum: portNum, GRH: verbs.GlobalRoute{
+		DGID: to, SGIDIndex: id.sgid, HopLimit: defaultHopLimit, TrafficClass: id.tos, FlowLabel: id.path.FlowLabel,
+	}}
 }

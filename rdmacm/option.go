@@ -20,11 +20,20 @@ const (
 	OptionIBPath = 1 // path records of 72 bytes
 )
 
-// SetOption sets an option of the ID in the form that the C function has (rdma_set_option): the bytes of an uint8 or int in the
-// machine's byte order, or an array of struct ibv_path_data. EINVAL for a wrong length, state or value, ENOSYS for an
-// unknown level or name. The other methods called Set are the same thing for Go.
+// options are what the methods called Set have set.
+type options struct {
+	tos           uint8
+	reuse, afonly bool // the table of ports reads them under Host.mu; they change under both locks
+	ackTimeout    uint8
+	ackTimeoutSet bool
+	ece           ECE
+}
+
+// SetOption sets an option of the ID as the C function does (rdma_set_option): value is the bytes of an uint8 or int
+// in the machine's byte order, or an array of struct ibv_path_data. EINVAL for a wrong length, state or value, ENOSYS
+// for an unknown level or name. Go programs use the methods called Set instead.
 func (id *ID) SetOption(level, name int, value []byte) error {
-	const op = "set_option"
+	const op = opSetOption
 	want := 1
 	switch {
 	case level == OptionID && (name == OptionIDReuseAddr || name == OptionIDAFOnly):
@@ -33,10 +42,10 @@ func (id *ID) SetOption(level, name int, value []byte) error {
 	case level == OptionIB && name == OptionIBPath:
 		return id.setPath(op, value)
 	default:
-		return id.wrong(op, syscall.ENOSYS, "there is no option %d of level %d", name, level)
+		return id.wrong(op, syscall.ENOSYS, "unknown option %d of level %d", name, level)
 	}
 	if len(value) != want {
-		return id.wrong(op, syscall.EINVAL, "the option's value has %d bytes, not %d", want, len(value))
+		return id.wrong(op, syscall.EINVAL, "value of %d bytes: must be %d", len(value), want)
 	}
 	switch name {
 	case OptionIDTOS:
@@ -51,59 +60,72 @@ func (id *ID) SetOption(level, name int, value []byte) error {
 }
 
 // SetTOS sets the type of service, or traffic class, of the connection's packets (RDMA_OPTION_ID_TOS). It
-// counts for routes that are resolved, and requests that come, afterwards.
+// applies to routes that are resolved, and requests that come, afterwards.
 func (id *ID) SetTOS(tos uint8) error {
-	return id.option(func() error { id.tos = tos; return nil })
-}
-
-// SetReuseAddr lets IDs that all have it bind the same address and port (RDMA_OPTION_ID_REUSEADDR). Only one of them can listen. EINVAL
-// to set it in LISTEN, or to take it back after BindAddr.
-func (id *ID) SetReuseAddr(on bool) error {
-	return id.option(func() error {
-		if on && id.state == stListen || !on && id.state != stIdle {
-			return id.fail("set_option", syscall.EINVAL, "REUSEADDR cannot be set to %v in %v", on, id.state)
-		}
-		id.host.mu.Lock() // other IDs look at it
-		id.reuse = on
-		id.host.mu.Unlock()
-		return nil
-	})
-}
-
-// SetAFOnly makes a wildcard address stand for its own family only (RDMA_OPTION_ID_AFONLY, as IPV6_V6ONLY). EINVAL after Listen or
-// ResolveAddr.
-func (id *ID) SetAFOnly(on bool) error {
-	return id.option(func() error {
-		if id.state != stIdle && id.state != stAddrBound {
-			return id.fail("set_option", syscall.EINVAL, "AFONLY cannot be set in %v", id.state)
-		}
-		id.host.mu.Lock()
-		id.afonly = on
-		id.host.mu.Unlock()
-		return nil
-	})
-}
-
-// SetAckTimeout sets the ACK timeout of the ID's own QP to 4.096 us * 2^code, 0 for no timeout, code up to 31
-// (RDMA_OPTION_ID_ACK_TIMEOUT). It counts for connections made afterwards. EINVAL for datagrams.
-func (id *ID) SetAckTimeout(code uint8) error {
-	return id.option(func() error {
-		if id.qpType != verbs.QPTypeRC && id.qpType != verbs.QPTypeXRCSend || code > 31 {
-			return id.fail("set_option", syscall.EINVAL, "ACK timeout %d of a %v QP; 0 to 31 of RC is possible", code, id.qpType)
-		}
-		id.ackTimeout, id.ackTimeoutSet = code, true
-		return nil
-	})
-}
-
-func (id *ID) option(set func() error) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.state == stDestroying {
-		return &Error{Op: "set_option", Obj: id.obj(), Errno: syscall.EINVAL, Err: ErrClosed}
+		return id.errClosed(opSetOption)
 	}
-	return set()
+	id.tos = tos
+	return nil
 }
+
+// SetReuseAddr lets IDs that all have it bind the same address and port (RDMA_OPTION_ID_REUSEADDR). Only one of them
+// can listen. EINVAL to set it in LISTEN, or to clear it after BindAddr.
+func (id *ID) SetReuseAddr(on bool) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	switch {
+	case id.state == stDestroying:
+		return id.errClosed(opSetOption)
+	case on && id.state == stListen:
+		return id.fail(opSetOption, syscall.EINVAL, "REUSEADDR set in %v: must be set before Listen", id.state)
+	case !on && id.state != stIdle:
+		return id.fail(opSetOption, syscall.EINVAL, "REUSEADDR cleared in %v: must be cleared before BindAddr", id.state)
+	}
+	id.host.mu.Lock() // the table of ports reads it
+	id.reuse = on
+	id.host.mu.Unlock()
+	return nil
+}
+
+// SetAFOnly makes a wildcard address stand for its own family only (RDMA_OPTION_ID_AFONLY, as IPV6_V6ONLY). EINVAL
+// after Listen or ResolveAddr.
+func (id *ID) SetAFOnly(on bool) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	switch {
+	case id.state == stDestroying:
+		return id.errClosed(opSetOption)
+	case id.state != stIdle && id.state != stAddrBound:
+		return id.fail(opSetOption, syscall.EINVAL, "AFONLY set in %v: must be set before Listen and ResolveAddr", id.state)
+	}
+	id.host.mu.Lock() // the table of ports reads it
+	id.afonly = on
+	id.host.mu.Unlock()
+	return nil
+}
+
+// SetAckTimeout sets the ACK timeout of the ID's own QP to 4.096 us * 2^code, 0 for no timeout, code 0 to 31
+// (RDMA_OPTION_ID_ACK_TIMEOUT). It applies to connections made afterwards. EINVAL for datagrams.
+func (id *ID) SetAckTimeout(code uint8) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	switch {
+	case id.state == stDestroying:
+		return id.errClosed(opSetOption)
+	case id.qpType != verbs.QPTypeRC && id.qpType != verbs.QPTypeXRCSend:
+		return id.fail(opSetOption, syscall.EINVAL, "ACK timeout of a %v QP: must be RC or XRC_SEND", id.qpType)
+	case code > 31:
+		return id.fail(opSetOption, syscall.EINVAL, "ACK timeout %d: must be 0 to 31", code)
+	}
+	id.ackTimeout, id.ackTimeoutSet = code, true
+	return nil
+}
+
+// opSetOption names the calls that set options in errors.
+const opSetOption = "set_option"
 
 const (
 	pathDataLen = 72   // struct ibv_path_data
@@ -112,23 +134,24 @@ const (
 
 // setPath takes the route from the program instead of ResolveRoute.
 func (id *ID) setPath(op string, value []byte) error {
-	return id.option(func() error {
-		if err := id.in(op, stAddrResolved); err != nil {
-			return err
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.in(op, stAddrResolved); err != nil {
+		return err
+	}
+	if len(value) == 0 || len(value)%pathDataLen != 0 {
+		return id.fail(op, syscall.EINVAL, "%d bytes of path records: must be a multiple of %d", len(value), pathDataLen)
+	}
+	for ; len(value) > 0; value = value[pathDataLen:] {
+		if binary.NativeEndian.Uint32(value) == pathBoth {
+			id.path, id.haveRoute, id.state = parsePath(value[8:pathDataLen]), true, stRouteResolved
+			id.path.FlowLabel = flowLabel(id.local.Port(), id.remote.Port())
+			id.push(&Event{Type: EventRouteResolved})
+			return nil
 		}
-		if len(value) == 0 || len(value)%pathDataLen != 0 {
-			return id.fail(op, syscall.EINVAL, "%d bytes are not path records of %d", len(value), pathDataLen)
-		}
-		for ; len(value) > 0; value = value[pathDataLen:] {
-			if binary.NativeEndian.Uint32(value) == pathBoth {
-				id.path, id.haveRoute, id.state = parsePath(value[8:pathDataLen]), true, stRouteResolved
-				id.path.FlowLabel = flowLabel(id.local.Port(), id.remote.Port())
-				id.push(&Event{Type: EventRouteResolved})
-				return nil
-			}
-		}
-		return id.fail(op, syscall.EINVAL, "no path has the flags GMP, PRIMARY, OUTBOUND and INBOUND_REVERSE (%#x)", pathBoth)
-	})
+	}
+	return id.fail(op, syscall.EINVAL,
+		"no path record with the flags GMP, PRIMARY, OUTBOUND and INBOUND_REVERSE (%#x): one must have them", pathBoth)
 }
 
 // parsePath reads a struct ibv_path_record of 64 bytes.
@@ -136,8 +159,10 @@ func parsePath(b []byte) PathRec {
 	be := binary.BigEndian
 	hops := be.Uint32(b[44:])
 	return PathRec{
-		DGID: verbs.GID(b[8:]), SGID: verbs.GID(b[24:]), DLID: be.Uint16(b[40:]), SLID: be.Uint16(b[42:]), FlowLabel: hops >> 8 & 0xFFFFF,
-		HopLimit: uint8(hops), TrafficClass: b[48], Reversible: b[49]>>7 == 1, NumbPath: b[49] & 0x7F, PKey: be.Uint16(b[50:]),
-		SL: b[53] & 0xF, MTU: verbs.MTU(b[54] & 0x3F), Rate: b[55] & 0x3F, PacketLifeTime: b[56] & 0x3F, Preference: b[57],
+		DGID: verbs.GID(b[8:]), SGID: verbs.GID(b[24:]), DLID: be.Uint16(b[40:]), SLID: be.Uint16(b[42:]),
+		FlowLabel: hops >> 8 & 0xFFFFF,
+		HopLimit:  uint8(hops), TrafficClass: b[48], Reversible: b[49]>>7 == 1, NumbPath: b[49] & 0x7F,
+		PKey: be.Uint16(b[50:]),
+		SL:   b[53] & 0xF, MTU: verbs.MTU(b[54] & 0x3F), Rate: b[55] & 0x3F, PacketLifeTime: b[56] & 0x3F, Preference: b[57],
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// portTable knows which IDs are bound to which ports. It is guarded by Host.mu; what it reads of the IDs in it changes under Host.mu only
-// while they are there.
+// portTable has the IDs that are bound to each port. It is guarded by Host.mu. What it reads of other IDs, their
+// addresses and options, changes only under both Host.mu and ID.mu while they are in the table.
 type portTable map[portKey][]*ID
 
 type portKey struct {
@@ -20,6 +20,8 @@ type portKey struct {
 }
 
 // bind gives id the port of its local address, or a free one for port 0.
+//
+// +checklocks:id.mu
 func (t portTable) bind(id *ID) error {
 	const op = "bind_addr"
 	port := id.local.Port()
@@ -27,7 +29,7 @@ func (t portTable) bind(id *ID) error {
 		return t.bindAny(id)
 	}
 	if port < lowPorts() && os.Geteuid() > 0 {
-		return id.fail(op, syscall.EACCES, "ports below %d are for root", lowPorts())
+		return id.fail(op, syscall.EACCES, "port %d: must be %d or more, except for root", port, lowPorts())
 	}
 	if err := t.conflict(op, id, port, id.reuse); err != nil {
 		return err
@@ -36,13 +38,17 @@ func (t portTable) bind(id *ID) error {
 	return nil
 }
 
-// bindAny gives id a port that nobody has, or failing that one whose owners have other addresses or other peers.
+// bindAny gives id a port without owners, or else one whose owners have other addresses or other peers.
+//
+// +checklocks:id.mu
 func (t portTable) bindAny(id *ID) error {
 	low, high := ephemeral()
 	return t.bindFrom(id, rand.IntN(int(high)-int(low)+1))
 }
 
-// bindAnother gives id the next port that is free in this process instead of the one that it has, for another process has that one.
+// bindAnother gives id the next port that is free in this process: another process has the present one.
+//
+// +checklocks:id.mu
 func (t portTable) bindAnother(id *ID) error {
 	low, _ := ephemeral()
 	port := id.local.Port()
@@ -50,7 +56,9 @@ func (t portTable) bindAnother(id *ID) error {
 	return t.bindFrom(id, int(port-low)+1)
 }
 
-// bindFrom is bindAny that tries the ports from number first of the range on.
+// bindFrom is bindAny, which begins at offset first of the range.
+//
+// +checklocks:id.mu
 func (t portTable) bindFrom(id *ID, first int) error {
 	low, high := ephemeral()
 	n := int(high) - int(low) + 1
@@ -61,7 +69,7 @@ func (t portTable) bindFrom(id *ID, first int) error {
 			if len(owners) == 0 || shared && (apart(id, owners) || t.conflict("bind_addr", id, port, id.reuse) == nil) {
 				id.local = netip.AddrPortFrom(id.local.Addr(), port)
 				t.add(id, port)
-				id.unseen = true
+				id.portUnread = true
 				return nil
 			}
 		}
@@ -69,12 +77,25 @@ func (t portTable) bindFrom(id *ID, first int) error {
 	return id.fail("bind_addr", syscall.EADDRNOTAVAIL, "the ports %d to %d are all in use", low, high)
 }
 
-// apart tells whether id and all owners of a port are clients, of a peer that is not id's.
+// apart reports whether id and all owners of a port are clients, and none of them a client of id's peer.
+//
+// Host.mu is enough for what it reads of the owners.
+//
+// +checklocksignore
 func apart(id *ID, owners []*ID) bool {
-	return id.remote.IsValid() && !slices.ContainsFunc(owners, func(o *ID) bool { return !o.remote.IsValid() || o.remote == id.remote })
+	for _, o := range owners {
+		if !o.remote.IsValid() || o.remote == id.remote {
+			return false
+		}
+	}
+	return id.remote.IsValid()
 }
 
-// conflict tells why id cannot have a port beside those who have it already.
+// conflict is the error if id cannot have a port beside its owners.
+//
+// Host.mu is enough for what it reads of the owners.
+//
+// +checklocksignore
 func (t portTable) conflict(op string, id *ID, port uint16, reuse bool) error {
 	addr := id.local.Addr()
 	for _, other := range t[portKey{id.ps, port}] {
@@ -90,13 +111,18 @@ func (t portTable) conflict(op string, id *ID, port uint16, reuse bool) error {
 	return nil
 }
 
+// add makes id an owner of a port.
+//
+// +checklocks:id.mu
 func (t portTable) add(id *ID, port uint16) {
 	k := portKey{id.ps, port}
 	t[k] = append(t[k], id)
 	id.bound = k
 }
 
-// release gives id's port back.
+// release removes id from the owners of its port.
+//
+// +checklocks:id.mu
 func (t portTable) release(id *ID) {
 	owners := t[id.bound]
 	if i := slices.Index(owners, id); i >= 0 {
@@ -110,13 +136,13 @@ func (t portTable) release(id *ID) {
 	id.bound = portKey{}
 }
 
-// portRangeFile is where Linux has the range of ports that it chooses from.
+// portRangeFile has the range of Linux's ephemeral ports.
 const portRangeFile = "/proc/sys/net/ipv4/ip_local_port_range"
 
-// ephemeral is the range of ports that the system chooses from.
+// ephemeral is the range of the system's ephemeral ports.
 var ephemeral = sync.OnceValues(func() (low, high uint16) { return portRange(portRangeFile) })
 
-// portRange reads the first and the last port of a range; Linux's default if the file is missing or holds something else.
+// portRange reads the first and the last port from a file; Linux's default if the file is missing or malformed.
 func portRange(file string) (low, high uint16) {
 	text, _ := os.ReadFile(file)
 	if n, _ := fmt.Sscan(string(text), &low, &high); n == 2 && 0 < low && low <= high {
@@ -125,7 +151,7 @@ func portRange(file string) (low, high uint16) {
 	return 32768, 60999
 }
 
-// lowPorts is the first port that everybody may have.
+// lowPorts is the first port that is not reserved for root.
 var lowPorts = sync.OnceValue(func() uint16 {
 	low := uint16(1024)
 	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start"); err == nil {

@@ -18,8 +18,10 @@ func TestC_BIND_04_PortRange(t *testing.T) {
 		t.Errorf("without a file it is %d to %d", low, high)
 	}
 	for text, want := range map[string][2]uint16{
-		"32768\t60999\n": {32768, 60999}, "1024 65535": {1024, 65535}, "40000\t40000\n": {40000, 40000}, "1 2": {1, 2}, // as they are
-		"": {32768, 60999}, "5000": {32768, 60999}, "0 9": {32768, 60999}, "9000 8999": {32768, 60999}, "1 65536": {32768, 60999}, "a b": {32768, 60999},
+		// as they are
+		"32768\t60999\n": {32768, 60999}, "1024 65535": {1024, 65535}, "40000\t40000\n": {40000, 40000}, "1 2": {1, 2},
+		"": {32768, 60999}, "5000": {32768, 60999}, "0 9": {32768, 60999}, "9000 8999": {32768, 60999}, "1 65536": {32768,
+			60999}, "a b": {32768, 60999},
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -33,7 +35,7 @@ func TestC_BIND_04_PortRange(t *testing.T) {
 	}
 }
 
-// A port that nobody asked for is any one of the range, its ends among them, and no other.
+// An ephemeral port is any one of the range, its ends included, and no other.
 func TestC_BIND_04_PortIsOfTheRange(t *testing.T) {
 	old := ephemeral
 	defer func() { ephemeral = old }()
@@ -72,8 +74,8 @@ func TestC_BIND_04_PortIsOfTheRange(t *testing.T) {
 	}
 }
 
-// When all ports are in use, clients of different peers share them, as in Linux: a connection is known by both ends. Clients of one peer
-// and listeners do not.
+// When all ports are in use, clients of different peers share them, as in Linux: a connection is known by both ends.
+// Clients of one peer and listeners do not.
 func TestC_BIND_04_PortsRunOut(t *testing.T) {
 	old := ephemeral
 	ephemeral = func() (low, high uint16) { return 40000, 40003 }
@@ -103,7 +105,8 @@ func TestC_BIND_04_PortsRunOut(t *testing.T) {
 		dst  string
 		want error
 	}{
-		{PSTCP, "198.18.0.2:7471", syscall.EADDRNOTAVAIL}, {PSTCP, "198.18.0.2:7472", nil}, {PSTCP, "198.18.0.3:7471", nil}, {PSUDP, "198.18.0.2:7471", nil},
+		{PSTCP, "198.18.0.2:7471", syscall.EADDRNOTAVAIL}, {PSTCP, "198.18.0.2:7472", nil}, {PSTCP, "198.18.0.3:7471", nil},
+		{PSUDP, "198.18.0.2:7471", nil},
 	} {
 		if err := resolve(c.ps, c.dst); !errors.Is(err, c.want) {
 			t.Errorf("%v to %s: %v, want %v", c.ps, c.dst, err, c.want)

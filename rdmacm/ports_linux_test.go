@@ -11,7 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/provider/soft"
 )
 
-// A listener that does not care gets a port that no process has which shares the device; a port that the program has asked for, or asked about, stays.
+// A listener on port 0 gets a port that no process which shares the device has; a port that the program has chosen or
+// read stays.
 func TestC_BIND_04_PortsOfOtherProcesses(t *testing.T) {
 	old := ephemeral
 	ephemeral = func() (low, high uint16) { return 40000, 40003 }
@@ -35,7 +36,8 @@ func TestC_BIND_04_PortsOfOtherProcesses(t *testing.T) {
 		}
 		ends = append(ends, l)
 	}
-	if _, err := Listen(ctx, netip.AddrPortFrom(addr, 0).String(), &Options{Host: hosts[1]}); !errors.Is(err, syscall.EADDRINUSE) {
+	if _, err := Listen(ctx, netip.AddrPortFrom(addr, 0).String(), &Options{Host: hosts[1]}); !errors.Is(err,
+		syscall.EADDRINUSE) {
 		t.Errorf("a fifth: %v", err)
 	}
 	if err := ends[3].Close(); err != nil {

@@ -2,69 +2,64 @@ package rdmacm
 
 import (
 	"errors"
+	"net/netip"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// CreateQP makes the ID's QP (rdma_create_qp) in pd, or in the default PD of the device if pd is nil. A connected QP goes to INIT, where
-// receives can be posted; connecting takes it further. A UD QP goes to RTS with UDPQKey. init.SendCQ and RecvCQ may be nil:
-// then CQs and channels for as many requests as init.Cap has are made and found at SendCQ, RecvCQ and so on. init.Type may be
-// 0 for that of the ID. init gets the actual sizes and the CQs. A QP on an ID with an SRQ uses it. An XRC_RECV QP has neither PD
-// nor CQs: it belongs to the device's XRC domain that CreateSRQ uses too.
+// objects are the QP of an ID, and the objects that belong to it.
+type objects struct {
+	qp                       *verbs.QP
+	srq                      *verbs.SRQ
+	sendCQ, recvCQ           *verbs.CQ // made by CreateQP or CreateSRQ; so are the channels
+	sendChannel, recvChannel *verbs.CompChannel
+	groups                   map[netip.Addr]*group
+}
+
+// CreateQP makes the ID's QP (rdma_create_qp, rdma_create_qp_ex) in pd, or in the default PD of the device if pd is
+// nil. A connected QP goes to INIT, in which receives can be posted; connecting moves it to RTS. A UD QP goes to RTS
+// with UDPQKey. init.SendCQ and RecvCQ may be nil: CreateQP then makes CQs and channels for as many requests as
+// init.Cap has, which SendCQ, RecvCQ, SendCQChannel and RecvCQChannel return. init.Type may be 0 for that of the ID.
+// init gets the actual sizes and the CQs. A QP on an ID with an SRQ uses the SRQ. An XRC_RECV QP has neither PD nor
+// CQs: it belongs to the device's XRC domain, as the SRQ of CreateSRQ does.
 //
-// EINVAL if the ID is not bound to a device, has a QP, or has other CQs; if pd is of another device, or the type does not fit.
+// EINVAL if the ID is not bound to a device, has a QP, or has other CQs; if pd is of another device, or the type does
+// not fit.
 func (id *ID) CreateQP(pd *verbs.PD, init *verbs.QPInitAttr) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return id.createQP("create_qp", pd, init)
 }
 
+// createQP is CreateQP.
+//
+// +checklocks:id.mu
 func (id *ID) createQP(op string, pd *verbs.PD, init *verbs.QPInitAttr) error {
-	return id.makeQP(op, pd, init, func(pd *verbs.PD, want *verbs.QPInitAttr) (*verbs.QP, error) { return pd.CreateQP(want) })
-}
-
-// CreateQPEx is CreateQP with extended attributes (rdma_create_qp_ex), among them what verbs.PD.CreateQPEx takes.
-func (id *ID) CreateQPEx(pd *verbs.PD, init *verbs.QPInitAttrEx) error {
-	const op = "create_qp_ex"
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	if init == nil {
-		return id.fail(op, syscall.EINVAL, "there are no attributes")
-	}
-	return id.makeQP(op, pd, &init.QPInitAttr, func(pd *verbs.PD, want *verbs.QPInitAttr) (*verbs.QP, error) {
-		ex := *init
-		ex.QPInitAttr = *want
-		qp, err := pd.CreateQPEx(&ex)
-		*want = ex.QPInitAttr
-		return qp, err
-	})
-}
-
-// makeQP makes the QP with create, except those that belong to an XRC domain.
-func (id *ID) makeQP(op string, pd *verbs.PD, init *verbs.QPInitAttr, create func(*verbs.PD, *verbs.QPInitAttr) (*verbs.QP, error)) error {
 	pd, err := id.objectPD(op, pd)
 	if err != nil {
 		return err
 	}
 	switch {
 	case init == nil:
-		return id.fail(op, syscall.EINVAL, "there are no attributes")
+		return id.fail(op, syscall.EINVAL, "no attributes")
 	case id.qp != nil:
 		return id.fail(op, syscall.EINVAL, "the ID has a QP already")
 	case init.Type != 0 && init.Type != id.qpType:
-		return id.fail(op, syscall.EINVAL, "a %v QP does not fit the ID; %v does", init.Type, id.qpType)
-	case id.sendCQ != nil && init.SendCQ != nil && init.SendCQ != id.sendCQ, id.recvCQ != nil && init.RecvCQ != nil && init.RecvCQ != id.recvCQ:
-		return id.fail(op, syscall.EINVAL, "the ID has another CQ already")
+		return id.fail(op, syscall.EINVAL, "QP type %v: must be %v", init.Type, id.qpType)
+	case id.sendCQ != nil && init.SendCQ != nil && init.SendCQ != id.sendCQ, id.recvCQ != nil && init.RecvCQ != nil &&
+		init.RecvCQ != id.recvCQ:
+		return id.fail(op, syscall.EINVAL, "the ID has another CQ already: must be that CQ or nil")
 	}
 	want := *init
 	want.Type = id.qpType
+	create := pd.CreateQP
 	if id.qpType == verbs.QPTypeXRCRecv {
 		xrcd, err := id.defaultXRCD()
 		if err != nil {
 			return id.because(op, err)
 		}
-		create = func(_ *verbs.PD, want *verbs.QPInitAttr) (*verbs.QP, error) { return xrcd.CreateQP(want) }
+		create = xrcd.CreateQP
 	} else {
 		if want.SRQ == nil {
 			want.SRQ = id.srq
@@ -73,7 +68,7 @@ func (id *ID) makeQP(op string, pd *verbs.PD, init *verbs.QPInitAttr, create fun
 			return id.because(op, err)
 		}
 	}
-	qp, err := create(pd, &want)
+	qp, err := create(&want)
 	if err == nil {
 		if err = id.initQP(qp); err != nil {
 			_ = qp.Close()
@@ -88,14 +83,17 @@ func (id *ID) makeQP(op string, pd *verbs.PD, init *verbs.QPInitAttr, create fun
 }
 
 // objectPD is the PD for an object of the ID.
+//
+// +checklocks:id.mu
 func (id *ID) objectPD(op string, pd *verbs.PD) (*verbs.PD, error) {
 	switch {
 	case id.state == stDestroying:
-		return nil, &Error{Op: op, Obj: id.obj(), Errno: syscall.EINVAL, Err: ErrClosed}
+		return nil, id.errClosed(op)
 	case id.state == stRemoved:
-		return nil, id.fail(op, syscall.EINVAL, "the device has gone; the ID can only be closed")
+		return nil, id.fail(op, syscall.EINVAL, "the device was removed: close the ID")
 	case id.dev == nil:
-		return nil, id.fail(op, syscall.EINVAL, "the ID is not bound to a device; BindAddr with a local address or ResolveAddr does that")
+		return nil, id.fail(op, syscall.EINVAL,
+			"the ID is not bound to a device: call BindAddr with a local address or ResolveAddr first")
 	case pd != nil && pd.Context() != id.dev.ctx:
 		return nil, id.fail(op, syscall.EINVAL, "the PD is of another device")
 	case pd != nil:
@@ -105,7 +103,9 @@ func (id *ID) objectPD(op string, pd *verbs.PD) (*verbs.PD, error) {
 	return pd, id.because(op, err)
 }
 
-// createCQs makes the CQs that want lacks.
+// createCQs makes the CQs that want does not have.
+//
+// +checklocks:id.mu
 func (id *ID) createCQs(want *verbs.QPInitAttr) error {
 	var err error
 	if want.SendCQ == nil {
@@ -118,7 +118,7 @@ func (id *ID) createCQs(want *verbs.QPInitAttr) error {
 		id.destroyCQs()
 		return err
 	}
-	// A side without requests needs no CQ here, but the verbs want one.
+	// A side without requests needs no CQ here, but package verbs requires one.
 	if want.SendCQ == nil {
 		want.SendCQ = want.RecvCQ
 	}
@@ -129,12 +129,16 @@ func (id *ID) createCQs(want *verbs.QPInitAttr) error {
 }
 
 // createRecvCQ makes the CQ of an SRQ of type XRC.
+//
+// +checklocks:id.mu
 func (id *ID) createRecvCQ(n uint32) error {
 	_, err := id.ownCQ(&id.recvCQ, &id.recvChannel, n)
 	return err
 }
 
 // ownCQ makes a CQ with a channel for n requests, unless there is one or n is 0.
+//
+// +checklocks:id.mu
 func (id *ID) ownCQ(own **verbs.CQ, ch **verbs.CompChannel, n uint32) (_ *verbs.CQ, err error) {
 	if *own != nil || n == 0 {
 		return *own, nil
@@ -146,6 +150,9 @@ func (id *ID) ownCQ(own **verbs.CQ, ch **verbs.CompChannel, n uint32) (_ *verbs.
 	return *own, err
 }
 
+// destroyCQs destroys the CQs and channels that CreateQP or CreateSRQ has made.
+//
+// +checklocks:id.mu
 func (id *ID) destroyCQs() {
 	for _, cq := range []**verbs.CQ{&id.sendCQ, &id.recvCQ} {
 		if *cq != nil && (*cq).Close() == nil {
@@ -159,7 +166,9 @@ func (id *ID) destroyCQs() {
 	}
 }
 
-// initQP makes a new QP ready for receives; a UD one for everything.
+// initQP moves a new QP to INIT; a UD QP to RTS.
+//
+// +checklocks:id.mu
 func (id *ID) initQP(qp *verbs.QP) error {
 	a, mask := id.attrInit()
 	if err := qp.Modify(&a, mask); err != nil || id.qpType != verbs.QPTypeUD {
@@ -171,7 +180,8 @@ func (id *ID) initQP(qp *verbs.QP) error {
 	return qp.Modify(&verbs.QPAttr{QPState: verbs.QPSRTS}, verbs.QPAttrState|verbs.QPAttrSQPSN)
 }
 
-// DestroyQP destroys the ID's QP and the CQs and channels that CreateQP has made for it (rdma_destroy_qp). EINVAL without a QP.
+// DestroyQP destroys the ID's QP and the CQs and channels that CreateQP has made for it (rdma_destroy_qp). EINVAL
+// without a QP.
 func (id *ID) DestroyQP() error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -183,6 +193,8 @@ func (id *ID) DestroyQP() error {
 }
 
 // destroyQP destroys the QP, if there is one.
+//
+// +checklocks:id.mu
 func (id *ID) destroyQP() error {
 	if id.qp == nil {
 		return nil
@@ -195,22 +207,24 @@ func (id *ID) destroyQP() error {
 	return nil
 }
 
-// receives tells whether the QP takes requests, and so needs to know what to allow.
+// receives reports whether the QP is a responder of READs and atomics.
 func (id *ID) receives() bool { return id.qpType == verbs.QPTypeRC || id.qpType == verbs.QPTypeXRCRecv }
 
-// sends tells whether the QP repeats requests until they are answered.
+// sends reports whether the QP is a requester that retries.
 func (id *ID) sends() bool { return id.qpType == verbs.QPTypeRC || id.qpType == verbs.QPTypeXRCSend }
 
 // failQP moves the QP of a connection to ERR, which flushes its requests.
+//
+// +checklocks:id.mu
 func (id *ID) failQP() {
 	if id.qp != nil && id.qpType != verbs.QPTypeUD {
 		_ = id.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)
 	}
 }
 
-// InitQPAttr fills in what a QP needs for the transition to attr.QPState, INIT, RTR or RTS, for programs that move their QPs by themselves
-// (rdma_init_qp_attr): after EventConnectRequest or EventConnectResponse. It returns the mask for QP.Modify. EINVAL for another
-// state, or if the ID does not know its peer's QP yet.
+// InitQPAttr fills in the attributes of a QP for the transition to attr.QPState, INIT, RTR or RTS, for programs that
+// move their QPs by themselves (rdma_init_qp_attr): after EventConnectRequest or EventConnectResponse. It returns the
+// mask for QP.Modify. EINVAL for another state, or if the peer's QP is not known yet.
 func (id *ID) InitQPAttr(attr *verbs.QPAttr) (verbs.QPAttrMask, error) {
 	const op = "init_qp_attr"
 	id.mu.Lock()
@@ -235,12 +249,14 @@ func (id *ID) InitQPAttr(attr *verbs.QPAttr) (verbs.QPAttrMask, error) {
 	case attr.QPState == verbs.QPSRTS:
 		*attr, mask = id.attrRTS()
 	default:
-		return 0, id.fail(op, syscall.EINVAL, "there are attributes for INIT, RTR and RTS, not for %v", attr.QPState)
+		return 0, id.fail(op, syscall.EINVAL, "QP state %v: must be INIT, RTR or RTS", attr.QPState)
 	}
 	return mask, nil
 }
 
-// attrInit is what a QP needs for INIT.
+// attrInit is the attributes for INIT.
+//
+// +checklocks:id.mu
 func (id *ID) attrInit() (verbs.QPAttr, verbs.QPAttrMask) {
 	a := verbs.QPAttr{QPState: verbs.QPSInit, PortNum: portNum}
 	mask := verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort
@@ -252,21 +268,25 @@ func (id *ID) attrInit() (verbs.QPAttr, verbs.QPAttrMask) {
 		a.QPAccessFlags = verbs.AccessRemoteWrite
 		if id.respRes > 0 && id.receives() {
 			a.QPAccessFlags |= verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
-			if id.dev.caps&verbs.DeviceFlushGlobal != 0 {
-				a.QPAccessFlags |= verbs.AccessFlushGlobal // as Linux since FLUSH exists; its answers take resources of the responder too
+			if id.dev.attr.DeviceCapFlags&verbs.DeviceFlushGlobal != 0 {
+				// as Linux since FLUSH exists; its answers take resources of the responder too
+				a.QPAccessFlags |= verbs.AccessFlushGlobal
 			}
 		}
 	}
 	return a, mask | verbs.QPAttrAccessFlags
 }
 
-// attrRTR is what the QP of a connection needs for RTR.
+// attrRTR is the attributes of a connected QP for RTR.
+//
+// +checklocks:id.mu
 func (id *ID) attrRTR() (verbs.QPAttr, verbs.QPAttrMask) {
 	c, p := &id.attrs, &id.cmPath
 	a := verbs.QPAttr{
 		QPState: verbs.QPSRTR, PathMTU: verbs.MTU(c.MTU), DestQPNum: c.DestQPN, RQPSN: c.RQPSN,
 		AHAttr: verbs.AHAttr{IsGlobal: true, PortNum: portNum, SL: p.SL, GRH: verbs.GlobalRoute{
-			DGID: verbs.GIDFromAddr(p.Dst), SGIDIndex: id.sgid, HopLimit: p.HopLimit, TrafficClass: p.TClass, FlowLabel: p.FlowLabel,
+			DGID: verbs.GIDFromAddr(p.Dst), SGIDIndex: id.sgid, HopLimit: p.HopLimit, TrafficClass: p.TClass,
+			FlowLabel: p.FlowLabel,
 		}},
 	}
 	mask := verbs.QPAttrState | verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN
@@ -277,11 +297,14 @@ func (id *ID) attrRTR() (verbs.QPAttr, verbs.QPAttrMask) {
 	return a, mask
 }
 
-// attrRTS is what the QP of a connection needs for RTS.
+// attrRTS is the attributes of a connected QP for RTS.
+//
+// +checklocks:id.mu
 func (id *ID) attrRTS() (verbs.QPAttr, verbs.QPAttrMask) {
 	c := &id.attrs
 	a := verbs.QPAttr{
-		QPState: verbs.QPSRTS, SQPSN: c.SQPSN, Timeout: c.Timeout, RetryCnt: c.RetryCount, RNRRetry: c.RNRRetry, MaxRdAtomic: id.initDepth,
+		QPState: verbs.QPSRTS, SQPSN: c.SQPSN, Timeout: c.Timeout, RetryCnt: c.RetryCount, RNRRetry: c.RNRRetry,
+		MaxRdAtomic: id.initDepth,
 	}
 	mask := verbs.QPAttrState | verbs.QPAttrSQPSN
 	if id.qpType != verbs.QPTypeUC {
@@ -296,7 +319,9 @@ func (id *ID) attrRTS() (verbs.QPAttr, verbs.QPAttrMask) {
 	return a, mask
 }
 
-// connectQP takes the ID's QP to RTS.
+// connectQP moves the ID's QP to RTS, through INIT and RTR.
+//
+// +checklocks:id.mu
 func (id *ID) connectQP() error {
 	a, mask := id.attrInit()
 	if err := id.qp.Modify(&a, mask); err != nil {

@@ -9,46 +9,53 @@ import (
 // PS is the ID's port space.
 func (id *ID) PS() PortSpace { return id.ps }
 
-// QPType is the kind of QP that the ID connects: UD for datagrams, else RC, unless CreateEP was told another.
+// QPType is the type of QP that the ID connects: UD for datagrams, else RC, unless CreateEP was given another type.
 func (id *ID) QPType() verbs.QPType { return id.qpType }
 
-// Channel is the ID's event channel; of a synchronous ID, the private one, on which to wait for EventDisconnected.
-func (id *ID) Channel() *EventChannel { return locked(id, func() *EventChannel { return id.ch }) }
+// Channel is the ID's event channel. A synchronous ID has one of its own, for programs that wait for EventDisconnected.
+func (id *ID) Channel() *EventChannel {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.ch
+}
 
 // Verbs is the device that the ID is bound to; nil before.
 func (id *ID) Verbs() *verbs.Context {
-	return locked(id, func() *verbs.Context {
-		if id.dev == nil {
-			return nil
-		}
-		return id.dev.ctx
-	})
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.dev == nil {
+		return nil
+	}
+	return id.dev.ctx
 }
 
 // PortNum is the device's port, from 1; 0 while the ID is not bound to a device.
 func (id *ID) PortNum() uint8 {
-	return locked(id, func() uint8 {
-		if id.dev == nil {
-			return 0
-		}
-		return portNum
-	})
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.dev == nil {
+		return 0
+	}
+	return portNum
 }
 
-// PD is the PD of the ID's QP, else the default one of its device; nil while the ID is not bound to a device.
+// PD is the PD of the ID's QP or SRQ, else the default PD of its device; nil while the ID is not bound to a device.
 func (id *ID) PD() *verbs.PD {
-	return locked(id, func() *verbs.PD {
-		if id.qp != nil && id.qp.PD() != nil {
-			return id.qp.PD()
-		}
-		if id.srq != nil {
-			return id.srq.PD()
-		}
-		pd, _ := id.defaultPD()
-		return pd
-	})
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.qp != nil && id.qp.PD() != nil {
+		return id.qp.PD()
+	}
+	if id.srq != nil {
+		return id.srq.PD()
+	}
+	pd, _ := id.defaultPD()
+	return pd
 }
 
+// defaultPD is the default PD of the ID's device, nil without a device.
+//
+// +checklocks:id.mu
 func (id *ID) defaultPD() (*verbs.PD, error) {
 	if id.dev == nil {
 		return nil, nil
@@ -58,7 +65,9 @@ func (id *ID) defaultPD() (*verbs.PD, error) {
 	return id.dev.defaultPD()
 }
 
-// defaultXRCD is the XRC domain of IDs, one for the device.
+// defaultXRCD is the XRC domain of all IDs of the device.
+//
+// +checklocks:id.mu
 func (id *ID) defaultXRCD() (_ *verbs.XRCD, err error) {
 	id.host.mu.Lock()
 	defer id.host.mu.Unlock()
@@ -69,44 +78,51 @@ func (id *ID) defaultXRCD() (_ *verbs.XRCD, err error) {
 	return d.xrcd, err
 }
 
+// created is a copy of the ID's objects.
+func (id *ID) created() objects {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.objects
+}
+
 // QP is the ID's QP, nil without one.
-func (id *ID) QP() *verbs.QP { return locked(id, func() *verbs.QP { return id.qp }) }
+func (id *ID) QP() *verbs.QP { return id.created().qp }
 
 // SRQ is the ID's SRQ, nil without one.
-func (id *ID) SRQ() *verbs.SRQ { return locked(id, func() *verbs.SRQ { return id.srq }) }
+func (id *ID) SRQ() *verbs.SRQ { return id.created().srq }
 
-// SendCQ and RecvCQ are the CQs that CreateQP has made for the ID, nil without.
-func (id *ID) SendCQ() *verbs.CQ { return locked(id, func() *verbs.CQ { return id.sendCQ }) }
+// SendCQ is the CQ of the sends that CreateQP has made for the ID, nil if CreateQP was given one.
+func (id *ID) SendCQ() *verbs.CQ { return id.created().sendCQ }
 
-// RecvCQ is the CQ of the receives, nil if CreateQP was given one.
-func (id *ID) RecvCQ() *verbs.CQ { return locked(id, func() *verbs.CQ { return id.recvCQ }) }
+// RecvCQ is the CQ of the receives that CreateQP has made for the ID, nil if CreateQP was given one.
+func (id *ID) RecvCQ() *verbs.CQ { return id.created().recvCQ }
 
-// SendCQChannel and RecvCQChannel are the channels of SendCQ and RecvCQ.
-func (id *ID) SendCQChannel() *verbs.CompChannel {
-	return locked(id, func() *verbs.CompChannel { return id.sendChannel })
-}
+// SendCQChannel is the channel of SendCQ.
+func (id *ID) SendCQChannel() *verbs.CompChannel { return id.created().sendChannel }
 
 // RecvCQChannel is the channel of RecvCQ.
-func (id *ID) RecvCQChannel() *verbs.CompChannel {
-	return locked(id, func() *verbs.CompChannel { return id.recvChannel })
-}
+func (id *ID) RecvCQChannel() *verbs.CompChannel { return id.created().recvChannel }
 
-// LocalAddr is the ID's own address and port, the zero AddrPort while it is not bound (rdma_get_local_addr). An IPv6 link-local one has
-// its zone.
+// LocalAddr is the ID's own address and port, the zero AddrPort while it is not bound (rdma_get_local_addr). An IPv6
+// link-local address has its zone.
 func (id *ID) LocalAddr() netip.AddrPort {
-	return locked(id, func() netip.AddrPort {
-		id.unseen = false
-		return id.zoned(id.local)
-	})
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.portUnread = false
+	return id.zoned(id.local)
 }
 
-// PeerAddr is the peer's address and port, known from ResolveAddr on; the zero AddrPort before (rdma_get_peer_addr). An IPv6 link-local
-// one has its zone.
+// PeerAddr is the peer's address and port, known from ResolveAddr on; the zero AddrPort before (rdma_get_peer_addr).
+// An IPv6 link-local address has its zone.
 func (id *ID) PeerAddr() netip.AddrPort {
-	return locked(id, func() netip.AddrPort { return id.zoned(id.remote) })
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.zoned(id.remote)
 }
 
-// zoned is an address as the program needs it to reach it. id.mu is held.
+// zoned is an address with the zone that a program needs to reach it.
+//
+// +checklocks:id.mu
 func (id *ID) zoned(a netip.AddrPort) netip.AddrPort {
 	if needsZone(a.Addr()) {
 		return netip.AddrPortFrom(a.Addr().WithZone(id.zone), a.Port())
@@ -114,32 +130,26 @@ func (id *ID) zoned(a netip.AddrPort) netip.AddrPort {
 	return a
 }
 
-// needsZone tells whether an address means nothing without a zone.
+// needsZone reports whether an address is ambiguous without a zone.
 func needsZone(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "" }
 
-// SrcPort is the local port, 0 while there is none (rdma_get_src_port); in host order.
+// SrcPort is the local port in host order, 0 while there is none (rdma_get_src_port).
 func (id *ID) SrcPort() uint16 { return id.LocalAddr().Port() }
 
-// DstPort is the peer's port, 0 while there is none (rdma_get_dst_port); in host order.
+// DstPort is the peer's port in host order, 0 while there is none (rdma_get_dst_port).
 func (id *ID) DstPort() uint16 { return id.PeerAddr().Port() }
 
-// Route is what the ID knows of the way to its peer.
+// Route is the addresses, and the path when it is resolved.
 func (id *ID) Route() Route {
-	return locked(id, func() Route {
-		id.unseen = false
-		r := Route{SrcAddr: id.local, DstAddr: id.remote}
-		if id.dev != nil {
-			r.SGID, r.DGID, r.PKey = verbs.GIDFromAddr(id.local.Addr()), verbs.GIDFromAddr(id.remote.Addr()), defaultPKey
-		}
-		if id.haveRoute {
-			r.PathRec = []PathRec{id.path}
-		}
-		return r
-	})
-}
-
-func locked[T any](id *ID, f func() T) T {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	return f()
+	id.portUnread = false
+	r := Route{SrcAddr: id.local, DstAddr: id.remote}
+	if id.dev != nil {
+		r.SGID, r.DGID, r.PKey = verbs.GIDFromAddr(id.local.Addr()), verbs.GIDFromAddr(id.remote.Addr()), defaultPKey
+	}
+	if id.haveRoute {
+		r.PathRec = []PathRec{id.path}
+	}
+	return r
 }

@@ -22,9 +22,10 @@ var (
 	randomSeeds = flag.Int64("random.seeds", 60, "how many random programs to run")
 )
 
-// Programs that do anything at any time, over a network that loses, repeats and reorders: they cancel calls, close IDs and channels under
-// them, refuse, accept without a QP that works, migrate, go away in the middle. No call hangs, each error has an errno or is that of
-// the context, and in the end there is nothing left: no ID, QP, CQ, port, connection or goroutine.
+// Programs with random calls, over a network that loses, duplicates and reorders: they cancel calls, close IDs and
+// channels during calls, refuse, accept with a QP that does not work, migrate, and end in the middle. No call hangs,
+// each error has an errno or is that of the context, and in the end nothing is left: no ID, QP, CQ, port, connection
+// or goroutine.
 func TestRandomPrograms(t *testing.T) {
 	if *randomSeed >= 0 {
 		random(t, uint64(*randomSeed))
@@ -70,18 +71,18 @@ func random(t *testing.T, seed uint64) {
 	})
 }
 
-// player is a program with chance.
+// player is a program with a random generator.
 type player struct {
 	w    *world
 	host *rdmacm.Host
 	rng  *rand.Rand
 }
 
-// one chance in n.
+// one reports true once in n times, at random.
 func (p *player) one(n int) bool { return p.rng.IntN(n) == 0 }
 
-// patience is a context that is done after some time between nothing and a minute.
-func (p *player) patience() (context.Context, context.CancelFunc) {
+// randomTimeout is a context that ends after a random time of up to a minute.
+func (p *player) randomTimeout() (context.Context, context.CancelFunc) {
 	d := time.Duration(p.rng.Int64N(int64(20 * time.Millisecond)))
 	if p.one(2) {
 		d = time.Duration(p.rng.Int64N(int64(time.Minute)))
@@ -91,10 +92,11 @@ func (p *player) patience() (context.Context, context.CancelFunc) {
 
 func (p *player) pause() { time.Sleep(time.Duration(p.rng.Int64N(int64(30 * time.Millisecond)))) }
 
-// may checks an error that may be.
+// may checks an error that is allowed.
 func (p *player) may(err error) bool {
 	var errno syscall.Errno
-	if err != nil && !errors.As(err, &errno) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) && !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err != nil && !errors.As(err, &errno) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err,
+		context.Canceled) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		p.w.Errorf("an error without errno: %v", err)
 	}
 	return err == nil
@@ -102,10 +104,10 @@ func (p *player) may(err error) bool {
 
 // during runs a call that waits, and perhaps closes the ID or its channel meanwhile.
 func (p *player) during(id *rdmacm.ID, call func(context.Context) error) bool {
-	c, cancel := p.patience()
+	ctx, cancel := p.randomTimeout()
 	defer cancel()
 	if !p.one(6) {
-		return p.may(call(c))
+		return p.may(call(ctx))
 	}
 	delay, channel := time.Duration(p.rng.Int64N(int64(10*time.Millisecond))), p.one(3)
 	var gone sync.WaitGroup
@@ -117,12 +119,12 @@ func (p *player) during(id *rdmacm.ID, call func(context.Context) error) bool {
 			p.end(id)
 		}
 	})
-	ok := p.may(call(c))
+	ok := p.may(call(ctx))
 	gone.Wait()
 	return ok
 }
 
-// end gives an ID back, in whatever state it is.
+// end destroys an ID in any state.
 func (p *player) end(id *rdmacm.ID) {
 	if id.QP() != nil {
 		p.may(id.DestroyQP())
@@ -146,17 +148,17 @@ func (p *player) dial() {
 	}
 	id := must(p.host.CreateID(ch, rdmacm.PSTCP, nil))(p.w)
 	defer p.end(id)
-	if !p.step(id, func(c context.Context) error { return id.ResolveAddr(c, netip.AddrPort{}, dst, timeout) }) {
+	if !p.step(id, func(ctx context.Context) error { return id.ResolveAddr(ctx, netip.AddrPort{}, dst, timeout) }) {
 		return
 	}
 	if !p.one(10) {
 		p.may(id.CreateQP(nil, qpInit()))
 	}
-	if !p.step(id, func(c context.Context) error { return id.ResolveRoute(c, timeout) }) {
+	if !p.step(id, func(ctx context.Context) error { return id.ResolveRoute(ctx, timeout) }) {
 		return
 	}
 	param := &rdmacm.ConnParam{QPNum: 77, PrivateData: make([]byte, p.rng.IntN(60)), RetryCount: 3}
-	connected := p.step(id, func(c context.Context) error { return id.Connect(c, param) })
+	connected := p.step(id, func(ctx context.Context) error { return id.Connect(ctx, param) })
 	if connected || p.one(2) {
 		p.may(id.Establish())
 		p.after(id)
@@ -174,9 +176,9 @@ func (p *player) step(id *rdmacm.ID, call func(context.Context) error) bool {
 	if id.Event() != nil {
 		return true
 	}
-	c, cancel := p.patience()
+	ctx, cancel := p.randomTimeout()
 	defer cancel()
-	ev, err := id.Channel().GetEvent(c)
+	ev, err := id.Channel().GetEvent(ctx)
 	if !p.may(err) {
 		return false
 	}
@@ -185,13 +187,13 @@ func (p *player) step(id *rdmacm.ID, call func(context.Context) error) bool {
 	return ok
 }
 
-// after is what happens to an ID whose connection has been asked for.
+// after handles an ID after Connect or Accept.
 func (p *player) after(id *rdmacm.ID) {
 	p.pause()
 	if p.one(3) {
 		p.may(id.PostSend(1, []byte("x"), nil, verbs.SendInline|verbs.SendSignaled))
-		c, cancel := p.patience()
-		_, err := id.GetSendComp(c)
+		ctx, cancel := p.randomTimeout()
+		_, err := id.GetSendComp(ctx)
 		cancel()
 		p.may(err)
 	}
@@ -245,23 +247,23 @@ func (p *player) listen(port uint16, stop chan struct{}) {
 			ch = nil
 		}
 		p.pause()
-		c, cancel := p.patience()
-		p.answer(c, l, ch)
+		ctx, cancel := p.randomTimeout()
+		p.answer(ctx, l, ch)
 		cancel()
 	}
 }
 
-// answer fetches what has come to a listener, and deals with it.
-func (p *player) answer(c context.Context, l *rdmacm.ID, ch *rdmacm.EventChannel) {
+// answer retrieves the events of a listener and answers them.
+func (p *player) answer(ctx context.Context, l *rdmacm.ID, ch *rdmacm.EventChannel) {
 	if ch == nil {
-		id, err := l.GetRequest(c)
+		id, err := l.GetRequest(ctx)
 		if p.may(err) {
 			p.request(id)
 			p.end(id)
 		}
 		return
 	}
-	ev, err := ch.GetEvent(c)
+	ev, err := ch.GetEvent(ctx)
 	if !p.may(err) {
 		return
 	}
@@ -279,7 +281,7 @@ func (p *player) answer(c context.Context, l *rdmacm.ID, ch *rdmacm.EventChannel
 	}
 }
 
-// request decides about a request.
+// request answers a request.
 func (p *player) request(id *rdmacm.ID) {
 	p.pause()
 	if p.one(4) {
@@ -290,23 +292,23 @@ func (p *player) request(id *rdmacm.ID) {
 		p.may(id.Reject(make([]byte, p.rng.IntN(160))))
 		p.may(id.Accept(bg, nil))
 	case 1:
-		p.during(id, func(c context.Context) error { return id.Accept(c, nil) }) // without a QP
+		p.during(id, func(ctx context.Context) error { return id.Accept(ctx, nil) }) // without a QP
 	case 2:
 		if p.may(id.CreateQP(nil, qpInit())) {
 			p.may(id.QP().Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState))
 		}
-		p.during(id, func(c context.Context) error { return id.Accept(c, nil) })
+		p.during(id, func(ctx context.Context) error { return id.Accept(ctx, nil) })
 	case 3: // nothing
 	default:
 		p.may(id.CreateQP(nil, qpInit()))
-		p.during(id, func(c context.Context) error {
-			return id.Accept(c, &rdmacm.ConnParam{PrivateData: make([]byte, p.rng.IntN(200)), RNRRetryCount: 1})
+		p.during(id, func(ctx context.Context) error {
+			return id.Accept(ctx, &rdmacm.ConnParam{PrivateData: make([]byte, p.rng.IntN(200)), RNRRetryCount: 1})
 		})
 		p.after(id)
 	}
 }
 
-// Many goroutines do anything with the same two IDs. They get in each other's way, and that is all.
+// Many goroutines call random methods of the same two IDs. Calls may fail, but nothing else.
 func TestConcurrentCalls(t *testing.T) {
 	for seed := range uint64(20) {
 		in(t, func(w *world) {
@@ -343,21 +345,21 @@ func TestConcurrentCalls(t *testing.T) {
 
 // anything does one thing with an ID.
 func (p *player) anything(e *end) {
-	c, cancel := context.WithTimeout(bg, time.Duration(1+p.rng.Int64N(int64(5*time.Millisecond))))
+	ctx, cancel := context.WithTimeout(bg, time.Duration(1+p.rng.Int64N(int64(5*time.Millisecond))))
 	defer cancel()
 	switch p.rng.IntN(16) {
 	case 0:
-		p.may(e.ResolveAddr(c, netip.AddrPort{}, at(addrB, port), timeout))
+		p.may(e.ResolveAddr(ctx, netip.AddrPort{}, at(addrB, port), timeout))
 	case 1:
-		p.may(e.ResolveRoute(c, timeout))
+		p.may(e.ResolveRoute(ctx, timeout))
 	case 2:
 		p.may(e.CreateQP(nil, qpInit()))
 	case 3:
-		p.may(e.Connect(c, nil))
+		p.may(e.Connect(ctx, nil))
 	case 4:
-		p.may(e.Disconnect(c))
+		p.may(e.Disconnect(ctx))
 	case 5, 6, 7:
-		ev, err := e.Channel().GetEvent(c)
+		ev, err := e.Channel().GetEvent(ctx)
 		if !p.may(err) {
 			break
 		}
@@ -372,7 +374,7 @@ func (p *player) anything(e *end) {
 		}
 		p.may(ev.Ack())
 	case 8:
-		id, err := e.GetRequest(c)
+		id, err := e.GetRequest(ctx)
 		if p.may(err) {
 			p.may(id.Reject(nil))
 			p.end(id)
@@ -384,7 +386,7 @@ func (p *player) anything(e *end) {
 	case 10:
 		p.may(e.PostSend(1, []byte("x"), nil, verbs.SendInline))
 	case 11:
-		_, err := e.GetSendComp(c)
+		_, err := e.GetSendComp(ctx)
 		p.may(err)
 	case 12:
 		_, err := e.InitQPAttr(&verbs.QPAttr{QPState: verbs.QPSRTR})

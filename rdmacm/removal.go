@@ -5,22 +5,21 @@ import (
 	"slices"
 	"time"
 
-	"github.com/verbena-rdma/verbena/internal/cm"
-	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// watch begins to follow the device's events. Without a second context there are none. Host.mu is held.
+// watch starts the goroutine of the device's events. If a second context cannot be opened there are no events.
+// Host.mu is held.
 func (d *device) watch() {
-	eyes, err := d.vdev.Open()
+	async, err := d.vdev.Open()
 	if err != nil {
 		return
 	}
-	d.eyes = eyes
+	d.async = async
 	first := d.hardware()
-	d.ended.Go(func() {
+	d.cm.ended.Go(func() {
 		for {
-			ev, err := eyes.GetAsyncEvent(context.Background())
+			ev, err := async.GetAsyncEvent(context.Background())
 			if err != nil {
 				return
 			}
@@ -38,12 +37,12 @@ func (d *device) watch() {
 }
 
 func (d *device) unwatch() {
-	if d.eyes != nil {
-		_ = d.eyes.Close()
+	if d.async != nil {
+		_ = d.async.Close()
 	}
 }
 
-// hardware is the entry of the GID table that follows the hardware's address.
+// hardware is the entry of the GID table that is derived from the hardware's address.
 func (d *device) hardware() (gid verbs.GID) {
 	if table, err := d.ctx.QueryGIDTable(); err == nil && len(table) > 0 {
 		gid = table[0].GID
@@ -64,7 +63,8 @@ func (d *device) bound() (bound, wild []*ID) {
 	return bound, wild
 }
 
-// remove is the end of the device: its IDs are told, and it is forgotten. One of its name that comes is another one.
+// remove handles the removal of the device: it reports EventDeviceRemoval to the IDs and forgets the device. A new
+// device of the same name is another device.
 func (d *device) remove() {
 	d.host.mu.Lock()
 	was := d.gone
@@ -73,7 +73,7 @@ func (d *device) remove() {
 	if was {
 		return
 	}
-	_ = d.agent.Close()
+	_ = d.cm.agent.Close()
 	bound, wild := d.bound()
 	for _, id := range bound {
 		id.mu.Lock()
@@ -98,33 +98,39 @@ func (d *device) remove() {
 	d.host.mu.Unlock()
 }
 
-// retire closes a device that has gone once nobody is bound to it. Host.mu is held.
+// retire closes a device that is gone when no ID is bound to it any more. Host.mu is held, which the analyzer
+// cannot see: callers know the host by another name.
+//
+// +checklocksignore
 func (d *device) retire() {
 	h := d.host
 	if i := slices.Index(h.devices, d); d.gone && len(d.users) == 0 && i >= 0 {
 		h.devices = slices.Delete(h.devices, i, i+1)
-		go d.close() // it waits for goroutines that may wait for Host.mu
+		go d.close() // waits for goroutines that may wait for Host.mu
 	}
 }
 
-// moved tells the IDs whose address is not the device's any more; all of them if the hardware has another address.
+// moved reports EventAddrChange to the IDs whose address the device does not have any more; to all IDs if all is set:
+// the hardware's address has changed.
 func (d *device) moved(all bool) {
 	bound, _ := d.bound()
 	for _, id := range bound {
 		id.mu.Lock()
 		stray := d.gidIndex(id.local.Addr()) < 0
-		if id.state != stDestroying && id.state != stRemoved && (all || stray && !id.strayed) {
+		if id.state != stDestroying && id.state != stRemoved && (all || stray && !id.addrLost) {
 			id.push(&Event{Type: EventAddrChange})
 		}
-		id.strayed = stray
+		id.addrLost = stray
 		id.mu.Unlock()
 	}
 }
 
-// lookEvery is how often a host looks for devices that have come, if listeners wait for them.
+// lookEvery is the interval at which a host looks for new devices, if listeners wait for them.
 const lookEvery = time.Second
 
-// look begins to look for new devices, for the listeners on all of them. Host.mu is held.
+// look starts the search for new devices, for listeners on all devices.
+//
+// +checklocks:h.mu
 func (h *Host) look() {
 	if !h.grow || h.looking {
 		return
@@ -137,7 +143,8 @@ func (h *Host) look() {
 	}()
 }
 
-// extend puts the listeners on all devices on those that have come. It is false when there are no such listeners.
+// extend begins to listen on new devices, for the listeners on all devices. It reports whether there are such
+// listeners.
 func (h *Host) extend() bool {
 	h.mu.Lock()
 	if len(h.wild) == 0 || h.closed {
@@ -145,7 +152,7 @@ func (h *Host) extend() bool {
 		h.mu.Unlock()
 		return false
 	}
-	devices, _ := h.scan() // what cannot be opened now is tried again
+	devices, _ := h.scan() // a device that cannot be opened now is tried again
 	devices = slices.Clone(devices)
 	var wild []*ID
 	for id := range h.wild {
@@ -166,13 +173,9 @@ func (h *Host) extend() bool {
 	return true
 }
 
+// listensOn reports whether the ID listens on the device.
+//
+// +checklocks:id.mu
 func (id *ID) listensOn(d *device) bool {
 	return slices.ContainsFunc(id.listeners, func(l deviceListener) bool { return l.dev == d })
-}
-
-// answerLAP tells a peer that wants an alternate path that there is none: a RoCE connection has the ways that IP finds.
-func (d *device) answerLAP(id *cm.ID) {
-	_ = d.do(func(m *cm.Machine, _ int64, out *cm.Batch) error {
-		return m.AnswerPath(id, cmmsg.APRUnsupported, nil, nil, out)
-	})
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The device goes: each of its IDs is told so, can do nothing else than be closed, and the host may have the device again.
+// The device is removed: each of its IDs gets the event and can only be closed, and the host can open the device
+// again.
 func TestC_EVT_23_DeviceRemoval(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)
@@ -30,7 +31,8 @@ func TestC_EVT_23_DeviceRemoval(t *testing.T) {
 		l.none()
 		wild.none()
 		for name, err := range map[string]error{
-			"disconnect": s.Disconnect(bg), "listen": l.Listen(1), "notify": s.Notify(verbs.EventCommEst), "establish": s.Establish(),
+			"disconnect": s.Disconnect(bg), "listen": l.Listen(1), "notify": s.Notify(verbs.EventCommEst),
+			"establish": s.Establish(),
 		} {
 			if !errors.Is(err, syscall.EINVAL) {
 				t.Errorf("%s: %v", name, err)
@@ -49,7 +51,7 @@ func TestC_EVT_23_DeviceRemoval(t *testing.T) {
 	})
 }
 
-// What waits on a synchronous ID ends with ENODEV.
+// A call that waits on a synchronous ID ends with ENODEV.
 func TestC_SYNC_03_DeviceRemoval(t *testing.T) {
 	in(t, func(w *world) {
 		w.fab.Cut(addrA, addrB)
@@ -65,7 +67,7 @@ func TestC_SYNC_03_DeviceRemoval(t *testing.T) {
 	})
 }
 
-// The hardware's address changes, or the ID's own: a hint, after which everything works as before.
+// The hardware's address changes, or the ID's own: ADDR_CHANGE is a hint, after which everything works as before.
 func TestC_EVT_26_AddrChange(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)
@@ -88,7 +90,7 @@ func TestC_EVT_26_AddrChange(t *testing.T) {
 	})
 }
 
-// A listener on all devices listens on those that come later.
+// A listener on all devices listens on new ones too.
 func TestC_LIS_05_LateDevices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, fab: rdmatest.New(rdmatest.Config{RealTime: true})}
@@ -127,7 +129,8 @@ func TestC_QRY_06_AFIB(t *testing.T) {
 		w.errno(l.BindAddrIB(rdmacm.SockaddrIB{GID: gid, SID: rdmacm.ServiceID(rdmacm.PSUDP, port)}), syscall.EPROTONOSUPPORT)
 		w.errno(l.BindAddrIB(rdmacm.SockaddrIB{GID: gid, SID: sid, PKey: 0x8001}), syscall.EINVAL)
 		w.ok(l.BindAddrIB(rdmacm.SockaddrIB{GID: gid, SID: sid, SIDMask: ^uint64(0)}))
-		if l.SrcPort() != port || l.LocalAddr() != at(addrB, port) || l.LocalAddrIB().SID != sid || l.LocalAddrIB().GID != gid || !l.IsAFIB() {
+		if l.SrcPort() != port || l.LocalAddr() != at(addrB, port) || l.LocalAddrIB().SID != sid ||
+			l.LocalAddrIB().GID != gid || !l.IsAFIB() {
 			t.Errorf("bound to %v, %+v", l.LocalAddr(), l.LocalAddrIB())
 		}
 		if l.PeerAddrIB() != (rdmacm.SockaddrIB{}) {

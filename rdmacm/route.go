@@ -1,99 +1,95 @@
 package rdmacm
 
 import (
-	"net"
+	"context"
 	"net/netip"
 	"syscall"
 	"time"
 
-	"github.com/verbena-rdma/verbena/internal/wire"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// way is how to reach a peer: by which device, from which address. Finding it out takes several calls of the system, so it is
-// remembered for a moment: a program that makes many connections to one peer asks once.
-type way struct {
-	dev   *device
-	local netip.Addr
-	until time.Time
+// PathRec is a path to a peer (struct ibv_sa_path_rec). RoCE has no subnet manager: the path is made from the
+// addresses, the route and the port.
+type PathRec struct {
+	DGID, SGID     verbs.GID
+	DLID, SLID     uint16
+	FlowLabel      uint32 // 20 bits
+	HopLimit       uint8
+	TrafficClass   uint8
+	Reversible     bool
+	NumbPath       uint8
+	PKey           uint16
+	SL             uint8
+	MTU            verbs.MTU
+	Rate           uint8 // 0: the port's own
+	PacketLifeTime uint8 // a time code: 4.096 us * 2^n
+	Preference     uint8
 }
+
+// Route is the addresses and the path of an ID (struct rdma_route).
+type Route struct {
+	SrcAddr, DstAddr netip.AddrPort
+	SGID, DGID       verbs.GID
+	PKey             uint16
+	PathRec          []PathRec // one, when the route is resolved
+}
+
+// route is the resolved path of an ID.
+type route struct {
+	path      PathRec
+	haveRoute bool
+}
+
+// packetLifeTime is that of RoCE paths in Linux, 268 ms as a time code.
+const packetLifeTime = 16
 
 const (
-	wayAge  = 100 * time.Millisecond
-	maxWays = 1024
+	defaultPKey     = 0xFFFF
+	defaultHopLimit = 64
 )
 
-// toward finds the device and the local address for traffic to a peer, and starts the device: the one that the system's route
-// leaves from, or else the first that can reach the peer. h.mu is held.
-func (h *Host) toward(peer netip.Addr) (*device, netip.Addr, error) {
-	now := time.Now()
-	if w, ok := h.ways[peer]; ok && now.Before(w.until) && !w.dev.gone {
-		return w.dev, w.local, nil
+// ResolveRoute finds the path to the peer (rdma_resolve_route); EventRouteResolved or EventRouteError reports the
+// result. EINVAL before ResolveAddr has succeeded, and for a timeout that is not positive.
+func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
+	const op = "resolve_route"
+	id.mu.Lock()
+	err := id.in(op, stAddrResolved)
+	if err == nil && timeout <= 0 {
+		err = id.fail(op, syscall.EINVAL, "timeout %v: must be positive", timeout)
 	}
-	d, local, err := h.find(peer)
 	if err != nil {
-		return nil, local, err
+		id.mu.Unlock()
+		return err
 	}
-	if h.ways == nil || len(h.ways) >= maxWays {
-		h.ways = map[netip.Addr]way{}
+	port, err := id.dev.ctx.QueryPort(portNum)
+	if err != nil {
+		id.push(&Event{Type: EventRouteError, Status: -int(errnoOf(err)), cause: err})
+	} else {
+		id.path = id.makePath(port.ActiveMTU)
+		id.haveRoute = true
+		id.state = stRouteResolved
+		id.push(&Event{Type: EventRouteResolved})
 	}
-	h.ways[peer] = way{d, local, now.Add(wayAge)}
-	return d, local, nil
+	id.mu.Unlock()
+	return id.complete(ctx, op)
 }
 
-func (h *Host) find(peer netip.Addr) (*device, netip.Addr, error) {
-	devices, err := h.scan()
-	if err != nil {
-		return nil, netip.Addr{}, err
+// makePath is the path that a RoCE device takes.
+//
+// +checklocks:id.mu
+func (id *ID) makePath(mtu verbs.MTU) PathRec {
+	p := PathRec{
+		SGID: verbs.GIDFromAddr(id.local.Addr()), DGID: verbs.GIDFromAddr(id.remote.Addr()),
+		FlowLabel: flowLabel(id.local.Port(), id.remote.Port()),
+		HopLimit:  defaultHopLimit, TrafficClass: id.tos, Reversible: true, NumbPath: 1, PKey: defaultPKey, MTU: mtu,
+		PacketLifeTime: packetLifeTime,
 	}
-	source, routeErr := routeSource(peer)
-	if routeErr == nil {
-		for _, d := range devices {
-			if !d.gone && d.gidIndex(source) >= 0 {
-				return d, source, d.start()
-			}
-		}
+	if id.ackTimeoutSet && id.ackTimeout > 0 {
+		p.PacketLifeTime = id.ackTimeout - 1
 	}
-	iface := interfaceOf(source)
-	for _, d := range devices {
-		if on := d.vdev.Interface(); d.gone || on != "" && (routeErr != nil || iface != on) {
-			continue
-		}
-		c, err := d.ctx.SelectGID(peer)
-		if src := c.GID.Addr(); err == nil && src.IsLoopback() == peer.IsLoopback() {
-			return d, src, d.start()
-		}
-	}
-	if routeErr != nil {
-		return nil, netip.Addr{}, routeErr
-	}
-	return nil, netip.Addr{}, &Error{
-		Op: "resolve_addr", Errno: syscall.ENODEV, Detail: "no RDMA device has a route to " + peer.String() + ", which leaves from " + source.String(),
-	}
+	return p
 }
 
-// routeSource asks the system which address it would send to peer from.
-func routeSource(peer netip.Addr) (netip.Addr, error) {
-	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, wire.Port)))
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone(""), nil
-}
-
-// interfaceOf is the interface that has an address, empty if none does.
-func interfaceOf(source netip.Addr) string {
-	if !source.IsValid() {
-		return ""
-	}
-	ifs, _ := net.Interfaces()
-	for i := range ifs {
-		addrs, _ := ifs[i].Addrs()
-		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap().WithZone("") == source {
-				return ifs[i].Name
-			}
-		}
-	}
-	return ""
-}
+// flowLabel spreads connections over the paths of a network, with Linux's formula.
+func flowLabel(src, dst uint16) uint32 { return (uint32(src)*31 + uint32(dst)) & 0xFFFFF }

@@ -29,13 +29,15 @@ func TestC_PS_01_UnknownPortSpace(t *testing.T) {
 func TestC_ID_03_ContextAndTypes(t *testing.T) {
 	in(t, func(w *world) {
 		for ps, typ := range map[rdmacm.PortSpace]verbs.QPType{
-			rdmacm.PSTCP: verbs.QPTypeRC, rdmacm.PSUDP: verbs.QPTypeUD, rdmacm.PSIPoIB: verbs.QPTypeUD, rdmacm.PSIB: verbs.QPTypeRC,
+			rdmacm.PSTCP: verbs.QPTypeRC, rdmacm.PSUDP: verbs.QPTypeUD, rdmacm.PSIPoIB: verbs.QPTypeUD,
+			rdmacm.PSIB: verbs.QPTypeRC,
 		} {
 			id := must(w.a.CreateID(nil, ps, "mine"))(w)                     // C-ID-02
 			if id.Context != "mine" || id.PS() != ps || id.QPType() != typ { // C-ID-01, C-ID-04
 				t.Errorf("%v %v %v", id.Context, id.PS(), id.QPType())
 			}
-			if id.Verbs() != nil || id.PD() != nil || id.QP() != nil || id.Event() != nil || id.LocalAddr().IsValid() || id.SrcPort() != 0 || id.DstPort() != 0 {
+			if id.Verbs() != nil || id.PD() != nil || id.QP() != nil || id.Event() != nil || id.LocalAddr().IsValid() ||
+				id.SrcPort() != 0 || id.DstPort() != 0 {
 				t.Error("a new ID has something already") // C-ID-05, C-QRY-01 to 04
 			}
 			w.ok(id.Close())
@@ -114,7 +116,7 @@ func TestC_ID_21_WrongState(t *testing.T) {
 	})
 }
 
-// Errors say what was called, on what, what was wrong and what is allowed, once.
+// An error has the call, the object, what was wrong and what is allowed, once each.
 func TestErrorTexts(t *testing.T) {
 	in(t, func(w *world) {
 		id := must(w.a.CreateID(nil, rdmacm.PSTCP, nil))(w)
@@ -124,20 +126,26 @@ func TestErrorTexts(t *testing.T) {
 				t.Errorf("%v\nwant %s", err, want)
 			}
 		}
-		says(id.Connect(bg, nil), "connect: the ID is in IDLE; allowed in [ROUTE_RESOLVED] (EINVAL) [TCP ID]")
+		says(id.Connect(bg, nil), "connect: the ID is in IDLE: must be in ROUTE_RESOLVED (EINVAL) [TCP ID]")
 		w.ok(id.BindAddr(at(addrA, 4000)))
 		other := must(w.a.CreateID(nil, rdmacm.PSTCP, nil))(w)
-		says(other.BindAddr(at(addrA, 4000)), "bind_addr: port 4000 is in use at that address (EADDRINUSE) [TCP ID 198.18.0.1:4000]")
+		says(other.BindAddr(at(addrA, 4000)),
+			"bind_addr: port 4000 is in use at that address (EADDRINUSE) [TCP ID 198.18.0.1:4000]")
 		w.ok(other.Close())
 		w.ok(id.ResolveAddr(bg, netip.AddrPort{}, at(addrB, 9), timeout))
 		w.ok(id.ResolveRoute(bg, timeout))
 		w.ok(id.CreateQP(nil, qpInit()))
 		id.Channel().SetNonblock(true)
 		w.errno(id.Connect(bg, nil), syscall.EAGAIN)
-		says(id.Accept(bg, nil), "accept: the connection is REQ_SENT: no request waits for an answer (EINVAL) [TCP ID 198.18.0.1:4000 to 198.18.0.2:9]")
-		says(id.Disconnect(bg), "disconnect: the connection is not established; Close takes the request back (EINVAL) [TCP ID 198.18.0.1:4000 to 198.18.0.2:9]")
+		says(id.Accept(bg, nil),
+			"accept: the connection is REQ_SENT: no request waits for an answer (EINVAL) "+
+				"[TCP ID 198.18.0.1:4000 to 198.18.0.2:9]")
+		says(id.Disconnect(bg),
+			"disconnect: the connection is not established; Close withdraws the request (EINVAL) "+
+				"[TCP ID 198.18.0.1:4000 to 198.18.0.2:9]")
 		w.ok(id.DestroyQP())
-		says(id.Establish(), "establish: the ID is REQ_SENT, must be REP_RCVD or MRA_REP_SENT (EINVAL) [TCP ID 198.18.0.1:4000 to 198.18.0.2:9]")
+		says(id.Establish(),
+			"establish: the ID is REQ_SENT: must be REP_RCVD or MRA_REP_SENT (EINVAL) [TCP ID 198.18.0.1:4000 to 198.18.0.2:9]")
 		w.ok(id.Close())
 	})
 }
@@ -153,10 +161,13 @@ func TestC_ID_07_RequestInherits(t *testing.T) {
 		w.ok(l.Listen(0))
 		c := w.resolved(rdmacm.PSTCP, at(addrB, port))
 		w.ok(c.CreateQP(nil, qpInit()))
-		w.ok(c.Connect(bg, &rdmacm.ConnParam{PrivateData: []byte("me"), ResponderResources: 3, InitiatorDepth: 5, FlowControl: true, RetryCount: 9, RNRRetryCount: 3}))
+		w.ok(c.Connect(bg, &rdmacm.ConnParam{PrivateData: []byte("me"), ResponderResources: 3, InitiatorDepth: 5,
+			FlowControl: true, RetryCount: 9, RNRRetryCount: 3}))
 		ev := w.next(l.ch, rdmacm.EventConnectRequest) // C-ACC-01, C-LIS-01
 		id := ev.ID
-		if id.Context != 42 || id.Channel() != l.ch || id.PS() != rdmacm.PSTCP || id.QPType() != verbs.QPTypeRC || ev.ListenID != l.ID { // C-ID-07, C-EVT-05, C-EVT-06, C-PS-02
+		// C-ID-07, C-EVT-05, C-EVT-06, C-PS-02
+		if id.Context != 42 || id.Channel() != l.ch || id.PS() != rdmacm.PSTCP || id.QPType() != verbs.QPTypeRC ||
+			ev.ListenID != l.ID {
 			t.Error("the new ID differs from the listener")
 		}
 		if id.Verbs() == nil || id.PortNum() != 1 { // C-LIS-09, C-ACC-03
@@ -167,7 +178,8 @@ func TestC_ID_07_RequestInherits(t *testing.T) {
 		}
 		p := ev.Conn
 		// C-PARM-06, C-PARM-14, W-CM-05, T-02, T-09: mirrored depths, clamped retries, padded private data.
-		if len(p.PrivateData) != 56 || string(p.PrivateData[:3]) != "me\x00" || p.ResponderResources != 5 || p.InitiatorDepth != 3 ||
+		if len(p.PrivateData) != 56 || string(p.PrivateData[:3]) != "me\x00" || p.ResponderResources != 5 ||
+			p.InitiatorDepth != 3 ||
 			!p.FlowControl || p.RetryCount != 7 || p.RNRRetryCount != 3 || p.QPNum != c.QP().QPN() || p.SRQ {
 			t.Errorf("parameters %+v", p)
 		}
@@ -175,7 +187,9 @@ func TestC_ID_07_RequestInherits(t *testing.T) {
 		w.ok(id.CreateQP(nil, qpInit())) // C-FLOW-07
 		w.ok(id.Accept(bg, &p))          // C-ACC-04
 		est := c.expect(rdmacm.EventEstablished)
-		if len(est.Conn.PrivateData) != 196 || est.Conn.ResponderResources != 3 || est.Conn.InitiatorDepth != 5 || est.Conn.QPNum != id.QP().QPN() { // C-PARM-02, C-PARM-11, C-EVT-09
+		// C-PARM-02, C-PARM-11, C-EVT-09
+		if len(est.Conn.PrivateData) != 196 || est.Conn.ResponderResources != 3 || est.Conn.InitiatorDepth != 5 ||
+			est.Conn.QPNum != id.QP().QPN() {
 			t.Errorf("the client's parameters %+v", est.Conn)
 		}
 		s := &end{id, w, l.ch}
@@ -185,8 +199,10 @@ func TestC_ID_07_RequestInherits(t *testing.T) {
 		ca, _, _ := c.QP().Query(0)
 		sa, _, _ := s.QP().Query(0)
 		// W-CM-04, W-CM-06, C-QP-19, C-QP-20, C-PARM-12, C-PARM-13, C-PARM-16, T-01.
-		if ca.RQPSN != sa.SQPSN || ca.SQPSN != sa.RQPSN || ca.RetryCnt != 7 || sa.RetryCnt != 7 || sa.RNRRetry != 3 || ca.RNRRetry != 3 ||
-			ca.MaxRdAtomic != 5 || ca.MaxDestRdAtomic != 3 || sa.MaxRdAtomic != 3 || sa.MaxDestRdAtomic != 5 || ca.MinRNRTimer != 0 ||
+		if ca.RQPSN != sa.SQPSN || ca.SQPSN != sa.RQPSN || ca.RetryCnt != 7 || sa.RetryCnt != 7 || sa.RNRRetry != 3 ||
+			ca.RNRRetry != 3 ||
+			ca.MaxRdAtomic != 5 || ca.MaxDestRdAtomic != 3 || sa.MaxRdAtomic != 3 || sa.MaxDestRdAtomic != 5 ||
+			ca.MinRNRTimer != 0 ||
 			ca.PathMTU != sa.PathMTU || ca.Timeout == 0 || sa.Timeout == 0 {
 			t.Errorf("client %+v\nserver %+v", ca, sa)
 		}
@@ -239,7 +255,7 @@ func TestC_ID_08_NoEventsAfterClose(t *testing.T) {
 	})
 }
 
-// What a listener has not told its program is refused when it goes, and so is what comes later.
+// Requests that the program has not retrieved are refused when the listener is closed, and so are later ones.
 func TestC_ID_13_ListenerGoes(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)
@@ -345,9 +361,9 @@ func TestC_CHAN_05_Descriptor(t *testing.T) {
 		_, err = e.ch.GetEvent(bg) // C-EVT-02
 		w.errno(err, syscall.EAGAIN)
 		e.ch.SetNonblock(false)
-		c, cancel := context.WithTimeout(bg, time.Second)
+		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
-		if _, err = e.ch.GetEvent(c); !errors.Is(err, context.DeadlineExceeded) { // C-EVT-01
+		if _, err = e.ch.GetEvent(ctx); !errors.Is(err, context.DeadlineExceeded) { // C-EVT-01
 			t.Error(err)
 		}
 		e.close()
@@ -360,7 +376,7 @@ func TestC_CHAN_05_Descriptor(t *testing.T) {
 	})
 }
 
-// A channel that goes takes its IDs along.
+// A channel that is closed closes its IDs.
 func TestC_CHAN_08_ChannelGoes(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)
@@ -401,7 +417,8 @@ func TestC_CHAN_03_RangeAndSelect(t *testing.T) {
 
 func TestC_EVT_16_17_Names(t *testing.T) {
 	for i, want := range []string{
-		"ADDR_RESOLVED", "ADDR_ERROR", "ROUTE_RESOLVED", "ROUTE_ERROR", "CONNECT_REQUEST", "CONNECT_RESPONSE", "CONNECT_ERROR", "UNREACHABLE", "REJECTED",
+		"ADDR_RESOLVED", "ADDR_ERROR", "ROUTE_RESOLVED", "ROUTE_ERROR", "CONNECT_REQUEST", "CONNECT_RESPONSE",
+		"CONNECT_ERROR", "UNREACHABLE", "REJECTED",
 		"ESTABLISHED", "DISCONNECTED", "DEVICE_REMOVAL", "MULTICAST_JOIN", "MULTICAST_ERROR", "ADDR_CHANGE", "TIMEWAIT_EXIT",
 	} {
 		if got := rdmacm.EventType(i).String(); got != "RDMA_CM_EVENT_"+want {
@@ -409,7 +426,8 @@ func TestC_EVT_16_17_Names(t *testing.T) {
 		}
 	}
 	if rdmacm.EventEstablished.String() != "RDMA_CM_EVENT_ESTABLISHED" || rdmacm.EventTimewaitExit != 15 ||
-		rdmacm.EventTimewaitExit.String() != "RDMA_CM_EVENT_TIMEWAIT_EXIT" || rdmacm.EventType(99).String() != "UNKNOWN EVENT" {
+		rdmacm.EventTimewaitExit.String() != "RDMA_CM_EVENT_TIMEWAIT_EXIT" ||
+		rdmacm.EventType(99).String() != "UNKNOWN EVENT" {
 		t.Error("wrong names")
 	}
 }
@@ -429,7 +447,8 @@ func TestC_SYNC_07_NonblockingAndCancelled(t *testing.T) {
 		w.ok(ev.ID.Close()) // C-REJ-07
 		time.Sleep(time.Second)
 		got := must(c.Channel().TryGetEvent())(w)
-		if got.Type != rdmacm.EventRejected || string(got.Conn.PrivateData[:2]) != "no" || len(got.Conn.PrivateData) != 148 || got.Status != 28 {
+		if got.Type != rdmacm.EventRejected || string(got.Conn.PrivateData[:2]) != "no" ||
+			len(got.Conn.PrivateData) != 148 || got.Status != 28 {
 			t.Errorf("%+v", got) // C-REJ-03, C-REJ-04, C-PARM-05
 		}
 		w.ok(got.Ack())
@@ -462,8 +481,10 @@ func TestC_SYNC_04_EventOfAFailure(t *testing.T) {
 		c := must(w.a.CreateID(nil, rdmacm.PSTCP, nil))(w)
 		w.ok(c.ResolveAddr(bg, netip.AddrPort{}, at(addrB, port), timeout))
 		w.ok(c.ResolveRoute(bg, timeout))
-		w.errno(c.Connect(bg, &rdmacm.ConnParam{QPNum: 77}), syscall.ECONNREFUSED)                                    // C-SYNC-03, C-OVR-06, C-EVT-08
-		if ev := c.Event(); ev == nil || ev.Type != rdmacm.EventRejected || string(ev.Conn.PrivateData[:2]) != "no" { // C-SYNC-04, T-21
+		// C-SYNC-03, C-OVR-06, C-EVT-08
+		w.errno(c.Connect(bg, &rdmacm.ConnParam{QPNum: 77}), syscall.ECONNREFUSED)
+		// C-SYNC-04, T-21
+		if ev := c.Event(); ev == nil || ev.Type != rdmacm.EventRejected || string(ev.Conn.PrivateData[:2]) != "no" {
 			t.Errorf("%+v", ev)
 		}
 		w.ok(c.Close())

@@ -77,7 +77,8 @@ func TestC_PS_04_AnyServiceOfPSIB(t *testing.T) {
 					&rdmacm.AddrInfo{PortSpace: rdmacm.PSIB, QPType: client}))(w), nil, qpInit()))(w)
 				w.ok(c.Connect(bg, nil))
 				s := <-got
-				if c.QPType() != client || s.QPType() != server || s.QP().State() != verbs.QPSRTS || c.QP().State() != verbs.QPSRTS {
+				if c.QPType() != client || s.QPType() != server || s.QP().State() != verbs.QPSRTS ||
+					c.QP().State() != verbs.QPSRTS {
 					t.Errorf("%v in %v, %v in %v", c.QPType(), c.QP().State(), s.QPType(), s.QP().State())
 				}
 				if client == verbs.QPTypeXRCSend {
@@ -101,7 +102,8 @@ func (w *world) xrcReceiver(s *rdmacm.ID) {
 	}
 	attr := &verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: 2, MaxSGE: 1}}
 	w.ok(s.CreateSRQ(nil, attr))
-	if srq := s.SRQ(); srq.XRCD() != s.QP().XRCD() || srq.CQ() != s.RecvCQ() || s.RecvCQ() == nil || s.RecvCQChannel() == nil || s.RecvCQ().Cap() < 2 {
+	if srq := s.SRQ(); srq.XRCD() != s.QP().XRCD() || srq.CQ() != s.RecvCQ() || s.RecvCQ() == nil ||
+		s.RecvCQChannel() == nil || s.RecvCQ().Cap() < 2 {
 		w.Error("the SRQ is not of type XRC, or lacks its CQ")
 	}
 }
@@ -112,7 +114,8 @@ func (w *world) xrcMessage(c, s *rdmacm.ID) {
 	mr := must(s.RegMsgs(buf))(w)
 	w.ok(s.PostRecv(9, buf, mr))
 	w.ok(c.QP().PostSend(verbs.SendWR{
-		Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSignaled, Inline: []byte("to all"), RemoteSRQN: must(s.SRQ().Num())(w),
+		Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSignaled, Inline: []byte("to all"),
+		RemoteSRQN: must(s.SRQ().Num())(w),
 	}))
 	must(c.GetSendComp(bg))(w)
 	if wc := must(s.GetRecvComp(bg))(w); wc.WRID != 9 || string(buf[:wc.ByteLen]) != "to all" {
@@ -126,24 +129,23 @@ func TestC_QP_13_14_C_SRQ_04_07_08_Extended(t *testing.T) {
 	in(t, func(w *world) {
 		id := must(w.a.CreateID(nil, rdmacm.PSTCP, nil))(w)
 		w.ok(id.BindAddr(at(addrA, 0)))
-		w.errno(id.CreateQPEx(nil, nil), syscall.EINVAL)
-		ex := &verbs.QPInitAttrEx{QPInitAttr: *qpInit(), CompMask: verbs.QPInitSendOpsFlags, SendOpsFlags: verbs.QPExWithSend}
-		w.ok(id.CreateQPEx(nil, ex))
+		w.errno(id.CreateQP(nil, nil), syscall.EINVAL)
+		ex := qpInit()
+		ex.SendOpsFlags = verbs.QPExWithSend
+		w.ok(id.CreateQP(nil, ex))
 		if x, err := id.QP().Ex(); err != nil || x == nil || id.PD() != id.QP().PD() || ex.SendCQ != id.SendCQ() {
 			t.Errorf("no extended QP: %v", err)
 		}
-		w.errno(id.CreateQPEx(nil, ex), syscall.EINVAL)
+		w.errno(id.CreateQP(nil, ex), syscall.EINVAL)
 		w.ok(id.DestroyQP())
-		w.errno(id.CreateSRQEx(nil), syscall.EINVAL)
-		srq := &verbs.SRQInitAttrEx{Type: verbs.SRQTypeBasic, Attr: verbs.SRQAttr{MaxWR: 2, MaxSGE: 1}}
-		w.errno(id.CreateSRQEx(srq), syscall.EINVAL)
-		srq.CompMask = verbs.SRQInitType
-		w.ok(id.CreateSRQEx(srq))
-		w.errno(id.CreateSRQEx(srq), syscall.EINVAL)
+		w.errno(id.CreateSRQ(nil, nil), syscall.EINVAL)
+		srq := &verbs.SRQInitAttr{Type: verbs.SRQTypeBasic, Attr: verbs.SRQAttr{MaxWR: 2, MaxSGE: 1}}
+		w.ok(id.CreateSRQ(nil, srq))
+		w.errno(id.CreateSRQ(nil, srq), syscall.EINVAL)
 		w.ok(id.DestroySRQ())
 		// An XRC SRQ on an ID of another type, with the CQ and the domain of the CM.
 		srq.Type = verbs.SRQTypeXRC
-		w.ok(id.CreateSRQEx(srq))
+		w.ok(id.CreateSRQ(nil, srq))
 		if id.RecvCQ() == nil || id.SRQ().CQ() != id.RecvCQ() {
 			t.Error("the SRQ has no CQ of the ID")
 		}
@@ -182,7 +184,8 @@ func TestC_PARM_03_07_17_Defaults(t *testing.T) {
 		w.ok(c.Connect(bg, nil))
 		ev := w.next(l.ch, rdmacm.EventConnectRequest)
 		p := ev.Conn
-		if string(p.PrivateData) != string(make([]byte, 56)) || p.RetryCount != 7 || p.RNRRetryCount != 7 || p.ResponderResources != 128 || p.InitiatorDepth != 128 {
+		if string(p.PrivateData) != string(make([]byte, 56)) || p.RetryCount != 7 || p.RNRRetryCount != 7 ||
+			p.ResponderResources != 128 || p.InitiatorDepth != 128 {
 			t.Errorf("%+v", p)
 		}
 		w.ok(ev.Ack())
@@ -210,13 +213,15 @@ func TestC_ACC_05_AcceptByTheRequest(t *testing.T) {
 		w.ok(s.CreateQP(nil, qpInit()))
 		w.ok(s.Accept(bg, nil))
 		est := c.expect(rdmacm.EventEstablished)
-		if p := est.Conn; p.ResponderResources != 3 || p.InitiatorDepth != 5 || p.RNRRetryCount != 2 || string(p.PrivateData) != string(make([]byte, 196)) {
+		if p := est.Conn; p.ResponderResources != 3 || p.InitiatorDepth != 5 || p.RNRRetryCount != 2 ||
+			string(p.PrivateData) != string(make([]byte, 196)) {
 			t.Errorf("the client's event %+v", p)
 		}
 		s.expect(rdmacm.EventEstablished)
 		for name, e := range map[string]*end{"client": c, "server": s} {
 			depth := map[string][2]uint8{"client": {5, 3}, "server": {3, 5}}[name]
-			if a, _, err := e.QP().Query(0); err != nil || a.MaxRdAtomic != depth[0] || a.MaxDestRdAtomic != depth[1] || a.RetryCnt != 4 || a.RNRRetry != 2 {
+			if a, _, err := e.QP().Query(0); err != nil || a.MaxRdAtomic != depth[0] || a.MaxDestRdAtomic != depth[1] ||
+				a.RetryCnt != 4 || a.RNRRetry != 2 {
 				t.Errorf("%s: %+v, %v", name, a, err)
 			}
 		}
@@ -451,7 +456,7 @@ func TestV_REG_08_Helpers(t *testing.T) {
 	})
 }
 
-// Completions that come while the program is about to sleep are not missed.
+// Completions that come while the program arms the CQ and goes to sleep are not missed.
 func TestV_CMP_03_NoLostWakeUp(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)
@@ -475,7 +480,7 @@ func TestV_CMP_03_NoLostWakeUp(t *testing.T) {
 	})
 }
 
-// A receiver that is late: with a minimum RNR timer of 0, 655 ms, and retries without end the message arrives.
+// A receiver posts late: with a minimum RNR timer of 0, 655 ms, and unlimited retries the message arrives.
 func TestT_14_LateReceive(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)

@@ -32,7 +32,8 @@ func TestC_FLOW_04_Datagrams(t *testing.T) {
 		w.errno(c.Connect(bg, &rdmacm.ConnParam{PrivateData: make([]byte, 181)}), syscall.EINVAL) // C-PARM-04
 		w.ok(c.Connect(bg, &rdmacm.ConnParam{PrivateData: []byte("who")}))                        // C-CONN-02
 		ev := w.next(l.ch, rdmacm.EventConnectRequest)
-		if len(ev.UD.PrivateData) != 180 || string(ev.UD.PrivateData[:3]) != "who" || ev.ID.PeerAddr() != c.LocalAddr() { // C-PARM-21
+		// C-PARM-21
+		if len(ev.UD.PrivateData) != 180 || string(ev.UD.PrivateData[:3]) != "who" || ev.ID.PeerAddr() != c.LocalAddr() {
 			t.Errorf("%+v", ev.UD)
 		}
 		s := &end{ev.ID, w, l.ch}
@@ -44,12 +45,15 @@ func TestC_FLOW_04_Datagrams(t *testing.T) {
 		w.ok(s.Accept(bg, &rdmacm.ConnParam{PrivateData: []byte("me")}))
 		w.ok(ev.Ack())
 		est := c.expect(rdmacm.EventEstablished)
-		if est.UD.QPNum != s.QP().QPN() || est.UD.QKey != rdmacm.UDPQKey || len(est.UD.PrivateData) != 136 || string(est.UD.PrivateData[:2]) != "me" { // C-PARM-20
+		// C-PARM-20
+		if est.UD.QPNum != s.QP().QPN() || est.UD.QKey != rdmacm.UDPQKey || len(est.UD.PrivateData) != 136 ||
+			string(est.UD.PrivateData[:2]) != "me" {
 			t.Errorf("%+v", est.UD) // C-CONN-06
 		}
-		l.none()                                                                                           // C-ACC-09
-		ah := must(c.PD().CreateAH(&est.UD.AHAttr))(w)                                                     // C-PARM-19
-		w.ok(c.PostUDSend(4, []byte("hello"), nil, verbs.SendInline|verbs.SendSignaled, ah, est.UD.QPNum)) // C-PS-03, V-UD-01, V-UD-02
+		l.none()                                       // C-ACC-09
+		ah := must(c.PD().CreateAH(&est.UD.AHAttr))(w) // C-PARM-19
+		// C-PS-03, V-UD-01, V-UD-02
+		w.ok(c.PostUDSend(4, []byte("hello"), nil, verbs.SendInline|verbs.SendSignaled, ah, est.UD.QPNum))
 		wc := must(s.GetRecvComp(bg))(w)
 		if wc.Status != verbs.WCSuccess || string(buf[40:wc.ByteLen]) != "hello" {
 			t.Errorf("%+v", wc)
@@ -76,7 +80,8 @@ func TestC_REJ_05_DatagramsRefused(t *testing.T) {
 		w.ok(ev.ID.Reject(append([]byte("no"), bytes.Repeat([]byte{9}, 134)...)))
 		w.errno(ev.ID.Accept(bg, &rdmacm.ConnParam{QPNum: 5}), syscall.EINVAL)
 		w.ok(ev.ID.Close())
-		if ev := c.expect(rdmacm.EventUnreachable); ev.Status != 2 || string(ev.UD.PrivateData[:2]) != "no" || len(ev.UD.PrivateData) != 136 || ev.UD.PrivateData[135] != 9 {
+		if ev := c.expect(rdmacm.EventUnreachable); ev.Status != 2 || string(ev.UD.PrivateData[:2]) != "no" ||
+			len(ev.UD.PrivateData) != 136 || ev.UD.PrivateData[135] != 9 {
 			t.Errorf("%+v", ev)
 		}
 		c.close()
@@ -111,11 +116,14 @@ func TestC_MC_01_JoinSendLeave(t *testing.T) {
 			w.ok(b.JoinMulticast(bg, at(g.group, 0), "my context"))
 			w.errno(b.JoinMulticast(bg, at(g.group, 0), nil), syscall.EINVAL)
 			ev := b.expect(rdmacm.EventMulticastJoin) // C-MC-01, C-MC-12
-			if ev.UD.QPNum != 0xFFFFFF || ev.UD.QKey != rdmacm.UDPQKey || ev.UD.Context != "my context" || ev.UD.PrivateData != nil ||
+			if ev.UD.QPNum != 0xFFFFFF || ev.UD.QKey != rdmacm.UDPQKey || ev.UD.Context != "my context" ||
+				ev.UD.PrivateData != nil ||
 				ev.UD.AHAttr.GRH.DGID != verbs.GIDFromAddr(g.group) { // C-MC-06, C-MC-08, C-MC-10
 				t.Errorf("%+v", ev.UD)
 			}
-			w.ok(a.JoinMulticastEx(bg, &rdmacm.JoinMCAttr{CompMask: 3, JoinFlags: rdmacm.JoinSendOnlyFullMember, Addr: at(g.group, 0)}, nil)) // C-MC-22, C-MC-17
+			// C-MC-22, C-MC-17
+			w.ok(a.JoinMulticastEx(bg, &rdmacm.JoinMCAttr{CompMask: 3, JoinFlags: rdmacm.JoinSendOnlyFullMember,
+				Addr: at(g.group, 0)}, nil))
 			ev = a.expect(rdmacm.EventMulticastJoin)
 			buf := make([]byte, 64)
 			mr := must(b.RegMsgs(buf))(w)
@@ -168,8 +176,10 @@ func TestC_MC_11_Attributes(t *testing.T) {
 			errno syscall.Errno
 		}{
 			{nil, syscall.EINVAL}, {&rdmacm.JoinMCAttr{CompMask: 7, Addr: at(group4, 0)}, syscall.EOPNOTSUPP},
-			{&rdmacm.JoinMCAttr{CompMask: 2, Addr: at(group4, 0)}, syscall.EINVAL}, {&rdmacm.JoinMCAttr{CompMask: 1, Addr: at(group4, 0)}, syscall.EINVAL},
-			{&rdmacm.JoinMCAttr{CompMask: 3, JoinFlags: 2, Addr: at(group4, 0)}, syscall.EINVAL}, {&rdmacm.JoinMCAttr{CompMask: 3}, syscall.EINVAL},
+			{&rdmacm.JoinMCAttr{CompMask: 2, Addr: at(group4, 0)}, syscall.EINVAL},
+			{&rdmacm.JoinMCAttr{CompMask: 1, Addr: at(group4, 0)}, syscall.EINVAL},
+			{&rdmacm.JoinMCAttr{CompMask: 3, JoinFlags: 2, Addr: at(group4, 0)}, syscall.EINVAL},
+			{&rdmacm.JoinMCAttr{CompMask: 3}, syscall.EINVAL},
 		} {
 			w.errno(e.JoinMulticastEx(bg, c.attr, nil), c.errno)
 		}

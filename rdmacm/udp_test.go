@@ -30,7 +30,7 @@ func udpHost(tb testing.TB, i int) (*rdmacm.Host, netip.Addr) {
 	return rdmacm.NewHost(dev.Device), addr
 }
 
-// The whole way over UDP sockets: many dial one listener at the same time, and talk.
+// Everything over UDP sockets: many clients dial one listener at the same time, and exchange messages.
 func TestUDPLoopback(t *testing.T) {
 	loopback(t) // what the runtime opens once
 	before := descriptors(t)
@@ -53,15 +53,15 @@ func loopback(t *testing.T) {
 	a, _ := udpHost(t, 0)
 	b, addr := udpHost(t, 1)
 	w := &world{T: t}
-	c, cancel := context.WithTimeout(bg, time.Minute)
+	ctx, cancel := context.WithTimeout(bg, time.Minute)
 	defer cancel()
-	l, err := rdmacm.Listen(c, ":0", &rdmacm.Options{Host: b})
+	l, err := rdmacm.Listen(ctx, ":0", &rdmacm.Options{Host: b})
 	w.ok(err)
 	const n = 16
 	var ends sync.WaitGroup
 	for range n {
 		ends.Go(func() {
-			id, err := l.Accept(c)
+			id, err := l.Accept(ctx)
 			if err != nil {
 				t.Error(err)
 				return
@@ -73,7 +73,8 @@ func loopback(t *testing.T) {
 			}
 			if err == nil {
 				var wc verbs.WC
-				if wc, err = id.GetRecvComp(c); err == nil && (wc.Status != verbs.WCSuccess || string(buf[:wc.ByteLen]) != "hello") {
+				if wc, err = id.GetRecvComp(ctx); err == nil && (wc.Status != verbs.WCSuccess ||
+					string(buf[:wc.ByteLen]) != "hello") {
 					err = fmt.Errorf("%+v %q", wc, buf)
 				}
 			}
@@ -81,24 +82,24 @@ func loopback(t *testing.T) {
 				t.Error(err)
 			}
 			_ = mr.Close()
-			if err := id.Disconnect(c); err != nil {
+			if err := id.Disconnect(ctx); err != nil {
 				t.Error(err)
 			}
 			_ = id.Close()
 		})
 		ends.Go(func() {
-			id, err := rdmacm.Dial(c, at(addr, l.Addr().Port()).String(), &rdmacm.Options{Host: a})
+			id, err := rdmacm.Dial(ctx, at(addr, l.Addr().Port()).String(), &rdmacm.Options{Host: a})
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			if err = id.PostSend(2, []byte("hello"), nil, verbs.SendInline|verbs.SendSignaled); err == nil {
-				_, err = id.GetSendComp(c)
+				_, err = id.GetSendComp(ctx)
 			}
 			if err != nil {
 				t.Error(err)
 			}
-			if err := id.Disconnect(c); err != nil {
+			if err := id.Disconnect(ctx); err != nil {
 				t.Error(err)
 			}
 			_ = id.Close()

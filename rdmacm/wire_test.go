@@ -21,7 +21,7 @@ type seen struct {
 	msg      cmmsg.Msg
 }
 
-// recorder takes down the packets to QP 1.
+// recorder records the packets to QP 1.
 type recorder struct {
 	mu   sync.Mutex
 	list []seen
@@ -104,10 +104,12 @@ func TestW_MAD_01_02_04_05_07_OnTheWire(t *testing.T) {
 		if len(s.packet) != 12+8+256 { // W-MAD-01: and 4 of the ICRC
 			t.Errorf("%v: %d bytes", s.msg.Kind(), len(s.packet))
 		}
-		if bth, deth := wire.BTH(s.packet), wire.DETH(s.packet[wire.BTHLen:]); bth.Opcode() != 0x64 || bth.PKey() != 0xFFFF || deth.QKey() != 0x80010000 || deth.SrcQPN() != 1 {
+		if bth, deth := wire.BTH(s.packet), wire.DETH(s.packet[wire.BTHLen:]); bth.Opcode() != 0x64 ||
+			bth.PKey() != 0xFFFF || deth.QKey() != 0x80010000 || deth.SrcQPN() != 1 {
 			t.Errorf("%v: headers %x", s.msg.Kind(), s.packet[:20])
 		}
-		if h := m.Header(); m[0] != 1 || h.Class != 7 || h.ClassVersion != 2 || h.Method != 3 || h.Status != 0 || h.AttrMod != 0 ||
+		if h := m.Header(); m[0] != 1 || h.Class != 7 || h.ClassVersion != 2 || h.Method != 3 || h.Status != 0 ||
+			h.AttrMod != 0 ||
 			binary.BigEndian.Uint16(m[6:]) != 0 || binary.BigEndian.Uint16(m[18:]) != 0 { // W-MAD-02
 			t.Errorf("%v: %+v", s.msg.Kind(), h)
 		}
@@ -115,7 +117,8 @@ func TestW_MAD_01_02_04_05_07_OnTheWire(t *testing.T) {
 			t.Errorf("%v from %v to %v", s.msg.Kind(), s.src, s.dst)
 		}
 	}
-	for attr, n := range map[uint16]int{0x10: 3, 0x11: 1, 0x12: 1, 0x13: 1, 0x14: 1, 0x15: 1, 0x16: 1, 0x17: 1, 0x18: 1} { // W-MAD-04
+	// W-MAD-04
+	for attr, n := range map[uint16]int{0x10: 3, 0x11: 1, 0x12: 1, 0x13: 1, 0x14: 1, 0x15: 1, 0x16: 1, 0x17: 1, 0x18: 1} {
 		if numbers[attr] != n {
 			t.Errorf("%d messages with attribute %#x, want %d", numbers[attr], attr, n)
 		}
@@ -127,7 +130,8 @@ func TestW_MAD_01_02_04_05_07_OnTheWire(t *testing.T) {
 			t.Errorf("%v: transaction %#x, want %#x", k, tid(k, 0), req)
 		}
 	}
-	if tid(cmmsg.KindREJ, 0) != tid(cmmsg.KindREQ, 2) || tid(cmmsg.KindDREP, 0) != dreq || tid(cmmsg.KindSIDRREP, 0) != sidr {
+	if tid(cmmsg.KindREJ, 0) != tid(cmmsg.KindREQ, 2) || tid(cmmsg.KindDREP, 0) != dreq || tid(cmmsg.KindSIDRREP,
+		0) != sidr {
 		t.Error("an answer with another transaction ID than the question")
 	}
 }
@@ -151,7 +155,8 @@ func TestW_CM_03_10_W_CMA_03_10_T_03_04_07_Fields(t *testing.T) {
 	}
 	req := rec.of(cmmsg.KindREQ)[0]
 	r := cmmsg.REQ(req.msg.Data())
-	if r.RemoteTimeout() != 20 || r.LocalTimeout() != 20 || r.MaxRetries() != 15 || r.RetryCount() != 5 || r.RNRRetry() != 6 || r.PKey() != 0xFFFF || r.LocalQKey() != 0 {
+	if r.RemoteTimeout() != 20 || r.LocalTimeout() != 20 || r.MaxRetries() != 15 || r.RetryCount() != 5 ||
+		r.RNRRetry() != 6 || r.PKey() != 0xFFFF || r.LocalQKey() != 0 {
 		t.Errorf("%v", req.msg) // W-CMA-10, T-03
 	}
 	zero(cmmsg.KindREQ, 96, r[96:140]) // W-CM-10, T-04
@@ -171,8 +176,10 @@ func TestW_CM_03_10_W_CMA_03_10_T_03_04_07_Fields(t *testing.T) {
 		k    cmmsg.Kind
 		room int
 		data string
-	}{{cmmsg.KindREQ, 56, "req"}, {cmmsg.KindREP, 196, "rep"}, {cmmsg.KindREJ, 148, "rej"}, {cmmsg.KindSIDRREQ, 180, "sidr"}, {cmmsg.KindSIDRREP, 136, "answer"},
-		{cmmsg.KindMRA, 222, ""}, {cmmsg.KindRTU, 224, ""}, {cmmsg.KindDREQ, 220, ""}, {cmmsg.KindDREP, 224, ""}} { // W-CMA-03, W-CM-03
+	}{{cmmsg.KindREQ, 56, "req"}, {cmmsg.KindREP, 196, "rep"}, {cmmsg.KindREJ, 148, "rej"}, {cmmsg.KindSIDRREQ, 180,
+		"sidr"}, {cmmsg.KindSIDRREP, 136, "answer"},
+		// W-CMA-03, W-CM-03
+		{cmmsg.KindMRA, 222, ""}, {cmmsg.KindRTU, 224, ""}, {cmmsg.KindDREQ, 220, ""}, {cmmsg.KindDREP, 224, ""}} {
 		private := rec.of(c.k)[0].msg.Private()
 		private = private[len(private)-c.room:]
 		if string(private[:len(c.data)]) != c.data {
@@ -204,12 +211,13 @@ func TestW_CMA_04_AddressesOfARequest(t *testing.T) {
 // The counters of a session, by the kernel's names.
 func TestCountersByName(t *testing.T) {
 	in(t, func(w *world) {
-		ctx := w.contexts(w.b)[0]
+		vctx := w.contexts(w.b)[0]
 		w.session()
-		c := w.b.Counters(ctx)
+		c := w.b.Counters(vctx)
 		m := c.Map()
 		for name, want := range map[string]uint64{
-			"cm_rx_msgs/req": 3, "cm_rx_duplicates/req": 1, "cm_tx_msgs/mra": 1, "cm_tx_msgs/rep": 1, "cm_tx_msgs/rej": 1, "cm_rx_msgs/dreq": 1,
+			"cm_rx_msgs/req": 3, "cm_rx_duplicates/req": 1, "cm_tx_msgs/mra": 1, "cm_tx_msgs/rep": 1, "cm_tx_msgs/rej": 1,
+			"cm_rx_msgs/dreq": 1,
 			"cm_tx_msgs/drep": 1, "cm_tx_msgs/sidr_rep": 1, "cm_tx_retries/req": 0, "rx_spoofed": 0, "ids": 0, "mad_received": 6,
 		} {
 			if got, there := m[name]; got != want || !there {

@@ -7,7 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/rdmacm"
 )
 
-// The addresses of an ID can be used to reach it: link-local ones name the zone that the program has given for this side.
+// The addresses of an ID can be used to reach it: link-local ones have the zone of this side.
 func TestLinkLocalAddressesHaveTheirZone(t *testing.T) {
 	in(t, func(w *world) {
 		a, b := netip.MustParseAddr("fe80::1"), netip.MustParseAddr("fe80::2")
@@ -28,7 +28,8 @@ func TestLinkLocalAddressesHaveTheirZone(t *testing.T) {
 			a    netip.AddrPort
 			want string
 		}{
-			{"the client", c.LocalAddr(), "fe80::1%eth8"}, {"its peer", c.PeerAddr(), "fe80::2%eth8"}, {"the listener", l.LocalAddr(), "fe80::2%eth9"},
+			{"the client", c.LocalAddr(), "fe80::1%eth8"}, {"its peer", c.PeerAddr(), "fe80::2%eth8"}, {"the listener",
+				l.LocalAddr(), "fe80::2%eth9"},
 			{"the server", s.LocalAddr(), "fe80::2%eth9"}, {"its peer", s.PeerAddr(), "fe80::1%eth9"},
 		} {
 			if got.a.Addr().String() != got.want {

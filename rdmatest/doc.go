@@ -1,7 +1,7 @@
-// Package rdmatest is RDMA for tests: a network in memory that takes any number of devices, loses,
-// repeats, reorders, damages and delays packets as a test wants, and does the same thing each time.
+// Package rdmatest is RDMA for tests: a network in memory for any number of devices that loses, duplicates,
+// reorders, corrupts and delays packets on request, and reproducibly.
 //
-// It needs no network, no root and no device, and works on every system that Go works on:
+// It needs no network, no root and no device, and works on every system that Go supports:
 //
 //	f := rdmatest.New(rdmatest.Config{Faults: rdmatest.Faults{Loss: 0.01}})
 //	defer f.Close()
@@ -10,20 +10,21 @@
 //
 // # Time
 //
-// A fabric lives in virtual time, which stands still until the test moves it on: Advance goes to the next
-// moment at which anything happens (a packet arrives, a timer ends), Run does so until a
-// condition holds. Nothing runs by itself and nothing is left to chance, so a test of a lost
-// acknowledgement takes microseconds and never flakes. One goroutine uses the fabric and everything opened on
-// it; calls that wait (CompChannel.GetEvent) would wait for ever, use TryGetEvent.
+// By default a fabric has virtual time, which changes only when the test advances it: Advance moves to the
+// next event (a packet arrives, a timer expires), Run does so until a condition holds. Nothing runs
+// concurrently and nothing is random, so a test of a lost acknowledgement takes microseconds and gives the
+// same result every time. The fabric and everything opened on it must be used by one goroutine. Calls that
+// wait, such as CompChannel.GetEvent, would wait for ever; use TryGetEvent.
 //
-// With Config.RealTime the fabric lives in real time, devices have their own goroutines, and everything may be
-// used as on any device. In a bubble of testing/synctest that time is synctest's.
+// With Config.RealTime the fabric uses real time, devices have their own goroutines, and everything may be
+// used as on any other device. Inside testing/synctest that time is synctest's.
 //
 // # Faults
 //
-// Config.Faults and SetFaults give probabilities; Config.Seed is where their dice start. Faults.Script
-// decides about single packets, and Cut and Heal take the cable out and put it in again.
+// Config.Faults and SetFaults set probabilities; Config.Seed seeds the random numbers. Faults.Script
+// decides about individual packets. Cut and Heal disconnect and reconnect two addresses.
 //
-// The package owns the devices that it makes and the contexts that Open has opened, until Close; in virtual time it has no
-// goroutine. It imports verbs, provider/soft, internal/link, internal/link/mem and internal/link/fault.
+// The package owns the devices that it creates and the contexts that Open has opened, until Close. In virtual time it
+// has no goroutine. It imports verbs, provider/soft, internal/link, internal/link/fault, internal/link/mem and
+// internal/softlink.
 package rdmatest

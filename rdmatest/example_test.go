@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// One packet of a SEND is lost. The requester sends again, and the message arrives.
+// One packet of a SEND is lost. The requester retransmits it, and the message arrives.
 func Example() {
 	lost := false
 	f := rdmatest.New(rdmatest.Config{Faults: rdmatest.Faults{
@@ -51,9 +51,9 @@ type side struct {
 
 func newSide(f *rdmatest.Fabric, name string) *side {
 	s := &side{buf: make([]byte, 64)}
-	ctx := must(f.Open(name))
-	pd := must(ctx.AllocPD())
-	s.cq = must(ctx.CreateCQ(16, nil))
+	vctx := must(f.Open(name))
+	pd := must(vctx.AllocPD())
+	s.cq = must(vctx.CreateCQ(16, nil))
 	s.mr = must(pd.RegMR(s.buf, verbs.AccessLocalWrite))
 	s.qp = must(pd.CreateQP(&verbs.QPInitAttr{
 		Type: verbs.QPTypeRC, SendCQ: s.cq, RecvCQ: s.cq,

@@ -24,8 +24,8 @@ func connect(t *testing.T, a, b *side) {
 	}
 }
 
-// A cable that stays out ends a connection after the ACK timeouts of all retries, in virtual time.
-func TestCutEndsAConnection(t *testing.T) {
+// A permanent Cut ends a connection after the ACK timeouts of all retries, in virtual time.
+func TestCutEndsConnection(t *testing.T) {
 	f := rdmatest.New(rdmatest.Config{})
 	a, b := newSide(f, "a"), newSide(f, "b")
 	connect(t, a, b)
@@ -44,17 +44,17 @@ func TestCutEndsAConnection(t *testing.T) {
 		t.Errorf("gave up after %v, want 27 times 67 ms", took)
 	}
 	if s := f.Stats(); s.Cut != 8 {
-		t.Errorf("%d packets met the cut cable, want 8", s.Cut)
+		t.Errorf("%d packets were cut, want 8", s.Cut)
 	}
 }
 
-// Advance says false only when the fabric waits for the test.
+// Advance returns false only when the fabric waits for the test.
 func TestAdvanceEnds(t *testing.T) {
 	f := rdmatest.New(rdmatest.Config{})
 	a, b := newSide(f, "a"), newSide(f, "b")
 	connect(t, a, b)
 	if f.Advance() {
-		t.Error("something happened in an idle fabric")
+		t.Error("Advance returned true for an idle fabric")
 	}
 	if err := b.qp.PostRecv(verbs.RecvWR{}); err != nil {
 		t.Fatal(err)
@@ -71,10 +71,10 @@ func TestAdvanceEnds(t *testing.T) {
 			return
 		}
 	}
-	t.Error("the fabric does not stop")
+	t.Error("Advance keeps returning true")
 }
 
-// In real time devices work by themselves, and calls may wait.
+// In real time devices run concurrently, and calls may wait.
 func TestRealTime(t *testing.T) {
 	f := rdmatest.New(rdmatest.Config{RealTime: true, Faults: rdmatest.Faults{Loss: 0.2}})
 	a, b := newSide(f, "a"), newSide(f, "b")
@@ -118,7 +118,7 @@ func TestRealTime(t *testing.T) {
 	}
 }
 
-// What Inject sends arrives as it is, and is counted by what is wrong with it.
+// An injected datagram arrives unchanged, and the counters show its faults.
 func TestInject(t *testing.T) {
 	f := rdmatest.New(rdmatest.Config{})
 	a, b := newSide(f, "a"), newSide(f, "b")
@@ -126,7 +126,7 @@ func TestInject(t *testing.T) {
 	from, to := netip.MustParseAddr("198.18.0.7"), netip.MustParseAddr("198.18.0.1")
 	f.Inject(from, to, 50000, nil)
 	f.Inject(from, to, 50000, make([]byte, 3))
-	f.Inject(from, to, 50000, make([]byte, 20)) // the ICRC is wrong
+	f.Inject(from, to, 50000, make([]byte, 20)) // with a wrong ICRC
 	ack := wire.Fields{Opcode: wire.RC | wire.Ack, PKey: 0xffff, DestQPN: a.qp.QPN()}.Build()
 	sealed := append(ack, 0, 0, 0, 0)
 	wire.NewFlow(from, to, 50000, 4791).Seal(sealed, 0)
@@ -142,7 +142,7 @@ func TestInject(t *testing.T) {
 	}
 }
 
-// Run does not go past its limit to the next thing that happens.
+// Run does not advance beyond its limit.
 func TestRunStopsAtItsLimit(t *testing.T) {
 	f := rdmatest.New(rdmatest.Config{Faults: rdmatest.Faults{Delay: time.Second}})
 	a, b := newSide(f, "a"), newSide(f, "b")
@@ -155,6 +155,6 @@ func TestRunStopsAtItsLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if f.Run(never, time.Millisecond); f.Now() != 2*time.Millisecond {
-		t.Errorf("a fabric with a packet under way for 1 s is at %v after 2 ms", f.Now())
+		t.Errorf("a fabric with a packet in flight for 1 s is at %v after 2 ms", f.Now())
 	}
 }

@@ -6,14 +6,17 @@ import (
 	"net/netip"
 	"syscall"
 	"time"
+
+	"github.com/verbena-rdma/verbena/rsocket/internal/sock"
 )
 
 // Conn is a connection, a stream of bytes each way: a net.Conn. All methods are safe for concurrent use.
 //
-// Write returns when the data is on its way, not when it has arrived; a deadline may have let a part of it go. What was written before
-// Close arrives, as long as the peer is there. Data that the peer sent before it closed can be read, then Read returns io.EOF.
+// Write returns when the data is on its way, not when it has arrived; a write that ends at its deadline may have
+// sent a part. Data that was written before Close arrives unless the peer is gone. Data that the peer sent before it
+// closed can be read; then Read returns io.EOF.
 type Conn struct {
-	st            *stream
+	st            *sock.Stream
 	network       string
 	local, remote net.Addr
 	linger        time.Duration
@@ -25,18 +28,18 @@ var (
 	_ io.WriterTo   = (*Conn)(nil)
 )
 
-func newConn(st *stream, network string) *Conn {
+func newConn(st *sock.Stream, network string) *Conn {
 	return &Conn{
-		st: st, network: network, linger: lingerInClose,
-		local: net.TCPAddrFromAddrPort(st.localAddr()), remote: net.TCPAddrFromAddrPort(st.peerAddr()),
+		st: st, network: network, linger: sock.MaxLinger,
+		local: net.TCPAddrFromAddrPort(st.LocalAddr()), remote: net.TCPAddrFromAddrPort(st.PeerAddr()),
 	}
 }
 
-// Read reads what has come, one byte at least, len(b) at most (rread). At the end of the stream it returns io.EOF; after Close an
-// error that is net.ErrClosed; when the read deadline has come one that is os.ErrDeadlineExceeded; of a connection that has failed
-// ECONNRESET, or ETIMEDOUT if the peer has not answered.
+// Read reads received data, at least one byte and at most len(b) (rread). At the end of the stream it returns
+// io.EOF, after Close an error that is net.ErrClosed, after the read deadline one that is os.ErrDeadlineExceeded.
+// ECONNRESET if the connection has failed, ETIMEDOUT if the peer did not answer.
 func (c *Conn) Read(b []byte) (int, error) {
-	n, err := c.st.recv(b, 0, c.reading())
+	n, err := c.st.Recv(b, 0, c.st.Reading())
 	switch {
 	case err != nil:
 		return n, c.fail("read", err)
@@ -46,82 +49,76 @@ func (c *Conn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Write sends all of b (rwrite), or says how much and why not more: EPIPE after CloseWrite, ECONNRESET after the peer has
-// closed the connection, and otherwise as Read. It waits while the peer has no room. Concurrent calls do not mix their data.
+// Write sends all of b (rwrite), or returns how much it has sent and an error: EPIPE after CloseWrite, ECONNRESET
+// after the peer has closed the connection, otherwise as Read. It waits while the peer has no room. Concurrent calls
+// do not mix their data.
 func (c *Conn) Write(b []byte) (int, error) {
-	n, err := c.st.send(b, c.writing())
+	n, err := c.st.Send(b, c.st.Writing())
 	if err != nil {
 		return n, c.fail("write", err)
 	}
 	return n, nil
 }
 
-// ReadFrom sends what r has until its end.
+// ReadFrom sends the data of r until its end.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
-	n, err := c.st.readFrom(r, c.writing)
+	n, err := c.st.CopyFrom(r, c.st.Writing)
 	return n, c.fail("readfrom", err)
 }
 
-// WriteTo writes what comes to w until the end of the stream.
+// WriteTo writes received data to w until the end of the stream.
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
-	n, err := c.st.writeTo(w, c.reading)
+	n, err := c.st.CopyTo(w, c.st.Reading)
 	return n, c.fail("writeto", err)
 }
 
-func (c *Conn) reading() patience { return patience{deadline: &c.st.read.deadline} }
-func (c *Conn) writing() patience { return patience{deadline: &c.st.write.deadline} }
-
-// Close ends the connection both ways (rclose). It waits a while, at most two seconds, until the peer has acknowledged what was
-// written; what takes longer goes on in the background for half a minute. SetLinger changes that.
+// Close ends the connection both ways (rclose). It waits at most two seconds until the peer has acknowledged the
+// written data; delivery continues in the background for at most 30 seconds. SetLinger changes the wait.
 func (c *Conn) Close() error {
-	if !c.st.close(c.linger) {
+	if !c.st.Close(c.linger) {
 		return c.fail("close", net.ErrClosed)
 	}
 	return nil
 }
 
-// CloseRead ends reading (rshutdown with SHUT_RD): what comes is thrown away. The peer is not told.
-func (c *Conn) CloseRead() error { return c.fail("close", c.st.shutdown(true, false)) }
+// CloseRead ends reading (rshutdown with SHUT_RD): received data is dropped. The peer is not notified.
+func (c *Conn) CloseRead() error { return c.fail("close", c.st.Shutdown(true, false)) }
 
-// CloseWrite ends writing (rshutdown with SHUT_WR): the peer reads io.EOF after what was written, and may go on writing.
-func (c *Conn) CloseWrite() error { return c.fail("close", c.st.shutdown(false, true)) }
+// CloseWrite ends writing (rshutdown with SHUT_WR): the peer reads io.EOF after the written data, and may continue
+// to write.
+func (c *Conn) CloseWrite() error { return c.fail("close", c.st.Shutdown(false, true)) }
 
-// LocalAddr is this end's address, a *net.TCPAddr.
+// LocalAddr returns the local address, a *net.TCPAddr.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
-// RemoteAddr is the peer's address, a *net.TCPAddr.
+// RemoteAddr returns the address of the peer, a *net.TCPAddr.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
-// SetDeadline is SetReadDeadline and SetWriteDeadline.
-func (c *Conn) SetDeadline(t time.Time) error { return c.set(t, &c.st.read, &c.st.write) }
+// SetDeadline sets the read and the write deadline.
+func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadline(t, true, true) }
 
-// SetReadDeadline ends reads that wait, and those to come, at a moment. The zero time is never.
-func (c *Conn) SetReadDeadline(t time.Time) error { return c.set(t, &c.st.read) }
+// SetReadDeadline sets the time at which present and future reads end; the zero time stands for none.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(t, true, false) }
 
-// SetWriteDeadline ends writes that wait, and those to come, at a moment. The zero time is never.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.set(t, &c.st.write) }
+// SetWriteDeadline sets the time at which present and future writes end; the zero time stands for none.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(t, false, true) }
 
-func (c *Conn) set(t time.Time, sides ...*side) error {
-	if c.st.isClosed() {
-		return c.fail("set", net.ErrClosed)
-	}
-	for _, s := range sides {
-		s.deadline.set(t)
-	}
-	return nil
+func (c *Conn) setDeadline(t time.Time, read, write bool) error {
+	return c.fail("set", c.st.SetDeadline(t, read, write))
 }
 
-// SetKeepAlive looks after a silent peer (SO_KEEPALIVE): when nothing was sent for so long a message of nothing is, and the connection
-// fails if the peer does not acknowledge it. 0 ends that.
+// SetKeepAlive checks an idle peer (SO_KEEPALIVE): after every without a sent message an empty one is sent, and the
+// connection fails if the peer does not acknowledge it. 0 turns the checks off.
 func (c *Conn) SetKeepAlive(every time.Duration) error {
-	if c.st.isClosed() {
+	if c.st.IsClosed() {
 		return c.fail("set", net.ErrClosed)
 	}
-	c.st.startKeepalive(every)
+	c.st.SetKeepalive(every)
 	return nil
 }
 
-// SetLinger says how long Close waits, at most two seconds. With 0 it does not wait, and what is under way is lost.
+// SetLinger sets how long Close waits, at most two seconds. With 0 Close does not wait, and unacknowledged data is
+// lost.
 func (c *Conn) SetLinger(d time.Duration) error {
 	if d < 0 {
 		return c.fail("set", syscall.EINVAL)
@@ -130,10 +127,10 @@ func (c *Conn) SetLinger(d time.Duration) error {
 	return nil
 }
 
-// SetNoDelay does nothing (TCP_NODELAY): no data waits for more data.
+// SetNoDelay has no effect (TCP_NODELAY): data never waits for more data.
 func (c *Conn) SetNoDelay(bool) error { return nil }
 
-// fail is the error of a call.
+// fail returns the error of a call.
 func (c *Conn) fail(op string, err error) error {
 	switch err.(type) {
 	case nil:
@@ -161,4 +158,25 @@ func addrPort(a net.Addr) netip.AddrPort {
 		return netip.AddrPortFrom(ip.Unmap().WithZone(a.Zone), 0)
 	}
 	return netip.AddrPort{}
+}
+
+// IOMap registers buf with the connection's device and lets the peer write to it with IOWrite (riomap): at offset,
+// or with offset -1 at an offset that IOMap chooses. It returns the offset. The peer knows the map once it has
+// received data that was sent after it. The peer's writes change buf at any time, until IOUnmap or the end of the
+// connection. ENOMEM if the peer's Options.IOMaps maps are in use.
+func (c *Conn) IOMap(buf []byte, offset int64) (int64, error) {
+	n, err := c.st.IOMap(buf, true, offset)
+	return n, c.fail("iomap", err)
+}
+
+// IOUnmap ends the map of exactly this buffer (riounmap); EINVAL if there is none. The peer is not notified: if it
+// writes there, the connection fails.
+func (c *Conn) IOUnmap(buf []byte) error { return c.fail("iounmap", c.st.IOUnmap(buf)) }
+
+// IOWrite writes b to memory that the peer has mapped at offset (riowrite), and returns how much it has written:
+// less than len(b) if no map covers the rest. The peer is not notified; data of a later Write arrives after it. The
+// write deadline applies.
+func (c *Conn) IOWrite(b []byte, offset int64) (int, error) {
+	n, err := c.st.IOWrite(b, offset, c.st.Writing())
+	return n, c.fail("iowrite", err)
 }

@@ -107,9 +107,9 @@ func TestErrorsOfPackageNet(t *testing.T) {
 		if text := err.Error(); strings.Count(text, "connect:") != 1 || !strings.Contains(text, "(ECONNREFUSED)") {
 			t.Errorf("nobody listens: %q", text)
 		}
-		c, cancel := context.WithCancel(bg)
+		ctx, cancel := context.WithCancel(bg)
 		cancel()
-		_, err = p.dialer(rsocket.Options{}).DialContext(c, "tcp", p.b.at(1))
+		_, err = p.dialer(rsocket.Options{}).DialContext(ctx, "tcp", p.b.at(1))
 		is("given up", err, context.Canceled, "dial", false)
 		p.fab.Cut(p.a.addr, p.b.addr)
 		d := p.dialer(rsocket.Options{})
@@ -121,5 +121,26 @@ func TestErrorsOfPackageNet(t *testing.T) {
 			t.Errorf("a timeout of 1 s takes %v", took)
 		}
 		p.ok(b.Close())
+	})
+}
+
+// IOWrite ends at the write deadline, also if there is room.
+func TestIOWriteDeadline(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		mem := make([]byte, 10)
+		c, s := p.pair(rsocket.Options{IOMaps: 1}, rsocket.Options{})
+		must(s.IOMap(mem, 0))(p)
+		must(s.Write([]byte("go")))(p)
+		must(c.Read(make([]byte, 2)))(p)
+		p.ok(c.SetWriteDeadline(time.Now().Add(-time.Second)))
+		if n, err := c.IOWrite([]byte("late"), 0); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%d, %v", n, err)
+		}
+		p.ok(c.SetWriteDeadline(time.Time{}))
+		if n := must(c.IOWrite([]byte("now"), 0))(p); n != 3 {
+			t.Error(n)
+		}
+		p.ok(c.Close())
+		p.ok(s.Close())
 	})
 }

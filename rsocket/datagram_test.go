@@ -12,9 +12,11 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/mem"
+	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/rsocket"
+	"github.com/verbena-rdma/verbena/rsocket/internal/socktest"
 )
 
 // packets are two datagram sockets over UDP.
@@ -38,7 +40,7 @@ func TestR_IO_16_DatagramsKeepBoundaries(t *testing.T) {
 	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
 	p.ok(a.SetDeadline(time.Now().Add(20 * time.Second)))
 	for i, size := range []int{5, 0, 1, 2040, 100, 2040} {
-		msg := text(size, uint64(i))
+		msg := socktest.Text(size, uint64(i))
 		must(a.WriteTo(msg, b.LocalAddr()))(p)
 		n, from, err := b.ReadFrom(buf)
 		p.ok(err)
@@ -69,7 +71,8 @@ func TestR_IO_17_DatagramTooLarge(t *testing.T) {
 	a, b := p.packets()
 	defer a.Close()
 	defer b.Close()
-	if n, err := a.WriteTo(make([]byte, rsocket.MaxDatagram4+1), b.LocalAddr()); n != 0 || !errors.Is(err, syscall.EMSGSIZE) {
+	if n, err := a.WriteTo(make([]byte, rsocket.MaxDatagram4+1), b.LocalAddr()); n != 0 || !errors.Is(err,
+		syscall.EMSGSIZE) {
 		t.Errorf("%d, %v", n, err)
 	}
 }
@@ -77,9 +80,10 @@ func TestR_IO_17_DatagramTooLarge(t *testing.T) {
 // IPv6 has a longer header. One host is enough: its sockets have different ports.
 func TestR_IO_17_R_IO_16_DatagramsByIPv6(t *testing.T) {
 	fabric := mem.NewFabric(mem.Config{}) // another process may have the port of ::1
-	dev, err := soft.New(soft.Config{Name: "six", Addrs: []netip.Addr{netip.IPv6Loopback()}, Link: func(addrs []netip.Addr, ports int) (link.Link, error) {
-		return fabric.Open(addrs, ports)
-	}})
+	dev, err := soft.New(softlink.On(soft.Config{Name: "six", Addrs: []netip.Addr{netip.IPv6Loopback()}},
+		softlink.Links{Open: func(addrs []netip.Addr, ports int) (link.Link, error) {
+			return fabric.Open(addrs, ports)
+		}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +105,7 @@ func TestR_IO_17_R_IO_16_DatagramsByIPv6(t *testing.T) {
 		t.Error("the limits of messages")
 	}
 	for i := range 4 {
-		msg := text(2024, uint64(i))
+		msg := socktest.Text(2024, uint64(i))
 		must(a.WriteTo(msg, b.LocalAddr()))(p)
 		n, from, err := b.ReadFrom(buf)
 		p.ok(err)
@@ -109,7 +113,8 @@ func TestR_IO_17_R_IO_16_DatagramsByIPv6(t *testing.T) {
 			t.Fatalf("message %d: %d bytes from %v", i, n, from)
 		}
 		must(b.WriteTo(msg[:9], from))(p)
-		if n, from, err = a.ReadFrom(buf); err != nil || !bytes.Equal(buf[:n], msg[:9]) || from.String() != b.LocalAddr().String() {
+		if n, from, err = a.ReadFrom(buf); err != nil || !bytes.Equal(buf[:n], msg[:9]) ||
+			from.String() != b.LocalAddr().String() {
 			t.Fatalf("answer %d: %d bytes from %v, %v", i, n, from, err)
 		}
 		if n, err := a.WriteTo(make([]byte, 2025), b.LocalAddr()); n != 0 || !errors.Is(err, syscall.EMSGSIZE) {

@@ -11,10 +11,12 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rs"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/rsocket"
+	"github.com/verbena-rdma/verbena/rsocket/internal/socktest"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// rawPackets is a datagram peer on host a that is no rsocket: a UDP socket and a UD QP with one receive buffer for each message.
+// rawPackets is a datagram peer on host a that is no rsocket: a UDP socket and a UD QP with one receive buffer for
+// each message.
 type rawPackets struct {
 	*rdmacm.ID
 	udp *net.UDPConn
@@ -60,9 +62,9 @@ func (r *rawPackets) toUDP(p *places, to net.Addr, op rs.Op, payload string) {
 // fromQP is the next message of the QP.
 func (r *rawPackets) fromQP(p *places) []byte {
 	p.Helper()
-	c, cancel := context.WithTimeout(bg, 20*time.Second)
+	ctx, cancel := context.WithTimeout(bg, 20*time.Second)
 	defer cancel()
-	wc := must(r.GetRecvComp(c))(p)
+	wc := must(r.GetRecvComp(ctx))(p)
 	p.ok(wc.Err())
 	return r.mr.Bytes()[int(wc.WRID)*rawSlot+40 : int(wc.WRID)*rawSlot+int(wc.ByteLen)]
 }
@@ -117,11 +119,13 @@ func TestW_DS_07_11_DataByUDP(t *testing.T) {
 	defer b.Close()
 	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
 	buf := make([]byte, 4096)
-	for _, payload := range []string{"hello", "", string(text(rsocket.MaxDatagram4, 1)), string(make([]byte, 3000))} {
+	for _, payload := range []string{"hello", "", string(socktest.Text(rsocket.MaxDatagram4, 1)),
+		string(make([]byte, 3000))} {
 		r.toUDP(p, b.LocalAddr(), rs.OpData, payload)
 		n, from, err := b.ReadFrom(buf)
 		p.ok(err)
-		if want := payload[:min(len(payload), rsocket.MaxDatagram4)]; string(buf[:n]) != want || from.String() != r.udp.LocalAddr().String() {
+		if want := payload[:min(len(payload), rsocket.MaxDatagram4)]; string(buf[:n]) != want ||
+			from.String() != r.udp.LocalAddr().String() {
 			t.Errorf("%d bytes from %v, want %d", n, from, len(want))
 		}
 		if op, qpn, payload, _ := r.fromUDP(p); op != rs.OpCtrl || qpn == 0 || len(payload) > 0 {
@@ -228,17 +232,4 @@ func must2[A, B any](a A, b B, err error) func(p *places) {
 		p.Helper()
 		p.ok(err)
 	}
-}
-
-// Flags without meaning change nothing (MSG_OOB 1, MSG_NOSIGNAL 0x4000).
-func TestR_OPT_08_OtherFlags(t *testing.T) {
-	p := overUDP(t)
-	defer p.close()
-	c, s := p.sockets(nil, nil)
-	must(c.Send([]byte("hello"), 1|0x4000))(p)
-	buf := make([]byte, 10)
-	if n := must(s.Recv(buf, 1|0x4000))(p); string(buf[:n]) != "hello" {
-		t.Errorf("%q", buf[:n])
-	}
-	p.closeSockets(c, s)
 }

@@ -21,7 +21,8 @@ import (
 // victimAddr is set in a process that serves one connection until it is killed.
 const victimAddr = "VERBENA_TEST_VICTIM"
 
-// The process at the other end of a stream is killed: the stream has ended, whether something was under way to it or not.
+// The process at the other end of a stream is killed: the stream has ended, whether something was under way to it
+// or not.
 func TestDeathOfTheOtherEnd(t *testing.T) {
 	if a := os.Getenv(victimAddr); a != "" {
 		l, err := (&rsocket.ListenConfig{Host: deviceAt(t, a)}).Listen(bg, "tcp", a+":0")
@@ -40,9 +41,9 @@ func TestDeathOfTheOtherEnd(t *testing.T) {
 	addr := netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0xc0, byte(pid), 71})
 	for _, victim := range []netip.Addr{addr, addr.Next()} {
 		host := deviceAt(t, addr.String())
-		c, cancel := context.WithTimeout(bg, 2*time.Minute) // should it hang
+		ctx, cancel := context.WithTimeout(bg, 2*time.Minute) // should it hang
 		t.Cleanup(cancel)
-		cmd := exec.CommandContext(c, os.Args[0], "-test.run=^TestDeathOfTheOtherEnd$")
+		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestDeathOfTheOtherEnd$")
 		cmd.Env = append(os.Environ(), victimAddr+"="+victim.String())
 		out, err := cmd.StdoutPipe()
 		if err == nil {

@@ -9,78 +9,79 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/lookup"
 	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/rsocket/internal/sock"
 )
 
 // Dialer makes connections. The zero value is ready for use.
 type Dialer struct {
 	Options
-	Host      *rdmacm.Host  // nil for the default one
-	LocalAddr net.Addr      // where from; nil for what suits the peer
-	Timeout   time.Duration // of making the connection; 0 for as long as the connection manager tries
-	// KeepAlive is the time after which a silent peer is asked whether it is there; 0 stands for 15 s, less for never.
+	Host      *rdmacm.Host  // nil for the default host
+	LocalAddr net.Addr      // nil for the address of the route to the peer
+	Timeout   time.Duration // of the connection; 0 for that of the connection manager
+	// KeepAlive is the interval of checks of an idle peer; 0 stands for 15 s, a value below 0 turns them off.
 	KeepAlive time.Duration
 }
 
-// defaultKeepAlive is that of package net.
+// defaultKeepAlive is the default of package net.
 const defaultKeepAlive = 15 * time.Second
 
-// Dial connects to an address: network is tcp, tcp4 or tcp6, and so are the addresses of the connection, since they look
-// the same; ports are RDMA's own (rsocket, rconnect). The context-free twin of DialContext.
+// Dial connects to an address (rsocket, rconnect): network is tcp, tcp4 or tcp6, udp, udp4 or udp6. The addresses of
+// the connection are those of package net; the ports are RDMA's own.
 func Dial(network, address string) (net.Conn, error) {
-	return new(Dialer).DialContext(background, network, address)
+	return new(Dialer).DialContext(context.Background(), network, address)
 }
 
-// DialContext connects to an address, as Dial does. When c is done before, the request is taken back.
-func DialContext(c context.Context, network, address string) (net.Conn, error) {
-	return new(Dialer).DialContext(c, network, address)
+// DialContext is Dial with a context. If ctx is done before the connection is made, the request is cancelled.
+func DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return new(Dialer).DialContext(ctx, network, address)
 }
 
-// Dial connects to an address.
+// Dial connects to an address, as the function Dial.
 func (d *Dialer) Dial(network, address string) (net.Conn, error) {
-	return d.DialContext(background, network, address)
+	return d.DialContext(context.Background(), network, address)
 }
 
-// DialContext connects to an address, as net.Dialer.DialContext does: it tries the addresses of a name one after the other. udp,
-// udp4 and udp6 make a datagram socket that sends to the address (a *PacketConn). ECONNREFUSED: nobody listens there, or somebody who does not
-// speak the protocol; ETIMEDOUT: no answer; ENOTSUP: a peer of another version.
-func (d *Dialer) DialContext(c context.Context, network, address string) (net.Conn, error) {
+// DialContext connects to an address, as net.Dialer.DialContext does: it tries the addresses of a name one after the
+// other. udp, udp4 and udp6 make a datagram socket that sends to the address (a *PacketConn). ECONNREFUSED: there is
+// no listener, or it has another protocol; ETIMEDOUT: no answer; ENOTSUP: the peer has another version.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if d.Timeout > 0 {
 		var cancel context.CancelFunc
-		c, cancel = context.WithTimeout(c, d.Timeout)
+		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
 		defer cancel()
 	}
-	addrs, err := resolve(c, network, address)
+	addrs, err := resolve(ctx, network, address)
 	if err != nil {
 		return nil, opError("dial", network, d.LocalAddr, nil, err)
 	}
 	var first error
 	for _, a := range addrs {
-		conn, err := d.dialOne(c, network, a)
+		conn, err := d.dialOne(ctx, network, a)
 		if err == nil {
 			return conn, nil
 		}
 		if first == nil {
 			first = opError("dial", network, d.LocalAddr, net.TCPAddrFromAddrPort(a), ioError{err})
 		}
-		if c.Err() != nil {
+		if ctx.Err() != nil {
 			break
 		}
 	}
 	return nil, first
 }
 
-func (d *Dialer) dialOne(c context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+func (d *Dialer) dialOne(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
 	if strings.HasPrefix(network, "udp") {
 		return d.dialPacket(network, to)
 	}
-	b, err := joinHub(hostOf(d.Host))
+	b, err := sock.JoinHub(sock.HostOf(d.Host))
 	if err != nil {
 		return nil, err
 	}
-	st := newStream(b, d.withDefaults())
-	id, err := b.host.CreateID(b.ch, rdmacm.PSTCP, nil)
+	st := sock.NewStream(b, d.withDefaults())
+	id, err := b.Host.CreateID(b.Channel, rdmacm.PSTCP, nil)
 	if err != nil {
-		b.leave()
+		b.Leave()
 		return nil, err
 	}
 	if from := addrPort(d.LocalAddr); from.IsValid() {
@@ -88,17 +89,17 @@ func (d *Dialer) dialOne(c context.Context, network string, to netip.AddrPort) (
 	}
 	if err != nil {
 		_ = id.Close()
-		b.leave()
+		b.Leave()
 		return nil, err
 	}
-	if err = st.connect(id, to); err == nil {
-		err = st.awaitConnection(c)
+	if err = st.Connect(id, to); err == nil {
+		err = st.AwaitConnection(ctx)
 	}
 	if err != nil {
-		st.close(0)
+		st.Close(0)
 		return nil, err
 	}
-	st.startKeepalive(keepAlive(d.KeepAlive))
+	st.SetKeepalive(keepAlive(d.KeepAlive))
 	return newConn(st, network), nil
 }
 
@@ -109,8 +110,8 @@ func keepAlive(d time.Duration) time.Duration {
 	return max(d, 0)
 }
 
-// resolve finds the addresses for a network and an address.
-func resolve(c context.Context, network, address string) ([]netip.AddrPort, error) {
+// resolve returns the addresses for a network and an address.
+func resolve(ctx context.Context, network, address string) ([]netip.AddrPort, error) {
 	proto, family := network, ""
 	if strings.HasSuffix(network, "4") || strings.HasSuffix(network, "6") {
 		proto, family = network[:len(network)-1], network[len(network)-1:]
@@ -122,7 +123,7 @@ func resolve(c context.Context, network, address string) ([]netip.AddrPort, erro
 	if err != nil {
 		return nil, err
 	}
-	port, err := net.DefaultResolver.LookupPort(c, network, service)
+	port, err := net.DefaultResolver.LookupPort(ctx, network, service)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +131,7 @@ func resolve(c context.Context, network, address string) ([]netip.AddrPort, erro
 	if host == "" && family == "6" {
 		ips = []netip.Addr{netip.IPv6Unspecified()}
 	} else if host != "" {
-		if ips, err = lookup.Addrs(c, "ip"+family, host); err != nil {
+		if ips, err = lookup.Addrs(ctx, "ip"+family, host); err != nil {
 			return nil, err
 		}
 	}

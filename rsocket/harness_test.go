@@ -2,28 +2,19 @@ package rsocket_test
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"net/netip"
-	"os"
-	"runtime"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"github.com/verbena-rdma/verbena/internal/link"
-	"github.com/verbena-rdma/verbena/internal/link/shm"
-	"github.com/verbena-rdma/verbena/internal/link/udp"
-	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/rsocket"
+	"github.com/verbena-rdma/verbena/rsocket/internal/socktest"
 )
 
 var bg = context.Background()
 
-// place is where sockets live: a host and its address.
+// place is a host and its address.
 type place struct {
 	host *rdmacm.Host
 	addr netip.Addr
@@ -32,75 +23,29 @@ type place struct {
 // places are two hosts that reach each other.
 type places struct {
 	testing.TB
-	a, b place
-	devs [2]*soft.Device // unless the network is in memory
-	fab  *rdmatest.Fabric
+	a, b  place
+	devs  [2]*soft.Device // unless the network is in memory
+	fab   *rdmatest.Fabric
+	hosts *socktest.Hosts
 }
 
-// memory is two hosts on a network in memory.
-func memory(tb testing.TB, faults rdmatest.Faults) *places {
-	tb.Helper()
-	p := &places{TB: tb, fab: rdmatest.New(rdmatest.Config{RealTime: true, Faults: faults, Seed: 1})}
-	p.a = p.newPlace("a", netip.MustParseAddr("198.18.0.1"))
-	p.b = p.newPlace("b", netip.MustParseAddr("198.18.0.2"))
-	return p
-}
-
-func (p *places) newPlace(name string, addr netip.Addr) place {
-	p.Helper()
-	dev, err := p.fab.NewDevice(name, addr)
-	p.ok(err)
-	return place{rdmacm.NewHost(dev), addr}
-}
-
-// overUDP is two hosts on loopback addresses that no other process which runs these tests has.
-func overUDP(tb testing.TB) *places { return overLoopback(tb, openUDP) }
-
-// overShm is the same with shared memory between the hosts.
-func overShm(tb testing.TB) *places {
-	return overLoopback(tb, func(addrs []netip.Addr, ports int) (link.Link, error) {
-		l, err := openUDP(addrs, ports)
-		if err != nil {
-			return nil, err
-		}
-		return shm.Near(l, addrs, wire.Port), nil
-	})
-}
-
-func openUDP(addrs []netip.Addr, ports int) (link.Link, error) {
-	return udp.Open(udp.Config{Addrs: addrs, Ports: ports})
-}
-
-func overLoopback(tb testing.TB, open func(addrs []netip.Addr, ports int) (link.Link, error)) *places {
-	tb.Helper()
-	if runtime.GOOS != "linux" {
-		tb.Skip("other systems have one loopback address")
+func newPlaces(tb testing.TB, h *socktest.Hosts) *places {
+	return &places{
+		TB: tb, a: place{h.Host[0], h.Addr[0]}, b: place{h.Host[1], h.Addr[1]}, devs: h.Devs, fab: h.Fab, hosts: h,
 	}
-	p := &places{TB: tb}
-	pid := os.Getpid()
-	for i, at := range []*place{&p.a, &p.b} {
-		at.addr = netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0x40, byte(pid), byte(i + 41)})
-		dev, err := soft.New(soft.Config{Name: fmt.Sprintf("r%d", i), Addrs: []netip.Addr{at.addr}, Link: open})
-		p.ok(err)
-		p.devs[i] = dev
-		at.host = rdmacm.NewHost(dev.Device)
-	}
-	return p
 }
 
-// close expects that nothing is left on the hosts: connections may take a moment to go.
+// inBubble runs a test in virtual time, on a network in memory. At the end nothing may be left.
+func inBubble(t *testing.T, faults rdmatest.Faults, f func(p *places)) {
+	socktest.InBubble(t, faults, func(t *testing.T, h *socktest.Hosts) { f(newPlaces(t, h)) })
+}
+
+func overUDP(tb testing.TB) *places { return newPlaces(tb, socktest.OverUDP(tb)) }
+
+// close expects that nothing is left on the hosts.
 func (p *places) close() {
 	p.Helper()
-	for _, at := range []place{p.a, p.b} {
-		var err error
-		for range 100 {
-			if err = at.host.Close(); err == nil {
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-		p.ok(err)
-	}
+	p.ok(socktest.Close(p.a.host, p.b.host))
 }
 
 func (p *places) ok(err error) {
@@ -109,6 +54,20 @@ func (p *places) ok(err error) {
 		p.Fatal(err)
 	}
 }
+
+func must[T any](v T, err error) func(p *places) T {
+	return func(p *places) T {
+		p.Helper()
+		p.ok(err)
+		return v
+	}
+}
+
+func memory(tb testing.TB, faults rdmatest.Faults) *places {
+	return newPlaces(tb, socktest.InMemory(tb, faults))
+}
+
+func overShm(tb testing.TB) *places { return newPlaces(tb, socktest.OverShm(tb)) }
 
 func (at place) at(port int) string { return netip.AddrPortFrom(at.addr, uint16(port)).String() }
 
@@ -140,25 +99,3 @@ func (p *places) pairOf(l *rsocket.Listener, o rsocket.Options) (c, s *rsocket.C
 	p.ok(err)
 	return nc.(*rsocket.Conn), ns.(*rsocket.Conn)
 }
-
-// inBubble runs a test in virtual time, on a network in memory. At the end nothing may be left.
-func inBubble(t *testing.T, faults rdmatest.Faults, f func(p *places)) {
-	synctest.Test(t, func(t *testing.T) {
-		// A bubble whose goroutines wait for each other is never idle: devices look after themselves from time to time.
-		stuck := time.AfterFunc(24*time.Hour, func() { panic("the test is stuck: a day has passed") })
-		defer stuck.Stop()
-		p := memory(t, faults)
-		f(p)
-		p.close()
-	})
-}
-
-func must[T any](v T, err error) func(p *places) T {
-	return func(p *places) T {
-		p.Helper()
-		p.ok(err)
-		return v
-	}
-}
-
-var _ net.Conn = (*rsocket.Conn)(nil)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"runtime/pprof"
@@ -18,6 +19,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/rs"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/rsocket"
+	"github.com/verbena-rdma/verbena/rsocket/socket"
 )
 
 // inUse is what a process has: goroutines, and descriptors where the system tells.
@@ -28,8 +30,8 @@ func usedNow() inUse {
 	return inUse{runtime.NumGoroutine(), len(list)}
 }
 
-// nothingLeft runs do twice between hosts on loopback, and expects that the second time leaves nothing: no object of the hosts, no
-// goroutine and no descriptor. The first time makes what the process keeps for good.
+// nothingLeft runs do twice between hosts on loopback, and expects that the second time leaves nothing: no object
+// of the hosts, no goroutine and no descriptor. The first time makes what the process keeps for good.
 func nothingLeft(t *testing.T, do func(p *places)) {
 	t.Helper()
 	once := func() {
@@ -71,8 +73,8 @@ func TestFailedDialsLeaveNothing(t *testing.T) {
 			if i%4 == 3 { // nobody ever answers there
 				to = fmt.Sprintf("%v:%d", p.b.addr, other.Addr().Port())
 			}
-			c, cancel := context.WithTimeout(bg, time.Duration(i)*50*time.Microsecond)
-			conn, err := d.DialContext(c, "tcp", to)
+			ctx, cancel := context.WithTimeout(bg, time.Duration(i)*50*time.Microsecond)
+			conn, err := d.DialContext(ctx, "tcp", to)
 			cancel()
 			if err == nil {
 				p.ok(conn.Close())
@@ -117,7 +119,10 @@ func TestListenerClosedWhileClientsCome(t *testing.T) {
 func TestListeningSocketClosedWhileClientsCome(t *testing.T) {
 	nothingLeft(t, func(p *places) {
 		for round := range 10 {
-			l, at := p.server()
+			l := must(socket.NewOn(p.b.host, socket.Inet, socket.SockStream, 0))(p)
+			p.ok(l.Bind(netip.AddrPortFrom(p.b.addr, 0)))
+			p.ok(l.Listen(0))
+			at := must(l.SockName())(p)
 			d := p.dialer(small)
 			d.Timeout = 10 * time.Second
 			var clients sync.WaitGroup
@@ -129,7 +134,7 @@ func TestListeningSocketClosedWhileClientsCome(t *testing.T) {
 				})
 			}
 			time.Sleep(time.Duration(round) * 200 * time.Microsecond)
-			p.closeSockets(l)
+			p.ok(l.Close())
 			clients.Wait()
 		}
 	})

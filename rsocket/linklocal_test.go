@@ -10,9 +10,11 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/mem"
+	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/rsocket"
+	"github.com/verbena-rdma/verbena/rsocket/internal/socktest"
 )
 
 // linkLocal is an IPv6 link-local address of this machine that a socket can be bound to, with its zone.
@@ -41,9 +43,10 @@ func onLinkLocal(t *testing.T) *places {
 	t.Helper()
 	at := linkLocal(t)
 	fabric := mem.NewFabric(mem.Config{})
-	dev, err := soft.New(soft.Config{Name: "local", Addrs: []netip.Addr{at}, Link: func(addrs []netip.Addr, ports int) (link.Link, error) {
-		return fabric.Open(addrs, ports)
-	}})
+	dev, err := soft.New(softlink.On(soft.Config{Name: "local", Addrs: []netip.Addr{at}},
+		softlink.Links{Open: func(addrs []netip.Addr, ports int) (link.Link, error) {
+			return fabric.Open(addrs, ports)
+		}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +54,8 @@ func onLinkLocal(t *testing.T) *places {
 	return &places{TB: t, a: here, b: here}
 }
 
-// A link-local address means nothing without its zone, which the header of a message does not tell: the receiver's QP does.
+// A link-local address means nothing without its zone, which the header of a message does not tell: the receiver's
+// QP does.
 func TestDatagramsByLinkLocalAddress(t *testing.T) {
 	p := onLinkLocal(t)
 	defer p.close()
@@ -69,18 +73,21 @@ func TestDatagramsByLinkLocalAddress(t *testing.T) {
 	toNumber := must(p.dialer(rsocket.Options{}).Dial("udp", numbered.String()))(p)
 	defer toNumber.Close()
 	for name, a := range map[string]net.Conn{
-		"bound": toward{bound.(*rsocket.PacketConn), b.LocalAddr()}, "bound, to no zone": toward{bound.(*rsocket.PacketConn), &bare},
-		"on all addresses": toward{wild.(*rsocket.PacketConn), b.LocalAddr()}, "connected": dialed, "connected to a number": toNumber,
+		"bound":             toward{bound.(*rsocket.PacketConn), b.LocalAddr()},
+		"bound, to no zone": toward{bound.(*rsocket.PacketConn), &bare},
+		"on all addresses":  toward{wild.(*rsocket.PacketConn), b.LocalAddr()}, "connected": dialed,
+		"connected to a number": toNumber,
 	} {
 		p.ok(a.SetDeadline(time.Now().Add(20 * time.Second)))
 		p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
 		buf := make([]byte, 4096)
 		for i := range 4 { // by UDP, then by the QPs
-			msg := text(1000, uint64(i))
+			msg := socktest.Text(1000, uint64(i))
 			must(a.Write(msg))(p)
 			n, from, err := b.ReadFrom(buf)
 			p.ok(err)
-			if u := from.(*net.UDPAddr); !bytes.Equal(buf[:n], msg) || u.AddrPort().Addr() != p.a.addr || u.Port != a.LocalAddr().(*net.UDPAddr).Port {
+			if u := from.(*net.UDPAddr); !bytes.Equal(buf[:n], msg) || u.AddrPort().Addr() != p.a.addr ||
+				u.Port != a.LocalAddr().(*net.UDPAddr).Port {
 				t.Fatalf("%s: message %d: %d bytes from %v", name, i, n, from)
 			}
 			if i == 3 && !rsocket.KnowsQP(b, from) {
@@ -108,7 +115,8 @@ func TestStreamsByLinkLocalAddress(t *testing.T) {
 	defer p.close()
 	l := p.listen(rsocket.Options{})
 	d := p.dialer(rsocket.Options{})
-	for name, from := range map[string]net.Addr{"any": nil, "this": net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.a.addr, 0))} {
+	for name, from := range map[string]net.Addr{"any": nil,
+		"this": net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.a.addr, 0))} {
 		d.LocalAddr = from
 		c := must(d.Dial("tcp", l.Addr().String()))(p)
 		s := must(l.Accept())(p)

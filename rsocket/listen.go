@@ -8,21 +8,22 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/rsocket/internal/sock"
 )
 
 // ListenConfig makes listeners. The zero value is ready for use.
 type ListenConfig struct {
 	Options              // of the connections
-	Host    *rdmacm.Host // nil for the default one
-	Backlog int          // connections that wait for Accept; 0, and more than 1024, stand for 1024
-	V6Only  bool         // a listener on all IPv6 addresses takes no IPv4 connections (IPV6_V6ONLY)
-	// KeepAlive is the time after which a silent peer is asked whether it is there; 0 stands for 15 s, less for never.
+	Host    *rdmacm.Host // nil for the default host
+	Backlog int          // limit of connections that wait for Accept; 0 and values above 1024 stand for 1024
+	V6Only  bool         // a listener on all IPv6 addresses refuses IPv4 connections (IPV6_V6ONLY)
+	// KeepAlive is the interval of checks of an idle peer; 0 stands for 15 s, a value below 0 turns them off.
 	KeepAlive time.Duration
 }
 
 // Listener is a net.Listener. All methods are safe for concurrent use.
 type Listener struct {
-	a         *acceptor
+	a         *sock.Acceptor
 	network   string
 	addr      net.Addr
 	keepAlive time.Duration
@@ -30,26 +31,26 @@ type Listener struct {
 
 var _ net.Listener = (*Listener)(nil)
 
-// Listen listens at a local address: network is tcp, tcp4 or tcp6; an empty host stands for all addresses, port 0 for a free one
-// (rsocket, rbind, rlisten).
+// Listen listens at a local address (rsocket, rbind, rlisten): network is tcp, tcp4 or tcp6. An empty host stands
+// for all addresses, port 0 for a free port.
 func Listen(network, address string) (net.Listener, error) {
-	return new(ListenConfig).Listen(background, network, address)
+	return new(ListenConfig).Listen(context.Background(), network, address)
 }
 
-// Listen listens at a local address, as the function does. c bounds the look-up of the address only.
-func (lc *ListenConfig) Listen(c context.Context, network, address string) (net.Listener, error) {
-	l, err := lc.listen(c, network, address)
+// Listen listens at a local address, as the function Listen. ctx bounds only the resolution of the address.
+func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	l, err := lc.listen(ctx, network, address)
 	if err != nil {
 		return nil, opError("listen", network, nil, nil, err)
 	}
 	return l, nil
 }
 
-func (lc *ListenConfig) listen(c context.Context, network, address string) (*Listener, error) {
+func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*Listener, error) {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil, net.UnknownNetworkError(network)
 	}
-	addrs, err := resolve(c, network, address)
+	addrs, err := resolve(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -57,17 +58,17 @@ func (lc *ListenConfig) listen(c context.Context, network, address string) (*Lis
 	if network == "tcp" && strings.HasPrefix(address, ":") {
 		at = netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port())
 	}
-	b, err := joinHub(hostOf(lc.Host))
+	b, err := sock.JoinHub(sock.HostOf(lc.Host))
 	if err != nil {
 		return nil, err
 	}
-	ch, err := b.host.CreateEventChannel()
+	ch, err := b.Host.CreateEventChannel()
 	if err != nil {
-		b.leave()
+		b.Leave()
 		return nil, err
 	}
 	l := &Listener{network: network, keepAlive: keepAlive(lc.KeepAlive)}
-	id, err := b.host.CreateID(ch, rdmacm.PSTCP, nil)
+	id, err := b.Host.CreateID(ch, rdmacm.PSTCP, nil)
 	if err == nil && (lc.V6Only || network == "tcp6") {
 		err = id.SetAFOnly(true)
 	}
@@ -76,41 +77,41 @@ func (lc *ListenConfig) listen(c context.Context, network, address string) (*Lis
 	}
 	if err == nil {
 		opts := lc.withDefaults()
-		l.a, err = listen(b, id, ch, lc.Backlog, func() Options { return opts })
+		l.a, err = sock.Listen(b, id, ch, lc.Backlog, func() sock.Options { return opts })
 	}
 	if err != nil {
 		_ = ch.Close()
-		b.leave()
+		b.Leave()
 		return nil, err
 	}
-	l.addr = net.TCPAddrFromAddrPort(l.a.addr())
+	l.addr = net.TCPAddrFromAddrPort(l.a.Addr())
 	return l, nil
 }
 
 // Accept waits for a connection (raccept), a *Conn.
 func (l *Listener) Accept() (net.Conn, error) {
-	st, err := l.a.accept(false)
+	st, err := l.a.Accept(false)
 	if err != nil {
 		return nil, l.fail("accept", err)
 	}
-	st.startKeepalive(l.keepAlive)
+	st.SetKeepalive(l.keepAlive)
 	return newConn(st, l.network), nil
 }
 
-// Close ends listening. Connections that Accept has returned stay.
+// Close ends listening. Connections that Accept has returned stay open.
 func (l *Listener) Close() error {
-	if err := l.a.close(); err != nil {
+	if err := l.a.Close(); err != nil {
 		return l.fail("close", err)
 	}
 	return nil
 }
 
-// Addr is where it listens, a *net.TCPAddr.
+// Addr returns the local address, a *net.TCPAddr.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// SetDeadline ends calls of Accept that wait, and those to come, at a moment. The zero time is never.
+// SetDeadline sets the time at which present and future calls of Accept end; the zero time stands for none.
 func (l *Listener) SetDeadline(t time.Time) error {
-	l.a.deadline.set(t)
+	l.a.SetDeadline(t)
 	return nil
 }
 

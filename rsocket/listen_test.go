@@ -14,32 +14,6 @@ import (
 	"github.com/verbena-rdma/verbena/rsocket"
 )
 
-// Who polls a listening socket is woken by a connection, and by its end.
-func TestR_POLL_03_ListenerWakesPollers(t *testing.T) {
-	inBubble(t, rdmatest.Faults{}, func(p *places) {
-		rsocket.WakeUpEvery(t, time.Hour)
-		l, at := p.server()
-		start := time.Now()
-		found := make(chan rsocket.Events)
-		go func() { found <- p.poll(l, rsocket.PollIn, -1) }()
-		synctest.Wait()
-		c := p.socket(p.a, rsocket.SockStream)
-		p.ok(c.Connect(at))
-		if e := <-found; e != rsocket.PollIn || time.Since(start) > time.Minute {
-			t.Errorf("%#x after %v", e, time.Since(start))
-		}
-		s, _, err := l.Accept()
-		p.ok(err)
-		go func() { found <- p.poll(l, rsocket.PollIn, -1) }()
-		synctest.Wait()
-		p.ok(l.Close())
-		if e := <-found; e != rsocket.PollNval || time.Since(start) > time.Minute {
-			t.Errorf("when it is closed: %#x after %v", e, time.Since(start))
-		}
-		p.closeSockets(c, s)
-	})
-}
-
 // A deadline that has come ends Accept and Read, also if there is something to be had; it is still there afterwards.
 func TestDeadlineBeforeData(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
@@ -87,8 +61,10 @@ func TestListenEverywhere(t *testing.T) {
 			addr             netip.Addr
 			errno            syscall.Errno
 		}{
-			{"tcp", ":0", false, netip.IPv6Unspecified(), 0}, {"tcp", "[::]:0", true, netip.IPv6Unspecified(), syscall.ECONNREFUSED},
-			{"tcp6", ":0", false, netip.IPv6Unspecified(), syscall.ECONNREFUSED}, {"tcp4", ":0", false, netip.IPv4Unspecified(), 0},
+			{"tcp", ":0", false, netip.IPv6Unspecified(), 0}, {"tcp", "[::]:0", true, netip.IPv6Unspecified(),
+				syscall.ECONNREFUSED},
+			{"tcp6", ":0", false, netip.IPv6Unspecified(), syscall.ECONNREFUSED}, {"tcp4", ":0", false,
+				netip.IPv4Unspecified(), 0},
 		} {
 			l, err := (&rsocket.ListenConfig{Host: p.b.host, V6Only: c.v6only}).Listen(bg, c.network, c.address)
 			p.ok(err)

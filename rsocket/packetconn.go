@@ -8,13 +8,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/rs"
 	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/rsocket/internal/sock"
 )
 
-// PacketConn is a datagram socket: a net.PacketConn, and a net.Conn if Dial has made it. Messages have at most MaxDatagram4 or MaxDatagram6
-// bytes, may be lost and may change places. All methods are safe for concurrent use.
+// MaxDatagram4 and MaxDatagram6 are the largest messages of datagram sockets, in bytes, by IPv4 and by IPv6. The
+// first messages to a peer go by UDP, until its QP is known: librdmacm truncates those to 2032 and 2020 bytes.
+const (
+	MaxDatagram4 = rs.DatagramMax - rs.HeaderLen4
+	MaxDatagram6 = rs.DatagramMax - rs.HeaderLen6
+)
+
+// PacketConn is a datagram socket: a net.PacketConn, and a net.Conn if Dial made it. Messages have at most
+// MaxDatagram4 or MaxDatagram6 bytes, and may be lost or reordered. All methods are safe for concurrent use.
 type PacketConn struct {
-	d       *datagram
+	d       *sock.Datagram
 	network string
 }
 
@@ -23,18 +32,19 @@ var (
 	_ net.Conn       = (*PacketConn)(nil)
 )
 
-// ListenPacket makes a datagram socket at a local address of an RDMA device, or all of them: network is udp, udp4 or udp6
-// (rsocket with SOCK_DGRAM, rbind). It has a UDP socket of the system with that address.
+// ListenPacket makes a datagram socket (rsocket with SOCK_DGRAM, rbind) at a local address of an RDMA device, or at
+// all of them: network is udp, udp4 or udp6. The socket also has a UDP socket of the system with that address.
 func ListenPacket(network, address string) (net.PacketConn, error) {
-	return new(ListenConfig).ListenPacket(background, network, address)
+	return new(ListenConfig).ListenPacket(context.Background(), network, address)
 }
 
-// ListenPacket is the function of that name on the host of lc. Of the options SendBuf, RecvBuf, SQSize and RQSize count.
-func (lc *ListenConfig) ListenPacket(c context.Context, network, address string) (net.PacketConn, error) {
+// ListenPacket is the function ListenPacket on the host of lc. Of the options only SendBuf, RecvBuf, SQSize and
+// RQSize apply.
+func (lc *ListenConfig) ListenPacket(ctx context.Context, network, address string) (net.PacketConn, error) {
 	if !strings.HasPrefix(network, "udp") {
 		return nil, opError("listen", network, nil, nil, net.UnknownNetworkError(network))
 	}
-	addrs, err := resolve(c, network, address)
+	addrs, err := resolve(ctx, network, address)
 	if err != nil {
 		return nil, opError("listen", network, nil, nil, err)
 	}
@@ -42,23 +52,19 @@ func (lc *ListenConfig) ListenPacket(c context.Context, network, address string)
 	if err != nil {
 		return nil, opError("listen", network, nil, net.UDPAddrFromAddrPort(addrs[0]), err)
 	}
-	if err := d.bind(addrs[0]); err != nil {
-		d.close()
+	if err := d.Bind(addrs[0]); err != nil {
+		d.Close()
 		return nil, opError("listen", network, nil, net.UDPAddrFromAddrPort(addrs[0]), err)
 	}
 	return &PacketConn{d, network}, nil
 }
 
-func openDatagram(host *rdmacm.Host, a netip.AddrPort, o Options) (*datagram, error) {
-	b, err := joinHub(hostOf(host))
+func openDatagram(host *rdmacm.Host, a netip.AddrPort, o sock.Options) (*sock.Datagram, error) {
+	b, err := sock.JoinHub(sock.HostOf(host))
 	if err != nil {
 		return nil, err
 	}
-	domain := Inet6
-	if a.Addr().Unmap().Is4() {
-		domain = Inet
-	}
-	return newDatagram(b, domain, o)
+	return sock.NewDatagram(b, a.Addr().Unmap().Is4(), o)
 }
 
 // dialPacket makes a datagram socket with a destination.
@@ -68,21 +74,21 @@ func (d *Dialer) dialPacket(network string, to netip.AddrPort) (net.Conn, error)
 		return nil, err
 	}
 	if from := addrPort(d.LocalAddr); from.IsValid() {
-		err = dg.bind(from)
+		err = dg.Bind(from)
 	}
 	if err == nil {
-		err = dg.connect(to)
+		err = dg.Connect(to)
 	}
 	if err != nil {
-		dg.close()
+		dg.Close()
 		return nil, err
 	}
 	return &PacketConn{dg, network}, nil
 }
 
-// ReadFrom receives a message and tells where it is from, a *net.UDPAddr. What does not fit in b is lost.
+// ReadFrom receives a message and returns its source, a *net.UDPAddr. The part that does not fit in b is lost.
 func (c *PacketConn) ReadFrom(b []byte) (int, net.Addr, error) {
-	n, from, err := c.d.recvFrom(b, 0, c.reading())
+	n, from, err := c.d.RecvFrom(b, 0, c.d.Reading())
 	if err != nil {
 		return n, nil, c.fail("read", err)
 	}
@@ -91,62 +97,53 @@ func (c *PacketConn) ReadFrom(b []byte) (int, net.Addr, error) {
 
 // WriteTo sends a message to a *net.UDPAddr.
 func (c *PacketConn) WriteTo(b []byte, to net.Addr) (int, error) {
-	n, err := c.d.sendTo(b, addrPort(to), c.writing())
+	n, err := c.d.SendTo(b, addrPort(to), c.d.Writing())
 	return n, c.fail("write", err)
 }
 
-// Read receives a message, of the peer if Dial has made the socket.
+// Read receives a message; if Dial made the socket, of the peer only.
 func (c *PacketConn) Read(b []byte) (int, error) {
-	n, _, err := c.d.recvFrom(b, 0, c.reading())
+	n, _, err := c.d.RecvFrom(b, 0, c.d.Reading())
 	return n, c.fail("read", err)
 }
 
-// Write sends a message to the peer. EDESTADDRREQ if Dial has not made the socket.
+// Write sends a message to the peer. EDESTADDRREQ if Dial did not make the socket.
 func (c *PacketConn) Write(b []byte) (int, error) {
-	n, err := c.d.send(b, c.writing())
+	n, err := c.d.Send(b, c.d.Writing())
 	return n, c.fail("write", err)
 }
 
-func (c *PacketConn) reading() patience { return patience{deadline: &c.d.read.deadline} }
-func (c *PacketConn) writing() patience { return patience{deadline: &c.d.write.deadline} }
-
 // Close destroys the socket.
 func (c *PacketConn) Close() error {
-	if c.d.isClosed() {
+	if c.d.IsClosed() {
 		return c.fail("close", net.ErrClosed)
 	}
-	c.d.close()
+	c.d.Close()
 	return nil
 }
 
-// LocalAddr is the socket's address, a *net.UDPAddr.
-func (c *PacketConn) LocalAddr() net.Addr { return net.UDPAddrFromAddrPort(c.d.local()) }
+// LocalAddr returns the local address, a *net.UDPAddr.
+func (c *PacketConn) LocalAddr() net.Addr { return net.UDPAddrFromAddrPort(c.d.Local()) }
 
-// RemoteAddr is the peer's address, a *net.UDPAddr; nil if Dial has not made the socket.
+// RemoteAddr returns the address of the peer, a *net.UDPAddr; nil if Dial did not make the socket.
 func (c *PacketConn) RemoteAddr() net.Addr {
-	if to := c.d.peer(); to.IsValid() {
+	if to := c.d.Peer(); to.IsValid() {
 		return net.UDPAddrFromAddrPort(to)
 	}
 	return nil
 }
 
-// SetDeadline is SetReadDeadline and SetWriteDeadline.
-func (c *PacketConn) SetDeadline(t time.Time) error { return c.set(t, &c.d.read, &c.d.write) }
+// SetDeadline sets the read and the write deadline.
+func (c *PacketConn) SetDeadline(t time.Time) error { return c.setDeadline(t, true, true) }
 
-// SetReadDeadline ends reads that wait, and those to come, at a moment. The zero time is never.
-func (c *PacketConn) SetReadDeadline(t time.Time) error { return c.set(t, &c.d.read) }
+// SetReadDeadline sets the time at which present and future reads end; the zero time stands for none.
+func (c *PacketConn) SetReadDeadline(t time.Time) error { return c.setDeadline(t, true, false) }
 
-// SetWriteDeadline ends writes that wait, and those to come, at a moment. The zero time is never.
-func (c *PacketConn) SetWriteDeadline(t time.Time) error { return c.set(t, &c.d.write) }
+// SetWriteDeadline sets the time at which present and future writes end; the zero time stands for none.
+func (c *PacketConn) SetWriteDeadline(t time.Time) error { return c.setDeadline(t, false, true) }
 
-func (c *PacketConn) set(t time.Time, sides ...*side) error {
-	if c.d.isClosed() {
-		return c.fail("set", net.ErrClosed)
-	}
-	for _, s := range sides {
-		s.deadline.set(t)
-	}
-	return nil
+func (c *PacketConn) setDeadline(t time.Time, read, write bool) error {
+	return c.fail("set", c.d.SetDeadline(t, read, write))
 }
 
 func (c *PacketConn) fail(op string, err error) error {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/rsocket"
+	"github.com/verbena-rdma/verbena/rsocket/internal/socktest"
 )
 
 // The standard library's HTTP, version 1 and 2, over rsockets as it is.
@@ -25,7 +26,8 @@ func TestHTTP(t *testing.T) {
 			var protocols http.Protocols
 			protocols.SetHTTP1(version == 1)
 			protocols.SetUnencryptedHTTP2(version == 2)
-			server := &http.Server{Protocols: &protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server := &http.Server{Protocols: &protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter,
+				r *http.Request) {
 				if r.ProtoMajor != version {
 					t.Errorf("version %d", r.ProtoMajor)
 				}
@@ -37,14 +39,15 @@ func TestHTTP(t *testing.T) {
 			})}
 			go func() { _ = server.Serve(l) }()
 			d := p.dialer(rsocket.Options{})
-			transport := &http.Transport{Protocols: &protocols, DialContext: func(c context.Context, network, address string) (net.Conn, error) {
-				return d.DialContext(c, network, address)
-			}}
+			transport := &http.Transport{Protocols: &protocols,
+				DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+					return d.DialContext(ctx, network, address)
+				}}
 			client := &http.Client{Transport: transport}
 			var all sync.WaitGroup
 			for i := range 8 {
 				all.Go(func() {
-					body := text(1+i*100000, uint64(i))
+					body := socktest.Text(1+i*100000, uint64(i))
 					resp, err := client.Post("http://"+l.Addr().String()+"/", "application/octet-stream", bytes.NewReader(body))
 					if err != nil {
 						t.Error(err)
@@ -66,7 +69,10 @@ func TestHTTP(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	p := memory(t, rdmatest.Faults{})
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_,
+			_ = io.Copy(w, r.Body)
+	}))
 	_ = server.Listener.Close()
 	server.Listener = p.listen(rsocket.Options{})
 	server.StartTLS()
@@ -74,7 +80,7 @@ func TestTLS(t *testing.T) {
 	transport := client.Transport.(*http.Transport)
 	transport.DialContext = p.dialer(rsocket.Options{}).DialContext
 	transport.TLSClientConfig.ServerName = "example.com" // which is in httptest's certificate
-	body := text(300000, 1)
+	body := socktest.Text(300000, 1)
 	resp := must(client.Post(server.URL, "application/octet-stream", bytes.NewReader(body)))(p)
 	if got := must(io.ReadAll(resp.Body))(p); !bytes.Equal(got, body) {
 		t.Errorf("%d bytes of %d", len(got), len(body))

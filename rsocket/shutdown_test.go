@@ -44,12 +44,6 @@ func TestR_SHUT_01_WakesWhoeverWaits(t *testing.T) {
 		}
 		p.ok(a.Close())
 		p.ok(b.Close())
-
-		s := p.socket(p.a, rsocket.SockStream)
-		p.errno("how -1", s.Shutdown(-1), syscall.EINVAL)
-		p.errno("how 3", s.Shutdown(3), syscall.EINVAL)
-		p.errno("no connection", s.Shutdown(rsocket.ShutBoth), syscall.ENOTCONN)
-		p.closeSockets(s)
 	})
 }
 
@@ -74,24 +68,4 @@ func TestLinger(t *testing.T) {
 			time.Sleep(time.Hour) // until the rest has given up
 		})
 	}
-}
-
-// An accepted socket looks after its peer if the listening one was told to.
-func TestR_SOCK_09_KeepAliveOfAccepted(t *testing.T) {
-	inBubble(t, rdmatest.Faults{}, func(p *places) {
-		c, s := p.sockets(nil, func(l *rsocket.Socket) {
-			p.ok(l.SetOptionInt(rsocket.SolSocket, rsocket.SoKeepAlive, 1))
-			p.ok(l.SetOptionInt(rsocket.IPProtoTCP, rsocket.TCPKeepIdle, 5))
-		})
-		if n := must(s.OptionInt(rsocket.IPProtoTCP, rsocket.TCPKeepIdle))(p); n != 5 {
-			t.Errorf("%d seconds", n)
-		}
-		synctest.Wait()
-		p.fab.Cut(p.a.addr, p.b.addr)
-		if e := p.poll(s, 0, time.Hour); e != rsocket.PollErr|rsocket.PollHup {
-			t.Errorf("after an hour it has %#x", e)
-		}
-		p.closeSockets(c, s)
-		time.Sleep(time.Hour) // until the peer has given up
-	})
 }

@@ -9,32 +9,24 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/rs"
-	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/rsocket"
+	"github.com/verbena-rdma/verbena/rsocket/internal/socktest"
 	"github.com/verbena-rdma/verbena/verbs"
 )
-
-// text is n bytes that no part of repeats.
-func text(n int, seed uint64) []byte {
-	b := make([]byte, n)
-	r := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
-	_, _ = r.Read(b)
-	return b
-}
 
 // small are sizes with which everything wraps soon.
 var small = rsocket.Options{SendBuf: 4096, RecvBuf: 2048, SQSize: 16, RQSize: 16}
 
-// transfer sends in pieces of random sizes at one end and reads in others at the other end, until all is there and then the end.
+// transfer sends in pieces of random sizes at one end and reads in others at the other end, until all is there and
+// then the end.
 func transfer(from, to *rsocket.Conn, data []byte, seed uint64) error {
 	var sending sync.WaitGroup
 	var sent error
@@ -72,17 +64,19 @@ func transfer(from, to *rsocket.Conn, data []byte, seed uint64) error {
 	return sent
 }
 
-// Every byte arrives, in order and once, in both directions at the same time, whatever the sizes are and the network does.
+// Every byte arrives, in order and once, in both directions at the same time, whatever the sizes are and the
+// network does.
 func TestR_IO_14_TransferBothWays(t *testing.T) {
 	for name, c := range map[string]struct {
 		client, server rsocket.Options
 		faults         rdmatest.Faults
 		bytes          int
 	}{
-		"defaults":       {bytes: 3 << 20},
-		"small":          {client: small, server: small, bytes: 1 << 18},
-		"one_small":      {server: small, bytes: 1 << 19},
-		"odd":            {client: rsocket.Options{RecvBuf: 4099, SendBuf: 5001, Inline: 1000}, server: rsocket.Options{RecvBuf: 3}, bytes: 1 << 12},
+		"defaults":  {bytes: 3 << 20},
+		"small":     {client: small, server: small, bytes: 1 << 18},
+		"one_small": {server: small, bytes: 1 << 19},
+		"odd": {client: rsocket.Options{RecvBuf: 4099, SendBuf: 5001, Inline: 1000},
+			server: rsocket.Options{RecvBuf: 3}, bytes: 1 << 12},
 		"faulty_network": {faults: rdmatest.Faults{Loss: 0.01, Duplicate: 0.01, Reorder: 0.02}, bytes: 1 << 19},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,12 +84,12 @@ func TestR_IO_14_TransferBothWays(t *testing.T) {
 				a, b := p.pair(c.client, c.server)
 				var both sync.WaitGroup
 				both.Go(func() {
-					if err := transfer(a, b, text(c.bytes, 1), 1); err != nil {
+					if err := transfer(a, b, socktest.Text(c.bytes, 1), 1); err != nil {
 						t.Error("to the server:", err)
 					}
 				})
 				both.Go(func() {
-					if err := transfer(b, a, text(c.bytes, 2), 2); err != nil {
+					if err := transfer(b, a, socktest.Text(c.bytes, 2), 2); err != nil {
 						t.Error("to the client:", err)
 					}
 				})
@@ -111,7 +105,7 @@ func TestR_IO_14_TransferBothWays(t *testing.T) {
 func TestR_IO_03_DataBeforeCloseArrives(t *testing.T) {
 	inBubble(t, rdmatest.Faults{Delay: time.Millisecond}, func(p *places) {
 		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
-		data := text(100000, 1)
+		data := socktest.Text(100000, 1)
 		must(a.Write(data))(p)
 		p.ok(a.Close())
 		got := must(io.ReadAll(b))(p)
@@ -145,7 +139,7 @@ func TestR_IO_15_WriterBlockedOnFlowControlStillReads(t *testing.T) {
 		var w sync.WaitGroup
 		written := false
 		w.Go(func() {
-			must(a.Write(text(100000, 1)))(p)
+			must(a.Write(socktest.Text(100000, 1)))(p)
 			written = true
 		})
 		synctest.Wait()
@@ -169,7 +163,7 @@ func TestR_IO_15_WriterBlockedOnFlowControlStillReads(t *testing.T) {
 func TestBothSendWithoutReading(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		a, b := p.pair(small, small)
-		data := [2][]byte{text(100000, 1), text(100000, 2)}
+		data := [2][]byte{socktest.Text(100000, 1), socktest.Text(100000, 2)}
 		var sent [2]int
 		var w sync.WaitGroup
 		for i, c := range []*rsocket.Conn{a, b} {
@@ -217,23 +211,15 @@ func TestR_SHUT_02_HalfClose(t *testing.T) {
 	})
 }
 
-// deaf is a network on which the requests of host a get lost, while its answers arrive, until it is told to listen again.
-func (p *places) deaf() (again func()) {
-	p.fab.SetFaults(rdmatest.Faults{Script: func(pkt rdmatest.Packet) (rdmatest.Verdict, bool) {
-		return rdmatest.Verdict{Drop: true}, pkt.Src == p.a.addr && pkt.Opcode() != wire.Ack
-	}})
-	return func() { p.fab.SetFaults(rdmatest.Faults{}) }
-}
-
-// Both sides end writing at the same time, and what one of them has written last gets lost and is repeated: it arrives, and then the
-// end, also if the writer has closed meanwhile.
+// Both sides end writing at the same time, and what one of them has written last gets lost and is repeated: it
+// arrives, and then the end, also if the writer has closed meanwhile.
 func TestW_RS_28_CrossingEndsLoseNothing(t *testing.T) {
 	for name, close := range map[string]bool{"half-closed": false, "closed": true} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, rdmatest.Faults{}, func(p *places) {
 				a, b := p.pair(rsocket.Options{}, rsocket.Options{})
-				data := text(100000, 1)
-				again := p.deaf()
+				data := socktest.Text(100000, 1)
+				again := p.hosts.LoseRequests()
 				must(a.Write(data))(p)
 				var w sync.WaitGroup
 				w.Go(func() {
@@ -263,12 +249,13 @@ func TestW_RS_28_CrossingEndsLoseNothing(t *testing.T) {
 	}
 }
 
-// CloseWrite gives up waiting for a peer that does not answer for long; the end arrives all the same, though no call is under way.
+// CloseWrite gives up waiting for a peer that does not answer for long; the end arrives all the same, though no
+// call is under way.
 func TestR_SHUT_05_EndArrivesLater(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		a, b := p.pair(small, small)
 		time.Sleep(time.Second) // b has heard of both halves of a's ring
-		again := p.deaf()
+		again := p.hosts.LoseRequests()
 		// Four control messages of a are under way for good: three updates of the ring and of credits, and a keepalive.
 		for _, size := range []int{1024, 1, 1, 1, 1, 1, 1, 1, 1, 1016} {
 			must(b.Write(make([]byte, size)))(p)
@@ -307,31 +294,6 @@ func TestR_IO_04_WriteAfterPeerClosed(t *testing.T) {
 	})
 }
 
-// A connection that takes longer than the time of keepalive is looked after all the same.
-func TestKeepAliveOfSlowConnect(t *testing.T) {
-	var cut atomic.Bool
-	cut.Store(true)
-	script := func(rdmatest.Packet) (rdmatest.Verdict, bool) { return rdmatest.Verdict{Drop: true}, cut.Load() }
-	inBubble(t, rdmatest.Faults{Script: script}, func(p *places) {
-		time.AfterFunc(3*time.Second, func() { cut.Store(false) })
-		start := time.Now()
-		c, s := p.sockets(func(c *rsocket.Socket) {
-			p.ok(c.SetOptionInt(rsocket.SolSocket, rsocket.SoKeepAlive, 1))
-			p.ok(c.SetOptionInt(rsocket.IPProtoTCP, rsocket.TCPKeepIdle, 1))
-		}, nil)
-		if took := time.Since(start); took < 3*time.Second {
-			t.Errorf("it took %v", took)
-		}
-		synctest.Wait()
-		cut.Store(true)
-		if e := p.poll(c, 0, time.Hour); e != rsocket.PollErr|rsocket.PollHup {
-			t.Errorf("after an hour it has %#x", e)
-		}
-		cut.Store(false)
-		p.closeSockets(c, s)
-	})
-}
-
 // A peer whose cable is cut is found out by keepalive, and costs its connection only.
 func TestKeepAliveFindsDeadPeer(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
@@ -357,7 +319,8 @@ func TestKeepAliveFindsDeadPeer(t *testing.T) {
 func TestR_SOCK_14_ConnectErrors(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		d := p.dialer(rsocket.Options{})
-		if _, err := d.Dial("tcp", p.b.at(7471)); !errors.Is(err, syscall.ENODEV) && !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ETIMEDOUT) {
+		if _, err := d.Dial("tcp", p.b.at(7471)); !errors.Is(err, syscall.ENODEV) && !errors.Is(err,
+			syscall.ECONNREFUSED) && !errors.Is(err, syscall.ETIMEDOUT) {
 			t.Errorf("nobody listens: %v", err)
 		}
 		l := p.listen(rsocket.Options{})
@@ -368,9 +331,9 @@ func TestR_SOCK_14_ConnectErrors(t *testing.T) {
 			t.Error("unix sockets")
 		}
 		p.fab.Cut(p.a.addr, p.b.addr)
-		c, cancel := context.WithTimeout(bg, time.Second)
+		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
-		if _, err := d.DialContext(c, "tcp", l.Addr().String()); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := d.DialContext(ctx, "tcp", l.Addr().String()); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("context: %v", err)
 		}
 		if _, err := d.Dial("tcp", l.Addr().String()); !errors.Is(err, syscall.ETIMEDOUT) {
@@ -386,9 +349,11 @@ func TestR_SOCK_16_OtherProtocolIsRejected(t *testing.T) {
 		l := p.listen(rsocket.Options{})
 		good := (&rs.ConnData{Credits: 16, Table: rs.SGE{Length: 2}}).Append(nil)
 		for name, private := range map[string][]byte{
-			"nothing": nil, "version 2": append([]byte{2}, good[1:]...), "a table of 1": append(append([]byte{}, good[:20]...), 0, 0, 0, 1),
+			"nothing": nil, "version 2": append([]byte{2}, good[1:]...), "a table of 1": append(append([]byte{}, good[:20]...),
+				0, 0, 0, 1),
 		} {
-			_, err := rdmacm.Dial(bg, l.Addr().String(), &rdmacm.Options{Host: p.a.host, QP: caps, Param: &rdmacm.ConnParam{PrivateData: private}})
+			_, err := rdmacm.Dial(bg, l.Addr().String(), &rdmacm.Options{Host: p.a.host, QP: caps,
+				Param: &rdmacm.ConnParam{PrivateData: private}})
 			if !errors.Is(err, syscall.ECONNREFUSED) {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -5,34 +5,38 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"syscall"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/secret"
 )
 
-// Registration says which requests of others an agent gets (umad_register).
+// A Registration selects the requests that an agent receives (umad_register).
 type Registration struct {
 	Class        uint8
 	ClassVersion uint8    // 0 means any
-	Methods      []uint8  // without the response bit; none: only the answers to the agent's own Calls
+	Methods      []uint8  // without the response bit; none: only answers to Call
 	Attributes   []uint16 // none: all
 
-	// Handler gets each request. It runs in the port's goroutine, so it must not wait for anything; r and
-	// the MAD are valid until it returns. Without a Handler requests wait for Recv.
+	// Handler is called for each request, in the goroutine of the port, so it must not block. r and the MAD are
+	// valid until it returns. Without a Handler, requests are queued for Recv.
 	Handler func(r *Received)
 
-	// QueueLen is how many requests wait for Recv, 0 means 128. More are dropped.
+	// QueueLen is the number of requests queued for Recv; 0 means 128. More are dropped.
 	QueueLen int
 }
 
 const defaultQueueLen = 128
 
-// Agent is one user of a port (umad's mad_agent). It is safe for concurrent use.
+// An Agent is one user of a port (mad_agent of umad). It is safe for concurrent use.
 type Agent struct {
-	port  *Port
-	reg   Registration
-	num   uint32
-	next  atomic.Uint32 // the lower half of transaction IDs
+	port *Port
+	reg  Registration
+	num  uint32
+	mu   sync.Mutex
+	// +checklocks:mu
+	tids  *secret.Sequence // the lower halves of transaction IDs; under mu
 	queue chan *Received
 	done  chan struct{}
 }
@@ -40,7 +44,7 @@ type Agent struct {
 // Errors of agents. Each has its errno.
 var (
 	ErrClosed  error = &failure{"the agent or its port is closed", syscall.EINVAL}
-	ErrTimeout error = &failure{"no answer came", syscall.ETIMEDOUT}
+	ErrTimeout error = &failure{"no answer within the time-out", syscall.ETIMEDOUT}
 )
 
 type failure struct {
@@ -55,36 +59,43 @@ func fail(errno syscall.Errno, format string, args ...any) error {
 	return &failure{fmt.Sprintf(format, args...), errno}
 }
 
-// Register adds an agent. EBUSY if another one has the same class, version, method and attribute.
+// Register adds an agent (umad_register). It returns EBUSY if another one has the same class, version, method and
+// attribute.
 func (p *Port) Register(r Registration) (*Agent, error) {
 	if r.QueueLen == 0 {
 		r.QueueLen = defaultQueueLen
 	}
 	for _, m := range r.Methods {
 		if m&MethodResponse != 0 {
-			return nil, fail(syscall.EINVAL, "register: method %#x is an answer; answers go to the agent that asked", m)
+			return nil, fail(syscall.EINVAL, "register: method %#x: must not have the response bit", m)
 		}
 	}
 	r.Methods, r.Attributes = slices.Clone(r.Methods), slices.Clone(r.Attributes)
 	a := &Agent{port: p, reg: r, queue: make(chan *Received, r.QueueLen), done: make(chan struct{})}
+	a.tids = secret.NewSequence(1<<32-1, nil)
 	return a, p.share.add(a)
 }
 
-// ID is the upper half of the transaction IDs of the agent's requests.
+// ID returns the upper half of the transaction IDs of the agent's requests.
 func (a *Agent) ID() uint32 { return a.num }
 
-// Close ends the agent (umad_unregister). Calls under way return ErrClosed. The Handler is not running any
-// more when it returns, so it must not be called by the Handler.
+// Close ends the agent (umad_unregister). Calls in progress return ErrClosed. It waits for the Handler, which must
+// therefore not call it.
 func (a *Agent) Close() error { return a.port.share.remove(a) }
 
-// TID makes a transaction ID that leads answers to this agent.
-func (a *Agent) TID() uint64 { return uint64(a.num)<<32 | uint64(a.next.Add(1)) }
+// TID returns a transaction ID whose answers arrive at this agent. Its lower half is unpredictable: hosts that cannot
+// read the request cannot forge an answer.
+func (a *Agent) TID() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return uint64(a.num)<<32 | uint64(a.tids.Next())
+}
 
-// Send sends one datagram (umad_send). It is copied. Like any datagram it may be lost. EADDRNOTAVAIL if to.Local is no address
-// of the device, ENOBUFS if the send queue stays full.
+// Send sends a copy of one datagram (umad_send), which may be lost. It returns EADDRNOTAVAIL if to.Local is not an
+// address of the device, and ENOBUFS if the send queue stays full.
 func (a *Agent) Send(to *Address, mad MAD) error {
 	if len(mad) != Size {
-		return fail(syscall.EINVAL, "send: %d bytes, a MAD has %d", len(mad), Size)
+		return fail(syscall.EINVAL, "send: %d bytes: must be %d", len(mad), Size)
 	}
 	select {
 	case <-a.done:
@@ -94,12 +105,13 @@ func (a *Agent) Send(to *Address, mad MAD) error {
 	return a.port.share.send(to, mad)
 }
 
-// Call sends a request and waits for its answer (mad_rpc). The request is sent again each time that
-// timeout passes, retries times at most; then it is ErrTimeout. Only the address that was asked can answer. The transaction ID is Call's: it writes
-// it into the request. The answer's status is the caller's to look at.
-func (a *Agent) Call(ctx context.Context, to *Address, request MAD, timeout time.Duration, retries int) (*Received, error) {
+// Call sends a request and waits for its answer (mad_rpc). It sends the request again each time that timeout passes,
+// retries times at most; then it returns ErrTimeout. Only the destination can answer. Call writes the transaction ID
+// into the request. It does not check the status of the answer.
+func (a *Agent) Call(ctx context.Context, to *Address, request MAD, timeout time.Duration, retries int) (*Received,
+	error) {
 	if len(request) != Size || request.IsResponse() {
-		return nil, fail(syscall.EINVAL, "call: not a request of %d bytes", Size)
+		return nil, fail(syscall.EINVAL, "call: must be a request of %d bytes", Size)
 	}
 	h := request.Header()
 	h.TID = a.TID()
@@ -128,7 +140,7 @@ func (a *Agent) Call(ctx context.Context, to *Address, request MAD, timeout time
 	return nil, ErrTimeout
 }
 
-// Reply answers a request: header with the response bit, the request's transaction ID and the given status, data behind it.
+// Reply answers a request: with its header, the response bit and the given status, followed by data.
 func (a *Agent) Reply(r *Received, status uint16, data []byte) error {
 	h := r.MAD.Header()
 	h.Status = status
@@ -140,7 +152,7 @@ func (a *Agent) Reply(r *Received, status uint16, data []byte) error {
 	return a.Send(&to, New(h, data))
 }
 
-// Recv waits for a request that the agent is registered for (umad_recv).
+// Recv waits for a request that matches the registration (umad_recv).
 func (a *Agent) Recv(ctx context.Context) (*Received, error) {
 	select {
 	case r := <-a.queue:
@@ -152,14 +164,14 @@ func (a *Agent) Recv(ctx context.Context) (*Received, error) {
 	}
 }
 
-// takes tells whether a request is for the agent.
+// takes reports whether a request matches the registration.
 func (a *Agent) takes(m MAD) bool {
 	r := &a.reg
 	return r.Class == m.Class() && (r.ClassVersion == 0 || r.ClassVersion == m.ClassVersion()) &&
 		slices.Contains(r.Methods, m.Method()) && (len(r.Attributes) == 0 || slices.Contains(r.Attributes, m.AttrID()))
 }
 
-// rivals tells whether there is a request that both agents would take.
+// rivals reports whether a request can match the registrations of both agents.
 func (a *Agent) rivals(b *Agent) bool {
 	x, y := &a.reg, &b.reg
 	return x.Class == y.Class && (x.ClassVersion == y.ClassVersion || x.ClassVersion == 0 || y.ClassVersion == 0) &&

@@ -10,7 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/umad"
 )
 
-// One host asks, the other one answers. Both are on a network in memory here; a program opens a device of verbs.Devices.
+// One host sends a request, the other one answers. Here both are on a network in memory; a program opens a device of
+// verbs.Devices.
 func Example() {
 	f := rdmatest.New(rdmatest.Config{RealTime: true})
 	client, server := openPort(f, "a"), openPort(f, "b") // 198.18.0.1 and .2
@@ -28,7 +29,8 @@ func Example() {
 	question := umad.New(umad.Header{
 		Class: umad.ClassPerf, ClassVersion: 1, Method: umad.MethodGet, AttrID: umad.AttrClassPortInfo,
 	}, []byte("how many?"))
-	answer, err := asks.Call(context.Background(), &toB, question, time.Second, 3) // asks three times more if nothing comes
+	// asks three times more if nothing comes
+	answer, err := asks.Call(context.Background(), &toB, question, time.Second, 3)
 	check(err)
 	fmt.Printf("%s\n", answer.MAD.Data()[:2])
 

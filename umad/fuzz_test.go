@@ -9,7 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/rdmatest"
 )
 
-// FuzzReceive gives receive buffers, GRH and all, to the port's dispatcher: agents get only what they have asked for, unchanged.
+// FuzzReceive passes receive buffers, including the GRH, to the dispatcher of the port: agents get only datagrams
+// that match their registration, unchanged.
 func FuzzReceive(f *testing.F) {
 	good := make([]byte, wire.GRHLen+Size)
 	good[20], good[32+20-20] = 0x45, 1
@@ -28,12 +29,13 @@ func FuzzReceive(f *testing.F) {
 			t.Fatal(err)
 		}
 		handled := 0
-		handler, err := p.Register(Registration{Class: ClassCM, ClassVersion: 2, Methods: []uint8{MethodSend}, Handler: func(r *Received) {
-			if r.MAD.Class() != ClassCM || r.MAD.Method() != MethodSend || len(r.MAD) != Size {
-				t.Errorf("the agent got %x", r.MAD[:24])
-			}
-			handled++
-		}})
+		handler, err := p.Register(Registration{Class: ClassCM, ClassVersion: 2, Methods: []uint8{MethodSend},
+			Handler: func(r *Received) {
+				if r.MAD.Class() != ClassCM || r.MAD.Method() != MethodSend || len(r.MAD) != Size {
+					t.Errorf("the agent got %x", r.MAD[:24])
+				}
+				handled++
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}

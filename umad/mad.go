@@ -6,30 +6,31 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// Size is the length of every MAD in bytes, DataSize that of the data behind its header.
+// Size is the length of every MAD in bytes, DataSize the length of the data behind its header.
 const (
 	Size     = wire.MADLen
 	DataSize = wire.MADLen - wire.MADHeaderLen
 )
 
-// QPN and QKey are those of the queue pairs that MADs go between.
+// QPN and QKey are those of the queue pairs that exchange MADs.
 const (
 	QPN  = wire.GSIQPN
 	QKey = wire.GSIQKey
 )
 
-// MAD is a management datagram of Size bytes, with a getter for each field of its header and Data for what comes
+// A MAD is a management datagram of Size bytes, with a getter for each field of its header, and Data for the bytes
 // behind it (umad_get_mad and mad_get_field).
 type MAD = wire.MAD
 
-// Header is the header of a MAD in one piece: MAD.Header reads it, MAD.Put writes it (mad_encode). Its fields: Class, ClassVersion, Method
-// (with the response bit), all uint8; Status, ClassSpecific, AttrID, uint16; AttrMod, uint32; TID, uint64, which Agent.Call chooses.
+// A Header is the header of a MAD: MAD.Header reads it, MAD.Put writes it (mad_encode). Its fields: Class,
+// ClassVersion, Method (with the response bit), all uint8; Status, ClassSpecific, AttrID, uint16; AttrMod, uint32;
+// TID, uint64, which Agent.Call chooses.
 type Header = wire.MADHeader
 
 // Parse checks that b is a MAD: its length and base version.
 func Parse(b []byte) (MAD, error) { return wire.ParseMAD(b) }
 
-// New makes a MAD with that header and data, which is cut off behind DataSize bytes.
+// New returns a MAD with a header and the first DataSize bytes of data.
 func New(h Header, data []byte) MAD {
 	m := make(MAD, Size)
 	m.Put(h)
@@ -52,26 +53,26 @@ const (
 	MethodSend     = wire.MethodSend
 	MethodTrap     = wire.MethodTrap
 	MethodReport   = wire.MethodReport
-	MethodResponse = wire.MethodResponse // the bit that tells answers from requests
+	MethodResponse = wire.MethodResponse // the bit that is set in answers
 	MethodGetResp  = wire.MethodGetResp
 )
 
 // AttrClassPortInfo is the attribute that every class has.
 const AttrClassPortInfo = wire.AttrClassPortInfo
 
-// Address is where a MAD goes to, or where it came from (ib_mad_addr_t).
+// An Address is the destination or the source of a MAD (ib_mad_addr_t).
 type Address struct {
 	Local  netip.Addr // of this device; both are IPv4 or both IPv6
 	Remote netip.Addr
 
 	QPN       uint32 // the remote QP, 24 bits; 0 means QPN
-	QKey      uint32 // to send with; 0 means QKey
+	QKey      uint32 // of a destination; 0 means QKey
 	TClass    uint8
 	HopLimit  uint8  // 0 means 64
 	FlowLabel uint32 // 20 bits
 }
 
-// Received is a MAD that has arrived.
+// A Received is a MAD that has arrived.
 type Received struct {
 	MAD  MAD
 	From Address

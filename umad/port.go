@@ -8,11 +8,13 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
+	"github.com/verbena-rdma/verbena/internal/gsi"
 	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Port is the QP 1 of a device (umad_open_port). All Ports of one device in a process share it. It is safe for
+// A Port is QP 1 of a device (umad_open_port). All Ports of one device in a process share it. It is safe for
 // concurrent use.
 type Port struct {
 	share *share
@@ -20,26 +22,27 @@ type Port struct {
 	err   error
 }
 
-// Counters of a device's QP 1. Each only grows.
+// Counters are the counters of QP 1 of a device. They never decrease.
 type Counters struct {
 	Sent      uint64
 	TxDropped uint64 // the send queue stayed full
 	Received  uint64
-	Malformed uint64 // length or base version wrong
-	Unclaimed uint64 // nobody is registered for it, or waits for that answer
-	Spoofed   uint64 // an answer from elsewhere than the question went to, or of another class
-	QueueFull uint64 // its agent did not fetch what came before
+	Malformed uint64 // wrong length or base version
+	Unclaimed uint64 // no agent is registered for it, or no Call waits for the answer
+	Spoofed   uint64 // an answer from another address than the destination of the request, or of another class
+	QueueFull uint64 // the queue of its agent was full
 }
 
 // shares are the QPs 1 of this process.
 var shares struct {
 	sync.Mutex
-	open map[verbs.DeviceDriver]*share
+	// +checklocks:Mutex
+	open map[verbs.DriverDevice]*share
 }
 
-// share is the QP 1 of a device and its agents.
+// A share is the QP 1 of a device and its agents.
 type share struct {
-	dev  verbs.DeviceDriver
+	dev  verbs.DriverDevice
 	refs int // of Ports; guarded by shares
 
 	ctx    *verbs.Context
@@ -54,21 +57,26 @@ type share struct {
 	stop    context.CancelFunc
 	stopped chan struct{}
 
-	mu      sync.Mutex
-	agents  []*Agent
-	last    uint32
+	mu sync.Mutex
+	// +checklocks:mu
+	agents []*Agent
+	// +checklocks:mu
+	last uint32
+	// +checklocks:mu
 	pending map[uint64]question // by transaction ID
 	busy    sync.RWMutex        // read-held while a Handler runs
 
 	received, malformed, unclaimed, spoofed, queueFull atomic.Uint64
 }
 
-// question is what a Call waits for the answer to.
+// A question is a request that a Call waits for an answer to.
 type question struct {
 	class  uint8
 	to     netip.Addr
 	answer chan *Received
 }
+
+func init() { gsi.PD = func(port any) *verbs.PD { return port.(*Port).share.pd } }
 
 // Sizes of QP 1.
 const (
@@ -76,19 +84,19 @@ const (
 	recvSize  = wire.GRHLen + wire.MADLen
 )
 
-// Open opens QP 1 of a device, or joins those who have. The device's UDP port is taken.
+// Open opens QP 1 of a device (umad_open_port), or shares the open one. The device then uses its UDP port.
 func Open(dev *verbs.Device) (*Port, error) {
 	shares.Lock()
 	defer shares.Unlock()
-	s := shares.open[dev.Driver()]
+	s := shares.open[driver.Of[verbs.DriverDevice](dev)]
 	if s == nil {
-		s = &share{dev: dev.Driver(), pending: map[uint64]question{}, stopped: make(chan struct{})}
+		s = &share{dev: driver.Of[verbs.DriverDevice](dev), pending: map[uint64]question{}, stopped: make(chan struct{})}
 		if err := s.open(dev); err != nil {
 			s.close()
 			return nil, err
 		}
 		if shares.open == nil {
-			shares.open = map[verbs.DeviceDriver]*share{}
+			shares.open = map[verbs.DriverDevice]*share{}
 		}
 		shares.open[s.dev] = s
 		ctx, stop := context.WithCancel(context.Background())
@@ -99,7 +107,7 @@ func Open(dev *verbs.Device) (*Port, error) {
 	return &Port{share: s}, nil
 }
 
-// Close gives the port back; with the last one QP 1 is destroyed. Its agents should be closed before.
+// Close closes the port (umad_close_port). The last Close destroys QP 1. The agents should be closed before.
 func (p *Port) Close() error {
 	p.once.Do(func() {
 		shares.Lock()
@@ -115,32 +123,17 @@ func (p *Port) Close() error {
 	return p.err
 }
 
-// CommIDs tells how communication IDs of connection management must begin; see [verbs.PD.CommIDs].
-func (p *Port) CommIDs() (prefix uint32, bits int) { return p.share.pd.CommIDs() }
-
-// ClaimService makes requests for a service ID come to this process; see [verbs.PD.ClaimService].
-func (p *Port) ClaimService(id uint64, at netip.Addr) (release func(), err error) {
-	return p.share.pd.ClaimService(id, at)
-}
-
-// Bequeath makes room for a datagram that others send to a peer when this process dies; see [verbs.PD.Bequeath].
-func (p *Port) Bequeath(to *Address) verbs.Bequest {
-	return p.share.pd.Bequeath(to.Local, to.Remote, to.TClass, to.HopLimit)
-}
-
-// WatchPeers has f called when the process of a connection's peer has died; see [verbs.PD.WatchPeers].
-func (p *Port) WatchPeers(f func(verbs.PeerDeath)) (stop func()) { return p.share.pd.WatchPeers(f) }
-
-// Counters reads what QP 1 has counted, for all Ports of the device.
+// Counters returns the counters of QP 1, for all Ports of the device.
 func (p *Port) Counters() Counters {
 	s := p.share
 	return Counters{
-		Sent: s.sender.sent.Load(), TxDropped: s.sender.dropped.Load(), Received: s.received.Load(), Malformed: s.malformed.Load(),
+		Sent: s.sender.sent.Load(), TxDropped: s.sender.dropped.Load(), Received: s.received.Load(),
+		Malformed: s.malformed.Load(),
 		Unclaimed: s.unclaimed.Load(), Spoofed: s.spoofed.Load(), QueueFull: s.queueFull.Load(),
 	}
 }
 
-// open makes QP 1 and posts its receives.
+// open creates QP 1 and posts its receives.
 func (s *share) open(dev *verbs.Device) (err error) {
 	if s.ctx, err = dev.Open(); err != nil {
 		return err
@@ -157,9 +150,10 @@ func (s *share) open(dev *verbs.Device) (err error) {
 	if err = s.sender.open(s.ctx, s.pd); err != nil {
 		return err
 	}
-	s.qp, err = s.pd.CreateGSI(&verbs.QPInitAttr{
+	s.qp, err = gsi.CreateQP(s.pd, &verbs.QPInitAttr{
 		Type: verbs.QPTypeUD, SendCQ: s.sender.cq, RecvCQ: s.recvCQ,
-		Cap: verbs.QPCap{MaxSendWR: sendDepth, MaxRecvWR: recvDepth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: wire.MADLen},
+		Cap: verbs.QPCap{MaxSendWR: sendDepth, MaxRecvWR: recvDepth, MaxSendSGE: 1, MaxRecvSGE: 1,
+			MaxInlineData: wire.MADLen},
 	})
 	if err != nil {
 		return err
@@ -183,7 +177,7 @@ func (s *share) open(dev *verbs.Device) (err error) {
 	return nil
 }
 
-// close destroys what open has made.
+// close destroys the objects of open.
 func (s *share) close() error {
 	var first error
 	note := func(err error) {
@@ -217,12 +211,12 @@ func (s *share) postRecv(slot uint64) error {
 	return s.qp.PostRecv(verbs.RecvWR{WRID: slot, SGList: []verbs.SGE{s.mr.SGE(int(slot)*recvSize, recvSize)}})
 }
 
-// add enters an agent.
+// add registers an agent.
 func (s *share) add(a *Agent) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if slices.ContainsFunc(s.agents, a.rivals) {
-		return fail(syscall.EBUSY, "register: another agent is registered for requests of class %#x that this one wants", a.reg.Class)
+		return fail(syscall.EBUSY, "register: class %#x: another agent is registered for the same requests", a.reg.Class)
 	}
 	s.last++
 	a.num = s.last
@@ -230,7 +224,7 @@ func (s *share) add(a *Agent) error {
 	return nil
 }
 
-// remove takes an agent out and waits for its Handler.
+// remove unregisters an agent and waits for its Handler.
 func (s *share) remove(a *Agent) error {
 	s.mu.Lock()
 	i := slices.Index(s.agents, a)

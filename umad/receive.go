@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// receive is the port's goroutine: it hands on what comes until ctx ends.
+// receive is the goroutine of the port: it dispatches datagrams until ctx ends.
 func (s *share) receive(ctx context.Context) {
 	defer close(s.stopped)
 	wcs := make([]verbs.WC, 64)
@@ -33,7 +33,7 @@ func (s *share) receive(ctx context.Context) {
 	}
 }
 
-// take hands on one datagram and posts its buffer again.
+// take dispatches one datagram and posts its buffer again.
 func (s *share) take(wc *verbs.WC, r *Received) {
 	if wc.Status != verbs.WCSuccess {
 		return // the QP is being destroyed
@@ -42,7 +42,8 @@ func (s *share) take(wc *verbs.WC, r *Received) {
 	buf := s.buf[wc.WRID*recvSize:][:min(wc.ByteLen, recvSize)]
 	if grh, mad, ok := split(buf); ok {
 		*r = Received{MAD: mad, From: Address{
-			Local: grh.DstIP(), Remote: grh.SrcIP(), QPN: wc.SrcQP, TClass: grh.TClass(), HopLimit: grh.HopLimit(), FlowLabel: grh.FlowLabel(),
+			Local: grh.DstIP(), Remote: grh.SrcIP(), QPN: wc.SrcQP, TClass: grh.TClass(), HopLimit: grh.HopLimit(),
+			FlowLabel: grh.FlowLabel(),
 		}}
 		s.dispatch(r)
 	} else {
@@ -51,7 +52,7 @@ func (s *share) take(wc *verbs.WC, r *Received) {
 	_ = s.postRecv(wc.WRID) // fails only if the QP is being destroyed
 }
 
-// split takes a receive buffer apart.
+// split returns the GRH and the MAD of a receive buffer. ok is false if they are invalid.
 func split(buf []byte) (wire.GRH, MAD, bool) {
 	if len(buf) < wire.GRHLen {
 		return nil, nil, false
@@ -61,7 +62,7 @@ func split(buf []byte) (wire.GRH, MAD, bool) {
 	return grh, mad, err == nil && grh.SrcIP().IsValid() && grh.DstIP().IsValid()
 }
 
-// dispatch gives a datagram to the agent that it is for.
+// dispatch passes a datagram to its agent.
 func (s *share) dispatch(r *Received) {
 	if r.MAD.IsResponse() {
 		s.answer(r)
@@ -90,7 +91,7 @@ func (s *share) dispatch(r *Received) {
 	s.unclaimed.Add(1)
 }
 
-// answer gives an answer to the Call that waits for it.
+// answer passes an answer to the Call that waits for it.
 func (s *share) answer(r *Received) {
 	s.mu.Lock()
 	q, asked := s.pending[r.MAD.TID()]

@@ -12,7 +12,7 @@ import (
 
 const (
 	sendDepth   = 512
-	signalEvery = 32 // sends; the others leave the queue with them
+	signalEvery = 32 // sends for each signaled one, whose completion frees the others
 	maxHandles  = 1024
 )
 
@@ -25,16 +25,16 @@ type sender struct {
 
 	mu      sync.Mutex
 	handles map[Address]*verbs.AH
-	old     []*verbs.AH // may be in use by the sends up to number oldest
+	old     []*verbs.AH // possibly in use by sends up to number oldest
 	oldest  uint64
 	posted  uint64
 	sent    atomic.Uint64
 	dropped atomic.Uint64
 }
 
-func (s *sender) open(ctx *verbs.Context, pd *verbs.PD) (err error) {
-	s.ctx, s.pd, s.handles = ctx, pd, map[Address]*verbs.AH{}
-	s.cq, err = ctx.CreateCQ(sendDepth, nil)
+func (s *sender) open(vctx *verbs.Context, pd *verbs.PD) (err error) {
+	s.ctx, s.pd, s.handles = vctx, pd, map[Address]*verbs.AH{}
+	s.cq, err = vctx.CreateCQ(sendDepth, nil)
 	return err
 }
 
@@ -49,7 +49,7 @@ func (s *sender) close() error {
 	return s.cq.Close()
 }
 
-// Attempts to find room in the send queue, which empties as fast as the network takes packets.
+// sendAttempts limits the attempts to find room in the send queue, which empties at the rate of the network.
 const sendAttempts = 200
 
 func (s *share) send(to *Address, mad MAD) error {
@@ -60,7 +60,8 @@ func (s *share) send(to *Address, mad MAD) error {
 	if err != nil {
 		return err
 	}
-	wr := verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: mad, AH: ah, RemoteQPN: to.QPN, RemoteQKey: to.QKey}
+	wr := verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: mad, AH: ah, RemoteQPN: to.QPN,
+		RemoteQKey: to.QKey}
 	if wr.RemoteQPN == 0 {
 		wr.RemoteQPN = QPN
 	}
@@ -90,7 +91,7 @@ func (s *share) send(to *Address, mad MAD) error {
 	return fail(syscall.ENOBUFS, "send: the send queue of QP 1 stays full")
 }
 
-// reap takes completions.
+// reap polls completions.
 func (s *sender) reap() {
 	var wcs [8]verbs.WC
 	if n, _ := s.cq.Poll(wcs[:]); n > 0 && wcs[n-1].WRID >= s.oldest {
@@ -98,7 +99,7 @@ func (s *sender) reap() {
 	}
 }
 
-// handle finds or makes the address handle for a destination.
+// handle returns the address handle for a destination, which it creates at first use.
 func (s *sender) handle(to *Address) (*verbs.AH, error) {
 	key := *to
 	key.QPN, key.QKey = 0, 0
@@ -114,7 +115,8 @@ func (s *sender) handle(to *Address) (*verbs.AH, error) {
 		hops = 64
 	}
 	ah, err := s.pd.CreateAH(&verbs.AHAttr{IsGlobal: true, PortNum: 1, GRH: verbs.GlobalRoute{
-		DGID: verbs.GIDFromAddr(to.Remote), SGIDIndex: index, HopLimit: hops, TrafficClass: to.TClass, FlowLabel: to.FlowLabel,
+		DGID: verbs.GIDFromAddr(to.Remote), SGIDIndex: index, HopLimit: hops, TrafficClass: to.TClass,
+		FlowLabel: to.FlowLabel,
 	}})
 	if err != nil {
 		return nil, err
@@ -126,7 +128,7 @@ func (s *sender) handle(to *Address) (*verbs.AH, error) {
 	return ah, nil
 }
 
-// index is the GID table entry of a local address. An entry other than the first is preferred, since that may stand for no address.
+// index returns the GID table entry of a local address: the last one, since the first may be the default GID.
 func (s *sender) index(to *Address) (int, error) {
 	table, err := s.ctx.QueryGIDTable()
 	if err != nil {
@@ -139,12 +141,13 @@ func (s *sender) index(to *Address) (int, error) {
 		}
 	}
 	if found < 0 {
-		return 0, fail(syscall.EADDRNOTAVAIL, "send: %v is no address of %s", to.Local, s.ctx.Device().Name())
+		return 0, fail(syscall.EADDRNOTAVAIL, "send: local address %v: must be an address of %s", to.Local,
+			s.ctx.Device().Name())
 	}
 	return found, nil
 }
 
-// retire forgets all handles. They are closed when the sends that may use them have completed.
+// retire removes all handles. They are closed when the sends that may use them have completed.
 func (s *sender) retire() {
 	for _, ah := range s.handles {
 		s.old = append(s.old, ah)

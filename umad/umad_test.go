@@ -51,7 +51,8 @@ func must[T any](v T, err error) func(testing.TB) T {
 var toB = umad.Address{Local: addrs[0], Remote: addrs[1]}
 
 func get(class uint8) umad.MAD {
-	return umad.New(umad.Header{Class: class, ClassVersion: 1, Method: umad.MethodGet, AttrID: umad.AttrClassPortInfo, AttrMod: 5}, []byte("question"))
+	return umad.New(umad.Header{Class: class, ClassVersion: 1, Method: umad.MethodGet, AttrID: umad.AttrClassPortInfo,
+		AttrMod: 5}, []byte("question"))
 }
 
 // serve answers every Get of a class until the agent is closed.
@@ -97,7 +98,8 @@ func TestCall(t *testing.T) {
 	})
 }
 
-// Requests and answers that are lost are sent again, until the retries are used up.
+// TestCallRetries checks that Call repeats a request if the request or its answer is lost, until the retries are used
+// up.
 func TestCallRetries(t *testing.T) {
 	lose, seen := 0, 0
 	script := func(rdmatest.Packet) (rdmatest.Verdict, bool) {
@@ -113,7 +115,8 @@ func TestCallRetries(t *testing.T) {
 			lose, retries int
 			err           error
 			took          time.Duration
-		}{{0, 0, nil, 0}, {2, 3, nil, 2 * time.Second}, {3, 3, nil, 3 * time.Second}, {4, 3, umad.ErrTimeout, 4 * time.Second}} {
+		}{{0, 0, nil, 0}, {2, 3, nil, 2 * time.Second}, {3, 3, nil, 3 * time.Second}, {4, 3, umad.ErrTimeout,
+			4 * time.Second}} {
 			lose, seen = c.lose, 0
 			start := time.Now()
 			_, err := client.Call(t.Context(), &toB, get(umad.ClassPerf), time.Second, c.retries)
@@ -133,7 +136,8 @@ func TestCallRetries(t *testing.T) {
 	}
 }
 
-// An answer counts only if it comes from where the question went, and is of its class. Anybody can guess a transaction ID.
+// TestSpoofedAnswers checks that an answer is accepted only from the destination of the request and in its class,
+// whoever guesses the transaction ID.
 func TestSpoofedAnswers(t *testing.T) {
 	bubble(t, rdmatest.Faults{}, func(t *testing.T, fab *rdmatest.Fabric, a, b *umad.Port) {
 		client := must(a.Register(umad.Registration{}))(t)
@@ -183,7 +187,8 @@ func TestDispatch(t *testing.T) {
 			Handler: func(r *umad.Received) { handled <- r.MAD.AttrID() },
 		}))(t)
 		defer handler.Close()
-		queue := must(b.Register(umad.Registration{Class: umad.ClassCM, ClassVersion: 2, Methods: []uint8{umad.MethodSend}, Attributes: []uint16{0x17}, QueueLen: 2}))(t)
+		queue := must(b.Register(umad.Registration{Class: umad.ClassCM, ClassVersion: 2, Methods: []uint8{umad.MethodSend},
+			Attributes: []uint16{0x17}, QueueLen: 2}))(t)
 		defer queue.Close()
 		client := must(a.Register(umad.Registration{}))(t)
 		defer client.Close()
@@ -215,21 +220,24 @@ func TestDispatch(t *testing.T) {
 	})
 }
 
-// Datagrams that are none, from any QP, are counted and nothing else.
+// TestMalformed checks that malformed datagrams, from any QP, are only counted.
 func TestMalformed(t *testing.T) {
 	bubble(t, rdmatest.Faults{}, func(t *testing.T, fab *rdmatest.Fabric, a, b *umad.Port) {
-		ctx := must(fab.Open("c"))(t)
-		pd := must(ctx.AllocPD())(t)
-		cq := must(ctx.CreateCQ(64, nil))(t)
-		qp := must(pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 64, MaxInlineData: 512}}))(t)
-		ah := must(pd.CreateAH(&verbs.AHAttr{IsGlobal: true, PortNum: 1, GRH: verbs.GlobalRoute{DGID: verbs.GIDFromAddr(addrs[1]), SGIDIndex: 1, HopLimit: 1}}))(t)
+		vctx := must(fab.Open("c"))(t)
+		pd := must(vctx.AllocPD())(t)
+		cq := must(vctx.CreateCQ(64, nil))(t)
+		qp := must(pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: cq, RecvCQ: cq,
+			Cap: verbs.QPCap{MaxSendWR: 64, MaxInlineData: 512}}))(t)
+		ah := must(pd.CreateAH(&verbs.AHAttr{IsGlobal: true, PortNum: 1,
+			GRH: verbs.GlobalRoute{DGID: verbs.GIDFromAddr(addrs[1]), SGIDIndex: 1, HopLimit: 1}}))(t)
 		if err := qp.Connect(verbs.QPInfo{}, &verbs.ConnectOptions{QKey: umad.QKey}); err != nil {
 			t.Fatal(err)
 		}
 		bad := make([]byte, wire.MADLen)
 		bad[0] = 2
 		for _, data := range [][]byte{nil, {1}, bad, bad[:255], make([]byte, 257)} {
-			err := qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: data, AH: ah, RemoteQPN: umad.QPN, RemoteQKey: umad.QKey})
+			err := qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: data, AH: ah,
+				RemoteQPN: umad.QPN, RemoteQKey: umad.QKey})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -246,7 +254,7 @@ func TestMalformed(t *testing.T) {
 		if _, err := client.Call(t.Context(), &toB, get(umad.ClassPerf), time.Second, 0); err != nil {
 			t.Error(err)
 		}
-		for _, c := range []interface{ Close() error }{qp, ah, cq, pd, ctx} {
+		for _, c := range []interface{ Close() error }{qp, ah, cq, pd, vctx} {
 			if err := c.Close(); err != nil {
 				t.Error(err)
 			}
@@ -256,8 +264,10 @@ func TestMalformed(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	bubble(t, rdmatest.Faults{}, func(t *testing.T, _ *rdmatest.Fabric, a, _ *umad.Port) {
-		agent := must(a.Register(umad.Registration{Class: umad.ClassPerf, Methods: []uint8{umad.MethodGet, umad.MethodSet}}))(t)
-		if _, err := a.Register(umad.Registration{Class: umad.ClassPerf, Methods: []uint8{umad.MethodSet}, Attributes: []uint16{7}}); !errors.Is(err, syscall.EBUSY) {
+		agent := must(a.Register(umad.Registration{Class: umad.ClassPerf,
+			Methods: []uint8{umad.MethodGet, umad.MethodSet}}))(t)
+		if _, err := a.Register(umad.Registration{Class: umad.ClassPerf, Methods: []uint8{umad.MethodSet},
+			Attributes: []uint16{7}}); !errors.Is(err, syscall.EBUSY) {
 			t.Errorf("a rival: %v", err)
 		}
 		if _, err := a.Register(umad.Registration{Methods: []uint8{umad.MethodGetResp}}); !errors.Is(err, syscall.EINVAL) {
@@ -282,11 +292,12 @@ func TestErrors(t *testing.T) {
 	})
 }
 
-// A burst of more datagrams, to more places, than QP 1 has room for.
+// TestBurst sends more datagrams, to more destinations, than QP 1 has room for.
 func TestBurst(t *testing.T) {
 	bubble(t, rdmatest.Faults{}, func(t *testing.T, _ *rdmatest.Fabric, a, b *umad.Port) {
 		got := 0
-		sink := must(b.Register(umad.Registration{Class: umad.ClassCM, Methods: []uint8{umad.MethodSend}, Handler: func(*umad.Received) { got++ }}))(t)
+		sink := must(b.Register(umad.Registration{Class: umad.ClassCM, Methods: []uint8{umad.MethodSend},
+			Handler: func(*umad.Received) { got++ }}))(t)
 		client := must(a.Register(umad.Registration{}))(t)
 		defer client.Close()
 		mad := umad.New(umad.Header{Class: umad.ClassCM, Method: umad.MethodSend}, nil)

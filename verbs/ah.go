@@ -7,66 +7,66 @@ import (
 	"net/netip"
 )
 
-// AH is an address handle: the way to a destination, for UD sends (struct ibv_ah). One AH serves all QPs of
-// its PD. It is safe for concurrent use.
+// AH is an address handle: the address of a destination of UD sends (struct ibv_ah). One AH serves all QPs of its PD.
+// It is safe for concurrent use.
 type AH struct {
-	pd   *PD
-	drv  AHDriver
-	attr AHAttr
-	life life
+	pd       *PD
+	drv      DriverHandle
+	attr     AHAttr
+	lifetime lifetime
 }
 
-// CreateAH makes an address handle (ibv_create_ah). EINVAL for a bad attribute; on RoCE IsGlobal is compulsory.
-// ENOMEM without resources.
+// CreateAH creates an address handle (ibv_create_ah). attr is copied. The AH is valid until Close.
+//
+// Errors: EINVAL for a bad attribute; on RoCE IsGlobal must be set. ENOMEM without resources.
 func (pd *PD) CreateAH(attr *AHAttr) (*AH, error) { return pd.createAH("create_ah", attr) }
 
 func (pd *PD) createAH(op string, attr *AHAttr) (*AH, error) {
 	if attr == nil {
-		return nil, newError(op, pd.obj(), EINVAL, "there are no attributes")
+		return nil, newError(op, pd.obj(), EINVAL, "the attributes are nil")
 	}
-	if !pd.life.use(kindAH) {
+	if !pd.lifetime.use(kindAH) {
 		return nil, errClosed(op, pd.obj())
 	}
-	var drv AHDriver
+	var drv DriverHandle
 	err := badInput(op, pd.obj(), pd.ctx.checkAH(attr))
 	if err == nil {
 		drv, err = pd.drv.CreateAH(*attr)
 		err = driverError(op, pd.obj(), err)
 	}
 	if err != nil {
-		pd.life.drop(kindAH)
+		pd.lifetime.drop(kindAH)
 		return nil, err
 	}
 	return &AH{pd: pd, drv: drv, attr: *attr}, nil
 }
 
-// checkAH says what is wrong with the way to a destination, for AHs and for the paths of connected QPs. The caller
-// keeps the context open.
-func (ctx *Context) checkAH(a *AHAttr) error {
-	if a.PortNum < 1 || a.PortNum > ctx.attr.PhysPortCnt {
-		return fmt.Errorf("port %d of the address does not exist; ports are 1 to %d", a.PortNum, ctx.attr.PhysPortCnt)
+// checkAH checks an address, for AHs and for the paths of connected QPs. The caller keeps the context open.
+func (vctx *Context) checkAH(a *AHAttr) error {
+	if a.PortNum < 1 || a.PortNum > vctx.attr.PhysPortCnt {
+		return fmt.Errorf("port %d of the address: must be 1 to %d", a.PortNum, vctx.attr.PhysPortCnt)
 	}
-	port, err := ctx.drv.QueryPort(a.PortNum)
+	port, err := vctx.drv.QueryPort(a.PortNum)
 	if err != nil {
 		return err
 	}
 	switch {
 	case a.SL > 15:
-		return fmt.Errorf("SL %d is too large; 0 to 15 are allowed", a.SL)
+		return fmt.Errorf("SL %d: must be 0 to 15", a.SL)
 	case a.SrcPathBits > 127:
-		return fmt.Errorf("source path bits %d are too large; 0 to 127 are allowed", a.SrcPathBits)
+		return fmt.Errorf("source path bits %d: must be 0 to 127", a.SrcPathBits)
 	case !a.IsGlobal && (port.LinkLayer == LinkLayerEthernet || port.Flags&QPFGRHRequired != 0):
 		return errors.New("the address has no GRH, which RoCE and ports with GRH_REQUIRED need: set IsGlobal and GRH")
 	case !a.IsGlobal:
 		return nil
 	case a.GRH.FlowLabel > 0xfffff:
-		return fmt.Errorf("flow label %#x is too large; it has 20 bits", a.GRH.FlowLabel)
+		return fmt.Errorf("flow label %#x: must be 0 to 0xfffff", a.GRH.FlowLabel)
 	case a.GRH.DGID.IsZero():
 		return errors.New("the destination GID is empty")
 	case a.GRH.SGIDIndex < 0 || a.GRH.SGIDIndex >= port.GIDTblLen:
-		return fmt.Errorf("SGID index %d is outside the GID table; 0 to %d are allowed", a.GRH.SGIDIndex, port.GIDTblLen-1)
+		return fmt.Errorf("SGID index %d: must be 0 to %d", a.GRH.SGIDIndex, port.GIDTblLen-1)
 	}
-	table, err := ctx.drv.GIDTable(a.PortNum)
+	table, err := vctx.drv.GIDTable(a.PortNum)
 	if err != nil {
 		return err
 	}
@@ -76,14 +76,11 @@ func (ctx *Context) checkAH(a *AHAttr) error {
 	return nil
 }
 
-// PD is the protection domain that the AH is in.
+// PD returns the protection domain of the AH.
 func (ah *AH) PD() *PD { return ah.pd }
 
-// Attr is what the AH was made with.
+// Attr returns the attributes that the AH was created with.
 func (ah *AH) Attr() AHAttr { return ah.attr }
-
-// Driver gives providers the driver object behind a handle that a work request names.
-func (ah *AH) Driver() AHDriver { return ah.drv }
 
 func (ah *AH) obj() string {
 	if ah.attr.IsGlobal {
@@ -92,37 +89,40 @@ func (ah *AH) obj() string {
 	return fmt.Sprintf("AH to LID %d", ah.attr.DLID)
 }
 
-// Close destroys the AH (ibv_destroy_ah). Sends that use it should have completed before.
+// Close destroys the AH (ibv_destroy_ah). Sends that use it must have completed before. EINVAL if it is closed.
 func (ah *AH) Close() error {
-	if err := ah.life.end("destroy_ah", ah.obj()); err != nil {
+	if err := ah.lifetime.close("destroy_ah", ah.obj()); err != nil {
 		return err
 	}
 	if err := destroyed(ah.drv.Destroy()); err != nil {
-		ah.life.revive()
+		ah.lifetime.reopen()
 		return driverError("destroy_ah", ah.obj(), err)
 	}
-	ah.pd.life.drop(kindAH)
+	ah.pd.lifetime.drop(kindAH)
 	return nil
 }
 
-// InitAHFromWC makes the attributes of an AH to the sender of a received UD message (ibv_init_ah_from_wc). grh is the
-// first 40 bytes of the receive buffer; it is read only if the completion has WCGRH. EINVAL if the completion failed,
-// the message came to a multicast group, or its destination is not in the port's GID table.
-func (ctx *Context) InitAHFromWC(port uint8, wc *WC, grh []byte) (AHAttr, error) {
+// InitAHFromWC returns the attributes of an AH to the sender of a received UD message (ibv_init_ah_from_wc). wc is
+// the completion of the receive. grh is the first 40 bytes of the receive buffer; it is read only if wc.WCFlags has
+// WCGRH.
+//
+// Errors: EINVAL if wc is not a successful receive, the destination of the message is a multicast group, or the
+// destination is not in the port's GID table.
+func (vctx *Context) InitAHFromWC(port uint8, wc *WC, grh []byte) (AHAttr, error) {
 	const op = "init_ah_from_wc"
-	if err := ctx.enter(op); err != nil {
+	if err := vctx.enter(op); err != nil {
 		return AHAttr{}, err
 	}
-	defer ctx.leave()
-	return ctx.initAHFromWC(op, port, wc, grh)
+	defer vctx.leave()
+	return vctx.initAHFromWC(op, port, wc, grh)
 }
 
-func (ctx *Context) initAHFromWC(op string, port uint8, wc *WC, grh []byte) (AHAttr, error) {
-	if err := ctx.checkPort(op, port); err != nil {
+func (vctx *Context) initAHFromWC(op string, port uint8, wc *WC, grh []byte) (AHAttr, error) {
+	if err := vctx.checkPort(op, port); err != nil {
 		return AHAttr{}, err
 	}
 	if wc == nil || wc.Status != WCSuccess {
-		return AHAttr{}, newError(op, ctx.obj(), EINVAL, "the completion is not one of a received message")
+		return AHAttr{}, newError(op, vctx.obj(), EINVAL, "the completion is not a successful receive")
 	}
 	attr := AHAttr{DLID: wc.SLID, SL: wc.SL, SrcPathBits: wc.DLIDPathBits, PortNum: port}
 	if wc.WCFlags&WCGRH == 0 {
@@ -130,26 +130,29 @@ func (ctx *Context) initAHFromWC(op string, port uint8, wc *WC, grh []byte) (AHA
 	}
 	h, err := parseGRH(grh)
 	if err != nil {
-		return AHAttr{}, badInput(op, ctx.obj(), err)
+		return AHAttr{}, badInput(op, vctx.obj(), err)
 	}
 	if h.dgid.IsMulticast() {
-		return AHAttr{}, newError(op, ctx.obj(), EINVAL, "the message came to the multicast group %v, which is no address to answer from; make an AHAttr of the sender's GID, %v", h.dgid, h.sgid)
+		return AHAttr{}, newError(op, vctx.obj(), EINVAL,
+			"the destination %v is a multicast group; make an AHAttr of the sender's GID %v", h.dgid, h.sgid)
 	}
-	table, err := ctx.gidTable(op, port)
+	table, err := vctx.gidTable(op, port)
 	if err != nil {
 		return AHAttr{}, err
 	}
 	for _, e := range table {
 		if e.GID == h.dgid && !e.GID.IsZero() {
 			attr.IsGlobal = true
-			attr.GRH = GlobalRoute{DGID: h.sgid, FlowLabel: h.flowLabel, SGIDIndex: e.Index, HopLimit: h.hopLimit, TrafficClass: h.trafficClass}
+			attr.GRH = GlobalRoute{DGID: h.sgid, FlowLabel: h.flowLabel, SGIDIndex: e.Index, HopLimit: h.hopLimit,
+				TrafficClass: h.trafficClass}
 			return attr, nil
 		}
 	}
-	return AHAttr{}, newError(op, ctx.obj(), EINVAL, "the message came to %v, which is not in the GID table of port %d", h.dgid, port)
+	return AHAttr{}, newError(op, vctx.obj(), EINVAL, "the destination %v is not in the GID table of port %d", h.dgid,
+		port)
 }
 
-// CreateAHFromWC is InitAHFromWC and CreateAH in one (ibv_create_ah_from_wc).
+// CreateAHFromWC calls InitAHFromWC and CreateAH (ibv_create_ah_from_wc).
 func (pd *PD) CreateAHFromWC(port uint8, wc *WC, grh []byte) (*AH, error) {
 	const op = "create_ah_from_wc"
 	if err := pd.ctx.enter(op); err != nil {
@@ -173,11 +176,11 @@ type grhFields struct {
 	hopLimit     uint8
 }
 
-// parseGRH reads the network header in front of a received UD message: a GRH, which is an IPv6 header, or, on RoCEv2
-// over IPv4, an IPv4 header in the last 20 bytes.
+// parseGRH parses the network header in front of a received UD message: a GRH, which has the form of an IPv6 header,
+// or, on RoCEv2 over IPv4, an IPv4 header in the last 20 bytes.
 func parseGRH(b []byte) (h grhFields, err error) {
 	if len(b) < grhSize {
-		return h, fmt.Errorf("the completion says GRH, but %d bytes of it are given; it has 40", len(b))
+		return h, fmt.Errorf("%d bytes of GRH: must be 40 or more", len(b))
 	}
 	v4 := b[20:grhSize]
 	if isIPv4(v4) && (b[0]>>4 != 6 || ipv4Sum(v4) == 0xffff) {
@@ -197,11 +200,11 @@ func parseGRH(b []byte) (h grhFields, err error) {
 	}, nil
 }
 
-// isIPv4 recognises an IPv4 header without options.
+// isIPv4 reports whether h is an IPv4 header without options.
 func isIPv4(h []byte) bool { return h[0] == 0x45 }
 
-// ipv4Sum is the ones' complement sum of an IPv4 header, 0xffff if its checksum is right. Without it an IPv6 address
-// that looks like an IPv4 header would be taken for one.
+// ipv4Sum returns the ones' complement sum of an IPv4 header: 0xffff if its checksum is right. The check keeps an
+// IPv6 address that looks like an IPv4 header from being parsed as one.
 func ipv4Sum(h []byte) uint32 {
 	var sum uint32
 	for i := 0; i < 20; i += 2 {
@@ -213,9 +216,10 @@ func ipv4Sum(h []byte) uint32 {
 	return sum
 }
 
-// FlowLabelToUDPSourcePort is the UDP source port of packets with a flow label (ibv_flow_label_to_udp_sport), from 0xC000 to 0xFFFF. The
-// software device sends from it, so that the network can spread connections over its links, and whoever watches it can find them. Of a
-// label only the lower 20 bits count. With the label 0 devices choose a port themselves.
+// FlowLabelToUDPSourcePort returns the UDP source port, 0xC000 to 0xFFFF, of packets with a flow label
+// (ibv_flow_label_to_udp_sport). Only the lower 20 bits of label are used. The software device sends from this port,
+// so that the network can spread connections over links and captures can be filtered by port. With label 0 devices
+// choose a port themselves.
 func FlowLabelToUDPSourcePort(label uint32) uint16 {
 	return 0xC000 | uint16(label&0x3FFF^label>>14&0x3F)
 }

@@ -7,15 +7,16 @@ import (
 )
 
 func goodAH() AHAttr {
-	return AHAttr{PortNum: 1, IsGlobal: true, GRH: GlobalRoute{DGID: mustGID("::ffff:192.0.2.2"), SGIDIndex: 1, HopLimit: 64}}
+	return AHAttr{PortNum: 1, IsGlobal: true, GRH: GlobalRoute{DGID: mustGID("::ffff:192.0.2.2"), SGIDIndex: 1,
+		HopLimit: 64}}
 }
 
 func TestV_AH_01_Create(t *testing.T) {
-	ctx, drv := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, drv := openFake(t)
+	pd := newPD(t, vctx)
 	attr := goodAH()
 	ah := must(pd.CreateAH(&attr))(t)
-	if ah.PD() != pd || ah.Attr() != attr || ah.Driver().(*fakeAH).attr != attr {
+	if ah.PD() != pd || ah.Attr() != attr || ah.drv.(*fakeAH).attr != attr {
 		t.Errorf("%+v", ah)
 	}
 	drv.fail["DestroyAH"] = syscall.EIO
@@ -42,8 +43,8 @@ func TestV_AH_02_GRHRequired(t *testing.T) {
 	} {
 		dev := newFakeDevice()
 		dev.ports[0].LinkLayer, dev.ports[0].Flags = tt.link, tt.flags
-		ctx, _ := openDevice(t, dev)
-		pd := newPD(t, ctx)
+		vctx, _ := openDevice(t, dev)
+		pd := newPD(t, vctx)
 		_, err := pd.CreateAH(&AHAttr{PortNum: 1, DLID: 3})
 		if tt.need {
 			refused(t, err, EINVAL, "set IsGlobal")
@@ -56,8 +57,8 @@ func TestV_AH_02_GRHRequired(t *testing.T) {
 }
 
 func TestV_AH_05_Ranges(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	tests := map[string]struct{ good, bad func(*AHAttr) }{
 		"port":             {func(a *AHAttr) { a.PortNum = 2 }, func(a *AHAttr) { a.PortNum = 3 }},
 		"port 0":           {func(a *AHAttr) { a.PortNum = 1 }, func(a *AHAttr) { a.PortNum = 0 }},
@@ -81,7 +82,7 @@ func TestV_AH_05_Ranges(t *testing.T) {
 	ok(t, pd.Close())
 }
 
-// grhV6 is a GRH as InfiniBand and RoCEv2 over IPv6 leave it in the receive buffer.
+// grhV6 is the GRH in the receive buffer with InfiniBand and RoCEv2 over IPv6.
 func grhV6(src, dst string) []byte {
 	b := make([]byte, 40)
 	binary.BigEndian.PutUint32(b, 6<<28|0x5a<<20|0x12345)
@@ -92,7 +93,7 @@ func grhV6(src, dst string) []byte {
 	return b
 }
 
-// grhV4 is what RoCEv2 over IPv4 leaves there: 20 bytes of nothing and an IPv4 header.
+// grhV4 is the same with RoCEv2 over IPv4: 20 undefined bytes and an IPv4 header.
 func grhV4(src, dst string) []byte {
 	b := make([]byte, 40)
 	h := b[20:]
@@ -105,15 +106,15 @@ func grhV4(src, dst string) []byte {
 }
 
 func TestV_AH_06_InitFromWC(t *testing.T) { // X-AH-01
-	ctx, _ := openFake(t)
+	vctx, _ := openFake(t)
 	wc := WC{WCFlags: WCGRH, SLID: 9, SL: 3, DLIDPathBits: 5}
-	got := must(ctx.InitAHFromWC(2, &wc, grhV6("2001:db8::2", "2001:db8::1")))(t)
+	got := must(vctx.InitAHFromWC(2, &wc, grhV6("2001:db8::2", "2001:db8::1")))(t)
 	want := AHAttr{DLID: 9, SL: 3, SrcPathBits: 5, PortNum: 2, IsGlobal: true,
 		GRH: GlobalRoute{DGID: mustGID("2001:db8::2"), FlowLabel: 0x12345, SGIDIndex: 3, HopLimit: 33, TrafficClass: 0x5a}}
 	if got != want {
 		t.Errorf("IPv6: %+v", got)
 	}
-	got = must(ctx.InitAHFromWC(2, &wc, grhV4("192.0.2.2", "192.0.2.1")))(t)
+	got = must(vctx.InitAHFromWC(2, &wc, grhV4("192.0.2.2", "192.0.2.1")))(t)
 	want.GRH = GlobalRoute{DGID: mustGID("::ffff:192.0.2.2"), SGIDIndex: 1, HopLimit: 44, TrafficClass: 0x6c}
 	if got != want {
 		t.Errorf("IPv4: %+v", got)
@@ -121,61 +122,62 @@ func TestV_AH_06_InitFromWC(t *testing.T) { // X-AH-01
 	// The 20 bytes in front of an IPv4 header are undefined, even if they look like IPv6.
 	b := grhV4("192.0.2.2", "192.0.2.1")
 	b[0] = 0x60
-	if got = must(ctx.InitAHFromWC(2, &wc, b))(t); got != want {
+	if got = must(vctx.InitAHFromWC(2, &wc, b))(t); got != want {
 		t.Errorf("IPv4 after 0x60: %+v", got)
 	}
 	// An IPv6 source address may look like an IPv4 header, but not with its checksum.
 	b = grhV6("2001:db8::2", "2001:db8::1")
 	b[20] = 0x45
-	if got = must(ctx.InitAHFromWC(2, &wc, b))(t); got.GRH.SGIDIndex != 3 {
+	if got = must(vctx.InitAHFromWC(2, &wc, b))(t); got.GRH.SGIDIndex != 3 {
 		t.Errorf("IPv6 that looks like IPv4: %+v", got)
 	}
 }
 
 func TestV_AH_07_Restrictions(t *testing.T) {
-	ctx, drv := openFake(t)
+	vctx, drv := openFake(t)
 	good := grhV6("2001:db8::2", "2001:db8::1")
 	for _, wc := range []*WC{nil, {Status: WCWRFlushErr, WCFlags: WCGRH}} {
-		_, err := ctx.InitAHFromWC(1, wc, good)
-		refused(t, err, EINVAL, "init_ah_from_wc", "not one of a received message")
+		_, err := vctx.InitAHFromWC(1, wc, good)
+		refused(t, err, EINVAL, "init_ah_from_wc", "not a successful receive")
 	}
 	for _, grh := range [][]byte{nil, good[:39]} {
-		_, err := ctx.InitAHFromWC(1, &WC{WCFlags: WCGRH}, grh)
-		refused(t, err, EINVAL, "it has 40")
+		_, err := vctx.InitAHFromWC(1, &WC{WCFlags: WCGRH}, grh)
+		refused(t, err, EINVAL, "must be 40 or more")
 	}
-	_, err := ctx.InitAHFromWC(1, &WC{WCFlags: WCGRH}, make([]byte, 40))
+	_, err := vctx.InitAHFromWC(1, &WC{WCFlags: WCGRH}, make([]byte, 40))
 	refused(t, err, EINVAL, "no network header")
 	for _, port := range []uint8{0, 3} {
-		_, err = ctx.InitAHFromWC(port, &WC{WCFlags: WCGRH}, good)
-		refused(t, err, EINVAL, "ports are 1 to 2")
+		_, err = vctx.InitAHFromWC(port, &WC{WCFlags: WCGRH}, good)
+		refused(t, err, EINVAL, "must be 1 to 2")
 	}
 	for _, multi := range [][]byte{grhV6("2001:db8::2", "ff0e::1"), grhV4("192.0.2.2", "224.0.0.7")} {
-		_, err = ctx.InitAHFromWC(1, &WC{WCFlags: WCGRH}, multi)
+		_, err = vctx.InitAHFromWC(1, &WC{WCFlags: WCGRH}, multi)
 		refused(t, err, EINVAL, "multicast group")
 	}
-	// Without the flag the header is not looked at.
-	if got := must(ctx.InitAHFromWC(1, &WC{SLID: 4}, nil))(t); got != (AHAttr{DLID: 4, PortNum: 1}) {
+	// Without the flag the header is ignored.
+	if got := must(vctx.InitAHFromWC(1, &WC{SLID: 4}, nil))(t); got != (AHAttr{DLID: 4, PortNum: 1}) {
 		t.Errorf("%+v", got)
 	}
 	drv.fail["GIDTable"] = syscall.EMFILE
-	_, err = ctx.InitAHFromWC(1, &WC{WCFlags: WCGRH}, good)
+	_, err = vctx.InitAHFromWC(1, &WC{WCFlags: WCGRH}, good)
 	refused(t, err, syscall.EMFILE)
 }
 
-func TestV_AH_09_DestinationMustBeOurs(t *testing.T) {
-	ctx, _ := openFake(t)
-	for _, grh := range [][]byte{grhV6("2001:db8::2", "2001:db8::99"), grhV4("192.0.2.2", "192.0.2.99"), grhV6("2001:db8::2", "::")} {
-		_, err := ctx.InitAHFromWC(1, &WC{WCFlags: WCGRH}, grh)
+func TestV_AH_09_DestinationMustBeLocal(t *testing.T) {
+	vctx, _ := openFake(t)
+	for _, grh := range [][]byte{grhV6("2001:db8::2", "2001:db8::99"), grhV4("192.0.2.2", "192.0.2.99"),
+		grhV6("2001:db8::2", "::")} {
+		_, err := vctx.InitAHFromWC(1, &WC{WCFlags: WCGRH}, grh)
 		refused(t, err, EINVAL, "not in the GID table of port 1")
 	}
 }
 
 func TestV_AH_10_CreateFromWC(t *testing.T) { // E-15
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	wc, grh := WC{WCFlags: WCGRH, SL: 2}, grhV4("192.0.2.2", "192.0.2.1")
 	ah := must(pd.CreateAHFromWC(1, &wc, grh))(t)
-	if want := must(ctx.InitAHFromWC(1, &wc, grh))(t); ah.Attr() != want {
+	if want := must(vctx.InitAHFromWC(1, &wc, grh))(t); ah.Attr() != want {
 		t.Errorf("%+v", ah.Attr())
 	}
 	_, err := pd.CreateAHFromWC(1, &wc, grh[:10])
@@ -197,10 +199,11 @@ func FuzzParseGRH(f *testing.F) {
 	})
 }
 
-// The numbers are those of the C library.
+// The expected numbers are those of the C library.
 func TestFlowLabelToUDPSourcePort(t *testing.T) {
 	for label, want := range map[uint32]uint16{
-		0: 0xc000, 1: 0xc001, 0x3fff: 0xffff, 0x4000: 0xc001, 0xfffff: 0xffc0, 0x12345: 0xe341, 0x100001: 0xc001, 0xffffffff: 0xffc0,
+		0: 0xc000, 1: 0xc001, 0x3fff: 0xffff, 0x4000: 0xc001, 0xfffff: 0xffc0, 0x12345: 0xe341, 0x100001: 0xc001,
+		0xffffffff: 0xffc0,
 	} {
 		if got := FlowLabelToUDPSourcePort(label); got != want {
 			t.Errorf("label %#x: %#x, want %#x", label, got, want)
@@ -213,8 +216,10 @@ func TestStaticRates(t *testing.T) {
 		name       string
 		mbps, mult int
 	}{
-		0: {"MAX", -1, -1}, 1: {"StaticRate(1)", -1, -1}, 2: {"2_5_GBPS", 2500, 1}, 3: {"10_GBPS", 10000, 4}, 4: {"30_GBPS", 30000, 12},
-		5: {"5_GBPS", 5000, 2}, 6: {"20_GBPS", 20000, 8}, 7: {"40_GBPS", 40000, 16}, 8: {"60_GBPS", 60000, 24}, 9: {"80_GBPS", 80000, 32},
+		0: {"MAX", -1, -1}, 1: {"StaticRate(1)", -1, -1}, 2: {"2_5_GBPS", 2500, 1}, 3: {"10_GBPS", 10000, 4}, 4: {"30_GBPS",
+			30000, 12},
+		5: {"5_GBPS", 5000, 2}, 6: {"20_GBPS", 20000, 8}, 7: {"40_GBPS", 40000, 16}, 8: {"60_GBPS", 60000, 24},
+		9:  {"80_GBPS", 80000, 32},
 		10: {"120_GBPS", 120000, 48}, 11: {"14_GBPS", 14062, -1}, 12: {"56_GBPS", 56250, -1}, 13: {"112_GBPS", 112500, -1},
 		14: {"168_GBPS", 168750, -1}, 15: {"25_GBPS", 25781, -1}, 16: {"100_GBPS", 103125, -1}, 17: {"200_GBPS", 206250, -1},
 		18: {"300_GBPS", 309375, -1}, 19: {"28_GBPS", 28125, 11}, 20: {"50_GBPS", 53125, 20}, 21: {"400_GBPS", 425000, 160},
@@ -224,7 +229,7 @@ func TestStaticRates(t *testing.T) {
 			t.Errorf("%d: %v, %d, %d", uint8(value), value, value.Mbps(), value.Mult())
 		}
 		if want.mbps > 0 && StaticRateOfMbps(want.mbps) != value || want.mult > 0 && StaticRateOfMult(want.mult) != value {
-			t.Errorf("%v is not found again", value)
+			t.Errorf("%v: the rate of its Mb/s or its multiple is another", value)
 		}
 	}
 	for _, none := range []int{-1, 0, 3, 2501} {

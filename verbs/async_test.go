@@ -10,13 +10,13 @@ import (
 )
 
 func TestV_AE_01_OldestFirst(t *testing.T) { // also V-CTX-02, V-AE-11
-	ctx, drv := openFake(t)
+	vctx, drv := openFake(t)
 	drv.up.PortEvent(EventPortErr, 1)
 	drv.up.DeviceEvent(EventDeviceFatal)
 	drv.up.PortEvent(EventGIDChange, 2)
 	want := []AsyncEvent{{Type: EventPortErr, Port: 1}, {Type: EventDeviceFatal}, {Type: EventGIDChange, Port: 2}}
 	for i, w := range want {
-		ev := must(ctx.TryGetAsyncEvent())(t)
+		ev := must(vctx.TryGetAsyncEvent())(t)
 		if ev != w {
 			t.Errorf("event %d: %+v", i, ev)
 		}
@@ -26,11 +26,11 @@ func TestV_AE_01_OldestFirst(t *testing.T) { // also V-CTX-02, V-AE-11
 
 func TestV_AE_02_GetBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, drv := openFake(t)
+		vctx, drv := openFake(t)
 		var at time.Duration
 		start := time.Now()
 		go func() {
-			must(ctx.GetAsyncEvent(t.Context()))(t)
+			must(vctx.GetAsyncEvent(t.Context()))(t)
 			at = time.Since(start)
 		}()
 		time.Sleep(time.Hour)
@@ -43,32 +43,32 @@ func TestV_AE_02_GetBlocks(t *testing.T) {
 }
 
 func TestV_AE_02_GetEndsWithItsContext(t *testing.T) {
-	ctx, drv := openFake(t)
-	c, cancel := context.WithCancel(t.Context())
+	vctx, drv := openFake(t)
+	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := ctx.GetAsyncEvent(c); !errors.Is(err, context.Canceled) {
+	if _, err := vctx.GetAsyncEvent(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 	drv.up.PortEvent(EventPortErr, 1)
-	must(ctx.GetAsyncEvent(c))(t) // what is there is given
+	must(vctx.GetAsyncEvent(ctx))(t) // an event that is queued is returned
 }
 
 func TestV_AE_03_TryIsEAGAIN(t *testing.T) {
-	ctx, _ := openFake(t)
-	_, err := ctx.TryGetAsyncEvent()
+	vctx, _ := openFake(t)
+	_, err := vctx.TryGetAsyncEvent()
 	refused(t, err, EAGAIN, "get_async_event")
 }
 
-// TestV_AE_04_OneEventOneCaller has many goroutines wait for many events.
+// TestV_AE_04_OneEventOneCaller: many goroutines wait for many events, and each event is returned once.
 func TestV_AE_04_OneEventOneCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, drv := openFake(t)
+		vctx, drv := openFake(t)
 		const n = 50
 		var mu sync.Mutex
 		seen := map[uint8]int{}
 		for range n {
 			go func() {
-				ev := must(ctx.GetAsyncEvent(t.Context()))(t)
+				ev := must(vctx.GetAsyncEvent(t.Context()))(t)
 				mu.Lock()
 				seen[ev.Port]++
 				mu.Unlock()
@@ -80,46 +80,46 @@ func TestV_AE_04_OneEventOneCaller(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(seen) != n {
-			t.Errorf("%d of %d events were got", len(seen), n)
+			t.Errorf("%d of %d events returned", len(seen), n)
 		}
-		if _, err := ctx.TryGetAsyncEvent(); !errors.Is(err, EAGAIN) {
-			t.Errorf("an event is left: %v", err)
+		if _, err := vctx.TryGetAsyncEvent(); !errors.Is(err, EAGAIN) {
+			t.Errorf("an event is still queued: %v", err)
 		}
 	})
 }
 
 func TestCloseEndsWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, drv := openFake(t)
-		ch := must(ctx.CreateCompChannel())(t)
+		vctx, drv := openFake(t)
+		ch := must(vctx.CreateCompChannel())(t)
 		errs := make(chan error, 4)
 		for range 2 {
-			go func() { _, err := ctx.GetAsyncEvent(t.Context()); errs <- err }()
+			go func() { _, err := vctx.GetAsyncEvent(t.Context()); errs <- err }()
 			go func() { _, err := ch.GetEvent(t.Context()); errs <- err }()
 		}
 		synctest.Wait()
 		ok(t, ch.Close())
-		ok(t, ctx.Close())
+		ok(t, vctx.Close())
 		for range 4 {
 			if err := <-errs; !errors.Is(err, ErrClosed) {
 				t.Errorf("%v", err)
 			}
 		}
-		drv.up.DeviceEvent(EventDeviceFatal) // goes nowhere
+		drv.up.DeviceEvent(EventDeviceFatal) // is dropped
 	})
 }
 
-// affiliated makes a context with a CQ, a QP and an SRQ, and what raises an event of each.
-func affiliated(t *testing.T) (ctx *Context, objects map[string]interface{ Close() error }, raise map[string]func()) {
-	ctx, _ = openFake(t)
-	pd := newPD(t, ctx)
-	cq, cqDrv := newCQ(t, ctx, nil)
+// affiliated returns a context with a CQ, a QP and an SRQ, and functions that raise an event of each.
+func affiliated(t *testing.T) (vctx *Context, objects map[string]interface{ Close() error }, raise map[string]func()) {
+	vctx, _ = openFake(t)
+	pd := newPD(t, vctx)
+	cq, cqDrv := newCQ(t, vctx, nil)
 	srq := must(pd.CreateSRQ(&SRQInitAttr{Attr: SRQAttr{MaxWR: 4, MaxSGE: 1}}))(t)
 	qp, qpDrv := newQP(t, pd, QPTypeRC)
-	return ctx, map[string]interface{ Close() error }{"CQ": cq, "QP": qp, "SRQ": srq}, map[string]func(){
+	return vctx, map[string]interface{ Close() error }{"CQ": cq, "QP": qp, "SRQ": srq}, map[string]func(){
 		"CQ":  cqDrv.up.Error,
 		"QP":  func() { qpDrv.up.Event(EventCommEst) },
-		"SRQ": func() { srq.Driver().(*fakeSRQ).up.Event(EventSRQLimitReached) },
+		"SRQ": func() { srq.drv.(*fakeSRQ).up.Event(EventSRQLimitReached) },
 	}
 }
 
@@ -128,11 +128,11 @@ func TestV_AE_06_DestroyWaitsForAcks(t *testing.T) {
 	for _, name := range []string{"CQ", "QP", "SRQ"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, objects, raise := affiliated(t)
+				vctx, objects, raise := affiliated(t)
 				raise[name]()
 				raise[name]()
 				raise[name]()
-				first, second := must(ctx.TryGetAsyncEvent())(t), must(ctx.TryGetAsyncEvent())(t)
+				first, second := must(vctx.TryGetAsyncEvent())(t), must(vctx.TryGetAsyncEvent())(t)
 				closed := false
 				go func() {
 					ok(t, objects[name].Close())
@@ -146,15 +146,15 @@ func TestV_AE_06_DestroyWaitsForAcks(t *testing.T) {
 						t.Fatal("closed with an event that is not acknowledged")
 					}
 				}
-				// The third event, which nobody got, is gone; later ones go nowhere.
+				// The third event, which was not retrieved, is dropped, and so are later ones.
 				raise[name]()
-				if _, err := ctx.TryGetAsyncEvent(); !errors.Is(err, EAGAIN) {
+				if _, err := vctx.TryGetAsyncEvent(); !errors.Is(err, EAGAIN) {
 					t.Errorf("an event of an object that is being closed: %v", err)
 				}
 				second.Ack()
 				synctest.Wait()
 				if !closed {
-					t.Error("not closed although all is acknowledged")
+					t.Error("not closed although all events are acknowledged")
 				}
 			})
 		})
@@ -162,10 +162,10 @@ func TestV_AE_06_DestroyWaitsForAcks(t *testing.T) {
 }
 
 func TestV_AE_09_ElementOfEachType(t *testing.T) {
-	ctx, objects, raise := affiliated(t)
+	vctx, objects, raise := affiliated(t)
 	for name, object := range objects {
 		raise[name]()
-		ev := must(ctx.TryGetAsyncEvent())(t)
+		ev := must(vctx.TryGetAsyncEvent())(t)
 		var got []any
 		if ev.CQ != nil {
 			got = append(got, ev.CQ)
@@ -184,27 +184,27 @@ func TestV_AE_09_ElementOfEachType(t *testing.T) {
 	}
 }
 
-func TestV_AE_10_OnlyTheOwnContext(t *testing.T) {
-	ctx, _, raise := affiliated(t)
+func TestV_AE_10_OnlyTheContextOfTheObject(t *testing.T) {
+	vctx, _, raise := affiliated(t)
 	other, _ := openFake(t)
 	raise["QP"]()
 	if _, err := other.TryGetAsyncEvent(); !errors.Is(err, EAGAIN) {
 		t.Errorf("%v", err)
 	}
-	must(ctx.TryGetAsyncEvent())(t)
+	must(vctx.TryGetAsyncEvent())(t)
 }
 
 func TestEventsOfOthersSurviveClose(t *testing.T) {
-	ctx, objects, raise := affiliated(t)
+	vctx, objects, raise := affiliated(t)
 	for _, name := range []string{"QP", "CQ", "QP", "SRQ"} {
 		raise[name]()
 	}
 	ok(t, objects["QP"].Close())
 	for _, want := range []EventType{EventCQErr, EventSRQLimitReached} {
-		if ev := must(ctx.TryGetAsyncEvent())(t); ev.Type != want {
+		if ev := must(vctx.TryGetAsyncEvent())(t); ev.Type != want {
 			t.Errorf("%v; want %v", ev.Type, want)
 		}
 	}
-	_, err := ctx.TryGetAsyncEvent()
+	_, err := vctx.TryGetAsyncEvent()
 	refused(t, err, EAGAIN)
 }

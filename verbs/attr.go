@@ -1,7 +1,8 @@
 package verbs
 
-// DeviceAttr describes a device (struct ibv_device_attr). The values never change. Maxima
-// are upper bounds: memory, or other users of the device, may allow less. 0 means that the device has none of it.
+// DeviceAttr describes a device (struct ibv_device_attr, struct ibv_device_attr_ex). The values never change. Maxima
+// are upper bounds: available memory, or other users of the device, may allow less. A maximum of 0 means that the
+// device lacks the feature.
 type DeviceAttr struct {
 	FWVer        string
 	NodeGUID     GUID
@@ -21,10 +22,10 @@ type DeviceAttr struct {
 	MaxCQE                int // per CQ
 	MaxMR                 int
 	MaxPD                 int
-	MaxQPRdAtom           int // READs and atomics that a QP serves at once
+	MaxQPRdAtom           int // incoming READs and atomics of a QP at once
 	MaxEERdAtom           int
-	MaxResRdAtom          int // READs and atomics that the device serves at once
-	MaxQPInitRdAtom       int // READs and atomics that a QP has outstanding
+	MaxResRdAtom          int // incoming READs and atomics of the device at once
+	MaxQPInitRdAtom       int // outgoing READs and atomics of a QP at once
 	MaxEEInitRdAtom       int
 	AtomicCap             AtomicCap
 	MaxEE                 int
@@ -42,11 +43,25 @@ type DeviceAttr struct {
 	MaxSRQWR              int
 	MaxSRQSGE             int
 	MaxPKeys              uint16
-	LocalCAAckDelay       uint8 // 4.096 us x 2^n from a message to its acknowledgement at most
+	LocalCAAckDelay       uint8 // the longest time from a message to its acknowledgement: 4.096 us x 2^n
 	PhysPortCnt           uint8 // ports are numbered from 1
+
+	ODPCaps                 ODPCaps
+	XRCODPCaps              ODPTransportCaps
+	CompletionTimestampMask uint64 // valid bits of WC.Timestamp
+	HCACoreClock            uint64 // kHz; the clock of WC.Timestamp
+	TSOCaps                 TSOCaps
+	RSSCaps                 RSSCaps
+	MaxWQTypeRQ             uint32 // receive work queues
+	PacketPacingCaps        PacketPacingCaps
+	RawPacketCaps           RawPacketCaps
+	TMCaps                  TMCaps
+	CQModCaps               CQModerationCaps
+	MaxDMSize               uint64 // bytes of device memory
+	PCIAtomicCaps           PCIAtomicCaps
 }
 
-// PortAttr describes a port (struct ibv_port_attr). State, MTU and counters change.
+// PortAttr describes a port (struct ibv_port_attr). State, ActiveMTU and the counters change over time.
 type PortAttr struct {
 	State         PortState
 	MaxMTU        MTU
@@ -72,24 +87,24 @@ type PortAttr struct {
 	PortCapFlags2 PortCapFlags2
 }
 
-// GlobalRoute is what a GRH is made of (struct ibv_global_route).
+// GlobalRoute holds the fields of a GRH (struct ibv_global_route).
 type GlobalRoute struct {
 	DGID         GID
 	FlowLabel    uint32 // 20 bits
 	SGIDIndex    int    // in the port's GID table; Context.SelectGID finds it
-	HopLimit     uint8  // of packets; 0 is sent as 64
+	HopLimit     uint8  // in packets; 0 stands for 64
 	TrafficClass uint8
 }
 
-// AHAttr is the way to a destination (struct ibv_ah_attr).
+// AHAttr is the address of a destination (struct ibv_ah_attr).
 type AHAttr struct {
-	GRH         GlobalRoute // if IsGlobal
+	GRH         GlobalRoute // valid if IsGlobal
 	DLID        uint16
-	SL          uint8 // 0..15
-	SrcPathBits uint8 // 0..127
+	SL          uint8 // 0 to 15
+	SrcPathBits uint8 // 0 to 127
 	StaticRate  StaticRate
-	IsGlobal    bool // always on RoCE
-	PortNum     uint8
+	IsGlobal    bool  // must be set on RoCE
+	PortNum     uint8 // from 1
 }
 
 // QPCap holds the sizes of a QP (struct ibv_qp_cap).
@@ -101,23 +116,32 @@ type QPCap struct {
 	MaxInlineData uint32 // bytes
 }
 
-// QPInitAttr says what QP to make (struct ibv_qp_init_attr).
+// QPInitAttr holds the attributes of a new QP (struct ibv_qp_init_attr, struct ibv_qp_init_attr_ex, enum
+// ibv_qp_init_attr_mask). The receiver of the call gives the domain: the PD of PD.CreateQP, the XRC domain of
+// XRCD.CreateQP.
 type QPInitAttr struct {
-	Context any // anything; QP.QPContext returns it
+	Context any // returned by QP.QPContext
 	SendCQ  *CQ
 	RecvCQ  *CQ
-	SRQ     *SRQ // takes the receives instead of a queue of the QP's own; RC, UD and XRC
+	SRQ     *SRQ // takes the receives instead of a receive queue; RC and UD
 	Cap     QPCap
 	Type    QPType
-	SigAll  bool // every send request makes a completion, not only those with SendSignaled
+	SigAll  bool // each successful send request completes, as if it had SendSignaled
+
+	SendOpsFlags SendOpsFlags // operations of the QPEx; 0: the QP has no QPEx
+	CreateFlags  QPCreateFlags
+	MaxTSOHeader uint16       // bytes; for WRTSO
+	SourceQPN    uint32       // 24 bits; UD; needs QPCreateSourceQPN
+	RWQIndTbl    *RWQIndTable // spreads receives over WQs; the QP then has no receive queue
+	RxHashConf   *RxHashConf  // selects the WQ of a frame; needs RWQIndTbl
 }
 
-// QPAttr holds the attributes of a QP (struct ibv_qp_attr). QPAttrMask says which of them a call is about.
+// QPAttr holds the attributes of a QP (struct ibv_qp_attr). A QPAttrMask names the fields that a call uses.
 type QPAttr struct {
 	QPState          QPState
 	CurQPState       QPState
 	PathMTU          MTU      // at most the port's active MTU
-	PathMigState     MigState // MigRearm arms the QP, MigMigrated takes the alternate path of one in MigArmed
+	PathMigState     MigState // MigRearm arms the QP; MigMigrated moves a QP in MigArmed to the alternate path
 	QKey             uint32
 	RQPSN            uint32 // 24 bits
 	SQPSN            uint32 // 24 bits
@@ -125,20 +149,20 @@ type QPAttr struct {
 	QPAccessFlags    AccessFlags
 	Cap              QPCap
 	AHAttr           AHAttr
-	AltAHAttr        AHAttr // the alternate path; when the QP migrates the two change places
+	AltAHAttr        AHAttr // the alternate path; migration exchanges it with AHAttr
 	PKeyIndex        uint16
 	AltPKeyIndex     uint16
 	EnSQDAsyncNotify bool
 	SQDraining       bool // query only
 	MaxRdAtomic      uint8
 	MaxDestRdAtomic  uint8
-	MinRNRTimer      uint8 // code, 0..31; see RNRDelay
+	MinRNRTimer      uint8 // code, 0 to 31; see RNRDelay
 	PortNum          uint8
-	Timeout          uint8 // code, 0..31: 4.096 us x 2^n; 0 waits for ever
-	RetryCnt         uint8 // 0..7
-	RNRRetry         uint8 // 0..7; 7 tries for ever
+	Timeout          uint8 // code, 0 to 31: 4.096 us x 2^n; 0 disables the time-out
+	RetryCnt         uint8 // 0 to 7
+	RNRRetry         uint8 // 0 to 7; 7: no limit
 	AltPortNum       uint8
-	AltTimeout       uint8  // as Timeout
+	AltTimeout       uint8  // code, 0 to 31, as Timeout
 	RateLimit        uint32 // kb/s
 }
 
@@ -146,11 +170,16 @@ type QPAttr struct {
 type SRQAttr struct {
 	MaxWR    uint32 // outstanding requests
 	MaxSGE   uint32 // SGEs of a request
-	SRQLimit uint32 // fewer receives left than this raise EventSRQLimitReached once; 0 = not armed
+	SRQLimit uint32 // EventSRQLimitReached is raised once when fewer receives than this are left; 0: not armed
 }
 
-// SRQInitAttr says what SRQ to make (struct ibv_srq_init_attr).
+// SRQInitAttr holds the attributes of a new SRQ (struct ibv_srq_init_attr, struct ibv_srq_init_attr_ex, enum
+// ibv_srq_init_attr_mask). The receiver of PD.CreateSRQ gives the PD.
 type SRQInitAttr struct {
-	Context any     // anything; SRQ.SRQContext returns it
+	Context any     // returned by SRQ.SRQContext
 	Attr    SRQAttr // SRQLimit is ignored
+	Type    SRQType // SRQTypeBasic is the zero value
+	XRCD    *XRCD   // type XRC
+	CQ      *CQ     // types XRC and TM: the CQ of received messages
+	TMCap   TMCap   // type TM
 }

@@ -13,19 +13,22 @@ import (
 type mapping struct {
 	start uintptr
 	mem   []byte
-	file  *os.File // that mem lies in, from its beginning on; nil if in none
-	mrs   int      // regions over it, guarded by mappings.mu
+	file  *os.File // holds mem from offset 0; nil if mem is in no file
+	mrs   int      // regions over mem; guarded by mappings.mu
 }
 
 // mappings holds the buffers of AllocBuffer by address, so that none is freed under a region.
 var mappings struct {
-	mu     sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	sorted []*mapping
 }
 
 func sliceStart(buf []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(buf))) }
 
-// findMapping is the place of the first mapping that begins after addr. The caller holds mappings.mu.
+// findMapping returns the index of the first mapping that begins after addr.
+//
+// +checklocks:mappings.mu
 func findMapping(addr uintptr) int {
 	i, _ := slices.BinarySearchFunc(mappings.sorted, addr, func(m *mapping, addr uintptr) int {
 		if m.start <= addr {
@@ -36,19 +39,23 @@ func findMapping(addr uintptr) int {
 	return i
 }
 
-// AllocBuffer gets n bytes of zeroed, page-aligned memory outside Go's heap from the system, for registering;
-// FreeBuffer gives it back. Any other memory may be registered as well. On Linux, another process of this host and user to which
-// long messages are sent out of the buffer, while it is registered, may read all of it, so that they need not be copied twice;
-// VERBENA_SHM_DIRECT=0 in the environment forbids that. EINVAL if n is not positive, ENOMEM without
-// memory.
+// AllocBuffer allocates n bytes of zeroed, page-aligned memory outside of Go's heap. FreeBuffer frees it.
+// Registration does not require it: any other memory may be registered too. It is safe for concurrent use.
+//
+// On Linux, while the buffer is registered and a QP sends long messages from it to another process of the same host
+// and user, that process may read the whole buffer; this saves a copy. AllocPrivateBuffer, or VERBENA_SHM_DIRECT=0 in
+// the environment, prevents it.
+//
+// Errors: EINVAL if n is not positive, ENOMEM without memory.
 func AllocBuffer(n int) ([]byte, error) { return allocBuffer(n, mapMemory) }
 
-// AllocPrivateBuffer is AllocBuffer for memory that no other process ever reads: for content that concerns several peers.
+// AllocPrivateBuffer is AllocBuffer for memory that no other process ever reads. Use it for a buffer with the data of
+// several peers.
 func AllocPrivateBuffer(n int) ([]byte, error) { return allocBuffer(n, mapPrivate) }
 
 func allocBuffer(n int, get func(n int) ([]byte, *os.File, error)) ([]byte, error) {
 	if n <= 0 {
-		return nil, newError("alloc_buffer", "", EINVAL, "%d bytes are not possible", n)
+		return nil, newError("alloc_buffer", "", EINVAL, "%d bytes: must be 1 or more", n)
 	}
 	mem, file, err := get(n)
 	if err != nil {
@@ -61,8 +68,8 @@ func allocBuffer(n int, get func(n int) ([]byte, *os.File, error)) ([]byte, erro
 	return mem, nil
 }
 
-// FreeBuffer gives a buffer of AllocBuffer back to the system; nobody may use it afterwards. EBUSY while regions are
-// registered over it, EINVAL if it is not a whole buffer of AllocBuffer.
+// FreeBuffer frees a buffer of AllocBuffer or AllocPrivateBuffer. buf must not be used afterwards. EBUSY while
+// regions are registered over it, EINVAL if buf is not the whole buffer.
 func FreeBuffer(buf []byte) error {
 	mappings.mu.Lock()
 	defer mappings.mu.Unlock()
@@ -84,8 +91,9 @@ func FreeBuffer(buf []byte) error {
 	return nil
 }
 
-// BufferFile is for providers: the file that memory of AllocBuffer lies in, and where in it, so that it can be given to others to
-// read. It is open as long as a region is registered over the memory. nil if there is none.
+// BufferFile returns the file behind memory of AllocBuffer and the offset of buf in it, for providers that pass the
+// file to another process. The file is open as long as a region is registered over the memory. file is nil if the
+// memory is in no file.
 func BufferFile(buf []byte) (file *os.File, off int64) {
 	mappings.mu.Lock()
 	defer mappings.mu.Unlock()
@@ -101,7 +109,8 @@ func BufferFile(buf []byte) (file *os.File, off int64) {
 	return m.file, int64(at - m.start)
 }
 
-// pinBuffer keeps the mapping that buf lies in from being freed; nil if it lies in none.
+// pinBuffer keeps the mapping that contains the start of buf from being freed, until unpin. It returns nil if there
+// is none.
 func pinBuffer(buf []byte) *mapping {
 	mappings.mu.Lock()
 	defer mappings.mu.Unlock()
@@ -113,7 +122,7 @@ func pinBuffer(buf []byte) *mapping {
 	return mappings.sorted[i]
 }
 
-// ownBuffer tells whether buf lies wholly in a buffer of AllocBuffer.
+// ownBuffer reports whether buf is wholly in one buffer of AllocBuffer.
 func ownBuffer(buf []byte) bool {
 	mappings.mu.Lock()
 	defer mappings.mu.Unlock()

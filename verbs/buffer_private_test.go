@@ -2,7 +2,7 @@ package verbs
 
 import "testing"
 
-// A private buffer is like any other, but lies in no file that another process could be given.
+// A private buffer is anonymous memory, not a file that could be passed to another process.
 func TestPrivateBuffer(t *testing.T) {
 	buf, err := AllocPrivateBuffer(10000)
 	if err != nil || len(buf) != 10000 {
@@ -12,15 +12,15 @@ func TestPrivateBuffer(t *testing.T) {
 	m := mappings.sorted[findMapping(sliceStart(buf))-1]
 	mappings.mu.Unlock()
 	if m.file != nil {
-		t.Error("it has a file")
+		t.Error("a private buffer has a file")
 	}
 	if !ownBuffer(buf) || !ownBuffer(buf[5:10]) || ownBuffer(make([]byte, 5)) {
-		t.Error("memory is taken for another's")
+		t.Error("ownBuffer is wrong about a private buffer or other memory")
 	}
 	if err := FreeBuffer(buf); err != nil {
 		t.Error(err)
 	}
 	if ownBuffer(buf) {
-		t.Error("freed memory is taken for ours")
+		t.Error("ownBuffer reports true for a freed buffer")
 	}
 }

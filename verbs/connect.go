@@ -1,30 +1,36 @@
 package verbs
 
 import (
-	"math/rand/v2"
+	"cmp"
 	"net/netip"
+
+	"github.com/verbena-rdma/verbena/internal/secret"
 )
 
-// ConnectOptions are the attributes that Connect gives a QP. 0 stands for the default that the field's comment names;
-// who needs another 0 uses Modify.
+// ConnectOptions holds the attributes that Connect sets. The comment of each field begins with its default, which the
+// value 0 selects; [Zero] selects the value 0.
 type ConnectOptions struct {
-	Access       AccessFlags // what the peer may do: all remote operations; regions must permit it too
-	MTU          MTU         // the smaller of both ports' active MTUs
-	Timeout      uint8       // 14, which is 67 ms
-	RetryCnt     uint8       // 7
-	RNRRetry     uint8       // 7, for ever
-	MinRNRTimer  uint8       // 12, which is 0.64 ms
+	Access       AccessFlags // all remote rights; AccessLocalWrite alone: none. The regions must permit them too
+	MTU          MTU         // the smaller active MTU of the two ports
+	Timeout      uint8       // 14, which is 67 ms; Zero: no time-out
+	RetryCnt     uint8       // 7; Zero: each packet is sent once
+	RNRRetry     uint8       // 7, no limit; Zero: the first RNR NAK fails the request
+	MinRNRTimer  uint8       // 12, which is 0.64 ms; Zero is 655 ms
 	HopLimit     uint8       // 64
 	TrafficClass uint8       // 0
 	QKey         uint32      // UD: DefaultQKey
 }
 
-// DefaultQKey is the Q_Key that Connect gives UD QPs.
+// Zero selects the value 0 in a field of options whose zero value selects a default: ConnectOptions{RetryCnt: Zero}
+// does not retry. It is not a valid value of any such field.
+const Zero = 0xff
+
+// DefaultQKey is the Q_Key of UD QPs after Connect.
 const DefaultQKey = 0x11111111
 
 const (
-	helperPort     = 1  // the port that the helpers use
-	helperRdAtomic = 16 // the depth of READs and atomics that they ask for
+	helperPort     = 1  // port number
+	helperRdAtomic = 16 // outstanding READs and atomics
 	helperAccess   = AccessRemoteRead | AccessRemoteWrite | AccessRemoteAtomic
 )
 
@@ -33,34 +39,39 @@ func (o *ConnectOptions) withDefaults() ConnectOptions {
 	if o != nil {
 		r = *o
 	}
-	r.Access = orDefault(r.Access, helperAccess)
-	r.Timeout = orDefault(r.Timeout, 14)
-	r.RetryCnt = orDefault(r.RetryCnt, 7)
-	r.RNRRetry = orDefault(r.RNRRetry, 7)
-	r.MinRNRTimer = orDefault(r.MinRNRTimer, 12)
-	r.HopLimit = orDefault(r.HopLimit, 64)
-	r.QKey = orDefault(r.QKey, DefaultQKey)
+	r.Access = cmp.Or(r.Access, helperAccess)
+	r.Timeout = orZero(r.Timeout, 14)
+	r.RetryCnt = orZero(r.RetryCnt, 7)
+	r.RNRRetry = orZero(r.RNRRetry, 7)
+	r.MinRNRTimer = orZero(r.MinRNRTimer, 12)
+	r.HopLimit = cmp.Or(r.HopLimit, 64)
+	r.QKey = cmp.Or(r.QKey, DefaultQKey)
 	return r
 }
 
-func orDefault[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
+// orZero returns def for 0, 0 for Zero, and v otherwise.
+func orZero(v, def uint8) uint8 {
+	switch v {
+	case 0:
 		return def
+	case Zero:
+		return 0
 	}
 	return v
 }
 
-// LocalInfo is what the peer must know of this QP. It chooses the GID of port 1 that most peers can reach: an IPv4
-// address, else an IPv6 address that is not link-local, else the first there is. Later calls tell the same. No C
-// function does this.
+// LocalInfo returns the information that a peer needs to connect to this QP. It chooses the GID of port 1: an IPv4
+// address, else an IPv6 address that is not link-local, else the first entry of the table. Later calls return the
+// same values until the QP goes to RESET. It has no C twin.
+//
+// Errors: ENODATA if the GID table is empty.
 func (qp *QP) LocalInfo() (QPInfo, error) { return qp.LocalInfoFor(netip.Addr{}) }
 
-// LocalInfoFor is LocalInfo with the GID that suits the peer at an address (see Context.SelectGID).
+// LocalInfoFor is LocalInfo with the GID for traffic to the peer's address (see Context.SelectGID).
 func (qp *QP) LocalInfoFor(peer netip.Addr) (QPInfo, error) {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
-	if qp.life.closed.Load() {
+	if qp.lifetime.closed.Load() {
 		return QPInfo{}, errClosed("local_info", qp.obj())
 	}
 	if err := qp.announce(peer); err != nil {
@@ -69,7 +80,9 @@ func (qp *QP) LocalInfoFor(peer netip.Addr) (QPInfo, error) {
 	return *qp.local, nil
 }
 
-// announce settles what the QP tells its peer. An address chooses the GID anew. The caller holds qp.mu.
+// announce sets qp.local. A valid peer address chooses the GID anew.
+//
+// +checklocks:qp.mu
 func (qp *QP) announce(peer netip.Addr) error {
 	if qp.local != nil && !peer.IsValid() {
 		return nil
@@ -90,7 +103,7 @@ func (qp *QP) announce(peer netip.Addr) error {
 	if qp.local != nil {
 		info.PSN = qp.local.PSN
 	} else {
-		info.PSN = rand.Uint32() & 0xffffff
+		info.PSN = secret.PSN()
 	}
 	qp.local, qp.sgid = &info, choice.Index
 	return nil
@@ -125,17 +138,19 @@ func (qp *QP) chooseGID(peer netip.Addr) (GIDChoice, error) {
 	return best, nil
 }
 
-// Connect takes a QP in RESET or INIT to RTS, connected to the QP that remote describes (three calls of
-// ibv_modify_qp). Both sides tell each other their LocalInfo and then call Connect. opts may be nil. A UD QP has no
-// peer: remote is ignored; see AHAttrTo. EINVAL if remote does not fit. After a failure the QP is where the failed
-// step found it.
+// Connect moves a QP in RESET or INIT to RTS, connected to the QP that remote describes (three calls of
+// ibv_modify_qp). Both sides exchange the results of LocalInfo and then call Connect. opts may be nil. A UD QP has no
+// peer: remote is ignored; see AHAttrTo.
 //
-// Receives may be posted before, in INIT, or after: a peer that sends too early is asked to wait.
+// Receives may be posted before, in INIT, or after: a peer that sends too early gets an RNR NAK and sends again.
+//
+// Errors: EINVAL if remote does not fit or the QP is in another state. After a failure the QP is in the state before
+// the failed step.
 func (qp *QP) Connect(remote QPInfo, opts *ConnectOptions) error {
 	const op = "connect"
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
-	if qp.life.closed.Load() {
+	if qp.lifetime.closed.Load() {
 		return errClosed(op, qp.obj())
 	}
 	if s := qp.State(); s != QPSReset && s != QPSInit {
@@ -174,15 +189,17 @@ func (i *QPInfo) peerAddr(ud bool) netip.Addr {
 	return i.GID.Addr()
 }
 
-// checkRemote refuses a peer that the QP can never talk to.
+// checkRemote returns an error if the QP cannot be connected to remote.
+//
+// +checklocks:qp.mu
 func (qp *QP) checkRemote(op string, remote *QPInfo) error {
 	local := qp.local
 	switch {
 	case remote.Type != qp.init.Type.peerType():
-		return newError(op, qp.obj(), EINVAL, "the peer's QP is of type %v, not %v", remote.Type, qp.init.Type.peerType())
+		return newError(op, qp.obj(), EINVAL, "the peer's QP type is %v: must be %v", remote.Type, qp.init.Type.peerType())
 	case local != nil && !local.GID.IsZero() && !remote.GID.IsZero() && local.GID.Addr().Is4() != remote.GID.Addr().Is4():
-		return newError(op, qp.obj(), EINVAL, "we told GID %v, from which the peer's GID %v cannot be reached; use LocalInfoFor on the side that can "+
-			"choose", local.GID, remote.GID)
+		return newError(op, qp.obj(), EINVAL, "local GID %v cannot reach the peer's GID %v: "+
+			"both must be IPv4 or both IPv6; use LocalInfoFor", local.GID, remote.GID)
 	}
 	return nil
 }
@@ -196,6 +213,7 @@ func (qp *QP) toInit(o *ConnectOptions) (QPAttr, QPAttrMask) {
 	return attr, mask | QPAttrAccessFlags
 }
 
+// +checklocks:qp.mu
 func (qp *QP) toRTR(remote *QPInfo, o *ConnectOptions) (QPAttr, QPAttrMask) {
 	attr := QPAttr{QPState: QPSRTR}
 	if qp.init.Type == QPTypeUD {
@@ -203,7 +221,7 @@ func (qp *QP) toRTR(remote *QPInfo, o *ConnectOptions) (QPAttr, QPAttrMask) {
 	}
 	attr.PathMTU = o.MTU
 	if attr.PathMTU == 0 {
-		attr.PathMTU = min(qp.local.MTU, orDefault(remote.MTU, qp.local.MTU))
+		attr.PathMTU = min(qp.local.MTU, cmp.Or(remote.MTU, qp.local.MTU))
 	}
 	attr.AHAttr = qp.ahAttr(remote, o)
 	attr.DestQPNum, attr.RQPSN = remote.QPN, remote.PSN
@@ -212,6 +230,7 @@ func (qp *QP) toRTR(remote *QPInfo, o *ConnectOptions) (QPAttr, QPAttrMask) {
 	return attr, row.required
 }
 
+// +checklocks:qp.mu
 func (qp *QP) toRTS(remote *QPInfo, o *ConnectOptions) (QPAttr, QPAttrMask) {
 	attr := QPAttr{QPState: QPSRTS, SQPSN: qp.local.PSN, Timeout: o.Timeout, RetryCnt: o.RetryCnt, RNRRetry: o.RNRRetry}
 	attr.MaxRdAtomic = uint8(min(int(remote.RdAtomic), helperRdAtomic, qp.ctx.attr.MaxQPInitRdAtom))
@@ -219,6 +238,7 @@ func (qp *QP) toRTS(remote *QPInfo, o *ConnectOptions) (QPAttr, QPAttrMask) {
 	return attr, row.required
 }
 
+// +checklocks:qp.mu
 func (qp *QP) ahAttr(remote *QPInfo, o *ConnectOptions) AHAttr {
 	return AHAttr{
 		PortNum: helperPort, DLID: remote.LID, IsGlobal: !remote.GID.IsZero(),
@@ -226,12 +246,12 @@ func (qp *QP) ahAttr(remote *QPInfo, o *ConnectOptions) AHAttr {
 	}
 }
 
-// AHAttrTo makes the attributes of an AH for sending from this QP to the UD QP that remote describes. opts may be
+// AHAttrTo returns the attributes of an AH for sends from this QP to the UD QP that remote describes. opts may be
 // nil.
 func (qp *QP) AHAttrTo(remote QPInfo, opts *ConnectOptions) (AHAttr, error) {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
-	if qp.life.closed.Load() {
+	if qp.lifetime.closed.Load() {
 		return AHAttr{}, errClosed("ah_attr_to", qp.obj())
 	}
 	o := opts.withDefaults()

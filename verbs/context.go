@@ -6,162 +6,168 @@ import (
 	"sync"
 )
 
-// Context is an open device (struct ibv_context). Everything else is made from it. It is safe for concurrent use.
+// Context is an open device (struct ibv_context). All other objects are created from it. It is safe for concurrent
+// use.
 type Context struct {
-	dev     *Device
-	drv     ContextDriver
-	attr    DeviceAttr // never changes, as vectors
-	vectors int
-	life    life
-	mu      sync.RWMutex // read-held by queries, so that Close waits for them
-	async   *eventQueue[AsyncEvent]
-	export  exportFile
+	dev      *Device
+	drv      DriverContext
+	attr     DeviceAttr // never changes, as vectors
+	vectors  int
+	lifetime lifetime
+	mu       sync.RWMutex // read-held by queries, so that Close waits for them
+	async    *eventQueue[AsyncEvent]
+	export   exportFile
+	fatal    chan struct{} // closed by EventDeviceFatal
+	failed   sync.Once
 }
 
-// Open makes a context (ibv_open_device). A device may be opened any number of times. Asynchronous events queue from
-// now on.
+// Open opens the device (ibv_open_device). A device may be opened any number of times; each context is closed by
+// Context.Close. Asynchronous events queue from this call on.
 func (d *Device) Open() (*Context, error) {
 	forkByEnvironment(os.Stderr)
-	ctx := &Context{dev: d, async: newEventQueue[AsyncEvent]()}
-	drv, err := d.drv.Open((*contextUpcalls)(ctx))
+	vctx := &Context{dev: d, async: newEventQueue[AsyncEvent](), fatal: make(chan struct{})}
+	drv, err := d.drv.Open((*contextEvents)(vctx))
 	if err != nil {
 		return nil, driverError("open_device", d.Name(), err)
 	}
-	ctx.drv = drv
-	if ctx.attr, err = drv.QueryDevice(); err != nil {
+	vctx.drv = drv
+	if vctx.attr, err = drv.QueryDevice(); err != nil {
 		_ = drv.Close()
 		return nil, driverError("open_device", d.Name(), err)
 	}
-	ctx.vectors = max(1, drv.NumCompVectors())
-	return ctx, nil
+	vctx.vectors = max(1, drv.NumCompVectors())
+	return vctx, nil
 }
 
-// Close closes the context (ibv_close_device). EBUSY while PDs, CQs, completion channels or DMs of it are left, which it
-// then leaves as they are; the C function leaves such orphans behind. Goroutines that wait for asynchronous events
-// get ErrClosed.
-func (ctx *Context) Close() error {
-	ctx.mu.Lock()
-	defer ctx.mu.Unlock()
-	if err := ctx.life.end("close_device", ctx.obj()); err != nil {
+// Close closes the context (ibv_close_device). EBUSY while PDs, CQs, completion channels, DMs or other objects of it
+// are open; nothing has changed then. The C function closes the device anyway. Pending calls of GetAsyncEvent return
+// ErrClosed.
+func (vctx *Context) Close() error {
+	vctx.mu.Lock()
+	defer vctx.mu.Unlock()
+	if err := vctx.lifetime.close("close_device", vctx.obj()); err != nil {
 		return err
 	}
-	if err := ctx.drv.Close(); err != nil {
-		ctx.life.revive()
-		return driverError("close_device", ctx.obj(), err)
+	if err := vctx.drv.Close(); err != nil {
+		vctx.lifetime.reopen()
+		return driverError("close_device", vctx.obj(), err)
 	}
-	ctx.async.close()
-	ctx.unexport()
+	vctx.async.close()
+	vctx.unexport()
 	return nil
 }
 
-// Device is the device that was opened.
-func (ctx *Context) Device() *Device { return ctx.dev }
+// Device returns the device of the context.
+func (vctx *Context) Device() *Device { return vctx.dev }
 
-// NumCompVectors is how many completion vectors there are, at least 1 (num_comp_vectors of struct ibv_context).
-func (ctx *Context) NumCompVectors() int { return ctx.vectors }
+// NumCompVectors returns the number of completion vectors, at least 1 (num_comp_vectors of struct ibv_context).
+func (vctx *Context) NumCompVectors() int { return vctx.vectors }
 
-func (ctx *Context) obj() string { return ctx.dev.Name() }
+func (vctx *Context) obj() string { return vctx.dev.Name() }
 
-// enter keeps the context open until leave; ErrClosed if it is not.
-func (ctx *Context) enter(op string) error {
-	ctx.mu.RLock()
-	if ctx.life.closed.Load() {
-		ctx.mu.RUnlock()
-		return errClosed(op, ctx.obj())
+// enter keeps the context open until leave. It returns ErrClosed if the context is closed.
+//
+// +checklocksignore: holds mu only on success, until leave
+func (vctx *Context) enter(op string) error {
+	vctx.mu.RLock()
+	if vctx.lifetime.closed.Load() {
+		vctx.mu.RUnlock()
+		return errClosed(op, vctx.obj())
 	}
 	return nil
 }
 
-func (ctx *Context) leave() { ctx.mu.RUnlock() }
+// +checklocksignore: unlocks for enter
+func (vctx *Context) leave() { vctx.mu.RUnlock() }
 
-// QueryDevice describes the device (ibv_query_device). The values never change.
-func (ctx *Context) QueryDevice() (DeviceAttr, error) {
-	if err := ctx.enter("query_device"); err != nil {
+// QueryDevice returns the attributes of the device (ibv_query_device, ibv_query_device_ex). They never change.
+func (vctx *Context) QueryDevice() (DeviceAttr, error) {
+	if err := vctx.enter("query_device"); err != nil {
 		return DeviceAttr{}, err
 	}
-	defer ctx.leave()
-	return ctx.attr, nil
+	defer vctx.leave()
+	return vctx.attr, nil
 }
 
-// QueryPort describes a port, 1..PhysPortCnt (ibv_query_port). EINVAL if there is no such port.
-func (ctx *Context) QueryPort(port uint8) (PortAttr, error) {
-	if err := ctx.enter("query_port"); err != nil {
+// QueryPort returns the attributes of a port, 1 to PhysPortCnt (ibv_query_port). EINVAL for another port number.
+func (vctx *Context) QueryPort(port uint8) (PortAttr, error) {
+	if err := vctx.enter("query_port"); err != nil {
 		return PortAttr{}, err
 	}
-	defer ctx.leave()
-	return ctx.queryPort("query_port", port)
+	defer vctx.leave()
+	return vctx.queryPort("query_port", port)
 }
 
-// queryPort is QueryPort for a caller who keeps the context open.
-func (ctx *Context) queryPort(op string, port uint8) (PortAttr, error) {
-	if err := ctx.checkPort(op, port); err != nil {
+// queryPort is QueryPort. The caller keeps the context open.
+func (vctx *Context) queryPort(op string, port uint8) (PortAttr, error) {
+	if err := vctx.checkPort(op, port); err != nil {
 		return PortAttr{}, err
 	}
-	attr, err := ctx.drv.QueryPort(port)
-	return attr, driverError(op, ctx.obj(), err)
+	attr, err := vctx.drv.QueryPort(port)
+	return attr, driverError(op, vctx.obj(), err)
 }
 
-func (ctx *Context) checkPort(op string, port uint8) error {
-	if port < 1 || port > ctx.attr.PhysPortCnt {
-		return newError(op, ctx.obj(), EINVAL, "port %d does not exist; ports are 1 to %d", port, ctx.attr.PhysPortCnt)
+func (vctx *Context) checkPort(op string, port uint8) error {
+	if port < 1 || port > vctx.attr.PhysPortCnt {
+		return newError(op, vctx.obj(), EINVAL, "port %d: must be 1 to %d", port, vctx.attr.PhysPortCnt)
 	}
 	return nil
 }
 
-// QueryGID reads an entry of a port's GID table (ibv_query_gid). index is 0..GIDTblLen-1, else EINVAL. Empty entries
-// are zero.
-func (ctx *Context) QueryGID(port uint8, index int) (GID, error) {
-	e, err := ctx.gidEntry("query_gid", port, index)
+// QueryGID returns an entry of a port's GID table (ibv_query_gid). index is 0 to GIDTblLen-1, else EINVAL. An empty
+// entry is the zero GID.
+func (vctx *Context) QueryGID(port uint8, index int) (GID, error) {
+	e, err := vctx.gidEntry("query_gid", port, index)
 	return e.GID, err
 }
 
 // QueryGIDEntry is QueryGID with the entry's type and network interface (ibv_query_gid_ex). ENODATA if the entry is
 // empty.
-func (ctx *Context) QueryGIDEntry(port uint8, index int) (GIDEntry, error) {
-	e, err := ctx.gidEntry("query_gid_ex", port, index)
+func (vctx *Context) QueryGIDEntry(port uint8, index int) (GIDEntry, error) {
+	e, err := vctx.gidEntry("query_gid_ex", port, index)
 	if err == nil && e.GID.IsZero() {
-		err = newError("query_gid_ex", ctx.obj(), ENODATA, "entry %d of port %d is empty", index, port)
+		err = newError("query_gid_ex", vctx.obj(), ENODATA, "entry %d of port %d is empty", index, port)
 	}
 	return e, err
 }
 
-func (ctx *Context) gidEntry(op string, port uint8, index int) (GIDEntry, error) {
-	if err := ctx.enter(op); err != nil {
+func (vctx *Context) gidEntry(op string, port uint8, index int) (GIDEntry, error) {
+	if err := vctx.enter(op); err != nil {
 		return GIDEntry{}, err
 	}
-	defer ctx.leave()
-	attr, err := ctx.queryPort(op, port)
+	defer vctx.leave()
+	attr, err := vctx.queryPort(op, port)
 	if err != nil {
 		return GIDEntry{}, err
 	}
 	if index < 0 || index >= attr.GIDTblLen {
-		return GIDEntry{}, newError(op, ctx.obj(), EINVAL, "index %d is outside the GID table; 0 to %d are allowed", index, attr.GIDTblLen-1)
+		return GIDEntry{}, newError(op, vctx.obj(), EINVAL, "GID index %d: must be 0 to %d", index, attr.GIDTblLen-1)
 	}
-	table, err := ctx.gidTable(op, port)
+	table, err := vctx.gidTable(op, port)
 	if err != nil || index >= len(table) {
 		return GIDEntry{Index: index, Port: port}, err
 	}
 	return table[index], nil
 }
 
-// gidTable is the driver's table with Index and Port put right.
-func (ctx *Context) gidTable(op string, port uint8) ([]GIDEntry, error) {
-	table, err := ctx.drv.GIDTable(port)
+// gidTable returns the driver's table with Index and Port set.
+func (vctx *Context) gidTable(op string, port uint8) ([]GIDEntry, error) {
+	table, err := vctx.drv.GIDTable(port)
 	for i := range table {
 		table[i].Index, table[i].Port = i, port
 	}
-	return table, driverError(op, ctx.obj(), err)
+	return table, driverError(op, vctx.obj(), err)
 }
 
-// QueryGIDTable lists the GID table entries of all ports that are not empty (ibv_query_gid_table).
-func (ctx *Context) QueryGIDTable() ([]GIDEntry, error) {
-	if err := ctx.enter("query_gid_table"); err != nil {
+// QueryGIDTable returns the entries of the GID tables of all ports that are not empty (ibv_query_gid_table).
+func (vctx *Context) QueryGIDTable() ([]GIDEntry, error) {
+	if err := vctx.enter("query_gid_table"); err != nil {
 		return nil, err
 	}
-	defer ctx.leave()
+	defer vctx.leave()
 	var all []GIDEntry
-	for port := 1; port <= int(ctx.attr.PhysPortCnt); port++ {
-		table, err := ctx.gidTable("query_gid_table", uint8(port))
+	for port := 1; port <= int(vctx.attr.PhysPortCnt); port++ {
+		table, err := vctx.gidTable("query_gid_table", uint8(port))
 		if err != nil {
 			return nil, err
 		}
@@ -174,40 +180,41 @@ func (ctx *Context) QueryGIDTable() ([]GIDEntry, error) {
 	return all, nil
 }
 
-// SelectGID chooses the entry of port 1's GID table for traffic to a peer, and says why. No C function does this:
-// programs there ask their user for an index.
-func (ctx *Context) SelectGID(peer netip.Addr) (GIDChoice, error) {
-	if err := ctx.enter("select_gid"); err != nil {
+// SelectGID chooses the entry of port 1's GID table for traffic to a peer and gives the reason. It has no C twin: C
+// programs take the index as an option.
+func (vctx *Context) SelectGID(peer netip.Addr) (GIDChoice, error) {
+	if err := vctx.enter("select_gid"); err != nil {
 		return GIDChoice{}, err
 	}
-	defer ctx.leave()
-	return ctx.selectGID(1, peer)
+	defer vctx.leave()
+	return vctx.selectGID(1, peer)
 }
 
-func (ctx *Context) selectGID(port uint8, peer netip.Addr) (GIDChoice, error) {
+func (vctx *Context) selectGID(port uint8, peer netip.Addr) (GIDChoice, error) {
 	if !peer.IsValid() {
-		return GIDChoice{}, newError("select_gid", ctx.obj(), EINVAL, "the peer's address is empty")
+		return GIDChoice{}, newError("select_gid", vctx.obj(), EINVAL, "the peer's address is not valid")
 	}
-	choice, err := ctx.drv.SelectGID(port, peer)
-	return choice, driverError("select_gid", ctx.obj(), err)
+	choice, err := vctx.drv.SelectGID(port, peer)
+	return choice, driverError("select_gid", vctx.obj(), err)
 }
 
-// QueryPKey reads an entry of a port's P_Key table (ibv_query_pkey), in host order: bit 15 tells full members from
-// limited ones. index is 0..PKeyTblLen-1, else EINVAL.
-func (ctx *Context) QueryPKey(port uint8, index int) (uint16, error) {
-	table, err := ctx.pkeyTable("query_pkey", port)
+// QueryPKey returns an entry of a port's P_Key table in host byte order (ibv_query_pkey). Bit 15 is set for full
+// members. index is 0 to PKeyTblLen-1, else EINVAL.
+func (vctx *Context) QueryPKey(port uint8, index int) (uint16, error) {
+	table, err := vctx.pkeyTable("query_pkey", port)
 	if err != nil {
 		return 0, err
 	}
 	if index < 0 || index >= len(table) {
-		return 0, newError("query_pkey", ctx.obj(), EINVAL, "index %d is outside the P_Key table; 0 to %d are allowed", index, len(table)-1)
+		return 0, newError("query_pkey", vctx.obj(), EINVAL, "P_Key index %d: must be 0 to %d", index, len(table)-1)
 	}
 	return table[index], nil
 }
 
-// PKeyIndex finds a P_Key, given in host order, in a port's table (ibv_get_pkey_index). ENOENT if it is not there.
-func (ctx *Context) PKeyIndex(port uint8, pkey uint16) (int, error) {
-	table, err := ctx.pkeyTable("get_pkey_index", port)
+// PKeyIndex returns the index of a P_Key, given in host byte order, in a port's table (ibv_get_pkey_index). ENOENT if
+// the table does not have it.
+func (vctx *Context) PKeyIndex(port uint8, pkey uint16) (int, error) {
+	table, err := vctx.pkeyTable("get_pkey_index", port)
 	if err != nil {
 		return -1, err
 	}
@@ -216,17 +223,34 @@ func (ctx *Context) PKeyIndex(port uint8, pkey uint16) (int, error) {
 			return i, nil
 		}
 	}
-	return -1, newError("get_pkey_index", ctx.obj(), ENOENT, "P_Key 0x%04x is not in the table of port %d", pkey, port)
+	return -1, newError("get_pkey_index", vctx.obj(), ENOENT, "P_Key 0x%04x is not in the table of port %d", pkey, port)
 }
 
-func (ctx *Context) pkeyTable(op string, port uint8) ([]uint16, error) {
-	if err := ctx.enter(op); err != nil {
+func (vctx *Context) pkeyTable(op string, port uint8) ([]uint16, error) {
+	if err := vctx.enter(op); err != nil {
 		return nil, err
 	}
-	defer ctx.leave()
-	if err := ctx.checkPort(op, port); err != nil {
+	defer vctx.leave()
+	if err := vctx.checkPort(op, port); err != nil {
 		return nil, err
 	}
-	table, err := ctx.drv.PKeyTable(port)
-	return table, driverError(op, ctx.obj(), err)
+	table, err := vctx.drv.PKeyTable(port)
+	return table, driverError(op, vctx.obj(), err)
+}
+
+// RTValues holds the values of a device that change all the time (struct ibv_values_ex).
+type RTValues struct {
+	RawClock uint64 // ticks of the clock of WC.Timestamp; DeviceAttr.HCACoreClock is its frequency
+}
+
+// QueryRTValues reads the device's clock, to compare it with the timestamps of completions (ibv_query_rt_values_ex).
+// EOPNOTSUPP if the device has no readable clock.
+func (vctx *Context) QueryRTValues() (RTValues, error) {
+	const op = "query_rt_values_ex"
+	if err := vctx.enter(op); err != nil {
+		return RTValues{}, err
+	}
+	defer vctx.leave()
+	now, err := vctx.drv.RawClock()
+	return RTValues{RawClock: now}, driverError(op, vctx.obj(), err)
 }

@@ -11,42 +11,45 @@ import (
 )
 
 var providers struct {
-	mu   sync.Mutex
-	list []Provider
+	mu sync.Mutex
+	// +checklocks:mu
+	list []DriverProvider
 }
 
-// Register makes a provider known. A provider's package calls it from init. A second provider of the same name is a
-// mistake of the program and panics.
-func Register(p Provider) {
+// register adds a provider; see driver.Register.
+func register(p DriverProvider) {
 	providers.mu.Lock()
 	defer providers.mu.Unlock()
 	for _, q := range providers.list {
 		if q.Name() == p.Name() {
-			panic("verbs: Register called twice for provider " + p.Name())
+			panic("verbs: driver.Register called twice for provider " + p.Name())
 		}
 	}
 	providers.list = append(providers.list, p)
 }
 
-// Device is an RDMA device that may be opened (struct ibv_device). It stays valid; there is nothing to free.
+// Device is an RDMA device that may be opened (struct ibv_device). It stays valid; there is nothing to free. It is
+// safe for concurrent use.
 type Device struct {
-	drv  DeviceDriver
-	info DeviceInfo
+	drv  DriverDevice
+	info DriverInfo
 }
 
-// NewDevice makes a device of a driver that no provider lists. It is for providers that let programs make devices.
-func NewDevice(drv DeviceDriver) *Device { return &Device{drv: drv, info: drv.Info()} }
+// newDevice returns a device for a driver that no provider lists.
+func newDevice(drv DriverDevice) *Device { return &Device{drv: drv, info: drv.Info()} }
 
-// Devices lists the devices of all providers, in their order (ibv_get_device_list); nobody has to free the list
-// (ibv_free_device_list). Without devices it is empty and the error nil. A program without any provider gets ENOSYS. If a provider fails, its error is returned
-// along with the devices of the others.
+// Devices lists the devices of all providers, in their order (ibv_get_device_list). There is nothing to free
+// (ibv_free_device_list). Without devices the list is empty and the error nil.
 //
-// Environment variables: with IBV_SHOW_WARNINGS, whatever its value, a line on the standard error output names each device
-// of the kernel that no provider has. For RDMAV_FORK_SAFE see ForkInit.
+// Errors: ENOSYS if no provider is linked into the program. If a provider fails, its error is returned along with the
+// devices of the others.
+//
+// Environment: if IBV_SHOW_WARNINGS is set, even to the empty string, a line on standard error names each device of
+// the kernel without a provider. For RDMAV_FORK_SAFE see ForkInit.
 func Devices() ([]*Device, error) {
 	forkByEnvironment(os.Stderr)
 	providers.mu.Lock()
-	list := append([]Provider(nil), providers.list...)
+	list := append([]DriverProvider(nil), providers.list...)
 	providers.mu.Unlock()
 	devices := []*Device{}
 	if len(list) == 0 {
@@ -63,7 +66,7 @@ func Devices() ([]*Device, error) {
 			d := &Device{drv: drv, info: drv.Info()}
 			if slices.ContainsFunc(devices, func(other *Device) bool { return other.Name() == d.Name() }) {
 				errs = append(errs, newError("get_device_list", "provider "+p.Name(), syscall.EEXIST,
-					"two devices are called %s; the second one is left out", d.Name()))
+					"two devices are named %s; the second is left out", d.Name()))
 				continue
 			}
 			devices = append(devices, d)
@@ -73,9 +76,9 @@ func Devices() ([]*Device, error) {
 	return devices, errors.Join(errs...)
 }
 
-// Open opens the device of that name (ibv_get_device_list and ibv_open_device). The empty name stands for the first
-// device that has an active port, or else the first one that opens. The error for an unknown name lists the names
-// there are.
+// Open opens the device with a name (ibv_get_device_list and ibv_open_device). The empty name selects the first
+// device with an active port, or else the first device that opens. ENODEV for an unknown name; the error lists the
+// known names.
 func Open(name string) (*Context, error) {
 	devices, listErr := Devices()
 	if name == "" {
@@ -92,29 +95,30 @@ func Open(name string) (*Context, error) {
 	if len(names) > 0 {
 		have = "there are " + strings.Join(names, ", ")
 	}
-	return nil, &Error{Op: "open_device", Errno: ENODEV, Detail: fmt.Sprintf("no device is called %q; %s", name, have), Err: listErr}
+	return nil, &Error{Op: "open_device", Errno: ENODEV, Detail: fmt.Sprintf("no device is named %q; %s", name, have),
+		Err: listErr}
 }
 
 func openFirst(devices []*Device, listErr error) (*Context, error) {
 	var idle *Context
 	errs := []error{listErr}
 	for _, d := range devices {
-		ctx, err := d.Open()
+		vctx, err := d.Open()
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if attr, err := ctx.QueryPort(1); err == nil && attr.State == PortActive {
+		if attr, err := vctx.QueryPort(1); err == nil && attr.State == PortActive {
 			if idle != nil {
 				_ = idle.Close()
 			}
-			return ctx, nil
+			return vctx, nil
 		}
 		if idle != nil {
-			_ = ctx.Close()
+			_ = vctx.Close()
 			continue
 		}
-		idle = ctx
+		idle = vctx
 	}
 	if idle != nil {
 		return idle, nil
@@ -125,23 +129,20 @@ func openFirst(devices []*Device, listErr error) (*Context, error) {
 	return nil, newError("open_device", "", ENODEV, "there is no device")
 }
 
-// Name is the device's name, unique on this machine: "vrb_eth0" (ibv_get_device_name).
+// Name returns the device's name, unique on this machine: "vrb_eth0" (ibv_get_device_name).
 func (d *Device) Name() string { return d.info.Name }
 
-// GUID is the device's GUID (ibv_get_device_guid).
+// GUID returns the device's GUID (ibv_get_device_guid).
 func (d *Device) GUID() GUID { return d.info.GUID }
 
-// NodeType is the kind of device (node_type of struct ibv_device).
+// NodeType returns the kind of the device (node_type of struct ibv_device).
 func (d *Device) NodeType() NodeType { return d.info.NodeType }
 
-// TransportType is the device's transport (transport_type of struct ibv_device).
+// TransportType returns the device's transport (transport_type of struct ibv_device).
 func (d *Device) TransportType() TransportType { return d.info.Transport }
 
-// Interface is the network interface that the device works over; empty if there is none.
+// Interface returns the name of the device's network interface; empty if there is none.
 func (d *Device) Interface() string { return d.info.Interface }
 
-// Driver gives providers and packages above verbs the driver object of the device: two Devices with the same one are one device.
-func (d *Device) Driver() DeviceDriver { return d.drv }
-
-// String is the name.
+// String returns the name.
 func (d *Device) String() string { return d.info.Name }

@@ -26,28 +26,31 @@ func TestV_DEV_06_NoProviderIsENOSYS(t *testing.T) {
 	refused(t, err, ENOSYS)
 }
 
-func TestV_DEV_08_V_DEV_12_V_APP_02_DeviceDescription(t *testing.T) { // also V-DEV-12, V-QDEV-03: node_guid is the device's GUID
+// also V-DEV-12, V-QDEV-03: node_guid is the device's GUID
+func TestV_DEV_08_V_DEV_12_V_APP_02_DeviceDescription(t *testing.T) {
 	dev := newFakeDevice()
-	withProviders(t, &fakeProvider{name: "a", devices: []DeviceDriver{dev}})
+	withProviders(t, &fakeProvider{name: "a", devices: []DriverDevice{dev}})
 	list := must(Devices())(t)
 	d := list[0]
-	if d.Name() != "vrb_fake0" || d.String() != "vrb_fake0" || d.NodeType() != NodeCA || d.TransportType() != TransportIB ||
+	if d.Name() != "vrb_fake0" || d.String() != "vrb_fake0" || d.NodeType() != NodeCA ||
+		d.TransportType() != TransportIB ||
 		d.Interface() != "fake0" || d.GUID().String() != "0200:00ff:fe00:0001" || d.GUID().Compact() != "020000fffe000001" {
 		t.Errorf("%+v", d)
 	}
-	ctx := must(d.Open())(t)
-	if ctx.Device() != d || ctx.NumCompVectors() != 2 {
-		t.Errorf("device %v, %d vectors", ctx.Device(), ctx.NumCompVectors())
+	vctx := must(d.Open())(t)
+	if vctx.Device() != d || vctx.NumCompVectors() != 2 {
+		t.Errorf("device %v, %d vectors", vctx.Device(), vctx.NumCompVectors())
 	}
-	if attr := must(ctx.QueryDevice())(t); attr.NodeGUID != d.GUID() {
+	if attr := must(vctx.QueryDevice())(t); attr.NodeGUID != d.GUID() {
 		t.Errorf("node GUID %v", attr.NodeGUID)
 	}
-	ok(t, ctx.Close())
+	ok(t, vctx.Close())
 }
 
 func TestDevicesOfSeveralProviders(t *testing.T) {
 	dev := newFakeDevice()
-	withProviders(t, &fakeProvider{name: "broken", err: syscall.EACCES}, &fakeProvider{name: "good", devices: []DeviceDriver{dev}})
+	withProviders(t, &fakeProvider{name: "broken", err: syscall.EACCES},
+		&fakeProvider{name: "good", devices: []DriverDevice{dev}})
 	list, err := Devices()
 	if len(list) != 1 {
 		t.Errorf("%d devices", len(list))
@@ -63,13 +66,13 @@ func TestDevicesOfSeveralProviders(t *testing.T) {
 
 func TestRegisterTwicePanics(t *testing.T) {
 	withProviders(t)
-	Register(&fakeProvider{name: "a"})
+	register(&fakeProvider{name: "a"})
 	defer func() {
 		if recover() == nil {
 			t.Error("no panic")
 		}
 	}()
-	Register(&fakeProvider{name: "a"})
+	register(&fakeProvider{name: "a"})
 }
 
 func TestOpenChoosesActivePort(t *testing.T) {
@@ -77,17 +80,17 @@ func TestOpenChoosesActivePort(t *testing.T) {
 	broken.info.Name, broken.openErr = "vrb_broken", syscall.EMFILE
 	down.info.Name, down.ports[0].State = "vrb_down", PortDown
 	active.info.Name = "vrb_active"
-	withProviders(t, &fakeProvider{name: "a", devices: []DeviceDriver{broken, down, active}})
-	ctx := must(Open(""))(t)
-	if ctx.Device().Name() != "vrb_active" || !down.opened[0].called("Close") {
-		t.Errorf("opened %v", ctx.Device())
+	withProviders(t, &fakeProvider{name: "a", devices: []DriverDevice{broken, down, active}})
+	vctx := must(Open(""))(t)
+	if vctx.Device().Name() != "vrb_active" || !down.opened[0].called("Close") {
+		t.Errorf("opened %v", vctx.Device())
 	}
 	active.ports[0].State = PortDown
-	if ctx = must(Open(""))(t); ctx.Device().Name() != "vrb_down" {
-		t.Errorf("opened %v; want the first that opens", ctx.Device())
+	if vctx = must(Open(""))(t); vctx.Device().Name() != "vrb_down" {
+		t.Errorf("opened %v; want the first that can be opened", vctx.Device())
 	}
-	if ctx = must(Open("vrb_active"))(t); ctx.Device().Name() != "vrb_active" {
-		t.Errorf("opened %v", ctx.Device())
+	if vctx = must(Open("vrb_active"))(t); vctx.Device().Name() != "vrb_active" {
+		t.Errorf("opened %v", vctx.Device())
 	}
 	_, err := Open("vrb_broken")
 	refused(t, err, syscall.EMFILE, "open_device", "vrb_broken")
@@ -107,29 +110,29 @@ func TestV_CTX_01_SeveralContexts(t *testing.T) {
 func TestV_CTX_04_AtLeastOneCompVector(t *testing.T) {
 	dev := newFakeDevice()
 	dev.vectors = 0
-	ctx, _ := openDevice(t, dev)
-	if ctx.NumCompVectors() != 1 {
-		t.Errorf("%d vectors", ctx.NumCompVectors())
+	vctx, _ := openDevice(t, dev)
+	if vctx.NumCompVectors() != 1 {
+		t.Errorf("%d vectors", vctx.NumCompVectors())
 	}
 }
 
 func TestV_CTX_05_CloseNeedsChildrenGone(t *testing.T) {
-	ctx, drv := openFake(t)
-	pd, ch := newPD(t, ctx), must(ctx.CreateCompChannel())(t)
-	cq, _ := newCQ(t, ctx, nil)
-	refused(t, ctx.Close(), EBUSY, "close_device", "still used by 1 PD, 1 CQ, 1 completion channel", "vrb_fake0")
+	vctx, drv := openFake(t)
+	pd, ch := newPD(t, vctx), must(vctx.CreateCompChannel())(t)
+	cq, _ := newCQ(t, vctx, nil)
+	refused(t, vctx.Close(), EBUSY, "close_device", "still used by 1 PD, 1 CQ, 1 completion channel", "vrb_fake0")
 	if drv.called("Close") {
-		t.Error("the driver was asked")
+		t.Error("the driver was called")
 	}
-	must(ctx.QueryPort(1))(t)
+	must(vctx.QueryPort(1))(t)
 	ok(t, cq.Close())
 	ok(t, ch.Close())
 	ok(t, pd.Close())
 	drv.fail["Close"] = syscall.EIO
-	refused(t, ctx.Close(), syscall.EIO)
+	refused(t, vctx.Close(), syscall.EIO)
 	drv.fail["Close"] = nil
-	ok(t, ctx.Close())
-	refused(t, ctx.Close(), EINVAL, "closed")
+	ok(t, vctx.Close())
+	refused(t, vctx.Close(), EINVAL, "closed")
 }
 
 func TestOpenFailures(t *testing.T) {
@@ -140,36 +143,36 @@ func TestOpenFailures(t *testing.T) {
 	refused(t, err, syscall.EADDRINUSE, "open_device", "vrb_fake0")
 }
 
-// TestV_LIB_05_UseAfterClose calls everything of closed objects: an error that says so, never a panic.
+// TestV_LIB_05_UseAfterClose calls every method of closed objects: each returns ErrClosed.
 func TestV_LIB_05_UseAfterClose(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd, ch := newPD(t, ctx), must(ctx.CreateCompChannel())(t)
-	cq, _ := newCQ(t, ctx, &CQOptions{Channel: ch})
+	vctx, _ := openFake(t)
+	pd, ch := newPD(t, vctx), must(vctx.CreateCompChannel())(t)
+	cq, _ := newCQ(t, vctx, &CQOptions{Channel: ch})
 	srq := must(pd.CreateSRQ(&SRQInitAttr{Attr: SRQAttr{MaxWR: 4, MaxSGE: 1}}))(t)
 	qp := must(pd.CreateQP(&QPInitAttr{Type: QPTypeUD, SendCQ: cq, RecvCQ: cq}))(t)
 	mr := must(pd.RegMR(make([]byte, 8), AccessLocalWrite))(t)
 	attr := AHAttr{PortNum: 1, IsGlobal: true, GRH: GlobalRoute{DGID: mustGID("::ffff:192.0.2.2"), SGIDIndex: 1}}
 	ah := must(pd.CreateAH(&attr))(t)
-	for _, c := range []interface{ Close() error }{ah, mr, qp, srq, cq, ch, pd, ctx} {
+	for _, c := range []interface{ Close() error }{ah, mr, qp, srq, cq, ch, pd, vctx} {
 		ok(t, c.Close())
 	}
 	calls := map[string]func() error{
-		"close_device":         ctx.Close,
-		"query_device":         func() error { _, err := ctx.QueryDevice(); return err },
-		"query_port":           func() error { _, err := ctx.QueryPort(1); return err },
-		"query_gid":            func() error { _, err := ctx.QueryGID(1, 0); return err },
-		"query_gid_ex":         func() error { _, err := ctx.QueryGIDEntry(1, 0); return err },
-		"query_gid_table":      func() error { _, err := ctx.QueryGIDTable(); return err },
-		"query_pkey":           func() error { _, err := ctx.QueryPKey(1, 0); return err },
-		"get_pkey_index":       func() error { _, err := ctx.PKeyIndex(1, 0xffff); return err },
-		"select_gid":           func() error { _, err := ctx.SelectGID(netip.MustParseAddr("192.0.2.2")); return err },
-		"alloc_pd":             func() error { _, err := ctx.AllocPD(); return err },
-		"create_cq":            func() error { _, err := ctx.CreateCQ(1, nil); return err },
-		"create_comp_channel":  func() error { _, err := ctx.CreateCompChannel(); return err },
-		"get_async_event":      func() error { _, err := ctx.TryGetAsyncEvent(); return err },
-		"get_async_event 2":    func() error { _, err := ctx.GetAsyncEvent(t.Context()); return err },
-		"async_fd":             func() error { _, err := ctx.AsyncFD(); return err },
-		"init_ah_from_wc":      func() error { _, err := ctx.InitAHFromWC(1, &WC{}, nil); return err },
+		"close_device":         vctx.Close,
+		"query_device":         func() error { _, err := vctx.QueryDevice(); return err },
+		"query_port":           func() error { _, err := vctx.QueryPort(1); return err },
+		"query_gid":            func() error { _, err := vctx.QueryGID(1, 0); return err },
+		"query_gid_ex":         func() error { _, err := vctx.QueryGIDEntry(1, 0); return err },
+		"query_gid_table":      func() error { _, err := vctx.QueryGIDTable(); return err },
+		"query_pkey":           func() error { _, err := vctx.QueryPKey(1, 0); return err },
+		"get_pkey_index":       func() error { _, err := vctx.PKeyIndex(1, 0xffff); return err },
+		"select_gid":           func() error { _, err := vctx.SelectGID(netip.MustParseAddr("192.0.2.2")); return err },
+		"alloc_pd":             func() error { _, err := vctx.AllocPD(); return err },
+		"create_cq":            func() error { _, err := vctx.CreateCQ(1, nil); return err },
+		"create_comp_channel":  func() error { _, err := vctx.CreateCompChannel(); return err },
+		"get_async_event":      func() error { _, err := vctx.TryGetAsyncEvent(); return err },
+		"get_async_event 2":    func() error { _, err := vctx.GetAsyncEvent(t.Context()); return err },
+		"async_fd":             func() error { _, err := vctx.AsyncFD(); return err },
+		"init_ah_from_wc":      func() error { _, err := vctx.InitAHFromWC(1, &WC{}, nil); return err },
 		"destroy_comp_channel": ch.Close,
 		"get_cq_event":         func() error { _, err := ch.TryGetEvent(); return err },
 		"get_cq_event 2":       func() error { _, err := ch.GetEvent(t.Context()); return err },
@@ -179,7 +182,11 @@ func TestV_LIB_05_UseAfterClose(t *testing.T) {
 		"reg_mr_iova":          func() error { _, err := pd.RegMRIOVA(make([]byte, 8), 0, 0); return err },
 		"create_ah":            func() error { _, err := pd.CreateAH(&attr); return err },
 		"create_ah_from_wc":    func() error { _, err := pd.CreateAHFromWC(1, &WC{}, nil); return err },
-		"create_srq":           func() error { _, err := pd.CreateSRQ(&SRQInitAttr{Attr: SRQAttr{MaxWR: 1, MaxSGE: 1}}); return err },
+		"create_srq": func() error {
+			_, err := pd.CreateSRQ(&SRQInitAttr{Attr: SRQAttr{MaxWR: 1,
+				MaxSGE: 1}})
+			return err
+		},
 		"create_qp": func() error {
 			_, err := pd.CreateQP(&QPInitAttr{Type: QPTypeUD, SendCQ: cq, RecvCQ: cq})
 			return err
@@ -215,112 +222,113 @@ func TestV_LIB_05_UseAfterClose(t *testing.T) {
 }
 
 func TestV_QDEV_02_DeviceAttributes(t *testing.T) {
-	ctx, _ := openFake(t)
-	if attr := must(ctx.QueryDevice())(t); attr != newFakeDevice().attr {
+	vctx, _ := openFake(t)
+	if attr := must(vctx.QueryDevice())(t); attr != newFakeDevice().attr {
 		t.Errorf("%+v", attr)
 	}
 }
 
 func TestV_PORT_01_PortNumbers(t *testing.T) {
-	ctx, drv := openFake(t)
+	vctx, drv := openFake(t)
 	for port, good := range map[uint8]bool{0: false, 1: true, 2: true, 3: false, 255: false} {
-		attr, err := ctx.QueryPort(port)
+		attr, err := vctx.QueryPort(port)
 		if good && (err != nil || attr != drv.dev.ports[port-1]) {
 			t.Errorf("port %d: %+v, %v", port, attr, err)
 		}
 		if !good {
-			refused(t, err, EINVAL, "ports are 1 to 2")
+			refused(t, err, EINVAL, "must be 1 to 2")
 		}
 	}
 	drv.fail["QueryPort"] = ENOMEM
-	_, err := ctx.QueryPort(1)
+	_, err := vctx.QueryPort(1)
 	refused(t, err, ENOMEM, "query_port")
 }
 
 func TestV_PORT_02_NothingIsCached(t *testing.T) {
-	ctx, drv := openFake(t)
-	must(ctx.QueryPort(1))(t)
+	vctx, drv := openFake(t)
+	must(vctx.QueryPort(1))(t)
 	drv.dev.ports[0].State = PortDown
-	if attr := must(ctx.QueryPort(1))(t); attr.State != PortDown {
+	if attr := must(vctx.QueryPort(1))(t); attr.State != PortDown {
 		t.Errorf("state %v", attr.State)
 	}
 }
 
 func TestV_GID_01_IndexRange(t *testing.T) {
-	ctx, drv := openFake(t)
+	vctx, drv := openFake(t)
 	for _, e := range []struct {
 		port  uint8
 		index int
 	}{{0, 0}, {3, 0}, {1, -1}, {1, 16}} {
-		_, err := ctx.QueryGID(e.port, e.index)
+		_, err := vctx.QueryGID(e.port, e.index)
 		refused(t, err, EINVAL, "query_gid")
 	}
-	if g := must(ctx.QueryGID(2, 1))(t); g != drv.dev.gids[1].GID {
+	if g := must(vctx.QueryGID(2, 1))(t); g != drv.dev.gids[1].GID {
 		t.Errorf("GID %v", g)
 	}
-	// X-GID-01: empty entries are zero, inside and beyond what the driver lists.
+	// X-GID-01: empty entries are zero, also those that the driver does not list.
 	for _, i := range []int{2, 15} {
-		if g := must(ctx.QueryGID(1, i))(t); !g.IsZero() {
+		if g := must(vctx.QueryGID(1, i))(t); !g.IsZero() {
 			t.Errorf("entry %d is %v", i, g)
 		}
-		_, err := ctx.QueryGIDEntry(1, i)
+		_, err := vctx.QueryGIDEntry(1, i)
 		refused(t, err, ENODATA, "empty")
 	}
-	e := must(ctx.QueryGIDEntry(1, 1))(t)
+	e := must(vctx.QueryGIDEntry(1, 1))(t)
 	if e.Index != 1 || e.Port != 1 || e.Type != GIDTypeRoCEv2 || e.NetDev != "fake0" {
 		t.Errorf("entry %+v", e)
 	}
 	drv.fail["GIDTable"] = syscall.EMFILE
-	_, err := ctx.QueryGID(1, 0)
+	_, err := vctx.QueryGID(1, 0)
 	refused(t, err, syscall.EMFILE)
 }
 
 func TestQueryGIDTable(t *testing.T) {
-	ctx, drv := openFake(t)
-	table := must(ctx.QueryGIDTable())(t)
-	if len(table) != 6 || table[0].Port != 1 || table[3].Port != 2 || table[2].Index != 3 || table[5].GID != drv.dev.gids[3].GID {
+	vctx, drv := openFake(t)
+	table := must(vctx.QueryGIDTable())(t)
+	if len(table) != 6 || table[0].Port != 1 || table[3].Port != 2 || table[2].Index != 3 ||
+		table[5].GID != drv.dev.gids[3].GID {
 		t.Errorf("%+v", table)
 	}
 }
 
 func TestSelectGID(t *testing.T) {
-	ctx, _ := openFake(t)
-	choice := must(ctx.SelectGID(netip.MustParseAddr("192.0.2.9")))(t)
+	vctx, _ := openFake(t)
+	choice := must(vctx.SelectGID(netip.MustParseAddr("192.0.2.9")))(t)
 	if choice.Index != 1 || choice.Reason == "" {
 		t.Errorf("%+v", choice)
 	}
-	_, err := ctx.SelectGID(netip.Addr{})
-	refused(t, err, EINVAL, "empty")
+	_, err := vctx.SelectGID(netip.Addr{})
+	refused(t, err, EINVAL, "not valid")
 }
 
 func TestV_PKEY_01_IndexRange(t *testing.T) {
-	ctx, _ := openFake(t)
+	vctx, _ := openFake(t)
 	for _, e := range []struct {
 		port  uint8
 		index int
 	}{{0, 0}, {3, 0}, {1, -1}, {1, 2}} {
-		_, err := ctx.QueryPKey(e.port, e.index)
+		_, err := vctx.QueryPKey(e.port, e.index)
 		refused(t, err, EINVAL, "query_pkey")
 	}
-	if p := must(ctx.QueryPKey(1, 1))(t); p != 0x8001 {
+	if p := must(vctx.QueryPKey(1, 1))(t); p != 0x8001 {
 		t.Errorf("P_Key %#x", p)
 	}
 }
 
-func TestV_PKEY_07_D_11_Index(t *testing.T) { // D-11: the P_Key itself is the argument
-	ctx, drv := openFake(t)
-	if i := must(ctx.PKeyIndex(2, 0x8001))(t); i != 1 {
+func TestV_PKEY_07_D_11_Index(t *testing.T) { // D-11: the argument is a P_Key, not an index
+	vctx, drv := openFake(t)
+	if i := must(vctx.PKeyIndex(2, 0x8001))(t); i != 1 {
 		t.Errorf("index %d", i)
 	}
-	i, err := ctx.PKeyIndex(1, 0x0001)
+	i, err := vctx.PKeyIndex(1, 0x0001)
 	refused(t, err, ENOENT, "0x0001")
 	if i != -1 {
 		t.Errorf("index %d", i)
 	}
-	_, err = ctx.PKeyIndex(9, 0xffff)
+	_, err = vctx.PKeyIndex(9, 0xffff)
 	refused(t, err, EINVAL)
 	drv.fail["PKeyTable"] = syscall.EMFILE
-	_, err = ctx.PKeyIndex(1, 0xffff)
+	_, err = vctx.PKeyIndex(1, 0xffff)
 	refused(t, err, syscall.EMFILE)
 }
 
@@ -334,7 +342,8 @@ func TestV_GEN_02_GUIDAndGID(t *testing.T) {
 		refused(t, err, EINVAL)
 	}
 	v4 := GIDFromAddr(netip.MustParseAddr("192.0.2.1"))
-	if v4.String() != "::ffff:192.0.2.1" || v4.Hex() != "0000:0000:0000:0000:0000:ffff:c000:0201" || v4.Addr().String() != "192.0.2.1" {
+	if v4.String() != "::ffff:192.0.2.1" || v4.Hex() != "0000:0000:0000:0000:0000:ffff:c000:0201" ||
+		v4.Addr().String() != "192.0.2.1" {
 		t.Errorf("%v %v %v", v4, v4.Hex(), v4.Addr())
 	}
 	v6 := GIDFromAddr(netip.MustParseAddr("fe80::1%eth0"))
@@ -355,10 +364,11 @@ func TestV_GEN_02_GUIDAndGID(t *testing.T) {
 		t.Errorf("%v", back)
 	}
 	if back.UnmarshalText([]byte("x")) == nil || back != v4 {
-		t.Error("a bad text changed the GID")
+		t.Error("an invalid text changed the GID")
 	}
 	for text, multi := range map[string]bool{
-		"ff02::1": true, "ff0e::ffff:224.0.0.1": true, "::ffff:224.0.0.1": true, "::ffff:239.255.255.255": true, "::ffff:240.0.0.1": false,
+		"ff02::1": true, "ff0e::ffff:224.0.0.1": true, "::ffff:224.0.0.1": true, "::ffff:239.255.255.255": true,
+		"::ffff:240.0.0.1": false,
 		"::ffff:223.0.0.1": false, "fe80::1": false, "::224.0.0.1": false,
 	} {
 		if mustGID(text).IsMulticast() != multi {

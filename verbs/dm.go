@@ -6,68 +6,69 @@ import (
 	"syscall"
 )
 
-// DM is memory of the device (struct ibv_dm). The processor reaches it by copies only, requests and peers by the regions
-// that PD.RegDMMR makes of it. It is safe for concurrent use.
+// DM is memory of the device (struct ibv_dm). The program accesses it with CopyTo and CopyFrom, requests and peers
+// through the regions of PD.RegDMMR. It is safe for concurrent use.
 type DM struct {
-	ctx    *Context
-	drv    DMDriver
-	length uint64
-	life   life
-	mu     sync.RWMutex // read-held by copies, so that Close waits for them
+	ctx      *Context
+	drv      DriverDM
+	length   uint64
+	lifetime lifetime
+	mu       sync.RWMutex // read-held by copies, so that Close waits for them
 }
 
-// AllocDMAttr says what device memory to get (struct ibv_alloc_dm_attr).
+// AllocDMAttr holds the attributes of new device memory (struct ibv_alloc_dm_attr).
 type AllocDMAttr struct {
-	Length      uint64 // bytes, 1 at least; DeviceAttrEx.MaxDMSize is what the device has in all
-	LogAlignReq uint32 // it begins at a multiple of 2^LogAlignReq bytes; atomics need 3
+	Length      uint64 // bytes, at least 1; DeviceAttr.MaxDMSize is the total of the device
+	LogAlignReq uint32 // alignment of the start: 2^LogAlignReq bytes; atomics need 3
 }
 
-// AllocDM gets device memory, which holds zeroes (ibv_alloc_dm). EINVAL for length 0 or an alignment that is not
-// possible, ENOMEM if the device has not so much left, EOPNOTSUPP if it has none at all.
-func (ctx *Context) AllocDM(attr AllocDMAttr) (*DM, error) {
+// AllocDM allocates device memory, filled with zeroes (ibv_alloc_dm). Close frees it. EINVAL for length 0 or an
+// unsupported alignment, ENOMEM if the device has not enough memory left, EOPNOTSUPP if it has none.
+func (vctx *Context) AllocDM(attr AllocDMAttr) (*DM, error) {
 	const op = "alloc_dm"
-	drv, ok := ctx.drv.(DMAllocator)
 	switch {
-	case !ok:
-		return nil, newError(op, ctx.obj(), EOPNOTSUPP, "the device has no memory of its own")
 	case attr.Length == 0:
-		return nil, newError(op, ctx.obj(), EINVAL, "0 bytes are not possible; 1 is the least")
-	case !ctx.life.use(kindDM):
-		return nil, errClosed(op, ctx.obj())
+		return nil, newError(op, vctx.obj(), EINVAL, "0 bytes: must be 1 or more")
+	case !vctx.lifetime.use(kindDM):
+		return nil, errClosed(op, vctx.obj())
 	}
-	dm := &DM{ctx: ctx, length: attr.Length}
+	dm := &DM{ctx: vctx, length: attr.Length}
 	var err error
-	if dm.drv, err = drv.AllocDM(attr.Length, attr.LogAlignReq); err != nil {
-		ctx.life.drop(kindDM)
-		return nil, driverError(op, ctx.obj(), err)
+	if dm.drv, err = vctx.drv.AllocDM(attr.Length, attr.LogAlignReq); err != nil {
+		vctx.lifetime.drop(kindDM)
+		return nil, driverError(op, vctx.obj(), err)
 	}
 	return dm, nil
 }
 
-// Context is the context that the memory belongs to.
+// Context returns the context of the memory.
 func (dm *DM) Context() *Context { return dm.ctx }
 
-// Length is the memory's size in bytes.
+// Length returns the size in bytes.
 func (dm *DM) Length() uint64 { return dm.length }
 
 func (dm *DM) obj() string { return fmt.Sprintf("DM of %d bytes of %s", dm.length, dm.ctx.obj()) }
 
-// enter keeps the memory until leave, for a copy of n bytes at offset.
+// enter keeps the memory allocated until leave, for a copy of n bytes at offset.
+//
+// +checklocksignore: holds mu only on success
 func (dm *DM) enter(op string, offset uint64, n int) error {
 	dm.mu.RLock()
-	if dm.life.closed.Load() {
+	if dm.lifetime.closed.Load() {
 		dm.mu.RUnlock()
 		return errClosed(op, dm.obj())
 	}
 	if offset > dm.length || uint64(n) > dm.length-offset {
 		dm.mu.RUnlock()
-		return newError(op, dm.obj(), syscall.EFAULT, "%d bytes at offset %d do not lie in it", n, offset)
+		return newError(op, dm.obj(), syscall.EFAULT, "%d bytes at offset %d: must be within the device memory", n, offset)
 	}
 	return nil
 }
 
-// CopyTo copies src to the device memory from offset on (ibv_memcpy_to_dm). EFAULT, and nothing is copied, if that is
-// more than it holds.
+// CopyTo copies src to the device memory at offset (ibv_memcpy_to_dm). EFAULT, and nothing is copied, if the range
+// exceeds the memory.
+//
+// +checklocksignore: unlocks for enter
 func (dm *DM) CopyTo(offset uint64, src []byte) error {
 	const op = "memcpy_to_dm"
 	if err := dm.enter(op, offset, len(src)); err != nil {
@@ -77,8 +78,10 @@ func (dm *DM) CopyTo(offset uint64, src []byte) error {
 	return driverError(op, dm.obj(), dm.drv.CopyTo(offset, src))
 }
 
-// CopyFrom fills dst from the device memory, from offset on (ibv_memcpy_from_dm). EFAULT, and nothing is copied, if
-// that is more than it holds.
+// CopyFrom fills dst from the device memory at offset (ibv_memcpy_from_dm). EFAULT, and nothing is copied, if the
+// range exceeds the memory.
+//
+// +checklocksignore: unlocks for enter
 func (dm *DM) CopyFrom(dst []byte, offset uint64) error {
 	const op = "memcpy_from_dm"
 	if err := dm.enter(op, offset, len(dst)); err != nil {
@@ -93,44 +96,42 @@ func (dm *DM) Close() error {
 	const op = "free_dm"
 	dm.mu.Lock()
 	defer dm.mu.Unlock()
-	if err := dm.life.end(op, dm.obj()); err != nil {
+	if err := dm.lifetime.close(op, dm.obj()); err != nil {
 		return err
 	}
 	if err := destroyed(dm.drv.Free()); err != nil {
-		dm.life.revive()
+		dm.lifetime.reopen()
 		return driverError(op, dm.obj(), err)
 	}
-	dm.ctx.life.drop(kindDM)
+	dm.ctx.lifetime.drop(kindDM)
 	return nil
 }
 
-// RegDMMR registers length bytes of device memory from offset on (ibv_reg_dm_mr). access must have AccessZeroBased:
-// peers and SGEs give addresses as offsets from the region's start. EINVAL for bad rights, or a range that is empty or
-// not within the memory.
+// RegDMMR registers length bytes of device memory at offset (ibv_reg_dm_mr). access must have AccessZeroBased: peers
+// and SGEs give addresses as offsets from the region's start. EINVAL for bad access flags, or a range that is empty
+// or not within the memory.
 func (pd *PD) RegDMMR(dm *DM, offset, length uint64, access AccessFlags) (*MR, error) {
 	const op = "reg_dm_mr"
-	drv, ok := pd.drv.(DMRegistrar)
 	switch {
-	case !ok:
-		return nil, newError(op, pd.obj(), EOPNOTSUPP, "the device has no memory of its own")
 	case dm == nil || dm.ctx != pd.ctx:
-		return nil, newError(op, pd.obj(), EINVAL, "it takes device memory of the same context")
+		return nil, newError(op, pd.obj(), EINVAL, "dm must be device memory of the same context")
 	case access&AccessZeroBased == 0:
 		return nil, newError(op, pd.obj(), EINVAL, "a region of device memory must be ZERO_BASED")
 	case length == 0 || offset > dm.length || length > dm.length-offset:
-		return nil, newError(op, dm.obj(), EINVAL, "%d bytes at offset %d are not a part of it", length, offset)
+		return nil, newError(op, dm.obj(), EINVAL,
+			"%d bytes at offset %d: must be 1 or more bytes within the device memory", length, offset)
 	}
 	if err := pd.ctx.checkAccess(op, access); err != nil {
 		return nil, err
 	}
-	if !dm.life.use(kindMR) {
+	if !dm.lifetime.use(kindMR) {
 		return nil, errClosed(op, dm.obj())
 	}
-	mr, err := pd.newSpecialMR(op, &MR{dm: dm, length: length, access: access}, func() (MRDriver, error) {
-		return drv.RegDMMR(dm.drv, offset, length, access&accessKnown)
+	mr, err := pd.newSpecialMR(op, &MR{dm: dm, length: length, access: access}, func() (DriverMR, error) {
+		return pd.drv.RegDMMR(dm.drv, offset, length, access&accessKnown)
 	})
 	if err != nil {
-		dm.life.drop(kindMR)
+		dm.lifetime.drop(kindMR)
 	}
 	return mr, err
 }

@@ -1,12 +1,37 @@
-// Package verbs is RDMA as libibverbs has it, in Go: devices, protection domains, memory regions, queue
-// pairs, completion queues and everything else that the verbs manual describes, with its rules and its error numbers.
+// Package verbs provides the RDMA verbs of libibverbs in Go. Most programs need these names only:
 //
-// A program imports it together with a provider, which brings the devices:
+//   - a device: [Open], [Devices], [Context], [PD], [Context.AllocPD]
+//   - memory: [PD.RegMR], [MR], [MR.SGE], [MR.RKey], [SGE], [AccessLocalWrite], [AccessRemoteRead], [AccessRemoteWrite]
+//   - queue pairs: [PD.CreateQP], [QP], [QPInitAttr], [QPCap], [QPTypeRC], [QPTypeUD]
+//   - connecting two of them: [QP.LocalInfo], [QPInfo], [QP.Connect], [ConnectOptions]
+//   - requests: [QP.PostSend], [SendWR], [WRSend], [WRRDMAWrite], [WRRDMARead], [SendSignaled], [SendInline],
+//     [QP.PostRecv], [RecvWR]
+//   - completions: [Context.CreateCQ], [CQ], [CQ.Poll], [CQ.Wait], [CQ.All], [WC], [WC.Err]
+//   - errors: [Error]
+//
+// A program imports the package together with a provider of devices:
 //
 //	import (
 //		"github.com/verbena-rdma/verbena/verbs"
 //		_ "github.com/verbena-rdma/verbena/provider/soft"
 //	)
+//
+// The rest, by topic:
+//
+//   - devices and ports: [Device], [DeviceAttr], [PortAttr], [Context.QueryPort], [GID], [GIDEntry],
+//     [Context.SelectGID]
+//   - events: [CompChannel], [CQ.ReqNotify], [Context.GetAsyncEvent], [AsyncEvent], [EventType]
+//   - states of a QP: [QP.Modify], [QPAttr], [QPAttrMask], [QPState], [QP.Query], [RNRDelay], [AckTimeout]
+//   - datagrams: [AH], [AHAttr], [PD.CreateAH], [QP.AHAttrTo], [QP.AttachMcast]
+//   - shared receive queues: [SRQ], [PD.CreateSRQ]; XRC: [XRCD], [Context.OpenXRCD]; tag matching: [SRQ.PostOps],
+//     [TMHeader]
+//   - more of memory: [AllocBuffer], [MR.Rereg], [MW], [DM], [PD.AllocNullMR], [PD.AdviseMR]
+//   - more of requests: [QPEx] builds lists of them, [Flush], [TSO], [ECE], [QP.ModifyRateLimit]
+//   - more of completions: [CQ.StartPoll], [CreateCQWCFlags], [CQ.Modify], [RTValues]
+//   - Ethernet frames: [QPTypeRawPacket], [Flow], [FlowAttr], [Counters], [WQ], [RWQIndTable]
+//   - locking and sharing: [TD], [Context.AllocParentDomain], [ImportDevice], [ForkInit]
+//
+// Names that begin with Driver are for the packages of this module that implement devices.
 //
 // # Objects
 //
@@ -15,37 +40,37 @@
 //	Devices, Open
 //	  Device
 //	    Context ............................ queries, asynchronous events
-//	    ├── CompChannel                      completion events, a pollable descriptor
-//	    ├── CQ ............................. where finished requests are reported; may use a CompChannel
-//	    └── PD                               who may work with whom
+//	    ├── CompChannel                      completion events of CQs, a pollable descriptor
+//	    ├── CQ ............................. completions of requests; may use a CompChannel
+//	    └── PD                               groups the objects below; they work with each other only
 //	        ├── MR ......................... memory with an lkey and an rkey
-//	        ├── AH                           the way to a UD destination
+//	        ├── AH                           address of a UD destination
 //	        ├── SRQ                          receives for several QPs
-//	        └── QP ......................... send queue and receive queue; uses CQs, maybe an SRQ
+//	        └── QP ......................... send queue and receive queue; uses CQs, optionally an SRQ
 //
 // # Lifetime
 //
 // An object with users cannot be closed: EBUSY, and the error says what is left; nothing has changed then. So close
 // in the reverse order: QP, CQ, MR, PD, Context. Using a closed object is an error, [ErrClosed] and EINVAL, never
-// undefined. The Close of a QP, CQ or SRQ waits, without limit, until every event of it that the program got is
+// undefined. Close of a QP, CQ or SRQ waits, without limit, until every event of it that the program retrieved is
 // acknowledged (AsyncEvent.Ack, CQ.AckEvents).
 //
-// Memory belongs to the device from the post call until the request's completion was polled. A region keeps its
+// Memory belongs to the device from the post call until the request's completion is polled. A region keeps its
 // memory reachable; memory of [AllocBuffer] cannot be freed under a region.
 //
 // # Concurrency
 //
 // Every function may be called from any goroutine at any time, on the same object too, and each call is atomic.
 // PostSend, PostRecv, Poll and ReqNotify take no lock of this package and allocate nothing. The device reads and
-// writes registered memory without regard to Go's memory model: look at a buffer when a completion says that it is
-// yours.
+// writes registered memory without regard to Go's memory model: access a buffer only after the completion of its
+// request.
 //
 // # Errors
 //
 // Errors are [*Error], often inside a [*PostError] or [*ReregError]: the operation, the object, what was wrong, what
-// is allowed, and the errno of the C function, which errors.Is and errors.As find. What a device lacks is
+// is allowed, and the errno of the C function, which errors.Is and errors.As find. A missing feature of a device is
 // [ErrNotSupported], which is both ENOSYS and EOPNOTSUPP. A request that fails later does so in its [WC]: WC.Err
-// tells the whole story.
+// describes the failure.
 //
 // # Names
 //
@@ -55,12 +80,12 @@
 //
 // # Environment
 //
-// This package reads no environment variables. Those of the software device are described in package provider/soft,
-// above all VERBENA_DEVICES, which names the devices there shall be.
+// This package reads no environment variables. Package provider/soft describes those of the software device, such as
+// VERBENA_DEVICES, which selects the devices.
 //
 // # Providers
 //
-// [Provider] and the Driver interfaces are the seam to devices. The rules of the specification are kept on this side
-// of it. The package starts no goroutine; what runs is the provider's. Imports: the standard library, golang.org/x/sys and
-// internal/notify; no provider.
+// The types whose names begin with Driver are the interface to devices, for packages of this module. This package
+// enforces the rules of the specification. It starts no goroutine; providers do. It imports the
+// standard library, golang.org/x/sys, internal/notify, internal/seam and internal/secret; no provider.
 package verbs

@@ -18,10 +18,11 @@ const (
 )
 
 var nodeTexts = []string{
-	"", "InfiniBand channel adapter", "InfiniBand switch", "InfiniBand router", "iWARP NIC", "usNIC", "usNIC UDP", "unspecified",
+	"", "InfiniBand channel adapter", "InfiniBand switch", "InfiniBand router", "iWARP NIC", "usNIC", "usNIC UDP",
+	"unspecified",
 }
 
-// String is the text of ibv_node_type_str; "unknown" for a value that is none.
+// String returns the text of ibv_node_type_str; "unknown" for an unknown value.
 func (t NodeType) String() string { return textOf(nodeTexts, int64(t)) }
 
 // TransportType is the transport of a device (enum ibv_transport_type).
@@ -39,22 +40,22 @@ const (
 
 var transportTexts = []string{"InfiniBand", "iWARP", "usNIC", "usNIC UDP", "unspecified"}
 
-// String is the text that ibv_devinfo prints; "unknown" for a value that is none.
+// String returns the text that ibv_devinfo prints; "unknown" for an unknown value.
 func (t TransportType) String() string { return textOf(transportTexts, int64(t)) }
 
-// AtomicCap says against whom atomics are atomic (enum ibv_atomic_cap).
+// AtomicCap is the scope of the atomicity of atomics (enum ibv_atomic_cap).
 type AtomicCap uint32
 
 // The atomic capabilities (IBV_ATOMIC_*).
 const (
 	AtomicNone AtomicCap = 0 // no atomics
 	AtomicHCA  AtomicCap = 1 // among the QPs of the device
-	AtomicGlob AtomicCap = 2 // against the CPU too
+	AtomicGlob AtomicCap = 2 // between QPs and the CPU too
 )
 
 var atomicCapNames = []string{"ATOMIC_NONE", "ATOMIC_HCA", "ATOMIC_GLOB"}
 
-// String is the name without IBV_.
+// String returns the name without IBV_.
 func (c AtomicCap) String() string { return nameOf("AtomicCap", atomicCapNames, int64(c)) }
 
 // DeviceCapFlags are features of a device (enum ibv_device_cap_flags). Bits above 31 are those of
@@ -95,8 +96,10 @@ const (
 )
 
 var deviceCapNames = []string{
-	"RESIZE_MAX_WR", "BAD_PKEY_CNTR", "BAD_QKEY_CNTR", "RAW_MULTI", "AUTO_PATH_MIG", "CHANGE_PHY_PORT", "UD_AV_PORT_ENFORCE",
-	"CURR_QP_STATE_MOD", "SHUTDOWN_PORT", "INIT_TYPE", "PORT_ACTIVE_EVENT", "SYS_IMAGE_GUID", "RC_RNR_NAK_GEN", "SRQ_RESIZE",
+	"RESIZE_MAX_WR", "BAD_PKEY_CNTR", "BAD_QKEY_CNTR", "RAW_MULTI", "AUTO_PATH_MIG", "CHANGE_PHY_PORT",
+	"UD_AV_PORT_ENFORCE",
+	"CURR_QP_STATE_MOD", "SHUTDOWN_PORT", "INIT_TYPE", "PORT_ACTIVE_EVENT", "SYS_IMAGE_GUID", "RC_RNR_NAK_GEN",
+	"SRQ_RESIZE",
 	"N_NOTIFY_CQ", 17: "MEM_WINDOW", 18: "UD_IP_CSUM", 20: "XRC", 21: "MEM_MGT_EXTENSIONS", 23: "MEM_WINDOW_TYPE_2A",
 	24: "MEM_WINDOW_TYPE_2B", 25: "RC_IP_CSUM", 26: "RAW_IP_CSUM", 29: "MANAGED_FLOW_STEERING", 34: "RAW_SCATTER_FCS",
 	36: "PCI_WRITE_END_PADDING", 38: "FLUSH_GLOBAL", 39: "FLUSH_PERSISTENT", 40: "ATOMIC_WRITE",
@@ -120,7 +123,7 @@ const (
 
 var portStateTexts = []string{"no state change (NOP)", "down", "init", "armed", "active", "active defer"}
 
-// String is the text of ibv_port_state_str; "unknown" for a value that is none.
+// String returns the text of ibv_port_state_str; "unknown" for an unknown value.
 func (s PortState) String() string { return textOf(portStateTexts, int64(s)) }
 
 // PhysState is the physical state of a port (phys_state of struct ibv_port_attr).
@@ -141,7 +144,7 @@ var physStateTexts = []string{
 	"", "SLEEP", "POLLING", "DISABLED", "PORT_CONFIGURATION TRAINNING", "LINK_UP", "LINK_ERROR_RECOVERY", "PHY TEST",
 }
 
-// String is the text that ibv_devinfo prints, its spelling included.
+// String returns the text that ibv_devinfo prints, its spelling included.
 func (s PhysState) String() string { return nameOf("PhysState", physStateTexts, int64(s)) }
 
 // LinkLayer is the link layer of a port (link_layer of struct ibv_port_attr).
@@ -156,7 +159,7 @@ const (
 
 var linkLayerTexts = []string{"Unspecified", "InfiniBand", "Ethernet"}
 
-// String is the text that ibv_devinfo prints.
+// String returns the text that ibv_devinfo prints.
 func (l LinkLayer) String() string { return nameOf("LinkLayer", linkLayerTexts, int64(l)) }
 
 // PortCapFlags are features of a port (enum ibv_port_cap_flags).
@@ -193,7 +196,8 @@ const (
 var portCapNames = []string{
 	"", "SM", "NOTICE_SUP", "TRAP_SUP", "OPT_IPD_SUP", "AUTO_MIGR_SUP", "SL_MAP_SUP", "MKEY_NVRAM", "PKEY_NVRAM",
 	"LED_INFO_SUP", "", "SYS_IMAGE_GUID_SUP", "PKEY_SW_EXT_PORT_TRAP_SUP", "", "EXTENDED_SPEEDS_SUP", "CAP_MASK2_SUP",
-	"CM_SUP", "SNMP_TUNNEL_SUP", "REINIT_SUP", "DEVICE_MGMT_SUP", "VENDOR_CLASS_SUP", "DR_NOTICE_SUP", "CAP_MASK_NOTICE_SUP",
+	"CM_SUP", "SNMP_TUNNEL_SUP", "REINIT_SUP", "DEVICE_MGMT_SUP", "VENDOR_CLASS_SUP", "DR_NOTICE_SUP",
+	"CAP_MASK_NOTICE_SUP",
 	"BOOT_MGMT_SUP", "LINK_LATENCY_SUP", "CLIENT_REG_SUP", "IP_BASED_GIDS",
 }
 
@@ -216,7 +220,8 @@ const (
 )
 
 var portCap2Names = []string{
-	"SET_NODE_DESC_SUP", "INFO_EXT_SUP", "VIRT_SUP", "SWITCH_PORT_STATE_TABLE_SUP", "LINK_WIDTH_2X_SUP", "LINK_SPEED_HDR_SUP",
+	"SET_NODE_DESC_SUP", "INFO_EXT_SUP", "VIRT_SUP", "SWITCH_PORT_STATE_TABLE_SUP", "LINK_WIDTH_2X_SUP",
+	"LINK_SPEED_HDR_SUP",
 	10: "LINK_SPEED_NDR_SUP", 12: "LINK_SPEED_XDR_SUP",
 }
 
@@ -226,7 +231,7 @@ func (f PortCapFlags2) String() string { return flagsOf(portCap2Names, uint64(f)
 // PortFlags are the flags of a port (flags of struct ibv_port_attr).
 type PortFlags uint8
 
-// QPFGRHRequired says that every address of the port carries a GRH (IBV_QPF_GRH_REQUIRED).
+// QPFGRHRequired: every address of the port must have a GRH (IBV_QPF_GRH_REQUIRED).
 const QPFGRHRequired PortFlags = 1 << 0
 
 // String joins the names of the flags without IBV_QPF_.
@@ -244,7 +249,7 @@ const (
 	LinkWidth2X  LinkWidth = 16
 )
 
-// Lanes is how many lanes the link has; 0 for an invalid value.
+// Lanes returns the number of lanes of the link; 0 for an invalid value.
 func (w LinkWidth) Lanes() int {
 	switch w {
 	case LinkWidth1X:
@@ -261,7 +266,7 @@ func (w LinkWidth) Lanes() int {
 	return 0
 }
 
-// String is the width as ibv_devinfo prints it: the lanes.
+// String returns the width as ibv_devinfo prints it: the lanes.
 func (w LinkWidth) String() string {
 	if n := w.Lanes(); n != 0 {
 		return fmt.Sprint(n)
@@ -285,7 +290,7 @@ const (
 	LinkSpeedXDR   LinkSpeed = 256 // 200 Gb/s
 )
 
-// String is the speed of a lane as ibv_devinfo prints it.
+// String returns the speed of a lane as ibv_devinfo prints it.
 func (s LinkSpeed) String() string {
 	switch s {
 	case LinkSpeedSDR:
@@ -308,7 +313,7 @@ func (s LinkSpeed) String() string {
 	return "invalid speed"
 }
 
-// GIDType is the kind of a GID table entry (enum ibv_gid_type).
+// GIDType is the type of a GID table entry (enum ibv_gid_type).
 type GIDType uint32
 
 // The GID types (IBV_GID_TYPE_*).
@@ -320,5 +325,5 @@ const (
 
 var gidTypeNames = []string{"IB", "RoCE v1", "RoCE v2"}
 
-// String is the text that ibv_devinfo prints.
+// String returns the text that ibv_devinfo prints.
 func (t GIDType) String() string { return nameOf("GIDType", gidTypeNames, int64(t)) }

@@ -1,26 +1,12 @@
 package verbs
 
-// CQInitAttrMask names fields of CQInitAttrEx (enum ibv_cq_init_attr_mask).
-type CQInitAttrMask uint32
-
-// The fields of CQInitAttrEx (IBV_CQ_INIT_ATTR_MASK_*).
-const (
-	CQInitFlags CQInitAttrMask = 1 << 0
-	CQInitPD    CQInitAttrMask = 1 << 1 // ParentDomain
-
-	cqInitAll = CQInitFlags | CQInitPD
-)
-
-// String joins the names of the bits without IBV_CQ_INIT_ATTR_MASK_.
-func (m CQInitAttrMask) String() string { return flagsOf([]string{"FLAGS", "PD"}, uint64(m), "|") }
-
 // CreateCQFlags modify a CQ (enum ibv_create_cq_attr_flags).
 type CreateCQFlags uint32
 
 // The flags (IBV_CREATE_CQ_ATTR_*).
 const (
-	CreateCQSingleThreaded CreateCQFlags = 1 << 0 // one goroutine at a time polls: no locking
-	CreateCQIgnoreOverrun  CreateCQFlags = 1 << 1 // a completion that finds the CQ full takes the place of the oldest one
+	CreateCQSingleThreaded CreateCQFlags = 1 << 0 // one goroutine at a time polls: batches do not lock
+	CreateCQIgnoreOverrun  CreateCQFlags = 1 << 1 // in a full CQ a new completion replaces the oldest
 )
 
 // String joins the names of the flags without IBV_CREATE_CQ_ATTR_.
@@ -28,7 +14,7 @@ func (f CreateCQFlags) String() string {
 	return flagsOf([]string{"SINGLE_THREADED", "IGNORE_OVERRUN"}, uint64(f), "|")
 }
 
-// CreateCQWCFlags are the fields that the completions of an extended CQ have (enum ibv_create_cq_wc_flags).
+// CreateCQWCFlags is the set of valid fields of a CQ's completions (enum ibv_create_cq_wc_flags).
 type CreateCQWCFlags uint64
 
 // The fields (IBV_WC_EX_WITH_*).
@@ -46,9 +32,10 @@ const (
 	WCExWithTMInfo                       CreateCQWCFlags = 1 << 10
 	WCExWithCompletionTimestampWallclock CreateCQWCFlags = 1 << 11
 
-	// WCStandardFlags are the fields that a WC has (IBV_WC_STANDARD_FLAGS).
-	WCStandardFlags = WCExWithByteLen | WCExWithImm | WCExWithQPNum | WCExWithSrcQP | WCExWithSLID | WCExWithSL | WCExWithDLIDPathBits
-	// CreateCQSupWCFlags are all that there are (IBV_CREATE_CQ_SUP_WC_FLAGS).
+	// WCStandardFlags are the fields of struct ibv_wc (IBV_WC_STANDARD_FLAGS).
+	WCStandardFlags = WCExWithByteLen | WCExWithImm | WCExWithQPNum | WCExWithSrcQP | WCExWithSLID | WCExWithSL |
+		WCExWithDLIDPathBits
+	// CreateCQSupWCFlags are all fields (IBV_CREATE_CQ_SUP_WC_FLAGS).
 	CreateCQSupWCFlags = WCStandardFlags | WCExWithCompletionTimestamp | WCExWithCVLAN | WCExWithFlowTag | WCExWithTMInfo |
 		WCExWithCompletionTimestampWallclock
 )
@@ -61,48 +48,27 @@ var wcExNames = []string{
 // String joins the names of the flags without IBV_WC_EX_WITH_.
 func (f CreateCQWCFlags) String() string { return flagsOf(wcExNames, uint64(f), "|") }
 
-// CQAttrMask tells what CQ.Modify changes (enum ibv_cq_attr_mask).
+// CQAttrMask names the attributes that CQ.Modify changes (enum ibv_cq_attr_mask).
 type CQAttrMask uint32
 
 // The attributes (IBV_CQ_ATTR_*).
 const (
 	CQAttrModerate CQAttrMask = 1 << 0
-	CQAttrReserved CQAttrMask = 1 << 1 // not an attribute: the first bit that has no meaning
+	CQAttrReserved CQAttrMask = 1 << 1 // the first bit without a meaning; not an attribute
 )
 
 // String joins the names of the bits without IBV_CQ_ATTR_.
 func (m CQAttrMask) String() string { return flagsOf([]string{"MODERATE", "RESERVED"}, uint64(m), "|") }
-
-// QPInitAttrMask names fields of QPInitAttrEx (enum ibv_qp_init_attr_mask).
-type QPInitAttrMask uint32
-
-// The fields of QPInitAttrEx (IBV_QP_INIT_ATTR_*).
-const (
-	QPInitPD           QPInitAttrMask = 1 << 0
-	QPInitXRCD         QPInitAttrMask = 1 << 1
-	QPInitCreateFlags  QPInitAttrMask = 1 << 2
-	QPInitMaxTSOHeader QPInitAttrMask = 1 << 3
-	QPInitIndTable     QPInitAttrMask = 1 << 4
-	QPInitRxHash       QPInitAttrMask = 1 << 5
-	QPInitSendOpsFlags QPInitAttrMask = 1 << 6
-
-	qpInitAll = QPInitPD | QPInitXRCD | QPInitCreateFlags | QPInitMaxTSOHeader | QPInitIndTable | QPInitRxHash | QPInitSendOpsFlags
-)
-
-var qpInitAttrNames = []string{"PD", "XRCD", "CREATE_FLAGS", "MAX_TSO_HEADER", "IND_TABLE", "RX_HASH", "SEND_OPS_FLAGS"}
-
-// String joins the names of the bits without IBV_QP_INIT_ATTR_.
-func (m QPInitAttrMask) String() string { return flagsOf(qpInitAttrNames, uint64(m), "|") }
 
 // QPCreateFlags modify a QP (enum ibv_qp_create_flags).
 type QPCreateFlags uint32
 
 // The flags (IBV_QP_CREATE_*).
 const (
-	QPCreateBlockSelfMcastLB   QPCreateFlags = 1 << 1  // the QP's own multicast does not come back
+	QPCreateBlockSelfMcastLB   QPCreateFlags = 1 << 1  // the QP does not receive its own multicast
 	QPCreateScatterFCS         QPCreateFlags = 1 << 8  // receives include the frame check sequence
 	QPCreateCVLANStripping     QPCreateFlags = 1 << 9  // receives do not include the VLAN tag
-	QPCreateSourceQPN          QPCreateFlags = 1 << 10 // SourceQPN goes on the wire
+	QPCreateSourceQPN          QPCreateFlags = 1 << 10 // packets carry SourceQPN
 	QPCreatePCIWriteEndPadding QPCreateFlags = 1 << 11 // the device writes whole cache lines
 )
 
@@ -110,12 +76,13 @@ var qpCreateNames = []string{
 	1: "BLOCK_SELF_MCAST_LB", 8: "SCATTER_FCS", 9: "CVLAN_STRIPPING", 10: "SOURCE_QPN", 11: "PCI_WRITE_END_PADDING",
 }
 
-const qpCreateAll = QPCreateBlockSelfMcastLB | QPCreateScatterFCS | QPCreateCVLANStripping | QPCreateSourceQPN | QPCreatePCIWriteEndPadding
+const qpCreateAll = QPCreateBlockSelfMcastLB | QPCreateScatterFCS | QPCreateCVLANStripping | QPCreateSourceQPN |
+	QPCreatePCIWriteEndPadding
 
 // String joins the names of the flags without IBV_QP_CREATE_.
 func (f QPCreateFlags) String() string { return flagsOf(qpCreateNames, uint64(f), "|") }
 
-// SendOpsFlags are the operations that a QPEx posts (enum ibv_qp_create_send_ops_flags).
+// SendOpsFlags is the set of operations of a QPEx (enum ibv_qp_create_send_ops_flags).
 type SendOpsFlags uint64
 
 // The operations (IBV_QP_EX_WITH_*).
@@ -137,7 +104,7 @@ const (
 	sendOpsAll = QPExWithAtomicWrite<<1 - 1
 )
 
-// opcodes is the same set as bits of opcodes, which differ from QPExWithFlush on.
+// opcodes returns the set as bits of opcodes, whose numbers differ from QPExWithFlush on.
 func (f SendOpsFlags) opcodes() uint32 {
 	set := uint32(f) & (1<<(WRTSO+1) - 1)
 	if f&QPExWithFlush != 0 {
@@ -150,7 +117,8 @@ func (f SendOpsFlags) opcodes() uint32 {
 }
 
 var sendOpsNames = []string{
-	"RDMA_WRITE", "RDMA_WRITE_WITH_IMM", "SEND", "SEND_WITH_IMM", "RDMA_READ", "ATOMIC_CMP_AND_SWP", "ATOMIC_FETCH_AND_ADD",
+	"RDMA_WRITE", "RDMA_WRITE_WITH_IMM", "SEND", "SEND_WITH_IMM", "RDMA_READ", "ATOMIC_CMP_AND_SWP",
+	"ATOMIC_FETCH_AND_ADD",
 	"LOCAL_INV", "BIND_MW", "SEND_WITH_INV", "TSO", "FLUSH", "ATOMIC_WRITE",
 }
 

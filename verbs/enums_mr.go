@@ -1,7 +1,7 @@
 package verbs
 
-// AccessFlags are the rights of a memory region, and the remote operations that a QP admits
-// (enum ibv_access_flags). Local reading is always allowed.
+// AccessFlags are the access rights of a memory region, and the remote operations that a QP permits (enum
+// ibv_access_flags). Local reading is always permitted.
 type AccessFlags uint32
 
 // The access flags (IBV_ACCESS_*).
@@ -19,7 +19,7 @@ const (
 	AccessRelaxedOrdering AccessFlags = 1 << 20
 
 	accessKnown    AccessFlags = 1<<10 - 1 | AccessRelaxedOrdering
-	accessOptional AccessFlags = 0x3ff << 20 // a device ignores those it does not know
+	accessOptional AccessFlags = 0x3ff << 20 // a device ignores unknown bits of these
 )
 
 var accessNames = []string{
@@ -30,7 +30,7 @@ var accessNames = []string{
 // String joins the names of the flags without IBV_ACCESS_.
 func (f AccessFlags) String() string { return flagsOf(accessNames, uint64(f), "|") }
 
-// ReregFlags say what MR.Rereg changes (enum ibv_rereg_mr_flags).
+// ReregFlags name the properties that MR.Rereg changes (enum ibv_rereg_mr_flags).
 type ReregFlags uint32
 
 // The rereg flags (IBV_REREG_MR_*).
@@ -47,39 +47,40 @@ var reregNames = []string{"CHANGE_TRANSLATION", "CHANGE_PD", "CHANGE_ACCESS"}
 // String joins the names of the flags without IBV_REREG_MR_.
 func (f ReregFlags) String() string { return flagsOf(reregNames, uint64(f), "|") }
 
-// ReregMRErrCode says in which state a failed MR.Rereg left the region (enum ibv_rereg_mr_err_code).
+// ReregMRErrCode is the state of the region after a failed MR.Rereg (enum ibv_rereg_mr_err_code).
 type ReregMRErrCode int32
 
 // The rereg error codes (IBV_REREG_MR_ERR_*).
 const (
-	ReregErrInput           ReregMRErrCode = -1 // the region is as it was
-	ReregErrDontForkNew     ReregMRErrCode = -2 // the region is as it was
+	ReregErrInput           ReregMRErrCode = -1 // the region is unchanged
+	ReregErrDontForkNew     ReregMRErrCode = -2 // the region is unchanged
 	ReregErrDoForkOld       ReregMRErrCode = -3 // the region is changed and valid
 	ReregErrCmd             ReregMRErrCode = -4 // the region must not be used, only closed
 	ReregErrCmdAndDoForkNew ReregMRErrCode = -5 // the region must not be used, only closed
 )
 
-var reregErrNames = []string{"", "ERR_INPUT", "ERR_DONT_FORK_NEW", "ERR_DO_FORK_OLD", "ERR_CMD", "ERR_CMD_AND_DO_FORK_NEW"}
+var reregErrNames = []string{"", "ERR_INPUT", "ERR_DONT_FORK_NEW", "ERR_DO_FORK_OLD", "ERR_CMD",
+	"ERR_CMD_AND_DO_FORK_NEW"}
 
-// String is the name without IBV_REREG_MR_.
+// String returns the name without IBV_REREG_MR_.
 func (c ReregMRErrCode) String() string { return nameOf("ReregMRErrCode", reregErrNames, -int64(c)) }
 
-// AdviseMRAdvice is what PD.AdviseMR asks for (enum ib_uverbs_advise_mr_advice).
+// AdviseMRAdvice is the kind of advice of PD.AdviseMR (enum ib_uverbs_advise_mr_advice).
 type AdviseMRAdvice uint32
 
 // The advice (IBV_ADVISE_MR_ADVICE_*).
 const (
-	AdvicePrefetch        AdviseMRAdvice = 0 // bring the pages into memory, for reading
-	AdvicePrefetchWrite   AdviseMRAdvice = 1 // and for writing
-	AdvicePrefetchNoFault AdviseMRAdvice = 2 // only those that are in memory already
+	AdvicePrefetch        AdviseMRAdvice = 0 // load the pages into memory, for reading
+	AdvicePrefetchWrite   AdviseMRAdvice = 1 // load the pages into memory, for writing
+	AdvicePrefetchNoFault AdviseMRAdvice = 2 // only pages that are in memory already
 )
 
 var adviceNames = []string{"PREFETCH", "PREFETCH_WRITE", "PREFETCH_NO_FAULT"}
 
-// String is the name without IBV_ADVISE_MR_ADVICE_.
+// String returns the name without IBV_ADVISE_MR_ADVICE_.
 func (a AdviseMRAdvice) String() string { return nameOf("AdviseMRAdvice", adviceNames, int64(a)) }
 
-// AdviseMRFlags say how PD.AdviseMR works (enum ib_uverbs_advise_mr_flag).
+// AdviseMRFlags modify PD.AdviseMR (enum ib_uverbs_advise_mr_flag).
 type AdviseMRFlags uint32
 
 // AdviseMRFlush makes AdviseMR return only when it is done (IBV_ADVISE_MR_FLAG_FLUSH).
@@ -99,5 +100,5 @@ const (
 
 var mwTypeNames = []string{"", "TYPE_1", "TYPE_2"}
 
-// String is the name without IBV_MW_.
+// String returns the name without IBV_MW_.
 func (t MWType) String() string { return nameOf("MWType", mwTypeNames, int64(t)) }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// values compares enum values with the numbers of the manual, given in its order.
+// values checks that enum values have the manual's numbers, from 0 on in its order.
 func values[T ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~int32](t *testing.T, from int64, got ...T) {
 	t.Helper()
 	for i, v := range got {
@@ -15,7 +15,7 @@ func values[T ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~int32](t *testing.T, from 
 	}
 }
 
-// bits compares flags with the bit numbers of the manual.
+// bits checks the bit numbers of flags.
 func checkBits[T ~uint8 | ~uint16 | ~uint32 | ~uint64](t *testing.T, flags map[int]T) {
 	t.Helper()
 	for bit, v := range flags {
@@ -25,7 +25,7 @@ func checkBits[T ~uint8 | ~uint16 | ~uint32 | ~uint64](t *testing.T, flags map[i
 	}
 }
 
-// texts compares strings, for the values from 0 on.
+// texts checks the texts of the values from 0 on.
 func texts[T ~uint8 | ~uint16 | ~uint32 | ~int32](t *testing.T, from T, want ...string) {
 	t.Helper()
 	for i, w := range want {
@@ -47,9 +47,12 @@ func TestV_DEV_09_TransportTypes(t *testing.T) {
 
 func TestV_QDEV_05_DeviceCapFlags(t *testing.T) {
 	checkBits(t, map[int]DeviceCapFlags{
-		0: DeviceResizeMaxWR, 1: DeviceBadPKeyCntr, 2: DeviceBadQKeyCntr, 3: DeviceRawMulti, 4: DeviceAutoPathMig, 5: DeviceChangePhyPort,
-		6: DeviceUDAVPortEnforce, 7: DeviceCurrQPStateMod, 8: DeviceShutdownPort, 9: DeviceInitType, 10: DevicePortActiveEvent,
-		11: DeviceSysImageGUID, 12: DeviceRCRNRNAKGen, 13: DeviceSRQResize, 14: DeviceNNotifyCQ, 17: DeviceMemWindow, 18: DeviceUDIPCsum,
+		0: DeviceResizeMaxWR, 1: DeviceBadPKeyCntr, 2: DeviceBadQKeyCntr, 3: DeviceRawMulti, 4: DeviceAutoPathMig,
+		5: DeviceChangePhyPort,
+		6: DeviceUDAVPortEnforce, 7: DeviceCurrQPStateMod, 8: DeviceShutdownPort, 9: DeviceInitType,
+		10: DevicePortActiveEvent,
+		11: DeviceSysImageGUID, 12: DeviceRCRNRNAKGen, 13: DeviceSRQResize, 14: DeviceNNotifyCQ, 17: DeviceMemWindow,
+		18: DeviceUDIPCsum,
 		20: DeviceXRC, 21: DeviceMemMgtExtensions, 23: DeviceMemWindowType2A, 24: DeviceMemWindowType2B, 25: DeviceRCIPCsum,
 		26: DeviceRawIPCsum, 29: DeviceManagedFlowSteering, 34: DeviceRawScatterFCS, 36: DevicePCIWriteEndPadding,
 	})
@@ -91,8 +94,10 @@ func TestV_PORT_05_PortCapFlags(t *testing.T) {
 	checkBits(t, map[int]PortCapFlags{
 		1: PortSM, 2: PortNoticeSup, 3: PortTrapSup, 4: PortOptIPDSup, 5: PortAutoMigrSup, 6: PortSLMapSup, 7: PortMKeyNVRAM,
 		8: PortPKeyNVRAM, 9: PortLEDInfoSup, 11: PortSysImageGUIDSup, 12: PortPKeySWExtPortTrap, 14: PortExtendedSpeedsSup,
-		15: PortCapMask2Sup, 16: PortCMSup, 17: PortSNMPTunnelSup, 18: PortReinitSup, 19: PortDeviceMgmtSup, 20: PortVendorClassSup,
-		21: PortDRNoticeSup, 22: PortCapMaskNoticeSup, 23: PortBootMgmtSup, 24: PortLinkLatencySup, 25: PortClientRegSup, 26: PortIPBasedGIDs,
+		15: PortCapMask2Sup, 16: PortCMSup, 17: PortSNMPTunnelSup, 18: PortReinitSup, 19: PortDeviceMgmtSup,
+		20: PortVendorClassSup,
+		21: PortDRNoticeSup, 22: PortCapMaskNoticeSup, 23: PortBootMgmtSup, 24: PortLinkLatencySup, 25: PortClientRegSup,
+		26: PortIPBasedGIDs,
 	})
 }
 
@@ -127,7 +132,8 @@ func TestV_PORT_09_D_10_Speeds(t *testing.T) {
 }
 
 func TestV_PORT_10_PhysStates(t *testing.T) {
-	values(t, 1, PhysSleep, PhysPolling, PhysDisabled, PhysPortConfigurationTraining, PhysLinkUp, PhysLinkErrorRecovery, PhysPhyTest)
+	values(t, 1, PhysSleep, PhysPolling, PhysDisabled, PhysPortConfigurationTraining, PhysLinkUp, PhysLinkErrorRecovery,
+		PhysPhyTest)
 	if PhysLinkUp.String() != "LINK_UP" {
 		t.Error(PhysLinkUp)
 	}
@@ -148,13 +154,16 @@ func TestX_GID_01_GIDTypes(t *testing.T) {
 }
 
 func TestV_AE_EventTypes(t *testing.T) { // table of section 19
-	values(t, 0, EventCQErr, EventQPFatal, EventQPReqErr, EventQPAccessErr, EventCommEst, EventSQDrained, EventPathMig, EventPathMigErr,
-		EventDeviceFatal, EventPortActive, EventPortErr, EventLIDChange, EventPKeyChange, EventSMChange, EventSRQErr, EventSRQLimitReached,
+	values(t, 0, EventCQErr, EventQPFatal, EventQPReqErr, EventQPAccessErr, EventCommEst, EventSQDrained, EventPathMig,
+		EventPathMigErr,
+		EventDeviceFatal, EventPortActive, EventPortErr, EventLIDChange, EventPKeyChange, EventSMChange, EventSRQErr,
+		EventSRQLimitReached,
 		EventQPLastWQEReached, EventClientReregister, EventGIDChange, EventWQFatal, EventDeviceSpeedChange)
 }
 
 func TestV_QP_09_QPTypes(t *testing.T) {
-	for v, w := range map[QPType]string{2: "RC", 3: "UC", 4: "UD", 8: "RAW_PACKET", 9: "XRC_SEND", 10: "XRC_RECV", 0xff: "DRIVER", 5: "QPType(5)"} {
+	for v, w := range map[QPType]string{2: "RC", 3: "UC", 4: "UD", 8: "RAW_PACKET", 9: "XRC_SEND", 10: "XRC_RECV",
+		0xff: "DRIVER", 5: "QPType(5)"} {
 		if v.String() != w {
 			t.Errorf("QP type %d is %q; want %q", uint32(v), v, w)
 		}
@@ -171,9 +180,12 @@ func TestV_QPQ_08_QPStates(t *testing.T) {
 
 func TestV_QPQ_09_AttrMask(t *testing.T) {
 	flags := map[int]QPAttrMask{
-		0: QPAttrState, 1: QPAttrCurState, 2: QPAttrEnSQDAsyncNotify, 3: QPAttrAccessFlags, 4: QPAttrPKeyIndex, 5: QPAttrPort, 6: QPAttrQKey,
-		7: QPAttrAV, 8: QPAttrPathMTU, 9: QPAttrTimeout, 10: QPAttrRetryCnt, 11: QPAttrRNRRetry, 12: QPAttrRQPSN, 13: QPAttrMaxQPRdAtomic,
-		14: QPAttrAltPath, 15: QPAttrMinRNRTimer, 16: QPAttrSQPSN, 17: QPAttrMaxDestRdAtomic, 18: QPAttrPathMigState, 19: QPAttrCap,
+		0: QPAttrState, 1: QPAttrCurState, 2: QPAttrEnSQDAsyncNotify, 3: QPAttrAccessFlags, 4: QPAttrPKeyIndex,
+		5: QPAttrPort, 6: QPAttrQKey,
+		7: QPAttrAV, 8: QPAttrPathMTU, 9: QPAttrTimeout, 10: QPAttrRetryCnt, 11: QPAttrRNRRetry, 12: QPAttrRQPSN,
+		13: QPAttrMaxQPRdAtomic,
+		14: QPAttrAltPath, 15: QPAttrMinRNRTimer, 16: QPAttrSQPSN, 17: QPAttrMaxDestRdAtomic, 18: QPAttrPathMigState,
+		19: QPAttrCap,
 		20: QPAttrDestQPN, 25: QPAttrRateLimit,
 	}
 	checkBits(t, flags)
@@ -203,7 +215,8 @@ func TestV_SRQ_07_AttrMask(t *testing.T) {
 
 func TestV_MR_13_AccessFlags(t *testing.T) {
 	checkBits(t, map[int]AccessFlags{
-		0: AccessLocalWrite, 1: AccessRemoteWrite, 2: AccessRemoteRead, 3: AccessRemoteAtomic, 4: AccessMWBind, 5: AccessZeroBased,
+		0: AccessLocalWrite, 1: AccessRemoteWrite, 2: AccessRemoteRead, 3: AccessRemoteAtomic, 4: AccessMWBind,
+		5: AccessZeroBased,
 		6: AccessOnDemand, 7: AccessHugeTLB, 8: AccessFlushGlobal, 9: AccessFlushPersistent, 20: AccessRelaxedOrdering,
 	})
 	if s := (AccessLocalWrite | AccessRemoteRead).String(); s != "LOCAL_WRITE|REMOTE_READ" {
@@ -231,11 +244,13 @@ func TestV_MW_MWTypes(t *testing.T) { // section 39
 }
 
 func TestV_SEND_06_Opcodes(t *testing.T) {
-	values(t, 0, WRRDMAWrite, WRRDMAWriteWithImm, WRSend, WRSendWithImm, WRRDMARead, WRAtomicCmpAndSwp, WRAtomicFetchAndAdd, WRLocalInv,
+	values(t, 0, WRRDMAWrite, WRRDMAWriteWithImm, WRSend, WRSendWithImm, WRRDMARead, WRAtomicCmpAndSwp,
+		WRAtomicFetchAndAdd, WRLocalInv,
 		WRBindMW, WRSendWithInv, WRTSO, WRDriver1)
 	values(t, 14, WRFlush, WRAtomicWrite)
 	texts(t, WROpcode(0), "RDMA_WRITE", "RDMA_WRITE_WITH_IMM", "SEND", "SEND_WITH_IMM", "RDMA_READ", "ATOMIC_CMP_AND_SWP",
-		"ATOMIC_FETCH_AND_ADD", "LOCAL_INV", "BIND_MW", "SEND_WITH_INV", "TSO", "DRIVER1", "WROpcode(12)", "WROpcode(13)", "FLUSH", "ATOMIC_WRITE")
+		"ATOMIC_FETCH_AND_ADD", "LOCAL_INV", "BIND_MW", "SEND_WITH_INV", "TSO", "DRIVER1", "WROpcode(12)", "WROpcode(13)",
+		"FLUSH", "ATOMIC_WRITE")
 }
 
 func TestV_SEND_08_Flags(t *testing.T) {
@@ -246,23 +261,27 @@ func TestV_SEND_08_Flags(t *testing.T) {
 }
 
 func TestV_WC_01_Opcodes(t *testing.T) {
-	values(t, 0, WCSend, WCRDMAWrite, WCRDMARead, WCCompSwap, WCFetchAdd, WCBindMW, WCLocalInv, WCTSO, WCFlush, WCAtomicWrite)
-	values(t, 128, WCRecv, WCRecvRDMAWithImm, WCTMAdd, WCTMDel, WCTMSync, WCTMRecv, WCTMNoTag, WCDriver1, WCDriver2, WCDriver3)
+	values(t, 0, WCSend, WCRDMAWrite, WCRDMARead, WCCompSwap, WCFetchAdd, WCBindMW, WCLocalInv, WCTSO, WCFlush,
+		WCAtomicWrite)
+	values(t, 128, WCRecv, WCRecvRDMAWithImm, WCTMAdd, WCTMDel, WCTMSync, WCTMRecv, WCTMNoTag, WCDriver1, WCDriver2,
+		WCDriver3)
 	texts(t, WCOpcode(0), "SEND", "RDMA_WRITE", "RDMA_READ", "COMP_SWAP", "FETCH_ADD", "BIND_MW", "LOCAL_INV", "TSO")
-	texts(t, WCRecv, "RECV", "RECV_RDMA_WITH_IMM", "TM_ADD", "TM_DEL", "TM_SYNC", "TM_RECV", "TM_NO_TAG", "DRIVER1", "DRIVER2", "DRIVER3",
+	texts(t, WCRecv, "RECV", "RECV_RDMA_WITH_IMM", "TM_ADD", "TM_DEL", "TM_SYNC", "TM_RECV", "TM_NO_TAG", "DRIVER1",
+		"DRIVER2", "DRIVER3",
 		"WCOpcode(138)")
 }
 
 func TestV_WC_02_ReceiveBit(t *testing.T) {
 	for op := WCOpcode(0); op <= WCDriver3; op++ {
 		if isRecv := op >= WCRecv; (op&WCRecv != 0) != isRecv {
-			t.Errorf("%v: receive bit is wrong", op)
+			t.Errorf("%v: wrong receive bit", op)
 		}
 	}
 }
 
 func TestV_WC_03_Flags(t *testing.T) {
-	checkBits(t, map[int]WCFlags{0: WCGRH, 1: WCWithImm, 2: WCIPCsumOK, 3: WCWithInv, 4: WCTMSyncReq, 5: WCTMMatch, 6: WCTMDataValid})
+	checkBits(t, map[int]WCFlags{0: WCGRH, 1: WCWithImm, 2: WCIPCsumOK, 3: WCWithInv, 4: WCTMSyncReq, 5: WCTMMatch,
+		6: WCTMDataValid})
 	if s := (WCGRH | WCWithImm).String(); s != "GRH|WITH_IMM" {
 		t.Error(s)
 	}
@@ -270,8 +289,10 @@ func TestV_WC_03_Flags(t *testing.T) {
 
 func TestV_WC_05_Statuses(t *testing.T) {
 	all := []WCStatus{
-		WCSuccess, WCLocLenErr, WCLocQPOpErr, WCLocEECOpErr, WCLocProtErr, WCWRFlushErr, WCMWBindErr, WCBadRespErr, WCLocAccessErr,
-		WCRemInvReqErr, WCRemAccessErr, WCRemOpErr, WCRetryExcErr, WCRNRRetryExcErr, WCLocRDDViolErr, WCRemInvRDReqErr, WCRemAbortErr,
+		WCSuccess, WCLocLenErr, WCLocQPOpErr, WCLocEECOpErr, WCLocProtErr, WCWRFlushErr, WCMWBindErr, WCBadRespErr,
+		WCLocAccessErr,
+		WCRemInvReqErr, WCRemAccessErr, WCRemOpErr, WCRetryExcErr, WCRNRRetryExcErr, WCLocRDDViolErr, WCRemInvRDReqErr,
+		WCRemAbortErr,
 		WCInvEECNErr, WCInvEECStateErr, WCFatalErr, WCRespTimeoutErr, WCGeneralErr, WCTMErr, WCTMRndvIncomplete,
 	}
 	values(t, 0, all...)
@@ -284,23 +305,29 @@ func TestV_WC_05_Statuses(t *testing.T) {
 }
 
 func TestV_STR_01_X_STR_01_Texts(t *testing.T) { // X-STR-01
-	texts(t, NodeCA, "InfiniBand channel adapter", "InfiniBand switch", "InfiniBand router", "iWARP NIC", "usNIC", "usNIC UDP")
+	texts(t, NodeCA, "InfiniBand channel adapter", "InfiniBand switch", "InfiniBand router", "iWARP NIC", "usNIC",
+		"usNIC UDP")
 	texts(t, PortNOP, "no state change (NOP)", "down", "init", "armed", "active", "active defer")
 	texts(t, EventCQErr, "CQ error", "local work queue catastrophic error", "invalid request local work queue error",
 		"local access violation work queue error", "communication established", "send queue drained", "path migrated",
-		"path migration request error", "local catastrophic error", "port active", "port error", "LID change", "P_Key change", "SM change",
-		"SRQ catastrophic error", "SRQ limit reached", "last WQE reached", "client reregistration", "GID table change", "WQ fatal")
+		"path migration request error", "local catastrophic error", "port active", "port error", "LID change",
+		"P_Key change", "SM change",
+		"SRQ catastrophic error", "SRQ limit reached", "last WQE reached", "client reregistration", "GID table change",
+		"WQ fatal")
 	texts(t, WCSuccess, "success", "local length error", "local QP operation error", "local EE context operation error",
 		"local protection error", "Work Request Flushed Error", "memory management operation error", "bad response error",
 		"local access error", "remote invalid request error", "remote access error", "remote operation error",
-		"transport retry counter exceeded", "RNR retry counter exceeded", "local RDD violation error", "remote invalid RD request",
-		"aborted error", "invalid EE context number", "invalid EE context state", "fatal error", "response timeout error", "general error",
+		"transport retry counter exceeded", "RNR retry counter exceeded", "local RDD violation error",
+		"remote invalid RD request",
+		"aborted error", "invalid EE context number", "invalid EE context state", "fatal error", "response timeout error",
+		"general error",
 		"TM error", "TM software rendezvous")
 }
 
 func TestV_STR_02_D_14_InvalidValuesAreUnknown(t *testing.T) { // D-14
 	for _, s := range []fmt.Stringer{
-		NodeType(0), NodeType(-1), NodeType(8), PortState(6), PortState(1 << 31), EventType(21), EventType(1<<32 - 1), WCStatus(24),
+		NodeType(0), NodeType(-1), NodeType(8), PortState(6), PortState(1 << 31), EventType(21), EventType(1<<32 - 1),
+		WCStatus(24),
 		TransportType(-1), TransportType(5),
 	} {
 		if s.String() != "unknown" {
@@ -311,7 +338,8 @@ func TestV_STR_02_D_14_InvalidValuesAreUnknown(t *testing.T) { // D-14
 
 func TestV_QPQ_10_RNRTimerCodes(t *testing.T) { // D-09: the IB column of section 34, in microseconds
 	want := []int64{
-		655360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1280, 1920, 2560, 3840, 5120, 7680, 10240, 15360, 20480,
+		655360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1280, 1920, 2560, 3840, 5120, 7680, 10240, 15360,
+		20480,
 		30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520,
 	}
 	for code, us := range want {
@@ -322,7 +350,8 @@ func TestV_QPQ_10_RNRTimerCodes(t *testing.T) { // D-09: the IB column of sectio
 }
 
 func TestV_QPQ_TimeoutCodes(t *testing.T) { // table of section 34, in nanoseconds
-	for code, ns := range map[uint8]int64{0: 0, 1: 8192, 2: 16384, 7: 524288, 8: 1048576, 14: 67108864, 16: 268435456, 31: 8796093022208} {
+	for code, ns := range map[uint8]int64{0: 0, 1: 8192, 2: 16384, 7: 524288, 8: 1048576, 14: 67108864, 16: 268435456,
+		31: 8796093022208} {
 		if got := AckTimeout(code).Nanoseconds(); got != ns {
 			t.Errorf("code %d: %d ns; want %d", code, got, ns)
 		}

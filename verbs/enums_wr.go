@@ -1,9 +1,9 @@
 package verbs
 
-// WROpcode says what a send work request does (enum ibv_wr_opcode).
+// WROpcode is the operation of a send work request (enum ibv_wr_opcode).
 type WROpcode uint32
 
-// The send work request opcodes (IBV_WR_*). Which of them a QP type allows: see QP.PostSend.
+// The send work request opcodes (IBV_WR_*). QP.PostSend lists the opcodes of each QP type.
 const (
 	WRRDMAWrite         WROpcode = 0
 	WRRDMAWriteWithImm  WROpcode = 1
@@ -26,16 +26,16 @@ var wrOpcodeNames = []string{
 	"ATOMIC_FETCH_AND_ADD", "LOCAL_INV", "BIND_MW", "SEND_WITH_INV", "TSO", "DRIVER1", "", "", "FLUSH", "ATOMIC_WRITE",
 }
 
-// String is the name without IBV_WR_ (ibv_wr_opcode_str).
+// String returns the name without IBV_WR_ (ibv_wr_opcode_str).
 func (op WROpcode) String() string { return nameOf("WROpcode", wrOpcodeNames, int64(op)) }
 
-// PlacementType says where a FLUSH wants data to be (enum ibv_placement_type).
+// PlacementType is the guarantee that a FLUSH requests for written data (enum ibv_placement_type).
 type PlacementType uint8
 
 // The placement types (IBV_FLUSH_*).
 const (
-	FlushGlobal     PlacementType = 1 << 0 // where the peer's processors see it
-	FlushPersistent PlacementType = 1 << 1 // where a power failure spares it
+	FlushGlobal     PlacementType = 1 << 0 // the peer's processors see it
+	FlushPersistent PlacementType = 1 << 1 // it survives a power failure
 
 	placementAll = FlushGlobal | FlushPersistent
 )
@@ -45,16 +45,16 @@ func (t PlacementType) String() string {
 	return flagsOf([]string{"GLOBAL", "PERSISTENT"}, uint64(t), "|")
 }
 
-// SelectivityLevel says which data a FLUSH is about (enum ibv_selectivity_level).
+// SelectivityLevel is the range of data of a FLUSH (enum ibv_selectivity_level).
 type SelectivityLevel uint8
 
 // The selectivity levels (IBV_FLUSH_*).
 const (
 	FlushRange SelectivityLevel = 0 // the bytes that the request names
-	FlushMR    SelectivityLevel = 1 // the whole region of the key; address and length do not count
+	FlushMR    SelectivityLevel = 1 // the whole region of the key; address and length are ignored
 )
 
-// String is the name without IBV_FLUSH_.
+// String returns the name without IBV_FLUSH_.
 func (l SelectivityLevel) String() string {
 	return nameOf("SelectivityLevel", []string{"RANGE", "MR"}, int64(l))
 }
@@ -76,8 +76,8 @@ var sendFlagNames = []string{"FENCE", "SIGNALED", "SOLICITED", "INLINE", "IP_CSU
 // String joins the names of the flags without IBV_SEND_.
 func (f SendFlags) String() string { return flagsOf(sendFlagNames, uint64(f), "|") }
 
-// WCStatus tells how a work request ended (enum ibv_wc_status). It is an error, so that
-// errors.Is(wc.Err(), WCRetryExcErr) asks for a cause.
+// WCStatus is the result of a work request (enum ibv_wc_status). It is an error, so that errors.Is(wc.Err(),
+// WCRetryExcErr) tests for a cause.
 type WCStatus uint32
 
 // The completion statuses (IBV_WC_*).
@@ -89,13 +89,13 @@ const (
 	WCLocProtErr       WCStatus = 4  // an SGE names memory that its lkey does not permit
 	WCWRFlushErr       WCStatus = 5  // the QP was in error before the request was done
 	WCMWBindErr        WCStatus = 6  // memory window not bound
-	WCBadRespErr       WCStatus = 7  // the responder's answer makes no sense
+	WCBadRespErr       WCStatus = 7  // the responder's answer was invalid
 	WCLocAccessErr     WCStatus = 8  // protection error in the receive of a WRITE with immediate
 	WCRemInvReqErr     WCStatus = 9  // the responder found the request invalid
 	WCRemAccessErr     WCStatus = 10 // the responder's memory does not permit it
-	WCRemOpErr         WCStatus = 11 // the responder could not do its part
-	WCRetryExcErr      WCStatus = 12 // no acknowledgement however often it was sent
-	WCRNRRetryExcErr   WCStatus = 13 // the responder had no receive posted, however often it was asked
+	WCRemOpErr         WCStatus = 11 // the responder failed to execute the request
+	WCRetryExcErr      WCStatus = 12 // no acknowledgement after all resends
+	WCRNRRetryExcErr   WCStatus = 13 // the responder had no receive posted after all resends
 	WCLocRDDViolErr    WCStatus = 14 // reliable datagrams; never seen
 	WCRemInvRDReqErr   WCStatus = 15 // reliable datagrams; never seen
 	WCRemAbortErr      WCStatus = 16 // the responder gave up the operation
@@ -109,7 +109,8 @@ const (
 )
 
 var wcStatusTexts = []string{
-	"success", "local length error", "local QP operation error", "local EE context operation error", "local protection error",
+	"success", "local length error", "local QP operation error", "local EE context operation error",
+	"local protection error",
 	"Work Request Flushed Error", "memory management operation error", "bad response error", "local access error",
 	"remote invalid request error", "remote access error", "remote operation error", "transport retry counter exceeded",
 	"RNR retry counter exceeded", "local RDD violation error", "remote invalid RD request", "aborted error",
@@ -117,23 +118,24 @@ var wcStatusTexts = []string{
 	"TM error", "TM software rendezvous",
 }
 
-// String is the text of ibv_wc_status_str; "unknown" for a value that is none.
+// String returns the text of ibv_wc_status_str; "unknown" for an unknown value.
 func (s WCStatus) String() string { return textOf(wcStatusTexts, int64(s)) }
 
-// Error is String.
+// Error returns String.
 func (s WCStatus) Error() string { return s.String() }
 
 var wcStatusNames = []string{
-	"SUCCESS", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_EEC_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR", "MW_BIND_ERR", "BAD_RESP_ERR",
+	"SUCCESS", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_EEC_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR", "MW_BIND_ERR",
+	"BAD_RESP_ERR",
 	"LOC_ACCESS_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR", "RETRY_EXC_ERR", "RNR_RETRY_EXC_ERR",
 	"LOC_RDD_VIOL_ERR", "REM_INV_RD_REQ_ERR", "REM_ABORT_ERR", "INV_EECN_ERR", "INV_EEC_STATE_ERR", "FATAL_ERR",
 	"RESP_TIMEOUT_ERR", "GENERAL_ERR", "TM_ERR", "TM_RNDV_INCOMPLETE",
 }
 
-// Name is the C name without IBV_WC_: "RETRY_EXC_ERR".
+// Name returns the C name without IBV_WC_: "RETRY_EXC_ERR".
 func (s WCStatus) Name() string { return nameOf("WCStatus", wcStatusNames, int64(s)) }
 
-// WCOpcode is what a completed work request did (enum ibv_wc_opcode).
+// WCOpcode is the operation of a completed work request (enum ibv_wc_opcode).
 type WCOpcode uint32
 
 // The completion opcodes (IBV_WC_*). Receive completions have the bit WCRecv.
@@ -169,7 +171,7 @@ var (
 	}
 )
 
-// String is the name without IBV_WC_.
+// String returns the name without IBV_WC_.
 func (op WCOpcode) String() string {
 	if i := int64(op) - int64(WCRecv); i >= 0 && i < int64(len(wcRecvOpcodeNames)) {
 		return wcRecvOpcodeNames[i]
@@ -177,7 +179,7 @@ func (op WCOpcode) String() string {
 	return nameOf("WCOpcode", wcOpcodeNames, int64(op))
 }
 
-// WCFlags say what else a completion holds (enum ibv_wc_flags).
+// WCFlags name further valid data of a completion (enum ibv_wc_flags).
 type WCFlags uint32
 
 // The completion flags (IBV_WC_*).

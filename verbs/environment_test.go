@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// freshFork is a process in which nothing has happened yet.
-func freshFork(t *testing.T) {
+// resetFork sets the state of fork protection back to that of a new process.
+func resetFork(t *testing.T) {
 	reset := func() {
 		fork.mu.Lock()
 		defer fork.mu.Unlock()
@@ -24,37 +24,37 @@ func freshFork(t *testing.T) {
 	}
 }
 
-// unset takes a variable out of the environment for the time of a test.
+// unset removes a variable from the environment for the duration of a test.
 func unset(t *testing.T, name string) {
-	t.Setenv(name, "") // which puts back what was
+	t.Setenv(name, "") // restores the value after the test
 	if err := os.Unsetenv(name); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestV_FORK_01_BeforeMemoryIsRegistered(t *testing.T) {
-	freshFork(t)
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	resetFork(t)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	_, err := pd.RegMR(nil, 0)
 	refused(t, err, EINVAL)
-	ok(t, ForkInit()) // nothing was registered
-	freshFork(t)
+	ok(t, ForkInit()) // no region exists
+	resetFork(t)
 	mr := must(pd.RegMR(make([]byte, 8), 0))(t)
 	ok(t, mr.Close())
-	refused(t, ForkInit(), EINVAL, "fork_init", "must come first")
+	refused(t, ForkInit(), EINVAL, "fork_init", "before the first registration")
 	if s := IsForkInitialized(); s != ForkUnneeded {
 		t.Error(s)
 	}
 }
 
-func TestX_FORK_01_TwiceIsFine(t *testing.T) {
-	freshFork(t)
+func TestX_FORK_01_SecondCallSucceeds(t *testing.T) {
+	resetFork(t)
 	ok(t, ForkInit())
 	ok(t, ForkInit())
-	ctx, _ := openFake(t)
-	must(newPD(t, ctx).RegMR(make([]byte, 8), 0))(t)
-	ok(t, ForkInit()) // it was called in time
+	vctx, _ := openFake(t)
+	must(newPD(t, vctx).RegMR(make([]byte, 8), 0))(t)
+	ok(t, ForkInit()) // the first call was before the region
 	if s := IsForkInitialized(); s != ForkEnabled || s.String() != "ENABLED" {
 		t.Error(s)
 	}
@@ -68,7 +68,7 @@ func TestV_FORK_07_D_15_Environment(t *testing.T) {
 				"Devices": func() { _, _ = Devices() },
 				"Open":    func() { openFake(t) },
 			} {
-				freshFork(t)
+				resetFork(t)
 				if name != "" {
 					t.Setenv(name, value)
 				}
@@ -85,13 +85,13 @@ func TestV_FORK_07_D_15_Environment(t *testing.T) {
 	}
 }
 
-// Protection where none is needed costs nothing and changes nothing.
+// Fork protection does not change a registration.
 func TestV_FORK_08_V_FORK_09_RegistrationIsTheSame(t *testing.T) {
-	freshFork(t)
+	resetFork(t)
 	t.Setenv("RDMAV_HUGEPAGES_SAFE", "")
 	ok(t, ForkInit())
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	buf := make([]byte, 1<<13)
 	for _, n := range []int{1, 4096, 1 << 13} {
 		mr := must(pd.RegMR(buf[:n], AccessLocalWrite))(t)
@@ -103,7 +103,7 @@ func TestV_FORK_08_V_FORK_09_RegistrationIsTheSame(t *testing.T) {
 }
 
 func TestV_MSG_04_ForkWarning(t *testing.T) {
-	freshFork(t)
+	resetFork(t)
 	fork.registered.Store(true)
 	t.Setenv("IBV_FORK_SAFE", "1")
 	var w bytes.Buffer
@@ -118,13 +118,14 @@ func TestV_ENV_01_V_MSG_05_V_MSG_08_X_MSG_01_ShowWarnings(t *testing.T) {
 	old := kernelDevices
 	kernelDevices = t.TempDir()
 	t.Cleanup(func() { kernelDevices = old })
-	for dir, name := range map[string]string{"uverbs0": "mlx5_0\n", "uverbs1": "vrb_fake0\n", "uverbs2": "rxe0\n", "uverbs3": "\n"} {
+	for dir, name := range map[string]string{"uverbs0": "mlx5_0\n", "uverbs1": "vrb_fake0\n", "uverbs2": "rxe0\n",
+		"uverbs3": "\n"} {
 		ok(t, os.Mkdir(filepath.Join(kernelDevices, dir), 0o755))
 		ok(t, os.WriteFile(filepath.Join(kernelDevices, dir, "ibdev"), []byte(name), 0o644))
 	}
 	ok(t, os.Mkdir(filepath.Join(kernelDevices, "abi_version"), 0o755))
 	dev := newFakeDevice()
-	devices := []*Device{NewDevice(dev)}
+	devices := []*Device{newDevice(dev)}
 	const want = "libibverbs: Warning: no userspace device-specific driver found for mlx5_0\n" +
 		"libibverbs: Warning: no userspace device-specific driver found for rxe0\n"
 	var w bytes.Buffer
@@ -141,9 +142,9 @@ func TestV_ENV_01_V_MSG_05_V_MSG_08_X_MSG_01_ShowWarnings(t *testing.T) {
 	if warnUndriven(&w, devices); w.Len() != 0 {
 		t.Errorf("%q", w.String())
 	}
-	// Devices itself writes them, and goes on.
+	// Devices writes the warnings and continues.
 	t.Setenv("IBV_SHOW_WARNINGS", "")
-	withProviders(t, &fakeProvider{name: "fake", devices: []DeviceDriver{dev}})
+	withProviders(t, &fakeProvider{name: "fake", devices: []DriverDevice{dev}})
 	file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	ok(t, err)
 	stderr := os.Stderr
@@ -160,20 +161,21 @@ func TestV_ENV_01_V_MSG_05_V_MSG_08_X_MSG_01_ShowWarnings(t *testing.T) {
 func TestV_ENV_02_DestroyAfterRemoval(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		if unset(t, "RDMAV_ALLOW_DISASSOC_DESTROY"); allowed {
-			t.Setenv("RDMAV_ALLOW_DISASSOC_DESTROY", "0") // the presence counts
+			t.Setenv("RDMAV_ALLOW_DISASSOC_DESTROY", "0") // the value is irrelevant
 		}
-		ctx, drv := openFake(t)
-		pd := newPD(t, ctx)
+		vctx, drv := openFake(t)
+		pd := newPD(t, vctx)
 		qp, _ := newQP(t, pd, QPTypeRC)
 		srq, _ := newSRQ(t, pd)
 		attr := goodAH()
 		objects := []interface{ Close() error }{
-			qp, qp.SendCQ(), srq, must(pd.CreateAH(&attr))(t), must(pd.RegMR(make([]byte, 8), 0))(t), must(pd.AllocMW(MWType2))(t),
-			must(ctx.AllocDM(AllocDMAttr{Length: 8}))(t), pd,
+			qp, qp.SendCQ(), srq, must(pd.CreateAH(&attr))(t), must(pd.RegMR(make([]byte, 8), 0))(t),
+			must(pd.AllocMW(MWType2))(t),
+			must(vctx.AllocDM(AllocDMAttr{Length: 8}))(t), pd,
 		}
 		calls := []string{"DestroyQP", "DestroyCQ", "DestroySRQ", "DestroyAH", "Dereg", "DeallocMW", "FreeDM", "Dealloc"}
 		for i, o := range objects {
-			drv.fail[calls[i]] = syscall.EBADF // another error counts in any case
+			drv.fail[calls[i]] = syscall.EBADF // another error is always returned
 			refused(t, o.Close(), syscall.EBADF)
 			drv.fail[calls[i]] = syscall.EIO
 			err := o.Close()
@@ -183,8 +185,8 @@ func TestV_ENV_02_DestroyAfterRemoval(t *testing.T) {
 			}
 			refused(t, err, syscall.EIO)
 			delete(drv.fail, calls[i])
-			ok(t, o.Close()) // the failure left it as it was
+			ok(t, o.Close()) // after the failure the object can be closed
 		}
-		ok(t, ctx.Close())
+		ok(t, vctx.Close())
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// Errno is the kind of number that the C functions put in errno. errors.Is(err, syscall.EINVAL) works with every
-// error of this package, errors.As finds the number.
+// Errno is the type of the C functions' errno. errors.Is(err, syscall.EINVAL) works with every error of this package;
+// errors.As finds the number.
 type Errno = syscall.Errno
 
 // The numbers that this package uses.
@@ -27,28 +27,35 @@ const (
 )
 
 var errnoNames = map[Errno]string{
-	EAGAIN: "EAGAIN", EBUSY: "EBUSY", EINVAL: "EINVAL", ENODATA: "ENODATA", ENODEV: "ENODEV", ENOENT: "ENOENT", ENOMEM: "ENOMEM",
+	EAGAIN: "EAGAIN", EBUSY: "EBUSY", EINVAL: "EINVAL", ENODATA: "ENODATA", ENODEV: "ENODEV", ENOENT: "ENOENT",
+	ENOMEM: "ENOMEM",
 	ENOSYS: "ENOSYS", EOPNOTSUPP: "EOPNOTSUPP", syscall.EPERM: "EPERM", syscall.EACCES: "EACCES", syscall.EIO: "EIO",
 	syscall.EFAULT: "EFAULT", syscall.EMFILE: "EMFILE", syscall.ENFILE: "ENFILE", syscall.EADDRINUSE: "EADDRINUSE",
-	syscall.EADDRNOTAVAIL: "EADDRNOTAVAIL", syscall.ENETUNREACH: "ENETUNREACH", syscall.ENOSPC: "ENOSPC", syscall.ENXIO: "ENXIO",
-	syscall.EHOSTUNREACH: "EHOSTUNREACH", syscall.ENETDOWN: "ENETDOWN", syscall.EEXIST: "EEXIST", syscall.EMSGSIZE: "EMSGSIZE",
-	syscall.ECONNREFUSED: "ECONNREFUSED", syscall.ECONNRESET: "ECONNRESET", syscall.ETIMEDOUT: "ETIMEDOUT", syscall.EPIPE: "EPIPE",
-	syscall.ENOTCONN: "ENOTCONN", syscall.EISCONN: "EISCONN", syscall.EINPROGRESS: "EINPROGRESS", syscall.EDESTADDRREQ: "EDESTADDRREQ",
-	syscall.EPROTO: "EPROTO", syscall.EPROTONOSUPPORT: "EPROTONOSUPPORT", syscall.EBADF: "EBADF", syscall.EINTR: "EINTR", syscall.ENOBUFS: "ENOBUFS",
+	syscall.EADDRNOTAVAIL: "EADDRNOTAVAIL", syscall.ENETUNREACH: "ENETUNREACH", syscall.ENOSPC: "ENOSPC",
+	syscall.ENXIO:        "ENXIO",
+	syscall.EHOSTUNREACH: "EHOSTUNREACH", syscall.ENETDOWN: "ENETDOWN", syscall.EEXIST: "EEXIST",
+	syscall.EMSGSIZE:     "EMSGSIZE",
+	syscall.ECONNREFUSED: "ECONNREFUSED", syscall.ECONNRESET: "ECONNRESET", syscall.ETIMEDOUT: "ETIMEDOUT",
+	syscall.EPIPE:    "EPIPE",
+	syscall.ENOTCONN: "ENOTCONN", syscall.EISCONN: "EISCONN", syscall.EINPROGRESS: "EINPROGRESS",
+	syscall.EDESTADDRREQ: "EDESTADDRREQ",
+	syscall.EPROTO:       "EPROTO", syscall.EPROTONOSUPPORT: "EPROTONOSUPPORT", syscall.EBADF: "EBADF",
+	syscall.EINTR:     "EINTR",
+	syscall.ENOBUFS:   "ENOBUFS",
 	syscall.ECANCELED: "ECANCELED",
 }
 
-// Error is a failed call: what was called, on what, why it failed and what would have been allowed.
+// Error is a failed call: the operation, the object, what was wrong and what is allowed.
 type Error struct {
 	Op     string // the C function's name without ibv_: "modify_qp"
 	Obj    string // the object: "RC QP 0x000011"; may be empty
 	Detail string // what was wrong
 	Errno  Errno
-	Hint   string // what is allowed, if Detail does not say it; may be empty
+	Hint   string // what is allowed, if Detail does not contain it; may be empty
 	Err    error  // the cause, if it is another error
 }
 
-// Error is one line: "modify_qp: INIT->RTR: missing QP_AV, QP_DEST_QPN (EINVAL) [RC QP 0x000011]".
+// Error returns one line: "modify_qp: INIT->RTR: missing QP_AV, QP_DEST_QPN (EINVAL) [RC QP 0x000011]".
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Op)
@@ -70,7 +77,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Is makes errors.Is find the errno. ENOSYS and EOPNOTSUPP are the same thing here.
+// Is makes errors.Is find the errno. ENOSYS and EOPNOTSUPP are equal here.
 func (e *Error) Is(target error) bool {
 	errno, ok := target.(Errno)
 	return ok && (e.Errno == errno || unsupported(e.Errno) && unsupported(errno)) ||
@@ -86,17 +93,15 @@ func (e *Error) As(target any) bool {
 	return ok
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 func unsupported(e Errno) bool { return e == ENOSYS || e == EOPNOTSUPP || e == syscall.ENOTSUP }
 
-// ErrNotSupported says that the device lacks the feature. errors.Is finds ENOSYS, EOPNOTSUPP and
-// errors.ErrUnsupported in it.
+// ErrNotSupported: the device lacks the feature. errors.Is finds ENOSYS, EOPNOTSUPP and errors.ErrUnsupported in it.
 var ErrNotSupported error = &Error{Op: "verbs", Detail: "the device does not support this", Errno: EOPNOTSUPP}
 
-// ErrClosed says that the object was closed before. errors.Is also finds EINVAL, os.ErrClosed and net.ErrClosed in
-// it.
+// ErrClosed: the object is closed. errors.Is also finds EINVAL, os.ErrClosed and net.ErrClosed in it.
 var ErrClosed error = closedError{}
 
 type closedError struct{}
@@ -107,7 +112,7 @@ func (closedError) Is(target error) bool {
 	return target == os.ErrClosed || target == net.ErrClosed || target == EINVAL
 }
 
-// errClosed is the failure of op on a closed object.
+// errClosed returns the error of op on a closed object.
 func errClosed(op, obj string) error {
 	return &Error{Op: op, Obj: obj, Errno: EINVAL, Err: ErrClosed}
 }
@@ -116,8 +121,8 @@ func newError(op, obj string, errno Errno, format string, args ...any) error {
 	return &Error{Op: op, Obj: obj, Errno: errno, Detail: fmt.Sprintf(format, args...)}
 }
 
-// badInput names the operation and the object of a reason to refuse a call. It is EINVAL, unless looking for a reason
-// failed with another errno.
+// badInput adds the operation and the object to the reason for refusing a call. The errno is EINVAL, unless err
+// carries another one.
 func badInput(op, obj string, err error) error {
 	if err == nil {
 		return nil
@@ -129,7 +134,7 @@ func badInput(op, obj string, err error) error {
 	return &Error{Op: op, Obj: obj, Errno: EINVAL, Detail: err.Error()}
 }
 
-// driverError names the operation and the object of a driver's error. An error without an errno counts as EIO.
+// driverError adds the operation and the object to a driver's error. An error without an errno counts as EIO.
 func driverError(op, obj string, err error) error {
 	if err == nil {
 		return nil
@@ -139,27 +144,26 @@ func driverError(op, obj string, err error) error {
 	return &Error{Op: op, Obj: obj, Errno: errno, Err: err}
 }
 
-// PostError is a failed PostSend or PostRecv: the requests before Index are posted, those from Index on are not
-// (bad_wr).
+// PostError is a failed post call: the requests before Index are posted, the others are not (bad_wr).
 type PostError struct {
 	Index int
 	Err   error // an *Error
 }
 
-// Error names the first request that is not posted.
+// Error returns the index of the first request that is not posted, and the reason.
 func (e *PostError) Error() string { return fmt.Sprintf("request %d: %v", e.Index, e.Err) }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *PostError) Unwrap() error { return e.Err }
 
-// ReregError is a failed MR.Rereg. Code says what became of the region.
+// ReregError is a failed MR.Rereg. Code is the state of the region.
 type ReregError struct {
 	Code ReregMRErrCode
 	Err  error
 }
 
-// Error is the reason and the code.
+// Error returns the reason and the code.
 func (e *ReregError) Error() string { return fmt.Sprintf("%v [%v]", e.Err, e.Code) }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *ReregError) Unwrap() error { return e.Err }

@@ -2,74 +2,83 @@ package verbs
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/verbena-rdma/verbena/internal/notify"
 )
 
-// ackCount counts the events of an object that were got and acknowledged. An object is not gone before they are
-// equal.
+// ackCount counts the delivered and the acknowledged events of an object. Close of the object waits until the counts
+// are equal.
 type ackCount struct {
-	mu         sync.Mutex
-	settled    *sync.Cond // made by wait
-	got, acked uint64
-	retired    bool // no more events, the object is being destroyed
+	mu sync.Mutex
+	// +checklocks:mu
+	allAcked *sync.Cond // created by wait; signals that acked reached delivered
+	// +checklocks:mu
+	delivered uint64
+	// +checklocks:mu
+	acked uint64
+	// +checklocks:mu
+	closing bool // no more events, the object is being destroyed
 }
 
 func (a *ackCount) take() {
 	a.mu.Lock()
-	a.got++
+	a.delivered++
 	a.mu.Unlock()
 }
 
-// ack acknowledges n events, or all if that is fewer.
+// ack acknowledges n events, or all if there are fewer.
 func (a *ackCount) ack(n uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.acked += min(n, a.got-a.acked)
-	if a.settled != nil && a.acked == a.got {
-		a.settled.Broadcast()
+	a.acked += min(n, a.delivered-a.acked)
+	if a.allAcked != nil && a.acked == a.delivered {
+		a.allAcked.Broadcast()
 	}
 }
 
-// wait blocks until all events that were got are acknowledged.
+// wait blocks until all delivered events are acknowledged.
 func (a *ackCount) wait() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.settled == nil {
-		a.settled = sync.NewCond(&a.mu)
+	if a.allAcked == nil {
+		a.allAcked = sync.NewCond(&a.mu)
 	}
-	for a.acked != a.got {
-		a.settled.Wait()
+	for a.acked != a.delivered {
+		a.allAcked.Wait()
 	}
 }
 
-func (a *ackCount) retire() {
+func (a *ackCount) setClosing() {
 	a.mu.Lock()
-	a.retired = true
+	a.closing = true
 	a.mu.Unlock()
 }
 
-func (a *ackCount) isRetired() bool {
+func (a *ackCount) isClosing() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.retired
+	return a.closing
 }
 
-// event is what an eventQueue holds. counter counts the events of the object that it belongs to; nil if it belongs to
-// none.
+// event is an element of an eventQueue. counter returns the event counter of its object; nil if it has no object.
 type event interface{ counter() *ackCount }
 
-// named is an object that errors name.
+// named is an object with a name for errors.
 type named interface{ obj() string }
 
-// eventQueue is a queue of events that any number of goroutines wait for, each event going to one of them.
+// eventQueue is a queue of events. Any number of goroutines may wait for events; each event goes to one of them.
 type eventQueue[T event] struct {
-	mu     sync.Mutex // before any ackCount.mu
-	items  []T        // those before head are taken
-	head   int
+	mu sync.Mutex // before any ackCount.mu
+	// +checklocks:mu
+	items []T // those before head are taken
+	// +checklocks:mu
+	head int
+	// +checklocks:mu
 	closed bool
-	fd     *notify.FD // readable while there are items; made when it is first asked for
+	// +checklocks:mu
+	fd *notify.FD // readable while there are items; created by descriptor
 
 	ready chan struct{} // holds a token if there may be items
 	done  chan struct{} // closed with the queue
@@ -83,7 +92,7 @@ func newEventQueue[T event]() *eventQueue[T] {
 func (q *eventQueue[T]) push(ev T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if c := ev.counter(); q.closed || c != nil && c.isRetired() {
+	if c := ev.counter(); q.closed || c != nil && c.isClosing() {
 		return
 	}
 	if len(q.items) == cap(q.items) && q.head > 0 && q.head >= len(q.items)/2 {
@@ -96,6 +105,16 @@ func (q *eventQueue[T]) push(ev T) {
 	q.wake()
 }
 
+// pushOnce is push, unless an equal event is queued already.
+func (q *eventQueue[T]) pushOnce(ev T) {
+	q.mu.Lock()
+	waits := slices.ContainsFunc(q.items[q.head:], func(o T) bool { return event(o) == event(ev) })
+	q.mu.Unlock()
+	if !waits {
+		q.push(ev)
+	}
+}
+
 func (q *eventQueue[T]) wake() {
 	select {
 	case q.ready <- struct{}{}:
@@ -103,7 +122,7 @@ func (q *eventQueue[T]) wake() {
 	}
 }
 
-// take takes the oldest event, if there is one.
+// take removes the oldest event, if there is one.
 func (q *eventQueue[T]) take() (ev T, found, closed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -122,7 +141,7 @@ func (q *eventQueue[T]) take() (ev T, found, closed bool) {
 	return ev, true, false
 }
 
-// try takes the oldest event; EAGAIN without one.
+// try removes the oldest event; EAGAIN without one.
 func (q *eventQueue[T]) try(op string, owner named) (T, error) {
 	ev, found, closed := q.take()
 	switch {
@@ -135,7 +154,7 @@ func (q *eventQueue[T]) try(op string, owner named) (T, error) {
 }
 
 // get waits for an event.
-func (q *eventQueue[T]) get(c context.Context, op string, owner named) (T, error) {
+func (q *eventQueue[T]) get(ctx context.Context, op string, owner named) (T, error) {
 	for {
 		ev, found, closed := q.take()
 		switch {
@@ -147,13 +166,15 @@ func (q *eventQueue[T]) get(c context.Context, op string, owner named) (T, error
 		select {
 		case <-q.ready:
 		case <-q.done:
-		case <-c.Done():
-			return ev, c.Err()
+		case <-ctx.Done():
+			return ev, ctx.Err()
 		}
 	}
 }
 
-// keep makes a beginning of items, from which nothing is taken, the queue, and lets go of the rest.
+// keep makes items, a prefix of q.items' array, the queue and clears the rest.
+//
+// +checklocks:q.mu
 func (q *eventQueue[T]) keep(items []T) {
 	clear(q.items[len(items):])
 	q.items, q.head = items, 0
@@ -162,11 +183,11 @@ func (q *eventQueue[T]) keep(items []T) {
 	}
 }
 
-// purge drops the events of an object that nobody has got, and those to come.
+// purge drops the queued events of an object and prevents later ones.
 func (q *eventQueue[T]) purge(of *ackCount) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	of.retire()
+	of.setClosing()
 	kept := q.items[:0]
 	for _, ev := range q.items[q.head:] {
 		if ev.counter() != of {
@@ -176,7 +197,7 @@ func (q *eventQueue[T]) purge(of *ackCount) {
 	q.keep(kept)
 }
 
-// descriptor is the queue's file descriptor.
+// descriptor returns the queue's file descriptor.
 func (q *eventQueue[T]) descriptor(op string, owner named) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

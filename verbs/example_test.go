@@ -13,12 +13,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// open opens a device of a network in memory. A program imports provider/soft and says verbs.Open("") instead.
+// open opens a device of a network in memory. A program imports provider/soft and calls verbs.Open("") instead.
 func open() *verbs.Context {
 	return must(rdmatest.New(rdmatest.Config{RealTime: true}).Open("vrb_a"))
 }
 
-// must and check are how these examples treat errors; a program says more.
+// must and check end the example at an error. A program would handle it.
 func must[T any](v T, err error) T {
 	check(err)
 	return v
@@ -30,7 +30,7 @@ func check(err error) {
 	}
 }
 
-// newQP makes an RC QP.
+// newQP creates an RC QP.
 func newQP(pd *verbs.PD, cq *verbs.CQ) *verbs.QP {
 	return must(pd.CreateQP(&verbs.QPInitAttr{
 		Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq,
@@ -38,19 +38,19 @@ func newQP(pd *verbs.PD, cq *verbs.CQ) *verbs.QP {
 	}))
 }
 
-// one polls for one completion.
+// one waits for one completion.
 func one(cq *verbs.CQ) verbs.WC {
 	var wcs [1]verbs.WC
-	for must(cq.Poll(wcs[:])) == 0 {
-	}
+	must(cq.Wait(context.Background(), wcs[:]))
 	return wcs[0]
 }
 
-// From a device to a message and back to nothing. Both QPs are here; two programs tell each other what LocalInfo says.
+// Open a device, send a message from one QP to another, and close everything. Two programs would exchange their
+// LocalInfo.
 func Example() {
-	ctx := open()
-	pd := must(ctx.AllocPD())
-	cq := must(ctx.CreateCQ(16, nil))
+	vctx := open()
+	pd := must(vctx.AllocPD())
+	cq := must(vctx.CreateCQ(16, nil))
 	mr := must(pd.RegMR(make([]byte, 64), verbs.AccessLocalWrite))
 	a, b := newQP(pd, cq), newQP(pd, cq)
 	check(a.Connect(must(b.LocalInfo()), nil))
@@ -59,23 +59,24 @@ func Example() {
 	check(b.PostRecv(verbs.RecvWR{WRID: 1, SGList: []verbs.SGE{mr.SGE(0, 32)}}))
 	n := copy(mr.Bytes()[32:], "hello")
 	check(a.PostSend(verbs.SendWR{WRID: 2, Opcode: verbs.WRSend, SGList: []verbs.SGE{mr.SGE(32, n)}}))
-	wc := one(cq) // of the receive: the send asked for none
+	wc := one(cq) // the receive's; the send was not signaled
 	check(wc.Err())
 	fmt.Printf("%v of request %d: %q\n", wc.Opcode, wc.WRID, mr.Bytes()[:wc.ByteLen])
 
-	check(errors.Join(a.Close(), b.Close(), cq.Close(), mr.Close(), pd.Close(), ctx.Close())) // users before what they use
+	// users before what they use
+	check(errors.Join(a.Close(), b.Close(), cq.Close(), mr.Close(), pd.Close(), vctx.Close()))
 	// Output: RECV of request 1: "hello"
 }
 
-// Two programs swap a line of text, in any way they like, and connect.
+// Two programs exchange LocalInfo as lines of text, by any means, and connect.
 func ExampleQP_Connect() {
-	ctx := open()
-	pd, cq := must(ctx.AllocPD()), must(ctx.CreateCQ(16, nil))
+	vctx := open()
+	pd, cq := must(vctx.AllocPD()), must(vctx.CreateCQ(16, nil))
 	a, b := newQP(pd, cq), newQP(pd, cq)
 
-	line := must(b.LocalInfo()).String() // to the other program
+	line := must(b.LocalInfo()).String() // send this to the other program
 	info := must(verbs.ParseQPInfo(line))
-	check(a.Connect(info, &verbs.ConnectOptions{Timeout: 16})) // other attributes keep their defaults
+	check(a.Connect(info, &verbs.ConnectOptions{Timeout: 16})) // other options keep their defaults
 	fmt.Println(a.State(), info.GID)
 	// Output: RTS ::ffff:198.18.0.1
 }
@@ -83,10 +84,11 @@ func ExampleQP_Connect() {
 // The exact way from RESET to RTS, as with ibv_modify_qp. A mask that does not fit the transition is refused with the
 // names of the attributes that are missing or superfluous.
 func ExampleQP_Modify() {
-	ctx := open()
-	qp := newQP(must(ctx.AllocPD()), must(ctx.CreateCQ(16, nil)))
-	remoteQPN, remotePSN, localPSN := qp.QPN(), uint32(0), uint32(0) // with itself
-	path := verbs.AHAttr{PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: must(ctx.QueryGID(1, 1)), SGIDIndex: 1, HopLimit: 64}}
+	vctx := open()
+	qp := newQP(must(vctx.AllocPD()), must(vctx.CreateCQ(16, nil)))
+	remoteQPN, remotePSN, localPSN := qp.QPN(), uint32(0), uint32(0) // the QP connects to itself
+	path := verbs.AHAttr{PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: must(vctx.QueryGID(1, 1)),
+		SGIDIndex: 1, HopLimit: 64}}
 
 	steps := []struct {
 		attr verbs.QPAttr
@@ -116,12 +118,13 @@ func ExampleQP_Modify() {
 	// RTS
 }
 
-// Sleep until a completion comes. The order misses none: arm, then poll until empty, then wait.
+// Wait for completions with a completion channel. Arm, then poll until the CQ is empty, then wait: this order misses
+// none.
 func ExampleCompChannel_GetEvent() {
-	ctx := open()
-	pd := must(ctx.AllocPD())
-	ch := must(ctx.CreateCompChannel())
-	cq := must(ctx.CreateCQ(16, &verbs.CQOptions{Channel: ch}))
+	vctx := open()
+	pd := must(vctx.AllocPD())
+	ch := must(vctx.CreateCompChannel())
+	cq := must(vctx.CreateCQ(16, &verbs.CQOptions{Channel: ch}))
 	mr := must(pd.RegMR(make([]byte, 64), verbs.AccessLocalWrite))
 	a, b := newQP(pd, cq), newQP(pd, cq)
 	check(a.Connect(must(b.LocalInfo()), nil))
@@ -146,10 +149,10 @@ func ExampleCompChannel_GetEvent() {
 	// Output: 7 success
 }
 
-// Wait for an asynchronous event. Each must be acknowledged, or closing its object would wait for it for ever.
+// Wait for an asynchronous event. Acknowledge each event: Close of its object waits for that.
 func ExampleContext_GetAsyncEvent() {
-	ctx := open()
-	pd, cq := must(ctx.AllocPD()), must(ctx.CreateCQ(16, nil))
+	vctx := open()
+	pd, cq := must(vctx.AllocPD()), must(vctx.CreateCQ(16, nil))
 	srq := must(pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: 4, MaxSGE: 1}}))
 	mr := must(pd.RegMR(make([]byte, 64), verbs.AccessLocalWrite))
 	a := newQP(pd, cq)
@@ -157,19 +160,19 @@ func ExampleContext_GetAsyncEvent() {
 	check(a.Connect(must(b.LocalInfo()), nil))
 	check(b.Connect(must(a.LocalInfo()), nil))
 	check(srq.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{mr.SGE(0, 64)}}))
-	check(srq.Modify(&verbs.SRQAttr{SRQLimit: 1}, verbs.SRQAttrLimit)) // tell when none is left
+	check(srq.Modify(&verbs.SRQAttr{SRQLimit: 1}, verbs.SRQAttrLimit)) // event when no receive is left
 	check(a.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: []byte("the last one")}))
 
-	ev := must(ctx.GetAsyncEvent(context.Background()))
+	ev := must(vctx.GetAsyncEvent(context.Background()))
 	fmt.Println(ev.Type, ev.SRQ == srq)
 	ev.Ack()
 	// Output: SRQ limit reached true
 }
 
-// The rights of a region decide what a request may do with it. Here the peer may read the memory, and only that.
+// The access flags of a region limit the operations on it. Here the peer may read the memory but not write it.
 func ExamplePD_RegMR() {
-	ctx := open()
-	pd, cq := must(ctx.AllocPD()), must(ctx.CreateCQ(16, nil))
+	vctx := open()
+	pd, cq := must(vctx.AllocPD()), must(vctx.CreateCQ(16, nil))
 	shown := must(pd.RegMR([]byte("look, do not touch"), verbs.AccessRemoteRead))
 	ours := must(pd.RegMR(make([]byte, 64), verbs.AccessLocalWrite))
 	a, b := newQP(pd, cq), newQP(pd, cq)
@@ -189,7 +192,7 @@ func ExamplePD_RegMR() {
 	// remote access error, "look, do not touch"
 }
 
-// The GID for a peer, and why: programs in C ask their user for its index.
+// SelectGID chooses the local GID for a peer; programs in C ask their user for its index.
 func ExampleContext_SelectGID() {
 	choice, err := open().SelectGID(netip.MustParseAddr("198.18.0.2"))
 	check(err)
@@ -197,42 +200,47 @@ func ExampleContext_SelectGID() {
 	// Output: 1 ::ffff:198.18.0.1
 }
 
-// A failed request tells its story; the status itself can be asked for.
+// The error of a failed request has details and matches its status with errors.Is.
 func ExampleWC_Err() {
 	wc := verbs.WC{Status: verbs.WCRNRRetryExcErr, QPNum: 0x11}
 	err := wc.Err()
 	fmt.Println(errors.Is(err, verbs.WCRNRRetryExcErr))
-	fmt.Println(err)
+	text, hint, _ := strings.Cut(err.Error(), "; ")
+	fmt.Println(text)
+	fmt.Println(hint)
 	// Output:
 	// true
-	// work completion RNR_RETRY_EXC_ERR (RNR retry counter exceeded) of QP 0x000011; the peer posts its receives too late; RNRRetry 7 waits for ever
+	// work completion RNR_RETRY_EXC_ERR (RNR retry counter exceeded) of QP 0x000011
+	// the peer posts its receives too late; RNRRetry 7 waits for ever
 }
 
-// A call fails with an errno, a request with a status: its WCError has the circumstances, and leads from what was flushed to what failed.
+// A call fails with an errno, a request with a status. WCError has the details; that of a flushed request also has the
+// error of the request that failed first.
 func ExampleWCError() {
-	ctx := open()
-	cq := must(ctx.CreateCQ(16, nil))
-	qp := newQP(must(ctx.AllocPD()), cq)
+	vctx := open()
+	cq := must(vctx.CreateCQ(16, nil))
+	qp := newQP(must(vctx.AllocPD()), cq)
 	err := qp.Modify(&verbs.QPAttr{QPState: verbs.QPSRTS}, verbs.QPAttrState)
-	if errors.Is(err, syscall.EINVAL) { // a call: an errno, and a text that says what is allowed
+	if errors.Is(err, syscall.EINVAL) { // a call: an errno and a text with the allowed values
 		text, _, _ := strings.Cut(err.Error(), " [") // without the number of the QP
 		fmt.Println(text)
 	}
 
 	info := must(qp.LocalInfo())
-	info.QPN++ // nobody has that number
+	info.QPN++ // no QP has this number
 	check(qp.Connect(info, &verbs.ConnectOptions{Timeout: 1, RetryCnt: 1}))
 	check(qp.PostSend(
-		verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: []byte("is anybody there?")},
-		verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: []byte("and now?")},
+		verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: []byte("first")},
+		verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: []byte("second")},
 	))
 	for range 2 {
 		wc := one(cq)
 		var e *verbs.WCError
 		switch err := wc.Err(); {
-		case errors.Is(err, verbs.WCWRFlushErr) && errors.As(err, &e): // ask for this one first: it is also the error that broke the QP
+		// test this status first: a flushed request also matches the first failure
+		case errors.Is(err, verbs.WCWRFlushErr) && errors.As(err, &e):
 			fmt.Println(e.Status.Name(), "because of", e.First.Status.Name())
-		case errors.Is(err, verbs.WCRetryExcErr) && errors.As(err, &e): // a completion: a status, and its story
+		case errors.Is(err, verbs.WCRetryExcErr) && errors.As(err, &e): // a completion: a status and its details
 			fmt.Println(e.Status.Name(), e.Peer, e.Retries, e.Elapsed > 0, e.Heard)
 			fmt.Println(e.Hint())
 		}

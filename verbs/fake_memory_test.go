@@ -1,18 +1,10 @@
 package verbs
 
-// What the fake driver has beyond the interfaces that every driver must have.
+import "net/netip"
 
-func (c *fakeContext) QueryDeviceEx(attr *DeviceAttrEx) error {
-	attr.MaxDMSize = 1000
-	attr.ODPCaps.General = ODPSupport
-	attr.CQModCaps = CQModerationCaps{MaxCQCount: 100, MaxCQPeriod: 200}
-	attr.TSOCaps = TSOCaps{MaxTSO: 1000, SupportedQPTs: 1<<QPTypeRawPacket | 1<<QPTypeUD}
-	attr.PacketPacingCaps = PacketPacingCaps{QPRateLimitMin: 10, QPRateLimitMax: 1000, SupportedQPTs: 1 << QPTypeRawPacket}
-	attr.RSSCaps = RSSCaps{SupportedQPTs: 1 << QPTypeRawPacket, MaxRWQIndirectionTables: 10, MaxRWQIndirectionTableSize: 8, RxHashFieldsMask: uint64(rxHashAll), RxHashFunction: 1}
-	return c.call("QueryDeviceEx")
-}
+// The optional interfaces of the fake driver.
 
-func (c *fakeContext) AllocDM(length uint64, logAlign uint32) (DMDriver, error) {
+func (c *fakeContext) AllocDM(length uint64, logAlign uint32) (DriverDM, error) {
 	return &fakeDM{fakeContext: c, mem: make([]byte, length), align: logAlign}, c.call("AllocDM")
 }
 
@@ -34,19 +26,19 @@ func (d *fakeDM) CopyFrom(dst []byte, offset uint64) error {
 
 func (d *fakeDM) Free() error { return d.call("FreeDM") }
 
-func (p *fakePD) RegDMMR(dm DMDriver, offset, length uint64, access AccessFlags) (MRDriver, error) {
+func (p *fakePD) RegDMMR(dm DriverDM, offset, length uint64, access AccessFlags) (DriverMR, error) {
 	drv, _ := p.RegMR(dm.(*fakeDM).mem[offset:offset+length], 0, access)
 	return drv, p.call("RegDMMR")
 }
 
-func (p *fakePD) AllocNullMR() (MRDriver, error) {
+func (p *fakePD) AllocNullMR() (DriverMR, error) {
 	drv, _ := p.RegMR(nil, 0, 0)
 	return drv, p.call("AllocNullMR")
 }
 
 func (p *fakePD) AdviseMR(AdviseMRAdvice, AdviseMRFlags, []SGE) error { return p.call("AdviseMR") }
 
-func (p *fakePD) AllocMW(MWType) (MWDriver, error) {
+func (p *fakePD) AllocMW(MWType) (DriverMW, error) {
 	err := p.call("AllocMW")
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,7 +54,49 @@ type fakeMW struct {
 func (w *fakeMW) RKey() uint32   { return w.key }
 func (w *fakeMW) Dealloc() error { return w.call("DeallocMW") }
 
-// barePD and bareContext are drivers without any of it.
-type barePD struct{ PDDriver }
+// bareContext, barePD and bareCQ implement only the mandatory driver interfaces.
+type (
+	requiredContext interface {
+		Close() error
+		NumCompVectors() int
+		QueryDevice() (DeviceAttr, error)
+		QueryPort(port uint8) (PortAttr, error)
+		GIDTable(port uint8) ([]GIDEntry, error)
+		PKeyTable(port uint8) ([]uint16, error)
+		SelectGID(port uint8, peer netip.Addr) (GIDChoice, error)
+		AllocPD() (DriverPD, error)
+		CreateCQ(cqe int, opts *CQOptions, up DriverCQEvents) (DriverCQ, error)
+	}
+	bareContext struct {
+		requiredContext
+		DriverUnsupported
+	}
 
-type bareContext struct{ ContextDriver }
+	requiredPD interface {
+		Dealloc() error
+		RegMR(buf []byte, iova uint64, access AccessFlags) (DriverMR, error)
+		CreateAH(attr AHAttr) (DriverHandle, error)
+		CreateQP(init *QPInitAttr, up DriverQPEvents) (DriverQP, error)
+	}
+	barePD struct {
+		requiredPD
+		DriverUnsupported
+	}
+
+	requiredCQ interface {
+		Cap() int
+		Poll(wcs []WC) (int, error)
+		ReqNotify(solicitedOnly bool) error
+		Destroy() error
+	}
+	bareCQ struct {
+		requiredCQ
+		DriverUnsupported
+	}
+)
+
+var (
+	_ DriverContext = bareContext{}
+	_ DriverPD      = barePD{}
+	_ DriverCQ      = bareCQ{}
+)

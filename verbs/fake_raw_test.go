@@ -2,9 +2,9 @@ package verbs
 
 import "testing"
 
-// What the fake driver has of raw packets.
+// The raw packet objects of the fake driver.
 
-func (q *fakeQP) CreateFlow(attr *FlowAttr) (FlowDriver, error) {
+func (q *fakeQP) CreateFlow(attr *FlowAttr) (DriverHandle, error) {
 	return &fakeFlow{q.fakeContext, attr}, q.call("CreateFlow")
 }
 
@@ -20,7 +20,7 @@ func (q *fakeQP) ModifyRateLimit(attr QPRateLimitAttr) error {
 	return q.call("ModifyRateLimit")
 }
 
-func (c *fakeContext) CreateCounters() (CountersDriver, error) {
+func (c *fakeContext) CreateCounters() (DriverCounters, error) {
 	return &fakeCounters{fakeContext: c}, c.call("CreateCounters")
 }
 
@@ -29,14 +29,14 @@ type fakeCounters struct {
 	packets, bytes uint64
 }
 
-func (c *fakeCounters) Attach(FlowDriver) error { return c.call("AttachCounters") }
-func (c *fakeCounters) Destroy() error          { return c.call("DestroyCounters") }
+func (c *fakeCounters) Attach(DriverHandle) error { return c.call("AttachCounters") }
+func (c *fakeCounters) Destroy() error            { return c.call("DestroyCounters") }
 
 func (c *fakeCounters) Read() (packets, bytes uint64, err error) {
 	return c.packets, c.bytes, c.call("ReadCounters")
 }
 
-func (p *fakePD) CreateWQ(init *WQDriverInit, up WQUpcalls) (WQDriver, error) {
+func (p *fakePD) CreateWQ(init *WQInitAttr, up DriverEvents) (DriverWQ, error) {
 	asked := *init
 	init.MaxWR += init.MaxWR % 2
 	return &fakeWQ{fakeContext: p.fakeContext, up: up, init: asked}, p.call("CreateWQ")
@@ -44,8 +44,8 @@ func (p *fakePD) CreateWQ(init *WQDriverInit, up WQUpcalls) (WQDriver, error) {
 
 type fakeWQ struct {
 	*fakeContext
-	up       WQUpcalls
-	init     WQDriverInit
+	up       DriverEvents
+	init     WQInitAttr
 	state    WQState
 	flags    WQFlags
 	mask     WQFlags
@@ -66,7 +66,7 @@ func (w *fakeWQ) Modify(_, to WQState, flags, mask WQFlags) error {
 
 func (w *fakeWQ) PostRecv(wrs []RecvWR) (int, error) { return fakePostRecv(&w.received, 2, wrs) }
 
-func (c *fakeContext) CreateRWQIndTable(wqs []WQDriver) (RWQIndTableDriver, error) {
+func (c *fakeContext) CreateRWQIndTable(wqs []DriverWQ) (DriverRWQIndTable, error) {
 	return &fakeIndTable{c, len(wqs)}, c.call("CreateRWQIndTable")
 }
 
@@ -86,9 +86,9 @@ func openSteering(t testing.TB) (*Context, *fakeContext) {
 	return openDevice(t, dev)
 }
 
-func newWQ(t testing.TB, ctx *Context) (*WQ, *fakeWQ) {
+func newWQ(t testing.TB, vctx *Context) (*WQ, *fakeWQ) {
 	t.Helper()
-	cq, _ := newCQ(t, ctx, nil)
-	wq := must(ctx.CreateWQ(&WQInitAttr{MaxWR: 3, MaxSGE: 2, PD: newPD(t, ctx), CQ: cq}))(t)
-	return wq, wq.Driver().(*fakeWQ)
+	cq, _ := newCQ(t, vctx, nil)
+	wq := must(vctx.CreateWQ(&WQInitAttr{MaxWR: 3, MaxSGE: 2, PD: newPD(t, vctx), CQ: cq}))(t)
+	return wq, wq.drv.(*fakeWQ)
 }

@@ -11,19 +11,19 @@ import (
 	"testing"
 )
 
-// The fake driver keeps what it is told and does what a test says. It moves no data.
+// The fake driver records calls and returns results that the test sets. It moves no data.
 
 type fakeProvider struct {
 	name    string
-	devices []DeviceDriver
+	devices []DriverDevice
 	err     error
 }
 
 func (p *fakeProvider) Name() string                     { return p.name }
-func (p *fakeProvider) Devices() ([]DeviceDriver, error) { return p.devices, p.err }
+func (p *fakeProvider) Devices() ([]DriverDevice, error) { return p.devices, p.err }
 
-// withProviders replaces the registered providers for the time of a test.
-func withProviders(t testing.TB, list ...Provider) {
+// withProviders replaces the registered providers for the duration of a test.
+func withProviders(t testing.TB, list ...DriverProvider) {
 	providers.mu.Lock()
 	old := providers.list
 	providers.list = list
@@ -36,7 +36,7 @@ func withProviders(t testing.TB, list ...Provider) {
 }
 
 type fakeDevice struct {
-	info    DeviceInfo
+	info    DriverInfo
 	attr    DeviceAttr
 	ports   []PortAttr // ports[0] is port 1
 	gids    []GIDEntry
@@ -46,9 +46,9 @@ type fakeDevice struct {
 	opened  []*fakeContext
 }
 
-func (d *fakeDevice) Info() DeviceInfo { return d.info }
+func (d *fakeDevice) Info() DriverInfo { return d.info }
 
-func (d *fakeDevice) Open(up ContextUpcalls) (ContextDriver, error) {
+func (d *fakeDevice) Open(up DriverContextEvents) (DriverContext, error) {
 	if d.openErr != nil {
 		return nil, d.openErr
 	}
@@ -57,19 +57,28 @@ func (d *fakeDevice) Open(up ContextUpcalls) (ContextDriver, error) {
 	return ctx, nil
 }
 
-// newFakeDevice is a RoCE device with two ports. Its limits are small enough to be met.
+// newFakeDevice returns a RoCE device with two ports and small limits, which tests can reach.
 func newFakeDevice() *fakeDevice {
 	port := PortAttr{
 		State: PortActive, MaxMTU: MTU4096, ActiveMTU: MTU1024, GIDTblLen: 16, PKeyTblLen: 2, LinkLayer: LinkLayerEthernet,
 		Flags: QPFGRHRequired, MaxMsgSz: 1 << 31,
 	}
 	return &fakeDevice{
-		info: DeviceInfo{Name: "vrb_fake0", GUID: GUID{2, 0, 0, 0xff, 0xfe, 0, 0, 1}, NodeType: NodeCA, Transport: TransportIB, Interface: "fake0"},
+		info: DriverInfo{Name: "vrb_fake0", GUID: GUID{2, 0, 0, 0xff, 0xfe, 0, 0, 1}, NodeType: NodeCA,
+			Transport: TransportIB, Interface: "fake0"},
 		attr: DeviceAttr{
 			NodeGUID: GUID{2, 0, 0, 0xff, 0xfe, 0, 0, 1}, MaxMRSize: 1 << 30, MaxQP: 100, MaxQPWR: 128, MaxSGE: 8, MaxSGERd: 4,
 			MaxCQ: 100, MaxCQE: 4096, MaxMR: 100, MaxPD: 100, MaxQPRdAtom: 16, MaxQPInitRdAtom: 8, AtomicCap: AtomicHCA,
 			MaxMcastGrp: 8, MaxMcastQPAttach: 8, MaxTotalMcastQPAttach: 64, MaxAH: 100, MaxSRQ: 100, MaxSRQWR: 64, MaxSRQSGE: 4,
 			MaxPKeys: 2, PhysPortCnt: 2, DeviceCapFlags: DeviceSRQResize | DeviceAutoPathMig | DeviceChangePhyPort,
+			MaxDMSize: 1000, ODPCaps: ODPCaps{General: ODPSupport}, CQModCaps: CQModerationCaps{MaxCQCount: 100,
+				MaxCQPeriod: 200},
+			TSOCaps:          TSOCaps{MaxTSO: 1000, SupportedQPTs: 1<<QPTypeRawPacket | 1<<QPTypeUD},
+			PacketPacingCaps: PacketPacingCaps{QPRateLimitMin: 10, QPRateLimitMax: 1000, SupportedQPTs: 1 << QPTypeRawPacket},
+			RSSCaps: RSSCaps{
+				SupportedQPTs: 1 << QPTypeRawPacket, MaxRWQIndirectionTables: 10, MaxRWQIndirectionTableSize: 8,
+				RxHashFieldsMask: uint64(rxHashAll), RxHashFunction: 1,
+			},
 		},
 		ports: []PortAttr{port, port},
 		gids: []GIDEntry{
@@ -92,17 +101,18 @@ func mustGID(s string) GID {
 }
 
 type fakeContext struct {
+	DriverUnsupported
 	dev *fakeDevice
-	up  ContextUpcalls
+	up  DriverContextEvents
 
 	mu      sync.Mutex
 	calls   []string
-	fail    map[string]error // answers of the calls with these names
+	fail    map[string]error // results of the calls with these names
 	nextQPN uint32
 	nextKey uint32
 }
 
-// call notes a call and gives its answer.
+// call records a call and returns its result.
 func (c *fakeContext) call(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,17 +150,17 @@ func (c *fakeContext) SelectGID(_ uint8, peer netip.Addr) (GIDChoice, error) {
 	return GIDChoice{}, syscall.ENETUNREACH
 }
 
-func (c *fakeContext) AllocPD() (PDDriver, error) { return &fakePD{c}, c.call("AllocPD") }
+func (c *fakeContext) AllocPD() (DriverPD, error) { return &fakePD{c}, c.call("AllocPD") }
 
-func (c *fakeContext) CreateCQ(cqe, vector int, up CQUpcalls) (CQDriver, error) {
-	return &fakeCQ{fakeContext: c, up: up, cap: cqe + cqe%2, vector: vector}, c.call("CreateCQ")
+func (c *fakeContext) CreateCQ(cqe int, opts *CQOptions, up DriverCQEvents) (DriverCQ, error) {
+	return &fakeCQ{fakeContext: c, up: up, cap: cqe + cqe%2, opts: *opts}, c.call("CreateCQ")
 }
 
 type fakePD struct{ *fakeContext }
 
 func (p *fakePD) Dealloc() error { return p.call("Dealloc") }
 
-func (p *fakePD) RegMR(buf []byte, iova uint64, access AccessFlags) (MRDriver, error) {
+func (p *fakePD) RegMR(buf []byte, iova uint64, access AccessFlags) (DriverMR, error) {
 	err := p.call("RegMR")
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,16 +168,17 @@ func (p *fakePD) RegMR(buf []byte, iova uint64, access AccessFlags) (MRDriver, e
 	return &fakeMR{fakeContext: p.fakeContext, pd: p, buf: buf, iova: iova, access: access, key: p.nextKey}, err
 }
 
-func (p *fakePD) CreateAH(attr AHAttr) (AHDriver, error) {
+func (p *fakePD) CreateAH(attr AHAttr) (DriverHandle, error) {
 	return &fakeAH{p.fakeContext, attr}, p.call("CreateAH")
 }
 
-func (p *fakePD) CreateSRQ(init *SRQAttr, up SRQUpcalls) (SRQDriver, error) {
-	init.MaxWR += init.MaxWR % 2
-	return &fakeSRQ{fakeContext: p.fakeContext, up: up, attr: *init}, p.call("CreateSRQ")
+func (p *fakePD) CreateSRQ(init *SRQInitAttr, up DriverEvents) (DriverSRQ, error) {
+	name := map[SRQType]string{SRQTypeBasic: "CreateSRQ", SRQTypeXRC: "CreateXRCSRQ", SRQTypeTM: "CreateTMSRQ"}[init.Type]
+	init.Attr.MaxWR += init.Attr.MaxWR % 2
+	return &fakeSRQ{fakeContext: p.fakeContext, up: up, attr: init.Attr, init: *init, pd: p}, p.call(name)
 }
 
-func (p *fakePD) CreateQP(init *QPDriverInit, up QPUpcalls) (QPDriver, error) {
+func (p *fakePD) CreateQP(init *QPInitAttr, up DriverQPEvents) (DriverQP, error) {
 	if init.Cap.MaxInlineData > 256 {
 		return nil, fmt.Errorf("inline data of %d bytes: %w", init.Cap.MaxInlineData, syscall.EINVAL)
 	}
@@ -182,7 +193,7 @@ func (p *fakePD) CreateQP(init *QPDriverInit, up QPUpcalls) (QPDriver, error) {
 
 type fakeMR struct {
 	*fakeContext
-	pd     PDDriver
+	pd     DriverPD
 	buf    []byte
 	iova   uint64
 	access AccessFlags
@@ -192,7 +203,7 @@ type fakeMR struct {
 func (m *fakeMR) LKey() uint32 { return m.key }
 func (m *fakeMR) RKey() uint32 { return m.key + 1 }
 
-func (m *fakeMR) Rereg(pd PDDriver, buf []byte, iova uint64, access *AccessFlags) error {
+func (m *fakeMR) Rereg(pd DriverPD, buf []byte, iova uint64, access *AccessFlags) error {
 	if err := m.call("Rereg"); err != nil {
 		return err
 	}
@@ -211,11 +222,14 @@ func (a *fakeAH) Destroy() error { return a.call("DestroyAH") }
 
 type fakeCQ struct {
 	*fakeContext
-	up          CQUpcalls
-	cap, vector int
-	armed       []bool // solicitedOnly of each ReqNotify
-	wcs         []WC
-	moderation  ModerateCQ
+	up         DriverCQEvents
+	cap        int
+	opts       CQOptions
+	ex         []WC   // for PollOne
+	more       []bool // of each PollOne
+	armed      []bool // solicitedOnly of each ReqNotify
+	wcs        []WC
+	moderation ModerateCQ
 }
 
 func (c *fakeCQ) Cap() int { return c.cap }
@@ -225,6 +239,9 @@ func (c *fakeCQ) Poll(wcs []WC) (int, error) {
 		return 0, err
 	}
 	n := copy(wcs, c.wcs)
+	for i := range wcs[:n] {
+		wcs[i].keepExtended(c.opts.WCFlags)
+	}
 	c.wcs = c.wcs[n:]
 	return n, nil
 }
@@ -247,11 +264,15 @@ func (c *fakeCQ) Destroy() error              { return c.call("DestroyCQ") }
 
 type fakeSRQ struct {
 	*fakeContext
-	up     SRQUpcalls
+	up     DriverEvents
+	init   SRQInitAttr
+	pd     DriverPD
 	attr   SRQAttr
 	posted []uint64 // WRIDs
 	room   int      // 0: no bound
 }
+
+func (s *fakeSRQ) SRQN() uint32 { return 0x123456 }
 
 func (s *fakeSRQ) PostRecv(wrs []RecvWR) (int, error) { return fakePostRecv(&s.posted, s.room, wrs) }
 
@@ -284,8 +305,8 @@ func (s *fakeSRQ) Destroy() error          { return s.call("DestroySRQ") }
 
 type fakeQP struct {
 	*fakeContext
-	up       QPUpcalls
-	init     QPDriverInit
+	up       DriverQPEvents
+	init     QPInitAttr
 	qpn      uint32
 	attr     QPAttr
 	mask     QPAttrMask // of the last Modify
@@ -352,7 +373,7 @@ func (q *fakeQP) DetachMcast(gid GID) error {
 
 func (q *fakeQP) Destroy() error { return q.call("DestroyQP") }
 
-// Openings for tests.
+// Constructors for tests.
 
 func openFake(t testing.TB) (*Context, *fakeContext) {
 	t.Helper()
@@ -361,41 +382,41 @@ func openFake(t testing.TB) (*Context, *fakeContext) {
 
 func openDevice(t testing.TB, dev *fakeDevice) (*Context, *fakeContext) {
 	t.Helper()
-	ctx, err := (&Device{drv: dev, info: dev.Info()}).Open()
+	vctx, err := (&Device{drv: dev, info: dev.Info()}).Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ctx, dev.opened[len(dev.opened)-1]
+	return vctx, dev.opened[len(dev.opened)-1]
 }
 
-func newPD(t testing.TB, ctx *Context) *PD {
+func newPD(t testing.TB, vctx *Context) *PD {
 	t.Helper()
-	return must(ctx.AllocPD())(t)
+	return must(vctx.AllocPD())(t)
 }
 
-func newCQ(t testing.TB, ctx *Context, opts *CQOptions) (*CQ, *fakeCQ) {
+func newCQ(t testing.TB, vctx *Context, opts *CQOptions) (*CQ, *fakeCQ) {
 	t.Helper()
-	cq := must(ctx.CreateCQ(16, opts))(t)
-	return cq, cq.Driver().(*fakeCQ)
+	cq := must(vctx.CreateCQ(16, opts))(t)
+	return cq, cq.drv.(*fakeCQ)
 }
 
 func newQP(t testing.TB, pd *PD, typ QPType) (*QP, *fakeQP) {
 	t.Helper()
 	if typ == QPTypeXRCRecv {
 		qp := must(newXRCD(t, pd.Context()).CreateQP(&QPInitAttr{Type: typ}))(t)
-		return qp, qp.Driver().(*fakeQP)
+		return qp, qp.drv.(*fakeQP)
 	}
 	cq, _ := newCQ(t, pd.Context(), nil)
 	qp := must(pd.CreateQP(&QPInitAttr{Type: typ, SendCQ: cq, RecvCQ: cq,
 		Cap: QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 4, MaxRecvSGE: 2, MaxInlineData: 64}}))(t)
-	return qp, qp.Driver().(*fakeQP)
+	return qp, qp.drv.(*fakeQP)
 }
 
-// newQPIn makes a QP that believes to be in a state.
+// newQPIn creates a QP and sets its state without a transition.
 func newQPIn(t testing.TB, typ QPType, s QPState) (*QP, *fakeQP) {
 	t.Helper()
-	ctx, _ := openFake(t)
-	qp, drv := newQP(t, newPD(t, ctx), typ)
+	vctx, _ := openFake(t)
+	qp, drv := newQP(t, newPD(t, vctx), typ)
 	forceState(qp, drv, s)
 	return qp, drv
 }
@@ -406,7 +427,7 @@ func forceState(qp *QP, drv *fakeQP, s QPState) {
 	drv.attr.QPState, drv.attr.PortNum = s, 1
 }
 
-// must unwraps a result: must(f())(t).
+// must returns the result of a call that must succeed: must(f())(t).
 func must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -424,7 +445,7 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-// refused checks that an error has the errno and that its text has all of the parts.
+// refused checks that an error has the errno and that its text contains all parts.
 func refused(t testing.TB, err error, errno Errno, parts ...string) {
 	t.Helper()
 	if err == nil {
@@ -439,7 +460,7 @@ func refused(t testing.TB, err error, errno Errno, parts ...string) {
 	}
 	for _, p := range parts {
 		if !strings.Contains(err.Error(), p) {
-			t.Errorf("%q does not say %q", err, p)
+			t.Errorf("%q does not have %q", err, p)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readable asks poll whether a descriptor is readable.
+// readable reports whether poll finds a descriptor readable.
 func readable(t *testing.T, fd int) bool {
 	t.Helper()
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
@@ -17,22 +17,24 @@ func readable(t *testing.T, fd int) bool {
 	return n == 1 && p[0].Revents&unix.POLLIN != 0
 }
 
-// TestV_EV_04_V_CC_01_V_AE_03_Descriptor is also V-CC-01 and V-AE-03: the descriptor is readable exactly while there are events.
+// TestV_EV_04_V_CC_01_V_AE_03_Descriptor is also V-CC-01 and V-AE-03: the descriptor is readable exactly while there
+// are events.
 func TestV_EV_04_V_CC_01_V_AE_03_Descriptor(t *testing.T) {
-	ctx, drv := openFake(t)
-	ch := must(ctx.CreateCompChannel())(t)
-	cq, cqDrv := newCQ(t, ctx, &CQOptions{Channel: ch})
+	vctx, drv := openFake(t)
+	ch := must(vctx.CreateCompChannel())(t)
+	cq, cqDrv := newCQ(t, vctx, &CQOptions{Channel: ch})
 	tests := map[string]struct {
 		fd    func() (int, error)
 		raise func()
 		get   func() error
 	}{
 		"channel": {ch.FD, cqDrv.up.Completion, func() error { _, err := ch.TryGetEvent(); return err }},
-		"context": {ctx.AsyncFD, func() { drv.up.PortEvent(EventPortErr, 1) }, func() error { _, err := ctx.TryGetAsyncEvent(); return err }},
+		"context": {vctx.AsyncFD, func() { drv.up.PortEvent(EventPortErr, 1) },
+			func() error { _, err := vctx.TryGetAsyncEvent(); return err }},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			tt.raise() // before the descriptor exists
+			tt.raise() // before FD creates the descriptor
 			fd := must(tt.fd())(t)
 			if again := must(tt.fd())(t); again != fd {
 				t.Errorf("descriptor %d, then %d", fd, again)
@@ -66,27 +68,27 @@ func TestV_EV_04_V_CC_01_V_AE_03_Descriptor(t *testing.T) {
 		t.Error("readable after the CQ of the only event was destroyed")
 	}
 	ok(t, ch.Close())
-	ok(t, ctx.Close())
+	ok(t, vctx.Close())
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
-		t.Error("the descriptor outlives its channel")
+		t.Error("the descriptor is open after Close of its channel")
 	}
 }
 
-// TestDescriptorManyEvents raises more events than a pipe or a counter could hold one by one.
+// TestDescriptorManyEvents raises more events than the buffer of a pipe can hold.
 func TestDescriptorManyEvents(t *testing.T) {
-	ctx, drv := openFake(t)
-	fd := must(ctx.AsyncFD())(t)
+	vctx, drv := openFake(t)
+	fd := must(vctx.AsyncFD())(t)
 	const n = 100000
 	for range n {
 		drv.up.PortEvent(EventPortErr, 1)
 	}
 	for range n {
-		if _, err := ctx.TryGetAsyncEvent(); err != nil {
+		if _, err := vctx.TryGetAsyncEvent(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if readable(t, fd) {
 		t.Error("readable without an event")
 	}
-	ok(t, ctx.Close())
+	ok(t, vctx.Close())
 }

@@ -5,39 +5,43 @@ import (
 	"fmt"
 )
 
-// The C structures of flow rules, one behind the other: struct ibv_flow_attr, 20 bytes, and the specifications. Fields of packets are big
-// endian, the others as the machine has them. What lies between fields is 0.
+// The C form of a flow rule: struct ibv_flow_attr, 20 bytes, followed by the specifications. Header fields of packets
+// are big endian, other fields have the byte order of the machine. Padding is 0.
 
 const flowAttrLen = 20
 
-// flowSizes are the sizes of the C structures (LP64).
+// flowSizes holds the sizes of the C structures (LP64).
 var flowSizes = map[FlowSpecType]int{
-	FlowSpecTypeEth: 40, FlowSpecTypeIPv4: 24, FlowSpecTypeIPv6: 88, FlowSpecTypeIPv4Ext: 32, FlowSpecTypeESP: 24, FlowSpecTypeTCP: 16,
+	FlowSpecTypeEth: 40, FlowSpecTypeIPv4: 24, FlowSpecTypeIPv6: 88, FlowSpecTypeIPv4Ext: 32, FlowSpecTypeESP: 24,
+	FlowSpecTypeTCP: 16,
 	FlowSpecTypeUDP: 16, FlowSpecTypeVXLANTunnel: 16, FlowSpecTypeGRE: 24, FlowSpecTypeMPLS: 16, FlowSpecTypeActionTag: 12,
 	FlowSpecTypeActionDrop: 8, FlowSpecTypeActionHandle: 16, FlowSpecTypeActionCount: 16,
 }
 
-// FlowHandles stand for the objects that specifications point to: in C, pointers.
+// FlowHandles returns the objects that the pointers in C specifications stand for; nil for an unknown handle.
 type FlowHandles interface {
 	Counters(handle uint64) *Counters
 	Action(handle uint64) *FlowAction
 }
 
-// ParseFlowAttr reads a rule as C programs lay it out (struct ibv_flow_attr and the specifications behind it). handles may be nil if no
-// specification names counters or an action. EINVAL for sizes and numbers that do not fit together, and for unknown types; whether
-// the rule makes sense CreateFlow tells.
+// ParseFlowAttr parses a rule in its C form (struct ibv_flow_attr followed by the specifications). handles may be nil
+// if no specification names counters or an action. EINVAL for inconsistent sizes and numbers, and for unknown types.
+// CreateFlow checks the meaning of the rule.
 func ParseFlowAttr(b []byte, handles FlowHandles) (*FlowAttr, error) {
 	const op = "parse_flow_attr"
 	if len(b) < flowAttrLen {
-		return nil, newError(op, "", EINVAL, "%d bytes are too few; a rule has %d at least", len(b), flowAttrLen)
+		return nil, newError(op, "", EINVAL, "%d bytes: must be %d or more", len(b), flowAttrLen)
 	}
 	n := binary.NativeEndian
 	a := &FlowAttr{
-		CompMask: n.Uint32(b), Type: FlowAttrType(n.Uint32(b[4:])), Priority: n.Uint16(b[10:]), Port: b[13], Flags: FlowFlags(n.Uint32(b[16:])),
+		Type: FlowAttrType(n.Uint32(b[4:])), Priority: n.Uint16(b[10:]), Port: b[13], Flags: FlowFlags(n.Uint32(b[16:])),
 	}
 	size, count := int(n.Uint16(b[8:])), int(b[12])
+	if mask := n.Uint32(b); mask != 0 {
+		return nil, newError(op, "", EINVAL, "comp_mask %#x: must be 0", mask)
+	}
 	if size != len(b) {
-		return nil, newError(op, "", EINVAL, "the rule says that it has %d bytes; there are %d", size, len(b))
+		return nil, newError(op, "", EINVAL, "size %d: must be %d, the number of bytes given", size, len(b))
 	}
 	rest := b[flowAttrLen:]
 	for i := range count {
@@ -49,15 +53,15 @@ func ParseFlowAttr(b []byte, handles FlowHandles) (*FlowAttr, error) {
 		rest = rest[size:]
 	}
 	if len(rest) > 0 {
-		return nil, newError(op, "", EINVAL, "%d bytes are left behind %d specifications", len(rest), count)
+		return nil, newError(op, "", EINVAL, "%d bytes follow %d specifications: must be 0", len(rest), count)
 	}
 	return a, nil
 }
 
-// parseFlowSpec reads one specification and tells how long it is.
+// parseFlowSpec parses one specification and returns its length in bytes.
 func parseFlowSpec(b []byte, handles FlowHandles) (FlowSpec, int, error) {
 	if len(b) < 8 {
-		return nil, 0, fmt.Errorf("%d bytes are too few", len(b))
+		return nil, 0, fmt.Errorf("%d bytes: must be 8 or more", len(b))
 	}
 	t, size := FlowSpecType(binary.NativeEndian.Uint32(b)), int(binary.NativeEndian.Uint16(b[4:]))
 	base := t
@@ -67,11 +71,11 @@ func parseFlowSpec(b []byte, handles FlowHandles) (FlowSpec, int, error) {
 	want, ok := flowSizes[base]
 	switch {
 	case !ok || base != t && (base == FlowSpecTypeVXLANTunnel || base == FlowSpecTypeGRE):
-		return nil, 0, fmt.Errorf("%v is not a type", t)
+		return nil, 0, fmt.Errorf("unknown specification type %v", t)
 	case size != want:
-		return nil, 0, fmt.Errorf("%v has size %d, not %d", t, size, want)
+		return nil, 0, fmt.Errorf("%v: size %d: must be %d", t, size, want)
 	case len(b) < size:
-		return nil, 0, fmt.Errorf("%v: %d of %d bytes are there", t, len(b), size)
+		return nil, 0, fmt.Errorf("%v: %d bytes: must be %d or more", t, len(b), size)
 	}
 	b = b[:size]
 	if t >= FlowSpecTypeActionTag {
@@ -90,7 +94,7 @@ func parseFlowAction(t FlowSpecType, b []byte, handles FlowHandles) (FlowSpec, e
 	}
 	handle := binary.NativeEndian.Uint64(b[8:])
 	if handles == nil {
-		return nil, fmt.Errorf("%v: handle %#x leads nowhere", t, handle)
+		return nil, fmt.Errorf("%v: unknown handle %#x", t, handle)
 	}
 	if t == FlowSpecTypeActionHandle {
 		if a := handles.Action(handle); a != nil {
@@ -99,10 +103,10 @@ func parseFlowAction(t FlowSpecType, b []byte, handles FlowHandles) (FlowSpec, e
 	} else if c := handles.Counters(handle); c != nil {
 		return FlowSpecActionCount{c}, nil
 	}
-	return nil, fmt.Errorf("%v: handle %#x leads nowhere", t, handle)
+	return nil, fmt.Errorf("%v: unknown handle %#x", t, handle)
 }
 
-// parseFlowFilters reads value and mask of a specification that matches.
+// parseFlowFilters parses the value and the mask of a specification.
 func parseFlowFilters(t FlowSpecType, in bool, b []byte) FlowSpec {
 	switch t {
 	case FlowSpecTypeEth:
@@ -115,17 +119,20 @@ func parseFlowFilters(t FlowSpecType, in bool, b []byte) FlowSpec {
 		return FlowSpecIPv6{in, parseIPv6Filter(b[8:]), parseIPv6Filter(b[48:])}
 	case FlowSpecTypeESP:
 		be := binary.BigEndian
-		return FlowSpecESP{in, FlowESPFilter{be.Uint32(b[8:]), be.Uint32(b[12:])}, FlowESPFilter{be.Uint32(b[16:]), be.Uint32(b[20:])}}
+		return FlowSpecESP{in, FlowESPFilter{be.Uint32(b[8:]), be.Uint32(b[12:])},
+			FlowESPFilter{be.Uint32(b[16:]), be.Uint32(b[20:])}}
 	case FlowSpecTypeTCP:
 		return FlowSpecTCP{in, parsePortFilter(b[6:]), parsePortFilter(b[10:])}
 	case FlowSpecTypeUDP:
 		return FlowSpecUDP{in, parsePortFilter(b[6:]), parsePortFilter(b[10:])}
 	case FlowSpecTypeVXLANTunnel:
-		return FlowSpecVXLAN{FlowTunnelFilter{binary.BigEndian.Uint32(b[8:])}, FlowTunnelFilter{binary.BigEndian.Uint32(b[12:])}}
+		return FlowSpecVXLAN{FlowTunnelFilter{binary.BigEndian.Uint32(b[8:])},
+			FlowTunnelFilter{binary.BigEndian.Uint32(b[12:])}}
 	case FlowSpecTypeGRE:
 		return FlowSpecGRE{parseGREFilter(b[8:]), parseGREFilter(b[16:])}
 	default:
-		return FlowSpecMPLS{in, FlowMPLSFilter{binary.BigEndian.Uint32(b[8:])}, FlowMPLSFilter{binary.BigEndian.Uint32(b[12:])}}
+		return FlowSpecMPLS{in, FlowMPLSFilter{binary.BigEndian.Uint32(b[8:])},
+			FlowMPLSFilter{binary.BigEndian.Uint32(b[12:])}}
 	}
 }
 
@@ -151,25 +158,25 @@ func parseGREFilter(b []byte) FlowGREFilter {
 	return FlowGREFilter{binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:]), binary.BigEndian.Uint32(b[4:])}
 }
 
-// AppendFlowAttr appends a rule as C programs lay it out. handle gives the numbers of the objects that specifications name, a *Counters or a
-// *FlowAction; it may be nil if there are none. EINVAL if there are more than 255 specifications, or some of another package.
+// AppendFlowAttr appends a rule in its C form to b (struct ibv_flow_attr). handle returns the numbers of the objects
+// that specifications name, a *Counters or a *FlowAction; it may be nil if there are none. EINVAL for more than 255
+// specifications, or for a specification type of another package.
 func AppendFlowAttr(b []byte, a *FlowAttr, handle func(object any) uint64) ([]byte, error) {
 	const op = "append_flow_attr"
 	if len(a.Specs) > 255 {
-		return b, newError(op, "", EINVAL, "%d specifications are too many; 0 to 255 are possible", len(a.Specs))
+		return b, newError(op, "", EINVAL, "%d specifications: must be 0 to 255", len(a.Specs))
 	}
 	n, at := binary.NativeEndian, len(b)
 	b = append(b, make([]byte, flowAttrLen)...)
 	for i, s := range a.Specs {
 		if s == nil || !known(s) {
-			return b[:at], newError(op, "", EINVAL, "specification %d is a %T", i, s)
+			return b[:at], newError(op, "", EINVAL, "specification %d: unknown type %T", i, s)
 		}
 		from := len(b)
 		b = append(b, make([]byte, flowSizes[flowBase(s)])...)
 		putFlowSpec(b[from:], s, handle)
 	}
 	h := b[at:]
-	n.PutUint32(h, a.CompMask)
 	n.PutUint32(h[4:], uint32(a.Type))
 	n.PutUint16(h[8:], uint16(len(h))) // 255 * 88 + 20 at most
 	n.PutUint16(h[10:], a.Priority)
@@ -178,7 +185,7 @@ func AppendFlowAttr(b []byte, a *FlowAttr, handle func(object any) uint64) ([]by
 	return b, nil
 }
 
-// flowBase is a specification's type without the flag for inner headers.
+// flowBase returns a specification's type without FlowSpecInner.
 func flowBase(s FlowSpec) FlowSpecType {
 	if t := s.Type(); t >= FlowSpecTypeActionTag {
 		return t
@@ -212,7 +219,8 @@ func putFlowSpec(b []byte, s FlowSpec, handle func(object any) uint64) {
 	case FlowSpecVXLAN:
 		put32(b[8:], s.Val.TunnelID, s.Mask.TunnelID)
 	case FlowSpecGRE:
-		put32(b[8:], uint32(s.Val.CKSRes0Ver)<<16|uint32(s.Val.Protocol), s.Val.Key, uint32(s.Mask.CKSRes0Ver)<<16|uint32(s.Mask.Protocol), s.Mask.Key)
+		put32(b[8:], uint32(s.Val.CKSRes0Ver)<<16|uint32(s.Val.Protocol), s.Val.Key,
+			uint32(s.Mask.CKSRes0Ver)<<16|uint32(s.Mask.Protocol), s.Mask.Key)
 	case FlowSpecMPLS:
 		be.PutUint32(b[8:], s.Val.Label)
 		be.PutUint32(b[12:], s.Mask.Label)

@@ -6,26 +6,24 @@ import (
 	"slices"
 )
 
-// check says what is wrong with a rule, whatever the device.
+// check returns an error if the rule is invalid on every device.
 func (a *FlowAttr) check() error {
 	switch {
-	case a.CompMask != 0:
-		return fmt.Errorf("unknown attributes %#x; there are none", a.CompMask)
 	case a.Type > FlowAttrSniffer:
-		return fmt.Errorf("%v is not a type of rule; NORMAL, ALL_DEFAULT, MC_DEFAULT and SNIFFER are", a.Type)
+		return fmt.Errorf("unknown rule type %v; must be NORMAL, ALL_DEFAULT, MC_DEFAULT or SNIFFER", a.Type)
 	case a.Flags&^flowFlagsAll != 0:
-		return fmt.Errorf("unknown flags %v; there are %v", a.Flags&^flowFlagsAll, flowFlagsAll)
+		return fmt.Errorf("unknown flags %v; must be of %v", a.Flags&^flowFlagsAll, flowFlagsAll)
 	case a.Flags&(FlowDontTrap|FlowEgress) != 0 && a.Type != FlowAttrNormal:
-		return fmt.Errorf("%v goes with NORMAL rules only, not with %v", a.Flags&(FlowDontTrap|FlowEgress), a.Type)
+		return fmt.Errorf("%v on a rule of type %v: the type must be NORMAL", a.Flags&(FlowDontTrap|FlowEgress), a.Type)
 	case a.Flags&FlowEgress != 0 && a.Flags&FlowAllowLoopBack != 0:
-		return errors.New("a rule matches frames that are sent (EGRESS) or received (ALLOW_LOOP_BACK), not both")
+		return errors.New("EGRESS and ALLOW_LOOP_BACK exclude each other")
 	case len(a.Specs) > 255:
-		return fmt.Errorf("%d specifications are too many; 0 to 255 are possible", len(a.Specs))
+		return fmt.Errorf("%d specifications: must be 0 to 255", len(a.Specs))
 	}
 	c := flowChecker{attr: a, seen: map[FlowSpecType]bool{}}
 	for i, s := range a.Specs {
 		if s == nil {
-			return fmt.Errorf("specification %d is missing", i)
+			return fmt.Errorf("specification %d is nil", i)
 		}
 		if err := c.add(s); err != nil {
 			return fmt.Errorf("specification %d, %v: %w", i, s.Type(), err)
@@ -34,27 +32,27 @@ func (a *FlowAttr) check() error {
 	return c.whole()
 }
 
-// flowChecker looks at one specification after the other.
+// flowChecker checks one specification after the other.
 type flowChecker struct {
 	attr  *FlowAttr
 	seen  map[FlowSpecType]bool
-	eth   [2]*FlowEthFilter // mask and value belong together
+	eth   [2]*FlowEthFilter // values of outer and inner Ethernet specification; masks has the masks
 	masks [2]*FlowEthFilter
 
 	counters []*Counters
 }
 
-// add says why a specification is not possible.
+// add checks the next specification.
 func (c *flowChecker) add(s FlowSpec) error {
 	t := s.Type()
 	if !known(s) {
-		return fmt.Errorf("a %T is not a specification; those of this package are, not as pointers", s)
+		return fmt.Errorf("unknown specification type %T; must be a FlowSpec value of package verbs, not a pointer", s)
 	}
 	if t >= FlowSpecTypeActionTag {
 		return c.addAction(s)
 	}
 	if c.attr.Type != FlowAttrNormal {
-		return fmt.Errorf("a rule of type %v matches by itself; only actions go with it", c.attr.Type)
+		return fmt.Errorf("a rule of type %v takes action specifications only", c.attr.Type)
 	}
 	if c.seen[t] {
 		return errors.New("the rule has one already")
@@ -66,10 +64,11 @@ func (c *flowChecker) add(s FlowSpec) error {
 	return c.values(s)
 }
 
-// known tells whether s is one of this package's.
+// known reports whether s has a type of this package.
 func known(s FlowSpec) bool {
 	switch s.(type) {
-	case FlowSpecEth, FlowSpecIPv4, FlowSpecIPv4Ext, FlowSpecIPv6, FlowSpecESP, FlowSpecTCP, FlowSpecUDP, FlowSpecVXLAN, FlowSpecGRE,
+	case FlowSpecEth, FlowSpecIPv4, FlowSpecIPv4Ext, FlowSpecIPv6, FlowSpecESP, FlowSpecTCP, FlowSpecUDP, FlowSpecVXLAN,
+		FlowSpecGRE,
 		FlowSpecMPLS, FlowSpecActionTag, FlowSpecActionDrop, FlowSpecActionHandle, FlowSpecActionCount:
 		return true
 	}
@@ -84,38 +83,38 @@ func (c *flowChecker) addAction(s FlowSpec) error {
 	switch s := s.(type) {
 	case FlowSpecActionTag:
 		if c.attr.Flags&FlowEgress != 0 {
-			return errors.New("frames that are sent have no tag")
+			return errors.New("an EGRESS rule cannot tag frames")
 		}
 	case FlowSpecActionDrop:
 		if c.attr.Flags&FlowDontTrap != 0 {
-			return errors.New("DONT_TRAP lets the frame go on, so that it cannot be dropped")
+			return errors.New("a rule with DONT_TRAP cannot drop frames")
 		}
 		if c.attr.Type == FlowAttrSniffer {
-			return errors.New("a sniffer has copies; it cannot drop frames")
+			return errors.New("a rule of type SNIFFER cannot drop frames")
 		}
 	case FlowSpecActionHandle:
 		if s.Action == nil {
-			return errors.New("the action is missing")
+			return errors.New("the action is nil")
 		}
 	case FlowSpecActionCount:
 		if s.Counters == nil {
-			return errors.New("the counters are missing")
+			return errors.New("the counters are nil")
 		}
 		if slices.Contains(c.counters, s.Counters) {
-			return errors.New("the rule counts into them already")
+			return errors.New("the rule has these counters already")
 		}
 		c.counters = append(c.counters, s.Counters)
 	}
 	return nil
 }
 
-// alternatives are specifications of which a frame has one at most at the same place.
+// alternatives are sets of headers of which a frame has at most one at the same place.
 var alternatives = [][]FlowSpecType{
 	{FlowSpecTypeIPv4, FlowSpecTypeIPv4Ext, FlowSpecTypeIPv6},
 	{FlowSpecTypeTCP, FlowSpecTypeUDP, FlowSpecTypeESP},
 }
 
-// outerOnly are alternatives of the outer headers: VXLAN is in UDP, and GRE is in neither.
+// outerOnly are alternatives of the outer headers: VXLAN is inside UDP, GRE is in none of TCP, UDP and ESP.
 var outerOnly = [][]FlowSpecType{
 	{FlowSpecTypeVXLANTunnel, FlowSpecTypeGRE},
 	{FlowSpecTypeVXLANTunnel, FlowSpecTypeTCP},
@@ -125,7 +124,7 @@ var outerOnly = [][]FlowSpecType{
 	{FlowSpecTypeGRE, FlowSpecTypeESP},
 }
 
-// clash finds a specification that goes before and cannot be together with one of type t.
+// clash returns an earlier specification that excludes one of type t.
 func (c *flowChecker) clash(t FlowSpecType) (FlowSpecType, bool) {
 	sets, flag := alternatives, t&FlowSpecInner
 	if flag == 0 {
@@ -146,7 +145,7 @@ func (c *flowChecker) clash(t FlowSpecType) (FlowSpecType, bool) {
 	return 0, false
 }
 
-// values looks at what has less bits than its field.
+// values checks the fields that use fewer bits than their Go type.
 func (c *flowChecker) values(s FlowSpec) error {
 	switch s := s.(type) {
 	case FlowSpecEth:
@@ -157,26 +156,26 @@ func (c *flowChecker) values(s FlowSpec) error {
 		c.eth[i], c.masks[i] = &s.Val, &s.Mask
 	case FlowSpecIPv4Ext:
 		if (s.Val.Flags|s.Mask.Flags)&^7 != 0 {
-			return fmt.Errorf("flags %#x, mask %#x: there are 3 bits", s.Val.Flags, s.Mask.Flags)
+			return fmt.Errorf("flags %#x, mask %#x: must be 0 to 7", s.Val.Flags, s.Mask.Flags)
 		}
 	case FlowSpecIPv6:
 		if (s.Val.FlowLabel|s.Mask.FlowLabel)>>20 != 0 {
-			return fmt.Errorf("flow label %#x, mask %#x: it has 20 bits", s.Val.FlowLabel, s.Mask.FlowLabel)
+			return fmt.Errorf("flow label %#x, mask %#x: must be 0 to 0xfffff", s.Val.FlowLabel, s.Mask.FlowLabel)
 		}
 	case FlowSpecVXLAN:
 		if (s.Val.TunnelID|s.Mask.TunnelID)>>24 != 0 {
-			return fmt.Errorf("tunnel ID %#x, mask %#x: it has 24 bits", s.Val.TunnelID, s.Mask.TunnelID)
+			return fmt.Errorf("tunnel ID %#x, mask %#x: must be 0 to 0xffffff", s.Val.TunnelID, s.Mask.TunnelID)
 		}
 	}
 	return nil
 }
 
-// etherTypes are the EtherTypes that specifications ask for.
+// etherTypes holds the EtherType of the frames that a specification matches.
 var etherTypes = map[FlowSpecType]uint16{
 	FlowSpecTypeIPv4: 0x0800, FlowSpecTypeIPv4Ext: 0x0800, FlowSpecTypeIPv6: 0x86dd,
 }
 
-// whole looks at all of the rule: an EtherType must be that of the IP version.
+// whole checks the rule as a whole: an EtherType must be that of the IP version.
 func (c *flowChecker) whole() error {
 	for i, flag := range []FlowSpecType{0, FlowSpecInner} {
 		if c.eth[i] == nil {
@@ -184,7 +183,8 @@ func (c *flowChecker) whole() error {
 		}
 		for t, ether := range etherTypes {
 			if mask := c.masks[i].EtherType; c.seen[t|flag] && (c.eth[i].EtherType^ether)&mask != 0 {
-				return fmt.Errorf("EtherType %#04x, mask %#04x, is not that of %v, %#04x", c.eth[i].EtherType, mask, t|flag, ether)
+				return fmt.Errorf("EtherType %#04x, mask %#04x: with %v it must match %#04x", c.eth[i].EtherType, mask, t|flag,
+					ether)
 			}
 		}
 	}

@@ -1,6 +1,6 @@
 package verbs
 
-// FlowSpecType is the type of a flow specification (enum ibv_flow_spec_type). FlowSpecInner is a flag of it.
+// FlowSpecType is the type of a flow specification, combined with the flag FlowSpecInner (enum ibv_flow_spec_type).
 type FlowSpecType uint32
 
 // The types (IBV_FLOW_SPEC_*).
@@ -15,7 +15,7 @@ const (
 	FlowSpecTypeVXLANTunnel  FlowSpecType = 0x50
 	FlowSpecTypeGRE          FlowSpecType = 0x51
 	FlowSpecTypeMPLS         FlowSpecType = 0x60
-	FlowSpecInner            FlowSpecType = 0x100 // of the headers inside of a tunnel
+	FlowSpecInner            FlowSpecType = 0x100 // flag: the headers inside of a tunnel
 	FlowSpecTypeActionTag    FlowSpecType = 0x1000
 	FlowSpecTypeActionDrop   FlowSpecType = 0x1001
 	FlowSpecTypeActionHandle FlowSpecType = 0x1002
@@ -23,13 +23,16 @@ const (
 )
 
 var flowSpecNames = map[FlowSpecType]string{
-	FlowSpecTypeEth: "ETH", FlowSpecTypeIPv4: "IPV4", FlowSpecTypeIPv6: "IPV6", FlowSpecTypeIPv4Ext: "IPV4_EXT", FlowSpecTypeESP: "ESP",
-	FlowSpecTypeTCP: "TCP", FlowSpecTypeUDP: "UDP", FlowSpecTypeVXLANTunnel: "VXLAN_TUNNEL", FlowSpecTypeGRE: "GRE", FlowSpecTypeMPLS: "MPLS",
-	FlowSpecInner: "INNER", FlowSpecTypeActionTag: "ACTION_TAG", FlowSpecTypeActionDrop: "ACTION_DROP", FlowSpecTypeActionHandle: "ACTION_HANDLE",
-	FlowSpecTypeActionCount: "ACTION_COUNT",
+	FlowSpecTypeEth: "ETH", FlowSpecTypeIPv4: "IPV4", FlowSpecTypeIPv6: "IPV6", FlowSpecTypeIPv4Ext: "IPV4_EXT",
+	FlowSpecTypeESP: "ESP",
+	FlowSpecTypeTCP: "TCP", FlowSpecTypeUDP: "UDP", FlowSpecTypeVXLANTunnel: "VXLAN_TUNNEL", FlowSpecTypeGRE: "GRE",
+	FlowSpecTypeMPLS: "MPLS",
+	FlowSpecInner:    "INNER", FlowSpecTypeActionTag: "ACTION_TAG", FlowSpecTypeActionDrop: "ACTION_DROP",
+	FlowSpecTypeActionHandle: "ACTION_HANDLE",
+	FlowSpecTypeActionCount:  "ACTION_COUNT",
 }
 
-// String is the name without IBV_FLOW_SPEC_, with INNER_ before it for that flag.
+// String returns the name without IBV_FLOW_SPEC_, with the prefix INNER_ if FlowSpecInner is set.
 func (t FlowSpecType) String() string {
 	if name := flowSpecNames[t]; name != "" {
 		return name
@@ -40,13 +43,14 @@ func (t FlowSpecType) String() string {
 	return nameOf("FlowSpecType", nil, int64(t))
 }
 
-// FlowSpec is a part of a flow rule: what frames must have, or what happens to those that have it (struct ibv_flow_spec).
-// The types are those of this package whose names begin with FlowSpec.
+// FlowSpec is a part of a flow rule: a condition on frames, or an action (struct ibv_flow_spec). It is implemented by
+// the types of this package whose names begin with FlowSpec.
 //
-// A specification with Val and Mask matches frames that have its header and, wherever Mask has a bit that is 1, the bit of
-// Val. Numbers are in host order here, and big endian in the frame. Inner means the headers inside of a tunnel.
+// A condition has Val and Mask. It matches frames that have its header and agree with Val in each bit that is 1 in
+// Mask. Numbers are in host byte order here and big endian in the frame. Inner selects the headers inside of a
+// tunnel.
 type FlowSpec interface {
-	// Type tells which one it is, with FlowSpecInner.
+	// Type returns the type, with FlowSpecInner if set.
 	Type() FlowSpecType
 }
 
@@ -56,10 +60,10 @@ type FlowSpecEth struct {
 	Val, Mask FlowEthFilter
 }
 
-// FlowEthFilter is what FlowSpecEth looks at (struct ibv_flow_eth_filter).
+// FlowEthFilter holds the fields of FlowSpecEth (struct ibv_flow_eth_filter).
 type FlowEthFilter struct {
 	DstMAC, SrcMAC [6]byte
-	EtherType      uint16 // the one behind the last VLAN tag
+	EtherType      uint16 // that after the last VLAN tag
 	VLANTag        uint16 // the first tag: priority 3 bits, CFI 1 bit, ID 12 bits
 }
 
@@ -69,7 +73,7 @@ type FlowSpecIPv4 struct {
 	Val, Mask FlowIPv4Filter
 }
 
-// FlowIPv4Filter is what FlowSpecIPv4 looks at (struct ibv_flow_ipv4_filter).
+// FlowIPv4Filter holds the fields of FlowSpecIPv4 (struct ibv_flow_ipv4_filter).
 type FlowIPv4Filter struct{ SrcIP, DstIP [4]byte }
 
 // FlowSpecIPv4Ext matches IPv4 headers with more of their fields (struct ibv_flow_spec_ipv4_ext).
@@ -78,8 +82,8 @@ type FlowSpecIPv4Ext struct {
 	Val, Mask FlowIPv4ExtFilter
 }
 
-// FlowIPv4ExtFilter is what FlowSpecIPv4Ext looks at (struct ibv_flow_ipv4_ext_filter). In Flags bit 1 stands for "do not
-// fragment" and bit 2 for "more fragments", as in the Linux kernel.
+// FlowIPv4ExtFilter holds the fields of FlowSpecIPv4Ext (struct ibv_flow_ipv4_ext_filter). In Flags, 3 bits, bit 1
+// stands for "do not fragment" and bit 2 for "more fragments", as in the Linux kernel.
 type FlowIPv4ExtFilter struct {
 	SrcIP, DstIP           [4]byte
 	Proto, TOS, TTL, Flags uint8
@@ -91,11 +95,11 @@ type FlowSpecIPv6 struct {
 	Val, Mask FlowIPv6Filter
 }
 
-// FlowIPv6Filter is what FlowSpecIPv6 looks at (struct ibv_flow_ipv6_filter).
+// FlowIPv6Filter holds the fields of FlowSpecIPv6 (struct ibv_flow_ipv6_filter).
 type FlowIPv6Filter struct {
 	SrcIP, DstIP [16]byte
 	FlowLabel    uint32 // 20 bits
-	NextHdr      uint8  // the protocol behind extension headers
+	NextHdr      uint8  // the protocol after extension headers
 	TrafficClass uint8
 	HopLimit     uint8
 }
@@ -106,7 +110,7 @@ type FlowSpecESP struct {
 	Val, Mask FlowESPFilter
 }
 
-// FlowESPFilter is what FlowSpecESP looks at (struct ibv_flow_esp_filter).
+// FlowESPFilter holds the fields of FlowSpecESP (struct ibv_flow_esp_filter).
 type FlowESPFilter struct{ SPI, Seq uint32 }
 
 // FlowSpecTCP matches TCP headers (struct ibv_flow_spec_tcp_udp with IBV_FLOW_SPEC_TCP). Fragments have none.
@@ -121,47 +125,48 @@ type FlowSpecUDP struct {
 	Val, Mask FlowPortFilter
 }
 
-// FlowPortFilter is what FlowSpecTCP and FlowSpecUDP look at (struct ibv_flow_tcp_udp_filter).
+// FlowPortFilter holds the fields of FlowSpecTCP and FlowSpecUDP (struct ibv_flow_tcp_udp_filter).
 type FlowPortFilter struct{ DstPort, SrcPort uint16 }
 
-// FlowSpecVXLAN matches tunnels of VXLAN, to UDP port 4789 (struct ibv_flow_spec_tunnel).
+// FlowSpecVXLAN matches VXLAN tunnels, to UDP port 4789 (struct ibv_flow_spec_tunnel).
 type FlowSpecVXLAN struct{ Val, Mask FlowTunnelFilter }
 
-// FlowTunnelFilter is what FlowSpecVXLAN looks at (struct ibv_flow_tunnel_filter).
+// FlowTunnelFilter holds the field of FlowSpecVXLAN (struct ibv_flow_tunnel_filter).
 type FlowTunnelFilter struct {
 	TunnelID uint32 // the network identifier, 24 bits
 }
 
-// FlowSpecGRE matches tunnels of GRE (struct ibv_flow_spec_gre).
+// FlowSpecGRE matches GRE tunnels (struct ibv_flow_spec_gre).
 type FlowSpecGRE struct{ Val, Mask FlowGREFilter }
 
-// FlowGREFilter is what FlowSpecGRE looks at (struct ibv_flow_gre_filter).
+// FlowGREFilter holds the fields of FlowSpecGRE (struct ibv_flow_gre_filter).
 type FlowGREFilter struct {
 	CKSRes0Ver uint16 // the first two bytes: checksum, key and sequence bits from the top, the version in the last 3 bits
 	Protocol   uint16
-	Key        uint32 // matches only frames that have one, if its mask is not 0
+	Key        uint32 // with a mask other than 0 only frames with a key match
 }
 
-// FlowSpecMPLS matches the first of a stack of MPLS labels (struct ibv_flow_spec_mpls). Its place in the list says where the stack
-// is: behind FlowSpecGRE in GRE, behind FlowSpecUDP in UDP (port 6635), behind an IP specification in IP, otherwise behind the Ethernet
-// header. With Inner it is behind the inner Ethernet header.
+// FlowSpecMPLS matches the first label of an MPLS stack (struct ibv_flow_spec_mpls). Its position in FlowAttr.Specs
+// selects the stack: after FlowSpecGRE the stack in GRE, after FlowSpecUDP the one in UDP (port 6635), after an IP
+// specification the one in IP, otherwise the one after the Ethernet header. With Inner it is the stack after the
+// inner Ethernet header.
 type FlowSpecMPLS struct {
 	Inner     bool
 	Val, Mask FlowMPLSFilter
 }
 
-// FlowMPLSFilter is what FlowSpecMPLS looks at (struct ibv_flow_mpls_filter).
+// FlowMPLSFilter holds the field of FlowSpecMPLS (struct ibv_flow_mpls_filter).
 type FlowMPLSFilter struct {
-	Label uint32 // the entry as it is in the frame: from the top 20 bits of label, 3 of class, 1 of bottom, 8 of TTL
+	Label uint32 // the stack entry; from the top: 20 bits of label, 3 of class, 1 of bottom, 8 of TTL
 }
 
-// FlowSpecActionTag puts a tag in the completions of frames (struct ibv_flow_spec_action_tag): CQEx.ReadFlowTag.
+// FlowSpecActionTag sets WC.FlowTag in the completions of frames (struct ibv_flow_spec_action_tag).
 type FlowSpecActionTag struct{ TagID uint32 }
 
 // FlowSpecActionDrop drops frames (struct ibv_flow_spec_action_drop).
 type FlowSpecActionDrop struct{}
 
-// FlowSpecActionHandle runs an action that was made before (struct ibv_flow_spec_action_handle).
+// FlowSpecActionHandle runs an existing action (struct ibv_flow_spec_action_handle).
 type FlowSpecActionHandle struct{ Action *FlowAction }
 
 // FlowSpecActionCount counts frames (struct ibv_flow_spec_counter_action).

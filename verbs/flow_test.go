@@ -11,8 +11,8 @@ import (
 
 func rawQP(t testing.TB) (*QP, *fakeContext) {
 	t.Helper()
-	ctx, drv := openSteering(t)
-	qp, _ := newQP(t, newPD(t, ctx), QPTypeRawPacket)
+	vctx, drv := openSteering(t)
+	qp, _ := newQP(t, newPD(t, vctx), QPTypeRawPacket)
 	return qp, drv
 }
 
@@ -21,24 +21,29 @@ func TestV_FL_04_V_FL_05_V_FL_14_Values(t *testing.T) {
 	texts(t, FlowAttrType(0), "NORMAL", "ALL_DEFAULT", "MC_DEFAULT", "SNIFFER", "FlowAttrType(4)")
 	checkBits(t, map[int]FlowFlags{0: FlowAllowLoopBack, 1: FlowDontTrap, 2: FlowEgress})
 	for want, s := range map[FlowSpecType]FlowSpec{
-		0x20: FlowSpecEth{}, 0x30: FlowSpecIPv4{}, 0x31: FlowSpecIPv6{}, 0x32: FlowSpecIPv4Ext{}, 0x34: FlowSpecESP{}, 0x40: FlowSpecTCP{},
-		0x41: FlowSpecUDP{}, 0x50: FlowSpecVXLAN{}, 0x51: FlowSpecGRE{}, 0x60: FlowSpecMPLS{}, 0x120: FlowSpecEth{Inner: true},
-		0x130: FlowSpecIPv4{Inner: true}, 0x131: FlowSpecIPv6{Inner: true}, 0x132: FlowSpecIPv4Ext{Inner: true}, 0x134: FlowSpecESP{Inner: true},
-		0x140: FlowSpecTCP{Inner: true}, 0x141: FlowSpecUDP{Inner: true}, 0x160: FlowSpecMPLS{Inner: true}, 0x1000: FlowSpecActionTag{},
+		0x20: FlowSpecEth{}, 0x30: FlowSpecIPv4{}, 0x31: FlowSpecIPv6{}, 0x32: FlowSpecIPv4Ext{}, 0x34: FlowSpecESP{},
+		0x40: FlowSpecTCP{},
+		0x41: FlowSpecUDP{}, 0x50: FlowSpecVXLAN{}, 0x51: FlowSpecGRE{}, 0x60: FlowSpecMPLS{},
+		0x120: FlowSpecEth{Inner: true},
+		0x130: FlowSpecIPv4{Inner: true}, 0x131: FlowSpecIPv6{Inner: true}, 0x132: FlowSpecIPv4Ext{Inner: true},
+		0x134: FlowSpecESP{Inner: true},
+		0x140: FlowSpecTCP{Inner: true}, 0x141: FlowSpecUDP{Inner: true}, 0x160: FlowSpecMPLS{Inner: true},
+		0x1000: FlowSpecActionTag{},
 		0x1001: FlowSpecActionDrop{}, 0x1002: FlowSpecActionHandle{}, 0x1003: FlowSpecActionCount{},
 	} {
 		if s.Type() != want {
 			t.Errorf("%T has type %#x, want %#x", s, uint32(s.Type()), uint32(want))
 		}
 	}
-	for v, want := range map[FlowSpecType]string{0x20: "ETH", 0x150: "INNER_VXLAN_TUNNEL", 0x1003: "ACTION_COUNT", 0x33: "FlowSpecType(51)"} {
+	for v, want := range map[FlowSpecType]string{0x20: "ETH", 0x150: "INNER_VXLAN_TUNNEL", 0x1003: "ACTION_COUNT",
+		0x33: "FlowSpecType(51)"} {
 		if v.String() != want {
 			t.Errorf("%v, want %v", v, want)
 		}
 	}
 }
 
-// TestV_FL_03_Ranges tries both ends of each parameter and one past them.
+// TestV_FL_03_Ranges tries the limits of each parameter and the values beyond them.
 func TestV_FL_03_Ranges(t *testing.T) {
 	qp, drv := rawQP(t)
 	for _, port := range []uint8{1, 2} {
@@ -50,18 +55,17 @@ func TestV_FL_03_Ranges(t *testing.T) {
 		attr *FlowAttr
 		part string
 	}{
-		{nil, "no attributes"},
-		{&FlowAttr{}, "port 0 does not exist; ports are 1 to 2"},
+		{nil, "the attributes are nil"},
+		{&FlowAttr{}, "port 0: must be 1 to 2"},
 		{&FlowAttr{Port: 3}, "port 3"},
-		{&FlowAttr{Port: 1, CompMask: 1}, "unknown attributes 0x1"},
 		{&FlowAttr{Port: 1, Type: 4}, "FlowAttrType(4)"},
 		{&FlowAttr{Port: 1, Flags: 8}, "unknown flags 0x8"},
-		{&FlowAttr{Port: 1, Type: FlowAttrSniffer, Flags: FlowDontTrap}, "DONT_TRAP goes with NORMAL rules only"},
+		{&FlowAttr{Port: 1, Type: FlowAttrSniffer, Flags: FlowDontTrap}, "the type must be NORMAL"},
 		{&FlowAttr{Port: 1, Type: FlowAttrAllDefault, Flags: FlowDontTrap}, "NORMAL"},
 		{&FlowAttr{Port: 1, Type: FlowAttrMCDefault, Flags: FlowEgress}, "NORMAL"},
-		{&FlowAttr{Port: 1, Flags: FlowEgress | FlowAllowLoopBack}, "not both"},
-		{&FlowAttr{Port: 1, Specs: make([]FlowSpec, 256)}, "256 specifications are too many"},
-		{&FlowAttr{Port: 1, Specs: make([]FlowSpec, 1)}, "specification 0 is missing"},
+		{&FlowAttr{Port: 1, Flags: FlowEgress | FlowAllowLoopBack}, "exclude each other"},
+		{&FlowAttr{Port: 1, Specs: make([]FlowSpec, 256)}, "256 specifications: must be 0 to 255"},
+		{&FlowAttr{Port: 1, Specs: make([]FlowSpec, 1)}, "specification 0 is nil"},
 	} {
 		_, err := qp.CreateFlow(c.attr)
 		refused(t, err, EINVAL, "create_flow", c.part)
@@ -123,16 +127,18 @@ func TestV_FL_11_MalformedRules(t *testing.T) {
 		specs []FlowSpec
 	}{
 		{FlowAttr{}, list(ether(false, 0x0800, 0xffff), FlowSpecIPv4{})},
-		{FlowAttr{}, list(ether(false, 0x0806, 0xf000), FlowSpecIPv4{})}, // as far as the mask goes
+		{FlowAttr{}, list(ether(false, 0x0806, 0xf000), FlowSpecIPv4{})}, // only the masked bits count
 		{FlowAttr{}, list(FlowSpecTCP{}, FlowSpecIPv4{}, FlowSpecEth{})}, // any order
-		{FlowAttr{}, list(FlowSpecVXLAN{Val: FlowTunnelFilter{TunnelID: 1<<24 - 1}}, FlowSpecUDP{}, FlowSpecTCP{Inner: true}, FlowSpecIPv4{}, FlowSpecIPv6{Inner: true})},
-		{FlowAttr{}, list(FlowSpecIPv6{Val: FlowIPv6Filter{FlowLabel: 1<<20 - 1}}, FlowSpecActionDrop{}, FlowSpecActionTag{1})},
+		{FlowAttr{}, list(FlowSpecVXLAN{Val: FlowTunnelFilter{TunnelID: 1<<24 - 1}}, FlowSpecUDP{},
+			FlowSpecTCP{Inner: true}, FlowSpecIPv4{}, FlowSpecIPv6{Inner: true})},
+		{FlowAttr{}, list(FlowSpecIPv6{Val: FlowIPv6Filter{FlowLabel: 1<<20 - 1}}, FlowSpecActionDrop{},
+			FlowSpecActionTag{1})},
 		{FlowAttr{Type: FlowAttrSniffer}, list(FlowSpecActionTag{1})},
 		{FlowAttr{Flags: FlowEgress | FlowDontTrap}, nil},
 	} {
 		c.attr.Port, c.attr.Specs = 1, c.specs
 		f := must(qp.CreateFlow(&c.attr))(t)
-		if got := f.Driver().(*fakeFlow).attr; !reflect.DeepEqual(got.Specs, c.specs) || f.QP() != qp {
+		if got := f.drv.(*fakeFlow).attr; !reflect.DeepEqual(got.Specs, c.specs) || f.QP() != qp {
 			t.Errorf("%+v", got)
 		}
 		ok(t, f.Close())
@@ -140,13 +146,13 @@ func TestV_FL_11_MalformedRules(t *testing.T) {
 }
 
 func TestV_FL_01_QPsWithFlows(t *testing.T) {
-	ctx, drv := openSteering(t)
-	pd := newPD(t, ctx)
+	vctx, drv := openSteering(t)
+	pd := newPD(t, vctx)
 	for _, typ := range []QPType{QPTypeRC, QPTypeUC, QPTypeUD, QPTypeXRCSend, QPTypeXRCRecv, QPTypeRawPacket} {
 		qp, _ := newQP(t, pd, typ)
 		f, err := qp.CreateFlow(&FlowAttr{Port: 1})
 		if typ != QPTypeUD && typ != QPTypeRawPacket {
-			refused(t, err, EINVAL, "a QP of type "+typ.String()+" has no flows")
+			refused(t, err, EINVAL, "QP type "+typ.String()+" has no flows")
 			continue
 		}
 		ok(t, err)
@@ -176,37 +182,35 @@ func TestV_FL_01_QPsWithFlows(t *testing.T) {
 
 func TestV_CNT_03_V_CNT_04_X_CNT_01_Rules(t *testing.T) {
 	qp, drv := rawQP(t)
-	ctx := qp.Context()
-	_, err := ctx.CreateCounters(&CountersInitAttr{CompMask: 1})
-	refused(t, err, EINVAL, "create_counters")
+	vctx := qp.Context()
 	drv.fail["CreateCounters"] = ENOMEM
-	_, err = ctx.CreateCounters(nil)
+	_, err := vctx.CreateCounters()
 	refused(t, err, ENOMEM)
 	delete(drv.fail, "CreateCounters")
-	c := must(ctx.CreateCounters(&CountersInitAttr{}))(t)
-	refused(t, c.Read(make([]uint64, 1), 0), EINVAL, "nothing is counted")
+	c := must(vctx.CreateCounters())(t)
+	refused(t, c.Read(make([]uint64, 1), 0), EINVAL, "no counter is described")
 	_, err = qp.CreateFlow(&FlowAttr{Port: 1, Specs: []FlowSpec{FlowSpecActionCount{c}}})
-	refused(t, err, EINVAL, "the counters count nothing")
-	for _, bad := range []*CounterAttachAttr{nil, {CounterDesc: 2}, {Index: MaxCounters}, {CompMask: 1}} {
+	refused(t, err, EINVAL, "no counter is described")
+	for _, bad := range []*CounterAttachAttr{nil, {CounterDesc: 2}, {Index: MaxCounters}} {
 		refused(t, c.AttachPointFlow(bad, nil), EINVAL, "attach_counters_point_flow")
 	}
 	ok(t, c.AttachPointFlow(&CounterAttachAttr{CounterDesc: CounterBytes, Index: MaxCounters - 1}, nil))
 	refused(t, c.AttachPointFlow(&CounterAttachAttr{Index: MaxCounters - 1}, nil), EINVAL, "has BYTES already")
-	refused(t, c.Read(make([]uint64, MaxCounters-1), 0), EINVAL, "room for 63 values is too little")
+	refused(t, c.Read(make([]uint64, MaxCounters-1), 0), EINVAL, "63 values: must be 64 or more")
 	refused(t, c.Read(make([]uint64, MaxCounters), 2), EINVAL, "unknown flags 0x2")
 	_, err = qp.CreateFlow(&FlowAttr{Port: 1, Specs: []FlowSpec{FlowSpecActionCount{c}, FlowSpecActionCount{c}}})
 	refused(t, err, EINVAL, "already")
 	f := must(qp.CreateFlow(&FlowAttr{Port: 1, Specs: []FlowSpec{FlowSpecActionCount{c}}}))(t)
 	refused(t, c.AttachPointFlow(&CounterAttachAttr{Index: 1}, nil), EBUSY)
 	refused(t, c.Close(), EBUSY, "still used by 1 flow")
-	c.Driver().(*fakeCounters).packets, c.Driver().(*fakeCounters).bytes = 3, 180
+	c.drv.(*fakeCounters).packets, c.drv.(*fakeCounters).bytes = 3, 180
 	v := make([]uint64, MaxCounters+1)
 	ok(t, c.Read(v, 0))
 	if v[MaxCounters-1] != 180 || v[0] != 0 {
 		t.Error(v)
 	}
 	other, _ := openSteering(t)
-	foreign := must(other.CreateCounters(nil))(t)
+	foreign := must(other.CreateCounters())(t)
 	refused(t, foreign.AttachPointFlow(&CounterAttachAttr{}, f), EINVAL, "another context")
 	ok(t, foreign.AttachPointFlow(&CounterAttachAttr{}, nil))
 	_, err = qp.CreateFlow(&FlowAttr{Port: 1, Specs: []FlowSpec{FlowSpecActionCount{foreign}}})
@@ -224,7 +228,7 @@ func TestV_CNT_03_V_CNT_04_X_CNT_01_Rules(t *testing.T) {
 	}
 }
 
-// flowSamples are rules with every type of specification.
+// flowSamples are rules that together have every type of specification.
 func flowSamples(c *Counters, a *FlowAction) []FlowAttr {
 	var ones [16]byte
 	for i := range ones {
@@ -232,11 +236,15 @@ func flowSamples(c *Counters, a *FlowAction) []FlowAttr {
 	}
 	return []FlowAttr{
 		{},
-		{CompMask: 1, Type: FlowAttrSniffer, Priority: 0x1234, Port: 7, Flags: FlowEgress, Specs: []FlowSpec{
-			FlowSpecEth{true, FlowEthFilter{[6]byte(ones[:]), [6]byte(ones[6:]), 0x0800, 0x6123}, FlowEthFilter{[6]byte(ones[1:]), [6]byte(ones[7:]), 1, 2}},
-			FlowSpecIPv4{false, FlowIPv4Filter{[4]byte(ones[:]), [4]byte(ones[4:])}, FlowIPv4Filter{[4]byte(ones[8:]), [4]byte(ones[12:])}},
-			FlowSpecIPv4Ext{true, FlowIPv4ExtFilter{[4]byte(ones[:]), [4]byte(ones[4:]), 1, 2, 3, 4}, FlowIPv4ExtFilter{[4]byte(ones[8:]), [4]byte(ones[12:]), 5, 6, 7, 8}},
-			FlowSpecIPv6{false, FlowIPv6Filter{ones, ones, 0x12345, 1, 2, 3}, FlowIPv6Filter{FlowLabel: 0xfffff, NextHdr: 4, TrafficClass: 5, HopLimit: 6}},
+		{Type: FlowAttrSniffer, Priority: 0x1234, Port: 7, Flags: FlowEgress, Specs: []FlowSpec{
+			FlowSpecEth{true, FlowEthFilter{[6]byte(ones[:]), [6]byte(ones[6:]), 0x0800, 0x6123},
+				FlowEthFilter{[6]byte(ones[1:]), [6]byte(ones[7:]), 1, 2}},
+			FlowSpecIPv4{false, FlowIPv4Filter{[4]byte(ones[:]), [4]byte(ones[4:])},
+				FlowIPv4Filter{[4]byte(ones[8:]), [4]byte(ones[12:])}},
+			FlowSpecIPv4Ext{true, FlowIPv4ExtFilter{[4]byte(ones[:]), [4]byte(ones[4:]), 1, 2, 3, 4},
+				FlowIPv4ExtFilter{[4]byte(ones[8:]), [4]byte(ones[12:]), 5, 6, 7, 8}},
+			FlowSpecIPv6{false, FlowIPv6Filter{ones, ones, 0x12345, 1, 2, 3},
+				FlowIPv6Filter{FlowLabel: 0xfffff, NextHdr: 4, TrafficClass: 5, HopLimit: 6}},
 			FlowSpecESP{false, FlowESPFilter{1, 2}, FlowESPFilter{3, 4}},
 			FlowSpecTCP{true, FlowPortFilter{1, 2}, FlowPortFilter{3, 4}},
 			FlowSpecUDP{false, FlowPortFilter{5, 6}, FlowPortFilter{7, 8}},
@@ -248,7 +256,7 @@ func flowSamples(c *Counters, a *FlowAction) []FlowAttr {
 	}
 }
 
-// handles give one object each.
+// handles returns one object per handle.
 type handles struct {
 	c *Counters
 	a *FlowAction
@@ -299,7 +307,7 @@ func TestV_FL_03_BadLayouts(t *testing.T) {
 	h := handles{new(Counters), new(FlowAction)}
 	a := flowSamples(h.c, h.a)[1]
 	good := must(AppendFlowAttr(nil, &a, h.number))(t)
-	for n := range good { // cut off anywhere
+	for n := range good { // truncated at each length
 		if _, err := ParseFlowAttr(good[:n], h); !errors.Is(err, EINVAL) {
 			t.Fatalf("%d of %d bytes: %v", n, len(good), err)
 		}
@@ -307,7 +315,7 @@ func TestV_FL_03_BadLayouts(t *testing.T) {
 		if n >= 20 {
 			binary.NativeEndian.PutUint16(short[8:], uint16(n))
 			if _, err := ParseFlowAttr(short, h); !errors.Is(err, EINVAL) {
-				t.Fatalf("%d of %d bytes, and the size says so: %v", n, len(good), err)
+				t.Fatalf("%d of %d bytes, with this size in the header: %v", n, len(good), err)
 			}
 		}
 	}
@@ -355,11 +363,11 @@ func FuzzParseFlowAttr(f *testing.F) {
 		_ = a.check()
 		again, err := AppendFlowAttr(nil, a, h.number)
 		if err != nil || len(again) != len(b) {
-			t.Fatalf("%d bytes become %d, %v", len(b), len(again), err)
+			t.Fatalf("%d bytes encode again as %d, %v", len(b), len(again), err)
 		}
 		back, err := ParseFlowAttr(again, h)
 		if err != nil || !reflect.DeepEqual(a, back) {
-			t.Fatalf("%+v becomes %+v, %v", a, back, err)
+			t.Fatalf("%+v decodes again as %+v, %v", a, back, err)
 		}
 	})
 }

@@ -5,20 +5,22 @@ import (
 	"sync"
 )
 
-// Several parts of a program, each with a context of its own, may work with the same PDs and MRs: one exports them as a
-// descriptor and handles, the other imports those. The C library lets processes do this too. Here memory of another process cannot be
-// reached, so that what another process has exported is refused with EOPNOTSUPP.
+// Parts of a program, each with a context of its own, can share PDs and MRs: one part exports a descriptor and
+// handles, the other imports them. The C library supports this between processes too. Here the memory of another
+// process cannot be reached, so that the exports of another process are refused with EOPNOTSUPP.
 
-// exports is what this process has exported.
+// exports holds the exports of this process.
 var exports = struct {
-	mu    sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	files map[inode]*Context
-	last  uint32
-	pds   map[uint32]*PD
-	mrs   map[uint32]*MR
+	// +checklocks:mu
+	last uint32
+	pds  map[uint32]*PD
+	mrs  map[uint32]*MR
 }{files: map[inode]*Context{}, pds: map[uint32]*PD{}, mrs: map[uint32]*MR{}}
 
-// exportFile is the descriptor of a context; its other end keeps it from being readable.
+// exportFile is the exported descriptor of a context: one end of a pipe. The other end keeps it from being readable.
 type exportFile struct {
 	once sync.Once
 	r, w *os.File
@@ -26,15 +28,15 @@ type exportFile struct {
 	err  error
 }
 
-// CmdFD is a descriptor that stands for the context, for ImportDevice (cmd_fd of struct ibv_context). It can be duplicated. It
-// is valid until the context is closed, and for nothing but that. EOPNOTSUPP where the system has no such thing.
-func (ctx *Context) CmdFD() (int, error) {
+// CmdFD returns a descriptor for the context, for ImportDevice only (cmd_fd of struct ibv_context). It may be
+// duplicated. It is valid until the context is closed. EOPNOTSUPP if the operating system has no such descriptors.
+func (vctx *Context) CmdFD() (int, error) {
 	const op = "cmd_fd"
-	if err := ctx.enter(op); err != nil {
+	if err := vctx.enter(op); err != nil {
 		return -1, err
 	}
-	defer ctx.leave()
-	f := &ctx.export
+	defer vctx.leave()
+	f := &vctx.export
 	f.once.Do(func() {
 		if f.r, f.w, f.err = os.Pipe(); f.err != nil {
 			return
@@ -45,10 +47,10 @@ func (ctx *Context) CmdFD() (int, error) {
 		}
 		exports.mu.Lock()
 		defer exports.mu.Unlock()
-		exports.files[f.id] = ctx
+		exports.files[f.id] = vctx
 	})
 	if f.err != nil {
-		return -1, driverError(op, ctx.obj(), f.err)
+		return -1, driverError(op, vctx.obj(), f.err)
 	}
 	return int(f.r.Fd()), nil
 }
@@ -58,9 +60,9 @@ func (f *exportFile) close() {
 	_ = f.w.Close()
 }
 
-// unexport ends what CmdFD began.
-func (ctx *Context) unexport() {
-	f := &ctx.export
+// unexport closes the descriptor of CmdFD.
+func (vctx *Context) unexport() {
+	f := &vctx.export
 	if f.r == nil || f.err != nil {
 		return
 	}
@@ -70,9 +72,10 @@ func (ctx *Context) unexport() {
 	f.close()
 }
 
-// ImportDevice opens the device of the context that a descriptor of Context.CmdFD stands for once more (ibv_import_device). PDs of
-// that context can then be imported. The descriptor remains the caller's. EBADF for no descriptor, EOPNOTSUPP for one that is
-// no context's of this process.
+// ImportDevice opens the device of an exported context again (ibv_import_device). cmdFD comes from Context.CmdFD; it
+// stays with the caller. PDs of the exported context can then be imported with Context.ImportPD.
+//
+// Errors: EBADF if cmdFD is not open, EOPNOTSUPP if it is not from an open context of this process.
 func ImportDevice(cmdFD int) (*Context, error) {
 	const op = "import_device"
 	id, err := inodeOf(cmdFD)
@@ -84,17 +87,17 @@ func ImportDevice(cmdFD int) (*Context, error) {
 	exports.mu.Unlock()
 	if from == nil {
 		return nil, newError(op, "", EOPNOTSUPP,
-			"descriptor %d is no open context of this process; contexts of other processes cannot be imported, since their memory cannot be reached", cmdFD)
+			"descriptor %d: must be from Context.CmdFD of an open context of this process", cmdFD)
 	}
 	return from.dev.Open()
 }
 
-// Handle is the number by which other contexts of the device import the PD (handle of struct ibv_pd). It is valid
-// until the PD is closed.
+// Handle returns the number by which other contexts of the device import the PD (handle of struct ibv_pd). It is
+// valid until the PD is closed.
 func (pd *PD) Handle() uint32 { return export(&pd.handle, exports.pds, pd) }
 
-// Handle is the number by which other contexts of the device import the region (handle of struct ibv_mr). It is valid until the
-// region is closed.
+// Handle returns the number by which other contexts of the device import the region (handle of struct ibv_mr). It is
+// valid until the region is closed.
 func (mr *MR) Handle() uint32 { return export(&mr.handle, exports.mrs, mr) }
 
 func export[T any](handle *uint32, table map[uint32]*T, v *T) uint32 {
@@ -120,70 +123,74 @@ func exported[T any](handle uint32, table map[uint32]*T) *T {
 	return table[handle]
 }
 
-// ImportPD gives a PD of another context of the same device a place in this one (ibv_import_pd). It is one domain with the PD it comes
-// from: their members work together. That PD stays open (EBUSY) until Close, which is ibv_unimport_pd, was called. ENOENT if no
-// context of the device has a PD of that handle.
-func (ctx *Context) ImportPD(handle uint32) (*PD, error) {
+// ImportPD imports a PD of another context of the same device (ibv_import_pd). The result and the original PD are one
+// protection domain: their members work together. The original cannot be closed (EBUSY) before Close of the result,
+// which is ibv_unimport_pd. ENOENT if no open context of the device has a PD with the handle.
+func (vctx *Context) ImportPD(handle uint32) (*PD, error) {
 	const op = "import_pd"
 	from := exported(handle, exports.pds)
-	if from == nil || from.ctx.dev.drv != ctx.dev.drv {
-		return nil, newError(op, ctx.obj(), ENOENT, "no open context of the device has a PD of handle %d", handle)
+	if from == nil || from.ctx.dev.drv != vctx.dev.drv {
+		return nil, newError(op, vctx.obj(), ENOENT,
+			"unknown PD handle %d; must be from PD.Handle of an open context of the device", handle)
 	}
-	if err := use(op, kindImport, []parent{{&from.life, from.obj()}}); err != nil {
+	if err := use(op, kindImport, []parent{{&from.lifetime, from.obj()}}); err != nil {
 		return nil, err
 	}
-	if !ctx.life.use(kindPD) {
-		from.life.drop(kindImport)
-		return nil, errClosed(op, ctx.obj())
+	if !vctx.lifetime.use(kindPD) {
+		from.lifetime.drop(kindImport)
+		return nil, errClosed(op, vctx.obj())
 	}
-	return &PD{ctx: ctx, drv: from.drv, base: from.base, from: from}, nil
+	return &PD{ctx: vctx, drv: from.drv, base: from.base, from: from}, nil
 }
 
-// unimport is Close of an imported PD (ibv_unimport_pd).
+// unimport closes an imported PD (ibv_unimport_pd).
 func (pd *PD) unimport() error {
-	if err := pd.life.end("unimport_pd", pd.obj()); err != nil {
+	if err := pd.lifetime.close("unimport_pd", pd.obj()); err != nil {
 		return err
 	}
 	unexport(&pd.handle, exports.pds)
-	pd.from.life.drop(kindImport)
-	pd.ctx.life.drop(kindPD)
+	pd.from.lifetime.drop(kindImport)
+	pd.ctx.lifetime.drop(kindPD)
 	return nil
 }
 
-// ImportMR gives a region of the same domain, registered through another context, a place in this PD (ibv_import_mr). Its address, length,
-// rights and keys are those of the region it comes from, which stays registered (EBUSY) until Close, which is ibv_unimport_mr, was
-// called. It cannot be changed by Rereg (EINVAL), and does not follow a Rereg of the other. ENOENT if there is no such region, EINVAL if it
-// belongs to another domain.
+// ImportMR imports a region of the same protection domain that was registered through another context
+// (ibv_import_mr). Address, length, access flags and keys are those of the original region. The original stays
+// registered, and its Close returns EBUSY, until Close of the result, which is ibv_unimport_mr. The result cannot be
+// changed by Rereg (EINVAL) and does not follow a Rereg of the original. ENOENT for an unknown handle, EINVAL if the
+// original is in another protection domain.
 func (pd *PD) ImportMR(handle uint32) (*MR, error) {
 	const op = "import_mr"
 	from := exported(handle, exports.mrs)
 	if from == nil || from.Context().dev.drv != pd.ctx.dev.drv {
-		return nil, newError(op, pd.obj(), ENOENT, "no open context of the device has an MR of handle %d", handle)
+		return nil, newError(op, pd.obj(), ENOENT,
+			"unknown MR handle %d; must be from MR.Handle of an open context of the device", handle)
 	}
 	from.mu.Lock()
 	defer from.mu.Unlock()
 	if from.pd.domain() != pd.domain() {
-		return nil, newError(op, pd.obj(), EINVAL, "the MR of handle %d belongs to another PD", handle)
+		return nil, newError(op, pd.obj(), EINVAL, "MR handle %d: the region belongs to another PD", handle)
 	}
-	if err := use(op, kindImport, []parent{{&from.life, from.obj()}}); err != nil {
+	if err := use(op, kindImport, []parent{{&from.lifetime, from.obj()}}); err != nil {
 		return nil, err
 	}
-	if !pd.life.use(kindMR) {
-		from.life.drop(kindImport)
+	if !pd.lifetime.use(kindMR) {
+		from.lifetime.drop(kindImport)
 		return nil, errClosed(op, pd.obj())
 	}
-	mr := &MR{pd: pd, drv: from.drv, null: from.null, dm: from.dm, length: from.length, buf: from.buf, access: from.access, from: from}
+	mr := &MR{pd: pd, drv: from.drv, null: from.null, dm: from.dm, length: from.length, buf: from.buf,
+		access: from.access, from: from}
 	mr.publish(from.addr.Load())
 	return mr, nil
 }
 
-// unimport is Close of an imported region (ibv_unimport_mr). mr.mu is held.
+// unimport closes an imported region (ibv_unimport_mr).
 func (mr *MR) unimport() error {
-	if err := mr.life.end("unimport_mr", mr.obj()); err != nil {
+	if err := mr.lifetime.close("unimport_mr", mr.obj()); err != nil {
 		return err
 	}
 	unexport(&mr.handle, exports.mrs)
-	mr.from.life.drop(kindImport)
-	mr.pd.life.drop(kindMR)
+	mr.from.lifetime.drop(kindImport)
+	mr.pd.lifetime.drop(kindMR)
 	return nil
 }

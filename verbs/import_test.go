@@ -8,45 +8,47 @@ import (
 	"testing"
 )
 
-// Process rules: what one part of a program exports another imports.
-func TestImportOfDevicePDAndMR(t *testing.T) {
+// One part of a program imports the objects that another part exported.
+func TestImportDevicePDAndMR(t *testing.T) {
 	dev := newFakeDevice()
-	ctx, _ := openDevice(t, dev)
-	fd := must(ctx.CmdFD())(t)
-	if again := must(ctx.CmdFD())(t); again != fd {
+	vctx, _ := openDevice(t, dev)
+	fd := must(vctx.CmdFD())(t)
+	if again := must(vctx.CmdFD())(t); again != fd {
 		t.Errorf("descriptor %d, then %d", fd, again)
 	}
 	other := must(ImportDevice(fd))(t)
-	if other == ctx || other.Device() != ctx.Device() {
+	if other == vctx || other.Device() != vctx.Device() {
 		t.Errorf("%v of %v", other, other.Device())
 	}
-	pd := newPD(t, ctx)
+	pd := newPD(t, vctx)
 	mr := must(pd.RegMR(make([]byte, 64), AccessLocalWrite|AccessRemoteRead))(t)
 	handle := mr.Handle()
-	if again := mr.Handle(); again != handle || pd.Handle() == newPD(t, ctx).Handle() {
+	if again := mr.Handle(); again != handle || pd.Handle() == newPD(t, vctx).Handle() {
 		t.Error("handles")
 	}
 	theirs := must(other.ImportPD(pd.Handle()))(t)
 	region := must(theirs.ImportMR(mr.Handle()))(t)
-	if theirs.Context() != other || theirs.drv != pd.drv || region.PD() != theirs || region.LKey() != mr.LKey() || region.RKey() != mr.RKey() ||
-		region.Addr() != mr.Addr() || region.Length() != 64 || region.Access() != mr.Access() || region.SGE(1, 2) != mr.SGE(1, 2) {
+	if theirs.Context() != other || theirs.drv != pd.drv || region.PD() != theirs || region.LKey() != mr.LKey() ||
+		region.RKey() != mr.RKey() ||
+		region.Addr() != mr.Addr() || region.Length() != 64 || region.Access() != mr.Access() || region.SGE(1,
+		2) != mr.SGE(1, 2) {
 		t.Errorf("%+v", region)
 	}
 
-	// One domain: an SRQ made here serves a QP made there.
+	// Both PDs are one domain: a QP of one can use an SRQ of the other.
 	cq, _ := newCQ(t, other, nil)
 	srq := must(pd.CreateSRQ(&SRQInitAttr{Attr: SRQAttr{MaxWR: 1, MaxSGE: 1}}))(t)
 	qp := must(theirs.CreateQP(&QPInitAttr{Type: QPTypeRC, SendCQ: cq, RecvCQ: cq, SRQ: srq}))(t)
 	refused(t, theirs.Close(), EBUSY, "unimport_pd", "1 QP", "1 MR")
 	refused(t, pd.Close(), EBUSY, "1 import")
 	refused(t, mr.Close(), EBUSY, "1 import")
-	_, err := other.CreateCQEx(&CQInitAttrEx{CQE: 1, CompMask: CQInitPD, ParentDomain: theirs})
+	_, err := other.CreateCQ(1, &CQOptions{ParentDomain: theirs})
 	refused(t, err, EINVAL, "not a parent domain")
 	_, err = other.AllocParentDomain(&ParentDomainInitAttr{PD: theirs})
 	refused(t, err, EINVAL, "imported")
 	rereg(t, region.Rereg(ReregChangeAccess, nil, nil, 0), ReregErrInput, EINVAL, "imported")
 
-	// What cannot be imported.
+	// Objects that cannot be imported.
 	_, err = other.ImportPD(mr.Handle())
 	refused(t, err, ENOENT, "import_pd")
 	_, err = theirs.ImportMR(pd.Handle())
@@ -72,25 +74,25 @@ func TestImportOfDevicePDAndMR(t *testing.T) {
 	refused(t, err, ENOENT)
 	ok(t, pd.Close())
 	if !dev.opened[0].called("Dealloc") || dev.opened[1].called("Dereg") {
-		t.Error("the driver's objects went with the imported ones")
+		t.Error("closing the imported objects destroyed the driver's")
 	}
 }
 
 func TestImportDeviceRefusals(t *testing.T) {
-	ctx, _ := openFake(t)
-	fd := must(ctx.CmdFD())(t)
+	vctx, _ := openFake(t)
+	fd := must(vctx.CmdFD())(t)
 	dup := must(syscall.Dup(fd))(t)
 	ok(t, must(ImportDevice(dup))(t).Close())
 	file := must(os.Open(os.DevNull))(t)
 	_, err := ImportDevice(int(file.Fd()))
-	refused(t, err, EOPNOTSUPP, "import_device", "other processes")
+	refused(t, err, EOPNOTSUPP, "import_device", "of this process")
 	ok(t, file.Close())
 	_, err = ImportDevice(-1)
 	refused(t, err, syscall.EBADF)
-	ok(t, ctx.Close())
+	ok(t, vctx.Close())
 	_, err = ImportDevice(dup)
 	refused(t, err, EOPNOTSUPP)
 	ok(t, syscall.Close(dup))
-	_, err = ctx.CmdFD()
+	_, err = vctx.CmdFD()
 	refused(t, err, EINVAL, "closed")
 }

@@ -2,7 +2,7 @@
 
 package verbs
 
-// inode tells files apart.
+// inode identifies a file.
 type inode struct{}
 
 func inodeOf(int) (inode, error) { return inode{}, ErrNotSupported }

@@ -4,7 +4,7 @@ package verbs
 
 import "golang.org/x/sys/unix"
 
-// inode tells files apart.
+// inode identifies a file.
 type inode struct{ dev, ino uint64 }
 
 func inodeOf(fd int) (inode, error) {

@@ -1,9 +1,10 @@
 package verbs
 
-// AttachMcast makes a UD QP receive the messages to a multicast group, once each however often it is attached
-// (ibv_attach_mcast). gid is the group's MGID: on RoCEv2 an IPv6 group, or an IPv4 group as ::ffff:a.b.c.d or
-// ff0e::ffff:a.b.c.d. lid is the MLID, which InfiniBand alone needs. EINVAL if the QP is not UD or gid is no group,
-// ENOMEM beyond the device's limits.
+// AttachMcast makes a UD QP receive the messages to a multicast group (ibv_attach_mcast). A second attach to the
+// group has no effect. gid is the group's MGID: on RoCEv2 an IPv6 group, or an IPv4 group as ::ffff:a.b.c.d or
+// ff0e::ffff:a.b.c.d. lid is the MLID, 0xc000 to 0xfffe; only InfiniBand uses it.
+//
+// Errors: EINVAL if the QP is not UD or gid is not a group, ENOMEM beyond the device's limits.
 func (qp *QP) AttachMcast(gid GID, lid uint16) error {
 	const op = "attach_mcast"
 	qp.mu.Lock()
@@ -14,11 +15,11 @@ func (qp *QP) AttachMcast(gid GID, lid uint16) error {
 	if _, ok := qp.groups[gid]; ok {
 		return nil
 	}
-	if !qp.life.use(kindGroup) {
+	if !qp.lifetime.use(kindGroup) {
 		return errClosed(op, qp.obj())
 	}
 	if err := qp.drv.AttachMcast(gid); err != nil {
-		qp.life.drop(kindGroup)
+		qp.lifetime.drop(kindGroup)
 		return driverError(op, qp.obj(), err)
 	}
 	if qp.groups == nil {
@@ -28,7 +29,8 @@ func (qp *QP) AttachMcast(gid GID, lid uint16) error {
 	return nil
 }
 
-// DetachMcast undoes AttachMcast (ibv_detach_mcast). EINVAL if the QP is not attached to the group.
+// DetachMcast stops the reception of a group's messages (ibv_detach_mcast). EINVAL if the QP is not attached to the
+// group.
 func (qp *QP) DetachMcast(gid GID, lid uint16) error {
 	const op = "detach_mcast"
 	qp.mu.Lock()
@@ -43,25 +45,26 @@ func (qp *QP) DetachMcast(gid GID, lid uint16) error {
 		return driverError(op, qp.obj(), err)
 	}
 	delete(qp.groups, gid)
-	qp.life.drop(kindGroup)
+	qp.lifetime.drop(kindGroup)
 	return nil
 }
 
+// +checklocks:qp.mu
 func (qp *QP) checkGroup(op string, gid GID, lid uint16) error {
 	switch {
-	case qp.life.closed.Load():
+	case qp.lifetime.closed.Load():
 		return errClosed(op, qp.obj())
 	case qp.init.Type != QPTypeUD:
-		return newError(op, qp.obj(), EINVAL, "only UD QPs have multicast")
+		return newError(op, qp.obj(), EINVAL, "the QP type must be UD")
 	case !gid.IsMulticast():
-		return newError(op, qp.obj(), EINVAL, "%v is not a multicast group; those are ff00::/8 and ::ffff:224.0.0.0/100", gid)
+		return newError(op, qp.obj(), EINVAL, "GID %v: must be in ff00::/8 or ::ffff:224.0.0.0/100", gid)
 	}
 	port, err := qp.ctx.drv.QueryPort(max(1, qp.port))
 	if err != nil {
 		return driverError(op, qp.obj(), err)
 	}
 	if port.LinkLayer != LinkLayerEthernet && (lid < 0xc000 || lid == 0xffff) {
-		return newError(op, qp.obj(), EINVAL, "LID 0x%04x is not that of a group; on InfiniBand those are 0xc000 to 0xfffe", lid)
+		return newError(op, qp.obj(), EINVAL, "LID 0x%04x: must be 0xc000 to 0xfffe on InfiniBand", lid)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0    [vsyscall]
 			}
 		}
 	}
-	// What it does not understand it does not judge.
+	// A text that cannot be parsed is no error.
 	for _, text := range []string{"x", "x y z", "1-2", "0-zz rw-p"} {
 		if err := checkRange([]byte(text), 1, 1, true); err != nil {
 			t.Errorf("%q: %v", text, err)

@@ -9,20 +9,20 @@ import (
 	"unsafe"
 )
 
-// MR is a memory region: memory that the device may use (struct ibv_mr). It is safe for concurrent use.
+// MR is a memory region: memory registered for the device (struct ibv_mr). It is safe for concurrent use.
 //
-// The device writes to the memory whenever a request or a peer makes it, without regard to Go's memory model: look at
-// it only when a completion says that it is done. The region keeps the memory reachable until Close.
+// The device writes to the memory when a request or a peer asks for it, without regard to Go's memory model: read it
+// only after a completion reports that the request is done. The region keeps the memory reachable until Close.
 type MR struct {
-	life   life
-	drv    MRDriver
-	from   *MR    // of an imported region
-	handle uint32 // see Handle
-	null   bool   // see AllocNullMR
-	dm     *DM    // of RegDMMR
-	length uint64 // of a null region or one of device memory
-	addr   atomic.Uint64
-	keys   atomic.Uint64 // lkey<<32 | rkey
+	lifetime lifetime
+	drv      DriverMR
+	from     *MR    // of an imported region
+	handle   uint32 // see Handle
+	null     bool   // see AllocNullMR
+	dm       *DM    // of RegDMMR
+	length   uint64 // of a null region or one of device memory
+	addr     atomic.Uint64
+	keys     atomic.Uint64 // lkey<<32 | rkey
 
 	mu     sync.Mutex // guards what follows and serialises Rereg and Close
 	pd     *PD
@@ -31,26 +31,28 @@ type MR struct {
 	pin    *mapping
 }
 
-// RegMR registers buf, 1..MaxMRSize bytes, with the given rights (ibv_reg_mr). Peers and SGEs give addresses of the
-// region as those of buf in this process, or with AccessZeroBased as offsets into it. Memory may be registered
-// several times, and any memory may be: of Go's heap, of a mapped file, of C, of AllocBuffer. EINVAL for bad rights
-// (remote writing and atomics need AccessLocalWrite; memory that the process may not write cannot have it) or a bad
-// length, ENOMEM without resources. nil with AccessOnDemand asks for a region of the whole address space (implicit
-// on-demand paging): EOPNOTSUPP, since a peer could then make the process crash.
+// RegMR registers buf, 1 to MaxMRSize bytes, with access flags (ibv_reg_mr). Peers and SGEs use the addresses of buf
+// in this process, or with AccessZeroBased offsets into buf. Any memory may be registered, also several times: of
+// Go's heap, of a mapped file, of C, of AllocBuffer. The memory must stay mapped until Close.
+//
+// Errors: EINVAL for a bad length or bad access flags; remote writing and atomics need AccessLocalWrite, and
+// AccessLocalWrite needs memory that the process may write. ENOMEM without resources. A nil buf with AccessOnDemand
+// asks for a region of the whole address space (implicit on-demand paging): EOPNOTSUPP, since a peer could then crash
+// the process.
 func (pd *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
 	return pd.regMR("reg_mr", buf, naturalIOVA(buf, access), access)
 }
 
-// RegMRIOVA is RegMR with an address of the caller's choice for the region's start (ibv_reg_mr_iova). With
+// RegMRIOVA is RegMR with iova as the address of the region's start for peers and SGEs (ibv_reg_mr_iova). With
 // AccessZeroBased iova must be 0.
 func (pd *PD) RegMRIOVA(buf []byte, iova uint64, access AccessFlags) (*MR, error) {
 	if access&AccessZeroBased != 0 && iova != 0 {
-		return nil, newError("reg_mr_iova", pd.obj(), EINVAL, "ZERO_BASED goes with iova 0 only, not %#x", iova)
+		return nil, newError("reg_mr_iova", pd.obj(), EINVAL, "iova %#x: must be 0 with ZERO_BASED", iova)
 	}
 	return pd.regMR("reg_mr_iova", buf, iova, access)
 }
 
-// naturalIOVA is where a region begins unless the caller says so.
+// naturalIOVA returns the address of a region's start if the caller does not choose it.
 func naturalIOVA(buf []byte, access AccessFlags) uint64 {
 	if access&AccessZeroBased != 0 {
 		return 0
@@ -59,7 +61,7 @@ func naturalIOVA(buf []byte, access AccessFlags) uint64 {
 }
 
 func (pd *PD) regMR(op string, buf []byte, iova uint64, access AccessFlags) (*MR, error) {
-	if !pd.life.use(kindMR) {
+	if !pd.lifetime.use(kindMR) {
 		return nil, errClosed(op, pd.obj())
 	}
 	mr := &MR{pd: pd, buf: buf, access: access}
@@ -71,7 +73,7 @@ func (pd *PD) regMR(op string, buf []byte, iova uint64, access AccessFlags) (*MR
 	}
 	if err != nil {
 		mr.pin.unpin()
-		pd.life.drop(kindMR)
+		pd.lifetime.drop(kindMR)
 		return nil, err
 	}
 	memoryRegistered()
@@ -79,41 +81,42 @@ func (pd *PD) regMR(op string, buf []byte, iova uint64, access AccessFlags) (*MR
 	return mr, nil
 }
 
-// checkMR is what a region must fulfil, for RegMR and Rereg.
-func (ctx *Context) checkMR(op string, buf []byte, iova uint64, access AccessFlags) error {
-	if err := ctx.checkAccess(op, access); err != nil {
+// checkMR checks memory, address and access flags, for RegMR and Rereg.
+func (vctx *Context) checkMR(op string, buf []byte, iova uint64, access AccessFlags) error {
+	if err := vctx.checkAccess(op, access); err != nil {
 		return err
 	}
 	n := uint64(len(buf))
 	switch {
 	case buf == nil && access&AccessOnDemand != 0:
-		return newError(op, ctx.obj(), EOPNOTSUPP, "a region of the whole address space (implicit on-demand paging) is not possible")
+		return newError(op, vctx.obj(), EOPNOTSUPP,
+			"implicit on-demand paging (a nil buffer with ON_DEMAND) is not supported")
 	case n == 0:
-		return newError(op, ctx.obj(), EINVAL, "the memory is empty; 1 to %d bytes are possible", ctx.attr.MaxMRSize)
-	case n > ctx.attr.MaxMRSize:
-		return newError(op, ctx.obj(), EINVAL, "%d bytes are too many; 1 to %d are possible", n, ctx.attr.MaxMRSize)
+		return newError(op, vctx.obj(), EINVAL, "0 bytes: must be 1 to %d", vctx.attr.MaxMRSize)
+	case n > vctx.attr.MaxMRSize:
+		return newError(op, vctx.obj(), EINVAL, "%d bytes: must be 1 to %d", n, vctx.attr.MaxMRSize)
 	case iova > math.MaxUint64-n+1:
-		return newError(op, ctx.obj(), EINVAL, "%d bytes from address %#x on do not fit 64 bits", n, iova)
+		return newError(op, vctx.obj(), EINVAL, "%d bytes at address %#x: the end must not exceed 2^64", n, iova)
 	}
 	if ownBuffer(buf) {
 		return nil // readable and writable; the list of mappings is long where there are many buffers
 	}
 	if err := checkMemory(buf, access&AccessLocalWrite != 0); err != nil {
-		return newError(op, ctx.obj(), EINVAL, "%v", err)
+		return newError(op, vctx.obj(), EINVAL, "%v", err)
 	}
 	return nil
 }
 
-// checkAccess is what the rights of a region must fulfil by themselves.
-func (ctx *Context) checkAccess(op string, access AccessFlags) error {
+// checkAccess checks the access flags of a region.
+func (vctx *Context) checkAccess(op string, access AccessFlags) error {
 	const remote = AccessRemoteWrite | AccessRemoteAtomic
 	switch unknown := access &^ (accessKnown | accessOptional); {
 	case unknown != 0:
-		return newError(op, ctx.obj(), EINVAL, "unknown access flags %v", unknown)
+		return newError(op, vctx.obj(), EINVAL, "unknown access flags %v", unknown)
 	case access&remote != 0 && access&AccessLocalWrite == 0:
-		return newError(op, ctx.obj(), EINVAL, "%v needs LOCAL_WRITE too", access&remote)
+		return newError(op, vctx.obj(), EINVAL, "%v needs LOCAL_WRITE too", access&remote)
 	case access&AccessHugeTLB != 0 && access&AccessOnDemand == 0:
-		return newError(op, ctx.obj(), EINVAL, "HUGETLB goes with ON_DEMAND only")
+		return newError(op, vctx.obj(), EINVAL, "HUGETLB needs ON_DEMAND")
 	}
 	return nil
 }
@@ -124,20 +127,20 @@ func (mr *MR) publish(iova uint64) {
 	mr.keys.Store(uint64(mr.drv.LKey())<<32 | uint64(mr.drv.RKey()))
 }
 
-// PD is the protection domain that the region is in.
+// PD returns the protection domain of the region.
 func (mr *MR) PD() *PD {
 	mr.mu.Lock()
 	defer mr.mu.Unlock()
 	return mr.pd
 }
 
-// Context is the context that the region belongs to.
+// Context returns the context of the region.
 func (mr *MR) Context() *Context { return mr.PD().ctx }
 
-// Addr is the address of the region's first byte as SGEs and peers give it: the iova, 0 for a zero-based region.
+// Addr returns the address of the region's first byte for SGEs and peers: the iova, 0 for a zero-based region.
 func (mr *MR) Addr() uint64 { return mr.addr.Load() }
 
-// Length is the region's size in bytes; the largest int for a null region.
+// Length returns the region's size in bytes; the largest int for a null region.
 func (mr *MR) Length() int {
 	if mr.special() {
 		return int(min(mr.length, math.MaxInt))
@@ -145,28 +148,28 @@ func (mr *MR) Length() int {
 	return len(mr.Bytes())
 }
 
-// LKey is the key for SGEs of local requests. It may equal RKey.
+// LKey returns the key for SGEs of local requests. It may equal RKey.
 func (mr *MR) LKey() uint32 { return uint32(mr.keys.Load() >> 32) }
 
-// RKey is the key for the requests of peers, who must be told it; 0 for a null region.
+// RKey returns the key for requests of peers; 0 for a null region. The program sends it to the peers.
 func (mr *MR) RKey() uint32 { return uint32(mr.keys.Load()) }
 
-// Bytes is the memory; nil for a null region and for device memory.
+// Bytes returns the memory; nil for a null region and for device memory.
 func (mr *MR) Bytes() []byte {
 	mr.mu.Lock()
 	defer mr.mu.Unlock()
 	return mr.buf
 }
 
-// Access is what the region was registered with.
+// Access returns the access flags of the region.
 func (mr *MR) Access() AccessFlags {
 	mr.mu.Lock()
 	defer mr.mu.Unlock()
 	return mr.access
 }
 
-// SGE names n bytes from offset off of the region on (struct ibv_sge). It checks nothing: a request with an SGE that
-// is not within the region completes with WCLocProtErr.
+// SGE returns an SGE of n bytes at offset off of the region (struct ibv_sge). It checks nothing: a request with an
+// SGE outside of the region completes with WCLocProtErr.
 func (mr *MR) SGE(off, n int) SGE {
 	length := uint32(math.MaxUint32)
 	if n >= 0 && uint64(n) < math.MaxUint32 {
@@ -177,10 +180,12 @@ func (mr *MR) SGE(off, n int) SGE {
 
 func (mr *MR) obj() string { return fmt.Sprintf("MR lkey 0x%08x", mr.LKey()) }
 
-// Rereg changes what flags name, as Close and RegMR would, but in one step (ibv_rereg_mr): the memory, at its own
-// address or zero-based; the PD, which must be of the same context; the rights. Arguments that flags do not name must
-// be zero. The keys may change. The error is a *ReregError, whose Code tells what became of the region. It must be
-// closed in any case. A region with windows (EBUSY), a null region and one of device memory (EINVAL) cannot be changed.
+// Rereg changes the properties that flags name, in one step (ibv_rereg_mr): the memory, at its own address or
+// zero-based; the PD, which must be of the same context; the access flags. Arguments that flags do not name must be
+// zero. The keys may change. A region with windows (EBUSY), a null region and a region of device memory (EINVAL)
+// cannot be changed.
+//
+// The error is a *ReregError. Its Code is the state of the region, which must be closed in any case.
 func (mr *MR) Rereg(flags ReregFlags, pd *PD, buf []byte, access AccessFlags) error {
 	mr.mu.Lock()
 	defer mr.mu.Unlock()
@@ -219,7 +224,7 @@ func (mr *MR) rereg(flags ReregFlags, pd *PD, buf []byte, access AccessFlags) er
 	if err := next.pd.ctx.checkMR(op, next.buf, next.iova, next.access); err != nil {
 		return err
 	}
-	if next.pd != mr.pd && !next.pd.life.use(kindMR) {
+	if next.pd != mr.pd && !next.pd.lifetime.use(kindMR) {
 		return errClosed(op, next.pd.obj())
 	}
 	return mr.move(op, next)
@@ -232,19 +237,19 @@ type reregArgs struct {
 	access AccessFlags
 }
 
-// checkRereg is what the arguments of Rereg must fulfil by themselves.
+// checkRereg checks the arguments of Rereg.
 func (mr *MR) checkRereg(op string, flags ReregFlags, pd *PD, buf []byte, access AccessFlags) error {
 	switch {
-	case mr.life.closed.Load():
+	case mr.lifetime.closed.Load():
 		return errClosed(op, mr.obj())
 	case mr.from != nil:
 		return newError(op, mr.obj(), EINVAL, "an imported region cannot be changed")
 	case mr.special():
 		return newError(op, mr.obj(), EINVAL, "a null region or one of device memory cannot be changed")
 	case flags&^reregSupported != 0:
-		return newError(op, mr.obj(), EINVAL, "unknown flags %v; there are %v", flags&^reregSupported, reregSupported)
+		return newError(op, mr.obj(), EINVAL, "unknown flags %v; must be of %v", flags&^reregSupported, reregSupported)
 	case flags == 0:
-		return newError(op, mr.obj(), EINVAL, "no flag says what to change; there are %v", reregSupported)
+		return newError(op, mr.obj(), EINVAL, "flags are 0: must be of %v", reregSupported)
 	case flags&ReregChangeTranslation != 0 && len(buf) == 0:
 		return newError(op, mr.obj(), EINVAL, "CHANGE_TRANSLATION needs memory")
 	case flags&ReregChangeTranslation == 0 && buf != nil:
@@ -259,46 +264,95 @@ func (mr *MR) checkRereg(op string, flags ReregFlags, pd *PD, buf []byte, access
 	return nil
 }
 
-// move makes the driver change the region and follows it. It owns a use of next.pd if that is another one.
+// move makes the driver change the region and updates mr. The caller has added a use of next.pd if that is another
+// PD.
 func (mr *MR) move(op string, next reregArgs) error {
 	pin := pinBuffer(next.buf)
 	access := next.access & accessKnown
 	if err := mr.drv.Rereg(next.pd.drv, next.buf, next.iova, &access); err != nil {
 		pin.unpin()
 		if next.pd != mr.pd {
-			next.pd.life.drop(kindMR)
+			next.pd.lifetime.drop(kindMR)
 		}
 		return driverError(op, mr.obj(), err)
 	}
 	mr.pin.unpin()
 	if next.pd != mr.pd {
-		mr.pd.life.drop(kindMR)
+		mr.pd.lifetime.drop(kindMR)
 	}
 	mr.pd, mr.buf, mr.access, mr.pin = next.pd, next.buf, next.access, pin
 	mr.publish(next.iova)
 	return nil
 }
 
-// Close deregisters the region (ibv_dereg_mr). Only afterwards may its memory be unmapped. Requests that use its keys
-// later complete with an error. EBUSY while memory windows are bound to it.
+// Close deregisters the region (ibv_dereg_mr). Its memory may be unmapped afterwards. Later requests with its keys
+// complete with an error. EBUSY while memory windows are bound to it.
 func (mr *MR) Close() error {
 	mr.mu.Lock()
 	defer mr.mu.Unlock()
 	if mr.from != nil {
 		return mr.unimport()
 	}
-	if err := mr.life.end("dereg_mr", mr.obj()); err != nil {
+	if err := mr.lifetime.close("dereg_mr", mr.obj()); err != nil {
 		return err
 	}
 	if err := destroyed(mr.drv.Dereg()); err != nil {
-		mr.life.revive()
+		mr.lifetime.reopen()
 		return driverError("dereg_mr", mr.obj(), err)
 	}
 	unexport(&mr.handle, exports.mrs)
 	mr.pin.unpin()
 	if mr.dm != nil {
-		mr.dm.life.drop(kindMR)
+		mr.dm.lifetime.drop(kindMR)
 	}
-	mr.pd.life.drop(kindMR)
+	mr.pd.lifetime.drop(kindMR)
 	return nil
+}
+
+// AllocNullMR allocates a null region, which has no memory, for SGEs of local requests (ibv_alloc_null_mr). Its LKey
+// is valid with any address and length. Reads return zeroes, writes are discarded. It has no RKey, cannot be changed
+// and cannot have windows. EOPNOTSUPP if the device lacks it.
+func (pd *PD) AllocNullMR() (*MR, error) {
+	const op = "alloc_null_mr"
+	return pd.newSpecialMR(op, &MR{null: true, length: math.MaxUint64, access: AccessLocalWrite}, pd.drv.AllocNullMR)
+}
+
+// newSpecialMR creates a region without memory of the process.
+func (pd *PD) newSpecialMR(op string, mr *MR, register func() (DriverMR, error)) (*MR, error) {
+	if !pd.lifetime.use(kindMR) {
+		return nil, errClosed(op, pd.obj())
+	}
+	var err error
+	if mr.drv, err = register(); err != nil {
+		pd.lifetime.drop(kindMR)
+		return nil, driverError(op, pd.obj(), err)
+	}
+	mr.pd = pd
+	mr.publish(0)
+	return mr, nil
+}
+
+// special reports whether the region has no memory of the process.
+func (mr *MR) special() bool { return mr.null || mr.dm != nil }
+
+// AdviseMR gives advice on regions with AccessOnDemand: load the pages of the SGEs into memory (ibv_advise_mr). Only
+// the duration of later requests changes. Without AdviseMRFlush it may continue after the call returns.
+//
+// Errors: EINVAL for no SGEs, unknown flags or keys. EPERM for a region of another PD, or AdvicePrefetchWrite without
+// AccessLocalWrite. EFAULT for a range that is not within the region, or that cannot be read or written. EOPNOTSUPP
+// for unknown advice, or if the device takes none.
+func (pd *PD) AdviseMR(advice AdviseMRAdvice, flags AdviseMRFlags, list ...SGE) error {
+	const op = "advise_mr"
+	switch {
+	case advice > AdvicePrefetchNoFault:
+		return newError(op, pd.obj(), EOPNOTSUPP, "unknown advice %v", advice)
+	case flags&^AdviseMRFlush != 0:
+		return newError(op, pd.obj(), EINVAL, "unknown flags %v; must be of FLUSH", flags&^AdviseMRFlush)
+	case len(list) == 0:
+		return newError(op, pd.obj(), EINVAL, "0 SGEs: must be 1 or more")
+	case !pd.lifetime.use(kindMR): // the PD stays while the driver is at it
+		return errClosed(op, pd.obj())
+	}
+	defer pd.lifetime.drop(kindMR)
+	return driverError(op, pd.obj(), pd.drv.AdviseMR(advice, flags, list))
 }

@@ -16,8 +16,8 @@ func start(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceD
 func TestV_MR_01_D_43_Length(t *testing.T) { // D-43: max_mr_size itself is allowed
 	dev := newFakeDevice()
 	dev.attr.MaxMRSize = 4096
-	ctx, _ := openDevice(t, dev)
-	pd := newPD(t, ctx)
+	vctx, _ := openDevice(t, dev)
+	pd := newPD(t, vctx)
 	for _, n := range []int{1, 4095, 4096} {
 		mr := must(pd.RegMR(make([]byte, n), 0))(t)
 		if mr.Length() != n || len(mr.Bytes()) != n {
@@ -33,19 +33,20 @@ func TestV_MR_01_D_43_Length(t *testing.T) { // D-43: max_mr_size itself is allo
 }
 
 func TestV_MR_02_Members(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	buf := make([]byte, 100)
 	mr := must(pd.RegMR(buf, AccessLocalWrite))(t)
 	drv := mr.drv.(*fakeMR)
-	if mr.PD() != pd || mr.Context() != ctx || mr.Addr() != start(buf) || mr.LKey() != drv.key || mr.RKey() != drv.key+1 ||
+	if mr.PD() != pd || mr.Context() != vctx || mr.Addr() != start(buf) || mr.LKey() != drv.key ||
+		mr.RKey() != drv.key+1 ||
 		mr.Access() != AccessLocalWrite || drv.iova != mr.Addr() || start(drv.buf) != start(buf) {
 		t.Errorf("%+v", drv)
 	}
 	if sge := mr.SGE(10, 20); sge != (SGE{Addr: start(buf) + 10, Length: 20, LKey: mr.LKey()}) {
 		t.Errorf("%+v", sge)
 	}
-	for _, long := range []int64{-1, math.MaxUint32 + 1, math.MaxInt64} { // must not become a short SGE
+	for _, long := range []int64{-1, math.MaxUint32 + 1, math.MaxInt64} { // must not be truncated to a short SGE
 		n := int(long)
 		if int64(n) != long {
 			continue // an int has 32 bits here
@@ -57,9 +58,9 @@ func TestV_MR_02_Members(t *testing.T) {
 }
 
 func TestV_MR_04_SeveralRegistrations(t *testing.T) { // V-KC-06
-	ctx, _ := openFake(t)
+	vctx, _ := openFake(t)
 	buf := make([]byte, 64)
-	a, b := newPD(t, ctx), newPD(t, ctx)
+	a, b := newPD(t, vctx), newPD(t, vctx)
 	x, y := must(a.RegMR(buf, 0))(t), must(b.RegMR(buf[8:16], AccessLocalWrite|AccessRemoteWrite))(t)
 	if x.LKey() == y.LKey() || x.RKey() == y.RKey() {
 		t.Error("the keys are equal")
@@ -76,10 +77,10 @@ func readOnly() []byte {
 
 func TestV_MR_05_V_KC_05_RightsOfTheProcess(t *testing.T) { // V-KC-05
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux can be asked for the rights of memory")
+		t.Skip("only Linux reports the protection of memory")
 	}
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	ok(t, must(pd.RegMR(readOnly(), AccessRemoteRead))(t).Close())
 	_, err := pd.RegMR(readOnly(), AccessLocalWrite)
 	refused(t, err, EINVAL, "LOCAL_WRITE is not possible", "may not write")
@@ -90,8 +91,8 @@ func TestV_MR_05_V_KC_05_RightsOfTheProcess(t *testing.T) { // V-KC-05
 }
 
 func TestV_MR_06_RemoteWriteNeedsLocalWrite(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	for access := AccessFlags(0); access < 1<<4; access++ {
 		bad := access&(AccessRemoteWrite|AccessRemoteAtomic) != 0 && access&AccessLocalWrite == 0
 		mr, err := pd.RegMR(make([]byte, 8), access)
@@ -106,14 +107,14 @@ func TestV_MR_06_RemoteWriteNeedsLocalWrite(t *testing.T) {
 }
 
 func TestX_MR_01_UnknownAccessFlags(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	for bit := range 32 {
 		access := AccessFlags(1)<<bit | AccessLocalWrite
 		mr, err := pd.RegMR(make([]byte, 8), access)
 		switch optional := bit >= 20 && bit < 30; {
 		case bit == 7:
-			refused(t, err, EINVAL, "HUGETLB goes with ON_DEMAND only") // V-MR-13
+			refused(t, err, EINVAL, "HUGETLB needs ON_DEMAND") // V-MR-13
 		case bit < 10 || optional:
 			ok(t, err)
 			if drv := mr.drv.(*fakeMR); optional && bit != 20 && drv.access != AccessLocalWrite {
@@ -127,32 +128,32 @@ func TestX_MR_01_UnknownAccessFlags(t *testing.T) {
 }
 
 func TestV_MR_13_ZeroBased(t *testing.T) { // V-GEN-09: SGEs of it are offsets
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	mr := must(pd.RegMR(make([]byte, 64), AccessZeroBased))(t)
 	if mr.Addr() != 0 || mr.SGE(5, 6).Addr != 5 || mr.drv.(*fakeMR).iova != 0 {
 		t.Errorf("address %#x", mr.Addr())
 	}
 	_, err := pd.RegMRIOVA(make([]byte, 8), 4096, AccessZeroBased)
-	refused(t, err, EINVAL, "iova 0 only")
+	refused(t, err, EINVAL, "must be 0 with ZERO_BASED")
 	must(pd.RegMRIOVA(make([]byte, 8), 0, AccessZeroBased))(t)
 }
 
 func TestRegMRIOVA(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	mr := must(pd.RegMRIOVA(make([]byte, 64), 0x1000, 0))(t)
 	if mr.Addr() != 0x1000 || mr.SGE(1, 2).Addr != 0x1001 {
 		t.Errorf("address %#x", mr.Addr())
 	}
 	must(pd.RegMRIOVA(make([]byte, 64), math.MaxUint64-63, 0))(t)
 	_, err := pd.RegMRIOVA(make([]byte, 64), math.MaxUint64-62, 0)
-	refused(t, err, EINVAL, "reg_mr_iova", "do not fit 64 bits")
+	refused(t, err, EINVAL, "reg_mr_iova", "must not exceed 2^64")
 }
 
 func TestRegMRFailure(t *testing.T) {
-	ctx, drv := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, drv := openFake(t)
+	pd := newPD(t, vctx)
 	drv.fail["RegMR"] = ENOMEM
 	_, err := pd.RegMR(make([]byte, 8), 0)
 	refused(t, err, ENOMEM, "reg_mr")
@@ -169,9 +170,9 @@ func rereg(t *testing.T, err error, code ReregMRErrCode, errno Errno, parts ...s
 }
 
 func TestX_MR_02_V_MR_16_D_26_ReregInputErrors(t *testing.T) { // V-MR-16, D-26
-	ctx, _ := openFake(t)
+	vctx, _ := openFake(t)
 	other, _ := openFake(t)
-	pd, foreign := newPD(t, ctx), newPD(t, other)
+	pd, foreign := newPD(t, vctx), newPD(t, other)
 	buf := make([]byte, 64)
 	mr := must(pd.RegMR(buf, AccessLocalWrite))(t)
 	before := *mr.drv.(*fakeMR)
@@ -181,38 +182,40 @@ func TestX_MR_02_V_MR_16_D_26_ReregInputErrors(t *testing.T) { // V-MR-16, D-26
 		buf    []byte
 		access AccessFlags
 	}{
-		"unknown flags":                 {flags: 1 << 3},
-		"unknown flags 0x10":            {flags: 1 << 4, access: 0},
-		"no flag":                       {},
-		"needs memory":                  {flags: ReregChangeTranslation, buf: []byte{}},
-		"without CHANGE_TRANSLATION":    {flags: ReregChangeAccess, buf: buf},
-		"needs a PD":                    {flags: ReregChangePD},
-		"a PD of the same context":      {flags: ReregChangePD, pd: foreign},
-		"without CHANGE_PD":             {flags: ReregChangeAccess, pd: pd},
-		"without CHANGE_ACCESS":         {flags: ReregChangeTranslation, buf: buf, access: AccessLocalWrite},
-		"needs LOCAL_WRITE too":         {flags: ReregChangeAccess, access: AccessRemoteAtomic},
-		"unknown access flags 0x800":    {flags: ReregChangeAccess, access: 1 << 11},
-		"HUGETLB goes with ON_DEMAND":   {flags: ReregChangeAccess, access: AccessHugeTLB},
-		"unknown flags 0x8; there are ": {flags: 1<<3 | ReregChangeAccess},
+		"unknown flags":                  {flags: 1 << 3},
+		"unknown flags 0x10":             {flags: 1 << 4, access: 0},
+		"flags are 0":                    {},
+		"needs memory":                   {flags: ReregChangeTranslation, buf: []byte{}},
+		"without CHANGE_TRANSLATION":     {flags: ReregChangeAccess, buf: buf},
+		"needs a PD":                     {flags: ReregChangePD},
+		"a PD of the same context":       {flags: ReregChangePD, pd: foreign},
+		"without CHANGE_PD":              {flags: ReregChangeAccess, pd: pd},
+		"without CHANGE_ACCESS":          {flags: ReregChangeTranslation, buf: buf, access: AccessLocalWrite},
+		"needs LOCAL_WRITE too":          {flags: ReregChangeAccess, access: AccessRemoteAtomic},
+		"unknown access flags 0x800":     {flags: ReregChangeAccess, access: 1 << 11},
+		"HUGETLB needs ON_DEMAND":        {flags: ReregChangeAccess, access: AccessHugeTLB},
+		"unknown flags 0x8; must be of ": {flags: 1<<3 | ReregChangeAccess},
 	}
 	for text, tt := range tests {
 		rereg(t, mr.Rereg(tt.flags, tt.pd, tt.buf, tt.access), ReregErrInput, EINVAL, text)
 	}
-	if after := *mr.drv.(*fakeMR); after.key != before.key || after.access != before.access || after.calls != nil && after.called("Rereg") {
+	if after := *mr.drv.(*fakeMR); after.key != before.key || after.access != before.access || after.calls != nil &&
+		after.called("Rereg") {
 		t.Error("the region changed")
 	}
 	ok(t, mr.Close())
 }
 
 func TestV_MR_17_Rereg(t *testing.T) {
-	ctx, _ := openFake(t)
-	a, b := newPD(t, ctx), newPD(t, ctx)
+	vctx, _ := openFake(t)
+	a, b := newPD(t, vctx), newPD(t, vctx)
 	old, fresh := make([]byte, 64), make([]byte, 128)
 	mr := must(a.RegMR(old, AccessLocalWrite))(t)
 	drv := mr.drv.(*fakeMR)
 
 	ok(t, mr.Rereg(ReregChangeTranslation, nil, fresh, 0))
-	if mr.Addr() != start(fresh) || mr.Length() != 128 || mr.Access() != AccessLocalWrite || drv.iova != start(fresh) || mr.LKey() != drv.key {
+	if mr.Addr() != start(fresh) || mr.Length() != 128 || mr.Access() != AccessLocalWrite || drv.iova != start(fresh) ||
+		mr.LKey() != drv.key {
 		t.Errorf("translation: %+v", drv)
 	}
 	ok(t, mr.Rereg(ReregChangeAccess, nil, nil, AccessLocalWrite|AccessZeroBased))
@@ -221,11 +224,11 @@ func TestV_MR_17_Rereg(t *testing.T) {
 	}
 	ok(t, mr.Rereg(ReregChangeAccess, nil, nil, AccessRemoteRead))
 	if mr.Addr() != start(fresh) {
-		t.Errorf("no more zero-based, but at %#x", mr.Addr())
+		t.Errorf("not zero-based any more: starts at %#x", mr.Addr())
 	}
 	ok(t, mr.Rereg(ReregChangePD, b, nil, 0))
 	if mr.PD() != b || drv.pd != b.drv {
-		t.Error("PD not changed")
+		t.Error("the PD is not changed")
 	}
 	ok(t, a.Close())
 	refused(t, b.Close(), EBUSY, "1 MR")
@@ -238,8 +241,8 @@ func TestV_MR_17_Rereg(t *testing.T) {
 }
 
 func TestRereg_KeepsIOVA(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	mr := must(pd.RegMRIOVA(make([]byte, 64), 0x1000, 0))(t)
 	ok(t, mr.Rereg(ReregChangeAccess, nil, nil, AccessLocalWrite))
 	if mr.Addr() != 0x1000 {
@@ -248,8 +251,8 @@ func TestRereg_KeepsIOVA(t *testing.T) {
 }
 
 func TestV_MR_19_FailedRereg(t *testing.T) {
-	ctx, drv := openFake(t)
-	a, b := newPD(t, ctx), newPD(t, ctx)
+	vctx, drv := openFake(t)
+	a, b := newPD(t, vctx), newPD(t, vctx)
 	buf := make([]byte, 64)
 	mr := must(a.RegMR(buf, 0))(t)
 	drv.fail["Rereg"] = ENOMEM
@@ -265,8 +268,8 @@ func TestV_MR_19_FailedRereg(t *testing.T) {
 }
 
 func TestV_MR_20_Dereg(t *testing.T) { // E-14
-	ctx, drv := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, drv := openFake(t)
+	pd := newPD(t, vctx)
 	mr := must(pd.RegMR(make([]byte, 8), 0))(t)
 	drv.fail["Dereg"] = syscall.EIO
 	refused(t, mr.Close(), syscall.EIO, "dereg_mr", "MR lkey 0x")
@@ -279,8 +282,8 @@ func TestAllocBuffer(t *testing.T) {
 		_, err := AllocBuffer(n)
 		refused(t, err, EINVAL)
 	}
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	bufs := make([][]byte, 5)
 	for i := range bufs {
 		bufs[i] = must(AllocBuffer(1 + i*5000))(t)
@@ -310,10 +313,10 @@ func TestAllocBuffer(t *testing.T) {
 
 func TestAllocBufferTooLarge(t *testing.T) {
 	if strings.Contains(runtime.GOOS, "windows") {
-		t.Skip("memory of Go's heap there")
+		t.Skip("buffers are in Go's heap on this system")
 	}
 	if strconv.IntSize == 32 {
-		t.Skip("as much as an int counts can be had")
+		t.Skip("an int cannot exceed the address space")
 	}
 	_, err := AllocBuffer(math.MaxInt - 1<<20)
 	refused(t, err, ENOMEM, "alloc_buffer")

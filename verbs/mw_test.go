@@ -6,11 +6,11 @@ import (
 )
 
 func TestV_MW_01_AllocAndDealloc(t *testing.T) { // X-MW-01: types
-	ctx, drv := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, drv := openFake(t)
+	pd := newPD(t, vctx)
 	for _, typ := range []MWType{MWType1, MWType2} {
 		mw := must(pd.AllocMW(typ))(t)
-		if mw.Type() != typ || mw.PD() != pd || mw.Context() != ctx || mw.RKey() != mw.Driver().(*fakeMW).key {
+		if mw.Type() != typ || mw.PD() != pd || mw.Context() != vctx || mw.RKey() != mw.drv.(*fakeMW).key {
 			t.Errorf("%+v", mw)
 		}
 		refused(t, pd.Close(), EBUSY, "1 MW")
@@ -22,7 +22,7 @@ func TestV_MW_01_AllocAndDealloc(t *testing.T) { // X-MW-01: types
 	}
 	for _, typ := range []MWType{0, 3} {
 		_, err := pd.AllocMW(typ)
-		refused(t, err, EINVAL, "alloc_mw", "TYPE_1 and TYPE_2")
+		refused(t, err, EINVAL, "alloc_mw", "TYPE_1 or TYPE_2")
 	}
 	drv.fail["AllocMW"] = ENOMEM
 	_, err := pd.AllocMW(MWType1)
@@ -33,21 +33,21 @@ func TestV_MW_01_AllocAndDealloc(t *testing.T) { // X-MW-01: types
 }
 
 func TestX_DM_01_X_MR_03_FeaturesThatTheDeviceLacks(t *testing.T) { // X-DM-01, X-MR-03
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
-	dm := must(ctx.AllocDM(AllocDMAttr{Length: 1}))(t)
-	pd.drv, ctx.drv = barePD{pd.drv}, bareContext{ctx.drv}
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
+	dm := must(vctx.AllocDM(AllocDMAttr{Length: 1}))(t)
+	pd.drv, vctx.drv = barePD{requiredPD: pd.drv}, bareContext{requiredContext: vctx.drv}
 	_, err := pd.AllocMW(MWType1)
 	refused(t, err, EOPNOTSUPP, "alloc_mw", "no memory windows")
 	_, err = pd.AllocNullMR()
 	refused(t, err, EOPNOTSUPP, "alloc_null_mr")
 	_, err = pd.RegDMMR(dm, 0, 1, AccessZeroBased)
 	refused(t, err, EOPNOTSUPP, "reg_dm_mr")
-	_, err = ctx.AllocDM(AllocDMAttr{Length: 1})
+	_, err = vctx.AllocDM(AllocDMAttr{Length: 1})
 	refused(t, err, EOPNOTSUPP, "alloc_dm")
 	refused(t, pd.AdviseMR(0, 0, SGE{}), EOPNOTSUPP, "advise_mr")
-	attr := must(ctx.QueryDeviceEx())(t)
-	if attr != (DeviceAttrEx{Orig: ctx.attr, DeviceCapFlagsEx: ctx.attr.DeviceCapFlags}) {
+	attr := must(vctx.QueryDevice())(t)
+	if attr != vctx.attr {
 		t.Errorf("%+v", attr)
 	}
 }
@@ -60,12 +60,13 @@ func TestIncRKey(t *testing.T) {
 	}
 }
 
-// window is a window of type 1 with a region and a QP in RTS.
+// window creates a window of type 1, a region and a QP in RTS.
 func window(t *testing.T, typ QPType) (*QP, *fakeQP, *MW, *MWBind) {
 	qp, drv := newQPIn(t, typ, QPSRTS)
 	mw := must(qp.PD().AllocMW(MWType1))(t)
 	mr := must(qp.PD().RegMR(make([]byte, 64), AccessMWBind|AccessLocalWrite))(t)
-	return qp, drv, mw, &MWBind{WRID: 9, Flags: SendSignaled, Info: MWBindInfo{MR: mr, Addr: mr.Addr(), Length: 64, Access: AccessRemoteRead}}
+	return qp, drv, mw, &MWBind{WRID: 9, Flags: SendSignaled,
+		Info: MWBindInfo{MR: mr, Addr: mr.Addr(), Length: 64, Access: AccessRemoteRead}}
 }
 
 func TestV_MW_04_BindPosts(t *testing.T) {
@@ -75,7 +76,8 @@ func TestV_MW_04_BindPosts(t *testing.T) {
 	drv.onSend = func(wrs []SendWR) { posted, info = wrs[0], *wrs[0].BindInfo }
 	old := mw.RKey()
 	ok(t, qp.BindMW(mw, bind))
-	if posted.WRID != 9 || posted.Opcode != WRBindMW || posted.Flags != SendSignaled || posted.MW != mw || info != bind.Info {
+	if posted.WRID != 9 || posted.Opcode != WRBindMW || posted.Flags != SendSignaled || posted.MW != mw ||
+		info != bind.Info {
 		t.Errorf("%+v", posted)
 	}
 	if mw.RKey() != IncRKey(old) || posted.RKey != mw.RKey() { // V-MW-03
@@ -88,7 +90,7 @@ func TestV_MW_04_BindPosts(t *testing.T) {
 	drv.room = 1
 	refused(t, qp.BindMW(mw, bind), ENOMEM, "bind_mw")
 	if mw.RKey() != old {
-		t.Errorf("nothing was posted, but the key is %#x", mw.RKey())
+		t.Errorf("the post failed, but the key is %#x", mw.RKey())
 	}
 	drv.room = 0
 	ok(t, qp.BindMW(mw, &MWBind{})) // V-MW-02: unbinds
@@ -104,7 +106,7 @@ func TestV_MW_06_BindByTypeAndState(t *testing.T) {
 			forceState(qp, drv, s)
 			switch err := qp.BindMW(mw, bind); {
 			case typ == QPTypeUD:
-				refused(t, err, EINVAL, "bind_mw", "RC, UC and XRC_SEND can")
+				refused(t, err, EINVAL, "bind_mw", "RC, UC or XRC_SEND")
 			case s < QPSRTS:
 				refused(t, err, EINVAL, "bind_mw: not possible in "+s.String())
 			default:
@@ -127,10 +129,10 @@ func TestV_MW_07_BindFlags(t *testing.T) {
 				if typ == QPTypeRC {
 					ok(t, err)
 				} else {
-					refused(t, err, EINVAL, "FENCE is not possible on a QP of type UC")
+					refused(t, err, EINVAL, "FENCE on QP type UC")
 				}
 			default:
-				refused(t, err, EINVAL, "SIGNALED and FENCE are")
+				refused(t, err, EINVAL, "must be of SIGNALED and FENCE")
 			}
 		}
 	}
@@ -151,13 +153,14 @@ func TestX_MW_01_V_MW_08_V_MW_09_BindArguments(t *testing.T) { // V-MW-08, V-MW-
 		change func(*MWBind)
 		errno  Errno
 	}{
-		"there is no region":         {mw, func(b *MWBind) { b.Info = MWBindInfo{Addr: 1} }, EINVAL},
-		"address 0x0 and length 1":   {mw, func(b *MWBind) { b.Info = MWBindInfo{Length: 1} }, EINVAL},
-		"belongs to another PD":      {mw, func(b *MWBind) { b.Info.MR = must(other.RegMR(make([]byte, 8), 0))(t) }, syscall.EPERM},
-		"cannot have LOCAL_WRITE":    {mw, func(b *MWBind) { b.Info.Access = AccessLocalWrite }, EINVAL},
-		"cannot have MW_BIND":        {mw, func(b *MWBind) { b.Info.Access |= AccessMWBind }, EINVAL},
+		"without a region":         {mw, func(b *MWBind) { b.Info = MWBindInfo{Addr: 1} }, EINVAL},
+		"address 0x0 and length 1": {mw, func(b *MWBind) { b.Info = MWBindInfo{Length: 1} }, EINVAL},
+		"belongs to another PD": {mw, func(b *MWBind) { b.Info.MR = must(other.RegMR(make([]byte, 8), 0))(t) },
+			syscall.EPERM},
+		"access LOCAL_WRITE":         {mw, func(b *MWBind) { b.Info.Access = AccessLocalWrite }, EINVAL},
+		"access MW_BIND":             {mw, func(b *MWBind) { b.Info.Access |= AccessMWBind }, EINVAL},
 		"type 2 is bound by posting": {type2, func(*MWBind) {}, EINVAL},
-		"is missing":                 {nil, func(*MWBind) {}, EINVAL},
+		"is nil":                     {nil, func(*MWBind) {}, EINVAL},
 		"use of a closed object":     {closed, func(*MWBind) {}, EINVAL},
 		"memory region":              {mw, func(b *MWBind) { b.Info.MR = gone }, EINVAL},
 		"different contexts":         {foreign, func(*MWBind) {}, EINVAL},
@@ -166,7 +169,7 @@ func TestX_MW_01_V_MW_08_V_MW_09_BindArguments(t *testing.T) { // V-MW-08, V-MW-
 		c.change(&bind)
 		refused(t, qp.BindMW(c.mw, &bind), c.errno, "bind_mw", text)
 	}
-	refused(t, qp.BindMW(mw, nil), EINVAL, "is missing")
+	refused(t, qp.BindMW(mw, nil), EINVAL, "is nil")
 	all := *good
 	all.Info.Access = windowAccess
 	ok(t, qp.BindMW(mw, &all))
@@ -177,21 +180,24 @@ func TestV_WR_15_PostedBinds(t *testing.T) { // V-MW-08, X-MW-01
 	good := goodSend(t, qp, WRBindMW)
 	ok(t, qp.PostSend(good))
 	if good.MW.RKey() != good.RKey {
-		t.Errorf("the window has key %#x, posted was %#x", good.MW.RKey(), good.RKey)
+		t.Errorf("the window has key %#x, the request %#x", good.MW.RKey(), good.RKey)
 	}
 	type1 := must(qp.PD().AllocMW(MWType1))(t)
 	closed := must(qp.PD().AllocMW(MWType2))(t)
 	ok(t, closed.Close())
 	for text, change := range map[string]func(*SendWR){
-		"the window or what to bind": func(wr *SendWR) { wr.MW = nil },
-		"what to bind it to":         func(wr *SendWR) { wr.BindInfo = nil },
-		"is of type 1":               func(wr *SendWR) { wr.MW, wr.RKey = type1, type1.RKey() },
-		"memory window":              func(wr *SendWR) { wr.MW, wr.RKey = closed, closed.RKey() },
-		"more than its low 8 bits":   func(wr *SendWR) { wr.RKey += 0x100 },
-		"unbound by LOCAL_INV":       func(wr *SendWR) { wr.BindInfo = &MWBindInfo{} },
-		"cannot have ON_DEMAND":      func(wr *SendWR) { wr.BindInfo = &MWBindInfo{MR: good.BindInfo.MR, Access: AccessOnDemand} },
-		"INLINE goes with":           func(wr *SendWR) { wr.Flags = SendInline },
-		"SOLICITED goes with":        func(wr *SendWR) { wr.Flags = SendSolicited },
+		"MW or BindInfo is nil": func(wr *SendWR) { wr.MW = nil },
+		"BindInfo is nil":       func(wr *SendWR) { wr.BindInfo = nil },
+		"is of type 1":          func(wr *SendWR) { wr.MW, wr.RKey = type1, type1.RKey() },
+		"memory window":         func(wr *SendWR) { wr.MW, wr.RKey = closed, closed.RKey() },
+		"upper 24 bits":         func(wr *SendWR) { wr.RKey += 0x100 },
+		"LOCAL_INV unbinds":     func(wr *SendWR) { wr.BindInfo = &MWBindInfo{} },
+		"access ON_DEMAND": func(wr *SendWR) {
+			wr.BindInfo = &MWBindInfo{MR: good.BindInfo.MR,
+				Access: AccessOnDemand}
+		},
+		"INLINE: the opcode must be of":    func(wr *SendWR) { wr.Flags = SendInline },
+		"SOLICITED: the opcode must be of": func(wr *SendWR) { wr.Flags = SendSolicited },
 	} {
 		wr := good
 		change(&wr)
@@ -201,7 +207,7 @@ func TestV_WR_15_PostedBinds(t *testing.T) { // V-MW-08, X-MW-01
 			t.Errorf("%s: the key changed", text)
 		}
 	}
-	// Those before the first bad request have their new keys, the others not.
+	// Only the windows of requests before the first bad one have new keys.
 	drv.sent, drv.room = nil, 1
 	second := goodSend(t, qp, WRBindMW)
 	good.RKey = IncRKey(good.RKey)
@@ -218,8 +224,9 @@ func TestPostedBindsAllocateNothing(t *testing.T) {
 	mw, mr := good.MW, good.BindInfo.MR
 	drv.sent = make([]uint64, 0, 1024)
 	if n := testing.AllocsPerRun(100, func() {
-		if qp.PostSend(SendWR{Opcode: WRBindMW, MW: mw, RKey: IncRKey(mw.RKey()), BindInfo: &MWBindInfo{MR: mr, Length: 8}}) != nil {
-			t.Fatal("refused")
+		if qp.PostSend(SendWR{Opcode: WRBindMW, MW: mw, RKey: IncRKey(mw.RKey()),
+			BindInfo: &MWBindInfo{MR: mr, Length: 8}}) != nil {
+			t.Fatal("PostSend failed")
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// grow uses much stack, so that the goroutine's stack moves while a driver works.
+// grow needs so much stack that the runtime moves the goroutine's stack during a driver's call.
 //
 //go:noinline
 func grow(depth int) byte {
@@ -17,7 +17,7 @@ func grow(depth int) byte {
 	return grow(depth-1) + frame[depth%len(frame)]
 }
 
-// TestPostAndPollDoNotAllocate posts and polls with everything written as a literal.
+// TestPostAndPollDoNotAllocate posts and polls with composite literals as arguments.
 func TestPostAndPollDoNotAllocate(t *testing.T) {
 	rc, rcDrv := newQPIn(t, QPTypeRC, QPSRTS)
 	ud, udDrv := newQPIn(t, QPTypeUD, QPSRTS)
@@ -28,7 +28,8 @@ func TestPostAndPollDoNotAllocate(t *testing.T) {
 	wcs := []WC{{WRID: 1}, {WRID: 2}}
 	var sum uint64
 	work := func() {
-		rcDrv.sent, rcDrv.received, udDrv.sent, srqDrv.posted = rcDrv.sent[:0], rcDrv.received[:0], udDrv.sent[:0], srqDrv.posted[:0]
+		rcDrv.sent, rcDrv.received, udDrv.sent, srqDrv.posted = rcDrv.sent[:0], rcDrv.received[:0], udDrv.sent[:0],
+			srqDrv.posted[:0]
 		cqDrv.wcs = wcs
 		payload := [8]byte{1}
 		var got [4]WC
@@ -38,8 +39,10 @@ func TestPostAndPollDoNotAllocate(t *testing.T) {
 				err = e
 			}
 		}
-		keep(rc.PostSend(SendWR{WRID: 1, Opcode: WRSend, Flags: SendSignaled, SGList: []SGE{{Addr: 1, Length: 2, LKey: 3}, mr.SGE(0, 8)}}))
-		keep(rc.PostSend(SendWR{Opcode: WRRDMAWrite, Flags: SendInline, Inline: payload[:]}, SendWR{Opcode: WRRDMARead, SGList: []SGE{{Length: 8}}}))
+		keep(rc.PostSend(SendWR{WRID: 1, Opcode: WRSend, Flags: SendSignaled,
+			SGList: []SGE{{Addr: 1, Length: 2, LKey: 3}, mr.SGE(0, 8)}}))
+		keep(rc.PostSend(SendWR{Opcode: WRRDMAWrite, Flags: SendInline, Inline: payload[:]},
+			SendWR{Opcode: WRRDMARead, SGList: []SGE{{Length: 8}}}))
 		keep(rc.PostSend(SendWR{Opcode: WRAtomicFetchAndAdd, SGList: []SGE{{Length: 8}}}))
 		keep(ud.PostSend(SendWR{Opcode: WRSend, AH: ah, RemoteQPN: 1, SGList: []SGE{{Length: 8}}}))
 		keep(rc.PostRecv(RecvWR{WRID: 5, SGList: []SGE{{Addr: 1}}}, RecvWR{WRID: 6}))
@@ -61,7 +64,8 @@ func TestPostAndPollDoNotAllocate(t *testing.T) {
 	}
 }
 
-// TestStackMovesDuringPost has a driver that makes the stack move between reading the requests and writing the completions.
+// TestStackMovesDuringPost has a driver that makes the stack move between reading the requests and writing the
+// completions.
 func TestStackMovesDuringPost(t *testing.T) {
 	for depth := range 8 {
 		done := make(chan struct{})
@@ -81,7 +85,8 @@ func TestStackMovesDuringPost(t *testing.T) {
 			data := [4]byte{9, 8, 7, 6}
 			err := qp.PostSend(SendWR{WRID: 1, Opcode: WRSend, SGList: []SGE{{1, 2, 3}, {4, 5, 6}}},
 				SendWR{WRID: 2, Opcode: WRSend, Flags: SendInline, Inline: data[:]})
-			if err != nil || len(seen) != 2 || seen[0] != (SGE{1, 2, 3}) || seen[1] != (SGE{4, 5, 6}) || [4]byte(inline) != data {
+			if err != nil || len(seen) != 2 || seen[0] != (SGE{1, 2, 3}) || seen[1] != (SGE{4, 5, 6}) ||
+				[4]byte(inline) != data {
 				t.Errorf("depth %d: %v, %v, %v", depth, err, seen, inline)
 			}
 			cq := &CQ{ctx: qp.ctx, drv: growingCQ{depth: 1 << depth}}
@@ -95,7 +100,7 @@ func TestStackMovesDuringPost(t *testing.T) {
 }
 
 type growingCQ struct {
-	CQDriver
+	DriverCQ
 	depth int
 }
 
@@ -109,8 +114,8 @@ func (c growingCQ) Poll(wcs []WC) (int, error) {
 }
 
 func BenchmarkPostSend(b *testing.B) {
-	ctx, _ := openFake(b)
-	qp, drv := newQP(b, newPD(b, ctx), QPTypeRC)
+	vctx, _ := openFake(b)
+	qp, drv := newQP(b, newPD(b, vctx), QPTypeRC)
 	forceState(qp, drv, QPSRTS)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -122,8 +127,8 @@ func BenchmarkPostSend(b *testing.B) {
 }
 
 func BenchmarkPoll(b *testing.B) {
-	ctx, _ := openFake(b)
-	cq, drv := newCQ(b, ctx, nil)
+	vctx, _ := openFake(b)
+	cq, drv := newCQ(b, vctx, nil)
 	wcs := make([]WC, 4)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -136,14 +141,14 @@ func BenchmarkPoll(b *testing.B) {
 }
 
 func BenchmarkCompletionEvent(b *testing.B) {
-	ctx, _ := openFake(b)
-	ch := must(ctx.CreateCompChannel())(b)
-	_, drv := newCQ(b, ctx, &CQOptions{Channel: ch})
-	c := b.Context()
+	vctx, _ := openFake(b)
+	ch := must(vctx.CreateCompChannel())(b)
+	_, drv := newCQ(b, vctx, &CQOptions{Channel: ch})
+	ctx := b.Context()
 	b.ReportAllocs()
 	for b.Loop() {
 		drv.up.Completion()
-		cq, err := ch.GetEvent(c)
+		cq, err := ch.GetEvent(ctx)
 		if err != nil {
 			b.Fatal(err)
 		}

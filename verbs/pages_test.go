@@ -52,7 +52,8 @@ func TestErrorsPageIsComplete(t *testing.T) {
 	poll := regexp.MustCompile(`^EPOLL`)
 	source(t, func(path, code string) {
 		for _, library := range []string{"verbs", "provider", "rdmacm", "rsocket", "umad", "internal"} {
-			if !strings.HasPrefix(path, filepath.Join("..", library)+string(filepath.Separator)) || strings.HasPrefix(path, filepath.Join("..", "internal", "tools")) {
+			if !strings.HasPrefix(path, filepath.Join("..", library)+string(filepath.Separator)) || strings.HasPrefix(path,
+				filepath.Join("..", "internal", "tools")) {
 				continue
 			}
 			for _, m := range errno.FindAllStringSubmatch(code, -1) {
@@ -84,7 +85,8 @@ func TestErrorsPageTellsWhatToCheck(t *testing.T) {
 			continue
 		}
 		rows++
-		if first := strings.TrimSpace(cells[1]); first != "SUCCESS" && (strings.TrimSpace(cells[2]) == "" || strings.TrimSpace(cells[3]) == "") {
+		if first := strings.TrimSpace(cells[1]); first != "SUCCESS" && (strings.TrimSpace(cells[2]) == "" ||
+			strings.TrimSpace(cells[3]) == "") {
 			t.Errorf("%s: nothing on what it means, or what to check", first)
 		}
 		never := strings.Contains(cells[3], "Never seen") || strings.Contains(cells[3], "Not raised")

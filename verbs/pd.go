@@ -2,36 +2,36 @@ package verbs
 
 // PD is a protection domain: its members work with each other only (struct ibv_pd). It is safe for concurrent use.
 type PD struct {
-	ctx  *Context
-	drv  PDDriver
-	life life
+	ctx      *Context
+	drv      DriverPD
+	lifetime lifetime
 
-	base    *PD // itself, or the PD of a parent domain, or of what an imported PD comes from
-	from    *PD // of an imported PD
+	base    *PD // itself; for a parent domain or an imported PD the original PD
+	from    *PD // the original of an imported PD, else nil
 	handle  uint32
 	td      *TD // of a parent domain; may be nil
 	context any
 }
 
-// AllocPD makes a protection domain (ibv_alloc_pd). ENOMEM without resources.
-func (ctx *Context) AllocPD() (*PD, error) {
-	if !ctx.life.use(kindPD) {
-		return nil, errClosed("alloc_pd", ctx.obj())
+// AllocPD allocates a protection domain (ibv_alloc_pd). Close frees it. ENOMEM without resources.
+func (vctx *Context) AllocPD() (*PD, error) {
+	if !vctx.lifetime.use(kindPD) {
+		return nil, errClosed("alloc_pd", vctx.obj())
 	}
-	drv, err := ctx.drv.AllocPD()
+	drv, err := vctx.drv.AllocPD()
 	if err != nil {
-		ctx.life.drop(kindPD)
-		return nil, driverError("alloc_pd", ctx.obj(), err)
+		vctx.lifetime.drop(kindPD)
+		return nil, driverError("alloc_pd", vctx.obj(), err)
 	}
-	pd := &PD{ctx: ctx, drv: drv}
+	pd := &PD{ctx: vctx, drv: drv}
 	pd.base = pd
 	return pd, nil
 }
 
-// Context is the context that the PD belongs to.
+// Context returns the context of the PD.
 func (pd *PD) Context() *Context { return pd.ctx }
 
-// domain is what members must share; nil for that of an object that was not made by a call.
+// domain returns the PD that all members of one protection domain share. It is nil for a nil PD.
 func (pd *PD) domain() *PD {
 	if pd == nil {
 		return nil
@@ -39,7 +39,7 @@ func (pd *PD) domain() *PD {
 	return pd.base
 }
 
-// PDContext is ParentDomainInitAttr.PDContext; nil for a plain PD.
+// PDContext returns ParentDomainInitAttr.PDContext; nil for a plain PD.
 func (pd *PD) PDContext() any { return pd.context }
 
 func (pd *PD) obj() string {
@@ -52,8 +52,8 @@ func (pd *PD) obj() string {
 	return "PD of " + pd.ctx.obj()
 }
 
-// Close deallocates the PD (ibv_dealloc_pd). EBUSY while it has AHs, MRs, MWs, QPs or SRQs, or a parent domain is
-// made of it; it is then as before.
+// Close deallocates the PD (ibv_dealloc_pd). EBUSY while AHs, MRs, MWs, QPs, SRQs, parent domains or imports use it;
+// nothing has changed then.
 func (pd *PD) Close() error {
 	if pd.from != nil {
 		return pd.unimport()
@@ -61,14 +61,92 @@ func (pd *PD) Close() error {
 	if pd.base != pd {
 		return pd.closeParent()
 	}
-	if err := pd.life.end("dealloc_pd", pd.obj()); err != nil {
+	if err := pd.lifetime.close("dealloc_pd", pd.obj()); err != nil {
 		return err
 	}
 	if err := destroyed(pd.drv.Dealloc()); err != nil {
-		pd.life.revive()
+		pd.lifetime.reopen()
 		return driverError("dealloc_pd", pd.obj(), err)
 	}
 	unexport(&pd.handle, exports.pds)
-	pd.ctx.life.drop(kindPD)
+	pd.ctx.lifetime.drop(kindPD)
+	return nil
+}
+
+// TD is a thread domain: the program guarantees that one goroutine at a time uses the objects created with it (struct
+// ibv_td). It is a part of a parent domain.
+type TD struct {
+	ctx      *Context
+	lifetime lifetime
+}
+
+// AllocTD allocates a thread domain (ibv_alloc_td, struct ibv_td_init_attr). Close frees it.
+func (vctx *Context) AllocTD() (*TD, error) {
+	const op = "alloc_td"
+	if !vctx.lifetime.use(kindTD) {
+		return nil, errClosed(op, vctx.obj())
+	}
+	return &TD{ctx: vctx}, nil
+}
+
+// Context returns the context of the TD.
+func (td *TD) Context() *Context { return td.ctx }
+
+func (td *TD) obj() string { return "TD of " + td.ctx.obj() }
+
+// Close deallocates the TD (ibv_dealloc_td). EBUSY while parent domains use it; nothing has changed then.
+func (td *TD) Close() error {
+	if err := td.lifetime.close("dealloc_td", td.obj()); err != nil {
+		return err
+	}
+	td.ctx.lifetime.drop(kindTD)
+	return nil
+}
+
+// ParentDomainInitAttr holds the attributes of a new parent domain (struct ibv_parent_domain_init_attr). The
+// allocator hooks of the C structure have no counterpart: queues are in Go's memory.
+type ParentDomainInitAttr struct {
+	PD        *PD // must not be a parent domain
+	TD        *TD // may be nil
+	PDContext any // returned by PD.PDContext
+}
+
+// AllocParentDomain allocates a parent domain: a PD combined with a thread domain (ibv_alloc_parent_domain). It may
+// be used in place of a PD; its members work with those of the PD. It must be closed before the PD and the TD.
+//
+// With a TD, the batches of a CQ and the QPEx of a QP created in the parent domain do not lock: two goroutines must
+// not be between StartPoll and EndPoll, or between Start and Complete, at once. All other calls stay safe for
+// concurrent use.
+//
+// Errors: EINVAL without a PD, for a PD that is a parent domain or imported, or for objects of another context.
+func (vctx *Context) AllocParentDomain(init *ParentDomainInitAttr) (*PD, error) {
+	const op = "alloc_parent_domain"
+	switch {
+	case init == nil || init.PD == nil:
+		return nil, newError(op, vctx.obj(), EINVAL, "the PD is nil")
+	case init.PD.ctx != vctx || init.TD != nil && init.TD.ctx != vctx:
+		return nil, newError(op, vctx.obj(), EINVAL, "the PD or the TD belongs to another context")
+	case init.PD.base != init.PD:
+		return nil, newError(op, vctx.obj(), EINVAL, "the PD is a parent domain itself, or imported")
+	}
+	if !init.PD.lifetime.use(kindParentDomain) {
+		return nil, errClosed(op, init.PD.obj())
+	}
+	if init.TD != nil && !init.TD.lifetime.use(kindParentDomain) {
+		init.PD.lifetime.drop(kindParentDomain)
+		return nil, errClosed(op, init.TD.obj())
+	}
+	return &PD{ctx: vctx, drv: init.PD.drv, base: init.PD, td: init.TD, context: init.PDContext}, nil
+}
+
+// closeParent closes a parent domain.
+func (pd *PD) closeParent() error {
+	if err := pd.lifetime.close("dealloc_pd", pd.obj()); err != nil {
+		return err
+	}
+	if pd.td != nil {
+		pd.td.lifetime.drop(kindParentDomain)
+	}
+	pd.base.lifetime.drop(kindParentDomain)
 	return nil
 }

@@ -6,21 +6,21 @@ import (
 )
 
 func TestV_PD_01_AllocAndDealloc(t *testing.T) { // E-09
-	ctx, drv := openFake(t)
-	pd := newPD(t, ctx)
-	if pd.Context() != ctx {
+	vctx, drv := openFake(t)
+	pd := newPD(t, vctx)
+	if pd.Context() != vctx {
 		t.Error("context")
 	}
 	ok(t, pd.Close())
 	drv.fail["AllocPD"] = ENOMEM
-	_, err := ctx.AllocPD()
+	_, err := vctx.AllocPD()
 	refused(t, err, ENOMEM, "alloc_pd")
-	ok(t, ctx.Close())
+	ok(t, vctx.Close())
 }
 
 func TestV_PD_03_DeallocNeedsMembersGone(t *testing.T) { // V-PD-04, D-30
-	ctx, drv := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, drv := openFake(t)
+	pd := newPD(t, vctx)
 	attr := AHAttr{PortNum: 1, IsGlobal: true, GRH: GlobalRoute{DGID: mustGID("::ffff:192.0.2.2"), SGIDIndex: 1}}
 	ah := must(pd.CreateAH(&attr))(t)
 	mr, mr2 := must(pd.RegMR(make([]byte, 8), 0))(t), must(pd.RegMR(make([]byte, 8), 0))(t)
@@ -42,9 +42,9 @@ func TestV_PD_03_DeallocNeedsMembersGone(t *testing.T) { // V-PD-04, D-30
 
 // TestV_PD_02_MixedDomains is also V-GEN-07 and X-PD-01.
 func TestV_PD_02_MixedDomains(t *testing.T) {
-	ctx, _ := openFake(t)
-	a, b := newPD(t, ctx), newPD(t, ctx)
-	cq, _ := newCQ(t, ctx, nil)
+	vctx, _ := openFake(t)
+	a, b := newPD(t, vctx), newPD(t, vctx)
+	cq, _ := newCQ(t, vctx, nil)
 	srq := must(b.CreateSRQ(&SRQInitAttr{Attr: SRQAttr{MaxWR: 4, MaxSGE: 1}}))(t)
 	_, err := a.CreateQP(&QPInitAttr{Type: QPTypeRC, SendCQ: cq, RecvCQ: cq, SRQ: srq})
 	refused(t, err, EINVAL, "the SRQ belongs to another PD")

@@ -23,7 +23,8 @@ func goodSend(t *testing.T, qp *QP, op WROpcode) SendWR {
 	if op == WRTSO && op.in(qp.opcodes) {
 		qp.maxTSOHeader, qp.maxTSO = 54, 1000 // as if it was made for it
 	}
-	wr := SendWR{Opcode: op, SGList: []SGE{{Length: 8}}, TSO: &TSO{Hdr: make([]byte, 54), MSS: 4}, Flush: Flush{Type: FlushGlobal}}
+	wr := SendWR{Opcode: op, SGList: []SGE{{Length: 8}}, TSO: &TSO{Hdr: make([]byte, 54), MSS: 4},
+		Flush: Flush{Type: FlushGlobal}}
 	if qp.Type() == QPTypeUD {
 		attr := goodAH()
 		wr.AH = must(qp.PD().CreateAH(&attr))(t)
@@ -60,7 +61,8 @@ func TestV_QPS_04_PostingByState(t *testing.T) {
 	}
 }
 
-// specOpcodes is V-SEND-07 as it stands in the specification, and FLUSH and ATOMIC_WRITE, which are younger than the manual (D-41).
+// specOpcodes is V-SEND-07 as it stands in the specification, and FLUSH and ATOMIC_WRITE, which are younger than the
+// manual (D-41).
 const specOpcodes = `
 | SEND | y | y | y | y | y |
 | SEND_WITH_IMM | y | y | y | y | |
@@ -152,12 +154,13 @@ func TestV_SEND_Flags(t *testing.T) {
 }
 
 func TestV_SEND_13_ChecksumCapability(t *testing.T) {
-	for typ, need := range map[QPType]DeviceCapFlags{QPTypeRC: DeviceRCIPCsum, QPTypeUD: DeviceUDIPCsum, QPTypeRawPacket: DeviceRawIPCsum} {
+	for typ, need := range map[QPType]DeviceCapFlags{QPTypeRC: DeviceRCIPCsum, QPTypeUD: DeviceUDIPCsum,
+		QPTypeRawPacket: DeviceRawIPCsum} {
 		for _, c := range []DeviceCapFlags{DeviceRCIPCsum, DeviceUDIPCsum, DeviceRawIPCsum} {
 			dev := newFakeDevice()
 			dev.attr.DeviceCapFlags = c
-			ctx, _ := openDevice(t, dev)
-			qp, drv := newQP(t, newPD(t, ctx), typ)
+			vctx, _ := openDevice(t, dev)
+			qp, drv := newQP(t, newPD(t, vctx), typ)
 			forceState(qp, drv, QPSRTS)
 			wr := goodSend(t, qp, WRSend)
 			wr.Flags = SendIPCsum
@@ -179,12 +182,13 @@ func TestV_SEND_11_InlineLength(t *testing.T) { // the QP was made for 64 bytes
 				if good {
 					ok(t, err)
 				} else {
-					wantPost(t, err, 0, EINVAL, "bytes of inline data are too many; the QP was made for 64")
+					wantPost(t, err, 0, EINVAL, "bytes of inline data: must be 0 to 64")
 				}
 			}
 		}
 	}
-	huge := SendWR{Opcode: WRSend, Flags: SendInline, SGList: []SGE{{Length: 1<<32 - 1}, {Length: 1}}} // must not wrap around
+	// must not wrap around
+	huge := SendWR{Opcode: WRSend, Flags: SendInline, SGList: []SGE{{Length: 1<<32 - 1}, {Length: 1}}}
 	wantPost(t, qp.PostSend(huge), 0, EINVAL, "4294967296 bytes of inline data")
 	wantPost(t, qp.PostSend(SendWR{Opcode: WRSend, Inline: []byte("x")}), 0, EINVAL, "the flag INLINE is missing")
 	both := SendWR{Opcode: WRSend, Flags: SendInline, Inline: []byte("x"), SGList: []SGE{{Length: 1}}}
@@ -198,12 +202,12 @@ func TestX_SEND_01_SGEs(t *testing.T) {
 		if n <= 4 {
 			ok(t, err)
 		} else {
-			wantPost(t, err, 0, EINVAL, "5 SGEs are too many; the QP was made for 4")
+			wantPost(t, err, 0, EINVAL, "5 SGEs: must be 0 to 4")
 		}
 	}
 	qp.ctx.attr.MaxSGERd = 1 // V-QDEV: max_sge_rd is for RDMA READ
 	ok(t, qp.PostSend(SendWR{Opcode: WRRDMARead, SGList: make([]SGE, 1)}))
-	wantPost(t, qp.PostSend(SendWR{Opcode: WRRDMARead, SGList: make([]SGE, 2)}), 0, EINVAL, "the device reads into 1")
+	wantPost(t, qp.PostSend(SendWR{Opcode: WRRDMARead, SGList: make([]SGE, 2)}), 0, EINVAL, "1 (MaxSGERd)")
 }
 
 func TestX_RECV_01_SGEs(t *testing.T) {
@@ -213,7 +217,7 @@ func TestX_RECV_01_SGEs(t *testing.T) {
 		if n <= 2 {
 			ok(t, err)
 		} else {
-			wantPost(t, err, 0, EINVAL, "3 SGEs are too many; the queue was made for 2")
+			wantPost(t, err, 0, EINVAL, "3 SGEs: must be 0 to 2")
 		}
 	}
 	if len(drv.received) != 3 {
@@ -227,7 +231,7 @@ func TestV_SEND_14_DestinationOfDatagrams(t *testing.T) {
 	wr.RemoteQPN = 0xffffff
 	ok(t, qp.PostSend(wr))
 	wr.RemoteQPN++
-	wantPost(t, qp.PostSend(wr), 0, EINVAL, "QP number 0x1000000 is too large")
+	wantPost(t, qp.PostSend(wr), 0, EINVAL, "QP number 0x1000000: must be 0 to 0xffffff")
 	wr.RemoteQPN = 1
 	ok(t, wr.AH.Close())
 	wantPost(t, qp.PostSend(wr), 0, EINVAL, "closed") // V-AH-11
@@ -242,14 +246,15 @@ func TestV_SEND_14_DestinationOfDatagrams(t *testing.T) {
 func TestV_SEND_15_RemoteSRQN(t *testing.T) {
 	qp, _ := newQPIn(t, QPTypeXRCSend, QPSRTS)
 	ok(t, qp.PostSend(SendWR{Opcode: WRSend, RemoteSRQN: 0xffffff}))
-	wantPost(t, qp.PostSend(SendWR{Opcode: WRSend, RemoteSRQN: 1 << 24}), 0, EINVAL, "24 bits")
+	wantPost(t, qp.PostSend(SendWR{Opcode: WRSend, RemoteSRQN: 1 << 24}), 0, EINVAL, "0 to 0xffffff")
 }
 
 func TestX_SEND_02_Atomics(t *testing.T) {
 	for _, op := range []WROpcode{WRAtomicCmpAndSwp, WRAtomicFetchAndAdd} {
 		qp, _ := newQPIn(t, QPTypeRC, QPSRTS)
 		ok(t, qp.PostSend(SendWR{Opcode: op, SGList: []SGE{{Length: 8}}}))
-		wantPost(t, qp.PostSend(SendWR{Opcode: op, SGList: []SGE{{Length: 7}}}), 0, EINVAL, "7 bytes for the result are too few")
+		wantPost(t, qp.PostSend(SendWR{Opcode: op, SGList: []SGE{{Length: 7}}}), 0, EINVAL,
+			"7 bytes for the result: must be 8 or more")
 		wantPost(t, qp.PostSend(SendWR{Opcode: op}), 0, EINVAL)
 		qp.ctx.attr.AtomicCap = AtomicNone
 		wantPost(t, qp.PostSend(SendWR{Opcode: op, SGList: []SGE{{Length: 8}}}), 0, ENOSYS, "no atomics")
@@ -291,20 +296,22 @@ func TestPostNothing(t *testing.T) {
 }
 
 func TestV_RECV_05_QPWithSRQ(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	srq, _ := newSRQ(t, pd)
-	cq, _ := newCQ(t, ctx, nil)
+	cq, _ := newCQ(t, vctx, nil)
 	qp := must(pd.CreateQP(&QPInitAttr{Type: QPTypeRC, SendCQ: cq, RecvCQ: cq, SRQ: srq}))(t)
-	forceState(qp, qp.Driver().(*fakeQP), QPSInit)
-	wantPost(t, qp.PostRecv(RecvWR{}), 0, EINVAL, "the QP has an SRQ; post to that")
+	forceState(qp, qp.drv.(*fakeQP), QPSInit)
+	wantPost(t, qp.PostRecv(RecvWR{}), 0, EINVAL, "the QP has an SRQ; post to the SRQ")
 }
 
 func TestV_SEND_04_DriverSeesTheRequest(t *testing.T) {
 	qp, drv := newQPIn(t, QPTypeUD, QPSRTS)
 	want := SendWR{
-		WRID: 1, Opcode: WRSendWithImm, Flags: SendSignaled | SendSolicited, SGList: []SGE{{1, 2, 3}, {4, 5, 6}}, ImmData: 7, InvalidateRKey: 8,
-		RemoteAddr: 9, RKey: 10, CompareAdd: 11, Swap: 12, AH: goodSend(t, qp, WRSend).AH, RemoteQPN: 13, RemoteQKey: 14, RemoteSRQN: 15,
+		WRID: 1, Opcode: WRSendWithImm, Flags: SendSignaled | SendSolicited, SGList: []SGE{{1, 2, 3}, {4, 5, 6}},
+		ImmData: 7, InvalidateRKey: 8,
+		RemoteAddr: 9, RKey: 10, CompareAdd: 11, Swap: 12, AH: goodSend(t, qp, WRSend).AH, RemoteQPN: 13, RemoteQKey: 14,
+		RemoteSRQN: 15,
 	}
 	seen := false
 	drv.onSend = func(wrs []SendWR) { seen = len(wrs) == 1 && reflect.DeepEqual(wrs[0], want) }
@@ -314,8 +321,8 @@ func TestV_SEND_04_DriverSeesTheRequest(t *testing.T) {
 	}
 }
 
-// TestPostRandomRequests throws requests of any kind at QPs of any type: an error or not, never a panic, and nothing that the
-// table forbids reaches the driver.
+// TestPostRandomRequests throws requests of any kind at QPs of any type: an error or not, never a panic, and nothing
+// that the table forbids reaches the driver.
 func TestPostRandomRequests(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for _, typ := range []QPType{QPTypeRC, QPTypeUC, QPTypeUD, QPTypeXRCSend, QPTypeRawPacket} {
@@ -331,7 +338,8 @@ func TestPostRandomRequests(t *testing.T) {
 		for range 2000 {
 			wrs := make([]SendWR, rnd.IntN(4))
 			for i := range wrs {
-				wrs[i] = SendWR{Opcode: WROpcode(rnd.Uint32N(20)), Flags: SendFlags(rnd.Uint32N(64)), SGList: make([]SGE, rnd.IntN(7))}
+				wrs[i] = SendWR{Opcode: WROpcode(rnd.Uint32N(20)), Flags: SendFlags(rnd.Uint32N(64)),
+					SGList: make([]SGE, rnd.IntN(7))}
 				if rnd.IntN(3) == 0 {
 					wrs[i].Inline = make([]byte, rnd.IntN(200))
 				}

@@ -13,57 +13,83 @@ import (
 // where it sends too; Connect does all of it. An error moves it to SQE (UC and UD sends) or ERR by itself: requests
 // then complete with WCWRFlushErr.
 type QP struct {
-	pd      *PD   // nil for XRC_RECV
-	xrcd    *XRCD // of XRC_RECV
-	ctx     *Context
-	drv     QPDriver
-	qpn     uint32
-	init    QPInitAttr // with actual sizes
-	opcodes uint32     // that the type has, as bits
-	hasRQ   bool       // a receive queue of its own
-	ex      *QPEx      // nil without one
-	life    life
-	word    atomic.Uint64 // state, see below
-	asyncEv ackCount
+	pd       *PD   // nil for XRC_RECV
+	xrcd     *XRCD // of XRC_RECV
+	ctx      *Context
+	drv      DriverQP
+	qpn      uint32
+	init     QPInitAttr // with actual sizes
+	opcodes  uint32     // that the type has, as bits
+	hasRQ    bool       // a receive queue of its own
+	ex       *QPEx      // nil without one
+	lifetime lifetime
+	word     atomic.Uint64 // state, see below
+	asyncEv  ackCount
 
-	table        *RWQIndTable // that spreads its receives; nil without one
+	table        *RWQIndTable // spreads the receives; nil without one
 	maxTSOHeader uint16
 	maxTSO       uint32 // bytes of data, if maxTSOHeader is not 0
 
-	mu     sync.Mutex // serialises Modify, Query, Connect, AttachMcast, DetachMcast and Close, and guards what follows
-	port   uint8      // 0 before INIT
+	mu sync.Mutex // serialises Modify, Query, Connect, AttachMcast, DetachMcast and Close, and guards what follows
+	// +checklocks:mu
+	port uint8 // 0 before INIT
+	// +checklocks:mu
 	groups map[GID]struct{}
-	local  *QPInfo // what LocalInfo told
-	sgid   int     // and its GID's index
+	// +checklocks:mu
+	local *QPInfo // result of LocalInfo
+	// +checklocks:mu
+	sgid int // index of the GID in local
 }
 
-// QP.word holds the state in its low byte, so that the post calls need one load to know that they may go on. The bits
-// above count the moves that the device made by itself, which tells Modify that one came in between.
+// QP.word holds the state in its low byte, so that a post call needs one load to check it. The bits above count the
+// moves that the device made by itself, so that Modify notices a move during its call.
 const (
 	stateMask   = 0xff
 	stateClosed = 0x80
 	stateMove   = 0x100
 )
 
-// CreateQP makes a queue pair (ibv_create_qp). init.Cap gets the actual sizes, which are not below those asked for.
-// EINVAL for bad CQs, SRQ or sizes, ENOSYS if the device lacks the type, EPERM if the process may not have it, ENOMEM
-// without resources. An SRQ goes with RC and UD only, and must be of the same PD; MaxRecvWR and MaxRecvSGE are then
-// ignored. A QP of type XRC_SEND has no receives: RecvCQ and SRQ are ignored. XRC_RECV QPs are made by
-// XRCD.CreateQP.
+// CreateQP creates a queue pair (ibv_create_qp, ibv_create_qp_ex). init is copied; init.Cap gets the actual sizes,
+// which are not below the requested sizes. Close destroys it.
+//
+// An SRQ needs a QP of type RC or UD and must be of the same PD; MaxRecvWR and MaxRecvSGE are then ignored. A QP of
+// type XRC_SEND has no receives: RecvCQ and SRQ are ignored. XRCD.CreateQP creates XRC_RECV QPs. With SendOpsFlags
+// the QP has a QPEx; see QP.Ex. With RWQIndTbl and RxHashConf it spreads its receives over work queues; it then needs
+// no RecvCQ, and no SendCQ if MaxSendWR is 0.
+//
+// Errors: EINVAL for bad CQs, SRQ, sizes or flags, or an attribute that the type does not have. ENOSYS if the device
+// lacks the type. EOPNOTSUPP for an operation or flag that the type or the device lacks. EPERM if the process lacks
+// the permission. ENOMEM without resources.
 func (pd *PD) CreateQP(init *QPInitAttr) (*QP, error) {
 	return pd.createQP("create_qp", init, pd.drv.CreateQP)
 }
 
-func (pd *PD) createQP(op string, init *QPInitAttr, create func(*QPDriverInit, QPUpcalls) (QPDriver, error)) (*QP, error) {
+func (pd *PD) createQP(op string, init *QPInitAttr, create func(*QPInitAttr, DriverQPEvents) (DriverQP, error)) (*QP,
+	error) {
 	if init == nil {
-		return nil, newError(op, pd.obj(), EINVAL, "there are no attributes")
+		return nil, newError(op, pd.obj(), EINVAL, "the attributes are nil")
 	}
-	qp := &QP{pd: pd, ctx: pd.ctx}
-	return qp.create(op, pd.obj(), init, create)
+	if err := init.checkEx(op, pd.obj()); err != nil {
+		return nil, err
+	}
+	if err := init.checkRSS(pd.ctx); err != nil {
+		return nil, badInput(op, pd.obj(), err)
+	}
+	qp := &QP{pd: pd, ctx: pd.ctx, table: init.RWQIndTbl, maxTSOHeader: init.MaxTSOHeader}
+	if init.MaxTSOHeader != 0 {
+		qp.maxTSO = pd.ctx.attr.TSOCaps.MaxTSO
+	}
+	qp, err := qp.create(op, pd.obj(), init, create)
+	if err == nil && init.SendOpsFlags != 0 {
+		qp.ex = newQPEx(qp, init.SendOpsFlags)
+	}
+	return qp, err
 }
 
-// create makes a QP of which it is known only where it belongs: to owner.
-func (qp *QP) create(op, owner string, init *QPInitAttr, create func(*QPDriverInit, QPUpcalls) (QPDriver, error)) (*QP, error) {
+// create creates a QP whose parents are set. owner names its domain in errors.
+func (qp *QP) create(
+	op, owner string, init *QPInitAttr, create func(*QPInitAttr, DriverQPEvents) (DriverQP, error),
+) (*QP, error) {
 	qp.init = *init
 	qp.init.dropUnused()
 	qp.opcodes, qp.hasRQ = opcodesOf[init.Type], qp.init.hasRQ() && qp.table == nil
@@ -73,9 +99,12 @@ func (qp *QP) create(op, owner string, init *QPInitAttr, create func(*QPDriverIn
 	if err := use(op, kindQP, qp.parents()); err != nil {
 		return nil, err
 	}
-	want := qp.init.forDriver()
+	want := qp.init
+	if want.SRQ != nil {
+		want.Cap.MaxRecvWR, want.Cap.MaxRecvSGE = 0, 0
+	}
 	var err error
-	if qp.drv, err = create(want, (*qpUpcalls)(qp)); err != nil {
+	if qp.drv, err = create(&want, (*qpEvents)(qp)); err != nil {
 		drop(kindQP, qp.parents())
 		return nil, driverError(op, owner, err)
 	}
@@ -85,52 +114,36 @@ func (qp *QP) create(op, owner string, init *QPInitAttr, create func(*QPDriverIn
 	return qp, nil
 }
 
-// forDriver is the same in the driver's terms.
-func (i *QPInitAttr) forDriver() *QPDriverInit {
-	want := &QPDriverInit{Type: i.Type, Cap: i.Cap, SigAll: i.SigAll}
-	if i.SendCQ != nil {
-		want.SendCQ = i.SendCQ.drv
-	}
-	if i.RecvCQ != nil {
-		want.RecvCQ = i.RecvCQ.drv
-	}
-	if i.SRQ != nil {
-		want.SRQ = i.SRQ.drv
-		want.Cap.MaxRecvWR, want.Cap.MaxRecvSGE = 0, 0
-	}
-	return want
-}
-
-// checkInit says what is wrong with the attributes of a new QP.
+// checkInit checks the attributes of a new QP.
 func (qp *QP) checkInit() error {
 	init, d := &qp.init, &qp.ctx.attr
 	switch {
 	case transitionsOf[init.Type] == nil && init.Type != QPTypeDriver:
-		return fmt.Errorf("%v is not a QP type; there are RC, UC, UD, RAW_PACKET, XRC_SEND and XRC_RECV", init.Type)
+		return fmt.Errorf("unknown QP type %v; must be RC, UC, UD, RAW_PACKET, XRC_SEND or XRC_RECV", init.Type)
 	case init.Type == QPTypeXRCRecv:
 		if qp.xrcd == nil {
-			return errors.New("an XRC_RECV QP belongs to an XRC domain, not to a PD; use XRCD.CreateQP")
+			return errors.New("an XRC_RECV QP belongs to an XRC domain; use XRCD.CreateQP")
 		}
 		return nil
 	case qp.table != nil && init.SendCQ == nil && init.Cap.MaxSendWR > 0:
-		return errors.New("a QP that sends needs a CQ for that")
+		return errors.New("SendCQ is nil: must be set unless MaxSendWR is 0")
 	case qp.table == nil && (init.SendCQ == nil || init.RecvCQ == nil && init.Type != QPTypeXRCSend):
-		return errors.New("a QP needs a CQ for sends and one for receives, which may be the same; XRC_SEND only the first")
+		return errors.New("SendCQ or RecvCQ is nil: both must be set, for XRC_SEND SendCQ only")
 	case init.SendCQ != nil && init.SendCQ.ctx != qp.ctx || init.RecvCQ != nil && init.RecvCQ.ctx != qp.ctx:
 		return errors.New("a CQ belongs to another context")
 	case init.SRQ != nil && init.SRQ.pd.domain() != qp.pd.domain():
 		return errors.New("the SRQ belongs to another PD")
 	case init.SRQ != nil && init.SRQ.xrcd != nil:
-		return fmt.Errorf("an SRQ of type XRC takes what XRC_RECV QPs receive; a QP of type %v cannot have it", init.Type)
+		return fmt.Errorf("an SRQ of type XRC serves XRC_RECV QPs only; QP type %v cannot have it", init.Type)
 	case init.SRQ != nil && init.SRQ.tm != (TMCap{}) && init.Type != QPTypeRC:
-		return fmt.Errorf("an SRQ of type TM goes with RC QPs only; a QP of type %v cannot have it", init.Type)
+		return fmt.Errorf("an SRQ of type TM serves RC QPs only; QP type %v cannot have it", init.Type)
 	case init.SRQ != nil && (init.Type == QPTypeUC || init.Type == QPTypeRawPacket):
-		return fmt.Errorf("a QP of type %v cannot have an SRQ; RC, UD and XRC can", init.Type)
+		return fmt.Errorf("QP type %v cannot have an SRQ: must be RC or UD", init.Type)
 	}
 	c := &init.Cap
 	sizes := []struct {
 		name     string
-		got      uint32
+		value    uint32
 		max      int
 		ofRecvRQ bool
 	}{
@@ -138,76 +151,74 @@ func (qp *QP) checkInit() error {
 		{"MaxRecvWR", c.MaxRecvWR, d.MaxQPWR, true}, {"MaxRecvSGE", c.MaxRecvSGE, d.MaxSGE, true},
 	}
 	for _, s := range sizes {
-		if int64(s.got) > int64(s.max) && (!s.ofRecvRQ || qp.hasRQ) {
-			return fmt.Errorf("%s %d is not possible; 0 to %d are", s.name, s.got, s.max)
+		if int64(s.value) > int64(s.max) && (!s.ofRecvRQ || qp.hasRQ) {
+			return fmt.Errorf("%s %d: must be 0 to %d", s.name, s.value, s.max)
 		}
 	}
 	return nil
 }
 
-// parents lists all that the QP is made of.
+// parents lists the objects that the QP uses.
 func (qp *QP) parents() (list []parent) {
 	if qp.pd != nil {
-		list = append(list, parent{&qp.pd.life, qp.pd.obj()})
+		list = append(list, parent{&qp.pd.lifetime, qp.pd.obj()})
 	}
 	if qp.xrcd != nil {
-		list = append(list, parent{&qp.xrcd.life, qp.xrcd.obj()})
+		list = append(list, parent{&qp.xrcd.lifetime, qp.xrcd.obj()})
 	}
 	init := &qp.init
 	if init.SendCQ != nil {
-		list = append(list, parent{&init.SendCQ.life, "send CQ"})
+		list = append(list, parent{&init.SendCQ.lifetime, "send CQ"})
 	}
 	if init.RecvCQ != nil && init.RecvCQ != init.SendCQ {
-		list = append(list, parent{&init.RecvCQ.life, "receive CQ"})
+		list = append(list, parent{&init.RecvCQ.lifetime, "receive CQ"})
 	}
 	if init.SRQ != nil {
-		list = append(list, parent{&init.SRQ.life, init.SRQ.obj()})
+		list = append(list, parent{&init.SRQ.lifetime, init.SRQ.obj()})
 	}
 	if qp.table != nil {
-		list = append(list, parent{&qp.table.life, qp.table.obj()})
+		list = append(list, parent{&qp.table.lifetime, qp.table.obj()})
 	}
 	return list
 }
 
-// QPN is the QP's number, 24 bits, which peers must know (qp_num).
+// QPN returns the QP's number, 24 bits, which peers need (qp_num).
 func (qp *QP) QPN() uint32 { return qp.qpn }
 
-// Type is the QP's type (qp_type).
+// Type returns the QP's type (qp_type).
 func (qp *QP) Type() QPType { return qp.init.Type }
 
-// State is the QP's state (state of struct ibv_qp), which the device may change at any time.
+// State returns the QP's state, which the device may change at any time (state of struct ibv_qp).
 func (qp *QP) State() QPState { return QPState(qp.word.Load() & stateMask &^ stateClosed) }
 
-// PD is the protection domain that the QP is in; nil for XRC_RECV.
+// PD returns the protection domain of the QP; nil for XRC_RECV.
 func (qp *QP) PD() *PD { return qp.pd }
 
-// Context is the context that the QP belongs to.
+// Context returns the context of the QP.
 func (qp *QP) Context() *Context { return qp.ctx }
 
-// QPContext is QPInitAttr.Context (qp_context).
+// QPContext returns QPInitAttr.Context (qp_context).
 func (qp *QP) QPContext() any { return qp.init.Context }
 
-// SendCQ is the CQ of the send queue; nil for XRC_RECV.
+// SendCQ returns the CQ of the send queue; nil for XRC_RECV.
 func (qp *QP) SendCQ() *CQ { return qp.init.SendCQ }
 
-// RecvCQ is the CQ of the receives; nil for XRC.
+// RecvCQ returns the CQ of the receives; nil for XRC.
 func (qp *QP) RecvCQ() *CQ { return qp.init.RecvCQ }
 
-// SRQ is the QP's shared receive queue; nil without one.
+// SRQ returns the QP's shared receive queue; nil without one.
 func (qp *QP) SRQ() *SRQ { return qp.init.SRQ }
-
-// Driver gives providers the driver object of the QP.
-func (qp *QP) Driver() QPDriver { return qp.drv }
 
 func (qp *QP) obj() string { return fmt.Sprintf("%v QP 0x%06x", qp.init.Type, qp.qpn) }
 
-// Query reads the QP's attributes and what it was made with (ibv_query_qp). mask hints at what is wanted; more may be
-// filled. Attributes that the state does not have are undefined.
+// Query returns the QP's attributes and the attributes that it was created with (ibv_query_qp). mask is a hint; more
+// attributes may be set. Attributes that the state does not have are undefined. EINVAL for unknown attributes in
+// mask.
 func (qp *QP) Query(mask QPAttrMask) (QPAttr, QPInitAttr, error) {
 	const op = "query_qp"
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
-	if qp.life.closed.Load() {
+	if qp.lifetime.closed.Load() {
 		return QPAttr{}, QPInitAttr{}, errClosed(op, qp.obj())
 	}
 	if unknown := mask &^ qpAttrAll; unknown != 0 {
@@ -222,8 +233,9 @@ func (qp *QP) Query(mask QPAttrMask) (QPAttr, QPInitAttr, error) {
 	return attr, qp.init, nil
 }
 
-// Close destroys the QP, in any state (ibv_destroy_qp). Outstanding requests get no completion. EBUSY while it is
-// attached to a multicast group or has flows. It blocks until the asynchronous events of the QP that were got are acknowledged.
+// Close destroys the QP, in any state (ibv_destroy_qp). Outstanding requests get no completion. EBUSY while the QP is
+// attached to a multicast group or has flows. It blocks, without a time-out, until all delivered asynchronous events
+// of the QP are acknowledged.
 func (qp *QP) Close() error {
 	const op = "destroy_qp"
 	if err := qp.destroy(op); err != nil {
@@ -238,27 +250,27 @@ func (qp *QP) Close() error {
 func (qp *QP) destroy(op string) error {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
-	if err := qp.life.end(op, qp.obj()); err != nil {
+	if err := qp.lifetime.close(op, qp.obj()); err != nil {
 		return err
 	}
 	qp.word.Or(stateClosed)
 	if err := destroyed(qp.drv.Destroy()); err != nil {
 		qp.word.And(^uint64(stateClosed))
-		qp.life.revive()
+		qp.lifetime.reopen()
 		return driverError(op, qp.obj(), err)
 	}
 	return nil
 }
 
-// qpUpcalls is how the driver sees a QP.
-type qpUpcalls QP
+// qpEvents receives the events of the driver for a QP.
+type qpEvents QP
 
-func (up *qpUpcalls) Event(t EventType) {
+func (up *qpEvents) Event(t EventType) {
 	qp := (*QP)(up)
 	qp.ctx.raise(AsyncEvent{Type: t, QP: qp, of: &qp.asyncEv})
 }
 
-func (up *qpUpcalls) StateChanged(s QPState) {
+func (up *qpEvents) StateChanged(s QPState) {
 	for {
 		old := up.word.Load()
 		if up.word.CompareAndSwap(old, old&^(stateMask&^stateClosed)+stateMove|uint64(s)) {
@@ -267,9 +279,9 @@ func (up *qpUpcalls) StateChanged(s QPState) {
 	}
 }
 
-// settle notes that Modify moved the QP to a state. before is the word from before the driver was asked: if the
-// device has moved the QP since, only the driver knows which of the two was last.
-func (qp *QP) settle(before uint64, to QPState) {
+// setState records that Modify moved the QP to a state. before is the word from before the driver's Modify. If the
+// device has moved the QP since, setState asks the driver for the last state.
+func (qp *QP) setState(before uint64, to QPState) {
 	const state = stateMask &^ stateClosed
 	for word := before; !qp.word.CompareAndSwap(word, word&^state|uint64(to)); {
 		word = qp.word.Load()

@@ -2,86 +2,7 @@ package verbs
 
 import "fmt"
 
-// QPInitAttrEx says what extended QP to make (struct ibv_qp_init_attr_ex). What comes after CompMask counts if CompMask
-// names it; a CompMask of 0 stands for what is not zero. The PD is that of PD.CreateQPEx.
-type QPInitAttrEx struct {
-	QPInitAttr
-	CompMask     QPInitAttrMask
-	CreateFlags  QPCreateFlags
-	MaxTSOHeader uint16       // bytes; for WRTSO
-	SendOpsFlags SendOpsFlags // what QPEx may post; 0: the QP has no QPEx
-	SourceQPN    uint32       // 24 bits; UD, counts with QPCreateSourceQPN
-	RWQIndTbl    *RWQIndTable // receives go to its WQs, and the QP has none of its own
-	RxHashConf   *RxHashConf  // to which of them; goes with RWQIndTbl
-}
-
-// CreateQPEx makes a queue pair, as CreateQP does, with further attributes (ibv_create_qp_ex). With SendOpsFlags it has
-// a QPEx, which QP.Ex returns. With RWQIndTbl and RxHashConf it spreads what it receives over work queues; it then needs no RecvCQ, and no SendCQ
-// if MaxSendWR is 0. EINVAL for unknown flags or an attribute that the type does not have, EOPNOTSUPP for an
-// operation or flag that the type or the device lacks.
-func (pd *PD) CreateQPEx(init *QPInitAttrEx) (*QP, error) {
-	const op = "create_qp_ex"
-	if init == nil {
-		return nil, newError(op, pd.obj(), EINVAL, "there are no attributes")
-	}
-	a := *init
-	if err := a.check(op, pd.obj()); err != nil {
-		return nil, err
-	}
-	if err := a.checkRSS(pd.ctx); err != nil {
-		return nil, badInput(op, pd.obj(), err)
-	}
-	create := func(want *QPDriverInit, up QPUpcalls) (QPDriver, error) {
-		want.SendOps, want.CreateFlags = a.SendOpsFlags, a.CreateFlags
-		want.MaxTSOHeader, want.SourceQPN = a.MaxTSOHeader, a.SourceQPN
-		if a.RWQIndTbl != nil {
-			want.RWQIndTbl, want.RxHash = a.RWQIndTbl.drv, a.RxHashConf
-		}
-		drv, err := pd.drv.CreateQP(want, up)
-		if _, all := drv.(QPExDriver); err == nil && a.SendOpsFlags != 0 && !all {
-			_ = drv.Destroy()
-			err = fmt.Errorf("SendOpsFlags: %w", ErrNotSupported)
-		}
-		return drv, err
-	}
-	made := &QP{pd: pd, ctx: pd.ctx, table: a.RWQIndTbl, maxTSOHeader: a.MaxTSOHeader}
-	if a.MaxTSOHeader != 0 {
-		dev, err := pd.ctx.QueryDeviceEx()
-		if err != nil {
-			return nil, err
-		}
-		made.maxTSO = dev.TSOCaps.MaxTSO
-	}
-	qp, err := made.create(op, pd.obj(), &init.QPInitAttr, create)
-	if err == nil && a.SendOpsFlags != 0 {
-		qp.ex = newQPEx(qp, a.SendOpsFlags)
-	}
-	return qp, err
-}
-
-// clear clears what does not count.
-func (a *QPInitAttrEx) clear() {
-	if a.CompMask == 0 {
-		return
-	}
-	if a.CompMask&QPInitCreateFlags == 0 {
-		a.CreateFlags, a.SourceQPN = 0, 0
-	}
-	if a.CompMask&QPInitMaxTSOHeader == 0 {
-		a.MaxTSOHeader = 0
-	}
-	if a.CompMask&QPInitIndTable == 0 {
-		a.RWQIndTbl = nil
-	}
-	if a.CompMask&QPInitRxHash == 0 {
-		a.RxHashConf = nil
-	}
-	if a.CompMask&QPInitSendOpsFlags == 0 {
-		a.SendOpsFlags = 0
-	}
-}
-
-// sendOpsOf are the operations of a type of QP.
+// sendOpsOf returns the operations of a QP type.
 func sendOpsOf(t QPType) (ops SendOpsFlags) {
 	for f := SendOpsFlags(1); f <= sendOpsAll; f <<= 1 {
 		if f.opcodes()&^opcodesOf[t] == 0 {
@@ -91,41 +12,134 @@ func sendOpsOf(t QPType) (ops SendOpsFlags) {
 	return ops
 }
 
-// check looks at what QPInitAttr does not have, and clears what does not count.
-func (a *QPInitAttrEx) check(op, obj string) error {
-	a.clear()
+// checkEx checks the attributes that struct ibv_qp_init_attr does not have.
+func (a *QPInitAttr) checkEx(op, obj string) error {
+	if a.SendOpsFlags == 0 && a.CreateFlags == 0 && a.SourceQPN == 0 && a.MaxTSOHeader == 0 {
+		return nil
+	}
 	ops := sendOpsOf(a.Type)
 	const raw, ud = QPCreateScatterFCS | QPCreateCVLANStripping, QPCreateBlockSelfMcastLB | QPCreateSourceQPN
 	switch {
-	case a.CompMask&^qpInitAll != 0:
-		return newError(op, obj, EINVAL, "unknown fields %v; there are %v", a.CompMask&^qpInitAll, qpInitAll)
-	case a.CompMask&QPInitXRCD != 0:
-		return newError(op, obj, EINVAL, "a QP of an XRC domain has no PD; use XRCD.CreateQP")
 	case a.SendOpsFlags&^sendOpsAll != 0:
-		return newError(op, obj, EINVAL, "unknown operations %v; there are %v", a.SendOpsFlags&^sendOpsAll, sendOpsAll)
+		return newError(op, obj, EINVAL, "unknown operations %v; must be of %v", a.SendOpsFlags&^sendOpsAll, sendOpsAll)
 	case a.CreateFlags&^qpCreateAll != 0:
-		return newError(op, obj, EINVAL, "unknown flags %v; there are %v", a.CreateFlags&^qpCreateAll, qpCreateAll)
+		return newError(op, obj, EINVAL, "unknown flags %v; must be of %v", a.CreateFlags&^qpCreateAll, qpCreateAll)
 	case a.SendOpsFlags&^ops != 0:
-		return newError(op, obj, EOPNOTSUPP, "%v is not possible on a QP of type %v, which has %v", a.SendOpsFlags&^ops, a.Type, ops)
+		return newError(op, obj, EOPNOTSUPP, "%v is not possible on a QP of type %v, which has %v", a.SendOpsFlags&^ops,
+			a.Type, ops)
 	case a.CreateFlags&raw != 0 && a.Type != QPTypeRawPacket:
-		return newError(op, obj, EINVAL, "%v is not possible on a QP of type %v, only on RAW_PACKET", a.CreateFlags&raw, a.Type)
+		return newError(op, obj, EINVAL, "%v on QP type %v: must be RAW_PACKET", a.CreateFlags&raw, a.Type)
 	case a.CreateFlags&ud != 0 && a.Type != QPTypeUD:
-		return newError(op, obj, EINVAL, "%v is not possible on a QP of type %v, only on UD", a.CreateFlags&ud, a.Type)
+		return newError(op, obj, EINVAL, "%v on QP type %v: must be UD", a.CreateFlags&ud, a.Type)
 	case a.SourceQPN != 0 && a.CreateFlags&QPCreateSourceQPN == 0:
 		return newError(op, obj, EINVAL, "SourceQPN is given, but the flag SOURCE_QPN is missing")
 	case a.SourceQPN > 0xffffff:
-		return newError(op, obj, EINVAL, "SourceQPN %#x is too large; it has 24 bits", a.SourceQPN)
+		return newError(op, obj, EINVAL, "SourceQPN %#x: must be 0 to 0xffffff", a.SourceQPN)
 	case a.MaxTSOHeader != 0 && !WRTSO.in(opcodesOf[a.Type]):
-		return newError(op, obj, EINVAL, "MaxTSOHeader is not possible on a QP of type %v, only on UD and RAW_PACKET", a.Type)
+		return newError(op, obj, EINVAL, "MaxTSOHeader on QP type %v: must be UD or RAW_PACKET", a.Type)
 	}
 	return nil
 }
 
-// Ex is the way to post to a QP request by request (ibv_qp_to_qp_ex), always the same one. EINVAL if the QP was not made
-// by CreateQPEx with SendOpsFlags.
+// Ex returns the QP's QPEx, which posts request by request; it is always the same one (ibv_qp_to_qp_ex). EINVAL if
+// the QP was created without QPInitAttr.SendOpsFlags.
 func (qp *QP) Ex() (*QPEx, error) {
 	if qp.ex == nil {
-		return nil, newError("qp_to_qp_ex", qp.obj(), EINVAL, "the QP was not made by CreateQPEx with SendOpsFlags")
+		return nil, newError("qp_to_qp_ex", qp.obj(), EINVAL, "the QP was made without SendOpsFlags")
 	}
 	return qp.ex, nil
+}
+
+// QPRateLimitAttr limits the send rate of a QP (struct ibv_qp_rate_limit_attr).
+type QPRateLimitAttr struct {
+	RateLimit    uint32 // kb/s; 0: no limit; else within PacketPacingCaps
+	MaxBurstSz   uint32 // bytes sent at once after a pause; 0: the device chooses
+	TypicalPktSz uint16 // bytes; a hint
+}
+
+// ModifyRateLimit sets the send rate limit of the QP (ibv_modify_qp_rate_limit). A move to RESET removes the limit. A
+// failure changes nothing. EINVAL if the QP is not in RTS, SQD or SQE, or for a rate that the device does not have.
+// EOPNOTSUPP, in any state, if the device has no rate limits for this type.
+func (qp *QP) ModifyRateLimit(attr *QPRateLimitAttr) error {
+	const op = "modify_qp_rate_limit"
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	if qp.lifetime.closed.Load() {
+		return errClosed(op, qp.obj())
+	}
+	caps, err := qp.pacing()
+	switch s := qp.State(); {
+	case err != nil:
+		return badInput(op, qp.obj(), err)
+	case attr == nil:
+		return newError(op, qp.obj(), EINVAL, "the attributes are nil")
+	case s < QPSRTS || s == QPSErr:
+		return newError(op, qp.obj(), EINVAL, "not possible in %v; move the QP to RTS first", s)
+	}
+	if err := caps.check(attr.RateLimit); err != nil {
+		return badInput(op, qp.obj(), err)
+	}
+	return driverError(op, qp.obj(), qp.drv.ModifyRateLimit(*attr))
+}
+
+// checkRate checks a rate limit in kb/s.
+func (qp *QP) checkRate(kbps uint32) error {
+	caps, err := qp.pacing()
+	if err != nil {
+		return err
+	}
+	return caps.check(kbps)
+}
+
+// pacing returns the device's rate limits for QPs of the type; EOPNOTSUPP if it has none.
+func (qp *QP) pacing() (PacketPacingCaps, error) {
+	caps := qp.ctx.attr.PacketPacingCaps
+	if !IsQPTSupported(caps.SupportedQPTs, qp.init.Type) {
+		return caps, &Error{Op: "rate limit", Errno: EOPNOTSUPP,
+			Detail: fmt.Sprintf("the device does not limit the rate of %v QPs", qp.init.Type)}
+	}
+	return caps, nil
+}
+
+func (c PacketPacingCaps) check(kbps uint32) error {
+	if kbps != 0 && (kbps < c.QPRateLimitMin || kbps > c.QPRateLimitMax) {
+		return fmt.Errorf("rate limit %d kb/s: must be 0 or %d to %d", kbps, c.QPRateLimitMin, c.QPRateLimitMax)
+	}
+	return nil
+}
+
+// ECE holds the options of enhanced connection establishment: vendor extensions of a connection between devices of
+// one vendor (struct ibv_ece). The programs, or their connection manager, exchange it.
+type ECE struct {
+	VendorID uint32 // OUI, 24 bits; 0: none
+	Options  uint32 // defined by the vendor
+}
+
+// QueryECE returns the options that the QP's device supports, or after SetECE those that both sides support
+// (ibv_query_ece). The software device supports none: all fields are 0. EOPNOTSUPP if the device lacks ECE.
+func (qp *QP) QueryECE() (ECE, error) {
+	const op = "query_ece"
+	if qp.word.Load()&stateClosed != 0 {
+		return ECE{}, errClosed(op, qp.obj())
+	}
+	e, err := qp.drv.QueryECE()
+	return e, driverError(op, qp.obj(), err)
+}
+
+// SetECE sets the options that the peer supports (ibv_set_ece). A failure changes nothing. EINVAL if the QP is not in
+// RESET or INIT, or VendorID has more than 24 bits. EOPNOTSUPP for options that the device does not know.
+func (qp *QP) SetECE(e ECE) error {
+	const op = "set_ece"
+	if qp.word.Load()&stateClosed != 0 {
+		return errClosed(op, qp.obj())
+	}
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	switch s := QPState(qp.word.Load() & stateMask); {
+	case s != QPSReset && s != QPSInit:
+		return newError(op, qp.obj(), EINVAL, "the QP is in %v: must be in RESET or INIT", s)
+	case e.VendorID > 0xffffff:
+		return newError(op, qp.obj(), EINVAL, "vendor ID %#x: must be 0 to 0xffffff", e.VendorID)
+	}
+	return driverError(op, qp.obj(), qp.drv.SetECE(e))
 }

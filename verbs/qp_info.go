@@ -1,13 +1,14 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 )
 
-// QPInfo is what a peer must know of a QP to connect to it. It travels between the two programs in any way they like:
-// String and ParseQPInfo make text of it, encoding/json uses the same.
+// QPInfo holds the information that a peer needs to connect to a QP. The two programs exchange it by any means:
+// String and ParseQPInfo convert it to and from text, and encoding/json uses the same text.
 type QPInfo struct {
 	Type     QPType
 	QPN      uint32
@@ -15,18 +16,18 @@ type QPInfo struct {
 	GID      GID
 	LID      uint16 // InfiniBand
 	MTU      MTU    // the port's active MTU
-	RdAtomic uint8  // READs and atomics that the QP serves at once
+	RdAtomic uint8  // incoming READs and atomics of the QP at once
 	QKey     uint32 // UD
 }
 
-// String is one line of text: "RC qpn=0x000011 psn=0x1a2b3c gid=::ffff:192.0.2.1 lid=0 mtu=1024 rd_atomic=16
+// String returns one line of text: "RC qpn=0x000011 psn=0x1a2b3c gid=::ffff:192.0.2.1 lid=0 mtu=1024 rd_atomic=16
 // qkey=0x0".
 func (i QPInfo) String() string {
 	return fmt.Sprintf("%v qpn=0x%06x psn=0x%06x gid=%v lid=%d mtu=%v rd_atomic=%d qkey=%#x",
 		i.Type, i.QPN, i.PSN, i.GID, i.LID, i.MTU, i.RdAtomic, i.QKey)
 }
 
-// ParseQPInfo reads what String wrote. Keys that it does not know are ignored.
+// ParseQPInfo parses the result of String. Unknown keys are ignored. EINVAL for other text.
 func ParseQPInfo(text string) (QPInfo, error) {
 	var info QPInfo
 	err := info.parse(text)
@@ -39,7 +40,7 @@ func ParseQPInfo(text string) (QPInfo, error) {
 func (i *QPInfo) parse(text string) error {
 	words := strings.Fields(text)
 	if len(words) == 0 {
-		return fmt.Errorf("it is empty")
+		return errors.New("the text is empty")
 	}
 	for t := range transitionsOf {
 		if t.String() == words[0] {
@@ -47,13 +48,13 @@ func (i *QPInfo) parse(text string) error {
 		}
 	}
 	if i.Type == 0 {
-		return fmt.Errorf("%s is not a QP type", words[0])
+		return fmt.Errorf("unknown QP type %q", words[0])
 	}
 	seen := make(map[string]bool)
 	for _, word := range words[1:] {
 		key, value, _ := strings.Cut(word, "=")
 		if err := i.set(key, value); err != nil {
-			return fmt.Errorf("%s: %w", word, err)
+			return fmt.Errorf("%q: %w", word, err)
 		}
 		seen[key] = true
 	}
@@ -70,7 +71,7 @@ func (i *QPInfo) set(key, value string) (err error) {
 		var v uint64
 		v, err = strconv.ParseUint(value, 0, 64)
 		if err == nil && v>>bits != 0 {
-			err = fmt.Errorf("more than %d bits", bits)
+			err = fmt.Errorf("must have %d bits or fewer", bits)
 		}
 		return v
 	}
@@ -85,7 +86,7 @@ func (i *QPInfo) set(key, value string) (err error) {
 		i.LID = uint16(number(16))
 	case "mtu":
 		if i.MTU = MTUOf(int(number(16))); i.MTU == 0 && err == nil {
-			err = fmt.Errorf("not an MTU")
+			err = errors.New("must be 256, 512, 1024, 2048 or 4096")
 		}
 	case "rd_atomic":
 		i.RdAtomic = uint8(number(8))
@@ -95,10 +96,10 @@ func (i *QPInfo) set(key, value string) (err error) {
 	return err
 }
 
-// MarshalText is String.
+// MarshalText returns String.
 func (i QPInfo) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
 
-// UnmarshalText is ParseQPInfo.
+// UnmarshalText parses as ParseQPInfo does.
 func (i *QPInfo) UnmarshalText(text []byte) error {
 	v, err := ParseQPInfo(string(text))
 	if err == nil {

@@ -5,26 +5,28 @@ import (
 	"strings"
 )
 
-// Modify changes the attributes that mask names, and with QPAttrState the state (ibv_modify_qp). Each transition has
-// attributes that it requires and others that it admits (manual section 35); the error names those that are missing
-// or superfluous. On success attr may hold actual values. A failure, EINVAL mostly, changes nothing.
+// Modify changes the attributes that mask names, and with QPAttrState the state (ibv_modify_qp). Each transition
+// requires some attributes and permits others (manual section 35); the error names the missing and the superfluous
+// ones. On success attr holds actual values. A failure, EINVAL mostly, changes nothing.
 //
-// Any state may go to RESET, which forgets all requests, and to ERR, which flushes them. SQD is left only when the
-// send queue is drained: EventSQDrained tells, if EnSQDAsyncNotify asked for it.
+// Every state may go to RESET, which drops all requests, and to ERR, which flushes them. SQD can be left only when
+// the send queue is drained; EventSQDrained reports it if EnSQDAsyncNotify was set.
 func (qp *QP) Modify(attr *QPAttr, mask QPAttrMask) error {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
 	return qp.modify(attr, mask)
 }
 
-// modify is Modify for a caller who holds qp.mu.
+// modify is Modify without locking.
+//
+// +checklocks:qp.mu
 func (qp *QP) modify(attr *QPAttr, mask QPAttrMask) error {
 	const op = "modify_qp"
-	if qp.life.closed.Load() {
+	if qp.lifetime.closed.Load() {
 		return errClosed(op, qp.obj())
 	}
 	if attr == nil {
-		return newError(op, qp.obj(), EINVAL, "there are no attributes")
+		return newError(op, qp.obj(), EINVAL, "the attributes are nil")
 	}
 	next := *attr
 	before := qp.word.Load()
@@ -43,7 +45,7 @@ func (qp *QP) modify(attr *QPAttr, mask QPAttrMask) error {
 		return driverError(op, qp.obj(), fmt.Errorf("%v->%v: %w", m.from, m.to, err))
 	}
 	if m.to != m.from {
-		qp.settle(before, m.to)
+		qp.setState(before, m.to)
 	}
 	switch {
 	case m.to == QPSReset:
@@ -58,10 +60,10 @@ func (qp *QP) modify(attr *QPAttr, mask QPAttrMask) error {
 	return nil
 }
 
-// checkModify says what is wrong with the values of the attributes.
+// checkModify checks the values of the attributes.
 func (qp *QP) checkModify(m move, attr *QPAttr, mask QPAttrMask) error {
 	if mask&QPAttrCurState != 0 && attr.CurQPState != m.from {
-		return fmt.Errorf("the QP is in %v, not in %v as QP_CUR_STATE says", m.from, attr.CurQPState)
+		return fmt.Errorf("QP_CUR_STATE %v: the QP is in %v", attr.CurQPState, m.from)
 	}
 	if m.from == QPSSQD && (m.to == QPSSQD || m.to == QPSRTS) {
 		if now, err := qp.drv.Query(); err != nil {
@@ -80,7 +82,7 @@ func (qp *QP) checkModify(m move, attr *QPAttr, mask QPAttrMask) error {
 	return nil
 }
 
-// checkMask compares the attributes with the table's row, and says what the row allows.
+// checkMask compares the attributes with the row of the table. hint is the allowed attributes.
 func (qp *QP) checkMask(m move, mask QPAttrMask) (problem, hint string) {
 	table := transitionsOf[qp.init.Type]
 	row, ok := table[m]
@@ -110,7 +112,7 @@ func orNone(m QPAttrMask) string {
 	return m.String()
 }
 
-// from lists the states that can be reached from one.
+// from lists the states that can be reached from s.
 func (t transitions) from(s QPState) string {
 	var to []string
 	for next := QPSReset; next <= QPSErr; next++ {
@@ -121,7 +123,7 @@ func (t transitions) from(s QPState) string {
 	return strings.Join(to, ", ")
 }
 
-// checkFeatures looks for attributes that the device must have a capability for.
+// checkFeatures checks that the device has the capabilities that the attributes need.
 func (qp *QP) checkFeatures(m move, attr *QPAttr, mask QPAttrMask) error {
 	needs := []struct {
 		attrs QPAttrMask
@@ -141,12 +143,12 @@ func (qp *QP) checkFeatures(m move, attr *QPAttr, mask QPAttrMask) error {
 		return fmt.Errorf("unknown access flags %v", unknown)
 	}
 	if mask&QPAttrPathMigState != 0 && attr.PathMigState > MigArmed {
-		return fmt.Errorf("%v is not a path migration state", attr.PathMigState)
+		return fmt.Errorf("unknown path migration state %v; must be MIGRATED, REARM or ARMED", attr.PathMigState)
 	}
 	return nil
 }
 
-// checkNumbers looks at the attributes that have a range of their own.
+// checkNumbers checks the attributes with a range of their own.
 func (qp *QP) checkNumbers(_ move, attr *QPAttr, mask QPAttrMask) error {
 	if mask&QPAttrRateLimit != 0 {
 		if err := qp.checkRate(attr.RateLimit); err != nil {
@@ -155,9 +157,9 @@ func (qp *QP) checkNumbers(_ move, attr *QPAttr, mask QPAttrMask) error {
 	}
 	d := &qp.ctx.attr
 	ranges := []struct {
-		attr QPAttrMask
-		got  uint32
-		max  int
+		attr  QPAttrMask
+		value uint32
+		max   int
 	}{
 		{QPAttrDestQPN, attr.DestQPNum, 0xffffff},
 		{QPAttrRQPSN, attr.RQPSN, 0xffffff},
@@ -171,14 +173,16 @@ func (qp *QP) checkNumbers(_ move, attr *QPAttr, mask QPAttrMask) error {
 		{QPAttrAltPath, uint32(attr.AltTimeout), 31},
 	}
 	for _, r := range ranges {
-		if mask&r.attr != 0 && int64(r.got) > int64(r.max) {
-			return fmt.Errorf("%v %d is too large; 0 to %d are allowed", r.attr, r.got, r.max)
+		if mask&r.attr != 0 && int64(r.value) > int64(r.max) {
+			return fmt.Errorf("%v %d: must be 0 to %d", r.attr, r.value, r.max)
 		}
 	}
 	return nil
 }
 
-// checkPort looks at the attributes that depend on the port: its number, P_Key indices and the path MTU.
+// checkPort checks the attributes that depend on the port: its number, P_Key indices and the path MTU.
+//
+// +checklocks:qp.mu
 func (qp *QP) checkPort(_ move, attr *QPAttr, mask QPAttrMask) error {
 	const dependent = QPAttrPort | QPAttrPKeyIndex | QPAttrPathMTU | QPAttrAltPath
 	if mask&dependent == 0 {
@@ -197,11 +201,11 @@ func (qp *QP) checkPort(_ move, attr *QPAttr, mask QPAttrMask) error {
 	}
 	switch {
 	case mask&QPAttrPKeyIndex != 0 && attr.PKeyIndex >= port.PKeyTblLen:
-		return fmt.Errorf("P_Key index %d is outside the table; 0 to %d are allowed", attr.PKeyIndex, int(port.PKeyTblLen)-1)
+		return fmt.Errorf("P_Key index %d: must be 0 to %d", attr.PKeyIndex, int(port.PKeyTblLen)-1)
 	case mask&QPAttrPathMTU != 0 && attr.PathMTU.Bytes() == 0:
-		return fmt.Errorf("%v is not a path MTU; MTU256 to MTU4096 are", attr.PathMTU)
+		return fmt.Errorf("path MTU %v: must be MTU256 to MTU4096", attr.PathMTU)
 	case mask&QPAttrPathMTU != 0 && attr.PathMTU > port.ActiveMTU:
-		return fmt.Errorf("path MTU %v is above the port's active MTU %v", attr.PathMTU, port.ActiveMTU)
+		return fmt.Errorf("path MTU %v: must be at most the port's active MTU %v", attr.PathMTU, port.ActiveMTU)
 	case mask&QPAttrAltPath == 0:
 		return nil
 	}
@@ -209,14 +213,14 @@ func (qp *QP) checkPort(_ move, attr *QPAttr, mask QPAttrMask) error {
 		return fmt.Errorf("alternate path: %w", err)
 	}
 	if attr.AltPKeyIndex >= port.PKeyTblLen {
-		return fmt.Errorf("alternate P_Key index %d is outside the table; 0 to %d are allowed", attr.AltPKeyIndex, int(port.PKeyTblLen)-1)
+		return fmt.Errorf("alternate P_Key index %d: must be 0 to %d", attr.AltPKeyIndex, int(port.PKeyTblLen)-1)
 	}
 	return nil
 }
 
 func (qp *QP) portOf(num uint8) (PortAttr, error) {
 	if num < 1 || num > qp.ctx.attr.PhysPortCnt {
-		return PortAttr{}, fmt.Errorf("port %d does not exist; ports are 1 to %d", num, qp.ctx.attr.PhysPortCnt)
+		return PortAttr{}, fmt.Errorf("port %d: must be 1 to %d", num, qp.ctx.attr.PhysPortCnt)
 	}
 	port, err := qp.ctx.drv.QueryPort(num)
 	if err != nil {
@@ -225,7 +229,7 @@ func (qp *QP) portOf(num uint8) (PortAttr, error) {
 	return port, nil
 }
 
-// checkPaths looks at the ways to the peer. A connected QP has one peer, so that a multicast group is none.
+// checkPaths checks the paths to the peer. A connected QP has one peer, so that a multicast group is refused.
 func (qp *QP) checkPaths(_ move, attr *QPAttr, mask QPAttrMask) error {
 	paths := []struct {
 		attr QPAttrMask

@@ -9,14 +9,16 @@ import (
 	"testing"
 )
 
-// attrNamesOfSpec is V-QPQ-09: bit numbers and names.
+// attrNamesOfSpec is the list of V-QPQ-09: bit numbers and names.
 var attrNamesOfSpec = map[int]string{
-	0: "STATE", 1: "CUR_STATE", 2: "EN_SQD_ASYNC_NOTIFY", 3: "ACCESS_FLAGS", 4: "PKEY_INDEX", 5: "PORT", 6: "QKEY", 7: "AV", 8: "PATH_MTU",
-	9: "TIMEOUT", 10: "RETRY_CNT", 11: "RNR_RETRY", 12: "RQ_PSN", 13: "MAX_QP_RD_ATOMIC", 14: "ALT_PATH", 15: "MIN_RNR_TIMER", 16: "SQ_PSN",
+	0: "STATE", 1: "CUR_STATE", 2: "EN_SQD_ASYNC_NOTIFY", 3: "ACCESS_FLAGS", 4: "PKEY_INDEX", 5: "PORT", 6: "QKEY",
+	7: "AV", 8: "PATH_MTU",
+	9: "TIMEOUT", 10: "RETRY_CNT", 11: "RNR_RETRY", 12: "RQ_PSN", 13: "MAX_QP_RD_ATOMIC", 14: "ALT_PATH",
+	15: "MIN_RNR_TIMER", 16: "SQ_PSN",
 	17: "MAX_DEST_RD_ATOMIC", 18: "PATH_MIG_STATE", 19: "CAP", 20: "DEST_QPN", 25: "RATE_LIMIT",
 }
 
-// The tables of the specification's section 35 as they stand there, and X-QPM-01 in the same form.
+// The tables of the specification's section 35, and X-QPM-01 in the same format.
 const (
 	specUD = `
 | any->RESET | STATE | |
@@ -56,9 +58,9 @@ const (
 | SQD->RTS | STATE | CUR_STATE ACCESS_FLAGS MIN_RNR_TIMER ALT_PATH PATH_MIG_STATE |
 | SQD->SQD | | PKEY_INDEX PORT ACCESS_FLAGS AV MAX_QP_RD_ATOMIC MIN_RNR_TIMER ALT_PATH TIMEOUT RETRY_CNT RNR_RETRY MAX_DEST_RD_ATOMIC PATH_MIG_STATE |`
 
-	// XRC_SEND is as RC without MAX_DEST_RD_ATOMIC and MIN_RNR_TIMER in INIT->RTR.
+	// XRC_SEND is like RC without MAX_DEST_RD_ATOMIC and MIN_RNR_TIMER in INIT->RTR.
 	specXRCSendRow = `| INIT->RTR | STATE AV PATH_MTU DEST_QPN RQ_PSN | PKEY_INDEX ACCESS_FLAGS ALT_PATH |`
-	// XRC_RECV is as RC, but RTR->RTS needs only TIMEOUT and SQ_PSN.
+	// XRC_RECV is like RC, but RTR->RTS needs only TIMEOUT and SQ_PSN.
 	specXRCRecvRow = `| RTR->RTS | STATE SQ_PSN TIMEOUT | CUR_STATE ACCESS_FLAGS MIN_RNR_TIMER ALT_PATH PATH_MIG_STATE |`
 
 	specRaw = `
@@ -121,13 +123,15 @@ func specTables(t *testing.T) map[QPType]map[string]specRow {
 	}
 }
 
-// goodAttr has a permitted value for every attribute.
+// goodAttr returns attributes with a valid value each.
 func goodAttr(from, to QPState) QPAttr {
-	way := AHAttr{IsGlobal: true, PortNum: 1, GRH: GlobalRoute{DGID: mustGID("::ffff:192.0.2.2"), SGIDIndex: 1, HopLimit: 64}}
+	way := AHAttr{IsGlobal: true, PortNum: 1, GRH: GlobalRoute{DGID: mustGID("::ffff:192.0.2.2"), SGIDIndex: 1,
+		HopLimit: 64}}
 	return QPAttr{
 		QPState: to, CurQPState: from, PathMTU: MTU1024, QKey: 0x22222222, RQPSN: 1, SQPSN: 2, DestQPNum: 0x12,
-		QPAccessFlags: AccessRemoteRead, AHAttr: way, AltAHAttr: way, AltPortNum: 1, PortNum: 1, MaxRdAtomic: 1, MaxDestRdAtomic: 1,
-		MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
+		QPAccessFlags: AccessRemoteRead, AHAttr: way, AltAHAttr: way, AltPortNum: 1, PortNum: 1, MaxRdAtomic: 1,
+		MaxDestRdAtomic: 1,
+		MinRNRTimer:     12, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
 	}
 }
 
@@ -141,8 +145,8 @@ func subsets(m QPAttrMask, f func(QPAttrMask)) {
 	}
 }
 
-// TestV_QPM_11_TransitionTables tries every pair of states of every type with every subset of the optional attributes, without
-// each required one, with each superfluous one, and with random masks. Also V-QPM-01, V-QPM-02, V-QPS-02,
+// TestV_QPM_11_TransitionTables tries every pair of states of every type with every subset of the optional attributes,
+// without each required one, with each superfluous one, and with random masks. Also V-QPM-01, V-QPM-02, V-QPS-02,
 // V-QPS-06, V-QPS-08, V-QPS-09, V-QPS-10, D-31.
 func TestV_QPM_11_TransitionTables(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -150,8 +154,8 @@ func TestV_QPM_11_TransitionTables(t *testing.T) {
 		t.Run(typ.String(), func(t *testing.T) {
 			dev := newFakeDevice()
 			dev.attr.DeviceCapFlags |= DeviceResizeMaxWR
-			ctx, _ := openDevice(t, dev)
-			qp, drv := newQP(t, newPD(t, ctx), typ)
+			vctx, _ := openDevice(t, dev)
+			qp, drv := newQP(t, newPD(t, vctx), typ)
 			probe := tableProbe{t: t, qp: qp, drv: drv, table: table}
 			for from := QPSReset; from <= QPSErr; from++ {
 				for to := QPSReset; to <= QPSErr; to++ {
@@ -212,7 +216,8 @@ func (p *tableProbe) try(from, to QPState, mask QPAttrMask) {
 	}
 	p.refused++
 	if !errors.Is(err, EINVAL) || p.qp.State() != from || p.drv.modifies != modifies || attr != goodAttr(from, to) {
-		p.t.Fatalf("%v->%v with %v: %v, state %v, driver asked %v", from, to, mask, err, p.qp.State(), p.drv.modifies != modifies)
+		p.t.Fatalf("%v->%v with %v: %v, state %v, driver called: %v", from, to, mask, err, p.qp.State(),
+			p.drv.modifies != modifies)
 	}
 	want := from.String() + "->" + to.String() + " is not possible (EINVAL)"
 	if exists {
@@ -242,7 +247,8 @@ func TestV_QPM_02_RefusalNamesAttributes(t *testing.T) {
 		t.Errorf("got  %v\nwant %v", err, want)
 	}
 	attr.QPState = QPSRTS
-	refused(t, qp.Modify(&attr, QPAttrState), EINVAL, "INIT->RTS is not possible", "from INIT a QP of type RC goes to RESET, INIT, RTR, ERR")
+	refused(t, qp.Modify(&attr, QPAttrState), EINVAL, "INIT->RTS is not possible",
+		"from INIT a QP of type RC goes to RESET, INIT, RTR, ERR")
 	refused(t, qp.Modify(&attr, 1<<24), EINVAL, "not allowed here: 0x1000000")
 	refused(t, qp.Modify(nil, QPAttrState), EINVAL)
 	attr.QPState = 1 << 31
@@ -261,21 +267,21 @@ func TestV_QPM_03_FailureChangesNothing(t *testing.T) {
 	}
 }
 
-func TestV_QPM_04_ActualValuesComeBack(t *testing.T) {
+func TestV_QPM_04_ActualValuesAreReturned(t *testing.T) {
 	qp, drv := newQPIn(t, QPTypeRC, QPSRTR)
 	drv.onModify = func(a *QPAttr, _ QPAttrMask) error { a.MaxRdAtomic = 4; return nil }
 	attr := goodAttr(QPSRTR, QPSRTS)
 	attr.MaxRdAtomic = 3
 	ok(t, qp.Modify(&attr, transitionsOf[QPTypeRC][move{QPSRTR, QPSRTS}].required))
 	if attr.MaxRdAtomic != 4 {
-		t.Errorf("MaxRdAtomic %d; want what the driver gave", attr.MaxRdAtomic)
+		t.Errorf("MaxRdAtomic %d; want the driver's", attr.MaxRdAtomic)
 	}
 }
 
 func TestV_QPM_05_CapNeedsResizing(t *testing.T) {
 	qp, _ := newQPIn(t, QPTypeRC, QPSRTS)
 	attr := QPAttr{Cap: QPCap{MaxSendWR: 1}}
-	refused(t, qp.Modify(&attr, QPAttrCap), EINVAL, "QP_CAP") // no row of the tables admits it
+	refused(t, qp.Modify(&attr, QPAttrCap), EINVAL, "QP_CAP") // in no row of the tables
 }
 
 func TestV_QPM_06_AlternatePathNeedsCapability(t *testing.T) {
@@ -285,8 +291,8 @@ func TestV_QPM_06_AlternatePathNeedsCapability(t *testing.T) {
 			if !can {
 				dev.attr.DeviceCapFlags &^= DeviceAutoPathMig
 			}
-			ctx, _ := openDevice(t, dev)
-			qp, drv := newQP(t, newPD(t, ctx), QPTypeRC)
+			vctx, _ := openDevice(t, dev)
+			qp, drv := newQP(t, newPD(t, vctx), QPTypeRC)
 			forceState(qp, drv, QPSRTS)
 			attr := goodAttr(QPSRTS, QPSRTS)
 			err := qp.Modify(&attr, mask)
@@ -305,8 +311,8 @@ func TestV_QPM_12_PortInSQDNeedsCapability(t *testing.T) {
 		if !can {
 			dev.attr.DeviceCapFlags &^= DeviceChangePhyPort
 		}
-		ctx, _ := openDevice(t, dev)
-		qp, drv := newQP(t, newPD(t, ctx), QPTypeRC)
+		vctx, _ := openDevice(t, dev)
+		qp, drv := newQP(t, newPD(t, vctx), QPTypeRC)
 		forceState(qp, drv, QPSSQD)
 		err := qp.Modify(&QPAttr{PortNum: 2}, QPAttrPort)
 		if can {
@@ -315,7 +321,7 @@ func TestV_QPM_12_PortInSQDNeedsCapability(t *testing.T) {
 			refused(t, err, EINVAL, "QP_PORT needs a device with CHANGE_PHY_PORT")
 		}
 		forceState(qp, drv, QPSInit)
-		ok(t, qp.Modify(&QPAttr{PortNum: 2}, QPAttrPort)) // elsewhere it needs nothing
+		ok(t, qp.Modify(&QPAttr{PortNum: 2}, QPAttrPort)) // other transitions need no capability
 	}
 }
 
@@ -332,8 +338,8 @@ func TestV_QPM_08_RoCENeedsGRH(t *testing.T) {
 	// On InfiniBand without GRH_REQUIRED a LID is enough.
 	dev := newFakeDevice()
 	dev.ports[0].LinkLayer, dev.ports[0].Flags = LinkLayerInfiniBand, 0
-	ctx, _ := openDevice(t, dev)
-	qp, drv := newQP(t, newPD(t, ctx), QPTypeRC)
+	vctx, _ := openDevice(t, dev)
+	qp, drv := newQP(t, newPD(t, vctx), QPTypeRC)
 	forceState(qp, drv, QPSInit)
 	attr := goodAttr(QPSInit, QPSRTR)
 	attr.AHAttr = AHAttr{DLID: 7, PortNum: 1}
@@ -363,34 +369,50 @@ func TestX_QPM_02_Ranges(t *testing.T) {
 		good, bad func(*QPAttr)
 		text      string
 	}{
-		{"pkey_index", initial, func(a *QPAttr) { a.PKeyIndex = 1 }, func(a *QPAttr) { a.PKeyIndex = 2 }, "0 to 1 are allowed"},
-		{"port", initial, func(a *QPAttr) { a.PortNum = 2 }, func(a *QPAttr) { a.PortNum = 3 }, "ports are 1 to 2"},
-		{"port 0", initial, func(a *QPAttr) { a.PortNum = 1 }, func(a *QPAttr) { a.PortNum = 0 }, "port 0 does not exist"},
-		{"access", initial, func(a *QPAttr) { a.QPAccessFlags = 0xf }, func(a *QPAttr) { a.QPAccessFlags = 1 << 15 }, "unknown access flags 0x8000"},
-		{"path_mtu", rtr, func(a *QPAttr) { a.PathMTU = MTU1024 }, func(a *QPAttr) { a.PathMTU = MTU2048 }, "above the port's active MTU 1024"},
-		{"path_mtu 0", rtr, func(a *QPAttr) { a.PathMTU = MTU256 }, func(a *QPAttr) { a.PathMTU = 0 }, "not a path MTU"},
-		{"path_mtu 6", rtr, func(a *QPAttr) { a.PathMTU = MTU256 }, func(a *QPAttr) { a.PathMTU = 6 }, "not a path MTU"},
-		{"dest_qp_num", rtr, func(a *QPAttr) { a.DestQPNum = 0xffffff }, func(a *QPAttr) { a.DestQPNum = 1 << 24 }, "QP_DEST_QPN 16777216"},
+		{"pkey_index", initial, func(a *QPAttr) { a.PKeyIndex = 1 }, func(a *QPAttr) { a.PKeyIndex = 2 },
+			"must be 0 to 1"},
+		{"port", initial, func(a *QPAttr) { a.PortNum = 2 }, func(a *QPAttr) { a.PortNum = 3 }, "must be 1 to 2"},
+		{"port 0", initial, func(a *QPAttr) { a.PortNum = 1 }, func(a *QPAttr) { a.PortNum = 0 }, "port 0: must be 1 to 2"},
+		{"access", initial, func(a *QPAttr) { a.QPAccessFlags = 0xf }, func(a *QPAttr) { a.QPAccessFlags = 1 << 15 },
+			"unknown access flags 0x8000"},
+		{"path_mtu", rtr, func(a *QPAttr) { a.PathMTU = MTU1024 }, func(a *QPAttr) { a.PathMTU = MTU2048 },
+			"at most the port's active MTU 1024"},
+		{"path_mtu 0", rtr, func(a *QPAttr) { a.PathMTU = MTU256 }, func(a *QPAttr) { a.PathMTU = 0 }, "MTU256 to MTU4096"},
+		{"path_mtu 6", rtr, func(a *QPAttr) { a.PathMTU = MTU256 }, func(a *QPAttr) { a.PathMTU = 6 }, "MTU256 to MTU4096"},
+		{"dest_qp_num", rtr, func(a *QPAttr) { a.DestQPNum = 0xffffff }, func(a *QPAttr) { a.DestQPNum = 1 << 24 },
+			"QP_DEST_QPN 16777216"},
 		{"rq_psn", rtr, func(a *QPAttr) { a.RQPSN = 0xffffff }, func(a *QPAttr) { a.RQPSN = 1 << 24 }, "QP_RQ_PSN"},
 		{"sq_psn", rts, func(a *QPAttr) { a.SQPSN = 0xffffff }, func(a *QPAttr) { a.SQPSN = 1 << 24 }, "QP_SQ_PSN"},
-		{"min_rnr_timer", rtr, func(a *QPAttr) { a.MinRNRTimer = 31 }, func(a *QPAttr) { a.MinRNRTimer = 32 }, "QP_MIN_RNR_TIMER 32 is too large; 0 to 31"},
+		{"min_rnr_timer", rtr, func(a *QPAttr) { a.MinRNRTimer = 31 }, func(a *QPAttr) { a.MinRNRTimer = 32 },
+			"QP_MIN_RNR_TIMER 32: must be 0 to 31"},
 		{"timeout", rts, func(a *QPAttr) { a.Timeout = 31 }, func(a *QPAttr) { a.Timeout = 32 }, "QP_TIMEOUT"},
 		{"retry_cnt", rts, func(a *QPAttr) { a.RetryCnt = 7 }, func(a *QPAttr) { a.RetryCnt = 8 }, "QP_RETRY_CNT"},
 		{"rnr_retry", rts, func(a *QPAttr) { a.RNRRetry = 7 }, func(a *QPAttr) { a.RNRRetry = 8 }, "QP_RNR_RETRY"},
 		{"max_rd_atomic", rts, func(a *QPAttr) { a.MaxRdAtomic = 8 }, func(a *QPAttr) { a.MaxRdAtomic = 9 }, "0 to 8"},
-		{"max_dest_rd_atomic", rtr, func(a *QPAttr) { a.MaxDestRdAtomic = 16 }, func(a *QPAttr) { a.MaxDestRdAtomic = 17 }, "0 to 16"},
-		{"sgid_index", rtr, func(a *QPAttr) { a.AHAttr.GRH.SGIDIndex = 3 }, func(a *QPAttr) { a.AHAttr.GRH.SGIDIndex = 16 }, "SGID index 16 is outside"},
-		{"sgid_index empty", rtr, func(a *QPAttr) { a.AHAttr.GRH.SGIDIndex = 3 }, func(a *QPAttr) { a.AHAttr.GRH.SGIDIndex = 2 }, "entry 2 of the GID table is empty"},
+		{"max_dest_rd_atomic", rtr, func(a *QPAttr) { a.MaxDestRdAtomic = 16 }, func(a *QPAttr) { a.MaxDestRdAtomic = 17 },
+			"0 to 16"},
+		{"sgid_index", rtr, func(a *QPAttr) { a.AHAttr.GRH.SGIDIndex = 3 }, func(a *QPAttr) { a.AHAttr.GRH.SGIDIndex = 16 },
+			"SGID index 16: must be 0 to"},
+		{"sgid_index empty", rtr, func(a *QPAttr) { a.AHAttr.GRH.SGIDIndex = 3 },
+			func(a *QPAttr) { a.AHAttr.GRH.SGIDIndex = 2 }, "entry 2 of the GID table is empty"},
 		{"dgid", rtr, func(*QPAttr) {}, func(a *QPAttr) { a.AHAttr.GRH.DGID = GID{} }, "destination GID is empty"},
-		{"dgid multicast", rtr, func(*QPAttr) {}, func(a *QPAttr) { a.AHAttr.GRH.DGID = mustGID("::ffff:224.0.0.1") }, "is a multicast group"},
-		{"av port", rtr, func(a *QPAttr) { a.AHAttr.PortNum = 2 }, func(a *QPAttr) { a.AHAttr.PortNum = 0 }, "port 0 of the address"},
-		{"flow label", rtr, func(a *QPAttr) { a.AHAttr.GRH.FlowLabel = 0xfffff }, func(a *QPAttr) { a.AHAttr.GRH.FlowLabel = 1 << 20 }, "flow label"},
+		{"dgid multicast", rtr, func(*QPAttr) {}, func(a *QPAttr) { a.AHAttr.GRH.DGID = mustGID("::ffff:224.0.0.1") },
+			"is a multicast group"},
+		{"av port", rtr, func(a *QPAttr) { a.AHAttr.PortNum = 2 }, func(a *QPAttr) { a.AHAttr.PortNum = 0 },
+			"port 0 of the address"},
+		{"flow label", rtr, func(a *QPAttr) { a.AHAttr.GRH.FlowLabel = 0xfffff },
+			func(a *QPAttr) { a.AHAttr.GRH.FlowLabel = 1 << 20 }, "flow label"},
 		{"sl", rtr, func(a *QPAttr) { a.AHAttr.SL = 15 }, func(a *QPAttr) { a.AHAttr.SL = 16 }, "SL 16"},
-		{"alt port", rtrAlt, func(a *QPAttr) { a.AltPortNum = 2 }, func(a *QPAttr) { a.AltPortNum = 3 }, "alternate path: port 3"},
-		{"alt pkey", rtrAlt, func(a *QPAttr) { a.AltPKeyIndex = 1 }, func(a *QPAttr) { a.AltPKeyIndex = 2 }, "alternate P_Key index 2"},
-		{"alt timeout", rtrAlt, func(a *QPAttr) { a.AltTimeout = 31 }, func(a *QPAttr) { a.AltTimeout = 32 }, "QP_ALT_PATH 32"},
-		{"alt av", rtrAlt, func(*QPAttr) {}, func(a *QPAttr) { a.AltAHAttr.IsGlobal = false }, "QP_ALT_PATH: the address has no GRH"},
-		{"mig state", migState, func(a *QPAttr) { a.PathMigState = MigArmed }, func(a *QPAttr) { a.PathMigState = 3 }, "not a path migration state"},
+		{"alt port", rtrAlt, func(a *QPAttr) { a.AltPortNum = 2 }, func(a *QPAttr) { a.AltPortNum = 3 },
+			"alternate path: port 3"},
+		{"alt pkey", rtrAlt, func(a *QPAttr) { a.AltPKeyIndex = 1 }, func(a *QPAttr) { a.AltPKeyIndex = 2 },
+			"alternate P_Key index 2"},
+		{"alt timeout", rtrAlt, func(a *QPAttr) { a.AltTimeout = 31 }, func(a *QPAttr) { a.AltTimeout = 32 },
+			"QP_ALT_PATH 32"},
+		{"alt av", rtrAlt, func(*QPAttr) {}, func(a *QPAttr) { a.AltAHAttr.IsGlobal = false },
+			"QP_ALT_PATH: the address has no GRH"},
+		{"mig state", migState, func(a *QPAttr) { a.PathMigState = MigArmed }, func(a *QPAttr) { a.PathMigState = 3 },
+			"unknown path migration state"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -411,7 +433,7 @@ func TestV_QPS_11_SQDMustBeDrained(t *testing.T) {
 		ok(t, qp.Modify(&QPAttr{}, QPAttrPKeyIndex))
 		drv.attr.QPState = QPSSQD
 		ok(t, qp.Modify(&toRTS, QPAttrState))
-		// Away from it one may go at any time.
+		// Transitions to other states are always allowed.
 		forceState(qp, drv, QPSSQD)
 		drv.attr.SQDraining = true
 		ok(t, qp.Modify(&QPAttr{QPState: QPSErr}, QPAttrState))
@@ -421,12 +443,12 @@ func TestV_QPS_11_SQDMustBeDrained(t *testing.T) {
 func TestX_QPM_01_CurStateMustBeTrue(t *testing.T) {
 	qp, _ := newQPIn(t, QPTypeUD, QPSSQE)
 	attr := QPAttr{QPState: QPSRTS, CurQPState: QPSRTS}
-	refused(t, qp.Modify(&attr, QPAttrState|QPAttrCurState), EINVAL, "in SQE, not in RTS as QP_CUR_STATE says")
+	refused(t, qp.Modify(&attr, QPAttrState|QPAttrCurState), EINVAL, "QP_CUR_STATE RTS: the QP is in SQE")
 	attr.CurQPState = QPSSQE
 	ok(t, qp.Modify(&attr, QPAttrState|QPAttrCurState))
 }
 
-// TestV_QPM_13_SampleBringUp goes the way of the manual's samples.
+// TestV_QPM_13_SampleBringUp makes the transitions of the manual's samples.
 func TestV_QPM_13_SampleBringUp(t *testing.T) {
 	way := AHAttr{IsGlobal: true, PortNum: 1, GRH: GlobalRoute{DGID: mustGID("2001:db8::2"), SGIDIndex: 3}}
 	steps := map[QPType][]struct {
@@ -440,7 +462,8 @@ func TestV_QPM_13_SampleBringUp(t *testing.T) {
 		},
 		QPTypeUC: {
 			{QPAttr{QPState: QPSInit, PortNum: 1}, QPAttrState | QPAttrPKeyIndex | QPAttrPort | QPAttrAccessFlags},
-			{QPAttr{QPState: QPSRTR, PathMTU: MTU1024, DestQPNum: 5, AHAttr: way}, QPAttrState | QPAttrPathMTU | QPAttrDestQPN | QPAttrRQPSN | QPAttrAV},
+			{QPAttr{QPState: QPSRTR, PathMTU: MTU1024, DestQPNum: 5, AHAttr: way},
+				QPAttrState | QPAttrPathMTU | QPAttrDestQPN | QPAttrRQPSN | QPAttrAV},
 			{QPAttr{QPState: QPSRTS}, QPAttrState | QPAttrSQPSN},
 		},
 		QPTypeRC: {
@@ -452,8 +475,8 @@ func TestV_QPM_13_SampleBringUp(t *testing.T) {
 		},
 	}
 	for typ, list := range steps {
-		ctx, _ := openFake(t)
-		qp, _ := newQP(t, newPD(t, ctx), typ)
+		vctx, _ := openFake(t)
+		qp, _ := newQP(t, newPD(t, vctx), typ)
 		for _, step := range list {
 			ok(t, qp.Modify(&step.attr, step.mask))
 		}
@@ -463,7 +486,7 @@ func TestV_QPM_13_SampleBringUp(t *testing.T) {
 	}
 }
 
-func TestV_QPS_15_DeviceMovesAreSeen(t *testing.T) { // V-QPS-13
+func TestV_QPS_15_TransitionsOfTheDevice(t *testing.T) { // V-QPS-13
 	qp, drv := newQPIn(t, QPTypeUD, QPSRTS)
 	drv.up.StateChanged(QPSSQE)
 	if qp.State() != QPSSQE {
@@ -478,32 +501,35 @@ func TestV_QPS_15_DeviceMovesAreSeen(t *testing.T) { // V-QPS-13
 	ok(t, qp.Modify(&QPAttr{QPState: QPSReset}, QPAttrState))
 }
 
-// TestModifyRacesWithDevice has the device move the QP while Modify runs: whoever was last wins, which the driver knows.
+// TestModifyRacesWithDevice: the device moves the QP during Modify. The last transition counts, as the driver's Query
+// reports it.
 func TestModifyRacesWithDevice(t *testing.T) {
 	for _, last := range []QPState{QPSErr, QPSReset} {
 		qp, drv := newQPIn(t, QPTypeRC, QPSRTS)
 		drv.onModify = func(a *QPAttr, _ QPAttrMask) error {
 			drv.up.StateChanged(QPSErr)
-			a.QPState = last // what Query will say
+			a.QPState = last // the result of Query
 			return nil
 		}
 		ok(t, qp.Modify(&QPAttr{QPState: QPSReset}, QPAttrState))
 		if qp.State() != last {
-			t.Errorf("state %v; the driver says %v", qp.State(), last)
+			t.Errorf("state %v; the driver's is %v", qp.State(), last)
 		}
 	}
 }
 
 func TestV_QPQ_01_Query(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
-	cq, _ := newCQ(t, ctx, nil)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
+	cq, _ := newCQ(t, vctx, nil)
 	init := QPInitAttr{Type: QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: QPCap{MaxSendWR: 7}, Context: "mine", SigAll: true}
 	qp := must(pd.CreateQP(&init))(t)
-	ok(t, qp.Modify(&QPAttr{QPState: QPSInit, PortNum: 2, PKeyIndex: 1}, transitionsOf[QPTypeRC][move{QPSReset, QPSInit}].required))
+	ok(t, qp.Modify(&QPAttr{QPState: QPSInit, PortNum: 2, PKeyIndex: 1},
+		transitionsOf[QPTypeRC][move{QPSReset, QPSInit}].required))
 	attr, back, err := qp.Query(QPAttrState)
 	ok(t, err)
-	if attr.QPState != QPSInit || attr.CurQPState != QPSInit || attr.PortNum != 2 || attr.PKeyIndex != 1 || attr.Cap != init.Cap {
+	if attr.QPState != QPSInit || attr.CurQPState != QPSInit || attr.PortNum != 2 || attr.PKeyIndex != 1 ||
+		attr.Cap != init.Cap {
 		t.Errorf("attributes %+v", attr)
 	}
 	if back != init {
@@ -524,7 +550,7 @@ func TestConnect(t *testing.T) { // V-QPM-07
 		b, drvB := newQP(t, newPD(t, ctxB), typ)
 		infoA, infoB := must(a.LocalInfo())(t), must(b.LocalInfo())(t)
 		if again := must(a.LocalInfo())(t); again != infoA {
-			t.Errorf("LocalInfo told %v, then %v", infoA, again)
+			t.Errorf("LocalInfo returned %v, then %v", infoA, again)
 		}
 		if infoA.GID != mustGID("::ffff:192.0.2.1") || infoA.QPN != a.QPN() || infoA.MTU != MTU1024 || infoA.PSN > 0xffffff {
 			t.Errorf("info %v", infoA)
@@ -543,16 +569,18 @@ func TestConnect(t *testing.T) { // V-QPM-07
 }
 
 func TestConnectValues(t *testing.T) {
-	ctx, _ := openFake(t)
-	qp, drv := newQP(t, newPD(t, ctx), QPTypeRC)
+	vctx, _ := openFake(t)
+	qp, drv := newQP(t, newPD(t, vctx), QPTypeRC)
 	var steps []QPAttr
 	drv.onModify = func(a *QPAttr, _ QPAttrMask) error { steps = append(steps, *a); return nil }
 	local := must(qp.LocalInfoFor(netip.MustParseAddr("192.0.2.9")))(t)
 	remote := QPInfo{Type: QPTypeRC, QPN: 0x99, PSN: 0x777, GID: mustGID("::ffff:192.0.2.9"), MTU: MTU512, RdAtomic: 3}
 	ok(t, qp.Connect(remote, &ConnectOptions{RetryCnt: 2, MinRNRTimer: 5, TrafficClass: 9, Access: AccessRemoteWrite}))
 	rtr, rts := steps[1], steps[2]
-	if steps[0].QPAccessFlags != AccessRemoteWrite || rtr.DestQPNum != 0x99 || rtr.RQPSN != 0x777 || rtr.PathMTU != MTU512 || rtr.MinRNRTimer != 5 ||
-		rtr.MaxDestRdAtomic != 16 || !rtr.AHAttr.IsGlobal || rtr.AHAttr.GRH.DGID != remote.GID || rtr.AHAttr.GRH.SGIDIndex != 1 ||
+	if steps[0].QPAccessFlags != AccessRemoteWrite || rtr.DestQPNum != 0x99 || rtr.RQPSN != 0x777 ||
+		rtr.PathMTU != MTU512 || rtr.MinRNRTimer != 5 ||
+		rtr.MaxDestRdAtomic != 16 || !rtr.AHAttr.IsGlobal || rtr.AHAttr.GRH.DGID != remote.GID ||
+		rtr.AHAttr.GRH.SGIDIndex != 1 ||
 		rtr.AHAttr.GRH.HopLimit != 64 || rtr.AHAttr.GRH.TrafficClass != 9 {
 		t.Errorf("INIT %+v\nRTR %+v", steps[0], rtr)
 	}
@@ -561,9 +589,23 @@ func TestConnectValues(t *testing.T) {
 	}
 }
 
+func TestConnectZero(t *testing.T) {
+	vctx, _ := openFake(t)
+	qp, drv := newQP(t, newPD(t, vctx), QPTypeRC)
+	var steps []QPAttr
+	drv.onModify = func(a *QPAttr, _ QPAttrMask) error { steps = append(steps, *a); return nil }
+	opts := ConnectOptions{Timeout: Zero, RetryCnt: Zero, RNRRetry: Zero, MinRNRTimer: Zero, Access: AccessLocalWrite}
+	ok(t, qp.Connect(QPInfo{Type: QPTypeRC, QPN: 0x99, GID: mustGID("::ffff:192.0.2.9"), MTU: MTU512}, &opts))
+	rtr, rts := steps[1], steps[2]
+	if rtr.MinRNRTimer != 0 || rts.Timeout != 0 || rts.RetryCnt != 0 || rts.RNRRetry != 0 ||
+		steps[0].QPAccessFlags != AccessLocalWrite {
+		t.Errorf("INIT %+v\nRTR %+v\nRTS %+v", steps[0], rtr, rts)
+	}
+}
+
 func TestConnectUD(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	qp, drv := newQP(t, pd, QPTypeUD)
 	ok(t, qp.Connect(QPInfo{}, &ConnectOptions{QKey: 5}))
 	if qp.State() != QPSRTS || drv.modifies != 3 {
@@ -574,32 +616,32 @@ func TestConnectUD(t *testing.T) {
 	ok(t, ah.Close())
 }
 
-// TestV_QPS_20_ReuseThroughReset: a QP that is connected again tells another PSN, but only then.
+// TestV_QPS_20_ReuseThroughReset: LocalInfo has another PSN only if the QP was connected before.
 func TestV_QPS_20_ReuseThroughReset(t *testing.T) {
-	ctx, _ := openFake(t)
-	qp, _ := newQP(t, newPD(t, ctx), QPTypeUC)
+	vctx, _ := openFake(t)
+	qp, _ := newQP(t, newPD(t, vctx), QPTypeUC)
 	remote := QPInfo{Type: QPTypeUC, GID: mustGID("::ffff:192.0.2.2"), MTU: MTU1024}
 	seen := map[uint32]bool{}
 	for range 10 {
 		told := must(qp.LocalInfo())(t)
-		ok(t, qp.Modify(&QPAttr{QPState: QPSReset}, QPAttrState)) // from RESET: keeps what was told
+		ok(t, qp.Modify(&QPAttr{QPState: QPSReset}, QPAttrState)) // from RESET to RESET keeps the PSN
 		if again := must(qp.LocalInfo())(t); again != told {
-			t.Errorf("told %v, then %v", told, again)
+			t.Errorf("LocalInfo returned %v, then %v", told, again)
 		}
 		ok(t, qp.Connect(remote, nil))
 		ok(t, qp.Modify(&QPAttr{QPState: QPSReset}, QPAttrState))
 		seen[told.PSN] = true
 	}
 	if len(seen) < 2 {
-		t.Errorf("always PSN %v", seen)
+		t.Errorf("the same PSN each time: %v", seen)
 	}
 }
 
 func TestConnectRefusals(t *testing.T) {
-	ctx, _ := openFake(t)
-	qp, drv := newQP(t, newPD(t, ctx), QPTypeRC)
+	vctx, _ := openFake(t)
+	qp, drv := newQP(t, newPD(t, vctx), QPTypeRC)
 	must(qp.LocalInfo())(t)
-	refused(t, qp.Connect(QPInfo{Type: QPTypeUC}, nil), EINVAL, "the peer's QP is of type UC")
+	refused(t, qp.Connect(QPInfo{Type: QPTypeUC}, nil), EINVAL, "the peer's QP type is UC")
 	v6 := QPInfo{Type: QPTypeRC, GID: mustGID("2001:db8::2"), MTU: MTU1024}
 	refused(t, qp.Connect(v6, nil), EINVAL, "use LocalInfoFor")
 	if drv.modifies != 0 || qp.State() != QPSReset {
@@ -618,7 +660,8 @@ func TestConnectRefusals(t *testing.T) {
 }
 
 func TestQPInfoText(t *testing.T) {
-	info := QPInfo{Type: QPTypeUD, QPN: 0x11, PSN: 0xabcdef, GID: mustGID("::ffff:192.0.2.1"), LID: 7, MTU: MTU4096, RdAtomic: 16, QKey: 0x11111111}
+	info := QPInfo{Type: QPTypeUD, QPN: 0x11, PSN: 0xabcdef, GID: mustGID("::ffff:192.0.2.1"), LID: 7, MTU: MTU4096,
+		RdAtomic: 16, QKey: 0x11111111}
 	text := "UD qpn=0x000011 psn=0xabcdef gid=::ffff:192.0.2.1 lid=7 mtu=4096 rd_atomic=16 qkey=0x11111111"
 	if info.String() != text {
 		t.Errorf("%q", info)
@@ -627,9 +670,11 @@ func TestQPInfoText(t *testing.T) {
 		t.Errorf("%+v", back)
 	}
 	for _, bad := range []string{
-		"", "XX", "RC", "RC qpn=1 psn=2 gid=::1", "RC qpn=0x1000000 psn=2 gid=::1 mtu=1024", "RC qpn=1 psn=-2 gid=::1 mtu=1024",
+		"", "XX", "RC", "RC qpn=1 psn=2 gid=::1", "RC qpn=0x1000000 psn=2 gid=::1 mtu=1024",
+		"RC qpn=1 psn=-2 gid=::1 mtu=1024",
 		"RC qpn=1 psn=2 gid=x mtu=1024", "RC qpn=1 psn=2 gid=::1 mtu=1000", "RC qpn=1 psn=2 gid=::1 mtu=1024 lid=65536",
-		"RC qpn= psn=2 gid=::1 mtu=1024", "RC qpn=1 psn=2 gid=::1 mtu=18446744073709551615", "RC qpn=1 psn=2 gid=::1 mtu=1024 rd_atomic=256",
+		"RC qpn= psn=2 gid=::1 mtu=1024", "RC qpn=1 psn=2 gid=::1 mtu=18446744073709551615",
+		"RC qpn=1 psn=2 gid=::1 mtu=1024 rd_atomic=256",
 	} {
 		_, err := ParseQPInfo(bad)
 		refused(t, err, EINVAL)
@@ -644,7 +689,7 @@ func FuzzParseQPInfo(f *testing.F) {
 			return
 		}
 		if back, err := ParseQPInfo(info.String()); err != nil || back != info {
-			t.Errorf("%q became %+v, then %+v, %v", text, info, back, err)
+			t.Errorf("%q parsed as %+v, again as %+v, %v", text, info, back, err)
 		}
 	})
 }

@@ -35,7 +35,7 @@ const (
 	aRate    = QPAttrRateLimit
 )
 
-// withAny adds the moves that every type has from every state: to RESET and to ERR.
+// withAny adds the transitions that every type has from every state: to RESET and to ERR.
 func withAny(t transitions) transitions {
 	for s := QPSReset; s <= QPSErr; s++ {
 		t[move{s, QPSReset}] = rule{required: aState}

@@ -6,50 +6,51 @@ import (
 )
 
 func TestV_QP_01_NewQPIsInReset(t *testing.T) { // V-QPS-01, V-QP-04, V-QP-11
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	for _, typ := range []QPType{QPTypeRC, QPTypeUC, QPTypeUD} {
 		qp, drv := newQP(t, pd, typ)
-		if qp.State() != QPSReset || qp.Type() != typ || qp.PD() != pd || qp.Context() != ctx || qp.QPN() != drv.qpn {
+		if qp.State() != QPSReset || qp.Type() != typ || qp.PD() != pd || qp.Context() != vctx || qp.QPN() != drv.qpn {
 			t.Errorf("%v: state %v", qp.Type(), qp.State())
 		}
 	}
 }
 
 func TestV_QP_02_ActualSizes(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
-	cq, _ := newCQ(t, ctx, nil)
-	recv, _ := newCQ(t, ctx, nil)
-	init := QPInitAttr{Type: QPTypeRC, SendCQ: cq, RecvCQ: recv, Cap: QPCap{MaxSendWR: 7, MaxInlineData: 256}, Context: 1, SigAll: true}
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
+	cq, _ := newCQ(t, vctx, nil)
+	recv, _ := newCQ(t, vctx, nil)
+	init := QPInitAttr{Type: QPTypeRC, SendCQ: cq, RecvCQ: recv, Cap: QPCap{MaxSendWR: 7, MaxInlineData: 256},
+		Context: 1, SigAll: true}
 	qp := must(pd.CreateQP(&init))(t)
 	if init.Cap.MaxSendWR != 8 {
 		t.Errorf("%+v", init.Cap)
 	}
 	if qp.SendCQ() != cq || qp.RecvCQ() != recv || qp.SRQ() != nil || qp.QPContext() != 1 {
-		t.Error("members")
+		t.Error("the QP has other objects than its attributes")
 	}
-	drv := qp.Driver().(*fakeQP)
-	if drv.init.SendCQ != cq.drv || drv.init.RecvCQ != recv.drv || !drv.init.SigAll || drv.init.SRQ != nil {
+	drv := qp.drv.(*fakeQP)
+	if drv.init.SendCQ != cq || drv.init.RecvCQ != recv || !drv.init.SigAll || drv.init.SRQ != nil {
 		t.Errorf("%+v", drv.init)
 	}
 }
 
 func TestV_QP_03_CQsMustExist(t *testing.T) {
-	ctx, _ := openFake(t)
+	vctx, _ := openFake(t)
 	other, _ := openFake(t)
-	pd := newPD(t, ctx)
-	cq, _ := newCQ(t, ctx, nil)
+	pd := newPD(t, vctx)
+	cq, _ := newCQ(t, vctx, nil)
 	foreign, _ := newCQ(t, other, nil)
-	closed, _ := newCQ(t, ctx, nil)
+	closed, _ := newCQ(t, vctx, nil)
 	ok(t, closed.Close())
 	tests := map[string]QPInitAttr{
-		"for sends and one for receives": {Type: QPTypeRC, RecvCQ: cq},
-		"needs a CQ":                     {Type: QPTypeRC, SendCQ: cq},
-		"belongs to another context":     {Type: QPTypeRC, SendCQ: foreign, RecvCQ: cq},
-		"another context":                {Type: QPTypeRC, SendCQ: cq, RecvCQ: foreign},
-		"[send CQ]":                      {Type: QPTypeRC, SendCQ: closed, RecvCQ: cq},
-		"[receive CQ]":                   {Type: QPTypeRC, SendCQ: cq, RecvCQ: closed},
+		"SendCQ or RecvCQ is nil":    {Type: QPTypeRC, RecvCQ: cq},
+		"CQ is nil":                  {Type: QPTypeRC, SendCQ: cq},
+		"belongs to another context": {Type: QPTypeRC, SendCQ: foreign, RecvCQ: cq},
+		"another context":            {Type: QPTypeRC, SendCQ: cq, RecvCQ: foreign},
+		"[send CQ]":                  {Type: QPTypeRC, SendCQ: closed, RecvCQ: cq},
+		"[receive CQ]":               {Type: QPTypeRC, SendCQ: cq, RecvCQ: closed},
 	}
 	for text, init := range tests {
 		_, err := pd.CreateQP(&init)
@@ -62,24 +63,26 @@ func TestV_QP_03_CQsMustExist(t *testing.T) {
 }
 
 func TestV_QP_05_SRQReplacesReceiveQueue(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	srq, _ := newSRQ(t, pd)
-	cq, _ := newCQ(t, ctx, nil)
-	init := QPInitAttr{Type: QPTypeRC, SendCQ: cq, RecvCQ: cq, SRQ: srq, Cap: QPCap{MaxRecvWR: 1 << 31, MaxRecvSGE: 1 << 31}}
+	cq, _ := newCQ(t, vctx, nil)
+	init := QPInitAttr{Type: QPTypeRC, SendCQ: cq, RecvCQ: cq, SRQ: srq,
+		Cap: QPCap{MaxRecvWR: 1 << 31, MaxRecvSGE: 1 << 31}}
 	qp := must(pd.CreateQP(&init))(t)
-	drv := qp.Driver().(*fakeQP)
-	if drv.init.SRQ != srq.drv || drv.init.Cap.MaxRecvWR != 0 || drv.init.Cap.MaxRecvSGE != 0 || qp.SRQ() != srq {
+	drv := qp.drv.(*fakeQP)
+	if drv.init.SRQ != srq || drv.init.Cap.MaxRecvWR != 0 || drv.init.Cap.MaxRecvSGE != 0 || qp.SRQ() != srq {
 		t.Errorf("%+v", drv.init)
 	}
 }
 
 func TestV_QP_06_SRQWithTypes(t *testing.T) { // D-04
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	srq, _ := newSRQ(t, pd)
-	cq, _ := newCQ(t, ctx, nil)
-	for typ, good := range map[QPType]bool{QPTypeRC: true, QPTypeUD: true, QPTypeXRCSend: true, QPTypeUC: false, QPTypeRawPacket: false} {
+	cq, _ := newCQ(t, vctx, nil)
+	for typ, good := range map[QPType]bool{QPTypeRC: true, QPTypeUD: true, QPTypeXRCSend: true, QPTypeUC: false,
+		QPTypeRawPacket: false} {
 		_, err := pd.CreateQP(&QPInitAttr{Type: typ, SendCQ: cq, RecvCQ: cq, SRQ: srq})
 		if good {
 			ok(t, err)
@@ -90,10 +93,10 @@ func TestV_QP_06_SRQWithTypes(t *testing.T) { // D-04
 }
 
 func TestV_QP_07_SeveralQPsShareSRQ(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	srq, _ := newSRQ(t, pd)
-	cq, _ := newCQ(t, ctx, nil)
+	cq, _ := newCQ(t, vctx, nil)
 	var qps []*QP
 	for range 3 {
 		qps = append(qps, must(pd.CreateQP(&QPInitAttr{Type: QPTypeRC, SendCQ: cq, RecvCQ: cq, SRQ: srq}))(t))
@@ -106,25 +109,25 @@ func TestV_QP_07_SeveralQPsShareSRQ(t *testing.T) {
 }
 
 func TestV_QP_09_UnknownTypes(t *testing.T) { // V-QP-08: there is no reliable datagram type
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
-	cq, _ := newCQ(t, ctx, nil)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
+	cq, _ := newCQ(t, vctx, nil)
 	for _, typ := range []QPType{0, 1, 5, 11, 1 << 31} {
 		_, err := pd.CreateQP(&QPInitAttr{Type: typ, SendCQ: cq, RecvCQ: cq})
-		refused(t, err, EINVAL, "is not a QP type")
+		refused(t, err, EINVAL, "unknown QP type")
 	}
 }
 
 func TestV_QP_13_SizeRanges(t *testing.T) { // table of section 32
-	ctx, drv := openFake(t)
-	pd := newPD(t, ctx)
-	cq, _ := newCQ(t, ctx, nil)
+	vctx, drv := openFake(t)
+	pd := newPD(t, vctx)
+	cq, _ := newCQ(t, vctx, nil)
 	tests := map[string]struct{ good, bad QPCap }{
 		"MaxSendWR":   {QPCap{MaxSendWR: 128}, QPCap{MaxSendWR: 129}},
 		"MaxRecvWR":   {QPCap{MaxRecvWR: 128}, QPCap{MaxRecvWR: 129}},
 		"MaxSendSGE":  {QPCap{MaxSendSGE: 8}, QPCap{MaxSendSGE: 9}},
 		"MaxRecvSGE":  {QPCap{MaxRecvSGE: 8}, QPCap{MaxRecvSGE: 9}},
-		"inline data": {QPCap{MaxInlineData: 256}, QPCap{MaxInlineData: 257}}, // the driver's to know (V-QP-12)
+		"inline data": {QPCap{MaxInlineData: 256}, QPCap{MaxInlineData: 257}}, // the driver has the limit (V-QP-12)
 	}
 	for text, tt := range tests {
 		ok(t, must(pd.CreateQP(&QPInitAttr{Type: QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: tt.good}))(t).Close())
@@ -172,7 +175,7 @@ func TestV_QPD_04_DestroyNeedsDetach(t *testing.T) { // V-MC-06
 	ok(t, qp.AttachMcast(b, 0))
 	refused(t, qp.Close(), EBUSY, "destroy_qp", "still used by 2 multicast groups")
 	if len(drv.groups) != 2 || drv.called("DestroyQP") || qp.State() != QPSRTS {
-		t.Error("something changed")
+		t.Error("a failed Close changed the QP")
 	}
 	ok(t, qp.DetachMcast(a, 0))
 	refused(t, qp.Close(), EBUSY, "1 multicast group (")
@@ -183,8 +186,8 @@ func TestV_QPD_04_DestroyNeedsDetach(t *testing.T) { // V-MC-06
 func TestV_MC_02_UDOnly(t *testing.T) {
 	for _, typ := range []QPType{QPTypeRC, QPTypeUC} {
 		qp, _ := newQPIn(t, typ, QPSInit)
-		refused(t, qp.AttachMcast(mustGID("ff0e::1"), 0), EINVAL, "attach_mcast", "only UD")
-		refused(t, qp.DetachMcast(mustGID("ff0e::1"), 0), EINVAL, "detach_mcast", "only UD")
+		refused(t, qp.AttachMcast(mustGID("ff0e::1"), 0), EINVAL, "attach_mcast", "must be UD")
+		refused(t, qp.DetachMcast(mustGID("ff0e::1"), 0), EINVAL, "detach_mcast", "must be UD")
 	}
 }
 
@@ -208,7 +211,7 @@ func TestX_MC_01_Groups(t *testing.T) {
 		ok(t, qp.DetachMcast(mustGID(good), 0))
 	}
 	for _, bad := range []string{"fe80::1", "::ffff:192.0.2.1", "::", "::ffff:240.0.0.1"} {
-		refused(t, qp.AttachMcast(mustGID(bad), 0), EINVAL, "is not a multicast group")
+		refused(t, qp.AttachMcast(mustGID(bad), 0), EINVAL, "must be in ff00::/8")
 	}
 	refused(t, qp.DetachMcast(mustGID("ff02::7"), 0), EINVAL, "not attached to ff02::7")
 	drv.fail["AttachMcast"] = ENOMEM
@@ -221,8 +224,8 @@ func TestX_MC_01_Groups(t *testing.T) {
 
 	dev := newFakeDevice()
 	dev.ports[0].LinkLayer = LinkLayerInfiniBand
-	ctx, _ := openDevice(t, dev)
-	ib, _ := newQP(t, newPD(t, ctx), QPTypeUD)
+	vctx, _ := openDevice(t, dev)
+	ib, _ := newQP(t, newPD(t, vctx), QPTypeUD)
 	for lid, good := range map[uint16]bool{0: false, 0xbfff: false, 0xc000: true, 0xfffe: true, 0xffff: false} {
 		err := ib.AttachMcast(mustGID("ff02::1"), lid)
 		if good {

@@ -10,13 +10,13 @@ import (
 // TestEventQueueAgainstModel pushes, takes and purges at random and compares with a plain list.
 func TestEventQueueAgainstModel(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
-	ctx, _ := openFake(t)
-	q := ctx.async
+	vctx, _ := openFake(t)
+	q := vctx.async
 	var model []AsyncEvent
 	owners := []*ackCount{nil, {}, {}}
 	for i := range 20000 {
 		switch r := rnd.IntN(1000); {
-		case r == 0: // an object goes away and another one comes
+		case r == 0: // close an object and create another one
 			k := 1 + rnd.IntN(2)
 			q.purge(owners[k])
 			var kept []AsyncEvent
@@ -26,8 +26,8 @@ func TestEventQueueAgainstModel(t *testing.T) {
 				}
 			}
 			model, owners[k] = kept, &ackCount{}
-		case r < 500+i/100: // ever more taking
-			ev, err := ctx.TryGetAsyncEvent()
+		case r < 500+i/100: // with time more takes than pushes
+			ev, err := vctx.TryGetAsyncEvent()
 			if len(model) == 0 {
 				refused(t, err, EAGAIN)
 				continue
@@ -38,12 +38,12 @@ func TestEventQueueAgainstModel(t *testing.T) {
 			model = model[1:]
 		default:
 			ev := AsyncEvent{Type: EventType(i), of: owners[rnd.IntN(3)]}
-			ctx.raise(ev)
+			vctx.raise(ev)
 			model = append(model, ev)
 		}
 	}
 	if len(q.items) > 2*len(model)+64 {
-		t.Errorf("%d places for %d events", len(q.items), len(model))
+		t.Errorf("a ring of %d places for %d events", len(q.items), len(model))
 	}
 }
 
@@ -60,7 +60,7 @@ func TestQPInfoJSON(t *testing.T) {
 		t.Errorf("%+v", back.QP)
 	}
 	if json.Unmarshal([]byte(`{"qp":"RC"}`), &back) == nil || back.QP != info {
-		t.Error("a bad text was taken")
+		t.Error("an invalid text was accepted")
 	}
 }
 
@@ -77,7 +77,7 @@ func TestFlagTexts(t *testing.T) {
 	}
 }
 
-// TestDriverQueriesFail: what a rule must ask the driver for may fail, and then the call does.
+// TestDriverQueriesFail: if the driver's query of a limit fails, so does the call that needs the limit.
 func TestDriverQueriesFail(t *testing.T) {
 	way := goodAH()
 	calls := map[string]func(*QP) error{
@@ -88,7 +88,7 @@ func TestDriverQueriesFail(t *testing.T) {
 		"GIDTable local_info":    func(qp *QP) error { _, err := qp.LocalInfo(); return err },
 		"QueryQP query_qp":       func(qp *QP) error { _, _, err := qp.Query(0); return err },
 		"QueryQP modify_qp": func(qp *QP) error {
-			forceState(qp, qp.Driver().(*fakeQP), QPSSQD)
+			forceState(qp, qp.drv.(*fakeQP), QPSSQD)
 			return qp.Modify(&QPAttr{}, 0)
 		},
 		"QueryPort modify_qp": func(qp *QP) error {
@@ -98,8 +98,8 @@ func TestDriverQueriesFail(t *testing.T) {
 		"QueryPort query_gid":      func(qp *QP) error { _, err := qp.Context().QueryGID(1, 0); return err },
 	}
 	for name, call := range calls {
-		ctx, drv := openFake(t)
-		qp, _ := newQP(t, newPD(t, ctx), QPTypeUD)
+		vctx, drv := openFake(t)
+		qp, _ := newQP(t, newPD(t, vctx), QPTypeUD)
 		var query, op string
 		for i := range name {
 			if name[i] == ' ' {
@@ -117,8 +117,8 @@ func TestDriverQueriesFail(t *testing.T) {
 func TestLocalInfoWithoutGIDs(t *testing.T) {
 	dev := newFakeDevice()
 	dev.gids = nil
-	ctx, _ := openDevice(t, dev)
-	qp, _ := newQP(t, newPD(t, ctx), QPTypeRC)
+	vctx, _ := openDevice(t, dev)
+	qp, _ := newQP(t, newPD(t, vctx), QPTypeRC)
 	_, err := qp.LocalInfo()
 	refused(t, err, ENODATA, "the GID table of port 1 is empty")
 	dev.gids = []GIDEntry{{}, {GID: mustGID("fe80::1")}, {GID: mustGID("2001:db8::1")}}

@@ -1,66 +1,106 @@
 package verbs
 
-import "fmt"
+// StaticRate is the code of the highest rate of packets to a destination, AHAttr.StaticRate (enum ibv_rate). RoCE
+// devices, the software device too, accept and ignore it; use QP.ModifyRateLimit.
+type StaticRate uint8
 
-// QPRateLimitAttr bounds how fast a QP sends (struct ibv_qp_rate_limit_attr).
-type QPRateLimitAttr struct {
-	RateLimit    uint32 // kb/s; 0: no limit; else within PacketPacingCaps
-	MaxBurstSz   uint32 // bytes that may go at once after a silence; 0: the device chooses
-	TypicalPktSz uint16 // bytes; a hint
-	CompMask     uint32 // 0
+// The rates (IBV_RATE_*).
+const (
+	RateMax      StaticRate = 0 // the rate of the port
+	Rate2500Mbps StaticRate = 2 // IBV_RATE_2_5_GBPS
+	Rate5Gbps    StaticRate = 5
+	Rate10Gbps   StaticRate = 3
+	Rate20Gbps   StaticRate = 6
+	Rate30Gbps   StaticRate = 4
+	Rate40Gbps   StaticRate = 7
+	Rate60Gbps   StaticRate = 8
+	Rate80Gbps   StaticRate = 9
+	Rate120Gbps  StaticRate = 10
+	Rate14Gbps   StaticRate = 11
+	Rate56Gbps   StaticRate = 12
+	Rate112Gbps  StaticRate = 13
+	Rate168Gbps  StaticRate = 14
+	Rate25Gbps   StaticRate = 15
+	Rate100Gbps  StaticRate = 16
+	Rate200Gbps  StaticRate = 17
+	Rate300Gbps  StaticRate = 18
+	Rate28Gbps   StaticRate = 19
+	Rate50Gbps   StaticRate = 20
+	Rate400Gbps  StaticRate = 21
+	Rate600Gbps  StaticRate = 22
+)
+
+// staticRates holds the names, the speeds in Mb/s with the encoding of the lanes, and the multiples of 2.5 Gb/s; 0:
+// none.
+var staticRates = [...]struct {
+	name string
+	mbps int
+	mult int
+}{
+	RateMax:      {"MAX", 0, 0},
+	Rate2500Mbps: {"2_5_GBPS", 2500, 1},
+	Rate5Gbps:    {"5_GBPS", 5000, 2},
+	Rate10Gbps:   {"10_GBPS", 10000, 4},
+	Rate20Gbps:   {"20_GBPS", 20000, 8},
+	Rate30Gbps:   {"30_GBPS", 30000, 12},
+	Rate40Gbps:   {"40_GBPS", 40000, 16},
+	Rate60Gbps:   {"60_GBPS", 60000, 24},
+	Rate80Gbps:   {"80_GBPS", 80000, 32},
+	Rate120Gbps:  {"120_GBPS", 120000, 48},
+	Rate14Gbps:   {"14_GBPS", 14062, 0},
+	Rate56Gbps:   {"56_GBPS", 56250, 0},
+	Rate112Gbps:  {"112_GBPS", 112500, 0},
+	Rate168Gbps:  {"168_GBPS", 168750, 0},
+	Rate25Gbps:   {"25_GBPS", 25781, 0},
+	Rate100Gbps:  {"100_GBPS", 103125, 0},
+	Rate200Gbps:  {"200_GBPS", 206250, 0},
+	Rate300Gbps:  {"300_GBPS", 309375, 0},
+	Rate28Gbps:   {"28_GBPS", 28125, 11},
+	Rate50Gbps:   {"50_GBPS", 53125, 20},
+	Rate400Gbps:  {"400_GBPS", 425000, 160},
+	Rate600Gbps:  {"600_GBPS", 637500, 240},
 }
 
-// ModifyRateLimit sets how fast the QP sends (ibv_modify_qp_rate_limit). The QP is in RTS or beyond. EINVAL for another state or a rate that the
-// device does not have, EOPNOTSUPP, in whatever state, if it has none for this type. A failure changes nothing. RESET ends the limit.
-func (qp *QP) ModifyRateLimit(attr *QPRateLimitAttr) error {
-	const op = "modify_qp_rate_limit"
-	qp.mu.Lock()
-	defer qp.mu.Unlock()
-	if qp.life.closed.Load() {
-		return errClosed(op, qp.obj())
+// String returns the name without IBV_RATE_.
+func (r StaticRate) String() string {
+	if int(r) < len(staticRates) && staticRates[r].name != "" {
+		return staticRates[r].name
 	}
-	caps, err := qp.pacing()
-	switch s := qp.State(); {
-	case err != nil:
-		return badInput(op, qp.obj(), err)
-	case attr == nil:
-		return newError(op, qp.obj(), EINVAL, "there are no attributes")
-	case attr.CompMask != 0:
-		return newError(op, qp.obj(), EINVAL, "unknown attributes %#x; there are none", attr.CompMask)
-	case s < QPSRTS || s == QPSErr:
-		return newError(op, qp.obj(), EINVAL, "not possible in %v; move the QP to RTS first", s)
-	}
-	if err := caps.check(attr.RateLimit); err != nil {
-		return badInput(op, qp.obj(), err)
-	}
-	return driverError(op, qp.obj(), qp.drv.(RateLimiter).ModifyRateLimit(*attr))
+	return nameOf("StaticRate", nil, int64(r))
 }
 
-// checkRate says why a rate is not possible.
-func (qp *QP) checkRate(kbps uint32) error {
-	caps, err := qp.pacing()
-	if err != nil {
-		return err
+// Mbps returns the rate in Mb/s, -1 for RateMax and unknown rates (ibv_rate_to_mbps).
+func (r StaticRate) Mbps() int {
+	if int(r) < len(staticRates) && staticRates[r].mbps > 0 {
+		return staticRates[r].mbps
 	}
-	return caps.check(kbps)
+	return -1
 }
 
-// pacing is what the device can do for QPs of the type; EOPNOTSUPP if nothing.
-func (qp *QP) pacing() (PacketPacingCaps, error) {
-	dev, err := qp.ctx.QueryDeviceEx()
-	if err != nil {
-		return PacketPacingCaps{}, err
+// Mult returns the rate as a multiple of 2.5 Gb/s, -1 if it is none (ibv_rate_to_mult).
+func (r StaticRate) Mult() int {
+	if int(r) < len(staticRates) && staticRates[r].mult > 0 {
+		return staticRates[r].mult
 	}
-	caps := dev.PacketPacingCaps
-	if _, ok := qp.drv.(RateLimiter); !ok || !IsQPTSupported(caps.SupportedQPTs, qp.init.Type) {
-		return caps, &Error{Op: "rate limit", Errno: EOPNOTSUPP, Detail: fmt.Sprintf("the device does not limit the rate of %v QPs", qp.init.Type)}
-	}
-	return caps, nil
+	return -1
 }
 
-func (c PacketPacingCaps) check(kbps uint32) error {
-	if kbps != 0 && (kbps < c.QPRateLimitMin || kbps > c.QPRateLimitMax) {
-		return fmt.Errorf("%d kb/s are not possible; 0 and %d to %d are", kbps, c.QPRateLimitMin, c.QPRateLimitMax)
+// StaticRateOfMbps returns the rate with the given speed in Mb/s, RateMax if there is none (mbps_to_ibv_rate).
+func StaticRateOfMbps(mbps int) StaticRate {
+	for r, s := range staticRates {
+		if s.mbps == mbps {
+			return StaticRate(r)
+		}
 	}
-	return nil
+	return RateMax
+}
+
+// StaticRateOfMult returns the rate with the given multiple of 2.5 Gb/s, RateMax if there is none (mult_to_ibv_rate).
+func StaticRateOfMult(mult int) StaticRate {
+	for r, s := range staticRates {
+		if s.mult == mult {
+			return StaticRate(r)
+		}
+	}
+	return RateMax
 }

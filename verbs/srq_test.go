@@ -9,28 +9,28 @@ import (
 func newSRQ(t *testing.T, pd *PD) (*SRQ, *fakeSRQ) {
 	t.Helper()
 	srq := must(pd.CreateSRQ(&SRQInitAttr{Attr: SRQAttr{MaxWR: 10, MaxSGE: 2}}))(t)
-	return srq, srq.Driver().(*fakeSRQ)
+	return srq, srq.drv.(*fakeSRQ)
 }
 
 func TestV_SRQ_01_V_SRQ_02_V_SRQ_03_ActualSizes(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	init := SRQInitAttr{Context: "mine", Attr: SRQAttr{MaxWR: 9, MaxSGE: 2, SRQLimit: 5}}
 	srq := must(pd.CreateSRQ(&init))(t)
 	if init.Attr != (SRQAttr{MaxWR: 10, MaxSGE: 2}) {
 		t.Errorf("%+v", init.Attr)
 	}
-	if srq.SRQContext() != "mine" || srq.PD() != pd || srq.Context() != ctx {
-		t.Error("members")
+	if srq.SRQContext() != "mine" || srq.PD() != pd || srq.Context() != vctx {
+		t.Error("the SRQ has other objects than its attributes")
 	}
 	if attr := must(srq.Query())(t); attr.SRQLimit != 0 {
-		t.Errorf("armed with %d by creation", attr.SRQLimit)
+		t.Errorf("a new SRQ has the limit %d", attr.SRQLimit)
 	}
 }
 
 func TestV_SRQ_06_Ranges(t *testing.T) {
-	ctx, drv := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, drv := openFake(t)
+	pd := newPD(t, vctx)
 	for _, bad := range []SRQAttr{{0, 1, 0}, {65, 1, 0}, {1 << 31, 1, 0}, {1, 0, 0}, {1, 5, 0}} {
 		init := SRQInitAttr{Attr: bad}
 		_, err := pd.CreateSRQ(&init)
@@ -53,14 +53,14 @@ func TestV_SRQ_06_Ranges(t *testing.T) {
 func TestV_QDEV_04_NoSRQIsENOSYS(t *testing.T) {
 	dev := newFakeDevice()
 	dev.attr.MaxSRQ = 0
-	ctx, _ := openDevice(t, dev)
-	_, err := newPD(t, ctx).CreateSRQ(&SRQInitAttr{Attr: SRQAttr{MaxWR: 1, MaxSGE: 1}})
+	vctx, _ := openDevice(t, dev)
+	_, err := newPD(t, vctx).CreateSRQ(&SRQInitAttr{Attr: SRQAttr{MaxWR: 1, MaxSGE: 1}})
 	refused(t, err, ENOSYS, "no SRQs")
 }
 
 func TestV_SRQ_08_ModifyIsAllOrNothing(t *testing.T) {
-	ctx, drv := openFake(t)
-	srq, _ := newSRQ(t, newPD(t, ctx))
+	vctx, drv := openFake(t)
+	srq, _ := newSRQ(t, newPD(t, vctx))
 	tests := map[string]struct {
 		attr SRQAttr
 		mask SRQAttrMask
@@ -88,11 +88,11 @@ func TestV_SRQ_08_ModifyIsAllOrNothing(t *testing.T) {
 }
 
 func TestV_SRQ_07_ModifyMask(t *testing.T) { // V-SRQ-16, V-SRQ-20 (E-11)
-	ctx, drv := openFake(t)
-	srq, _ := newSRQ(t, newPD(t, ctx))
-	ok(t, srq.Modify(&SRQAttr{99, 99, 99}, 0)) // nothing asked, nothing done
+	vctx, drv := openFake(t)
+	srq, _ := newSRQ(t, newPD(t, vctx))
+	ok(t, srq.Modify(&SRQAttr{99, 99, 99}, 0)) // an empty mask changes nothing
 	if drv.called("ModifySRQ") {
-		t.Error("the driver was asked")
+		t.Error("the driver was called")
 	}
 	ok(t, srq.Modify(&SRQAttr{MaxWR: 999, SRQLimit: 10}, SRQAttrLimit)) // the limit alone
 	if now := must(srq.Query())(t); now != (SRQAttr{10, 2, 10}) {
@@ -103,24 +103,24 @@ func TestV_SRQ_07_ModifyMask(t *testing.T) { // V-SRQ-16, V-SRQ-20 (E-11)
 	if now := must(srq.Query())(t); now != (SRQAttr{22, 1, 21}) || attr.MaxWR != 22 {
 		t.Errorf("%+v, attributes %+v", now, attr)
 	}
-	// Requests are held to the new size.
-	refused(t, srq.PostRecv(RecvWR{SGList: make([]SGE, 2)}), EINVAL, "the queue was made for 1")
+	// The new size applies to requests.
+	refused(t, srq.PostRecv(RecvWR{SGList: make([]SGE, 2)}), EINVAL, "must be 0 to 1")
 }
 
 func TestV_SRQ_14_ResizeNeedsCapability(t *testing.T) {
 	dev := newFakeDevice()
 	dev.attr.DeviceCapFlags = 0
-	ctx, _ := openDevice(t, dev)
-	srq, _ := newSRQ(t, newPD(t, ctx))
+	vctx, _ := openDevice(t, dev)
+	srq, _ := newSRQ(t, newPD(t, vctx))
 	refused(t, srq.Modify(&SRQAttr{MaxWR: 20, MaxSGE: 1}, SRQAttrMaxWR), ENOSYS, "does not resize")
 	ok(t, srq.Modify(&SRQAttr{SRQLimit: 1}, SRQAttrLimit))
 }
 
 func TestV_SRQ_19_DestroyNeedsQPsGone(t *testing.T) {
-	ctx, drv := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, drv := openFake(t)
+	pd := newPD(t, vctx)
 	srq, _ := newSRQ(t, pd)
-	cq, _ := newCQ(t, ctx, nil)
+	cq, _ := newCQ(t, vctx, nil)
 	qp := must(pd.CreateQP(&QPInitAttr{Type: QPTypeRC, SendCQ: cq, RecvCQ: cq, SRQ: srq}))(t)
 	refused(t, srq.Close(), EBUSY, "destroy_srq", "still used by 1 QP (")
 	ok(t, srq.PostRecv(RecvWR{}))
@@ -133,14 +133,15 @@ func TestV_SRQ_19_DestroyNeedsQPsGone(t *testing.T) {
 }
 
 func TestV_RECV_08_SRQPostStopsAtTheFirstBadOne(t *testing.T) {
-	ctx, _ := openFake(t)
-	srq, drv := newSRQ(t, newPD(t, ctx))
-	err := srq.PostRecv(RecvWR{WRID: 1}, RecvWR{WRID: 2, SGList: make([]SGE, 2)}, RecvWR{WRID: 3, SGList: make([]SGE, 3)}, RecvWR{WRID: 4})
+	vctx, _ := openFake(t)
+	srq, drv := newSRQ(t, newPD(t, vctx))
+	err := srq.PostRecv(RecvWR{WRID: 1}, RecvWR{WRID: 2, SGList: make([]SGE, 2)},
+		RecvWR{WRID: 3, SGList: make([]SGE, 3)}, RecvWR{WRID: 4})
 	var post *PostError
 	if !errors.As(err, &post) || post.Index != 2 {
 		t.Errorf("%v", err)
 	}
-	refused(t, err, EINVAL, "request 2: post_srq_recv", "3 SGEs are too many")
+	refused(t, err, EINVAL, "request 2: post_srq_recv", "3 SGEs: must be")
 	drv.room = 3
 	err = srq.PostRecv(RecvWR{WRID: 5}, RecvWR{WRID: 6})
 	refused(t, err, ENOMEM, "request 1") // X-RECV-02

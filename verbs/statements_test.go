@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Statements about the shape of the API: what an object shows, and what nobody can ask it.
+// Tests of the shape of the API: the methods and fields that objects have, and those that they must not have.
 
-// methodsOf lists the exported methods of a value.
+// methodsOf returns the names of the exported methods of a value.
 func methodsOf(v any) (names []string) {
 	t := reflect.TypeOf(v)
 	for i := range t.NumMethod() {
@@ -17,7 +17,7 @@ func methodsOf(v any) (names []string) {
 	return names
 }
 
-// members checks that an object has these methods, which stand for the members of the C struct.
+// members checks that an object has these methods, one per member of the C struct.
 func members(t *testing.T, v any, want ...string) {
 	t.Helper()
 	have := methodsOf(v)
@@ -28,7 +28,7 @@ func members(t *testing.T, v any, want ...string) {
 	}
 }
 
-// exportedFields lists the exported fields of a struct.
+// exportedFields returns the names of the exported fields of a struct.
 func exportedFields(v any) (names []string) {
 	for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
 		if f.IsExported() {
@@ -38,47 +38,47 @@ func exportedFields(v any) (names []string) {
 	return names
 }
 
-// TestV_DEV_01_V_DEV_03_V_DEV_04_V_DEV_07_TheListIsTheCallers: a slice knows its length, and nothing frees it before its owner
-// has let it go.
-func TestV_DEV_01_V_DEV_03_V_DEV_04_V_DEV_07_TheListIsTheCallers(t *testing.T) {
+// TestV_DEV_01_V_DEV_03_V_DEV_04_V_DEV_07_DevicesReturnsANewSlice: the caller owns the slice, and its devices stay
+// valid without it.
+func TestV_DEV_01_V_DEV_03_V_DEV_04_V_DEV_07_DevicesReturnsANewSlice(t *testing.T) {
 	other := newFakeDevice()
 	other.info.Name = "vrb_fake1"
-	withProviders(t, &fakeProvider{name: "a", devices: []DeviceDriver{newFakeDevice(), other}})
+	withProviders(t, &fakeProvider{name: "a", devices: []DriverDevice{newFakeDevice(), other}})
 	list := must(Devices())(t)
 	if len(list) != 2 {
 		t.Fatalf("%d devices", len(list))
 	}
 	kept := list[1]
-	clear(list) // the program's way to free the list
+	clear(list) // like freeing the list in C
 	again := must(Devices())(t)
 	if len(again) != 2 || again[1].Name() != kept.Name() {
 		t.Errorf("the second list: %v", again)
 	}
-	ok(t, must(kept.Open())(t).Close()) // a device that was not opened outlives its list
+	ok(t, must(kept.Open())(t).Close()) // a device can be opened after its list is freed
 	if f := exportedFields(Device{}); len(f) != 0 {
-		t.Errorf("a device shows %v", f)
+		t.Errorf("a device has exported fields: %v", f)
 	}
 	members(t, kept, "Name", "GUID", "Open")
 }
 
 func TestV_CTX_03_Members(t *testing.T) {
-	ctx, _ := openFake(t)
-	if ctx.Device().Name() != "vrb_fake0" || ctx.NumCompVectors() != 2 {
-		t.Errorf("%v, %d vectors", ctx.Device(), ctx.NumCompVectors())
+	vctx, _ := openFake(t)
+	if vctx.Device().Name() != "vrb_fake0" || vctx.NumCompVectors() != 2 {
+		t.Errorf("%v, %d vectors", vctx.Device(), vctx.NumCompVectors())
 	}
-	members(t, ctx, "Device", "NumCompVectors", "AsyncFD", "CmdFD")
+	members(t, vctx, "Device", "NumCompVectors", "AsyncFD", "CmdFD")
 }
 
-// refcnt is how many CQs a channel has; Close counts them.
+// refcnt in C is the number of CQs of a channel; here Close returns EBUSY while there are any.
 func TestV_CC_02_Members(t *testing.T) {
-	ctx, _ := openFake(t)
-	ch := must(ctx.CreateCompChannel())(t)
+	vctx, _ := openFake(t)
+	ch := must(vctx.CreateCompChannel())(t)
 	members(t, ch, "Context", "FD")
-	if ch.Context() != ctx {
+	if ch.Context() != vctx {
 		t.Error("another context")
 	}
-	a, _ := newCQ(t, ctx, &CQOptions{Channel: ch})
-	b, _ := newCQ(t, ctx, &CQOptions{Channel: ch})
+	a, _ := newCQ(t, vctx, &CQOptions{Channel: ch})
+	b, _ := newCQ(t, vctx, &CQOptions{Channel: ch})
 	refused(t, ch.Close(), EBUSY, "2 CQs")
 	ok(t, a.Close())
 	refused(t, ch.Close(), EBUSY, "1 CQ")
@@ -86,14 +86,14 @@ func TestV_CC_02_Members(t *testing.T) {
 	ok(t, ch.Close())
 }
 
-// TestV_CQ_16_V_PD_04_NobodyCountsTheContent: a CQ tells its size, not its content, and a PD does not list its members. Whoever adds such a
-// call says so here.
-func TestV_CQ_16_V_PD_04_NobodyCountsTheContent(t *testing.T) {
-	ctx, _ := openFake(t)
-	cq, _ := newCQ(t, ctx, nil)
+// TestV_CQ_16_V_PD_04_NoCountOfContent: a CQ reports its size but not the number of its completions, and a PD does not
+// list its objects. A new method that does must be added to this test.
+func TestV_CQ_16_V_PD_04_NoCountOfContent(t *testing.T) {
+	vctx, _ := openFake(t)
+	cq, _ := newCQ(t, vctx, nil)
 	for v, want := range map[any][]string{
-		cq:            {"Cap"},
-		newPD(t, ctx): {"Handle"}, // its own number
+		cq:             {"Cap"},
+		newPD(t, vctx): {"Handle"}, // the PD's number
 	} {
 		typ := reflect.TypeOf(v)
 		var found []string
@@ -108,24 +108,24 @@ func TestV_CQ_16_V_PD_04_NobodyCountsTheContent(t *testing.T) {
 			}
 		}
 		if len(found) != len(want) || len(want) > 0 && !slices.Equal(found, want) {
-			t.Errorf("%T counts or lists with %v; want %v", v, found, want)
+			t.Errorf("%T has the methods %v; want %v", v, found, want)
 		}
 	}
 }
 
-// Query fills what the caller gets as a value: nothing is shared with the library.
-func TestV_QDEV_01_TheAttributesAreTheCallers(t *testing.T) {
-	ctx, _ := openFake(t)
-	a := must(ctx.QueryDevice())(t)
+// QueryDevice returns a value that shares no memory with the library.
+func TestV_QDEV_01_QueryReturnsACopy(t *testing.T) {
+	vctx, _ := openFake(t)
+	a := must(vctx.QueryDevice())(t)
 	want := a
 	a.MaxQP, a.FWVer, a.DeviceCapFlags = -1, "changed", 0
-	if b := must(ctx.QueryDevice())(t); b != want || b == a {
+	if b := must(vctx.QueryDevice())(t); b != want || b == a {
 		t.Errorf("%+v", b)
 	}
 }
 
 func TestV_RECV_02_Fields(t *testing.T) {
-	if f := exportedFields(RecvWR{}); !slices.Equal(f, []string{"WRID", "SGList"}) { // next and num_sge are in the slices
+	if f := exportedFields(RecvWR{}); !slices.Equal(f, []string{"WRID", "SGList"}) { // slices replace next and num_sge
 		t.Error(f)
 	}
 	if f := exportedFields(SGE{}); !slices.Equal(f, []string{"Addr", "Length", "LKey"}) {
@@ -138,21 +138,22 @@ func TestV_RECV_02_Fields(t *testing.T) {
 	}
 }
 
-// D-12 and D-13: every query and destroy answers with an error value, D-24: masks are integers that may have any bit.
+// D-12 and D-13: every query and destroy returns an error. D-24: masks are integers that can hold any bit.
 func TestD_12_D_13_D_24_ErrorsAndMasks(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	srq := must(pd.CreateSRQ(&SRQInitAttr{Attr: SRQAttr{MaxWR: 1, MaxSGE: 1}}))(t)
-	_, err := ctx.QueryGID(9, 0)
+	_, err := vctx.QueryGID(9, 0)
 	refused(t, err, EINVAL, "query_gid")
-	_, err = ctx.QueryPKey(9, 0)
+	_, err = vctx.QueryPKey(9, 0)
 	refused(t, err, EINVAL, "query_pkey")
 	ok(t, srq.Close())
 	refused(t, srq.Close(), EINVAL, "destroy_srq")
 	_, err = srq.Query()
 	refused(t, err, EINVAL, "query_srq")
 	for _, mask := range []any{
-		AccessFlags(0), QPAttrMask(0), SRQAttrMask(0), SendFlags(0), WCFlags(0), QPCreateFlags(0), SendOpsFlags(0), DeviceCapFlags(0),
+		AccessFlags(0), QPAttrMask(0), SRQAttrMask(0), SendFlags(0), WCFlags(0), QPCreateFlags(0), SendOpsFlags(0),
+		DeviceCapFlags(0),
 	} {
 		if k := reflect.TypeOf(mask).Kind(); k != reflect.Uint32 && k != reflect.Uint64 {
 			t.Errorf("%T is a %v", mask, k)
@@ -160,13 +161,14 @@ func TestD_12_D_13_D_24_ErrorsAndMasks(t *testing.T) {
 	}
 }
 
-// D-19: max_recv_wr counts receives, D-34: sq_psn belongs to datagrams too.
+// D-19: max_recv_wr counts receives. D-34: sq_psn applies to datagrams too.
 func TestD_19_D_34_SizesAndPSNs(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
-	cq, _ := newCQ(t, ctx, nil)
-	qp := must(pd.CreateQP(&QPInitAttr{Type: QPTypeUD, SendCQ: cq, RecvCQ: cq, Cap: QPCap{MaxSendWR: 2, MaxRecvWR: 6, MaxSendSGE: 1, MaxRecvSGE: 1}}))(t)
-	drv := qp.Driver().(*fakeQP)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
+	cq, _ := newCQ(t, vctx, nil)
+	qp := must(pd.CreateQP(&QPInitAttr{Type: QPTypeUD, SendCQ: cq, RecvCQ: cq,
+		Cap: QPCap{MaxSendWR: 2, MaxRecvWR: 6, MaxSendSGE: 1, MaxRecvSGE: 1}}))(t)
+	drv := qp.drv.(*fakeQP)
 	if drv.init.Cap.MaxRecvWR != 6 || drv.init.Cap.MaxSendWR != 2 {
 		t.Errorf("%+v", drv.init.Cap)
 	}
@@ -178,7 +180,7 @@ func TestD_19_D_34_SizesAndPSNs(t *testing.T) {
 	}
 }
 
-// D-41: what the real library has beyond the manual's snapshot of its header.
+// D-41: additions of the C library after the manual's version of its header.
 func TestD_41_LaterAdditions(t *testing.T) {
 	values(t, 7, NodeUnspecified)
 	values(t, 4, TransportUnspecified)
@@ -198,6 +200,6 @@ func TestX_QDX_01_SupportedQPTypes(t *testing.T) {
 		}
 	}
 	if IsQPTSupported(1<<32-1, QPType(32)) || IsQPTSupported(0, QPTypeRC) {
-		t.Error("a type that no bit stands for")
+		t.Error("a QP type without a bit")
 	}
 }

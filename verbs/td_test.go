@@ -3,29 +3,25 @@ package verbs
 import "testing"
 
 func TestV_TD_01_Attributes(t *testing.T) {
-	ctx, _ := openFake(t)
-	for _, init := range []*TDInitAttr{nil, {}} {
-		td := must(ctx.AllocTD(init))(t)
-		if td.Context() != ctx {
-			t.Error("another context")
-		}
-		refused(t, ctx.Close(), EBUSY, "1 TD")
-		ok(t, td.Close())
-		refused(t, td.Close(), EINVAL, "dealloc_td")
+	vctx, _ := openFake(t)
+	td := must(vctx.AllocTD())(t)
+	if td.Context() != vctx {
+		t.Error("another context")
 	}
-	_, err := ctx.AllocTD(&TDInitAttr{CompMask: 1})
-	refused(t, err, EINVAL, "alloc_td")
-	ok(t, ctx.Close())
-	_, err = ctx.AllocTD(nil)
+	refused(t, vctx.Close(), EBUSY, "1 TD")
+	ok(t, td.Close())
+	refused(t, td.Close(), EINVAL, "dealloc_td")
+	ok(t, vctx.Close())
+	_, err := vctx.AllocTD()
 	refused(t, err, EINVAL, "alloc_td", "closed")
 }
 
 func TestV_TD_02_V_TD_03_D_28_V_WR_07_NoLocksWithinATD(t *testing.T) { // CQs: TestV_CQX_10_BatchesExcludeEachOther
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
-	td := must(ctx.AllocTD(nil))(t)
-	with := must(ctx.AllocParentDomain(&ParentDomainInitAttr{PD: pd, TD: td}))(t)
-	without := must(ctx.AllocParentDomain(&ParentDomainInitAttr{PD: pd}))(t)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
+	td := must(vctx.AllocTD())(t)
+	with := must(vctx.AllocParentDomain(&ParentDomainInitAttr{PD: pd, TD: td}))(t)
+	without := must(vctx.AllocParentDomain(&ParentDomainInitAttr{PD: pd}))(t)
 	for _, c := range []struct {
 		pd       *PD
 		unlocked bool
@@ -41,11 +37,11 @@ func TestV_TD_02_V_TD_03_D_28_V_WR_07_NoLocksWithinATD(t *testing.T) { // CQs: T
 	}
 }
 
-func TestV_TD_04_UsersGoFirst(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
-	td := must(ctx.AllocTD(nil))(t)
-	parent := must(ctx.AllocParentDomain(&ParentDomainInitAttr{PD: pd, TD: td}))(t)
+func TestV_TD_04_CloseNeedsUsersGone(t *testing.T) {
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
+	td := must(vctx.AllocTD())(t)
+	parent := must(vctx.AllocParentDomain(&ParentDomainInitAttr{PD: pd, TD: td}))(t)
 	refused(t, td.Close(), EBUSY, "1 parent domain")
 	refused(t, pd.Close(), EBUSY, "1 parent domain")
 	qp, _ := newQP(t, parent, QPTypeRC)
@@ -58,16 +54,16 @@ func TestV_TD_04_UsersGoFirst(t *testing.T) {
 }
 
 func TestX_TD_01_ParentDomainIsAPD(t *testing.T) {
-	ctx, drv := openFake(t)
-	pd := newPD(t, ctx)
-	parent := must(ctx.AllocParentDomain(&ParentDomainInitAttr{PD: pd, PDContext: "mine"}))(t)
-	if parent.Context() != ctx || parent.PDContext() != "mine" || pd.PDContext() != nil {
+	vctx, drv := openFake(t)
+	pd := newPD(t, vctx)
+	parent := must(vctx.AllocParentDomain(&ParentDomainInitAttr{PD: pd, PDContext: "mine"}))(t)
+	if parent.Context() != vctx || parent.PDContext() != "mine" || pd.PDContext() != nil {
 		t.Errorf("%+v", parent)
 	}
-	// Members of a parent domain and of its PD work together.
+	// Objects of a parent domain and of its PD can be combined.
 	for _, p := range [][2]*PD{{pd, parent}, {parent, pd}} {
 		srq, _ := newSRQ(t, p[0])
-		cq, _ := newCQ(t, ctx, nil)
+		cq, _ := newCQ(t, vctx, nil)
 		qp := must(p[1].CreateQP(&QPInitAttr{Type: QPTypeRC, SendCQ: cq, RecvCQ: cq, SRQ: srq}))(t)
 		ud, udDrv := newQP(t, p[0], QPTypeUD)
 		forceState(ud, udDrv, QPSRTS)
@@ -81,20 +77,20 @@ func TestX_TD_01_ParentDomainIsAPD(t *testing.T) {
 		}
 	}
 	other, _ := openFake(t)
-	otherPD, otherTD := newPD(t, other), must(other.AllocTD(nil))(t)
+	otherPD, otherTD := newPD(t, other), must(other.AllocTD())(t)
 	for _, bad := range []*ParentDomainInitAttr{nil, {}, {PD: parent}, {PD: otherPD}, {PD: pd, TD: otherTD}} {
-		_, err := ctx.AllocParentDomain(bad)
+		_, err := vctx.AllocParentDomain(bad)
 		refused(t, err, EINVAL, "alloc_parent_domain")
 	}
-	td := must(ctx.AllocTD(nil))(t)
+	td := must(vctx.AllocTD())(t)
 	ok(t, td.Close())
-	_, err := ctx.AllocParentDomain(&ParentDomainInitAttr{PD: pd, TD: td})
+	_, err := vctx.AllocParentDomain(&ParentDomainInitAttr{PD: pd, TD: td})
 	refused(t, err, EINVAL, "closed")
 	if drv.called("Dealloc") {
-		t.Error("the driver was asked to free a PD")
+		t.Error("the driver freed a PD")
 	}
 	ok(t, parent.Close())
 	ok(t, pd.Close())
-	_, err = ctx.AllocParentDomain(&ParentDomainInitAttr{PD: pd})
+	_, err = vctx.AllocParentDomain(&ParentDomainInitAttr{PD: pd})
 	refused(t, err, EINVAL, "closed")
 }

@@ -25,11 +25,11 @@ type OpsWROpcode uint32
 // The operations (IBV_WR_TAG_*).
 const (
 	TagAdd  OpsWROpcode = 0 // appends a buffer to the list
-	TagDel  OpsWROpcode = 1 // takes one out
-	TagSync OpsWROpcode = 2 // only tells UnexpectedCnt
+	TagDel  OpsWROpcode = 1 // removes a buffer from the list
+	TagSync OpsWROpcode = 2 // only sets UnexpectedCnt
 )
 
-// String is the name without IBV_WR_.
+// String returns the name without IBV_WR_.
 func (o OpsWROpcode) String() string {
 	return nameOf("OpsWROpcode", []string{"TAG_ADD", "TAG_DEL", "TAG_SYNC"}, int64(o))
 }
@@ -39,8 +39,8 @@ type OpsFlags uint32
 
 // The flags (IBV_OPS_*).
 const (
-	OpsSignaled OpsFlags = 1 << 0 // a completion comes, WCTMAdd, WCTMDel or WCTMSync
-	OpsTMSync   OpsFlags = 1 << 1 // UnexpectedCnt counts
+	OpsSignaled OpsFlags = 1 << 0 // the operation makes a completion: WCTMAdd, WCTMDel or WCTMSync
+	OpsTMSync   OpsFlags = 1 << 1 // UnexpectedCnt is valid
 )
 
 // String joins the names without IBV_OPS_.
@@ -48,33 +48,33 @@ func (f OpsFlags) String() string {
 	return flagsOf([]string{"SIGNALED", "TM_SYNC"}, uint64(f), "|")
 }
 
-// PostOps executes operations on the list of tags of an SRQ of type TM, in order (ibv_post_srq_ops).
+// PostOps executes operations on the tag list of an SRQ of type TM, in order (ibv_post_srq_ops).
 //
-// A message that a QP of the SRQ receives begins with a TMHeader. One with TMEager goes to the first buffer of the list that
-// its tag fits, without its header, and completes as WCTMRecv with WCTMMatch and WCTMDataValid. One with TMRndv has an RVHeader too: the device
-// READs the message into the buffer, over the same QP, and answers with a TMFin. A message that fits no buffer is unexpected:
-// it goes to a receive of the SRQ, headers and all, and completes as WCTMRecv with WCTMSyncReq. TMNoTag and TMFin complete
-// as WCTMNoTag. All completions come in the SRQ's CQ. ReadTMInfo tells the tag.
+// A message received through the SRQ begins with a TMHeader. A message with TMEager goes to the first buffer in the
+// list whose tag matches, without its header; it completes as WCTMRecv with WCTMMatch and WCTMDataValid. A message
+// with TMRndv also has an RVHeader: the device READs the data into the buffer over the same QP and answers with a
+// TMFin. A message that matches no buffer is unexpected: it goes to a receive of the SRQ, including its headers, and
+// completes as WCTMRecv with WCTMSyncReq. TMNoTag and TMFin complete as WCTMNoTag. All completions arrive in the
+// SRQ's CQ. WC.TM holds the tag.
 //
-// After an unexpected message, buffers that are added wait until the program has told, with OpsTMSync, that it has seen
-// all of them; WCTMSyncReq in a completion asks for it.
+// After an unexpected message, added buffers are not matched until the program has confirmed with OpsTMSync that it
+// has processed all unexpected messages. WCTMSyncReq in a completion requests that.
 //
-// A rendezvous completes with WCTMRndvIncomplete when the QP cannot READ by itself, because it is not in RTS, has MaxRdAtomic 0 or no place in
-// its send queue: the buffer then holds the request, headers and all, for the program to serve. Requests longer than
-// TMCaps.MaxRndvHdrSize are always unexpected.
+// A rendezvous completes with WCTMRndvIncomplete if the QP cannot READ: it is not in RTS, has MaxRdAtomic 0, or its
+// send queue is full. The buffer then holds the request, including its headers, and the program serves it. Requests
+// longer than TMCaps.MaxRndvHdrSize are always unexpected.
 //
 // A TagDel of a buffer that a message has taken completes with WCTMErr, signaled or not.
 //
-// Errors are a *PostError, with the index of the operation that was refused; those before it are done. EINVAL for a bad opcode,
-// flags, too many SGEs, a Tag with bits that Mask lacks, or an SRQ of another type; ENOMEM when the list is full, or when
-// TMCap.MaxOps operations have completions that were not polled.
+// Errors are a *PostError with the index of the refused operation; those before it are executed. EINVAL for an
+// unknown opcode, unknown flags, too many SGEs, a Tag with bits outside Mask, or an SRQ of another type; ENOMEM if
+// the list is full, or if TMCap.MaxOps operations have completions that were not polled.
 func (srq *SRQ) PostOps(ops ...OpsWR) error {
 	const op = "post_srq_ops"
-	drv, ok := srq.drv.(TMSRQDriver)
 	switch {
-	case srq.life.closed.Load():
+	case srq.lifetime.closed.Load():
 		return &PostError{Err: errClosed(op, srq.obj())}
-	case !ok || srq.tm == (TMCap{}):
+	case srq.tm == (TMCap{}):
 		return &PostError{Err: newError(op, srq.obj(), EINVAL, "the SRQ is not of type TM")}
 	}
 	good := len(ops)
@@ -85,7 +85,7 @@ func (srq *SRQ) PostOps(ops ...OpsWR) error {
 			break
 		}
 	}
-	if n, err := drv.PostOps(ops[:good]); err != nil {
+	if n, err := srq.drv.PostOps(ops[:good]); err != nil {
 		return &PostError{Index: n, Err: driverError(op, srq.obj(), err)}
 	}
 	if bad != nil {
@@ -94,81 +94,54 @@ func (srq *SRQ) PostOps(ops ...OpsWR) error {
 	return nil
 }
 
-// checkOp says what is wrong with an operation.
+// checkOp checks an operation.
 func (srq *SRQ) checkOp(op string, wr *OpsWR) error {
 	const flags = OpsSignaled | OpsTMSync
 	switch {
 	case wr.Opcode > TagSync:
-		return newError(op, srq.obj(), EINVAL, "%v is not an operation; there are TAG_ADD, TAG_DEL and TAG_SYNC", wr.Opcode)
+		return newError(op, srq.obj(), EINVAL, "unknown operation %v; must be TAG_ADD, TAG_DEL or TAG_SYNC", wr.Opcode)
 	case wr.Flags&^flags != 0:
-		return newError(op, srq.obj(), EINVAL, "%v: unknown flags %v; there are %v", wr.Opcode, wr.Flags&^flags, flags)
+		return newError(op, srq.obj(), EINVAL, "%v: unknown flags %v; must be of %v", wr.Opcode, wr.Flags&^flags, flags)
 	case wr.Opcode == TagSync && wr.Flags&OpsTMSync == 0:
-		return newError(op, srq.obj(), EINVAL, "TAG_SYNC without the flag TM_SYNC tells nothing")
+		return newError(op, srq.obj(), EINVAL, "TAG_SYNC needs the flag TM_SYNC")
 	case wr.Opcode != TagAdd:
 		return nil
 	case uint32(len(wr.SGList)) > srq.tmSGE:
-		return newError(op, srq.obj(), EINVAL, "TAG_ADD: %d SGEs are too many; 0 to %d are possible", len(wr.SGList), srq.tmSGE)
+		return newError(op, srq.obj(), EINVAL, "TAG_ADD: %d SGEs: must be 0 to %d", len(wr.SGList), srq.tmSGE)
 	case wr.Tag&^wr.Mask != 0:
-		return newError(op, srq.obj(), EINVAL, "TAG_ADD: the tag %#x has bits that the mask %#x lacks: no message could fit", wr.Tag, wr.Mask)
+		return newError(op, srq.obj(), EINVAL, "TAG_ADD: tag %#x: must have no bits outside mask %#x", wr.Tag, wr.Mask)
 	}
 	return nil
 }
 
-// TMCap is what TMCap the SRQ was made with, at least what was asked for; zero for other types.
+// TMCap returns the sizes for tag matching, at least the requested ones; zero for other types.
 func (srq *SRQ) TMCap() TMCap { return srq.tm }
 
-// createTM makes an SRQ of type TM.
-func (srq *SRQ) createTM(a *SRQInitAttrEx) (func(*SRQAttr) error, error) {
-	const op = "create_srq_ex"
-	ctx := srq.pd.ctx
-	drv, ok := srq.pd.drv.(TMSRQCreator)
-	if !ok {
-		return nil, newError(op, ctx.obj(), EOPNOTSUPP, "the device has no SRQs of type TM")
-	}
-	ex, err := ctx.QueryDeviceEx()
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range []struct {
-		name     string
-		got, max uint32
-	}{{"MaxNumTags", a.TMCap.MaxNumTags, ex.TMCaps.MaxNumTags}, {"MaxOps", a.TMCap.MaxOps, ex.TMCaps.MaxOps}} {
-		if c.got < 1 || c.got > c.max {
-			return nil, newError(op, ctx.obj(), EINVAL, "type TM: %s %d is not possible; 1 to %d are", c.name, c.got, c.max)
-		}
-	}
-	srq.cq, srq.tmSGE = a.CQ, ex.TMCaps.MaxSGE
-	return func(attr *SRQAttr) (err error) {
-		srq.drv, err = drv.CreateTMSRQ(srq.cq.drv, attr, &a.TMCap, (*srqUpcalls)(srq))
-		srq.tm = a.TMCap
-		return err
-	}, nil
-}
-
-// TMOp says what a message with a TMHeader is (enum ibv_tmh_op).
+// TMOp is the kind of a message with a TMHeader (enum ibv_tmh_op).
 type TMOp uint8
 
 // The kinds of messages (IBV_TMH_*).
 const (
-	TMNoTag TMOp = 0 // takes no part in matching
+	TMNoTag TMOp = 0 // not matched
 	TMRndv  TMOp = 1 // asks the receiver to READ the message; an RVHeader follows
 	TMFin   TMOp = 2 // the message was read
 	TMEager TMOp = 3 // the message follows
 )
 
-// String is the name without IBV_TMH_.
+// String returns the name without IBV_TMH_.
 func (o TMOp) String() string {
 	return nameOf("TMOp", []string{"NO_TAG", "RNDV", "FIN", "EAGER"}, int64(o))
 }
 
-// TMHeader is what a message to an SRQ of type TM begins with: 16 bytes (struct ibv_tmh).
+// TMHeader is the header of a message to an SRQ of type TM, 16 bytes (struct ibv_tmh).
 type TMHeader struct {
 	Op     TMOp
-	AppCtx uint32 // anything; ReadTMInfo has it as Priv
+	AppCtx uint32 // chosen by the sender; becomes TMInfo.Priv
 	Tag    uint64
 }
 
-// RVHeader follows the TMHeader of a TMRndv: the memory that holds the message, 16 bytes (struct ibv_rvh). It needs AccessRemoteRead.
+// RVHeader follows the TMHeader of a TMRndv, 16 bytes: the memory that holds the message (struct ibv_rvh). The memory
+// needs AccessRemoteRead.
 type RVHeader struct {
 	Addr   uint64
 	RKey   uint32
@@ -195,18 +168,21 @@ func (h RVHeader) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, h.Length)
 }
 
-// ParseTMHeader reads the header of a message, and returns what follows it. EINVAL if the message is shorter.
+// ParseTMHeader parses the TMHeader of a message and returns the bytes after it. EINVAL if b is shorter than
+// TMHeaderLen.
 func ParseTMHeader(b []byte) (h TMHeader, rest []byte, err error) {
 	if len(b) < TMHeaderLen {
-		return h, nil, newError("parse_tmh", "", EINVAL, "%d bytes are too short for a TMH, which has %d", len(b), TMHeaderLen)
+		return h, nil, newError("parse_tmh", "", EINVAL, "%d bytes: must be %d or more", len(b), TMHeaderLen)
 	}
 	return TMHeader{TMOp(b[0]), binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint64(b[8:])}, b[TMHeaderLen:], nil
 }
 
-// ParseRVHeader reads the header behind that of a TMRndv, and returns what follows it. EINVAL if there is less.
+// ParseRVHeader parses the RVHeader after the TMHeader of a TMRndv and returns the bytes after it. EINVAL if b is
+// shorter than RVHeaderLen.
 func ParseRVHeader(b []byte) (h RVHeader, rest []byte, err error) {
 	if len(b) < RVHeaderLen {
-		return h, nil, newError("parse_rvh", "", EINVAL, "%d bytes are too short for an RVH, which has %d", len(b), RVHeaderLen)
+		return h, nil, newError("parse_rvh", "", EINVAL, "%d bytes: must be %d or more", len(b), RVHeaderLen)
 	}
-	return RVHeader{binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b[12:])}, b[RVHeaderLen:], nil
+	return RVHeader{binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b[12:])},
+		b[RVHeaderLen:], nil
 }

@@ -40,8 +40,8 @@ func TestX_SRQX_01_TagMatchingHeaders(t *testing.T) {
 }
 
 func TestX_SRQX_01_PostOpsOnOtherSRQs(t *testing.T) {
-	ctx, _ := openFake(t)
-	srq := must(newPD(t, ctx).CreateSRQ(&SRQInitAttr{Attr: SRQAttr{MaxWR: 1, MaxSGE: 1}}))(t)
+	vctx, _ := openFake(t)
+	srq := must(newPD(t, vctx).CreateSRQ(&SRQInitAttr{Attr: SRQAttr{MaxWR: 1, MaxSGE: 1}}))(t)
 	refused(t, srq.PostOps(OpsWR{}), EINVAL, "not of type TM")
 	ok(t, srq.Close())
 	refused(t, srq.PostOps(OpsWR{}), EINVAL, "closed")

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// WCError is the story of a failed work request, for the person who must find out why. WC.Err returns it.
+// WCError describes a failed work request. WC.Err returns it.
 type WCError struct {
 	Status    WCStatus
 	QPN       uint32
@@ -19,16 +19,16 @@ type WCError struct {
 	LastAck   uint32        // the last PSN that the peer acknowledged
 	Retries   int           // resends before giving up
 	Elapsed   time.Duration // since the request was first sent
-	Heard     bool          // whether any packet ever came back from the peer
-	PeerEnded bool          // the peer was a process of this host, which has ended
-	// Refused is why this host would not send a packet since the last acknowledgement, 0 if it sent all; EMSGSIZE says that the MTU of the
-	// interface or the route is too small. errors.Is finds it.
+	Heard     bool          // a packet came back from the peer
+	PeerEnded bool          // the peer was a process of this host that has ended
+	// Refused is the errno of the last packet that this host did not send since the last acknowledgement; 0 if it
+	// sent all. EMSGSIZE: the MTU of the interface or the route is too small. errors.Is finds it.
 	Refused    Errno
 	RefusedLen int      // of that packet: bytes, IP header first
-	First      *WCError // of a flushed request: what broke its QP; nil if it was moved to ERR by QP.Modify
+	First      *WCError // of a flushed request: the first failure of the QP; nil if QP.Modify moved it to ERR
 }
 
-// Err is nil if the request succeeded, else a *WCError.
+// Err returns nil if the request succeeded, else a *WCError.
 func (wc *WC) Err() error {
 	if wc.Status == WCSuccess {
 		return nil
@@ -39,7 +39,7 @@ func (wc *WC) Err() error {
 	return &WCError{Status: wc.Status, QPN: wc.QPNum}
 }
 
-// Error tells the status, the peer, what happened and what to look at, in one line.
+// Error returns the status, the peer, the cause and a hint, in one line.
 func (e *WCError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "work completion %s (%s) of QP 0x%06x", e.Status.Name(), e.Status, e.QPN)
@@ -53,7 +53,8 @@ func (e *WCError) Error() string {
 		b.WriteString(": " + e.Reason)
 	}
 	if e.Retries > 0 || e.Elapsed > 0 {
-		fmt.Fprintf(&b, "; sent %s in %v, last PSN 0x%06x, acknowledged 0x%06x", times(e.Retries+1), e.Elapsed.Round(time.Microsecond), e.LastSent, e.LastAck)
+		fmt.Fprintf(&b, "; sent %s in %v, last PSN 0x%06x, acknowledged 0x%06x", times(e.Retries+1),
+			e.Elapsed.Round(time.Microsecond), e.LastSent, e.LastAck)
 		if !e.Heard {
 			b.WriteString(", nothing ever came back")
 		}
@@ -80,11 +81,11 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// Hint is a clause on what to look at; empty if there is nothing to say.
+// Hint returns a clause on possible causes and checks; it may be empty.
 func (e *WCError) Hint() string {
 	switch e.Status {
 	case WCLocLenErr:
-		return "receives have to be as long as the longest message, for UD 40 bytes longer, for the GRH; UD messages have at most the path MTU"
+		return "a receive must be as long as the longest message, on UD 40 bytes longer (GRH); UD messages have at most the path MTU"
 	case WCLocQPOpErr:
 		return "check opcode and SGE lengths of the request"
 	case WCLocProtErr, WCLocAccessErr:
@@ -94,7 +95,8 @@ func (e *WCError) Hint() string {
 			return "the QP was moved to ERR, or a request before this one failed: look at its completion"
 		}
 	case WCRemInvReqErr:
-		return "whoever was asked admits no such request: the QP's access flags, the receive buffer's length, 8-byte alignment of atomics, packets in order"
+		return "the responder refused the request: check its QP's access flags, the receive buffer's length, " +
+			"8-byte alignment of atomics, and the order of packets"
 	case WCRemAccessErr:
 		return "check rkey, remote address and length, and the remote rights of the peer's region and QP"
 	case WCRemOpErr:
@@ -119,18 +121,20 @@ func (e *WCError) Hint() string {
 func (e *WCError) refusedHint() string {
 	switch e.Refused {
 	case syscall.EMSGSIZE:
-		return "the MTU of the interface or the route is too small for the QP's path MTU: connect with a smaller one, or raise it; ip link and ip route get PEER show it"
+		return "the MTU of the interface or the route is too small for the QP's path MTU: connect with a smaller one, " +
+			"or raise it; ip link and ip route get PEER show it"
 	case syscall.EPERM, syscall.EACCES:
 		return "does a firewall of this host forbid it? nft list ruleset"
 	case syscall.EADDRNOTAVAIL:
-		return "the QP's own address is no more one of this host: ip addr"
+		return "this host no longer has the QP's address: ip addr"
 	case syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN:
-		return "there is no way to the peer: ip route get PEER"
+		return "there is no route to the peer: ip route get PEER"
 	}
 	return ""
 }
 
-// Unwrap gives the status, the errno of a packet that was not sent and, of a flushed request, the first failure, so that errors.Is finds them.
+// Unwrap returns the status, the errno of a packet that was not sent and, for a flushed request, the first failure,
+// so that errors.Is finds them.
 func (e *WCError) Unwrap() []error {
 	list := []error{e.Status}
 	if e.Refused != 0 {

@@ -17,29 +17,29 @@ import (
 //	x.SetSGE(mr.SGE(64, 64))
 //	err := x.Complete()
 //
-// A builder, such as RDMAWrite, begins a request with the WRID and WRFlags of the moment; setters give it the rest:
-// one of SetSGE, SetSGEList, SetInlineData and SetInlineDataList for what carries data, SetUDAddr on a UD QP, and
-// SetXRCSRQN on an XRC_SEND one. LocalInv and BindMW take none, Flush and AtomicWrite only that of an XRC_SEND QP. Builders and setters return nothing: a fault makes
-// Complete fail, and then nothing of all that was built since Start is posted. Nor is anything posted before Complete, or
-// after Abort.
+// A builder, such as RDMAWrite, begins a request with the current WRID and WRFlags; setters complete it: one of SetSGE,
+// SetSGEList, SetInlineData and SetInlineDataList for a request with data, SetUDAddr on a UD QP, and SetXRCSRQN on an
+// XRC_SEND QP. LocalInv and BindMW take no setter, Flush and AtomicWrite only SetXRCSRQN. Builders and setters return
+// nothing: after a fault Complete fails and posts none of the requests built since Start. Nothing is posted before
+// Complete or after Abort.
 //
-// From Start to Complete or Abort the QPEx is locked, so that other goroutines wait in Start, unless it is made in a
-// parent domain with a thread domain. QP.PostSend may be used beside it.
+// From Start to Complete or Abort the QPEx is locked: other goroutines wait in Start, unless the QP was created in a
+// parent domain with a thread domain. QP.PostSend may be used concurrently.
 type QPEx struct {
 	WRID    uint64    // of the next request
 	WRFlags SendFlags // of the next request: SendFence, SendSignaled, SendSolicited, SendIPCsum
 
 	qp       *QP
-	drv      QPExDriver
-	ops      uint32 // that it may post, as bits of opcodes
+	drv      DriverQP
+	ops      uint32 // permitted operations, as bits of opcodes
 	addr     setters
 	unlocked bool
 	mu       sync.Mutex // from Start to Complete or Abort, unless unlocked
 
 	open    bool
-	holds   bool   // some request names an AH or MW
-	may     uint32 // ops while a request can be begun: between Start and Complete, without a fault
-	room    int    // for how many wrs there is room
+	holds   bool   // a request names an AH or MW
+	may     uint32 // ops, or 0 while no request can begin
+	room    int    // capacity of wrs, at most MaxSendWR
 	missing setters
 	fault   error // the first one
 	cur     *SendWR
@@ -48,7 +48,7 @@ type QPEx struct {
 	data    []byte
 	binds   []MWBindInfo
 	tsos    []TSO
-	none    SendWR // takes what belongs to no request
+	none    SendWR // written by setters without a request
 }
 
 // setters is a set of the kinds of setters.
@@ -61,17 +61,18 @@ const (
 )
 
 func (s setters) String() string {
-	return flagsOf([]string{"the data (SetSGE and others)", "the address (SetUDAddr)", "the SRQ (SetXRCSRQN)"}, uint64(s), ", ")
+	return flagsOf([]string{"the data (SetSGE and others)", "the address (SetUDAddr)", "the SRQ (SetXRCSRQN)"},
+		uint64(s), ", ")
 }
 
-// What a QPEx has room for from the beginning.
+// Initial capacity of a QPEx.
 const (
 	firstRequests = 16
 	firstInline   = 4096 // bytes, or one request's
 )
 
 func newQPEx(qp *QP, ops SendOpsFlags) *QPEx {
-	x := &QPEx{qp: qp, drv: qp.drv.(QPExDriver), ops: ops.opcodes(), unlocked: qp.pd.td != nil}
+	x := &QPEx{qp: qp, drv: qp.drv, ops: ops.opcodes(), unlocked: qp.pd.td != nil}
 	switch qp.init.Type {
 	case QPTypeUD:
 		x.addr = setUDAddr
@@ -86,11 +87,13 @@ func newQPEx(qp *QP, ops SendOpsFlags) *QPEx {
 	return x
 }
 
-// QP is the QP that is posted to (qp_base of struct ibv_qp_ex).
+// QP returns the QP of the QPEx (qp_base of struct ibv_qp_ex).
 func (x *QPEx) QP() *QP { return x.qp }
 
-// Start begins a list of requests (ibv_wr_start). It waits until no other goroutine builds one; calling it twice without
-// Complete or Abort blocks for ever.
+// Start begins a list of requests (ibv_wr_start). It waits while another goroutine builds a list. A second Start
+// without Complete or Abort blocks for ever.
+//
+// +checklocksignore: holds mu until Complete or Abort
 func (x *QPEx) Start() {
 	if !x.unlocked {
 		x.mu.Lock()
@@ -98,26 +101,28 @@ func (x *QPEx) Start() {
 	x.open, x.may = true, x.ops
 }
 
-// Complete posts what was built since Start (ibv_wr_complete): all of it, or nothing if there is an error. EINVAL: a request is
-// not complete, does not fit the QP, or the QP is in RESET, INIT or RTR. ENOMEM: the send queue has no room for all.
-// EOPNOTSUPP: a request that the device lacks.
+// Complete posts the requests built since Start: all of them, or nothing if there is an error (ibv_wr_complete).
+// EINVAL if a request is incomplete or does not fit the QP, or the QP is in RESET, INIT or RTR. ENOMEM if the send
+// queue has no room for all. EOPNOTSUPP for a request that the device lacks.
 func (x *QPEx) Complete() error {
 	if !x.open {
-		return newError("wr_complete", x.qp.obj(), EINVAL, "Start must come first")
+		return newError("wr_complete", x.qp.obj(), EINVAL, "no list is open; call Start first")
 	}
 	err := x.post()
 	x.close()
 	return err
 }
 
-// Abort drops what was built since Start (ibv_wr_abort).
+// Abort drops the requests built since Start (ibv_wr_abort).
 func (x *QPEx) Abort() {
 	if x.open {
 		x.close()
 	}
 }
 
-// close ends what Start began.
+// close ends the list that Start began.
+//
+// +checklocksignore: unlocks for Start
 func (x *QPEx) close() {
 	if x.holds {
 		clear(x.wrs)
@@ -134,7 +139,7 @@ func (x *QPEx) close() {
 	}
 }
 
-// post checks what was built and hands it to the driver.
+// post checks the list and passes it to the driver.
 func (x *QPEx) post() error {
 	x.finish()
 	if x.fault != nil {
@@ -161,16 +166,16 @@ func (x *QPEx) post() error {
 	return nil
 }
 
-// refused says which request stands in the way.
+// refused returns the error of a list whose request i is invalid.
 func (x *QPEx) refused(i int, err error) error {
 	e := driverError("wr_complete", x.qp.obj(), err).(*Error)
 	if i < len(x.wrs) {
-		e.Detail = fmt.Sprintf("request %d of %d is bad, so none is posted", i, len(x.wrs))
+		e.Detail = fmt.Sprintf("request %d of %d is invalid; none is posted", i, len(x.wrs))
 	}
 	return e
 }
 
-// fail notes a fault, unless there is one already, and lets what follows lead nowhere.
+// fail records the first fault and ends the current request.
 func (x *QPEx) fail(errno Errno, format string, args ...any) {
 	if x.open && x.fault == nil {
 		x.fault = newError("wr_complete", x.qp.obj(), errno, "request %d: "+format, append([]any{len(x.wrs)}, args...)...)
@@ -178,7 +183,7 @@ func (x *QPEx) fail(errno Errno, format string, args ...any) {
 	x.cur, x.may, x.missing = &x.none, 0, 0
 }
 
-// finish ends the request that was begun last.
+// finish checks that the last request is complete.
 func (x *QPEx) finish() {
 	if x.missing != 0 {
 		op := x.drop()
@@ -202,7 +207,7 @@ func (x *QPEx) begin(op WROpcode, needs setters) *SendWR {
 	return wr
 }
 
-// admit looks closely at what begin does not let pass at a glance. It notes why a request cannot be begun, or makes room for it.
+// admit is the slow path of begin. It records why a request cannot be begun, or makes room for it.
 func (x *QPEx) admit(op WROpcode) bool {
 	x.finish()
 	most := int(x.qp.init.Cap.MaxSendWR)
@@ -210,13 +215,13 @@ func (x *QPEx) admit(op WROpcode) bool {
 	case !x.open || x.fault != nil:
 		return false
 	case !op.in(x.ops):
-		x.fail(EINVAL, "the QP was not made for %v, only for %v", op, opcodeSet(x.ops))
+		x.fail(EINVAL, "%v: must be of %v (SendOpsFlags)", op, opcodeSet(x.ops))
 		return false
 	case n >= most:
 		x.fail(ENOMEM, "%v: the send queue has room for %d", op, n)
 		return false
 	case x.WRFlags&SendInline != 0:
-		x.fail(EINVAL, "%v: the flag INLINE has no place here; SetInlineData does it", op)
+		x.fail(EINVAL, "%v: the flag INLINE must not be set; use SetInlineData", op)
 		return false
 	}
 	x.wrs = slices.Grow(x.wrs, 1)
@@ -224,7 +229,7 @@ func (x *QPEx) admit(op WROpcode) bool {
 	return true
 }
 
-// set is the request that a setter is about.
+// set returns the current request for a setter.
 func (x *QPEx) set(s setters) *SendWR {
 	if x.missing&s == 0 {
 		x.needless(s)
@@ -233,16 +238,16 @@ func (x *QPEx) set(s setters) *SendWR {
 	return x.cur
 }
 
-// needless refuses a setter that the request has no use for.
+// needless records the fault of a setter that the request does not need.
 func (x *QPEx) needless(s setters) {
 	if x.cur == &x.none {
 		x.fail(EINVAL, "%v is set before a request was begun", s)
 		return
 	}
-	x.fail(EINVAL, "%v: %v is set twice, or has no use", x.drop(), s)
+	x.fail(EINVAL, "%v: %v is set twice or does not apply", x.drop(), s)
 }
 
-// drop takes the request that was begun last away.
+// drop removes the last request.
 func (x *QPEx) drop() WROpcode {
 	op := x.cur.Opcode
 	*x.cur = SendWR{}
@@ -250,7 +255,7 @@ func (x *QPEx) drop() WROpcode {
 	return op
 }
 
-// rdma is begin for what names memory of the peer.
+// rdma is begin for operations on the peer's memory.
 func (x *QPEx) rdma(op WROpcode, rkey uint32, addr uint64) *SendWR {
 	wr := x.begin(op, setData|x.addr)
 	wr.RKey, wr.RemoteAddr = rkey, addr
@@ -268,14 +273,15 @@ func (x *QPEx) RDMAWriteImm(rkey uint32, remoteAddr uint64, imm uint32) {
 	x.rdma(WRRDMAWriteWithImm, rkey, remoteAddr).ImmData = imm
 }
 
-// AtomicCmpSwp sets 8 bytes of the peer's memory to swap if they are compare, and gives what they were
-// (ibv_wr_atomic_cmp_swp).
+// AtomicCmpSwp sets 8 bytes of the peer's memory to swap if they equal compare, and returns the old value in the
+// request's SGE (ibv_wr_atomic_cmp_swp).
 func (x *QPEx) AtomicCmpSwp(rkey uint32, remoteAddr, compare, swap uint64) {
 	wr := x.rdma(WRAtomicCmpAndSwp, rkey, remoteAddr)
 	wr.CompareAdd, wr.Swap = compare, swap
 }
 
-// AtomicFetchAdd adds to 8 bytes of the peer's memory, and gives what they were (ibv_wr_atomic_fetch_add).
+// AtomicFetchAdd adds to 8 bytes of the peer's memory and returns the old value in the request's SGE
+// (ibv_wr_atomic_fetch_add).
 func (x *QPEx) AtomicFetchAdd(rkey uint32, remoteAddr, add uint64) {
 	x.rdma(WRAtomicFetchAndAdd, rkey, remoteAddr).CompareAdd = add
 }
@@ -302,15 +308,16 @@ func (x *QPEx) SendTSO(hdr []byte, mss uint16) {
 	wr.TSO = &x.tsos[len(x.tsos)-1]
 }
 
-// Flush asks the peer to see to it that what was written before lies where typ says, and completes when it does (ibv_wr_flush). It is about n bytes, 0
-// to 2^31, or about the whole region, as level says. The peer's QP and region need AccessFlushGlobal or AccessFlushPersistent.
+// Flush asks the peer to make earlier writes visible or persistent, as typ says, and completes afterwards
+// (ibv_wr_flush). level selects n bytes, 0 to 2^31, or the whole region. The peer's QP and region need
+// AccessFlushGlobal or AccessFlushPersistent.
 func (x *QPEx) Flush(rkey uint32, remoteAddr uint64, n uint32, typ PlacementType, level SelectivityLevel) {
 	wr := x.begin(WRFlush, x.addr)
 	wr.RKey, wr.RemoteAddr, wr.Flush = rkey, remoteAddr, Flush{Length: n, Type: typ, Level: level}
 }
 
-// AtomicWrite stores 8 bytes in the peer's memory all at once, at an address that is a multiple of 8, in the order in which they are in data
-// (ibv_wr_atomic_write). The peer's QP and region need AccessRemoteWrite.
+// AtomicWrite stores 8 bytes in the peer's memory atomically, in the order of data (ibv_wr_atomic_write). remoteAddr
+// must be a multiple of 8. The peer's QP and region need AccessRemoteWrite.
 func (x *QPEx) AtomicWrite(rkey uint32, remoteAddr uint64, data [8]byte) {
 	wr, from := x.begin(WRAtomicWrite, x.addr), len(x.data)
 	if wr == &x.none {
@@ -340,8 +347,8 @@ func (x *QPEx) BindMW(mw *MW, rkey uint32, info *MWBindInfo) {
 	}
 }
 
-// SetSGE gives the request its data, or the place for it (ibv_wr_set_sge). The memory belongs to the device until the
-// completion was polled.
+// SetSGE sets the memory of the request's data or result (ibv_wr_set_sge). The memory belongs to the device until the
+// completion is polled.
 func (x *QPEx) SetSGE(sge SGE) {
 	if x.missing&setData == 0 {
 		x.needless(setData)
@@ -353,7 +360,7 @@ func (x *QPEx) SetSGE(sge SGE) {
 	x.cur.SGList = x.sges[n : n+1 : n+1]
 }
 
-// SetSGEList is SetSGE for several pieces (ibv_wr_set_sge_list). The list may be reused at once.
+// SetSGEList is SetSGE for several SGEs (ibv_wr_set_sge_list). The list may be reused afterwards.
 func (x *QPEx) SetSGEList(list []SGE) {
 	wr := x.set(setData)
 	if wr != &x.none {
@@ -363,8 +370,8 @@ func (x *QPEx) SetSGEList(list []SGE) {
 	}
 }
 
-// SetInlineData gives a SEND or RDMA WRITE its data, which is copied (ibv_wr_set_inline_data): it need not be
-// registered and may be reused at once.
+// SetInlineData sets the data of a SEND or RDMA WRITE, which is copied (ibv_wr_set_inline_data). data need not be
+// registered and may be reused afterwards.
 func (x *QPEx) SetInlineData(data []byte) {
 	wr, from := x.set(setData), len(x.data)
 	if x.fits(wr, len(data)) {
@@ -387,20 +394,20 @@ func (x *QPEx) SetInlineDataList(list [][]byte) {
 	}
 }
 
-// fits tells whether a request can have n bytes of inline data.
+// fits reports whether a request can have n bytes of inline data.
 func (x *QPEx) fits(wr *SendWR, n int) bool {
 	if wr == &x.none {
 		return false
 	}
 	wr.Flags |= SendInline
 	if limit := x.qp.init.Cap.MaxInlineData; uint64(n) > uint64(limit) {
-		x.fail(EINVAL, "%v: %d bytes of inline data are too many; the QP was made for %d", wr.Opcode, n, limit)
+		x.fail(EINVAL, "%v: %d bytes of inline data: must be 0 to %d (MaxInlineData)", wr.Opcode, n, limit)
 		return false
 	}
 	return true
 }
 
-// SetUDAddr gives a request of a UD QP its destination (ibv_wr_set_ud_addr).
+// SetUDAddr sets the destination of a request of a UD QP (ibv_wr_set_ud_addr).
 func (x *QPEx) SetUDAddr(ah *AH, remoteQPN, remoteQKey uint32) {
 	wr := x.set(setUDAddr)
 	if wr != &x.none {
@@ -408,7 +415,7 @@ func (x *QPEx) SetUDAddr(ah *AH, remoteQPN, remoteQKey uint32) {
 	}
 }
 
-// SetXRCSRQN gives a request of an XRC_SEND QP the number of the peer's SRQ (ibv_wr_set_xrc_srqn).
+// SetXRCSRQN sets the number of the peer's SRQ in a request of an XRC_SEND QP (ibv_wr_set_xrc_srqn).
 func (x *QPEx) SetXRCSRQN(srqn uint32) {
 	x.set(setXRCSRQN).RemoteSRQN = srqn
 }

@@ -69,7 +69,8 @@ func TestV_WR_15_BindAndInvalidate(t *testing.T) {
 	}
 	ok(t, x.Complete())
 	b, l := &drv.all[0], &drv.all[1]
-	if b.Opcode != WRBindMW || b.MW != mw || b.RKey != key || b.BindInfo.Length != 3 || b.BindInfo.MR != mr || mw.RKey() != key {
+	if b.Opcode != WRBindMW || b.MW != mw || b.RKey != key || b.BindInfo.Length != 3 || b.BindInfo.MR != mr ||
+		mw.RKey() != key {
 		t.Errorf("%+v", b)
 	}
 	if l.Opcode != WRLocalInv || l.InvalidateRKey != key {
@@ -128,7 +129,7 @@ func TestD_41_FlushAndAtomicWriteOfTheBuilder(t *testing.T) {
 		SendWR{Opcode: WRAtomicWrite, Flags: SendInline, Inline: make([]byte, 8)}))
 }
 
-func TestV_WR_05_AFaultDropsTheBatch(t *testing.T) {
+func TestV_WR_05_AnErrorDropsTheBatch(t *testing.T) {
 	x, drv := newRC(t)
 	good := func() { x.Send(); x.SetSGE(SGE{}) }
 	cases := []struct {
@@ -137,28 +138,40 @@ func TestV_WR_05_AFaultDropsTheBatch(t *testing.T) {
 		errno Errno
 		part  string
 	}{
-		{"no data setter at the end", func() { x.Send() }, EINVAL, "request 1: SEND: the data (SetSGE and others) is missing"},
+		{"no data setter at the end", func() { x.Send() }, EINVAL,
+			"request 1: SEND: the data (SetSGE and others) is missing"},
 		{"no data setter", func() { x.Send(); good() }, EINVAL, "request 1: SEND: the data"},
 		{"two data setters", func() { good(); x.SetSGE(SGE{}) }, EINVAL, "set twice"},
-		{"address on RC", func() { x.Send(); x.SetUDAddr(nil, 1, 1) }, EINVAL, "the address (SetUDAddr) is set twice, or has no use"},
+		{"address on RC", func() { x.Send(); x.SetUDAddr(nil, 1, 1) }, EINVAL,
+			"the address (SetUDAddr) is set twice or does not apply"},
 		{"SRQ on RC", func() { x.Send(); x.SetXRCSRQN(1) }, EINVAL, "the SRQ (SetXRCSRQN)"},
 		{"inline flag", func() { x.WRFlags = SendInline; good() }, EINVAL, "INLINE"},
 		{"unknown flag", func() { x.WRFlags = 1 << 5; good() }, EINVAL, "unknown flags"},
 		{"checksum", func() { x.WRFlags = SendIPCsum; good() }, EINVAL, "no checksum offload"},
 		{"solicited read", func() { x.WRFlags = SendSolicited; x.RDMARead(1, 1); x.SetSGE(SGE{}) }, EINVAL, "SOLICITED"},
 		{"inline read", func() { x.RDMARead(1, 1); x.SetInlineData(nil) }, EINVAL, "INLINE"},
-		{"inline too long", func() { x.Send(); x.SetInlineData(make([]byte, 65)) }, EINVAL, "65 bytes of inline data are too many; the QP was made for 64"},
-		{"inline list too long", func() { x.Send(); x.SetInlineDataList([][]byte{make([]byte, 64), {1}}) }, EINVAL, "65 bytes"},
-		{"too many SGEs", func() { x.Send(); x.SetSGEList(make([]SGE, 5)) }, EINVAL, "5 SGEs are too many"},
-		{"small atomic", func() { x.AtomicFetchAdd(1, 8, 1); x.SetSGE(SGE{Length: 7}) }, EINVAL, "7 bytes for the result are too few"},
-		{"flush with data", func() { x.Flush(1, 8, 8, FlushGlobal, FlushRange); x.SetSGE(SGE{}) }, EINVAL, "FLUSH: the data (SetSGE and others) is set twice, or has no use"},
-		{"flush of no type", func() { x.Flush(1, 8, 8, 0, FlushRange) }, EINVAL, "FLUSH: the type 0 is none; there are GLOBAL|PERSISTENT"},
-		{"flush of another type", func() { x.Flush(1, 8, 8, 1<<2, FlushRange) }, EINVAL, "is none; there are GLOBAL|PERSISTENT"},
-		{"flush of another level", func() { x.Flush(1, 8, 8, FlushGlobal, 2) }, EINVAL, "SelectivityLevel(2) is none; there are RANGE and MR"},
-		{"flush of too much", func() { x.Flush(1, 8, 1<<31+1, FlushGlobal, FlushRange) }, EINVAL, "2147483649 bytes are too many"},
-		{"atomic write with data", func() { x.AtomicWrite(1, 8, [8]byte{}); x.SetInlineData(nil) }, EINVAL, "ATOMIC_WRITE: the data (SetSGE and others) is set twice, or has no use"},
-		{"solicited flush", func() { x.WRFlags = SendSolicited; x.Flush(1, 8, 8, FlushGlobal, FlushRange) }, EINVAL, "SOLICITED"},
-		{"TSO", func() { x.SendTSO([]byte{1}, 100) }, EINVAL, "the QP was not made for TSO"},
+		{"inline too long", func() { x.Send(); x.SetInlineData(make([]byte, 65)) }, EINVAL,
+			"65 bytes of inline data: must be 0 to 64"},
+		{"inline list too long", func() { x.Send(); x.SetInlineDataList([][]byte{make([]byte, 64), {1}}) }, EINVAL,
+			"65 bytes"},
+		{"too many SGEs", func() { x.Send(); x.SetSGEList(make([]SGE, 5)) }, EINVAL, "5 SGEs: must be 0 to 4"},
+		{"small atomic", func() { x.AtomicFetchAdd(1, 8, 1); x.SetSGE(SGE{Length: 7}) }, EINVAL,
+			"7 bytes for the result: must be 8 or more"},
+		{"flush with data", func() { x.Flush(1, 8, 8, FlushGlobal, FlushRange); x.SetSGE(SGE{}) }, EINVAL,
+			"FLUSH: the data (SetSGE and others) is set twice or does not apply"},
+		{"flush of no type", func() { x.Flush(1, 8, 8, 0, FlushRange) }, EINVAL,
+			"FLUSH: unknown placement type 0; must be of GLOBAL|PERSISTENT"},
+		{"flush of another type", func() { x.Flush(1, 8, 8, 1<<2, FlushRange) }, EINVAL,
+			"; must be of GLOBAL|PERSISTENT"},
+		{"flush of another level", func() { x.Flush(1, 8, 8, FlushGlobal, 2) }, EINVAL,
+			"SelectivityLevel(2); must be RANGE or MR"},
+		{"flush of too much", func() { x.Flush(1, 8, 1<<31+1, FlushGlobal, FlushRange) }, EINVAL,
+			"2147483649 bytes: must be 0 to"},
+		{"atomic write with data", func() { x.AtomicWrite(1, 8, [8]byte{}); x.SetInlineData(nil) }, EINVAL,
+			"ATOMIC_WRITE: the data (SetSGE and others) is set twice or does not apply"},
+		{"solicited flush", func() { x.WRFlags = SendSolicited; x.Flush(1, 8, 8, FlushGlobal, FlushRange) }, EINVAL,
+			"SOLICITED"},
+		{"TSO", func() { x.SendTSO([]byte{1}, 100) }, EINVAL, "TSO: must be of"},
 		{"queue full", func() {
 			for range 8 {
 				good()
@@ -179,7 +192,7 @@ func TestV_WR_05_AFaultDropsTheBatch(t *testing.T) {
 			t.Errorf("%s: posted %v", c.name, drv.all)
 		}
 	}
-	// What fits exactly.
+	// Requests that fit exactly.
 	x.Start()
 	for range 7 {
 		x.Send()
@@ -202,23 +215,23 @@ func TestV_WR_05_AFaultDropsTheBatch(t *testing.T) {
 }
 
 func TestV_WR_01_OperationsOfTheQP(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	init := exInit(t, pd, QPTypeRC)
 	init.SendOpsFlags, init.Cap.MaxSendSGE = QPExWithSend|QPExWithRDMARead, 1
-	qp := must(pd.CreateQPEx(init))(t)
-	drv := qp.Driver().(*fakeQP)
+	qp := must(pd.CreateQP(init))(t)
+	drv := qp.drv.(*fakeQP)
 	forceState(qp, drv, QPSRTS)
 	x := must(qp.Ex())(t)
 	x.Start()
 	x.RDMAWrite(1, 1)
 	x.SetSGE(SGE{})
-	refused(t, x.Complete(), EINVAL, "the QP was not made for RDMA_WRITE, only for SEND, RDMA_READ")
+	refused(t, x.Complete(), EINVAL, "RDMA_WRITE: must be of SEND, RDMA_READ")
 	x.Start()
 	x.RDMARead(1, 1)
 	x.SetSGE(SGE{})
 	ok(t, x.Complete())
-	ok(t, qp.PostSend(SendWR{Opcode: WRRDMAWrite})) // V-WR-06: PostSend has all that the type has
+	ok(t, qp.PostSend(SendWR{Opcode: WRRDMAWrite})) // V-WR-06: PostSend has all operations of the type
 }
 
 func TestV_WR_04_AbortDropsTheBatch(t *testing.T) {
@@ -227,10 +240,10 @@ func TestV_WR_04_AbortDropsTheBatch(t *testing.T) {
 		x.Start()
 		x.Send()
 		x.SetSGE(SGE{})
-		x.Send() // not even complete
+		x.Send() // without a data setter
 		x.Abort()
 	}
-	x.Abort() // no harm
+	x.Abort() // has no effect
 	x.Start()
 	ok(t, x.Complete()) // nothing
 	x.Start()
@@ -240,7 +253,7 @@ func TestV_WR_04_AbortDropsTheBatch(t *testing.T) {
 	x.WRID = 7
 	x.Send()
 	x.SetSGE(SGE{})
-	ok(t, x.Complete()) // the abort took the fault along
+	ok(t, x.Complete()) // Abort cleared the error
 	if len(drv.all) != 1 || drv.all[0].WRID != 7 {
 		t.Errorf("%+v", drv.all)
 	}
@@ -259,9 +272,9 @@ func TestV_WR_02_OnlyBetweenStartAndEnd(t *testing.T) {
 		x.LocalInv(1)
 		x.BindMW(nil, 1, nil)
 		x.SendTSO(nil, 1)
-		refused(t, x.Complete(), EINVAL, "Start must come first")
+		refused(t, x.Complete(), EINVAL, "call Start first")
 		x.Start()
-		ok(t, x.Complete()) // nothing of it counts
+		ok(t, x.Complete()) // these calls had no effect
 	}
 	x.Start()
 	x.SetSGE(SGE{}) // before a builder
@@ -271,7 +284,7 @@ func TestV_WR_02_OnlyBetweenStartAndEnd(t *testing.T) {
 	}
 }
 
-func TestV_WR_04_States(t *testing.T) { // as V-QPS-04
+func TestV_WR_04_States(t *testing.T) { // like V-QPS-04
 	x, drv := newRC(t)
 	for s := QPSReset; s <= QPSErr; s++ {
 		forceState(x.QP(), drv, s)
@@ -335,8 +348,8 @@ func TestV_WR_07_OneBatchAtATime(t *testing.T) { // within a TD: TestV_TD_02_V_T
 }
 
 func TestV_WR_08_AddressOfDatagrams(t *testing.T) {
-	ctx, _ := openFake(t)
-	pd := newPD(t, ctx)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
 	x, drv := newEx(t, pd, QPTypeUD)
 	attr := goodAH()
 	ah := must(pd.CreateAH(&attr))(t)
@@ -391,7 +404,7 @@ func TestV_WR_08_AddressOfDatagrams(t *testing.T) {
 	}
 }
 
-func TestV_WR_10_InlineIsCopied(t *testing.T) { // also over the first buffer's end
+func TestV_WR_10_InlineIsCopied(t *testing.T) { // also beyond the first buffer
 	x, drv := newRC(t)
 	buf := make([]byte, 64)
 	x.Start()
@@ -431,7 +444,7 @@ func TestV_WR_12_Sample(t *testing.T) {
 	}
 }
 
-// A batch uses no memory but the QPEx's own, even if requests are written out of variables on the stack.
+// A batch uses only memory of the QPEx, even if the arguments are variables on the stack.
 func TestQPExAllocatesNothing(t *testing.T) {
 	x, drv := newRC(t)
 	x.drv = quiet{drv}
@@ -463,13 +476,13 @@ func TestQPExAllocatesNothing(t *testing.T) {
 	}
 }
 
-// quiet is a driver that takes requests and forgets them.
+// quiet is a driver that accepts requests and does nothing.
 type quiet struct{ *fakeQP }
 
 func (quiet) PostSendAll(wrs []SendWR) (int, error) { return len(wrs), nil }
 func (quiet) PostSend(wrs []SendWR) (int, error)    { return len(wrs), nil }
 
-// The ways to post, as the verbs layer's share of the time.
+// The time of each way to post, in the verbs layer only.
 func BenchmarkPostEx(b *testing.B) {
 	x, drv := newRC(b)
 	x.drv, x.qp.drv = quiet{drv}, quiet{drv}

@@ -21,8 +21,9 @@ func TestDemo(t *testing.T) {
 		t.Errorf("%d operations succeeded, want 6", n)
 	}
 	for _, want := range []string{
-		"\n  ✓ SEND ", "\n  ✓ RDMA WRITE ", "\n  ✓ WRITE_WITH_IMM ", "\n  ✓ RDMA READ ", "\n  ✓ FETCH_ADD ", "\n  ✓ CMP_SWAP ",
-		" bytes verified, every one right\n", "\n  plain TCP ",
+		"\n  ✓ SEND ", "\n  ✓ RDMA WRITE ", "\n  ✓ WRITE_WITH_IMM ", "\n  ✓ RDMA READ ", "\n  ✓ FETCH_ADD ",
+		"\n  ✓ CMP_SWAP ",
+		" bytes verified, all correct\n", "\n  plain TCP ",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing", want)
@@ -38,7 +39,7 @@ func TestDemoFile(t *testing.T) {
 	for _, size := range []int{0, 1, part, 2*part + 12345} {
 		content := bytes.Repeat([]byte("verbena "), size/8+1)[:size]
 		for i := 0; i < size; i += 4096 {
-			content[i] = byte(i >> 12) // no two parts are equal
+			content[i] = byte(i >> 12) // all parts differ
 		}
 		path := filepath.Join(t.TempDir(), "file")
 		if err := os.WriteFile(path, content, 0o600); err != nil {
@@ -50,7 +51,8 @@ func TestDemoFile(t *testing.T) {
 			t.Errorf("%d bytes: status %d, want %s twice\n%s%s", size, status, sum, out, errs)
 		}
 	}
-	if _, errs, status := output(t, "verbena", "demo", "--file", t.TempDir()); status != 1 || !strings.Contains(errs, "not a regular file") {
+	if _, errs, status := output(t, "verbena", "demo", "--file", t.TempDir()); status != 1 ||
+		!strings.Contains(errs, "not a regular file") {
 		t.Errorf("a folder: status %d\n%s", status, errs)
 	}
 }
@@ -77,12 +79,14 @@ func TestBench(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"shm-latency", "shm-rate", "shm-write-65536", "shm-copy-65536", "shm-write-1048576", "shm-copy-1048576", "shm-ring-65536", "shm-ring-1048576",
+		"shm-latency", "shm-rate", "shm-write-65536", "shm-copy-65536", "shm-write-1048576", "shm-copy-1048576",
+		"shm-ring-65536", "shm-ring-1048576",
 		"throughput", "latency", "rate", "loss", "size-10", "scale-10", "size-100", "scale-100", "connect", "idle", "accept",
-		"rsocket stream", "rsocket request", "rsocket size", "rsocket idle", "rsocket accept", "processes2", "processes4", "processes8",
+		"rsocket stream", "rsocket request", "rsocket size", "rsocket idle", "rsocket accept", "processes2", "processes4",
+		"processes8",
 	} {
 		if n := len(slices.DeleteFunc(slices.Clone(names), func(s string) bool { return s != want })); n != 1 {
-			t.Errorf("figure %q is there %d times; all: %q", want, n, names)
+			t.Errorf("figure %q occurs %d times; all: %q", want, n, names)
 		}
 	}
 }

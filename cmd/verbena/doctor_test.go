@@ -10,12 +10,13 @@ import (
 
 func TestDoctorOfAHealthyHost(t *testing.T) {
 	out, errs, status := output(t, "verbena", "doctor")
-	if status != 0 || !strings.Contains(out, "device vrb_test: its port works") || !strings.Contains(out, "127.4.0.1") || !strings.Contains(out, "No problem found.") {
+	if status != 0 || !strings.Contains(out, "device vrb_test: its port works") || !strings.Contains(out, "127.4.0.1") ||
+		!strings.Contains(out, "No problem found.") {
 		t.Errorf("status %d\n%s%s", status, out, errs)
 	}
 }
 
-// doctor prints findings for programs too, and says with its status whether there are problems.
+// --json prints the findings as JSON; the exit status reports problems.
 func TestDoctorJSON(t *testing.T) {
 	out, errs, status := output(t, "verbena", "doctor", "--json", "nosuch.invalid")
 	var findings []struct{ Level, What, Found, Type string }
@@ -28,18 +29,20 @@ func TestDoctorJSON(t *testing.T) {
 	}
 }
 
-// A host where nobody has the port of RoCE says so itself.
-func TestDoctorFindsNobody(t *testing.T) {
+// A host on which the RoCE port is closed rejects the datagram.
+func TestDoctorFindsClosedPort(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has all of 127.0.0.0/8")
 	}
 	out, errs, status := output(t, "verbena", "doctor", "127.4.0.77")
-	if status != 1 || !strings.Contains(out, "nobody there has UDP port 4791") || !strings.Contains(out, "1 problem found.") {
+	if status != 1 || !strings.Contains(out, "UDP port 4791 is closed there") ||
+		!strings.Contains(out, "1 problem found.") {
 		t.Errorf("status %d\n%s%s", status, out, errs)
 	}
 }
 
-// A peer's connection manager answers, over the network and through shared memory; one that loses everything does not.
+// A peer's connection manager answers over the network and through shared memory, and does not answer if
+// all packets are lost.
 func TestDoctorAsksThePeer(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has all of 127.0.0.0/8")
@@ -48,7 +51,8 @@ func TestDoctorAsksThePeer(t *testing.T) {
 		t.Setenv("VERBENA_SHM", shm)
 		start(t, "127.4.0.78", "rping", "-s", "-a", "127.4.0.78", "-p", freePort(t))
 		out, errs, status := "", "", 1
-		for deadline := time.Now().Add(10 * time.Second); status != 0 && time.Now().Before(deadline); { // until it has begun
+		// until rping listens
+		for deadline := time.Now().Add(10 * time.Second); status != 0 && time.Now().Before(deadline); {
 			out, errs, status = output(t, "verbena", "doctor", "127.4.0.78")
 		}
 		if status != 0 || !strings.Contains(out, "its connection manager answers") {
@@ -59,7 +63,8 @@ func TestDoctorAsksThePeer(t *testing.T) {
 		}
 		t.Setenv("VERBENA_FAULT", "loss=0.999")
 		out, errs, status = output(t, "verbena", "doctor", "--timeout", "300ms", "127.4.0.78")
-		if status != 1 || !strings.Contains(out, "no answer to a request of connection management") || !strings.Contains(out, "VERBENA_FAULT=loss=0.999") {
+		if status != 1 || !strings.Contains(out, "no answer to a connection request") ||
+			!strings.Contains(out, "VERBENA_FAULT=loss=0.999") {
 			t.Errorf("all lost: status %d\n%s%s", status, out, errs)
 		}
 	}

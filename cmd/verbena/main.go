@@ -1,8 +1,8 @@
-// Verbena is the project's command: a demonstration, the benchmarks, and the tools that
-// people know from the C libraries, under their names.
+// Verbena is the project's command: a demonstration, the benchmarks, and the tools of the C libraries under
+// their names.
 //
-// A link to it that bears a tool's name runs that tool: after "verbena links ~/bin",
-// ibv_devinfo is a command.
+// A link to the binary with the name of a tool runs that tool: after "verbena links ~/bin", ibv_devinfo is
+// a command.
 package main
 
 import (

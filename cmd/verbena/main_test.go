@@ -15,19 +15,20 @@ import (
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 )
 
-// TestMain lets the test binary be the program: when it was started through a link with another name, or as the second process.
+// TestMain makes the test binary the program if it was started through a link with another name or as the
+// second process.
 func TestMain(m *testing.M) {
 	name := filepath.Base(os.Args[0])
 	if !strings.Contains(name, ".test") || len(os.Args) > 1 && os.Args[1] == duo.Command {
 		main()
 	}
 	if os.Getenv("GORACE") == "" {
-		os.Setenv("GORACE", "atexit_sleep_ms=0") // or each process that a test starts sleeps a second at its end
+		os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each child process sleeps 1 s when it ends
 	}
 	os.Exit(m.Run())
 }
 
-// link makes a link to this program with a tool's name.
+// link creates a link to this program with the name of a tool.
 func link(t *testing.T, name string) string {
 	t.Helper()
 	exe, err := os.Executable()
@@ -44,7 +45,8 @@ func link(t *testing.T, name string) string {
 	return path
 }
 
-// start runs the program under a name, with a device of that address. It is killed after a minute, or when the test ends.
+// start runs the program under a name, with a device at an address. The program is killed after a minute or
+// at the end of the test.
 func start(t *testing.T, addr, name string, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -59,7 +61,7 @@ func start(t *testing.T, addr, name string, args ...string) (cmd *exec.Cmd, stdo
 	return cmd, stdout, stderr
 }
 
-// output is what a run prints, and its exit status.
+// output returns the output and the exit status of a run.
 func output(t *testing.T, name string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	cmd, out, errs := start(t, "127.4.0.1", name, args...)
@@ -67,10 +69,11 @@ func output(t *testing.T, name string, args ...string) (stdout, stderr string, s
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// What is not there is an error, and help on a tool is the tool's own.
+// Unknown tools are an error; help for a tool comes from the tool.
 func TestHelpOnTools(t *testing.T) {
 	own, _, _ := output(t, "verbena", "ibv_devinfo", "--help")
-	if got, errs, status := output(t, "verbena", "help", "ibv_devinfo"); status != 0 || got != own || !strings.Contains(got, "--ib-dev") {
+	if got, errs, status := output(t, "verbena", "help", "ibv_devinfo"); status != 0 || got != own ||
+		!strings.Contains(got, "--ib-dev") {
 		t.Errorf("status %d\n%s%s\nwant\n%s", status, got, errs, own)
 	}
 	if got, errs, status := output(t, "verbena", "help"); status != 0 || !strings.Contains(got, "ibv_devinfo") {
@@ -81,7 +84,8 @@ func TestHelpOnTools(t *testing.T) {
 	}
 	for _, args := range []string{"help nope", "nope", "ibv_devinf", "help ibv_devinfo x"} {
 		out, errs, status := output(t, "verbena", strings.Fields(args)...)
-		if status != 1 || out != "" || !strings.HasPrefix(errs, "verbena: ") || !strings.HasSuffix(errs, "\nverbena --help lists those that there are\n") {
+		if status != 1 || out != "" || !strings.HasPrefix(errs, "verbena: ") ||
+			!strings.HasSuffix(errs, "\nverbena --help lists the commands\n") {
 			t.Errorf("%s: status %d, stdout %q, stderr %q", args, status, out, errs)
 		}
 	}
@@ -105,7 +109,8 @@ func TestDevinfo(t *testing.T) {
 		t.Errorf("-l: status %d\n%q\n%s", status, out, errs)
 	}
 	out, errs, status = output(t, "ibv_devinfo")
-	if status != 0 || !strings.HasPrefix(out, "hca_id:\tvrb_test\n\ttransport:\t\t\tInfiniBand (0)\n") || !strings.Contains(out, "PORT_ACTIVE (4)") {
+	if status != 0 || !strings.HasPrefix(out, "hca_id:\tvrb_test\n\ttransport:\t\t\tInfiniBand (0)\n") ||
+		!strings.Contains(out, "PORT_ACTIVE (4)") {
 		t.Errorf("status %d\n%s\n%s", status, out, errs)
 	}
 	out, errs, status = output(t, "ibv_devinfo", "-v", "-d", "vrb_test", "-i", "1")
@@ -116,7 +121,8 @@ func TestDevinfo(t *testing.T) {
 	if status != 255 || out != "" || errs != "IB device 'mlx5_0' wasn't found; there are vrb_test\n" {
 		t.Errorf("-d mlx5_0: status %d\n%s\n%s", status, out, errs)
 	}
-	if _, errs, status = output(t, "ibv_devinfo", "-i", "2"); status == 0 || !strings.Contains(errs, "no port 2") {
+	if _, errs, status = output(t, "ibv_devinfo", "-i", "2"); status == 0 ||
+		!strings.Contains(errs, "port 2: must be 1 to 1") {
 		t.Errorf("-i 2: status %d\n%s", status, errs)
 	}
 }
@@ -149,7 +155,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// The tools that the manual refers to are there under their names.
+// The tools that the manual mentions exist under their names.
 func TestV_PKG_03_ToolsOfTheManual(t *testing.T) {
 	have := map[string]bool{}
 	for _, tool := range tools {
@@ -157,7 +163,7 @@ func TestV_PKG_03_ToolsOfTheManual(t *testing.T) {
 	}
 	for _, name := range []string{"ibv_devinfo", "rping", "udaddy"} {
 		if !have[name] {
-			t.Errorf("there is no %s", name)
+			t.Errorf("%s is missing", name)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What the pages tell people to type exists.
+// The commands in the pages exist.
 func TestPagesNameCommandsThatExist(t *testing.T) {
 	known := map[string]bool{"links": true, "help": true}
 	for _, t := range slices.Concat(own, tools) {
@@ -28,11 +28,11 @@ func TestPagesNameCommandsThatExist(t *testing.T) {
 		}
 		for _, m := range command.FindAllStringSubmatch(string(text), -1) {
 			if found++; !known[m[1]] {
-				t.Errorf("%s: there is no %q", page, m[0])
+				t.Errorf("%s: no such command: %q", page, m[0])
 			}
 		}
 	}
 	if found < 30 {
-		t.Errorf("only %d commands are found: does the check still see them?", found)
+		t.Errorf("only %d commands found; the pattern may miss some", found)
 	}
 }

@@ -14,13 +14,14 @@ import (
 
 var perftestLine = regexp.MustCompile(`(?m)^ (\d+) +(\d+) +([\d.]+) .*$`)
 
-// Each program, alone against itself; the C programs are at the other end in interop.
+// Each program against itself; interop runs it against the C programs.
 func TestPerftest(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		options []string
 	}{
-		{"ib_send_bw", []string{"", "-R", "-q 3 -b", "-e", "-c UC -s 512 -t 16", "-c UD -s 512 -t 16", "-R -c UD -s 512 -b -t 16", "-l 5", "-a -n 5", "-I 64 -s 64 -r 2"}},
+		{"ib_send_bw", []string{"", "-R", "-q 3 -b", "-e", "-c UC -s 512 -t 16", "-c UD -s 512 -t 16",
+			"-R -c UD -s 512 -b -t 16", "-l 5", "-a -n 5", "-I 64 -s 64 -r 2"}},
 		{"ib_send_lat", []string{"", "-R", "-e", "-c UC", "-c UD -s 1024", "-R -c UD", "-a -n 5"}},
 		{"ib_write_bw", []string{"", "-R -q 2", "-b", "-a -b -n 5", "-c UC -s 256", "-e -m 1024"}},
 		{"ib_write_lat", []string{"", "-R", "-c UC", "-a -n 5", "-I 8"}},
@@ -41,15 +42,16 @@ func TestPerftest(t *testing.T) {
 				}
 				for side, out := range map[string]string{"server": server, "client": client} {
 					n := want
-					if side == "server" && strings.HasSuffix(c.name, "_lat") && !strings.Contains(c.name, "send") && !strings.Contains(c.name, "write") {
-						n = 0 // the client measures alone
+					if side == "server" && strings.HasSuffix(c.name, "_lat") && !strings.Contains(c.name, "send") &&
+						!strings.Contains(c.name, "write") {
+						n = 0 // only the client measures
 					}
 					lines := perftestLine.FindAllStringSubmatch(out, -1)
 					if len(lines) != n {
-						t.Fatalf("the %s has %d results, not %d:\n%s", side, len(lines), n, out)
+						t.Fatalf("the %s has %d results, want %d:\n%s", side, len(lines), n, out)
 					}
 					if strings.Contains(out, "---\n---") {
-						t.Errorf("the %s has two lines in a row, which the original has not:\n%s", side, out)
+						t.Errorf("the %s prints two lines in a row, unlike the C program:\n%s", side, out)
 					}
 					for i, l := range lines {
 						if size, _ := strconv.Atoi(l[1]); want > 1 && size != 2<<i {
@@ -62,7 +64,7 @@ func TestPerftest(t *testing.T) {
 	}
 }
 
-// What the server of WRITE and READ shows is the client's result.
+// The servers of WRITE and READ print the client's result.
 func TestPerftestReportsAgree(t *testing.T) {
 	server, client := play(t, 0, "ib_write_bw", "-n 100 --report_gbits")
 	if s, c := perftestLine.FindString(server), perftestLine.FindString(client); s == "" || s != c {
@@ -70,15 +72,15 @@ func TestPerftestReportsAgree(t *testing.T) {
 	}
 }
 
-// In both directions for some time each end of SEND counts what it sends and what it receives, as the original does, so both count
-// the same messages, even if one of them sends much more than the other.
-func TestPerftestBothCountTheSame(t *testing.T) {
+// In a bidirectional run with a duration, each end of SEND counts what it sends and what it receives, as
+// the C program does. So both count the same messages, even if one end sends many more than the other.
+func TestPerftestEndsCountTheSameMessages(t *testing.T) {
 	port := freePort(t)
 	args := func(depth string, more ...string) []string {
 		return append([]string{"-b", "-D", "2", "-f", "0", "-s", "4096", "-p", port, "-t", depth}, more...)
 	}
 	s, serverOut, serverErr := start(t, serverAddr, "ib_send_bw", args("1")...)
-	time.Sleep(100 * time.Millisecond) // it listens; the client tries again if not
+	time.Sleep(100 * time.Millisecond) // until it listens; otherwise the client tries again
 	for try := 0; ; try++ {
 		c, clientOut, clientErr := start(t, clientAddr, "ib_send_bw", args("64", serverAddr)...)
 		err := c.Wait()
@@ -104,7 +106,7 @@ func TestPerftestBothCountTheSame(t *testing.T) {
 	}
 }
 
-// With --json and --plot the results are in files.
+// --json and --plot write the results into files.
 func TestPerftestFiles(t *testing.T) {
 	dir := t.TempDir()
 	play(t, 0, "ib_read_bw", "-a -n 5 --json "+filepath.Join(dir, "SIDE.json")+" --plot "+filepath.Join(dir, "SIDE.svg"))
@@ -123,43 +125,45 @@ func TestPerftestFiles(t *testing.T) {
 	if err := json.Unmarshal(b, &report); err != nil {
 		t.Fatal(err)
 	}
-	if report.Test != "ib_read_bw" || len(report.Results) != 23 || report.Results[22].Size != 1<<23 || report.Results[22].Average <= 0 {
+	if report.Test != "ib_read_bw" || len(report.Results) != 23 || report.Results[22].Size != 1<<23 ||
+		report.Results[22].Average <= 0 {
 		t.Errorf("JSON: %s", b)
 	}
-	if b, err := os.ReadFile(svg); err != nil || !strings.Contains(string(b), "<svg") || !strings.Contains(string(b), "message size") {
+	if b, err := os.ReadFile(svg); err != nil || !strings.Contains(string(b), "<svg") ||
+		!strings.Contains(string(b), "message size") {
 		t.Errorf("SVG: %v %.80s", err, b)
 	}
 }
 
-// Options that cannot be say what can.
+// Errors for invalid options name the valid ones.
 func TestPerftestMisuse(t *testing.T) {
 	for args, want := range map[string]string{
-		"ib_send_bw -c XRC":            "RC, UC and UD are there",
-		"ib_write_bw -c UD":            "UD has SEND only",
-		"ib_read_bw -c UC":             "UC has SEND and WRITE only",
+		"ib_send_bw -c XRC":            "must be RC, UC or UD",
+		"ib_write_bw -c UD":            "UD supports only SEND",
+		"ib_read_bw -c UC":             "UC supports only SEND and WRITE",
 		"ib_send_bw -R -c UC":          "rdma_cm does not connect UC",
-		"ib_send_bw -m 1000":           "256, 512, 1024, 2048 and 4096",
+		"ib_send_bw -m 1000":           "256, 512, 1024, 2048 or 4096",
 		"ib_send_bw -n 1":              "5 to",
 		"ib_send_bw -n 7 -l 2":         "multiple of -l 2",
 		"ib_send_bw -s 10G":            "message size",
-		"ib_write_lat -e":              "cannot wait for events",
-		"ib_send_bw -D 4 -f 2":         "nothing is left",
+		"ib_write_lat -e":              "cannot use -e",
+		"ib_send_bw -D 4 -f 2":         "leave no time",
 		"ib_send_bw --plot x.gif":      ".svg or .png",
 		"ib_send_bw --nonsense":        "unknown option --nonsense",
-		"ib_atomic_bw -A SWAP":         "CMP_AND_SWAP and FETCH_AND_ADD",
+		"ib_atomic_bw -A SWAP":         "CMP_AND_SWAP or FETCH_AND_ADD",
 		"ib_send_bw -p 1 -n 5 a b":     "more than one host",
 		"ib_read_bw -o 256":            "0 to 255",
 		"ib_send_lat -q 2":             "one QP",
 		"ib_send_bw -T 1":              "-T needs -R",
 		"ib_send_bw -n 5 no.such.host": "couldn't connect",
-		"ib_send_bw -d vrb_none":       `no device is called "vrb_none"; there are`,
-		"ib_send_bw -i 3":              "port 3 does not exist; ports are 1 to 1",
+		"ib_send_bw -d vrb_none":       `no device is named "vrb_none"; there are`,
+		"ib_send_bw -i 3":              "port 3: must be 1 to 1",
 		"ib_send_bw -x 99":             "entry 99 of port 1 is empty",
 		"ib_send_bw --plot /no/a.svg":  "open /no/a.svg: no such file or directory",
 		"ib_send_bw --json /":          "is a directory",
-		"ibv_rc_pingpong -i 3":         "port 3 does not exist; ports are 1 to 1",
+		"ibv_rc_pingpong -i 3":         "port 3: must be 1 to 1",
 		"ibv_xsrq_pingpong -g 99":      "entry 99 of port 1 is empty",
-		"ibv_ud_pingpong -d vrb_none":  `no device is called "vrb_none"; there are`,
+		"ibv_ud_pingpong -d vrb_none":  `no device is named "vrb_none"; there are`,
 	} {
 		words := strings.Fields(args)
 		c, stdout, stderr := start(t, clientAddr, words[0], words[1:]...)

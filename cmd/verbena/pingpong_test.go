@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The addresses of the two ends. Other packages' tests use others.
+// The addresses of the two ends; tests of other packages use others.
 const (
 	serverAddr = "127.4.0.4"
 	clientAddr = "127.4.0.5"
@@ -32,14 +32,14 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// ways are how the ends of a pingpong may reach each other; the tests take them in turn.
+// ways lists the paths between the two ends of a pingpong; the tests use them in turn.
 var ways = []struct{ client, shm string }{
-	{serverAddr, "1"}, // both on one address, by default
+	{serverAddr, "1"}, // both on one address, by default through shared memory
 	{serverAddr, "0"}, // the same over UDP
 	{clientAddr, "1"},
 }
 
-// play runs a pingpong at both ends and returns what they print.
+// play runs both ends of a pingpong and returns their output.
 func play(t *testing.T, way int, name, options string) (server, client string) {
 	t.Helper()
 	at := clientAddr
@@ -52,7 +52,7 @@ func play(t *testing.T, way int, name, options string) (server, client string) {
 		return strings.Fields(strings.ReplaceAll(strings.Join(args, " "), "SIDE", s))
 	}
 	s, serverOut, serverErr := start(t, serverAddr, name, side("server")...)
-	time.Sleep(100 * time.Millisecond) // it listens; the client tries again if not
+	time.Sleep(100 * time.Millisecond) // until it listens; otherwise the client tries again
 	var c *exec.Cmd
 	var clientOut, clientErr fmt.Stringer
 	for try := 0; ; try++ {
@@ -72,12 +72,13 @@ func play(t *testing.T, way int, name, options string) (server, client string) {
 	return serverOut.String(), clientOut.String()
 }
 
-// What a run prints: a local address for each QP, a remote one for each, the result.
+// The output of a run: a local and a remote address for each QP, then the result.
 const (
 	local  = `  local address:  LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}%s GID ::ffff:127\.4\.0\.[45]\n`
 	remote = `  remote address: LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}, GID ::ffff:127\.4\.0\.[45]\n`
 	result = `%d bytes in \d+\.\d\d seconds = \d+\.\d\d Mbit/sec\n%d iters in \d+\.\d\d seconds = \d+\.\d\d usec/iter\n$`
-	cycles = `Max receive completion clock cycles = [1-9]\d*\nMin receive completion clock cycles = \d+\nAverage receive completion clock cycles = \d+\.\d{6}\n$`
+	cycles = `Max receive completion clock cycles = [1-9]\d*\nMin receive completion clock cycles = \d+\n` +
+		`Average receive completion clock cycles = \d+\.\d{6}\n$`
 )
 
 func TestPingpong(t *testing.T) {
@@ -86,12 +87,14 @@ func TestPingpong(t *testing.T) {
 		options []string
 	}{
 		{"ibv_rc_pingpong", []string{
-			"", "-e", "-c -s 65536", "-m 256 -c", "-m 512", "-m 2048 -s 65536", "-m 4096 -s 65536", "-s 0", "-s 1", "-s 4095", "-s 4097", "-r 2 -n 50", "-g 1 -d vrb_test", "-s 1048576 -n 5",
+			"", "-e", "-c -s 65536", "-m 256 -c", "-m 512", "-m 2048 -s 65536", "-m 4096 -s 65536", "-s 0", "-s 1", "-s 4095",
+			"-s 4097", "-r 2 -n 50", "-g 1 -d vrb_test", "-s 1048576 -n 5",
 			"-o -c -s 10000", "-o -P", "-j -c -s 9000", "-j -e", "-t", "-t -e -c", "-N -c -s 5000", "-N -e -t -o", "-j -t -N -c",
 		}},
 		{"ibv_uc_pingpong", []string{"", "-e -c", "-m 256 -s 4097", "-m 4096 -s 65536 -n 50", "-s 0", "-s 1"}},
 		{"ibv_ud_pingpong", []string{"", "-e -c", "-s 0", "-s 1", "-s 4095", "-s 4096 -c", "-g 1"}},
-		{"ibv_srq_pingpong", []string{"", "-e -c", "-q 1 -s 1", "-q 3 -r 7 -m 256", "-o -c", "-q 255 -n 1000", "-s 65536 -m 4096"}},
+		{"ibv_srq_pingpong", []string{"", "-e -c", "-q 1 -s 1", "-q 3 -r 7 -m 256", "-o -c", "-q 255 -n 1000",
+			"-s 65536 -m 4096"}},
 	} {
 		for way, options := range c.options {
 			t.Run(strings.ReplaceAll(c.name+" "+options, " ", "_"), func(t *testing.T) {
@@ -134,13 +137,14 @@ func TestPingpong(t *testing.T) {
 
 func TestPingpongRefuses(t *testing.T) {
 	for options, want := range map[string]string{
-		"ibv_rc_pingpong -d mlx5_0":                        `no device is called "mlx5_0"; there are vrb_test`,
-		"ibv_rc_pingpong -d vrb_test -g 999":               "entry 999 of port 1 is empty",
-		"ibv_rc_pingpong -i 2 -d vrb_test -g 1":            "port 2 does not exist",
-		"ibv_rc_pingpong -d vrb_test -g 1 -O":              "vrb_test has no implicit on-demand paging",
-		"ibv_rc_pingpong -d vrb_test -g 1 -j -s 268435457": "vrb_test has no 268435457 bytes of device memory; it has 268435456",
-		"ibv_ud_pingpong -d vrb_test -g 1 -s 4097":         "larger than port MTU (4096)",
-		"ibv_rc_pingpong -p 1 localhost":                   "couldn't connect to localhost:1",
+		"ibv_rc_pingpong -d mlx5_0":             `no device is named "mlx5_0"; there are vrb_test`,
+		"ibv_rc_pingpong -d vrb_test -g 999":    "entry 999 of port 1 is empty",
+		"ibv_rc_pingpong -i 2 -d vrb_test -g 1": "port 2: must be 1 to 1",
+		"ibv_rc_pingpong -d vrb_test -g 1 -O":   "vrb_test does not have implicit on-demand paging",
+		"ibv_rc_pingpong -d vrb_test -g 1 -j -s 268435457": "vrb_test does not have 268435457 bytes of device memory; " +
+			"it has 268435456",
+		"ibv_ud_pingpong -d vrb_test -g 1 -s 4097": "larger than port MTU (4096)",
+		"ibv_rc_pingpong -p 1 localhost":           "couldn't connect to localhost:1",
 	} {
 		words := strings.Fields(options)
 		out, errs, status := output(t, words[0], words[1:]...)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// against runs a tool as a server and as a client, until one try succeeds: the server may need a moment. It returns what
-// both print.
+// against runs a tool as server and as client until the client succeeds: the server may need a moment to
+// listen. It returns the output of both.
 func against(t *testing.T, tool, server, client string) (serverOut, clientOut string) {
 	t.Helper()
 	s, sOut, sErr := start(t, serverAddr, tool, strings.Fields(server)...)
@@ -25,7 +25,7 @@ func against(t *testing.T, tool, server, client string) (serverOut, clientOut st
 			break
 		}
 		select {
-		case serverErr := <-ended: // nobody is there for another try
+		case serverErr := <-ended: // another try is useless
 			t.Fatalf("client: %v\n%s%s\nserver: %v\n%s%s", err, cOut, cErr, serverErr, sOut, sErr)
 		case <-time.After(100 * time.Millisecond):
 		}
@@ -46,7 +46,8 @@ func against(t *testing.T, tool, server, client string) (serverOut, clientOut st
 
 func TestRSocketTools(t *testing.T) {
 	const head = `^name      bytes   xfers   iters   total       time     Gb/sec    usec/xfer\n`
-	streams := regexp.MustCompile(head + `custom    4k      50      2       800k        \d+\.\d\ds +\d+\.\d\d +\d+\.\d\d\n$`)
+	streams := regexp.MustCompile(head +
+		`custom    4k      50      2       800k        \d+\.\d\ds +\d+\.\d\d +\d+\.\d\d\n$`)
 	for _, tool := range []string{"rstream", "riostream"} {
 		for _, options := range []string{"", "-T b -T v", "-T a"} {
 			t.Run(tool+options, func(t *testing.T) {
@@ -73,12 +74,13 @@ func TestRSocketTools(t *testing.T) {
 		if err := os.WriteFile(from, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, c := against(t, "rcopy", "", from+" "+serverAddr+":"+to)
+		s, c := against(t, "rcopy", "--folder "+dir, from+" "+serverAddr+":"+to)
 		got, err := os.ReadFile(to)
 		if err != nil || !bytes.Equal(got, data) {
 			t.Errorf("the copy has %d bytes of %d, %v", len(got), len(data), err)
 		}
-		if !strings.HasPrefix(c, "opening...transferring...closing...done\n2400000 bytes in ") || !strings.Contains(s, "client: "+clientAddr+"\n") {
+		if !strings.HasPrefix(c, "opening...transferring...closing...done\n2400000 bytes in ") ||
+			!strings.Contains(s, "client: "+clientAddr+"\n") {
 			t.Errorf("the client printed\n%s\nthe server\n%s", c, s)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 )
 
-// run runs the tool that the program's name or its first argument says, and returns the exit status.
+// run runs the tool that the program's name or first argument selects, and returns the exit status.
 func run(argv []string, env *tool.Env) int {
 	name := strings.TrimSuffix(filepath.Base(argv[0]), ".exe")
 	for _, t := range tools {
@@ -22,19 +22,19 @@ func run(argv []string, env *tool.Env) int {
 			return t.Run(env, argv[1:])
 		}
 	}
-	cobra.EnableCommandSorting = false // the order below is the one to learn them in
+	cobra.EnableCommandSorting = false // keep the order below
 	status := 0
 	root := rootCommand(env, &status)
 	root.SetArgs(argv[1:])
 	if err := root.Execute(); err != nil {
-		// Where cobra suggests other names its text has several lines.
-		fmt.Fprintf(env.Stderr, "verbena: %s\nverbena --help lists those that there are\n", strings.TrimSpace(err.Error()))
+		// Cobra's error for a misspelt name has several lines.
+		fmt.Fprintf(env.Stderr, "verbena: %s\nverbena --help lists the commands\n", strings.TrimSpace(err.Error()))
 		return 1
 	}
 	return status
 }
 
-// rootCommand is "verbena": each tool is a subcommand, which leaves its exit status in *status.
+// rootCommand returns "verbena". Each tool is a subcommand that stores its exit status in *status.
 func rootCommand(env *tool.Env, status *int) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "verbena",
@@ -53,7 +53,7 @@ func rootCommand(env *tool.Env, status *int) *cobra.Command {
 				Short:              t.Short,
 				GroupID:            group,
 				Hidden:             group == "",
-				DisableFlagParsing: true, // each tool has its own
+				DisableFlagParsing: true, // each tool parses its own options
 				Run: func(_ *cobra.Command, args []string) {
 					env.Argv0 = "verbena " + t.Name
 					*status = t.Run(env, args)
@@ -61,7 +61,8 @@ func rootCommand(env *tool.Env, status *int) *cobra.Command {
 			})
 		}
 	}
-	root.AddGroup(&cobra.Group{ID: "own", Title: "To begin with:"}, &cobra.Group{ID: "tools", Title: "The tools of the C libraries:"})
+	root.AddGroup(&cobra.Group{ID: "own", Title: "To begin with:"},
+		&cobra.Group{ID: "tools", Title: "The tools of the C libraries:"})
 	add("own", own)
 	add("tools", tools)
 	root.SetHelpCommand(helpCommand(root))
@@ -69,7 +70,8 @@ func rootCommand(env *tool.Env, status *int) *cobra.Command {
 	return root
 }
 
-// helpCommand is "verbena help [TOOL]", which lets the tool speak: it alone knows its options.
+// helpCommand returns "verbena help [TOOL]", which runs the tool with --help: only the tool knows its
+// options.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [command]", Short: "Help about any command",
@@ -82,7 +84,7 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 			case err != nil:
 				return err
 			case c == root || len(rest) > 0:
-				return fmt.Errorf("there is no help on %q", strings.Join(args, " "))
+				return fmt.Errorf("no help on %q", strings.Join(args, " "))
 			case c.DisableFlagParsing:
 				c.Run(c, []string{"--help"})
 				return nil
@@ -92,7 +94,7 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// links makes a link to this program for each tool: verbena links FOLDER.
+// links creates a link to this program for each tool: verbena links FOLDER.
 func links(env *tool.Env, args []string) int {
 	if len(args) != 1 {
 		return env.Failf("usage: %s FOLDER", env.Argv0)
@@ -103,7 +105,7 @@ func links(env *tool.Env, args []string) int {
 	}
 	target := exe
 	if dir, err := filepath.Abs(args[0]); err == nil && dir == filepath.Dir(exe) {
-		target = filepath.Base(exe) // such a folder can be moved as a whole
+		target = filepath.Base(exe) // a relative link, so that the folder can be moved
 	}
 	for _, t := range tools {
 		link := filepath.Join(args[0], t.Name)

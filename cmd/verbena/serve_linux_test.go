@@ -15,7 +15,7 @@ import (
 
 const servedAddr = "127.4.0.30"
 
-// runDir makes the folder of VERBENA_RUN, with a name short enough for sockets.
+// runDir creates the folder for VERBENA_RUN, with a name short enough for sockets.
 func runDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "vrb-serve-")
@@ -30,7 +30,7 @@ func runDir(t *testing.T) string {
 	return dir
 }
 
-// startServe starts the daemon and waits until it says that it shares.
+// startServe starts the daemon and waits for its message that it shares the device.
 func startServe(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	c, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -50,7 +50,7 @@ func startServe(t *testing.T, args ...string) *exec.Cmd {
 	if err != nil || !strings.HasPrefix(line, "vrb_test: "+servedAddr) || !strings.HasSuffix(line, "mode 0770\n") {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		t.Fatalf("serve says %q, %v\n%s", line, err, errs)
+		t.Fatalf("serve prints %q, %v\n%s", line, err, errs)
 	}
 	return cmd
 }
@@ -71,7 +71,8 @@ func runAs(t *testing.T, exe string, uid, gid uint32, args ...string) (*exec.Cmd
 	return cmd, out
 }
 
-// With serve, processes of the group's users share the address, also when it has been killed and begins again; others are told whose it is.
+// With serve, processes of the group's users share the address, also after it was killed and restarted. The
+// error for other users names the owner.
 func TestServe(t *testing.T) {
 	dir := runDir(t)
 	args := []string{"--mode", "0770"}
@@ -88,7 +89,7 @@ func TestServe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // with the daemon, and when it was killed and started again
+		for range 2 { // with the daemon, and after it was killed and restarted
 			port := freePort(t)
 			server, serverOut := runAs(t, exe, 65534, 65534, "-p", port, "-n", "100")
 			var client *exec.Cmd
@@ -105,8 +106,9 @@ func TestServe(t *testing.T) {
 				t.Fatalf("client:\n%s\nserver: %v\n%s", out, err, serverOut)
 			}
 			stranger, out := runAs(t, exe, 65533, 65533, "-d", "vrb_test", "-g", "1")
-			if stranger.Wait() == nil || !strings.Contains(out.String(), "may write to "+dir) || !strings.Contains(out.String(), "EACCES") {
-				t.Errorf("a stranger sees:\n%s", out)
+			if stranger.Wait() == nil || !strings.Contains(out.String(), "among those that "+dir) ||
+				!strings.Contains(out.String(), "EACCES") {
+				t.Errorf("a user outside the group gets:\n%s", out)
 			}
 			_ = s.Process.Kill()
 			_ = s.Wait()
@@ -117,21 +119,22 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Wait(); err != nil {
-		t.Errorf("its end: %v", err)
+		t.Errorf("exit of serve: %v", err)
 	}
-	if left, _ := filepath.Glob(dir + "/*-4791-*"); len(left) > 0 {
-		t.Errorf("it leaves %v", left)
+	// A daemon that was root cannot remove its directories any more, but they are empty.
+	if left, _ := filepath.Glob(dir + "/*-4791-*/*"); len(left) > 0 {
+		t.Errorf("serve leaves %v", left)
 	}
 }
 
 func TestServeRefuses(t *testing.T) {
 	runDir(t)
 	for options, want := range map[string]string{
-		"-d nosuch":         `no device is called "nosuch"`,
-		"-m 999":            "not three octal digits",
-		"-m 01777":          "not three octal digits",
+		"-d nosuch":         `no device "nosuch"`,
+		"-m 999":            "must be three octal digits",
+		"-m 01777":          "must be three octal digits",
 		"-g no-such-group!": "unknown group",
-		"x":                 "there are no arguments",
+		"x":                 "unexpected arguments",
 	} {
 		out, errs, status := output(t, "verbena", append([]string{"serve"}, strings.Fields(options)...)...)
 		if status != 1 || !strings.Contains(errs, want) {

@@ -25,13 +25,15 @@ import (
 )
 
 var (
-	// own are the project's own programs.
-	own = slices.Concat([]tool.Tool{demo.Tool(), bench.Tool(), serve.Tool(), rproxy.Tool(), capture.Tool(), explain.Tool(), doctor.Tool()}, rdmashow.Tools())
-	// tools are those that have a C original, whose name they bear.
-	tools = slices.Concat(devinfo.Tools(), asyncwatch.Tools(), pingpong.Tools(), perftest.Tools(), rping.Tools(), cmtest.Tools(), rstools.Tools())
+	// own lists the project's own programs.
+	own = slices.Concat([]tool.Tool{demo.Tool(), bench.Tool(), serve.Tool(), rproxy.Tool(), capture.Tool(),
+		explain.Tool(), doctor.Tool()}, rdmashow.Tools())
+	// tools lists the programs with a C original, whose names they have.
+	tools = slices.Concat(devinfo.Tools(), asyncwatch.Tools(), pingpong.Tools(), perftest.Tools(), rping.Tools(),
+		cmtest.Tools(), rstools.Tools())
 )
 
-// secondProcess is the other half of demo and bench.
+// secondProcess runs the second process of demo and bench.
 func secondProcess(env *tool.Env, _ []string) int {
 	if err := duo.Serve(&endpoint.Second{}); err != nil {
 		return env.Failf("%v", err)

@@ -10,12 +10,14 @@ import (
 	"time"
 )
 
-const xsrqLine = `%8s: LID 0000, QPN RECV [0-9a-f]{6} SEND [0-9a-f]{6}, PSN [0-9a-f]{6}, SRQN [0-9a-f]{6}, GID ::ffff:127\.4\.0\.\d+\n`
+const xsrqLine = `%8s: LID 0000, QPN RECV [0-9a-f]{6} SEND [0-9a-f]{6}, PSN [0-9a-f]{6}, SRQN [0-9a-f]{6}, ` +
+	`GID ::ffff:127\.4\.0\.\d+\n`
 
-// One server, and clients that are processes of their own.
+// One server, and clients in processes of their own.
 func TestXSRQPingpong(t *testing.T) {
 	for way, options := range []string{
-		"", "-e", "-n 300", "-n 300 -e -m 256 -s 10000", "-s 0 -n 1", "-m 4096 -s 65536 -n 50", "-c 3 -n 100", "-c 3 -n 50 -e", "-o", "-d vrb_test -g 1 -c 2",
+		"", "-e", "-n 300", "-n 300 -e -m 256 -s 10000", "-s 0 -n 1", "-m 4096 -s 65536 -n 50", "-c 3 -n 100",
+		"-c 3 -n 50 -e", "-o", "-d vrb_test -g 1 -c 2",
 	} {
 		t.Run(strings.ReplaceAll(options, " ", "_"), func(t *testing.T) {
 			at := func(client int) string { return fmt.Sprintf("127.4.0.%d", 20+client) }
@@ -31,7 +33,7 @@ func TestXSRQPingpong(t *testing.T) {
 			}
 			args := append(strings.Fields(options), "-p", freePort(t))
 			s, serverOut, serverErr := start(t, serverAddr, "ibv_xsrq_pingpong", args...)
-			time.Sleep(300 * time.Millisecond) // it listens
+			time.Sleep(300 * time.Millisecond) // until it listens
 			var cmds []*exec.Cmd
 			var outs, errs []fmt.Stringer
 			for i := range clients {
@@ -62,8 +64,8 @@ func TestXSRQPingpong(t *testing.T) {
 
 func TestXSRQPingpongRefuses(t *testing.T) {
 	for options, want := range map[string]string{
-		"-d mlx5_0":               `no device is called "mlx5_0"`,
-		"-d vrb_test -g 1 -i 2":   "port 2 does not exist",
+		"-d mlx5_0":               `no device is named "mlx5_0"`,
+		"-d vrb_test -g 1 -i 2":   "port 2: must be 1 to 1",
 		"-p 1 localhost":          "couldn't connect to localhost:1",
 		"-d vrb_test -g 99999999": "index 99999999",
 	} {

@@ -14,25 +14,25 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// A client is the end that sends.
+// A client sends files to a server.
 type client struct {
 	id      *rdmacm.ID
 	ring    ring
 	sends   sendQueue
-	credits uint32 // slots of the ring that may be written
+	credits uint32 // number of the server's slots that may be written
 	next    uint64 // number of the next piece
 
-	buf     []byte // a slot for each one of the ring, and behind them a place for each answer
+	buf     []byte // as many slots as the ring has, then as many buffers for answers
 	mr      *verbs.MR
-	answers int // offset in buf
+	answers int // offset of the first answer's buffer in buf
 }
 
-// connect makes a connection with everything that sending needs.
+// connect connects to a server and prepares to send.
 func connect(ctx context.Context, host *rdmacm.Host, address string) (*client, error) {
-	// Left alone, the connection manager would ask a host that is silent for more than a minute.
-	brief, cancel := context.WithTimeout(ctx, 10*time.Second)
+	// Without a limit, the connection manager retries for more than a minute if the host does not answer.
+	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	id, err := rdmacm.Dial(brief, address, &rdmacm.Options{
+	id, err := rdmacm.Dial(limited, address, &rdmacm.Options{
 		Host: host,
 		QP:   verbs.QPCap{MaxSendWR: maxSlots, MaxRecvWR: maxSlots, MaxSendSGE: 1, MaxRecvSGE: 1},
 	})
@@ -54,15 +54,15 @@ func (c *client) prepare() (err error) {
 	slots := int(c.ring.Slots)
 	c.credits, c.sends = c.ring.Slots, sendQueue{id: c.id, depth: uint64(slots)}
 	c.answers = slots * int(c.ring.SlotSize)
-	// Out of this memory a peer on the same host reads large messages where they lie.
+	// A peer on the same host can read large messages directly out of memory of AllocBuffer.
 	if c.buf, err = verbs.AllocBuffer(c.answers + slots*answerSize); err != nil {
 		return err
 	}
 	if c.mr, err = c.id.RegMsgs(c.buf); err != nil {
 		return err
 	}
-	// Each answer gives back a credit at least, so no more than there are slots are ever under way: none finds the queue empty. After
-	// connecting is early enough for these receives, because the server does not speak first.
+	// Each answer returns at least one credit, so there are never more answers in flight than slots, and each finds a
+	// receive. The receives can be posted after connecting, because the server answers only to pieces.
 	for i := range slots {
 		if err := c.receive(uint64(i)); err != nil {
 			return err
@@ -75,7 +75,7 @@ func (c *client) receive(i uint64) error { return c.id.PostRecv(i, c.answer(i), 
 
 func (c *client) answer(i uint64) []byte { return c.buf[c.answers+int(i)*answerSize:][:answerSize] }
 
-// sendFile sends a file and returns its size when the server has stored it.
+// sendFile sends a file, waits until the server has stored it, and returns its size.
 func (c *client) sendFile(ctx context.Context, path string) (int64, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -87,14 +87,14 @@ func (c *client) sendFile(ctx context.Context, path string) (int64, error) {
 		return 0, err
 	}
 	if !info.Mode().IsRegular() {
-		return 0, errors.New("this is not a regular file, whose size is known before")
+		return 0, errors.New("not a regular file")
 	}
 	return info.Size(), c.send(ctx, filepath.Base(path), info.Size(), f)
 }
 
 func (c *client) send(ctx context.Context, name string, size int64, from io.Reader) error {
 	if name == "" || len(name) > maxName {
-		return fmt.Errorf("the name has %d bytes; possible are 1 to %d", len(name), maxName)
+		return fmt.Errorf("the name has %d bytes: must be 1 to %d", len(name), maxName)
 	}
 	begin := func(slot []byte) (int, error) { return encodeBegin(slot, name, size), nil }
 	if err := c.put(ctx, pieceBegin, begin); err != nil {
@@ -103,12 +103,12 @@ func (c *client) send(ctx context.Context, name string, size int64, from io.Read
 	sum := sha256.New()
 	for left := size; left > 0; {
 		err := c.put(ctx, pieceData, func(slot []byte) (int, error) {
-			// The file is read to where the device sends from: no copy in between.
+			// ReadFull reads directly into registered memory, so the data is not copied.
 			n, err := io.ReadFull(from, slot[:min(left, int64(len(slot)))])
 			left -= int64(n)
 			sum.Write(slot[:n])
 			if err == io.EOF || err == io.ErrUnexpectedEOF {
-				err = fmt.Errorf("the file has become shorter: %d of its %d bytes are missing", left, size)
+				err = fmt.Errorf("the file became shorter: %d of its %d bytes are missing", left, size)
 			}
 			return n, err
 		})
@@ -121,7 +121,7 @@ func (c *client) send(ctx context.Context, name string, size int64, from io.Read
 		return err
 	}
 	for {
-		if verdict, err := c.listen(ctx); verdict == stored || err != nil {
+		if verdict, err := c.await(ctx); verdict == stored || err != nil {
 			return err
 		}
 	}
@@ -129,10 +129,10 @@ func (c *client) send(ctx context.Context, name string, size int64, from io.Read
 
 // put fills the next slot and writes it to the same slot of the server.
 func (c *client) put(ctx context.Context, kind uint32, fill func(slot []byte) (int, error)) error {
-	// Two permissions are needed, and neither implies the other. The credit says that the server's slot is free. The completion of the
-	// WRITE that was last in this slot says that ours is: until then its packets may have to be sent again.
+	// Two conditions, neither implies the other: a credit means that the server's slot is free, and the completion of the
+	// last WRITE from our slot means that ours is. Until then the device may retransmit its packets out of the slot.
 	for c.credits == 0 {
-		if _, err := c.listen(ctx); err != nil {
+		if _, err := c.await(ctx); err != nil {
 			return err
 		}
 	}
@@ -156,14 +156,14 @@ func (c *client) put(ctx context.Context, kind uint32, fill func(slot []byte) (i
 	return nil
 }
 
-// listen waits for one answer of the server.
-func (c *client) listen(ctx context.Context) (verdict byte, err error) {
+// await waits for one answer of the server.
+func (c *client) await(ctx context.Context) (verdict byte, err error) {
 	wc, err := c.id.GetRecvComp(ctx)
 	if errors.Is(err, io.EOF) {
-		return undecided, errors.New("the server has ended the connection before it had stored the file")
+		return undecided, errors.New("the server closed the connection before it stored the file")
 	}
 	if err == nil {
-		err = wc.Err() // if the server is gone: flushed, with the failure of the WRITE that has found it out as its reason
+		err = wc.Err() // if the server is gone: WCWRFlushErr, which names the WRITE that failed first
 	}
 	if err != nil {
 		return undecided, err
@@ -173,23 +173,23 @@ func (c *client) listen(ctx context.Context) (verdict byte, err error) {
 		return undecided, err
 	}
 	if c.credits += a.credits; c.credits > c.ring.Slots {
-		return undecided, fmt.Errorf("the server gives credit for %d slots, and has %d", c.credits, c.ring.Slots)
+		return undecided, fmt.Errorf("%d credits, but the server has %d slots", c.credits, c.ring.Slots)
 	}
 	if a.verdict == refused {
-		return refused, fmt.Errorf("the server refuses the file: %s", a.reason)
+		return refused, fmt.Errorf("the server refused the file: %q", a.reason)
 	}
 	return a.verdict, c.receive(wc.WRID)
 }
 
-// disconnect ends the connection: it waits until the server agrees.
+// disconnect ends the connection and waits until the server has confirmed it.
 func (c *client) disconnect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	return c.id.Disconnect(ctx)
 }
 
-// close destroys everything, memory last: it must outlive the region, and the region the requests that use it. It also tells the
-// server, if disconnect has not.
+// close destroys everything in the reverse order: the QP with its requests, their region, the region's memory. Without
+// a disconnect before it, it also informs the server.
 func (c *client) close() {
 	_ = c.id.DestroyQP()
 	if c.mr != nil {

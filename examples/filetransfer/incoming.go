@@ -9,26 +9,26 @@ import (
 	"path/filepath"
 )
 
-// An incoming file has another name until it is whole, so that nobody takes half a file for one.
+// An incoming file has a temporary name until it is complete.
 type incoming struct {
 	name          string
 	size, written int64
 	f             *os.File
-	path          string // in the end
+	path          string // final name
 	sum           hash.Hash
 }
 
-// begin starts a file. The name is the client's, so it must not lead out of the folder.
+// begin starts a file. The client chose the name, so begin checks that the path stays in the folder.
 func begin(dir string, piece []byte) (*incoming, error) {
 	name, size, err := decodeBegin(piece)
 	if err != nil {
 		return nil, err
 	}
 	if !filepath.IsLocal(name) || name != filepath.Base(name) || name == "." {
-		return nil, fmt.Errorf("%q is not the name of a file; it must have no folder", name)
+		return nil, fmt.Errorf("%q is not a file name: must not contain a folder", name)
 	}
 	if size < 0 {
-		return nil, fmt.Errorf("%s: %d bytes are not possible", name, size)
+		return nil, fmt.Errorf("%q: size %d: must not be negative", name, size)
 	}
 	f, err := os.CreateTemp(dir, ".incoming-*")
 	if err != nil {
@@ -39,7 +39,7 @@ func begin(dir string, piece []byte) (*incoming, error) {
 
 func (in *incoming) write(data []byte) error {
 	if in.written+int64(len(data)) > in.size {
-		return fmt.Errorf("%s: more than the %d bytes that were announced", in.name, in.size)
+		return fmt.Errorf("%q: more data than the announced %d bytes", in.name, in.size)
 	}
 	in.sum.Write(data)
 	n, err := in.f.Write(data)
@@ -47,14 +47,14 @@ func (in *incoming) write(data []byte) error {
 	return err
 }
 
-// finish compares the checksum and gives the file its name. A file of that name that is there already is replaced.
+// finish checks size and checksum and renames the file. It replaces an existing file of that name.
 func (in *incoming) finish(sum []byte) error {
 	defer in.discard()
 	if in.written != in.size {
-		return fmt.Errorf("%s: %d of %d bytes have come", in.name, in.written, in.size)
+		return fmt.Errorf("%q: received %d of %d bytes", in.name, in.written, in.size)
 	}
 	if got := in.sum.Sum(nil); !bytes.Equal(got, sum) {
-		return fmt.Errorf("%s: the checksum is %x here and %x at the client", in.name, got, sum)
+		return fmt.Errorf("%q: checksum %x: must be %x", in.name, got, sum)
 	}
 	if err := in.f.Close(); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (in *incoming) finish(sum []byte) error {
 	return os.Rename(in.f.Name(), in.path)
 }
 
-// discard removes what is there of a file; after a rename that is nothing.
+// discard closes and removes the temporary file. After finish has renamed it, it does nothing.
 func (in *incoming) discard() {
 	_ = in.f.Close()
 	_ = os.Remove(in.f.Name())

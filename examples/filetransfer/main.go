@@ -1,17 +1,17 @@
-// Filetransfer sends files from one program to another, checks that they arrived whole, and is meant for reading: it has the parts that
-// programs have which move data by RDMA.
+// Filetransfer sends files from one program to another and checks that they arrived complete. Read it as a pattern for
+// programs that move data by RDMA: buffers, flow control, failures, shutdown.
 //
 //	filetransfer -d DIR           receives files into the folder DIR
 //	filetransfer HOST FILE...     sends files to it
 //
-// The server lends each client a ring of registered buffers, its slots. The client WRITEs a file into them, piece by piece, each with an
-// immediate value that tells the server's program of it (a mere WRITE is noticed by nobody). The server empties the slots and says with
-// SENDs how many are free again: the client's credits.
+// The server gives each client a ring of registered buffers, the slots. The client WRITEs a file into them, one piece
+// per slot. Each WRITE carries an immediate value, so that it completes a receive of the server; a WRITE without one
+// causes no completion there. The server empties the slots and returns them to the client as credits, by SENDs.
 //
 //	client                                    server
 //	                 connect ------------->
 //	                 <------------- accept    private data: where the ring is, and its rkey
-//	WRITE with immediate, slot 0 ---------->  begin: name and size
+//	WRITE with immediate, slot 0 ---------->  begin: size and name
 //	WRITE with immediate, slot 1 ---------->  data
 //	...              <---------------- SEND   8 credits
 //	WRITE with immediate, slot n ---------->  end: checksum
@@ -19,7 +19,8 @@
 //	(the next file)
 //	              disconnect ------------->
 //
-// In wire.go is what the ends tell each other, in sendqueue.go what both do to send, in client.go and server.go what each does of its own.
+// wire.go has the message formats, sendqueue.go the posting of requests, client.go and server.go the two ends, and
+// incoming.go the storing of a file.
 package main
 
 import (
@@ -39,7 +40,8 @@ func main() {
 	dir := flag.String("d", "", "receive into this `folder`")
 	port := flag.String("p", "7473", "`port` of the connection manager")
 	flag.Usage = func() {
-		fmt.Fprintf(flag.CommandLine.Output(), "usage: filetransfer [-p PORT] -d DIR\n       filetransfer [-p PORT] HOST FILE...\n")
+		fmt.Fprint(flag.CommandLine.Output(),
+			"usage: filetransfer [-p PORT] -d DIR\n       filetransfer [-p PORT] HOST FILE...\n")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -71,7 +73,7 @@ func receiveFiles(ctx context.Context, address, dir string) error {
 	s := server{dir: dir, log: func(text string) { fmt.Println(text) }}
 	err := s.run(ctx, address)
 	if errors.Is(err, context.Canceled) {
-		return nil // Ctrl-C is how this server is meant to end
+		return nil // Ctrl-C ends the server; that is no failure
 	}
 	return err
 }
@@ -88,7 +90,7 @@ func sendFiles(ctx context.Context, address string, paths []string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
-		fmt.Printf("%s: %d bytes sent, and stored there\n", path, n)
+		fmt.Printf("%s: %d bytes sent and stored\n", path, n)
 	}
 	return c.disconnect(ctx)
 }

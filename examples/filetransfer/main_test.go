@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,33 +23,37 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// An address of its own, so that other programs on this machine do not matter.
+	// A separate address avoids conflicts with other programs on this machine.
 	if err := os.Setenv("VERBENA_DEVICES", "vrb_files=127.4.6.1"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// A world is a server and a client's host on a network in memory, in virtual time.
-type world struct {
+// testNet is a server and a client's host on a network in memory, in virtual time.
+type testNet struct {
 	*testing.T
 	fabric  *rdmatest.Fabric
 	client  *rdmacm.Host
 	address string
 	dir     string
-	said    []string // by the server; for who has called stop
+	log     []string // of the server; read it after stop
 	stop    func()   // ends the server and waits for it
 }
 
-func in(t *testing.T, faults rdmatest.Faults, f func(w *world)) {
+// run calls f with a running server, and afterwards closes everything.
+func run(t *testing.T, faults rdmatest.Faults, f func(w *testNet)) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, dir: dir, fabric: rdmatest.New(rdmatest.Config{RealTime: true, Seed: 1, Faults: faults})}
+		w := &testNet{T: t, dir: dir, fabric: rdmatest.New(rdmatest.Config{RealTime: true, Seed: 1, Faults: faults})}
 		w.client = w.host("client")
 		host := w.host("server")
 		ctx, cancel := context.WithCancel(t.Context())
 		ready, done := make(chan string, 1), make(chan error, 1)
-		s := server{host: host, dir: dir, log: func(text string) { w.said = append(w.said, text) }, ready: func(a string) { ready <- a }}
+		s := server{
+			host: host, dir: dir,
+			log: func(text string) { w.log = append(w.log, text) }, ready: func(a string) { ready <- a },
+		}
 		go func() { done <- s.run(ctx, "198.18.0.2:0") }()
 		w.address = <-ready
 		w.stop = sync.OnceFunc(func() {
@@ -65,28 +70,28 @@ func in(t *testing.T, faults rdmatest.Faults, f func(w *world)) {
 	})
 }
 
-func (w *world) host(name string) *rdmacm.Host {
+func (w *testNet) host(name string) *rdmacm.Host {
 	dev, err := w.fabric.NewDevice(name)
 	w.ok(err)
 	return rdmacm.NewHost(dev)
 }
 
-func (w *world) ok(err error) {
+func (w *testNet) ok(err error) {
 	w.Helper()
 	if err != nil {
 		w.Fatal(err)
 	}
 }
 
-func (w *world) connect() *client {
+func (w *testNet) connect() *client {
 	w.Helper()
 	c, err := connect(w.Context(), w.client, w.address)
 	w.ok(err)
 	return c
 }
 
-// has tells what is in the server's folder.
-func (w *world) has(want ...string) {
+// wantFiles checks the content of the server's folder.
+func (w *testNet) wantFiles(want ...string) {
 	w.Helper()
 	list, err := os.ReadDir(w.dir)
 	w.ok(err)
@@ -95,15 +100,15 @@ func (w *world) has(want ...string) {
 		got = append(got, e.Name())
 	}
 	if strings.Join(got, " ") != strings.Join(want, " ") {
-		w.Errorf("the server's folder has %q, not %q", got, want)
+		w.Errorf("the server's folder has %q, want %q", got, want)
 	}
 }
 
-// heard is for who has called stop.
-func (w *world) heard(part string) {
+// wantLog checks that the server's log has a text. Call it after stop.
+func (w *testNet) wantLog(part string) {
 	w.Helper()
-	if all := strings.Join(w.said, "\n"); !strings.Contains(all, part) {
-		w.Errorf("the server does not say %q but\n%s", part, all)
+	if all := strings.Join(w.log, "\n"); !strings.Contains(all, part) {
+		w.Errorf("the server's log does not have %q:\n%s", part, all)
 	}
 }
 
@@ -113,22 +118,26 @@ func content(n int) []byte {
 	return b
 }
 
-// Files of sizes at which something could go wrong, one after the other.
+// files have sizes around the limits of slots and ring. The tests send them in this order.
 var files = []struct {
 	name string
 	size int
 }{
-	{"empty", 0}, {"one", 1}, {"slot", slotSize}, {"slot-and-one", slotSize + 1}, {"thrice-around", 3*slots*slotSize - 7}, {"zz-again", 1},
+	{"empty", 0}, {"one", 1}, {"slot", slotSize}, {"slot-and-one", slotSize + 1}, {"three-rings", 3*slots*slotSize - 7},
+	{"zz-one", 1},
 }
 
 func TestFilesArrive(t *testing.T) {
 	for name, faults := range map[string]rdmatest.Faults{
-		"perfect":    {},
-		"lossy":      {Loss: 0.02},
-		"everything": {Loss: 0.01, Duplicate: 0.01, Reorder: 0.01, Corrupt: 0.01, Delay: 50 * time.Microsecond, Jitter: 20 * time.Microsecond},
+		"perfect": {},
+		"lossy":   {Loss: 0.02},
+		"everything": {
+			Loss: 0.01, Duplicate: 0.01, Reorder: 0.01, Corrupt: 0.01,
+			Delay: 50 * time.Microsecond, Jitter: 20 * time.Microsecond,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in(t, faults, func(w *world) {
+			run(t, faults, func(w *testNet) {
 				c := w.connect()
 				var names []string
 				for _, f := range files {
@@ -136,39 +145,40 @@ func TestFilesArrive(t *testing.T) {
 					got, err := os.ReadFile(filepath.Join(w.dir, f.name))
 					w.ok(err)
 					if !bytes.Equal(got, content(f.size)) {
-						w.Errorf("%s: %d bytes have arrived, and differ from the %d that were sent", f.name, len(got), f.size)
+						w.Errorf("%s: the %d bytes received differ from the %d sent", f.name, len(got), f.size)
 					}
 					names = append(names, f.name)
 				}
 				w.ok(c.disconnect(w.Context()))
 				c.close()
 				w.stop()
-				w.has(names...)
-				if len(w.said) != len(files) {
-					w.Errorf("the server has more to say than a line for each file: %q", w.said)
+				w.wantFiles(names...)
+				if len(w.log) != len(files) {
+					w.Errorf("the server's log has %d lines, want one for each file: %q", len(w.log), w.log)
 				}
 				if damaged := w.fabric.Stats().Lost + w.fabric.Stats().Corrupted; (damaged > 0) != (faults.Loss > 0) {
-					w.Errorf("%d packets were lost or damaged", damaged)
+					w.Errorf("%d packets lost or damaged with %+v", damaged, faults)
 				}
 			})
 		})
 	}
 }
 
-// The credits are what keeps the client from writing where the server still reads, and into a receive queue that is empty.
-func TestNothingIsPutOff(t *testing.T) {
-	in(t, rdmatest.Faults{}, func(w *world) {
+// The credits keep the client from writing into a slot that the server still reads, and when the receive queue is
+// empty.
+func TestCreditsPreventRNR(t *testing.T) {
+	run(t, rdmatest.Faults{}, func(w *testNet) {
 		c := w.connect()
 		w.ok(c.send(w.Context(), "f", 5*slots*slotSize, rand.NewChaCha8([32]byte{})))
 		w.ok(c.disconnect(w.Context()))
 		if n := w.fabric.Counters(c.id.Verbs())["rcvd_rnr_err"]; n != 0 {
-			w.Errorf("%d requests of the client found no receive", n)
+			w.Errorf("%d RNR NAKs, want 0", n)
 		}
 		c.close()
 	})
 }
 
-// A hook is a reader that calls a function in the middle of a file.
+// A hook is a reader that calls do once, when left bytes have been read.
 type hook struct {
 	left int
 	do   func()
@@ -184,55 +194,55 @@ func (h *hook) Read(b []byte) (int, error) {
 
 const big = 64 * slots * slotSize
 
-// The network breaks: the client's WRITEs and the server's probe are not answered.
-func TestThePeerVanishes(t *testing.T) {
-	in(t, rdmatest.Faults{}, func(w *world) {
+// The network fails: the client's WRITEs and the server's probe get no answer.
+func TestNetworkFailure(t *testing.T) {
+	run(t, rdmatest.Faults{}, func(w *testNet) {
 		c := w.connect()
 		cut := func() { w.fabric.Cut(netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")) }
 		err := c.send(w.Context(), "f", big, &hook{big / 2, cut})
 		if err == nil || !strings.Contains(err.Error(), verbs.WCRetryExcErr.String()) {
-			t.Errorf("the client says: %v", err)
+			t.Errorf("the client's error: %v", err)
 		}
 		c.close()
 		time.Sleep(2 * time.Minute)
-		w.has()
+		w.wantFiles()
 		w.stop()
-		w.heard("f ends after ")
-		w.heard("the client does not answer any more")
+		w.wantLog(`"f": ended after `)
+		w.wantLog("the client does not answer")
 	})
 }
 
-func TestTheClientLeaves(t *testing.T) {
-	in(t, rdmatest.Faults{}, func(w *world) {
+func TestClientCloses(t *testing.T) {
+	run(t, rdmatest.Faults{}, func(w *testNet) {
 		c := w.connect()
 		ctx, cancel := context.WithCancel(w.Context())
 		if err := c.send(ctx, "f", big, &hook{big / 2, cancel}); !errors.Is(err, context.Canceled) {
-			t.Errorf("the client says: %v", err)
+			t.Errorf("the client's error: %v", err)
 		}
 		c.close()
 		time.Sleep(time.Second)
-		w.has()
+		w.wantFiles()
 		w.stop()
-		w.heard("the peer has disconnected")
+		w.wantLog("the peer has disconnected")
 	})
 }
 
-func TestTheServerStops(t *testing.T) {
-	in(t, rdmatest.Faults{}, func(w *world) {
+func TestServerStops(t *testing.T) {
+	run(t, rdmatest.Faults{}, func(w *testNet) {
 		c := w.connect()
 		err := c.send(w.Context(), "f", big, &hook{big / 2, w.stop})
-		if err == nil || !strings.Contains(err.Error(), "the server has ended the connection") {
-			t.Errorf("the client says: %v", err)
+		if err == nil || !strings.Contains(err.Error(), "the server closed the connection") {
+			t.Errorf("the client's error: %v", err)
 		}
 		c.close()
-		w.has()
-		w.heard("the server is stopped")
+		w.wantFiles()
+		w.wantLog("the server was stopped")
 	})
 }
 
-// A client that is silent but alive is left alone.
-func TestALongPause(t *testing.T) {
-	in(t, rdmatest.Faults{}, func(w *world) {
+// A client that sends nothing for an hour keeps its connection.
+func TestLongPause(t *testing.T) {
+	run(t, rdmatest.Faults{}, func(w *testNet) {
 		c := w.connect()
 		pause := func() { time.Sleep(time.Hour) }
 		w.ok(c.send(w.Context(), "f", 3*slots*slotSize, &hook{slots * slotSize, pause}))
@@ -241,7 +251,7 @@ func TestALongPause(t *testing.T) {
 		w.ok(c.disconnect(w.Context()))
 		c.close()
 		w.stop()
-		w.has("f", "g")
+		w.wantFiles("f", "g")
 	})
 }
 
@@ -259,41 +269,43 @@ func TestRefusals(t *testing.T) {
 		want   string
 		pieces []piece
 	}{
-		{"the checksum is", []piece{{pieceBegin, begin("f", 3)}, {pieceData, []byte("abd")}, {pieceEnd, sum[:]}}},
-		{"f: 2 of 3 bytes have come", []piece{{pieceBegin, begin("f", 3)}, {pieceData, []byte("ab")}, {pieceEnd, sum[:]}}},
-		{"f: more than the 2 bytes", []piece{{pieceBegin, begin("f", 2)}, {pieceData, []byte("abc")}}},
-		{"f: -1 bytes are not possible", []piece{{pieceBegin, begin("f", -1)}}},
+		{`"f": checksum `, []piece{{pieceBegin, begin("f", 3)}, {pieceData, []byte("abd")}, {pieceEnd, sum[:]}}},
+		{`"f": received 2 of 3 bytes`, []piece{{pieceBegin, begin("f", 3)}, {pieceData, []byte("ab")}, {pieceEnd, sum[:]}}},
+		{`"f": more data than the announced 2 bytes`, []piece{{pieceBegin, begin("f", 2)}, {pieceData, []byte("abc")}}},
+		{`"f": size -1`, []piece{{pieceBegin, begin("f", -1)}}},
 		{"has 8 bytes", []piece{{pieceBegin, begin("", 0)}}},
 		{"has 264 bytes", []piece{{pieceBegin, begin(strings.Repeat("x", maxName+1), 0)}}},
-		{`"../f" is not the name`, []piece{{pieceBegin, begin("../f", 0)}}},
-		{`"a/f" is not the name`, []piece{{pieceBegin, begin("a/f", 0)}}},
-		{`".." is not the name`, []piece{{pieceBegin, begin("..", 0)}}},
-		{"kind 2 came out of turn", []piece{{pieceData, nil}}},
-		{"kind 3 came out of turn", []piece{{pieceEnd, nil}}},
-		{"kind 1 came out of turn", []piece{{pieceBegin, begin("f", 2)}, {pieceBegin, begin("f", 2)}}},
-		{"kind 99 came out of turn", []piece{{99, nil}}},
+		{`"../f" is not a file name`, []piece{{pieceBegin, begin("../f", 0)}}},
+		{`"a/f" is not a file name`, []piece{{pieceBegin, begin("a/f", 0)}}},
+		{`".." is not a file name`, []piece{{pieceBegin, begin("..", 0)}}},
+		{"unexpected piece of kind 2", []piece{{pieceData, nil}}},
+		{"unexpected piece of kind 3", []piece{{pieceEnd, nil}}},
+		{"unexpected piece of kind 1", []piece{{pieceBegin, begin("f", 2)}, {pieceBegin, begin("f", 2)}}},
+		{"unexpected piece of kind 99", []piece{{99, nil}}},
 	} {
 		t.Run(test.want, func(t *testing.T) {
-			in(t, rdmatest.Faults{}, func(w *world) {
+			run(t, rdmatest.Faults{}, func(w *testNet) {
 				c := w.connect()
 				for _, p := range test.pieces {
 					w.ok(c.put(w.Context(), p.kind, func(slot []byte) (int, error) { return copy(slot, p.data), nil }))
 				}
-				_, err := c.listen(w.Context())
-				if err == nil || !strings.Contains(err.Error(), "the server refuses the file: ") || !strings.Contains(err.Error(), test.want) {
-					t.Errorf("the client says: %v", err)
+				_, err := c.await(w.Context())
+				if want := strconv.Quote(test.want); err == nil || !strings.Contains(err.Error(),
+					"the server refused the file: ") ||
+					!strings.Contains(err.Error(), want[1:len(want)-1]) {
+					t.Errorf("the client's error: %v", err)
 				}
 				w.ok(c.disconnect(w.Context()))
 				c.close()
 				w.stop()
-				w.has()
-				w.heard(test.want)
+				w.wantFiles()
+				w.wantLog(test.want)
 			})
 		})
 	}
 }
 
-// What the network says is not believed.
+// Messages with invalid fields are refused.
 func TestBadMessages(t *testing.T) {
 	good := ring{Slots: 2, SlotSize: minSlotSize, RKey: 3, Addr: 4}
 	if r, err := decodeRing(append(good.encode(), make([]byte, 100)...)); err != nil || r.Addr != 4 || r.RKey != 3 {
@@ -315,12 +327,12 @@ func TestBadMessages(t *testing.T) {
 		t.Error("an answer of 4 bytes")
 	}
 	if long := (answer{reason: strings.Repeat("x", 500)}).encode(); len(long) != answerSize {
-		t.Errorf("a long reason makes a message of %d bytes", len(long))
+		t.Errorf("a long reason makes a message of %d bytes, want %d", len(long), answerSize)
 	}
 }
 
 func TestBadFiles(t *testing.T) {
-	in(t, rdmatest.Faults{}, func(w *world) {
+	run(t, rdmatest.Faults{}, func(w *testNet) {
 		c := w.connect()
 		defer c.close()
 		for path, want := range map[string]string{t.Name(): "no such file", t.TempDir(): "not a regular file"} {
@@ -328,13 +340,14 @@ func TestBadFiles(t *testing.T) {
 				t.Errorf("%s: %v", path, err)
 			}
 		}
-		if err := c.send(w.Context(), "f", 10, io.LimitReader(&hook{}, 3)); err == nil || !strings.Contains(err.Error(), "7 of its 10 bytes are missing") {
+		err := c.send(w.Context(), "f", 10, io.LimitReader(&hook{}, 3))
+		if err == nil || !strings.Contains(err.Error(), "7 of its 10 bytes are missing") {
 			t.Errorf("a file that becomes shorter: %v", err)
 		}
 	})
 }
 
-// The two programs, over the loopback device.
+// Both programs run in this process, over the loopback device.
 func TestPrograms(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -359,7 +372,7 @@ func TestPrograms(t *testing.T) {
 		t.Error(err)
 	}
 	if got, err := os.ReadFile(filepath.Join(dir, "f")); !bytes.Equal(got, content(10*slotSize)) {
-		t.Error("the file differs", err)
+		t.Error("the stored file differs from the one that was sent", err)
 	}
 	if err := receiveFiles(ctx, "127.4.6.1:0", path); err == nil {
 		t.Error("a file instead of a folder: no error")

@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// A sendQueue posts requests and never more than its depth at a time. A request has its place in the queue, and its memory is the
-// device's, until its completion was polled; so each one is signaled, and room is made by waiting for the oldest.
+// A sendQueue posts requests, at most depth at a time. A request occupies its place in the queue, and the device may
+// read its memory, until its completion was polled. So each request is signaled, and a full queue waits for the oldest.
 type sendQueue struct {
 	id                *rdmacm.ID
 	depth             uint64
@@ -27,7 +27,7 @@ func (q *sendQueue) post(ctx context.Context, wr verbs.SendWR) error {
 	return nil
 }
 
-// wait waits until no more than so many requests are outstanding.
+// wait waits until at most this number of requests are outstanding.
 func (q *sendQueue) wait(ctx context.Context, outstanding uint64) error {
 	for q.posted-q.completed > outstanding {
 		wc, err := q.id.GetSendComp(ctx)
@@ -37,7 +37,7 @@ func (q *sendQueue) wait(ctx context.Context, outstanding uint64) error {
 		if err := wc.Err(); err != nil {
 			return err
 		}
-		q.completed++ // in the order of posting
+		q.completed++ // completions come in the order of posting
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ import (
 const (
 	slots    = 16
 	slotSize = 64 << 10
-	// Who waits for messages sends nothing, and whose device sends nothing never learns that the peer is dead. After so much silence the
-	// server asks.
+	// A device learns that the peer is gone only if it sends something, and a server that waits for pieces sends nothing.
+	// After this time without a piece it probes the client.
 	silence = 5 * time.Second
 )
 
@@ -24,12 +24,13 @@ const (
 type server struct {
 	host  *rdmacm.Host // nil for the default one
 	dir   string
-	log   func(text string) // of what happens; called by one goroutine at a time
-	ready func(address string)
-	mu    sync.Mutex // of log
+	log   func(text string)    // for stored files and failures; called by one goroutine at a time
+	ready func(address string) // called when the server listens; may be nil
+	mu    sync.Mutex           // held while log runs
 }
 
-// run serves clients, each with a ring of its own, until the context ends. When it returns nothing is left of them.
+// run serves clients, each with a separate ring, until the context ends. It returns after the last client's resources
+// are freed.
 func (s *server) run(ctx context.Context, address string) error {
 	l, err := rdmacm.Listen(ctx, address, &rdmacm.Options{
 		Host: s.host,
@@ -45,7 +46,7 @@ func (s *server) run(ctx context.Context, address string) error {
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	for {
-		// Not l.Accept: a client may write as soon as it is accepted, so the ring and the receives come before.
+		// Request, not Accept: the client may write as soon as it is accepted, so the receives must be posted before that.
 		id, err := l.Request(ctx)
 		if err != nil {
 			return err
@@ -53,19 +54,19 @@ func (s *server) run(ctx context.Context, address string) error {
 		clients.Go(func() {
 			client := id.Route().DstAddr
 			if err := s.serve(ctx, id); err != nil {
-				s.say("%v: %v", client, err)
+				s.logf("%v: %v", client, err)
 			}
 		})
 	}
 }
 
-func (s *server) say(format string, a ...any) {
+func (s *server) logf(format string, a ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log(fmt.Sprintf(format, a...))
 }
 
-// serve is one connection from its request to its end.
+// serve handles one connection from its request to its end.
 func (s *server) serve(ctx context.Context, id *rdmacm.ID) error {
 	r := &receiver{server: s, id: id, sends: sendQueue{id: id, depth: slots}}
 	defer r.close()
@@ -75,12 +76,12 @@ func (s *server) serve(ctx context.Context, id *rdmacm.ID) error {
 	err := r.receive(ctx)
 	if r.file != nil {
 		r.file.discard()
-		err = fmt.Errorf("%s ends after %d of its %d bytes: %w", r.file.name, r.file.written, r.file.size, err)
+		err = fmt.Errorf("%q: ended after %d of %d bytes: %w", r.file.name, r.file.written, r.file.size, err)
 	}
 	if ctx.Err() != nil {
-		err = fmt.Errorf("the server is stopped: %w", err)
+		err = fmt.Errorf("the server was stopped: %w", err)
 	}
-	// It answers the peer's Disconnect, or begins the end. The context may have ended by now, and the peer must learn of that too.
+	// This confirms the peer's Disconnect, or disconnects. ctx may have ended, but the client must still be informed.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = id.Disconnect(last)
@@ -94,9 +95,9 @@ type receiver struct {
 	ring  ring
 	mr    *verbs.MR // the slots
 	sends sendQueue
-	next  uint64 // number of the next piece
-	owed  uint32 // slots that are free again and that the client does not know of
-	file  *incoming
+	next  uint64    // number of the next piece
+	owed  uint32    // free slots not yet returned to the client as credits
+	file  *incoming // nil between files
 }
 
 func (r *receiver) accept(ctx context.Context) (err error) {
@@ -109,16 +110,16 @@ func (r *receiver) accept(ctx context.Context) (err error) {
 		}
 	}
 	r.ring = ring{Slots: slots, SlotSize: slotSize, RKey: r.mr.RKey(), Addr: r.mr.Addr()}
-	// Retries of both ends' QPs are as the client has asked for.
+	// The retry parameters are the client's.
 	param := r.id.Event().Conn
 	param.PrivateData = r.ring.encode()
 	return r.id.Accept(ctx, &param)
 }
 
-// expect posts a receive for one WRITE with immediate. It has no memory: the WRITE knows where its data goes.
+// expect posts a receive for one WRITE with immediate. It needs no buffer: the WRITE names its destination.
 func (r *receiver) expect() error { return r.id.PostRecvV(0) }
 
-// receive takes pieces until the client disconnects.
+// receive handles pieces until the client disconnects.
 func (r *receiver) receive(ctx context.Context) error {
 	for {
 		wc, err := r.wait(ctx)
@@ -134,12 +135,14 @@ func (r *receiver) receive(ctx context.Context) error {
 		if err != nil {
 			return r.refuse(ctx, err)
 		}
-		// The receive goes before the credit: a WRITE that finds none would be put off (RNR), which costs more time than many WRITEs.
+		// The receive is posted before the credit is returned: a WRITE without a receive causes an RNR NAK, whose delay is
+		// longer than many WRITEs take.
 		if err := r.expect(); err != nil {
 			return err
 		}
 		r.owed++
-		// A credit for each piece would be as many messages as pieces; one when all are used up would let the client stand still.
+		// Returning each credit at once would double the number of messages; returning them when all are used up would stop
+		// the client until the answer arrives.
 		if verdict != undecided || r.owed >= slots/2 {
 			if err := r.answer(ctx, answer{credits: r.owed, verdict: verdict}); err != nil {
 				return err
@@ -153,13 +156,14 @@ func (r *receiver) answer(ctx context.Context, a answer) error {
 	return r.sends.post(ctx, verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: a.encode()})
 }
 
-// refuse tells the client why it should end. It ends the connection, not we: a disconnection from here could overtake the reason.
+// refuse sends the client the reason and waits until the client disconnects. If the server disconnected, the disconnect
+// request could arrive before the reason.
 func (r *receiver) refuse(ctx context.Context, reason error) error {
 	if err := r.answer(ctx, answer{verdict: refused, reason: reason.Error()}); err != nil {
 		return errors.Join(reason, err)
 	}
 	for {
-		if _, err := r.wait(ctx); err != nil { // what it writes until it has heard us does not matter
+		if _, err := r.wait(ctx); err != nil { // further pieces are ignored
 			return reason
 		}
 	}
@@ -168,25 +172,25 @@ func (r *receiver) refuse(ctx context.Context, reason error) error {
 // wait waits for the next piece.
 func (r *receiver) wait(ctx context.Context) (verbs.WC, error) {
 	for {
-		brief, cancel := context.WithTimeout(ctx, silence)
-		wc, err := r.id.GetRecvComp(brief)
+		limited, cancel := context.WithTimeout(ctx, silence)
+		wc, err := r.id.GetRecvComp(limited)
 		cancel()
 		switch {
 		case err == nil && wc.Err() != nil:
 			return wc, wc.Err()
 		case err == nil && wc.Opcode != verbs.WCRecvRDMAWithImm:
-			return wc, fmt.Errorf("the client has sent a %v; only WRITEs with immediate are expected", wc.Opcode)
+			return wc, fmt.Errorf("the client sent a %v: must be a WRITE with immediate", wc.Opcode)
 		case err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
 			return wc, err
 		}
 		if err := r.probe(ctx); err != nil {
-			return wc, fmt.Errorf("the client does not answer any more: %w", err)
+			return wc, fmt.Errorf("the client does not answer: %w", err)
 		}
 	}
 }
 
-// probe finds out whether the peer is alive: a WRITE of nothing to nowhere. Its device acknowledges that, its program need not have
-// a receive for it or even notice.
+// probe checks that the peer is alive, by a WRITE of 0 bytes. The peer's device acknowledges it without a receive and
+// without its program.
 func (r *receiver) probe(ctx context.Context) error {
 	if err := r.sends.post(ctx, verbs.SendWR{Opcode: verbs.WRRDMAWrite}); err != nil {
 		return err
@@ -194,7 +198,7 @@ func (r *receiver) probe(ctx context.Context) error {
 	return r.sends.wait(ctx, 0)
 }
 
-// take does what a piece says. The slot is free again when it returns.
+// take processes a piece. Its slot is free when take returns.
 func (r *receiver) take(kind uint32, data []byte) (verdict byte, err error) {
 	switch {
 	case kind == pieceBegin && r.file == nil:
@@ -208,10 +212,10 @@ func (r *receiver) take(kind uint32, data []byte) (verdict byte, err error) {
 		if err := f.finish(data); err != nil {
 			return refused, err
 		}
-		r.say("%v: %s, %d bytes", r.id.Route().DstAddr, f.name, f.size)
+		r.logf("%v: %q, %d bytes", r.id.Route().DstAddr, f.name, f.size)
 		return stored, nil
 	}
-	return refused, fmt.Errorf("a piece of kind %d came out of turn", kind)
+	return refused, fmt.Errorf("unexpected piece of kind %d", kind)
 }
 
 func (r *receiver) close() {

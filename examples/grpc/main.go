@@ -1,6 +1,6 @@
-// Grpc is a gRPC server and a client over RDMA. Both are those of google.golang.org/grpc: only the listener and the dialer are
-// rsocket's. The service is gRPC's own health check, so that nothing needs to be generated. It is a module of its own, to keep gRPC
-// out of Verbena's.
+// Grpc is a gRPC server and a client over RDMA: google.golang.org/grpc with the listener and the dialer of package
+// rsocket. The service is gRPC's health check, which needs no generated code. The example is a separate module, so that
+// Verbena's module does not depend on gRPC.
 package main
 
 import (
@@ -27,26 +27,27 @@ func main() {
 	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
 	go func() { check(server.Serve(l)) }()
 
-	conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(c context.Context, address string) (net.Conn, error) {
-			return rsocket.DialContext(c, "tcp", address)
+	conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return rsocket.DialContext(ctx, "tcp", address)
 		}))
 	check(err)
-	c, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	answer, err := grpc_health_v1.NewHealthClient(conn).Check(c, &grpc_health_v1.HealthCheckRequest{})
+	answer, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 	check(err)
 	fmt.Printf("gRPC over RDMA at %v: %v\n", l.Addr(), answer.GetStatus())
 	check(conn.Close())
 	server.GracefulStop()
 }
 
-// deviceAddr is an IPv4 address of the first RDMA device.
+// deviceAddr returns an IPv4 address of the first RDMA device.
 func deviceAddr() string {
-	ctx, err := verbs.Open("")
+	vctx, err := verbs.Open("")
 	check(err)
-	defer ctx.Close()
-	table, err := ctx.QueryGIDTable()
+	defer vctx.Close()
+	table, err := vctx.QueryGIDTable()
 	check(err)
 	for _, e := range table {
 		if a := e.GID.Addr(); a.Is4() {

@@ -8,7 +8,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// An address of its own, so that other programs on this machine do not matter.
+	// A separate address avoids conflicts with other programs on this machine.
 	if err := os.Setenv("VERBENA_DEVICES", "vrb_grpc=127.4.4.1"); err != nil {
 		panic(err)
 	}
@@ -19,11 +19,11 @@ func TestMain(m *testing.M) {
 func TestHealth(t *testing.T) {
 	want := regexp.MustCompile(`^gRPC over RDMA at 127\.4\.4\.1:\d+: SERVING\n$`)
 	if got := printed(t, main); !want.MatchString(got) {
-		t.Errorf("it printed %q", got)
+		t.Errorf("printed %q", got)
 	}
 }
 
-// printed is what a function prints.
+// printed returns the text that f writes to the standard output.
 func printed(t *testing.T, f func()) string {
 	t.Helper()
 	r, w, err := os.Pipe()

@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// A side is a device of a fabric with a queue pair.
+// A side is a device of a fabric with its objects.
 type side struct {
 	cq *verbs.CQ
 	mr *verbs.MR
@@ -23,11 +23,11 @@ func newSide(t *testing.T, f *rdmatest.Fabric, name string) side {
 			t.Fatal(err)
 		}
 	}
-	ctx, err := f.Open(name)
+	vctx, err := f.Open(name)
 	ok(err)
-	pd, err := ctx.AllocPD()
+	pd, err := vctx.AllocPD()
 	ok(err)
-	cq, err := ctx.CreateCQ(16, nil)
+	cq, err := vctx.CreateCQ(16, nil)
 	ok(err)
 	mr, err := pd.RegMR(make([]byte, 64), verbs.AccessLocalWrite)
 	ok(err)
@@ -36,7 +36,7 @@ func newSide(t *testing.T, f *rdmatest.Fabric, name string) side {
 	return side{cq, mr, qp}
 }
 
-// newPair is two sides, connected.
+// newPair creates two connected sides.
 func newPair(t *testing.T, f *rdmatest.Fabric) (a, b side) {
 	a, b = newSide(t, f, "a"), newSide(t, f, "b")
 	for _, c := range [][2]side{{a, b}, {b, a}} {
@@ -51,14 +51,15 @@ func newPair(t *testing.T, f *rdmatest.Fabric) (a, b side) {
 	return a, b
 }
 
-func TestLossIsRepaired(t *testing.T) {
-	f := rdmatest.New(rdmatest.Config{Seed: 7, Faults: rdmatest.Faults{Loss: 0.2}}) // one packet of five gets lost
+func TestLossIsRecovered(t *testing.T) {
+	f := rdmatest.New(rdmatest.Config{Seed: 7, Faults: rdmatest.Faults{Loss: 0.2}}) // loses one packet of five
 	a, b := newPair(t, f)
 	for i := range 50 {
 		if err := b.qp.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{b.mr.SGE(0, 64)}}); err != nil {
 			t.Fatal(err)
 		}
-		err := a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 64)}})
+		err := a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled,
+			SGList: []verbs.SGE{a.mr.SGE(0, 64)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,16 +68,16 @@ func TestLossIsRepaired(t *testing.T) {
 		if !f.Run(sent, 10*time.Second) || wcs[0].Err() != nil { // ten seconds of virtual time
 			t.Fatalf("message %d: %v", i, wcs[0].Err())
 		}
-		if n, _ := b.cq.Poll(wcs[:]); n != 1 || wcs[0].Err() != nil { // who sends knows it after who receives
-			t.Fatalf("message %d has not arrived: %v", i, wcs[0].Err())
+		if n, _ := b.cq.Poll(wcs[:]); n != 1 || wcs[0].Err() != nil { // the receiver completes before the sender
+			t.Fatalf("message %d not received: %v", i, wcs[0].Err())
 		}
 	}
 	if f.Stats().Lost == 0 {
-		t.Error("nothing was lost, so nothing was tested")
+		t.Error("no packet was lost")
 	}
 }
 
-func TestThePeerVanishes(t *testing.T) {
+func TestNetworkFailure(t *testing.T) {
 	f := rdmatest.New(rdmatest.Config{})
 	a, _ := newPair(t, f)
 	f.Cut(netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")) // the first two devices of every fabric

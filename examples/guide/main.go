@@ -1,11 +1,12 @@
-// Guide is the program that docs/guide.md builds step by step. The server lends a page of its memory; the client writes a text there, reads
-// it back, and then sends a message that it has done so.
+// Guide is the program that docs/guide.md builds step by step. The server offers a page of its memory. The client
+// writes a text there, reads it back, and sends a message.
 //
 //	guide              the server
 //	guide HOST         the client
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,18 +21,18 @@ import (
 const (
 	tcpPort  = "19876"
 	pageSize = 4096
-	inbox    = 2048 // from here on the page is for messages that are received
+	inbox    = 2048 // offset in the page of received messages
 )
 
-// An end has the objects of one side.
+// An end has the RDMA objects of one side.
 type end struct {
-	ctx *verbs.Context
-	pd  *verbs.PD
-	mr  *verbs.MR
-	cq  *verbs.CQ
-	qp  *verbs.QP
+	vctx *verbs.Context
+	pd   *verbs.PD
+	mr   *verbs.MR
+	cq   *verbs.CQ
+	qp   *verbs.QP
 
-	in  *json.Decoder // the TCP connection, for what must be known before RDMA works
+	in  *json.Decoder // the TCP connection, for the exchange of addresses
 	out *json.Encoder
 }
 
@@ -62,19 +63,19 @@ func run(args []string, w io.Writer) error {
 	return serve(conn, w)
 }
 
-// open makes the objects, each one from one before.
+// open creates the objects.
 func (e *end) open() (err error) {
-	if e.ctx, err = verbs.Open(""); err != nil {
+	if e.vctx, err = verbs.Open(""); err != nil {
 		return err
 	}
-	if e.pd, err = e.ctx.AllocPD(); err != nil {
+	if e.pd, err = e.vctx.AllocPD(); err != nil {
 		return err
 	}
 	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead
 	if e.mr, err = e.pd.RegMR(make([]byte, pageSize), access); err != nil {
 		return err
 	}
-	if e.cq, err = e.ctx.CreateCQ(16, nil); err != nil {
+	if e.cq, err = e.vctx.CreateCQ(16, nil); err != nil {
 		return err
 	}
 	e.qp, err = e.pd.CreateQP(&verbs.QPInitAttr{
@@ -84,19 +85,19 @@ func (e *end) open() (err error) {
 	return err
 }
 
-// close destroys them in the reverse order: an object with users refuses.
+// close destroys the objects in the reverse order: an object in use cannot be closed.
 func (e *end) close() error {
-	return errors.Join(e.qp.Close(), e.cq.Close(), e.mr.Close(), e.pd.Close(), e.ctx.Close())
+	return errors.Join(e.qp.Close(), e.cq.Close(), e.mr.Close(), e.pd.Close(), e.vctx.Close())
 }
 
-// A card is what the other end must know of this one.
+// A card has the addresses of one end.
 type card struct {
 	QP   verbs.QPInfo
 	Addr uint64 // of the page
 	RKey uint32
 }
 
-// connect swaps cards with the other end and connects the queue pairs.
+// connect exchanges cards with the other end and connects the queue pairs.
 func (e *end) connect(conn net.Conn) (peer card, err error) {
 	e.in, e.out = json.NewDecoder(conn), json.NewEncoder(conn)
 	info, err := e.qp.LocalInfo()
@@ -115,7 +116,7 @@ func (e *end) connect(conn net.Conn) (peer card, err error) {
 	return peer, e.swap("ready", new(string))
 }
 
-// swap tells the other end something and waits for what it tells us.
+// swap sends a value to the other end and receives one from it.
 func (e *end) swap(mine, theirs any) error {
 	if err := e.out.Encode(mine); err != nil {
 		return err
@@ -123,18 +124,13 @@ func (e *end) swap(mine, theirs any) error {
 	return e.in.Decode(theirs)
 }
 
-// wait polls until one request has completed.
+// wait waits until one request has completed.
 func (e *end) wait() (verbs.WC, error) {
 	var wcs [1]verbs.WC
-	for {
-		n, err := e.cq.Poll(wcs[:])
-		if err != nil {
-			return wcs[0], err
-		}
-		if n == 1 {
-			return wcs[0], wcs[0].Err()
-		}
+	if _, err := e.cq.Wait(context.Background(), wcs[:]); err != nil {
+		return wcs[0], err
 	}
+	return wcs[0], wcs[0].Err()
 }
 
 // do posts a request and waits for its completion.
@@ -178,7 +174,7 @@ func ask(conn net.Conn, w io.Writer) error {
 	return errors.Join(err, e.close())
 }
 
-// serve is the server. It takes no part in the WRITE and the READ.
+// serve is the server. WRITE and READ do not involve it; only the message does.
 func serve(conn net.Conn, w io.Writer) error {
 	defer conn.Close()
 	var e end

@@ -8,7 +8,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// An address of its own, so that other programs on this machine do not matter.
+	// A separate address avoids conflicts with other programs on this machine.
 	if err := os.Setenv("VERBENA_DEVICES", "vrb_guide="+addr); err != nil {
 		panic(err)
 	}
@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 
 const addr = "127.4.3.1"
 
-// Both ends run, in one process, and say what the guide says they say.
+// Both ends run in this process. Their output must be in the guide.
 func TestBothEnds(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -47,9 +47,9 @@ func TestBothEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, said := range []string{server.String(), client.String()} {
-		if said == "" || !strings.Contains(string(page), said) {
-			t.Errorf("the guide says something else than %q", said)
+	for _, output := range []string{server.String(), client.String()} {
+		if output == "" || !strings.Contains(string(page), output) {
+			t.Errorf("the guide does not have the output %q", output)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"time"
 
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/rdmatest"
@@ -13,7 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// must and check are how these examples treat errors; a program says more.
+// must and check end the example at an error. A program would handle it.
 func must[T any](v T, err error) T {
 	check(err)
 	return v
@@ -27,30 +28,28 @@ func check(err error) {
 
 var sizes = verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}
 
-// stage is a device on a network in memory, with a protection domain, memory and a CQ.
-func stage() (ctx *verbs.Context, pd *verbs.PD, mr *verbs.MR, cq *verbs.CQ) {
+// setup opens a device on a network in memory and creates a protection domain, a memory region and a CQ.
+func setup() (vctx *verbs.Context, pd *verbs.PD, mr *verbs.MR, cq *verbs.CQ) {
 	f := rdmatest.New(rdmatest.Config{RealTime: true})
-	ctx = must(f.Open("vrb_a"))
-	pd = must(ctx.AllocPD())
-	return ctx, pd, must(pd.RegMR(make([]byte, 4096), verbs.AccessLocalWrite)), must(ctx.CreateCQ(64, nil))
+	vctx = must(f.Open("vrb_a"))
+	pd = must(vctx.AllocPD())
+	return vctx, pd, must(pd.RegMR(make([]byte, 4096), verbs.AccessLocalWrite)), must(vctx.CreateCQ(64, nil))
 }
 
-// one polls for one completion.
+// one waits for one completion.
 func one(cq *verbs.CQ) verbs.WC {
 	var wcs [1]verbs.WC
-	for must(cq.Poll(wcs[:])) == 0 {
-	}
+	must(cq.Wait(context.Background(), wcs[:]))
 	check(wcs[0].Err())
 	return wcs[0]
 }
 
-// Sleep instead of polling.
+// Wait for completions without polling.
 func Example_events() {
-	ctx, pd, mr, other := stage()
-	c := context.Background()
+	vctx, pd, mr, other := setup()
+	ctx := context.Background()
 
-	ch := must(ctx.CreateCompChannel())
-	cq := must(ctx.CreateCQ(16, &verbs.CQOptions{Channel: ch}))
+	cq := must(vctx.CreateCQ(16, nil))
 
 	a := must(pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: other, RecvCQ: other, Cap: sizes}))
 	b := must(pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: sizes}))
@@ -59,45 +58,20 @@ func Example_events() {
 	check(b.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{mr.SGE(0, 64)}}))
 	check(a.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: []byte("wake up")}))
 
-	take := func(wc *verbs.WC) { fmt.Printf("%q\n", mr.Bytes()[:wc.ByteLen]) }
-	check(sleep(c, ch, cq, take))
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for wc, err := range cq.All(ctx) { // sleeps while the CQ is empty
+		check(err) // ctx has ended, or the CQ was closed
+		check(wc.Err())
+		fmt.Printf("%q\n", mr.Bytes()[:wc.ByteLen])
+		break // further completions stay in the CQ
+	}
 	// Output: "wake up"
 }
 
-// sleep waits for completions of a CQ on a channel, and hands out at least one.
-func sleep(c context.Context, ch *verbs.CompChannel, cq *verbs.CQ, take func(*verbs.WC)) error {
-	var wcs [16]verbs.WC
-	for taken := false; ; {
-		if err := cq.ReqNotify(false); err != nil { // 1. arm
-			return err
-		}
-		for { // 2. empty the queue: what was in it before arming causes no event
-			n, err := cq.Poll(wcs[:])
-			if err != nil {
-				return err
-			}
-			if n == 0 {
-				break
-			}
-			for i := range wcs[:n] {
-				take(&wcs[i])
-			}
-			taken = true
-		}
-		if taken {
-			return nil
-		}
-		ready, err := ch.GetEvent(c) // 3. sleep
-		if err != nil {
-			return err
-		}
-		ready.AckEvents(1) // 4. acknowledge, or Close of the CQ waits for ever
-	}
-}
-
-// Many queue pairs, one queue of receives.
+// Several QPs with one shared receive queue.
 func Example_srq() {
-	_, pd, mr, cq := stage()
+	_, pd, mr, cq := setup()
 
 	srq := must(pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: 100, MaxSGE: 1}}))
 	for i := range 4 {
@@ -106,14 +80,15 @@ func Example_srq() {
 	for i := range 3 {
 		served := must(pd.CreateQP(&verbs.QPInitAttr{
 			Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, SRQ: srq,
-			Cap: verbs.QPCap{MaxSendWR: 8, MaxSendSGE: 1}, // no receive queue of its own
+			Cap: verbs.QPCap{MaxSendWR: 8, MaxSendSGE: 1}, // receives come from the SRQ
 		}))
 		client := must(pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: sizes}))
 		check(served.Connect(must(client.LocalInfo()), nil))
 		check(client.Connect(must(served.LocalInfo()), nil))
-		check(client.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: fmt.Appendf(nil, "client %d", i)}))
+		check(client.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline,
+			Inline: fmt.Appendf(nil, "client %d", i)}))
 
-		wc := one(cq) // its QPNum tells who has got it, its WRID where it lies
+		wc := one(cq) // QPNum is the receiving QP, WRID the receive
 		fmt.Printf("%v, %q\n", wc.QPNum == served.QPN(), mr.Bytes()[64*wc.WRID:][:wc.ByteLen])
 	}
 	// Output:
@@ -122,43 +97,44 @@ func Example_srq() {
 	// true, "client 2"
 }
 
-// Datagrams: no connection, an address with each message.
+// Datagrams: each request names its destination.
 func Example_ud() {
-	_, pd, mr, cq := stage()
+	_, pd, mr, cq := setup()
 
 	init := verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: cq, RecvCQ: cq, Cap: sizes}
 	a, b := must(pd.CreateQP(&init)), must(pd.CreateQP(&init))
-	check(a.Connect(verbs.QPInfo{}, nil)) // nobody to connect to: this only makes it ready
+	check(a.Connect(verbs.QPInfo{}, nil)) // a UD QP has no peer; this moves it to RTS
 	check(b.Connect(verbs.QPInfo{}, nil))
 
 	to := must(b.LocalInfo())
-	way := must(a.AHAttrTo(to, nil))
-	ah := must(pd.CreateAH(&way))
-	const grh = 40 // a datagram is received with the 40 bytes of its global route header before it
+	attr := must(a.AHAttrTo(to, nil))
+	ah := must(pd.CreateAH(&attr))
+	const grh = 40 // a received datagram begins with 40 bytes of global route header
 	check(b.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{mr.SGE(0, grh+64)}}))
 	check(a.PostSend(verbs.SendWR{
-		Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: []byte("to whom it may concern"),
+		Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: []byte("a datagram"),
 		AH: ah, RemoteQPN: to.QPN, RemoteQKey: to.QKey,
 	}))
 	wc := one(cq)
-	fmt.Printf("%q from QP %v\n", mr.Bytes()[grh:wc.ByteLen], wc.SrcQP == a.QPN())
-	// Output: "to whom it may concern" from QP true
+	fmt.Printf("%q from a: %v\n", mr.Bytes()[grh:wc.ByteLen], wc.SrcQP == a.QPN())
+	// Output: "a datagram" from a: true
 }
 
-// XRC: the sender names the receive queue at the other end.
+// XRC: each request names a receive queue of the peer.
 func Example_xrc() {
-	ctx, pd, mr, cq := stage()
+	vctx, pd, mr, cq := setup()
 
-	domain := must(ctx.OpenXRCD(nil))
+	domain := must(vctx.OpenXRCD(nil))
 	var queues [2]*verbs.SRQ
 	for i := range queues {
-		queues[i] = must(ctx.CreateSRQEx(&verbs.SRQInitAttrEx{
-			Type: verbs.SRQTypeXRC, PD: pd, XRCD: domain, CQ: cq, Attr: verbs.SRQAttr{MaxWR: 4, MaxSGE: 1},
+		queues[i] = must(pd.CreateSRQ(&verbs.SRQInitAttr{
+			Type: verbs.SRQTypeXRC, XRCD: domain, CQ: cq, Attr: verbs.SRQAttr{MaxWR: 4, MaxSGE: 1},
 		}))
 		check(queues[i].PostRecv(verbs.RecvWR{WRID: uint64(i), SGList: []verbs.SGE{mr.SGE(64*i, 64)}}))
 	}
 	in := must(domain.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeXRCRecv}))
-	out := must(pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeXRCSend, SendCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1, MaxInlineData: 64}}))
+	out := must(pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeXRCSend, SendCQ: cq,
+		Cap: verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1, MaxInlineData: 64}}))
 	check(in.Connect(must(out.LocalInfo()), nil))
 	check(out.Connect(must(in.LocalInfo()), nil))
 
@@ -175,7 +151,7 @@ func Example_xrc() {
 	// "to queue 1"
 }
 
-// The connection manager finds the device, the way and the queue pair.
+// The connection manager finds the device and the route, and connects the queue pairs.
 func Example_rdmacm() {
 	ctx := context.Background()
 	l := must(rdmacm.Listen(ctx, addr+":7471", nil))
@@ -197,9 +173,9 @@ func Example_rdmacm() {
 	// Output: "hello"
 }
 
-// answer takes one connection and one message.
+// answer accepts one connection and receives one message.
 func answer(ctx context.Context, l *rdmacm.Listener) {
-	id := must(l.Request(ctx)) // l.Accept(ctx) would also accept; here a receive is posted before that
+	id := must(l.Request(ctx)) // not l.Accept, so that a receive can be posted before accepting
 	mr := must(id.RegMsgs(make([]byte, 64)))
 	check(id.PostRecv(1, mr.Bytes(), mr))
 	check(id.Accept(ctx, nil))
@@ -211,7 +187,7 @@ func answer(ctx context.Context, l *rdmacm.Listener) {
 	check(id.Close())
 }
 
-// A connection as any other of package net.
+// A net.Conn over RDMA.
 func Example_rsocket() {
 	l := must(rsocket.Listen("tcp", addr+":0"))
 	go func() {

@@ -13,14 +13,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// A scene is two connected sides on a fabric in virtual time.
-type scene struct {
+// A testNet is two connected sides on a fabric in virtual time.
+type testNet struct {
 	*rdmatest.Fabric
 	a, b side
 }
 
-// first is the error of the first request of one side that ends.
-func (s scene) first(of side) error {
+// first returns the error of the first completion of a side.
+func (s testNet) first(of side) error {
 	var wcs [1]verbs.WC
 	s.Run(func() bool { n, _ := of.cq.Poll(wcs[:]); return n == 1 }, 10*time.Minute)
 	return wcs[0].Err()
@@ -28,21 +28,22 @@ func (s scene) first(of side) error {
 
 // send posts a SEND of n bytes on a side.
 func send(of side, n int) error {
-	return of.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{of.mr.SGE(0, n)}})
+	return of.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled,
+		SGList: []verbs.SGE{of.mr.SGE(0, n)}})
 }
 
-func (s scene) cut() { s.Cut(netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")) }
+func (s testNet) cut() { s.Cut(netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")) }
 
-// Each mistake that the page on troubleshooting tells of ends with the error that it shows.
+// mistakes cause the errors that docs/troubleshooting.md shows.
 var mistakes = []struct {
 	name string
-	make func(s scene) error
+	make func(s testNet) error
 }{
-	{"the peer never answers", func(s scene) error {
+	{"the peer never answers", func(s testNet) error {
 		s.cut()
 		return errors.Join(send(s.a, 8), s.first(s.a))
 	}},
-	{"the peer stops answering", func(s scene) error {
+	{"the peer stops answering", func(s testNet) error {
 		receive(s.b, 64)
 		if err := errors.Join(send(s.a, 8), s.first(s.a)); err != nil {
 			return err
@@ -50,7 +51,7 @@ var mistakes = []struct {
 		s.cut()
 		return errors.Join(send(s.a, 8), s.first(s.a))
 	}},
-	{"no receive posted", func(s scene) error {
+	{"no receive posted", func(s testNet) error {
 		check(s.a.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
 		check(s.b.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
 		a, b := must(s.a.qp.LocalInfo()), must(s.b.qp.LocalInfo())
@@ -58,43 +59,43 @@ var mistakes = []struct {
 		check(s.b.qp.Connect(a, nil))
 		return errors.Join(send(s.a, 8), s.first(s.a))
 	}},
-	{"a message longer than the receive", func(s scene) error {
+	{"a message longer than the receive", func(s testNet) error {
 		receive(s.b, 8)
 		return errors.Join(send(s.a, 16), s.first(s.a))
 	}},
-	{"a receive shorter than the message", func(s scene) error {
+	{"a receive shorter than the message", func(s testNet) error {
 		receive(s.b, 8)
 		return errors.Join(send(s.a, 16), s.first(s.b))
 	}},
-	{"a region without the right", func(s scene) error {
+	{"a region without the right", func(s testNet) error {
 		return errors.Join(s.a.qp.PostSend(verbs.SendWR{
 			Opcode: verbs.WRRDMAWrite, SGList: []verbs.SGE{s.a.mr.SGE(0, 8)}, RemoteAddr: s.b.mr.Addr(), RKey: s.b.mr.RKey(),
 		}), s.first(s.a))
 	}},
-	{"a wrong lkey", func(s scene) error {
+	{"a wrong lkey", func(s testNet) error {
 		sge := s.a.mr.SGE(0, 8)
 		sge.LKey++
 		return errors.Join(s.a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{sge}}), s.first(s.a))
 	}},
-	{"flushed", func(s scene) error {
+	{"flushed", func(s testNet) error {
 		s.cut()
 		if err := errors.Join(send(s.a, 8), send(s.a, 8), s.first(s.a)); !errors.Is(err, verbs.WCRetryExcErr) {
 			return err
 		}
 		return s.first(s.a)
 	}},
-	{"attributes are missing", func(s scene) error {
+	{"attributes are missing", func(s testNet) error {
 		check(s.a.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
 		return s.a.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1}, verbs.QPAttrState|verbs.QPAttrPort)
 	}},
-	{"nothing is signaled", func(s scene) error {
+	{"nothing is signaled", func(s testNet) error {
 		for {
 			if err := s.a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{s.a.mr.SGE(0, 8)}}); err != nil {
 				return err
 			}
 		}
 	}},
-	{"an object in use", func(s scene) error { return s.a.qp.PD().Close() }},
+	{"an object in use", func(s testNet) error { return s.a.qp.PD().Close() }},
 }
 
 // receive posts a receive of n bytes.
@@ -111,18 +112,18 @@ func TestTroubleshootingShowsTheseErrors(t *testing.T) {
 	for _, m := range mistakes {
 		f := rdmatest.New(rdmatest.Config{})
 		a, b := newPair(t, f)
-		switch err := m.make(scene{f, a, b}); {
+		switch err := m.make(testNet{f, a, b}); {
 		case err == nil:
 			t.Errorf("%s: no error", m.name)
 		case !strings.Contains(page, plain(err.Error())):
-			t.Errorf("%s: the page does not show:\n%v", m.name, err)
+			t.Errorf("%s: the page does not have the error:\n%v", m.name, err)
 		}
 	}
 }
 
 var number = regexp.MustCompile(`0x[0-9a-f]+`)
 
-// plain is a text on one line, without the numbers that differ in each run.
+// plain returns a text as one line, without the numbers that differ in each run.
 func plain(s string) string {
 	return number.ReplaceAllString(strings.Join(strings.Fields(s), " "), "0x")
 }

@@ -1,8 +1,9 @@
-// Hello sends a message from one queue pair to another: the smallest complete RDMA program. It needs no root, no kernel module and
-// no adapter.
+// Hello sends a message from one queue pair to another: the smallest complete RDMA program. It needs no root, no kernel
+// module and no adapter.
 package main
 
 import (
+	"context"
 	"fmt"
 	"log"
 
@@ -11,14 +12,14 @@ import (
 )
 
 func main() {
-	ctx := must(verbs.Open("")) // the first device
-	pd := must(ctx.AllocPD())
-	cq := must(ctx.CreateCQ(16, nil))
+	vctx := must(verbs.Open("")) // the first device
+	pd := must(vctx.AllocPD())
+	cq := must(vctx.CreateCQ(16, nil))
 	mr := must(pd.RegMR(make([]byte, 64), verbs.AccessLocalWrite)) // receives into the first half, sends from the second
 	sizes := verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}
 	init := verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: sizes}
 	a, b := must(pd.CreateQP(&init)), must(pd.CreateQP(&init))
-	check(a.Connect(must(b.LocalInfo()), nil)) // between two programs, the infos travel as text
+	check(a.Connect(must(b.LocalInfo()), nil)) // two programs would exchange the infos as text
 	check(b.Connect(must(a.LocalInfo()), nil))
 
 	n := copy(mr.Bytes()[32:], "hello, RDMA")
@@ -26,7 +27,7 @@ func main() {
 	check(a.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{mr.SGE(32, n)}}))
 	for done := 0; done < 2; {
 		var wcs [2]verbs.WC
-		for _, wc := range wcs[:must(cq.Poll(wcs[:]))] {
+		for _, wc := range wcs[:must(cq.Wait(context.Background(), wcs[:]))] {
 			fmt.Printf("%v: %v, %q\n", wc.Opcode, wc.Status, mr.Bytes()[:wc.ByteLen])
 			done++
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// An address of its own, so that other programs on this machine do not matter.
+	// A separate address avoids conflicts with other programs on this machine.
 	if err := os.Setenv("VERBENA_DEVICES", "vrb_hello=127.4.1.1"); err != nil {
 		panic(err)
 	}
@@ -21,7 +21,7 @@ func Example() {
 	// SEND: success, ""
 }
 
-// TestReadmeShowsThisProgram keeps the README's copy true.
+// TestReadmeShowsThisProgram compares the README's copy with main.go.
 func TestReadmeShowsThisProgram(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {

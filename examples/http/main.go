@@ -1,4 +1,4 @@
-// Http is a web server and a client over RDMA. Both are those of net/http: only the listener and the dialer are rsocket's.
+// Http is a web server and a client over RDMA: net/http with the listener and the dialer of package rsocket.
 package main
 
 import (
@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	serve = flag.String("serve", "", "serve at this address only, such as :8080; without it the program asks itself")
-	get   = flag.String("get", "", "get this URL only, such as http://192.0.2.1:8080/")
+	serve = flag.String("serve", "", "only serve, at this address, such as :8080 (default: serve and get one page)")
+	get   = flag.String("get", "", "only get this URL, such as http://192.0.2.1:8080/")
 )
 
 func main() {
@@ -43,12 +43,12 @@ func main() {
 	show("http://" + l.Addr().String() + "/example")
 }
 
-// deviceAddr is an address of the first RDMA device.
+// deviceAddr returns an address of the first RDMA device, an IPv4 one if it has any.
 func deviceAddr() string {
-	ctx, err := verbs.Open("")
+	vctx, err := verbs.Open("")
 	check(err)
-	defer ctx.Close()
-	table, err := ctx.QueryGIDTable()
+	defer vctx.Close()
+	table, err := vctx.QueryGIDTable()
 	check(err)
 	for _, e := range table {
 		if a := e.GID.Addr(); a.Is4() {
@@ -58,10 +58,10 @@ func deviceAddr() string {
 	return "[" + table[0].GID.Addr().String() + "]"
 }
 
-// show gets a page through RDMA.
+// show gets a page over RDMA and prints it.
 func show(url string) {
-	transport := &http.Transport{DialContext: func(c context.Context, network, address string) (net.Conn, error) {
-		return rsocket.DialContext(c, network, address)
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		return rsocket.DialContext(ctx, network, address)
 	}}
 	resp, err := (&http.Client{Transport: transport}).Get(url)
 	check(err)

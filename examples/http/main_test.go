@@ -8,22 +8,22 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// An address of its own, so that other programs on this machine do not matter.
+	// A separate address avoids conflicts with other programs on this machine.
 	if err := os.Setenv("VERBENA_DEVICES", "vrb_http=127.4.3.1"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// The program asks itself for a page, over RDMA.
-func TestAsksItself(t *testing.T) {
+// Without options the program serves one page and gets it, over RDMA.
+func TestServeAndGet(t *testing.T) {
 	want := regexp.MustCompile(`^200 OK: hello 127\.4\.3\.1:\d+ over RDMA, you asked for /example\n$`)
 	if got := printed(t, main); !want.MatchString(got) {
-		t.Errorf("it printed %q", got)
+		t.Errorf("printed %q", got)
 	}
 }
 
-// printed is what a function prints.
+// printed returns the text that f writes to the standard output.
 func printed(t *testing.T, f func()) string {
 	t.Helper()
 	r, w, err := os.Pipe()

@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// E-01: protect registered memory when the process forks. RDMAV_FORK_SAFE=1 in the environment does the same.
+// E-01: protect registered memory against forks of the process. RDMAV_FORK_SAFE=1 in the environment does the same.
 func Example_e01Fork() {
 	if err := verbs.ForkInit(); err != nil { // before the first RegMR
 		fmt.Println(err)

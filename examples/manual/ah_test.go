@@ -6,13 +6,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// E-15: answer a datagram: the way back is in its completion and in the 40 bytes before the data. In two steps, so that the attributes
-// can be looked at, and in one.
+// E-15: answer a datagram. The sender's address is in the completion and in the 40 bytes before the data. InitAHFromWC
+// returns the attributes, CreateAHFromWC the address handle.
 func Example_e15AHFromWC() {
-	ctx, done := open()
+	vctx, done := open()
 	defer done()
-	pd := must(ctx.AllocPD())
-	cq := must(ctx.CreateCQ(16, nil))
+	pd := must(vctx.AllocPD())
+	cq := must(vctx.CreateCQ(16, nil))
 	mr := must(pd.RegMR(make([]byte, 256), verbs.AccessLocalWrite))
 	init := verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: cq, RecvCQ: cq, Cap: sizes}
 	a, b := must(pd.CreateQP(&init)), must(pd.CreateQP(&init))
@@ -20,34 +20,41 @@ func Example_e15AHFromWC() {
 	check(a.Connect(verbs.QPInfo{}, nil)) // to RTS
 	check(b.Connect(verbs.QPInfo{}, nil))
 
-	to := must(pd.CreateAH(&verbs.AHAttr{PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: must(ctx.QueryGID(1, 1)), SGIDIndex: 1}}))
+	to := must(pd.CreateAH(&verbs.AHAttr{
+		PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: must(vctx.QueryGID(1, 1)), SGIDIndex: 1},
+	}))
 	check(b.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{mr.SGE(0, 128)}}))
-	check(a.PostSend(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{mr.SGE(128, 4)},
-		AH: to, RemoteQPN: b.QPN(), RemoteQKey: verbs.DefaultQKey}))
+	check(a.PostSend(verbs.SendWR{
+		Opcode: verbs.WRSend, SGList: []verbs.SGE{mr.SGE(128, 4)},
+		AH: to, RemoteQPN: b.QPN(), RemoteQKey: verbs.DefaultQKey,
+	}))
 	wc := poll(cq, 1)[0]
 
-	attr := must(ctx.InitAHFromWC(1, &wc, mr.Bytes()[:40]))
-	inTwo := must(pd.CreateAH(&attr))
-	inOne := must(pd.CreateAHFromWC(1, &wc, mr.Bytes()[:40]))
+	attr := must(vctx.InitAHFromWC(1, &wc, mr.Bytes()[:40]))
+	ah := must(pd.CreateAH(&attr))
+	same := must(pd.CreateAHFromWC(1, &wc, mr.Bytes()[:40]))
 	fmt.Println(attr.GRH.DGID, wc.SrcQP == a.QPN())
-	closeAll(to, inTwo, inOne)
+	closeAll(to, ah, same)
 	// Output: ::ffff:198.18.0.1 true
 }
 
-// E-16: an address handle. The manual's names a DLID, as in InfiniBand; on RoCE it is a GID, and a handle without one is refused.
+// E-16: an address handle. The manual's sample has a DLID, an InfiniBand address. RoCE needs a GID; a handle without
+// one is refused.
 func Example_e16AH() {
-	ctx, done := open()
+	vctx, done := open()
 	defer done()
-	pd := must(ctx.AllocPD())
+	pd := must(vctx.AllocPD())
 	defer closeAll(pd)
 	if _, err := pd.CreateAH(&verbs.AHAttr{PortNum: 1, DLID: 0x10}); err != nil {
-		fmt.Println("a DLID alone leads nowhere")
+		fmt.Println("refused: a DLID without a GID")
 	}
 	gid := must(verbs.ParseGID("::ffff:198.18.0.2"))
-	ah := must(pd.CreateAH(&verbs.AHAttr{PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: gid, SGIDIndex: 1, HopLimit: 64}}))
+	ah := must(pd.CreateAH(&verbs.AHAttr{
+		PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: gid, SGIDIndex: 1, HopLimit: 64},
+	}))
 	fmt.Println("to", gid)
 	check(ah.Close())
 	// Output:
-	// a DLID alone leads nowhere
+	// refused: a DLID without a GID
 	// to ::ffff:198.18.0.2
 }

@@ -9,37 +9,38 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// E-05: wait for asynchronous events, print them and acknowledge them. Here the cause is the first packet for a QP in RTR.
+// E-05: wait for asynchronous events, print them and acknowledge them. Here the first packet for a QP in RTR causes
+// one.
 func Example_e05AsyncEvents() {
-	ctx, done := open()
+	vctx, done := open()
 	defer done()
-	pd := must(ctx.AllocPD())
+	pd := must(vctx.AllocPD())
 	defer closeAll(pd)
-	stop := causeCommEst(ctx, pd)
+	stop := causeCommEst(vctx, pd)
 	defer stop()
 
-	c, cancel := context.WithTimeout(context.Background(), 10*time.Second) // a program waits as long as it runs
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // a program would wait without a limit
 	defer cancel()
-	ev := must(ctx.GetAsyncEvent(c))
+	ev := must(vctx.GetAsyncEvent(ctx))
 	fmt.Println(ev.Type, "of a", ev.QP.Type(), "QP")
-	ev.Ack() // or closing the QP would wait for it for ever
+	ev.Ack() // otherwise qp.Close would wait for ever
 	// Output: communication established of a RC QP
 }
 
-// E-06: the same without waiting: look, and do something else when there is nothing. AsyncFD is a descriptor for poll or epoll; in
-// Go a goroutine that blocks is simpler.
+// E-06: the same without blocking. AsyncFD is a descriptor for poll or epoll. In Go, a goroutine that blocks in
+// GetAsyncEvent is simpler.
 func Example_e06AsyncEventsNonBlocking() {
-	ctx, done := open()
+	vctx, done := open()
 	defer done()
-	pd := must(ctx.AllocPD())
+	pd := must(vctx.AllocPD())
 	defer closeAll(pd)
-	if _, err := ctx.TryGetAsyncEvent(); errors.Is(err, verbs.EAGAIN) {
-		fmt.Println("nothing yet")
+	if _, err := vctx.TryGetAsyncEvent(); errors.Is(err, verbs.EAGAIN) {
+		fmt.Println("no event")
 	}
-	stop := causeCommEst(ctx, pd)
+	stop := causeCommEst(vctx, pd)
 	defer stop()
 	for {
-		ev, err := ctx.TryGetAsyncEvent()
+		ev, err := vctx.TryGetAsyncEvent()
 		if errors.Is(err, verbs.EAGAIN) {
 			time.Sleep(time.Millisecond) // or poll(AsyncFD), with other descriptors
 			continue
@@ -50,13 +51,13 @@ func Example_e06AsyncEventsNonBlocking() {
 		return
 	}
 	// Output:
-	// nothing yet
+	// no event
 	// communication established
 }
 
-// causeCommEst lets a QP send to one that is in RTR still.
-func causeCommEst(ctx *verbs.Context, pd *verbs.PD) (stop func()) {
-	cq := must(ctx.CreateCQ(8, nil))
+// causeCommEst sends a message to a QP in RTR, which causes the event "communication established".
+func causeCommEst(vctx *verbs.Context, pd *verbs.PD) (stop func()) {
+	cq := must(vctx.CreateCQ(8, nil))
 	mr := must(pd.RegMR(make([]byte, 8), verbs.AccessLocalWrite))
 	init := verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: sizes}
 	a, b := must(pd.CreateQP(&init)), must(pd.CreateQP(&init))
@@ -76,22 +77,23 @@ func closeAll(objects ...interface{ Close() error }) {
 
 // E-07: a completion channel.
 func Example_e07CompletionChannel() {
-	ctx, done := open()
+	vctx, done := open()
 	defer done()
-	ch := must(ctx.CreateCompChannel())
+	ch := must(vctx.CreateCompChannel())
 	fmt.Println(ch.Context().Device().Name())
 	check(ch.Close())
 	// Output: vrb_a
 }
 
-// E-19: sleep until there are completions, then take them all: ask for the notification, wait, acknowledge, ask again, and
-// poll until the CQ is empty, since what came before the asking causes no event.
+// E-19: wait for completions with a completion channel, as C programs do: arm the CQ, wait for the event, acknowledge
+// it, arm again, and poll until the CQ is empty, because a completion from before the arming causes no event. CQ.Wait
+// and CQ.All do all of that.
 func Example_e19CompletionEvents() {
-	ctx, done := open()
+	vctx, done := open()
 	defer done()
-	ch := must(ctx.CreateCompChannel())
-	pd := must(ctx.AllocPD())
-	cq := must(ctx.CreateCQ(16, &verbs.CQOptions{Channel: ch}))
+	ch := must(vctx.CreateCompChannel())
+	pd := must(vctx.AllocPD())
+	cq := must(vctx.CreateCQ(16, &verbs.CQOptions{Channel: ch}))
 	a, b := pair(pd, cq)
 	mr := must(pd.RegMR(make([]byte, 64), verbs.AccessLocalWrite))
 	defer closeAll(a, b, mr, cq, pd, ch)
@@ -102,7 +104,7 @@ func Example_e19CompletionEvents() {
 
 	for received := false; !received; {
 		ready := must(ch.GetEvent(context.Background()))
-		ready.AckEvents(1) // in a loop, acknowledge many at once: it is not free
+		ready.AckEvents(1) // takes a lock; a busy program acknowledges many events at once
 		check(ready.ReqNotify(false))
 		var wcs [4]verbs.WC
 		for n := -1; n != 0; {

@@ -6,13 +6,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// E-08: a CQ of at least 100 entries, which is then made larger.
+// E-08: a CQ of at least 100 entries, resized to at least 2000.
 func Example_e08CQ() {
-	ctx, done := open()
+	vctx, done := open()
 	defer done()
-	cq := must(ctx.CreateCQ(100, nil))
+	cq := must(vctx.CreateCQ(100, nil))
 	fmt.Println(cq.Cap() >= 100)
-	check(cq.Resize(2000)) // what is in it stays in it
+	check(cq.Resize(2000)) // keeps its completions
 	fmt.Println(cq.Cap() >= 2000)
 	check(cq.Close())
 	// Output:
@@ -22,19 +22,19 @@ func Example_e08CQ() {
 
 // E-09: a protection domain.
 func Example_e09PD() {
-	ctx, done := open()
+	vctx, done := open()
 	defer done()
-	pd := must(ctx.AllocPD())
-	check(pd.Close()) // EBUSY while it has QPs, MRs, ...
-	fmt.Println("gone")
-	// Output: gone
+	pd := must(vctx.AllocPD())
+	check(pd.Close()) // EBUSY while it has QPs, MRs and other objects
+	fmt.Println("closed")
+	// Output: closed
 }
 
-// E-10: what an SRQ has.
+// E-10: the attributes of an SRQ.
 func Example_e10QuerySRQ() {
-	ctx, done := open()
+	vctx, done := open()
 	defer done()
-	pd := must(ctx.AllocPD())
+	pd := must(vctx.AllocPD())
 	srq := must(pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: 10, MaxSGE: 2}}))
 	defer closeAll(srq, pd)
 	attr := must(srq.Query())
@@ -42,11 +42,11 @@ func Example_e10QuerySRQ() {
 	// Output: true true 0
 }
 
-// E-11: an SRQ that grows, and tells when fewer than 10 receives are left.
+// E-11: resize an SRQ, and request an event when fewer than 10 receives are left.
 func Example_e11ModifySRQ() {
-	ctx, done := open()
+	vctx, done := open()
 	defer done()
-	pd := must(ctx.AllocPD())
+	pd := must(vctx.AllocPD())
 	srq := must(pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: 10, MaxSGE: 1}}))
 	defer closeAll(srq, pd)
 	mr := must(pd.RegMR(make([]byte, 64), verbs.AccessLocalWrite))
@@ -62,16 +62,16 @@ func Example_e11ModifySRQ() {
 	// Output: true 10
 }
 
-// E-14: register memory, and what the keys are for: the lkey in our own requests, the rkey in the peer's.
+// E-14: register memory. The program's requests name it by its lkey, the peer's requests by its rkey.
 func Example_e14MR() {
-	ctx, done := open()
+	vctx, done := open()
 	defer done()
-	pd := must(ctx.AllocPD())
+	pd := must(vctx.AllocPD())
 	defer closeAll(pd)
 	buf := make([]byte, 4096)
 	mr := must(pd.RegMR(buf, verbs.AccessLocalWrite|verbs.AccessRemoteRead))
 	sge := mr.SGE(0, len(buf))
 	fmt.Println(sge.LKey == mr.LKey(), sge.Length, len(mr.Bytes()))
-	check(mr.Close()) // the memory is ours alone again
+	check(mr.Close()) // the device no longer accesses the memory
 	// Output: true 4096 4096
 }

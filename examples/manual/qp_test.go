@@ -8,10 +8,10 @@ import (
 
 // E-12: the state of a QP.
 func Example_e12QueryQP() {
-	ctx, done := open()
+	vctx, done := open()
 	defer done()
-	pd := must(ctx.AllocPD())
-	cq := must(ctx.CreateCQ(8, nil))
+	pd := must(vctx.AllocPD())
+	cq := must(vctx.CreateCQ(8, nil))
 	qp := must(pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: sizes}))
 	defer closeAll(qp, cq, pd)
 	attr, init, err := qp.Query(verbs.QPAttrState | verbs.QPAttrCap)
@@ -20,12 +20,12 @@ func Example_e12QueryQP() {
 	// Output: RESET true
 }
 
-// E-13: QPs with one CQ, with two, with an SRQ, and for inline messages of 512 bytes.
+// E-13: QPs with one CQ, with two CQs, with an SRQ, and with inline data of up to 512 bytes.
 func Example_e13CreateQP() {
-	ctx, done := open()
+	vctx, done := open()
 	defer done()
-	pd := must(ctx.AllocPD())
-	cq, recvCQ := must(ctx.CreateCQ(8, nil)), must(ctx.CreateCQ(8, nil))
+	pd := must(vctx.AllocPD())
+	cq, recvCQ := must(vctx.CreateCQ(8, nil)), must(vctx.CreateCQ(8, nil))
 	srq := must(pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: 10, MaxSGE: 1}}))
 
 	one := must(pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: sizes}))
@@ -56,7 +56,7 @@ func toInit(qp *verbs.QP) {
 	check(qp.Modify(&attr, mask))
 }
 
-// toRTR moves a QP on to RTR, where it receives. dest is the QP at the other end, here of the same device.
+// toRTR moves a QP from RESET to RTR, where it receives. dest is the peer's QP number, here on the same device.
 func toRTR(qp *verbs.QP, dest uint32) {
 	toInit(qp)
 	attr := verbs.QPAttr{QPState: verbs.QPSRTR}
@@ -75,7 +75,7 @@ func toRTR(qp *verbs.QP, dest uint32) {
 	check(qp.Modify(&attr, mask))
 }
 
-// toRTS moves a QP all the way to RTS, where it sends too.
+// toRTS moves a QP from RESET to RTS, where it sends and receives.
 func toRTS(qp *verbs.QP, dest uint32) {
 	toRTR(qp, dest)
 	attr := verbs.QPAttr{QPState: verbs.QPSRTS, SQPSN: 0}
@@ -87,12 +87,12 @@ func toRTS(qp *verbs.QP, dest uint32) {
 	check(qp.Modify(&attr, mask))
 }
 
-// E-17: from RESET to RTS step by step, as each type of QP wants it. QP.Connect does all of it in one call.
+// E-17: from RESET to RTS step by step, for each type of QP. QP.Connect does this in one call.
 func Example_e17ModifyQP() {
-	ctx, done := open()
+	vctx, done := open()
 	defer done()
-	pd := must(ctx.AllocPD())
-	cq := must(ctx.CreateCQ(8, nil))
+	pd := must(vctx.AllocPD())
+	cq := must(vctx.CreateCQ(8, nil))
 	defer closeAll(cq, pd)
 	for _, t := range []verbs.QPType{verbs.QPTypeUD, verbs.QPTypeUC, verbs.QPTypeRC} {
 		qp := must(pd.CreateQP(&verbs.QPInitAttr{Type: t, SendCQ: cq, RecvCQ: cq, Cap: sizes}))
@@ -106,16 +106,17 @@ func Example_e17ModifyQP() {
 	// RC RTS
 }
 
-// E-20: the builder of work requests (ibv_wr_*): a send, and two RDMA WRITEs with immediate data that are posted together.
+// E-20: the builder of work requests (ibv_wr_*): a send, and two RDMA WRITEs with immediate data that are posted
+// together.
 func Example_e20WorkRequestBuilder() {
-	ctx, done := open()
+	vctx, done := open()
 	defer done()
-	pd := must(ctx.AllocPD())
-	cq := must(ctx.CreateCQ(16, nil))
+	pd := must(vctx.AllocPD())
+	cq := must(vctx.CreateCQ(16, nil))
 	mr := must(pd.RegMR(make([]byte, 256), verbs.AccessLocalWrite|verbs.AccessRemoteWrite))
 	small := verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}
-	a := must(pd.CreateQPEx(&verbs.QPInitAttrEx{
-		QPInitAttr:   verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: small, SigAll: true},
+	a := must(pd.CreateQP(&verbs.QPInitAttr{
+		Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: small, SigAll: true,
 		SendOpsFlags: verbs.QPExWithSend | verbs.QPExWithRDMAWriteWithImm,
 	}))
 	b := must(pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: small}))
@@ -139,7 +140,7 @@ func Example_e20WorkRequestBuilder() {
 		x.RDMAWriteImm(mr.RKey(), mr.Addr()+uint64(128+8*i), uint32(100+i))
 		x.SetSGE(mr.SGE(64, 8))
 	}
-	check(x.Complete()) // both leave now; Abort would have dropped them
+	check(x.Complete()) // posts both; Abort would discard them
 
 	for _, wc := range poll(cq, 6) {
 		if wc.Opcode == verbs.WCRecv || wc.Opcode == verbs.WCRecvRDMAWithImm {

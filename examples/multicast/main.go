@@ -1,7 +1,7 @@
-// Multicast sends messages to a group, or receives them: the multicast program of the RDMA manual.
+// Multicast sends messages to a multicast group or receives them, like the multicast program of the RDMA manual.
 //
 //	multicast -b 192.0.2.1 -m 239.1.2.3       # receives
-//	multicast -b 192.0.2.2 -m 239.1.2.3 -s    # sends, to all who receive
+//	multicast -b 192.0.2.2 -m 239.1.2.3 -s    # sends to all receivers
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 
 const (
 	messages = 10
-	grhLen   = 40 // a datagram's receive begins with its IP header
+	grhLen   = 40 // bytes of headers before the data of a received datagram
 	size     = 100
 )
 
@@ -39,10 +39,10 @@ func main() {
 	}
 }
 
-// member is in the group.
+// member is one member of the group.
 type member struct {
 	out   io.Writer
-	ready func() // called when it can receive
+	ready func() // called after the group was joined
 	id    *rdmacm.ID
 	mr    *verbs.MR
 }
@@ -56,7 +56,7 @@ func (m *member) run(ctx context.Context, bind, group string, sender bool) (err 
 	if err != nil {
 		return fmt.Errorf("-m: %w", err)
 	}
-	// Without an event channel each call waits until it is done.
+	// An ID without an event channel is synchronous: each call returns when its operation has ended.
 	if m.id, err = rdmacm.CreateID(nil, rdmacm.PSUDP, nil); err != nil {
 		return err
 	}
@@ -89,11 +89,11 @@ func (m *member) run(ctx context.Context, bind, group string, sender bool) (err 
 	return m.receive(ctx)
 }
 
-// buffer is where message i goes.
+// buffer returns the receive buffer of message i.
 func (m *member) buffer(i int) []byte { return m.mr.Bytes()[i*(grhLen+size):][:grhLen+size] }
 
 func (m *member) send(ctx context.Context) error {
-	group := m.id.Event().UD // how to reach it
+	group := m.id.Event().UD // the group's address and Q_Key
 	ah, err := m.id.PD().CreateAH(&group.AHAttr)
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func (m *member) send(ctx context.Context) error {
 			return err
 		}
 	}
-	fmt.Fprintf(m.out, "%d messages are sent\n", messages)
+	fmt.Fprintf(m.out, "sent %d messages\n", messages)
 	return nil
 }
 

@@ -11,14 +11,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// An address of its own, so that other programs on this machine do not matter.
+	// A separate address avoids conflicts with other programs on this machine.
 	if err := os.Setenv("VERBENA_DEVICES", "vrb_multicast=127.4.1.2"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// Two members on one device.
+// A receiver and a sender use the same device.
 func TestReceiverAndSender(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -46,7 +46,7 @@ func TestReceiverAndSender(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, &received)
 		}
 	}
-	if sent.String() != "10 messages are sent\n" {
+	if sent.String() != "sent 10 messages\n" {
 		t.Errorf("%q", &sent)
 	}
 	for _, bad := range [][2]string{{"x", group}, {addr, "x"}, {addr, "127.0.0.1"}, {"192.0.2.77", group}} {

@@ -1,11 +1,11 @@
-// Rc_example is the manual's typical application (RDMA_RC_example): two programs exchange over TCP what they need to know of each other,
-// connect a reliable queue pair, and then the server sends a message, the client reads the server's memory, and the client writes
-// into it.
+// Rc_example is the manual's typical application (RDMA_RC_example). Two programs exchange their addresses over TCP and
+// connect a reliable QP. Then the server sends a message, and the client reads and writes the server's memory.
 //
 //	rc_example              the server
 //	rc_example HOST         the client
 //
-// Options: -p TCP port, -d device, -i port of the device, -g GID index. Nobody needs -g: the device chooses by the peer's address.
+// Options: -p TCP port, -d device, -i port of the device, -g GID index (by default the one that fits the peer's
+// address).
 package main
 
 import (
@@ -29,7 +29,7 @@ const (
 )
 
 type config struct {
-	server   string // empty: we are it
+	server   string // empty: this program is the server
 	tcpPort  int
 	device   string
 	port     uint8
@@ -81,28 +81,28 @@ func (c config) tcp() (net.Conn, error) {
 	return l.Accept()
 }
 
-// peerAddr is the address of the other program's host.
+// peerAddr returns the address of the other program's host.
 func peerAddr(conn net.Conn) netip.Addr {
 	return conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 }
 
-// talk is what the manual's program does once the QPs are connected.
+// talk runs one end's part after the QPs are connected.
 func (r *resources) talk(out io.Writer) error {
 	if r.server == "" {
 		return r.serve(out)
 	}
 	// The server's SEND arrives in the receive that was posted before the QPs were connected.
-	if err := r.poll(); err != nil {
+	if err := r.wait(); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "Message is: '%s'\n", r.text())
-	if err := r.sync(); err != nil { // the server has put its next text there
+	if err := r.sync(); err != nil { // the server has changed its buffer
 		return err
 	}
 	if err := r.postSend(verbs.WRRDMARead); err != nil {
 		return err
 	}
-	if err := r.poll(); err != nil {
+	if err := r.wait(); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "Contents of server's buffer: '%s'\n", r.text())
@@ -111,19 +111,19 @@ func (r *resources) talk(out io.Writer) error {
 	if err := r.postSend(verbs.WRRDMAWrite); err != nil {
 		return err
 	}
-	if err := r.poll(); err != nil {
+	if err := r.wait(); err != nil {
 		return err
 	}
-	return r.sync() // the server may look
+	return r.sync() // the server may read its buffer
 }
 
-// serve is the server's part: after its SEND it does nothing but wait. READ and WRITE need no program at the other end.
+// serve is the server's part: after its SEND it only waits. READ and WRITE do not involve its program.
 func (r *resources) serve(out io.Writer) error {
 	r.setText(sendText)
 	if err := r.postSend(verbs.WRSend); err != nil {
 		return err
 	}
-	if err := r.poll(); err != nil {
+	if err := r.wait(); err != nil {
 		return err
 	}
 	r.setText(readText)

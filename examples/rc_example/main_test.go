@@ -9,14 +9,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// An address of its own, so that other programs on this machine do not matter.
+	// A separate address avoids conflicts with other programs on this machine.
 	if err := os.Setenv("VERBENA_DEVICES", "vrb_example=127.4.2.1"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// Both ends run, in one process, and say what the manual's program says.
+// Both ends run in this process. Their output must be that of the manual's program.
 func TestV_APP_01_TypicalApplication(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -32,7 +32,7 @@ func TestV_APP_01_TypicalApplication(t *testing.T) {
 		if err == nil {
 			break
 		}
-		if !strings.Contains(err.Error(), "refused") || time.Now().After(end) { // the server is not there yet
+		if !strings.Contains(err.Error(), "refused") || time.Now().After(end) { // the server does not listen yet
 			t.Fatal(err)
 		}
 	}
@@ -41,9 +41,9 @@ func TestV_APP_01_TypicalApplication(t *testing.T) {
 	}
 	if want := "Message is: 'SEND operation'\nContents of server's buffer: 'RDMA read operation'\n" +
 		"Now replacing it with: 'RDMA write operation'\n"; client.String() != want {
-		t.Errorf("the client says\n%s", &client)
+		t.Errorf("the client's output:\n%s", &client)
 	}
 	if want := "Contents of server buffer: 'RDMA write operation'\n"; server.String() != want {
-		t.Errorf("the server says\n%s", &server)
+		t.Errorf("the server's output:\n%s", &server)
 	}
 }

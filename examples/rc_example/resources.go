@@ -2,8 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
-	"fmt"
 	"net"
 	"time"
 
@@ -16,17 +16,17 @@ type resources struct {
 	conn net.Conn
 	json *json.Decoder
 
-	ctx *verbs.Context
-	pd  *verbs.PD
-	mr  *verbs.MR
-	cq  *verbs.CQ
-	qp  *verbs.QP
-	gid int
+	vctx *verbs.Context
+	pd   *verbs.PD
+	mr   *verbs.MR
+	cq   *verbs.CQ
+	qp   *verbs.QP
+	gid  int
 
 	remote connData
 }
 
-// connData is what the ends tell each other over TCP.
+// connData is the message that each end sends over TCP.
 type connData struct {
 	Addr uint64 // of the buffer
 	RKey uint32
@@ -34,25 +34,25 @@ type connData struct {
 	GID  verbs.GID
 }
 
-// create makes everything in the manual's order: device, PD, CQ, memory region, QP.
+// create creates the objects in the manual's order: device, PD, CQ, memory region, QP.
 func (r *resources) create() (err error) {
-	if r.ctx, err = verbs.Open(r.device); err != nil {
+	if r.vctx, err = verbs.Open(r.device); err != nil {
 		return err
 	}
-	if _, err = r.ctx.QueryPort(r.port); err != nil {
+	if _, err = r.vctx.QueryPort(r.port); err != nil {
 		return err
 	}
 	if r.gid = r.gidIndex; r.gid < 0 {
-		choice, err := r.ctx.SelectGID(peerAddr(r.conn))
+		choice, err := r.vctx.SelectGID(peerAddr(r.conn))
 		if err != nil {
 			return err
 		}
 		r.gid = choice.Index
 	}
-	if r.pd, err = r.ctx.AllocPD(); err != nil {
+	if r.pd, err = r.vctx.AllocPD(); err != nil {
 		return err
 	}
-	if r.cq, err = r.ctx.CreateCQ(1, nil); err != nil {
+	if r.cq, err = r.vctx.CreateCQ(1, nil); err != nil {
 		return err
 	}
 	access := verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite
@@ -66,9 +66,10 @@ func (r *resources) create() (err error) {
 	return err
 }
 
-// connect exchanges data with the peer and moves the QP to RTS. QP.LocalInfo and QP.Connect are the short way; this is the manual's.
+// connect exchanges connData with the peer and moves the QP to RTS, step by step as in the manual. QP.LocalInfo and
+// QP.Connect do the same in two calls.
 func (r *resources) connect() error {
-	gid, err := r.ctx.QueryGID(r.port, r.gid)
+	gid, err := r.vctx.QueryGID(r.port, r.gid)
 	if err != nil {
 		return err
 	}
@@ -102,8 +103,12 @@ func (r *resources) modifyToInit() error {
 
 func (r *resources) modifyToRTR() error {
 	return r.qp.Modify(&verbs.QPAttr{
-		QPState: verbs.QPSRTR, PathMTU: verbs.MTU256, DestQPNum: r.remote.QPN, RQPSN: 0, MaxDestRdAtomic: 1, MinRNRTimer: 0x12,
-		AHAttr: verbs.AHAttr{PortNum: r.port, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: r.remote.GID, SGIDIndex: r.gid, HopLimit: 64}},
+		QPState: verbs.QPSRTR, PathMTU: verbs.MTU256, DestQPNum: r.remote.QPN, RQPSN: 0, MaxDestRdAtomic: 1,
+		MinRNRTimer: 0x12,
+		AHAttr: verbs.AHAttr{
+			PortNum: r.port, IsGlobal: true,
+			GRH: verbs.GlobalRoute{DGID: r.remote.GID, SGIDIndex: r.gid, HopLimit: 64},
+		},
 	}, verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|verbs.QPAttrRQPSN|
 		verbs.QPAttrMaxDestRdAtomic|verbs.QPAttrMinRNRTimer)
 }
@@ -111,7 +116,8 @@ func (r *resources) modifyToRTR() error {
 func (r *resources) modifyToRTS() error {
 	return r.qp.Modify(&verbs.QPAttr{
 		QPState: verbs.QPSRTS, Timeout: 0x12, RetryCnt: 6, RNRRetry: 0, SQPSN: 0, MaxRdAtomic: 1,
-	}, verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCnt|verbs.QPAttrRNRRetry|verbs.QPAttrSQPSN|verbs.QPAttrMaxQPRdAtomic)
+	}, verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCnt|verbs.QPAttrRNRRetry|verbs.QPAttrSQPSN|
+		verbs.QPAttrMaxQPRdAtomic)
 }
 
 func (r *resources) postReceive() error {
@@ -127,22 +133,18 @@ func (r *resources) postSend(op verbs.WROpcode) error {
 	return r.qp.PostSend(wr)
 }
 
-// poll waits for one completion.
-func (r *resources) poll() error {
+// wait waits for one completion, for at most 10 seconds. The manual's program polls instead.
+func (r *resources) wait() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
 	var wcs [1]verbs.WC
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
-		n, err := r.cq.Poll(wcs[:])
-		if err != nil {
-			return err
-		}
-		if n > 0 {
-			return wcs[0].Err()
-		}
+	if _, err := r.cq.Wait(ctx, wcs[:]); err != nil {
+		return err
 	}
-	return fmt.Errorf("no completion within 10 seconds")
+	return wcs[0].Err()
 }
 
-// exchange swaps a value with the peer, and so waits for it.
+// exchange sends a value to the peer and receives one from it.
 func (r *resources) exchange(mine, theirs any) error {
 	if err := json.NewEncoder(r.conn).Encode(mine); err != nil {
 		return err
@@ -150,7 +152,7 @@ func (r *resources) exchange(mine, theirs any) error {
 	return r.json.Decode(theirs)
 }
 
-// sync waits until both ends have come here.
+// sync returns when both ends have called it.
 func (r *resources) sync() error {
 	var theirs string
 	return r.exchange("R", &theirs)
@@ -158,13 +160,13 @@ func (r *resources) sync() error {
 
 func (r *resources) setText(s string) { copy(r.mr.Bytes(), append([]byte(s), 0)) }
 
-// text is the buffer up to the first zero byte.
+// text returns the buffer up to the first zero byte.
 func (r *resources) text() string {
 	s, _, _ := bytes.Cut(r.mr.Bytes(), []byte{0})
 	return string(s)
 }
 
-// destroy closes what there is, in reverse order: QP, memory region, CQ, PD, device.
+// destroy closes the objects that exist, in the reverse order: QP, memory region, CQ, PD, device.
 func (r *resources) destroy() {
 	if r.qp != nil {
 		_ = r.qp.Close()
@@ -178,7 +180,7 @@ func (r *resources) destroy() {
 	if r.pd != nil {
 		_ = r.pd.Close()
 	}
-	if r.ctx != nil {
-		_ = r.ctx.Close()
+	if r.vctx != nil {
+		_ = r.vctx.Close()
 	}
 }

@@ -27,21 +27,27 @@ func (m *Machine) onREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batch) {
 		m.rejectREQ(back, msg, reason, ari, out)
 		return
 	}
-	// What there is no room for is dropped without a word: the peer tries again.
+	// A request for which there is no room is dropped without an answer: the peer repeats it.
+	class, ok := m.makeRoom(now, l, back.Dst, r, out)
+	if !ok {
+		return
+	}
 	id := m.newRequest(l, back)
 	if id == nil {
 		return
 	}
 	id.state = StateREQRcvd
+	id.listener, id.class, id.since, id.undecided = l, class, now, true
+	l.undecided[class]++
 	id.tid = msg.TID()
 	id.readREQ(r)
 	id.localPSN = m.newPSN()
-	m.learnPeer(id)
-	m.learnQP(id)
+	m.addPeer(id)
+	m.addQP(id)
 	out.Events = append(out.Events, Event{Type: EventREQ, ID: id, Listener: l, Msg: msg})
 }
 
-// newRequest makes the ID for a request, with a place in l's backlog; nil if there is none, or none in the table.
+// newRequest makes the ID of a request, with a place in l's backlog; nil if backlog or table are full.
 func (m *Machine) newRequest(l *Listener, back *link.Path) *ID {
 	if !l.p.Backlog.enter() {
 		m.Counters.BacklogFull++
@@ -56,7 +62,7 @@ func (m *Machine) newRequest(l *Listener, back *link.Path) *ID {
 	return id
 }
 
-// readREQ keeps what the QP, the reply and its repetition need.
+// readREQ stores what the QP, the reply and its repetition need.
 func (id *ID) readREQ(r cmmsg.REQ) {
 	id.service, id.transport = r.ServiceID(), r.Transport()
 	id.remoteGUID, id.remoteID = r.LocalGUID(), r.LocalID()
@@ -72,7 +78,7 @@ func (id *ID) readREQ(r cmmsg.REQ) {
 	id.path.LifeTime = max(p.AckTimeout(), 1) - 1
 }
 
-// repeatedREQ: the peer has got no answer yet.
+// repeatedREQ answers a REQ that comes again: the peer has no answer yet.
 func (m *Machine) repeatedREQ(now int64, id *ID, back *link.Path, msg cmmsg.Msg, out *Batch) {
 	switch id.state {
 	case StateREQRcvd, StateMRAREQSent:
@@ -83,13 +89,13 @@ func (m *Machine) repeatedREQ(now int64, id *ID, back *link.Path, msg cmmsg.Msg,
 		m.resend(id, out)
 	case StateTimewait:
 		m.rejectREQ(back, msg, cmmsg.RejStale, nil, out)
-	case stateGhost:
+	case stateAnswered:
 		m.answerAgain(now, id, out)
 	}
 }
 
-// Taken tells that the program has fetched the request: its place in the backlog is free again. Accept, Reject, Answer and
-// Destroy say so as well.
+// Taken reports that the program has fetched the request: its place in the backlog is free. Accept, Reject, Answer
+// and Destroy free it too.
 func (m *Machine) Taken(id *ID) { id.leaveBacklog() }
 
 func (id *ID) leaveBacklog() {
@@ -99,22 +105,22 @@ func (id *ID) leaveBacklog() {
 	}
 }
 
-// AcceptParams is the reply to a request (struct ib_cm_rep_param). Numbers have the sender's point of view.
+// AcceptParams is the reply to a request (struct ib_cm_rep_param), seen from the sender.
 type AcceptParams struct {
 	QPN uint32
 	SRQ bool // the QP has a shared receive queue
 
 	FlowControl        bool
-	ResponderResources uint8 // READs and atomics that this end takes at a time; not more than Attrs says would be useful
-	InitiatorDepth     uint8 // READs and atomics that this end will have outstanding; not more than Attrs allows
+	ResponderResources uint8 // READs and atomics that this end takes at a time; more than in Attrs is useless
+	InitiatorDepth     uint8 // READs and atomics that this end will have outstanding; not more than in Attrs
 	RNRRetry           uint8 // of the peer's QP, 0 to 7; 7 is for ever
 
 	ECE     cmmsg.ECE
 	Private []byte // at most 196 bytes
 }
 
-// Accept sends a REP and repeats it until something comes back (ib_send_cm_rep). The QP is in RTS by
-// then, since data may come before the RTU. What comes of it is EventEstablished, EventREJ, EventDREQ or EventREPTimeout.
+// Accept sends a REP and repeats it until an answer comes (ib_send_cm_rep). The QP must be in RTS, as data may come
+// before the RTU. The result is EventEstablished, EventREJ, EventDREQ or EventREPTimeout.
 func (m *Machine) Accept(now int64, id *ID, p *AcceptParams, out *Batch) error {
 	const op = "accept"
 	if err := id.ready(op, cmmsg.KindREP, p.Private, StateREQRcvd, StateMRAREQSent); err != nil {
@@ -122,9 +128,9 @@ func (m *Machine) Accept(now int64, id *ID, p *AcceptParams, out *Batch) error {
 	}
 	switch {
 	case p.QPN == 0 || p.QPN > 0xFFFFFF:
-		return invalid(op, "QPN %#x, must be 1 to 0xffffff", p.QPN)
+		return invalid(op, "QPN %#x: must be 1 to 0xffffff", p.QPN)
 	case p.RNRRetry > 7:
-		return invalid(op, "RNR retry count %d, must be 0 to 7", p.RNRRetry)
+		return invalid(op, "RNR retry count %d: must be 0 to 7", p.RNRRetry)
 	}
 	id.leaveBacklog()
 	id.state = StateREPSent
@@ -135,18 +141,25 @@ func (m *Machine) Accept(now int64, id *ID, p *AcceptParams, out *Batch) error {
 	cmmsg.REP(msg.Data()).Put(m.reply(id, p))
 	msg.SetECE(p.ECE)
 	msg.SetPrivate(p.Private)
-	m.keep(now, id, msg, id.interval, id.maxRetries)
+	interval, retries := min(id.interval, maxREPInterval), id.maxRetries
+	if id.class == unknownSource {
+		retries = min(retries, unknownREPs)
+	}
+	m.keep(now, id, msg, interval, retries)
+	m.enterHalfOpen(now, id)
 	return nil
 }
 
 // reply is the REP of id.
 func (m *Machine) reply(id *ID, p *AcceptParams) cmmsg.REPFields {
 	f := cmmsg.REPFields{
-		LocalID: id.localID, RemoteID: id.remoteID, LocalQPN: p.QPN, StartPSN: id.localPSN, ResponderResources: p.ResponderResources,
-		InitiatorDepth: p.InitiatorDepth, TargetAckDelay: m.cfg.AckDelay, FlowControl: p.FlowControl, RNRRetry: p.RNRRetry,
-		SRQ: p.SRQ, LocalGUID: m.cfg.GUID,
+		LocalID: id.localID, RemoteID: id.remoteID, LocalQPN: p.QPN, StartPSN: id.localPSN,
+		ResponderResources: p.ResponderResources,
+		InitiatorDepth:     p.InitiatorDepth, TargetAckDelay: m.cfg.AckDelay, FlowControl: p.FlowControl,
+		RNRRetry: p.RNRRetry,
+		SRQ:      p.SRQ, LocalGUID: m.cfg.GUID,
 	}
-	if id.transport == cmmsg.XRC { // the target's QP is an end-to-end context, and only takes
+	if id.transport == cmmsg.XRC { // the target's QP is an end-to-end context, and a responder only
 		f.LocalQPN, f.LocalEECN = 0, p.QPN
 		f.InitiatorDepth, f.FlowControl, f.SRQ = 0, false, true
 	}
@@ -158,7 +171,11 @@ func (m *Machine) onRTU(back *link.Path, msg cmmsg.Msg, out *Batch) {
 	id := m.find(back, msg)
 	switch {
 	case id == nil:
+		if m.wasEvicted(msg.RemoteID()) { // the peer believes that it is connected
+			m.rejectEvicted(back, msg, out)
+		}
 	case id.state.is(StateREPSent, StateMRAREPRcvd):
+		m.learnSource(id)
 		m.established(id, msg, out)
 	default:
 		m.Counters.RxDuplicates.add(cmmsg.KindRTU)
@@ -166,10 +183,10 @@ func (m *Machine) onRTU(back *link.Path, msg cmmsg.Msg, out *Batch) {
 }
 
 func (m *Machine) established(id *ID, msg cmmsg.Msg, out *Batch) {
-	m.settle(id)
+	m.stopWaiting(id)
 	id.state = StateEstablished
-	out.tell(EventEstablished, id, msg)
-	if id.bereft {
+	out.report(EventEstablished, id, msg)
+	if id.peerDied {
 		m.Counters.Deaths++
 		m.leaving(id, unsentDREQ(id), out)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// Batch is what calls append to: the caller sends the mail, hands on the events, and empties it with Reset.
+// Batch collects the output of calls: the caller sends the mail, passes on the events, and empties it with Reset.
 type Batch struct {
 	Mail   []Mail
 	Events []Event
@@ -38,29 +38,29 @@ func (b *Batch) add(path *link.Path) *Mail {
 	return mail
 }
 
-// Event tells what has happened to an ID.
+// Event is an event of an ID.
 type Event struct {
 	Type EventType
 	ID   *ID
 
-	// Listener is who listens for the service ID, for EventREQ and EventSIDRREQ; the ID is new then.
+	// Listener is the listener of the service ID, in EventREQ and EventSIDRREQ; the ID is new then.
 	Listener *Listener
 
-	// Msg is the message that came. It is nil if none did: after a time-out, at the end of timewait, and after
-	// Notify. It aliases what OnMAD was given.
+	// Msg is the message that came; nil if none came: after a time-out, at the end of timewait, and after Notify.
+	// It aliases the bytes given to OnMAD.
 	Msg cmmsg.Msg
 }
 
 // EventType is the kind of an event (enum ib_cm_event_type, with values of our own).
 type EventType uint8
 
-// Events. The comment says which message comes along and what the ID's state is now.
+// The events. The comment has the message that comes along and the ID's new state.
 const (
 	EventREQ          EventType = iota + 1 // REQ; REQ_RCVD: Accept, Reject or Destroy it
 	EventREP                               // REP; REP_RCVD: Establish, Reject or Destroy
 	EventEstablished                       // RTU, or nil after Notify; ESTABLISHED
 	EventREJ                               // REJ; IDLE or TIMEWAIT
-	EventDREQ                              // DREQ; DREQ_RCVD: Disconnect answers. TIMEWAIT if this end had asked as well
+	EventDREQ                              // DREQ; DREQ_RCVD: Disconnect answers. TIMEWAIT if both ends sent one
 	EventDREP                              // DREP; TIMEWAIT
 	EventTimewaitExit                      // IDLE; the QP may be used again
 	EventREQTimeout                        // IDLE; the peer does not answer the REQ
@@ -86,8 +86,8 @@ func (t EventType) String() string {
 	return fmt.Sprintf("event %d", uint8(t))
 }
 
-// tell appends an event, unless nobody is there to hear it.
-func (b *Batch) tell(t EventType, id *ID, msg cmmsg.Msg) {
+// report appends an event, unless the caller has destroyed the ID.
+func (b *Batch) report(t EventType, id *ID, msg cmmsg.Msg) {
 	if !id.destroyed {
 		b.Events = append(b.Events, Event{Type: t, ID: id, Msg: msg})
 	}
@@ -99,5 +99,5 @@ func (m *Machine) compose(out *Batch, to *link.Path, k cmmsg.Kind, tid uint64) c
 	return cmmsg.Make(out.add(to).MAD[:], k, tid)
 }
 
-// ownTID is the transaction ID of what id begins.
+// ownTID is the transaction ID of messages that id sends first.
 func (m *Machine) ownTID(id *ID) uint64 { return uint64(m.cfg.Agent)<<32 | uint64(id.localID) }

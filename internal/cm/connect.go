@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// ConnectParams is a request for a connection (struct ib_cm_req_param). Numbers have the sender's point of view.
+// ConnectParams is a request for a connection (struct ib_cm_req_param), seen from the sender.
 type ConnectParams struct {
 	Service   cmmsg.ServiceID
 	Path      Path
@@ -20,11 +20,11 @@ type ConnectParams struct {
 	ResponderResources uint8 // READs and atomics that this end takes at a time
 	InitiatorDepth     uint8 // READs and atomics that this end will have outstanding
 	RetryCount         uint8 // of both QPs, 0 to 7
-	RNRRetry           uint8 // of the peer's QP, 0 to 7; 7 is for ever
+	RNRRetry           uint8 // of the peer's QP, 0 to 7; 7 means no limit
 
-	RemoteTimeout uint8 // the peer answers within; a time code, 0 means DefaultTimeout
-	LocalTimeout  uint8 // this end answers within; a time code, 0 means DefaultTimeout
-	MaxRetries    uint8 // how often messages are repeated, 1 to 15; 0 means DefaultMaxRetries
+	RemoteTimeout uint8 // time for the peer's answer, a time code; 0 means DefaultTimeout
+	LocalTimeout  uint8 // time for this end's answer, a time code; 0 means DefaultTimeout
+	MaxRetries    uint8 // repetitions of a message, 1 to 15; 0 means DefaultMaxRetries
 
 	ECE     cmmsg.ECE
 	Private []byte // at most 92 bytes, with the cmmsg.IPHeader if there is to be one
@@ -46,15 +46,16 @@ func (p *ConnectParams) setDefaults() {
 func (p *ConnectParams) check(op string) error {
 	switch {
 	case p.QPN == 0 || p.QPN > 0xFFFFFF:
-		return invalid(op, "QPN %#x, must be 1 to 0xffffff", p.QPN)
+		return invalid(op, "QPN %#x: must be 1 to 0xffffff", p.QPN)
 	case p.Path.MTU < 1 || p.Path.MTU > 5:
-		return invalid(op, "path MTU code %d, must be 1 (256 bytes) to 5 (4096 bytes)", p.Path.MTU)
+		return invalid(op, "path MTU code %d: must be 1 (256 bytes) to 5 (4096 bytes)", p.Path.MTU)
 	case p.RetryCount > 7 || p.RNRRetry > 7:
 		return invalid(op, "retry count %d, RNR retry count %d, both must be 0 to 7", p.RetryCount, p.RNRRetry)
 	case p.RemoteTimeout > 31 || p.LocalTimeout > 31 || p.MaxRetries > 15:
-		return invalid(op, "CM timeouts %d and %d, must be 0 to 31; %d retries, must be 0 to 15", p.RemoteTimeout, p.LocalTimeout, p.MaxRetries)
+		return invalid(op, "CM timeouts %d and %d: must be 0 to 31; %d retries: must be 0 to 15", p.RemoteTimeout,
+			p.LocalTimeout, p.MaxRetries)
 	case p.Transport != cmmsg.RC && p.Transport != cmmsg.UC && p.Transport != cmmsg.XRC:
-		return invalid(op, "%v, must be RC, UC or XRC", p.Transport)
+		return invalid(op, "%v: must be RC, UC or XRC", p.Transport)
 	}
 	return p.Path.check(op)
 }
@@ -62,15 +63,16 @@ func (p *ConnectParams) check(op string) error {
 func (p *Path) check(op string) error {
 	switch {
 	case !p.Src.IsValid() || !p.Dst.IsValid() || p.Src.Unmap().Is4() != p.Dst.Unmap().Is4():
-		return invalid(op, "path from %v to %v, must be two addresses of one family", p.Src, p.Dst)
+		return invalid(op, "path from %v to %v: must be two addresses of one family", p.Src, p.Dst)
 	case p.LifeTime > 31 || p.SL > 15 || p.Rate > 63 || p.FlowLabel > 0xFFFFF:
-		return invalid(op, "packet life time %d (0 to 31), SL %d (0 to 15), rate %d (0 to 63), flow label %#x (20 bits)", p.LifeTime, p.SL, p.Rate, p.FlowLabel)
+		return invalid(op, "packet life time %d (0 to 31), SL %d (0 to 15), rate %d (0 to 63), flow label %#x (20 bits)",
+			p.LifeTime, p.SL, p.Rate, p.FlowLabel)
 	}
 	return nil
 }
 
-// Connect sends a REQ from a new ID and repeats it until something comes back (ib_send_cm_req). What comes of
-// it is EventREP, EventREJ or EventREQTimeout.
+// Connect sends a REQ from a new ID and repeats it until an answer comes (ib_send_cm_req). The result is EventREP,
+// EventREJ or EventREQTimeout.
 func (m *Machine) Connect(now int64, id *ID, p *ConnectParams, out *Batch) error {
 	const op = "connect"
 	if err := id.fresh(op, cmmsg.KindREQ, p.Private); err != nil {
@@ -131,7 +133,7 @@ func (m *Machine) onREP(now int64, back *link.Path, msg cmmsg.Msg, out *Batch) {
 	}
 }
 
-// takeREP is the first REP.
+// takeREP takes the first REP.
 func (m *Machine) takeREP(now int64, id *ID, back *link.Path, msg cmmsg.Msg, out *Batch) {
 	r := cmmsg.REP(msg.Data())
 	qpn := r.LocalQPN()
@@ -144,35 +146,36 @@ func (m *Machine) takeREP(now int64, id *ID, back *link.Path, msg cmmsg.Msg, out
 	}
 	id.remoteGUID = r.LocalGUID()
 	if m.peers[id.peerKey(r.LocalID())] != nil {
-		m.Counters.RxInvalid++ // two connections with one ID of one peer
+		m.Counters.RxInvalid++ // the peer has a connection with this ID already
 		return
 	}
 	if old := m.qps[id.peerKey(qpn)]; old != nil {
 		m.stale(now, old, back, msg, out)
 		return
 	}
-	m.settle(id)
+	m.stopWaiting(id)
 	id.state = StateREPRcvd
 	id.remoteID, id.remoteQPN, id.remotePSN = r.LocalID(), qpn, r.StartPSN()
 	id.respResources, id.initDepth = r.InitiatorDepth(), r.ResponderResources()
 	id.rnrRetry = r.RNRRetry()
 	id.ackTimeout = AckTimeout(r.TargetAckDelay(), id.path.LifeTime)
-	m.learnPeer(id)
-	m.learnQP(id)
-	out.tell(EventREP, id, msg)
+	m.addPeer(id)
+	m.addQP(id)
+	m.learnSource(id)
+	out.report(EventREP, id, msg)
 }
 
-func (m *Machine) learnPeer(id *ID) {
+func (m *Machine) addPeer(id *ID) {
 	id.knownPeer = true
 	m.peers[id.peerKey(id.remoteID)] = id
 }
 
-func (m *Machine) learnQP(id *ID) {
+func (m *Machine) addQP(id *ID) {
 	id.knownQP = true
 	m.qps[id.peerKey(id.remoteQPN)] = id
 }
 
-// repeatedREP: the peer has not got the RTU, or waits for one that takes long.
+// repeatedREP answers a REP that comes again: the peer has not got the RTU, or the program takes long.
 func (m *Machine) repeatedREP(id *ID, out *Batch) {
 	switch id.state {
 	case StateEstablished:
@@ -183,7 +186,7 @@ func (m *Machine) repeatedREP(id *ID, out *Batch) {
 	}
 }
 
-// Establish sends the RTU that completes a connection (ib_send_cm_rtu). The QP is in RTS by then.
+// Establish sends the RTU that completes a connection (ib_send_cm_rtu). The QP must be in RTS.
 func (m *Machine) Establish(id *ID, private []byte, out *Batch) error {
 	if err := id.ready("establish", cmmsg.KindRTU, private, StateREPRcvd, StateMRAREPSent); err != nil {
 		return err
@@ -201,8 +204,8 @@ func (m *Machine) sendRTU(id *ID, out *Batch) {
 	msg.SetPrivate(id.answer)
 }
 
-// Notify establishes a connection whose RTU has not come, because data has: the QP's COMM_EST event says so (ib_cm_notify). It is
-// EISCONN when the connection is established already, which is no reason to worry.
+// Notify establishes a connection whose RTU has not come: data has come, which the QP's COMM_EST event reports
+// (ib_cm_notify). EISCONN if the connection is established already, which the caller can ignore.
 func (m *Machine) Notify(id *ID, out *Batch) error {
 	if id.state == StateEstablished && !id.destroyed {
 		return &Error{Op: "notify", Detail: "the connection is established", Errno: syscall.EISCONN}

@@ -2,22 +2,25 @@ package cm
 
 import "github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 
-// Counters of a machine. Each only grows. The first four are what Linux has under cm_tx_msgs, cm_tx_retries, cm_rx_msgs and
+// Counters of a machine. They never decrease. The first four are Linux's cm_tx_msgs, cm_tx_retries, cm_rx_msgs and
 // cm_rx_duplicates.
 type Counters struct {
-	Tx           KindCounts // all that went out, repetitions included
-	TxRetries    KindCounts // repetitions because no answer came
-	Rx           KindCounts // all that Parse took
-	RxDuplicates KindCounts // those that had been there before
+	Tx           KindCounts // messages sent, repetitions included
+	TxRetries    KindCounts // messages repeated because no answer came
+	Rx           KindCounts // messages received and well-formed
+	RxDuplicates KindCounts // messages received before
 
-	RxMalformed uint64 // no CM message: length, version, class, method or attribute
-	RxInvalid   uint64 // a field with a value that cannot be
-	RxSpoofed   uint64 // about a connection, but from elsewhere than its peer
+	RxMalformed uint64 // not a CM message: length, version, class, method or attribute
+	RxInvalid   uint64 // a field with an invalid value
+	RxSpoofed   uint64 // about a connection, but not from its peer's address
 	RxUnmatched uint64 // about a connection that does not exist
 	Stale       uint64 // requests and replies from a QP that had a connection already
-	BacklogFull uint64 // requests dropped because the program does not fetch them
+	BacklogFull uint64 // requests dropped as the program does not fetch them
 	TableFull   uint64 // requests dropped because of Config.MaxIDs
-	Deaths      uint64 // connections that ended since the peer's process has died
+	Flooded     uint64 // requests dropped because of too many half-open handshakes
+	Evicted     uint64 // half-open handshakes ended in favour of another
+	Unanswered  uint64 // messages about something that does not exist, beyond the rate of their answers
+	Deaths      uint64 // connections ended by the death of the peer's process
 }
 
 // KindCounts counts messages of each kind.

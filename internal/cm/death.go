@@ -9,27 +9,29 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// In Linux a connection belongs to the kernel, which outlives a process that is killed and ends its connections for it: with a DREQ, or a
-// REJ if they were still being made. Here nobody is left to send it. Where this end learns of the death in another way, the machine
-// takes that message as come, so that everything is as it would be there; should it come as well, it is a duplicate.
+// In Linux a connection belongs to the kernel, which outlives a process that is killed and ends its connections: with
+// a DREQ, or a REJ if they are not established yet. Here the process itself would have to send it. When this end
+// learns of the death by other means, the machine acts as if that message had come. If it comes as well it is a
+// duplicate.
 
-// Death is that of a peer's process, as one connection of it sees it.
+// Death is the death of a peer's process, for one of its connections.
 type Death struct {
 	Peer      netip.Addr
 	RemoteQPN uint32
 	LocalQPN  uint32
 }
 
-// lastWords is how long the RTU of a peer that has died may still be under way, in the sockets of this host.
-const lastWords = 1000 * millisecond
+// deathGrace is the time for the RTU of a peer that has died to arrive: it may be in the sockets of this host.
+const deathGrace = 1000 * millisecond
 
-// deathKey finds the death that an ID has suffered. local is 0 for an ID that has no QP yet, since Accept tells.
+// deathKey identifies the connections of a death. local is 0 for an ID that has no QP yet: Accept brings it.
 type deathKey struct {
 	gid           [16]byte
 	remote, local uint32
 }
 
-// OnDeath ends the connections to processes that have died: as EventDREQ does if they were established, else as EventREJ.
+// OnDeath ends the connections to processes that have died: with EventDREQ if they were established, else with
+// EventREJ.
 func (m *Machine) OnDeath(now int64, deaths []Death, out *Batch) {
 	keys := make(map[deathKey]struct{}, 2*len(deaths))
 	for _, d := range deaths {
@@ -38,25 +40,25 @@ func (m *Machine) OnDeath(now int64, deaths []Death, out *Batch) {
 		k.local = 0
 		keys[k] = struct{}{}
 	}
-	var bereft []*ID
+	var peerDied []*ID
 	for _, id := range m.ids {
 		if _, ok := keys[deathKey{cmmsg.GID(id.path.Dst), id.remoteQPN, id.localQPN}]; ok && id.remoteQPN != 0 {
-			bereft = append(bereft, id)
+			peerDied = append(peerDied, id)
 		}
 	}
-	slices.SortFunc(bereft, func(a, b *ID) int { return cmp.Compare(a.localID, b.localID) })
-	for _, id := range bereft {
-		m.bereave(now, id, out)
+	slices.SortFunc(peerDied, func(a, b *ID) int { return cmp.Compare(a.localID, b.localID) })
+	for _, id := range peerDied {
+		m.takeDeath(now, id, out)
 	}
 }
 
-// bereave takes the message that ends a connection for a peer that cannot send it.
-func (m *Machine) bereave(now int64, id *ID, out *Batch) {
+// takeDeath takes the message that would end the connection.
+func (m *Machine) takeDeath(now int64, id *ID, out *Batch) {
 	switch id.state {
 	case StateREPSent, StateMRAREPRcvd:
-		if !id.bereft {
-			id.bereft = true
-			m.arm(id, now+lastWords)
+		if !id.peerDied {
+			id.peerDied = true
+			m.arm(id, now+deathGrace)
 		}
 		return
 	case StateREQRcvd, StateMRAREQSent:
@@ -71,8 +73,8 @@ func (m *Machine) bereave(now int64, id *ID, out *Batch) {
 	m.Counters.Deaths++
 }
 
-// noRTU is the end of waiting for the RTU of a peer that has died.
-func (m *Machine) noRTU(now int64, id *ID, out *Batch) {
+// lostRTU ends the wait for the RTU of a peer that has died.
+func (m *Machine) lostRTU(now int64, id *ID, out *Batch) {
 	m.Counters.Deaths++
 	m.takeREJ(now, id, unsentREJ(id, cmmsg.RejTimeout), out)
 }

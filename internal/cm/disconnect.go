@@ -7,9 +7,10 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// Disconnect ends a connection: it sends a DREQ and repeats it until something comes back (ib_send_cm_dreq), or answers one
-// that has come (ib_send_cm_drep). What comes of a DREQ is EventDREP, EventDREQ if the peer asks at the same time, EventREJ or
-// EventDREQTimeout; then, of both, EventTimewaitExit. Private data is at most 220 bytes, 224 in an answer.
+// Disconnect ends a connection: it sends a DREQ and repeats it until an answer comes (ib_send_cm_dreq), or answers
+// the peer's DREQ (ib_send_cm_drep). The result of a DREQ is EventDREP, EventDREQ if the peer sends one at the same
+// time, EventREJ or EventDREQTimeout; then, in both cases, EventTimewaitExit. Private data is at most 220 bytes, 224
+// in an answer.
 func (m *Machine) Disconnect(now int64, id *ID, private []byte, out *Batch) error {
 	const op = "disconnect"
 	if !id.destroyed && id.state == StateDREQRcvd {
@@ -26,7 +27,7 @@ func (m *Machine) Disconnect(now int64, id *ID, private []byte, out *Batch) erro
 	return nil
 }
 
-// sendDREQ asks to disconnect until there is an answer.
+// sendDREQ sends a DREQ and repeats it until an answer comes.
 func (m *Machine) sendDREQ(now int64, id *ID, private []byte, out *Batch) {
 	msg := m.composeDREQ(id, private, out)
 	id.state = StateDREQSent
@@ -53,24 +54,26 @@ func (m *Machine) sendDREP(id *ID, tid uint64, out *Batch) {
 	msg.SetPrivate(id.answer)
 }
 
-// enterTimewait is the end of a connection whose packets may still be under way. The QP may have new connections.
+// enterTimewait ends a connection whose packets may still be in the network. Its QP can be connected again.
 func (m *Machine) enterTimewait(now int64, id *ID) {
-	m.settle(id)
-	m.forgetQP(id)
+	m.stopWaiting(id)
+	m.removeQP(id)
 	id.state, id.lap = StateTimewait, lapIdle
 	m.arm(id, now+peerWait(id.ackTimeout))
 }
 
-// onDREQ takes the wish to disconnect.
+// onDREQ takes the peer's DREQ.
 func (m *Machine) onDREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batch) {
 	r := cmmsg.DREQ(msg.Data())
 	id := m.ids[r.RemoteID()]
 	switch {
 	case id == nil || id.ownPath(back) && id.remoteID != r.LocalID():
-		// It is over for us, or never was. The peer need not wait.
+		// The connection is over here, or never existed. The DREP ends the peer's wait.
 		m.Counters.RxUnmatched++
-		drep := m.compose(out, back, cmmsg.KindDREP, msg.TID())
-		cmmsg.DREP(drep.Data()).Put(r.RemoteID(), r.LocalID())
+		if m.mayAnswer() {
+			drep := m.compose(out, back, cmmsg.KindDREP, msg.TID())
+			cmmsg.DREP(drep.Data()).Put(r.RemoteID(), r.LocalID())
+		}
 		return
 	case !id.ownPath(back):
 		m.Counters.RxSpoofed++
@@ -87,7 +90,7 @@ func (m *Machine) takeDREQ(now int64, id *ID, msg cmmsg.Msg, out *Batch) {
 	case StateREPSent, StateMRAREPRcvd, StateEstablished:
 		m.leaving(id, msg, out)
 		return
-	case StateDREQSent: // both want it: no need to ask the program
+	case StateDREQSent: // both ends disconnect: the program need not answer
 		id.answer = nil
 		m.sendDREP(id, msg.TID(), out)
 		m.enterTimewait(now, id)
@@ -95,19 +98,19 @@ func (m *Machine) takeDREQ(now int64, id *ID, msg cmmsg.Msg, out *Batch) {
 		m.Counters.RxDuplicates.add(cmmsg.KindDREQ)
 		m.sendDREP(id, msg.TID(), out)
 		return
-	default: // not yet connected, or the program is still to answer
+	default: // not connected yet, or the program has not answered yet
 		m.Counters.RxDuplicates.add(cmmsg.KindDREQ)
 		return
 	}
-	out.tell(EventDREQ, id, msg)
+	out.report(EventDREQ, id, msg)
 }
 
-// leaving tells the program that the peer wants to disconnect.
+// leaving takes a DREQ of a connection and reports it to the program.
 func (m *Machine) leaving(id *ID, msg cmmsg.Msg, out *Batch) {
-	m.settle(id)
+	m.stopWaiting(id)
 	id.state, id.lap, id.answer = StateDREQRcvd, lapIdle, nil
 	id.tid = msg.TID()
-	out.tell(EventDREQ, id, msg)
+	out.report(EventDREQ, id, msg)
 }
 
 // onDREP takes the answer to a DREQ.
@@ -117,14 +120,14 @@ func (m *Machine) onDREP(now int64, back *link.Path, msg cmmsg.Msg, out *Batch) 
 	case id == nil:
 	case id.state == StateDREQSent, id.state == StateDREQRcvd:
 		m.enterTimewait(now, id)
-		out.tell(EventDREP, id, msg)
+		out.report(EventDREP, id, msg)
 	default:
 		m.Counters.RxDuplicates.add(cmmsg.KindDREP)
 	}
 }
 
-// Destroy ends whatever id is doing, in the way that its state asks for, and gives it back: there are no more events for
-// it, and no more calls are possible (ib_destroy_cm_id). A connection that was up stays in timewait, without the caller.
+// Destroy ends what id is doing, as its state requires, and releases it: there are no more events for it, and no more
+// calls are possible (ib_destroy_cm_id). An established connection stays in timewait, without the caller.
 func (m *Machine) Destroy(now int64, id *ID, out *Batch) {
 	if id.destroyed {
 		return
@@ -137,7 +140,7 @@ func (m *Machine) Destroy(now int64, id *ID, out *Batch) {
 	case StateREQRcvd, StateMRAREQSent, StateREPSent, StateMRAREPRcvd, StateREPRcvd, StateMRAREPSent:
 		m.refuse(now, id, cmmsg.RejConsumer, nil, nil, out)
 	case StateEstablished:
-		m.composeDREQ(id, nil, out) // once: nobody waits for the answer
+		m.composeDREQ(id, nil, out) // once: the answer is not needed
 		m.enterTimewait(now, id)
 	case StateDREQSent:
 		m.enterTimewait(now, id)
@@ -149,4 +152,8 @@ func (m *Machine) Destroy(now int64, id *ID, out *Batch) {
 		m.answer(now, id, &AnswerParams{Status: cmmsg.SIDRReject}, out)
 	}
 	id.destroyed, id.Context = true, nil
+	if id.state == StateTimewait {
+		id.leftover = true
+		m.timewait.push(id, inTimewait)
+	}
 }

@@ -1,7 +1,7 @@
 // Package cm is InfiniBand connection management as a pure state machine: it makes, accepts, refuses and ends
 // connections between queue pairs, and looks up datagram services, by exchanging the messages of
 // internal/wire/cmmsg on QP 1. There is no goroutine, clock, socket or lock: time is an argument, datagrams
-// come in and go out as bytes, and what happens is told in events.
+// come in and go out as bytes, and events report what happens.
 //
 //	rdmacm: Connect, Accept, Reject, Disconnect ...         events: REQ, REP, ESTABLISHED, REJ, DREQ ...
 //	             |                                                  ^
@@ -15,8 +15,8 @@
 //	    Batch.Mail: to send on QP 1     OnMAD: from QP 1      OnTimer: at NextDeadline
 //
 // Every call takes the caller's Batch and appends to it: datagrams to be sent and events to be handed up. The caller
-// empties it after each call, or after several. Whoever calls holds the device's CM lock; a Machine is not safe
-// for concurrent use. An event's message aliases the datagram given to OnMAD: copy what must live longer.
+// empties it after each call, or after several. A Machine is not safe for concurrent use: callers hold a lock. An
+// event's message aliases the datagram given to OnMAD: copy what must live longer.
 //
 // A connection, from both ends (active: Connect; passive: a listener's EventREQ, Accept):
 //
@@ -30,14 +30,16 @@
 //	EventDREP   <-- DREP ---         Disconnect
 //	EventTimewaitExit                EventTimewaitExit
 //
-// A peer whose process has died sends nothing more; OnDeath stands for what its kernel would have sent (death.go).
+// A peer whose process has died sends nothing more. OnDeath acts as if its kernel had sent the message that ends the
+// connection (death.go).
 //
-// Instead of an answer either side may Reject; no answer at all ends in EventREQTimeout, EventREPTimeout or EventDREQTimeout.
-// Disconnect answers a DREQ, or sends one if none has come. Destroy is right in every state: it refuses, or closes, as the
-// state asks for, and there are no events afterwards; what still has to be answered for, the machine remembers by itself.
+// Instead of an answer either side may Reject; no answer at all ends in EventREQTimeout, EventREPTimeout or
+// EventDREQTimeout. Disconnect answers a DREQ, or sends one if none has come. Destroy is right in every state: it
+// refuses or closes, as the state requires, and there are no events afterwards. The machine itself keeps the answers
+// that a peer may ask for again.
 //
-// The states have the numbers of Linux's enum ib_cm_state. What each takes, and what comes of it (a * marks what repeats until
-// it is answered, 1 + MaxRetries times):
+// The states have the numbers of Linux's enum ib_cm_state. The inputs of each, and the results (a * marks a message
+// that is sent until it is answered, 1 + MaxRetries times):
 //
 //	IDLE             Connect: REQ* -> REQ_SENT            Lookup: SIDR_REQ* -> SIDR_REQ_SENT
 //	                 a REQ for a listener -> REQ_RCVD     a SIDR_REQ for a listener -> SIDR_REQ_RCVD
@@ -47,7 +49,7 @@
 //	MRA_REQ_SENT     REQ again: MRA -> MRA_REQ_SENT       REJ -> IDLE
 //	REP_SENT         RTU, Notify -> ESTABLISHED           MRA: wait longer -> MRA_REP_RCVD
 //	MRA_REP_RCVD     REQ again: REP again                 REJ -> IDLE                   Destroy: REJ 28
-//	                 DREQ -> DREQ_RCVD                    no answer: REJ 4 -> IDLE
+//	                 DREQ -> DREQ_RCVD                    no answer, 10 s at most: REJ 4 -> IDLE
 //	REP_RCVD         Establish: RTU -> ESTABLISHED        Reject: REJ -> IDLE           Destroy: REJ 28
 //	MRA_REP_SENT     REP again: MRA -> MRA_REP_SENT       REJ -> TIMEWAIT
 //	ESTABLISHED      Disconnect: DREQ* -> DREQ_SENT       DREQ -> DREQ_RCVD             Destroy: DREQ once -> TIMEWAIT
@@ -61,10 +63,11 @@
 // A REQ or REP from a QP that already has a connection is answered with REJ 10, and the old connection is
 // closed (stale.go). A DREQ that fits no connection is answered with a DREP, a REP that fits none with REJ 6.
 //
-// Where to look: connect.go the active side, accept.go the passive side, reject.go REJ and MRA, disconnect.go DREQ, DREP and
-// timewait, sidr.go datagram services, lap.go alternate paths, listen.go who gets a request, stale.go, ghost.go, receive.go
-// what OnMAD refuses, timer.go repetition, attrs.go what the QP must be set to, names.go communication IDs and PSNs.
+// Where to look: connect.go the active side, accept.go the passive side, reject.go REJ and MRA, disconnect.go DREQ,
+// DREP and timewait, sidr.go datagram services, lap.go alternate paths, listen.go the listener of a request,
+// halfopen.go limits of handshakes that peers do not finish, stale.go, kept.go, receive.go the checks of OnMAD,
+// timer.go repetition, attrs.go the attributes of the QP, machine.go communication IDs and PSNs.
 //
-// The sources are IBTA volume 1 chapter 12 and annexes A11 and A17, and what Linux does on the wire. The package imports
-// internal/wire, internal/wire/cmmsg and internal/link (for its Path).
+// The sources are IBTA volume 1 chapter 12 and annexes A11 and A17, and what Linux does on the wire. The package
+// imports internal/secret, internal/wire, internal/wire/cmmsg and internal/link (for its Path).
 package cm

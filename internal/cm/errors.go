@@ -8,10 +8,10 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// Error is a call that cannot be done. The ID is as it was before.
+// Error is a failed call. The ID is unchanged.
 type Error struct {
 	Op     string // "accept"
-	Detail string // what was wrong, and what is allowed
+	Detail string // the invalid value and the allowed ones
 	Errno  syscall.Errno
 }
 
@@ -19,7 +19,7 @@ var errnoNames = map[syscall.Errno]string{
 	syscall.EINVAL: "EINVAL", syscall.EISCONN: "EISCONN", syscall.ENOMEM: "ENOMEM", syscall.EADDRINUSE: "EADDRINUSE",
 }
 
-// Error is one line: "cm accept: the ID is IDLE, must be REQ_RCVD or MRA_REQ_SENT (EINVAL)".
+// Error is one line: "cm accept: the ID is IDLE: must be REQ_RCVD or MRA_REQ_SENT (EINVAL)".
 func (e *Error) Error() string {
 	return fmt.Sprintf("cm %s: %s (%s)", e.Op, e.Detail, errnoNames[e.Errno])
 }
@@ -31,7 +31,7 @@ func invalid(op, format string, args ...any) error {
 	return &Error{Op: op, Detail: fmt.Sprintf(format, args...), Errno: syscall.EINVAL}
 }
 
-// wrongState says that the call needs another state.
+// wrongState is the error of a call in a wrong state.
 func wrongState(op string, id *ID, want ...State) error {
 	if id.destroyed {
 		return invalid(op, "the ID is destroyed")
@@ -40,10 +40,11 @@ func wrongState(op string, id *ID, want ...State) error {
 	for i, s := range want {
 		names[i] = s.String()
 	}
-	return invalid(op, "the ID is %v, must be %s", id.state, strings.Join(names, " or "))
+	return invalid(op, "the ID is %v: must be %s", id.state, strings.Join(names, " or "))
 }
 
-// ready checks what most calls need: an ID that is not destroyed and in one of the states, and private data that fits.
+// ready checks what most calls need: an ID that is not destroyed and in one of the states, and private data that
+// fits.
 func (id *ID) ready(op string, k cmmsg.Kind, private []byte, want ...State) error {
 	if id.destroyed || !id.state.is(want...) {
 		return wrongState(op, id, want...)
@@ -51,21 +52,22 @@ func (id *ID) ready(op string, k cmmsg.Kind, private []byte, want ...State) erro
 	return fits(op, k, private)
 }
 
-// fresh checks that the ID can begin something.
+// fresh checks that the ID is new.
 func (id *ID) fresh(op string, k cmmsg.Kind, private []byte) error {
 	if id.destroyed || id.used {
-		return invalid(op, "the ID has been used and is %v; make a new one", id.state)
+		return invalid(op, "the ID is used and is %v: must be a new ID", id.state)
 	}
 	return fits(op, k, private)
 }
 
 func fits(op string, k cmmsg.Kind, private []byte) error {
 	if len(private) > k.PrivateLen() {
-		return invalid(op, "%d bytes of private data, %v has room for %d", len(private), k, k.PrivateLen())
+		return invalid(op, "%d bytes of private data: must be 0 to %d in %v", len(private), k.PrivateLen(), k)
 	}
 	return nil
 }
 
 func tableFull(op string, limit int) error {
-	return &Error{Op: op, Detail: fmt.Sprintf("there are %d connections and look-ups already", limit), Errno: syscall.ENOMEM}
+	return &Error{Op: op, Detail: fmt.Sprintf("the table is full: at most %d connections and look-ups", limit),
+		Errno: syscall.ENOMEM}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// FuzzOnMAD gives any datagram to a machine that has something in each state which a datagram can be about.
+// FuzzOnMAD passes any datagram to a machine that has an ID in each state.
 func FuzzOnMAD(f *testing.F) {
 	for _, name := range []string{"rping", "cm_reject", "udaddy"} {
 		for _, s := range sessions(f, name) {
@@ -51,7 +51,8 @@ func crowd(t testing.TB) (*Machine, []*ID) {
 		{"connect", "REP", "establish", "DREQ"}, {"connect", "REP", "establish", "disconnect", "DREP"}, {"lookup"},
 		{"REQ"}, {"REQ", "accept"}, {"REQ", "accept", "RTU"}, {"REQ", "reject"}, {"SIDR_REQ"}, {"SIDR_REQ", "answer"},
 	}
-	for _, l := range []ListenParams{{Service: cmmsg.PSTCP.Service(7471)}, {Service: cmmsg.PSUDP.Service(7471), UD: true}, {Service: cmmsg.PSTCP.Service(7174)}} {
+	for _, l := range []ListenParams{{Service: cmmsg.PSTCP.Service(7471)},
+		{Service: cmmsg.PSUDP.Service(7471), UD: true}, {Service: cmmsg.PSTCP.Service(7174)}} {
 		if _, err := s.m.Listen(l); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +95,7 @@ func hexText(b []byte) string {
 	return string(s)
 }
 
-// closeAll ends everything and expects that nothing is left.
+// closeAll destroys all IDs and checks that nothing is left.
 func closeAll(t testing.TB, m *Machine, ids []*ID, out *Batch) {
 	t.Helper()
 	for _, e := range out.Events {
@@ -120,7 +121,8 @@ func FuzzMachine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, program []byte) {
 		s := newStage(nil)
 		for _, ps := range []cmmsg.PortSpace{cmmsg.PSTCP, cmmsg.PSUDP} {
-			if _, err := s.m.Listen(ListenParams{Service: ps.Service(7471), UD: ps == cmmsg.PSUDP, Backlog: NewBacklog(3)}); err != nil {
+			if _, err := s.m.Listen(ListenParams{Service: ps.Service(7471), UD: ps == cmmsg.PSUDP,
+				Backlog: NewBacklog(3)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -147,10 +149,11 @@ func FuzzMachine(f *testing.F) {
 
 // fuzzCalls are the calls of a program, in a fixed order.
 var fuzzCalls = []string{
-	"accept", "establish", "notify", "reject", "delay", "disconnect", "answer", "load-path", "answer-path", "destroy", "taken",
+	"accept", "establish", "notify", "reject", "delay", "disconnect", "answer", "load-path", "answer-path", "destroy",
+	"taken",
 }
 
-// fuzzStep does one thing: a call with one of the IDs, a message to one of them, or waiting.
+// fuzzStep is one call with one of the IDs, one message to one of them, or a wait.
 func (s *stage) fuzzStep(t *testing.T, op, arg byte, ids []*ID) []*ID {
 	if op == 0xFF {
 		s.now += int64(arg) * 100 * millisecond
@@ -183,7 +186,7 @@ func (s *stage) fuzzStep(t *testing.T, op, arg byte, ids []*ID) []*ID {
 	return ids
 }
 
-// TestCrowd keeps crowd what its name promises.
+// TestCrowd checks that crowd has an ID in each state.
 func TestCrowd(t *testing.T) {
 	m, ids := crowd(t)
 	want := []State{
@@ -195,15 +198,15 @@ func TestCrowd(t *testing.T) {
 			t.Errorf("ID %d is %v, want %v", i, id.State(), want[i])
 		}
 	}
-	if m.ghosts != 2 {
-		t.Errorf("%d ghosts, want 2", m.ghosts)
+	if m.kept != 2 {
+		t.Errorf("%d kept answers, want 2", m.kept)
 	}
 	var out Batch
 	closeAll(t, m, ids, &out)
 }
 
-// TestNoAllocationForWhatIsDropped: whoever floods a machine with what it does not want costs it no memory.
-func TestNoAllocationForWhatIsDropped(t *testing.T) {
+// TestDroppedMessagesDoNotAllocate: a flood of messages that the machine drops costs no memory.
+func TestDroppedMessagesDoNotAllocate(t *testing.T) {
 	s := newStage(t)
 	l := ListenParams{Service: cmmsg.PSTCP.Service(7471), Backlog: NewBacklog(1)}
 	if _, err := s.m.Listen(l); err != nil {

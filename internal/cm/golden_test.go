@@ -43,9 +43,9 @@ func sessions(t testing.TB, name string) (all [][]captured) {
 	return all
 }
 
-// TestGoldenReplay plays each captured session twice: once as the side that connects, once as the one that listens. The
-// machine gets what the peer sent and the calls that the program must have made; what it emits is what Linux sent, byte by byte, but for the
-// transaction ID of what it begins itself, which is free.
+// TestGoldenReplay plays each captured session twice: once as the side that connects, once as the one that listens.
+// The machine gets the messages of the peer and the calls that the program must have made. Its output must be
+// Linux's, byte by byte, except the transaction IDs of its own requests.
 func TestGoldenReplay(t *testing.T) {
 	count := 0
 	for _, name := range captures.Names(t) {
@@ -60,7 +60,7 @@ func TestGoldenReplay(t *testing.T) {
 	}
 }
 
-// replay is one session, seen from one side.
+// replay is one session from the view of one side.
 type replay struct {
 	t       *testing.T
 	m       *Machine
@@ -82,9 +82,11 @@ func newReplay(t *testing.T, session []captured, active bool) *replay {
 		d := c.msg.Data()
 		switch k := c.msg.Kind(); {
 		case k == cmmsg.KindREQ && active:
-			ids, psns, r.m.cfg.GUID = append(ids, cmmsg.REQ(d).LocalID()), append(psns, cmmsg.REQ(d).StartPSN()), cmmsg.REQ(d).LocalGUID()
+			ids, psns, r.m.cfg.GUID = append(ids, cmmsg.REQ(d).LocalID()), append(psns, cmmsg.REQ(d).StartPSN()),
+				cmmsg.REQ(d).LocalGUID()
 		case k == cmmsg.KindREP && !active:
-			ids, psns, r.m.cfg.GUID = append(ids, cmmsg.REP(d).LocalID()), append(psns, cmmsg.REP(d).StartPSN()), cmmsg.REP(d).LocalGUID()
+			ids, psns, r.m.cfg.GUID = append(ids, cmmsg.REP(d).LocalID()), append(psns, cmmsg.REP(d).StartPSN()),
+				cmmsg.REP(d).LocalGUID()
 		case k == cmmsg.KindSIDRREQ:
 			ids = append(ids, c.msg.LocalID())
 		}
@@ -94,7 +96,7 @@ func newReplay(t *testing.T, session []captured, active bool) *replay {
 	return r
 }
 
-// force makes f give what is listed first.
+// force makes f return the listed values first.
 func force(f *func() uint32, list []uint32) {
 	old := *f
 	*f = func() uint32 {
@@ -107,8 +109,7 @@ func force(f *func() uint32, list []uint32) {
 	}
 }
 
-// untangle puts our DREQ before the peer's when both were under way at once: that ours is one at all shows that the
-// peer's had not been seen.
+// untangle puts our DREQ before the peer's when both crossed: that we sent one shows that the peer's had not come.
 func (r *replay) untangle() {
 	for i := 1; i < len(r.session); i++ {
 		a, b := r.session[i-1], r.session[i]
@@ -138,7 +139,7 @@ func (r *replay) run() {
 	if len(r.out.Mail) > 0 {
 		r.t.Errorf("left over: %v", cmmsg.Msg(r.out.Mail[0].MAD[:]))
 	}
-	// Whatever it was, in the end nothing is left.
+	// In the end nothing is left.
 	for r.m.NextDeadline() != Never {
 		r.m.OnTimer(r.m.NextDeadline(), &r.out)
 	}
@@ -160,7 +161,7 @@ func (r *replay) events() {
 	r.out.Events = r.out.Events[:0]
 }
 
-// listen listens for what the session begins with, unless Linux refused it.
+// listen listens for the session's first request, unless Linux refused it.
 func (r *replay) listen(first captured) {
 	p := ListenParams{}
 	switch first.msg.Kind() {
@@ -177,7 +178,7 @@ func (r *replay) listen(first captured) {
 	}
 }
 
-// compare holds what goes out next against what Linux sent.
+// compare compares the next output with Linux's.
 func (r *replay) compare(c captured) {
 	r.t.Helper()
 	if len(r.out.Mail) == 0 {
@@ -222,7 +223,8 @@ func (r *replay) call(c captured) {
 		}, &r.out)
 	case cmmsg.KindSIDRREP:
 		p := cmmsg.SIDRREP(d)
-		err = r.m.Answer(r.now, r.id, &AnswerParams{Status: p.Status(), QPN: p.QPN(), QKey: p.QKey(), Private: c.msg.Private()}, &r.out)
+		err = r.m.Answer(r.now, r.id, &AnswerParams{Status: p.Status(), QPN: p.QPN(), QKey: p.QKey(),
+			Private: c.msg.Private()}, &r.out)
 	case cmmsg.KindRTU:
 		err = r.m.Establish(r.id, nil, &r.out)
 	case cmmsg.KindDREQ, cmmsg.KindDREP:
@@ -235,13 +237,14 @@ func (r *replay) call(c captured) {
 	}
 }
 
-// connectParams is what the program must have asked for.
+// connectParams are the parameters that the program must have used.
 func connectParams(c captured) *ConnectParams {
 	q := cmmsg.REQ(c.msg.Data())
 	p := q.Primary()
 	return &ConnectParams{
 		Service: q.ServiceID(), Transport: q.Transport(), QPN: q.LocalQPN(), SRQ: q.SRQ(), FlowControl: q.FlowControl(),
-		ResponderResources: q.ResponderResources(), InitiatorDepth: q.InitiatorDepth(), RetryCount: q.RetryCount(), RNRRetry: q.RNRRetry(),
+		ResponderResources: q.ResponderResources(), InitiatorDepth: q.InitiatorDepth(), RetryCount: q.RetryCount(),
+		RNRRetry: q.RNRRetry(),
 		Path: Path{
 			Path: link.Path{Src: c.src, Dst: c.dst, TClass: p.TClass(), HopLimit: p.HopLimit(), FlowLabel: p.FlowLabel()},
 			MTU:  q.MTU(), LifeTime: 18, // of that kernel
@@ -250,11 +253,25 @@ func connectParams(c captured) *ConnectParams {
 	}
 }
 
-// checkEmpty verifies that the machine holds nothing.
+// checkEmpty checks that the machine is empty.
 func checkEmpty(t testing.TB, m *Machine) {
 	t.Helper()
-	if m.live != 0 || len(m.ids) != 0 || len(m.peers) != 0 || len(m.qps) != 0 || len(m.sidr) != 0 || len(m.timers) != 0 || m.ghosts != 0 {
+	if m.live != 0 || len(m.ids) != 0 || len(m.peers) != 0 || len(m.qps) != 0 || len(m.sidr) != 0 ||
+		len(m.timers) != 0 || m.kept != 0 {
 		t.Errorf("left: %d live, %d IDs, %d peers, %d QPs, %d look-ups, %d timers, %d answers remembered",
-			m.live, len(m.ids), len(m.peers), len(m.qps), len(m.sidr), len(m.timers), m.ghosts)
+			m.live, len(m.ids), len(m.peers), len(m.qps), len(m.sidr), len(m.timers), m.kept)
+	}
+	if len(m.sources) != m.known || m.known > maxKnown {
+		t.Errorf("left: %d sources, %d of them known", len(m.sources), m.known)
+	}
+	if m.timewait != (idList{}) {
+		t.Errorf("left in timewait: %+v", m.timewait)
+	}
+	for _, list := range m.listeners {
+		for _, l := range list {
+			if l.half != [2]idList{} || l.undecided != [2]int{} {
+				t.Errorf("left at a listener: %+v, %v", l.half, l.undecided)
+			}
+		}
 	}
 }

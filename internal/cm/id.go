@@ -6,22 +6,26 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// ID is one end of a connection or of a look-up (struct ib_cm_id). It is good for one: make a new one for the next. A machine
-// makes those of the passive side; it knows an ID from its first message until it is idle or destroyed.
+// ID is one end of a connection or of a look-up (struct ib_cm_id). It is used once. The machine makes the IDs of the
+// passive side. It knows an ID from its first message until it is idle or destroyed.
 type ID struct {
-	// Context and Bequest are the caller's; nil after Destroy is Context only.
-	Context any
-	Bequest any // where its last word is kept; see LastWords
+	// Context and LastWill belong to the caller. Destroy sets Context to nil.
+	Context  any
+	LastWill any // see Machine.LastWills
 
 	state     State
 	lap       lapState
 	changed   bool // it is in Machine.changed
-	used      bool // it has done something, so cannot begin
-	destroyed bool // no more events
-	bereft    bool // the peer's process has died before its RTU came
+	used      bool // not new: Connect and Lookup fail
+	destroyed bool // the caller gets no more events
+	peerDied  bool // the peer's process has died before its RTU came
 	active    bool
 
-	knownPeer, knownQP, knownSIDR bool // it is in that table
+	knownPeer, knownQP, knownSIDR bool // it is in Machine.peers, qps, sidr
+
+	undecided, halfOpen bool // passive: the program has not answered; the peer has not acknowledged the REP
+	leftover            bool // it is in Machine.timewait
+	class               sourceClass
 
 	transport                cmmsg.Transport
 	respResources, initDepth uint8
@@ -31,22 +35,28 @@ type ID struct {
 
 	localID, remoteID   uint32
 	localQPN, remoteQPN uint32
-	localPSN, remotePSN uint32 // what each QP sends first is the other's
+	localPSN, remotePSN uint32 // each QP's first PSN is the other's choice
 	remoteGUID          uint64
-	tid                 uint64 // the peer's, when it is to be echoed
+	tid                 uint64 // transaction ID of the peer, for the answer
 	service             cmmsg.ServiceID
 
 	interval int64 // between repetitions
 	deadline int64
 	slot     int32 // in the heap of timers, plus one
 
-	pend    *pending // what repeats
-	backlog *Backlog // where it holds a place
-	answer  []byte   // private data of the RTU or DREP, should it have to be sent again
+	listener *Listener // of a request for a connection
+	source   *source   // while halfOpen
+	links    [2]links
+	since    int64 // when the REQ came, or the REP was sent
+	until    int64 // the end of the time for the answer to the REP
+
+	pend    *pending // the message that is repeated
+	backlog *Backlog // in which it holds a place
+	answer  []byte   // private data of the RTU or DREP, for its repetition
 	path    Path
 }
 
-// Path is the way to a peer and back. The zero value of each field but the addresses stands for the usual.
+// Path is the path to a peer and back. A field that is zero has its default, except the addresses.
 type Path struct {
 	link.Path        // Src is this device's, Dst the peer's
 	PKey      uint16 // 0 means 0xFFFF
@@ -56,7 +66,7 @@ type Path struct {
 	LifeTime  uint8  // packet life time, a time code; 0 means DefaultLifeTime
 }
 
-// setDefaults fills in what is usual.
+// setDefaults replaces zeros by defaults.
 func (p *Path) setDefaults() {
 	if p.PKey == 0 {
 		p.PKey = wire.DefaultPKey
@@ -69,11 +79,12 @@ func (p *Path) setDefaults() {
 	}
 }
 
-// fields is the path as a REQ or LAP has it.
+// fields is the path in the form of a REQ or LAP.
 func (p *Path) fields(ackTimeout uint8) cmmsg.PathFields {
 	f := cmmsg.PathFields{
-		LocalGID: cmmsg.GID(p.Src), RemoteGID: cmmsg.GID(p.Dst), FlowLabel: p.FlowLabel, Rate: p.Rate, TClass: p.TClass, HopLimit: p.HopLimit,
-		SL: p.SL, SubnetLocal: p.HopLimit <= 1, AckTimeout: ackTimeout,
+		LocalGID: cmmsg.GID(p.Src), RemoteGID: cmmsg.GID(p.Dst), FlowLabel: p.FlowLabel, Rate: p.Rate, TClass: p.TClass,
+		HopLimit: p.HopLimit,
+		SL:       p.SL, SubnetLocal: p.HopLimit <= 1, AckTimeout: ackTimeout,
 	}
 	if !f.SubnetLocal {
 		f.LocalLID, f.RemoteLID = cmmsg.LIDPermissive, cmmsg.LIDPermissive
@@ -81,20 +92,22 @@ func (p *Path) fields(ackTimeout uint8) cmmsg.PathFields {
 	return f
 }
 
-// NewID makes an ID for Connect or Lookup. It costs the machine nothing before that.
+// NewID makes an ID for Connect or Lookup. It takes no room in the machine before that.
 func (m *Machine) NewID(context any) *ID { return &ID{Context: context} }
 
-// State is where it is.
+// State is the ID's state.
 func (id *ID) State() State { return id.state }
 
-// LocalID and RemoteID are the communication IDs of both ends, for a look-up the request ID; 0 while not known.
-func (id *ID) LocalID() uint32  { return id.localID }
+// LocalID is the communication ID of this end, of a look-up the request ID; 0 while not known.
+func (id *ID) LocalID() uint32 { return id.localID }
+
+// RemoteID is the communication ID of the peer; 0 while not known.
 func (id *ID) RemoteID() uint32 { return id.remoteID }
 
-// Service is the service ID that was asked for.
+// Service is the service ID of the request.
 func (id *ID) Service() cmmsg.ServiceID { return id.service }
 
-// Path is the way to the peer. On the passive side it is the request's, turned round; its life time is derived
+// Path is the path to the peer. On the passive side it is the path of the request, reversed; its life time is derived
 // from the request's ACK timeout.
 func (id *ID) Path() *Path { return &id.path }
 

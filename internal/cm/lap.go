@@ -5,17 +5,17 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// lapState is what an established connection does about an alternate path.
+// lapState is the exchange about an alternate path of an established connection.
 type lapState uint8
 
 const (
 	lapIdle lapState = iota
 	lapSent          // waits for the APR
-	lapRcvd          // the program is to answer
+	lapRcvd          // the program has not answered yet
 )
 
-// LoadPath asks the peer to load an alternate path (ib_send_cm_lap) and repeats that until an answer comes: EventAPR, or
-// EventLAPTimeout. Linux does not answer over RoCE. timeout is the code of the time within which the peer is to
+// LoadPath asks the peer to load an alternate path (ib_send_cm_lap) and repeats that until an answer comes: EventAPR,
+// or EventLAPTimeout. Linux does not answer over RoCE. timeout is the code of the time within which the peer is to
 // answer; 0 means DefaultTimeout.
 func (m *Machine) LoadPath(now int64, id *ID, alt *Path, timeout uint8, private []byte, out *Batch) error {
 	const op = "load path"
@@ -32,19 +32,20 @@ func (m *Machine) LoadPath(now int64, id *ID, alt *Path, timeout uint8, private 
 	}
 	switch {
 	case id.lap != lapIdle:
-		return invalid(op, "a LAP is under way already")
+		return invalid(op, "the connection has sent a LAP: must wait for its answer")
 	case timeout > 31:
-		return invalid(op, "CM timeout %d, must be 0 to 31", timeout)
+		return invalid(op, "CM timeout %d: must be 0 to 31", timeout)
 	}
 	id.lap = lapSent
 	msg := m.compose(out, &id.path.Path, cmmsg.KindLAP, m.ownTID(id))
-	cmmsg.LAP(msg.Data()).Put(id.localID, id.remoteID, id.remoteQPN, timeout, p.fields(AckTimeout(m.cfg.AckDelay, p.LifeTime)))
+	cmmsg.LAP(msg.Data()).Put(id.localID, id.remoteID, id.remoteQPN, timeout,
+		p.fields(AckTimeout(m.cfg.AckDelay, p.LifeTime)))
 	msg.SetPrivate(private)
 	m.keep(now, id, msg, 2*wait(p.LifeTime)+wait(timeout), id.maxRetries)
 	return nil
 }
 
-// onLAP takes the wish for an alternate path.
+// onLAP takes a peer's request for an alternate path.
 func (m *Machine) onLAP(back *link.Path, msg cmmsg.Msg, out *Batch) {
 	id := m.find(back, msg)
 	switch {
@@ -54,8 +55,8 @@ func (m *Machine) onLAP(back *link.Path, msg cmmsg.Msg, out *Batch) {
 	case id.lap == lapIdle:
 		id.lap = lapRcvd
 		id.tid = msg.TID()
-		out.tell(EventLAP, id, msg)
-	default: // still to be answered, or both ask at once and both are answered no
+		out.report(EventLAP, id, msg)
+	default: // not answered yet, or both ends have sent a LAP
 		m.Counters.RxDuplicates.add(cmmsg.KindLAP)
 	}
 }
@@ -68,9 +69,9 @@ func (m *Machine) AnswerPath(id *ID, status cmmsg.APRStatus, info, private []byt
 	}
 	switch {
 	case id.lap != lapRcvd:
-		return invalid(op, "no LAP waits for an answer")
+		return invalid(op, "the connection has no LAP: must have one that waits for an answer")
 	case len(info) > cmmsg.ARILen:
-		return invalid(op, "%d bytes of additional information, APR has room for %d", len(info), cmmsg.ARILen)
+		return invalid(op, "%d bytes of additional information: must be 0 to %d", len(info), cmmsg.ARILen)
 	}
 	id.lap = lapIdle
 	msg := m.compose(out, &id.path.Path, cmmsg.KindAPR, id.tid)
@@ -87,8 +88,8 @@ func (m *Machine) onAPR(back *link.Path, msg cmmsg.Msg, out *Batch) {
 	case id.state != StateEstablished || id.lap != lapSent:
 		m.Counters.RxDuplicates.add(cmmsg.KindAPR)
 	default:
-		m.settle(id)
+		m.stopWaiting(id)
 		id.lap = lapIdle
-		out.tell(EventAPR, id, msg)
+		out.report(EventAPR, id, msg)
 	}
 }

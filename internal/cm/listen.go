@@ -10,46 +10,59 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// ListenParams says which requests a listener gets: those for the service ID whose kind of QP and whose address fit.
+// ListenParams are the requests that a listener takes: those for the service ID whose type of QP and whose address
+// match.
 type ListenParams struct {
 	Service cmmsg.ServiceID
 	UD      bool            // look-ups (SIDR_REQ) instead of requests for connections
 	Kind    cmmsg.Transport // of connections
 
-	// Addr is the address that the peer's IP header must name. An unspecified address, 0.0.0.0 or ::, takes any; with AFOnly, any
-	// of its family. The zero Addr takes any, and requests without an IP header as well; an unspecified one without AFOnly too.
+	// Addr is the address that the peer's IP header must name. An unspecified address, 0.0.0.0 or ::, matches
+	// any; with AFOnly, any of its family. The zero Addr matches any, and requests without an IP header; so does
+	// an unspecified address without AFOnly.
 	Addr   netip.Addr
 	AFOnly bool
 
-	// GID says that Addr stands for a GID: requests to it need no IP header.
+	// GID: Addr stands for a GID, and requests to it need no IP header.
 	GID bool
 
-	// Backlog holds back what the program does not fetch. It may be shared, by the listeners that one program's listener has on
-	// several devices. nil means one of its own of MaxBacklog.
+	// Backlog limits the requests that the program has not fetched. Listeners of one program on several devices
+	// may share it. nil means a separate one of MaxBacklog.
 	Backlog *Backlog
+
+	// MaxHalfOpen limits the handshakes of unknown sources, and of known ones, that are half-open or wait for the
+	// program; 0 means DefaultMaxHalfOpen.
+	MaxHalfOpen int
 
 	Context any // the caller's
 }
 
-// Listener gets requests for a service ID.
+// Listener takes requests for a service ID.
 type Listener struct {
 	Context any
 	p       ListenParams
+
+	// By the class of the source: half-open handshakes, and requests that the program has not answered.
+	half      [2]idList
+	undecided [2]int
+
+	service int64    // mean time from a request to its answer, at most maxService
+	turn    [2]int64 // in a flood, the times from which the next new and the next repeated request are taken
 }
 
-// Params is what it listens for.
+// Params are the parameters of the listener.
 func (l *Listener) Params() ListenParams { return l.p }
 
-// MaxBacklog is the largest backlog, and the one for those who ask for none.
+// MaxBacklog is the largest backlog, and the default.
 const MaxBacklog = 1024
 
-// Backlog counts requests that the program has not fetched and how many there may be. It may be used by several machines.
+// Backlog counts the requests that the program has not fetched, up to a limit. Several machines may use it.
 type Backlog struct {
 	limit int64
 	used  atomic.Int64
 }
 
-// NewBacklog makes a backlog for n requests; below 1 and above MaxBacklog it is MaxBacklog.
+// NewBacklog returns a backlog for n requests, for MaxBacklog if n is below 1 or above MaxBacklog.
 func NewBacklog(n int) *Backlog {
 	if n < 1 || n > MaxBacklog {
 		n = MaxBacklog
@@ -57,8 +70,10 @@ func NewBacklog(n int) *Backlog {
 	return &Backlog{limit: int64(n)}
 }
 
-// Used counts the requests that hold a place.
+// Used is the number of requests that hold a place.
 func (b *Backlog) Used() int { return int(b.used.Load()) }
+
+func (b *Backlog) full() bool { return b.used.Load() >= b.limit }
 
 func (b *Backlog) enter() bool {
 	if b.used.Add(1) > b.limit {
@@ -70,7 +85,7 @@ func (b *Backlog) enter() bool {
 
 func (b *Backlog) leave() { b.used.Add(-1) }
 
-// Listen begins to take requests (ib_cm_listen). It is EADDRINUSE if there is a listener for the very same.
+// Listen begins to take requests (ib_cm_listen). EADDRINUSE: there is a listener for the same requests.
 func (m *Machine) Listen(p ListenParams) (*Listener, error) {
 	if p.Addr.IsValid() {
 		p.Addr = p.Addr.Unmap().WithZone("")
@@ -78,9 +93,13 @@ func (m *Machine) Listen(p ListenParams) (*Listener, error) {
 	if p.Backlog == nil {
 		p.Backlog = NewBacklog(0)
 	}
+	if p.MaxHalfOpen == 0 {
+		p.MaxHalfOpen = DefaultMaxHalfOpen
+	}
 	for _, l := range m.listeners[p.Service] {
 		if q := l.p; q.UD == p.UD && q.Kind == p.Kind && q.Addr == p.Addr && q.AFOnly == p.AFOnly {
-			return nil, &Error{Op: "listen", Detail: "somebody listens for " + p.Service.String() + " at that address already", Errno: syscall.EADDRINUSE}
+			return nil, &Error{Op: "listen", Detail: "somebody listens for " + p.Service.String() + " at that address already",
+				Errno: syscall.EADDRINUSE}
 		}
 	}
 	l := &Listener{Context: p.Context, p: p}
@@ -122,11 +141,13 @@ func (m *Machine) admit(back *link.Path, r cmmsg.REQ) (l *Listener, reason cmmsg
 	return l, cmmsg.RejConsumer, nil
 }
 
-// match finds the listener that fits a request's IP header best: one for its very address before one for any.
-func (m *Machine) match(s cmmsg.ServiceID, ud bool, kind cmmsg.Transport, back *link.Path, private []byte) (best *Listener) {
+// match finds the listener that fits a request's IP header best. A listener for the address precedes one for any
+// address.
+func (m *Machine) match(s cmmsg.ServiceID, ud bool, kind cmmsg.Transport, back *link.Path,
+	private []byte) (best *Listener) {
 	h := cmmsg.IPHeader(private[:cmmsg.IPHeaderLen])
 	dst := h.Dst()
-	if dst.IsValid() && (h.Version() != 0 || !honest(h.Src(), back.Dst)) {
+	if dst.IsValid() && (h.Version() != 0 || !plausible(h.Src(), back.Dst)) {
 		return nil
 	}
 	rank, gid := 0, back.Src.Unmap().WithZone("")
@@ -141,7 +162,8 @@ func (m *Machine) match(s cmmsg.ServiceID, ud bool, kind cmmsg.Transport, back *
 	return best
 }
 
-// fits ranks a listener for a request to dst, the zero Addr if the request names no address, which came to gid: 0 for not at all.
+// fits ranks a listener for a request that was received at gid and names the address dst, the zero Addr if it names
+// none. 0 means that the listener does not fit.
 func (p *ListenParams) fits(dst, gid netip.Addr) int {
 	any := !p.Addr.IsValid() || p.Addr.IsUnspecified()
 	switch {
@@ -157,10 +179,12 @@ func (p *ListenParams) fits(dst, gid netip.Addr) int {
 
 var thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
 
-// honest tells whether src can be the address of a peer whose packet came from ip: loopback addresses come over loopback.
-func honest(src, ip netip.Addr) bool {
+// plausible reports whether src can be the address of a peer whose packet came from ip: loopback addresses come over
+// loopback.
+func plausible(src, ip netip.Addr) bool {
 	switch {
-	case src.IsUnspecified() || src.IsMulticast() || thisNetwork.Contains(src) || src == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+	case src.IsUnspecified() || src.IsMulticast() || thisNetwork.Contains(src) ||
+		src == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return false
 	case src.IsLoopback():
 		return ip.Unmap().IsLoopback()

@@ -6,35 +6,37 @@ import (
 	"net/netip"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/secret"
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
 var be = binary.BigEndian
 
-// Config is what a Machine needs to know of its device and may be told of its limits.
+// Config is a machine's device and limits.
 type Config struct {
-	GUID     uint64   // of the node; it must be unique and last, since peers remember connections by it
-	Seed     [32]byte // random bytes: communication IDs and PSNs follow from them
+	GUID     uint64   // of the node; unique and constant, since peers identify connections by it
+	Seed     [32]byte // random bytes, from which communication IDs and PSNs are derived
 	AckDelay uint8    // the device's local CA ACK delay, a time code (4.096 us * 2^n)
 	Agent    uint32   // the upper half of transaction IDs
 
-	// IDPrefix is what communication IDs have in their upper IDBits bits, where these lead answers to one of several processes.
+	// IDPrefix is the upper IDBits bits of communication IDs. If several processes share a device, these bits
+	// lead answers to their process.
 	IDPrefix uint32
 	IDBits   int
 
-	// MaxIDs bounds connections and look-ups, those in timewait included; 0 means DefaultMaxIDs. Beyond it Connect and Lookup
-	// answer ENOMEM and requests are dropped.
+	// MaxIDs limits connections and look-ups, those in timewait included; 0 means DefaultMaxIDs. Beyond it
+	// Connect and Lookup return ENOMEM and requests are dropped.
 	MaxIDs int
 
-	// LastWords is for those who call LastWords.
-	LastWords bool
+	// LastWills enables the method LastWills.
+	LastWills bool
 
-	// MRATimeout is the code of the time that a peer is told to wait when its request or reply comes again
-	// and the program has not answered yet; 0 means DefaultMRATimeout.
+	// MRATimeout is the code of the time in an MRA, which a peer gets if its request or reply comes again before
+	// the program has answered; 0 means DefaultMRATimeout.
 	MRATimeout uint8
 }
 
-// Defaults of Config and of ConnectParams, those of Linux's rdma_cm where it has them.
+// Defaults of Config and of ConnectParams: those of Linux's rdma_cm, where it has them.
 const (
 	DefaultMaxIDs     = 1 << 17
 	DefaultMRATimeout = 24 // 68.7 s
@@ -43,7 +45,7 @@ const (
 	DefaultLifeTime   = 16 // packet life time, 268 ms
 )
 
-// A Machine is the connection management of one device. Its methods are called one at a time.
+// A Machine is the connection management of one device. It is not safe for concurrent use.
 type Machine struct {
 	cfg Config
 
@@ -56,25 +58,32 @@ type Machine struct {
 	timers   timers
 	free     *pending // messages to be used again
 	freeLen  int
-	ghosts   int
-	changed  []*ID         // since LastWords was called
-	words    Batch         // of which one is composed
+	kept     int
+	changed  []*ID  // IDs whose last will may have changed since LastWills was called
+	words    Batch  // scratch space for a last will
+	timewait idList // destroyed IDs in timewait
+	sources  map[peerKey]*source
+	known    int                 // number of sources that are known
+	top      *source             // the source that had the most half-open handshakes, never nil
+	evicted  *[evictedLen]uint32 // our IDs of evicted handshakes, by their remainders
+	refused  refusals
+	answers  answerLimit
 	live     int           // IDs that are not idle
-	ari      [16]byte      // of a REJ that is being made
-	newID    func() uint32 // candidates for communication IDs
+	ari      [16]byte      // additional information of the REJ being composed
+	newID    func() uint32 // candidates for communication IDs, without the prefix; random: peers may know old IDs
 	newPSN   func() uint32
 	Counters Counters
 }
 
 // peerKey is a peer's address, the GUID of its node, and its communication ID (in Machine.peers) or its QPN (in
-// Machine.qps). The address is part of it because GUIDs are not as unique as they should be.
+// Machine.qps). The address is part of the key as GUIDs are not always unique.
 type peerKey struct {
 	gid  [16]byte
 	guid uint64
 	n    uint32
 }
 
-// sidrKey is who asked, and its number for the question.
+// sidrKey is the address of a peer that looks up a service, and its number of the request.
 type sidrKey struct {
 	gid [16]byte
 	n   uint32
@@ -88,24 +97,29 @@ func New(cfg Config) *Machine {
 	if cfg.MRATimeout == 0 {
 		cfg.MRATimeout = DefaultMRATimeout
 	}
-	rng := rand.New(rand.NewChaCha8(cfg.Seed))
-	names := newNames(rng)
+	seed := rand.NewChaCha8(cfg.Seed)
+	rng, ids := rand.New(seed), secret.NewSequence(uint32(1)<<(32-cfg.IDBits)-1, seed)
 	return &Machine{
 		cfg: cfg, ids: map[uint32]*ID{}, peers: map[peerKey]*ID{}, qps: map[peerKey]*ID{}, sidr: map[sidrKey]*ID{},
-		listeners: map[cmmsg.ServiceID][]*Listener{}, newID: names.next, newPSN: func() uint32 { return rng.Uint32() & 0xFFFFFF },
+		listeners: map[cmmsg.ServiceID][]*Listener{},
+		sources:   map[peerKey]*source{}, top: &source{}, refused: refusals{key: be.Uint64(cfg.Seed[8:])},
+		newID: func() uint32 { return 1 + ids.Next() }, newPSN: func() uint32 { return rng.Uint32() & 0xFFFFFF },
 	}
 }
 
-// Live counts the IDs that the machine knows: all that are not IDLE, destroyed ones in timewait included.
+// Live is the number of IDs in use: all that are not IDLE, destroyed IDs in timewait included.
 func (m *Machine) Live() int { return m.live }
 
-// enroll gives id a communication ID of its own. It is false when the table is full.
+// enroll gives id a communication ID. It reports whether the table has room.
 func (m *Machine) enroll(id *ID) bool {
+	if m.live >= m.cfg.MaxIDs && m.timewait.first != nil {
+		m.retire(m.timewait.first)
+	}
 	if m.live >= m.cfg.MaxIDs {
 		return false
 	}
 	for {
-		n := m.cfg.IDPrefix | m.newID()<<m.cfg.IDBits>>m.cfg.IDBits
+		n := m.cfg.IDPrefix | m.newID()
 		if _, taken := m.ids[n]; n != 0 && !taken {
 			id.localID = n
 			break
@@ -118,18 +132,23 @@ func (m *Machine) enroll(id *ID) bool {
 	return true
 }
 
-// retire ends what id is doing: it becomes IDLE, and no message finds it any more.
+// retire ends what id is doing: it becomes IDLE, and messages do not find it any more.
 func (m *Machine) retire(id *ID) {
-	m.settle(id)
-	m.forgetQP(id)
+	m.stopWaiting(id)
+	id.decided()
+	m.removeQP(id)
 	delete(m.ids, id.localID)
-	m.unlearn(id)
+	m.removePeer(id)
+	if id.leftover {
+		id.leftover = false
+		m.timewait.remove(id, inTimewait)
+	}
 	id.state, id.lap, id.answer = StateIdle, lapIdle, nil
 	m.live--
 }
 
-// unlearn takes id out of the tables of peers and look-ups.
-func (m *Machine) unlearn(id *ID) {
+// removePeer takes id out of the tables of peers and look-ups.
+func (m *Machine) removePeer(id *ID) {
 	if id.knownPeer {
 		id.knownPeer = false
 		delete(m.peers, id.peerKey(id.remoteID))
@@ -140,18 +159,18 @@ func (m *Machine) unlearn(id *ID) {
 	}
 }
 
-// forgetQP takes id out of the table of live connections.
-func (m *Machine) forgetQP(id *ID) {
+// removeQP takes id out of the table of connected QPs.
+func (m *Machine) removeQP(id *ID) {
 	if id.knownQP {
 		id.knownQP = false
 		delete(m.qps, id.peerKey(id.remoteQPN))
 	}
 }
 
-// sameIP compares addresses, zones and the 4-in-6 form aside.
+// sameIP reports whether two addresses are the same, without their zones and whatever their form (4-in-6).
 func sameIP(a, b netip.Addr) bool { return a.As16() == b.As16() }
 
-// ownPath tells whether a datagram, to be answered along back, came from where id's peer is.
+// ownPath reports whether a datagram, to be answered along back, came from id's peer.
 func (id *ID) ownPath(back *link.Path) bool {
 	return sameIP(id.path.Dst, back.Dst) && sameIP(id.path.Src, back.Src)
 }

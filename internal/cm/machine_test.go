@@ -2,7 +2,6 @@ package cm
 
 import (
 	"errors"
-	"math/rand/v2"
 	"runtime"
 	"strings"
 	"syscall"
@@ -11,10 +10,11 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// TestW_CM_08_AckTimeout: the specification's vectors, and that it is never less than what it is made of.
+// TestW_CM_08_AckTimeout: the specification's vectors; the result is never less than the sum of its parts.
 func TestW_CM_08_AckTimeout(t *testing.T) {
 	for _, c := range []struct{ delay, life, want uint8 }{
-		{15, 16, 17}, {0, 16, 17}, {16, 16, 18}, {18, 16, 19}, {20, 16, 20}, {15, 18, 19}, {17, 16, 18}, {31, 0, 31}, {0, 31, 31}, {31, 31, 31}, {0, 0, 2},
+		{15, 16, 17}, {0, 16, 17}, {16, 16, 18}, {18, 16, 19}, {20, 16, 20}, {15, 18, 19}, {17, 16, 18}, {31, 0, 31}, {0,
+			31, 31}, {31, 31, 31}, {0, 0, 2},
 	} {
 		if got := AckTimeout(c.delay, c.life); got != c.want {
 			t.Errorf("delay %d, life time %d: %d, want %d", c.delay, c.life, got, c.want)
@@ -35,7 +35,8 @@ func TestW_CM_09_TimeCodes(t *testing.T) {
 		code            uint8
 		ms, fromPeersMS int64
 	}{
-		{0, 1, 1}, {8, 1, 1}, {9, 2, 2}, {16, 256, 256}, {20, 4096, 4096}, {24, 65536, 65536}, {25, 131072, 65536}, {31, 1 << 23, 65536}, {255, 1 << 23, 65536},
+		{0, 1, 1}, {8, 1, 1}, {9, 2, 2}, {16, 256, 256}, {20, 4096, 4096}, {24, 65536, 65536}, {25, 131072, 65536}, {31,
+			1 << 23, 65536}, {255, 1 << 23, 65536},
 	} {
 		if wait(c.code) != c.ms*millisecond || peerWait(c.code) != c.fromPeersMS*millisecond {
 			t.Errorf("code %d: %d ns, from a peer %d ns", c.code, wait(c.code), peerWait(c.code))
@@ -45,11 +46,11 @@ func TestW_CM_09_TimeCodes(t *testing.T) {
 
 // TestNamesDoNotRepeat: communication IDs come once each, and two machines do not begin alike.
 func TestT_05_NamesDoNotRepeat(t *testing.T) {
-	a := newNames(rand.New(rand.NewPCG(1, 1)))
+	a := New(Config{Seed: [32]byte{1}})
 	seen := make(map[uint32]bool, 1<<17)
 	near := 0
 	for last := uint32(0); len(seen) < 1<<17; {
-		n := a.next()
+		n := a.newID()
 		if seen[n] {
 			t.Fatalf("%#x comes twice within %d", n, len(seen))
 		}
@@ -62,9 +63,9 @@ func TestT_05_NamesDoNotRepeat(t *testing.T) {
 	if near > 32 { // 4 are to be expected of random numbers
 		t.Errorf("%d of %d are near the one before", near, len(seen))
 	}
-	b := newNames(rand.New(rand.NewPCG(2, 1)))
+	b := New(Config{Seed: [32]byte{2}})
 	for range 1000 {
-		if n := b.next(); seen[n] && seen[b.next()] && seen[b.next()] {
+		if n := b.newID(); seen[n] && seen[b.newID()] && seen[b.newID()] {
 			t.Fatal("another machine begins alike")
 		}
 	}
@@ -90,14 +91,14 @@ func TestT_05_MachinesDiffer(t *testing.T) {
 	}
 }
 
-// TestGhostsAreBounded: refusals beyond the limit are forgotten at once.
-func TestGhostsAreBounded(t *testing.T) {
+// TestKeptAnswersAreBounded: refusals beyond the limit are not kept.
+func TestKeptAnswersAreBounded(t *testing.T) {
 	s := newStage(t)
 	if _, err := s.m.Listen(ListenParams{Service: cmmsg.PSTCP.Service(7471)}); err != nil {
 		t.Fatal(err)
 	}
 	mad := s.message(parseArgs([]string{"REQ"}))
-	for i := range uint32(maxGhosts + 100) {
+	for i := range uint32(maxKept + 100) {
 		be.PutUint32(mad[24:], i)                // its ID
 		be.PutUint32(mad[24+32:], i<<8|0x100<<8) // its QPN
 		s.m.OnMAD(0, thereAddr, hereAddr, mad, &s.out)
@@ -109,15 +110,15 @@ func TestGhostsAreBounded(t *testing.T) {
 		}
 		s.out.Reset()
 	}
-	if s.m.ghosts != maxGhosts || len(s.m.peers) != maxGhosts || s.m.live != 0 {
-		t.Errorf("%d ghosts, %d peers, %d live", s.m.ghosts, len(s.m.peers), s.m.live)
+	if s.m.kept != maxKept || len(s.m.peers) != maxKept || s.m.live != 0 {
+		t.Errorf("%d kept answers, %d peers, %d live", s.m.kept, len(s.m.peers), s.m.live)
 	}
 	calls := 0
 	for s.m.NextDeadline() != Never {
 		calls++
 		s.m.OnTimer(s.m.NextDeadline(), &s.out)
 	}
-	if want := maxGhosts / timersPerCall; calls != want {
+	if want := maxKept / timersPerCall; calls != want {
 		t.Errorf("OnTimer was called %d times, want %d: it does %d things each time", calls, want, timersPerCall)
 	}
 	checkEmpty(t, s.m)
@@ -149,7 +150,7 @@ func TestSharedBacklog(t *testing.T) {
 	}
 }
 
-// TestC_LIS_06_Backlog: what a backlog may be.
+// TestC_LIS_06_Backlog: the sizes of a backlog.
 func TestC_LIS_06_Backlog(t *testing.T) {
 	for n, want := range map[int]int64{-1: 1024, 0: 1024, 1: 1, 1024: 1024, 1025: 1024} {
 		if b := NewBacklog(n); b.limit != want {
@@ -174,7 +175,7 @@ func TestNamesOfStatesAndEvents(t *testing.T) {
 	}
 }
 
-// pair is two machines without a network between them: what one sends the other gets at once.
+// pair is two machines without a network between them: mail arrives at once.
 type pair struct {
 	a, b     *Machine
 	now      int64
@@ -191,8 +192,8 @@ func newPair(t testing.TB) *pair {
 	return p
 }
 
-// settle carries mail to and fro until there is none, and does what programs do.
-func (p *pair) settle(t testing.TB) {
+// exchange carries mail in both directions until there is none, and does what programs do.
+func (p *pair) exchange(t testing.TB) {
 	for len(p.toA.Mail)+len(p.toB.Mail) > 0 {
 		p.carry(t, p.b, &p.toB, &p.toA)
 		p.carry(t, p.a, &p.toA, &p.toB)
@@ -234,7 +235,7 @@ func (p *pair) connect(t testing.TB) *ID {
 	if err := p.a.Connect(p.now, id, &ConnectParams{Service: simTCP, Path: path, QPN: p.qpn}, &p.toB); err != nil {
 		t.Fatal(err)
 	}
-	p.settle(t)
+	p.exchange(t)
 	if id.State() != StateEstablished {
 		t.Fatalf("the connection is %v", id.State())
 	}
@@ -246,7 +247,7 @@ func (p *pair) disconnect(t testing.TB, id *ID) {
 	if err := p.a.Disconnect(p.now, id, nil, &p.toB); err != nil {
 		t.Fatal(err)
 	}
-	p.settle(t)
+	p.exchange(t)
 }
 
 // pass lets time pass.
@@ -313,7 +314,7 @@ func benchmarkLife(b *testing.B, others int) {
 	}
 }
 
-// BenchmarkRefuse is a request for which nobody listens.
+// BenchmarkRefuse is a request without a listener.
 func BenchmarkRefuse(b *testing.B) {
 	s := newStage(nil)
 	mad := s.message(parseArgs([]string{"REQ"}))
@@ -348,7 +349,7 @@ func BenchmarkRepeat(b *testing.B) {
 	}
 }
 
-// TestErrorsAreErrnos: who asks with errors.Is learns the errno, and the text names it.
+// TestErrorsAreErrnos: errors.Is finds the errno, and the text names it.
 func TestErrorsAreErrnos(t *testing.T) {
 	s := newStage(t)
 	id := s.m.NewID(nil)
@@ -373,7 +374,8 @@ func TestErrorsAreErrnos(t *testing.T) {
 		t.Errorf("listening twice: %v", err)
 	}
 	s.m.cfg.MaxIDs = 1
-	if err := s.m.Lookup(0, s.m.NewID(nil), &LookupParams{Service: simUDP, Path: path}, &s.out); !errors.Is(err, syscall.ENOMEM) {
+	if err := s.m.Lookup(0, s.m.NewID(nil), &LookupParams{Service: simUDP, Path: path}, &s.out); !errors.Is(err,
+		syscall.ENOMEM) {
 		t.Errorf("table full: %v", err)
 	}
 }

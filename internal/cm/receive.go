@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// OnMAD takes a datagram that came to QP 1: from src to the device's address dst, P_Key and Q_Key checked. Whatever it holds, nothing
-// worse than a counted drop comes of it.
+// OnMAD takes a datagram that came to QP 1 from src to the device's address dst, with P_Key and Q_Key checked. A bad
+// one is dropped and counted.
 func (m *Machine) OnMAD(now int64, src, dst netip.Addr, mad []byte, out *Batch) {
 	msg, err := cmmsg.Parse(mad)
 	if err != nil || !src.IsValid() || !dst.IsValid() {
@@ -16,6 +16,7 @@ func (m *Machine) OnMAD(now int64, src, dst netip.Addr, mad []byte, out *Batch) 
 		return
 	}
 	m.Counters.Rx.add(msg.Kind())
+	m.answers.now = now
 	back := link.Path{Src: dst, Dst: src}
 	switch msg.Kind() {
 	case cmmsg.KindREQ:
@@ -43,7 +44,7 @@ func (m *Machine) OnMAD(now int64, src, dst netip.Addr, mad []byte, out *Batch) 
 	}
 }
 
-// find is the connection between both IDs of a message, if that has come from its peer.
+// find finds the connection with both communication IDs of a message. The message must come from its peer.
 func (m *Machine) find(back *link.Path, msg cmmsg.Msg) *ID {
 	id := m.ids[msg.RemoteID()]
 	switch {
@@ -60,8 +61,9 @@ func (m *Machine) find(back *link.Path, msg cmmsg.Msg) *ID {
 	return id
 }
 
-// Wants tells whether a datagram from src is about something that this machine has: a connection, a look-up, a listener. Where several
-// machines share a device's QP 1, the one that wants it gets it; one of them, the same each time, gets what nobody wants, and refuses it.
+// Wants reports whether a datagram from src belongs to a connection, a look-up or a listener of this machine. If
+// several machines share a device's QP 1, the one that wants a datagram gets it. A datagram that none wants goes to
+// one of them, always the same, which refuses it.
 func (m *Machine) Wants(src netip.Addr, mad []byte) bool {
 	msg, err := cmmsg.Parse(mad)
 	if err != nil || !src.IsValid() {

@@ -5,38 +5,39 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// Reject refuses a request or a reply (ib_send_cm_rej), for a reason of the caller's choice: cmmsg.RejConsumer if there is
-// no better one. ari is additional information for some reasons, at most 72 bytes; private data is at most 148.
+// Reject refuses a request or a reply (ib_send_cm_rej), with any reason: cmmsg.RejConsumer if no other fits. ari is
+// additional information for some reasons, at most 72 bytes; private data is at most 148 bytes.
 func (m *Machine) Reject(now int64, id *ID, reason cmmsg.Reason, ari, private []byte, out *Batch) error {
 	const op = "reject"
-	if err := id.ready(op, cmmsg.KindREJ, private, StateREQRcvd, StateMRAREQSent, StateREPRcvd, StateMRAREPSent); err != nil {
+	if err := id.ready(op, cmmsg.KindREJ, private, StateREQRcvd, StateMRAREQSent, StateREPRcvd,
+		StateMRAREPSent); err != nil {
 		return err
 	}
 	if len(ari) > cmmsg.ARILen {
-		return invalid(op, "%d bytes of additional information, REJ has room for %d", len(ari), cmmsg.ARILen)
+		return invalid(op, "%d bytes of additional information: must be 0 to %d", len(ari), cmmsg.ARILen)
 	}
 	id.leaveBacklog()
 	m.refuse(now, id, reason, ari, private, out)
 	return nil
 }
 
-// refuse says no, and remembers it if that is the answer to a request.
+// refuse sends a REJ, and keeps it if it answers a request.
 func (m *Machine) refuse(now int64, id *ID, reason cmmsg.Reason, ari, private []byte, out *Batch) {
 	msg := m.sendREJ(id, reason, ari, private, out)
 	state := id.state
 	m.retire(id)
 	if state.is(StateREQRcvd, StateMRAREQSent) {
-		ghost := &ID{knownPeer: true, path: id.path, remoteGUID: id.remoteGUID, remoteID: id.remoteID}
-		m.remember(now, ghost, msg, state == StateMRAREQSent)
+		kept := &ID{knownPeer: true, path: id.path, remoteGUID: id.remoteGUID, remoteID: id.remoteID}
+		m.keepAnswer(now, kept, msg, state == StateMRAREQSent)
 	}
 }
 
-// sendREJ refuses whatever the state says has come last.
+// sendREJ refuses the message that has brought id into its state.
 func (m *Machine) sendREJ(id *ID, reason cmmsg.Reason, ari, private []byte, out *Batch) cmmsg.Msg {
 	local, about := id.localID, cmmsg.AboutOther
 	switch id.state {
 	case StateREQRcvd:
-		local, about = 0, cmmsg.AboutREQ // the peer has never heard of our ID
+		local, about = 0, cmmsg.AboutREQ // the peer does not know our ID
 	case StateMRAREQSent:
 		about = cmmsg.AboutREQ
 	case StateREPRcvd, StateMRAREPSent:
@@ -48,13 +49,16 @@ func (m *Machine) sendREJ(id *ID, reason cmmsg.Reason, ari, private []byte, out 
 	return msg
 }
 
-// rejectTimeout says that we have stopped waiting. The peer finds the connection by our GUID and ID.
+// rejectTimeout sends a REJ because this end has stopped waiting. The peer finds the connection by our GUID and ID.
 func (m *Machine) rejectTimeout(id *ID, out *Batch) {
 	m.sendREJ(id, cmmsg.RejTimeout, be.AppendUint64(nil, m.cfg.GUID), nil, out)
 }
 
 // rejectREQ refuses a request that gets no ID.
 func (m *Machine) rejectREQ(back *link.Path, req cmmsg.Msg, reason cmmsg.Reason, ari []byte, out *Batch) {
+	if !m.mayAnswer() {
+		return
+	}
 	msg := m.compose(out, back, cmmsg.KindREJ, req.TID())
 	cmmsg.REJ(msg.Data()).Put(0, req.LocalID(), cmmsg.AboutREQ, reason, ari)
 }
@@ -65,9 +69,18 @@ func (m *Machine) rejectREP(back *link.Path, rep cmmsg.Msg, reason cmmsg.Reason,
 	cmmsg.REJ(msg.Data()).Put(rep.RemoteID(), rep.LocalID(), cmmsg.AboutREP, reason, nil)
 }
 
-// rejectUnknown answers a reply to a request that we do not have, so that the peer need not wait.
+// rejectUnknown answers a reply to an unknown request, which ends the peer's wait.
 func (m *Machine) rejectUnknown(back *link.Path, rep cmmsg.Msg, out *Batch) {
-	m.rejectREP(back, rep, cmmsg.RejInvalidCommID, out)
+	if m.mayAnswer() {
+		m.rejectREP(back, rep, cmmsg.RejInvalidCommID, out)
+	}
+}
+
+// rejectEvicted answers an RTU of a handshake that was evicted.
+func (m *Machine) rejectEvicted(back *link.Path, rtu cmmsg.Msg, out *Batch) {
+	msg := m.compose(out, back, cmmsg.KindREJ, rtu.TID())
+	cmmsg.REJ(msg.Data()).Put(rtu.RemoteID(), rtu.LocalID(), cmmsg.AboutOther, cmmsg.RejTimeout,
+		be.AppendUint64(nil, m.cfg.GUID))
 }
 
 // onREJ takes a refusal.
@@ -93,10 +106,11 @@ func (m *Machine) takeREJ(now int64, id *ID, msg cmmsg.Msg, out *Batch) {
 		m.Counters.RxDuplicates.add(cmmsg.KindREJ)
 		return
 	}
-	out.tell(EventREJ, id, msg)
+	out.report(EventREJ, id, msg)
 }
 
-// findRejected finds what a REJ is about. Who refuses a REQ may not have an ID yet, and who has stopped waiting may not know ours.
+// findRejected finds the connection of a REJ. A REJ of a REQ may have no ID of the peer, and one for a time-out may
+// not have ours.
 func (m *Machine) findRejected(back *link.Path, msg cmmsg.Msg) *ID {
 	r := cmmsg.REJ(msg.Data())
 	if r.Reason() == cmmsg.RejTimeout && len(r.ARI()) >= 8 {
@@ -130,21 +144,22 @@ func (m *Machine) findRejected(back *link.Path, msg cmmsg.Msg) *ID {
 	return nil
 }
 
-// Delay tells the peer that the answer to its REQ, REP or LAP takes longer (ib_send_cm_mra): up to the time that code
-// stands for. A machine does so by itself when a REQ or REP comes again.
+// Delay sends an MRA: the answer to the peer's REQ, REP or LAP takes longer (ib_send_cm_mra), up to the time of the
+// code. A machine sends it by itself when a REQ or REP comes again.
 func (m *Machine) Delay(id *ID, code uint8, private []byte, out *Batch) error {
 	const op = "delay"
-	err := id.ready(op, cmmsg.KindMRA, private, StateREQRcvd, StateMRAREQSent, StateREPRcvd, StateMRAREPSent, StateEstablished)
+	err := id.ready(op, cmmsg.KindMRA, private, StateREQRcvd, StateMRAREQSent, StateREPRcvd, StateMRAREPSent,
+		StateEstablished)
 	if err != nil {
 		return err
 	}
 	if code > 31 {
-		return invalid(op, "service timeout code %d, must be 0 to 31", code)
+		return invalid(op, "service timeout code %d: must be 0 to 31", code)
 	}
 	switch id.state {
 	case StateEstablished:
 		if id.lap != lapRcvd {
-			return invalid(op, "the connection is established and no LAP waits for an answer")
+			return invalid(op, "the connection is established: must have a LAP that waits for an answer")
 		}
 		m.sendMRA(id, cmmsg.AboutOther, code, private, out)
 	case StateREQRcvd, StateMRAREQSent:
@@ -164,7 +179,7 @@ func (m *Machine) sendMRA(id *ID, about cmmsg.About, code uint8, private []byte,
 	msg.SetPrivate(private)
 }
 
-// onMRA makes the present wait longer.
+// onMRA extends the present wait.
 func (m *Machine) onMRA(now int64, back *link.Path, msg cmmsg.Msg) {
 	r := cmmsg.MRA(msg.Data())
 	id := m.ids[r.RemoteID()]
@@ -188,6 +203,9 @@ func (m *Machine) onMRA(now int64, back *link.Path, msg cmmsg.Msg) {
 	default:
 		m.Counters.RxDuplicates.add(cmmsg.KindMRA)
 		return
+	}
+	if id.halfOpen {
+		m.learnSource(id)
 	}
 	m.extend(now, id, peerWait(r.ServiceTimeout())+peerWait(id.ackTimeout))
 }

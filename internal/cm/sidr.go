@@ -5,17 +5,17 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// LookupParams asks which QP serves datagrams (struct ib_cm_sidr_req_param).
+// LookupParams is a look-up of the QP that serves datagrams (struct ib_cm_sidr_req_param).
 type LookupParams struct {
 	Service    cmmsg.ServiceID
 	Path       Path
-	Timeout    uint8  // the peer answers within; a time code, 0 means DefaultTimeout
+	Timeout    uint8  // time for the peer's answer, a time code; 0 means DefaultTimeout
 	MaxRetries uint8  // 1 to 15; 0 means DefaultMaxRetries
 	Private    []byte // at most 216 bytes, with the cmmsg.IPHeader if there is to be one
 }
 
-// Lookup sends a SIDR_REQ from a new ID and repeats it until an answer comes (ib_send_cm_sidr_req). What comes of it
-// is EventSIDRREP or EventSIDRTimeout.
+// Lookup sends a SIDR_REQ from a new ID and repeats it until an answer comes (ib_send_cm_sidr_req). The result is
+// EventSIDRREP or EventSIDRTimeout.
 func (m *Machine) Lookup(now int64, id *ID, p *LookupParams, out *Batch) error {
 	const op = "lookup"
 	if err := id.fresh(op, cmmsg.KindSIDRREQ, p.Private); err != nil {
@@ -27,7 +27,7 @@ func (m *Machine) Lookup(now int64, id *ID, p *LookupParams, out *Batch) error {
 		return err
 	}
 	if c.RemoteTimeout > 31 || c.MaxRetries > 15 {
-		return invalid(op, "CM timeout %d, must be 0 to 31; %d retries, must be 0 to 15", c.RemoteTimeout, c.MaxRetries)
+		return invalid(op, "CM timeout %d: must be 0 to 31; %d retries: must be 0 to 15", c.RemoteTimeout, c.MaxRetries)
 	}
 	if !m.enroll(id) {
 		return tableFull(op, m.cfg.MaxIDs)
@@ -53,7 +53,7 @@ func (m *Machine) onSIDRREP(back *link.Path, msg cmmsg.Msg, out *Batch) {
 		m.Counters.RxUnmatched++
 	default:
 		m.retire(id)
-		out.tell(EventSIDRREP, id, msg)
+		out.report(EventSIDRREP, id, msg)
 	}
 }
 
@@ -100,8 +100,8 @@ type AnswerParams struct {
 	Private []byte // at most 136 bytes
 }
 
-// Answer sends the SIDR_REP to a look-up (ib_send_cm_sidr_rep). That ends the ID; should the question come again, the machine
-// repeats the answer for a while.
+// Answer sends the SIDR_REP to a look-up (ib_send_cm_sidr_rep). That ends the ID; if the SIDR_REQ comes again, the
+// machine repeats the answer for a while.
 func (m *Machine) Answer(now int64, id *ID, p *AnswerParams, out *Batch) error {
 	const op = "answer"
 	if err := id.ready(op, cmmsg.KindSIDRREP, p.Private, StateSIDRREQRcvd); err != nil {
@@ -109,9 +109,9 @@ func (m *Machine) Answer(now int64, id *ID, p *AnswerParams, out *Batch) error {
 	}
 	switch {
 	case len(p.Info) > cmmsg.ARILen:
-		return invalid(op, "%d bytes of additional information, SIDR_REP has room for %d", len(p.Info), cmmsg.ARILen)
+		return invalid(op, "%d bytes of additional information: must be 0 to %d", len(p.Info), cmmsg.ARILen)
 	case p.Status == cmmsg.SIDRSuccess && (p.QPN == 0 || p.QPN > 0xFFFFFF):
-		return invalid(op, "QPN %#x, must be 1 to 0xffffff", p.QPN)
+		return invalid(op, "QPN %#x: must be 1 to 0xffffff", p.QPN)
 	}
 	m.answer(now, id, p, out)
 	return nil
@@ -121,7 +121,7 @@ func (m *Machine) answer(now int64, id *ID, p *AnswerParams, out *Batch) {
 	id.leaveBacklog()
 	msg := m.sendSIDRREP(id, p, out)
 	m.retire(id)
-	m.remember(now, &ID{knownSIDR: true, path: id.path, remoteID: id.remoteID}, msg, false)
+	m.keepAnswer(now, &ID{knownSIDR: true, path: id.path, remoteID: id.remoteID}, msg, false)
 }
 
 func (m *Machine) sendSIDRREP(id *ID, p *AnswerParams, out *Batch) cmmsg.Msg {

@@ -28,6 +28,9 @@ func (h *host) handle(e Event) {
 	case EventREJ:
 		c.onRefusal(e)
 	case EventREQTimeout, EventREPTimeout:
+		if e.Type == EventREPTimeout && c.peer != nil { // both ends lost too much within halfOpenTime
+			c.late, c.peer.late = true, true
+		}
 		c.decide("unreachable")
 		c.destroy()
 	case EventDREQ, EventDREP, EventDREQTimeout:
@@ -65,7 +68,7 @@ var stateAfter = map[EventType][]State{
 	EventSIDRTimeout:  {StateIdle},
 }
 
-// onRequest decides about a request: now, soon, or so late that the peer is told to wait.
+// onRequest answers a request: now, soon, or so late that the peer gets an MRA.
 func (h *host) onRequest(e Event) {
 	w := h.w
 	c := h.newConn("passive")
@@ -75,8 +78,11 @@ func (h *host) onRequest(e Event) {
 		if a.id.active && a.id.LocalID() == e.ID.RemoteID() && a.peer == nil {
 			a.peer, c.peer = c, a
 		}
+		if a.id.active && a.id.LocalID() == e.ID.RemoteID() && a.late {
+			c.late = true // the REJ was lost, and the REQ came again
+		}
 	}
-	if w.mode == calm && c.peer == nil {
+	if w.mode == calm && c.peer == nil && !c.late {
 		c.wrong("a request comes twice")
 	}
 	w.in(w.random(second), func() { h.m.Taken(e.ID) })
@@ -104,7 +110,8 @@ func (h *host) onRequest(e Event) {
 func (c *conn) accept() {
 	a := c.id.Attrs()
 	p := &AcceptParams{
-		QPN: c.h.qpn(), ResponderResources: min(a.MaxDestRdAtomic, 8), InitiatorDepth: min(a.MaxRdAtomic, 8), RNRRetry: 3, Private: c.private,
+		QPN: c.h.qpn(), ResponderResources: min(a.MaxDestRdAtomic, 8), InitiatorDepth: min(a.MaxRdAtomic, 8), RNRRetry: 3,
+		Private: c.private,
 	}
 	c.call("accept", func(m *Machine, now int64, out *Batch) error { return m.Accept(now, c.id, p, out) })
 	if c.h.w.mode == chaos && c.h.w.rng.IntN(8) == 0 {
@@ -142,7 +149,7 @@ func (c *conn) onReply(e Event) {
 			var out Batch
 			if err := c.h.m.Establish(c.id, nil, &out); err == nil {
 				c.up()
-			} else if w.mode == calm {
+			} else if w.mode == calm && !c.late {
 				c.wrong("%v", err)
 			}
 			c.h.post(&out)
@@ -158,7 +165,7 @@ func (c *conn) onRefusal(e Event) {
 	} else if c.established > 0 && c.ended == 0 {
 		c.ended++
 	}
-	if c.h.w.mode == calm && c.id.active && cmmsg.REJ(e.Msg.Data()).Reason() != cmmsg.RejConsumer {
+	if c.h.w.mode == calm && !c.late && c.id.active && cmmsg.REJ(e.Msg.Data()).Reason() != cmmsg.RejConsumer {
 		c.wrong("%v", e.Msg)
 	}
 	if e.ID.State() == StateIdle {
@@ -189,7 +196,7 @@ func (c *conn) close() {
 	c.call("disconnect", func(m *Machine, now int64, out *Batch) error { return m.Disconnect(now, c.id, nil, out) })
 }
 
-// down is the end of a connection, which comes once. The peer of one that asks answers after a while.
+// down is the end of a connection, which comes once. The peer of the end that disconnects answers after a while.
 func (c *conn) down(why EventType) {
 	w := c.h.w
 	c.ended++

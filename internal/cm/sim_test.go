@@ -20,15 +20,15 @@ var (
 	nSeeds  = flag.Int("cm.seeds", 2000, "how many seeds to play")
 )
 
-// TestSimCalm: programs that behave, over a network that loses, copies and reorders for a while. Every connection is
+// TestSimCalm: correct programs, over a network that loses, duplicates and reorders for a while. Every connection is
 // made or refused as the program decided, both ends agree about it, and it ends in order.
 func TestSimCalm(t *testing.T) { simulate(t, calm) }
 
-// TestSimChaos: programs that reject, destroy and forget at any moment, replayed and damaged datagrams, delays beyond the packet life
-// time. Nothing is promised but that everything ends and nothing is left.
+// TestSimChaos: programs that reject and destroy at any moment, replayed and damaged datagrams, delays beyond the
+// packet life time. The only guarantee is that everything ends and nothing is left.
 func TestSimChaos(t *testing.T) { simulate(t, chaos) }
 
-// TestSimDead: a network that carries nothing for good, from some moment on. Every wait ends.
+// TestSimDead: a network that loses everything from some moment on. Every wait ends.
 func TestSimDead(t *testing.T) { simulate(t, dead) }
 
 type mode int
@@ -99,7 +99,7 @@ type host struct {
 	nextQPN  uint32
 }
 
-// conn is what a program knows of one end.
+// conn is a program's record of one end.
 type conn struct {
 	h           *host
 	id          *ID
@@ -108,6 +108,7 @@ type conn struct {
 	private     []byte
 	refuse      cmmsg.Reason // the passive end's decision: refuse
 	outcome     string       // "", established, rejected, unreachable, gone
+	late        bool         // the passive end waited in vain for the RTU
 	established int
 	ended       int // events that end a connection
 	exits       int
@@ -219,7 +220,7 @@ func (w *world) run() {
 	w.check()
 }
 
-// post hands a batch on: mail to the network, events to the programs, and the deadline to the agenda.
+// post passes on a batch: mail to the network, events to the programs, and the deadline to the agenda.
 func (h *host) post(out *Batch) {
 	w := h.w
 	for i := range out.Mail {
@@ -304,8 +305,9 @@ func (h *host) connect(to *host) {
 	c.private = append(c.private, fmt.Sprintf("from %s", c.name)...)
 	var out Batch
 	err := h.m.Connect(h.w.now, c.id, &ConnectParams{
-		Service: simTCP, Path: h.pathTo(to), QPN: h.qpn(), ResponderResources: uint8(h.w.rng.IntN(16)), InitiatorDepth: uint8(h.w.rng.IntN(16)),
-		RetryCount: 7, RNRRetry: uint8(h.w.rng.IntN(8)), Private: c.private,
+		Service: simTCP, Path: h.pathTo(to), QPN: h.qpn(), ResponderResources: uint8(h.w.rng.IntN(16)),
+		InitiatorDepth: uint8(h.w.rng.IntN(16)),
+		RetryCount:     7, RNRRetry: uint8(h.w.rng.IntN(8)), Private: c.private,
 	}, &out)
 	if err != nil {
 		h.w.t.Fatal(err)
@@ -321,15 +323,17 @@ func (h *host) lookup(to *host) {
 	c.id = h.m.NewID(c)
 	var out Batch
 	private := cmmsg.AppendIPHeader(nil, netip.AddrPortFrom(h.addr, 4000), to.addr)
-	if err := h.m.Lookup(h.w.now, c.id, &LookupParams{Service: simUDP, Path: h.pathTo(to), Private: private}, &out); err != nil {
+	if err := h.m.Lookup(h.w.now, c.id, &LookupParams{Service: simUDP, Path: h.pathTo(to), Private: private},
+		&out); err != nil {
 		h.w.t.Fatal(err)
 	}
 	h.post(&out)
 }
 
-// wrong reports what must not be.
+// wrong reports a violation.
 func (c *conn) wrong(format string, args ...any) {
-	c.h.w.t.Errorf("seed %d, %.3f s, %s at %v: %s", c.h.w.seed, float64(c.h.w.now)/1e9, c.name, c.h.addr, fmt.Sprintf(format, args...))
+	c.h.w.t.Errorf("seed %d, %.3f s, %s at %v: %s", c.h.w.seed, float64(c.h.w.now)/1e9, c.name, c.h.addr,
+		fmt.Sprintf(format, args...))
 }
 
 // decide ends the attempt to connect.
@@ -364,14 +368,15 @@ func (c *conn) call(name string, f func(m *Machine, now int64, out *Batch) error
 // agree compares both ends of an established connection.
 func agree(t *testing.T, a, p *conn) {
 	x, y := a.attrs, p.attrs
-	if a.id.localQPN != y.DestQPN || p.id.localQPN != x.DestQPN || x.RQPSN != y.SQPSN || x.SQPSN != y.RQPSN || x.MTU != y.MTU ||
+	if a.id.localQPN != y.DestQPN || p.id.localQPN != x.DestQPN || x.RQPSN != y.SQPSN || x.SQPSN != y.RQPSN ||
+		x.MTU != y.MTU ||
 		x.MaxRdAtomic != y.MaxDestRdAtomic || x.MaxDestRdAtomic != y.MaxRdAtomic || x.RetryCount != y.RetryCount ||
 		a.id.remoteID != p.id.localID || p.id.remoteID != a.id.localID {
 		t.Errorf("%s has %+v, %s has %+v", a.name, x, p.name, y)
 	}
 }
 
-// check is made when nothing can happen any more.
+// check runs at the end, when nothing can happen any more.
 func (w *world) check() {
 	for _, h := range w.hosts {
 		checkEmpty(w.t, h.m)
@@ -394,10 +399,12 @@ func (w *world) check() {
 	}
 }
 
-// checkCalm: what has been decided is what has happened, at both ends.
+// checkCalm: the decisions of the programs are the results, at both ends.
 func (c *conn) checkCalm() {
 	p := c.peer
 	switch {
+	case c.late:
+		c.h.w.outcomes["late"]++
 	case c.outcome == "unreachable" || c.outcome == "gone":
 		c.wrong("%s", c.outcome)
 	case c.outcome == "rejected" && c.id.active:

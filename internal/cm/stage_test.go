@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// The stage of a transcript: one machine at hereAddr, whose communication IDs are a1, a2, ... and PSNs 1001, 1002, ...;
-// what comes in is from thereAddr if nothing else is said.
+// The stage of a transcript: one machine at hereAddr, whose communication IDs are a1, a2, ... and PSNs 1001, 1002,
+// ...; messages come from thereAddr by default.
 var (
 	hereAddr  = netip.MustParseAddr("10.0.0.1")
 	thereAddr = netip.MustParseAddr("10.0.0.2")
@@ -58,8 +58,10 @@ var commands = map[string]func(s *stage, id *ID, a *args) error{
 	"connect": func(s *stage, id *ID, a *args) error { return s.m.Connect(s.now, id, connectArgs(a), &s.out) },
 	"accept": func(s *stage, id *ID, a *args) error {
 		return s.m.Accept(s.now, id, &AcceptParams{
-			QPN: uint32(a.hex("qp", 0x22)), SRQ: a.is("srq"), FlowControl: a.is("flow"), ResponderResources: uint8(a.num("resources", 4)),
-			InitiatorDepth: uint8(a.num("depth", 4)), RNRRetry: uint8(a.num("rnr", 7)), Private: a.bytes("private"), ECE: eceArg(a),
+			QPN: uint32(a.hex("qp", 0x22)), SRQ: a.is("srq"), FlowControl: a.is("flow"),
+			ResponderResources: uint8(a.num("resources", 4)),
+			InitiatorDepth:     uint8(a.num("depth", 4)), RNRRetry: uint8(a.num("rnr", 7)), Private: a.bytes("private"),
+			ECE: eceArg(a),
 		}, &s.out)
 	},
 	"establish": func(s *stage, id *ID, a *args) error { return s.m.Establish(id, a.bytes("private"), &s.out) },
@@ -73,12 +75,14 @@ var commands = map[string]func(s *stage, id *ID, a *args) error{
 	"disconnect": func(s *stage, id *ID, a *args) error { return s.m.Disconnect(s.now, id, a.bytes("private"), &s.out) },
 	"lookup": func(s *stage, id *ID, a *args) error {
 		return s.m.Lookup(s.now, id, &LookupParams{
-			Service: serviceArg(a, cmmsg.PSUDP), Path: pathArg(a), Timeout: uint8(a.num("timeout", 0)), MaxRetries: uint8(a.num("retries", 0)), Private: a.bytes("private"),
+			Service: serviceArg(a, cmmsg.PSUDP), Path: pathArg(a), Timeout: uint8(a.num("timeout", 0)),
+			MaxRetries: uint8(a.num("retries", 0)), Private: a.bytes("private"),
 		}, &s.out)
 	},
 	"answer": func(s *stage, id *ID, a *args) error {
 		return s.m.Answer(s.now, id, &AnswerParams{
-			Status: cmmsg.SIDRStatus(a.num("status", 0)), QPN: uint32(a.hex("qp", 0x77)), QKey: uint32(a.hex("qkey", 0x01234567)),
+			Status: cmmsg.SIDRStatus(a.num("status", 0)), QPN: uint32(a.hex("qp", 0x77)),
+			QKey: uint32(a.hex("qkey", 0x01234567)),
 			Info: a.bytes("info"), Private: a.bytes("private"), ECE: eceArg(a),
 		}, &s.out)
 	},
@@ -164,7 +168,8 @@ func (s *stage) listen(a *args) error {
 	case a.is("ud"):
 		ps = cmmsg.PSUDP
 	}
-	p := ListenParams{Service: serviceArg(a, ps), UD: a.is("ud"), AFOnly: a.is("afonly"), GID: a.is("gid"), Kind: kindArg(a)}
+	p := ListenParams{Service: serviceArg(a, ps), UD: a.is("ud"), AFOnly: a.is("afonly"), GID: a.is("gid"),
+		Kind: kindArg(a)}
 	if v := a.str("addr", ""); v != "" {
 		p.Addr = netip.MustParseAddr(v)
 	}
@@ -180,7 +185,7 @@ func (s *stage) listen(a *args) error {
 	return nil
 }
 
-// receive gives a datagram to the machine.
+// receive passes a datagram to the machine.
 func (s *stage) receive(a *args, mad []byte) {
 	src, dst := thereAddr, hereAddr
 	if v := a.str("src", ""); v != "" {
@@ -196,7 +201,7 @@ func (s *stage) receive(a *args, mad []byte) {
 	}
 }
 
-// show logs what the machine has done; as names the ID of a request that came.
+// show logs the output of the machine; as names the ID of a new request.
 func (s *stage) show(as string) {
 	for _, mail := range s.out.Mail {
 		to := ""
@@ -249,7 +254,7 @@ func (s *stage) pass(d int64) {
 	s.now = end
 }
 
-// counters logs what has been counted since they were last looked at, other than traffic.
+// counters logs the counters that have changed since the last call, except those of traffic.
 func (s *stage) counters() {
 	c, b := s.m.Counters, s.before
 	for k := cmmsg.KindREQ; k <= cmmsg.KindAPR; k++ {
@@ -264,9 +269,12 @@ func (s *stage) counters() {
 		name string
 		n    uint64
 	}{
-		{"RxMalformed", c.RxMalformed - b.RxMalformed}, {"RxInvalid", c.RxInvalid - b.RxInvalid}, {"RxSpoofed", c.RxSpoofed - b.RxSpoofed},
-		{"RxUnmatched", c.RxUnmatched - b.RxUnmatched}, {"Stale", c.Stale - b.Stale}, {"BacklogFull", c.BacklogFull - b.BacklogFull},
+		{"RxMalformed", c.RxMalformed - b.RxMalformed}, {"RxInvalid", c.RxInvalid - b.RxInvalid}, {"RxSpoofed",
+			c.RxSpoofed - b.RxSpoofed},
+		{"RxUnmatched", c.RxUnmatched - b.RxUnmatched}, {"Stale", c.Stale - b.Stale}, {"BacklogFull",
+			c.BacklogFull - b.BacklogFull},
 		{"TableFull", c.TableFull - b.TableFull},
+		{"Flooded", c.Flooded - b.Flooded}, {"Evicted", c.Evicted - b.Evicted},
 		{"Deaths", c.Deaths - b.Deaths},
 	} {
 		if x.n > 0 {
@@ -278,15 +286,19 @@ func (s *stage) counters() {
 
 func (s *stage) tables() {
 	m := s.m
-	s.logf("%d live, %d IDs, %d peers, %d QPs, %d look-ups, %d timers, %d ghosts", m.live, len(m.ids), len(m.peers), len(m.qps), len(m.sidr), len(m.timers), m.ghosts)
+	s.logf("%d live, %d IDs, %d peers, %d QPs, %d look-ups, %d timers, %d kept answers", m.live, len(m.ids), len(m.peers),
+		len(m.qps), len(m.sidr), len(m.timers), m.kept)
 }
 
 func connectArgs(a *args) *ConnectParams {
 	return &ConnectParams{
-		Service: serviceArg(a, cmmsg.PSTCP), Path: pathArg(a), Transport: kindArg(a), QPN: uint32(a.hex("qp", 0x11)), SRQ: a.is("srq"),
+		Service: serviceArg(a, cmmsg.PSTCP), Path: pathArg(a), Transport: kindArg(a), QPN: uint32(a.hex("qp", 0x11)),
+		SRQ:         a.is("srq"),
 		FlowControl: a.is("flow"), ResponderResources: uint8(a.num("resources", 4)), InitiatorDepth: uint8(a.num("depth", 4)),
-		RetryCount: uint8(a.num("retry", 7)), RNRRetry: uint8(a.num("rnr", 7)), RemoteTimeout: uint8(a.num("remote-timeout", 0)),
-		LocalTimeout: uint8(a.num("local-timeout", 0)), MaxRetries: uint8(a.num("retries", 0)), Private: a.bytes("private"), ECE: eceArg(a),
+		RetryCount: uint8(a.num("retry", 7)), RNRRetry: uint8(a.num("rnr", 7)),
+		RemoteTimeout: uint8(a.num("remote-timeout", 0)),
+		LocalTimeout:  uint8(a.num("local-timeout", 0)), MaxRetries: uint8(a.num("retries", 0)), Private: a.bytes("private"),
+		ECE: eceArg(a),
 	}
 }
 
@@ -323,7 +335,7 @@ func eceArg(a *args) cmmsg.ECE {
 	return cmmsg.ECE{Vendor: uint32(a.hex("ece-vendor", 0)), Options: uint32(a.hex("ece-options", 0))}
 }
 
-// message builds what comes in. Its first word is the kind.
+// message builds a message that comes in. The first word is the kind.
 func (s *stage) message(a *args) []byte {
 	kind, ok := map[string]cmmsg.Kind{}, false
 	for k := cmmsg.KindREQ; k <= cmmsg.KindAPR; k++ {
@@ -342,8 +354,10 @@ func (s *stage) message(a *args) []byte {
 	case cmmsg.KindREP:
 		qp := uint32(a.hex("qp", 0x33))
 		f := cmmsg.REPFields{
-			LocalID: id, RemoteID: to, LocalQPN: qp, StartPSN: uint32(a.hex("psn", 0x2000)), ResponderResources: uint8(a.num("resources", 3)),
-			InitiatorDepth: uint8(a.num("depth", 2)), TargetAckDelay: uint8(a.num("ack-delay", 15)), RNRRetry: uint8(a.num("rnr", 6)), LocalGUID: a.hex("guid", thereGUID),
+			LocalID: id, RemoteID: to, LocalQPN: qp, StartPSN: uint32(a.hex("psn", 0x2000)),
+			ResponderResources: uint8(a.num("resources", 3)),
+			InitiatorDepth:     uint8(a.num("depth", 2)), TargetAckDelay: uint8(a.num("ack-delay", 15)),
+			RNRRetry: uint8(a.num("rnr", 6)), LocalGUID: a.hex("guid", thereGUID),
 		}
 		if a.is("xrc") {
 			f.LocalQPN, f.LocalEECN = 0, qp
@@ -367,7 +381,8 @@ func (s *stage) message(a *args) []byte {
 		cmmsg.SIDRREQ(d).Put(id, 0xFFFF, serviceArg(a, cmmsg.PSUDP))
 	case cmmsg.KindSIDRREP:
 		cmmsg.SIDRREP(d).Put(cmmsg.SIDRREPFields{
-			RequestID: to, Status: cmmsg.SIDRStatus(a.num("status", 0)), QPN: uint32(a.hex("qp", 0x33)), ServiceID: serviceArg(a, cmmsg.PSUDP), QKey: uint32(a.hex("qkey", 0x01234567)),
+			RequestID: to, Status: cmmsg.SIDRStatus(a.num("status", 0)), QPN: uint32(a.hex("qp", 0x33)),
+			ServiceID: serviceArg(a, cmmsg.PSUDP), QKey: uint32(a.hex("qkey", 0x01234567)),
 		})
 	case cmmsg.KindLAP:
 		p := Path{Path: link.Path{Src: thereAddr, Dst: hereAddr}}
@@ -393,14 +408,18 @@ func requestArgs(a *args, id uint32) cmmsg.REQFields {
 	}
 	p.TClass, p.FlowLabel, p.SL = uint8(a.hex("tclass", 0)), uint32(a.hex("label", 0)), uint8(a.num("sl", 0))
 	return cmmsg.REQFields{
-		LocalID: id, ServiceID: serviceArg(a, cmmsg.PSTCP), LocalGUID: a.hex("guid", thereGUID), LocalQPN: uint32(a.hex("qp", 0x33)),
+		LocalID: id, ServiceID: serviceArg(a, cmmsg.PSTCP), LocalGUID: a.hex("guid", thereGUID),
+		LocalQPN:           uint32(a.hex("qp", 0x33)),
 		ResponderResources: uint8(a.num("resources", 3)), InitiatorDepth: uint8(a.num("depth", 2)), RemoteTimeout: 20,
-		LocalTimeout: uint8(a.num("timeout", 20)), Transport: kindArg(a), StartPSN: uint32(a.hex("psn", 0x2000)), RetryCount: uint8(a.num("retry", 5)),
-		RNRRetry: uint8(a.num("rnr", 6)), PKey: 0xFFFF, MTU: uint8(a.num("mtu", 3)), MaxRetries: uint8(a.num("retries", 2)), Primary: p.fields(uint8(a.num("ack", 17))),
+		LocalTimeout: uint8(a.num("timeout", 20)), Transport: kindArg(a), StartPSN: uint32(a.hex("psn", 0x2000)),
+		RetryCount: uint8(a.num("retry", 5)),
+		RNRRetry:   uint8(a.num("rnr", 6)), PKey: 0xFFFF, MTU: uint8(a.num("mtu", 3)), MaxRetries: uint8(a.num("retries", 2)),
+		Primary: p.fields(uint8(a.num("ack", 17))),
 	}
 }
 
-// ipHeaderArg puts rdma_cm's addresses in front of private data: from= and at=, header=none for none, version= for another one.
+// ipHeaderArg puts rdma_cm's addresses in front of private data: from= and at=, header=none for none, version= for
+// another one.
 func ipHeaderArg(a *args, private []byte) []byte {
 	from, at := a.str("from", thereAddr.String()), a.str("at", hereAddr.String())
 	version := uint8(a.num("version", 0))
@@ -413,7 +432,8 @@ func ipHeaderArg(a *args, private []byte) []byte {
 }
 
 func aboutArg(a *args) cmmsg.About {
-	return map[string]cmmsg.About{"REQ": cmmsg.AboutREQ, "REP": cmmsg.AboutREP, "other": cmmsg.AboutOther}[a.str("about", "REQ")]
+	return map[string]cmmsg.About{"REQ": cmmsg.AboutREQ, "REP": cmmsg.AboutREP,
+		"other": cmmsg.AboutOther}[a.str("about", "REQ")]
 }
 
 // damage changes a datagram: byte I=V, or a length.

@@ -5,9 +5,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// stale refuses a REQ or REP from a QP with which there is a connection: one of the two is a leftover, and that
-// must be the old one, since a QP that is connected asks for nothing. So the old one is closed; the program hears of it as of
-// any end (EventDREP, EventDREQTimeout). The peer may try again.
+// stale refuses a REQ or REP from a QP that is connected already. One of the two connections is a leftover: the old
+// one, as a connected QP sends no request. The old connection is closed; the program gets the usual events of that
+// (EventDREP, EventDREQTimeout). The peer may try again.
 func (m *Machine) stale(now int64, old *ID, back *link.Path, msg cmmsg.Msg, out *Batch) {
 	m.Counters.Stale++
 	if msg.Kind() == cmmsg.KindREQ {

@@ -2,15 +2,15 @@ package cm
 
 import "fmt"
 
-// State is where a connection or a look-up is (enum ib_cm_state, with its values).
+// State is the state of a connection or a look-up (enum ib_cm_state, with its values).
 type State uint8
 
-// States. 1 is Linux's for a listener, which is a Listener here.
+// The states. Linux uses 1 for a listener, which is a Listener here.
 const (
-	StateIdle        State = 0 // not begun, or over
+	StateIdle        State = 0 // new, or over
 	StateREQSent     State = 2
 	StateREQRcvd     State = 3
-	StateMRAREQSent  State = 4 // and the peer knows that it has to wait
+	StateMRAREQSent  State = 4 // the peer has to wait for the answer
 	StateMRAREQRcvd  State = 5
 	StateREPSent     State = 6
 	StateREPRcvd     State = 7
@@ -23,16 +23,17 @@ const (
 	StateSIDRREQSent State = 14
 	StateSIDRREQRcvd State = 15
 
-	// stateGhost is the machine's memory of an answer, to send it again (ghost.go); no ID that a caller has is in it.
-	stateGhost State = 16
+	// stateAnswered is a kept answer (kept.go). IDs of callers are never in it.
+	stateAnswered State = 16
 )
 
 var stateNames = [...]string{
-	"IDLE", "LISTEN", "REQ_SENT", "REQ_RCVD", "MRA_REQ_SENT", "MRA_REQ_RCVD", "REP_SENT", "REP_RCVD", "MRA_REP_SENT", "MRA_REP_RCVD",
-	"ESTABLISHED", "DREQ_SENT", "DREQ_RCVD", "TIMEWAIT", "SIDR_REQ_SENT", "SIDR_REQ_RCVD", "ghost",
+	"IDLE", "LISTEN", "REQ_SENT", "REQ_RCVD", "MRA_REQ_SENT", "MRA_REQ_RCVD", "REP_SENT", "REP_RCVD", "MRA_REP_SENT",
+	"MRA_REP_RCVD",
+	"ESTABLISHED", "DREQ_SENT", "DREQ_RCVD", "TIMEWAIT", "SIDR_REQ_SENT", "SIDR_REQ_RCVD", "answered",
 }
 
-// String is the name as Linux has it: "MRA_REQ_SENT".
+// String returns Linux's name of the state: "MRA_REQ_SENT".
 func (s State) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]
@@ -40,7 +41,7 @@ func (s State) String() string {
 	return fmt.Sprintf("state %d", uint8(s))
 }
 
-// is tells whether s is one of the states.
+// is reports whether s is one of the states.
 func (s State) is(states ...State) bool {
 	for _, t := range states {
 		if s == t {

@@ -14,18 +14,18 @@ const Never = math.MaxInt64
 // timersPerCall bounds the work of one OnTimer.
 const timersPerCall = 64
 
-// pending is a message that is sent again until an answer comes.
+// pending is a message that is repeated until an answer comes.
 type pending struct {
 	next     *pending
 	interval int64
-	left     uint8 // how often still
-	extended bool  // an MRA has made this wait longer
+	left     uint8 // repetitions left
+	extended bool  // an MRA has extended the present wait
 	mad      [wire.MADLen]byte
 }
 
-// keep arms the repetition of msg, which has just been composed, in place of what was repeated before.
+// keep arms the repetition of msg, which has just been composed. It replaces the message that was repeated before.
 func (m *Machine) keep(now int64, id *ID, msg cmmsg.Msg, interval int64, retries uint8) {
-	m.settle(id)
+	m.stopWaiting(id)
 	p := m.pending()
 	copy(p.mad[:], msg)
 	p.interval, p.left = interval, retries
@@ -33,7 +33,7 @@ func (m *Machine) keep(now int64, id *ID, msg cmmsg.Msg, interval int64, retries
 	m.arm(id, now+interval)
 }
 
-// pending takes one that is free, or makes one.
+// pending returns a free pending, or a new one.
 func (m *Machine) pending() *pending {
 	p := m.free
 	if p == nil {
@@ -44,10 +44,11 @@ func (m *Machine) pending() *pending {
 	return p
 }
 
-// settle ends repetition and the timer: an answer came, or nobody waits for one any more.
-func (m *Machine) settle(id *ID) {
+// stopWaiting ends repetition and the timer: an answer has come, or is not needed any more.
+func (m *Machine) stopWaiting(id *ID) {
 	m.change(id)
 	m.disarm(id)
+	m.leaveHalfOpen(id)
 	p := id.pend
 	if p == nil {
 		return
@@ -59,22 +60,23 @@ func (m *Machine) settle(id *ID) {
 	}
 }
 
-// extend makes the present wait longer, once for each time that the message was sent.
+// extend extends the present wait, once for each time that the message was sent.
 func (m *Machine) extend(now int64, id *ID, by int64) {
-	if p := id.pend; !p.extended && !id.bereft {
+	if p := id.pend; !p.extended && !id.peerDied {
 		p.extended = true
 		m.arm(id, now+by)
+		id.until = max(id.until, now+by+halfOpenTime)
 	}
 }
 
-// resend sends what repeats once more.
+// resend sends the message of id again.
 func (m *Machine) resend(id *ID, out *Batch) {
 	mail := out.add(&id.path.Path)
 	mail.MAD = id.pend.mad
 	m.Counters.Tx.add(cmmsg.Msg(mail.MAD[:]).Kind())
 }
 
-// NextDeadline is when OnTimer has something to do, Never if not at all.
+// NextDeadline is the time at which OnTimer has something to do, or Never.
 func (m *Machine) NextDeadline() int64 {
 	if len(m.timers) == 0 {
 		return Never
@@ -82,7 +84,7 @@ func (m *Machine) NextDeadline() int64 {
 	return m.timers[0].deadline
 }
 
-// OnTimer does what is due at now, but not all at once if it is much: the caller repeats it while NextDeadline is not later than now.
+// OnTimer does what is due at now, up to a limit: the caller repeats it while NextDeadline is not later than now.
 func (m *Machine) OnTimer(now int64, out *Batch) {
 	for range timersPerCall {
 		if m.NextDeadline() > now {
@@ -92,10 +94,14 @@ func (m *Machine) OnTimer(now int64, out *Batch) {
 	}
 }
 
-// expire is called at id's deadline. It arms, disarms or retires.
+// expire handles id's deadline. It arms or disarms the timer, or retires the ID.
 func (m *Machine) expire(now int64, id *ID, out *Batch) {
-	if id.bereft && id.state.is(StateREPSent, StateMRAREPRcvd) {
-		m.noRTU(now, id, out)
+	if id.peerDied && id.state.is(StateREPSent, StateMRAREPRcvd) {
+		m.lostRTU(now, id, out)
+		return
+	}
+	if id.halfOpen && now >= id.until {
+		m.timeOut(id, EventREPTimeout, out)
 		return
 	}
 	if p := id.pend; p != nil && p.left > 0 {
@@ -103,37 +109,41 @@ func (m *Machine) expire(now int64, id *ID, out *Batch) {
 		p.extended = false
 		m.Counters.TxRetries.add(cmmsg.Msg(p.mad[:]).Kind())
 		m.resend(id, out)
-		m.arm(id, now+p.interval)
+		next := now + p.interval
+		if id.halfOpen {
+			next = min(next, id.until)
+		}
+		m.arm(id, next)
 		return
 	}
 	switch id.state {
 	case StateREQSent, StateMRAREQRcvd:
-		m.giveUp(id, EventREQTimeout, out)
+		m.timeOut(id, EventREQTimeout, out)
 	case StateREPSent, StateMRAREPRcvd:
-		m.giveUp(id, EventREPTimeout, out)
+		m.timeOut(id, EventREPTimeout, out)
 	case StateDREQSent:
 		m.enterTimewait(now, id)
-		out.tell(EventDREQTimeout, id, nil)
+		out.report(EventDREQTimeout, id, nil)
 	case StateEstablished:
-		m.settle(id)
+		m.stopWaiting(id)
 		id.lap = lapIdle
-		out.tell(EventLAPTimeout, id, nil)
+		out.report(EventLAPTimeout, id, nil)
 	case StateTimewait:
 		m.retire(id)
-		out.tell(EventTimewaitExit, id, nil)
+		out.report(EventTimewaitExit, id, nil)
 	case StateSIDRREQSent:
 		m.retire(id)
-		out.tell(EventSIDRTimeout, id, nil)
-	default: // stateGhost; no other state has a timer
-		m.forget(id)
+		out.report(EventSIDRTimeout, id, nil)
+	default: // stateAnswered; no other state has a timer
+		m.dropAnswer(id)
 	}
 }
 
-// giveUp tells a peer that does not answer that nobody waits for it any more, in case it is only slow.
-func (m *Machine) giveUp(id *ID, event EventType, out *Batch) {
+// timeOut ends an ID whose peer does not answer, and sends a REJ in case the peer is only slow.
+func (m *Machine) timeOut(id *ID, event EventType, out *Batch) {
 	m.rejectTimeout(id, out)
 	m.retire(id)
-	out.tell(event, id, nil)
+	out.report(event, id, nil)
 }
 
 // timers is a heap of IDs by deadline.

@@ -8,13 +8,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// badInput is a kind of packet that no correct peer sends. All are dropped and counted, and change nothing.
+// badInput is a kind of invalid packets. All of them are dropped and counted, and change nothing.
 type badInput struct {
 	name    string
 	types   []verbs.QPType
-	counter string // the cause; empty if the packets have several
-	// send sends the packets and tells how many.
-	send func(p *puppet) int
+	counter string // counter of the drops; empty if the packets are counted by several
+	// send sends the packets and returns their number.
+	send func(p *rawPeer) int
 }
 
 var (
@@ -33,13 +33,13 @@ var badInputs = []badInput{
 	{"WrongQKey", []verbs.QPType{ud}, "bad_qkey", sendQKeys},
 	{"WrongICRC", all, "rx_icrc_errors", sendDamaged},
 	{"SpoofedSource", connected, "bad_source", sendSpoofed},
-	{"UnknownQPN", all, "unknown_qpn", sendToNobody},
-	{"UnknownGroup", all, "unknown_group", sendToNoGroup},
+	{"UnknownQPN", all, "unknown_qpn", sendToUnknownQPN},
+	{"UnknownGroup", all, "unknown_group", sendToUnknownGroup},
 	{"LongerThanTheMTU", []verbs.QPType{uc}, "resp_local_length_error", sendAboveMTU},
 	{"Garbage", all, "", sendGarbage},
 }
 
-// badInputCases makes a case of each kind and type.
+// badInputCases returns a case for each kind and QP type.
 func badInputCases() (cases []testCase) {
 	for _, b := range badInputs {
 		for _, typ := range b.types {
@@ -51,33 +51,33 @@ func badInputCases() (cases []testCase) {
 
 func (b *badInput) run(t *T, typ verbs.QPType) {
 	e := t.end()
-	p := e.victim(typ)
+	p := e.target(typ)
 	n := b.send(p)
 	if b.counter != "" {
 		e.counted(b.counter, uint64(n))
 	}
-	p.unharmed()
+	p.checkUnchanged()
 }
 
-// victim is a working QP with a receive, connected to a puppet.
-func (e *end) victim(typ verbs.QPType) *puppet {
+// target returns a working QP with a receive, connected to a raw peer.
+func (e *end) target(typ verbs.QPType) *rawPeer {
 	e.t.Helper()
-	var p *puppet
+	var p *rawPeer
 	if typ == ud {
-		p = e.puppetFor(e.datagrams())
+		p = e.rawPeerFor(e.datagrams())
 	} else {
-		p = e.puppet(typ, slow)
+		p = e.rawPeer(typ, slow)
 	}
 	e.t.must(p.qp.PostRecv(e.recv(1, 0, memory)))
 	e.blank()
 	return p
 }
 
-// unharmed checks that nothing has changed, and that the next good packet is taken as if there had been no bad ones.
-func (p *puppet) unharmed() {
+// checkUnchanged checks that the QP has not changed and executes the next valid packet.
+func (p *rawPeer) checkUnchanged() {
 	t, e := p.t, p.dev
 	t.Helper()
-	p.hearsNothing("the packets were bad")
+	p.expectNothing("the packets were bad")
 	t.silent("the packets were bad", e.sendCQ, e.rcvQ)
 	e.noEvent("the packets were bad")
 	t.is(p.qp, verbs.QPSRTS)
@@ -89,12 +89,12 @@ func (p *puppet) unharmed() {
 	at := wc.ByteLen - 4
 	same(t, "the good packet", string(e.buf[at:wc.ByteLen]), "good")
 	if p.qp.Type() == rc {
-		same(t, "the answer", p.hears(wire.Ack).Syndrome, wire.SynAck)
+		same(t, "the answer", p.expect(wire.Ack).Syndrome, wire.SynAck)
 	}
 }
 
-// good are packets that the QP would execute, one of each kind that its type has.
-func (p *puppet) good() (fs []wire.Fields) {
+// good returns a valid packet of each kind that the QP's type supports.
+func (p *rawPeer) good() (fs []wire.Fields) {
 	mr := p.dev.mr
 	send := wire.Fields{Opcode: wire.SendOnlyImm, Payload: full[:16]}
 	write := wire.Fields{Opcode: wire.WriteOnlyImm, Addr: mr.Addr(), RKey: mr.RKey(), DMALen: 16, Payload: full[:16]}
@@ -107,8 +107,8 @@ func (p *puppet) good() (fs []wire.Fields) {
 	return fs
 }
 
-// each sends a variation of each good packet.
-func (p *puppet) each(change func(f *wire.Fields)) (n int) {
+// each sends a variation of each valid packet.
+func (p *rawPeer) each(change func(f *wire.Fields)) (n int) {
 	for _, f := range p.good() {
 		change(&f)
 		p.put(f.Build())
@@ -117,12 +117,12 @@ func (p *puppet) each(change func(f *wire.Fields)) (n int) {
 	return n
 }
 
-func sendTruncated(p *puppet) (n int) {
+func sendTruncated(p *rawPeer) (n int) {
 	to := p.t.Addr(p.dev.ctx)
 	for _, f := range p.good() {
 		pkt := f.Build()
 		for cut := range f.Opcode.Info().Len {
-			if cut >= wire.BTHLen { // as a peer would that knows no better: the ICRC is right
+			if cut >= wire.BTHLen { // with a correct ICRC, as from a faulty peer
 				p.put(pkt[:cut])
 			} else {
 				p.host.Send(to, pkt[:cut])
@@ -133,7 +133,7 @@ func sendTruncated(p *puppet) (n int) {
 	return n
 }
 
-func sendOversized(p *puppet) (n int) {
+func sendOversized(p *rawPeer) (n int) {
 	f := p.packet(wire.Fields{Opcode: wire.SendOnly})
 	for _, size := range []int{wire.MaxPayload + 1, wire.MaxPayload + 4, wire.MaxPayload + 1000} {
 		f.Payload = make([]byte, size)
@@ -143,7 +143,7 @@ func sendOversized(p *puppet) (n int) {
 	return n
 }
 
-func sendUnknownOpcodes(p *puppet) (n int) {
+func sendUnknownOpcodes(p *rawPeer) (n int) {
 	for op := range 256 {
 		if wire.Opcode(op).Info().Len != 0 {
 			continue
@@ -156,7 +156,7 @@ func sendUnknownOpcodes(p *puppet) (n int) {
 	return n
 }
 
-func sendForeignOpcodes(p *puppet) (n int) {
+func sendForeignOpcodes(p *rawPeer) (n int) {
 	for op := range 256 {
 		o := wire.Opcode(op)
 		if o.Info().Len == 0 || o.Transport() == p.prefix() {
@@ -171,7 +171,7 @@ func sendForeignOpcodes(p *puppet) (n int) {
 	return n
 }
 
-func sendVersions(p *puppet) (n int) {
+func sendVersions(p *rawPeer) (n int) {
 	for v := byte(1); v < 16; v++ {
 		for _, f := range p.good() {
 			pkt := f.Build()
@@ -183,35 +183,35 @@ func sendVersions(p *puppet) (n int) {
 	return n
 }
 
-func sendPads(p *puppet) (n int) {
+func sendPads(p *rawPeer) (n int) {
 	f := p.packet(wire.Fields{Opcode: wire.SendOnly})
 	for pad := byte(1); pad < 4; pad++ {
 		pkt := f.Build()
-		pkt[1] |= pad << 4 // there is no data
+		pkt[1] |= pad << 4 // without data
 		p.put(pkt)
 		n++
 	}
 	return n
 }
 
-func sendPKeys(p *puppet) (n int) {
+func sendPKeys(p *rawPeer) (n int) {
 	for _, key := range []uint16{0, 1, 0x8000, 0x8001, 0x7ffe, 0xfffe, 0xefff} {
 		n += p.each(func(f *wire.Fields) { f.PKey = key })
 	}
 	return n
 }
 
-func sendQKeys(p *puppet) (n int) {
+func sendQKeys(p *rawPeer) (n int) {
 	for _, key := range []uint32{0, verbs.DefaultQKey + 1, 0x80000000, 0xffffffff} {
 		n += p.each(func(f *wire.Fields) { f.QKey = key })
 	}
 	return n
 }
 
-func sendDamaged(p *puppet) (n int) {
+func sendDamaged(p *rawPeer) (n int) {
 	to := p.t.Addr(p.dev.ctx)
 	for _, f := range p.good() {
-		for _, at := range []int{2, 3, 5, 6, 8, 9, 10, 11, 12, 15, -1, -2, -3, -4, -5, -8} { // what is left parses
+		for _, at := range []int{2, 3, 5, 6, 8, 9, 10, 11, 12, 15, -1, -2, -3, -4, -5, -8} { // the remaining bytes parse
 			d := p.host.Seal(to, f.Build())
 			d[(at+len(d))%len(d)] ^= 0x10
 			p.host.Send(to, d)
@@ -221,33 +221,34 @@ func sendDamaged(p *puppet) (n int) {
 	return n
 }
 
-func sendSpoofed(p *puppet) int {
+func sendSpoofed(p *rawPeer) int {
 	stranger := *p
 	stranger.host = p.t.Host()
 	return stranger.each(func(*wire.Fields) {})
 }
 
-func sendToNobody(p *puppet) (n int) {
+func sendToUnknownQPN(p *rawPeer) (n int) {
 	for _, qpn := range []uint32{0, 1, 2, p.qp.QPN() ^ 1, p.qp.QPN() ^ 0x800000, 0xfffffe} {
 		n += p.each(func(f *wire.Fields) { f.DestQPN = qpn })
 	}
 	return n
 }
 
-func sendToNoGroup(p *puppet) int {
+func sendToUnknownGroup(p *rawPeer) int {
 	return p.each(func(f *wire.Fields) { f.DestQPN = wire.MulticastQPN })
 }
 
-func sendAboveMTU(p *puppet) (n int) {
+func sendAboveMTU(p *rawPeer) (n int) {
 	for _, size := range []int{1025, 1028, 4096} {
-		// An unreliable connection takes any beginning for a new message, so these use up PSNs.
+		// An unreliable connection accepts any first packet as a new message, so these packets consume
+		// PSNs.
 		p.request(wire.Fields{Opcode: wire.SendOnly, Payload: make([]byte, size)})
 		n++
 	}
 	return n
 }
 
-func sendGarbage(p *puppet) int {
+func sendGarbage(p *rawPeer) int {
 	to := p.t.Addr(p.dev.ctx)
 	dice := rand.New(rand.NewPCG(1, uint64(p.qp.Type())))
 	for range 200 {
@@ -256,7 +257,7 @@ func sendGarbage(p *puppet) int {
 			b[i] = byte(dice.Uint32())
 		}
 		p.host.Send(to, b)
-		if len(b) >= wire.BTHLen { // garbage with the right ICRC, for another QP
+		if len(b) >= wire.BTHLen { // random bytes with a correct ICRC, for another QP
 			wire.BTH(b).Put(wire.Opcode(b[0]), int(b[1]), wire.DefaultPKey, p.qp.QPN()^1, 0, 0)
 			p.put(b[:len(b)&^3])
 		}

@@ -2,7 +2,7 @@ package conformance
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// The attributes of each step, for cases that need other values than QP.Connect gives.
+// The attributes of each transition, for cases that need other values than QP.Connect sets.
 
 const (
 	initMask = verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrAccessFlags
@@ -16,10 +16,11 @@ const (
 
 // toInit takes an RC or UC QP from RESET to INIT.
 func toInit(qp *verbs.QP, access verbs.AccessFlags) {
-	mustModify(qp, &verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1, QPAccessFlags: access &^ verbs.AccessLocalWrite}, initMask)
+	mustModify(qp, &verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1, QPAccessFlags: access &^ verbs.AccessLocalWrite},
+		initMask)
 }
 
-// toRTR takes it on to RTR.
+// toRTR takes an RC or UC QP from INIT to RTR.
 func toRTR(qp *verbs.QP, peer verbs.QPInfo, minRNRTimer uint8) {
 	mask := rtrMask
 	if qp.Type() == verbs.QPTypeUC {
@@ -31,17 +32,18 @@ func toRTR(qp *verbs.QP, peer verbs.QPInfo, minRNRTimer uint8) {
 	}, mask)
 }
 
-// pathTo is the way from a QP's device to a GID.
+// pathTo returns the path from a QP's device to a GID.
 func pathTo(qp *verbs.QP, gid verbs.GID) verbs.AHAttr {
 	choice, err := qp.Context().SelectGID(gid.Addr())
 	if err != nil {
 		panic(err)
 	}
-	return verbs.AHAttr{PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: gid, SGIDIndex: choice.Index, HopLimit: 64}}
+	return verbs.AHAttr{PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: gid, SGIDIndex: choice.Index,
+		HopLimit: 64}}
 }
 
 func mustModify(qp *verbs.QP, attr *verbs.QPAttr, mask verbs.QPAttrMask) {
 	if err := qp.Modify(attr, mask); err != nil {
-		panic(err) // attributes of a case, not the device's behaviour
+		panic(err) // a fault of the case, not of the device
 	}
 }

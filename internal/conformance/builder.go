@@ -7,7 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The work request builder with peers (section 46). Its faults are in rangespost.go.
+// The work request builder with a peer (section 46). Its errors are in rangespost.go.
 var builderCases = []testCase{
 	{"V_WR_11_FenceOfTheBuilderWaitsForReads", builderFence},
 	{"V_WR_11_SignaledAndSolicitedOfTheBuilder", builderFlags},
@@ -17,22 +17,22 @@ var builderCases = []testCase{
 	{"D_41_FlushAndAtomicWrite", flushAndAtomicWrite},
 }
 
-const builderOps = verbs.QPExWithSend | verbs.QPExWithSendWithImm | verbs.QPExWithRDMAWrite | verbs.QPExWithRDMAWriteWithImm | verbs.QPExWithRDMARead |
-	verbs.QPExWithFlush | verbs.QPExWithAtomicWrite
+const builderOps = verbs.QPExWithSend | verbs.QPExWithSendWithImm | verbs.QPExWithRDMAWrite |
+	verbs.QPExWithRDMAWriteWithImm | verbs.QPExWithRDMARead | verbs.QPExWithFlush | verbs.QPExWithAtomicWrite
 
-// exQP makes a QP with a builder.
+// exQP creates a QP with a builder.
 func (e *end) exQP(typ verbs.QPType) (*verbs.QP, *verbs.QPEx) {
 	e.t.Helper()
-	qp := closing(e.t, get(e.pd.CreateQPEx(&verbs.QPInitAttrEx{
-		QPInitAttr: verbs.QPInitAttr{Type: typ, SendCQ: e.sendCQ, RecvCQ: e.rcvQ, Cap: verbs.QPCap{
+	qp := closing(e.t, get(e.pd.CreateQP(&verbs.QPInitAttr{
+		Type: typ, SendCQ: e.sendCQ, RecvCQ: e.rcvQ, Cap: verbs.QPCap{
 			MaxSendWR: 32, MaxRecvWR: 32, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64,
-		}},
+		},
 		SendOpsFlags: builderOps,
 	}))(e.t))
 	return qp, get(qp.Ex())(e.t)
 }
 
-// connectEx is connect, and a's QP has a builder.
+// connectEx connects two QPs; a's QP has a builder.
 func connectEx(a, b *end) (qa, qb *verbs.QP, x *verbs.QPEx) {
 	a.t.Helper()
 	qa, x = a.exQP(rc)
@@ -44,7 +44,7 @@ func connectEx(a, b *end) (qa, qb *verbs.QP, x *verbs.QPEx) {
 func builderFence(t *T) {
 	e := t.end()
 	qp, x := e.exQP(rc)
-	p := e.puppetFor(qp)
+	p := e.rawPeerFor(qp)
 	t.must(qp.Connect(p.info(), patient(slow)))
 	x.Start()
 	x.WRID, x.WRFlags = 1, verbs.SendSignaled
@@ -54,10 +54,10 @@ func builderFence(t *T) {
 	x.RDMAWrite(e.mr.RKey(), e.mr.Addr())
 	x.SetSGE(e.mr.SGE(0, 8))
 	t.must(x.Complete())
-	f := p.hears(wire.ReadRequest)
-	p.hearsNothing("the READ is not done")
+	f := p.expect(wire.ReadRequest)
+	p.expectNothing("the READ is not complete")
 	p.answer(wire.ReadRespOnly, f.PSN, wire.SynAck, full[:8])
-	p.hears(wire.WriteOnly)
+	p.expect(wire.WriteOnly)
 }
 
 func builderFlags(t *T) {
@@ -87,7 +87,7 @@ func builderFlags(t *T) {
 	t.silent("the others are not signaled", l.a.sendCQ)
 }
 
-// builderInline changes the data behind the setter, before the batch is complete.
+// builderInline changes the data after the setter, before the batch is complete.
 func builderInline(t *T) {
 	a, b := t.ends()
 	_, qb, x := connectEx(a, b)
@@ -165,7 +165,8 @@ func builderBesidePostSend(t *T) {
 	}
 }
 
-// flushAndAtomicWrite writes, flushes and sets a flag, as logs in remote memory do, and then asks for what is not possible.
+// flushAndAtomicWrite writes, flushes and sets a flag, as logs in remote memory do, and then flushes in
+// unsupported ways.
 func flushAndAtomicWrite(t *T) {
 	a, b := t.ends()
 	qa, x := a.exQP(rc)
@@ -184,7 +185,8 @@ func flushAndAtomicWrite(t *T) {
 	x.Flush(b.mr.RKey(), 0, 0, verbs.FlushGlobal, verbs.FlushMR)
 	t.must(x.Complete())
 	wcs := t.good(a.sendCQ, 4)
-	same(t, "completions", fmt.Sprint(wcs[0].Opcode, wcs[1].Opcode, wcs[2].Opcode, wcs[3].Opcode), "RDMA_WRITE FLUSH ATOMIC_WRITE FLUSH")
+	same(t, "completions", fmt.Sprint(wcs[0].Opcode, wcs[1].Opcode, wcs[2].Opcode, wcs[3].Opcode),
+		"RDMA_WRITE FLUSH ATOMIC_WRITE FLUSH")
 	same(t, "the record", string(b.buf[:8]), "a record")
 	same(t, "the flag", string(b.buf[104:112]), string(done[:]))
 	t.must(qa.PostSend(verbs.SendWR{

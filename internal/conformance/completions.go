@@ -2,12 +2,12 @@ package conformance
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// What a completion says (section 45). Failures are in status.go.
+// The fields of completions (section 45). Failures are in status.go.
 var completionCases = []testCase{
-	{"V_WC_01_V_WC_02_V_WC_03_X_WC_01_OpcodesFlagsAndLengths", completionsSay},
+	{"V_WC_01_V_WC_02_V_WC_03_X_WC_01_OpcodesFlagsAndLengths", completionFields},
 }
 
-func completionsSay(t *T) {
+func completionFields(t *T) {
 	type row struct {
 		op      verbs.WROpcode
 		send    verbs.WCOpcode
@@ -40,14 +40,16 @@ func completionsSay(t *T) {
 			}
 			t.must(qa.PostSend(wr))
 			s := t.good(a.sendCQ, 1)[0]
-			if s.WRID != 1 || s.Opcode != r.send || s.QPNum != qa.QPN() || s.ByteLen != r.sendLen && r.sendLen != 0 || s.Opcode&verbs.WCRecv != 0 {
+			if s.WRID != 1 || s.Opcode != r.send || s.QPNum != qa.QPN() || s.ByteLen != r.sendLen && r.sendLen != 0 ||
+				s.Opcode&verbs.WCRecv != 0 {
 				t.Errorf("%v %v: send completion %+v", typ, r.op, s)
 			}
 			if r.recv == 0 {
 				continue
 			}
 			c := t.good(b.rcvQ, 1)[0]
-			if c.WRID != 2 || c.Opcode != r.recv || c.Opcode&verbs.WCRecv == 0 || c.WCFlags != flags || c.ByteLen != length || c.QPNum != qb.QPN() || c.SrcQP != src {
+			if c.WRID != 2 || c.Opcode != r.recv || c.Opcode&verbs.WCRecv == 0 || c.WCFlags != flags || c.ByteLen != length ||
+				c.QPNum != qb.QPN() || c.SrcQP != src {
 				t.Errorf("%v %v: receive completion %+v", typ, r.op, c)
 			}
 			if c.WCFlags&verbs.WCWithImm != 0 && c.ImmData != 0xdeadbeef {

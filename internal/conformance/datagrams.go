@@ -11,27 +11,27 @@ import (
 var datagramCases = []testCase{
 	{"V_KC_10_V_RECV_06_The40BytesOfTheGRH", fortyBytes},
 	{"V_AH_03_OneAHForSeveralQPs", oneAH},
-	{"V_AH_05_TheWayIsInThePacket", wayInPacket},
+	{"V_AH_05_PathIsInThePacket", pathInPacket},
 	{"V_AH_06_V_AH_08_V_AH_10_X_AH_01_AnsweringADatagram", answering},
 	{"V_AH_11_V_AH_12_V_SEND_02_AHDestroyedWhileSending", ahDestroyed},
 	{"V_SEND_14_DestinationWithEachRequest", destinationOfEach},
 	{"V_SEND_14_QKeyOfTheQPWithTheMSB", qkeyMSB},
 	{"V_MC_03_OneCopyHoweverOftenAttached", oneCopy},
 	{"V_MC_04_V_GEN_13_OnlyMembersReceive", membersOnly},
-	{"V_MC_05_V_MC_06_V_QPD_04_DetachingEndsIt", detaching},
+	{"V_MC_05_V_MC_06_V_QPD_04_DetachingEndsReception", detaching},
 	{"V_MC_01_GroupPacketsOnTheWire", groupOnTheWire},
 }
 
-// attach makes a QP a member of the network's group.
+// attach attaches a QP to the network's group.
 func (t *T) attach(qp *verbs.QP) {
 	t.Helper()
 	t.must(qp.AttachMcast(t.group(), 0))
-	t.Cleanup(func() { _ = qp.DetachMcast(t.group(), 0) }) // it may be detached already
+	t.Cleanup(func() { _ = qp.DetachMcast(t.group(), 0) }) // the case may have detached it
 }
 
 func (t *T) group() verbs.GID { return verbs.GIDFromAddr(t.Group()) }
 
-// datagrams makes a UD QP that is ready.
+// datagrams creates a UD QP in RTS.
 func (e *end) datagrams() *verbs.QP {
 	e.t.Helper()
 	qp := e.qp(verbs.QPTypeUD, nil)
@@ -39,14 +39,14 @@ func (e *end) datagrams() *verbs.QP {
 	return qp
 }
 
-// ah makes the way from a UD QP to a GID.
+// ah creates an address handle from a UD QP to a GID.
 func (e *end) ah(qp *verbs.QP, gid verbs.GID) *verbs.AH {
 	e.t.Helper()
 	attr := get(qp.AHAttrTo(verbs.QPInfo{GID: gid}, nil))(e.t)
 	return closing(e.t, get(e.pd.CreateAH(&attr))(e.t))
 }
 
-// datagram makes wr a datagram to another UD QP.
+// datagram addresses wr to another UD QP.
 func (e *end) datagram(from, to *verbs.QP, wr verbs.SendWR) verbs.SendWR {
 	e.t.Helper()
 	wr.AH = e.ah(from, e.t.info(to).GID)
@@ -68,9 +68,9 @@ func fortyBytes(t *T) {
 		t.Error("more than the receive was written")
 	}
 	if untouched(b.buf[100:140]) {
-		t.Error("there is no GRH")
+		t.Error("the GRH is missing")
 	}
-	// A byte less is not enough; the GRH may lie in an entry of its own.
+	// One byte less is too short. The GRH may be in an SGE of its own.
 	t.must(qb.PostRecv(b.recv(2, 0, 49)))
 	t.must(qa.PostSend(a.datagram(qa, qb, a.send(2, 0, 10))))
 	b.counted("recv_dropped", 1)
@@ -90,13 +90,15 @@ func oneAH(t *T) {
 	t.must(q1.PostSend(wr))
 	t.must(q2.PostSend(wr))
 	wcs := t.good(b.rcvQ, 2)
-	if s := [2]uint32{wcs[0].SrcQP, wcs[1].SrcQP}; s != [2]uint32{q1.QPN(), q2.QPN()} && s != [2]uint32{q2.QPN(), q1.QPN()} {
+	if s := [2]uint32{wcs[0].SrcQP, wcs[1].SrcQP}; s != [2]uint32{q1.QPN(), q2.QPN()} &&
+		s != [2]uint32{q2.QPN(), q1.QPN()} {
 		t.Errorf("senders %#x, want %#x and %#x", s, q1.QPN(), q2.QPN())
 	}
 }
 
-// wayInPacket sends with every kind of hop limit and traffic class. The receiver finds them in the GRH, as the way back.
-func wayInPacket(t *T) {
+// pathInPacket sends with various hop limits and traffic classes. The receiver finds them in the GRH, for
+// the path back.
+func pathInPacket(t *T) {
 	a, b := t.ends()
 	qa, qb := a.datagrams(), b.datagrams()
 	for _, hops := range []uint8{1, 9, 255, 0} {
@@ -126,11 +128,12 @@ func answering(t *T) {
 	attr := get(b.ctx.InitAHFromWC(1, &wc, b.buf[:40]))(t)
 	same(t, "the sender's GID", attr.GRH.DGID, t.info(qa).GID)
 	if attr.PortNum != 1 || !attr.IsGlobal || attr.GRH.HopLimit != 64 || attr.GRH.TrafficClass != 0 {
-		t.Errorf("the way back is %+v", attr)
+		t.Errorf("the path back is %+v", attr)
 	}
 	same(t, "our GID", get(b.ctx.QueryGID(1, attr.GRH.SGIDIndex))(t), t.info(qb).GID)
 	wr := b.send(3, 0, 20)
-	wr.AH, wr.RemoteQPN, wr.RemoteQKey = closing(t, get(b.pd.CreateAHFromWC(1, &wc, b.buf[:40]))(t)), wc.SrcQP, verbs.DefaultQKey
+	wr.AH, wr.RemoteQPN, wr.RemoteQKey = closing(t, get(b.pd.CreateAHFromWC(1, &wc, b.buf[:40]))(t)), wc.SrcQP,
+		verbs.DefaultQKey
 	t.must(qb.PostSend(wr))
 	same(t, "src_qp of the answer", t.good(a.rcvQ, 1)[0].SrcQP, qb.QPN())
 }
@@ -164,19 +167,19 @@ func destinationOfEach(t *T) {
 
 func qkeyMSB(t *T) {
 	e := t.end()
-	p := e.puppetFor(e.qp(verbs.QPTypeUD, nil))
+	p := e.rawPeerFor(e.qp(verbs.QPTypeUD, nil))
 	t.must(p.qp.Connect(verbs.QPInfo{}, &verbs.ConnectOptions{QKey: 0x00c0ffee}))
 	for _, c := range [][2]uint32{{0x80000000, 0x00c0ffee}, {0xffffffff, 0x00c0ffee}, {0x7fffffff, 0x7fffffff}, {0, 0}} {
 		wr := e.send(1, 0, 10)
-		wr.AH, wr.RemoteQPN, wr.RemoteQKey = e.ah(p.qp, p.info().GID), puppetQPN, c[0]
+		wr.AH, wr.RemoteQPN, wr.RemoteQKey = e.ah(p.qp, p.info().GID), rawPeerQPN, c[0]
 		t.must(p.qp.PostSend(wr))
-		f := p.hears(wire.SendOnly)
+		f := p.expect(wire.SendOnly)
 		same(t, "Q_Key", f.QKey, c[1])
 		same(t, "source QPN", f.SrcQPN, p.qp.QPN())
 	}
 }
 
-// multicast makes wr a datagram to the group.
+// multicast addresses wr to the group.
 func (e *end) multicast(from *verbs.QP, wr verbs.SendWR) verbs.SendWR {
 	e.t.Helper()
 	wr.AH = e.ah(from, e.t.group())
@@ -205,7 +208,7 @@ func oneCopy(t *T) {
 	for _, q := range members {
 		same(t, "copies", byQP[q.QPN()], 1)
 	}
-	t.silent("each got its copy", b.rcvQ)
+	t.silent("each has its copy", b.rcvQ)
 }
 
 func membersOnly(t *T) {
@@ -234,10 +237,10 @@ func detaching(t *T) {
 	t.refused("detaching twice", q1.DetachMcast(t.group(), 0), verbs.EINVAL)
 	t.must(qa.PostSend(a.multicast(qa, a.send(1, 0, 10))))
 	same(t, "qp_num", t.good(b.rcvQ, 1)[0].QPNum, q2.QPN())
-	t.silent("the other has left", b.rcvQ)
+	t.silent("the other is detached", b.rcvQ)
 	t.must(q2.DetachMcast(t.group(), 0))
 	t.must(qa.PostSend(a.multicast(qa, a.send(1, 0, 10))))
-	t.silent("nobody is left", b.rcvQ)
+	t.silent("both are detached", b.rcvQ)
 }
 
 func groupOnTheWire(t *T) {
@@ -245,9 +248,10 @@ func groupOnTheWire(t *T) {
 	qp := e.datagrams()
 	t.must(qp.PostRecv(e.recv(1, 0, 100), e.recv(2, 0, 100)))
 	t.attach(qp)
-	p := e.puppetFor(qp)
+	p := e.rawPeerFor(qp)
 	f := p.packet(wire.Fields{Opcode: wire.SendOnly, Payload: full[:8]})
-	// To the QP's own number it is an ordinary datagram; to the group's number at our address it is nobody's.
+	// With the QP's own number it is an ordinary datagram; with the group's number at a unicast address it
+	// is dropped.
 	p.put(f.Build())
 	t.good(e.rcvQ, 1)
 	f.DestQPN = wire.MulticastQPN

@@ -5,18 +5,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// SQD, in which a send queue rests (section 4).
+// The state SQD, in which the send queue drains and then pauses (section 4).
 var drainCases = []testCase{
-	{"V_QPS_10_V_QPS_11_V_AE_16_SQDFinishesWhatHasBegun", drains},
+	{"V_QPS_10_V_QPS_11_V_AE_16_SQDFinishesStartedRequests", drains},
 	{"V_QPS_10_V_QPS_11_V_AE_16_SQDWithoutAcknowledgements", drainsAtOnce},
 	{"V_QPS_12_V_QPS_09_AttributesChangeInSQD", changesInSQD},
-	{"V_AE_16_DrainingCutOffIsTold", drainingCutOff},
-	{"V_AE_16_NotToldUnlessAsked", drainedUnasked},
+	{"V_AE_16_InterruptedDrainRaisesTheEvent", drainInterrupted},
+	{"V_AE_16_NoEventUnlessRequested", drainWithoutEvent},
 }
 
 func (t *T) toSQD(qp *verbs.QP, notify bool) {
 	t.Helper()
-	t.must(qp.Modify(&verbs.QPAttr{QPState: verbs.QPSSQD, EnSQDAsyncNotify: notify}, verbs.QPAttrState|verbs.QPAttrEnSQDAsyncNotify))
+	t.must(qp.Modify(&verbs.QPAttr{QPState: verbs.QPSSQD, EnSQDAsyncNotify: notify},
+		verbs.QPAttrState|verbs.QPAttrEnSQDAsyncNotify))
 }
 
 func (t *T) draining(qp *verbs.QP) bool {
@@ -28,14 +29,15 @@ func (t *T) draining(qp *verbs.QP) bool {
 
 func drains(t *T) {
 	e := t.end()
-	p := e.puppet(verbs.QPTypeRC, slow)
+	p := e.rawPeer(verbs.QPTypeRC, slow)
 	t.must(p.qp.PostSend(e.send(1, 0, 10)))
-	first := p.hears(wire.SendOnly)
+	first := p.expect(wire.SendOnly)
 	t.toSQD(p.qp, true)
 	same(t, "draining", t.draining(p.qp), true)
 	t.must(p.qp.PostSend(e.send(2, 0, 10)))
-	p.hearsNothing("new requests wait in SQD")
-	t.refused("SQD->RTS while it drains", p.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSRTS}, verbs.QPAttrState), verbs.EINVAL)
+	p.expectNothing("new requests wait in SQD")
+	t.refused("SQD->RTS while it drains", p.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSRTS}, verbs.QPAttrState),
+		verbs.EINVAL)
 	e.noEvent("it still drains")
 	p.answer(wire.Ack, first.PSN, wire.SynAck, nil)
 	if ev := e.event(); ev.Type != verbs.EventSQDrained || ev.QP != p.qp {
@@ -43,17 +45,17 @@ func drains(t *T) {
 	}
 	same(t, "wr_id", t.good(e.sendCQ, 1)[0].WRID, 1)
 	same(t, "draining", t.draining(p.qp), false)
-	p.hearsNothing("new requests wait in SQD")
-	// The responder goes on.
+	p.expectNothing("new requests wait in SQD")
+	// The responder continues.
 	t.must(p.qp.PostRecv(e.recv(3, 0, 10)))
 	p.request(wire.Fields{Opcode: wire.SendOnly, AckReq: true})
 	t.good(e.rcvQ, 1)
-	p.hears(wire.Ack)
+	p.expect(wire.Ack)
 	t.to(p.qp, verbs.QPSRTS)
-	same(t, "the PSN of the second", p.hears(wire.SendOnly).PSN, (first.PSN+1)&0xffffff)
+	same(t, "the PSN of the second", p.expect(wire.SendOnly).PSN, (first.PSN+1)&0xffffff)
 }
 
-// drainsAtOnce holds what UC and UD QPs are to send.
+// drainsAtOnce pauses sends of UC and UD QPs.
 func drainsAtOnce(t *T) {
 	for _, typ := range []verbs.QPType{uc, ud} {
 		a, b := t.ends()
@@ -78,30 +80,31 @@ func drainsAtOnce(t *T) {
 
 func changesInSQD(t *T) {
 	e := t.end()
-	p := e.puppet(verbs.QPTypeRC, slow)
+	p := e.rawPeer(verbs.QPTypeRC, slow)
 	t.toSQD(p.qp, false)
 	t.must(p.qp.PostSend(e.send(1, 0, 10)))
-	other := e.puppetFor(p.qp) // the peer has moved
+	other := e.rawPeerFor(p.qp) // another peer
 	t.must(p.qp.Modify(&verbs.QPAttr{AHAttr: pathTo(p.qp, other.info().GID), RetryCnt: 3, Timeout: 21, MinRNRTimer: 7},
 		verbs.QPAttrAV|verbs.QPAttrRetryCnt|verbs.QPAttrTimeout|verbs.QPAttrMinRNRTimer))
 	attr, _, err := p.qp.Query(0)
 	t.must(err)
-	if attr.QPState != verbs.QPSSQD || attr.RetryCnt != 3 || attr.Timeout != 21 || attr.MinRNRTimer != 7 || attr.AHAttr.GRH.DGID != other.info().GID {
+	if attr.QPState != verbs.QPSSQD || attr.RetryCnt != 3 || attr.Timeout != 21 || attr.MinRNRTimer != 7 ||
+		attr.AHAttr.GRH.DGID != other.info().GID {
 		t.Errorf("attributes %+v", attr)
 	}
 	t.to(p.qp, verbs.QPSRTS)
-	other.hears(wire.SendOnly) // what was held goes to the new place
-	p.hearsNothing("the peer is elsewhere")
+	other.expect(wire.SendOnly) // paused sends go to the new path
+	p.expectNothing("the path has changed")
 }
 
-func drainingCutOff(t *T) {
+func drainInterrupted(t *T) {
 	for _, end := range []verbs.QPState{verbs.QPSErr, verbs.QPSReset} {
 		e := t.end()
-		p := e.puppet(verbs.QPTypeRC, slow)
+		p := e.rawPeer(verbs.QPTypeRC, slow)
 		t.must(p.qp.PostSend(e.send(1, 0, 10)))
-		p.hears(wire.SendOnly)
+		p.expect(wire.SendOnly)
 		t.toSQD(p.qp, true)
-		e.noEvent("it drains")
+		e.noEvent("the queue still drains")
 		t.to(p.qp, end)
 		if ev := e.event(); ev.Type != verbs.EventSQDrained || ev.QP != p.qp {
 			t.Errorf("%v: event %+v", end, ev)
@@ -109,15 +112,15 @@ func drainingCutOff(t *T) {
 	}
 }
 
-func drainedUnasked(t *T) {
+func drainWithoutEvent(t *T) {
 	e := t.end()
-	p := e.puppet(verbs.QPTypeRC, slow)
+	p := e.rawPeer(verbs.QPTypeRC, slow)
 	t.must(p.qp.PostSend(e.send(1, 0, 10)))
-	first := p.hears(wire.SendOnly)
+	first := p.expect(wire.SendOnly)
 	t.to(p.qp, verbs.QPSSQD)
 	p.answer(wire.Ack, first.PSN, wire.SynAck, nil)
 	t.good(e.sendCQ, 1)
-	e.noEvent("nobody asked")
+	e.noEvent("no event was requested")
 	same(t, "draining", t.draining(p.qp), false)
 	t.to(p.qp, verbs.QPSRTS)
 }

@@ -11,19 +11,20 @@ import (
 )
 
 const (
-	allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessFlushGlobal
+	allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead |
+		verbs.AccessRemoteAtomic | verbs.AccessFlushGlobal
 
-	// patience is how long a case waits for what must come.
-	patience = 30 * time.Second
-	// moment is how long a case waits for what must not come.
+	// waitLimit is the time-out for expected events.
+	waitLimit = 30 * time.Second
+	// moment is how long a case waits to see that nothing happens.
 	moment = 5 * time.Millisecond
-	// memory is what an end registers, bytes.
+	// memory is the size of an end's region in bytes.
 	memory = 64 << 10
-	// canary is what fills memory that nothing may touch.
+	// canary fills memory that must not be written.
 	canary = 0xa5
 )
 
-// end is one side of a case: an open device with one of each object.
+// end is one side of a case: an open device with one object of each kind.
 type end struct {
 	t            *T
 	ctx          *verbs.Context
@@ -41,7 +42,7 @@ func (t *T) must(err error) {
 	}
 }
 
-// refused checks that a call failed with an errno.
+// refused checks that a call failed with this errno.
 func (t *T) refused(what string, err, errno error) {
 	t.Helper()
 	if !errors.Is(err, errno) {
@@ -49,7 +50,7 @@ func (t *T) refused(what string, err, errno error) {
 	}
 }
 
-// get is a result that must be there: get(f(x))(t).
+// get returns v or ends the case: get(f(x))(t).
 func get[V any](v V, err error) func(t *T) V {
 	return func(t *T) V {
 		t.Helper()
@@ -58,7 +59,7 @@ func get[V any](v V, err error) func(t *T) V {
 	}
 }
 
-// closing closes x after the case.
+// closing closes x at the end of the case.
 func closing[C interface{ Close() error }](t *T, x C) C {
 	t.Cleanup(func() {
 		if err := x.Close(); err != nil && !errors.Is(err, verbs.ErrClosed) {
@@ -71,10 +72,10 @@ func closing[C interface{ Close() error }](t *T, x C) C {
 // end opens a device.
 func (t *T) end() *end { return t.endOf(t.Open()) }
 
-// ends opens two.
+// ends opens two devices.
 func (t *T) ends() (a, b *end) { return t.end(), t.end() }
 
-// endOf makes the objects of an end.
+// endOf creates the objects of an end.
 func (t *T) endOf(ctx *verbs.Context) *end {
 	e := &end{t: t, ctx: ctx}
 	e.pd = closing(t, get(ctx.AllocPD())(t))
@@ -96,7 +97,7 @@ func (e *end) region(buf []byte, access verbs.AccessFlags) *verbs.MR {
 	return closing(e.t, get(e.pd.RegMR(buf, access))(e.t))
 }
 
-// fill writes a pattern in which no two places look alike soon.
+// fill writes a pattern with a long period.
 func (e *end) fill() {
 	for i := range e.buf {
 		e.buf[i] = byte(i*7 + i>>8*13)
@@ -113,10 +114,10 @@ func blank(b []byte) {
 	}
 }
 
-// untouched tells whether a piece of memory holds nothing but the canary.
+// untouched reports whether a piece of memory contains only the canary.
 func untouched(b []byte) bool { return bytes.Count(b, []byte{canary}) == len(b) }
 
-// qp makes a QP; change may be nil.
+// qp creates a QP; change may be nil.
 func (e *end) qp(typ verbs.QPType, change func(*verbs.QPInitAttr)) *verbs.QP {
 	e.t.Helper()
 	init := verbs.QPInitAttr{
@@ -129,13 +130,13 @@ func (e *end) qp(typ verbs.QPType, change func(*verbs.QPInitAttr)) *verbs.QP {
 	return closing(e.t, get(e.pd.CreateQP(&init))(e.t))
 }
 
-// info is what the peer of a QP must know.
+// info returns the connection data of a QP.
 func (t *T) info(qp *verbs.QP) verbs.QPInfo {
 	t.Helper()
 	return get(qp.LocalInfo())(t)
 }
 
-// connect makes a pair of connected QPs.
+// connect returns a pair of connected QPs.
 func connect(a, b *end, typ verbs.QPType, opts *verbs.ConnectOptions) (qa, qb *verbs.QP) {
 	a.t.Helper()
 	qa, qb = a.qp(typ, nil), b.qp(typ, nil)
@@ -151,8 +152,8 @@ func (t *T) join(qa, qb *verbs.QP, opts *verbs.ConnectOptions) {
 	t.must(qb.Connect(ia, patient(opts)))
 }
 
-// patient are options with an ACK timeout of 2 s unless they say otherwise, so that no connection breaks because the machine
-// is busy.
+// patient returns opts with an ACK timeout of 2 s unless they set one, so that no connection fails because
+// the machine is busy.
 func patient(opts *verbs.ConnectOptions) *verbs.ConnectOptions {
 	var o verbs.ConnectOptions
 	if opts != nil {
@@ -162,7 +163,7 @@ func patient(opts *verbs.ConnectOptions) *verbs.ConnectOptions {
 	return &o
 }
 
-// to moves a QP to a state that needs no other attribute.
+// to takes a QP to a state that needs no other attribute.
 func (t *T) to(qp *verbs.QP, s verbs.QPState) {
 	t.Helper()
 	t.must(qp.Modify(&verbs.QPAttr{QPState: s}, verbs.QPAttrState))
@@ -178,7 +179,7 @@ func (t *T) is(qp *verbs.QP, want verbs.QPState) {
 	}
 }
 
-// send and recv make requests of n bytes at an offset of the end's memory.
+// send and recv return requests of n bytes at an offset of the end's memory.
 func (e *end) send(id uint64, off, n int) verbs.SendWR {
 	return verbs.SendWR{WRID: id, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{e.mr.SGE(off, n)}}
 }
@@ -187,7 +188,7 @@ func (e *end) recv(id uint64, off, n int) verbs.RecvWR {
 	return verbs.RecvWR{WRID: id, SGList: []verbs.SGE{e.mr.SGE(off, n)}}
 }
 
-// rdma makes a one-sided request between the same offsets of both ends' memories.
+// rdma returns a one-sided request between the same offsets of both ends' memories.
 func (e *end) rdma(op verbs.WROpcode, id uint64, peer *end, off, n int) verbs.SendWR {
 	wr := e.send(id, off, n)
 	wr.Opcode, wr.RemoteAddr, wr.RKey = op, peer.mr.Addr()+uint64(off), peer.mr.RKey()
@@ -204,14 +205,14 @@ func (t *T) poll(cq *verbs.CQ, n int) []verbs.WC {
 		t.must(err)
 		all = append(all, wcs[:got]...)
 		return len(all) == n
-	}, patience)
+	}, waitLimit)
 	if !ok {
-		t.Fatalf("%d of %d completions came: %+v", len(all), n, all)
+		t.Fatalf("%d of %d completions: %+v", len(all), n, all)
 	}
 	return all
 }
 
-// good waits for n completions that must be successes.
+// good waits for n successful completions.
 func (t *T) good(cq *verbs.CQ, n int) []verbs.WC {
 	t.Helper()
 	wcs := t.poll(cq, n)
@@ -221,7 +222,7 @@ func (t *T) good(cq *verbs.CQ, n int) []verbs.WC {
 	return wcs
 }
 
-// silent checks that no completion comes.
+// silent checks that there is no completion.
 func (t *T) silent(why string, cqs ...*verbs.CQ) {
 	t.Helper()
 	t.Pause(moment)
@@ -244,15 +245,15 @@ func (e *end) event() verbs.AsyncEvent {
 			e.t.Fatal(err)
 		}
 		return err == nil
-	}, patience)
+	}, waitLimit)
 	if !ok {
-		e.t.Fatal("no asynchronous event came")
+		e.t.Fatal("no asynchronous event")
 	}
 	ev.Ack()
 	return ev
 }
 
-// noEvent checks that there is no asynchronous event. What might cause one is over.
+// noEvent checks that there is no asynchronous event. Everything that may raise one has happened before.
 func (e *end) noEvent(why string) {
 	e.t.Helper()
 	e.t.Pause(moment)
@@ -265,12 +266,12 @@ func (e *end) noEvent(why string) {
 // counted waits until a counter of the end's device has a value.
 func (e *end) counted(name string, want uint64) {
 	e.t.Helper()
-	if !e.t.Await(func() bool { return e.t.Counter(e.ctx, name) >= want }, patience) || e.t.Counter(e.ctx, name) != want {
+	if !e.t.Await(func() bool { return e.t.Counter(e.ctx, name) >= want }, waitLimit) || e.t.Counter(e.ctx, name) != want {
 		e.t.Errorf("the counter %s is %d, want %d", name, e.t.Counter(e.ctx, name), want)
 	}
 }
 
-// ids lists the wr_ids of completions, each of which must have the status.
+// ids lists the wr_ids of completions, which must all have this status.
 func (t *T) ids(wcs []verbs.WC, status verbs.WCStatus) string {
 	t.Helper()
 	var ids []uint64
@@ -283,7 +284,7 @@ func (t *T) ids(wcs []verbs.WC, status verbs.WCStatus) string {
 	return fmt.Sprint(ids)
 }
 
-// same compares what happened with what should have.
+// same compares two values.
 func same[V comparable](t *T, what string, got, want V) {
 	t.Helper()
 	if got != want {

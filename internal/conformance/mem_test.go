@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Every statement on a fabric in memory, in virtual time.
+// Every statement over a fabric in memory, in virtual time.
 func TestConformance(t *testing.T) {
 	conformance.Run(t, conformance.Setup{Name: "mem", New: newMem})
 }
@@ -39,7 +39,7 @@ func newMem(tb testing.TB) conformance.Network {
 	return n
 }
 
-// faults loses packets, and shows the hosts what is for them.
+// faults loses packets, and passes packets for the hosts to them.
 func (n *memNetwork) faults(loss float64) rdmatest.Faults {
 	return rdmatest.Faults{Loss: loss, Script: func(p rdmatest.Packet) (rdmatest.Verdict, bool) {
 		h := n.hosts[p.Dst]

@@ -5,7 +5,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Who may touch which memory (section 37). What both sides see of each refusal is in status.go.
+// Access rights to memory (section 37). The completions and events of refused requests are in status.go.
 var memoryCases = []testCase{
 	{"V_MR_07_LocalReadNeedsNoRight", localRead},
 	{"V_MR_08_ResultsNeedLocalWrite", localWrite},
@@ -13,10 +13,10 @@ var memoryCases = []testCase{
 	{"V_MR_12_SGEsNeedRegisteredMemory", needsRegistration},
 	{"V_MR_13_ZeroBasedRegions", zeroBased},
 	{"V_MR_18_ReregisteredAsIfAnew", reregistered},
-	{"V_MR_22_KeysDieWithTheRegion", keysDie},
-	{"V_MR_22_KeysOfPostedReceivesDie", keysOfReceivesDie},
+	{"V_MR_22_KeysEndWithTheRegion", keysEnd},
+	{"V_MR_22_KeysOfPostedReceivesEnd", keysOfReceivesEnd},
 	{"V_KC_07_V_MR_21_WindowsGrantAndRevokeParts", windowsGrant},
-	{"V_MR_08_V_MR_22_RightsThatGoWhileARequestIsUnderWay", rightsGo},
+	{"V_MR_08_V_MR_22_AccessRevokedDuringARequest", accessRevoked},
 }
 
 func localRead(t *T) {
@@ -36,7 +36,8 @@ func localRead(t *T) {
 }
 
 func localWrite(t *T) {
-	for _, op := range []verbs.WROpcode{verbs.WRRDMARead, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicCmpAndSwp, verbs.WRSend} {
+	for _, op := range []verbs.WROpcode{verbs.WRRDMARead, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicCmpAndSwp,
+		verbs.WRSend} {
 		a, b := t.ends()
 		qa, qb := connect(a, b, verbs.QPTypeRC, nil)
 		memory := []byte("12345678")
@@ -70,9 +71,9 @@ func bothPermit(t *T) {
 			ofQP, ofMR verbs.AccessFlags
 			want       verbs.WCStatus
 		}{
-			{c.need, c.need | verbs.AccessLocalWrite, verbs.WCSuccess}, // and nothing else
+			{c.need, c.need | verbs.AccessLocalWrite, verbs.WCSuccess}, // exactly the required rights
 			{others, allAccess &^ c.need, verbs.WCRemAccessErr},
-			{others &^ c.need, allAccess, verbs.WCRemInvReqErr}, // see Deviations in docs/conformance.md
+			{others &^ c.need, allAccess, verbs.WCRemInvReqErr}, // see docs/differences.md
 		} {
 			a, b := t.ends()
 			qa, qb := a.qp(verbs.QPTypeRC, nil), b.qp(verbs.QPTypeRC, nil)
@@ -104,7 +105,7 @@ func needsRegistration(t *T) {
 	t.must(err)
 	wr := a.send(1, 0, 0)
 	wr.SGList = []verbs.SGE{mr.SGE(0, 64)}
-	t.must(mr.Close()) // its memory is not registered any more
+	t.must(mr.Close()) // after this the memory is not registered
 	t.must(qa.PostSend(wr))
 	same(t, "status", t.poll(a.sendCQ, 1)[0].Status, verbs.WCLocProtErr)
 }
@@ -112,7 +113,8 @@ func needsRegistration(t *T) {
 func zeroBased(t *T) {
 	a, b := t.ends()
 	qa, qb := connect(a, b, verbs.QPTypeRC, nil)
-	local, remote := a.region(a.buf[:4096], allAccess|verbs.AccessZeroBased), b.region(b.buf[8192:12288], allAccess|verbs.AccessZeroBased)
+	local, remote := a.region(a.buf[:4096], allAccess|verbs.AccessZeroBased),
+		b.region(b.buf[8192:12288], allAccess|verbs.AccessZeroBased)
 	iova := closing(t, get(b.pd.RegMRIOVA(b.buf[20000:21000], 1<<40, allAccess))(t))
 	same(t, "the addresses", [3]uint64{local.Addr(), remote.Addr(), iova.Addr()}, [3]uint64{0, 0, 1 << 40})
 	write := func(off, n int, mr *verbs.MR, to uint64) verbs.WCStatus {
@@ -123,9 +125,9 @@ func zeroBased(t *T) {
 		return t.poll(a.sendCQ, 1)[0].Status
 	}
 	same(t, "offset 100 to offset 50", write(100, 10, remote, 50), verbs.WCSuccess)
-	t.equal("what came", b.buf[8242:8252], a.buf[100:110])
+	t.equal("the data", b.buf[8242:8252], a.buf[100:110])
 	same(t, "to the iova", write(200, 10, iova, 1<<40+990), verbs.WCSuccess)
-	t.equal("what came", b.buf[20990:21000], a.buf[200:210])
+	t.equal("the data", b.buf[20990:21000], a.buf[200:210])
 	same(t, "an address of the process", write(0, 10, remote, b.mr.Addr()+8192), verbs.WCRemAccessErr)
 	t.is(qb, verbs.QPSErr)
 }
@@ -149,7 +151,7 @@ func reregistered(t *T) {
 	t.must(mr.Rereg(verbs.ReregChangeTranslation, nil, store[4096:], 0))
 	clear(store)
 	same(t, "the new memory", write(mr.Addr()+100, mr.RKey()), verbs.WCSuccess)
-	t.equal("what came", store[4196:4204], a.buf[:8])
+	t.equal("the data", store[4196:4204], a.buf[:8])
 	same(t, "the old memory with the new key", write(old, mr.RKey()), verbs.WCRemAccessErr)
 	same(t, "the old memory with the old key", write(old, oldKey), verbs.WCRemAccessErr)
 	if string(store[:4096]) != string(make([]byte, 4096)) {
@@ -163,7 +165,7 @@ func reregistered(t *T) {
 	t.must(mr.Close())
 }
 
-func keysDie(t *T) {
+func keysEnd(t *T) {
 	a, b := t.ends()
 	for _, c := range []struct {
 		name string
@@ -199,18 +201,18 @@ func keysDie(t *T) {
 	} {
 		qa, qb := connect(a, b, verbs.QPTypeRC, nil)
 		t.must(qb.PostRecv(b.recv(0, 0, 100)))
-		mr, err := c.at.pd.RegMR(make([]byte, 4096), allAccess) // so much is aligned
+		mr, err := c.at.pd.RegMR(make([]byte, 4096), allAccess) // a page, so that the atomic is aligned
 		t.must(err)
 		wr := c.do(mr)
 		t.must(qa.PostSend(wr))
-		t.good(a.sendCQ, 1) // while the region lives
+		t.good(a.sendCQ, 1) // while the region exists
 		t.must(mr.Close())
 		t.must(qa.PostSend(wr))
 		same(t, c.name, t.poll(a.sendCQ, 1)[0].Status.Name(), c.want.Name())
 	}
 }
 
-func keysOfReceivesDie(t *T) {
+func keysOfReceivesEnd(t *T) {
 	a, b := t.ends()
 	for _, srq := range []*verbs.SRQ{nil, b.srq(4)} {
 		qa, qb := a.qp(rc, nil), b.qp(rc, func(init *verbs.QPInitAttr) { init.SRQ = srq })
@@ -230,14 +232,14 @@ func keysOfReceivesDie(t *T) {
 	}
 }
 
-func rightsGo(t *T) {
+func accessRevoked(t *T) {
 	for _, op := range []verbs.WROpcode{verbs.WRRDMARead, verbs.WRAtomicFetchAndAdd} {
 		for _, end := range []func(mr *verbs.MR) error{
 			func(mr *verbs.MR) error { return mr.Rereg(verbs.ReregChangeAccess, nil, nil, 0) },
 			(*verbs.MR).Close,
 		} {
 			e := t.end()
-			p := e.puppet(verbs.QPTypeRC, slow)
+			p := e.rawPeer(verbs.QPTypeRC, slow)
 			buf := []byte("12345678")
 			mr := e.region(buf, verbs.AccessLocalWrite)
 			wr := e.rdma(op, 1, e, 0, 8)
@@ -280,13 +282,13 @@ func windowsGrant(t *T) {
 		same(t, "the binding", t.good(b.sendCQ, 1)[0].Opcode, verbs.WCBindMW)
 		return mw
 	}
-	// They overlap, with different rights; the region itself gives none.
+	// The windows overlap and have different rights; the region itself grants none.
 	reads, writes := bind(verbs.AccessRemoteRead, 0, 2000), bind(verbs.AccessRemoteWrite, 1000, 2000)
 	same(t, "a WRITE", access(qa, verbs.WRRDMAWrite, writes, 1000), verbs.WCSuccess)
-	t.equal("what was written", store[1000:1100], a.buf[:100])
+	t.equal("the data written", store[1000:1100], a.buf[:100])
 	same(t, "a READ", access(qa, verbs.WRRDMARead, reads, 1000), verbs.WCSuccess)
 	t.refused("deregistering a region with windows", mr.Close(), verbs.EBUSY)
-	t.must(writes.Close()) // revokes
+	t.must(writes.Close()) // revokes its key
 	held := string(store)
 	same(t, "a WRITE after it was revoked", access(qa, verbs.WRRDMAWrite, writes, 1000), verbs.WCRemAccessErr)
 	for _, c := range []struct {
@@ -294,7 +296,7 @@ func windowsGrant(t *T) {
 		off int
 	}{{verbs.WRRDMAWrite, 0}, {verbs.WRRDMARead, 1901}} {
 		other, _ := connect(a, b, rc, nil)
-		same(t, "what the other window does not grant", access(other, c.op, reads, c.off), verbs.WCRemAccessErr)
+		same(t, "an access that the other window does not grant", access(other, c.op, reads, c.off), verbs.WCRemAccessErr)
 	}
 	if string(store) != held {
 		t.Error("memory was written without the right")

@@ -7,17 +7,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The operations and who takes part in them (sections 1 and 3 of the statements).
+// The operations and the objects involved (sections 1 and 3).
 var modelCases = []testCase{
 	{"V_GEN_06_V_KC_04_OutstandingUntilItsCompletionIsPolled", outstandingUntilPolled},
-	{"V_GEN_08_V_RECV_03_SendsAndWritesWithImmediateConsumeReceives", whatConsumesReceives},
+	{"V_GEN_08_V_RECV_03_SendsAndWritesWithImmediateConsumeReceives", consumesReceives},
 	{"V_GEN_09_V_KC_01_V_SEND_17_GatherAndScatter", gatherAndScatter},
 	{"V_GEN_10_CQIsAFIFO", fifo},
 	{"V_GEN_11_V_GEN_26_V_SEND_05_AtomicsActOn64Bits", atomics64},
 	{"V_GEN_12_RNRMeansConnectedButNoReceive", rnrOnly},
-	{"V_GEN_14_V_GEN_24_OnlyTheRequestorHearsOfARead", silentRead},
+	{"V_GEN_14_V_GEN_24_OnlyTheRequestorSeesARead", silentRead},
 	{"V_GEN_16_MessagesKeepTheirBoundaries", boundaries},
-	{"V_GEN_16_NobodyHearsOfHalfAMessage", halfAMessage},
+	{"V_GEN_16_IncompleteMessageIsNotReported", halfAMessage},
 	{"V_GEN_22_TheReceiverChoosesWhereDataLands", receiverChooses},
 	{"V_GEN_23_ImmediateIsNotInTheBuffer", immediateOutOfBand},
 	{"V_GEN_25_WriteIsSilentUnlessWithImmediate", silentWrite},
@@ -25,7 +25,7 @@ var modelCases = []testCase{
 	{"V_KC_08_V_AH_01_AddressesByQPAndByRequest", addressing},
 	{"V_KC_11_V_AE_10_AffiliatedEventsGoToTheirContextOnly", affiliated},
 	{"V_KC_12_D_46_AfterAnErrorAllFail", allFailAfterAnError},
-	{"V_KC_13_V_SEND_03_V_RECV_04_BuffersAreTheProgramsAfterTheCompletion", buffersComeBack},
+	{"V_KC_13_V_SEND_03_V_RECV_04_BuffersAreTheProgramsAfterTheCompletion", buffersReusable},
 }
 
 func outstandingUntilPolled(t *T) {
@@ -40,7 +40,7 @@ func outstandingUntilPolled(t *T) {
 		t.must(qb.PostRecv(b.recv(uint64(i), 0, 10)))
 		t.must(qa.PostSend(a.send(uint64(i), 0, 10)))
 	}
-	b.counted("rx_data_bytes", uint64(10*n)) // all are done
+	b.counted("rx_data_bytes", uint64(10*n)) // all have arrived
 	t.Pause(moment)
 	t.refused("a send into a full queue", qa.PostSend(a.send(9, 0, 1)), verbs.ENOMEM)
 	t.refused("a receive into a full queue", qb.PostRecv(b.recv(9, 0, 1)), verbs.ENOMEM)
@@ -50,16 +50,17 @@ func outstandingUntilPolled(t *T) {
 	t.must(qb.PostRecv(b.recv(9, 0, 1)))
 	t.refused("a second send", qa.PostSend(a.send(9, 0, 1)), verbs.ENOMEM)
 	t.refused("a second receive", qb.PostRecv(b.recv(9, 0, 1)), verbs.ENOMEM)
-	t.good(a.sendCQ, n) // what is polled is gone
+	t.good(a.sendCQ, n) // polled completions free the slots
 	t.good(b.rcvQ, n)
 	t.silent("each was polled once", a.sendCQ, b.rcvQ)
 }
 
-func whatConsumesReceives(t *T) {
+func consumesReceives(t *T) {
 	a, b := t.ends()
 	qa, qb := connect(a, b, verbs.QPTypeRC, nil)
 	t.must(qb.PostRecv(b.recv(1, 0, 100), b.recv(2, 0, 100), b.recv(3, 0, 100)))
-	for _, op := range []verbs.WROpcode{verbs.WRRDMAWrite, verbs.WRRDMARead, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicCmpAndSwp} {
+	for _, op := range []verbs.WROpcode{verbs.WRRDMAWrite, verbs.WRRDMARead, verbs.WRAtomicFetchAndAdd,
+		verbs.WRAtomicCmpAndSwp} {
 		t.must(qa.PostSend(a.rdma(op, 0, b, 1024, 8)))
 	}
 	t.good(a.sendCQ, 4)
@@ -69,14 +70,16 @@ func whatConsumesReceives(t *T) {
 	t.must(qa.PostSend(a.send(0, 0, 5), a.rdma(verbs.WRRDMAWriteWithImm, 0, b, 2048, 300), imm))
 	wcs := t.good(b.rcvQ, 3)
 	same(t, "receives", t.ids(wcs, verbs.WCSuccess), "[1 2 3]")
-	same(t, "the bytes of SEND, WRITE_WITH_IMM and SEND_WITH_IMM", [3]uint32{wcs[0].ByteLen, wcs[1].ByteLen, wcs[2].ByteLen}, [3]uint32{5, 300, 7})
+	same(t, "the bytes of SEND, WRITE_WITH_IMM and SEND_WITH_IMM",
+		[3]uint32{wcs[0].ByteLen, wcs[1].ByteLen, wcs[2].ByteLen}, [3]uint32{5, 300, 7})
 }
 
 func gatherAndScatter(t *T) {
 	a, b := t.ends()
 	qa, qb := connect(a, b, verbs.QPTypeRC, nil)
 	b.blank()
-	t.must(qb.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{b.mr.SGE(5000, 1), b.mr.SGE(0, 2000), b.mr.SGE(7000, 0), b.mr.SGE(9000, 3000)}}))
+	t.must(qb.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{b.mr.SGE(5000, 1), b.mr.SGE(0, 2000), b.mr.SGE(7000, 0),
+		b.mr.SGE(9000, 3000)}}))
 	t.must(qa.PostSend(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{
 		a.mr.SGE(100, 1500), a.mr.SGE(50, 0), a.mr.SGE(30000, 1), a.mr.SGE(20000, 2000),
 	}}))
@@ -86,7 +89,7 @@ func gatherAndScatter(t *T) {
 	t.equal("the stream", got, sent)
 	for _, free := range [][2]int{{2000, 5000}, {5001, 9000}, {10500, memory}} {
 		if !untouched(b.buf[free[0]:free[1]]) {
-			t.Errorf("something was written between %d and %d", free[0], free[1])
+			t.Errorf("memory between %d and %d was written", free[0], free[1])
 		}
 	}
 }
@@ -95,7 +98,8 @@ func fifo(t *T) {
 	a, b := t.ends()
 	qa, qb := connect(a, b, verbs.QPTypeRC, nil)
 	want := []verbs.WCOpcode{verbs.WCSend, verbs.WCRDMAWrite, verbs.WCRDMARead, verbs.WCFetchAdd, verbs.WCSend}
-	for i, op := range []verbs.WROpcode{verbs.WRSend, verbs.WRRDMAWrite, verbs.WRRDMARead, verbs.WRAtomicFetchAndAdd, verbs.WRSend} {
+	for i, op := range []verbs.WROpcode{verbs.WRSend, verbs.WRRDMAWrite, verbs.WRRDMARead, verbs.WRAtomicFetchAndAdd,
+		verbs.WRSend} {
 		t.must(qb.PostRecv(b.recv(uint64(10+i), 4096, 4096)))
 		t.must(qa.PostSend(a.rdma(op, uint64(i), b, 8*i, 8)))
 	}
@@ -123,7 +127,7 @@ func atomics64(t *T) {
 		{verbs.WRAtomicFetchAndAdd, 0xffffffff, 1, 0, 1 << 32}, // carries
 		{verbs.WRAtomicFetchAndAdd, ^uint64(0), 3, 0, 2},       // wraps around
 		{verbs.WRAtomicCmpAndSwp, 0x0102030405060708, 0x0102030405060708, 0xfffefdfcfbfaf9f8, 0xfffefdfcfbfaf9f8},
-		{verbs.WRAtomicCmpAndSwp, 0x0102030405060708, 0x0202030405060708, 7, 0x0102030405060708}, // the upper half counts
+		{verbs.WRAtomicCmpAndSwp, 0x0102030405060708, 0x0202030405060708, 7, 0x0102030405060708}, // the upper half matters
 		{verbs.WRAtomicCmpAndSwp, 0x0102030405060708, 0x0102030405060709, 7, 0x0102030405060708},
 	} {
 		set(c.before)
@@ -143,7 +147,7 @@ func rnrOnly(t *T) {
 	t.must(qa.PostSend(a.rdma(verbs.WRRDMAWrite, 0, b, 0, 10))) // needs no receive
 	t.good(a.sendCQ, 1)
 	t.must(qa.PostSend(a.send(1, 0, 10)))
-	same(t, "a SEND that finds no receive", t.poll(a.sendCQ, 1)[0].Status, verbs.WCRNRRetryExcErr)
+	same(t, "a SEND without a receive", t.poll(a.sendCQ, 1)[0].Status, verbs.WCRNRRetryExcErr)
 	t.is(qb, verbs.QPSRTS)
 	b.noEvent("only the requestor failed")
 }
@@ -155,12 +159,12 @@ func silentRead(t *T) {
 	a.blank()
 	t.must(qa.PostSend(a.rdma(verbs.WRRDMARead, 1, b, 300, 5000)))
 	same(t, "byte_len", t.good(a.sendCQ, 1)[0].ByteLen, 5000)
-	t.equal("what was read", a.buf[300:5300], b.buf[300:5300])
+	t.equal("the data read", a.buf[300:5300], b.buf[300:5300])
 	if !untouched(a.buf[:300]) || !untouched(a.buf[5300:]) {
 		t.Error("the READ wrote outside its buffer")
 	}
-	t.silent("a READ notifies nobody", b.rcvQ, b.sendCQ, a.rcvQ)
-	b.noEvent("a READ notifies nobody")
+	t.silent("a READ raises no completion at the responder", b.rcvQ, b.sendCQ, a.rcvQ)
+	b.noEvent("a READ raises no event")
 }
 
 func boundaries(t *T) {
@@ -180,7 +184,7 @@ func boundaries(t *T) {
 			same(t, "byte_len", wc.ByteLen, uint32(sizes[i]))
 			t.equal("message", b.buf[8192*i:8192*i+sizes[i]], a.buf[100*i:100*i+sizes[i]])
 			if !untouched(b.buf[8192*i+sizes[i] : 8192*(i+1)]) {
-				t.Errorf("message %d is longer than it was", i)
+				t.Errorf("bytes behind message %d were written", i)
 			}
 		}
 		t.silent("there were six messages", b.rcvQ)
@@ -190,7 +194,7 @@ func boundaries(t *T) {
 
 func halfAMessage(t *T) {
 	e := t.end()
-	p := e.puppet(verbs.QPTypeRC, slow)
+	p := e.rawPeer(verbs.QPTypeRC, slow)
 	t.must(p.qp.PostRecv(e.recv(1, 0, 4096)))
 	data := make([]byte, 2500)
 	for i := range data {
@@ -203,7 +207,7 @@ func halfAMessage(t *T) {
 	p.request(wire.Fields{Opcode: wire.SendLast, Payload: data[2048:], AckReq: true})
 	same(t, "byte_len", t.good(e.rcvQ, 1)[0].ByteLen, 2500)
 	t.equal("the message", e.buf[:2500], data)
-	p.hears(wire.Ack)
+	p.expect(wire.Ack)
 }
 
 func receiverChooses(t *T) {
@@ -212,12 +216,12 @@ func receiverChooses(t *T) {
 	b.blank()
 	t.must(qb.PostRecv(b.recv(1, 12345, 100)))
 	wr := a.send(0, 0, 100)
-	wr.RemoteAddr, wr.RKey = b.mr.Addr(), b.mr.RKey() // means nothing in a SEND
+	wr.RemoteAddr, wr.RKey = b.mr.Addr(), b.mr.RKey() // ignored in a SEND
 	t.must(qa.PostSend(wr))
 	t.good(b.rcvQ, 1)
 	t.equal("the message", b.buf[12345:12445], a.buf[:100])
 	if !untouched(b.buf[:12345]) || !untouched(b.buf[12445:]) {
-		t.Error("the SEND wrote elsewhere")
+		t.Error("the SEND wrote outside its receive")
 	}
 }
 
@@ -239,7 +243,7 @@ func immediateOutOfBand(t *T) {
 			same(t, "flags", wc.WCFlags, verbs.WCWithImm)
 		}
 		if !untouched(b.buf[10:400]) || !untouched(b.buf[410:]) {
-			t.Error("something is in memory beside the data")
+			t.Error("memory beside the data was written")
 		}
 	}
 }
@@ -253,10 +257,10 @@ func silentWrite(t *T) {
 		t.must(qa.PostSend(a.rdma(verbs.WRRDMAWrite, 0, b, 1000, 5000)))
 		t.good(a.sendCQ, 1)
 		b.counted("rx_data_bytes", 5000)
-		t.silent("a WRITE notifies nobody", b.rcvQ, b.sendCQ)
-		t.equal("what was written", b.buf[1000:6000], a.buf[1000:6000])
+		t.silent("a WRITE raises no completion at the responder", b.rcvQ, b.sendCQ)
+		t.equal("the data written", b.buf[1000:6000], a.buf[1000:6000])
 		if !untouched(b.buf[:1000]) || !untouched(b.buf[6000:]) {
-			t.Error("the WRITE wrote elsewhere")
+			t.Error("the WRITE wrote outside its range")
 		}
 		t.must(qa.PostSend(a.rdma(verbs.WRRDMAWriteWithImm, 0, b, 0, 1)))
 		same(t, "opcode", t.good(b.rcvQ, 1)[0].Opcode, verbs.WCRecvRDMAWithImm)
@@ -265,13 +269,13 @@ func silentWrite(t *T) {
 
 func rnrOnTheWire(t *T) {
 	e := t.end()
-	p := e.puppet(verbs.QPTypeRC, slow)
+	p := e.rawPeer(verbs.QPTypeRC, slow)
 	for _, f := range []wire.Fields{
 		{Opcode: wire.SendOnly, AckReq: true},
 		{Opcode: wire.WriteOnlyImm, AckReq: true},
 	} {
 		p.put(p.packet(f).Build())
-		got := p.hears(wire.Ack)
+		got := p.expect(wire.Ack)
 		if !wire.AETH([]byte{got.Syndrome}).IsRNR() || got.PSN != p.psn {
 			t.Errorf("%v was answered with syndrome %#x of PSN %#x, want RNR NAK of %#x", f.Opcode, got.Syndrome, got.PSN, p.psn)
 		}
@@ -279,7 +283,7 @@ func rnrOnTheWire(t *T) {
 	t.is(p.qp, verbs.QPSRTS)
 	t.must(p.qp.PostRecv(e.recv(1, 0, 10)))
 	p.request(wire.Fields{Opcode: wire.SendOnly, AckReq: true})
-	same(t, "syndrome", p.hears(wire.Ack).Syndrome, wire.SynAck)
+	same(t, "syndrome", p.expect(wire.Ack).Syndrome, wire.SynAck)
 }
 
 func addressing(t *T) {
@@ -295,7 +299,7 @@ func addressing(t *T) {
 		t.must(qa.PostSend(a.datagram(qa, q, a.send(0, 0, 10))))
 		same(t, "src_qp", t.good(e.rcvQ, 1)[0].SrcQP, qa.QPN())
 	}
-	// A connected QP needs none and ignores one.
+	// A connected QP needs no AH and ignores one.
 	qr, qb := connect(a, b, verbs.QPTypeRC, nil)
 	t.must(qb.PostRecv(b.recv(1, 0, 100)))
 	wr := a.datagram(qa, qb, a.send(0, 0, 10))
@@ -314,16 +318,16 @@ func affiliated(t *T) {
 	if ev := b.event(); ev.QP != qb || ev.Type != verbs.EventQPAccessErr {
 		t.Errorf("event %+v", ev)
 	}
-	b.noEvent("there was one")
+	b.noEvent("the event was raised already")
 	ev, err := other.TryGetAsyncEvent()
 	ev.Ack()
 	t.refused("an event at another context of the device", err, verbs.EAGAIN)
-	// Those of SRQs and CQs; the CQ is the other context's.
+	// Events of SRQs and CQs; the CQ belongs to the other context.
 	srq := b.srq(4)
 	t.arm(srq, 1)
 	b.limitReached(srq)
 	o := t.endOf(other)
-	o.noEvent("the SRQ is another's")
+	o.noEvent("the SRQ belongs to the other context")
 	small := o.cq(1, nil)
 	qa, qo := onCQ(a, o, small)
 	for i := range small.Cap() + 1 {
@@ -336,7 +340,7 @@ func affiliated(t *T) {
 	if ev := o.event(); ev.Type != verbs.EventQPFatal || ev.QP != qo {
 		t.Errorf("event %+v", ev)
 	}
-	b.noEvent("the CQ is another's")
+	b.noEvent("the CQ belongs to the other context")
 }
 
 func allFailAfterAnError(t *T) {
@@ -354,7 +358,7 @@ func allFailAfterAnError(t *T) {
 	same(t, "later", t.poll(a.sendCQ, 1)[0].Status, verbs.WCWRFlushErr)
 }
 
-func buffersComeBack(t *T) {
+func buffersReusable(t *T) {
 	a, b := t.ends()
 	qa, qb := connect(a, b, verbs.QPTypeRC, nil)
 	for i := range 20 {
@@ -364,14 +368,14 @@ func buffersComeBack(t *T) {
 		}
 		t.must(qa.PostSend(a.send(0, 0, 3000)))
 		t.good(a.sendCQ, 1)
-		clear(a.buf[:3000]) // the device looks at it no more
+		clear(a.buf[:3000]) // the device does not read it again
 		t.good(b.rcvQ, 1)
 		for k := range 3000 {
 			if b.buf[k] != byte(i+k) {
 				t.Fatalf("message %d changed at byte %d", i, k)
 			}
 		}
-		clear(b.buf[:3000]) // nor does it write here again
+		clear(b.buf[:3000]) // the device does not write it again
 		t.must(qa.PostSend(a.rdma(verbs.WRRDMARead, 0, b, 0, 3000)))
 		t.good(a.sendCQ, 1)
 		if a.buf[0] != 0 || b.buf[2999] != 0 {

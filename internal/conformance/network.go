@@ -8,49 +8,51 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Setup is what a test gives to Run.
+// Setup is the argument of Run.
 type Setup struct {
-	// Name of the subtest that all cases are in: "mem".
+	// Name is the name of the subtest that contains all cases, for example "mem".
 	Name string
-	// New makes a network without devices. What it opens it closes in tb.Cleanup.
+	// New returns a network without devices. It registers its cleanup with tb.Cleanup.
 	New func(tb testing.TB) Network
 }
 
-// Network is where the devices of one case live. One goroutine uses it.
+// Network is the network of one case. It is used by one goroutine.
 type Network interface {
-	// Open makes a device with an address of its own and opens it. All devices of a network reach each other.
+	// Open creates a device with an address of its own and opens it. All devices of a network reach each
+	// other.
 	Open() *verbs.Context
-	// Addr is the address of a device that Open made.
+	// Addr returns the address of a device that Open created.
 	Addr(ctx *verbs.Context) netip.Addr
-	// Group is the address of a multicast group that nobody else uses.
+	// Group returns the address of a multicast group that no other test uses.
 	Group() netip.Addr
-	// Host is a machine without a device, which sends and sees raw packets at an address of its own.
+	// Host returns a host without a device that sends and receives raw packets at an address of its own.
 	Host() Host
-	// Forger sends raw packets from a device's address, behind its back. It receives nothing.
+	// Forger returns a host that sends raw packets from a device's address. It receives nothing.
 	Forger(ctx *verbs.Context) Host
-	// Await lets time pass until done says true, and tells whether it did. It gives up when much more than limit has
-	// passed; how much depends on how well the network keeps time.
+	// Await lets time pass until done returns true, and reports whether it did. It gives up when clearly
+	// more than limit has passed; how much more depends on the network's clock.
 	Await(done func() bool, limit time.Duration) bool
-	// Pause lets time pass for what should not happen. It may be shorter if nothing can happen any more.
+	// Pause lets time pass to see that nothing happens. It may be shorter if nothing can happen any more.
 	Pause(d time.Duration)
-	// Counter is a device's counter under its kernel's name.
+	// Counter returns a device's counter by its kernel name.
 	Counter(ctx *verbs.Context, name string) uint64
-	// Lose makes the network lose packets with a probability from now on.
+	// Lose sets the probability of packet loss.
 	Lose(p float64)
 }
 
-// Host is a machine without a device.
+// Host is a host without a device.
 type Host interface {
 	Addr() netip.Addr
-	// Seal appends the ICRC that makes pkt, BTH to pad, a datagram to dst.
+	// Seal appends the ICRC of pkt, from BTH to pad, for a datagram to dst.
 	Seal(dst netip.Addr, pkt []byte) []byte
-	// Send sends a datagram to the RoCEv2 port of dst as it is.
+	// Send sends a datagram unchanged to the RoCEv2 port of dst.
 	Send(dst netip.Addr, datagram []byte)
-	// Recv is the next packet, BTH to pad, that came to the host, nil if there is none. Its ICRC was right.
+	// Recv returns the next packet for the host, from BTH to pad, with a correct ICRC; nil if there is
+	// none.
 	Recv() []byte
 }
 
-// testCase is one case. Its name begins with the statements that it holds.
+// testCase is one case. Its name begins with the statements that it proves.
 type testCase struct {
 	name string
 	run  func(t *T)
@@ -68,7 +70,8 @@ func Run(t *testing.T, s Setup) {
 		for _, group := range [][]testCase{
 			modelCases, transportCases, stateCases, drainCases, eventCases, queueCases, notifyCases, srqCases,
 			qpCases, ruleCases, memoryCases, datagramCases, recvCases, sendCases, completionCases, statusCases(), answerCases(),
-			badInputCases(), sizeCases(), rangeCases, transitionCases(), modifyCases(), rawRangeCases, postCases, builderCases, endCases, windowCases,
+			badInputCases(), sizeCases(), rangeCases, transitionCases(), modifyCases(), rawRangeCases, postCases, builderCases,
+			endCases, windowCases,
 		} {
 			for _, c := range group {
 				t.Run(c.name, func(t *testing.T) { c.run(&T{t, s.New(t)}) })

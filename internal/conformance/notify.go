@@ -9,11 +9,11 @@ import (
 // Completion events (section 44).
 var notifyCases = []testCase{
 	{"V_NTF_01_V_NTF_05_OneRequestOneEvent", oneEvent},
-	{"V_NTF_02_OnlyWhatComesAfterTheRequest", onlyLater},
+	{"V_NTF_02_OnlyCompletionsAfterTheRequest", onlyLater},
 	{"V_NTF_03_AnyCompletion", anyCompletion},
 	{"V_NTF_04_V_SEND_10_SolicitedOnly", solicitedOnly},
 	{"V_NTF_04_FailuresCountAsSolicited", failuresWake},
-	{"V_EV_03_TheEventTakesNoCompletion", eventTakesNothing},
+	{"V_EV_03_TheEventConsumesNoCompletion", eventConsumesNothing},
 	{"V_EV_06_V_EV_07_NothingIsMissedInThisOrder", nothingMissed},
 }
 
@@ -40,9 +40,9 @@ func (t *T) awake(ch *verbs.CompChannel, cq *verbs.CQ) {
 			t.Fatal(err)
 		}
 		return err == nil
-	}, patience)
+	}, waitLimit)
 	if !ok {
-		t.Fatal("no completion event came")
+		t.Fatal("no completion event")
 	}
 	if got != cq {
 		t.Error("the event is of another CQ")
@@ -50,7 +50,7 @@ func (t *T) awake(ch *verbs.CompChannel, cq *verbs.CQ) {
 	got.AckEvents(1)
 }
 
-// listener is an end whose receives announce themselves.
+// listener is an end whose receive CQ has a completion channel.
 type listener struct {
 	a, b   *end
 	qa, qb *verbs.QP
@@ -76,13 +76,13 @@ func (l *listener) receive(n int) {
 func oneEvent(t *T) {
 	l := t.listener()
 	l.receive(1)
-	t.asleep(l.ch, "nobody asked")
+	t.asleep(l.ch, "the CQ was not armed")
 	for range 3 {
 		t.must(l.cq.ReqNotify(false))
-		t.must(l.cq.ReqNotify(false)) // changes nothing
+		t.must(l.cq.ReqNotify(false)) // has no further effect
 		l.receive(3)
 		t.awake(l.ch, l.cq)
-		t.asleep(l.ch, "one was asked for")
+		t.asleep(l.ch, "one event was requested")
 		l.receive(1)
 		t.asleep(l.ch, "the CQ was not armed again")
 	}
@@ -93,7 +93,7 @@ func onlyLater(t *T) {
 	l := t.listener()
 	l.receive(2)
 	t.must(l.cq.ReqNotify(false))
-	t.asleep(l.ch, "the completions were there before")
+	t.asleep(l.ch, "the completions are older than the request")
 	l.receive(1)
 	t.awake(l.ch, l.cq)
 	t.good(l.cq, 3)
@@ -121,7 +121,7 @@ func anyCompletion(t *T) {
 
 func solicitedOnly(t *T) {
 	l := t.listener()
-	// Successful sends do not count.
+	// Successful sends are not solicited.
 	ch := closing(t, get(l.a.ctx.CreateCompChannel())(t))
 	cq := l.a.cq(8, &verbs.CQOptions{Channel: ch})
 	qa := l.a.qp(verbs.QPTypeRC, func(init *verbs.QPInitAttr) { init.SendCQ = cq })
@@ -162,7 +162,7 @@ func failuresWake(t *T) {
 	same(t, "status", t.poll(l.cq, 1)[0].Status, verbs.WCLocLenErr)
 }
 
-func eventTakesNothing(t *T) {
+func eventConsumesNothing(t *T) {
 	l := t.listener()
 	t.must(l.cq.ReqNotify(false))
 	l.receive(2)
@@ -177,11 +177,12 @@ func nothingMissed(t *T) {
 	wcs := make([]verbs.WC, 3)
 	got, empty, unacked := 0, 0, 0
 	for i := 0; got < messages; i++ {
-		// Bursts of many sizes, some of which come while the program polls.
+		// Bursts of various sizes, some of which arrive during a poll.
 		for sent := range min(1+i%4, messages-got) {
 			t.must(l.qb.PostRecv(l.b.recv(uint64(got+sent), 0, 10)))
-			// A receiver is told before the sender is: acknowledgements may lag by more than the send queue holds.
-			if !t.Await(func() bool { unacked -= l.drain(); return unacked < 16 }, patience) {
+			// The receiver is notified before the sender: outstanding acknowledgements may exceed the send
+			// queue.
+			if !t.Await(func() bool { unacked -= l.drain(); return unacked < 16 }, waitLimit) {
 				t.Fatalf("%d sends without a completion", unacked)
 			}
 			t.must(l.qa.PostSend(l.a.send(0, 0, 1)))
@@ -197,14 +198,14 @@ func nothingMissed(t *T) {
 					same(t, "wr_id", wcs[k].WRID, uint64(got+k))
 				}
 				if n == 0 && seen == 0 {
-					empty++ // no error: what it announced was polled before
+					empty++ // no error: its completion was polled before
 				}
 				got, burst = got+n, burst-n
 			}
 		}
 	}
 	t.Logf("%d of the events found an empty CQ", empty)
-	for { // an event whose completion was polled already
+	for { // the event of a completion that was polled already
 		if _, err := l.ch.TryGetEvent(); err != nil {
 			break
 		}
@@ -213,7 +214,7 @@ func nothingMissed(t *T) {
 	}
 }
 
-// drain polls the sender's completions and says how many there were.
+// drain polls the sender's completions and returns their number.
 func (l *listener) drain() int {
 	var wcs [16]verbs.WC
 	return get(l.a.sendCQ.Poll(wcs[:]))(l.a.t)

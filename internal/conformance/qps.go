@@ -10,12 +10,12 @@ var qpCases = []testCase{
 	{"V_QP_10_D_01_V_SEND_12_Signalling", signalling},
 	{"V_QP_12_InlineLimitByTrying", inlineByTrying},
 	{"V_QP_14_V_MR_12_V_SEND_11_InlineNeedsNoRegistration", inlineUnregistered},
-	{"V_QPQ_02_V_QPQ_04_V_QPQ_11_QueryTellsWhatModifySet", queryAfterModify},
-	{"V_QPQ_05_BothStructsAreTheCallers", callersStructs},
+	{"V_QPQ_02_V_QPQ_04_V_QPQ_11_QueryReturnsWhatModifySet", queryAfterModify},
+	{"V_QPQ_05_StructsBelongToTheCaller", callersStructs},
 	{"V_QPQ_03_D_35_AttributesStayUnderTraffic", attributesStay},
-	{"V_QPQ_06_Timeout0NeverSendsAgain", timeoutZero},
+	{"V_QPQ_06_Timeout0NeverRetransmits", timeoutZero},
 	{"V_QPQ_06_RetryCntAndTimeout", retries},
-	{"V_QPQ_06_RNRRetry7IsForEver", rnrForEver},
+	{"V_QPQ_06_RNRRetry7IsUnlimited", rnrForEver},
 	{"V_QPQ_07_D_09_MinRNRTimerIsForMissingReceives", minRNRTimer},
 	{"V_QPD_02_V_QPD_01_DestroyedRequestsDoNotComplete", destroyWithRequests},
 	{"V_QPD_03_DestroyLeavesTheCQUsable", destroyWithCompletions},
@@ -38,10 +38,10 @@ func signalling(t *T) {
 	t.silent("the others are not signaled", a.sendCQ)
 	t.must(loud.PostSend(unsignaled(5), unsignaled(6)))
 	same(t, "sq_sig_all 1", t.ids(t.poll(a.sendCQ, 2), verbs.WCSuccess), "[5 6]")
-	// X-SEND-01: slots of unsignaled requests come back with a later signaled one.
+	// X-SEND-01: a later signaled request frees the slots of unsignaled ones.
 	_, init, err := quiet.Query(0)
 	t.must(err)
-	for range int(init.Cap.MaxSendWR) - 1 - 1 { // request 4 has its slot
+	for range int(init.Cap.MaxSendWR) - 1 - 1 { // request 4 occupies one
 		t.must(quiet.PostSend(unsignaled(7)))
 	}
 	t.must(quiet.PostSend(a.rdma(verbs.WRRDMAWrite, 8, b, 0, 8)))
@@ -51,7 +51,7 @@ func signalling(t *T) {
 		t.must(quiet.PostSend(unsignaled(9)))
 	}
 	t.refused("a full queue", quiet.PostSend(unsignaled(9)), verbs.ENOMEM)
-	// Failures complete, signaled or not.
+	// Failed requests complete even if unsignaled.
 	bad := unsignaled(10)
 	bad.RKey ^= 0x55
 	t.must(loud.PostSend(bad))
@@ -59,7 +59,7 @@ func signalling(t *T) {
 	t.to(quiet, verbs.QPSErr)
 }
 
-// widestInline makes a QP with as much inline data as the device allows.
+// widestInline creates a QP with the largest inline size that the device supports.
 func (e *end) widestInline(typ verbs.QPType) (*verbs.QP, int) {
 	e.t.Helper()
 	init := verbs.QPInitAttr{Type: typ, SendCQ: e.sendCQ, RecvCQ: e.rcvQ,
@@ -72,7 +72,7 @@ func (e *end) widestInline(typ verbs.QPType) (*verbs.QP, int) {
 			e.t.refused("a large inline size", err, verbs.EINVAL)
 		}
 	}
-	e.t.Fatal("the device has no inline data")
+	e.t.Fatal("the device does not support inline data")
 	return nil, 0
 }
 
@@ -90,14 +90,14 @@ func inlineByTrying(t *T) {
 	same(t, "byte_len", t.good(b.rcvQ, 1)[0].ByteLen, uint32(limit))
 	t.equal("the message", b.buf[:limit], a.buf[:limit])
 	wr.Inline = a.buf[:limit+1]
-	t.refused("a byte more", qa.PostSend(wr), verbs.EINVAL)
+	t.refused("one byte more", qa.PostSend(wr), verbs.EINVAL)
 }
 
 func inlineUnregistered(t *T) {
 	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC, verbs.QPTypeUD} {
 		a, b := t.ends()
 		qa, qb := connect(a, b, typ, nil)
-		data := []byte("nobody has registered this")
+		data := []byte("this is not registered")
 		for _, op := range []verbs.WROpcode{verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm} {
 			if typ == verbs.QPTypeUD && op != verbs.WRSend && op != verbs.WRSendWithImm {
 				continue
@@ -112,12 +112,12 @@ func inlineUnregistered(t *T) {
 				wr, at = a.datagram(qa, qb, wr), 40
 			}
 			t.must(qa.PostSend(wr))
-			clear(wr.Inline) // V-SEND-03: it was copied
+			clear(wr.Inline) // V-SEND-03: the data was copied
 			t.good(a.sendCQ, 1)
 			if op != verbs.WRRDMAWrite {
 				t.good(b.rcvQ, 1)
 			} else {
-				t.Await(func() bool { return b.buf[0] != canary }, patience)
+				t.Await(func() bool { return b.buf[0] != canary }, waitLimit)
 				t.must(qa.PostSend(a.rdma(verbs.WRRDMAWriteWithImm, 2, b, 9000, 1))) // consumes the receive
 				t.good(a.sendCQ, 1)
 				t.good(b.rcvQ, 1)
@@ -148,11 +148,13 @@ func queryAfterModify(t *T) {
 	peer.PSN, peer.MTU = 0xabcdef, verbs.MTU512
 	toRTR(qp, peer, 17)
 	inRTR := func(a *verbs.QPAttr) bool {
-		return inInit(a) || a.PathMTU != verbs.MTU512 || a.DestQPNum != peer.QPN || a.RQPSN != 0xabcdef || a.MaxDestRdAtomic != 4 ||
+		return inInit(a) || a.PathMTU != verbs.MTU512 || a.DestQPNum != peer.QPN || a.RQPSN != 0xabcdef ||
+			a.MaxDestRdAtomic != 4 ||
 			a.MinRNRTimer != 17 || a.AHAttr.GRH.DGID != peer.GID || !a.AHAttr.IsGlobal || a.AHAttr.GRH.HopLimit != 64
 	}
 	check(verbs.QPSRTR, inRTR)
-	mustModify(qp, &verbs.QPAttr{QPState: verbs.QPSRTS, SQPSN: 0x123456, Timeout: 13, RetryCnt: 3, RNRRetry: 5, MaxRdAtomic: 2}, rtsMask)
+	mustModify(qp, &verbs.QPAttr{QPState: verbs.QPSRTS, SQPSN: 0x123456, Timeout: 13, RetryCnt: 3, RNRRetry: 5,
+		MaxRdAtomic: 2}, rtsMask)
 	inRTS := func(a *verbs.QPAttr) bool {
 		return inRTR(a) || a.SQPSN != 0x123456 || a.Timeout != 13 || a.RetryCnt != 3 || a.RNRRetry != 5 || a.MaxRdAtomic != 2
 	}
@@ -171,10 +173,11 @@ func queryAfterModify(t *T) {
 	}
 }
 
-// callersStructs changes what was given to the QP and what it answered. That changes nothing.
+// callersStructs changes the structs after the calls, which must not affect the QP.
 func callersStructs(t *T) {
 	e := t.end()
-	given := verbs.QPInitAttr{Type: rc, SendCQ: e.sendCQ, RecvCQ: e.rcvQ, Cap: verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1, MaxRecvWR: 4, MaxRecvSGE: 1}}
+	given := verbs.QPInitAttr{Type: rc, SendCQ: e.sendCQ, RecvCQ: e.rcvQ,
+		Cap: verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 1, MaxRecvWR: 4, MaxRecvSGE: 1}}
 	qp := closing(t, get(e.pd.CreateQP(&given))(t))
 	set := verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1, QPAccessFlags: verbs.AccessRemoteRead}
 	t.must(qp.Modify(&set, initMask))
@@ -209,14 +212,14 @@ func attributesStay(t *T) {
 
 func timeoutZero(t *T) {
 	e := t.end()
-	p := e.puppetFor(e.qp(verbs.QPTypeRC, nil))
+	p := e.rawPeerFor(e.qp(verbs.QPTypeRC, nil))
 	toInit(p.qp, allAccess)
 	toRTR(p.qp, p.info(), 12)
 	mustModify(p.qp, &verbs.QPAttr{QPState: verbs.QPSRTS, RetryCnt: 7, RNRRetry: 7, Timeout: 0}, rtsMask)
 	t.must(p.qp.PostSend(e.send(1, 0, 10)))
-	f := p.hears(wire.SendOnly)
+	f := p.expect(wire.SendOnly)
 	t.Pause(4 * moment)
-	p.hearsNothing("timeout 0 waits for ever")
+	p.expectNothing("timeout 0 never expires")
 	t.silent("the request waits", e.sendCQ)
 	t.is(p.qp, verbs.QPSRTS)
 	p.answer(wire.Ack, f.PSN, wire.SynAck, nil)
@@ -225,11 +228,11 @@ func timeoutZero(t *T) {
 
 func retries(t *T) {
 	e := t.end()
-	p := e.puppet(verbs.QPTypeRC, &verbs.ConnectOptions{Timeout: 9, RetryCnt: 3}) // 2 ms
+	p := e.rawPeer(verbs.QPTypeRC, &verbs.ConnectOptions{Timeout: 9, RetryCnt: 3}) // 2 ms
 	t.must(p.qp.PostSend(e.send(1, 0, 10)))
-	first := p.hears(wire.SendOnly)
+	first := p.expect(wire.SendOnly)
 	for range 3 {
-		same(t, "the PSN sent again", p.hears(wire.SendOnly).PSN, first.PSN)
+		same(t, "the retransmitted PSN", p.expect(wire.SendOnly).PSN, first.PSN)
 	}
 	wc := t.poll(e.sendCQ, 1)[0]
 	if wc.Status != verbs.WCRetryExcErr || wc.Cause.Retries != 3 || wc.Cause.Heard {
@@ -238,37 +241,37 @@ func retries(t *T) {
 	if least := 4 * verbs.AckTimeout(9); wc.Cause.Elapsed < least {
 		t.Errorf("gave up after %v; a timeout and 3 retries take %v at least", wc.Cause.Elapsed, least)
 	}
-	p.hearsNothing("the QP is in ERR")
+	p.expectNothing("the QP is in ERR")
 }
 
 func rnrForEver(t *T) {
 	e := t.end()
-	p := e.puppet(verbs.QPTypeRC, &verbs.ConnectOptions{Timeout: 22, RNRRetry: 7, RetryCnt: 1})
+	p := e.rawPeer(verbs.QPTypeRC, &verbs.ConnectOptions{Timeout: 22, RNRRetry: 7, RetryCnt: 1})
 	t.must(p.qp.PostSend(e.send(1, 0, 10)))
-	for range 20 { // more than any count
-		f := p.hears(wire.SendOnly)
+	for range 20 { // more than any finite count
+		f := p.expect(wire.SendOnly)
 		p.answer(wire.Ack, f.PSN, wire.SynRNR|1, nil)
 	}
-	p.answer(wire.Ack, p.hears(wire.SendOnly).PSN, wire.SynAck, nil)
+	p.answer(wire.Ack, p.expect(wire.SendOnly).PSN, wire.SynAck, nil)
 	t.good(e.sendCQ, 1)
 }
 
 func minRNRTimer(t *T) {
 	for _, code := range []uint8{0, 1, 12, 31} {
 		e := t.end()
-		p := e.puppetFor(e.qp(verbs.QPTypeRC, nil))
+		p := e.rawPeerFor(e.qp(verbs.QPTypeRC, nil))
 		toInit(p.qp, allAccess)
 		toRTR(p.qp, p.info(), code)
 		p.put(p.packet(wire.Fields{Opcode: wire.SendOnly, AckReq: true}).Build())
-		same(t, "the RNR NAK", p.hears(wire.Ack).Syndrome, wire.SynRNR|code)
+		same(t, "the RNR NAK", p.expect(wire.Ack).Syndrome, wire.SynRNR|code)
 		t.must(p.qp.PostRecv(e.recv(1, 0, 10)))
 		p.request(wire.Fields{Opcode: wire.SendOnly, AckReq: true})
-		same(t, "the answer", p.hears(wire.Ack).Syndrome, wire.SynAck)
-		p.psn = (p.psn + 1) & 0xffffff // a packet is lost
+		same(t, "the answer", p.expect(wire.Ack).Syndrome, wire.SynAck)
+		p.psn = (p.psn + 1) & 0xffffff // skip a PSN
 		p.request(wire.Fields{Opcode: wire.SendOnly, AckReq: true})
-		same(t, "another NAK", p.hears(wire.Ack).Syndrome, wire.SynSeqErr)
+		same(t, "another NAK", p.expect(wire.Ack).Syndrome, wire.SynSeqErr)
 	}
-	// And the requestor waits as long as the NAK says.
+	// The requestor waits for the time in the NAK.
 	a, b := t.ends()
 	qa, qb := connect(a, b, verbs.QPTypeRC, &verbs.ConnectOptions{Timeout: 22, RNRRetry: 1, MinRNRTimer: 20}) // 10.24 ms
 	t.must(qa.PostSend(a.send(1, 0, 10)))
@@ -282,7 +285,7 @@ func minRNRTimer(t *T) {
 func destroyWithRequests(t *T) {
 	for _, state := range []verbs.QPState{verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS, verbs.QPSSQD} {
 		e := t.end()
-		p := e.puppetFor(e.qp(verbs.QPTypeRC, nil))
+		p := e.rawPeerFor(e.qp(verbs.QPTypeRC, nil))
 		toInit(p.qp, allAccess)
 		t.must(p.qp.PostRecv(e.recv(1, 0, 10)))
 		if state >= verbs.QPSRTR {
@@ -296,7 +299,7 @@ func destroyWithRequests(t *T) {
 			t.toSQD(p.qp, true)
 		}
 		t.must(p.qp.Close())
-		t.silent("the QP is gone", e.sendCQ, e.rcvQ)
+		t.silent("the QP is destroyed", e.sendCQ, e.rcvQ)
 		t.refused("a send", p.qp.PostSend(e.send(4, 0, 1)), verbs.EINVAL)
 	}
 }
@@ -308,7 +311,7 @@ func destroyWithCompletions(t *T) {
 	receive(a, b, qa, qb, 0, 3)
 	receive(a, b, q2, q3, 10, 2)
 	t.must(qb.Close())
-	// Those of qb may be there or not, those of the other QP must.
+	// Completions of qb may be discarded, those of the other QP must not.
 	var others []verbs.WC
 	t.Await(func() bool {
 		var wcs [8]verbs.WC
@@ -318,7 +321,7 @@ func destroyWithCompletions(t *T) {
 			}
 		}
 		return len(others) == 2
-	}, patience)
+	}, waitLimit)
 	same(t, "completions of the other QP", t.ids(others, verbs.WCSuccess), "[10 11]")
 	receive(a, b, q2, q3, 20, 1)
 	t.good(b.rcvQ, 1)

@@ -10,20 +10,21 @@ import (
 var queueCases = []testCase{
 	{"V_CQ_04_V_CQ_05_V_KC_03_CompletionsGoToTheirQueuesCQ", eachItsCQ},
 	{"V_CQ_09_V_CQ_11_V_CQ_14_ResizeLosesNothing", resizeKeeps},
-	{"V_CQ_10_ResizeKeepsTheRequestForAnEvent", resizeKeepsArming},
-	{"V_CQ_10_ResizeKeepsWhatEventWasAskedFor", resizeKeepsSolicited},
-	{"V_CQ_18_ModerationHoldsTheActualValues", moderated},
-	{"V_CQ_12_V_CQ_15_NotBelowItsContent", resizeTooSmall},
+	{"V_CQ_10_ResizeKeepsTheNotificationRequest", resizeKeepsArming},
+	{"V_CQ_10_ResizeKeepsTheSolicitedRequest", resizeKeepsSolicited},
+	{"V_CQ_18_ModerationReturnsTheActualValues", moderated},
+	{"V_CQ_12_V_CQ_15_ResizeBelowTheContentFails", resizeTooSmall},
 	{"V_CQ_22_D_16_DestroyedWithCompletionsOrArmed", destroyFull},
-	{"V_POLL_01_V_POLL_02_V_POLL_03_OldestFirstAndGone", pollOrder},
-	{"V_POLL_05_WhatIsValidOfAFailure", failureFields},
+	{"V_POLL_01_V_POLL_02_V_POLL_03_OldestFirstAndRemoved", pollOrder},
+	{"V_POLL_05_ValidFieldsOfAFailure", failureFields},
 }
 
 func eachItsCQ(t *T) {
 	a, b := t.ends()
 	third := a.cq(8, nil)
 	q1, p1 := connect(a, b, verbs.QPTypeRC, nil)
-	q2 := a.qp(verbs.QPTypeRC, func(init *verbs.QPInitAttr) { init.SendCQ, init.RecvCQ = third, third }) // one CQ for both
+	// the same CQ for both queues
+	q2 := a.qp(verbs.QPTypeRC, func(init *verbs.QPInitAttr) { init.SendCQ, init.RecvCQ = third, third })
 	p2 := b.qp(verbs.QPTypeRC, nil)
 	t.join(q2, p2, nil)
 	for i, q := range []*verbs.QP{q1, q2} {
@@ -52,7 +53,7 @@ func eachItsCQ(t *T) {
 	}
 }
 
-// onCQ makes a connected pair of which b receives into cq.
+// onCQ returns a connected pair in which b receives into cq.
 func onCQ(a, b *end, cq *verbs.CQ) (qa, qb *verbs.QP) {
 	a.t.Helper()
 	qa = a.qp(verbs.QPTypeRC, nil)
@@ -61,7 +62,7 @@ func onCQ(a, b *end, cq *verbs.CQ) (qa, qb *verbs.QP) {
 	return qa, qb
 }
 
-// receive lets n messages arrive, with receives numbered from first on. It does not poll for them.
+// receive makes n messages arrive, in receives numbered from first, without polling for them.
 func receive(a, b *end, qa, qb *verbs.QP, first, n int) {
 	t := a.t
 	t.Helper()
@@ -83,7 +84,7 @@ func resizeKeeps(t *T) {
 	if cq.Cap() < 100 {
 		t.Errorf("resized to %d, want at least 100", cq.Cap())
 	}
-	receive(a, b, qa, qb, 3, 20) // more than there was room for
+	receive(a, b, qa, qb, 3, 20) // more than the old capacity
 	t.must(cq.Resize(23))
 	if cq.Cap() < 23 {
 		t.Errorf("resized to %d, want at least 23", cq.Cap())
@@ -133,7 +134,7 @@ func moderated(t *T) {
 		} else {
 			t.must(err)
 		}
-		if attr.AttrMask != verbs.CQAttrModerate || attr.Moderate != want { // every value is possible
+		if attr.AttrMask != verbs.CQAttrModerate || attr.Moderate != want { // every value is valid
 			t.Errorf("%+v, want %+v", attr, want)
 		}
 	}
@@ -147,8 +148,8 @@ func resizeTooSmall(t *T) {
 	room := cq.Cap()
 	t.refused("9 completions into room for 4", cq.Resize(4), verbs.EINVAL)
 	t.refused("0", cq.Resize(0), verbs.EINVAL)
-	same(t, "the room", cq.Cap(), room)
-	same(t, "what it held", t.ids(t.poll(cq, 9), verbs.WCSuccess), "[0 1 2 3 4 5 6 7 8]")
+	same(t, "the capacity", cq.Cap(), room)
+	same(t, "its completions", t.ids(t.poll(cq, 9), verbs.WCSuccess), "[0 1 2 3 4 5 6 7 8]")
 	t.must(cq.Resize(4))
 	receive(a, b, qa, qb, 9, 1)
 	t.good(cq, 1)
@@ -164,7 +165,7 @@ func destroyFull(t *T) {
 	t.refused("closing a CQ that a QP uses", cq.Close(), verbs.EBUSY)
 	t.must(qb.Close())
 	t.must(cq.Close())
-	t.asleep(ch, "the CQ is gone")
+	t.asleep(ch, "the CQ is destroyed")
 }
 
 func pollOrder(t *T) {
@@ -173,7 +174,7 @@ func pollOrder(t *T) {
 	receive(a, b, qa, qb, 0, 7)
 	wcs := make([]verbs.WC, 20)
 	same(t, "at most two", get(b.rcvQ.Poll(wcs[:2]))(t), 2)
-	same(t, "all that are left", get(b.rcvQ.Poll(wcs[2:]))(t), 5)
+	same(t, "all others", get(b.rcvQ.Poll(wcs[2:]))(t), 5)
 	same(t, "then none", get(b.rcvQ.Poll(wcs[7:]))(t), 0)
 	same(t, "in the order", t.ids(wcs[:7], verbs.WCSuccess), "[0 1 2 3 4 5 6]")
 }

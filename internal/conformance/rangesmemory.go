@@ -27,7 +27,7 @@ func rangesOfRegions(t *T) {
 		flag := verbs.AccessFlags(1) << bit
 		err := made(e.pd.RegMR(e.buf, verbs.AccessLocalWrite|flag))
 		switch {
-		case bit >= 20 && bit < 30 || bit < 7: // those of a range that devices may ignore, and those that exist
+		case bit >= 20 && bit < 30 || bit < 7: // ignorable flags, and existing ones
 			t.must(err)
 		case bit > 9:
 			t.refused(fmt.Sprintf("access flag %d", bit), err, verbs.EINVAL)
@@ -39,7 +39,7 @@ func rangesOfRegions(t *T) {
 	t.refused("ZERO_BASED at an address", made(e.pd.RegMRIOVA(e.buf, 1, verbs.AccessZeroBased)), verbs.EINVAL)
 }
 
-// region is all that can be asked of a region.
+// region has all attributes of a region.
 type region struct {
 	pd         *verbs.PD
 	addr       uint64
@@ -95,7 +95,8 @@ func failedRereg(t *T) {
 		return
 	}
 	mw := closing(t, get(b.pd.AllocMW(verbs.MWType1))(t))
-	t.must(qb.BindMW(mw, &verbs.MWBind{Flags: verbs.SendSignaled, Info: verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Length: 8, Access: verbs.AccessRemoteRead}}))
+	t.must(qb.BindMW(mw, &verbs.MWBind{Flags: verbs.SendSignaled,
+		Info: verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Length: 8, Access: verbs.AccessRemoteRead}}))
 	t.good(b.sendCQ, 1)
 	fails("a bound window", verbs.EBUSY, mr.Rereg(all, b.pd, store[:8], allAccess))
 	t.refused("deregistering with a bound window", mr.Close(), verbs.EBUSY)
@@ -104,9 +105,9 @@ func failedRereg(t *T) {
 
 func rangesOfDeviceMemory(t *T) {
 	e := t.end()
-	most := get(e.ctx.QueryDeviceEx())(t).MaxDMSize
+	most := get(e.ctx.QueryDevice())(t).MaxDMSize
 	if most == 0 {
-		t.Skip("the device has no memory of its own")
+		t.Skip("the device has no device memory")
 	}
 	const n = 4096
 	alloc := func(length uint64, align uint32) error {
@@ -114,9 +115,9 @@ func rangesOfDeviceMemory(t *T) {
 	}
 	t.must(alloc(1, 0))
 	t.refused("0 bytes", alloc(0, 0), verbs.EINVAL)
-	t.refused("a byte more than there is", alloc(most+1, 0), verbs.ENOMEM)
+	t.refused("one byte more than available", alloc(most+1, 0), verbs.ENOMEM)
 	t.refused("2^64-1 bytes", alloc(top64, 0), verbs.ENOMEM)
-	widest := uint32(0) // no attribute tells it
+	widest := uint32(0) // no attribute reports it
 	for alloc(8, widest+1) == nil && widest < 64 {
 		widest++
 	}
@@ -136,7 +137,8 @@ func rangesOfDeviceMemory(t *T) {
 		fits   bool
 	}{
 		{0, 0, true}, {0, 1, true}, {0, n, true}, {n - 1, 1, true}, {n, 0, true}, {8, n - 8, true}, {3, 13, true},
-		{0, n + 1, false}, {1, n, false}, {n, 1, false}, {n + 1, 0, false}, {top64, 1, false}, {top64 - n + 2, n, false}, {1 << 63, 8, false},
+		{0, n + 1, false}, {1, n, false}, {n, 1, false}, {n + 1, 0, false}, {top64, 1, false}, {top64 - n + 2, n, false},
+		{1 << 63, 8, false},
 	} {
 		b, in := make([]byte, c.n), slices.Repeat([]byte{canary}, c.n)
 		from, to := dm.CopyFrom(b, c.offset), dm.CopyTo(c.offset, in)
@@ -150,12 +152,12 @@ func rangesOfDeviceMemory(t *T) {
 		} else if from != nil || to != nil {
 			t.Errorf("%s: %v, %v", name, from, to)
 		} else {
-			t.equal("what came from "+name, b, pattern[c.offset:c.offset+uint64(c.n)])
+			t.equal("data read from "+name, b, pattern[c.offset:c.offset+uint64(c.n)])
 			copy(got, pattern)
 			copy(got[c.offset:], in)
 			held := make([]byte, n)
 			t.must(dm.CopyFrom(held, 0))
-			t.equal("all after a copy to "+name, held, got)
+			t.equal("all memory after a copy to "+name, held, got)
 			t.must(dm.CopyTo(0, pattern))
 		}
 		t.must(dm.CopyFrom(got, 0))
@@ -175,7 +177,8 @@ func rangesOfDeviceMemory(t *T) {
 	t.refused("a region of nothing", made(e.pd.RegDMMR(nil, 0, 8, allAccess|verbs.AccessZeroBased)), verbs.EINVAL)
 }
 
-// rangesOfWindows binds windows over all of a region and one byte beyond. A bind that fails leaves the binding before it.
+// rangesOfWindows binds windows to all of a region and one byte beyond. A failed bind leaves the previous
+// binding in place.
 func rangesOfWindows(t *T) {
 	a, b := t.ends()
 	if get(b.ctx.QueryDevice())(t).MaxMW == 0 {
@@ -198,19 +201,29 @@ func rangesOfWindows(t *T) {
 			name  string
 			info  verbs.MWBindInfo
 			fits  bool
-			first bool // refused by the call, not by the completion
+			first bool // the call fails, not the completion
 		}{
 			{"all of it", verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Length: n, Access: verbs.AccessRemoteWrite}, true, false},
-			{"the first byte", verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Length: 1, Access: verbs.AccessRemoteWrite}, true, false},
-			{"the last byte", verbs.MWBindInfo{MR: mr, Addr: mr.Addr() + n - 1, Length: 1, Access: verbs.AccessRemoteWrite}, true, false},
-			{"a byte more", verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Length: n + 1, Access: verbs.AccessRemoteWrite}, false, false},
-			{"a byte behind", verbs.MWBindInfo{MR: mr, Addr: mr.Addr() + n, Length: 1, Access: verbs.AccessRemoteWrite}, false, false},
-			{"a byte before", verbs.MWBindInfo{MR: mr, Addr: mr.Addr() - 1, Length: 2, Access: verbs.AccessRemoteWrite}, false, false},
-			{"2^64-1 bytes", verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Length: top64, Access: verbs.AccessRemoteWrite}, false, false},
-			{"the last address", verbs.MWBindInfo{MR: mr, Addr: top64, Length: 2, Access: verbs.AccessRemoteWrite}, false, false},
-			{"a region without MW_BIND", verbs.MWBindInfo{MR: plain, Addr: mr.Addr(), Length: 8, Access: verbs.AccessRemoteWrite}, false, false},
-			{"a region without LOCAL_WRITE", verbs.MWBindInfo{MR: readOnly, Addr: mr.Addr(), Length: 8, Access: verbs.AccessRemoteWrite}, false, false},
-			{"rights that windows do not have", verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Length: 8, Access: verbs.AccessLocalWrite}, false, true},
+			{"the first byte", verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Length: 1, Access: verbs.AccessRemoteWrite}, true,
+				false},
+			{"the last byte", verbs.MWBindInfo{MR: mr, Addr: mr.Addr() + n - 1, Length: 1, Access: verbs.AccessRemoteWrite},
+				true, false},
+			{"one byte more", verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Length: n + 1, Access: verbs.AccessRemoteWrite}, false,
+				false},
+			{"one byte behind", verbs.MWBindInfo{MR: mr, Addr: mr.Addr() + n, Length: 1, Access: verbs.AccessRemoteWrite}, false,
+				false},
+			{"one byte before", verbs.MWBindInfo{MR: mr, Addr: mr.Addr() - 1, Length: 2, Access: verbs.AccessRemoteWrite}, false,
+				false},
+			{"2^64-1 bytes", verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Length: top64, Access: verbs.AccessRemoteWrite}, false,
+				false},
+			{"the last address", verbs.MWBindInfo{MR: mr, Addr: top64, Length: 2, Access: verbs.AccessRemoteWrite}, false,
+				false},
+			{"a region without MW_BIND", verbs.MWBindInfo{MR: plain, Addr: mr.Addr(), Length: 8,
+				Access: verbs.AccessRemoteWrite}, false, false},
+			{"a region without LOCAL_WRITE", verbs.MWBindInfo{MR: readOnly, Addr: mr.Addr(), Length: 8,
+				Access: verbs.AccessRemoteWrite}, false, false},
+			{"rights that windows cannot have",
+				verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Length: 8, Access: verbs.AccessLocalWrite}, false, true},
 			{"rights that do not exist", verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Length: 8, Access: 1 << 10}, false, true},
 		} {
 			t.bind(a, b, typ, mr, c.name, c.info, c.fits, c.first)
@@ -218,7 +231,8 @@ func rangesOfWindows(t *T) {
 	}
 	mw := closing(t, get(b.pd.AllocMW(verbs.MWType1))(t))
 	_, qb := connect(a, b, rc, nil)
-	for name, info := range map[string]verbs.MWBindInfo{"an address without a region": {Addr: 1}, "a length without a region": {Length: 1}} {
+	for name, info := range map[string]verbs.MWBindInfo{"an address without a region": {Addr: 1},
+		"a length without a region": {Length: 1}} {
 		key := mw.RKey()
 		t.refused(name, qb.BindMW(mw, &verbs.MWBind{Info: info}), verbs.EINVAL)
 		same(t, "the key after "+name, mw.RKey(), key)
@@ -230,7 +244,7 @@ func rangesOfWindows(t *T) {
 	}
 }
 
-// bind binds a window to the first 8 bytes of a region and then again, which may fail.
+// bind binds a window to the first 8 bytes of a region and then rebinds it, which may fail.
 func (t *T) bind(a, b *end, typ verbs.MWType, mr *verbs.MR, name string, info verbs.MWBindInfo, fits, first bool) {
 	t.Helper()
 	qa, qb := connect(a, b, rc, nil)
@@ -240,10 +254,11 @@ func (t *T) bind(a, b *end, typ verbs.MWType, mr *verbs.MR, name string, info ve
 		if typ == verbs.MWType1 {
 			return qb.BindMW(mw, &verbs.MWBind{Flags: verbs.SendSignaled, Info: info})
 		}
-		return qb.PostSend(verbs.SendWR{Opcode: verbs.WRBindMW, Flags: verbs.SendSignaled, MW: mw, RKey: verbs.IncRKey(mw.RKey()), BindInfo: &info})
+		return qb.PostSend(verbs.SendWR{Opcode: verbs.WRBindMW, Flags: verbs.SendSignaled, MW: mw,
+			RKey: verbs.IncRKey(mw.RKey()), BindInfo: &info})
 	}
 	old := verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Length: 8, Access: verbs.AccessRemoteWrite}
-	if typ == verbs.MWType1 { // a window of type 2 that is bound must be invalidated first
+	if typ == verbs.MWType1 { // a bound window of type 2 must be invalidated first
 		t.must(post(old))
 		t.good(b.sendCQ, 1)
 	}
@@ -267,7 +282,7 @@ func (t *T) bind(a, b *end, typ verbs.MWType, mr *verbs.MR, name string, info ve
 	wr := a.rdma(verbs.WRRDMAWrite, 1, b, 0, 8)
 	wr.RemoteAddr, wr.RKey = mr.Addr(), key
 	t.must(qa.PostSend(wr))
-	if qb.State() == verbs.QPSRTS { // else the failed bind has ended the connection
+	if qb.State() == verbs.QPSRTS { // otherwise the failed bind has ended the connection
 		same(t, "a WRITE through the old binding after "+name, t.poll(a.sendCQ, 1)[0].Status, verbs.WCSuccess)
 		return
 	}
@@ -286,13 +301,15 @@ func rangesOfGroups(t *T) {
 	}
 	own := t.group()
 	t.must(qp.AttachMcast(own, 0))
-	t.must(qp.AttachMcast(own, math.MaxUint16)) // the MLID means nothing on Ethernet
+	t.must(qp.AttachMcast(own, math.MaxUint16)) // the MLID is ignored on Ethernet
 	t.refused("closing an attached QP", qp.Close(), verbs.EBUSY)
 	t.must(qp.DetachMcast(own, 0))
 	t.refused("detaching again", qp.DetachMcast(own, 0), verbs.EINVAL)
 	for name, g := range map[string]verbs.GID{
-		"none": {}, "one below the IPv4 groups": group(223, 255, 255, 255), "one above them": group(240, 0, 0, 0), "a host": group(10, 0, 0, 1),
-		"one below the IPv6 groups": {0: 0xfe, 1: 0xff, 15: 1}, "a link-local host": {0: 0xfe, 1: 0x80, 15: 1}, "half a mapped address": {11: 0xff, 12: 224},
+		"none": {}, "one below the IPv4 groups": group(223, 255, 255, 255), "one above them": group(240, 0, 0, 0),
+		"a host":                    group(10, 0, 0, 1),
+		"one below the IPv6 groups": {0: 0xfe, 1: 0xff, 15: 1}, "a link-local host": {0: 0xfe, 1: 0x80, 15: 1},
+		"half a mapped address": {11: 0xff, 12: 224},
 	} {
 		t.refused(name, qp.AttachMcast(g, 0), verbs.EINVAL)
 	}

@@ -6,10 +6,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// modifyCases are cases of each type of QP.
+// modifyCases returns a case for each QP type.
 func modifyCases() (cases []testCase) {
 	for _, typ := range []verbs.QPType{rc, uc, ud, verbs.QPTypeXRCSend, verbs.QPTypeXRCRecv} {
-		cases = append(cases, testCase{fmt.Sprintf("X_QPM_02_V_QPM_03_V_QPQ_01_%v_RangesOfModify", typ), func(t *T) { rangesOfModify(t, typ) }})
+		cases = append(cases, testCase{fmt.Sprintf("X_QPM_02_V_QPM_03_V_QPQ_01_%v_RangesOfModify", typ),
+			func(t *T) { rangesOfModify(t, typ) }})
 	}
 	return cases
 }
@@ -23,56 +24,83 @@ type attribute struct {
 	get              func(a *verbs.QPAttr) uint64
 }
 
-// attributes are those with a range.
+// attributes returns the attributes with a range.
 func (e *end) attributes() []attribute {
 	d, port := get(e.ctx.QueryDevice())(e.t), get(e.ctx.QueryPort(1))(e.t)
 	ports, keys := uint64(d.PhysPortCnt), uint64(port.PKeyTblLen)
 	const psn = 0xffffff
 	list := []attribute{
-		{"port_num", verbs.QPAttrPort, 1, ports, top8, func(a *verbs.QPAttr, v uint64) { a.PortNum = uint8(v) }, func(a *verbs.QPAttr) uint64 { return uint64(a.PortNum) }},
-		{"pkey_index", verbs.QPAttrPKeyIndex, 0, keys - 1, top16, func(a *verbs.QPAttr, v uint64) { a.PKeyIndex = uint16(v) }, func(a *verbs.QPAttr) uint64 { return uint64(a.PKeyIndex) }},
-		{"qkey", verbs.QPAttrQKey, 0, top32, top32, func(a *verbs.QPAttr, v uint64) { a.QKey = uint32(v) }, func(a *verbs.QPAttr) uint64 { return uint64(a.QKey) }},
-		{"path_mtu", verbs.QPAttrPathMTU, 1, uint64(port.ActiveMTU), top8, func(a *verbs.QPAttr, v uint64) { a.PathMTU = verbs.MTU(v) }, func(a *verbs.QPAttr) uint64 { return uint64(a.PathMTU) }},
-		{"dest_qp_num", verbs.QPAttrDestQPN, 0, psn, top32, func(a *verbs.QPAttr, v uint64) { a.DestQPNum = uint32(v) }, func(a *verbs.QPAttr) uint64 { return uint64(a.DestQPNum) }},
-		{"rq_psn", verbs.QPAttrRQPSN, 0, psn, top32, func(a *verbs.QPAttr, v uint64) { a.RQPSN = uint32(v) }, func(a *verbs.QPAttr) uint64 { return uint64(a.RQPSN) }},
-		{"sq_psn", verbs.QPAttrSQPSN, 0, psn, top32, func(a *verbs.QPAttr, v uint64) { a.SQPSN = uint32(v) }, func(a *verbs.QPAttr) uint64 { return uint64(a.SQPSN) }},
-		{"min_rnr_timer", verbs.QPAttrMinRNRTimer, 0, 31, top8, func(a *verbs.QPAttr, v uint64) { a.MinRNRTimer = uint8(v) }, func(a *verbs.QPAttr) uint64 { return uint64(a.MinRNRTimer) }},
-		{"timeout", verbs.QPAttrTimeout, 0, 31, top8, func(a *verbs.QPAttr, v uint64) { a.Timeout = uint8(v) }, func(a *verbs.QPAttr) uint64 { return uint64(a.Timeout) }},
-		{"retry_cnt", verbs.QPAttrRetryCnt, 0, 7, top8, func(a *verbs.QPAttr, v uint64) { a.RetryCnt = uint8(v) }, func(a *verbs.QPAttr) uint64 { return uint64(a.RetryCnt) }},
-		{"rnr_retry", verbs.QPAttrRNRRetry, 0, 7, top8, func(a *verbs.QPAttr, v uint64) { a.RNRRetry = uint8(v) }, func(a *verbs.QPAttr) uint64 { return uint64(a.RNRRetry) }},
-		{"max_rd_atomic", verbs.QPAttrMaxQPRdAtomic, 0, uint64(d.MaxQPInitRdAtom), top8, func(a *verbs.QPAttr, v uint64) { a.MaxRdAtomic = uint8(v) }, func(a *verbs.QPAttr) uint64 { return uint64(a.MaxRdAtomic) }},
-		{"max_dest_rd_atomic", verbs.QPAttrMaxDestRdAtomic, 0, uint64(d.MaxQPRdAtom), top8, func(a *verbs.QPAttr, v uint64) { a.MaxDestRdAtomic = uint8(v) }, func(a *verbs.QPAttr) uint64 { return uint64(a.MaxDestRdAtomic) }},
+		{"port_num", verbs.QPAttrPort, 1, ports, top8, func(a *verbs.QPAttr, v uint64) { a.PortNum = uint8(v) },
+			func(a *verbs.QPAttr) uint64 { return uint64(a.PortNum) }},
+		{"pkey_index", verbs.QPAttrPKeyIndex, 0, keys - 1, top16,
+			func(a *verbs.QPAttr, v uint64) { a.PKeyIndex = uint16(v) },
+			func(a *verbs.QPAttr) uint64 { return uint64(a.PKeyIndex) }},
+		{"qkey", verbs.QPAttrQKey, 0, top32, top32, func(a *verbs.QPAttr, v uint64) { a.QKey = uint32(v) },
+			func(a *verbs.QPAttr) uint64 { return uint64(a.QKey) }},
+		{"path_mtu", verbs.QPAttrPathMTU, 1, uint64(port.ActiveMTU), top8,
+			func(a *verbs.QPAttr, v uint64) { a.PathMTU = verbs.MTU(v) },
+			func(a *verbs.QPAttr) uint64 { return uint64(a.PathMTU) }},
+		{"dest_qp_num", verbs.QPAttrDestQPN, 0, psn, top32, func(a *verbs.QPAttr, v uint64) { a.DestQPNum = uint32(v) },
+			func(a *verbs.QPAttr) uint64 { return uint64(a.DestQPNum) }},
+		{"rq_psn", verbs.QPAttrRQPSN, 0, psn, top32, func(a *verbs.QPAttr, v uint64) { a.RQPSN = uint32(v) },
+			func(a *verbs.QPAttr) uint64 { return uint64(a.RQPSN) }},
+		{"sq_psn", verbs.QPAttrSQPSN, 0, psn, top32, func(a *verbs.QPAttr, v uint64) { a.SQPSN = uint32(v) },
+			func(a *verbs.QPAttr) uint64 { return uint64(a.SQPSN) }},
+		{"min_rnr_timer", verbs.QPAttrMinRNRTimer, 0, 31, top8,
+			func(a *verbs.QPAttr, v uint64) { a.MinRNRTimer = uint8(v) },
+			func(a *verbs.QPAttr) uint64 { return uint64(a.MinRNRTimer) }},
+		{"timeout", verbs.QPAttrTimeout, 0, 31, top8, func(a *verbs.QPAttr, v uint64) { a.Timeout = uint8(v) },
+			func(a *verbs.QPAttr) uint64 { return uint64(a.Timeout) }},
+		{"retry_cnt", verbs.QPAttrRetryCnt, 0, 7, top8, func(a *verbs.QPAttr, v uint64) { a.RetryCnt = uint8(v) },
+			func(a *verbs.QPAttr) uint64 { return uint64(a.RetryCnt) }},
+		{"rnr_retry", verbs.QPAttrRNRRetry, 0, 7, top8, func(a *verbs.QPAttr, v uint64) { a.RNRRetry = uint8(v) },
+			func(a *verbs.QPAttr) uint64 { return uint64(a.RNRRetry) }},
+		{"max_rd_atomic", verbs.QPAttrMaxQPRdAtomic, 0, uint64(d.MaxQPInitRdAtom), top8,
+			func(a *verbs.QPAttr, v uint64) { a.MaxRdAtomic = uint8(v) },
+			func(a *verbs.QPAttr) uint64 { return uint64(a.MaxRdAtomic) }},
+		{"max_dest_rd_atomic", verbs.QPAttrMaxDestRdAtomic, 0, uint64(d.MaxQPRdAtom), top8,
+			func(a *verbs.QPAttr, v uint64) { a.MaxDestRdAtomic = uint8(v) },
+			func(a *verbs.QPAttr) uint64 { return uint64(a.MaxDestRdAtomic) }},
 	}
 	if d.DeviceCapFlags&verbs.DeviceAutoPathMig != 0 {
 		list = append(list,
-			attribute{"alt_port_num", verbs.QPAttrAltPath, 1, ports, top8, func(a *verbs.QPAttr, v uint64) { a.AltPortNum = uint8(v) }, func(a *verbs.QPAttr) uint64 { return uint64(a.AltPortNum) }},
-			attribute{"alt_pkey_index", verbs.QPAttrAltPath, 0, keys - 1, top16, func(a *verbs.QPAttr, v uint64) { a.AltPKeyIndex = uint16(v) }, func(a *verbs.QPAttr) uint64 { return uint64(a.AltPKeyIndex) }},
-			attribute{"alt_timeout", verbs.QPAttrAltPath, 0, 31, top8, func(a *verbs.QPAttr, v uint64) { a.AltTimeout = uint8(v) }, func(a *verbs.QPAttr) uint64 { return uint64(a.AltTimeout) }})
+			attribute{"alt_port_num", verbs.QPAttrAltPath, 1, ports, top8,
+				func(a *verbs.QPAttr, v uint64) { a.AltPortNum = uint8(v) },
+				func(a *verbs.QPAttr) uint64 { return uint64(a.AltPortNum) }},
+			attribute{"alt_pkey_index", verbs.QPAttrAltPath, 0, keys - 1, top16,
+				func(a *verbs.QPAttr, v uint64) { a.AltPKeyIndex = uint16(v) },
+				func(a *verbs.QPAttr) uint64 { return uint64(a.AltPKeyIndex) }},
+			attribute{"alt_timeout", verbs.QPAttrAltPath, 0, 31, top8,
+				func(a *verbs.QPAttr, v uint64) { a.AltTimeout = uint8(v) },
+				func(a *verbs.QPAttr) uint64 { return uint64(a.AltTimeout) }})
 	}
-	for _, w := range e.t.ways(e) {
+	for _, w := range e.t.pathFields(e) {
 		list = append(list,
-			attribute{"primary " + w.name, verbs.QPAttrAV, w.least, w.most, w.top, func(a *verbs.QPAttr, v uint64) { w.set(&a.AHAttr, v) }, nil})
+			attribute{"primary " + w.name, verbs.QPAttrAV, w.least, w.most, w.top,
+				func(a *verbs.QPAttr, v uint64) { w.set(&a.AHAttr, v) }, nil})
 		if d.DeviceCapFlags&verbs.DeviceAutoPathMig != 0 {
 			list = append(list,
-				attribute{"alternate " + w.name, verbs.QPAttrAltPath, w.least, w.most, w.top, func(a *verbs.QPAttr, v uint64) { w.set(&a.AltAHAttr, v) }, nil})
+				attribute{"alternate " + w.name, verbs.QPAttrAltPath, w.least, w.most, w.top,
+					func(a *verbs.QPAttr, v uint64) { w.set(&a.AltAHAttr, v) }, nil})
 		}
 	}
 	return list
 }
 
-// step is a move of a QP with what it takes and may take.
+// step is a transition of a QP with its required and optional attributes.
 type step struct {
 	from, to           verbs.QPState
 	required, optional verbs.QPAttrMask
 }
 
-// steps bring a QP up, and change it in SQD.
+// steps returns the transitions that bring a QP up, and SQD to SQD.
 func steps(typ verbs.QPType) []step {
 	const (
 		state, pkey, alt = verbs.QPAttrState, verbs.QPAttrPKeyIndex, verbs.QPAttrAltPath
 		reset, init      = verbs.QPSReset, verbs.QPSInit
 		rtr, rts, sqd    = verbs.QPSRTR, verbs.QPSRTS, verbs.QPSSQD
-		inSQD            = pkey | verbs.QPAttrAV | alt | verbs.QPAttrMaxQPRdAtomic | verbs.QPAttrMinRNRTimer | verbs.QPAttrTimeout |
+		inSQD            = pkey | verbs.QPAttrAV | alt | verbs.QPAttrMaxQPRdAtomic | verbs.QPAttrMinRNRTimer |
+			verbs.QPAttrTimeout |
 			verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry | verbs.QPAttrMaxDestRdAtomic
 		rnr = verbs.QPAttrMinRNRTimer
 	)
@@ -80,7 +108,8 @@ func steps(typ verbs.QPType) []step {
 	case ud:
 		return []step{
 			{reset, init, state | pkey | verbs.QPAttrPort | verbs.QPAttrQKey, 0}, {init, rtr, state, pkey | verbs.QPAttrQKey},
-			{rtr, rts, state | verbs.QPAttrSQPSN, verbs.QPAttrQKey}, {rts, sqd, state, 0}, {sqd, sqd, 0, pkey | verbs.QPAttrQKey},
+			{rtr, rts, state | verbs.QPAttrSQPSN, verbs.QPAttrQKey}, {rts, sqd, state, 0},
+			{sqd, sqd, 0, pkey | verbs.QPAttrQKey},
 		}
 	case uc:
 		return []step{
@@ -88,17 +117,20 @@ func steps(typ verbs.QPType) []step {
 			{sqd, sqd, 0, pkey | verbs.QPAttrAV | alt},
 		}
 	case verbs.QPTypeXRCSend:
-		return []step{{reset, init, initMask, 0}, {init, rtr, ucRTRMask, pkey | alt}, {rtr, rts, rtsMask, alt | rnr}, {rts, sqd, state, 0}, {sqd, sqd, 0, inSQD}}
+		return []step{{reset, init, initMask, 0}, {init, rtr, ucRTRMask, pkey | alt}, {rtr, rts, rtsMask, alt | rnr},
+			{rts, sqd, state, 0}, {sqd, sqd, 0, inSQD}}
 	case verbs.QPTypeXRCRecv:
 		return []step{
-			{reset, init, initMask, 0}, {init, rtr, rtrMask, pkey | alt}, {rtr, rts, state | verbs.QPAttrSQPSN | verbs.QPAttrTimeout, alt | rnr},
+			{reset, init, initMask, 0}, {init, rtr, rtrMask, pkey | alt},
+			{rtr, rts, state | verbs.QPAttrSQPSN | verbs.QPAttrTimeout, alt | rnr},
 			{rts, sqd, state, 0}, {sqd, sqd, 0, inSQD},
 		}
 	}
-	return []step{{reset, init, initMask, 0}, {init, rtr, rtrMask, pkey | alt}, {rtr, rts, rtsMask, alt | rnr}, {rts, sqd, state, 0}, {sqd, sqd, 0, inSQD}}
+	return []step{{reset, init, initMask, 0}, {init, rtr, rtrMask, pkey | alt}, {rtr, rts, rtsMask, alt | rnr},
+		{rts, sqd, state, 0}, {sqd, sqd, 0, inSQD}}
 }
 
-// maker makes a QP of a type; those of XRC need a domain.
+// maker returns a function that creates a QP of a type; XRC types need a domain.
 func (e *end) maker(typ verbs.QPType) func() *verbs.QP {
 	if typ != verbs.QPTypeXRCRecv {
 		return func() *verbs.QP { return e.qp(typ, nil) }
@@ -107,10 +139,11 @@ func (e *end) maker(typ verbs.QPType) func() *verbs.QP {
 	return func() *verbs.QP { return closing(e.t, get(d.CreateQP(&verbs.QPInitAttr{Type: typ}))(e.t)) }
 }
 
-// rangesOfModify tries each attribute in each step that takes it.
+// rangesOfModify tries each attribute in each transition that accepts it.
 func rangesOfModify(t *T, typ verbs.QPType) {
 	e := t.end()
-	if (typ == verbs.QPTypeXRCSend || typ == verbs.QPTypeXRCRecv) && get(e.ctx.QueryDevice())(t).DeviceCapFlags&verbs.DeviceXRC == 0 {
+	if (typ == verbs.QPTypeXRCSend || typ == verbs.QPTypeXRCRecv) &&
+		get(e.ctx.QueryDevice())(t).DeviceCapFlags&verbs.DeviceXRC == 0 {
 		t.Skip("the device has no XRC")
 	}
 	fresh, list, all := e.maker(typ), e.attributes(), steps(typ)
@@ -119,7 +152,7 @@ func rangesOfModify(t *T, typ verbs.QPType) {
 		PortNum: 1, PathMTU: verbs.MTU256, DestQPNum: 5, AHAttr: way, AltAHAttr: way, AltPortNum: 1, QKey: 7,
 		Timeout: 14, RetryCnt: 1, RNRRetry: 2, MaxRdAtomic: 1, MaxDestRdAtomic: 1, MinRNRTimer: 12, RQPSN: 8, SQPSN: 9,
 	}
-	// before is a QP as it is before a step.
+	// before returns a QP in the initial state of a transition.
 	before := func(s step) *verbs.QP {
 		qp := fresh()
 		for _, to := range all {
@@ -168,15 +201,16 @@ func rangesOfModify(t *T, typ verbs.QPType) {
 				t.must(ref.Close())
 				t.is(qp, s.from)
 			}
-			t.sweep([]span{{name: fmt.Sprintf("%s in %v->%v", a.name, s.from, s.to), least: a.least, most: a.most, top: a.top, try: modify, same: kept}})
+			t.sweep([]span{{name: fmt.Sprintf("%s in %v->%v", a.name, s.from, s.to), least: a.least, most: a.most, top: a.top,
+				try: modify, same: kept}})
 			t.must(qp.Close())
 		}
-		t.noWaysIn(e, s, good, before)
+		t.badPathsIn(e, s, good, before)
 	}
 }
 
-// noWaysIn tries addresses that lead nowhere, and values of attributes without a range of their own.
-func (t *T) noWaysIn(e *end, s step, good verbs.QPAttr, before func(step) *verbs.QP) {
+// badPathsIn tries invalid addresses, and attributes without a range of their own.
+func (t *T) badPathsIn(e *end, s step, good verbs.QPAttr, before func(step) *verbs.QP) {
 	t.Helper()
 	qp := before(s)
 	defer qp.Close()
@@ -194,7 +228,7 @@ func (t *T) noWaysIn(e *end, s step, good verbs.QPAttr, before func(step) *verbs
 		unchanged(t, at)
 		t.is(qp, s.from)
 	}
-	for name, change := range t.noWays(e) {
+	for name, change := range t.badPaths(e) {
 		try("primary path: "+name, verbs.QPAttrAV, func(a *verbs.QPAttr) { change(&a.AHAttr) })
 		try("alternate path: "+name, verbs.QPAttrAltPath, func(a *verbs.QPAttr) { change(&a.AltAHAttr) })
 	}
@@ -211,7 +245,7 @@ func (t *T) noWaysIn(e *end, s step, good verbs.QPAttr, before func(step) *verbs
 	}
 	for _, state := range []verbs.QPState{verbs.QPSUnknown, 8, 1 << 30} {
 		t.refused(fmt.Sprintf("state %d", state), qp.Modify(&verbs.QPAttr{QPState: state}, verbs.QPAttrState), verbs.EINVAL)
-		unchanged(t, "a state that is none")
+		unchanged(t, "an unknown state")
 	}
 	for bit := 21; bit < 32; bit++ {
 		attr := good

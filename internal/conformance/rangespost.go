@@ -7,7 +7,7 @@ import (
 )
 
 var postCases = []testCase{
-	{"V_SEND_01_V_RECV_01_V_RECV_08_BadRequestAtEachPlace", badAtEachPlace},
+	{"V_SEND_01_V_RECV_01_V_RECV_08_BadRequestAtEachPosition", badAtEachPosition},
 	{"X_SEND_01_X_RECV_01_ListsAsLongAsTheQueue", fullLists},
 	{"V_SEND_08_X_SEND_01_RangesOfSends", rangesOfSends},
 	{"X_RECV_01_V_RECV_08_RangesOfReceives", rangesOfReceives},
@@ -16,8 +16,9 @@ var postCases = []testCase{
 	{"V_CQX_11_V_WR_03_EveryWRID", everyWRID},
 }
 
-// badAtEachPlace posts lists of which one request is bad. Those before it are posted, it and those behind it are not.
-func badAtEachPlace(t *T) {
+// badAtEachPosition posts lists with one bad request. The requests before it are posted; it and those
+// behind it are not.
+func badAtEachPosition(t *T) {
 	a, b := t.ends()
 	const n = 5
 	for at := range n {
@@ -44,7 +45,7 @@ func badAtEachPlace(t *T) {
 		same(t, "sends", t.ids(t.poll(a.sendCQ, at), verbs.WCSuccess), fmt.Sprint(want))
 		same(t, "receives", t.ids(t.poll(b.rcvQ, at), verbs.WCSuccess), fmt.Sprint(want))
 		t.to(qb, verbs.QPSErr)
-		t.silent("no more was posted", a.sendCQ, b.rcvQ)
+		t.silent("no other request was posted", a.sendCQ, b.rcvQ)
 
 		srq := b.srq(8)
 		err = srq.PostRecv(recvs...)
@@ -55,7 +56,7 @@ func badAtEachPlace(t *T) {
 	}
 }
 
-// fullLists posts as much as a queue takes in one call, and one more.
+// fullLists posts as many requests as fit into a queue in one call, and one more.
 func fullLists(t *T) {
 	a, b := t.ends()
 	for _, depth := range []uint32{1, 7, 64} {
@@ -68,14 +69,14 @@ func fullLists(t *T) {
 		t.must(err)
 		sends, recvs := int(ia.Cap.MaxSendWR), int(ib.Cap.MaxRecvWR)
 		if sends < int(depth) || recvs < int(depth) {
-			t.Fatalf("%d and %d requests, %d were asked for", sends, recvs, depth)
+			t.Fatalf("%d and %d requests, want %d", sends, recvs, depth)
 		}
 		var rl []verbs.RecvWR
 		for i := range recvs + 1 {
 			rl = append(rl, b.recv(uint64(i), 0, 10))
 		}
 		err = qb.PostRecv(rl...)
-		t.refused("one receive more than there is room for", err, verbs.ENOMEM)
+		t.refused("one receive too many", err, verbs.ENOMEM)
 		t.firstBad(err, recvs)
 		var sl []verbs.SendWR
 		for i := range sends + 1 {
@@ -85,14 +86,14 @@ func fullLists(t *T) {
 			}
 			sl = append(sl, wr)
 		}
-		t.toSQD(qa, false) // none leaves the queue meanwhile
+		t.toSQD(qa, false) // no request leaves the queue
 		err = qa.PostSend(sl...)
-		t.refused("one send more than there is room for", err, verbs.ENOMEM)
+		t.refused("one send too many", err, verbs.ENOMEM)
 		t.firstBad(err, sends)
 		t.to(qa, verbs.QPSRTS)
 		t.good(a.sendCQ, sends)
 		t.good(b.rcvQ, min(sends, recvs))
-		t.silent("the rest was not posted", a.sendCQ)
+		t.silent("the others were not posted", a.sendCQ)
 		t.must(qa.PostSend()) // an empty list
 		t.must(qb.PostRecv())
 		t.must(qa.Close())
@@ -177,7 +178,7 @@ func rangesOfSends(t *T) {
 	}
 }
 
-// rangesOfReceives posts as many entries as a queue was made for, and more, in QPs of each type and in SRQs.
+// rangesOfReceives posts up to the largest number of entries and beyond, in QPs of each type and in SRQs.
 func rangesOfReceives(t *T) {
 	e := t.end()
 	sweep := func(name string, most uint32, post func(...verbs.RecvWR) error, held func(want int) int) {
@@ -209,7 +210,7 @@ func rangesOfReceives(t *T) {
 		sweep(typ.String(), init.Cap.MaxRecvSGE, qp.PostRecv, func(want int) int {
 			t.to(qp, verbs.QPSErr)
 			n := len(t.poll(e.rcvQ, want))
-			t.silent("what was refused is not there", e.rcvQ)
+			t.silent("refused receives were not posted", e.rcvQ)
 			return n
 		})
 	}
@@ -234,17 +235,17 @@ func rangesOfSRQNumbers(t *T) {
 	}}})
 }
 
-// rangesOfBuilder: a fault in any request of a batch drops the batch.
+// rangesOfBuilder checks that an error in any request of a batch drops the batch.
 func rangesOfBuilder(t *T) {
 	a, b := t.ends()
 	_, limit := a.widestInline(rc)
-	init := verbs.QPInitAttrEx{
-		QPInitAttr: verbs.QPInitAttr{Type: rc, SendCQ: a.sendCQ, RecvCQ: a.rcvQ, Cap: verbs.QPCap{
+	init := verbs.QPInitAttr{
+		Type: rc, SendCQ: a.sendCQ, RecvCQ: a.rcvQ, Cap: verbs.QPCap{
 			MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 3, MaxRecvSGE: 1, MaxInlineData: uint32(limit),
-		}},
+		},
 		SendOpsFlags: verbs.QPExWithSend | verbs.QPExWithRDMAWrite,
 	}
-	qa := closing(t, get(a.pd.CreateQPEx(&init))(t))
+	qa := closing(t, get(a.pd.CreateQP(&init))(t))
 	qb := b.qp(rc, nil)
 	t.join(qa, qb, nil)
 	x := get(qa.Ex())(t)
@@ -259,15 +260,20 @@ func rangesOfBuilder(t *T) {
 		good, bad func()
 		errno     error
 	}{
-		"entries":          {func() { x.SetSGEList(list(sges)) }, func() { x.SetSGEList(list(sges + 1)) }, verbs.EINVAL},
-		"no entries":       {func() { x.SetSGEList(nil) }, func() { x.SetSGEList(list(100)) }, verbs.EINVAL},
-		"inline bytes":     {func() { x.SetInlineData(a.buf[:limit]) }, func() { x.SetInlineData(a.buf[:limit+1]) }, verbs.EINVAL},
-		"inline pieces":    {func() { x.SetInlineDataList([][]byte{a.buf[:limit-1], a.buf[:1]}) }, func() { x.SetInlineDataList([][]byte{a.buf[:limit], a.buf[:1]}) }, verbs.EINVAL},
-		"no inline bytes":  {func() { x.SetInlineData(nil) }, func() {}, verbs.EINVAL},
-		"two setters":      {func() { x.SetSGE(a.mr.SGE(0, 1)) }, func() { x.SetSGE(a.mr.SGE(0, 1)); x.SetSGE(a.mr.SGE(0, 1)) }, verbs.EINVAL},
-		"a foreign setter": {func() { x.SetSGE(a.mr.SGE(0, 1)) }, func() { x.SetSGE(a.mr.SGE(0, 1)); x.SetXRCSRQN(1) }, verbs.EINVAL},
-		"an operation":     {func() { x.SetSGE(a.mr.SGE(0, 1)) }, func() { x.SetSGE(a.mr.SGE(0, 1)); x.RDMARead(1, 2); x.SetSGE(a.mr.SGE(0, 1)) }, verbs.EINVAL},
-		"more than the room": {func() { x.SetSGE(a.mr.SGE(0, 1)) }, func() {
+		"entries":    {func() { x.SetSGEList(list(sges)) }, func() { x.SetSGEList(list(sges + 1)) }, verbs.EINVAL},
+		"no entries": {func() { x.SetSGEList(nil) }, func() { x.SetSGEList(list(100)) }, verbs.EINVAL},
+		"inline bytes": {func() { x.SetInlineData(a.buf[:limit]) }, func() { x.SetInlineData(a.buf[:limit+1]) },
+			verbs.EINVAL},
+		"inline pieces": {func() { x.SetInlineDataList([][]byte{a.buf[:limit-1], a.buf[:1]}) },
+			func() { x.SetInlineDataList([][]byte{a.buf[:limit], a.buf[:1]}) }, verbs.EINVAL},
+		"no inline bytes": {func() { x.SetInlineData(nil) }, func() {}, verbs.EINVAL},
+		"two setters": {func() { x.SetSGE(a.mr.SGE(0, 1)) },
+			func() { x.SetSGE(a.mr.SGE(0, 1)); x.SetSGE(a.mr.SGE(0, 1)) }, verbs.EINVAL},
+		"a foreign setter": {func() { x.SetSGE(a.mr.SGE(0, 1)) }, func() { x.SetSGE(a.mr.SGE(0, 1)); x.SetXRCSRQN(1) },
+			verbs.EINVAL},
+		"an operation": {func() { x.SetSGE(a.mr.SGE(0, 1)) },
+			func() { x.SetSGE(a.mr.SGE(0, 1)); x.RDMARead(1, 2); x.SetSGE(a.mr.SGE(0, 1)) }, verbs.EINVAL},
+		"too many requests": {func() { x.SetSGE(a.mr.SGE(0, 1)) }, func() {
 			x.SetSGE(a.mr.SGE(0, 1))
 			for range room {
 				x.RDMAWrite(b.mr.RKey(), b.mr.Addr())

@@ -8,9 +8,9 @@ import (
 
 // Receives (section 42).
 var recvCases = []testCase{
-	{"V_RECV_01_V_RECV_08_TheOnesBeforeABadOneArePosted", postedBeforeBad},
+	{"V_RECV_01_V_RECV_08_RequestsBeforeABadOneArePosted", postedBeforeBad},
 	{"V_RECV_04_ReusableAfterTheCompletion", recvReuse},
-	{"V_RECV_05_AQPWithSRQTakesNoneOfItsOwn", noOwnReceives},
+	{"V_RECV_05_AQPWithSRQHasNoReceivesOfItsOwn", noOwnReceives},
 	{"X_RECV_01_SizesOfReceives", recvSizes},
 	{"X_RECV_02_SRQReceivesNameTheirQP", srqReceiveNames},
 }
@@ -31,7 +31,7 @@ func postedBeforeBad(t *T) {
 		t.firstBad(err, 2)
 		t.must(c.from.PostSend(a.send(1, 0, 1), a.send(2, 0, 1), a.send(3, 0, 1)))
 		same(t, "receives", t.ids(t.poll(b.rcvQ, 2), verbs.WCSuccess), "[1 2]")
-		t.silent("the one behind the bad one was not posted", b.rcvQ)
+		t.silent("the receive behind the bad one was not posted", b.rcvQ)
 	}
 }
 
@@ -68,7 +68,7 @@ func recvSizes(t *T) {
 	t.must(qa.PostSend(a.send(1, 0, 0), a.send(2, 0, 8), a.send(3, 0, 8)))
 	wcs := t.poll(b.rcvQ, 3)
 	got := fmt.Sprint(wcs[0].Status.Name(), wcs[0].ByteLen, wcs[1].Status.Name(), wcs[1].ByteLen, wcs[2].Status.Name())
-	same(t, "no SGE, just enough, a byte short", got, fmt.Sprint("SUCCESS", 0, "SUCCESS", 8, "LOC_LEN_ERR"))
+	same(t, "no SGE, the exact size, one byte less", got, fmt.Sprint("SUCCESS", 0, "SUCCESS", 8, "LOC_LEN_ERR"))
 	same(t, "the sender", t.poll(a.sendCQ, 3)[2].Status, verbs.WCRemInvReqErr)
 	_, init, err := qb.Query(0)
 	t.must(err)

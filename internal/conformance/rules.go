@@ -8,7 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rules of objects on a real device. The verbs package's own tests hold most of them against a driver that only records.
+// Rules of objects on a real device. The tests of the verbs package check most of them against a driver
+// that only records calls.
 var ruleCases = []testCase{
 	{"V_GEN_21_V_APP_03_BothEndsMustBeUp", bothEndsUp},
 	{"V_GEN_07_X_PD_01_DomainsDoNotMix", mixedDomains},
@@ -32,11 +33,11 @@ func bothEndsUp(t *T) {
 	a, b := t.ends()
 	qa, qb := a.qp(rc, nil), b.qp(rc, nil)
 	ib := t.info(qb)
-	t.must(qa.Connect(ib, patient(&impatient)))
+	t.must(qa.Connect(ib, patient(&shortTimeout)))
 	t.must(qa.PostSend(a.rdma(verbs.WRRDMAWrite, 1, b, 0, 8)))
 	same(t, "the peer is in RESET", t.poll(a.sendCQ, 1)[0].Status, verbs.WCRetryExcErr)
 	t.to(qa, verbs.QPSReset)
-	ia := t.info(qa) // begins with another PSN
+	ia := t.info(qa) // has a new PSN
 	t.must(qa.Connect(ib, patient(nil)))
 	t.must(qb.Connect(ia, patient(nil)))
 	t.must(qa.PostSend(a.rdma(verbs.WRRDMAWrite, 2, b, 0, 8)))
@@ -84,7 +85,7 @@ func manyRegions(t *T) {
 	read.RemoteAddr, read.RKey = readable.Addr()+1010, readable.RKey()
 	t.must(qa.PostSend(read))
 	t.good(a.sendCQ, 1)
-	t.equal("what was written through one and read through the other", a.buf[5000:5100], a.buf[:100])
+	t.equal("data written through one and read through the other", a.buf[5000:5100], a.buf[:100])
 	wr.RemoteAddr, wr.RKey = readable.Addr()+1010, readable.RKey()
 	t.must(qa.PostSend(wr))
 	same(t, "writing through the readable one", t.poll(a.sendCQ, 1)[0].Status, verbs.WCRemAccessErr)
@@ -98,7 +99,8 @@ func anyMemory(t *T) {
 	mapped := get(verbs.AllocBuffer(4096))(t)
 	t.Cleanup(func() { t.must(verbs.FreeBuffer(mapped)) })
 	for name, buf := range map[string][]byte{
-		"global": global[:], "heap": make([]byte, 4096), "mmap": mapped, "odd": make([]byte, 4096)[13:1000], "one byte": make([]byte, 1),
+		"global": global[:], "heap": make([]byte, 4096), "mmap": mapped, "odd": make([]byte, 4096)[13:1000],
+		"one byte": make([]byte, 1),
 	} {
 		n := min(len(buf), 500)
 		mr := b.region(buf, allAccess)
@@ -120,7 +122,8 @@ func needsGRH(t *T) {
 		qp := a.qp(typ, nil)
 		toInit(qp, allAccess)
 		mask := map[verbs.QPType]verbs.QPAttrMask{rc: rtrMask, uc: ucRTRMask}[typ]
-		attr := verbs.QPAttr{QPState: verbs.QPSRTR, PathMTU: verbs.MTU1024, DestQPNum: 1, AHAttr: verbs.AHAttr{PortNum: 1, DLID: 1}}
+		attr := verbs.QPAttr{QPState: verbs.QPSRTR, PathMTU: verbs.MTU1024, DestQPNum: 1,
+			AHAttr: verbs.AHAttr{PortNum: 1, DLID: 1}}
 		t.refused("RTR without GRH", qp.Modify(&attr, mask), verbs.EINVAL)
 		t.is(qp, verbs.QPSInit)
 	}
@@ -133,8 +136,8 @@ func partitions(t *T) {
 		t.Fatal("the port has no P_Key")
 	}
 	ours := get(e.ctx.QueryPKey(1, 0))(t)
-	same(t, "its index", get(e.ctx.PKeyIndex(1, ours))(t), 0)
-	p := e.puppet(uc, nil)
+	same(t, "the index of the P_Key", get(e.ctx.PKeyIndex(1, ours))(t), 0)
+	p := e.rawPeer(uc, nil)
 	for i, c := range []struct {
 		key   uint16
 		match bool
@@ -152,8 +155,8 @@ func partitions(t *T) {
 		}
 	}
 	t.must(p.qp.PostSend(e.send(1, 0, 1)))
-	same(t, "the P_Key that the QP sends", p.hears(wire.SendOnly).PKey, ours)
-	bad := uint64(2) // of those above
+	same(t, "the P_Key that the QP sends", p.expect(wire.SendOnly).PKey, ours)
+	bad := uint64(2) // the packets with a bad P_Key above
 	if ours&0x8000 == 0 {
 		bad = 3
 	}
@@ -161,7 +164,7 @@ func partitions(t *T) {
 	if get(e.ctx.QueryDevice())(t).DeviceCapFlags&verbs.DeviceBadPKeyCntr == 0 {
 		return
 	}
-	for range 100 { // the port's counter may be late, by the clock of the wall
+	for range 100 { // the port's counter is updated in real time and may lag
 		if port = get(e.ctx.QueryPort(1))(t); uint64(port.BadPKeyCntr) == bad {
 			break
 		}
@@ -175,22 +178,22 @@ func eventsWait(t *T) {
 	a, b := t.ends()
 	srqs := []*verbs.SRQ{b.srq(4), b.srq(4), b.srq(4)}
 	for _, s := range srqs {
-		t.arm(s, 1) // at once: nothing is posted
+		t.arm(s, 1) // immediately: no receive is posted
 	}
 	qa, qb := connect(a, b, rc, nil)
-	receive(a, b, qa, qb, 0, 5) // nobody needs to read them
+	receive(a, b, qa, qb, 0, 5) // events need not be read
 	for _, s := range srqs {
 		b.limitReached(s)
 	}
-	b.noEvent("there were three")
+	b.noEvent("all three were read")
 }
 
-// waits checks that something is not closed before ack.
+// waits checks that Close does not return before ack.
 func (t *T) waits(what string, c interface{ Close() error }, ack func()) {
 	t.Helper()
 	done := make(chan error)
 	go func() { done <- c.Close() }()
-	time.Sleep(moment) // for the goroutine, whatever the network's time is
+	time.Sleep(moment) // of real time, for the goroutine
 	t.Pause(moment)
 	select {
 	case err := <-done:
@@ -206,7 +209,8 @@ func closeWaits(t *T) {
 	next := func(want verbs.EventType) verbs.AsyncEvent {
 		t.Helper()
 		var ev verbs.AsyncEvent
-		if !t.Await(func() (ok bool) { var err error; ev, err = b.ctx.TryGetAsyncEvent(); return err == nil }, patience) || ev.Type != want {
+		if !t.Await(func() (ok bool) { var err error; ev, err = b.ctx.TryGetAsyncEvent(); return err == nil }, waitLimit) ||
+			ev.Type != want {
 			t.Errorf("event %v, want %v", ev.Type, want)
 		}
 		return ev
@@ -242,7 +246,7 @@ func compEventsAcked(t *T) {
 		t.must(l.cq.ReqNotify(false))
 		l.receive(1)
 		var got *verbs.CQ
-		if !t.Await(func() bool { got, _ = l.ch.TryGetEvent(); return got != nil }, patience) || got != l.cq {
+		if !t.Await(func() bool { got, _ = l.ch.TryGetEvent(); return got != nil }, waitLimit) || got != l.cq {
 			t.Fatalf("the event is of %v", got)
 		}
 	}
@@ -267,7 +271,7 @@ func everyVector(t *T) {
 		t.good(cq, 1)
 	}
 	_, err := b.ctx.CreateCQ(8, &verbs.CQOptions{CompVector: b.ctx.NumCompVectors()})
-	t.refused("a vector too many", err, verbs.EINVAL)
+	t.refused("a vector beyond the last", err, verbs.EINVAL)
 }
 
 func newSRQs(t *T) {
@@ -276,8 +280,9 @@ func newSRQs(t *T) {
 	srq := closing(t, get(e.pd.CreateSRQ(&init))(t))
 	same(t, "srq_context", srq.SRQContext(), any("mine"))
 	got := get(srq.Query())(t)
-	if got.MaxWR < 5 || got.MaxSGE < 2 || got.SRQLimit != 0 || got.MaxWR != init.Attr.MaxWR || got.MaxSGE != init.Attr.MaxSGE {
-		t.Errorf("attributes %+v, told %+v", got, init.Attr)
+	if got.MaxWR < 5 || got.MaxSGE < 2 || got.SRQLimit != 0 || got.MaxWR != init.Attr.MaxWR ||
+		got.MaxSGE != init.Attr.MaxSGE {
+		t.Errorf("attributes %+v, returned %+v", got, init.Attr)
 	}
 	e.noEvent("the limit is ignored at creation")
 }
@@ -312,7 +317,8 @@ func transitionsInOrder(t *T) {
 		t.Helper()
 		at := qp.State()
 		for _, s := range states {
-			t.refused(fmt.Sprintf("%v->%v", at, s), qp.Modify(&verbs.QPAttr{QPState: s, PortNum: 1}, verbs.QPAttrState), verbs.EINVAL)
+			t.refused(fmt.Sprintf("%v->%v", at, s), qp.Modify(&verbs.QPAttr{QPState: s, PortNum: 1}, verbs.QPAttrState),
+				verbs.EINVAL)
 			t.is(qp, at)
 		}
 	}
@@ -321,7 +327,7 @@ func transitionsInOrder(t *T) {
 	t.to(qp, verbs.QPSReset)
 	toInit(qp, allAccess)
 	refused(verbs.QPSRTS, verbs.QPSSQD, verbs.QPSSQE)
-	p := e.puppetFor(qp)
+	p := e.rawPeerFor(qp)
 	toRTR(qp, p.info(), 12) // D-32: no receive is posted
 	refused(verbs.QPSInit, verbs.QPSSQD, verbs.QPSSQE)
 	mustModify(qp, &verbs.QPAttr{QPState: verbs.QPSRTS}, rtsMask)
@@ -333,13 +339,14 @@ func transitionsInOrder(t *T) {
 func postingByState(t *T) {
 	e := t.end()
 	qp := e.qp(rc, nil)
-	p := e.puppetFor(qp)
+	p := e.rawPeerFor(qp)
 	check := func(send, recv bool) {
 		t.Helper()
 		for what, c := range map[string]struct {
 			err error
 			ok  bool
-		}{"a send": {qp.PostSend(e.rdma(verbs.WRRDMAWrite, 1, e, 0, 1)), send}, "a receive": {qp.PostRecv(e.recv(2, 0, 1)), recv}} {
+		}{"a send": {qp.PostSend(e.rdma(verbs.WRRDMAWrite, 1, e, 0, 1)), send},
+			"a receive": {qp.PostRecv(e.recv(2, 0, 1)), recv}} {
 			if c.ok {
 				t.must(c.err)
 			} else {
@@ -354,10 +361,10 @@ func postingByState(t *T) {
 	check(false, true)
 	mustModify(qp, &verbs.QPAttr{QPState: verbs.QPSRTS, Timeout: 22}, rtsMask)
 	check(true, true)
-	p.hears(wire.WriteOnly)
+	p.expect(wire.WriteOnly)
 	t.toSQD(qp, false)
 	check(true, true)
-	p.hearsNothing("it is in SQD")
+	p.expectNothing("it is in SQD")
 	t.to(qp, verbs.QPSErr)
 	check(true, true)
 	same(t, "sends flushed", t.ids(t.poll(e.sendCQ, 3), verbs.WCWRFlushErr), "[1 1 1]")
@@ -367,7 +374,7 @@ func postingByState(t *T) {
 func noDeferral(t *T) {
 	e := t.end()
 	t.refused("a PD with a region", e.pd.Close(), verbs.EBUSY)
-	_ = e.qp(rc, nil) // the PD is as it was
+	_ = e.qp(rc, nil) // the PD is unchanged
 	other := get(e.ctx.AllocPD())(t)
 	t.must(other.Close())
 	t.refused("a closed PD", other.Close(), verbs.EINVAL)

@@ -9,7 +9,7 @@ import (
 
 // Sends (section 43). Datagrams are in datagrams.go, solicited events in notify.go, signalling in qps.go.
 var sendCases = []testCase{
-	{"V_SEND_01_TheOnesBeforeABadOneArePosted", sentBeforeBad},
+	{"V_SEND_01_RequestsBeforeABadOneArePosted", sentBeforeBad},
 	{"V_SEND_03_InlineIsReusableAtOnce", inlineReuse},
 	{"V_SEND_09_FenceWaitsForReads", fence},
 	{"V_SEND_09_FenceOnRCOnly", fenceOnRC},
@@ -20,7 +20,7 @@ var sendCases = []testCase{
 	{"X_SEND_02_AtomicsNeedAlignmentAnd8Bytes", atomicShape},
 }
 
-// firstBad checks which request a post call refused.
+// firstBad checks the index of the request that a post call refused.
 func (t *T) firstBad(err error, want int) {
 	t.Helper()
 	var e *verbs.PostError
@@ -39,14 +39,14 @@ func sentBeforeBad(t *T) {
 	t.refused("a bad send", err, verbs.EINVAL)
 	t.firstBad(err, 2)
 	same(t, "sends", t.ids(t.poll(a.sendCQ, 2), verbs.WCSuccess), "[1 2]")
-	t.silent("the one behind the bad one was not posted", a.sendCQ)
+	t.silent("the send behind the bad one was not posted", a.sendCQ)
 	t.is(qa, verbs.QPSRTS)
 }
 
 func inlineReuse(t *T) {
 	e := t.end()
-	p := e.puppet(verbs.QPTypeRC, slow)
-	t.toSQD(p.qp, false) // nothing leaves
+	p := e.rawPeer(verbs.QPTypeRC, slow)
+	t.toSQD(p.qp, false) // nothing is sent
 	listed, given := e.send(1, 0, 8), e.send(2, 0, 0)
 	listed.Flags |= verbs.SendInline
 	copy(e.buf, "listed..")
@@ -57,20 +57,20 @@ func inlineReuse(t *T) {
 	clear(given.Inline)
 	t.to(p.qp, verbs.QPSRTS)
 	for _, want := range []string{"listed..", "given..."} {
-		same(t, "what was sent", string(p.hears(wire.SendOnly).Payload), want)
+		same(t, "the payload", string(p.expect(wire.SendOnly).Payload), want)
 	}
 }
 
 func fence(t *T) {
 	e := t.end()
-	p := e.puppet(verbs.QPTypeRC, slow)
+	p := e.rawPeer(verbs.QPTypeRC, slow)
 	fenced := e.rdma(verbs.WRRDMAWrite, 2, e, 0, 8)
 	fenced.Flags |= verbs.SendFence
 	t.must(p.qp.PostSend(e.rdma(verbs.WRRDMARead, 1, e, 0, 8), fenced))
-	f := p.hears(wire.ReadRequest)
-	p.hearsNothing("the READ is not done")
+	f := p.expect(wire.ReadRequest)
+	p.expectNothing("the READ is not complete")
 	p.answer(wire.ReadRespOnly, f.PSN, wire.SynAck, full[:8])
-	p.hears(wire.WriteOnly)
+	p.expect(wire.WriteOnly)
 }
 
 func fenceOnRC(t *T) {
@@ -113,12 +113,14 @@ func zeroLength(t *T) {
 		a, b := t.ends()
 		qa, qb := connect(a, b, typ, nil)
 		b.blank()
-		for _, op := range []verbs.WROpcode{verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRRDMARead} {
-			if typ == verbs.QPTypeUD && op != verbs.WRSend && op != verbs.WRSendWithImm || typ == verbs.QPTypeUC && op == verbs.WRRDMARead {
+		for _, op := range []verbs.WROpcode{verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
+			verbs.WRRDMARead} {
+			if typ == verbs.QPTypeUD && op != verbs.WRSend && op != verbs.WRSendWithImm || typ == verbs.QPTypeUC &&
+				op == verbs.WRRDMARead {
 				continue
 			}
 			wr := a.rdma(op, 1, b, 0, 0)
-			wr.RKey ^= 0x55 // names no memory
+			wr.RKey ^= 0x55 // an invalid key
 			wr.SGList = [][]verbs.SGE{nil, {{}, {}}}[op&1]
 			if typ == verbs.QPTypeUD {
 				wr = a.datagram(qa, qb, wr)
@@ -138,7 +140,7 @@ func zeroLength(t *T) {
 			}
 		}
 		if typ != verbs.QPTypeUD && !untouched(b.buf) {
-			t.Error("no bytes were written somewhere")
+			t.Error("a request of length 0 wrote to memory")
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// sizeCases are transfers of all sizes, on every path MTU.
+// sizeCases returns transfers of many sizes, on every path MTU.
 func sizeCases() []testCase {
 	cases := []testCase{
 		{"V_TR_04_UD_EverySize", everyDatagram},
@@ -14,7 +14,7 @@ func sizeCases() []testCase {
 		{"V_SEND_11_InlineWriteToTheLimit", inlineWrite},
 		{"V_TR_02_RC_PSNsWrapAround", func(t *T) { wrap(t, rc) }},
 		{"V_TR_03_UC_PSNsWrapAround", func(t *T) { wrap(t, uc) }},
-		{"V_EV_06_PingPongBetweenSleepers", sleepers},
+		{"V_EV_06_PingPongWithEvents", eventPingPong},
 	}
 	for mtu := verbs.MTU256; mtu <= verbs.MTU4096; mtu++ {
 		cases = append(cases,
@@ -26,13 +26,13 @@ func sizeCases() []testCase {
 
 const large = 1 << 20
 
-// sizesFor are the lengths around a path MTU.
+// sizesFor returns lengths around a path MTU.
 func sizesFor(mtu verbs.MTU) []int {
 	m := mtu.Bytes()
 	return []int{0, 1, m - 1, m, m + 1, 3*m + 7}
 }
 
-// wide is an end's second region, large enough for the large message and a margin around it.
+// wide is a second region of an end, for the large message and a margin around it.
 type wide struct {
 	*verbs.MR
 	buf []byte
@@ -47,7 +47,7 @@ func (e *end) wide() wide {
 	return w
 }
 
-// fill writes n bytes that differ with every seed, and the canary around them.
+// fill writes n bytes that depend on seed, with the canary around them.
 func (w *wide) fill(n, seed int) {
 	blank(w.buf)
 	for i := range n {
@@ -55,12 +55,12 @@ func (w *wide) fill(n, seed int) {
 	}
 }
 
-// check compares the n bytes with what from has, and that nothing lies around them.
+// check compares the n bytes with those of from, and checks the margins.
 func (w *wide) check(t *T, what string, from *wide, n int) {
 	t.Helper()
 	t.equal(what, w.buf[margin:margin+n], from.buf[margin:margin+n])
 	if !untouched(w.buf[:margin]) || !untouched(w.buf[margin+n:]) {
-		t.Errorf("%s: something was written around the %d bytes", what, n)
+		t.Errorf("%s: memory around the %d bytes was written", what, n)
 	}
 }
 
@@ -80,7 +80,8 @@ func everySize(t *T, mtu verbs.MTU) {
 				t.must(qb.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{wb.SGE(margin, n)}}))
 			}
 			t.must(qa.PostSend(verbs.SendWR{
-				Opcode: op, Flags: verbs.SendSignaled, SGList: []verbs.SGE{wa.SGE(margin, n)}, RemoteAddr: wb.Addr() + margin, RKey: wb.RKey(),
+				Opcode: op, Flags: verbs.SendSignaled, SGList: []verbs.SGE{wa.SGE(margin, n)}, RemoteAddr: wb.Addr() + margin,
+				RKey: wb.RKey(),
 			}))
 			t.good(a.sendCQ, 1)
 			if op == verbs.WRSend {
@@ -101,7 +102,8 @@ func everyUCSize(t *T, mtu verbs.MTU) {
 			wb.fill(0, 0)
 			t.must(qb.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{wb.SGE(margin, n)}}))
 			t.must(qa.PostSend(verbs.SendWR{
-				Opcode: op, Flags: verbs.SendSignaled, SGList: []verbs.SGE{wa.SGE(margin, n)}, RemoteAddr: wb.Addr() + margin, RKey: wb.RKey(),
+				Opcode: op, Flags: verbs.SendSignaled, SGList: []verbs.SGE{wa.SGE(margin, n)}, RemoteAddr: wb.Addr() + margin,
+				RKey: wb.RKey(),
 			}))
 			t.good(a.sendCQ, 1)
 			same(t, "byte_len", t.good(b.rcvQ, 1)[0].ByteLen, uint32(n))
@@ -129,7 +131,7 @@ func everyDatagram(t *T) {
 	}
 }
 
-// pieces cuts n pieces of several sizes out of a region, with gaps, and lists their bytes.
+// pieces returns n SGEs of various lengths with gaps between them, and their ranges.
 func pieces(e *end, n int) (list []verbs.SGE, ranges [][2]int, total int) {
 	at := 0
 	for i := range n {
@@ -158,7 +160,7 @@ func sgeLimits(t *T) {
 	qa, qb := a.qp(rc, most), b.qp(rc, most)
 	t.join(qa, qb, &verbs.ConnectOptions{MTU: verbs.MTU256})
 	from, sent, n := pieces(a, attr.MaxSGE)
-	// The receive has as many entries of the same sizes, in the opposite order.
+	// The receive has entries of the same lengths in reverse order.
 	to, got, _ := pieces(b, attr.MaxSGE)
 	for i, j := 0, len(to)-1; i < j; i, j = i+1, j-1 {
 		to[i], to[j], got[i], got[j] = to[j], to[i], got[j], got[i]
@@ -172,7 +174,8 @@ func sgeLimits(t *T) {
 	into, read, n := pieces(a, attr.MaxSGERd)
 	b.fill()
 	a.blank()
-	t.must(qa.PostSend(verbs.SendWR{Opcode: verbs.WRRDMARead, Flags: verbs.SendSignaled, SGList: into, RemoteAddr: b.mr.Addr() + 5, RKey: b.mr.RKey()}))
+	t.must(qa.PostSend(verbs.SendWR{Opcode: verbs.WRRDMARead, Flags: verbs.SendSignaled, SGList: into,
+		RemoteAddr: b.mr.Addr() + 5, RKey: b.mr.RKey()}))
 	same(t, "byte_len", t.good(a.sendCQ, 1)[0].ByteLen, uint32(n))
 	t.equal("the READ", stream(a.buf, read), b.buf[5:5+n])
 	for i := 1; i < len(read); i++ {
@@ -180,7 +183,8 @@ func sgeLimits(t *T) {
 			t.Errorf("the READ wrote between its entries %d and %d", i-1, i)
 		}
 	}
-	t.refused("an entry more", qa.PostSend(verbs.SendWR{Opcode: verbs.WRSend, SGList: append(from, from...)}), verbs.EINVAL)
+	t.refused("one entry too many", qa.PostSend(verbs.SendWR{Opcode: verbs.WRSend, SGList: append(from, from...)}),
+		verbs.EINVAL)
 }
 
 func inlineWrite(t *T) {
@@ -217,7 +221,8 @@ func wrap(t *T, typ verbs.QPType) {
 		toInit(s.qp, allAccess)
 		s.peer.MTU = verbs.MTU256
 		toRTR(s.qp, s.peer, 12)
-		mustModify(s.qp, &verbs.QPAttr{QPState: verbs.QPSRTS, SQPSN: s.own.PSN, Timeout: 19, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 2}, mask)
+		mustModify(s.qp, &verbs.QPAttr{QPState: verbs.QPSRTS, SQPSN: s.own.PSN, Timeout: 19, RetryCnt: 7, RNRRetry: 7,
+			MaxRdAtomic: 2}, mask)
 	}
 	sides := []struct {
 		from, to   *end
@@ -236,7 +241,7 @@ func wrap(t *T, typ verbs.QPType) {
 	if typ == uc {
 		return
 	}
-	// A READ whose answer wraps around.
+	// A READ whose response wraps around.
 	t.to(qa, verbs.QPSReset)
 	t.to(qb, verbs.QPSReset)
 	toInit(qa, allAccess)
@@ -244,16 +249,19 @@ func wrap(t *T, typ verbs.QPType) {
 	ib.MTU, ia.MTU = verbs.MTU256, verbs.MTU256
 	toRTR(qa, ib, 12)
 	toRTR(qb, ia, 12)
-	mustModify(qa, &verbs.QPAttr{QPState: verbs.QPSRTS, SQPSN: ia.PSN, Timeout: 19, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 2}, rtsMask)
+	mustModify(qa, &verbs.QPAttr{QPState: verbs.QPSRTS, SQPSN: ia.PSN, Timeout: 19, RetryCnt: 7, RNRRetry: 7,
+		MaxRdAtomic: 2}, rtsMask)
 	b.fill()
 	a.blank()
-	t.must(qa.PostSend(a.rdma(verbs.WRRDMARead, 1, b, 0, 5000), a.rdma(verbs.WRAtomicFetchAndAdd, 2, b, 8000, 8), a.rdma(verbs.WRRDMARead, 3, b, 5000, 700)))
+	t.must(qa.PostSend(a.rdma(verbs.WRRDMARead, 1, b, 0, 5000), a.rdma(verbs.WRAtomicFetchAndAdd, 2, b, 8000, 8),
+		a.rdma(verbs.WRRDMARead, 3, b, 5000, 700)))
 	t.good(a.sendCQ, 3)
 	t.equal("the READs", a.buf[:5700], b.buf[:5700])
 }
 
-// sleepers play ping-pong as programs that sleep do: get the event, acknowledge it, arm, poll until the CQ is empty.
-func sleepers(t *T) {
+// eventPingPong exchanges messages between programs that wait for events: get the event, acknowledge it,
+// arm, poll until the CQ is empty.
+func eventPingPong(t *T) {
 	type player struct {
 		e        *end
 		qp       *verbs.QP
@@ -298,8 +306,8 @@ func sleepers(t *T) {
 		step(players[0])
 		step(players[1])
 		return players[1].received == rounds
-	}, patience)
+	}, waitLimit)
 	if !done {
-		t.Errorf("the ball is lost after %d and %d receives", players[0].received, players[1].received)
+		t.Errorf("no progress after %d and %d receives", players[0].received, players[1].received)
 	}
 }

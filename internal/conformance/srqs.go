@@ -11,23 +11,23 @@ import (
 var srqCases = []testCase{
 	{"V_SRQ_04_X_RECV_02_D_04_OneSRQServesSeveralQPs", srqServes},
 	{"V_SRQ_09_V_SRQ_12_V_SRQ_15_D_05_V_AE_20_LimitEventComesOnce", limitOnce},
-	{"V_SRQ_10_TheLimitChangesAndGoesWhileArmed", limitChanges},
-	{"V_SRQ_11_LimitAboveWhatIsPosted", limitAtOnce},
+	{"V_SRQ_10_TheLimitIsChangedAndRemovedWhileArmed", limitChanges},
+	{"V_SRQ_11_LimitAboveThePostedReceives", limitAtOnce},
 	{"V_SRQ_13_TheLoopOfTheManual", limitLoop},
 	{"V_SRQ_18_DestroyedWithRequestsOrArmed", destroyArmed},
 	{"V_AE_18_LastWQEReached", lastWQE},
 	{"V_AE_18_LastWQEOfDatagramsAndOnce", lastWQEOnce},
 	{"V_RECV_08_The40BytesOfADatagram", fortyBytesOfSRQ},
-	{"V_QPD_02_V_QPS_03_V_AE_18_TheReceiveThatAMessageHasBegunGoesWithItsQP", begunReceive},
+	{"V_QPD_02_V_QPS_03_V_AE_18_PartlyFilledReceiveIsReleasedWithItsQP", begunReceive},
 }
 
-// srq makes an SRQ for n requests.
+// srq creates an SRQ for n requests.
 func (e *end) srq(n uint32) *verbs.SRQ {
 	e.t.Helper()
 	return closing(e.t, get(e.pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: n, MaxSGE: 2}}))(e.t))
 }
 
-// sharing makes pairs of which b's QPs take from the SRQ.
+// sharing connects pairs in which b's QPs use the SRQ.
 func sharing(a, b *end, srq *verbs.SRQ, types ...verbs.QPType) (qas, qbs []*verbs.QP) {
 	a.t.Helper()
 	for _, typ := range types {
@@ -96,7 +96,7 @@ func limitOnce(t *T) {
 	t.armed(srq, 0)
 	t.must(qas[0].PostSend(a.send(0, 0, 1), a.send(0, 0, 1)))
 	t.good(b.rcvQ, 3)
-	b.noEvent("the limit is not armed any more")
+	b.noEvent("the limit is no longer armed")
 }
 
 func limitChanges(t *T) {
@@ -121,13 +121,13 @@ func limitChanges(t *T) {
 func limitAtOnce(t *T) {
 	b := t.end()
 	srq := b.srq(16)
-	t.arm(srq, 1) // nothing is posted
+	t.arm(srq, 1) // no receive is posted
 	b.limitReached(srq)
 	for i := range 3 {
 		t.must(srq.PostRecv(b.recv(uint64(i), 0, 100)))
 	}
 	t.arm(srq, 3)
-	b.noEvent("3 are not below 3")
+	b.noEvent("3 receives are not below the limit of 3")
 	t.arm(srq, 4)
 	b.limitReached(srq)
 	t.armed(srq, 0)
@@ -150,7 +150,8 @@ func limitLoop(t *T) {
 			t.must(qas[0].PostSend(a.send(0, 0, 1)))
 		}
 		b.limitReached(srq)
-		same(t, "receives", t.ids(t.poll(b.rcvQ, 5), verbs.WCSuccess), fmt.Sprint([]int{done, done + 1, done + 2, done + 3, done + 4}))
+		same(t, "receives", t.ids(t.poll(b.rcvQ, 5), verbs.WCSuccess),
+			fmt.Sprint([]int{done, done + 1, done + 2, done + 3, done + 4}))
 		done += 5
 		t.good(a.sendCQ, 5)
 		post()
@@ -167,8 +168,8 @@ func destroyArmed(t *T) {
 	t.refused("closing an SRQ that a QP uses", srq.Close(), verbs.EBUSY)
 	t.must(qp.Close())
 	t.must(srq.Close())
-	t.silent("the requests are gone", b.rcvQ)
-	b.noEvent("the SRQ is gone")
+	t.silent("the requests were discarded", b.rcvQ)
+	b.noEvent("the SRQ is destroyed")
 }
 
 func lastWQE(t *T) {
@@ -176,7 +177,7 @@ func lastWQE(t *T) {
 	srq := b.srq(8)
 	t.must(srq.PostRecv(b.recv(1, 0, 100)))
 	qas, qbs := sharing(a, b, srq, verbs.QPTypeRC, verbs.QPTypeRC)
-	// By itself: the receive that the QP holds completes first.
+	// The QP fails by itself: its receive completes first.
 	bad := b.recv(0, 0, 100)
 	bad.SGList[0].LKey ^= 0x55
 	t.must(qas[0].PostSend(a.send(0, 0, 1)))
@@ -187,14 +188,14 @@ func lastWQE(t *T) {
 		t.Errorf("event %+v", ev)
 	}
 	same(t, "the last", t.poll(b.rcvQ, 1)[0].Status, verbs.WCLocProtErr)
-	// By Modify, with no receive left.
+	// Modify ends the QP without receives.
 	t.to(qbs[1], verbs.QPSErr)
 	if ev := b.event(); ev.Type != verbs.EventQPLastWQEReached || ev.QP != qbs[1] {
 		t.Errorf("event %+v", ev)
 	}
 	t.must(srq.PostRecv(b.recv(2, 0, 100)))
 	t.must(qas[1].PostSend(a.send(0, 0, 1)))
-	t.silent("neither QP takes any more", b.rcvQ)
+	t.silent("neither QP consumes receives", b.rcvQ)
 }
 
 func lastWQEOnce(t *T) {
@@ -221,14 +222,15 @@ func fortyBytesOfSRQ(t *T) {
 	same(t, "byte_len", t.good(b.rcvQ, 1)[0].ByteLen, 50)
 	t.equal("the message", b.buf[140:150], a.buf[:10])
 	if untouched(b.buf[100:140]) {
-		t.Error("there is no GRH")
+		t.Error("the GRH is missing")
 	}
 	if !untouched(b.buf[:100]) || !untouched(b.buf[150:]) {
 		t.Error("more than the receive was written")
 	}
 }
 
-// begunReceive ends QPs in the middle of a message. The SRQ has the place of its receive again, and the others serve other QPs.
+// begunReceive ends QPs in the middle of a message. The SRQ gets the slot of the receive back, and the
+// other receives serve other QPs.
 func begunReceive(t *T) {
 	e := t.end()
 	srq := e.srq(1)
@@ -243,7 +245,7 @@ func begunReceive(t *T) {
 			same(t, "event", e.event().Type, verbs.EventQPLastWQEReached)
 		},
 	} {
-		p := e.puppetFor(e.qp(rc, using))
+		p := e.rawPeerFor(e.qp(rc, using))
 		t.must(p.qp.Connect(p.info(), patient(slow)))
 		for i := range room {
 			t.must(srq.PostRecv(e.recv(uint64(i), 0, 4096)))
@@ -252,11 +254,11 @@ func begunReceive(t *T) {
 		p.request(wire.Fields{Opcode: wire.SendFirst, Payload: full})
 		e.counted("rx_data_bytes", before+uint64(len(full)))
 		end(p.qp)
-		t.silent("the QP is gone by "+name, e.rcvQ)
+		t.silent("the QP was ended by "+name, e.rcvQ)
 		if err := srq.PostRecv(e.recv(uint64(room), 0, 10)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		other := e.puppetFor(e.qp(rc, using))
+		other := e.rawPeerFor(e.qp(rc, using))
 		t.must(other.qp.Connect(other.info(), patient(slow)))
 		for i := range room {
 			other.request(wire.Fields{Opcode: wire.SendOnly})

@@ -5,34 +5,34 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// What a QP does in each state (section 4).
+// The behaviour of a QP in each state (section 4).
 var stateCases = []testCase{
 	{"V_QPS_03_ResetClearsQueuesAndCompletions", resetClears},
-	{"V_QPS_05_InitAndResetDropInSilence", dropsInSilence},
+	{"V_QPS_05_InitAndResetDropSilently", dropsInSilence},
 	{"V_QPS_06_ReceivesOfInitWaitForRTR", receivesOfInit},
 	{"V_QPS_08_V_QPM_10_RTRAnswersAndStays", rtrAnswers},
 	{"V_QPS_14_V_QPS_13_SendsFailInSQEReceivesGoOn", sendsFailInSQE},
 	{"V_QPS_15_V_QPS_16_FailedSendFlushesBothQueues", failedSend},
 	{"V_QPS_15_V_QPS_16_FailedReceiveFlushesBothQueues", failedReceive},
-	{"V_QPS_17_V_QPS_19_X_QPS_01_ErrGivesEveryRequestBack", errGivesBack},
-	{"V_QPS_18_ErrDropsInSilence", errDrops},
-	{"V_QPS_21_DestroyedQPsDropInSilence", destroyedDrops},
+	{"V_QPS_17_V_QPS_19_X_QPS_01_ErrFlushesEveryRequest", errFlushes},
+	{"V_QPS_18_ErrDropsSilently", errDrops},
+	{"V_QPS_21_DestroyedQPsDropSilently", destroyedDrops},
 	{"X_QPS_02_RequestsOfAnSRQAreNotFlushed", srqIsNotFlushed},
 }
 
 func resetClears(t *T) {
 	a, b := t.ends()
 	qa, qb := connect(a, b, verbs.QPTypeRC, nil)
-	// Two completions that nobody has polled, and requests of both queues.
+	// Two completions that are not polled, and requests in both queues.
 	t.must(qb.PostRecv(b.recv(1, 0, 10), b.recv(2, 0, 10)))
 	t.must(qa.PostSend(a.send(1, 0, 1)))
 	b.counted("rx_data_bytes", 1)
-	t.must(qb.PostSend(b.send(3, 0, 1))) // there is no receive for it
+	t.must(qb.PostSend(b.send(3, 0, 1))) // without a receive
 	t.to(qb, verbs.QPSReset)
-	t.silent("RESET forgets them", b.rcvQ, b.sendCQ)
+	t.silent("RESET discards them", b.rcvQ, b.sendCQ)
 	t.is(qb, verbs.QPSReset)
 	t.refused("a receive in RESET", qb.PostRecv(b.recv(4, 0, 1)), verbs.EINVAL)
-	// Both begin again, with empty queues.
+	// Both QPs start again with empty queues.
 	t.good(a.sendCQ, 1)
 	t.to(qa, verbs.QPSReset)
 	t.join(qa, qb, nil)
@@ -44,11 +44,12 @@ func resetClears(t *T) {
 	t.good(a.sendCQ, 1)
 }
 
-// knock sends one packet of each kind that the QP must not answer.
-func (p *puppet) knock() {
+// probe sends one packet of each kind that the QP must not answer.
+func (p *rawPeer) probe() {
 	for _, f := range []wire.Fields{
-		{Opcode: wire.SendOnly, AckReq: true, Payload: []byte("knock")},
-		{Opcode: wire.WriteOnly, AckReq: true, Addr: p.dev.mr.Addr(), RKey: p.dev.mr.RKey(), DMALen: 5, Payload: []byte("knock")},
+		{Opcode: wire.SendOnly, AckReq: true, Payload: []byte("probe")},
+		{Opcode: wire.WriteOnly, AckReq: true, Addr: p.dev.mr.Addr(), RKey: p.dev.mr.RKey(), DMALen: 5,
+			Payload: []byte("probe")},
 		{Opcode: wire.ReadRequest, AckReq: true, Addr: p.dev.mr.Addr(), RKey: p.dev.mr.RKey(), DMALen: 5},
 		{Opcode: wire.Ack, Syndrome: wire.SynAck},
 	} {
@@ -56,19 +57,19 @@ func (p *puppet) knock() {
 	}
 }
 
-const knocks = 4
+const probes = 4
 
 func dropsInSilence(t *T) {
 	e := t.end()
-	p := e.puppetFor(e.qp(verbs.QPTypeRC, nil))
+	p := e.rawPeerFor(e.qp(verbs.QPTypeRC, nil))
 	e.blank()
-	p.knock()
-	e.counted("bad_state", knocks)
+	p.probe()
+	e.counted("bad_state", probes)
 	toInit(p.qp, allAccess)
 	t.must(p.qp.PostRecv(e.recv(1, 0, 100)))
-	p.knock()
-	e.counted("bad_state", 2*knocks)
-	p.hearsNothing("it is in INIT")
+	p.probe()
+	e.counted("bad_state", 2*probes)
+	p.expectNothing("the QP is in INIT")
 	t.silent("nothing is processed", e.rcvQ, e.sendCQ)
 	if !untouched(e.buf) {
 		t.Error("a packet was executed in RESET or INIT")
@@ -81,7 +82,7 @@ func receivesOfInit(t *T) {
 	qa, qb := a.qp(verbs.QPTypeRC, nil), b.qp(verbs.QPTypeRC, nil)
 	toInit(qb, allAccess)
 	t.must(qb.PostRecv(b.recv(1, 0, 10), b.recv(2, 0, 10)))
-	t.silent("it is in INIT", b.rcvQ)
+	t.silent("the QP is in INIT", b.rcvQ)
 	t.join(qa, qb, nil)
 	t.must(qa.PostSend(a.send(1, 0, 3), a.send(2, 0, 4)))
 	same(t, "receives", t.ids(t.poll(b.rcvQ, 2), verbs.WCSuccess), "[1 2]")
@@ -89,15 +90,15 @@ func receivesOfInit(t *T) {
 
 func rtrAnswers(t *T) {
 	e := t.end()
-	p := e.puppetFor(e.qp(verbs.QPTypeRC, nil))
+	p := e.rawPeerFor(e.qp(verbs.QPTypeRC, nil))
 	toInit(p.qp, allAccess)
 	t.must(p.qp.PostRecv(e.recv(1, 0, 100)))
 	toRTR(p.qp, p.info(), 12)
 	p.request(wire.Fields{Opcode: wire.SendOnly, AckReq: true, Payload: []byte("hello")})
 	same(t, "byte_len", t.good(e.rcvQ, 1)[0].ByteLen, 5)
-	p.hears(wire.Ack)
+	p.expect(wire.Ack)
 	p.request(wire.Fields{Opcode: wire.ReadRequest, AckReq: true, Addr: e.mr.Addr(), RKey: e.mr.RKey(), DMALen: 5})
-	same(t, "what was read", string(p.hears(wire.ReadRespOnly).Payload), "hello")
+	same(t, "what was read", string(p.expect(wire.ReadRespOnly).Payload), "hello")
 	t.refused("a send in RTR", p.qp.PostSend(e.send(1, 0, 1)), verbs.EINVAL)
 	t.is(p.qp, verbs.QPSRTR)
 }
@@ -119,17 +120,17 @@ func sendsFailInSQE(t *T) {
 		later.Flags = 0
 		t.must(qa.PostSend(bad, later))
 		wcs := t.poll(a.sendCQ, 2)
-		same(t, "the bad one", wcs[0].Status, verbs.WCLocProtErr)
-		same(t, "the next", wcs[1].Status, verbs.WCWRFlushErr)
+		same(t, "the bad send", wcs[0].Status, verbs.WCLocProtErr)
+		same(t, "the next send", wcs[1].Status, verbs.WCWRFlushErr)
 		t.is(qa, verbs.QPSSQE)
 		t.must(qa.PostSend(later))
 		same(t, "posted in SQE", t.poll(a.sendCQ, 1)[0].Status, verbs.WCWRFlushErr)
-		// Receives go on.
+		// Receives continue.
 		t.must(qb.PostSend(to(qb, qa, b, b.send(3, 0, 20))))
 		same(t, "wr_id of the receive", t.good(a.rcvQ, 1)[0].WRID, 11)
 		t.is(qa, verbs.QPSSQE)
-		a.noEvent("SQE is told by the completion")
-		// And RTS is near.
+		a.noEvent("the completion reports SQE")
+		// The QP returns to RTS.
 		t.must(qb.PostRecv(b.recv(4, 0, 100)))
 		t.to(qa, verbs.QPSRTS)
 		t.must(qa.PostSend(to(qa, qb, a, a.send(5, 0, 30))))
@@ -149,8 +150,8 @@ func failedSend(t *T) {
 	quiet.Flags = 0
 	t.must(qa.PostSend(bad, quiet))
 	wcs := t.poll(a.sendCQ, 2)
-	same(t, "the first tells why", wcs[0].Status, verbs.WCRemAccessErr)
-	same(t, "the second", wcs[1].Status, verbs.WCWRFlushErr)
+	same(t, "the first send", wcs[0].Status, verbs.WCRemAccessErr)
+	same(t, "the second send", wcs[1].Status, verbs.WCWRFlushErr)
 	same(t, "the other queue", t.ids(t.poll(a.rcvQ, 2), verbs.WCWRFlushErr), "[11 12]")
 	t.is(qa, verbs.QPSErr)
 	t.must(qa.PostSend(quiet))
@@ -172,8 +173,8 @@ func failedReceive(t *T) {
 		}
 		t.must(qa.PostSend(wr))
 		wcs := t.poll(b.rcvQ, 2)
-		same(t, "the first tells why", wcs[0].Status, verbs.WCLocProtErr)
-		same(t, "the second", wcs[1].Status, verbs.WCWRFlushErr)
+		same(t, "the first receive", wcs[0].Status, verbs.WCLocProtErr)
+		same(t, "the second receive", wcs[1].Status, verbs.WCWRFlushErr)
 		t.is(qb, verbs.QPSErr)
 		late := b.send(21, 0, 10)
 		if typ == verbs.QPTypeUD {
@@ -186,11 +187,11 @@ func failedReceive(t *T) {
 	}
 }
 
-func errGivesBack(t *T) {
+func errFlushes(t *T) {
 	a, b := t.ends()
 	qa, _ := connect(a, b, verbs.QPTypeRC, slow)
 	for i := range 5 {
-		quiet := a.send(uint64(i), 0, 10) // they wait for receives that never come
+		quiet := a.send(uint64(i), 0, 10) // its receives are never posted
 		quiet.Flags = 0
 		t.must(qa.PostSend(quiet))
 		t.must(qa.PostRecv(a.recv(uint64(10+i), 0, 10)))
@@ -199,21 +200,21 @@ func errGivesBack(t *T) {
 	t.to(qa, verbs.QPSErr)
 	same(t, "sends", t.ids(t.poll(a.sendCQ, 5), verbs.WCWRFlushErr), "[0 1 2 3 4]")
 	same(t, "receives", t.ids(t.poll(a.rcvQ, 5), verbs.WCWRFlushErr), "[10 11 12 13 14]")
-	t.silent("each comes back once", a.sendCQ, a.rcvQ)
+	t.silent("each is flushed once", a.sendCQ, a.rcvQ)
 }
 
 func errDrops(t *T) {
 	e := t.end()
-	p := e.puppet(verbs.QPTypeRC, slow)
+	p := e.rawPeer(verbs.QPTypeRC, slow)
 	e.blank()
 	t.to(p.qp, verbs.QPSErr)
-	p.knock()
-	e.counted("bad_state", knocks)
+	p.probe()
+	e.counted("bad_state", probes)
 	t.must(p.qp.PostSend(e.send(1, 0, 10)))
 	t.must(p.qp.PostRecv(e.recv(2, 0, 10)))
 	same(t, "sends", t.ids(t.poll(e.sendCQ, 1), verbs.WCWRFlushErr), "[1]")
 	same(t, "receives", t.ids(t.poll(e.rcvQ, 1), verbs.WCWRFlushErr), "[2]")
-	p.hearsNothing("it is in ERR")
+	p.expectNothing("the QP is in ERR")
 	if !untouched(e.buf) {
 		t.Error("a packet was executed in ERR")
 	}
@@ -221,13 +222,13 @@ func errDrops(t *T) {
 
 func destroyedDrops(t *T) {
 	e := t.end()
-	p := e.puppet(verbs.QPTypeRC, slow)
+	p := e.rawPeer(verbs.QPTypeRC, slow)
 	e.blank()
-	keep := e.qp(verbs.QPTypeRC, nil) // the device stays open
+	keep := e.qp(verbs.QPTypeRC, nil) // keeps the device active
 	t.must(p.qp.Close())
-	p.knock()
-	e.counted("unknown_qpn", knocks)
-	p.hearsNothing("there is no such QP")
+	p.probe()
+	e.counted("unknown_qpn", probes)
+	p.expectNothing("the QP is destroyed")
 	if !untouched(e.buf) {
 		t.Error("a packet was executed without a QP")
 	}
@@ -246,7 +247,7 @@ func srqIsNotFlushed(t *T) {
 	if ev := b.event(); ev.Type != verbs.EventQPLastWQEReached || ev.QP != qb {
 		t.Errorf("event %+v", ev)
 	}
-	t.silent("they are the SRQ's", b.rcvQ)
+	t.silent("the receives belong to the SRQ", b.rcvQ)
 	t.must(q2.PostSend(a.send(1, 0, 10), a.send(1, 0, 10)))
-	same(t, "what the other QP gets", t.ids(t.poll(b.rcvQ, 2), verbs.WCSuccess), "[1 2]")
+	same(t, "the receives of the other QP", t.ids(t.poll(b.rcvQ, 2), verbs.WCSuccess), "[1 2]")
 }

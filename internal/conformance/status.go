@@ -8,14 +8,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// statusCase is one way for a request to fail between two correct devices, and what both sides see of it. The requestor
-// has the request under test (wr_id 7) and behind it an unsignaled one (8), and a receive (9); the responder has
-// receives (1 and 2) of 100 bytes and, if it fails too, a send (3) that it posts when all is over.
+// statusCase is one way in which a request between two correct devices fails, and the results at both
+// sides. The requestor has the request under test (wr_id 7), an unsignaled one behind it (8), and a receive
+// (9). The responder has receives (1 and 2) of 100 bytes and, if it fails too, a send (3) that it posts at
+// the end.
 type statusCase struct {
 	name string
 	typ  verbs.QPType
 	opts verbs.ConnectOptions
-	// before changes the two sides after they are connected; dial, if there, replaces what a is told of b.
+	// before changes the two sides after they are connected; dial, if set, changes b's data before a uses it.
 	before func(s *sides)
 	dial   func(info *verbs.QPInfo)
 	noRecv bool
@@ -26,15 +27,15 @@ type statusCase struct {
 	a, b seen
 }
 
-// seen is what one side sees: completions of its send and of its receive queue, in order, the state of the QP and its
-// events. A completion is "wr_id STATUS", and of a success "wr_id SUCCESS OPCODE byte_len".
+// seen has the results at one side: completions of its send and receive queues, in order, the QP's state
+// and its events. A completion is "wr_id STATUS", a successful one "wr_id SUCCESS OPCODE byte_len".
 type seen struct {
 	sends, recvs string
 	state        verbs.QPState
 	events       []verbs.EventType
 }
 
-// sides is a case under way.
+// sides is a running case.
 type sides struct {
 	*T
 	a, b   *end
@@ -53,17 +54,17 @@ var (
 	reqErr    = []verbs.EventType{verbs.EventQPReqErr}
 )
 
-// failed is the requestor's side on RC: the failure, everything behind it flushed, ERR.
+// failed is the requestor's result on RC: the failure, flushed requests behind it, and ERR.
 func failed(status string) seen {
 	return seen{sends: "7 " + status + flushedSends, recvs: flushedRecv, state: verbs.QPSErr}
 }
 
-// sqe is the requestor's side on UC and UD: the receive stays.
+// sqe is the requestor's result on UC and UD: SQE, and the receive stays posted.
 func sqe(status string) seen {
 	return seen{sends: "7 " + status + flushedSends, state: verbs.QPSSQE}
 }
 
-// refusing is the responder's side on RC when no receive was involved.
+// refusing is the responder's result on RC if no receive was consumed.
 func refusing(events []verbs.EventType) seen {
 	return seen{recvs: flushedBoth, state: verbs.QPSErr, events: events}
 }
@@ -91,7 +92,7 @@ func (s *sides) deregistered(wr *verbs.SendWR) {
 
 func (s *sides) target(mr *verbs.MR, wr *verbs.SendWR) { wr.RemoteAddr, wr.RKey = mr.Addr(), mr.RKey() }
 
-// foreign is a region of another PD.
+// foreign returns a region of another PD.
 func (s *sides) foreign(e *end) *verbs.MR {
 	pd := closing(s.T, get(e.ctx.AllocPD())(s.T))
 	return closing(s.T, get(pd.RegMR(make([]byte, 4096), allAccess))(s.T))
@@ -101,14 +102,14 @@ func (s *sides) badReceive() {
 	s.repost(func(wr *verbs.RecvWR) { wr.SGList[0].LKey ^= 0x55 })
 }
 
-// repost posts the responder's receives again, the first one changed.
+// repost replaces the responder's receives; change modifies the first one.
 func (s *sides) repost(change func(wr *verbs.RecvWR)) {
 	first := s.b.recv(1, 0, 100)
 	change(&first)
 	s.must(s.qb.PostRecv(first, s.b.recv(2, 0, 100)))
 }
 
-// statusCases makes cases of the table.
+// statusCases returns the cases of the tables.
 func statusCases() (cases []testCase) {
 	for _, c := range append(localFailures, remoteFailures...) {
 		name := fmt.Sprintf("V_WC_05_X_WC_02_%v_%s", c.typ, c.name)
@@ -151,8 +152,8 @@ func (c *statusCase) run(t *T) {
 	s.nothingMore(c)
 }
 
-// check waits for what one side must see.
-func (s *sides) check(who string, e *end, qp *verbs.QP, want seen) {
+// check waits for the results at one side.
+func (s *sides) check(side string, e *end, qp *verbs.QP, want seen) {
 	s.Helper()
 	for _, q := range []struct {
 		name string
@@ -168,28 +169,29 @@ func (s *sides) check(who string, e *end, qp *verbs.QP, want seen) {
 			if wc.Status == verbs.WCSuccess {
 				text += fmt.Sprintf(" %v %d", wc.Opcode, wc.ByteLen)
 			} else if wc.QPNum != qp.QPN() || wc.Cause == nil {
-				s.Errorf("%s: completion %+v", who, wc)
+				s.Errorf("%s: completion %+v", side, wc)
 			}
 			got = append(got, text)
 		}
 		if text := strings.Join(got, ", "); text != q.want {
-			s.Errorf("%s's %s: %s; want %s", who, q.name, text, q.want)
+			s.Errorf("%s's %s: %s; want %s", side, q.name, text, q.want)
 		}
 	}
 	for _, ev := range want.events {
 		if got := e.event(); got.Type != ev || got.QP != qp {
-			s.Errorf("%s: event %v, want %v", who, got.Type, ev)
+			s.Errorf("%s: event %v, want %v", side, got.Type, ev)
 		}
 	}
 	s.is(qp, want.state)
 }
 
-// nothingMore checks that no side sees more, and that what is posted now has the fate that the state says.
+// nothingMore checks that there are no further completions and events, and that requests posted now
+// complete as the state requires.
 func (s *sides) nothingMore(c *statusCase) {
 	s.Helper()
-	s.silent("all were there", s.a.sendCQ, s.a.rcvQ, s.b.sendCQ, s.b.rcvQ)
-	s.a.noEvent("all were there")
-	s.b.noEvent("all were there")
+	s.silent("all completions were polled", s.a.sendCQ, s.a.rcvQ, s.b.sendCQ, s.b.rcvQ)
+	s.a.noEvent("all events were read")
+	s.b.noEvent("all events were read")
 	for _, side := range []struct {
 		e     *end
 		from  *verbs.QP

@@ -7,18 +7,22 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// transitionCases are cases of each type of QP: which transitions there are with which attributes, and what a query tells in each state.
+// transitionCases returns cases for each QP type: the transitions with their attributes, and the valid
+// attributes in each state.
 func transitionCases() (cases []testCase) {
 	for _, typ := range []verbs.QPType{rc, uc, ud, verbs.QPTypeXRCSend, verbs.QPTypeXRCRecv} {
-		cases = append(cases, testCase{fmt.Sprintf("V_QPM_11_V_QPM_02_V_QPM_03_V_QPS_02_%v_EveryTransition", typ), func(t *T) { everyTransition(t, typ) }})
+		cases = append(cases, testCase{fmt.Sprintf("V_QPM_11_V_QPM_02_V_QPM_03_V_QPS_02_%v_EveryTransition", typ),
+			func(t *T) { everyTransition(t, typ) }})
 	}
 	for _, typ := range []verbs.QPType{rc, uc, ud} {
-		cases = append(cases, testCase{fmt.Sprintf("V_QPQ_11_V_QPQ_02_%v_WhatIsValidInEachState", typ), func(t *T) { validInStates(t, typ) }})
+		cases = append(cases, testCase{fmt.Sprintf("V_QPQ_11_V_QPQ_02_%v_WhatIsValidInEachState", typ),
+			func(t *T) { validInStates(t, typ) }})
 	}
 	return cases
 }
 
-// row is a row of the manual's tables. STATE goes with every change of state, and may go with a row that keeps it.
+// row is a row of the manual's tables. STATE is required for every change of state, and optional for a row
+// that keeps it.
 type row struct {
 	from, to           verbs.QPState
 	required, optional verbs.QPAttrMask
@@ -42,7 +46,8 @@ const (
 	mOfSQD                    = mPKEY | mPORT | mACC | mAV | mRD | mMINRNR | mALT | mTIME | mRETRY | mRNR | mDESTRD | mMIG
 )
 
-// rowsOf is the manual's table of a type, without the ways to RESET and ERR, which lead there from everywhere.
+// rowsOf returns the manual's table for a type, without the transitions to RESET and ERR, which are
+// possible from every state.
 func rowsOf(typ verbs.QPType) []row {
 	switch typ {
 	case ud:
@@ -67,8 +72,10 @@ func rowsOf(typ verbs.QPType) []row {
 		toRTS = mSQPSN | mTIME
 	}
 	return []row{
-		{sRESET, sINIT, mPKEY | mPORT | mACC, 0}, {sINIT, sINIT, 0, mPKEY | mPORT | mACC}, {sINIT, sRTR, toRTR, mPKEY | mACC | mALT},
-		{sRTR, sRTS, toRTS, mInRTS}, {sRTS, sRTS, 0, mInRTS}, {sRTS, sSQD, 0, mNOTIFY}, {sSQD, sRTS, 0, mInRTS}, {sSQD, sSQD, 0, mOfSQD},
+		{sRESET, sINIT, mPKEY | mPORT | mACC, 0}, {sINIT, sINIT, 0, mPKEY | mPORT | mACC},
+		{sINIT, sRTR, toRTR, mPKEY | mACC | mALT},
+		{sRTR, sRTS, toRTS, mInRTS}, {sRTS, sRTS, 0, mInRTS}, {sRTS, sSQD, 0, mNOTIFY}, {sSQD, sRTS, 0, mInRTS},
+		{sSQD, sSQD, 0, mOfSQD},
 	}
 }
 
@@ -80,7 +87,7 @@ type prober struct {
 	fresh func() *verbs.QP
 	rows  []row
 	good  verbs.QPAttr
-	able  verbs.QPAttrMask // attributes that need a capability which the device lacks are not in it
+	able  verbs.QPAttrMask // without the attributes that need a missing capability of the device
 }
 
 func newProber(t *T, typ verbs.QPType) *prober {
@@ -92,20 +99,22 @@ func newProber(t *T, typ verbs.QPType) *prober {
 	way := pathTo(e.qp(ud, nil), verbs.GIDFromAddr(t.Addr(e.ctx)))
 	p := &prober{T: t, e: e, typ: typ, fresh: e.maker(typ), rows: rowsOf(typ), able: ^verbs.QPAttrMask(0)}
 	p.good = verbs.QPAttr{
-		PortNum: 1, PathMTU: verbs.MTU512, DestQPNum: 0x345, AHAttr: way, AltAHAttr: way, AltPortNum: 1, AltTimeout: 11, QKey: 0x11223344,
-		Timeout: 14, RetryCnt: 3, RNRRetry: 2, MaxRdAtomic: 2, MaxDestRdAtomic: 3, MinRNRTimer: 17, RQPSN: 0xabcdef, SQPSN: 0x123456,
+		PortNum: 1, PathMTU: verbs.MTU512, DestQPNum: 0x345, AHAttr: way, AltAHAttr: way, AltPortNum: 1, AltTimeout: 11,
+		QKey:    0x11223344,
+		Timeout: 14, RetryCnt: 3, RNRRetry: 2, MaxRdAtomic: 2, MaxDestRdAtomic: 3, MinRNRTimer: 17, RQPSN: 0xabcdef,
+		SQPSN:         0x123456,
 		QPAccessFlags: verbs.AccessRemoteRead, EnSQDAsyncNotify: true,
 	}
 	if d.DeviceCapFlags&verbs.DeviceAutoPathMig == 0 {
 		p.able &^= mALT | mMIG
 	}
 	if d.DeviceCapFlags&verbs.DeviceChangePhyPort == 0 {
-		p.able &^= mPORT // where a QP has a port already
+		p.able &^= mPORT // for QPs whose port is fixed
 	}
 	return p
 }
 
-// in is a QP in a state, which it has reached by the shortest way.
+// in returns a QP in a state, reached by the shortest path.
 func (p *prober) in(state verbs.QPState) *verbs.QP {
 	p.Helper()
 	qp := p.fresh()
@@ -131,7 +140,7 @@ func (p *prober) in(state verbs.QPState) *verbs.QP {
 	return qp
 }
 
-// inSQE sends from memory that is nobody's.
+// inSQE sends from unregistered memory.
 func (p *prober) inSQE(qp *verbs.QP) *verbs.QP {
 	p.Helper()
 	p.must(qp.Close())
@@ -142,12 +151,12 @@ func (p *prober) inSQE(qp *verbs.QP) *verbs.QP {
 		wr = p.e.datagram(qp, qp, wr)
 	}
 	p.must(qp.PostSend(wr))
-	same(p.T, "the send that leads to SQE", p.poll(p.e.sendCQ, 1)[0].Status, verbs.WCLocProtErr)
+	same(p.T, "the failing send", p.poll(p.e.sendCQ, 1)[0].Status, verbs.WCLocProtErr)
 	p.is(qp, sSQE)
 	return qp
 }
 
-// states are those that QPs of the type can be in.
+// states returns the states that QPs of the type can have.
 func (p *prober) states() []verbs.QPState {
 	list := []verbs.QPState{sRESET, sINIT, sRTR, sRTS, sSQD, sERR}
 	if p.typ == uc || p.typ == ud {
@@ -156,7 +165,7 @@ func (p *prober) states() []verbs.QPState {
 	return list
 }
 
-// try makes one transition with a new QP, which is then in its new state, or as it was.
+// try makes one transition with a new QP, which must then be in its new state, or unchanged.
 func (p *prober) try(from, to verbs.QPState, mask verbs.QPAttrMask, fits bool) {
 	p.Helper()
 	qp := p.in(from)
@@ -185,8 +194,9 @@ func (p *prober) try(from, to verbs.QPState, mask verbs.QPAttrMask, fits bool) {
 	p.is(qp, from)
 }
 
-// everyTransition tries each pair of states: what a row requires, alone, with each of what it admits and with all of that; without each of
-// what it requires; and with each of what it does not name. Pairs without a row are refused.
+// everyTransition tries each pair of states with the required attributes of its row alone, with each
+// optional one and with all of them, without each required one, and with each attribute that the row does
+// not list. Pairs without a row must fail.
 func everyTransition(t *T, typ verbs.QPType) {
 	p := newProber(t, typ)
 	for _, from := range p.states() {
@@ -199,7 +209,7 @@ func everyTransition(t *T, typ verbs.QPType) {
 				p.tryRow(p.rows[i])
 			default:
 				p.try(from, to, mSTATE, false)
-				for _, r := range p.rows { // what is enough elsewhere
+				for _, r := range p.rows { // the required attributes of other rows
 					if r.to == to {
 						p.try(from, to, mSTATE|r.required, false)
 					}
@@ -230,7 +240,8 @@ func (p *prober) tryRow(r row) {
 	}
 }
 
-// validInStates sets what each step takes to a value of its own, and reads in each state all that is valid there.
+// validInStates sets the attributes of each transition to distinct values, and reads all attributes that
+// are valid in each state.
 func validInStates(t *T, typ verbs.QPType) {
 	p := newProber(t, typ)
 	none := verbs.QPAttr{}
@@ -240,14 +251,17 @@ func validInStates(t *T, typ verbs.QPType) {
 	}
 	fields := []field{
 		{mPORT, func(a *verbs.QPAttr) any { return a.PortNum }}, {mQKEY, func(a *verbs.QPAttr) any { return a.QKey }},
-		{mACC, func(a *verbs.QPAttr) any { return a.QPAccessFlags }}, {mPKEY, func(a *verbs.QPAttr) any { return a.PKeyIndex }},
+		{mACC, func(a *verbs.QPAttr) any { return a.QPAccessFlags }},
+		{mPKEY, func(a *verbs.QPAttr) any { return a.PKeyIndex }},
 		{mAV, func(a *verbs.QPAttr) any { return a.AHAttr }}, {mMTU, func(a *verbs.QPAttr) any { return a.PathMTU }},
 		{mDEST, func(a *verbs.QPAttr) any { return a.DestQPNum }}, {mRQPSN, func(a *verbs.QPAttr) any { return a.RQPSN }},
-		{mDESTRD, func(a *verbs.QPAttr) any { return a.MaxDestRdAtomic }}, {mMINRNR, func(a *verbs.QPAttr) any { return a.MinRNRTimer }},
+		{mDESTRD, func(a *verbs.QPAttr) any { return a.MaxDestRdAtomic }},
+		{mMINRNR, func(a *verbs.QPAttr) any { return a.MinRNRTimer }},
 		{mALT, func(a *verbs.QPAttr) any { return [...]any{a.AltAHAttr, a.AltPortNum, a.AltPKeyIndex, a.AltTimeout} }},
 		{mSQPSN, func(a *verbs.QPAttr) any { return a.SQPSN }}, {mTIME, func(a *verbs.QPAttr) any { return a.Timeout }},
 		{mRETRY, func(a *verbs.QPAttr) any { return a.RetryCnt }}, {mRNR, func(a *verbs.QPAttr) any { return a.RNRRetry }},
-		{mRD, func(a *verbs.QPAttr) any { return a.MaxRdAtomic }}, {mMIG, func(a *verbs.QPAttr) any { return a.PathMigState }},
+		{mRD, func(a *verbs.QPAttr) any { return a.MaxRdAtomic }},
+		{mMIG, func(a *verbs.QPAttr) any { return a.PathMigState }},
 	}
 	init := mPKEY | mPORT | mACC
 	rtr, rts := init|mAV|mMTU|mDEST|mRQPSN|mALT, mSQPSN|mMIG

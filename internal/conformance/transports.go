@@ -5,12 +5,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// What each transport promises (section 2).
+// The guarantees of each transport (section 2).
 var transportCases = []testCase{
 	{"V_TR_02_ReliableCorrectAndInOrderDespiteLoss", reliable},
 	{"V_TR_02_V_TR_03_OneQPTalksToOneOther", oneToOne},
-	{"V_TR_03_UCNeverSendsAgain", unreliableOnce},
-	{"V_TR_03_UCDropsWhatIsIncomplete", unreliableGap},
+	{"V_TR_03_UCNeverRetransmits", unreliableOnce},
+	{"V_TR_03_UCDropsIncompleteMessages", unreliableGap},
 	{"V_TR_04_AnyDatagramToAnyQP", anyToAny},
 	{"V_TR_04_TheReceiverMayDropADatagram", dropped},
 	{"V_TR_05_V_GEN_15_OnlyDatagramsAreMulticast", onlyDatagramsAreMulticast},
@@ -42,7 +42,7 @@ func reliable(t *T) {
 	t.good(a.sendCQ, 1)
 	t.equal("the READ", a.buf[:msgs*size], b.buf[:msgs*size])
 	if t.Counter(a.ctx, "retransmit_packets") == 0 {
-		t.Error("nothing was lost")
+		t.Error("no packet was retransmitted")
 	}
 }
 
@@ -56,7 +56,7 @@ func oneToOne(t *T) {
 		t.must(qc.Connect(t.info(qb), &verbs.ConnectOptions{Timeout: 8, RetryCnt: 1}))
 		t.must(qc.PostSend(c.send(7, 0, 10)))
 		b.counted("bad_source", map[verbs.QPType]uint64{verbs.QPTypeRC: 2, verbs.QPTypeUC: 1}[typ])
-		t.silent("the sender is not the peer", b.rcvQ)
+		t.silent("the sender is not the connected peer", b.rcvQ)
 		t.must(qa.PostSend(a.send(2, 0, 20)))
 		same(t, "byte_len of the peer's message", t.good(b.rcvQ, 1)[0].ByteLen, 20)
 	}
@@ -64,20 +64,20 @@ func oneToOne(t *T) {
 
 func unreliableOnce(t *T) {
 	e := t.end()
-	p := e.puppet(verbs.QPTypeUC, nil)
+	p := e.rawPeer(verbs.QPTypeUC, nil)
 	t.must(p.qp.PostSend(e.send(1, 0, 2500), e.rdma(verbs.WRRDMAWrite, 2, e, 0, 10)))
 	same(t, "completions without any answer", t.ids(t.poll(e.sendCQ, 2), verbs.WCSuccess), "[1 2]")
 	for _, op := range []wire.Opcode{wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.WriteOnly} {
-		if f := p.hears(op); f.AckReq {
-			t.Errorf("%v asks for an acknowledgement", f.Opcode)
+		if f := p.expect(op); f.AckReq {
+			t.Errorf("%v requests an acknowledgement", f.Opcode)
 		}
 	}
-	p.hearsNothing("UC never sends again")
+	p.expectNothing("UC never retransmits")
 }
 
 func unreliableGap(t *T) {
 	e := t.end()
-	p := e.puppet(verbs.QPTypeUC, nil)
+	p := e.rawPeer(verbs.QPTypeUC, nil)
 	t.must(p.qp.PostRecv(e.recv(1, 0, 4096), e.recv(2, 4096, 4096)))
 	full := make([]byte, 1024)
 	p.request(wire.Fields{Opcode: wire.SendFirst, Payload: full})
@@ -88,7 +88,7 @@ func unreliableGap(t *T) {
 	if wc.WRID != 1 || wc.ByteLen != 9 {
 		t.Errorf("completion %+v, want the second message in the first receive", wc)
 	}
-	p.hearsNothing("UC answers nothing")
+	p.expectNothing("UC sends no responses")
 	t.is(p.qp, verbs.QPSRTS)
 }
 
@@ -102,7 +102,7 @@ func anyToAny(t *T) {
 		ends, qps = append(ends, e), append(qps, q)
 	}
 	for i, from := range ends {
-		for j, to := range ends { // itself too
+		for j, to := range ends { // including itself
 			t.must(qps[j].PostRecv(to.recv(1, 0, 1024)))
 			t.must(qps[i].PostSend(from.datagram(qps[i], qps[j], from.send(2, 100*i+j, 50))))
 			t.good(from.sendCQ, 1)
@@ -121,13 +121,13 @@ func anyToAny(t *T) {
 func dropped(t *T) {
 	a, b := t.ends()
 	qa, qb := a.datagrams(), b.datagrams()
-	t.must(qa.PostSend(a.datagram(qa, qb, a.send(1, 0, 10)))) // no receive
+	t.must(qa.PostSend(a.datagram(qa, qb, a.send(1, 0, 10)))) // without a receive
 	b.counted("recv_dropped", 1)
 	t.must(qb.PostRecv(b.recv(1, 0, 49)))
-	t.must(qa.PostSend(a.datagram(qa, qb, a.send(2, 0, 10)))) // a byte too long
+	t.must(qa.PostSend(a.datagram(qa, qb, a.send(2, 0, 10)))) // one byte too long
 	b.counted("recv_dropped", 2)
 	t.silent("both were dropped", b.rcvQ)
-	same(t, "the sender never knows", t.ids(t.poll(a.sendCQ, 2), verbs.WCSuccess), "[1 2]")
+	same(t, "the sends succeed", t.ids(t.poll(a.sendCQ, 2), verbs.WCSuccess), "[1 2]")
 	t.is(qb, verbs.QPSRTS)
 	t.must(qa.PostSend(a.datagram(qa, qb, a.send(3, 0, 9))))
 	t.good(b.rcvQ, 1)
@@ -144,7 +144,7 @@ func onlyDatagramsAreMulticast(t *T) {
 	t.must(qu.DetachMcast(t.group(), 0))
 	attr := get(a.ctx.QueryDevice())(t)
 	if attr.MaxMcastGrp < 1 || attr.MaxMcastQPAttach < 1 {
-		t.Errorf("RoCE has multicast: %+v", attr)
+		t.Errorf("multicast limits must be at least 1: %+v", attr)
 	}
 }
 
@@ -160,7 +160,7 @@ func longest(t *T) {
 		wr.SGList[3].Length++
 		t.refused("2^31+1 bytes", qa.PostSend(wr), verbs.EINVAL)
 		wr.SGList[3].Length--
-		t.must(qa.PostSend(wr)) // as long as may be, if there were so much memory
+		t.must(qa.PostSend(wr)) // the longest message; the memory for it is not registered
 		same(t, "2^31 bytes outside the region", t.poll(a.sendCQ, 1)[0].Status, verbs.WCLocProtErr)
 	}
 	// A datagram is one packet.

@@ -19,6 +19,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link/packet"
 	"github.com/verbena-rdma/verbena/internal/link/shm"
 	"github.com/verbena-rdma/verbena/internal/link/udp"
+	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -29,16 +30,16 @@ func TestConformanceUDP(t *testing.T) {
 	conformance.Run(t, conformance.Setup{Name: "udp", New: newUDP})
 }
 
-// Every statement through shared memory, which the devices share as two processes of one host would.
+// Every statement over shared memory, which the devices use as two processes of one host do.
 func TestConformanceShm(t *testing.T) {
 	conformance.Run(t, conformance.Setup{Name: "shm", New: newShm})
 }
 
-// udpPort is not 4791, which a rdma_rxe of this machine may have.
+// udpPort is not 4791, which an rdma_rxe of this host may occupy.
 const udpPort = 14792
 
-// udpNetwork is the loopback interface. Each process has addresses of its own, so that several may run the
-// tests at once.
+// udpNetwork is the loopback interface. Each process uses its own addresses, so that several can run the
+// tests at the same time.
 type udpNetwork struct {
 	tb      testing.TB
 	devices []*udpDevice
@@ -49,14 +50,14 @@ type udpNetwork struct {
 type udpDevice struct {
 	*soft.Device
 	addr  netip.Addr
-	fault *fault.Link // there once a QP was made
+	fault *fault.Link // set when a QP exists
 	loss  float64
 	shm   bool
 }
 
 func newUDP(tb testing.TB) conformance.Network { return &udpNetwork{tb: tb} }
 
-// loopback gives the addresses of this process.
+// loopback returns an address of this process.
 func loopback(i int) netip.Addr {
 	pid := os.Getpid()
 	return netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0x80, byte(pid), byte(i)})
@@ -80,11 +81,12 @@ func (n *udpNetwork) must(err error) {
 func (n *udpNetwork) Open() *verbs.Context {
 	i := len(n.devices) + 1
 	d := &udpDevice{addr: loopback(20 + i), shm: n.shm}
-	c := soft.Config{Name: fmt.Sprintf("vrb_udp%d", i), Addrs: []netip.Addr{d.addr}, Link: d.open, Raw: openRaw, Shards: 2}
+	links := softlink.Links{Open: d.open, Raw: openRaw}
 	if n.shm {
-		c.Raw = nil // a device that deals in no frames must hold the rest as well
+		links.Raw = nil // a device without Ethernet frames must satisfy all other statements
 	}
-	dev, err := soft.New(c)
+	c := soft.Config{Name: fmt.Sprintf("vrb_udp%d", i), Addrs: []netip.Addr{d.addr}, Shards: 2}
+	dev, err := soft.New(softlink.On(c, links))
 	n.must(err)
 	d.Device = dev
 	n.devices = append(n.devices, d)
@@ -98,7 +100,7 @@ func (n *udpNetwork) Open() *verbs.Context {
 	return ctx
 }
 
-// openRaw opens the frames of the loopback interface, which takes CAP_NET_RAW.
+// openRaw opens the loopback interface for frames, which needs CAP_NET_RAW.
 func openRaw() (link.Raw, error) { return packet.Open("lo") }
 
 func (d *udpDevice) open(addrs []netip.Addr, ports int) (link.Link, error) {
@@ -125,7 +127,7 @@ func (n *udpNetwork) device(ctx *verbs.Context) *udpDevice {
 
 func (n *udpNetwork) Addr(ctx *verbs.Context) netip.Addr { return n.device(ctx).addr }
 
-// late is how long Await waits at least before it gives up: machines are busy.
+// late is the minimum time-out of Await, for busy machines.
 const late = 20 * time.Second
 
 func (n *udpNetwork) Await(done func() bool, limit time.Duration) bool {
@@ -165,7 +167,7 @@ func (n *udpNetwork) Lose(p float64) {
 	}
 }
 
-// udpHost is a socket.
+// udpHost is a host with a UDP socket.
 type udpHost struct {
 	net  *udpNetwork
 	conn *net.UDPConn
@@ -191,7 +193,7 @@ func (n *udpNetwork) socket(at netip.AddrPort) *udpHost {
 	raw, err := c.SyscallConn()
 	n.must(err)
 	n.must(raw.Control(func(fd uintptr) {
-		// With DF the identification is 0, as Seal expects.
+		// With DF set the IP identification is 0, as Seal assumes.
 		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
 	}))
 	n.must(err)

@@ -7,7 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Memory windows (section 32). What a window grants among regions is in memory.go.
+// Memory windows (section 32). The access that windows grant is in memory.go.
 var windowCases = []testCase{
 	{"V_MW_02_BoundUntilInvalidated", windowEnds},
 	{"V_MW_06_WindowsOnUC", windowsOnUC},
@@ -34,7 +34,7 @@ func (e *end) window(qp *verbs.QP, typ verbs.MWType, info verbs.MWBindInfo) *ver
 	return mw
 }
 
-// through writes n bytes from the start of the end's memory through a key.
+// through writes n bytes from the start of the end's memory with a key.
 func (e *end) through(qp *verbs.QP, key uint32, to uint64, n int) verbs.WCStatus {
 	e.t.Helper()
 	wr := e.send(1, 0, n)
@@ -55,7 +55,9 @@ func windowEnds(t *T) {
 			t.good(b.sendCQ, 1)
 		}},
 		{"length 0 of a region", verbs.MWType1, func(_, qb *verbs.QP, mw *verbs.MW, mr *verbs.MR) {
-			t.must(qb.BindMW(mw, &verbs.MWBind{Flags: verbs.SendSignaled, Info: verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Access: verbs.AccessRemoteWrite}}))
+			t.must(qb.BindMW(mw,
+				&verbs.MWBind{Flags: verbs.SendSignaled,
+					Info: verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Access: verbs.AccessRemoteWrite}}))
 			t.good(b.sendCQ, 1)
 		}},
 		{"LOCAL_INV", verbs.MWType2, func(_, qb *verbs.QP, mw *verbs.MW, _ *verbs.MR) {
@@ -80,8 +82,8 @@ func windowEnds(t *T) {
 		end.do(qa, qb, mw, mr)
 		same(t, end.name+": a WRITE after", a.through(qa, old, mr.Addr(), 100), verbs.WCRemAccessErr)
 		qa, _ = connect(a, b, rc, nil)
-		same(t, end.name+": a WRITE with the key of now", a.through(qa, mw.RKey(), mr.Addr(), 100), verbs.WCRemAccessErr)
-		t.must(mr.Close()) // nothing is bound to it any more
+		same(t, end.name+": a WRITE with the current key", a.through(qa, mw.RKey(), mr.Addr(), 100), verbs.WCRemAccessErr)
+		t.must(mr.Close()) // no window is bound to it
 	}
 }
 
@@ -92,12 +94,13 @@ func windowsOnUC(t *T) {
 		mr := b.region(store, verbs.AccessLocalWrite|verbs.AccessMWBind)
 		qa, qb := connect(a, b, uc, nil)
 		mw := b.window(qb, typ, verbs.MWBindInfo{MR: mr, Addr: mr.Addr() + 100, Length: 100, Access: verbs.AccessRemoteWrite})
-		same(t, "a WRITE beside the window", a.through(qa, mw.RKey(), mr.Addr()+99, 100), verbs.WCSuccess) // UC does not tell
+		// UC does not report it
+		same(t, "a WRITE beside the window", a.through(qa, mw.RKey(), mr.Addr()+99, 100), verbs.WCSuccess)
 		same(t, "a WRITE", a.through(qa, mw.RKey(), mr.Addr()+100, 100), verbs.WCSuccess)
-		if !t.Await(func() bool { return store[199] == a.buf[99] }, patience) {
+		if !t.Await(func() bool { return store[199] == a.buf[99] }, waitLimit) {
 			t.Fatalf("%v: the WRITE did not arrive", typ)
 		}
-		t.equal("what was written", store[100:200], a.buf[:100])
+		t.equal("the data written", store[100:200], a.buf[:100])
 		if !bytes.Equal(store[:100], make([]byte, 100)) || !bytes.Equal(store[200:], make([]byte, 4096-200)) {
 			t.Errorf("%v: memory beside the window was written", typ)
 		}
@@ -110,9 +113,9 @@ func bindFlags(t *T) {
 	mr := e.region(make([]byte, 100), verbs.AccessLocalWrite|verbs.AccessMWBind)
 	info := verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Length: 100, Access: verbs.AccessRemoteWrite}
 	mw := closing(t, get(e.pd.AllocMW(verbs.MWType1))(t))
-	p := e.puppet(rc, slow)
+	p := e.rawPeer(rc, slow)
 	t.must(p.qp.PostSend(e.rdma(verbs.WRRDMARead, 1, e, 0, 8)))
-	f := p.hears(wire.ReadRequest)
+	f := p.expect(wire.ReadRequest)
 	t.must(p.qp.BindMW(mw, &verbs.MWBind{WRID: 2, Flags: verbs.SendSignaled | verbs.SendFence, Info: info}))
 	qa, _ := connect(e, e, rc, nil)
 	same(t, "a WRITE while the fence holds", e.through(qa, mw.RKey(), mr.Addr(), 8), verbs.WCRemAccessErr)
@@ -121,14 +124,15 @@ func bindFlags(t *T) {
 	qa, _ = connect(e, e, rc, nil)
 	same(t, "a WRITE behind it", e.through(qa, mw.RKey(), mr.Addr(), 8), verbs.WCSuccess)
 	t.must(p.qp.BindMW(mw, &verbs.MWBind{Info: info}))
-	t.silent("it is not signaled", e.sendCQ)
-	same(t, "a WRITE through what it bound", e.through(qa, mw.RKey(), mr.Addr(), 8), verbs.WCSuccess)
+	t.silent("the bind is unsignaled", e.sendCQ)
+	same(t, "a WRITE through the new binding", e.through(qa, mw.RKey(), mr.Addr(), 8), verbs.WCSuccess)
 	quc, _ := connect(e, e, uc, nil)
 	t.refused("a fence on UC", quc.BindMW(mw, &verbs.MWBind{Flags: verbs.SendFence, Info: info}), verbs.EINVAL)
 	t.must(mw.Close())
 }
 
-// boundThroughXRC binds a window of type 1 through an XRC_SEND QP. Every QP of the PD may be used with it.
+// boundThroughXRC binds a window of type 1 through an XRC_SEND QP. It can be used through every QP of the
+// PD.
 func boundThroughXRC(t *T) {
 	e := t.end()
 	domain := closing(t, get(e.ctx.OpenXRCD(nil))(t))
@@ -137,18 +141,19 @@ func boundThroughXRC(t *T) {
 	t.join(sender, receiver, nil)
 	mr := e.region(make([]byte, 100), verbs.AccessLocalWrite|verbs.AccessMWBind)
 	mw := closing(t, get(e.pd.AllocMW(verbs.MWType1))(t))
-	bind := verbs.MWBind{Flags: verbs.SendSignaled, Info: verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Length: 100, Access: verbs.AccessRemoteWrite}}
+	bind := verbs.MWBind{Flags: verbs.SendSignaled, Info: verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Length: 100,
+		Access: verbs.AccessRemoteWrite}}
 	t.must(sender.BindMW(mw, &bind))
 	same(t, "opcode", t.good(e.sendCQ, 1)[0].Opcode, verbs.WCBindMW)
 	qa, _ := connect(e, e, rc, nil)
 	same(t, "a WRITE", e.through(qa, mw.RKey(), mr.Addr(), 8), verbs.WCSuccess)
-	t.equal("what was written", mr.Bytes()[:8], e.buf[:8])
+	t.equal("the data written", mr.Bytes()[:8], e.buf[:8])
 }
 
 func atomicsThroughWindows(t *T) {
 	a, b := t.ends()
 	for _, typ := range []verbs.MWType{verbs.MWType1, verbs.MWType2} {
-		store := make([]byte, 4096) // so much is aligned
+		store := make([]byte, 4096) // a length with suitable alignment
 		mr := b.region(store, verbs.AccessLocalWrite|verbs.AccessMWBind)
 		qa, qb := connect(a, b, rc, nil)
 		mw := b.window(qb, typ, verbs.MWBindInfo{MR: mr, Addr: mr.Addr(), Length: 16, Access: verbs.AccessRemoteAtomic})

@@ -15,13 +15,64 @@ import (
 	"time"
 )
 
-// mostAnswer is how much a process may tell, bytes.
-const mostAnswer = 256 << 20
+const (
+	// mostAnswer limits the answer of a process, in bytes.
+	mostAnswer = 256 << 20
+	// mostOfOthers limits all answers of the processes of another user, in bytes. Only root asks these, and they
+	// must not exhaust the memory of its tools.
+	mostOfOthers = 32 << 20
+	// mostAsked limits the number of processes that are asked at the same time.
+	mostAsked = 256
+)
 
-// sockets is where Linux lists unix sockets.
+// budgets limit the answers of the processes of each user.
+type budgets struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	left map[int]int64 // bytes, by user
+}
+
+// A share is an answer of a process of another user.
+type share struct {
+	io.Reader
+	of  *budgets
+	uid int
+}
+
+// of limits the answer of a process, whose user is in its name.
+func (b *budgets) of(r io.Reader, name string) io.Reader {
+	uid, _ := owner(name) // genuine has checked it
+	if uid == os.Geteuid() {
+		return io.LimitReader(r, mostAnswer)
+	}
+	return &share{r, b, uid}
+}
+
+// errTooMuch ends an answer that exceeds the budget of its user.
+var errTooMuch = fmt.Errorf("the answers of this user's programs are longer than %d MiB", mostOfOthers>>20)
+
+func (s *share) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	left, known := s.of.left[s.uid]
+	if !known {
+		left = mostOfOthers
+	}
+	if left -= int64(n); left < 0 {
+		return 0, errTooMuch
+	}
+	if s.of.left == nil {
+		s.of.left = make(map[int]int64)
+	}
+	s.of.left[s.uid] = left
+	return n, err
+}
+
+// sockets is the list of unix sockets of Linux.
 var sockets = "/proc/net/unix"
 
-// Processes lists the sockets of the processes that answer here.
+// Processes lists the names of the sockets of processes that answer.
 func Processes() ([]string, error) {
 	b, err := os.ReadFile(sockets)
 	if err != nil {
@@ -39,15 +90,15 @@ func Processes() ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// ask asks one process, pid as this process sees it, 0 if it does not.
+// ask sends a question to one process. pid is its process number, 0 if it is not visible in this PID namespace.
 func ask(name, question string) (c net.Conn, pid int, err error) {
-	c, err = net.DialTimeout("unix", name, patience)
+	c, err = net.DialTimeout("unix", name, timeout)
 	if err != nil {
 		return nil, 0, err
 	}
 	cred, err := genuine(c.(*net.UnixConn), name)
 	if err == nil {
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(timeout))
 		_, err = io.WriteString(c, question+"\n")
 	}
 	if err != nil {
@@ -57,8 +108,9 @@ func ask(name, question string) (c net.Conn, pid int, err error) {
 	return c, int(cred.Pid), nil
 }
 
-// Reports asks every process for its report, with each object if objects is set. Processes that end meanwhile are left out; others that do
-// not answer are in silent. All are asked at the same time: those that are stopped cost the time of one.
+// Reports asks every process for its report, with each object if objects is set. It omits processes that end
+// meanwhile; others that do not answer are in silent. It asks many at the same time, so stopped processes together
+// take the time of one.
 func Reports(objects bool) (list []Report, silent []Silent, err error) {
 	question := AskReport
 	if objects {
@@ -70,12 +122,14 @@ func Reports(objects bool) (list []Report, silent []Silent, err error) {
 	}
 	answers, errs := make([]Report, len(names)), make([]error, len(names))
 	var asking sync.WaitGroup
+	var allowed budgets
+	turns := make(chan struct{}, mostAsked)
 	for i, n := range names {
-		asking.Add(1)
-		go func() {
-			defer asking.Done()
-			answers[i], errs[i] = report(n, question)
-		}()
+		turns <- struct{}{}
+		asking.Go(func() {
+			answers[i], errs[i] = report(n, question, &allowed)
+			<-turns
+		})
 	}
 	asking.Wait()
 	for i, n := range names {
@@ -89,10 +143,10 @@ func Reports(objects bool) (list []Report, silent []Silent, err error) {
 	return list, silent, nil
 }
 
-// errEnded is the silence of a process that is about to end.
+// errEnded is the error of a process that has ended.
 var errEnded = errors.New("it has ended")
 
-func report(name, question string) (r Report, err error) {
+func report(name, question string, allowed *budgets) (r Report, err error) {
 	c, pid, err := ask(name, question)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -103,13 +157,13 @@ func report(name, question string) (r Report, err error) {
 		return r, err
 	}
 	defer c.Close()
-	switch err = json.NewDecoder(bufio.NewReader(io.LimitReader(c, mostAnswer))).Decode(&r); {
+	switch err = json.NewDecoder(bufio.NewReader(allowed.of(c, name))).Decode(&r); {
 	case hungUp(err):
 		return r, refused(name)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return r, fmt.Errorf("no answer within %v: is it stopped?", patience)
+		return r, fmt.Errorf("no answer within %v: is it stopped?", timeout)
 	case err != nil:
-		return r, fmt.Errorf("an answer that makes no sense, is it of another version? (%w)", err)
+		return r, fmt.Errorf("invalid answer, possibly of another version: %w", err)
 	}
 	if pid > 0 {
 		r.PID = pid
@@ -126,7 +180,7 @@ func hungUp(err error) bool {
 	return false
 }
 
-// refused is why a process hangs up: it is for others, or has ended.
+// refused returns the reason why a process closes the connection: it belongs to another user, or has ended.
 func refused(name string) error {
 	if uid, _ := owner(name); os.Geteuid() != 0 && os.Geteuid() != uid {
 		return fmt.Errorf("refused: a program answers its own user, here %d, and root", uid)
@@ -134,11 +188,11 @@ func refused(name string) error {
 	return errEnded
 }
 
-// Capture asks a process for the packets of a device, from now on, unless it has called announced.
+// Capture asks a process for the packets of a device from now on, unless the process has called the announcement.
 func Capture(name, device, announced string) (*Stream, error) {
 	c, _, err := ask(name, strings.TrimSpace(AskCapture+" "+device+" "+announced))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%q: %w", name, err)
 	}
 	_ = c.SetDeadline(time.Time{})
 	return &Stream{c, c.(*net.UnixConn)}, nil

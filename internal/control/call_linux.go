@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A capture cannot find a program that is gone before it looks again. So it announces itself, and a program calls it
-// when it opens a device, before the device's first packet.
+// A capture cannot find a program that ends before the capture lists the programs again. So the capture announces
+// itself, and a program calls it when it opens a device, before the first packet of the device.
 
-// An Announcement is where programs call a capture.
+// An Announcement is the socket at which programs call a capture.
 type Announcement struct {
 	// Name is its address.
 	Name string
@@ -26,15 +26,15 @@ type Announcement struct {
 	calling sync.WaitGroup
 }
 
-// A Call is what a program sends by itself.
+// A Call is a stream that a program opens by itself.
 type Call struct {
 	Process string // the name of its socket
 	Device  string
 	*Stream
 }
 
-// Announce has programs of this user, of all users for root, call take when they open a device, each call in a goroutine of its own. EADDRINUSE says
-// that as many captures as can be are announced already.
+// Announce makes programs of this user, for root of all users, call take when they open a device, each call in its
+// own goroutine. EADDRINUSE means that the maximum number of captures is announced already.
 func Announce(take func(*Call)) (*Announcement, error) {
 	var err error
 	for n := range slots {
@@ -53,7 +53,7 @@ func Announce(take func(*Call)) (*Announcement, error) {
 	return nil, err
 }
 
-// Close ends the announcement. Calls go on.
+// Close ends the announcement. Calls continue.
 func (a *Announcement) Close() {
 	_ = a.l.Close()
 	a.calling.Wait()
@@ -80,13 +80,14 @@ func (a *Announcement) accept(take func(*Call)) {
 	}
 }
 
-// introduced reads who calls, nil if that is nobody whose packets this user may have.
+// introduced reads the introduction of a caller. It returns nil if this user may not receive the packets of the
+// caller.
 func introduced(c *net.UnixConn) *Call {
 	cred, err := peer(c)
 	if err != nil || os.Geteuid() != 0 && int(cred.Uid) != os.Geteuid() {
 		return nil
 	}
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(timeout))
 	r := bufio.NewReaderSize(c, 1<<18)
 	line, err := r.ReadString('\n')
 	words := strings.Fields(line)
@@ -97,8 +98,8 @@ func introduced(c *net.UnixConn) *Call {
 	return &Call{words[0], words[1], &Stream{r, c}}
 }
 
-// CallCaptures connects to the captures that wait for programs of this user, those of the user and of root, except where skip says so, and
-// introduces a device to each. It neither waits nor fails: a capture that does not answer at once is left out.
+// CallCaptures connects to the announced captures of this user and of root, except those for which skip returns true,
+// and introduces a device to each. It neither blocks nor fails: it omits a capture that does not accept at once.
 func CallCaptures(process, device string, skip func(announced string) bool) map[string]net.Conn {
 	var calls map[string]net.Conn
 	uids := []int{os.Geteuid(), 0}

@@ -1,18 +1,19 @@
-// Package control is how tools look into running programs: each process that has a device open answers questions on a
-// socket of its own. This package has what is asked and answered, and the asking side; the provider answers.
+// Package control lets tools inspect running programs: each process that has a device open answers questions on its
+// own socket. The package defines questions and answers, and has the side of the tools; the provider answers.
 //
-// The socket is an abstract unix socket, so it spans the network namespace, as the addresses of devices do, leaves no
-// file behind, and needs no right: a process answers its own user and root. Nothing that comes in harms it: an asker has two
-// seconds for its question and to take the answer, and only so many are answered at a time. A question is one line:
+// The socket is an abstract unix socket, so it belongs to the network namespace, as the addresses of devices do,
+// leaves no file behind, and needs no right: a process answers its own user and root. A tool has two seconds for its
+// question and to read the answer, and the number of concurrent answers is limited. A question is one line:
 //
 //	report                      the process's devices, QPs and counters, as JSON
 //	objects                     the same with each protection domain, region, CQ, SRQ and context
-//	capture DEVICE [ANNOUNCED]  blocks of pcapng, for as long as the asker listens
+//	capture DEVICE [ANNOUNCED]  blocks of pcapng, until the tool closes the connection
 //
-// A capture also announces itself, on a socket that a program looks for when it opens a device, and calls: a program that lives for a
-// moment is captured from its first packet on.
+// A capture also announces itself, on a socket that a program calls when it opens a device. So a program that runs
+// for a moment is captured from its first packet on.
 //
-// What the provider does not know, as the IDs of connection management, others add (AddSource). It imports the standard library and golang.org/x/sys.
+// Other packages add their state to reports, such as the IDs of connection management (AddSource). The package
+// imports the standard library and golang.org/x/sys.
 package control
 
 // The questions.
@@ -22,20 +23,20 @@ const (
 	AskCapture = "capture"
 )
 
-// Silent is a process that does not answer, by the name of its socket.
+// A Silent is a process that does not answer.
 type Silent struct {
 	Name string
 	Err  error
 }
 
-// Report is what a process tells of itself.
+// A Report describes a process.
 type Report struct {
 	PID     int      `json:"pid"`
 	Comm    string   `json:"comm"`
 	Devices []Device `json:"devices"`
 }
 
-// Device is one that the process has open.
+// A Device is a device that the process has open.
 type Device struct {
 	Name      string    `json:"name"`
 	Interface string    `json:"interface"`
@@ -50,7 +51,7 @@ type Device struct {
 	Objects   *Objects  `json:"objects,omitempty"` // nil in the answer to report
 }
 
-// Objects are those that a report only counts. Their numbers count from 1 in each process.
+// Objects are the objects that a report only counts. Their numbers start at 1 in each process.
 type Objects struct {
 	Contexts []uint32 `json:"contexts"`
 	PDs      []PD     `json:"pds"`
@@ -69,7 +70,7 @@ type PD struct {
 // CQ is a completion queue. A QP uses it once for its sends and once for its receives.
 type CQ struct {
 	Num     uint32 `json:"num"`
-	CQE     int    `json:"cqe"` // how many completions it holds
+	CQE     int    `json:"cqe"` // size in completions
 	Users   int    `json:"users"`
 	Context uint32 `json:"context"`
 }
@@ -108,7 +109,7 @@ type QP struct {
 
 // CMID is an ID of connection management.
 type CMID struct {
-	Num   uint32 `json:"num"` // counts from 1 in each process
+	Num   uint32 `json:"num"` // from 1 in each process
 	QP    uint32 `json:"qp"`  // 0 if it has none
 	Type  string `json:"type"`
 	State string `json:"state"`
@@ -117,7 +118,7 @@ type CMID struct {
 	Dst   string `json:"dst"`
 }
 
-// Counter is one value under its kernel's name.
+// A Counter is a value under the name that the kernel uses.
 type Counter struct {
 	Name  string `json:"name"`
 	Value uint64 `json:"value"`

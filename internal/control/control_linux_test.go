@@ -22,7 +22,7 @@ import (
 
 // TestMain lets the test binary be a process of another user.
 func TestMain(m *testing.M) {
-	const own = "CONTROL_TEST_NAMES" // so that two runs at the same time are in nobody's way
+	const own = "CONTROL_TEST_NAMES" // so that two concurrent runs do not interfere
 	if os.Getenv(own) == "" {
 		os.Setenv(own, fmt.Sprintf("@verbena-test-%d-", os.Getpid()))
 	}
@@ -33,17 +33,17 @@ func TestMain(m *testing.M) {
 	case "serve":
 		serveAs()
 	default:
-		patience = 500 * time.Millisecond
+		timeout = 500 * time.Millisecond
 		os.Exit(m.Run())
 	}
 }
 
-// program answers with a report of one device and captures what it is told to.
+// A program answers with a report of one device and captures the given packets.
 type program struct {
 	asked    atomic.Int32
 	captured chan string // device and announced of each capture
-	snaps    chan int    // what captures ask for; nil if that is not read
-	packets  []byte      // of a capture; it is written again and again if flood is set
+	snaps    chan int    // lengths that captures request; nil if they are not read
+	packets  []byte      // of a capture; written repeatedly if flood is set
 	flood    bool
 }
 
@@ -92,7 +92,7 @@ func serve(t *testing.T, p *program) *Server {
 	return s
 }
 
-// dial connects to a server and sends what a client says.
+// dial connects to a server and sends text.
 func dial(t *testing.T, name, says string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("unix", name)
@@ -108,7 +108,7 @@ func dial(t *testing.T, name, says string) net.Conn {
 // alive checks that a server answers.
 func alive(t *testing.T, s *Server) {
 	t.Helper()
-	if r, err := report(s.Name, AskReport); err != nil || r.Comm != "test" || len(r.Devices) != 1 {
+	if r, err := report(s.Name, AskReport, new(budgets)); err != nil || r.Comm != "test" || len(r.Devices) != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 }
@@ -116,7 +116,7 @@ func alive(t *testing.T, s *Server) {
 func TestReport(t *testing.T) {
 	s := serve(t, &program{})
 	alive(t, s)
-	r, err := report(s.Name, AskObjects)
+	r, err := report(s.Name, AskObjects, new(budgets))
 	if err != nil || r.Devices[0].Objects == nil || r.PID != os.Getpid() {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -126,8 +126,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Whatever comes in, the server goes on, and the connection ends.
-func TestJunkQuestions(t *testing.T) {
+// TestInvalidQuestions checks that invalid questions end only their connection.
+func TestInvalidQuestions(t *testing.T) {
 	p := &program{captured: make(chan string, 100)}
 	s := serve(t, p)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -136,7 +136,8 @@ func TestJunkQuestions(t *testing.T) {
 		noise[i] = byte(rng.UintN(256))
 	}
 	for _, says := range []string{
-		"\n", " \n", "\x00\x00\n", "frob\n", "report", strings.Repeat("x", 1000), strings.Repeat("report ", 1000) + "\n", "GET / HTTP/1.1\r\n\r\n",
+		"\n", " \n", "\x00\x00\n", "frob\n", "report", strings.Repeat("x", 1000), strings.Repeat("report ", 1000) + "\n",
+		"GET / HTTP/1.1\r\n\r\n",
 		string(noise) + "\n", "REPORT\n",
 	} {
 		c := dial(t, s.Name, says)
@@ -151,7 +152,7 @@ func TestJunkQuestions(t *testing.T) {
 	}
 }
 
-// More askers than there may be are turned away, and those who say nothing are in nobody's way for long.
+// TestManyAskers checks that connections beyond the limit are closed, and that silent ones end soon.
 func TestManyAskers(t *testing.T) {
 	s := serve(t, &program{})
 	var idle []net.Conn
@@ -164,10 +165,10 @@ func TestManyAskers(t *testing.T) {
 		count = len(s.conns)
 		s.mu.Unlock()
 	}
-	if _, err := report(s.Name, AskReport); err == nil {
-		t.Error("one more is answered")
+	if _, err := report(s.Name, AskReport, new(budgets)); err == nil {
+		t.Error("a connection beyond the limit is answered")
 	}
-	for _, c := range idle { // each is hung up on
+	for _, c := range idle { // each is closed
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Fatal(err)
 		}
@@ -175,7 +176,7 @@ func TestManyAskers(t *testing.T) {
 	alive(t, s)
 }
 
-// A server that runs out of descriptors for a while is there again after it.
+// TestAcceptFails checks that a server continues after a lack of descriptors.
 func TestAcceptFails(t *testing.T) {
 	name := Name(os.Geteuid(), 1<<30+50)
 	l, err := net.Listen("unix", name)
@@ -189,7 +190,7 @@ func TestAcceptFails(t *testing.T) {
 	s.Close()
 }
 
-// poorListener has no descriptors for the first two connections.
+// A poorListener fails for the first two connections, as without descriptors.
 type poorListener struct {
 	net.Listener
 	failed int
@@ -202,8 +203,9 @@ func (l *poorListener) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// An asker of a capture that never reads does not keep the program from ending, and gets what fits.
-func TestCaptureNobodyReads(t *testing.T) {
+// TestCaptureUnread checks that a capture that is not read does not delay the end of the program, and gets the
+// packets that fit.
+func TestCaptureUnread(t *testing.T) {
 	p := &program{captured: make(chan string, 1), packets: make([]byte, 1<<16), flood: true}
 	s := serve(t, p)
 	dial(t, s.Name, "capture vrb_x @announced\n")
@@ -214,11 +216,11 @@ func TestCaptureNobodyReads(t *testing.T) {
 	begun := time.Now()
 	s.Close()
 	if d := time.Since(begun); d > 20*parting {
-		t.Errorf("closing took %v", d)
+		t.Errorf("Close took %v", d)
 	}
 }
 
-// What a capture has left when the program ends arrives.
+// TestCaptureGetsTheRest checks that the remaining packets of a capture arrive when the program ends.
 func TestCaptureGetsTheRest(t *testing.T) {
 	p := &program{captured: make(chan string, 1), packets: []byte("the last packet")}
 	s := serve(t, p)
@@ -234,7 +236,8 @@ func TestCaptureGetsTheRest(t *testing.T) {
 	}
 }
 
-// How much of a packet a capture wants arrives, whether the program was asked or called; what is no such wish is no number.
+// TestSnap checks that the requested packet length arrives, in captures and calls, and that invalid requests are
+// ignored.
 func TestSnap(t *testing.T) {
 	p := &program{snaps: make(chan int, 3)}
 	s := serve(t, p)
@@ -255,8 +258,9 @@ func TestSnap(t *testing.T) {
 	}
 }
 
-// Programs that are stopped cost the time of one of them, and are named; so are those whose answer makes no sense. Those that are gone are not.
-func TestReportsOfTheSick(t *testing.T) {
+// TestReportsOfFailing checks that stopped programs together take the time of one, and that they and those with
+// invalid answers are named, but not those that have ended.
+func TestReportsOfFailing(t *testing.T) {
 	s := serve(t, &program{})
 	listen := func(pid int, answer func(net.Conn)) string {
 		name := Name(os.Geteuid(), pid)
@@ -285,8 +289,8 @@ func TestReportsOfTheSick(t *testing.T) {
 		stopped = append(stopped, listen(base+i, nil))
 	}
 	sick := map[string]string{
-		listen(base+10, func(c net.Conn) { fmt.Fprint(c, "HTTP/1.1 400 Bad Request\r\n\r\n"); slurp(c) }): "makes no sense",
-		listen(base+11, func(c net.Conn) { fmt.Fprint(c, `{"pid": "seven"}`); slurp(c) }):                 "makes no sense",
+		listen(base+10, func(c net.Conn) { fmt.Fprint(c, "HTTP/1.1 400 Bad Request\r\n\r\n"); slurp(c) }): "invalid answer",
+		listen(base+11, func(c net.Conn) { fmt.Fprint(c, `{"pid": "seven"}`); slurp(c) }):                 "invalid answer",
 		listen(base+12, func(c net.Conn) { // a report without an end
 			fmt.Fprint(c, `{"devices":[`)
 			for err := error(nil); err == nil; {
@@ -297,14 +301,14 @@ func TestReportsOfTheSick(t *testing.T) {
 	for _, n := range stopped {
 		sick[n] = "no answer within"
 	}
-	gone := listen(base+20, func(c net.Conn) {}) // hangs up at once, as one that ends
+	gone := listen(base+20, func(c net.Conn) {}) // closes the connection at once, as a process that ends
 	begun := time.Now()
 	list, silent, err := Reports(false)
-	if d := time.Since(begun); err != nil || d > 10*patience {
+	if d := time.Since(begun); err != nil || d > 10*timeout {
 		t.Errorf("%v after %v", err, d)
 	}
 	if !slices.ContainsFunc(list, func(r Report) bool { return r.Comm == "test" }) {
-		t.Errorf("the healthy one is not in %+v", list)
+		t.Errorf("the working program is not in %+v", list)
 	}
 	for _, x := range silent {
 		if want, ok := sick[x.Name]; x.Name == gone || ok && !strings.Contains(x.Err.Error(), want) {
@@ -320,7 +324,7 @@ func TestReportsOfTheSick(t *testing.T) {
 
 func slurp(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
-// A name in the list whose process has ended is left out, and lines of other sockets are.
+// TestStaleNames checks that names of ended processes and lines of other sockets are left out.
 func TestStaleNames(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "unix")
 	dead := Name(os.Geteuid(), 1<<30+99)
@@ -346,14 +350,15 @@ func TestStaleNames(t *testing.T) {
 	}
 	sockets = filepath.Join(t.TempDir(), "missing")
 	if _, _, err := Reports(false); err == nil {
-		t.Error("no error though there is no list")
+		t.Error("no error without a list")
 	}
 }
 
-// Anybody can take any name. One that is another user's is not believed, nor called.
+// TestImpostors checks that a socket of another user under a false name is neither trusted nor called.
 func TestImpostors(t *testing.T) {
 	other := os.Geteuid() + 1
-	for _, name := range []string{Name(other, os.Getpid()), announcement(other, 0), programs + "root/1", programs + "99999999999/1"} {
+	for _, name := range []string{Name(other, os.Getpid()), announcement(other, 0), programs + "root/1",
+		programs + "99999999999/1"} {
 		l, err := net.Listen("unix", name)
 		if err != nil {
 			t.Skip(err)
@@ -369,7 +374,7 @@ func TestImpostors(t *testing.T) {
 	}
 }
 
-// Two processes of one number, as two PID namespaces have them, are both asked.
+// TestSameNumberTwice checks that two processes with one number, of two PID namespaces, are both asked.
 func TestSameNumberTwice(t *testing.T) {
 	a, b := serve(t, &program{}), serve(t, &program{})
 	if a.Name == b.Name {
@@ -383,7 +388,7 @@ func TestSameNumberTwice(t *testing.T) {
 	}
 }
 
-// A program calls the captures that are announced when it opens a device, those that it shall.
+// TestAnnounce checks that a program that opens a device calls the announced captures, except the skipped ones.
 func TestAnnounce(t *testing.T) {
 	calls := make(chan *Call, 10)
 	a, err := Announce(func(c *Call) { calls <- c })
@@ -414,7 +419,8 @@ func TestAnnounce(t *testing.T) {
 	}
 }
 
-// As many captures are announced as there are slots; a caller that talks junk or nothing is dropped.
+// TestAnnounceBounds checks the limit of announced captures, and that callers that send nothing or invalid lines are
+// dropped.
 func TestAnnounceBounds(t *testing.T) {
 	take := func(c *Call) { t.Errorf("%q calls", c.Process); c.Close() }
 	var all []*Announcement
@@ -439,11 +445,11 @@ func TestAnnounceBounds(t *testing.T) {
 // nobody is the user of the second process.
 const nobody = 65534
 
-// as runs this test binary as another user and returns what it prints.
+// as runs this test binary as another user and returns its output.
 func as(t *testing.T, role, arg string) *exec.Cmd {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("only root can become somebody else")
+		t.Skip("only root can run a process as another user")
 	}
 	dir := t.TempDir()
 	for d := dir; d != filepath.Clean(os.TempDir()); d = filepath.Dir(d) {
@@ -466,13 +472,14 @@ func as(t *testing.T, role, arg string) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), path, arg)
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), "CONTROL_TEST="+role)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody},
+		Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
 // askAs asks a server.
 func askAs() {
-	_, err := report(os.Args[1], AskReport)
+	_, err := report(os.Args[1], AskReport, new(budgets))
 	if c, cerr := Capture(os.Args[1], "vrb_x", ""); cerr == nil { // else it hung up at once
 		if b, _ := io.ReadAll(c); len(b) > 0 {
 			fmt.Printf("captured %q\n", b)
@@ -497,12 +504,13 @@ func serveAs() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// Another user gets nothing of root's program, and is told why.
+// TestOtherUserAsks checks that another user gets nothing of root's program except the reason.
 func TestOtherUserAsks(t *testing.T) {
 	p := &program{packets: []byte("secret"), captured: make(chan string, 1)}
 	s := serve(t, p)
 	out, err := as(t, "ask", s.Name).CombinedOutput()
-	if err != nil || strings.Contains(string(out), "captured") || !strings.Contains(string(out), "refused: a program answers its own user, here 0, and root") {
+	if err != nil || strings.Contains(string(out), "captured") || !strings.Contains(string(out),
+		"refused: a program answers its own user, here 0, and root") {
 		t.Errorf("%v %s", err, out)
 	}
 	if p.asked.Load() != 0 || len(p.captured) != 0 {
@@ -511,7 +519,7 @@ func TestOtherUserAsks(t *testing.T) {
 	alive(t, s)
 }
 
-// Root sees the programs of others, and they call its captures.
+// TestRootSeesOtherUsers checks that root sees the programs of others, and that they call its captures.
 func TestRootSeesOtherUsers(t *testing.T) {
 	calls := make(chan *Call, 1)
 	a, err := Announce(func(c *Call) { calls <- c })
@@ -537,9 +545,9 @@ func TestRootSeesOtherUsers(t *testing.T) {
 		}
 		c.Close()
 	case <-time.After(20 * time.Second):
-		t.Error("nobody calls")
+		t.Error("no program calls")
 	}
-	r, err := report(name, AskReport)
+	r, err := report(name, AskReport, new(budgets))
 	if err != nil || r.PID != cmd.Process.Pid || r.Comm != "test" {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -549,7 +557,7 @@ func TestRootSeesOtherUsers(t *testing.T) {
 	}
 }
 
-// What sources add is in the report, until they are removed.
+// TestSources checks that sources add to reports until they are removed.
 func TestSources(t *testing.T) {
 	remove := AddSource(func(r *Report) { r.Comm += "+" })
 	r := Report{Comm: "x"}

@@ -11,12 +11,12 @@ var (
 	captures = "@verbena-capture/"
 )
 
-// slots is how many captures of one user are announced at the same time, and how many programs with one process number (of
-// several PID namespaces) can be asked.
+// slots limits the captures of one user that are announced at the same time, and the programs with one process number
+// (of several PID namespaces) that can be asked.
 const slots = 8
 
-// Name is the address of a process's socket. Several processes of one network namespace may have the same number if
-// their PID namespaces differ: as of the second one a suffix tells them apart.
+// Name returns the name of the socket of a process. Several processes of one network namespace can have the same
+// number if their PID namespaces differ: from the second one on a suffix distinguishes them.
 func Name(uid, pid int) string { return fmt.Sprintf("%s%d/%d", programs, uid, pid) }
 
 func nth(name string, n int) string {
@@ -26,10 +26,10 @@ func nth(name string, n int) string {
 	return fmt.Sprintf("%s.%d", name, n)
 }
 
-// announcement is the address where the n-th capture of a user is called.
+// announcement returns the name of the socket of the n-th capture of a user.
 func announcement(uid, n int) string { return fmt.Sprintf("%s%d/%d", captures, uid, n) }
 
-// owner is the user in a name.
+// owner returns the user in a name.
 func owner(name string) (uid int, ok bool) {
 	for _, p := range []string{programs, captures} {
 		if rest, found := strings.CutPrefix(name, p); found {

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-var errSystem = fmt.Errorf("control: programs cannot be looked into on this system, which has no abstract sockets: %w", syscall.EOPNOTSUPP)
+var errSystem = fmt.Errorf("control: this system has no abstract sockets: %w", syscall.EOPNOTSUPP)
 
-// Processes lists the sockets of the processes that answer here: none on this system.
+// Processes lists the names of the sockets of processes that answer: none on this system.
 func Processes() ([]string, error) { return nil, errSystem }
 
 // Reports asks every process for its report.
@@ -18,16 +18,16 @@ func Reports(bool) ([]Report, []Silent, error) { return nil, nil, errSystem }
 // Capture asks a process for the packets of a device.
 func Capture(_, _, _ string) (*Stream, error) { return nil, errSystem }
 
-// An Announcement is where programs call a capture.
+// An Announcement is the socket at which programs call a capture.
 type Announcement struct{ Name string }
 
-// A Call is what a program sends by itself.
+// A Call is a stream that a program opens by itself.
 type Call struct {
 	Process, Device string
 	*Stream
 }
 
-// Announce has programs call a capture.
+// Announce makes programs call a capture.
 func Announce(func(*Call)) (*Announcement, error) { return nil, errSystem }
 
 // Close ends the announcement.

@@ -13,38 +13,40 @@ import (
 )
 
 const (
-	// mostAskers is how many are answered at the same time; more are turned away.
+	// mostAskers limits the concurrent answers; further connections are closed.
 	mostAskers = 64
-	// pause follows an Accept that failed, as it does without descriptors.
+	// pause is the pause after an error of Accept, as without descriptors.
 	pause = 100 * time.Millisecond
 )
 
-// patience is how long a question and its answer may take.
-var patience = 2 * time.Second
+// timeout limits a question and its answer.
+var timeout = 2 * time.Second
 
 // A Program answers questions. Its methods are called by several goroutines.
 type Program interface {
 	// Report describes the process, with each object if objects is set.
 	Report(objects bool) Report
-	// Capture writes blocks of a device's packets to c until reads of c end. Then it parts: it writes what is left, as long
-	// as Part lets it. announced is where the asker takes calls, empty if nowhere.
-	// The asker may say how much of each packet it wants (SnapOf), in lines that r reads from c.
+	// Capture writes blocks of the packets of a device to c until reads of c end. Then it writes the remaining
+	// blocks, within the time that Part leaves. announced is the name of the announcement of the tool, or empty.
+	// The tool may limit the length of each packet (SnapOf), in lines that r reads from c.
 	Capture(c net.Conn, r *bufio.Reader, device, announced string)
 }
 
-// A Server answers the tools' questions to a process.
+// A Server answers the questions of tools to a process.
 type Server struct {
 	// Name is the address of its socket.
 	Name    string
 	program Program
 	serving sync.WaitGroup
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	listener net.Listener // nil once it is closed
-	conns    map[net.Conn]bool
+	// +checklocks:mu
+	conns map[net.Conn]bool
 }
 
-// Serve begins to answer on the process's socket. It fails where there are no abstract unix sockets.
+// Serve starts to answer on the socket of the process. It fails on systems without abstract unix sockets.
 func Serve(p Program) (*Server, error) {
 	name := Name(os.Geteuid(), os.Getpid())
 	var l net.Listener
@@ -64,7 +66,7 @@ func Serve(p Program) (*Server, error) {
 	return s, nil
 }
 
-// Close ends all answers and returns when that is done. Captures get what is left, for a moment.
+// Close ends all answers and waits for them. Captures get the remaining packets within a short time.
 func (s *Server) Close() {
 	s.mu.Lock()
 	if s.listener != nil {
@@ -78,7 +80,7 @@ func (s *Server) Close() {
 	s.serving.Wait()
 }
 
-// Part has reads of a connection fail at once, and writes soon.
+// Part makes reads of a connection fail at once, and writes after a short time.
 func Part(c net.Conn) {
 	_ = c.SetReadDeadline(time.Unix(1, 0))
 	_ = c.SetWriteDeadline(time.Now().Add(parting))
@@ -99,7 +101,8 @@ func (s *Server) accept(l net.Listener) {
 	}
 }
 
-// Go runs f for a connection, which is closed when f returns, or at once if there are too many, or the server is closed.
+// Go runs f for a connection, which is closed when f returns, or at once if there are too many or the server is
+// closed.
 func (s *Server) Go(c net.Conn, f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +126,7 @@ func (s *Server) Go(c net.Conn, f func()) {
 
 // answer answers one question.
 func (s *Server) answer(c *net.UnixConn) {
-	if !mayAsk(c) || s.allow(c, patience) != nil {
+	if !mayAsk(c) || s.allow(c, timeout) != nil {
 		return
 	}
 	r := bufio.NewReaderSize(c, 256)
@@ -145,7 +148,7 @@ func (s *Server) answer(c *net.UnixConn) {
 	}
 }
 
-// allow gives a connection time, or any time it wants, unless the server is being closed.
+// allow sets the deadline of a connection to d from now, or to none if d is 0. It fails if the server is closed.
 func (s *Server) allow(c net.Conn, d time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,10 +5,12 @@ import "sync"
 // sources add what the provider does not know to its reports.
 var sources struct {
 	sync.Mutex
+	// +checklocks:Mutex
 	list map[*func(*Report)]struct{}
 }
 
-// AddSource has f called for each report of this process, after the devices are in it, until remove is called.
+// AddSource registers f to be called for each report of this process, after the devices are in it, until remove is
+// called.
 func AddSource(f func(*Report)) (remove func()) {
 	sources.Lock()
 	defer sources.Unlock()
@@ -23,7 +25,7 @@ func AddSource(f func(*Report)) (remove func()) {
 	}
 }
 
-// Complete lets all sources add to a report.
+// Complete calls all sources for a report.
 func Complete(r *Report) {
 	sources.Lock()
 	var list []func(*Report)

@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// parting is how long the end of a program waits for a capture that takes what is left.
+// parting limits the wait of a program that ends for a capture that reads the remaining packets.
 const parting = 250 * time.Millisecond
 
-// A Stream is a device's packets as a program sends them: blocks of pcapng, until the program closes the device or the reader has enough.
+// A Stream is the packets of a device as a program sends them: blocks of pcapng, until the program closes the device
+// or the reader ends the stream.
 type Stream struct {
 	r    io.Reader
 	conn *net.UnixConn
@@ -19,7 +20,7 @@ type Stream struct {
 // Read reads blocks.
 func (s *Stream) Read(b []byte) (int, error) { return s.r.Read(b) }
 
-// Finish asks the program for what it has not sent yet, which ends the stream: reads return it and then io.EOF, or soon an error.
+// Finish requests the remaining packets, which ends the stream: reads return them and then io.EOF, or soon an error.
 func (s *Stream) Finish() {
 	_ = s.conn.SetReadDeadline(time.Now().Add(2 * parting))
 	_ = s.conn.CloseWrite()
@@ -28,10 +29,10 @@ func (s *Stream) Finish() {
 // Close ends the stream.
 func (s *Stream) Close() error { return s.conn.Close() }
 
-// Snap asks for the first n bytes of each packet only, from the IP header on.
+// Snap requests only the first n bytes of each packet, from the IP header on.
 func (s *Stream) Snap(n int) { _, _ = fmt.Fprintf(s.conn, "snap %d\n", n) }
 
-// SnapOf reads what Snap has asked for.
+// SnapOf parses a request of Snap.
 func SnapOf(line []byte) (n int, ok bool) {
 	_, err := fmt.Sscanf(string(line), "snap %d\n", &n)
 	return n, err == nil

@@ -6,30 +6,31 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/spin"
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// background is the goroutine that runs a shard while nobody polls. It is in one of three states:
+// background is the goroutine that runs a shard while no program polls. Its states are:
 //
 //	running  in a step, or about to park
-//	waiting  in port.Wait, until a packet arrives, the next timer is due, or Wake
-//	dozing   some program polls, which runs the shard; sleeping without an ear for packets, to
-//	         look from time to time whether it still does
+//	waiting  in port.Wait, until a packet arrives, the next timer is due, or Wake is called
+//	dozing   a program polls and thereby runs the shard; the goroutine sleeps and checks from time to
+//	         time that the program still polls
 //
-// Parking loses no wake-up: the goroutine stores its new state (and the time until which it waits), then
-// looks once more at what others publish; the others publish first and then look at its state.
+// No wake-up is lost when it parks: the goroutine stores its new state and the time until which it waits, then looks
+// once more at published work. Publishers publish first and then read its state.
 type background struct {
 	s      *shard
 	state  atomic.Uint32
 	until  atomic.Int64 // while waiting: when Wait returns by itself
 	kicked atomic.Bool
 	closed atomic.Bool
-	rouse  chan struct{} // ends a doze
-	clock  *time.Timer   // of the doze
+	undoze chan struct{} // ends a doze
+	clock  *time.Timer   // ends a doze
 	done   sync.WaitGroup
-	linger linger
-	turn   int64 // when other goroutines had their last turn
-	steps  int   // with something to do, since then
+	linger spin.Linger
+	turn   int64 // time of the last Gosched
+	steps  int   // steps with work since then
 }
 
 const (
@@ -41,28 +42,28 @@ const (
 
 const maxIdle = time.Hour
 
-// Turns of other goroutines.
+// Interval between two calls of Gosched.
 const (
 	turnTime  = 100_000 // ns
 	turnSteps = 64
 )
 
-// Times of the background goroutines; tests change them.
+// Times of the background goroutines. Variables, because tests change them.
 var (
-	// pollerGone is how long after its last poll a program counts as polling, ns.
+	// pollerGone is how long after its last poll a program counts as polling, in ns.
 	pollerGone = int64(time.Millisecond)
 	// maxDoze is the longest sleep while programs poll.
 	maxDoze = 4 * time.Millisecond
-	// minIdle is how long an idle shard's goroutine waits at first, to wait for ever longer then. A timer that is armed
-	// while it waits needs a wake-up only when it is due earlier, and ACK timers seldom are.
+	// minIdle is how long the goroutine of an idle shard first waits; each further wait is longer. A timer that
+	// is armed meanwhile causes a wake-up only if it is due earlier, which is rare for ACK timers.
 	minIdle = 20 * time.Millisecond
-	// stallNap is how long the goroutine waits when there is no place for any packet: the link does not tell when there is.
+	// stallNap is how long the goroutine waits when the link has no room: the link does not signal room.
 	stallNap = 100 * time.Microsecond
 )
 
 func (b *background) init(s *shard) {
 	b.s = s
-	b.rouse = make(chan struct{}, 1)
+	b.undoze = make(chan struct{}, 1)
 }
 
 func (b *background) start() {
@@ -100,15 +101,15 @@ func (b *background) loop() {
 		next, stalled := s.nextTimer(), s.stalled
 		s.release()
 		switch {
-		case stalled: // by a receiver that needs a core to make room
+		case stalled: // the receiver needs a core to make room
 			b.wait(now, min(next, now+int64(stallNap)))
 		case busy:
 			idle = minIdle
-			b.linger.found()
-			b.giveTurn(now)
+			b.linger.Found()
+			b.yieldTurn(now)
 		case next <= now:
-		case b.linger.more(now, s.eng.slow):
-			yieldCPU()
+		case b.linger.More(now, s.eng.slowdown):
+			spin.YieldCPU()
 		default:
 			b.wait(now, min(next, now+int64(idle)))
 			idle = min(2*idle, maxIdle)
@@ -116,9 +117,9 @@ func (b *background) loop() {
 	}
 }
 
-// giveTurn lets other goroutines run, after steps with something to do. That wakes a thread if the runtime has an idle P, which is for nothing
-// mostly, and takes a core from the peer; so it is seldom done.
-func (b *background) giveTurn(now int64) {
+// yieldTurn lets other goroutines run after steps with work. A Gosched usually wakes an idle P needlessly and takes a
+// core from the peer, so it is rare.
+func (b *background) yieldTurn(now int64) {
 	if b.steps++; b.steps < turnSteps && now-b.turn < turnTime {
 		return
 	}
@@ -126,7 +127,7 @@ func (b *background) giveTurn(now int64) {
 	b.turn, b.steps = now, 0
 }
 
-// wait parks until a packet comes, but not after the time until.
+// wait parks until a packet arrives, but not beyond time until.
 func (b *background) wait(now, until int64) {
 	s := b.s
 	b.until.Store(until)
@@ -144,13 +145,13 @@ func (b *background) doze(d time.Duration) {
 	if !b.kicked.Load() && !b.closed.Load() && !b.s.published() && b.s.polled(b.s.eng.now()) {
 		select {
 		case <-b.clock.C:
-		case <-b.rouse:
+		case <-b.undoze:
 		}
 	}
 	b.state.Store(bgRunning)
 }
 
-// wake ends the goroutine's parking, now or as soon as it tries.
+// wake ends the goroutine's parking, now or as soon as it parks.
 func (b *background) wake() {
 	b.kicked.Store(true)
 	switch b.state.Load() {
@@ -158,30 +159,30 @@ func (b *background) wake() {
 		b.s.port.Wake()
 	case bgDozing:
 		select {
-		case b.rouse <- struct{}{}:
+		case b.undoze <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// deadline tells a waiting goroutine that a timer is due at t, before it would wake up.
+// deadline wakes a waiting goroutine if a timer is due at t, before the end of its wait.
 func (b *background) deadline(t int64) {
 	if t != transport.Never && b.state.Load() == bgWaiting && t < b.until.Load() {
 		b.s.port.Wake()
 	}
 }
 
-// polled tells whether a program polls the shard, so that its goroutine need not run.
+// polled reports whether a program polls the shard, so that its goroutine need not run.
 func (s *shard) polled(now int64) bool { return now-s.lastPoll.Load() < pollerGone }
 
-// kick says that the shard has work which nobody who holds it will see to.
+// kick wakes the background goroutine for work that no holder will handle.
 func (s *shard) kick() {
 	if b := &s.bg; b.state.Load() != bgDozing || !s.polled(s.eng.now()) {
 		b.wake()
 	}
 }
 
-// handOver says that a poller of the shard is about to sleep.
+// handOver lets the background goroutine take over, because a poller of the shard is about to sleep.
 func (s *shard) handOver() {
 	s.lastPoll.Store(-pollerGone)
 	if s.bg.state.Load() == bgDozing {

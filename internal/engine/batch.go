@@ -6,24 +6,24 @@ import (
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// batchLen is how many completions a CQ hands over at once to a program that takes them one by one.
+// batchLen is the number of completions that leave the ring at once for a program that takes them one by one.
 const batchLen = 16
 
-// A batch is completions that have left the ring for a program that takes them one by one, so that it need not lock the CQ
-// for each. Their queue slots are free already, and they do not count when the CQ overflows or is resized. They are older than
-// what is in the ring.
+// A batch holds completions that have left the ring for a program that takes them one by one, so that it need not
+// lock the CQ for each. Their queue slots are already free, and they do not count when the CQ overflows or is
+// resized. They are older than the completions in the ring.
 type batch struct {
 	entries [batchLen]transport.CQE
 	stamps  [batchLen]Stamp // zero unless the CQ keeps times
-	n       int             // entries; written under the CQ's lock
-	at      int             // the next one; the poller's
-	gone    atomic.Uint32   // a bit for each entry that was purged
+	n       int             // number of entries; written under the CQ's lock
+	at      int             // index of the next one; the poller's
+	gone    atomic.Uint32   // a bit for each purged entry
 }
 
-// next is the oldest entry that nobody took, or nil. It stays valid until the batch is filled again.
+// next returns the oldest remaining entry, or nil. It stays valid until the batch is refilled.
 func (b *batch) next() (*transport.CQE, Stamp) {
 	for b.at < b.n {
-		i := b.at % batchLen // no more than that only as long as calls follow each other
+		i := b.at % batchLen // in range even if calls overlap, which is a program error
 		b.at++
 		if b.gone.Load()>>i&1 == 0 {
 			return &b.entries[i], b.stamps[i]
@@ -32,7 +32,7 @@ func (b *batch) next() (*transport.CQE, Stamp) {
 	return nil, Stamp{}
 }
 
-// takeOut passes at most n entries to take, with their numbers from 0 on. The CQ is locked.
+// takeOut passes at most n entries to take, numbered from 0. The CQ is locked.
 func (b *batch) takeOut(n int, take func(i int, e *transport.CQE)) int {
 	for i := range n {
 		e, _ := b.next()
@@ -44,19 +44,19 @@ func (b *batch) takeOut(n int, take func(i int, e *transport.CQE)) int {
 	return n
 }
 
-// purge removes the entries that gone tells. The CQ is locked.
+// purge removes the entries for which gone returns true. The CQ is locked.
 func (b *batch) purge(gone func(*transport.CQE) bool) {
 	for i := range b.n {
 		if e := &b.entries[i]; b.gone.Load()>>i&1 == 0 && gone(e) {
 			b.gone.Or(1 << i)
-			disown(e)
+			dropQueues(e)
 		}
 	}
 }
 
-// Next takes the oldest completion, and tells when it came, which is zero unless the CQ keeps times; nil if there is none, with
-// the error of Poll. It is valid until the next call. more says that the last call found one: the shards are then not run, as they
-// are not between the completions that one Poll takes. Calls must follow each other.
+// Next takes the oldest completion. It returns nil, with the error of Poll, if there is none. The stamp is zero
+// unless the CQ keeps times. The entry is valid until the next call. more states that the previous call found one:
+// the shards are then not run, as Poll does not run them between the completions of one call. Calls must not overlap.
 func (cq *CQ) Next(more bool) (*transport.CQE, Stamp, error) {
 	b := cq.batch.Load()
 	if b == nil {
@@ -75,33 +75,33 @@ func (cq *CQ) Next(more bool) (*transport.CQE, Stamp, error) {
 	}
 	cq.progress()
 	if e, t = cq.oldest(b); e != nil {
-		cq.idle.hit()
+		cq.idle.Hit()
 		return e, t, nil
 	}
-	return nil, Stamp{}, cq.nothing()
+	return nil, Stamp{}, cq.empty()
 }
 
-// oldest is Next for what the CQ holds.
+// oldest takes the oldest completion of the batch or the ring.
 func (cq *CQ) oldest(b *batch) (*transport.CQE, Stamp) {
-	if e, t := b.next(); e != nil || !cq.fill(b) {
+	if e, t := b.next(); e != nil || !cq.refill(b) {
 		return e, t
 	}
 	return b.next()
 }
 
-// fill moves the oldest completions to b, which is empty, and tells whether there were any.
-func (cq *CQ) fill(b *batch) bool {
+// refill moves the oldest completions to b, which is empty, and reports whether there were any.
+func (cq *CQ) refill(b *batch) bool {
 	if !cq.some.Load() {
 		return false
 	}
 	cq.mu.Lock()
 	b.gone.Store(0)
 	b.at = 0
-	head := cq.head
+	head, mask, stamps := cq.head, cq.cap-1, cq.stamps
 	b.n = cq.takeOut(batchLen, 0, func(i int, e *transport.CQE) {
 		b.entries[i] = *e
-		if cq.stamps != nil {
-			b.stamps[i] = cq.stamps[(head+uint32(i))&(cq.cap-1)]
+		if stamps != nil {
+			b.stamps[i] = stamps[(head+uint32(i))&mask]
 		}
 	})
 	cq.mu.Unlock()

@@ -30,7 +30,7 @@ func pushIDs(cq *CQ, qp *transport.QP, ids ...uint64) {
 	}
 }
 
-// What a batch did not come to is still there, in order, for the next batch, and for who polls the plain view of the CQ.
+// Completions that remain in a batch are returned in order by the next batch and by polls of the plain view.
 func TestV_CQX_10_WhatABatchLeaves(t *testing.T) {
 	cq, _ := testCQ(t, 4)
 	a := testQP(17)
@@ -50,7 +50,7 @@ func TestV_CQX_10_WhatABatchLeaves(t *testing.T) {
 	wantIDs(t, pollIDs(t, cq, 9))
 }
 
-// The completions of a QP that is reset or destroyed within a batch are gone (V-QPS-03), whether or not they have left the ring.
+// The completions of a QP that is reset or destroyed are removed from the batch and from the ring (V-QPS-03).
 func TestV_QPS_03_PurgeWithinABatch(t *testing.T) {
 	cq, _ := testCQ(t, 32)
 	a, b := testQP(17), testQP(18)

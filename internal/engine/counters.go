@@ -9,43 +9,43 @@ import (
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// counters of a shard that are not of a QP or a port. The holder's.
+// counters are the counters of a shard that do not belong to a QP or port. They belong to the holder.
 type counters struct {
 	unknownQPN   uint64
 	unknownGroup uint64
-	gone         transport.Counters // of the QPs that were destroyed
+	gone         transport.Counters // sums of destroyed QPs
 }
 
-// Counters is a snapshot of what a device or one of its shards has counted since it was opened. Nothing is forgotten
-// when a QP is destroyed.
+// Counters is a snapshot of the counters of a device or shard since it was opened. Counts of destroyed QPs are
+// included.
 type Counters struct {
-	QP           transport.Counters // of all QPs together
+	QP           transport.Counters // sums of all QPs
 	Port         link.Counters
 	UnknownQPN   uint64 // packets dropped: no such QP
-	UnknownGroup uint64 // multicast packets dropped: no QP is attached to the group
-	InboxDropped uint64 // packets dropped: they came to another shard's port and their own was too slow
+	UnknownGroup uint64 // multicast packets dropped: no QP attached to the group
+	InboxDropped uint64 // packets dropped: inbox of the QP's shard full
 }
 
-// A Counter is one value under its name, that of the kernel's hw_counters where the kernel has it.
+// A Counter is a value with its name, which is that of the kernel's hw_counters where one exists.
 type Counter struct {
 	Name  string
 	Value uint64
 }
 
-// Counters reads the QP's counters.
+// Counters returns a copy of the QP's counters.
 func (qp *QP) Counters() transport.Counters {
 	qp.shard.hold()
 	defer qp.shard.release()
 	return qp.QP.Counters
 }
 
-// A View is what a QP was at a moment.
+// A View is a snapshot of a QP.
 type View struct {
 	Attr     transport.Attr
 	Counters transport.Counters
 }
 
-// Views looks at QPs, at many of a shard at a time: a shard that works hard lets others in a few hundred times a second.
+// Views takes snapshots of QPs. It holds each shard for at most 64 QPs at a time.
 func (e *Engine) Views(qps []*QP) []View {
 	const atOnce = 64
 	views := make([]View, len(qps))
@@ -67,10 +67,10 @@ func (e *Engine) Views(qps []*QP) []View {
 	return views
 }
 
-// Shards is the number of shards, 0 before the first QP.
+// Shards returns the number of shards, 0 before the first QP.
 func (e *Engine) Shards() int { return len(e.running()) }
 
-// ShardCounters reads the counters of shard i.
+// ShardCounters returns the counters of shard i.
 func (e *Engine) ShardCounters(i int) Counters {
 	s := e.shards[i]
 	s.hold()
@@ -87,7 +87,7 @@ func (e *Engine) ShardCounters(i int) Counters {
 	return c
 }
 
-// Counters reads the counters of all shards together.
+// Counters returns the sums of all shards.
 func (e *Engine) Counters() (c Counters) {
 	for i := range e.running() {
 		s := e.ShardCounters(i)
@@ -96,7 +96,7 @@ func (e *Engine) Counters() (c Counters) {
 	return c
 }
 
-// KeyViolations counts the packets that were dropped because of their P_Key and Q_Key.
+// KeyViolations returns the numbers of packets dropped because of their P_Key and Q_Key.
 func (e *Engine) KeyViolations() (pkey, qkey uint32) {
 	add := func(c *transport.Counters) {
 		pkey += uint32(c.BadPKey)
@@ -115,7 +115,7 @@ func (e *Engine) KeyViolations() (pkey, qkey uint32) {
 	return pkey, qkey
 }
 
-// addFields adds the numbers in the struct at src to those of the one at dst, which has the same type.
+// addFields adds the numbers in the struct at src to those at dst.
 func addFields[T any](dst, src *T) {
 	addValues(reflect.ValueOf(dst).Elem(), reflect.ValueOf(src).Elem())
 }
@@ -130,10 +130,10 @@ func addValues(dst, src reflect.Value) {
 	}
 }
 
-// List names every counter, those of QPs first.
+// List returns all counters with their names, those of QPs first.
 func (c *Counters) List() []Counter { return list(nil, reflect.ValueOf(c).Elem()) }
 
-// ListQP names the counters of one QP.
+// ListQP returns the counters of one QP with their names.
 func ListQP(c *transport.Counters) []Counter { return list(nil, reflect.ValueOf(c).Elem()) }
 
 func list(to []Counter, v reflect.Value) []Counter {
@@ -147,7 +147,7 @@ func list(to []Counter, v reflect.Value) []Counter {
 	return to
 }
 
-// Names of the kernel's hw_counters that differ from our field's name in lower case.
+// kernelNames holds the kernel's names that differ from the field's name in snake case.
 var kernelNames = map[string]string{
 	"RNRNakSent":           "send_rnr_err",
 	"RNRNakRcvd":           "rcvd_rnr_err",
@@ -166,7 +166,7 @@ var kernelNames = map[string]string{
 	"UnknownQPN":           "unknown_qpn",
 }
 
-// counterName is the name of a counter for its field: DuplicateRequest is duplicate_request.
+// counterName returns the name of a field's counter: DuplicateRequest is duplicate_request.
 func counterName(field string) string {
 	if n, ok := kernelNames[field]; ok {
 		return n

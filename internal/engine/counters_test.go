@@ -11,7 +11,8 @@ func TestCounterNames(t *testing.T) {
 		"duplicate_request": true, "out_of_sequence": true, "packet_seq_err": true, "local_ack_timeout_err": true,
 		"rnr_nak_retry_err": true, "implied_nak_seq_err": true, "resp_local_length_error": true,
 		"resp_remote_access_errors": true,
-		"req_remote_access_errors":  true, "req_remote_invalid_request": true, "rx_write_requests": true, "rx_read_requests": true,
+		"req_remote_access_errors":  true, "req_remote_invalid_request": true, "rx_write_requests": true,
+		"rx_read_requests":   true,
 		"rx_atomic_requests": true, "sent_pkts": true, "rcvd_pkts": true, "send_rnr_err": true, "rcvd_rnr_err": true,
 		"retry_exceeded_err": true, "unknown_qpn": true, "rx_icrc_errors": true,
 	}

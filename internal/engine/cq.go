@@ -5,21 +5,22 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/verbena-rdma/verbena/internal/spin"
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// CQUpcalls is how a CQ reports to the layer above. The upcalls do not block or call back.
+// CQUpcalls is how a CQ reports to the layer above. The upcalls must not block or call back.
 type CQUpcalls interface {
-	// Completion says that the event which Arm asked for has come.
+	// Completion reports the completion event that Arm requested.
 	Completion()
-	// Error says that the CQ overflowed.
+	// Error reports that the CQ overflowed.
 	Error()
 }
 
 // Errors of a CQ.
 var (
-	ErrCQOverrun = errors.New("the completion queue has overflowed: a completion came while it was full")
-	ErrCQTooFew  = errors.New("the completion queue holds more completions than that")
+	ErrCQOverrun = errors.New("the completion queue has overflowed: a completion arrived while it was full")
+	ErrCQTooFew  = errors.New("the completion queue holds more completions than the new size")
 )
 
 // arming is the state of a CQ's notification request.
@@ -31,48 +32,57 @@ const (
 	armedNext
 )
 
-// A CQ is a completion queue: a ring that shards fill and pollers empty. Polling it also runs
-// the shards whose QPs complete into it.
+// A CQ is a completion queue: a ring that shards write and pollers read. Polling it also runs the shards whose QPs
+// complete into it. The fields from ring on are guarded by mu, except the atomics.
 type CQ struct {
 	eng     *Engine
 	up      CQUpcalls
 	vector  int
-	shards  atomic.Uint64 // a bit for each shard that has QPs on this CQ
-	polls   atomic.Uint32 // that found something
-	idle    patience
-	sleeper atomic.Pointer[sleeper] // made when a poller sleeps for the first time
+	shards  atomic.Uint64 // a bit for each shard with QPs on this CQ
+	polls   atomic.Uint32 // number of successful polls
+	idle    spin.Budget
+	sleeper atomic.Pointer[sleeper] // nil until a poller first sleeps
 
-	mu     sync.Mutex
-	ring   []transport.CQE // a power of two long
-	stamps []Stamp         // of the same entries; nil unless times are kept
-	cap    uint32
-	head   uint32 // the oldest; indices run freely
+	mu sync.Mutex
+	// +checklocks:mu
+	ring []transport.CQE // its length is a power of two
+	// +checklocks:mu
+	stamps []Stamp // of the entries; nil unless times are kept
+	// +checklocks:mu
+	cap uint32
+	// +checklocks:mu
+	head uint32 // index of the oldest entry; masked on use
+	// +checklocks:mu
 	tail   uint32
-	some   atomic.Bool // tail != head, for a look without the lock; written only when that changes, for a store costs as much as a lock
+	some   atomic.Bool // tail != head; written only on change, since a store costs as much as a lock
 	armed  atomic.Uint32
 	broken atomic.Bool
-	users  [MaxShards]int32 // queues of QPs by shard
-	mod    moderation
+	// +checklocks:mu
+	users [MaxShards]int32 // number of QP queues per shard
+	// +checklocks:mu
+	mod moderation
 
-	overwrite bool                  // instead of breaking when it is full
-	batch     atomic.Pointer[batch] // made by the first Next
+	overwrite bool                  // on overflow drop the oldest completion
+	batch     atomic.Pointer[batch] // nil until the first Next
 }
 
-// NewCQ makes a CQ for at least cqe completions. A vector other than 0 chooses the shard of that number
-// for the QPs that complete into it (V-CQ-08); with 0 the engine chooses.
+// NewCQ returns a CQ for at least cqe completions. A vector other than 0 selects the shard of the QPs that complete
+// into it, modulo the shard count (V-CQ-08); with 0 the engine selects one.
 func (e *Engine) NewCQ(cqe, vector int, up CQUpcalls) *CQ {
-	n := ceilPow2(cqe)
-	return &CQ{eng: e, up: up, vector: vector, ring: make([]transport.CQE, n), cap: uint32(n), idle: patience{slow: e.slow}}
+	n := transport.CeilPow2(cqe)
+	return &CQ{
+		eng: e, up: up, vector: vector, ring: make([]transport.CQE, n), cap: uint32(n), idle: spin.NewBudget(e.slowdown),
+	}
 }
 
-// Cap is how many completions the CQ holds.
+// Cap returns the number of completions that the CQ holds.
 func (cq *CQ) Cap() int {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
 	return int(cq.cap)
 }
 
-// Push appends a completion. It is called with the shard of e.QP held, if there is one.
+// Push appends a completion. The shard of e.QP, if any, is held.
 func (cq *CQ) Push(e *transport.CQE) {
 	cq.mu.Lock()
 	if cq.broken.Load() {
@@ -121,8 +131,8 @@ func (cq *CQ) Push(e *transport.CQE) {
 	}
 }
 
-// overrun reports the overflow. The QPs that use the CQ go to ERR (V-AE-19) when their shards come to
-// it: this one is in the middle of a QP's work. Whoever sleeps on the CQ is woken, to find the error.
+// overrun reports the overflow. The QPs of the CQ enter ERR (V-AE-19) when their shards run next: the current shard
+// is in the middle of a QP's work. A program that waits for an event is woken and finds the error.
 func (cq *CQ) overrun(wake bool) {
 	cq.up.Error()
 	if wake {
@@ -135,8 +145,7 @@ func (cq *CQ) overrun(wake bool) {
 	}
 }
 
-// pop moves at most n completions out, oldest first, passing each to take with its number from 0 on, and frees
-// the queue slots that they stand for.
+// pop passes at most n completions to take, oldest first, numbered from 0, and frees their queue slots.
 func (cq *CQ) pop(n int, take func(i int, e *transport.CQE)) int {
 	b := cq.batch.Load()
 	if b == nil && !cq.some.Load() {
@@ -152,7 +161,9 @@ func (cq *CQ) pop(n int, take func(i int, e *transport.CQE)) int {
 	return got
 }
 
-// takeOut is pop for what is in the ring; numbers begin with first. The CQ is locked.
+// takeOut is pop for the ring. Numbers start at first. The CQ is locked.
+//
+// +checklocks:cq.mu
 func (cq *CQ) takeOut(n, first int, take func(i int, e *transport.CQE)) int {
 	n = min(n, int(cq.tail-cq.head))
 	var f freed
@@ -168,14 +179,18 @@ func (cq *CQ) takeOut(n, first int, take func(i int, e *transport.CQE)) int {
 	return n
 }
 
-// emptied notes that nothing is left, if that is so. The CQ is locked.
+// emptied clears some if the ring is empty. The CQ is locked.
+//
+// +checklocks:cq.mu
 func (cq *CQ) emptied() {
 	if cq.head == cq.tail {
 		cq.some.Store(false)
 	}
 }
 
-// dropOldest takes the oldest completion away. The CQ is locked.
+// dropOldest drops the oldest completion. The CQ is locked.
+//
+// +checklocks:cq.mu
 func (cq *CQ) dropOldest() {
 	e := &cq.ring[cq.head&(cq.cap-1)]
 	release(e)
@@ -183,27 +198,27 @@ func (cq *CQ) dropOldest() {
 	cq.head++
 }
 
-// forget drops what a completion points to.
+// forget clears the pointers of a completion.
 func forget(e *transport.CQE) {
-	disown(e)
+	dropQueues(e)
 	e.Cause = nil
 }
 
-// disown drops the queues that a completion points to.
-func disown(e *transport.CQE) { e.QP, e.SQ, e.SRQ, e.Tags = nil, nil, nil, nil }
+// dropQueues clears the queue pointers of a completion.
+func dropQueues(e *transport.CQE) { e.QP, e.SQ, e.SRQ, e.Tags = nil, nil, nil, nil }
 
-// release gives the queue slots back that a completion stands for. It runs under the CQ's lock, so that purge
-// knows that no slot of a QP comes back after it.
+// release frees the queue slots of a completion. It runs under the CQ's lock, so no slot of a QP is freed after
+// purge.
 func release(e *transport.CQE) {
 	var f freed
 	f.add(e)
 	f.flush()
 }
 
-// freed is the queue slots that several completions stand for, so that a queue to which some in a row belong hears of them once.
+// freed accumulates freed queue slots, so that a queue is updated once for several consecutive completions.
 type freed struct {
 	sq   *transport.SendQueue
-	slot uint32 // the last one
+	slot uint32 // the last slot
 	rq   *transport.RecvQueue
 	n    uint32
 }
@@ -239,7 +254,7 @@ func (f *freed) received(q *transport.RecvQueue) {
 	f.n++
 }
 
-// flush gives the slots back.
+// flush frees the accumulated slots.
 func (f *freed) flush() {
 	if f.sq != nil {
 		f.sq.Release(f.slot)
@@ -250,13 +265,13 @@ func (f *freed) flush() {
 	*f = freed{}
 }
 
-// Polls that find completions let the shards run once in so many, so that a program which is slower
-// than its peers still acknowledges and sends.
+// pollsPerStep is the number of successful polls after which the shards run once, so that a program slower than its
+// peers still acknowledges and sends.
 const pollsPerStep = 16
 
-// Poll takes at most n completions, oldest first, and passes each to take, under the CQ's lock, with its number from 0
-// on. It runs the shards of the CQ's QPs when it has nothing, and now and then when it has. Its
-// error is ErrCQOverrun, once nothing is left of what came before the overflow (D-45).
+// Poll takes at most n completions, oldest first, and passes each to take, numbered from 0, under the CQ's lock. It
+// runs the shards of the CQ's QPs when the ring is empty, and after every pollsPerStep successful polls. After an
+// overflow it returns ErrCQOverrun once the older completions are taken (D-45).
 func (cq *CQ) Poll(n int, take func(i int, e *transport.CQE)) (int, error) {
 	if got := cq.pop(n, take); got > 0 {
 		if cq.polls.Add(1)%pollsPerStep == 0 {
@@ -267,23 +282,23 @@ func (cq *CQ) Poll(n int, take func(i int, e *transport.CQE)) (int, error) {
 	cq.progress()
 	got := cq.pop(n, take)
 	if got > 0 {
-		cq.idle.hit()
+		cq.idle.Hit()
 		return got, nil
 	}
-	return 0, cq.nothing()
+	return 0, cq.empty()
 }
 
-// nothing ends a poll that found nothing.
-func (cq *CQ) nothing() error {
+// empty ends a poll that found nothing.
+func (cq *CQ) empty() error {
 	if cq.broken.Load() {
 		return ErrCQOverrun
 	}
-	cq.idle.miss(cq)
+	cq.idle.Miss(poller{cq})
 	return nil
 }
 
-// progress runs every shard that has QPs on this CQ and is not being run. A poll of an armed CQ is the last
-// look before sleeping (V-EV-06), so it does not keep the background goroutines away.
+// progress runs every shard with QPs on this CQ that is not held. A poll of an armed CQ is the last one before
+// sleeping (V-EV-06), so it does not count as active polling.
 func (cq *CQ) progress() {
 	m := cq.shards.Load()
 	if m == 0 {
@@ -296,8 +311,8 @@ func (cq *CQ) progress() {
 	}
 }
 
-// Arm asks for one event at the next completion, or at the next solicited or unsuccessful one (V-NTF-01 to 05). A request
-// for the next completion is not weakened by one for solicited ones. The caller is about to sleep, so the shards' background
+// Arm requests one event at the next completion, or at the next solicited or failed one (V-NTF-01 to 05). A request
+// for solicited completions does not replace one for any completion. The caller is about to sleep, so the background
 // goroutines take over.
 func (cq *CQ) Arm(solicitedOnly bool) error {
 	cq.mu.Lock()
@@ -317,7 +332,7 @@ func (cq *CQ) Arm(solicitedOnly bool) error {
 	return nil
 }
 
-// Resize makes room for at least cqe completions. What the CQ holds and its notification request stay.
+// Resize changes the size to at least cqe completions. Completions and the notification request are kept.
 func (cq *CQ) Resize(cqe int) error {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
@@ -325,7 +340,7 @@ func (cq *CQ) Resize(cqe int) error {
 	if uint32(cqe) < held {
 		return ErrCQTooFew
 	}
-	n := uint32(ceilPow2(cqe))
+	n := uint32(transport.CeilPow2(cqe))
 	if n == cq.cap {
 		return nil
 	}
@@ -337,7 +352,7 @@ func (cq *CQ) Resize(cqe int) error {
 	return nil
 }
 
-// unroll copies the entries of a ring, held of them from head on, to the beginning of one of n.
+// unroll copies held entries of a ring, from head on, to the start of a ring of n entries.
 func unroll[T any](ring []T, head, held, n uint32) []T {
 	next := make([]T, n)
 	for i := range held {
@@ -346,24 +361,24 @@ func unroll[T any](ring []T, head, held, n uint32) []T {
 	return next
 }
 
-// purge removes the completions of qp, freeing their queue slots. The caller holds qp's
-// shard, so that no new ones come (V-QPS-03).
+// purge removes the completions of qp and frees their queue slots. The caller holds qp's shard, so no new ones arrive
+// (V-QPS-03).
 func (cq *CQ) purge(qp *transport.QP) {
 	cq.purgeIf(func(e *transport.CQE) bool { return e.QP == qp })
 }
 
-// PurgeSRQ is purgeSRQ for an SRQ whose QPs are gone.
+// PurgeSRQ removes the completions of an SRQ whose QPs are destroyed.
 func (cq *CQ) PurgeSRQ(q *transport.RecvQueue) { cq.purgeSRQ(q) }
 
-// PurgeSQ removes the completions of a send queue that belongs to no QP of the engine.
+// PurgeSQ removes the completions of a send queue whose QP is not run by the engine.
 func (cq *CQ) PurgeSQ(q *transport.SendQueue) {
 	cq.purgeIf(func(e *transport.CQE) bool { return e.SQ == q })
 }
 
-// Broken tells whether the CQ has overflowed.
+// Broken reports whether the CQ has overflowed.
 func (cq *CQ) Broken() bool { return cq.broken.Load() }
 
-// purgeSRQ removes the completions of an SRQ into which nothing is received any more.
+// purgeSRQ removes the completions of an SRQ that receives nothing any more.
 func (cq *CQ) purgeSRQ(q *transport.RecvQueue) {
 	cq.purgeIf(func(e *transport.CQE) bool { return e.SRQ == q })
 }
@@ -409,12 +424,4 @@ func (cq *CQ) use(s *shard, n int32) {
 	} else {
 		cq.shards.And(^uint64(1 << s.index))
 	}
-}
-
-func ceilPow2(n int) int {
-	p := 1
-	for p < n {
-		p <<= 1
-	}
-	return p
 }

@@ -3,20 +3,17 @@ package engine
 import (
 	"errors"
 	"iter"
-	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 
+	"github.com/verbena-rdma/verbena/internal/numbered"
+	"github.com/verbena-rdma/verbena/internal/secret"
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
 const (
-	qpnBits     = 24
-	qpnPageBits = 12
-	qpnPageSize = 1 << qpnPageBits
 	// minQPN is the first number for ordinary QPs; those below are for QP0, QP1 and what may come.
 	minQPN = 0x10
-	maxQPN = 1<<qpnBits - 2 // the last one means multicast
+	maxQPN = 1<<24 - 2 // the last one means multicast
 )
 
 // Errors of QP creation.
@@ -25,147 +22,114 @@ var (
 	ErrQPInUse = errors.New("the queue pair number is in use")
 )
 
-type qpPage struct {
-	qps  [qpnPageSize]atomic.Pointer[transport.QP]
-	used int
-}
-
 // qpTable finds a QP by its number. Looking up takes no lock.
 type qpTable struct {
-	mu    sync.Mutex
-	pages [1 << (qpnBits - qpnPageBits)]atomic.Pointer[qpPage]
-	next  uint32 // where the search for a free number begins
-	count int
+	mu    sync.Mutex // guards changes
+	qps   numbered.Table[transport.QP]
+	whole span // the numbers of a link that does not lead packets by them
 	max   int
 }
 
-// get finds the QP of a number, nil if there is none.
+// get returns the QP of a number, nil if there is none.
 func (t *qpTable) get(qpn uint32) *transport.QP {
-	if qp := t.entry(qpn); qp != reserved {
+	if qp := t.qps.Get(qpn); qp != reserved {
 		return qp
 	}
 	return nil
 }
 
-func (t *qpTable) entry(qpn uint32) *transport.QP {
-	p := t.pages[qpn>>qpnPageBits&(1<<(qpnBits-qpnPageBits)-1)].Load()
-	if p == nil {
-		return nil
-	}
-	return p.qps[qpn&(qpnPageSize-1)].Load()
-}
-
-// reserve finds a free number that leaves shard when divided by shards, and counts it as used. Numbers
-// go round, so that one is not used again soon after it was freed: stray packets of its last connection may still be under way.
+// reserve finds a free number that leaves shard when divided by shards, and counts it as used.
 func (t *qpTable) reserve(shard, shards uint32) (uint32, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.count >= t.max {
-		return 0, ErrQPLimit
-	}
-	n := t.next
-	for range maxQPN {
-		if n < minQPN || n > maxQPN {
-			n = minQPN
-		}
-		if n%shards == shard && t.entry(n) == nil {
-			t.next = n + 1
-			t.take(n)
-			return n, nil
-		}
-		n++
-	}
-	return 0, ErrQPLimit
+	return t.take(&t.whole, func(n uint32) bool { return n%shards == shard })
 }
 
-// span is a range of QP numbers from which those of one shard come.
-type span struct{ first, last, next uint32 }
+// reserveIn is reserve for the numbers of a span.
+func (t *qpTable) reserveIn(s *span) (uint32, error) {
+	return t.take(s, func(uint32) bool { return true })
+}
 
-// newSpan is the range without the numbers that have a meaning of their own. QPs begin anywhere in it, unless the first number is given.
-func newSpan(first, last uint32, random bool) span {
-	s := span{first: max(first, minQPN), last: min(last, maxQPN)}
-	s.next = s.first
-	if random {
-		s.next += rand.Uint32N(s.last - s.first + 1)
+// A span is a range of QP numbers. All others of it are given before one is given again: stray packets of its last
+// connection may still be under way. Unless the first number is fixed, the order is secret: a number is half of what a
+// packet must have to be taken for the peer's.
+type span struct {
+	first, last uint32
+	next        uint32           // the next number, if order is nil
+	order       *secret.Sequence // counts from first
+}
+
+// newSpan is the range without the numbers that have a meaning of their own. It begins with number start, and goes on
+// in order, or at random if start is 0. Where start lies outside, the first number stands for it.
+func newSpan(first, last, start uint32) span {
+	s := span{first: max(first, minQPN), last: min(last, maxQPN), next: start}
+	if start == 0 {
+		s.order = secret.NewSequence(s.last-s.first+1, nil)
 	}
 	return s
 }
 
-// reserveIn finds a free number of a span, as reserve does.
-func (t *qpTable) reserveIn(s *span) (uint32, error) {
+// draw returns the next number, free or not.
+func (s *span) draw() uint32 {
+	if s.order != nil {
+		return s.first + s.order.Next()
+	}
+	n := s.next
+	if n < s.first || n > s.last {
+		n = s.first
+	}
+	s.next = n + 1
+	return n
+}
+
+// take reserves the next free number of a span that fits.
+func (t *qpTable) take(s *span, fits func(uint32) bool) (uint32, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.count >= t.max {
+	if t.qps.Len() >= t.max {
 		return 0, ErrQPLimit
 	}
 	for range s.last - s.first + 1 {
-		n := s.next
-		if s.next++; s.next > s.last {
-			s.next = s.first
-		}
-		if t.entry(n) == nil {
-			t.take(n)
+		if n := s.draw(); fits(n) && t.qps.Get(n) == nil {
+			t.qps.Put(n, reserved)
 			return n, nil
 		}
 	}
 	return 0, ErrQPLimit
 }
 
-// reserveFixed takes a given number below minQPN.
+// reserveFixed reserves a given number below minQPN.
 func (t *qpTable) reserveFixed(n uint32) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.entry(n) != nil {
+	if t.qps.Get(n) != nil {
 		return ErrQPInUse
 	}
-	t.take(n)
+	t.qps.Put(n, reserved)
 	return nil
 }
 
-// reserved stands in the table for a QP that is being made.
+// reserved is the table entry of a QP that is being created.
 var reserved = new(transport.QP)
-
-func (t *qpTable) take(n uint32) {
-	slot := &t.pages[n>>qpnPageBits]
-	p := slot.Load()
-	if p == nil {
-		p = new(qpPage)
-		slot.Store(p)
-	}
-	p.qps[n&(qpnPageSize-1)].Store(reserved)
-	p.used++
-	t.count++
-}
 
 // put enters the QP of a reserved number.
 func (t *qpTable) put(qp *transport.QP) {
-	t.pages[qp.Num>>qpnPageBits].Load().qps[qp.Num&(qpnPageSize-1)].Store(qp)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.qps.Put(qp.Num, qp)
 }
 
 // remove frees a number.
 func (t *qpTable) remove(n uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := t.pages[n>>qpnPageBits].Load()
-	p.qps[n&(qpnPageSize-1)].Store(nil)
-	t.count--
-	if p.used--; p.used == 0 {
-		t.pages[n>>qpnPageBits].Store(nil) // whoever still looks at it finds nothing
-	}
+	t.qps.Remove(n)
 }
 
-// all goes over the QPs that exist.
+// all goes over the QPs that exist, in the order of their numbers.
 func (t *qpTable) all() iter.Seq[*transport.QP] {
 	return func(yield func(*transport.QP) bool) {
-		for i := range t.pages {
-			p := t.pages[i].Load()
-			if p == nil {
-				continue
-			}
-			for j := range p.qps {
-				if qp := p.qps[j].Load(); qp != nil && qp != reserved && !yield(qp) {
-					return
-				}
+		for _, qp := range t.qps.All() {
+			if qp != reserved && !yield(qp) {
+				return
 			}
 		}
 	}

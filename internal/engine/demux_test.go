@@ -7,7 +7,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-func newTable(next uint32, max int) *qpTable { return &qpTable{next: next, max: max} }
+func newTable(start uint32, max int) *qpTable {
+	return &qpTable{whole: newSpan(minQPN, maxQPN, start), max: max}
+}
 
 func mustReserve(t *testing.T, tab *qpTable, shard, shards uint32) uint32 {
 	t.Helper()
@@ -22,15 +24,46 @@ func mustReserve(t *testing.T, tab *qpTable, shard, shards uint32) uint32 {
 }
 
 func TestV_QP_11_NumbersAreNotReusedSoon(t *testing.T) {
-	tab := newTable(0x20, 100)
-	seen := map[uint32]bool{}
-	for range 1000 {
-		n := mustReserve(t, tab, 1, 2)
-		if seen[n] {
-			t.Fatalf("number 0x%x was given again", n)
+	for _, start := range []uint32{0, 0x20} {
+		tab := newTable(start, 100)
+		seen := map[uint32]bool{}
+		for range 1000 {
+			n := mustReserve(t, tab, 1, 2)
+			if seen[n] {
+				t.Fatalf("number 0x%x was given again", n)
+			}
+			seen[n] = true
+			tab.remove(n)
 		}
-		seen[n] = true
-		tab.remove(n)
+	}
+}
+
+// A peer that knows the number of one QP does not know that of another, neither in the whole range nor in that of a
+// shard.
+func TestQPNumbersCannotBeGuessed(t *testing.T) {
+	tab := newTable(0, 1000)
+	lane := newSpan(0x40000, 0x7ffff, 0)
+	for name, draw := range map[string]func() (uint32, error){
+		"whole": func() (uint32, error) { return tab.reserve(1, 4) },
+		"lane":  func() (uint32, error) { return tab.reserveIn(&lane) },
+	} {
+		near, last := 0, uint32(0)
+		for range 200 {
+			n, err := draw()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name == "lane" && (n < 0x40000 || n > 0x7ffff) {
+				t.Fatalf("%#x is not of the lane", n)
+			}
+			if d := int(n) - int(last); d > -32 && d < 32 {
+				near++
+			}
+			last = n
+		}
+		if near > 5 { // 0.05 are expected
+			t.Errorf("%s: %d of 200 numbers are near the one before", name, near)
+		}
 	}
 }
 
@@ -45,7 +78,7 @@ func TestQPNumbersGoRound(t *testing.T) {
 			t.Fatalf("numbers %x", got)
 		}
 	}
-	tab.next = maxQPN // in use, and so are the first two
+	tab.whole.next = maxQPN // in use, and so are the first two
 	if n := mustReserve(t, tab, 0, 1); n != minQPN+2 {
 		t.Fatalf("number 0x%x", n)
 	}
@@ -101,9 +134,7 @@ func TestQPTableLookup(t *testing.T) {
 	for _, n := range []uint32{a, b, c} {
 		tab.remove(n)
 	}
-	for i := range tab.pages {
-		if tab.pages[i].Load() != nil {
-			t.Error("an empty page is kept")
-		}
+	if tab.qps.Len() != 0 {
+		t.Error("a number is left")
 	}
 }

@@ -1,6 +1,5 @@
-// Package engine is the data path of one device: it owns the shards that run the queue
-// pairs, the table that finds a QP by its number, the completion queues, the timers, the
-// multicast groups and the counters.
+// Package engine is the data path of one device. It owns the shards that run the queue pairs, the table of QPs by
+// number, the completion queues, the timers, the multicast groups and the counters.
 //
 //	PostSend ----ring---> doorbells --+                          +--> CQ ring --> CQ.Poll
 //	                                  v                          |
@@ -8,10 +7,10 @@
 //	                      |           ^
 //	                      +--inbox of another shard
 //
-// A shard owns the QPs whose number leaves its own when divided by the count of shards. Whoever
-// has a reason runs it, under a lock that is only ever tried: a poster after PostSend
-// (doorbell.go), a poller in CQ.Poll (cq.go), and a goroutine of its own when nobody polls
-// (background.go). What they run is the step (step.go).
+// A shard owns the QPs whose QPN modulo the shard count is its index, or those in its QPN slot if the link assigns
+// slots. Whoever has work for a shard runs it, under a lock that is only ever tried: a poster after PostSend
+// (doorbell.go), a poller in CQ.Poll (cq.go), and the shard's background goroutine when nobody polls (background.go).
+// They run the step (step.go).
 //
-// The package imports internal/transport, internal/link and what lies below those.
+// The package imports internal/transport, internal/link, internal/spin and packages below those.
 package engine

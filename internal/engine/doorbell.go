@@ -2,12 +2,12 @@ package engine
 
 import "github.com/verbena-rdma/verbena/internal/transport"
 
-// ring tells the shard that work was posted to qp, which was published before, and does the work if the shard is free.
+// ring signals that work was posted to qp, which was published before, and processes it if the shard is free.
 //
-// A QP is in the list of doorbells once: Doorbell says that it is. The holder clears it before it
-// looks at the queue, so a poster that finds it set has published before that look.
+// A QP is in the doorbell list at most once: its Doorbell flag is set while it is. The holder clears the flag before
+// it looks at the queue, so a poster that finds it set has published before that look.
 func (s *shard) ring(qp *transport.QP) {
-	if s.tryHold() { // nobody else would see to it, so nothing needs to be published
+	if s.tryHold() { // the shard is free: no need to publish
 		s.now = s.eng.now()
 		s.answer(qp)
 		s.serve()
@@ -38,7 +38,7 @@ func (s *shard) answer(qp *transport.QP) {
 	}
 }
 
-// answerDoors puts the QPs whose doorbell rang in the run queue, in the order in which they rang.
+// answerDoors puts the QPs of the doorbell list in the run queue, oldest first.
 func (s *shard) answerDoors() {
 	if s.doors.Load() == nil {
 		return
@@ -52,7 +52,7 @@ func (s *shard) answerDoors() {
 	for qp := inOrder; qp != nil; {
 		next := qp.Sched.DoorNext
 		qp.Sched.DoorNext = nil
-		qp.Sched.Doorbell.Store(false) // from here on it may ring again
+		qp.Sched.Doorbell.Store(false) // from now on it may ring again
 		s.answer(qp)
 		qp = next
 	}

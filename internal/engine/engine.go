@@ -1,10 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"math/bits"
-	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -12,34 +12,37 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/secret"
+	"github.com/verbena-rdma/verbena/internal/spin"
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// longestPacket is the longest that a transport makes: the largest path MTU and all headers.
+// longestPacket is the longest packet of a transport: the largest path MTU plus all headers.
 const longestPacket = 4096 + 64
 
-// MaxShards is how many shards an engine can have.
+// MaxShards is the maximum number of shards of an engine.
 const MaxShards = 64
 
-// Config says how an engine is made.
+// Config holds the parameters of an engine.
 type Config struct {
-	// Open opens the link, which has a port for each shard. It is called for the first QP; the engine closes the link.
+	// Open opens the link, which has one port per shard. It is called for the first QP; the engine closes the
+	// link.
 	Open func() (link.Link, error)
 	// Started, if not nil, is called once the link is open and the shards run. It may call SetTap.
 	Started func(*Engine)
-	// PeerDied, if not nil, is called once for each QP whose peer's process has died, with both numbers and the peer's address. It does not
-	// block, nor call the engine.
+	// PeerDied, if not nil, is called once for each QP whose peer process has died, with both QPNs and the peer's
+	// address. It must not block or call the engine.
 	PeerDied func(qpn, destQPN uint32, peer netip.Addr)
-	// Now reads the clock, nanoseconds from some start, never going back. nil: the monotonic clock.
+	// Now returns the time in ns; it never decreases. nil: the monotonic clock.
 	Now func() int64
-	// Manual means that no goroutine runs in the background: Poll, PostSend and Step do everything.
+	// Manual disables the background goroutines: Poll, PostSend and Step do all work.
 	Manual bool
-	// FirstQPN is the first QP number to be given, and XRC SRQs have numbers from the next one on; 0: random ones.
+	// FirstQPN is the first QPN to assign; XRC SRQ numbers start at the next one. 0: random.
 	FirstQPN uint32
-	// Limits; 0 means the default.
-	MaxQPs         int // 2^20-16
-	MaxMcastGroups int // 8192
-	MaxMcastQPs    int // 1024 per group
+	// Limits; 0 means the default in parentheses.
+	MaxQPs         int // (2^20-16)
+	MaxMcastGroups int // (8192)
+	MaxMcastQPs    int // per group (1024)
 }
 
 // Engine is the data path of a device.
@@ -49,54 +52,50 @@ type Engine struct {
 	peerDied func(qpn, destQPN uint32, peer netip.Addr)
 	now      func() int64
 	manual   bool
-	fixedQPN bool // the first QP number was given
+	firstQPN uint32 // 0: QPNs are assigned in a secret order
 	qps      qpTable
 	mcast    mcastTable
-	srqns    numbers // of XRC SRQs
+	srqns    numbers // numbers of XRC SRQs
 	sleepers sleepers
-	slow     int64 // of the pollers' patience
+	slowdown int64 // see spin.Slowdown
 
 	mu      sync.Mutex // guards opening and closing
 	started atomic.Bool
-	// What follows is there once started is true.
+	// The following fields are set before started becomes true.
 	link      link.Link
-	near      link.Neighbours // the same; nil if it knows none
+	near      link.Neighbours // of the link; may be nil
 	maxPacket int
-	window    int // bytes in flight to one peer; 0: no bound but that of each QP
+	window    int // bytes in flight to one peer; 0: bounded per QP only
 	shards    []*shard
 	lastHome  atomic.Uint32
-	// Where the link leads packets by ranges of QP numbers: those of each shard, and the shard by the upper 8 bits. Else spans is nil, and
-	// the number is divided by the count of shards.
+	// If the link assigns QPN slots: the slot of each shard, and the shard by the upper 8 bits of a QPN.
+	// Otherwise spans is nil, and the shard is the QPN modulo the shard count.
 	spans  []span
 	spanOf [256]uint8
 }
 
-// New makes an engine. It opens its link when the first QP is made, so that a device can be looked at while another
-// process has its port.
+// New returns an engine. The link is opened for the first QP, so a device can be queried while another process has
+// its port.
 func New(c Config) *Engine {
-	e := &Engine{open: c.Open, onStart: c.Started, peerDied: c.PeerDied, now: c.Now, manual: c.Manual, srqns: numbers{most: maxSRQN, last: c.FirstQPN}}
+	e := &Engine{
+		open: c.Open, onStart: c.Started, peerDied: c.PeerDied, now: c.Now, manual: c.Manual,
+		srqns: numbers{most: maxSRQN, last: c.FirstQPN},
+	}
 	if e.now == nil {
 		start := time.Now()
 		e.now = func() int64 { return int64(time.Since(start)) }
 	}
 	if !e.manual {
-		e.slow = slownessOf(e.now)
+		e.slowdown = spin.Slowdown(e.now)
 	}
-	e.qps.max = orDefault(c.MaxQPs, 1<<20-minQPN)
-	e.qps.next, e.fixedQPN = c.FirstQPN, c.FirstQPN != 0
+	e.qps.max = cmp.Or(c.MaxQPs, 1<<20-minQPN)
+	e.firstQPN = c.FirstQPN
+	e.qps.whole = newSpan(minQPN, maxQPN, c.FirstQPN)
 	if c.FirstQPN == 0 {
-		e.qps.next = minQPN + rand.Uint32N(maxQPN-minQPN)
-		e.srqns.last = rand.Uint32N(maxSRQN)
+		e.srqns.order = secret.NewSequence(maxSRQN, nil)
 	}
-	e.mcast.init(orDefault(c.MaxMcastGroups, 8192), orDefault(c.MaxMcastQPs, 1024))
+	e.mcast.init(cmp.Or(c.MaxMcastGroups, 8192), cmp.Or(c.MaxMcastQPs, 1024))
 	return e
-}
-
-func orDefault(v, def int) int {
-	if v == 0 {
-		return def
-	}
-	return v
 }
 
 // start opens the link and starts the shards, once.
@@ -116,17 +115,18 @@ func (e *Engine) start() error {
 	ports := l.Ports()
 	if len(ports) == 0 || len(ports) > MaxShards {
 		_ = l.Close()
-		return fmt.Errorf("engine: the link has %d ports; 1 to %d are possible: %w", len(ports), MaxShards, syscall.EINVAL)
+		return fmt.Errorf("engine: the link has %d ports: must be 1 to %d: %w", len(ports), MaxShards, syscall.EINVAL)
 	}
 	e.link, e.maxPacket = l, min(l.MTU(), longestPacket)
-	e.window = windowOf(l)
+	c := l.Capabilities()
+	e.window = c.RecvBuffer / 2
 	for i, p := range ports {
 		e.shards = append(e.shards, newShard(e, i, p))
 	}
-	e.number(l)
-	e.near, _ = l.(link.Neighbours)
+	e.number(c.QPNs)
+	e.near = c.Neighbours
 	if e.near != nil {
-		e.near.OnLost(e.lookForLost)
+		e.near.OnLost(e.notePeerLost)
 	}
 	if !e.manual {
 		for _, s := range e.shards {
@@ -140,20 +140,20 @@ func (e *Engine) start() error {
 	return nil
 }
 
-// ReserveNum finds a number for a QP that the engine does not run, such as one of raw packets; FreeNum gives it back.
+// ReserveNum reserves a QPN for a QP that the engine does not run, such as one of raw packets. FreeNum frees it.
 func (e *Engine) ReserveNum() (uint32, error) { return e.qps.reserve(0, 1) }
 
-// FreeNum gives back a number of ReserveNum.
+// FreeNum frees a number of ReserveNum.
 func (e *Engine) FreeNum(n uint32) { e.qps.remove(n) }
 
-// Link is the engine's link, nil before the first QP.
+// Link returns the engine's link, nil before the first QP.
 func (e *Engine) Link() link.Link {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.link
 }
 
-// Close stops the engine and closes its link. The QPs have been destroyed before.
+// Close stops the engine and closes its link. All QPs must have been destroyed.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -169,7 +169,7 @@ func (e *Engine) Close() error {
 	return e.link.Close()
 }
 
-// running lists the shards, none before the first QP.
+// running returns the shards, none before the first QP.
 func (e *Engine) running() []*shard {
 	if !e.started.Load() {
 		return nil
@@ -177,7 +177,7 @@ func (e *Engine) running() []*shard {
 	return e.shards
 }
 
-// Step runs every shard once and tells whether there is more to do at once. It is for engines in manual mode.
+// Step runs every shard once and reports whether there is more to do at once. It is for engines in manual mode.
 func (e *Engine) Step() (busy bool) {
 	now := e.now()
 	for _, s := range e.running() {
@@ -191,10 +191,10 @@ func (e *Engine) Step() (busy bool) {
 	return busy
 }
 
-// Never is the deadline of an engine that waits for nothing.
+// Never is the deadline of an engine without pending timers.
 const Never = transport.Never
 
-// NextDeadline is the time at which a timer needs the next Step, Never if none does.
+// NextDeadline returns the time of the next timer, or Never.
 func (e *Engine) NextDeadline() int64 {
 	next := int64(transport.Never)
 	for _, s := range e.running() {
@@ -203,8 +203,8 @@ func (e *Engine) NextDeadline() int64 {
 	return next
 }
 
-// Quiesce returns when every step that was under way has ended. What was removed from a table before
-// is not in use by any shard afterwards (V-MR-20).
+// Quiesce returns when every step in progress has ended. Objects removed from a table before the call are then no
+// longer in use by a shard (V-MR-20).
 func (e *Engine) Quiesce() {
 	for _, s := range e.running() {
 		s.hold()
@@ -212,27 +212,25 @@ func (e *Engine) Quiesce() {
 	}
 }
 
-// number asks the link which QP numbers are whose.
-func (e *Engine) number(l link.Link) {
-	n, ok := link.As[link.Numbered](l)
-	if !ok {
-		return
-	}
-	var spans []span
-	for i := range e.shards {
-		first, last, ok := n.QPNs(i)
-		if !ok {
-			return
-		}
-		for b := first >> 16; b <= last>>16; b++ {
+// number assigns the link's QPN ranges, if any, to the shards.
+func (e *Engine) number(ranges []link.QPNRange) {
+	for i, r := range ranges {
+		for b := r.First >> 16; b <= r.Last>>16; b++ {
 			e.spanOf[b] = uint8(i)
 		}
-		spans = append(spans, newSpan(first, last, !e.fixedQPN))
+		e.spans = append(e.spans, newSpan(r.First, r.Last, e.spanStart(r.First)))
 	}
-	e.spans = spans
 }
 
-// shardOf is the shard that owns QP qpn.
+// spanStart returns the QPN that is assigned first in a span that begins with first; 0: any.
+func (e *Engine) spanStart(first uint32) uint32 {
+	if e.firstQPN == 0 {
+		return 0
+	}
+	return max(first, minQPN)
+}
+
+// shardOf returns the shard that owns QP qpn.
 func (e *Engine) shardOf(qpn uint32) *shard {
 	switch {
 	case e.spans == nil:
@@ -243,8 +241,8 @@ func (e *Engine) shardOf(qpn uint32) *shard {
 	return e.shards[e.spanOf[qpn>>16&0xFF]]
 }
 
-// homeOf chooses the shard of a new QP: that of its CQs' vector or of other QPs on its CQs, so that a poller has one shard to
-// run. Otherwise QPs go round the shards.
+// homeOf chooses the shard of a new QP: that of its CQs' vector, or of other QPs on its CQs so that a poller runs one
+// shard only. Other QPs are distributed in turn.
 func (e *Engine) homeOf(cqs []*CQ) uint32 {
 	n := uint32(len(e.shards))
 	for _, cq := range cqs {
@@ -258,7 +256,7 @@ func (e *Engine) homeOf(cqs []*CQ) uint32 {
 	return e.lastHome.Add(1) % n
 }
 
-// kickOthers wakes the shards that got packets from this one.
+// kickOthers wakes the shards whose inbox received packets in this step.
 func (s *shard) kickOthers() {
 	for i := range bitsOf(s.kicks) {
 		s.eng.shards[i].kick()
@@ -266,7 +264,7 @@ func (s *shard) kickOthers() {
 	s.kicks = 0
 }
 
-// bitsOf goes over the numbers of the bits that are set.
+// bitsOf yields the indices of the bits set in m.
 func bitsOf(m uint64) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for ; m != 0; m &= m - 1 {

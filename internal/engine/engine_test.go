@@ -36,7 +36,7 @@ func (silent) Error()                       {}
 func (silent) Event(transport.Event)        {}
 func (silent) StateChanged(transport.State) {}
 
-var regions = mr.NewTable(10)
+var regions = mr.NewTable(1000, mr.Counted())
 
 func newQP(t testing.TB, e *Engine, cq *CQ, up QPUpcalls) *QP {
 	t.Helper()
@@ -55,14 +55,16 @@ func connectQP(t testing.TB, qp *QP, peer uint32, timeout uint8) {
 	t.Helper()
 	steps := []transport.Attr{
 		{State: transport.Init, PKey: 0xffff, Access: uint32(mr.RemoteWrite)},
-		{State: transport.RTR, Path: link.Path{Src: localAddr, Dst: localAddr}, MTU: 1024, DestQPN: peer, MaxDestRdAtom: 1, MinRNRTimer: 1},
+		{State: transport.RTR, Path: link.Path{Src: localAddr, Dst: localAddr}, MTU: 1024, DestQPN: peer, MaxDestRdAtom: 1,
+			MinRNRTimer: 1},
 		{State: transport.RTS, Timeout: timeout, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 1},
 	}
 	masks := []transport.Mask{
 		transport.MaskState | transport.MaskPKeyIndex | transport.MaskAccess,
 		transport.MaskState | transport.MaskAV | transport.MaskPathMTU | transport.MaskDestQPN | transport.MaskRQPSN |
 			transport.MaskMaxDestRdAtom | transport.MaskMinRNRTimer,
-		transport.MaskState | transport.MaskSQPSN | transport.MaskTimeout | transport.MaskRetryCnt | transport.MaskRNRRetry | transport.MaskMaxRdAtomic,
+		transport.MaskState | transport.MaskSQPSN | transport.MaskTimeout | transport.MaskRetryCnt |
+			transport.MaskRNRRetry | transport.MaskMaxRdAtomic,
 	}
 	for i := range steps {
 		if err := qp.Modify(&steps[i], masks[i]); err != nil {
@@ -220,8 +222,8 @@ func TestV_QPS_01_DestroyFreesTheNumber(t *testing.T) {
 	if n := held(t, cq); n != 0 {
 		t.Errorf("%d completions of destroyed QPs", n)
 	}
-	if m.qps.count != 0 || cq.shards.Load() != 0 || m.NextDeadline() != Never {
-		t.Errorf("left: %d QPs, shards %b, deadline %d", m.qps.count, cq.shards.Load(), m.NextDeadline())
+	if m.qps.qps.Len() != 0 || cq.shards.Load() != 0 || m.NextDeadline() != Never {
+		t.Errorf("left: %d QPs, shards %b, deadline %d", m.qps.qps.Len(), cq.shards.Load(), m.NextDeadline())
 	}
 	if c := m.Counters(); c.QP.RxWriteRequests != 1 && c.UnknownQPN == 0 {
 		t.Errorf("counters of destroyed QPs are forgotten: %+v", c)
@@ -245,7 +247,8 @@ func TestModifyAfterTheQPMovedByItself(t *testing.T) {
 	}
 }
 
-// A poller that always finds something still runs the shards, so that its own requests leave and its peers get their ACKs.
+// A poller that always finds completions still runs the shards, so its own requests are sent and its peers get their
+// ACKs.
 func TestPollingANonEmptyCQMakesProgress(t *testing.T) {
 	m := newManual(t, 1)
 	cq := m.NewCQ(64, 0, silent{})

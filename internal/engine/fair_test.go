@@ -101,7 +101,7 @@ func (f *full) Place(_ *link.Path, _ uint32, n int, _ bool) ([]byte, bool) {
 
 func (f *full) Train(*link.Path, uint32) int { return 0 }
 
-// A turn in which the link has no place for any packet is told from one that sends: its receiver may need our core to make room.
+// A turn in which the link has no room for any packet counts as stalled: its receiver may need our core to make room.
 func TestStalledTurn(t *testing.T) {
 	m := newManual(t, 1)
 	region := &mr.Region{Buf: make([]byte, 20*1024)}

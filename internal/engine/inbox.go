@@ -7,19 +7,21 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
-// inboxSize bounds the packets that wait for another shard; what is beyond is dropped, as by a full socket.
+// inboxSize bounds the packets that wait for another shard. Further packets are dropped, as by a full socket.
 const inboxSize = 512
 
-// inbox takes the packets that arrived at another shard's port. Its buffers are made when they are first used, since
-// most links deliver most packets to the right shard.
+// inbox holds packets that arrived at another shard's port. Its buffers are allocated on first use, because most
+// links deliver most packets to the right shard.
 type inbox struct {
 	count atomic.Int32
 
-	mu      sync.Mutex
-	slots   []inboxSlot
+	mu sync.Mutex
+	// +checklocks:mu
+	slots []inboxSlot
+	// +checklocks:mu
 	dropped uint64
 
-	spare []inboxSlot // the holder's: what drain exchanges slots for
+	spare []inboxSlot // the holder's; drain exchanges it for slots
 }
 
 type inboxSlot struct {
@@ -51,7 +53,7 @@ func (b *inbox) put(qpn uint32, p *link.RxPacket) {
 	b.count.Store(int32(n + 1))
 }
 
-// drain hands every packet to its QP. s is held.
+// drain delivers all packets. s is held.
 func (b *inbox) drain(s *shard) {
 	if b.empty() {
 		return
@@ -67,7 +69,7 @@ func (b *inbox) drain(s *shard) {
 	b.spare = got
 }
 
-// drops counts the packets that found the inbox full.
+// drops returns the number of packets dropped because the inbox was full.
 func (b *inbox) drops() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,13 +6,26 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// Some links need not copy what they send if its memory keeps its content while it is on its way (link.Lender). So batches of bulk data are filled
-// into slots of such memory, in turn, and all others into memory of the batch's own, which stays in the caches. A slot is used again when the peer has
-// acknowledged everything in it. A packet that is sent again is copied, since its acknowledgement may be that of the first one. What is on its way for
-// longer than loanTerm, because nobody takes it, may be overwritten; that is like damage on the network, which the ICRC finds.
+// Some links need not copy what they send if its memory keeps its content while it is on its way (link.Lender). So
+// batches of bulk data are filled into slots of such memory, in turn, and all others into memory of the batch's own,
+// which stays in the caches. A slot is used again when the peer has acknowledged everything in it. A packet that is
+// sent again is copied, since its acknowledgement may be that of the first one. What is on its way for longer than
+// loanTerm, because nobody takes it, may be overwritten; that is like damage on the network, which the ICRC finds.
+//
+// A receiver that has not read a packet sees what is written over it. An acknowledgement proves nothing: a hostile
+// receiver sends it without having read, and waits. So pages that have been lent hold packets of one connection only,
+// all of which go to that receiver anyway; before another connection gets the slots, the link replaces the pages.
 const (
 	loanSlots = 30         // of txBytes: nearly a large page
 	loanTerm  = int64(1e9) // ns
+	// maxLoanSets is how many connections of a shard have slots at a time.
+	maxLoanSets = 4
+	// Slots go to another connection if theirs has sent no bulk data for loanIdle, and those of a shard no more often
+	// than each loanPause: new pages cost as much as some batches. They are large once each largePause, since one
+	// packet that nobody reads keeps a large page.
+	loanIdle   = int64(10e6) // ns
+	loanPause  = int64(5e6)
+	largePause = int64(10e9)
 	// Bulk data are so many packets and bytes of one QP.
 	bulkPackets = 8
 	bulkBytes   = txBytes / 2
@@ -25,74 +38,164 @@ type loan struct {
 	at   int64
 }
 
-// loans are the slots of a shard.
-type loans struct {
-	own   []byte // memory of the batch's own
-	asked bool
-	mem   []byte // of the slots; nil if the link has none
+// loanSet is the slots of one connection.
+type loanSet struct {
+	mem   []byte
+	of    transport.Connection // of every byte in mem since its pages are these; zero: it is over
 	slots [loanSlots]loan
 	next  int
-	slot  *loan // that the batch is filled into; nil: into its own memory
+	bulk  bool  // the connection's last batch was bulk data: the next one goes into a slot
+	used  int64 // when the connection last sent bulk data
 }
 
-func (l *loans) init(b *link.TxBatch) { l.own = b.Buf }
+// loans are the slots of a shard.
+type loans struct {
+	own     []byte // memory of the batch's own
+	sets    [maxLoanSets]*loanSet
+	none    bool     // the link gives no memory, or no more
+	set     *loanSet // that the batch is filled from; nil: into its own memory
+	renewed int64    // when pages were last replaced, and by large ones
+	larger  int64
+}
+
+func (l *loans) init(b *link.TxBatch) {
+	l.own = b.Buf
+	l.renewed, l.larger = -largePause, -largePause
+}
 
 // end gives the memory back.
 func (l *loans) end(b *link.TxBatch) {
-	*l = loans{own: l.own, asked: true}
+	*l = loans{own: l.own, none: true}
 	b.Buf = l.own
 }
 
-// send hands the batch to the link. It tells whether to go on: not if acknowledgements should be looked for first, since all slots are taken.
-func (s *shard) send() (more bool) {
-	l := &s.loans
-	end, bulk := s.bulk()
-	s.tx.Keep, s.tx.Kept = bulk && l.slot != nil, false
-	s.port.Send(s.tx)
-	if s.tx.Kept {
-		*l.slot = loan{true, end, s.now}
-		l.next = (l.next + 1) % loanSlots
-	}
-	switch {
-	case !bulk:
-		l.slot, s.tx.Buf = nil, l.own
-	case l.slot == nil || s.tx.Kept:
-		l.advance(s)
-		return l.mem == nil || l.slot != nil
-	}
-	return true
-}
-
-// advance has the next batch filled into the next slot, if that is free.
-func (l *loans) advance(s *shard) {
-	if !l.asked {
-		l.asked = true
-		l.mem = link.Lend(s.port, loanSlots, txBytes)
-	}
-	l.slot, s.tx.Buf = nil, l.own
-	if l.mem == nil || l.slots[l.next].taken(s.now) {
+// begin chooses the memory of an empty batch that qp is about to fill.
+func (l *loans) begin(s *shard, qp *transport.QP) {
+	l.set, s.tx.Buf = nil, l.own
+	set := l.find(qp)
+	if set == nil || !set.bulk || set.slots[set.next].taken(s.now) {
 		return
 	}
-	at := l.next * txBytes
-	l.slot, s.tx.Buf = &l.slots[l.next], l.mem[at:at+txBytes:at+txBytes]
+	at := set.next * txBytes
+	l.set, s.tx.Buf = set, set.mem[at:at+txBytes:at+txBytes]
+}
+
+// only reports whether the batch has packets in a slot, so that no other QP may add to it.
+func (l *loans) only(b *link.TxBatch) bool { return l.set != nil && b.Count() > 0 }
+
+// send hands the batch to the link. It returns false if all slots are taken, so that the shard should look for
+// acknowledgements before it sends more.
+func (s *shard) send() (more bool) {
+	l := &s.loans
+	qp, set := s.sole, l.set
+	end, bulk := s.bulk()
+	s.tx.Keep, s.tx.Kept = bulk && set != nil, false
+	s.port.Send(s.tx)
+	if s.tx.Kept {
+		set.slots[set.next] = loan{true, end, s.now}
+		set.next = (set.next + 1) % loanSlots
+	}
+	l.set, s.tx.Buf = nil, l.own
+	if !bulk {
+		if set != nil {
+			set.bulk = false
+		}
+		return true
+	}
+	if set == nil {
+		if set = l.assign(s, qp); set == nil {
+			return true
+		}
+	}
+	set.bulk, set.used = true, s.now
+	return !set.slots[set.next].taken(s.now)
+}
+
+// find returns the slots of qp's present connection, nil if it has none.
+func (l *loans) find(qp *transport.QP) *loanSet {
+	for _, set := range l.sets {
+		if set != nil && set.of.Of(qp) && set.of == qp.Connection() {
+			return set
+		}
+	}
+	return nil
+}
+
+// assign gives qp's connection slots, if it has none, and there are some that were never used or that another
+// connection no longer uses.
+func (l *loans) assign(s *shard, qp *transport.QP) *loanSet {
+	if set := l.find(qp); set != nil {
+		return set
+	}
+	var old *loanSet
+	for i, set := range l.sets {
+		switch {
+		case set == nil:
+			if set = l.open(s); set != nil {
+				l.sets[i], set.of = set, qp.Connection()
+				return set
+			}
+		case set.mem == nil:
+		case old == nil || set.used < old.used:
+			old = set
+		}
+	}
+	if old == nil || s.now-l.renewed < loanPause || old.of != (transport.Connection{}) && s.now-old.used < loanIdle {
+		return nil
+	}
+	l.renew(s, old)
+	if old.mem == nil {
+		return nil
+	}
+	old.of = qp.Connection()
+	return old
+}
+
+// open gets memory for slots; nil if there is none.
+func (l *loans) open(s *shard) *loanSet {
+	if l.none {
+		return nil
+	}
+	if lender := s.port.Capabilities().Lender; lender != nil {
+		if mem := lender.Lend(loanSlots * txBytes); mem != nil {
+			return &loanSet{mem: mem}
+		}
+	}
+	l.none = true
+	return nil
+}
+
+// renew replaces the pages of slots. If that fails the slots have no memory.
+func (l *loans) renew(s *shard, set *loanSet) {
+	large := s.now-l.larger >= largePause
+	l.renewed = s.now
+	if large {
+		l.larger = s.now
+	}
+	mem := set.mem
+	*set = loanSet{}
+	if s.port.Capabilities().Lender.Renew(mem, large) {
+		set.mem = mem
+	}
 }
 
 // forget lets go of a QP that is destroyed. What it has sent may still be on its way.
 func (l *loans) forget(qp *transport.QP) {
-	for i := range l.slots {
-		if l.slots[i].end.Of(qp) {
-			l.slots[i].end = transport.Mark{}
+	for _, set := range l.sets {
+		if set != nil && set.of.Of(qp) {
+			*set = loanSet{mem: set.mem}
 		}
 	}
 }
 
-// taken tells whether what lies in the slot may still be read.
+// taken reports whether a receiver may still read the slot.
 func (o *loan) taken(now int64) bool {
 	o.lent = o.lent && !o.end.Passed() && now-o.at <= loanTerm
 	return o.lent
 }
 
-// bulk tells whether the batch is bulk data that is sent for the first time and will be acknowledged, and where it ends.
+// bulk reports whether the batch is bulk data that is sent for the first time and will be acknowledged. end is the mark
+// of its last packet.
 func (s *shard) bulk() (end transport.Mark, ok bool) {
 	n := len(s.tx.Packets)
 	if s.sole == nil || n < bulkPackets || s.sole.Counters.RetransmitPackets != s.resent {
@@ -110,7 +213,7 @@ func (s *shard) bulk() (end transport.Mark, ok bool) {
 	return s.sole.MarkOf(wire.BTH(s.tx.Bytes(n - 1)).PSN()), true
 }
 
-// acknowledged tells whether packets of an opcode carry data and are acknowledged.
+// acknowledged reports whether packets of an opcode carry data and are acknowledged.
 func acknowledged(op wire.Opcode) bool {
 	return (op.Transport() == wire.RC || op.Transport() == wire.XRC) && (op.Is(wire.IsSend) || op.Is(wire.IsWrite))
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/mr"
@@ -18,21 +19,46 @@ type late struct {
 	lent    []byte // the memory itself, if the port counts on that
 }
 
-// slowPort is a Lender that delivers requests in order, but only later: one batch at each Recv that finds it awake. Responses go at once.
+// slowPort is a Lender that delivers requests in order, but only later: one batch at each Recv that finds it awake.
+// Responses go at once.
 type slowPort struct {
 	link.Port
 	t     *testing.T
 	lose  func() bool
 	sleep func() bool
-	mem   []byte
+	mem   [][]byte
 	queue []late
-	lent  int // batches
-	took  int // the others with much data in them
+	stuck bool   // pages cannot be replaced
+	fresh []bool // of each Renew: whether pages might be large
+	lent  int    // batches
+	took  int    // the others with much data in them
 }
 
-func (p *slowPort) Lend(n, size int) []byte {
-	p.mem = make([]byte, n*size)
-	return p.mem
+func (p *slowPort) Capabilities() link.PortCapabilities { return link.PortCapabilities{Lender: p} }
+
+func (p *slowPort) Lend(size int) []byte {
+	p.mem = append(p.mem, make([]byte, size))
+	return p.mem[len(p.mem)-1]
+}
+
+func (p *slowPort) Renew(mem []byte, large bool) bool {
+	if p.stuck {
+		return false
+	}
+	for i := range p.queue {
+		if l := &p.queue[i]; l.lent != nil && within(l.lent, mem) {
+			l.lent = append([]byte(nil), l.lent...) // the kernel keeps the old pages
+		}
+	}
+	clear(mem)
+	p.fresh = append(p.fresh, large)
+	return true
+}
+
+// within reports whether b begins in mem.
+func within(b, mem []byte) bool {
+	at := uintptr(unsafe.Pointer(&b[0])) - uintptr(unsafe.Pointer(&mem[0]))
+	return at < uintptr(len(mem))
 }
 
 func (p *slowPort) Send(b *link.TxBatch) {
@@ -140,8 +166,8 @@ func (m *manual) complete(t *testing.T, cq *CQ, n int) {
 	})
 }
 
-// However late packets are read, so late that they are sent again, whatever is lost, and with more than all slots in flight: a slot is not used again before
-// its packets have been read.
+// However late packets are read, so late that they are sent again, whatever is lost, and with more than all slots in
+// flight: a slot is not used again before its packets have been read.
 func TestLentMemoryStaysUntilItIsRead(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -186,7 +212,8 @@ func TestLentMemoryStaysUntilItIsRead(t *testing.T) {
 	}
 }
 
-// The acknowledgement of a packet that was sent again may be that of the first one, so the memory of the second one is not lent.
+// The acknowledgement of a packet that was sent again may be that of the first one, so the memory of the second one is
+// not lent.
 func TestWhatIsSentAgainIsCopied(t *testing.T) {
 	asleep := false
 	m, p, cq, qa, _ := slowEngine(t, never, func() bool { return asleep })
@@ -218,7 +245,8 @@ func TestWhatIsSentAgainIsCopied(t *testing.T) {
 // A READ response is not acknowledged, so its memory is not lent. Small messages are copied too.
 func TestOnlyBulkRequestsAreLent(t *testing.T) {
 	m, p, cq, qa, qb := slowEngine(t, never, never)
-	if err := qb.Modify(&transport.Attr{Access: uint32(mr.RemoteRead | mr.RemoteWrite)}, transport.MaskAccess); err != nil {
+	if err := qb.Modify(&transport.Attr{Access: uint32(mr.RemoteRead | mr.RemoteWrite)},
+		transport.MaskAccess); err != nil {
 		t.Fatal(err)
 	}
 	big, also := region(t, 1<<20), region(t, 1<<20)
@@ -233,12 +261,13 @@ func TestOnlyBulkRequestsAreLent(t *testing.T) {
 		}
 		m.complete(t, cq, 1)
 	}
-	if p.lent != 0 || p.mem != nil {
+	if p.lent != 0 || len(p.mem) > 0 {
 		t.Errorf("%d batches were lent", p.lent)
 	}
 }
 
-// Posting looks for no packets. When it has used all slots it leaves the rest to who looks for acknowledgements first, instead of copying it.
+// Posting looks for no packets. When it has used all slots it leaves the rest to who looks for acknowledgements first,
+// instead of copying it.
 func TestPostingStopsWhenAllSlotsAreTaken(t *testing.T) {
 	m, p, cq, qa, _ := slowEngine(t, never, never)
 	qa.QP.SetWindow(8*loanSlots*txBytes, nil)
@@ -253,7 +282,8 @@ func TestPostingStopsWhenAllSlotsAreTaken(t *testing.T) {
 	m.complete(t, cq, posts)
 }
 
-// With all slots taken, and nobody who acknowledges, batches are copied; after loanTerm slots are free all the same. A QP that is destroyed is let go.
+// With all slots taken, and nobody who acknowledges, batches are copied; after loanTerm slots are free all the same. A
+// QP that is destroyed is let go.
 func TestTakenSlots(t *testing.T) {
 	m, p, _, qa, _ := slowEngine(t, always, never)
 	qa.QP.SetWindow(8*loanSlots*txBytes, nil)
@@ -264,18 +294,18 @@ func TestTakenSlots(t *testing.T) {
 	if p.lent != loanSlots || p.took < loanSlots/2 {
 		t.Fatalf("%d batches were lent, want %d; %d were copied", p.lent, loanSlots, p.took)
 	}
-	if s.loans.slot != nil || &s.tx.Buf[0] != &s.loans.own[0] {
+	if s.loans.begin(s, qa.QP); s.loans.set != nil || &s.tx.Buf[0] != &s.loans.own[0] {
 		t.Error("the batch is filled into a slot that is taken")
 	}
-	o := &s.loans.slots[3]
+	o := s.loans.sets[0].slots[3]
 	if !o.taken(m.now + loanTerm) {
 		t.Error("the slot is free before its time")
 	}
 	qa.Destroy()
-	if o.end != (transport.Mark{}) {
-		t.Error("the slot still knows the QP")
+	if set := s.loans.sets[0]; set.of != (transport.Connection{}) || set.slots[3].end != (transport.Mark{}) {
+		t.Error("the slots still know the QP")
 	}
-	if !o.taken(m.now+loanTerm) || o.taken(m.now+loanTerm+1) {
-		t.Error("the slot of a QP that is gone is not free when its time is over, or before")
+	if o.taken(m.now + loanTerm + 1) {
+		t.Error("the slot is not free when its time is over")
 	}
 }

@@ -5,22 +5,22 @@ import (
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// lookForLost says that a process has ended that QPs may be connected to. Any goroutine calls it.
-func (e *Engine) lookForLost() {
+// notePeerLost reports that a peer process may have ended. It may be called from any goroutine.
+func (e *Engine) notePeerLost() {
 	for _, s := range e.shards {
 		s.lost.Store(true)
 		s.bg.wake()
 	}
 }
 
-// Revoke makes messages of a QP that went by reference invalid; see transport.Revoker.
+// Revoke implements transport.Revoker.
 func (s *shard) Revoke(qp *transport.QP) {
-	if r, ok := s.port.(link.Referrer); ok && qp.Path() != nil {
-		r.Revoke(qp.Path())
+	if s.tx.ByReference != nil && qp.Path() != nil {
+		s.tx.ByReference.Revoke(qp.Path())
 	}
 }
 
-// failLost tells the QPs whose peer's process has ended. What that had sent before was received in this step.
+// failLost fails the QPs whose peer process has ended. Everything that the process sent was received before.
 func (s *shard) failLost() {
 	for qp := range s.eng.qps.all() {
 		if s.eng.shardOf(qp.Num) != s || qp.Path() == nil {
@@ -33,15 +33,16 @@ func (s *shard) failLost() {
 		qp.PeerLost(s.now, loss == link.PeerDied)
 		s.runq.push(qp)
 		if loss == link.PeerDied {
-			qp.Owner.(*QP).tellDeath()
+			qp.Owner.(*QP).reportDeath()
 		}
 	}
 }
 
-// tellDeath says, once for each connection, that the process of the peer has died: also of a QP that has failed before. The shard is held.
-func (qp *QP) tellDeath() {
-	if f := qp.shard.eng.peerDied; f != nil && !qp.bereft {
+// reportDeath reports, once per connection, that the peer process has died, also if the QP has failed before. The
+// shard is held.
+func (qp *QP) reportDeath() {
+	if f := qp.shard.eng.peerDied; f != nil && !qp.deathReported {
 		f(qp.Num(), qp.QP.Attr().DestQPN, qp.Path().Dst)
 	}
-	qp.bereft = true
+	qp.deathReported = true
 }

@@ -16,19 +16,20 @@ import (
 var (
 	ErrMcastFull     = errors.New("the device has no free multicast attachment")
 	ErrNotAttached   = errors.New("the queue pair is not attached to the group")
-	ErrMcastGroupMax = errors.New("the device is in as many multicast groups as it can be")
+	ErrMcastGroupMax = errors.New("the device has joined its maximum number of multicast groups")
 )
 
-// mcastTable knows which QPs are attached to which group. Looking up takes no lock.
+// mcastTable maps multicast groups to attached QPs. Lookups take no lock; changes are serialised by mu.
 type mcastTable struct {
-	mu        sync.Mutex
-	buckets   [256]atomic.Pointer[mcastGroups] // each is replaced when one of its groups changes, so that many groups are no burden
-	count     int                              // of groups
+	mu      sync.Mutex
+	buckets [256]atomic.Pointer[mcastGroups] // each is replaced as a whole when one of its groups changes
+	// +checklocks:mu
+	count     int // number of groups
 	maxGroups int
 	maxQPs    int // per group
 }
 
-// mcastGroups are the QPNs of groups. It never changes.
+// mcastGroups maps groups to QPNs. It is immutable.
 type mcastGroups map[netip.Addr][]uint32
 
 func (t *mcastTable) init(maxGroups, maxQPs int) {
@@ -38,7 +39,7 @@ func (t *mcastTable) init(maxGroups, maxQPs int) {
 	}
 }
 
-// bucket is where a group is: by the bytes in which groups differ.
+// bucket returns the bucket of a group, a hash of its last bytes.
 func (t *mcastTable) bucket(group netip.Addr) *atomic.Pointer[mcastGroups] {
 	b := group.As16()
 	return &t.buckets[b[15]^b[14]*31^b[13]*57]
@@ -46,7 +47,8 @@ func (t *mcastTable) bucket(group netip.Addr) *atomic.Pointer[mcastGroups] {
 
 func (t *mcastTable) members(group netip.Addr) []uint32 { return (*t.bucket(group).Load())[group] }
 
-// attach adds QP qpn to the group, which the link joins first. Attaching again has no effect (V-MC-03).
+// attach adds QP qpn to the group; the link joins the group for the first QP. Attaching again has no effect
+// (V-MC-03).
 func (t *mcastTable) attach(l link.Link, group netip.Addr, qpn uint32) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,7 +71,7 @@ func (t *mcastTable) attach(l link.Link, group netip.Addr, qpn uint32) error {
 	return nil
 }
 
-// detach removes QP qpn from the group, which the link leaves when it was the last.
+// detach removes QP qpn from the group; the link leaves the group after the last QP.
 func (t *mcastTable) detach(l link.Link, group netip.Addr, qpn uint32) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,7 +97,7 @@ func (t *mcastTable) replace(group netip.Addr, qpns []uint32) {
 	b.Store(&next)
 }
 
-// groupsOf lists the groups that QP qpn is attached to.
+// groupsOf returns the groups that QP qpn is attached to.
 func (t *mcastTable) groupsOf(qpn uint32) (groups []netip.Addr) {
 	for i := range t.buckets {
 		for g, q := range *t.buckets[i].Load() {
@@ -107,7 +109,7 @@ func (t *mcastTable) groupsOf(qpn uint32) (groups []netip.Addr) {
 	return groups
 }
 
-// multicast hands a packet to every QP of its group, each in its shard.
+// multicast delivers a packet to every QP of its group, each in its shard.
 func (s *shard) multicast(p *link.RxPacket) {
 	members := s.eng.mcast.members(p.Dst)
 	if len(members) == 0 {

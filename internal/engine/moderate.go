@@ -6,23 +6,23 @@ import (
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// moderation holds a CQ's completion events back (X-CQ-01): an armed CQ raises its event once count completions that it
-// waits for have come, or period after the first of them. The shard that took that first one keeps the time, in steps like
-// any other timer, so that it works while the program sleeps.
+// moderation delays a CQ's completion events (X-CQ-01): an armed CQ raises its event after count matching
+// completions, or period after the first of them. The shard that pushed the first one keeps the time in its steps,
+// like other timers, so it works while the program sleeps.
 type moderation struct {
-	count    uint32 // 0: any number
-	period   int64  // ns; 0: no matter how long
-	held     uint32 // completions that have come since the CQ was armed
+	count    uint32 // 0: unlimited
+	period   int64  // ns; 0: unlimited
+	held     uint32 // matching completions since the CQ was armed
 	deadline int64
-	listed   uint64 // shards that have the CQ in their list, as bits
+	listed   uint64 // shards that list the CQ in events, as bits
 }
 
 func (m *moderation) on() bool { return m.count > 1 || m.count == 0 && m.period > 0 }
 
-// forget ends the wait for an event, because it was raised or asked for anew.
+// forget resets the count, because the event was raised or requested anew.
 func (m *moderation) forget() { m.held, m.deadline = 0, transport.Never }
 
-// Moderate puts moderation in force. An event that was held back is raised at once.
+// Moderate sets the moderation parameters. A delayed event is raised at once.
 func (cq *CQ) Moderate(count uint16, period time.Duration) {
 	cq.mu.Lock()
 	m := &cq.mod
@@ -38,8 +38,10 @@ func (cq *CQ) Moderate(count uint16, period time.Duration) {
 	}
 }
 
-// due counts a completion that the armed CQ waits for and tells whether the event must be raised now. It is called with
-// the CQ's lock and the shard of qp held.
+// due counts a matching completion and reports whether the event must be raised now. The CQ's lock and the shard of
+// qp are held.
+//
+// +checklocks:cq.mu
 func (cq *CQ) due(qp *transport.QP) bool {
 	m := &cq.mod
 	if m.held++; m.count > 0 && m.held >= m.count {
@@ -57,7 +59,7 @@ func (cq *CQ) due(qp *transport.QP) bool {
 	return false
 }
 
-// expire raises the event of a CQ whose time is over. It returns when shard s must look again, transport.Never if it need not.
+// expire raises the event of a CQ whose period is over. It returns when shard s must look again, or transport.Never.
 func (cq *CQ) expire(s *shard, now int64) (next int64) {
 	cq.mu.Lock()
 	m := &cq.mod
@@ -77,7 +79,7 @@ func (cq *CQ) expire(s *shard, now int64) (next int64) {
 	return next
 }
 
-// raiseEvents raises the events that were held back long enough.
+// raiseEvents raises the delayed events that are due.
 func (s *shard) raiseEvents(now int64) {
 	if s.eventsAt > now {
 		return
@@ -94,5 +96,5 @@ func (s *shard) raiseEvents(now int64) {
 	s.events = kept
 }
 
-// nextTimer is when the shard has something to do without any packet, transport.Never if not at all.
+// nextTimer returns when the shard has work without a packet, or transport.Never.
 func (s *shard) nextTimer() int64 { return min(s.wheel.next(), s.eventsAt) }

@@ -6,9 +6,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// RC has no window of bytes, and what a full socket buffer does not take is lost in silence. The QPs of a shard
-// that send to one peer share a budget of half the receive buffer, which the rest is for
-// the kernel's bookkeeping (see transport.Budget). The peer's buffer is taken to be as large as ours.
+// RC has no byte window, and packets that overflow a socket buffer are lost silently. The QPs of a shard that send to
+// one peer share a budget of half the receive buffer; the kernel's metadata takes the rest (see transport.Budget).
+// The peer's buffer is assumed to be as large as ours.
 
 // peer is an address that QPs of a shard are connected to.
 type peer struct {
@@ -16,8 +16,8 @@ type peer struct {
 	users  int
 }
 
-// setPeer makes qp share the budget of its peer, unless that is near: then the link itself holds back what its
-// receiver has no room for. s is held.
+// setPeer makes qp share the budget of its peer, unless the peer is near, that is in a process of this host reached
+// through shared memory: that link applies back-pressure itself. s is held.
 func (s *shard) setPeer(qp *QP, addr netip.Addr, near bool) {
 	if qp.peer == addr && !near {
 		return
@@ -40,7 +40,7 @@ func (s *shard) setPeer(qp *QP, addr netip.Addr, near bool) {
 	qp.QP.SetWindow(s.eng.window, &p.budget)
 }
 
-// dropPeer takes qp out of the budget of its peer. s is held.
+// dropPeer removes qp from the budget of its peer. s is held.
 func (s *shard) dropPeer(qp *QP) {
 	p := s.peers[qp.peer]
 	if p == nil {
@@ -51,12 +51,4 @@ func (s *shard) dropPeer(qp *QP) {
 		delete(s.peers, qp.peer)
 	}
 	qp.peer = netip.Addr{}
-}
-
-// windowOf is the budget for a peer over a link that has receive buffers, else 0.
-func windowOf(l any) int {
-	if b, ok := l.(interface{ RecvBuffer() int }); ok {
-		return b.RecvBuffer() / 2
-	}
-	return 0
 }

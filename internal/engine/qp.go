@@ -9,22 +9,22 @@ import (
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// QPUpcalls is how a QP reports to the layer above. The upcalls do not block or call back.
+// QPUpcalls is how a QP reports to the layer above. The upcalls must not block or call back.
 type QPUpcalls interface {
 	Event(ev transport.Event)
 	StateChanged(s transport.State)
 }
 
-// QPInit is what a QP is made of.
+// QPInit holds the parameters of a QP.
 type QPInit struct {
 	Type           transport.Type
-	Num            uint32 // 0 for one that the engine chooses; or a number below 16, for the QPs with a fixed one
+	Num            uint32 // 0: chosen by the engine; 1 to 15: fixed number
 	PD             uint32
 	SigAll         bool
 	PortMTU        int // UD: the longest message, bytes
 	SQ             *transport.SendQueue
-	RQ             *transport.RecvQueue // its own, or an SRQ
-	SendCQ, RecvCQ *CQ                  // nil for those that an XRC QP lacks
+	RQ             *transport.RecvQueue // the QP's own, or an SRQ
+	SendCQ, RecvCQ *CQ                  // nil if an XRC QP has none
 	XRCD           *XRCD                // of an XRC_RECV QP
 	Regions        *mr.Table
 	Up             QPUpcalls
@@ -35,14 +35,14 @@ type QP struct {
 	*transport.QP
 	shard *shard
 	up    QPUpcalls
-	cqs   []*CQ      // that its work requests complete into, each once; receives' first
+	cqs   []*CQ      // distinct CQs of its work requests; the receive CQ first
 	xrcd  *XRCD      // of an XRC_RECV QP
-	peer  netip.Addr // whose budget it shares; the shard's
+	peer  netip.Addr // the peer whose budget it shares; the shard's
 
-	bereft bool // it was told that the peer's process has died; the shard's
+	deathReported bool // the death of the peer process was reported; the shard's
 }
 
-// CreateQP makes a QP in RESET. The first one opens the link, whose error it returns.
+// CreateQP returns a QP in RESET. The first call opens the link and returns its error.
 func (e *Engine) CreateQP(in QPInit) (*QP, error) {
 	if err := e.start(); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (e *Engine) CreateQP(in QPInit) (*QP, error) {
 	return qp, nil
 }
 
-// cqs lists the CQs of a QP, each once.
+// cqs returns the distinct CQs of a QP.
 func (in *QPInit) cqs() (list []*CQ) {
 	if in.RecvCQ != nil {
 		list = append(list, in.RecvCQ)
@@ -97,25 +97,25 @@ func (e *Engine) reserveQPN(in *QPInit) (uint32, error) {
 	return e.qps.reserve(home, uint32(len(e.shards)))
 }
 
-// Num is the QP number.
+// Num returns the QPN.
 func (qp *QP) Num() uint32 { return qp.QP.Num }
 
-// Modify puts attributes in force and makes the transition to a.State, with the shard held. transport.ErrMoved says that the QP has moved
-// by itself, so that there is no such transition any more; ErrCQOverrun that the QP would leave RESET, but nobody could learn what
-// becomes of its work requests.
+// Modify applies attributes and makes the transition to a.State with the shard held. It returns transport.ErrMoved if
+// the QP has changed its state itself and the transition no longer exists, and ErrCQOverrun if the QP would leave
+// RESET although a CQ of it has overflowed.
 func (qp *QP) Modify(a *transport.Attr, m transport.Mask) error {
 	s := qp.shard
 	s.hold()
 	defer s.release()
-	if !possible(qp.State(), a.State) {
+	if !qp.State().CanMove(a.State) {
 		return transport.ErrMoved
 	}
 	if a.State == transport.Init && qp.State() == transport.Reset && qp.overrun() {
-		return ErrCQOverrun // failQPs passes over QPs in RESET
+		return ErrCQOverrun // failQPs skips QPs in RESET
 	}
 	s.now = s.eng.now()
 	if m&transport.MaskState != 0 && (a.State == transport.Reset || a.State == transport.Err) {
-		s.lastWords(qp.QP)
+		s.flushReplies(qp.QP)
 	}
 	if m&transport.MaskState != 0 && a.State == transport.Reset {
 		qp.purge()
@@ -126,7 +126,7 @@ func (qp *QP) Modify(a *transport.Attr, m transport.Mask) error {
 	case a.State == transport.Reset:
 		s.dropPeer(qp)
 	case err == nil && m&transport.MaskAV != 0:
-		qp.bereft = false
+		qp.deathReported = false
 		s.setPeer(qp, a.Path.Dst, near)
 	}
 	s.runq.push(qp.QP)
@@ -134,8 +134,8 @@ func (qp *QP) Modify(a *transport.Attr, m transport.Mask) error {
 	return err
 }
 
-// prepare completes new paths: with a source port, and with what the link knows of the peer. It tells whether the primary one leads
-// to a process of this host.
+// prepare completes new paths: the source port, and what the link knows about the peer. It reports whether the
+// primary path leads to a process of this host.
 func (qp *QP) prepare(a *transport.Attr, m transport.Mask) (here bool) {
 	dest := a.DestQPN
 	if m&transport.MaskDestQPN == 0 {
@@ -158,48 +158,31 @@ func (qp *QP) prepare(a *transport.Attr, m transport.Mask) (here bool) {
 	return here
 }
 
-// possible tells whether there is a transition between two states, for any attributes.
-func possible(from, to transport.State) bool {
-	switch to {
-	case transport.Reset, transport.Err:
-		return true
-	case transport.Init:
-		return from == transport.Reset || from == transport.Init
-	case transport.RTR:
-		return from == transport.Init
-	case transport.RTS:
-		return from == transport.RTR || from == transport.RTS || from == transport.SQD || from == transport.SQE
-	case transport.SQD:
-		return from == transport.RTS || from == transport.SQD
-	}
-	return false
-}
-
-// Query reads the attributes, and whether the QP is in SQD but not drained yet.
+// Query returns the attributes, and whether the QP is in SQD and not drained yet.
 func (qp *QP) Query() (a transport.Attr, draining bool) {
 	qp.shard.hold()
 	defer qp.shard.release()
 	return qp.QP.Attr(), qp.QP.Draining()
 }
 
-// purge removes the QP's completions from its CQs. The shard is held. What an XRC_RECV QP has received stays: it belongs to the
-// owners of the SRQs.
+// purge removes the QP's completions from its CQs. The shard is held. Completions of receives of an XRC_RECV QP stay:
+// they belong to the SRQs.
 func (qp *QP) purge() {
 	for _, cq := range qp.cqs {
 		cq.purge(qp.QP)
 	}
 }
 
-// PostSend lets fill put work requests in the send queue, which is locked meanwhile, and sends them. fill is not called,
-// and transport.ErrState returned, in a state that takes no send requests (V-QPS-04).
-func (qp *QP) PostSend(fill func(q *transport.SendQueue) error) error {
+// PostSend calls post, which adds work requests to the locked send queue, and sends them. In a state that does not
+// permit sends it returns transport.ErrState without calling post (V-QPS-04).
+func (qp *QP) PostSend(post func(q *transport.SendQueue) error) error {
 	q := qp.SQ
 	q.Lock()
 	if st := qp.State(); st == transport.Reset || st == transport.Init || st == transport.RTR {
 		q.Unlock()
 		return transport.ErrState
 	}
-	err := fill(q)
+	err := post(q)
 	q.Publish()
 	q.Unlock()
 	qp.shard.ring(qp.QP)
@@ -208,13 +191,14 @@ func (qp *QP) PostSend(fill func(q *transport.SendQueue) error) error {
 
 // PostedRecv must be called after receives were posted to the QP's own queue: in ERR they are flushed.
 func (qp *QP) PostedRecv() {
-	// The QP stores its new state before it empties the queue; the poster fills the queue before it reads the state.
+	// The QP stores its new state before it empties the queue; the poster adds to the queue before it reads the
+	// state.
 	if qp.State() == transport.Err {
 		qp.shard.ring(qp.QP)
 	}
 }
 
-// Attach and Detach add the QP to a multicast group and remove it (V-MC-03, V-MC-05).
+// Attach adds the QP to a multicast group (V-MC-03, V-MC-05).
 func (qp *QP) Attach(group netip.Addr) error {
 	e := qp.shard.eng
 	return e.mcast.attach(e.link, group, qp.Num())
@@ -226,7 +210,8 @@ func (qp *QP) Detach(group netip.Addr) error {
 	return e.mcast.detach(e.link, group, qp.Num())
 }
 
-// Destroy removes the QP. Its work requests get no completion, and those in its CQs are removed (V-QPD-02, V-QPD-03).
+// Destroy removes the QP. Its work requests do not complete, and its completions are removed from the CQs (V-QPD-02,
+// V-QPD-03).
 func (qp *QP) Destroy() {
 	s := qp.shard
 	e := s.eng
@@ -235,7 +220,7 @@ func (qp *QP) Destroy() {
 	}
 	s.hold()
 	s.now = e.now()
-	s.lastWords(qp.QP)
+	s.flushReplies(qp.QP)
 	qp.purge()
 	_ = qp.QP.Modify(s.now, &transport.Attr{State: transport.Reset}, transport.MaskState)
 	s.dropPeer(qp)
@@ -254,7 +239,7 @@ func (qp *QP) Destroy() {
 	}
 }
 
-// Raise passes an event of a QP up.
+// Raise implements transport.Host.
 func (s *shard) Raise(qp *transport.QP, ev transport.Event) {
 	q := qp.Owner.(*QP)
 	if ev == transport.EventPathMig {
@@ -263,7 +248,7 @@ func (s *shard) Raise(qp *transport.QP, ev transport.Event) {
 	q.up.Event(ev)
 }
 
-// StateChanged passes a QP's own change of state up.
+// StateChanged implements transport.Host.
 func (s *shard) StateChanged(qp *transport.QP, st transport.State) {
 	qp.Owner.(*QP).up.StateChanged(st)
 }
@@ -285,7 +270,7 @@ func (s *shard) failQPs() {
 	}
 }
 
-// overrun tells whether a CQ of the QP has overflowed; that of an XRC_RECV QP is the CQ that its newest message completes into.
+// overrun reports whether a CQ of the QP has overflowed. For an XRC_RECV QP that is the CQ of its latest message.
 func (qp *QP) overrun() bool {
 	if qp.xrcd != nil {
 		qp.xrcd.failSRQs()

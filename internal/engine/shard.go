@@ -7,17 +7,18 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/spin"
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// A shard runs a part of the device's QPs. Everything from rx on belongs to its holder.
+// A shard runs some of the device's QPs. The fields from rx on belong to its holder.
 //
-// Holding. held is a lock that data path users only try. Work for a held shard is published where its
-// holder looks: doorbells, inbox, cqBroke. No wake-up is lost: a publisher first publishes, then
-// tries the lock; a holder first lets go, then looks at what was published (release). All of these
-// are sequentially consistent atomics. If the publisher's try failed, it came before the holder's letting
-// go, hence the publishing came before the holder's look, which therefore sees it. Either the
-// publisher or a holder acts; that a second holder slipped in between does not matter, since it looks as well when it lets go.
+// Holding: held is a lock that goroutines on the data path only try. Work for a held shard is published where its
+// holder looks: doorbells, inbox, cqBroke. No wake-up is lost. A publisher first publishes, then tries the lock. A
+// holder first releases the lock, then looks at what was published (release). All of these are sequentially
+// consistent atomics. If the publisher's try fails, it precedes the holder's release. The publication then precedes
+// the holder's look, which sees it. So either the publisher or a holder acts. Another holder in between changes
+// nothing, since it looks too when it releases.
 type shard struct {
 	eng   *Engine
 	index int
@@ -27,29 +28,29 @@ type shard struct {
 	waiters  atomic.Int32 // goroutines that must have the shard; those that only try stand back
 	doors    atomic.Pointer[transport.QP]
 	inbox    inbox
-	cqBroke  atomic.Bool  // a CQ of this shard's QPs overflowed
-	lost     atomic.Bool  // a process has ended; its peers among this shard's QPs must learn it
-	timer    atomic.Int64 // when the wheel has something to do
-	lastPoll atomic.Int64 // when a program polled actively
+	cqBroke  atomic.Bool  // a CQ of this shard's QPs has overflowed
+	lost     atomic.Bool  // a process has ended that QPs of this shard may be connected to
+	timer    atomic.Int64 // time of the next timer
+	lastPoll atomic.Int64 // time of the last active poll
 
 	bg background
 
 	rx       link.RxBatch
 	tx       *link.TxBatch
-	sole     *transport.QP // whose packets are all of those in tx; nil if there are several QPs
-	resent   uint64        // how many it had sent again before
+	sole     *transport.QP // the QP of all packets in tx; nil if there are several
+	resent   uint64        // its RetransmitPackets before this batch
 	loans    loans
-	tap      link.Tap // nil unless somebody captures; tx has it too
+	tap      link.Tap // nil unless a capture runs; also in tx
 	runq     runQueue
-	blocked  runQueue // QPs for whose next packet there is no place now; empty between turns
-	stalled  bool     // the last turn sent nothing: there was no place for any packet
+	blocked  runQueue // QPs whose next packet the link could not take; empty between turns
+	stalled  bool     // the last turn sent nothing: the link had no room
 	wheel    wheel
-	events   []*CQ  // whose completion events are held back
-	eventsAt int64  // the first of them is due
-	kicks    uint64 // shards whose inbox got something in this step
+	events   []*CQ  // CQs with moderated completion events
+	eventsAt int64  // when the first of them is due
+	kicks    uint64 // shards whose inbox received packets in this step, as bits
 	counters counters
 	peers    map[netip.Addr]*peer
-	fire     func(*transport.QP) // bound once, so that no closure is made for each step
+	fire     func(*transport.QP) // onTimer, bound once to avoid an allocation per step
 	now      int64               // of the step
 }
 
@@ -57,9 +58,8 @@ func newShard(e *Engine, index int, port link.Port) *shard {
 	s := &shard{eng: e, index: index, port: port}
 	s.peers = make(map[netip.Addr]*peer)
 	s.tx = link.NewTxBatch(txPackets, txBytes)
-	if d, ok := port.(link.Direct); ok {
-		s.tx.Direct = d
-	}
+	c := port.Capabilities()
+	s.tx.Direct, s.tx.ByReference = c.Direct, c.ByReference
 	s.tx.EndWithTrain = true
 	s.loans.init(s.tx)
 	s.wheel.start(e.now())
@@ -70,12 +70,12 @@ func newShard(e *Engine, index int, port link.Port) *shard {
 	return s
 }
 
-// tryHold takes the shard if nobody has it or waits for it.
+// tryHold takes the shard if it is free and no goroutine waits for it.
 func (s *shard) tryHold() bool {
 	return s.waiters.Load() == 0 && s.held.CompareAndSwap(false, true)
 }
 
-// hold takes the shard, waiting for it. Holders keep it for microseconds.
+// hold takes the shard, waiting if necessary. Holders keep it for microseconds.
 func (s *shard) hold() {
 	if s.held.CompareAndSwap(false, true) {
 		return
@@ -84,9 +84,9 @@ func (s *shard) hold() {
 	for n := 1; !s.held.CompareAndSwap(false, true); n++ {
 		runtime.Gosched()
 		if n%16 == 0 {
-			yieldCPU() // the holder's thread may be waiting for this core
+			spin.YieldCPU() // the holder's thread may be waiting for this core
 		}
-		// No shorter sleep than a millisecond comes true, and nobody else takes the shard during it.
+		// The shortest sleep is a millisecond. waiters keeps others from taking the shard during it.
 		if n%maxSpin == 0 {
 			time.Sleep(time.Millisecond)
 		}
@@ -94,13 +94,13 @@ func (s *shard) hold() {
 	s.waiters.Add(-1)
 }
 
-// maxSpin is how often a goroutine that must have a shard tries before it sleeps for a while.
+// maxSpin is the number of tries before hold sleeps.
 const maxSpin = 1 << 14
 
-// A holder that lets go helps those who published work meanwhile so many times; then the background goroutine has to.
+// maxHelp bounds how often release processes work published meanwhile, before it wakes the background goroutine.
 const maxHelp = 8
 
-// release lets the shard go and sees to the work that others published while it was held.
+// release releases the shard and handles the work that others published while it was held.
 func (s *shard) release() {
 	for n := 0; ; n++ {
 		next := s.nextTimer()
@@ -122,19 +122,19 @@ func (s *shard) release() {
 			return
 		}
 		if !s.tryHold() {
-			return // whoever has it now looks too when it lets go
+			return // the new holder looks at published work when it releases
 		}
 		s.now = s.eng.now()
 		s.serve()
 	}
 }
 
-// published tells whether others left work here that needs the shard held, and needs no packet to arrive.
+// published reports whether others published work that needs the shard and no packet.
 func (s *shard) published() bool {
 	return s.doors.Load() != nil || s.cqBroke.Load() || s.lost.Load() || !s.inbox.empty()
 }
 
-// poll runs the shard for a poller, unless somebody is running it.
+// poll runs the shard for a poller unless it is held.
 func (s *shard) poll(now int64, active bool) {
 	if active {
 		s.lastPoll.Store(now)

@@ -2,23 +2,25 @@ package engine
 
 import "time"
 
-// A Stamp tells when a completion came into its CQ.
+// A Stamp is the time at which a completion was pushed.
 type Stamp struct {
-	Clock int64 // of the engine, ns
+	Clock int64 // the engine's clock, ns
 	Wall  int64 // ns since 1970
 }
 
-// Now is the engine's clock, ns.
+// Now returns the engine's time in ns.
 func (e *Engine) Now() int64 { return e.now() }
 
-// Options of a CQ that are rarely wanted; they must be set before it is used.
+// Options of a CQ. They must be set before it is used.
 
-// KeepTimes makes the CQ note when each completion comes.
+// KeepTimes makes the CQ record the time of each completion.
+//
+// +checklocksignore
 func (cq *CQ) KeepTimes() { cq.stamps = make([]Stamp, len(cq.ring)) }
 
-// IgnoreOverrun makes a completion that comes while the CQ is full take the place of the oldest one, which is lost
+// IgnoreOverrun makes a completion that arrives while the CQ is full replace the oldest one, which is lost
 // (V-CQX-05).
 func (cq *CQ) IgnoreOverrun() { cq.overwrite = true }
 
-// stamp is the time now.
+// stamp returns the current time.
 func (cq *CQ) stamp() Stamp { return Stamp{Clock: cq.eng.now(), Wall: time.Now().UnixNano()} }

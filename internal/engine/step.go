@@ -8,23 +8,24 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// Sizes of a shard's turns.
+// Bounds of a step.
 const (
 	txPackets = 128
-	// txBytes are 15 packets of 4096 bytes, which leave in one piece, and the first one of a WRITE, which is longer: 64 KiB of payload.
+	// txBytes holds 15 packets of 4096 bytes, which form one GSO run, and the longer first packet of a WRITE: 64
+	// KiB of payload.
 	txBytes = 68 << 10
-	// rxBatches bounds what one step receives before it answers; a Recv of fewer packets than
-	// rxMany has probably emptied the port.
+	// rxBatches bounds the batches received before the shard sends. A Recv of fewer packets than rxMany has
+	// probably emptied the port.
 	rxBatches = 4
 	rxMany    = 32
-	// txBatches bounds what one step sends before it receives again.
+	// txBatches bounds the batches sent before the shard receives again.
 	txBatches = 16
-	// turnPackets is what one QP sends before the next one's turn.
+	// turnPackets is the number of packets that one QP sends per turn.
 	turnPackets = 32
 )
 
-// step runs the shard once: packets in, timers, doorbells, packets out. It tells whether there is more to do at once.
-// The shard is held.
+// step runs the shard once: receive packets, fire timers, process doorbells, send packets. It reports whether there
+// is more to do at once. The shard is held.
 func (s *shard) step(now int64) (busy bool) {
 	s.now = now
 	s.rx.Now = now
@@ -42,7 +43,7 @@ func (s *shard) step(now int64) (busy bool) {
 	}
 	switch {
 	case !lost:
-	case n > 0: // not everything that the process sent is received yet
+	case n > 0: // packets that the process sent before it ended may still be unread
 		s.lost.Store(true)
 	default:
 		s.failLost()
@@ -54,8 +55,8 @@ func (s *shard) step(now int64) (busy bool) {
 	return more || busy
 }
 
-// serve does what needs no packet to arrive: work published by others, and sending.
-// It tells whether there is more to send at once.
+// serve does the work that needs no packet: work published by others, and sending. It reports whether there is more
+// to send at once.
 func (s *shard) serve() (more bool) {
 	s.answerDoors()
 	s.inbox.drain(s)
@@ -68,7 +69,7 @@ func (s *shard) serve() (more bool) {
 	return more
 }
 
-// deliver hands a packet to the QP that it is for.
+// deliver passes a packet to its QP.
 func (s *shard) deliver(p *link.RxPacket) {
 	qpn := wire.BTH(p.Data).DestQPN()
 	if qpn == wire.MulticastQPN {
@@ -105,15 +106,15 @@ func (s *shard) onTimer(qp *transport.QP) {
 	s.runq.push(qp)
 }
 
-// transmit lets the QPs of the run queue send, in turns, and sets their timers. It tells whether
-// it stopped with more to send. ACKs for everything received in this step leave here.
+// transmit lets the QPs of the run queue send in turns and sets their timers. It reports whether more is left to
+// send. The ACKs of all packets received in this step are sent here.
 func (s *shard) transmit() (more bool) {
 	s.stalled = true
 	for range txBatches {
 		if s.runq.empty() {
 			break
 		}
-		s.fill()
+		s.collect()
 		s.stalled = s.stalled && s.tx.Count() == 0
 		if !s.tx.Empty() {
 			if s.tap != nil {
@@ -130,28 +131,31 @@ func (s *shard) transmit() (more bool) {
 	return !s.runq.empty()
 }
 
-// lastWords lets the replies of a QP leave that is about to forget them: who sees that a message has arrived may destroy the QP
-// at once, and the sender shall hear of the arrival all the same. They have left already unless the link had no place for them, which
-// does not last long: it takes a packet or loses it.
-func (s *shard) lastWords(qp *transport.QP) {
-	for n := 0; qp.Replying() && n < maxFarewell; n++ {
+// flushReplies sends the pending replies of a QP that is about to be reset or destroyed: a program may destroy a QP
+// as soon as a message has arrived, and the sender must still receive the acknowledgement. Normally nothing is
+// pending, unless the link had no room. It has room again soon: it delivers a packet or drops it.
+func (s *shard) flushReplies(qp *transport.QP) {
+	for n := 0; qp.Replying() && n < maxFlushTries; n++ {
 		if n > 0 {
-			time.Sleep(farewellPause)
+			time.Sleep(flushPause)
 		}
 		s.runq.push(qp)
 		s.transmit()
 	}
 }
 
-// Together they are longer than a link holds packets back.
+// Together longer than a link delays packets.
 const (
-	maxFarewell   = 500
-	farewellPause = 100 * time.Microsecond
+	maxFlushTries = 500
+	flushPause    = 100 * time.Microsecond
 )
 
-// fill takes QPs from the run queue until the batch has no room for another packet.
-func (s *shard) fill() {
+// collect takes packets from the QPs of the run queue until the batch may be too full for another packet.
+func (s *shard) collect() {
 	for s.room() {
+		if s.loans.only(s.tx) && s.runq.first != s.sole {
+			return
+		}
 		qp := s.runq.pop()
 		if qp == nil {
 			return
@@ -165,10 +169,15 @@ func (s *shard) fill() {
 		before := s.tx.Count()
 		if before == 0 {
 			s.sole, s.resent = qp, qp.Counters.RetransmitPackets
+			s.loans.begin(s, qp)
 		}
-		switch more := qp.Pending() && qp.Transmit(s.now, s.tx, turnPackets); {
+		turn := turnPackets
+		if s.loans.set != nil {
+			turn = txPackets // no other QP may fill the rest of the batch
+		}
+		switch more := qp.Pending() && qp.Transmit(s.now, s.tx, turn); {
 		case more && s.tx.Count() == before && before < cap(s.tx.Packets):
-			s.blocked.push(qp) // there was room in the batch, but none where the link wants to have the packet
+			s.blocked.push(qp) // the batch has room, but not where the link places this packet
 		case more:
 			s.runq.push(qp)
 		}
@@ -179,14 +188,13 @@ func (s *shard) fill() {
 	}
 }
 
-// room tells whether the batch surely takes a packet of any size, so that a QP whose turn it is can use it.
+// room reports whether the batch has room for a packet of any size.
 func (s *shard) room() bool {
 	return s.tx.Count() < cap(s.tx.Packets) && s.tx.Room(s.eng.maxPacket)
 }
 
-// setTimer arms qp's timer if it must fire earlier than it would. A deadline that moved away, as
-// that of an ACK does with each ACK, is left: the timer fires, finds nothing to do and is set
-// again. That saves the wheel's work for each packet.
+// setTimer arms qp's timer if the new deadline is earlier. A later deadline, as after each ACK, does not change the
+// timer: it fires, finds nothing to do and is armed again. That saves a change of the wheel per packet.
 func (s *shard) setTimer(qp *transport.QP) {
 	d := qp.Deadline()
 	armed := qp.Sched.TimerSlot != 0
@@ -198,7 +206,7 @@ func (s *shard) setTimer(qp *transport.QP) {
 	}
 }
 
-// runQueue is the list of QPs that must be looked at: they got a packet, a doorbell or a timer, or have more to send.
+// runQueue lists the QPs to process: they received a packet, a doorbell or a timer, or have more to send.
 type runQueue struct{ first, last *transport.QP }
 
 func (q *runQueue) empty() bool { return q.first == nil }
@@ -217,7 +225,7 @@ func (q *runQueue) push(qp *transport.QP) {
 	q.last = qp
 }
 
-// pop removes the first QP, nil if there is none.
+// pop removes and returns the first QP, nil if there is none.
 func (q *runQueue) pop() *transport.QP {
 	qp := q.first
 	if qp == nil {

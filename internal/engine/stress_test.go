@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/spin"
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
@@ -46,8 +47,8 @@ func (b *bell) sleep(t *testing.T, cq *CQ, n int) bool {
 	return true
 }
 
-// noSecondLook makes the background goroutines sleep without an end, so that a lost wake-up hangs instead of being late. It
-// must come before the engine, which stops before it ends.
+// noSecondLook makes the background goroutines sleep without limit, so that a lost wake-up hangs the test instead of
+// causing a delay. It is called before the engine is created, which stops before the cleanup.
 func noSecondLook(t *testing.T, dozeToo bool) {
 	idle, gone, doze := minIdle, pollerGone, maxDoze
 	t.Cleanup(func() { minIdle, pollerGone, maxDoze = idle, gone, doze })
@@ -57,8 +58,8 @@ func noSecondLook(t *testing.T, dozeToo bool) {
 	}
 }
 
-// Many goroutines post to QPs of two shards, sleep, and disturb each other by taking the shards for other reasons. Every request must complete without
-// anybody polling.
+// Many goroutines post to QPs of two shards, sleep, and take the shards for other reasons. Every request must
+// complete although no program polls.
 func TestNoWakeUpIsLost(t *testing.T) {
 	noSecondLook(t, false)
 	e := testEngine(t, 2, Config{})
@@ -182,6 +183,8 @@ type kicker struct {
 	parked chan int // after how many steps
 }
 
+func (*kicker) Capabilities() link.PortCapabilities { return link.PortCapabilities{} }
+
 func (k *kicker) Recv(*link.RxBatch) int {
 	if k.steps++; k.steps <= 3 {
 		k.shard.bg.wake()
@@ -196,7 +199,7 @@ func (k *kicker) Wake()              {}
 func TestWakeUpDuringAStep(t *testing.T) {
 	k := &kicker{parked: make(chan int)}
 	k.shard = newShard(&Engine{now: func() int64 { return 1 << 40 }}, 0, k)
-	k.shard.bg.linger.parks = 1 // no trial
+	k.shard.bg.linger = spin.ParkAtOnce()
 	k.shard.bg.start()
 	if n := <-k.parked; n != 4 {
 		t.Errorf("parked after %d steps, the third of which was told to go on", n)

@@ -6,14 +6,14 @@ import (
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// A wheel is a hierarchical timer wheel: six levels of 64 slots, one tick of 1.024 us being the lowest
-// level's slot, so that it spans 19 hours. Arming and cancelling take constant time. A QP has one timer, whose
-// node is in its Sched. A timer fires at its deadline or up to one tick later, never before.
+// A wheel is a hierarchical timer wheel: six levels of 64 slots. A slot of the lowest level is one tick of 1.024 us,
+// so the wheel spans 19 hours. Arming and cancelling take constant time. A QP has one timer, whose node is in its
+// Sched. A timer fires at its deadline or up to one tick later, never before.
 //
-// A QP sits at the level of the highest group of six bits in which its tick differs from the wheel's position. So
-// all QPs of a level lie ahead of the position and before all QPs of the levels above.
+// A QP is at the level of the highest group of six bits in which its tick differs from the wheel's position. So all
+// QPs of a level are due after the position and before all QPs of the levels above.
 type wheel struct {
-	pos  int64 // the tick that was processed last
+	pos  int64 // last processed tick
 	used [wheelLevels]uint64
 	slot [wheelLevels][wheelSlots]*transport.QP
 }
@@ -29,7 +29,7 @@ const (
 // start sets the position of an empty wheel.
 func (w *wheel) start(now int64) { w.pos = now >> tickShift }
 
-// arm sets the timer of qp, armed or not, to deadline.
+// arm sets the timer of qp to deadline, whether it is armed or not.
 func (w *wheel) arm(qp *transport.QP, deadline int64) {
 	w.cancel(qp)
 	qp.Sched.Deadline = deadline
@@ -42,10 +42,10 @@ func (w *wheel) insert(qp *transport.QP) {
 		tick = w.pos + 1
 	}
 	if tick-w.pos >= wheelSpan {
-		tick = w.pos + wheelSpan - 1 // looked at again when that comes
+		tick = w.pos + wheelSpan - 1 // inserted again at that tick
 	}
 	level := (63 - bits.LeadingZeros64(uint64(tick^w.pos)|(wheelSlots-1))) / slotShift
-	if level >= wheelLevels { // the distance fits but a carry runs past the top
+	if level >= wheelLevels { // the distance fits, but a carry exceeds the top level
 		level = wheelLevels - 1
 	}
 	i := tick >> (slotShift * level) & (wheelSlots - 1)
@@ -60,7 +60,7 @@ func (w *wheel) insert(qp *transport.QP) {
 	w.used[level] |= 1 << i
 }
 
-// cancel takes qp out of the wheel if it is in there.
+// cancel removes qp from the wheel if it is armed.
 func (w *wheel) cancel(qp *transport.QP) {
 	s := &qp.Sched
 	if s.TimerSlot == 0 {
@@ -82,14 +82,14 @@ func (w *wheel) cancel(qp *transport.QP) {
 	s.TimerNext, s.TimerPrev = nil, nil
 }
 
-// nextSlot finds the slot that is due first and the tick at which it is.
+// nextSlot returns the slot that is due first and its tick.
 func (w *wheel) nextSlot() (level int, i int64, tick int64, ok bool) {
 	for level = range w.used {
 		if w.used[level] == 0 {
 			continue
 		}
 		shift := slotShift * level
-		// Of the top level, slots behind the position belong to the next turn.
+		// Slots of the top level before the position belong to the next turn.
 		ahead := w.used[level]
 		cur := w.pos >> shift & (wheelSlots - 1)
 		turn := w.pos >> (shift + slotShift)
@@ -104,8 +104,8 @@ func (w *wheel) nextSlot() (level int, i int64, tick int64, ok bool) {
 	return 0, 0, 0, false
 }
 
-// next is the time at which advance has something to do, transport.Never if not at all. It may be earlier than
-// the first deadline, when QPs have to move down a level.
+// next returns the time at which advance has work, or transport.Never. It may precede the first deadline, when QPs
+// must move to a lower level.
 func (w *wheel) next() int64 {
 	_, _, tick, ok := w.nextSlot()
 	if !ok {
@@ -114,8 +114,8 @@ func (w *wheel) next() int64 {
 	return tick << tickShift
 }
 
-// advance moves the wheel to now and calls fire for each QP whose deadline has passed; its
-// timer is no longer armed then. fire may arm and cancel timers.
+// advance moves the wheel to now and calls fire for each QP whose deadline has passed, with its timer disarmed. fire
+// may arm and cancel timers.
 func (w *wheel) advance(now int64, fire func(*transport.QP)) {
 	target := now >> tickShift
 	for {

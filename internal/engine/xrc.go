@@ -5,24 +5,27 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/verbena-rdma/verbena/internal/secret"
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// ErrSRQLimit says that all numbers of XRC SRQs are taken.
+// ErrSRQLimit is returned if all XRC SRQ numbers are in use.
 var ErrSRQLimit = errors.New("the device has no free XRC SRQ number")
 
-// An XRCD is an XRC domain: XRC_RECV QPs and the SRQs that they deliver to. A program that polls an SRQ's CQ runs the
-// shards of those QPs.
+// An XRCD is an XRC domain: XRC_RECV QPs and the SRQs that they deliver to. Polling an SRQ's CQ runs the shards of
+// those QPs.
 type XRCD struct {
 	eng *Engine
 	*transport.XRCD
 
-	mu   sync.Mutex // before any CQ.mu
+	mu sync.Mutex // taken before any CQ.mu; guards srqs, qps and XRCSRQ.dead
+	// +checklocks:mu
 	srqs []*XRCSRQ
-	qps  map[*shard]int // QPs of the domain in each shard
+	// +checklocks:mu
+	qps map[*shard]int // number of QPs per shard
 }
 
-// NewXRCD makes a domain.
+// NewXRCD returns an empty domain.
 func (e *Engine) NewXRCD() *XRCD {
 	return &XRCD{eng: e, XRCD: transport.NewXRCD(), qps: make(map[*shard]int)}
 }
@@ -33,11 +36,11 @@ type XRCSRQ struct {
 	xrcd *XRCD
 	cq   *CQ
 	fail func()
-	dead bool // its CQ has overflowed; under xrcd.mu
+	dead bool // its CQ has overflowed; guarded by xrcd.mu
 }
 
-// CreateSRQ enters a queue in the domain under a number that it chooses. cq takes the completions. failed is called,
-// as the upcalls are, when nothing can be received any more because cq has overflowed.
+// CreateSRQ adds a queue to the domain under a number that it chooses. cq takes the completions. failed is an upcall:
+// it reports that receiving has ended because cq has overflowed.
 func (d *XRCD) CreateSRQ(q *transport.RecvQueue, cq *CQ, failed func()) (*XRCSRQ, error) {
 	num, err := d.eng.srqns.take()
 	if err != nil {
@@ -54,7 +57,7 @@ func (d *XRCD) CreateSRQ(q *transport.RecvQueue, cq *CQ, failed func()) (*XRCSRQ
 	return s, nil
 }
 
-// Destroy removes the SRQ, and its completions from its CQ. Nothing uses the CQ for it afterwards.
+// Destroy removes the SRQ, and its completions from its CQ. The CQ is no longer in use for it afterwards.
 func (s *XRCSRQ) Destroy() {
 	d := s.xrcd
 	d.Remove(s.XRCSRQ)
@@ -69,7 +72,7 @@ func (s *XRCSRQ) Destroy() {
 	d.eng.srqns.free(s.Num)
 }
 
-// enter counts a QP of shard s, leave takes it away.
+// enter counts a QP of shard s; leave removes it.
 func (d *XRCD) enter(s *shard) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -91,7 +94,7 @@ func (d *XRCD) leave(s *shard) {
 	}
 }
 
-// home is a CQ of the domain, nil without one: QPs had better run where it is polled.
+// home returns a CQ of the domain, nil if there is none: new QPs should run where it is polled.
 func (d *XRCD) home() *CQ {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -101,7 +104,7 @@ func (d *XRCD) home() *CQ {
 	return d.srqs[0].cq
 }
 
-// failSRQs ends the SRQs whose CQ has overflowed (V-AE-21). Peers that name one are refused from then on.
+// failSRQs closes the SRQs whose CQ has overflowed (V-AE-21). Requests that name them are refused from then on.
 func (d *XRCD) failSRQs() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -114,12 +117,14 @@ func (d *XRCD) failSRQs() {
 	}
 }
 
-// numbers gives numbers from 1 to most. They go round, so that one is not used again soon after it was freed.
+// numbers assigns numbers from 1 to most, in turn or in a secret order. Either way a freed number is not reused soon.
+// mu guards used, last and order.
 type numbers struct {
-	most uint32
-	mu   sync.Mutex
-	used map[uint32]struct{}
-	last uint32
+	most  uint32
+	mu    sync.Mutex
+	used  map[uint32]struct{}
+	last  uint32
+	order *secret.Sequence // nil: in order, after last
 }
 
 const maxSRQN = 1<<24 - 1
@@ -135,6 +140,9 @@ func (n *numbers) take() (uint32, error) {
 	}
 	for {
 		n.last = n.last%n.most + 1
+		if n.order != nil {
+			n.last = n.order.Next() + 1
+		}
 		if _, used := n.used[n.last]; !used {
 			n.used[n.last] = struct{}{}
 			return n.last, nil

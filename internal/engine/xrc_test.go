@@ -7,7 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// The CQ of an SRQ knows the shards of the domain's QPs, whichever of them were made first, and forgets them with the last QP.
+// The CQ of an SRQ lists the shards of the domain's QPs, in whichever order they were created, until the last QP is
+// destroyed.
 func TestXRCPollersRunTheShardsOfTheQPs(t *testing.T) {
 	e := testEngine(t, 4, Config{Manual: true})
 	d := e.NewXRCD()

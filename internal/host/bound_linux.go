@@ -11,17 +11,17 @@ import (
 
 // A Bound is a UDP socket of this network namespace, as /proc/net shows it.
 type Bound struct {
-	Inode string // noInode: it is the kernel's own
+	Inode string // noInode: a socket of the kernel itself
 	Wild  bool   // bound to all addresses
 }
 
 const noInode = "0"
 
-// Owned tells whether a process may have the socket open.
+// Owned reports whether a process can have the socket open.
 func (b Bound) Owned() bool { return b.Inode != noInode }
 
-// BoundTo lists the sockets that hold a port at at's address or at all addresses. While others come and go the kernel may leave some
-// out. It is false if they cannot be seen.
+// BoundTo lists the sockets that hold a port at the address of at or at all addresses. The list may be incomplete
+// while other sockets are opened or closed. ok is false if /proc/net cannot be read.
 func BoundTo(at netip.AddrPort) (found []Bound, ok bool) {
 	wantAddr, wantPort := procAddr(at.Addr()), fmt.Sprintf("%04X", at.Port())
 	for _, name := range []string{"/proc/net/udp", "/proc/net/udp6"} {
@@ -47,7 +47,7 @@ func BoundTo(at netip.AddrPort) (found []Bound, ok bool) {
 	return found, ok
 }
 
-// procAddr is a in the form of /proc/net/udp: 32-bit words, each in the machine's byte order.
+// procAddr returns a in the form of /proc/net/udp: 32-bit words, each in the byte order of the machine.
 func procAddr(a netip.Addr) string {
 	var s strings.Builder
 	for b := a.AsSlice(); len(b) > 0; b = b[4:] {
@@ -56,10 +56,10 @@ func procAddr(a netip.Addr) string {
 	return s.String()
 }
 
-// comingOrGoing tells whether those who hold the port of a group may be its own processes, though none of them leads or has a lane: one
-// that ends closes its sockets one by one, and one that has just joined has no lane yet. A group has many sockets, a stranger one; and
-// none at all is left of processes that have ended meanwhile.
-func (k Key) comingOrGoing() bool {
+// maybeGroup reports whether the sockets at the port of a group may belong to its own processes although none of them
+// leads: a process that ends closes its sockets one by one. A group has many sockets, another program has one, and
+// processes that have ended meanwhile leave none.
+func (k Key) maybeGroup() bool {
 	found, ok := BoundTo(netip.AddrPortFrom(k.Addr, k.Port))
 	for _, b := range found {
 		ok = ok && !b.Wild && b.Owned()

@@ -3,157 +3,64 @@ package host
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
-	"os"
+	"net/netip"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Group is the receive sockets of one address, shared with the other processes that use it.
+// A Group is the membership of this process, or of one of its links, in the group of processes that share an address.
 type Group struct {
-	names  names
-	fds    []int
-	onLead func()
-	estate *estate // nil if there is none
+	key    Key
+	cfg    Config
+	served bool // verbena serve leads
+	vault  int  // descriptor, -1 if served
+	locks  *locks
+	wills  *wills
 
-	// Send sends what processes that have died have left. It is set before Start, and called by any goroutine, until Stop has returned.
-	Send func([]Bequest)
+	requests sync.Mutex // one request at a time
 
-	mu        sync.Mutex
-	leader    *listener     // if we are it
-	watched   *net.UnixConn // to the leader, if we are not
-	followers map[*net.UnixConn]struct{}
-	closed    bool
-	stopped   chan struct{}
-	done      sync.WaitGroup
-	settling  bool // a goroutine looks for what the dead have left
-	again     bool // and shall begin anew
+	mu sync.Mutex // guards the following
+	// +checklocks:mu
+	changed *sync.Cond // up or closed has changed
+	// +checklocks:mu
+	up uplink // nil while a leader is chosen
+	// +checklocks:mu
+	leader *leader // nil if another process leads
+	// +checklocks:mu
+	listener *listener
+	// +checklocks:mu
+	slots []int
+	// +checklocks:mu
+	services map[uint64]struct{}
+	// +checklocks:mu
+	groups map[netip.Addr]struct{}
+	// +checklocks:mu
+	closed bool
+	// +checklocks:mu
+	started bool
+
+	done sync.WaitGroup
 }
 
-// What a process says to the leader, and the leader's answer.
 const (
-	askJoin   = 'J' // descriptors, please
-	askFollow = 'F' // I have them, and want to know when you end
-	answerYes = 'Y'
-)
-
-const (
-	// A port that a newcomer cannot bind is a stranger's if it looks like one so many times in a row, that long apart: its processes may be
-	// just choosing a leader.
+	// If the port cannot be bound, foreignLooks checks in a row, foreignPause apart, must find sockets of another
+	// program before Join fails: processes of the group may be electing a leader.
 	foreignLooks = 3
 	foreignPause = 100 * time.Millisecond
-	// patience is how long the leader may take to answer, and processes with lanes to choose one: the machine may be busy.
-	patience = 5 * time.Second
-	pause    = time.Millisecond
+	// timeout limits the reply of the leader, and an election. It is long because the machine may be busy.
+	timeout = 5 * time.Second
+	pause   = time.Millisecond
 )
 
-// Join makes the process part of the group of an address. If there is none, create opens its sockets: one for each lane and one
-// for QP 1, in this order. Its error EADDRINUSE means that others than processes of this kind hold the port. EACCES
-// if the group is another user's. The caller starts and closes the group.
-//
-// If there is a folder of the group, see Share, whoever may write there may join, otherwise processes of the same user.
-func Join(key Key, create func() ([]int, error)) (*Group, error) {
-	g := &Group{followers: map[*net.UnixConn]struct{}{}, stopped: make(chan struct{})}
-	looked, foreign := time.Now(), 0
-	for begin := looked; ; sleepAbout(pause) {
-		var err error
-		if g.names, err = key.names(); err != nil {
-			return nil, err
-		}
-		l, err := g.names.listen(leaderName)
-		if err == nil {
-			if g.fds, err = create(); err == nil {
-				g.leader = l
-				if fd := createEstate(); fd >= 0 {
-					g.fds = append(g.fds, fd)
-				}
-				g.openEstate()
-				return g, nil
-			}
-			l.Close()
-			if now := time.Now(); now.Sub(looked) > foreignPause {
-				if foreign++; g.names.inUse() || key.comingOrGoing() {
-					foreign = 0
-				}
-				looked = now
-			}
-			if !errors.Is(err, unix.EADDRINUSE) || time.Since(begin) > patience || foreign == foreignLooks {
-				return nil, err
-			}
-			continue
-		}
-		g.watched, g.fds, err = g.names.ask(askJoin)
-		if err == nil {
-			g.openEstate()
-			return g, nil
-		}
-		if errors.Is(err, errOtherUser) || time.Since(begin) > patience {
-			return nil, err
-		}
-	}
-}
-
-// estateFD is the index of the estate's descriptor, behind those of the sockets.
-const estateFD = Lanes + 1
-
-func (g *Group) openEstate() {
-	if len(g.fds) > estateFD {
-		g.estate = openEstate(g.fds[estateFD])
-	}
-}
-
-func sleepAbout(d time.Duration) { time.Sleep(d/2 + rand.N(d)) }
-
-// FD is the descriptor of a socket of the group, GSI or a lane's. It belongs to the group.
-func (g *Group) FD(i int) int { return g.fds[i] }
-
-// Start begins to take part. onLead is called once, by any goroutine, when it is up to this process to read the socket of QP 1.
-func (g *Group) Start(onLead func()) {
-	g.onLead = onLead
+// Start begins participation: the group follows leaders, and leads if this process is elected.
+func (g *Group) Start() {
 	g.mu.Lock()
-	l, c := g.leader, g.watched
-	g.mu.Unlock()
-	if l != nil {
-		onLead()
-		g.done.Go(func() { g.serve(l) })
-		return
-	}
-	g.done.Go(func() { g.follow(c) })
-}
-
-// follow waits for the end of the leader and then sees to it that there is one. Whoever binds the name first is the next.
-func (g *Group) follow(c *net.UnixConn) {
-	for {
-		_, _ = c.Read(make([]byte, 1)) // nothing comes but the end
-		c.Close()
-		for {
-			l, err := g.names.listen(leaderName)
-			if err == nil {
-				if !g.lead(l) {
-					l.Close()
-					return
-				}
-				g.onLead()
-				g.settle()
-				g.serve(l)
-				return
-			}
-			if c, _, err = g.names.ask(askFollow); err == nil {
-				break
-			}
-			if g.isClosed() {
-				return
-			}
-			sleepAbout(pause)
-		}
-		if !g.watch(c) {
-			c.Close()
-			return
-		}
+	defer g.mu.Unlock()
+	if !g.closed && !g.started {
+		g.started = true
+		g.done.Go(g.run)
 	}
 }
 
@@ -163,174 +70,119 @@ func (g *Group) isClosed() bool {
 	return g.closed
 }
 
-func (g *Group) lead(l *listener) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.leader, g.watched = l, nil
-	return !g.closed
-}
-
-func (g *Group) watch(c *net.UnixConn) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.watched = c
-	return !g.closed
-}
-
-// serve is the leader's work.
-func (g *Group) serve(l *listener) {
-	for {
-		c, err := l.AcceptUnix()
-		if err != nil {
-			return
+// request sends a request to the leader, or to the next one if that ends. up is the leader that answered.
+func (g *Group) request(f frame) (reply frame, fds []int, up uplink, err error) {
+	g.requests.Lock()
+	defer g.requests.Unlock()
+	for begin := time.Now(); ; {
+		if up = g.uplink(); up == nil || time.Since(begin) > timeout {
+			return frame{}, nil, nil, fmt.Errorf("link/udp: no process leads at %v: %w", g.key.Addr, unix.ENETDOWN)
+		}
+		if reply, fds, err = up.do(f); !errors.Is(err, errEnded) {
+			return reply, fds, up, err
 		}
 		g.mu.Lock()
-		if g.closed {
-			g.mu.Unlock()
-			c.Close()
-			return
-		}
-		g.followers[c] = struct{}{}
-		g.done.Go(func() { g.answer(c) })
+		same := g.up == up
 		g.mu.Unlock()
+		if same { // run closes g.up soon, once it is started
+			time.Sleep(pause)
+		}
 	}
 }
 
-// answer gives one process what it asks for, and keeps the connection so that it notices our end.
-func (g *Group) answer(c *net.UnixConn) {
-	defer func() {
+// uplink waits for a leader. It returns nil after timeout, and if the group is closed or verbena serve has ended.
+func (g *Group) uplink() uplink {
+	limit := time.AfterFunc(timeout, func() {
 		g.mu.Lock()
-		delete(g.followers, c)
+		g.changed.Broadcast()
 		g.mu.Unlock()
-		c.Close()
-		g.settle()
-	}()
-	cred, err := peerOf(c)
-	if err != nil || !g.names.admit(cred) {
-		return
+	})
+	defer limit.Stop()
+	begin := time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for g.up == nil && !g.closed && (!g.served || !g.started) && time.Since(begin) < timeout {
+		g.changed.Wait()
 	}
-	var question [1]byte
-	_ = c.SetReadDeadline(time.Now().Add(patience))
-	if _, err := c.Read(question[:]); err != nil {
-		return
+	if g.closed {
+		return nil
 	}
-	var rights []byte
-	if question[0] == askJoin {
-		rights = unix.UnixRights(g.fds...)
-	}
-	if _, _, err := c.WriteMsgUnix([]byte{answerYes}, rights, nil); err != nil {
-		return
-	}
-	_ = c.SetReadDeadline(time.Time{})
-	_, _ = c.Read(question[:])
+	return g.up
 }
 
-// ask puts a question to the leader. The connection is good for noticing its end.
-func (n names) ask(question byte) (_ *net.UnixConn, fds []int, err error) {
-	c, err := net.DialUnix("unix", nil, n.addr("unix", leaderName))
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() {
-		if err != nil {
-			c.Close()
-		}
-	}()
-	cred, err := peerOf(c)
-	if err != nil {
-		return nil, nil, err
-	}
-	if !n.admit(cred) {
-		return nil, nil, n.otherUser(cred)
-	}
-	_ = c.SetDeadline(time.Now().Add(patience))
-	if _, err := c.Write([]byte{question}); err != nil {
-		return nil, nil, err
-	}
-	answer, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4*(estateFD+1)))
-	got, oobn, _, _, err := c.ReadMsgUnix(answer, oob)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, nil, fmt.Errorf("link/udp: process %d, which leads at %v, has not answered for %v (is it stopped?): let it go on, or end it: %w",
-			cred.Pid, n.key.Addr, patience, unix.ETIMEDOUT)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	if fds, err = descriptors(oob[:oobn]); err != nil {
-		return nil, nil, err
-	}
-	if got != 1 || answer[0] != answerYes || question == askJoin && len(fds) != Lanes+1 && len(fds) != estateFD+1 {
-		closeFDs(fds)
-		return nil, nil, fmt.Errorf("link/udp: process %d, which leads at %v, gave %d sockets instead of %d: %w",
-			cred.Pid, n.key.Addr, len(fds), Lanes+1, unix.EPROTO)
-	}
-	return c, fds, c.SetDeadline(time.Time{})
-}
-
-func descriptors(oob []byte) (fds []int, err error) {
-	msgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil, err
-	}
-	for i := range msgs {
-		got, err := unix.ParseUnixRights(&msgs[i])
-		if err != nil {
-			closeFDs(fds)
-			return nil, err
-		}
-		fds = append(fds, got...)
-	}
-	for _, fd := range fds {
-		unix.CloseOnExec(fd)
-	}
-	return fds, nil
-}
-
-func closeFDs(fds []int) {
-	for _, fd := range fds {
-		unix.Close(fd)
-	}
-}
-
-// peerOf tells whose process is at the other end.
-func peerOf(c syscall.Conn) (cred *unix.Ucred, err error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	if e := raw.Control(func(fd uintptr) {
-		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); e != nil {
-		return nil, e
-	}
-	return cred, err
-}
-
-// Stop ends taking part; onLead is not called any more. The descriptors stay open.
+// Stop ends participation: the slots and services of the process are free afterwards.
 func (g *Group) Stop() {
 	g.mu.Lock()
-	if !g.closed {
-		close(g.stopped)
+	if g.closed {
+		g.mu.Unlock()
+		return
 	}
 	g.closed = true
-	if g.leader != nil {
-		g.leader.Close()
-	}
-	if g.watched != nil {
-		g.watched.Close()
-	}
-	for c := range g.followers {
-		c.Close()
-	}
+	up, ln := g.up, g.listener
+	g.changed.Broadcast()
 	g.mu.Unlock()
+	if g.wills != nil {
+		g.wills.clear() // while this process owns the slots: their next owners write to the same regions
+	}
+	g.unlock()
+	if ln != nil {
+		ln.Close()
+	}
+	if r, ok := up.(*remote); ok {
+		r.c.Close()
+	}
 	g.done.Wait()
-	if g.estate != nil {
-		g.estate.close() // while we have the lanes: their next owners write there
+	var l *leader
+	g.mu.Lock()
+	up, l, ln = g.up, g.leader, g.listener // the last ones
+	g.mu.Unlock()
+	if ln != nil {
+		ln.Close()
+	}
+	if l != nil {
+		l.stop()
+		l.store.close()
+		if g.vault == l.store.(*vault).fd {
+			g.vault = -1
+		}
+	}
+	if up != nil {
+		up.close()
+	}
+	if g.wills != nil {
+		g.wills.close()
 	}
 }
 
-// Close stops, and closes the descriptors: nobody watches or reads them any more.
+// unlock releases all locks.
+func (g *Group) unlock() {
+	if g.locks == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, n := range g.slots {
+		g.locks.unlock(int64(n))
+	}
+	for id := range g.services {
+		g.locks.unlock(serviceLock(id))
+	}
+}
+
+// Close stops the group and closes its descriptors. The sockets must not be read any more.
 func (g *Group) Close() {
 	g.Stop()
-	closeFDs(g.fds)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.locks != nil {
+		g.locks.close()
+		g.locks = nil
+	} else if g.wills != nil && g.served {
+		unix.Close(g.wills.fd)
+	}
+	g.wills = nil
+	if g.vault >= 0 {
+		unix.Close(g.vault)
+		g.vault = -1
+	}
 }

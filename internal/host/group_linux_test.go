@@ -1,6 +1,7 @@
 package host
 
 import (
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"net"
@@ -11,60 +12,96 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// ownKey names an address that other processes which run these tests do not use.
+// ownKey returns the key of an address that other processes running these tests do not use.
 func ownKey() Key {
 	pid := os.Getpid()
-	return Key{Port: uint16(20000 + rand.IntN(10000)), Addr: netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0x40, byte(pid), 9})}
+	return Key{Port: uint16(20000 + rand.IntN(10000)), Addr: netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0x40,
+		byte(pid), 9})}
 }
 
-// A newcomer that finds the port taken and nobody leading waits for those who have lanes to choose a leader, however busy the machine is. If nobody
-// has a lane, the port is a stranger's.
-func TestJoinWhileALeaderIsChosen(t *testing.T) {
+// opener returns a Config.Open for plain sockets.
+func opener(key Key) func(bool) (int, error) {
+	return func(join bool) (int, error) {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err == nil && join {
+			err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+		}
+		if err == nil {
+			err = unix.Bind(fd, &unix.SockaddrInet4{Port: int(key.Port), Addr: key.Addr.As4()})
+		}
+		return fd, err
+	}
+}
+
+// A testGroup is a member and the mail and wills that it received.
+type testGroup struct {
+	*Group
+	sent chan []Will
+	mail chan Mail
+	led  chan int
+}
+
+func testMember(t *testing.T, key Key) *testGroup {
+	t.Helper()
+	g := &testGroup{sent: make(chan []Will, 64), mail: make(chan Mail, 1<<14), led: make(chan int, 1)}
+	var err error
+	g.Group, err = Join(key, Config{
+		Open: opener(key), RecvBuffer: 1 << 20,
+		Deliver: func(m Mail) { g.mail <- m }, Send: func(w []Will) { g.sent <- w },
+		Lead: func(fd int) { unix.Close(fd); g.led <- 1 },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Start()
+	t.Cleanup(g.Close)
+	return g
+}
+
+func (g *testGroup) claim(t *testing.T, n int) Slot {
+	t.Helper()
+	s, err := g.Claim(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(s.FD) })
+	return s
+}
+
+// forSlot returns a packet for a QP of a slot.
+func forSlot(n, len int) Mail {
+	b := make([]byte, len)
+	first, _ := QPNs(n)
+	wire.BTH(b).Put(wire.UC|wire.SendOnly, 0, 0xFFFF, first+100, 1, 0)
+	return Mail{Packet: b, Src: peerAddr, Dst: peerAddr}
+}
+
+// TestJoinWithoutLeader checks that Join, if the port is bound and no process leads, waits for the owners of several
+// sockets to elect a leader or to end, on a busy machine too. A single socket belongs to another program.
+func TestJoinWithoutLeader(t *testing.T) {
 	t.Setenv(envRun, t.TempDir())
 	key := ownKey()
-	taken := func() ([]int, error) { return nil, unix.EADDRINUSE }
+	taken := func(bool) (int, error) { return -1, unix.EADDRINUSE }
 	stranger, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(key.Addr, key.Port)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Join(key, taken); !errors.Is(err, unix.EADDRINUSE) {
-		t.Errorf("beside a stranger: %v, want EADDRINUSE", err)
+	if _, err := Join(key, Config{Open: taken}); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("beside another program: %v, want EADDRINUSE", err)
 	}
 	stranger.Close()
-	n, err := key.names()
-	if err != nil {
-		t.Fatal(err)
-	}
-	box, err := n.open(laneName(Lanes-1), func(Mail) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer box.Close()
-	begin := time.Now()
-	g, err := Join(key, func() ([]int, error) {
-		if time.Since(begin) > 2*foreignLooks*foreignPause {
-			return nil, nil
-		}
-		return taken()
-	})
-	if err != nil {
-		t.Fatalf("while a process with a lane is about to lead: %v", err)
-	}
-	g.Close()
-}
-
-// A group's processes may be just joining or just ending: its sockets are there, and nobody who leads or has a lane. They are not strangers, and
-// neither are sockets that are gone when one looks.
-func TestJoinWhileTheLastOneEnds(t *testing.T) {
-	t.Setenv(envRun, t.TempDir())
-	key := ownKey()
-	for _, sockets := range []int{Lanes + 1, 2, 0} {
+	for _, others := range []int{chunk, 2, 0} {
 		l := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
-			return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }), err)
+			return errors.Join(c.Control(func(fd uintptr) {
+				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET,
+					unix.SO_REUSEPORT, 1)
+			}), err)
 		}}
-		for range sockets {
+		for range others {
 			c, err := l.ListenPacket(t.Context(), "udp", netip.AddrPortFrom(key.Addr, key.Port).String())
 			if err != nil {
 				t.Fatal(err)
@@ -72,15 +109,186 @@ func TestJoinWhileTheLastOneEnds(t *testing.T) {
 			time.AfterFunc(2*foreignLooks*foreignPause, func() { c.Close() })
 		}
 		begin := time.Now()
-		g, err := Join(key, func() ([]int, error) {
+		g, err := Join(key, Config{RecvBuffer: 1 << 16, Open: func(join bool) (int, error) {
 			if time.Since(begin) > 3*foreignLooks*foreignPause {
-				return nil, nil
+				return opener(key)(join)
 			}
-			return nil, unix.EADDRINUSE
-		})
+			return -1, unix.EADDRINUSE
+		}})
 		if err != nil {
-			t.Fatalf("beside %d sockets of a group: %v", sockets, err)
+			t.Fatalf("beside %d sockets of a group: %v", others, err)
 		}
 		g.Close()
 	}
+}
+
+// TestOtherUserIsEACCES checks that the error is also an errno: verbs turns an error without one into EIO.
+func TestOtherUserIsEACCES(t *testing.T) {
+	err := Key{}.otherUser(&unix.Ucred{})
+	var errno syscall.Errno
+	if !errors.As(err, &errno) || errno != syscall.EACCES || !errors.Is(err, syscall.EACCES) || !errors.Is(err,
+		errOtherUser) {
+		t.Errorf("%v (%v)", err, errno)
+	}
+}
+
+// TestStoppedMemberCostsOthersNothing checks that a member that does not read loses its own mail and no other
+// member's.
+func TestStoppedMemberCostsOthersNothing(t *testing.T) {
+	t.Setenv(envRun, t.TempDir())
+	key := ownKey()
+	leader, b := testMember(t, key), testMember(t, key)
+	slot := b.claim(t, -1)
+	c, _, err := key.dial() // a member that is stopped
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, f := range []frame{{kind: kindJoin, id: version, slot: -1}, {kind: kindClaim, slot: 9}, {kind: kindListen,
+		id: 77, slot: -1}} {
+		if _, err := c.Write(f.bytes()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-leader.led
+	for leader.listening(77) == nil {
+		time.Sleep(time.Millisecond)
+	}
+	const good = 200
+	begin := time.Now()
+	for i := range good {
+		for range 100 {
+			leader.Forward(forSlot(9, 4000))
+		}
+		m := forSlot(slot.N, 64)
+		binary.BigEndian.PutUint32(m.Packet[wire.BTHLen:], uint32(i))
+		if !leader.Forward(m) {
+			t.Fatal("the leader keeps a packet for another member")
+		}
+		select {
+		case got := <-b.mail:
+			if binary.BigEndian.Uint32(got.Packet[wire.BTHLen:]) != uint32(i) {
+				t.Fatalf("packet %d has other content", i)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("packet %d did not arrive", i)
+		}
+	}
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("the leader took %v", took)
+	}
+	if leader.leader.sorter.dropped.Load() < good {
+		t.Error("nothing was dropped: the test is void")
+	}
+}
+
+func (g *testGroup) listening(id uint64) *session {
+	g.leader.mu.Lock()
+	defer g.leader.mu.Unlock()
+	return g.leader.table.services[id]
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip(err)
+	}
+	return len(all)
+}
+
+// TestHostileFrames checks that the leader continues, and keeps no descriptors, whatever a member sends.
+func TestHostileFrames(t *testing.T) {
+	t.Setenv(envRun, t.TempDir())
+	key := ownKey()
+	leader := testMember(t, key)
+	<-leader.led
+	good := testMember(t, key)
+	before := descriptors(t)
+	pipe, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	var flood []int
+	for range 200 {
+		flood = append(flood, int(pipe.Fd()))
+	}
+	rng := rand.NewChaCha8([32]byte{2})
+	join := (&frame{kind: kindJoin, id: version, slot: -1}).bytes()
+	for name, frames := range map[string][][]byte{
+		"no join":       {(&frame{kind: kindClaim, slot: -1}).bytes()},
+		"other version": {(&frame{kind: kindJoin, id: 99, slot: -1}).bytes()},
+		"reply":         {join, (&frame{kind: kindReply, slot: -1}).bytes()},
+		"short":         {join, {byte(kindClaim)}},
+		"long":          {join, make([]byte, 60<<10)},
+		"mail":          {join, make([]byte, mailHeader), append([]byte{byte(kindMail)}, make([]byte, maxFrame)...)},
+		"not mine": {join, (&frame{kind: kindRelease, slot: 0}).bytes(), (&frame{kind: kindUnlisten, id: 5,
+			slot: -1}).bytes()},
+		"random": nil,
+	} {
+		for range 20 {
+			c, _, err := key.dial()
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if frames == nil {
+				b := make([]byte, rng.Uint64()%frameLen+1)
+				_, _ = rng.Read(b)
+				frames = [][]byte{join, b}
+			}
+			for _, f := range frames {
+				_, _, _ = c.WriteMsgUnix(f, unix.UnixRights(flood...), nil)
+			}
+			c.Close()
+		}
+	}
+	if err := good.ClaimService(5); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+	if s := good.claim(t, -1); s.N < 0 {
+		t.Error("no slot")
+	}
+	for begin := time.Now(); descriptors(t) > before+3; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > 10*time.Second {
+			t.Fatalf("%d descriptors, %d before", descriptors(t), before)
+		}
+	}
+}
+
+// TestNextLeaderKnowsClaims checks that any member may lead next and knows the claims of the others.
+func TestNextLeaderKnowsClaims(t *testing.T) {
+	t.Setenv(envRun, t.TempDir())
+	key := ownKey()
+	members := []*testGroup{testMember(t, key), testMember(t, key), testMember(t, key)}
+	slots := map[int]bool{}
+	for i, g := range members {
+		slots[g.claim(t, -1).N] = true
+		if err := g.ClaimService(uint64(100 + i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for len(members) > 1 {
+		members[0].Close()
+		members = members[1:]
+		next := testMember(t, key)
+		for _, g := range members {
+			if err := next.ClaimService(g.oneService()); !errors.Is(err, unix.EADDRINUSE) {
+				t.Errorf("a service of another member: %v", err)
+			}
+			if _, err := next.Claim(g.slots[0]); !errors.Is(err, unix.EADDRINUSE) {
+				t.Errorf("a slot of another member: %v", err)
+			}
+		}
+		next.Close()
+	}
+}
+
+func (g *testGroup) oneService() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for id := range g.services {
+		return id
+	}
+	return 0
 }

@@ -6,47 +6,53 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// Places in a connection management datagram, bytes from its beginning (IBTA volume 1, chapter 12).
+// Offsets in a connection management datagram, in bytes (IBTA volume 1, chapter 12), and values of its fields.
 const (
-	madClass   = 1
-	madAttr    = 16
-	madLocalID = 24 // the sender's communication ID; of a SIDR_REP the receiver's request ID
-	madPeerID  = 28 // the receiver's communication ID
+	MADClass   = 1
+	MADAttr    = 16
+	MADLocalID = 24 // the sender's communication ID; of a SIDR_REP the receiver's request ID
+	MADPeerID  = 28 // the receiver's communication ID
 	madReqSID  = 32 // service ID of a REQ and of a SIDR_REQ
 	madMinimum = 40
 
-	classCM     = 7
-	attrREQ     = 0x10
-	attrSIDRReq = 0x17
-	attrSIDRRep = 0x18
+	ClassCM     = 7
+	AttrREQ     = 0x10
+	AttrSIDRReq = 0x17
+	AttrSIDRRep = 0x18
+
+	attrREJ  = 0x12
+	attrDREQ = 0x15
+	attrDREP = 0x16
+
+	// MADOffset is the offset of the datagram in a packet for QP 1, in bytes.
+	MADOffset = wire.BTHLen + wire.DETHLen
 )
 
-// Address is whom a management datagram is for: the owner of a lane or of a service.
+// An Address is the destination of a packet: a slot or a service ID.
 type Address struct {
 	Service uint64
-	Lane    int // -1: the service counts
+	Slot    int // -1: Service is the destination
 }
 
-// addressOf reads it from a packet, BTH to pad. Datagrams for QP 1 others than those of connection management have none: they stay
-// where they are.
+// addressOf returns the address of a packet, BTH to pad. Packets for QP 1 that are not connection management have
+// none: the process that receives them keeps them.
 func addressOf(pkt []byte) (Address, bool) {
 	if qpn := wire.BTH(pkt).DestQPN(); qpn != wire.GSIQPN {
-		return Address{Lane: LaneOf(qpn)}, true
+		return Address{Slot: SlotOf(qpn)}, true
 	}
-	const headers = wire.BTHLen + wire.DETHLen
-	if len(pkt) < headers+madMinimum {
+	if len(pkt) < MADOffset+madMinimum {
 		return Address{}, false
 	}
-	mad := pkt[headers:]
-	if mad[madClass] != classCM {
+	mad := pkt[MADOffset:]
+	if mad[MADClass] != ClassCM {
 		return Address{}, false
 	}
-	at := madPeerID
-	switch binary.BigEndian.Uint16(mad[madAttr:]) {
-	case attrREQ, attrSIDRReq:
-		return Address{Service: binary.BigEndian.Uint64(mad[madReqSID:]), Lane: -1}, true
-	case attrSIDRRep:
-		at = madLocalID
+	at := MADPeerID
+	switch binary.BigEndian.Uint16(mad[MADAttr:]) {
+	case AttrREQ, AttrSIDRReq:
+		return Address{Service: binary.BigEndian.Uint64(mad[madReqSID:]), Slot: -1}, true
+	case AttrSIDRRep:
+		at = MADLocalID
 	}
-	return Address{Lane: int(mad[at] >> (8 - LaneBits))}, true
+	return Address{Slot: int(mad[at] >> (8 - SlotBits))}, true
 }

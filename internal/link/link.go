@@ -1,10 +1,10 @@
-// Package link says how packets travel: the Link of a device and the Port of a shard,
-// batches of packets in both directions, and the Path that a packet takes.
+// Package link defines how packets travel: the Link of a device and the Port of a shard, batches of packets in both
+// directions, and the Path of a packet.
 //
-// A packet here is everything from the BTH to the pad bytes. The invariant CRC is the
-// link's business, since it covers the IP and UDP headers: Send seals each packet, Recv
-// drops and counts what does not verify. Links live in packages below this one (udp, mem,
-// shm); decorators wrap any of them. The package imports the standard library and internal/wire.
+// A packet here is the bytes from the BTH to the pad bytes. The link owns the invariant CRC, which covers the IP
+// and UDP headers: Send seals each packet, Recv drops and counts packets with a wrong one. The links are in
+// packages below this one (udp, mem, shm); decorators (fault) wrap any of them. The package imports the standard
+// library and internal/wire.
 package link
 
 import (
@@ -15,151 +15,90 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// Neighbours is a Link that knows the other processes of this host, and notices their end.
-type Neighbours interface {
-	// Prepare says that packets of a connection to QP qpn will go along path, so that the link can look for its process, and
-	// gives path its Route. It does not block. near tells whether that process seems to be one of this host: then the
-	// link has no receive buffer that could overflow.
-	Prepare(path *Path, qpn uint32) (near bool)
-	// OnLost has f called, by any goroutine, when a process has ended. Lost then tells which paths led to it. Everything
-	// that it sent before can be received by then.
-	OnLost(f func())
-	Lost(path *Path) Loss
-}
-
-// Loss is how a process at the end of a path was lost.
-type Loss uint8
-
-// The ways to lose a process.
-const (
-	NotLost  Loss = iota
-	PeerLeft      // it has closed its device
-	PeerDied      // it died, or it has sent nonsense
-)
-
-// Numbered is a Link that other processes share, so that the QP numbers of each port are in a range of its own.
-type Numbered interface {
-	// QPNs is the range of a port; ok is false if the link is not shared after all.
-	QPNs(port int) (first, last uint32, ok bool)
-}
-
-// Shared is a Link that may be shared: packets for QP 1 must find the process that they are meant for.
-type Shared interface {
-	// CommIDs is what communication IDs begin with so that answers come to this link: so many bits, 0 if any will do.
-	CommIDs() (prefix uint32, bits int)
-	// ClaimService makes requests for a service ID at a local address (all, if it is not valid) come to this link. EADDRINUSE if another
-	// one has claimed it. release gives it back.
-	ClaimService(id uint64, at netip.Addr) (release func(), err error)
-}
-
-// Heirs is a Link that others share, who speak for a process that dies.
-type Heirs interface {
-	// Bequeath makes room for a datagram for QP 1 that the survivors send along path when this process dies. nil if nobody would.
-	Bequeath(path *Path) Bequest
-}
-
-// Bequest is what is sent when this process dies, nothing at first. It is safe for concurrent use.
-type Bequest interface {
-	// Set replaces the datagram, of which the first 96 bytes may be other than zero.
-	Set(mad []byte)
-	// Drop is the end of it.
-	Drop()
-}
-
-// As finds a link of type T among l and the links that it wraps.
-func As[T any](l Link) (T, bool) {
-	for l != nil {
-		if t, ok := l.(T); ok {
-			return t, true
-		}
-		w, ok := l.(interface{ Unwrap() Link })
-		if !ok {
-			break
-		}
-		l = w.Unwrap()
-	}
-	var none T
-	return none, false
-}
-
-// A Link carries the packets of one device. Opening one (each link package has its own
-// Open) takes its addresses; Close gives them back.
+// A Link carries the packets of one device. Each link package has its own Open, which takes the addresses; Close
+// gives them back. All methods are safe for concurrent use.
 type Link interface {
-	// Ports lists the ports, one for each shard, in the shards' order. A packet for QPN q
-	// arrives at port q % len(Ports()), or at the one with q in its range if the link is Numbered, as far as the link
-	// can manage it; an engine must still accept it at any other.
+	// Ports returns the ports, one for each shard, in the order of the shards. A packet for QPN q arrives at port q
+	// % len(Ports()), or at the port with q in its range if Capabilities has QPNs. This is best effort: an engine
+	// must accept a packet at any port.
 	Ports() []Port
 
-	// SetAddrs replaces the local addresses. Those already in use keep their sockets.
+	// SetAddrs replaces the local addresses. Addresses that remain keep their sockets.
 	SetAddrs(addrs []netip.Addr) error
 
-	// MTU is the largest packet in bytes, from the BTH to the ICRC, that the link carries whole.
+	// Capabilities returns the optional interfaces and properties that the link has.
+	Capabilities() Capabilities
+
+	// MTU is the largest packet in bytes, BTH to ICRC, that the link carries unfragmented.
 	MTU() int
 
-	// Join and Leave change the membership of a multicast group on the device's interface. They count:
-	// a group is left when Leave was called as often as Join.
+	// Join and Leave change the membership of a multicast group on the device's interface. They count: a group is
+	// left after as many calls of Leave as of Join.
 	Join(group netip.Addr) error
 	Leave(group netip.Addr) error
 
 	Close() error
 }
 
-// A Port is one shard's end of a link. Send and Recv are called by one goroutine at a
-// time, the one that holds the shard; Wait by one goroutine at a time, not holding it;
-// Wake by anybody.
+// A Port is one shard's end of a link. Send and Recv are called by the holder of the shard, Wait by one goroutine
+// at a time that does not hold the shard, Wake by any goroutine.
 type Port interface {
-	// Send transmits every packet of b in order and empties b. What the network or the
-	// kernel does not take within a bounded time is lost, as on any network, and counted.
+	// Send transmits every packet of b in order and empties b. A packet that the network or the kernel does not
+	// take within a bounded time is lost and counted.
 	Send(b *TxBatch)
 
-	// Recv fills b with packets that have arrived and returns how many; 0 if there are none. It never blocks.
-	// What b held before is invalid afterwards.
+	// Recv replaces the content of b by arrived packets and returns their number, 0 if there are none. It never
+	// blocks. The previous content of b becomes invalid.
 	Recv(b *RxBatch) int
 
-	// Wait parks the caller until a packet is there, Wake was called, or d has passed (d < 0: without limit).
-	// A Wake with nobody waiting makes the next Wait return at once.
+	// Wait parks the caller until a packet has arrived, Wake was called, or d has passed (d < 0: without limit). A
+	// Wake while nobody waits makes the next Wait return at once.
 	Wait(d time.Duration)
 
 	Wake()
 
-	// Counters reads what the port has counted so far.
+	// Capabilities returns the optional interfaces that the port has.
+	Capabilities() PortCapabilities
+
+	// Counters returns the current counters.
 	Counters() Counters
 }
 
-// Counters of a port. Each only grows.
+// Counters are the counters of a port. Each only grows.
 type Counters struct {
 	TxPackets, TxBytes uint64 // bytes from BTH to ICRC
 	RxPackets, RxBytes uint64
-	TxDropped          uint64 // the kernel would not take them
-	TxTooLong          uint64 // of TxDropped those that are longer than the MTU of the interface or the route
+	TxDropped          uint64 // packets that the kernel did not take
+	TxTooLong          uint64 // those of TxDropped that exceed the MTU of the interface or the route
 	RxICRCErrors       uint64 // invariant CRC wrong
-	RxMalformed        uint64 // too short, or no such opcode
-	ShmTxPackets       uint64 // of TxPackets those that went through shared memory
-	ShmRxPackets       uint64 // of RxPackets those that came through it
-	ShmRefs            uint64 // of ShmTxPackets those without their payload, which the receiver read where it lay
-	ShmRevoked         uint64 // packets by reference that came when their sender had taken the memory back
-	ShmBroken          uint64 // connections through shared memory ended because the peer wrote nonsense
+	RxMalformed        uint64 // too short, or undefined opcode
+	ShmTxPackets       uint64 // those of TxPackets through shared memory
+	ShmRxPackets       uint64 // those of RxPackets through shared memory
+	ShmRefs            uint64 // those of ShmTxPackets by reference: the receiver reads the payload in place
+	ShmRevoked         uint64 // packets by reference whose sender had taken the memory back
+	ShmForeign         uint64 // packets whose sender named a source address that is not one of this host
+	ShmBroken          uint64 // shared memory connections that ended because the peer broke the protocol
 }
 
-// A Path says where packets go and what their IP header holds. It is immutable once in use.
+// A Path is the destination of packets and the content of their IP header. It is immutable once in use.
 type Path struct {
 	Src, Dst  netip.Addr // both IPv4 or both IPv6; never 4-in-6
 	TClass    uint8      // IPv4 TOS or IPv6 traffic class
 	HopLimit  uint8      // IPv4 TTL or IPv6 hop limit; 0 means 64
 	FlowLabel uint32     // 20 bits
-	Source    uint16     // the UDP source port that it had better have, see SourcePort; 0: any
-	Route     any        // what Neighbours.Prepare leaves here
-	Refused   *Refusal   // where ports note what this host would not send; nil if nobody wants to know
-	InOrder   bool       // nobody sends again what was overtaken, so packets had better wait than go two ways
+	Source    uint16     // preferred UDP source port, see SourcePort; 0: any
+	Route     any        // set by Neighbours.Prepare for the link's own use
+	Refused   *Refusal   // where ports record a refused packet; may be nil
+	InOrder   bool       // no retransmission (UC): hold packets back rather than reorder them across routes
 }
 
-// A Refusal is the last packet of a path that this host would not send. It belongs to the holder of the QP's shard, as Send does.
+// A Refusal is the last packet of a path that this host refused to send. The holder of the QP's shard owns it.
 type Refusal struct {
-	Errno syscall.Errno // 0: there was none
-	Len   int           // bytes of the packet, IP header first
+	Errno syscall.Errno // 0: no packet was refused
+	Len   int           // length of the packet in bytes, with IP header
 }
 
-// Refuse notes that this host would not send a packet of n bytes, BTH to ICRC.
+// Refuse records that this host refused to send a packet of n bytes, BTH to ICRC.
 func (p *Path) Refuse(errno syscall.Errno, n int) {
 	if p.Refused == nil {
 		return
@@ -167,7 +106,7 @@ func (p *Path) Refuse(errno syscall.Errno, n int) {
 	*p.Refused = Refusal{errno, HeadersLen(p.Dst) + n}
 }
 
-// HeadersLen is the length of the IP and UDP headers of packets to an address.
+// HeadersLen returns the length of the IP and UDP headers of packets to an address, in bytes.
 func HeadersLen(dst netip.Addr) int {
 	const ipv4, ipv6, udp = 20, 40, 8
 	if dst.Is4() {
@@ -176,14 +115,16 @@ func HeadersLen(dst netip.Addr) int {
 	return ipv6 + udp
 }
 
-// Equal tells whether packets of two paths look the same to the network.
+// Equal reports whether packets of two paths look the same to the network.
 func (p *Path) Equal(q *Path) bool {
-	return p == q || p.Src == q.Src && p.Dst == q.Dst && p.TClass == q.TClass && p.HopLimit == q.HopLimit && p.FlowLabel == q.FlowLabel && p.Source == q.Source
+	return p == q ||
+		p.Src == q.Src && p.Dst == q.Dst && p.TClass == q.TClass && p.HopLimit == q.HopLimit && p.FlowLabel == q.FlowLabel &&
+			p.Source == q.Source
 }
 
-// SourcePort is the UDP source port that the Linux kernel gives to packets of a flow label, so that the network spreads connections over
-// its links (rdma_flow_label_to_udp_sport). A connection without a flow label gets one of its two QP numbers
-// (rdma_calc_flow_label); without those the answer is 0.
+// SourcePort returns the UDP source port that the Linux kernel derives from a flow label, so that the network
+// spreads connections over its links (rdma_flow_label_to_udp_sport). A connection without a flow label gets one
+// derived from its two QP numbers (rdma_calc_flow_label); if one of them is 0, the result is 0.
 func SourcePort(flowLabel, localQPN, remoteQPN uint32) uint16 {
 	if flowLabel &= 0xFFFFF; flowLabel == 0 {
 		v := uint64(localQPN) * uint64(remoteQPN)
@@ -197,24 +138,24 @@ func SourcePort(flowLabel, localQPN, remoteQPN uint32) uint16 {
 	return uint16(0xC000 | flowLabel&0x3FFF ^ flowLabel>>14)
 }
 
-// RxPacket is one packet that has arrived. Data and Body belong to the batch: they are valid until
-// the next Recv with that batch.
+// RxPacket is an arrived packet. Data and Body belong to the batch: they are valid until the next Recv with that
+// batch.
 type RxPacket struct {
-	Data []byte // BTH to pad; wire.Parse has accepted it, and its ICRC was right
-	// Body is the payload if Data is only the headers, with the pad count 0; else nil. Its bytes may change while they are
-	// read: whoever looks at more than their number copies them first.
+	Data []byte // BTH to pad; wire.Parse has accepted it, and its ICRC is right
+	// Body is the payload if Data holds only the headers, with a pad count of 0; otherwise nil. The sender may
+	// change its bytes at any time: a reader that needs a consistent payload copies it first.
 	Body     []byte
 	Src, Dst netip.Addr
 	TClass   uint8
 	HopLimit uint8
-	// Train says that the packet stands for several of its message, with consecutive PSNs: its payload may be longer than
-	// the path MTU, and has as many PSNs as it would have packets. Its opcode is that of the place in the message which all of them
-	// together have.
+	// Train reports that the packet is a run of consecutive packets of one message, as one. Its payload may be
+	// longer than the path MTU, and it has as many PSNs as packets. The opcode covers the whole run: FIRST and LAST
+	// become ONLY.
 	Train bool
-	Epoch Epoch // of a Body by reference: whoever has copied it must ask whether it is over
+	Epoch Epoch // of a Body by reference: a copy of Body is valid if Epoch is not over after copying
 }
 
-// Payload is the data of the packet without pad bytes.
+// Payload returns the data of the packet without pad bytes.
 func (p *RxPacket) Payload() []byte {
 	if p.Body != nil {
 		return p.Body
@@ -222,7 +163,7 @@ func (p *RxPacket) Payload() []byte {
 	return wire.Packet(p.Data).Payload()
 }
 
-// Len is the packet's length, BTH to pad.
+// Len returns the packet's length in bytes, BTH to pad.
 func (p *RxPacket) Len() int { return len(p.Data) + (len(p.Body)+3)&^3 }
 
 // Append appends the whole packet, BTH to pad, in one piece.
@@ -237,100 +178,81 @@ func (p *RxPacket) Append(to []byte) []byte {
 	return to
 }
 
-// RxBatch is what Recv fills. A link hangs its own buffers on it, in Buffers.
+// RxBatch is the result of Recv. Buffers belongs to the link.
 type RxBatch struct {
 	Packets []RxPacket
 	Buffers any
-	Now     int64 // the caller's time, for links that do not look for packets at each Recv everywhere
+	Now     int64 // the caller's time, for links that poll some sources only now and then
 }
 
-// TxPacket is one packet to send: Buf[Off:Off+Len] of its batch, the last wire.ICRCLen bytes of it left for the ICRC.
+// TxPacket is one packet to send: Buf[Off:Off+Len] of its batch, whose last wire.ICRCLen bytes are for the ICRC.
 type TxPacket struct {
 	Path *Path
 	Off  int
 	Len  int
 
-	sum    uint32 // of the last summed bytes before the ICRC; see TxBatch.Summed
+	sum    uint32 // CRC register over the last summed bytes before the ICRC; see TxBatch.Summed
 	summed int
 }
 
-// TxBatch is a run of packets to send, laid one behind the other in one buffer, so that a
-// link can hand neighbours of equal length and path to the kernel in one piece.
+// TxBatch is a run of packets to send, contiguous in one buffer, so that a link can hand adjacent packets of equal
+// length and path to the kernel as one GSO run.
 type TxBatch struct {
 	Packets []TxPacket
 	Buf     []byte
-	// Direct, if not nil, is asked first for the place of each packet.
+	// Direct, if not nil, is tried first for the place of each packet.
 	Direct Direct
-	// Tap, if not nil, sees every packet.
+	// ByReference, if not nil, sends messages by reference. It is set only together with Direct.
+	ByReference ByReference
+	// Tap, if not nil, observes every packet.
 	Tap Tap
-	// EndWithTrain has the batch be full when one more packet of the same length could not go in one piece with those before it, which would be
-	// left over each time, or when a longer one comes behind a good train, so that batches soon begin where messages do.
+	// EndWithTrain closes the batch when the next packet no longer fits the current GSO run, or when a longer
+	// packet follows a run of at least goodTrain bytes, so that batches soon begin where messages do.
 	EndWithTrain bool
-	// Keep says, for a batch in memory of a Lender, that it stays as it is until its packets have been acknowledged. Send sets Kept if it counts on that.
+	// Keep promises, for a batch in memory of a Lender, that the memory stays unchanged until its packets are
+	// acknowledged. Send sets Kept if it relies on that.
 	Keep, Kept bool
 
 	used   int
-	runAt  int  // where the last run of packets of equal length begins
-	runOf  int  // their length
-	direct int  // packets in places of Direct
-	shown  bool // Tap knows of one there that is not Sent
+	runAt  int  // offset of the last run of packets of equal length
+	runOf  int  // length of its packets
+	direct int  // number of packets in places of Direct
+	shown  bool // Tap has seen a packet there for which Sent was not called yet
 }
 
-// Direct is a Port that gives packets their place itself, where their receiver will read them.
-type Direct interface {
-	// Place gives the place for a packet of n bytes, BTH to pad, that goes along path to QP qpn. It is filled in before the next
-	// Place or Send. mine is false if the packet must go into the batch. A nil place means that there
-	// is no room: the sender tries again later. train says what RxPacket.Train does; such a packet is mine in any case.
-	Place(path *Path, qpn uint32, n int, train bool) (b []byte, mine bool)
-	// Train is the most payload that one packet along path to QP qpn may carry, whatever the path MTU; 0 if that holds. See RxPacket.Train.
-	Train(path *Path, qpn uint32) int
-}
-
-// A Lender is a Port that can send packets of batches in its own memory without copying them. What is written there while they are on their way
-// spoils them: the ICRC tells.
-type Lender interface {
-	// Lend gives memory for n batches of size bytes. It belongs to the port, until that is closed. nil: packets are copied wherever they are.
-	Lend(n, size int) []byte
-}
-
-// Lend is that of p, nil if it is no Lender.
-func Lend(p Port, n, size int) []byte {
-	if l, ok := p.(Lender); ok {
-		return l.Lend(n, size)
-	}
-	return nil
-}
-
-// A Tap watches the packets of a shard, for a capture. Its calls are made by the holder of the shard.
+// A Tap observes the packets of a shard, for a capture. The holder of the shard calls it.
 type Tap interface {
-	// From says which QP the packets placed from now on are of, and how long those are that a train stands for.
+	// From sets the QP of the packets placed from now on, and the payload length of the packets in its trains.
 	From(qpn uint32, mtu int)
-	// Placed says where a packet without its ICRC, which is not filled in yet, was placed. train is RxPacket.Train of it.
+	// Placed reports the place of a packet without its ICRC, whose content is not written yet. train is its
+	// RxPacket.Train.
 	Placed(path *Path, b []byte, train bool)
-	// Request says which work request the packet placed last is of, and why its first again packets, several if it is a train, are sent again.
+	// Request reports the work request of the packet placed last, and why its first again packets (several if it is
+	// a train) are retransmitted.
 	Request(wrid uint64, again uint32, why string)
-	// Sent says that everything placed is filled in, and goes out now, or may be taken by its receiver from now on.
+	// Sent reports that the content of all placed packets is complete. They are being sent, or their receiver may
+	// take them.
 	Sent()
-	// Received shows a packet after it was delivered to QP qpn. what tells what became of it, each thing behind "; ", and is empty if it was taken
-	// as it came; mtu tells how long the packets are that a train stands for.
+	// Received reports a packet after its delivery to QP qpn. what is the list of its effects, separated by "; ",
+	// and empty for a packet without special effects; mtu is the payload length of the packets in a train.
 	Received(p *RxPacket, qpn uint32, mtu int, what string)
 }
 
 const (
-	// MaxTrain is the most bytes of packets that a link may hand to the kernel in one piece: what fits into a UDP datagram.
+	// MaxTrain is the maximum length of a GSO run in bytes: the payload of a UDP datagram.
 	MaxTrain = 65535 - 20 - 8
 
-	// goodTrain are the bytes of packets of equal length behind which a batch may end.
+	// goodTrain is the length in bytes of a run of equal packets after which a batch may end.
 	goodTrain = MaxTrain / 4
 )
 
-// NewTxBatch makes a batch for at most n packets and size bytes.
+// NewTxBatch makes a batch of at most n packets and size bytes.
 func NewTxBatch(n, size int) *TxBatch {
 	return &TxBatch{Packets: make([]TxPacket, 0, n), Buf: make([]byte, size)}
 }
 
-// Alloc appends a packet of n bytes, BTH to pad, for QP qpn at the end of path, and returns the bytes to fill in, whose
-// content is undefined. It returns nil when the batch is full; the caller tries again in its next turn.
+// Alloc appends a packet of n bytes, BTH to pad, for QP qpn at the end of path, and returns its bytes, whose
+// content is undefined. It returns nil if the batch is full; the caller tries again in its next turn.
 func (b *TxBatch) Alloc(path *Path, qpn uint32, n int) []byte {
 	if b.Direct != nil {
 		if b.Count() >= cap(b.Packets) {
@@ -355,10 +277,10 @@ func (b *TxBatch) Alloc(path *Path, qpn uint32, n int) []byte {
 	return place
 }
 
-// Room tells whether Buf has room for a packet of up to n bytes, BTH to ICRC, and for another one like the last.
+// Room reports whether Buf has room for a packet of up to n bytes, BTH to ICRC, and for another one like the last.
 func (b *TxBatch) Room(n int) bool { return b.used+n <= len(b.Buf) && b.fits(b.runOf) }
 
-// fits tells whether the packet of n bytes, BTH to ICRC, that comes next belongs into this batch.
+// fits reports whether the next packet, of n bytes, BTH to ICRC, belongs to this batch.
 func (b *TxBatch) fits(n int) bool {
 	switch {
 	case b.used+n > len(b.Buf):
@@ -371,7 +293,8 @@ func (b *TxBatch) fits(n int) bool {
 	return b.runAt > 0 || b.used < goodTrain
 }
 
-// Train is the most payload of one packet beyond the path MTU; 0 if there is no going beyond. See Direct.
+// Train returns the maximum payload of one packet in bytes if it is not limited by the path MTU, otherwise 0; see
+// Direct.
 func (b *TxBatch) Train(path *Path, qpn uint32) int {
 	if b.Direct == nil {
 		return 0
@@ -379,54 +302,52 @@ func (b *TxBatch) Train(path *Path, qpn uint32) int {
 	return b.Direct.Train(path, qpn)
 }
 
-// Reads tells whether packets to QP qpn at the end of path may leave their payload in a share; see Referrer.
+// Reads reports whether packets to QP qpn at the end of path may refer to payload in share s; see ByReference.
 func (b *TxBatch) Reads(path *Path, qpn uint32, s *Share) bool {
 	if b.Tap != nil {
-		return false // a capture shall show each packet with its payload
+		return false // a capture contains each packet with its payload
 	}
-	r, ok := b.Direct.(Referrer)
-	return ok && r.Reads(path, qpn, s)
+	return b.ByReference != nil && b.ByReference.Reads(path, qpn, s)
 }
 
-// AllocRef is AllocTrain for the headers of a packet that leaves its payload in a share; see Referrer.
+// AllocRef is AllocTrain for the headers of a packet by reference; see ByReference.
 func (b *TxBatch) AllocRef(path *Path, qpn uint32, head int, s *Share, off int64, n int) []byte {
-	r, ok := b.Direct.(Referrer)
-	if !ok || b.Count() >= cap(b.Packets) {
+	if b.ByReference == nil || b.Count() >= cap(b.Packets) {
 		return nil
 	}
-	place := r.PlaceRef(path, qpn, head, s, off, n)
+	place := b.ByReference.PlaceRef(path, qpn, head, s, off, n)
 	if place != nil {
 		b.direct++
 	}
 	return place
 }
 
-// Bytes is packet i with the room for its ICRC.
+// Bytes returns packet i with the room for its ICRC.
 func (b *TxBatch) Bytes(i int) []byte {
 	p := b.Packets[i]
 	return b.Buf[p.Off : p.Off+p.Len]
 }
 
-// Summed tells the sum of the last n bytes, see wire.CopySum, of the packet that Alloc has just given a place: Seal need not look at them.
-// It is of no use for a packet in a place of Direct, which has no ICRC; Sums tells.
+// Summed sets the CRC register over the last n bytes (see wire.CopySum) of the packet that Alloc has just returned,
+// so that Seal need not read them. Packets in places of Direct have no ICRC; see Sums.
 func (b *TxBatch) Summed(sum uint32, n int) {
 	p := &b.Packets[len(b.Packets)-1]
 	p.sum, p.summed = sum, n
 }
 
-// Sums tells whether Summed can be told of place, which Alloc has just given.
+// Sums reports whether Summed applies to place, which Alloc has just returned.
 func (b *TxBatch) Sums(place []byte) bool {
 	n := len(b.Packets)
 	return n > 0 && &b.Buf[b.Packets[n-1].Off] == &place[0]
 }
 
-// Seal writes the ICRC of packet i, to be sent with an IPv4 identification, behind it. f is the flow of its path.
+// Seal writes the ICRC of packet i behind it, for an IPv4 identification. f is the flow of its path.
 func (b *TxBatch) Seal(i int, f wire.Flow, id uint16) {
 	p := &b.Packets[i]
 	f.SealSum(b.Buf[p.Off:p.Off+p.Len], id, p.sum, p.summed)
 }
 
-// AllocTrain is Alloc for a packet that RxPacket.Train will be said of.
+// AllocTrain is Alloc for a train; see RxPacket.Train.
 func (b *TxBatch) AllocTrain(path *Path, qpn uint32, n int) []byte {
 	if b.Direct == nil || b.Count() >= cap(b.Packets) {
 		return nil
@@ -435,7 +356,8 @@ func (b *TxBatch) AllocTrain(path *Path, qpn uint32, n int) []byte {
 	return place
 }
 
-// place asks Direct for a place. From then on the receiver may take the packets before that one, which the tap must have seen before.
+// place gets a place from Direct. The receiver may then take the earlier packets, which the tap must have seen
+// before.
 func (b *TxBatch) place(path *Path, qpn uint32, n int, train bool) (place []byte, mine bool) {
 	if b.shown {
 		b.shown = false
@@ -455,13 +377,13 @@ func (b *TxBatch) place(path *Path, qpn uint32, n int, train bool) (place []byte
 
 // Reset empties the batch.
 func (b *TxBatch) Reset() {
-	clear(b.Packets) // drop the paths
+	clear(b.Packets) // release the paths
 	b.Packets = b.Packets[:0]
 	b.used, b.runAt, b.runOf, b.direct, b.shown = 0, 0, 0, 0, false
 }
 
-// Count is how many packets were appended since the last Reset, those in places of Direct too.
+// Count returns the number of packets since the last Reset, including those in places of Direct.
 func (b *TxBatch) Count() int { return len(b.Packets) + b.direct }
 
-// Empty tells whether the batch holds no packet.
+// Empty reports whether the batch holds no packet.
 func (b *TxBatch) Empty() bool { return b.Count() == 0 }

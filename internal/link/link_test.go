@@ -8,7 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// The numbers are those of rdma_flow_label_to_udp_sport and rdma_calc_flow_label of Linux 6.1, computed apart from this code.
+// The expected ports are those of rdma_flow_label_to_udp_sport and rdma_calc_flow_label of Linux 6.1, computed
+// independently.
 func TestSourcePort(t *testing.T) {
 	for _, c := range []struct {
 		label, local, remote uint32
@@ -33,7 +34,7 @@ func TestSourcePort(t *testing.T) {
 	}
 }
 
-// oneRoom is a Direct whose receiver has taken each packet when there is a place for the next one.
+// oneRoom is a Direct with a single place: its receiver has taken each packet when the next place is requested.
 type oneRoom struct {
 	Direct
 	room [8]byte
@@ -44,7 +45,7 @@ func (r *oneRoom) Place(*Path, uint32, int, bool) ([]byte, bool) {
 	return r.room[:], true
 }
 
-// seen is a tap that notes packets when they are filled in.
+// seen is a tap that records packets once they are complete.
 type seen struct {
 	Tap
 	last []byte
@@ -60,7 +61,8 @@ func (s *seen) Sent() {
 	s.last = nil
 }
 
-// A receiver may take a packet, and its place be used again, while the sender fills in more of the same batch: a capture has seen it by then.
+// A receiver may take a packet, and its place be reused, while the sender writes more of the same batch: the tap
+// has seen the packet by then.
 func TestTapSeesPlacesBeforeTheyAreUsedAgain(t *testing.T) {
 	tap := new(seen)
 	b := NewTxBatch(10, 100)
@@ -80,7 +82,7 @@ func TestTapSeesPlacesBeforeTheyAreUsedAgain(t *testing.T) {
 	}
 }
 
-// runs fills a batch with packets of the given lengths, BTH to ICRC, and tells how many it takes before it is full.
+// runs appends packets of the given lengths, BTH to ICRC, and returns how many the batch takes.
 func runs(b *TxBatch, lens ...int) int {
 	path := &Path{}
 	for i, n := range lens {
@@ -91,7 +93,7 @@ func runs(b *TxBatch, lens ...int) int {
 	return len(lens)
 }
 
-// repeat are n packets of equal length, behind others.
+// repeat appends n packets of equal length to before.
 func repeat(before []int, n, length int) []int {
 	for range n {
 		before = append(before, length)
@@ -99,23 +101,23 @@ func repeat(before []int, n, length int) []int {
 	return before
 }
 
-// A batch ends where a train does, and where messages begin, if that is not too soon.
+// A batch ends with a GSO run, or where a message begins, unless that is too early.
 func TestEndWithTrain(t *testing.T) {
 	const first, middle, last = 4128, 4112, 516
 	for i, c := range []struct {
 		lens []int
 		want int
 	}{
-		{repeat(nil, 20, middle), 15},                                       // more do not fit into one datagram
+		{repeat(nil, 20, middle), 15},                                       // more packets do not fit into one datagram
 		{repeat([]int{first}, 20, middle), 16},                              // a message of 64 KiB
-		{append(repeat([]int{first}, 15, middle), first), 16},               // and the next one
-		{append(repeat([]int{first}, 15, middle), last), 17},                // with a rest
-		{append(repeat(nil, 5, middle), first), 5},                          // the end of a message, if it is long enough
-		{append(repeat(nil, 3, middle), first), 4},                          // it is not
+		{append(repeat([]int{first}, 15, middle), first), 16},               // and the next message
+		{append(repeat([]int{first}, 15, middle), last), 17},                // with a shorter last packet
+		{append(repeat(nil, 5, middle), first), 5},                          // the end of a message, after a long enough run
+		{append(repeat(nil, 3, middle), first), 4},                          // the run is too short
 		{repeat([]int{first, middle, middle, middle, first}, 11, 512), 16},  // short messages share a batch
-		{append(repeat([]int{middle, first}, 5, middle), first), 8},         // that is no train which begins the batch
-		{repeat(nil, 200, 28), 128},                                         // small packets: the packets of the batch
-		{repeat(repeat(nil, 10, middle), 10, 1040), 20},                     // two trains
+		{append(repeat([]int{middle, first}, 5, middle), first), 8},         // the batch begins with a run that is too short
+		{repeat(nil, 200, 28), 128},                                         // small packets: the batch's limit of packets
+		{repeat(repeat(nil, 10, middle), 10, 1040), 20},                     // two runs
 		{repeat([]int{1056}, 70, 1040), 63},                                 // MTU 1024
 		{append(repeat([]int{1056}, 62, 1040), 1056, 1040, 1040, 1040), 66}, // the next message, as far as it fits
 	} {

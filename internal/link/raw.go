@@ -1,16 +1,17 @@
 package link
 
-// Raw is a link of Ethernet frames, from the destination address to the end of the data, without the frame check sequence.
-// Each link package that has one has its own way to open it.
+// Raw is a link of Ethernet frames, from the destination address to the end of the data, without the frame check
+// sequence. Each link package with raw frames has its own function to open one.
 type Raw interface {
-	// Start lets frames come: receive gets each, by one goroutine at a time, and does not keep it. It must not send.
-	// verified says that the network vouches for the checksums of the frame, which then need not be filled in.
+	// Start starts receiving: receive is called for each frame, by one goroutine at a time. It must not keep the
+	// frame or send. verified reports that the network guarantees the frame's checksums, which may then be
+	// unfilled.
 	Start(receive func(frame []byte, verified bool))
-	// Send transmits a frame, which it does not keep. An error means that the network did not take it. Any number of goroutines
-	// may call it.
+	// Send transmits a frame and does not keep it. An error reports that the network did not take it. It is safe
+	// for concurrent use.
 	Send(frame []byte) error
-	// MTU is the longest frame in bytes, a VLAN tag not counted.
+	// MTU is the longest frame in bytes, without a VLAN tag.
 	MTU() int
-	// Close ends the link. No frame is received once it has returned.
+	// Close ends the link. No frame is received after it has returned.
 	Close() error
 }

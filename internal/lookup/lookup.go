@@ -1,4 +1,5 @@
-// Package lookup finds the addresses of hosts for packages and tools that take a name or an address. It imports the standard library only.
+// Package lookup resolves hosts for packages and tools that accept a name or an address. It imports the standard
+// library only.
 package lookup
 
 import (
@@ -7,8 +8,9 @@ import (
 	"net/netip"
 )
 
-// Addrs finds the addresses of a host, at least one. network is "ip", "ip4" or "ip6". IPv4 addresses are in their 4-byte form. An address in text is itself,
-// with its zone, which the resolver would drop. The error is a *net.DNSError or net.UnknownNetworkError.
+// Addrs returns the addresses of a host, at least one. network is "ip", "ip4" or "ip6". IPv4 addresses are in
+// 4-byte form. An address literal is returned unchanged, with its zone, which the resolver would drop. The error is
+// a *net.DNSError or net.UnknownNetworkError.
 func Addrs(c context.Context, network, host string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		if a = a.Unmap(); network == "ip" || network == "ip4" && a.Is4() || network == "ip6" && a.Is6() {

@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/lookup"
 )
 
-func TestAddressesAreThemselves(t *testing.T) {
+func TestAddressLiterals(t *testing.T) {
 	for _, c := range []struct{ network, host, want string }{
 		{"ip", "198.18.0.1", "198.18.0.1"},
 		{"ip4", "198.18.0.1", "198.18.0.1"},
@@ -26,7 +26,7 @@ func TestAddressesAreThemselves(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeFound(t *testing.T) {
+func TestLookupErrors(t *testing.T) {
 	for _, c := range []struct{ network, host string }{{"ip4", "fd00::1"}, {"ip6", "198.18.0.1"}, {"ip", ""}} {
 		got, err := lookup.Addrs(context.Background(), c.network, c.host)
 		if e := net.Error(nil); !errors.As(err, &e) || got != nil {
@@ -38,7 +38,7 @@ func TestWhatCannotBeFound(t *testing.T) {
 	}
 }
 
-// Names are the resolver's. Every system knows this one.
+// Names are resolved by the system's resolver. Every system knows localhost.
 func TestNames(t *testing.T) {
 	got, err := lookup.Addrs(context.Background(), "ip", "localhost")
 	if err != nil {

@@ -8,21 +8,22 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// The functions of this file are the device's reads and writes of user memory. A real
-// adapter's DMA is invisible to the race detector, and programs that poll a buffer which
-// a peer writes are correct RDMA programs; so the detector is kept out of here, and only here.
+// The functions of this file are the device's reads and writes of user memory. The race detector does not see the
+// DMA of an adapter, and a program that polls a buffer which a peer writes is a correct RDMA program. So the
+// functions of this file, and only they, are hidden from the race detector.
 
 // Copy copies min(len(dst), len(src)) bytes between user memory and a packet.
 func Copy(dst, src []byte) int { return dma(dst, src) }
 
-// CopySum is Copy of all of src, and returns the register of a CRC that was 0, with src put in; see wire.CopySum. src has at least wire.LeastSum + 15 bytes.
+// CopySum copies all of src to dst, as Copy does, and returns the CRC register that a register of 0 becomes after
+// src; see wire.CopySum. src has at least wire.LeastSum + 15 bytes.
 func CopySum(dst, src []byte) uint32 {
 	odd := len(src) & 15
 	dma(dst, src[:odd])
 	return wire.CopySum(wire.Sum(0, dst[:odd]), dst[odd:], src[odd:])
 }
 
-// unaligned serialises atomics on memory whose address the processor cannot handle atomically.
+// unaligned serialises atomics on memory at addresses that the processor cannot access atomically.
 var unaligned sync.Mutex
 
 // FetchAdd adds to the 8 bytes of b, in host byte order, and returns what they held.
@@ -52,7 +53,7 @@ func CompareSwap(b []byte, compare, swap uint64) uint64 {
 	}
 }
 
-// Set stores v in the 8 bytes of b, in host byte order, all of it at once, as CompareSwap does.
+// Set stores v in the 8 bytes of b, in host byte order, atomically, as CompareSwap does.
 func Set(b []byte, v uint64) {
 	for was := Load(b); ; {
 		held := CompareSwap(b, was, v)

@@ -1,22 +1,26 @@
-// Package mr is registered memory: regions and the windows into them, their keys, bounds and rights, and
-// the copies into and out of them. It owns the table that turns an lkey or rkey into bytes,
-// and it is the only place of Verbena that touches a user's memory.
+// Package mr holds registered memory: regions and the windows into them, their keys, bounds and rights, and the
+// copies into and out of them. It owns the table that turns an lkey or rkey into bytes, and it is the only package
+// of Verbena that accesses a user's memory.
 //
-// The copies are the device's DMA: they carry no race annotations (see dma_race.go), and a
-// peer that reads memory while its owner writes it sees some mixture, as on real hardware.
+// The copies are the device's DMA: they carry no race annotations (see dma_race.go), and a peer that reads memory
+// while its owner writes it sees a mixture of both contents, as with an adapter. The package imports the standard
+// library, internal/numbered, internal/secret and internal/wire.
 package mr
 
 import (
+	"cmp"
 	"errors"
-	"iter"
+	"slices"
 	"sync"
-	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/numbered"
+	"github.com/verbena-rdma/verbena/internal/secret"
 )
 
-// Access rights of a region; values of enum ibv_access_flags.
+// Access is a set of access rights of a region; its bits are those of enum ibv_access_flags.
 type Access uint32
 
-// The access rights.
+// Access rights.
 const (
 	LocalWrite   Access = 1 << 0
 	RemoteWrite  Access = 1 << 1
@@ -27,7 +31,7 @@ const (
 	FlushGlobal  Access = 1 << 8
 )
 
-// Reasons why a key, an address range or a right does not fit.
+// The reasons why Check, CheckKey and CheckRemote refuse an access.
 var (
 	ErrKey    = errors.New("no region has this key")
 	ErrPD     = errors.New("the region belongs to another protection domain")
@@ -35,57 +39,71 @@ var (
 	ErrAccess = errors.New("the region does not permit this access")
 )
 
-// A Region is memory that work requests and peers may name. It is immutable once in a table;
-// rereg replaces it under the same key index.
+// A Region is memory that work requests and peers may name. It is immutable once in a table; Replace puts another
+// one under the same key.
 type Region struct {
 	LKey, RKey uint32
 	PD         uint32 // the owning protection domain's handle
 	Access     Access
 	Base       uint64 // the address of Buf[0] as work requests and peers give it
 	Buf        []byte
-	Share      any  // what the layers above know of the memory's file (*link.Share); nil if it has none
-	Null       bool // no memory: reads give 0, what is written is lost, any address will do; it has no RKey
+	Share      any  // the memory's file (*link.Share), for the layers above; nil if it has none
+	Null       bool // no memory: reads return 0, writes are discarded, any address is valid; it has no RKey
 
-	windows int     // bound to it; under the table's lock
-	window  *Window // what stands for a window in the table: it has no keys or memory of its own
+	num     uint32  // counts from 1 in the table
+	windows int     // bound to the region; guarded by the table's mu
+	window  *Window // stands for a window in the table: such a region has no keys or memory of its own
 }
 
-// Slice is the part of the region at address addr, n bytes; nil, ErrBounds when it does not lie in the region.
+// Slice returns the n bytes of the region at address addr; nil and ErrBounds if they do not lie in the region.
 func (r *Region) Slice(addr, n uint64) ([]byte, error) {
-	off := addr - r.Base // wraps around to something huge below Base
+	off := addr - r.Base // below Base it wraps around to a huge number
 	if off > uint64(len(r.Buf)) || n > uint64(len(r.Buf))-off {
 		return nil, ErrBounds
 	}
 	return r.Buf[off : off+n : off+n], nil
 }
 
-const slotBits = 8 // the low byte of a key is the tag, so that a freed key is not soon valid again
+// tagBits is the number of low bits of a window's key that the program chooses. The bits above identify the region or
+// window.
+const tagBits = 8
 
-// Table maps keys to regions. Lookups take no lock; changes take the table's.
+// Table maps keys to regions and windows. Lookups take no lock; changes take mu.
 type Table struct {
-	mu    sync.Mutex
-	pages atomic.Pointer[[]*page]
-	free  [2][]uint32      // slots of regions, slots of windows
-	tags  map[uint32]uint8 // the last tag of a slot that was freed
-	next  uint32
-	max   uint32
+	mu      sync.Mutex
+	entries numbered.Table[Region] // by the upper 24 bits of their keys
+	draw    func() uint32
+	added   uint32 // regions added since the table was made
+	max     int
 }
 
-const pageSize = 256
-
-type page [pageSize]atomic.Pointer[Region]
-
-// NewTable makes a table of at most max regions (at most 2^24-1).
-func NewTable(max int) *Table {
-	t := &Table{max: uint32(max), tags: make(map[uint32]uint8), next: 1}
-	t.pages.Store(&[]*page{})
-	return t
+// NewTable makes a table of at most max regions and windows, 2^20 at most. draw makes candidates for keys, for tests
+// that need the same ones each time; it is Unguessable if nil.
+func NewTable(max int, draw func() uint32) *Table {
+	if draw == nil {
+		draw = Unguessable()
+	}
+	return &Table{max: max, draw: draw}
 }
 
-// ErrFull says that the table holds as many regions as it may.
+// Unguessable returns a source of keys in a secret order, for one table: known keys do not help to guess another. The
+// upper 24 bits repeat only after all 2^24 values, so a freed key stays invalid for long, whatever low bits a program
+// chooses for its windows.
+func Unguessable() func() uint32 {
+	order := secret.NewSequence(1<<24, nil)
+	return func() uint32 { return order.Next()<<tagBits | secret.Uint32()&(1<<tagBits-1) }
+}
+
+// Counted returns a source of keys 0x101, 0x201, ...
+func Counted() func() uint32 {
+	next := uint32(1)
+	return func() uint32 { next += 1 << tagBits; return next }
+}
+
+// ErrFull reports that the table holds its maximum of regions.
 var ErrFull = errors.New("the device has no free memory key")
 
-// Add gives r a key of its own, LKey and RKey both, and makes it known. A null region gets no RKey.
+// Add gives r a key of its own, as LKey and RKey, and inserts it. A null region gets no RKey.
 func (t *Table) Add(r *Region) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -93,118 +111,72 @@ func (t *Table) Add(r *Region) error {
 	return err
 }
 
-// insert puts r in a free slot and returns its key.
+// insert gives r a free key and returns it.
 func (t *Table) insert(r *Region) (uint32, error) {
-	slot, err := t.takeSlot(kindOf(r))
-	if err != nil {
-		return 0, err
+	if t.entries.Len() >= t.max {
+		return 0, ErrFull
 	}
-	pages := *t.pages.Load()
-	if int(slot/pageSize) >= len(pages) {
-		pages = append(append([]*page(nil), pages...), new(page))
-		t.pages.Store(&pages)
+	key := t.draw()
+	for key>>tagBits == 0 || t.entries.Get(key>>tagBits) != nil {
+		key = t.draw()
 	}
-	t.tags[slot]++
-	key := slot<<slotBits | uint32(t.tags[slot])
 	if r.window == nil {
+		t.added++
+		r.num = t.added
 		r.LKey = key
 		if !r.Null {
 			r.RKey = key
 		}
 	}
-	pages[slot/pageSize][slot%pageSize].Store(r)
+	t.entries.Put(key>>tagBits, r)
 	return key, nil
 }
 
-// The kinds of slots. Programs choose the low bytes of a window's keys, so the stale key of a region shall not name a
-// window, nor the other way round, as long as there are other slots.
-const (
-	regionSlot = iota
-	windowSlot
-)
-
-func kindOf(r *Region) int {
-	if r.window != nil {
-		return windowSlot
-	}
-	return regionSlot
-}
-
-// takeSlot finds a free slot. Freed ones are reused oldest first and only once some have gathered: a stale key then
-// names nothing for long.
-func (t *Table) takeSlot(kind int) (slot uint32, err error) {
-	if len(t.free[kind]) <= 64 && t.next <= t.max {
-		t.next++
-		return t.next - 1, nil
-	}
-	if len(t.free[kind]) == 0 {
-		kind = 1 - kind
-	}
-	if len(t.free[kind]) == 0 {
-		return 0, ErrFull
-	}
-	slot, t.free[kind] = t.free[kind][0], t.free[kind][1:]
-	return slot, nil
-}
-
-// Replace puts r, which must carry old's keys, in old's place. ErrBound says that there are windows bound to old,
-// which then stays.
+// Replace puts r, which has the keys of old, in the place of old. It returns ErrBound, and changes nothing, if windows
+// are bound to old.
 func (t *Table) Replace(old, r *Region) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if old.windows > 0 {
 		return ErrBound
 	}
-	slot := old.LKey >> slotBits
-	(*t.pages.Load())[slot/pageSize][slot%pageSize].Store(r)
+	r.num = old.num
+	t.entries.Put(old.LKey>>tagBits, r)
 	return nil
 }
 
-// Remove forgets r. ErrBound says that there are windows bound to it, so that it stays (V-MR-21). Whoever holds a
-// shard may still be using r: see engine.Engine.Quiesce.
+// Remove removes r. It returns ErrBound, and changes nothing, if windows are bound to r (V-MR-21). The holder of a
+// shard may still be using r afterwards; see engine.Engine.Quiesce.
 func (t *Table) Remove(r *Region) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if r.windows > 0 {
 		return ErrBound
 	}
-	t.clear(r.LKey>>slotBits, r.LKey, regionSlot)
+	t.entries.Remove(r.LKey >> tagBits)
 	return nil
 }
 
-// clear frees a slot, whose last key was the given one.
-func (t *Table) clear(slot, key uint32, kind int) {
-	(*t.pages.Load())[slot/pageSize][slot%pageSize].Store(nil)
-	t.tags[slot] = uint8(key)
-	t.free[kind] = append(t.free[kind], slot)
-}
-
-// All lists the regions, without the windows. Those that come and go meanwhile may be there or not.
-func (t *Table) All() iter.Seq[*Region] {
-	return func(yield func(*Region) bool) {
-		for _, p := range *t.pages.Load() {
-			for i := range p {
-				if r := p[i].Load(); r != nil && r.window == nil && !yield(r) {
-					return
-				}
-			}
+// All lists the regions, without the windows, in the order of their numbers. Regions that are added or removed
+// meanwhile may or may not be listed.
+func (t *Table) All() []*Region {
+	var list []*Region
+	for _, r := range t.entries.All() {
+		if r.window == nil {
+			list = append(list, r)
 		}
 	}
+	slices.SortFunc(list, func(a, b *Region) int { return cmp.Compare(a.num, b.num) })
+	return list
 }
 
-// Num is the number of a region, by which people know it: that of its place in the table.
-func (r *Region) Num() uint32 { return r.LKey >> slotBits }
+// Num is the number of a region for users, which counts from 1 in each table.
+func (r *Region) Num() uint32 { return r.num }
 
-// at is what the slot of a key holds, nil if nothing.
-func (t *Table) at(key uint32) *Region {
-	pages, slot := *t.pages.Load(), key>>slotBits
-	if int(slot/pageSize) >= len(pages) {
-		return nil
-	}
-	return pages[slot/pageSize][slot%pageSize].Load()
-}
+// at returns the region with the upper bits of a key, nil if there is none. The caller compares the low bits.
+func (t *Table) at(key uint32) *Region { return t.entries.Get(key >> tagBits) }
 
-// Get finds the region of an lkey, nil if there is none.
+// Get returns the region of an lkey, nil if there is none.
 func (t *Table) Get(key uint32) *Region {
 	r := t.at(key)
 	if r == nil || r.LKey != key || r.window != nil {
@@ -213,8 +185,8 @@ func (t *Table) Get(key uint32) *Region {
 	return r
 }
 
-// Check finds n bytes at addr in the region of an lkey, for a user in domain pd that needs the given
-// rights. Of a null region there are NullChunk bytes at most. Where n may be 0 its callers decide whether to check at all.
+// Check returns the n bytes at addr of the region of an lkey, for a user in domain pd that needs the given rights. Of a
+// null region it returns at most NullChunk bytes. Callers that may pass n = 0 decide themselves whether to check.
 func (t *Table) Check(key uint32, addr, n uint64, pd uint32, need Access) ([]byte, error) {
 	r := t.Get(key)
 	switch {
@@ -230,8 +202,8 @@ func (t *Table) Check(key uint32, addr, n uint64, pd uint32, need Access) ([]byt
 	return r.Slice(addr, n)
 }
 
-// CheckKey tells whether the peer of a QP in domain pd has the given rights to all of the region of an rkey. Windows, which never have it
-// all, are none.
+// CheckKey reports, by a nil error, whether the peer of a QP in domain pd has the given rights to all of the region of
+// an rkey. A window's rkey is refused: a window never covers all of its region.
 func (t *Table) CheckKey(key, pd uint32, need Access) error {
 	r := t.at(key)
 	if r == nil || r.window != nil {
@@ -241,8 +213,8 @@ func (t *Table) CheckKey(key, pd uint32, need Access) error {
 	return err
 }
 
-// CheckRemote finds n bytes at addr in the region or window of an rkey, for the peer of QP qp in domain pd, who
-// needs the given rights, one at least. The window, if not nil, must be released once the bytes are no longer used.
+// CheckRemote returns the n bytes at addr of the region or window of an rkey, for the peer of QP qp in domain pd, which
+// needs the given rights, at least one. The window, if not nil, must be released once the bytes are no longer used.
 func (t *Table) CheckRemote(key uint32, addr, n uint64, pd uint32, qp uint64, need Access) ([]byte, *Window, error) {
 	r := t.at(key)
 	switch {

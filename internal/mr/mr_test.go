@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
-	"slices"
 	"sync"
 	"testing"
 )
@@ -25,7 +24,7 @@ func remove(t *testing.T, tab *Table, r *Region) {
 }
 
 func TestCheckBounds(t *testing.T) {
-	tab := NewTable(16)
+	tab := NewTable(16, nil)
 	const base = 0x1000
 	r := add(t, tab, &Region{PD: 7, Access: LocalWrite, Base: base, Buf: make([]byte, 100)})
 	for _, c := range []struct {
@@ -58,7 +57,7 @@ func TestCheckBounds(t *testing.T) {
 
 // A zero-based region has Base 0; one registered at the top of the address space must not wrap around.
 func TestCheckExtremeBases(t *testing.T) {
-	tab := NewTable(16)
+	tab := NewTable(16, nil)
 	zero := add(t, tab, &Region{Buf: make([]byte, 8)})
 	if _, err := tab.Check(zero.RKey, 0, 8, 0, 0); err != nil {
 		t.Error(err)
@@ -73,7 +72,7 @@ func TestCheckExtremeBases(t *testing.T) {
 }
 
 func TestCheckRights(t *testing.T) {
-	tab := NewTable(16)
+	tab := NewTable(16, nil)
 	r := add(t, tab, &Region{PD: 1, Access: LocalWrite | RemoteRead, Buf: make([]byte, 8)})
 	for _, c := range []struct {
 		name string
@@ -88,7 +87,7 @@ func TestCheckRights(t *testing.T) {
 		{"one of two lacks", r.LKey, 1, RemoteRead | RemoteAtomic, ErrAccess},
 		{"another domain", r.LKey, 2, 0, ErrPD},
 		{"another tag", r.LKey ^ 1, 1, 0, ErrKey},
-		{"a free slot", r.LKey + 1<<slotBits, 1, 0, ErrKey},
+		{"a free slot", r.LKey + 1<<tagBits, 1, 0, ErrKey},
 		{"key 0", 0, 1, 0, ErrKey},
 		{"the last key", math.MaxUint32, 1, 0, ErrKey},
 	} {
@@ -100,7 +99,7 @@ func TestCheckRights(t *testing.T) {
 
 func TestV_MR_02_KeysAreUniqueAndNeverZero(t *testing.T) {
 	const n = 3000
-	tab := NewTable(n)
+	tab := NewTable(n, nil)
 	seen := make(map[uint32]bool)
 	for range n {
 		r := add(t, tab, &Region{})
@@ -116,7 +115,7 @@ func TestV_MR_02_KeysAreUniqueAndNeverZero(t *testing.T) {
 		t.Fatalf("a window more than the table holds: %v", err)
 	}
 	listed := make(map[uint32]bool)
-	for r := range tab.All() {
+	for _, r := range tab.All() {
 		if !seen[r.LKey] || listed[r.Num()] {
 			t.Fatalf("region %d with key %#x is listed", r.Num(), r.LKey)
 		}
@@ -127,20 +126,41 @@ func TestV_MR_02_KeysAreUniqueAndNeverZero(t *testing.T) {
 	}
 }
 
-// Windows share the table with regions but are none.
+// A peer that knows one key cannot guess another.
+func TestKeysCannotBeGuessed(t *testing.T) {
+	tab := NewTable(2000, nil)
+	r := add(t, tab, &Region{})
+	keys, tags := []uint32{r.RKey}, map[uint32]bool{}
+	near := 0
+	for range 500 {
+		w := window(t, tab, Type2)
+		keys = append(keys, add(t, tab, &Region{}).RKey, tab.Key(w))
+	}
+	for i, k := range keys[1:] {
+		if d := int(k) - int(keys[i]); d > -1<<16 && d < 1<<16 {
+			near++
+		}
+		tags[k&0xff] = true
+	}
+	if near > 5 || len(tags) < 200 { // 0.03 near ones are expected, and 251 of 256 low bytes
+		t.Errorf("%d of 1000 keys are near the previous key; %d low bytes", near, len(tags))
+	}
+}
+
+// Windows share the table with regions but are not listed as regions.
 func TestAllLeavesWindowsOut(t *testing.T) {
-	tab := NewTable(4)
+	tab := NewTable(4, nil)
 	r := add(t, tab, &Region{})
 	if err := tab.AddWindow(&Window{}); err != nil {
 		t.Fatal(err)
 	}
-	if all := slices.Collect(tab.All()); len(all) != 1 || all[0] != r {
+	if all := tab.All(); len(all) != 1 || all[0] != r {
 		t.Errorf("%v are listed", all)
 	}
 }
 
-func TestV_MR_22_KeyOfRemovedRegionIsDead(t *testing.T) {
-	tab := NewTable(4)
+func TestV_MR_22_KeyOfRemovedRegionIsInvalid(t *testing.T) {
+	tab := NewTable(4, nil)
 	dead := make(map[uint32]bool)
 	for range 200 { // the four slots are reused many times, with other tags
 		r := add(t, tab, &Region{Buf: make([]byte, 1)})
@@ -158,7 +178,7 @@ func TestV_MR_22_KeyOfRemovedRegionIsDead(t *testing.T) {
 }
 
 func TestReplaceKeepsTheKey(t *testing.T) {
-	tab := NewTable(4)
+	tab := NewTable(4, nil)
 	old := add(t, tab, &Region{Buf: make([]byte, 1)})
 	r := *old
 	r.Buf = make([]byte, 9)
@@ -222,7 +242,7 @@ func TestAtomicsFromManyGoroutines(t *testing.T) {
 }
 
 func TestLookupsRaceWithChanges(t *testing.T) {
-	tab := NewTable(1 << 12)
+	tab := NewTable(1<<12, nil)
 	stay := add(t, tab, &Region{Buf: make([]byte, 8)})
 	done := make(chan struct{})
 	go func() {
@@ -251,7 +271,7 @@ func TestLookupsRaceWithChanges(t *testing.T) {
 }
 
 func BenchmarkCheck(b *testing.B) {
-	tab := NewTable(1 << 10)
+	tab := NewTable(1<<10, nil)
 	r := &Region{Access: LocalWrite, Base: 4096, Buf: make([]byte, 4096)}
 	if err := tab.Add(r); err != nil {
 		b.Fatal(err)

@@ -1,6 +1,6 @@
 package mr
 
-// NullChunk is the most bytes that Check finds in a null region at once. No packet has more.
+// NullChunk is the most bytes that Check returns of a null region, no less than the payload of any packet.
 const NullChunk = 1 << 16
 
 var (
@@ -8,7 +8,7 @@ var (
 	sink  [NullChunk]byte // never read
 )
 
-// nothing is n bytes of a null region: to write to if need says so, otherwise to read.
+// nothing returns n bytes of a null region, for writing if need contains a write access, otherwise for reading.
 func nothing(n uint64, need Access) []byte {
 	n = min(n, NullChunk)
 	if need&LocalWrite != 0 {

@@ -5,58 +5,57 @@ import (
 	"sync/atomic"
 )
 
-// WindowType is the type of a memory window; values of enum ibv_mw_type.
+// WindowType is the type of a memory window; its values are those of enum ibv_mw_type.
 type WindowType uint8
 
-// The window types. Those of type 1 serve every QP of their domain, those of type 2 the QP through which they
-// were bound (IBTA calls it 2B).
+// The window types. A window of type 1 serves every QP of its domain, one of type 2 only the QP through which it
+// was bound (IBTA calls it 2B).
 const (
 	Type1 WindowType = 1
 	Type2 WindowType = 2
 )
 
-// Reasons why a window cannot be bound or invalidated, or a region not change because of windows.
+// The reasons why a window cannot be bound or invalidated, or a region not be changed because of windows.
 var (
 	ErrBound     = errors.New("memory windows are bound to the region")
 	ErrNoWindow  = errors.New("the window was deallocated")
-	ErrRebind    = errors.New("the window is bound; one of type 2 must be invalidated before it is bound again")
-	ErrNewKey    = errors.New("the new key differs from the window's in more than its low 8 bits")
-	ErrEmpty     = errors.New("a window of type 2 cannot be bound to no memory; it is unbound by invalidating it")
+	ErrRebind    = errors.New("the window is bound: a window of type 2 must be invalidated before it is bound again")
+	ErrNewKey    = errors.New("the new key must differ from the window's only in its low 8 bits")
+	ErrEmpty     = errors.New("a window of type 2 must be bound to at least 1 byte; invalidate it to unbind it")
 	ErrOtherQP   = errors.New("the window is bound through another queue pair")
-	ErrNoBinding = errors.New("the key is not that of a bound memory window of type 2")
+	ErrNoBinding = errors.New("no bound memory window of type 2 has this key")
 )
 
-// A Window gives peers a part of a region under a key and rights of its own. It is made with PD and Type, and
-// changes only by the table's Bind, Invalidate and RemoveWindow.
-//
-// Lookups take no lock. The binding is a set of words that belong together if state did not change while they
-// were read; a lookup during a change finds no window, as it may. What is more, nobody must touch memory through a
-// binding that has ended. Those of type 2 are changed and used with one shard held, the one of their QP. The users
-// of a type 1 window are counted, and a bind is complete when there are none any more (see Settled).
+// A Window gives peers a part of a region under a key and rights of its own. The caller makes it with PD and Type;
+// from then on only the table's Bind, Invalidate and RemoveWindow change it.
+// Lookups take no lock. The words of a binding belong together if state did not change while they were read; a
+// lookup during a change finds no window, which is allowed. Memory must also not be accessed through a binding that
+// has ended. A type 2 window is changed and used under one shard, that of its QP. The users of a type 1 window are
+// counted, and a bind is complete when no user of the previous binding is left (see Drained).
 type Window struct {
 	PD   uint32
 	Type WindowType
 
-	slot uint32 // 0: not in a table; under the table's lock
-	last uint32 // the latest key, valid or not; under the table's lock
+	slot uint32 // the upper bits of its key; 0: not in a table; guarded by the table's mu
+	last uint32 // the latest key, valid or not; guarded by the table's mu
 
-	state  atomic.Uint64 // count of changes << 32 | R_Key; R_Key 0 is not bound
+	state  atomic.Uint64 // count of changes << 32 | R_Key; R_Key 0: not bound
 	owner  atomic.Uint64 // type 2: the QP
 	access atomic.Uint32
-	base   atomic.Uint64 // the address of the first byte as peers give it
-	off    atomic.Uint64 // where it lies in parent's memory
+	base   atomic.Uint64 // the address of the first byte for peers
+	off    atomic.Uint64 // its offset in parent's memory
 	length atomic.Uint64
 	parent atomic.Pointer[Region]
 	users  atomic.Int32
 }
 
-// A Binding is what a bind asks for (struct ibv_mw_bind_info and what goes with it).
+// A Binding is the request of a bind (struct ibv_mw_bind_info and the new key).
 type Binding struct {
 	Window *Window
 	RKey   uint32 // the window's new key
 	LKey   uint32 // of the region
-	Access Access // of the window; ZeroBased: peers count from the window's start
-	Addr   uint64 // as the region has it
+	Access Access // of the window; ZeroBased: addresses count from the window's start
+	Addr   uint64 // an address of the region
 	Length uint64 // 0 unbinds a window of type 1
 }
 
@@ -68,27 +67,28 @@ func (t *Table) AddWindow(w *Window) error {
 	if err != nil {
 		return err
 	}
-	w.slot, w.last = key>>slotBits, key
+	w.slot, w.last = key>>tagBits, key
 	return nil
 }
 
-// RemoveWindow unbinds w and forgets it. Whoever holds a shard may still be using it: see engine.Engine.Quiesce.
+// RemoveWindow unbinds w and removes it. The holder of a shard may still be using it afterwards; see
+// engine.Engine.Quiesce.
 func (t *Table) RemoveWindow(w *Window) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w.unbind()
-	t.clear(w.slot, w.last, windowSlot)
+	t.entries.Remove(w.slot)
 	w.slot = 0
 }
 
-// Key is w's key after it was added and before it was bound for the first time.
+// Key returns w's key between AddWindow and the first bind.
 func (t *Table) Key(w *Window) uint32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return w.last
 }
 
-// Bind binds a window as QP qp of domain pd asks for. If it fails the window is as it was.
+// Bind binds a window on behalf of QP qp of domain pd. If it fails, the window is unchanged.
 func (t *Table) Bind(b *Binding, pd uint32, qp uint64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,7 +98,7 @@ func (t *Table) Bind(b *Binding, pd uint32, qp uint64) error {
 		return ErrNoWindow
 	case w.PD != pd:
 		return ErrPD
-	case b.RKey>>slotBits != w.slot:
+	case b.RKey>>tagBits != w.slot:
 		return ErrNewKey
 	case w.Type == Type2 && w.bound():
 		return ErrRebind
@@ -117,7 +117,7 @@ func (t *Table) Bind(b *Binding, pd uint32, qp uint64) error {
 	return nil
 }
 
-// bindable finds the memory that a window may be bound to.
+// bindable returns the memory that a window is to be bound to.
 func (t *Table) bindable(b *Binding, pd uint32) (r *Region, off uint64, err error) {
 	r = t.Get(b.LKey)
 	const writing = RemoteWrite | RemoteAtomic
@@ -135,8 +135,8 @@ func (t *Table) bindable(b *Binding, pd uint32) (r *Region, off uint64, err erro
 	return r, b.Addr - r.Base, nil
 }
 
-// Invalidate ends the binding that key stands for, as QP qp of domain pd asks for, by itself or for its peer.
-// Only windows of type 2 can be invalidated, and only through the QP through which they were bound.
+// Invalidate ends the binding of key on behalf of QP qp of domain pd or of its peer. Only windows of type 2 can be
+// invalidated, and only through the QP through which they were bound.
 func (t *Table) Invalidate(key, pd uint32, qp uint64) error {
 	r := t.at(key)
 	if r == nil || r.window == nil || r.window.Type != Type2 {
@@ -159,7 +159,7 @@ func (t *Table) Invalidate(key, pd uint32, qp uint64) error {
 
 func (w *Window) bound() bool { return uint32(w.state.Load()) != 0 }
 
-// change publishes a key, 0 for none. Its caller holds the table's lock.
+// change publishes a key, 0 for none. The table's mu is held.
 func (w *Window) change(key uint32) {
 	w.state.Store((w.state.Load()>>32+1)<<32 | uint64(key))
 }
@@ -188,23 +188,23 @@ func (w *Window) bind(b *Binding, r *Region, off, qp uint64) {
 	w.change(b.RKey)
 }
 
-// Settled tells whether nobody touches memory any more through a binding that w had when Bind returned.
-func (w *Window) Settled() bool { return w.users.Load() == 0 }
+// Drained reports whether no access is in progress through a binding that w had when Bind returned.
+func (w *Window) Drained() bool { return w.users.Load() == 0 }
 
-// Release ends a use that CheckRemote began. It does nothing on nil.
+// Release ends an access that CheckRemote began. On nil it does nothing.
 func (w *Window) Release() {
 	if w != nil {
 		w.users.Add(-1)
 	}
 }
 
-// check is CheckRemote for a key of w's.
+// check is CheckRemote for a key of w.
 func (w *Window) check(key uint32, addr, n uint64, pd uint32, qp uint64, need Access) ([]byte, *Window, error) {
 	if w.Type == Type2 {
 		b, err := w.find(key, addr, n, pd, qp, need)
 		return b, nil, err
 	}
-	w.users.Add(1) // before the look at state: either we see that it has changed, or who changed it sees us
+	w.users.Add(1) // before state is read: either this goroutine sees the change of state, or the changer sees this user
 	b, err := w.find(key, addr, n, pd, 0, need)
 	if err != nil {
 		w.Release()
@@ -227,7 +227,7 @@ func (w *Window) find(key uint32, addr, n uint64, pd uint32, qp uint64, need Acc
 	case access&need != need:
 		return nil, ErrAccess
 	}
-	at := addr - base // wraps around to something huge below base
+	at := addr - base // below base it wraps around to a huge number
 	if at > length || n > length-at {
 		return nil, ErrBounds
 	}

@@ -14,9 +14,9 @@ const (
 	testBase = 0x1000
 )
 
-// bed is a table with a region of 100 bytes that windows may be bound to.
+// bed makes a table with a region of 100 bytes that windows may be bound to.
 func bed(t testing.TB) (*Table, *Region) {
-	tab := NewTable(1 << 10)
+	tab := NewTable(1<<10, nil)
 	r := &Region{PD: testPD, Access: LocalWrite | MWBind, Base: testBase, Buf: make([]byte, 100)}
 	if err := tab.Add(r); err != nil {
 		t.Fatal(err)
@@ -33,10 +33,10 @@ func window(t testing.TB, tab *Table, typ WindowType) *Window {
 	return w
 }
 
-// bindTo is a binding of w to bytes 10 to 59 of r with all rights.
+// bindTo makes a binding of w to bytes 10 to 59 of r with all rights.
 func bindTo(tab *Table, w *Window, r *Region) Binding {
 	return Binding{
-		Window: w, RKey: tab.Key(w) + 1, LKey: r.LKey, Addr: testBase + 10, Length: 50,
+		Window: w, RKey: inc(tab.Key(w)), LKey: r.LKey, Addr: testBase + 10, Length: 50,
 		Access: RemoteRead | RemoteWrite | RemoteAtomic,
 	}
 }
@@ -48,7 +48,7 @@ func mustBind(t testing.TB, tab *Table, b *Binding) {
 	}
 }
 
-// remote is a peer's look at n bytes at addr through testQP.
+// remote looks n bytes at addr up for a peer, through testQP.
 func remote(tab *Table, key uint32, addr, n uint64, need Access) error {
 	_, w, err := tab.CheckRemote(key, addr, n, testPD, testQP, need)
 	w.Release()
@@ -149,8 +149,8 @@ func TestV_MW_03_KeyChangesAtEachBind(t *testing.T) {
 	}
 }
 
-// Windows of type 2 belong to the QP through which they were bound, those of type 1 to every QP of the domain.
-func TestV_MW_02_WhoMayUseAWindow(t *testing.T) {
+// Windows of type 2 belong to the QP through which they were bound, those of type 1 to all QPs of the domain.
+func TestV_MW_02_UseByOtherDomainsAndQPs(t *testing.T) {
 	for _, typ := range []WindowType{Type1, Type2} {
 		tab, r := bed(t)
 		w := window(t, tab, typ)
@@ -170,7 +170,7 @@ func TestV_MW_02_WhoMayUseAWindow(t *testing.T) {
 			t.Errorf("type %d through another QP: %v", typ, err)
 		}
 		held.Release()
-		if !w.Settled() {
+		if !w.Drained() {
 			t.Errorf("type %d: uses are not released", typ)
 		}
 		if _, err := tab.Check(b.RKey, testBase+10, 1, testPD, 0); !errors.Is(err, ErrKey) {
@@ -185,16 +185,18 @@ func TestX_MW_01_V_MW_09_BindIsRefused(t *testing.T) { // V-MW-09, and a failed 
 		pd     uint32
 		want   error
 	}{
-		"unknown lkey":               {func(b *Binding, _ *Region) { b.LKey ^= 1 }, testPD, ErrKey},
-		"another slot's rkey":        {func(b *Binding, _ *Region) { b.RKey += 256 }, testPD, ErrNewKey},
-		"QP of another domain":       {func(*Binding, *Region) {}, testPD + 1, ErrPD},
-		"region of another domain":   {func(_ *Binding, r *Region) { r.PD++ }, testPD, ErrPD},
-		"no MW_BIND":                 {func(_ *Binding, r *Region) { r.Access &^= MWBind }, testPD, ErrAccess},
-		"writing a read-only one":    {func(b *Binding, r *Region) { r.Access = MWBind; b.Access = RemoteWrite }, testPD, ErrAccess},
-		"atomics on a read-only one": {func(b *Binding, r *Region) { r.Access = MWBind; b.Access = RemoteAtomic }, testPD, ErrAccess},
-		"in front":                   {func(b *Binding, _ *Region) { b.Addr = testBase - 1 }, testPD, ErrBounds},
-		"behind":                     {func(b *Binding, _ *Region) { b.Addr, b.Length = testBase, 101 }, testPD, ErrBounds},
-		"around":                     {func(b *Binding, _ *Region) { b.Length = math.MaxUint64 }, testPD, ErrBounds},
+		"unknown lkey":             {func(b *Binding, _ *Region) { b.LKey ^= 1 }, testPD, ErrKey},
+		"another slot's rkey":      {func(b *Binding, _ *Region) { b.RKey += 256 }, testPD, ErrNewKey},
+		"QP of another domain":     {func(*Binding, *Region) {}, testPD + 1, ErrPD},
+		"region of another domain": {func(_ *Binding, r *Region) { r.PD++ }, testPD, ErrPD},
+		"no MW_BIND":               {func(_ *Binding, r *Region) { r.Access &^= MWBind }, testPD, ErrAccess},
+		"writing a read-only one": {func(b *Binding, r *Region) { r.Access = MWBind; b.Access = RemoteWrite }, testPD,
+			ErrAccess},
+		"atomics on a read-only one": {func(b *Binding, r *Region) { r.Access = MWBind; b.Access = RemoteAtomic }, testPD,
+			ErrAccess},
+		"in front": {func(b *Binding, _ *Region) { b.Addr = testBase - 1 }, testPD, ErrBounds},
+		"behind":   {func(b *Binding, _ *Region) { b.Addr, b.Length = testBase, 101 }, testPD, ErrBounds},
+		"around":   {func(b *Binding, _ *Region) { b.Length = math.MaxUint64 }, testPD, ErrBounds},
 	} {
 		for _, typ := range []WindowType{Type1, Type2} {
 			tab, good := bed(t)
@@ -205,7 +207,7 @@ func TestX_MW_01_V_MW_09_BindIsRefused(t *testing.T) { // V-MW-09, and a failed 
 				mustBind(t, tab, &before)
 			}
 			b := before
-			b.RKey++
+			b.RKey = inc(b.RKey)
 			if err := tab.Add(bad); err != nil {
 				t.Fatal(err)
 			}
@@ -241,7 +243,7 @@ func TestV_MW_02_Type2IsInvalidatedBeforeItIsBoundAgain(t *testing.T) {
 	b := bindTo(tab, w, r)
 	mustBind(t, tab, &b)
 	again := b
-	again.RKey++
+	again.RKey = inc(again.RKey)
 	if err := tab.Bind(&again, testPD, testQP); !errors.Is(err, ErrRebind) {
 		t.Errorf("bound twice: %v", err)
 	}
@@ -250,7 +252,7 @@ func TestV_MW_02_Type2IsInvalidatedBeforeItIsBoundAgain(t *testing.T) {
 		qp      uint64
 		want    error
 	}{
-		{b.RKey + 1, testPD, testQP, ErrNoBinding},
+		{inc(b.RKey), testPD, testQP, ErrNoBinding},
 		{r.RKey, testPD, testQP, ErrNoBinding},
 		{0, testPD, testQP, ErrNoBinding},
 		{math.MaxUint32, testPD, testQP, ErrNoBinding},
@@ -283,7 +285,7 @@ func TestV_MW_02_Type1IsUnboundByLength0(t *testing.T) {
 	if err := tab.Invalidate(b.RKey, testPD, testQP); !errors.Is(err, ErrNoBinding) {
 		t.Errorf("invalidate: %v", err)
 	}
-	none := Binding{Window: w, RKey: b.RKey + 1}
+	none := Binding{Window: w, RKey: inc(b.RKey)}
 	mustBind(t, tab, &none)
 	for _, key := range []uint32{b.RKey, none.RKey} {
 		if err := remote(tab, key, testBase+10, 0, RemoteRead); !errors.Is(err, ErrKey) {
@@ -320,20 +322,20 @@ func TestV_MR_21_V_MW_11_BoundRegionStays(t *testing.T) { // V-MW-11
 			}
 		}
 		remove(t, tab, r)
-		if left := int(tab.next) - 1 - len(tab.free[regionSlot]) - len(tab.free[windowSlot]); left != 0 {
-			t.Errorf("%d slots are in use", left)
+		if left := tab.entries.Len(); left != 0 {
+			t.Errorf("%d keys are in use", left)
 		}
 	}
 }
 
-// Whatever keys a program has chosen for a window, they do not come to name a region, nor a region's a window.
-func TestWindowsAndRegionsDoNotInheritKeys(t *testing.T) {
-	tab := NewTable(1 << 10)
+// Whichever keys a program chose for a window, they never name a region, and a region's keys never name a window.
+func TestSlotsKeepTheirKind(t *testing.T) {
+	tab := NewTable(1<<10, nil)
 	slots := [2]map[uint32]bool{{}, {}}
 	for range 500 {
 		r := add(t, tab, &Region{Buf: make([]byte, 1)})
 		w := window(t, tab, Type2)
-		slots[0][r.LKey>>slotBits], slots[1][tab.Key(w)>>slotBits] = true, true
+		slots[0][r.LKey>>tagBits], slots[1][tab.Key(w)>>tagBits] = true, true
 		remove(t, tab, r)
 		tab.RemoveWindow(w)
 	}
@@ -344,9 +346,9 @@ func TestWindowsAndRegionsDoNotInheritKeys(t *testing.T) {
 	}
 }
 
-// The last slots serve whoever needs one.
+// If only one slot is left, it serves a region as well as a window.
 func TestFreedSlotsServeBothKinds(t *testing.T) {
-	tab := NewTable(3)
+	tab := NewTable(3, nil)
 	for range 10 {
 		var regions []*Region
 		var windows []*Window
@@ -372,7 +374,7 @@ func TestFreedSlotsServeBothKinds(t *testing.T) {
 }
 
 func TestX_MR_03_NullRegion(t *testing.T) {
-	tab := NewTable(4)
+	tab := NewTable(4, nil)
 	r := add(t, tab, &Region{PD: testPD, Access: LocalWrite, Null: true})
 	if r.RKey != 0 {
 		t.Errorf("rkey %#x", r.RKey)
@@ -399,13 +401,16 @@ func TestX_MR_03_NullRegion(t *testing.T) {
 		}
 	}
 	w := window(t, tab, Type2)
-	if err := tab.Bind(&Binding{Window: w, RKey: tab.Key(w), LKey: r.LKey, Length: 1}, testPD, testQP); !errors.Is(err, ErrAccess) {
+	if err := tab.Bind(&Binding{Window: w, RKey: tab.Key(w), LKey: r.LKey, Length: 1}, testPD, testQP); !errors.Is(
+		err,
+		ErrAccess,
+	) {
 		t.Errorf("bind: %v", err)
 	}
 }
 
-// A bind of a type 1 window is complete once nobody uses the memory of the binding before.
-func TestType1SettlesWhenItsUsersAreGone(t *testing.T) {
+// A bind of a type 1 window is complete once no access through the previous binding is in progress.
+func TestType1BindCompletesAfterItsUsers(t *testing.T) {
 	tab, r := bed(t)
 	w := window(t, tab, Type1)
 	b := bindTo(tab, w, r)
@@ -414,23 +419,26 @@ func TestType1SettlesWhenItsUsersAreGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustBind(t, tab, &Binding{Window: w, RKey: b.RKey + 1})
-	if w.Settled() {
+	mustBind(t, tab, &Binding{Window: w, RKey: inc(b.RKey)})
+	if w.Drained() {
 		t.Error("settled while the memory is in use")
 	}
 	held.Release()
-	if !w.Settled() {
+	if !w.Drained() {
 		t.Error("not settled although nobody uses the memory")
 	}
 }
 
-// While a type 1 window moves between two regions, lookups from elsewhere see the one or the other or none, never a
-// mixture.
+// While a type 1 window moves between two regions, concurrent lookups find either region or none, never a mixture.
 func TestLookupsRaceWithBinds(t *testing.T) {
-	tab := NewTable(8)
+	tab := NewTable(8, nil)
 	var regions [2]*Region
 	for i := range regions {
-		regions[i] = add(t, tab, &Region{PD: testPD, Access: LocalWrite | MWBind, Base: uint64(1+i) << 20, Buf: make([]byte, 64<<i)})
+		regions[i] = add(
+			t,
+			tab,
+			&Region{PD: testPD, Access: LocalWrite | MWBind, Base: uint64(1+i) << 20, Buf: make([]byte, 64<<i)},
+		)
 		for j := range regions[i].Buf {
 			regions[i].Buf[j] = byte(i)
 		}
@@ -458,14 +466,21 @@ func TestLookupsRaceWithBinds(t *testing.T) {
 	}
 	for n := range 20000 {
 		i := n % 2
-		b := Binding{Window: w, RKey: first | uint32(i), LKey: regions[i].LKey, Addr: regions[i].Base, Length: 64 << i, Access: RemoteRead}
+		b := Binding{
+			Window: w,
+			RKey:   first | uint32(i),
+			LKey:   regions[i].LKey,
+			Addr:   regions[i].Base,
+			Length: 64 << i,
+			Access: RemoteRead,
+		}
 		if err := tab.Bind(&b, testPD, testQP); err != nil {
 			t.Fatal(err)
 		}
 	}
 	close(done)
 	wg.Wait()
-	if !w.Settled() {
+	if !w.Drained() {
 		t.Error("a use was not released")
 	}
 }
@@ -475,7 +490,8 @@ func TestBindingAllocatesNothing(t *testing.T) {
 	w := window(t, tab, Type2)
 	b := bindTo(tab, w, r)
 	if n := testing.AllocsPerRun(100, func() {
-		if tab.Bind(&b, testPD, testQP) != nil || remote(tab, b.RKey, testBase+10, 8, RemoteRead) != nil || tab.Invalidate(b.RKey, testPD, testQP) != nil {
+		if tab.Bind(&b, testPD, testQP) != nil || remote(tab, b.RKey, testBase+10, 8, RemoteRead) != nil ||
+			tab.Invalidate(b.RKey, testPD, testQP) != nil {
 			t.Fatal("refused")
 		}
 	}); n != 0 {
@@ -504,3 +520,6 @@ func BenchmarkCheckRemote(b *testing.B) {
 		})
 	}
 }
+
+// inc returns the next key of a window: the low 8 bits are its program's (ibv_inc_rkey).
+func inc(key uint32) uint32 { return key&^0xff | (key+1)&0xff }

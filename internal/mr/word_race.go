@@ -2,14 +2,15 @@
 
 package mr
 
-// The race detector replaces the functions of sync/atomic by its own, which report. So race builds have these in assembly.
+// In race builds the functions of sync/atomic report to the race detector. So race builds have these functions in
+// assembly.
 
 // addWord adds to *p atomically and returns the sum.
 //
 //go:noescape
 func addWord(p *uint64, add uint64) uint64
 
-// casWord stores swap in *p if it holds old, atomically, and tells whether it did.
+// casWord stores swap in *p if it holds old, atomically, and reports whether it did.
 //
 //go:noescape
 func casWord(p *uint64, old, swap uint64) bool

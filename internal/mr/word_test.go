@@ -8,13 +8,13 @@ import (
 	"unsafe"
 )
 
-// Programs that look at their memory while a peer's atomic changes it are correct: the race detector must not object,
-// and no addition of theirs may be lost.
+// A program that reads its memory while a peer's atomic changes it is correct: the race detector must not object,
+// and no addition of the program may be lost.
 func TestAtomicsAgainstTheCPU(t *testing.T) {
 	const n = 10000
 	var word uint64
 	b := unsafe.Slice((*byte)(unsafe.Pointer(&word)), 8)
-	binary.NativeEndian.PutUint64(b, 0) // seen by the detector as a plain write
+	binary.NativeEndian.PutUint64(b, 0) // the detector sees a plain write
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
@@ -60,7 +60,7 @@ func TestAtomicsAreInvisibleToTheRaceDetector(t *testing.T) {
 	})
 	seen := uint64(0)
 	for range 1000 {
-		seen |= word // what a program does that waits for a peer's atomic
+		seen |= word // as a program does that waits for a peer's atomic
 	}
 	wg.Wait()
 	_ = seen

@@ -2,10 +2,10 @@ package notify
 
 import "golang.org/x/sys/unix"
 
-// FD is such a descriptor. Its calls are made one at a time.
+// FD is a notification descriptor, here a pipe. It is not safe for concurrent use.
 type FD struct{ r, w int }
 
-// New makes one that is not readable.
+// New makes an FD that is not readable.
 func New() (*FD, error) {
 	var p [2]int
 	if err := unix.Pipe(p[:]); err != nil {
@@ -21,13 +21,13 @@ func New() (*FD, error) {
 	return &FD{r: p[0], w: p[1]}, nil
 }
 
-// Num is the descriptor's number.
+// Num returns the descriptor's number.
 func (n *FD) Num() int { return n.r }
 
-// Raise makes it readable. A full pipe is readable anyway.
+// Raise makes the descriptor readable. A full pipe is readable already, so the error is ignored.
 func (n *FD) Raise() { _, _ = unix.Write(n.w, []byte{1}) }
 
-// Clear makes it not readable.
+// Clear makes the descriptor not readable.
 func (n *FD) Clear() {
 	buf := make([]byte, 512)
 	for {
@@ -39,5 +39,5 @@ func (n *FD) Clear() {
 	}
 }
 
-// Close closes it.
+// Close closes the descriptor.
 func (n *FD) Close() { _, _ = unix.Close(n.r), unix.Close(n.w) }

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FD is such a descriptor. Its calls are made one at a time.
+// FD is a notification descriptor, here an eventfd. It is not safe for concurrent use.
 type FD struct{ r int }
 
-// New makes one that is not readable.
+// New makes an FD that is not readable.
 func New() (*FD, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	return &FD{r: fd}, err
@@ -17,17 +17,17 @@ func New() (*FD, error) {
 
 var one = binary.NativeEndian.AppendUint64(nil, 1)
 
-// Num is the descriptor's number.
+// Num returns the descriptor's number.
 func (n *FD) Num() int { return n.r }
 
-// Raise makes it readable. Each call is an edge of its own, for those who poll edge-triggered.
+// Raise makes the descriptor readable. Each call is a new edge for edge-triggered pollers.
 func (n *FD) Raise() { _, _ = unix.Write(n.r, one) }
 
-// Clear makes it not readable.
+// Clear makes the descriptor not readable.
 func (n *FD) Clear() {
 	var count [8]byte
 	_, _ = unix.Read(n.r, count[:])
 }
 
-// Close closes it.
+// Close closes the descriptor.
 func (n *FD) Close() { _ = unix.Close(n.r) }

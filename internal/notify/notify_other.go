@@ -4,13 +4,13 @@ package notify
 
 import "syscall"
 
-// FD does not exist here.
+// FD is not available on this system.
 type FD struct{}
 
-// New fails: there is no such descriptor here.
+// New returns EOPNOTSUPP.
 func New() (*FD, error) { return nil, syscall.EOPNOTSUPP }
 
-// Num has no descriptor to tell.
+// Num returns -1.
 func (*FD) Num() int { return -1 }
 
 // Raise does nothing.

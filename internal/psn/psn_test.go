@@ -8,7 +8,7 @@ import (
 // edges are PSNs around every boundary of the arithmetic.
 var edges = []uint32{0, 1, 2, 1<<23 - 2, 1<<23 - 1, 1 << 23, 1<<23 + 1, Mask - 2, Mask - 1, Mask}
 
-// distances are the ones that Diff can return, and those next to its ends.
+// distances are results of Diff, including both ends of its range.
 var distances = []int{0, 1, 2, 1000, 1<<23 - 2, 1<<23 - 1, -1, -2, -1000, -(1 << 23) + 1, -(1 << 23)}
 
 func TestWrapAround(t *testing.T) {
@@ -94,7 +94,8 @@ func each(check func(p uint32)) {
 	}
 }
 
-// TestV_QPQ_24Bit_Properties: rq_psn and sq_psn are 24-bit numbers (V-QPQ). It holds what follows from counting on a circle, from any place on it.
+// TestV_QPQ_24Bit_Properties proves that the arithmetic is circular at every PSN: rq_psn and sq_psn are 24-bit
+// numbers (V-QPQ).
 func TestV_QPQ_24Bit_Properties(t *testing.T) {
 	each(func(p uint32) {
 		if Next(p) != Add(p, 1) || Add(Next(p), -1) != p || !Less(p, Next(p)) {
@@ -118,7 +119,7 @@ func TestV_QPQ_24Bit_Properties(t *testing.T) {
 	})
 }
 
-// TestOrder checks that Less orders the PSNs of a window anywhere on the circle, 2^23 being the largest window.
+// TestOrder checks that Less orders the PSNs of the largest window, 2^23, at every position of the circle.
 func TestOrder(t *testing.T) {
 	each(func(first uint32) {
 		for _, w := range []int{1, 128, 1<<23 - 1} {

@@ -5,7 +5,7 @@ import (
 	"hash/crc32"
 )
 
-// sum adds big endian 16-bit words to a ones' complement sum.
+// sum adds big-endian 16-bit words to a ones' complement sum.
 func sum(s uint64, b []byte) uint64 {
 	for len(b) >= 8 {
 		v := binary.BigEndian.Uint64(b)
@@ -22,7 +22,7 @@ func sum(s uint64, b []byte) uint64 {
 	return s
 }
 
-// fold makes a sum 16 bits wide.
+// fold reduces a sum to 16 bits.
 func fold(s uint64) uint16 {
 	for s > 0xffff {
 		s = s>>16 + s&0xffff
@@ -30,7 +30,7 @@ func fold(s uint64) uint16 {
 	return uint16(s)
 }
 
-// pseudo is the sum of the pseudo header of TCP and UDP (RFC 9293, RFC 768, RFC 8200).
+// pseudo returns the sum of the pseudo header of TCP and UDP (RFC 9293, RFC 768, RFC 8200).
 func (s *Stack) pseudo(b []byte) uint64 {
 	from, to := s.L3+12, s.L3+20
 	if s.IP == 6 {
@@ -39,7 +39,7 @@ func (s *Stack) pseudo(b []byte) uint64 {
 	return sum(uint64(s.Proto)+uint64(s.End-s.L4), b[from:to])
 }
 
-// whole tells whether the frame has all of the IP packet.
+// whole reports whether the frame contains the whole IP packet.
 func (s *Stack) whole(b []byte) bool {
 	if s.IP == 4 {
 		return s.L3+int(binary.BigEndian.Uint16(b[s.L3+2:])) <= len(b)
@@ -51,8 +51,8 @@ func (s *Stack) hasPorts() bool {
 	return s.L4 >= 0 && (s.Proto == protoTCP || s.Proto == protoUDP)
 }
 
-// VerifyChecksums tells whether the outer packet of a frame is TCP or UDP over IPv4 whose checksums, that of the IPv4
-// header too, are there and right (IBV_WC_IP_CSUM_OK). A UDP checksum of 0 is none.
+// VerifyChecksums reports whether the outer packet of a frame is TCP or UDP over IPv4 with present and correct
+// checksums, that of the IPv4 header included (IBV_WC_IP_CSUM_OK). A UDP checksum of 0 counts as missing.
 func VerifyChecksums(b []byte, h *Headers) bool {
 	s := &h.Outer
 	if s.IP != 4 || !s.hasPorts() || !s.whole(b) {
@@ -70,8 +70,8 @@ func VerifyChecksums(b []byte, h *Headers) bool {
 	return fold(sum(s.pseudo(b), b[s.L4:s.End])) == 0xffff
 }
 
-// FillChecksums computes the checksum of the outer IPv4 header and of the TCP or UDP packet in it or in IPv6, as far as there
-// are such (IBV_SEND_IP_CSUM).
+// FillChecksums computes the checksum of the outer IPv4 header, and of a TCP or UDP packet over IPv4 or IPv6
+// (IBV_SEND_IP_CSUM).
 func FillChecksums(b []byte, h *Headers) {
 	s := &h.Outer
 	if s.IP == 4 {
@@ -89,12 +89,12 @@ func FillChecksums(b []byte, h *Headers) {
 	binary.BigEndian.PutUint16(b[at:], 0)
 	c := ^fold(sum(s.pseudo(b), b[s.L4:s.End]))
 	if c == 0 && s.Proto == protoUDP {
-		c = 0xffff // 0 would say that there is none
+		c = 0xffff // 0 would mean that there is none
 	}
 	binary.BigEndian.PutUint16(b[at:], c)
 }
 
-// FCS is the frame check sequence of a frame, in the order of its bytes on the wire (IEEE 802.3, 3.2.9).
+// FCS returns the frame check sequence of a frame, in wire order (IEEE 802.3, 3.2.9).
 func FCS(b []byte) (fcs [FCSLen]byte) {
 	binary.LittleEndian.PutUint32(fcs[:], crc32.ChecksumIEEE(b))
 	return fcs

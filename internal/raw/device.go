@@ -9,31 +9,32 @@ import (
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// Config says what a Device is made of.
+// Config configures a Device.
 type Config struct {
 	Regions *mr.Table
-	// Memory is read-held while memory of regions is used, so that whoever removes one can wait for that to end.
+	// Memory is read-locked while memory of regions is accessed, so that a writer can wait until a removed region
+	// is unused.
 	Memory *sync.RWMutex
-	// Now reads the clock, nanoseconds.
+	// Now returns the time in nanoseconds.
 	Now func() int64
-	// Manual means that no timer runs: Step does what rate limits held back.
+	// Manual disables the timer: Step resumes QPs after their rate limit's pause.
 	Manual bool
 }
 
-// Counters of a device. Each only grows.
+// Counters are the counters of a device. Each only grows.
 type Counters struct {
 	TxFrames, TxBytes atomic.Uint64
-	TxDropped         atomic.Uint64 // the network did not take them, or an egress rule dropped them
-	RxFrames, RxBytes atomic.Uint64 // that came from the network
-	RxUnsteered       atomic.Uint64 // no rule took them
-	RxNoBuffer        atomic.Uint64 // the QP or WQ had no receive posted
-	RxNotReady        atomic.Uint64 // the QP or WQ was not in a state to receive
+	TxDropped         atomic.Uint64 // frames that the network did not take, or that an egress rule dropped
+	RxFrames, RxBytes atomic.Uint64 // frames from the network
+	RxUnsteered       atomic.Uint64 // frames that no rule matched
+	RxNoBuffer        atomic.Uint64 // frames for a QP or WQ without a posted receive
+	RxNotReady        atomic.Uint64 // frames for a QP or WQ whose state does not allow receiving
 }
 
 // CQ is a completion queue.
 type CQ interface {
 	Push(e *transport.CQE)
-	Broken() bool // it has overflowed
+	Broken() bool // an overflow has occurred
 	PurgeSQ(q *transport.SendQueue)
 	PurgeSRQ(q *transport.RecvQueue)
 }
@@ -41,22 +42,24 @@ type CQ interface {
 // Device steers frames between a link and its QPs and work queues.
 type Device struct {
 	cfg      Config
-	link     link.Raw // while there are QPs
+	link     link.Raw // set while there are QPs
 	Counters Counters
 
-	mu      sync.Mutex // the table, the states of QPs and WQs, and what follows
+	mu sync.Mutex // guards the table, the states of QPs and WQs, and the fields below
+	// +checklocks:mu
 	table   Table
 	cur     arrival
 	deliver func(*Rule) // bound once
-	qps     []*QP
+	// +checklocks:mu
+	qps []*QP
 }
 
-// arrival is the frame that rules look at.
+// arrival is the frame being matched against rules.
 type arrival struct {
 	b       []byte
 	h       Headers
 	csumOK  bool
-	checked bool // csumOK says something
+	checked bool // csumOK is valid
 }
 
 // NewDevice makes a device without a link.
@@ -66,37 +69,37 @@ func NewDevice(c Config) *Device {
 	return d
 }
 
-// Open gives the device a link, before it has QPs, and lets frames come.
+// Open sets the device's link, before it has QPs, and starts receiving.
 func (d *Device) Open(l link.Raw) {
 	d.link = l
 	l.Start(d.receive)
 }
 
-// Close closes the link, when the QPs are gone.
+// Close closes the link, after the QPs were removed.
 func (d *Device) Close() error { return d.link.Close() }
 
-// AddRule puts a prepared rule in force, RemoveRule ends that.
+// AddRule puts a prepared rule in force until RemoveRule.
 func (d *Device) AddRule(r *Rule) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.table.Add(r)
 }
 
-// RemoveRule takes a rule out. No frame meets it afterwards.
+// RemoveRule removes a rule. It matches no frame afterwards.
 func (d *Device) RemoveRule(r *Rule) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.table.Remove(r)
 }
 
-// Count makes a rule count into c too.
+// Count makes a rule also count into c.
 func (d *Device) Count(r *Rule, c *Counter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r.Counters = append(r.Counters, c)
 }
 
-// receive takes a frame from the link.
+// receive processes a frame from the link.
 func (d *Device) receive(b []byte, verified bool) {
 	d.Counters.RxFrames.Add(1)
 	d.Counters.RxBytes.Add(uint64(len(b)))
@@ -114,13 +117,13 @@ func (d *Device) receive(b []byte, verified bool) {
 	}
 }
 
-// look prepares a frame for the rules.
+// look parses a frame for the rules.
 func (d *Device) look(b []byte) bool {
 	d.cur.b, d.cur.csumOK, d.cur.checked = b, false, false
 	return Parse(b, &d.cur.h)
 }
 
-// send runs the rules for a frame of one of the device's QPs, and sends it.
+// send applies the rules to a frame of one of the device's QPs, and sends it.
 func (d *Device) send(b []byte) {
 	if !d.sending(b) || d.link.Send(b) != nil {
 		d.Counters.TxDropped.Add(1)
@@ -130,7 +133,7 @@ func (d *Device) send(b []byte) {
 	d.Counters.TxBytes.Add(uint64(len(b)))
 }
 
-// sending shows a frame to those on this side who look at it, and tells whether it may go.
+// sending shows a frame to the egress rules and sniffers of this side, and reports whether it may be sent.
 func (d *Device) sending(b []byte) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -146,7 +149,7 @@ func (d *Device) sending(b []byte) bool {
 	return true
 }
 
-// verified tells whether the checksums of the frame are right.
+// verified reports whether the checksums of the frame are right.
 func (a *arrival) verified() bool {
 	if !a.checked {
 		a.csumOK, a.checked = VerifyChecksums(a.b, &a.h), true
@@ -154,14 +157,14 @@ func (a *arrival) verified() bool {
 	return a.csumOK
 }
 
-// Step lets QPs go on whose rate limit allows it now. It is for manual devices.
+// Step resumes the QPs whose rate limit permits sending now, in Manual mode.
 func (d *Device) Step() {
 	for _, q := range d.list() {
 		q.kick()
 	}
 }
 
-// NextDeadline is when a Step can do something, transport.Never if none can.
+// NextDeadline returns the time of the next useful Step, transport.Never if there is none.
 func (d *Device) NextDeadline() int64 {
 	next := int64(transport.Never)
 	for _, q := range d.list() {

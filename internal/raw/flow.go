@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// SpecType is the type of a specification; the values are those of enum ibv_flow_spec_type.
+// SpecType is the type of a specification; its values are those of enum ibv_flow_spec_type.
 type SpecType uint32
 
 // The specifications that match, and the flag for inner headers.
@@ -25,11 +25,11 @@ const (
 	SpecInner   SpecType = 0x100
 )
 
-// Fields are the values, or the masks, of a specification of any type. Numbers are in host order.
+// Fields are the values or the masks of a specification of any type. Numbers are in host order.
 type Fields struct {
 	DstMAC, SrcMAC    [6]byte
 	EtherType, VLAN   uint16
-	Src, Dst          [16]byte // of IPv4 the first 4 bytes
+	Src, Dst          [16]byte // IPv4: the first 4 bytes
 	FlowLabel         uint32
 	Proto, Class, TTL uint8 // next header, TOS or traffic class, hop limit
 	Flags             uint8 // of an IPv4 fragment: flagDF, flagMF
@@ -52,7 +52,7 @@ type Spec struct {
 	place     int // SpecMPLS
 }
 
-// RuleType is the type of a rule; the values are those of enum ibv_flow_attr_type.
+// RuleType is the type of a rule; its values are those of enum ibv_flow_attr_type.
 type RuleType uint32
 
 // The types.
@@ -63,17 +63,17 @@ const (
 	Sniffer
 )
 
-// RuleFlags are those of a rule; the values are those of enum ibv_flow_flags.
+// RuleFlags are the flags of a rule; the values are those of enum ibv_flow_flags.
 type RuleFlags uint32
 
 // The flags.
 const (
-	AllowLoopback RuleFlags = 1 << 0 // frames that QPs of this device send match too
-	DontTrap      RuleFlags = 1 << 1 // rules behind this one match too
-	Egress        RuleFlags = 1 << 2 // match frames that QPs of this device send, and only those
+	AllowLoopback RuleFlags = 1 << 0 // also match frames that QPs of this device send
+	DontTrap      RuleFlags = 1 << 1 // later rules also match the frame
+	Egress        RuleFlags = 1 << 2 // match only frames that QPs of this device send
 )
 
-// Counter counts what rules match. It is safe for concurrent use.
+// Counter counts the matches of rules. It is safe for concurrent use.
 type Counter struct{ Packets, Bytes atomic.Uint64 }
 
 // Rule steers frames to a QP.
@@ -88,7 +88,7 @@ type Rule struct {
 	QP       *QP
 }
 
-// Prepare finds out where the labels of MPLS specifications are: that depends on their place in the list.
+// Prepare resolves the label positions of MPLS specifications, which depend on their place in the list.
 func (r *Rule) Prepare() {
 	place := mplsOuter
 	for i := range r.Specs {
@@ -108,7 +108,7 @@ func (r *Rule) Prepare() {
 	}
 }
 
-// matches tells whether a frame has all that the rule's specifications ask for.
+// matches reports whether a frame has everything that the rule's specifications require.
 func (r *Rule) matches(b []byte, h *Headers) bool {
 	for i := range r.Specs {
 		if !r.Specs[i].matches(b, h) {
@@ -126,8 +126,10 @@ func (s *Spec) matches(b []byte, h *Headers) bool {
 	v, m := &s.Val, &s.Mask
 	switch s.Type &^ SpecInner {
 	case SpecEth:
-		return at.Eth >= 0 && sameBytes(b[at.Eth:], v.DstMAC[:], m.DstMAC[:]) && sameBytes(b[at.Eth+6:], v.SrcMAC[:], m.SrcMAC[:]) &&
-			same(at.EtherType, v.EtherType, m.EtherType) && (m.VLAN == 0 || at.VLANs > 0 && same(at.VLAN, v.VLAN, m.VLAN))
+		return at.Eth >= 0 && sameBytes(b[at.Eth:], v.DstMAC[:], m.DstMAC[:]) && sameBytes(b[at.Eth+6:], v.SrcMAC[:],
+			m.SrcMAC[:]) &&
+			same(at.EtherType, v.EtherType, m.EtherType) &&
+			(m.VLAN == 0 || at.VLANs > 0 && same(at.VLAN, v.VLAN, m.VLAN))
 	case SpecIPv4, SpecIPv4Ext:
 		return at.IP == 4 && s.matchesIPv4(b[at.L3:])
 	case SpecIPv6:
@@ -159,19 +161,24 @@ func (s *Spec) matchesIPv4(ip []byte) bool {
 	if ip[6]&0x20 != 0 {
 		flags |= flagMF
 	}
-	return sameBytes(ip[12:], v.Src[:4], m.Src[:4]) && sameBytes(ip[16:], v.Dst[:4], m.Dst[:4]) && same(ip[9], v.Proto, m.Proto) &&
-		same(ip[1], v.Class, m.Class) && same(ip[8], v.TTL, m.TTL) && same(flags, v.Flags, m.Flags)
+	return sameBytes(ip[12:], v.Src[:4], m.Src[:4]) && sameBytes(ip[16:], v.Dst[:4], m.Dst[:4]) && same(ip[9], v.Proto,
+		m.Proto) &&
+		same(ip[1], v.Class, m.Class) && same(ip[8], v.TTL, m.TTL) &&
+		same(flags, v.Flags, m.Flags)
 }
 
 func (s *Spec) matchesIPv6(ip []byte, proto uint8) bool {
 	v, m := &s.Val, &s.Mask
 	first := binary.BigEndian.Uint32(ip)
-	return sameBytes(ip[8:], v.Src[:], m.Src[:]) && sameBytes(ip[24:], v.Dst[:], m.Dst[:]) && same(proto, v.Proto, m.Proto) &&
-		same(uint8(first>>20), v.Class, m.Class) && same(ip[7], v.TTL, m.TTL) && same(first&0xfffff, v.FlowLabel, m.FlowLabel)
+	return sameBytes(ip[8:], v.Src[:], m.Src[:]) && sameBytes(ip[24:], v.Dst[:], m.Dst[:]) && same(proto, v.Proto,
+		m.Proto) &&
+		same(uint8(first>>20), v.Class, m.Class) && same(ip[7], v.TTL, m.TTL) &&
+		same(first&0xfffff, v.FlowLabel, m.FlowLabel)
 }
 
 func (s *Spec) matchesPorts(l4 []byte) bool {
-	return same(binary.BigEndian.Uint16(l4), s.Val.SrcPort, s.Mask.SrcPort) && same(binary.BigEndian.Uint16(l4[2:]), s.Val.DstPort, s.Mask.DstPort)
+	return same(binary.BigEndian.Uint16(l4), s.Val.SrcPort, s.Mask.SrcPort) &&
+		same(binary.BigEndian.Uint16(l4[2:]), s.Val.DstPort, s.Mask.DstPort)
 }
 
 func same[T uint8 | uint16 | uint32](got, val, mask T) bool { return (got^val)&mask == 0 }
@@ -189,16 +196,16 @@ func sameBytes(got, val, mask []byte) bool {
 	return true
 }
 
-// A Table holds the rules of a port. Sniffers see every frame, before all others. A frame then goes to the first rule that
-// matches it and has not DontTrap: normal rules first, in the order of their priority and age; then the default of
-// multicast, then that of everything, in the same order. What no rule takes is lost.
+// A Table holds the rules of a port. Sniffers see every frame first. Then a frame goes to the first matching rule
+// without DontTrap: normal rules first, in the order of priority and age; then the multicast default, then the
+// all-default, in the same order. A frame that matches no rule is lost.
 type Table struct {
-	rules    []*Rule // of received frames, in that order
+	rules    []*Rule // for received frames, in that order
 	egress   []*Rule
 	sniffers []*Rule
 }
 
-// Add puts a rule in its place, behind those of its priority.
+// Add inserts a rule after those of the same priority.
 func (t *Table) Add(r *Rule) {
 	list := t.list(r)
 	i, _ := slices.BinarySearchFunc(*list, r, func(o, r *Rule) int {
@@ -210,7 +217,7 @@ func (t *Table) Add(r *Rule) {
 	*list = slices.Insert(*list, i, r)
 }
 
-// Remove takes a rule away.
+// Remove removes a rule.
 func (t *Table) Remove(r *Rule) {
 	list := t.list(r)
 	*list = slices.DeleteFunc(*list, func(o *Rule) bool { return o == r })
@@ -226,7 +233,7 @@ func (t *Table) list(r *Rule) *[]*Rule {
 	return &t.rules
 }
 
-// rank orders rules.
+// rank returns the position of the rule's type in the order.
 func (r *Rule) rank() int {
 	kind := 0
 	switch r.Type {
@@ -247,7 +254,7 @@ func (r *Rule) hit(n int) {
 	}
 }
 
-// receive passes a frame to the rules that it meets, by deliver. looped: it was sent by a QP of this device.
+// receive passes a frame to the matching rules, by deliver. looped: a QP of this device sent the frame.
 func (t *Table) receive(b []byte, h *Headers, looped bool, deliver func(r *Rule)) (taken bool) {
 	for _, r := range t.rules {
 		if looped && r.Flags&AllowLoopback == 0 || r.Type == MCDefault && b[0]&1 == 0 || !r.matches(b, h) {
@@ -275,7 +282,7 @@ func (t *Table) sniff(b []byte, deliver func(r *Rule)) {
 	}
 }
 
-// send runs the rules for a frame that a QP of this device sends, and tells whether it may go.
+// send applies the egress rules to a frame that a QP of this device sends, and reports whether it may be sent.
 func (t *Table) send(b []byte, h *Headers) bool {
 	for _, r := range t.egress {
 		if !r.matches(b, h) {

@@ -2,7 +2,7 @@ package raw
 
 import "encoding/binary"
 
-// EtherTypes and protocol numbers that the parser knows.
+// EtherTypes and protocol numbers that the parser supports.
 const (
 	typeIPv4  = 0x0800
 	typeIPv6  = 0x86dd
@@ -40,10 +40,10 @@ const (
 	FCSLen = 4
 )
 
-// Tunnel is what carries the inner headers of a frame.
+// Tunnel is the protocol that carries the inner headers of a frame.
 type Tunnel uint8
 
-// The tunnels. Whatever is below a stack of MPLS labels is inner too.
+// The tunnels. Headers below a stack of MPLS labels are inner headers too.
 const (
 	NoTunnel Tunnel = iota
 	VXLAN
@@ -52,38 +52,38 @@ const (
 	IPinIP
 )
 
-// Stack is the layers of a frame, outer or inner, as offsets into it. A layer that is not there has offset -1.
+// Stack is the layers of a frame, outer or inner, as offsets into it. A missing layer has offset -1.
 type Stack struct {
 	Eth       int
-	VLANs     int    // tags
+	VLANs     int    // number of tags
 	VLAN      uint16 // the first tag
 	EtherType uint16 // after the last tag
 	L3        int
 	IP        uint8 // 4, 6 or 0
-	Proto     uint8 // of the layer above IP, behind extension headers
-	Frag      bool  // a fragment: it has no L4
-	L4        int   // TCP, UDP or ESP, as Proto says
-	End       int   // of the IP packet
+	Proto     uint8 // protocol above IP, after extension headers
+	Frag      bool  // a fragment: L4 is missing
+	L4        int   // TCP, UDP or ESP, according to Proto
+	End       int   // end of the IP packet
 }
 
-// Where a stack of MPLS labels can be.
+// The possible places of a stack of MPLS labels.
 const (
-	mplsOuter = iota // behind the outer Ethernet header
+	mplsOuter = iota // after the outer Ethernet header
 	mplsIP           // in IP
 	mplsUDP
 	mplsGRE
-	mplsInner // behind the inner Ethernet header
+	mplsInner // after the inner Ethernet header
 	mplsPlaces
 )
 
-// Headers is what Parse finds in a frame.
+// Headers is the result of Parse.
 type Headers struct {
 	Outer, Inner Stack
 	Tunnel       Tunnel
 	VNI          uint32 // VXLAN, 24 bits
 	GREFlags     uint16
 	GREProto     uint16
-	GREKey       uint32 // if GREFlags has greKey
+	GREKey       uint32 // valid if GREFlags has greKey
 	labels       [mplsPlaces]uint32
 	hasLabel     [mplsPlaces]bool
 }
@@ -98,7 +98,7 @@ const (
 
 var noStack = Stack{Eth: -1, L3: -1, L4: -1}
 
-// Parse finds the layers of a frame, as far as it knows them and they are whole. It returns false if there is not even an
+// Parse finds the layers of a frame that are supported and complete. It returns false if there is no complete
 // Ethernet header.
 func Parse(b []byte, h *Headers) bool {
 	*h = Headers{Outer: noStack, Inner: noStack}
@@ -109,7 +109,7 @@ func Parse(b []byte, h *Headers) bool {
 	return true
 }
 
-// ethernet looks at an Ethernet header and what follows.
+// ethernet parses an Ethernet header and the layers above it.
 func (h *Headers) ethernet(b []byte, at int, s *Stack, labels int) {
 	if len(b) < at+ethLen {
 		return
@@ -127,7 +127,7 @@ func (h *Headers) ethernet(b []byte, at int, s *Stack, labels int) {
 
 func isVLAN(t uint16) bool { return t == typeCVLAN || t == typeSVLAN || t == typeQinQ }
 
-// network looks at what an EtherType announces.
+// network parses the layer of an EtherType.
 func (h *Headers) network(b []byte, at int, s *Stack, etherType uint16, labels int) {
 	switch etherType {
 	case typeIPv4:
@@ -179,7 +179,7 @@ func (h *Headers) ipv6(b []byte, at int, s *Stack) {
 	}
 }
 
-// extLen is the length of an extension header; -1 if it is none, or not whole.
+// extLen returns the length of an extension header; -1 if proto is not one, or the header is incomplete.
 func extLen(proto uint8, b []byte) int {
 	n := 8
 	switch proto {
@@ -201,7 +201,7 @@ func extLen(proto uint8, b []byte) int {
 	return n
 }
 
-// l4Len is how much of a header must be there.
+// l4Len returns the minimum length of a header.
 func l4Len(proto uint8) int {
 	if proto == protoTCP {
 		return 20
@@ -209,7 +209,7 @@ func l4Len(proto uint8) int {
 	return 8 // UDP, ESP
 }
 
-// transport looks at what is in an IP packet.
+// transport parses the payload of an IP packet.
 func (h *Headers) transport(b []byte, at int, s *Stack) {
 	outer := s == &h.Outer && h.Tunnel == NoTunnel
 	switch s.Proto {
@@ -282,7 +282,7 @@ func (h *Headers) gre(b []byte, at int) {
 	}
 }
 
-// mpls looks at a stack of labels and what is below it, which only its first bits tell.
+// mpls parses a stack of labels and the layer below, whose kind only its first bits show.
 func (h *Headers) mpls(b []byte, at, place int) {
 	for n := 0; n < maxLabels && len(b) >= at+4; n++ {
 		label := binary.BigEndian.Uint32(b[at:])
@@ -293,14 +293,14 @@ func (h *Headers) mpls(b []byte, at, place int) {
 			}
 		}
 		at += 4
-		if label&0x100 != 0 { // the bottom
+		if label&0x100 != 0 { // the bottom of the stack
 			h.byVersion(b, at, &h.Inner)
 			return
 		}
 	}
 }
 
-// byVersion looks at an IP packet of either version.
+// byVersion parses an IP packet of either version.
 func (h *Headers) byVersion(b []byte, at int, s *Stack) {
 	if len(b) <= at {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// Upcalls is how a QP reports to the layer above. They do not block or call back.
+// Upcalls are the reports of a QP to the layer above. They must not block or call back.
 type Upcalls interface {
 	Event(ev transport.Event)
 	StateChanged(s transport.State)
@@ -17,35 +17,35 @@ type Upcalls interface {
 
 // QP sends and receives frames.
 //
-// Whoever has something for the transmit side first publishes it (a posted request, a state), then tries the lock tx; its holder
-// first lets go, then looks at what was published. Nobody waits for it but Modify and Remove.
+// A goroutine with work for the transmit side publishes it first (a posted request, a state), then tries the lock
+// tx; the holder of tx unlocks first, then checks the published work. Only Modify and Remove wait for tx.
 type QP struct {
 	Num    uint32
 	PD     uint32
 	SigAll bool
-	SQ     *transport.SendQueue // nil without one
+	SQ     *transport.SendQueue // nil: no send queue
 	SendCQ CQ
 	RQ     *RQ  // nil with RSS
-	RSS    *RSS // nil without
+	RSS    *RSS // nil: no RSS
 	Up     Upcalls
 
 	dev   *Device
-	state atomic.Uint32 // written with the device locked, or from RTS to SQE by the holder of tx
+	state atomic.Uint32 // written with the device's mu held, or from RTS to SQE by the holder of tx
 
-	tx    sync.Mutex // guards what follows
+	tx    sync.Mutex // guards the fields below
 	sent  atomic.Uint32
-	pause atomic.Int64 // nothing is sent before
+	pause atomic.Int64 // time before which nothing is sent
 	sender
 }
 
 // RSS spreads the frames of a QP over work queues.
 type RSS struct {
-	Table  []*WQ // a power of two
+	Table  []*WQ // length is a power of two
 	Key    [KeyLen]byte
 	Fields HashFields
 }
 
-// AddQP makes a QP, in RESET, one of the device's.
+// AddQP adds a QP in RESET to the device.
 func (d *Device) AddQP(q *QP) {
 	q.dev = d
 	d.mu.Lock()
@@ -53,13 +53,14 @@ func (d *Device) AddQP(q *QP) {
 	d.qps = append(slices.Clone(d.qps), q)
 }
 
-// State is the QP's state.
+// State returns the QP's state.
 func (q *QP) State() transport.State { return transport.State(q.state.Load()) }
 
-// Modify makes a transition. transport.ErrMoved says that the QP has moved by itself, so that there is no such transition any more.
+// Modify makes a transition. transport.ErrMoved reports that the QP has changed its state by itself, so that the
+// transition does not exist any more.
 func (q *QP) Modify(to transport.State) error { return q.modify(to, nil) }
 
-// ModifyWithRate is Modify, and Limit if that succeeds.
+// ModifyWithRate is Modify followed by Limit, if Modify succeeds.
 func (q *QP) ModifyWithRate(to transport.State, l RateLimit) error { return q.modify(to, &l) }
 
 func (q *QP) modify(to transport.State, l *RateLimit) error {
@@ -82,7 +83,7 @@ func (q *QP) setLimit(l RateLimit) {
 func (q *QP) move(to transport.State) error {
 	q.dev.mu.Lock()
 	defer q.dev.mu.Unlock()
-	if !possible(q.State(), to) {
+	if !q.State().CanMove(to) {
 		return transport.ErrMoved
 	}
 	q.state.Store(uint32(to))
@@ -108,31 +109,13 @@ func (q *QP) reset() {
 	}
 }
 
-// possible tells whether there is a transition between two states.
-func possible(from, to transport.State) bool {
-	switch to {
-	case transport.Reset, transport.Err:
-		return true
-	case transport.Init:
-		return from == transport.Reset || from == transport.Init
-	case transport.RTR:
-		return from == transport.Init
-	case transport.RTS:
-		return from == transport.RTR || from >= transport.RTS && from <= transport.SQE
-	case transport.SQD:
-		return from == transport.RTS || from == transport.SQD
-	case transport.SQE:
-	}
-	return false
-}
-
 func (q *QP) flushReceives() {
 	if q.RQ != nil {
 		q.RQ.flush(q.Num)
 	}
 }
 
-// PostSend lets fill put requests in the send queue, which is locked meanwhile, and sends them.
+// PostSend calls fill to put requests into the locked send queue, and sends them.
 func (q *QP) PostSend(fill func(*transport.SendQueue) error) error {
 	q.SQ.Lock()
 	if q.State() < transport.RTS {
@@ -146,7 +129,7 @@ func (q *QP) PostSend(fill func(*transport.SendQueue) error) error {
 	return err
 }
 
-// PostedRecv must be called after receives were posted to the QP's own queue: in ERR they are flushed.
+// PostedRecv must be called after receives were posted to the QP's own queue: in ERR it flushes them.
 func (q *QP) PostedRecv() {
 	if q.State() != transport.Err {
 		return
@@ -158,7 +141,7 @@ func (q *QP) PostedRecv() {
 	}
 }
 
-// Remove takes the QP, which no rule names, off the device. Its requests get no completion.
+// Remove removes the QP, which no rule refers to, from the device. Its requests get no completion.
 func (q *QP) Remove() {
 	q.tx.Lock()
 	defer q.tx.Unlock()
@@ -172,7 +155,7 @@ func (q *QP) Remove() {
 	}
 }
 
-// receive takes a frame that a rule gives the QP. The device is locked.
+// receive processes a frame that a rule steers to the QP. The device's mu is held.
 func (q *QP) receive(a *arrival, tag uint32) {
 	if s := q.State(); s < transport.RTR || s == transport.Err {
 		q.dev.Counters.RxNotReady.Add(1)
@@ -188,12 +171,14 @@ func (q *QP) receive(a *arrival, tag uint32) {
 	}
 }
 
-// fail moves the QP to ERR, from the receive side. The device is locked.
+// fail moves the QP to ERR after a failure on the receive side. The device's mu is held.
+//
+// +checklocksignore: the analyzer does not follow TryLock.
 func (q *QP) fail(f *failed) {
 	q.state.Store(uint32(transport.Err))
 	q.Up.StateChanged(transport.Err)
 	q.flushReceives()
-	for q.unsent() && q.tx.TryLock() { // or its holder does it; the state cannot change meanwhile
+	for q.unsent() && q.tx.TryLock() { // otherwise its holder does it; the state cannot change meanwhile
 		q.flushSends()
 		q.tx.Unlock()
 	}
@@ -202,7 +187,7 @@ func (q *QP) fail(f *failed) {
 	}
 }
 
-// unsent tells whether there is something that could be sent or flushed.
+// unsent reports whether requests wait to be sent or flushed.
 func (q *QP) unsent() bool {
 	if q.SQ == nil || q.sent.Load() == q.SQ.Posted() {
 		return false
@@ -211,7 +196,7 @@ func (q *QP) unsent() bool {
 	return s == transport.RTS || s == transport.SQE || s == transport.Err
 }
 
-// due tells whether the time has come for what is unsent.
+// due reports whether the rate limit permits sending now.
 func (q *QP) due() bool {
 	if !q.unsent() {
 		return false
@@ -220,7 +205,9 @@ func (q *QP) due() bool {
 	return p == 0 || q.State() != transport.RTS || p <= q.dev.cfg.Now()
 }
 
-// kick sends what there is to send, unless somebody is doing it.
+// kick sends waiting requests, unless another goroutine is sending.
+//
+// +checklocksignore: the analyzer does not follow TryLock.
 func (q *QP) kick() {
 	for q.due() && q.tx.TryLock() {
 		q.transmit()
@@ -228,16 +215,16 @@ func (q *QP) kick() {
 	}
 }
 
-// RateLimit bounds how fast a QP sends. The zero value does not.
+// RateLimit is a bound on the rate of a QP. The zero value is no limit.
 type RateLimit struct {
 	Kbps  uint32
-	Burst uint32 // bytes that may go at once after a silence; 0: what the rate makes of burstTime
+	Burst uint32 // bytes that may be sent at once after a pause; 0: the rate times burstTime
 }
 
-// burstTime is longer than what a timer may be late.
+// burstTime is longer than a timer may be late.
 const burstTime = 2 * time.Millisecond
 
-// Limit sets the rate.
+// Limit sets the rate limit.
 func (q *QP) Limit(l RateLimit) {
 	q.tx.Lock()
 	q.setLimit(l)

@@ -17,13 +17,13 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-// Headers of a frame. The checksums in the tests were computed apart from the code.
+// Headers of a frame. The expected checksums were computed independently.
 const (
 	ethIPv4 = "02000000000b02000000000a0800"
 	ipv4UDP = "4500002000004000401126cb0a0000010a000002"
 )
 
-// key and vectors are those that Microsoft publishes for the verification of receive side scaling.
+// rssKey and the vectors are those that Microsoft publishes for the verification of receive side scaling.
 const rssKey = "6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa"
 
 var rssVectors = []struct {
@@ -40,7 +40,7 @@ var rssVectors = []struct {
 	{"[fe80::200:f8ff:fe21:67cf]:38024", "[3ffe:1900:4545:3:200:f8ff:fe21:67cf]:44251", 0x02d1feef, 0x4b61e985},
 }
 
-// packet is a TCP or UDP packet in a frame.
+// packet makes a TCP or UDP packet in a frame.
 func packet(src, dst netip.AddrPort, proto uint8) []byte {
 	l4 := make([]byte, 20)
 	l4[12] = 0x50
@@ -101,28 +101,28 @@ func TestV_WC_04_Checksums(t *testing.T) {
 		t.Fatalf("a UDP checksum of 0 is none: %+v", h.Outer)
 	}
 	FillChecksums(b, &h)
-	if got := binary.BigEndian.Uint16(b[24:]); got != 0x26cb { // RFC 791: of the header above, computed apart from the code
+	if got := binary.BigEndian.Uint16(b[24:]); got != 0x26cb { // RFC 791: for the header above, computed independently
 		t.Errorf("IPv4 checksum %#x", got)
 	}
-	if got := binary.BigEndian.Uint16(b[40:]); got != 0x4760 { // RFC 768, the same
+	if got := binary.BigEndian.Uint16(b[40:]); got != 0x4760 { // RFC 768: likewise
 		t.Errorf("UDP checksum %#x", got)
 	}
 	if !VerifyChecksums(b, &h) {
 		t.Error("what FillChecksums made is not right")
 	}
-	for bit := 14 * 8; bit < len(b)*8; bit++ { // any wrong bit behind the Ethernet header is found
+	for bit := 14 * 8; bit < len(b)*8; bit++ { // every wrong bit behind the Ethernet header is detected
 		b[bit/8] ^= 1 << (bit % 8)
 		if Parse(b, &h) && VerifyChecksums(b, &h) {
 			t.Errorf("bit %d is wrong, and nobody notices", bit)
 		}
 		b[bit/8] ^= 1 << (bit % 8)
 	}
-	for n := range b { // nor what is cut off
+	for n := range b { // and every truncation
 		if Parse(b[:n], &h) && VerifyChecksums(b[:n], &h) {
 			t.Errorf("%d of %d bytes are right", n, len(b))
 		}
 	}
-	padded := append(bytes.Clone(b), make([]byte, 14)...) // as short frames are
+	padded := append(bytes.Clone(b), make([]byte, 14)...) // like short frames
 	if !Parse(padded, &h) || !VerifyChecksums(padded, &h) {
 		t.Error("padding behind the packet makes it wrong")
 	}
@@ -141,7 +141,7 @@ func TestV_WC_04_NotOverIPv6(t *testing.T) {
 }
 
 func TestV_WQ_06_FrameCheckSequence(t *testing.T) {
-	// The residue of any frame with its FCS is a constant of the polynomial.
+	// The residue of a frame with its FCS is a constant of the polynomial.
 	b := unhex(t, "ffffffffffff02000000000a080600010800060400010200000000")
 	fcs := FCS(b)
 	whole := append(bytes.Clone(b), fcs[:]...)
@@ -153,7 +153,7 @@ func TestV_WQ_06_FrameCheckSequence(t *testing.T) {
 	}
 }
 
-// TestV_WR_19_Segments cuts payloads around multiples of the segment size.
+// TestV_WR_19_Segments splits payloads of about multiples of the segment size.
 func TestV_WR_19_Segments(t *testing.T) {
 	const mss = 100
 	for _, v6 := range []bool{false, true} {
@@ -164,10 +164,10 @@ func TestV_WR_19_Segments(t *testing.T) {
 		for _, n := range []int{0, 1, mss - 1, mss, mss + 1, 3*mss - 1, 3 * mss, 3*mss + 1} {
 			hdr := packet(src, dst, protoTCP)
 			l4 := len(hdr) - 20
-			binary.BigEndian.PutUint32(hdr[l4+4:], 0xffffff80) // wraps
+			binary.BigEndian.PutUint32(hdr[l4+4:], 0xffffff80) // wraps around
 			hdr[l4+13] = tcpFIN | tcpPSH | tcpCWR | 0x10
 			if !v6 {
-				binary.BigEndian.PutUint16(hdr[16:], 0) // whatever the program left there
+				binary.BigEndian.PutUint16(hdr[16:], 0) // overwritten, whatever the program put there
 				binary.BigEndian.PutUint16(hdr[18:], 0xffff)
 			}
 			payload := make([]byte, n)
@@ -221,7 +221,7 @@ func TestV_WR_19_Segments(t *testing.T) {
 	}
 }
 
-func TestV_WR_19_HeadersThatAreNone(t *testing.T) {
+func TestV_WR_19_InvalidHeaders(t *testing.T) {
 	src, dst := netip.MustParseAddrPort("10.0.0.1:1"), netip.MustParseAddrPort("10.0.0.2:2")
 	good := packet(src, dst, protoTCP)
 	bad := map[string][]byte{"UDP": packet(src, dst, protoUDP), "more than TCP": append(bytes.Clone(good), 0), "none": nil}
@@ -246,7 +246,9 @@ func FuzzParse(f *testing.F) {
 	f.Add(append(vxlan, packet(src, dst, protoUDP)...))
 	f.Add(append(packet(src, dst, 47), 0x20, 0, 0x65, 0x58, 0, 0, 0, 1))
 	f.Add([]byte("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x88\x47\x00\x01\x01\x40\x60"))
-	f.Add([]byte("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x81\x00\x00\x01\x86\xdd\x60\x00\x00\x00\x00\x08\x2c\x00"))
+	f.Add(
+		[]byte("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x81\x00\x00\x01\x86\xdd\x60\x00\x00\x00\x00\x08\x2c\x00"),
+	)
 	key := [KeyLen]byte{1, 2, 3}
 	rule := Rule{Flags: AllowLoopback}
 	for _, t := range []SpecType{SpecEth, SpecIPv4Ext, SpecIPv6, SpecESP, SpecTCP, SpecUDP, SpecVXLAN, SpecGRE, SpecMPLS} {
@@ -287,7 +289,13 @@ func BenchmarkParseAndMatch(b *testing.B) {
 	frame := packet(netip.MustParseAddrPort("10.0.0.1:1"), netip.MustParseAddrPort("10.0.0.2:2"), protoTCP)
 	var table Table
 	for i := range 64 {
-		r := &Rule{Priority: uint16(i), Specs: []Spec{{Type: SpecIPv4}, {Type: SpecTCP, Val: Fields{DstPort: uint16(65 - i)}, Mask: Fields{DstPort: 0xffff}}}}
+		r := &Rule{
+			Priority: uint16(i),
+			Specs: []Spec{
+				{Type: SpecIPv4},
+				{Type: SpecTCP, Val: Fields{DstPort: uint16(65 - i)}, Mask: Fields{DstPort: 0xffff}},
+			},
+		}
 		table.Add(r)
 	}
 	var h Headers

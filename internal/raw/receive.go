@@ -16,7 +16,7 @@ const (
 	ScatterFCS RecvFlags = 1 << 1
 )
 
-// RQ is the receive queue of a QP or of a work queue. The device's lock guards what frames change.
+// RQ is the receive queue of a QP or of a work queue. The device's mu guards the state that frames change.
 type RQ struct {
 	Queue *transport.RecvQueue
 	CQ    CQ
@@ -28,14 +28,15 @@ type RQ struct {
 	fcs [FCSLen]byte
 }
 
-// failed is why a queue cannot go on.
+// failed is the reason why a queue has stopped.
 type failed struct {
 	status transport.Status
 	reason string
-	fatal  bool // there is no completion to tell it
+	fatal  bool // it cannot be reported by a completion
 }
 
-// take puts a frame in the oldest receive and completes that. It returns what stops the queue, nil if nothing does.
+// take copies a frame into the oldest receive and completes it. It returns the failure that stops the queue, nil if
+// none.
 func (r *RQ) take(d *Device, a *arrival, qpn, tag uint32) *failed {
 	if r.CQ.Broken() {
 		return &failed{transport.FatalErr, "the completion queue has overflowed", true}
@@ -108,22 +109,29 @@ func (r *RQ) scatter(d *Device, n int, pieces ...[]byte) (transport.Status, stri
 	return transport.Success, ""
 }
 
-// flush completes all receives that are posted, because the queue has failed.
+// flush completes all posted receives of a failed queue.
 func (r *RQ) flush(qpn uint32) {
 	for r.Queue.Take(&r.wqe) {
-		r.cqe = transport.CQE{WRID: r.wqe.WRID, Op: transport.CQRecv, Status: transport.WRFlushErr, QPN: qpn, SRQ: r.Queue, Frame: true}
+		r.cqe = transport.CQE{
+			WRID:   r.wqe.WRID,
+			Op:     transport.CQRecv,
+			Status: transport.WRFlushErr,
+			QPN:    qpn,
+			SRQ:    r.Queue,
+			Frame:  true,
+		}
 		r.cqe.Cause = &transport.Failure{Status: transport.WRFlushErr, QPN: qpn, Reason: "the queue is in the error state"}
 		r.CQ.Push(&r.cqe)
 	}
 }
 
-// reset forgets the receives and their completions.
+// reset removes the receives and their completions.
 func (r *RQ) reset() {
 	r.CQ.PurgeSRQ(r.Queue)
 	r.Queue.Clear()
 }
 
-// WQState is the state of a work queue; the values are those of enum ibv_wq_state.
+// WQState is the state of a work queue; its values are those of enum ibv_wq_state.
 type WQState uint32
 
 // The states.
@@ -133,28 +141,28 @@ const (
 	WQErr
 )
 
-// WQ is a work queue: receives for the QPs that spread frames over several.
+// WQ is a work queue: receives for QPs that spread frames over several queues.
 type WQ struct {
 	RQ
 	Num   uint32
-	Fatal func() // reports that it went to ERR without a completion to tell it
+	Fatal func() // reports a move to ERR that no completion reports
 
 	dev   *Device
 	state WQState
 }
 
-// AddWQ makes a work queue, in RESET, one of the device's.
+// AddWQ adds a work queue in RESET to the device.
 func (d *Device) AddWQ(w *WQ) { w.dev = d }
 
-// State is the queue's state.
+// State returns the queue's state.
 func (w *WQ) State() WQState {
 	w.dev.mu.Lock()
 	defer w.dev.mu.Unlock()
 	return w.state
 }
 
-// Move makes a transition from a state: RESET to RDY, any to ERR, ERR to RESET. flags are those of mask. It returns false, and
-// changes nothing, if there is no such transition or the queue is in another state.
+// Move makes a transition from a state: RESET to RDY, any to ERR, ERR to RESET. flags replaces the flags in mask.
+// It returns false, and changes nothing, if there is no such transition or the queue is in another state.
 func (w *WQ) Move(from, to WQState, flags, mask RecvFlags) bool {
 	w.dev.mu.Lock()
 	defer w.dev.mu.Unlock()
@@ -172,7 +180,7 @@ func (w *WQ) Move(from, to WQState, flags, mask RecvFlags) bool {
 	return true
 }
 
-// Posted must be called after receives were posted: in ERR they are flushed.
+// Posted must be called after receives were posted: in ERR it flushes them.
 func (w *WQ) Posted() {
 	w.dev.mu.Lock()
 	defer w.dev.mu.Unlock()
@@ -181,7 +189,7 @@ func (w *WQ) Posted() {
 	}
 }
 
-// Remove forgets the queue's receives and completions. No table has it any more.
+// Remove removes the queue's receives and completions. No RSS table contains it any more.
 func (w *WQ) Remove() {
 	w.dev.mu.Lock()
 	defer w.dev.mu.Unlock()
@@ -189,7 +197,7 @@ func (w *WQ) Remove() {
 	w.reset()
 }
 
-// receive takes a frame of a QP.
+// receive processes a frame of a QP.
 func (w *WQ) receive(a *arrival, qpn, tag uint32) {
 	if w.state != WQReady {
 		w.dev.Counters.RxNotReady.Add(1)

@@ -5,7 +5,7 @@ import "encoding/binary"
 // KeyLen is the length of a Toeplitz key: enough for two IPv6 addresses and two ports.
 const KeyLen = 40
 
-// HashFields tells what of a packet is hashed. The bits are those of enum ibv_rx_hash_fields.
+// HashFields is the set of hashed packet fields; its bits are those of enum ibv_rx_hash_fields.
 type HashFields uint64
 
 // The fields, in the order of the hash's input.
@@ -22,7 +22,7 @@ const (
 	HashInner   HashFields = 1 << 31
 )
 
-// Toeplitz is the hash of data, at most KeyLen-4 bytes, as receive side scaling has it.
+// Toeplitz returns the hash of data, at most KeyLen-4 bytes, as receive side scaling defines it.
 func Toeplitz(key *[KeyLen]byte, data []byte) (hash uint32) {
 	window := binary.BigEndian.Uint32(key[:])
 	for i, c := range data {
@@ -40,7 +40,7 @@ func Toeplitz(key *[KeyLen]byte, data []byte) (hash uint32) {
 	return hash
 }
 
-// Hash is the hash of those fields that a frame has; 0 if it has none.
+// Hash returns the hash of those fields that a frame has; 0 if it has none.
 func Hash(key *[KeyLen]byte, fields HashFields, b []byte, h *Headers) uint32 {
 	s := &h.Outer
 	if fields&HashInner != 0 {

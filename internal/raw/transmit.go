@@ -7,20 +7,20 @@ import (
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// MaxTSO is the longest payload of a TSO request, bytes.
+// MaxTSO is the maximum payload of a TSO request in bytes.
 const MaxTSO = 1 << 18
 
 // sender is the transmit side of a QP.
 type sender struct {
 	limit RateLimit
-	tat   int64 // when the limit allows the next frame
+	tat   int64 // time at which the limit permits the next frame
 	timer *time.Timer
-	frame []byte // being built
+	frame []byte // the frame being built
 	cut   cutting
-	cqe   transport.CQE // the one being pushed
+	cqe   transport.CQE // the completion being pushed
 }
 
-// cutting is a TSO request under way.
+// cutting is a TSO request in progress.
 type cutting struct {
 	Segmenter
 	active  bool
@@ -28,7 +28,7 @@ type cutting struct {
 	at      int
 }
 
-// transmit works on the send queue until it is empty, its state or the rate limit stops it. tx is held.
+// transmit processes the send queue until it is empty, or the state or the rate limit stops it. tx is held.
 func (q *QP) transmit() {
 	for q.unsent() {
 		if q.State() != transport.RTS {
@@ -47,7 +47,7 @@ func (q *QP) transmit() {
 	}
 }
 
-// sendOne sends a request that is one frame.
+// sendOne sends a request of one frame.
 func (q *QP) sendOne(w *transport.SendWQE) {
 	n := int(w.Length)
 	if n < ethLen || n > q.longest() {
@@ -68,10 +68,10 @@ func (q *QP) sendOne(w *transport.SendWQE) {
 	q.complete(w, transport.CQSend)
 }
 
-// longest is the longest frame, with a VLAN tag.
+// longest returns the length of the longest frame, with a VLAN tag.
 func (q *QP) longest() int { return q.dev.link.MTU() + vlanLen }
 
-// room is memory for a frame.
+// room returns memory for a frame of n bytes.
 func (q *QP) room(n int) []byte {
 	if cap(q.frame) < n {
 		q.frame = make([]byte, max(n, q.longest()))
@@ -79,7 +79,7 @@ func (q *QP) room(n int) []byte {
 	return q.frame[:n]
 }
 
-// gather copies a request's data to b, which is as long. If it cannot the request has failed.
+// gather copies a request's data to b, which is as long. If it returns false the request has failed.
 func (q *QP) gather(w *transport.SendWQE, b []byte) bool {
 	if w.Flags&transport.Inline != 0 {
 		copy(b, w.Inline)
@@ -99,13 +99,17 @@ func (q *QP) gather(w *transport.SendWQE, b []byte) bool {
 	return true
 }
 
-// segment sends frames of a TSO request as far as the rate limit allows.
+// segment sends frames of a TSO request until the rate limit stops it.
 func (q *QP) segment(w *transport.SendWQE) {
 	c := &q.cut
 	if !c.active {
 		n := int(w.Length)
 		if len(w.Inline)+min(n, int(w.MSS)) > q.longest() || n > MaxTSO {
-			q.failSend(w, transport.LocLenErr, "header and segment make a frame that is longer than the network carries, or there is too much data")
+			q.failSend(
+				w,
+				transport.LocLenErr,
+				"header and segment make a frame that is longer than the network carries, or there is too much data",
+			)
 			return
 		}
 		if err := c.Start(w.Inline, int(w.MSS), n); err != nil {
@@ -138,7 +142,7 @@ func (q *QP) segment(w *transport.SendWQE) {
 	}
 }
 
-// out sends a frame and notes it for the rate limit.
+// out sends a frame and accounts for it in the rate limit.
 func (q *QP) out(b []byte) {
 	q.dev.send(b)
 	if q.limit.Kbps == 0 {
@@ -151,10 +155,10 @@ func (q *QP) out(b []byte) {
 	q.tat = max(q.tat, q.dev.cfg.Now()-burst) + q.cost(len(b))
 }
 
-// cost is the time of n bytes at the QP's rate, nanoseconds.
+// cost returns the time of n bytes at the QP's rate in nanoseconds.
 func (q *QP) cost(n int) int64 { return int64(n) * 8e6 / int64(q.limit.Kbps) }
 
-// allowed tells whether the rate limit lets a frame go now. If not the QP pauses until it does.
+// allowed reports whether the rate limit permits a frame now. If not, the QP pauses until it does.
 func (q *QP) allowed() bool {
 	if q.limit.Kbps == 0 {
 		return true
@@ -176,11 +180,20 @@ func (q *QP) allowed() bool {
 	return false
 }
 
-// complete ends a request that was sent.
+// complete completes a request that was sent.
 func (q *QP) complete(w *transport.SendWQE, op transport.CQOp) {
 	slot := q.sent.Load()
 	if q.SigAll || w.Flags&transport.Signaled != 0 {
-		q.cqe = transport.CQE{WRID: w.WRID, Op: op, QPN: q.Num, SQ: q.SQ, Send: true, Slot: slot, Frame: true, ByteLen: w.Length}
+		q.cqe = transport.CQE{
+			WRID:    w.WRID,
+			Op:      op,
+			QPN:     q.Num,
+			SQ:      q.SQ,
+			Send:    true,
+			Slot:    slot,
+			Frame:   true,
+			ByteLen: w.Length,
+		}
 		q.SendCQ.Push(&q.cqe)
 	}
 	q.sent.Store(slot + 1)
@@ -189,7 +202,7 @@ func (q *QP) complete(w *transport.SendWQE, op transport.CQOp) {
 	}
 }
 
-// broke moves the QP to ERR because its send CQ has overflowed. tx is held, the device is not locked.
+// broke moves the QP to ERR because its send CQ has overflowed. tx is held, the device's mu is not.
 func (q *QP) broke() {
 	q.dev.mu.Lock()
 	defer q.dev.mu.Unlock()
@@ -215,13 +228,25 @@ func (q *QP) failSend(w *transport.SendWQE, status transport.Status, reason stri
 	q.sent.Store(slot + 1)
 }
 
-// flushSends completes all that is posted, because the QP is in SQE or ERR. tx is held.
+// flushSends completes all posted requests with a flush error, in SQE or ERR. tx is held.
 func (q *QP) flushSends() {
 	q.cut.active = false
 	for i := q.sent.Load(); i != q.SQ.Posted(); i++ {
 		w := q.SQ.At(i)
-		q.cqe = transport.CQE{WRID: w.WRID, Status: transport.WRFlushErr, QPN: q.Num, SQ: q.SQ, Send: true, Slot: i, Frame: true}
-		q.cqe.Cause = &transport.Failure{Status: transport.WRFlushErr, QPN: q.Num, Reason: "the queue pair is in the error state"}
+		q.cqe = transport.CQE{
+			WRID:   w.WRID,
+			Status: transport.WRFlushErr,
+			QPN:    q.Num,
+			SQ:     q.SQ,
+			Send:   true,
+			Slot:   i,
+			Frame:  true,
+		}
+		q.cqe.Cause = &transport.Failure{
+			Status: transport.WRFlushErr,
+			QPN:    q.Num,
+			Reason: "the queue pair is in the error state",
+		}
 		q.SendCQ.Push(&q.cqe)
 		q.sent.Store(i + 1)
 	}

@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// A Segmenter cuts a large TCP payload into frames (TSO): the same headers in front of each, with lengths,
-// identification, sequence number, flags and checksums as they must be.
+// A Segmenter splits a large TCP payload into frames (TSO): each has the same headers, with its own lengths,
+// identification, sequence number, flags and checksums.
 type Segmenter struct {
 	hdr  []byte
 	h    Headers
@@ -18,11 +18,14 @@ type Segmenter struct {
 
 // Errors of headers that cannot be segmented.
 var (
-	errTSOHeader = errors.New("the header of a TSO request must be Ethernet, IPv4 or IPv6, and TCP, and end with it")
-	errTSOMSS    = errors.New("the segment size of a TSO request is 0")
+	errTSOHeader = errors.New(
+		"the header of a TSO request must be Ethernet, IPv4 or IPv6, and TCP, and end with the TCP header",
+	)
+	errTSOMSS = errors.New("the segment size of a TSO request must be at least 1")
 )
 
-// Start prepares for a payload of n bytes, behind hdr, in pieces of mss. hdr is kept, and its IP length made right.
+// Start prepares for n bytes of payload after hdr, in segments of mss bytes. It keeps hdr and corrects its IP
+// length.
 func (g *Segmenter) Start(hdr []byte, mss, n int) error {
 	if mss == 0 {
 		return errTSOMSS
@@ -43,8 +46,8 @@ func (g *Segmenter) Start(hdr []byte, mss, n int) error {
 	return nil
 }
 
-// Next puts the headers of the next frame in b, which has room for all of it, and returns how long they are and how much
-// payload must follow. It is false when there are no more frames. Finish then completes the frame.
+// Next writes the headers of the next frame to b, which has room for the whole frame, and returns the length of the
+// headers and of the payload that must follow. ok is false if there are no more frames. Finish completes the frame.
 func (g *Segmenter) Next(b []byte) (hdr, payload int, ok bool) {
 	if g.left == 0 && g.n > 0 {
 		return 0, 0, false

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// Line is the alignment of records, the size of a cache line in bytes.
+// Line is the alignment of records in bytes, the size of a cache line.
 const Line = 64
 
 // wordLen is the length of the word before the data of a record.
@@ -17,13 +17,13 @@ const wordLen = 8
 // MinSize is the size in bytes of the smallest ring.
 const MinSize = 4096
 
-// ErrCorrupt says that the other side has written what no correct program writes.
-var ErrCorrupt = errors.New("ring: the other side has written nonsense")
+// ErrCorrupt reports that the other side has written a value that no correct program writes.
+var ErrCorrupt = errors.New("ring: the other side has written an invalid value")
 
-// Kind of a record, given by the user: 1 to MaxKind.
+// Kind is the kind of a record, chosen by the user: 1 to MaxKind.
 type Kind uint8
 
-// MaxKind is the largest kind; the one above it is the ring's own.
+// MaxKind is the largest kind; the next one is reserved for the ring.
 const MaxKind Kind = 254
 
 const skip = MaxKind + 1
@@ -36,39 +36,40 @@ func makeWord(n int, k Kind, aux uint32) uint64 {
 	return uint64(uint32(n)) | uint64(k)<<32 | uint64(aux&MaxAux)<<40
 }
 
-// span is the space that a record of n bytes takes.
+// span returns the space in bytes of a record of n bytes.
 func span(n int) uint64 { return (uint64(n) + wordLen + Line - 1) &^ (Line - 1) }
 
-// checkSize tells whether mem can be a ring.
+// checkSize reports, by a nil error, whether mem can be a ring.
 func checkSize(mem []byte) error {
 	n := len(mem)
 	if n < MinSize || n&(n-1) != 0 {
-		return fmt.Errorf("ring: %d bytes: a power of two from %d on is needed: %w", n, MinSize, syscall.EINVAL)
+		return fmt.Errorf("ring: %d bytes: must be a power of two, at least %d: %w", n, MinSize, syscall.EINVAL)
 	}
 	if uintptr(unsafe.Pointer(unsafe.SliceData(mem)))%Line != 0 {
-		return fmt.Errorf("ring: the memory does not begin at a multiple of %d: %w", Line, syscall.EINVAL)
+		return fmt.Errorf("ring: the memory must begin at a multiple of %d: %w", Line, syscall.EINVAL)
 	}
 	return nil
 }
 
-// wordAt is the word at offset off, which is a multiple of Line, of a ring's memory.
+// wordAt returns the word at offset off, a multiple of Line, of a ring's memory.
 func wordAt(base unsafe.Pointer, off uint64) *uint64 { return (*uint64)(unsafe.Add(base, off)) }
 
-// A Producer appends records to a ring. One goroutine at a time uses it.
+// A Producer appends records to a ring. It is not safe for concurrent use.
 type Producer struct {
 	mem  []byte
 	base unsafe.Pointer
 	mask uint64
 	head *atomic.Uint64 // the consumer's
 
-	tail      uint64 // where the next record goes; positions run freely
-	published uint64 // the consumer sees everything before it
+	tail      uint64 // position of the next record; positions are not reduced to the ring's size
+	published uint64 // the records before it are visible to the consumer
 	first     uint64 // the word of the record at published, if that is before tail
-	freed     uint64 // the consumer has done with everything before it, as far as we looked
+	freed     uint64 // the consumer had finished the records before it when head was read last
 	err       error
 }
 
-// NewProducer makes a producer over mem, which is zero, a power of two long, and written by nobody else. head is the consumer's word.
+// NewProducer makes a producer over mem, which is zero, a power of two long, and written only by the producer. head
+// is the consumer's word.
 func NewProducer(mem []byte, head *atomic.Uint64) (*Producer, error) {
 	if err := checkSize(mem); err != nil {
 		return nil, err
@@ -76,12 +77,12 @@ func NewProducer(mem []byte, head *atomic.Uint64) (*Producer, error) {
 	return &Producer{mem: mem, base: unsafe.Pointer(unsafe.SliceData(mem)), mask: uint64(len(mem) - 1), head: head}, nil
 }
 
-// MaxRecord is the length of the longest record: a quarter of the ring, so that the consumer can be at work on one while
-// the next ones are made.
+// MaxRecord is the length of the longest record in bytes: a quarter of the ring, so that the producer can write the
+// next records while the consumer reads one.
 func (p *Producer) MaxRecord() int { return len(p.mem)/4 - Line }
 
-// Put appends a record of n bytes and returns them, to be filled in before Publish; their content is undefined.
-// It returns nil if there is no room now, or if Err is not nil. n is at most MaxRecord.
+// Put appends a record of n bytes and returns them, to be written before Publish; their content is undefined. It
+// returns nil if there is no room now, or if Err is not nil. n is at most MaxRecord.
 func (p *Producer) Put(k Kind, aux uint32, n int) []byte {
 	need := span(n)
 	at := p.tail & p.mask
@@ -100,7 +101,7 @@ func (p *Producer) Put(k Kind, aux uint32, n int) []byte {
 	return p.mem[at+wordLen : at+wordLen+uint64(n) : at+wordLen+uint64(n)]
 }
 
-// append writes the word of a record at tail, or keeps it until Publish if it is the first one.
+// append writes the word of the record at tail; that of the first unpublished record is kept until Publish.
 func (p *Producer) append(word, need uint64) {
 	if p.tail == p.published {
 		p.first = word
@@ -110,7 +111,7 @@ func (p *Producer) append(word, need uint64) {
 	p.tail += need
 }
 
-// room tells whether need bytes are free, and behind them the line for the word that ends the records.
+// room reports whether need bytes are free, followed by a line for the word after the last record.
 func (p *Producer) room(need uint64) bool {
 	if p.tail+need+Line-p.freed <= uint64(len(p.mem)) {
 		return true
@@ -121,7 +122,7 @@ func (p *Producer) room(need uint64) bool {
 	return p.tail+need+Line-p.freed <= uint64(len(p.mem))
 }
 
-// look reads the head, and tells whether it is a possible one.
+// look reads the head, and reports whether it is valid.
 func (p *Producer) look() bool {
 	head := p.head.Load()
 	if head-p.freed > p.published-p.freed || head%Line != 0 {
@@ -132,21 +133,21 @@ func (p *Producer) look() bool {
 	return true
 }
 
-// Unpublished is how many bytes of records wait for Publish.
+// Unpublished returns the number of bytes of records that wait for Publish.
 func (p *Producer) Unpublished() int { return int(p.tail - p.published) }
 
-// Publish lets the consumer see what was put.
+// Publish makes the records visible to the consumer.
 func (p *Producer) Publish() {
 	if p.tail == p.published {
 		return
 	}
-	*wordAt(p.base, p.tail&p.mask) = 0 // before the consumer can come there
+	*wordAt(p.base, p.tail&p.mask) = 0 // before the consumer can reach it
 	at := wordAt(p.base, p.published&p.mask)
 	p.published = p.tail
 	atomic.StoreUint64(at, p.first)
 }
 
-// Freed is how far the consumer has come, in bytes from the beginning of time. It only serves to see whether it moves.
+// Freed returns the consumer's position in bytes since the start. It shows whether the consumer makes progress.
 func (p *Producer) Freed() uint64 {
 	if p.err == nil {
 		p.look()
@@ -154,34 +155,34 @@ func (p *Producer) Freed() uint64 {
 	return p.freed
 }
 
-// Empty tells whether the consumer has done with everything that was published.
+// Empty reports whether the consumer has finished all published records.
 func (p *Producer) Empty() bool { return p.Freed() == p.published }
 
-// Err is ErrCorrupt once the consumer has written nonsense.
+// Err returns ErrCorrupt once the consumer has written an invalid value.
 func (p *Producer) Err() error { return p.err }
 
-// A Record is one record. Its data lies in the ring: the producer may change it at any time, so whoever
-// must rely on it takes a copy first.
+// A Record is one record. Its data lies in the ring: the producer may change it at any time, so a reader that
+// relies on it copies it first.
 type Record struct {
 	Kind Kind
 	Aux  uint32
 	Data []byte
 }
 
-// A Consumer takes records from a ring. One goroutine at a time uses it.
+// A Consumer takes records from a ring. It is not safe for concurrent use.
 type Consumer struct {
 	mem  []byte
 	base unsafe.Pointer
 	mask uint64
 	head *atomic.Uint64
 
-	next  uint64 // the next record
-	freed uint64 // what head says
+	next  uint64 // position of the next record
+	freed uint64 // the value of head
 	err   error
 }
 
-// NewConsumer makes a consumer of the records in mem, which the producer writes. head is the consumer's word, 0 at first, which
-// the producer reads.
+// NewConsumer makes a consumer of the records in mem, which the producer writes. head is the consumer's word, 0 at
+// first, which the producer reads.
 func NewConsumer(mem []byte, head *atomic.Uint64) (*Consumer, error) {
 	if err := checkSize(mem); err != nil {
 		return nil, err
@@ -189,25 +190,26 @@ func NewConsumer(mem []byte, head *atomic.Uint64) (*Consumer, error) {
 	return &Consumer{mem: mem, base: unsafe.Pointer(unsafe.SliceData(mem)), mask: uint64(len(mem) - 1), head: head}, nil
 }
 
-// Ready tells whether Next would find something, a record or an error.
+// Ready reports whether Next would return a record or an error.
 func (c *Consumer) Ready() bool {
 	return c.err == nil && atomic.LoadUint64(wordAt(c.base, c.next&c.mask)) != 0
 }
 
-// Position is where the next record will be, for ReadyAt.
+// Position returns the position of the next record, for ReadyAt.
 func (c *Consumer) Position() uint64 { return c.next }
 
-// ReadyAt tells whether there is a record at a position in the memory of a ring, for those who are not its consumer.
+// ReadyAt reports whether there is a record at a position in the memory of a ring, for goroutines other than the
+// consumer.
 func ReadyAt(mem []byte, position uint64) bool {
 	return atomic.LoadUint64(wordAt(unsafe.Pointer(unsafe.SliceData(mem)), position&uint64(len(mem)-1)&^(Line-1))) != 0
 }
 
-// Next takes the next record. There is none, for now, when ok is false; for ever, when Err is not nil. A ring's worth of
-// records without a Release is nonsense, and an error.
+// Next returns the next record. If ok is false there is none for now, or for ever if Err is not nil. More records
+// than fit into the ring without a Release are an error.
 func (c *Consumer) Next() (r Record, ok bool) {
 	for c.err == nil {
 		at := c.next & c.mask
-		word := atomic.LoadUint64(wordAt(c.base, at)) // the only look at it
+		word := atomic.LoadUint64(wordAt(c.base, at)) // the only read of it
 		if word == 0 {
 			return Record{}, false
 		}
@@ -232,8 +234,8 @@ func (c *Consumer) Next() (r Record, ok bool) {
 	return Record{}, false
 }
 
-// Release gives the space of the records that Next has returned back to the producer. It tells it now and then only,
-// since each time costs both of them a cache line, and at once if now is true.
+// Release returns the space of the records that Next has returned to the producer. It stores the head only now and
+// then, since each store costs both sides a cache line, and at once if now is true.
 func (c *Consumer) Release(now bool) {
 	if n := c.next - c.freed; n > uint64(len(c.mem))/8 || now && n > 0 {
 		c.freed = c.next
@@ -241,5 +243,5 @@ func (c *Consumer) Release(now bool) {
 	}
 }
 
-// Err is ErrCorrupt once the producer has written nonsense.
+// Err returns ErrCorrupt once the producer has written an invalid value.
 func (c *Consumer) Err() error { return c.err }

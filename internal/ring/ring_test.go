@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-// memory is n bytes at the beginning of a cache line.
+// memory allocates n bytes at the beginning of a cache line.
 func memory(n int) []byte {
 	b := make([]byte, n+Line)
 	off := -uintptr(unsafe.Pointer(&b[0])) & (Line - 1)
@@ -98,7 +98,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-func TestReleaseTellsSeldom(t *testing.T) {
+func TestReleaseRarelyStoresTheHead(t *testing.T) {
 	p, c, _, head := pair(t, MinSize)
 	stores, last := 0, uint64(0)
 	for range 1000 {
@@ -115,7 +115,7 @@ func TestReleaseTellsSeldom(t *testing.T) {
 	}
 }
 
-// Two goroutines, records of all lengths, in order and whole.
+// Two goroutines exchange records of all lengths: they arrive in order and complete.
 func TestStream(t *testing.T) {
 	p, c, _, _ := pair(t, 1<<14)
 	const records = 20000
@@ -165,7 +165,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-func TestNonsenseOfTheConsumer(t *testing.T) {
+func TestInvalidHead(t *testing.T) {
 	for name, bad := range map[string]uint64{
 		"not a line":     8,
 		"ahead":          10 * Line,
@@ -190,7 +190,7 @@ func TestNonsenseOfTheConsumer(t *testing.T) {
 	}
 }
 
-func TestNonsenseOfTheProducer(t *testing.T) {
+func TestInvalidRecord(t *testing.T) {
 	for name, word := range map[string]uint64{
 		"no kind":          makeWord(8, 0, 0) | 1<<50,
 		"behind the end":   makeWord(MinSize, 1, 0),
@@ -210,7 +210,7 @@ func TestNonsenseOfTheProducer(t *testing.T) {
 	}
 }
 
-// A producer that never stops: the consumer stops at the end of the ring.
+// With a producer that never stops, the consumer stops after one round.
 func TestEndlessProducer(t *testing.T) {
 	_, c, mem, _ := pair(t, MinSize)
 	for off := 0; off < len(mem); off += Line {
@@ -228,7 +228,7 @@ func TestEndlessProducer(t *testing.T) {
 	}
 }
 
-// FuzzConsumer gives the consumer a memory of any content: what it returns lies in it, and it comes to an end.
+// FuzzConsumer gives the consumer memory with any content: returned records lie in it, and the consumer terminates.
 func FuzzConsumer(f *testing.F) {
 	p, _, mem, _ := pair(f, MinSize)
 	for i := range 20 {
@@ -246,7 +246,7 @@ func FuzzConsumer(f *testing.F) {
 				break
 			}
 			if n > 4*MinSize/Line {
-				return // the same content, round and round
+				return // the same content again
 			}
 			if len(r.Data) > MinSize {
 				t.Fatalf("%d bytes", len(r.Data))

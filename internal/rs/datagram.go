@@ -7,9 +7,9 @@ import (
 
 // Datagram sockets.
 const (
-	// DatagramMax is the largest message of a UD QP, header and payload (W-DS-02).
+	// DatagramMax is the length of the largest message of a UD QP, header and payload, in bytes (W-DS-02).
 	DatagramMax = 2048
-	// UDPTag begins each message on the UDP socket (W-DS-04).
+	// UDPTag is the first word of each message on the UDP socket (W-DS-04).
 	UDPTag = 0x55555555
 )
 
@@ -21,10 +21,10 @@ const (
 	udpHeaderLen6 = 28
 )
 
-// UDPMax is what a receiver must have room for, so that the largest message arrives by UDP as a whole.
+// UDPMax is the receive buffer size in bytes for the largest message by UDP.
 const UDPMax = DatagramMax - HeaderLen4 + udpHeaderLen4
 
-// HeaderLen is the size of the header in front of each message of a UD QP.
+// HeaderLen returns the length in bytes of the header of each message of a UD QP.
 func HeaderLen(a netip.Addr) int {
 	if a.Is4() {
 		return HeaderLen4
@@ -32,7 +32,7 @@ func HeaderLen(a netip.Addr) int {
 	return HeaderLen6
 }
 
-// AppendHeader encodes the header that names the sender of a message (W-DS-03). from is IPv4 or IPv6, not one in the other.
+// AppendHeader encodes the header with the sender's address (W-DS-03). from is IPv4 or IPv6, not 4-in-6.
 func AppendHeader(b []byte, from netip.AddrPort) []byte {
 	n := HeaderLen(from.Addr())
 	b = append(b, version(from.Addr()), uint8(n))
@@ -43,7 +43,7 @@ func AppendHeader(b []byte, from netip.AddrPort) []byte {
 	return append(b, from.Addr().AsSlice()...)
 }
 
-// ParseHeader takes the header off a message. ok is false for messages that have none.
+// ParseHeader splits a message into header and payload. ok is false if it has no valid header.
 func ParseHeader(b []byte) (from netip.AddrPort, payload []byte, ok bool) {
 	if len(b) < HeaderLen4 {
 		return from, nil, false
@@ -65,8 +65,8 @@ func version(a netip.Addr) uint8 {
 	return 6
 }
 
-// AppendUDPHeader encodes the header in front of each message on the UDP socket: what it is, OpData or OpCtrl, and the sender's
-// address and QP (W-DS-04).
+// AppendUDPHeader encodes the header of each message on the UDP socket: its kind, OpData or OpCtrl, and the
+// sender's address and QP (W-DS-04).
 func AppendUDPHeader(b []byte, op Op, qpn uint32, from netip.Addr) []byte {
 	n := udpHeaderLen4
 	if !from.Is4() {
@@ -78,8 +78,9 @@ func AppendUDPHeader(b []byte, op Op, qpn uint32, from netip.Addr) []byte {
 	return append(b, from.AsSlice()...)
 }
 
-// ParseUDPHeader takes the header off a message from the UDP socket. ok is false for messages that must be dropped: those of another
-// protocol, or of another family than the socket (W-DS-05). The address in the header is ignored, as it is wrong for IPv6.
+// ParseUDPHeader splits a message from the UDP socket. ok is false for messages that must be dropped: those of
+// another protocol, or of another family than the socket (W-DS-05). The address in the header is ignored, as it is
+// wrong for IPv6.
 func ParseUDPHeader(b []byte, v4 bool) (op Op, qpn uint32, payload []byte, ok bool) {
 	want, v := udpHeaderLen6, uint8(6)
 	if v4 {

@@ -1,9 +1,10 @@
-// Package rs is the protocol of rsockets: what librdmacm's rsocket puts on the wire, and when. It has no goroutine, no clock and no
-// device: a Stream is told what was asked of it and what has come, and says what to post.
+// Package rs is the wire protocol of librdmacm's rsockets. It has no goroutine, no clock and no
+// device: the caller passes requests and received messages to a Stream, which returns the work requests to post.
 //
-// A stream is a ring of memory at the receiver that the sender fills with RDMA WRITEs. Each WRITE carries a message word as its
-// immediate data. The receiver hands its ring out in halves, by writing their addresses into a table at the sender, and bounds the
-// messages under way by credits, so that neither the ring nor the queue of receives is ever overrun.
+// A stream is a ring of memory at the receiver that the sender fills by RDMA WRITEs. Each WRITE carries a message
+// word as its immediate data. The receiver grants its ring in halves, by writing their addresses into a table at
+// the sender, and bounds the messages in flight by credits, so that neither the ring nor the receive queue
+// overflows.
 //
-// The package imports the standard library and golang.org/x only.
+// The package imports the standard library only.
 package rs

@@ -101,7 +101,8 @@ func TestW_RS_08_ScaledSizes(t *testing.T) {
 		n         int
 		scaled    uint8
 		effective int
-	}{{0, 0, 0}, {1, 1, 1}, {128, 128, 128}, {200, 128, 128}, {256, 129, 256}, {1000, 131, 768}, {4096, 144, 4096}, {32512, 255, 32512}, {40000, 255, 32512}, {1 << 20, 255, 32512}, {-1, 0, 0}} {
+	}{{0, 0, 0}, {1, 1, 1}, {128, 128, 128}, {200, 128, 128}, {256, 129, 256}, {1000, 131, 768}, {4096, 144, 4096},
+		{32512, 255, 32512}, {40000, 255, 32512}, {1 << 20, 255, 32512}, {-1, 0, 0}} {
 		if got := Scale(c.n); got != c.scaled || Unscale(got) != c.effective {
 			t.Errorf("%d: %d, which is %d; want %d, %d", c.n, got, Unscale(got), c.scaled, c.effective)
 		}
@@ -157,7 +158,7 @@ func TestW_DS_04_UDPHeader(t *testing.T) {
 	}
 	six := AppendUDPHeader(nil, OpCtrl, 0xff000033, netip.MustParseAddr("fd77::2"))
 	if op, qpn, _, ok := ParseUDPHeader(six, false); op != OpCtrl || qpn != 0x33 || !ok || len(six) != 28 {
-		t.Error(op, qpn, ok, len(six)) // the upper 8 bits do not count
+		t.Error(op, qpn, ok, len(six)) // the upper 8 bits are ignored
 	}
 }
 

@@ -2,7 +2,7 @@ package rs
 
 import "slices"
 
-// MaxMaps is how many IO maps the peer has room for; 0 if it knows none.
+// MaxMaps returns the number of IO maps that the peer has room for; 0 if it does not support IO maps.
 func (s *Stream) MaxMaps() int {
 	if s.peer.Flags&FlagIOMap == 0 {
 		return 0
@@ -10,7 +10,7 @@ func (s *Stream) MaxMaps() int {
 	return Unscale(s.peer.IOMaps)
 }
 
-// SetMap makes an IO map known to the peer, before the next data (W-RS-25). The index is below MaxMaps.
+// SetMap publishes an IO map to the peer, before the next data (W-RS-25). The index is below MaxMaps.
 func (s *Stream) SetMap(index int, m IOMap) { s.pending = append(s.pending, mapUpdate{index, m}) }
 
 // MapMessage is an IOMAP_SGL message to post: a WRITE with immediate of Payload to Remote.
@@ -20,10 +20,10 @@ type MapMessage struct {
 	Payload [IOMapLen]byte
 }
 
-// MapsPending tells whether there are IO maps that the peer was not told yet.
+// MapsPending reports whether there are IO maps that were not sent to the peer yet.
 func (s *Stream) MapsPending() bool { return len(s.pending) > 0 }
 
-// NextMap is the next IOMAP_SGL message to post. It costs a credit, which never comes back (W-RS-22).
+// NextMap returns the next IOMAP_SGL message to post. It costs a credit that is never returned (W-RS-22).
 func (s *Stream) NextMap() (m MapMessage, ok bool) {
 	if len(s.pending) == 0 || !s.open || s.disconnected || s.seq == s.limit || s.slots == 0 {
 		return m, false
@@ -39,8 +39,8 @@ func (s *Stream) NextMap() (m MapMessage, ok bool) {
 	return m, true
 }
 
-// NextWrite takes the next WRITE of at most n bytes to an offset in the peer's IO maps (W-RS-24). found is false if no map has the
-// offset, ok if there is no room now.
+// NextWrite returns the next WRITE of at most n bytes to an offset in the peer's IO maps (W-RS-24). found is false
+// if no map has the offset, ok if there is no room now.
 func (s *Stream) NextWrite(n int, offset uint64, size, inline int) (d Data, found, ok bool) {
 	m := s.findMap(offset)
 	if m == nil {
@@ -62,10 +62,11 @@ func (s *Stream) NextWrite(n int, offset uint64, size, inline int) (d Data, foun
 	return d, true, true
 }
 
-// CanPlace tells whether there may be room now for what goes to IO maps: in the queue, and for a map that waits its credit.
+// CanPlace reports whether there may be room now for messages of IO maps: an entry of the queue, and a credit if a
+// map is pending.
 func (s *Stream) CanPlace() bool { return s.slots > 0 && (s.seq != s.limit || !s.MapsPending()) }
 
-// findMap is the peer's IO map that has an offset.
+// findMap returns the peer's IO map that contains an offset.
 func (s *Stream) findMap(offset uint64) *IOMap {
 	for i := range s.maps {
 		if m := &s.maps[i]; offset >= m.Offset && offset-m.Offset < uint64(m.Length) {
@@ -75,10 +76,10 @@ func (s *Stream) findMap(offset uint64) *IOMap {
 	return nil
 }
 
-// MapBudget is how many IO maps may be published in the life of the connection, so that the credits last (W-RS-22).
+// MapBudget returns how many IO maps may be published during the connection without using up the credits (W-RS-22).
 func (s *Stream) MapBudget() int { return max(1, int(s.peer.Credits)/2) }
 
-// DropMap forgets an IO map that was not made known yet. It tells whether there was one.
+// DropMap removes an IO map that was not sent to the peer yet, and reports whether there was one.
 func (s *Stream) DropMap(index int) bool {
 	n := len(s.pending)
 	s.pending = slices.DeleteFunc(s.pending, func(u mapUpdate) bool { return u.index == index })

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// duo are two ends that are connected, with rings and buffers of 1000 bytes and 16 credits.
+// duo makes two connected ends, with rings and buffers of 1000 bytes and 16 credits.
 func duo(iomaps int) (a, b *tend) {
 	a = newEnd(Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000}, iomaps)
 	b = newEnd(Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000}, iomaps)
@@ -28,16 +28,16 @@ func (e *tend) refuses(t *testing.T, n int, why string) {
 	}
 }
 
-// What has come takes room, and no message goes beyond the end of the ring.
+// Unread data occupies the ring, and no message goes beyond the ring's end.
 func TestW_RS_14_PeerStaysInTheRing(t *testing.T) {
 	e, _ := duo(0)
 	e.data1(t, 499)
 	e.refuses(t, 2, "1 are free")
 	e, _ = duo(0)
-	e.controls() // the second half is free as well
+	e.controls() // the second half is free too
 	e.data1(t, 900)
 	e.Consume(900)
-	e.controls() // and the first one again
+	e.controls() // and the first half again
 	e.refuses(t, 101, "beyond the end")
 	e, _ = duo(0)
 	e.controls()
@@ -49,14 +49,14 @@ func TestW_RS_14_PeerStaysInTheRing(t *testing.T) {
 	e.refuses(t, 1, "0 are free")
 }
 
-// Messages of nothing, and those that come when nobody reads any more, give their credits and their room back at once.
-func TestW_RS_20_MessagesThatNobodyReads(t *testing.T) {
+// Messages without data, and those after the end of reading, return their credits and their room at once.
+func TestW_RS_20_UnreadMessages(t *testing.T) {
 	e, _ := duo(0)
 	e.controls()
 	e.wire = nil
 	e.data1(t, 5)
 	for range 8 {
-		e.data1(t, 0) // behind what was not read yet
+		e.data1(t, 0) // after unread data
 	}
 	if e.controls(); len(e.wire) != 0 {
 		t.Errorf("credits were given for what was not read: %v", e.wire)
@@ -90,9 +90,15 @@ func TestW_RS_20_MessagesThatNobodyReads(t *testing.T) {
 	}
 }
 
-// A peer's table may have more entries than this side's: all are used in turn.
+// A peer's table may have more entries than this side's: all of them are used in turn.
 func TestW_RS_16_LongerTable(t *testing.T) {
-	e, b := newEnd(Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000}, 0), newEnd(Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000}, 0)
+	e, b := newEnd(
+		Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000},
+		0,
+	), newEnd(
+		Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000},
+		0,
+	)
 	b.data.Table.Length = 3
 	connect(e, b)
 	for i, entry := range []uint64{1, 2, 0, 1, 2} {
@@ -106,8 +112,8 @@ func TestW_RS_16_LongerTable(t *testing.T) {
 	}
 }
 
-// There is room while each of queue, credits, buffer and the peer's memory has some.
-func TestR_POLL_02_WhatRoomTakes(t *testing.T) {
+// CanSend requires room in each of queue, credits, buffer and the peer's memory.
+func TestR_POLL_02_CanSend(t *testing.T) {
 	for name, fill := range map[string]func(e *tend){
 		"queue":       func(e *tend) { e.slots = 0 },
 		"credits":     func(e *tend) { e.limit = e.seq },
@@ -125,10 +131,13 @@ func TestR_POLL_02_WhatRoomTakes(t *testing.T) {
 	}
 }
 
-// withMap is an end that knows an IO map of 100 bytes at offset 1000, and waits to tell one of its own.
+// withMap makes an end that knows an IO map of 100 bytes at offset 1000, with a map of its own pending.
 func withMap(t *testing.T) *tend {
 	e, _ := duo(1)
-	copy(e.table[TableEntries*SGELen:], (&IOMap{Offset: 1000, SGE: SGE{Addr: 0x5000, Key: 5, Length: 100}}).Append(nil, e.peer.Order()))
+	copy(
+		e.table[TableEntries*SGELen:],
+		(&IOMap{Offset: 1000, SGE: SGE{Addr: 0x5000, Key: 5, Length: 100}}).Append(nil, e.peer.Order()),
+	)
 	if err := e.OnMessage(Word(OpIOMap, 0), IOMapLen); err != nil {
 		t.Fatal(err)
 	}
@@ -136,8 +145,9 @@ func withMap(t *testing.T) *tend {
 	return e
 }
 
-// IO maps and what goes to them wait for the queue, maps for credits too; nothing goes when this side has ended sending or all is over.
-func TestW_RS_22_W_RS_24_WhatIOMapsTake(t *testing.T) {
+// Maps and writes to them wait for room in the queue, maps also for credits; nothing is sent after this side's end
+// of sending or the end of the connection.
+func TestW_RS_22_W_RS_24_IOMapsWaitForRoom(t *testing.T) {
 	for name, c := range map[string]struct {
 		fill                func(e *tend)
 		mapped, write, room bool
@@ -163,16 +173,23 @@ func TestW_RS_22_W_RS_24_WhatIOMapsTake(t *testing.T) {
 		e = withMap(t)
 		c.fill(e)
 		seq = e.seq
-		if d, found, ok := e.NextWrite(50, 1000, MaxData, 0); !found || ok != c.write || e.seq != seq || ok && (d.N != 50 || d.Remote.Addr != 0x5000) {
+		if d, found, ok := e.NextWrite(50, 1000, MaxData, 0); !found || ok != c.write || e.seq != seq ||
+			ok && (d.N != 50 || d.Remote.Addr != 0x5000) {
 			t.Errorf("%s: it writes: %v %v %+v", name, found, ok, d)
 		}
 	}
 }
 
-// A peer with few credits takes one map at least.
+// A peer with few credits accepts at least one map.
 func TestW_RS_22_Budget(t *testing.T) {
 	for credits, want := range map[uint16]int{0: 1, 1: 1, 2: 1, 16: 8, 65535: 32767} {
-		e, b := newEnd(Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000}, 1), newEnd(Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000}, 1)
+		e, b := newEnd(
+			Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000},
+			1,
+		), newEnd(
+			Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000},
+			1,
+		)
 		b.data.Credits = credits
 		connect(e, b)
 		if got := e.MapBudget(); got != want {

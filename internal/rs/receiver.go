@@ -2,36 +2,36 @@ package rs
 
 import "fmt"
 
-// receiver is the receiving half of a stream: the ring that the peer fills.
+// receiver is the receiving half of a stream: the ring that the peer writes.
 type receiver struct {
 	rq        int
 	half      int // bytes of half of the ring
-	ring      SGE // as the peer is told it
+	ring      SGE // as sent to the peer
 	table     []byte
-	head      int // offset of the first byte that was not read yet
-	queued    int // bytes to be read
+	head      int // offset of the first unread byte
+	queued    int // unread bytes
 	published int // bytes that the peer may still write
-	freed     int // bytes that were read and not handed out again
-	freeAt    int // offset of the half that is handed out next
+	freed     int // read bytes that were not granted again
+	freeAt    int // offset of the half that is granted next
 
 	messages    lengths
-	consumed    uint16 // messages that were read to their end
-	update      uint16 // consumed that makes an update of credits due
-	remoteEntry int    // of the peer's table, written to next
+	consumed    uint16 // completely read messages
+	update      uint16 // value of consumed at which a credit update is due
+	remoteEntry int    // entry of the peer's table that is written next
 }
 
 // Span is a piece of a buffer.
 type Span struct{ Off, Len int }
 
-// onData takes a DATA message.
+// onData processes a DATA message.
 func (s *Stream) onData(n int) error {
 	switch {
 	case s.messages.n == s.rq:
-		return fmt.Errorf("a message more than the %d that it has credits for", s.rq)
+		return fmt.Errorf("more messages than the %d credits", s.rq)
 	case n > s.published:
-		return fmt.Errorf("a message of %d bytes, where %d are free", n, s.published)
+		return fmt.Errorf("message of %d bytes: %d are free", n, s.published)
 	case n > 2*s.half-s.tail():
-		return fmt.Errorf("a message of %d bytes goes beyond the end of the buffer", n)
+		return fmt.Errorf("message of %d bytes goes beyond the end of the buffer", n)
 	}
 	s.published -= n
 	s.queued += n
@@ -48,19 +48,20 @@ func (s *Stream) onData(n int) error {
 	return nil
 }
 
-// tail is the offset at which the peer's next message lands.
+// tail returns the offset of the peer's next message.
 func (s *Stream) tail() int { return (s.head + s.queued) % (2 * s.half) }
 
-// Readable is how many bytes can be read.
+// Readable returns the number of unread bytes.
 func (s *Stream) Readable() int { return s.queued }
 
-// Peek is where the bytes from the skip-th one on are that can be read, at most max of them and as many as lie together.
+// Peek returns the position of the unread bytes from number skip on, at most max of them and without wrapping
+// around.
 func (s *Stream) Peek(skip, max int) Span {
 	off := (s.head + skip) % (2 * s.half)
 	return Span{off, min(max, s.queued-skip, 2*s.half-off)}
 }
 
-// Consume gives the first n of the readable bytes free.
+// Consume frees the first n unread bytes.
 func (s *Stream) Consume(n int) {
 	s.head = (s.head + n) % (2 * s.half)
 	s.queued -= n
@@ -69,10 +70,10 @@ func (s *Stream) Consume(n int) {
 	s.finish()
 }
 
-// Discard gives everything free.
+// Discard frees all unread bytes.
 func (s *Stream) Discard() { s.Consume(s.queued) }
 
-// finish counts the messages of which nothing is left.
+// finish counts the messages that are completely read.
 func (s *Stream) finish() {
 	for s.messages.n > 0 && s.messages.first() == 0 {
 		s.messages.pop()
@@ -80,7 +81,7 @@ func (s *Stream) finish() {
 	}
 }
 
-// giveCredits makes the message that tells the peer its new limit, and hands out half of the ring if it is free.
+// giveCredits makes the message with the peer's new credit limit, and grants half of the ring if it is free.
 func (s *Stream) giveCredits() (c Control) {
 	c.Word = Word(OpSGL, uint32(s.consumed+uint16(s.rq)))
 	s.update = s.consumed + uint16(s.rq/2)
@@ -97,7 +98,7 @@ func (s *Stream) giveCredits() (c Control) {
 	return c
 }
 
-// lengths is a queue of the lengths of messages, as far as they were not read yet.
+// lengths is a queue of the unread lengths of messages.
 type lengths struct {
 	ring []uint32
 	head int
@@ -116,7 +117,7 @@ func (q *lengths) pop() {
 	q.n--
 }
 
-// take reads n bytes. Messages that are read to their end stay, with nothing left.
+// take reads n bytes. Completely read messages remain with length 0.
 func (q *lengths) take(n int) {
 	for i := q.head; n > 0; i = (i + 1) % len(q.ring) {
 		k := min(n, int(q.ring[i]))

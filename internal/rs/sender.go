@@ -1,27 +1,27 @@
 package rs
 
-// sender is the sending half of a stream: the memory of the peer that may be written, and the send buffer.
+// sender is the sending half of a stream: the writable memory of the peer, and the send buffer.
 type sender struct {
 	peer      ConnData
 	seq       uint16 // DATA and IOMAP_SGL messages sent
-	limit     uint16 // seq at which credits end
+	limit     uint16 // value of seq at which the credits are used up
 	target    [TableEntries]SGE
 	current   int // entry of target in use
-	nextEntry int // entry of the table that the peer writes next; it begins with the second one
+	nextEntry int // entry of the table that the peer writes next, initially the second
 
 	slots    int // free entries of the send queue, without those for control messages
-	ctrl     int // control messages under way
-	inFlight int // others
+	ctrl     int // control messages in flight
+	inFlight int // other messages in flight
 
 	bufLen  int
 	bufHead int // offset of the oldest byte in use
 	bufUsed int
 
-	maps    []IOMap // of the peer's memory
+	maps    []IOMap // in the peer's memory
 	pending []mapUpdate
 }
 
-// mapUpdate is an IO map that the peer is to be told.
+// mapUpdate is an IO map to be sent to the peer.
 type mapUpdate struct {
 	index int
 	m     IOMap
@@ -32,20 +32,22 @@ type Data struct {
 	Word   uint32
 	Remote SGE // Addr and Key
 	N      int
-	// Buf is where the bytes are to be put in the send buffer: one piece, or two where it wraps. Without any they travel inline.
+	// Buf is the place of the bytes in the send buffer: one range, or two if it wraps around. If both are empty the
+	// bytes are sent inline.
 	Buf [2]Span
 }
 
-// Buffered is how many bytes of the send buffer the message takes.
+// Buffered returns the number of bytes of the send buffer that the message uses.
 func (d *Data) Buffered() int { return d.Buf[0].Len + d.Buf[1].Len }
 
-// CanSend tells whether a DATA message can be sent now: there are credits, memory of the peer, room in the queue and in the buffer.
+// CanSend reports whether a DATA message can be sent now: there are credits, memory of the peer, and room in the
+// queue and in the buffer.
 func (s *Stream) CanSend() bool {
 	return s.seq != s.limit && s.slots > 0 && s.target[s.current].Length > 0 && s.bufUsed < s.bufLen
 }
 
-// NextData takes the next DATA message of at most n bytes, at most size of them, if one can be sent. n is positive. It is on its way
-// from here on: the caller fills the buffer and posts it, before any later one.
+// NextData returns the next DATA message of at most n bytes, and at most size, if one can be sent. n is positive.
+// The message counts as sent: the caller fills the buffer and posts it, before any later message.
 func (s *Stream) NextData(n, size, inline int) (d Data, ok bool) {
 	t := &s.target[s.current]
 	if !s.open || s.disconnected || s.writeShut || s.seq == s.limit || s.slots == 0 || t.Length == 0 {
@@ -68,7 +70,7 @@ func (s *Stream) NextData(n, size, inline int) (d Data, ok bool) {
 	return d, true
 }
 
-// atMost is n, or the room that the peer has told if that is less. An int may be too small for it.
+// atMost returns the smaller of n and room. room may exceed an int.
 func atMost(n int, room uint64) int {
 	if uint64(n) > room {
 		return int(room)
@@ -81,7 +83,7 @@ func (s *Stream) post() {
 	s.inFlight++
 }
 
-// allocate takes n bytes of the send buffer, which are there.
+// allocate takes n bytes of the send buffer, which the caller knows to be free.
 func (s *Stream) allocate(n int) (b [2]Span) {
 	at := (s.bufHead + s.bufUsed) % s.bufLen
 	s.bufUsed += n
@@ -90,8 +92,8 @@ func (s *Stream) allocate(n int) (b [2]Span) {
 	return b
 }
 
-// OnSent takes back what a message took that is complete: its entry of the queue, and buffered bytes of the send buffer. They complete
-// in the order in which they were taken.
+// OnSent returns the resources of a completed message: its entry of the queue, and buffered bytes of the send
+// buffer. Messages complete in the order of NextData.
 func (s *Stream) OnSent(buffered int) {
 	s.slots++
 	s.inFlight--

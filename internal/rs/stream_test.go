@@ -8,17 +8,17 @@ import (
 	"testing"
 )
 
-// tend is a Stream with the memory that it stands for.
+// tend is a Stream with its memory.
 type tend struct {
 	*Stream
 	ring, buf, table []byte
 	data             ConnData
 	wire             []wireMsg // to the peer
-	said             []uint32  // control messages
+	said             []uint32  // received control messages
 	t                *testing.T
 }
 
-// wireMsg is a WRITE under way.
+// wireMsg is a WRITE in flight.
 type wireMsg struct {
 	word    uint32
 	at      uint64
@@ -50,7 +50,7 @@ func connect(a, b *tend) {
 	b.Connect(a.data)
 }
 
-// place puts a WRITE into the memory of its receiver, as its device does.
+// place writes a WRITE into the memory of its receiver, as the receiver's device does.
 func (e *tend) place(t *testing.T, m wireMsg) {
 	t.Helper()
 	if len(m.payload) == 0 {
@@ -65,7 +65,7 @@ func (e *tend) place(t *testing.T, m wireMsg) {
 		t.Fatalf("a WRITE of %d bytes at %#x is outside the memory of key %d", len(m.payload), m.at, m.key)
 	}
 	if m.key == ringKey {
-		// Nothing that was not read yet may be overwritten.
+		// Unread data must not be overwritten.
 		for i := range e.queued {
 			if p := (e.head + i) % len(e.ring); uint64(p) >= off && uint64(p) < off+uint64(len(m.payload)) {
 				t.Fatalf("a WRITE at %d of %d bytes overwrites unread data", off, len(m.payload))
@@ -75,7 +75,7 @@ func (e *tend) place(t *testing.T, m wireMsg) {
 	copy(mem[off:], m.payload)
 }
 
-// write posts DATA messages of b as far as there is room, and returns how many bytes.
+// write posts DATA messages of b while there is room, and returns the number of bytes.
 func (e *tend) write(b []byte, size, inline int) (n int) {
 	for n < len(b) {
 		d, ok := e.NextData(len(b)-n, size, inline)
@@ -109,7 +109,7 @@ func (e *tend) controls() {
 	}
 }
 
-// deliver takes the first message from e to its peer, and completes it at e.
+// deliver moves the first message from e to its peer, and completes it at e.
 func (e *tend) deliver(t *testing.T, to *tend) {
 	t.Helper()
 	m := e.wire[0]
@@ -139,7 +139,8 @@ func (e *tend) read(n int) (b []byte) {
 	return b
 }
 
-// Any order of writing, delivering, completing and reading delivers every byte in order and overwrites nothing, whatever the sizes.
+// Any order of writing, delivering, completing and reading delivers every byte in order and overwrites nothing, for
+// all sizes.
 func TestW_RS_16_RingIsNeverOverwritten(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -175,7 +176,7 @@ func TestW_RS_16_RingIsNeverOverwritten(t *testing.T) {
 				}
 			}
 		}
-		// At the end all of it arrives.
+		// In the end everything arrives.
 		for range 10 {
 			for i, me := range ends {
 				me.controls()
@@ -191,12 +192,18 @@ func TestW_RS_16_RingIsNeverOverwritten(t *testing.T) {
 	}
 }
 
-// More messages than a 16-bit counter counts: credits are absolute and wrap around.
+// More messages than a 16-bit counter can count: credits are absolute and wrap around.
 func TestW_RS_18_CreditsWrapAround(t *testing.T) {
-	a, b := newEnd(Params{SQ: 24, RQ: 16, SendBuf: 64, RecvBuf: 64}, 0), newEnd(Params{SQ: 16, RQ: 16, SendBuf: 64, RecvBuf: 64}, 0)
+	a, b := newEnd(
+		Params{SQ: 24, RQ: 16, SendBuf: 64, RecvBuf: 64},
+		0,
+	), newEnd(
+		Params{SQ: 16, RQ: 16, SendBuf: 64, RecvBuf: 64},
+		0,
+	)
 	connect(a, b)
 	for i := range 140000 {
-		msg := []byte{byte(i), byte(i >> 8)} // which do not end in the middle of the ring
+		msg := []byte{byte(i), byte(i >> 8)} // does not end in the middle of the ring
 		if a.write(msg, 64, 64) != len(msg) {
 			t.Fatalf("message %d: no credits, with everything read", i)
 		}
@@ -208,7 +215,7 @@ func TestW_RS_18_CreditsWrapAround(t *testing.T) {
 			b.deliver(t, a)
 		}
 	}
-	// Here too what the peer has room for is what may be sent, and no more.
+	// Here too, exactly as many messages can be sent as the peer has room for.
 	n := 0
 	for a.write([]byte{1}, 64, 64) == 1 {
 		n++
@@ -218,33 +225,48 @@ func TestW_RS_18_CreditsWrapAround(t *testing.T) {
 	}
 }
 
-// The first update names the second half and goes to entry 1; then they take turns.
+// The first update grants the second half and goes to entry 1; then they alternate.
 func TestW_RS_17_FirstUpdates(t *testing.T) {
-	a, b := newEnd(Params{SQ: 16, RQ: 20, SendBuf: 1000, RecvBuf: 200}, 0), newEnd(Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 200}, 0)
+	a, b := newEnd(
+		Params{SQ: 16, RQ: 20, SendBuf: 1000, RecvBuf: 200},
+		0,
+	), newEnd(
+		Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 200},
+		0,
+	)
 	connect(a, b)
 	c, ok := a.NextControl()
 	want := SGE{0x10000 + 100, ringKey, 100}
-	if !ok || c.Word != Word(OpSGL, 20) || c.Remote.Addr != b.data.Table.Addr+SGELen || c.N != SGELen || ParseSGE(c.Payload[:], binary.NativeEndian) != want {
+	if !ok || c.Word != Word(OpSGL, 20) || c.Remote.Addr != b.data.Table.Addr+SGELen || c.N != SGELen ||
+		ParseSGE(c.Payload[:], binary.NativeEndian) != want {
 		t.Errorf("%+v %v", c, ok)
 	}
 	if _, ok := a.NextControl(); ok {
 		t.Error("a second update without a reason")
 	}
-	// DATA may come before it.
+	// DATA may be sent before it.
 	n := b.write(make([]byte, 150), 1000, 0)
 	if n != 100 { // the first half only
 		t.Errorf("%d bytes before the update", n)
 	}
 	b.deliver(t, a)
 	a.read(100)
-	if c, ok = a.NextControl(); !ok || c.Remote.Addr != b.data.Table.Addr || ParseSGE(c.Payload[:], binary.NativeEndian).Addr != 0x10000 || c.Word != Word(OpSGL, 21) {
+	if c, ok = a.NextControl(); !ok || c.Remote.Addr != b.data.Table.Addr ||
+		ParseSGE(c.Payload[:], binary.NativeEndian).Addr != 0x10000 ||
+		c.Word != Word(OpSGL, 21) {
 		t.Errorf("the second update: %+v %v", c, ok)
 	}
 }
 
-// Messages do not span two SGEs, nor exceed 65536 bytes.
+// Messages do not span two SGEs, and do not exceed 65536 bytes.
 func TestW_RS_13_W_RS_14_MessagesStayInTheirSGE(t *testing.T) {
-	a, b := newEnd(Params{SQ: 64, RQ: 64, SendBuf: 1 << 20, RecvBuf: 300000}, 0), newEnd(Params{SQ: 64, RQ: 64, SendBuf: 1, RecvBuf: 300000}, 0)
+	a, b := newEnd(
+		Params{SQ: 64, RQ: 64, SendBuf: 1 << 20, RecvBuf: 300000},
+		0,
+	), newEnd(
+		Params{SQ: 64, RQ: 64, SendBuf: 1, RecvBuf: 300000},
+		0,
+	)
 	connect(a, b)
 	b.controls()
 	b.deliver(t, a)
@@ -264,9 +286,15 @@ func TestW_RS_13_W_RS_14_MessagesStayInTheirSGE(t *testing.T) {
 	}
 }
 
-// Updates come when half of the ring is free, or half of the credits are used.
+// Updates are sent when half of the ring is free, or half of the credits are used.
 func TestW_RS_20_WhenUpdatesAreSent(t *testing.T) {
-	a, b := newEnd(Params{SQ: 64, RQ: 16, SendBuf: 1000, RecvBuf: 10000}, 0), newEnd(Params{SQ: 64, RQ: 16, SendBuf: 1000, RecvBuf: 1000}, 0)
+	a, b := newEnd(
+		Params{SQ: 64, RQ: 16, SendBuf: 1000, RecvBuf: 10000},
+		0,
+	), newEnd(
+		Params{SQ: 64, RQ: 16, SendBuf: 1000, RecvBuf: 1000},
+		0,
+	)
 	connect(a, b)
 	a.controls()
 	a.deliver(t, b)
@@ -289,9 +317,16 @@ func TestW_RS_20_WhenUpdatesAreSent(t *testing.T) {
 	}
 }
 
-// Without credits, queue entries or memory of the peer nothing is sent; four entries are kept for control messages.
+// Without credits, queue entries or memory of the peer nothing is sent; four entries are reserved for control
+// messages.
 func TestW_RS_21_LimitsOfSending(t *testing.T) {
-	a, b := newEnd(Params{SQ: 10, RQ: 16, SendBuf: 1000, RecvBuf: 1000}, 0), newEnd(Params{SQ: 16, RQ: 4, SendBuf: 1000, RecvBuf: 1000}, 0)
+	a, b := newEnd(
+		Params{SQ: 10, RQ: 16, SendBuf: 1000, RecvBuf: 1000},
+		0,
+	), newEnd(
+		Params{SQ: 16, RQ: 4, SendBuf: 1000, RecvBuf: 1000},
+		0,
+	)
 	connect(a, b)
 	count := func(e *tend) (n int) {
 		for e.write([]byte{1}, 1, 0) == 1 {
@@ -302,7 +337,7 @@ func TestW_RS_21_LimitsOfSending(t *testing.T) {
 	if n := count(a); n != 4 || a.CanSend() { // the peer's credits
 		t.Errorf("%d messages with 4 credits", n)
 	}
-	if n := count(b); n != 12 || b.CanSend() { // 16 entries, 4 of them kept
+	if n := count(b); n != 12 || b.CanSend() { // 16 entries, 4 of them reserved
 		t.Errorf("%d messages with 16 entries", n)
 	}
 	for range 4 {
@@ -315,15 +350,16 @@ func TestW_RS_21_LimitsOfSending(t *testing.T) {
 	}
 }
 
-// The receiver finds every lie of its peer, and does not change by it.
-func TestPeerLies(t *testing.T) {
+// The receiver refuses each protocol violation, and its state does not change.
+func TestProtocolViolations(t *testing.T) {
 	for name, lie := range map[string]struct {
 		say  func(e *tend) error
 		want string
 	}{
-		"more data than is free":      {func(e *tend) error { return e.OnMessage(Word(OpData, 501), 501) }, "500 are free"},
-		"announced and written":       {func(e *tend) error { return e.OnMessage(Word(OpData, 10), 11) }, "announced"},
-		"huge":                        {func(e *tend) error { return e.OnMessage(Word(OpData, dataMask), dataMask) }, "are free"},
+		"more data than is free": {func(e *tend) error { return e.OnMessage(Word(OpData, 501), 501) }, "500 are free"},
+		"announced and written":  {func(e *tend) error { return e.OnMessage(Word(OpData, 10), 11) }, "announced"},
+		"huge": {func(e *tend) error { return e.OnMessage(Word(OpData, dataMask), dataMask) },
+			"are free"},
 		"unknown operation 1":         {func(e *tend) error { return e.OnMessage(Word(1, 0), 0) }, "unknown"},
 		"unknown operation 2":         {func(e *tend) error { return e.OnMessage(Word(2, 0), 0) }, "unknown"},
 		"unknown control message":     {func(e *tend) error { return e.OnMessage(Word(OpCtrl, 3), 0) }, "unknown"},
@@ -339,7 +375,13 @@ func TestPeerLies(t *testing.T) {
 			return err
 		}, "credits"},
 	} {
-		e, b := newEnd(Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000}, 2), newEnd(Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000}, 0)
+		e, b := newEnd(
+			Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000},
+			2,
+		), newEnd(
+			Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000},
+			0,
+		)
 		connect(e, b)
 		if err := lie.say(e); err == nil || !strings.Contains(err.Error(), lie.want) {
 			t.Errorf("%s: %v, want %q", name, err, lie.want)
@@ -347,16 +389,25 @@ func TestPeerLies(t *testing.T) {
 	}
 }
 
-// The peer's memory may be larger than an int of this machine: 2 GiB are, on 32 bits.
+// The peer's memory may be larger than an int of this machine, such as 2 GiB on 32 bits.
 func TestPeerWithMuchMemory(t *testing.T) {
 	for _, length := range []uint32{1 << 31, 1<<32 - 1} {
-		e, b := newEnd(Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000}, 1), newEnd(Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000}, 0)
+		e, b := newEnd(
+			Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000},
+			1,
+		), newEnd(
+			Params{SQ: 16, RQ: 16, SendBuf: 1000, RecvBuf: 1000},
+			0,
+		)
 		b.data.Data.Length = length
 		connect(e, b)
 		if d, ok := e.NextData(300, MaxData, 0); !ok || d.N != 300 {
 			t.Errorf("DATA: %d bytes, %v", d.N, ok)
 		}
-		copy(e.table[TableEntries*SGELen:], (&IOMap{Offset: 7, SGE: SGE{Addr: 0x5000, Length: length}}).Append(nil, binary.NativeEndian))
+		copy(
+			e.table[TableEntries*SGELen:],
+			(&IOMap{Offset: 7, SGE: SGE{Addr: 0x5000, Length: length}}).Append(nil, binary.NativeEndian),
+		)
 		if err := e.OnMessage(Word(OpIOMap, 0), IOMapLen); err != nil {
 			t.Fatal(err)
 		}
@@ -369,11 +420,17 @@ func TestPeerWithMuchMemory(t *testing.T) {
 	}
 }
 
-// Nonsense neither panics nor makes the stream read beyond its buffers.
+// Invalid messages neither panic nor make the stream read beyond its buffers.
 func FuzzOnMessage(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 1, 0xe0, 0, 0, 0, 0, 0x80, 0, 0, 9, 16})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		e, peer := newEnd(Params{SQ: 16, RQ: 16, SendBuf: 64, RecvBuf: 32}, 3), newEnd(Params{SQ: 16, RQ: 16, SendBuf: 64, RecvBuf: 32}, 0)
+		e, peer := newEnd(
+			Params{SQ: 16, RQ: 16, SendBuf: 64, RecvBuf: 32},
+			3,
+		), newEnd(
+			Params{SQ: 16, RQ: 16, SendBuf: 64, RecvBuf: 32},
+			0,
+		)
 		connect(e, peer)
 		for ; len(b) >= 5; b = b[5:] {
 			written := uint32(b[4])
@@ -391,7 +448,7 @@ func FuzzOnMessage(f *testing.F) {
 	})
 }
 
-// Who ends what says which control messages go each way, and what both ends know then.
+// The control messages of each way of ending, and the state of both ends afterwards.
 func TestW_RS_27_W_RS_28_Endings(t *testing.T) {
 	type state struct{ eof, disconnected bool }
 	for name, c := range map[string]struct {
@@ -399,21 +456,34 @@ func TestW_RS_27_W_RS_28_Endings(t *testing.T) {
 		ofA, ofB       []uint32
 		stateA, stateB state
 	}{
-		"both at once":  {func(a, b *tend) { a.Shutdown(true, true) }, []uint32{CtrlDisconnect}, nil, state{true, false}, state{true, true}},
-		"writing only":  {func(a, b *tend) { a.Shutdown(false, true) }, []uint32{CtrlShutdown}, nil, state{}, state{true, false}},
-		"reading only":  {func(a, b *tend) { a.Shutdown(true, false) }, nil, nil, state{true, false}, state{}},
-		"writing twice": {func(a, b *tend) { a.Shutdown(false, true); a.controls(); a.Shutdown(false, true) }, []uint32{CtrlShutdown}, nil, state{}, state{true, false}},
-		"reading then writing": {func(a, b *tend) { a.Shutdown(true, false); a.Shutdown(false, true) }, []uint32{CtrlDisconnect}, nil, state{true, false},
+		"both at once": {func(a, b *tend) { a.Shutdown(true, true) }, []uint32{CtrlDisconnect}, nil, state{true, false},
 			state{true, true}},
-		"writing then reading": {func(a, b *tend) { a.Shutdown(false, true); a.controls(); a.Shutdown(true, false) }, []uint32{CtrlShutdown, CtrlDisconnect}, nil,
+		"writing only": {func(a, b *tend) { a.Shutdown(false, true) }, []uint32{CtrlShutdown}, nil, state{}, state{true,
+			false}},
+		"reading only": {func(a, b *tend) { a.Shutdown(true, false) }, nil, nil, state{true, false}, state{}},
+		"writing twice": {func(a, b *tend) { a.Shutdown(false, true); a.controls(); a.Shutdown(false, true) },
+			[]uint32{CtrlShutdown}, nil, state{}, state{true, false}},
+		"reading then writing": {func(a, b *tend) { a.Shutdown(true, false); a.Shutdown(false, true) },
+			[]uint32{CtrlDisconnect}, nil, state{true, false},
+			state{true, true}},
+		"writing then reading": {func(a, b *tend) { a.Shutdown(false, true); a.controls(); a.Shutdown(true, false) },
+			[]uint32{CtrlShutdown, CtrlDisconnect}, nil,
 			state{true, false}, state{true, true}},
-		"one after the other": {func(a, b *tend) { a.Shutdown(false, true); a.flush(b); b.Shutdown(false, true) }, []uint32{CtrlShutdown}, []uint32{CtrlDisconnect},
+		"one after the other": {func(a, b *tend) { a.Shutdown(false, true); a.flush(b); b.Shutdown(false, true) },
+			[]uint32{CtrlShutdown}, []uint32{CtrlDisconnect},
 			state{true, true}, state{true, false}},
-		"crossing": {func(a, b *tend) { a.Shutdown(false, true); b.Shutdown(false, true) }, []uint32{CtrlShutdown}, []uint32{CtrlShutdown},
+		"crossing": {func(a, b *tend) { a.Shutdown(false, true); b.Shutdown(false, true) }, []uint32{CtrlShutdown},
+			[]uint32{CtrlShutdown},
 			state{true, true}, state{true, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b := newEnd(Params{SQ: 16, RQ: 16, SendBuf: 64, RecvBuf: 32}, 0), newEnd(Params{SQ: 16, RQ: 16, SendBuf: 64, RecvBuf: 32}, 0)
+			a, b := newEnd(
+				Params{SQ: 16, RQ: 16, SendBuf: 64, RecvBuf: 32},
+				0,
+			), newEnd(
+				Params{SQ: 16, RQ: 16, SendBuf: 64, RecvBuf: 32},
+				0,
+			)
 			connect(a, b)
 			a.t, b.t = t, t
 			a.flush(b)
@@ -449,7 +519,7 @@ func equal(a, b []uint32) bool {
 	return true
 }
 
-// flush delivers everything, and notes the control messages.
+// flush delivers everything, and records the control messages.
 func (e *tend) flush(to *tend) {
 	e.controls()
 	for len(e.wire) > 0 {
@@ -462,7 +532,13 @@ func (e *tend) flush(to *tend) {
 
 // Data that was queued before the end is still readable.
 func TestR_IO_03_QueuedDataOutlivesTheEnd(t *testing.T) {
-	a, b := newEnd(Params{SQ: 16, RQ: 16, SendBuf: 64, RecvBuf: 32}, 0), newEnd(Params{SQ: 16, RQ: 16, SendBuf: 64, RecvBuf: 32}, 0)
+	a, b := newEnd(
+		Params{SQ: 16, RQ: 16, SendBuf: 64, RecvBuf: 32},
+		0,
+	), newEnd(
+		Params{SQ: 16, RQ: 16, SendBuf: 64, RecvBuf: 32},
+		0,
+	)
 	connect(a, b)
 	a.t, b.t = t, t
 	a.write([]byte("last words"), 64, 0)
@@ -482,9 +558,15 @@ func TestR_IO_03_QueuedDataOutlivesTheEnd(t *testing.T) {
 	}
 }
 
-// IO maps go before the data that comes after them, cost a credit that stays spent, and are found by offset.
+// IO maps are sent before later data, cost a credit that is never returned, and are found by offset.
 func TestW_RS_22_W_RS_25_IOMaps(t *testing.T) {
-	a, b := newEnd(Params{SQ: 64, RQ: 16, SendBuf: 64, RecvBuf: 32}, 0), newEnd(Params{SQ: 64, RQ: 16, SendBuf: 64, RecvBuf: 32}, 3)
+	a, b := newEnd(
+		Params{SQ: 64, RQ: 16, SendBuf: 64, RecvBuf: 32},
+		0,
+	), newEnd(
+		Params{SQ: 64, RQ: 16, SendBuf: 64, RecvBuf: 32},
+		3,
+	)
 	connect(a, b)
 	if a.MaxMaps() != 3 || b.MaxMaps() != 0 || a.MapBudget() != 8 {
 		t.Error(a.MaxMaps(), b.MaxMaps(), a.MapBudget())
@@ -512,7 +594,8 @@ func TestW_RS_22_W_RS_25_IOMaps(t *testing.T) {
 		found  bool
 		at     uint64
 		len    int
-	}{{999, 1, false, 0, 0}, {1000, 10, true, 0x5000, 10}, {1090, 20, true, 0x5000 + 90, 10}, {1100, 1, false, 0, 0}, {0, 1, false, 0, 0}, {1 << 63, 1, false, 0, 0}} {
+	}{{999, 1, false, 0, 0}, {1000, 10, true, 0x5000, 10}, {1090, 20, true, 0x5000 + 90, 10}, {1100, 1, false, 0, 0},
+		{0, 1, false, 0, 0}, {1 << 63, 1, false, 0, 0}} {
 		d, found, ok := b.NextWrite(c.n, c.offset, MaxData, 0)
 		if found != c.found || ok != c.found || d.N != c.len || d.Remote.Addr != c.at {
 			t.Errorf("offset %d: %+v %v %v", c.offset, d, found, ok)
@@ -528,14 +611,20 @@ func TestW_RS_22_W_RS_25_IOMaps(t *testing.T) {
 	}
 }
 
-// A SHUTDOWN that could not be sent yet when the peer's comes must be said all the same, or the peer waits for ever.
+// A pending SHUTDOWN is still sent when the peer's arrives: otherwise the peer would wait for ever.
 func TestW_RS_28_PendingShutdown(t *testing.T) {
-	a, b := newEnd(Params{SQ: 16, RQ: 16, SendBuf: 64, RecvBuf: 32}, 0), newEnd(Params{SQ: 16, RQ: 16, SendBuf: 64, RecvBuf: 32}, 0)
+	a, b := newEnd(
+		Params{SQ: 16, RQ: 16, SendBuf: 64, RecvBuf: 32},
+		0,
+	), newEnd(
+		Params{SQ: 16, RQ: 16, SendBuf: 64, RecvBuf: 32},
+		0,
+	)
 	connect(a, b)
 	a.t, b.t = t, t
 	a.flush(b)
 	b.flush(a)
-	for a.Keepalive() { // until no place for a control message is left
+	for a.Keepalive() { // until no slot for a control message is left
 	}
 	a.Shutdown(false, true)
 	b.Shutdown(false, true)

@@ -2,28 +2,37 @@ package sim
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// link is what both QPs of a connected pair agree on.
+// link is the connection attributes that both QPs of a pair agree on.
 type link struct {
 	mtu             verbs.MTU
-	psn             [2]uint32 // the first one that each sends
-	depth           uint8     // READs and atomics at once
+	psn             [2]uint32 // the first PSN of each side
+	depth           uint8     // outstanding READs and atomics
 	timeout, rnrDly uint8     // codes
+	retries         uint8
+	rnrRetries      uint8
 }
 
-// newLink draws one. PSNs like to be close to where they wrap around.
+// newLink draws a link. Some links fail after a few losses in a row or a late receive.
 func newLink(w *world) link {
-	l := link{mtu: verbs.MTU(1 + w.rand.IntN(5)), depth: uint8(1 << w.rand.IntN(5)),
-		timeout: uint8(8 + w.rand.IntN(8)), rnrDly: uint8(1 + w.rand.IntN(14))}
-	for i := range l.psn {
-		l.psn[i] = w.rand.Uint32() & 0xffffff
-		if w.rand.IntN(3) == 0 {
-			l.psn[i] = 0xffffff - w.rand.Uint32N(200)
-		}
+	r := w.rand
+	l := link{mtu: verbs.MTU(1 + r.IntN(5)), depth: uint8(1 << r.IntN(5)), timeout: uint8(8 + r.IntN(8)),
+		rnrDly: uint8(1 + r.IntN(14)), psn: [2]uint32{w.psns.next(), w.psns.next()}, retries: 7, rnrRetries: 7}
+	if w.net.slow {
+		l.timeout = uint8(12 + r.IntN(4))
+	}
+	if w.calm {
+		return l
+	}
+	if r.IntN(5) == 0 {
+		l.retries = uint8(r.IntN(4))
+	}
+	if r.IntN(6) == 0 {
+		l.rnrRetries = uint8(r.IntN(7))
 	}
 	return l
 }
 
-// connect takes side i of a pair to RTS. verbs.QP.Connect would draw a PSN of its own, and runs would differ.
+// connect moves side i of a pair to RTS. verbs.QP.Connect would draw its own PSN, and runs would differ.
 func (l *link) connect(qp, peer *verbs.QP, i int) error {
 	to, err := peer.LocalInfo()
 	if err != nil {
@@ -33,10 +42,12 @@ func (l *link) connect(qp, peer *verbs.QP, i int) error {
 		return err
 	}
 	attr := verbs.QPAttr{
-		PortNum: 1, QPAccessFlags: verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic,
-		AHAttr:  verbs.AHAttr{PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: to.GID, SGIDIndex: gidIndex, HopLimit: 64}},
+		PortNum: 1, QPAccessFlags: remoteAccess | verbs.AccessFlushGlobal,
+		AHAttr: verbs.AHAttr{
+			PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: to.GID, SGIDIndex: gidIndex, HopLimit: 64},
+		},
 		PathMTU: l.mtu, DestQPNum: to.QPN, RQPSN: l.psn[1-i], SQPSN: l.psn[i], MaxRdAtomic: l.depth, MaxDestRdAtomic: l.depth,
-		MinRNRTimer: l.rnrDly, Timeout: l.timeout, RetryCnt: 7, RNRRetry: 7, QKey: verbs.DefaultQKey,
+		MinRNRTimer: l.rnrDly, Timeout: l.timeout, RetryCnt: l.retries, RNRRetry: l.rnrRetries, QKey: verbs.DefaultQKey,
 	}
 	for _, s := range steps[qp.Type()] {
 		attr.QPState = s.state
@@ -47,7 +58,9 @@ func (l *link) connect(qp, peer *verbs.QP, i int) error {
 	return nil
 }
 
-// gidIndex is the index of a device's own address; 0 is the default GID.
+const remoteAccess = verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
+
+// gidIndex is the index of the address of a device; 0 is the default GID.
 const gidIndex = 1
 
 type step struct {

@@ -1,13 +1,29 @@
-// Package sim runs random verbs programs over a faulty network in memory and in virtual time, and
-// checks them against what the specification promises: the bytes in memory, the order
-// and content of completions, and that everything ends once the faults do.
+// Package sim runs random verbs programs over faulty networks in memory and in virtual time, and checks them against
+// a model.
 //
-// Everything follows from one seed: the topology, the sizes, the work requests, the faults and every
-// step of the schedule. Run(seed) does the same thing each time, so a failing seed is the report:
+// Everything follows from one seed: the devices and their shards, the sizes, the work requests, the faults and every
+// step of the schedule. Run(seed) does the same each time, so a failing seed reproduces the failure:
 //
+//	go run ./internal/tools/soak -runs 1 -seed 1234
 //	go test ./internal/sim -run TestSeeds -sim.seed=1234 -v
 //
-// A world (world.go) holds the devices and the clock. Pairs of QPs work in it: rc.go knows what a
-// reliable pair must do, over RC or XRC (xrc.go), unreliable.go what UC and UD pairs may do. The package uses only the
-// public verbs and internal/link/mem; it is the first user of both.
+// The network loses, duplicates, reorders, damages and delays packets (network.go). Partitions separate hosts, in one
+// direction or both, for a while or until the end; devices are closed with all their objects, and opened again
+// (plan.go). Programs end their connections in many ways and make new ones with the same queue pairs or others
+// (rc_fault.go, rc_recover.go).
+//
+// The model states for each run
+//
+//   - the bytes of each memory, and that the bytes around them never change;
+//   - the next completion of each queue, with its status, length, immediate data and key;
+//   - that each message of a reliable connection is received once, in order, and that all requests complete;
+//   - the permitted errors, given the faults of the network and the queue pairs, and that all requests behind the
+//     first failed one are flushed;
+//   - that a failed connection has executed the first requests of the send queue, each once, and of the next one at
+//     most a part;
+//   - that deregistered memory, drained send queues and destroyed queue pairs do not change.
+//
+// A world (world.go) has the devices and the clock, and pairs of QPs. rc.go checks a reliable pair, over RC or XRC
+// (xrc.go), unreliable.go UC and UD pairs. The package imports verbs, rdmatest and internal/link/mem. Through shared
+// memory (near_linux.go) it runs in real time and without faults.
 package sim

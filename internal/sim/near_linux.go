@@ -13,20 +13,21 @@ import (
 	links "github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/mem"
 	"github.com/verbena-rdma/verbena/internal/link/shm"
+	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// near is a network whose devices share memory, as two processes of one host do. Time passes by itself, and nothing is lost.
+// A near is a network whose devices share memory, as two processes of one host do. Time is real, and nothing is lost.
 type near struct {
-	net     *mem.Fabric // for what goes the other way, until lanes are there
+	net     *mem.Fabric // for packets before the rings are ready
 	start   time.Time
 	devices []*soft.Device
 	opened  []*verbs.Context
-	stats   rdmatest.Stats
 
-	mu    sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	links map[netip.Addr]*shm.Link
 }
 
@@ -78,7 +79,8 @@ func (n *near) open(addrs []netip.Addr, ports int) (links.Link, error) {
 }
 
 func (n *near) Open(name string, addrs ...netip.Addr) (*verbs.Context, error) {
-	dev, err := soft.New(soft.Config{Name: name, Addrs: addrs, Shards: 1, Manual: true, Link: n.open})
+	dev, err := soft.New(softlink.On(soft.Config{Name: name, Addrs: addrs, Shards: 1, Manual: true},
+		softlink.Links{Open: n.open}))
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +92,7 @@ func (n *near) Open(name string, addrs ...netip.Addr) (*verbs.Context, error) {
 	return ctx, err
 }
 
-// Advance runs the devices, or lets the goroutines have a turn that set lanes up.
+// Advance runs the devices, or sleeps so that the goroutines of handshakes run.
 func (n *near) Advance() bool {
 	busy := false
 	for _, d := range n.devices {
@@ -104,19 +106,21 @@ func (n *near) Advance() bool {
 
 func (n *near) Now() time.Duration        { return time.Since(n.start) }
 func (n *near) SetFaults(rdmatest.Faults) {}
-func (n *near) Cut(a, b netip.Addr)       {}
 
-// Stats counts, once the network is closed, the packets that went through memory as sent.
-func (n *near) Stats() rdmatest.Stats { return n.stats }
-
-func (n *near) Close() error {
+// Stats counts the packets through memory as sent, while the devices are open.
+func (n *near) Stats() (s rdmatest.Stats) {
 	for _, d := range n.devices {
 		for _, c := range d.Counters() {
 			if c.Name == "shm_tx_packets" {
-				n.stats.Sent += c.Value
+				s.Sent += c.Value
 			}
 		}
 	}
+	return s
+}
+
+// Close closes the contexts that are still open.
+func (n *near) Close() error {
 	var errs []error
 	for _, ctx := range n.opened {
 		if err := ctx.Close(); !errors.Is(err, os.ErrClosed) {

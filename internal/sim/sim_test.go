@@ -2,69 +2,65 @@ package sim
 
 import (
 	"flag"
-	"fmt"
 	"runtime"
-	"sync"
-	"sync/atomic"
+	"strings"
 	"testing"
 )
 
 var (
 	oneSeed = flag.Uint64("sim.seed", 0, "run this seed only")
 	first   = flag.Uint64("sim.first", 1, "the first seed to run")
-	seeds   = flag.Uint64("sim.seeds", 2000, "how many seeds to run")
+	seeds   = flag.Uint64("sim.seeds", 10000, "how many seeds to run")
 )
 
-// TestSeeds runs random programs over faulty networks; see the package's documentation.
+// TestSeeds runs random programs over faulty networks; see the package documentation.
 func TestSeeds(t *testing.T) {
 	if *oneSeed != 0 {
-		tally, err := run(*oneSeed)
-		t.Logf("%+v", tally)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return
+		*first, *seeds = *oneSeed, 1
 	}
 	n := *seeds
 	if testing.Short() || raceDetector {
-		n = min(n, 200)
+		n = min(n, 300)
 	}
-	var total Tally
-	var mu sync.Mutex
-	var next atomic.Uint64
-	next.Store(*first)
-	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			for {
-				seed := next.Add(1) - 1
-				if seed >= *first+n || t.Failed() {
-					return
-				}
-				tally, err := run(seed)
-				if err != nil {
-					t.Error(err)
-				}
-				mu.Lock()
-				total.Add(tally)
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	t.Logf("%d seeds: %+v", n, total)
-	if n >= 200 && (total.Lost == 0 || total.Repeated == 0 || total.Corrupted == 0 || total.Broken == 0 || total.Errors == 0 || total.Invalidated == 0 || total.ThroughWindows == 0 || total.Completions < 10*n) {
-		t.Error("some of what the simulator is there for did not happen")
+	runs := Runs{First: *first, N: n, Parallel: runtime.GOMAXPROCS(0), MostWrong: 10}
+	runs.Wrong = func(_ uint64, err error) { t.Error(err) }
+	total := runs.Do()
+	var b strings.Builder
+	total.Print(&b)
+	t.Logf("%d seeds\n%s", n, b.String())
+	if n >= 300 {
+		complete(t, &total)
 	}
 }
 
-// run turns a panic into an error that names the seed.
-func run(seed uint64) (tally Tally, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			buf := make([]byte, 4<<10)
-			err = fmt.Errorf("seed %d: panic: %v\n%s", seed, p, buf[:runtime.Stack(buf, false)])
+// complete checks that every kind of event of the simulator has happened.
+func complete(t *testing.T, total *Tally) {
+	for name, n := range map[string]uint64{
+		"lost": total.Lost, "repeated": total.Repeated, "corrupted": total.Corrupted,
+		"partitions": total.Partitions, "cut off": total.Cutoff, "broken": total.Broken,
+		"through windows": total.ThroughWindows, "invalidated": total.Invalidated, "reconnected": total.Reconnected,
+		"drained": total.Drained, "resized": total.Resized, "notified": total.Notified, "tails": total.Tails,
+	} {
+		if n == 0 {
+			t.Errorf("%s: never happened", name)
 		}
-	}()
-	return Run(seed)
+	}
+	for k, n := range total.Faults[noFault+1:] {
+		if n == 0 {
+			t.Errorf("%v: never happened", noFault+1+faultKind(k))
+		}
+	}
+}
+
+// TestSameSeedSameRun checks that two runs of a seed do the same.
+func TestSameSeedSameRun(t *testing.T) {
+	for seed := uint64(1); seed <= 60; seed++ {
+		a, err := Run(seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, _ := Run(seed); a != b {
+			t.Errorf("seed %d: two runs differ:\n%+v\n%+v", seed, a, b)
+		}
+	}
 }

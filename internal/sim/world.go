@@ -4,99 +4,77 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// world is one run: a fabric in virtual time, two devices and some pairs of QPs.
+// A world is one run: a fabric in virtual time, devices and some pairs of QPs.
 type world struct {
 	seed   uint64
 	rand   *rand.Rand
 	tally  Tally
 	fabric network
-	near   bool // its devices share memory: there is no cable to take out
+	near   bool // the devices share memory: there are no faults, and time is real
+	calm   bool // no connection is broken on purpose
+	net    conditions
 	nodes  []*node
 	pairs  []pair
-	trace  []string // the latest decisions, for the report
-	broken bool     // the cable is out: connections must end with errors
+	psns   psns
+	trace  trace
 }
 
-// network is what connects the devices: a fabric of rdmatest, or something else that does as it does.
+// A network connects the devices: a fabric of rdmatest, or shared memory.
 type network interface {
 	Open(name string, addrs ...netip.Addr) (*verbs.Context, error)
 	Advance() bool
 	Now() time.Duration
 	SetFaults(rdmatest.Faults)
-	Cut(a, b netip.Addr)
 	Stats() rdmatest.Stats
 	Close() error
 }
 
-// Tally counts what happened, so that a test can see that the faults and everything that answers them were there.
-type Tally struct {
-	rdmatest.Stats
-	Completions, Errors, Broken uint64
-	ThroughWindows, Invalidated uint64 // requests through memory windows, SENDs that invalidated one
-}
-
-// Add adds another run's tally.
-func (t *Tally) Add(o Tally) {
-	t.Sent += o.Sent
-	t.Lost += o.Lost
-	t.Repeated += o.Repeated
-	t.Corrupted += o.Corrupted
-	t.Completions += o.Completions
-	t.Errors += o.Errors
-	t.Broken += o.Broken
-	t.ThroughWindows += o.ThroughWindows
-	t.Invalidated += o.Invalidated
-}
-
-// node is a device with what its QPs share.
-type node struct {
-	ctx *verbs.Context
-	pd  *verbs.PD
-	cqs []*verbs.CQ
-	wcs [16]verbs.WC
-	// owner finds the end that a completion belongs to.
-	owner map[uint32]end
-}
-
-// pair is two QPs that work with each other.
+// A pair is two connected QPs.
 type pair interface {
-	// act does something at random: posts, checks, changes nothing else.
+	// act does one random step: it posts, checks or breaks.
 	act() error
 	// quiet stops posting new requests.
 	quiet()
-	// end takes the pair to its last state when the cable stays out.
-	end() error
-	// done tells whether everything posted has completed, and what is missing if not.
-	done() (bool, string)
-	// check compares memory with what it should hold at the end.
+	// done reports whether everything posted has completed.
+	done() bool
+	// String describes the incomplete requests.
+	String() string
+	// check compares memory with the expected content at the end.
 	check() error
+	// tail sends the messages that must arrive, over a network without faults.
+	tail() error
+	// lose destroys the objects of the pair on a killed node.
+	lose(n *node) error
+	// close destroys the remaining objects.
+	close() error
 }
 
-// end is one side of a pair, to which completions go.
+// An end is one side of a pair, the destination of completions.
 type end interface {
 	completed(wc *verbs.WC) error
 }
 
 const (
+	most       = 3                 // nodes
 	busySteps  = 400               // random steps with faults
-	endingTime = 120 * time.Second // virtual; longer than any chain of retries
+	endingTime = 120 * time.Second // virtual; longer than any sequence of retries
 )
 
-// Run does everything that the seed says. Its error tells what went wrong and how to see it again.
+// Run executes the run of a seed. Its error describes the failure and how to reproduce it. A panic is an error too.
 func Run(seed uint64) (Tally, error) {
 	w := &world{seed: seed, rand: rand.New(rand.NewPCG(seed, 0x5eed))}
-	err := w.run()
-	if w.fabric != nil {
-		w.tally.Stats = w.fabric.Stats()
-	}
+	err := w.guarded()
 	if err != nil {
-		return w.tally, fmt.Errorf("seed %d: %w\n  lately: %v\n  again: go test ./internal/sim -run TestSeeds -sim.seed=%d -v", seed, err, w.trace, seed)
+		const again = "go run ./internal/tools/soak -runs 1 -seed"
+		return w.tally, fmt.Errorf("seed %d: %w\n  network: %v\n  last steps:%v\n  reproduce: %s %d",
+			seed, err, &w.net, &w.trace, again, seed)
 	}
 	return w.tally, nil
 }
@@ -105,13 +83,13 @@ func (w *world) run() error {
 	if err := w.build(); err != nil {
 		return err
 	}
-	cutAt := -1
-	if w.rand.IntN(8) == 0 && !w.near {
-		cutAt = w.rand.IntN(busySteps)
-	}
+	events := w.plan()
 	for i := range busySteps {
-		if i == cutAt {
-			w.cut()
+		for len(events) > 0 && events[0].at <= i {
+			if err := events[0].do(); err != nil {
+				return err
+			}
+			events = events[1:]
 		}
 		if err := w.step(); err != nil {
 			return err
@@ -128,128 +106,131 @@ func (w *world) run() error {
 	return w.close()
 }
 
-// cut takes the cable out for good.
-func (w *world) cut() {
-	w.note("cut")
-	w.broken = true
-	w.tally.Broken++
-	w.fabric.Cut(addrOf(0), addrOf(1))
-}
-
-// finish lets what was posted come to its end, over a network that is good again or gone for ever.
+// finish lets posted requests complete, over a network without faults except a permanent partition.
 func (w *world) finish() error {
-	w.fabric.SetFaults(rdmatest.Faults{})
+	w.heal()
+	w.fabric.SetFaults(w.net.clear())
 	for _, p := range w.pairs {
 		p.quiet()
 	}
-	if err := w.settle(); err != nil || !w.broken {
+	if err := w.complete(); err != nil {
 		return err
 	}
-	for _, p := range w.pairs {
-		if err := p.end(); err != nil {
+	// Delayed packets arrive before the messages that must arrive in order.
+	for limit := w.fabric.Now() + 10*time.Millisecond; !w.near && w.fabric.Now() < limit && w.fabric.Advance(); {
+	}
+	for _, n := range w.nodes {
+		if n.dead {
+			continue
+		}
+		if err := n.drain(); err != nil {
 			return err
 		}
 	}
-	return w.settle()
+	for _, p := range w.pairs {
+		if err := p.tail(); err != nil {
+			return err
+		}
+	}
+	return w.complete()
 }
 
-// settle lets time pass until all pairs are done.
-func (w *world) settle() error {
+// complete advances time until all pairs are done.
+func (w *world) complete() error {
 	limit := w.fabric.Now() + endingTime
-	for {
-		missing := ""
+	for idle := 0; ; {
 		for _, p := range w.pairs {
 			if err := p.act(); err != nil {
 				return err
 			}
-			if ok, what := p.done(); !ok {
-				missing = what
-			}
 		}
-		before := w.tally.Completions
-		if err := w.poll(); err != nil {
+		moved, err := w.poll()
+		if err != nil {
 			return err
 		}
-		moved := w.tally.Completions != before
-		if missing == "" {
+		missing := slices.IndexFunc(w.pairs, func(p pair) bool { return !p.done() })
+		if missing < 0 && moved == 0 {
 			return nil
 		}
 		if w.fabric.Now() > limit {
-			return fmt.Errorf("not finished after %v more: %s", endingTime, missing)
+			return fmt.Errorf("not finished after %v more: %s", endingTime, w.missing())
 		}
-		if !w.fabric.Advance() && !moved {
-			return fmt.Errorf("nothing will happen any more, but not all is done: %s", missing)
+		if w.fabric.Advance() || moved > 0 {
+			idle = 0
+		} else if idle++; idle > 1 { // the pairs have seen the results of the last round
+			return fmt.Errorf("no event is left, but requests are incomplete: %s", w.missing())
 		}
 	}
 }
 
-// step is one random thing: a pair acts, a CQ is polled, or time goes on.
+// missing describes the incomplete pairs.
+func (w *world) missing() (s string) {
+	for _, p := range w.pairs {
+		if !p.done() {
+			s += "\n    " + p.String()
+		}
+	}
+	return s
+}
+
+// step is one random step: a pair acts, CQs are polled, or time advances.
 func (w *world) step() error {
 	switch w.rand.IntN(4) {
 	case 0, 1:
 		return w.pairs[w.rand.IntN(len(w.pairs))].act()
 	case 2:
-		return w.poll()
+		if w.rand.IntN(32) == 0 {
+			if n := w.nodes[w.rand.IntN(len(w.nodes))]; !n.dead {
+				return n.resize()
+			}
+		}
+		_, err := w.poll()
+		return err
 	default:
-		w.fabric.Advance()
+		n := 1
+		if w.rand.IntN(8) == 0 {
+			n += w.rand.IntN(20)
+		}
+		for ; n > 0 && w.fabric.Advance(); n-- {
+		}
 		return nil
 	}
 }
 
-// poll takes some of what the CQs hold.
-func (w *world) poll() error {
+// poll polls some completions of the CQs.
+func (w *world) poll() (took int, err error) {
 	for _, n := range w.nodes {
-		for _, cq := range n.cqs {
-			got, err := cq.Poll(n.wcs[:1+w.rand.IntN(len(n.wcs))])
-			if err != nil {
-				return err
-			}
-			for i := range got {
-				wc := &n.wcs[i]
-				e := n.owner[wc.QPNum]
-				w.tally.Completions++
-				if e == nil {
-					return fmt.Errorf("a completion for QP %#x, which nobody made", wc.QPNum)
-				}
-				if err := e.completed(wc); err != nil {
-					return err
-				}
-			}
+		if n.dead {
+			continue
 		}
+		got, err := n.poll(1 + w.rand.IntN(len(n.wcs)))
+		if err != nil {
+			return took, err
+		}
+		took += got
 	}
-	return nil
+	return took, nil
 }
 
 func (w *world) build() error {
-	if faults := w.faults(); w.fabric == nil {
-		w.fabric = rdmatest.New(rdmatest.Config{Seed: w.seed, Faults: faults, MTU: 4096 + 200})
+	w.drawConditions()
+	w.psns.draw(w.rand)
+	w.calm = w.rand.IntN(3) == 0 || w.near
+	nodes := 2
+	if w.fabric == nil {
+		c := rdmatest.Config{Seed: w.seed, Faults: w.net.faults, MTU: 4096 + 200, Shards: 1 + w.rand.IntN(3)}
+		w.fabric = rdmatest.New(c)
+		nodes += w.rand.IntN(most - 1)
 	}
-	for i := range 2 {
-		ctx, err := w.fabric.Open(fmt.Sprintf("sim%d", i), addrOf(i))
+	for i := range nodes {
+		n, err := w.newNode(i)
 		if err != nil {
 			return err
-		}
-		n := &node{ctx: ctx, owner: map[uint32]end{}}
-		if n.pd, err = ctx.AllocPD(); err != nil {
-			return err
-		}
-		for range 1 + w.rand.IntN(2) {
-			cq, err := ctx.CreateCQ(4096, nil)
-			if err != nil {
-				return err
-			}
-			n.cqs = append(n.cqs, cq)
 		}
 		w.nodes = append(w.nodes, n)
 	}
 	for range 1 + w.rand.IntN(4) { // 2 to 8 QPs
-		var p pair
-		var err error
-		if w.rand.IntN(4) > 0 {
-			p, err = newRCPair(w)
-		} else {
-			p, err = newUnreliablePair(w)
-		}
+		p, err := w.newPair()
 		if err != nil {
 			return err
 		}
@@ -258,48 +239,35 @@ func (w *world) build() error {
 	return nil
 }
 
-// faults draws a network. Together loss and damage stay below 5 %, so that eight failures in a row, which end a
-// connection by right, do not happen within the seeds that anybody runs.
-func (w *world) faults() rdmatest.Faults {
-	some := func(most float64) float64 {
-		if w.rand.IntN(3) == 0 {
-			return 0
-		}
-		return w.rand.Float64() * most
+func (w *world) newPair() (pair, error) {
+	a := w.rand.IntN(len(w.nodes))
+	b := (a + 1 + w.rand.IntN(len(w.nodes)-1)) % len(w.nodes)
+	if w.rand.IntN(10) == 0 && !w.near {
+		b = a // loopback
 	}
-	return rdmatest.Faults{
-		Loss: some(0.03), Duplicate: some(0.05), Reorder: some(0.05), Corrupt: some(0.015),
-		Delay: time.Duration(w.rand.IntN(20)) * time.Microsecond, Jitter: time.Duration(w.rand.IntN(5)) * time.Microsecond,
+	if w.rand.IntN(4) > 0 {
+		return newRCPair(w, w.nodes[a], w.nodes[b])
 	}
+	return newUnreliablePair(w, w.nodes[a], w.nodes[b])
 }
 
 func addrOf(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 0, byte(1 + i)}) }
 
-func (w *world) cq(n *node) *verbs.CQ { return n.cqs[w.rand.IntN(len(n.cqs))] }
+func indexOf(a netip.Addr) int { b := a.As4(); return int(b[3]) - 1 }
 
-func (w *world) note(format string, args ...any) {
-	if len(w.trace) == 12 {
-		w.trace = w.trace[1:]
-	}
-	w.trace = append(w.trace, fmt.Sprintf("\n    %v ", w.fabric.Now())+fmt.Sprintf(format, args...))
-}
-
-// close checks that everything can be taken down in order.
+// close checks that all objects can be destroyed in order.
 func (w *world) close() error {
+	w.tally.Stats = w.fabric.Stats()
+	for _, p := range w.pairs {
+		if err := p.close(); err != nil {
+			return err
+		}
+	}
 	for _, n := range w.nodes {
-		for _, e := range n.owner {
-			if c, ok := e.(interface{ close() error }); ok {
-				if err := c.close(); err != nil {
-					return err
-				}
-			}
+		if n.dead {
+			continue
 		}
-		for _, cq := range n.cqs {
-			if err := cq.Close(); err != nil {
-				return err
-			}
-		}
-		if err := n.pd.Close(); err != nil {
+		if err := n.close(); err != nil {
 			return err
 		}
 	}

@@ -2,8 +2,8 @@ package sim
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// xrcSide is what an end of an XRC pair has besides its XRC_SEND QP. Windows are left out: one of type 2 belongs to the QP
-// that bound it, and requests come through another.
+// An xrcSide is the objects of an end of an XRC pair besides its XRC_SEND QP. It has no windows: one of type 2
+// belongs to the QP that bound it, and requests arrive at another.
 type xrcSide struct {
 	domain *verbs.XRCD
 	qp     *verbs.QP // XRC_RECV
@@ -16,8 +16,8 @@ func (e *rcEnd) addXRC(n *node) (err error) {
 	if x.domain, err = n.ctx.OpenXRCD(nil); err != nil {
 		return err
 	}
-	x.srq, err = n.ctx.CreateSRQEx(&verbs.SRQInitAttrEx{
-		Attr: verbs.SRQAttr{MaxWR: recvSlots, MaxSGE: uint32(e.maxSGE)}, Type: verbs.SRQTypeXRC, PD: n.pd, XRCD: x.domain, CQ: e.w.cq(n),
+	x.srq, err = n.pd.CreateSRQ(&verbs.SRQInitAttr{
+		Attr: verbs.SRQAttr{MaxWR: recvSlots, MaxSGE: uint32(e.maxSGE)}, Type: verbs.SRQTypeXRC, XRCD: x.domain, CQ: n.cq(),
 	})
 	if err != nil {
 		return err
@@ -32,20 +32,12 @@ func (e *rcEnd) addXRC(n *node) (err error) {
 	return nil
 }
 
-// target is the QP that the peer's requests go to.
+// target returns the QP that receives the requests of the peer.
 func (e *rcEnd) target() *verbs.QP {
 	if e.xrc.qp != nil {
 		return e.xrc.qp
 	}
 	return e.qp
-}
-
-// end moves the XRC_RECV QP to ERR: a receive that it holds is flushed, those of the SRQ stay.
-func (x *xrcSide) end() error {
-	if x.qp == nil {
-		return nil
-	}
-	return x.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)
 }
 
 func (x *xrcSide) close() error {

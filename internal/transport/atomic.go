@@ -5,8 +5,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// onAtomic executes a compare and swap or a fetch and add. The value that the memory held is kept
-// with the resource: a duplicate is answered from there and never executed again.
+// onAtomic executes a COMPARE SWAP or a FETCH ADD. The original value of the memory is kept in the responder
+// resource: a duplicate request is answered from there and never executed again.
 func (r *responder) onAtomic(p wire.Packet, info *wire.Info) *fault {
 	h := p.AtomicETH()
 	r.qp.Counters.RxAtomicRequests++

@@ -2,26 +2,28 @@ package transport
 
 import "time"
 
-// A Budget bounds the bytes in flight of several QPs together: those of one shard that send to one peer. It is touched
-// only with that shard held. A QP with nothing in flight may always send one packet, so that none waits for the others'
-// acknowledgements.
+// A Budget bounds the bytes in flight of all QPs of one shard that send to one peer. It is accessed only while that
+// shard is held. A QP with nothing in flight may always send one packet, so no QP waits for the acknowledgements of
+// others.
 //
-// A peer that takes packets slower than they come keeps them waiting, and not in turn: rxe works for one QP as long as that one
-// has packets, while the others' acknowledgement timers run. So the budget begins small and grows with what is acknowledged, until
-// an acknowledgement is late: it took an eighth of the QP's ACK timeout. A late one takes a quarter away, silence a half, at most
-// once for what was sent before. What then waits at the peer is worked off long before a timer ends.
+// A peer that processes packets more slowly than they arrive queues them, and it need not serve QPs in turn: rxe
+// serves one QP as long as that QP has packets, while the ACK timers of the others run. The budget therefore starts
+// small and grows with acknowledged bytes until an acknowledgement is late, which means it took longer than an eighth
+// of the QP's ACK timeout. A late acknowledgement reduces the budget by a quarter, an ACK timeout halves it, at most
+// once for packets sent before the last reduction. The peer then drains its queue long before a timer expires.
 type Budget struct {
-	Limit  int // bytes, the most there may be; each packet counts packetCost more than its payload
-	size   int // bytes now; 0 before the first packet
+	Limit  int // upper bound in bytes; each packet counts its payload plus packetCost
+	size   int // current budget in bytes; 0 before the first packet
 	flight int
-	full   bool  // has been late: grows slowly
-	shrunk int64 // when it last became smaller
+	full   bool  // an acknowledgement was late: grow slowly
+	shrunk int64 // time of the last reduction
 }
 
 const (
 	firstBudget = 256 << 10
 	leastBudget = 32 << 10
-	// leastLate is the shortest time after which an acknowledgement is late, whatever the ACK timeout: a computer may be as busy as that.
+	// leastLate is the shortest round trip that counts as late, whatever the ACK timeout: a busy host can delay
+	// an answer by this much.
 	leastLate = time.Millisecond
 	lateShare = 8 // of the ACK timeout
 )
@@ -33,7 +35,8 @@ func (b *Budget) room() int {
 	return b.size
 }
 
-// grow makes room after bytes were acknowledged: twice as much per round trip at first, a quarter more later.
+// grow enlarges the budget after cost bytes were acknowledged. It doubles per round trip until an acknowledgement is
+// late, and then grows by a quarter per round trip.
 func (b *Budget) grow(cost int) {
 	if b.full {
 		cost /= 4
@@ -41,10 +44,10 @@ func (b *Budget) grow(cost int) {
 	b.size = min(b.Limit, b.room()+cost)
 }
 
-// late hears that something sent at that time was not acknowledged in good time, or not at all.
+// late reduces the budget because a packet sent at time sent was acknowledged late or, if silent, not at all.
 func (b *Budget) late(now, sent int64, silent bool) {
 	if sent < b.shrunk {
-		return // it left before the budget was made smaller
+		return // sent before the last reduction
 	}
 	size := b.room()
 	if silent {

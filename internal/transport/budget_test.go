@@ -2,7 +2,7 @@ package transport
 
 import "testing"
 
-// stepAck acknowledges what s has sent so far, d after now, and sends on; it returns the packets that left.
+// stepAck acknowledges the packets that s has sent, d after now, and continues sending. It returns the packets sent.
 func (s *sender) stepAck(d int64) int {
 	at := s.qp.req.nxt - 1
 	s.now += d
@@ -17,8 +17,8 @@ func (s *sender) sendMuch() {
 	}
 }
 
-// A budget begins small, doubles per round trip while acknowledgements are quick, and stops at its limit.
-func TestBudgetBeginsSmallAndGrows(t *testing.T) {
+// A budget starts small, doubles per round trip while acknowledgements are fast, and stops at its limit.
+func TestBudgetStartsSmallAndGrows(t *testing.T) {
 	b := &Budget{Limit: 8 << 20}
 	s := newSender(t, RC, nil)
 	s.qp.SetWindow(8<<20, b)
@@ -41,7 +41,7 @@ func TestBudgetBeginsSmallAndGrows(t *testing.T) {
 	}
 }
 
-// Acknowledgements that take an eighth of the ACK timeout make the budget smaller, though never smaller than its least.
+// Acknowledgements that take an eighth of the ACK timeout shrink the budget, down to its minimum.
 func TestBudgetShrinksForASlowPeer(t *testing.T) {
 	b := &Budget{Limit: 8 << 20}
 	s := newSender(t, RC, nil) // its ACK timeout is 67 ms
@@ -52,7 +52,7 @@ func TestBudgetShrinksForASlowPeer(t *testing.T) {
 	before := firstBudget
 	for range 4 {
 		s.stepAck(9 * msec)
-		// What was acknowledged added at most its own size before the quarter went.
+		// Acknowledged bytes added at most their size before the reduction by a quarter.
 		if b.size > 2*before*3/4 || !b.full {
 			t.Fatalf("budget %d after a late acknowledgement at %d", b.size, before)
 		}
@@ -72,7 +72,7 @@ func TestBudgetShrinksForASlowPeer(t *testing.T) {
 	}
 }
 
-// Many QPs that fall silent together take one half of the budget, not one each.
+// Many QPs whose ACK timers expire together halve the budget once, not once each.
 func TestBudgetHalvesOnceForASilence(t *testing.T) {
 	b := &Budget{Limit: 8 << 20}
 	var qps []*sender
@@ -92,7 +92,7 @@ func TestBudgetHalvesOnceForASilence(t *testing.T) {
 			s.out()
 		}
 	}
-	if silence(); b.size != firstBudget/2 {
+	if silence(); b.size != firstBudget/2 { // a new ACK timeout
 		t.Errorf("budget %d after one silence, want %d", b.size, firstBudget/2)
 	}
 	if silence(); b.size != firstBudget/4 { // it goes on: that is news
@@ -100,7 +100,7 @@ func TestBudgetHalvesOnceForASilence(t *testing.T) {
 	}
 }
 
-// A packet that was sent twice is not timed: nobody knows which one was answered.
+// A packet that was sent twice is not timed: it is unknown which transmission was acknowledged.
 func TestBudgetDoesNotTimeRetries(t *testing.T) {
 	b := &Budget{Limit: 8 << 20}
 	s := newSender(t, RC, nil)
@@ -108,7 +108,7 @@ func TestBudgetDoesNotTimeRetries(t *testing.T) {
 	s.now = msec
 	s.send(16 << 10)
 	s.out()
-	s.nak(firstPSN, 0x60) // goes back
+	s.nak(firstPSN, 0x60) // rewinds
 	s.out()
 	s.now += 30 * msec
 	s.ack(s.qp.req.nxt - 1)

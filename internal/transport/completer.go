@@ -8,9 +8,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// onResponse handles a response: ACK, NAK, READ response, atomic response. Whatever its kind, it
-// acknowledges all SENDs and WRITEs before its PSN; if it comes before an answer that should
-// precede it, that answer was lost. Responses to nothing under way are copies or ghosts.
+// onResponse handles a response: ACK, NAK, READ response or atomic response. Every response acknowledges all SENDs
+// and WRITEs before its PSN. If it arrives before the answer to an earlier READ or atomic, that answer was lost. A
+// response outside una to max is a stale duplicate and is ignored.
 func (r *requester) onResponse(now int64, p *link.RxPacket, info *wire.Info) {
 	h := wire.BTH(p.Data)
 	at := h.PSN()
@@ -32,11 +32,11 @@ func (r *requester) onResponse(now int64, p *link.RxPacket, info *wire.Info) {
 	default:
 		r.onReadResponse(now, at, op, p)
 	}
-	r.settle()
+	r.runDeferred()
 }
 
-// advance acknowledges SENDs and WRITEs up to PSN end, exclusive, and tells whether it came so
-// far: it stops at a READ or atomic request, which only its data completes.
+// advance acknowledges SENDs and WRITEs up to PSN end, exclusive, and reports whether it reached end: it stops at a
+// READ or atomic request, which only a response with data completes.
 func (r *requester) advance(now int64, end uint32) bool {
 	before, freed := r.una, 0
 	for r.una != end {
@@ -58,27 +58,29 @@ func (r *requester) advance(now int64, end uint32) bool {
 	return r.una == end
 }
 
-// acknowledged keeps the books after una has moved on from before; freed is the cost of what lies between.
+// acknowledged updates timers, window and budget after una has advanced from before. freed is the cost of the
+// acknowledged PSNs.
 func (r *requester) acknowledged(now int64, before uint32, freed int) {
 	r.progress(now)
 	if r.una == r.max {
-		r.referring = false
+		r.sentByReference = false
 	}
 	if (r.una-before)&psn.Mask <= (r.nxt-before)&psn.Mask {
 		r.win.release(freed)
 		r.endProbe(now, before)
 		return
 	}
-	// An answer to something sent before the last retry: no need to send it again.
+	// The response acknowledges packets sent before the last rewind: they need not be sent again.
 	r.win.clear()
 	r.nxt, r.cur = r.una, r.head
 }
 
-// answered moves on after n PSNs from una on, of the READ or atomic request w, were answered with data.
+// answered advances una by n PSNs of w, a READ or atomic request, that were answered with data. off is the first of
+// these PSNs, relative to w.
 func (r *requester) answered(now int64, w *SendWQE, off, n uint32) {
 	before := r.una
 	r.una = psn.Add(r.una, int(n))
-	if off+n == w.cellEnd(off) && r.reads > 0 { // 0 while a retry has not asked again
+	if off+n == w.cellEnd(off) && r.reads > 0 { // reads is 0 after a rewind, before the request is sent again
 		r.reads--
 	}
 	freed := r.cost(w, off, off+n)
@@ -88,7 +90,7 @@ func (r *requester) answered(now int64, w *SendWQE, off, n uint32) {
 	r.acknowledged(now, before, freed)
 }
 
-// onReadResponse handles one packet of the answer to a READ.
+// onReadResponse handles one packet of a READ response.
 func (r *requester) onReadResponse(now int64, at uint32, op wire.Opcode, p *link.RxPacket) {
 	data, n := p.Payload(), uint32(1)
 	if p.Train {
@@ -104,14 +106,14 @@ func (r *requester) onReadResponse(now int64, at uint32, op wire.Opcode, p *link
 		return
 	}
 	if w.Op != OpRead {
-		r.failHead(now, BadRespErr, 0, "the peer answered a request that is no READ with READ data")
+		r.failHead(now, BadRespErr, 0, "the peer answered a request other than a READ with READ data")
 		return
 	}
 	off := (at - w.first) & psn.Mask
 	pos := r.bytes(w, off)
 	switch {
 	case !r.fits(w, off, n, op):
-		r.failHead(now, BadRespErr, 0, "the READ response has an opcode that does not belong at its place: "+op.String())
+		r.failHead(now, BadRespErr, 0, "the READ response has an opcode that is invalid at its position: "+op.String())
 		return
 	case len(data) != int(r.bytes(w, off+n)-pos):
 		r.failHead(now, BadRespErr, 0, "the READ response has the wrong length")
@@ -125,9 +127,9 @@ func (r *requester) onReadResponse(now int64, at uint32, op wire.Opcode, p *link
 	r.answered(now, w, off, n)
 }
 
-// fits tells whether a READ response may have opcode op and n PSNs from number off of w on. The answer to a READ request
-// runs from where the request began to the end of its cell. After a retry the answer
-// to the first request may still come in, and is as good.
+// fits reports whether opcode op is valid for a READ response that covers n PSNs of w from relative PSN off on. The
+// response to a READ request runs from the request's first PSN to the end of its cell. After a retry, a response to
+// the first transmission may still arrive and is accepted.
 func (r *requester) fits(w *SendWQE, off, n uint32, op wire.Opcode) bool {
 	if off+n > w.cellEnd(off) {
 		return false
@@ -146,8 +148,8 @@ func (r *requester) fits(w *SendWQE, off, n uint32, op wire.Opcode) bool {
 	return starts && end // wire.ReadRespOnly
 }
 
-// onAtomicAck handles the answer to an atomic request: what the peer's memory held before, which
-// goes to the local buffer in host byte order.
+// onAtomicAck handles an atomic response. value is the original content of the peer's memory; it is stored in the
+// local buffer in host byte order.
 func (r *requester) onAtomicAck(now int64, at uint32, value uint64) {
 	if !r.advance(now, at) {
 		r.onLostResponse(now)
@@ -155,7 +157,7 @@ func (r *requester) onAtomicAck(now int64, at uint32, value uint64) {
 	}
 	w := r.sq.At(r.head)
 	if !w.isAtomic() {
-		r.failHead(now, BadRespErr, 0, "the peer answered a request that is no atomic with an atomic acknowledgement")
+		r.failHead(now, BadRespErr, 0, "the peer answered a request other than an atomic with an atomic acknowledge")
 		return
 	}
 	binary.NativeEndian.PutUint64(r.value[:], value)
@@ -166,16 +168,16 @@ func (r *requester) onAtomicAck(now int64, at uint32, value uint64) {
 	r.answered(now, w, 0, 1)
 }
 
-// onNak handles a negative acknowledgement of PSN at, which acknowledges what comes before.
+// onNak handles a NAK of PSN at. It acknowledges everything before at.
 func (r *requester) onNak(now int64, at uint32, op wire.Opcode, h wire.AETH) {
 	if !r.advance(now, at) {
 		r.onLostResponse(now)
-		r.settle()
+		r.runDeferred()
 		return
 	}
-	r.settle()
+	r.runDeferred()
 	if r.phase == halted {
-		return // a failure that waited for its turn was it
+		return // a deferred failure stopped the queue
 	}
 	if op != wire.Ack {
 		r.failHead(now, BadRespErr, h.Syndrome(), "the peer sent data together with a NAK")
@@ -199,7 +201,7 @@ func (r *requester) onNak(now int64, at uint32, op wire.Opcode, h wire.AETH) {
 	}
 }
 
-// failHead makes the oldest work request fail, which is the one that una belongs to.
+// failHead fails the oldest work request, which una belongs to.
 func (r *requester) failHead(now int64, st Status, syndrome uint8, why string) {
 	f := r.failure(now, r.sq.At(r.head), st, why)
 	f.Syndrome = syndrome

@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// One ACK covers everything before it; those that come twice, late or for nothing sent change nothing.
+// One ACK covers everything before it. Duplicate, late and unexpected ACKs change nothing.
 func TestAcksAreCumulative(t *testing.T) {
 	s := newSender(t, RC, nil)
 	for range 4 {
@@ -32,7 +32,7 @@ func TestAcksAreCumulative(t *testing.T) {
 	s.is(RTS)
 }
 
-// An ACK may come for a packet in the middle of a message.
+// An ACK may acknowledge a packet in the middle of a message.
 func TestAckWithinAMessage(t *testing.T) {
 	s := newSender(t, RC, nil)
 	s.send(5000)
@@ -79,7 +79,7 @@ func TestX_WC_01_CompletionOpcodes(t *testing.T) {
 	s.checkIdle()
 }
 
-// The answer to a READ is scattered over its SGEs and touches nothing else.
+// A READ response is scattered over its SGEs and changes no other memory.
 func TestV_GEN_24_ReadDataLandsInTheLocalBuffer(t *testing.T) {
 	s := newSender(t, RC, nil)
 	s.post(OpRead, s.sges(100, 3000, 7, 0, 1017, 1), nil)
@@ -102,7 +102,7 @@ func TestV_GEN_24_ReadDataLandsInTheLocalBuffer(t *testing.T) {
 	}
 }
 
-// V-GEN-26: the value before the operation comes back, in host byte order, over any SGEs.
+// V-GEN-26: the original value is returned in host byte order, over any SGEs.
 func TestV_GEN_26_AtomicsReturnTheOldValue(t *testing.T) {
 	s := newSender(t, RC, nil)
 	s.post(OpFetchAdd, s.sges(64, 8), nil)
@@ -136,7 +136,7 @@ func TestImplicitAcknowledgement(t *testing.T) {
 	s.checkIdle()
 }
 
-// V-SEND-09: with a fence a request waits for the READs and atomics before it, and for nothing else.
+// V-SEND-09: a fenced request waits for earlier READs and atomics only.
 func TestV_SEND_09_FenceWaitsForReadsAndAtomics(t *testing.T) {
 	s := newSender(t, RC, nil)
 	fenced := func(w *SendWQE) { w.Flags = Fence }
@@ -155,7 +155,7 @@ func TestV_SEND_09_FenceWaitsForReadsAndAtomics(t *testing.T) {
 	s.sends("RC SEND ONLY 1005 A +2", "RC SEND ONLY 1006 A +3")
 }
 
-// Initiator depth: no more READs and atomics outstanding than max_rd_atomic; what follows waits behind them.
+// Initiator depth: at most max_rd_atomic READs and atomics are outstanding; later requests wait.
 func TestInitiatorDepth(t *testing.T) {
 	s := newSender(t, RC, func(_ *Config, a *Attr) { a.MaxRdAtomic = 2 })
 	for range 2 {
@@ -168,7 +168,7 @@ func TestInitiatorDepth(t *testing.T) {
 	s.sends()
 	s.data(wire.ReadRespLast, 1001, 1)
 	s.sends("RC RDMA READ REQUEST 1003 A reth a000 b0b 1025")
-	s.timeout() // all that is outstanding is asked for again, no more than that
+	s.timeout() // resends exactly the outstanding requests
 	s.sends("RC FETCH ADD 1002 A atomic a000 b0b 3 0", "RC RDMA READ REQUEST 1003 A reth a000 b0b 1025")
 	s.atomicAck(1002, 0)
 	s.sends("RC FETCH ADD 1005 A atomic a000 b0b 3 0", "RC SEND ONLY 1006 A +1")
@@ -179,8 +179,8 @@ func TestInitiatorDepth(t *testing.T) {
 	s.checkIdle()
 }
 
-// A READ that is larger than a share of the window is asked for in pieces. The answers are taken like one.
-func TestLargeReadIsAskedForInCells(t *testing.T) {
+// A READ larger than its share of the window is requested in pieces and completes as one.
+func TestLargeReadIsRequestedInCells(t *testing.T) {
 	s := newSender(t, RC, func(_ *Config, a *Attr) { a.MaxRdAtomic = 2 })
 	s.qp.SetWindow(6*(1024+packetCost), nil)
 	s.post(OpRead, s.sges(0, 7*1024+1), nil)
@@ -188,11 +188,11 @@ func TestLargeReadIsAskedForInCells(t *testing.T) {
 	s.data(wire.ReadRespFirst, 1000, 1024)
 	s.data(wire.ReadRespMiddle, 1001, 1024)
 	s.sends()
-	s.timeout() // what is missing of the first piece, and the second: the first one shows where the window is now
+	s.timeout() // the rest of the first piece, and the second
 	s.sends("RC RDMA READ REQUEST 1002 A reth a800 b0b 1024", "RC RDMA READ REQUEST 1003 A reth ac00 b0b 3072")
-	s.data(wire.ReadRespLast, 1002, 1024) // of the first answer
+	s.data(wire.ReadRespLast, 1002, 1024) // of the first transmission
 	s.sends("RC RDMA READ REQUEST 1006 A reth b800 b0b 1025")
-	s.data(wire.ReadRespOnly, 1002, 1024) // of the second: a copy
+	s.data(wire.ReadRespOnly, 1002, 1024) // of the second transmission: a duplicate
 	s.data(wire.ReadRespFirst, 1003, 1024)
 	s.data(wire.ReadRespMiddle, 1004, 1024)
 	s.data(wire.ReadRespLast, 1005, 1024)

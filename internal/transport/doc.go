@@ -1,7 +1,6 @@
-// Package transport is the queue pair: the state machines of RC, UC, UD and XRC
-// as pure code. Time is an argument, packets come in and go out as bytes, memory is a
-// table of regions; there is no goroutine, no clock, no socket and no lock but those of
-// the queues that the application's side shares.
+// Package transport is the queue pair: the state machines of RC, UC, UD and XRC as pure code. Time is an argument,
+// packets are byte slices, memory is a table of regions. There is no goroutine, no clock, no socket, and no lock but
+// those of the queues that posting goroutines share with the QP.
 //
 //	            PostSend                               PostRecv
 //	               |                                      |
@@ -12,11 +11,12 @@
 //	retry.go       ^                                      |          read.go, atomic.go,
 //	completer.go   +------- ACK, NAK, READ data <---------+          reply.go
 //
-// The responder's refusals are in refuse.go, repeated requests in duplicate.go, its UC, UD and XRC forms in uc.go, ud.go and xrc.go.
-// Beside them: gather.go reads and scatters what a work request's SGEs name, window.go bounds the
-// bytes in flight, modify.go makes the transitions that ibv_modify_qp asks for and state.go the others,
-// failure.go tells why something failed, local.go executes the work requests that need no packet.
+// Responder: refuse.go holds the refusals, duplicate.go repeated requests, uc.go, ud.go and xrc.go the other
+// transports, tag.go and tagged.go tag matching. Requester: early.go retransmits before the ACK timeout, window.go
+// and budget.go bound the bytes in flight, local.go executes the work requests that need no packet, reference.go
+// sends payload by reference. Both: gather.go reads and writes the memory of SGEs, modify.go makes the transitions of
+// ibv_modify_qp and state.go the others, failure.go describes failures.
 //
-// Whoever holds a QP's shard may call its On... methods, Transmit and Modify; nobody else
-// may. The package imports internal/{wire,psn,mr,link}.
+// Only the holder of a QP's shard may call its On... methods, Transmit and Modify. The package imports
+// internal/{wire,psn,mr,link}.
 package transport

@@ -5,18 +5,18 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// duplicate handles a request whose PSN has been handled before: the peer did not get the
-// answer. A SEND or WRITE is acknowledged again and otherwise ignored, a READ executed again, the
-// answer to an atomic, a FLUSH or an ATOMIC WRITE repeated (IBTA C9-105, A19).
+// duplicate handles a request whose PSN was executed before: the requester did not receive the response. A SEND or
+// WRITE is acknowledged again and otherwise ignored, a READ is executed again, the response to an atomic, a FLUSH or
+// an ATOMIC WRITE is repeated (IBTA C9-105, A19).
 //
-// Of a run of duplicates, with which a peer sends a whole window again, the first is acknowledged and those that ask
-// for it, as if they had come for the first time. An answer to each would double the work of a peer that is late because it is
-// overloaded: Linux's soft-RoCE then took none of them for seconds, and went on sending.
+// A requester that resends its window produces a run of duplicates. The first duplicate of a run is acknowledged, and
+// each one that requests an acknowledgement. An ACK per duplicate would double the load of a requester that is slow
+// because it is overloaded: soft-RoCE then processed none of them for seconds and kept resending.
 func (r *responder) duplicate(p wire.Packet, info *wire.Info) {
 	r.qp.Counters.DuplicateRequest++
 	seq := p.BTH().PSN()
-	first := seq != r.again
-	r.again = psn.Add(seq, r.span)
+	first := seq != r.dupNext
+	r.dupNext = psn.Add(seq, r.span)
 	switch {
 	case info.Flags&(wire.IsSend|wire.IsWrite) != 0:
 		if first || p.BTH().AckReq() {
@@ -24,16 +24,16 @@ func (r *responder) duplicate(p wire.Packet, info *wire.Info) {
 		}
 	case info.Flags&wire.IsRead != 0:
 		r.replayRead(p)
-	case info.Flags&once != 0:
-		r.replayOnce(p)
+	case info.Flags&atMostOnce != 0:
+		r.replayAtMostOnce(p)
 	default:
 		r.qp.Counters.BadDuplicate++
 	}
 }
 
-// ackAgain acknowledges, for a duplicate SEND or WRITE at seq, everything up to the newest PSN. Where a
-// READ or atomic came after seq, it stops in front of it: the peer takes an acknowledgement of a READ's
-// PSN without its data as a loss. While such an answer still waits to be sent it says all that there is to say.
+// ackAgain acknowledges everything up to the newest PSN, in answer to a duplicate SEND or WRITE at seq. If a READ or
+// atomic was executed after seq, the ACK stops before it: a requester treats an ACK of a READ's PSN without data as a
+// lost response. If that response is still queued, it acknowledges seq as well and no ACK is needed.
 func (r *responder) ackAgain(seq uint32) {
 	upTo := psn.Add(r.epsn, -1)
 	for i := r.oldest(); i != r.head; i++ {

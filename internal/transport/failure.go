@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/psn"
 )
 
-// failure tells the story of w, which fails now.
+// failure describes why w fails now.
 func (r *requester) failure(now int64, w *SendWQE, st Status, reason string) *Failure {
 	qp := r.qp
 	f := &Failure{
@@ -30,7 +30,7 @@ func (r *requester) failure(now int64, w *SendWQE, st Status, reason string) *Fa
 	return f
 }
 
-// flushed is the cause of every work request that is flushed now. One serves a whole queue.
+// flushed returns the cause of the work requests that are flushed now. One value serves a whole queue.
 func (qp *QP) flushed() *Failure {
 	f := &Failure{Status: WRFlushErr, QPN: qp.Num, DestQPN: qp.attr.DestQPN, First: qp.first}
 	if qp.first == nil {

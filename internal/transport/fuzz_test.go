@@ -10,13 +10,12 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// FuzzResponder plays a hostile peer: sequences of packets, right and wrong, with receives, registrations and
-// changes of state in between. Whatever happens, no byte outside the regions that permit it is written or sent, every
-// receive completes once, and the replies end.
+// FuzzResponder simulates a hostile peer: valid and invalid packets with receives, registrations and state changes in
+// between. No byte outside the permitted regions is written or sent, every receive completes once, and replies end.
 //
 // A script is a header of 4 bytes and steps of 8; see hostile.step.
 func FuzzResponder(f *testing.F) {
-	for _, s := range hostileSeeds() {
+	for _, s := range append(hostileSeeds(), trainSeeds()...) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, script []byte) {
@@ -31,15 +30,15 @@ func FuzzResponder(f *testing.F) {
 	})
 }
 
-// A byte of memory that the peer may read is below 0x80, every other one is secret. The peer never sends such a byte,
-// so that one in a READ response is a leak.
+// A byte that the peer may read is below 0x80; all others are secret. The peer never sends a secret byte, so one in a
+// READ response is a leak.
 const (
 	secret  = 0xEE
 	public  = 0x11
 	padding = 256 // secret bytes around each region
 )
 
-// The regions of a hostile's victim. Only one of each pair of rights, so that a mistake shows.
+// The regions of the QP under test. Each has only one right of a pair, so that a missing check shows.
 const (
 	regReadWrite = iota
 	regRead
@@ -47,7 +46,7 @@ const (
 	regAtomic
 	regLocal // receives
 	regForeign
-	regWindows // peers reach it through windows only
+	regWindows // accessible to peers through windows only
 	regCount
 
 	regSize = 3000
@@ -100,7 +99,8 @@ func newHostile(t *testing.T, script []byte) *hostile {
 	h.qp = NewQP(h.config(script[0]))
 	h.attr = Attr{
 		Path: link.Path{Src: stageAddr, Dst: peerAddr}, DestQPN: peerQPN, PKey: wire.DefaultPKey, QKey: 5,
-		MTU: 256 << (script[1] & 1), RQPSN: (uint32(script[2]) - 128) & psn.Mask, MaxDestRdAtom: int(script[3] & 7), Timeout: 14, RetryCnt: 7,
+		MTU: 256 << (script[1] & 1), RQPSN: (uint32(script[2]) - 128) & psn.Mask, MaxDestRdAtom: int(script[3] & 7),
+		Timeout: 14, RetryCnt: 7,
 		Access: accessWrite | accessRead | accessAtomic | accessFlush, MaxRdAtomic: int(script[3] >> 6),
 	}
 	if script[0]&8 != 0 {
@@ -111,15 +111,15 @@ func newHostile(t *testing.T, script []byte) *hostile {
 	return h
 }
 
-// Kinds of victims: bits of a script's first byte.
+// Kinds of QPs: bits of a script's first byte.
 const (
 	kindShared = 0x04 // an SRQ
-	kindDenied = 0x08 // the third byte says what the QP permits
+	kindDenied = 0x08 // the third byte selects the QP's access flags
 	kindXRC    = 0x10 // instead of RC
 	kindTags   = 0x20 // with RC: the SRQ matches tags
 )
 
-// config makes the victim's queues.
+// config creates the queues.
 func (h *hostile) config(kind byte) Config {
 	c := Config{
 		Num: stageQPN, Type: []Type{RC, RC, UC, UD}[kind&3], PD: stagePD, SQ: NewSendQueue(2, 1, 0),
@@ -128,7 +128,7 @@ func (h *hostile) config(kind byte) Config {
 	rc := c.Type == RC
 	switch {
 	case rc && kind&kindXRC != 0:
-		// Of two SRQs the second is in a domain without memory.
+		// The second SRQ is in a domain without memory.
 		h.rq = NewRecvQueue(8, 3, true, stagePD)
 		d := NewXRCD()
 		d.Add(&XRCSRQ{Num: 1, Queue: h.rq, CQ: h.stage})
@@ -159,9 +159,16 @@ func (h *hostile) connect() {
 	}
 }
 
-// step performs b: the kind of step, then its arguments.
+// step performs step b: its kind, then its arguments.
 func (h *hostile) step(b [8]byte) {
 	defer h.watchWindow()
+	if b[0]&stepTrain != 0 {
+		h.bringTrain(b)
+		if b[0]&0x80 == 0 {
+			h.send(1 << 20)
+		}
+		return
+	}
 	switch b[0] % 16 {
 	case 15:
 		h.window(b)
@@ -169,7 +176,7 @@ func (h *hostile) step(b [8]byte) {
 		h.post(b)
 	case 11:
 		h.send(int(b[1]))
-	case 12: // a region comes or goes
+	case 12: // register or deregister
 		i := int(b[1]) % regWindows
 		if h.gone[i] = !h.gone[i]; h.gone[i] {
 			if err := h.stage.regions.Remove(h.regions[i]); err != nil {
@@ -178,7 +185,7 @@ func (h *hostile) step(b [8]byte) {
 		} else if err := h.stage.regions.Add(h.regions[i]); err != nil {
 			h.t.Fatal(err)
 		}
-	case 13: // the peer's raw bytes, with our QPN
+	case 13: // raw bytes with our QPN
 		p := append([]byte{byte(h.qp.prefix()) | b[1]&31, b[2] & 0x70, 0xFF, 0xFF, 0, 0, 0, stageQPN}, b[3:]...)
 		p = append(p, make([]byte, 4*int(b[2]&15))...)
 		h.deliverIfPacket(p)
@@ -211,7 +218,7 @@ func (h *hostile) modify(st State) {
 	if err := h.qp.Modify(0, &Attr{State: st}, MaskState); err != nil {
 		h.t.Fatal(err)
 	}
-	if st == Reset { // posted receives vanish without a completion
+	if st == Reset { // posted receives are dropped without a completion
 		if held && !tagged {
 			h.posted--
 		}
@@ -224,7 +231,7 @@ func (h *hostile) modify(st State) {
 	}
 }
 
-// post posts a receive of up to three entries, most of them good.
+// post posts a receive of up to three entries, most of them valid.
 func (h *hostile) post(b [8]byte) {
 	var sges []SGE
 	for i := range int(b[1] & 3) {
@@ -232,7 +239,14 @@ func (h *hostile) post(b [8]byte) {
 		if b[2]>>i&1 != 0 {
 			r = h.regions[int(b[3])%regWindows]
 		}
-		sges = append(sges, SGE{Addr: r.Base + uint64(b[4])*8, Length: []uint32{0, 1, 39, 41, 256, 300, 1024, 1 << 31}[b[5+i%3]&7], LKey: r.LKey})
+		sges = append(
+			sges,
+			SGE{
+				Addr:   r.Base + uint64(b[4])*8,
+				Length: []uint32{0, 1, 39, 41, 256, 300, 1024, 1 << 31}[b[5+i%3]&7],
+				LKey:   r.LKey,
+			},
+		)
 	}
 	if h.tags != nil && b[1]&4 != 0 {
 		h.tag(b, sges)
@@ -244,9 +258,16 @@ func (h *hostile) post(b [8]byte) {
 	}
 }
 
-// tag changes the list of tags. The list may not like it.
+// tag changes the tag list, possibly in an invalid way.
 func (h *hostile) tag(b [8]byte, sges []SGE) {
-	op := TagOp{Op: OpsCode(b[1] >> 3 % 3), Sync: b[1]&64 != 0, Unexpected: h.tags.came - uint32(b[1]>>7), SGEs: sges, Handle: uint32(b[3]), Tag: uint64(b[4])}
+	op := TagOp{
+		Op:         OpsCode(b[1] >> 3 % 3),
+		Sync:       b[1]&64 != 0,
+		Unexpected: h.tags.came - uint32(b[1]>>7),
+		SGEs:       sges,
+		Handle:     uint32(b[3]),
+		Tag:        uint64(b[4]),
+	}
 	if b[2]&0x80 != 0 {
 		op.Mask = ^uint64(0)
 	} else {
@@ -261,10 +282,10 @@ func (h *hostile) tag(b [8]byte, sges []SGE) {
 	if err := h.tags.Do(&op); err == nil && op.Op == TagAdd {
 		h.posted++
 	}
-	h.cqes = before // completions of operations are none of receives
+	h.cqes = before // completions of operations do not count as receives
 }
 
-// handle is that of some buffer of the list, 0 if it is empty.
+// handle returns the handle of a buffer in the list, 0 if it is empty.
 func (h *hostile) handle(n int) uint32 {
 	i := h.tags.first
 	for ; i >= 0 && n > 0 && h.tags.entries[i].next >= 0; n-- {
@@ -277,12 +298,14 @@ func (h *hostile) handle(n int) uint32 {
 }
 
 var hostileOps = []wire.Opcode{
-	wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendLastImm, wire.SendOnly, wire.SendOnlyImm, wire.SendLastInv, wire.SendOnlyInv,
+	wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendLastImm, wire.SendOnly, wire.SendOnlyImm, wire.SendLastInv,
+	wire.SendOnlyInv,
 	wire.WriteFirst, wire.WriteMiddle, wire.WriteLast, wire.WriteLastImm, wire.WriteOnly, wire.WriteOnlyImm,
-	wire.ReadRequest, wire.FetchAdd, wire.CompareSwap, wire.Flush, wire.AtomicWrite, wire.Ack, wire.ReadRespOnly, wire.AtomicAck,
+	wire.ReadRequest, wire.FetchAdd, wire.CompareSwap, wire.Flush, wire.AtomicWrite, wire.Ack, wire.ReadRespOnly,
+	wire.AtomicAck,
 }
 
-// packet sends a request that is right in most respects.
+// packet sends a request that is mostly valid.
 func (h *hostile) packet(b [8]byte) {
 	mtu := uint32(h.attr.MTU)
 	r := h.target(int(b[4]))
@@ -303,10 +326,11 @@ func (h *hostile) packet(b [8]byte) {
 	case off < 0xC0:
 		f.Addr = r.base + off - 0x80
 	default:
-		f.Addr = r.base + r.size - uint64(len(h.arena)) + off // far outside, perhaps around the end of the space
+		f.Addr = r.base + r.size - uint64(len(h.arena)) + off // far outside, possibly wrapping around
 	}
 	f.DMALen = []uint32{
-		0, 1, 8, mtu - 1, mtu, mtu + 1, 2 * mtu, 2*mtu + 5, 3 * mtu, regSize, regSize + 1, 1 << 31, 1<<31 + 1, 1<<32 - 1, uint32(b[6]), 2*mtu - 1,
+		0, 1, 8, mtu - 1, mtu, mtu + 1, 2 * mtu, 2*mtu + 5, 3 * mtu, regSize, regSize + 1, 1 << 31, 1<<31 + 1, 1<<32 - 1,
+		uint32(b[6]), 2*mtu - 1,
 	}[b[6]&15]
 	left := h.qp.resp.write.left
 	if f.Opcode.Is(wire.Start) {
@@ -320,7 +344,7 @@ func (h *hostile) packet(b [8]byte) {
 	h.deliverIfPacket(f.Build())
 }
 
-// putTag makes a payload begin with the headers of tag matching. Its READs are of the victim's own peer, whose bytes it may write.
+// putTag puts tag matching headers in front of a payload.
 func (h *hostile) putTag(p []byte, b [8]byte) {
 	if h.tags == nil || len(p) < wire.TMHLen {
 		return
@@ -337,7 +361,7 @@ func (h *hostile) deliverIfPacket(b []byte) {
 	}
 }
 
-// send lets the victim answer, and reads what it says.
+// send lets the QP reply and inspects the replies.
 func (h *hostile) send(budget int) {
 	for budget > 0 {
 		more := h.qp.Transmit(0, h.tx, min(budget, 64))
@@ -362,7 +386,7 @@ func (h *hostile) send(budget int) {
 	}
 }
 
-// inspect looks at a reply. READs of the largest length that a region has end after a dozen packets.
+// inspect checks a reply. READs of the largest region end after a dozen packets.
 func (h *hostile) inspect(b []byte) {
 	p, err := wire.Parse(b[:len(b)-wire.ICRCLen])
 	switch {
@@ -383,7 +407,7 @@ func (h *hostile) inspect(b []byte) {
 	}
 }
 
-// finish ends the victim and looks at what it left behind.
+// finish destroys the QP and checks the final state.
 func (h *hostile) finish() {
 	h.send(1 << 20)
 	h.modify(Err)
@@ -429,9 +453,9 @@ func (h *hostile) finish() {
 	}
 }
 
-// hostileSeeds are scripts of the shapes that real traffic has (testdata/pcap).
+// hostileSeeds are scripts shaped like real traffic (testdata/pcap).
 func hostileSeeds() [][]byte {
-	const more = 0x80 // in byte 0: the batch goes on
+	const more = 0x80 // in byte 0: the batch continues
 	op := func(o wire.Opcode) byte {
 		for i, x := range hostileOps {
 			if x == o {
@@ -449,16 +473,33 @@ func hostileSeeds() [][]byte {
 	const xrc, tm = "\x10\x00\x80\x04", "\x20\x00\x80\x44"
 	message := func(reg byte) [][]byte {
 		return [][]byte{
-			pkt(0, wire.WriteFirst, 0, reg, 0, 7, 0), pkt(0, wire.WriteMiddle, 0, reg, 0, 0, 0), pkt(0, wire.WriteLastImm, 0, reg, 0, 0, 0),
+			pkt(
+				0,
+				wire.WriteFirst,
+				0,
+				reg,
+				0,
+				7,
+				0,
+			), pkt(0, wire.WriteMiddle, 0, reg, 0, 0, 0), pkt(0, wire.WriteLastImm, 0, reg, 0, 0, 0),
 		}
 	}
 	sends := [][]byte{
-		post, pkt(0, wire.SendFirst, 0, 0, 0, 4, 5), pkt(0, wire.SendMiddle, 0, 0, 0, 0, 5), pkt(0, wire.SendLast, 0, 0, 0, 0, 2),
+		post, pkt(0, wire.SendFirst, 0, 0, 0, 4, 5), pkt(0, wire.SendMiddle, 0, 0, 0, 0, 5), pkt(0, wire.SendLast, 0, 0, 0,
+			0, 2),
 		post, pkt(more, wire.SendOnlyImm, 0, 0, 0, 0, 3), pkt(0, wire.SendOnly, -1, 0, 0, 0, 3),
 	}
 	reads := [][]byte{
 		pkt(more, wire.ReadRequest, 0, regRead, 0, 7, 0), pkt(more, wire.ReadRequest, 0, regReadWrite, 0, 9, 0), {11, 2},
-		pkt(0, wire.ReadRequest, -12, regReadWrite, 0, 9, 0), pkt(0, wire.FetchAdd, 0, regAtomic, 0, 2, 1), pkt(0, wire.FetchAdd, -1, regAtomic, 0, 2, 1),
+		pkt(
+			0,
+			wire.ReadRequest,
+			-12,
+			regReadWrite,
+			0,
+			9,
+			0,
+		), pkt(0, wire.FetchAdd, 0, regAtomic, 0, 2, 1), pkt(0, wire.FetchAdd, -1, regAtomic, 0, 2, 1),
 		pkt(more, wire.ReadRequest, 0, regRead, 0, 9, 0), {12, regRead}, {11, 255},
 	}
 	for i := range reads {
@@ -466,29 +507,101 @@ func hostileSeeds() [][]byte {
 	}
 	// A buffer for any tag, then an eager message, a rendezvous, its READ's response, and one that is unexpected.
 	tagged := [][]byte{
-		{10, 5, 0, 0, 0, 5, 5, 5}, post, {0, op(wire.SendOnly), 0, 1 | 3<<3, 0, 0, 0, 5}, {10, 5, 0, 0, 0, 5, 5, 5}, {0, op(wire.SendOnly), 0, 1 | 1<<3, 0, 2, 0, 0xC7},
-		{0, op(wire.ReadRespOnly), 0, 1, 0, 2, 0, 5}, {0, op(wire.SendOnly), 0, 1 | 3<<3, 0, 0, 0, 5}, {10, 0x45, 0, 0, 0, 5, 5, 5}, {14, 1, 0, 0, 0, 0, 0, 0}, post,
+		{
+			10,
+			5,
+			0,
+			0,
+			0,
+			5,
+			5,
+			5,
+		}, post, {0, op(wire.SendOnly), 0, 1 | 3<<3, 0, 0, 0, 5}, {10, 5, 0, 0, 0, 5, 5, 5}, {0, op(wire.SendOnly), 0, 1 |
+			1<<3, 0, 2, 0, 0xC7},
+		{
+			0,
+			op(wire.ReadRespOnly),
+			0,
+			1,
+			0,
+			2,
+			0,
+			5,
+		}, {0, op(wire.SendOnly), 0, 1 | 3<<3, 0, 0, 0, 5}, {10, 0x45, 0, 0, 0, 5, 5, 5}, {14, 1, 0, 0, 0, 0, 0, 0}, post,
 		{0, op(wire.SendOnly), 0, 1 | 1<<3, 0, 6, 0, 0xC7},
 	}
-	strangers := [][]byte{ // SRQs of another domain, and none
-		post, {0, op(wire.WriteOnly), 0, 1 | 6<<2, regWrite, 0, 2, 0}, {14, 1, 0, 0, 0, 0, 0, 0}, {0, op(wire.SendOnly), 0, 1 | 7<<2, 0, 0, 0, 3},
+	strangers := [][]byte{ // SRQs of another domain, and unknown ones
+		post, {0, op(wire.WriteOnly), 0, 1 | 6<<2, regWrite, 0, 2, 0}, {14, 1, 0, 0, 0, 0, 0, 0}, {0, op(wire.SendOnly), 0,
+			1 | 7<<2, 0, 0, 0, 3},
 	}
 	return [][]byte{
-		script(xrc, sends...), script(xrc, append([][]byte{post}, message(regWrite)...)...), script(xrc, reads...), script(xrc, strangers...),
+		script(
+			xrc,
+			sends...), script(xrc, append([][]byte{post}, message(regWrite)...)...), script(xrc, reads...), script(xrc,
+			strangers...),
 		script(tm, tagged...), script(tm, sends...),
 		script(rc, sends...), script(uc, sends...), script(ud, append([][]byte{post}, sends...)...),
-		script(rc, append([][]byte{post}, message(regWrite)...)...), script(uc, append([][]byte{post}, message(regReadWrite)...)...),
+		script(
+			rc,
+			append([][]byte{post}, message(regWrite)...)...), script(uc, append([][]byte{post}, message(regReadWrite)...)...),
 		script(rc, reads...),
-		script(rc, pkt(0, wire.AtomicWrite, 0, regWrite, 0, 2, 0), pkt(0, wire.Flush, 0, regAtomic, 0, 2, 0), pkt(0, wire.AtomicWrite, -2, regWrite, 0, 2, 0), pkt(0, wire.Flush, -2, regAtomic, 0, 2, 0)),
-		script(rc, pkt(0, wire.SendOnly, 0, 0, 0, 0, 3), post, pkt(0, wire.SendOnly, 0, 0, 0, 0, 3)),                                             // RNR
-		script(rc, post, post, pkt(0, wire.SendOnly, 1, 0, 0, 0, 3), pkt(0, wire.SendOnly, 2, 0, 0, 0, 3), pkt(0, wire.SendOnly, 0, 0, 0, 0, 3)), // loss
+		script(
+			rc,
+			pkt(0, wire.AtomicWrite, 0, regWrite, 0, 2, 0),
+			pkt(0, wire.Flush, 0, regAtomic, 0, 2, 0),
+			pkt(0, wire.AtomicWrite, -2, regWrite, 0, 2, 0),
+			pkt(0, wire.Flush, -2, regAtomic, 0, 2, 0),
+		),
+		script(
+			rc,
+			pkt(0, wire.SendOnly, 0, 0, 0, 0, 3),
+			post,
+			pkt(0, wire.SendOnly, 0, 0, 0, 0, 3),
+		), // RNR
+		script(
+			rc,
+			post,
+			post,
+			pkt(0, wire.SendOnly, 1, 0, 0, 0, 3),
+			pkt(0, wire.SendOnly, 2, 0, 0, 0, 3),
+			pkt(0, wire.SendOnly, 0, 0, 0, 0, 3),
+		), // loss
 		script(rc, pkt(0, wire.WriteOnly, 0, regRead, 0, 2, 0)), script(rc, pkt(0, wire.ReadRequest, 0, regWrite, 0, 2, 0)),
 		script(rc, pkt(0, wire.WriteOnly, 0, 0xF7, 0, 2, 0)), script(rc, pkt(0, wire.WriteOnly, 0, regWrite, 0x41, 2, 0)),
-		script(rc, pkt(0, wire.CompareSwap, 0, regAtomic, 0x81, 2, 0)), script("\x04\x00\x80\x04", post, post, pkt(0, wire.SendFirst, 0, 0, 0, 4, 5), pkt(0, wire.SendFirst, 0, 0, 0, 4, 5)),
-		script(rc, pkt(0, wire.WriteOnly, 0, regCount+winOwn, 0, 2, 3), post, pkt(0, wire.SendOnlyInv, 0, regCount+winOwn, 0, 0, 3), pkt(0, wire.WriteOnly, 0, regCount+winOwn, 0, 2, 3)),
-		script(rc, post, pkt(more, wire.ReadRequest, 0, regCount+winOwn, 0, 6, 0), pkt(0, wire.SendOnlyInv, 0, regCount+winOwn, 0, 0, 3), pkt(0, wire.SendOnlyInv, 0, regCount+winOwn, 0, 0, 3)),
-		script(rc, pkt(more, wire.ReadRequest, 0, regCount+winOwn, 0, 6, 0), []byte{15, 0, 0, 0, 0, 0, 0, 0}), script(rc, pkt(0, wire.ReadRequest, 0, regCount+winOther, 0, 4, 0)),
-		script(rc, pkt(0, wire.ReadRequest, 0, regCount+winType1, 0, 2, 0), pkt(0, wire.FetchAdd, 0, regCount+winOwn, 0, 2, 3), pkt(0, wire.WriteOnly, 0, regCount+winOwn, 0x41, 2, 3)),
-		script("\x00\x00\x80\x01", pkt(more, wire.ReadRequest, 0, regRead, 0, 9, 0), pkt(0, wire.ReadRequest, 0, regRead, 0, 9, 0)),
+		script(
+			rc,
+			pkt(0, wire.CompareSwap, 0, regAtomic, 0x81, 2, 0),
+		), script("\x04\x00\x80\x04", post, post, pkt(0, wire.SendFirst, 0, 0, 0, 4, 5), pkt(0, wire.SendFirst, 0, 0, 0, 4,
+			5)),
+		script(
+			rc,
+			pkt(0, wire.WriteOnly, 0, regCount+winOwn, 0, 2, 3),
+			post,
+			pkt(0, wire.SendOnlyInv, 0, regCount+winOwn, 0, 0, 3),
+			pkt(0, wire.WriteOnly, 0, regCount+winOwn, 0, 2, 3),
+		),
+		script(
+			rc,
+			post,
+			pkt(more, wire.ReadRequest, 0, regCount+winOwn, 0, 6, 0),
+			pkt(0, wire.SendOnlyInv, 0, regCount+winOwn, 0, 0, 3),
+			pkt(0, wire.SendOnlyInv, 0, regCount+winOwn, 0, 0, 3),
+		),
+		script(
+			rc,
+			pkt(more, wire.ReadRequest, 0, regCount+winOwn, 0, 6, 0),
+			[]byte{15, 0, 0, 0, 0, 0, 0, 0},
+		), script(rc, pkt(0, wire.ReadRequest, 0, regCount+winOther, 0, 4, 0)),
+		script(
+			rc,
+			pkt(0, wire.ReadRequest, 0, regCount+winType1, 0, 2, 0),
+			pkt(0, wire.FetchAdd, 0, regCount+winOwn, 0, 2, 3),
+			pkt(0, wire.WriteOnly, 0, regCount+winOwn, 0x41, 2, 3),
+		),
+		script(
+			"\x00\x00\x80\x01",
+			pkt(more, wire.ReadRequest, 0, regRead, 0, 9, 0),
+			pkt(0, wire.ReadRequest, 0, regRead, 0, 9, 0),
+		),
 	}
 }

@@ -6,15 +6,15 @@ import (
 	"github.com/verbena-rdma/verbena/internal/mr"
 )
 
-// The windows of a hostile's victim, all into the region regWindows.
+// The windows of the QP under test, all in the region regWindows.
 const (
-	winOwn   = iota // of type 2, with every right; it is invalidated and bound again
-	winType1        // may be read
-	winOther        // of type 2, with every right, bound through another QP
+	winOwn   = iota // type 2, all rights; invalidated and bound again
+	winType1        // readable
+	winOther        // type 2, all rights, bound through another QP
 	winCount
 )
 
-// winSpans are where the windows lie in the region.
+// winSpans are the positions of the windows in the region.
 var winSpans = [winCount][2]int{winOwn: {1000, 1900}, winType1: {100, 300}, winOther: {2000, 2500}}
 
 var winAccess = [winCount]mr.Access{
@@ -62,7 +62,8 @@ func (h *hostile) paint(i int, c byte) {
 	}
 }
 
-// window binds winOwn again, with another key, or takes it away, maybe while READs through it wait for their answers.
+// window binds winOwn again with another key, or invalidates it, possibly while READs through it wait for their
+// responses.
 func (h *hostile) window(b [8]byte) {
 	w := &h.windows[winOwn]
 	if h.open {
@@ -83,7 +84,7 @@ func (h *hostile) window(b [8]byte) {
 	}
 }
 
-// watchWindow makes winOwn's memory secret as soon as it is no longer the peer's.
+// watchWindow marks winOwn's memory secret as soon as the peer has no access.
 func (h *hostile) watchWindow() {
 	w := &h.windows[winOwn]
 	_, _, err := h.stage.regions.CheckRemote(w.RKey, w.Addr, w.Length, stagePD, h.qp.id, winAccess[winOwn])
@@ -93,7 +94,7 @@ func (h *hostile) watchWindow() {
 	}
 }
 
-// checkWindows looks for writes around the windows, and into those that the peer may not write.
+// checkWindows detects writes outside the windows and into windows without write access.
 func (h *hostile) checkWindows() {
 	for i, c := range h.regions[regWindows].Buf {
 		in := func(win int) bool { return winSpans[win][0] <= i && i < winSpans[win][1] }
@@ -110,7 +111,7 @@ func (h *hostile) checkWindows() {
 	}
 }
 
-// target is a key that the peer knows, and what it stands for.
+// target is a key known to the peer, and the memory it refers to.
 type target struct {
 	key  uint32
 	base uint64

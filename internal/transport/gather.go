@@ -6,15 +6,15 @@ import (
 	"github.com/verbena-rdma/verbena/internal/mr"
 )
 
-// cursor is a place in the bytes that a work request's SGEs name, kept from packet to packet.
+// cursor is a position in the bytes that a work request's SGEs name. It is kept from packet to packet.
 type cursor struct {
-	wqe uint32 // the work request's index
-	pos uint32 // bytes before the place
-	sge int
-	off uint32 // into that SGE
+	wqe uint32 // index of the work request
+	pos uint32 // bytes before the position
+	sge int    // current SGE
+	off uint32 // offset in that SGE
 }
 
-// seek moves the cursor to byte pos of work request wqe, if it is not there already.
+// seek moves the cursor to byte pos of work request wqe, unless it is there already.
 func (c *cursor) seek(sges []SGE, wqe, pos uint32) {
 	if c.wqe == wqe && c.pos == pos {
 		return
@@ -26,7 +26,7 @@ func (c *cursor) seek(sges []SGE, wqe, pos uint32) {
 	}
 }
 
-// next takes at most n bytes from the SGE that the cursor is in, and moves behind them. There must be some left.
+// next returns at most n bytes of the current SGE and advances past them. At least one byte must be left.
 func (c *cursor) next(sges []SGE, n uint32) (s *SGE, addr uint64, take uint32) {
 	for c.off == sges[c.sge].Length {
 		c.sge++
@@ -38,16 +38,16 @@ func (c *cursor) next(sges []SGE, n uint32) (s *SGE, addr uint64, take uint32) {
 	return s, addr, take
 }
 
-// nowhere is the pos of a cursor that must seek.
+// nowhere is the pos of a cursor that must seek before its next use.
 const nowhere = ^uint32(0)
 
-// gather finds the n bytes of w at pos, and leaves them in r.pieces. If they cannot be read w is
-// rejected. The caller sets from.pos once the packet has a place; until then the cursor is nowhere.
+// gather stores the n bytes of w at pos in r.pieces. If they are not readable, it rejects w and returns false. The
+// caller sets from.pos once the packet is allocated; until then from.pos is nowhere.
 func (r *requester) gather(now int64, w *SendWQE, pos, n uint32) bool {
 	r.pieces = r.pieces[:0]
 	if w.Flags&Inline != 0 {
 		r.pieces = append(r.pieces, w.Inline[pos:pos+n])
-		r.from.wqe = r.cur // sendData moves its pos, which would be wrong for the request that the cursor was in
+		r.from.wqe = r.cur // sendData advances pos; the cursor must not stay at another request
 		return true
 	}
 	c := &r.from
@@ -66,8 +66,8 @@ func (r *requester) gather(now int64, w *SendWQE, pos, n uint32) bool {
 	return true
 }
 
-// scatter writes data, which is byte pos and on of the answer to w, the work request at
-// head. It returns why it cannot, or "".
+// scatter writes data to the SGEs of w, the work request at head, from byte pos on. It returns the reason if it
+// cannot, or "".
 func (r *requester) scatter(w *SendWQE, pos uint32, data []byte) string {
 	c := &r.to
 	c.seek(w.SGEs, r.head, pos)
@@ -83,7 +83,7 @@ func (r *requester) scatter(w *SendWQE, pos uint32, data []byte) string {
 	return ""
 }
 
-// checkAll tells whether every SGE of w may be used as need asks for.
+// checkAll checks that every SGE of w permits the access need.
 func (r *requester) checkAll(w *SendWQE, need mr.Access) (Status, string) {
 	for i := range w.SGEs {
 		s := &w.SGEs[i]

@@ -11,10 +11,10 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// A peer that is not ours goes back as it likes: to any packet that it has no acknowledgement for, within a message or not, for a
-// reason or for none, and it may not know of acknowledgements that were sent. Whatever it does, a message that keeps its place must
-// never be refused, and arrives once, whole and in order.
-func TestPeerGoesBackAnywhere(t *testing.T) {
+// A foreign implementation rewinds as it likes: to any unacknowledged packet, within a message or not, with or
+// without a reason, and without knowing of acknowledgements in flight. A consistent message must never be refused,
+// and arrives once, complete and in order.
+func TestPeerRewindsAnywhere(t *testing.T) {
 	seeds := uint64(200)
 	if testing.Short() {
 		seeds = 20
@@ -38,10 +38,10 @@ const (
 	wanderMTU   = 256
 	wanderSlot  = 2048 // bytes of memory for each message
 	wanderFirst = 0xFFFFE0
-	wanderAhead = 64 // packets without an acknowledgement
+	wanderAhead = 64 // unacknowledged packets
 )
 
-// wanderer is such a peer, with a network that loses, repeats and reorders.
+// wanderer is such a peer, with a network that loses, duplicates and reorders.
 type wanderer struct {
 	*stage
 	seed     uint64
@@ -52,7 +52,7 @@ type wanderer struct {
 	receives []int // messages that take one, in order
 	posted   int
 	next     int // index to send
-	acked    int // below it everything is known to be there
+	acked    int // packets below it are known to have arrived
 	late     wire.Packet
 }
 
@@ -60,7 +60,11 @@ func newWanderer(t *testing.T, seed uint64) *wanderer {
 	messages := 30
 	w := &wanderer{
 		seed: seed, rng: rand.New(rand.NewPCG(seed, 7)),
-		stage: play(t, fmt.Sprintf("qp rc recvs=4 mtu=%d rq_psn=%d", wanderMTU, wanderFirst), fmt.Sprintf("region A len=%d", messages*wanderSlot)),
+		stage: play(
+			t,
+			fmt.Sprintf("qp rc recvs=4 mtu=%d rq_psn=%d", wanderMTU, wanderFirst),
+			fmt.Sprintf("region A len=%d", messages*wanderSlot),
+		),
 	}
 	w.shown = w.answer
 	for i := range messages {
@@ -135,7 +139,7 @@ func (w *wanderer) step() {
 			w.launch(w.packets[w.next].Build())
 			w.next++
 		}
-	case r < 76: // its timer, or a whim
+	case r < 76: // a timer or an arbitrary rewind
 		w.next = w.acked + w.rng.IntN(w.next-w.acked+1)
 	case r < 84 && w.posted < len(w.receives) && w.qp.RQ.Posted() < 3: // one more may be under way
 		id := w.receives[w.posted]
@@ -151,7 +155,7 @@ func (w *wanderer) step() {
 	}
 }
 
-// launch sends a packet through the network.
+// launch sends a packet over the network.
 func (w *wanderer) launch(p wire.Packet) {
 	times := 1
 	switch w.rng.IntN(20) {
@@ -173,7 +177,7 @@ func (w *wanderer) launch(p wire.Packet) {
 	}
 }
 
-// answer takes what the QP sends; one in five is lost.
+// answer receives the QP's replies; one in five is lost.
 func (w *wanderer) answer(p wire.Packet) {
 	h := p.AETH()
 	index := psn.Diff(p.BTH().PSN(), wanderFirst)
@@ -185,7 +189,15 @@ func (w *wanderer) answer(p wire.Packet) {
 		}
 	}
 	if int(h.MSN()) > done || index > had || h.Syndrome() == wire.SynAck && index >= had {
-		w.t.Errorf("seed %d: %s for packet %d, MSN %d; %d packets and %d messages are there", w.seed, syndromeText(h), index, h.MSN(), had, done)
+		w.t.Errorf(
+			"seed %d: %s for packet %d, MSN %d; %d packets and %d messages are there",
+			w.seed,
+			syndromeText(h),
+			index,
+			h.MSN(),
+			had,
+			done,
+		)
 	}
 	if w.rng.IntN(5) == 0 {
 		return
@@ -204,7 +216,7 @@ func (w *wanderer) answer(p wire.Packet) {
 	w.next = max(w.next, w.acked)
 }
 
-// check compares what has arrived with what was sent.
+// check compares received with sent data.
 func (w *wanderer) check() {
 	var got []string
 	for _, l := range w.log {

@@ -14,16 +14,16 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/captures"
 )
 
-// notReplayed are captures that cannot be compared, and why.
+// notReplayed lists captures that cannot be compared, with the reason.
 var notReplayed = map[string]string{
 	"write_bw": "the recorder missed packets of two WRITEs",
 }
 
-// lastUnanswered are captures of which the last request reached a QP that had just been closed.
+// lastUnanswered lists captures whose last request reached a QP that had just been closed.
 var lastUnanswered = map[string]bool{"riostream": true, "rstream_large": true}
 
-// TestRespondsLikeLinux gives the requests of captured RC traffic between two Linux machines to our responder, which
-// must answer with the very bytes that Linux answered, but for the MigReq bit.
+// TestRespondsLikeLinux replays the requests of captured RC traffic between two Linux machines. The responder must
+// send the bytes that Linux sent, except for the MigReq bit.
 func TestRespondsLikeLinux(t *testing.T) {
 	for _, name := range captures.Names(t) {
 		if notReplayed[name] != "" {
@@ -36,7 +36,7 @@ func TestRespondsLikeLinux(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, f := range flows {
 				if name == "rc_loss" && f.dst != netip.MustParseAddr("192.168.77.2") {
-					continue // recorded in front of 2: what 3 sent may have been lost before
+					continue // captured before endpoint 2: packets of 3 may have been lost earlier
 				}
 				f.replay(t, name)
 			}
@@ -44,7 +44,7 @@ func TestRespondsLikeLinux(t *testing.T) {
 	}
 }
 
-// flow is what one QP was asked and what it answered.
+// flow holds the requests and responses of one QP.
 type flow struct {
 	dst      netip.Addr
 	port     uint16 // an RC connection of rxe uses one source port for both directions
@@ -77,7 +77,7 @@ func rcFlows(packets []captures.Packet) (flows []*flow) {
 	return flows
 }
 
-// replay plays a flow. Memory holds what the captured answers say that it held.
+// replay replays a flow. Memory holds the data of the captured responses.
 func (f *flow) replay(t *testing.T, name string) {
 	if len(f.requests) == 0 {
 		return
@@ -141,7 +141,7 @@ func (f *flow) replay(t *testing.T, name string) {
 	}
 }
 
-// compare holds one of our answers against the next one of Linux, and returns those that follow.
+// compare compares a response with the next one of Linux and returns the remaining ones.
 func compare(t *testing.T, name string, n int, got wire.Packet, answers []captures.Packet) []captures.Packet {
 	if len(answers) == 0 {
 		t.Errorf("request %d: we answer %v, Linux nothing", n, got)
@@ -164,7 +164,7 @@ func compare(t *testing.T, name string, n int, got wire.Packet, answers []captur
 	return answers[1:]
 }
 
-// register makes the regions that the requests name and returns their keys by the captured ones.
+// register registers the regions that the requests name and maps captured keys to ours.
 func (f *flow) register(t *testing.T, s *stage, name string) map[uint32]*mr.Region {
 	type span struct{ from, to uint64 }
 	spans := map[uint32]span{}
@@ -185,7 +185,12 @@ func (f *flow) register(t *testing.T, s *stage, name string) map[uint32]*mr.Regi
 	}
 	regions := map[uint32]*mr.Region{}
 	for key, sp := range spans {
-		r := &mr.Region{PD: stagePD, Access: mr.LocalWrite | mr.RemoteWrite | mr.RemoteRead | mr.RemoteAtomic, Base: sp.from, Buf: make([]byte, sp.to-sp.from)}
+		r := &mr.Region{
+			PD:     stagePD,
+			Access: mr.LocalWrite | mr.RemoteWrite | mr.RemoteRead | mr.RemoteAtomic,
+			Base:   sp.from,
+			Buf:    make([]byte, sp.to-sp.from),
+		}
 		switch name {
 		case "nak_bounds":
 			r.Buf = r.Buf[:32]
@@ -206,7 +211,7 @@ func (f *flow) register(t *testing.T, s *stage, name string) map[uint32]*mr.Regi
 	return regions
 }
 
-// bindAll binds a window of type 2 to a region. What it returns has the window's key and the region's memory.
+// bindAll binds a type 2 window to a region. The result has the window's key and the region's memory.
 func bindAll(t *testing.T, s *stage, r *mr.Region) *mr.Region {
 	w := &mr.Window{PD: stagePD, Type: mr.Type2}
 	if err := s.regions.AddWindow(w); err != nil {
@@ -220,7 +225,7 @@ func bindAll(t *testing.T, s *stage, r *mr.Region) *mr.Region {
 	return &mr.Region{RKey: key, Base: r.Base, Buf: r.Buf}
 }
 
-// named is the memory that a request names.
+// named returns the memory that a request names.
 func named(p wire.Packet) (key uint32, addr, n uint64) {
 	if h := p.RETH(); h != nil {
 		return h.RKey(), h.Addr(), uint64(h.DMALen())
@@ -231,7 +236,7 @@ func named(p wire.Packet) (key uint32, addr, n uint64) {
 	return 0, 0, 0
 }
 
-// prepareMemory puts our key into a request, and into memory what the captured answer to it shows.
+// prepareMemory replaces the key in a request and stores the data of the captured response.
 func (f *flow) prepareMemory(s *stage, p wire.Packet, keys map[uint32]*mr.Region) {
 	if at := p.Info().IETH; at != 0 && keys[p.IETH()] != nil {
 		binary.BigEndian.PutUint32(p[at:], keys[p.IETH()].RKey)
@@ -268,7 +273,7 @@ func (f *flow) peerQPN() uint32 {
 	return wire.Packet(f.answers[0].Body()).BTH().DestQPN()
 }
 
-// mtu is the length of the first packet of some message, or the smallest that fits.
+// mtu returns the length of the first packet of some message, or the smallest MTU that fits.
 func (f *flow) mtu() int {
 	n := 256
 	for _, p := range append(f.requests, f.answers...) {

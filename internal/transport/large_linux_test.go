@@ -10,15 +10,21 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// An RDMA READ of 2^31 bytes uses 2^23 PSNs at the smallest MTU, as many as circular comparison can
-// tell apart: its first PSN must still count as a duplicate afterwards. The memory is never touched but for its first bytes.
+// An RDMA READ of 2^31 bytes uses 2^23 PSNs at the smallest MTU, the limit of circular comparison: its first PSN must
+// still count as a duplicate afterwards. Only the first bytes of the memory are accessed.
 func TestV_TR_06_ReadOf2GiB(t *testing.T) {
 	const first = 0xFFFFF0
 	size := uint32(1 << 31)
 	if uint64(size) > math.MaxInt {
 		t.Skip("no slice is that long here")
 	}
-	buf, err := syscall.Mmap(-1, 0, int(size), syscall.PROT_READ, syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE)
+	buf, err := syscall.Mmap(
+		-1,
+		0,
+		int(size),
+		syscall.PROT_READ,
+		syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +35,15 @@ func TestV_TR_06_ReadOf2GiB(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := func(seq uint32, addr uint64, n uint32) {
-		f := wire.Fields{Opcode: wire.RC | wire.ReadRequest, PKey: wire.DefaultPKey, DestQPN: stageQPN, PSN: seq, RKey: r.RKey, Addr: addr, DMALen: n}
+		f := wire.Fields{
+			Opcode:  wire.RC | wire.ReadRequest,
+			PKey:    wire.DefaultPKey,
+			DestQPN: stageQPN,
+			PSN:     seq,
+			RKey:    r.RKey,
+			Addr:    addr,
+			DMALen:  n,
+		}
 		s.deliver(f.Build(), "")
 	}
 	read(first, 0, size)

@@ -1,13 +1,13 @@
 package transport
 
-// Local operations, LOCAL_INV and BIND_MW, use no packet and no PSN. One is executed when it has reached the head of
-// the send queue, that is when everything before it is complete, and is complete itself before anything behind it
-// begins. So a retry never comes past one again, and a SEND behind a bind may carry the new key. What it costs
-// is a pause of a round trip when requests that are not acknowledged stand before it.
+// The local operations LOCAL_INV and BIND_MW use no packet and no PSN. A local operation executes when it is at the
+// head of the send queue: all earlier work requests are complete, and no later one starts before it completes. A
+// retry therefore never executes it twice, and a SEND after a bind may carry the new key. The cost is up to one round
+// trip of waiting if earlier requests are unacknowledged.
 
 func (w *SendWQE) isLocal() bool { return w.Op == OpLocalInv || w.Op == OpBindMW }
 
-// local executes w, the work request at cur, which is the one at head. It returns false if w failed, or must be looked at again.
+// local executes w, the work request at cur and at head. It returns false if w failed or must be tried again later.
 func (r *requester) local(now int64, w *SendWQE) bool {
 	if !w.begun {
 		if st, why := r.execute(w); st != Success {
@@ -17,13 +17,14 @@ func (r *requester) local(now int64, w *SendWQE) bool {
 		w.begun = true
 		r.begun++
 	}
-	// Another shard may be in the middle of using what a window of type 1 was bound to before. It takes no longer than a copy.
-	if w.Op == OpBindMW && !w.Bind.Window.Settled() {
+	// Another shard may be accessing memory through the previous binding of a type 1 window. That takes no longer
+	// than one copy.
+	if w.Op == OpBindMW && !w.Bind.Window.Drained() {
 		return false
 	}
 	r.cur++
 	r.finish(w, Success, nil)
-	r.settle()
+	r.runDeferred()
 	return true
 }
 
@@ -31,7 +32,7 @@ func (r *requester) execute(w *SendWQE) (Status, string) {
 	qp := r.qp
 	switch {
 	case !qp.Type.does(w.Op):
-		return LocQPOpErr, "this type of QP does not do the operation"
+		return LocQPOpErr, "this QP type does not support the operation"
 	case w.Op == OpBindMW:
 		if err := qp.Regions.Bind(&w.Bind, qp.PD, qp.id); err != nil {
 			return MWBindErr, "the memory window cannot be bound: " + err.Error()

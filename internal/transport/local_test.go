@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/mr"
 )
 
-// window makes a memory window that is not bound.
+// window returns an unbound memory window.
 func (s *sender) window(typ mr.WindowType) *mr.Window {
 	s.t.Helper()
 	w := &mr.Window{PD: testPD, Type: typ}
@@ -16,13 +16,20 @@ func (s *sender) window(typ mr.WindowType) *mr.Window {
 	return w
 }
 
-// bind posts a bind of w to n bytes at addr of the region, with the next key, which it returns.
+// bind posts a bind of w to n bytes at addr of the region and returns the new key.
 func (s *sender) bind(w *mr.Window, addr, n uint64) uint32 {
 	s.t.Helper()
 	key := s.qp.Regions.Key(w)
 	key = key&^255 | uint32(uint8(key+1))
 	s.post(OpBindMW, nil, func(q *SendWQE) {
-		s.qp.SQ.More(q).Bind = mr.Binding{Window: w, RKey: key, LKey: s.mem.LKey, Addr: addr, Length: n, Access: mr.RemoteRead}
+		s.qp.SQ.More(q).Bind = mr.Binding{
+			Window: w,
+			RKey:   key,
+			LKey:   s.mem.LKey,
+			Addr:   addr,
+			Length: n,
+			Access: mr.RemoteRead,
+		}
 	})
 	return key
 }
@@ -32,7 +39,7 @@ func (s *sender) invalidate(key uint32) {
 	s.post(OpLocalInv, nil, func(q *SendWQE) { q.Imm = key })
 }
 
-// bindable is a QP whose region may have windows.
+// bindable returns a QP whose region permits windows.
 func bindable(t *testing.T, typ Type) *sender {
 	s := newSender(t, typ, nil)
 	s.unregister()
@@ -43,7 +50,7 @@ func bindable(t *testing.T, typ Type) *sender {
 	return s
 }
 
-// peerMay tells whether the QP's peer may read a byte at addr through a key.
+// peerMay reports whether the QP's peer may read a byte at addr through a key.
 func (s *sender) peerMay(key uint32, addr uint64) bool {
 	_, w, err := s.qp.Regions.CheckRemote(key, addr, 1, testPD, s.qp.id, mr.RemoteRead)
 	w.Release()
@@ -84,7 +91,7 @@ func TestV_MW_04_BindAndInvalidateComplete(t *testing.T) {
 	}
 }
 
-// V-MW-05: a SEND behind a bind finds it done; the bind waits for what stands before it.
+// V-MW-05: a SEND posted after a bind is sent after it; the bind waits for earlier requests.
 func TestV_MW_05_LocalOperationsKeepTheirPlace(t *testing.T) {
 	s := bindable(t, RC)
 	w := s.window(mr.Type2)
@@ -94,7 +101,7 @@ func TestV_MW_05_LocalOperationsKeepTheirPlace(t *testing.T) {
 	s.invalidate(key)
 	s.bind(w, memBase, 8)
 	s.read(3)
-	s.sends() // the first SEND has left with read's out
+	s.sends() // the first SEND was sent with read's out
 	s.completes()
 	if s.peerMay(key, memBase) {
 		t.Error("bound before its turn")
@@ -111,11 +118,11 @@ func TestV_MW_05_LocalOperationsKeepTheirPlace(t *testing.T) {
 	s.completes("wr 3 status 0 op 0", "wr 4 status 0 op 6", "wr 5 status 0 op 5")
 }
 
-// A retry does not come past a local operation again.
+// A retry does not repeat a local operation.
 func TestLocalOperationsAreExecutedOnce(t *testing.T) {
 	s := bindable(t, RC)
 	w := s.window(mr.Type2)
-	s.bind(w, memBase, 8) // a second time would fail: it is bound
+	s.bind(w, memBase, 8) // binding it again would fail
 	s.send(2)
 	s.sends("RC SEND ONLY 1000 A +2")
 	s.timeout()
@@ -125,7 +132,7 @@ func TestLocalOperationsAreExecutedOnce(t *testing.T) {
 	s.checkIdle()
 }
 
-func TestLocalOperationsWithoutASignal(t *testing.T) {
+func TestUnsignaledLocalOperations(t *testing.T) {
 	s := bindable(t, RC)
 	s.qp.SigAll = false
 	w := s.window(mr.Type2)
@@ -143,7 +150,7 @@ func TestLocalOperationsWithoutASignal(t *testing.T) {
 	}
 }
 
-// Another shard may still use what a type 1 window was bound to: the bind is complete when it no longer does.
+// Another shard may still use the previous binding of a type 1 window: the bind completes afterwards.
 func TestBindOfType1WaitsForUsers(t *testing.T) {
 	s := bindable(t, RC)
 	w := s.window(mr.Type1)
@@ -158,7 +165,7 @@ func TestBindOfType1WaitsForUsers(t *testing.T) {
 	s.send(1)
 	for range 3 {
 		if more := s.qp.Transmit(s.now, s.tx, 64); !more || !s.tx.Empty() {
-			t.Fatal("it does not wait, or does not want to be called again")
+			t.Fatal("the bind does not wait, or transmit does not report more work")
 		}
 		s.completes()
 	}
@@ -201,7 +208,7 @@ func TestV_QPS_16_LocalOperationsAreFlushed(t *testing.T) {
 	}
 }
 
-// Another QP cannot invalidate the window, and a window does not come to belong to a QP that gets an old number.
+// Another QP cannot invalidate the window, also not a new QP with the same number.
 func TestType2WindowsBelongToOneQP(t *testing.T) {
 	s := bindable(t, RC)
 	w := s.window(mr.Type2)

@@ -32,7 +32,7 @@ func TestMark(t *testing.T) {
 	}
 }
 
-// Each time that PSNs begin anew, marks from before are void.
+// Marks from before a reset are never passed.
 func TestMarkOfAQPThatWasReset(t *testing.T) {
 	qp := &QP{}
 	qp.attr.MTU = 1024

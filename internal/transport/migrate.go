@@ -7,25 +7,27 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// Automatic path migration (IBTA volume 1, 17.2.8). A connected QP may have an alternate path. Its packets' M bit tells
-// the peer how far it is:
+// Automatic path migration (IBTA volume 1, 17.2.8). A connected QP may have an alternate path. The M bit of its
+// packets tells the peer its migration state:
 //
-//	MIGRATED  M 1  the path in use is the only one
+//	MIGRATED  M 1  only the primary path is in use
 //	REARM     M 0  the program has loaded an alternate path; ARMED as soon as the peer sends M 0 too
-//	ARMED     M 0  migrates when retries are exhausted, when the program says so, or when the peer sends M 1
+//	ARMED     M 0  migrates when retries are exhausted, when the program requests it, or when the peer sends M 1
 //	               over the alternate path
 //
-// To migrate is to exchange the two paths, and to be MIGRATED. The old path is then the alternate one, so that the program may
-// arm the QP again at once, or load another.
+// Migration exchanges the two paths and enters MIGRATED. The old path becomes the alternate path, so the program may
+// rearm the QP at once or load another path.
 
 // Errors of a change of the migration state.
 var (
-	ErrNoAlternate = errors.New("the path migration state REARM needs an alternate path (QP_ALT_PATH), and there is none")
-	ErrNotArmed    = errors.New("the path migration state is REARM: the peer is not ready to migrate yet; wait for ARMED")
-	ErrArm         = errors.New("the path migration state ARMED is the device's to enter; a program asks for REARM, or MIGRATED to migrate")
+	ErrNoAlternate = errors.New("path migration state REARM: the QP has no alternate path (QP_ALT_PATH)")
+	ErrNotArmed    = errors.New("path migration state is REARM: the peer is not ready to migrate; wait for ARMED")
+	ErrArm         = errors.New(
+		"path migration state ARMED is entered by the device; set REARM to prepare or MIGRATED to migrate",
+	)
 )
 
-// checkMig says what is wrong with a change of the migration state.
+// checkMig returns the error of an invalid change of the migration state.
 func (qp *QP) checkMig(a *Attr, m Mask) error {
 	switch {
 	case m&MaskMigState == 0:
@@ -40,7 +42,8 @@ func (qp *QP) checkMig(a *Attr, m Mask) error {
 	return nil
 }
 
-// setMig does what the program asks for. MIGRATED takes the alternate path if the QP is ARMED.
+// setMig applies the migration state that the program requests. MIGRATED switches to the alternate path if the QP is
+// ARMED.
 func (qp *QP) setMig(s MigState) {
 	switch {
 	case s == Rearm:
@@ -51,7 +54,7 @@ func (qp *QP) setMig(s MigState) {
 	}
 }
 
-// migrate takes the alternate path, where all tries count anew.
+// migrate switches to the alternate path and resets the retry counter.
 func (qp *QP) migrate() {
 	a := &qp.attr
 	a.Path, a.Alt = a.Alt, a.Path
@@ -66,11 +69,12 @@ func (qp *QP) migrate() {
 	qp.Host.Raise(qp, EventPathMig)
 }
 
-// arrives tells whether a packet came a way that it may come, and does what its M bit asks for. It is called for packets that
-// did not come over the path of a migrated QP.
+// arrives reports whether the path of a packet is acceptable, and acts on its M bit. It is called for packets that
+// did not arrive over the path of a migrated QP.
 //
-// What comes over the alternate path is always taken: it may be from before the peer has heard of a move. IBTA lets only
-// an ARMED QP follow its peer. Here one in REARM does too, since a peer that has migrated may hear nothing over the other path.
+// A packet over the alternate path is always accepted: the peer may have sent it before it learned of a migration.
+// IBTA lets only an ARMED QP follow its peer. Here a QP in REARM follows too, because a peer that has migrated may
+// receive nothing over the other path.
 func (qp *QP) arrives(p *link.RxPacket) bool {
 	a := &qp.attr
 	mig := wire.BTH(p.Data).MigReq()
@@ -90,5 +94,5 @@ func (qp *QP) arrives(p *link.RxPacket) bool {
 	return true
 }
 
-// reaches tells whether a packet came over a path, from its other end.
+// reaches reports whether p arrived from the remote end of path.
 func reaches(path *link.Path, p *link.RxPacket) bool { return p.Src == path.Dst && p.Dst == path.Src }

@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
-// TestPairMigrating is TestPair with two paths, of which either may stop to work while both ends are armed, and programs that migrate when they
-// like. No request fails, and no byte is lost.
+// TestPairMigrating is TestPair with two paths, either of which may fail while both ends are armed, and with programs
+// that migrate at any time. No request fails, and no byte is lost.
 func TestPairMigrating(t *testing.T) {
 	seeds := uint64(100)
 	if testing.Short() || slow {
@@ -45,13 +45,13 @@ func altAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, 100, by
 
 func isAlt(p *link.Path) bool { return p.Src.As4()[0] == 198 }
 
-// steer is what an end's program does about its paths.
+// steer changes the paths of an end.
 func (e *pairEnd) steer() {
 	p, mine, theirs := e.p, &e.qp.attr, &e.peer.qp.attr
 	same := isAlt(&mine.Path) == isAlt(&theirs.Path)
 	if p.cut != nil {
 		if same && isAlt(&mine.Path) != *p.cut {
-			p.cut = nil // both have left it
+			p.cut = nil // neither end uses it
 		}
 		return
 	}

@@ -7,15 +7,15 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// ErrDraining says that a QP in SQD still finishes what had begun: only a drained one may leave SQD
-// for RTS or have its attributes changed (V-QPS-11).
+// ErrDraining is returned while a QP in SQD still has started requests outstanding: only a drained QP may return to
+// RTS or have its attributes changed (V-QPS-11).
 var ErrDraining = errors.New("the send queue is still draining")
 
-// Modify puts the attributes that m names in force and makes the transition that comes
-// with MaskState. The verbs layer has checked both against the tables. Called with the shard held.
+// Modify applies the attributes named by m and makes the state transition requested by MaskState. The verbs layer has
+// checked both against the tables. The shard is held.
 //
-// On RESET the layer above removes the QP's entries from the completion queues. Whoever posts must look at State with the
-// send queue locked, since RESET empties the queue.
+// On RESET the caller removes the QP's entries from the completion queues. Posting goroutines must check State with
+// the send queue locked, because RESET empties the queue.
 func (qp *QP) Modify(now int64, a *Attr, m Mask) error {
 	old, next := qp.State(), qp.State()
 	if m&MaskState != 0 {
@@ -40,7 +40,7 @@ func (qp *QP) Modify(now int64, a *Attr, m Mask) error {
 	}
 	qp.attr.put(a, m)
 	if m&MaskAV != 0 {
-		qp.takePath() // packets under way keep the old one
+		qp.takePath() // packets already batched keep the old path
 	}
 	if m&MaskMigState != 0 {
 		qp.setMig(a.Mig)
@@ -64,24 +64,26 @@ func (qp *QP) enter(old, next State, m Mask) {
 	case old == SQD && next == RTS:
 		qp.req.resume()
 	case old == SQE && next == RTS:
-		qp.req.flush() // what was posted and not yet seen belongs to SQE
+		qp.req.flush() // requests posted but not yet seen belong to SQE
 		qp.first = nil
 		qp.req.resume()
 	}
 	qp.state.Store(uint32(next))
 }
 
-// enterReset forgets everything but the QP's identity (V-QPS-03). The state comes first, so that nobody posts any more.
+// enterReset clears everything but the QP's identity (V-QPS-03). The state changes first, so that nothing more is
+// posted.
 func (qp *QP) enterReset() {
 	qp.state.Store(uint32(Reset))
 	qp.req.reset()
 	qp.resp.reset()
+	qp.req.life++
 	qp.attr, qp.path, qp.first, qp.refused = Attr{}, nil, nil, link.Refusal{}
 	qp.baseFlags = wire.BTHMigReq
 }
 
-// failSend moves a UC or UD QP to SQE by itself (V-QPS-13): because of cause. The caller has
-// already completed the work request to blame; the rest of the send queue is flushed (V-QPS-14).
+// failSend moves a UC or UD QP to SQE because of cause (V-QPS-13). The caller has already completed the failed work
+// request; the rest of the send queue is flushed (V-QPS-14).
 func (qp *QP) failSend(cause *Failure) {
 	qp.first = cause
 	qp.state.Store(uint32(SQE))
@@ -89,10 +91,10 @@ func (qp *QP) failSend(cause *Failure) {
 	qp.req.flush()
 }
 
-// Draining tells whether a QP in SQD still has work requests to finish (attribute sq_draining).
+// Draining reports whether a QP in SQD still has work requests to finish (attribute sq_draining).
 func (qp *QP) Draining() bool { return qp.req.phase == draining }
 
-// put copies the attributes that m names. MaskState and MaskAV need more than that.
+// put copies the attributes named by m. MaskState and MaskAV need further steps.
 func (t *Attr) put(a *Attr, m Mask) {
 	set(&t.Path, a.Path, m&MaskAV)
 	set(&t.PathOwner, a.PathOwner, m&MaskAV)

@@ -16,7 +16,7 @@ func TestV_QPS_01_NewQPIsInReset(t *testing.T) {
 	}
 }
 
-// In RESET, INIT and RTR nothing is sent, whatever is posted behind the QP's back; in RTS it is.
+// In RESET, INIT and RTR nothing is sent even if requests are in the queue; in RTS it is.
 func TestV_QPS_05_NothingLeavesBeforeRTS(t *testing.T) {
 	s := newSender(t, RC, nil)
 	s.modify(Reset, Attr{}, 0)
@@ -31,13 +31,13 @@ func TestV_QPS_05_NothingLeavesBeforeRTS(t *testing.T) {
 	s.sends("RC SEND ONLY 1000 A +1", "RC SEND ONLY 1001 A +1")
 }
 
-// V-QPS-03, V-QPS-20: RESET forgets work requests, PSNs, waits and failures; then the QP is as good as new.
+// V-QPS-03, V-QPS-20: RESET clears work requests, PSNs, waits and failures; the QP then works like a new one.
 func TestV_QPS_03_ResetClearsAndTheQPWorksAgain(t *testing.T) {
 	for _, typ := range []Type{RC, UC, UD} {
 		s := newSender(t, typ, func(c *Config, _ *Attr) { c.SQ = NewSendQueue(4, 8, 0) })
 		for round := range 10 {
 			switch round % 4 {
-			case 0: // under way
+			case 0: // unacknowledged
 				s.send(3000)
 				s.send(1)
 				s.out()
@@ -86,13 +86,14 @@ func TestV_QPS_03_ResetClearsAndTheQPWorksAgain(t *testing.T) {
 	}
 }
 
-// V-QPS-17, V-QPS-19: ERR by ibv_modify_qp flushes everything, in order, unsignalled requests too, and blames nobody.
+// V-QPS-17, V-QPS-19: ERR by ibv_modify_qp flushes all requests in order, unsignalled ones too, with no failed
+// request.
 func TestV_QPS_17_ErrFlushesEverything(t *testing.T) {
 	for _, typ := range []Type{RC, UC, UD} {
 		s := newSender(t, typ, func(c *Config, _ *Attr) { c.SigAll = false })
 		s.send(1)
 		s.out()
-		s.modify(Err, Attr{}, 0)
+		s.modify(Err, Attr{}, 0) // a second time changes nothing
 		s.send(1)
 		s.post(OpSend, s.sges(0, 5000), nil)
 		for i, e := range s.cqes {
@@ -140,7 +141,7 @@ func TestV_QPS_02_ResetAndErrFromAnywhere(t *testing.T) {
 	}
 }
 
-// V-QPS-10, V-QPS-12: in SQD what has begun is finished, retries included, and the rest waits for RTS.
+// V-QPS-10, V-QPS-12: in SQD started requests are finished, retries included; the others wait for RTS.
 func TestV_QPS_10_SQDFinishesWhatHasBegun(t *testing.T) {
 	s := newSender(t, RC, nil)
 	s.qp.SetWindow(2*(1024+packetCost), nil)
@@ -177,7 +178,7 @@ func TestV_QPS_10_SQDFinishesWhatHasBegun(t *testing.T) {
 	s.checkIdle()
 }
 
-// V-QPS-11: a QP that is still draining stays in SQD, as it is.
+// V-QPS-11: a draining QP stays in SQD unchanged.
 func TestV_QPS_11_OnlyADrainedQPLeavesSQD(t *testing.T) {
 	s := newSender(t, RC, nil)
 	s.send(1)
@@ -197,7 +198,7 @@ func TestV_QPS_11_OnlyADrainedQPLeavesSQD(t *testing.T) {
 		t.Error("a refused Modify changed something")
 	}
 	s.ack(firstPSN)
-	s.raises() // nobody asked for the event
+	s.raises() // the event was not requested
 	s.modify(SQD, Attr{Timeout: 3}, MaskTimeout)
 	s.modify(RTS, Attr{}, 0)
 	if s.qp.Attr().Timeout != 3 {
@@ -205,7 +206,7 @@ func TestV_QPS_11_OnlyADrainedQPLeavesSQD(t *testing.T) {
 	}
 }
 
-// V-AE-16: with nothing under way the event comes at once; a stale request for it does not count.
+// V-AE-16: with no started request the event is raised at once; an earlier request for it does not count.
 func TestV_AE_16_SQDrained(t *testing.T) {
 	s := newSender(t, RC, nil)
 	s.modify(SQD, Attr{SQDNotify: true}, MaskSQDNotify)
@@ -214,7 +215,7 @@ func TestV_AE_16_SQDrained(t *testing.T) {
 	s.modify(SQD, Attr{}, 0)
 	s.raises()
 
-	// The move is cut short: by ibv_modify_qp, by a failure.
+	// Draining is interrupted: by ibv_modify_qp, by a failure.
 	for _, cut := range []func(s *sender){
 		func(s *sender) { s.modify(Reset, Attr{}, 0) },
 		func(s *sender) { s.modify(Err, Attr{}, 0) },
@@ -230,7 +231,7 @@ func TestV_AE_16_SQDrained(t *testing.T) {
 	}
 }
 
-// A request that waits for a fence has not begun; one whose first packet has left has.
+// A request that waits for a fence has not started; one whose first packet was sent has.
 func TestSQDHoldsBackAFencedRequest(t *testing.T) {
 	s := newSender(t, RC, nil)
 	s.post(OpRead, s.sges(0, 1), nil)
@@ -246,7 +247,7 @@ func TestSQDHoldsBackAFencedRequest(t *testing.T) {
 	s.sends("RC SEND ONLY 1001 A +1")
 }
 
-// A request that cannot be sent fails in SQD too, once those before it are complete.
+// An invalid request fails in SQD too, after those before it are complete.
 func TestSQDWithABadRequest(t *testing.T) {
 	s := newSender(t, RC, nil)
 	s.send(1)
@@ -258,7 +259,8 @@ func TestSQDWithABadRequest(t *testing.T) {
 	s.is(Err)
 }
 
-// V-QPS-12, V-QPS-14: SQE flushes what is posted and goes on receiving; RTS makes it send again, PSNs in a row.
+// V-QPS-12, V-QPS-14: SQE flushes posted requests and keeps receiving; RTS enables sending again with consecutive
+// PSNs.
 func TestV_QPS_12_RecoveryFromSQE(t *testing.T) {
 	for _, typ := range []Type{UC, UD} {
 		s := newSender(t, typ, nil)
@@ -270,7 +272,7 @@ func TestV_QPS_12_RecoveryFromSQE(t *testing.T) {
 		s.raises("state 5")
 		s.send(1)
 		s.completes("wr 4 status 5")
-		q := s.qp.SQ // posted, but the doorbell comes after the transition
+		q := s.qp.SQ // posted; the doorbell follows the transition
 		q.Lock()
 		*q.Next() = SendWQE{WRID: 99}
 		q.Commit()
@@ -289,12 +291,13 @@ func TestV_QPS_12_RecoveryFromSQE(t *testing.T) {
 	}
 }
 
-// Each attribute is taken if the mask names it, and stays as it is if not.
-func TestModifyTakesWhatTheMaskNames(t *testing.T) {
+// Each attribute is applied if the mask names it, and unchanged otherwise.
+func TestModifyAppliesMaskedAttributes(t *testing.T) {
 	s := newSender(t, RC, nil)
 	other := Attr{
 		Path: link.Path{Src: srcAddr, Dst: srcAddr, HopLimit: 3}, DestQPN: 1, MTU: 256, PKeyIndex: 2, PKey: 3, QKey: 4,
-		RQPSN: 5, SQPSN: 6, Access: 7, MaxRdAtomic: 8, MaxDestRdAtom: 9, MinRNRTimer: 10, Timeout: 11, RetryCnt: 5, RNRRetry: 6,
+		RQPSN: 5, SQPSN: 6, Access: 7, MaxRdAtomic: 8, MaxDestRdAtom: 9, MinRNRTimer: 10, Timeout: 11, RetryCnt: 5,
+		RNRRetry: 6,
 	}
 	for _, c := range []struct {
 		m   Mask
@@ -331,8 +334,8 @@ func TestModifyTakesWhatTheMaskNames(t *testing.T) {
 	}
 }
 
-// A new path takes nothing away from packets that still lie in a batch.
-func TestPathOfPacketsUnderWayStays(t *testing.T) {
+// A new path does not affect packets that are already in a batch.
+func TestBatchedPacketsKeepTheirPath(t *testing.T) {
 	s := newSender(t, RC, nil)
 	s.send(1)
 	s.qp.Transmit(0, s.tx, 9)

@@ -2,7 +2,7 @@ package transport
 
 import "testing"
 
-// What both sides of a connection see when a request cannot be served (verbs section 45). A asks, B answers.
+// The completions and events of both sides when a request fails (verbs section 45). A sends requests, B responds.
 func TestPairFailures(t *testing.T) {
 	const flushed, accessErr, reqErr = 5, "B event 3", "B event 2"
 	for _, c := range []struct {
@@ -14,18 +14,25 @@ func TestPairFailures(t *testing.T) {
 		want   []string
 	}{
 		{name: "X_RECV_01 a SEND longer than the receive", op: OpSend, n: 101,
-			want: []string{"B wr 1 op 128 status 1", "B state 6", "B wr 2 op 128 status 5", "A wr 7 op 0 status 9", "A state 6", "A wr 8 op 0 status 5"}},
-		{name: "the receive's memory is gone", op: OpSend, n: 100, before: func(_, b *pairEnd) { _ = b.qp.Regions.Remove(b.mem) },
-			want: []string{"B wr 1 op 128 status 4", "B state 6", "B wr 2 op 128 status 5", "A wr 7 op 0 status 11", "A state 6", "A wr 8 op 0 status 5"}},
+			want: []string{"B wr 1 op 128 status 1", "B state 6", "B wr 2 op 128 status 5", "A wr 7 op 0 status 9",
+				"A state 6", "A wr 8 op 0 status 5"}},
+		{name: "the receive's memory is gone", op: OpSend, n: 100,
+			before: func(_, b *pairEnd) { _ = b.qp.Regions.Remove(b.mem) },
+			want: []string{"B wr 1 op 128 status 4", "B state 6", "B wr 2 op 128 status 5", "A wr 7 op 0 status 11",
+				"A state 6", "A wr 8 op 0 status 5"}},
 		{name: "V_AE_14 WRITE with a wrong key", op: OpWrite, n: 3000, change: func(_ *pairEnd, w *SendWQE) { w.RKey++ },
-			want: []string{"B state 6", accessErr, "B wr 1 op 128 status 5", "B wr 2 op 128 status 5", "A wr 7 op 1 status 10", "A state 6", "A wr 8 op 0 status 5"}},
+			want: []string{"B state 6", accessErr, "B wr 1 op 128 status 5", "B wr 2 op 128 status 5", "A wr 7 op 1 status 10",
+				"A state 6", "A wr 8 op 0 status 5"}},
 		{name: "READ outside the region", op: OpRead, n: 3000, change: func(a *pairEnd, w *SendWQE) {
 			w.RemoteAddr = pairBase + uint64(len(a.mem.Buf)) - 2999
-		}, want: []string{"B state 6", accessErr, "B wr 1 op 128 status 5", "B wr 2 op 128 status 5", "A wr 7 op 2 status 10", "A state 6", "A wr 8 op 0 status 5"}},
+		}, want: []string{"B state 6", accessErr, "B wr 1 op 128 status 5", "B wr 2 op 128 status 5",
+			"A wr 7 op 2 status 10", "A state 6", "A wr 8 op 0 status 5"}},
 		{name: "V_AE_14 misaligned atomic", op: OpFetchAdd, n: 8, change: func(_ *pairEnd, w *SendWQE) { w.RemoteAddr++ },
-			want: []string{"B state 6", accessErr, "B wr 1 op 128 status 5", "B wr 2 op 128 status 5", "A wr 7 op 4 status 9", "A state 6", "A wr 8 op 0 status 5"}},
+			want: []string{"B state 6", accessErr, "B wr 1 op 128 status 5", "B wr 2 op 128 status 5", "A wr 7 op 4 status 9",
+				"A state 6", "A wr 8 op 0 status 5"}},
 		{name: "V_AE_13 the QP permits no READ", op: OpRead, n: 8, before: func(_, b *pairEnd) { b.qp.attr.Access = 0 },
-			want: []string{"B state 6", reqErr, "B wr 1 op 128 status 5", "B wr 2 op 128 status 5", "A wr 7 op 2 status 9", "A state 6", "A wr 8 op 0 status 5"}},
+			want: []string{"B state 6", reqErr, "B wr 1 op 128 status 5", "B wr 2 op 128 status 5", "A wr 7 op 2 status 9",
+				"A state 6", "A wr 8 op 0 status 5"}},
 		{name: "no receive for ever", op: OpSend, n: 8, before: func(a, b *pairEnd) {
 			a.qp.attr.RNRRetry = 3
 			var w RecvWQE

@@ -16,9 +16,8 @@ import (
 
 var pairSeed = flag.Uint64("pairseed", 0, "run TestPair with this seed only")
 
-// TestPair lets two QPs talk over a network that loses, copies and reorders packets. Every byte and
-// the order of all completions must be right in the end, and no memory may change but that
-// which was asked for.
+// TestPair connects two QPs over a network that loses, duplicates and reorders packets. All bytes and the order of
+// all completions must be right, and no other memory may change.
 func TestPair(t *testing.T) { runPairs(t, "TestPair", 400, RC) }
 
 // TestPairXRC is TestPair with two XRC connections, one for each direction.
@@ -49,13 +48,14 @@ type pair struct {
 	tx                 *link.TxBatch
 	loss, copies, late float64
 	mtu                int
-	migrating          bool      // the ends have two paths and take now this one, now that
-	cut                *bool     // which of the two loses everything: the one that the ends began with or not; nil for none
-	moves              [2]int    // migrations of each end
-	log                *[]string // if not nil, completions and events go there and are not checked
+	migrating          bool // the ends have two paths and take now this one, now that
+	// which of the two loses everything: the one that the ends began with or not; nil for none
+	cut   *bool
+	moves [2]int    // migrations of each end
+	log   *[]string // if not nil, completions and events go there and are not checked
 }
 
-// flight is a packet under way.
+// flight is a packet on the network.
 type flight struct {
 	at   int64
 	to   int
@@ -63,8 +63,8 @@ type flight struct {
 	data []byte
 }
 
-// pairEnd is one QP, or two with XRC, and what its program knows. Its memory has four quarters: local buffers, the peer's
-// targets, receive buffers, and one word for atomics. Buffers are used in turn.
+// pairEnd is one QP, or two with XRC, and the state of its program. Its memory has four quarters: local buffers, the
+// peer's targets, receive buffers, and one word for atomics. Buffers are used in turn.
 type pairEnd struct {
 	p        *pair
 	peer     *pairEnd
@@ -73,16 +73,16 @@ type pairEnd struct {
 	in       *QP // receives: the same one, or an XRC_RECV QP
 	rq       *RecvQueue
 	mem      *mr.Region
-	want     []byte // what mem should hold
+	want     []byte // expected content of mem
 	local    int
 	target   int
 	recvAt   int
 	todo     int
-	jobs     []pairJob // posted and not complete, in order
-	incoming [][]byte  // messages that the peer has sent, in order
+	jobs     []pairJob // posted and incomplete, in order
+	incoming [][]byte  // messages sent by the peer, in order
 	imms     []uint32
 	recvs    []recvJob
-	word     uint64 // the peer's word after all that was posted
+	word     uint64 // the peer's word after all posted requests
 }
 
 type pairJob struct {
@@ -90,7 +90,7 @@ type pairJob struct {
 	op            Op
 	n             int
 	local, target int
-	was           uint64 // atomics: the value to come back
+	was           uint64 // atomics: expected result
 }
 
 type recvJob struct {
@@ -111,7 +111,7 @@ func newPair(t *testing.T, seed uint64) *pair { return newPairOf(t, seed, RC) }
 func newPairOf(t *testing.T, seed uint64, typ Type) *pair {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	p := &pair{t: t, rnd: rnd, mtu: 256 << rnd.IntN(3), tx: link.NewTxBatch(8, 8*5000)}
-	if seed%4 != 0 { // every fourth network is perfect; the others lose too little for eight losses in a row
+	if seed%4 != 0 { // every fourth network is perfect; the others never lose eight in a row
 		p.loss, p.copies, p.late = rnd.Float64()*0.06, rnd.Float64()*0.1, rnd.Float64()*0.1
 	}
 	depth := 1 << rnd.IntN(3)
@@ -143,7 +143,7 @@ func (p *pair) newEnd(i int, typ Type) *pairEnd {
 		PD: 1, Base: pairBase, Buf: make([]byte, 3*quarter+8),
 		Access: mr.LocalWrite | mr.RemoteRead | mr.RemoteWrite | mr.RemoteAtomic | mr.FlushGlobal,
 	}
-	table := mr.NewTable(10)
+	table := mr.NewTable(10, mr.Counted())
 	if err := table.Add(e.mem); err != nil {
 		p.t.Fatal(err)
 	}
@@ -151,7 +151,15 @@ func (p *pair) newEnd(i int, typ Type) *pairEnd {
 		e.mem.Buf[j] = byte(j * (i + 3))
 	}
 	e.want = bytes.Clone(e.mem.Buf)
-	c := Config{Num: uint32(16 + i), Type: typ, PD: 1, SQ: NewSendQueue(pairDepth, 4, 512), SendCQ: e, Regions: table, Host: e}
+	c := Config{
+		Num:     uint32(16 + i),
+		Type:    typ,
+		PD:      1,
+		SQ:      NewSendQueue(pairDepth, 4, 512),
+		SendCQ:  e,
+		Regions: table,
+		Host:    e,
+	}
 	if typ == XRCSend {
 		e.rq = NewRecvQueue(pairDepth, 4, true, 1)
 		d := NewXRCD()
@@ -167,7 +175,7 @@ func (p *pair) newEnd(i int, typ Type) *pairEnd {
 	return e
 }
 
-// bringUp connects a QP of the end to one of the other end.
+// bringUp connects a QP to one of the other end.
 func (e *pairEnd) bringUp(qp *QP, a Attr, to *QP) {
 	a.DestQPN = to.Num
 	for _, st := range []State{Init, RTR, RTS} {
@@ -200,7 +208,7 @@ func (e *pairEnd) note(f string, a ...any) {
 	*e.p.log = append(*e.p.log, fmt.Sprintf("%c ", 'A'+rune(e.qp.Num-16))+fmt.Sprintf(f, a...))
 }
 
-// run lets both programs do their work and checks what is left.
+// run runs both programs and checks the final state.
 func (p *pair) run() {
 	for {
 		for _, e := range p.ends {
@@ -237,7 +245,7 @@ func (p *pair) finished() bool {
 	return a.todo == 0 && b.todo == 0 && len(a.jobs) == 0 && len(b.jobs) == 0
 }
 
-// step goes to the next moment at which something happens.
+// step advances the clock to the next event.
 func (p *pair) step() bool {
 	next, which := min(p.ends[0].qp.Deadline(), p.ends[1].qp.Deadline()), -1
 	for i, f := range p.net {
@@ -267,7 +275,7 @@ func (p *pair) step() bool {
 	return true
 }
 
-// transmit puts what e sends on the network.
+// transmit puts the packets of e on the network.
 func (p *pair) transmit(e *pairEnd) {
 	p.transmitFrom(e, e.qp)
 	if e.in != e.qp {
@@ -312,7 +320,7 @@ func (p *pair) launch(e *pairEnd, path *link.Path, pkt wire.Packet) {
 	p.net = append(p.net, flight{at, to, *path, bytes.Clone(pkt)})
 }
 
-// work posts what there is room for: sends as long as there are jobs to do, and receives now and then.
+// work posts sends while there are jobs and room, and receives now and then.
 func (e *pairEnd) work() {
 	rnd := e.p.rnd
 	for len(e.recvs) < pairDepth && rnd.IntN(3) == 0 {
@@ -332,7 +340,7 @@ func (e *pairEnd) work() {
 	}
 }
 
-// cut names n bytes of the memory in up to four pieces.
+// cut splits n bytes of the memory into up to four SGEs.
 func (e *pairEnd) cut(at, n int) (l []SGE) {
 	for i := 0; i < 3 && n > 0; i++ {
 		c := e.p.rnd.IntN(n + 1)
@@ -389,7 +397,7 @@ func (e *pairEnd) postJob() {
 	case OpFetchAdd:
 		j.was, w.CompareAdd = e.word, rnd.Uint64()
 		e.word += w.CompareAdd
-	case OpCmpSwap: // half of them find what they look for
+	case OpCmpSwap: // half of them match
 		j.was, w.CompareAdd, w.Swap = e.word, e.word+uint64(rnd.IntN(2)), rnd.Uint64()
 		if w.CompareAdd == e.word {
 			e.word = w.Swap
@@ -414,7 +422,7 @@ func (e *pairEnd) postJob() {
 	e.qp.OnDoorbell(e.p.now)
 }
 
-// Push checks a completion against what the program knows.
+// Push checks a completion against the program's state.
 func (e *pairEnd) Push(c *CQE) {
 	t := e.p.t
 	if e.p.log != nil {

@@ -8,18 +8,19 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// FLUSH and ATOMIC WRITE are the memory placement extensions of IBTA annex A19. Each is one packet that takes a responder resource
-// as a READ does, and is answered by an empty READ response. That says that the bytes are where the CPU sees them, which the
-// acknowledgement of a WRITE does not say on every adapter. Here it does: a WRITE is in memory before what comes behind it is looked at.
+// FLUSH and ATOMIC WRITE are the memory placement extensions of IBTA annex A19. Each is one packet, takes a responder
+// resource as a READ does, and is answered by an empty READ response. That response guarantees that the bytes are
+// visible to the responder's CPU, which the acknowledgement of a WRITE does not guarantee on every adapter. Here it
+// does: a WRITE is in memory before the next packet is processed.
 
 // Values of a FLUSH.
 const (
-	flushGlobal = 1 // placement: the responder's CPU sees what was written; the other one, persistent, needs memory of a kind that nobody registers here
-	flushRange  = 0 // selectivity: the bytes that the RETH names
-	flushMR     = 1 // the whole region of the key, whatever the RETH says beside it
+	flushGlobal = 1 // placement: visible to the responder's CPU; persistent placement is not supported
+	flushRange  = 0 // selectivity: the bytes named by the RETH
+	flushMR     = 1 // selectivity: the whole region of the key; the RETH's range is ignored
 )
 
-// onFlush finds out whether the peer may ask for the bytes: there is nothing else to do.
+// onFlush checks whether the peer may flush the bytes. Nothing else is needed.
 func (r *responder) onFlush(p wire.Packet) *fault {
 	h, f := p.RETH(), p.FETH()
 	res := r.newResource()
@@ -44,7 +45,8 @@ func (r *responder) onFlush(p wire.Packet) *fault {
 	return nil
 }
 
-// onAtomicWrite stores 8 bytes at once. A duplicate is never executed again: the memory may have another value since.
+// onAtomicWrite stores 8 bytes atomically. A duplicate is never executed again, because the memory may have changed
+// since.
 func (r *responder) onAtomicWrite(p wire.Packet) *fault {
 	h := p.RETH()
 	res := r.newResource()
@@ -67,7 +69,7 @@ func (r *responder) onAtomicWrite(p wire.Packet) *fault {
 	return nil
 }
 
-// sendFlush appends a FLUSH. Its placement and selectivity are in Imm, as in the FETH.
+// sendFlush appends a FLUSH. Imm holds its placement and selectivity, encoded as in the FETH.
 func (r *requester) sendFlush(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	b, info := r.ask(now, tx, wire.Flush, w)
 	if b == nil {
@@ -80,7 +82,7 @@ func (r *requester) sendFlush(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	return true
 }
 
-// onPlaced handles the answer to w: a READ response without data.
+// onPlaced handles the response to w, a READ response without data.
 func (r *requester) onPlaced(now int64, w *SendWQE, op wire.Opcode, data []byte) {
 	if op != wire.ReadRespOnly || len(data) != 0 {
 		r.failHead(now, BadRespErr, 0, "the peer answered a FLUSH or ATOMIC WRITE with READ data")

@@ -6,12 +6,12 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// flush makes a request a FLUSH of n bytes.
+// flush turns a request into a FLUSH of n bytes.
 func flush(n uint32) func(*SendWQE) {
 	return func(w *SendWQE) { w.Length, w.Imm = n, flushGlobal }
 }
 
-// Each takes one PSN, however much it is about, and is complete with its empty answer, which acknowledges what comes before it.
+// Each request takes one PSN and completes with its empty response, which acknowledges everything before it.
 func TestPlacementRequests(t *testing.T) {
 	s := newSender(t, RC, nil)
 	s.post(OpWrite, s.sges(0, 1500), nil)
@@ -29,7 +29,7 @@ func TestPlacementRequests(t *testing.T) {
 	s.completes("wr 1 status 0 op 1", "wr 2 status 0 op 8")
 	s.data(wire.ReadRespOnly, 1003, 0)
 	s.completes("wr 3 status 0 op 9")
-	s.ack(1005) // the answer to 1004 was lost
+	s.ack(1005) // the response to 1004 was lost
 	s.sends("RC FLUSH 1004 A flush 1 1 reth a000 b0b 0", "RC SEND ONLY 1005 A +1")
 	s.data(wire.ReadRespOnly, 1004, 0)
 	s.ack(1005)
@@ -55,7 +55,7 @@ func TestPlacementDepthAndFence(t *testing.T) {
 	s.sends("RC SEND ONLY 1003 A +1")
 }
 
-// What cannot be sent fails here, and what nobody should answer is no answer.
+// Invalid requests fail locally, and invalid responses fail the request.
 func TestPlacementFailures(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -70,11 +70,15 @@ func TestPlacementFailures(t *testing.T) {
 			s.post(OpAtomicWrite, []SGE{{Addr: 1, Length: 8, LKey: 0xBAD}}, nil)
 			s.out()
 		}, want: LocProtErr},
-		{name: "flush of too much", typ: RC, post: func(s *sender) { s.post(OpFlush, nil, flush(maxMessage+1)) }, want: LocLenErr},
-		{name: "depth 0", typ: RC, set: func(_ *Config, a *Attr) { a.MaxRdAtomic = 0 }, post: func(s *sender) { s.post(OpFlush, nil, flush(8)) }, want: LocQPOpErr},
-		{name: "depth 0", typ: RC, set: func(_ *Config, a *Attr) { a.MaxRdAtomic = 0 }, post: func(s *sender) { s.post(OpAtomicWrite, s.sges(0, 8), nil) }, want: LocQPOpErr},
+		{name: "flush of too much", typ: RC, post: func(s *sender) { s.post(OpFlush, nil, flush(maxMessage+1)) },
+			want: LocLenErr},
+		{name: "depth 0", typ: RC, set: func(_ *Config, a *Attr) { a.MaxRdAtomic = 0 },
+			post: func(s *sender) { s.post(OpFlush, nil, flush(8)) }, want: LocQPOpErr},
+		{name: "depth 0", typ: RC, set: func(_ *Config, a *Attr) { a.MaxRdAtomic = 0 },
+			post: func(s *sender) { s.post(OpAtomicWrite, s.sges(0, 8), nil) }, want: LocQPOpErr},
 		{name: "flush of UC", typ: UC, post: func(s *sender) { s.post(OpFlush, nil, flush(8)) }, want: LocQPOpErr},
-		{name: "atomic write of UC", typ: UC, post: func(s *sender) { s.post(OpAtomicWrite, s.sges(0, 8), nil) }, want: LocQPOpErr},
+		{name: "atomic write of UC", typ: UC, post: func(s *sender) { s.post(OpAtomicWrite, s.sges(0, 8), nil) },
+			want: LocQPOpErr},
 		{name: "data", typ: RC, post: func(s *sender) {
 			s.post(OpFlush, nil, flush(8))
 			s.out()

@@ -11,16 +11,15 @@ import (
 
 // Errors of a queue pair.
 var (
-	// ErrQueueFull says that a queue holds as many outstanding work requests as it may.
-	// A request is outstanding until its completion has been polled (V-GEN-06).
+	// ErrQueueFull is returned if the queue already holds its maximum of outstanding work requests. A request is
+	// outstanding until its completion has been polled (V-GEN-06).
 	ErrQueueFull = errors.New("the queue is full")
 	ErrState     = errors.New("the queue pair's state does not allow posting to this queue")
 	ErrMoved     = errors.New("the queue pair has moved to another state by itself")
 )
 
-// SendWQE is one slot of a send queue. The posting side fills the first part; the
-// requester owns the second once the slot is posted. It is 128 bytes long, of which a device with
-// many QPs has very many.
+// SendWQE is one slot of a send queue. The posting goroutine sets the first part; the requester owns requesterWQE
+// once the slot is posted. A slot is 128 bytes: a device with many QPs has very many slots.
 type SendWQE struct {
 	WRID       uint64
 	Op         Op
@@ -31,14 +30,14 @@ type SendWQE struct {
 	Length     uint32 // of the whole message, bytes
 	CompareAdd uint64
 	Swap       uint64
-	SGEs       []SGE  // the slot's own array, cut to length; empty for inline
-	Inline     []byte // the slot's own bytes, cut to length; nil unless Flags has Inline
-	*SendMore         // nil until SendQueue.More
+	SGEs       []SGE  // a slice of the queue's array; empty for inline
+	Inline     []byte // a slice of the queue's array; nil unless Flags has Inline
+	*SendMore         // nil until SendQueue.More is called
 
 	requesterWQE
 }
 
-// SendMore is what only some work requests have.
+// SendMore holds the fields that few work requests use.
 type SendMore struct {
 	// UD.
 	Path       *link.Path
@@ -52,12 +51,12 @@ type SendMore struct {
 	MSS uint16
 }
 
-// SendQueue is a QP's send queue: a ring between the posting goroutines, which hold Lock,
-// and the requester. Indices run freely and are masked on use.
+// SendQueue is a QP's send queue: a ring between the posting goroutines, which hold Lock, and the requester. Indices
+// are not wrapped; they are masked on use.
 //
-// A queue in which nothing is outstanding begins again at its first slot. So a queue that is never full
-// uses, and keeps in the processor's caches, a few slots only. Nobody looks at a slot then: base is
-// read for indices below posted only, which is stored after it.
+// An empty queue restarts at its first slot, so a queue that is never full uses only a few slots, which stay in the
+// processor's caches. This is safe: slots are accessed only for indices below posted, and posted is stored after
+// base.
 type SendQueue struct {
 	mu        sync.Mutex
 	slots     []SendWQE
@@ -68,35 +67,42 @@ type SendQueue struct {
 	cap       uint32
 	maxSGE    int
 	maxInline int
-	base      uint32        // index of the first slot
-	fill      uint32        // next slot to fill; under mu
-	own       []atomic.Bool // of slots, by index: a request of the responder's was there and is done; nil until OwnSlots
-	posted    atomic.Uint32 // slots before it belong to the requester
-	polled    atomic.Uint32 // slots before it are free again
+	base      uint32 // index of the first slot; guarded by mu
+	// +checklocks:mu
+	fill   uint32        // index of the next slot to post; guarded by mu
+	own    []atomic.Bool // by slot: a request of the responder is done; nil until OwnSlots
+	posted atomic.Uint32 // slots before it belong to the requester
+	polled atomic.Uint32 // slots before it are free
 }
 
-// NewSendQueue makes a queue of at least wrs slots (a power of two), each with room for sges SGEs and
-// inline bytes. Slots that were never used take no memory yet: the pages were not touched.
+// NewSendQueue returns a queue of at least wrs slots, rounded up to a power of two, each with sges SGEs and inline
+// bytes. Slots take no physical memory before their first use.
 func NewSendQueue(wrs, sges, inline int) *SendQueue {
-	n := ceilPow2(wrs)
+	n := CeilPow2(wrs)
 	return &SendQueue{
 		slots: make([]SendWQE, n), sges: make([]SGE, n*sges), inline: make([]byte, n*inline),
 		mask: uint32(n - 1), cap: uint32(n), maxSGE: sges, maxInline: inline,
 	}
 }
 
-// Cap, MaxSGE and MaxInline are the queue's actual sizes. Free is how much of it the program should have.
+// Cap, MaxSGE and MaxInline return the actual sizes. Free returns the number of slots available to the program.
 func (q *SendQueue) Cap() int       { return int(q.cap) }
 func (q *SendQueue) Free() int      { return int(q.cap) - ownOf(q) }
 func (q *SendQueue) MaxSGE() int    { return q.maxSGE }
 func (q *SendQueue) MaxInline() int { return q.maxInline }
 
 // Lock and Unlock bracket the posting of work requests.
-func (q *SendQueue) Lock()   { q.mu.Lock() }
+//
+// +checklocksacquire:q.mu
+func (q *SendQueue) Lock() { q.mu.Lock() }
+
+// +checklocksrelease:q.mu
 func (q *SendQueue) Unlock() { q.mu.Unlock() }
 
-// Next is the slot to fill, or nil when the queue is full. Its SGEs and Inline are empty
-// but have their capacity. The caller holds Lock, fills the slot and calls Commit.
+// Next returns the next slot to set, or nil if the queue is full. The slot's SGEs and Inline are empty but have their
+// capacity. The caller holds Lock, sets the slot and calls Commit.
+//
+// +checklocks:q.mu
 func (q *SendQueue) Next() *SendWQE {
 	switch polled := q.polled.Load(); {
 	case q.fill-polled >= q.cap:
@@ -114,7 +120,9 @@ func (q *SendQueue) Next() *SendWQE {
 	return w
 }
 
-// More gives w, the slot of Next, room for what only some requests have. The caller holds Lock.
+// More attaches a SendMore to w, the slot of Next. The caller holds Lock.
+//
+// +checklocks:q.mu
 func (q *SendQueue) More(w *SendWQE) *SendMore {
 	if q.more == nil {
 		q.more = make([]SendMore, q.cap)
@@ -123,19 +131,25 @@ func (q *SendQueue) More(w *SendWQE) *SendMore {
 	return w.SendMore
 }
 
-// Commit hands the slot that Next returned to the requester once Publish is called.
+// Commit posts the slot that Next returned. The requester sees it after Publish.
+//
+// +checklocks:q.mu
 func (q *SendQueue) Commit() { q.fill++ }
 
-// Publish lets the requester see every committed slot.
+// Publish makes every committed slot visible to the requester.
+//
+// +checklocks:q.mu
 func (q *SendQueue) Publish() { q.posted.Store(q.fill) }
 
-// Abort forgets what was committed since the last Publish.
+// Abort discards the slots committed since the last Publish.
+//
+// +checklocks:q.mu
 func (q *SendQueue) Abort() { q.fill = q.posted.Load() }
 
-// Posted is the index after the last slot that the requester may take.
+// Posted returns the index after the last slot that the requester may process.
 func (q *SendQueue) Posted() uint32 { return q.posted.Load() }
 
-// At is the slot of index i.
+// At returns the slot of index i.
 func (q *SendQueue) At(i uint32) *SendWQE { return &q.slots[(i-q.base)&q.mask] }
 
 // Release frees the slots up to and including slot, whose completion has been polled.
@@ -158,16 +172,17 @@ func ownOf(q *SendQueue) int {
 	return OwnRequests
 }
 
-// OwnSlots prepares the queue for requests that the QP puts in itself, which nobody polls. It is called before the queue is used.
+// OwnSlots prepares the queue for requests posted by the QP itself, whose completions nobody polls. It is called
+// before the queue is used.
 func (q *SendQueue) OwnSlots() { q.own = make([]atomic.Bool, q.cap) }
 
-// releaseOwn frees such a slot as soon as all before it are free.
+// releaseOwn frees the slot of such a request as soon as all slots before it are free.
 func (q *SendQueue) releaseOwn(slot uint32) {
 	q.own[slot&q.mask].Store(true)
 	q.skipOwn()
 }
 
-// skipOwn frees slots of such requests behind those that were polled.
+// skipOwn frees the slots of such requests that follow the last polled slot.
 func (q *SendQueue) skipOwn() {
 	for {
 		at := q.polled.Load()
@@ -178,12 +193,12 @@ func (q *SendQueue) skipOwn() {
 	}
 }
 
-// room tells whether there is a place for n more requests.
+// room reports whether n more requests fit.
 func (q *SendQueue) room(n uint32) bool {
 	return q.own != nil && q.posted.Load()+n-q.polled.Load() <= q.cap
 }
 
-// clear empties the queue (RESET) and returns the index at which it begins again.
+// clear empties the queue (RESET) and returns the index of the next request.
 func (q *SendQueue) clear() uint32 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -192,7 +207,7 @@ func (q *SendQueue) clear() uint32 {
 	return q.fill
 }
 
-// Clear and RecvQueue.Clear empty queues of what is no QP of this package, such as those of raw packets.
+// Clear empties a queue that does not belong to a QP of this package, such as that of a raw packet QP.
 func (q *SendQueue) Clear() uint32 { return q.clear() }
 
 // RecvWQE is a posted receive.
@@ -207,74 +222,91 @@ type recvSlot struct {
 	sges int
 }
 
-// RecvQueue is a receive queue: of one QP, or shared by several (SRQ). As a SendQueue, it begins again
-// at its first slot when nothing is outstanding.
+// RecvQueue is a receive queue of one QP or shared by several (SRQ). Like a SendQueue it restarts at its first slot
+// when nothing is outstanding. The fields from slots to limit are guarded by mu, except polled.
 type RecvQueue struct {
-	mu     sync.Mutex
-	slots  []recvSlot
-	sges   []SGE // maxSGE for each slot
-	base   uint32
-	mask   uint32
-	cap    uint32
+	mu sync.Mutex
+	// +checklocks:mu
+	slots []recvSlot
+	// +checklocks:mu
+	sges []SGE // maxSGE for each slot
+	// +checklocks:mu
+	base uint32
+	// +checklocks:mu
+	mask uint32
+	// +checklocks:mu
+	cap uint32
+	// +checklocks:mu
 	maxSGE int
-	fill   uint32
+	// +checklocks:mu
+	fill uint32
+	// +checklocks:mu
 	taken  uint32
-	polled atomic.Uint32 // counts requests whose completion was polled
-	limit  uint32        // SRQ: raise the event when fewer are posted; 0 = not armed
+	polled atomic.Uint32 // number of requests whose completion was polled
+	// +checklocks:mu
+	limit  uint32 // SRQ: raise the event when fewer are posted; 0: not armed
 	shared bool
 	pd     uint32
-	tags   *TagList // of an SRQ that matches tags
-	// OnLimit is called, with no lock held, when an armed limit is reached.
+	tags   *TagList // of a tag-matching SRQ, else nil
+	// OnLimit is called without locks when an armed limit is reached.
 	OnLimit func()
 }
 
-// NewRecvQueue makes a queue of at least wrs slots with room for sges SGEs each.
-// shared makes it an SRQ, whose buffers belong to protection domain pd.
+// NewRecvQueue returns a queue of at least wrs slots, rounded up to a power of two, with sges SGEs each. shared makes
+// it an SRQ, whose buffers belong to protection domain pd.
 func NewRecvQueue(wrs, sges int, shared bool, pd uint32) *RecvQueue {
-	n := ceilPow2(wrs)
+	n := CeilPow2(wrs)
 	return &RecvQueue{
 		slots: make([]recvSlot, n), sges: make([]SGE, n*sges), mask: uint32(n - 1), cap: uint32(n),
 		maxSGE: sges, shared: shared, pd: pd,
 	}
 }
 
-// at is the place of receive i, and room for its SGEs.
+// at returns the slot of receive i and the space for its SGEs.
+//
+// +checklocks:q.mu
 func (q *RecvQueue) at(i uint32) (*recvSlot, []SGE) {
 	n := int((i - q.base) & q.mask)
 	return &q.slots[n], q.sges[n*q.maxSGE : (n+1)*q.maxSGE]
 }
 
-// store puts receive i in its place.
+// store writes receive i to its slot.
+//
+// +checklocks:q.mu
 func (q *RecvQueue) store(i uint32, wrid uint64, sges []SGE) {
 	s, room := q.at(i)
 	s.wrid, s.sges = wrid, copy(room, sges)
 }
 
-// Cap is how many receives can be outstanding.
+// Cap returns the maximum number of outstanding receives.
 func (q *RecvQueue) Cap() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return int(q.cap)
 }
 
-// MaxSGE is how many SGEs a receive can have.
+// MaxSGE returns the maximum number of SGEs of a receive.
 func (q *RecvQueue) MaxSGE() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.maxSGE
 }
 
-// Shared tells whether the queue is an SRQ; PD is then the domain of its buffers.
+// Shared reports whether the queue is an SRQ.
 func (q *RecvQueue) Shared() bool { return q.shared }
 
-// PD is the protection domain of an SRQ's buffers.
+// PD returns the protection domain of an SRQ's buffers.
 func (q *RecvQueue) PD() uint32 { return q.pd }
 
 // Lock and Unlock bracket calls of Put.
-func (q *RecvQueue) Lock()   { q.mu.Lock() }
+//
+// +checklocksacquire:q.mu
+func (q *RecvQueue) Lock() { q.mu.Lock() }
+
+// +checklocksrelease:q.mu
 func (q *RecvQueue) Unlock() { q.mu.Unlock() }
 
-// Post appends a receive of the given SGEs, at most MaxSGE, which are copied.
+// Post appends a receive with at most MaxSGE SGEs, which are copied.
 func (q *RecvQueue) Post(wrid uint64, sges []SGE) error {
 	q.mu.Lock()
 	err := q.Put(wrid, sges)
@@ -283,6 +315,8 @@ func (q *RecvQueue) Post(wrid uint64, sges []SGE) error {
 }
 
 // Put is Post for a caller that holds Lock.
+//
+// +checklocks:q.mu
 func (q *RecvQueue) Put(wrid uint64, sges []SGE) error {
 	switch polled := q.polled.Load(); {
 	case q.fill-polled >= q.cap:
@@ -295,13 +329,13 @@ func (q *RecvQueue) Put(wrid uint64, sges []SGE) error {
 	return nil
 }
 
-// Take copies the oldest posted receive into w, whose SGEs array is reused, and removes it from the queue.
+// Take moves the oldest posted receive to w, whose SGEs array is reused. It returns false if none is posted.
 func (q *RecvQueue) Take(w *RecvWQE) bool {
 	ok, _ := q.takeFor(w, 0)
 	return ok
 }
 
-// takeFor is Take for a message of n bytes: a receive with less room is left where it is, and small is then true.
+// takeFor is Take for a message of n bytes. A receive with less room stays in the queue, and small is true.
 func (q *RecvQueue) takeFor(w *RecvWQE, n uint64) (ok, small bool) {
 	q.mu.Lock()
 	if q.fill == q.taken {
@@ -328,8 +362,8 @@ func (q *RecvQueue) takeFor(w *RecvWQE, n uint64) (ok, small bool) {
 	return true, false
 }
 
-// putBack makes w, which Take gave last, the oldest posted receive again: the message it was taken for was
-// lost. It is for queues of one QP.
+// putBack makes w, which Take returned and which has no completion yet, the oldest posted receive again, because its
+// message was lost or revoked. Its slot is free: at most Cap receives have no polled completion, and w is one of them.
 func (q *RecvQueue) putBack(w *RecvWQE) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -337,7 +371,7 @@ func (q *RecvQueue) putBack(w *RecvWQE) {
 	q.store(q.taken, w.WRID, w.SGEs)
 }
 
-// roomOf is the number of bytes that a receive of these SGEs can hold.
+// roomOf returns the number of bytes that fit into the SGEs.
 func roomOf(sges []SGE) (n uint64) {
 	for i := range sges {
 		n += uint64(sges[i].Length)
@@ -345,17 +379,17 @@ func roomOf(sges []SGE) (n uint64) {
 	return n
 }
 
-// Posted counts the receives that wait to be taken.
+// Posted returns the number of receives that have not been taken.
 func (q *RecvQueue) Posted() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return int(q.fill - q.taken)
 }
 
-// Release gives back the place of n receives whose completions were polled.
+// Release frees the slots of n receives whose completions were polled.
 func (q *RecvQueue) Release(n uint32) { q.polled.Add(n) }
 
-// Clear is that of SendQueue.
+// Clear is SendQueue.Clear for receives.
 func (q *RecvQueue) Clear() { q.clear() }
 
 // clear empties the queue (RESET).
@@ -366,7 +400,8 @@ func (q *RecvQueue) clear() {
 	q.polled.Store(q.fill)
 }
 
-func ceilPow2(n int) int {
+// CeilPow2 returns the smallest power of two that is at least n: the size of a ring of n entries.
+func CeilPow2(n int) int {
 	p := 1
 	for p < n {
 		p <<= 1

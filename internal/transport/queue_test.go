@@ -7,14 +7,14 @@ import (
 	"unsafe"
 )
 
-// 10,000 QPs with 64 slots each: every 8 bytes here are 5 MB.
+// With 10,000 QPs of 64 slots, 8 bytes per slot are 5 MB.
 func TestSendSlotIsSmall(t *testing.T) {
 	if n := unsafe.Sizeof(SendWQE{}); n > 128 {
 		t.Errorf("a slot has %d bytes; put what only some requests have into SendMore", n)
 	}
 }
 
-// A send queue against a model: a list of what is outstanding, in order.
+// A send queue against a model, the list of outstanding requests.
 func TestSendQueueKeepsItsSlotsApart(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	q := NewSendQueue(8, 2, 0)
@@ -52,7 +52,7 @@ func TestSendQueueKeepsItsSlotsApart(t *testing.T) {
 	}
 }
 
-// A receive queue against a model, with receives taken, put back and released, and with changes of its size.
+// A receive queue against a model: receives are taken, put back and released, and the size changes.
 func TestRecvQueueIsAQueue(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	q := NewRecvQueue(8, 1, true, 0)

@@ -2,5 +2,5 @@
 
 package transport
 
-// slow tells that the race detector is on: the long tests do less.
+// slow reports that the race detector is on: long tests do less.
 const slow = true

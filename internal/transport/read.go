@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// onRead takes an RDMA READ request, which uses as many PSNs as it has response packets. It is
-// checked now; sendRead builds the responses when transmit comes to them.
+// onRead handles an RDMA READ request. It uses as many PSNs as it has response packets. The request is checked here;
+// sendRead builds the responses in transmit.
 func (r *responder) onRead(p wire.Packet) *fault {
 	h := p.RETH()
 	n := h.DMALen()
@@ -37,14 +37,14 @@ func (r *responder) onRead(p wire.Packet) *fault {
 	return nil
 }
 
-// packets counts the response packets of a READ of n bytes.
+// packets returns the number of response packets of a READ of n bytes.
 func (r *responder) packets(n uint32) int {
 	mtu := uint64(r.qp.attr.MTU)
 	return max(1, int((uint64(n)+mtu-1)/mtu))
 }
 
-// replayRead executes a READ request again whose responses did not all arrive. It may
-// ask for a later part of the original only (IBTA C9-110).
+// replayRead executes a READ request again, because responses were lost. The request may ask only for a tail of the
+// original range (IBTA C9-110).
 func (r *responder) replayRead(p wire.Packet) {
 	h, seq := p.RETH(), p.BTH().PSN()
 	i, ok := r.find(resRead, seq)
@@ -53,7 +53,7 @@ func (r *responder) replayRead(p wire.Packet) {
 		return
 	}
 	res, n := r.at(i), h.DMALen()
-	skip := h.Addr() - res.addr // wraps around to something huge in front of the original
+	skip := h.Addr() - res.addr // a huge value if the address is below the original range
 	inside := skip <= uint64(res.size) && uint64(n) <= uint64(res.size)-skip && (n > 0 || res.size == 0)
 	if res.size > 0 && (!inside || h.RKey() != res.rkey) || n > res.size ||
 		psn.Less(res.last, psn.Add(seq, r.packets(n)-1)) {
@@ -64,9 +64,8 @@ func (r *responder) replayRead(p wire.Packet) {
 	r.requeue(i)
 }
 
-// sendRead appends the next response packet of a READ and tells whether there was room for
-// it. The memory is looked up and read now; when it is no longer the peer's to read the QP fails, unless the READ
-// was answered before.
+// sendRead appends the next response packet of a READ and reports whether there was room. The memory is checked and
+// read now. If the peer no longer has access the QP fails, unless the READ was answered before.
 func (r *responder) sendRead(res *resource, tx *link.TxBatch) bool {
 	qp := r.qp
 	n, segs := min(res.left, uint32(qp.attr.MTU)), 1
@@ -80,7 +79,7 @@ func (r *responder) sendRead(res *resource, tx *link.TxBatch) bool {
 		b, window, ok := r.theirs(res.rkey, res.at, uint64(n), res.pd, mr.RemoteRead)
 		switch {
 		case ok:
-		case res.answered: // a peer that has its answer may have taken the key back before a copy of the request came
+		case res.answered: // the peer may have invalidated the key after it received the first answer
 			qp.Counters.BadDuplicate++
 			res.pending = false
 			return true
@@ -100,7 +99,7 @@ func (r *responder) sendRead(res *resource, tx *link.TxBatch) bool {
 	if op != wire.ReadRespMiddle {
 		wire.AETH(b[wire.BTHLen:]).Put(wire.SynAck, res.msn)
 	}
-	fill(tx, b, head, src)
+	copyPayload(tx, b, head, src)
 	qp.Counters.TxDataBytes += uint64(n)
 	res.begun = true
 	res.next, r.took = psn.Add(res.next, segs), segs

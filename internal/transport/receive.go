@@ -5,30 +5,31 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// maxMessage is the longest message, bytes (V-TR-06).
+// maxMessage is the maximum length of a message in bytes (V-TR-06).
 const maxMessage = 1 << 31
 
-// receive is a receive request taken from its queue, and how far it is filled.
+// receive is a receive taken from its queue, and how far it is filled.
 type receive struct {
-	held bool // it was taken and has no completion yet
+	held bool // taken, and not completed yet
 	wqe  RecvWQE
 	room uint64 // bytes of its scatter list
 	got  uint64 // bytes written
-	sge  int    // the entry to write next, and where in it
-	off  uint32
-	kept bool // it was taken for the first packet of a message, which must come again
-	skip int  // what is not data at the beginning of that
+	sge  int    // the SGE to write next
+	off  uint32 // the offset in it
 	tagged
 }
 
-// begin makes wqe the receive that is held.
+// begin resets the state for the receive in wqe.
 func (v *receive) begin() {
-	v.held, v.kept, v.room = true, false, roomOf(v.wqe.SGEs)
+	v.held, v.room = true, roomOf(v.wqe.SGEs)
 	v.got, v.sge, v.off = 0, 0, 0
 	v.tagged = tagged{}
 }
 
-// onSend takes one packet of a SEND.
+// waits reports whether the receive is kept for a message whose first payload was revoked.
+func (v *receive) waits() bool { return v.held && v.kept }
+
+// onSend handles one packet of a SEND.
 func (r *responder) onSend(p wire.Packet, info *wire.Info) *fault {
 	data := r.data
 	if info.Flags&wire.HasInv != 0 && r.reading(p.IETH()) {
@@ -38,8 +39,6 @@ func (r *responder) onSend(p wire.Packet, info *wire.Info) *fault {
 	if info.Flags&wire.Start != 0 {
 		var f *fault
 		switch {
-		case r.recv.held && r.recv.kept:
-			skip = r.recv.skip
 		case r.rq.tags != nil:
 			skip, f = r.takeTagged(info)
 		case !r.take():
@@ -62,9 +61,11 @@ func (r *responder) onSend(p wire.Packet, info *wire.Info) *fault {
 		return faultSendTooLong
 	case !r.scatter(data):
 		return faultReceive
-	case !r.taken():
+	case !r.payloadIntact():
 		r.recv.got, r.recv.sge, r.recv.off = got, sge, off
-		r.recv.kept, r.recv.skip = info.Flags&wire.Start != 0, skip
+		if info.Flags&wire.Start != 0 {
+			r.untake()
+		}
 		return revoked
 	}
 	r.recv.kept = false
@@ -99,8 +100,8 @@ func (r *responder) finish(e *CQE, p wire.Packet, info *wire.Info) {
 	r.cq.Push(e)
 }
 
-// invalidate makes a memory window's key invalid, as a SEND with invalidate asks, and tells
-// whether it could. A peer can invalidate windows of type 2 that were bound through its QP, nothing else.
+// invalidate invalidates the key of a memory window, as a SEND with invalidate requests, and reports whether it
+// succeeded. A peer can invalidate only type 2 windows that were bound through its QP.
 func (r *responder) invalidate(rkey uint32) bool {
 	if err := r.qp.Regions.Invalidate(rkey, r.pd, r.qp.id); err != nil {
 		r.denied = denied{err: err, key: rkey}
@@ -109,8 +110,8 @@ func (r *responder) invalidate(rkey uint32) bool {
 	return true
 }
 
-// reading tells whether answers to READs through a key still wait to be sent. A peer that does not wait for
-// its READs before it invalidates the key must ask for that once more when they are answered.
+// reading reports whether READ responses through a key wait to be sent. A peer that invalidates the key before its
+// READs are answered must send the request again afterwards.
 func (r *responder) reading(rkey uint32) bool {
 	for i := r.todo; i != r.head; i++ {
 		if res := r.at(i); res.pending && res.kind == resRead && res.rkey == rkey {
@@ -120,13 +121,25 @@ func (r *responder) reading(rkey uint32) bool {
 	return false
 }
 
-// take gets the receive for a message that begins, or for the immediate data of a WRITE.
+// take takes the receive of a new message, or of the immediate data of a WRITE.
 func (r *responder) take() bool {
 	ok, _ := r.takeFor(0)
 	return ok
 }
 
-// takeFor takes a receive with room for at least n bytes; one that is too small stays in its queue.
+// untake ends what take or takeTagged began, because the payload of the packet was revoked. The receive is the oldest
+// of its queue again, for whatever comes next. One that was found by its tag is kept for the same message instead.
+func (r *responder) untake() {
+	v := &r.recv
+	if v.found {
+		v.kept = true
+		return
+	}
+	v.held = false
+	r.rq.putBack(&v.wqe)
+}
+
+// takeFor takes a receive with room for at least n bytes. A smaller one stays in its queue, and small is true.
 func (r *responder) takeFor(n uint64) (ok, small bool) {
 	v := &r.recv
 	if ok, small = r.rq.takeFor(&v.wqe, n); ok {
@@ -135,8 +148,8 @@ func (r *responder) takeFor(n uint64) (ok, small bool) {
 	return ok, small
 }
 
-// scatter writes data behind what the receive holds already. The caller has checked that
-// there is room. It tells whether the entries' keys, bounds and rights were in order.
+// scatter appends data to the receive. The caller has checked that it fits. It reports whether keys, bounds and
+// rights of the SGEs were valid.
 func (r *responder) scatter(data []byte) bool {
 	v, pd := &r.recv, r.pd
 	if r.rq.Shared() {
@@ -161,7 +174,7 @@ func (r *responder) scatter(data []byte) bool {
 	return true
 }
 
-// newCQE begins the completion of the receive that is held.
+// newCQE prepares the completion of the current receive.
 func (r *responder) newCQE(op CQOp, n uint32) *CQE {
 	r.cqe = CQE{
 		WRID: r.recv.wqe.WRID, Op: op, ByteLen: n,
@@ -172,7 +185,7 @@ func (r *responder) newCQE(op CQOp, n uint32) *CQE {
 	return &r.cqe
 }
 
-// fail completes the receive that is held with an error.
+// fail completes the current receive with an error.
 func (r *responder) fail(status Status, cause *Failure) {
 	e := r.newCQE(CQRecv, 0)
 	e.Status, e.Cause = status, cause
@@ -183,8 +196,8 @@ func (r *responder) fail(status Status, cause *Failure) {
 	r.cq.Push(e)
 }
 
-// flush completes every receive of a QP in ERR (V-QPS-16, V-QPS-17). Of an SRQ only the one
-// that the QP holds is its own (X-QPS-02). No reply leaves any more but the NAK that tells the peer why.
+// flush completes every receive of a QP in ERR (V-QPS-16, V-QPS-17). Of an SRQ it completes only the receive that the
+// QP has taken (X-QPS-02). Unsent replies are dropped, except the fatal NAK and those before it.
 func (r *responder) flush() {
 	var cause *Failure
 	flushed := func() *Failure {
@@ -207,13 +220,16 @@ func (r *responder) flush() {
 	}
 }
 
-// abandon forgets the receive that is held, without a completion (RESET). Its place in the queue is free again.
+// abandon drops the current receive without a completion (RESET) and frees its slot.
 func (r *responder) abandon() {
 	if r.recv.held {
 		r.recv.held = false
 		if r.recv.matched {
 			r.rq.tags.Polled(CQTMRecv)
 		} else {
+			if r.recv.found {
+				r.rq.tags.forget()
+			}
 			r.rq.Release(1)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// What a QP must permit (qp_access_flags) for a peer's WRITE or ATOMIC WRITE, READ, atomic or FLUSH.
+// Rights in qp_access_flags that a peer's WRITE or ATOMIC WRITE, READ, atomic and FLUSH require.
 const (
 	accessWrite  = uint32(mr.RemoteWrite)
 	accessRead   = uint32(mr.RemoteRead)
@@ -17,41 +17,49 @@ const (
 
 // A fault is a reason to refuse a request.
 type fault struct {
-	nak    uint8  // syndrome of the NAK that an RC or XRC peer gets
-	event  Event  // raised for an RC or XRC QP, unless 0 (V-AE-13, V-AE-14)
-	status Status // of the receive that the message holds
+	nak    uint8  // syndrome of the NAK sent to an RC or XRC peer
+	event  Event  // raised on an RC or XRC QP, unless 0 (V-AE-13, V-AE-14)
+	status Status // of the receive that the message has taken
 	reason string
 }
 
 // The faults. Two of them differ from rdma_rxe or between sources:
-//   - A QP that does not permit WRITE, READ or atomics at all answers invalid request, as rxe
-//     does; a region that does not permit them answers remote access error.
-//   - A SEND longer than its receive is an invalid request to the sender and a length error at the
-//     receiver, as IBTA has it; rxe says remote operational error.
+//   - A QP that does not permit WRITE, READ or atomics at all answers invalid request, as rxe does; a region that
+//     does not permit them answers remote access error.
+//   - A SEND longer than its receive is an invalid request to the sender and a length error at the receiver, as IBTA
+//     specifies; rxe answers remote operational error.
 var (
-	faultOrder       = &fault{wire.SynInvReq, EventQPReqErr, RemInvReqErr, "the peer sent a packet that does not fit the one before it in its message"}
-	faultOpcode      = &fault{wire.SynInvReq, EventQPReqErr, RemInvReqErr, "the peer asked for an operation that the QP does not permit or support"}
-	faultSendPacket  = &fault{wire.SynInvReq, EventQPReqErr, RemInvReqErr, "the peer sent a packet whose length does not fit the path MTU"}
+	faultOrder = &fault{wire.SynInvReq, EventQPReqErr, RemInvReqErr,
+		"the peer sent a packet out of order in its message"}
+	faultOpcode = &fault{wire.SynInvReq, EventQPReqErr, RemInvReqErr,
+		"the peer requested an operation that the QP does not permit or support"}
+	faultSendPacket = &fault{wire.SynInvReq, EventQPReqErr, RemInvReqErr,
+		"the peer sent a packet whose length does not match the path MTU"}
 	faultSendTooLong = &fault{wire.SynInvReq, 0, LocLenErr, "the message is longer than the receive's scatter list"}
-	faultWriteLength = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr, "the peer sent an RDMA WRITE whose length does not fit its packets"}
-	faultReadLength  = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr, "the peer asked to READ more than 2^31 bytes"}
-	faultTooMany     = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr, "the peer has more READs and atomics outstanding than max_dest_rd_atomic"}
-	faultMisaligned  = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr, "the peer asked for an atomic at an address that is no multiple of 8"}
-	faultAccess      = &fault{wire.SynAccess, EventQPAccessErr, LocAccessErr, "the peer asked for memory that it may not touch"}
-	faultInvalidate  = &fault{wire.SynAccess, EventQPAccessErr, LocAccessErr, "the peer asked to invalidate a key that it may not"}
-	faultSRQ         = &fault{wire.SynInvReq, EventQPReqErr, RemInvReqErr, "the peer named an SRQ that the QP's XRC domain does not have"}
-	faultReceive     = &fault{wire.SynOpErr, 0, LocProtErr, "an entry of the receive's scatter list is wrong"}
+	faultWriteLength = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr,
+		"the peer sent an RDMA WRITE whose length does not match its packets"}
+	faultReadLength = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr,
+		"the peer requested a READ of more than 2^31 bytes"}
+	faultTooMany = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr,
+		"the peer has more READs and atomics outstanding than max_dest_rd_atomic"}
+	faultMisaligned = &fault{wire.SynInvReq, EventQPAccessErr, RemInvReqErr,
+		"the address of the peer's atomic is not a multiple of 8"}
+	faultAccess     = &fault{wire.SynAccess, EventQPAccessErr, LocAccessErr, "the peer has no access to the memory"}
+	faultInvalidate = &fault{wire.SynAccess, EventQPAccessErr, LocAccessErr, "the peer may not invalidate this key"}
+	faultSRQ        = &fault{wire.SynInvReq, EventQPReqErr, RemInvReqErr,
+		"the peer named an SRQ that is not in the QP's XRC domain"}
+	faultReceive = &fault{wire.SynOpErr, 0, LocProtErr, "the receive has an invalid SGE"}
 
-	// notReady is no error: there is no receive yet.
+	// notReady: no receive is posted yet. The QP does not fail.
 	notReady = &fault{reason: "no receive is posted"}
-	// notYet is none either: what came before the packet must be answered first.
+	// notYet: earlier requests must be answered first. The QP does not fail.
 	notYet = &fault{reason: "the window to invalidate is being read"}
-	// revoked is a packet by reference whose sender has taken its memory back: it is as good as lost.
-	revoked = &fault{reason: "the sender has taken the payload back"}
+	// revoked: the sender has revoked the payload of a packet by reference. The packet is treated as lost.
+	revoked = &fault{reason: "the sender has revoked the payload"}
 )
 
-// refuse moves the QP to ERR because of the request at PSN seq, which an RC or XRC peer learns from a NAK. The
-// receive that the message holds completes first, with what went wrong; the rest is flushed.
+// refuse moves the QP to ERR because of the request at PSN seq and sends a NAK to an RC or XRC peer. The receive that
+// the message has taken completes first, with the fault's status; all others are flushed.
 func (r *responder) refuse(f *fault, seq uint32) {
 	qp, event := r.qp, Event(0)
 	r.count(f)
@@ -82,7 +90,7 @@ func (r *responder) refuse(f *fault, seq uint32) {
 	qp.Fail(cause, event)
 }
 
-// denied is the memory access, or the packet out of order, that the responder refused last, for the story of the failure.
+// denied describes the memory access or the packet out of order that the responder refused last.
 type denied struct {
 	err  error
 	key  uint32
@@ -90,7 +98,7 @@ type denied struct {
 	n    uint64
 }
 
-// ours finds the n bytes at addr of an entry of a receive's scatter list, in domain pd.
+// ours returns the n bytes at addr of an SGE of a receive, in domain pd.
 func (r *responder) ours(key uint32, addr, n uint64, pd uint32) ([]byte, bool) {
 	b, err := r.qp.Regions.Check(key, addr, n, pd, mr.LocalWrite)
 	if err != nil {
@@ -100,8 +108,8 @@ func (r *responder) ours(key uint32, addr, n uint64, pd uint32) ([]byte, bool) {
 	return b, true
 }
 
-// theirs finds n bytes at addr in the region or window of key, for the peer, who needs a right in domain pd. The
-// window must be released once the bytes are no longer used.
+// theirs returns the n bytes at addr in the region or window of key, if the peer has the right need in domain pd. The
+// caller releases the window when it no longer uses the bytes.
 func (r *responder) theirs(key uint32, addr, n uint64, pd uint32, need mr.Access) ([]byte, *mr.Window, bool) {
 	b, w, err := r.qp.Regions.CheckRemote(key, addr, n, pd, r.qp.id, need)
 	if err != nil {
@@ -111,7 +119,7 @@ func (r *responder) theirs(key uint32, addr, n uint64, pd uint32, need mr.Access
 	return b, w, true
 }
 
-// count counts a fault under the kernel's name for its kind.
+// count increments the counter that the kernel has for this kind of fault.
 func (r *responder) count(f *fault) {
 	switch f {
 	case faultAccess, faultInvalidate:

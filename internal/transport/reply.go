@@ -6,54 +6,53 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// replies is what the responder still has to send, in the order of PSNs, and what it keeps
-// for duplicates. It never grows: a ring of resources, one for each READ and atomic that
-// the peer may have outstanding, and behind those one place for an ACK or NAK.
+// replies holds the responses to send, in PSN order, and those kept for duplicates. Its size is fixed: a ring of
+// resources, one for each READ or atomic that the peer may have outstanding, followed by one ACK or NAK.
 //
-// The one place is enough. An ACK replaces an older one, since it covers it. A READ response or atomic
-// acknowledge covers every earlier SEND and WRITE too, so an ACK that waits when one is queued behind it
-// is dropped. A NAK ends what can be said.
+// One ACK or NAK is enough. An ACK replaces an older one, which it covers. A READ response or atomic acknowledge
+// covers every earlier SEND and WRITE, so a waiting ACK is dropped when one is queued after it. Nothing follows a
+// fatal NAK.
 type replies struct {
 	ring []resource // a power of two
-	head uint32     // index of the next resource; indices run freely
-	kept uint32     // so many before head are valid
-	todo uint32     // none before it is pending
+	head uint32     // index of the next resource; masked on use
+	kept uint32     // number of valid resources before head
+	todo uint32     // no resource before it is pending
 	tail tail
-	took int // PSNs of the packet sent last: what it takes of a turn
+	took int // PSNs of the last packet sent
 }
 
-// resource is a READ, an atomic, a FLUSH or an ATOMIC WRITE that was executed (IBTA 9.7.5.1.4: responder resources).
+// resource is an executed READ, atomic, FLUSH or ATOMIC WRITE (IBTA 9.7.5.1.4: responder resources).
 type resource struct {
 	kind     resKind
-	op       wire.Opcode // but for a READ
-	pending  bool        // an answer is to be sent
-	answered bool        // it was sent before, at least once
-	begun    bool        // the first packet of the present answer was sent
+	op       wire.Opcode // not set for a READ
+	pending  bool        // a response is to be sent
+	answered bool        // the response was sent at least once
+	begun    bool        // the first packet of the current response was sent
 
 	first, last uint32 // PSNs
 	msn         uint32
 
-	rkey uint32 // READ: what was asked for
-	pd   uint32 // in this domain
+	rkey uint32 // READ: the request
+	pd   uint32 // its protection domain
 	addr uint64
 	size uint32
-	left uint32 // READ: what is still to be sent: from address at, PSN next
+	left uint32 // READ: bytes still to send, from address at and PSN next on
 	next uint32
 	at   uint64
-	was  uint64 // atomic: what the memory held
+	was  uint64 // atomic: original memory content
 }
 
 type resKind uint8
 
 const (
 	resRead resKind = iota + 1
-	resOnce
+	resAtMostOnce
 )
 
-// tail is the reply behind all READ responses and atomic acknowledges.
+// tail is the reply after all READ responses and atomic acknowledges.
 type tail struct {
 	kind  tailKind
-	acked bool // seq and msn hold an ACK; with tailSeqNAK, in case it turns out needless
+	acked bool // seq and msn hold an ACK; with tailSeqNAK it is sent if the NAK is no longer needed
 	seq   uint32
 	msn   uint32
 	nak   uint8
@@ -66,7 +65,7 @@ const (
 	tailAck             // of seq
 	tailSeqNAK          // PSN sequence error; its PSN is the one expected when it is sent
 	tailRNR             // no receive for the request at seq
-	tailFatal           // the NAK of a QP that has gone to ERR, and its last word
+	tailFatal           // the NAK of a QP in ERR; nothing follows it
 )
 
 func (q *replies) reset() {
@@ -76,8 +75,8 @@ func (q *replies) reset() {
 
 func (q *replies) pending() bool { return q.todo != q.head || q.tail.kind != tailNone }
 
-// abort drops what was not sent when the QP goes to ERR, unless its last word is among it: the
-// answers in front of a NAK must reach the peer before it, or the peer would wait for them.
+// abort drops unsent replies when the QP enters ERR, unless a fatal NAK is among them: the responses before that NAK
+// must reach the peer first, or it would wait for them.
 func (q *replies) abort() {
 	if q.tail.kind != tailFatal {
 		q.todo = q.head
@@ -88,13 +87,13 @@ func (q *replies) abort() {
 func (q *replies) at(i uint32) *resource { return &q.ring[i&uint32(len(q.ring)-1)] }
 func (q *replies) oldest() uint32        { return q.head - q.kept }
 
-// newResource is the place for another READ or atomic, nil if the peer has more of them
-// outstanding than it may. It is not taken before queue.
+// newResource returns the slot of the next READ or atomic, nil if the peer has too many outstanding. queue takes the
+// slot.
 func (r *responder) newResource() *resource {
-	// A power of two, like rxe, which rounds up both ends' depths and then uses them to the full.
+	// Rounded up to a power of two: rxe rounds up the depths of both ends and uses them fully.
 	depth := 0
 	if n := r.qp.attr.MaxDestRdAtom; n > 0 {
-		depth = ceilPow2(n)
+		depth = CeilPow2(n)
 	}
 	if depth != len(r.ring) {
 		r.resize(depth)
@@ -102,14 +101,14 @@ func (r *responder) newResource() *resource {
 	if depth == 0 {
 		return nil
 	}
-	// The peer has this one's answer when it asks for more, unless the answer has never been sent.
+	// A peer sends another request after it has received the oldest response, unless that was never sent.
 	if res := r.at(r.head); r.kept == uint32(depth) && res.pending && !res.answered {
 		return nil
 	}
 	return r.at(r.head)
 }
 
-// resize changes how many resources there are. The newest stay.
+// resize changes the number of resources. The newest are kept.
 func (r *responder) resize(depth int) {
 	old := r.replies
 	r.ring = make([]resource, depth)
@@ -120,7 +119,7 @@ func (r *responder) resize(depth int) {
 	r.keepTodo()
 }
 
-// queue takes the place that newResource gave. The caller has stepped over its PSNs.
+// queue takes the slot of newResource. The caller has advanced past its PSNs.
 func (r *responder) queue(res *resource) {
 	res.pending, res.msn = true, r.msn
 	r.head++
@@ -129,7 +128,7 @@ func (r *responder) queue(res *resource) {
 	r.covers(res)
 }
 
-// requeue has resource i answered again, from where its next says.
+// requeue schedules the response of resource i again, from its field next on.
 func (r *responder) requeue(i uint32) {
 	res := r.at(i)
 	res.pending, res.msn = true, r.msn
@@ -139,14 +138,14 @@ func (r *responder) requeue(i uint32) {
 	r.covers(res)
 }
 
-// keepTodo moves todo past resources that are no longer kept.
+// keepTodo advances todo past resources that are no longer kept.
 func (q *replies) keepTodo() {
 	if q.head-q.todo > q.kept {
 		q.todo = q.oldest()
 	}
 }
 
-// covers drops an ACK that the answer of res makes needless.
+// covers drops an ACK that the response of res makes redundant.
 func (q *replies) covers(res *resource) {
 	if t := &q.tail; t.acked && psn.Less(t.seq, res.next) {
 		t.acked = false
@@ -156,7 +155,7 @@ func (q *replies) covers(res *resource) {
 	}
 }
 
-// find looks for the kept resource that uses PSN seq.
+// find returns the index of the kept resource that uses PSN seq.
 func (q *replies) find(kind resKind, seq uint32) (uint32, bool) {
 	for i := q.oldest(); i != q.head; i++ {
 		res := q.at(i)
@@ -179,26 +178,27 @@ func (r *responder) ack(seq uint32) {
 	}
 }
 
-// nakSequence asks for the packets from the expected one on (IBTA C9-106). It covers an ACK.
+// nakSequence requests the packets from the expected PSN on (IBTA C9-106). The NAK also acknowledges everything
+// before it.
 func (r *responder) nakSequence() { r.tail.kind = tailSeqNAK }
 
-// nakNotReady asks for the expected packet once more, after the time of min_rnr_timer. What the
-// peer has sent behind it is dropped in silence, as adapters do. (rxe adds a sequence error NAK to the RNR NAK,
-// which makes some senders come back at once and count it as a retry.)
+// nakNotReady requests the expected packet again after the time of min_rnr_timer. Packets that follow it are dropped
+// without a reply, as adapters do. rxe adds a sequence error NAK to the RNR NAK, which makes some senders resend at
+// once and count it as a retry.
 func (r *responder) nakNotReady() {
 	r.qp.Counters.RNRNakSent++
-	r.naked, r.lost = true, r.epsn
+	r.gapReported, r.lost = true, r.epsn
 	r.tail = tail{kind: tailRNR, seq: r.epsn, msn: r.msn, nak: wire.SynRNR | r.qp.attr.MinRNRTimer&31}
 }
 
-// forgetNotReady drops an RNR NAK that was not sent, for the packet has come again and found a receive.
+// forgetNotReady drops an unsent RNR NAK: the packet arrived again and found a receive.
 func (r *responder) forgetNotReady() {
 	if r.tail.kind == tailRNR {
 		r.tail = tail{}
 	}
 }
 
-// nakFatal refuses the request at PSN seq for good. Answers to earlier requests leave first.
+// nakFatal refuses the request at PSN seq. Responses to earlier requests are sent first.
 func (r *responder) nakFatal(syndrome uint8, seq uint32) {
 	for i := r.todo; i != r.head; i++ {
 		if res := r.at(i); !psn.Less(res.first, seq) || res.next == seq {
@@ -208,7 +208,7 @@ func (r *responder) nakFatal(syndrome uint8, seq uint32) {
 	r.tail = tail{kind: tailFatal, seq: seq, msn: r.msn, nak: syndrome}
 }
 
-// transmit appends at most budget replies to tx and tells whether there is more to send at once.
+// transmit appends at most budget replies to tx and reports whether there is more to send at once.
 func (r *responder) transmit(_ int64, tx *link.TxBatch, budget int) (more bool) {
 	for ; r.todo != r.head; r.todo++ {
 		for res := r.at(r.todo); res.pending; budget -= r.took {
@@ -228,10 +228,10 @@ func (r *responder) send(res *resource, tx *link.TxBatch) bool {
 	if res.kind == resRead {
 		return r.sendRead(res, tx)
 	}
-	return r.sendOnce(res, tx)
+	return r.sendAtMostOnce(res, tx)
 }
 
-// sendTail appends the ACK or NAK and tells whether there was room for it.
+// sendTail appends the ACK or NAK and reports whether there was room.
 func (r *responder) sendTail(tx *link.TxBatch) bool {
 	t := r.tail
 	syndrome := t.nak
@@ -239,8 +239,8 @@ func (r *responder) sendTail(tx *link.TxBatch) bool {
 	case tailAck:
 		syndrome = wire.SynAck
 	case tailSeqNAK:
-		if psn.Less(r.lost, r.epsn) { // everything that was dropped has come meanwhile
-			r.naked = false
+		if psn.Less(r.lost, r.epsn) { // all dropped packets have arrived since
+			r.gapReported = false
 			if !t.acked {
 				r.tail = tail{}
 				return true
@@ -260,7 +260,7 @@ func (r *responder) sendTail(tx *link.TxBatch) bool {
 	return true
 }
 
-// putBTH begins a reply.
+// putBTH writes the BTH of a reply.
 func (r *responder) putBTH(b []byte, op wire.Opcode, pad int, seq uint32) {
 	a := &r.qp.attr
 	wire.BTH(b).Put(r.qp.prefix()|op, pad, a.PKey, a.DestQPN, seq, r.qp.baseFlags)

@@ -10,72 +10,72 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// requesterWQE is what the requester keeps of a work request under way.
+// requesterWQE is the requester's state of a work request.
 type requesterWQE struct {
 	first uint32 // PSN of the first packet
-	count uint32 // PSNs of the message: its packets, or those of the answer to a READ; 0 = not computed yet
+	count uint32 // PSNs of the message: its packets, or those of a READ response; 0: not computed yet
 	cell  uint32 // READ: PSNs that one request packet asks for
-	begun bool   // has PSNs
-	own   bool   // the responder has put it there; see tagged.go
-	sent  int64  // when it began
+	begun bool   // PSNs are assigned
+	own   bool   // posted by the responder; see tagged.go
+	sent  int64  // when the first packet was sent
 }
 
-// sendPhase is what the requester may do with its queue.
+// sendPhase is what the requester may send.
 type sendPhase uint8
 
 const (
-	halted   sendPhase = iota // RESET to RTR, SQE, ERR: nothing leaves
+	halted   sendPhase = iota // RESET to RTR, SQE, ERR: nothing is sent
 	running                   // RTS
-	draining                  // SQD: what has begun is finished, nothing begins
+	draining                  // SQD: started requests are finished, no request starts
 	drained                   // SQD
 )
 
-// requester is the sending half of a QP. Work requests and PSNs move through it in order:
+// requester is the sending half of a QP. Work requests and PSNs advance in order:
 //
 //	queue:  head <= cur <= begun <= stop()     PSNs (RC):  una <= nxt <= max
 //
-// Everything before head is complete, and everything before una acknowledged. cur is the work request that the
-// packet nxt belongs to. What lies between cur and begun, or nxt and max, was sent
-// before and is sent again: a retry goes back to una, always.
+// Everything before head is complete, and everything before una is acknowledged. cur is the work request of the
+// packet nxt. Packets between nxt and max, and requests between cur and begun, were sent before and are sent again: a
+// retry always goes back to una.
 type requester struct {
 	qp *QP
 	sq *SendQueue
 
-	reliable         bool // waits for acknowledgements: RC, XRC
+	reliable         bool // expects acknowledgements: RC, XRC
 	head, cur, begun uint32
 	una, nxt, max    uint32
-	life             uint32 // how often PSNs began anew
+	life             uint32 // incremented from RTR to RTS and by RESET: voids marks and connections
 	phase            sendPhase
 	shift            uint8 // log2 of the MTU
 	mtu              uint32
-	from             cursor   // where the packet nxt takes its data
-	to               cursor   // where the READ response una puts its data
-	pieces           [][]byte // of one packet, found by gather
+	from             cursor   // source of the packet nxt
+	to               cursor   // destination of the READ response una
+	pieces           [][]byte // payload of one packet, set by gather
 	win              window
-	hurry            hurry
-	quietPackets     int // sent since the last one that asked for an acknowledgement
+	rtt              rttEstimator
+	quietPackets     int // sent since the last packet that requested an acknowledgement
 	quietBytes       int
-	referring        bool // packets by reference were sent that the peer has not acknowledged
-	took             int  // PSNs of the packet sent last, of a SEND or WRITE: what it takes of a turn
+	sentByReference  bool // unacknowledged packets were sent by reference
+	took             int  // PSNs of the last SEND or WRITE packet sent
 
-	reads   int    // requests between una and nxt that wait for an answer
-	restart uint32 // PSN at which the latest READ request began that was not for a whole cell
+	reads   int    // requests between una and nxt that wait for a response
+	restart uint32 // PSN of the latest READ request that did not start at a cell boundary
 
-	// Retrying, see retry.go.
-	timer    int64 // when the wait for an acknowledgement began
-	rnrUntil int64 // the peer asked for quiet until then; 0 = it did not
-	retries  int
-	rnrTries int
-	nakked   bool   // went back to una because the peer said so; the same una does not make it go back again
-	again    bool   // went back to una for any reason: answers to what follows it may be those from before
-	heard    bool   // something came back from the peer, ever
-	why      string // it went back to una last time
+	// State of retry.go.
+	timer        int64 // start of the wait for an acknowledgement
+	rnrUntil     int64 // end of the pause that an RNR NAK requested; 0: none
+	retries      int
+	rnrTries     int
+	rewoundByNAK bool   // rewound to una: responses may belong to the first transmission
+	rewound      bool   // went back to una for any reason: answers to what follows it may be those from before
+	heard        bool   // a response has arrived since RESET
+	why          string // reason of the last rewind
 
 	rndvs []rndv   // by slot; nil until the first
-	bad   *Failure // why the work request badAt will fail once those before it are complete
+	bad   *Failure // deferred failure of work request badAt, until those before it are complete
 	badAt uint32
-	cqe   CQE     // scratch: a CQE on the stack would escape
-	value [8]byte // scratch: what an atomic returned
+	cqe   CQE     // scratch; on the stack it would escape
+	value [8]byte // scratch; result of an atomic
 }
 
 func (r *requester) init(qp *QP) {
@@ -83,7 +83,7 @@ func (r *requester) init(qp *QP) {
 	r.win.limit, r.win.size = DefaultWindow, DefaultWindow
 }
 
-// start lets the requester send (RTR -> RTS), from PSN attr.SQPSN on.
+// start enables sending from PSN attr.SQPSN on (RTR -> RTS).
 func (r *requester) start() {
 	qp := r.qp
 	r.mtu = uint32(qp.attr.MTU)
@@ -98,7 +98,7 @@ func (r *requester) start() {
 	r.resume()
 }
 
-// stop is the index of the first work request that may not be sent now.
+// stop returns the index of the first work request that must not be sent now.
 func (r *requester) stop() uint32 {
 	switch {
 	case r.bad != nil:
@@ -111,7 +111,7 @@ func (r *requester) stop() uint32 {
 	return r.begun
 }
 
-// pending tells whether the next packet may leave now.
+// pending reports whether a packet can be sent now.
 func (r *requester) pending() bool {
 	if r.cur == r.stop() || r.rnrUntil != 0 {
 		return false
@@ -123,7 +123,7 @@ func (r *requester) pending() bool {
 	return !r.reliable || r.admits(w)
 }
 
-// admits tells whether fence, initiator depth and window let the next packet of w leave.
+// admits reports whether fence, initiator depth and window permit the next packet of w.
 func (r *requester) admits(w *SendWQE) bool {
 	if w.count == 0 {
 		r.measure(w)
@@ -144,11 +144,11 @@ func (r *requester) admits(w *SendWQE) bool {
 	if (r.nxt-r.una)&psn.Mask+n > maxSpan {
 		return false
 	}
-	// What has left without asking for an acknowledgement must be followed by something that does.
+	// Packets that did not request an acknowledgement must be followed by one that does.
 	return r.win.admits(r.cost(w, off, off+n)) || r.quietPackets > 0
 }
 
-// measure computes how many PSNs w takes.
+// measure computes the number of PSNs of w.
 func (r *requester) measure(w *SendWQE) {
 	w.count, w.cell = 1, 1
 	if w.isAtomic() || w.isPlacement() || w.Length > maxMessage {
@@ -156,23 +156,24 @@ func (r *requester) measure(w *SendWQE) {
 	}
 	w.count = max(1, (w.Length+r.mtu-1)>>r.shift)
 	if w.Op == OpRead {
-		// A fraction of the window for each request that may be outstanding, so that the window is used but not overrun.
+		// A share of the window for each request that may be outstanding, so that the responses fill the
+		// window and do not exceed it.
 		share := r.win.limit / max(1, min(4, r.qp.attr.MaxRdAtomic))
 		w.cell = min(w.count, uint32(max(1, min(share/(int(r.mtu)+packetCost), maxSpan/4))))
 	}
 }
 
-// cost is what the PSNs from a to b of w count for in the window.
+// cost returns the window cost of the PSNs from a to b of w.
 func (r *requester) cost(w *SendWQE, a, b uint32) int {
 	return int(r.bytes(w, b)-r.bytes(w, a)) + int(b-a)*packetCost
 }
 
-// bytes is how many bytes of w's message come before its PSN number n.
+// bytes returns the number of bytes of w's message before its PSN number n.
 func (r *requester) bytes(w *SendWQE, n uint32) uint32 {
 	return uint32(min(uint64(n)<<r.shift, uint64(w.Length)))
 }
 
-// transmit appends at most budget packets to tx and tells whether more could be sent at once.
+// transmit appends at most budget packets to tx and reports whether more can be sent at once.
 func (r *requester) transmit(now int64, tx *link.TxBatch, budget int) (more bool) {
 	for ; r.pending(); budget -= r.took {
 		r.took = 1
@@ -190,14 +191,14 @@ func (r *requester) transmit(now int64, tx *link.TxBatch, budget int) (more bool
 			return false
 		}
 		if !r.send(now, tx, w) {
-			// A full batch, or w failed.
+			// The batch is full, or w failed.
 			return r.pending()
 		}
 	}
 	return false
 }
 
-// begin gives w its PSNs, if it is fit to be sent.
+// begin assigns PSNs to w, or rejects it.
 func (r *requester) begin(now int64, w *SendWQE) bool {
 	if w.count == 0 {
 		r.measure(w)
@@ -211,19 +212,19 @@ func (r *requester) begin(now int64, w *SendWQE) bool {
 	return true
 }
 
-// unfit finds what is wrong with w itself, whoever the peer is.
+// unfit returns the error of a work request that is invalid for any peer.
 func (r *requester) unfit(w *SendWQE) (Status, string) {
 	qp := r.qp
 	switch {
 	case !qp.Type.does(w.Op):
-		return LocQPOpErr, "this type of QP does not do the operation"
+		return LocQPOpErr, "this QP type does not support the operation"
 	case w.waitsForAnswer() && qp.attr.MaxRdAtomic == 0:
-		// rxe waits for ever here. A request that can never be sent is an error of the QP's set-up.
-		return LocQPOpErr, "READ, atomics, FLUSH and ATOMIC WRITE need max_rd_atomic above 0"
+		// rxe never completes such a request. Here it fails: it could never be sent.
+		return LocQPOpErr, "READ, atomics, FLUSH and ATOMIC WRITE require max_rd_atomic above 0"
 	case w.isAtomic() && w.Length < 8:
-		return LocLenErr, "an atomic needs 8 bytes for the value it returns"
+		return LocLenErr, "an atomic requires 8 bytes for its result"
 	case w.Op == OpAtomicWrite && w.Length != wire.AtomicWriteLen:
-		return LocLenErr, "an ATOMIC WRITE has 8 bytes"
+		return LocLenErr, "the length of an ATOMIC WRITE must be 8 bytes"
 	case w.Length > maxMessage:
 		return LocLenErr, "the message is longer than 2^31 bytes"
 	case qp.Type == UD && w.Length > r.mtu:
@@ -236,8 +237,8 @@ func (r *requester) unfit(w *SendWQE) (Status, string) {
 	return Success, ""
 }
 
-// does tells whether a QP of the type takes the operation (V-SEND-07). The verbs let UC have SEND_WITH_INV, but there is
-// no such packet (IBTA table 35).
+// does reports whether a QP of the type supports the operation (V-SEND-07). The verbs permit SEND_WITH_INV on UC, but
+// there is no such packet (IBTA table 35).
 func (t Type) does(op Op) bool {
 	switch op {
 	case OpSend, OpSendImm:
@@ -250,14 +251,15 @@ func (t Type) does(op Op) bool {
 	return false
 }
 
-// reject lets w, the work request at cur, fail as soon as those before it are complete.
+// reject fails w, the work request at cur, as soon as those before it are complete.
 func (r *requester) reject(now int64, w *SendWQE, st Status, why string) {
 	r.bad, r.badAt = r.failure(now, w, st, why), r.cur
-	r.settle()
+	r.runDeferred()
 }
 
-// settle does what had to wait for earlier work requests to be complete.
-func (r *requester) settle() {
+// runDeferred performs actions that waited for earlier work requests to complete: a deferred failure, the end of
+// draining.
+func (r *requester) runDeferred() {
 	if r.bad != nil && r.head == r.badAt {
 		r.fail(r.bad)
 	}
@@ -267,8 +269,8 @@ func (r *requester) settle() {
 	}
 }
 
-// fail completes the work request at head with f and stops the send queue: the QP goes to ERR or, if it
-// is not a reliable one, to SQE (V-QPS-13, V-QPS-15).
+// fail completes the work request at head with f and stops the send queue: a reliable QP enters ERR, others SQE
+// (V-QPS-13, V-QPS-15).
 func (r *requester) fail(f *Failure) {
 	r.revoke()
 	r.finish(r.sq.At(r.head), f.Status, f)
@@ -279,10 +281,10 @@ func (r *requester) fail(f *Failure) {
 	}
 }
 
-// finish takes the work request at head, which is w, out of the queue; the caller sees to cur and begun.
-// It leaves a completion if w asked for one or failed (V-QP-10, V-SEND-12).
+// finish removes the work request at head, w, from the queue; the caller updates cur and begun. It pushes a
+// completion if w requested one or failed (V-QP-10, V-SEND-12).
 func (r *requester) finish(w *SendWQE, st Status, f *Failure) {
-	w.count, w.begun = 0, false // now: once the completion is pushed the slot may be filled again
+	w.count, w.begun = 0, false // before the push, after which the slot may be reused
 	if w.own {
 		r.finishOwn(w, st, f)
 		r.head++
@@ -316,7 +318,7 @@ var completionOps = [16]CQOp{
 	OpFlush: CQFlush, OpAtomicWrite: CQAtomicWrite,
 }
 
-// flush completes everything posted as flushed and lets nothing more out (ERR, SQE).
+// flush completes all posted requests with a flush error and stops sending (ERR, SQE).
 func (r *requester) flush() {
 	if r.sq == nil {
 		return
@@ -346,23 +348,23 @@ func (r *requester) reset() {
 	r.heard = false
 }
 
-// halt forgets what is under way. PSNs go on after the last one used.
+// halt discards the state of sent packets. The next PSN follows the last one used.
 func (r *requester) halt() {
 	if r.phase == draining {
-		r.tellDrained() // nobody shall wait for an event that does not come (V-AE-16)
+		r.tellDrained() // the program waits for this event (V-AE-16)
 	}
 	r.phase, r.bad = halted, nil
 	r.cur, r.begun = r.head, r.head
 	r.una, r.nxt = r.max, r.max
 	r.win.clear()
-	r.hurry.sent, r.hurry.tries = 0, 0
-	r.reads, r.retries, r.rnrTries, r.rnrUntil, r.nakked, r.again = 0, 0, 0, 0, false, false
+	r.rtt.sent, r.rtt.early = 0, 0
+	r.reads, r.retries, r.rnrTries, r.rnrUntil, r.rewoundByNAK, r.rewound = 0, 0, 0, 0, false, false
 }
 
-// drain holds back what has not begun (RTS -> SQD), resume lets it go (SQD -> RTS, SQE -> RTS).
+// drain stops new requests (RTS -> SQD). resume permits them (SQD -> RTS, SQE -> RTS).
 func (r *requester) drain() {
 	r.phase = draining
-	r.settle()
+	r.runDeferred()
 }
 
 func (r *requester) resume() {

@@ -9,8 +9,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// FuzzRequester lets a peer answer anything at any time, while work is posted, time passes and the QP is modified. Whatever
-// comes, the books must agree, completions come in order and once, and only buffers of READs and atomics change.
+// FuzzRequester lets a peer send any response at any time, while work is posted, time passes and the QP is modified.
+// The requester's state must be consistent, completions arrive in order and once, and only buffers of READs and
+// atomics change.
 func FuzzRequester(f *testing.F) {
 	f.Add([]byte{0, 2, 20, 8, 0, 0, 16, 16, 16})
 	f.Add([]byte{4, 50, 0, 4, 255, 0, 16, 40, 0, 17, 41, 1, 18, 9, 0})
@@ -44,10 +45,10 @@ func FuzzRequester(f *testing.F) {
 type requesterFuzz struct {
 	*sender
 	script []byte
-	next   uint64 // the work request that completes next
+	next   uint64 // the next work request to complete
 }
 
-// fuzzReads is where the buffers of READs and atomics end.
+// fuzzReads is the end of the buffers of READs and atomics.
 const fuzzReads = 4096
 
 func (z *requesterFuzz) byte() int {
@@ -66,7 +67,10 @@ func (z *requesterFuzz) step() {
 	case 0, 1, 2, 3:
 		z.out()
 	case 4, 5, 6, 7:
-		z.postAny([]Op{OpWrite, OpWriteImm, OpSend, OpSendImm, OpRead, OpCmpSwap, OpFetchAdd, OpLocalInv, OpBindMW, OpSendInv, OpFlush, OpAtomicWrite}[arg%12])
+		z.postAny(
+			[]Op{OpWrite, OpWriteImm, OpSend, OpSendImm, OpRead, OpCmpSwap, OpFetchAdd, OpLocalInv, OpBindMW, OpSendInv,
+				OpFlush, OpAtomicWrite}[arg%12],
+		)
 	case 8:
 		z.after(int64(arg) * 20 * msec)
 	case 9:
@@ -96,7 +100,7 @@ func (z *requesterFuzz) modifyAny(to int) {
 	switch {
 	case st == Reset:
 		z.modify(Reset, Attr{}, 0)
-		z.next = z.wrid // none of those posted completes any more
+		z.next = z.wrid // none of the posted requests completes
 		for _, st := range []State{Init, RTR, RTS} {
 			a := rtsAttr()
 			a.MTU = 256
@@ -109,20 +113,29 @@ func (z *requesterFuzz) modifyAny(to int) {
 	}
 }
 
-// answerAny sends a response whose PSN lies near those under way.
+// answerAny sends a response with a PSN near the outstanding ones.
 func (z *requesterFuzz) answerAny(kind, arg int) {
 	r := &z.qp.req
 	at := psn.Add(r.una, arg-3)
 	if arg == 15 {
 		at = psn.Add(r.max, -1)
 	}
-	ops := []wire.Opcode{wire.Ack, wire.ReadRespFirst, wire.ReadRespMiddle, wire.ReadRespLast, wire.ReadRespOnly, wire.AtomicAck}
+	ops := []wire.Opcode{
+		wire.Ack,
+		wire.ReadRespFirst,
+		wire.ReadRespMiddle,
+		wire.ReadRespLast,
+		wire.ReadRespOnly,
+		wire.AtomicAck,
+	}
 	op, syndrome, n := ops[kind-10], uint8(wire.SynAck), 256
 	if b := z.byte(); op == wire.Ack && b&1 != 0 {
-		syndrome = []uint8{wire.SynRNR, wire.SynSeqErr, wire.SynSeqErr, wire.SynInvReq, wire.SynAccess, wire.SynOpErr, 0x40, 0x7F}[b>>1&7]
+		syndrome = []uint8{wire.SynRNR, wire.SynSeqErr, wire.SynSeqErr, wire.SynInvReq, wire.SynAccess, wire.SynOpErr, 0x40,
+			0x7F}[b>>1&7]
 	} else if b&3 == 3 {
 		n = b
-	} else if at == r.una && r.una != r.max && (op == wire.ReadRespLast || op == wire.ReadRespOnly) { // most often the right length
+		// most often the right length
+	} else if at == r.una && r.una != r.max && (op == wire.ReadRespLast || op == wire.ReadRespOnly) {
 		w := z.qp.SQ.At(r.head)
 		off := (at - w.first) & psn.Mask
 		n = int(min(256, w.Length-min(w.Length, off*256)))
@@ -134,7 +147,7 @@ func (z *requesterFuzz) answerAny(kind, arg int) {
 	z.reply(op, at, syndrome, 1, data)
 }
 
-// checkBooks checks what must hold between any two calls.
+// checkBooks checks the invariants between two calls.
 func (z *requesterFuzz) checkBooks() {
 	r := &z.qp.req
 	if int32(r.cur-r.head) < 0 || int32(r.begun-r.cur) < 0 || int32(r.sq.Posted()-r.begun) < 0 {

@@ -8,51 +8,51 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// responder answers the peer's requests. A packet passes these checks, in this order; the
-// first that fails decides what becomes of it (IBTA volume 1, section 9.7.4):
+// responder answers the peer's requests. A packet passes these checks, in this order; the first failed check
+// determines the reply (IBTA volume 1, section 9.7.4):
 //
 //	PSN                        inSequence, outOfSequence, duplicate   this file, duplicate.go
-//	place in its message       checkOrder                             this file
+//	position in its message    checkOrder                             this file
 //	the QP permits it          execute                                this file
 //	a receive, a resource      onSend, onWrite, onRead, onAtomic,     receive.go, write.go, read.go, atomic.go,
 //	                           onFlush, onAtomicWrite                 placement.go
 //	length                     the same
 //	key, bounds, rights        the same
 //
-// What they return is a *fault, which refuse.go turns into a NAK and the QP's end. Answers
-// wait in replies (reply.go) until transmit builds them, in the order of their PSNs.
+// A failed check returns a *fault, which refuse.go turns into a NAK and the failure of the QP. Responses wait in
+// replies (reply.go) until transmit builds them, in PSN order.
 type responder struct {
 	qp *QP
 
-	epsn  uint32 // the PSN expected next
-	msn   uint32 // message sequence number: messages done, 24 bits
-	fresh bool   // no packet was handled yet
-	naked bool   // the gap before epsn was reported: packets behind it are dropped in silence
-	lost  uint32 // the newest PSN so dropped
-	again uint32 // the PSN with which a run of duplicates would go on; noRun if none is under way
+	epsn        uint32 // expected PSN
+	msn         uint32 // message sequence number: messages completed, 24 bits
+	fresh       bool   // no packet was handled yet
+	gapReported bool   // a NAK for epsn was queued: later packets are dropped without a reply
+	lost        uint32 // newest PSN dropped in this way
+	dupNext     uint32 // PSN that would continue a run of duplicates; noRun if there is none
 
-	data  []byte     // the payload of the packet being handled
+	data  []byte     // payload of the current packet
 	epoch link.Epoch // of data
-	span  int        // the PSNs that it has: more than one if it is a train
+	span  int        // number of PSNs of the current packet; more than one if it is a train
 
-	rq  *RecvQueue      // where receives are taken; with XRC that of the SRQ which the message is for
-	cq  CompletionQueue // where they complete
-	pd  uint32          // the domain that the peer's keys must be in
+	rq  *RecvQueue      // queue from which receives are taken; with XRC that of the message's SRQ
+	cq  CompletionQueue // queue in which they complete
+	pd  uint32          // protection domain of the peer's keys
 	srq *XRCSRQ         // XRC: see xrc.go
 
-	phase phase   // what kind of message is under way
-	recv  receive // the receive that the message under way fills or will complete
-	write write   // the RDMA WRITE under way
+	phase phase   // kind of the current message
+	recv  receive // receive of the current message
+	write write   // current RDMA WRITE
 	replies
 
 	denied denied
-	cqe    CQE // the completion being made; kept here because an argument of an interface method escapes
+	cqe    CQE // completion being built; on the stack it would escape
 }
 
-// noRun is no PSN.
+// noRun is not a valid PSN.
 const noRun = 1 << 24
 
-// phase is the kind of message of which the responder has seen the beginning but not the end.
+// phase is the kind of the message whose first packet was received and whose last was not.
 type phase uint8
 
 const (
@@ -64,15 +64,15 @@ const (
 
 func (r *responder) init(qp *QP) { r.qp, r.rq, r.cq, r.pd = qp, qp.RQ, qp.RecvCQ, qp.PD }
 
-// start makes the responder ready to take packets from attr.RQPSN on (INIT -> RTR).
+// start prepares for packets from attr.RQPSN on (INIT -> RTR).
 func (r *responder) start() {
 	r.epsn, r.msn = r.qp.attr.RQPSN, 0
-	r.fresh, r.naked, r.again = true, false, noRun
+	r.fresh, r.gapReported, r.dupNext = true, false, noRun
 	r.phase = between
 	r.replies.reset()
 }
 
-// reset forgets everything (any state -> RESET): posted receives, the one under way, replies.
+// reset drops posted receives, the current receive and replies (any state -> RESET).
 func (r *responder) reset() {
 	r.abandon()
 	r.phase = between
@@ -83,7 +83,7 @@ func (r *responder) reset() {
 	r.forget()
 }
 
-// pending tells whether transmit would send something.
+// pending reports whether transmit has something to send.
 func (r *responder) pending() bool { return r.replies.pending() }
 
 // onRequest handles a request that has passed the checks of OnPacket.
@@ -118,23 +118,23 @@ func (r *responder) onRC(p wire.Packet, info *wire.Info) {
 	}
 }
 
-// outOfSequence drops a packet that came too early. The first one behind a gap is answered
-// by a NAK, later ones by nothing until the expected packet is there (IBTA C9-106).
+// outOfSequence drops a packet that arrived before the expected one. The first packet after a gap is answered by a
+// NAK, later ones not at all until the expected packet arrives (IBTA C9-106).
 func (r *responder) outOfSequence(seq uint32) {
 	r.qp.Counters.OutOfSequence++
-	if !r.naked {
-		r.naked, r.lost = true, seq
+	if !r.gapReported {
+		r.gapReported, r.lost = true, seq
 		r.nakSequence()
 	} else if psn.Less(r.lost, seq) {
 		r.lost = seq
 	}
 }
 
-// inSequence executes the packet that was expected.
+// inSequence executes the expected packet.
 func (r *responder) inSequence(p wire.Packet, info *wire.Info) {
 	seq, span := r.epsn, r.span
-	r.again = noRun
-	r.naked = r.tail.kind == tailSeqNAK // one that was not sent yet goes on asking for what is missing
+	r.dupNext = noRun
+	r.gapReported = r.tail.kind == tailSeqNAK // an unsent NAK stays in force
 	f := r.checkOrder(info)
 	if f == nil {
 		f = r.execute(p, info)
@@ -147,7 +147,7 @@ func (r *responder) inSequence(p wire.Packet, info *wire.Info) {
 		r.nakNotReady()
 		return
 	case notYet, revoked:
-		r.naked, r.lost = true, seq
+		r.gapReported, r.lost = true, seq
 		r.nakSequence()
 		return
 	default:
@@ -156,19 +156,19 @@ func (r *responder) inSequence(p wire.Packet, info *wire.Info) {
 	}
 	r.established()
 	r.forgetNotReady()
-	if p.BTH().AckReq() && info.Flags&(wire.IsRead|once) == 0 {
+	if p.BTH().AckReq() && info.Flags&(wire.IsRead|atMostOnce) == 0 {
 		r.ack(psn.Add(seq, span-1))
 	}
 }
 
-// overlap drops a train that begins with what was handled before: the peer, who has gone back, shall go on with what was not.
+// overlap drops a train whose first packets are duplicates. The NAK makes the peer continue with the expected packet.
 func (r *responder) overlap() {
 	r.qp.Counters.DuplicateRequest++
-	r.naked, r.lost = true, r.epsn
+	r.gapReported, r.lost = true, r.epsn
 	r.nakSequence()
 }
 
-// checkOrder tells whether a packet may follow the one before it (IBTA table 36).
+// checkOrder checks that a packet may follow the previous one (IBTA table 36).
 func (r *responder) checkOrder(info *wire.Info) *fault {
 	want := between
 	if info.Flags&wire.Start == 0 {
@@ -177,26 +177,35 @@ func (r *responder) checkOrder(info *wire.Info) *fault {
 			want = inSend
 		}
 	}
-	if r.phase != want {
+	const first = wire.IsSend | wire.Start
+	if r.phase != want || r.recv.waits() && info.Flags&first != first {
 		return faultOrder
 	}
 	return nil
 }
 
-// disorder says what came and what was expected when checkOrder refuses a packet.
+// disorder describes a packet that checkOrder refused.
 func (r *responder) disorder(info *wire.Info) error {
 	came := fmt.Sprintf("%s at PSN %#x", info.Name, r.epsn)
+	if r.recv.waits() {
+		return fmt.Errorf("%s instead of a SEND whose payload the peer had taken back", came)
+	}
 	switch r.phase {
 	case inSend:
 		return fmt.Errorf("%s inside a SEND that has brought %d bytes", came, r.recv.got)
 	case inWrite:
-		return fmt.Errorf("%s inside an RDMA WRITE that has brought %d of %d bytes", came, r.write.size-r.write.left, r.write.size)
+		return fmt.Errorf(
+			"%s inside an RDMA WRITE that has brought %d of %d bytes",
+			came,
+			r.write.size-r.write.left,
+			r.write.size,
+		)
 	default:
 		return fmt.Errorf("%s where a message must begin", came)
 	}
 }
 
-// execute does what a packet in sequence and in order asks for, and steps over its PSNs.
+// execute performs the operation of an expected packet and advances past its PSNs.
 func (r *responder) execute(p wire.Packet, info *wire.Info) *fault {
 	access := r.qp.attr.Access
 	switch {
@@ -227,7 +236,7 @@ func (r *responder) established() {
 	}
 }
 
-// checkPayload tells whether n bytes are what a packet of this place in its message must carry.
+// checkPayload reports whether n is a valid payload length for the packet's position in its message.
 func (r *responder) checkPayload(info *wire.Info, n int) bool {
 	mtu := r.qp.attr.MTU
 	if r.span > 1 {
@@ -243,7 +252,7 @@ func (r *responder) checkPayload(info *wire.Info, n int) bool {
 	}
 }
 
-// step moves past n PSNs, and past a message when the packet ends one.
+// step advances past n PSNs and, if endsMessage, past a message.
 func (r *responder) step(n int, endsMessage bool) {
 	r.epsn = psn.Add(r.epsn, n)
 	if endsMessage {

@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// play performs the lines of a transcript and returns the stage.
+// play executes the lines of a transcript and returns the stage.
 func play(t testing.TB, lines ...string) *stage {
 	t.Helper()
 	s := newStage(t)
@@ -62,7 +62,7 @@ func TestV_QPS_14_ReceivesGoOnInSQE(t *testing.T) {
 	}
 }
 
-// A reply that finds the batch full leaves with the next one, in its turn.
+// A reply that does not fit the batch is sent with the next one, in order.
 func TestRepliesWaitForRoomInTheBatch(t *testing.T) {
 	s := play(t, "qp rc", "region A", "recv 1 A+0/100",
 		"in+ READ psn=100 at=A+0/300", "in+ FETCH_ADD psn=102 at=A+8 add=1", "in+ SEND_ONLY psn=103 ackreq data=x")
@@ -73,13 +73,18 @@ func TestRepliesWaitForRoomInTheBatch(t *testing.T) {
 	for _, l := range s.log {
 		got = append(got, strings.Join(strings.Fields(l)[1:5], " "))
 	}
-	want := []string{"RDMA READ RESPONSE FIRST", "RDMA READ RESPONSE LAST", "ATOMIC ACKNOWLEDGE psn=102 ack", "ACKNOWLEDGE psn=103 ack msn=3"}
+	want := []string{
+		"RDMA READ RESPONSE FIRST",
+		"RDMA READ RESPONSE LAST",
+		"ATOMIC ACKNOWLEDGE psn=102 ack",
+		"ACKNOWLEDGE psn=103 ack msn=3",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
 
-// The first cause is what a flushed receive points at.
+// A flushed receive refers to the first failure.
 func TestV_QPS_16_FlushedReceivesPointToTheFirstFailure(t *testing.T) {
 	var cqes []CQE
 	s := play(t, "qp rc", "region A", "recv 1 A+0/1", "recv 2 A+0/1")
@@ -117,7 +122,7 @@ func TestX_RECV_02_CompletionNamesItsQueueAndQP(t *testing.T) {
 	}
 }
 
-// A receive holds its place in the queue until its completion was polled, also when its QP is reset in the middle of a message.
+// A receive occupies its slot until its completion was polled, also if its QP is reset in the middle of a message.
 func TestV_GEN_06_ResetReturnsTheReceiveOfAnSRQ(t *testing.T) {
 	s := play(t, "qp rc srq=yes recvs=1", "region A", "recv 1 A+0/300", "in SEND_FIRST psn=100 data=a*256")
 	if s.qp.RQ.Post(2, nil) == nil {
@@ -131,7 +136,7 @@ func TestV_GEN_06_ResetReturnsTheReceiveOfAnSRQ(t *testing.T) {
 	}
 }
 
-// A datagram that does not fit takes no receive, so that it does not bring an SRQ to its limit.
+// A datagram that is too long takes no receive, so it does not trigger an SRQ's limit.
 func TestV_SRQ_09_DroppedDatagramDoesNotReachTheLimit(t *testing.T) {
 	s := play(t, "qp ud srq=yes", "region A", "recv 1 A+0/44")
 	hits := 0
@@ -150,10 +155,10 @@ func TestV_SRQ_09_DroppedDatagramDoesNotReachTheLimit(t *testing.T) {
 	}
 }
 
-func TestReceivePutBackIsTheOldestAgain(t *testing.T) {
+func TestPutBackReceiveIsTheOldest(t *testing.T) {
 	q := NewRecvQueue(2, 1, false, 0)
 	var w RecvWQE
-	for id := range uint64(10) { // past the ends of the ring
+	for id := range uint64(10) { // past the end of the ring
 		if err := q.Post(id, []SGE{{Addr: id, Length: 5}}); err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +212,7 @@ type hotPath struct {
 	op    wire.Opcode
 	bytes int
 	recv  bool
-	again bool // the peer asks for each twice
+	again bool // each request is sent twice
 }
 
 var hotPaths = []hotPath{
@@ -228,7 +233,7 @@ var hotPaths = []hotPath{
 	{name: "UD_SEND/1024", qp: "ud", op: wire.SendOnly, bytes: 1024, recv: true},
 }
 
-// start returns a function that handles one message and its answer.
+// start returns a function that handles one message and its response.
 func (c *hotPath) start(t testing.TB) func() {
 	s := play(t, "qp "+c.qp+" mtu=4096 rq_psn=0", "region A len=131072")
 	s.quiet = true

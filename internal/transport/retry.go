@@ -8,21 +8,21 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// A retry sends everything from the oldest unacknowledged packet on again (go-back-N). Reasons are a silence longer than
-// the ACK timeout, a NAK for a sequence error, a response that proves that an earlier one was lost (an implied NAK), and
-// the end of the pause that an RNR NAK asked for. The first three share the counter that
-// retry_cnt limits; RNR has its own; both begin anew with every packet that is acknowledged.
+// A retry rewinds to the oldest unacknowledged packet and sends everything from there (go-back-N). Causes are an
+// expired ACK timeout, a sequence error NAK, a response that proves the loss of an earlier one (an implied NAK), and
+// the end of an RNR pause. The first three share the counter that retry_cnt limits; RNR has its own. Every
+// acknowledged packet resets both.
 //
-// retry_cnt 7 means seven retries, as IBTA has it; rxe takes 7 as without limit.
+// retry_cnt 7 means seven retries, as IBTA specifies; rxe treats 7 as unlimited.
 
-// minAckTimeout is the shortest wait for an acknowledgement: codes 1 to 4 ask for less than software on both sides can keep.
+// minAckTimeout is the shortest ACK timeout: software on both sides cannot meet codes 1 to 4.
 const minAckTimeout = 500 * time.Microsecond
 
-// maxBackoff is the logarithm of how many times its nominal length a timer may run: four, says IBTA. Each retry doubles the wait up to
-// that, for a peer that was too slow the first time is as slow the next time, and a busy one must not be taken for a dead one.
+// maxBackoff is log2 of the largest factor by which a timer exceeds its nominal length; IBTA permits 4. Each retry
+// doubles the wait up to that factor: a slow peer stays slow, and a busy peer must not be taken for dead.
 const maxBackoff = 2
 
-// deadline is when onTimer has something to do.
+// deadline returns the time at which onTimer has work to do.
 func (r *requester) deadline() int64 {
 	switch {
 	case r.rnrUntil != 0:
@@ -30,14 +30,14 @@ func (r *requester) deadline() int64 {
 	case r.nxt == r.una || r.qp.attr.Timeout == 0:
 		return Never
 	}
-	return min(r.timer+int64(r.ackTimeout()), r.early())
+	return min(r.timer+int64(r.ackTimeout()), r.earlyDeadline())
 }
 
 func (r *requester) ackTimeout() time.Duration {
 	return max(minAckTimeout, AckTimeout(r.qp.attr.Timeout)) << min(r.retries, maxBackoff)
 }
 
-// onTimer handles a deadline that has passed.
+// onTimer handles an expired deadline.
 func (r *requester) onTimer(now int64) {
 	if now < r.deadline() {
 		return
@@ -47,11 +47,11 @@ func (r *requester) onTimer(now int64) {
 		return
 	}
 	if now < r.timer+int64(r.ackTimeout()) {
-		r.hurryBack()
+		r.retransmitEarly()
 		return
 	}
 	r.qp.Counters.LocalAckTimeoutErr++
-	r.nakked = false
+	r.rewoundByNAK = false
 	if r.win.shared != nil {
 		r.win.shared.late(now, r.timer, true)
 	}
@@ -60,8 +60,8 @@ func (r *requester) onTimer(now int64) {
 	}
 }
 
-// retry goes back to una unless that was tried often enough. Then the QP takes its alternate path, or else the request that una
-// belongs to fails.
+// retry rewinds to una and reports true, unless the retries are exhausted. Then the QP migrates to its alternate path
+// if it is ARMED; otherwise the request of una fails.
 func (r *requester) retry(now int64, syndrome uint8, why string) bool {
 	limit := int(r.qp.attr.RetryCnt)
 	r.why = why
@@ -81,29 +81,29 @@ func (r *requester) retry(now int64, syndrome uint8, why string) bool {
 	return true
 }
 
-// goBack makes una the next packet to send. That packet asks for an acknowledgement, since
-// nobody knows whether those behind it will arrive.
+// goBack makes una the next packet to send. That packet requests an acknowledgement, because the fate of the
+// following ones is unknown.
 func (r *requester) goBack() {
 	r.nxt, r.cur = r.una, r.head
-	r.again = true
+	r.rewound = true
 	r.reads = 0
-	r.hurry.sent = 0
+	r.rtt.sent = 0
 	r.win.clear()
 	r.quietPackets = maxQuiet
 }
 
-// onSequenceNak handles a NAK for a packet that the peer waits for, which is una.
+// onSequenceNak handles a NAK of a missing packet, which is una.
 func (r *requester) onSequenceNak(now int64) {
 	r.qp.Counters.PacketSeqErr++
-	r.goBackOnce(now, wire.SynSeqErr, "the peer goes on missing a packet (NAK PSN sequence error)")
+	r.goBackOnce(now, wire.SynSeqErr, "the peer keeps reporting a missing packet (NAK PSN sequence error)")
 }
 
-// onLostResponse handles a response that proves that one before it, which una waits for, was lost. After a retry it proves nothing:
-// a responder finishes the answer to the first request before it comes to the second one, and under rxe that may take longer than
-// the ACK timeout. But it shows that the peer is at work, so the wait begins anew.
+// onLostResponse handles a response that proves the loss of the response that una waits for. After a retry it proves
+// nothing: a responder finishes the response to the first request before it starts the second, and rxe may take
+// longer for that than the ACK timeout. The peer is alive, however, so the wait starts anew.
 func (r *requester) onLostResponse(now int64) {
-	if r.again {
-		r.timer, r.hurry.from = now, now
+	if r.rewound {
+		r.timer, r.rtt.from = now, now
 		return
 	}
 	if r.goBackOnce(now, 0, "responses to a READ or atomic request are missing") {
@@ -111,26 +111,26 @@ func (r *requester) onLostResponse(now int64) {
 	}
 }
 
-// goBackOnce goes back to una if the peer did not already make it do so, and if anything has left since. A responder
-// sends one NAK for a gap and the network may copy it; and all packets behind
-// a lost response prove the same loss. When the retry is lost too the ACK timeout sees to it.
+// goBackOnce rewinds to una unless a NAK did so already or nothing was sent since. A responder sends one NAK for a
+// gap, which the network may duplicate, and all packets after a lost response prove the same loss. If the
+// retransmission is lost too, the ACK timeout handles it.
 func (r *requester) goBackOnce(now int64, syndrome uint8, why string) bool {
-	if r.nakked || r.nxt == r.una {
+	if r.rewoundByNAK || r.nxt == r.una {
 		return false
 	}
-	r.nakked = true
+	r.rewoundByNAK = true
 	if r.retry(now, syndrome, why) {
 		r.win.halve(r.windowFloor())
 	}
 	return true
 }
 
-// onRNR handles a receiver that was not ready for packet una: a pause, then the packet again.
+// onRNR handles an RNR NAK of packet una: a pause, then a retransmission.
 func (r *requester) onRNR(now int64, code uint8) {
 	r.qp.Counters.RNRNakRcvd++
 	limit := int(r.qp.attr.RNRRetry)
 	if r.rnrUntil != 0 {
-		return // a copy
+		return // a duplicate
 	}
 	if limit != rnrForever && r.rnrTries >= limit {
 		r.qp.Counters.RNRNakRetryErr++
@@ -144,9 +144,8 @@ func (r *requester) onRNR(now int64, code uint8) {
 	r.rnrUntil = now + int64(RNRDelay(code))
 }
 
-// PeerLost says that the process which had the QP's peer has ended, so that no answer will come. What waits for one fails at
-// once, as it would after all retries. If the process died the QP goes to ERR in any case: a program that
-// waits for messages of the peer learns that there will be none.
+// PeerLost reports that the process of the QP's peer has ended, so no response will arrive. Started requests fail at
+// once, as after all retries. If the process died, the QP enters ERR in any case, so that waiting receives complete.
 func (qp *QP) PeerLost(now int64, died bool) {
 	st := qp.State()
 	if !qp.Type.reliable() || st != RTR && st != RTS && st != SQD {
@@ -161,20 +160,21 @@ func (qp *QP) PeerLost(now int64, died bool) {
 		r.fail(f)
 	case died:
 		f := &Failure{
-			Status: RetryExcErr, QPN: qp.Num, DestQPN: qp.attr.DestQPN, Peer: qp.path.Dst.String(), Reason: why, Heard: r.heard, PeerEnded: true,
+			Status: RetryExcErr, QPN: qp.Num, DestQPN: qp.attr.DestQPN, Peer: qp.path.Dst.String(), Reason: why,
+			Heard: r.heard, PeerEnded: true,
 		}
 		qp.Fail(f, 0)
 	}
 }
 
-// rnrForever is the value of rnr_retry that means without limit (V-QPQ-06).
+// rnrForever is the value of rnr_retry that means unlimited (V-QPQ-06).
 const rnrForever = 7
 
-// progress begins all counting anew after a packet was acknowledged.
+// progress resets timers and retry counters after a packet was acknowledged.
 func (r *requester) progress(now int64) {
-	r.hurry.progress(now, r.timer)
+	r.rtt.progress(now, r.timer)
 	r.timer = now
-	r.retries, r.rnrTries, r.rnrUntil, r.nakked, r.again = 0, 0, 0, false, false
+	r.retries, r.rnrTries, r.rnrUntil, r.rewoundByNAK, r.rewound = 0, 0, 0, false, false
 	r.qp.refused = link.Refusal{}
 }
 

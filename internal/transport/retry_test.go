@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// A NAK for a sequence error acknowledges what comes before it, and everything from it on is sent again, once.
-func TestSequenceNakGoesBackN(t *testing.T) {
+// A sequence error NAK acknowledges everything before it; everything from it on is sent again, once.
+func TestSequenceNakRewinds(t *testing.T) {
 	s := newSender(t, RC, nil)
 	for range 5 {
 		s.send(1)
@@ -16,14 +16,14 @@ func TestSequenceNakGoesBackN(t *testing.T) {
 	s.out()
 	s.nak(1002, wire.SynSeqErr)
 	s.completes("wr 1 status 0 op 0", "wr 2 status 0 op 0")
-	s.nak(1002, wire.SynSeqErr) // a copy, before anything was sent again
+	s.nak(1002, wire.SynSeqErr) // a duplicate, before the retransmission
 	s.sends("RC SEND ONLY 1002 A +1", "RC SEND ONLY 1003 A +1", "RC SEND ONLY 1004 A +1")
 	s.nak(1002, wire.SynSeqErr) // and one after
 	s.sends()
 	if c := s.qp.Counters; c.PacketSeqErr != 3 || c.RetransmitPackets != 3 || s.qp.req.retries != 1 {
 		t.Errorf("%+v, %d retries", c, s.qp.req.retries)
 	}
-	// The retry is lost. After the timeout a NAK counts again.
+	// The retransmission is lost. After the timeout a NAK counts again.
 	s.timeout()
 	s.nak(1002, wire.SynSeqErr) // of before, when nothing was sent again yet
 	if s.qp.req.retries != 2 {
@@ -36,7 +36,7 @@ func TestSequenceNakGoesBackN(t *testing.T) {
 	s.checkIdle()
 }
 
-// What was acknowledged late, after a retry began, is not sent again.
+// Packets acknowledged after a retry began are not sent again.
 func TestLateAckStopsARetry(t *testing.T) {
 	s := newSender(t, RC, nil)
 	for range 4 {
@@ -50,7 +50,7 @@ func TestLateAckStopsARetry(t *testing.T) {
 	s.checkIdle()
 }
 
-// A response behind one that is missing proves that it was lost: implied_nak_seq_err.
+// A response after a missing one proves the loss: implied_nak_seq_err.
 func TestImpliedNak(t *testing.T) {
 	ask := "RC RDMA READ REQUEST 1001 A reth a000 b0b 3000"
 	rest := []string{ask, "RC FETCH ADD 1004 A atomic a000 b0b 3 0", "RC SEND ONLY 1005 A +1"}
@@ -77,7 +77,7 @@ func TestImpliedNak(t *testing.T) {
 			s.post(OpFetchAdd, s.sges(4000, 8), nil)
 			s.send(1)
 			s.out()
-			c.do(s)
+			c.do(s) // every outstanding response proves the same loss
 			s.completes("wr 1 status 0 op 0")
 			s.sends(c.want...)
 			c.do(s) // everything that was under way proves the same
@@ -89,7 +89,7 @@ func TestImpliedNak(t *testing.T) {
 				s.data(wire.ReadRespFirst, 1001, 1024)
 				s.data(wire.ReadRespMiddle, 1002, 1024)
 			} else {
-				s.data(wire.ReadRespFirst, 1002, 1024)
+				s.data(wire.ReadRespFirst, 1002, 1024) // of the second response: a duplicate
 			}
 			s.data(wire.ReadRespLast, 1003, 952)
 			s.atomicAck(1004, 5)
@@ -105,13 +105,13 @@ func TestImpliedNak(t *testing.T) {
 	}
 }
 
-// While a retry is under way the answer to the first request may still arrive; it is as good.
-func TestLateReadResponsesAreTaken(t *testing.T) {
+// During a retry the response to the first transmission may still arrive and is accepted.
+func TestLateReadResponsesAreAccepted(t *testing.T) {
 	s := newSender(t, RC, nil)
 	s.read(5000)
-	s.data(wire.ReadRespFirst, 1000, 1024)
+	s.data(wire.ReadRespFirst, 1000, 1024) // a duplicate is no progress
 	s.timeout()
-	s.data(wire.ReadRespMiddle, 1001, 1024) // before the request goes out again
+	s.data(wire.ReadRespMiddle, 1001, 1024) // before the request is sent again
 	s.sends("RC RDMA READ REQUEST 1002 A reth a800 b0b 2952")
 	s.data(wire.ReadRespMiddle, 1002, 1024)
 	s.data(wire.ReadRespFirst, 1002, 1024) // of the second answer: a copy
@@ -121,9 +121,10 @@ func TestLateReadResponsesAreTaken(t *testing.T) {
 	s.checkIdle()
 }
 
-// A responder goes on with the answer to the first request before it comes to the retry. Those responses are no reason to ask a
-// third time, and no silence: rxe had a long READ fail by its retry count although it answered all the time.
-func TestAnswerToTheFirstRequestGoesOn(t *testing.T) {
+// A responder finishes the response to the first request before it handles the retry. Those responses cause no
+// further retry, and they are not silence: a long READ from rxe once failed by its retry count although rxe responded
+// all the time.
+func TestFirstResponseContinuesAfterARetry(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		lose func(s *sender)
@@ -156,7 +157,7 @@ func TestAnswerToTheFirstRequestGoesOn(t *testing.T) {
 	}
 }
 
-// The last response may come when the retry was decided upon and has not asked yet.
+// The last response may arrive after the rewind and before the request is sent again.
 func TestLateLastReadResponse(t *testing.T) {
 	s := newSender(t, RC, nil)
 	s.read(2000)
@@ -168,7 +169,7 @@ func TestLateLastReadResponse(t *testing.T) {
 	s.checkIdle()
 }
 
-// V-QPQ-07 and V-KC-02: after an RNR NAK nothing is sent for the time that the peer asks for; then from that packet on.
+// V-QPQ-07 and V-KC-02: after an RNR NAK nothing is sent for the requested time; then sending resumes at that packet.
 func TestV_KC_02_ReceiverNotReady(t *testing.T) {
 	for code := range uint8(32) {
 		s := newSender(t, RC, func(_ *Config, a *Attr) { a.RNRRetry = 1 })
@@ -177,14 +178,14 @@ func TestV_KC_02_ReceiverNotReady(t *testing.T) {
 		}
 		s.out()
 		s.now = 3 * msec
-		s.nak(1001, wire.SynRNR|code)
+		s.nak(1001, wire.SynRNR|code) // a duplicate
 		s.completes("wr 1 status 0 op 0")
 		s.send(1)
 		want := s.now + int64(RNRDelay(code))
 		s.sends()
 		s.now += 5000
 		s.nak(1001, wire.SynRNR|code) // a copy
-		s.nak(1001, wire.SynSeqErr)   // rxe sends these for packets that were behind the refused one
+		s.nak(1001, wire.SynSeqErr)   // rxe sends these for packets after the refused one
 		if s.qp.Deadline() != want {
 			t.Fatalf("code %d: waits until %d, want %d", code, s.qp.Deadline(), want)
 		}
@@ -212,7 +213,7 @@ func TestRNRWithinAMessage(t *testing.T) {
 	s.checkIdle()
 }
 
-// V-QPQ-06: rnr_retry 7 never gives up; other values count anew after each packet that got through.
+// V-QPQ-06: rnr_retry 7 is unlimited; other values count anew after each acknowledged packet.
 func TestV_QPQ_06_RNRRetry(t *testing.T) {
 	s := newSender(t, RC, nil)
 	s.send(1)
@@ -222,7 +223,7 @@ func TestV_QPQ_06_RNRRetry(t *testing.T) {
 		s.timeout()
 		s.out()
 	}
-	s.ack(1000)
+	s.ack(1000) // of a duplicate that found a receive
 	s.completes("wr 1 status 0 op 0")
 
 	s = newSender(t, RC, func(_ *Config, a *Attr) { a.RNRRetry = 1 })
@@ -254,7 +255,7 @@ func TestProgressEndsTheRNRPause(t *testing.T) {
 	s.sends("RC SEND ONLY 1001 A +1")
 }
 
-// retry_cnt is the number of retries, seven too: rxe takes 7 as without limit, IBTA does not.
+// retry_cnt is the number of retries, also if it is 7: rxe treats 7 as unlimited, IBTA does not.
 func TestRetryCount(t *testing.T) {
 	for cnt := range uint8(8) {
 		s := newSender(t, RC, func(_ *Config, a *Attr) { a.RetryCnt = cnt })
@@ -271,13 +272,14 @@ func TestRetryCount(t *testing.T) {
 		s.timeout()
 		s.sends()
 		s.is(Err)
-		if c := s.qp.Counters; c.LocalAckTimeoutErr != uint64(cnt)+1 || c.RetryExceeded != 1 || c.RetransmitPackets != uint64(cnt) {
+		if c := s.qp.Counters; c.LocalAckTimeoutErr != uint64(cnt)+1 || c.RetryExceeded != 1 ||
+			c.RetransmitPackets != uint64(cnt) {
 			t.Errorf("%+v", c)
 		}
 	}
 }
 
-// Each packet that gets through makes the count begin anew.
+// Each acknowledged packet resets the count.
 func TestProgressResetsRetries(t *testing.T) {
 	s := newSender(t, RC, func(_ *Config, a *Attr) { a.RetryCnt = 1 })
 	s.send(20000)
@@ -292,8 +294,8 @@ func TestProgressResetsRetries(t *testing.T) {
 	s.is(RTS)
 }
 
-// V-QPQ-06: timeout 0 waits for ever. Other codes are kept within IBTA's bounds, except that
-// software does not keep the first few.
+// V-QPQ-06: timeout 0 waits without limit. Other codes are kept within IBTA's bounds, except the first few, which are
+// too short for software.
 func TestV_QPQ_06_AckTimeout(t *testing.T) {
 	for code := range uint8(32) {
 		s := newSender(t, RC, func(_ *Config, a *Attr) { a.Timeout = code })
@@ -313,7 +315,7 @@ func TestV_QPQ_06_AckTimeout(t *testing.T) {
 	}
 }
 
-// Each retry waits twice as long as the one before, within the factor of four that IBTA allows; progress ends that.
+// Each retry doubles the wait, within the factor of four that IBTA permits; progress resets it.
 func TestRetriesBackOff(t *testing.T) {
 	s := newSender(t, RC, func(_ *Config, a *Attr) { a.RetryCnt = 7 })
 	s.send(1)
@@ -332,7 +334,7 @@ func TestRetriesBackOff(t *testing.T) {
 	}
 }
 
-// The timer begins when something leaves and begins anew with every packet that gets through, READ data too.
+// The timer starts when a packet is sent and restarts with every acknowledged packet, including READ responses.
 func TestAckTimerRestarts(t *testing.T) {
 	s := newSender(t, RC, nil)
 	wait := int64(AckTimeout(14))
@@ -364,8 +366,8 @@ func TestAckTimerRestarts(t *testing.T) {
 	}
 }
 
-// A retry that begins in the middle of a message finds its data again, whatever was sent since. (An inline request of one
-// packet's length once left the cursor at that position of the request before it: index out of range, or the wrong bytes.)
+// A retry that starts in the middle of a message sends the right data, whatever was sent since. (An inline request of
+// one packet's length once left the cursor at that position of the previous request.)
 func TestRetryAfterInlineRequest(t *testing.T) {
 	s := newSender(t, RC, func(_ *Config, a *Attr) { a.MTU = 256 })
 	s.post(OpSend, s.sges(0, 600, 300), nil)
@@ -377,7 +379,8 @@ func TestRetryAfterInlineRequest(t *testing.T) {
 	s.out()
 	s.nak(1001, wire.SynSeqErr)
 	again := s.out()
-	if len(again) != 3 || !bytes.Equal(again[0].Payload(), noise[256:512]) || !bytes.Equal(again[1].Payload(), noise[512:600]) {
+	if len(again) != 3 || !bytes.Equal(again[0].Payload(), noise[256:512]) ||
+		!bytes.Equal(again[1].Payload(), noise[512:600]) {
 		t.Fatalf("%d packets again, or not the same data", len(again))
 	}
 	s.ack(1003)

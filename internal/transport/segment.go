@@ -8,17 +8,17 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// A request for an acknowledgement goes out with the last packet of each message, and on the way with one of maxQuiet
-// packets (as rxe does) and with every quarter of the window.
+// An ack request is set on the last packet of each message, and within messages on one of maxQuiet packets (as rxe
+// does) and once per quarter of the window.
 const maxQuiet = 64
 
-// Places of a packet in its message, as index of an opcode table.
+// Positions of a packet in its message, used as index of an opcode table.
 const (
 	lastPacket  = 1
 	firstPacket = 2
 )
 
-// requestOps are the operations of a message's middle, last, first and only packet.
+// requestOps holds the opcodes of a message's middle, last, first and only packet.
 var requestOps = [16][4]wire.Opcode{
 	OpSend:     {wire.SendMiddle, wire.SendLast, wire.SendFirst, wire.SendOnly},
 	OpSendImm:  {wire.SendMiddle, wire.SendLastImm, wire.SendFirst, wire.SendOnlyImm},
@@ -31,7 +31,7 @@ var requestOps = [16][4]wire.Opcode{
 	OpAtomicWrite: {firstPacket | lastPacket: wire.AtomicWrite},
 }
 
-// Sets of operations, a bit each.
+// Sets of operations, one bit each.
 const (
 	atomicOps    = 1<<OpCmpSwap | 1<<OpFetchAdd
 	placementOps = 1<<OpFlush | 1<<OpAtomicWrite
@@ -41,19 +41,19 @@ const (
 func (w *SendWQE) isAtomic() bool    { return 1<<w.Op&atomicOps != 0 }
 func (w *SendWQE) isPlacement() bool { return 1<<w.Op&placementOps != 0 }
 
-// waitsForAnswer tells whether the peer answers w with an answer of its own instead of an acknowledgement.
+// waitsForAnswer reports whether the response to w is not a plain ACK.
 func (w *SendWQE) waitsForAnswer() bool { return 1<<w.Op&answeredOps != 0 }
 
-// solicits tells whether w's last packet carries the SE bit (V-SEND-10).
+// solicits reports whether w's last packet carries the SE bit (V-SEND-10).
 func (w *SendWQE) solicits() bool {
 	return w.Flags&Solicited != 0 && w.Op != OpWrite && !w.waitsForAnswer()
 }
 
-// cellEnd is where the READ request that covers PSN number off of the message ends. All
-// requests of a READ, those sent again too, end at multiples of its cell.
+// cellEnd returns the end of the READ request that covers PSN number off of the message. All requests of a READ,
+// including retransmissions, end at multiples of its cell.
 func (w *SendWQE) cellEnd(off uint32) uint32 { return min(w.count, off-off%w.cell+w.cell) }
 
-// send appends the next packet, which is of w. It returns false if tx is full or w cannot be sent.
+// send appends the next packet, which belongs to w. It returns false if tx is full or w failed.
 func (r *requester) send(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	switch {
 	case w.Op == OpRead:
@@ -66,7 +66,7 @@ func (r *requester) send(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	return r.sendData(now, tx, w)
 }
 
-// sendData appends a packet of a SEND or WRITE, or an ATOMIC WRITE.
+// sendData appends a packet of a SEND, WRITE or ATOMIC WRITE.
 func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	qp := r.qp
 	off := (r.nxt - w.first) & psn.Mask
@@ -79,7 +79,7 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	var ref reference
 	if w.count-off > 1 {
 		most := 0
-		if ref, most = r.refer(w, pos, tx); most == 0 {
+		if ref, most = r.byReference(w, pos, tx); most == 0 {
 			most = tx.Train(path, dest)
 		}
 		segs = r.couple(w.count-off, most)
@@ -123,9 +123,9 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	wire.BTH(b).Put(op, int(pad), qp.attr.PKey, dest, r.nxt, flags)
 	r.putHeaders(b, info, w)
 	if ref.share != nil {
-		r.referring = true
+		r.sentByReference = true
 	} else {
-		fill(tx, b, info.Len, r.pieces...)
+		copyPayload(tx, b, info.Len, r.pieces...)
 	}
 	r.from.pos = pos + n
 	qp.Counters.TxDataBytes += uint64(n)
@@ -134,7 +134,7 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	return true
 }
 
-// allocate is the place for a packet, or for a train of some.
+// allocate returns space for a packet, or for a train of packets.
 func allocate(tx *link.TxBatch, path *link.Path, qpn uint32, n int, train bool) []byte {
 	if train {
 		return tx.AllocTrain(path, qpn, n)
@@ -142,7 +142,8 @@ func allocate(tx *link.TxBatch, path *link.Path, qpn uint32, n int, train bool) 
 	return tx.Alloc(path, qpn, n)
 }
 
-// couple is how many packets of a message go as one, if so many are left of it and one may carry most bytes: as many as the window admits.
+// couple returns the number of packets to send as one train: at most left, at most as many as most bytes hold, and at
+// most as many as the window admits.
 func (r *requester) couple(left uint32, most int) uint32 {
 	n := min(left, uint32(most)>>r.shift)
 	if r.reliable {
@@ -151,7 +152,7 @@ func (r *requester) couple(left uint32, most int) uint32 {
 	return max(1, n)
 }
 
-// putHeaders writes those extended headers of a SEND or WRITE packet that its opcode has.
+// putHeaders writes the extended headers that the opcode of a SEND or WRITE packet has.
 func (r *requester) putHeaders(b []byte, info *wire.Info, w *SendWQE) {
 	if info.RETH != 0 {
 		wire.RETH(b[info.RETH:]).Put(w.RemoteAddr, w.RKey, w.Length)
@@ -169,14 +170,14 @@ func (r *requester) putHeaders(b []byte, info *wire.Info, w *SendWQE) {
 	}
 }
 
-// putXRCETH writes the header that every request of an XRC connection has.
+// putXRCETH writes the XRCETH, which every request of an XRC connection has.
 func (w *SendWQE) putXRCETH(b []byte, info *wire.Info) {
 	if info.XRCETH != 0 {
 		wire.XRCETH(b[info.XRCETH:]).Put(w.RemoteSRQN)
 	}
 }
 
-// ask appends a request without data that has an answer of its own, with the headers that all of them have. nil if tx is full.
+// ask appends a request without data, with the headers common to such requests. It returns nil if tx is full.
 func (r *requester) ask(now int64, tx *link.TxBatch, op wire.Opcode, w *SendWQE) ([]byte, *wire.Info) {
 	op |= r.qp.prefix()
 	info := op.Info()
@@ -191,7 +192,7 @@ func (r *requester) ask(now int64, tx *link.TxBatch, op wire.Opcode, w *SendWQE)
 	return b, info
 }
 
-// sendRead appends a request for the rest of the READ's cell: all of it or, when some was answered before, what is missing.
+// sendRead appends a request for the rest of the READ's cell: the whole cell, or the unanswered part of it.
 func (r *requester) sendRead(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	b, info := r.ask(now, tx, wire.ReadRequest, w)
 	if b == nil {
@@ -225,8 +226,8 @@ func (r *requester) sendAtomic(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	return true
 }
 
-// wantsAck tells whether a packet asks for an acknowledgement: the last one of a message does, and so
-// many others that the window never waits for one that nobody sends.
+// wantsAck reports whether a packet requests an acknowledgement: the last packet of a message, and enough others that
+// the window never waits for an ACK that was not requested.
 func (r *requester) wantsAck(last bool, packets uint32, cost int) bool {
 	r.quietPackets += int(packets)
 	r.quietBytes += cost
@@ -238,7 +239,7 @@ func (r *requester) wantsAck(last bool, packets uint32, cost int) bool {
 	return false
 }
 
-// tell explains the packet nxt, of w, to a capture.
+// tell describes the packet nxt, of w, to a capture.
 func (r *requester) tell(tx *link.TxBatch, w *SendWQE) {
 	if tx.Tap != nil {
 		again := uint32(0)
@@ -249,7 +250,7 @@ func (r *requester) tell(tx *link.TxBatch, w *SendWQE) {
 	}
 }
 
-// sent moves on after a packet of w that takes n PSNs, which are several for a train and for a READ request.
+// sent advances past a packet of w with n PSNs; a train and a READ request have several.
 func (r *requester) sent(now int64, w *SendWQE, n uint32, cost int) {
 	if w.Op != OpRead {
 		r.took = int(n)
@@ -262,8 +263,8 @@ func (r *requester) sent(now int64, w *SendWQE, n uint32, cost int) {
 		r.reads++
 	}
 	if r.nxt == r.una {
-		r.hurry.from = now
-		if r.hurry.tries == 0 {
+		r.rtt.from = now
+		if r.rtt.early == 0 {
 			r.timer = now
 		}
 	}
@@ -280,13 +281,13 @@ func (r *requester) sent(now int64, w *SendWQE, n uint32, cost int) {
 	}
 }
 
-// sentUnreliably is sent for UC and UD: a message is complete once its last packet has left.
+// sentUnreliably is sent for UC and UD: a message is complete once its last packet was sent.
 func (r *requester) sentUnreliably(w *SendWQE, n uint32) {
 	r.nxt = psn.Add(r.nxt, int(n))
 	r.una, r.max = r.nxt, r.nxt
 	if (r.nxt-w.first)&psn.Mask == w.count {
 		r.cur++
 		r.finish(w, Success, nil)
-		r.settle()
+		r.runDeferred()
 	}
 }

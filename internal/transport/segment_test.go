@@ -10,14 +10,19 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// A message is cut at the path MTU: first, middle, last or only packet, PSNs in a row, every header where it belongs.
+// A message is cut at the path MTU: first, middle, last or only packet, consecutive PSNs, headers where they belong.
 func TestV_GEN_16_MessagesAreCutAtThePathMTU(t *testing.T) {
 	names := map[Op][4]string{ // first, middle, last, only
-		OpSend:     {"SEND FIRST", "SEND MIDDLE", "SEND LAST", "SEND ONLY"},
-		OpSendImm:  {"SEND FIRST", "SEND MIDDLE", "SEND LAST WITH IMMEDIATE", "SEND ONLY WITH IMMEDIATE"},
-		OpSendInv:  {"SEND FIRST", "SEND MIDDLE", "SEND LAST WITH INVALIDATE", "SEND ONLY WITH INVALIDATE"},
-		OpWrite:    {"RDMA WRITE FIRST", "RDMA WRITE MIDDLE", "RDMA WRITE LAST", "RDMA WRITE ONLY"},
-		OpWriteImm: {"RDMA WRITE FIRST", "RDMA WRITE MIDDLE", "RDMA WRITE LAST WITH IMMEDIATE", "RDMA WRITE ONLY WITH IMMEDIATE"},
+		OpSend:    {"SEND FIRST", "SEND MIDDLE", "SEND LAST", "SEND ONLY"},
+		OpSendImm: {"SEND FIRST", "SEND MIDDLE", "SEND LAST WITH IMMEDIATE", "SEND ONLY WITH IMMEDIATE"},
+		OpSendInv: {"SEND FIRST", "SEND MIDDLE", "SEND LAST WITH INVALIDATE", "SEND ONLY WITH INVALIDATE"},
+		OpWrite:   {"RDMA WRITE FIRST", "RDMA WRITE MIDDLE", "RDMA WRITE LAST", "RDMA WRITE ONLY"},
+		OpWriteImm: {
+			"RDMA WRITE FIRST",
+			"RDMA WRITE MIDDLE",
+			"RDMA WRITE LAST WITH IMMEDIATE",
+			"RDMA WRITE ONLY WITH IMMEDIATE",
+		},
 	}
 	for _, typ := range []Type{RC, UC} {
 		for op, name := range names {
@@ -59,7 +64,8 @@ func checkSegments(t *testing.T, typ Type, op Op, name [4]string, mtu, n int) {
 		if p.Info().Name != prefix+want || h.PSN() != uint32(firstPSN+i) || h.DestQPN() != 0x22 || h.PKey() != 0x8001 {
 			t.Errorf("packet %d: %s to %x, P_Key %x; want %s", i, show(p), h.DestQPN(), h.PKey(), want)
 		}
-		if h.AckReq() != (typ == RC && last) || h.Solicited() != (last && op != OpWrite) || !h.MigReq() || h.FECN() || h.BECN() {
+		if h.AckReq() != (typ == RC && last) || h.Solicited() != (last && op != OpWrite) || !h.MigReq() || h.FECN() ||
+			h.BECN() {
 			t.Errorf("packet %d: BTH % x", i, []byte(h))
 		}
 		if p.Info().RETH != 0 && (p.RETH().Addr() != 0xA000 || p.RETH().RKey() != 0xB0B || p.RETH().DMALen() != uint32(n)) {
@@ -78,7 +84,7 @@ func checkSegments(t *testing.T, typ Type, op Op, name [4]string, mtu, n int) {
 	}
 }
 
-// The batch keeps what the packet before left in it: pad bytes are zero all the same.
+// The batch's memory holds bytes of earlier packets; pad bytes must be zero.
 func TestPadIsZero(t *testing.T) {
 	s := newSender(t, RC, nil)
 	for i := range s.tx.Buf {
@@ -118,11 +124,17 @@ func TestV_SEND_17_ZeroLengthOfEveryKind(t *testing.T) {
 		"RC RDMA WRITE ONLY WITH IMMEDIATE 1003 A reth a000 b0b 0 imm 1020304",
 		"RC RDMA READ REQUEST 1004 A reth a000 b0b 0")
 	s.data(wire.ReadRespOnly, 1004, 0)
-	s.completes("wr 1 status 0 op 0", "wr 2 status 0 op 0", "wr 3 status 0 op 1", "wr 4 status 0 op 1", "wr 5 status 0 op 2")
+	s.completes(
+		"wr 1 status 0 op 0",
+		"wr 2 status 0 op 0",
+		"wr 3 status 0 op 1",
+		"wr 4 status 0 op 1",
+		"wr 5 status 0 op 2",
+	)
 	s.checkIdle()
 }
 
-// The key of an SGE of no bytes is not looked at, wherever it stands.
+// The key of an empty SGE is not checked, wherever it stands.
 func TestEmptySGEsAreSkipped(t *testing.T) {
 	s := newSender(t, RC, nil)
 	none := SGE{Addr: 1, LKey: 0xBAD}
@@ -135,7 +147,7 @@ func TestEmptySGEsAreSkipped(t *testing.T) {
 	s.completes("wr 1 status 0 op 0", "wr 2 status 0 op 2 len 2000")
 }
 
-// READs take as many PSNs as their answer has packets; atomics take one.
+// READs take as many PSNs as their response has packets; atomics take one.
 func TestReadAndAtomicRequests(t *testing.T) {
 	s := newSender(t, RC, nil)
 	s.post(OpRead, s.sges(0, 3000), nil)
@@ -163,7 +175,7 @@ func TestPSNsWrapAround(t *testing.T) {
 	s.checkIdle()
 }
 
-// The longest message of all, at the smallest MTU: 2^23 PSNs, half of all there are.
+// The longest message, at the smallest MTU: 2^23 PSNs, half of the range.
 func TestV_TR_06_MessagesOfTwoGiB(t *testing.T) {
 	const part = 1 << 26
 	size := uint32(maxMessage)
@@ -215,14 +227,14 @@ func TestV_TR_06_MessagesOfTwoGiB(t *testing.T) {
 		t.Errorf("asked for %d bytes, up to PSN %d", asked, at)
 	}
 
-	// And one byte more.
+	// One byte more is refused.
 	s.post(OpWrite, sges, func(w *SendWQE) { w.Length = maxMessage + 1 })
 	s.sends()
 	s.completes("wr 2 status 1")
 	s.is(Err)
 }
 
-// A long SEND leaves in turns, its middle is found again after a NAK, and it needs no memory of its own.
+// A long SEND is sent in turns, resumes in its middle after a NAK, and needs no memory of its own.
 func TestLongMessageResumes(t *testing.T) {
 	s := newSender(t, RC, func(c *Config, a *Attr) { c.SQ = NewSendQueue(4, 32, 0) })
 	s.post(OpSend, s.sges(0, 500000, 1000, 3, 70000), nil)
@@ -233,7 +245,7 @@ func TestLongMessageResumes(t *testing.T) {
 		if len(pkts) == 0 {
 			t.Fatalf("nothing leaves after %d bytes", len(got))
 		}
-		// The peer takes two thirds of what comes and asks for the rest again.
+		// The peer accepts two thirds of the packets and reports the rest as missing.
 		take := max(1, len(pkts)*2/3)
 		for _, p := range pkts[:take] {
 			if p.BTH().PSN() != at {
@@ -255,7 +267,7 @@ func TestLongMessageResumes(t *testing.T) {
 	}
 }
 
-// In the middle of a message acknowledgements are asked for often enough for the window to slide.
+// Within a message acks are requested often enough to keep the window moving.
 func TestAckRequestsWithinAMessage(t *testing.T) {
 	for _, c := range []struct{ mtu, window int }{{256, 1 << 20}, {256, 0}, {1024, 64 << 10}, {4096, 10000}, {4096, 1}} {
 		s := newSender(t, RC, func(_ *Config, a *Attr) { a.MTU = c.mtu })
@@ -308,7 +320,7 @@ func TestV_SEND_14_UDDestinationComesWithTheRequest(t *testing.T) {
 	s.checkIdle()
 }
 
-// A UC message is complete when its last packet has left; nothing is ever asked back.
+// A UC message completes when its last packet was sent.
 func TestV_TR_03_UCCompletesWithoutAcknowledgement(t *testing.T) {
 	s := newSender(t, UC, nil)
 	s.send(1025)
@@ -318,7 +330,7 @@ func TestV_TR_03_UCCompletesWithoutAcknowledgement(t *testing.T) {
 	s.checkIdle()
 }
 
-// A batch that is full in the middle of a message, or a spent budget, loses nothing.
+// A full batch in the middle of a message, or an exhausted budget, loses nothing.
 func TestTransmitInSmallTurns(t *testing.T) {
 	for _, typ := range []Type{RC, UC} {
 		s := newSender(t, typ, nil)
@@ -335,7 +347,7 @@ func TestTransmitInSmallTurns(t *testing.T) {
 				b := small.Bytes(i)
 				got = append(got, wire.Packet(b[:len(b)-wire.ICRCLen]).Payload()...)
 			}
-			if turns%3 == 0 { // every third time the batch is not sent, so that the next packet does not fit
+			if turns%3 == 0 { // every third batch is not sent, so the next packet does not fit
 				more = s.qp.Transmit(0, small, 5)
 				for i := 1; i < len(small.Packets); i++ {
 					b := small.Bytes(i)

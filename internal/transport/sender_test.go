@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// sender is a QP whose requester is tested, with a peer that the test plays by hand.
+// sender is a QP whose requester is tested; the test plays the peer.
 type sender struct {
 	t      *testing.T
 	qp     *QP
@@ -47,7 +47,7 @@ func (s *sender) StateChanged(_ *QP, st State) {
 	s.events = append(s.events, fmt.Sprintf("state %d", st))
 }
 
-// noise is what the region holds at first.
+// noise is the initial content of the region.
 var noise = func() []byte {
 	rnd, b := rand.New(rand.NewPCG(1, 2)), make([]byte, memSize)
 	for i := range b {
@@ -56,7 +56,7 @@ var noise = func() []byte {
 	return b
 }()
 
-// rtsAttr is what an RC QP of the tests has in RTS.
+// rtsAttr are the attributes of the tests' RC QPs in RTS.
 func rtsAttr() Attr {
 	return Attr{
 		Path: link.Path{Src: srcAddr, Dst: dstAddr}, DestQPN: 0x22, MTU: 1024, PKey: 0xFFFF, QKey: 0x11111111,
@@ -65,14 +65,15 @@ func rtsAttr() Attr {
 	}
 }
 
-const everyMask = MaskState | MaskAccess | MaskPKeyIndex | MaskQKey | MaskAV | MaskPathMTU | MaskTimeout | MaskRetryCnt |
+const everyMask = MaskState | MaskAccess | MaskPKeyIndex | MaskQKey | MaskAV | MaskPathMTU | MaskTimeout |
+	MaskRetryCnt |
 	MaskRNRRetry | MaskRQPSN | MaskMaxRdAtomic | MaskMinRNRTimer | MaskSQPSN | MaskMaxDestRdAtom | MaskDestQPN
 
-// newSender makes a QP in RTS. change may be nil.
+// newSender returns a QP in RTS. change may be nil.
 func newSender(t *testing.T, typ Type, change func(c *Config, a *Attr)) *sender {
 	t.Helper()
 	s := &sender{t: t, tx: link.NewTxBatch(64, 64*(wire.MaxPacketLen+wire.ICRCLen))}
-	table := mr.NewTable(100)
+	table := mr.NewTable(100, mr.Counted())
 	s.mem = &mr.Region{
 		PD: testPD, Base: memBase, Buf: make([]byte, memSize),
 		Access: mr.LocalWrite | mr.RemoteRead | mr.RemoteWrite | mr.RemoteAtomic,
@@ -96,7 +97,7 @@ func newSender(t *testing.T, typ Type, change func(c *Config, a *Attr)) *sender 
 	return s
 }
 
-// unregister takes the memory away.
+// unregister deregisters the memory.
 func (s *sender) unregister() {
 	s.t.Helper()
 	if err := s.qp.Regions.Remove(s.mem); err != nil {
@@ -156,7 +157,7 @@ func (s *sender) post(op Op, sges []SGE, change func(w *SendWQE)) {
 // send posts a SEND of n bytes.
 func (s *sender) send(n int) { s.t.Helper(); s.post(OpSend, s.sges(0, n), nil) }
 
-// out lets the QP send what it may, and returns the packets.
+// out returns the packets that the QP sends now.
 func (s *sender) out() (pkts []wire.Packet) {
 	s.t.Helper()
 	for more := true; more; {
@@ -177,7 +178,7 @@ func (s *sender) out() (pkts []wire.Packet) {
 	return pkts
 }
 
-// sends checks what leaves now: one line for each packet, see show.
+// sends checks the packets sent now: one line per packet, see show.
 func (s *sender) sends(want ...string) {
 	s.t.Helper()
 	var got []string
@@ -187,7 +188,7 @@ func (s *sender) sends(want ...string) {
 	same(s.t, "packets", got, want)
 }
 
-// completes checks what completed since the last call.
+// completes checks the completions since the last call.
 func (s *sender) completes(want ...string) {
 	s.t.Helper()
 	var got []string
@@ -199,7 +200,8 @@ func (s *sender) completes(want ...string) {
 		if e.ByteLen > 0 {
 			l += fmt.Sprintf(" len %d", e.ByteLen)
 		}
-		if (e.Cause == nil) != (e.Status == Success) || e.Cause != nil && (e.Cause.Reason == "" || e.Cause.Status != e.Status) {
+		if (e.Cause == nil) != (e.Status == Success) ||
+			e.Cause != nil && (e.Cause.Reason == "" || e.Cause.Status != e.Status) {
 			s.t.Errorf("wr %d: status %d with cause %+v", e.WRID, e.Status, e.Cause)
 		}
 		if e.QPN != s.qp.Num || e.QP != s.qp || !e.Send || e.Solicited != (e.Status != Success) {
@@ -234,7 +236,7 @@ func same(t *testing.T, what string, got, want []string) {
 	t.Fatalf("%s:\n  %s\nwant:\n  %s", what, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 }
 
-// show is a packet as one line: operation, PSN, A and SE bits, extended headers, payload length.
+// show returns a packet as one line: operation, PSN, A and SE bits, extended headers, payload length.
 func show(p wire.Packet) string {
 	in, h := p.Info(), p.BTH()
 	l := fmt.Sprintf("%s %d", in.Name, h.PSN())
@@ -269,7 +271,7 @@ func show(p wire.Packet) string {
 	return l
 }
 
-// reply hands the QP a response packet.
+// reply delivers a response packet.
 func (s *sender) reply(op wire.Opcode, at uint32, syndrome uint8, value uint64, data []byte) {
 	in := op.Info()
 	pad := -len(data) & 3
@@ -296,7 +298,7 @@ func (s *sender) data(o wire.Opcode, at uint32, n int) {
 	s.reply(o, at, wire.SynAck, 0, pattern(at, n))
 }
 
-// pattern is what the peer of the tests answers to a READ in the packet of PSN at.
+// pattern returns the payload of the READ response at PSN at.
 func pattern(at uint32, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -305,7 +307,7 @@ func pattern(at uint32, n int) []byte {
 	return b
 }
 
-// after lets time pass and the QP's timer run.
+// after advances the time and runs the QP's timer.
 func (s *sender) after(d int64) {
 	s.now += d
 	if s.qp.Deadline() <= s.now {
@@ -313,7 +315,7 @@ func (s *sender) after(d int64) {
 	}
 }
 
-// timeout lets exactly the time pass that the QP waits until it takes the peer for silent. What it sends again before that is lost.
+// timeout advances the time to the ACK timeout. Early retransmissions before it are lost.
 func (s *sender) timeout() {
 	s.t.Helper()
 	before, paused := s.qp.Counters.LocalAckTimeoutErr, s.qp.req.rnrUntil != 0
@@ -334,7 +336,7 @@ func (s *sender) timeout() {
 	}
 }
 
-// checkIdle checks that nothing is left in the books of a QP that has finished everything.
+// checkIdle checks the state of a QP that has finished everything.
 func (s *sender) checkIdle() {
 	s.t.Helper()
 	r := &s.qp.req

@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// mill posts work requests and answers them, over and over, without looking at anything.
+// mill posts and acknowledges work requests in a loop, without checks.
 type mill struct {
 	*sender
 	ack  [wire.BTHLen + wire.AETHLen]byte
@@ -34,7 +34,7 @@ func newMill(tb testing.TB, typ Type) *mill {
 	return m
 }
 
-// turn posts n requests, sends them and has them acknowledged.
+// turn posts n requests, sends them and acknowledges them.
 func (m *mill) turn(op Op, n, size int, sge SGE) {
 	q := m.qp.SQ
 	q.Lock()
@@ -66,7 +66,7 @@ func (m *mill) turn(op Op, n, size int, sge SGE) {
 	}
 }
 
-// answer sends the data of every READ under way, each of which fits one packet.
+// answer sends the responses of all outstanding READs, each of which fits one packet.
 func (m *mill) answer() {
 	for r := &m.qp.req; r.nxt != r.una; {
 		n := int(r.sq.At(r.head).Length)
@@ -81,7 +81,7 @@ var speedCases = []struct {
 	name string
 	typ  Type
 	op   Op
-	n    int // requests of a turn
+	n    int // requests per turn
 	size int
 }{
 	{"RC/SEND/8", RC, OpSend, 32, 8},
@@ -94,7 +94,7 @@ var speedCases = []struct {
 	{"UD/SEND/8", UD, OpSend, 32, 8},
 }
 
-// In a steady state no work request allocates anything.
+// In a steady state no work request allocates.
 func TestRequesterAllocatesNothing(t *testing.T) {
 	for _, c := range speedCases {
 		m := newMill(t, c.typ)

@@ -1,29 +1,29 @@
 package transport
 
-// The calls of this file change a shared receive queue (ibv_modify_srq).
+// Changes of a shared receive queue (ibv_modify_srq).
 
-// Resize makes room for at least wrs receives of sges SGEs each, keeping those that are posted. ErrQueueFull says that
-// more are outstanding; nothing has changed then.
+// Resize changes the size to at least wrs receives with sges SGEs each and keeps posted receives. If more receives
+// are outstanding it returns ErrQueueFull and changes nothing.
 func (q *RecvQueue) Resize(wrs, sges int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := uint32(ceilPow2(wrs))
+	n := uint32(CeilPow2(wrs))
 	if q.fill-q.polled.Load() > n {
 		return ErrQueueFull
 	}
 	old := RecvQueue{slots: q.slots, sges: q.sges, base: q.base, mask: q.mask, maxSGE: q.maxSGE}
 	q.mask, q.cap = n-1, n
-	q.maxSGE = max(q.maxSGE, sges) // posted receives may need what there was
+	q.maxSGE = max(q.maxSGE, sges) // posted receives may have the old number
 	q.slots, q.sges = make([]recvSlot, n), make([]SGE, int(n)*q.maxSGE)
 	for i := q.taken; i != q.fill; i++ {
-		s, sges := old.at(i)
+		s, sges := old.at(i) // +checklocksforce: old is local
 		q.store(i, s.wrid, sges[:s.sges])
 	}
 	return nil
 }
 
-// SetLimit arms the limit event: it comes once, when fewer than n receives are posted, which may be now (V-SRQ-09, V-SRQ-11).
-// 0 disarms it.
+// SetLimit arms the limit event, which is raised once when fewer than n receives are posted, possibly at once
+// (V-SRQ-09, V-SRQ-11). 0 disarms it.
 func (q *RecvQueue) SetLimit(n uint32) {
 	q.mu.Lock()
 	hit := q.fill-q.taken < n
@@ -36,7 +36,7 @@ func (q *RecvQueue) SetLimit(n uint32) {
 	}
 }
 
-// Limit is the armed limit, 0 if there is none.
+// Limit returns the armed limit, 0 if there is none.
 func (q *RecvQueue) Limit() uint32 {
 	q.mu.Lock()
 	defer q.mu.Unlock()

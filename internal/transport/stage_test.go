@@ -24,8 +24,7 @@ var (
 	peerAddr  = netip.MustParseAddr("192.0.2.2")
 )
 
-// stage is one QP with everything around it played by the test: peer, memory, completion queue, host. What the
-// QP does is written to log.
+// stage is one QP in a test environment: peer, memory, completion queue, host. The QP's actions are written to log.
 type stage struct {
 	t       testing.TB
 	now     int64
@@ -35,23 +34,23 @@ type stage struct {
 	xrcd    *XRCD
 	srqs    map[int]*XRCSRQ
 	qp      *QP
-	attr    Attr // with which it was connected
+	attr    Attr // attributes of its connection
 	mask    Mask
 	tx      *link.TxBatch
 	args    *args
 	log     []string
-	shown   func(wire.Packet) // sees what the QP sends, unless nil
+	shown   func(wire.Packet) // called for each sent packet, unless nil
 	quiet   bool              // benchmarks and allocation tests: do not log
 	cqes    int
 }
 
 func newStage(t testing.TB) *stage {
 	s := &stage{
-		t: t, regions: mr.NewTable(1 << 16), named: map[string]*mr.Region{}, windows: map[string]*mr.Binding{},
+		t: t, regions: mr.NewTable(1<<16, mr.Counted()), named: map[string]*mr.Region{}, windows: map[string]*mr.Binding{},
 		tx: link.NewTxBatch(64, 64*(wire.MaxPacketLen+wire.ICRCLen)),
 	}
 	for i := range s.tx.Buf {
-		s.tx.Buf[i] = 0xDD // what is not written shows
+		s.tx.Buf[i] = 0xDD // makes unwritten bytes visible
 	}
 	return s
 }
@@ -62,11 +61,11 @@ func (s *stage) logf(format string, a ...any) {
 	}
 }
 
-// Raise and StateChanged make the stage a Host.
+// Raise and StateChanged implement Host.
 func (s *stage) Raise(_ *QP, ev Event)           { s.logf("event %s", eventNames[ev]) }
 func (s *stage) StateChanged(_ *QP, state State) { s.logf("state %s", stateName(state)) }
 
-// Push makes the stage a CompletionQueue. Every completion is polled at once.
+// Push implements CompletionQueue. Every completion is polled at once.
 func (s *stage) Push(e *CQE) {
 	s.cqes++
 	if e.Tags != nil {
@@ -108,7 +107,7 @@ func (s *stage) Push(e *CQE) {
 	s.logf("%s", b.String())
 }
 
-// makeQP makes the QP and takes it to the state asked for.
+// makeQP creates the QP and moves it to the requested state.
 func (s *stage) makeQP(a *args) error {
 	kind, ok := map[string]Type{"rc": RC, "uc": UC, "ud": UD, "xrc": XRCRecv}[a.word(0)]
 	if !ok {
@@ -137,7 +136,7 @@ func (s *stage) makeQP(a *args) error {
 	return s.connect(states[a.str("state", "rts")])
 }
 
-// connect takes a QP in RESET to a state.
+// connect moves a QP from RESET to a state.
 func (s *stage) connect(last State) error {
 	at := s.attr
 	for _, st := range []State{Init, RTR, RTS, SQD} {
@@ -152,7 +151,7 @@ func (s *stage) connect(last State) error {
 	return nil
 }
 
-// setAttrs changes attributes as a command says.
+// setAttrs applies the attributes of a command.
 func setAttrs(at *Attr, a *args) {
 	at.MTU = a.num("mtu", at.MTU)
 	at.RQPSN = uint32(a.num("rq_psn", int(at.RQPSN)))
@@ -171,12 +170,13 @@ func setAttrs(at *Attr, a *args) {
 
 func accessOf(s string) (m mr.Access) {
 	for _, c := range s {
-		m |= map[rune]mr.Access{'b': mr.MWBind, 'l': mr.LocalWrite, 'w': mr.RemoteWrite, 'r': mr.RemoteRead, 'a': mr.RemoteAtomic, 'f': mr.FlushGlobal}[c]
+		m |= map[rune]mr.Access{'b': mr.MWBind, 'l': mr.LocalWrite, 'w': mr.RemoteWrite, 'r': mr.RemoteRead,
+			'a': mr.RemoteAtomic, 'f': mr.FlushGlobal}[c]
 	}
 	return m
 }
 
-// register makes a region: region NAME base=ADDR len=N access=lwra fill=CHARACTER pd=N.
+// register creates a region: region NAME base=ADDR len=N access=lwra fill=CHARACTER pd=N.
 func (s *stage) register(a *args) error {
 	r := &mr.Region{
 		PD: uint32(a.num("pd", stagePD)), Base: uint64(a.num("base", 0x10000)),
@@ -187,8 +187,8 @@ func (s *stage) register(a *args) error {
 	return s.regions.Add(r)
 }
 
-// bindWindow makes a window and binds it, or binds one again: window NAME over=NAME+OFFSET/LENGTH [type=2] [access=wra]
-// [zero=yes] [qp=other].
+// bindWindow creates and binds a window, or binds one again: window NAME over=NAME+OFFSET/LENGTH [type=2]
+// [access=wra] [zero=yes] [qp=other].
 func (s *stage) bindWindow(a *args) error {
 	b := s.windows[a.word(0)]
 	if b == nil {
@@ -226,7 +226,7 @@ func (s *stage) reregister(a *args) {
 	s.named[a.word(0)] = &r
 }
 
-// place reads NAME+OFFSET/LENGTH.
+// place parses NAME+OFFSET/LENGTH.
 func (s *stage) place(text string) (r *mr.Region, off, n uint64, err error) {
 	name, rest, _ := strings.Cut(text, "+")
 	r = s.named[name]
@@ -291,7 +291,7 @@ func (s *stage) fillMemory(a *args) error {
 	return nil
 }
 
-// modify moves the QP by hand to RESET or ERR.
+// modify moves the QP to RESET or ERR.
 func (s *stage) modify(a *args) error {
 	st, ok := states[a.word(0)]
 	if !ok {
@@ -300,7 +300,7 @@ func (s *stage) modify(a *args) error {
 	return s.qp.Modify(s.now, &Attr{State: st}, MaskState)
 }
 
-// packetIn hands a packet of the peer to the QP.
+// packetIn delivers a packet of the peer.
 func (s *stage) packetIn(a *args) error {
 	prefix := s.qp.prefix()
 	op, ok := opcodes[a.word(0)]
@@ -312,7 +312,10 @@ func (s *stage) packetIn(a *args) error {
 		QKey: uint32(a.num("qkey", 0x11111111)), SrcQPN: uint32(a.num("src", peerQPN)),
 		Syndrome: uint8(a.num("syndrome", wire.SynAck)), MSN: uint32(a.num("msn", 0)), Orig: uint64(a.num("orig", 0)),
 		SwapAdd: uint64(a.num("add", a.num("swap", 0))), Compare: uint64(a.num("compare", 0)),
-		SRQN: uint32(a.num("srqn", 0)), Imm: uint32(a.num("imm", 0)), Placement: uint8(a.num("placement", 0)), Selectivity: uint8(a.num("selectivity", 0)), InvKey: uint32(a.num("inv", 0)), Payload: parseData(a.str("data", "")),
+		SRQN: uint32(
+			a.num("srqn", 0),
+		), Imm: uint32(a.num("imm", 0)), Placement: uint8(a.num("placement", 0)), Selectivity: uint8(a.num("selectivity",
+			0)), InvKey: uint32(a.num("inv", 0)), Payload: parseData(a.str("data", "")),
 	}
 	for _, w := range a.words[1:] {
 		switch w {
@@ -362,7 +365,7 @@ func (s *stage) deliver(p wire.Packet, from string) {
 	s.qp.OnPacket(s.now, &rx)
 }
 
-// transmit lets the QP send at most budget packets, in batches as an engine does.
+// transmit lets the QP send at most budget packets, in batches as the engine does.
 func (s *stage) transmit(budget int) {
 	for budget > 0 {
 		more := s.qp.Transmit(s.now, s.tx, min(budget, 16))
@@ -388,7 +391,7 @@ func (s *stage) transmit(budget int) {
 	}
 }
 
-// showPacket logs a packet that the QP sent.
+// showPacket logs a sent packet.
 func (s *stage) showPacket(b []byte) {
 	if s.quiet {
 		return
@@ -447,12 +450,13 @@ func syndromeText(h wire.AETH) string {
 	case h.IsRNR():
 		return fmt.Sprintf("RNR timer=%d", h.Timer())
 	case h.Syndrome() >= wire.SynSeqErr && h.Syndrome() <= wire.SynOpErr:
-		return "NAK " + [...]string{"sequence", "invalid request", "remote access", "remote operational"}[h.Syndrome()-wire.SynSeqErr]
+		return "NAK " + [...]string{"sequence", "invalid request", "remote access",
+			"remote operational"}[h.Syndrome()-wire.SynSeqErr]
 	}
 	return fmt.Sprintf("syndrome %#x", h.Syndrome())
 }
 
-// showCounters logs the counters that are not 0.
+// showCounters logs the non-zero counters.
 func (s *stage) showCounters() {
 	v := reflect.ValueOf(s.qp.Counters)
 	for i := range v.NumField() {
@@ -474,29 +478,37 @@ func stateName(s State) string {
 }
 
 var opcodes = map[string]wire.Opcode{
-	"SEND_FIRST": wire.SendFirst, "SEND_MIDDLE": wire.SendMiddle, "SEND_LAST": wire.SendLast, "SEND_LAST_IMM": wire.SendLastImm,
-	"SEND_ONLY": wire.SendOnly, "SEND_ONLY_IMM": wire.SendOnlyImm, "SEND_LAST_INV": wire.SendLastInv, "SEND_ONLY_INV": wire.SendOnlyInv,
-	"WRITE_FIRST": wire.WriteFirst, "WRITE_MIDDLE": wire.WriteMiddle, "WRITE_LAST": wire.WriteLast, "WRITE_LAST_IMM": wire.WriteLastImm,
-	"WRITE_ONLY": wire.WriteOnly, "WRITE_ONLY_IMM": wire.WriteOnlyImm,
+	"SEND_FIRST": wire.SendFirst, "SEND_MIDDLE": wire.SendMiddle, "SEND_LAST": wire.SendLast,
+	"SEND_LAST_IMM": wire.SendLastImm,
+	"SEND_ONLY":     wire.SendOnly, "SEND_ONLY_IMM": wire.SendOnlyImm, "SEND_LAST_INV": wire.SendLastInv,
+	"SEND_ONLY_INV": wire.SendOnlyInv,
+	"WRITE_FIRST":   wire.WriteFirst, "WRITE_MIDDLE": wire.WriteMiddle, "WRITE_LAST": wire.WriteLast,
+	"WRITE_LAST_IMM": wire.WriteLastImm,
+	"WRITE_ONLY":     wire.WriteOnly, "WRITE_ONLY_IMM": wire.WriteOnlyImm,
 	"READ": wire.ReadRequest, "CMP_SWAP": wire.CompareSwap, "FETCH_ADD": wire.FetchAdd,
 	"FLUSH": wire.Flush, "ATOMIC_WRITE": wire.AtomicWrite,
-	"READ_RESP_FIRST": wire.ReadRespFirst, "READ_RESP_MIDDLE": wire.ReadRespMiddle, "READ_RESP_LAST": wire.ReadRespLast, "READ_RESP_ONLY": wire.ReadRespOnly,
-	"ACK": wire.Ack, "ATOMIC_ACK": wire.AtomicAck,
+	"READ_RESP_FIRST": wire.ReadRespFirst, "READ_RESP_MIDDLE": wire.ReadRespMiddle, "READ_RESP_LAST": wire.ReadRespLast,
+	"READ_RESP_ONLY": wire.ReadRespOnly,
+	"ACK":            wire.Ack, "ATOMIC_ACK": wire.AtomicAck,
 }
 
 var eventNames = map[Event]string{
 	EventQPFatal: "QP_FATAL", EventQPReqErr: "QP_REQ_ERR", EventQPAccessErr: "QP_ACCESS_ERR", EventCommEst: "COMM_EST",
-	EventSQDrained: "SQ_DRAINED", EventSRQErr: "SRQ_ERR", EventSRQLimitReached: "SRQ_LIMIT_REACHED", EventQPLastWQEReached: "QP_LAST_WQE_REACHED",
+	EventSQDrained: "SQ_DRAINED", EventSRQErr: "SRQ_ERR", EventSRQLimitReached: "SRQ_LIMIT_REACHED",
+	EventQPLastWQEReached: "QP_LAST_WQE_REACHED",
 }
 
 var opNames = map[CQOp]string{
-	CQSend: "send", CQWrite: "write", CQRead: "read", CQCompSwap: "comp_swap", CQFetchAdd: "fetch_add", CQBindMW: "bind_mw", CQLocalInv: "local_inv",
+	CQSend: "send", CQWrite: "write", CQRead: "read", CQCompSwap: "comp_swap", CQFetchAdd: "fetch_add",
+	CQBindMW: "bind_mw", CQLocalInv: "local_inv",
 	CQFlush: "flush", CQAtomicWrite: "atomic_write", CQRecv: "recv", CQRecvRDMAImm: "recv_rdma_with_imm",
 }
 
 var statusNames = map[Status]string{
-	Success: "SUCCESS", LocLenErr: "LOC_LEN_ERR", LocQPOpErr: "LOC_QP_OP_ERR", LocProtErr: "LOC_PROT_ERR", WRFlushErr: "WR_FLUSH_ERR",
-	MWBindErr: "MW_BIND_ERR", BadRespErr: "BAD_RESP_ERR", LocAccessErr: "LOC_ACCESS_ERR", RemInvReqErr: "REM_INV_REQ_ERR",
-	RemAccessErr: "REM_ACCESS_ERR", RemOpErr: "REM_OP_ERR", RetryExcErr: "RETRY_EXC_ERR", RNRRetryExcErr: "RNR_RETRY_EXC_ERR",
-	RemAbortErr: "REM_ABORT_ERR", FatalErr: "FATAL_ERR", GeneralErr: "GENERAL_ERR",
+	Success: "SUCCESS", LocLenErr: "LOC_LEN_ERR", LocQPOpErr: "LOC_QP_OP_ERR", LocProtErr: "LOC_PROT_ERR",
+	WRFlushErr: "WR_FLUSH_ERR",
+	MWBindErr:  "MW_BIND_ERR", BadRespErr: "BAD_RESP_ERR", LocAccessErr: "LOC_ACCESS_ERR", RemInvReqErr: "REM_INV_REQ_ERR",
+	RemAccessErr: "REM_ACCESS_ERR", RemOpErr: "REM_OP_ERR", RetryExcErr: "RETRY_EXC_ERR",
+	RNRRetryExcErr: "RNR_RETRY_EXC_ERR",
+	RemAbortErr:    "REM_ABORT_ERR", FatalErr: "FATAL_ERR", GeneralErr: "GENERAL_ERR",
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// Never is the deadline of a QP that waits for nothing.
+// Never is the deadline of a QP without pending timers.
 const Never = math.MaxInt64
 
-// OnPacket handles a packet for this QP: the checks that every packet must pass, then the
-// responder for requests and the requester for responses. What fails a check is dropped and counted (V-QPS-05).
+// OnPacket handles a packet for this QP: it checks state, opcode, P_Key and source, then passes requests to the
+// responder and responses to the requester. A packet that fails a check is dropped and counted (V-QPS-05).
 func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
 	h := wire.BTH(p.Data)
 	op := h.Opcode()
@@ -40,14 +40,14 @@ func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
 	}
 }
 
-// Pending tells whether Transmit would find something to send.
+// Pending reports whether Transmit has something to send.
 func (qp *QP) Pending() bool { return qp.resp.pending() || qp.req.pending() }
 
-// Replying tells whether answers to the peer wait to be sent.
+// Replying reports whether responses to the peer wait to be sent.
 func (qp *QP) Replying() bool { return qp.resp.pending() }
 
-// Transmit appends at most budget packets to tx, responses before requests, and tells
-// whether there is more to send at once: the batch was full or the budget used up.
+// Transmit appends at most budget packets to tx, responses before requests. It reports whether there is more to send
+// at once: the batch is full or the budget used up.
 func (qp *QP) Transmit(now int64, tx *link.TxBatch, budget int) (more bool) {
 	before := tx.Count()
 	if qp.resp.transmit(now, tx, budget) {
@@ -56,7 +56,7 @@ func (qp *QP) Transmit(now int64, tx *link.TxBatch, budget int) (more bool) {
 	return qp.req.transmit(now, tx, budget-(tx.Count()-before))
 }
 
-// OnDoorbell tells the QP that work was posted to its send queue or, in ERR, to its receive queue.
+// OnDoorbell handles work posted to the send queue or, in ERR, to the receive queue.
 func (qp *QP) OnDoorbell(now int64) {
 	switch qp.State() {
 	case Err:
@@ -67,14 +67,14 @@ func (qp *QP) OnDoorbell(now int64) {
 	}
 }
 
-// Deadline is the time at which OnTimer wants to be called, Never if not at all.
+// Deadline returns the time at which OnTimer must be called, or Never.
 func (qp *QP) Deadline() int64 { return qp.req.deadline() }
 
-// OnTimer handles a deadline that has passed. Calling it too early does nothing.
+// OnTimer handles an expired deadline. A call before the deadline does nothing.
 func (qp *QP) OnTimer(now int64) { qp.req.onTimer(now) }
 
-// Fail moves the QP to ERR by itself (V-QPS-15): because of cause, raising ev unless that is 0.
-// The caller has already completed the work request to blame; everything else is flushed (V-QPS-16).
+// Fail moves the QP to ERR because of cause and raises ev unless it is 0 (V-QPS-15). The caller has already completed
+// the failed work request; all others are flushed (V-QPS-16).
 func (qp *QP) Fail(cause *Failure, ev Event) {
 	if qp.State() == Err {
 		return
@@ -90,7 +90,7 @@ func (qp *QP) Fail(cause *Failure, ev Event) {
 	qp.enterErr()
 }
 
-// enterErr flushes both queues of a QP that has just come to ERR.
+// enterErr flushes both queues of a QP that has entered ERR.
 func (qp *QP) enterErr() {
 	qp.req.flush()
 	qp.resp.flush()
@@ -99,7 +99,7 @@ func (qp *QP) enterErr() {
 	}
 }
 
-// prefix is the transport part of the opcodes that the QP takes.
+// prefix returns the transport bits of the opcodes that the QP accepts.
 func (qp *QP) prefix() wire.Opcode {
 	switch qp.Type {
 	case RC:
@@ -113,5 +113,5 @@ func (qp *QP) prefix() wire.Opcode {
 	}
 }
 
-// pkeyMatch tells whether two P_Keys let their QPs talk: equal keys, at least one full member (V-PKEY-04).
+// pkeyMatch reports whether two P_Keys permit communication: equal keys, at least one full member (V-PKEY-04).
 func pkeyMatch(a, b uint16) bool { return a<<1 == b<<1 && (a|b)&0x8000 != 0 }

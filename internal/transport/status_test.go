@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// statusCase is one way for a send work request to fail (verbs section 45).
+// statusCase is one way in which a send work request fails (verbs section 45).
 type statusCase struct {
 	name   string
 	typ    Type
@@ -18,10 +18,10 @@ type statusCase struct {
 	do     func(s *sender)
 	want   []string // completions
 	state  State
-	reason string // in the Failure of the first one that fails
+	reason string // in the Failure of the first failed request
 }
 
-// After the one that failed everything else is flushed, and an RC QP is in ERR, any other in SQE.
+// All requests after the failed one are flushed; an RC QP is in ERR, any other in SQE.
 var statusCases = []statusCase{
 	{
 		name: "V-WC-05 NAK invalid request", do: func(s *sender) {
@@ -39,7 +39,8 @@ var statusCases = []statusCase{
 		name: "NAK remote operational error", do: func(s *sender) {
 			s.threeSends()
 			s.nak(1002, wire.SynOpErr)
-		}, want: []string{"wr 1 status 0 op 0", "wr 2 status 0 op 0", "wr 3 status 11"}, reason: "NAK remote operational error",
+		}, want: []string{"wr 1 status 0 op 0", "wr 2 status 0 op 0", "wr 3 status 11"},
+		reason: "NAK remote operational error",
 	}, {
 		name: "NAK for a READ", do: func(s *sender) {
 			s.send(1)
@@ -68,18 +69,18 @@ var statusCases = []statusCase{
 		name: "READ data for a SEND", do: func(s *sender) {
 			s.threeSends()
 			s.data(wire.ReadRespOnly, 1001, 1)
-		}, want: []string{"wr 1 status 0 op 0", "wr 2 status 7", "wr 3 status 5"}, reason: "no READ",
+		}, want: []string{"wr 1 status 0 op 0", "wr 2 status 7", "wr 3 status 5"}, reason: "other than a READ",
 	}, {
 		name: "atomic acknowledge for a READ", do: func(s *sender) {
 			s.read(1)
 			s.atomicAck(1000, 0)
-		}, want: []string{"wr 1 status 7"}, reason: "no atomic",
+		}, want: []string{"wr 1 status 7"}, reason: "other than an atomic",
 	}, {
 		name: "READ data for an atomic", do: func(s *sender) {
 			s.post(OpFetchAdd, s.sges(0, 8), nil)
 			s.out()
 			s.data(wire.ReadRespOnly, 1000, 8)
-		}, want: []string{"wr 1 status 7"}, reason: "no READ",
+		}, want: []string{"wr 1 status 7"}, reason: "other than a READ",
 	}, {
 		name: "READ response begins in its middle", do: func(s *sender) {
 			s.read(3000)
@@ -146,13 +147,14 @@ var statusCases = []statusCase{
 			s.threeSends()
 			s.post(OpSend, []SGE{{Addr: memBase, Length: 4, LKey: 0x999}}, nil)
 			s.send(1)
-			s.sends() // nothing, and nothing behind it
+			s.sends() // nothing, and nothing after it
 			s.completes()
 			s.ack(1001)
 			s.completes("wr 1 status 0 op 0", "wr 2 status 0 op 0")
-			s.is(RTS) // those before it complete first
+			s.is(RTS) // earlier requests complete first
 			s.ack(1002)
-		}, want: []string{"wr 3 status 0 op 0", "wr 4 status 4", "wr 5 status 5"}, reason: "SGE 0 (address 0x10000, length 4, lkey 0x999)",
+		}, want: []string{"wr 3 status 0 op 0", "wr 4 status 4", "wr 5 status 5"},
+		reason: "SGE 0 (address 0x10000, length 4, lkey 0x999)",
 	}, {
 		name: "gather: outside the region", do: func(s *sender) {
 			s.post(OpWrite, append(s.sges(0, 10), s.sges(memSize-5, 6)...), nil)
@@ -164,7 +166,8 @@ var statusCases = []statusCase{
 			s.sends()
 		}, want: []string{"wr 1 status 4"}, reason: "SGE 1",
 	}, {
-		name: "gather: another protection domain", change: func(c *Config, _ *Attr) { c.PD = testPD + 1 }, do: func(s *sender) {
+		name: "gather: another protection domain", change: func(c *Config, _ *Attr) { c.PD = testPD + 1 },
+		do: func(s *sender) {
 			s.send(1)
 			s.sends()
 		}, want: []string{"wr 1 status 4"}, reason: "another protection domain",
@@ -228,7 +231,8 @@ var statusCases = []statusCase{
 			s.sends()
 		}, want: []string{"wr 1 status 1"}, reason: "2^31",
 	}, {
-		name: "READ with an initiator depth of 0", change: func(_ *Config, a *Attr) { a.MaxRdAtomic = 0 }, do: func(s *sender) {
+		name: "READ with an initiator depth of 0", change: func(_ *Config, a *Attr) { a.MaxRdAtomic = 0 },
+		do: func(s *sender) {
 			s.read(1)
 		}, want: []string{"wr 1 status 2"}, reason: "max_rd_atomic",
 	}, {
@@ -238,7 +242,7 @@ var statusCases = []statusCase{
 			s.out()
 			s.ack(1000)
 			s.out()
-		}, want: []string{"wr 1 status 0 op 0", "wr 2 status 2"}, reason: "not that of a bound memory window",
+		}, want: []string{"wr 1 status 0 op 0", "wr 2 status 2"}, reason: "no bound memory window of type 2",
 	}, {
 		name: "BIND_MW that is refused", do: func(s *sender) {
 			s.bind(s.window(mr.Type2), 0x10000, 1) // the region lacks MW_BIND
@@ -306,7 +310,8 @@ var statusCases = []statusCase{
 			s.data(wire.ReadRespLast, 1002, 952)
 		}, want: []string{"wr 1 status 12"}, reason: "responses",
 	}, {
-		name: "V-KC-02 receiver not ready, no retry", change: func(_ *Config, a *Attr) { a.RNRRetry = 0 }, do: func(s *sender) {
+		name: "V-KC-02 receiver not ready, no retry", change: func(_ *Config, a *Attr) { a.RNRRetry = 0 },
+		do: func(s *sender) {
 			s.threeSends()
 			s.nak(1000, wire.SynRNR|3)
 		}, want: []string{"wr 1 status 13", "wr 2 status 5", "wr 3 status 5"}, reason: "no receive posted",
@@ -339,7 +344,7 @@ func (s *sender) read(n int) {
 	s.out()
 }
 
-// readOnly registers n bytes that may not be written.
+// readOnly registers n read-only bytes.
 func (s *sender) readOnly(n int) []SGE {
 	r := &mr.Region{PD: testPD, Base: 0x9000, Buf: make([]byte, n), Access: mr.RemoteRead}
 	if err := s.qp.Regions.Add(r); err != nil {
@@ -363,7 +368,7 @@ func TestV_WC_05_EveryStatusOfASend(t *testing.T) {
 			s.sends()
 			s.checkIdle()
 
-			// X-QPS-01: what is posted now is flushed, signalled or not.
+			// X-QPS-01: requests posted now are flushed, signalled or not.
 			s.qp.SigAll = false
 			s.send(1)
 			if got := len(s.cqes); got != 1 || s.cqes[0].Status != WRFlushErr || s.cqes[0].Cause.First == nil {
@@ -375,7 +380,7 @@ func TestV_WC_05_EveryStatusOfASend(t *testing.T) {
 	}
 }
 
-// checkFailure checks the story that the failed completion tells, and that the flushed ones point to it.
+// checkFailure checks the details of the failed completion, and that flushed ones refer to it.
 func (s *sender) checkFailure(c statusCase) {
 	s.t.Helper()
 	var first *Failure
@@ -399,8 +404,8 @@ func (s *sender) checkFailure(c statusCase) {
 	}
 }
 
-// A failure says when the request began, what was sent and acknowledged, and whether anybody is there.
-func TestFailureTellsTheStory(t *testing.T) {
+// A failure reports the start of the request, the PSNs sent and acknowledged, and whether the peer responded.
+func TestFailureDetails(t *testing.T) {
 	s := newSender(t, RC, func(_ *Config, a *Attr) { a.RetryCnt, a.Timeout = 1, 8 })
 	s.now = 5 * msec
 	s.send(1)
@@ -411,7 +416,8 @@ func TestFailureTellsTheStory(t *testing.T) {
 	s.out()
 	s.timeout()
 	f := s.cqes[1].Cause
-	if f.LastSent != 1002 || f.LastAck != 1000 || f.Retries != 1 || !f.Heard || f.DestQPN != 0x22 || int64(f.Elapsed) != s.now-5*msec {
+	if f.LastSent != 1002 || f.LastAck != 1000 || f.Retries != 1 || !f.Heard || f.DestQPN != 0x22 ||
+		int64(f.Elapsed) != s.now-5*msec {
 		t.Errorf("%+v", *f)
 	}
 	if f.Elapsed != 3*AckTimeout(8) { // the second wait is twice as long
@@ -426,8 +432,9 @@ func TestFailureTellsTheStory(t *testing.T) {
 	}
 }
 
-// What this host would not send since the last acknowledgement is part of the story; what it would not send before is not, nor on an earlier path.
-func TestFailureTellsWhatWasRefused(t *testing.T) {
+// A failure reports send errors of this host since the last acknowledgement, not earlier ones or those of an earlier
+// path.
+func TestFailureReportsSendErrors(t *testing.T) {
 	tooLong := link.Refusal{Errno: syscall.EMSGSIZE, Len: 4140}
 	fail := func(refuse func(s *sender)) link.Refusal {
 		s := newSender(t, RC, func(_ *Config, a *Attr) { a.RetryCnt = 1 })
@@ -456,8 +463,8 @@ func TestFailureTellsWhatWasRefused(t *testing.T) {
 	}
 }
 
-// When the peer's process has ended that is the story, of a request that waits and of a QP that has none.
-func TestFailureTellsThatThePeerHasEnded(t *testing.T) {
+// The end of the peer's process is reported, by a waiting request and by a QP without one.
+func TestFailureReportsTheEndOfThePeer(t *testing.T) {
 	s := newSender(t, RC, nil)
 	s.send(1)
 	s.out()
@@ -468,7 +475,8 @@ func TestFailureTellsThatThePeerHasEnded(t *testing.T) {
 	s = newSender(t, RC, nil)
 	s.qp.PeerLost(s.now, true)
 	s.send(1)
-	if f := s.cqes[0].Cause; f.Status != WRFlushErr || f.First == nil || f.First.Status != RetryExcErr || !f.First.PeerEnded {
+	if f := s.cqes[0].Cause; f.Status != WRFlushErr || f.First == nil || f.First.Status != RetryExcErr ||
+		!f.First.PeerEnded {
 		t.Errorf("%+v", *f)
 	}
 }

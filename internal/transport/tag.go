@@ -6,22 +6,22 @@ import (
 	"sync/atomic"
 )
 
-// Tag matching (V-SRQX-01, type TM). An SRQ that matches tags has, beside its receives, a list of buffers with a tag
-// and a mask each. A SEND begins with a header (wire.TMH) that has the sender's tag: the message goes to the first buffer whose tag
-// fits, without its header, and if there is none to an ordinary receive, header and all. Such a message is unexpected: the program
-// looks among its own buffers for it.
+// Tag matching (V-SRQX-01, type TM). A tag-matching SRQ has, besides its receives, a list of buffers, each with a tag
+// and a mask. A SEND starts with a header (wire.TMH) that contains a tag. The message goes to the first buffer whose
+// tag matches, without its header. If none matches, it goes to an ordinary receive including its header. Such a
+// message is unexpected: the program searches its own buffers for it.
 //
-// Between an unexpected message and the moment at which the program has seen it, a buffer that the program adds must
-// not get a later message with the same tag. So both count unexpected messages, the program tells its count with its operations,
-// and as long as the counts differ buffers that are added only wait (ibv_post_srq_ops).
+// Between the arrival of an unexpected message and its processing by the program, a buffer that the program adds must
+// not receive a later message with the same tag. Therefore both sides count unexpected messages, and the program
+// passes its count with its operations. While the counts differ, added buffers are not matched (ibv_post_srq_ops).
 
-// Errors of operations on a list of tags.
+// Errors of tag list operations.
 var (
 	ErrTagsFull = errors.New("the list of tags is full")
 	ErrOpsFull  = errors.New("too many operations on the list of tags are outstanding")
 )
 
-// OpsCode is an operation on a list of tags; values of enum ibv_ops_wr_opcode.
+// OpsCode is a tag list operation; values of enum ibv_ops_wr_opcode.
 type OpsCode uint8
 
 // The operations.
@@ -31,53 +31,62 @@ const (
 	TagSync OpsCode = 2
 )
 
-// TagOp is an operation on a list of tags.
+// TagOp is a tag list operation.
 type TagOp struct {
 	WRID       uint64
 	Op         OpsCode
 	Signaled   bool
-	Sync       bool   // Unexpected counts
-	Unexpected uint32 // unexpected messages that the program has seen
-	Handle     uint32 // of the buffer: TagAdd sets it
-	RecvWRID   uint64 // TagAdd: of the completion of the message
+	Sync       bool   // Unexpected is valid
+	Unexpected uint32 // number of unexpected messages that the program has processed
+	Handle     uint32 // of the buffer; set by TagAdd
+	RecvWRID   uint64 // TagAdd: wr_id of the message's completion
 	Tag, Mask  uint64
 	SGEs       []SGE // copied
 }
 
 // tagEntry is a buffer with a tag.
 type tagEntry struct {
-	handle     uint32 // 0 of one that is free
-	next       int32  // in the list, or in that of free ones; -1 ends it
+	handle     uint32 // 0: free
+	next       int32  // in the list of buffers or free entries; -1 at the end
 	wrid       uint64
 	tag, mask  uint64
-	sges       []SGE // of the list's array, cut to length
+	sges       []SGE // a slice of the list's array
 	generation uint16
 }
 
-// TagList is the list of an SRQ that matches tags.
+// TagList is the tag list of an SRQ. The fields after mu are guarded by mu.
 type TagList struct {
 	srq    *RecvQueue
 	cq     CompletionQueue
 	maxSGE int
 
-	used atomic.Int32 // entries of the list, and those whose completion was not polled
-	ops  atomic.Int32 // whose completion was not polled
+	used atomic.Int32 // entries in the list and entries whose completion was not polled
+	ops  atomic.Int32 // operations whose completion was not polled
 
-	mu      sync.Mutex // before those of srq and of cq
+	mu sync.Mutex // taken before the locks of srq and cq
+	// +checklocks:mu
 	entries []tagEntry
-	sges    []SGE // maxSGE for each entry
-	first   int32 // the oldest that may be matched, -1 for none
-	waiting int32 // the oldest that waits for the counts to be equal; it and all behind it are last in the list
-	last    int32
-	free    int32
-	maxOps  int
-	came    uint32 // unexpected messages
-	seen    uint32 // those that the program has seen
-	cqe     CQE    // scratch
+	// +checklocks:mu
+	sges []SGE // maxSGE for each entry
+	// +checklocks:mu
+	first int32 // oldest entry, -1 for none
+	// +checklocks:mu
+	waiting int32 // oldest entry that is not matched until the counts are equal, nor are those after it; -1 for none
+	// +checklocks:mu
+	last int32
+	// +checklocks:mu
+	free   int32
+	maxOps int
+	// +checklocks:mu
+	came uint32 // unexpected messages received
+	// +checklocks:mu
+	seen uint32 // unexpected messages that the program has processed
+	// +checklocks:mu
+	cqe CQE // scratch
 }
 
-// MatchTags makes q an SRQ that matches tags: at most tags of them with sges SGEs each, and ops operations whose completions
-// were not polled. All completions go to cq.
+// MatchTags makes q a tag-matching SRQ with at most tags buffers of sges SGEs each, and at most ops operations whose
+// completions were not polled. All completions go to cq.
 func (q *RecvQueue) MatchTags(tags, ops, sges int, cq CompletionQueue) *TagList {
 	l := &TagList{
 		srq: q, cq: cq, maxSGE: sges, maxOps: ops, entries: make([]tagEntry, tags), sges: make([]SGE, tags*sges),
@@ -91,10 +100,10 @@ func (q *RecvQueue) MatchTags(tags, ops, sges int, cq CompletionQueue) *TagList 
 	return l
 }
 
-// Tags is the list of an SRQ that matches tags, nil for another queue.
+// Tags returns the tag list, nil if the queue does not match tags.
 func (q *RecvQueue) Tags() *TagList { return q.tags }
 
-// Do executes an operation. Its error says that it was not begun.
+// Do executes an operation. If it returns an error, the operation had no effect.
 func (l *TagList) Do(op *TagOp) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,18 +135,22 @@ func (l *TagList) Do(op *TagOp) error {
 	return nil
 }
 
-// complete leaves a completion of an operation. l is locked, so that it comes before that of a message which the operation
-// is for.
+// complete pushes the completion of an operation. l.mu is held, so the completion precedes that of a message that
+// matches the added buffer.
+//
+// +checklocks:l.mu
 func (l *TagList) complete(op *TagOp, status Status) {
 	l.ops.Add(1)
 	l.cqe = CQE{WRID: op.WRID, Status: status, Op: CQTMAdd + CQOp(op.Op), Flags: l.syncFlag(), SRQ: l.srq, Tags: l}
 	if status != Success {
-		l.cqe.Cause = &Failure{Status: status, Reason: "the list has no buffer of that handle; a message may have taken it"}
+		l.cqe.Cause = &Failure{Status: status, Reason: "the list has no buffer with this handle; a message may have taken it"}
 	}
 	l.cq.Push(&l.cqe)
 }
 
-// syncFlag asks the program for its count of unexpected messages.
+// syncFlag returns the flag that asks the program for its count of unexpected messages.
+//
+// +checklocks:l.mu
 func (l *TagList) syncFlag() CQFlags {
 	if l.seen != l.came {
 		return TMSyncReq
@@ -145,6 +158,7 @@ func (l *TagList) syncFlag() CQFlags {
 	return 0
 }
 
+// +checklocks:l.mu
 func (l *TagList) add(op *TagOp) {
 	i := l.free
 	e := &l.entries[i]
@@ -155,7 +169,8 @@ func (l *TagList) add(op *TagOp) {
 	}
 	at := int(i) * l.maxSGE
 	*e = tagEntry{
-		handle: uint32(e.generation)<<16 | uint32(i), next: -1, generation: e.generation, wrid: op.RecvWRID, tag: op.Tag, mask: op.Mask,
+		handle: uint32(e.generation)<<16 | uint32(i), next: -1, generation: e.generation,
+		wrid: op.RecvWRID, tag: op.Tag, mask: op.Mask,
 		sges: append(l.sges[at:at:at+l.maxSGE], op.SGEs...),
 	}
 	op.Handle = e.handle
@@ -171,10 +186,14 @@ func (l *TagList) add(op *TagOp) {
 	}
 }
 
-// admit lets those that wait be matched.
+// admit makes waiting entries matchable.
+//
+// +checklocks:l.mu
 func (l *TagList) admit() { l.waiting = -1 }
 
-// remove takes the buffer of a handle out and tells whether there was one. It has no completion.
+// remove removes the buffer of a handle and reports whether it existed. No completion is pushed for the buffer.
+//
+// +checklocks:l.mu
 func (l *TagList) remove(handle uint32) bool {
 	before := int32(-1)
 	for i := l.first; i >= 0; before, i = i, l.entries[i].next {
@@ -187,7 +206,9 @@ func (l *TagList) remove(handle uint32) bool {
 	return false
 }
 
-// unlink takes entry i, which comes behind before, out of the list.
+// unlink removes entry i, whose predecessor is before, from the list.
+//
+// +checklocks:l.mu
 func (l *TagList) unlink(before, i int32) {
 	e := &l.entries[i]
 	next := e.next
@@ -206,8 +227,9 @@ func (l *TagList) unlink(before, i int32) {
 	l.free = i
 }
 
-// match finds the first buffer for a message, takes it out of the list and puts it in w. room is called to say whether a buffer with so
-// much room will do. If there is none the message is unexpected and gets an ordinary receive; ready is false if there is none either.
+// match moves the first matching buffer to w. If room is not nil, it decides whether the size of the buffer is
+// acceptable. If no buffer matches, the message is unexpected and takes an ordinary receive; ready is false if none
+// is posted.
 func (l *TagList) match(w *RecvWQE, tag uint64, room func(uint64) bool) (matched, ready bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -230,8 +252,17 @@ func (l *TagList) match(w *RecvWQE, tag uint64, room func(uint64) bool) (matched
 	return false, ready
 }
 
-// Polled gives back the place of something whose completion was polled: an operation, or a buffer. The completion queue calls it with its lock
-// held, which others take while they hold that of the list: so it takes none.
+// forget subtracts an unexpected message from the count: its QP was reset, so the program gets no completion for it.
+func (l *TagList) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.came--; l.seen == l.came {
+		l.admit()
+	}
+}
+
+// Polled frees the slot of an operation or buffer whose completion was polled. The completion queue calls it with its
+// lock held. It takes no lock, because l.mu is taken before that of the completion queue.
 func (l *TagList) Polled(op CQOp) {
 	if op == CQTMAdd || op == CQTMDel || op == CQTMSync {
 		l.ops.Add(-1)

@@ -4,54 +4,75 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// MaxRndvHeader is the longest rendezvous request that is matched, bytes: headers and the program's own data.
+// MaxRndvHeader is the maximum length in bytes of a rendezvous request that is matched, including the program's own
+// data.
 const MaxRndvHeader = 256
 
-// tagged is what the responder keeps of a message that came to an SRQ which matches tags.
+// tagged is the tag matching state of a message received on a tag-matching SRQ.
 type tagged struct {
 	op       CQOp // of the completion; 0 for a message without a header
-	matched  bool // the receive is a buffer with a tag
-	deferred bool // a rendezvous request, whose completion comes when the message was read
-	sw       bool // one that the program has to answer
+	matched  bool // the receive is a tagged buffer
+	deferred bool // a rendezvous request; the completion follows when the message was read
+	sw       bool // a rendezvous request that the program must handle
 	tag      uint64
 	appCtx   uint32
+	found    bool              // match found the receive, by header
+	kept     bool              // its payload was revoked: the same message must come again
+	header   [wire.TMHLen]byte // of the message, if found
 }
 
-// takeTagged gets the buffer for a SEND that begins with the packet at hand, and says how much of that packet is header which the
-// buffer does not get.
+// takeTagged takes the receive of a SEND that starts with the current packet. skip is the length of the header that
+// is not copied to the receive.
 func (r *responder) takeTagged(info *wire.Info) (skip int, f *fault) {
 	v := &r.recv
-	l := r.rq.tags
 	m := tagged{}
-	ready := false
-	if len(r.data) < wire.TMHLen {
-		ready = r.take()
-	} else {
-		h := wire.TMH(r.data)
-		m.tag, m.appCtx = h.Tag(), h.AppCtx()
-		switch h.Op() {
-		case wire.TMEager:
-			m.op = CQTMRecv
-			if m.matched, ready = l.match(&v.wqe, m.tag, nil); m.matched {
-				skip = wire.TMHLen
-			}
-		case wire.TMRndv:
-			m.op = CQTMRecv
-			m.matched, ready = r.matchRndv(l, &m, info)
-		default:
-			m.op = CQTMNoTag
-			ready = r.take()
+	n := copy(m.header[:], r.data) // void if the payload was revoked
+	switch {
+	case !r.payloadIntact():
+		return 0, revoked
+	case v.waits():
+		if n < wire.TMHLen || m.header != v.header {
+			r.denied.err = r.disorder(info)
+			return 0, faultOrder
 		}
-	}
-	if !ready {
+	case !r.match(&m, n, info):
 		return 0, notReady
+	default:
+		v.begin()
+		v.tagged = m
 	}
-	v.begin()
-	v.tagged = m
+	if v.matched && !v.deferred && v.eager() {
+		skip = wire.TMHLen
+	}
 	return skip, nil
 }
 
-// matchRndv is match for a rendezvous request. If the QP cannot read the message itself, the request goes to the buffer.
+// match takes the receive of a message whose first n bytes are in the header of m, and reports whether there was one.
+func (r *responder) match(m *tagged, n int, info *wire.Info) (ready bool) {
+	if n < wire.TMHLen {
+		return r.take()
+	}
+	h := wire.TMH(m.header[:])
+	m.tag, m.appCtx = h.Tag(), h.AppCtx()
+	switch h.Op() {
+	case wire.TMEager:
+		m.op, m.found = CQTMRecv, true
+		m.matched, ready = r.rq.tags.match(&r.recv.wqe, m.tag, nil)
+	case wire.TMRndv:
+		m.op, m.found = CQTMRecv, true
+		m.matched, ready = r.matchRndv(r.rq.tags, m, info)
+	default:
+		m.op = CQTMNoTag
+		ready = r.take()
+	}
+	return ready
+}
+
+// eager reports whether the message itself follows the header.
+func (m *tagged) eager() bool { return wire.TMH(m.header[:]).Op() == wire.TMEager }
+
+// matchRndv is match for a rendezvous request. If the QP cannot read the message itself, the request is copied to the
+// buffer.
 func (r *responder) matchRndv(l *TagList, m *tagged, info *wire.Info) (matched, ready bool) {
 	w := &r.recv.wqe
 	const whole = wire.Start | wire.End
@@ -64,7 +85,8 @@ func (r *responder) matchRndv(l *TagList, m *tagged, info *wire.Info) (matched, 
 	return matched, ready
 }
 
-// rendezvous has the message read that the request at hand is about. The buffer completes when it is there.
+// rendezvous starts the READ of the message that the current request describes. The buffer completes when the READ is
+// done.
 func (r *responder) rendezvous() *fault {
 	v := &r.recv
 	h := wire.RVH(r.data[wire.TMHLen:])
@@ -78,7 +100,7 @@ func (r *responder) rendezvous() *fault {
 	return nil
 }
 
-// tell puts in a completion what is known of the tag.
+// tell sets the tag matching fields of a completion.
 func (m *tagged) tell(e *CQE, l *TagList) {
 	if m.op == 0 {
 		return
@@ -98,8 +120,8 @@ func (m *tagged) tell(e *CQE, l *TagList) {
 	}
 }
 
-// OwnRequests is how much longer the send queue of a QP should be whose SRQ matches tags, so that what the responder puts there takes
-// no place of the program's: READs of rendezvous messages, and the responses behind them.
+// OwnRequests is the number of extra send queue slots of a QP with a tag-matching SRQ. The responder posts there the
+// READs of rendezvous messages and the responses after them, so they take no slot of the program's.
 const OwnRequests = 64
 
 // rndv is a message that is being read.
@@ -110,12 +132,13 @@ type rndv struct {
 	fin  [wire.TMHLen]byte
 }
 
-// canRead tells whether the QP can read a message by itself now.
+// canRead reports whether the QP can read a rendezvous message now.
 func (r *requester) canRead() bool {
 	return r.phase == running && r.bad == nil && r.qp.attr.MaxRdAtomic > 0 && r.sq.room(2)
 }
 
-// read posts the READ of a rendezvous message into buffer w, and the response that follows it. canRead has said yes.
+// read posts the READ of a rendezvous message into buffer w and the response that follows it. canRead has returned
+// true.
 func (r *requester) read(w *RecvWQE, m *tagged, h wire.RVH) {
 	q := r.sq
 	q.Lock()
@@ -127,15 +150,28 @@ func (r *requester) read(w *RecvWQE, m *tagged, h wire.RVH) {
 	d := &r.rndvs[q.fill&q.mask]
 	d.wrid, d.tagged, d.sges = w.WRID, *m, append(d.sges[:0], w.SGEs...)
 	wire.TMH(d.fin[:]).Put(wire.TMFin, m.appCtx, m.tag)
-	*slot = SendWQE{Op: OpRead, SGEs: d.sges, Length: h.Length(), RemoteAddr: h.Addr(), RKey: h.RKey(), requesterWQE: requesterWQE{own: true}}
+	*slot = SendWQE{
+		Op:           OpRead,
+		SGEs:         d.sges,
+		Length:       h.Length(),
+		RemoteAddr:   h.Addr(),
+		RKey:         h.RKey(),
+		requesterWQE: requesterWQE{own: true},
+	}
 	q.Commit()
 	slot = q.Next()
-	*slot = SendWQE{Op: OpSend, Flags: Fence | Inline, Inline: d.fin[:], Length: wire.TMHLen, requesterWQE: requesterWQE{own: true}}
+	*slot = SendWQE{
+		Op:           OpSend,
+		Flags:        Fence | Inline,
+		Inline:       d.fin[:],
+		Length:       wire.TMHLen,
+		requesterWQE: requesterWQE{own: true},
+	}
 	q.Commit()
 	q.Publish()
 }
 
-// finishOwn ends a request of the responder's, the one at head.
+// finishOwn finishes a request posted by the responder, the one at head.
 func (r *requester) finishOwn(w *SendWQE, st Status, f *Failure) {
 	q := r.sq
 	w.own = false
@@ -153,7 +189,7 @@ func (r *requester) finishOwn(w *SendWQE, st Status, f *Failure) {
 	q.releaseOwn(r.head)
 }
 
-// dropOwn forgets a request of the responder's without a completion (RESET).
+// dropOwn discards such a request without a completion (RESET).
 func (r *requester) dropOwn(w *SendWQE) {
 	if w.own && w.Op == OpRead {
 		r.qp.RQ.tags.Polled(CQTMRecv)

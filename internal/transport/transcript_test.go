@@ -2,115 +2,36 @@ package transport
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"hash/crc32"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/transcript"
 )
 
-var update = flag.Bool("update", false, "rewrite the transcripts under testdata with what happens now; review the difference by eye")
-
-// TestTranscripts plays testdata/*.txt. A transcript is a list of commands for one QP; what each of them
-// causes stands below it, indented by two spaces: packets out (>), completions, events,
-// changes of state. testdata/README.md lists the commands.
+// TestTranscripts executes testdata/*.txt: commands for one QP and their effects, which are sent packets (>),
+// completions, events and state changes. testdata/README.md lists the commands.
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no transcripts", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := playFile(t, file, string(want))
-			if *update && !t.Failed() && !bytes.Equal(want, got) {
-				if err := os.WriteFile(file, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
-	}
+	transcript.Run(t, func(t *testing.T) transcript.Do {
+		s := newStage(t)
+		return func(cmd string, args []string) ([]string, error) {
+			s.log = nil
+			err := s.do(cmd, args)
+			return s.log, err
+		}
+	})
 }
 
-// playFile plays every case of a transcript and returns the file as it should be.
-func playFile(t *testing.T, file, text string) []byte {
-	var out bytes.Buffer
-	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-	for i := 0; i < len(lines); {
-		name, isCase := strings.CutPrefix(lines[i], "case ")
-		if !isCase {
-			if l := lines[i]; l != "" && l[0] != '#' {
-				t.Fatalf("%s:%d: %q stands in front of the first case", file, i+1, l)
-			}
-			out.WriteString(lines[i] + "\n")
-			i++
-			continue
-		}
-		end := i + 1
-		for end < len(lines) && !strings.HasPrefix(lines[end], "case ") {
-			end++
-		}
-		t.Run(name, func(t *testing.T) {
-			start := out.Len()
-			playCase(t, file, i, lines[i:end], &out)
-			want := strings.Join(lines[i:end], "\n") + "\n"
-			if got := out.String()[start:]; got != want && !*update {
-				t.Errorf("%s:%d: the case does not play as written\n%s", file, i+1, firstDifference(want, got))
-			}
-		})
-		i = end
-	}
-	return out.Bytes()
-}
-
-func firstDifference(want, got string) string {
-	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
-	for i := 0; ; i++ {
-		if i >= len(w) || i >= len(g) || w[i] != g[i] {
-			from := max(0, i-4)
-			return "written:\n" + strings.Join(w[from:min(len(w), i+4)], "\n") +
-				"\nplayed:\n" + strings.Join(g[from:min(len(g), i+4)], "\n")
-		}
-	}
-}
-
-func playCase(t *testing.T, file string, line int, lines []string, out *bytes.Buffer) {
-	s := newStage(t)
-	for i, l := range lines {
-		if strings.HasPrefix(l, "  ") {
-			continue
-		}
-		out.WriteString(l + "\n")
-		if i == 0 {
-			continue
-		}
-		if err := s.doLine(l); err != nil {
-			t.Fatalf("%s:%d: %s: %v", file, line+i+1, l, err)
-		}
-		for _, o := range s.log {
-			out.WriteString("  " + o + "\n")
-		}
-		s.log = s.log[:0]
-	}
-}
-
-// doLine performs the command of one line, if there is one.
+// doLine executes the command of one line.
 func (s *stage) doLine(line string) error {
 	words := strings.Fields(line)
-	if len(words) == 0 || words[0][0] == '#' {
-		return nil
-	}
 	return s.do(words[0], words[1:])
 }
 
-// do performs one command.
+// do executes one command.
 func (s *stage) do(cmd string, args []string) error {
 	a := parseArgs(args)
 	s.args = a
@@ -175,7 +96,7 @@ func (s *stage) do(cmd string, args []string) error {
 	return err
 }
 
-// args are a command's words and its name=value pairs. Numbers that cannot be parsed panic: it is a test.
+// args are a command's words and name=value pairs. Malformed numbers panic: it is a test.
 type args struct {
 	words []string
 	pairs map[string]string
@@ -236,7 +157,7 @@ func number(s string) int {
 	return int(n)
 }
 
-// parseData reads payload: pieces joined by commas, each a text or CHARACTER*COUNT.
+// parseData parses payload: pieces joined by commas, each a text or CHARACTER*COUNT.
 func parseData(s string) []byte {
 	var b []byte
 	for piece := range strings.SplitSeq(s, ",") {
@@ -249,7 +170,7 @@ func parseData(s string) []byte {
 	return b
 }
 
-// dataText is the inverse of parseData; what would be long is shown as its CRC.
+// dataText is the inverse of parseData; long data is shown as its CRC.
 func dataText(b []byte) string {
 	var pieces []string
 	text := ""

@@ -33,6 +33,23 @@ const (
 	Err   State = 6
 )
 
+// CanMove reports whether there is a transition from a state to another one, for some attributes.
+func (s State) CanMove(to State) bool {
+	switch to {
+	case Reset, Err:
+		return true
+	case Init:
+		return s == Reset || s == Init
+	case RTR:
+		return s == Init
+	case RTS:
+		return s == RTR || s == RTS || s == SQD || s == SQE
+	case SQD:
+		return s == RTS || s == SQD
+	}
+	return false
+}
+
 // Op is what a send work request asks for; values of enum ibv_wr_opcode.
 type Op uint8
 
@@ -157,33 +174,33 @@ type SGE struct {
 	LKey   uint32
 }
 
-// CQE is what a finished work request leaves in its completion queue.
+// CQE is a completion queue entry.
 type CQE struct {
 	WRID      uint64
 	Status    Status
 	Op        CQOp
 	Flags     CQFlags
-	Solicited bool // the completion wakes a CQ armed for solicited ones
-	Frame     bool // of an Ethernet frame: Tag is its flow tag, AppCtx the VLAN tag that was taken out
+	Solicited bool // the completion triggers a CQ armed for solicited events
+	Frame     bool // of an Ethernet frame: Tag is the flow tag, AppCtx the stripped VLAN tag
 	VendorErr uint32
 	ByteLen   uint32
-	Imm       uint32 // host order; the R_Key that was invalidated when Flags has WithInv
+	Imm       uint32 // host order; the invalidated R_Key if Flags has WithInv
 	QPN       uint32
 	SrcQP     uint32
 	PKeyIndex uint16
-	AppCtx    uint32 // tag matching: of the message's header
-	Tag       uint64 // the same
+	AppCtx    uint32 // tag matching: from the message's header
+	Tag       uint64 // tag matching: from the message's header
 
-	QP    *QP        // whose work request it was; nil for an operation on tags
+	QP    *QP        // nil for a tag list operation
 	Send  bool       // from the send queue
-	Slot  uint32     // for Send: the queue's slots up to and including this one are free once the CQE is polled
-	SQ    *SendQueue // whose slot it is, if QP is nil
+	Slot  uint32     // if Send: the slots up to and including this one are free once the CQE is polled
+	SQ    *SendQueue // the queue of Slot if QP is nil
 	SRQ   *RecvQueue
-	Tags  *TagList // of an operation on it, or of a message that went to one of its buffers
-	Cause *Failure // why Status is not Success
+	Tags  *TagList // of a tag list operation or a matched message
+	Cause *Failure // details if Status is not Success
 }
 
-// Failure is the story of a failed work request, for the person who must find out why.
+// Failure describes why a work request failed.
 type Failure struct {
 	Status    Status
 	QPN       uint32
@@ -196,18 +213,17 @@ type Failure struct {
 	Retries   int           // resends before giving up
 	Elapsed   time.Duration // since the request was first sent
 	Heard     bool          // whether any packet ever came back from the peer
-	PeerEnded bool          // this host knows that the process which had the peer has ended
-	Refused   link.Refusal  // for RetryExcErr: what this host would not send since the last acknowledgement
-	First     *Failure      // for a flushed request: what broke its QP; nil if ibv_modify_qp did
+	PeerEnded bool          // the process of the peer is known to have ended
+	Refused   link.Refusal  // for RetryExcErr: the last send error of this host since the last acknowledgement
+	First     *Failure      // for a flushed request: the failure of the QP; nil after ibv_modify_qp to ERR
 }
 
-// CompletionQueue takes completions. Push is called with the QP's shard held, in the middle of
-// the QP's work: it copies *e and must not call the QP.
+// CompletionQueue takes completions. Push is called with the QP's shard held: it copies *e and must not call the QP.
 type CompletionQueue interface {
 	Push(e *CQE)
 }
 
-// Host is what a QP needs of its shard. All of it is called with the shard held.
+// Host is the shard as seen by a QP. Its methods are called with the shard held.
 type Host interface {
 	// Raise reports an asynchronous event of the QP (or of its SRQ).
 	Raise(qp *QP, ev Event)
@@ -215,14 +231,13 @@ type Host interface {
 	StateChanged(qp *QP, s State)
 }
 
-// Revoker is a Host whose QPs' messages may go by reference. Revoke says that the memory of those under way is about to be used for
-// something else: their receiver must not take it for the message.
+// Revoker is a Host that supports packets by reference. Revoke invalidates the outstanding references of qp: their
+// memory is about to be reused, and the receiver must treat these packets as lost.
 type Revoker interface {
 	Revoke(qp *QP)
 }
 
-// Attr holds the attributes of a QP that ibv_modify_qp sets. The verbs layer has checked
-// ranges and masks; Modify only puts them in force.
+// Attr holds the attributes that ibv_modify_qp sets. The verbs layer has checked ranges and masks.
 type Attr struct {
 	State         State
 	Path          link.Path // AH_ATTR
@@ -241,9 +256,9 @@ type Attr struct {
 	RNRRetry      uint8  // 0..7; 7 = for ever
 	SQDNotify     bool   // en_sqd_async_notify
 	Port          uint8
-	PathOwner     any // what the layer above knows of Path; goes where that goes
+	PathOwner     any // state of the layer above that belongs to Path
 
-	// The alternate path, which takes the other's place when the QP migrates.
+	// The alternate path. Migration exchanges it with Path.
 	Alt        link.Path
 	AltPKey    uint16
 	AltPKeyIdx uint16
@@ -253,17 +268,17 @@ type Attr struct {
 	Mig        MigState
 }
 
-// MigState is how far path migration is prepared; values of enum ibv_mig_state.
+// MigState is the path migration state; values of enum ibv_mig_state.
 type MigState uint8
 
 // The states of path migration.
 const (
-	Migrated MigState = 0 // the path in use is the only one
-	Rearm    MigState = 1 // waits for the peer to be ready to migrate
+	Migrated MigState = 0 // only the primary path is in use
+	Rearm    MigState = 1 // waits until the peer is ready to migrate
 	Armed    MigState = 2 // may migrate
 )
 
-// Mask tells which fields of Attr Modify takes; values of enum ibv_qp_attr_mask.
+// Mask selects the fields of Attr that Modify applies; values of enum ibv_qp_attr_mask.
 type Mask uint32
 
 // The attributes.
@@ -324,7 +339,7 @@ type Counters struct {
 	BadDuplicate uint64
 }
 
-// RNRDelay is the time that an RNR NAK's timer code asks for (IBTA volume 1, table 45).
+// RNRDelay returns the time of an RNR NAK's timer code (IBTA volume 1, table 45).
 func RNRDelay(code uint8) time.Duration { return rnrDelays[code&31] }
 
 var rnrDelays = [32]time.Duration{
@@ -338,7 +353,7 @@ var rnrDelays = [32]time.Duration{
 	163840 * time.Microsecond, 245760 * time.Microsecond, 327680 * time.Microsecond, 491520 * time.Microsecond,
 }
 
-// AckTimeout is the time that a timeout code stands for, 4.096 us x 2^code; 0 means for ever.
+// AckTimeout returns the time of a timeout code, 4.096 us x 2^code; 0 means unlimited.
 func AckTimeout(code uint8) time.Duration {
 	if code == 0 {
 		return 0

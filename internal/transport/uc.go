@@ -5,9 +5,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// onUC takes a packet of an unreliable connection. Nothing is answered. A message of which a packet is
-// missing or wrong is dropped as a whole, and its receive serves the next one; any first packet begins
-// a new message, whatever its PSN (IBTA 9.8.2.2).
+// onUC handles a packet of an unreliable connection. There are no responses. A message with a missing or invalid
+// packet is dropped as a whole, and its receive serves the next message. A first packet starts a new message,
+// whatever its PSN (IBTA 9.8.2.2).
 func (r *responder) onUC(p wire.Packet, info *wire.Info) {
 	seq := p.BTH().PSN()
 	gap := seq != r.epsn
@@ -27,7 +27,7 @@ func (r *responder) onUC(p wire.Packet, info *wire.Info) {
 	switch f := r.execute(p, info); f {
 	case nil:
 		r.established()
-	case faultReceive: // our own program's fault, not the peer's
+	case faultReceive: // an error of the local program
 		r.refuse(f, seq)
 	default:
 		r.count(f)
@@ -35,7 +35,7 @@ func (r *responder) onUC(p wire.Packet, info *wire.Info) {
 	}
 }
 
-// skip drops the packet that was expected and with it the message that it belongs to.
+// skip drops the current packet and the rest of its message.
 func (r *responder) skip(info *wire.Info) {
 	r.epsn = psn.Add(r.epsn, r.span)
 	if r.phase != skipping {
@@ -47,7 +47,7 @@ func (r *responder) skip(info *wire.Info) {
 	}
 }
 
-// drop counts a message that is lost. Its receive is posted again.
+// drop counts a lost message and posts its receive again.
 func (r *responder) drop() {
 	r.qp.Counters.RecvDropped++
 	if r.recv.held {

@@ -5,9 +5,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// onUD takes a datagram, addressed to this QP or to a multicast group that it is attached to. What
-// has another Q_Key, finds no receive or does not fit it is dropped and counted. The first 40 bytes of the
-// receive get the packet's IP header (V-RECV-06).
+// onUD handles a datagram addressed to this QP or to a multicast group that it is attached to. A datagram with a
+// wrong Q_Key, without a receive or longer than the receive is dropped and counted. The first 40 bytes of the receive
+// get the packet's GRH or IPv4 header (V-RECV-06).
 func (r *responder) onUD(p *link.RxPacket, info *wire.Info) {
 	pk, c := wire.Packet(p.Data), &r.qp.Counters
 	if pk.DETH().QKey() != r.qp.attr.QKey {

@@ -1,40 +1,39 @@
 package transport
 
-// RC has no window of bytes: a responder acknowledges what it has taken, and what finds the
-// receiving socket's buffer full is lost without a word. So the requester bounds the bytes
-// that it has in flight. Bytes of SENDs and WRITEs on their way to the peer count, and so do
-// bytes of READ responses that the peer was asked for, since they arrive here in the
-// same way (large READs are asked for in pieces, see requester.cell).
+// RC has no byte window: a responder acknowledges what it has processed, and packets that overflow the receiver's
+// socket buffer are lost silently. The requester therefore bounds the bytes in flight: those of SENDs and WRITEs on
+// their way to the peer, and those of requested READ responses, which arrive here in the same way. Large READs are
+// requested in pieces, see requesterWQE.cell.
 //
-// Losses shrink the window to a half, a silent peer to its minimum; what is acknowledged makes it
-// grow again by a quarter per round trip. Under steady random loss of 1 % that settles at about 30 packets, so that
-// going back N costs little; after a loss by overflow the old size is back within four round trips.
+// A loss halves the window, an ACK timeout reduces it to its minimum, and acknowledged bytes enlarge it by a quarter
+// per round trip. With random loss of 1 % the window stays near 30 packets, so go-back-N resends little. After a loss
+// by overflow the old size is reached within four round trips.
 
-// DefaultWindow is the bytes in flight of a QP for which SetWindow was not called.
+// DefaultWindow is the number of bytes in flight of a QP without SetWindow.
 const DefaultWindow = 256 << 10
 
-// packetCost is what a packet counts for beside its payload: about half of what Linux charges a
-// receive buffer for the packet's bookkeeping. A window of half the receive buffer therefore fits it
-// whether it is full of small packets or of large ones.
+// packetCost is the window cost of a packet in addition to its payload, in bytes. It is about half of what Linux
+// charges a receive buffer for the packet's metadata, so a window of half the receive buffer fits it with small and
+// with large packets.
 const packetCost = 512
 
-// minWindow is the size, in full packets, that losses do not take a window below.
+// minWindow is the smallest window, in full packets.
 const minWindow = 8
 
-// maxSpan bounds the PSNs between the oldest unacknowledged one and the newest, so
-// that circular comparison always has room to spare.
+// maxSpan bounds the PSNs between the oldest and the newest unacknowledged one. It is far below 2^23, the limit of
+// circular comparison.
 const maxSpan = 1 << 22
 
-// window is the bytes in flight of one QP.
+// window counts the bytes in flight of one QP.
 type window struct {
-	limit  int // size never grows beyond it
+	limit  int // maximum of size
 	size   int
 	flight int
 	shared *Budget
 }
 
-// SetWindow bounds the bytes that the QP may have in flight (see packetCost), by itself and
-// together with others; 0 means DefaultWindow and nil no budget. It may be called at any time.
+// SetWindow bounds the bytes in flight of the QP (see packetCost), alone and together with other QPs. limit 0 means
+// DefaultWindow, shared nil no common budget. The shard is held.
 func (qp *QP) SetWindow(limit int, shared *Budget) {
 	w := &qp.req.win
 	if limit <= 0 {
@@ -46,7 +45,7 @@ func (qp *QP) SetWindow(limit int, shared *Budget) {
 	w.add(flight)
 }
 
-// admits tells whether a packet of that cost may leave now.
+// admits reports whether a packet of that cost may be sent now.
 func (w *window) admits(cost int) bool {
 	return w.flight == 0 || w.fits(cost)
 }
@@ -55,7 +54,7 @@ func (w *window) fits(cost int) bool {
 	return w.flight+cost <= w.size && (w.shared == nil || w.shared.flight+cost <= w.shared.room())
 }
 
-// left is the cost that may still leave.
+// left returns the cost that may still be sent.
 func (w *window) left() int {
 	n := w.size - w.flight
 	if w.shared != nil {
@@ -64,7 +63,7 @@ func (w *window) left() int {
 	return n
 }
 
-// add counts a packet that leaves.
+// add counts a packet that was sent.
 func (w *window) add(cost int) {
 	w.flight += cost
 	if w.shared != nil {
@@ -72,7 +71,7 @@ func (w *window) add(cost int) {
 	}
 }
 
-// release forgets packets that were acknowledged, and opens the window.
+// release removes acknowledged packets and enlarges the window.
 func (w *window) release(cost int) {
 	w.add(-cost)
 	if w.size < w.limit {
@@ -83,9 +82,10 @@ func (w *window) release(cost int) {
 	}
 }
 
-// clear forgets everything in flight: it will be sent again, or never.
+// clear removes all packets in flight: they will be sent again, or never.
 func (w *window) clear() { w.add(-w.flight) }
 
-// halve is the answer to a lost packet, collapse that to silence; floor is the cost of minWindow packets.
+// halve reduces the window after a lost packet, collapse after an ACK timeout. floor is the cost of minWindow
+// packets.
 func (w *window) halve(floor int)    { w.size = min(w.limit, max(w.size/2, floor)) }
 func (w *window) collapse(floor int) { w.size = min(w.limit, floor) }

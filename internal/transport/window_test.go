@@ -7,7 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// Bytes in flight never exceed the window, whatever the sizes of messages.
+// Bytes in flight never exceed the window, for any message size.
 func TestWindowBoundsBytesInFlight(t *testing.T) {
 	for _, size := range []int{0, 1, 100, 1023, 1025, 5000} {
 		s := newSender(t, RC, nil)
@@ -31,7 +31,7 @@ func TestWindowBoundsBytesInFlight(t *testing.T) {
 	}
 }
 
-// A window smaller than one packet still lets one packet out.
+// A window smaller than one packet still permits one packet.
 func TestTinyWindow(t *testing.T) {
 	s := newSender(t, RC, nil)
 	s.qp.SetWindow(1, nil)
@@ -78,14 +78,14 @@ func TestWindowShrinksWithLossAndGrowsBack(t *testing.T) {
 	}
 }
 
-// QPs that share a budget stay within it, except that each may have one packet out; none waits for the others.
+// QPs that share a budget stay within it, except that each may send one packet; none waits for the others.
 func TestBudgetIsShared(t *testing.T) {
 	const full = 1024 + packetCost
 	b := &Budget{Limit: 8 * full}
 	var qps []*sender
 	for range 4 {
 		s := newSender(t, RC, nil)
-		s.qp.SetWindow(0, b)
+		s.qp.SetWindow(0, b) // moves the bytes in flight to the new budget
 		s.send(20 << 10)
 		qps = append(qps, s)
 	}
@@ -122,8 +122,8 @@ func TestBudgetIsShared(t *testing.T) {
 	}
 }
 
-// Another QP may take the rest of the budget when a packet has just left that asked for no
-// acknowledgement. The next packet then leaves all the same and asks for one: else nobody would ever answer.
+// Another QP may use up the budget after a packet without an ack request was sent. The next packet is sent in any
+// case and requests an acknowledgement: otherwise no ACK would ever arrive.
 func TestBudgetTakenInMidMessage(t *testing.T) {
 	b := &Budget{Limit: 100 * (1024 + packetCost)}
 	s := newSender(t, RC, nil)
@@ -139,7 +139,7 @@ func TestBudgetTakenInMidMessage(t *testing.T) {
 	s.sends("RC SEND MIDDLE 1004 +1024", "RC SEND MIDDLE 1005 +1024", "RC SEND MIDDLE 1006 A +1024")
 }
 
-// ERR and RESET give back what the QP had in the budget.
+// ERR and RESET release the QP's share of the budget.
 func TestBudgetIsReturned(t *testing.T) {
 	for _, st := range []State{Err, Reset} {
 		b := &Budget{Limit: 1 << 20}
@@ -157,7 +157,7 @@ func TestBudgetIsReturned(t *testing.T) {
 	}
 }
 
-// However wide the window, PSNs in flight stay far from half of their range.
+// PSNs in flight stay far below half of the range, whatever the window.
 func TestPSNsInFlightAreBounded(t *testing.T) {
 	s := newSender(t, RC, func(c *Config, a *Attr) {
 		c.SQ = NewSendQueue(4, 1, 0)
@@ -174,8 +174,8 @@ func TestPSNsInFlightAreBounded(t *testing.T) {
 	}
 }
 
-// A receiver whose buffer holds less than the window drops the end of each burst. Neither does the
-// transfer stop until a timer runs, nor is much sent twice.
+// A receiver with a buffer smaller than the window drops the end of each burst. The transfer neither stops until a
+// timer expires nor sends much twice.
 func TestSmallReceiveBufferDoesNotCollapseThroughput(t *testing.T) {
 	for _, room := range []int{12, 30, 64, 120} { // packets
 		s := newSender(t, RC, nil)

@@ -5,7 +5,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// write is the RDMA WRITE under way: where its next byte goes, and how many are still to come.
+// write is the state of the current RDMA WRITE: the address of its next byte and the bytes still to come.
 type write struct {
 	rkey uint32
 	addr uint64
@@ -13,8 +13,8 @@ type write struct {
 	size uint32 // of the whole message
 }
 
-// onWrite takes one packet of an RDMA WRITE. The whole range is checked at the first packet, and
-// what each packet writes once more when it comes, since the region may be gone by then.
+// onWrite handles one packet of an RDMA WRITE. The whole range is checked at the first packet. Each packet's range is
+// checked again, because the region may have been deregistered since.
 func (r *responder) onWrite(p wire.Packet, info *wire.Info) *fault {
 	data, w := r.data, r.write
 	ends := info.Flags&wire.End != 0
@@ -22,7 +22,7 @@ func (r *responder) onWrite(p wire.Packet, info *wire.Info) *fault {
 		h := p.RETH()
 		w = write{rkey: h.RKey(), addr: h.Addr(), left: h.DMALen(), size: h.DMALen()}
 	}
-	// What the first packet of a train says is looked at before what the last one wants.
+	// The checks of a train's first packet come before those of its last packet.
 	train := r.span > 1 && info.Flags&wire.Start != 0
 	if info.Flags&wire.HasImm != 0 && !train && !r.take() {
 		return notReady
@@ -49,7 +49,10 @@ func (r *responder) onWrite(p wire.Packet, info *wire.Info) *fault {
 		}
 		mr.Copy(dst, data)
 		window.Release()
-		if !r.taken() {
+		if !r.payloadIntact() {
+			if info.Flags&wire.HasImm != 0 {
+				r.untake()
+			}
 			return revoked
 		}
 		r.qp.Counters.RxDataBytes += uint64(n)
@@ -69,7 +72,7 @@ func (r *responder) onWrite(p wire.Packet, info *wire.Info) *fault {
 	return nil
 }
 
-// checkRange tells whether the peer may write all of w. A message of no bytes names no memory: its key is not looked at.
+// checkRange reports whether the peer may write the whole range of w. The key of an empty message is not checked.
 func (r *responder) checkRange(w *write) bool {
 	if w.size == 0 {
 		return true

@@ -7,7 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// domain is the stage's XRC domain.
+// domain returns the stage's XRC domain.
 func (s *stage) domain() *XRCD {
 	if s.xrcd == nil {
 		s.xrcd, s.srqs = NewXRCD(), map[int]*XRCSRQ{}
@@ -15,7 +15,7 @@ func (s *stage) domain() *XRCD {
 	return s.xrcd
 }
 
-// addSRQ makes an SRQ of the domain: srq NUMBER [recvs=16] [pd=7].
+// addSRQ adds an SRQ to the domain: srq NUMBER [recvs=16] [pd=7].
 func (s *stage) addSRQ(a *args) {
 	num := number(a.word(0))
 	q := &XRCSRQ{
@@ -29,7 +29,7 @@ func (s *stage) addSRQ(a *args) {
 	s.srqs[num] = q
 }
 
-// Every request of an XRC connection has an XRCETH with the SRQ of its work request, whatever its place in the message.
+// Every request packet of an XRC connection has an XRCETH with the SRQ of its work request.
 func TestV_SEND_15_EveryRequestNamesTheSRQ(t *testing.T) {
 	const srqn = 0xABCDE
 	for _, op := range []Op{OpSend, OpSendImm, OpSendInv, OpWrite, OpWriteImm, OpRead, OpCmpSwap, OpFetchAdd} {
@@ -62,7 +62,7 @@ func TestV_SEND_15_EveryRequestNamesTheSRQ(t *testing.T) {
 	}
 }
 
-// No answer has an XRCETH.
+// No response has an XRCETH.
 func TestV_SEND_15_NoAnswerNamesTheSRQ(t *testing.T) {
 	s := play(t, "qp xrc", "srq 5", "region A")
 	answers := 0
@@ -74,7 +74,8 @@ func TestV_SEND_15_NoAnswerNamesTheSRQ(t *testing.T) {
 	}
 	for _, l := range []string{
 		"in SEND_ONLY psn=100 ackreq srqn=5 data=a", "recv 1 A+0/10 srq=5", "in SEND_ONLY psn=100 ackreq srqn=5 data=a",
-		"in READ psn=101 srqn=5 at=A+0/1000", "in FETCH_ADD psn=105 srqn=5 at=A+0/8 add=1", "in WRITE_ONLY psn=106 srqn=5 ackreq at=A+0/1 data=ab",
+		"in READ psn=101 srqn=5 at=A+0/1000", "in FETCH_ADD psn=105 srqn=5 at=A+0/8 add=1",
+		"in WRITE_ONLY psn=106 srqn=5 ackreq at=A+0/1 data=ab",
 	} {
 		if err := s.doLine(l); err != nil {
 			t.Fatal(err)

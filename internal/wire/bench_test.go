@@ -11,13 +11,13 @@ import (
 // benchSizes are payloads in bytes: a small message and a full packet.
 var benchSizes = []int{64, 4096}
 
-// writeOnly builds an RDMA WRITE ONLY of n payload bytes with room for the ICRC, as the data path does it.
+// writeOnly builds an RDMA WRITE ONLY of n payload bytes with room for the ICRC, as the data path does.
 func writeOnly(b []byte, n int) {
 	wire.BTH(b).Put(wire.RC|wire.WriteOnly, 0, 0xFFFF, 17, 0x123456, wire.BTHAckReq)
 	wire.RETH(b[wire.BTHLen:]).Put(0x7F0012345678, 0x1234, uint32(n))
 }
 
-// sealedWrite is such a packet with its ICRC, sent with identification id.
+// sealedWrite builds the packet of writeOnly with its ICRC, for identification id.
 func sealedWrite(n int, f wire.Flow, id uint16) []byte {
 	b := make([]byte, wire.BTHLen+wire.RETHLen+n+wire.ICRCLen)
 	writeOnly(b, n)
@@ -26,7 +26,7 @@ func sealedWrite(n int, f wire.Flow, id uint16) []byte {
 	return b
 }
 
-// bench runs step on a packet of each size; bytes says whether a rate of bytes means anything.
+// bench runs step on a packet of each size; bytes reports whether a rate in bytes is meaningful.
 func bench(b *testing.B, bytes bool, step func(pkt []byte, f wire.Flow)) {
 	f := wire.NewFlow(v4a, v4b, 0xC000, wire.Port)
 	for _, n := range benchSizes {
@@ -66,7 +66,7 @@ func BenchmarkSeal(b *testing.B) {
 	bench(b, true, func(pkt []byte, f wire.Flow) { f.Seal(pkt, 0x1234) })
 }
 
-// BenchmarkVerify knows the identification: our own peers, and IPv6.
+// BenchmarkVerify verifies packets of known identification: those of Verbena, and IPv6.
 func BenchmarkVerify(b *testing.B) {
 	bench(b, true, func(pkt []byte, f wire.Flow) {
 		if _, ok := f.Verify(pkt, 0x1234); !ok {
@@ -75,7 +75,7 @@ func BenchmarkVerify(b *testing.B) {
 	})
 }
 
-// BenchmarkVerifySolve does not: rxe's packets.
+// BenchmarkVerifySolve verifies packets of unknown identification, such as rxe's.
 func BenchmarkVerifySolve(b *testing.B) {
 	bench(b, true, func(pkt []byte, f wire.Flow) {
 		if id, ok := f.Verify(pkt, 0); !ok || id != 0x1234 {
@@ -84,7 +84,7 @@ func BenchmarkVerifySolve(b *testing.B) {
 	})
 }
 
-// BenchmarkVerifyNewFlow makes the flow anew for the packet, as a link without a cache of flows does.
+// BenchmarkVerifyNewFlow makes a new flow for each packet, as a link without a cache of flows does.
 func BenchmarkVerifyNewFlow(b *testing.B) {
 	for _, a := range []struct {
 		name string
@@ -113,7 +113,7 @@ func BenchmarkSolveID(b *testing.B) {
 	}
 }
 
-// TestNoAllocs keeps the data path free of allocations, of refused packets too.
+// TestNoAllocs proves that the data path does not allocate, for refused packets neither.
 func TestNoAllocs(t *testing.T) {
 	f := wire.NewFlow(v4a, v4b, 0xC000, wire.Port)
 	pkt := sealedWrite(4096, f, 0x1234)

@@ -5,13 +5,13 @@ import (
 	"hash/crc32"
 )
 
-// The register of a reflected CRC, as a polynomial over GF(2) modulo the CRC's P: bit 31 is the coefficient
-// of 1, bit 0 that of x^31. Appending a zero bit multiplies it by x.
+// A register is that of a reflected CRC: a polynomial over GF(2) modulo the CRC's P, with the coefficient of 1 in
+// bit 31 and that of x^31 in bit 0. Appending a zero bit multiplies it by x.
 const poly = 0xEDB88320
 
 var le = binary.LittleEndian
 
-// update puts p, a multiple of 16 bytes, into the register s. Packets of full size spend most of their time here.
+// update puts p, a multiple of 16 bytes, into the register s. Packets of full size take most of their time here.
 func update(s uint32, p []byte) uint32 {
 	switch {
 	case len(p) == 0:
@@ -33,8 +33,8 @@ var slicing = func() (t [4][256]uint32) {
 	return t
 }()
 
-// step4 multiplies a register by x^32: four bytes of zeros go in. XORing four bytes of
-// data with the register beforehand, the first in the lowest byte, puts them in instead.
+// step4 multiplies a register by x^32, which appends four zero bytes. To append four bytes of data, XOR them with
+// the register first, the first byte in the lowest position.
 func step4(s uint32) uint32 {
 	return slicing[3][s&0xFF] ^ slicing[2][s>>8&0xFF] ^ slicing[1][s>>16&0xFF] ^ slicing[0][s>>24]
 }

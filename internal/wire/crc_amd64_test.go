@@ -2,7 +2,7 @@ package wire
 
 import "testing"
 
-// TestNarrower tests what processors without the widest registers do.
+// TestNarrower runs the code for processors without the widest registers.
 func TestNarrower(t *testing.T) {
 	if !widest {
 		t.Skip("this is such a processor, or it has no wide registers at all: the other tests say it")

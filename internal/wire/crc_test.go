@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestUpdate compares the CRC with that of the standard library, bytes and lengths of all kinds, wherever they begin.
+// TestUpdate compares the CRC with that of the standard library, for bytes, lengths and alignments of all kinds.
 func TestUpdate(t *testing.T) {
 	if !wide {
 		t.Log("this processor has no VPCLMULQDQ: hash/crc32 is compared with itself")
@@ -50,13 +50,13 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestUpdateEveryBit changes each bit of a message, and of the register: the change of the CRC must be what linearity says.
+// TestUpdateEveryBit changes each bit of a message and of the register: the CRC must change as linearity requires.
 func TestUpdateEveryBit(t *testing.T) {
 	const n = 256 + 144
 	p := make([]byte, n)
 	for bit := range 8 * n {
 		p[bit/8] ^= 1 << (bit % 8)
-		// The bit is followed by n-1-bit/8 bytes, and by 7-bit%8 bits of its own byte after it, lowest first.
+		// n-1-bit/8 bytes follow the bit, and 7-bit%8 bits of its own byte, lowest first.
 		if got, want := update(0, p), power(8*n-bit+31); got != want {
 			t.Fatalf("bit %d of byte %d: %#x, want %#x", bit%8, bit/8, got, want)
 		}
@@ -69,7 +69,7 @@ func TestUpdateEveryBit(t *testing.T) {
 	}
 }
 
-// TestCopySum changes the place where a packet is split into what is summed and the headers before it.
+// TestCopySum varies the position at which a packet is split into headers and summed payload.
 func TestCopySum(t *testing.T) {
 	if !SumsWhileCopying {
 		t.Skip("this processor cannot")
@@ -96,7 +96,7 @@ func TestCopySum(t *testing.T) {
 	}
 }
 
-// TestSealCopy seals packets of every length of payload.
+// TestSealCopy seals packets with payloads of every length.
 func TestSealCopy(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	f := Flow{crc: rng.Uint32()}
@@ -116,7 +116,7 @@ func TestSealCopy(t *testing.T) {
 	}
 }
 
-// TestZeros compares runs of zeros with zeros.
+// TestZeros compares zeros with an update by as many zero bytes.
 func TestZeros(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for n := range MaxPayload + 4 {
@@ -147,7 +147,7 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
-// BenchmarkTrain copies 15 payloads of 4096 bytes into packets, and seals them.
+// BenchmarkTrain copies 15 payloads of 4096 bytes into packets and seals them.
 func BenchmarkTrain(b *testing.B) {
 	const head, n, all = BTHLen, 4096, BTHLen + 4096 + ICRCLen
 	src, dst := make([]byte, 1<<20), make([]byte, 15*all)

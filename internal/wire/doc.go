@@ -1,16 +1,17 @@
-// Package wire holds the formats of RoCEv2: every header as a typed []byte with
-// getters and setters, the table of opcodes, the invariant CRC and the MAD header.
+// Package wire holds the formats of RoCEv2: every header as a typed []byte with getters and setters, the table of
+// opcodes, the invariant CRC and the MAD header.
 //
-// A packet is checked once, by Parse, where it enters the process; after that no
-// accessor fails, allocates or copies. All fields are big endian on the wire and
-// host-order Go integers here. Nothing here keeps state: everything may be called from any goroutine.
+// Parse checks a packet once, where it enters the process; after that no accessor fails, allocates or copies. All
+// fields are big endian on the wire and host-order Go integers here. The package has no state: all functions are
+// safe for concurrent use.
 //
-//	opcode.go  what each opcode is, and where its headers are     header.go  the headers
-//	packet.go  Parse and a packet's parts                         grh.go     IP headers in UD receive buffers
+//	opcode.go  the opcodes and their headers                      header.go  the headers
+//	packet.go  Parse, and the parts of a packet                    grh.go     IP headers in UD receive buffers
 //	icrc.go    the invariant CRC; solve.go: its unknown part      mad.go     management datagrams
-//	crc.go     its arithmetic; crc_amd64.s: 32 or 64 bytes at a time, copying them if one likes; sum.go: copies with a sum
-//	fields.go  a packet as a struct, for tests and tools          format.go  a packet in words
+//	crc.go     CRC arithmetic; crc_amd64.s: 32 or 64 bytes at a time, with or without a copy; sum.go: copies with a CRC
+//	fields.go  a packet as a struct, for tests and tools          format.go  a packet as text
 //
 // The sources are the InfiniBand Architecture Specification volume 1 (IBTA) with annexes A14 (XRC), A17 (RoCEv2)
-// and A19 (FLUSH, ATOMIC WRITE), and what Linux soft-RoCE sends. The package imports the standard library and golang.org/x/sys/cpu.
+// and A19 (FLUSH, ATOMIC WRITE), and the packets that Linux soft-RoCE sends. The package imports the standard
+// library and golang.org/x/sys/cpu.
 package wire

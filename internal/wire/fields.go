@@ -1,8 +1,8 @@
 package wire
 
-// Fields is a packet taken apart, for tests and tools; the data path works on the bytes.
-// Fields of headers that the opcode does not have are ignored when building and 0 when
-// decoded. Reserved bits and pad bytes are not kept: they are built as 0.
+// Fields is the decoded form of a packet, for tests and tools; the data path works on the bytes. Fields of headers
+// that the opcode does not have are 0 after decoding and ignored when building. Reserved bits and pad bytes are not
+// kept: they are built as 0.
 type Fields struct {
 	Opcode    Opcode
 	Solicited bool
@@ -39,7 +39,7 @@ type Fields struct {
 	Payload []byte // without pad
 }
 
-// Fields takes the packet apart. Payload aliases the packet.
+// Fields decodes the packet. Payload aliases the packet.
 func (p Packet) Fields() Fields {
 	h := p.BTH()
 	f := Fields{
@@ -68,8 +68,8 @@ func (p Packet) Fields() Fields {
 	return f
 }
 
-// Append builds the packet, BTH to pad, behind b. It checks nothing: what Parse refuses can be built
-// too. An opcode that does not exist gets a BTH and the payload.
+// Append builds the packet, BTH to pad, and appends it to b. It checks nothing, so that tests can build packets
+// that Parse refuses. An undefined opcode gets a BTH and the payload.
 func (f Fields) Append(b []byte) []byte {
 	in := f.Opcode.Info()
 	pad := -len(f.Payload) & 3
@@ -80,10 +80,10 @@ func (f Fields) Append(b []byte) []byte {
 	return append(b, make([]byte, pad)...)
 }
 
-// Build is Append to nothing.
+// Build builds the packet in new memory.
 func (f Fields) Build() Packet { return f.Append(nil) }
 
-// put writes the headers into p, which is zero.
+// put writes the headers into p, whose bytes are zero.
 func (f *Fields) put(p []byte, in *Info, pad int) {
 	BTH(p).Put(f.Opcode, pad, f.PKey, f.DestQPN, f.PSN, f.flags())
 	if f.FECN {

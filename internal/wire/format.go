@@ -2,11 +2,16 @@ package wire
 
 import "fmt"
 
-// String describes the packet in one line, for traces and tests: opcode, QPN, PSN, then what its
-// headers hold, numbers in hexadecimal but for lengths, MSN and timer codes. Bytes that are no packet get a line too.
+// String describes the packet in one line, for traces and tests: opcode, QPN, PSN, then the other headers. Numbers
+// are hexadecimal except lengths, MSN and timer codes. Bytes that are not a packet also get a line.
 func (p Packet) String() string {
 	if _, err := Parse(p); err != nil {
-		return fmt.Sprintf("%v: %d bytes: %x", err, len(p), []byte(p[:min(len(p), 16)])) // a Packet would come back here
+		return fmt.Sprintf(
+			"%v: %d bytes: %x",
+			err,
+			len(p),
+			[]byte(p[:min(len(p), 16)]),
+		) // not p itself: Sprintf would call String again
 	}
 	f := p.Fields()
 	s := fmt.Appendf(nil, "%v qp=%06x psn=%06x", f.Opcode, f.DestQPN, f.PSN)
@@ -60,10 +65,10 @@ func (f *Fields) appendHeaders(s []byte, in *Info) []byte {
 	return s
 }
 
-// Syndrome is the first byte of an AETH, to be printed.
+// Syndrome is the first byte of an AETH, for printing.
 type Syndrome uint8
 
-// String names the answer: "ack", "rnr-nak timer=12", "nak psn-sequence".
+// String returns the meaning: "ack", "rnr-nak timer=12", "nak psn-sequence".
 func (s Syndrome) String() string {
 	switch s {
 	case SynAck:

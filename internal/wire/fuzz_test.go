@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/wiretest"
 )
 
-// FuzzPacket takes apart and builds again whatever Parse accepts, and describes whatever comes.
+// FuzzPacket decodes and rebuilds each input that Parse accepts, and formats every input.
 func FuzzPacket(f *testing.F) {
 	for op := range layouts {
 		f.Add([]byte(full(op, max(op.Info().MinData, min(op.Info().MaxData, 5))).Build()))
@@ -43,7 +43,7 @@ func FuzzPacket(f *testing.F) {
 	})
 }
 
-// withoutReserved is the packet with all reserved bits and pad bytes 0.
+// withoutReserved returns the packet with all reserved bits and pad bytes 0.
 func withoutReserved(p wire.Packet) []byte {
 	b := bytes.Clone(p)
 	in := p.Info()
@@ -66,9 +66,17 @@ func withoutReserved(p wire.Packet) []byte {
 	return b
 }
 
-// FuzzHeaders writes and reads back the headers with any numbers; what has fewer bits than its type is cut.
+// FuzzHeaders writes the headers with any numbers and reads them back; numbers with too many bits are cut.
 func FuzzHeaders(f *testing.F) {
-	f.Add(uint64(0x0123456789ABCDEF), uint64(0xFEDCBA9876543210), uint32(0x89ABCDEF), uint32(0x01234567), uint16(0xFFFF), uint8(0x1C), uint8(0x2C))
+	f.Add(
+		uint64(0x0123456789ABCDEF),
+		uint64(0xFEDCBA9876543210),
+		uint32(0x89ABCDEF),
+		uint32(0x01234567),
+		uint16(0xFFFF),
+		uint8(0x1C),
+		uint8(0x2C),
+	)
 	f.Fuzz(func(t *testing.T, a, b uint64, x, y uint32, k uint16, op, syn uint8) {
 		const low24 = 0xFFFFFF
 		bth, deth, reth := make(wire.BTH, wire.BTHLen), make(wire.DETH, wire.DETHLen), make(wire.RETH, wire.RETHLen)
@@ -82,8 +90,10 @@ func FuzzHeaders(f *testing.F) {
 		xrc.Put(x)
 		feth.Put(syn, op)
 		for name, ok := range map[string]bool{
-			"BTH": bth.Opcode() == wire.Opcode(op) && bth.Pad() == int(syn&3) && bth.PKey() == k && bth.DestQPN() == x&low24 && bth.PSN() == y&low24 &&
-				bth.Version() == 0 && bth.Solicited() == (x>>31 == 1) && bth.MigReq() == (x>>30&1 == 1) && bth.AckReq() == (x&1 == 1) &&
+			"BTH": bth.Opcode() == wire.Opcode(op) && bth.Pad() == int(syn&3) && bth.PKey() == k && bth.DestQPN() == x&low24 &&
+				bth.PSN() == y&low24 &&
+				bth.Version() == 0 && bth.Solicited() == (x>>31 == 1) && bth.MigReq() == (x>>30&1 == 1) &&
+				bth.AckReq() == (x&1 == 1) &&
 				!bth.FECN() && !bth.BECN(),
 			"DETH":      deth.QKey() == x && deth.SrcQPN() == y&low24,
 			"RETH":      reth.Addr() == a && reth.RKey() == x && reth.DMALen() == y,
@@ -100,7 +110,7 @@ func FuzzHeaders(f *testing.F) {
 	})
 }
 
-// FuzzGRH reads any 40 bytes; what is a header can be written again and reads the same.
+// FuzzGRH decodes any 40 bytes; a header can be written again and reads the same.
 func FuzzGRH(f *testing.F) {
 	h := make(wire.GRH, wire.GRHLen)
 	h.Put4(v4a, v4b, 1, 64, 280)
@@ -127,13 +137,15 @@ func FuzzGRH(f *testing.F) {
 		} else {
 			again.Put6(src, dst, h.TClass(), h.HopLimit(), h.FlowLabel(), 100)
 		}
-		if again.Version() != h.Version() || again.SrcIP() != src || again.DstIP() != dst || again.TClass() != h.TClass() || again.HopLimit() != h.HopLimit() || again.FlowLabel() != h.FlowLabel() {
+		if again.Version() != h.Version() || again.SrcIP() != src || again.DstIP() != dst || again.TClass() != h.TClass() ||
+			again.HopLimit() != h.HopLimit() ||
+			again.FlowLabel() != h.FlowLabel() {
 			t.Fatalf("%x written again is %x", []byte(h), []byte(again))
 		}
 	})
 }
 
-// FuzzMAD reads any bytes; the header of a MAD can be written again, reserved bytes aside.
+// FuzzMAD decodes any bytes; the header of a MAD can be written again, except for reserved bytes.
 func FuzzMAD(f *testing.F) {
 	f.Add(captures.Read(f, "cm_reject")[0].Body()[wire.BTHLen+wire.DETHLen:])
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -164,7 +176,7 @@ func FuzzICRC(f *testing.F) {
 		src, ok1 := netip.AddrFromSlice(srcBytes)
 		dst, ok2 := netip.AddrFromSlice(dstBytes)
 		flow := wire.NewFlow(src, dst, port, wire.Port)
-		flow.Verify(b, guess) // anything may come, nothing may panic
+		flow.Verify(b, guess) // any input is possible: it must not panic
 		if !ok1 || !ok2 || src.Is4() != dst.Is4() || src.Is4In6() || dst.Is4In6() || len(b) < wire.BTHLen || len(b) > 9000 {
 			return
 		}

@@ -28,7 +28,7 @@ func eachCaptured(t *testing.T, check func(t *testing.T, p *captures.Packet)) {
 	}
 }
 
-// TestGoldenReencode takes every packet of the Linux peers apart and builds the same bytes again.
+// TestGoldenReencode decodes every packet of the Linux peers and builds the same bytes again.
 func TestGoldenReencode(t *testing.T) {
 	eachCaptured(t, func(t *testing.T, c *captures.Packet) {
 		p, err := wire.Parse(c.Body())
@@ -42,7 +42,7 @@ func TestGoldenReencode(t *testing.T) {
 	})
 }
 
-// TestGoldenICRC verifies every packet: with the real identification, and without knowing it.
+// TestGoldenICRC verifies every packet, with the known identification and without it.
 func TestGoldenICRC(t *testing.T) {
 	eachCaptured(t, func(t *testing.T, c *captures.Packet) {
 		stored := le.Uint32(c.Data[len(c.Data)-wire.ICRCLen:])
@@ -70,8 +70,8 @@ func TestGoldenICRC(t *testing.T) {
 	})
 }
 
-// TestGoldenDamage flips a bit in every byte of every packet. The one masked byte does not matter. Any
-// other is noticed by who knows the identification. Who does not may be deceived once in a while.
+// TestGoldenDamage flips a bit in every byte of every packet. The one masked byte does not matter. With the known
+// identification every other flip is detected; without it, nearly every one.
 func TestGoldenDamage(t *testing.T) {
 	flips, deceived := 0, 0
 	eachCaptured(t, func(t *testing.T, c *captures.Packet) {
@@ -101,7 +101,7 @@ func TestGoldenDamage(t *testing.T) {
 	t.Logf("%d flips, %d of them not noticed with an unknown identification", flips, deceived)
 }
 
-// TestGoldenHeaderDamage changes what the ICRC covers of the IP and UDP headers.
+// TestGoldenHeaderDamage changes fields of the IP and UDP headers that the ICRC covers.
 func TestGoldenHeaderDamage(t *testing.T) {
 	eachCaptured(t, func(t *testing.T, c *captures.Packet) {
 		other := func(a netip.Addr) netip.Addr {
@@ -136,7 +136,7 @@ func TestGoldenHeaderDamage(t *testing.T) {
 	})
 }
 
-// TestGoldenText compares packets in words with what an independent decoder says of the same captures.
+// TestGoldenText compares packets as text with the output of an independent decoder for the same captures.
 func TestGoldenText(t *testing.T) {
 	for _, c := range []struct {
 		capture string
@@ -147,7 +147,8 @@ func TestGoldenText(t *testing.T) {
 		{"atomic_cas", 2, "RC ATOMIC ACKNOWLEDGE qp=000023 psn=317b0d ack msn=1 orig=473b9296a02208dc"},
 		{"imm", 1, "RC SEND ONLY WITH IMMEDIATE qp=00002b psn=002000 ackreq imm=44332211 data=100"},
 		{"imm", 5, "RC SEND LAST WITH IMMEDIATE qp=00002b psn=002003 ackreq imm=88776655 data=452"},
-		{"imm", 7, "RC RDMA WRITE ONLY WITH IMMEDIATE qp=00002b psn=002004 ackreq va=3a1ac000 rkey=22a6 len=100 imm=44332211 data=100"},
+		{"imm", 7,
+			"RC RDMA WRITE ONLY WITH IMMEDIATE qp=00002b psn=002004 ackreq va=3a1ac000 rkey=22a6 len=100 imm=44332211 data=100"},
 		{"inv", 3, "RC SEND ONLY WITH INVALIDATE qp=00002d psn=002001 ackreq inv=80001d1 data=64"},
 		{"inv", 6, "RC ACKNOWLEDGE qp=00002e psn=002002 nak remote-access msn=2"},
 		{"nak_len", 2, "RC ACKNOWLEDGE qp=000033 psn=002000 nak remote-operational msn=0"},
@@ -196,8 +197,8 @@ func TestGoldenMAD(t *testing.T) {
 	}
 }
 
-// goldenOpcodes is what the captures hold, counted by an independent decoder. It keeps the tests
-// over the captures from becoming empty without notice.
+// goldenOpcodes are the opcodes in the captures, counted by an independent decoder. They prove that the tests over
+// the captures are not empty.
 const goldenOpcodes = `
 00 RC SEND FIRST: 21
 01 RC SEND MIDDLE: 117

@@ -2,14 +2,14 @@ package wire
 
 import "net/netip"
 
-// GRH is what a UD QP writes into the first 40 bytes of a receive buffer: the packet's
-// IP header. An IPv6 header fills it. An IPv4 header stands in bytes 20 to 39; Put4 makes the
-// first 20 zero, hardware may leave anything there (IBTA A17.4.5.2).
+// GRH is the first 40 bytes of a UD receive buffer: the IP header of the packet. An IPv6 header fills it. An IPv4
+// header is in bytes 20 to 39; Put4 sets the first 20 to zero, an adapter may leave anything there (IBTA
+// A17.4.5.2).
 type GRH []byte
 
 const grhV4 = GRHLen - ipv4Len
 
-// Put6 writes an IPv6 header in front of n bytes of IP payload.
+// Put6 writes an IPv6 header for n bytes of IP payload.
 func (h GRH) Put6(src, dst netip.Addr, tclass, hopLimit uint8, flowLabel uint32, n int) {
 	be.PutUint32(h, 6<<28|uint32(tclass)<<20|flowLabel&0xFFFFF)
 	be.PutUint16(h[4:], uint16(n))
@@ -19,8 +19,8 @@ func (h GRH) Put6(src, dst netip.Addr, tclass, hopLimit uint8, flowLabel uint32,
 	copy(h[24:40], d[:])
 }
 
-// Put4 writes 20 zero bytes and an IPv4 header in front of n bytes of IP payload: DF set,
-// identification 0, with its checksum. src and dst are IPv4, as such or in their 4-in-6 form.
+// Put4 writes 20 zero bytes and an IPv4 header for n bytes of IP payload: DF set, identification 0, with its
+// checksum. src and dst are IPv4, in 4-byte or 4-in-6 form.
 func (h GRH) Put4(src, dst netip.Addr, tos, ttl uint8, n int) {
 	clear(h[:grhV4])
 	ip := h[grhV4:GRHLen]
@@ -35,7 +35,7 @@ func (h GRH) Put4(src, dst netip.Addr, tos, ttl uint8, n int) {
 	be.PutUint16(ip[10:], ^onesSum(ip))
 }
 
-// Put writes the form that fits the addresses, both IPv4 or both IPv6; flowLabel is for IPv6 only.
+// Put writes the form of the addresses, which are both IPv4 or both IPv6; flowLabel applies to IPv6 only.
 func (h GRH) Put(src, dst netip.Addr, tclass, hopLimit uint8, flowLabel uint32, n int) {
 	if src.Unmap().Is4() && dst.Unmap().Is4() {
 		h.Put4(src, dst, tclass, hopLimit, n)
@@ -44,8 +44,8 @@ func (h GRH) Put(src, dst netip.Addr, tclass, hopLimit uint8, flowLabel uint32, 
 	}
 }
 
-// Version is 6 or 4, the form of the header, or 0 if it is neither. Where both forms are possible the
-// IPv4 checksum decides, since anything may stand before an IPv4 header.
+// Version is 6 or 4, the form of the header, or 0 if it is neither. If both forms are possible the IPv4 checksum
+// decides, since any bytes may precede an IPv4 header.
 func (h GRH) Version() int {
 	ip := h[grhV4:GRHLen]
 	maybe4, maybe6 := ip[0] == 0x45, h[0]>>4 == 6
@@ -62,7 +62,7 @@ func (h GRH) Version() int {
 // SrcIP is the sender's address; the zero Addr if Version is 0.
 func (h GRH) SrcIP() netip.Addr { return h.addr(12, 8) }
 
-// DstIP is the address that the packet was sent to; the zero Addr if Version is 0.
+// DstIP is the packet's destination address; the zero Addr if Version is 0.
 func (h GRH) DstIP() netip.Addr { return h.addr(16, 24) }
 
 func (h GRH) addr(off4, off6 int) netip.Addr {

@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/captures"
 )
 
-// dirty is a receive buffer that held something else before.
+// dirty makes a receive buffer with other content.
 func dirty() wire.GRH { return bytes.Repeat([]byte{0xEE}, wire.GRHLen) }
 
 func TestV_GEN_03_GRHBytes(t *testing.T) {
@@ -45,14 +45,15 @@ func TestGRHRoundTrip(t *testing.T) {
 	} {
 		h := dirty()
 		h.Put(c.src, c.dst, 0xB8, 5, 0xF00000|c.flowLabel, 1000)
-		if h.Version() != c.version || h.SrcIP() != c.src || h.DstIP() != c.dst || h.TClass() != 0xB8 || h.HopLimit() != 5 || h.FlowLabel() != c.flowLabel {
+		if h.Version() != c.version || h.SrcIP() != c.src || h.DstIP() != c.dst || h.TClass() != 0xB8 || h.HopLimit() != 5 ||
+			h.FlowLabel() != c.flowLabel {
 			t.Errorf("%v -> %v is read as IPv%d %v -> %v, class %#x, hop limit %d, flow label %#x", c.src, c.dst,
 				h.Version(), h.SrcIP(), h.DstIP(), h.TClass(), h.HopLimit(), h.FlowLabel())
 		}
 	}
 }
 
-// TestGRHMapped takes the 4-in-6 form of addresses, as GIDs have it.
+// TestGRHMapped takes addresses in the 4-in-6 form, as in GIDs.
 func TestGRHMapped(t *testing.T) {
 	h, want := dirty(), dirty()
 	h.Put(netip.AddrFrom16(v4a.As16()), netip.AddrFrom16(v4b.As16()), 0, 64, 0, 100)
@@ -62,7 +63,7 @@ func TestGRHMapped(t *testing.T) {
 	}
 }
 
-// TestGRHVersion looks at buffers that hold something in front of an IPv4 header, or nothing sensible.
+// TestGRHVersion decodes buffers that have other bytes before an IPv4 header, or no header at all.
 func TestGRHVersion(t *testing.T) {
 	v4 := dirty()
 	v4.Put4(v4a, v4b, 0, 64, 100)
@@ -97,8 +98,8 @@ func TestGRHVersion(t *testing.T) {
 	}
 }
 
-// TestGoldenGRH compares with the IP headers of real UD packets. rxe's identification is its own, and
-// stands in the header that a receiver gets; ours is 0.
+// TestGoldenGRH compares with the IP headers of captured UD packets. rxe sends an identification, which is in the
+// receiver's header; Verbena sends 0.
 func TestGoldenGRH(t *testing.T) {
 	for _, name := range []string{"ud_pingpong", "ud_pingpong_ipv6", "mckey"} {
 		for _, p := range captures.Read(t, name) {
@@ -109,7 +110,7 @@ func TestGoldenGRH(t *testing.T) {
 			got := []byte(h[wire.GRHLen-len(want):])
 			if p.Src.Is4() {
 				want = bytes.Clone(want)
-				sum := uint32(be.Uint16(want[10:])) + uint32(p.ID) // without the identification the checksum is larger by it
+				sum := uint32(be.Uint16(want[10:])) + uint32(p.ID) // the identification is part of the checksum
 				be.PutUint16(want[4:], 0)
 				be.PutUint16(want[10:], uint16(sum>>16+sum))
 			}

@@ -56,10 +56,10 @@ func (h BTH) Version() uint8 { return h[1] & 15 }
 // PKey is the partition key.
 func (h BTH) PKey() uint16 { return be.Uint16(h[2:]) }
 
-// FECN tells of congestion on the packet's way.
+// FECN reports congestion on the packet's way.
 func (h BTH) FECN() bool { return h[4]&0x80 != 0 }
 
-// BECN tells the sender of congestion.
+// BECN reports congestion to the sender.
 func (h BTH) BECN() bool { return h[4]&0x40 != 0 }
 
 // DestQPN is the destination queue pair, 24 bits.
@@ -73,12 +73,13 @@ func (h BTH) PSN() uint32 { return be.Uint32(h[8:]) & 0xFFFFFF }
 
 // Bits of a BTH that Put sets as they are.
 const (
-	BTHSolicited = 1 << 31 // in the flags word of Put: the SE bit
+	BTHSolicited = 1 << 31 // in the flags argument of Put: the SE bit
 	BTHMigReq    = 1 << 30 // the M bit
 	BTHAckReq    = 1 << 0  // the A bit
 )
 
-// Put writes the whole header. pad counts pad bytes (0 to 3); flags is any of BTHSolicited, BTHMigReq and BTHAckReq.
+// Put writes the whole header. pad is the number of pad bytes (0 to 3); flags is any of BTHSolicited, BTHMigReq and
+// BTHAckReq.
 func (h BTH) Put(op Opcode, pad int, pkey uint16, qpn, psn, flags uint32) {
 	_ = h[11]
 	h[0] = byte(op)
@@ -151,7 +152,7 @@ func (h AtomicETH) Put(addr uint64, rkey uint32, swapAdd, compare uint64) {
 // AETH is the ACK extended header, 4 bytes: syndrome 8; MSN 24.
 type AETH []byte
 
-// Syndromes of an AETH: the upper three bits tell the kind, the lower five its detail.
+// Syndromes of an AETH: the upper three bits are the kind, the lower five its detail.
 const (
 	SynAck        = 0x1F // ACK, no credit limit
 	SynRNR        = 0x20 // RNR NAK; lower bits: timer code
@@ -167,10 +168,10 @@ const (
 // Syndrome is the first byte.
 func (h AETH) Syndrome() uint8 { return h[0] }
 
-// IsAck tells whether the syndrome is a positive acknowledgement.
+// IsAck reports whether the syndrome is a positive acknowledgement.
 func (h AETH) IsAck() bool { return h[0]&synKindMask == 0 }
 
-// IsRNR tells whether the syndrome is an RNR NAK; Timer is then its timer code.
+// IsRNR reports whether the syndrome is an RNR NAK; Timer is then its timer code.
 func (h AETH) IsRNR() bool { return h[0]&synKindMask == SynRNR }
 
 // Timer is the code of an RNR NAK, 0 to 31.
@@ -194,16 +195,16 @@ func (h XRCETH) Put(srqn uint32) { be.PutUint32(h, srqn&0xFFFFFF) }
 // FETH is the flush extended header, 4 bytes: reserved 26; selectivity level 2; placement type 4.
 type FETH []byte
 
-// What a FLUSH asks for: bits of the placement type, of which any may be set.
+// The request of a FLUSH: bits of the placement type, in any combination.
 const (
 	FlushGlobal     = 1 // the data is visible to everybody
 	FlushPersistent = 2 // the data survives a power failure
 )
 
-// How much a FLUSH covers: values of the selectivity level.
+// The extent of a FLUSH: values of the selectivity level.
 const (
-	FlushRange = 0 // the bytes that the RETH names
-	FlushMR    = 1 // the whole memory region; the RETH's address and length mean nothing
+	FlushRange = 0 // the bytes of the RETH
+	FlushMR    = 1 // the whole memory region; address and length of the RETH are ignored
 )
 
 // Placement is the placement type, 4 bits.

@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// unhex reads bytes as a person writes them, with blanks.
+// unhex decodes hexadecimal bytes with blanks.
 func unhex(t *testing.T, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
@@ -19,8 +19,8 @@ func unhex(t *testing.T, s string) []byte {
 	return b
 }
 
-// TestHeaderBytes holds every header against bytes written by hand from the standard's figures.
-// Put has to overwrite what was there before.
+// TestHeaderBytes compares every header with bytes written by hand from the specification's figures. Put has to
+// overwrite the previous content.
 func TestHeaderBytes(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -30,18 +30,21 @@ func TestHeaderBytes(t *testing.T) {
 	}{
 		{"BTH", "0a f0 8001 00abcdef 80123456",
 			func(b []byte) {
-				wire.BTH(b).Put(wire.RC|wire.WriteOnly, 3, 0x8001, 0xABCDEF, 0x123456, wire.BTHSolicited|wire.BTHMigReq|wire.BTHAckReq)
+				wire.BTH(b).Put(wire.RC|wire.WriteOnly, 3, 0x8001, 0xABCDEF, 0x123456,
+					wire.BTHSolicited|wire.BTHMigReq|wire.BTHAckReq)
 			},
 			func(b []byte) bool {
 				h := wire.BTH(b)
-				return h.Opcode() == 0x0A && h.Solicited() && h.MigReq() && h.Pad() == 3 && h.Version() == 0 && h.PKey() == 0x8001 &&
+				return h.Opcode() == 0x0A && h.Solicited() && h.MigReq() && h.Pad() == 3 && h.Version() == 0 &&
+					h.PKey() == 0x8001 &&
 					!h.FECN() && !h.BECN() && h.DestQPN() == 0xABCDEF && h.AckReq() && h.PSN() == 0x123456
 			}},
 		{"BTH without flags, numbers too large", "64 00 ffff 00ffffff 00ffffff",
 			func(b []byte) { wire.BTH(b).Put(wire.UD|wire.SendOnly, 4, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0) },
 			func(b []byte) bool {
 				h := wire.BTH(b)
-				return !h.Solicited() && !h.MigReq() && h.Pad() == 0 && h.DestQPN() == 0xFFFFFF && !h.AckReq() && h.PSN() == 0xFFFFFF
+				return !h.Solicited() && !h.MigReq() && h.Pad() == 0 && h.DestQPN() == 0xFFFFFF && !h.AckReq() &&
+					h.PSN() == 0xFFFFFF
 			}},
 		{"DETH", "80010000 00012345",
 			func(b []byte) { wire.DETH(b).Put(0x80010000, 0xFF012345) },
@@ -58,7 +61,8 @@ func TestHeaderBytes(t *testing.T) {
 			},
 			func(b []byte) bool {
 				h := wire.AtomicETH(b)
-				return h.Addr() == 0x0123456789ABCDE8 && h.RKey() == 0x11223344 && h.SwapAdd() == 0x8877665544332211 && h.Compare() == 0xFFEEDDCCBBAA9988
+				return h.Addr() == 0x0123456789ABCDE8 && h.RKey() == 0x11223344 && h.SwapAdd() == 0x8877665544332211 &&
+					h.Compare() == 0xFFEEDDCCBBAA9988
 			}},
 		{"AETH", "1f abcdef",
 			func(b []byte) { wire.AETH(b).Put(wire.SynAck, 0xFFABCDEF) },
@@ -84,7 +88,8 @@ func TestHeaderBytes(t *testing.T) {
 		{"FETH", "000000 13",
 			func(b []byte) { wire.FETH(b).Put(wire.FlushGlobal|wire.FlushPersistent, wire.FlushMR) },
 			func(b []byte) bool {
-				return wire.FETH(b).Placement() == wire.FlushGlobal|wire.FlushPersistent && wire.FETH(b).Selectivity() == wire.FlushMR
+				return wire.FETH(b).Placement() == wire.FlushGlobal|wire.FlushPersistent &&
+					wire.FETH(b).Selectivity() == wire.FlushMR
 			}},
 	} {
 		want := unhex(t, c.want)
@@ -99,7 +104,7 @@ func TestHeaderBytes(t *testing.T) {
 	}
 }
 
-// TestReservedBits must not reach any field.
+// TestReservedBits proves that reserved bits are not part of any field.
 func TestReservedBits(t *testing.T) {
 	b := unhex(t, "00 00 0000 3f000000 7f000000")
 	if h := wire.BTH(b); h.FECN() || h.BECN() || h.DestQPN() != 0 || h.AckReq() || h.PSN() != 0 {
@@ -116,7 +121,7 @@ func TestReservedBits(t *testing.T) {
 	}
 }
 
-// TestCNP reads a congestion notification as NVIDIA's documentation shows one.
+// TestCNP decodes a congestion notification from NVIDIA's documentation.
 func TestCNP(t *testing.T) {
 	b := unhex(t, "81 00 ffff 400000d2 00000000 00000000000000000000000000000000")
 	p, err := wire.Parse(b)

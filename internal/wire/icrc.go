@@ -2,20 +2,20 @@ package wire
 
 import "net/netip"
 
-// The invariant CRC (ICRC) is the CRC-32 of Ethernet over 8 bytes of ones (they stand for the LRH of
-// InfiniBand), the IP header, the UDP header and the packet from BTH to pad. Fields that may change on
-// the way count as ones: IPv4 type of service, time to live and checksum; IPv6 traffic
-// class, flow label and hop limit; UDP checksum; byte 4 of the BTH. Everything else is
-// covered, the IPv4 identification too. It is stored little endian (IBTA volume 1, 7.8.1 and A17.3.3).
+// The invariant CRC (ICRC) is the CRC-32 of Ethernet over 8 bytes of ones (in place of the LRH of InfiniBand), the
+// IP header, the UDP header and the packet from BTH to pad. Fields that may change on the way count as ones: IPv4
+// type of service, time to live and checksum; IPv6 traffic class, flow label and hop limit; UDP checksum; byte 4 of
+// the BTH. Everything else is covered, including the IPv4 identification. It is stored little endian (IBTA volume
+// 1, 7.8.1 and A17.3.3).
 //
-// A CRC is linear over GF(2): the register after the headers is that of the headers
-// with some fields zero, XORed with what each of these fields adds. So the headers of a
-// flow, all but its lengths and the identification, become one 32-bit number.
+// A CRC is linear over GF(2): the register after the headers is that of the headers with some fields zero, XORed
+// with the contribution of each of these fields. So the headers of a flow, except for the lengths and the
+// identification, reduce to one 32-bit number.
 
-// Flow is what all packets between two addresses and ports have in common in the eyes of the
-// ICRC. It is a small value to keep or to make anew for a packet; making one allocates nothing.
+// Flow is the part of the ICRC that all packets between two addresses and ports share. It is a small value, to be
+// kept or to be made for each packet; making one does not allocate.
 type Flow struct {
-	crc uint32 // the register after IP and UDP header, their lengths and the identification being 0
+	crc uint32 // the register after IP and UDP header, with lengths and identification 0
 	v4  bool
 }
 
@@ -30,9 +30,9 @@ const (
 	protoUDP = 17 // in the IPv4 protocol and IPv6 next header field
 )
 
-// NewFlow makes the Flow of the UDP datagrams from src:srcPort to dst:dstPort. The
-// addresses are both IPv4, a 4-in-6 form counting as such, or both taken as IPv6. IPv4 datagrams have
-// a header of 20 bytes, with DF set, as RoCEv2 senders have.
+// NewFlow makes the Flow of the UDP datagrams from src:srcPort to dst:dstPort. The addresses are both IPv4, in
+// 4-byte or 4-in-6 form, or else are both taken as IPv6. IPv4 datagrams have a header of 20 bytes with DF set, as
+// RoCEv2 senders use.
 func NewFlow(src, dst netip.Addr, srcPort, dstPort uint16) Flow {
 	src, dst = src.Unmap(), dst.Unmap()
 	var buf [ipv6Len + udpLen]byte
@@ -63,7 +63,7 @@ func (f Flow) ICRC(pkt []byte, id uint16) uint32 {
 	return ^Sum(f.start(pkt, id), pkt[BTHLen:])
 }
 
-// start is the register after the BTH of pkt.
+// start returns the register after the BTH of pkt.
 func (f Flow) start(pkt []byte, id uint16) uint32 {
 	n := uint16(udpLen + len(pkt) + ICRCLen)
 	s := f.crc
@@ -84,11 +84,11 @@ func (f Flow) Seal(b []byte, id uint16) {
 	le.PutUint32(b[n:], f.ICRC(b[:n], id))
 }
 
-// Verify checks the ICRC in the last 4 bytes of b, the bytes from BTH to ICRC of a packet that came in.
+// Verify checks the ICRC in the last 4 bytes of b, the bytes from BTH to ICRC of a received packet.
 //
-// For IPv4, guess is the identification to try first. If it does not fit, Verify asks SolveID for
-// another that does, and returns it: a socket does not show the real one. Of the 32 bits of checking, 15
-// remain in that case. A caller who knows the real identification compares it with id. For IPv6, id is guess.
+// For IPv4, guess is the identification that is tried first. If it does not fit, Verify asks SolveID for another
+// that does, and returns it, since a socket does not return the received one. Of the 32 bits of checking 15 remain
+// in that case. A caller that knows the received identification compares it with id. For IPv6, id is guess.
 func (f Flow) Verify(b []byte, guess uint16) (id uint16, ok bool) {
 	n := len(b) - ICRCLen
 	if n < BTHLen || n > maxSolve || n&3 != 0 {
@@ -102,13 +102,13 @@ func (f Flow) Verify(b []byte, guess uint16) (id uint16, ok bool) {
 	return guess ^ d, ok
 }
 
-// field16 holds what a 16-bit header field adds to the register after the headers, for each value of
-// its upper and lower byte.
+// field16 holds the contribution of a 16-bit header field to the register after the headers, for each value of its
+// upper and lower byte.
 type field16 struct{ hi, lo [256]uint32 }
 
 func (f *field16) at(v uint16) uint32 { return f.hi[v>>8] ^ f.lo[v&0xFF] }
 
-// What varies in the headers of a flow.
+// The variable fields in the headers of a flow.
 var (
 	ipv4Total = newField(ipv4Len+udpLen, 2)
 	ipv4ID    = newField(ipv4Len+udpLen, 4)
@@ -116,7 +116,7 @@ var (
 	ipv6Both  = newField(ipv6Len+udpLen, 4, ipv6Len+4) // payload length and UDP length are equal
 )
 
-// newField makes the table of a field that stands at the given offsets of headers of n bytes.
+// newField makes the table of a field at the given offsets of headers of n bytes.
 func newField(n int, offsets ...int) *field16 {
 	add := func(v int) uint32 {
 		var h [ipv6Len + udpLen]byte
@@ -129,7 +129,7 @@ func newField(n int, offsets ...int) *field16 {
 	for b := 1; b < 256; b++ {
 		if low := b & -b; low == b {
 			f.hi[b], f.lo[b] = add(b<<8), add(b)
-		} else { // what two bits add is the sum of what each adds
+		} else { // the contribution of two bits is the sum of both
 			f.hi[b], f.lo[b] = f.hi[low]^f.hi[b^low], f.lo[low]^f.lo[b^low]
 		}
 	}

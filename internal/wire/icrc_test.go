@@ -18,8 +18,7 @@ var (
 	v6a, v6b = netip.MustParseAddr("fd77::2"), netip.MustParseAddr("fd77::3")
 )
 
-// headers makes the IP and UDP header of a packet of n bytes, BTH to pad. Masked fields are not
-// what they are masked with.
+// headers makes the IP and UDP header of a packet of n bytes, BTH to pad. Masked fields differ from their mask.
 func headers(src, dst netip.Addr, sport, dport, id uint16, n int) (ip, udp []byte) {
 	udp = make([]byte, 8)
 	be.PutUint16(udp, sport)
@@ -59,7 +58,7 @@ func TestICRC(t *testing.T) {
 	}
 }
 
-// TestICRCVector is an ACK of rxe as it was on the wire, in bytes.
+// TestICRCVector verifies an ACK of rxe, byte by byte as captured.
 func TestICRCVector(t *testing.T) {
 	pkt := []byte{0x11, 0, 0xFF, 0xFF, 0, 0, 0, 0x2C, 0, 0, 0x20, 0, 0x1F, 0, 0, 1, 0, 0, 0, 0}
 	wire.NewFlow(v4a, v4b, 51044, wire.Port).Seal(pkt, 0xD3E4)
@@ -68,7 +67,7 @@ func TestICRCVector(t *testing.T) {
 	}
 }
 
-// TestFlow4in6 takes the form of IPv4 addresses that a GID has.
+// TestFlow4in6 takes IPv4 addresses in the form of a GID.
 func TestFlow4in6(t *testing.T) {
 	a, b := netip.AddrFrom16(v4a.As16()), netip.AddrFrom16(v4b.As16())
 	if wire.NewFlow(a, b, 1, 2) != wire.NewFlow(v4a, v4b, 1, 2) {
@@ -78,7 +77,7 @@ func TestFlow4in6(t *testing.T) {
 	wire.NewFlow(netip.Addr{}, netip.Addr{}, 1, 2)
 }
 
-// TestSolveID compares with brute force: for a length, the ICRCs of all identifications.
+// TestSolveID compares with brute force: the ICRCs of all identifications, for one length.
 func TestSolveID(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	f := wire.NewFlow(v4a, v4b, 0xC000, wire.Port)
@@ -109,8 +108,8 @@ func TestSolveIDLengths(t *testing.T) {
 	}
 }
 
-// TestSolveIDRefuses counts how many random differences pass: each identification, with DF and
-// without, is one of 2^32 differences.
+// TestSolveIDRefuses counts the random differences that pass: each identification, with DF and without, is one of
+// 2^32 differences.
 func TestSolveIDRefuses(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	const tries, want = 1 << 22, 1 << 22 >> 15
@@ -130,7 +129,7 @@ func TestSolveIDRefuses(t *testing.T) {
 	}
 }
 
-// TestVerifyWithoutDF takes packets of senders that do not set DF, and no other flags or fragments.
+// TestVerifyWithoutDF accepts packets without DF, and refuses other flags and fragments.
 func TestVerifyWithoutDF(t *testing.T) {
 	pkt := randomBytes(rand.New(rand.NewPCG(9, 10)), 64)
 	f := wire.NewFlow(v4a, v4b, 0xC000, wire.Port)
@@ -154,7 +153,7 @@ func TestVerify(t *testing.T) {
 		}
 		want := uint16(5)
 		if a[0].Is6() {
-			want = 9 // IPv6 has no identification: the guess comes back
+			want = 9 // IPv6 has no identification: Verify returns the guess
 		}
 		if id, ok := f.Verify(b, 9); !ok || id != want {
 			t.Errorf("%v: Verify gives %d, %v with a wrong guess", a[0], id, ok)

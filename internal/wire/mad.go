@@ -23,11 +23,11 @@ const (
 	ClassSNMP         = 0x08 // SNMP tunneling
 )
 
-// Methods of a MAD (IBTA volume 1, 13.4.5). An answer has MethodResponse set.
+// Methods of a MAD (IBTA volume 1, 13.4.5). An answer has the bit MethodResponse.
 const (
 	MethodGet         = 0x01
 	MethodSet         = 0x02
-	MethodSend        = 0x03 // no answer is implied; all CM messages
+	MethodSend        = 0x03 // without an answer; all CM messages
 	MethodTrap        = 0x05
 	MethodReport      = 0x06
 	MethodTrapRepress = 0x07
@@ -36,15 +36,15 @@ const (
 	MethodReportResp  = MethodReport | MethodResponse
 )
 
-// Attributes that every management class knows (IBTA volume 1, 13.4.8).
+// Attributes of all management classes (IBTA volume 1, 13.4.8).
 const (
 	AttrClassPortInfo = 0x0001
 	AttrNotice        = 0x0002
 	AttrInformInfo    = 0x0003
 )
 
-// Status of an answer: the lower byte is common to all classes, the upper one is the class's
-// own (IBTA volume 1, 13.4.7). The codes in bits 2 to 4 exclude each other.
+// Status of an answer: the lower byte is common to all classes, the upper one is defined by the class (IBTA volume
+// 1, 13.4.7). The codes in bits 2 to 4 exclude each other.
 const (
 	StatusOK             = 0
 	StatusBusy           = 1 << 0 // the request was discarded, try later
@@ -57,19 +57,18 @@ const (
 	StatusClassSpecShift = 8
 )
 
-// Why ParseMAD refuses a datagram.
+// The reasons why ParseMAD refuses a datagram.
 var (
-	ErrMADLen     = errors.New("wire: management datagram is not 256 bytes")
-	ErrMADVersion = errors.New("wire: management datagram has another base version than 1")
+	ErrMADLen     = errors.New("wire: management datagram: must be 256 bytes")
+	ErrMADVersion = errors.New("wire: management datagram: base version must be 1")
 )
 
-// MAD is a management datagram of 256 bytes. Its header: base version 8; management class 8; class
-// version 8; R 1, method 7; status 16; class-specific 16; transaction ID 64; attribute ID
-// 16; reserved 16; attribute modifier 32. ParseMAD must have accepted it, or it is built
-// in 256 bytes of one's own; then no method fails.
+// MAD is a management datagram of 256 bytes. Its header: base version 8; management class 8; class version 8; R 1,
+// method 7; status 16; class-specific 16; transaction ID 64; attribute ID 16; reserved 16; attribute modifier 32.
+// If ParseMAD has accepted it, or it has 256 bytes, no method fails.
 type MAD []byte
 
-// ParseMAD checks b, the payload of a packet that came to QP 1.
+// ParseMAD checks b, the payload of a packet for QP 1.
 func ParseMAD(b []byte) (MAD, error) {
 	switch {
 	case len(b) != MADLen:
@@ -92,29 +91,29 @@ func (m MAD) ClassVersion() uint8 { return m[2] }
 // Method is the method with the response bit: MethodGetResp is not MethodGet.
 func (m MAD) Method() uint8 { return m[3] }
 
-// IsResponse tells whether the method's response bit is set.
+// IsResponse reports whether the method's response bit is set.
 func (m MAD) IsResponse() bool { return m[3]&MethodResponse != 0 }
 
 // Status is the status of an answer, 0 in a request. In directed-route subnet management bit 15 is
 // the direction instead.
 func (m MAD) Status() uint16 { return be.Uint16(m[4:]) }
 
-// ClassSpecific is the 16 bits that a class may use; 0 for CM.
+// ClassSpecific is 16 bits for use by the class; 0 for CM.
 func (m MAD) ClassSpecific() uint16 { return be.Uint16(m[6:]) }
 
 // TID is the transaction ID, which pairs answers with requests.
 func (m MAD) TID() uint64 { return be.Uint64(m[8:]) }
 
-// AttrID tells what the data is; for CM, the kind of message.
+// AttrID is the kind of data; for CM, the kind of message.
 func (m MAD) AttrID() uint16 { return be.Uint16(m[16:]) }
 
-// AttrMod narrows the attribute down, as its definition says; 0 for CM.
+// AttrMod is the attribute modifier, defined by the attribute; 0 for CM.
 func (m MAD) AttrMod() uint32 { return be.Uint32(m[20:]) }
 
 // Data is the 232 bytes after the header.
 func (m MAD) Data() []byte { return m[MADHeaderLen:MADLen:MADLen] }
 
-// MADHeader is the header of a MAD, to be written; the base version is MADBaseVersion.
+// MADHeader is the decoded header of a MAD; the base version is MADBaseVersion.
 type MADHeader struct {
 	Class         uint8
 	ClassVersion  uint8
@@ -134,7 +133,7 @@ func (m MAD) Header() MADHeader {
 	}
 }
 
-// Put writes the whole header, reserved bytes as 0, and leaves the data alone.
+// Put writes the whole header, reserved bytes as 0, and keeps the data.
 func (m MAD) Put(h MADHeader) {
 	_ = m[MADHeaderLen-1]
 	m[0], m[1], m[2], m[3] = MADBaseVersion, h.Class, h.ClassVersion, h.Method

@@ -9,7 +9,9 @@ import (
 )
 
 func TestMADBytes(t *testing.T) {
-	want := append(unhex(t, "01 07 02 83 1234 5678 0102030405060708 0010 0000 a1a2a3a4"), bytes.Repeat([]byte{0xEE}, 232)...)
+	want := append(
+		unhex(t, "01 07 02 83 1234 5678 0102030405060708 0010 0000 a1a2a3a4"),
+		bytes.Repeat([]byte{0xEE}, 232)...)
 	m := wire.MAD(bytes.Repeat([]byte{0xEE}, wire.MADLen))
 	h := wire.MADHeader{
 		Class: wire.ClassCM, ClassVersion: 2, Method: wire.MethodSend | wire.MethodResponse, Status: 0x1234,

@@ -53,7 +53,7 @@ func (o Opcode) Transport() Opcode { return o & transportMask }
 // Operation is the opcode's lower five bits.
 func (o Opcode) Operation() Opcode { return o & operationMask }
 
-// Flags say what an opcode means and where it stands in its message.
+// Flags describe an opcode and the position of its packets in a message.
 type Flags uint16
 
 // The flags of an opcode.
@@ -72,13 +72,13 @@ const (
 	IsAtomicWrite                   // ATOMIC WRITE, which is neither a WRITE nor an atomic here
 )
 
-// Info describes one opcode. Offsets count from the first byte of the BTH; 0 means the header is absent.
+// Info describes one opcode. Offsets count from the first byte of the BTH; 0: the header is absent.
 type Info struct {
 	Name      string // as in IBTA table 38, for instance "RC SEND ONLY"
 	Flags     Flags
-	Len       int // bytes of BTH and extended headers together; 0 for an opcode that does not exist
-	MinData   int // least payload of one packet, bytes
-	MaxData   int // most payload of one packet, bytes, at the largest path MTU
+	Len       int // bytes of BTH and extended headers together; 0 for an undefined opcode
+	MinData   int // minimum payload of one packet, bytes
+	MaxData   int // maximum payload of one packet, bytes, at the largest path MTU
 	DETH      int
 	XRCETH    int
 	FETH      int
@@ -90,10 +90,10 @@ type Info struct {
 	IETH      int
 }
 
-// Info looks the opcode up. The result has Len 0 when RoCEv2 has no such opcode. It must not be changed.
+// Info returns the description of the opcode, with Len 0 if RoCEv2 does not define it. It must not be changed.
 func (o Opcode) Info() *Info { return &infos[o] }
 
-// Is tells whether all the given flags hold for the opcode.
+// Is reports whether the opcode has all the given flags.
 func (o Opcode) Is(f Flags) bool { return infos[o].Flags&f == f }
 
 // String names the opcode.
@@ -156,7 +156,7 @@ func buildInfos() (t [256]Info) {
 	return t
 }
 
-// info lays the extended headers of one opcode out, in the order in which they follow the BTH.
+// info computes the offsets of one opcode's extended headers, in the order in which they follow the BTH.
 func (s opShape) info(prefix string, transport Opcode) Info {
 	in := Info{Name: prefix + s.name, Flags: s.flags, Len: BTHLen}
 	place := func(where *int, length int) {

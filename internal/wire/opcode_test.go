@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// layouts is IBTA volume 1, tables 38 and 39 (for XRC: annex A14, for FLUSH and ATOMIC WRITE: annex A19): what
-// follows the BTH of each opcode. "data" is payload of any length; "8 bytes" of that length.
+// layouts is IBTA volume 1, tables 38 and 39 (for XRC: annex A14, for FLUSH and ATOMIC WRITE: annex A19): the
+// headers after the BTH of each opcode. "data" is payload of any length; "8 bytes" payload of that length.
 var layouts = map[wire.Opcode]string{
 	0x00: "data", 0x01: "data", 0x02: "data", 0x03: "Imm data", 0x04: "data", 0x05: "Imm data",
 	0x06: "RETH data", 0x07: "data", 0x08: "data", 0x09: "Imm data", 0x0A: "RETH data", 0x0B: "RETH Imm data",
@@ -23,16 +23,28 @@ var layouts = map[wire.Opcode]string{
 
 	0x81: "16 reserved",
 
-	0xA0: "XRCETH data", 0xA1: "XRCETH data", 0xA2: "XRCETH data", 0xA3: "XRCETH Imm data", 0xA4: "XRCETH data", 0xA5: "XRCETH Imm data",
-	0xA6: "XRCETH RETH data", 0xA7: "XRCETH data", 0xA8: "XRCETH data", 0xA9: "XRCETH Imm data", 0xAA: "XRCETH RETH data", 0xAB: "XRCETH RETH Imm data",
+	0xA0: "XRCETH data", 0xA1: "XRCETH data", 0xA2: "XRCETH data", 0xA3: "XRCETH Imm data", 0xA4: "XRCETH data",
+	0xA5: "XRCETH Imm data",
+	0xA6: "XRCETH RETH data", 0xA7: "XRCETH data", 0xA8: "XRCETH data", 0xA9: "XRCETH Imm data",
+	0xAA: "XRCETH RETH data", 0xAB: "XRCETH RETH Imm data",
 	0xAC: "XRCETH RETH", 0xAD: "AETH data", 0xAE: "data", 0xAF: "AETH data", 0xB0: "AETH data",
 	0xB1: "AETH", 0xB2: "AETH AtomicAck", 0xB3: "XRCETH AtomicETH", 0xB4: "XRCETH AtomicETH",
 	0xB6: "XRCETH IETH data", 0xB7: "XRCETH IETH data", 0xBC: "XRCETH FETH RETH", 0xBD: "XRCETH RETH 8 bytes",
 }
 
-// TestLayouts holds the table of opcodes against the standard's.
+// TestLayouts compares the table of opcodes with the specification's.
 func TestLayouts(t *testing.T) {
-	size := map[string]int{"DETH": 8, "XRCETH": 4, "FETH": 4, "RETH": 16, "AtomicETH": 28, "AETH": 4, "AtomicAck": 8, "Imm": 4, "IETH": 4}
+	size := map[string]int{
+		"DETH":      8,
+		"XRCETH":    4,
+		"FETH":      4,
+		"RETH":      16,
+		"AtomicETH": 28,
+		"AETH":      4,
+		"AtomicAck": 8,
+		"Imm":       4,
+		"IETH":      4,
+	}
 	for op := range 256 {
 		op := wire.Opcode(op)
 		in := op.Info()
@@ -64,7 +76,7 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// cut removes a word at the end of s and returns n if it was there, else 0.
+// cut removes a word from the end of s and returns n if it was there, else 0.
 func cut(s, word string, n int) (string, int) {
 	if rest, ok := strings.CutSuffix(s, word); ok {
 		return rest, n
@@ -84,7 +96,7 @@ func TestFlags(t *testing.T) {
 			}
 			return false
 		}
-		ordinary := !has("FIRST", "MIDDLE", "LAST", "ONLY") // a message of one packet without saying so
+		ordinary := !has("FIRST", "MIDDLE", "LAST", "ONLY") // a message of one packet, without ONLY in its name
 		for flag, want := range map[wire.Flags]bool{
 			wire.Start:         has("FIRST", "ONLY") || ordinary,
 			wire.End:           has("LAST", "ONLY") || ordinary,

@@ -2,31 +2,29 @@ package wire
 
 import "errors"
 
-// MaxPayload is the most data one packet carries: the largest path MTU of RoCE, bytes.
+// MaxPayload is the largest payload of a packet: the largest path MTU of RoCE, in bytes.
 const MaxPayload = 4096
 
 // MaxPacketLen is the length of the largest packet, BTH to pad, in bytes.
 const MaxPacketLen = BTHLen + XRCETHLen + RETHLen + ImmLen + MaxPayload
 
-// Why Parse refuses a packet. Each is one cause for a counter.
+// The reasons why Parse refuses a packet, one for each counter.
 var (
 	ErrShort   = errors.New("wire: packet is shorter than its headers")
 	ErrVersion = errors.New("wire: transport header version is not 0")
-	ErrOpcode  = errors.New("wire: no such opcode in RoCEv2")
-	ErrPad     = errors.New("wire: pad count and packet length do not fit")
+	ErrOpcode  = errors.New("wire: opcode is not defined by RoCEv2")
+	ErrPad     = errors.New("wire: pad count does not fit the packet length")
 	ErrPayload = errors.New("wire: payload has a length that the opcode does not allow")
 )
 
-// Packet is one packet from the first byte of its BTH to its last pad byte, without the ICRC.
-// It aliases the bytes it was made from. Parse must have accepted them: then no method
-// fails, and none allocates but String.
+// Packet is one packet from the first byte of its BTH to its last pad byte, without the ICRC. It aliases the bytes
+// that it was made from. Once Parse has accepted it, no method fails, and only String allocates.
 type Packet []byte
 
-// Parse checks b, the bytes from BTH to pad, and returns them as a Packet. An error is
-// one of the Err values above, as it is: a refused packet costs no allocation either.
+// Parse checks b, the bytes from BTH to pad, and returns them as a Packet. An error is one of the Err values above,
+// unwrapped: a refused packet does not allocate either.
 //
-// What depends on more than this one packet is not checked here: path MTU, position in
-// the message, keys, addresses.
+// Parse looks at this one packet: it does not check path MTU, position in the message, keys and addresses.
 func Parse(b []byte) (Packet, error) {
 	if len(b) < BTHLen {
 		return nil, ErrShort
@@ -55,9 +53,10 @@ func Parse(b []byte) (Packet, error) {
 // MaxHeaderLen is at least the length of the headers of any packet, in bytes.
 const MaxHeaderLen = 64
 
-// ParseHead is Parse for a packet of n bytes, BTH to pad, of which only the beginning is at hand: MaxHeaderLen bytes or, if
-// it is shorter, all of it. Where an opcode allows any payload, most is the most that it may be. It returns the length of the headers and the pad count, and leaves pad count 0 in the header, so
-// that the headers alone are a packet that Parse would accept but for its lack of payload.
+// ParseHead is Parse for a packet of n bytes, BTH to pad, of which head holds only the first MaxHeaderLen, or all
+// if it is shorter. most is the largest payload for opcodes with payload of any length. ParseHead returns the
+// length of the headers and the pad count, and sets the pad count in the header to 0, so that the headers alone are
+// a packet that Parse would accept, except that its payload is missing.
 func ParseHead(head []byte, n, most int) (headers, pad int, err error) {
 	if len(head) < BTHLen {
 		return 0, 0, ErrShort
@@ -97,7 +96,7 @@ func (p Packet) Opcode() Opcode { return Opcode(p[0]) }
 // Info describes the packet's opcode.
 func (p Packet) Info() *Info { return Opcode(p[0]).Info() }
 
-// ext is the extended header of length n at offset off, or nil when off is 0: the packet has none.
+// ext returns the extended header of length n at offset off; nil if off is 0, since the packet has none.
 func (p Packet) ext(off, n int) []byte {
 	if off == 0 {
 		return nil
@@ -123,7 +122,7 @@ func (p Packet) AtomicETH() AtomicETH { return p.ext(p.Info().AtomicETH, AtomicE
 // AETH is the ACK extended header, nil if the packet has none.
 func (p Packet) AETH() AETH { return p.ext(p.Info().AETH, AETHLen) }
 
-// AtomicAck is the value that memory held before an atomic operation, 0 if the packet carries none.
+// AtomicAck is the value in memory before an atomic operation, 0 if the packet carries none.
 func (p Packet) AtomicAck() uint64 {
 	if off := p.Info().AtomicAck; off != 0 {
 		return be.Uint64(p[off:])
@@ -131,8 +130,8 @@ func (p Packet) AtomicAck() uint64 {
 	return 0
 }
 
-// Imm is the immediate data, 0 if the packet carries none. Its bytes are the application's:
-// this is their big-endian reading, the value that C programs give as htonl(x).
+// Imm is the immediate data, 0 if the packet carries none. Its four bytes are defined by the application; this is
+// their big-endian value, which C programs pass as htonl(x).
 func (p Packet) Imm() uint32 {
 	if off := p.Info().Imm; off != 0 {
 		return be.Uint32(p[off:])

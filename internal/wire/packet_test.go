@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// full is a packet of the opcode with every field set, numbers chosen so that no two bytes of a header are
-// equal, and n bytes of payload.
+// full makes a packet of the opcode with every field set, so that no two bytes of a header are equal, and n bytes
+// of payload.
 func full(op wire.Opcode, n int) wire.Fields {
 	f := wire.Fields{
 		Opcode: op, Solicited: true, FECN: true, AckReq: true, PKey: 0x8102, DestQPN: 0x030405, PSN: 0x060708,
@@ -48,7 +48,7 @@ func full(op wire.Opcode, n int) wire.Fields {
 	return f
 }
 
-// TestFieldsRoundTrip builds and decodes each opcode with payloads of every pad.
+// TestFieldsRoundTrip builds and decodes each opcode, with payloads of every pad count.
 func TestFieldsRoundTrip(t *testing.T) {
 	for op := range layouts {
 		in := op.Info()
@@ -75,7 +75,7 @@ func TestFieldsRoundTrip(t *testing.T) {
 	}
 }
 
-// TestAbsentHeaders asks every packet for every header.
+// TestAbsentHeaders asks packets of every opcode for every header.
 func TestAbsentHeaders(t *testing.T) {
 	for op := range layouts {
 		in := op.Info()
@@ -94,7 +94,7 @@ func TestAbsentHeaders(t *testing.T) {
 	}
 }
 
-// TestParseRefuses has one packet for each cause, and the nearest one that is right.
+// TestParseRefuses has one packet for each reason, and the most similar valid one.
 func TestParseRefuses(t *testing.T) {
 	send := full(wire.RC|wire.SendOnly, 8).Build()
 	change := func(p wire.Packet, i int, v byte) []byte {
@@ -143,14 +143,15 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestStringOfNoPacket must describe what Parse refuses.
-func TestStringOfNoPacket(t *testing.T) {
+// TestStringOfInvalidPackets formats bytes that Parse refuses.
+func TestStringOfInvalidPackets(t *testing.T) {
 	for _, c := range []struct {
 		b    []byte
 		want string
 	}{
 		{nil, "wire: packet is shorter than its headers: 0 bytes: "},
-		{append(bytes.Repeat([]byte{0xFF}, 1), make([]byte, 19)...), "wire: no such opcode in RoCEv2: 20 bytes: ff000000000000000000000000000000"},
+		{append(bytes.Repeat([]byte{0xFF}, 1), make([]byte, 19)...),
+			"wire: opcode is not defined by RoCEv2: 20 bytes: ff000000000000000000000000000000"},
 	} {
 		if got := wire.Packet(c.b).String(); got != c.want {
 			t.Errorf("got  %q\nwant %q", got, c.want)
@@ -163,11 +164,14 @@ func TestString(t *testing.T) {
 		f    wire.Fields
 		want string
 	}{
-		{full(wire.XRC|wire.Flush, 0), "XRC FLUSH qp=030405 psn=060708 ackreq se fecn pkey=8102 srqn=18191a placement=2 selectivity=1 " +
-			"va=2021222324252627 rkey=28292a2b len=741158447"},
-		{full(wire.RC|wire.FetchAdd, 0), "RC FETCH ADD qp=030405 psn=060708 ackreq se fecn pkey=8102 va=2021222324252627 rkey=28292a2b " +
-			"swapadd=3031323334353637 compare=38393a3b3c3d3e3f"},
-		{wire.Fields{Opcode: wire.CNP, BECN: true, MigReq: true, PKey: 0xFFFF, DestQPN: 0xD2}, "CNP qp=0000d2 psn=000000 mig becn"},
+		{full(wire.XRC|wire.Flush, 0),
+			"XRC FLUSH qp=030405 psn=060708 ackreq se fecn pkey=8102 srqn=18191a placement=2 selectivity=1 " +
+				"va=2021222324252627 rkey=28292a2b len=741158447"},
+		{full(wire.RC|wire.FetchAdd, 0),
+			"RC FETCH ADD qp=030405 psn=060708 ackreq se fecn pkey=8102 va=2021222324252627 rkey=28292a2b " +
+				"swapadd=3031323334353637 compare=38393a3b3c3d3e3f"},
+		{wire.Fields{Opcode: wire.CNP, BECN: true, MigReq: true, PKey: 0xFFFF, DestQPN: 0xD2},
+			"CNP qp=0000d2 psn=000000 mig becn"},
 	} {
 		if got := c.f.Build().String(); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)
@@ -177,7 +181,8 @@ func TestString(t *testing.T) {
 
 func TestSyndromeNames(t *testing.T) {
 	for s, want := range map[wire.Syndrome]string{
-		0x1F: "ack", 0x00: "ack credit=0", 0x05: "ack credit=5", 0x20: "rnr-nak timer=0", 0x3F: "rnr-nak timer=31", 0x60: "nak psn-sequence",
+		0x1F: "ack", 0x00: "ack credit=0", 0x05: "ack credit=5", 0x20: "rnr-nak timer=0", 0x3F: "rnr-nak timer=31",
+		0x60: "nak psn-sequence",
 		0x61: "nak invalid-request", 0x62: "nak remote-access", 0x63: "nak remote-operational", 0x64: "nak invalid-rd",
 		0x65: "syndrome 0x65", 0x40: "syndrome 0x40", 0x9F: "syndrome 0x9f",
 	} {

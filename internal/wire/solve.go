@@ -2,31 +2,31 @@ package wire
 
 import "math/bits"
 
-// maxSolve is the length of the longest packet, BTH to pad, that SolveID is made for.
+// maxSolve is the length of the longest packet, BTH to pad, that SolveID accepts.
 const maxSolve = 9216
 
-// unknownLen counts the bytes from the IPv4 identification to the end of the UDP header.
+// unknownLen is the number of bytes from the IPv4 identification to the end of the UDP header.
 const unknownLen = ipv4Len + udpLen - 4
 
-// SolveID finds the IPv4 identification of a packet from its ICRC. diff is the ICRC computed
-// with identification 0, XOR the one received; n is the length of the packet from BTH to
-// pad, a multiple of 4, at most 9216. ok is false if no identification explains the ICRC, with DF set
-// or without: then the packet was damaged. A damaged packet passes by chance in 1 of 32768 cases.
+// SolveID finds the IPv4 identification of a packet from its ICRC. diff is the ICRC computed with identification 0,
+// XOR the received one; n is the length of the packet from BTH to pad, a multiple of 4, at most 9216. ok is false
+// if no identification, with DF or without, explains the ICRC: then the packet is damaged. A damaged packet passes
+// with a probability of 1 in 32768.
 //
-// How: flipping bits of the message flips bits of the CRC that depend only on which
-// bits, not on the rest. Let w be the flipped bits of the identification and of the two bytes after it (flags and
-// fragment offset), XORed into the register at the place where they go in, the first byte lowest.
-// From there 24+n bytes go in until the CRC is complete, each multiplying the register by x^8, so
+// Method: a flipped bit of the message flips bits of the CRC that depend only on its position, not on the other
+// bits. Let w be the flipped bits of the identification and of the two bytes after it (flags and fragment offset),
+// as XORed into the register, the first byte lowest. From there 24+n bytes follow until the CRC is complete, and
+// each multiplies the register by x^8, so
 //
 //	diff = w * x^(8(24+n)) mod P
 //
-// x has an inverse modulo P, because P has the term 1. Multiplying by the inverse's power, from a table,
-// runs the CRC backwards:
+// x has an inverse modulo P, because P has the term 1. Multiplying by the inverse's power, from a table, runs the
+// CRC backwards:
 //
 //	w = diff * x^(-8(24+n)) mod P
 //
-// Every diff has one such w of 32 bits. Its lower half is the identification. The upper half
-// must be 0, or DF alone for a sender that does not set it.
+// Every diff has exactly one such w of 32 bits. Its lower half is the identification. The upper half must be 0, or
+// DF alone if the sender does not set it.
 func SolveID(diff uint32, n int) (id uint16, ok bool) {
 	if uint(n) > maxSolve || n&3 != 0 {
 		return 0, false
@@ -52,7 +52,7 @@ var backward = func() (t [maxSolve/4 + 1]uint32) {
 	return t
 }()
 
-// divX divides by x modulo P: add P if the term 1 is there, so that x divides the sum, then shift.
+// divX divides by x modulo P: it adds P if the term 1 is present, so that x divides the sum, then shifts.
 func divX(v uint32) uint32 {
 	if v&(1<<31) != 0 {
 		return (v^poly)<<1 | 1
@@ -62,14 +62,14 @@ func divX(v uint32) uint32 {
 
 // mulmod multiplies two polynomials modulo P.
 func mulmod(a, b uint32) uint32 {
-	// In the product of 32 by 32 coefficients bit 62 belongs to the term 1; one shift makes it bit 63. The lower
-	// half of that is a multiple of x^32 to reduce.
+	// In the product of 32 by 32 coefficients bit 62 is the term 1; one shift makes it bit 63. The lower half is
+	// then a multiple of x^32 to be reduced.
 	p := clmul(a, b) << 1
 	return step4(uint32(p)) ^ uint32(p>>32)
 }
 
-// clmul is the product of a and b without carries. Integer multiplication does it on operands that have
-// only each fourth bit: at most 8 ones meet in a column, and the carry of 8 stays within the three empty columns.
+// clmul returns the carry-less product of a and b. Integer multiplication computes it for operands that have only
+// every fourth bit: at most 8 ones meet in a column, and the carry of 8 stays within the three empty columns.
 func clmul(a, b uint32) uint64 {
 	const m = 0x1111_1111_1111_1111
 	a0, a1, a2, a3 := uint64(a)&m, uint64(a)&(m<<1), uint64(a)&(m<<2), uint64(a)&(m<<3)

@@ -2,32 +2,34 @@ package wire
 
 import "unsafe"
 
-// The register after headers and payload is that of the headers followed by as many zeros, XORed with that of the payload alone. So who
-// copies a payload can compute its share of the ICRC in the same pass, before anybody knows the IP header.
+// The register after headers and payload is that of the headers followed by as many zeros, XORed with that of the
+// payload alone. So a copy of a payload can compute the payload's share of the ICRC in the same pass, before the IP
+// header is known.
 
-// SumsWhileCopying tells whether CopySum takes less time than a copy and a look at it.
+// SumsWhileCopying reports whether CopySum is faster than a copy followed by a CRC.
 var SumsWhileCopying = wide
 
-// LeastSum is the length of a payload from which CopySum is worth it.
+// LeastSum is the length of a payload from which CopySum is faster.
 const LeastSum = leastWide
 
-// CopySum copies src to dst, which does not overlap it and is as long or longer, and returns the register of a CRC that was s, with src put in. Let s be 0 for
-// SealSum. The length is a multiple of 16, and at least LeastSum. src may change meanwhile: what was stored was summed.
+// CopySum copies src to dst, which does not overlap it and is at least as long, and returns the CRC register s
+// after src. For SealSum, s is 0. The length is a multiple of 16 and at least LeastSum. If src changes meanwhile,
+// the result is that of the stored bytes.
 //
-// It is for processors for which SumsWhileCopying holds.
+// It may be called only if SumsWhileCopying is true.
 func CopySum(s uint32, dst, src []byte) uint32 {
 	_ = dst[:len(src)]
 	return passWide(s, unsafe.SliceData(dst), src)
 }
 
-// Sum puts p, any bytes, into the register s of a CRC; see CopySum.
+// Sum returns the CRC register s after p, any bytes; see CopySum.
 func Sum(s uint32, p []byte) uint32 {
 	odd := len(p) & 15
 	return update(advance(s, p[:odd]), p[odd:])
 }
 
-// SealSum is Seal for a packet of which the sum of the last n bytes, BTH not among them, is known: the register that was 0 before them.
-// With n = 0 it is Seal.
+// SealSum is Seal for a packet of which the sum of the last n bytes, BTH excluded, is known: the register that a
+// register of 0 becomes after them. With n = 0 it is Seal.
 func (f Flow) SealSum(b []byte, id uint16, sum uint32, n int) {
 	if n == 0 {
 		f.Seal(b, id)
@@ -38,8 +40,8 @@ func (f Flow) SealSum(b []byte, id uint16, sum uint32, n int) {
 	le.PutUint32(b[end:], ^(zeros(s, n) ^ sum))
 }
 
-// SealCopy copies body behind the first head bytes of b, a BTH and more, fills b up with zeros and seals it; see Seal. body may change
-// meanwhile.
+// SealCopy copies body after the first head bytes of b, which hold at least a BTH, fills b up with zeros and seals
+// it; see Seal. body may change meanwhile.
 func (f Flow) SealCopy(b []byte, id uint16, head int, body []byte) {
 	end, odd := len(b)-ICRCLen, len(body)&15
 	if !SumsWhileCopying || len(body)-odd < LeastSum {
@@ -54,7 +56,7 @@ func (f Flow) SealCopy(b []byte, id uint16, head int, body []byte) {
 	f.SealSum(b, id, Sum(sum, pad), end-head)
 }
 
-// zeros puts n zero bytes into the register s, n being at most MaxPayload and its pad.
+// zeros returns the register s after n zero bytes; n is at most MaxPayload and its pad.
 func zeros(s uint32, n int) uint32 {
 	for k := 0; n > 0; k, n = k+1, n>>1 {
 		if n&1 != 0 {
@@ -64,7 +66,7 @@ func zeros(s uint32, n int) uint32 {
 	return s
 }
 
-// zeroRun holds what each value of each byte of a register becomes by a run of zeros.
+// zeroRun holds, for each value of each byte of a register, its contribution after a run of zeros.
 type zeroRun [4][256]uint32
 
 func (z *zeroRun) after(s uint32) uint32 {
@@ -84,7 +86,7 @@ var zeroRuns = func() *[13]zeroRun {
 				} else {
 					v = runs[k-1].after(runs[k-1].after(v))
 				}
-				for low := range at { // what two bits become is the sum of what each does
+				for low := range at { // the contribution of two bits is the sum of both
 					runs[k][i][at|low] = v ^ runs[k][i][low]
 				}
 			}

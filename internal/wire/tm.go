@@ -2,11 +2,11 @@ package wire
 
 import "encoding/binary"
 
-// Headers of tag matching, which are the first bytes of a SEND's payload (infiniband/tm_types.h). The transport
-// does not know them; only a shared receive queue that matches tags looks at them.
+// The headers of tag matching are the first bytes of a SEND's payload (infiniband/tm_types.h). The transport does
+// not use them; only a shared receive queue with tag matching does.
 //
 //	eager request       TMH | payload
-//	rendezvous request  TMH | RVH | data of the program's own
+//	rendezvous request  TMH | RVH | data of the program
 //	rendezvous response TMH
 
 // Lengths of the headers in bytes.
@@ -18,7 +18,7 @@ const (
 // Operations of a TMH (enum ibv_tmh_op).
 const (
 	TMNoTag = 0 // takes no part in matching
-	TMRndv  = 1 // asks to READ the message
+	TMRndv  = 1 // asks the receiver to READ the message
 	TMFin   = 2 // the message was read
 	TMEager = 3 // the message follows
 )
@@ -26,7 +26,7 @@ const (
 // TMH is a tag matching header (struct ibv_tmh).
 type TMH []byte
 
-// Op is the operation, AppCtx what the sender's program added to it, and Tag the tag.
+// Op is the operation, AppCtx the value that the sender's program added, and Tag the tag.
 func (h TMH) Op() uint8      { return h[0] }
 func (h TMH) AppCtx() uint32 { return binary.BigEndian.Uint32(h[4:]) }
 func (h TMH) Tag() uint64    { return binary.BigEndian.Uint64(h[8:]) }
@@ -38,10 +38,10 @@ func (h TMH) Put(op uint8, appCtx uint32, tag uint64) {
 	binary.BigEndian.PutUint64(h[8:], tag)
 }
 
-// RVH is a rendezvous header (struct ibv_rvh): the memory that holds the message.
+// RVH is a rendezvous header (struct ibv_rvh): the location of the message.
 type RVH []byte
 
-// Addr, RKey and Length say which memory it is.
+// Addr, RKey and Length are the location in the sender's memory.
 func (h RVH) Addr() uint64   { return binary.BigEndian.Uint64(h) }
 func (h RVH) RKey() uint32   { return binary.BigEndian.Uint32(h[8:]) }
 func (h RVH) Length() uint32 { return binary.BigEndian.Uint32(h[12:]) }

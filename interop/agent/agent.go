@@ -1,36 +1,40 @@
-// Package agent is the language between the interop runner and the two ends of a verbs case. An end is a program that does
-// single verbs calls on request: peer/main.go on Verbena, peer/peer.py on the kernel's device by way of pyverbs. So a
-// case is written once, in the runner, and either end may take either part in it.
+// Package agent is the protocol between the interop runner and the two ends of a verbs case. An end is a
+// program that performs single verbs calls on request: peer/main.go on Verbena, peer/peer.py on the
+// kernel's device through pyverbs. Each case is written once, in the runner, and either end may take either
+// side.
 //
-// The runner writes one JSON request per line to the end's standard input, and the end answers each with one line of JSON. Numbers
-// that verbs.h defines (opcodes, flags, statuses, access rights, QP states) travel as they are there. Memory is named by
-// offsets into the one region that an end registers for a case.
+// The runner writes one JSON request per line to the end's standard input, and the end answers each with
+// one line of JSON. Values that verbs.h defines (opcodes, flags, statuses, access flags, QP states) are
+// transferred unchanged. Memory is addressed by offsets into the region that an end registers for the case.
 package agent
 
-// The operations of a Request, and which of its fields they use.
+// The operations of a Request, with the fields that they use.
 const (
-	Open    = "open"    // Type, Family, Size, Access, QPAccess, MaxSend, MaxRecv, MaxSGE, Inline, SRQ, QPs, Place: makes the objects; answers Addr, RKey, GID, QPNs
+	// Open creates the objects. It uses Type, Family, Size, Access, QPAccess, MaxSend, MaxRecv, MaxSGE, Inline, SRQ, QPs
+	// and Place, and returns Addr, RKey, GID and QPNs.
+	Open    = "open"
 	Connect = "connect" // QP, and Path: RESET to RTS
-	Put     = "put"     // Off, Data: sets memory
-	Get     = "get"     // Off, Len: answers Data
-	Sum     = "sum"     // Off, Len: answers Sum, the SHA-256 of memory
-	Recv    = "recv"    // QP, WRs: post_recv, or post_srq_recv when there is an SRQ
+	Put     = "put"     // Off, Data: writes memory
+	Get     = "get"     // Off, Len: returns Data
+	Sum     = "sum"     // Off, Len: returns Sum, the SHA-256 of memory
+	Recv    = "recv"    // QP, WRs: post_recv, or post_srq_recv if there is an SRQ
 	Send    = "send"    // QP, WRs: post_send
-	Poll    = "poll"    // CQ, N, MS: answers WCs, as soon as there are N of them or after MS milliseconds
+	Poll    = "poll"    // CQ, N, MS: returns WCs, when there are N of them or after MS milliseconds
 	Arm     = "arm"     // Solicited: req_notify on the receive CQ
-	Event   = "event"   // MS: waits that long for the receive CQ's event; answers Got
-	Bind    = "bind"    // QP, Off, Len, Access: binds a memory window of type 2; answers RKey
+	Event   = "event"   // MS: time-out for the receive CQ's event; returns Got
+	Bind    = "bind"    // QP, Off, Len, Access: binds a memory window of type 2; returns RKey
 	Attach  = "attach"  // QP, GID: joins a multicast group
-	State   = "state"   // QP: answers State, of query_qp
-	Close   = "close"   // destroys everything; an end that stops reading requests has done so too
+	State   = "state"   // QP: returns State, from query_qp
+	Close   = "close"   // destroys everything, as does the end of the requests
 )
 
-// Request is what an end is to do. Fields that an operation does not use are zero.
+// Request is a call that an end executes. Fields that the operation does not use are zero.
 type Request struct {
 	Op string `json:"op"`
 
-	Type     string `json:"type"`   // RC, UC or UD
-	Family   int    `json:"family"` // GID to use: 4 for the IPv4 address, 6 for the IPv6 address, 0 for the link-local one
+	Type string `json:"type"` // RC, UC or UD
+	// selects the GID: 4 for the IPv4 address, 6 for the IPv6 address, 0 for the link-local one
+	Family   int    `json:"family"`
 	Size     int    `json:"size"`   // of the region, bytes
 	Access   uint32 `json:"access"` // of the region, or of a window
 	QPAccess uint32 `json:"qp_access"`
@@ -40,9 +44,9 @@ type Request struct {
 	Inline   int    `json:"inline"`
 	SRQ      bool   `json:"srq"`
 	QPs      int    `json:"qps"`
-	Place    bool   `json:"place"` // the QPs do ATOMIC_WRITE
+	Place    bool   `json:"place"` // the QPs use ATOMIC_WRITE
 
-	QP int `json:"qp"` // index among the QPs of Open
+	QP int `json:"qp"` // index of a QP of Open
 	Path
 
 	Off  int    `json:"off"`
@@ -56,7 +60,7 @@ type Request struct {
 	Solicited bool   `json:"solicited"`
 }
 
-// Path is the way to the peer and the attributes of the connection.
+// Path is the path to the peer with the attributes of the connection.
 type Path struct {
 	QPN          uint32 `json:"qpn"`
 	GID          string `json:"gid"`
@@ -78,8 +82,8 @@ type WR struct {
 	SGE    [][2]int `json:"sge"` // offset and length
 	Opcode int      `json:"opcode"`
 	Flags  int      `json:"flags"`
-	Imm    uint32   `json:"imm"` // host order
-	Inv    uint32   `json:"inv"` // the key to invalidate
+	Imm    uint32   `json:"imm"` // host byte order
+	Inv    uint32   `json:"inv"` // key to invalidate
 
 	RAddr      uint64 `json:"raddr"`
 	RKey       uint32 `json:"rkey"`
@@ -97,14 +101,14 @@ type WC struct {
 	Status int    `json:"status"`
 	Opcode int    `json:"opcode"`
 	Len    uint32 `json:"len"`
-	Imm    uint32 `json:"imm"` // host order; the invalidated key for SEND_WITH_INV
+	Imm    uint32 `json:"imm"` // host byte order; the invalidated key for SEND_WITH_INV
 	QPN    uint32 `json:"qpn"`
 	SrcQP  uint32 `json:"src_qp"`
 	Flags  int    `json:"flags"`
-	Cause  string `json:"cause,omitempty"` // what the end knows of a failure, for the reader
+	Cause  string `json:"cause,omitempty"` // explanation of a failure
 }
 
-// Response is an end's answer. Error is empty when the operation succeeded.
+// Response is an end's answer. Error is empty if the operation succeeded.
 type Response struct {
 	Error string `json:"error,omitempty"`
 	Errno int    `json:"errno,omitempty"`

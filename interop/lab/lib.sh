@@ -7,7 +7,7 @@ export PATH=$PATH:/usr/sbin:/sbin
 : "${LAB_CACHE:=${XDG_CACHE_HOME:-$HOME/.cache}/rdma-lab}" # images and run state
 : "${LAB_KERNEL:=linux-image-amd64}"  # Debian kernel package for the guest
 : "${LAB_SUITE:=}"                    # Debian release of kernel and tools; empty: that of the host's apt sources
-: "${LAB_NETNS:=rdmalab}"             # network namespace made on the host
+: "${LAB_NETNS:=rdmalab}"             # network namespace created on the host
 : "${LAB_ID:=1}"                      # guest number, 1..99
 : "${LAB_NET4:=192.168.77}"           # RoCE /24: host .1, guest .1+LAB_ID
 : "${LAB_NET6:=fd77:}"                # RoCE /64: host ::1, guest ::1+LAB_ID
@@ -18,7 +18,7 @@ export PATH=$PATH:/usr/sbin:/sbin
 : "${LAB_SMP:=2}"                     # guest CPUs
 : "${LAB_NICE:=-10}"                  # the guest's priority, -20 (highest) to 19
 : "${LAB_ACCEL:=tcg,thread=multi}"    # qemu -accel
-: "${LAB_CPU:=max,-erms}"             # qemu -cpu; "rep movsb", quickest on real processors, is emulated byte by byte
+: "${LAB_CPU:=max,-erms}"             # qemu -cpu; erms is off because "rep movsb" is emulated byte by byte
 : "${LAB_BOOT_TIMEOUT:=180}"          # seconds to wait for the guest
 
 LAB_IMAGE=$LAB_CACHE/image-${LAB_SUITE:+$LAB_SUITE-}$LAB_KERNEL
@@ -34,7 +34,7 @@ die() { say "$*"; exit 1; }
 [ "$(id -u)" = 0 ] || die "must run as root"
 [[ $LAB_ID =~ ^[1-9][0-9]?$ ]] || die "LAB_ID must be 1..99"
 
-# True while this LAB_ID's qemu, and not some other process, has the recorded pid.
+# Succeeds while the recorded pid belongs to the qemu of this LAB_ID.
 guest_alive() {
   local pid
   pid=$(cat "$LAB_GUEST/pid" 2>/dev/null) || return 1

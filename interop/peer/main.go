@@ -1,5 +1,5 @@
-// Command peer is Verbena's end of a verbs case of the interop suite: it does the verbs calls that the runner asks
-// for (package agent), through the public package verbs. peer.py is the kernel's end.
+// Command peer is Verbena's end of a verbs case of the interop suite: it performs the verbs calls that the
+// runner requests (package agent) through the public package verbs. peer.py is the kernel's end.
 package main
 
 import (
@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-// handle does one request. It returns the session that there is afterwards.
+// handle executes one request and returns the session after it.
 func handle(s *session, req *agent.Request) (*session, agent.Response, error) {
 	switch req.Op {
 	case agent.Open:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The kernel's end of a verbs case: does what the runner says, with rdma_rxe.
+"""The kernel's end of a verbs case: executes the runner's requests on rdma_rxe.
 
 It reads one JSON request per line from standard input and answers each with one
-line; package agent says what the requests are. Any failure is an answer with
-"error", and "errno" when there is one.
+line; package agent defines the requests. A failure is an answer with "error",
+and with "errno" if there is one.
 """
 import base64, errno, hashlib, json, signal, socket, sys, time
 import pyverbs.enums as e
@@ -21,7 +21,7 @@ DEVICE = "rxe0"
 TYPES = {"RC": e.IBV_QPT_RC, "UC": e.IBV_QPT_UC, "UD": e.IBV_QPT_UD}
 MTUS = {256: 1, 512: 2, 1024: 3, 2048: 4, 4096: 5}
 CAP_ATOMIC_WRITE = 1 << 40
-ATOMIC_WRITE = 15  # IBV_WR_ATOMIC_WRITE, which older versions of pyverbs do not name
+ATOMIC_WRITE = 15  # IBV_WR_ATOMIC_WRITE, unknown to older versions of pyverbs
 GID_INDEX = {0: 0, 4: 1, 6: 2}  # of rxe: link-local, IPv4, IPv6
 
 
@@ -57,7 +57,8 @@ class Session:
             self.qps.append(QP(self.pd, init))
 
     def close(self):
-        for o in [*self.ahs.values(), *self.mws, *self.qps, self.srq, self.scq, self.rcq, self.channel, self.mr, self.pd, self.ctx]:
+        for o in [*self.ahs.values(), *self.mws, *self.qps, self.srq, self.scq, self.rcq, self.channel, self.mr,
+                  self.pd, self.ctx]:
             if o is not None:
                 o.close()
 
@@ -82,7 +83,7 @@ class Session:
         self.qps[r["qp"]].to_rts(a)
 
     def sges(self, wr):
-        # pyverbs does without requests that have no piece of memory: an empty piece is the same to the device.
+        # pyverbs accepts no request without SGEs; an empty SGE is equivalent.
         return [SGE(self.mr.buf + off, n, self.mr.lkey) for off, n in wr.get("sge") or [(0, 0)]]
 
     def recv(self, r):
@@ -92,7 +93,7 @@ class Session:
             target.post_recv(RecvWR(wr_id=wr["id"], num_sge=len(sg), sg=sg))
 
     def atomic_write(self, qp, wr):
-        """ibv_post_send does not have it."""
+        """Posts an ATOMIC_WRITE, which ibv_post_send does not support."""
         (off, n), = wr["sge"]
         qp.wr_start()
         qp.wr_id, qp.wr_flags = wr["id"], wr.get("flags", 0)
@@ -105,7 +106,8 @@ class Session:
                 self.atomic_write(self.qps[r["qp"]], wr)
                 continue
             sg, op = self.sges(wr), wr["opcode"]
-            # pyverbs hands over what memory holds: big endian, but for the key to invalidate, which shares the field.
+            # pyverbs passes the field unchanged: immediate data are big-endian; the key to invalidate, which
+            # shares the field, is in host byte order.
             imm = wr.get("inv", 0) if op == e.IBV_WR_SEND_WITH_INV else socket.htonl(wr.get("imm", 0))
             w = SendWR(wr_id=wr["id"], opcode=op, num_sge=len(sg), sg=sg, imm_data=imm, send_flags=wr.get("flags", 0))
             if op in (e.IBV_WR_ATOMIC_CMP_AND_SWP, e.IBV_WR_ATOMIC_FETCH_AND_ADD):
@@ -122,8 +124,10 @@ class Session:
         cq, out, end = self.scq if r["cq"] == "send" else self.rcq, [], time.monotonic() + r["ms"] / 1000
         while len(out) < r["n"]:
             n, wcs = cq.poll(r["n"] - len(out))
-            out += [dict(id=w.wr_id, status=w.status, opcode=w.opcode, len=w.byte_len, qpn=w.qp_num, src_qp=w.src_qp, flags=w.wc_flags,
-                         imm=socket.ntohl(w.imm_data) if w.wc_flags & e.IBV_WC_WITH_IMM else w.imm_data) for w in wcs or []]
+            out += [dict(id=w.wr_id, status=w.status, opcode=w.opcode, len=w.byte_len, qpn=w.qp_num, src_qp=w.src_qp,
+                         flags=w.wc_flags,
+                         imm=socket.ntohl(w.imm_data) if w.wc_flags & e.IBV_WC_WITH_IMM else w.imm_data)
+                    for w in wcs or []]
             if n == 0:
                 if time.monotonic() > end:
                     break
@@ -145,7 +149,7 @@ class Session:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def bind(self, r):
-        """A memory window of type 2 over a part of the region, bound through QP r["qp"]."""
+        """Binds a new memory window of type 2 to a part of the region through QP r["qp"]."""
         mw = MW(self.pd, e.IBV_MW_TYPE_2)
         self.mws.append(mw)
         w = SendWR(opcode=e.IBV_WR_BIND_MW, num_sge=0, sg=[], send_flags=e.IBV_SEND_SIGNALED)
@@ -188,13 +192,14 @@ def handle(r):
         return {}
     if op == "state":
         return {"state": s.qps[r["qp"]].query(e.IBV_QP_STATE)[0].qp_state}
-    return getattr(s, {"connect": "connect", "recv": "recv", "send": "send", "poll": "poll", "event": "event", "bind": "bind"}[op])(r) or {}
+    call = {"connect": s.connect, "recv": s.recv, "send": s.send, "poll": s.poll, "event": s.event, "bind": s.bind}
+    return call[op](r) or {}
 
 
 for line in sys.stdin:
     try:
         answer = handle(json.loads(line))
-    except Exception as x:  # every failure is the runner's to judge
+    except Exception as x:  # the runner judges failures
         answer = {"error": "%s: %s" % (type(x).__name__, x)}
         if isinstance(x, PyverbsRDMAError):
             answer["errno"] = getattr(x, "error_code", 0) or 0

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+
 	"github.com/verbena-rdma/verbena/interop/agent"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -35,14 +37,16 @@ func (s *session) connect(qp *verbs.QP, p *agent.Path) error {
 	}
 	attr, mask = verbs.QPAttr{QPState: verbs.QPSRTS, SQPSN: p.SQPSN}, verbs.QPAttrState|verbs.QPAttrSQPSN
 	if s.typ == verbs.QPTypeRC {
-		attr.MaxRdAtomic, attr.Timeout, attr.RetryCnt, attr.RNRRetry = uint8(p.RdAtomic), uint8(p.Timeout), uint8(p.Retry), uint8(p.RNRRetry)
+		attr.MaxRdAtomic, attr.Timeout, attr.RetryCnt, attr.RNRRetry = uint8(p.RdAtomic), uint8(p.Timeout), uint8(p.Retry),
+			uint8(p.RNRRetry)
 		mask |= verbs.QPAttrMaxQPRdAtomic | verbs.QPAttrTimeout | verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry
 	}
 	return qp.Modify(&attr, mask)
 }
 
 func (s *session) ahAttr(gid verbs.GID) verbs.AHAttr {
-	return verbs.AHAttr{IsGlobal: true, PortNum: port, GRH: verbs.GlobalRoute{DGID: gid, SGIDIndex: s.gidIndex, HopLimit: 64}}
+	return verbs.AHAttr{IsGlobal: true, PortNum: port, GRH: verbs.GlobalRoute{DGID: gid, SGIDIndex: s.gidIndex,
+		HopLimit: 64}}
 }
 
 func (s *session) sges(wr *agent.WR) []verbs.SGE {
@@ -69,7 +73,8 @@ func (s *session) send(qp *verbs.QP, wrs []agent.WR) error {
 	for i := range wrs {
 		wr := &wrs[i]
 		out := verbs.SendWR{
-			WRID: wr.ID, Opcode: verbs.WROpcode(wr.Opcode), Flags: verbs.SendFlags(wr.Flags), SGList: s.sges(wr), ImmData: wr.Imm,
+			WRID: wr.ID, Opcode: verbs.WROpcode(wr.Opcode), Flags: verbs.SendFlags(wr.Flags), SGList: s.sges(wr),
+			ImmData:        wr.Imm,
 			InvalidateRKey: wr.Inv, RemoteAddr: wr.RAddr, RKey: wr.RKey, CompareAdd: wr.CompareAdd, Swap: wr.Swap,
 		}
 		if s.typ == verbs.QPTypeUD {
@@ -84,7 +89,7 @@ func (s *session) send(qp *verbs.QP, wrs []agent.WR) error {
 	return qp.PostSend(list...)
 }
 
-// ah is the address handle of a GID, made at its first use.
+// ah returns the address handle for a GID, created at its first use.
 func (s *session) ah(text string) (*verbs.AH, error) {
 	if ah := s.ahs[text]; ah != nil {
 		return ah, nil
@@ -99,4 +104,26 @@ func (s *session) ah(text string) (*verbs.AH, error) {
 		s.ahs[text] = ah
 	}
 	return ah, err
+}
+
+// bind binds a new memory window of type 2 to a part of the region through qp, and returns its key.
+func (s *session) bind(qp *verbs.QP, r *agent.Request) (uint32, error) {
+	mw, err := s.pd.AllocMW(verbs.MWType2)
+	if err != nil {
+		return 0, err
+	}
+	s.mws = append(s.mws, mw)
+	key := verbs.IncRKey(mw.RKey())
+	if err := qp.PostSend(verbs.SendWR{
+		Opcode: verbs.WRBindMW, Flags: verbs.SendSignaled, MW: mw, RKey: key,
+		BindInfo: &verbs.MWBindInfo{MR: s.mr, Addr: s.mr.Addr() + uint64(r.Off), Length: uint64(r.Len),
+			Access: verbs.AccessFlags(r.Access)},
+	}); err != nil {
+		return 0, err
+	}
+	for wcs := make([]verbs.WC, 1); ; { // the bind sends no packet
+		if n, err := s.scq.Poll(wcs); n > 0 || err != nil {
+			return key, cmp.Or(err, wcs[0].Err())
+		}
+	}
 }

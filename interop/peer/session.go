@@ -14,7 +14,7 @@ import (
 
 const port = 1
 
-// session is the objects of one case. Those that were not made are nil.
+// session has the objects of one case; nil fields were not created.
 type session struct {
 	ctx      *verbs.Context
 	pd       *verbs.PD
@@ -25,14 +25,14 @@ type session struct {
 	qps      []*verbs.QP
 	ahs      map[string]*verbs.AH
 	mws      []*verbs.MW
-	joined   []func() error // leave multicast groups
+	joined   []func() error // functions that leave multicast groups
 
 	typ      verbs.QPType
 	gidIndex int
 	access   verbs.AccessFlags // of the QPs
 }
 
-// close destroys everything, in the order that the lifetimes ask for. A nil session has nothing.
+// close destroys all objects in the order that their lifetimes require. A nil session has none.
 func (s *session) close() error {
 	if s == nil {
 		return nil
@@ -73,7 +73,7 @@ func (s *session) close() error {
 	return errors.Join(errs...)
 }
 
-// open makes the objects of a case.
+// open creates the objects of a case.
 func (s *session) open(r *agent.Request) (resp agent.Response, err error) {
 	s.ahs = map[string]*verbs.AH{}
 	types := map[string]verbs.QPType{"RC": verbs.QPTypeRC, "UC": verbs.QPTypeUC, "UD": verbs.QPTypeUD}
@@ -107,7 +107,7 @@ func (s *session) open(r *agent.Request) (resp agent.Response, err error) {
 	return resp, nil
 }
 
-// chooseGID finds the GID of an address family in the table: 0 asks for the link-local one.
+// chooseGID finds the GID of an address family in the table: 0 selects the link-local one.
 func (s *session) chooseGID(family int) (verbs.GID, error) {
 	table, err := s.ctx.QueryGIDTable()
 	if err != nil {
@@ -132,11 +132,13 @@ func (s *session) chooseGID(family int) (verbs.GID, error) {
 
 func (s *session) createQPs(r *agent.Request) (qpns []uint32, err error) {
 	limits := verbs.QPCap{
-		MaxSendWR: uint32(r.MaxSend), MaxRecvWR: uint32(r.MaxRecv), MaxSendSGE: uint32(r.MaxSGE), MaxRecvSGE: uint32(r.MaxSGE),
+		MaxSendWR: uint32(r.MaxSend), MaxRecvWR: uint32(r.MaxRecv), MaxSendSGE: uint32(r.MaxSGE),
+		MaxRecvSGE:    uint32(r.MaxSGE),
 		MaxInlineData: uint32(r.Inline),
 	}
 	if r.SRQ {
-		s.srq, err = s.pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: uint32(r.MaxRecv), MaxSGE: uint32(r.MaxSGE)}})
+		s.srq, err = s.pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: uint32(r.MaxRecv),
+			MaxSGE: uint32(r.MaxSGE)}})
 		if err != nil {
 			return nil, err
 		}
@@ -152,7 +154,7 @@ func (s *session) createQPs(r *agent.Request) (qpns []uint32, err error) {
 	return qpns, nil
 }
 
-// handle does a request of an open session.
+// handle executes a request of an open session.
 func (s *session) handle(r *agent.Request) (resp agent.Response, err error) {
 	if r.QP < 0 || r.QP >= len(s.qps) || r.Off < 0 || r.Len < 0 || r.Off+max(r.Len, len(r.Data)) > s.mr.Length() {
 		return resp, fmt.Errorf("%s: no such QP or memory", r.Op)
@@ -197,7 +199,7 @@ func (s *session) handle(r *agent.Request) (resp agent.Response, err error) {
 	return resp, err
 }
 
-// event waits for the receive CQ's event. Without one got is false.
+// event waits for the receive CQ's event. After the time-out got is false.
 func (s *session) event(limit time.Duration) (got bool, err error) {
 	c, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

@@ -1,5 +1,5 @@
-/* A datagram socket of librdmacm makes an address handle of its own port without a GRH, which RoCE refuses with ENOENT, so that none of
- * them works there. Preloaded, this adds the GRH: the port's own GID. */
+/* A datagram socket of librdmacm creates an address handle for its own port without a GRH. RoCE devices reject
+ * it with ENOENT, so these sockets do not work on RoCE. This library, preloaded, adds a GRH with the port's GID. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>

@@ -14,14 +14,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The counters of a device, as a scrape sees them. A program gives the devices of verbs.Devices and says
-// http.Handle("/metrics", prometheus.Handler(devices...)).
+// The counters of a device in the output of a scrape. A program passes the devices of verbs.Devices and
+// calls http.Handle("/metrics", prometheus.Handler(devices...)).
 func ExampleHandler() {
 	f := rdmatest.New(rdmatest.Config{RealTime: true})
-	ctx := open(f)
+	vctx := open(f)
 
 	w := httptest.NewRecorder()
-	prometheus.Handler(ctx.Device()).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	prometheus.Handler(vctx.Device()).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for lines := bufio.NewScanner(w.Body); lines.Scan(); {
 		if strings.Contains(lines.Text(), "local_ack_timeout_err") {
 			fmt.Println(lines.Text())
@@ -33,25 +33,25 @@ func ExampleHandler() {
 	// verbena_local_ack_timeout_err_total{device="vrb_a",port="1"} 0
 }
 
-// In a registry of the program's own, with the counters of its queue pairs.
+// A collector in the program's own registry, with the counters of its queue pairs.
 func ExampleCollector() {
 	f := rdmatest.New(rdmatest.Config{RealTime: true})
-	ctx := open(f)
+	vctx := open(f)
 
 	r := client.NewRegistry()
 	err := r.Register(&prometheus.Collector{
-		Devices: []*verbs.Device{ctx.Device()},
-		QPs:     func() []*verbs.QP { return nil }, // those that exist now
+		Devices: []*verbs.Device{vctx.Device()},
+		QPs:     func() []*verbs.QP { return nil }, // the QPs that exist now
 	})
 	fmt.Println(err)
 	// Output: <nil>
 }
 
-// open opens a device, for only those that somebody has open are counted.
+// open opens a device: only open devices have counters.
 func open(f *rdmatest.Fabric) *verbs.Context {
-	ctx, err := f.Open("vrb_a")
+	vctx, err := f.Open("vrb_a")
 	if err != nil {
 		log.Fatal(err)
 	}
-	return ctx
+	return vctx
 }

@@ -13,12 +13,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/verbena-rdma/verbena/internal/link/mem"
+	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/metrics/prometheus"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// pair is two connected QPs of a device, and the objects that they need.
+// pair is two connected QPs of a device with their objects.
 type pair struct {
 	dev  *verbs.Device
 	a, b *verbs.QP
@@ -28,12 +29,13 @@ type pair struct {
 
 func newPair(t *testing.T) *pair {
 	t.Helper()
-	dev, err := soft.New(soft.Config{Name: "vrb_x", Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Link: mem.NewFabric(mem.Config{}).Open})
-	ctx := must(t, err, dev.Open)
-	t.Cleanup(func() { ctx.Close() })
-	pd := must(t, nil, ctx.AllocPD)
+	c := soft.Config{Name: "vrb_x", Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}
+	dev, err := soft.New(softlink.On(c, softlink.Links{Open: mem.NewFabric(mem.Config{}).Open}))
+	vctx := must(t, err, dev.Open)
+	t.Cleanup(func() { vctx.Close() })
+	pd := must(t, nil, vctx.AllocPD)
 	t.Cleanup(func() { pd.Close() })
-	cq, err := ctx.CreateCQ(8, nil)
+	cq, err := vctx.CreateCQ(8, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +49,8 @@ func newPair(t *testing.T) *pair {
 	for _, qp := range []**verbs.QP{&p.a, &p.b} {
 		*qp = must(t, nil, func() (*verbs.QP, error) {
 			return pd.CreateQP(&verbs.QPInitAttr{
-				Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
+				Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1,
+					MaxRecvSGE: 1},
 			})
 		})
 		t.Cleanup(func() { (*qp).Close() })
@@ -70,7 +73,8 @@ func must[T any](t *testing.T, err error, f func() (T, error)) T {
 // talk sends n messages from a to b.
 func (p *pair) talk(t *testing.T, n int) {
 	t.Helper()
-	for _, err := range []error{p.a.Connect(must(t, nil, p.b.LocalInfo), nil), p.b.Connect(must(t, nil, p.a.LocalInfo), nil)} {
+	for _, err := range []error{p.a.Connect(must(t, nil, p.b.LocalInfo), nil),
+		p.b.Connect(must(t, nil, p.a.LocalInfo), nil)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +82,8 @@ func (p *pair) talk(t *testing.T, n int) {
 	for range n {
 		err := p.b.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{p.mr.SGE(0, 32)}})
 		if err == nil {
-			err = p.a.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{p.mr.SGE(32, 32)}})
+			err = p.a.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled,
+				SGList: []verbs.SGE{p.mr.SGE(32, 32)}})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -97,14 +102,15 @@ func (p *pair) talk(t *testing.T, n int) {
 	}
 }
 
-// What was counted arrives, for the device and for each of its QPs under its own number; a QP that is closed has no metrics, and is in nobody's way. What is listed
-// twice is there once.
+// The metrics have the values of the counters, for the device and for each of its QPs. Closed QPs have no
+// metrics and do not disturb others. Devices and QPs that are listed twice are exported once.
 func TestValues(t *testing.T) {
 	p := newPair(t)
 	p.talk(t, 3)
 	scrape := func() string {
 		r := client.NewPedanticRegistry()
-		r.MustRegister(&prometheus.Collector{Devices: []*verbs.Device{p.dev, p.dev}, QPs: func() []*verbs.QP { return []*verbs.QP{p.a, p.b, p.a} }})
+		r.MustRegister(&prometheus.Collector{Devices: []*verbs.Device{p.dev, p.dev},
+			QPs: func() []*verbs.QP { return []*verbs.QP{p.a, p.b, p.a} }})
 		w := httptest.NewRecorder()
 		promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		if w.Code != 200 {
@@ -120,7 +126,7 @@ func TestValues(t *testing.T) {
 		fmt.Sprintf("verbena_qp_tx_data_bytes_total{device=%q,port=\"1\",qp=\"0x%06x\"} 0\n", "vrb_x", p.b.QPN()),
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("no %s in\n%s", want, text)
+			t.Errorf("the output lacks %s:\n%s", want, text)
 		}
 	}
 	if err := p.b.Close(); err != nil {
@@ -135,12 +141,13 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// The metrics are there and Prometheus' linter has no complaint.
+// The metrics exist and Prometheus' linter accepts them.
 func TestMetrics(t *testing.T) {
 	p := newPair(t)
 	dev, qp := p.dev, p.a
 	r := client.NewPedanticRegistry()
-	r.MustRegister(&prometheus.Collector{Devices: []*verbs.Device{dev}, QPs: func() []*verbs.QP { return []*verbs.QP{qp} }})
+	r.MustRegister(&prometheus.Collector{Devices: []*verbs.Device{dev},
+		QPs: func() []*verbs.QP { return []*verbs.QP{qp} }})
 	problems, err := testutil.GatherAndLint(r)
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +155,8 @@ func TestMetrics(t *testing.T) {
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
-	for _, name := range []string{"verbena_duplicate_request_total", "verbena_sent_pkts_total", "verbena_qp_out_of_sequence_total"} {
+	for _, name := range []string{"verbena_duplicate_request_total", "verbena_sent_pkts_total",
+		"verbena_qp_out_of_sequence_total"} {
 		if n, err := testutil.GatherAndCount(r, name); err != nil || n != 1 {
 			t.Errorf("%s: %d metrics, %v", name, n, err)
 		}
@@ -156,7 +164,8 @@ func TestMetrics(t *testing.T) {
 
 	w := httptest.NewRecorder()
 	prometheus.Handler(dev).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	if body := w.Body.String(); w.Code != 200 || !strings.Contains(body, `verbena_local_ack_timeout_err_total{device="vrb_x",port="1"} 0`) {
+	if body := w.Body.String(); w.Code != 200 ||
+		!strings.Contains(body, `verbena_local_ack_timeout_err_total{device="vrb_x",port="1"} 0`) {
 		t.Errorf("%d %s", w.Code, body)
 	}
 }

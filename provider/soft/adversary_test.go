@@ -12,16 +12,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Programs that do what they may, but few do.
+// These programs make permitted but unusual sequences of calls.
 
-// rdma is a signaled request of n bytes from the start of a's memory to the start of b's.
+// rdma returns a signaled request of n bytes from the start of a's memory to the start of b's.
 func rdma(a, b *end, op verbs.WROpcode, n int) verbs.SendWR {
 	wr := send(a, n)
 	wr.Opcode, wr.RemoteAddr, wr.RKey = op, b.mr.Addr(), b.mr.RKey()
 	return wr
 }
 
-// while runs f again and again in n goroutines until stop returns.
+// while runs f repeatedly in n goroutines until stop returns.
 func while(n int, f func(i int), stop func()) {
 	var wg sync.WaitGroup
 	var end atomic.Bool
@@ -38,15 +38,16 @@ func while(n int, f func(i int), stop func()) {
 	wg.Wait()
 }
 
-// allowed are the failures of calls on objects that others destroy or break meanwhile.
-func allowed(t *testing.T, what string, err error) {
+// checkConcurrent checks the error of a call on an object that other goroutines destroy or break concurrently.
+func checkConcurrent(t *testing.T, what string, err error) {
 	if err != nil && !errors.Is(err, verbs.EINVAL) && !errors.Is(err, verbs.ENOMEM) {
 		t.Errorf("%s: %v", what, err)
 	}
 }
 
-// TestV_QPD_01_V_LIB_05_DestroyedUnderWay: QPs go while others post to them, poll, change and query them. Each is destroyed once.
-func TestV_QPD_01_V_LIB_05_DestroyedUnderWay(t *testing.T) {
+// TestV_QPD_01_V_LIB_05_DestroyedDuringUse: QPs are destroyed while other goroutines post to them, poll, modify and
+// query them. Each is destroyed once.
+func TestV_QPD_01_V_LIB_05_DestroyedDuringUse(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := ends[0], ends[1]
@@ -56,8 +57,8 @@ func TestV_QPD_01_V_LIB_05_DestroyedUnderWay(t *testing.T) {
 			while(3, func(i int) {
 				switch i {
 				case 0:
-					allowed(t, "PostRecv", qb.PostRecv(recv(b, 1, 100)))
-					allowed(t, "PostSend", qa.PostSend(send(a, 100), rdma(a, b, verbs.WRRDMARead, 5000)))
+					checkConcurrent(t, "PostRecv", qb.PostRecv(recv(b, 1, 100)))
+					checkConcurrent(t, "PostSend", qa.PostSend(send(a, 100), rdma(a, b, verbs.WRRDMARead, 5000)))
 				case 1:
 					var wcs [16]verbs.WC
 					for _, e := range ends {
@@ -67,8 +68,8 @@ func TestV_QPD_01_V_LIB_05_DestroyedUnderWay(t *testing.T) {
 					}
 				default:
 					_, _, err := qa.Query(0)
-					allowed(t, "Query", err)
-					allowed(t, "Modify", qb.Modify(&verbs.QPAttr{MinRNRTimer: 2}, verbs.QPAttrMinRNRTimer))
+					checkConcurrent(t, "Query", err)
+					checkConcurrent(t, "Modify", qb.Modify(&verbs.QPAttr{MinRNRTimer: 2}, verbs.QPAttrMinRNRTimer))
 				}
 			}, func() {
 				time.Sleep(2 * time.Millisecond)
@@ -90,7 +91,7 @@ func TestV_QPD_01_V_LIB_05_DestroyedUnderWay(t *testing.T) {
 				t.Errorf("2 QPs were destroyed %d times", gone.Load())
 			}
 		}
-		for range 20 { // the CQs work on
+		for range 20 { // the CQs still work
 			var wcs [64]verbs.WC
 			for _, e := range ends {
 				get(e.cq.Poll(wcs[:]))(t)
@@ -112,20 +113,23 @@ func TestV_QPD_01_V_LIB_05_DestroyedUnderWay(t *testing.T) {
 	})
 }
 
-// TestV_CQ_09_V_CQ_11_V_POLL_02_ResizedUnderLoad: while a CQ is resized and several goroutines poll it, each completion comes once.
+// TestV_CQ_09_V_CQ_11_V_POLL_02_ResizedUnderLoad: while a CQ is resized and several goroutines poll it, each
+// completion comes once.
 func TestV_CQ_09_V_CQ_11_V_POLL_02_ResizedUnderLoad(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := ends[0], ends[1]
 		cq := get(a.ctx.CreateCQ(128, nil))(t)
-		qp := get(a.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 64, MaxSendSGE: 1}}))(t)
+		qp := get(a.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq,
+			Cap: verbs.QPCap{MaxSendWR: 64, MaxSendSGE: 1}}))(t)
 		defer func() { must(t, qp.Close()); must(t, cq.Close()) }()
 		join(t, qp, b.qp(verbs.QPTypeRC, nil), &verbs.ConnectOptions{Timeout: 19})
 		const total = 500
 		var seen [total]atomic.Int32
 		var done, polls atomic.Int32
 		begin := time.Now()
-		// waiting says that it is too early to give up: a machine that lets the program run seldom is not a stall.
+		// waiting reports whether the time limit is not reached. It also counts polls: on a loaded machine
+		// the program may run rarely.
 		waiting := func() bool {
 			return done.Load() < total && (time.Since(begin) < 30*time.Second || polls.Load() < 100000)
 		}
@@ -176,8 +180,8 @@ func TestV_CQ_09_V_CQ_11_V_POLL_02_ResizedUnderLoad(t *testing.T) {
 	})
 }
 
-// TestV_QPS_17_X_QPS_01_FlushedInOrder: whatever is posted, before and after a QP goes to ERR, by several goroutines, is flushed once, in the
-// order of its queue.
+// TestV_QPS_17_X_QPS_01_FlushedInOrder: all requests that several goroutines post before and after a QP goes to ERR
+// are flushed once, in the order of their queue.
 func TestV_QPS_17_X_QPS_01_FlushedInOrder(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
@@ -224,9 +228,9 @@ func TestV_QPS_17_X_QPS_01_FlushedInOrder(t *testing.T) {
 	})
 }
 
-// TestV_QPS_03_ResetAndAgain: a connection is reset in the middle of its traffic, again and again, and each time works as new: no completion or
-// message of an earlier one appears.
-func TestV_QPS_03_ResetAndAgain(t *testing.T) {
+// TestV_QPS_03_RepeatedReset: after each of several resets during traffic a connection works, without a completion or
+// message of an earlier one.
+func TestV_QPS_03_RepeatedReset(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := ends[0], ends[1]
@@ -267,9 +271,9 @@ func TestV_QPS_03_ResetAndAgain(t *testing.T) {
 	})
 }
 
-// TestV_SRQ_04_V_SRQ_09_SharedByMany: many QPs take from one SRQ that its program refills when the limit event says so; each message arrives once,
-// with the QP that got it.
-func TestV_SRQ_04_V_SRQ_09_SharedByMany(t *testing.T) {
+// TestV_SRQ_04_V_SRQ_09_SharedByManyQPs: many QPs take receives from one SRQ that its program refills at each limit
+// event; each message arrives once, with the number of the QP that received it.
+func TestV_SRQ_04_V_SRQ_09_SharedByManyQPs(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := ends[0], ends[1]
@@ -340,7 +344,8 @@ func TestV_SRQ_04_V_SRQ_09_SharedByMany(t *testing.T) {
 	})
 }
 
-// TestV_MR_22_RegionsChangeUnderLoad: a region goes, comes and changes while peers write to it. What was refused never wrote.
+// TestV_MR_22_RegionsChangeUnderLoad: a region is closed or loses its access rights while a peer writes to it. A
+// refused WRITE never wrote.
 func TestV_MR_22_RegionsChangeUnderLoad(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
@@ -390,7 +395,7 @@ func TestV_MR_22_RegionsChangeUnderLoad(t *testing.T) {
 				drain()
 			}
 			must(t, <-revoked)
-			clear(buf) // it is the program's again
+			clear(buf) // the device does not write to it any more
 			for begin := time.Now(); polled < posted && time.Since(begin) < 20*time.Second; {
 				drain()
 			}
@@ -411,8 +416,9 @@ func TestV_MR_22_RegionsChangeUnderLoad(t *testing.T) {
 	})
 }
 
-// TestV_TR_04_V_KC_10_UDAmongMany: several UD QPs send to each other, inline at the limit and with a GRH in front, from several goroutines.
-func TestV_TR_04_V_KC_10_UDAmongMany(t *testing.T) {
+// TestV_TR_04_V_KC_10_ManyUDSenders: several UD QPs send from several goroutines, inline at the limit, to one that
+// receives with a GRH.
+func TestV_TR_04_V_KC_10_ManyUDSenders(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := ends[0], ends[1]
@@ -426,17 +432,20 @@ func TestV_TR_04_V_KC_10_UDAmongMany(t *testing.T) {
 		var wg sync.WaitGroup
 		for s := range senders {
 			cq := get(a.ctx.CreateCQ(32, nil))(t)
-			qp := get(a.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 16, MaxInlineData: 64}}))(t)
+			qp := get(a.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: cq, RecvCQ: cq,
+				Cap: verbs.QPCap{MaxSendWR: 16, MaxInlineData: 64}}))(t)
 			must(t, qp.Connect(verbs.QPInfo{}, nil))
 			choice := get(a.ctx.SelectGID(info.GID.Addr()))(t)
-			ah := get(a.pd.CreateAH(&verbs.AHAttr{PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: info.GID, SGIDIndex: choice.Index, HopLimit: 9}}))(t)
+			ah := get(a.pd.CreateAH(&verbs.AHAttr{PortNum: 1, IsGlobal: true,
+				GRH: verbs.GlobalRoute{DGID: info.GID, SGIDIndex: choice.Index, HopLimit: 9}}))(t)
 			t.Cleanup(func() { must(t, qp.Close()); must(t, cq.Close()); must(t, ah.Close()) })
 			wg.Go(func() {
 				for m := range messages {
 					data := make([]byte, 64)
 					copy(data, fmt.Sprintf("%d/%d", s, m))
 					err := qp.PostSend(verbs.SendWR{
-						Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSignaled, Inline: data, AH: ah, RemoteQPN: info.QPN, RemoteQKey: verbs.DefaultQKey,
+						Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSignaled, Inline: data, AH: ah, RemoteQPN: info.QPN,
+						RemoteQKey: verbs.DefaultQKey,
 					})
 					if err != nil {
 						t.Error(err)
@@ -473,7 +482,7 @@ func TestV_TR_04_V_KC_10_UDAmongMany(t *testing.T) {
 	})
 }
 
-// Fields that an opcode does not use are ignored, whatever is in them.
+// TestAddressHandleOfAConnectedQP: an RC QP ignores the fields of address handles in a request.
 func TestAddressHandleOfAConnectedQP(t *testing.T) {
 	ends := newEnds(t, &networks[0], 2, nil)
 	qa, qb := connect(ends[0], ends[1], verbs.QPTypeRC, nil)

@@ -7,14 +7,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// ah is an AHDriver: a path, which no one changes.
+// ah is a DriverHandle: a path, which never changes.
 type ah struct{ path link.Path }
 
-// Destroy leaves the path to the requests that still use it.
+// Destroy does nothing: requests that still use the path keep it.
 func (*ah) Destroy() error { return nil }
 
-// CreateAH makes an address handle.
-func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.AHDriver, error) {
+// CreateAH makes an address handle. Errors are those of path.
+func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.DriverHandle, error) {
 	path, err := p.ctx.dev.port.Load().path(&attr)
 	if err != nil {
 		return nil, err
@@ -22,28 +22,31 @@ func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.AHDriver, error) {
 	return &ah{path}, nil
 }
 
-// path is the way that the attributes describe. The entry of the GID table must be an address that packets can be sent from.
+// path returns the path that the attributes describe, EINVAL unless the entry of the GID table is a local address
+// that packets can be sent from, of the destination's family.
 func (p *portInfo) path(a *verbs.AHAttr) (link.Path, error) {
 	g := &a.GRH
 	if g.SGIDIndex >= len(p.table.gids) {
-		return link.Path{}, fail(verbs.EINVAL, "GID index %d is empty; %s", g.SGIDIndex, p.usable())
+		return link.Path{}, fail(verbs.EINVAL, "GID index %d: empty entry; %s", g.SGIDIndex, p.usable())
 	}
 	src, dst := p.table.gids[g.SGIDIndex].Addr(), addrOf(g.DGID)
 	switch {
 	case !p.has(src) && g.SGIDIndex == 0:
-		return link.Path{}, fail(verbs.EINVAL, "GID index 0, %v, is the default GID, which is no address of %s; %s", src, p.where(), p.usable())
+		return link.Path{}, fail(verbs.EINVAL, "GID index 0, %v: the default GID, not an address of %s; %s", src, p.where(),
+			p.usable())
 	case !p.has(src):
-		return link.Path{}, fail(verbs.EINVAL, "GID index %d is no address of %s; %s", g.SGIDIndex, p.where(), p.usable())
+		return link.Path{}, fail(verbs.EINVAL, "GID index %d: not an address of %s; %s", g.SGIDIndex, p.where(), p.usable())
 	case src.Is4() != dst.Is4():
-		return link.Path{}, fail(verbs.EINVAL, "%v cannot be reached from GID index %d, %v: one is IPv4, the other IPv6; %s",
+		return link.Path{}, fail(verbs.EINVAL, "destination %v, GID index %d, %v: one is IPv4, the other IPv6; %s",
 			dst, g.SGIDIndex, src, p.usable())
 	}
 	return link.Path{
 		Src: src, Dst: dst, TClass: g.TrafficClass, HopLimit: g.HopLimit, FlowLabel: g.FlowLabel,
-		Source: link.SourcePort(g.FlowLabel, 0, 0), // a QP's path gets another one if it has no flow label
+		Source: link.SourcePort(g.FlowLabel, 0, 0), // the QP numbers choose it for a QP's path without a flow label
 	}, nil
 }
 
+// where names the interface, or the device if it has none, in an error.
 func (p *portInfo) where() string {
 	if p.iface != "" {
 		return "interface " + p.iface
@@ -51,7 +54,8 @@ func (p *portInfo) where() string {
 	return "device " + p.name
 }
 
-// addrOf is the IP address that a GID stands for. An IPv4 group may also be written as ff0e::ffff:a.b.c.d, the form of RoCE v1.
+// addrOf returns the IP address of a GID. An IPv4 group may also be written as ff0e::ffff:a.b.c.d, the form of RoCE
+// v1.
 func addrOf(g verbs.GID) netip.Addr {
 	if g.IsMulticast() && g[0] == 0xff && isMapped(g) {
 		if a := netip.AddrFrom4([4]byte(g[12:])); a.IsMulticast() {
@@ -61,7 +65,7 @@ func addrOf(g verbs.GID) netip.Addr {
 	return g.Addr()
 }
 
-// isMapped tells whether the lower 96 bits are 0:...:ffff:a.b.c.d behind the two bytes of a multicast prefix.
+// isMapped reports whether the GID is 0:...:ffff:a.b.c.d after the two bytes of a multicast prefix.
 func isMapped(g verbs.GID) bool {
 	for _, b := range g[2:10] {
 		if b != 0 {

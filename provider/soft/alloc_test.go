@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Posting, polling, sending and receiving allocate nothing, whatever the operation.
+// TestDataPathAllocatesNothing: posting, polling, sending and receiving allocate no memory in any operation.
 func TestDataPathAllocatesNothing(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector allocates")
@@ -33,7 +33,8 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 		rdma := func(op verbs.WROpcode, size int) func() {
 			return func() {
 				err := qa.PostSend(verbs.SendWR{
-					Opcode: op, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, size)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(),
+					Opcode: op, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, size)}, RemoteAddr: b.mr.Addr(),
+					RKey: b.mr.RKey(),
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -49,7 +50,8 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 				if err := qb.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{b.mr.SGE(0, 10000)}}); err != nil {
 					t.Fatal(err)
 				}
-				err := qa.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 10000)}})
+				err := qa.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled,
+					SGList: []verbs.SGE{a.mr.SGE(0, 10000)}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -61,7 +63,8 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 				var data [16]byte
-				err := qa.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: data[:]})
+				err := qa.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled | verbs.SendInline,
+					Inline: data[:]})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -99,7 +102,7 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 			{"READ", rdma(verbs.WRRDMARead, 100000)},
 			{"FETCH_ADD", rdma(verbs.WRAtomicFetchAndAdd, 8)},
 		} {
-			for range 10 { // buffers are made when they are first used
+			for range 10 { // buffers are allocated at first use
 				c.f()
 			}
 			if n := testing.AllocsPerRun(200, c.f); n != 0 {

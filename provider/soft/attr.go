@@ -1,10 +1,12 @@
 package soft
 
 import (
+	"math"
+
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Limits of the device. Where they are not those of rdma_rxe it is because memory is the only real limit.
+// Limits of the device. Memory is the only physical limit, so some are higher than those of rdma_rxe.
 const (
 	maxQP       = 1<<20 - 16
 	maxQPWR     = 1 << 16
@@ -19,7 +21,7 @@ const (
 	mcastQPs    = 1024
 )
 
-// deviceAttr describes the device.
+// deviceAttr returns the attributes that do not depend on a context.
 func (d *device) deviceAttr() verbs.DeviceAttr {
 	attr := verbs.DeviceAttr{
 		FWVer:                 version,
@@ -27,7 +29,7 @@ func (d *device) deviceAttr() verbs.DeviceAttr {
 		SysImageGUID:          d.guid,
 		MaxMRSize:             1 << 47,
 		PageSizeCap:           0xfffff000,
-		VendorID:              0xffffff, // as rdma_rxe's: nobody's
+		VendorID:              0xffffff, // as rdma_rxe's: not assigned
 		HWVer:                 0,
 		MaxQP:                 maxQP,
 		MaxQPWR:               maxQPWR,
@@ -52,9 +54,11 @@ func (d *device) deviceAttr() verbs.DeviceAttr {
 		MaxPKeys:              1,
 		LocalCAAckDelay:       15,
 		PhysPortCnt:           1,
-		DeviceCapFlags: verbs.DeviceBadPKeyCntr | verbs.DeviceBadQKeyCntr | verbs.DeviceAutoPathMig | verbs.DeviceUDAVPortEnforce |
+		DeviceCapFlags: verbs.DeviceBadPKeyCntr | verbs.DeviceBadQKeyCntr | verbs.DeviceAutoPathMig |
+			verbs.DeviceUDAVPortEnforce |
 			verbs.DeviceCurrQPStateMod | verbs.DevicePortActiveEvent | verbs.DeviceSysImageGUID | verbs.DeviceRCRNRNAKGen |
-			verbs.DeviceSRQResize | verbs.DeviceXRC | verbs.DeviceMemWindow | verbs.DeviceMemMgtExtensions | verbs.DeviceMemWindowType2B,
+			verbs.DeviceSRQResize | verbs.DeviceXRC | verbs.DeviceMemWindow | verbs.DeviceMemMgtExtensions |
+			verbs.DeviceMemWindowType2B,
 	}
 	if d.hasFrames() {
 		attr.MaxRawEthyQP = maxQP
@@ -63,5 +67,33 @@ func (d *device) deviceAttr() verbs.DeviceAttr {
 	return attr
 }
 
-// version is what the device says of its firmware.
+// version is the firmware version that the device reports.
 const version = "1.0"
+
+// Every region of a software device has on-demand paging: the kernel brings a page in when the device touches it. So
+// ON_DEMAND needs no work, and HUGETLB has no effect. A region of the whole address space is not possible: an access
+// to an unmapped address, which a peer may name, would end the process.
+
+// odpCaps are the operations on regions with on-demand paging: all of them.
+var odpCaps = verbs.ODPCaps{
+	General: verbs.ODPSupport,
+	RC:      verbs.ODPSend | verbs.ODPRecv | verbs.ODPWrite | verbs.ODPRead | verbs.ODPAtomic | verbs.ODPSRQRecv,
+	UC:      verbs.ODPSend | verbs.ODPRecv | verbs.ODPWrite,
+	UD:      verbs.ODPSend | verbs.ODPRecv | verbs.ODPSRQRecv,
+}
+
+// xrcODPCaps are the same for XRC, which receives only from SRQs.
+const xrcODPCaps = verbs.ODPSend | verbs.ODPWrite | verbs.ODPRead | verbs.ODPAtomic | verbs.ODPSRQRecv
+
+// QueryDevice returns the attributes of the device.
+func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
+	attr := c.dev.deviceAttr()
+	attr.ODPCaps, attr.XRCODPCaps = odpCaps, xrcODPCaps
+	attr.MaxDMSize = maxDMSize
+	attr.TMCaps = tmCaps
+	attr.CQModCaps = verbs.CQModerationCaps{MaxCQCount: math.MaxUint16, MaxCQPeriod: math.MaxUint16}
+	attr.DeviceCapFlags |= verbs.DeviceFlushGlobal | verbs.DeviceAtomicWrite
+	c.dev.rawCaps(&attr)
+	attr.CompletionTimestampMask, attr.HCACoreClock = math.MaxUint64, 1e6 // ticks are nanoseconds
+	return attr, nil
+}

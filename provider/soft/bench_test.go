@@ -16,14 +16,14 @@ func benchEach(b *testing.B, f func(b *testing.B, x, y *end)) {
 	}
 }
 
-// check is must for loops that are measured, since Helper is slow.
+// check is must for measured loops, in which the call of Helper takes too long.
 func check(b *testing.B, err error) {
 	if err != nil {
 		b.Fatal(err)
 	}
 }
 
-// One message each way, both sides polling.
+// BenchmarkPingPong: one message each way, both sides polling.
 func BenchmarkPingPong(b *testing.B) {
 	benchEach(b, func(b *testing.B, x, y *end) {
 		qx, qy := connect(x, y, verbs.QPTypeRC, nil)
@@ -64,7 +64,7 @@ func BenchmarkPingPong(b *testing.B) {
 	})
 }
 
-// WRITEs of 1 MiB, several at a time; the passive side's program sleeps.
+// BenchmarkWrite1M: WRITEs of 1 MiB, up to 4 outstanding; the passive side does not poll.
 func BenchmarkWrite1M(b *testing.B) {
 	benchEach(b, func(b *testing.B, x, y *end) {
 		qx, _ := connect(x, y, verbs.QPTypeRC, nil)
@@ -75,7 +75,7 @@ func BenchmarkWrite1M(b *testing.B) {
 	})
 }
 
-// WRITEs of 8 bytes, as many as the queue takes.
+// BenchmarkWriteRate: WRITEs of 8 bytes, up to 64 outstanding.
 func BenchmarkWriteRate(b *testing.B) {
 	benchEach(b, func(b *testing.B, x, y *end) {
 		qx, _ := connect(x, y, verbs.QPTypeRC, nil)
@@ -85,7 +85,7 @@ func BenchmarkWriteRate(b *testing.B) {
 	})
 }
 
-// writes WRITEs n times size bytes, depth at once.
+// writes posts n WRITEs of size bytes, up to depth outstanding.
 func writes(b *testing.B, x *end, qx *verbs.QP, y *end, size, n, depth int) {
 	var wcs [64]verbs.WC
 	sge := []verbs.SGE{x.mr.SGE(0, size)}
@@ -105,7 +105,7 @@ func writes(b *testing.B, x *end, qx *verbs.QP, y *end, size, n, depth int) {
 	}
 }
 
-// One message each way; both sides sleep until a completion event comes.
+// BenchmarkEventPingPong: one message each way; both sides block until a completion event.
 func BenchmarkEventPingPong(b *testing.B) {
 	benchEach(b, func(b *testing.B, x, y *end) {
 		type side struct {
@@ -169,7 +169,8 @@ func BenchmarkEventPingPong(b *testing.B) {
 	})
 }
 
-// What a SEND of 8 bytes costs both ends together: one goroutine runs them in turns, 64 messages at a time.
+// BenchmarkBothEnds: the time of a SEND of 8 bytes at both ends together: one goroutine runs them alternately, 64
+// messages at a time.
 func BenchmarkBothEnds(b *testing.B) {
 	for i := range networks {
 		b.Run(networks[i].name, func(b *testing.B) {
@@ -212,10 +213,11 @@ func bothEnds(b *testing.B, x, y *end) {
 	}
 }
 
-// What a capture costs: WRITEs of 64 KiB without one, with VERBENA_PCAP, and with the first 512 bytes of each packet in it. The file is a device
-// without end, for a disk is not what is measured; the ratios are in docs/performance.md.
+// BenchmarkCapture: WRITEs of 64 KiB without a capture, with VERBENA_PCAP, and with VERBENA_PCAP_SNAPLEN=512. The
+// file is /dev/null, so that no disk is measured; the ratios are in docs/performance.md.
 func BenchmarkCapture(b *testing.B) {
-	for _, c := range []struct{ name, file, snap string }{{"off", "", ""}, {"on", "/dev/null", ""}, {"on-512", "/dev/null", "512"}} {
+	for _, c := range []struct{ name, file, snap string }{{"off", "", ""}, {"on", "/dev/null", ""},
+		{"on-512", "/dev/null", "512"}} {
 		b.Run(c.name, func(b *testing.B) {
 			b.Setenv("VERBENA_PCAP", c.file)
 			b.Setenv("VERBENA_PCAP_SNAPLEN", c.snap)
@@ -227,5 +229,50 @@ func BenchmarkCapture(b *testing.B) {
 				writes(b, x, qx, y, 64<<10, b.N, 8)
 			})
 		})
+	}
+}
+
+// BenchmarkRoundTrip: a SEND of 8 bytes and its answer, one at a time, both ends in one goroutine. It measures the
+// processor time of a round trip.
+func BenchmarkRoundTrip(b *testing.B) {
+	for i := range networks {
+		b.Run(networks[i].name, func(b *testing.B) {
+			ends := newEnds(b, &networks[i], 2, func(c *soft.Config) { c.Manual, c.Shards = true, 1 })
+			roundTrip(b, ends[0], ends[1])
+		})
+	}
+}
+
+func roundTrip(b *testing.B, x, y *end) {
+	qx, qy := connect(x, y, verbs.QPTypeRC, nil)
+	wr := []verbs.SendWR{{Opcode: verbs.WRSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: make([]byte, 8)}}
+	recvs := []verbs.RecvWR{{SGList: []verbs.SGE{y.mr.SGE(0, 64)}}}
+	recvsX := []verbs.RecvWR{{SGList: []verbs.SGE{x.mr.SGE(0, 64)}}}
+	var wcs [4]verbs.WC
+	wait := func(e *end) {
+		for {
+			k, err := e.cq.Poll(wcs[:])
+			check(b, err)
+			if k == 0 {
+				x.dev.Step()
+				y.dev.Step()
+			}
+			for j := range wcs[:k] {
+				check(b, wcs[j].Err())
+				if wcs[j].Opcode == verbs.WCRecv {
+					return
+				}
+			}
+		}
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		check(b, qy.PostRecv(recvs...))
+		check(b, qx.PostSend(wr...))
+		wait(y)
+		check(b, qx.PostRecv(recvsX...))
+		check(b, qy.PostSend(wr...))
+		wait(x)
 	}
 }

@@ -15,47 +15,55 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link/pcap"
 )
 
-// envPcap is the environment variable that names a file for what the devices of the process send and receive.
+// envPcap is the environment variable that names the capture file of the process.
 const envPcap = "VERBENA_PCAP"
 
-// envSnapLen is the environment variable that says how many bytes of each packet are written.
+// envSnapLen is the environment variable for the number of bytes written of each packet.
 const envSnapLen = "VERBENA_PCAP_SNAPLEN"
 
-// snapLen is what the environment says, 0 for whole packets.
+// snapLen returns the value of envSnapLen; 0 means whole packets.
 func snapLen() int {
 	s := os.Getenv(envSnapLen)
 	n, err := strconv.Atoi(s)
 	if s != "" && s != "0" && (err != nil || n < pcap.MinSnap || n > pcap.MaxSnap) {
-		fmt.Fprintf(os.Stderr, "verbena: %s=%s: whole packets are captured: %d to %d bytes are possible\n", envSnapLen, s, pcap.MinSnap, pcap.MaxSnap)
+		fmt.Fprintf(os.Stderr, "verbena: %s=%s: must be 0 or %d to %d bytes; whole packets are captured\n", envSnapLen, s,
+			pcap.MinSnap, pcap.MaxSnap)
 		return 0
 	}
 	return n
 }
 
-// capture is what a device's packets are written to.
+// capture is the set of sinks that a device's packets are written to.
 type capture struct {
-	mu    sync.Mutex
-	eng   *engine.Engine // nil while it has no link
-	file  *pcap.Sink     // of the process's capture; one of sinks
+	mu sync.Mutex // guards all fields
+	// +checklocks:mu
+	eng *engine.Engine // nil while the device has no link
+	// +checklocks:mu
+	file *pcap.Sink // the sink of the process's capture file, one of sinks; nil without one
+	// +checklocks:mu
 	sinks []*pcap.Sink
 }
 
-// captures is the process's capture.
+// captures is the capture file of the process.
 var captures captureFile
 
-// captureFile takes whole blocks of several sinks.
+// captureFile is one file for the captures of several devices. Its Write is safe for concurrent use; each call writes
+// whole blocks.
 type captureFile struct {
-	mu     sync.Mutex
-	name   string // value of envPcap that it was opened for
-	file   io.Writer
-	ifaces uint32
+	mu sync.Mutex
+	// +checklocks:mu
+	name string // value of envPcap for which file was opened
+	// +checklocks:mu
+	file io.Writer
+	// +checklocks:mu
+	ifaces uint32 // interface descriptions written
 }
 
-// startCapture begins a capture if the environment asks for one.
+// startCapture starts a capture if the environment asks for one.
 func (d *device) startCapture(e *engine.Engine) {
 	d.capture.mu.Lock()
 	d.capture.eng = e
-	d.capture.apply() // a tool may have asked already
+	d.capture.apply() // a tool may have added a sink already
 	d.capture.mu.Unlock()
 	name := os.Getenv(envPcap)
 	if name == "" {
@@ -63,15 +71,17 @@ func (d *device) startCapture(e *engine.Engine) {
 	}
 	sink, err := captures.join(name, d.spec.name)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "verbena: %s=%s: nothing is captured: %v; name a file that can be written\n", envPcap, name, err)
+		fmt.Fprintf(os.Stderr, "verbena: %s=%s: nothing is captured: %v; name a writable file\n", envPcap, name, err)
 		return
 	}
 	sink.SetSnap(snapLen())
+	d.capture.mu.Lock()
 	d.capture.file = sink
+	d.capture.mu.Unlock()
 	d.capture.add(sink)
 }
 
-// add has the device's packets written to one more sink.
+// add adds a sink for the device's packets.
 func (c *capture) add(s *pcap.Sink) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +89,7 @@ func (c *capture) add(s *pcap.Sink) {
 	c.apply()
 }
 
-// remove ends that. Once it returns, nothing more is written.
+// remove removes a sink. Nothing is written to it after remove returns.
 func (c *capture) remove(s *pcap.Sink) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,16 +97,19 @@ func (c *capture) remove(s *pcap.Sink) {
 	c.apply()
 }
 
-// apply sets the taps of the engine. c.mu is held.
+// apply sets the taps of the engine.
+//
+// +checklocks:c.mu
 func (c *capture) apply() {
 	switch {
 	case c.eng == nil:
 	case len(c.sinks) == 0:
 		c.eng.SetTap(nil)
 	default:
+		sinks := c.sinks
 		c.eng.SetTap(func(int) link.Tap {
 			var taps pcap.Taps
-			for _, s := range c.sinks {
+			for _, s := range sinks {
 				taps = append(taps, s.Tap())
 			}
 			if len(taps) == 1 {
@@ -107,7 +120,7 @@ func (c *capture) apply() {
 	}
 }
 
-// stop writes what is left. The engine is closed.
+// stop flushes and closes the capture file's sink. The engine must be closed.
 func (c *capture) stop() {
 	c.mu.Lock()
 	file := c.file
@@ -117,13 +130,14 @@ func (c *capture) stop() {
 		return
 	}
 	if err := file.Close(); err != nil {
-		fmt.Fprintf(os.Stderr, "verbena: %s: the capture is not complete: %v\n", envPcap, err)
+		fmt.Fprintf(os.Stderr, "verbena: %s: incomplete capture: %v\n", envPcap, err)
 	} else if n := file.Dropped(); n > 0 {
-		fmt.Fprintf(os.Stderr, "verbena: %s: %d packets are missing: the file was written too slowly\n", envPcap, n)
+		fmt.Fprintf(os.Stderr,
+			"verbena: %s: incomplete capture: %d packets dropped because the file was written too slowly\n", envPcap, n)
 	}
 }
 
-// join makes the sink of a device, and the file if there is none yet.
+// join opens the file if it is not open, and returns a sink for a device.
 func (c *captureFile) join(name, device string) (*pcap.Sink, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,26 +158,26 @@ func (c *captureFile) join(name, device string) (*pcap.Sink, error) {
 	return pcap.NewSink(c, c.ifaces-1), nil
 }
 
-// Write writes blocks.
+// Write writes blocks to the file.
 func (c *captureFile) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.file.Write(b)
 }
 
-// createCapture makes the file, empty, or one of its own if another process has that.
+// createCapture creates the file, empty. If another process writes to it, the process ID is added to the name.
 func createCapture(name string) (*os.File, error) {
 	pid := strconv.Itoa(os.Getpid())
 	name = strings.ReplaceAll(name, "%p", pid)
 	f, err := createLocked(name)
-	if err == errTaken {
+	if err == errLocked {
 		ext := filepath.Ext(name)
 		f, err = createLocked(strings.TrimSuffix(name, ext) + "." + pid + ext)
 	}
 	return f, err
 }
 
-// createLocked makes a file that no other process has.
+// createLocked creates and locks a file; errLocked if another process has locked it.
 func createLocked(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -15,12 +15,14 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/fault"
+	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// With VERBENA_PCAP every packet is in the file, with its ICRC, and comments say what it is of and why it is sent again.
+// TestCaptureFile: with VERBENA_PCAP the file has every packet, with its ICRC and a comment with its QP, its work
+// request and the reason of a retransmission.
 func TestCaptureFile(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		file := filepath.Join(t.TempDir(), "x.pcapng")
@@ -34,7 +36,7 @@ func TestCaptureFile(t *testing.T) {
 				}
 				return fault.Wrap(l, fault.Config{Seed: 1, Recv: fault.Faults{Loss: 0.1}}), nil
 			}
-			ends := newEnds(t, n, 2, func(c *soft.Config) { c.Link = bad })
+			ends := newEnds(t, n, 2, func(c *soft.Config) { softlink.Set(c, softlink.Links{Open: bad}) })
 			x, y := ends[0], ends[1]
 			qx, _ := connect(x, y, verbs.QPTypeRC, nil)
 			for i := range 50 {
@@ -52,13 +54,13 @@ func TestCaptureFile(t *testing.T) {
 		})
 		packets := readCapture(t, file)
 		again, wrs := 0, make(map[string]bool)
-		sent := make(map[uint32]bool) // PSNs
+		sent := make(map[uint32]bool) // by PSN
 		for _, p := range packets {
 			if strings.Contains(p.comment, "; sent again: ") {
 				again++
 			} else if psn := wire.BTH(p.data).PSN(); strings.Contains(p.comment, ", WR ") {
 				if sent[psn] {
-					t.Errorf("PSN %d is there once more, and nothing says why: %q", psn, p.comment)
+					t.Errorf("PSN %d again, without a reason in the comment %q", psn, p.comment)
 				}
 				sent[psn] = true
 			}
@@ -79,7 +81,7 @@ func TestCaptureFile(t *testing.T) {
 	})
 }
 
-// VERBENA_PCAP_SNAPLEN has the beginnings of packets written; what it may not be is as if it were not set.
+// TestCaptureSnapLen: VERBENA_PCAP_SNAPLEN limits the bytes written of each packet; an invalid value has no effect.
 func TestCaptureSnapLen(t *testing.T) {
 	for snap, want := range map[string]int{"200": 200, "0": 4000, "127": 4000, "65537": 4000, "many": 4000} {
 		file := filepath.Join(t.TempDir(), "x.pcapng")
@@ -90,7 +92,8 @@ func TestCaptureSnapLen(t *testing.T) {
 			x, y := ends[0], ends[1]
 			qx, _ := connect(x, y, verbs.QPTypeRC, nil)
 			must(t, qx.PostSend(verbs.SendWR{
-				Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{x.mr.SGE(0, 4000)}, RemoteAddr: y.mr.Addr(), RKey: y.mr.RKey(),
+				Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{x.mr.SGE(0, 4000)},
+				RemoteAddr: y.mr.Addr(), RKey: y.mr.RKey(),
 			}))
 			x.good(1)
 		})
@@ -110,7 +113,7 @@ func TestCaptureSnapLen(t *testing.T) {
 	}
 }
 
-// A file that cannot be written costs the program nothing but the capture.
+// TestCaptureFileUnwritable: a program whose capture file cannot be written works without the capture.
 func TestCaptureFileUnwritable(t *testing.T) {
 	t.Setenv("VERBENA_PCAP", filepath.Join(t.TempDir(), "no", "such", "folder.pcapng"))
 	ends := newEnds(t, &networks[0], 2, nil)

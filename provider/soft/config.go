@@ -4,75 +4,77 @@ import (
 	"net/netip"
 	"runtime"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/engine"
-	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Config describes a device that a program makes itself, for tests and simulations. No C function does this.
+// Config describes a device that a program makes with New, for tests and simulations. It has no C twin.
 type Config struct {
-	// Name of the device; empty means vrb0.
+	// Name is the device's name, vrb0 if empty.
 	Name string
-	// Addrs are its local addresses, at least one.
+	// Addrs are the local addresses, at least one.
 	Addrs []netip.Addr
-	// Shards is how many parts the device runs its QPs in, at most 64; 0 means as many as GOMAXPROCS, at most 16.
+	// Shards is the number of shards, each of which runs a part of the device's QPs: 0 to 64. 0 means GOMAXPROCS,
+	// but at most 16, and at most 4 with UDP sockets, since each shard takes descriptors. The device may have
+	// fewer shards if many processes use the address.
 	Shards int
-	// Link opens the link; nil means UDP sockets at port 4791. It is called for the device's first QP, and once more each time
-	// that a device all of whose contexts were closed comes to life again.
-	Link func(addrs []netip.Addr, ports int) (link.Link, error)
-	// MTU is that of the Link: its largest packet in bytes, BTH to ICRC, from which the port's path MTU follows; 0 means that of jumbo frames.
-	MTU int
-	// Raw opens the link of Ethernet frames, for RAW_PACKET QPs, while there are any. nil means a packet socket of the
-	// interface that has Addrs, or none if Link is not nil.
-	Raw func() (link.Raw, error)
-	// Clock reads the time in nanoseconds; it never goes back. nil means the monotonic clock.
+	// Clock returns the time in nanoseconds and must be monotonic. nil means the system's monotonic clock.
 	Clock func() int64
-	// Manual means that the device has no goroutines: the calls of a program and Device.Step do everything.
+	// Manual: the device has no goroutines. All work is done in the program's calls and in Device.Step.
 	Manual bool
-	// FirstQPN is the first QP number to be given, 0 for a random one.
+	// FirstQPN is the first QP number to be assigned; memory keys then count from 0x101. It makes runs
+	// reproducible. 0 means unpredictable numbers and keys.
 	FirstQPN uint32
+
+	links softlink.Links // links in place of sockets, set by packages of this module
 }
+
+func init() { softlink.Set = func(config any, l softlink.Links) { config.(*Config).links = l } }
 
 const (
 	defaultName   = "vrb0"
 	defaultShards = 16 // at most
+	udpShards     = 4  // at most, with UDP sockets
 )
 
-// Device is a device made by New.
+// Device is a device made by New. It is safe for concurrent use.
 type Device struct {
 	*verbs.Device
 	dev *device
 }
 
-// New makes a device. verbs.Devices does not list it. EINVAL if the name or the addresses are not possible.
+// New makes a device, which verbs.Devices does not list. It returns EINVAL for a wrong name, number of shards or
+// address, or no address. It has no C twin.
 func New(c Config) (*Device, error) {
 	if c.Name == "" {
 		c.Name = defaultName
 	}
 	if !goodName(c.Name) {
-		return nil, fail(verbs.EINVAL, "%q is not a device name; one has 1 to 63 letters, digits, '_', '-' or '.'", c.Name)
+		return nil, fail(verbs.EINVAL, "device name %q: must be 1 to 63 letters, digits, '_', '-' or '.'", c.Name)
 	}
 	if c.Shards < 0 || c.Shards > engine.MaxShards {
-		return nil, fail(verbs.EINVAL, "%d shards are not possible; 1 to %d are", c.Shards, engine.MaxShards)
+		return nil, fail(verbs.EINVAL, "%d shards: must be 0 to %d", c.Shards, engine.MaxShards)
 	}
 	s := spec{name: c.Name}
 	for _, a := range c.Addrs {
 		a = a.Unmap().WithZone("")
 		if !a.IsValid() || a.IsMulticast() || a.IsUnspecified() {
-			return nil, fail(verbs.EINVAL, "%v is not the address of one machine", a)
+			return nil, fail(verbs.EINVAL, "address %v: must be a unicast address", a)
 		}
 		s.addrs = append(s.addrs, a)
 	}
 	if len(s.addrs) == 0 {
-		return nil, fail(verbs.EINVAL, "a device needs an address")
+		return nil, fail(verbs.EINVAL, "no address: Addrs must have at least one")
 	}
 	d := newDevice(s)
 	d.cfg = c
-	d.virtual = c.Link != nil
-	return &Device{Device: verbs.NewDevice(d), dev: d}, nil
+	d.virtual = c.links.Open != nil
+	return &Device{Device: driver.NewDevice(d), dev: d}, nil
 }
 
-// Step runs a Manual device once and tells whether there is more to do at once.
+// Step runs a Manual device once and reports whether there is more work to do at once.
 func (d *Device) Step() (busy bool) {
 	if e := d.dev.running(); e != nil {
 		d.dev.frames.Step()
@@ -81,7 +83,8 @@ func (d *Device) Step() (busy bool) {
 	return false
 }
 
-// NextDeadline is the time, as Config.Clock counts, at which a Manual device needs a Step for a timer; math.MaxInt64 if it does not.
+// NextDeadline returns the time of Config.Clock in nanoseconds at which a Manual device needs a Step for a timer;
+// math.MaxInt64 if no timer is armed.
 func (d *Device) NextDeadline() int64 {
 	if e := d.dev.running(); e != nil {
 		return min(e.NextDeadline(), d.dev.frames.NextDeadline())
@@ -89,10 +92,14 @@ func (d *Device) NextDeadline() int64 {
 	return engine.Never
 }
 
-// shards is how many shards the device's engine gets.
+// shards returns the number of shards of the device's engine.
 func (c *Config) shards() int {
 	if c.Shards > 0 {
 		return c.Shards
 	}
-	return min(runtime.GOMAXPROCS(0), defaultShards)
+	most := defaultShards
+	if c.links.Open == nil {
+		most = udpShards
+	}
+	return min(runtime.GOMAXPROCS(0), most)
 }

@@ -14,71 +14,61 @@ import (
 // defaultPKey is the only P_Key: the default partition, full member.
 const defaultPKey = 0xffff
 
-// context is a ContextDriver.
-type context struct {
+// deviceContext is a DriverContext.
+type deviceContext struct {
+	verbs.DriverUnsupported
 	dev     *device
 	num     uint32
 	eng     *engine.Engine
 	regions *mr.Table
 	frames  *raw.Device
-	up      verbs.ContextUpcalls
+	up      verbs.DriverContextEvents
 }
 
-// Close ends the context, and with the last one of the device its engine.
-func (c *context) Close() error { return c.dev.close(c) }
+// Close closes the context, and with the last one of the device its engine.
+func (c *deviceContext) Close() error { return c.dev.close(c) }
 
-// NumCompVectors is the number of shards.
-func (c *context) NumCompVectors() int { return c.dev.cfg.shards() }
+// NumCompVectors returns the number of shards.
+func (c *deviceContext) NumCompVectors() int { return c.dev.cfg.shards() }
 
-// QueryDevice describes the device.
-func (c *context) QueryDevice() (verbs.DeviceAttr, error) { return c.dev.deviceAttr(), nil }
-
-// QueryPort describes the port.
-func (c *context) QueryPort(uint8) (verbs.PortAttr, error) {
+// QueryPort returns the port's attributes.
+func (c *deviceContext) QueryPort(uint8) (verbs.PortAttr, error) {
 	a := c.dev.port.Load().attr()
 	a.BadPKeyCntr, a.QKeyViolCntr = c.dev.violations.read(c.eng)
 	return a, nil
 }
 
-// GIDTable is the GID table.
-func (c *context) GIDTable(uint8) ([]verbs.GIDEntry, error) {
+// GIDTable returns the GID table.
+func (c *deviceContext) GIDTable(uint8) ([]verbs.GIDEntry, error) {
 	p := c.dev.port.Load()
 	return p.table.entries(func(a netip.Addr) string { return p.spec.netdev(a, p.iface) }), nil
 }
 
-// PKeyTable is the P_Key table.
-func (c *context) PKeyTable(uint8) ([]uint16, error) { return []uint16{defaultPKey}, nil }
+// PKeyTable returns the P_Key table.
+func (c *deviceContext) PKeyTable(uint8) ([]uint16, error) { return []uint16{defaultPKey}, nil }
 
 // SelectGID chooses a GID for a peer.
-func (c *context) SelectGID(_ uint8, peer netip.Addr) (verbs.GIDChoice, error) {
+func (c *deviceContext) SelectGID(_ uint8, peer netip.Addr) (verbs.GIDChoice, error) {
 	return c.dev.port.Load().selectGID(peer)
 }
 
 // AllocPD makes a protection domain.
-func (c *context) AllocPD() (verbs.PDDriver, error) {
+func (c *deviceContext) AllocPD() (verbs.DriverPD, error) {
 	p := &pd{ctx: c, num: c.dev.lastPD.Add(1)}
-	c.dev.census.pds.add(p)
+	c.dev.objects.pds.add(p)
 	return p, nil
 }
 
-// CreateCQ makes a completion queue.
-func (c *context) CreateCQ(cqe, compVector int, up verbs.CQUpcalls) (verbs.CQDriver, error) {
-	return c.newCQ(cqe, compVector, up), nil
-}
-
-func (c *context) newCQ(cqe, compVector int, up verbs.CQUpcalls) *cq {
-	q := &cq{up: &cqUpcalls{CQUpcalls: up}, ctx: c, num: c.dev.lastCQ.Add(1)}
-	q.CQ = c.eng.NewCQ(cqe, compVector, q.up)
-	c.dev.census.cqs.add(q)
-	return q
-}
-
-// violations are the port's counters of packets with a wrong key. Counting them means a look at every QP, so it is not
-// done for every query.
+// violations are the port's counters of packets with a wrong key. Counting visits every QP, so a result is reused for
+// violationsAge.
 type violations struct {
-	mu         sync.Mutex
-	at         time.Time
-	pkey, qkey uint32
+	mu sync.Mutex // guards all fields
+	// +checklocks:mu
+	at time.Time // of the last count
+	// +checklocks:mu
+	pkey uint32
+	// +checklocks:mu
+	qkey uint32
 }
 
 const violationsAge = 100 * time.Millisecond
@@ -91,4 +81,17 @@ func (v *violations) read(e *engine.Engine) (pkey, qkey uint32) {
 		v.pkey, v.qkey = e.KeyViolations()
 	}
 	return v.pkey, v.qkey
+}
+
+// pd is a DriverPD. Only its number matters to QPs, regions and windows.
+type pd struct {
+	verbs.DriverUnsupported
+	ctx *deviceContext
+	num uint32
+}
+
+// Dealloc removes the PD from the list of objects; it owns nothing else.
+func (p *pd) Dealloc() error {
+	p.ctx.dev.objects.pds.remove(p)
+	return nil
 }

@@ -12,29 +12,33 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link/pcap"
 )
 
-// envControl set to 0 keeps the process silent.
+// envControl is the environment variable that disables the control socket if its value is 0.
 const envControl = "VERBENA_CONTROL"
 
-// controlled answers the tools' questions while a device of this machine is open.
+// controlled serves the tools' requests while a device of this machine is open.
 var controlled controller
 
 // controller is a control.Program.
 type controller struct {
-	mu       sync.Mutex
-	server   *control.Server // nil while no device is open
-	open     int             // devices, with those that are being closed
-	devices  []*device
+	mu sync.Mutex // guards all fields
+	// +checklocks:mu
+	server *control.Server // nil while no device is open
+	// +checklocks:mu
+	open int // devices, including those that are being closed
+	// +checklocks:mu
+	devices []*device
+	// +checklocks:mu
 	captures []*liveCapture
 }
 
-// liveCapture is what a tool has asked for.
+// liveCapture is a capture that a tool asked for.
 type liveCapture struct {
 	device    string
-	announced string // where the tool is called, empty if nowhere
+	announced string // the name of the tool's announcement that this process called; empty if the tool called
 	sink      *pcap.Sink
 }
 
-// add makes a device known, to the captures that wait for it before it sends anything.
+// add adds a device, and its sink to the waiting captures before it sends any packet.
 func (c *controller) add(d *device) {
 	if os.Getenv(envControl) == "0" {
 		return
@@ -44,7 +48,7 @@ func (c *controller) add(d *device) {
 	if c.server == nil {
 		s, err := control.Serve(c)
 		if err != nil {
-			return // nobody asks a process in a sandbox without unix sockets
+			return // a sandbox without unix sockets; no tool can connect
 		}
 		c.server = s
 	}
@@ -64,8 +68,8 @@ func (c *controller) add(d *device) {
 	}
 }
 
-// remove forgets a device, whose engine still runs. ended is to be called when that has ended: with the last device everything
-// ends, and captures get what it has sent.
+// remove removes a device, whose engine still runs. The caller calls ended after closing the engine: with the last
+// device that closes the server, when the captures have received all packets.
 func (c *controller) remove(d *device) (ended func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,6 +81,7 @@ func (c *controller) remove(d *device) (ended func()) {
 	return c.removed
 }
 
+// removed closes the server after the last device was closed.
 func (c *controller) removed() {
 	c.mu.Lock()
 	var s *control.Server
@@ -89,10 +94,12 @@ func (c *controller) removed() {
 	}
 }
 
-// Capture sends the packets of a device until the asker has enough, unless it was called.
+// Capture sends the packets of a device until the tool ends the connection. It does nothing if this process already
+// called the tool's announcement.
 func (c *controller) Capture(conn net.Conn, r *bufio.Reader, device, announced string) {
 	c.mu.Lock()
-	if announced != "" && slices.ContainsFunc(c.captures, func(l *liveCapture) bool { return l.announced == announced && l.device == device }) {
+	if announced != "" && slices.ContainsFunc(c.captures,
+		func(l *liveCapture) bool { return l.announced == announced && l.device == device }) {
 		c.mu.Unlock()
 		return
 	}
@@ -101,7 +108,9 @@ func (c *controller) Capture(conn net.Conn, r *bufio.Reader, device, announced s
 	c.follow(conn, r, l)
 }
 
-// begin has the packets of a device sent to a connection. c.mu is held.
+// begin starts a capture of a device to a connection.
+//
+// +checklocks:c.mu
 func (c *controller) begin(conn net.Conn, device, announced string) *liveCapture {
 	l := &liveCapture{device: device, announced: announced, sink: pcap.NewSink(conn, 0)}
 	c.captures = append(c.captures, l)
@@ -113,7 +122,7 @@ func (c *controller) begin(conn net.Conn, device, announced string) *liveCapture
 	return l
 }
 
-// follow returns when the asker has enough, or the server ends.
+// follow handles a capture's requests until the tool ends the connection or the server is closed.
 func (c *controller) follow(conn net.Conn, r *bufio.Reader, l *liveCapture) {
 	for {
 		line, err := r.ReadSlice('\n')

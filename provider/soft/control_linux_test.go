@@ -12,19 +12,23 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/control"
+	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// visible makes two ends on devices that tools see, under names of their own.
-func visible(t *testing.T) (x, y *end) {
+// newVisible makes two ends on devices that tools see, with unique names.
+func newVisible(t *testing.T) (x, y *end) {
 	t.Helper()
-	ends := newEnds(t, &networks[1], 2, func(c *soft.Config) { c.Link, c.Name = nil, strings.ReplaceAll(t.Name(), "/", "-")+c.Name })
+	ends := newEnds(t, &networks[1], 2, func(c *soft.Config) {
+		softlink.Set(c, softlink.Links{})
+		c.Name = strings.ReplaceAll(t.Name(), "/", "-") + c.Name
+	})
 	return ends[0], ends[1]
 }
 
-// mine is what this process tells of a device.
-func mine(t *testing.T, e *end) (d control.Device) {
+// ownReport returns this process's report of a device.
+func ownReport(t *testing.T, e *end) (d control.Device) {
 	t.Helper()
 	reports, _, err := control.Reports(true)
 	must(t, err)
@@ -43,9 +47,9 @@ func mine(t *testing.T, e *end) (d control.Device) {
 	return d
 }
 
-// Tools are told of every object, with its owner, who uses it, and its numbers.
+// TestReportsHaveObjects: reports have every object with its number, its owner and its users.
 func TestReportsHaveObjects(t *testing.T) {
-	x, y := visible(t)
+	x, y := newVisible(t)
 	qx, qy := connect(x, y, verbs.QPTypeRC, nil)
 	cq := get(x.ctx.CreateCQ(5, nil))(t)
 	t.Cleanup(func() { must(t, cq.Close()) })
@@ -60,56 +64,59 @@ func TestReportsHaveObjects(t *testing.T) {
 	t.Cleanup(func() { must(t, pd.Close()) })
 	mr := get(pd.RegMR(make([]byte, 100), verbs.AccessRemoteRead))(t)
 	t.Cleanup(func() { must(t, mr.Close()) })
-	domain := get(x.ctx.OpenXRCD(&verbs.XRCDInitAttr{CompMask: verbs.XRCDInitFD | verbs.XRCDInitOFlags, FD: -1, OFlags: os.O_CREATE}))(t)
+	domain := get(x.ctx.OpenXRCD(&verbs.XRCDInitAttr{OFlags: os.O_CREATE}))(t)
 	t.Cleanup(func() { must(t, domain.Close()) })
-	xsrq := get(x.ctx.CreateSRQEx(&verbs.SRQInitAttrEx{
-		CompMask: verbs.SRQInitType | verbs.SRQInitPD | verbs.SRQInitXRCD | verbs.SRQInitCQ,
-		Type:     verbs.SRQTypeXRC, PD: pd, XRCD: domain, CQ: cq, Attr: verbs.SRQAttr{MaxWR: 1, MaxSGE: 1},
+	xsrq := get(pd.CreateSRQ(&verbs.SRQInitAttr{
+		Type: verbs.SRQTypeXRC, XRCD: domain, CQ: cq, Attr: verbs.SRQAttr{MaxWR: 1, MaxSGE: 1},
 	}))(t)
 	t.Cleanup(func() { must(t, xsrq.Close()) })
 
-	d := mine(t, x)
+	d := ownReport(t, x)
 	if d.Contexts != 1 || d.PDs != 2 || d.CQs != 2 || d.MRs != 2 || d.SRQs != 2 || len(d.QPs) != 4 {
 		t.Errorf("%+v", d)
 	}
 	want := &control.Objects{
 		Contexts: []uint32{1},
 		PDs:      []control.PD{{Num: 1, Users: 6, Context: 1}, {Num: 2, Users: 2, Context: 1}},
-		CQs:      []control.CQ{{Num: 1, CQE: x.cq.Cap(), Users: 2 + 3, Context: 1}, {Num: 2, CQE: cq.Cap(), Users: 3, Context: 1}},
+		CQs: []control.CQ{{Num: 1, CQE: x.cq.Cap(), Users: 2 + 3, Context: 1},
+			{Num: 2, CQE: cq.Cap(), Users: 3, Context: 1}},
 		MRs: []control.MR{
-			{Num: x.mr.LKey() >> 8, LKey: x.mr.LKey(), RKey: x.mr.RKey(), Len: 1 << 20, PD: 1},
-			{Num: mr.LKey() >> 8, LKey: mr.LKey(), RKey: mr.RKey(), Len: 100, PD: 2},
+			{Num: 1, LKey: x.mr.LKey(), RKey: x.mr.RKey(), Len: 1 << 20, PD: 1},
+			{Num: 2, LKey: mr.LKey(), RKey: mr.RKey(), Len: 100, PD: 2},
 		},
-		SRQs: []control.SRQ{{Num: 1, Type: "BASIC", QPs: numbers, PD: 1}, {Num: 2, Type: "XRC", QPs: []uint32{}, PD: 2, CQ: 2}},
+		SRQs: []control.SRQ{{Num: 1, Type: "BASIC", QPs: numbers, PD: 1},
+			{Num: 2, Type: "XRC", QPs: []uint32{}, PD: 2, CQ: 2}},
 	}
 	if !reflect.DeepEqual(d.Objects, want) {
 		t.Errorf("%+v\nwant\n%+v", d.Objects, want)
 	}
 	i := slices.IndexFunc(d.QPs, func(q control.QP) bool { return q.Num == qx.QPN() })
-	if i < 0 || d.QPs[i].Dest != qy.QPN() || d.QPs[i].State != "RTS" || d.QPs[i].Type != "RC" || d.QPs[i].PD != 1 || d.QPs[i].Peer == "" {
+	if i < 0 || d.QPs[i].Dest != qy.QPN() || d.QPs[i].State != "RTS" || d.QPs[i].Type != "RC" || d.QPs[i].PD != 1 ||
+		d.QPs[i].Peer == "" {
 		t.Errorf("%+v", d.QPs)
 	}
 }
 
-// Objects that are gone are not told of, and a device that is closed is not; its process does not answer then.
-func TestReportsForget(t *testing.T) {
+// TestReportsOmitClosedObjects: reports do not have closed objects and devices. Without an open device the process
+// does not answer.
+func TestReportsOmitClosedObjects(t *testing.T) {
 	before := descriptorsOf(t)
 	t.Run("open", func(t *testing.T) {
-		x, _ := visible(t)
+		x, _ := newVisible(t)
 		cq := get(x.ctx.CreateCQ(5, nil))(t)
 		pd := get(x.ctx.AllocPD())(t)
 		mr := get(pd.RegMR(make([]byte, 100), 0))(t)
 		must(t, mr.Close())
 		must(t, pd.Close())
 		must(t, cq.Close())
-		if d := mine(t, x); d.PDs != 1 || d.CQs != 1 || d.MRs != 1 {
+		if d := ownReport(t, x); d.PDs != 1 || d.CQs != 1 || d.MRs != 1 {
 			t.Errorf("%+v", d)
 		}
 	})
 	names, err := control.Processes()
 	must(t, err)
 	if slices.Contains(names, control.Name(os.Geteuid(), os.Getpid())) {
-		t.Errorf("it is still in %q", names)
+		t.Errorf("this process is still in %q", names)
 	}
 	if after := descriptorsOf(t); after > before {
 		t.Errorf("%d descriptors are open, %d were before", after, before)
@@ -122,30 +129,33 @@ func descriptorsOf(t *testing.T) int {
 	return len(list)
 }
 
-// Clients that ask for captures and never read, or talk junk, harm nobody: traffic goes on, and the devices close at once.
+// TestCaptureClientsMisbehave: clients that request captures without reading, or send invalid requests, do not delay
+// traffic or the closing of the devices.
 func TestCaptureClientsMisbehave(t *testing.T) {
 	var slowest time.Duration
 	t.Run("open", func(t *testing.T) {
 		var closing time.Time
-		t.Cleanup(func() { slowest = max(slowest, time.Since(closing)) }) // the last one to run
-		x, y := visible(t)
+		t.Cleanup(func() { slowest = max(slowest, time.Since(closing)) }) // runs last
+		x, y := newVisible(t)
 		qx, _ := connect(x, y, verbs.QPTypeRC, nil)
 		t.Cleanup(func() { closing = time.Now() })
 		name := control.Name(os.Geteuid(), os.Getpid())
-		for _, says := range []string{
-			"capture %s\n", "capture %s @verbena-capture/0/1\n", "capture nothing\n", "capture\n", "capture %s\nand more\n", "junk", "objects\n",
+		for _, request := range []string{
+			"capture %s\n", "capture %s @verbena-capture/0/1\n", "capture nothing\n", "capture\n", "capture %s\nand more\n",
+			"junk", "objects\n",
 		} {
 			c := get(net.Dial("unix", name))(t)
 			defer c.Close()
 			must(t, c.SetDeadline(time.Now().Add(time.Minute)))
-			if n := len(says); n > 10 && says[8] == '%' {
-				says = fmt.Sprintf(says, x.dev.Name())
+			if n := len(request); n > 10 && request[8] == '%' {
+				request = fmt.Sprintf(request, x.dev.Name())
 			}
-			get(io.WriteString(c, says))(t)
+			get(io.WriteString(c, request))(t)
 		}
 		for i := range 300 {
 			wr := verbs.SendWR{
-				Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{x.mr.SGE(0, 256<<10)}, RemoteAddr: y.mr.Addr(), RKey: y.mr.RKey(),
+				Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{x.mr.SGE(0, 256<<10)},
+				RemoteAddr: y.mr.Addr(), RKey: y.mr.RKey(),
 			}
 			begun := time.Now()
 			must(t, qx.PostSend(wr))
@@ -156,7 +166,7 @@ func TestCaptureClientsMisbehave(t *testing.T) {
 		}
 	})
 	if slowest > 5*time.Second {
-		t.Errorf("something took %v", slowest)
+		t.Errorf("the slowest step took %v", slowest)
 	}
-	t.Logf("nothing took more than %v", slowest)
+	t.Logf("the slowest step took %v", slowest)
 }

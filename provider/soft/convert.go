@@ -25,6 +25,7 @@ func toWC(wc *verbs.WC, e *transport.CQE) {
 	wc.PKeyIndex = e.PKeyIndex
 	wc.SLID, wc.SL, wc.DLIDPathBits = 0, 0, 0
 	wc.Cause = nil
+	wc.Timestamp, wc.Wallclock, wc.FlowTag, wc.CVLAN, wc.TM = 0, 0, 0, 0, verbs.TMInfo{}
 	if e.Flags&transport.WithInv != 0 {
 		wc.ImmData, wc.InvalidatedRKey = 0, e.Imm
 	}
@@ -33,19 +34,21 @@ func toWC(wc *verbs.WC, e *transport.CQE) {
 	}
 }
 
-// toWCError converts the story of a failure.
+// toWCError converts the description of a failure.
 func toWCError(f *transport.Failure) *verbs.WCError {
 	if f == nil {
 		return nil
 	}
 	return &verbs.WCError{
-		Status: verbs.WCStatus(f.Status), QPN: f.QPN, DestQPN: f.DestQPN, Peer: f.Peer, Reason: f.Reason, Syndrome: f.Syndrome,
-		LastSent: f.LastSent, LastAck: f.LastAck, Retries: f.Retries, Elapsed: f.Elapsed, Heard: f.Heard, PeerEnded: f.PeerEnded,
-		Refused: f.Refused.Errno, RefusedLen: f.Refused.Len, First: toWCError(f.First),
+		Status: verbs.WCStatus(f.Status), QPN: f.QPN, DestQPN: f.DestQPN, Peer: f.Peer, Reason: f.Reason,
+		Syndrome: f.Syndrome,
+		LastSent: f.LastSent, LastAck: f.LastAck, Retries: f.Retries, Elapsed: f.Elapsed, Heard: f.Heard,
+		PeerEnded: f.PeerEnded,
+		Refused:   f.Refused.Errno, RefusedLen: f.Refused.Len, First: toWCError(f.First),
 	}
 }
 
-// toSGEs is the same list in the transport's type, which has the same layout (see TestSGELayout).
+// toSGEs returns the same list in the transport's type, which has the same layout (see TestSGELayout).
 func toSGEs(list []verbs.SGE) []transport.SGE {
 	return unsafe.Slice((*transport.SGE)(unsafe.Pointer(unsafe.SliceData(list))), len(list))
 }
@@ -91,8 +94,8 @@ func (q *qp) toAttr(a *verbs.QPAttr, mask verbs.QPAttrMask) (t transport.Attr, m
 	return t, transport.Mask(mask), nil
 }
 
-// migrating puts in a what changes when the QP takes its alternate path.
-func migrating(a *verbs.QPAttr, t *transport.Attr) {
+// setPath sets in a the attributes that change when the QP migrates to its alternate path.
+func setPath(a *verbs.QPAttr, t *transport.Attr) {
 	a.PathMigState = verbs.MigState(t.Mig)
 	a.AHAttr, _ = t.PathOwner.(verbs.AHAttr)
 	a.PortNum, a.PKeyIndex, a.Timeout = t.Port, t.PKeyIndex, t.Timeout
@@ -100,7 +103,8 @@ func migrating(a *verbs.QPAttr, t *transport.Attr) {
 	a.AltPortNum, a.AltPKeyIndex, a.AltTimeout = t.AltPort, t.AltPKeyIdx, t.AltTimeout
 }
 
-// merge copies the attributes that mask names from a to to, which Query answers from, but those that the QP may change by itself.
+// merge copies the attributes that mask names from a to to, the attributes that Query returns. Those that the QP may
+// change by itself are not copied.
 func merge(to, a *verbs.QPAttr, mask verbs.QPAttrMask) {
 	put(mask&verbs.QPAttrAccessFlags, &to.QPAccessFlags, a.QPAccessFlags)
 	put(mask&verbs.QPAttrQKey, &to.QKey, a.QKey)
@@ -115,6 +119,7 @@ func merge(to, a *verbs.QPAttr, mask verbs.QPAttrMask) {
 	put(mask&verbs.QPAttrDestQPN, &to.DestQPNum, a.DestQPNum)
 }
 
+// put sets *to if named is not empty.
 func put[T any](named verbs.QPAttrMask, to *T, from T) {
 	if named != 0 {
 		*to = from

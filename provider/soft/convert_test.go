@@ -9,9 +9,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Programs poll into the same WCs again and again: nothing of an earlier completion may be left in a field, whatever came.
+// TestPollOverwritesEveryField: a completion overwrites every field of an earlier one in the same WC.
 func TestPollOverwritesEveryField(t *testing.T) {
-	used := func() (wc verbs.WCEx) {
+	used := func() (wc verbs.WC) {
 		fillFields(t, reflect.ValueOf(&wc).Elem())
 		return wc
 	}
@@ -24,14 +24,14 @@ func TestPollOverwritesEveryField(t *testing.T) {
 	} {
 		e.SRQ = transport.NewRecvQueue(1, 1, true, 0)
 		var fresh, old verbs.WC
-		old = used().WC
+		old = used()
 		toWC(&fresh, &e)
 		toWC(&old, &e)
 		if !reflect.DeepEqual(fresh, old) {
 			t.Errorf("toWC over an old completion: %+v\nwant %+v", old, fresh)
 		}
-		freshEx, oldEx := verbs.WCEx{}, used()
-		for _, wc := range []*verbs.WCEx{&freshEx, &oldEx} {
+		freshEx, oldEx := verbs.WC{}, used()
+		for _, wc := range []*verbs.WC{&freshEx, &oldEx} {
 			q := &cq{CQ: new(engine.Engine).NewCQ(1, 0, nil)}
 			push := e
 			q.Push(&push)
@@ -45,7 +45,7 @@ func TestPollOverwritesEveryField(t *testing.T) {
 	}
 }
 
-// fillFields sets every field of v, so that a field which is added later takes part.
+// fillFields sets every field of v, including fields added later.
 func fillFields(t *testing.T, v reflect.Value) {
 	t.Helper()
 	for i := range v.NumField() {

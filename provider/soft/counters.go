@@ -1,32 +1,35 @@
 package soft
 
 import (
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Counter is one of the device's counters, under the name that it has among the kernel's hw_counters if it is there.
+// Counter is one of the device's counters. Its name is that of the kernel's hw_counters if the kernel has the
+// counter.
 type Counter struct {
 	Name  string
 	Value uint64
 }
 
-// Counters lists what the device has counted since it was opened; nothing while no context of it is open. The C world reads
-// /sys/class/infiniband/*/ports/1/hw_counters.
+// Counters returns the device's counters since it was opened, nil while no context of it is open. In C they are files
+// in /sys/class/infiniband/*/ports/1/hw_counters. Counters is safe for concurrent use.
 func (d *Device) Counters() []Counter { return d.dev.counters() }
 
-// Counters is Device.Counters for any device of this provider; nil for those of others.
+// Counters is Device.Counters for any device of this provider; nil for other devices.
 func Counters(d *verbs.Device) []Counter {
-	if dev, ok := d.Driver().(*device); ok {
+	if dev := driver.Of[*device](d); dev != nil {
 		return dev.counters()
 	}
 	return nil
 }
 
-// ShardCounters lists the same for each part that the device runs its QPs in; there is none before its first QP.
+// ShardCounters returns the counters of each shard of a device; nil before its first QP and for devices of other
+// providers. It has no C twin.
 func ShardCounters(d *verbs.Device) (list [][]Counter) {
-	dev, ok := d.Driver().(*device)
-	if !ok {
+	dev := driver.Of[*device](d)
+	if dev == nil {
 		return nil
 	}
 	if e := dev.running(); e != nil {
@@ -38,10 +41,10 @@ func ShardCounters(d *verbs.Device) (list [][]Counter) {
 	return list
 }
 
-// QPCounters lists what a QP of this provider has counted; nil for those of others.
+// QPCounters returns the counters of a QP of this provider; nil for other QPs. It has no C twin.
 func QPCounters(q *verbs.QP) []Counter {
-	drv, ok := q.Driver().(*qp)
-	if !ok {
+	drv := driver.Of[*qp](q)
+	if drv == nil {
 		return nil
 	}
 	c := drv.Counters()
@@ -56,6 +59,7 @@ func (d *device) counters() []Counter {
 	return nil
 }
 
+// named converts a list of counters.
 func named(in []engine.Counter) []Counter {
 	out := make([]Counter, len(in))
 	for i, c := range in {

@@ -3,30 +3,36 @@ package soft
 import (
 	"slices"
 	"sync"
+	"time"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// cq is a CQDriver.
+// cq is a DriverCQ.
 type cq struct {
+	verbs.DriverUnsupported
 	*engine.CQ
-	up  *cqUpcalls
-	ctx *context
-	num uint32
+	up       *cqEvents
+	ctx      *deviceContext
+	num      uint32
+	extended bool // completions have fields beyond WCStandardFlags
 }
 
-// cqUpcalls passes what a CQ reports up, and an overflow to the SRQs that match tags and complete into it.
-type cqUpcalls struct {
-	verbs.CQUpcalls
-	mu   sync.Mutex
+// cqEvents passes a CQ's reports to the verbs layer, and an overflow also to the SRQs with tag matching that complete
+// into it.
+type cqEvents struct {
+	verbs.DriverCQEvents
+	mu sync.Mutex // guards srqs
+	// +checklocks:mu
 	srqs []*tmSRQ
 }
 
-// Error reports the overflow (V-AE-19), and that nothing can be received through those SRQs any more (V-AE-21).
-func (u *cqUpcalls) Error() {
-	u.CQUpcalls.Error()
+// Error reports the overflow (V-AE-19), and that nothing can be received any more through those SRQs (V-AE-21).
+func (u *cqEvents) Error() {
+	u.DriverCQEvents.Error()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, s := range u.srqs {
@@ -34,13 +40,13 @@ func (u *cqUpcalls) Error() {
 	}
 }
 
-func (u *cqUpcalls) add(s *tmSRQ) {
+func (u *cqEvents) add(s *tmSRQ) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.srqs = append(u.srqs, s)
 }
 
-func (u *cqUpcalls) remove(s *tmSRQ) {
+func (u *cqEvents) remove(s *tmSRQ) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.srqs = slices.DeleteFunc(u.srqs, func(o *tmSRQ) bool { return o == s })
@@ -48,6 +54,9 @@ func (u *cqUpcalls) remove(s *tmSRQ) {
 
 // Poll takes completions.
 func (c *cq) Poll(wcs []verbs.WC) (int, error) {
+	if c.extended {
+		return c.pollExtended(wcs)
+	}
 	n, err := c.CQ.Poll(len(wcs), func(i int, e *transport.CQE) { toWC(&wcs[i], e) })
 	if err != nil {
 		return n, verbsError("", err)
@@ -71,18 +80,94 @@ func (c *cq) Resize(cqe int) error {
 	return nil
 }
 
-// working refuses CQs that have overflowed: a queue that completes into one is of no use, and has missed the event that says so.
-func working(cqs ...verbs.CQDriver) error {
+// cqOf returns the driver's CQ of a program's; nil for nil.
+func cqOf(c *verbs.CQ) *cq { return driver.Of[*cq](c) }
+
+// checkCQs refuses CQs that have overflowed: a queue that completes into one is of no use, and its program would
+// never get the event.
+func checkCQs(cqs ...*verbs.CQ) error {
 	for _, c := range cqs {
-		if c, ok := c.(*cq); ok && c.Broken() {
+		if c := cqOf(c); c != nil && c.Broken() {
 			return verbsError("", engine.ErrCQOverrun)
 		}
 	}
 	return nil
 }
 
-// Destroy leaves the ring to the collector: no QP uses it.
+// Destroy removes the CQ from the list of objects; the garbage collector frees the ring. No QP uses it.
 func (c *cq) Destroy() error {
-	c.ctx.dev.census.cqs.remove(c)
+	c.ctx.dev.objects.cqs.remove(c)
+	return nil
+}
+
+// cqFields are the fields that completions can have.
+const cqFields = verbs.WCStandardFlags | verbs.WCExWithCompletionTimestamp |
+	verbs.WCExWithCompletionTimestampWallclock |
+	verbs.WCExWithTMInfo
+
+// frameFields are the additional fields of completions of Ethernet frames.
+const frameFields = verbs.WCExWithCVLAN | verbs.WCExWithFlowTag
+
+// CreateCQ makes a completion queue.
+func (c *deviceContext) CreateCQ(cqe int, opts *verbs.CQOptions, up verbs.DriverCQEvents) (verbs.DriverCQ, error) {
+	fields := cqFields
+	if c.dev.hasFrames() {
+		fields |= frameFields
+	}
+	if no := opts.WCFlags &^ fields; no != 0 {
+		return nil, fail(verbs.EOPNOTSUPP, "completion fields %v: not supported; must be among %v", no, fields)
+	}
+	q := &cq{up: &cqEvents{DriverCQEvents: up}, ctx: c, num: c.dev.lastCQ.Add(1)}
+	q.extended = opts.WCFlags&^verbs.WCStandardFlags != 0
+	q.CQ = c.eng.NewCQ(cqe, opts.CompVector, q.up)
+	c.dev.objects.cqs.add(q)
+	if opts.WCFlags&(verbs.WCExWithCompletionTimestamp|verbs.WCExWithCompletionTimestampWallclock) != 0 {
+		q.KeepTimes()
+	}
+	if opts.Flags&verbs.CreateCQIgnoreOverrun != 0 {
+		q.IgnoreOverrun()
+	}
+	return q, nil
+}
+
+// RawClock returns the time of completion timestamps, in nanoseconds.
+func (c *deviceContext) RawClock() (uint64, error) { return uint64(c.eng.Now()), nil }
+
+// PollOne takes a completion.
+func (c *cq) PollOne(wc *verbs.WC, more bool) (bool, error) {
+	e, t, err := c.Next(more)
+	switch {
+	case err != nil:
+		return false, verbsError("", err)
+	case e == nil:
+		return false, nil
+	}
+	toWC(wc, e)
+	if e.Frame {
+		wc.FlowTag, wc.CVLAN = uint32(e.Tag), uint16(e.AppCtx)
+	} else {
+		wc.TM = verbs.TMInfo{Tag: e.Tag, Priv: e.AppCtx}
+	}
+	wc.Timestamp, wc.Wallclock = uint64(t.Clock), uint64(t.Wall)
+	return true, nil
+}
+
+// pollExtended is Poll for completions with fields beyond WCStandardFlags.
+func (c *cq) pollExtended(wcs []verbs.WC) (int, error) {
+	for i := range wcs {
+		found, err := c.PollOne(&wcs[i], i > 0)
+		if !found {
+			if i > 0 {
+				err = nil // the next Poll returns it
+			}
+			return i, err
+		}
+	}
+	return len(wcs), nil
+}
+
+// Moderate sets the moderation of completion events.
+func (c *cq) Moderate(m verbs.ModerateCQ) error {
+	c.CQ.Moderate(m.Count, time.Duration(m.Period)*time.Microsecond)
 	return nil
 }

@@ -13,23 +13,24 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// census lists a device's objects that nobody else lists.
-type census struct {
-	pds  roll[*pd]
-	cqs  roll[*cq]
-	srqs roll[*srq]
+// objects are the sets of a device's objects that only the provider lists.
+type objects struct {
+	pds  objectSet[*pd]
+	cqs  objectSet[*cq]
+	srqs objectSet[*srq]
 }
 
-// roll is a set of objects. It is ready for use, by any goroutine.
-type roll[T interface {
+// objectSet is a set of objects. The zero value is empty. It is safe for concurrent use.
+type objectSet[T interface {
 	comparable
 	number() uint32
 }] struct {
-	mu  sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	all map[T]struct{}
 }
 
-func (r *roll[T]) add(o T) {
+func (r *objectSet[T]) add(o T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.all == nil {
@@ -38,14 +39,14 @@ func (r *roll[T]) add(o T) {
 	r.all[o] = struct{}{}
 }
 
-func (r *roll[T]) remove(o T) {
+func (r *objectSet[T]) remove(o T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.all, o)
 }
 
-// list is all of them in the order of their numbers.
-func (r *roll[T]) list() []T {
+// list returns the objects in the order of their numbers.
+func (r *objectSet[T]) list() []T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.SortedFunc(maps.Keys(r.all), func(a, b T) int { return cmp.Compare(a.number(), b.number()) })
@@ -55,15 +56,16 @@ func (p *pd) number() uint32  { return p.num }
 func (c *cq) number() uint32  { return c.num }
 func (s *srq) number() uint32 { return s.num }
 
-// describe is what a tool may know of a device, with each object if it asks for them.
+// describe returns a report of the device for tools, with its objects if they asked for them.
 func (d *device) describe(objects bool) control.Device {
 	d.mu.Lock()
 	eng, regions, contexts := d.eng, d.regions, slices.Clone(d.contexts)
 	d.mu.Unlock()
-	pds, cqs, srqs := d.census.pds.list(), d.census.cqs.list(), d.census.srqs.list()
+	pds, cqs, srqs := d.objects.pds.list(), d.objects.cqs.list(), d.objects.srqs.list()
 	r := control.Device{
-		Name: d.spec.name, Interface: d.spec.iface, Contexts: len(contexts), QPs: []control.QP{}, Counters: []control.Counter{},
-		PDs: len(pds), CQs: len(cqs), SRQs: len(srqs),
+		Name: d.spec.name, Interface: d.spec.iface, Contexts: len(contexts), QPs: []control.QP{},
+		Counters: []control.Counter{},
+		PDs:      len(pds), CQs: len(cqs), SRQs: len(srqs),
 	}
 	if p := d.port.Load(); p != nil && p.iface != "" {
 		r.Interface = p.iface
@@ -71,9 +73,7 @@ func (d *device) describe(objects bool) control.Device {
 	if eng == nil {
 		return r
 	}
-	for range regions.All() {
-		r.MRs++
-	}
+	r.MRs = len(regions.All())
 	c := eng.Counters()
 	r.Counters = controlCounters(c.List())
 	qps := slices.Collect(eng.QPs())
@@ -86,13 +86,14 @@ func (d *device) describe(objects bool) control.Device {
 	return r
 }
 
-func describeObjects(contexts []*context, regions *mr.Table, pds []*pd, cqs []*cq, srqs []*srq, qps []*engine.QP) *control.Objects {
+func describeObjects(contexts []*deviceContext, regions *mr.Table, pds []*pd, cqs []*cq, srqs []*srq,
+	qps []*engine.QP) *control.Objects {
 	var o control.Objects
-	users := make(map[uint32]int) // of PDs
+	users := make(map[uint32]int) // users of each PD
 	for _, c := range contexts {
 		o.Contexts = append(o.Contexts, c.num)
 	}
-	for r := range regions.All() {
+	for _, r := range regions.All() {
 		users[r.PD]++
 		o.MRs = append(o.MRs, control.MR{Num: r.Num(), RKey: r.RKey, LKey: r.LKey, Len: uint64(len(r.Buf)), PD: r.PD})
 	}
@@ -129,7 +130,8 @@ func describeQP(qp *engine.QP, v *engine.View) control.QP {
 	a := &v.Attr
 	q := control.QP{
 		Num: qp.Num(), Type: verbs.QPType(qp.Type).String(), State: verbs.QPState(a.State).String(), Dest: a.DestQPN,
-		RQPSN: a.RQPSN, SQPSN: a.SQPSN, Mig: verbs.MigState(a.Mig).String(), PD: qp.PD, Counters: controlCounters(engine.ListQP(&v.Counters)),
+		RQPSN: a.RQPSN, SQPSN: a.SQPSN, Mig: verbs.MigState(a.Mig).String(), PD: qp.PD,
+		Counters: controlCounters(engine.ListQP(&v.Counters)),
 	}
 	if qp.Num() == 1 {
 		q.Type = "GSI"

@@ -17,66 +17,79 @@ import (
 
 const eaddrnotavail = syscall.EADDRNOTAVAIL
 
-// device is a DeviceDriver. All contexts of it share its engine and its tables, which live from the first context to
+// device is a DriverDevice. All contexts of it share its engine and its tables, which live from the first context to
 // the last.
 type device struct {
-	spec    spec
-	cfg     Config
-	guid    verbs.GUID
-	virtual bool // its link is not of this machine's interfaces
-	facts   func() facts
+	spec       spec
+	cfg        Config
+	guid       verbs.GUID
+	virtual    bool // its link is not of this machine's interfaces
+	ifaceState func() ifaceState
 
-	port atomic.Pointer[portInfo] // there while a context is open
+	port atomic.Pointer[portInfo] // set while a context is open; replaced with mu held
 
 	life sync.Mutex // serialises Open and close; taken before mu
 
-	mu       sync.Mutex // guards what follows, and changes of port
-	contexts []*context
-	eng      *engine.Engine
-	regions  *mr.Table
+	mu sync.Mutex // guards contexts, eng, regions, lastCtx and changes of port
+	// +checklocks:mu
+	contexts []*deviceContext
+	// +checklocks:mu
+	eng *engine.Engine
+	// +checklocks:mu
+	regions *mr.Table
 
-	bound      binding
-	domains    domains
-	inline     sync.RWMutex  // read-held while inline data is copied from regions
-	lastPD     atomic.Uint32 // these number objects for people
-	lastCQ     atomic.Uint32
-	lastSRQ    atomic.Uint32
+	bound   binding
+	domains domains
+	inline  sync.RWMutex  // read-locked while data is copied from regions
+	lastPD  atomic.Uint32 // lastPD, lastCQ, lastSRQ and lastCtx are object numbers for tools
+	lastCQ  atomic.Uint32
+	lastSRQ atomic.Uint32
+	// +checklocks:mu
 	lastCtx    uint32
 	violations violations
 	dm         dmBudget
 	capture    capture
 	frames     *raw.Device // of RAW_PACKET QPs; lives as long as eng
 	rawUse     rawUse
-	census     census
+	objects    objects
 	watchers   watchers
 }
 
 func newDevice(s spec) *device {
 	d := &device{spec: s, guid: guidOf(&s)}
 	d.domains.name = s.name
-	d.facts = d.systemFacts
+	d.ifaceState = d.systemState
 	return d
 }
 
-// Info describes the device.
-func (d *device) Info() verbs.DeviceInfo {
-	return verbs.DeviceInfo{
+// Info returns the name and the identity of the device.
+func (d *device) Info() verbs.DriverInfo {
+	return verbs.DriverInfo{
 		Name: d.spec.name, GUID: d.guid, NodeType: verbs.NodeCA, Transport: verbs.TransportIB, Interface: d.spec.iface,
 	}
 }
 
+// keys returns the generator of memory keys.
+func (d *device) keys() func() uint32 {
+	if d.cfg.FirstQPN != 0 {
+		return mr.Counted()
+	}
+	return mr.Unguessable()
+}
+
 // Open makes a context.
-func (d *device) Open(up verbs.ContextUpcalls) (verbs.ContextDriver, error) {
+func (d *device) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error) {
 	d.life.Lock()
 	defer d.life.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.contexts) == 0 {
 		d.port.Store(d.look(nil))
-		d.regions = mr.NewTable(maxObjects)
+		d.regions = mr.NewTable(maxObjects, d.keys())
 		d.eng = engine.New(engine.Config{
-			Open: d.openLink, Started: d.startCapture, PeerDied: d.watchers.peerDied, Now: d.cfg.Clock, Manual: d.cfg.Manual, FirstQPN: d.cfg.FirstQPN,
-			MaxQPs: maxQP, MaxMcastGroups: mcastGroups, MaxMcastQPs: mcastQPs,
+			Open: d.openLink, Started: d.startCapture, PeerDied: d.watchers.peerDied, Now: d.cfg.Clock, Manual: d.cfg.Manual,
+			FirstQPN: d.cfg.FirstQPN,
+			MaxQPs:   maxQP, MaxMcastGroups: mcastGroups, MaxMcastQPs: mcastQPs,
 		})
 		d.frames = raw.NewDevice(raw.Config{Regions: d.regions, Memory: &d.inline, Now: d.clock(), Manual: d.cfg.Manual})
 		if !d.virtual {
@@ -85,7 +98,7 @@ func (d *device) Open(up verbs.ContextUpcalls) (verbs.ContextDriver, error) {
 		}
 	}
 	d.lastCtx++
-	c := &context{dev: d, num: d.lastCtx, eng: d.eng, regions: d.regions, frames: d.frames, up: up}
+	c := &deviceContext{dev: d, num: d.lastCtx, eng: d.eng, regions: d.regions, frames: d.frames, up: up}
 	d.contexts = append(d.contexts, c)
 	return c, nil
 }
@@ -94,27 +107,27 @@ func (d *device) Open(up verbs.ContextUpcalls) (verbs.ContextDriver, error) {
 func (d *device) openLink() (link.Link, error) {
 	p := d.port.Load()
 	if len(p.addrs) == 0 {
-		return nil, fail(eaddrnotavail, "the interface %s has no address", p.iface)
+		return nil, fail(eaddrnotavail, "interface %s: no address", p.iface)
 	}
-	open := d.cfg.Link
+	open := d.cfg.links.Open
 	if open == nil {
 		open = func(addrs []netip.Addr, ports int) (link.Link, error) {
-			l, err := udp.Open(udp.Config{Interface: p.iface, Addrs: addrs, Ports: ports, Shared: true})
+			l, err := udp.Open(udp.Config{Interface: p.iface, Addrs: addrs, Ports: ports, Shared: true, Lost: d.lost})
 			if err != nil {
 				return nil, err
 			}
 			l, faulty, err := withFaults(l)
 			if faulty || err != nil {
-				return l, err // no way around the faults
+				return l, err // with faults, no packet goes through shared memory
 			}
-			return withNeighbours(l, addrs), nil
+			return withShm(l, addrs), nil
 		}
 	}
 	return d.bound.open(p.addrs, func(addrs []netip.Addr) (link.Link, error) { return open(addrs, d.cfg.shards()) })
 }
 
-// close ends a context, and with the last one the engine.
-func (d *device) close(c *context) error {
+// close closes a context, and with the last one the engine.
+func (d *device) close(c *deviceContext) error {
 	d.life.Lock()
 	defer d.life.Unlock()
 	d.mu.Lock()
@@ -137,20 +150,20 @@ func (d *device) close(c *context) error {
 		defer controlled.remove(d)()
 		monitored.remove(d)
 	}
-	d.bound.forget()
+	d.bound.unset()
 	err := eng.Close()
 	d.capture.stop()
 	return verbsError("closing the link", err)
 }
 
-// running is the engine, nil if no context is open.
+// running returns the engine, nil if no context is open.
 func (d *device) running() *engine.Engine {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.eng
 }
 
-// refresh looks at the network interface again and raises the events of what changed.
+// refresh reads the state of the network interface and reports the events of its changes.
 func (d *device) refresh() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -180,7 +193,19 @@ func (d *device) refresh() {
 	}
 }
 
-// raise reports an event of the port to every context. d.mu is held.
+// lost reports a fatal error to every context. The link calls it when verbena serve, which shared an address of the
+// device, has ended.
+func (d *device) lost(error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.contexts {
+		c.up.DeviceEvent(verbs.EventDeviceFatal)
+	}
+}
+
+// raise reports an event of the port to every context.
+//
+// +checklocks:d.mu
 func (d *device) raise(t verbs.EventType) {
 	for _, c := range d.contexts {
 		c.up.PortEvent(t, 1)

@@ -1,52 +1,57 @@
-// Package soft is the software RDMA device: it speaks RoCEv2 over ordinary UDP sockets, so it needs no hardware, kernel
-// module or root, and its peers may be Linux soft-RoCE or NICs. Import it for its effect:
+// Package soft is the software RDMA device: it speaks RoCEv2 over ordinary UDP sockets, so it needs no hardware,
+// kernel module or root, and its peers may be Linux soft-RoCE or NICs. Import it for its effect:
 //
 //	import _ "github.com/verbena-rdma/verbena/provider/soft"
 //
 // # Devices
 //
-// There is one device for each network interface that is up and has an address, called vrb_<interface>; those of loopback
-// interfaces come last. VERBENA_DEVICES in the environment names them instead, as a comma-separated list of
+// There is one device for each network interface that is up and has an address, called vrb_<interface>; those of
+// loopback interfaces come last. VERBENA_DEVICES in the environment names them instead, as a comma-separated list of
 //
 //	INTERFACE             the device of that interface (eth0; vrb_eth0 means the same)
 //	NAME=ADDR[+ADDR...]   a device with these local addresses (a=127.0.0.1, b=127.0.0.2+fd00::2)
 //
-// The addresses of a device may be of several interfaces, between which a QP's path can then migrate; its port is up while one of them is.
+// The addresses of a device may belong to several interfaces, between which a QP's path can then migrate; its port is
+// up while one of them is.
 //
-// A wrong value is an error of verbs.Devices. A program can also make a device with New.
+// For a wrong entry verbs.Devices returns an error with EINVAL. A program can also make a device with New.
 //
-// A device takes UDP port 4791 at its addresses when the first QP is made, and gives it back when its last
-// context is closed. All contexts of a device in one process share its sockets, and on Linux so do the processes of one
-// user (package internal/host). EADDRINUSE says that another program has the port, EACCES that another user's processes
+// A device takes UDP port 4791 at its addresses when the first QP is made, and releases it when its last context is
+// closed. All contexts of a device in one process share its sockets, and on Linux so do the processes of one user
+// (package internal/host). EADDRINUSE says that another program has the port, EACCES that another user's processes
 // have it.
 //
 // # Processes of one host
 //
-// On Linux, devices of processes of one user on one host exchange packets through shared memory, whatever their addresses. In the
-// environment, VERBENA_SHM=0 keeps all packets on UDP, and VERBENA_SHM_DIRECT=0 keeps other processes from reading buffers of
-// verbs.AllocBuffer where they lie.
+// On Linux, devices of processes of one user on one host exchange packets through shared memory, whatever their
+// addresses. In the environment, VERBENA_SHM=0 keeps all packets on UDP, and VERBENA_SHM_DIRECT=0 keeps other
+// processes from reading buffers of verbs.AllocBuffer in place.
 //
 // # GIDs
 //
-// The GID table follows the interface's addresses, with events (verbs.EventGIDChange, EventPortActive, EventPortErr). Index 0 is
-// the default GID, fe80 with the EUI-64 of the MAC address, as on every RoCE device; it is of use only if the interface has that
-// address. Then come the IPv4 addresses, as ::ffff:a.b.c.d, and the IPv6 addresses. An entry keeps its index as long as its address exists.
+// The GID table follows the interface's addresses, with events (verbs.EventGIDChange, EventPortActive, EventPortErr).
+// Index 0 is the default GID, fe80 with the EUI-64 of the MAC address, as on every RoCE device; it is of use only if
+// the interface has that address. Then come the IPv4 addresses, as ::ffff:a.b.c.d, and the IPv6 addresses. An entry
+// keeps its index as long as its address exists.
 //
-// The node GUID is that EUI-64. An interface without a MAC address (loopback), and a device that VERBENA_DEVICES or New
-// defines, gets a GUID made from the names of host and device and its addresses: the same every time, and marked as locally administered.
+// The node GUID is that EUI-64. An interface without a MAC address (loopback), and a device that VERBENA_DEVICES or
+// New defines, gets a GUID derived from the names of host and device and its addresses: the same every time, and
+// marked as locally administered.
 //
 // # Faults
 //
-// VERBENA_FAULT makes what a device sends worse, reproducibly: a list of loss, duplicate, reorder and corrupt, each a probability, delay
-// and jitter, each a time, and seed, a number. VERBENA_FAULT=loss=0.01,delay=2ms,seed=7 loses one of a hundred packets. All packets
-// go over UDP then. Package rdmatest has the same for tests, in virtual time.
+// VERBENA_FAULT injects faults into the packets that a device sends, reproducibly: a list of loss, duplicate, reorder
+// and corrupt, each a probability, delay and jitter, each a time, and seed, a number.
+// VERBENA_FAULT=loss=0.01,delay=2ms,seed=7 loses one of a hundred packets. All packets go over UDP then. Package
+// rdmatest has the same for tests, in virtual time.
 //
 // # Captures
 //
-// With VERBENA_PCAP=FILE in the environment every device of the process writes what it sends and receives to that
-// file, as pcapng, which Wireshark reads, whatever link the packets take (package internal/link/pcap). %p in the name stands for
-// the process ID. If another process writes to the file, the process ID is put before the name's extension. VERBENA_PCAP_SNAPLEN=BYTES
-// has the beginnings of packets written only. Without the variable a capture costs nothing.
+// With VERBENA_PCAP=FILE in the environment every device of the process writes the packets that it sends and receives
+// to that file, as pcapng, which Wireshark reads, whatever link the packets take (package internal/link/pcap). %p in
+// the name is replaced by the process ID. If another process writes to the file, the process ID is put before the
+// name's extension. VERBENA_PCAP_SNAPLEN=BYTES limits the bytes written of each packet. Without VERBENA_PCAP there is
+// no cost.
 //
-// The package imports verbs, internal/engine and what lies below that; it is the only one that knows both sides.
+// The package imports verbs, internal/engine and the packages below that.
 package soft

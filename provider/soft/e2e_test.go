@@ -25,7 +25,8 @@ func TestSendEachWay(t *testing.T) {
 				SGList: []verbs.SGE{way.from.mr.SGE(100, 3000), way.from.mr.SGE(9000, 1000)},
 			}))
 			r, s := way.to.good(1)[0], way.from.good(1)[0]
-			if r.WRID != 7 || r.Opcode != verbs.WCRecv || r.ByteLen != 4000 || r.ImmData != 0x12345678 || r.WCFlags != verbs.WCWithImm || r.QPNum != way.qdest.QPN() {
+			if r.WRID != 7 || r.Opcode != verbs.WCRecv || r.ByteLen != 4000 || r.ImmData != 0x12345678 ||
+				r.WCFlags != verbs.WCWithImm || r.QPNum != way.qdest.QPN() {
 				t.Errorf("receive completion %+v", r)
 			}
 			if s.WRID != 8 || s.Opcode != verbs.WCSend || s.QPNum != way.qfrom.QPN() {
@@ -33,7 +34,7 @@ func TestSendEachWay(t *testing.T) {
 			}
 			want := append(append([]byte{}, way.from.buf[100:3100]...), way.from.buf[9000:10000]...)
 			if !bytes.Equal(way.to.buf[:4000], want) {
-				t.Error("other bytes than were sent")
+				t.Error("the received bytes differ from the sent ones")
 			}
 		}
 	})
@@ -56,11 +57,11 @@ func TestOneSidedOperations(t *testing.T) {
 		}
 		post(verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: []verbs.SGE{a.mr.SGE(0, size)}, RemoteAddr: 8})
 		if !bytes.Equal(b.buf[8:8+size], a.buf[:size]) {
-			t.Error("WRITE: other bytes arrived")
+			t.Error("WRITE: the bytes differ")
 		}
 		wc := post(verbs.SendWR{Opcode: verbs.WRRDMARead, SGList: []verbs.SGE{a.mr.SGE(size, size)}, RemoteAddr: 8})
 		if wc.ByteLen != size || !bytes.Equal(a.buf[size:], b.buf[8:8+size]) {
-			t.Errorf("READ: other bytes came back, or not %d: %d", size, wc.ByteLen)
+			t.Errorf("READ: the bytes differ, or the length is not %d but %d", size, wc.ByteLen)
 		}
 		binary.NativeEndian.PutUint64(b.buf, 40)
 		post(verbs.SendWR{Opcode: verbs.WRAtomicFetchAndAdd, SGList: []verbs.SGE{a.mr.SGE(0, 8)}, CompareAdd: 2})

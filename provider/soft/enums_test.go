@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The data path converts between these types without a look at the values.
+// TestEnumsAreEqual: the data path converts between these types without checks of the values.
 func TestEnumsAreEqual(t *testing.T) {
 	pairs := []struct {
 		name             string
@@ -138,7 +138,7 @@ func TestEnumsAreEqual(t *testing.T) {
 	}
 }
 
-// toSGEs relies on it.
+// TestSGELayout: the layouts of the two types are equal, as toSGEs requires.
 func TestSGELayout(t *testing.T) {
 	a, b := reflect.TypeFor[verbs.SGE](), reflect.TypeFor[transport.SGE]()
 	if a.Size() != b.Size() || a.NumField() != b.NumField() {

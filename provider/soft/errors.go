@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// failure is a driver's error: what happened, and the errno.
+// failure is a driver's error: a description, its errno, and the error that caused it.
 type failure struct {
 	text  string
 	errno verbs.Errno
@@ -35,11 +35,13 @@ func (e *failure) Unwrap() []error {
 	return []error{e.errno}
 }
 
+// fail returns a failure without a cause.
 func fail(errno verbs.Errno, format string, args ...any) error {
 	return &failure{text: fmt.Sprintf(format, args...), errno: errno}
 }
 
-// verbsError gives err an errno, that of the system call behind it or the one that fits the engine's reasons.
+// verbsError returns err with an errno, that of the system call or of the engine's error that caused it. doing names
+// the operation; it may be empty.
 func verbsError(doing string, err error) error {
 	if err == nil {
 		return nil
@@ -47,7 +49,7 @@ func verbsError(doing string, err error) error {
 	return &failure{text: doing, errno: errnoOf(err), cause: err}
 }
 
-// errnos of the engine's and the transport's errors.
+// errnos are the errnos of the engine's, the transport's and the MR table's errors.
 var errnos = []struct {
 	err   error
 	errno verbs.Errno
@@ -73,6 +75,7 @@ var errnos = []struct {
 	{mr.ErrBound, verbs.EBUSY},
 }
 
+// errnoOf returns the errno of an error, EIO if it has none.
 func errnoOf(err error) verbs.Errno {
 	for _, e := range errnos {
 		if errors.Is(err, e.err) {
@@ -84,14 +87,15 @@ func errnoOf(err error) verbs.Errno {
 	return errno
 }
 
-// badDevices is a wrong VERBENA_DEVICES.
+// badDevices is the error of a wrong entry in VERBENA_DEVICES.
 type badDevices struct {
 	value, entry string
 	err          error
 }
 
 func (e *badDevices) Error() string {
-	return fmt.Sprintf("%s=%q: entry %q: %v; an entry is INTERFACE or NAME=ADDR[+ADDR...]", envDevices, e.value, e.entry, e.err)
+	return fmt.Sprintf("%s=%q: entry %q: %v; an entry is INTERFACE or NAME=ADDR[+ADDR...]", envDevices, e.value, e.entry,
+		e.err)
 }
 
 func (e *badDevices) Unwrap() []error { return []error{e.err, verbs.EINVAL} }

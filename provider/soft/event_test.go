@@ -3,6 +3,8 @@ package soft_test
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +27,7 @@ func newSleeper(tb testing.TB, e *end) *sleeper {
 	return s
 }
 
-// wait sleeps until the next completion event.
+// wait blocks until the next completion event.
 func (s *sleeper) wait() {
 	s.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -34,8 +36,8 @@ func (s *sleeper) wait() {
 	cq.AckEvents(1)
 }
 
-// asleep checks that there is no event.
-func (s *sleeper) asleep(why string) {
+// noEvent checks that there is no completion event.
+func (s *sleeper) noEvent(why string) {
 	s.tb.Helper()
 	time.Sleep(5 * time.Millisecond)
 	if _, err := s.ch.TryGetEvent(); !errors.Is(err, verbs.EAGAIN) {
@@ -43,7 +45,7 @@ func (s *sleeper) asleep(why string) {
 	}
 }
 
-func TestV_NTF_03_SleeperIsWokenByAReceive(t *testing.T) {
+func TestV_NTF_03_ReceiveEndsAWait(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := newSleeper(t, ends[0]), newSleeper(t, ends[1])
@@ -57,9 +59,9 @@ func TestV_NTF_03_SleeperIsWokenByAReceive(t *testing.T) {
 			a.wait()
 			a.good(1)
 			b.good(1)
-			// The spinning of good must not keep the next sleep from ending.
+			// The polling in good must not end the next wait.
 		}
-		b.asleep("nothing came")
+		b.noEvent("nothing came")
 	})
 }
 
@@ -72,7 +74,7 @@ func TestV_NTF_04_SolicitedMessagesOnly(t *testing.T) {
 		must(t, b.cq.ReqNotify(true))
 		must(t, qa.PostSend(send(a, 10)))
 		a.good(1)
-		b.asleep("the message was not solicited")
+		b.noEvent("the message was not solicited")
 		wr := send(a, 10)
 		wr.Flags |= verbs.SendSolicited
 		must(t, qa.PostSend(wr))
@@ -88,16 +90,17 @@ func TestV_NTF_04_SolicitedMessagesOnly(t *testing.T) {
 	})
 }
 
-// A target of one-sided operations answers while its program does nothing at all.
-func TestPassiveTargetWorksWhileItsProgramSleeps(t *testing.T) {
+// TestPassiveTargetNeedsNoCalls: a target of one-sided operations answers without any call of its program.
+func TestPassiveTargetNeedsNoCalls(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := ends[0], ends[1]
 		qa, _ := connect(a, b, verbs.QPTypeRC, nil)
-		poll(t, b, 3*time.Millisecond) // it did poll once, and does so no more
+		poll(t, b, 3*time.Millisecond) // it polls once, then never again
 		for _, op := range []verbs.WROpcode{verbs.WRRDMAWrite, verbs.WRRDMARead} {
 			must(t, qa.PostSend(verbs.SendWR{
-				Opcode: op, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 100000)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(),
+				Opcode: op, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 100000)}, RemoteAddr: b.mr.Addr(),
+				RKey: b.mr.RKey(),
 			}))
 			a.good(1)
 		}
@@ -111,19 +114,21 @@ func poll(t *testing.T, e *end, d time.Duration) {
 	}
 }
 
-// Retransmission needs no poller either.
-func TestTimersRunWhileTheProgramSleeps(t *testing.T) {
+// TestTimersNeedNoCalls: retransmission needs no poller.
+func TestTimersNeedNoCalls(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := newSleeper(t, ends[0]), ends[1]
-		qa, qb := connect(a.end, b, verbs.QPTypeRC, &verbs.ConnectOptions{Timeout: 8, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 14}) // 1.28 ms
+		// 1.28 ms
+		qa, qb := connect(a.end, b, verbs.QPTypeRC, &verbs.ConnectOptions{Timeout: 8, RetryCnt: 7, RNRRetry: 7,
+			MinRNRTimer: 14})
 		must(t, a.cq.ReqNotify(false))
 		must(t, qa.PostSend(send(a.end, 10)))
 		time.Sleep(10 * time.Millisecond) // several RNR NAKs
 		must(t, qb.PostRecv(recv(b, 1, 10)))
 		a.wait()
 		a.good(1)
-		must(t, qb.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)) // answers no more
+		must(t, qb.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)) // the peer does not answer any more
 		must(t, a.cq.ReqNotify(false))
 		must(t, qa.PostSend(send(a.end, 10)))
 		a.wait()
@@ -163,8 +168,11 @@ const rtrMask = verbs.QPAttrState | verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs
 
 func rtrAttr(peer verbs.QPInfo) *verbs.QPAttr {
 	return &verbs.QPAttr{
-		QPState: verbs.QPSRTR, PathMTU: verbs.MTU1024, DestQPNum: peer.QPN, RQPSN: peer.PSN, MaxDestRdAtomic: 1, MinRNRTimer: 12,
-		AHAttr: verbs.AHAttr{PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: peer.GID, SGIDIndex: 1, HopLimit: 64}},
+		QPState: verbs.QPSRTR, PathMTU: verbs.MTU1024, DestQPNum: peer.QPN, RQPSN: peer.PSN, MaxDestRdAtomic: 1,
+		MinRNRTimer: 12,
+		AHAttr: verbs.AHAttr{
+			PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: peer.GID, SGIDIndex: 1, HopLimit: 64},
+		},
 	}
 }
 
@@ -182,14 +190,15 @@ func TestV_AE_16_SQDrained(t *testing.T) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := ends[0], ends[1]
 		qa, qb := connect(a, b, verbs.QPTypeRC, nil)
-		must(t, qa.PostSend(send(a, 10))) // begun, waits for a receive
+		must(t, qa.PostSend(send(a, 10))) // started, waits for a receive
 		time.Sleep(2 * time.Millisecond)
-		must(t, qa.Modify(&verbs.QPAttr{QPState: verbs.QPSSQD, EnSQDAsyncNotify: true}, verbs.QPAttrState|verbs.QPAttrEnSQDAsyncNotify))
+		must(t, qa.Modify(&verbs.QPAttr{QPState: verbs.QPSSQD, EnSQDAsyncNotify: true},
+			verbs.QPAttrState|verbs.QPAttrEnSQDAsyncNotify))
 		if attr, _, err := qa.Query(verbs.QPAttrState); err != nil || attr.QPState != verbs.QPSSQD || !attr.SQDraining {
 			t.Errorf("Query: %+v, %v", attr, err)
 		}
 		if err := qa.Modify(&verbs.QPAttr{QPState: verbs.QPSRTS}, verbs.QPAttrState); !errors.Is(err, verbs.EINVAL) {
-			t.Errorf("leaving SQD while it drains: %v", err)
+			t.Errorf("SQD to RTS while draining: %v", err)
 		}
 		must(t, qa.PostSend(send(a, 20))) // V-QPS-10: held
 		must(t, qb.PostRecv(recv(b, 1, 100), recv(b, 2, 100)))
@@ -209,7 +218,7 @@ func TestV_AE_16_SQDrained(t *testing.T) {
 	})
 }
 
-// A CQ that overflows is in error, and so are the QPs that use it, in whichever shard they are.
+// TestV_AE_19_CQOverrun: an overflowed CQ is in error, and so are the QPs that use it, in all shards.
 func TestV_AE_19_CQOverrun(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
@@ -243,15 +252,16 @@ func TestV_AE_19_CQOverrun(t *testing.T) {
 		}
 		wcs := make([]verbs.WC, 10)
 		if k := get(small.Poll(wcs))(t); k != small.Cap() || wcs[0].WRID != 0 {
-			t.Errorf("%d completions of before the overflow, want %d", k, small.Cap())
+			t.Errorf("%d completions from before the overflow, want %d", k, small.Cap())
 		}
 		if _, err := small.Poll(wcs); err == nil {
-			t.Error("polling an overflowed CQ is no error")
+			t.Error("no error from polling an overflowed CQ")
 		}
 	})
 }
 
-// The two sample programs of the manual: one that blocks in GetEvent, and one that waits for the channel's descriptor.
+// TestV_EV_08_SamplePrograms: the two sample programs of the manual: one blocks in GetEvent, the other polls the
+// channel's descriptor.
 func TestV_EV_08_SamplePrograms(t *testing.T) {
 	for name, next := range map[string]func(t *testing.T, s *sleeper) *verbs.CQ{
 		"blocking": func(t *testing.T, s *sleeper) *verbs.CQ {
@@ -297,4 +307,53 @@ func TestV_EV_08_SamplePrograms(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWaitOnADevice: several goroutines wait for the completions of one CQ of a device, on every link.
+func TestWaitOnADevice(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		ends := newEnds(t, n, 2, nil)
+		a, b := ends[0], ends[1]
+		qa, qb := connect(a, b, verbs.QPTypeRC, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		const messages = 200
+		var got atomic.Int64
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for wc, err := range b.cq.All(ctx) {
+					if err != nil {
+						if !errors.Is(err, context.Canceled) {
+							t.Error(err)
+						}
+						return
+					}
+					if wc.Err() != nil || wc.Opcode != verbs.WCRecv || qb.PostRecv(recv(b, 1, 64)) != nil {
+						t.Error(wc.Err())
+					}
+					if got.Add(1) == messages {
+						cancel()
+					}
+				}
+			})
+		}
+		for range 8 {
+			must(t, qb.PostRecv(recv(b, 1, 64)))
+		}
+		var wcs [4]verbs.WC
+		for i := range messages {
+			must(t, qa.PostSend(send(a, 16)))
+			if n := get(a.cq.Wait(t.Context(), wcs[:]))(t); n != 1 || wcs[0].Err() != nil {
+				t.Fatal(n, wcs[0].Err())
+			}
+			if i%16 == 0 {
+				time.Sleep(time.Millisecond) // all goroutines block
+			}
+		}
+		all.Wait()
+		if got.Load() != messages {
+			t.Errorf("%d of %d messages", got.Load(), messages)
+		}
+	})
 }

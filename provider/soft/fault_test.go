@@ -5,38 +5,43 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/link/fault"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-func TestFaultsOfTheEnvironment(t *testing.T) {
+func TestFaultsVariable(t *testing.T) {
 	got, err := parseFaults("loss=0.01, duplicate=0.5,reorder=0,corrupt=1e-3,delay=2ms,jitter=10us,seed=0x10")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := fault.Faults{Loss: 0.01, Duplicate: 0.5, Corrupt: 0.001, Delay: 2 * time.Millisecond, Jitter: 10 * time.Microsecond}
-	if f := got.Send; f.Loss != want.Loss || f.Duplicate != want.Duplicate || f.Reorder != 0 || f.Corrupt != want.Corrupt ||
+	want := fault.Faults{Loss: 0.01, Duplicate: 0.5, Corrupt: 0.001, Delay: 2 * time.Millisecond,
+		Jitter: 10 * time.Microsecond}
+	if f := got.Send; f.Loss != want.Loss || f.Duplicate != want.Duplicate || f.Reorder != 0 ||
+		f.Corrupt != want.Corrupt ||
 		f.Delay != want.Delay || f.Jitter != want.Jitter || got.Seed != 16 {
 		t.Errorf("%+v", got)
 	}
-	for _, bad := range []string{"loss", "loss=1", "loss=-0.1", "loss=x", "delay=5", "delay=2m", "delay=-1ms", "seed=-1", "lost=0.1", ","} {
+	for _, bad := range []string{"loss", "loss=1", "loss=-0.1", "loss=x", "delay=5", "delay=2m", "delay=-1ms", "seed=-1",
+		"lost=0.1", ","} {
 		if _, err := parseFaults(bad); !errors.Is(err, verbs.EINVAL) {
 			t.Errorf("%q: %v, want EINVAL", bad, err)
 		}
 	}
 }
 
-// A device under VERBENA_FAULT delivers all the same, and had to work for it.
+// TestDeviceUnderFaults: a device with VERBENA_FAULT delivers all data, by retransmissions.
 func TestDeviceUnderFaults(t *testing.T) {
 	t.Setenv("VERBENA_DEVICES", "vrb_faulty=127.4.9.1")
 	t.Setenv(envFault, "loss=0.2,duplicate=0.1,reorder=0.1,corrupt=0.05,seed=3")
-	ctx, err := verbs.Open("vrb_faulty")
+	vctx, err := verbs.Open("vrb_faulty")
 	if err != nil {
 		t.Fatal(err)
 	}
-	pd, _ := ctx.AllocPD()
-	cq, _ := ctx.CreateCQ(64, nil)
-	init := verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}}
+	pd, _ := vctx.AllocPD()
+	cq, _ := vctx.CreateCQ(64, nil)
+	init := verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq,
+		Cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}}
 	a, err := pd.CreateQP(&init)
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +55,7 @@ func TestDeviceUnderFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		for _, o := range []interface{ Close() error }{a, b, mr, cq, pd, ctx} {
+		for _, o := range []interface{ Close() error }{a, b, mr, cq, pd, vctx} {
 			if err := o.Close(); err != nil {
 				t.Error(err)
 			}
@@ -69,7 +74,8 @@ func TestDeviceUnderFaults(t *testing.T) {
 		mr.Bytes()[i] = byte(i * 7)
 	}
 	err = a.PostSend(verbs.SendWR{
-		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{mr.SGE(0, 100<<10)}, RemoteAddr: mr.Addr() + 100<<10, RKey: mr.RKey(),
+		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{mr.SGE(0, 100<<10)},
+		RemoteAddr: mr.Addr() + 100<<10, RKey: mr.RKey(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -92,8 +98,8 @@ func TestDeviceUnderFaults(t *testing.T) {
 			t.Fatalf("byte %d is %#x", i, got)
 		}
 	}
-	if c := ctx.Device().Driver().(*device).running().Counters(); c.QP.RetransmitPackets == 0 {
+	if c := driver.Of[*device](vctx.Device()).running().Counters(); c.QP.RetransmitPackets == 0 {
 		t.Logf("counters %+v", c)
-		t.Error("nothing was sent twice: were there faults at all?")
+		t.Error("no packet was sent twice: there were no faults")
 	}
 }

@@ -1,18 +1,19 @@
 package soft
 
 import (
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/raw"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// flow is a FlowDriver.
+// flow is a DriverHandle.
 type flow struct {
 	dev  *raw.Device
 	rule *raw.Rule
 }
 
-// CreateFlow puts a rule in force.
-func (q *rawQP) CreateFlow(attr *verbs.FlowAttr) (verbs.FlowDriver, error) {
+// CreateFlow adds a flow rule.
+func (q *rawQP) CreateFlow(attr *verbs.FlowAttr) (verbs.DriverHandle, error) {
 	r := &raw.Rule{
 		Type: raw.RuleType(attr.Type), Priority: attr.Priority, Flags: raw.RuleFlags(attr.Flags), QP: &q.QP,
 	}
@@ -23,9 +24,9 @@ func (q *rawQP) CreateFlow(attr *verbs.FlowAttr) (verbs.FlowDriver, error) {
 		case verbs.FlowSpecActionDrop:
 			r.Drop = true
 		case verbs.FlowSpecActionCount:
-			r.Counters = append(r.Counters, &s.Counters.Driver().(*counters).n)
+			r.Counters = append(r.Counters, &driver.Of[*counters](s.Counters).n)
 		case verbs.FlowSpecActionHandle:
-			return nil, fail(verbs.EOPNOTSUPP, "the device has no flow actions to run")
+			return nil, fail(verbs.EOPNOTSUPP, "FlowSpecActionHandle: the device has no flow actions")
 		default:
 			r.Specs = append(r.Specs, toSpec(s))
 		}
@@ -35,13 +36,13 @@ func (q *rawQP) CreateFlow(attr *verbs.FlowAttr) (verbs.FlowDriver, error) {
 	return &flow{q.ctx.frames, r}, nil
 }
 
-// Destroy takes the rule out of force.
+// Destroy removes the flow rule.
 func (f *flow) Destroy() error {
 	f.dev.RemoveRule(f.rule)
 	return nil
 }
 
-// toSpec converts what matches.
+// toSpec converts a specification of frames.
 func toSpec(s verbs.FlowSpec) raw.Spec {
 	out := raw.Spec{Type: raw.SpecType(s.Type())}
 	switch s := s.(type) {
@@ -54,7 +55,8 @@ func toSpec(s verbs.FlowSpec) raw.Spec {
 	case verbs.FlowSpecIPv6:
 		out.Val, out.Mask = ipv6Fields(&s.Val), ipv6Fields(&s.Mask)
 	case verbs.FlowSpecESP:
-		out.Val, out.Mask = raw.Fields{Number: s.Val.SPI, Number2: s.Val.Seq}, raw.Fields{Number: s.Mask.SPI, Number2: s.Mask.Seq}
+		out.Val, out.Mask = raw.Fields{Number: s.Val.SPI, Number2: s.Val.Seq}, raw.Fields{Number: s.Mask.SPI,
+			Number2: s.Mask.Seq}
 	case verbs.FlowSpecTCP:
 		out.Val, out.Mask = portFields(s.Val), portFields(s.Mask)
 	case verbs.FlowSpecUDP:
@@ -87,7 +89,8 @@ func ipv4ExtFields(f *verbs.FlowIPv4ExtFilter) raw.Fields {
 }
 
 func ipv6Fields(f *verbs.FlowIPv6Filter) raw.Fields {
-	return raw.Fields{Src: f.SrcIP, Dst: f.DstIP, FlowLabel: f.FlowLabel, Proto: f.NextHdr, Class: f.TrafficClass, TTL: f.HopLimit}
+	return raw.Fields{Src: f.SrcIP, Dst: f.DstIP, FlowLabel: f.FlowLabel, Proto: f.NextHdr, Class: f.TrafficClass,
+		TTL: f.HopLimit}
 }
 
 func portFields(f verbs.FlowPortFilter) raw.Fields {
@@ -98,28 +101,28 @@ func greFields(f *verbs.FlowGREFilter) raw.Fields {
 	return raw.Fields{GREFlags: f.CKSRes0Ver, GREType: f.Protocol, Number: f.Key}
 }
 
-// counters is a CountersDriver.
+// counters is a DriverCounters.
 type counters struct{ n raw.Counter }
 
 // CreateCounters makes counters.
-func (c *context) CreateCounters() (verbs.CountersDriver, error) {
+func (c *deviceContext) CreateCounters() (verbs.DriverCounters, error) {
 	if !c.dev.hasFrames() {
-		return nil, fail(verbs.ENOSYS, "the device has no flow rules to count for")
+		return nil, fail(verbs.ENOSYS, "the device has no flow rules")
 	}
 	return new(counters), nil
 }
 
-// Attach makes a rule count too.
-func (c *counters) Attach(f verbs.FlowDriver) error {
+// Attach adds the counters to a rule.
+func (c *counters) Attach(f verbs.DriverHandle) error {
 	rule := f.(*flow)
 	rule.dev.Count(rule.rule, &c.n)
 	return nil
 }
 
-// Read reads the counters.
+// Read returns the counters.
 func (c *counters) Read() (packets, bytes uint64, err error) {
 	return c.n.Packets.Load(), c.n.Bytes.Load(), nil
 }
 
-// Destroy leaves the counters to the collector: no rule has them.
+// Destroy does nothing: no rule uses the counters.
 func (*counters) Destroy() error { return nil }

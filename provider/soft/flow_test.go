@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// specCase is a specification, a frame that it matches, and frames that differ from it in one field each.
+// specCase is a specification, a frame that matches it, and frames that differ from it in one field each.
 type specCase struct {
 	name  string
 	specs []verbs.FlowSpec
@@ -34,14 +34,14 @@ var (
 
 func sub16(b []byte) [6]byte { return [6]byte(b) }
 
-// with is b with byte i changed.
+// with returns a copy of b with byte i changed.
 func with(b []byte, i int) []byte {
 	b = bytes.Clone(b)
 	b[i] ^= 1
 	return b
 }
 
-// each is b changed at each of the places.
+// each returns copies of b, one changed at each of the places.
 func each(b []byte, places ...int) (list [][]byte) {
 	for _, i := range places {
 		list = append(list, with(b, i))
@@ -56,11 +56,15 @@ func specCases() []specCase {
 	six := eth(macB, macA, 0x86dd, ip6(6, netA, netB, tcpOf(1000, 2000)))
 	esp := eth(macB, macA, 0x0800, ip4(50, hostA, hostB, be16(0x1234, 0x5678, 0, 9), make([]byte, 16)))
 	inside := eth(macA, macB, 0x0800, ip4(6, hostB, hostA, tcpOf(30, 40)))
-	vxlan := eth(macB, macA, 0x0800, ip4(17, hostA, hostB, udpOf(5, 4789, []byte{8, 0, 0, 0, 0x12, 0x34, 0x56, 0}, inside)))
-	gre := eth(macB, macA, 0x0800, ip4(47, hostA, hostB, be16(0x2000, 0x0800, 0xabcd, 0xef01), ip4(17, hostB, hostA, udpOf(7, 8))))
-	greMPLS := eth(macB, macA, 0x0800, ip4(47, hostA, hostB, be16(0, 0x8847), []byte{0x12, 0x34, 0x51, 0x40}, ip4(17, hostB, hostA, udpOf(7, 8))))
+	vxlan := eth(macB, macA, 0x0800, ip4(17, hostA, hostB,
+		udpOf(5, 4789, []byte{8, 0, 0, 0, 0x12, 0x34, 0x56, 0}, inside)))
+	gre := eth(macB, macA, 0x0800, ip4(47, hostA, hostB, be16(0x2000, 0x0800, 0xabcd, 0xef01),
+		ip4(17, hostB, hostA, udpOf(7, 8))))
+	greMPLS := eth(macB, macA, 0x0800, ip4(47, hostA, hostB, be16(0, 0x8847), []byte{0x12, 0x34, 0x51, 0x40},
+		ip4(17, hostB, hostA, udpOf(7, 8))))
 	mpls := eth(macB, macA, 0x8847, []byte{0x12, 0x34, 0x50, 0x40, 0, 0, 0x11, 1}, ip4(17, hostA, hostB, udpOf(7, 8)))
-	udpMPLS := eth(macB, macA, 0x0800, ip4(17, hostA, hostB, udpOf(5, 6635, []byte{0x12, 0x34, 0x51, 0x40}, ip4(17, hostB, hostA, udpOf(7, 8)))))
+	udpMPLS := eth(macB, macA, 0x0800, ip4(17, hostA, hostB,
+		udpOf(5, 6635, []byte{0x12, 0x34, 0x51, 0x40}, ip4(17, hostB, hostA, udpOf(7, 8)))))
 	innerMPLS := eth(macB, macA, 0x0800, ip4(17, hostA, hostB, udpOf(5, 4789, []byte{8, 0, 0, 0, 0, 0, 1, 0},
 		eth(macA, macB, 0x8847, []byte{0x12, 0x34, 0x51, 0x40}, ip4(17, hostB, hostA)))))
 	label := verbs.FlowMPLSFilter{Label: 0x12345140}
@@ -79,7 +83,8 @@ func specCases() []specCase {
 			Val: verbs.FlowIPv4Filter{SrcIP: hostA, DstIP: hostB}, Mask: verbs.FlowIPv4Filter{SrcIP: allIP4, DstIP: allIP4},
 		}}, plain, append(each(plain, 26, 29, 30, 33), six)},
 		{"INNER_IPV4", []verbs.FlowSpec{verbs.FlowSpecIPv4{
-			Inner: true, Val: verbs.FlowIPv4Filter{SrcIP: hostB, DstIP: hostA}, Mask: verbs.FlowIPv4Filter{SrcIP: allIP4, DstIP: allIP4},
+			Inner: true, Val: verbs.FlowIPv4Filter{SrcIP: hostB, DstIP: hostA}, Mask: verbs.FlowIPv4Filter{SrcIP: allIP4,
+				DstIP: allIP4},
 		}}, vxlan, append(each(vxlan, 76, 79, 80, 83), plain)},
 		{"IPV4_EXT", []verbs.FlowSpec{verbs.FlowSpecIPv4Ext{
 			Val:  verbs.FlowIPv4ExtFilter{SrcIP: hostA, DstIP: hostB, Proto: 17, TOS: 0x20, TTL: 33, Flags: 2},
@@ -90,20 +95,25 @@ func specCases() []specCase {
 			return b
 		}())},
 		{"IPV6", []verbs.FlowSpec{verbs.FlowSpecIPv6{
-			Val:  verbs.FlowIPv6Filter{SrcIP: netA, DstIP: netB, FlowLabel: 0xabcde, NextHdr: 6, TrafficClass: 0x12, HopLimit: 44},
-			Mask: verbs.FlowIPv6Filter{SrcIP: allIP6, DstIP: allIP6, FlowLabel: 0xfffff, NextHdr: 0xff, TrafficClass: 0xff, HopLimit: 0xff},
+			Val: verbs.FlowIPv6Filter{SrcIP: netA, DstIP: netB, FlowLabel: 0xabcde, NextHdr: 6, TrafficClass: 0x12,
+				HopLimit: 44},
+			Mask: verbs.FlowIPv6Filter{SrcIP: allIP6, DstIP: allIP6, FlowLabel: 0xfffff, NextHdr: 0xff, TrafficClass: 0xff,
+				HopLimit: 0xff},
 		}}, six, append(each(six, 22, 37, 38, 53, 17, 20, 14, 21), plain)},
 		{"ESP", []verbs.FlowSpec{verbs.FlowSpecESP{
 			Val: verbs.FlowESPFilter{SPI: 0x12345678, Seq: 9}, Mask: verbs.FlowESPFilter{SPI: 0xffffffff, Seq: 0xffffffff},
 		}}, esp, append(each(esp, 34, 37, 38, 41), plain)},
 		{"TCP", []verbs.FlowSpec{verbs.FlowSpecTCP{
-			Val: verbs.FlowPortFilter{DstPort: 2000, SrcPort: 1000}, Mask: verbs.FlowPortFilter{DstPort: 0xffff, SrcPort: 0xffff},
+			Val: verbs.FlowPortFilter{DstPort: 2000, SrcPort: 1000}, Mask: verbs.FlowPortFilter{DstPort: 0xffff,
+				SrcPort: 0xffff},
 		}}, six, append(each(six, 54, 55, 56, 57), plain)},
 		{"UDP", []verbs.FlowSpec{verbs.FlowSpecUDP{
-			Val: verbs.FlowPortFilter{DstPort: 2000, SrcPort: 1000}, Mask: verbs.FlowPortFilter{DstPort: 0xffff, SrcPort: 0xffff},
+			Val: verbs.FlowPortFilter{DstPort: 2000, SrcPort: 1000}, Mask: verbs.FlowPortFilter{DstPort: 0xffff,
+				SrcPort: 0xffff},
 		}}, plain, append(each(plain, 34, 35, 36, 37), six)},
 		{"INNER_TCP", []verbs.FlowSpec{verbs.FlowSpecTCP{
-			Inner: true, Val: verbs.FlowPortFilter{DstPort: 40, SrcPort: 30}, Mask: verbs.FlowPortFilter{DstPort: 0xffff, SrcPort: 0xffff},
+			Inner: true, Val: verbs.FlowPortFilter{DstPort: 40, SrcPort: 30}, Mask: verbs.FlowPortFilter{DstPort: 0xffff,
+				SrcPort: 0xffff},
 		}}, vxlan, append(each(vxlan, 85, 87), six)},
 		{"VXLAN_TUNNEL", []verbs.FlowSpec{verbs.FlowSpecVXLAN{
 			Val: verbs.FlowTunnelFilter{TunnelID: 0x123456}, Mask: verbs.FlowTunnelFilter{TunnelID: 0xffffff},
@@ -147,7 +157,7 @@ func TestV_FL_14_EverySpecification(t *testing.T) {
 	}
 }
 
-// The order of specifications says nothing, except where the labels of MPLS stand.
+// TestV_FL_11_OrderOfSpecifications: the order of specifications has no effect, except the position of MPLS labels.
 func TestV_FL_11_OrderOfSpecifications(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]
@@ -204,11 +214,12 @@ func TestV_FL_07_V_FL_08_Masks(t *testing.T) {
 	frame := func(port int) []byte {
 		return eth(macB, macA, 0x0800, ip4(17, hostA, hostB, udpOf(1, port)))
 	}
-	// Bits of the mask choose bits of the number, whose first byte in the frame is the high one.
+	// The mask is big-endian, as the field in the frame.
 	b.rule(verbs.FlowAttr{Specs: []verbs.FlowSpec{verbs.FlowSpecUDP{
 		Val: verbs.FlowPortFilter{DstPort: 0x1204, SrcPort: 0xffff}, Mask: verbs.FlowPortFilter{DstPort: 0xff0c},
 	}}})
-	for port, want := range map[int]bool{0x1204: true, 0x1207: true, 0x12f4: true, 0x1200: false, 0x120c: false, 0x1304: false, 0x0412: false} {
+	for port, want := range map[int]bool{0x1204: true, 0x1207: true, 0x12f4: true, 0x1200: false, 0x120c: false,
+		0x1304: false, 0x0412: false} {
 		a.send(frame(port))
 		if got := b.next() != nil; got != want {
 			t.Errorf("port %#x: %v", port, got)
@@ -216,16 +227,17 @@ func TestV_FL_07_V_FL_08_Masks(t *testing.T) {
 	}
 }
 
-func TestV_FL_12_D_18_TheSampleOfTheManual(t *testing.T) {
+func TestV_FL_12_D_18_SampleOfTheManual(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]
 	b.post(b.qp, 0, 4)
 	b.rule(verbs.FlowAttr{Type: verbs.FlowAttrNormal, Priority: 0, Specs: []verbs.FlowSpec{
 		verbs.FlowSpecEth{
 			Val:  verbs.FlowEthFilter{DstMAC: [6]byte{0x66, 0x11, 0x22, 0x33, 0x44, 0x55}},
-			Mask: verbs.FlowEthFilter{DstMAC: allMAC}, // the source is left out, as the text says
+			Mask: verbs.FlowEthFilter{DstMAC: allMAC}, // without the source, as the manual's text
 		},
-		verbs.FlowSpecIPv4{Val: verbs.FlowIPv4Filter{SrcIP: [4]byte{0x0b, 0x86, 0xc8, 0x06}}, Mask: verbs.FlowIPv4Filter{SrcIP: allIP4}},
+		verbs.FlowSpecIPv4{Val: verbs.FlowIPv4Filter{SrcIP: [4]byte{0x0b, 0x86, 0xc8, 0x06}},
+			Mask: verbs.FlowIPv4Filter{SrcIP: allIP4}},
 	}})
 	dst := []byte{0x66, 0x11, 0x22, 0x33, 0x44, 0x55}
 	src := [4]byte{0x0b, 0x86, 0xc8, 0x06}
@@ -251,7 +263,8 @@ func TestV_FL_06_EtherTypeBehindAllTags(t *testing.T) {
 	b.nothing()
 }
 
-// TestV_FL_10_PriorityAndAge: of the rules that match, the one with the smaller number, then the older one, has the frame.
+// TestV_FL_10_PriorityAndAge: of the rules that match a frame, the one with the lowest priority number receives it;
+// of equal ones, the oldest.
 func TestV_FL_10_PriorityAndAge(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]
@@ -287,7 +300,8 @@ func TestV_FL_05_DontTrap(t *testing.T) {
 	a, b := s[0], s[1]
 	b.post(b.qp, 0, 4)
 	frame := eth(macB, macA, 0x0800, ip4(17, hostA, hostB, udpOf(1, 2)))
-	b.rule(verbs.FlowAttr{Priority: 1, Flags: verbs.FlowDontTrap, Specs: []verbs.FlowSpec{verbs.FlowSpecActionTag{TagID: 1}}})
+	b.rule(verbs.FlowAttr{Priority: 1, Flags: verbs.FlowDontTrap,
+		Specs: []verbs.FlowSpec{verbs.FlowSpecActionTag{TagID: 1}}})
 	b.rule(verbs.FlowAttr{Priority: 2, Specs: []verbs.FlowSpec{verbs.FlowSpecActionTag{TagID: 2}}})
 	b.rule(verbs.FlowAttr{Priority: 3, Specs: []verbs.FlowSpec{verbs.FlowSpecActionTag{TagID: 3}}})
 	a.send(frame)
@@ -306,12 +320,13 @@ func TestV_FL_05_D_27_LoopBack(t *testing.T) {
 	a.post(a.qp, 0, 2)
 	f := a.rule(verbs.FlowAttr{})
 	a.send(frame)
-	a.nothing() // its own frames do not come back
+	a.nothing() // its own frames are not received
 	must(t, f.Close())
 	a.rule(verbs.FlowAttr{Flags: verbs.FlowAllowLoopBack})
 	copy(a.buf[40*slotLen:], frame)
-	must(t, a.qp.PostSend(verbs.SendWR{WRID: 1, Opcode: verbs.WRSend, SGList: []verbs.SGE{a.mr.SGE(40*slotLen, len(frame))}}))
-	if got, _ := a.got(); !bytes.Equal(got, frame) { // it comes before the send completes
+	must(t, a.qp.PostSend(verbs.SendWR{WRID: 1, Opcode: verbs.WRSend,
+		SGList: []verbs.SGE{a.mr.SGE(40*slotLen, len(frame))}}))
+	if got, _ := a.got(); !bytes.Equal(got, frame) { // received before the send completes
 		t.Errorf("% x", got)
 	}
 	if c := a.next(); c == nil || c.Opcode != verbs.WCSend {
@@ -324,7 +339,7 @@ func TestV_FL_05_Egress(t *testing.T) {
 	a, b := s[0], s[1]
 	b.post(b.qp, 0, 8)
 	b.rule(verbs.FlowAttr{})
-	n := get(a.ctx.CreateCounters(nil))(t)
+	n := get(a.ctx.CreateCounters())(t)
 	must(t, n.AttachPointFlow(&verbs.CounterAttachAttr{CounterDesc: verbs.CounterPackets}, nil))
 	drop := a.rule(verbs.FlowAttr{Flags: verbs.FlowEgress, Specs: []verbs.FlowSpec{
 		verbs.FlowSpecUDP{Val: verbs.FlowPortFilter{DstPort: 2}, Mask: verbs.FlowPortFilter{DstPort: 0xffff}},
@@ -337,7 +352,7 @@ func TestV_FL_05_Egress(t *testing.T) {
 		t.Errorf("% x", got)
 	}
 	b.nothing()
-	b.send(stopped) // a's rule does not look at what comes
+	b.send(stopped) // a's egress rule does not apply to received frames
 	var v [1]uint64
 	must(t, n.Read(v[:], 0))
 	if v[0] != 1 {
@@ -377,7 +392,8 @@ func TestV_FL_04_TypesOfRules(t *testing.T) {
 	expect("both", []uint32{2}, []uint32{1})
 	must(t, mc.Close())
 	expect("ALL_DEFAULT", []uint32{2}, []uint32{2})
-	tag(verbs.FlowAttrNormal, 3, verbs.FlowSpecEth{Val: verbs.FlowEthFilter{DstMAC: sub16(macM)}, Mask: verbs.FlowEthFilter{DstMAC: allMAC}})
+	tag(verbs.FlowAttrNormal, 3, verbs.FlowSpecEth{Val: verbs.FlowEthFilter{DstMAC: sub16(macM)},
+		Mask: verbs.FlowEthFilter{DstMAC: allMAC}})
 	expect("a normal rule first", []uint32{2}, []uint32{3})
 	tag(verbs.FlowAttrSniffer, 4)
 	expect("a sniffer sees all", []uint32{4, 2}, []uint32{4, 3})
@@ -385,14 +401,14 @@ func TestV_FL_04_TypesOfRules(t *testing.T) {
 	expect("a sniffer takes nothing", []uint32{4}, []uint32{4, 3})
 }
 
-// reset takes a QP to RESET and back to RTS.
+// reset changes a QP to RESET and back to RTS.
 func reset(t testing.TB, qp *verbs.QP) {
 	t.Helper()
 	must(t, qp.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
 	toRTS(t, qp)
 }
 
-func TestV_FL_04_ASnifferSeesWhatIsSent(t *testing.T) {
+func TestV_FL_04_SnifferReceivesSentFrames(t *testing.T) {
 	_, s := fabricOf(t, 1, nil)
 	a := s[0]
 	sniffer := a.newQP(nil)
@@ -406,7 +422,7 @@ func TestV_FL_04_ASnifferSeesWhatIsSent(t *testing.T) {
 	}
 	a.next()
 	if err := sniffer.Close(); !errors.Is(err, verbs.EBUSY) {
-		t.Errorf("a QP with flows is closed: %v", err)
+		t.Errorf("closing a QP with flows: %v", err)
 	}
 	must(t, f.Close())
 	if err := f.Close(); !errors.Is(err, verbs.EINVAL) {
@@ -419,7 +435,7 @@ func TestV_CNT_01_V_CNT_02_X_CNT_01_Counters(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]
 	b.post(b.qp, 0, 8)
-	n := get(b.ctx.CreateCounters(nil))(t)
+	n := get(b.ctx.CreateCounters())(t)
 	must(t, n.AttachPointFlow(&verbs.CounterAttachAttr{CounterDesc: verbs.CounterBytes, Index: 3}, nil))
 	must(t, n.AttachPointFlow(&verbs.CounterAttachAttr{CounterDesc: verbs.CounterPackets, Index: 1}, nil))
 	read := func() (v [5]uint64) {
@@ -439,7 +455,7 @@ func TestV_CNT_01_V_CNT_02_X_CNT_01_Counters(t *testing.T) {
 	if v := read(); v != [5]uint64{1: 3, 3: 3 * 64} {
 		t.Errorf("after three frames of 64 bytes: %v", v)
 	}
-	// Another rule, which exists already, counts into the same.
+	// An existing rule counts into the same counters.
 	other := b.rule(verbs.FlowAttr{Priority: 9})
 	must(t, n.AttachPointFlow(&verbs.CounterAttachAttr{CounterDesc: verbs.CounterPackets, Index: 0}, other))
 	a.send(eth(macB, macA, 0x0800, ip4(17, hostA, hostB, udpOf(1, 3, make([]byte, 22)))))
@@ -447,7 +463,7 @@ func TestV_CNT_01_V_CNT_02_X_CNT_01_Counters(t *testing.T) {
 		t.Errorf("after one more: %v", v)
 	}
 	if err := n.Close(); !errors.Is(err, verbs.EBUSY) {
-		t.Errorf("counters in use are closed: %v", err)
+		t.Errorf("closing counters in use: %v", err)
 	}
 	must(t, f.Close())
 	must(t, other.Close())
@@ -459,7 +475,7 @@ func TestV_FL_01_QPsAndDevicesWithoutFlows(t *testing.T) {
 	a := s[0]
 	ud := get(a.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: a.cq.CQ, RecvCQ: a.cq.CQ}))(t)
 	_, err := ud.CreateFlow(&verbs.FlowAttr{Port: 1})
-	if !errors.Is(err, verbs.EOPNOTSUPP) { // what comes for UD QPs is no Ethernet frame here
+	if !errors.Is(err, verbs.EOPNOTSUPP) { // UD QPs do not receive Ethernet frames
 		t.Errorf("UD: %v", err)
 	}
 	must(t, ud.Close())
@@ -468,14 +484,15 @@ func TestV_FL_01_QPsAndDevicesWithoutFlows(t *testing.T) {
 	if !errors.Is(err, syscall.ENXIO) {
 		t.Errorf("a device without flow steering: %v", err)
 	}
-	if _, err = e.ctx.CreateCounters(nil); !errors.Is(err, verbs.ENOSYS) {
-		t.Errorf("counters of a device without any: %v", err)
+	if _, err = e.ctx.CreateCounters(); !errors.Is(err, verbs.ENOSYS) {
+		t.Errorf("create_counters of a device without flow steering: %v", err)
 	}
-	if _, err = a.ctx.CreateFlowActionESP(nil); !errors.Is(err, verbs.EOPNOTSUPP) || !strings.Contains(err.Error(), "ESP") {
+	if _, err = a.ctx.CreateFlowActionESP(); !errors.Is(err, verbs.EOPNOTSUPP) || !strings.Contains(err.Error(), "ESP") {
 		t.Errorf("create_flow_action_esp: %v", err)
 	}
-	_, err = a.qp.CreateFlow(&verbs.FlowAttr{Port: 1, Specs: []verbs.FlowSpec{verbs.FlowSpecActionHandle{Action: new(verbs.FlowAction)}}})
+	_, err = a.qp.CreateFlow(&verbs.FlowAttr{Port: 1,
+		Specs: []verbs.FlowSpec{verbs.FlowSpecActionHandle{Action: new(verbs.FlowAction)}}})
 	if !errors.Is(err, verbs.EOPNOTSUPP) {
-		t.Errorf("an action: %v", err)
+		t.Errorf("a flow action: %v", err)
 	}
 }

@@ -1,11 +1,13 @@
 package soft
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/mem"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -39,7 +41,7 @@ func (p *portEvents) take() []verbs.EventType {
 	return l
 }
 
-// watched is a link that remembers its addresses.
+// watched is a link that records its addresses.
 type watched struct {
 	link.Link
 	addrs []netip.Addr
@@ -55,11 +57,11 @@ func (w *watched) SetAddrs(addrs []netip.Addr) error {
 }
 
 func TestV_PORT_02_V_AE_23_DeviceFollowsItsInterface(t *testing.T) {
-	now := facts{iface: "x0", up: true, mtu: 1500, addrs: addrs("192.0.2.1")}
+	now := ifaceState{iface: "x0", up: true, mtu: 1500, addrs: addrs("192.0.2.1")}
 	d := newDevice(spec{name: "vrb_x", iface: "x0"})
-	d.facts = func() facts { return now }
+	d.ifaceState = func() ifaceState { return now }
 	w := &watched{bad: netip.MustParseAddr("2001:db8::bad")}
-	d.cfg.Link = func(a []netip.Addr, ports int) (link.Link, error) {
+	d.cfg.links.Open = func(a []netip.Addr, ports int) (link.Link, error) {
 		if slices.Contains(a, w.bad) {
 			return nil, fail(eaddrnotavail, "not yet")
 		}
@@ -73,7 +75,7 @@ func TestV_PORT_02_V_AE_23_DeviceFollowsItsInterface(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ctx.Close()
-	change := func(f facts, bound []netip.Addr, want ...verbs.EventType) {
+	change := func(f ifaceState, bound []netip.Addr, want ...verbs.EventType) {
 		t.Helper()
 		now = f
 		d.refresh()
@@ -95,10 +97,11 @@ func TestV_PORT_02_V_AE_23_DeviceFollowsItsInterface(t *testing.T) {
 	now.addrs = addrs("192.0.2.1", "2001:db8::bad", "192.0.2.2")
 	change(now, nil, verbs.EventGIDChange)
 	qp := openQP(t, ctx)
-	if err := qp.Modify(&verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1}, verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccessFlags); err != nil {
+	if err := qp.Modify(&verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1},
+		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccessFlags); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(w.addrs, addrs("192.0.2.1", "192.0.2.2")) { // without the one that is not usable yet
+	if !slices.Equal(w.addrs, addrs("192.0.2.1", "192.0.2.2")) { // without the address that is not usable yet
 		t.Errorf("opened at %v", w.addrs)
 	}
 	w.bad = netip.Addr{}
@@ -110,7 +113,7 @@ func TestV_PORT_02_V_AE_23_DeviceFollowsItsInterface(t *testing.T) {
 	if s := state(); s != verbs.PortDown {
 		t.Errorf("port is %v", s)
 	}
-	if attr, err := qp.Query(); attr.QPState != verbs.QPSInit || err != nil {
+	if attr, _, err := qp.Query(0); attr.QPState != verbs.QPSInit || err != nil {
 		t.Errorf("the QP is in %v, %v", attr.QPState, err)
 	}
 	now.up = true
@@ -118,7 +121,7 @@ func TestV_PORT_02_V_AE_23_DeviceFollowsItsInterface(t *testing.T) {
 	if s := state(); s != verbs.PortActive {
 		t.Errorf("port is %v", s)
 	}
-	now.speed = 1000 // was not known
+	now.speed = 1000 // unknown before
 	change(now, addrs("192.0.2.2", "192.0.2.3"))
 	now.speed = 25000
 	change(now, addrs("192.0.2.2", "192.0.2.3"), verbs.EventDeviceSpeedChange)
@@ -129,32 +132,23 @@ func TestV_PORT_02_V_AE_23_DeviceFollowsItsInterface(t *testing.T) {
 	}
 }
 
-type noUpcalls struct{}
-
-func (noUpcalls) Completion()                {}
-func (noUpcalls) Error()                     {}
-func (noUpcalls) Event(verbs.EventType)      {}
-func (noUpcalls) StateChanged(verbs.QPState) {}
-
 // openQP makes the first QP, which opens the link.
-func openQP(t *testing.T, ctx verbs.ContextDriver) verbs.QPDriver {
+func openQP(t *testing.T, ctx verbs.DriverContext) *verbs.QP {
 	t.Helper()
-	pd, _ := ctx.AllocPD()
-	cq, _ := ctx.CreateCQ(1, 0, noUpcalls{})
-	qp, err := pd.CreateQP(&verbs.QPDriverInit{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq}, noUpcalls{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = qp.Destroy() })
+	vctx := made(driver.NewDevice(ctx.(*deviceContext).dev).Open())(t)
+	pd, cq := made(vctx.AllocPD())(t), made(vctx.CreateCQ(1, nil))(t)
+	qp := made(pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq}))(t)
+	t.Cleanup(func() { _ = errors.Join(qp.Close(), cq.Close(), pd.Close(), vctx.Close()) })
 	return qp
 }
 
-// The device's interface goes, and one of that name comes: all contexts are told.
-func TestV_AE_10_V_AE_25_InterfaceGoes(t *testing.T) {
-	there := facts{iface: "x0", up: true, mtu: 1500, addrs: addrs("192.0.2.1")}
+// TestV_AE_10_V_AE_25_InterfaceRemoved: all contexts receive the fatal event when the device's interface is removed,
+// and PORT_ACTIVE when one with that name is added.
+func TestV_AE_10_V_AE_25_InterfaceRemoved(t *testing.T) {
+	there := ifaceState{iface: "x0", up: true, mtu: 1500, addrs: addrs("192.0.2.1")}
 	now := there
 	d := newDevice(spec{name: "vrb_x", iface: "x0"})
-	d.facts = func() facts { return now }
+	d.ifaceState = func() ifaceState { return now }
 	var up [2]portEvents
 	for i := range up {
 		ctx, err := d.Open(&up[i])
@@ -163,10 +157,10 @@ func TestV_AE_10_V_AE_25_InterfaceGoes(t *testing.T) {
 		}
 		defer ctx.Close()
 	}
-	change := func(f facts, want ...verbs.EventType) {
+	change := func(f ifaceState, want ...verbs.EventType) {
 		t.Helper()
 		now = f
-		for range 2 { // the second time nothing is new
+		for range 2 { // the second time nothing has changed
 			d.refresh()
 			for i := range up {
 				if got := up[i].take(); !slices.Equal(got, want) {
@@ -176,20 +170,31 @@ func TestV_AE_10_V_AE_25_InterfaceGoes(t *testing.T) {
 			want = nil
 		}
 	}
-	change(facts{iface: "x0", gone: true}, verbs.EventGIDChange, verbs.EventPortErr, verbs.EventDeviceFatal)
+	change(ifaceState{iface: "x0", gone: true}, verbs.EventGIDChange, verbs.EventPortErr, verbs.EventDeviceFatal)
 	change(there, verbs.EventGIDChange, verbs.EventPortActive)
 	down := there
 	down.up = false
 	change(down, verbs.EventPortErr)
-	change(facts{iface: "x0", gone: true}, verbs.EventGIDChange, verbs.EventDeviceFatal)
+	change(ifaceState{iface: "x0", gone: true}, verbs.EventGIDChange, verbs.EventDeviceFatal)
 }
 
-// What the system says of interfaces that are not there.
-func TestV_AE_25_OnlyANamedInterfaceGoes(t *testing.T) {
-	if f := newDevice(spec{name: "vrb_x", iface: "no-such-if"}).systemFacts(); !f.gone || f.up {
+// TestV_AE_25_OnlyANamedInterfaceIsRemoved: only the device of a named interface reports that the interface does not
+// exist.
+func TestV_AE_25_OnlyANamedInterfaceIsRemoved(t *testing.T) {
+	if f := newDevice(spec{name: "vrb_x", iface: "no-such-if"}).systemState(); !f.gone || f.up {
 		t.Errorf("%+v", f)
 	}
-	if f := newDevice(spec{name: "x", addrs: addrs("192.0.2.77")}).systemFacts(); f.gone || f.up {
+	if f := newDevice(spec{name: "x", addrs: addrs("192.0.2.77")}).systemState(); f.gone || f.up {
 		t.Errorf("a device of addresses: %+v", f)
+	}
+}
+
+func made[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// A program that starts others keeps its registered memory: what peers write is seen, although no protection was asked for.
-func TestV_FORK_02_V_FORK_03_V_FORK_05_ChildrenLeaveTheMemoryAlone(t *testing.T) {
+// TestV_FORK_02_V_FORK_03_V_FORK_05_ChildrenDoNotAffectMemory: a program that executes another one keeps its
+// registered memory: peers' WRITEs are visible without ibv_fork_init.
+func TestV_FORK_02_V_FORK_03_V_FORK_05_ChildrenDoNotAffectMemory(t *testing.T) {
 	ends := newEnds(t, &networks[1], 2, nil)
 	a, b := ends[0], ends[1]
 	qa, _ := connect(a, b, verbs.QPTypeRC, nil)
@@ -19,11 +20,12 @@ func TestV_FORK_02_V_FORK_03_V_FORK_05_ChildrenLeaveTheMemoryAlone(t *testing.T)
 		must(t, child.Start())
 		a.fill(byte(i))
 		must(t, qa.PostSend(verbs.SendWR{
-			Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 1<<18)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(),
+			Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 1<<18)},
+			RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(),
 		}))
 		a.good(1)
 		if !bytes.Equal(a.buf[:1<<18], b.buf[:1<<18]) {
-			t.Fatalf("round %d: other bytes", i)
+			t.Fatalf("round %d: the bytes differ", i)
 		}
 		must(t, child.Wait())
 	}

@@ -1,22 +1,28 @@
 package soft
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"net"
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
 
+	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// gidTableLen is how many entries the GID table has.
+// gidTableLen is the number of entries of the GID table.
 const gidTableLen = 1024
 
-// gidTable is a port's GID table. Entries keep their index while their address exists.
+// gidTable is a port's GID table. An entry keeps its index while its address exists.
 type gidTable struct {
 	def  verbs.GID
-	gids []verbs.GID // index 0 is the default GID; zero where an address has gone
+	gids []verbs.GID // index 0 is the default GID; zero where an address was removed
 }
 
-// update makes the table hold the addresses and tells whether it changed. own says whether the default GID is one of them.
+// update sets the addresses of the table and reports whether the table changed.
 func (t *gidTable) update(addrs []netip.Addr) (changed bool) {
 	if t.gids == nil {
 		t.gids = []verbs.GID{t.def}
@@ -41,6 +47,7 @@ func (t *gidTable) update(addrs []netip.Addr) (changed bool) {
 	return changed
 }
 
+// add adds an entry and reports whether there was room.
 func (t *gidTable) add(g verbs.GID) bool {
 	if i := slices.Index(t.gids[1:], verbs.GID{}); i >= 0 {
 		t.gids[i+1] = g
@@ -53,7 +60,7 @@ func (t *gidTable) add(g verbs.GID) bool {
 	return true
 }
 
-// entries is the table in the form of verbs. netdev tells which interface has an address.
+// entries returns the table in the form of verbs. netdev returns the interface that has an address.
 func (t *gidTable) entries(netdev func(netip.Addr) string) []verbs.GIDEntry {
 	list := make([]verbs.GIDEntry, len(t.gids))
 	for i, g := range t.gids {
@@ -63,4 +70,116 @@ func (t *gidTable) entries(netdev func(netip.Addr) string) []verbs.GIDEntry {
 		}
 	}
 	return list
+}
+
+// selectGID returns the local address for traffic to peer: the source address of the system's route, else one in the
+// same network, else one of the same family and scope.
+func (p *portInfo) selectGID(peer netip.Addr) (verbs.GIDChoice, error) {
+	peer = peer.Unmap()
+	if !p.virtual {
+		if src, ok := routeSource(peer, p.iface); ok {
+			if i := p.index(src); i >= 0 {
+				return p.choose(i, "the source address of the route to %v", peer)
+			}
+		}
+		if ifi, err := net.InterfaceByName(p.iface); err == nil && inSubnet(ifi, peer.WithZone(""), false) {
+			if i := p.firstLike(peer); i >= 0 {
+				return p.choose(i, "%v is in a network of %s", peer, p.iface)
+			}
+		}
+	}
+	if i := p.firstLike(peer); i >= 0 {
+		return p.choose(i, "it is the first of the same family and scope as %v", peer)
+	}
+	return verbs.GIDChoice{}, fail(verbs.ENODATA, "no address of %s for peer %v; %s", p.name, peer, p.usable())
+}
+
+// choose returns a table entry with the reason for its choice.
+func (p *portInfo) choose(index int, format string, args ...any) (verbs.GIDChoice, error) {
+	g := p.table.gids[index]
+	return verbs.GIDChoice{
+		Index: index, GID: g,
+		Reason: fmt.Sprintf("GID index %d, %v: %s", index, g.Addr(), fmt.Sprintf(format, args...)),
+	}, nil
+}
+
+// index returns the index of a local address in the table, -1 if the table does not have it.
+func (p *portInfo) index(a netip.Addr) int {
+	for i, g := range p.table.gids {
+		if g == verbs.GIDFromAddr(a) && p.has(a) {
+			return i
+		}
+	}
+	return -1
+}
+
+// firstLike returns the index of the first entry whose address is of the peer's family and scope, -1 if there is
+// none.
+func (p *portInfo) firstLike(peer netip.Addr) int {
+	for i, g := range p.table.gids {
+		a := g.Addr()
+		if p.has(a) && a.Is4() == peer.Is4() && a.IsLinkLocalUnicast() == peer.IsLinkLocalUnicast() {
+			return i
+		}
+	}
+	return -1
+}
+
+// usable lists the entries that packets can be sent from, for errors.
+func (p *portInfo) usable() string {
+	var list []string
+	for i, g := range p.table.gids {
+		if a := g.Addr(); p.has(a) {
+			list = append(list, fmt.Sprintf("%d (%v)", i, a))
+		}
+	}
+	if list == nil {
+		return "the device has no address"
+	}
+	return "usable GID indices are " + strings.Join(list, ", ")
+}
+
+// routeSource returns the source address of the system's route to peer.
+func routeSource(peer netip.Addr, iface string) (netip.Addr, bool) {
+	if peer.IsLinkLocalUnicast() && peer.Is6() && peer.Zone() == "" {
+		peer = peer.WithZone(iface)
+	}
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, wire.Port)))
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone(""), true
+}
+
+// guidOf returns a device's node GUID: the EUI-64 of the interface's MAC address, formed as the kernel forms it (the
+// universal/local bit inverted, ff:fe in the middle), or a GUID derived from names.
+func guidOf(s *spec) verbs.GUID {
+	if s.addrs == nil {
+		if ifi, err := net.InterfaceByName(s.iface); err == nil && len(ifi.HardwareAddr) == 6 {
+			return eui64([6]byte(ifi.HardwareAddr))
+		}
+	}
+	return pseudoGUID(s.name, s.addrs)
+}
+
+func eui64(mac [6]byte) verbs.GUID {
+	return verbs.GUID{mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]}
+}
+
+// pseudoGUID derives a GUID from the names of host and device and its addresses. Its universal/local bit marks it as
+// locally administered.
+func pseudoGUID(name string, addrs []netip.Addr) (g verbs.GUID) {
+	host, _ := os.Hostname()
+	sum := sha256.Sum256(fmt.Append(nil, "verbena\x00", host, "\x00", name, "\x00", addrs))
+	copy(g[:], sum[:])
+	g[0] = g[0] &^ 3 // in EUI-64 with the bit inverted: local, unicast
+	return g
+}
+
+// defaultGID returns the GID of index 0: the link-local prefix and the node GUID.
+func defaultGID(g verbs.GUID) (gid verbs.GID) {
+	gid[0], gid[1] = 0xfe, 0x80
+	copy(gid[8:], g[:])
+	return gid
 }

@@ -67,8 +67,9 @@ func TestGIDTableIsBounded(t *testing.T) {
 // testPort is the port of a device with two IPv4 and two IPv6 addresses.
 func testPort(virtual bool) *portInfo {
 	d := newDevice(spec{name: "vrb_x", iface: "x0"})
-	d.facts = func() facts {
-		return facts{iface: "x0", up: true, mtu: 1500, addrs: addrs("192.0.2.1", "198.51.100.1", "2001:db8::1", "fe80::77")}
+	d.ifaceState = func() ifaceState {
+		return ifaceState{iface: "x0", up: true, mtu: 1500,
+			addrs: addrs("192.0.2.1", "198.51.100.1", "2001:db8::1", "fe80::77")}
 	}
 	p := d.look(nil)
 	p.virtual = virtual
@@ -81,7 +82,8 @@ func TestSelectGIDByFamilyAndScope(t *testing.T) {
 		"192.0.2.9": "192.0.2.1", "::ffff:10.9.9.9": "192.0.2.1", "2001:db8::9": "2001:db8::1", "fe80::1": "fe80::77",
 	} {
 		c, err := p.selectGID(netip.MustParseAddr(peer))
-		if err != nil || c.GID.Addr().String() != want || p.table.gids[c.Index] != c.GID || !strings.Contains(c.Reason, want) {
+		if err != nil || c.GID.Addr().String() != want || p.table.gids[c.Index] != c.GID || !strings.Contains(c.Reason,
+			want) {
 			t.Errorf("peer %s: %+v, %v", peer, c, err)
 		}
 	}
@@ -89,7 +91,7 @@ func TestSelectGIDByFamilyAndScope(t *testing.T) {
 	if c, err := p.selectGID(netip.MustParseAddr("2001:db8::9")); err == nil {
 		t.Errorf("an IPv6 peer of an IPv4 device: %+v", c)
 	} else if !strings.Contains(err.Error(), "1 (192.0.2.1)") {
-		t.Errorf("the error does not name what there is: %v", err)
+		t.Errorf("the error does not list the usable indices: %v", err)
 	}
 }
 
@@ -101,7 +103,7 @@ func TestSelectGIDByRoute(t *testing.T) {
 	if err != nil || c.GID.Addr().String() != "127.0.0.1" || !strings.Contains(c.Reason, "route") {
 		t.Errorf("%+v, %v", c, err)
 	}
-	// A device with an address of its own does not send from that of the route.
+	// A device with its own address does not send from the address of the route.
 	d = newDevice(spec{name: "b", iface: lo, addrs: addrs("127.0.0.2")})
 	c, err = d.look(nil).selectGID(netip.MustParseAddr("127.0.0.1"))
 	if err != nil || c.GID.Addr().String() != "127.0.0.2" || !strings.Contains(c.Reason, "network of "+lo) {
@@ -114,14 +116,15 @@ func TestV_QPM_08_PathNeedsAUsableGID(t *testing.T) {
 	cases := []struct {
 		index int
 		dgid  string
-		src   string // of the path, if it is possible
-		err   string // in the error
+		src   string // of the path, empty if it is refused
+		err   string // part of the error
 	}{
 		{1, "192.0.2.9", "192.0.2.1", ""},
 		{2, "192.0.2.9", "198.51.100.1", ""},
 		{3, "2001:db8::9", "2001:db8::1", ""},
-		{0, "192.0.2.9", "", "is the default GID, which is no address of interface x0; usable GID indices are 1 (192.0.2.1), 2 (198.51.100.1), 3 ("},
-		{5, "192.0.2.9", "", "GID index 5 is empty"},
+		{0, "192.0.2.9", "",
+			"the default GID, not an address of interface x0; usable GID indices are 1 (192.0.2.1), 2 (198.51.100.1), 3 ("},
+		{5, "192.0.2.9", "", "GID index 5: empty entry"},
 		{1, "2001:db8::9", "", "one is IPv4, the other IPv6"},
 		{1, "ff0e::ffff:239.1.2.3", "192.0.2.1", ""},
 		{1, "239.1.2.3", "192.0.2.1", ""},
@@ -142,7 +145,8 @@ func TestV_QPM_08_PathNeedsAUsableGID(t *testing.T) {
 			t.Errorf("index %d to %s: %+v, %v", c.index, c.dgid, path, err)
 		}
 	}
-	path, _ := p.path(&verbs.AHAttr{GRH: verbs.GlobalRoute{DGID: verbs.GIDFromAddr(netip.MustParseAddr("ff0e::ffff:239.1.2.3")), SGIDIndex: 1}})
+	group := verbs.GIDFromAddr(netip.MustParseAddr("ff0e::ffff:239.1.2.3"))
+	path, _ := p.path(&verbs.AHAttr{GRH: verbs.GlobalRoute{DGID: group, SGIDIndex: 1}})
 	if path.Dst.String() != "239.1.2.3" {
 		t.Errorf("the RoCE v1 form of an IPv4 group leads to %v", path.Dst)
 	}
@@ -160,27 +164,29 @@ func TestV_PORT_04_ActiveMTU(t *testing.T) {
 	}
 }
 
-// The first entry is link-local and built on the device's GUID, which the device tells in three places.
+// TestV_GID_03_V_DEV_12_FirstEntryIsOfTheGUID: the first entry is link-local and derived from the device's GUID,
+// which is the same in all three places.
 func TestV_GID_03_V_DEV_12_FirstEntryIsOfTheGUID(t *testing.T) {
 	dev, err := New(Config{Name: "vrb_gid", Addrs: addrs("127.0.0.1")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, err := dev.Open()
+	vctx, err := dev.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ctx.Close()
-	attr, err := ctx.QueryDevice()
+	defer vctx.Close()
+	attr, err := vctx.QueryDevice()
 	if err != nil {
 		t.Fatal(err)
 	}
-	gid, err := ctx.QueryGID(1, 0)
+	gid, err := vctx.QueryGID(1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	guid := dev.GUID()
-	if guid.Uint64() == 0 || attr.NodeGUID != guid || gid.SubnetPrefix() != 0xfe80<<48 || gid.InterfaceID() != guid.Uint64() {
+	if guid.Uint64() == 0 || attr.NodeGUID != guid || gid.SubnetPrefix() != 0xfe80<<48 ||
+		gid.InterfaceID() != guid.Uint64() {
 		t.Errorf("GUID %v, node_guid %v, GID[0] %v", guid, attr.NodeGUID, gid)
 	}
 }

@@ -11,11 +11,12 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/fault"
 	"github.com/verbena-rdma/verbena/internal/link/mem"
+	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// network makes the links of a test's devices.
+// network is a kind of link for the devices of a test.
 type network struct {
 	name string
 	addr func(i int) netip.Addr
@@ -24,10 +25,12 @@ type network struct {
 
 type opener = func(addrs []netip.Addr, ports int) (link.Link, error)
 
-// lossy is a bad network.
-var lossy = fault.Faults{Loss: 0.1, Duplicate: 0.05, Reorder: 0.05, Corrupt: 0.05, Jitter: 100 * time.Microsecond, ReorderDelay: 200 * time.Microsecond}
+// lossy is a network that loses packets.
+var lossy = fault.Faults{Loss: 0.1, Duplicate: 0.05, Reorder: 0.05, Corrupt: 0.05, Jitter: 100 * time.Microsecond,
+	ReorderDelay: 200 * time.Microsecond}
 
-// Each kind of link that the tests run on. The UDP port is not 4791, which belongs to the host's users.
+// networks are the kinds of link that the tests run on. The UDP port is not 4791, which other programs of the host
+// may use.
 var networks = []network{
 	{
 		"mem",
@@ -46,7 +49,7 @@ var networks = []network{
 	},
 }
 
-// loopback gives addresses that other processes which run these tests do not use.
+// loopback returns addresses that concurrent runs of these tests do not use.
 func loopback(i int) netip.Addr {
 	pid := os.Getpid()
 	return netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0x40, byte(pid), byte(i + 11)})
@@ -58,7 +61,7 @@ func onEach(t *testing.T, f func(t *testing.T, n *network)) {
 	}
 }
 
-// end is one side of a test: a device, a context, and one of each object.
+// end is one side of a test: a device, a context, and one object of each kind.
 type end struct {
 	tb  testing.TB
 	dev *soft.Device
@@ -91,7 +94,8 @@ func newEnds(tb testing.TB, net *network, n int, change func(*soft.Config)) []*e
 	open := net.open(tb)
 	var ends []*end
 	for i := range n {
-		c := soft.Config{Name: fmt.Sprintf("vrb_test%d", i), Addrs: []netip.Addr{net.addr(i)}, Link: open, Shards: 2}
+		c := softlink.On(soft.Config{Name: fmt.Sprintf("vrb_test%d", i), Addrs: []netip.Addr{net.addr(i)}, Shards: 2},
+			softlink.Links{Open: open})
 		if change != nil {
 			change(&c)
 		}
@@ -147,7 +151,7 @@ func join(tb testing.TB, qa, qb *verbs.QP, opts *verbs.ConnectOptions) {
 	must(tb, qb.Connect(ia, opts))
 }
 
-// poll waits for n completions.
+// poll waits for n completions and returns them.
 func (e *end) poll(n int) []verbs.WC {
 	e.tb.Helper()
 	var all []verbs.WC
@@ -163,7 +167,7 @@ func (e *end) poll(n int) []verbs.WC {
 	return all
 }
 
-// good waits for n completions, which must be successes.
+// good waits for n completions, which must be successful.
 func (e *end) good(n int) []verbs.WC {
 	e.tb.Helper()
 	wcs := e.poll(n)
@@ -173,7 +177,7 @@ func (e *end) good(n int) []verbs.WC {
 	return wcs
 }
 
-// counter reads one of a device's counters.
+// counter returns one of a device's counters.
 func counter(d *soft.Device, name string) uint64 {
 	for _, c := range d.Counters() {
 		if c.Name == name {

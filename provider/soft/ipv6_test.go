@@ -9,11 +9,12 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/udp"
+	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// There is one IPv6 loopback address, so the device talks to itself.
+// TestIPv6: a device with the only IPv6 loopback address exchanges messages with itself.
 func TestIPv6(t *testing.T) {
 	one := netip.IPv6Loopback()
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(one, 0)))
@@ -21,9 +22,10 @@ func TestIPv6(t *testing.T) {
 		t.Skip("this system has no IPv6:", err)
 	}
 	c.Close()
-	dev := get(soft.New(soft.Config{Addrs: []netip.Addr{one}, Link: func(addrs []netip.Addr, ports int) (link.Link, error) {
-		return udp.Open(udp.Config{Addrs: addrs, Ports: ports, Port: uint16(20000 + os.Getpid()%10000)})
-	}}))(t)
+	dev := get(soft.New(softlink.On(soft.Config{Addrs: []netip.Addr{one}},
+		softlink.Links{Open: func(addrs []netip.Addr, ports int) (link.Link, error) {
+			return udp.Open(udp.Config{Addrs: addrs, Ports: ports, Port: uint16(20000 + os.Getpid()%10000)})
+		}})))(t)
 	e := newEnd(t, dev)
 	qa, qb := connect(e, e, verbs.QPTypeRC, nil)
 	e.fill(2)
@@ -31,7 +33,7 @@ func TestIPv6(t *testing.T) {
 	must(t, qa.PostSend(send(e, 100000)))
 	e.good(2)
 	if !bytes.Equal(e.buf[:100000], e.buf[500000:600000]) {
-		t.Error("RC: other bytes arrived")
+		t.Error("RC: the bytes differ")
 	}
 	ua, ub, ah := udPair(t, e, e)
 	must(t, ub.PostRecv(verbs.RecvWR{WRID: 1, SGList: []verbs.SGE{e.mr.SGE(500000, 1000)}}))

@@ -16,6 +16,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/shm"
 	"github.com/verbena-rdma/verbena/internal/link/udp"
+	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -28,8 +29,8 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-// Opening, using and closing a device leaves no goroutine and no descriptor behind.
-func TestV_CTX_05_ClosedDevicesLeaveNothing(t *testing.T) {
+// TestV_CTX_05_ClosedDevicesLeakNothing: a closed device leaves no goroutine and no descriptor.
+func TestV_CTX_05_ClosedDevicesLeakNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		use := func() {
 			t.Run("use", func(t *testing.T) {
@@ -42,7 +43,7 @@ func TestV_CTX_05_ClosedDevicesLeaveNothing(t *testing.T) {
 				b.good(1)
 			})
 		}
-		use() // the first time the runtime opens descriptors of its own
+		use() // the runtime opens its own descriptors the first time
 		goroutines, fds := runtime.NumGoroutine(), descriptors(t)
 		for range 3 {
 			use()
@@ -54,9 +55,10 @@ func TestV_CTX_05_ClosedDevicesLeaveNothing(t *testing.T) {
 	})
 }
 
-// Contexts of one device share its engine: QPs of both can be connected, and the port is taken once, from the first QP to the last context.
+// TestV_CTX_01_ContextsShareTheDevice: contexts of one device share its engine: QPs of both can be connected, and the
+// port is bound once, from the first QP until the last context is closed.
 func TestV_CTX_01_ContextsShareTheDevice(t *testing.T) {
-	dev := get(soft.New(soft.Config{Addrs: []netip.Addr{loopback(0)}, Link: testUDP}))(t)
+	dev := get(soft.New(softlink.On(soft.Config{Addrs: []netip.Addr{loopback(0)}}, softlink.Links{Open: testUDP})))(t)
 	newEnd(t, dev)
 	free := func() bool {
 		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback(0), testPort)))
@@ -90,7 +92,7 @@ func testUDP(addrs []netip.Addr, ports int) (link.Link, error) {
 	return udp.Open(udp.Config{Addrs: addrs, Ports: ports, Port: testPort})
 }
 
-// testShm is UDP with shared memory between devices of different addresses, where the system has that.
+// testShm opens UDP with shared memory between devices of different addresses, where the system supports it.
 func testShm(addrs []netip.Addr, ports int) (link.Link, error) {
 	l, err := testUDP(addrs, ports)
 	if err != nil {
@@ -99,9 +101,9 @@ func testShm(addrs []netip.Addr, ports int) (link.Link, error) {
 	return shm.Near(l, addrs, testPort), nil
 }
 
-// A device whose last context was closed can be opened again.
-func TestDeviceComesToLifeAgain(t *testing.T) {
-	dev := get(soft.New(soft.Config{Addrs: []netip.Addr{loopback(0)}, Link: testUDP}))(t)
+// TestDeviceReopens: a device whose last context was closed can be opened again.
+func TestDeviceReopens(t *testing.T) {
+	dev := get(soft.New(softlink.On(soft.Config{Addrs: []netip.Addr{loopback(0)}}, softlink.Links{Open: testUDP})))(t)
 	for range 3 {
 		t.Run("use", func(t *testing.T) {
 			a := newEnd(t, dev)
@@ -115,19 +117,19 @@ func TestDeviceComesToLifeAgain(t *testing.T) {
 
 func TestPortTakenByAnotherProgram(t *testing.T) {
 	c := get(net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback(0), testPort))))(t)
-	dev := get(soft.New(soft.Config{Addrs: []netip.Addr{loopback(0)}, Link: testUDP}))(t)
-	e := newEnd(t, dev) // looking at the device is possible
+	dev := get(soft.New(softlink.On(soft.Config{Addrs: []netip.Addr{loopback(0)}}, softlink.Links{Open: testUDP})))(t)
+	e := newEnd(t, dev) // opening the device does not bind the port
 	init := verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: e.cq, RecvCQ: e.cq}
 	_, err := e.pd.CreateQP(&init)
 	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), loopback(0).String()) {
 		t.Errorf("CreateQP: %v", err)
 	}
 	must(t, c.Close())
-	qp := get(e.pd.CreateQP(&init))(t) // the next one finds it free
+	qp := get(e.pd.CreateQP(&init))(t) // the port is free now
 	must(t, qp.Close())
 }
 
-func TestV_QP_06_TypesThatTheDeviceLacks(t *testing.T) {
+func TestV_QP_06_UnsupportedTypes(t *testing.T) {
 	e := newEnds(t, &networks[0], 1, nil)[0]
 	for _, typ := range []verbs.QPType{verbs.QPTypeRawPacket} {
 		_, err := e.pd.CreateQP(&verbs.QPInitAttr{Type: typ, SendCQ: e.cq, RecvCQ: e.cq})
@@ -135,7 +137,8 @@ func TestV_QP_06_TypesThatTheDeviceLacks(t *testing.T) {
 			t.Errorf("%v: %v", typ, err)
 		}
 	}
-	_, err := e.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: e.cq, RecvCQ: e.cq, Cap: verbs.QPCap{MaxInlineData: 1 << 20}})
+	_, err := e.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: e.cq, RecvCQ: e.cq,
+		Cap: verbs.QPCap{MaxInlineData: 1 << 20}})
 	if !errors.Is(err, verbs.EINVAL) {
 		t.Errorf("1 MiB inline: %v", err)
 	}
@@ -160,8 +163,8 @@ func TestWrongConfigs(t *testing.T) {
 	}
 }
 
-// However long a program polled before it went to sleep, it is woken.
-func TestHandOverBetweenPollerAndBackground(t *testing.T) {
+// TestEventAfterPolling: a program that polls and then blocks receives its event, however long it polled.
+func TestEventAfterPolling(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := newSleeper(t, ends[0]), newSleeper(t, ends[1])
@@ -178,9 +181,10 @@ func TestHandOverBetweenPollerAndBackground(t *testing.T) {
 	})
 }
 
-// Contexts of one device come and go on several goroutines; each finds a device that works.
+// TestConcurrentOpenAndClose: contexts of one device are opened and closed by several goroutines; the device works in
+// each.
 func TestConcurrentOpenAndClose(t *testing.T) {
-	dev := get(soft.New(soft.Config{Addrs: []netip.Addr{loopback(0)}, Link: testUDP}))(t)
+	dev := get(soft.New(softlink.On(soft.Config{Addrs: []netip.Addr{loopback(0)}}, softlink.Links{Open: testUDP})))(t)
 	var done sync.WaitGroup
 	for range 4 {
 		done.Go(func() {
@@ -196,12 +200,12 @@ func TestConcurrentOpenAndClose(t *testing.T) {
 }
 
 func openAndClose(dev *soft.Device) error {
-	ctx, err := dev.Open()
+	vctx, err := dev.Open()
 	if err != nil {
 		return err
 	}
-	pd, err1 := ctx.AllocPD()
-	cq, err2 := ctx.CreateCQ(1, nil)
+	pd, err1 := vctx.AllocPD()
+	cq, err2 := vctx.CreateCQ(1, nil)
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
@@ -209,13 +213,13 @@ func openAndClose(dev *soft.Device) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(qp.Close(), cq.Close(), pd.Close(), ctx.Close())
+	return errors.Join(qp.Close(), cq.Close(), pd.Close(), vctx.Close())
 }
 
-// Two parts of a program with contexts of their own move data through the same domain and the same memory.
+// TestImportedDomainAtWork: two contexts of a program move data through the same PD and the same memory.
 func TestImportedDomainAtWork(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("no descriptors to tell apart")
+		t.Skip("this system cannot identify descriptors")
 	}
 	ends := newEnds(t, &networks[0], 2, nil)
 	a, b := ends[0], ends[1]
@@ -235,15 +239,16 @@ func TestImportedDomainAtWork(t *testing.T) {
 	part.good(1)
 	b.good(1)
 	if !bytes.Equal(a.buf[:100], b.buf[:100]) {
-		t.Error("other bytes")
+		t.Error("the bytes differ")
 	}
-	// Peers reach the imported region.
+	// Peers can access the imported region.
 	must(t, qb.PostSend(verbs.SendWR{
-		Opcode: verbs.WRRDMARead, Flags: verbs.SendSignaled, SGList: []verbs.SGE{b.mr.SGE(200, 50)}, RemoteAddr: part.mr.Addr(), RKey: part.mr.RKey(),
+		Opcode: verbs.WRRDMARead, Flags: verbs.SendSignaled, SGList: []verbs.SGE{b.mr.SGE(200, 50)},
+		RemoteAddr: part.mr.Addr(), RKey: part.mr.RKey(),
 	}))
 	b.good(1)
 	if !bytes.Equal(a.buf[:50], b.buf[200:250]) {
-		t.Error("other bytes were read")
+		t.Error("the READ bytes differ")
 	}
 }
 

@@ -26,16 +26,18 @@ func TestV_MR_26_V_MR_27_V_DM_01_DeviceMemory(t *testing.T) { // V-MR-23..25
 		}
 		a.fill(5)
 
-		// A receive, a WRITE and a fetch and add into it, and a READ out of it.
+		// A receive, a WRITE and a fetch-and-add into device memory, and a READ from it.
 		must(t, qb.PostRecv(verbs.RecvWR{WRID: 1, SGList: []verbs.SGE{mr.SGE(0, 1000)}}))
 		must(t, qa.PostSend(
 			send(a, 1000),
-			verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: []verbs.SGE{a.mr.SGE(1000, 4000)}, RemoteAddr: 1000, RKey: mr.RKey()},
+			verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: []verbs.SGE{a.mr.SGE(1000, 4000)}, RemoteAddr: 1000,
+				RKey: mr.RKey()},
 		))
 		b.good(1)
 		a.good(1)
 		must(t, qa.PostSend(verbs.SendWR{
-			Opcode: verbs.WRAtomicFetchAndAdd, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(20000, 8)}, RemoteAddr: 4992, RKey: mr.RKey(),
+			Opcode: verbs.WRAtomicFetchAndAdd, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(20000, 8)},
+			RemoteAddr: 4992, RKey: mr.RKey(),
 			CompareAdd: 1,
 		}, verbs.SendWR{
 			Opcode: verbs.WRRDMARead, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(30000, 5000)}, RKey: mr.RKey(),
@@ -45,25 +47,28 @@ func TestV_MR_26_V_MR_27_V_DM_01_DeviceMemory(t *testing.T) { // V-MR-23..25
 		was := binary.NativeEndian.Uint64(want[4992:])
 		binary.NativeEndian.PutUint64(want[4992:], was+1)
 		if binary.NativeEndian.Uint64(a.buf[20000:]) != was || !bytes.Equal(a.buf[30000:35000], want) {
-			t.Error("the atomic or the READ brought something else")
+			t.Error("wrong result of the atomic or the READ")
 		}
 		got := make([]byte, 10000)
 		must(t, dm.CopyFrom(got, 0))
-		if !bytes.Equal(got[1000:6000], want) || bytes.Count(got[:1000], []byte{0}) != 1000 || bytes.Count(got[6000:], []byte{0}) != 4000 {
-			t.Error("the device memory holds something else")
+		if !bytes.Equal(got[1000:6000], want) || bytes.Count(got[:1000], []byte{0}) != 1000 || bytes.Count(got[6000:],
+			[]byte{0}) != 4000 {
+			t.Error("wrong contents of the device memory")
 		}
 
-		// A SEND out of it.
+		// A SEND from it.
 		must(t, dm.CopyTo(1000, []byte("from the device")))
 		must(t, qa.PostRecv(recv(a, 2, 100)))
-		must(t, qb.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{mr.SGE(0, 15)}}))
+		must(t, qb.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled,
+			SGList: []verbs.SGE{mr.SGE(0, 15)}}))
 		a.good(1)
 		b.good(1)
 		if string(a.buf[:15]) != "from the device" {
 			t.Errorf("got %q", a.buf[:15])
 		}
-		// Not a byte beyond the region.
-		must(t, qa.PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: []verbs.SGE{a.mr.SGE(0, 2)}, RemoteAddr: 4999, RKey: mr.RKey()}))
+		// An access beyond the region fails.
+		must(t, qa.PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: []verbs.SGE{a.mr.SGE(0, 2)}, RemoteAddr: 4999,
+			RKey: mr.RKey()}))
 		if wc := a.poll(1)[0]; wc.Status != verbs.WCRemAccessErr {
 			t.Errorf("a WRITE beyond the region: %v", wc.Status)
 		}
@@ -72,7 +77,7 @@ func TestV_MR_26_V_MR_27_V_DM_01_DeviceMemory(t *testing.T) { // V-MR-23..25
 
 func TestV_DM_02_DeviceMemoryIsBounded(t *testing.T) { // V-QDX-02
 	e := newEnds(t, &networks[0], 1, nil)[0]
-	most := get(e.ctx.QueryDeviceEx())(t).MaxDMSize
+	most := get(e.ctx.QueryDevice())(t).MaxDMSize
 	for _, n := range []uint64{most + 1, math.MaxUint64} {
 		if _, err := e.ctx.AllocDM(verbs.AllocDMAttr{Length: n}); !errors.Is(err, verbs.ENOMEM) {
 			t.Errorf("%d bytes: %v", n, err)
@@ -101,23 +106,26 @@ func TestX_MR_03_NullRegionAtWork(t *testing.T) {
 	b.fill(2)
 	before := bytes.Clone(a.buf)
 
-	// 300 bytes, 1000 zeroes, 300 bytes; the middle of the receive is thrown away.
+	// 300 bytes, 1000 zeroes, 300 bytes; the middle part of the receive is discarded.
 	must(t, qb.PostRecv(verbs.RecvWR{WRID: 1, SGList: []verbs.SGE{b.mr.SGE(0, 400), nb.SGE(0, 500), b.mr.SGE(400, 700)}}))
 	must(t, qa.PostSend(verbs.SendWR{
-		Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 300), na.SGE(12345, 1000), a.mr.SGE(300, 300)},
+		Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 300), na.SGE(12345, 1000),
+			a.mr.SGE(300, 300)},
 	}))
 	a.good(1)
 	b.good(1)
 	sent := append(append(bytes.Clone(a.buf[:300]), make([]byte, 1000)...), a.buf[300:600]...)
 	if !bytes.Equal(b.buf[:400], sent[:400]) || !bytes.Equal(b.buf[400:1100], sent[900:]) {
-		t.Error("other bytes arrived")
+		t.Error("the received bytes differ")
 	}
 
 	// A READ, an atomic and an inline SEND.
 	must(t, qb.PostRecv(recv(b, 2, 100)))
 	must(t, qa.PostSend(
-		verbs.SendWR{Opcode: verbs.WRRDMARead, SGList: []verbs.SGE{na.SGE(0, 100000)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()},
-		verbs.SendWR{Opcode: verbs.WRAtomicFetchAndAdd, SGList: []verbs.SGE{na.SGE(0, 8)}, RemoteAddr: b.mr.Addr() + 4096, RKey: b.mr.RKey()},
+		verbs.SendWR{Opcode: verbs.WRRDMARead, SGList: []verbs.SGE{na.SGE(0, 100000)}, RemoteAddr: b.mr.Addr(),
+			RKey: b.mr.RKey()},
+		verbs.SendWR{Opcode: verbs.WRAtomicFetchAndAdd, SGList: []verbs.SGE{na.SGE(0, 8)}, RemoteAddr: b.mr.Addr() + 4096,
+			RKey: b.mr.RKey()},
 		verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSignaled, SGList: []verbs.SGE{na.SGE(0, 50)}},
 	))
 	a.good(1)
@@ -128,7 +136,7 @@ func TestX_MR_03_NullRegionAtWork(t *testing.T) {
 	if !bytes.Equal(a.buf, before) {
 		t.Error("memory of the requester changed")
 	}
-	// It has nothing for peers.
+	// A peer cannot access it.
 	must(t, qa.PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: []verbs.SGE{a.mr.SGE(0, 1)}, RKey: nb.LKey()}))
 	if wc := a.poll(1)[0]; wc.Status != verbs.WCRemAccessErr {
 		t.Errorf("a WRITE to a null region: %v", wc.Status)
@@ -138,7 +146,7 @@ func TestX_MR_03_NullRegionAtWork(t *testing.T) {
 func TestV_MR_13_V_MR_14_V_MR_15_V_QDX_02_OnDemandAndRelaxedOrdering(t *testing.T) { // V-MR-14, V-MR-15, V-QDX-02
 	ends := newEnds(t, &networks[0], 2, nil)
 	a, b := ends[0], ends[1]
-	caps := get(a.ctx.QueryDeviceEx())(t).ODPCaps
+	caps := get(a.ctx.QueryDevice())(t).ODPCaps
 	if caps.General != verbs.ODPSupport || caps.RC != 0x3f || caps.UC != verbs.ODPSend|verbs.ODPRecv|verbs.ODPWrite ||
 		caps.UD != verbs.ODPSend|verbs.ODPRecv|verbs.ODPSRQRecv {
 		t.Errorf("%+v", caps)
@@ -153,21 +161,23 @@ func TestV_MR_13_V_MR_14_V_MR_15_V_QDX_02_OnDemandAndRelaxedOrdering(t *testing.
 		mr := get(b.pd.RegMR(make([]byte, 1000), allAccess|extra))(t)
 		a.fill(byte(i))
 		must(t, qa.PostSend(verbs.SendWR{
-			Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 1000)}, RemoteAddr: mr.Addr(), RKey: mr.RKey(),
+			Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 1000)},
+			RemoteAddr: mr.Addr(), RKey: mr.RKey(),
 		}))
 		a.good(1)
 		if !bytes.Equal(mr.Bytes(), a.buf[:1000]) {
-			t.Errorf("%v: other bytes", extra)
+			t.Errorf("%v: the bytes differ", extra)
 		}
 		must(t, mr.Close())
 	}
 }
 
-// The capabilities of XRC are what works there with regions on demand, at both ends.
+// TestV_MR_13_V_QDX_02_OnDemandOverXRC: the XRC capabilities equal the operations that work there with on-demand
+// regions, at both ends.
 func TestV_MR_13_V_QDX_02_OnDemandOverXRC(t *testing.T) {
 	x := newXRC(t, &networks[0], nil)
 	const want = verbs.ODPSend | verbs.ODPWrite | verbs.ODPRead | verbs.ODPAtomic | verbs.ODPSRQRecv
-	if caps := get(x.a.ctx.QueryDeviceEx())(t).XRCODPCaps; caps != want {
+	if caps := get(x.a.ctx.QueryDevice())(t).XRCODPCaps; caps != want {
 		t.Errorf("%v, want %v", caps, want)
 	}
 	here, there := make([]byte, 1000), make([]byte, 1000)
@@ -185,14 +195,15 @@ func TestV_MR_13_V_QDX_02_OnDemandOverXRC(t *testing.T) {
 		before := bytes.Clone(there)
 		must(t, x.sb.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{theirs.SGE(0, 1000)}}))
 		must(t, x.qs.PostSend(verbs.SendWR{
-			Opcode: op, Flags: verbs.SendSignaled, SGList: []verbs.SGE{ours.SGE(0, n)}, RemoteSRQN: x.nb, RemoteAddr: theirs.Addr(), RKey: theirs.RKey(),
+			Opcode: op, Flags: verbs.SendSignaled, SGList: []verbs.SGE{ours.SGE(0, n)}, RemoteSRQN: x.nb,
+			RemoteAddr: theirs.Addr(), RKey: theirs.RKey(),
 		}))
 		x.a.good(1)
 		if op == verbs.WRSend {
 			x.b.good(1)
 		}
 		if !bytes.Equal(here[:n], there[:n]) || op >= verbs.WRRDMARead && !bytes.Equal(there, before) {
-			t.Errorf("%v: other bytes", op)
+			t.Errorf("%v: the bytes differ", op)
 		}
 	}
 }
@@ -231,7 +242,8 @@ func TestX_MR_03_Advice(t *testing.T) {
 	must(t, verbs.FreeBuffer(buf))
 }
 
-// Rereg with every flag, seen by a peer: the old memory is out of reach, the new one is not.
+// TestV_MR_18_ReregAtWork: rereg with every flag, seen by a peer: the old memory is not accessible any more, the new
+// memory is.
 func TestV_MR_18_ReregAtWork(t *testing.T) { // V-MR-17
 	onEach(t, func(t *testing.T, n *network) {
 		for _, c := range []struct {
@@ -269,7 +281,8 @@ func reregAtWork(t *testing.T, n *network, flags verbs.ReregFlags, works bool) {
 	}
 	must(t, mr.Rereg(flags, pd, buf, access))
 	must(t, qa.PostSend(verbs.SendWR{
-		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 1000)}, RemoteAddr: mr.Addr(), RKey: mr.RKey(),
+		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 1000)}, RemoteAddr: mr.Addr(),
+		RKey: mr.RKey(),
 	}))
 	if st := a.poll(1)[0].Status; (st == verbs.WCSuccess) != works || st != verbs.WCSuccess && st != verbs.WCRemAccessErr {
 		t.Error(st)
@@ -281,7 +294,8 @@ func reregAtWork(t *testing.T, n *network, flags verbs.ReregFlags, works bool) {
 	must(t, other.Close())
 }
 
-// A region without any right is enough for what is sent; memory that is not registered can be sent inline only.
+// TestV_MR_07_LocalReadIsAlwaysAllowed: a region without access rights can be sent; unregistered memory can be sent
+// only inline.
 func TestV_MR_07_LocalReadIsAlwaysAllowed(t *testing.T) { // V-MR-12
 	ends := newEnds(t, &networks[0], 2, nil)
 	a, b := ends[0], ends[1]
@@ -293,7 +307,8 @@ func TestV_MR_07_LocalReadIsAlwaysAllowed(t *testing.T) { // V-MR-12
 	must(t, qb.PostRecv(recv(b, 1, 100), verbs.RecvWR{WRID: 2, SGList: []verbs.SGE{b.mr.SGE(200, 100)}}))
 	must(t, qa.PostSend(
 		verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{mr.SGE(0, n)}},
-		verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: []verbs.SGE{mr.SGE(0, n)}, RemoteAddr: b.mr.Addr() + 100, RKey: b.mr.RKey()},
+		verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: []verbs.SGE{mr.SGE(0, n)}, RemoteAddr: b.mr.Addr() + 100,
+			RKey: b.mr.RKey()},
 		verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: []byte("not registered")},
 	))
 	a.good(1)
@@ -311,10 +326,11 @@ func TestV_MR_07_LocalReadIsAlwaysAllowed(t *testing.T) { // V-MR-12
 	}
 }
 
-// The longest message there is, 2^31 bytes, out of nothing into nothing: its length and its 524288 packets are real.
+// TestV_TR_06_TheLongestMessage: a message of the maximum length, 2^31 bytes, between null regions: its length and
+// its 524288 packets are real.
 func TestV_TR_06_TheLongestMessage(t *testing.T) {
 	if testing.Short() || raceDetector {
-		t.Skip("it takes seconds")
+		t.Skip("it takes several seconds")
 	}
 	ends := newEnds(t, &networks[0], 2, nil)
 	a, b := ends[0], ends[1]
@@ -338,7 +354,7 @@ func TestV_TR_06_TheLongestMessage(t *testing.T) {
 		}
 		must(t, wcs[0].Err())
 		if i == 1 && wcs[0].ByteLen != 1<<31 {
-			t.Errorf("%d bytes came", wcs[0].ByteLen)
+			t.Errorf("received %d bytes", wcs[0].ByteLen)
 		}
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// A region over a mapped file: what a peer WRITEs is in the file, and a READ of a mapping that may only be read works.
+// TestV_MR_03_MappedFile: a region of a mapped file: the file has the bytes of a peer's WRITE, and a READ of a
+// read-only mapping works.
 func TestV_MR_03_MappedFile(t *testing.T) { // V-MR-05
 	ends := newEnds(t, &networks[0], 2, nil)
 	a, b := ends[0], ends[1]
@@ -30,19 +31,22 @@ func TestV_MR_03_MappedFile(t *testing.T) { // V-MR-05
 
 	a.fill(9)
 	must(t, qa.PostSend(verbs.SendWR{
-		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, size)}, RemoteAddr: mr.Addr(), RKey: mr.RKey(),
+		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, size)}, RemoteAddr: mr.Addr(),
+		RKey: mr.RKey(),
 	}, verbs.SendWR{
-		Opcode: verbs.WRRDMARead, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(size, size)}, RemoteAddr: ro.Addr(), RKey: ro.RKey(),
+		Opcode: verbs.WRRDMARead, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(size, size)},
+		RemoteAddr: ro.Addr(), RKey: ro.RKey(),
 	}))
 	a.good(2)
 	if !bytes.Equal(a.buf[size:2*size], a.buf[:size]) || !bytes.Equal(get(os.ReadFile(name))(t), a.buf[:size]) {
-		t.Error("the file or the READ has something else")
+		t.Error("wrong contents of the file or the READ")
 	}
 	must(t, mr.Close())
 	must(t, ro.Close())
-	must(t, unix.Munmap(shared)) // V-MR-20: from here on a touch would end the program
+	must(t, unix.Munmap(shared)) // V-MR-20: an access would end the program from here on
 	must(t, unix.Munmap(readOnly))
-	must(t, qa.PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: []verbs.SGE{a.mr.SGE(0, 1)}, RemoteAddr: mr.Addr(), RKey: mr.RKey()}))
+	must(t, qa.PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: []verbs.SGE{a.mr.SGE(0, 1)},
+		RemoteAddr: mr.Addr(), RKey: mr.RKey()}))
 	if wc := a.poll(1)[0]; wc.Status != verbs.WCRemAccessErr {
 		t.Errorf("a WRITE after Close: %v", wc.Status)
 	}

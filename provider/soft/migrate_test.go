@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// twoPaths are two ends with two addresses each, in virtual time.
+// twoPaths is two ends with two addresses each, in virtual time.
 type twoPaths struct {
 	*testing.T
 	net   *rdmatest.Fabric
@@ -25,7 +25,8 @@ type twoPaths struct {
 func newTwoPaths(t *testing.T, typ verbs.QPType) *twoPaths {
 	p := &twoPaths{T: t, net: rdmatest.New(rdmatest.Config{})}
 	for i := range p.ends {
-		p.first[i], p.other[i] = netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)}), netip.AddrFrom4([4]byte{198, 18, 1, byte(i + 1)})
+		p.first[i], p.other[i] = netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)}),
+			netip.AddrFrom4([4]byte{198, 18, 1, byte(i + 1)})
 		e := &end{tb: t}
 		e.ctx = get(p.net.Open(fmt.Sprintf("vrb_p%d", i), p.first[i], p.other[i]))(t)
 		e.pd = get(e.ctx.AllocPD())(t)
@@ -48,18 +49,19 @@ func newTwoPaths(t *testing.T, typ verbs.QPType) *twoPaths {
 	return p
 }
 
-// path is where an end sends to.
+// path returns the destination address of an end's packets.
 func (p *twoPaths) path(i int) netip.Addr {
 	attr, _, err := p.qps[i].Query(verbs.QPAttrAV)
 	must(p, err)
 	return attr.AHAttr.GRH.DGID.Addr()
 }
 
-// way is a path from end i to an address.
+// way returns the attributes of a path from end i to an address.
 func (p *twoPaths) way(i int, from, to netip.Addr) verbs.AHAttr {
 	for index := range 3 {
 		if get(p.ends[i].ctx.QueryGID(1, index))(p).Addr() == from {
-			return verbs.AHAttr{PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: verbs.GIDFromAddr(to), SGIDIndex: index, HopLimit: 64}}
+			return verbs.AHAttr{PortNum: 1, IsGlobal: true,
+				GRH: verbs.GlobalRoute{DGID: verbs.GIDFromAddr(to), SGIDIndex: index, HopLimit: 64}}
 		}
 	}
 	p.Fatalf("no GID %v", from)
@@ -68,8 +70,8 @@ func (p *twoPaths) way(i int, from, to netip.Addr) verbs.AHAttr {
 
 const loadAndArm = verbs.QPAttrAltPath | verbs.QPAttrPathMigState
 
-// load gives an end its alternate path and arms it.
-func (p *twoPaths) load(i int) {
+// loadAlternate sets the alternate path of an end and rearms it.
+func (p *twoPaths) loadAlternate(i int) {
 	p.Helper()
 	must(p, p.qps[i].Modify(&verbs.QPAttr{
 		AltAHAttr: p.way(i, p.other[i], p.other[1-i]), AltPortNum: 1, AltTimeout: 15, PathMigState: verbs.MigRearm,
@@ -86,7 +88,7 @@ func (p *twoPaths) state(i int, want verbs.MigState) {
 	}
 }
 
-// message sends n bytes from end i to the other one, which must arrive.
+// message sends n bytes from end i to the other one and waits for the completions.
 func (p *twoPaths) message(i, n int) {
 	p.Helper()
 	a, b := p.ends[i], p.ends[1-i]
@@ -101,7 +103,7 @@ func (p *twoPaths) message(i, n int) {
 	}
 }
 
-// event is the next event of an end.
+// event takes the next event of an end.
 func (p *twoPaths) event(i int, want verbs.EventType) {
 	p.Helper()
 	p.net.Run(func() bool { return false }, time.Millisecond)
@@ -121,11 +123,11 @@ func (p *twoPaths) noEvent(i int) {
 	}
 }
 
-// arm makes both ends ready to migrate.
+// arm arms both ends for migration.
 func (p *twoPaths) arm() {
 	p.Helper()
 	for i := range p.ends {
-		p.load(i)
+		p.loadAlternate(i)
 	}
 	p.message(0, 10)
 	p.message(1, 10)
@@ -133,10 +135,11 @@ func (p *twoPaths) arm() {
 	p.state(1, verbs.MigArmed)
 }
 
-// cut breaks a path both ways.
+// cut blocks a path in both directions.
 func (p *twoPaths) cut(a [2]netip.Addr) { p.net.Cut(a[0], a[1]); p.net.Cut(a[1], a[0]) }
 
-// When retries are exhausted the alternate path is taken, and no request fails. The peer follows. Then the way back is open.
+// TestV_AE_17_V_QPM_06_V_QPQ_03_MigrationWhenThePathBreaks: exhausted retries cause a migration to the alternate
+// path, and no request fails. The peer migrates too. Then the way back can be armed.
 func TestV_AE_17_V_QPM_06_V_QPQ_03_MigrationWhenThePathBreaks(t *testing.T) {
 	p := newTwoPaths(t, verbs.QPTypeRC)
 	p.arm()
@@ -147,7 +150,8 @@ func TestV_AE_17_V_QPM_06_V_QPQ_03_MigrationWhenThePathBreaks(t *testing.T) {
 		p.state(i, verbs.MigMigrated)
 		attr, _, err := p.qps[i].Query(verbs.QPAttrAV | verbs.QPAttrAltPath | verbs.QPAttrTimeout)
 		must(t, err)
-		if p.path(i) != p.other[1-i] || attr.AltAHAttr.GRH.DGID.Addr() != p.first[1-i] || attr.Timeout != 15 || attr.AltTimeout != 14 {
+		if p.path(i) != p.other[1-i] || attr.AltAHAttr.GRH.DGID.Addr() != p.first[1-i] || attr.Timeout != 15 ||
+			attr.AltTimeout != 14 {
 			t.Errorf("end %d: %+v", i, attr)
 		}
 		must(t, p.qps[i].Modify(&verbs.QPAttr{PathMigState: verbs.MigRearm}, verbs.QPAttrPathMigState))
@@ -164,16 +168,18 @@ func TestV_AE_17_V_QPM_06_V_QPQ_03_MigrationWhenThePathBreaks(t *testing.T) {
 			t.Errorf("end %d sends to %v", i, p.path(i))
 		}
 	}
-	// It is not armed any more: the next break ends the connection.
+	// It is not armed any more: the next break causes an error.
 	p.cut(p.first)
 	must(t, p.qps[0].PostSend(send(p.ends[0], 10)))
 	var wc [1]verbs.WC
-	if !p.net.Run(func() bool { return get(p.ends[0].cq.Poll(wc[:]))(t) == 1 }, time.Minute) || wc[0].Status != verbs.WCRetryExcErr {
+	if !p.net.Run(func() bool { return get(p.ends[0].cq.Poll(wc[:]))(t) == 1 }, time.Minute) ||
+		wc[0].Status != verbs.WCRetryExcErr {
 		t.Errorf("completion %+v", wc[0])
 	}
 }
 
-// A program can migrate too, with requests under way in both directions; UC has no other way.
+// TestV_AE_17_MigrationByRequest: a program migrates by modify_qp, with requests outstanding in both directions; with
+// UC this is the only way.
 func TestV_AE_17_MigrationByRequest(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC} {
 		t.Run(typ.String(), func(t *testing.T) {
@@ -205,7 +211,7 @@ func TestV_AE_17_MigrationByRequest(t *testing.T) {
 					t.Errorf("%d of %d completions", got, 2*messages)
 				}
 			}
-			p.message(0, 10) // with UC the peer hears of it from the next packet
+			p.message(0, 10) // with UC the next packet informs the peer
 			for i := range p.ends {
 				p.event(i, verbs.EventPathMig)
 				p.noEvent(i)
@@ -218,11 +224,13 @@ func TestV_AE_17_MigrationByRequest(t *testing.T) {
 	}
 }
 
-// A peer whose alternate path is another one migrates to where this end does not expect it: PATH_MIG_ERR, once.
+// TestV_AE_17_PathMigErr: a migration to a path that differs from the peer's alternate path raises PATH_MIG_ERR
+// there, once.
 func TestV_AE_17_PathMigErr(t *testing.T) {
 	p := newTwoPaths(t, verbs.QPTypeRC)
 	p.arm()
-	must(t, p.qps[0].Modify(&verbs.QPAttr{AltAHAttr: p.way(0, p.other[0], p.first[1]), AltPortNum: 1, AltTimeout: 14}, verbs.QPAttrAltPath))
+	must(t, p.qps[0].Modify(&verbs.QPAttr{AltAHAttr: p.way(0, p.other[0], p.first[1]), AltPortNum: 1, AltTimeout: 14},
+		verbs.QPAttrAltPath))
 	must(t, p.qps[0].Modify(&verbs.QPAttr{PathMigState: verbs.MigMigrated}, verbs.QPAttrPathMigState))
 	p.event(0, verbs.EventPathMig)
 	must(t, p.qps[0].PostSend(send(p.ends[0], 10), send(p.ends[0], 10)))
@@ -234,10 +242,11 @@ func TestV_AE_17_PathMigErr(t *testing.T) {
 	}
 }
 
-// What cannot be asked for changes nothing.
+// TestV_QPM_06_V_QPM_03_RefusedMigrations: refused migrations change nothing.
 func TestV_QPM_06_V_QPM_03_RefusedMigrations(t *testing.T) {
 	p := newTwoPaths(t, verbs.QPTypeRC)
-	good := verbs.QPAttr{AltAHAttr: p.way(0, p.other[0], p.other[1]), AltPortNum: 1, AltTimeout: 31, PathMigState: verbs.MigRearm}
+	good := verbs.QPAttr{AltAHAttr: p.way(0, p.other[0], p.other[1]), AltPortNum: 1, AltTimeout: 31,
+		PathMigState: verbs.MigRearm}
 	refuse := func(what string, mask verbs.QPAttrMask, change func(*verbs.QPAttr)) {
 		t.Helper()
 		before, _, err := p.qps[0].Query(verbs.QPAttrAV | verbs.QPAttrAltPath | verbs.QPAttrPathMigState)
@@ -256,13 +265,14 @@ func TestV_QPM_06_V_QPM_03_RefusedMigrations(t *testing.T) {
 	same := func(*verbs.QPAttr) {}
 	refuse("REARM without a path", verbs.QPAttrPathMigState, same)
 	refuse("ARMED", loadAndArm, func(a *verbs.QPAttr) { a.PathMigState = verbs.MigArmed })
-	refuse("no such state", loadAndArm, func(a *verbs.QPAttr) { a.PathMigState = verbs.MigArmed + 1 })
+	refuse("unknown state", loadAndArm, func(a *verbs.QPAttr) { a.PathMigState = verbs.MigArmed + 1 })
 	refuse("timeout", loadAndArm, func(a *verbs.QPAttr) { a.AltTimeout = 32 })
 	refuse("port 0", loadAndArm, func(a *verbs.QPAttr) { a.AltPortNum = 0 })
 	refuse("port 2", loadAndArm, func(a *verbs.QPAttr) { a.AltPortNum = 2 })
 	refuse("P_Key index", loadAndArm, func(a *verbs.QPAttr) { a.AltPKeyIndex = 1 })
 	refuse("no GID", loadAndArm, func(a *verbs.QPAttr) { a.AltAHAttr.GRH.SGIDIndex = 9 })
-	refuse("other family", loadAndArm, func(a *verbs.QPAttr) { a.AltAHAttr.GRH.DGID = verbs.GIDFromAddr(netip.MustParseAddr("fd00::1")) })
+	refuse("other family", loadAndArm,
+		func(a *verbs.QPAttr) { a.AltAHAttr.GRH.DGID = verbs.GIDFromAddr(netip.MustParseAddr("fd00::1")) })
 	a := good
 	must(t, p.qps[0].Modify(&a, loadAndArm))
 	refuse("MIGRATED in REARM", verbs.QPAttrPathMigState, func(a *verbs.QPAttr) { a.PathMigState = verbs.MigMigrated })
@@ -274,13 +284,15 @@ func TestV_QPM_06_V_QPM_03_RefusedMigrations(t *testing.T) {
 	}
 }
 
-// Over sockets, which are bound to one address each, packets come and go over the other path too.
+// TestV_AE_17_MigrationOverSockets: migration over sockets, each bound to one address: packets pass in both
+// directions over the other path.
 func TestV_AE_17_MigrationOverSockets(t *testing.T) {
 	other := func(i int) netip.Addr { return loopback(100 + i) }
 	i := -1
 	ends := newEnds(t, &networks[1], 2, func(c *soft.Config) { i++; c.Addrs = append(c.Addrs, other(i)) })
 	qa, qb := connect(ends[0], ends[1], verbs.QPTypeRC, nil)
-	p := &twoPaths{T: t, ends: [2]*end{ends[0], ends[1]}, qps: [2]*verbs.QP{qa, qb}, other: [2]netip.Addr{other(0), other(1)}}
+	p := &twoPaths{T: t, ends: [2]*end{ends[0], ends[1]}, qps: [2]*verbs.QP{qa, qb},
+		other: [2]netip.Addr{other(0), other(1)}}
 	pingpong := func() {
 		for i := range 2 {
 			must(t, p.qps[1-i].PostRecv(recv(ends[1-i], 1, 100)))
@@ -290,7 +302,7 @@ func TestV_AE_17_MigrationOverSockets(t *testing.T) {
 		}
 	}
 	for i := range p.ends {
-		p.load(i)
+		p.loadAlternate(i)
 	}
 	pingpong()
 	must(t, qa.Modify(&verbs.QPAttr{PathMigState: verbs.MigMigrated}, verbs.QPAttrPathMigState))

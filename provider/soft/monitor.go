@@ -3,16 +3,19 @@ package soft
 import (
 	"slices"
 	"sync"
+	"time"
 )
 
-// monitored is the set of devices that follow their network interfaces. While it is not empty a goroutine
-// listens to the system's notices of changes.
+// monitored is the set of devices that follow their network interfaces.
 var monitored monitor
 
+// monitor watches the network interfaces while it has devices.
 type monitor struct {
-	mu      sync.Mutex
+	mu sync.Mutex // guards devices and stop
+	// +checklocks:mu
 	devices []*device
-	stop    func()
+	// +checklocks:mu
+	stop func() // nil while it has no devices
 }
 
 func (m *monitor) add(d *device) {
@@ -37,12 +40,37 @@ func (m *monitor) remove(d *device) {
 	}
 }
 
-// changed says that addresses or interfaces changed, nobody knows which.
+// changed refreshes all devices after a change of some address or interface.
 func (m *monitor) changed() {
 	m.mu.Lock()
 	devices := slices.Clone(m.devices)
 	m.mu.Unlock()
 	for _, d := range devices {
 		d.refresh()
+	}
+}
+
+// pollInterval is the time between two looks at the interfaces where the system does not report changes.
+const pollInterval = time.Second
+
+// pollInterfaces calls changed once each pollInterval until stop returns.
+func pollInterfaces(changed func()) (stop func()) {
+	quit := make(chan struct{})
+	var done sync.WaitGroup
+	done.Go(func() {
+		tick := time.NewTicker(pollInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-tick.C:
+				changed()
+			}
+		}
+	})
+	return func() {
+		close(quit)
+		done.Wait()
 	}
 }

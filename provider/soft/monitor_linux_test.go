@@ -17,9 +17,9 @@ import (
 
 const inNamespace = "VERBENA_TEST_IN_NAMESPACE"
 
-// The kernel tells of changes. In a network namespace of its own the test has a loopback interface that is down and
-// without addresses, and takes it up and down.
-func TestV_AE_22_KernelTellsOfChanges(t *testing.T) {
+// TestV_AE_22_KernelReportsChanges: the kernel reports changes. In its own network namespace the test has a loopback
+// interface that is down and has no addresses, and sets it up and down.
+func TestV_AE_22_KernelReportsChanges(t *testing.T) {
 	if os.Getenv(inNamespace) == "" {
 		runInNamespace(t)
 		return
@@ -37,14 +37,17 @@ func TestV_AE_22_KernelTellsOfChanges(t *testing.T) {
 	setUp(t, true)
 	expect(t, &up, verbs.EventPortActive, verbs.EventGIDChange)
 	table, _ := ctx.GIDTable(1)
-	if !slices.ContainsFunc(table, func(e verbs.GIDEntry) bool { return e.GID.Addr().String() == "127.0.0.1" && e.NetDev == "lo" }) {
+	if !slices.ContainsFunc(table, func(e verbs.GIDEntry) bool {
+		return e.GID.Addr().String() == "127.0.0.1" &&
+			e.NetDev == "lo"
+	}) {
 		t.Errorf("GID table %+v", table)
 	}
 	setUp(t, false)
 	expect(t, &up, verbs.EventPortErr)
 }
 
-// expect waits until each of the events has come.
+// expect waits for each of the events.
 func expect(t *testing.T, up *portEvents, want ...verbs.EventType) {
 	t.Helper()
 	var got []verbs.EventType
@@ -70,7 +73,7 @@ func setUp(t *testing.T, up bool) {
 	configure(t, unix.SIOCSIFFLAGS, ifr)
 }
 
-// configure makes one of the kernel's calls about interfaces.
+// configure makes an ioctl call for an interface.
 func configure(t *testing.T, call uint, ifr *unix.Ifreq) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -83,8 +86,8 @@ func configure(t *testing.T, call uint, ifr *unix.Ifreq) {
 	}
 }
 
-// A device whose interface really goes away, here one that the test has made in a network namespace of its own, tells all of its
-// contexts, and can still be used to clean up.
+// TestV_AE_25_KernelRemovesTheInterface: a device whose interface is removed, here one that the test has made in its
+// own network namespace, reports it to all contexts, and its objects can still be closed.
 func TestV_AE_25_KernelRemovesTheInterface(t *testing.T) {
 	if os.Getenv(inNamespace) == "" {
 		runInNamespace(t)
@@ -93,9 +96,9 @@ func TestV_AE_25_KernelRemovesTheInterface(t *testing.T) {
 	const name = "vrbtest0"
 	tun, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		t.Skipf("no interface can be made here: %v", err)
+		t.Skipf("cannot make an interface: %v", err)
 	}
-	remove := sync.OnceFunc(func() { unix.Close(tun) }) // the interface goes with it
+	remove := sync.OnceFunc(func() { unix.Close(tun) }) // removes the interface
 	defer remove()
 	ifr, err := unix.NewIfreq(name)
 	if err != nil {
@@ -103,7 +106,7 @@ func TestV_AE_25_KernelRemovesTheInterface(t *testing.T) {
 	}
 	ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
 	if err := unix.IoctlIfreq(tun, unix.TUNSETIFF, ifr); err != nil {
-		t.Skipf("no interface can be made here: %v", err)
+		t.Skipf("cannot make an interface: %v", err)
 	}
 	if ifr, err = unix.NewIfreq(name); err != nil {
 		t.Fatal(err)
@@ -140,7 +143,7 @@ func TestV_AE_25_KernelRemovesTheInterface(t *testing.T) {
 	}
 }
 
-// runInNamespace runs the same test in a process with a network namespace of its own.
+// runInNamespace runs the same test in a process with its own network namespace.
 func runInNamespace(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(os.Environ(), inNamespace+"=1")
@@ -151,7 +154,7 @@ func runInNamespace(t *testing.T) {
 	}
 	out, err := cmd.CombinedOutput()
 	if err != nil && cmd.ProcessState == nil {
-		t.Skipf("this system does not let users have network namespaces: %v", err)
+		t.Skipf("cannot make a network namespace: %v", err)
 	}
 	if err != nil || !strings.Contains(string(out), "PASS") {
 		t.Errorf("%v\n%s", err, out)

@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// windowed is two connected ends; b's region may have windows, and nothing else may be done to it.
+// windowed is two connected ends; the only access right of b's region is the binding of memory windows.
 type windowed struct {
 	a, b   *end
 	qa, qb *verbs.QP
@@ -35,12 +35,12 @@ func (w *windowed) window(typ verbs.MWType) *verbs.MW {
 
 const remoteAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
-// part is n bytes of b's region, from offset off on.
+// part returns n bytes of b's region, from offset off on.
 func (w *windowed) part(off, n int, access verbs.AccessFlags) verbs.MWBindInfo {
 	return verbs.MWBindInfo{MR: w.mr, Addr: w.mr.Addr() + uint64(off), Length: uint64(n), Access: access}
 }
 
-// bind posts a bind by either way and waits for it.
+// bind posts a bind with either call and waits for its completion.
 func (w *windowed) bind(mw *verbs.MW, info verbs.MWBindInfo) verbs.WC {
 	w.t.Helper()
 	if mw.Type() == verbs.MWType1 {
@@ -128,12 +128,13 @@ func TestV_MW_06_WindowsOnUC(t *testing.T) {
 		w.write(mw.RKey(), 0, 200)
 		waitFor(t, "the WRITE", func() bool { return counter(w.b.dev, "rx_write_requests") >= uint64(typ) })
 		if !bytes.Equal(w.mr.Bytes()[:200], w.a.buf[:200]) {
-			t.Errorf("%v: other bytes", typ)
+			t.Errorf("%v: the bytes differ", typ)
 		}
 	}
 }
 
-// V-MW-05: a SEND posted behind the bind, before that is complete, may carry the key.
+// TestV_MW_05_KeyInASendBehindTheBind: V-MW-05: a SEND posted after the bind, before its completion, may carry the
+// key.
 func TestV_MW_05_KeyInASendBehindTheBind(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		w := newWindowed(t, n, verbs.QPTypeRC)
@@ -169,17 +170,27 @@ func TestV_MW_05_KeyInASendBehindTheBind(t *testing.T) {
 
 func TestV_WC_05_MWBindErr(t *testing.T) { // X-MW-01
 	for name, c := range map[string]struct {
-		access verbs.AccessFlags // of the region
-		info   func(w *windowed) verbs.MWBindInfo
-		twice  bool
-		says   string
+		access  verbs.AccessFlags // of the region
+		info    func(w *windowed) verbs.MWBindInfo
+		twice   bool
+		request string
 	}{
-		"no MW_BIND":             {allAccess, func(w *windowed) verbs.MWBindInfo { return w.part(0, 8, 0) }, false, "does not permit"},
-		"write to a read-only":   {verbs.AccessMWBind, func(w *windowed) verbs.MWBindInfo { return w.part(0, 8, verbs.AccessRemoteWrite) }, false, "does not permit"},
-		"atomics on a read-only": {verbs.AccessMWBind, func(w *windowed) verbs.MWBindInfo { return w.part(0, 8, verbs.AccessRemoteAtomic) }, false, "does not permit"},
-		"range":                  {verbs.AccessMWBind, func(w *windowed) verbs.MWBindInfo { return w.part(1, 8192, 0) }, false, "outside"},
-		"no memory":              {verbs.AccessMWBind, func(w *windowed) verbs.MWBindInfo { return w.part(1, 0, 0) }, false, "no memory"},
-		"bound already":          {verbs.AccessMWBind, func(w *windowed) verbs.MWBindInfo { return w.part(0, 8, 0) }, true, "is bound"},
+		"no MW_BIND": {allAccess, func(w *windowed) verbs.MWBindInfo { return w.part(0, 8, 0) }, false,
+			"does not permit"},
+		"write to a read-only": {verbs.AccessMWBind, func(w *windowed) verbs.MWBindInfo {
+			return w.part(0, 8,
+				verbs.AccessRemoteWrite)
+		}, false, "does not permit"},
+		"atomics on a read-only": {verbs.AccessMWBind, func(w *windowed) verbs.MWBindInfo {
+			return w.part(0, 8,
+				verbs.AccessRemoteAtomic)
+		}, false, "does not permit"},
+		"range": {verbs.AccessMWBind, func(w *windowed) verbs.MWBindInfo { return w.part(1, 8192, 0) },
+			false, "outside"},
+		"no memory": {verbs.AccessMWBind, func(w *windowed) verbs.MWBindInfo { return w.part(1, 0, 0) }, false,
+			"at least 1 byte"},
+		"bound already": {verbs.AccessMWBind, func(w *windowed) verbs.MWBindInfo { return w.part(0, 8, 0) }, true,
+			"is bound"},
 	} {
 		w := newWindowed(t, &networks[0], verbs.QPTypeRC)
 		must(t, w.mr.Rereg(verbs.ReregChangeAccess, nil, nil, c.access))
@@ -189,7 +200,7 @@ func TestV_WC_05_MWBindErr(t *testing.T) { // X-MW-01
 			must(t, wc.Err())
 		}
 		wc := w.bind(mw, c.info(w))
-		if wc.Status != verbs.WCMWBindErr || !strings.Contains(wc.Err().Error(), c.says) {
+		if wc.Status != verbs.WCMWBindErr || !strings.Contains(wc.Err().Error(), c.request) {
 			t.Errorf("%s: %v", name, wc.Err())
 		}
 		if w.qb.State() != verbs.QPSErr {
@@ -198,7 +209,8 @@ func TestV_WC_05_MWBindErr(t *testing.T) { // X-MW-01
 	}
 }
 
-// A region that is closed or belongs to another PD when the bind's turn comes, and a QP of another PD.
+// TestV_PD_02_BindAcrossDomains: a bind fails if its region is closed or belongs to another PD when it is executed,
+// or if the QP has another PD.
 func TestV_PD_02_BindAcrossDomains(t *testing.T) {
 	w := newWindowed(t, &networks[0], verbs.QPTypeRC)
 	other := get(w.b.ctx.AllocPD())(t)
@@ -226,15 +238,17 @@ func TestV_MR_21_V_MW_11_BoundRegionIsBusy(t *testing.T) { // V-MW-11
 		}
 		key := mw.RKey()
 		must(t, mw.Close())
-		must(t, w.qa.PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: []verbs.SGE{w.a.mr.SGE(0, 1)}, RemoteAddr: mr.Addr(), RKey: key}))
+		must(t, w.qa.PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: []verbs.SGE{w.a.mr.SGE(0, 1)},
+			RemoteAddr: mr.Addr(), RKey: key}))
 		if wc := w.a.poll(1)[0]; wc.Status != verbs.WCRemAccessErr {
-			t.Errorf("%v: a WRITE through the window that is gone: %v", typ, wc.Status)
+			t.Errorf("%v: a WRITE through the closed window: %v", typ, wc.Status)
 		}
 		must(t, mr.Close())
 	}
 }
 
-// A type 2 window is its QP's; one of type 1 serves every QP of the PD, from every shard.
+// TestV_MW_02_WindowsThroughAnotherQP: a type 2 window works with its QP only; one of type 1 works with every QP of
+// the PD, in every shard.
 func TestV_MW_02_WindowsThroughAnotherQP(t *testing.T) {
 	for _, typ := range []verbs.MWType{verbs.MWType1, verbs.MWType2} {
 		w := newWindowed(t, &networks[0], verbs.QPTypeRC)
@@ -257,10 +271,11 @@ func TestV_MW_10_ZeroBasedWindow(t *testing.T) {
 	mw := w.window(verbs.MWType2)
 	w.bind(mw, w.part(1000, 100, verbs.AccessRemoteWrite|verbs.AccessZeroBased))
 	must(t, w.qa.PostSend(verbs.SendWR{
-		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{w.a.mr.SGE(0, 90)}, RemoteAddr: 10, RKey: mw.RKey(),
+		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{w.a.mr.SGE(0, 90)}, RemoteAddr: 10,
+		RKey: mw.RKey(),
 	}))
 	w.a.good(1)
 	if !bytes.Equal(w.mr.Bytes()[1010:1100], w.a.buf[:90]) {
-		t.Error("other bytes, or elsewhere")
+		t.Error("the bytes or their place differ")
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// portInfo is what a device knows of its port. It is replaced, never changed.
+// portInfo is the state of a device's port. It is replaced, never changed.
 type portInfo struct {
 	name    string // of the device
 	spec    *spec
@@ -19,40 +19,40 @@ type portInfo struct {
 	gone    bool // the interface does not exist
 	up      bool
 	mtu     int // of the interface
-	speed   int // Mb/s; 0 unknown
+	speed   int // Mb/s; 0 means unknown
 }
 
-// rocev2Headers is what IP, UDP and RoCEv2 headers may take of an interface's MTU (RXE_MAX_HDR_LENGTH).
+// rocev2Headers is the room for IP, UDP and RoCEv2 headers in an interface's MTU (RXE_MAX_HDR_LENGTH), bytes.
 const rocev2Headers = 80
 
-// has tells whether a is one of the device's addresses.
+// has reports whether a is one of the device's addresses.
 func (p *portInfo) has(a netip.Addr) bool { return slices.Contains(p.addrs, a) }
 
-// facts is what the system says of a network interface.
-type facts struct {
+// ifaceState is the state of a network interface.
+type ifaceState struct {
 	iface string
 	gone  bool // the interface that the device is named after does not exist
 	up    bool
 	mtu   int
-	speed int // Mb/s; 0 unknown
+	speed int // Mb/s; 0 means unknown
 	addrs []netip.Addr
 }
 
-// virtualMTU is the MTU of a port without a network interface, and ipHeaders what its packets have of that before the BTH.
+// virtualMTU is the MTU of a port without a network interface, ipHeaders the part of it before the BTH, bytes.
 const (
 	virtualMTU = 9000
 	ipHeaders  = 40 + 8
 )
 
-// systemFacts asks the system. An interface that does not exist is down and has no address. A device on several interfaces is up
-// while one of them is, and takes no packet that one of them could not carry.
-func (d *device) systemFacts() facts {
-	f := d.factsOf(d.netInterface())
+// systemState returns the state of the device's interfaces. An interface that does not exist is down and has no
+// address. A device on several interfaces is up while one of them is, and has the smallest MTU of them.
+func (d *device) systemState() ifaceState {
+	f := d.stateOf(d.netInterface())
 	for _, name := range d.spec.interfaces() {
 		if name == d.spec.iface {
 			continue
 		}
-		if o := d.factsOf(net.InterfaceByName(name)); !o.gone {
+		if o := d.stateOf(net.InterfaceByName(name)); !o.gone {
 			if f.gone {
 				f.gone, f.mtu, f.speed = false, o.mtu, o.speed
 			}
@@ -62,26 +62,27 @@ func (d *device) systemFacts() facts {
 	return f
 }
 
-// factsOf is what the system says of one interface.
-func (d *device) factsOf(ifi *net.Interface, err error) facts {
+// stateOf returns the state of one interface.
+func (d *device) stateOf(ifi *net.Interface, err error) ifaceState {
 	if err != nil {
-		return facts{iface: d.spec.iface, gone: d.spec.iface != ""}
+		return ifaceState{iface: d.spec.iface, gone: d.spec.iface != ""}
 	}
 	up := ifi.Flags&net.FlagUp != 0 && ifi.Flags&net.FlagRunning != 0
-	return facts{iface: ifi.Name, up: up, mtu: ifi.MTU, speed: linkSpeed(ifi.Name), addrs: addrsOf(ifi)}
+	return ifaceState{iface: ifi.Name, up: up, mtu: ifi.MTU, speed: linkSpeed(ifi.Name), addrs: addrsOf(ifi)}
 }
 
-// look reads the state of the device's port. old is what was known before, nil at first; GIDs keep their places.
+// look returns the state of the device's port. old is the previous state, nil at first; GIDs keep their indices.
 func (d *device) look(old *portInfo) *portInfo {
-	f := facts{up: true, mtu: virtualMTU}
-	if d.cfg.MTU > 0 {
-		f.mtu = d.cfg.MTU + ipHeaders
+	f := ifaceState{up: true, mtu: virtualMTU}
+	if d.cfg.links.MTU > 0 {
+		f.mtu = d.cfg.links.MTU + ipHeaders
 	}
 	if !d.virtual {
-		f = d.facts()
+		f = d.ifaceState()
 	}
 	p := &portInfo{
-		name: d.spec.name, spec: &d.spec, iface: f.iface, virtual: d.virtual, addrs: f.addrs, gone: f.gone, up: f.up, mtu: f.mtu, speed: f.speed,
+		name: d.spec.name, spec: &d.spec, iface: f.iface, virtual: d.virtual, addrs: f.addrs, gone: f.gone, up: f.up,
+		mtu: f.mtu, speed: f.speed,
 	}
 	if d.spec.addrs != nil {
 		p.addrs = d.spec.addrs
@@ -94,7 +95,7 @@ func (d *device) look(old *portInfo) *portInfo {
 	return p
 }
 
-// netInterface finds the network interface of the device.
+// netInterface returns the network interface of the device.
 func (d *device) netInterface() (*net.Interface, error) {
 	if d.spec.iface != "" {
 		return net.InterfaceByName(d.spec.iface)
@@ -104,14 +105,14 @@ func (d *device) netInterface() (*net.Interface, error) {
 		return nil, err
 	}
 	for i := range ifs {
-		if carries(&ifs[i], d.spec.addrs[0]) {
+		if hasAddr(&ifs[i], d.spec.addrs[0]) {
 			return &ifs[i], nil
 		}
 	}
 	return nil, fail(verbs.ENODEV, "no network interface has the address %v", d.spec.addrs[0])
 }
 
-// activeMTU is the largest path MTU whose packets the interface carries.
+// activeMTU returns the largest path MTU whose packets fit the interface's MTU.
 func (p *portInfo) activeMTU() verbs.MTU {
 	m := verbs.MTU4096
 	for m > verbs.MTU256 && m.Bytes()+rocev2Headers > p.mtu {
@@ -120,7 +121,7 @@ func (p *portInfo) activeMTU() verbs.MTU {
 	return m
 }
 
-// attr describes the port.
+// attr returns the port's attributes.
 func (p *portInfo) attr() verbs.PortAttr {
 	a := verbs.PortAttr{
 		State:        verbs.PortDown,
@@ -142,10 +143,10 @@ func (p *portInfo) attr() verbs.PortAttr {
 	return a
 }
 
-// widthAndSpeed expresses an Ethernet speed in Mb/s as the kernel does (ib_get_eth_speed).
+// widthAndSpeed converts an Ethernet speed in Mb/s as the kernel does (ib_get_eth_speed).
 func widthAndSpeed(mbps int) (verbs.LinkWidth, verbs.LinkSpeed) {
 	switch {
-	case mbps <= 1000: // also unknown
+	case mbps <= 1000: // and 0, unknown
 		return verbs.LinkWidth1X, verbs.LinkSpeedSDR
 	case mbps <= 10000:
 		return verbs.LinkWidth1X, verbs.LinkSpeedFDR10
@@ -162,4 +163,60 @@ func widthAndSpeed(mbps int) (verbs.LinkWidth, verbs.LinkSpeed) {
 	default:
 		return verbs.LinkWidth4X, verbs.LinkSpeedHDR
 	}
+}
+
+// addrsOf returns the unicast addresses of an interface: IPv4, then IPv6, link-local ones last.
+func addrsOf(ifi *net.Interface) []netip.Addr {
+	list, err := ifi.Addrs()
+	if err != nil {
+		return nil
+	}
+	var addrs []netip.Addr
+	for _, a := range list {
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			continue
+		}
+		addr := p.Addr().Unmap().WithZone("")
+		if !addr.IsMulticast() && !addr.IsUnspecified() && !slices.Contains(addrs, addr) {
+			addrs = append(addrs, addr)
+		}
+	}
+	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return addrRank(a) - addrRank(b) })
+	return addrs
+}
+
+// addrRank returns the place of an address in the order of addrsOf.
+func addrRank(a netip.Addr) int {
+	switch {
+	case a.Is4():
+		return 0
+	case !a.IsLinkLocalUnicast():
+		return 1
+	default:
+		return 2
+	}
+}
+
+// hasAddr reports whether an interface has the address; a loopback interface has all addresses of its networks.
+func hasAddr(ifi *net.Interface, addr netip.Addr) bool { return inSubnet(ifi, addr, true) }
+
+// inSubnet reports whether the address is in a network of the interface. exact: the address must be the interface's
+// own.
+func inSubnet(ifi *net.Interface, addr netip.Addr, exact bool) bool {
+	list, err := ifi.Addrs()
+	if err != nil {
+		return false
+	}
+	for _, a := range list {
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			continue
+		}
+		own := p.Addr().Unmap().WithZone("") == addr
+		if own || (!exact || ifi.Flags&net.FlagLoopback != 0) && p.Masked().Contains(addr) {
+			return true
+		}
+	}
+	return false
 }

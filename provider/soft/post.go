@@ -1,15 +1,17 @@
 package soft
 
 import (
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// PostSend copies requests into the send queue and lets the engine send them. Nothing of wrs is kept but AHs' paths.
+// PostSend copies requests into the send queue and starts the engine's sending. Only the paths of AHs are kept of
+// wrs.
 func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) { return q.post(wrs, false) }
 
-// PostSendAll is PostSend, of all requests or none.
+// PostSendAll is PostSend of all requests or none.
 func (q *qp) PostSendAll(wrs []verbs.SendWR) (int, error) { return q.post(wrs, true) }
 
 func (q *qp) post(wrs []verbs.SendWR, all bool) (n int, err error) {
@@ -20,12 +22,15 @@ func (q *qp) post(wrs []verbs.SendWR, all bool) (n int, err error) {
 	return n, nil
 }
 
-// A filler puts a request in its slot.
+// filler is a QP that copies a request into its slot.
 type filler interface {
 	fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendWR) error
 }
 
-// fillAll puts requests in their slots, until one is bad, and counts them. With all, a bad one takes the others back.
+// fillAll copies requests into their slots until one is invalid, and counts them in n. If all is set, an invalid
+// request removes the others. sq is locked.
+//
+// +checklocksignore: the analyzer does not follow PostSend's callback.
 func fillAll(q filler, sq *transport.SendQueue, wrs []verbs.SendWR, all bool, n *int) (err error) {
 	for ; *n < len(wrs); *n++ {
 		w := sq.Next()
@@ -44,12 +49,15 @@ func fillAll(q filler, sq *transport.SendQueue, wrs []verbs.SendWR, all bool, n 
 	return err
 }
 
-// sendOps are the operations that fill knows, for whatever type of QP.
-const sendOps = verbs.QPExWithRDMAWrite | verbs.QPExWithRDMAWriteWithImm | verbs.QPExWithSend | verbs.QPExWithSendWithImm |
+// sendOps are the operations that fill supports for some type of QP.
+const sendOps = verbs.QPExWithRDMAWrite | verbs.QPExWithRDMAWriteWithImm | verbs.QPExWithSend |
+	verbs.QPExWithSendWithImm |
 	verbs.QPExWithRDMARead | verbs.QPExWithAtomicCmpAndSwp | verbs.QPExWithAtomicFetchAndAdd | verbs.QPExWithLocalInv |
 	verbs.QPExWithBindMW | verbs.QPExWithSendWithInv | verbs.QPExWithFlush | verbs.QPExWithAtomicWrite
 
-// fill puts a request in its slot.
+// fill copies a request into its slot.
+//
+// +checklocks:sq.mu
 func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendWR) error {
 	w.WRID = wr.WRID
 	w.Op = transport.Op(wr.Opcode)
@@ -65,9 +73,12 @@ func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendW
 		return nil
 	case verbs.WRFlush:
 		w.Imm, w.Length = uint32(wr.Flush.Level)<<4|uint32(wr.Flush.Type), wr.Flush.Length // as in the FETH
+		if q.xrc {
+			sq.More(w).RemoteSRQN = wr.RemoteSRQN
+		}
 		return nil
 	case verbs.WRTSO:
-		return fail(verbs.EOPNOTSUPP, "%v: the device does not have it", wr.Opcode)
+		return fail(verbs.EOPNOTSUPP, "%v: not supported by the device", wr.Opcode)
 	default:
 		w.Imm = wr.ImmData
 	}
@@ -76,7 +87,7 @@ func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendW
 		sq.More(w).RemoteSRQN = wr.RemoteSRQN
 	case wr.AH != nil && q.Type == transport.UD:
 		m := sq.More(w)
-		m.Path, m.RemoteQPN, m.RemoteQKey = &wr.AH.Driver().(*ah).path, wr.RemoteQPN, wr.RemoteQKey
+		m.Path, m.RemoteQPN, m.RemoteQKey = &driver.Of[*ah](wr.AH).path, wr.RemoteQPN, wr.RemoteQKey
 	}
 	if wr.Flags&verbs.SendInline != 0 {
 		return q.pd.fillInline(w, wr)
@@ -86,7 +97,7 @@ func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendW
 		length += uint64(wr.SGList[i].Length)
 	}
 	if length > maxMessage {
-		return fail(verbs.EINVAL, "%v: %d bytes are too long for a message; 0 to %d are possible", wr.Opcode, length, uint64(maxMessage))
+		return fail(verbs.EINVAL, "%v: message of %d bytes: must be 0 to %d", wr.Opcode, length, uint64(maxMessage))
 	}
 	w.Length = uint32(length)
 	w.SGEs = append(w.SGEs, toSGEs(wr.SGList)...)
@@ -101,13 +112,14 @@ func (p *pd) fillInline(w *transport.SendWQE, wr *verbs.SendWR) error {
 		return nil
 	}
 	dev := p.ctx.dev
-	dev.inline.RLock() // no region goes away meanwhile
+	dev.inline.RLock() // keeps the regions
 	defer dev.inline.RUnlock()
 	for i := range wr.SGList {
 		s := &wr.SGList[i]
 		b, err := p.ctx.regions.Check(s.LKey, s.Addr, uint64(s.Length), p.num, 0)
 		if err != nil {
-			return fail(verbs.EINVAL, "%v: inline data: SGE %d, lkey %#x, address %#x, %d bytes: %v", wr.Opcode, i, s.LKey, s.Addr, s.Length, err)
+			return fail(verbs.EINVAL, "%v: inline data: SGE %d, lkey %#x, address %#x, %d bytes: %v", wr.Opcode, i, s.LKey,
+				s.Addr, s.Length, err)
 		}
 		at := len(w.Inline)
 		w.Inline = w.Inline[:at+len(b)]
@@ -127,6 +139,7 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	return n, err
 }
 
+// postRecv appends receives to a queue.
 func postRecv(rq *transport.RecvQueue, wrs []verbs.RecvWR) (int, error) {
 	rq.Lock()
 	for i := range wrs {

@@ -10,34 +10,36 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// envDevices is the environment variable that restricts or defines the devices.
+// envDevices is the environment variable that selects or defines the devices.
 const envDevices = "VERBENA_DEVICES"
 
-func init() { verbs.Register(&soft) }
+func init() { driver.Register(&soft) }
 
-// soft is the provider. It remembers its devices, so that all contexts of one share it.
+// soft is the provider. It keeps its devices, so that all contexts of one share it.
 var soft provider
 
 type provider struct {
-	mu      sync.Mutex
+	mu sync.Mutex // guards devices
+	// +checklocks:mu
 	devices map[string]*device // by spec.key
 }
 
-// Name is "soft".
+// Name returns "soft".
 func (p *provider) Name() string { return "soft" }
 
-// Devices lists the devices that exist now.
-func (p *provider) Devices() ([]verbs.DeviceDriver, error) {
+// Devices returns the devices that exist now.
+func (p *provider) Devices() ([]verbs.DriverDevice, error) {
 	specs, err := listSpecs(os.Getenv(envDevices))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.devices == nil {
 		p.devices = make(map[string]*device)
 	}
-	drivers := make([]verbs.DeviceDriver, 0, len(specs))
+	drivers := make([]verbs.DriverDevice, 0, len(specs))
 	for _, s := range specs {
 		d := p.devices[s.key()]
 		if d == nil {
@@ -49,17 +51,17 @@ func (p *provider) Devices() ([]verbs.DeviceDriver, error) {
 	return drivers, err
 }
 
-// spec says what a device is: an interface with the addresses that it has at any time, or fixed addresses.
+// spec defines a device: an interface with its current addresses, or fixed addresses.
 type spec struct {
 	name  string
 	iface string
-	addrs []netip.Addr // nil: those of iface
-	on    []string     // the interface of each of addrs, if they are of several; iface is the first
+	addrs []netip.Addr // nil means those of iface
+	on    []string     // the interface of each of addrs if they belong to several; iface is the first
 }
 
 func (s *spec) key() string { return fmt.Sprint(s.name, " ", s.iface, " ", s.addrs) }
 
-// listSpecs reads the value of VERBENA_DEVICES. What is wrong with one entry does not keep the others away.
+// listSpecs parses the value of VERBENA_DEVICES. A wrong entry does not affect the others.
 func listSpecs(value string) (specs []spec, err error) {
 	ifs, err := net.Interfaces()
 	if err != nil {
@@ -72,7 +74,7 @@ func listSpecs(value string) (specs []spec, err error) {
 	for entry := range strings.SplitSeq(value, ",") {
 		s, err := parseEntry(strings.TrimSpace(entry), ifs)
 		if err == nil && slices.ContainsFunc(specs, func(o spec) bool { return o.name == s.name }) {
-			err = fmt.Errorf("there are two devices called %s", s.name)
+			err = fmt.Errorf("two devices have the name %s", s.name)
 		}
 		if err != nil {
 			errs = append(errs, &badDevices{value, entry, err})
@@ -83,7 +85,7 @@ func listSpecs(value string) (specs []spec, err error) {
 	return specs, errors.Join(errs...)
 }
 
-// defaultSpecs makes a device of each interface that is up and has an address.
+// defaultSpecs returns a device of each interface that is up and has an address.
 func defaultSpecs(ifs []net.Interface) (specs []spec) {
 	var loopbacks []spec
 	for i := range ifs {
@@ -101,9 +103,10 @@ func defaultSpecs(ifs []net.Interface) (specs []spec) {
 	return append(specs, loopbacks...)
 }
 
+// devicePrefix begins the names of the devices of interfaces.
 const devicePrefix = "vrb_"
 
-// parseEntry reads one entry of VERBENA_DEVICES.
+// parseEntry parses one entry of VERBENA_DEVICES.
 func parseEntry(entry string, ifs []net.Interface) (spec, error) {
 	name, list, defined := strings.Cut(entry, "=")
 	if defined {
@@ -115,7 +118,7 @@ func parseEntry(entry string, ifs []net.Interface) (spec, error) {
 				continue
 			}
 			if len(addrsOf(&ifs[i])) == 0 {
-				return spec{}, fmt.Errorf("the interface %s has no address", n)
+				return spec{}, fmt.Errorf("interface %s: no address", n)
 			}
 			return spec{name: devicePrefix + n, iface: n}, nil
 		}
@@ -124,27 +127,27 @@ func parseEntry(entry string, ifs []net.Interface) (spec, error) {
 	for i := range ifs {
 		names = append(names, ifs[i].Name)
 	}
-	return spec{}, fmt.Errorf("there is no network interface %q; there are %s", entry, strings.Join(names, ", "))
+	return spec{}, fmt.Errorf("unknown network interface %q; the interfaces are %s", entry, strings.Join(names, ", "))
 }
 
-// parseDefinition reads NAME=ADDR[+ADDR...].
+// parseDefinition parses NAME=ADDR[+ADDR...].
 func parseDefinition(name, list string, ifs []net.Interface) (spec, error) {
 	s := spec{name: name}
 	if !goodName(name) {
-		return s, fmt.Errorf("%q is not a device name; one has 1 to 63 letters, digits, '_', '-' or '.'", name)
+		return s, fmt.Errorf("device name %q: must be 1 to 63 letters, digits, '_', '-' or '.'", name)
 	}
 	for text := range strings.SplitSeq(list, "+") {
 		a, err := netip.ParseAddr(text)
 		a = a.Unmap().WithZone("")
 		switch {
 		case err != nil:
-			return s, fmt.Errorf("%q is not an IP address", text)
+			return s, fmt.Errorf("address %q: must be an IP address", text)
 		case a.IsMulticast() || a.IsUnspecified():
-			return s, fmt.Errorf("%v is not the address of one machine", a)
+			return s, fmt.Errorf("address %v: must be a unicast address", a)
 		case slices.Contains(s.addrs, a):
-			return s, fmt.Errorf("the address %v is there twice", a)
+			return s, fmt.Errorf("address %v: must be given once", a)
 		}
-		i := slices.IndexFunc(ifs, func(ifi net.Interface) bool { return carries(&ifi, a) })
+		i := slices.IndexFunc(ifs, func(ifi net.Interface) bool { return hasAddr(&ifi, a) })
 		if i < 0 {
 			return s, fmt.Errorf("no network interface has the address %v", a)
 		}
@@ -157,7 +160,8 @@ func parseDefinition(name, list string, ifs []net.Interface) (spec, error) {
 	return s, nil
 }
 
-// interfaces lists the interfaces that the device is on, without those that only its addresses tell.
+// interfaces returns the names of the device's interfaces. A device of fixed addresses on one interface may have
+// none.
 func (s *spec) interfaces() (list []string) {
 	for _, name := range append([]string{s.iface}, s.on...) {
 		if name != "" && !slices.Contains(list, name) {
@@ -167,7 +171,7 @@ func (s *spec) interfaces() (list []string) {
 	return list
 }
 
-// netdev is the interface of one of the device's addresses.
+// netdev returns the interface of one of the device's addresses.
 func (s *spec) netdev(a netip.Addr, iface string) string {
 	if i := slices.Index(s.addrs, a); i >= 0 && s.on != nil {
 		return s.on[i]
@@ -175,7 +179,8 @@ func (s *spec) netdev(a netip.Addr, iface string) string {
 	return iface
 }
 
-// goodName admits what fits the kernel's rules for device names (IB_DEVICE_NAME_MAX) and file names.
+// goodName reports whether a name complies with the kernel's rules for device names (IB_DEVICE_NAME_MAX) and with
+// file names.
 func goodName(name string) bool {
 	if len(name) < 1 || len(name) > 63 {
 		return false

@@ -18,13 +18,13 @@ func names(specs []spec) (n []string) {
 	return n
 }
 
-// loopback is the name of the loopback interface, which every machine has.
+// loopback returns the name of the loopback interface.
 func loopback(t *testing.T) string {
 	ifs, err := net.Interfaces()
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(ifs, func(i net.Interface) bool { return carries(&i, netip.MustParseAddr("127.0.0.1")) })
+	i := slices.IndexFunc(ifs, func(i net.Interface) bool { return hasAddr(&i, netip.MustParseAddr("127.0.0.1")) })
 	if i < 0 {
 		t.Fatal("no interface has 127.0.0.1")
 	}
@@ -53,25 +53,25 @@ func TestVerbenaDevices(t *testing.T) {
 	cases := []struct {
 		value string
 		want  []string
-		err   string // in the error
+		err   string // part of the error
 	}{
 		{lo, []string{"vrb_" + lo}, ""},
 		{" vrb_" + lo + " ", []string{"vrb_" + lo}, ""},
 		{"a=127.0.0.1,b=127.0.0.2+127.0.0.3", []string{"a", "b"}, ""},
 		{"a=::ffff:127.0.0.1", []string{"a"}, ""},
-		{"nosuch0", nil, `no network interface "nosuch0"; there are `},
+		{"nosuch0", nil, `unknown network interface "nosuch0"; the interfaces are `},
 		{lo + ",nosuch0,b=127.0.0.2", []string{"vrb_" + lo, "b"}, `entry "nosuch0"`},
-		{"a=127.0.0.1,a=127.0.0.2", []string{"a"}, "two devices called a"},
-		{"a=", nil, `"" is not an IP address`},
-		{"a=localhost", nil, `"localhost" is not an IP address`},
-		{"a=127.0.0.1+127.0.0.1", nil, "there twice"},
-		{"a=224.0.0.1", nil, "not the address of one machine"},
-		{"a=0.0.0.0", nil, "not the address of one machine"},
+		{"a=127.0.0.1,a=127.0.0.2", []string{"a"}, "two devices have the name a"},
+		{"a=", nil, `address "": must be an IP address`},
+		{"a=localhost", nil, `address "localhost": must be an IP address`},
+		{"a=127.0.0.1+127.0.0.1", nil, "must be given once"},
+		{"a=224.0.0.1", nil, "must be a unicast address"},
+		{"a=0.0.0.0", nil, "must be a unicast address"},
 		{"a=192.0.2.77", nil, "no network interface has the address 192.0.2.77"},
-		{"=127.0.0.1", nil, "not a device name"},
-		{"a/b=127.0.0.1", nil, "not a device name"},
-		{"..=127.0.0.1", nil, "not a device name"},
-		{",", nil, "no network interface"},
+		{"=127.0.0.1", nil, "must be 1 to 63 letters"},
+		{"a/b=127.0.0.1", nil, "must be 1 to 63 letters"},
+		{"..=127.0.0.1", nil, "must be 1 to 63 letters"},
+		{",", nil, "unknown network interface"},
 	}
 	for _, c := range cases {
 		specs, err := listSpecs(c.value)
@@ -84,12 +84,12 @@ func TestVerbenaDevices(t *testing.T) {
 		case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err) || !errors.Is(err, verbs.EINVAL)):
 			t.Errorf("%q: error %v, want one about %s", c.value, err, c.err)
 		case err != nil && (!strings.Contains(err.Error(), envDevices) || !strings.Contains(err.Error(), "NAME=ADDR")):
-			t.Errorf("%q: the error does not say what to write: %v", c.value, err)
+			t.Errorf("%q: the error does not say which values are allowed: %v", c.value, err)
 		}
 	}
 }
 
-// The list is what verbs shows, and asking again gives the same devices.
+// TestV_DEV_10_DevicesThroughVerbs: verbs lists the devices, and a second call returns the same ones.
 func TestV_DEV_10_DevicesThroughVerbs(t *testing.T) {
 	t.Setenv(envDevices, "a=127.0.0.1,b=127.0.0.2")
 	list, err := verbs.Devices()
@@ -99,7 +99,7 @@ func TestV_DEV_10_DevicesThroughVerbs(t *testing.T) {
 	first, _ := soft.Devices()
 	second, _ := soft.Devices()
 	if first[0] != second[0] || first[1] != second[1] {
-		t.Error("the devices are others the second time")
+		t.Error("the second list has other devices")
 	}
 	t.Setenv(envDevices, "nonsense")
 	if list, err := verbs.Devices(); err == nil || len(list) != 0 {
@@ -114,7 +114,7 @@ func TestV_DEV_12_GUIDs(t *testing.T) {
 	one := netip.MustParseAddr("127.0.0.1")
 	a, b := pseudoGUID("a", []netip.Addr{one}), pseudoGUID("b", []netip.Addr{one})
 	if a == b || a != pseudoGUID("a", []netip.Addr{one}) || a[0]&3 != 0 || a == (verbs.GUID{}) {
-		t.Errorf("made-up GUIDs %v and %v", a, b)
+		t.Errorf("derived GUIDs %v and %v", a, b)
 	}
 	d := newDevice(spec{name: "a", addrs: []netip.Addr{one}})
 	if attr := d.deviceAttr(); attr.NodeGUID != d.Info().GUID || attr.NodeGUID != a {

@@ -3,36 +3,39 @@ package soft
 import (
 	"sync"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// qp is a QPDriver.
+// qp is a DriverQP.
 type qp struct {
+	verbs.DriverUnsupported
 	*engine.QP
-	ctx *context
+	ctx *deviceContext
 	pd  *pd  // nil for XRC_RECV
 	xrc bool // XRC_SEND
 
-	mu   sync.Mutex
-	attr verbs.QPAttr // as Modify set them since RESET
+	mu sync.Mutex // guards attr
+	// +checklocks:mu
+	attr verbs.QPAttr // as set by Modify since RESET
 }
 
-// CreateQP makes a QP. The first one of a device takes its UDP port.
-func (p *pd) CreateQP(init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDriver, error) {
+// CreateQP makes a QP. The first one of a device binds its UDP port.
+func (p *pd) CreateQP(init *verbs.QPInitAttr, up verbs.DriverQPEvents) (verbs.DriverQP, error) {
 	return p.createQP(0, init, up)
 }
 
 // CreateGSI makes QP 1.
-func (p *pd) CreateGSI(init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDriver, error) {
+func (p *pd) CreateGSI(init *verbs.QPInitAttr, up verbs.DriverQPEvents) (verbs.DriverQP, error) {
 	return p.createQP(wire.GSIQPN, init, up)
 }
 
-// createQP makes a QP with that number, or one that the engine chooses if it is 0.
-func (p *pd) createQP(num uint32, init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDriver, error) {
-	if err := working(init.SendCQ, init.RecvCQ); err != nil {
+// createQP makes a QP with the number num, or with one that the engine chooses if num is 0.
+func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvents) (verbs.DriverQP, error) {
+	if err := checkCQs(init.SendCQ, init.RecvCQ); err != nil {
 		return nil, err
 	}
 	switch init.Type {
@@ -42,31 +45,32 @@ func (p *pd) createQP(num uint32, init *verbs.QPDriverInit, up verbs.QPUpcalls) 
 		}
 		fallthrough
 	default:
-		return nil, fail(verbs.ENOSYS, "the device has no %v QPs; it has RC, UC, UD and XRC", init.Type)
+		return nil, fail(verbs.ENOSYS, "QP type %v: must be RC, UC, UD or XRC", init.Type)
 	case verbs.QPTypeRC, verbs.QPTypeUC, verbs.QPTypeUD, verbs.QPTypeXRCSend:
 	}
 	if err := checkQPEx(init); err != nil {
 		return nil, err
 	}
 	if init.Cap.MaxInlineData > maxInline {
-		return nil, fail(verbs.EINVAL, "MaxInlineData %d is not possible; 0 to %d are", init.Cap.MaxInlineData, maxInline)
+		return nil, fail(verbs.EINVAL, "MaxInlineData %d: must be 0 to %d", init.Cap.MaxInlineData, maxInline)
 	}
 	q := &qp{ctx: p.ctx, pd: p, xrc: init.Type == verbs.QPTypeXRCSend}
 	c := &init.Cap
-	if init.SendOps&verbs.QPExWithAtomicWrite != 0 {
+	if init.SendOpsFlags&verbs.QPExWithAtomicWrite != 0 {
 		c.MaxInlineData = max(c.MaxInlineData, wire.AtomicWriteLen)
 	}
 	in := engine.QPInit{
-		Type: transport.Type(init.Type), Num: num, PD: p.num, SigAll: init.SigAll, PortMTU: p.ctx.dev.port.Load().activeMTU().Bytes(),
+		Type: transport.Type(init.Type), Num: num, PD: p.num, SigAll: init.SigAll,
+		PortMTU: p.ctx.dev.port.Load().activeMTU().Bytes(),
 		SQ:      transport.NewSendQueue(int(c.MaxSendWR), int(c.MaxSendSGE), int(c.MaxInlineData)),
-		SendCQ:  init.SendCQ.(*cq).CQ,
+		SendCQ:  cqOf(init.SendCQ).CQ,
 		Regions: p.ctx.regions,
 	}
 	if !q.xrc {
-		q.takeReceives(&in, init)
+		q.setReceives(&in, init)
 	}
 	c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData = uint32(in.SQ.Free()), uint32(in.SQ.MaxSGE()), uint32(in.SQ.MaxInline())
-	in.Up = qpUpcalls{up}
+	in.Up = qpEvents{up}
 	var err error
 	if q.QP, err = p.ctx.eng.CreateQP(in); err != nil {
 		return nil, verbsError("", err)
@@ -74,16 +78,17 @@ func (p *pd) createQP(num uint32, init *verbs.QPDriverInit, up verbs.QPUpcalls) 
 	return q, nil
 }
 
-// takeReceives gives a QP what its receives need.
-func (q *qp) takeReceives(in *engine.QPInit, init *verbs.QPDriverInit) {
-	in.RecvCQ = init.RecvCQ.(*cq).CQ
-	switch s := init.SRQ.(type) {
+// setReceives sets the receive queue and the receive CQ of a QP.
+func (q *qp) setReceives(in *engine.QPInit, init *verbs.QPInitAttr) {
+	in.RecvCQ = cqOf(init.RecvCQ).CQ
+	switch s := driver.Of[any](init.SRQ).(type) {
 	case *srq:
 		in.RQ = s.q
 		return
 	case *tmSRQ:
 		in.RQ, in.RecvCQ = s.q, s.cq.CQ
-		in.SQ = transport.NewSendQueue(int(init.Cap.MaxSendWR)+transport.OwnRequests, int(init.Cap.MaxSendSGE), int(init.Cap.MaxInlineData))
+		in.SQ = transport.NewSendQueue(int(init.Cap.MaxSendWR)+transport.OwnRequests, int(init.Cap.MaxSendSGE),
+			int(init.Cap.MaxInlineData))
 		in.SQ.OwnSlots()
 		return
 	}
@@ -92,31 +97,31 @@ func (q *qp) takeReceives(in *engine.QPInit, init *verbs.QPDriverInit) {
 	c.MaxRecvWR, c.MaxRecvSGE = uint32(in.RQ.Cap()), uint32(in.RQ.MaxSGE())
 }
 
-// checkQPEx refuses what the device lacks of an extended QP.
-func checkQPEx(init *verbs.QPDriverInit) error {
+// checkQPEx refuses attributes of an extended QP that the device does not support.
+func checkQPEx(init *verbs.QPInitAttr) error {
 	switch {
-	case init.SendOps&^sendOps != 0:
-		return fail(verbs.EOPNOTSUPP, "the device does not have %v; it has %v", init.SendOps&^sendOps, sendOps)
+	case init.SendOpsFlags&^sendOps != 0:
+		return fail(verbs.EOPNOTSUPP, "SendOpsFlags %v: must be among %v", init.SendOpsFlags&^sendOps, sendOps)
 	case init.CreateFlags != 0:
-		return fail(verbs.EOPNOTSUPP, "the device does not have the flags %v", init.CreateFlags)
+		return fail(verbs.EOPNOTSUPP, "CreateFlags %v: must be 0", init.CreateFlags)
 	case init.MaxTSOHeader != 0:
-		return fail(verbs.EOPNOTSUPP, "the device does not have TSO for %v QPs, only for RAW_PACKET", init.Type)
+		return fail(verbs.EOPNOTSUPP, "MaxTSOHeader of a QP of type %v: must be 0; only RAW_PACKET has TSO", init.Type)
 	case init.RWQIndTbl != nil:
-		return fail(verbs.EOPNOTSUPP, "the device does not spread what %v QPs receive, only RAW_PACKET", init.Type)
+		return fail(verbs.EOPNOTSUPP, "RWQIndTbl of a QP of type %v: must be nil; only RAW_PACKET has RSS", init.Type)
 	}
 	return nil
 }
 
-// qpUpcalls passes what a QP reports up.
-type qpUpcalls struct{ up verbs.QPUpcalls }
+// qpEvents passes a QP's events to the verbs layer.
+type qpEvents struct{ up verbs.DriverQPEvents }
 
 // Event reports an event.
-func (u qpUpcalls) Event(ev transport.Event) { u.up.Event(verbs.EventType(ev)) }
+func (u qpEvents) Event(ev transport.Event) { u.up.Event(verbs.EventType(ev)) }
 
-// StateChanged reports a move of the QP by itself.
-func (u qpUpcalls) StateChanged(s transport.State) { u.up.StateChanged(verbs.QPState(s)) }
+// StateChanged reports a transition that the QP made by itself.
+func (u qpEvents) StateChanged(s transport.State) { u.up.StateChanged(verbs.QPState(s)) }
 
-// QPN is the QP's number.
+// QPN returns the QP's number.
 func (q *qp) QPN() uint32 { return q.Num() }
 
 // Modify changes attributes and state.
@@ -138,18 +143,18 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	return nil
 }
 
-// Query reads attributes and state.
+// Query returns attributes and state.
 func (q *qp) Query() (verbs.QPAttr, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t, draining := q.QP.Query()
 	a := q.attr
 	a.QPState, a.SQDraining = verbs.QPState(t.State), draining
-	migrating(&a, &t)
+	setPath(&a, &t)
 	return a, nil
 }
 
-// AttachMcast attaches the QP to a group.
+// AttachMcast attaches the QP to a multicast group.
 func (q *qp) AttachMcast(gid verbs.GID) error {
 	if err := q.Attach(addrOf(gid)); err != nil {
 		return verbsError("", err)
@@ -157,7 +162,7 @@ func (q *qp) AttachMcast(gid verbs.GID) error {
 	return nil
 }
 
-// DetachMcast detaches the QP from a group.
+// DetachMcast detaches the QP from a multicast group.
 func (q *qp) DetachMcast(gid verbs.GID) error {
 	if err := q.Detach(addrOf(gid)); err != nil {
 		return verbsError("", err)
@@ -168,5 +173,16 @@ func (q *qp) DetachMcast(gid verbs.GID) error {
 // Destroy removes the QP.
 func (q *qp) Destroy() error {
 	q.QP.Destroy()
+	return nil
+}
+
+// QueryECE returns no options: the device has no enhancements.
+func (*qp) QueryECE() (verbs.ECE, error) { return verbs.ECE{}, nil }
+
+// SetECE accepts only zero options.
+func (*qp) SetECE(e verbs.ECE) error {
+	if e.Options != 0 {
+		return fail(verbs.EOPNOTSUPP, "options %#x of vendor %#x: must be 0", e.Options, e.VendorID)
+	}
 	return nil
 }

@@ -2,5 +2,5 @@
 
 package soft_test
 
-// The race detector multiplies memory and allocates by itself.
+// raceDetector: the race detector multiplies memory and allocates.
 const raceDetector = true

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/packet"
 	"github.com/verbena-rdma/verbena/internal/raw"
@@ -12,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Limits of what deals in Ethernet frames.
+// Limits of RAW_PACKET QPs and work queues.
 const (
 	maxWQs         = 1 << 16
 	maxIndTables   = 1 << 16
@@ -23,23 +24,25 @@ const (
 	rawSendOps     = verbs.QPExWithSend | verbs.QPExWithTSO
 	rawCreateFlags = verbs.QPCreateScatterFCS | verbs.QPCreateCVLANStripping
 	rawPacketBit   = 1 << verbs.QPTypeRawPacket
-	rxHashFields   = verbs.RxHashSrcIPv4 | verbs.RxHashDstIPv4 | verbs.RxHashSrcIPv6 | verbs.RxHashDstIPv6 | verbs.RxHashSrcPortTCP |
+	rxHashFields   = verbs.RxHashSrcIPv4 | verbs.RxHashDstIPv4 | verbs.RxHashSrcIPv6 | verbs.RxHashDstIPv6 |
+		verbs.RxHashSrcPortTCP |
 		verbs.RxHashDstPortTCP | verbs.RxHashSrcPortUDP | verbs.RxHashDstPortUDP | verbs.RxHashIPsecSPI | verbs.RxHashInner
 )
 
-// rawUse counts who uses the link of Ethernet frames, which is open while there are RAW_PACKET QPs.
+// rawUse counts a device's objects for Ethernet frames. The link of frames is open while there are RAW_PACKET QPs.
 type rawUse struct {
-	mu     sync.Mutex
+	mu sync.Mutex // guards qps, and opening and closing of the link
+	// +checklocks:mu
 	qps    int
 	wqs    atomic.Int32
 	tables atomic.Int32
 	lastWQ atomic.Uint32
 }
 
-// hasFrames tells whether the device can have RAW_PACKET QPs at all. The process may still lack the right.
-func (d *device) hasFrames() bool { return d.cfg.Raw != nil || !d.virtual && packet.Supported }
+// hasFrames reports whether the device supports RAW_PACKET QPs. The process may still lack the right.
+func (d *device) hasFrames() bool { return d.cfg.links.Raw != nil || !d.virtual && packet.Supported }
 
-// clock is the device's time.
+// clock returns the device's clock, in nanoseconds.
 func (d *device) clock() func() int64 {
 	if d.cfg.Clock != nil {
 		return d.cfg.Clock
@@ -48,13 +51,13 @@ func (d *device) clock() func() int64 {
 	return func() int64 { return int64(time.Since(start)) }
 }
 
-// openFrames opens the link of Ethernet frames for a QP; closeFrames closes it with the last one.
+// openFrames counts a RAW_PACKET QP and opens the link for the first one.
 func (d *device) openFrames() error {
 	u := &d.rawUse
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.qps == 0 {
-		open := d.cfg.Raw
+		open := d.cfg.links.Raw
 		if open == nil {
 			open = func() (link.Raw, error) { return packet.Open(d.port.Load().iface) }
 		}
@@ -68,6 +71,7 @@ func (d *device) openFrames() error {
 	return nil
 }
 
+// closeFrames removes a QP from the count and closes the link after the last one.
 func (d *device) closeFrames() {
 	u := &d.rawUse
 	u.mu.Lock()
@@ -77,34 +81,37 @@ func (d *device) closeFrames() {
 	}
 }
 
-// rawCaps describes what deals in Ethernet frames.
-func (d *device) rawCaps(attr *verbs.DeviceAttrEx) {
+// rawCaps sets the attributes for Ethernet frames.
+func (d *device) rawCaps(attr *verbs.DeviceAttr) {
 	if !d.hasFrames() {
 		return
 	}
-	attr.DeviceCapFlagsEx |= verbs.DeviceRawScatterFCS
+	attr.DeviceCapFlags |= verbs.DeviceRawScatterFCS
 	attr.TSOCaps = verbs.TSOCaps{MaxTSO: raw.MaxTSO, SupportedQPTs: rawPacketBit}
 	attr.RSSCaps = verbs.RSSCaps{
 		SupportedQPTs: rawPacketBit, MaxRWQIndirectionTables: maxIndTables, MaxRWQIndirectionTableSize: maxIndTable,
 		RxHashFieldsMask: uint64(rxHashFields), RxHashFunction: uint8(verbs.RxHashToeplitz),
 	}
 	attr.MaxWQTypeRQ = maxWQs
-	attr.PacketPacingCaps = verbs.PacketPacingCaps{QPRateLimitMin: minRate, QPRateLimitMax: maxRate, SupportedQPTs: rawPacketBit}
+	attr.PacketPacingCaps = verbs.PacketPacingCaps{QPRateLimitMin: minRate, QPRateLimitMax: maxRate,
+		SupportedQPTs: rawPacketBit}
 	attr.RawPacketCaps = verbs.RawPacketCVLANStripping | verbs.RawPacketScatterFCS | verbs.RawPacketIPCsum
 }
 
 // rawQP is the QPDriver of a RAW_PACKET QP.
 type rawQP struct {
+	verbs.DriverUnsupported
 	raw.QP
-	ctx *context
+	ctx *deviceContext
 	pd  *pd
 
-	mu   sync.Mutex
-	attr verbs.QPAttr // as Modify set them since RESET
+	mu sync.Mutex // guards attr
+	// +checklocks:mu
+	attr verbs.QPAttr // as set by Modify since RESET
 }
 
 // createRaw makes a RAW_PACKET QP. The first one of a device opens its packet socket.
-func (p *pd) createRaw(init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDriver, error) {
+func (p *pd) createRaw(init *verbs.QPInitAttr, up verbs.DriverQPEvents) (verbs.DriverQP, error) {
 	if err := checkRaw(init); err != nil {
 		return nil, err
 	}
@@ -118,18 +125,19 @@ func (p *pd) createRaw(init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDr
 		return nil, verbsError("", err)
 	}
 	q := &rawQP{ctx: p.ctx, pd: p}
-	q.Num, q.PD, q.SigAll, q.Up = num, p.num, init.SigAll, qpUpcalls{up}
+	q.Num, q.PD, q.SigAll, q.Up = num, p.num, init.SigAll, qpEvents{up}
 	if init.SendCQ != nil {
-		q.SendCQ = init.SendCQ.(*cq).CQ
+		q.SendCQ = cqOf(init.SendCQ).CQ
 		q.SQ = transport.NewSendQueue(int(c.MaxSendWR), int(c.MaxSendSGE), max(int(c.MaxInlineData), int(init.MaxTSOHeader)))
 		c.MaxSendWR, c.MaxSendSGE = uint32(q.SQ.Cap()), uint32(q.SQ.MaxSGE())
 	}
 	if init.RWQIndTbl != nil {
-		q.RSS = &raw.RSS{Table: init.RWQIndTbl.(*indTable).wqs, Fields: raw.HashFields(init.RxHash.Fields)}
-		copy(q.RSS.Key[:], init.RxHash.Key)
+		q.RSS = &raw.RSS{Table: driver.Of[*indTable](init.RWQIndTbl).wqs, Fields: raw.HashFields(init.RxHashConf.Fields)}
+		copy(q.RSS.Key[:], init.RxHashConf.Key)
 	} else {
 		q.RQ = &raw.RQ{
-			Queue: transport.NewRecvQueue(int(c.MaxRecvWR), int(c.MaxRecvSGE), false, p.num), CQ: init.RecvCQ.(*cq).CQ, PD: p.num,
+			Queue: transport.NewRecvQueue(int(c.MaxRecvWR), int(c.MaxRecvSGE), false, p.num), CQ: cqOf(init.RecvCQ).CQ,
+			PD:    p.num,
 			Flags: recvFlags(init.CreateFlags),
 		}
 		c.MaxRecvWR, c.MaxRecvSGE = uint32(q.RQ.Queue.Cap()), uint32(q.RQ.Queue.MaxSGE())
@@ -138,6 +146,7 @@ func (p *pd) createRaw(init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDr
 	return q, nil
 }
 
+// recvFlags converts the flags that apply to receives.
 func recvFlags(f verbs.QPCreateFlags) (r raw.RecvFlags) {
 	if f&verbs.QPCreateScatterFCS != 0 {
 		r |= raw.ScatterFCS
@@ -148,22 +157,23 @@ func recvFlags(f verbs.QPCreateFlags) (r raw.RecvFlags) {
 	return r
 }
 
-// checkRaw refuses what the device lacks of a RAW_PACKET QP.
-func checkRaw(init *verbs.QPDriverInit) error {
+// checkRaw refuses attributes of a RAW_PACKET QP that the device does not support.
+func checkRaw(init *verbs.QPInitAttr) error {
 	switch {
-	case init.SendOps&^rawSendOps != 0:
-		return fail(verbs.EOPNOTSUPP, "the device does not have %v for RAW_PACKET QPs; it has %v", init.SendOps&^rawSendOps, rawSendOps)
+	case init.SendOpsFlags&^rawSendOps != 0:
+		return fail(verbs.EOPNOTSUPP, "SendOpsFlags %v of a RAW_PACKET QP: must be among %v", init.SendOpsFlags&^rawSendOps,
+			rawSendOps)
 	case init.CreateFlags&^rawCreateFlags != 0:
-		return fail(verbs.EOPNOTSUPP, "the device does not have the flags %v; it has %v", init.CreateFlags&^rawCreateFlags, rawCreateFlags)
+		return fail(verbs.EOPNOTSUPP, "CreateFlags %v: must be among %v", init.CreateFlags&^rawCreateFlags, rawCreateFlags)
 	case init.MaxTSOHeader > maxTSOHeader:
-		return fail(verbs.EINVAL, "MaxTSOHeader %d is not possible; 0 to %d are", init.MaxTSOHeader, maxTSOHeader)
+		return fail(verbs.EINVAL, "MaxTSOHeader %d: must be 0 to %d", init.MaxTSOHeader, maxTSOHeader)
 	case init.Cap.MaxInlineData > maxInline:
-		return fail(verbs.EINVAL, "MaxInlineData %d is not possible; 0 to %d are", init.Cap.MaxInlineData, maxInline)
+		return fail(verbs.EINVAL, "MaxInlineData %d: must be 0 to %d", init.Cap.MaxInlineData, maxInline)
 	}
 	return nil
 }
 
-// QPN is the QP's number.
+// QPN returns the QP's number.
 func (q *rawQP) QPN() uint32 { return q.Num }
 
 // Modify changes attributes and state.
@@ -188,7 +198,7 @@ func (q *rawQP) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	return nil
 }
 
-// ModifyRateLimit sets how fast the QP sends.
+// ModifyRateLimit sets the rate limit of the QP.
 func (q *rawQP) ModifyRateLimit(attr verbs.QPRateLimitAttr) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -197,7 +207,7 @@ func (q *rawQP) ModifyRateLimit(attr verbs.QPRateLimitAttr) error {
 	return nil
 }
 
-// Query reads attributes and state.
+// Query returns attributes and state.
 func (q *rawQP) Query() (verbs.QPAttr, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -209,12 +219,12 @@ func (q *rawQP) Query() (verbs.QPAttr, error) {
 // PostSend copies requests into the send queue and sends them.
 func (q *rawQP) PostSend(wrs []verbs.SendWR) (int, error) { return q.post(wrs, false) }
 
-// PostSendAll is PostSend, of all requests or none.
+// PostSendAll is PostSend of all requests or none.
 func (q *rawQP) PostSendAll(wrs []verbs.SendWR) (int, error) { return q.post(wrs, true) }
 
 func (q *rawQP) post(wrs []verbs.SendWR, all bool) (n int, err error) {
 	if q.SQ == nil {
-		return 0, fail(verbs.EINVAL, "the QP was made without a send queue")
+		return 0, fail(verbs.EINVAL, "the QP has no send queue")
 	}
 	err = q.QP.PostSend(func(sq *transport.SendQueue) error { return fillAll(q, sq, wrs, all, &n) })
 	if err != nil {
@@ -223,7 +233,9 @@ func (q *rawQP) post(wrs []verbs.SendWR, all bool) (n int, err error) {
 	return n, nil
 }
 
-// fill puts a request in its slot.
+// fill copies a request into its slot.
+//
+// +checklocks:sq.mu
 func (q *rawQP) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendWR) error {
 	w.WRID, w.Op, w.Flags = wr.WRID, transport.Op(wr.Opcode), transport.SendFlags(wr.Flags)
 	if wr.Flags&verbs.SendInline != 0 {
@@ -238,7 +250,7 @@ func (q *rawQP) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.Se
 		length += uint64(wr.SGList[i].Length)
 	}
 	if length > maxMessage {
-		return fail(verbs.EINVAL, "%v: %d bytes are too long", wr.Opcode, length)
+		return fail(verbs.EINVAL, "%v: message of %d bytes: must be 0 to %d", wr.Opcode, length, uint64(maxMessage))
 	}
 	w.Length = uint32(length)
 	w.SGEs = append(w.SGEs, toSGEs(wr.SGList)...)
@@ -254,12 +266,6 @@ func (q *rawQP) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	q.PostedRecv()
 	return n, err
 }
-
-// AttachMcast answers EOPNOTSUPP.
-func (*rawQP) AttachMcast(verbs.GID) error { return verbs.ErrNotSupported }
-
-// DetachMcast answers EOPNOTSUPP.
-func (*rawQP) DetachMcast(verbs.GID) error { return verbs.ErrNotSupported }
 
 // Destroy removes the QP.
 func (q *rawQP) Destroy() error {

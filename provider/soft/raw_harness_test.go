@@ -9,16 +9,17 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/mem"
 	"github.com/verbena-rdma/verbena/internal/raw"
+	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// station is a device with a RAW_PACKET QP on a fabric in memory, and one of each object.
+// station is a device with a RAW_PACKET QP on a fabric in memory, and one object of each kind.
 type station struct {
 	t   testing.TB
 	ctx *verbs.Context
 	pd  *verbs.PD
-	cq  *verbs.CQEx
+	cq  *stepper
 	buf []byte
 	mr  *verbs.MR
 	qp  *verbs.QP
@@ -26,8 +27,8 @@ type station struct {
 
 const slotLen = 2048
 
-// fabricOf makes stations on one fabric. Their frames go to every other one at once.
-func fabricOf(t testing.TB, n int, change func(*verbs.QPInitAttrEx)) (*mem.Fabric, []*station) {
+// fabricOf makes stations on one fabric, which delivers each frame to all other stations at once.
+func fabricOf(t testing.TB, n int, change func(*verbs.QPInitAttr)) (*mem.Fabric, []*station) {
 	f := mem.NewFabric(mem.Config{})
 	var list []*station
 	for i := range n {
@@ -37,20 +38,19 @@ func fabricOf(t testing.TB, n int, change func(*verbs.QPInitAttrEx)) (*mem.Fabri
 }
 
 func rawDevice(t testing.TB, f *mem.Fabric, i int) *verbs.Context {
-	dev := get(soft.New(soft.Config{
+	dev := get(soft.New(softlink.On(soft.Config{
 		Name: "vrb_raw", Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, byte(i + 1)})},
-		Link: func(addrs []netip.Addr, ports int) (link.Link, error) { return f.Open(addrs, ports) },
-		Raw:  f.OpenRaw,
-	}))(t)
+	}, softlink.Links{Open: func(addrs []netip.Addr, ports int) (link.Link, error) { return f.Open(addrs, ports) },
+		Raw: f.OpenRaw})))(t)
 	return get(dev.Open())(t)
 }
 
-func newStation(t testing.TB, f *mem.Fabric, i int, change func(*verbs.QPInitAttrEx)) *station {
+func newStation(t testing.TB, f *mem.Fabric, i int, change func(*verbs.QPInitAttr)) *station {
 	s := &station{t: t, ctx: rawDevice(t, f, i), buf: make([]byte, 64*slotLen)}
 	s.pd = get(s.ctx.AllocPD())(t)
-	s.cq = get(s.ctx.CreateCQEx(&verbs.CQInitAttrEx{
-		CQE: 256, WCFlags: verbs.WCStandardFlags | verbs.WCExWithFlowTag | verbs.WCExWithCVLAN,
-	}))(t)
+	s.cq = &stepper{CQ: get(s.ctx.CreateCQ(256, &verbs.CQOptions{
+		WCFlags: verbs.WCStandardFlags | verbs.WCExWithFlowTag | verbs.WCExWithCVLAN,
+	}))(t)}
 	s.mr = get(s.pd.RegMR(s.buf, verbs.AccessLocalWrite))(t)
 	s.qp = s.newQP(change)
 	t.Cleanup(func() {
@@ -64,16 +64,14 @@ func newStation(t testing.TB, f *mem.Fabric, i int, change func(*verbs.QPInitAtt
 }
 
 // newQP makes a RAW_PACKET QP in RTS.
-func (s *station) newQP(change func(*verbs.QPInitAttrEx)) *verbs.QP {
+func (s *station) newQP(change func(*verbs.QPInitAttr)) *verbs.QP {
 	s.t.Helper()
-	init := &verbs.QPInitAttrEx{QPInitAttr: verbs.QPInitAttr{
-		Type: verbs.QPTypeRawPacket, SendCQ: s.cq.CQ, RecvCQ: s.cq.CQ, SigAll: true,
-		Cap: verbs.QPCap{MaxSendWR: 32, MaxRecvWR: 32, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 512},
-	}}
+	init := &verbs.QPInitAttr{Type: verbs.QPTypeRawPacket, SendCQ: s.cq.CQ, RecvCQ: s.cq.CQ, SigAll: true,
+		Cap: verbs.QPCap{MaxSendWR: 32, MaxRecvWR: 32, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 512}}
 	if change != nil {
 		change(init)
 	}
-	qp := get(s.pd.CreateQPEx(init))(s.t)
+	qp := get(s.pd.CreateQP(init))(s.t)
 	toRTS(s.t, qp)
 	return qp
 }
@@ -85,7 +83,7 @@ func toRTS(t testing.TB, qp *verbs.QP) {
 	must(t, qp.Modify(&verbs.QPAttr{QPState: verbs.QPSRTS}, verbs.QPAttrState))
 }
 
-// rule makes a rule for the station's QP.
+// rule adds a flow rule to the station's QP.
 func (s *station) rule(attr verbs.FlowAttr) *verbs.Flow {
 	s.t.Helper()
 	attr.Port = 1
@@ -100,7 +98,7 @@ func (s *station) ruleOf(qp *verbs.QP, attr verbs.FlowAttr) *verbs.Flow {
 	return f
 }
 
-// post posts receives of slotLen bytes with the WRIDs first to first+n-1, into the slots of those numbers.
+// post posts receives of slotLen bytes with the WRIDs first to first+n-1, into the slots of the same numbers.
 func (s *station) post(q interface{ PostRecv(...verbs.RecvWR) error }, first, n int) {
 	s.t.Helper()
 	for i := first; i < first+n; i++ {
@@ -113,28 +111,29 @@ func (s *station) send(frames ...[]byte) {
 	s.t.Helper()
 	for _, f := range frames {
 		copy(s.buf[63*slotLen:], f)
-		must(s.t, s.qp.PostSend(verbs.SendWR{WRID: 1000, Opcode: verbs.WRSend, SGList: []verbs.SGE{s.mr.SGE(63*slotLen, len(f))}}))
+		must(s.t, s.qp.PostSend(verbs.SendWR{WRID: 1000, Opcode: verbs.WRSend,
+			SGList: []verbs.SGE{s.mr.SGE(63*slotLen, len(f))}}))
 		if c := s.next(); c == nil || c.Status != verbs.WCSuccess || c.Opcode != verbs.WCSend || c.WRID != 1000 {
 			s.t.Fatalf("send: %+v", c)
 		}
 	}
 }
 
-// next takes a completion, nil if there is none.
-func (s *station) next() *verbs.WCEx {
+// next takes a completion and returns nil if there is none.
+func (s *station) next() *verbs.WC {
 	s.t.Helper()
-	if err := s.cq.StartPoll(nil); err != nil {
+	if err := s.cq.StartPoll(&s.cq.WC); err != nil {
 		return nil
 	}
 	defer s.cq.EndPoll()
-	c := &verbs.WCEx{CVLAN: s.cq.ReadCVLAN(), FlowTag: s.cq.ReadFlowTag()}
-	c.WRID, c.Status, c.Opcode, c.ByteLen, c.QPNum, c.WCFlags = s.cq.WRID, s.cq.Status, s.cq.ReadOpcode(), s.cq.ReadByteLen(),
-		s.cq.ReadQPNum(), s.cq.ReadWCFlags()
+	c := &verbs.WC{CVLAN: s.cq.CVLAN, FlowTag: s.cq.FlowTag}
+	c.WRID, c.Status, c.Opcode, c.ByteLen, c.QPNum, c.WCFlags = s.cq.WRID, s.cq.Status, s.cq.Opcode, s.cq.ByteLen,
+		s.cq.QPNum, s.cq.WCFlags
 	return c
 }
 
-// got is the frame of a receive completion that must be there.
-func (s *station) got() ([]byte, *verbs.WCEx) {
+// got takes a receive completion, which must exist, and returns its frame.
+func (s *station) got() ([]byte, *verbs.WC) {
 	s.t.Helper()
 	c := s.next()
 	if c == nil || c.Status != verbs.WCSuccess || c.Opcode != verbs.WCRecv {
@@ -144,7 +143,7 @@ func (s *station) got() ([]byte, *verbs.WCEx) {
 	return s.buf[at : at+int(c.ByteLen)], c
 }
 
-// nothing checks that no completion is there.
+// nothing checks that there is no completion.
 func (s *station) nothing() {
 	s.t.Helper()
 	if c := s.next(); c != nil {
@@ -165,7 +164,7 @@ func (s *station) event() verbs.AsyncEvent {
 	panic("")
 }
 
-// Frames are put together from their layers.
+// The following functions compose frames from their layers.
 
 var (
 	macA = []byte{0x02, 0, 0, 0, 0, 0xa}
@@ -215,7 +214,7 @@ func tcpOf(src, dst int, payload ...[]byte) []byte {
 	return cat(be16(src, dst), []byte{0, 0, 1, 0, 0, 0, 0, 2, 0x50, 0x18}, be16(1000, 0, 0), cat(payload...))
 }
 
-// summed fills checksums in.
+// summed computes checksums.
 func summed(b []byte) []byte {
 	var h raw.Headers
 	raw.Parse(b, &h)

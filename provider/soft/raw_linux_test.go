@@ -18,17 +18,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// onLoopback is a device of the loopback interface, which has a packet socket.
+// onLoopback makes a device of the loopback interface, which has a packet socket.
 func onLoopback(t testing.TB) (*verbs.Context, *verbs.PD, *verbs.CQ) {
 	t.Helper()
 	dev := get(soft.New(soft.Config{Addrs: []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}}))(t)
-	ctx := get(dev.Open())(t)
-	t.Cleanup(func() { must(t, ctx.Close()) })
-	pd := get(ctx.AllocPD())(t)
+	vctx := get(dev.Open())(t)
+	t.Cleanup(func() { must(t, vctx.Close()) })
+	pd := get(vctx.AllocPD())(t)
 	t.Cleanup(func() { must(t, pd.Close()) })
-	cq := get(ctx.CreateCQ(16, nil))(t)
+	cq := get(vctx.CreateCQ(16, nil))(t)
 	t.Cleanup(func() { must(t, cq.Close()) })
-	return ctx, pd, cq
+	return vctx, pd, cq
 }
 
 func TestV_FL_09_FramesOfARealInterface(t *testing.T) {
@@ -47,7 +47,7 @@ func TestV_FL_09_FramesOfARealInterface(t *testing.T) {
 	mr := get(pd.RegMR(buf, verbs.AccessLocalWrite))(t)
 	t.Cleanup(func() { must(t, mr.Close()) })
 	must(t, qp.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{mr.SGE(0, 2000)}}))
-	mac := [6]byte{2, 0xfe, byte(os.Getpid() >> 8), byte(os.Getpid()), 0, 1} // nobody's
+	mac := [6]byte{2, 0xfe, byte(os.Getpid() >> 8), byte(os.Getpid()), 0, 1} // a locally administered address
 	f := get(qp.CreateFlow(&verbs.FlowAttr{Port: 1, Specs: []verbs.FlowSpec{
 		verbs.FlowSpecEth{Val: verbs.FlowEthFilter{DstMAC: mac}, Mask: verbs.FlowEthFilter{DstMAC: allMAC}},
 	}}))(t)
@@ -65,25 +65,27 @@ func TestV_FL_09_FramesOfARealInterface(t *testing.T) {
 			t.Fatal("no frame")
 		}
 	}
-	if wc := wcs[0]; wc.Status != verbs.WCSuccess || !bytes.Equal(buf[:wc.ByteLen], summed(frame)) || wc.WCFlags != verbs.WCIPCsumOK {
+	if wc := wcs[0]; wc.Status != verbs.WCSuccess || !bytes.Equal(buf[:wc.ByteLen], summed(frame)) ||
+		wc.WCFlags != verbs.WCIPCsumOK {
 		t.Errorf("%+v, % x", wc, buf[:wc.ByteLen])
 	}
 }
 
-func TestV_QP_06_RawPacketsWithoutTheRight(t *testing.T) {
+func TestV_QP_06_RawPacketsWithoutCapability(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
 	must(t, unix.Capset(&hdr, &none[0]))
 	_, pd, cq := onLoopback(t)
 	_, err := pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRawPacket, SendCQ: cq, RecvCQ: cq})
-	if !errors.Is(err, syscall.EPERM) || !strings.Contains(err.Error(), "CAP_NET_RAW") || !strings.Contains(err.Error(), "setcap") {
+	if !errors.Is(err, syscall.EPERM) || !strings.Contains(err.Error(), "CAP_NET_RAW") || !strings.Contains(err.Error(),
+		"setcap") {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestV_QPS_18_RawPacketsWhileStatesChange has both stations send to each other and to themselves, while QPs move and rules come and
-// go: nothing may hang, race or be lost from a queue.
+// TestV_QPS_18_RawPacketsWhileStatesChange: both stations send to each other and to themselves while QPs change state
+// and rules are added and removed: no deadlock, no race and no lost queue slot.
 func TestV_QPS_18_RawPacketsWhileStatesChange(t *testing.T) {
 	_, list := fabricOf(t, 2, nil)
 	frame := eth(macB, macA, 0x88b5, make([]byte, 46))
@@ -112,7 +114,7 @@ func TestV_QPS_18_RawPacketsWhileStatesChange(t *testing.T) {
 	for i, s := range list {
 		must(t, rules[i].Close())
 		reset(t, s.qp)
-		for range 32 { // all places are free
+		for range 32 { // all slots are free
 			must(t, s.qp.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{s.mr.SGE(0, slotLen)}}))
 		}
 		s.send(frame)

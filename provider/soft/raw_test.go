@@ -13,28 +13,30 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/mem"
 	"github.com/verbena-rdma/verbena/internal/raw"
+	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// everything gives each of the stations a rule for all frames.
-func everything(stations ...*station) {
+// matchAll adds a rule for all frames to each of the stations.
+func matchAll(stations ...*station) {
 	for _, s := range stations {
 		s.rule(verbs.FlowAttr{})
 	}
 }
 
-func TestV_FL_09_AFrameOfARule(t *testing.T) {
+func TestV_FL_09_FrameOfARule(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]
 	frame := summed(eth(macB, macA, 0x0800, ip4(17, hostA, hostB, udpOf(1, 2, []byte("hello")))))
 	b.post(b.qp, 0, 4)
 	a.send(frame)
-	b.nothing() // no rule takes it
-	everything(b)
+	b.nothing() // no rule matches it
+	matchAll(b)
 	a.send(frame)
 	got, c := b.got()
-	if !bytes.Equal(got, frame) || c.QPNum != b.qp.QPN() || c.WCFlags != verbs.WCIPCsumOK || c.CVLAN != 0 || c.FlowTag != 0 {
+	if !bytes.Equal(got, frame) || c.QPNum != b.qp.QPN() || c.WCFlags != verbs.WCIPCsumOK || c.CVLAN != 0 ||
+		c.FlowTag != 0 {
 		t.Errorf("% x, %+v", got, c)
 	}
 	a.nothing()
@@ -43,15 +45,15 @@ func TestV_FL_09_AFrameOfARule(t *testing.T) {
 func TestV_WC_04_IPCsumOK(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]
-	everything(b)
+	matchAll(b)
 	good := summed(eth(macB, macA, 0x0800, ip4(6, hostA, hostB, tcpOf(1, 2, []byte("hello")))))
 	for i, frame := range [][]byte{
 		good,
 		with(good, 25),           // IPv4 checksum
 		with(good, 51),           // TCP checksum
 		with(good, len(good)-1),  // data
-		good[:len(good)-1],       // not whole
-		with(good, 0),            // another station's: the checksums are right
+		good[:len(good)-1],       // truncated
+		with(good, 0),            // another station's; its checksums are valid
 		append(good, 0, 0, 0, 0), // padding
 		summed(eth(macB, macA, 0x86dd, ip6(6, netA, netB, tcpOf(1, 2)))),
 		eth(macB, macA, 0x88b5, make([]byte, 46)),
@@ -68,12 +70,12 @@ func TestV_WC_04_IPCsumOK(t *testing.T) {
 func TestV_SEND_13_IPCsumOfRawPackets(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]
-	everything(b)
+	matchAll(b)
 	for _, frame := range [][]byte{
 		eth(macB, macA, 0x0800, ip4(6, hostA, hostB, tcpOf(1, 2, []byte("odd")))),
 		eth(macB, macA, 0x0800, ip4(17, hostA, hostB, udpOf(1, 2, []byte("even")))),
 		cat(macB, macA, be16(0x8100), vlan(5, 0x86dd, ip6(17, netA, netB, udpOf(1, 2, []byte("x"))))),
-		eth(macB, macA, 0x88b5, make([]byte, 46)), // has none
+		eth(macB, macA, 0x88b5, make([]byte, 46)), // no IPv4 header
 	} {
 		b.post(b.qp, 0, 1)
 		must(t, a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendIPCsum | verbs.SendInline, Inline: frame}))
@@ -85,14 +87,14 @@ func TestV_SEND_13_IPCsumOfRawPackets(t *testing.T) {
 }
 
 func TestV_QPX_04_StrippedTagAndFCS(t *testing.T) {
-	_, s := fabricOf(t, 2, func(i *verbs.QPInitAttrEx) {
+	_, s := fabricOf(t, 2, func(i *verbs.QPInitAttr) {
 		i.CreateFlags = verbs.QPCreateCVLANStripping | verbs.QPCreateScatterFCS
 	})
 	a, b := s[0], s[1]
-	everything(b)
+	matchAll(b)
 	tagged := cat(macB, macA, be16(0x8100), vlan(0x6123, 0x88b5, make([]byte, 46)))
 	plain := eth(macB, macA, 0x88b5, make([]byte, 46))
-	service := cat(macB, macA, be16(0x88a8), vlan(0x6123, 0x88b5, make([]byte, 46))) // no customer's tag
+	service := cat(macB, macA, be16(0x88a8), vlan(0x6123, 0x88b5, make([]byte, 46))) // not a C-VLAN tag
 	for i, frame := range [][]byte{tagged, plain, service} {
 		b.post(b.qp, 0, 1)
 		a.send(frame)
@@ -111,13 +113,14 @@ func TestV_QPX_04_StrippedTagAndFCS(t *testing.T) {
 func TestV_SEND_04_V_SEND_17_SizesOfFrames(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]
-	everything(b)
+	matchAll(b)
 	big := get(b.pd.RegMR(make([]byte, 10000), verbs.AccessLocalWrite))(t)
-	frame := eth(macB, macA, 0x88b5, make([]byte, 9004)) // 9014 and a tag are the longest
-	mine := get(a.pd.RegMR(append(frame, 1, 2, 3), verbs.AccessLocalWrite))(t)
+	frame := eth(macB, macA, 0x88b5, make([]byte, 9004)) // the longest frame: 9014 bytes and a tag
+	ownReport := get(a.pd.RegMR(append(frame, 1, 2, 3), verbs.AccessLocalWrite))(t)
 	for _, n := range []int{14, 15, 60, 9017, 9018} {
 		must(t, b.qp.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{big.SGE(0, 10), big.SGE(10, 0), big.SGE(10, 9990)}}))
-		must(t, a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{mine.SGE(0, 7), mine.SGE(7, n-7)}}))
+		must(t, a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend,
+			SGList: []verbs.SGE{ownReport.SGE(0, 7), ownReport.SGE(7, n-7)}}))
 		if c := a.next(); c.Status != verbs.WCSuccess {
 			t.Fatalf("%d bytes: %+v", n, c)
 		}
@@ -125,10 +128,10 @@ func TestV_SEND_04_V_SEND_17_SizesOfFrames(t *testing.T) {
 			t.Fatalf("%d bytes: %+v", n, c)
 		}
 	}
-	for _, n := range []int{0, 13, 9019} { // a send error: SQE, from where the program comes back
+	for _, n := range []int{0, 13, 9019} { // a send error: SQE, which the program leaves by modify_qp
 		must(t, a.qp.PostSend(
-			verbs.SendWR{WRID: 1, Opcode: verbs.WRSend, SGList: []verbs.SGE{mine.SGE(0, n)}},
-			verbs.SendWR{WRID: 2, Opcode: verbs.WRSend, SGList: []verbs.SGE{mine.SGE(0, 60)}}))
+			verbs.SendWR{WRID: 1, Opcode: verbs.WRSend, SGList: []verbs.SGE{ownReport.SGE(0, n)}},
+			verbs.SendWR{WRID: 2, Opcode: verbs.WRSend, SGList: []verbs.SGE{ownReport.SGE(0, 60)}}))
 		if c := a.next(); c == nil || c.Status != verbs.WCLocLenErr || c.WRID != 1 {
 			t.Errorf("%d bytes: %+v", n, c)
 		}
@@ -138,15 +141,16 @@ func TestV_SEND_04_V_SEND_17_SizesOfFrames(t *testing.T) {
 		must(t, a.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSRTS}, verbs.QPAttrState))
 	}
 	b.nothing()
-	must(t, mine.Close())
+	must(t, ownReport.Close())
 	must(t, big.Close())
 }
 
 func TestX_WC_02_BadMemoryOfRawPackets(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]
-	everything(b)
-	must(t, a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{{Addr: a.mr.Addr(), Length: 60, LKey: a.mr.LKey() + 1}}}))
+	matchAll(b)
+	must(t, a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend,
+		SGList: []verbs.SGE{{Addr: a.mr.Addr(), Length: 60, LKey: a.mr.LKey() + 1}}}))
 	if c := a.next(); c.Status != verbs.WCLocProtErr || a.qp.State() != verbs.QPSSQE {
 		t.Errorf("a wrong lkey in a send: %+v, %v", c, a.qp.State())
 	}
@@ -163,7 +167,7 @@ func TestX_WC_02_BadMemoryOfRawPackets(t *testing.T) {
 		if c := b.next(); c == nil || c.Status != verbs.WCWRFlushErr || c.WRID != 2 || b.qp.State() != verbs.QPSErr {
 			t.Errorf("%v, the next one: %+v, %v", status, c, b.qp.State())
 		}
-		// In ERR what is posted is flushed.
+		// Receives posted in ERR are flushed.
 		must(t, b.qp.PostRecv(verbs.RecvWR{WRID: 3}))
 		must(t, b.qp.PostSend(verbs.SendWR{WRID: 4, Opcode: verbs.WRSend}))
 		for want := uint64(3); want <= 4; want++ {
@@ -178,7 +182,7 @@ func TestX_WC_02_BadMemoryOfRawPackets(t *testing.T) {
 func TestV_QPS_05_RawPacketsByState(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]
-	everything(b)
+	matchAll(b)
 	frame := eth(macB, macA, 0x88b5, make([]byte, 46))
 	state := func(s verbs.QPState, port uint8) {
 		t.Helper()
@@ -193,7 +197,7 @@ func TestV_QPS_05_RawPacketsByState(t *testing.T) {
 		b.post(b.qp, 0, 1)
 		a.send(frame)
 		if got := b.next() != nil; got != want {
-			t.Fatalf("in %v a frame is received: %v", b.qp.State(), got)
+			t.Fatalf("a frame was received in %v: %v", b.qp.State(), got)
 		}
 	}
 	state(verbs.QPSReset, 0)
@@ -211,9 +215,9 @@ func TestV_QPS_05_RawPacketsByState(t *testing.T) {
 	receives(true)
 	state(verbs.QPSSQD, 0)
 	receives(true)
-	// What is posted in SQD waits.
+	// Sends posted in SQD wait.
 	a.post(a.qp, 10, 1)
-	everything(a)
+	matchAll(a)
 	must(t, b.qp.PostSend(verbs.SendWR{WRID: 5, Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: frame}))
 	a.nothing()
 	state(verbs.QPSRTS, 0)
@@ -223,7 +227,7 @@ func TestV_QPS_05_RawPacketsByState(t *testing.T) {
 			t.Fatal("the send has no completion")
 		}
 	}
-	// RESET forgets receives and completions.
+	// RESET discards receives and completions.
 	b.post(b.qp, 20, 1)
 	a.send(frame)
 	state(verbs.QPSReset, 0)
@@ -235,7 +239,7 @@ func TestV_QPS_05_RawPacketsByState(t *testing.T) {
 }
 
 func TestV_GEN_06_SlotsOfARawSendQueue(t *testing.T) {
-	_, s := fabricOf(t, 1, func(i *verbs.QPInitAttrEx) { i.SigAll = false })
+	_, s := fabricOf(t, 1, func(i *verbs.QPInitAttr) { i.SigAll = false })
 	a := s[0]
 	frame := eth(macB, macA, 0x88b5, make([]byte, 46))
 	wr := verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: frame}
@@ -259,7 +263,7 @@ func TestV_AE_12_RawQPWhoseCQOverflows(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]
 	small := get(b.ctx.CreateCQ(1, nil))(t)
-	qp := b.newQP(func(i *verbs.QPInitAttrEx) { i.RecvCQ = small })
+	qp := b.newQP(func(i *verbs.QPInitAttr) { i.RecvCQ = small })
 	f := b.ruleOf(qp, verbs.FlowAttr{})
 	b.post(qp, 0, 3)
 	frame := eth(macB, macA, 0x88b5, make([]byte, 46))
@@ -270,7 +274,8 @@ func TestV_AE_12_RawQPWhoseCQOverflows(t *testing.T) {
 	if ev := b.event(); ev.Type != verbs.EventQPFatal || ev.QP != qp || qp.State() != verbs.QPSErr {
 		t.Errorf("%+v, %v", ev, qp.State())
 	}
-	if _, err := b.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRawPacket, SendCQ: b.cq.CQ, RecvCQ: small}); !errors.Is(err, syscall.EIO) {
+	if _, err := b.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRawPacket, SendCQ: b.cq.CQ,
+		RecvCQ: small}); !errors.Is(err, syscall.EIO) {
 		t.Errorf("one more QP on that CQ: %v", err)
 	}
 	must(t, f.Close())
@@ -278,8 +283,8 @@ func TestV_AE_12_RawQPWhoseCQOverflows(t *testing.T) {
 	must(t, small.Close())
 }
 
-// tsoInit makes a QP that can segment.
-func tsoInit(i *verbs.QPInitAttrEx) {
+// tsoInit changes attributes to those of a QP with TSO.
+func tsoInit(i *verbs.QPInitAttr) {
 	i.MaxTSOHeader = 54
 	i.SendOpsFlags = verbs.QPExWithSend | verbs.QPExWithTSO
 }
@@ -287,7 +292,7 @@ func tsoInit(i *verbs.QPInitAttrEx) {
 func TestV_WR_19_SegmentsOnTheWire(t *testing.T) {
 	_, s := fabricOf(t, 2, tsoInit)
 	a, b := s[0], s[1]
-	everything(b)
+	matchAll(b)
 	hdr := eth(macB, macA, 0x0800, ip4(6, hostA, hostB, tcpOf(1, 2)))
 	for i := range a.buf[:9000] {
 		a.buf[i] = byte(i * 3)
@@ -312,16 +317,18 @@ func TestV_WR_19_SegmentsOnTheWire(t *testing.T) {
 			all = append(all, got[54:]...)
 		}
 		if !bytes.Equal(all, a.buf[:n]) {
-			t.Errorf("%d bytes are not what arrives", n)
+			t.Errorf("%d bytes: the received frames differ", n)
 		}
 		reset(t, b.qp)
 	}
-	// The plain way, and headers that are not TCP's.
+	// The plain call, and headers other than TCP.
 	b.post(b.qp, 0, 2)
-	must(t, a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRTSO, SGList: []verbs.SGE{a.mr.SGE(0, 5)}, TSO: &verbs.TSO{Hdr: hdr, MSS: 100}}))
+	must(t, a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRTSO, SGList: []verbs.SGE{a.mr.SGE(0, 5)},
+		TSO: &verbs.TSO{Hdr: hdr, MSS: 100}}))
 	a.next()
 	b.got()
-	must(t, a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRTSO, SGList: []verbs.SGE{a.mr.SGE(0, 5)}, TSO: &verbs.TSO{Hdr: hdr[:42], MSS: 100}}))
+	must(t, a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRTSO, SGList: []verbs.SGE{a.mr.SGE(0, 5)},
+		TSO: &verbs.TSO{Hdr: hdr[:42], MSS: 100}}))
 	if c := a.next(); c.Status != verbs.WCLocQPOpErr || a.qp.State() != verbs.QPSSQE {
 		t.Errorf("half a header: %+v", c)
 	}
@@ -329,70 +336,73 @@ func TestV_WR_19_SegmentsOnTheWire(t *testing.T) {
 
 func TestV_QDX_RawPacketCaps(t *testing.T) {
 	f := mem.NewFabric(mem.Config{})
-	ctx := rawDevice(t, f, 0)
-	caps := get(ctx.QueryDeviceEx())(t)
+	vctx := rawDevice(t, f, 0)
+	caps := get(vctx.QueryDevice())(t)
 	if caps.RawPacketCaps != verbs.RawPacketCVLANStripping|verbs.RawPacketScatterFCS|verbs.RawPacketIPCsum ||
 		caps.TSOCaps != (verbs.TSOCaps{MaxTSO: 1 << 18, SupportedQPTs: 1 << 8}) || caps.MaxWQTypeRQ != 1<<16 ||
-		caps.RSSCaps.MaxRWQIndirectionTableSize != 1024 || caps.RSSCaps.RxHashFunction != 1 || caps.RSSCaps.RxHashFieldsMask != 0x800001ff ||
-		caps.PacketPacingCaps.SupportedQPTs != 1<<8 || caps.DeviceCapFlagsEx&verbs.DeviceRawScatterFCS == 0 {
+		caps.RSSCaps.MaxRWQIndirectionTableSize != 1024 || caps.RSSCaps.RxHashFunction != 1 ||
+		caps.RSSCaps.RxHashFieldsMask != 0x800001ff ||
+		caps.PacketPacingCaps.SupportedQPTs != 1<<8 || caps.DeviceCapFlags&verbs.DeviceRawScatterFCS == 0 {
 		t.Errorf("%+v", caps)
 	}
-	if f := caps.Orig.DeviceCapFlags; f&verbs.DeviceManagedFlowSteering == 0 || f&verbs.DeviceRawIPCsum == 0 || caps.Orig.MaxRawEthyQP == 0 {
+	if f := caps.DeviceCapFlags; f&verbs.DeviceManagedFlowSteering == 0 || f&verbs.DeviceRawIPCsum == 0 ||
+		caps.MaxRawEthyQP == 0 {
 		t.Error(f)
 	}
-	must(t, ctx.Close())
-	e := newEnds(t, &networks[0], 1, nil)[0] // a device whose link has no frames
-	caps = get(e.ctx.QueryDeviceEx())(t)
-	if caps.RawPacketCaps != 0 || caps.TSOCaps.MaxTSO != 0 || caps.MaxWQTypeRQ != 0 || caps.Orig.DeviceCapFlags&verbs.DeviceRawIPCsum != 0 {
+	must(t, vctx.Close())
+	e := newEnds(t, &networks[0], 1, nil)[0] // a device without a link of frames
+	caps = get(e.ctx.QueryDevice())(t)
+	if caps.RawPacketCaps != 0 || caps.TSOCaps.MaxTSO != 0 || caps.MaxWQTypeRQ != 0 ||
+		caps.DeviceCapFlags&verbs.DeviceRawIPCsum != 0 {
 		t.Errorf("%+v", caps)
 	}
 }
 
-func TestV_QPX_10_WhatRawPacketsLack(t *testing.T) {
+func TestV_QPX_10_UnsupportedByRawPackets(t *testing.T) {
 	_, s := fabricOf(t, 1, nil)
 	a := s[0]
-	for errno, changes := range map[verbs.Errno][]func(*verbs.QPInitAttrEx){
+	for errno, changes := range map[verbs.Errno][]func(*verbs.QPInitAttr){
 		verbs.EOPNOTSUPP: {
-			func(i *verbs.QPInitAttrEx) { i.CreateFlags = verbs.QPCreatePCIWriteEndPadding },
-			func(i *verbs.QPInitAttrEx) { i.Type, i.MaxTSOHeader = verbs.QPTypeUD, 54 },
+			func(i *verbs.QPInitAttr) { i.CreateFlags = verbs.QPCreatePCIWriteEndPadding },
+			func(i *verbs.QPInitAttr) { i.Type, i.MaxTSOHeader = verbs.QPTypeUD, 54 },
 		},
 		verbs.EINVAL: {
-			func(i *verbs.QPInitAttrEx) { i.MaxTSOHeader = 257 },
-			func(i *verbs.QPInitAttrEx) { i.Cap.MaxInlineData = 4097 },
+			func(i *verbs.QPInitAttr) { i.MaxTSOHeader = 257 },
+			func(i *verbs.QPInitAttr) { i.Cap.MaxInlineData = 4097 },
 		},
 	} {
 		for n, change := range changes {
-			init := &verbs.QPInitAttrEx{QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeRawPacket, SendCQ: a.cq.CQ, RecvCQ: a.cq.CQ}}
+			init := &verbs.QPInitAttr{Type: verbs.QPTypeRawPacket, SendCQ: a.cq.CQ, RecvCQ: a.cq.CQ}
 			change(init)
-			if _, err := a.pd.CreateQPEx(init); !errors.Is(err, errno) {
+			if _, err := a.pd.CreateQP(init); !errors.Is(err, errno) {
 				t.Errorf("%v, %d: %v", errno, n, err)
 			}
 		}
 	}
-	init := &verbs.QPInitAttrEx{QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeRawPacket, SendCQ: a.cq.CQ, RecvCQ: a.cq.CQ}, MaxTSOHeader: 256}
-	must(t, get(a.pd.CreateQPEx(init))(t).Close())
+	init := &verbs.QPInitAttr{Type: verbs.QPTypeRawPacket, SendCQ: a.cq.CQ, RecvCQ: a.cq.CQ, MaxTSOHeader: 256}
+	must(t, get(a.pd.CreateQP(init))(t).Close())
 }
 
-// TestRateLimit runs in the fabric's own time: nothing goes before it may.
+// TestX_QPM_01_RateLimit: in the fabric's virtual time, no frame is sent before its time.
 func TestX_QPM_01_RateLimit(t *testing.T) {
 	now := int64(1)
 	clock := func() int64 { return now }
 	f := mem.NewFabric(mem.Config{Now: clock})
-	dev := get(soft.New(soft.Config{
+	dev := get(soft.New(softlink.On(soft.Config{
 		Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, 9})}, Clock: clock, Manual: true, Shards: 1,
-		Link: func(a []netip.Addr, n int) (link.Link, error) { return f.Open(a, n) }, Raw: f.OpenRaw,
-	}))(t)
-	ctx := get(dev.Open())(t)
-	pd := get(ctx.AllocPD())(t)
-	cq := get(ctx.CreateCQ(64, nil))(t)
+	}, softlink.Links{Open: func(a []netip.Addr, n int) (link.Link, error) { return f.Open(a, n) }, Raw: f.OpenRaw})))(t)
+	vctx := get(dev.Open())(t)
+	pd := get(vctx.AllocPD())(t)
+	cq := get(vctx.CreateCQ(64, nil))(t)
 	qp := get(pd.CreateQP(&verbs.QPInitAttr{
-		Type: verbs.QPTypeRawPacket, SendCQ: cq, RecvCQ: cq, SigAll: true, Cap: verbs.QPCap{MaxSendWR: 64, MaxInlineData: 2000},
+		Type: verbs.QPTypeRawPacket, SendCQ: cq, RecvCQ: cq, SigAll: true, Cap: verbs.QPCap{MaxSendWR: 64,
+			MaxInlineData: 2000},
 	}))(t)
 	toRTS(t, qp)
 	if err := qp.Modify(&verbs.QPAttr{RateLimit: 100<<20 + 1}, verbs.QPAttrRateLimit); !errors.Is(err, verbs.EINVAL) {
 		t.Errorf("a rate above the device's: %v", err)
 	}
-	// 8000 kb/s are a byte each microsecond: a frame of 1000 bytes takes a millisecond.
+	// 8000 kb/s is one byte each microsecond: a frame of 1000 bytes takes a millisecond.
 	must(t, qp.Modify(&verbs.QPAttr{RateLimit: 8000}, verbs.QPAttrRateLimit))
 	if a, _, err := qp.Query(verbs.QPAttrRateLimit); err != nil || a.RateLimit != 8000 {
 		t.Errorf("%d kb/s, %v", a.RateLimit, err)
@@ -420,7 +430,7 @@ func TestX_QPM_01_RateLimit(t *testing.T) {
 			}
 			next := dev.NextDeadline()
 			if next <= now {
-				t.Fatalf("at %d it is to be run at %d, and nothing goes", now, next)
+				t.Fatalf("at %d, deadline %d: no frame was sent", now, next)
 			}
 			now = next
 		}
@@ -430,14 +440,14 @@ func TestX_QPM_01_RateLimit(t *testing.T) {
 	}
 	const ms = 1e6
 	run(4, 0, ms, 2*ms, 3*ms)
-	now += 1e9 // after a silence, two milliseconds' worth goes at once, and the frame that is due
+	now += 1e9 // after an idle second, a burst of 2 ms is sent at once, and the frame that is due
 	run(5, 0, 0, 0, ms, 2*ms)
 	must(t, qp.ModifyRateLimit(&verbs.QPRateLimitAttr{RateLimit: 4000, MaxBurstSz: 1000}))
 	now += 1e9
 	run(4, 0, 0, 2*ms, 4*ms)
 	must(t, qp.ModifyRateLimit(&verbs.QPRateLimitAttr{}))
 	run(5, 0, 0, 0, 0, 0)
-	// What waits is flushed in ERR.
+	// Waiting sends are flushed in ERR.
 	must(t, qp.ModifyRateLimit(&verbs.QPRateLimitAttr{RateLimit: 1}))
 	must(t, qp.PostSend(wr, wr, wr))
 	if n := done(); n != 1 {
@@ -453,14 +463,14 @@ func TestX_QPM_01_RateLimit(t *testing.T) {
 	must(t, qp.Close())
 	must(t, cq.Close())
 	must(t, pd.Close())
-	must(t, ctx.Close())
+	must(t, vctx.Close())
 }
 
-// In real time a timer lets the frames go, not a program that calls.
+// TestX_QPM_01_RateLimitByTheClock: in real time a timer sends the frames, without calls of the program.
 func TestX_QPM_01_RateLimitByTheClock(t *testing.T) {
 	_, list := fabricOf(t, 2, nil)
 	a, b := list[0], list[1]
-	everything(b)
+	matchAll(b)
 	const frames, size = 9, 500
 	send := func() (took time.Duration) {
 		for range frames {
@@ -468,7 +478,8 @@ func TestX_QPM_01_RateLimitByTheClock(t *testing.T) {
 		}
 		start := time.Now()
 		for range frames {
-			must(t, a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: eth(macB, macA, 0x88b5, make([]byte, size-14))}))
+			must(t, a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline,
+				Inline: eth(macB, macA, 0x88b5, make([]byte, size-14))}))
 		}
 		for _, s := range list {
 			for range frames {
@@ -483,10 +494,10 @@ func TestX_QPM_01_RateLimitByTheClock(t *testing.T) {
 		}
 		return time.Since(start)
 	}
-	// 400 kb/s: 10 ms for each frame. The first two, one of the burst and one that is due, go at once.
+	// 400 kb/s: 10 ms for each frame. The first two, one of the burst and one that is due, are sent at once.
 	must(t, a.qp.ModifyRateLimit(&verbs.QPRateLimitAttr{RateLimit: 400, MaxBurstSz: size}))
 	if took := send(); took < (frames-2)*10*time.Millisecond {
-		t.Errorf("%d frames of 10 ms went in %v", frames, took)
+		t.Errorf("%d frames of 10 ms were sent in %v", frames, took)
 	}
 	must(t, a.qp.ModifyRateLimit(&verbs.QPRateLimitAttr{}))
 	send()
@@ -496,16 +507,16 @@ func TestRawPacketsAllocateNothing(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector allocates")
 	}
-	_, s := fabricOf(t, 2, func(i *verbs.QPInitAttrEx) { i.MaxTSOHeader = 54 })
+	_, s := fabricOf(t, 2, func(i *verbs.QPInitAttr) { i.MaxTSOHeader = 54 })
 	a, b := s[0], s[1]
-	everything(b)
+	matchAll(b)
 	step := rawStep(a, b)
 	if n := testing.AllocsPerRun(200, step); n != 0 {
 		t.Errorf("%v allocations for a frame and a TSO request of two", n)
 	}
 }
 
-// rawStep sends a frame and a TSO request from a to b.
+// rawStep sends a frame and a TSO request from a to b and takes all completions.
 func rawStep(a, b *station) func() {
 	frame := summed(eth(macB, macA, 0x0800, ip4(6, hostA, hostB, tcpOf(1, 2, make([]byte, 1000)))))
 	copy(a.buf, frame)
@@ -529,8 +540,8 @@ func rawStep(a, b *station) func() {
 }
 
 func BenchmarkRawPackets(b *testing.B) {
-	_, s := fabricOf(b, 2, func(i *verbs.QPInitAttrEx) { i.MaxTSOHeader = 54 })
-	everything(s[1])
+	_, s := fabricOf(b, 2, func(i *verbs.QPInitAttr) { i.MaxTSOHeader = 54 })
+	matchAll(s[1])
 	step := rawStep(s[0], s[1])
 	b.ReportAllocs()
 	for b.Loop() {

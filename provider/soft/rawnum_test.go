@@ -4,23 +4,24 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/link/mem"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// fewQPs is a context of a device that has room for so many QPs, and a PD of it.
-func fewQPs(t *testing.T, n int) (*context, *pd) {
+// fewQPs returns a context of a device with room for n QPs, and a PD of it.
+func fewQPs(t *testing.T, n int) (*deviceContext, *pd) {
 	t.Helper()
 	fabric := mem.NewFabric(mem.Config{})
 	d := newDevice(spec{name: "vrb_few", addrs: addrs("198.18.0.1")})
 	d.virtual = true
-	d.cfg.Raw = fabric.OpenRaw
+	d.cfg.links.Raw = fabric.OpenRaw
 	drv, err := d.Open(&portEvents{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := drv.(*context)
+	c := drv.(*deviceContext)
 	c.eng = engine.New(engine.Config{MaxQPs: n})
 	t.Cleanup(func() { _ = c.Close() })
 	p, err := c.AllocPD()
@@ -30,17 +31,19 @@ func fewQPs(t *testing.T, n int) (*context, *pd) {
 	return c, p.(*pd)
 }
 
-// A RAW_PACKET QP has a number like any other QP, which counts as one of the device's, and is free again when the QP is gone.
+// TestV_QP_11_NumbersOfRawPacketQPs: a RAW_PACKET QP has a number like any other QP, counts as one of the device's
+// QPs, and its number is free after its destruction.
 func TestV_QP_11_NumbersOfRawPacketQPs(t *testing.T) {
 	const room = 3
 	c, p := fewQPs(t, room)
-	init := func() *verbs.QPDriverInit {
-		i := &verbs.QPDriverInit{RecvCQ: c.newCQ(1, 0, nil)}
+	cq := made(made(driver.NewDevice(c.dev).Open())(t).CreateCQ(1, nil))(t)
+	init := func() *verbs.QPInitAttr {
+		i := &verbs.QPInitAttr{RecvCQ: cq}
 		i.Cap.MaxRecvWR, i.Cap.MaxRecvSGE = 1, 1
 		return i
 	}
 	for round := range 3 {
-		var qps []verbs.QPDriver
+		var qps []verbs.DriverQP
 		nums := map[uint32]bool{}
 		for range room {
 			q, err := p.createRaw(init(), nil)
@@ -62,7 +65,7 @@ func TestV_QP_11_NumbersOfRawPacketQPs(t *testing.T) {
 			}
 		}
 		if c.dev.rawUse.qps != 0 {
-			t.Fatalf("round %d: the link of frames is held for %d QPs, though none is left", round, c.dev.rawUse.qps)
+			t.Fatalf("round %d: the link of frames is open for %d QPs after the last one was destroyed", round, c.dev.rawUse.qps)
 		}
 	}
 }

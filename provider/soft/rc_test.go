@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// onFabric is the mem network over a fabric that the test holds.
+// onFabric is the mem network on a fabric of the test.
 func onFabric(f *mem.Fabric) *network {
 	n := networks[0]
 	n.open = func(testing.TB) opener { return f.Open }
@@ -26,7 +26,7 @@ func recv(e *end, id uint64, n int) verbs.RecvWR {
 	return verbs.RecvWR{WRID: id, SGList: []verbs.SGE{e.mr.SGE(0, n)}}
 }
 
-// The sender of a message that nobody has posted a receive for is asked to wait, and tries again.
+// TestV_KC_02_ReceiverNotReady: a message without a posted receive is delayed by RNR NAKs and retried.
 func TestV_KC_02_ReceiverNotReady(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
@@ -42,12 +42,12 @@ func TestV_KC_02_ReceiverNotReady(t *testing.T) {
 		a.good(1)
 		b.good(1)
 		if !bytes.Equal(a.buf[:10000], b.buf[:10000]) {
-			t.Error("other bytes arrived")
+			t.Error("the received bytes differ")
 		}
 	})
 }
 
-// Losing a third of all packets must not lose, change or reorder a message.
+// TestV_TR_02_ReliableDespiteLoss: a loss of a third of all packets does not lose, change or reorder a message.
 func TestV_TR_02_ReliableDespiteLoss(t *testing.T) {
 	f := mem.NewFabric(mem.Config{Seed: 5, Faults: lossy})
 	ends := newEnds(t, onFabric(f), 2, nil)
@@ -71,11 +71,12 @@ func TestV_TR_02_ReliableDespiteLoss(t *testing.T) {
 	}
 	a.good(msgs)
 	if !bytes.Equal(a.buf[:msgs*size], b.buf[:msgs*size]) {
-		t.Error("other bytes arrived")
+		t.Error("the received bytes differ")
 	}
 }
 
-// A peer that is gone is given up after the retries; the failure tells its story, and the rest is flushed.
+// TestV_QPS_16_FirstFailureThenFlushed: after the retries a request to a closed peer fails with the details of the
+// failure, and the others are flushed.
 func TestV_QPS_16_FirstFailureThenFlushed(t *testing.T) {
 	f := mem.NewFabric(mem.Config{})
 	ends := newEnds(t, onFabric(f), 2, nil)
@@ -84,13 +85,14 @@ func TestV_QPS_16_FirstFailureThenFlushed(t *testing.T) {
 	f.Cut(addr(0), addr(1))
 	for i := range 3 {
 		wr := send(a, 100)
-		wr.WRID, wr.Flags = uint64(i), 0 // failures complete in any case
+		wr.WRID, wr.Flags = uint64(i), 0 // failures complete even without a signal
 		must(t, qa.PostSend(wr))
 	}
 	must(t, qa.PostRecv(recv(a, 10, 100)))
 	wcs := a.poll(4)
 	first := wcs[0]
-	if first.WRID != 0 || first.Status != verbs.WCRetryExcErr || first.Cause == nil || first.Cause.Heard || first.Cause.Retries != 2 {
+	if first.WRID != 0 || first.Status != verbs.WCRetryExcErr || first.Cause == nil || first.Cause.Heard ||
+		first.Cause.Retries != 2 {
 		t.Errorf("first completion %+v, cause %+v", first, first.Cause)
 	}
 	seen := map[uint64]bool{}
@@ -115,7 +117,7 @@ func TestV_QPS_16_FirstFailureThenFlushed(t *testing.T) {
 	}
 }
 
-func TestV_QPS_03_ResetForgetsAndTheQPWorksAgain(t *testing.T) {
+func TestV_QPS_03_ResetDiscardsAndTheQPIsReusable(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := ends[0], ends[1]
@@ -123,18 +125,21 @@ func TestV_QPS_03_ResetForgetsAndTheQPWorksAgain(t *testing.T) {
 		must(t, qb.PostRecv(recv(b, 1, 100), recv(b, 2, 100)))
 		must(t, qa.PostRecv(recv(a, 3, 100)))
 		must(t, qa.PostSend(send(a, 10)))
-		waitFor(t, "the send to complete", func() bool { return counter(a.dev, "tx_data_bytes") >= 10 && counter(b.dev, "rx_data_bytes") >= 10 })
+		waitFor(t, "the send to complete", func() bool {
+			return counter(a.dev, "tx_data_bytes") >= 10 &&
+				counter(b.dev, "rx_data_bytes") >= 10
+		})
 		for _, q := range []*verbs.QP{qa, qb} {
 			must(t, q.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
 		}
 		for _, e := range ends {
 			if wcs := make([]verbs.WC, 1); get(e.cq.Poll(wcs))(t) != 0 {
-				t.Errorf("a completion survived RESET: %+v", wcs[0])
+				t.Errorf("a completion from before RESET: %+v", wcs[0])
 			}
 		}
 		join(t, qa, qb, nil)
 		for i := range 64 {
-			must(t, qb.PostRecv(recv(b, uint64(i), 100))) // all places are free again
+			must(t, qb.PostRecv(recv(b, uint64(i), 100))) // all slots are free again
 		}
 		for range 64 {
 			must(t, qa.PostSend(send(a, 10)))
@@ -150,7 +155,8 @@ func TestV_QPD_02_DestroyedQPsCompleteNothing(t *testing.T) {
 	a, b := ends[0], ends[1]
 	qb := b.qp(verbs.QPTypeRC, nil)
 	qa := get(a.pd.CreateQP(&verbs.QPInitAttr{
-		Type: verbs.QPTypeRC, SendCQ: a.cq, RecvCQ: a.cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
+		Type: verbs.QPTypeRC, SendCQ: a.cq, RecvCQ: a.cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1,
+			MaxRecvSGE: 1},
 	}))(t)
 	join(t, qa, qb, &verbs.ConnectOptions{Timeout: 8})
 	f.Cut(addr(0), addr(1))
@@ -165,7 +171,7 @@ func TestV_QPD_02_DestroyedQPsCompleteNothing(t *testing.T) {
 	if err := qa.PostSend(send(a, 1)); !errors.Is(err, verbs.EINVAL) {
 		t.Errorf("posting to it: %v", err)
 	}
-	// A packet to its number is dropped and counted.
+	// A packet to the destroyed QP's number is dropped and counted.
 	must(t, qb.PostSend(send(b, 1)))
 	waitFor(t, "unknown_qpn", func() bool { return counter(a.dev, "unknown_qpn") > 0 })
 }
@@ -197,7 +203,7 @@ func TestV_SEND_11_InlineIsCopiedWhilePosting(t *testing.T) {
 	}
 }
 
-func TestV_SEND_01_FirstBadRequestAndThoseBeforeIt(t *testing.T) {
+func TestV_SEND_01_FirstBadRequest(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := ends[0], ends[1]
@@ -248,7 +254,7 @@ func waitFor(tb testing.TB, what string, f func() bool) {
 	tb.Helper()
 	for start := time.Now(); !f(); time.Sleep(100 * time.Microsecond) {
 		if time.Since(start) > 10*time.Second {
-			tb.Fatal("waited in vain for " + what)
+			tb.Fatal("timeout waiting for " + what)
 		}
 	}
 }

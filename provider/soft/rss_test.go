@@ -22,27 +22,28 @@ func (s *station) newWQ(cq *verbs.CQ, flags verbs.WQFlags) *verbs.WQ {
 
 var rssKey, _ = hex.DecodeString("6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa")
 
-// spread makes a QP that spreads what it receives over work queues.
-func (s *station) spread(fields verbs.RxHashFields, wqs ...*verbs.WQ) (*verbs.QP, *verbs.RWQIndTable) {
+// newRSSQP makes a QP that distributes received frames over work queues.
+func (s *station) newRSSQP(fields verbs.RxHashFields, wqs ...*verbs.WQ) (*verbs.QP, *verbs.RWQIndTable) {
 	s.t.Helper()
 	log := uint32(0)
 	for 1<<log < len(wqs) {
 		log++
 	}
 	table := get(s.ctx.CreateRWQIndTable(&verbs.RWQIndTableInitAttr{LogIndTblSize: log, IndTbl: wqs}))(s.t)
-	qp := get(s.pd.CreateQPEx(&verbs.QPInitAttrEx{
-		QPInitAttr: verbs.QPInitAttr{Type: verbs.QPTypeRawPacket},
-		RWQIndTbl:  table, RxHashConf: &verbs.RxHashConf{Function: verbs.RxHashToeplitz, Key: rssKey, Fields: fields},
+	qp := get(s.pd.CreateQP(&verbs.QPInitAttr{
+		Type:      verbs.QPTypeRawPacket,
+		RWQIndTbl: table, RxHashConf: &verbs.RxHashConf{Function: verbs.RxHashToeplitz, Key: rssKey, Fields: fields},
 	}))(s.t)
 	toRTS(s.t, qp)
 	return qp, table
 }
 
-func TestV_RWQ_01_V_WQ_02_V_WQ_03_V_QPX_06_FramesAreSpread(t *testing.T) {
+func TestV_RWQ_01_V_WQ_02_V_WQ_03_V_QPX_06_FramesAreDistributed(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]
 	wqs := []*verbs.WQ{b.newWQ(b.cq.CQ, 0), b.newWQ(b.cq.CQ, 0), b.newWQ(b.cq.CQ, 0)}
-	qp, table := b.spread(verbs.RxHashSrcIPv4|verbs.RxHashDstIPv4|verbs.RxHashSrcPortTCP|verbs.RxHashDstPortTCP, wqs[0], wqs[1], wqs[2], wqs[1])
+	qp, table := b.newRSSQP(verbs.RxHashSrcIPv4|verbs.RxHashDstIPv4|verbs.RxHashSrcPortTCP|verbs.RxHashDstPortTCP,
+		wqs[0], wqs[1], wqs[2], wqs[1])
 	f := b.ruleOf(qp, verbs.FlowAttr{})
 	if err := qp.PostRecv(verbs.RecvWR{}); !errors.Is(err, verbs.EINVAL) {
 		t.Errorf("post_recv to a QP without receives: %v", err)
@@ -62,12 +63,13 @@ func TestV_RWQ_01_V_WQ_02_V_WQ_03_V_QPX_06_FramesAreSpread(t *testing.T) {
 		a.send(frame)
 		got, c := b.got()
 		if int(c.WRID) != want || c.QPNum != qp.QPN() || !bytes.Equal(got, frame) {
-			t.Fatalf("port %d came to queue %d, want %d", port, c.WRID, want)
+			t.Fatalf("port %d: queue %d, want %d", port, c.WRID, want)
 		}
 		seen[want]++
 		for _, wq := range wqs { // empty again
 			must(t, wq.Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrState, State: verbs.WQSErr}))
-			must(t, wq.Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrState | verbs.WQAttrCurrState, State: verbs.WQSReset, CurrState: verbs.WQSErr}))
+			must(t, wq.Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrState | verbs.WQAttrCurrState, State: verbs.WQSReset,
+				CurrState: verbs.WQSErr}))
 			must(t, wq.Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrState, State: verbs.WQSReady}))
 		}
 		b.nothing()
@@ -75,18 +77,18 @@ func TestV_RWQ_01_V_WQ_02_V_WQ_03_V_QPX_06_FramesAreSpread(t *testing.T) {
 	if len(seen) != 3 {
 		t.Error(seen)
 	}
-	// A frame without these fields goes to the first queue.
+	// A frame without the hashed fields is received by the first queue.
 	for i, wq := range wqs {
 		must(t, wq.PostRecv(verbs.RecvWR{WRID: uint64(i), SGList: []verbs.SGE{b.mr.SGE(i*slotLen, slotLen)}}))
 	}
 	a.send(eth(macB, macA, 0x88b5, make([]byte, 46)))
 	if _, c := b.got(); c.WRID != 0 {
-		t.Errorf("an ARP frame came to queue %d", c.WRID)
+		t.Errorf("ARP frame: queue %d", c.WRID)
 	}
 	// Lifetimes (X-RWQ-01, X-WQ-01).
 	for what, err := range map[string]error{"a WQ of a table": wqs[0].Close(), "a table of a QP": table.Close()} {
 		if !errors.Is(err, verbs.EBUSY) {
-			t.Errorf("%s is destroyed: %v", what, err)
+			t.Errorf("destroying %s: %v", what, err)
 		}
 	}
 	must(t, f.Close())
@@ -101,7 +103,7 @@ func TestV_QPX_07_InnerHeaders(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]
 	wqs := []*verbs.WQ{b.newWQ(b.cq.CQ, 0), b.newWQ(b.cq.CQ, 0)}
-	qp, table := b.spread(verbs.RxHashInner|verbs.RxHashDstPortUDP, wqs...)
+	qp, table := b.newRSSQP(verbs.RxHashInner|verbs.RxHashDstPortUDP, wqs...)
 	f := b.ruleOf(qp, verbs.FlowAttr{})
 	key := [raw.KeyLen]byte(rssKey)
 	for port := range 16 {
@@ -111,7 +113,7 @@ func TestV_QPX_07_InnerHeaders(t *testing.T) {
 		}
 		a.send(eth(macB, macA, 0x0800, ip4(17, hostA, hostB, udpOf(5, 4789, []byte{8, 0, 0, 0, 0, 0, 1, 0}, inside))))
 		if _, c := b.got(); uint32(c.WRID) != raw.Toeplitz(&key, be16(port))%2 {
-			t.Errorf("port %d came to queue %d", port, c.WRID)
+			t.Errorf("port %d: queue %d", port, c.WRID)
 		}
 		for _, wq := range wqs {
 			must(t, wq.Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrState, State: verbs.WQSErr}))
@@ -134,7 +136,7 @@ func TestX_WQ_01_V_WQ_01_StatesAtWork(t *testing.T) {
 	if init.MaxWR != 4 || init.MaxSGE != 2 || wq.State() != verbs.WQSReset || wq.WQContext() != "mine" {
 		t.Errorf("%+v, %v", init, wq.State())
 	}
-	qp, table := b.spread(0, wq)
+	qp, table := b.newRSSQP(0, wq)
 	f := b.ruleOf(qp, verbs.FlowAttr{})
 	frame := eth(macB, macA, 0x88b5, make([]byte, 46))
 	move := func(to verbs.WQState) {
@@ -155,7 +157,7 @@ func TestX_WQ_01_V_WQ_01_StatesAtWork(t *testing.T) {
 	}
 	a.send(frame)
 	b.got()
-	move(verbs.WQSErr) // flushes
+	move(verbs.WQSErr) // flushes the receives
 	for want := uint64(1); want < 4; want++ {
 		if c := b.next(); c == nil || c.WRID != want || c.Status != verbs.WCWRFlushErr || c.QPNum != wq.WQN() {
 			t.Errorf("%+v", c)
@@ -169,8 +171,9 @@ func TestX_WQ_01_V_WQ_01_StatesAtWork(t *testing.T) {
 	}
 	move(verbs.WQSReset)
 	move(verbs.WQSReady)
-	// Memory that is none stops the queue, with a completion.
-	must(t, wq.PostRecv(verbs.RecvWR{WRID: 1, SGList: []verbs.SGE{{Addr: 1, Length: 100, LKey: 1}}}, verbs.RecvWR{WRID: 2}))
+	// Unregistered memory causes a completion with an error and stops the queue.
+	must(t, wq.PostRecv(verbs.RecvWR{WRID: 1, SGList: []verbs.SGE{{Addr: 1, Length: 100, LKey: 1}}},
+		verbs.RecvWR{WRID: 2}))
 	a.send(frame)
 	if c := b.next(); c == nil || c.WRID != 1 || c.Status != verbs.WCLocProtErr || wq.State() != verbs.WQSErr {
 		t.Errorf("%+v, %v", c, wq.State())
@@ -191,7 +194,7 @@ func TestV_WQ_06_FlagsAtWork(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]
 	wq := b.newWQ(b.cq.CQ, verbs.WQCVLANStripping|verbs.WQScatterFCS)
-	qp, table := b.spread(0, wq)
+	qp, table := b.newRSSQP(0, wq)
 	f := b.ruleOf(qp, verbs.FlowAttr{})
 	tagged := cat(macB, macA, be16(0x8100), vlan(0x0fff, 0x88b5, make([]byte, 46)))
 	fcs := raw.FCS(tagged)
@@ -222,7 +225,7 @@ func TestD_48_WQFatal(t *testing.T) {
 	a, b := s[0], s[1]
 	small := get(b.ctx.CreateCQ(1, nil))(t)
 	wq := b.newWQ(small, 0)
-	qp, table := b.spread(0, wq)
+	qp, table := b.newRSSQP(0, wq)
 	f := b.ruleOf(qp, verbs.FlowAttr{})
 	b.post(wq, 0, 4)
 	frame := eth(macB, macA, 0x88b5, make([]byte, 46))
@@ -234,7 +237,8 @@ func TestD_48_WQFatal(t *testing.T) {
 	if err != nil || ev.Type != verbs.EventWQFatal || ev.WQ != wq || wq.State() != verbs.WQSErr {
 		t.Fatalf("%+v, %v, %v", ev, err, wq.State())
 	}
-	if _, err := b.ctx.CreateWQ(&verbs.WQInitAttr{MaxWR: 8, MaxSGE: 2, PD: b.pd, CQ: small}); !errors.Is(err, syscall.EIO) {
+	if _, err := b.ctx.CreateWQ(&verbs.WQInitAttr{MaxWR: 8, MaxSGE: 2, PD: b.pd, CQ: small}); !errors.Is(err,
+		syscall.EIO) {
 		t.Errorf("one more work queue on that CQ: %v", err)
 	}
 	must(t, f.Close())

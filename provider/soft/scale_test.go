@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -26,7 +27,7 @@ func many(tb testing.TB, e *end, n int) []*verbs.QP {
 	return qps
 }
 
-// resident is the memory of this process that is in RAM, MB.
+// resident returns the resident memory of this process in MB.
 func resident(tb testing.TB) float64 {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -39,10 +40,11 @@ func resident(tb testing.TB) float64 {
 	return float64(rss*os.Getpagesize()) / 1e6
 }
 
-// scaleRun in the environment makes TestTenThousandQPs be the process that is measured.
+// scaleRun is the environment variable that marks the measured process of TestTenThousandQPs.
 const scaleRun = "VERBENA_TEST_SCALE"
 
-// A process with 10,000 connected RC QPs, each of which has sent and received, stays below 200 MB.
+// TestTenThousandQPs: a process with 10,000 connected RC QPs, each of which has sent and received, has at most 200 MB
+// of resident memory.
 func TestTenThousandQPs(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector's own memory would be measured")
@@ -57,7 +59,7 @@ func TestTenThousandQPs(t *testing.T) {
 		t.Logf("%s", out)
 		return
 	}
-	dev := get(soft.New(soft.Config{Addrs: []netip.Addr{loopback(0)}, Link: testUDP}))(t)
+	dev := get(soft.New(softlink.On(soft.Config{Addrs: []netip.Addr{loopback(0)}}, softlink.Links{Open: testUDP})))(t)
 	e := newEnd(t, dev)
 	qps := many(t, e, 10000)
 	sr, rr := send(e, 64), recv(e, 1, 64)
@@ -72,15 +74,15 @@ func TestTenThousandQPs(t *testing.T) {
 	mb := resident(t)
 	t.Logf("%.0f MB resident", mb)
 	if mb > 200 {
-		t.Errorf("%.0f MB resident, at most 200 are wanted", mb)
+		t.Errorf("%.0f MB resident, want at most 200", mb)
 	}
 }
 
-// Messages over 10,000 QPs must be at least half as fast as over one.
+// BenchmarkManyQPs: messages over 10,000 QPs must be at least half as fast as over one.
 func BenchmarkManyQPs(b *testing.B) {
 	for _, n := range []int{2, 10000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			dev := get(soft.New(soft.Config{Addrs: []netip.Addr{loopback(0)}, Link: testUDP}))(b)
+			dev := get(soft.New(softlink.On(soft.Config{Addrs: []netip.Addr{loopback(0)}}, softlink.Links{Open: testUDP})))(b)
 			e := newEnd(b, dev)
 			qps := many(b, e, n)
 			for _, q := range qps {

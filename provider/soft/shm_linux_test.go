@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// shared gives an end memory of AllocBuffer.
+// shared replaces the memory of an end by memory of AllocBuffer.
 func (e *end) shared(n int) ([]byte, *verbs.MR) {
 	e.tb.Helper()
 	buf := get(verbs.AllocBuffer(n))(e.tb)
@@ -19,7 +19,7 @@ func (e *end) shared(n int) ([]byte, *verbs.MR) {
 	return buf, m
 }
 
-// Long messages out of memory of AllocBuffer go by reference, and arrive as any others do.
+// TestLongMessagesByReference: long messages from memory of AllocBuffer are sent by reference.
 func TestLongMessagesByReference(t *testing.T) {
 	ends := newEnds(t, &networks[2], 2, nil)
 	x, y := ends[0], ends[1]
@@ -44,26 +44,26 @@ func TestLongMessagesByReference(t *testing.T) {
 		x.good(1)
 		if round%2 == 1 {
 			if wc := y.good(1)[0]; wc.ByteLen != n {
-				t.Fatalf("%d bytes came", wc.ByteLen)
+				t.Fatalf("received %d bytes", wc.ByteLen)
 			}
 		}
 		if !bytes.Equal(to[33:133], from[5:105]) || !bytes.Equal(to[133:33+n], from[1000:1000+n-100]) {
-			t.Fatalf("round %d: other bytes", round)
+			t.Fatalf("round %d: the bytes differ", round)
 		}
 		if round == 200 {
-			t.Fatal("no message went by reference")
+			t.Fatal("no message was sent by reference")
 		}
 	}
 }
 
-// A QP that is reset while its messages are under way, or a region that goes: the peer never takes what is in the memory
-// afterwards for the message.
-func TestReferencesAreTakenBack(t *testing.T) {
+// TestReferencesAreRevoked: after the reset of a QP with outstanding messages, or the removal of a region, the peer
+// never takes the later contents of the memory for the message.
+func TestReferencesAreRevoked(t *testing.T) {
 	ends := newEnds(t, &networks[2], 2, nil)
 	x, y := ends[0], ends[1]
 	const n = 64 << 10
 	from, mx := x.shared(n)
-	// One buffer for each message: one that does not complete may leave anything in its own.
+	// One buffer for each message: an incomplete message may leave any bytes in its buffer.
 	const messages = 4
 	to, my := y.shared(messages * n)
 	want := bytes.Repeat([]byte{1}, n)
@@ -85,17 +85,17 @@ func TestReferencesAreTakenBack(t *testing.T) {
 		for i := range from {
 			from[i] = 2
 		}
-		// What has completed holds the message, wholly.
+		// A completed message is complete in its buffer.
 		deadline := time.Now().Add(2 * time.Millisecond)
 		for time.Now().Before(deadline) {
 			var wcs [1]verbs.WC
 			k, err := y.cq.Poll(wcs[:])
 			must(t, err)
 			if k > 0 && wcs[0].Status == verbs.WCSuccess && !bytes.Equal(to[wcs[0].WRID*n:][:n], want) {
-				t.Fatalf("round %d: the peer took other bytes for message %d", round, wcs[0].WRID)
+				t.Fatalf("round %d: wrong bytes in message %d", round, wcs[0].WRID)
 			}
 		}
 		must(t, qy.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
 	}
-	t.Log(fmt.Sprint(counter(y.dev, "shm_revoked")-before, " references came too late"))
+	t.Log(fmt.Sprint(counter(y.dev, "shm_revoked")-before, " references were revoked"))
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The flow label of a path decides the UDP source port. Without one the numbers of the two QPs do, but on a loopback interface, as here,
-// all leave through one socket.
+// TestFlowLabelChoosesTheSourcePort: the flow label of a path selects the UDP source port. Without one the numbers of
+// the two QPs select it, but on a loopback interface, as here, all packets are sent through one socket.
 func TestFlowLabelChoosesTheSourcePort(t *testing.T) {
 	e := newEnds(t, &networks[1], 1, nil)[0]
 	to := loopback(60)
@@ -27,7 +27,8 @@ func TestFlowLabelChoosesTheSourcePort(t *testing.T) {
 	const peer = 0x4711
 	for i, label := range []uint32{0, 0x12345, 1} {
 		q := e.qp(verbs.QPTypeUC, nil)
-		must(t, q.Modify(&verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1}, verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccessFlags))
+		must(t, q.Modify(&verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1},
+			verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccessFlags))
 		must(t, q.Modify(&verbs.QPAttr{QPState: verbs.QPSRTR, PathMTU: verbs.MTU1024, DestQPNum: peer, AHAttr: verbs.AHAttr{
 			PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: verbs.GIDFromAddr(to), SGIDIndex: 1, FlowLabel: label},
 		}}, verbs.QPAttrState|verbs.QPAttrAV|verbs.QPAttrPathMTU|verbs.QPAttrDestQPN|verbs.QPAttrRQPSN))
@@ -40,10 +41,11 @@ func TestFlowLabelChoosesTheSourcePort(t *testing.T) {
 			}
 		}
 	}
-	// Datagrams go by their address handle.
+	// The address handle selects the port of datagrams.
 	q := e.qp(verbs.QPTypeUD, nil)
 	must(t, q.Connect(verbs.QPInfo{}, nil))
-	ah := get(e.pd.CreateAH(&verbs.AHAttr{PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: verbs.GIDFromAddr(to), SGIDIndex: 1, FlowLabel: 0x54321}}))(t)
+	ah := get(e.pd.CreateAH(&verbs.AHAttr{PortNum: 1, IsGlobal: true,
+		GRH: verbs.GlobalRoute{DGID: verbs.GIDFromAddr(to), SGIDIndex: 1, FlowLabel: 0x54321}}))(t)
 	wr := send(e, 8)
 	wr.AH, wr.RemoteQPN, wr.RemoteQKey = ah, peer, verbs.DefaultQKey
 	must(t, q.PostSend(wr))

@@ -11,26 +11,29 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// childRole is what a test binary that another test started does.
+// childRole is the environment variable that selects the role of a test binary started by a test.
 const childRole = "VERBENA_TEST_CHILD"
 
-// child is a command that runs one test of this binary in a role of its own.
+// child returns a command that runs one test of this binary in a role.
 func child(test, role string) *exec.Cmd {
 	c := exec.Command(os.Args[0], "-test.run=^"+test+"$", "-test.v")
 	c.Env = append(os.Environ(), childRole+"="+role)
 	return c
 }
 
-// A process that ends with an event that it has read and not acknowledged leaves nothing behind, its address neither.
+// TestV_AE_08_ProcessEndsWithUnacknowledgedEvents: a process that ends with an event that it has read and not
+// acknowledged frees all resources, its address included.
 func TestV_AE_08_ProcessEndsWithUnacknowledgedEvents(t *testing.T) {
 	if role := os.Getenv(childRole); role != "" {
-		e := newEnd(t, get(soft.New(soft.Config{Addrs: []netip.Addr{netip.MustParseAddr(role)}, Link: testUDP, Shards: 1}))(t))
+		e := newEnd(t, get(soft.New(softlink.On(soft.Config{Addrs: []netip.Addr{netip.MustParseAddr(role)}, Shards: 1},
+			softlink.Links{Open: testUDP})))(t))
 		srq := get(e.pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: 1, MaxSGE: 1}}))(t)
-		e.qp(verbs.QPTypeUD, nil) // takes the port
+		e.qp(verbs.QPTypeUD, nil) // binds the port
 		must(t, srq.Modify(&verbs.SRQAttr{SRQLimit: 1}, verbs.SRQAttrLimit))
 		ev := get(e.ctx.TryGetAsyncEvent())(t)
 		fmt.Println("got", ev.Type)
@@ -45,7 +48,8 @@ func TestV_AE_08_ProcessEndsWithUnacknowledgedEvents(t *testing.T) {
 	}
 }
 
-// What a child would inherit it should not use, so that it does not get it: every descriptor of an open device is closed when a program is executed.
+// TestV_FORK_10_ChildrenGetNoDescriptors: every descriptor of an open device is closed in an executed program, which
+// must not use inherited devices.
 func TestV_FORK_10_ChildrenGetNoDescriptors(t *testing.T) {
 	if os.Getenv(childRole) != "" {
 		for _, link := range descriptorLinks(t) {
@@ -59,7 +63,7 @@ func TestV_FORK_10_ChildrenGetNoDescriptors(t *testing.T) {
 	get(e.ctx.AsyncFD())(t)
 	before := descriptorLinks(t)
 	if !slices.ContainsFunc(before, isOurs) {
-		t.Fatalf("the test does not see what it should: %q", before)
+		t.Fatalf("the descriptors of the device are not listed: %q", before)
 	}
 	out, err := child(t.Name(), "list").CombinedOutput()
 	if err != nil {
@@ -72,10 +76,11 @@ func TestV_FORK_10_ChildrenGetNoDescriptors(t *testing.T) {
 	}
 }
 
-// isOurs tells whether a descriptor may be one of a device. Names of epoll and event descriptors say nothing, those of sockets are unique.
+// isOurs reports whether a descriptor may belong to a device. Names of epoll and event descriptors are not unique,
+// those of sockets are.
 func isOurs(link string) bool { return strings.HasPrefix(link, "socket:") }
 
-// descriptorLinks says what each descriptor of this process stands for.
+// descriptorLinks returns the link target of each descriptor of this process.
 func descriptorLinks(t *testing.T) (links []string) {
 	dir := "/proc/self/fd"
 	list, err := os.ReadDir(dir)
@@ -88,17 +93,19 @@ func descriptorLinks(t *testing.T) (links []string) {
 	return links
 }
 
-// The domain of a file belongs to one process at a time, until that ends; another one is told so.
+// TestX_XRCD_01_DomainOfAnotherProcess: the domain of a file belongs to one process until it ends; another process
+// gets an error that says so.
 func TestX_XRCD_01_DomainOfAnotherProcess(t *testing.T) {
 	open := func(path string, flags int) (*end, *verbs.XRCD, error) {
-		e := newEnd(t, get(soft.New(soft.Config{Name: "vrb_xrcd", Addrs: []netip.Addr{loopback(0)}, Link: testUDP, Shards: 1}))(t))
+		e := newEnd(t, get(soft.New(softlink.On(soft.Config{Name: "vrb_xrcd", Addrs: []netip.Addr{loopback(0)}, Shards: 1},
+			softlink.Links{Open: testUDP})))(t))
 		f := get(os.OpenFile(path, os.O_RDWR, 0))(t)
 		defer func() { must(t, f.Close()) }()
-		d, err := e.ctx.OpenXRCD(&verbs.XRCDInitAttr{CompMask: verbs.XRCDInitFD | verbs.XRCDInitOFlags, FD: int(f.Fd()), OFlags: flags})
+		d, err := e.ctx.OpenXRCD(&verbs.XRCDInitAttr{File: f, OFlags: flags})
 		return e, d, err
 	}
 	if path, ok := strings.CutPrefix(os.Getenv(childRole), "file:"); ok {
-		// The test's process and this one have the same device, but for its address.
+		// The test's process and this one have the same device, except for its address.
 		for _, flags := range []int{os.O_CREATE, 0, os.O_CREATE | os.O_EXCL} {
 			_, d, err := open(path, flags)
 			fmt.Println("flags", flags, "error", err)
@@ -120,7 +127,8 @@ func TestX_XRCD_01_DomainOfAnotherProcess(t *testing.T) {
 		return string(out)
 	}
 	out := run()
-	if strings.Count(out, "another process") != 3 || strings.Count(out, "EOPNOTSUPP") != 2 || strings.Count(out, "EINVAL") != 1 {
+	if strings.Count(out, "another process") != 3 || strings.Count(out, "EOPNOTSUPP") != 2 || strings.Count(out,
+		"EINVAL") != 1 {
 		t.Errorf("%s", out)
 	}
 	must(t, d.Close())

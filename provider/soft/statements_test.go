@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// TestV_QDEV_03_MaximaAreBounds: at each maximum the device may say yes or run out of memory, one past it the arguments are wrong.
+// TestV_QDEV_03_MaximaAreBounds: at each maximum the call succeeds or returns ENOMEM; above it, it returns EINVAL.
 func TestV_QDEV_03_MaximaAreBounds(t *testing.T) {
 	e := newEnds(t, &networks[0], 1, nil)[0]
 	d := get(e.ctx.QueryDevice())(t)
@@ -24,25 +24,35 @@ func TestV_QDEV_03_MaximaAreBounds(t *testing.T) {
 	srq := func(a verbs.SRQAttr) func() (closer, error) {
 		return func() (closer, error) { return e.pd.CreateSRQ(&verbs.SRQInitAttr{Attr: a}) }
 	}
-	const inline = 4096 // no attribute tells it
+	const inline = 4096 // no device attribute has it
 	for name, c := range map[string]struct{ good, bad func() (closer, error) }{
-		"max_qp_wr, send": {qp(func(c *verbs.QPCap) { c.MaxSendWR = uint32(d.MaxQPWR) }), qp(func(c *verbs.QPCap) { c.MaxSendWR = uint32(d.MaxQPWR) + 1 })},
+		"max_qp_wr, send": {qp(func(c *verbs.QPCap) { c.MaxSendWR = uint32(d.MaxQPWR) }),
+			qp(func(c *verbs.QPCap) { c.MaxSendWR = uint32(d.MaxQPWR) + 1 })},
 		"max_qp_wr, receive": {
-			qp(func(c *verbs.QPCap) { c.MaxRecvWR = uint32(d.MaxQPWR) }), qp(func(c *verbs.QPCap) { c.MaxRecvWR = uint32(d.MaxQPWR) + 1 }),
+			qp(func(c *verbs.QPCap) { c.MaxRecvWR = uint32(d.MaxQPWR) }),
+			qp(func(c *verbs.QPCap) { c.MaxRecvWR = uint32(d.MaxQPWR) + 1 }),
 		},
-		"max_sge, send": {qp(func(c *verbs.QPCap) { c.MaxSendSGE = uint32(d.MaxSGE) }), qp(func(c *verbs.QPCap) { c.MaxSendSGE = uint32(d.MaxSGE) + 1 })},
+		"max_sge, send": {qp(func(c *verbs.QPCap) { c.MaxSendSGE = uint32(d.MaxSGE) }),
+			qp(func(c *verbs.QPCap) { c.MaxSendSGE = uint32(d.MaxSGE) + 1 })},
 		"max_sge, receive": {
-			qp(func(c *verbs.QPCap) { c.MaxRecvSGE = uint32(d.MaxSGE) }), qp(func(c *verbs.QPCap) { c.MaxRecvSGE = uint32(d.MaxSGE) + 1 }),
+			qp(func(c *verbs.QPCap) { c.MaxRecvSGE = uint32(d.MaxSGE) }),
+			qp(func(c *verbs.QPCap) { c.MaxRecvSGE = uint32(d.MaxSGE) + 1 }),
 		},
-		"inline": {qp(func(c *verbs.QPCap) { c.MaxInlineData = inline }), qp(func(c *verbs.QPCap) { c.MaxInlineData = inline + 1 })},
+		"inline": {qp(func(c *verbs.QPCap) { c.MaxInlineData = inline }),
+			qp(func(c *verbs.QPCap) { c.MaxInlineData = inline + 1 })},
 		"max_srq_wr": {
-			srq(verbs.SRQAttr{MaxWR: uint32(d.MaxSRQWR), MaxSGE: 1}), srq(verbs.SRQAttr{MaxWR: uint32(d.MaxSRQWR) + 1, MaxSGE: 1}),
+			srq(verbs.SRQAttr{MaxWR: uint32(d.MaxSRQWR), MaxSGE: 1}),
+			srq(verbs.SRQAttr{MaxWR: uint32(d.MaxSRQWR) + 1, MaxSGE: 1}),
 		},
 		"max_srq_sge": {
-			srq(verbs.SRQAttr{MaxWR: 1, MaxSGE: uint32(d.MaxSRQSGE)}), srq(verbs.SRQAttr{MaxWR: 1, MaxSGE: uint32(d.MaxSRQSGE) + 1}),
+			srq(verbs.SRQAttr{MaxWR: 1, MaxSGE: uint32(d.MaxSRQSGE)}),
+			srq(verbs.SRQAttr{MaxWR: 1, MaxSGE: uint32(d.MaxSRQSGE) + 1}),
 		},
 		"max_cqe": {
-			func() (closer, error) { return e.ctx.CreateCQ(d.MaxCQE, nil) }, func() (closer, error) { return e.ctx.CreateCQ(d.MaxCQE+1, nil) },
+			func() (closer, error) { return e.ctx.CreateCQ(d.MaxCQE, nil) }, func() (closer,
+				error) {
+				return e.ctx.CreateCQ(d.MaxCQE+1, nil)
+			},
 		},
 	} {
 		o, err := c.good()
@@ -59,8 +69,8 @@ func TestV_QDEV_03_MaximaAreBounds(t *testing.T) {
 
 type closer interface{ Close() error }
 
-// TestV_QDEV_07_BitsSayWhatWorks: for each bit that gates something, what the device does is what it says.
-func TestV_QDEV_07_BitsSayWhatWorks(t *testing.T) {
+// TestV_QDEV_07_CapabilityBits: each operation that depends on a capability bit works if and only if the bit is set.
+func TestV_QDEV_07_CapabilityBits(t *testing.T) {
 	ends := newEnds(t, &networks[0], 2, nil)
 	a, b := ends[0], ends[1]
 	caps := get(a.ctx.QueryDevice())(t).DeviceCapFlags
@@ -79,7 +89,8 @@ func TestV_QDEV_07_BitsSayWhatWorks(t *testing.T) {
 			t.Errorf("%v: %v, but the flags are %v", bit, err, caps)
 		}
 	}
-	// PORT_ACTIVE_EVENT: TestV_PORT_02_V_AE_23_DeviceFollowsItsInterface. Counters of keys: TestV_TR_04_D_22_DatagramsThatFindNoReceiveAreDropped.
+	// PORT_ACTIVE_EVENT: TestV_PORT_02_V_AE_23_DeviceFollowsItsInterface.
+	// Counters of keys: TestV_TR_04_D_22_DatagramsWithoutReceiveAreDropped.
 	if want := verbs.DevicePortActiveEvent | verbs.DeviceBadPKeyCntr | verbs.DeviceBadQKeyCntr; caps&want != want {
 		t.Errorf("flags %v", caps)
 	}
@@ -92,7 +103,8 @@ func TestV_PORT_07_OneVirtualLane(t *testing.T) {
 	}
 }
 
-// TestV_WR_13_AtomicsOfPeersAndProcessor: the device says GLOB, so that atomics of peers through several QPs, and those of the processor, all count.
+// TestV_WR_13_AtomicsOfPeersAndProcessor: the device reports GLOB, so atomics of peers through several QPs and those
+// of the processor are all counted.
 func TestV_WR_13_AtomicsOfPeersAndProcessor(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)

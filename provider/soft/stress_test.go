@@ -11,19 +11,20 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Many goroutines use the same QPs and the same CQ while others make and close objects of the same device (V-LIB-04). Every request
-// completes once.
+// TestV_LIB_04_ConcurrentUse: many goroutines use the same QPs and the same CQ while others make and close objects of
+// the same device (V-LIB-04). Every request completes once.
 func TestV_LIB_04_ConcurrentUse(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := ends[0], ends[1]
 		var posted, completed atomic.Int64
-		var stop, allPosted atomic.Bool // a completion may be counted before its request is: only then do the counts tell the end
+		// a completion may be counted before its request: the counts are final only after all requests are posted
+		var stop, allPosted atomic.Bool
 		var posters, others sync.WaitGroup
 		for range 3 {
 			qa, _ := connect(a, b, verbs.QPTypeRC, nil)
 			for range 2 {
-				posters.Go(func() { hammer(t, a, b, qa, &posted, &stop) })
+				posters.Go(func() { postWrites(t, a, b, qa, &posted, &stop) })
 			}
 		}
 		for range 2 {
@@ -47,7 +48,7 @@ func TestV_LIB_04_ConcurrentUse(t *testing.T) {
 		}
 		others.Go(func() {
 			for !stop.Load() {
-				comeAndGo(t, a, b)
+				useAndClose(t, a, b)
 			}
 		})
 		others.Go(func() {
@@ -69,10 +70,11 @@ func TestV_LIB_04_ConcurrentUse(t *testing.T) {
 	})
 }
 
-// hammer posts WRITEs to qa until it is stopped, in pairs.
-func hammer(t *testing.T, a, b *end, qa *verbs.QP, posted *atomic.Int64, stop *atomic.Bool) {
+// postWrites posts WRITEs to qa in pairs until it is stopped.
+func postWrites(t *testing.T, a, b *end, qa *verbs.QP, posted *atomic.Int64, stop *atomic.Bool) {
 	wr := verbs.SendWR{
-		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 3000)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(),
+		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, 3000)},
+		RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(),
 	}
 	for !stop.Load() {
 		err := qa.PostSend(wr, wr)
@@ -90,10 +92,11 @@ func hammer(t *testing.T, a, b *end, qa *verbs.QP, posted *atomic.Int64, stop *a
 	}
 }
 
-// comeAndGo makes a connection and a region, uses them, and closes them in the middle of their work.
-func comeAndGo(t *testing.T, a, b *end) {
+// useAndClose makes a connection and a region, uses them, and closes them while they work.
+func useAndClose(t *testing.T, a, b *end) {
 	init := verbs.QPInitAttr{
-		Type: verbs.QPTypeRC, SendCQ: b.cq, RecvCQ: b.cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
+		Type: verbs.QPTypeRC, SendCQ: b.cq, RecvCQ: b.cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1,
+			MaxRecvSGE: 1},
 	}
 	qx, err1 := b.pd.CreateQP(&init)
 	init.SendCQ, init.RecvCQ = a.cq, a.cq
@@ -106,7 +109,8 @@ func comeAndGo(t *testing.T, a, b *end) {
 	ix, err1 := qx.LocalInfo()
 	iy, err2 := qy.LocalInfo()
 	err3 = errors.Join(qx.Connect(iy, nil), qy.Connect(ix, nil))
-	wr := verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: []verbs.SGE{mr.SGE(0, 8192)}, RemoteAddr: a.mr.Addr(), RKey: a.mr.RKey()}
+	wr := verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: []verbs.SGE{mr.SGE(0, 8192)}, RemoteAddr: a.mr.Addr(),
+		RKey: a.mr.RKey()}
 	err4 := qx.PostSend(wr, wr, wr)
 	runtime.Gosched()
 	err5 := qx.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState)

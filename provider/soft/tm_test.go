@@ -20,15 +20,16 @@ type tagged struct {
 	a, b   *end
 	qa, qb *verbs.QP
 	srq    *verbs.SRQ
-	cq     *verbs.CQEx // of the SRQ
-	seen   uint32      // unexpected messages
+	cq     *stepper // of the SRQ
+	seen   uint32   // unexpected messages
 }
 
-// newTagged makes them. The receiver's SRQ has 16 receives of 2000 bytes, from the middle of its memory on.
+// newTagged makes both ends. The receiver's SRQ has 16 receives of 2000 bytes, from the middle of its memory on.
 func newTagged(t *testing.T, n *network, tags, ops uint32) *tagged {
 	ends := newEnds(t, n, 2, nil)
 	m := &tagged{T: t, a: ends[0], b: ends[1]}
-	m.cq = get(m.b.ctx.CreateCQEx(&verbs.CQInitAttrEx{CQE: 256, WCFlags: verbs.WCStandardFlags | verbs.WCExWithTMInfo}))(t)
+	m.cq = &stepper{CQ: get(m.b.ctx.CreateCQ(256, &verbs.CQOptions{WCFlags: verbs.WCStandardFlags |
+		verbs.WCExWithTMInfo}))(t)}
 	t.Cleanup(func() { must(t, m.cq.Close()) })
 	m.srq = m.newSRQ(tags, ops)
 	m.qa, m.qb = m.a.qp(verbs.QPTypeRC, nil), m.b.qp(verbs.QPTypeRC, func(i *verbs.QPInitAttr) { i.SRQ = m.srq })
@@ -41,8 +42,9 @@ func newTagged(t *testing.T, n *network, tags, ops uint32) *tagged {
 }
 
 func (m *tagged) newSRQ(tags, ops uint32) *verbs.SRQ {
-	srq := get(m.b.ctx.CreateSRQEx(&verbs.SRQInitAttrEx{
-		Type: verbs.SRQTypeTM, PD: m.b.pd, CQ: m.cq.CQ, Attr: verbs.SRQAttr{MaxWR: 16, MaxSGE: 1}, TMCap: verbs.TMCap{MaxNumTags: tags, MaxOps: ops},
+	srq := get(m.b.pd.CreateSRQ(&verbs.SRQInitAttr{
+		Type: verbs.SRQTypeTM, CQ: m.cq.CQ, Attr: verbs.SRQAttr{MaxWR: 16, MaxSGE: 1}, TMCap: verbs.TMCap{MaxNumTags: tags,
+			MaxOps: ops},
 	}))(m)
 	m.Cleanup(func() { must(m, srq.Close()) })
 	return srq
@@ -58,11 +60,11 @@ type done struct {
 	tm     verbs.TMInfo
 }
 
-// next is the next completion of the SRQ.
+// next waits for the next completion of the SRQ and returns it.
 func (m *tagged) next() (d done) {
 	m.Helper()
 	start(m, m.cq)
-	d = done{m.cq.WRID, m.cq.Status, m.cq.ReadOpcode(), m.cq.ReadWCFlags(), m.cq.ReadByteLen(), m.cq.ReadTMInfo()}
+	d = done{m.cq.WRID, m.cq.Status, m.cq.Opcode, m.cq.WCFlags, m.cq.ByteLen, m.cq.TM}
 	m.cq.EndPoll()
 	if d.status != verbs.WCSuccess {
 		d.n, d.flags = 0, 0
@@ -77,11 +79,12 @@ func (m *tagged) want(want done) {
 	}
 }
 
-// add puts a buffer of n bytes in the list.
+// add appends a buffer of n bytes to the tag list.
 func (m *tagged) add(id, tag, mask uint64, off, n int) uint32 {
 	m.Helper()
 	ops := []verbs.OpsWR{{
-		Opcode: verbs.TagAdd, Flags: verbs.OpsTMSync, UnexpectedCnt: m.seen, RecvWRID: id, Tag: tag, Mask: mask, SGList: []verbs.SGE{m.b.mr.SGE(off, n)},
+		Opcode: verbs.TagAdd, Flags: verbs.OpsTMSync, UnexpectedCnt: m.seen, RecvWRID: id, Tag: tag, Mask: mask,
+		SGList: []verbs.SGE{m.b.mr.SGE(off, n)},
 	}}
 	must(m, m.srq.PostOps(ops...))
 	return ops[0].Handle
@@ -94,7 +97,8 @@ func (m *tagged) send(header []byte, n int) {
 	m.Helper()
 	copy(m.a.buf[1<<19:], header)
 	must(m, m.qa.PostSend(verbs.SendWR{
-		Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{m.a.mr.SGE(1<<19, len(header)), m.a.mr.SGE(0, n)},
+		Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{m.a.mr.SGE(1<<19, len(header)),
+			m.a.mr.SGE(0, n)},
 	}))
 	m.a.good(1)
 }
@@ -103,12 +107,12 @@ func eager(tag uint64) []byte {
 	return verbs.TMHeader{Op: verbs.TMEager, AppCtx: uint32(tag) + 7, Tag: tag}.Append(nil)
 }
 
-// response is a receive of the sender's for the response to a rendezvous.
+// response returns a receive of the sender for the response to a rendezvous.
 func (m *tagged) response() verbs.RecvWR {
 	return verbs.RecvWR{WRID: 50, SGList: []verbs.SGE{m.a.mr.SGE(3<<18, 100)}}
 }
 
-// rndv asks for n bytes of the sender's memory.
+// rndv returns the request for a rendezvous of n bytes of the sender's memory.
 func (m *tagged) rndv(tag uint64, n uint32) []byte {
 	h := verbs.TMHeader{Op: verbs.TMRndv, AppCtx: uint32(tag) + 7, Tag: tag}.Append(nil)
 	return verbs.RVHeader{Addr: m.a.mr.Addr(), RKey: m.a.mr.RKey(), Length: n}.Append(h)
@@ -118,7 +122,7 @@ func info(tag uint64) verbs.TMInfo { return verbs.TMInfo{Tag: tag, Priv: uint32(
 
 const fits = verbs.WCTMMatch | verbs.WCTMDataValid
 
-// expected is the completion of a message that found its buffer, unexpected that of one that did not.
+// expected is the completion of a message that matched a buffer, unexpected that of one that did not.
 func expected(id, tag uint64, n int) done {
 	return done{id, verbs.WCSuccess, verbs.WCTMRecv, fits, uint32(n), info(tag)}
 }
@@ -133,13 +137,13 @@ func TestV_SRQX_01_D_44_ExpectedMessages(t *testing.T) {
 		m.add(1, 0x10, exact, 0, 5000)
 		m.add(2, 0x20, 0xf0, 5000, 5000) // 0x20 to 0x2f
 		m.add(3, 0x25, exact, 10000, 5000)
-		m.add(4, 0, 0, 15000, 5000) // any
+		m.add(4, 0, 0, 15000, 5000) // any tag
 		for i, c := range []struct {
 			tag    uint64
 			id     uint64
 			n, off int
 		}{
-			{0x25, 2, 4000, 5000}, // the first that fits, not the best
+			{0x25, 2, 4000, 5000}, // the first match, not the best one
 			{0x25, 3, 1, 10000},
 			{0x10, 1, 0, 0},
 			{0x77, 4, 5000, 15000},
@@ -147,7 +151,7 @@ func TestV_SRQX_01_D_44_ExpectedMessages(t *testing.T) {
 			m.send(eager(c.tag), c.n)
 			m.want(expected(c.id, c.tag, c.n))
 			if !bytes.Equal(m.b.buf[c.off:c.off+c.n], m.a.buf[:c.n]) {
-				t.Errorf("message %d: other bytes", i)
+				t.Errorf("message %d: the bytes differ", i)
 			}
 		}
 		m.send(eager(0x10), 10)
@@ -155,7 +159,8 @@ func TestV_SRQX_01_D_44_ExpectedMessages(t *testing.T) {
 	})
 }
 
-// After an unexpected message a buffer waits until the program has told that it has seen the message.
+// TestX_SRQX_01_UnexpectedMessages: after an unexpected message a new buffer matches nothing until the program has
+// reported that it has seen the message.
 func TestX_SRQX_01_UnexpectedMessages(t *testing.T) {
 	m := newTagged(t, &networks[0], 16, 16)
 	m.send(eager(5), 100)
@@ -164,22 +169,24 @@ func TestX_SRQX_01_UnexpectedMessages(t *testing.T) {
 	if err != nil || h != (verbs.TMHeader{Op: verbs.TMEager, AppCtx: 12, Tag: 5}) || !bytes.Equal(rest, m.a.buf[:100]) {
 		t.Errorf("%+v, %v", h, err)
 	}
-	m.add(1, 5, exact, 0, 100) // the program has not seen it
+	m.add(1, 5, exact, 0, 100) // the program has not reported it
 	m.send(eager(5), 10)
 	m.want(unexpected(1001, 5, 26))
-	m.seen = 1 // but there are two by now
+	m.seen = 1 // but two have arrived
 	m.add(2, 5, exact, 100, 100)
 	m.send(eager(5), 10)
 	m.want(unexpected(1002, 5, 26))
-	must(t, m.srq.PostOps(verbs.OpsWR{WRID: 77, Opcode: verbs.TagSync, Flags: verbs.OpsTMSync | verbs.OpsSignaled, UnexpectedCnt: 2}))
+	must(t, m.srq.PostOps(verbs.OpsWR{WRID: 77, Opcode: verbs.TagSync, Flags: verbs.OpsTMSync | verbs.OpsSignaled,
+		UnexpectedCnt: 2}))
 	m.want(done{77, verbs.WCSuccess, verbs.WCTMSync, verbs.WCTMSyncReq, 0, verbs.TMInfo{}})
-	must(t, m.srq.PostOps(verbs.OpsWR{WRID: 78, Opcode: verbs.TagSync, Flags: verbs.OpsTMSync | verbs.OpsSignaled, UnexpectedCnt: 3}))
+	must(t, m.srq.PostOps(verbs.OpsWR{WRID: 78, Opcode: verbs.TagSync, Flags: verbs.OpsTMSync | verbs.OpsSignaled,
+		UnexpectedCnt: 3}))
 	m.want(done{78, verbs.WCSuccess, verbs.WCTMSync, 0, 0, verbs.TMInfo{}})
 	m.send(eager(5), 10)
 	m.want(expected(1, 5, 10))
 	m.send(eager(5), 20)
 	m.want(expected(2, 5, 20))
-	// Those that were there before an unexpected message still work.
+	// Buffers added before an unexpected message still match.
 	m.seen = 3
 	m.add(3, 6, exact, 0, 100)
 	m.send(eager(5), 10)
@@ -191,7 +198,8 @@ func TestX_SRQX_01_UnexpectedMessages(t *testing.T) {
 	m.want(unexpected(1004, 6, 46))
 }
 
-// Without a receive for an unexpected message the sender waits, and the message may become an expected one.
+// TestX_SRQX_01_NoReceiveForAnUnexpectedMessage: without a receive for an unexpected message the sender waits, and
+// the message may become an expected one.
 func TestX_SRQX_01_NoReceiveForAnUnexpectedMessage(t *testing.T) {
 	m := newTagged(t, &networks[0], 4, 4)
 	for i := range 16 {
@@ -200,33 +208,38 @@ func TestX_SRQX_01_NoReceiveForAnUnexpectedMessage(t *testing.T) {
 	}
 	m.seen = 16
 	copy(m.a.buf[1<<19:], eager(2))
-	must(t, m.qa.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{m.a.mr.SGE(1<<19, 16), m.a.mr.SGE(0, 9)}}))
+	must(t, m.qa.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled,
+		SGList: []verbs.SGE{m.a.mr.SGE(1<<19, 16), m.a.mr.SGE(0, 9)}}))
 	waitFor(t, "the RNR NAK", func() bool { get(m.a.cq.Poll(nil))(t); return counter(m.b.dev, "send_rnr_err") > 0 })
 	m.add(1, 2, exact, 0, 100)
 	m.want(expected(1, 2, 9))
 	m.a.good(1)
 }
 
-// What has no tag takes no part: messages that say so, responses, short ones, and WRITEs with immediate data.
+// TestX_SRQX_01_MessagesWithoutTags: messages without a tag do not match: messages marked so, responses, short ones,
+// and WRITEs with immediate data.
 func TestX_SRQX_01_MessagesWithoutTags(t *testing.T) {
 	m := newTagged(t, &networks[0], 4, 4)
 	m.add(1, 0, 0, 0, 1000)
-	for i, h := range []verbs.TMHeader{{Op: verbs.TMNoTag, AppCtx: 9, Tag: 2}, {Op: verbs.TMFin, AppCtx: 9, Tag: 2}, {Op: 200, AppCtx: 9, Tag: 2}} {
+	for i, h := range []verbs.TMHeader{{Op: verbs.TMNoTag, AppCtx: 9, Tag: 2}, {Op: verbs.TMFin, AppCtx: 9, Tag: 2},
+		{Op: 200, AppCtx: 9, Tag: 2}} {
 		m.send(h.Append(nil), 4)
 		m.want(done{1000 + uint64(i), verbs.WCSuccess, verbs.WCTMNoTag, 0, 20, verbs.TMInfo{Tag: 2, Priv: 9}})
 	}
 	m.send([]byte("15 bytes, short"), 0)
 	m.want(done{1003, verbs.WCSuccess, verbs.WCRecv, 0, 15, verbs.TMInfo{}})
 	must(t, m.qa.PostSend(verbs.SendWR{
-		Opcode: verbs.WRRDMAWriteWithImm, Flags: verbs.SendSignaled, ImmData: 3, RKey: m.b.mr.RKey(), RemoteAddr: m.b.mr.Addr(), SGList: []verbs.SGE{m.a.mr.SGE(0, 5)},
+		Opcode: verbs.WRRDMAWriteWithImm, Flags: verbs.SendSignaled, ImmData: 3, RKey: m.b.mr.RKey(),
+		RemoteAddr: m.b.mr.Addr(), SGList: []verbs.SGE{m.a.mr.SGE(0, 5)},
 	}))
 	m.want(done{1004, verbs.WCSuccess, verbs.WCRecvRDMAWithImm, verbs.WCWithImm, 5, verbs.TMInfo{}})
 	m.a.good(1)
-	m.send(eager(3), 4) // the counts are still equal, and the buffer is there
+	m.send(eager(3), 4) // the counts are still equal, and the buffer is in the list
 	m.want(expected(1, 3, 4))
 }
 
-// A message of any length comes by rendezvous, while the receiver's program uses its send queue as well.
+// TestX_SRQX_01_Rendezvous: a message of any length is transferred by rendezvous, while the receiver's program uses
+// its send queue as well.
 func TestX_SRQX_01_Rendezvous(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		m := newTagged(t, n, 16, 16)
@@ -238,14 +251,15 @@ func TestX_SRQX_01_Rendezvous(t *testing.T) {
 			m.send(m.rndv(9, uint32(size)), 40)
 			m.want(expected(1, 9, size))
 			if !bytes.Equal(m.b.buf[:size], m.a.buf[:size]) {
-				t.Fatalf("%d bytes: others", size)
+				t.Fatalf("%d bytes: the bytes differ", size)
 			}
 			m.a.good(1)
-			if h, rest, err := verbs.ParseTMHeader(m.a.buf[3<<18 : 3<<18+16]); err != nil || h != (verbs.TMHeader{Op: verbs.TMFin, AppCtx: 16, Tag: 9}) || len(rest) != 0 {
+			if h, rest, err := verbs.ParseTMHeader(m.a.buf[3<<18 : 3<<18+16]); err != nil ||
+				h != (verbs.TMHeader{Op: verbs.TMFin, AppCtx: 16, Tag: 9}) || len(rest) != 0 {
 				t.Errorf("the response: %+v, %v", h, err)
 			}
 		}
-		// Unexpected, it is the program's, with its own data.
+		// An unexpected request is passed to the program, with its data.
 		m.send(m.rndv(8, 5), 40)
 		m.want(unexpected(1000, 8, 72))
 		rv, rest, err := verbs.ParseRVHeader(m.b.buf[1<<19+16 : 1<<19+72])
@@ -254,7 +268,7 @@ func TestX_SRQX_01_Rendezvous(t *testing.T) {
 		}
 		m.seen++
 
-		// Many of them take no place of the send queue for good.
+		// Many requests do not use up slots of the send queue.
 		_, made, err := m.qb.Query(verbs.QPAttrCap)
 		must(t, err)
 		room := int(made.Cap.MaxSendWR)
@@ -285,8 +299,9 @@ func TestX_SRQX_01_Rendezvous(t *testing.T) {
 	})
 }
 
-// A QP that cannot read by itself leaves it to the program: the buffer has the request.
-func TestX_SRQX_01_RendezvousOfTheProgram(t *testing.T) {
+// TestX_SRQX_01_RendezvousByTheProgram: a QP that cannot READ leaves the rendezvous to the program: the buffer has
+// the request.
+func TestX_SRQX_01_RendezvousByTheProgram(t *testing.T) {
 	m := newTagged(t, &networks[0], 4, 4)
 	must(t, m.qb.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
 	must(t, m.qa.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
@@ -296,8 +311,9 @@ func TestX_SRQX_01_RendezvousOfTheProgram(t *testing.T) {
 	m.add(1, 9, exact, 0, 100)
 	m.send(m.rndv(9, 5000), 4)
 	start(t, m.cq)
-	if m.cq.WRID != 1 || m.cq.Status != verbs.WCTMRndvIncomplete || m.cq.ReadOpcode() != verbs.WCTMRecv || m.cq.ReadTMInfo() != info(9) || m.cq.ReadByteLen() != 36 {
-		t.Errorf("%d %v %v", m.cq.WRID, m.cq.Status, m.cq.ReadOpcode())
+	if m.cq.WRID != 1 || m.cq.Status != verbs.WCTMRndvIncomplete || m.cq.Opcode != verbs.WCTMRecv ||
+		m.cq.TM != info(9) || m.cq.ByteLen != 36 {
+		t.Errorf("%d %v %v", m.cq.WRID, m.cq.Status, m.cq.Opcode)
 	}
 	m.cq.EndPoll()
 	if !bytes.Equal(m.b.buf[:36], append(m.rndv(9, 5000), m.a.buf[:4]...)) {
@@ -313,17 +329,19 @@ func TestX_SRQX_01_RendezvousOfTheProgram(t *testing.T) {
 	m.want(unexpected(1001, 9, 332))
 }
 
-// A message that does not fit its buffer ends the connection, as one that does not fit a receive does; so does memory that may not be read.
+// TestX_SRQX_01_BadMessages: a message longer than its buffer ends the connection, as one longer than a receive does;
+// so does memory that may not be read.
 func TestX_SRQX_01_BadMessages(t *testing.T) {
 	for name, c := range map[string]struct {
 		header func(m *tagged) []byte
 		n      int
 		status verbs.WCStatus
-		sender verbs.WCStatus // 0: the request itself was fine
+		sender verbs.WCStatus // 0 means that the request itself succeeds
 	}{
 		"eager, too long": {func(*tagged) []byte { return eager(9) }, 101, verbs.WCLocLenErr, verbs.WCRemInvReqErr},
 		"rndv, too long":  {func(m *tagged) []byte { return m.rndv(9, 101) }, 0, verbs.WCLocLenErr, verbs.WCRemInvReqErr},
-		"rndv, 4 GB":      {func(m *tagged) []byte { return m.rndv(9, math.MaxUint32) }, 0, verbs.WCLocLenErr, verbs.WCRemInvReqErr},
+		"rndv, 4 GB": {func(m *tagged) []byte { return m.rndv(9, math.MaxUint32) }, 0, verbs.WCLocLenErr,
+			verbs.WCRemInvReqErr},
 		"rndv, bad key": {func(m *tagged) []byte {
 			h := m.rndv(9, 100)
 			binary.BigEndian.PutUint32(h[24:], m.a.mr.RKey()^0xff00)
@@ -345,7 +363,7 @@ func TestX_SRQX_01_BadMessages(t *testing.T) {
 				t.Errorf("the sender: %v", wc.Status)
 			}
 			waitFor(t, "ERR", func() bool { return m.qb.State() == verbs.QPSErr })
-			m.add(2, 9, exact, 0, 100) // its place is free again
+			m.add(2, 9, exact, 0, 100) // its slot is free again
 		})
 	}
 	m := newTagged(t, &networks[0], 1, 4)
@@ -359,7 +377,8 @@ func TestX_SRQX_01_OperationsOnTheList(t *testing.T) {
 	m := newTagged(t, &networks[0], 3, 2)
 	var ops []verbs.OpsWR
 	for i := range 3 {
-		ops = append(ops, verbs.OpsWR{Opcode: verbs.TagAdd, RecvWRID: uint64(i), Tag: 4, Mask: exact, SGList: []verbs.SGE{m.b.mr.SGE(100*i, 100)}})
+		ops = append(ops, verbs.OpsWR{Opcode: verbs.TagAdd, RecvWRID: uint64(i), Tag: 4, Mask: exact,
+			SGList: []verbs.SGE{m.b.mr.SGE(100*i, 100)}})
 	}
 	must(t, m.srq.PostOps(ops...))
 	if ops[0].Handle == ops[1].Handle || ops[1].Handle == ops[2].Handle {
@@ -378,17 +397,18 @@ func TestX_SRQX_01_OperationsOnTheList(t *testing.T) {
 	must(t, m.srq.PostOps(del))
 	m.want(done{20, verbs.WCSuccess, verbs.WCTMDel, 0, 0, verbs.TMInfo{}})
 	del.Flags = 0
-	must(t, m.srq.PostOps(del)) // gone
+	must(t, m.srq.PostOps(del)) // removed
 	m.want(done{20, verbs.WCTMErr, verbs.WCTMDel, 0, 0, verbs.TMInfo{}})
 	m.send(eager(4), 1)
 	m.want(expected(0, 4, 1))
 	m.send(eager(4), 2)
 	m.want(expected(2, 4, 2))
 	del.Handle = ops[2].Handle
-	must(t, m.srq.PostOps(del)) // taken by a message
+	must(t, m.srq.PostOps(del)) // matched by a message
 	m.want(done{20, verbs.WCTMErr, verbs.WCTMDel, 0, 0, verbs.TMInfo{}})
 	must(t, m.srq.PostOps(one))
-	if one.Handle = 0; m.srq.PostOps(verbs.OpsWR{Opcode: verbs.TagDel, Handle: ops[0].Handle}) != nil { // an old handle of the same place
+	// an old handle of the same slot
+	if one.Handle = 0; m.srq.PostOps(verbs.OpsWR{Opcode: verbs.TagDel, Handle: ops[0].Handle}) != nil {
 		t.Error("refused")
 	}
 	refusal("a third completion", m.srq.PostOps(one), 0, verbs.ENOMEM)
@@ -398,7 +418,8 @@ func TestX_SRQX_01_OperationsOnTheList(t *testing.T) {
 	}
 	nine := make([]verbs.SGE, 9)
 	for text, bad := range map[string]verbs.OpsWR{
-		"opcode": {Opcode: 3}, "flags": {Flags: 4}, "SGEs": {SGList: nine, Mask: exact}, "mask": {Tag: 3, Mask: 1}, "sync": {Opcode: verbs.TagSync},
+		"opcode": {Opcode: 3}, "flags": {Flags: 4}, "SGEs": {SGList: nine, Mask: exact}, "mask": {Tag: 3, Mask: 1},
+		"sync": {Opcode: verbs.TagSync},
 	} {
 		refusal(text, m.srq.PostOps(verbs.OpsWR{Opcode: verbs.TagAdd, Mask: exact, Tag: 99}, bad), 1, verbs.EINVAL)
 		must(t, m.srq.PostOps(verbs.OpsWR{Opcode: verbs.TagAdd, Mask: exact, Tag: 98, SGList: nine[:8]}))
@@ -415,31 +436,34 @@ func TestX_SRQX_01_OperationsOnTheList(t *testing.T) {
 
 func TestV_SRQX_03_SizesOfTagMatching(t *testing.T) {
 	e := newEnds(t, &networks[0], 1, nil)[0]
-	caps := get(e.ctx.QueryDeviceEx())(t).TMCaps
-	if caps.Flags != verbs.TMCapRC || caps.MaxNumTags == 0 || caps.MaxOps == 0 || caps.MaxSGE == 0 || caps.MaxRndvHdrSize < 32 {
+	caps := get(e.ctx.QueryDevice())(t).TMCaps
+	if caps.Flags != verbs.TMCapRC || caps.MaxNumTags == 0 || caps.MaxOps == 0 || caps.MaxSGE == 0 ||
+		caps.MaxRndvHdrSize < 32 {
 		t.Errorf("%+v", caps)
 	}
-	init := verbs.SRQInitAttrEx{Type: verbs.SRQTypeTM, PD: e.pd, CQ: e.cq, Attr: verbs.SRQAttr{MaxWR: 1, MaxSGE: 1}}
+	init := verbs.SRQInitAttr{Type: verbs.SRQTypeTM, CQ: e.cq, Attr: verbs.SRQAttr{MaxWR: 1, MaxSGE: 1}}
 	for _, c := range []struct {
 		cap  verbs.TMCap
 		good bool
 	}{
 		{verbs.TMCap{MaxNumTags: 1, MaxOps: 1}, true}, {verbs.TMCap{MaxNumTags: caps.MaxNumTags, MaxOps: caps.MaxOps}, true},
-		{verbs.TMCap{MaxNumTags: caps.MaxNumTags + 1, MaxOps: 1}, false}, {verbs.TMCap{MaxNumTags: 1, MaxOps: caps.MaxOps + 1}, false},
+		{verbs.TMCap{MaxNumTags: caps.MaxNumTags + 1, MaxOps: 1}, false},
+		{verbs.TMCap{MaxNumTags: 1, MaxOps: caps.MaxOps + 1}, false},
 		{verbs.TMCap{MaxNumTags: 1}, false}, {verbs.TMCap{MaxOps: 1}, false},
 	} {
 		init.TMCap = c.cap
-		srq, err := e.ctx.CreateSRQEx(&init)
+		srq, err := e.pd.CreateSRQ(&init)
 		if c.good {
 			must(t, err)
 			if got := srq.TMCap(); got.MaxNumTags < c.cap.MaxNumTags || got.MaxOps < c.cap.MaxOps || srq.CQ() != e.cq {
 				t.Errorf("%+v", got)
 			}
 			if err := e.cq.Close(); !errors.Is(err, verbs.EBUSY) {
-				t.Errorf("the CQ is in use: %v", err)
+				t.Errorf("using the CQ: %v", err)
 			}
 			for _, typ := range []verbs.QPType{verbs.QPTypeUD, verbs.QPTypeUC} {
-				if _, err := e.pd.CreateQP(&verbs.QPInitAttr{Type: typ, SendCQ: e.cq, RecvCQ: e.cq, SRQ: srq}); !errors.Is(err, verbs.EINVAL) {
+				if _, err := e.pd.CreateQP(&verbs.QPInitAttr{Type: typ, SendCQ: e.cq, RecvCQ: e.cq, SRQ: srq}); !errors.Is(err,
+					verbs.EINVAL) {
 					t.Errorf("a %v QP: %v", typ, err)
 				}
 			}
@@ -450,8 +474,8 @@ func TestV_SRQX_03_SizesOfTagMatching(t *testing.T) {
 	}
 }
 
-// A buffer whose message is under way when the QP ends is flushed; one of a QP that is reset is lost with the message. Both
-// places are free again.
+// TestV_SRQX_01_BufferOfAnEndedQP: the buffer of an incomplete message is flushed when the QP fails, and lost with
+// the message when the QP is reset. Both slots are free again.
 func TestV_SRQX_01_BufferOfAnEndedQP(t *testing.T) {
 	for _, to := range []verbs.QPState{verbs.QPSErr, verbs.QPSReset} {
 		t.Run(fmt.Sprint(to), func(t *testing.T) {
@@ -493,7 +517,7 @@ func TestTagMatchingAllocatesNothing(t *testing.T) {
 	wcs := make([]verbs.WC, 1)
 	sent := func() bool { n, _ := m.a.cq.Poll(wcs); return n == 1 }
 	received := func() bool {
-		err := m.cq.StartPoll(nil)
+		err := m.cq.StartPoll(&m.cq.WC)
 		m.cq.EndPoll()
 		return err == nil
 	}
@@ -516,7 +540,8 @@ func TestTagMatchingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Operations and polling at the same time, and a CQ that drops its oldest completion for a newer one: nobody waits for nobody.
+// TestX_SRQX_01_OperationsWhilePolling: concurrent operations and polling, with a CQ that drops its oldest completion
+// for a new one: no deadlock.
 func TestX_SRQX_01_OperationsWhilePolling(t *testing.T) {
 	m := newTagged(t, &networks[0], 16, 128) // half of what the CQ holds
 	op := verbs.OpsWR{Opcode: verbs.TagSync, Flags: verbs.OpsTMSync | verbs.OpsSignaled}
@@ -543,9 +568,10 @@ func TestX_SRQX_01_OperationsWhilePolling(t *testing.T) {
 	}
 	must(t, <-done)
 
-	small := get(m.b.ctx.CreateCQEx(&verbs.CQInitAttrEx{CQE: 4, CompMask: verbs.CQInitFlags, Flags: verbs.CreateCQIgnoreOverrun}))(t)
-	srq := get(m.b.ctx.CreateSRQEx(&verbs.SRQInitAttrEx{
-		Type: verbs.SRQTypeTM, PD: m.b.pd, CQ: small.CQ, Attr: verbs.SRQAttr{MaxWR: 1, MaxSGE: 1}, TMCap: verbs.TMCap{MaxNumTags: 1, MaxOps: 8},
+	small := get(m.b.ctx.CreateCQ(4, &verbs.CQOptions{Flags: verbs.CreateCQIgnoreOverrun}))(t)
+	srq := get(m.b.pd.CreateSRQ(&verbs.SRQInitAttr{
+		Type: verbs.SRQTypeTM, CQ: small, Attr: verbs.SRQAttr{MaxWR: 1, MaxSGE: 1}, TMCap: verbs.TMCap{MaxNumTags: 1,
+			MaxOps: 8},
 	}))(t)
 	for range 50 {
 		must(t, srq.PostOps(op))
@@ -554,8 +580,9 @@ func TestX_SRQX_01_OperationsWhilePolling(t *testing.T) {
 	must(t, small.Close())
 }
 
-// Several QPs, in several shards, deliver to one list that the program changes all the time: each message comes once, whole, in the
-// order of its sender, and to a buffer or a receive as its completion says.
+// TestX_SRQX_01_ManyQPsOneList: several QPs, in several shards, deliver to one list that the program changes all the
+// time: each message is received once, complete, in its sender's order, and in a buffer or a receive as its
+// completion says.
 func TestX_SRQX_01_ManyQPsOneList(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		m := newTagged(t, n, 32, 128)
@@ -567,7 +594,7 @@ func TestX_SRQX_01_ManyQPsOneList(t *testing.T) {
 			senders = append(senders, qa)
 		}
 		failed := make(chan error, 1)
-		go func() { // each sender's messages have tags of their own: number<<32 and the message's
+		go func() { // the tag is the sender's number<<32 and the message's number
 			buf := make([]byte, 0, slot)
 			wcs := make([]verbs.WC, 32)
 			for i := range messages {
@@ -605,10 +632,11 @@ func TestX_SRQX_01_ManyQPsOneList(t *testing.T) {
 			free[i] = i
 		}
 		for begun := time.Now(); got < qps*messages; {
-			for len(free) > 0 && posted < 4*qps*messages { // any message of one sender
+			for len(free) > 0 && posted < 4*qps*messages { // matches any message of one sender
 				i := free[0]
 				err := m.srq.PostOps(verbs.OpsWR{
-					Opcode: verbs.TagAdd, Flags: verbs.OpsTMSync, UnexpectedCnt: m.seen, RecvWRID: uint64(i), Tag: uint64(posted%qps) << 32, Mask: 0xff << 32,
+					Opcode: verbs.TagAdd, Flags: verbs.OpsTMSync, UnexpectedCnt: m.seen, RecvWRID: uint64(i),
+					Tag: uint64(posted%qps) << 32, Mask: 0xff << 32,
 					SGList: []verbs.SGE{m.b.mr.SGE(slot*i, slot)},
 				})
 				if err != nil {
@@ -619,10 +647,10 @@ func TestX_SRQX_01_ManyQPsOneList(t *testing.T) {
 			if time.Since(begun) > 20*time.Second {
 				t.Fatalf("%d of %d messages", got, qps*messages)
 			}
-			if err := m.cq.StartPoll(nil); err != nil {
+			if err := m.cq.StartPoll(&m.cq.WC); err != nil {
 				continue
 			}
-			id, tm, flags := m.cq.WRID, m.cq.ReadTMInfo(), m.cq.ReadWCFlags()
+			id, tm, flags := m.cq.WRID, m.cq.TM, m.cq.WCFlags
 			must(t, m.cq.Err())
 			m.cq.EndPoll()
 			got++
@@ -636,10 +664,10 @@ func TestX_SRQX_01_ManyQPsOneList(t *testing.T) {
 				at = 1<<19 + 2000*int(id-1000) + verbs.TMHeaderLen
 			}
 			if int(tm.Priv) != next[q] || tm.Tag&0xffffffff != uint64(next[q]%3) {
-				t.Fatalf("sender %d: message %d came, %d is next", q, tm.Priv, next[q])
+				t.Fatalf("sender %d: message %d, want %d", q, tm.Priv, next[q])
 			}
 			if data := m.b.buf[at : at+size]; bytes.Count(data, []byte{byte(next[q] + q)}) != size {
-				t.Fatalf("sender %d: message %d: other bytes: %x", q, next[q], data)
+				t.Fatalf("sender %d: message %d: the bytes differ: %x", q, next[q], data)
 			}
 			next[q]++
 			if flags&verbs.WCTMMatch == 0 {
@@ -655,20 +683,22 @@ func TestX_SRQX_01_ManyQPsOneList(t *testing.T) {
 	})
 }
 
-// When the CQ of an SRQ that matches tags overflows nothing can be received through the SRQ any more: it tells so, and its QPs fail.
+// TestV_AE_21_TagsWithOverflowedCQ: after an overflow of the CQ of an SRQ that matches tags the SRQ cannot receive:
+// it reports an error, and its QPs fail.
 func TestV_AE_21_TagsWithOverflowedCQ(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		m := newTagged(t, n, 4, 4)
 		small := get(m.b.ctx.CreateCQ(2, nil))(t)
 		t.Cleanup(func() { must(t, small.Close()) })
 		create := func() (*verbs.SRQ, error) {
-			return m.b.ctx.CreateSRQEx(&verbs.SRQInitAttrEx{
-				Type: verbs.SRQTypeTM, PD: m.b.pd, CQ: small, Attr: verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}, TMCap: verbs.TMCap{MaxNumTags: 4, MaxOps: 4},
+			return m.b.pd.CreateSRQ(&verbs.SRQInitAttr{
+				Type: verbs.SRQTypeTM, CQ: small, Attr: verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}, TMCap: verbs.TMCap{MaxNumTags: 4,
+					MaxOps: 4},
 			})
 		}
 		srq, gone := get(create())(t), get(create())(t)
 		t.Cleanup(func() { must(t, srq.Close()) })
-		must(t, gone.Close()) // and told nothing
+		must(t, gone.Close()) // without an event
 		qa, qb := m.a.qp(verbs.QPTypeRC, nil), m.b.qp(verbs.QPTypeRC, func(i *verbs.QPInitAttr) { i.SRQ = srq })
 		join(t, qa, qb, nil)
 		for i := range small.Cap() + 1 {
@@ -677,14 +707,15 @@ func TestV_AE_21_TagsWithOverflowedCQ(t *testing.T) {
 		}
 		for _, want := range []verbs.EventType{verbs.EventCQErr, verbs.EventSRQErr, verbs.EventQPFatal} {
 			ev := nextEvent(t, m.b)
-			if ev.Type != want || ev.CQ != nil && ev.CQ != small || ev.SRQ != nil && ev.SRQ != srq || ev.QP != nil && ev.QP != qb {
+			if ev.Type != want || ev.CQ != nil && ev.CQ != small || ev.SRQ != nil && ev.SRQ != srq || ev.QP != nil &&
+				ev.QP != qb {
 				t.Errorf("event %+v, want %v", ev, want)
 			}
 		}
 		if s := qb.State(); s != verbs.QPSErr {
 			t.Errorf("the QP is in %v", s)
 		}
-		if s := m.qb.State(); s != verbs.QPSRTS { // it has another SRQ
+		if s := m.qb.State(); s != verbs.QPSRTS { // its SRQ is another one
 			t.Errorf("the other QP is in %v", s)
 		}
 		if _, err := create(); !errors.Is(err, syscall.EIO) {

@@ -14,11 +14,12 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/udp"
+	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The interface's MTU becomes smaller than the path MTU of a connection: messages that fit it pass, and the first longer one fails with what is
-// wrong and what to do.
+// TestMTULowered: after the interface's MTU became smaller than a connection's path MTU, messages that fit it pass,
+// and the first longer one fails with an error that names the cause and the remedy.
 func TestMTULowered(t *testing.T) {
 	if os.Getenv(inNamespace) == "" {
 		runInNamespace(t)
@@ -32,9 +33,10 @@ func TestMTULowered(t *testing.T) {
 	}
 	loopback(unix.SIOCSIFFLAGS, func(r *unix.Ifreq) { r.SetUint16(unix.IFF_UP) })
 	end := func(addr string) *side {
-		dev, err := New(Config{Name: "vrb_" + addr, Addrs: []netip.Addr{netip.MustParseAddr(addr)}, Shards: 1, Link: func(addrs []netip.Addr, ports int) (link.Link, error) {
-			return udp.Open(udp.Config{Addrs: addrs, Ports: ports})
-		}})
+		dev, err := New(softlink.On(Config{Name: "vrb_" + addr, Addrs: []netip.Addr{netip.MustParseAddr(addr)}, Shards: 1},
+			softlink.Links{Open: func(addrs []netip.Addr, ports int) (link.Link, error) {
+				return udp.Open(udp.Config{Addrs: addrs, Ports: ports})
+			}}))
 		check(t, err)
 		return newSide(t, dev.Device)
 	}
@@ -42,12 +44,13 @@ func TestMTULowered(t *testing.T) {
 	opts := &verbs.ConnectOptions{Timeout: 8, RetryCnt: 2, RNRRetry: 7, MinRNRTimer: 12, MTU: verbs.MTU4096}
 	check(t, a.qp.Connect(must2(b.qp.LocalInfo())(t), opts))
 	check(t, b.qp.Connect(must2(a.qp.LocalInfo())(t), opts))
-	a.talk(t, b)
+	a.sendMessage(t, b)
 
 	loopback(unix.SIOCSIFMTU, func(r *unix.Ifreq) { r.SetUint32(1500) })
 	post := func(n int) error {
 		check(t, b.qp.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{b.mr.SGE(0, 8192)}}))
-		check(t, a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{a.mr.SGE(0, n)}}))
+		check(t, a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled,
+			SGList: []verbs.SGE{a.mr.SGE(0, n)}}))
 		var wcs [1]verbs.WC
 		for begin := time.Now(); must2(a.cq.Poll(wcs[:]))(t) == 0; time.Sleep(50 * time.Microsecond) {
 			if time.Since(begin) > 20*time.Second {
@@ -61,7 +64,8 @@ func TestMTULowered(t *testing.T) {
 	}
 	err := post(4096)
 	var story *verbs.WCError
-	if !errors.As(err, &story) || !errors.Is(err, verbs.WCRetryExcErr) || !errors.Is(err, syscall.EMSGSIZE) || story.RefusedLen != 28+12+4096+4 ||
+	if !errors.As(err, &story) || !errors.Is(err, verbs.WCRetryExcErr) || !errors.Is(err, syscall.EMSGSIZE) ||
+		story.RefusedLen != 28+12+4096+4 ||
 		!strings.Contains(err.Error(), "connect with a smaller one") {
 		t.Fatalf("%v", err)
 	}

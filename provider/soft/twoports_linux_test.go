@@ -14,34 +14,37 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/udp"
+	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The two ways between this machine and the other one, which is a network namespace.
+// The two paths between this host and the other one, which is a network namespace.
 var (
 	ours   = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.1")}
 	theirs = []netip.Addr{netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("198.51.100.2")}
 )
 
-// An RC QP of a device on two interfaces goes on over the second one when the first goes down, and so does its peer; the port is up as
-// long as one of them is.
+// TestV_AE_17_MigrationBetweenInterfaces: an RC QP of a device on two interfaces migrates to the second one when the
+// first goes down, and so does its peer; the port is up while one of them is.
 func TestV_AE_17_MigrationBetweenInterfaces(t *testing.T) {
 	if os.Getenv(inNamespace) == "" {
 		runInNamespace(t)
 		return
 	}
-	in := otherMachine(t)
+	in := newNamespace(t)
 	specs, err := listSpecs(fmt.Sprintf("vrb_two=%v+%v", ours[0], ours[1]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newSide(t, verbs.NewDevice(newDevice(specs[0])))
-	dev, err := New(Config{Name: "vrb_far", Addrs: theirs, Shards: 1, Link: func(addrs []netip.Addr, ports int) (l link.Link, err error) {
-		in(func() { l, err = udp.Open(udp.Config{Addrs: addrs, Ports: ports}) })
-		return l, err
-	}})
+	a := newSide(t, driver.NewDevice(newDevice(specs[0])))
+	dev, err := New(softlink.On(Config{Name: "vrb_far", Addrs: theirs, Shards: 1},
+		softlink.Links{Open: func(addrs []netip.Addr, ports int) (l link.Link, err error) {
+			in(func() { l, err = udp.Open(udp.Config{Addrs: addrs, Ports: ports}) })
+			return l, err
+		}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,15 +57,15 @@ func TestV_AE_17_MigrationBetweenInterfaces(t *testing.T) {
 	ia.GID, ib.GID = verbs.GIDFromAddr(ours[0]), verbs.GIDFromAddr(theirs[0])
 	check(t, a.qp.Connect(ib, opts))
 	check(t, b.qp.Connect(ia, opts))
-	a.talk(t, b)
+	a.sendMessage(t, b)
 	a.arm(t, ours[1], theirs[1])
 	b.arm(t, theirs[1], ours[1])
-	a.talk(t, b) // both hear that the other is armed
-	b.talk(t, a)
+	a.sendMessage(t, b) // tells both that the other is armed
+	b.sendMessage(t, a)
 
 	iproute(t, "link", "set", "vrbt0", "down")
-	a.talk(t, b)
-	b.talk(t, a)
+	a.sendMessage(t, b)
+	b.sendMessage(t, a)
 	for _, s := range []*side{a, b} {
 		if ev := s.event(t); ev.Type != verbs.EventPathMig || ev.QP != s.qp {
 			t.Errorf("event %v", ev.Type)
@@ -81,15 +84,16 @@ func TestV_AE_17_MigrationBetweenInterfaces(t *testing.T) {
 	}
 	iproute(t, "link", "set", "vrbt0", "up")
 	if ev := a.event(t); ev.Type != verbs.EventPortActive {
-		t.Errorf("event %v when one comes back", ev.Type)
+		t.Errorf("event %v when one is up again", ev.Type)
 	}
 }
 
-// otherMachine makes a network namespace with two cables to this one, and gives a way to do something in it.
-func otherMachine(t *testing.T) func(func()) {
+// newNamespace makes a network namespace with two veth pairs to this one, and returns a function that runs another
+// one in it.
+func newNamespace(t *testing.T) func(func()) {
 	work, ready := make(chan func()), make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		ready <- unix.Unshare(unix.CLONE_NEWNET)
 		for f := range work {
 			f()
@@ -104,27 +108,29 @@ func otherMachine(t *testing.T) func(func()) {
 	var there string
 	in(func() { there = fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid()) })
 	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skipf("no cable can be laid: %v", err)
+		t.Skipf("cannot make a veth pair: %v", err)
 	}
 	for i := range ours {
 		near, far := fmt.Sprintf("vrbt%d", i), fmt.Sprintf("vrbf%d", i)
-		if out, err := exec.Command("ip", "link", "add", near, "type", "veth", "peer", "name", far, "netns", there).CombinedOutput(); err != nil {
-			t.Skipf("no cable can be laid: %v: %s", err, out)
+		if out, err := exec.Command("ip", "link", "add", near, "type", "veth", "peer", "name", far, "netns",
+			there).CombinedOutput(); err != nil {
+			t.Skipf("cannot make a veth pair: %v: %s", err, out)
 		}
 		iproute(t, "addr", "add", ours[i].String()+"/24", "dev", near)
 		iproute(t, "link", "set", near, "up")
 		in(func() {
 			iproute(t, "addr", "add", theirs[i].String()+"/24", "dev", far)
 			iproute(t, "link", "set", far, "up")
-			awaitUp(t, far)
+			waitUp(t, far)
 		})
-		awaitUp(t, near)
+		waitUp(t, near)
 	}
 	return in
 }
 
-// awaitUp waits until an interface sends. Until the kernel's work queue has come to it, which takes up to a second, it drops everything.
-func awaitUp(t *testing.T, name string) {
+// waitUp waits until an interface sends. It drops all packets until the kernel's work queue has activated it, which
+// takes up to a second.
+func waitUp(t *testing.T, name string) {
 	t.Helper()
 	for begin := time.Now(); time.Since(begin) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
 		out, err := exec.Command("ip", "-o", "link", "show", "dev", name).CombinedOutput()
@@ -175,7 +181,8 @@ func newSide(t *testing.T, dev *verbs.Device) *side {
 	s.cq = must2(s.ctx.CreateCQ(16, nil))(t)
 	s.mr = must2(pd.RegMR(make([]byte, 8192), verbs.AccessLocalWrite))(t)
 	s.qp = must2(pd.CreateQP(&verbs.QPInitAttr{
-		Type: verbs.QPTypeRC, SendCQ: s.cq, RecvCQ: s.cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
+		Type: verbs.QPTypeRC, SendCQ: s.cq, RecvCQ: s.cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1,
+			MaxRecvSGE: 1},
 	}))(t)
 	t.Cleanup(func() {
 		for _, c := range []interface{ Close() error }{s.qp, s.mr, s.cq, pd, s.ctx} {
@@ -190,7 +197,7 @@ func (s *side) index(a netip.Addr) int {
 	return slices.IndexFunc(table, func(e verbs.GIDEntry) bool { return e.GID.Addr() == a })
 }
 
-// arm loads the alternate path.
+// arm sets the alternate path and arms it.
 func (s *side) arm(t *testing.T, from, to netip.Addr) {
 	t.Helper()
 	check(t, s.qp.Modify(&verbs.QPAttr{
@@ -201,11 +208,12 @@ func (s *side) arm(t *testing.T, from, to netip.Addr) {
 	}, verbs.QPAttrAltPath|verbs.QPAttrPathMigState))
 }
 
-// talk sends a message of several packets.
-func (s *side) talk(t *testing.T, to *side) {
+// sendMessage sends a message of several packets.
+func (s *side) sendMessage(t *testing.T, to *side) {
 	t.Helper()
 	check(t, to.qp.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{to.mr.SGE(0, 8192)}}))
-	check(t, s.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{s.mr.SGE(0, 5000)}}))
+	check(t, s.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled,
+		SGList: []verbs.SGE{s.mr.SGE(0, 5000)}}))
 	for _, cq := range []*verbs.CQ{s.cq, to.cq} {
 		var wcs [1]verbs.WC
 		for begin := time.Now(); ; time.Sleep(50 * time.Microsecond) {
@@ -230,7 +238,7 @@ func (s *side) event(t *testing.T) verbs.AsyncEvent {
 			return ev
 		}
 		if !errors.Is(err, verbs.EAGAIN) || time.Since(begin) > 20*time.Second {
-			t.Fatalf("no event came: %v", err)
+			t.Fatalf("no event: %v", err)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/gsi"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -40,7 +41,7 @@ func TestV_KC_10_DatagramAndAnswer(t *testing.T) {
 			t.Errorf("receive completion %+v", r)
 		}
 		if !bytes.Equal(b.buf[40:1040], a.buf[:1000]) {
-			t.Error("other bytes arrived")
+			t.Error("the received bytes differ")
 		}
 		back := get(b.pd.CreateAHFromWC(1, &r, b.buf[:40]))(t)
 		defer back.Close()
@@ -53,7 +54,7 @@ func TestV_KC_10_DatagramAndAnswer(t *testing.T) {
 	})
 }
 
-func TestV_TR_04_D_22_DatagramsThatFindNoReceiveAreDropped(t *testing.T) {
+func TestV_TR_04_D_22_DatagramsWithoutReceiveAreDropped(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := ends[0], ends[1]
@@ -73,11 +74,11 @@ func TestV_TR_04_D_22_DatagramsThatFindNoReceiveAreDropped(t *testing.T) {
 		wr.RemoteQKey--
 		must(t, qa.PostSend(wr))
 		b.good(1)
-		a.good(3) // the sender never knows
+		a.good(3) // the sender gets no error
 	})
 }
 
-// The age of the port's counters, see violationsAge in context.go.
+// violationsAge is longer than the device's violationsAge.
 const violationsAge = 110 * time.Millisecond
 
 func TestV_MC_03_MulticastReachesEachAttachedQPOnce(t *testing.T) {
@@ -101,7 +102,7 @@ func TestV_MC_03_MulticastReachesEachAttachedQPOnce(t *testing.T) {
 			})
 			must(t, q.Connect(verbs.QPInfo{}, nil))
 			must(t, q.PostRecv(recv(b, uint64(i), 100), recv(b, uint64(i), 100)))
-			if i < 4 { // one stays out
+			if i < 4 { // one is not attached
 				must(t, q.AttachMcast(group, 0))
 				must(t, q.AttachMcast(group, 0))
 			}
@@ -148,34 +149,35 @@ func TestUCWriteWithImmediate(t *testing.T) {
 			t.Errorf("completion %+v", wc)
 		}
 		if !bytes.Equal(a.buf[:9000], b.buf[3:9003]) {
-			t.Error("other bytes arrived")
+			t.Error("the received bytes differ")
 		}
 	})
 }
 
-// QP 1 is made once, and a UD QP in everything but its number.
+// TestGSI: QP 1 can be made once, and is a UD QP except for its number.
 func TestGSI(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		e := newEnds(t, n, 1, nil)[0]
-		init := verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: e.cq, RecvCQ: e.cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}
-		qp := get(e.pd.CreateGSI(&init))(t)
+		init := verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: e.cq, RecvCQ: e.cq,
+			Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}
+		qp := get(gsi.CreateQP(e.pd, &init))(t)
 		if qp.QPN() != 1 || qp.Type() != verbs.QPTypeUD {
 			t.Errorf("%v QP %d", qp.Type(), qp.QPN())
 		}
-		if _, err := e.pd.CreateGSI(&init); !errors.Is(err, verbs.EBUSY) {
+		if _, err := gsi.CreateQP(e.pd, &init); !errors.Is(err, verbs.EBUSY) {
 			t.Errorf("a second one: %v", err)
 		}
 		must(t, qp.Close())
-		must(t, get(e.pd.CreateGSI(&init))(t).Close())
+		must(t, get(gsi.CreateQP(e.pd, &init))(t).Close())
 		init.Type = verbs.QPTypeRC
-		if _, err := e.pd.CreateGSI(&init); !errors.Is(err, verbs.EINVAL) {
+		if _, err := gsi.CreateQP(e.pd, &init); !errors.Is(err, verbs.EINVAL) {
 			t.Errorf("an RC one: %v", err)
 		}
 	})
 }
 
-// As many groups as the device says, and as many QPs in one, and no more. Over sockets too there are more than a socket of the system may
-// join by default.
+// TestV_MC_06_Limits: the numbers of groups and of QPs in a group are bounded as the device reports, over sockets
+// too, where the system's default limit is lower.
 func TestV_MC_06_Limits(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		e := newEnds(t, n, 1, nil)[0]
@@ -195,7 +197,7 @@ func TestV_MC_06_Limits(t *testing.T) {
 			if err := qp.AttachMcast(group(most), 0); !errors.Is(err, verbs.ENOMEM) {
 				t.Errorf("group %d: %v", most+1, err)
 			}
-			must(t, qp.AttachMcast(group(0), 0)) // it is in that one already
+			must(t, qp.AttachMcast(group(0), 0)) // already attached
 		}
 		for i := range most {
 			must(t, qp.DetachMcast(group(i), 0))
@@ -203,7 +205,7 @@ func TestV_MC_06_Limits(t *testing.T) {
 		var members []*verbs.QP
 		for range d.MaxMcastQPAttach {
 			other := get(e.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: e.cq, RecvCQ: e.cq}))(t)
-			must(t, other.AttachMcast(group(most), 0)) // there is room again
+			must(t, other.AttachMcast(group(most), 0)) // room for one group
 			members = append(members, other)
 		}
 		if err := qp.AttachMcast(group(most), 0); !errors.Is(err, verbs.ENOMEM) {

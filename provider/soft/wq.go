@@ -6,50 +6,50 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// wqFlags are the flags that a work queue can have.
+// wqFlags are the flags that work queues support.
 const wqFlags = verbs.WQCVLANStripping | verbs.WQScatterFCS
 
-// wq is a WQDriver.
+// wq is a DriverWQ.
 type wq struct {
 	raw.WQ
 	dev *device
 }
 
 // CreateWQ makes a work queue.
-func (p *pd) CreateWQ(init *verbs.WQDriverInit, up verbs.WQUpcalls) (verbs.WQDriver, error) {
-	if err := working(init.CQ); err != nil {
+func (p *pd) CreateWQ(init *verbs.WQInitAttr, up verbs.DriverEvents) (verbs.DriverWQ, error) {
+	if err := checkCQs(init.CQ); err != nil {
 		return nil, err
 	}
 	d := p.ctx.dev
 	switch {
 	case !d.hasFrames():
-		return nil, fail(verbs.ENOSYS, "the device has no RAW_PACKET QPs, which take from work queues")
-	case init.Flags&^wqFlags != 0:
-		return nil, fail(verbs.EOPNOTSUPP, "the device does not have the flags %v; it has %v", init.Flags&^wqFlags, wqFlags)
+		return nil, fail(verbs.ENOSYS, "the device has no RAW_PACKET QPs and so no work queues")
+	case init.CreateFlags&^wqFlags != 0:
+		return nil, fail(verbs.EOPNOTSUPP, "CreateFlags %v: must be among %v", init.CreateFlags&^wqFlags, wqFlags)
 	case d.rawUse.wqs.Add(1) > maxWQs:
 		d.rawUse.wqs.Add(-1)
-		return nil, fail(verbs.ENOMEM, "the device has %d work queues at most", maxWQs)
+		return nil, fail(verbs.ENOMEM, "too many work queues: the device has at most %d", maxWQs)
 	}
 	w := &wq{dev: d}
 	w.Num = d.rawUse.lastWQ.Add(1) & 0xffffff
 	w.Queue = transport.NewRecvQueue(int(init.MaxWR), int(init.MaxSGE), false, p.num)
-	w.CQ, w.PD, w.Flags = init.CQ.(*cq).CQ, p.num, raw.RecvFlags(init.Flags)
+	w.CQ, w.PD, w.Flags = cqOf(init.CQ).CQ, p.num, raw.RecvFlags(init.CreateFlags)
 	w.Fatal = func() { up.Event(verbs.EventWQFatal) }
 	init.MaxWR, init.MaxSGE = uint32(w.Queue.Cap()), uint32(w.Queue.MaxSGE())
 	p.ctx.frames.AddWQ(&w.WQ)
 	return w, nil
 }
 
-// WQN is the queue's number.
+// WQN returns the queue's number.
 func (w *wq) WQN() uint32 { return w.Num }
 
-// State is the queue's state.
+// State returns the queue's state.
 func (w *wq) State() verbs.WQState { return verbs.WQState(w.WQ.State()) }
 
-// Modify makes a transition and sets flags.
+// Modify changes the state and sets flags.
 func (w *wq) Modify(from, to verbs.WQState, flags, mask verbs.WQFlags) error {
 	if !w.Move(raw.WQState(from), raw.WQState(to), raw.RecvFlags(flags), raw.RecvFlags(mask)) {
-		return fail(verbs.EINVAL, "the queue has moved by itself, to %v", w.State())
+		return fail(verbs.EINVAL, "the queue went to %v by itself", w.State())
 	}
 	return nil
 }
@@ -57,7 +57,7 @@ func (w *wq) Modify(from, to verbs.WQState, flags, mask verbs.WQFlags) error {
 // PostRecv appends receives.
 func (w *wq) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	if w.State() == verbs.WQSReset {
-		return 0, fail(verbs.EINVAL, "not possible in RESET; move the queue to RDY first")
+		return 0, fail(verbs.EINVAL, "the queue is in RESET; move it to RDY first")
 	}
 	n, err := postRecv(w.Queue, wrs)
 	w.Posted()
@@ -71,7 +71,7 @@ func (w *wq) Destroy() error {
 	return nil
 }
 
-// indTable is a RWQIndTableDriver.
+// indTable is a DriverRWQIndTable.
 type indTable struct {
 	num uint32
 	dev *device
@@ -79,11 +79,11 @@ type indTable struct {
 }
 
 // CreateRWQIndTable makes an indirection table.
-func (c *context) CreateRWQIndTable(wqs []verbs.WQDriver) (verbs.RWQIndTableDriver, error) {
+func (c *deviceContext) CreateRWQIndTable(wqs []verbs.DriverWQ) (verbs.DriverRWQIndTable, error) {
 	u := &c.dev.rawUse
 	if u.tables.Add(1) > maxIndTables {
 		u.tables.Add(-1)
-		return nil, fail(verbs.ENOMEM, "the device has %d indirection tables at most", maxIndTables)
+		return nil, fail(verbs.ENOMEM, "too many indirection tables: the device has at most %d", maxIndTables)
 	}
 	t := &indTable{num: u.lastWQ.Add(1) & 0xffffff, dev: c.dev}
 	for _, w := range wqs {
@@ -92,10 +92,10 @@ func (c *context) CreateRWQIndTable(wqs []verbs.WQDriver) (verbs.RWQIndTableDriv
 	return t, nil
 }
 
-// Num is the table's number.
+// Num returns the table's number.
 func (t *indTable) Num() uint32 { return t.num }
 
-// Destroy gives the table up.
+// Destroy removes the table.
 func (t *indTable) Destroy() error {
 	t.dev.rawUse.tables.Add(-1)
 	return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// openXRCD gives an end a domain of its own, or one more reference to another end's.
+// openXRCD opens a new domain, or another reference to the domain of a file.
 func (e *end) openXRCD(attr *verbs.XRCDInitAttr) *verbs.XRCD {
 	e.tb.Helper()
 	d := get(e.ctx.OpenXRCD(attr))(e.tb)
@@ -20,11 +20,11 @@ func (e *end) openXRCD(attr *verbs.XRCDInitAttr) *verbs.XRCD {
 	return d
 }
 
-// xrcSRQ makes an SRQ of a domain, which completes into the end's CQ, and tells its number.
+// xrcSRQ makes an SRQ of a domain, which completes into the end's CQ, and returns its number.
 func (e *end) xrcSRQ(d *verbs.XRCD) (*verbs.SRQ, uint32) {
 	e.tb.Helper()
-	srq := get(e.ctx.CreateSRQEx(&verbs.SRQInitAttrEx{
-		Attr: verbs.SRQAttr{MaxWR: 64, MaxSGE: 4}, Type: verbs.SRQTypeXRC, PD: e.pd, XRCD: d, CQ: e.cq,
+	srq := get(e.pd.CreateSRQ(&verbs.SRQInitAttr{
+		Attr: verbs.SRQAttr{MaxWR: 64, MaxSGE: 4}, Type: verbs.SRQTypeXRC, XRCD: d, CQ: e.cq,
 	}))(e.tb)
 	e.tb.Cleanup(func() {
 		if err := srq.Close(); !errors.Is(err, verbs.ErrClosed) {
@@ -50,7 +50,7 @@ func to(srqn uint32, wr verbs.SendWR) verbs.SendWR {
 	return wr
 }
 
-// xrc is a sender, and two programs on one device that share a domain by a file: each has an SRQ of its own, and one of
+// xrc is a sender, and two programs on one device that share a domain by a file: each has its own SRQ, and one of
 // them the QP that the sender is connected to.
 type xrc struct {
 	a, b, c  *end
@@ -72,7 +72,7 @@ func newXRC(tb testing.TB, n *network, opts *verbs.ConnectOptions) *xrc {
 	return x
 }
 
-func TestV_SEND_15_OneConnectionForTwoPrograms(t *testing.T) {
+func TestV_SEND_15_TwoProgramsShareAConnection(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		x := newXRC(t, n, nil)
 		x.a.fill(3)
@@ -100,12 +100,13 @@ func TestV_SEND_15_OneConnectionForTwoPrograms(t *testing.T) {
 			}
 		}
 		if !bytes.Equal(x.b.buf[:10000], x.a.buf[:10000]) || !bytes.Equal(x.c.buf[:10000], x.a.buf[:10000]) {
-			t.Error("other bytes arrived")
+			t.Error("the received bytes differ")
 		}
 	})
 }
 
-// RDMA reaches the memory of the program whose SRQ the request names, and no other one's.
+// TestV_GEN_07_RDMAInTheDomainOfTheSRQ: RDMA accesses the memory of the program whose SRQ the request names, and no
+// other memory.
 func TestV_GEN_07_RDMAInTheDomainOfTheSRQ(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		x := newXRC(t, n, nil)
@@ -158,14 +159,15 @@ func TestV_GEN_12_XRCReceiverNotReady(t *testing.T) {
 	})
 }
 
-// Receives are posted until they are received, lost packets or not.
+// TestV_TR_02_XRCDespiteLoss: all messages arrive complete and in order over a network that loses packets.
 func TestV_TR_02_XRCDespiteLoss(t *testing.T) {
 	x := newXRC(t, onFabric(mem.NewFabric(mem.Config{Seed: 7, Faults: lossy})), &verbs.ConnectOptions{Timeout: 9})
 	x.a.fill(4)
 	const msgs, size = 30, 20000
 	for i := range msgs {
 		must(t, x.sb.PostRecv(verbs.RecvWR{WRID: uint64(i), SGList: []verbs.SGE{x.b.mr.SGE(i*size, size)}}))
-		must(t, x.qs.PostSend(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{x.a.mr.SGE(i*size, size)}, RemoteSRQN: x.nb}))
+		must(t, x.qs.PostSend(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{x.a.mr.SGE(i*size, size)},
+			RemoteSRQN: x.nb}))
 	}
 	for i, wc := range x.b.good(msgs) {
 		if wc.WRID != uint64(i) || wc.ByteLen != size {
@@ -173,12 +175,13 @@ func TestV_TR_02_XRCDespiteLoss(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(x.a.buf[:msgs*size], x.b.buf[:msgs*size]) {
-		t.Error("other bytes arrived")
+		t.Error("the received bytes differ")
 	}
 }
 
-// A message to an SRQ that the domain does not have, or no more, ends the connection, which both sides are told.
-func TestV_AE_13_XRCToNowhere(t *testing.T) {
+// TestV_AE_13_XRCToUnknownSRQ: a message to an unknown or closed SRQ ends the connection, and both sides get an
+// error.
+func TestV_AE_13_XRCToUnknownSRQ(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		for name, srqn := range map[string]func(x *xrc) uint32{
 			"never":  func(x *xrc) uint32 { return x.nb ^ x.nc ^ 0x800000 },
@@ -204,7 +207,7 @@ func TestV_AE_13_XRCToNowhere(t *testing.T) {
 					t.Errorf("in %v", x.qr.State())
 				}
 				if k := get(x.b.cq.Poll(make([]verbs.WC, 1)))(t); k != 0 {
-					t.Error("a receive was flushed that belongs to the SRQ")
+					t.Error("a receive of the SRQ was flushed")
 				}
 			})
 		}
@@ -224,13 +227,15 @@ func TestV_AE_20_XRCLimit(t *testing.T) {
 	}
 }
 
-// When the CQ of an SRQ overflows the SRQ is in error, and so is the QP that delivered to it. The other program's SRQ goes on.
+// TestV_AE_21_XRCWithOverflowedCQ: after an overflow of the CQ of an SRQ the SRQ is in error, and so is the QP that
+// delivered to it. The other program's SRQ works.
 func TestV_AE_21_XRCWithOverflowedCQ(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		x := newXRC(t, n, nil)
 		small := get(x.c.ctx.CreateCQ(2, nil))(t)
 		t.Cleanup(func() { must(t, small.Close()) })
-		srq := get(x.c.ctx.CreateSRQEx(&verbs.SRQInitAttrEx{Attr: verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}, Type: verbs.SRQTypeXRC, PD: x.c.pd, XRCD: x.dc, CQ: small}))(t)
+		srq := get(x.c.pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}, Type: verbs.SRQTypeXRC,
+			XRCD: x.dc, CQ: small}))(t)
 		t.Cleanup(func() { must(t, srq.Close()) })
 		num := get(srq.Num())(t)
 		for i := range small.Cap() + 1 {
@@ -249,19 +254,20 @@ func TestV_AE_21_XRCWithOverflowedCQ(t *testing.T) {
 		if ev := nextEvent(t, x.b); ev.Type != verbs.EventQPLastWQEReached || ev.QP != x.qr {
 			t.Errorf("event %+v", ev)
 		}
-		// Any other QP that is to deliver there fails as well: to the device there is no such SRQ any more.
+		// Any other QP that delivers to the SRQ fails as well: for the device the SRQ does not exist any
+		// more.
 		late, next := x.a.qp(verbs.QPTypeXRCSend, nil), x.b.xrcRecv(x.db)
 		join(t, late, next, nil)
 		must(t, late.PostSend(to(num, send(x.a, 10))))
 		if ev := nextEvent(t, x.b); ev.Type != verbs.EventQPReqErr || ev.QP != next || next.State() != verbs.QPSErr {
 			t.Errorf("event %+v, the next QP is in %v", ev, next.State())
 		}
-		if _, err := x.c.ctx.CreateSRQEx(&verbs.SRQInitAttrEx{
-			Attr: verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}, Type: verbs.SRQTypeXRC, PD: x.c.pd, XRCD: x.dc, CQ: small,
+		if _, err := x.c.pd.CreateSRQ(&verbs.SRQInitAttr{
+			Attr: verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}, Type: verbs.SRQTypeXRC, XRCD: x.dc, CQ: small,
 		}); !errors.Is(err, syscall.EIO) {
 			t.Errorf("one more SRQ on that CQ: %v", err)
 		}
-		// Through another connection.
+		// The same through another connection.
 		qs, qr := x.a.qp(verbs.QPTypeXRCSend, nil), x.b.xrcRecv(x.db)
 		join(t, qs, qr, nil)
 		must(t, x.sb.PostRecv(recv(x.b, 5, 10)))
@@ -269,7 +275,7 @@ func TestV_AE_21_XRCWithOverflowedCQ(t *testing.T) {
 		if wc := x.b.good(1)[0]; wc.WRID != 5 {
 			t.Errorf("%+v", wc)
 		}
-		// And through the QP that has failed, once it was reset.
+		// The same through the failed QP, after a reset.
 		must(t, x.qr.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
 		again := x.a.qp(verbs.QPTypeXRCSend, nil)
 		join(t, again, x.qr, nil)
@@ -281,7 +287,8 @@ func TestV_AE_21_XRCWithOverflowedCQ(t *testing.T) {
 	})
 }
 
-// What was received stays in the CQ when the QP is gone; it belongs to the SRQ.
+// TestV_QPD_03_XRCCompletionsStay: completions of receives stay in the CQ after the QP is destroyed; they belong to
+// the SRQ.
 func TestV_QPD_03_XRCCompletionsStay(t *testing.T) {
 	x := newXRC(t, &networks[0], nil)
 	for i := range uint64(2) {
@@ -293,7 +300,7 @@ func TestV_QPD_03_XRCCompletionsStay(t *testing.T) {
 	x.c.good(2)
 }
 
-// Nothing comes from an SRQ that is closed, not even what its CQ held.
+// TestV_SRQ_18_XRCCloseRemovesCompletions: closing an SRQ removes its completions from the CQ.
 func TestV_SRQ_18_XRCCloseRemovesCompletions(t *testing.T) {
 	x := newXRC(t, &networks[0], nil)
 	must(t, x.sc.PostRecv(recv(x.c, 1, 10)))
@@ -323,11 +330,12 @@ func TestV_QPO_01_V_QPO_03_OpenQP(t *testing.T) {
 				t.Errorf("QP %#x: %v", num, err)
 			}
 		}
-		if _, err := x.b.ctx.OpenQP(&verbs.QPOpenAttr{QPNum: x.qr.QPN(), XRCD: x.b.openXRCD(nil), Type: verbs.QPTypeXRCRecv}); !errors.Is(err, verbs.EINVAL) {
+		if _, err := x.b.ctx.OpenQP(&verbs.QPOpenAttr{QPNum: x.qr.QPN(), XRCD: x.b.openXRCD(nil),
+			Type: verbs.QPTypeXRCRecv}); !errors.Is(err, verbs.EINVAL) {
 			t.Errorf("in another domain: %v", err)
 		}
 
-		// V_QPO_03: the QP lives as long as a handle.
+		// V_QPO_03: the QP exists as long as a handle does.
 		must(t, x.qr.Close())
 		must(t, x.sc.PostRecv(recv(x.c, 1, 10)))
 		must(t, x.qs.PostSend(to(x.nc, send(x.a, 10))))
@@ -335,12 +343,13 @@ func TestV_QPO_01_V_QPO_03_OpenQP(t *testing.T) {
 		x.c.good(1)
 		must(t, handle.Close())
 		if _, err := x.c.ctx.OpenQP(&open); !errors.Is(err, verbs.EINVAL) {
-			t.Errorf("the QP is still there: %v", err)
+			t.Errorf("the QP still exists: %v", err)
 		}
 	})
 }
 
-// All handles know the state, whoever moves the QP, and hear of its events.
+// TestX_QPO_01_HandlesShareTheQP: all handles have the QP's state, whichever handle modified it, and receive its
+// events.
 func TestX_QPO_01_HandlesShareTheQP(t *testing.T) {
 	x := newXRC(t, &networks[0], nil)
 	open := verbs.QPOpenAttr{QPNum: x.qr.QPN(), XRCD: x.dc, Type: verbs.QPTypeXRCRecv}
@@ -358,7 +367,7 @@ func TestX_QPO_01_HandlesShareTheQP(t *testing.T) {
 			t.Errorf("event %+v", ev)
 		}
 	}
-	// One handle takes it to INIT, the other one on.
+	// One handle modifies it to INIT, the other one further.
 	must(t, x.qs.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
 	must(t, x.qr.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
 	must(t, x.qr.Modify(&verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1, QPAccessFlags: verbs.AccessRemoteWrite},
@@ -375,7 +384,7 @@ func TestX_QPO_01_HandlesShareTheQP(t *testing.T) {
 	x.b.good(1)
 }
 
-// Handles, SRQs and messages come and go at the same time.
+// TestXRCConcurrently: handles, SRQs and messages are made and closed concurrently.
 func TestXRCConcurrently(t *testing.T) {
 	x := newXRC(t, &networks[0], nil)
 	var wg sync.WaitGroup
@@ -405,7 +414,8 @@ func TestXRCConcurrently(t *testing.T) {
 		}
 	})
 	again(func() {
-		srq, err := x.c.ctx.CreateSRQEx(&verbs.SRQInitAttrEx{Attr: verbs.SRQAttr{MaxWR: 1, MaxSGE: 1}, Type: verbs.SRQTypeXRC, PD: x.c.pd, XRCD: x.dc, CQ: x.c.cq})
+		srq, err := x.c.pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: 1, MaxSGE: 1}, Type: verbs.SRQTypeXRC,
+			XRCD: x.dc, CQ: x.c.cq})
 		if err == nil {
 			err = srq.Close()
 		}
@@ -432,4 +442,22 @@ func TestXRCConcurrently(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
+}
+
+// TestV_GEN_07_XRCFlush: a FLUSH carries the SRQ number, as every request of an XRC connection, even as the first
+// request of its queue.
+func TestV_GEN_07_XRCFlush(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		x := newXRC(t, n, nil)
+		mr := get(x.c.pd.RegMR(make([]byte, 64), allAccess|verbs.AccessFlushGlobal))(t)
+		defer func() { must(t, mr.Close()) }()
+		must(t, x.qr.Modify(&verbs.QPAttr{QPAccessFlags: allAccess | verbs.AccessFlushGlobal}, verbs.QPAttrAccessFlags))
+		must(t, x.qs.PostSend(verbs.SendWR{
+			Opcode: verbs.WRFlush, Flags: verbs.SendSignaled, RemoteAddr: mr.Addr(), RKey: mr.RKey(), RemoteSRQN: x.nc,
+			Flush: verbs.Flush{Length: 64, Type: verbs.FlushGlobal},
+		}))
+		if wc := x.a.good(1)[0]; wc.Opcode != verbs.WCFlush {
+			t.Errorf("%+v", wc)
+		}
+	})
 }

@@ -6,16 +6,18 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// domains are a device's XRC domains that have a file. All contexts of the process find them here. Another process cannot
-// have a domain of the same file, since nobody could receive into its memory: it is refused.
+// domains are a device's XRC domains with a file, shared by all contexts of the process. Another process cannot have
+// a domain of the same file, since a QP of one process cannot receive into another's memory.
 type domains struct {
-	name   string // of the device, on this host
-	mu     sync.Mutex
+	name string     // of the device, on this host
+	mu   sync.Mutex // guards byFile, and refs of each domain
+	// +checklocks:mu
 	byFile map[fileID]*domain
 }
 
@@ -24,33 +26,35 @@ type domain struct {
 	*engine.XRCD
 	table *domains
 	id    fileID
-	file  io.Closer // keeps the inode, so that no other file gets its number; nil for a domain without a file
-	claim io.Closer // keeps other processes away; nil where nobody can say who has a domain
-	refs  int       // under table.mu
+	file  io.Closer // keeps the inode, so that its number is not reused; nil for a domain without a file
+	claim io.Closer // excludes other processes; nil where the system cannot
+	refs  int       // guarded by table.mu
 
-	mu      sync.Mutex         // guards what follows
-	targets map[uint32]*target // the XRC_RECV QPs
+	mu sync.Mutex // guards targets
+	// +checklocks:mu
+	targets map[uint32]*target // the XRC_RECV QPs by number
 }
 
+// newDomain makes a domain without a file.
 func newDomain(t *domains, e *engine.Engine) *domain {
 	return &domain{XRCD: e.NewXRCD(), table: t, refs: 1, targets: make(map[uint32]*target)}
 }
 
-// open finds or makes the domain of a file.
+// open returns the domain of a file, which it makes if flags allow it.
 func (t *domains) open(e *engine.Engine, fd, flags int) (*domain, error) {
 	if fd == -1 {
 		return newDomain(t, e), nil
 	}
 	id, file, err := openInode(fd)
 	if err != nil {
-		return nil, verbsError("the file of the XRC domain", err)
+		return nil, verbsError("file of the XRC domain", err)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := t.byFile[id]
 	switch {
 	case d != nil && flags&os.O_EXCL != 0:
-		err = fail(verbs.EINVAL, "the file has an XRC domain already, which O_EXCL does not allow")
+		err = fail(verbs.EINVAL, "O_EXCL: the file already has an XRC domain")
 	case d != nil:
 		d.refs++
 	default:
@@ -71,24 +75,25 @@ func (t *domains) open(e *engine.Engine, fd, flags int) (*domain, error) {
 	return d, err
 }
 
-// claim makes this process the one that has the domain of a file of which it has none yet.
+// claim reserves the domain of a file for this process, which has none of it yet.
 func (t *domains) claim(id fileID, flags int) (io.Closer, error) {
 	c, taken := claimFile(t.name, id)
 	switch {
 	case taken && flags&os.O_EXCL != 0:
-		return nil, fail(verbs.EINVAL, "another process has the XRC domain of the file already, which O_EXCL does not allow")
+		return nil, fail(verbs.EINVAL, "O_EXCL: another process has the XRC domain of the file")
 	case taken:
-		return nil, fail(verbs.EOPNOTSUPP, "another process has the XRC domain of the file; the software device cannot share a domain between processes")
+		return nil, fail(verbs.EOPNOTSUPP,
+			"another process has the XRC domain of the file; the software device cannot share a domain between processes")
 	case flags&os.O_CREATE == 0:
 		if c != nil {
 			_ = c.Close()
 		}
-		return nil, fail(verbs.EAGAIN, "the file has no XRC domain yet; O_CREATE makes one")
+		return nil, fail(verbs.EAGAIN, "the file has no XRC domain; O_CREATE makes one")
 	}
 	return c, nil
 }
 
-// close gives one reference back.
+// close releases one reference.
 func (d *domain) close() {
 	d.table.mu.Lock()
 	defer d.table.mu.Unlock()
@@ -101,14 +106,14 @@ func (d *domain) close() {
 	}
 }
 
-// xrcd is an XRCDDriver: a domain as one context has opened it.
+// xrcd is a DriverXRCD: one context's reference to a domain.
 type xrcd struct {
 	*domain
-	ctx *context
+	ctx *deviceContext
 }
 
 // OpenXRCD opens an XRC domain.
-func (c *context) OpenXRCD(fd, flags int) (verbs.XRCDDriver, error) {
+func (c *deviceContext) OpenXRCD(fd, flags int) (verbs.DriverXRCD, error) {
 	d, err := c.dev.domains.open(c.eng, fd, flags)
 	if err != nil {
 		return nil, err
@@ -116,25 +121,26 @@ func (c *context) OpenXRCD(fd, flags int) (verbs.XRCDDriver, error) {
 	return &xrcd{d, c}, nil
 }
 
-// Close gives the domain up.
+// Close releases the domain.
 func (x *xrcd) Close() error {
 	x.close()
 	return nil
 }
 
-// xrcSRQ is an XRCSRQDriver.
+// xrcSRQ is a DriverSRQ of type XRC.
 type xrcSRQ struct {
 	*srq
 	in *engine.XRCSRQ
 }
 
-// CreateSRQ makes an SRQ of the domain.
-func (x *xrcd) CreateSRQ(p verbs.PDDriver, c verbs.CQDriver, init *verbs.SRQAttr, up verbs.SRQUpcalls) (verbs.XRCSRQDriver, error) {
-	if err := working(c); err != nil {
+// createXRCSRQ makes an SRQ of an XRC domain.
+func (p *pd) createXRCSRQ(init *verbs.SRQInitAttr, up verbs.DriverEvents) (verbs.DriverSRQ, error) {
+	if err := checkCQs(init.CQ); err != nil {
 		return nil, err
 	}
-	s := p.(*pd).newSRQ("XRC", c.(*cq), init, up)
-	in, err := x.XRCD.CreateSRQ(s.q, c.(*cq).CQ, func() { up.Event(verbs.EventSRQErr) })
+	x, c := driver.Of[*xrcd](init.XRCD), cqOf(init.CQ)
+	s := p.newSRQ("XRC", c, &init.Attr, up)
+	in, err := x.XRCD.CreateSRQ(s.q, c.CQ, func() { up.Event(verbs.EventSRQErr) })
 	if err != nil {
 		_ = s.Destroy()
 		return nil, verbsError("", err)
@@ -142,10 +148,10 @@ func (x *xrcd) CreateSRQ(p verbs.PDDriver, c verbs.CQDriver, init *verbs.SRQAttr
 	return &xrcSRQ{s, in}, nil
 }
 
-// SRQN is the SRQ's number.
+// SRQN returns the SRQ's number.
 func (s *xrcSRQ) SRQN() uint32 { return s.in.Num }
 
-// Destroy takes the SRQ out of its domain. Nothing touches its receives' memory afterwards.
+// Destroy removes the SRQ from its domain. Nothing touches the memory of its receives afterwards.
 func (s *xrcSRQ) Destroy() error {
 	s.in.Destroy()
 	return s.srq.Destroy()
@@ -156,22 +162,24 @@ type target struct {
 	qp
 	in *domain
 
-	handlesMu sync.Mutex // the last lock to be taken
-	handles   []*handle
+	handlesMu sync.Mutex // guards handles; taken after all other locks
+	// +checklocks:handlesMu
+	handles []*handle
 }
 
-// handle is a QPDriver: an XRC_RECV QP as one program has made or opened it.
+// handle is a DriverQP: one program's handle of an XRC_RECV QP.
 type handle struct {
 	*target
-	up verbs.QPUpcalls
+	up verbs.DriverQPEvents
 }
 
 // CreateQP makes an XRC_RECV QP.
-func (x *xrcd) CreateQP(init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPDriver, error) {
+func (x *xrcd) CreateQP(init *verbs.QPInitAttr, up verbs.DriverQPEvents) (verbs.DriverQP, error) {
 	t := &target{in: x.domain}
 	t.ctx = x.ctx
 	var err error
-	t.QP, err = x.ctx.eng.CreateQP(engine.QPInit{Type: transport.Type(init.Type), XRCD: x.XRCD, Regions: x.ctx.regions, Up: t})
+	t.QP, err = x.ctx.eng.CreateQP(engine.QPInit{Type: transport.Type(init.Type), XRCD: x.XRCD, Regions: x.ctx.regions,
+		Up: t})
 	if err != nil {
 		return nil, verbsError("", err)
 	}
@@ -181,18 +189,19 @@ func (x *xrcd) CreateQP(init *verbs.QPDriverInit, up verbs.QPUpcalls) (verbs.QPD
 	return t.newHandle(up), nil
 }
 
-// OpenQP makes another handle of an XRC_RECV QP.
-func (x *xrcd) OpenQP(qpn uint32, up verbs.QPUpcalls) (verbs.QPDriver, error) {
+// OpenQP makes a handle of an existing XRC_RECV QP.
+func (x *xrcd) OpenQP(qpn uint32, up verbs.DriverQPEvents) (verbs.DriverQP, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	t := x.targets[qpn]
 	if t == nil {
-		return nil, fail(verbs.EINVAL, "the XRC domain has no XRC_RECV QP 0x%06x", qpn)
+		return nil, fail(verbs.EINVAL, "QPN 0x%06x: not an XRC_RECV QP of the domain", qpn)
 	}
 	return t.newHandle(up), nil
 }
 
-func (t *target) newHandle(up verbs.QPUpcalls) *handle {
+// newHandle makes a handle.
+func (t *target) newHandle(up verbs.DriverQPEvents) *handle {
 	h := &handle{t, up}
 	t.handlesMu.Lock()
 	defer t.handlesMu.Unlock()
@@ -200,7 +209,7 @@ func (t *target) newHandle(up verbs.QPUpcalls) *handle {
 	return h
 }
 
-// Event passes an event to every handle.
+// Event reports an event to every handle.
 func (t *target) Event(ev transport.Event) {
 	t.handlesMu.Lock()
 	defer t.handlesMu.Unlock()
@@ -209,12 +218,12 @@ func (t *target) Event(ev transport.Event) {
 	}
 }
 
-// StateChanged tells every handle that the QP moved by itself.
-func (t *target) StateChanged(transport.State) { t.tell(nil) }
+// StateChanged reports a transition that the QP made by itself to every handle.
+func (t *target) StateChanged(transport.State) { t.reportState(nil) }
 
-// tell tells every handle but one the state that the QP is in now: of two moves that are told at the same time, the later one is
-// told last.
-func (t *target) tell(except *handle) {
+// reportState reports the current state of the QP to every handle except one. After two concurrent transitions the
+// last report has the later state.
+func (t *target) reportState(except *handle) {
 	t.handlesMu.Lock()
 	defer t.handlesMu.Unlock()
 	for _, h := range t.handles {
@@ -229,21 +238,21 @@ func (h *handle) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if err := h.target.Modify(attr, mask); err != nil {
 		return err
 	}
-	h.tell(h)
+	h.reportState(h)
 	return nil
 }
 
-// PostSend cannot be: the QP has no send queue.
+// PostSend returns EINVAL: the QP has no send queue.
 func (*handle) PostSend([]verbs.SendWR) (int, error) {
 	return 0, fail(verbs.EINVAL, "an XRC_RECV QP has no send queue")
 }
 
-// PostRecv cannot be: the QP has no receive queue.
+// PostRecv returns EINVAL: the QP has no receive queue.
 func (*handle) PostRecv([]verbs.RecvWR) (int, error) {
 	return 0, fail(verbs.EINVAL, "an XRC_RECV QP has no receive queue")
 }
 
-// Destroy ends the handle, and with the last one the QP.
+// Destroy removes the handle, and with the last one the QP.
 func (h *handle) Destroy() error {
 	h.in.mu.Lock()
 	defer h.in.mu.Unlock()
@@ -254,7 +263,7 @@ func (h *handle) Destroy() error {
 	return nil
 }
 
-// drop takes the handle away and tells whether it was the last one.
+// drop removes the handle and reports whether it was the last one.
 func (h *handle) drop() bool {
 	h.handlesMu.Lock()
 	defer h.handlesMu.Unlock()

@@ -12,17 +12,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-const fdAndFlags = verbs.XRCDInitFD | verbs.XRCDInitOFlags
-
-// domainFile names a domain by a new file.
+// domainFile opens a new file for a domain.
 func domainFile(tb testing.TB) verbs.XRCDInitAttr {
 	tb.Helper()
 	f := get(os.Create(filepath.Join(tb.TempDir(), "xrcd")))(tb)
 	tb.Cleanup(func() { _ = f.Close() })
-	return verbs.XRCDInitAttr{CompMask: fdAndFlags, FD: int(f.Fd()), OFlags: os.O_CREATE}
+	return verbs.XRCDInitAttr{File: f, OFlags: os.O_CREATE}
 }
 
-// sameDomain tells whether a QP made in one domain can be opened in the other.
+// sameDomain reports whether a QP made in one domain can be opened in the other.
 func sameDomain(t *testing.T, b *end, da, db *verbs.XRCD) bool {
 	t.Helper()
 	qp := get(da.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeXRCRecv}))(t)
@@ -39,22 +37,22 @@ func TestV_XRCD_02_Create(t *testing.T) {
 	other := newEnd(t, e.dev)
 	path := filepath.Join(t.TempDir(), "xrcd")
 	f := get(os.Create(path))(t)
-	attr := verbs.XRCDInitAttr{CompMask: fdAndFlags, FD: int(f.Fd()), OFlags: os.O_CREATE}
+	attr := verbs.XRCDInitAttr{File: f, OFlags: os.O_CREATE}
 	d := e.openXRCD(&attr)
 	must(t, f.Close()) // the domain does not need it any more
 	f = get(os.Open(path))(t)
 	defer f.Close()
-	attr.FD = int(f.Fd())
-	again := other.openXRCD(&attr) // O_CREAT is without effect
+	attr.File = f
+	again := other.openXRCD(&attr) // O_CREAT has no effect
 	if !sameDomain(t, other, d, again) {
-		t.Error("one file, two domains")
+		t.Error("two domains of one file")
 	}
 	attr.OFlags = 0
 	if !sameDomain(t, other, d, other.openXRCD(&attr)) {
 		t.Error("opened another domain")
 	}
 	if sameDomain(t, e, d, e.openXRCD(nil)) || sameDomain(t, e, e.openXRCD(nil), e.openXRCD(nil)) { // V_XRCD_04
-		t.Error("a domain without a file is somebody else's")
+		t.Error("a domain without a file is shared")
 	}
 }
 
@@ -79,7 +77,7 @@ func TestV_XRCD_05_LastReferenceEnds(t *testing.T) {
 	must(t, get(e.ctx.OpenXRCD(&attr))(t).Close())
 	must(t, again.Close())
 	if _, err := e.ctx.OpenXRCD(&attr); !errors.Is(err, verbs.EAGAIN) {
-		t.Errorf("the domain is still there: %v", err)
+		t.Errorf("the domain still exists: %v", err)
 	}
 }
 
@@ -90,26 +88,26 @@ func TestX_XRCD_01_Errors(t *testing.T) {
 	if _, err := e.ctx.OpenXRCD(&attr); !errors.Is(err, verbs.EAGAIN) {
 		t.Errorf("no domain, no O_CREAT: %v", err)
 	}
-	attr.FD = 1 << 20
+	must(t, attr.File.Close())
 	if _, err := e.ctx.OpenXRCD(&attr); !errors.Is(err, syscall.EBADF) {
 		t.Errorf("bad fd: %v", err)
 	}
 }
 
-// A file that takes the place, and perhaps the inode, of one that was removed has a domain of its own.
+// TestX_XRCD_01_RemovedFile: a file with the name, and perhaps the inode number, of a removed one has its own domain.
 func TestX_XRCD_01_RemovedFile(t *testing.T) {
 	e := newEnds(t, &networks[0], 1, nil)[0]
 	path := filepath.Join(t.TempDir(), "xrcd")
 	for range 10 {
 		f := get(os.Create(path))(t)
-		attr := verbs.XRCDInitAttr{CompMask: fdAndFlags, FD: int(f.Fd()), OFlags: os.O_CREATE | os.O_EXCL}
+		attr := verbs.XRCDInitAttr{File: f, OFlags: os.O_CREATE | os.O_EXCL}
 		e.openXRCD(&attr)
 		must(t, os.Remove(path))
 		must(t, f.Close())
 	}
 }
 
-// Two devices that open one file have two domains.
+// TestX_XRCD_01_DomainsAreOfADevice: two devices have different domains of one file.
 func TestX_XRCD_01_DomainsAreOfADevice(t *testing.T) {
 	ends := newEnds(t, &networks[0], 2, nil)
 	attr := domainFile(t)

@@ -1,9 +1,9 @@
-// Package fault makes a network worse, reproducibly: it loses, repeats, reorders, damages and delays packets.
+// Package fault injects faults into a network reproducibly: it loses, duplicates, reorders, damages and delays
+// packets.
 //
-// An Injector decides the fate of one packet after the other; the memory fabric
-// (internal/link/mem) asks one. Wrap puts injectors between an engine and any
-// link.Link, so that real sockets can be tested under loss too.
+// An Injector decides about one packet after the other. The memory fabric (internal/link/mem) uses one. Wrap puts
+// injectors around any link.Link, so that real sockets can be tested under loss too.
 //
-// All chance comes from a seed. The same packets in the same order meet the same fate, and a change of
-// one probability does not change the dice of the others. The package imports internal/link and internal/wire.
+// All random numbers come from a seed. The same packets in the same order meet the same faults, and changing one
+// probability does not change the outcome of the others. The package imports internal/link and internal/wire.
 package fault

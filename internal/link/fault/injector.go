@@ -8,25 +8,24 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// Faults says what happens to packets. The zero value lets everything pass.
+// Faults are the faults of a network. The zero value lets all packets pass.
 type Faults struct {
-	// Probabilities, 0 to 1, that a packet is lost, comes twice, is held back for up to
-	// ReorderDelay so that later ones overtake it, and has one to three of its bits flipped.
+	// Probabilities, 0 to 1, that a packet is lost, is duplicated, is held back for up to ReorderDelay so that
+	// later packets arrive first, and has one to three of its bits flipped.
 	Loss, Duplicate, Reorder, Corrupt float64
 
-	// Delay holds every packet back, Jitter by a random time from 0 to that in addition.
-	// Jitter alone reorders.
+	// Delay holds every packet back; Jitter adds a random time from 0 to Jitter. Jitter alone reorders.
 	Delay, Jitter time.Duration
 
 	// ReorderDelay is the longest time that Reorder holds a packet back; 0 means 100 µs.
 	ReorderDelay time.Duration
 
-	// Script, if not nil, is asked about each packet first. With decided true its verdict holds; otherwise
-	// the probabilities above do. It must not keep or change p.Data.
+	// Script, if not nil, is called first for each packet. If decided is true, its verdict applies; otherwise the
+	// probabilities above do. It must not keep or change p.Data.
 	Script func(p Packet) (v Verdict, decided bool)
 }
 
-// Packet is what a script sees of a packet.
+// Packet is the argument of a script.
 type Packet struct {
 	Src, Dst netip.Addr
 	Data     []byte // BTH to pad
@@ -36,22 +35,23 @@ type Packet struct {
 // Opcode is the packet's opcode.
 func (p Packet) Opcode() wire.Opcode { return wire.BTH(p.Data).Opcode() }
 
-// Verdict is the fate of one packet. The zero value lets it pass.
+// Verdict is the decision for one packet. The zero value lets it pass.
 type Verdict struct {
 	Drop  bool
-	Extra int           // copies besides the packet itself, not damaged
-	Flip  int           // bits to flip, at random places
-	Delay time.Duration // to hold it back
+	Extra int           // additional copies, undamaged
+	Flip  int           // number of bits to flip, at random positions
+	Delay time.Duration // time that the packet is held back
 }
 
-// active tells whether f does anything at all.
+// active reports whether f injects any fault.
 func (f *Faults) active() bool {
-	return f.Script != nil || f.Loss > 0 || f.Duplicate > 0 || f.Reorder > 0 || f.Corrupt > 0 || f.Delay > 0 || f.Jitter > 0
+	return f.Script != nil || f.Loss > 0 || f.Duplicate > 0 || f.Reorder > 0 || f.Corrupt > 0 || f.Delay > 0 ||
+		f.Jitter > 0
 }
 
 const defaultReorderDelay = 100 * time.Microsecond
 
-// Injector decides what happens to packets. It is for one goroutine at a time.
+// Injector decides about packets. It is not safe for concurrent use.
 type Injector struct {
 	faults Faults
 	rand   *rand.Rand
@@ -59,23 +59,23 @@ type Injector struct {
 	nth    uint64
 }
 
-// NewInjector makes an injector whose chance comes from seed.
+// NewInjector makes an injector with random numbers from seed.
 func NewInjector(seed uint64, f Faults) *Injector {
 	return &Injector{faults: f, rand: rand.New(rand.NewPCG(seed, 1)), flips: rand.New(rand.NewPCG(seed, 2))}
 }
 
-// SetFaults changes what happens from now on.
+// SetFaults replaces the faults for the following packets.
 func (in *Injector) SetFaults(f Faults) { in.faults = f }
 
-// Active tells whether any packet can meet anything but its destination.
+// Active reports whether the injector injects any fault.
 func (in *Injector) Active() bool { return in.faults.active() }
 
-// Judge decides the fate of the next packet, BTH to pad.
+// Judge decides about the next packet, BTH to pad.
 func (in *Injector) Judge(src, dst netip.Addr, data []byte) Verdict {
 	f := &in.faults
 	nth := in.nth
 	in.nth++
-	// Every packet takes the same number of dice, whatever they are needed for.
+	// Every packet takes the same count of random numbers, whichever are used.
 	loss, dup, reorder, corrupt := in.rand.Float64(), in.rand.Float64(), in.rand.Float64(), in.rand.Float64()
 	how, jitter := in.rand.Float64(), in.rand.Float64()
 	if f.Script != nil {
@@ -106,14 +106,14 @@ func (in *Injector) Flip(b []byte, n int) {
 	n = min(n, bits)
 	first := in.flips.IntN(max(bits, 1))
 	for k := range n {
-		// Evenly spread from a random start on, so no bit is hit twice.
+		// The bits are evenly spaced from a random start, so no bit is flipped twice.
 		bit := (first + k*(bits/n)) % bits
 		b[bit/8] ^= 1 << (bit % 8)
 	}
 }
 
-// Nth is a script: the n-th packet with opcode op, counted from 1, gets v; everything else is left to
-// chance. It counts, so it is good for one injector.
+// Nth is a script: the n-th packet with opcode op, counted from 1, gets v; the probabilities apply to all others.
+// It has a counter, so it serves one injector.
 func Nth(op wire.Opcode, n int, v Verdict) func(Packet) (Verdict, bool) {
 	seen := 0
 	return func(p Packet) (Verdict, bool) {
@@ -125,7 +125,8 @@ func Nth(op wire.Opcode, n int, v Verdict) func(Packet) (Verdict, bool) {
 	}
 }
 
-// Scripts makes one script of several. The first that decides wins; each is asked about every packet, so that all can count.
+// Scripts combines several scripts. The first that decides wins; each is called for every packet, so that all can
+// count.
 func Scripts(scripts ...func(Packet) (Verdict, bool)) func(Packet) (Verdict, bool) {
 	return func(p Packet) (v Verdict, decided bool) {
 		for _, s := range scripts {

@@ -57,7 +57,10 @@ func TestQueue(t *testing.T) {
 }
 
 func TestProbabilities(t *testing.T) {
-	in := NewInjector(7, Faults{Loss: 0.1, Duplicate: 0.2, Reorder: 0.3, Corrupt: 0.4, Delay: 1000, Jitter: 500, ReorderDelay: 100000})
+	in := NewInjector(
+		7,
+		Faults{Loss: 0.1, Duplicate: 0.2, Reorder: 0.3, Corrupt: 0.4, Delay: 1000, Jitter: 500, ReorderDelay: 100000},
+	)
 	const n = 100000
 	var lost, dup, flipped, held int
 	for range n {
@@ -93,7 +96,7 @@ func TestProbabilities(t *testing.T) {
 	}
 }
 
-// TestIndependentDice: what one fault does must not depend on the others' probabilities.
+// TestIndependentDice checks that the outcome of one fault does not depend on the probabilities of the others.
 func TestIndependentDice(t *testing.T) {
 	one := NewInjector(3, Faults{Loss: 0.5})
 	other := NewInjector(3, Faults{Loss: 0.5, Duplicate: 0.5, Reorder: 0.5, Corrupt: 0.5, Jitter: time.Second})

@@ -22,7 +22,7 @@ var (
 	aToB  = &link.Path{Src: addrA, Dst: addrB}
 )
 
-// rig is two links of a perfect fabric in virtual time, with faults at the first.
+// rig is two links of a fabric without faults in virtual time, with faults at the first link.
 type rig struct {
 	now  int64
 	a, b link.Port
@@ -62,7 +62,7 @@ func send(p link.Port, path *link.Path, numbers ...int) {
 	p.Send(b)
 }
 
-// collect receives what is there and returns the packets' numbers.
+// collect receives the arrived packets and returns their numbers.
 func collect(t *testing.T, p link.Port, b *link.RxBatch) (ns []int) {
 	t.Helper()
 	for p.Recv(b) > 0 {
@@ -100,7 +100,7 @@ func script() func(fault.Packet) (fault.Verdict, bool) {
 	)
 }
 
-func TestOnTheWayOut(t *testing.T) {
+func TestSendFaults(t *testing.T) {
 	r := newRig(t, fault.Config{Send: fault.Faults{Script: script()}})
 	send(r.a, aToB, 1, 2, 3, 4, 5, 6, 7, 8)
 	r.expect(t, "at once", r.b, 1, 3, 4, 8, 4, 4)
@@ -117,7 +117,7 @@ func TestOnTheWayOut(t *testing.T) {
 	}
 }
 
-func TestOnTheWayIn(t *testing.T) {
+func TestRecvFaults(t *testing.T) {
 	r := newRig(t, fault.Config{Recv: fault.Faults{Script: script()}})
 	bToA := &link.Path{Src: addrB, Dst: addrA}
 	send(r.b, bToA, 1, 2, 3, 4, 5, 6, 7, 8)
@@ -136,7 +136,8 @@ func TestOnTheWayIn(t *testing.T) {
 	r.expect(t, "the other way", r.b, 3)
 }
 
-// TestBatchOwnership: what a batch shows stays until its next Recv, whatever is held in the meantime.
+// TestBatchOwnership checks that a batch's packets are unchanged until its next Recv, whatever is held back
+// meanwhile.
 func TestBatchOwnership(t *testing.T) {
 	r := newRig(t, fault.Config{Recv: fault.Faults{Delay: 10}})
 	bToA := &link.Path{Src: addrB, Dst: addrA}
@@ -177,7 +178,7 @@ func TestWait(t *testing.T) {
 		if took := time.Since(began); took != 3*time.Millisecond {
 			t.Errorf("the packet took %v, want 3ms", took)
 		}
-		// A goroutine that is in Wait already hears of a packet that another one holds back.
+		// A packet that another goroutine holds back ends a Wait in time.
 		l.SetFaults(fault.Faults{Delay: 5 * time.Millisecond}, fault.Faults{})
 		began = time.Now()
 		done := make(chan struct{})
@@ -196,7 +197,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// TestOverUDP loses, repeats and delays packets of real sockets.
+// TestOverUDP loses, duplicates and delays packets of real sockets.
 func TestOverUDP(t *testing.T) {
 	lo := netip.MustParseAddr("127.0.0.1")
 	var inner link.Link
@@ -211,7 +212,7 @@ func TestOverUDP(t *testing.T) {
 	some := fault.Faults{Loss: 0.1, Duplicate: 0.1, Reorder: 0.1, Corrupt: 0.1, Jitter: 50 * time.Microsecond}
 	l := fault.Wrap(inner, fault.Config{Seed: 5, Send: some, Recv: some})
 	defer l.Close()
-	if l.RecvBuffer() == 0 || l.MTU() != inner.MTU() {
+	if l.Capabilities().RecvBuffer == 0 || l.MTU() != inner.MTU() {
 		t.Error("the inner link's sizes are hidden")
 	}
 	p := l.Ports()[0]
@@ -247,10 +248,18 @@ func TestOverUDP(t *testing.T) {
 			multiple++
 		}
 	}
-	// Of each packet, 0.65 come through undamaged both times if there were no copies.
-	result := fmt.Sprintf("of %d packets %d came once, %d more often, %d too late; counters %+v", n, single, multiple, disorder, p.Counters())
+	// Without copies, 0.65 of the packets would arrive undamaged both times.
+	result := fmt.Sprintf(
+		"of %d packets %d came once, %d more often, %d too late; counters %+v",
+		n,
+		single,
+		multiple,
+		disorder,
+		p.Counters(),
+	)
 	t.Log(result)
-	if single+multiple < n/2 || single+multiple > n*9/10 || multiple < n/20 || disorder < n/20 || p.Counters().RxICRCErrors < n/50 {
+	if single+multiple < n/2 || single+multiple > n*9/10 || multiple < n/20 || disorder < n/20 ||
+		p.Counters().RxICRCErrors < n/50 {
 		t.Error(result)
 	}
 }

@@ -16,26 +16,25 @@ const (
 	never = int64(1<<63 - 1)
 )
 
-// held is a packet that waits for its time, BTH to pad.
+// held is a packet, BTH to pad, that is held back.
 type held struct {
 	data []byte
-	path *link.Path    // on its way out
-	rx   link.RxPacket // on its way in; without Data
+	path *link.Path    // of a sent packet
+	rx   link.RxPacket // of a received packet; without Data
 }
 
-// port is one shard's end. The shard finds the lock free: it is for SetFaults.
+// port is one shard's end. mu serialises SetFaults with the shard; otherwise it is uncontended.
 type port struct {
 	link.Port
-	direct link.Direct // the inner port, if it is one
-	now    func() int64
+	now func() int64
 
 	mu         sync.Mutex
 	send, recv *Injector
 	out, in    Queue[*held]
-	late       *link.TxBatch // copies of packets, to go out now
+	late       *link.TxBatch // copies of packets to be sent now
 	free       []*held
 
-	due     atomic.Int64 // when the first held packet's time comes, or never
+	due     atomic.Int64 // time of the first held packet, or never
 	badICRC atomic.Uint64
 }
 
@@ -47,18 +46,17 @@ func newPort(inner link.Port, cfg Config, i uint64) *port {
 		recv: NewInjector(cfg.Seed+2*i+1, cfg.Recv),
 		late: link.NewTxBatch(lateBatch, lateBatch*latePacket),
 	}
-	p.direct, _ = inner.(link.Direct)
 	p.due.Store(never)
 	return p
 }
 
-// lent hangs on a batch: what the inner link hangs there, and the held packets that the batch shows.
+// lent is attached to a batch: the inner link's buffers, and the held packets that the batch contains.
 type lent struct {
 	inner   any
 	packets []*held
 }
 
-// Send transmits what the faults leave of a batch; see link.Port.
+// Send transmits the packets that pass the faults; see link.Port.
 func (p *port) Send(b *link.TxBatch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,55 +67,63 @@ func (p *port) Send(b *link.TxBatch) {
 	p.sendLate()
 }
 
-// Place gives a packet to which nothing will happen a place in the inner link; see link.Direct.
-func (p *port) Place(path *link.Path, qpn uint32, n int, train bool) (b []byte, mine bool) {
-	if p.direct == nil || p.faulty() {
+// Capabilities returns those of the inner port, which are used while the port injects no faults into what is sent.
+func (p *port) Capabilities() link.PortCapabilities {
+	c := p.Port.Capabilities()
+	if c.Direct != nil {
+		c.Direct = direct{c.Direct, p}
+	}
+	if c.ByReference != nil {
+		c.ByReference = byReference{c.ByReference, p}
+	}
+	return c
+}
+
+// direct is the inner port's link.Direct, as long as the port injects no faults.
+type direct struct {
+	link.Direct
+	port *port
+}
+
+func (d direct) Place(path *link.Path, qpn uint32, n int, train bool) (b []byte, mine bool) {
+	if d.port.faulty() {
 		return nil, train
 	}
-	return p.direct.Place(path, qpn, n, train)
+	return d.Direct.Place(path, qpn, n, train)
 }
 
-// Train is that of the inner link as long as nothing happens to packets; see link.Direct.
-func (p *port) Train(path *link.Path, qpn uint32) int {
-	if p.direct == nil || p.faulty() {
+func (d direct) Train(path *link.Path, qpn uint32) int {
+	if d.port.faulty() {
 		return 0
 	}
-	return p.direct.Train(path, qpn)
+	return d.Direct.Train(path, qpn)
 }
 
-// Reads is that of the inner link as long as nothing happens to packets; see link.Referrer.
-func (p *port) Reads(path *link.Path, qpn uint32, s *link.Share) bool {
-	r, ok := p.direct.(link.Referrer)
-	return ok && !p.faulty() && r.Reads(path, qpn, s)
+// byReference is the inner port's link.ByReference, as long as the port injects no faults.
+type byReference struct {
+	link.ByReference
+	port *port
 }
 
-// PlaceRef is that of the inner link; see link.Referrer.
-func (p *port) PlaceRef(path *link.Path, qpn uint32, head int, s *link.Share, off int64, n int) []byte {
-	r, ok := p.direct.(link.Referrer)
-	if !ok || p.faulty() {
+func (r byReference) Reads(path *link.Path, qpn uint32, s *link.Share) bool {
+	return !r.port.faulty() && r.ByReference.Reads(path, qpn, s)
+}
+
+func (r byReference) PlaceRef(path *link.Path, qpn uint32, head int, s *link.Share, off int64, n int) []byte {
+	if r.port.faulty() {
 		return nil
 	}
-	return r.PlaceRef(path, qpn, head, s, off, n)
+	return r.ByReference.PlaceRef(path, qpn, head, s, off, n)
 }
 
-// Revoke is that of the inner link; see link.Referrer.
-func (p *port) Revoke(path *link.Path) {
-	if r, ok := p.direct.(link.Referrer); ok {
-		r.Revoke(path)
-	}
-}
-
-// Lend is that of the inner link; see link.Lender.
-func (p *port) Lend(n, size int) []byte { return link.Lend(p.Port, n, size) }
-
-// faulty tells whether something may happen to packets that are sent now.
+// faulty reports whether the port injects faults into sent packets now.
 func (p *port) faulty() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.send.Active()
 }
 
-// thin takes out of b what is lost or held back, and puts copies into the queue.
+// thin removes lost and delayed packets from b, and queues copies.
 func (p *port) thin(b *link.TxBatch) {
 	now := p.now()
 	left := b.Packets[:0]
@@ -142,7 +148,7 @@ func (p *port) thin(b *link.TxBatch) {
 	b.Packets = left
 }
 
-// hold queues a copy of a packet. about says the rest of it.
+// hold queues a copy of a packet; about is the rest of the entry.
 func (p *port) hold(q *Queue[*held], at int64, data []byte, about held) {
 	var h *held
 	if n := len(p.free); n > 0 {
@@ -155,11 +161,11 @@ func (p *port) hold(q *Queue[*held], at int64, data []byte, about held) {
 	q.Push(at, h)
 	if at < p.due.Load() {
 		p.due.Store(at)
-		p.Port.Wake() // whoever is in Wait has not heard of this time
+		p.Port.Wake() // the goroutine in Wait uses an older deadline
 	}
 }
 
-// sendLate sends the held packets whose time has come.
+// sendLate sends the held packets that are due.
 func (p *port) sendLate() {
 	now := p.now()
 	for {
@@ -192,7 +198,7 @@ func (p *port) setDue() {
 	p.due.Store(due)
 }
 
-// Recv fetches what the faults leave; see link.Port.
+// Recv returns the packets that pass the faults; see link.Port.
 func (p *port) Recv(b *link.RxBatch) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -228,7 +234,7 @@ func (p *port) Recv(b *link.RxBatch) int {
 	return len(b.Packets)
 }
 
-// filter takes out of b what is lost or held back, and puts copies into the queue.
+// filter removes lost and delayed packets from b, and queues copies.
 func (p *port) filter(b *link.RxBatch) {
 	now := p.now()
 	left := b.Packets[:0]
@@ -254,7 +260,7 @@ func (p *port) filter(b *link.RxBatch) {
 	b.Packets = left
 }
 
-// Wait parks the caller until then at the latest when a held packet's time comes; see link.Port.
+// Wait parks the caller, at most until the first held packet is due; see link.Port.
 func (p *port) Wait(d time.Duration) {
 	if due := p.due.Load(); due != never {
 		left := max(0, time.Duration(due-p.now()))
@@ -265,7 +271,7 @@ func (p *port) Wait(d time.Duration) {
 	p.Port.Wait(d)
 }
 
-// Counters are those of the inner port, and the damaged packets.
+// Counters returns those of the inner port, with the damaged packets.
 func (p *port) Counters() link.Counters {
 	c := p.Port.Counters()
 	c.RxICRCErrors += p.badICRC.Load()

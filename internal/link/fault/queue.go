@@ -1,6 +1,6 @@
 package fault
 
-// Queue holds values until their time comes. Values of one time leave in the order in which they came.
+// Queue is a priority queue by time. Values with the same time leave in the order of their Push.
 type Queue[T any] struct {
 	heap []item[T]
 	seq  uint64
@@ -19,7 +19,7 @@ func (a *item[T]) before(b *item[T]) bool {
 // Len is the number of values.
 func (q *Queue[T]) Len() int { return len(q.heap) }
 
-// Next is the earliest time of a value.
+// Next returns the earliest time of a value; ok is false if the queue is empty.
 func (q *Queue[T]) Next() (at int64, ok bool) {
 	if len(q.heap) == 0 {
 		return 0, false
@@ -27,7 +27,7 @@ func (q *Queue[T]) Next() (at int64, ok bool) {
 	return q.heap[0].at, true
 }
 
-// Push adds a value for the time at.
+// Push adds a value with time at.
 func (q *Queue[T]) Push(at int64, v T) {
 	q.seq++
 	q.heap = append(q.heap, item[T]{at: at, seq: q.seq, value: v})
@@ -42,7 +42,7 @@ func (q *Queue[T]) Push(at int64, v T) {
 	}
 }
 
-// Pop removes the earliest value if its time has come.
+// Pop removes the earliest value if its time is not after now.
 func (q *Queue[T]) Pop(now int64) (v T, ok bool) {
 	if len(q.heap) == 0 || q.heap[0].at > now {
 		return v, false

@@ -14,18 +14,18 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// Config of a fabric. The zero value is a perfect network in real time.
+// Config configures a fabric. The zero value is a network without faults in real time.
 type Config struct {
 	Seed   uint64
 	Faults fault.Faults
-	// Now is the time in nanoseconds, not negative and never going back. Nil is real time, from
-	// NewFabric on. It must not call the fabric.
+	// Now returns the time in nanoseconds, not negative and never going back; nil: real time since NewFabric. It
+	// must not call the fabric.
 	Now func() int64
-	// MTU is the largest packet, BTH to ICRC, in bytes; 0 means 8952, that of jumbo frames.
+	// MTU is the largest packet, BTH to ICRC, in bytes; 0 means 8952, the largest in a jumbo frame.
 	MTU int
-	// Queue is how many packets can be under way to one port; 0 means 4096. More are lost.
+	// Queue is the maximum of packets in flight to one port; 0 means 4096. Further packets are lost.
 	Queue int
-	// Bandwidth of each link's receiving side in bytes per second; 0 is unlimited.
+	// Bandwidth is that of each link's receiving side in bytes per second; 0 is unlimited.
 	Bandwidth int64
 }
 
@@ -36,22 +36,22 @@ const (
 	firstSourcePort = 0xC000
 )
 
-// Stats counts what a fabric did to packets. Copies count too.
+// Stats counts the packets of a fabric, copies included.
 type Stats struct {
 	Sent      uint64 // packets given to the fabric
 	Delivered uint64
-	Lost      uint64 // by the faults
-	Repeated  uint64 // copies that the faults made
+	Lost      uint64 // lost by a fault
+	Repeated  uint64 // copies made by a fault
 	Corrupted uint64
 	Cut       uint64 // lost by a partition
-	Unknown   uint64 // nobody has the destination address
+	Unknown   uint64 // unknown destination address
 	Overflow  uint64 // lost because the queue was full
 }
 
-// Fabric is the network. Its methods may be called by any goroutine.
+// Fabric is the network. Its methods are safe for concurrent use.
 type Fabric struct {
 	cfg   Config
-	epoch time.Time // 0 of real time
+	epoch time.Time // time 0 of real time
 	hub   hub       // of Ethernet frames
 
 	mu     sync.Mutex
@@ -60,11 +60,12 @@ type Fabric struct {
 	byAddr map[netip.Addr]*Link
 	cuts   map[[2]netip.Addr]bool
 	free   []*packet
-	ports  int // opened so far
-	stats  Stats
+	// +checklocks:mu
+	ports int // opened so far
+	stats Stats
 }
 
-// packet is one packet under way.
+// packet is one packet in flight.
 type packet struct {
 	buf  []byte // BTH to ICRC
 	path link.Path
@@ -95,7 +96,7 @@ func (f *Fabric) SetFaults(faults fault.Faults) {
 	f.inject.SetFaults(faults)
 }
 
-// Cut loses all packets that are sent from a to b from now on. For a partition cut both ways.
+// Cut loses all packets from a to b that are sent from now on. A partition needs a Cut in both directions.
 func (f *Fabric) Cut(a, b netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,16 +117,20 @@ func (f *Fabric) Stats() Stats {
 	return f.stats
 }
 
-// Open opens a link with the given addresses and number of ports. It fails with EADDRINUSE when another link has one of them.
+// Open opens a link with the given addresses and number of ports. It returns EADDRINUSE if another link has one of
+// them.
 func (f *Fabric) Open(addrs []netip.Addr, ports int) (link.Link, error) {
 	if ports < 1 {
-		return nil, fmt.Errorf("link/mem: %d ports: at least 1 is needed: %w", ports, syscall.EINVAL)
+		return nil, fmt.Errorf("link/mem: %d ports: must be at least 1: %w", ports, syscall.EINVAL)
 	}
 	l := &Link{fabric: f, groups: map[netip.Addr]int{}}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for range ports {
-		l.ports = append(l.ports, &port{link: l, source: uint16(firstSourcePort + f.ports&0x3FFF), signal: make(chan struct{}, 1)})
+		l.ports = append(
+			l.ports,
+			&port{link: l, source: uint16(firstSourcePort + f.ports&0x3FFF), signal: make(chan struct{}, 1)},
+		)
 		f.ports++
 	}
 	if err := l.setAddrs(addrs); err != nil {
@@ -135,7 +140,7 @@ func (f *Fabric) Open(addrs []netip.Addr, ports int) (link.Link, error) {
 	return l, nil
 }
 
-// now is the fabric's time.
+// now returns the fabric's time.
 func (f *Fabric) now() int64 {
 	if f.cfg.Now != nil {
 		return f.cfg.Now()
@@ -143,7 +148,8 @@ func (f *Fabric) now() int64 {
 	return int64(time.Since(f.epoch))
 }
 
-// NextDelivery is the earliest time at which a packet can be received; it may be in the past. ok is false when none is under way.
+// NextDelivery returns the earliest time at which a packet can be received; it may be in the past. ok is false if
+// no packet is in flight.
 func (f *Fabric) NextDelivery() (at int64, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,7 +163,7 @@ func (f *Fabric) NextDelivery() (at int64, ok bool) {
 	return at, ok
 }
 
-// Tick says that Config.Now has moved: goroutines in Wait look at it again.
+// Tick announces that Config.Now has changed, to the goroutines in Wait.
 func (f *Fabric) Tick() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -168,7 +174,7 @@ func (f *Fabric) Tick() {
 	}
 }
 
-// send decides the fate of packet i of b, and puts what is left of it under way.
+// send applies the faults to packet i of b, and delivers the rest.
 func (f *Fabric) send(now int64, from *port, b *link.TxBatch, i int) {
 	path, data := b.Packets[i].Path, b.Bytes(i)
 	f.stats.Sent++
@@ -193,8 +199,8 @@ func (f *Fabric) send(now int64, from *port, b *link.TxBatch, i int) {
 	}
 }
 
-// Inject puts a UDP datagram under way as if a machine at src had sent it from UDP port source to the RoCEv2 port of dst.
-// It need not be a packet: nothing is added to it, and no fault happens to it.
+// Inject sends a UDP datagram as if from UDP port source of a machine at src to the RoCEv2 port of dst. It need not
+// be a packet: nothing is appended, and no fault applies.
 func (f *Fabric) Inject(src, dst netip.Addr, source uint16, datagram []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -204,16 +210,16 @@ func (f *Fabric) Inject(src, dst netip.Addr, source uint16, datagram []byte) {
 	f.route(&crossing{at: f.now(), path: &path, flow: flow, data: datagram})
 }
 
-// crossing is what a datagram needs on its way.
+// crossing is a datagram in flight.
 type crossing struct {
-	at   int64 // when it arrives
+	at   int64 // time of arrival
 	path *link.Path
 	flow wire.Flow
 	data []byte // BTH to ICRC
 	flip int
 }
 
-// route puts a datagram on its way to everybody who has its destination.
+// route queues a datagram at every link with its destination address.
 func (f *Fabric) route(c *crossing) {
 	if !c.path.Dst.IsMulticast() {
 		l := f.byAddr[c.path.Dst]
@@ -265,7 +271,7 @@ func (f *Fabric) newPacket() *packet {
 	return new(packet)
 }
 
-// remove takes a closed link out.
+// remove removes a closed link.
 func (f *Fabric) remove(l *Link) {
 	f.links = slices.DeleteFunc(f.links, func(o *Link) bool { return o == l })
 	for _, a := range l.addrs {

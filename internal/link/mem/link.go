@@ -9,13 +9,13 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
-// Link is one device's connection to a fabric. The fabric's lock guards it.
+// Link is one device's connection to a fabric. The fabric's mu guards it.
 type Link struct {
 	fabric *Fabric
 	ports  []*port
 	addrs  []netip.Addr
-	groups map[netip.Addr]int // times joined
-	freeAt int64              // when the receiving side has taken what is under way, with a bandwidth
+	groups map[netip.Addr]int // count of joins
+	freeAt int64              // when the receiving side has taken the packets in flight, with a bandwidth
 	closed bool
 }
 
@@ -30,7 +30,7 @@ func (l *Link) Ports() []link.Port {
 	return ports
 }
 
-// SetAddrs replaces the addresses. When it fails they are as they were.
+// SetAddrs replaces the addresses. If it fails they are unchanged.
 func (l *Link) SetAddrs(addrs []netip.Addr) error {
 	l.fabric.mu.Lock()
 	defer l.fabric.mu.Unlock()
@@ -42,14 +42,14 @@ func (l *Link) SetAddrs(addrs []netip.Addr) error {
 
 func (l *Link) setAddrs(addrs []netip.Addr) error {
 	if len(addrs) == 0 {
-		return fmt.Errorf("link/mem: no address: at least one is needed: %w", syscall.EINVAL)
+		return fmt.Errorf("link/mem: no address: must be at least one: %w", syscall.EINVAL)
 	}
 	byAddr := l.fabric.byAddr
 	var plain []netip.Addr
 	for _, a := range addrs {
 		a = a.Unmap().WithZone("")
 		if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() {
-			return fmt.Errorf("link/mem: address %v: a unicast address is needed: %w", a, syscall.EINVAL)
+			return fmt.Errorf("link/mem: address %v: must be a unicast address: %w", a, syscall.EINVAL)
 		}
 		if other := byAddr[a]; other != nil && other != l {
 			return fmt.Errorf("link/mem: address %v belongs to another link: %w", a, syscall.EADDRINUSE)
@@ -66,7 +66,10 @@ func (l *Link) setAddrs(addrs []netip.Addr) error {
 	return nil
 }
 
-// MTU is the fabric's.
+// Capabilities returns the empty set.
+func (*Link) Capabilities() link.Capabilities { return link.Capabilities{} }
+
+// MTU is the fabric's MTU in bytes.
 func (l *Link) MTU() int { return l.fabric.cfg.MTU }
 
 // Join joins a multicast group.
@@ -101,7 +104,7 @@ func (l *Link) Leave(group netip.Addr) error {
 	return nil
 }
 
-// Close takes the link off the fabric and ends a Wait.
+// Close removes the link from the fabric and ends a Wait.
 func (l *Link) Close() error {
 	l.fabric.mu.Lock()
 	defer l.fabric.mu.Unlock()

@@ -32,7 +32,7 @@ func open(t *testing.T, f *Fabric, ports int, addrs ...netip.Addr) link.Link {
 	return l
 }
 
-// send sends packets number first to first+n-1 to a QPN, 100 bytes each.
+// send sends the packets numbered first to first+n-1 to a QPN, 100 bytes each.
 func send(p link.Port, path *link.Path, qpn uint32, first, n int) {
 	b := link.NewTxBatch(n, n*200)
 	for i := range n {
@@ -46,7 +46,7 @@ func send(p link.Port, path *link.Path, qpn uint32, first, n int) {
 	p.Send(b)
 }
 
-// numbers receives what is there and returns the packets' numbers. The bytes must be right.
+// numbers receives the arrived packets, checks their bytes and returns their numbers.
 func numbers(t *testing.T, p link.Port) (ns []int) {
 	t.Helper()
 	var b link.RxBatch
@@ -114,7 +114,8 @@ func TestShards(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	f := NewFabric(Config{})
 	a := open(t, f, 1, addrA)
-	for _, addrs := range [][]netip.Addr{nil, {netip.Addr{}}, {netip.IPv4Unspecified()}, {netip.MustParseAddr("239.0.0.1")}} {
+	for _, addrs := range [][]netip.Addr{nil, {netip.Addr{}}, {netip.IPv4Unspecified()},
+		{netip.MustParseAddr("239.0.0.1")}} {
 		if _, err := f.Open(addrs, 1); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("Open(%v): %v, want EINVAL", addrs, err)
 		}
@@ -135,7 +136,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestDrops sends what the fabric must not deliver.
+// TestDrops sends packets that the fabric must not deliver.
 func TestDrops(t *testing.T) {
 	f := NewFabric(Config{Queue: 10, MTU: 200})
 	a, b := open(t, f, 1, addrA), open(t, f, 1, addrB)
@@ -171,7 +172,7 @@ func TestDrops(t *testing.T) {
 	}
 }
 
-// TestCorruption flips one to three bits of every packet. None may come through.
+// TestCorruption flips one to three bits of every packet. None may be delivered.
 func TestCorruption(t *testing.T) {
 	for _, path := range []*link.Path{aToB, {Src: addrA6, Dst: addrB6}} {
 		f := NewFabric(Config{Seed: 1, Faults: fault.Faults{Corrupt: 1}})
@@ -186,13 +187,16 @@ func TestCorruption(t *testing.T) {
 				}
 			}
 		}
-		if s, c := f.Stats(), b.Ports()[0].Counters(); s.Corrupted != 3000 || c.RxICRCErrors+c.RxMalformed+c.RxPackets != 3000 || c.RxPackets > 60 {
+		if s, c := f.Stats(), b.Ports()[0].Counters(); s.Corrupted != 3000 ||
+			c.RxICRCErrors+c.RxMalformed+c.RxPackets != 3000 ||
+			c.RxPackets > 60 {
 			t.Errorf("stats %+v, counters %+v, want all 3000 damaged and next to all found", s, c)
 		}
 	}
 }
 
-// fate is a run of 2000 packets under every fault in virtual time: what came, in which order, and when.
+// fate describes a run of 2000 packets under every fault in virtual time: the received packets, their order and
+// times.
 func fate(t *testing.T, seed uint64) string {
 	now := int64(0)
 	f := NewFabric(Config{Seed: seed, Now: func() int64 { return now }, Bandwidth: 1 << 30, Faults: fault.Faults{
@@ -330,7 +334,8 @@ func TestMulticast(t *testing.T) {
 	}
 }
 
-// TestWait runs in a bubble: its times are exact, and a Wait that blocks on anything but channels and timers deadlocks it.
+// TestWait runs in a synctest bubble: its times are exact, and a Wait that blocks on anything but channels and
+// timers deadlocks it.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := NewFabric(Config{Faults: fault.Faults{Delay: 3 * time.Millisecond}})

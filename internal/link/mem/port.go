@@ -10,10 +10,10 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// recvMax is how many packets one Recv takes at most.
+// recvMax bounds the packets of one Recv.
 const recvMax = 256
 
-// port is one shard's end. The fabric's lock guards it, but for signal.
+// port is one shard's end. The fabric's mu guards it, except signal.
 type port struct {
 	link     *Link
 	source   uint16 // UDP source port, for the ICRC
@@ -21,17 +21,17 @@ type port struct {
 	woken    bool
 	counters link.Counters
 
-	signal chan struct{} // holds one token when something has changed
+	signal chan struct{} // holds one token after a change
 	timer  *time.Timer   // of the goroutine in Wait
 }
 
-// lent is what hangs on a batch: the packets whose bytes it shows.
+// lent is attached to a batch: the packets that it contains.
 type lent struct {
 	fabric  *Fabric
 	packets []*packet
 }
 
-// Send puts packets under way; see link.Port.
+// Send delivers the packets of a batch; see link.Port.
 func (p *port) Send(b *link.TxBatch) {
 	f := p.link.fabric
 	f.mu.Lock()
@@ -39,7 +39,8 @@ func (p *port) Send(b *link.TxBatch) {
 	for i := range b.Packets {
 		t := &b.Packets[i]
 		c := &p.counters
-		if p.link.closed || t.Len > f.cfg.MTU || t.Path.Src.Is4() != t.Path.Dst.Is4() || !slices.Contains(p.link.addrs, t.Path.Src) {
+		if p.link.closed || t.Len > f.cfg.MTU || t.Path.Src.Is4() != t.Path.Dst.Is4() ||
+			!slices.Contains(p.link.addrs, t.Path.Src) {
 			c.TxDropped++
 			if t.Len > f.cfg.MTU {
 				c.TxTooLong++
@@ -55,7 +56,7 @@ func (p *port) Send(b *link.TxBatch) {
 	b.Reset()
 }
 
-// Recv fetches the packets whose time has come; see link.Port.
+// Recv returns the packets that are due; see link.Port.
 func (p *port) Recv(b *link.RxBatch) int {
 	f := p.link.fabric
 	f.mu.Lock()
@@ -73,7 +74,7 @@ func (p *port) Recv(b *link.RxBatch) int {
 	return len(b.Packets)
 }
 
-// reclaim empties a batch and takes its packets back.
+// reclaim empties a batch and reuses its packets.
 func (f *Fabric) reclaim(b *link.RxBatch) *lent {
 	b.Packets = b.Packets[:0]
 	held, ok := b.Buffers.(*lent)
@@ -98,7 +99,7 @@ func (p *port) take(b *link.RxBatch, pkt *packet) {
 		c.RxMalformed++
 		return
 	}
-	// The identification is 0 here for sure: all 32 bits of the CRC count.
+	// The identification is always 0 here: all 32 bits of the CRC count.
 	if id, ok := pkt.flow.Verify(pkt.buf, 0); !ok || id != 0 {
 		c.RxICRCErrors++
 		return
@@ -115,7 +116,7 @@ func (p *port) take(b *link.RxBatch, pkt *packet) {
 	})
 }
 
-// poke makes Wait look again.
+// poke makes Wait check again.
 func (p *port) poke() {
 	select {
 	case p.signal <- struct{}{}:
@@ -123,7 +124,7 @@ func (p *port) poke() {
 	}
 }
 
-// Wait parks the caller; see link.Port. In the caller's time (Config.Now) it looks at the time whenever Tick is called.
+// Wait parks the caller; see link.Port. With Config.Now it checks the time at each Tick.
 func (p *port) Wait(d time.Duration) {
 	f := p.link.fabric
 	deadline := int64(-1)
@@ -152,7 +153,7 @@ func (p *port) Wait(d time.Duration) {
 	}
 }
 
-// left tells whether Wait is over, and if not, how long it may sleep; negative means until a signal.
+// left reports whether Wait is over, and if not, how long it may sleep; negative: until a signal.
 func (p *port) left(deadline int64) (left time.Duration, over bool) {
 	f := p.link.fabric
 	f.mu.Lock()
@@ -183,7 +184,10 @@ func (p *port) Wake() {
 	p.poke()
 }
 
-// Counters reads the counters.
+// Capabilities returns the empty set.
+func (*port) Capabilities() link.PortCapabilities { return link.PortCapabilities{} }
+
+// Counters returns the counters.
 func (p *port) Counters() link.Counters {
 	p.link.fabric.mu.Lock()
 	defer p.link.fabric.mu.Unlock()

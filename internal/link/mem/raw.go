@@ -7,13 +7,14 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
-// rawMTU is the longest Ethernet frame on a fabric: that of jumbo frames.
+// rawMTU is the longest Ethernet frame on a fabric, a jumbo frame.
 const rawMTU = 9000 + 14
 
-// hub carries the Ethernet frames of a fabric: each goes to every other port, as on a hub, and at once, by the sender's
-// goroutine. No fault happens to them, and they have nothing to do with the packets of links.
+// hub carries the Ethernet frames of a fabric: the sender's goroutine delivers each to all other ports at once. It
+// injects no faults, and is independent of the packets of links.
 type hub struct {
-	mu    sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	ports []*rawPort
 }
 
@@ -22,7 +23,8 @@ type rawPort struct {
 	receive func(frame []byte, verified bool)
 }
 
-// OpenRaw opens a port for Ethernet frames. Every frame that another such port sends comes to it, before Send returns.
+// OpenRaw opens a port for Ethernet frames. It receives every frame of the other such ports, before their Send
+// returns.
 func (f *Fabric) OpenRaw() (link.Raw, error) {
 	p := &rawPort{hub: &f.hub}
 	f.hub.mu.Lock()
@@ -31,7 +33,7 @@ func (f *Fabric) OpenRaw() (link.Raw, error) {
 	return p, nil
 }
 
-// InjectRaw sends a frame to all ports, as if another machine had sent it.
+// InjectRaw sends a frame to all ports, as from another machine.
 func (f *Fabric) InjectRaw(frame []byte) { f.hub.send(nil, frame) }
 
 func (h *hub) send(from *rawPort, frame []byte) {

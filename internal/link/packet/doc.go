@@ -1,10 +1,10 @@
-// Package packet carries Ethernet frames through a packet socket, on Linux: frames of a network interface, with the
-// capability CAP_NET_RAW. Elsewhere Open answers EOPNOTSUPP.
+// Package packet carries Ethernet frames through a packet socket, on Linux: all frames of a network interface, with
+// the capability CAP_NET_RAW. On other systems Open returns EOPNOTSUPP.
 //
-// The interface is set to receive frames for all addresses while a link is open, since flow rules may ask for any. The kernel
-// takes the outermost VLAN tag out of a frame and tells it apart; it is put back in. Frames of this host may come with
-// checksums that are not filled in, because no wire was to come: they count as verified. Frames that the kernel has put
-// together (GRO) come as one.
+// While a link is open its interface receives frames for all addresses, since flow rules may match any. The kernel
+// removes the outermost VLAN tag of a frame and passes it separately; the link inserts it again. Frames of this
+// host may have unfilled checksums, because they never reach a wire: they count as verified. Frames that the kernel
+// has merged (GRO) arrive as one.
 //
 // The package imports internal/link and golang.org/x/sys/unix.
 package packet

@@ -16,7 +16,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
-// Supported tells whether the system has packet sockets.
+// Supported reports whether the system has packet sockets.
 const Supported = true
 
 const (
@@ -37,11 +37,12 @@ type port struct {
 	rx   receiver
 }
 
-// Open opens the frames of a network interface. EPERM without CAP_NET_RAW, ENODEV without such an interface.
+// Open opens a network interface for frames. It returns EPERM without CAP_NET_RAW, ENODEV without such an
+// interface.
 func Open(name string) (link.Raw, error) {
 	ifi, err := net.InterfaceByName(name)
 	if err != nil {
-		return nil, fmt.Errorf("link/packet: there is no interface %q: %w", name, syscall.ENODEV)
+		return nil, fmt.Errorf("link/packet: no interface %q: %w", name, syscall.ENODEV)
 	}
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -59,10 +60,11 @@ func Open(name string) (link.Raw, error) {
 	return p, nil
 }
 
-// explain says what to do about an error of opening a socket.
+// explain adds the remedy to an error of opening a socket.
 func explain(name string, err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-		return fmt.Errorf("link/packet: raw packets of %s need the capability CAP_NET_RAW; run the program as root, or give it by: setcap cap_net_raw+ep PROGRAM: %w",
+		return fmt.Errorf("link/packet: raw packets of %s need the capability CAP_NET_RAW: run the program as root, or: "+
+			"setcap cap_net_raw+ep PROGRAM: %w",
 			name, syscall.EPERM)
 	}
 	return fmt.Errorf("link/packet: raw packets of %s: %w", name, err)
@@ -72,20 +74,26 @@ func setUp(fd, ifindex int) error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1); err != nil {
 		return err
 	}
-	// What this host sends is not received. An old kernel does not know the option: Recv looks at each frame then.
+	// Frames that this host sends are not received. Old kernels do not know the option: Recv checks each frame
+	// then.
 	_ = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, recvBuffer) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, recvBuffer)
 	}
-	// The loopback interface, among others, has no filter to open.
-	_ = unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &unix.PacketMreq{Ifindex: int32(ifindex), Type: unix.PACKET_MR_PROMISC})
+	// The loopback interface, for example, has no filter that could be opened.
+	_ = unix.SetsockoptPacketMreq(
+		fd,
+		unix.SOL_PACKET,
+		unix.PACKET_ADD_MEMBERSHIP,
+		&unix.PacketMreq{Ifindex: int32(ifindex), Type: unix.PACKET_MR_PROMISC},
+	)
 	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
 	return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifindex})
 }
 
 func (p *port) MTU() int { return p.mtu }
 
-// Send gives a frame to the kernel. While its queue is full it tries again, for a while.
+// Send gives a frame to the kernel. While the queue is full it retries, up to sendTries times.
 func (p *port) Send(frame []byte) error {
 	var err error
 	for range sendTries {
@@ -97,7 +105,7 @@ func (p *port) Send(frame []byte) error {
 	return err
 }
 
-// Start begins to receive.
+// Start starts receiving.
 func (p *port) Start(receive func(frame []byte, verified bool)) {
 	p.rx.init()
 	p.done.Go(func() { p.run(receive) })
@@ -120,14 +128,14 @@ func (p *port) run(receive func(frame []byte, verified bool)) {
 	}
 }
 
-// Close closes the socket and waits for what is under way.
+// Close closes the socket and waits until receive has returned.
 func (p *port) Close() error {
 	err := p.file.Close()
 	p.done.Wait()
 	return err
 }
 
-// receiver is what recvmmsg fills.
+// receiver holds the buffers of recvmmsg.
 type receiver struct {
 	hdrs  [slots]mmsghdr
 	iovs  [slots]unix.Iovec
@@ -158,21 +166,33 @@ func (r *receiver) init() {
 
 func (r *receiver) slot(i int) []byte { return r.bufs[i*slotSize : (i+1)*slotSize] }
 
-// recv fills the slots with what is there. An error of the interface, which may come up again, is no reason to stop.
+// recv receives frames into the slots. It continues after an error of the interface, which may come up again.
 func (r *receiver) recv(fd uintptr) (int, syscall.Errno) {
 	for i := range slots {
 		h := &r.hdrs[i].hdr
 		h.Namelen = unix.SizeofSockaddrLinklayer
 		h.SetControllen(len(r.oobs[i]))
 	}
-	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&r.hdrs[0])), slots, unix.MSG_DONTWAIT, 0, 0)
+	n, _, errno := unix.Syscall6(
+		unix.SYS_RECVMMSG,
+		fd,
+		uintptr(unsafe.Pointer(&r.hdrs[0])),
+		slots,
+		unix.MSG_DONTWAIT,
+		0,
+		0,
+	)
+	if errno == unix.EPERM || errno == unix.ENOSYS { // refused to this process (seccomp): one frame instead
+		n, _, errno = unix.Syscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&r.hdrs[0].hdr)), unix.MSG_DONTWAIT)
+		r.hdrs[0].len, n = uint32(n), 1
+	}
 	if errno != 0 {
 		return 0, errno
 	}
 	return int(n), 0
 }
 
-// frame is what slot i received, if it is a whole frame that others sent.
+// frame returns the frame in slot i if it is complete and not sent by this host.
 func (r *receiver) frame(i int) (b []byte, verified, ok bool) {
 	m := &r.hdrs[i]
 	n := int(m.len)
@@ -199,7 +219,7 @@ func (r *receiver) frame(i int) (b []byte, verified, ok bool) {
 	return b, verified, true
 }
 
-// auxdata finds what the kernel tells apart from a frame.
+// auxdata returns the metadata that the kernel passes with a frame.
 func auxdata(oob []byte) *unix.TpacketAuxdata {
 	const header = unix.SizeofCmsghdr
 	if len(oob) < header+int(unsafe.Sizeof(unix.TpacketAuxdata{})) {

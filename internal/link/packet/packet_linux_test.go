@@ -17,7 +17,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
-// canOpen skips a test where the process has no right to packet sockets.
+// canOpen skips a test if the process may not open packet sockets.
 func canOpen(t *testing.T) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
@@ -41,7 +41,7 @@ func open(t *testing.T, name string) link.Raw {
 	return l
 }
 
-// frames lets frames of an EtherType come on a channel.
+// frames returns a channel of received frames with an EtherType.
 func frames(l link.Raw, etherType ...byte) <-chan []byte {
 	c := make(chan []byte, 100)
 	l.Start(func(b []byte, _ bool) {
@@ -72,9 +72,12 @@ func none(t *testing.T, c <-chan []byte) {
 	}
 }
 
-// experimental is an EtherType for local experiments (IEEE 802), with a subtype that other processes do not use.
+// experimental makes a frame with an EtherType for local experiments (IEEE 802) and a subtype that other processes
+// do not use.
 func experimental(payload string) []byte {
-	b := append([]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5, byte(os.Getpid() >> 8), byte(os.Getpid())}, payload...)
+	b := append(
+		[]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5, byte(os.Getpid() >> 8), byte(os.Getpid())},
+		payload...)
 	return append(b, make([]byte, 60)...)
 }
 
@@ -89,7 +92,7 @@ func TestLoopback(t *testing.T) {
 	if got := wait(t, cb); !bytes.Equal(got, frame) {
 		t.Errorf("% x", got)
 	}
-	// A loopback interface gives back to its sender what was sent, once.
+	// A loopback interface returns a sent frame to its sender, once.
 	if got := wait(t, ca); !bytes.Equal(got, frame) {
 		t.Errorf("% x", got)
 	}
@@ -107,7 +110,8 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// TestVeth sends frames, with VLAN tags and without, and for other addresses, between two interfaces in a network namespace of its own.
+// TestVeth sends frames, with and without VLAN tags and for other addresses, between two interfaces in its own
+// network namespace.
 func TestVeth(t *testing.T) {
 	canOpen(t)
 	if _, err := exec.LookPath("ip"); err != nil {
@@ -133,11 +137,11 @@ func TestVeth(t *testing.T) {
 		sent[string(frame)] = true
 		arrives(t, a, cb, frame, sent)
 	}
-	none(t, ca) // what a port sends does not come back to it
+	none(t, ca) // a port does not receive the frames that it sends
 }
 
-// arrives sends a frame until it is received: the kernel takes a while to bring an interface up, and loses frames until then. Of
-// what comes for the same address only what was sent may be there.
+// arrives sends a frame until it is received: the kernel takes time to bring an interface up, and loses frames
+// until then. Every frame for the same address must be in sent.
 func arrives(t *testing.T, from link.Raw, at <-chan []byte, frame []byte, sent map[string]bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
@@ -162,16 +166,18 @@ func arrives(t *testing.T, from link.Raw, at <-chan []byte, frame []byte, sent m
 }
 
 func TestErrors(t *testing.T) {
-	if _, err := Open("nosuchinterface"); !errors.Is(err, syscall.ENODEV) || !strings.Contains(err.Error(), "nosuchinterface") {
+	if _, err := Open("nosuchinterface"); !errors.Is(err, syscall.ENODEV) ||
+		!strings.Contains(err.Error(), "nosuchinterface") {
 		t.Errorf("%v", err)
 	}
 	err := explain("eth0", unix.EPERM)
-	if !errors.Is(err, syscall.EPERM) || !strings.Contains(err.Error(), "CAP_NET_RAW") || !strings.Contains(err.Error(), "setcap") {
+	if !errors.Is(err, syscall.EPERM) || !strings.Contains(err.Error(), "CAP_NET_RAW") ||
+		!strings.Contains(err.Error(), "setcap") {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestNoRight opens a socket as somebody who has no capability.
+// TestNoRight opens a socket as a user without capabilities.
 func TestNoRight(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

@@ -10,10 +10,10 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
-// Supported tells whether the system has packet sockets.
+// Supported reports whether the system has packet sockets.
 const Supported = false
 
-// Open answers EOPNOTSUPP.
+// Open returns EOPNOTSUPP.
 func Open(string) (link.Raw, error) {
-	return nil, fmt.Errorf("link/packet: there are no packet sockets on %s: %w", runtime.GOOS, syscall.EOPNOTSUPP)
+	return nil, fmt.Errorf("link/packet: no packet sockets on %s: %w", runtime.GOOS, syscall.EOPNOTSUPP)
 }

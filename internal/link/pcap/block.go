@@ -19,44 +19,46 @@ const (
 	optUserAppl  = 4 // section
 	optIfName    = 2
 	optIfTSRes   = 9
-	optFlags     = 2 // packet
-	optDropCount = 4 // packet: how many are missing before it
+	optFlags     = 2 // packet: direction
+	optDropCount = 4 // packet: number of packets lost before it
 
-	linkTypeRaw = 101 // begins with the IP header
+	linkTypeRaw = 101 // packets begin with the IP header
 
 	inbound, outbound = 1, 2
 )
 
-// order is that of this host's file: a reader learns it from the magic.
+// order is the byte order of the file; a reader detects it by the magic number.
 var order = binary.LittleEndian
 
-// AppendSection appends the block that a capture begins with.
+// AppendSection appends the first block of a capture.
 func AppendSection(b []byte) []byte {
 	b, at := begin(b, blockSection)
 	b = order.AppendUint32(b, byteOrderMagic)
 	b = order.AppendUint16(b, 1)
 	b = order.AppendUint16(b, 0)
-	b = order.AppendUint64(b, 1<<64-1) // length of the section: not known
+	b = order.AppendUint64(b, 1<<64-1) // length of the section: unknown
 	b = option(b, optOS, runtime.GOOS+"/"+runtime.GOARCH)
 	b = option(b, optUserAppl, "Verbena")
 	return end(option(b, optEnd, ""), at)
 }
 
-// AppendInterface appends the description of an interface. They are numbered from 0 in the order of their descriptions.
+// AppendInterface appends the description of an interface. Interfaces are numbered from 0 in the order of their
+// descriptions.
 func AppendInterface(b []byte, name string) []byte {
 	b, at := begin(b, blockInterface)
 	b = order.AppendUint16(b, linkTypeRaw)
 	b = order.AppendUint16(b, 0)
-	b = order.AppendUint32(b, 0) // no limit of length
+	b = order.AppendUint32(b, 0) // no length limit
 	b = option(b, optIfName, name)
 	b = option(b, optIfTSRes, "\x09") // nanoseconds
 	return end(option(b, optEnd, ""), at)
 }
 
-// SetInterface changes the number of the interface in a block of a packet.
+// SetInterface changes the interface number in a packet block.
 func SetInterface(block []byte, n uint32) { order.PutUint32(block[8:], n) }
 
-// BlockLen is how many bytes the block at the beginning of b has, 0 if that cannot be told yet; ok is false if that is no block of a packet.
+// BlockLen returns the length in bytes of the block at the beginning of b, 0 if b is too short; ok is false if it
+// is not a packet block.
 func BlockLen(b []byte) (n int, ok bool) {
 	if len(b) < 8 {
 		return 0, true
@@ -65,13 +67,15 @@ func BlockLen(b []byte) (n int, ok bool) {
 	return n, order.Uint32(b) == blockPacket && n >= 32 && n <= 1<<20 && n%4 == 0
 }
 
-// blockHead is what stands before the packet in its block, blockTail the most that stands behind it, but for the comment.
+// blockHead is the length of a packet block before the packet, blockTail its maximum length after it, without the
+// comment.
 const (
 	blockHead = 28
 	blockTail = 3 + 4 + 3 + 8 + 12 + 4 + 4
 )
 
-// putHead writes a packet's block up to the n bytes of the packet, of which kept follow. Its length is left to appendTail.
+// putHead writes a packet block up to the packet, which has n bytes, kept of them in the file. appendTail sets the
+// block's length.
 func putHead(b *[blockHead]byte, iface uint32, ns int64, kept, n int) {
 	order.PutUint32(b[0:], blockPacket)
 	order.PutUint32(b[8:], iface)
@@ -81,7 +85,7 @@ func putHead(b *[blockHead]byte, iface uint32, ns int64, kept, n int) {
 	order.PutUint32(b[24:], uint32(n))
 }
 
-// appendTail ends the block that began at at.
+// appendTail completes the block at offset at.
 func appendTail(b []byte, at int, direction uint32, lost uint64, comment []byte) []byte {
 	b = pad(b, at)
 	if len(comment) > 0 {
@@ -102,7 +106,7 @@ func begin(b []byte, kind uint32) ([]byte, int) {
 	return order.AppendUint32(b, 0), at
 }
 
-// end writes the length of the block that began at at, which stands on both of its ends.
+// end writes the length of the block at offset at into its header and trailer.
 func end(b []byte, at int) []byte {
 	n := uint32(len(b) - at + 4)
 	order.PutUint32(b[at+4:], n)
@@ -117,7 +121,7 @@ func option[T string | []byte](b []byte, code uint16, value T) []byte {
 	return pad(b, at)
 }
 
-// pad fills up to a multiple of 4 bytes after at.
+// pad pads the bytes from at on to a multiple of 4.
 func pad(b []byte, at int) []byte {
 	return append(b, 0, 0, 0)[:len(b)+(at-len(b))&3]
 }

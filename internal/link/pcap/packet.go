@@ -13,28 +13,28 @@ const (
 	udp     = 17
 )
 
-// headers are the IP and UDP headers of packets, kept for the next one, which mostly has the same.
+// headers caches the IP and UDP headers of the last packet, since the next one usually has the same.
 type headers struct {
 	path link.Path
 	port uint16
 	n    int
 	b    []byte
-	flow wire.Flow // makes their ICRCs
+	flow wire.Flow // computes their ICRCs
 }
 
-// of makes the headers of a packet of n bytes, BTH to ICRC. They hold until the next call.
+// of returns the headers of a packet of n bytes, BTH to ICRC. They are valid until the next call.
 func (h *headers) of(p *link.Path, port uint16, n int) []byte {
 	if n == h.n && port == h.port && p.Equal(&h.path) {
 		return h.b
 	}
 	h.path, h.port, h.n = *p, port, n
-	h.path.Route, h.path.Refused = nil, nil // they belong to others, which may go
+	h.path.Route, h.path.Refused = nil, nil // they belong to the QP and may be freed
 	h.b = appendHeaders(h.b[:0], p, port, n)
 	h.flow = wire.NewFlow(p.Src, p.Dst, port, wire.Port)
 	return h.b
 }
 
-// sourcePort is one that a sender could use for packets to a QP.
+// sourcePort returns a source port that a sender could use for packets to a QP.
 func sourcePort(qpn uint32) uint16 { return 0xC000 | uint16(qpn&0x3fff) }
 
 // appendHeaders appends the IP and UDP headers of a packet of n bytes, BTH to ICRC.
@@ -62,10 +62,10 @@ func appendHeaders(b []byte, p *link.Path, port uint16, n int) []byte {
 	b = be.AppendUint16(b, port)
 	b = be.AppendUint16(b, wire.Port)
 	b = be.AppendUint16(b, uint16(udpLen+n))
-	return append(b, 0, 0) // no checksum, as rxe has it
+	return append(b, 0, 0) // no checksum, as rxe sends it
 }
 
-// sum is the Internet checksum before it is inverted.
+// sum returns the Internet checksum before its inversion.
 func sum(b []byte) uint16 {
 	var s uint32
 	for i := 0; i < len(b); i += 2 {

@@ -12,78 +12,79 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// flushEvery is how long packets may stay in memory; pieceLen how many bytes a piece of what is written has at least.
+// flushEvery is the longest time that packets stay in memory; pieceLen the minimum length of a piece in bytes.
 const (
 	flushEvery = 10 * time.Millisecond
 	pieceLen   = 256 << 10
-	// While there is much to write, the goroutine that writes looks so often by itself. To wake it takes whoever captures several
-	// microseconds, which is as long as a piece takes; so that is done only when so many wait.
+	// Under load the writing goroutine looks for pieces every lookEvery. Waking it costs the capturing goroutine
+	// several microseconds, as much as writing a piece; so wakeAt pieces must wait for that.
 	lookEvery = 100 * time.Microsecond
-	hurryAt   = 8
+	wakeAt    = 8
 	// pieceSlack is room for the last packet of a piece.
 	pieceSlack = 32 << 10
-	// So many pieces may wait to be written, 32 MiB. What does not fit is dropped: whoever reads a live capture may be too slow.
+	// mostWaiting is the maximum of pieces that wait to be written, 32 MiB. Further packets are dropped: the reader
+	// of a live capture may be too slow.
 	mostWaiting = 128
 )
 
-// A Sink writes the packets of one device. Its methods may be called by any goroutine.
+// A Sink writes the packets of one device. Its methods are safe for concurrent use.
 type Sink struct {
-	w     io.Writer
-	iface uint32
-	snap  atomic.Int32
-	done  chan struct{}
-	ended chan struct{}
-	hurry chan struct{} // hurryAt pieces wait
-	// Pieces go to the goroutine that writes and come back through channels: it would have to wait for the lock of those who never stop
-	// capturing.
+	w      io.Writer
+	iface  uint32
+	snap   atomic.Int32
+	done   chan struct{}
+	ended  chan struct{}
+	wakeup chan struct{} // signal: wakeAt pieces wait
+	// Pieces go to the writing goroutine and come back through channels: a mutex would make it wait for goroutines
+	// that capture all the time.
 	full chan []byte
 	back chan []byte
 
 	mu      sync.Mutex
-	now     []byte   // what gathers
-	free    [][]byte // memory for pieces, the one used last behind
+	now     []byte   // the piece being filled
+	free    [][]byte // memory for pieces, the most recently used last
 	err     error
 	dropped uint64
-	lost    uint64 // of dropped, those since the last packet that was written
+	lost    uint64 // those of dropped since the last written packet
 	headers headers
 }
 
-// NewSink makes a sink that writes blocks of packets, in pieces of whole ones, as those of interface iface. Section and interface
-// have been written before.
+// NewSink makes a sink that writes packet blocks with interface number iface to w, in pieces of whole blocks. The
+// caller has written the section and the interface.
 func NewSink(w io.Writer, iface uint32) *Sink {
 	s := &Sink{
-		w: w, iface: iface, done: make(chan struct{}), ended: make(chan struct{}), hurry: make(chan struct{}, 1),
+		w: w, iface: iface, done: make(chan struct{}), ended: make(chan struct{}), wakeup: make(chan struct{}, 1),
 		full: make(chan []byte, mostWaiting), back: make(chan []byte, mostWaiting+2),
 	}
 	go s.flusher()
 	return s
 }
 
-// MinSnap and MaxSnap bound Sink.SetSnap: there is room for the headers of any packet.
+// MinSnap and MaxSnap bound Sink.SetSnap in bytes: there is room for the headers of any packet.
 const (
 	MinSnap = 128
 	MaxSnap = 1 << 16
 )
 
-// SetSnap has only the first n bytes of each packet written, IP header first, MinSnap to MaxSnap; all of them if n is 0. It takes effect with the
-// packets that follow.
+// SetSnap limits the written part of each packet to n bytes, IP header first, MinSnap to MaxSnap; 0: no limit. It
+// applies to the following packets.
 func (s *Sink) SetSnap(n int) { s.snap.Store(int32(n)) }
 
-// Close writes what is left and returns the first error of writing. No tap of the sink may be used any more.
+// Close writes the remaining packets and returns the first write error. No tap of the sink may be used afterwards.
 func (s *Sink) Close() error {
 	close(s.done)
 	<-s.ended
 	return s.Err()
 }
 
-// Err is the first error of writing. Nothing is written after it.
+// Err returns the first write error. Nothing is written after it.
 func (s *Sink) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// Dropped counts the packets that are not in the capture because it was written too slowly.
+// Dropped returns the number of packets that are missing in the capture because the writer was too slow.
 func (s *Sink) Dropped() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,12 +98,12 @@ func (s *Sink) flusher() {
 	flushed := time.Now()
 	for ended := false; !ended; {
 		select {
-		case <-s.hurry:
+		case <-s.wakeup:
 		case <-s.done:
 			ended = true
 		case <-timer.C:
 		}
-		// No further, for whoever goes on capturing would always have a little more.
+		// Only these: goroutines that go on capturing always add more.
 		n := len(s.full)
 		for range n {
 			s.write(<-s.full)
@@ -122,7 +123,7 @@ func (s *Sink) flusher() {
 	}
 }
 
-// rest is the piece to write next, however short it is; nil if there is none.
+// rest returns the next piece to write, even if it is short; nil if there is none.
 func (s *Sink) rest() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +158,7 @@ func (s *Sink) begin() {
 	s.now, s.free = s.free[n-1], s.free[:n-1]
 }
 
-// write is called by one goroutine.
+// write writes a piece. One goroutine calls it.
 func (s *Sink) write(p []byte) {
 	if s.w != nil {
 		if _, err := s.w.Write(p); err != nil {
@@ -167,10 +168,11 @@ func (s *Sink) write(p []byte) {
 			s.w = nil
 		}
 	}
-	s.back <- p[:0] // there are no more pieces than fit
+	s.back <- p[:0] // the channel has room for all pieces
 }
 
-// put appends a packet's block. The packet, BTH to pad, is data, or data with a pad count of 0 and body behind it. s.mu is held.
+// put appends a packet block. The packet, BTH to pad, is data, or data with a pad count of 0 followed by body. s.mu
+// is held.
 func (s *Sink) put(ns int64, path *link.Path, data, body []byte, direction uint32, comment []byte) {
 	if s.err != nil {
 		return
@@ -210,14 +212,14 @@ func (s *Sink) put(ns int64, path *link.Path, data, body []byte, direction uint3
 	s.lost = 0
 }
 
-// pass gives what has gathered to be written, and is false if too much waits for that already. s.mu is held.
+// pass hands the current piece to the writer. It returns false if too many pieces wait. s.mu is held.
 func (s *Sink) pass() bool {
 	select {
 	case s.full <- s.now:
 		s.begin()
-		if len(s.full) == hurryAt {
+		if len(s.full) == wakeAt {
 			select {
-			case s.hurry <- struct{}{}:
+			case s.wakeup <- struct{}{}:
 			default:
 			}
 		}
@@ -227,56 +229,56 @@ func (s *Sink) pass() bool {
 	}
 }
 
-// Tap makes the tap of a shard.
+// Tap makes a tap for a shard.
 func (s *Sink) Tap() link.Tap { return &tap{sink: s} }
 
-// Taps is a tap that shows everything to others.
+// Taps is a tap that forwards to several taps.
 type Taps []link.Tap
 
-// From passes on who sends.
+// From forwards to all taps.
 func (t Taps) From(qpn uint32, mtu int) {
 	for _, x := range t {
 		x.From(qpn, mtu)
 	}
 }
 
-// Placed passes a packet on.
+// Placed forwards to all taps.
 func (t Taps) Placed(path *link.Path, b []byte, train bool) {
 	for _, x := range t {
 		x.Placed(path, b, train)
 	}
 }
 
-// Request passes on what a packet is of.
+// Request forwards to all taps.
 func (t Taps) Request(wrid uint64, again uint32, why string) {
 	for _, x := range t {
 		x.Request(wrid, again, why)
 	}
 }
 
-// Sent passes on that packets leave.
+// Sent forwards to all taps.
 func (t Taps) Sent() {
 	for _, x := range t {
 		x.Sent()
 	}
 }
 
-// Received passes on what became of a packet.
+// Received forwards to all taps.
 func (t Taps) Received(p *link.RxPacket, qpn uint32, mtu int, what string) {
 	for _, x := range t {
 		x.Received(p, qpn, mtu, what)
 	}
 }
 
-// placed is a packet, or a train of packets of mtu bytes of payload, that was placed and not sent yet.
+// placed is a packet that was placed and not sent yet, or a train of packets with mtu bytes of payload.
 type placed struct {
 	path    *link.Path
 	bytes   []byte
 	qpn     uint32
-	mtu     int // 0: no train
+	mtu     int // 0: not a train
 	wrid    uint64
 	request bool
-	again   uint32 // so many of its packets are sent again
+	again   uint32 // number of its packets that are retransmitted
 	why     string
 }
 
@@ -301,7 +303,7 @@ func (t *tap) Placed(path *link.Path, b []byte, train bool) {
 
 func (t *tap) Request(wrid uint64, again uint32, why string) {
 	if len(t.out) == 0 {
-		return // it was not placed where the tap sees it
+		return // it was placed by reference
 	}
 	p := &t.out[len(t.out)-1]
 	p.wrid, p.again, p.why, p.request = wrid, again, why, true
@@ -333,7 +335,8 @@ func (t *tap) Sent() {
 	t.out = t.out[:0]
 }
 
-// comment is "QP 0x000011, WR 7; sent again: no acknowledgement", of the packet k of a train. It holds until the next one.
+// comment returns "QP 0x000011, WR 7; sent again: no acknowledgement", for packet k of a train. It is valid until
+// the next call.
 func (t *tap) comment(p *placed, k uint32) []byte {
 	b := appendQPN(t.text[:0], p.qpn)
 	if p.request {
@@ -346,7 +349,7 @@ func (t *tap) comment(p *placed, k uint32) []byte {
 	return b
 }
 
-// appendQPN is Sprintf of "QP 0x%06x".
+// appendQPN appends "QP 0x%06x".
 func appendQPN(b []byte, qpn uint32) []byte {
 	b = append(b, "QP 0x"...)
 	for shift := 20; shift >= 0; shift -= 4 {

@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// capture is what a sink writes of one packet.
+// capture returns the packet that a sink writes for p.
 func capture(t *testing.T, snap int, p *link.RxPacket) (data []byte, length int) {
 	t.Helper()
 	var out bytes.Buffer
@@ -39,7 +39,7 @@ func capture(t *testing.T, snap int, p *link.RxPacket) (data []byte, length int)
 	return data, ci.Length
 }
 
-// With a limit a packet is written up to there, with the headers and the length that it has without.
+// With a limit a packet is cut there, with unchanged headers and the full length in its record.
 func TestSnap(t *testing.T) {
 	payload := make([]byte, 700)
 	for i := range payload {
@@ -47,7 +47,8 @@ func TestSnap(t *testing.T) {
 	}
 	v4, v6 := netip.AddrFrom4([4]byte{10, 0, 0, 1}), netip.MustParseAddr("fd00::1")
 	for _, addr := range []netip.Addr{v4, v6} {
-		for _, n := range []int{0, 1, 2, 3, 60, 61, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 80, 84, 85, 86, 87, 88, 89, 90, 91, 92, 600} {
+		for _, n := range []int{0, 1, 2, 3, 60, 61, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 80, 84, 85, 86, 87, 88, 89, 90,
+			91, 92, 600} {
 			for _, p := range []*link.RxPacket{
 				{Data: wire.Fields{Opcode: wire.SendOnly, DestQPN: 7, Payload: payload[:n]}.Build(), Src: addr, Dst: addr},
 				{Data: wire.Fields{Opcode: wire.SendOnly, DestQPN: 7}.Build(), Body: payload[:n], Src: addr, Dst: addr},
@@ -72,8 +73,8 @@ func TestSnap(t *testing.T) {
 	}
 }
 
-// The memory of pieces is used again, however often little is written.
-func TestPiecesComeBack(t *testing.T) {
+// The memory of pieces is reused, however rarely a piece is written.
+func TestPiecesAreReused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for the clock")
 	}
@@ -89,13 +90,17 @@ func TestPiecesComeBack(t *testing.T) {
 	}
 }
 
-// What is dropped because nobody reads is told with the next packet that is not.
+// The number of dropped packets is in the record of the next packet that is written.
 func TestDropCount(t *testing.T) {
 	var out bytes.Buffer
 	out.Write(AppendInterface(AppendSection(nil), "x"))
 	gate := make(chan struct{})
 	s := NewSink(writerFunc(func(b []byte) (int, error) { <-gate; return out.Write(b) }), 0)
-	p := &link.RxPacket{Data: wire.Fields{Opcode: wire.SendOnly, Payload: make([]byte, 4096)}.Build(), Src: netip.IPv6Loopback(), Dst: netip.IPv6Loopback()}
+	p := &link.RxPacket{
+		Data: wire.Fields{Opcode: wire.SendOnly, Payload: make([]byte, 4096)}.Build(),
+		Src:  netip.IPv6Loopback(),
+		Dst:  netip.IPv6Loopback(),
+	}
 	tap := s.Tap()
 	sent := uint64(0)
 	for s.Dropped() < 10 {
@@ -140,7 +145,8 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
-// What a message of 64 KiB costs its sender or its receiver when it is captured: as packets of 4096 bytes, and as a train through shared memory.
+// BenchmarkSink measures what capturing a message of 64 KiB costs its sender or its receiver: as packets of 4096
+// bytes, and as a train through shared memory.
 func BenchmarkSink(b *testing.B) {
 	data := make([]byte, 64<<10)
 	for _, c := range []struct {
@@ -155,7 +161,12 @@ func BenchmarkSink(b *testing.B) {
 			s.SetSnap(c.snap)
 			t := s.Tap()
 			head := wire.Fields{Opcode: wire.WriteMiddle, DestQPN: 7}.Build()
-			p := link.RxPacket{Data: head, Src: netip.AddrFrom4([4]byte{10, 0, 0, 1}), Dst: netip.AddrFrom4([4]byte{10, 0, 0, 2}), Train: c.train}
+			p := link.RxPacket{
+				Data:  head,
+				Src:   netip.AddrFrom4([4]byte{10, 0, 0, 1}),
+				Dst:   netip.AddrFrom4([4]byte{10, 0, 0, 2}),
+				Train: c.train,
+			}
 			b.SetBytes(int64(len(data)))
 			b.ReportAllocs()
 			for b.Loop() {

@@ -4,7 +4,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// train cuts a packet that stands for several (link.RxPacket.Train) into those: next makes each, from begin on.
+// train splits a train (link.RxPacket.Train) into its packets: begin sets it, and each next makes one.
 type train struct {
 	head []byte // the headers, with a pad count of 0
 	body []byte // the payload
@@ -14,7 +14,7 @@ type train struct {
 	i, n  int
 }
 
-// begin takes a train: data from BTH to pad, or the headers and body.
+// begin sets the train: data is BTH to pad, or the headers, followed by body.
 func (t *train) begin(data, body []byte, mtu int) {
 	t.whole = wire.Packet(data).Fields()
 	if body != nil {
@@ -27,7 +27,7 @@ func (t *train) begin(data, body []byte, mtu int) {
 	t.n = max(1, (len(t.whole.Payload)+mtu-1)/mtu)
 }
 
-// next makes the next packet, if there is one.
+// next makes the next packet; false if there is none.
 func (t *train) next() bool {
 	if t.i == t.n {
 		return false
@@ -41,7 +41,7 @@ func (t *train) next() bool {
 		f.AckReq, f.Solicited = f.AckReq && last, f.Solicited && last
 		f.Payload = nil
 		t.head = f.Append(t.head[:0])
-	} else { // one like that before it
+	} else { // the same headers as the previous packet
 		wire.BTH(t.head).SetPSN(psn)
 	}
 	t.body = t.whole.Payload[t.i*t.mtu : min(len(t.whole.Payload), (t.i+1)*t.mtu)]
@@ -49,7 +49,7 @@ func (t *train) next() bool {
 	return true
 }
 
-// place is the opcode of the first, last or another packet of what op has all packets of.
+// place returns the opcode of the first, last or a middle packet of a train with opcode op.
 func place(op wire.Opcode, first, last bool) wire.Opcode {
 	first, last = first && op.Is(wire.Start), last && op.Is(wire.End)
 	if first && last {

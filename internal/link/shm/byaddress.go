@@ -9,21 +9,21 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
-// ByAddress is a Directory of processes each of which has an address to itself: it knows them by their addresses. Its sockets are
-// abstract ones, so that it spans a network namespace, as the addresses do.
+// A ByAddress is a Directory of processes that each own an address. Its sockets are abstract, so it spans a network
+// namespace, as addresses do.
 type ByAddress struct {
 	Sockets
 	port uint16
 }
 
-// NewByAddress makes a directory of processes that use a UDP port.
+// NewByAddress returns a directory of processes that use a UDP port.
 func NewByAddress(port uint16) *ByAddress {
 	return &ByAddress{port: port}
 }
 
-// Near wraps a link with addresses so that it goes through shared memory to others of this user on this host that were made by
-// Near for the same UDP port, with other addresses. Where that is not possible it returns the link itself: an old kernel, or a sandbox;
-// everything still works, more slowly.
+// Near wraps a link with addresses so that it sends through shared memory to links that Near made in other processes
+// of this user on this host, for the same UDP port and other addresses. If the kernel is too old or a sandbox forbids
+// it, Near returns the link itself: everything works, more slowly.
 func Near(l link.Link, addrs []netip.Addr, port uint16) link.Link {
 	s, err := Wrap(l, NewByAddress(port))
 	if err != nil || s.SetAddrs(addrs) != nil {
@@ -32,7 +32,7 @@ func Near(l link.Link, addrs []netip.Addr, port uint16) link.Link {
 	return s
 }
 
-// Owner names the process that has an address.
+// Owner returns the name of the process that owns an address.
 func (d *ByAddress) Owner(addr netip.Addr, _ uint32) string {
 	return fmt.Sprintf("@verbena-shm/%d/%d/%v", os.Geteuid(), d.port, addr)
 }

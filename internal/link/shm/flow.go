@@ -6,24 +6,25 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
-// A flow is what the IP header of a packet would tell its receiver. Rings carry flows once, and with each
-// packet the number of its flow.
+// A flow is the content of the IP header of a packet. Rings carry each flow once, and with each packet the number of
+// its flow.
 type flow struct {
 	src, dst netip.Addr
 	tclass   uint8
-	hops     uint8
+	hopLimit uint8
+	foreign  bool // the sender may not send from src, or dst is not a local address: packets are dropped
 }
 
 const (
 	flowLen  = 36
 	maxFlows = 256
-	noFlow   = maxFlows // of a number
+	noFlow   = maxFlows // no number
 )
 
 func flowOf(p *link.Path) flow {
-	f := flow{src: p.Src, dst: p.Dst, tclass: p.TClass, hops: p.HopLimit}
-	if f.hops == 0 {
-		f.hops = 64
+	f := flow{src: p.Src, dst: p.Dst, tclass: p.TClass, hopLimit: p.HopLimit}
+	if f.hopLimit == 0 {
+		f.hopLimit = 64
 	}
 	return f
 }
@@ -32,10 +33,10 @@ func (f *flow) put(b []byte) {
 	src, dst := f.src.As16(), f.dst.As16()
 	copy(b, src[:])
 	copy(b[16:], dst[:])
-	b[32], b[33], b[34], b[35] = f.tclass, f.hops, 0, 0
+	b[32], b[33], b[34], b[35] = f.tclass, f.hopLimit, 0, 0
 }
 
-// parseFlow reads a flow from bytes that may change meanwhile.
+// parseFlow decodes a flow from bytes that may change concurrently.
 func parseFlow(shared []byte) (f flow, ok bool) {
 	var b [flowLen]byte
 	if copy(b[:], shared) != flowLen || len(shared) != flowLen {
@@ -43,7 +44,7 @@ func parseFlow(shared []byte) (f flow, ok bool) {
 	}
 	f = flow{
 		src: netip.AddrFrom16([16]byte(b[:16])).Unmap(), dst: netip.AddrFrom16([16]byte(b[16:32])).Unmap(),
-		tclass: b[32], hops: b[33],
+		tclass: b[32], hopLimit: b[33],
 	}
 	for _, a := range []netip.Addr{f.src, f.dst} {
 		if a.IsUnspecified() || a.IsMulticast() {
@@ -53,15 +54,15 @@ func parseFlow(shared []byte) (f flow, ok bool) {
 	return f, f.src.Is4() == f.dst.Is4()
 }
 
-// flows are those that a sender has told a ring's receiver.
+// flows are the flows that the receiver of a ring knows.
 type flows struct {
-	path   *link.Path // whose flow is number
+	path   *link.Path // the path whose flow is number
 	number uint32
 	known  map[flow]uint32
 	next   uint32
 }
 
-// find is the number of a path's flow, noFlow if the receiver does not know it.
+// find returns the number of the flow of a path, noFlow if the receiver does not know it.
 func (t *flows) find(p *link.Path) uint32 {
 	if p == t.path {
 		return t.number
@@ -74,7 +75,7 @@ func (t *flows) find(p *link.Path) uint32 {
 	return n
 }
 
-// add gives a path's flow a number; the oldest loses it.
+// add assigns a number to the flow of a path, if necessary that of the oldest flow.
 func (t *flows) add(p *link.Path) uint32 {
 	n := t.next % maxFlows
 	t.next++

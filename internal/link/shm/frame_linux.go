@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Frames go over the unix socket of a lane. Sender and receiver are those of the lane.
+// Frames are sent over the unix socket of a ring set. Sender and receiver are those of the ring set.
 //
-//	sender    hello    its number of ports, the size of rings, magic
-//	receiver  welcome  its number of ports, how many of them have ranges of QP numbers, magic; descriptors of heads and status
+//	sender    hello    number of ports, size of rings, magic
+//	receiver  welcome  number of ports, number of ports with ranges of QP numbers, magic; descriptors of heads and status
 //	receiver  numbers  a port, and the first and the last number of its range
-//	sender    lane     descriptor of rings
+//	sender    rings    descriptor of rings
 //	receiver  ready
 //	sender    wake     a port of the receiver that sleeps: there are packets for it
 //	sender    share    memory that packets may refer to: its size in pages, its number, its descriptor
-//	receiver  shared   whether it can read that: its number, and as port 1 or 0
-//	sender    unshare  the receiver can forget it: its number
-//	both      bye      it closes the lane on purpose
+//	receiver  shared   whether the receiver can read the share: its number, and as port 1 or 0
+//	sender    unshare  the receiver can unmap the share: its number
+//	both      bye      the device was closed, or the handshake is refused
 const (
 	frameHello uint8 = iota + 1
 	frameWelcome
-	frameLane
+	frameRings
 	frameReady
 	frameWake
 	frameBye
@@ -38,11 +38,11 @@ const (
 
 const (
 	frameLen = 16
-	// magic begins a lane: "VRBshm", version 1.
+	// magic identifies the protocol: "VRBshm", version 1.
 	magic = 0x5652_4273_686d_0001
 
-	handshake = 2 * time.Second // its longest time
-	maxFDs    = 2               // with one frame
+	handshakeTimeout = 2 * time.Second // limits the handshake
+	maxFDs           = 2               // descriptors with one frame
 )
 
 type frame struct {
@@ -63,7 +63,7 @@ func parseFrame(b []byte) frame {
 	return frame{kind: b[0], port: b[1], size: binary.LittleEndian.Uint32(b[4:]), word: binary.LittleEndian.Uint64(b[8:])}
 }
 
-// sendFrame writes one frame and descriptors.
+// sendFrame writes one frame and its descriptors.
 func sendFrame(c *net.UnixConn, f frame, files ...*os.File) error {
 	var oob []byte
 	if len(files) > 0 {
@@ -78,7 +78,7 @@ func sendFrame(c *net.UnixConn, f frame, files ...*os.File) error {
 	return err
 }
 
-// expect reads one frame, which must be of that kind and come with so many descriptors.
+// expect reads one frame, which must have the given kind and number of descriptors.
 func expect(c *net.UnixConn, kind uint8, files int) (f frame, fds []int, err error) {
 	defer func() {
 		if err != nil {
@@ -95,9 +95,9 @@ func expect(c *net.UnixConn, kind uint8, files int) (f frame, fds []int, err err
 		}
 		switch {
 		case err != nil:
-			return f, fds, fmt.Errorf("link/shm: setting up a lane: %w", err)
+			return f, fds, fmt.Errorf("link/shm: handshake: %w", err)
 		case n == 0:
-			return f, fds, fmt.Errorf("link/shm: the peer ended the setting up of a lane: %w", syscall.ECONNRESET)
+			return f, fds, fmt.Errorf("link/shm: the peer ended the handshake: %w", syscall.ECONNRESET)
 		case flags&unix.MSG_CTRUNC != 0 || len(fds) > files:
 			return f, fds, fmt.Errorf("link/shm: the peer passed too many descriptors: %w", syscall.EPROTO)
 		}
@@ -111,7 +111,7 @@ func expect(c *net.UnixConn, kind uint8, files int) (f frame, fds []int, err err
 	return f, fds, nil
 }
 
-// rights are the descriptors in a control message.
+// rights returns the descriptors in a control message.
 func rights(oob []byte) (fds []int) {
 	msgs, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -134,7 +134,7 @@ func closeFDs(fds []int) {
 	}
 }
 
-// sameUser tells whether the other end of a connection was opened by a process of our user.
+// sameUser returns an error unless a process of this user opened the other end of a connection.
 func sameUser(c *net.UnixConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -151,7 +151,8 @@ func sameUser(c *net.UnixConn) error {
 		return cerr
 	}
 	if me := uint32(os.Geteuid()); cred.Uid != me {
-		return fmt.Errorf("link/shm: the peer process %d belongs to user %d, not to %d: %w", cred.Pid, cred.Uid, me, syscall.EACCES)
+		return fmt.Errorf("link/shm: the peer process %d belongs to user %d, not to %d: %w", cred.Pid, cred.Uid, me,
+			syscall.EACCES)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// Nobody but its maker can write memory that was passed on, or change its size.
+// TestMemoryIsSealed checks that only its creator can write memory that was passed on, and that its size is fixed.
 func TestMemoryIsSealed(t *testing.T) {
 	m, f, err := create(2 * page)
 	if err != nil {
@@ -29,21 +30,21 @@ func TestMemoryIsSealed(t *testing.T) {
 	m.bytes[5] = 6
 	fd := int(f.Fd())
 	if _, err := unix.Mmap(fd, 0, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
-		t.Error("it can be mapped for writing")
+		t.Error("the memory can be mapped for writing")
 	}
 	if _, err := unix.Pwrite(fd, []byte{1}, 0); err == nil {
-		t.Error("it can be written")
+		t.Error("the memory can be written")
 	}
 	if unix.Ftruncate(fd, page) == nil || unix.Ftruncate(fd, 4*page) == nil {
-		t.Error("its size can be changed")
+		t.Error("the size can be changed")
 	}
 	again, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(fd), os.O_RDWR, 0)
 	if err == nil { // opening is allowed; what counts is writing
 		if _, err := again.Write([]byte{1}); err == nil {
-			t.Error("it can be written through a new descriptor")
+			t.Error("the memory can be written through a new descriptor")
 		}
 		if _, err := unix.Mmap(int(again.Fd()), 0, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
-			t.Error("it can be mapped for writing through a new descriptor")
+			t.Error("the memory can be mapped for writing through a new descriptor")
 		}
 		again.Close()
 	}
@@ -63,7 +64,7 @@ func TestMemoryIsSealed(t *testing.T) {
 	}
 }
 
-// Memory that could raise SIGBUS, or is shorter than it should be, is refused.
+// TestBadMemoryIsRefused checks that memory that could raise SIGBUS, or is too short, is refused.
 func TestBadMemoryIsRefused(t *testing.T) {
 	fd, err := unix.MemfdCreate("x", unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -76,7 +77,7 @@ func TestBadMemoryIsRefused(t *testing.T) {
 	if _, err := attach(fd, page); !errors.Is(err, syscall.EPROTO) {
 		t.Errorf("without seals: %v", err)
 	}
-	for _, seals := range []int{unix.F_SEAL_GROW, unix.F_SEAL_SHRINK} {
+	for _, seals := range []int{unix.F_SEAL_GROW, unix.F_SEAL_SHRINK, unix.F_SEAL_FUTURE_WRITE} {
 		_, want := attach(fd, 2*page)
 		if !errors.Is(want, syscall.EPROTO) {
 			t.Errorf("too short: %v", want)
@@ -104,9 +105,9 @@ func TestBadMemoryIsRefused(t *testing.T) {
 	}
 }
 
-// What is wrong with a greeting ends that connection, at both ends of it, and leaves no descriptor open.
-func TestBadGreetings(t *testing.T) {
-	var d town
+// TestBadHandshakes checks that an invalid frame ends the handshake at both ends, and leaves no descriptor open.
+func TestBadHandshakes(t *testing.T) {
+	var d testDirectory
 	b := d.open(t, addrB, 1)
 	before := descriptors(t)
 	_, file, err := create(page)
@@ -117,20 +118,20 @@ func TestBadGreetings(t *testing.T) {
 	good := frame{kind: frameHello, port: 1, size: defaultRing, word: magic}
 	welcome := frame{kind: frameWelcome, port: 1, word: magic}
 	for name, send := range map[string][]any{
-		"nothing":                     {},
-		"half a frame":                {[]byte{1, 2, 3}},
-		"another version":             {frame{kind: frameHello, port: 1, size: defaultRing, word: magic + 1}},
-		"no ports":                    {frame{kind: frameHello, size: defaultRing, word: magic}},
-		"too many ports":              {frame{kind: frameHello, port: 65, size: defaultRing, word: magic}},
-		"a small ring":                {frame{kind: frameHello, port: 1, size: 4096, word: magic}},
-		"a ring of an odd size":       {frame{kind: frameHello, port: 1, size: defaultRing + 64, word: magic}},
-		"a huge ring":                 {frame{kind: frameHello, port: 1, size: 1 << 31, word: magic}},
-		"a wake-up first":             {frame{kind: frameWake}},
-		"a lane without memory":       {good, frame{kind: frameLane}},
-		"a lane with too much memory": {good, frame{kind: frameLane}, file, file},
-		"memory that is too short":    {good, frame{kind: frameLane}, file},
-		"memory with the greeting":    {good, file},
-		"three descriptors at once":   {good, file, file, file},
+		"nothing":                    {},
+		"half a frame":               {[]byte{1, 2, 3}},
+		"another version":            {frame{kind: frameHello, port: 1, size: defaultRing, word: magic + 1}},
+		"no ports":                   {frame{kind: frameHello, size: defaultRing, word: magic}},
+		"too many ports":             {frame{kind: frameHello, port: 65, size: defaultRing, word: magic}},
+		"a small ring":               {frame{kind: frameHello, port: 1, size: 4096, word: magic}},
+		"a ring of an odd size":      {frame{kind: frameHello, port: 1, size: defaultRing + 64, word: magic}},
+		"a huge ring":                {frame{kind: frameHello, port: 1, size: 1 << 31, word: magic}},
+		"a wake-up first":            {frame{kind: frameWake}},
+		"rings without memory":       {good, frame{kind: frameRings}},
+		"rings with too much memory": {good, frame{kind: frameRings}, file, file},
+		"memory that is too short":   {good, frame{kind: frameRings}, file},
+		"memory with the greeting":   {good, file},
+		"three descriptors at once":  {good, file, file, file},
 	} {
 		mine, theirs := socketPair()
 		b.Accept(theirs)
@@ -138,7 +139,7 @@ func TestBadGreetings(t *testing.T) {
 		mine.Close()
 		b.await("end of "+name, func() bool { return descriptors(t) == before+1 })
 		if n := len(*b.in.Load()); n != 0 {
-			t.Errorf("%s: %d lanes", name, n)
+			t.Errorf("%s: %d ring sets", name, n)
 		}
 	}
 	for name, answer := range map[string][]any{
@@ -153,13 +154,15 @@ func TestBadGreetings(t *testing.T) {
 		"not ready":             {welcome, file, file, frame{kind: frameBye}},
 		"too many ranges":       {frame{kind: frameWelcome, port: 1, size: 2, word: magic}, file, file},
 		"a range of a port that is not": {
-			frame{kind: frameWelcome, port: 1, size: 1, word: magic}, file, file, frame{kind: frameNumbers, port: 1, size: 0, word: 5},
+			frame{kind: frameWelcome, port: 1, size: 1, word: magic}, file, file, frame{kind: frameNumbers, port: 1, size: 0,
+				word: 5},
 		},
 		"a range backwards": {
 			frame{kind: frameWelcome, port: 1, size: 1, word: magic}, file, file, frame{kind: frameNumbers, size: 6, word: 5},
 		},
 		"a huge range": {
-			frame{kind: frameWelcome, port: 1, size: 1, word: magic}, file, file, frame{kind: frameNumbers, size: 6, word: 1 << 40},
+			frame{kind: frameWelcome, port: 1, size: 1, word: magic}, file, file, frame{kind: frameNumbers, size: 6,
+				word: 1 << 40},
 		},
 	} {
 		mine, theirs := socketPair()
@@ -170,8 +173,8 @@ func TestBadGreetings(t *testing.T) {
 			talk(t, theirs, answer)
 			theirs.CloseWrite()
 		}()
-		if _, err := dialLane(mine, 2); err == nil {
-			t.Errorf("%s: a lane", name)
+		if _, err := dialRings(mine, 2); err == nil {
+			t.Errorf("%s: the handshake succeeded", name)
 		}
 		mine.Close()
 		theirs.Close()
@@ -201,6 +204,7 @@ func talk(t *testing.T, c *net.UnixConn, what []any) {
 
 func descriptors(t *testing.T) int {
 	t.Helper()
+	pollerOpen()
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
@@ -208,12 +212,19 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-// rings sets up lanes from a and from c to b, and returns a's ring.
+// pollerOpen opens the descriptors of Go's network poller, which a process opens when it first uses a connection.
+var pollerOpen = sync.OnceFunc(func() {
+	a, b := socketPair()
+	a.Close()
+	b.Close()
+})
+
+// rings creates ring sets from a and from c to b, and returns the ring of a.
 func rings(t testing.TB) (a, b, c *side, mem []byte, path, other *link.Path) {
-	var d town
+	var d testDirectory
 	a, b, c = d.open(t, addrA, 1), d.open(t, addrB, 1), d.open(t, addrC, 1)
 	path, other = a.ready(addrB, 7), c.ready(addrB, 7)
-	l := path.Route.(*route).lane.Load()
+	l := path.Route.(*route).rings.Load()
 	at := l.ringAt(0, 0)
 	return a, b, c, l.rings.bytes[at : at+l.ring], path, other
 }
@@ -222,8 +233,8 @@ func record(mem []byte, at int, n uint32, kind uint8, aux uint32) {
 	binary.LittleEndian.PutUint64(mem[at:], uint64(n)|uint64(kind)<<32|uint64(aux)<<40)
 }
 
-// A sender of nonsense loses its lane, and another one does not notice.
-func TestNonsenseInARing(t *testing.T) {
+// TestInvalidRecords checks that an invalid record ends the ring set of its sender, and no other.
+func TestInvalidRecords(t *testing.T) {
 	for name, spoil := range map[string]func(mem []byte){
 		"an unknown kind":          func(mem []byte) { record(mem, 0, 20, 77, 0) },
 		"behind the end":           func(mem []byte) { record(mem, 0, 1<<31, 1, 0) },
@@ -231,32 +242,37 @@ func TestNonsenseInARing(t *testing.T) {
 		"a flow that is too far":   func(mem []byte) { record(mem, 0, 20, 1, 1<<20) },
 		"a flow of another length": func(mem []byte) { record(mem, 0, 20, 2, 0) },
 		"a flow to nowhere":        func(mem []byte) { record(mem, 0, flowLen, 2, 0) },
-		"a flow of a high number":  func(mem []byte) { (&flow{src: addrA, dst: addrB}).put(mem[8:]); record(mem, 0, flowLen, 2, maxFlows) },
+		"a flow of a high number": func(mem []byte) {
+			(&flow{src: addrA, dst: addrB}).put(mem[8:])
+			record(mem, 0, flowLen,
+				2, maxFlows)
+		},
 	} {
 		a, b, c, mem, path, other := rings(t)
-		l := path.Route.(*route).lane.Load()
+		l := path.Route.(*route).rings.Load()
 		l.rings.word(activeAt(0)).Store(1)
 		spoil(mem)
-		b.await("end of the lane: "+name, func() bool { b.take(); return len(*b.in.Load()) == 1 })
+		b.await("end of the rings: "+name, func() bool { b.take(); return len(*b.in.Load()) == 1 })
 		<-a.lost
 		if got := a.Lost(path); got != link.PeerDied {
 			t.Errorf("%s: %v", name, got)
 		}
 		if n := b.p.Counters().ShmBroken; n != 1 {
-			t.Errorf("%s: %d broken lanes", name, n)
+			t.Errorf("%s: %d broken ring sets", name, n)
 		}
 		c.put(other, 7, 8, 1)
 		c.p.Send(c.tx)
 		if got := b.next(); len(got) != 1 {
-			t.Errorf("%s: %d packets of another", name, len(got))
+			t.Errorf("%s: %d packets of another sender", name, len(got))
 		}
 	}
 }
 
-// A bit for a port that the sender does not have is not looked at; packets that are none are counted.
-func TestLesserNonsense(t *testing.T) {
+// TestInvalidPackets checks that the bit of a port that the sender does not have is ignored, and that malformed
+// packets are counted.
+func TestInvalidPackets(t *testing.T) {
 	a, b, _, _, path, _ := rings(t)
-	l := path.Route.(*route).lane.Load()
+	l := path.Route.(*route).rings.Load()
 	l.rings.word(activeAt(0)).Store(^uint64(0))
 	a.put(path, 7, 8, 1)
 	a.p.Send(a.tx)
@@ -276,12 +292,12 @@ func TestLesserNonsense(t *testing.T) {
 	a.p.Send(a.tx)
 	b.await("counted", func() bool { b.take(); return b.p.Counters().RxMalformed == 12 })
 	if n := len(*b.in.Load()); n != 2 {
-		t.Errorf("%d lanes", n)
+		t.Errorf("%d ring sets", n)
 	}
 }
 
-// A receiver whose head makes no sense loses the lane.
-func TestNonsenseOfTheReceiver(t *testing.T) {
+// TestInvalidHead checks that an invalid head ends the ring set.
+func TestInvalidHead(t *testing.T) {
 	a, b, _, _, path, _ := rings(t)
 	(*b.in.Load())[0].heads.word(0).Store(12345)
 	for a.put(path, 7, 4096, 1) {
@@ -296,7 +312,7 @@ func TestNonsenseOfTheReceiver(t *testing.T) {
 	}
 }
 
-// A receiver that does not read its socket cannot stop a sender.
+// TestWakeUpsNeverBlock checks that a receiver that does not read its socket cannot stop a sender.
 func TestWakeUpsNeverBlock(t *testing.T) {
 	a, b, _, _, path, _ := rings(t)
 	sleep := b.status.word(sleepAt(0))
@@ -312,7 +328,7 @@ func TestWakeUpsNeverBlock(t *testing.T) {
 	}
 }
 
-// FuzzRing writes anything into a ring at any time: the receiver shows packets that Parse accepts, and never comes to harm.
+// FuzzRing writes anything into a ring at any time: the receiver returns only packets that Parse accepts.
 func FuzzRing(f *testing.F) {
 	var seed []byte
 	seed = append(seed, make([]byte, 2*64)...)
@@ -331,10 +347,10 @@ func FuzzRing(f *testing.F) {
 	f.Add(ref, uint64(3))
 	share := &memory{aligned(64 << 10)}
 	f.Fuzz(func(t *testing.T, content []byte, random uint64) {
-		l := &inLane{shape: shape{n: 1, m: 1, ring: minRing}}
+		l := &rxRings{shape: shape{n: 1, m: 1, ring: minRing}}
 		l.rings = &memory{aligned(l.ringsSize())}
 		l.heads = &memory{aligned(l.headsSize())}
-		l.rx, l.turns = [][]inRing{make([]inRing, 1)}, make([]int, 1)
+		l.rx, l.turns = [][]rxRing{make([]rxRing, 1)}, make([]int, 1)
 		l.used = append(l.used, l.rings.word(activeAt(0)))
 		l.shares.Store(&map[uint64]*memory{1: share})
 		l.once.Do(func() {}) // there is no connection to close
@@ -342,9 +358,9 @@ func FuzzRing(f *testing.F) {
 		mem := l.rings.bytes[l.ringAt(0, 0):]
 		copy(mem, content)
 		s := &Link{}
-		s.in.Store(&[]*inLane{l})
+		s.in.Store(&[]*rxRings{l})
 		s.status = &memory{aligned(page)}
-		p := newPort(s, 0, newSilent(1).ports[0])
+		p := newPort(s, 0, newFakeLink(1).ports[0])
 		rnd := rand.New(rand.NewPCG(random, 1))
 		var b link.RxBatch
 		for range 64 {
@@ -364,7 +380,7 @@ func FuzzRing(f *testing.F) {
 	})
 }
 
-// aligned is memory at the beginning of a page.
+// aligned returns memory at the beginning of a page.
 func aligned(n int) []byte {
 	b := make([]byte, n+page)
 	off := int(-uintptr(unsafe.Pointer(&b[0])) & (page - 1))

@@ -17,51 +17,34 @@ import (
 	"github.com/verbena-rdma/verbena/internal/ring"
 )
 
-// inLane is the receiving end of a lane.
-type inLane struct {
+// An rxRings is the receiving end of a ring set.
+type rxRings struct {
 	shape
 	conn    *net.UnixConn
-	rings   *memory    // the sender's
-	heads   *memory    // ours
-	rx      [][]inRing // by our port, then the sender's
-	turns   []int      // by our port: which of the sender's comes first
+	rings   *memory    // of the sender
+	heads   *memory    // of this process
+	rx      [][]rxRing // indexed by port of this link, then of the sender
+	turns   []int      // indexed by port of this link: the first port of the sender that is read next
 	used    []*atomic.Uint64
-	over    atomic.Bool   // nothing more will come
-	drained atomic.Uint64 // bits of the ports that have taken the last of it
+	over    atomic.Bool   // no more packets will be added
+	drained atomic.Uint64 // bits of the ports that have received all packets after over
 	once    sync.Once
+	checks  int                                // checks of source addresses; guarded by sources.mu
 	shares  atomic.Pointer[map[uint64]*memory] // of the sender, by their numbers
 }
 
-// inRing is the ring from one port of the sender. The port that receives owns it.
-type inRing struct {
-	cons  *ring.Consumer // nil until the sender uses the ring
+// An rxRing is the ring from one port of the sender. The receiving port owns it.
+type rxRing struct {
+	cons  *ring.Consumer // nil until the sender has used the ring
 	flows *[maxFlows]flow
-	open  bool          // the batch shows records of it
+	open  bool          // the batch refers to records of the ring
 	seen  atomic.Uint64 // the position of cons, for waits
 }
 
-// span is the QP numbers of a port.
-type span struct{ first, last uint32 }
-
-// spansOf are those of a link's ports; none if it has none.
-func spansOf(l link.Link, ports int) (spans []span) {
-	n, ok := link.As[link.Numbered](l)
-	if !ok {
-		return nil
-	}
-	for i := range ports {
-		first, last, ok := n.QPNs(i)
-		if !ok {
-			return nil
-		}
-		spans = append(spans, span{first, last})
-	}
-	return spans
-}
-
-// acceptLane sets a lane up whose sender has connected to us. status is the memory of the receiving link.
-func acceptLane(c *net.UnixConn, ports int, ranges []span, status *os.File) (*inLane, error) {
-	if err := errors.Join(sameUser(c), c.SetDeadline(time.Now().Add(handshake))); err != nil {
+// acceptRings does the handshake of a ring set with a sender that has connected. status is the memory of the
+// receiving link.
+func acceptRings(c *net.UnixConn, ports int, ranges []link.QPNRange, status *os.File) (*rxRings, error) {
+	if err := errors.Join(sameUser(c), c.SetDeadline(time.Now().Add(handshakeTimeout))); err != nil {
 		return nil, err
 	}
 	hello, _, err := expect(c, frameHello, 0)
@@ -69,9 +52,9 @@ func acceptLane(c *net.UnixConn, ports int, ranges []span, status *os.File) (*in
 		return nil, err
 	}
 	if hello.word != magic {
-		return nil, fmt.Errorf("link/shm: the peer speaks another version of lanes (%#x, not %#x): %w", hello.word, uint64(magic), syscall.EPROTO)
+		return nil, fmt.Errorf("link/shm: magic of the peer %#x: must be %#x: %w", hello.word, uint64(magic), syscall.EPROTO)
 	}
-	l := &inLane{conn: c, shape: shape{n: int(hello.port), m: ports, ring: int(hello.size)}}
+	l := &rxRings{conn: c, shape: shape{n: int(hello.port), m: ports, ring: int(hello.size)}}
 	if err := l.check(); err != nil {
 		return nil, err
 	}
@@ -81,15 +64,16 @@ func acceptLane(c *net.UnixConn, ports int, ranges []span, status *os.File) (*in
 	}
 	defer file.Close()
 	l.heads = m
-	if err := sendFrame(c, frame{kind: frameWelcome, port: uint8(ports), size: uint32(len(ranges)), word: magic}, file, status); err != nil {
+	if err := sendFrame(c, frame{kind: frameWelcome, port: uint8(ports), size: uint32(len(ranges)), word: magic}, file,
+		status); err != nil {
 		return nil, err
 	}
 	for i, r := range ranges {
-		if err := sendFrame(c, frame{kind: frameNumbers, port: uint8(i), size: r.first, word: uint64(r.last)}); err != nil {
+		if err := sendFrame(c, frame{kind: frameNumbers, port: uint8(i), size: r.First, word: uint64(r.Last)}); err != nil {
 			return nil, err
 		}
 	}
-	_, fds, err := expect(c, frameLane, 1)
+	_, fds, err := expect(c, frameRings, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -99,18 +83,18 @@ func acceptLane(c *net.UnixConn, ports int, ranges []span, status *os.File) (*in
 	}
 	l.shares.Store(new(map[uint64]*memory))
 	for j := range l.m {
-		l.rx = append(l.rx, make([]inRing, l.n))
+		l.rx = append(l.rx, make([]rxRing, l.n))
 		l.turns = append(l.turns, 0)
 		l.used = append(l.used, l.rings.word(activeAt(j)))
 	}
 	return l, c.SetDeadline(time.Time{})
 }
 
-// start tells the sender that it may begin. The lane is in the link's list by now.
-func (l *inLane) start() error { return sendFrame(l.conn, frame{kind: frameReady}) }
+// start permits the sender to begin. The ring set is in the list of the link already.
+func (l *rxRings) start() error { return sendFrame(l.conn, frame{kind: frameReady}) }
 
-// watch reads what the sender says until the lane ends, and calls wake for the ports that it names.
-func (l *inLane) watch(wake func(port int)) {
+// watch reads frames of the sender until the ring set ends, and calls wake for the ports that they name.
+func (l *rxRings) watch(wake func(port int)) {
 	var b [64 * frameLen]byte
 	var fds []int
 	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
@@ -151,8 +135,8 @@ func (l *inLane) watch(wake func(port int)) {
 	l.stop()
 }
 
-// openFirst opens the share that a frame is about with the first descriptor, which it closes.
-func (l *inLane) openFirst(f frame, fds *[]int) error {
+// openFirst opens the share of a frame with the first descriptor, which it closes.
+func (l *rxRings) openFirst(f frame, fds *[]int) error {
 	fd := (*fds)[0]
 	*fds = (*fds)[1:]
 	defer unix.Close(fd)
@@ -162,32 +146,33 @@ func (l *inLane) openFirst(f frame, fds *[]int) error {
 	return l.open(f.word, fd, f.size)
 }
 
-// stop ends the lane; what is in its rings is still received.
-func (l *inLane) stop() {
+// stop ends the ring set. Packets in its rings are still received.
+func (l *rxRings) stop() {
 	l.over.Store(true)
 	l.once.Do(func() { l.conn.Close() })
 }
 
-// leave ends the lane on purpose.
-func (l *inLane) leave() {
+// leave ends the ring set because the device is closed.
+func (l *rxRings) leave() {
 	_ = l.conn.SetWriteDeadline(time.Now().Add(time.Millisecond))
 	_ = sendFrame(l.conn, frame{kind: frameBye})
 	l.stop()
 }
 
-// active are the sender's ports that have used their rings to port j.
-func (l *inLane) active(j int) uint64 {
+// active returns a bit for each port of the sender that has used its ring to port j.
+func (l *rxRings) active(j int) uint64 {
 	return l.used[j].Load() & (1<<l.n - 1)
 }
 
-// waits tells whether there is something in the ring from the sender's port i to ours, j. Anybody may ask.
-func (l *inLane) waits(j, i int) bool {
+// waits reports whether the ring from the sender's port i to port j of this link has packets. Any goroutine may call
+// it.
+func (l *rxRings) waits(j, i int) bool {
 	at := l.ringAt(i, j)
 	return ring.ReadyAt(l.rings.bytes[at:at+l.ring], l.rx[j][i].seen.Load())
 }
 
-// ringOf is the ring from the sender's port i to ours, j.
-func (l *inLane) ringOf(j, i int) (*inRing, error) {
+// ringOf returns the ring from the sender's port i to port j of this link.
+func (l *rxRings) ringOf(j, i int) (*rxRing, error) {
 	r := &l.rx[j][i]
 	if r.cons == nil {
 		at := l.ringAt(i, j)

@@ -7,28 +7,29 @@ import (
 	"github.com/verbena-rdma/verbena/internal/ring"
 )
 
-// A lane from a link with n ports to one with m ports has three pieces of memory. Words lie in cache lines of their own.
+// A ring set from a link with n ports to one with m ports has three pieces of memory. Each word has its own cache
+// line.
 //
-//	rings    the sender's   word 0: the epoch of references; words 1 to m: a bit for each of the sender's ports that has
-//	                        used its ring to that port of the receiver; from ringsAt on, rings of the agreed size, that from port i
-//	                        to port j being number i*m+j
-//	heads    the receiver's the head of each ring
-//	status   the receiver's one for all lanes: a word for each port, which counts how often it fell asleep and woke
-//	                        up, so that it is odd while the port sleeps
+//	rings    of the sender    word 0: the epoch of references; words 1 to m: a bit for each port of the sender that has
+//	                          used its ring to that port of the receiver; from ringsAt on, rings of the agreed size, the
+//	                          ring from port i to port j at index i*m+j
+//	heads    of the receiver  the head of each ring
+//	status   of the receiver  one for all ring sets: a word for each port, incremented when the port goes to sleep and
+//	                          when it wakes up, so that it is odd while the port sleeps
 const (
 	line    = ring.Line
 	page    = 4096
 	ringsAt = 2 * page
 
 	maxPorts = 64 // bits of a word
-	// A lane of many ports has smaller rings: untouched ones take no memory, but address space.
+	// Ring sets of many ports have smaller rings: untouched rings use no memory, but address space.
 	defaultRing = 512 << 10
 	minRing     = 64 << 10
 	maxRing     = 4 << 20
 	maxRings    = 1024
 )
 
-// shape is what both ends of a lane agree on.
+// A shape is the layout that both ends of a ring set agree on.
 type shape struct {
 	n, m int // ports of sender and receiver
 	ring int // bytes
@@ -38,7 +39,8 @@ func (s shape) check() error {
 	switch {
 	case s.n < 1, s.n > maxPorts, s.m < 1, s.m > maxPorts, s.n*s.m > maxRings,
 		s.ring < minRing, s.ring > maxRing, s.ring&(s.ring-1) != 0:
-		return fmt.Errorf("link/shm: a lane of %d to %d ports with rings of %d bytes is not possible: %w", s.n, s.m, s.ring, syscall.EPROTO)
+		return fmt.Errorf("link/shm: rings of %d bytes from %d to %d ports: must be a power of two of 64 KiB to 4 MiB, "+
+			"at most %d rings of 1 to %d ports: %w", s.ring, s.n, s.m, maxRings, maxPorts, syscall.EPROTO)
 	}
 	return nil
 }
@@ -52,15 +54,15 @@ func (s shape) statusSize() int {
 func (s shape) ringAt(i, j int) int { return ringsAt + (i*s.m+j)*s.ring }
 func (s shape) headAt(i, j int) int { return (i*s.m + j) * line }
 
-// portTable finds the port of a link that a QP number belongs to. A link that is Numbered has a range of numbers for each port, of
-// which the upper 8 bits tell the port; others divide by the number of ports.
+// A portTable finds the port of a link for a QP number. If the link has a range of numbers for each port, the upper 8
+// bits determine the port, otherwise the remainder of a division by the number of ports.
 type portTable struct {
 	ports    uint32
 	numbered bool
 	of       [256]uint8
 }
 
-// set gives a port its range, and tells whether that is possible.
+// set assigns a range to a port. It returns false if the range is invalid.
 func (t *portTable) set(port int, first, last uint32) bool {
 	if port >= int(t.ports) || first > last || last > 0xFFFFFF {
 		return false
@@ -87,14 +89,14 @@ func roundUp(n int) int { return (n + page - 1) &^ (page - 1) }
 // Kinds of records.
 const (
 	kindPacket ring.Kind = 1 // BTH to pad; aux: the flow
-	kindFlow   ring.Kind = 2 // aux: which one; the data is what it is from now on
+	kindFlow   ring.Kind = 2 // aux: its number; the data is the new flow
 	kindTrain  ring.Kind = 3 // as kindPacket, for link.RxPacket.Train
 	kindRef    ring.Kind = 4 // a reference to the payload, and the headers
 )
 
-// maxTrain is the most payload of a train: long enough to make what each costs small, and short enough that the receiver
-// copies one while the sender makes the next.
+// maxTrain limits the payload of a kindTrain record, in bytes: long enough to make the cost of each record small, and
+// short enough that the receiver copies one while the sender writes the next.
 const maxTrain = 32 << 10
 
-// A packet of up to so many bytes is copied as a whole before anybody looks at it.
+// smallPacket is the length up to which packets are copied as a whole before they are checked, in bytes.
 const smallPacket = 512

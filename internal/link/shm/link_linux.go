@@ -12,60 +12,88 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
-// Link is a link that goes through shared memory to processes of this host, and through another link to everybody else.
+// A Link sends through shared memory to processes of this host, and over another link to all others.
 type Link struct {
-	link.Link // the other one
+	link.Link // the other link
 	dir       Directory
 	ports     []*port
 	status    *memory
 	file      *os.File // of status
 	hold      time.Duration
 
-	in     atomic.Pointer[[]*inLane]
+	sources  sources
+	own      atomic.Pointer[[]netip.Addr] // the local addresses without zones; nil: not known, and all are admitted
+	ringSets int                          // limit of ring sets from other processes
+
+	in     atomic.Pointer[[]*rxRings]
 	onLost atomic.Pointer[func()]
 
-	mu     sync.Mutex // guards what follows, and changes of in
-	hops   map[string]*hop
-	greet  map[*net.UnixConn]bool // connections on which lanes are being set up
+	mu sync.Mutex // guards the following, and changes of in
+	// +checklocks:mu
+	processes map[string]*process
+	// +checklocks:mu
+	handshakes map[*net.UnixConn]bool // connections with a handshake in progress
+	// +checklocks:mu
+	incoming int // handshakes that other processes have started
+	// +checklocks:mu
 	closed bool
 	done   sync.WaitGroup // goroutines
 }
 
-// hop is the way to one process.
-type hop struct {
-	lane    *outLane // nil until it is set up
-	waiting []*route // for that
+// A process is the state of the connection to one process.
+type process struct {
+	rings   *txRings // nil until the handshake has succeeded
+	waiting []*route // for the handshake
 }
 
-// route is where packets for one QP go.
+// A route is the way of packets for one QP.
 type route struct {
-	lane  atomic.Pointer[outLane]
+	rings atomic.Pointer[txRings]
 	state atomic.Uint32
 	begun time.Time
 }
 
 const (
-	routeWaits uint32 = iota // for its lane
+	routeWaits uint32 = iota // for the handshake
 	routeOther               // over the other link
-	routeLane
-	routeDead // the process ended before the lane was set up; over the other link too
+	routeRings               // through rings
+	routeDead                // the process ended during the handshake; over the other link too
 )
 
-// holdBack is how long packets wait at most for a lane to be set up, so that they do not overtake
-// those that went the other way before. Those of a path that must stay in order wait until it is clear which way they go.
+// holdBack limits how long packets wait for a handshake, so that they are not reordered with earlier packets over the
+// other link. Packets of a path that must stay in order wait until the handshake has ended.
 const holdBack = 20 * time.Millisecond
 
-// maxInLanes bounds what other processes can make us hold.
-const maxInLanes = 4096
+// maxRingSets limits the ring sets from other processes, each of which has a descriptor: at most a quarter of those
+// that this process can open. maxIncoming limits the handshakes in progress.
+const (
+	maxRingSets = 4096
+	maxIncoming = 64
+)
 
-// Wrap makes a link that finds processes of this host with dir, and uses l for everything else. Closing it closes l. The
+func ringSetsAllowed() int {
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil {
+		return maxRingSets
+	}
+	return int(min(r.Cur/4, maxRingSets))
+}
+
+// Wrap returns a link that finds processes of this host with dir, and uses l for all others. Closing it closes l. The
 // caller passes incoming connections to Accept.
 func Wrap(l link.Link, dir Directory) (link.Link, error) {
-	s := &Link{Link: l, dir: dir, hold: holdBack, hops: make(map[string]*hop), greet: make(map[*net.UnixConn]bool)}
-	s.in.Store(new([]*inLane))
+	s := &Link{Link: l, dir: dir, hold: holdBack, processes: make(map[string]*process),
+		handshakes: make(map[*net.UnixConn]bool)}
+	s.in.Store(new([]*rxRings))
+	s.ringSets = ringSetsAllowed()
+	if v, ok := dir.(Surveyor); ok {
+		s.sources.local = v.Local
+	}
 	inner := l.Ports()
 	if len(inner) > maxPorts {
 		return l, nil
@@ -80,9 +108,6 @@ func Wrap(l link.Link, dir Directory) (link.Link, error) {
 	return s, nil
 }
 
-// Unwrap is the other link.
-func (l *Link) Unwrap() link.Link { return l.Link }
-
 // Ports lists the ports.
 func (l *Link) Ports() []link.Port {
 	ports := make([]link.Port, len(l.ports))
@@ -92,29 +117,44 @@ func (l *Link) Ports() []link.Port {
 	return ports
 }
 
-// RecvBuffer is that of the other link, 0 if it has none.
-func (l *Link) RecvBuffer() int {
-	if b, ok := l.Link.(interface{ RecvBuffer() int }); ok {
-		return b.RecvBuffer()
-	}
-	return 0
+// Capabilities returns those of the other link, with Neighbours.
+func (l *Link) Capabilities() link.Capabilities {
+	c := l.Link.Capabilities()
+	c.Neighbours = l
+	return c
 }
 
-// SetAddrs replaces the local addresses, for the directory too if it wants to know them.
+// SetAddrs replaces the local addresses, also in the directory if it is a Follower.
 func (l *Link) SetAddrs(addrs []netip.Addr) error {
 	if err := l.Link.SetAddrs(addrs); err != nil {
 		return err
 	}
+	own := make([]netip.Addr, len(addrs))
+	for i, a := range addrs {
+		own[i] = a.Unmap().WithZone("")
+	}
+	l.own.Store(&own)
 	if f, ok := l.dir.(Follower); ok {
 		f.Follow(addrs, l.Accept)
 	}
 	return nil
 }
 
-// OnLost has f called when a lane to a process has ended; see link.Neighbours.
+// owns reports whether packets may be for an address: over UDP the kernel delivers only those for local addresses.
+func (l *Link) owns(dst netip.Addr) bool {
+	own := l.own.Load()
+	return own == nil || slices.Contains(*own, dst)
+}
+
+// admits reports whether the sender of a ring set may send packets of a flow.
+func (l *Link) admits(r *rxRings, f *flow, now int64) bool {
+	return l.owns(f.dst) && l.sources.admit(r, f.src, now)
+}
+
+// OnLost sets the function that is called after a ring set to a process has ended; see link.Neighbours.
 func (l *Link) OnLost(f func()) { l.onLost.Store(&f) }
 
-// Lost tells how the way to the QP at the end of a prepared path is lost; see link.Neighbours.
+// Lost returns whether and why the process at the end of a prepared path is lost; see link.Neighbours.
 func (l *Link) Lost(path *link.Path) link.Loss {
 	r, _ := path.Route.(*route)
 	switch {
@@ -122,26 +162,26 @@ func (l *Link) Lost(path *link.Path) link.Loss {
 		return link.NotLost
 	case r.state.Load() == routeDead:
 		return link.PeerDied
-	case r.lane.Load() == nil:
+	case r.rings.Load() == nil:
 		return link.NotLost
 	}
-	switch r.lane.Load().end.Load() {
-	case laneLeft:
+	switch r.rings.Load().end.Load() {
+	case ringsClosed:
 		return link.PeerLeft
-	case laneBroke:
+	case ringsBroken:
 		return link.PeerDied
 	}
 	return link.NotLost
 }
 
-// Prepare looks for the process at the end of a path; see link.Neighbours.
+// Prepare finds the process at the end of a path; see link.Neighbours.
 func (l *Link) Prepare(path *link.Path, qpn uint32) (near bool) {
 	r := l.route(path.Dst, qpn)
 	path.Route = r
 	return r.state.Load() != routeOther
 }
 
-// route finds out where packets for a QP go. It does not wait for a lane to be set up.
+// route returns the route of packets for a QP. It does not wait for the handshake.
 func (l *Link) route(dst netip.Addr, qpn uint32) *route {
 	r := &route{begun: time.Now()}
 	name := ""
@@ -154,60 +194,60 @@ func (l *Link) route(dst netip.Addr, qpn uint32) *route {
 		l.mu.Unlock()
 		return r
 	}
-	h := l.hops[name]
+	h := l.processes[name]
 	if h != nil {
-		if h.lane != nil {
-			r.settle(h.lane, routeOther)
+		if h.rings != nil {
+			r.resolve(h.rings, routeOther)
 		} else {
 			h.waiting = append(h.waiting, r)
 		}
 		l.mu.Unlock()
 		return r
 	}
-	h = &hop{waiting: []*route{r}}
-	l.hops[name] = h
+	h = &process{waiting: []*route{r}}
+	l.processes[name] = h
 	l.mu.Unlock()
 	c, err := l.dir.Dial(name)
-	if err != nil || !l.greeting(c) {
-		l.reached(name, h, nil, routeOther)
+	if err != nil || !l.beginHandshake(c) {
+		l.connected(name, h, nil, routeOther)
 		return r
 	}
-	go l.reach(name, h, c)
+	go l.connect(name, h, c)
 	return r
 }
 
-// settle says what became of the lane that a route waits for; if that is nil, otherwise says what packets do instead.
-func (r *route) settle(l *outLane, otherwise uint32) {
+// resolve ends the wait of a route: with the ring set or, if it is nil, with the state otherwise.
+func (r *route) resolve(l *txRings, otherwise uint32) {
 	if l == nil {
 		r.state.Store(otherwise)
 		return
 	}
-	r.lane.Store(l)
-	r.state.Store(routeLane)
+	r.rings.Store(l)
+	r.state.Store(routeRings)
 }
 
-// reach sets a lane to a process up and watches it until it ends.
-func (l *Link) reach(name string, h *hop, c *net.UnixConn) {
+// connect does the handshake with a process and watches the ring set until it ends.
+func (l *Link) connect(name string, h *process, c *net.UnixConn) {
 	defer l.done.Done()
-	lane, err := dialLane(c, len(l.ports))
-	if !l.greeted(c) && err == nil {
-		lane.leave()
+	rings, err := dialRings(c, len(l.ports))
+	if !l.endHandshake(c) && err == nil {
+		rings.leave()
 		err = net.ErrClosed
 	}
 	if err != nil {
 		c.Close()
 		if !ended(err) {
-			l.reached(name, h, nil, routeOther)
+			l.connected(name, h, nil, routeOther)
 			return
 		}
-		l.reached(name, h, nil, routeDead)
+		l.connected(name, h, nil, routeDead)
 	} else {
-		l.reached(name, h, lane, routeLane)
-		lane.watch()
+		l.connected(name, h, rings, routeRings)
+		rings.watch()
 	}
 	l.mu.Lock()
-	if l.hops[name] == h {
-		delete(l.hops, name)
+	if l.processes[name] == h {
+		delete(l.processes, name)
 	}
 	closed := l.closed
 	l.mu.Unlock()
@@ -216,109 +256,137 @@ func (l *Link) reach(name string, h *hop, c *net.UnixConn) {
 	}
 }
 
-// ended tells whether a lane could not be set up because the other process has ended. One that does not want a lane says so.
+// ended reports whether a handshake failed because the other process has ended. A process that refuses it sends a
+// bye.
 func ended(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// reached tells those who wait what became of the lane to a process; if that is nil, otherwise says what they do instead.
-func (l *Link) reached(name string, h *hop, lane *outLane, otherwise uint32) {
+// connected resolves the waiting routes to a process: with the ring set or, if it is nil, with the state otherwise.
+func (l *Link) connected(name string, h *process, rings *txRings, otherwise uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range h.waiting {
-		r.settle(lane, otherwise)
+		r.resolve(rings, otherwise)
 	}
-	h.waiting, h.lane = nil, lane
-	if lane == nil {
-		delete(l.hops, name)
+	h.waiting, h.rings = nil, rings
+	if rings == nil {
+		delete(l.processes, name)
 	}
 }
 
-// greeting notes that a lane is being set up over c by a goroutine that is about to start, unless the link is closed: then c is closed too.
-func (l *Link) greeting(c *net.UnixConn) bool {
+// beginHandshake records a handshake over c, for a goroutine that is about to start. If the link is closed, it closes
+// c and returns false.
+func (l *Link) beginHandshake(c *net.UnixConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		c.Close()
 		return false
 	}
-	l.greet[c] = true
+	l.handshakes[c] = true
 	l.done.Add(1)
 	return true
 }
 
-// greeted says that the setting up has ended, and tells whether the link is still open.
-func (l *Link) greeted(c *net.UnixConn) bool {
+// endHandshake removes the record, and reports whether the link is still open.
+func (l *Link) endHandshake(c *net.UnixConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.greet, c)
+	delete(l.handshakes, c)
 	return !l.closed
 }
 
-// Accept takes a connection on which another process, or this one, wants to set a lane to this link up.
+// Accept takes over a connection on which another process, or this one, starts the handshake of a ring set to this
+// link.
 func (l *Link) Accept(c *net.UnixConn) {
-	if l.greeting(c) {
-		go l.receive(c)
+	l.mu.Lock()
+	full := l.incoming >= maxIncoming
+	if !full {
+		l.incoming++
 	}
+	l.mu.Unlock()
+	switch {
+	case full:
+		refuse(c)
+	case l.beginHandshake(c):
+		go l.receive(c)
+	default:
+		l.endAccept()
+	}
+}
+
+// endAccept removes a handshake from incoming.
+func (l *Link) endAccept() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.incoming--
+}
+
+// refuse ends a connection. The bye shows that this process lives.
+func refuse(c *net.UnixConn) {
+	_ = c.SetWriteDeadline(time.Now().Add(time.Millisecond))
+	_ = sendFrame(c, frame{kind: frameBye})
+	c.Close()
 }
 
 func (l *Link) receive(c *net.UnixConn) {
 	defer l.done.Done()
-	lane, err := acceptLane(c, len(l.ports), spansOf(l.Link, len(l.ports)), l.file)
-	l.greeted(c)
+	rings, err := acceptRings(c, len(l.ports), l.Link.Capabilities().QPNs, l.file)
+	l.endAccept()
+	l.endHandshake(c)
 	if err == nil {
-		err = l.add(lane)
+		err = l.add(rings)
 	}
 	if err != nil {
-		_ = sendFrame(c, frame{kind: frameBye}) // it is no end of ours
-		c.Close()
+		refuse(c)
 		return
 	}
-	lane.watch(func(p int) { l.ports[p].inner.Wake() })
+	rings.watch(func(p int) { l.ports[p].inner.Wake() })
 	for _, p := range l.ports {
-		p.inner.Wake() // to take the rest of it
+		p.inner.Wake() // to receive the remaining packets
 	}
 }
 
-// add lets the ports look at a lane, and its sender use it.
-func (l *Link) add(lane *inLane) error {
+// add makes the ports read a ring set, and permits the sender to use it.
+func (l *Link) add(rings *rxRings) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || len(*l.in.Load()) >= maxInLanes {
+	if l.closed || len(*l.in.Load()) >= l.ringSets {
 		return net.ErrClosed
 	}
-	next := append(slices.Clone(*l.in.Load()), lane)
+	next := append(slices.Clone(*l.in.Load()), rings)
 	l.in.Store(&next)
-	if err := lane.start(); err != nil {
-		lane.stop()
-		return nil // watch finds out too, and the ports
+	if err := rings.start(); err != nil {
+		rings.stop()
+		return nil // watch and the ports notice the end too
 	}
 	return nil
 }
 
-// remove forgets a lane that has ended and is empty.
-func (l *Link) remove(lane *inLane) {
+// remove removes a ring set that has ended and is empty.
+func (l *Link) remove(rings *rxRings) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	next := slices.DeleteFunc(slices.Clone(*l.in.Load()), func(o *inLane) bool { return o == lane })
+	next := slices.DeleteFunc(slices.Clone(*l.in.Load()), func(o *rxRings) bool { return o == rings })
 	l.in.Store(&next)
 }
 
-// Close closes the lanes and the other link.
+// Close closes the ring sets and the other link.
 func (l *Link) Close() error {
 	l.mu.Lock()
 	if !l.closed {
 		l.closed = true
-		for _, h := range l.hops {
-			if h.lane != nil {
-				h.lane.leave()
+		for _, h := range l.processes {
+			if h.rings != nil {
+				h.rings.leave()
 			}
 		}
-		for _, lane := range *l.in.Load() {
-			lane.leave()
+		for _, rings := range *l.in.Load() {
+			rings.leave()
 		}
-		l.in.Store(new([]*inLane))
-		for c := range l.greet {
+		l.in.Store(new([]*rxRings))
+		for c := range l.handshakes {
 			c.Close()
 		}
 	}

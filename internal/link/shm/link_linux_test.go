@@ -13,7 +13,7 @@ import (
 )
 
 func TestPacketsOfAllLengths(t *testing.T) {
-	var d town
+	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
 	path.TClass, path.HopLimit = 8, 3
@@ -38,7 +38,7 @@ func TestPacketsOfAllLengths(t *testing.T) {
 			t.Errorf("%d bytes: in two pieces: %v", n, split)
 		}
 		if whole := p.Append(nil); len(whole) != wire.BTHLen+n || !bytes.Equal(wire.Packet(whole).Payload(), data) {
-			t.Errorf("%d bytes: in one piece they are others", n)
+			t.Errorf("%d bytes: in one piece the content differs", n)
 		}
 	}
 	if c := a.p.Counters(); c.ShmTxPackets != 12 || c.TxPackets != 12 || c.TxDropped != 0 {
@@ -48,13 +48,13 @@ func TestPacketsOfAllLengths(t *testing.T) {
 		t.Errorf("received: %+v", c)
 	}
 	if n := len(a.inner(0).sent); n != 0 {
-		t.Errorf("%d packets went the other way", n)
+		t.Errorf("%d packets went over the other link", n)
 	}
 }
 
-// A packet with pad bytes whose payload stays in the ring.
+// TestPad checks a packet with pad bytes whose payload stays in the ring.
 func TestPad(t *testing.T) {
-	var d town
+	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
 	pkt := a.tx.Alloc(path, 7, wire.BTHLen+1000)
@@ -70,13 +70,13 @@ func TestPad(t *testing.T) {
 	}
 }
 
-// Each pair of ports has its ring; a packet comes out at the port of its QPN.
+// TestPorts checks that each pair of ports has its ring, and that a packet arrives at the port of its QPN.
 func TestPorts(t *testing.T) {
-	var d town
+	var d testDirectory
 	a, b := d.open(t, addrA, 3), d.open(t, addrB, 2)
 	path := a.ready(addrB, 7)
 	for i, p := range a.ports {
-		a.p, a.tx.Direct = p, p
+		a.p, a.tx.Direct, a.tx.ByReference = p, p, p
 		for qpn := range uint32(4) {
 			a.put(path, 100+qpn, 8, uint32(i)<<8|qpn)
 		}
@@ -96,11 +96,11 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// Where ports have ranges of QP numbers, these count.
+// TestNumberedPorts checks ports with ranges of QP numbers.
 func TestNumberedPorts(t *testing.T) {
-	var d town
+	var d testDirectory
 	a, b := d.open(t, addrA, 2), d.open(t, addrB, 3)
-	b.Link.Link.(*silent).ranges = true
+	b.Link.Link.(*fakeLink).ranges = true
 	path := a.ready(addrB, 7)
 	for j := range uint32(3) {
 		for qpn := range uint32(4) {
@@ -122,9 +122,10 @@ func TestNumberedPorts(t *testing.T) {
 	}
 }
 
-// Paths of equal content share a flow; 300 others make old ones be forgotten and told anew.
+// TestFlows checks that paths of equal content share a flow, and that 300 more flows replace old ones, which are sent
+// again.
 func TestFlows(t *testing.T) {
-	var d town
+	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	a.ready(addrB, 7)
 	for round := range 3 {
@@ -138,14 +139,14 @@ func TestFlows(t *testing.T) {
 			a.p.Send(a.tx)
 			p := b.next()[0]
 			if p.TClass != uint8(class) || p.HopLimit != uint8(1+class/256) {
-				t.Fatalf("round %d: class %d, hops %d instead of %d", round, p.TClass, p.HopLimit, class)
+				t.Fatalf("round %d: class %d, hopLimit %d instead of %d", round, p.TClass, p.HopLimit, class)
 			}
 		}
 	}
 }
 
 func TestOtherHosts(t *testing.T) {
-	var d town
+	var d testDirectory
 	a := d.open(t, addrA, 1)
 	far := netip.MustParseAddr("203.0.113.9")
 	a.put(a.path(far, 7), 7, 8, 1)
@@ -154,39 +155,39 @@ func TestOtherHosts(t *testing.T) {
 	a.put(&link.Path{Src: a.addr, Dst: netip.MustParseAddr("239.1.1.1")}, 7, 8, 1) // multicast
 	a.p.Send(a.tx)
 	if n := len(a.inner(0).sent); n != 3 {
-		t.Errorf("%d packets went the other way", n)
+		t.Errorf("%d packets went over the other link", n)
 	}
 	if d.dials != 0 {
 		t.Errorf("%d connections", d.dials)
 	}
 }
 
-func TestNobodyThere(t *testing.T) {
-	var d town
+func TestNoProcessThere(t *testing.T) {
+	var d testDirectory
 	a := d.open(t, addrA, 1)
 	path := &link.Path{Src: a.addr, Dst: addrB}
 	if a.Prepare(path, 7) {
-		t.Error("somebody seems to be there")
+		t.Error("a process was found")
 	}
 	if !a.put(path, 7, 8, 1) {
 		t.Error("no place")
 	}
 	a.p.Send(a.tx)
 	if n := len(a.inner(0).sent); n != 1 {
-		t.Errorf("%d packets went the other way", n)
+		t.Errorf("%d packets went over the other link", n)
 	}
 }
 
-// Packets wait for a lane, and do not go the other way before.
-func TestNeighbourIsWaitedFor(t *testing.T) {
-	d := town{slow: make(chan struct{})}
+// TestPacketsWaitForRings checks that packets wait for the handshake, and do not go over the other link meanwhile.
+func TestPacketsWaitForRings(t *testing.T) {
+	d := testDirectory{slow: make(chan struct{})}
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := &link.Path{Src: a.addr, Dst: addrB}
 	if !a.Prepare(path, 7) {
-		t.Error("nobody seems to be there")
+		t.Error("no process was found")
 	}
 	if a.put(path, 7, 8, 1) {
-		t.Error("a place before the lane is there")
+		t.Error("a place before the rings are ready")
 	}
 	close(d.slow)
 	a.await("place", func() bool { return a.put(path, 7, 8, 1) })
@@ -194,9 +195,9 @@ func TestNeighbourIsWaitedFor(t *testing.T) {
 	b.next()
 }
 
-// A process that does not answer holds nobody up for long.
+// TestSlowNeighbour checks that a process that does not answer delays packets only for a short time.
 func TestSlowNeighbour(t *testing.T) {
-	d := town{slow: make(chan struct{})}
+	d := testDirectory{slow: make(chan struct{})}
 	a := d.open(t, addrA, 1)
 	d.open(t, addrB, 1)
 	a.hold = holdBack
@@ -206,33 +207,35 @@ func TestSlowNeighbour(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	if took := time.Since(begin); took < holdBack/2 {
-		t.Errorf("held back for %v only", took)
+		t.Errorf("held back for only %v", took)
 	}
 	close(d.slow)
 }
 
-// What must not be overtaken goes no way before it is clear which: UC knows no second time.
+// TestSlowNeighbourInOrder checks that packets that must stay in order wait for the end of the handshake: UC does not
+// retransmit.
 func TestSlowNeighbourInOrder(t *testing.T) {
-	d := town{slow: make(chan struct{})}
+	d := testDirectory{slow: make(chan struct{})}
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	a.hold = time.Nanosecond
 	path := &link.Path{Src: a.addr, Dst: addrB, InOrder: true}
 	a.Prepare(path, 7)
 	if time.Sleep(time.Millisecond); a.put(path, 7, 8, 1) {
-		t.Error("a place before the lane is there")
+		t.Error("a place before the rings are ready")
 	}
 	close(d.slow)
 	a.await("place", func() bool { return a.put(path, 7, 8, 1) })
 	a.p.Send(a.tx)
 	b.next()
 	if n := len(a.inner(0).sent); n != 0 {
-		t.Errorf("%d packets went the other way", n)
+		t.Errorf("%d packets went over the other link", n)
 	}
 }
 
-// Behind a decorator nothing can wait: it goes the other way while there is no lane.
+// TestDecoratedSlowNeighbour checks that packets of a decorator, which cannot wait, go over the other link during the
+// handshake.
 func TestDecoratedSlowNeighbour(t *testing.T) {
-	d := town{slow: make(chan struct{})}
+	d := testDirectory{slow: make(chan struct{})}
 	a := d.open(t, addrA, 1)
 	d.open(t, addrB, 1)
 	path := a.path(addrB, 7)
@@ -240,14 +243,14 @@ func TestDecoratedSlowNeighbour(t *testing.T) {
 	a.put(path, 7, 600, 1)
 	a.p.Send(a.tx)
 	if n := len(a.inner(0).sent); n != 1 {
-		t.Errorf("%d packets went the other way", n)
+		t.Errorf("%d packets went over the other link", n)
 	}
 	close(d.slow)
 }
 
-// QPs without a path of their own, which are UD ones, find their way too, and again after the process has changed.
+// TestWithoutRoute checks packets of QPs without a path, which are UD ones, also after the process has changed.
 func TestWithoutRoute(t *testing.T) {
-	var d town
+	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := &link.Path{Src: addrA, Dst: addrB}
 	send := func() {
@@ -263,13 +266,13 @@ func TestWithoutRoute(t *testing.T) {
 	send()
 	b.next()
 	if n := len(a.inner(0).sent); n != 0 {
-		t.Errorf("%d packets went the other way", n)
+		t.Errorf("%d packets went over the other link", n)
 	}
 }
 
-// A batch whose packets were not placed, because a decorator stands between, goes through lanes as well.
+// TestDecorated checks that a batch of a decorator, whose packets were not placed, goes through rings.
 func TestDecorated(t *testing.T) {
-	var d town
+	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
 	far := a.path(netip.MustParseAddr("203.0.113.9"), 7)
@@ -283,30 +286,31 @@ func TestDecorated(t *testing.T) {
 		t.Errorf("%d packets", len(got))
 	}
 	if n := len(a.inner(0).sent); n != recvMax {
-		t.Errorf("%d packets went the other way", n)
+		t.Errorf("%d packets went over the other link", n)
 	}
 	if !a.tx.Empty() {
 		t.Error("the batch is not empty")
 	}
 }
 
-// The receiver is at work on the first packets of a long batch while the sender is on the last, and answers some before it takes more.
-func TestALongBatchIsSeenEarly(t *testing.T) {
-	var d town
+// TestLongBatchIsPublishedEarly checks that the receiver gets the first packets of a long batch while the sender
+// writes the last, and answers some before it receives more.
+func TestLongBatchIsPublishedEarly(t *testing.T) {
+	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
-	for i := range few {
+	for i := range chunkPackets {
 		a.put(path, 7, 8, uint32(i))
 	}
 	if got := b.take(); len(got) != 0 {
 		t.Errorf("%d packets before there are enough", len(got))
 	}
-	a.put(path, 7, 8, few)
-	if got := b.next(); len(got) != few {
-		t.Errorf("%d packets before Send, want %d", len(got), few)
+	a.put(path, 7, 8, chunkPackets)
+	if got := b.next(); len(got) != chunkPackets {
+		t.Errorf("%d packets before Send, want %d", len(got), chunkPackets)
 	}
 	for i := range 2*recvMax - 1 {
-		a.put(path, 7, 8, uint32(few+1+i))
+		a.put(path, 7, 8, uint32(chunkPackets+1+i))
 	}
 	a.p.Send(a.tx)
 	for range 2 {
@@ -316,13 +320,14 @@ func TestALongBatchIsSeenEarly(t *testing.T) {
 	}
 }
 
-// Senders who always have more than one Recv takes get their turns all the same: processes, and the ports of one of them.
-func TestNobodyIsLeftWaiting(t *testing.T) {
-	var d town
+// TestSendersAreServedInTurn checks that senders that always have more than one Recv takes are served in turn:
+// processes, and the ports of one of them.
+func TestSendersAreServedInTurn(t *testing.T) {
+	var d testDirectory
 	a, b, c := d.open(t, addrA, 2), d.open(t, addrB, 1), d.open(t, addrC, 1)
 	fromA, fromC := a.ready(addrB, 7), c.ready(addrB, 7)
 	second := side{Link: a.Link, tb: t, p: a.ports[1], tx: link.NewTxBatch(256, 64<<10)}
-	second.tx.Direct = second.p
+	second.tx.Direct, second.tx.ByReference = second.p, second.p
 	const numbers = 1 << 16 // of each sender
 	senders := []struct {
 		s    *side
@@ -342,14 +347,14 @@ func TestNobodyIsLeftWaiting(t *testing.T) {
 			}
 		}
 		if len(came) != len(senders) {
-			t.Fatalf("round %d: of %d senders only %v were heard", round, len(senders), came)
+			t.Fatalf("round %d: of %d senders only %v were received", round, len(senders), came)
 		}
 	}
 }
 
-// A process may talk to itself.
+// TestSelf checks that a process can send to itself.
 func TestSelf(t *testing.T) {
-	var d town
+	var d testDirectory
 	a := d.open(t, addrA, 1)
 	a.put(a.ready(addrA, 7), 7, 8, 1)
 	a.p.Send(a.tx)
@@ -358,9 +363,9 @@ func TestSelf(t *testing.T) {
 	}
 }
 
-// A full ring holds packets back as long as its receiver moves, and loses them when it does not.
+// TestFullRing checks that packets wait for a full ring while its receiver reads, and are dropped if it does not.
 func TestFullRing(t *testing.T) {
-	var d town
+	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
 	n := 0
@@ -375,7 +380,7 @@ func TestFullRing(t *testing.T) {
 	}
 	begin := time.Now()
 	a.await("loss", func() bool { return a.put(path, 7, 4096, 0) })
-	if took := time.Since(begin); took < patience/2 {
+	if took := time.Since(begin); took < fullTimeout/2 {
 		t.Errorf("lost after %v", took)
 	}
 	a.p.Send(a.tx)
@@ -398,9 +403,10 @@ func TestFullRing(t *testing.T) {
 	b.next()
 }
 
-// A port that sleeps is woken once, however many packets come; one that does not sleep, never.
+// TestWakeUps checks that a port that sleeps is woken once for any number of packets, and one that does not sleep,
+// never.
 func TestWakeUps(t *testing.T) {
-	var d town
+	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
 	send := func(n int) {
@@ -419,25 +425,26 @@ func TestWakeUps(t *testing.T) {
 		b.await("sleep", func() bool { return b.p.sleep.Load() == before+1 })
 	}
 	sleep()
-	lane := path.Route.(*route).lane.Load().tx[0][0]
+	rings := path.Route.(*route).rings.Load().tx[0][0]
 	send(10)
 	<-woken
-	if got := b.p.sleep.Load(); lane.woken != got-1 {
-		t.Errorf("woken from sleep %d instead of %d", lane.woken, got-1)
+	if got := b.p.sleep.Load(); rings.woken != got-1 {
+		t.Errorf("woken from sleep %d instead of %d", rings.woken, got-1)
 	}
 	b.next()
-	// There is something already: no sleep.
+	// A port with packets does not sleep.
 	send(1)
 	before := b.inner(0).waits
 	b.p.Wait(-1)
 	if b.inner(0).waits != before {
-		t.Error("asleep beside a packet")
+		t.Error("asleep with a packet in a ring")
 	}
 }
 
-// Packets of the other link are not forgotten while lanes are busy, the less so when there are some, and asked for at once after a sleep.
+// TestBothWays checks that the other link is read while rings are busy, more often if it has packets, and at once
+// after a sleep.
 func TestBothWays(t *testing.T) {
-	var d town
+	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
 	inner := b.inner(0)
@@ -467,28 +474,29 @@ func TestBothWays(t *testing.T) {
 		t.Error("not asked after a sleep")
 	}
 	asked = inner.recvs
-	b.now += laneQuiet
+	b.now += ringsQuiet
 	for range 10 {
 		b.take()
 	}
 	if inner.recvs != asked+10 {
-		t.Errorf("asked %d of 10 times when lanes are quiet", inner.recvs-asked)
+		t.Errorf("asked %d of 10 times when the rings are quiet", inner.recvs-asked)
 	}
 }
 
 func TestLossOfTheReceiver(t *testing.T) {
-	var d town
+	var d testDirectory
 	a, b, c := d.open(t, addrA, 1), d.open(t, addrB, 1), d.open(t, addrC, 1)
 	left, died, lives := a.ready(addrB, 7), a.ready(addrC, 7), a.ready(addrA, 7)
 	other := a.path(netip.MustParseAddr("203.0.113.9"), 7)
 	b.Close()
 	<-a.lost
-	// What the end of a process looks like.
+	// The state after the end of a process.
 	for _, l := range *c.in.Load() {
 		l.conn.Close()
 	}
 	<-a.lost
-	for path, want := range map[*link.Path]link.Loss{left: link.PeerLeft, died: link.PeerDied, lives: link.NotLost, other: link.NotLost} {
+	for path, want := range map[*link.Path]link.Loss{left: link.PeerLeft, died: link.PeerDied, lives: link.NotLost,
+		other: link.NotLost} {
 		if got := a.Lost(path); got != want {
 			t.Errorf("%v: %v instead of %v", path.Dst, got, want)
 		}
@@ -498,18 +506,18 @@ func TestLossOfTheReceiver(t *testing.T) {
 	}
 	a.p.Send(a.tx)
 	if n := len(a.inner(0).sent); n != 1 {
-		t.Errorf("%d packets went the other way", n)
+		t.Errorf("%d packets went over the other link", n)
 	}
 }
 
-// A process that ends while the lane to it is set up, and one that does not want a lane.
-func TestLossWhileGreeting(t *testing.T) {
+// TestLossDuringHandshake checks a process that ends during the handshake, and one that refuses it.
+func TestLossDuringHandshake(t *testing.T) {
 	for refuses, want := range map[bool]link.Loss{false: link.PeerDied, true: link.NotLost} {
-		a, b := (&town{}).open(t, addrA, 1), &silentTown{}
+		a, b := (&testDirectory{}).open(t, addrA, 1), &silentDirectory{}
 		a.dir = b
 		path := a.path(addrB, 7)
 		if a.put(path, 7, 8, 1) {
-			t.Error("a place before the lane is there")
+			t.Error("a place before the rings are ready")
 		}
 		if refuses {
 			if _, _, err := expect(b.theirs, frameHello, 0); err != nil {
@@ -528,19 +536,19 @@ func TestLossWhileGreeting(t *testing.T) {
 	}
 }
 
-// silentTown is a Directory of one process that says nothing.
-type silentTown struct{ theirs *net.UnixConn }
+// A silentDirectory is a Directory of one process that sends nothing.
+type silentDirectory struct{ theirs *net.UnixConn }
 
-func (*silentTown) Owner(netip.Addr, uint32) string { return "x" }
-func (d *silentTown) Dial(string) (*net.UnixConn, error) {
+func (*silentDirectory) Owner(netip.Addr, uint32) string { return "x" }
+func (d *silentDirectory) Dial(string) (*net.UnixConn, error) {
 	mine, theirs := socketPair()
 	d.theirs = theirs
 	return mine, nil
 }
 
-// What a process sent before it ended is received.
+// TestLossOfTheSender checks that packets that a process sent before it ended are received.
 func TestLossOfTheSender(t *testing.T) {
-	var d town
+	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 2)
 	path := a.ready(addrB, 8)
 	for i := range 200 {
@@ -558,7 +566,7 @@ func TestLossOfTheSender(t *testing.T) {
 		b.take()
 	}
 	if n := len(*b.in.Load()); n != 0 {
-		t.Errorf("%d lanes are left", n)
+		t.Errorf("%d ring sets are left", n)
 	}
 	if b.p.waiting() {
 		t.Error("something to wait for")
@@ -566,7 +574,7 @@ func TestLossOfTheSender(t *testing.T) {
 }
 
 func TestPlaceDoesNotAllocate(t *testing.T) {
-	var d town
+	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
 	ud := &link.Path{Src: addrA, Dst: addrB}
@@ -586,9 +594,9 @@ func TestPlaceDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Waking a port that sleeps is part of sending to it, and allocates nothing either.
+// TestWakingDoesNotAllocate checks that waking a port, which is part of sending, does not allocate.
 func TestWakingDoesNotAllocate(t *testing.T) {
-	var d town
+	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
 	b.p.sleep.Add(1)
@@ -601,13 +609,13 @@ func TestWakingDoesNotAllocate(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if got := path.Route.(*route).lane.Load().tx[0][0].woken; got != b.p.sleep.Load() {
+	if got := path.Route.(*route).rings.Load().tx[0][0].woken; got != b.p.sleep.Load() {
 		t.Errorf("woken from sleep %d, not from %d", got, b.p.sleep.Load())
 	}
 }
 
 func BenchmarkOneWay(b *testing.B) {
-	var d town
+	var d testDirectory
 	x, y := d.open(b, addrA, 1), d.open(b, addrB, 1)
 	path := x.ready(addrB, 7)
 	b.ReportAllocs()

@@ -2,8 +2,10 @@ package shm
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -15,58 +17,58 @@ import (
 	"github.com/verbena-rdma/verbena/internal/ring"
 )
 
-// outLane is the sending end of a lane.
-type outLane struct {
+// A txRings is the sending end of a ring set.
+type txRings struct {
 	shape
 	conn   *net.UnixConn
 	raw    syscall.RawConn
-	rings  *memory // ours
-	heads  *memory // the receiver's
-	status *memory // the receiver's
-	tx     [][]*outRing
+	rings  *memory // of this process
+	heads  *memory // of the receiver
+	status *memory // of the receiver
+	tx     [][]*txRing
 	table  portTable
-	end    atomic.Uint32 // how the lane ended
+	end    atomic.Uint32 // how the ring set ended
 	shares atomic.Pointer[[]*sharing]
 	mu     sync.Mutex // guards changes of shares
 }
 
-// Ends of a lane.
+// States of a ring set at the sender.
 const (
-	laneLives uint32 = iota
-	laneLeft         // the receiver has said so
-	laneBroke        // the receiver died, or one of the two has found nonsense
+	ringsOpen   uint32 = iota // open
+	ringsClosed               // the receiver has closed its device
+	ringsBroken               // the receiver died, or an end has found an invalid value
 )
 
-// outRing is the ring from one port to one port of the receiver. The port that sends owns it.
-type outRing struct {
-	lane  *outLane
+// A txRing is the ring from one port to one port of the receiver. The sending port owns it.
+type txRing struct {
+	rings *txRings
 	prod  *ring.Producer
 	flows flows
-	sleep *atomic.Uint64 // of the receiver's port
-	woken uint64         // the value of sleep for which it was woken
-	wake  func(uintptr)  // writes the frame that wakes it; made once, since waking is part of sending
+	sleep *atomic.Uint64 // of the port of the receiver
+	woken uint64         // the value of sleep at the last wake-up
+	wake  func(uintptr)  // writes the wake frame; created once, since waking is part of sending
 	bit   *atomic.Uint64
-	from  uint64 // our bit in it
-	dirty bool   // in the port's list of rings to publish
+	from  uint64 // the bit of the port in bit
+	dirty bool   // in the list of rings that the port publishes
 
-	gathered int // packets that the receiver may not see yet
+	gathered int // packets not yet published
 
-	freed uint64    // when the ring was found full
-	since time.Time // zero: it was not
+	freed uint64    // the freed position when the ring was found full
+	since time.Time // when the ring was found full; zero: it was not
 }
 
-// dialLane sets a lane up over a connection to its receiver.
-func dialLane(c *net.UnixConn, ports int) (*outLane, error) {
-	if err := errors.Join(sameUser(c), c.SetDeadline(time.Now().Add(handshake))); err != nil {
+// dialRings does the handshake over a connection to the receiver.
+func dialRings(c *net.UnixConn, ports int) (*txRings, error) {
+	if err := errors.Join(sameUser(c), c.SetDeadline(time.Now().Add(handshakeTimeout))); err != nil {
 		return nil, err
 	}
-	l := &outLane{conn: c}
+	l := &txRings{conn: c}
 	l.shares.Store(new([]*sharing))
 	size := defaultRing
 	if ports > 4 {
 		size /= 4
 	}
-	if err := sendFrame(c, frame{kind: frameHello, port: uint8(ports), size: uint32(size), word: magic}); err != nil {
+	if err := ask(c, frame{kind: frameHello, port: uint8(ports), size: uint32(size), word: magic}); err != nil {
 		return nil, err
 	}
 	f, fds, err := expect(c, frameWelcome, 2)
@@ -99,7 +101,7 @@ func dialLane(c *net.UnixConn, ports int) (*outLane, error) {
 	if err := l.makeRings(); err != nil {
 		return nil, err
 	}
-	if err := sendFrame(c, frame{kind: frameLane}, file); err != nil {
+	if err := ask(c, frame{kind: frameRings}, file); err != nil {
 		return nil, err
 	}
 	if _, _, err := expect(c, frameReady, 0); err != nil {
@@ -111,8 +113,21 @@ func dialLane(c *net.UnixConn, ports int) (*outLane, error) {
 	return l, c.SetDeadline(time.Time{})
 }
 
-// readNumbers reads which QP numbers are whose at the receiver.
-func (l *outLane) readNumbers(n int) error {
+// ask writes a frame to a process that may have refused the handshake already, and closed its end. Then its bye shows
+// that it lives: the error is not one that ended reports.
+func ask(c *net.UnixConn, f frame, files ...*os.File) error {
+	err := sendFrame(c, f, files...)
+	if err == nil || !ended(err) {
+		return err
+	}
+	if _, _, none := expect(c, frameBye, 0); none == nil {
+		return fmt.Errorf("link/shm: the peer refuses the handshake: %w", syscall.ECONNREFUSED)
+	}
+	return err
+}
+
+// readNumbers reads the ranges of QP numbers of the receiver's ports.
+func (l *txRings) readNumbers(n int) error {
 	l.table.ports = uint32(l.m)
 	if n > l.m {
 		return syscall.EPROTO
@@ -129,9 +144,9 @@ func (l *outLane) readNumbers(n int) error {
 	return nil
 }
 
-func (l *outLane) makeRings() error {
+func (l *txRings) makeRings() error {
 	for i := range l.n {
-		var row []*outRing
+		var row []*txRing
 		for j := range l.m {
 			at := l.ringAt(i, j)
 			p, err := ring.NewProducer(l.rings.bytes[at:at+l.ring:at+l.ring], l.heads.word(l.headAt(i, j)))
@@ -139,8 +154,8 @@ func (l *outLane) makeRings() error {
 				return err
 			}
 			b := frame{kind: frameWake, port: uint8(j)}.bytes()
-			row = append(row, &outRing{
-				lane: l, prod: p, sleep: l.status.word(sleepAt(j)), bit: l.rings.word(activeAt(j)), from: 1 << i,
+			row = append(row, &txRing{
+				rings: l, prod: p, sleep: l.status.word(sleepAt(j)), bit: l.rings.word(activeAt(j)), from: 1 << i,
 				wake: func(fd uintptr) { writeNow(fd, b[:]) },
 			})
 		}
@@ -149,9 +164,9 @@ func (l *outLane) makeRings() error {
 	return nil
 }
 
-// watch returns when the lane ends.
-func (l *outLane) watch() {
-	end := laneBroke
+// watch reads frames of the receiver until the ring set ends.
+func (l *txRings) watch() {
+	end := ringsBroken
 	var b [frameLen]byte
 	for {
 		_, err := io.ReadFull(l.conn, b[:])
@@ -163,50 +178,51 @@ func (l *outLane) watch() {
 		if err != nil || f.kind != frameBye {
 			break
 		}
-		end = laneLeft
+		end = ringsClosed
 	}
-	l.end.CompareAndSwap(laneLives, end)
+	l.end.CompareAndSwap(ringsOpen, end)
 	l.conn.Close()
 }
 
-// fail ends the lane because of nonsense; watch sees to the rest.
-func (l *outLane) fail() {
-	l.end.CompareAndSwap(laneLives, laneBroke)
+// fail ends the ring set because of an invalid value.
+func (l *txRings) fail() {
+	l.end.CompareAndSwap(ringsOpen, ringsBroken)
 	l.conn.Close()
 }
 
-// leave ends the lane on purpose.
-func (l *outLane) leave() {
+// leave ends the ring set because the device is closed.
+func (l *txRings) leave() {
 	b := frame{kind: frameBye}.bytes()
 	l.write(b[:])
-	l.end.CompareAndSwap(laneLives, laneLeft)
+	l.end.CompareAndSwap(ringsOpen, ringsClosed)
 	l.conn.Close()
 }
 
 // write sends bytes without blocking.
-func (l *outLane) write(b []byte) {
+func (l *txRings) write(b []byte) {
 	_ = l.raw.Control(func(fd uintptr) { writeNow(fd, b) })
 }
 
-// writeNow sends bytes without blocking. What does not fit is not needed: the receiver has not read what came before it, and
-// looks at everything when it does.
+// writeNow sends bytes without blocking. It drops what does not fit: the receiver has earlier wake-ups to read, and
+// then reads all rings.
 func writeNow(fd uintptr, b []byte) {
 	_, _ = unix.SendmsgN(int(fd), b, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 }
 
 const (
-	// chunk is how many bytes gather before the receiver may see them, and few how many packets, so that it is at work on some while we are on
-	// others.
-	chunk = 16 << 10
-	few   = 16
-	// patience is how long a full ring whose receiver takes nothing out holds packets back. Then they are lost, as in a network. A
-	// receiver that lives may wait so long for a core.
-	patience = 40 * time.Millisecond
+	// chunk is the number of bytes, and chunkPackets the number of packets, after which the sender publishes, so
+	// that the receiver works on them while the sender writes more.
+	chunk        = 16 << 10
+	chunkPackets = 16
+	// fullTimeout limits how long packets wait while the receiver takes nothing out of a full ring. Then they are
+	// dropped, as in a network. A live receiver can wait as long for a core.
+	fullTimeout = 40 * time.Millisecond
 )
 
-// place is the place for a packet of n bytes; nil if there is none now. lost says that there will be none soon.
-func (r *outRing) place(path *link.Path, n int, kind ring.Kind) (b []byte, lost bool) {
-	if r.gathered == few || r.prod.Unpublished() >= chunk {
+// place returns the place for a packet of n bytes; nil if the ring is full. lost reports that the ring has been full
+// for fullTimeout.
+func (r *txRing) place(path *link.Path, n int, kind ring.Kind) (b []byte, lost bool) {
+	if r.gathered == chunkPackets || r.prod.Unpublished() >= chunk {
 		r.prod.Publish()
 		r.gathered = 0
 	}
@@ -227,28 +243,29 @@ func (r *outRing) place(path *link.Path, n int, kind ring.Kind) (b []byte, lost 
 	return b, false
 }
 
-// stuck tells whether the receiver has taken nothing out of a full ring for too long.
-func (r *outRing) stuck() bool {
+// stuck reports whether the receiver has taken nothing out of a full ring for fullTimeout.
+func (r *txRing) stuck() bool {
 	if r.prod.Err() != nil {
-		r.lane.fail()
+		r.rings.fail()
 		return true
 	}
-	r.publish() // what it waits for may be what it does not see yet
+	r.publish() // the receiver may wait for packets that are not published yet
 	now, freed := time.Now(), r.prod.Freed()
 	if r.since.IsZero() || freed != r.freed {
 		r.since, r.freed = now, freed
 		return false
 	}
-	return now.Sub(r.since) > patience
+	return now.Sub(r.since) > fullTimeout
 }
 
-// publish lets the receiver see the packets, and wakes its port if it sleeps: once for each sleep. It has stored that it
-// sleeps before it looked at the ring for the last time, so either it saw the packets or we see that it sleeps.
-func (r *outRing) publish() {
+// publish makes the packets visible to the receiver, and wakes its port if that sleeps: once for each sleep. The port
+// stores that it sleeps before its last read of the ring, so either it sees the packets or the sender sees that it
+// sleeps.
+func (r *txRing) publish() {
 	r.prod.Publish()
 	r.gathered = 0
 	if s := r.sleep.Load(); s&1 != 0 && s != r.woken {
 		r.woken = s
-		_ = r.lane.raw.Control(r.wake)
+		_ = r.rings.raw.Control(r.wake)
 	}
 }

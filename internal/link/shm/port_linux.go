@@ -13,28 +13,29 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// errNonsense says that the sender of a lane has put something into a ring that no correct one does.
-var errNonsense = fmt.Errorf("link/shm: a record that makes no sense: %w", syscall.EPROTO)
+// errInvalidRecord is the error for a record that no correct sender writes.
+var errInvalidRecord = fmt.Errorf("link/shm: invalid record: %w", syscall.EPROTO)
 
-// port is one shard's end. Its fields are those of the goroutine that holds the shard, but for sleep, full and what Counters reads.
+// A port belongs to one shard. The goroutine that holds the shard owns its fields, except sleep, full and those that
+// Counters reads.
 type port struct {
 	link  *Link
 	index int
 	inner link.Port
 
-	dirty  []*outRing
-	routes map[routeKey]*route // of paths without one of their own
-	last   routeKey
-	lastTo *route
-	turn   int    // of the lanes: the first one that the next Recv looks at
-	junk   []byte // the place of packets that are lost
+	dirty   []*txRing
+	routes  map[routeKey]*route // of paths without a prepared route
+	last    routeKey
+	lastTo  *route
+	turn    int    // index of the first ring set that the next Recv reads
+	discard []byte // the place of dropped packets
 
 	sleep     *atomic.Uint64 // in status
-	full      atomic.Bool    // the next Recv looks everywhere
-	lastShm   int64          // when packets came through lanes
-	lastInner int64          // when the other link was asked
-	pause     int64          // until it is asked again
-	idle      int            // Recvs since then
+	full      atomic.Bool    // the next Recv reads the other link too
+	lastShm   int64          // time of the last packets through rings
+	lastInner int64          // time of the last Recv of the other link
+	pause     int64          // until its next Recv
+	idle      int            // Recvs since lastInner
 
 	counters link.Counters
 }
@@ -45,26 +46,28 @@ type routeKey struct {
 }
 
 const (
-	// recvMax bounds the packets of one Recv. The shard answers them before it takes more, so that the sender goes on meanwhile.
+	// recvMax limits the packets of one Recv. The shard answers them before it receives more, so that the sender
+	// continues meanwhile.
 	recvMax = 16
-	// A Recv asks the other link too, which costs a system call, if no packet came through lanes for laneQuiet, or if it was
-	// not asked for maxIdle Recvs, or for a time that is innerSoon after it had something, and doubles up to innerLate while it has
-	// nothing.
-	laneQuiet = int64(time.Millisecond)
-	innerSoon = int64(8 * time.Microsecond)
-	innerLate = int64(64 * time.Microsecond)
-	maxIdle   = 1024
+	// Recv also calls Recv of the other link, which makes a system call, if no packet came through rings for
+	// ringsQuiet, or maxIdle Recvs or a pause after its last one. The pause is innerSoon after it returned
+	// packets, and doubles up to innerLate while it returns none.
+	ringsQuiet = int64(time.Millisecond)
+	innerSoon  = int64(8 * time.Microsecond)
+	innerLate  = int64(64 * time.Microsecond)
+	maxIdle    = 1024
 
 	maxRoutes = 4096
-	// A path without a route of its own is looked up again after a while, if its packets go over the other link.
+	// A path without a prepared route is looked up again after routeAge, if its packets go over the other link.
 	routeAge = time.Second
 )
 
 func newPort(l *Link, index int, inner link.Port) *port {
-	return &port{link: l, index: index, inner: inner, sleep: l.status.word(sleepAt(index)), lastShm: -laneQuiet, pause: innerSoon}
+	return &port{link: l, index: index, inner: inner, sleep: l.status.word(sleepAt(index)), lastShm: -ringsQuiet,
+		pause: innerSoon}
 }
 
-// routeOf is where packets along a path go.
+// routeOf returns the route of packets along a path.
 func (p *port) routeOf(path *link.Path, qpn uint32) *route {
 	if r, ok := path.Route.(*route); ok {
 		return r
@@ -85,18 +88,18 @@ func (p *port) routeOf(path *link.Path, qpn uint32) *route {
 	return r
 }
 
-// fresh tells whether a route need not be looked up again.
+// fresh reports whether a route need not be looked up again.
 func (r *route) fresh() bool {
 	switch r.state.Load() {
-	case routeLane:
-		return r.lane.Load().end.Load() == laneLives
+	case routeRings:
+		return r.rings.Load().end.Load() == ringsOpen
 	case routeOther, routeDead:
 		return time.Since(r.begun) < routeAge
 	}
 	return true
 }
 
-// Place gives packets to processes of this host a place in a ring; see link.Direct.
+// Place returns the place in a ring for a packet to a process of this host; see link.Direct.
 func (p *port) Place(path *link.Path, qpn uint32, n int, train bool) (b []byte, mine bool) {
 	kind := kindPacket
 	if train {
@@ -108,22 +111,22 @@ func (p *port) Place(path *link.Path, qpn uint32, n int, train bool) (b []byte, 
 func (p *port) place(path *link.Path, qpn uint32, n int, kind ring.Kind) (b []byte, mine bool) {
 	train := kind != kindPacket
 	r := p.routeOf(path, qpn)
-	lane := r.lane.Load()
-	if lane == nil {
+	rings := r.rings.Load()
+	if rings == nil {
 		return nil, train || r.state.Load() == routeWaits && (path.InOrder || time.Since(r.begun) < p.link.hold)
 	}
-	if lane.end.Load() != laneLives {
+	if rings.end.Load() != ringsOpen {
 		return nil, train
 	}
-	to := lane.tx[p.index][lane.table.find(qpn)]
+	to := rings.tx[p.index][rings.table.find(qpn)]
 	b, lost := to.place(path, n, kind)
 	switch {
 	case lost:
 		p.counters.TxDropped++
-		if len(p.junk) < n {
-			p.junk = make([]byte, n)
+		if len(p.discard) < n {
+			p.discard = make([]byte, n)
 		}
-		return p.junk[:n], true
+		return p.discard[:n], true
 	case b == nil:
 		return nil, true
 	}
@@ -140,18 +143,22 @@ func (p *port) place(path *link.Path, qpn uint32, n int, kind ring.Kind) (b []by
 	return b, true
 }
 
-// Train is the most payload of one packet beyond the path MTU; see link.Direct.
+// Train returns the longest payload of one packet beyond the path MTU, in bytes; see link.Direct.
 func (p *port) Train(path *link.Path, qpn uint32) int {
-	if l := p.routeOf(path, qpn).lane.Load(); l != nil && l.end.Load() == laneLives {
+	if l := p.routeOf(path, qpn).rings.Load(); l != nil && l.end.Load() == ringsOpen {
 		return maxTrain
 	}
 	return 0
 }
 
-// Lend is that of the other link; see link.Lender.
-func (p *port) Lend(n, size int) []byte { return link.Lend(p.inner, n, size) }
+// Capabilities returns those of the port of the other link, with Direct and ByReference.
+func (p *port) Capabilities() link.PortCapabilities {
+	c := p.inner.Capabilities()
+	c.Direct, c.ByReference = p, p
+	return c
+}
 
-// Send publishes what was placed, and sends the rest; see link.Port.
+// Send publishes the packets that were placed, and sends the others over the other link; see link.Port.
 func (p *port) Send(b *link.TxBatch) {
 	if b.Direct != link.Direct(p) && len(b.Packets) > 0 {
 		p.divert(b)
@@ -169,8 +176,8 @@ func (p *port) Send(b *link.TxBatch) {
 	}
 }
 
-// divert takes out of a batch what goes through lanes. What finds no place now is lost: nobody could send it later. What would wait for
-// its lane goes the other way.
+// divert moves packets of a batch into rings. Packets that find no place are dropped: they cannot be sent later.
+// Packets that would wait for a handshake are sent over the other link.
 func (p *port) divert(b *link.TxBatch) {
 	left := b.Packets[:0]
 	for i := range b.Packets {
@@ -190,12 +197,12 @@ func (p *port) divert(b *link.TxBatch) {
 	b.Packets = left
 }
 
-// buffers hang on a batch.
+// buffers belong to a batch.
 type buffers struct {
 	inner  link.RxBatch
-	lanes  []*inLane // whose memory the batch shows
-	shares []*memory // the same
-	open   []*inRing
+	sets   []*rxRings // whose memory the batch refers to
+	shares []*memory  // whose memory the batch refers to
+	open   []*rxRing
 	small  [recvMax * smallPacket]byte
 	used   int
 }
@@ -216,13 +223,13 @@ func (p *port) Recv(b *link.RxBatch) int {
 	m.open, m.shares, m.used = m.open[:0], m.shares[:0], 0
 	b.Packets = b.Packets[:0]
 	full := p.full.Load() && p.full.Swap(false)
-	if m.lanes = *p.link.in.Load(); len(m.lanes) > 0 {
-		p.fromLanes(b, m)
+	if m.sets = *p.link.in.Load(); len(m.sets) > 0 {
+		p.recvSets(b, m)
 		if len(b.Packets) > 0 {
 			p.lastShm = b.Now
 		}
 		p.idle++
-		if !full && b.Now-p.lastShm < laneQuiet && b.Now-p.lastInner < p.pause && p.idle < maxIdle {
+		if !full && b.Now-p.lastShm < ringsQuiet && b.Now-p.lastInner < p.pause && p.idle < maxIdle {
 			return len(b.Packets)
 		}
 	}
@@ -240,25 +247,26 @@ func (p *port) Recv(b *link.RxBatch) int {
 	return len(b.Packets)
 }
 
-// fromLanes takes packets out of the rings until the batch is full. Who has filled it comes last the next time.
-func (p *port) fromLanes(b *link.RxBatch, m *buffers) {
-	if p.turn >= len(m.lanes) {
+// recvSets receives out of the rings until the batch is full. The ring set that has filled it is read last the next
+// time.
+func (p *port) recvSets(b *link.RxBatch, m *buffers) {
+	if p.turn >= len(m.sets) {
 		p.turn = 0
 	}
-	for i := range m.lanes {
+	for i := range m.sets {
 		k := p.turn + i
-		if k >= len(m.lanes) {
-			k -= len(m.lanes)
+		if k >= len(m.sets) {
+			k -= len(m.sets)
 		}
-		if p.fromLane(m.lanes[k], b, m); len(b.Packets) == recvMax {
+		if p.recvSet(m.sets[k], b, m); len(b.Packets) == recvMax {
 			p.turn = k + 1
 			return
 		}
 	}
 }
 
-func (p *port) fromLane(l *inLane, b *link.RxBatch, m *buffers) {
-	over := l.over.Load() // before the last look
+func (p *port) recvSet(l *rxRings, b *link.RxBatch, m *buffers) {
+	over := l.over.Load() // before the last read
 	turn := &l.turns[p.index]
 	first := *turn
 	for ports := bits.RotateLeft64(l.active(p.index), -first); ports != 0; ports &= ports - 1 {
@@ -284,8 +292,8 @@ func (p *port) fromLane(l *inLane, b *link.RxBatch, m *buffers) {
 	}
 }
 
-// drain takes packets out of one ring until the batch is full.
-func (p *port) drain(l *inLane, r *inRing, b *link.RxBatch, m *buffers) error {
+// drain receives out of one ring until the batch is full.
+func (p *port) drain(l *rxRings, r *rxRing, b *link.RxBatch, m *buffers) error {
 	if !r.open {
 		r.open = true
 		m.open = append(m.open, r)
@@ -300,33 +308,45 @@ func (p *port) drain(l *inLane, r *inRing, b *link.RxBatch, m *buffers) error {
 		case kindFlow:
 			f, ok := parseFlow(rec.Data)
 			if !ok || rec.Aux >= maxFlows {
-				return errNonsense
+				return errInvalidRecord
 			}
+			f.foreign = !p.link.admits(l, &f, b.Now)
 			r.flows[rec.Aux] = f
-		case kindPacket, kindTrain:
+		case kindPacket, kindTrain, kindRef:
 			if rec.Aux >= maxFlows || !r.flows[rec.Aux].src.IsValid() {
-				return errNonsense
+				return errInvalidRecord
 			}
-			most := wire.MaxPayload
-			if rec.Kind == kindTrain {
-				most = maxTrain
-			}
-			p.take(b, m, &r.flows[rec.Aux], rec.Data, most)
-		case kindRef:
-			if rec.Aux >= maxFlows || !r.flows[rec.Aux].src.IsValid() {
-				return errNonsense
-			}
-			if err := p.takeRef(b, m, l, &r.flows[rec.Aux], rec.Data); err != nil {
+			if err := p.takeRecord(b, m, l, &r.flows[rec.Aux], rec); err != nil {
 				return err
 			}
 		default:
-			return errNonsense
+			return errInvalidRecord
 		}
 	}
 	return nil
 }
 
-// take checks a packet, which may carry most bytes, and appends it to the batch. Its headers are copied first, and small packets as a whole.
+// takeRecord appends the packet of a record to the batch, unless the sender may not use its source.
+func (p *port) takeRecord(b *link.RxBatch, m *buffers, l *rxRings, f *flow, rec ring.Record) error {
+	if f.foreign {
+		if f.foreign = !p.link.admits(l, f, b.Now); f.foreign {
+			p.counters.ShmForeign++
+			return nil
+		}
+	}
+	switch rec.Kind {
+	case kindRef:
+		return p.takeRef(b, m, l, f, rec.Data)
+	case kindTrain:
+		p.take(b, m, f, rec.Data, maxTrain)
+	default:
+		p.take(b, m, f, rec.Data, wire.MaxPayload)
+	}
+	return nil
+}
+
+// take checks a packet, whose payload has at most most bytes, and appends it to the batch. It copies the headers
+// first, and small packets as a whole.
 func (p *port) take(b *link.RxBatch, m *buffers, f *flow, shared []byte, most int) {
 	n := len(shared)
 	head := n
@@ -353,13 +373,13 @@ func (p *port) take(b *link.RxBatch, m *buffers, f *flow, shared []byte, most in
 	p.counters.RxBytes += uint64(n)
 	p.counters.ShmRxPackets++
 	b.Packets = append(b.Packets, link.RxPacket{
-		Data: data, Body: body, Src: f.src, Dst: f.dst, TClass: f.tclass, HopLimit: f.hops, Train: most > wire.MaxPayload,
+		Data: data, Body: body, Src: f.src, Dst: f.dst, TClass: f.tclass, HopLimit: f.hopLimit, Train: most > wire.MaxPayload,
 	})
 }
 
 // Wait parks the caller; see link.Port.
 func (p *port) Wait(d time.Duration) {
-	p.sleep.Add(1) // odd; before the last look
+	p.sleep.Add(1) // odd; before the last read
 	if !p.waiting() {
 		p.inner.Wait(d)
 	}
@@ -367,7 +387,7 @@ func (p *port) Wait(d time.Duration) {
 	p.full.Store(true)
 }
 
-// waiting tells whether there is something in a ring. It only looks.
+// waiting reports whether a ring has packets. It changes nothing.
 func (p *port) waiting() bool {
 	for _, l := range *p.link.in.Load() {
 		if l.over.Load() {
@@ -389,7 +409,7 @@ func (p *port) waiting() bool {
 // Wake ends a Wait; see link.Port.
 func (p *port) Wake() { p.inner.Wake() }
 
-// Counters are those of both ways together.
+// Counters returns the sums of both ways.
 func (p *port) Counters() link.Counters {
 	c, own := p.inner.Counters(), &p.counters
 	c.TxPackets += own.TxPackets
@@ -399,6 +419,7 @@ func (p *port) Counters() link.Counters {
 	c.RxBytes += own.RxBytes
 	c.RxMalformed += own.RxMalformed
 	c.ShmTxPackets, c.ShmRxPackets, c.ShmBroken = own.ShmTxPackets, own.ShmRxPackets, own.ShmBroken
+	c.ShmForeign = own.ShmForeign
 	c.ShmRefs, c.ShmRevoked = own.ShmRefs, own.ShmRevoked
 	return c
 }

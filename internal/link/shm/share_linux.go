@@ -11,34 +11,34 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// Packets by reference. The sender passes the descriptor of a share to the receiver once, sealed against writing, and refers to
-// it when the receiver has said that it can read it. A word of the lane's rings memory is the epoch: references of
-// an earlier one than the present are void.
+// Packets by reference. The sender passes the descriptor of a share to the receiver once, sealed against writing, and
+// refers to the share when the receiver has answered that it can read it. A word of the rings memory is the epoch:
+// references of an earlier epoch are void.
 
 const (
-	// epochAt is the place of the epoch in the rings memory.
+	// epochAt is the offset of the epoch in the rings memory.
 	epochAt = 0
-	// refLen is the length of a reference: the share, its place in it, its length, the epoch.
+	// refLen is the length of a reference: share, offset, length, epoch.
 	refLen = 24
-	// maxShares bounds what a sender can make a receiver map.
+	// maxShares limits the shares of a ring set that the receiver maps.
 	maxShares = 256
 )
 
-// States of a share at a lane.
+// States of a share at a sender.
 const (
 	shareAsked uint32 = iota
 	shareReady
 	shareRefused
 )
 
-// sharing is a share at the lane's sender.
+// A sharing is the state of a share at the sender.
 type sharing struct {
 	id    uint64
 	state atomic.Uint32
 }
 
-// reads tells whether the receiver can read a share, and passes it on if that was not tried.
-func (l *outLane) reads(s *link.Share) bool {
+// reads reports whether the receiver can read a share. The first call for a share sends it.
+func (l *txRings) reads(s *link.Share) bool {
 	known := *l.shares.Load()
 	for _, k := range known {
 		if k.id == s.ID {
@@ -71,8 +71,8 @@ func (l *outLane) reads(s *link.Share) bool {
 	return false
 }
 
-// shared is the receiver's answer.
-func (l *outLane) shared(id uint64, ok bool) {
+// shared handles the answer of the receiver.
+func (l *txRings) shared(id uint64, ok bool) {
 	for _, k := range *l.shares.Load() {
 		if k.id == id {
 			if !ok {
@@ -84,8 +84,8 @@ func (l *outLane) shared(id uint64, ok bool) {
 	}
 }
 
-// unshare ends a share: nothing refers to it any more.
-func (l *outLane) unshare(k *sharing) {
+// unshare ends a share: no reference to it is valid afterwards.
+func (l *txRings) unshare(k *sharing) {
 	k.state.Store(shareRefused)
 	l.revoke()
 	l.mu.Lock()
@@ -101,18 +101,18 @@ func (l *outLane) unshare(k *sharing) {
 	l.write(b[:])
 }
 
-// revoke makes all references void that the receiver has not done with. Whoever stores to their memory does so after it.
-func (l *outLane) revoke() { l.rings.word(epochAt).Add(1) }
+// revoke makes all references void that the receiver has not completed. The memory may be changed afterwards.
+func (l *txRings) revoke() { l.rings.word(epochAt).Add(1) }
 
 // putRef writes a reference.
-func (l *outLane) putRef(b []byte, id uint64, off int64, n int) {
+func (l *txRings) putRef(b []byte, id uint64, off int64, n int) {
 	binary.LittleEndian.PutUint64(b, id)
 	binary.LittleEndian.PutUint64(b[8:], uint64(off))
 	binary.LittleEndian.PutUint32(b[16:], uint32(n))
 	binary.LittleEndian.PutUint32(b[20:], uint32(l.rings.word(epochAt).Load()))
 }
 
-// PlaceRef gives the headers of a packet by reference a place; see link.Referrer.
+// PlaceRef returns the place for the headers of a packet by reference; see link.ByReference.
 func (p *port) PlaceRef(path *link.Path, qpn uint32, head int, s *link.Share, off int64, n int) []byte {
 	b, _ := p.place(path, qpn, refLen+head, kindRef)
 	if b == nil {
@@ -120,32 +120,35 @@ func (p *port) PlaceRef(path *link.Path, qpn uint32, head int, s *link.Share, of
 	}
 	p.counters.TxBytes += uint64(n)
 	p.counters.ShmRefs++
-	if l := p.routeOf(path, qpn).lane.Load(); l != nil {
+	if l := p.routeOf(path, qpn).rings.Load(); l != nil {
 		l.putRef(b, s.ID, off, n)
 	}
 	return b[refLen:]
 }
 
-// Reads tells whether the receiver can read a share; see link.Referrer.
+// Reads reports whether the receiver can read a share; see link.ByReference.
 func (p *port) Reads(path *link.Path, qpn uint32, s *link.Share) bool {
-	l := p.routeOf(path, qpn).lane.Load()
-	return l != nil && l.end.Load() == laneLives && l.reads(s)
+	l := p.routeOf(path, qpn).rings.Load()
+	return l != nil && l.end.Load() == ringsOpen && l.reads(s)
 }
 
-// Revoke makes references void; see link.Referrer.
+// Revoke makes references void; see link.ByReference.
 func (p *port) Revoke(path *link.Path) {
 	if r, ok := path.Route.(*route); ok {
-		if l := r.lane.Load(); l != nil {
+		if l := r.rings.Load(); l != nil {
 			l.revoke()
 		}
 	}
 }
 
 // open maps a share of the sender.
-func (l *inLane) open(id uint64, fd int, pages uint32) error {
+func (l *rxRings) open(id uint64, fd int, pages uint32) error {
 	known := *l.shares.Load()
 	if len(known) >= maxShares || known[id] != nil {
 		return fmt.Errorf("link/shm: too many shares: %w", syscall.ENOSPC)
+	}
+	if uint64(pages) > maxForeign/page {
+		return fmt.Errorf("link/shm: a share of %d pages: must be 1 to %d: %w", pages, maxForeign/page, syscall.EPROTO)
 	}
 	m, err := attach(fd, int(pages)*page)
 	if err != nil {
@@ -159,8 +162,8 @@ func (l *inLane) open(id uint64, fd int, pages uint32) error {
 	return nil
 }
 
-// close forgets a share. Its memory goes when no batch shows any of it.
-func (l *inLane) close(id uint64) {
+// close removes a share. Its memory is unmapped when no batch refers to it.
+func (l *rxRings) close(id uint64) {
 	next := map[uint64]*memory{}
 	for i, o := range *l.shares.Load() {
 		if i != id {
@@ -170,8 +173,8 @@ func (l *inLane) close(id uint64) {
 	l.shares.Store(&next)
 }
 
-// answer says whether a share can be read.
-func (l *inLane) answer(id uint64, err error) error {
+// answer sends whether the share can be read.
+func (l *rxRings) answer(id uint64, err error) error {
 	f := frame{kind: frameShared, word: id}
 	if err == nil {
 		f.port = 1
@@ -180,9 +183,9 @@ func (l *inLane) answer(id uint64, err error) error {
 }
 
 // takeRef checks a packet by reference and appends it to the batch.
-func (p *port) takeRef(b *link.RxBatch, m *buffers, l *inLane, f *flow, shared []byte) error {
+func (p *port) takeRef(b *link.RxBatch, m *buffers, l *rxRings, f *flow, shared []byte) error {
 	if len(shared) < refLen+wire.BTHLen || len(shared) > refLen+wire.MaxHeaderLen {
-		return errNonsense
+		return errInvalidRecord
 	}
 	var ref [refLen]byte
 	copy(ref[:], shared)
@@ -197,7 +200,7 @@ func (p *port) takeRef(b *link.RxBatch, m *buffers, l *inLane, f *flow, shared [
 		return nil
 	}
 	if n < link.MinRef || n > link.MaxRef || off > uint64(len(mem.bytes)) || uint64(n) > uint64(len(mem.bytes))-off {
-		return errNonsense
+		return errInvalidRecord
 	}
 	headers, pad, err := wire.ParseHead(head, len(head)+int(n), link.MaxRef)
 	if err != nil || headers != len(head) || pad != 0 {
@@ -211,10 +214,10 @@ func (p *port) takeRef(b *link.RxBatch, m *buffers, l *inLane, f *flow, shared [
 	p.counters.ShmRxPackets++
 	b.Packets = append(b.Packets, link.RxPacket{
 		Data: head, Body: mem.bytes[off : off+uint64(n) : off+uint64(n)],
-		Src: f.src, Dst: f.dst, TClass: f.tclass, HopLimit: f.hops, Train: true, Epoch: epoch,
+		Src: f.src, Dst: f.dst, TClass: f.tclass, HopLimit: f.hopLimit, Train: true, Epoch: epoch,
 	})
 	return nil
 }
 
-// directAllowed tells whether the environment allows packets by reference.
+// directAllowed reports whether the environment allows packets by reference.
 func directAllowed() bool { return os.Getenv("VERBENA_SHM_DIRECT") != "0" }

@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// buffer is memory as verbs.AllocBuffer makes it, and a share of it from byte 100 on.
+// buffer returns memory as verbs.AllocBuffer allocates it, and a share of it from byte 100 on.
 func buffer(t *testing.T, size int) ([]byte, *link.Share) {
 	t.Helper()
 	m, f, err := create(size)
@@ -25,7 +25,7 @@ func buffer(t *testing.T, size int) ([]byte, *link.Share) {
 	return m.bytes, link.NewShare(f, int64(size), 100)
 }
 
-// refer sends a WRITE's middle by reference.
+// refer sends the middle of a WRITE by reference.
 func (s *side) refer(path *link.Path, sh *link.Share, off int64, n int) {
 	s.tb.Helper()
 	b := s.tx.AllocRef(path, 7, wire.BTHLen, sh, off, n)
@@ -42,7 +42,7 @@ func (s *side) share(path *link.Path, sh *link.Share) {
 }
 
 func TestPacketsByReference(t *testing.T) {
-	var d town
+	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
 	mem, sh := buffer(t, 1<<20)
@@ -57,23 +57,24 @@ func TestPacketsByReference(t *testing.T) {
 	if c := a.p.Counters(); c.ShmRefs != 3 || c.ShmTxPackets != 3 {
 		t.Errorf("%+v", c)
 	}
-	lane := (*b.in.Load())[0]
-	if unix.Mprotect((*lane.shares.Load())[sh.ID].bytes, unix.PROT_READ|unix.PROT_WRITE) == nil {
+	rings := (*b.in.Load())[0]
+	if unix.Mprotect((*rings.shares.Load())[sh.ID].bytes, unix.PROT_READ|unix.PROT_WRITE) == nil {
 		t.Error("the receiver can write the memory")
 	}
 	sh.Close()
 	if a.tx.Reads(path, 7, sh) {
 		t.Error("a closed share can be read")
 	}
-	b.await("end of the share", func() bool { return len(*lane.shares.Load()) == 0 })
+	b.await("end of the share", func() bool { return len(*rings.shares.Load()) == 0 })
 	if _, more := buffer(t, page); func() bool { more.Close(); return a.tx.Reads(path, 7, more) }() {
 		t.Error("a share that was closed before can be read")
 	}
 }
 
-// What was revoked before it was received does not arrive, and what is revoked while it is copied is known to be void.
+// TestRevoked checks that packets revoked before their receipt do not arrive, and that those revoked while they are
+// copied are void.
 func TestRevoked(t *testing.T) {
-	var d town
+	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
 	_, sh := buffer(t, 1<<20)
@@ -82,7 +83,7 @@ func TestRevoked(t *testing.T) {
 	a.p.Revoke(path)
 	b.await("packet", func() bool { b.take(); return b.p.Counters().ShmRevoked == 1 })
 	if len(b.rx.Packets) != 0 {
-		t.Error("it arrived")
+		t.Error("a revoked packet arrived")
 	}
 	a.refer(path, sh, 0, link.MinRef)
 	p := b.next()[0]
@@ -95,12 +96,12 @@ func TestRevoked(t *testing.T) {
 	}
 }
 
-// References that make no sense.
-func TestNonsenseReferences(t *testing.T) {
+// TestInvalidReferences checks invalid references.
+func TestInvalidReferences(t *testing.T) {
 	for name, at := range map[string]struct {
 		off  int64
 		n    int
-		drop bool // just that packet
+		drop bool // only that packet is dropped
 		id   uint64
 	}{
 		"behind the end":   {off: 1<<20 - link.MinRef + 1, n: link.MinRef},
@@ -110,7 +111,7 @@ func TestNonsenseReferences(t *testing.T) {
 		"of no share":      {off: 0, n: link.MinRef, drop: true, id: 1 << 60},
 		"of an odd length": {off: 0, n: link.MinRef + 1, drop: true},
 	} {
-		var d town
+		var d testDirectory
 		a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 		path := a.ready(addrB, 7)
 		_, sh := buffer(t, 1<<20)
@@ -135,9 +136,9 @@ func TestNonsenseReferences(t *testing.T) {
 	}
 }
 
-// Memory that is not sealed, or not there, is refused; the lane goes on.
+// TestBadShares checks that memory that is not sealed, or too short, is refused, and that the ring set continues.
 func TestBadShares(t *testing.T) {
-	var d town
+	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
 	file, err := os.CreateTemp(t.TempDir(), "")
@@ -150,10 +151,10 @@ func TestBadShares(t *testing.T) {
 	}
 	bad := link.NewShare(file, 1<<20, 0)
 	a.tx.Reads(path, 7, bad)
-	lane := path.Route.(*route).lane.Load()
-	a.await("answer", func() bool { return (*lane.shares.Load())[0].state.Load() == shareRefused })
+	rings := path.Route.(*route).rings.Load()
+	a.await("answer", func() bool { return (*rings.shares.Load())[0].state.Load() == shareRefused })
 	if a.tx.Reads(path, 7, bad) {
-		t.Error("it can be read")
+		t.Error("the share can be read")
 	}
 	a.put(path, 7, 8, 1)
 	a.p.Send(a.tx)
@@ -162,12 +163,12 @@ func TestBadShares(t *testing.T) {
 
 func TestDirectCanBeForbidden(t *testing.T) {
 	t.Setenv("VERBENA_SHM_DIRECT", "0")
-	var d town
+	var d testDirectory
 	a := d.open(t, addrA, 1)
 	d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
 	_, sh := buffer(t, 1<<20)
 	a.tx.Reads(path, 7, sh)
-	lane := path.Route.(*route).lane.Load()
-	a.await("answer", func() bool { return (*lane.shares.Load())[0].state.Load() == shareRefused })
+	rings := path.Route.(*route).rings.Load()
+	a.await("answer", func() bool { return (*rings.shares.Load())[0].state.Load() == shareRefused })
 }

@@ -1,14 +1,17 @@
 package shm
 
 import (
+	"errors"
 	"net"
 	"slices"
 	"sync"
+	"time"
 )
 
-// Sockets are those of a Directory: what it listens at, by name, and how it reaches others. The zero value is ready for use.
+// Sockets are the listeners of a Directory, by name. The zero value is ready for use.
 type Sockets struct {
-	mu        sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	listeners map[string]*net.UnixListener
 }
 
@@ -17,7 +20,7 @@ func (s *Sockets) Dial(name string) (*net.UnixConn, error) {
 	return net.DialUnix("unix", nil, &net.UnixAddr{Name: name, Net: "unix"})
 }
 
-// Listen listens at these names and no others. One that is taken is left out: its packets go over the other link.
+// Listen listens at these names and no others. It skips a name that is in use: its packets go over the other link.
 func (s *Sockets) Listen(names []string, accept func(*net.UnixConn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,9 +49,16 @@ func (s *Sockets) Listen(names []string, accept func(*net.UnixConn)) {
 func acceptAll(l *net.UnixListener, accept func(*net.UnixConn)) {
 	for {
 		c, err := l.AcceptUnix()
-		if err != nil {
+		switch {
+		case err == nil:
+			accept(c)
+		case errors.Is(err, net.ErrClosed):
 			return
+		default:
+			time.Sleep(acceptPause) // no descriptor is free
 		}
-		accept(c)
 	}
 }
+
+// acceptPause is the pause after an error of Accept.
+const acceptPause = 20 * time.Millisecond

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"context"
 	"encoding/binary"
 	"net"
 	"net/netip"
@@ -15,15 +16,27 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// town is a Directory over socket pairs: its processes are links of this one.
-type town struct {
+// A testDirectory is a Directory over socket pairs: its processes are links of this one.
+type testDirectory struct {
 	mu    sync.Mutex
 	links map[string]*Link
 	dials int
-	slow  chan struct{} // if not nil, connections are accepted when it is closed
+	slow  chan struct{} // if not nil, connections are accepted when it is closed, or when the test ends
+	test  context.Context
+	later sync.WaitGroup // connections not yet accepted
+	alien map[netip.Addr]bool
+	asked int
 }
 
-func (d *town) Owner(a netip.Addr, _ uint32) string {
+// Local reports whether an address is one of this host; see Surveyor.
+func (d *testDirectory) Local(a netip.Addr) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked++
+	return !d.alien[a]
+}
+
+func (d *testDirectory) Owner(a netip.Addr, _ uint32) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if a.As4()[0] == 203 { // other hosts
@@ -32,7 +45,7 @@ func (d *town) Owner(a netip.Addr, _ uint32) string {
 	return a.String()
 }
 
-func (d *town) Dial(name string) (*net.UnixConn, error) {
+func (d *testDirectory) Dial(name string) (*net.UnixConn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.dials++
@@ -45,11 +58,17 @@ func (d *town) Dial(name string) (*net.UnixConn, error) {
 		l.Accept(b)
 		return a, nil
 	}
-	go func() { <-d.slow; l.Accept(b) }()
+	d.later.Go(func() {
+		select {
+		case <-d.slow:
+		case <-d.test.Done():
+		}
+		l.Accept(b)
+	})
 	return a, nil
 }
 
-// socketPair is a connection of unix sockets.
+// socketPair returns a connection of unix sockets.
 func socketPair() (a, b *net.UnixConn) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -67,46 +86,53 @@ func socketPair() (a, b *net.UnixConn) {
 	return end(fds[0]), end(fds[1])
 }
 
-// silent is a link that carries nothing, and counts what it is given.
-type silent struct {
-	ports  []*silentPort
+// A fakeLink carries no packets and counts those sent.
+type fakeLink struct {
+	ports  []*fakePort
 	ranges bool // the QP numbers of port i have i in their upper 8 bits
 }
 
-func (l *silent) QPNs(port int) (first, last uint32, ok bool) {
-	return uint32(port) << 16, uint32(port)<<16 | 0xFFFF, l.ranges
+func (l *fakeLink) Capabilities() (c link.Capabilities) {
+	for i := range l.ports {
+		if l.ranges {
+			c.QPNs = append(c.QPNs, link.QPNRange{First: uint32(i) << 16, Last: uint32(i)<<16 | 0xFFFF})
+		}
+	}
+	return c
 }
 
-type silentPort struct {
+func (*fakePort) Capabilities() link.PortCapabilities { return link.PortCapabilities{} }
+
+type fakePort struct {
 	mu    sync.Mutex
 	sent  []byte // the first byte of each packet
 	recvs int
-	more  int // packets that Recv has yet to give
+	more  int // packets that Recv has yet to return
 	waits int
 	wake  chan struct{}
 }
 
-func newSilent(ports int) *silent {
-	l := &silent{}
+func newFakeLink(ports int) *fakeLink {
+	l := &fakeLink{}
 	for range ports {
-		l.ports = append(l.ports, &silentPort{wake: make(chan struct{}, 1)})
+		l.ports = append(l.ports, &fakePort{wake: make(chan struct{}, 1)})
 	}
 	return l
 }
 
-func (l *silent) Ports() (ports []link.Port) {
+func (l *fakeLink) Ports() (ports []link.Port) {
 	for _, p := range l.ports {
 		ports = append(ports, p)
 	}
 	return ports
 }
-func (*silent) SetAddrs([]netip.Addr) error { return nil }
-func (*silent) MTU() int                    { return 4200 }
-func (*silent) Join(netip.Addr) error       { return nil }
-func (*silent) Leave(netip.Addr) error      { return nil }
-func (*silent) Close() error                { return nil }
+func (*fakeLink) SetAddrs([]netip.Addr) error { return nil }
+func (*fakeLink) MTU() int                    { return 4200 }
+func (*fakeLink) Join(netip.Addr) error       { return nil }
+func (*fakeLink) Leave(netip.Addr) error      { return nil }
+func (*fakeLink) Close() error                { return nil }
 
-func (p *silentPort) Send(b *link.TxBatch) {
+func (p *fakePort) Send(b *link.TxBatch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range b.Packets {
@@ -115,7 +141,7 @@ func (p *silentPort) Send(b *link.TxBatch) {
 	b.Reset()
 }
 
-func (p *silentPort) Recv(b *link.RxBatch) int {
+func (p *fakePort) Recv(b *link.RxBatch) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.recvs++
@@ -127,7 +153,7 @@ func (p *silentPort) Recv(b *link.RxBatch) int {
 	return len(b.Packets)
 }
 
-func (p *silentPort) Wait(d time.Duration) {
+func (p *fakePort) Wait(d time.Duration) {
 	p.mu.Lock()
 	p.waits++
 	p.mu.Unlock()
@@ -141,13 +167,13 @@ func (p *silentPort) Wait(d time.Duration) {
 	}
 }
 
-func (p *silentPort) Wake() {
+func (p *fakePort) Wake() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
 }
-func (*silentPort) Counters() (c link.Counters) { return c }
+func (*fakePort) Counters() (c link.Counters) { return c }
 
 var (
 	addrA = netip.MustParseAddr("127.9.0.1")
@@ -155,7 +181,7 @@ var (
 	addrC = netip.MustParseAddr("127.9.0.3")
 )
 
-// side is a link and what a shard has for one port.
+// A side is a link and the state of a shard for one port.
 type side struct {
 	*Link
 	tb   testing.TB
@@ -167,40 +193,44 @@ type side struct {
 	lost chan struct{}
 }
 
-// open opens a link in a town.
-func (d *town) open(tb testing.TB, addr netip.Addr, ports int) *side {
+// open opens a link in a directory.
+func (d *testDirectory) open(tb testing.TB, addr netip.Addr, ports int) *side {
 	tb.Helper()
-	l, err := Wrap(newSilent(ports), d)
+	l, err := Wrap(newFakeLink(ports), d)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	s := &side{Link: l.(*Link), tb: tb, addr: addr, tx: link.NewTxBatch(256, 64<<10), lost: make(chan struct{}, 16)}
 	s.hold = time.Minute // machines are busy
 	s.p = s.ports[0]
-	s.tx.Direct = s.p
+	s.tx.Direct, s.tx.ByReference = s.p, s.p
 	s.OnLost(func() { s.lost <- struct{}{} })
 	d.mu.Lock()
 	if d.links == nil {
 		d.links = make(map[string]*Link)
 	}
 	d.links[addr.String()] = s.Link
+	d.test = tb.Context()
 	d.mu.Unlock()
-	tb.Cleanup(func() { s.Close() })
+	tb.Cleanup(func() {
+		s.Close()
+		d.later.Wait()
+	})
 	return s
 }
 
-// path is a prepared path to QP qpn at another side.
+// path returns a prepared path to QP qpn at another side.
 func (s *side) path(to netip.Addr, qpn uint32) *link.Path {
 	p := &link.Path{Src: s.addr, Dst: to}
 	s.Prepare(p, qpn)
 	return p
 }
 
-// ready is a path whose lane is set up.
+// ready returns a path whose ring set is ready.
 func (s *side) ready(to netip.Addr, qpn uint32) *link.Path {
 	s.tb.Helper()
 	p := s.path(to, qpn)
-	s.await("a lane", func() bool { return p.Route.(*route).lane.Load() != nil })
+	s.await("ring set", func() bool { return p.Route.(*route).rings.Load() != nil })
 	return p
 }
 
@@ -249,4 +279,4 @@ func (s *side) next() []link.RxPacket {
 	return got
 }
 
-func (s *side) inner(i int) *silentPort { return s.ports[i].inner.(*silentPort) }
+func (s *side) inner(i int) *fakePort { return s.ports[i].inner.(*fakePort) }

@@ -11,12 +11,12 @@ import (
 
 var errClosed = fmt.Errorf("link/udp: the link is closed: %w", net.ErrClosed)
 
-// zoned tells whether an address means something only together with an interface.
+// zoned reports whether an address is valid only together with an interface.
 func zoned(a netip.Addr) bool {
 	return a.IsLinkLocalUnicast() && a.Is6() || a.IsLinkLocalMulticast() || a.IsInterfaceLocalMulticast()
 }
 
-// wsaEADDRINUSE and wsaEADDRNOTAVAIL are what Windows says for the errors of these names.
+// wsaEADDRINUSE and wsaEADDRNOTAVAIL are the errors of these names on Windows.
 const (
 	wsaEADDRINUSE    = syscall.Errno(10048)
 	wsaEADDRNOTAVAIL = syscall.Errno(10049)
@@ -26,19 +26,19 @@ func inUse(err error) bool {
 	return errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, wsaEADDRINUSE)
 }
 
-// bindError says what an error of binding a receive socket means here.
+// bindError returns the error of binding a receive socket.
 func bindError(at netip.AddrPort, err error) error {
 	switch {
 	case inUse(err):
-		return fmt.Errorf("link/udp: bind %v: the port is taken by %s: %w", at, portHolder(at), syscall.EADDRINUSE)
+		return fmt.Errorf("link/udp: bind %v: the port is taken by %s: %w", at, portOwner(at), syscall.EADDRINUSE)
 	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, wsaEADDRNOTAVAIL):
-		return fmt.Errorf("link/udp: bind %v: not an address of this machine, or not usable yet: %w", at, syscall.EADDRNOTAVAIL)
+		return fmt.Errorf("link/udp: bind %v: not an address of this machine, or not usable yet: %w", at,
+			syscall.EADDRNOTAVAIL)
 	}
 	return fmt.Errorf("link/udp: bind %v: %w", at, err)
 }
 
-// eachSourcePort calls bind with the ports of RoCEv2's range, in order from a random one on, until
-// one is free.
+// eachSourcePort calls bind with the source ports of RoCEv2, from a random one on, until one is free.
 func eachSourcePort(a netip.Addr, bind func(port uint16) error) (port uint16, err error) {
 	first := rand.IntN(sourcePorts)
 	for i := range sourcePorts {

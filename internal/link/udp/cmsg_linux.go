@@ -9,7 +9,7 @@ import (
 
 // controlBuffer holds the control messages of one message: at most a segment size, a traffic class and a hop limit.
 type controlBuffer struct {
-	_   [0]uint64 // aligned as struct cmsghdr
+	_   [0]uint64 // the alignment of struct cmsghdr
 	buf [128]byte
 	n   int
 }
@@ -21,7 +21,7 @@ var (
 
 func (c *controlBuffer) reset() { c.n = 0 }
 
-// next appends a control message and returns where its data goes.
+// next appends a control message and returns the buffer for its data.
 func (c *controlBuffer) next(level, typ int32, length int) []byte {
 	h := (*unix.Cmsghdr)(unsafe.Pointer(&c.buf[c.n]))
 	h.Level, h.Type = level, typ
@@ -51,7 +51,7 @@ func (c *controlBuffer) putHopLimit(v4 bool, v uint8) {
 	binary.NativeEndian.PutUint32(c.next(level, typ, 4), uint32(v))
 }
 
-// attach hangs what was put on h.
+// attach sets the control messages of h.
 func (c *controlBuffer) attach(h *unix.Msghdr) {
 	h.Control = nil
 	if c.n > 0 {
@@ -60,14 +60,14 @@ func (c *controlBuffer) attach(h *unix.Msghdr) {
 	h.SetControllen(c.n)
 }
 
-// received is what the control messages of a received message say.
+// received holds the control messages of a received message.
 type received struct {
-	segment  int // size of the packets in a train; 0 if the message is one packet
+	segment  int // length of the packets in a GSO run; 0 if the message is one packet
 	tclass   uint8
 	hopLimit uint8
 }
 
-// parse reads the first n bytes of the buffer, which the kernel filled.
+// parse decodes the first n bytes of the buffer, which the kernel filled.
 func (c *controlBuffer) parse(n int) (r received) {
 	for off := 0; off+cmsgHeader <= n; {
 		h := (*unix.Cmsghdr)(unsafe.Pointer(&c.buf[off]))

@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -10,27 +11,30 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// Config says what Open opens. The zero value of each field but Addrs is usable.
+// A Config configures Open. The zero value of each field but Addrs is usable.
 type Config struct {
-	// Interface names the network interface, for multicast, link-local addresses and
-	// the MTU. Empty means the one that has the first address.
+	// Interface is the name of the network interface, for multicast, link-local addresses and the MTU. Empty
+	// means the interface that has the first address.
 	Interface string
-	// Addrs are the local addresses, without zones. At least one.
+	// Addrs are the local addresses, without zones: at least one.
 	Addrs []netip.Addr
-	// Ports is the number of ports, one for each shard; 0 means 1. Not more than 64.
+	// Ports is the number of ports, one for each shard: 0 to 64. 0 means 1.
 	Ports int
-	// Port is the UDP port that packets are sent to and received at; 0 means 4791. Tests use others.
+	// Port is the UDP port that packets are sent to and received at; 0 means 4791. Tests use other ports.
 	Port uint16
-	// RecvBuffer and SendBuffer are the wanted sizes of the kernel's buffers of each
-	// socket, in bytes as SO_RCVBUF counts; 0 means 8 MiB and 4 MiB. The kernel may give less:
-	// see Link.RecvBuffer.
+	// RecvBuffer and SendBuffer are the requested sizes of the kernel buffers of each socket, in bytes as
+	// SO_RCVBUF counts; 0 means 8 MiB and 4 MiB. The kernel may provide less: see Link.RecvBuffer.
 	RecvBuffer, SendBuffer int
-	// Shared lets other processes of the user open links at the same addresses (Linux): each port then has a range of QP numbers, see
-	// Link.QPNs, and there may be fewer ports than wanted when there are many processes.
+	// Shared lets other processes of the user open links at the same addresses (Linux). Each port then has a
+	// range of QP numbers, see Link.QPNs, and there may be fewer ports than requested if there are many
+	// processes.
 	Shared bool
-	// NoGSO and NoGRO do without UDP_SEGMENT and UDP_GRO.
+	// NoGSO and NoGRO disable UDP_SEGMENT and UDP_GRO.
 	NoGSO, NoGRO bool
-	// NoLend has the kernel copy every packet.
+	// Lost is called, by any goroutine, when verbena serve, which shared an address, has ended: packets do not
+	// arrive there afterwards.
+	Lost func(error)
+	// NoLend disables lent pages: the kernel copies every packet.
 	NoLend bool
 }
 
@@ -39,27 +43,27 @@ const (
 	defaultRecvBuffer = 8 << 20
 	defaultSendBuffer = 4 << 20
 
-	// Source ports of RoCEv2 lie in this range.
+	// Source ports of RoCEv2 are firstSourcePort to firstSourcePort + sourcePorts - 1.
 	firstSourcePort = 0xC000
 	sourcePorts     = 0x4000
 
 	defaultHopLimit = 64
 
 	udpHeader = 8
-	// ipOverhead is what IP and UDP headers take of an interface's MTU. IPv6 is assumed: a
-	// device has one MTU for all its addresses.
+	// ipOverhead is the length of the IP and UDP headers, in bytes. IPv6 is assumed, because a device has one MTU
+	// for all its addresses.
 	ipOverhead = 40 + udpHeader
-	// maxIP is the largest IP packet, whatever the interface can carry.
+	// maxIP is the length of the longest IP packet, in bytes, for every interface.
 	maxIP = 65535
 )
 
-// withDefaults checks c and fills in what it leaves open, also from the environment.
+// withDefaults checks c and sets its defaults, also from the environment.
 func (c Config) withDefaults() (Config, *net.Interface, error) {
 	if c.Ports == 0 {
 		c.Ports = 1
 	}
 	if c.Ports < 0 || c.Ports > maxPorts {
-		return c, nil, fmt.Errorf("link/udp: %d ports: 1 to %d are allowed: %w", c.Ports, maxPorts, syscall.EINVAL)
+		return c, nil, fmt.Errorf("link/udp: %d ports: must be 1 to %d: %w", c.Ports, maxPorts, syscall.EINVAL)
 	}
 	if c.Port == 0 {
 		c.Port = wire.Port
@@ -82,17 +86,17 @@ func (c Config) withDefaults() (Config, *net.Interface, error) {
 	return c, ifi, err
 }
 
-// checkAddrs returns addrs without 4-in-6 forms, zones and repetitions.
+// checkAddrs returns addrs without 4-in-6 forms, zones and duplicates.
 func checkAddrs(addrs []netip.Addr) ([]netip.Addr, error) {
 	if len(addrs) == 0 {
-		return nil, fmt.Errorf("link/udp: no local address: at least one is needed: %w", syscall.EINVAL)
+		return nil, fmt.Errorf("link/udp: no local address: must be one or more: %w", syscall.EINVAL)
 	}
 	var out []netip.Addr
 	seen := map[netip.Addr]bool{}
 	for _, a := range addrs {
 		a = a.Unmap().WithZone("")
 		if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() {
-			return nil, fmt.Errorf("link/udp: local address %v: a unicast address is needed: %w", a, syscall.EINVAL)
+			return nil, fmt.Errorf("link/udp: local address %v: must be unicast: %w", a, syscall.EINVAL)
 		}
 		if !seen[a] {
 			seen[a] = true
@@ -102,10 +106,13 @@ func checkAddrs(addrs []netip.Addr) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// findInterface looks name up or, if that is empty, the interface that has addr.
+// findInterface returns the interface name, or the one that has addr if name is empty.
 func findInterface(name string, addr netip.Addr) (*net.Interface, error) {
 	if name != "" {
 		ifi, err := net.InterfaceByName(name)
+		if errno := syscall.Errno(0); errors.As(err, &errno) {
+			return nil, fmt.Errorf("link/udp: interface %q: %w", name, err)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("link/udp: interface %q: %v: %w", name, err, syscall.ENODEV)
 		}
@@ -123,7 +130,7 @@ func findInterface(name string, addr netip.Addr) (*net.Interface, error) {
 	return nil, fmt.Errorf("link/udp: no interface has the address %v: %w", addr, syscall.EADDRNOTAVAIL)
 }
 
-// hasAddr tells whether ifi has the address. A loopback interface has every address of its network.
+// hasAddr reports whether ifi has the address. A loopback interface has every address of its network.
 func hasAddr(ifi *net.Interface, addr netip.Addr) bool {
 	addrs, err := ifi.Addrs()
 	if err != nil {
@@ -141,5 +148,5 @@ func hasAddr(ifi *net.Interface, addr netip.Addr) bool {
 	return false
 }
 
-// mtuOf is the largest packet, BTH to ICRC, that fits into one IP packet of an interface.
+// mtuOf returns the length of the longest packet, BTH to ICRC, that fits into one IP packet of an interface.
 func mtuOf(ifi *net.Interface) int { return min(ifi.MTU, maxIP) - ipOverhead }

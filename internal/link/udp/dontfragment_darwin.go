@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dontFragment has the socket send with DF, and so, as RFC 6864 allows, with the identification 0.
+// dontFragment makes the socket send with DF, and therefore, as RFC 6864 allows, with the identification 0.
 func dontFragment(fd uintptr, a netip.Addr) {
 	if a.Is4() {
 		unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_DONTFRAG, 1)

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// dontFragment has the socket send with DF. The options are those of ws2ipdef.h.
+// dontFragment makes the socket send with DF. The options are those of ws2ipdef.h.
 func dontFragment(fd uintptr, a netip.Addr) {
 	const ipDontFragment = 14 // IP_DONTFRAGMENT and IPV6_DONTFRAG
 	level := syscall.IPPROTO_IPV6

@@ -11,8 +11,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// A batch with packets of one path for QPs of several processes is one train for the kernel, which would bring it whole to the
-// process of its first packet: each process must get its own.
+// TestSharedBatchForSeveralProcesses checks that each process gets its own packets of a batch whose packets of one
+// path are for QPs of several processes: as one GSO run the kernel would deliver all of them to the process of the
+// first packet.
 func TestSharedBatchForSeveralProcesses(t *testing.T) {
 	for _, a := range loopbacks {
 		port := testPort(t)
@@ -30,7 +31,8 @@ func TestSharedBatchForSeveralProcesses(t *testing.T) {
 	}
 }
 
-// sendTrain sends packets as one train, whatever their destinations: so they may arrive from a network adapter that merges.
+// sendTrain sends packets as one GSO run, whatever their destinations, as a network adapter that merges packets
+// delivers them.
 func sendTrain(t *testing.T, l *Link, tx *link.TxBatch) {
 	t.Helper()
 	p := l.ports[0]
@@ -47,12 +49,13 @@ func sendTrain(t *testing.T, l *Link, tx *link.TxBatch) {
 	}
 }
 
-// What the kernel merged for the wrong process is forwarded, to QP 1 too, and not lost.
+// TestSharedTrainForSeveralProcesses checks that packets that the kernel merged for the wrong process are forwarded,
+// to QP 1 too, and not lost.
 func TestSharedTrainForSeveralProcesses(t *testing.T) {
 	for _, a := range loopbacks {
 		port := testPort(t)
 		leader, b, c := openShared(t, port, 1, a), openShared(t, port, 1, a), openShared(t, port, 1, a)
-		if on, err := unix.GetsockoptInt(b.members[a].group.FD(b.lanes[0]), unix.IPPROTO_UDP, unix.UDP_GRO); err != nil || on == 0 {
+		if on, err := unix.GetsockoptInt(b.members[a].slots[0].FD, unix.IPPROTO_UDP, unix.UDP_GRO); err != nil || on == 0 {
 			t.Skip("without UDP_GRO there are no trains")
 		}
 		release, err := c.ClaimService(0x77, a)

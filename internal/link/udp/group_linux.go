@@ -10,13 +10,11 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// Join joins a multicast group on the link's interface; its packets come at port 0. See link.Link.
+// Join joins a multicast group on the interface of the link; its packets arrive at port 0. See link.Link.
 //
-// Groups work on the loopback interface too, except that a kernel without a multicast route for
-// lo (and they have none) refuses to send to an IPv6 group there. Send then sends to its own
-// address instead, where the ICRC tells Recv which group is meant: so IPv6 groups on lo reach the
-// programs that share the device, and no other. Known limit: the process that reads QP 1 finds the group among its own, so
-// while that process has not joined it, packets for an IPv6 group on lo are lost, and counted as ICRC errors.
+// Groups work on the loopback interface too, with one exception: a kernel without a multicast route for lo, which is
+// the default, refuses to send to an IPv6 group there. Send then sends to its own address instead, and Recv finds the
+// group by the ICRC. So IPv6 groups on lo reach the programs that share the device, and no other.
 func (l *Link) Join(group netip.Addr) error {
 	group, err := checkGroup(group)
 	if err != nil {
@@ -34,6 +32,11 @@ func (l *Link) Join(group netip.Addr) error {
 	}
 	l.groups[group]++
 	l.listGroups6()
+	if l.groups[group] == 1 {
+		for a, m := range l.members {
+			l.enterGroups(a, m)
+		}
+	}
 	return nil
 }
 
@@ -57,6 +60,7 @@ func (l *Link) joinFirst(group netip.Addr) (err error) {
 	if err != nil {
 		return fmt.Errorf("link/udp: join %v on %s: %w", group, l.ifi.Name, err)
 	}
+	l.learn(fd)
 	return l.ports[0].add(rxSocket{fd: fd, addr: group}, nil)
 }
 
@@ -78,11 +82,16 @@ func (l *Link) Leave(group netip.Addr) error {
 		delete(l.groups, group)
 		l.ports[0].remove(group)
 		l.listGroups6()
+		for a, m := range l.members {
+			if l.loopback && a.Is6() && group.Is6() {
+				m.group.Leave(group)
+			}
+		}
 	}
 	return nil
 }
 
-// listGroups6 tells the ports what to look for at the link's own addresses.
+// listGroups6 publishes the IPv6 groups whose packets can arrive at the link's own addresses.
 func (l *Link) listGroups6() {
 	if !l.loopback {
 		return
@@ -96,17 +105,22 @@ func (l *Link) listGroups6() {
 	l.groups6.Store(&all)
 }
 
-// groupOf finds the IPv6 group that a packet at one of the link's own addresses is meant for. ok is false for
-// nearly all packets.
-func (l *Link) groupOf(pkt []byte, src netip.Addr, srcPort uint16) (group netip.Addr, ok bool) {
+// groupOf returns the IPv6 group of a packet that arrived at one of the link's own addresses, among the groups of the
+// processes that share the address. ok is false for nearly all packets.
+func (p *port) groupOf(s *rxSocket, pkt []byte, src netip.Addr, srcPort uint16) (group netip.Addr, ok bool) {
+	l := p.link
 	if len(pkt) < wire.BTHLen+wire.ICRCLen || wire.BTH(pkt).DestQPN() != wire.MulticastQPN {
 		return netip.Addr{}, false
 	}
-	all := l.groups6.Load()
-	if all == nil {
-		return netip.Addr{}, false
+	var all []netip.Addr
+	if s.shared {
+		if all = s.group.Multicast(); !p.attempts.allow(len(all)) {
+			return netip.Addr{}, false
+		}
+	} else if own := l.groups6.Load(); own != nil {
+		all = *own
 	}
-	for _, g := range *all {
+	for _, g := range all {
 		if _, ok := wire.NewFlow(src, g, srcPort, l.cfg.Port).Verify(pkt, 0); ok {
 			return g, true
 		}

@@ -7,10 +7,12 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
 func join(t *testing.T, l link.Link, groups ...string) {
@@ -28,7 +30,7 @@ func drain(l link.Link) {
 	}
 }
 
-// TestGroups4 has two devices on the loopback interface.
+// TestGroups4 sends between two devices on the loopback interface.
 func TestGroups4(t *testing.T) {
 	port := testPort(t)
 	a := open(t, Config{Addrs: []netip.Addr{lo4}, Port: port})
@@ -49,7 +51,7 @@ func TestGroups4(t *testing.T) {
 	exchange(t, b, b, lo4b, lo4b, true)
 }
 
-// TestGroups6 has one device: ::1 is the only IPv6 address of the loopback interface.
+// TestGroups6 sends within one device: ::1 is the only IPv6 address of the loopback interface.
 func TestGroups6(t *testing.T) {
 	if len(loopbacks) < 2 {
 		t.Skip("this machine has no IPv6")
@@ -83,8 +85,8 @@ func TestGroups6(t *testing.T) {
 	}
 }
 
-// TestGroupsOnNetwork uses the first interface that has multicast, and both IP versions of it. It sends to the
-// network, so it must be asked for.
+// TestGroupsOnNetwork uses the first interface that has multicast, with both IP versions. It sends to the network, so
+// it runs only on request.
 func TestGroupsOnNetwork(t *testing.T) {
 	if os.Getenv("VERBENA_TEST_NETWORK") == "" {
 		t.Skip("sends to the network; set VERBENA_TEST_NETWORK=1 to run it")
@@ -134,7 +136,7 @@ func TestGroupErrors(t *testing.T) {
 	if err := l.Leave(netip.MustParseAddr("239.1.1.1")); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("Leave of a group never joined: %v, want EINVAL", err)
 	}
-	// A program that does not share the port keeps the group from us.
+	// A program that does not share the port prevents joining the group.
 	group := netip.MustParseAddr("239.1.1.1")
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -154,4 +156,79 @@ func TestGroupErrors(t *testing.T) {
 	if err := l.Leave(netip.MustParseAddr("239.1.1.1")); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Leave after Close: %v, want net.ErrClosed", err)
 	}
+}
+
+// TestSharedMulticast checks that a packet for a group arrives once at each link that has joined the group, for any
+// number of ports. Over IPv4 this also holds after the leader has closed, and no other link gets it. Over IPv6 on lo
+// the leader must have joined, as Join says, and the packet also reaches links that have not, whose engines drop it.
+func TestSharedMulticast(t *testing.T) {
+	for a, group := range map[netip.Addr]string{lo4: "239.255.77.7", netip.IPv6Loopback(): "ff02::77:7"} {
+		t.Run(group, func(t *testing.T) {
+			if !has(loopbacks, a) {
+				t.Skipf("no %v here", a)
+			}
+			g := netip.MustParseAddr(group)
+			port := testPort(t)
+			leader, b, c, apart := openShared(t, port, 1, a), openShared(t, port, 2, a), openShared(t, port, 1, a),
+				openShared(t, port, 1, a)
+			members := []*Link{leader, b, c}
+			for _, l := range members {
+				if err := l.Join(g); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 {
+				for _, from := range []*Link{members[0], apart} {
+					tx := link.NewTxBatch(1, 1<<12)
+					pkt := tx.Alloc(&link.Path{Src: a, Dst: g}, wire.MulticastQPN, 32)
+					wire.BTH(pkt).Put(wire.UD|wire.SendOnly, 0, 0xFFFF, wire.MulticastQPN, 1, 0)
+					from.Ports()[0].Send(tx)
+					for i, n := range countAll(append(members[:len(members):len(members)], apart)) {
+						if want := 1; i < len(members) && n != want {
+							t.Errorf("member %d of %d got %d packets, want %d", i, len(members), n, want)
+						} else if i == len(members) && n != 0 && a.Is4() {
+							t.Errorf("a link that has not joined got %d packets", n)
+						}
+					}
+				}
+				if a.Is6() {
+					break
+				}
+				leader.Close()
+				members = []*Link{b, c}
+				time.Sleep(50 * time.Millisecond) // until another link leads
+			}
+		})
+	}
+}
+
+func has(all []netip.Addr, a netip.Addr) bool {
+	for _, b := range all {
+		if a == b {
+			return true
+		}
+	}
+	return false
+}
+
+// countAll receives at all links until nothing arrives for a while, and returns the number of packets for the group
+// at each.
+func countAll(links []*Link) []int {
+	n := make([]int, len(links))
+	var b link.RxBatch
+	for quiet := 0; quiet < 40; quiet++ {
+		for i, l := range links {
+			for _, p := range l.Ports() {
+				p.Wait(time.Millisecond)
+				p.Recv(&b)
+				for _, pkt := range b.Packets {
+					if pkt.Dst.IsMulticast() {
+						n[i]++
+						quiet = 0
+					}
+				}
+			}
+		}
+	}
+	return n
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
-// lending is a link at a loopback address, with memory for two batches.
+// A lending is a link at a loopback address, with memory for two batches.
 type lending struct {
 	t    *testing.T
 	l    *Link
@@ -19,7 +19,7 @@ type lending struct {
 	path *link.Path
 }
 
-const loanSize = 64 << 10
+const lendSize = 64 << 10
 
 func newLending(t *testing.T, a netip.Addr) *lending {
 	t.Helper()
@@ -28,16 +28,16 @@ func newLending(t *testing.T, a netip.Addr) *lending {
 	}
 	l := open(t, Config{Addrs: []netip.Addr{a}, Port: testPort(t), RecvBuffer: 212992}).(*Link)
 	s := &lending{t: t, l: l, p: l.ports[0], path: &link.Path{Src: a, Dst: a, TClass: 4}}
-	if s.mem = s.p.Lend(2, loanSize); len(s.mem) != 2*loanSize {
-		t.Fatalf("memory of %d bytes, want %d", len(s.mem), 2*loanSize)
+	if s.mem = s.p.Lend(2 * lendSize); len(s.mem) != 2*lendSize {
+		t.Fatalf("memory of %d bytes, want %d", len(s.mem), 2*lendSize)
 	}
 	return s
 }
 
-// send sends n packets of size bytes out of a slot, and tells whether they were lent.
+// send sends n packets of size bytes out of a slot, and reports whether they were lent.
 func (s *lending) send(slot, n, size int) bool {
 	tx := link.NewTxBatch(n, 0)
-	tx.Buf = s.mem[slot*loanSize:][:loanSize]
+	tx.Buf = s.mem[slot*lendSize:][:lendSize]
 	for i := range n {
 		fill(tx.Alloc(s.path, 1, size), 0, uint32(i))
 	}
@@ -89,11 +89,11 @@ func TestLend(t *testing.T) {
 	}
 }
 
-// A batch may hold several messages, of which some are lent. They keep their order.
+// TestLendSomeOfABatch checks that the messages of a batch, some of them lent, keep their order.
 func TestLendSomeOfABatch(t *testing.T) {
 	s := newLending(t, lo4)
 	tx := link.NewTxBatch(64, 0)
-	tx.Buf = s.mem[:loanSize]
+	tx.Buf = s.mem[:lendSize]
 	sizes := []int{100, 4108}
 	for range 9 {
 		sizes = append(sizes, 4092)
@@ -115,8 +115,9 @@ func TestLendSomeOfABatch(t *testing.T) {
 	s.wantSent(uint64(len(sizes)))
 }
 
-// Nothing is copied: what is written into the memory on the way spoils the packets, and the ICRC tells.
-func TestLentMemoryThatChanges(t *testing.T) {
+// TestLentMemoryChanges checks that a write into lent memory spoils the packets in flight, which the ICRC detects:
+// nothing is copied.
+func TestLentMemoryChanges(t *testing.T) {
 	s := newLending(t, lo4)
 	if !s.send(0, 15, 4108) {
 		t.Fatal("a train was copied")
@@ -130,8 +131,9 @@ func TestLentMemoryThatChanges(t *testing.T) {
 	}
 }
 
-// Where the pipe fails, or the kernel refuses trains, packets are copied from then on, and none is lost.
-func TestLendingThatFails(t *testing.T) {
+// TestLendFails checks that packets are copied, and none is lost, after the pipe has failed or the kernel has refused
+// GSO runs.
+func TestLendFails(t *testing.T) {
 	for name, spoil := range map[string]func(s *lending){
 		"the pipe is full": func(s *lending) {
 			if _, err := unix.Write(s.p.lender.pipe[1], make([]byte, 4096)); err != nil {
@@ -168,28 +170,25 @@ func TestLendingThatFails(t *testing.T) {
 	}
 }
 
-func TestNothingIsLent(t *testing.T) {
+func TestLendDisabled(t *testing.T) {
 	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), NoLend: true}).(*Link)
-	if l.ports[0].Lend(2, loanSize) != nil {
+	if l.ports[0].Lend(lendSize) != nil {
 		t.Error("memory although Config.NoLend is set")
 	}
 	s := newLending(t, lo4)
-	if s.p.Lend(2, loanSize) != nil {
-		t.Error("memory twice")
-	}
 	s.l.loopback = false
 	if s.l.lends() {
 		t.Error("packets for other hosts would be lent")
 	}
 	t.Setenv("VERBENA_UDP_LEND", "0")
 	l = open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
-	if l.ports[0].Lend(2, loanSize) != nil {
+	if l.ports[0].Lend(lendSize) != nil {
 		t.Error("memory although VERBENA_UDP_LEND is 0")
 	}
 }
 
-// What was lent arrives although the link that lent it is closed.
-func TestLentMemoryOfALinkThatIsClosed(t *testing.T) {
+// TestLentMemoryOfAClosedLink checks that lent packets arrive although the link that sent them is closed.
+func TestLentMemoryOfAClosedLink(t *testing.T) {
 	s := newLending(t, lo4)
 	b := open(t, Config{Addrs: []netip.Addr{lo4b}, Port: s.l.cfg.Port})
 	s.path = &link.Path{Src: lo4, Dst: lo4b, TClass: 4}
@@ -203,7 +202,8 @@ func TestLentMemoryOfALinkThatIsClosed(t *testing.T) {
 	s.expect(15, 4108)
 }
 
-// The first packet of a WRITE is longer than the others: it goes alone, and they as one train. A train that lies in more pages than the pipe holds is copied.
+// TestLendBehindALongerPacket checks that the first packet of a WRITE, which is longer than the others, is sent
+// alone, and the others as one GSO run. A run on more pages than the pipe holds is copied.
 func TestLendBehindALongerPacket(t *testing.T) {
 	s := newLending(t, lo4)
 	for _, c := range []struct {
@@ -236,4 +236,50 @@ func TestLendBehindALongerPacket(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestRenewedMemory checks that unread packets keep their content when the memory that they were lent from gets new
+// pages, large or small, locked or not, and is overwritten.
+func TestRenewedMemory(t *testing.T) {
+	s := newLending(t, lo4)
+	other := s.p.Lend(lendSize)
+	if len(other) != lendSize || &other[0] == &s.mem[0] {
+		t.Fatal("no second memory")
+	}
+	if s.p.Renew(s.mem[lendSize:], true) || s.p.Renew(make([]byte, lendSize), true) {
+		t.Error("memory that Lend did not return is renewed")
+	}
+	for _, c := range []struct{ large, locked bool }{{true, false}, {false, false}, {false, true}, {true, true}} {
+		if c.locked {
+			if err := unix.Mlock(s.mem[:4096]); err != nil {
+				t.Logf("no locked memory: %v", err)
+				continue
+			}
+		}
+		if !s.send(0, 15, 4108) {
+			t.Fatal("a train was copied")
+		}
+		copy(other, "stays")
+		if !s.p.Renew(s.mem, c.large) {
+			t.Fatalf("%+v: the memory is not renewed", c)
+		}
+		for i, b := range s.mem {
+			if b != 0 {
+				t.Fatalf("%+v: byte %d of new pages is %#x", c, i, b)
+			}
+		}
+		for i := range s.mem {
+			s.mem[i] = 0xA5
+		}
+		s.expect(15, 4108)
+		if !s.send(1, 15, 4108) {
+			t.Fatal("a train was copied")
+		}
+		s.expect(15, 4108)
+		if string(other[:5]) != "stays" {
+			t.Error("other memory has changed")
+		}
+		_ = unix.Munlock(s.mem[:4096])
+	}
+	s.wantSent(8 * 15)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,39 +14,45 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
-// Link is the link of Linux, which batches.
+// A Link is the batching link of Linux.
 type Link struct {
 	cfg   Config
 	ifi   *net.Interface
 	ports []*port
 
 	loopback bool
-	mtu      int         // largest packet
-	gso      atomic.Bool // UDP_SEGMENT works as far as we know
-	gro      atomic.Bool // UDP_GRO does
+	mtu      int         // length of the longest packet in bytes
+	gso      atomic.Bool // UDP_SEGMENT is not known to fail
+	gro      atomic.Bool // UDP_GRO is in use
 
 	// groups6 are the joined IPv6 groups on a loopback interface; see Join.
 	groups6 atomic.Pointer[[]netip.Addr]
 
-	mu         sync.Mutex // guards what follows, and the order of changes to the ports' sockets
+	mu         sync.Mutex // guards the following, and the order of changes to the sockets of the ports
 	recvBuffer int
-	addrs      []netip.Addr
-	groups     map[netip.Addr]int // times joined
-	closed     bool
-	members    map[netip.Addr]*member // of the groups of processes at our addresses, if the link is shared
-	wild       map[uint64]int         // service IDs claimed at all addresses, how often
+	// +checklocks:mu
+	addrs  []netip.Addr
+	groups map[netip.Addr]int // number of joins
+	// +checklocks:mu
+	closed   bool
+	members  map[netip.Addr]*member // of the groups of processes at our addresses, if the link is shared
+	allAddrs map[uint64]int         // number of claims of each service ID at all addresses
 
-	lanes []int   // of the ports, if the link is shared
-	mail  mailbag // packets for QP 1 that came through other processes
+	slots []int     // QPN slots of the ports, if the link is shared
+	mail  mailQueue // packets that other processes forwarded
 }
 
 func openBatched(cfg Config) (link.Link, error) {
 	cfg, ifi, err := cfg.withDefaults()
+	if err == nil {
+		err = probe()
+	}
 	if err != nil {
 		return nil, err
 	}
-	l := &Link{cfg: cfg, ifi: ifi, loopback: ifi.Flags&net.FlagLoopback != 0, mtu: mtuOf(ifi), groups: map[netip.Addr]int{}}
-	l.members, l.wild = map[netip.Addr]*member{}, map[uint64]int{}
+	l := &Link{cfg: cfg, ifi: ifi, loopback: ifi.Flags&net.FlagLoopback != 0, mtu: mtuOf(ifi),
+		groups: map[netip.Addr]int{}}
+	l.members, l.allAddrs = map[netip.Addr]*member{}, map[uint64]int{}
 	l.gso.Store(!cfg.NoGSO)
 	l.gro.Store(!cfg.NoGRO && trustGRO())
 	if cfg.Shared {
@@ -79,18 +86,31 @@ func (l *Link) Ports() []link.Port {
 	return ports
 }
 
-// MTU is the largest packet, BTH to ICRC.
+// MTU returns the length of the longest packet, BTH to ICRC.
 func (l *Link) MTU() int { return l.mtu }
 
-// RecvBuffer is the size in bytes of the kernel's buffer of each receive socket. A
-// packet takes its length and some hundred bytes more, up to twice its length.
+// RecvBuffer returns the size of the kernel buffer of each receive socket in bytes. A packet takes up to twice its
+// length of it.
 func (l *Link) RecvBuffer() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.recvBuffer
 }
 
-// SetAddrs replaces the local addresses. When it fails they are as they were.
+// Capabilities returns the size of the buffer and, if the link is shared, the interfaces for sharing.
+func (l *Link) Capabilities() link.Capabilities {
+	c := link.Capabilities{RecvBuffer: l.RecvBuffer()}
+	if l.slots != nil {
+		c.Shared, c.LastWills = l, l
+		for i := range l.slots {
+			first, last, _ := l.QPNs(i)
+			c.QPNs = append(c.QPNs, link.QPNRange{First: first, Last: last})
+		}
+	}
+	return c
+}
+
+// SetAddrs replaces the local addresses. If it fails, they are unchanged.
 func (l *Link) SetAddrs(addrs []netip.Addr) error {
 	addrs, err := checkAddrs(addrs)
 	if err != nil {
@@ -137,13 +157,14 @@ func (l *Link) addAddr(a netip.Addr) (err error) {
 		return l.addShared(a)
 	}
 	for i := range l.ports {
-		// The first socket is bound alone: nothing shares the port, or this fails. Only then may
-		// the others join it, so no other process of this user can join unnoticed.
+		// The first socket is bound alone, which fails if another program has the port. The others join it
+		// afterwards, so no other process of this user can join unnoticed.
 		fd, err := l.openRecv(a, i > 0)
 		if err != nil {
 			return err
 		}
 		rx = append(rx, rxSocket{fd: fd, addr: a})
+		l.learn(fd)
 		if i == 0 && len(l.ports) > 1 {
 			o := options{fd: fd}
 			if o.set("SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); o.err != nil {
@@ -197,13 +218,14 @@ func (l *Link) dropAddr(a netip.Addr) {
 	}
 }
 
-// segmentable tells whether the kernel knows UDP_SEGMENT (4.18 and later).
+// segmentable reports whether the kernel supports UDP_SEGMENT (4.18 and later).
 func segmentable(fd int) bool {
 	_, err := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT)
 	return err == nil
 }
 
-// trustGRO tells whether the kernel is new enough for UDP_GRO: before 5.12 it could merge what it should not.
+// trustGRO reports whether the kernel is new enough for UDP_GRO: before 5.12 it merged packets that it must not
+// merge.
 func trustGRO() bool { return kernelAtLeast(5, 12) }
 
 func kernelAtLeast(major, minor int) bool {
@@ -211,7 +233,7 @@ func kernelAtLeast(major, minor int) bool {
 	return unix.Uname(&u) == nil && versionAtLeast(unix.ByteSliceToString(u.Release[:]), major, minor)
 }
 
-// versionAtLeast reads a kernel release such as 6.1.0-56-amd64.
+// versionAtLeast parses a kernel release such as 6.1.0-56-amd64.
 func versionAtLeast(release string, major, minor int) bool {
 	var a, b int
 	if n, _ := fmt.Sscanf(release, "%d.%d", &a, &b); n < 2 {
@@ -233,4 +255,13 @@ func (l *Link) Close() error {
 		p.close()
 	}
 	return nil
+}
+
+// Open opens a link. It returns EADDRINUSE if another program, or rdma_rxe in this network namespace, holds the port
+// at one of the addresses, and EADDRNOTAVAIL if an address does not belong to this machine.
+func Open(cfg Config) (link.Link, error) {
+	if os.Getenv("VERBENA_UDP") == "plain" {
+		return openPlain(cfg)
+	}
+	return openBatched(cfg)
 }

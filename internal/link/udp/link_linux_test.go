@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 
 func configOf(l link.Link) Config { return l.(*Link).cfg }
 
-// TestSegmentationRefused has the kernel refuse trains, as it does where a device cannot do them.
+// TestSegmentationRefused makes the kernel refuse GSO runs, as for a device that does not support them.
 func TestSegmentationRefused(t *testing.T) {
 	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
 	p := l.ports[0]
@@ -40,7 +41,8 @@ func TestSegmentationRefused(t *testing.T) {
 	}
 }
 
-// TestHeaderFields: traffic class and hop limit travel, in trains and alone, and only where asked.
+// TestHeaderFields checks that traffic class and hop limit arrive, in GSO runs and in single packets, and only where
+// they were set.
 func TestHeaderFields(t *testing.T) {
 	for _, a := range loopbacks {
 		l := open(t, Config{Addrs: []netip.Addr{a}, Port: testPort(t)})
@@ -73,12 +75,12 @@ func TestHeaderFields(t *testing.T) {
 	}
 }
 
-// TestPatience: a full socket buffer is waited for, but not for ever.
-func TestPatience(t *testing.T) {
+// TestSendTimeout checks that Send waits for a full socket buffer, up to a limit.
+func TestSendTimeout(t *testing.T) {
 	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
 	s := &l.ports[0].sender
 	for _, errno := range []unix.Errno{unix.EAGAIN, unix.ENOBUFS} {
-		s.socket, s.patience = l.ports[0].tx[0], sendPatience
+		s.socket, s.timeLeft = l.ports[0].tx[0], sendTimeout
 		within(t, errno.Error(), 0, 5*time.Second, func() {
 			n := 0
 			for s.retry(errno) {
@@ -110,7 +112,8 @@ func TestTrain(t *testing.T) {
 		{"one", packets{pkt(x, 0, 100)}, 1},
 		{"equal", packets{pkt(x, 0, 100), pkt(x, 100, 100), pkt(x, 200, 100)}, 3},
 		{"a shorter one ends it", packets{pkt(x, 0, 100), pkt(x, 100, 100), pkt(x, 200, 60), pkt(x, 260, 100)}, 3},
-		{"several shorter ones begin another", packets{pkt(x, 0, 100), pkt(x, 100, 100), pkt(x, 200, 60), pkt(x, 260, 60)}, 2},
+		{"several shorter ones begin another", packets{pkt(x, 0, 100), pkt(x, 100, 100), pkt(x, 200, 60), pkt(x, 260, 60)},
+			2},
 		{"a longer one begins another", packets{pkt(x, 0, 100), pkt(x, 100, 104)}, 1},
 		{"other path", packets{pkt(x, 0, 100), pkt(x, 100, 100), pkt(y, 200, 100)}, 2},
 		{"equal path", packets{pkt(x, 0, 100), pkt(likeX, 100, 100), pkt(x, 200, 100)}, 3},
@@ -119,7 +122,8 @@ func TestTrain(t *testing.T) {
 		{"a datagram is full", packets{pkt(x, 0, 1000), pkt(x, 1000, 1000), pkt(x, 2000, 1000)}, 3},
 		{"too long for a segment", packets{pkt(x, 0, 1004), pkt(x, 1004, 1004)}, 1},
 	} {
-		if got := (&port{link: &Link{mtu: 1000}}).train(&link.TxBatch{Packets: c.pkts, Buf: make([]byte, 8<<10)}, 0); got != c.want {
+		if got := (&port{link: &Link{mtu: 1000}}).train(&link.TxBatch{Packets: c.pkts, Buf: make([]byte, 8<<10)},
+			0); got != c.want {
 			t.Errorf("%s: %d packets, want %d", c.name, got, c.want)
 		}
 	}
@@ -127,14 +131,16 @@ func TestTrain(t *testing.T) {
 	for i := range big {
 		big[i] = link.TxPacket{Path: x, Off: i * 4112, Len: 4112}
 	}
-	if got := (&port{link: &Link{mtu: 9000}}).train(&link.TxBatch{Packets: big, Buf: make([]byte, 1<<17)}, 0); got != link.MaxTrain/4112 {
+	if got := (&port{link: &Link{mtu: 9000}}).train(&link.TxBatch{Packets: big, Buf: make([]byte, 1<<17)},
+		0); got != link.MaxTrain/4112 {
 		t.Errorf("%d packets of 4112 bytes, want %d", got, link.MaxTrain/4112)
 	}
 }
 
 func TestVersionAtLeast(t *testing.T) {
 	for release, want := range map[string]bool{
-		"5.12": true, "5.12.0-rc1": true, "5.11.99-generic": false, "6.1.0-56-amd64": true, "4.18": false, "10.0": true, "": false, "x.y": false,
+		"5.12": true, "5.12.0-rc1": true, "5.11.99-generic": false, "6.1.0-56-amd64": true, "4.18": false, "10.0": true,
+		"": false, "x.y": false,
 	} {
 		if got := versionAtLeast(release, 5, 12); got != want {
 			t.Errorf("%q at least 5.12: %v", release, got)
@@ -179,7 +185,7 @@ func TestCloseLeavesNothing(t *testing.T) { kinds(t, testCloseLeavesNothing) }
 
 func testCloseLeavesNothing(t *testing.T) {
 	port := testPort(t)
-	open(t, Config{Addrs: []netip.Addr{lo4}, Port: port}) // for the network poller's own descriptors
+	open(t, Config{Addrs: []netip.Addr{lo4}, Port: port}) // opens the descriptors of the network poller
 	fds, goroutines := descriptors(t), runtime.NumGoroutine()
 	for range 5 {
 		l, err := Open(Config{Addrs: []netip.Addr{lo4b, lo4c}, Port: port, Ports: 3})
@@ -189,7 +195,8 @@ func testCloseLeavesNothing(t *testing.T) {
 		l.Join(netip.MustParseAddr("239.77.9.9"))
 		done := make(chan struct{})
 		go func() { defer close(done); l.Ports()[1].Wait(-1) }()
-		if _, err := Open(Config{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.7"), lo4}, Port: port, Ports: 3}); err == nil {
+		if _, err := Open(Config{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.7"), lo4}, Port: port,
+			Ports: 3}); err == nil {
 			t.Fatal("a taken port was opened")
 		}
 		l.SetAddrs([]netip.Addr{lo4c, netip.MustParseAddr("127.0.0.8")})
@@ -210,7 +217,8 @@ func testCloseLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestControlCalls changes a link while it works. It is for the race detector and for closed descriptors.
+// TestControlCalls changes a link while it sends and receives, for the race detector and to find use of closed
+// descriptors.
 func TestControlCalls(t *testing.T) { kinds(t, testControlCalls) }
 
 func testControlCalls(t *testing.T) {
@@ -259,5 +267,25 @@ func testControlCalls(t *testing.T) {
 	}
 	if c := l.Ports()[0].Counters(); c.RxICRCErrors+c.RxMalformed != 0 {
 		t.Errorf("counters %+v, want no errors", c)
+	}
+}
+
+// TestHiddenOwner checks that the remedy works: rdma_rxe releases the port when its module is removed, not when its
+// devices are, and holds it at every address.
+func TestHiddenOwner(t *testing.T) {
+	for _, c := range []struct {
+		rxe       []string
+		loaded    bool
+		has, lack string
+	}{
+		{nil, false, "another user's program; stop it, or use another address", "rdma_rxe"},
+		{nil, true, "remove it (modprobe -r rdma_rxe), or use another network namespace", "use another address"},
+		{[]string{"rxe0"}, true, "remove it (rdma link delete rxe0; modprobe -r rdma_rxe)", "use another address"},
+		{[]string{"rxe0", "r1"}, false, "(rdma link delete r1; rdma link delete rxe0; modprobe -r rdma_rxe)",
+			"use another address"},
+	} {
+		if got := hiddenOwner(c.rxe, c.loaded); !strings.Contains(got, c.has) || strings.Contains(got, c.lack) {
+			t.Errorf("%q, %v: %s", c.rxe, c.loaded, got)
+		}
 	}
 }

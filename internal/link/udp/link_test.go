@@ -15,7 +15,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// TestPortTaken: nobody shares the port, not even another process of the same user with as many shards.
+// TestPortTaken checks that no other link shares the port, not even one of another process of the same user with as
+// many shards.
 func TestPortTaken(t *testing.T) { kinds(t, testPortTaken) }
 
 func testPortTaken(t *testing.T) {
@@ -29,7 +30,7 @@ func testPortTaken(t *testing.T) {
 				t.Fatalf("%v, %d ports beside %d: %v, want EADDRINUSE", a, n[1], n[0], err)
 			}
 			if !strings.Contains(err.Error(), netip.AddrPortFrom(a, port).String()) {
-				t.Errorf("the error does not say which address and port: %v", err)
+				t.Errorf("the error does not name address and port: %v", err)
 			}
 			if c, err := net.ListenUDP(network(a), net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, port))); err == nil {
 				c.Close()
@@ -55,7 +56,7 @@ func testPortTakenByOthers(t *testing.T) {
 			t.Fatalf("beside a socket at %s: %v, want EADDRINUSE", at, err)
 		}
 		if _, proc := os.Stat("/proc/net/udp"); proc == nil && !strings.Contains(err.Error(), "this process") {
-			t.Errorf("the error does not say who has the port: %v", err)
+			t.Errorf("the error does not name the owner of the port: %v", err)
 		}
 		c.Close()
 	}
@@ -92,23 +93,23 @@ func testBadConfig(t *testing.T) {
 	}
 }
 
-// exchange sends one packet from a to b and checks whether it comes, as wanted. What comes too late when
-// nothing is wanted is not seen.
+// exchange sends one packet from a to b and checks whether it arrives, as wanted. It does not detect an unwanted
+// packet that arrives late.
 func exchange(t *testing.T, from, to link.Link, a, b netip.Addr, want bool) {
 	t.Helper()
 	qpn := uint32(0)
 	if b.IsMulticast() {
 		qpn = wire.MulticastQPN
 	}
-	patience := 30 * time.Millisecond
+	limit := 30 * time.Millisecond
 	if want {
-		patience = 5 * time.Second
+		limit = 5 * time.Second
 	}
 	tx := link.NewTxBatch(1, 100)
 	fill(tx.Alloc(&link.Path{Src: a, Dst: b}, 1, 32), qpn, 1)
 	from.Ports()[0].Send(tx)
 	var rx link.RxBatch
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
 		if to.Ports()[0].Recv(&rx) > 0 {
 			if p := rx.Packets[0]; !want || p.Src != a || p.Dst != b || len(rx.Packets) > 1 {
 				t.Errorf("%v -> %v: %d packets came, the first from %v for %v", a, b, len(rx.Packets), p.Src, p.Dst)
@@ -177,7 +178,7 @@ func testAfterClose(t *testing.T) {
 	if err := l.Close(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Close after Close: %v, want net.ErrClosed", err)
 	}
-	// Use after Close does nothing, and does not hurt.
+	// Calls after Close do nothing.
 	p := l.Ports()[0]
 	tx := link.NewTxBatch(1, 100)
 	fill(tx.Alloc(&link.Path{Src: lo4, Dst: lo4}, 1, 32), 0, 1)
@@ -190,7 +191,7 @@ func testAfterClose(t *testing.T) {
 	p.Wait(time.Second)
 }
 
-// TestSendNowhere: what cannot be sent is dropped and counted, and the rest goes on.
+// TestSendNowhere checks that packets that cannot be sent are dropped and counted, and that the others are sent.
 func TestSendNowhere(t *testing.T) { kinds(t, testSendNowhere) }
 
 func testSendNowhere(t *testing.T) {
@@ -203,12 +204,12 @@ func testSendNowhere(t *testing.T) {
 		{Src: lo4b, Dst: lo4},
 		{Src: lo4, Dst: lo6},
 		good,
-		{Src: lo4, Dst: netip.MustParseAddr("127.9.9.9")}, // nobody is there: the network loses it
+		{Src: lo4, Dst: netip.MustParseAddr("127.9.9.9")}, // no socket is there: the network drops it
 		good,
 	} {
 		fill(tx.Alloc(path, 1, 32), 0, uint32(i))
 	}
-	fill(tx.Alloc(good, 1, 66000), 0, 6) // longer than a datagram can be
+	fill(tx.Alloc(good, 1, 66000), 0, 6) // longer than the longest datagram
 	fill(tx.Alloc(good, 1, 32), 0, 7)
 	p.Send(tx)
 	time.Sleep(20 * time.Millisecond) // for the ICMP message
@@ -231,8 +232,8 @@ func TestMTU(t *testing.T) {
 	if got := l.MTU(); got < 4096+100 || got > 65535-48 {
 		t.Errorf("MTU of the loopback interface: %d", got)
 	}
-	if b, ok := l.(interface{ RecvBuffer() int }); !ok || b.RecvBuffer() < 4096 {
-		t.Error("the link does not tell its receive buffer")
+	if got := l.Capabilities().RecvBuffer; got < 4096 {
+		t.Errorf("receive buffer of %d bytes", got)
 	}
 	for _, c := range []struct{ ifi, want int }{{1500, 1452}, {9000, 8952}, {65536, 65487}} {
 		if got := mtuOf(&net.Interface{MTU: c.ifi}); got != c.want {

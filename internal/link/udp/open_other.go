@@ -8,8 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
-// Open opens a link. It fails with EADDRINUSE when another program holds the port at one of
-// the addresses, and with EADDRNOTAVAIL when an address is not this machine's.
+// Open opens a link. It returns EADDRINUSE if another program holds the port at one of the addresses, and
+// EADDRNOTAVAIL if an address does not belong to this machine.
 func Open(cfg Config) (link.Link, error) { return openPlain(cfg) }
 
-func portHolder(netip.AddrPort) string { return "another program; stop it, or use another address" }
+func portOwner(netip.AddrPort) string { return "another program; stop it, or use another address" }

@@ -15,23 +15,24 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// plainLink is the link by means of package net: one system call for each packet, and a goroutine
-// that reads each receive socket into the rings of the ports.
+// A plainLink is a link over package net: one system call for each packet, and a goroutine that reads each receive
+// socket into the rings of the ports.
 //
-// It neither sends nor shows traffic class and hop limit, and has no multicast. Over IPv4 its packets verify at peers that, like Verbena, do not insist on the
-// identification, and at all peers where the system sends 0 with DF (Linux, macOS).
+// It neither sends nor returns traffic class and hop limit, and has no multicast. Over IPv4 its packets verify at
+// peers that, like Verbena, accept any identification, and at all peers if the system sends 0 with DF (Linux, macOS).
 type plainLink struct {
 	cfg   Config
 	ifi   *net.Interface
 	ports []*plainPort
 	ready sync.WaitGroup // of the reading goroutines
 
-	mu     sync.RWMutex // Send reads, changes of the addresses write
-	socks  []plainSocket
+	mu    sync.RWMutex // Send holds it for reading, changes of the addresses for writing
+	socks []plainSocket
+	// +checklocks:mu
 	closed bool
 }
 
-// plainSocket is one address: where it is received and where it is sent from.
+// A plainSocket is the pair of sockets of one address.
 type plainSocket struct {
 	addr   netip.Addr
 	rx, tx *net.UDPConn
@@ -64,8 +65,10 @@ func (l *plainLink) Ports() []link.Port {
 
 func (l *plainLink) MTU() int { return mtuOf(l.ifi) }
 
-// RecvBuffer is what was asked for: package net does not tell what the kernel gave.
-func (l *plainLink) RecvBuffer() int { return l.cfg.RecvBuffer }
+// Capabilities returns the buffer size that was requested: package net does not return the one that the kernel gave.
+func (l *plainLink) Capabilities() link.Capabilities {
+	return link.Capabilities{RecvBuffer: l.cfg.RecvBuffer}
+}
 
 func (l *plainLink) SetAddrs(addrs []netip.Addr) error {
 	addrs, err := checkAddrs(addrs)
@@ -158,8 +161,9 @@ func (l *plainLink) read(c *net.UDPConn, dst netip.Addr) {
 				return
 			}
 			if err != nil {
-				// Such as a packet too long, or an ICMP message. Whatever it is, do not spin.
-				l.ports[0].ring.giveBack(pkt)
+				// Such as a packet that is too long, or an ICMP message. The pause prevents a busy
+				// loop.
+				l.ports[0].ring.release(pkt)
 				time.Sleep(time.Millisecond)
 				continue
 			}
@@ -170,7 +174,7 @@ func (l *plainLink) read(c *net.UDPConn, dst netip.Addr) {
 	})
 }
 
-// portOf steers a packet, which may be anything.
+// portOf returns the port of a packet, which is not checked yet.
 func (l *plainLink) portOf(pkt *plainPacket) *plainPort {
 	if pkt.n < wire.BTHLen {
 		return l.ports[0]
@@ -178,11 +182,11 @@ func (l *plainLink) portOf(pkt *plainPacket) *plainPort {
 	return l.ports[int(wire.BTH(pkt.buf).DestQPN())%len(l.ports)]
 }
 
-// Join fails: package net can bind a multicast socket only to all addresses, which the sockets of the
-// local addresses forbid.
+// Join fails: package net can bind a multicast socket only to all addresses, which conflicts with the sockets of the
+// local addresses.
 func (l *plainLink) Join(group netip.Addr) error { return l.noGroups("join", group) }
 
-// Leave fails too.
+// Leave fails, as Join does.
 func (l *plainLink) Leave(group netip.Addr) error { return l.noGroups("leave", group) }
 
 func (l *plainLink) noGroups(what string, group netip.Addr) error {

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	plainRing   = 4096 // packets that wait in a port; more are lost, as in a full socket buffer
+	plainRing   = 4096 // packets queued in a port; more are dropped
 	plainBatch  = 256  // packets of one Recv
 	maxReceived = 4096 + 256
 )
 
-// plainPacket is a received packet, not yet checked.
+// A plainPacket is a received packet, not yet checked.
 type plainPacket struct {
 	buf      []byte
 	n        int
@@ -26,7 +26,7 @@ type plainPacket struct {
 	source   uint16
 }
 
-// plainPort is one shard's end of a plainLink.
+// A plainPort is the port of one shard.
 type plainPort struct {
 	link *plainLink
 	ring ring
@@ -35,7 +35,7 @@ type plainPort struct {
 	verify verifier
 	path   *link.Path
 	flow   wire.Flow
-	source uint16 // the port that flow is about
+	source uint16 // source port of flow
 
 	counters counters
 }
@@ -72,7 +72,7 @@ func (p *plainPort) Send(b *link.TxBatch) {
 	b.Reset()
 }
 
-// errnoOf is the errno of a failed write.
+// errnoOf returns the errno of a failed write.
 func errnoOf(err error) syscall.Errno {
 	const wsaEMSGSIZE = 10040
 	errno := syscall.EIO
@@ -113,22 +113,29 @@ func (p *plainPort) Wait(d time.Duration) { p.ring.wait(d) }
 // Wake ends a Wait; see link.Port.
 func (p *plainPort) Wake() { p.ring.wake() }
 
-// Counters reads the counters.
+// Capabilities returns no optional interfaces.
+func (p *plainPort) Capabilities() link.PortCapabilities { return link.PortCapabilities{} }
+
+// Counters returns the counters.
 func (p *plainPort) Counters() link.Counters { return p.counters.read() }
 
-// ring is the packets that wait in a port, bounded, and the place where its goroutine parks.
+// A ring holds the packets queued in a port, up to a bound, and parks the goroutine of the port.
 type ring struct {
-	mu      sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	packets []*plainPacket
-	free    []*plainPacket
-	woken   bool
-	closed  bool
+	// +checklocks:mu
+	free []*plainPacket
+	// +checklocks:mu
+	woken bool
+	// +checklocks:mu
+	closed bool
 
-	signal chan struct{} // holds one token when something has changed
+	signal chan struct{} // holds one token after a change
 	timer  *time.Timer   // of the goroutine in wait
 }
 
-// buffer is a packet to read into.
+// buffer returns a packet to read into.
 func (r *ring) buffer() *plainPacket {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +147,7 @@ func (r *ring) buffer() *plainPacket {
 	return &plainPacket{buf: make([]byte, maxReceived)}
 }
 
-func (r *ring) giveBack(pkt *plainPacket) {
+func (r *ring) release(pkt *plainPacket) {
 	r.mu.Lock()
 	r.free = append(r.free, pkt)
 	r.mu.Unlock()
@@ -154,7 +161,7 @@ func (r *ring) push(pkt *plainPacket) {
 		r.free = append(r.free, pkt)
 	}
 	r.mu.Unlock()
-	r.poke()
+	r.notify()
 }
 
 // pop takes back the packets that were lent and lends up to n others.
@@ -172,7 +179,7 @@ func (r *ring) pop(lent []*plainPacket, n int) []*plainPacket {
 	return lent
 }
 
-func (r *ring) poke() {
+func (r *ring) notify() {
 	select {
 	case r.signal <- struct{}{}:
 	default:
@@ -183,18 +190,18 @@ func (r *ring) wake() {
 	r.mu.Lock()
 	r.woken = true
 	r.mu.Unlock()
-	r.poke()
+	r.notify()
 }
 
 func (r *ring) close() {
 	r.mu.Lock()
 	r.closed = true
 	r.mu.Unlock()
-	r.poke()
+	r.notify()
 }
 
-// over tells whether there is nothing to wait for.
-func (r *ring) over() bool {
+// done reports whether wait must return.
+func (r *ring) done() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	over := r.woken || r.closed || len(r.packets) > 0
@@ -213,7 +220,7 @@ func (r *ring) wait(d time.Duration) {
 		defer r.timer.Stop()
 		expired = r.timer.C
 	}
-	for !r.over() {
+	for !r.done() {
 		select {
 		case <-r.signal:
 		case <-expired:

@@ -14,47 +14,49 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// rxSocket is a receive socket, bound to addr and the RoCEv2 port.
+// An rxSocket is a receive socket, bound to addr and the RoCEv2 port.
 type rxSocket struct {
 	fd     int
-	addr   netip.Addr   // a local address or a group
-	shared bool         // the descriptor is the group's
-	index  int          // in the group: a lane, or host.GSI
-	sorter *host.Sorter // if it is shared, for what is other processes'
+	addr   netip.Addr // a local address or a group
+	shared bool       // other processes have the socket open too
+	index  int        // in the group of processes: see host.SocketOf
+	group  forwarder  // of a shared socket, for packets of other processes
 }
 
-// gsi tells whether it is the socket of QP 1.
+// gsi reports whether s is the socket of QP 1.
 func (s *rxSocket) gsi() bool { return s.shared && s.index == host.GSI }
 
-// foreign tells whether a packet should perhaps not have come here.
+// foreign reports whether a packet may belong to another process.
 func (s *rxSocket) foreign(pkt []byte) bool {
 	return s.shared && (s.index == host.GSI || host.SocketOf(wire.BTH(pkt).DestQPN()) != s.index)
 }
 
-// txSocket is a transmit socket, bound to addr and its own source port.
+// A txSocket is a transmit socket, bound to addr and its own source port.
 type txSocket struct {
 	fd   int
 	addr netip.Addr
 	port uint16
 }
 
-// port is one shard's sockets. The lock is for changes of the addresses: Send and Recv take
-// it, once for each batch, and find it free.
+// A port is the sockets of one shard. The lock is for changes of the addresses: Send and Recv lock it once for each
+// batch, without contention.
 type port struct {
 	link  *Link
 	index int
 	wait  *waiter
 
-	mu     sync.Mutex
-	rx     []rxSocket
-	only   int // index of the only socket that is not QP 1's; -1 if there are several
-	turn   uint
-	tx     []*txSocket // of each address the first is for paths that want no source port
-	noMore bool        // no further source port can be opened
-	sender sender
-	lender lender
-	verify verifier
-	events [16]unix.EpollEvent // for Recv
+	mu   sync.Mutex
+	rx   []rxSocket
+	only int // index of the only socket besides that of QP 1; -1 if there are several
+	// +checklocks:mu
+	turn     uint
+	tx       []*txSocket // of each address the first is for paths without a source port
+	noMore   bool        // no further source port can be opened
+	sender   sender
+	lender   lender
+	attempts attempts // to find a multicast group
+	verify   verifier
+	events   [16]unix.EpollEvent // for Recv
 
 	counters counters
 }
@@ -69,7 +71,7 @@ func newPort(l *Link, index int) (*port, error) {
 	return p, nil
 }
 
-// add takes over a receive socket, and a transmit socket unless that is nil.
+// add takes over a receive socket, and a transmit socket unless it is nil.
 func (p *port) add(rx rxSocket, tx *txSocket) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,16 +107,13 @@ func (p *port) remove(a netip.Addr) {
 	p.sender.forget()
 }
 
-// drop ends receiving at a socket. A shared one stays open in other processes, and so would stay watched.
+// drop closes a socket. It stops watching it first, because other processes may have a shared socket open.
 func (p *port) drop(s rxSocket) {
-	if s.shared {
-		p.wait.unwatch(s.fd)
-		return
-	}
+	p.wait.unwatch(s.fd)
 	unix.Close(s.fd)
 }
 
-// findOnly keeps the books of the ordinary sockets.
+// findOnly updates only.
 func (p *port) findOnly() {
 	p.only = -1
 	n := 0
@@ -149,5 +148,5 @@ func (p *port) Wait(d time.Duration) { p.wait.wait(d) }
 // Wake ends a Wait; see link.Port.
 func (p *port) Wake() { p.wait.wake() }
 
-// Counters reads the counters.
+// Counters returns the counters.
 func (p *port) Counters() link.Counters { return p.counters.read() }

@@ -11,18 +11,19 @@ import (
 )
 
 const (
-	// With UDP_GRO a message is a train of packets, up to 64 KiB.
+	// With UDP_GRO a message is a GSO run of up to 64 KiB.
 	trainSlots    = 16
 	trainSlotSize = 64 << 10
-	// Without, it is one packet. No RoCEv2 packet is longer than its slot: 4096 bytes of payload, headers, ICRC.
+	// Without UDP_GRO it is one packet. No RoCEv2 packet is longer than its slot: 4096 bytes of payload, headers,
+	// ICRC.
 	packetSlots    = 64
 	packetSlotSize = 4096 + 256
 )
 
-// gsiTurns is how many times the only other socket is read, without asking which ones have something, before the one of QP 1.
+// gsiTurns is the number of reads of the only other socket, without epoll_wait, before the socket of QP 1 is read.
 const gsiTurns = 16
 
-// buffers is what a batch receives into: slots for messages, and what recvmmsg wants with each.
+// buffers are the receive buffers of a batch: slots for messages, and the arguments of recvmmsg for each.
 type buffers struct {
 	slotSize int
 	data     []byte
@@ -54,13 +55,13 @@ func newBuffers(slots, slotSize int) *buffers {
 	return m
 }
 
-// prepare sets what the kernel changes in a header that it has used.
+// prepare restores the fields of a header that the kernel has changed.
 func (m *buffers) prepare(i int) {
 	m.hdrs[i].Namelen = unix.SizeofSockaddrInet6
 	m.hdrs[i].SetControllen(len(m.controls[i].buf))
 }
 
-// buffersOf returns the buffers that hang on a batch, or hangs new ones on it.
+// buffersOf returns the buffers of a batch, which it allocates the first time.
 func (p *port) buffersOf(b *link.RxBatch) *buffers {
 	slots, size := packetSlots, packetSlotSize
 	if p.link.gro.Load() {
@@ -86,6 +87,8 @@ func (p *port) Recv(b *link.RxBatch) int {
 	p.turn++
 	if p.only >= 0 && (len(p.rx) == 1 || p.turn%gsiTurns != 0) {
 		p.recvFrom(&p.rx[p.only], b, m, 0)
+	} else if len(p.rx) == 1 { // the socket of QP 1
+		p.recvFrom(&p.rx[0], b, m, 0)
 	} else if len(p.rx) > 1 {
 		slot := 0
 		n, _ := unix.EpollWait(p.wait.sockets, p.events[:], 0)
@@ -101,7 +104,7 @@ func (p *port) Recv(b *link.RxBatch) int {
 	return len(b.Packets)
 }
 
-// recvFrom fetches what is in one socket into the slots from slot on, and returns the first free one.
+// recvFrom receives from one socket into the slots from slot on, and returns the first free one.
 func (p *port) recvFrom(s *rxSocket, b *link.RxBatch, m *buffers, slot int) int {
 	n, errno := recvmmsg(s.fd, m.hdrs[slot:])
 	if errno != 0 {
@@ -130,7 +133,7 @@ func (p *port) take(s *rxSocket, b *link.RxBatch, m *buffers, i int) {
 	src, srcPort := addrOf(&m.names[i])
 	dst := s.addr
 	if p.link.loopback && dst.Is6() {
-		if g, ok := p.link.groupOf(data[:min(segment, len(data))], src, srcPort); ok {
+		if g, ok := p.groupOf(s, data[:min(segment, len(data))], src, srcPort); ok {
 			dst = g
 		}
 	}
@@ -139,7 +142,8 @@ func (p *port) take(s *rxSocket, b *link.RxBatch, m *buffers, i int) {
 		pkt := data[:min(segment, len(data))]
 		data = data[len(pkt):]
 		if body, ok := v.check(f, pkt, f.guess(k, meta.segment > 0)); ok {
-			if s.foreign(body) && s.sorter.Forward(host.Mail{Packet: body, Src: src, Dst: dst, TClass: meta.tclass, HopLimit: meta.hopLimit}) {
+			if s.foreign(body) && s.group.Forward(host.Mail{Packet: body, Src: src, Dst: dst, TClass: meta.tclass,
+				HopLimit: meta.hopLimit}) {
 				continue
 			}
 			b.Packets = append(b.Packets, link.RxPacket{
@@ -149,7 +153,7 @@ func (p *port) take(s *rxSocket, b *link.RxBatch, m *buffers, i int) {
 	}
 }
 
-// addrOf reads the sender's address.
+// addrOf returns the address of the sender.
 func addrOf(name *unix.RawSockaddrInet6) (a netip.Addr, port uint16) {
 	port = bigEndian(name.Port) // at the same place in both forms
 	if name.Family == unix.AF_INET {
@@ -158,9 +162,12 @@ func addrOf(name *unix.RawSockaddrInet6) (a netip.Addr, port uint16) {
 	return netip.AddrFrom16(name.Addr), port
 }
 
-// recvmmsg does not block, and so does not tell Go's runtime, which hands the P of a thread in a system call to another thread when that takes
-// longer than 20 µs: of two that are busy then each pushes the other off its core.
+// recvmmsg does not block, so it does not inform Go's runtime, which moves the P of a thread in a system call to
+// another thread after 20 µs: two busy threads would then take the core from each other.
 func recvmmsg(fd int, hdrs []mmsghdr) (int, unix.Errno) {
+	if refused.recvmmsg {
+		return oneByOne(unix.SYS_RECVMSG, fd, hdrs, unix.MSG_DONTWAIT)
+	}
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&hdrs[0])), uintptr(len(hdrs)),
 		unix.MSG_DONTWAIT, 0, 0)
 	return int(n), errno

@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// rawSender is a plain socket that sends datagrams as they are to a link.
+// A rawSender is a plain socket that sends unmodified datagrams to a link.
 type rawSender struct {
 	*net.UDPConn
 	to   netip.AddrPort
@@ -38,7 +38,7 @@ func (s rawSender) send(t *testing.T, b []byte) {
 	}
 }
 
-// sealed makes a packet of n bytes, BTH to pad, with the ICRC that it has when sent with the given identification.
+// sealed returns a packet of n bytes, BTH to pad, with the ICRC for the given identification.
 func (s rawSender) sealed(n int, seq uint32, id uint16) []byte {
 	b := make([]byte, n+wire.ICRCLen)
 	fill(b[:n], 1, seq)
@@ -46,8 +46,8 @@ func (s rawSender) sealed(n int, seq uint32, id uint16) []byte {
 	return b
 }
 
-// settle waits until the port has counted n packets of any kind.
-func settle(t *testing.T, p link.Port, n uint64) link.Counters {
+// awaitCount waits until the port has counted n packets of any kind.
+func awaitCount(t *testing.T, p link.Port, n uint64) link.Counters {
 	t.Helper()
 	var rx link.RxBatch
 	for deadline := time.Now().Add(5 * time.Second); ; {
@@ -63,7 +63,7 @@ func settle(t *testing.T, p link.Port, n uint64) link.Counters {
 	}
 }
 
-// TestAnyIdentification is what a sender that numbers its IPv4 packets, as rxe and NICs do, looks like.
+// TestAnyIdentification sends with increasing IPv4 identifications, as rxe and NICs do.
 func TestAnyIdentification(t *testing.T) { kinds(t, testAnyIdentification) }
 
 func testAnyIdentification(t *testing.T) {
@@ -105,16 +105,17 @@ func testBadICRC(t *testing.T) {
 		const n = 200
 		for i := range n {
 			b := s.sealed(100, uint32(i), 0)
-			// Not byte 4 of the BTH, which is not covered, and not what makes it malformed.
+			// Byte 4 of the BTH is not covered, and a change of the other header bytes can make the
+			// packet malformed.
 			bit := 8*wire.BTHLen + rand.IntN(8*(len(b)-wire.BTHLen))
 			b[bit/8] ^= 1 << (bit % 8)
 			s.send(t, b)
 			if i%20 == 19 {
-				settle(t, l.Ports()[0], uint64(i))
+				awaitCount(t, l.Ports()[0], uint64(i))
 			}
 		}
-		c := settle(t, l.Ports()[0], n)
-		// Over IPv4, 16 bits of checking remain: one in 65536 of these comes through.
+		c := awaitCount(t, l.Ports()[0], n)
+		// Over IPv4 the ICRC has 16 bits of redundancy: one in 65536 of these packets is accepted.
 		if c.RxICRCErrors < n-2 || c.RxMalformed != 0 || a.Is6() && c.RxICRCErrors != n {
 			t.Errorf("%v: counters %+v, want %d ICRC errors", a, c, n)
 		}
@@ -154,10 +155,10 @@ func testMalformed(t *testing.T) {
 		}
 		send(b)
 		if sent%20 == 0 {
-			settle(t, l.Ports()[0], sent) // before the socket's buffer is full
+			awaitCount(t, l.Ports()[0], sent) // before the socket's buffer is full
 		}
 	}
-	c := settle(t, l.Ports()[0], sent)
+	c := awaitCount(t, l.Ports()[0], sent)
 	if c.RxPackets != 0 || c.RxMalformed < 300 {
 		t.Errorf("counters %+v, want nothing accepted", c)
 	}
@@ -167,7 +168,7 @@ func testMalformed(t *testing.T) {
 	}
 }
 
-// TestShards checks that a packet comes to the port of its QPN.
+// TestShards checks that a packet arrives at the port of its QPN.
 func TestShards(t *testing.T) { kinds(t, testShards) }
 
 func testShards(t *testing.T) {

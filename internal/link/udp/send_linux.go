@@ -15,10 +15,10 @@ import (
 
 const (
 	sendMessages = 64 // messages of one sendmmsg
-	maxSegments  = 64 // of one UDP_SEGMENT message; the kernel's UDP_MAX_SEGMENTS was 64 until 6.9
+	maxSegments  = 64 // segments of one GSO run; UDP_MAX_SEGMENTS of the kernel was 64 until 6.9
 
-	// sendPatience is how long one Send waits in total for a full socket buffer to drain.
-	sendPatience = time.Millisecond
+	// sendTimeout limits the time that one Send waits in total for a full socket buffer to drain.
+	sendTimeout = time.Millisecond
 )
 
 // mmsghdr is struct mmsghdr.
@@ -27,10 +27,10 @@ type mmsghdr struct {
 	n uint32
 }
 
-// run is the packets of the batch that one message carries.
+// A run is the packets of the batch that one message carries.
 type run struct{ first, count int }
 
-// sender turns batches into messages. All of its memory is here, once for each port.
+// A sender turns batches into messages. All of its memory is here, once for each port.
 type sender struct {
 	hdrs     [sendMessages]mmsghdr
 	iovs     [sendMessages]unix.Iovec
@@ -39,14 +39,14 @@ type sender struct {
 	runs     [sendMessages]run
 	sent     []bool    // packets of the batch that are in a message, or were dropped
 	n        int       // messages filled
-	socket   *txSocket // of all of them
+	socket   *txSocket // of all messages
 
-	// What the last path came to.
+	// The last path and its socket and flow.
 	path *link.Path
-	from *txSocket // nil: we do not have its source address
+	from *txSocket // nil: the link does not have the source address
 	flow wire.Flow
 
-	patience time.Duration
+	timeLeft time.Duration
 }
 
 func (s *sender) init() {
@@ -58,14 +58,14 @@ func (s *sender) init() {
 	}
 }
 
-// forget drops what depends on the set of sockets.
+// forget drops the state that depends on the set of sockets.
 func (s *sender) forget() { s.path, s.from, s.socket = nil, nil, nil }
 
 // Send transmits a batch; see link.Port.
 func (p *port) Send(b *link.TxBatch) {
 	p.mu.Lock()
 	s := &p.sender
-	s.patience = sendPatience
+	s.timeLeft = sendTimeout
 	s.sent = slices.Grow(s.sent[:0], len(b.Packets))[:len(b.Packets)]
 	clear(s.sent)
 	for i := 0; i < len(b.Packets); {
@@ -76,8 +76,9 @@ func (p *port) Send(b *link.TxBatch) {
 	b.Reset()
 }
 
-// fill makes messages of the packets from i on that leave through the same socket as that one, sealed, as many as fit into
-// one sendmmsg. It returns the first packet that is left. Packets of one path, hence of one QP, stay in their order.
+// fill makes messages of the packets from i on that leave through the same socket as packet i, with their ICRCs, as
+// many as fit into one sendmmsg. It returns the index of the first packet that is left. Packets of one path, hence of
+// one QP, stay in order.
 func (p *port) fill(b *link.TxBatch, i int) (left int) {
 	s := &p.sender
 	s.n, s.socket = 0, nil
@@ -115,7 +116,7 @@ func (p *port) fill(b *link.TxBatch, i int) (left int) {
 	return min(left, i)
 }
 
-// usePath finds out what a path means, unless it is the last one.
+// usePath looks up the socket and the flow of a path, unless it is the last one.
 func (p *port) usePath(path *link.Path) {
 	s := &p.sender
 	if s.path != nil && p.alike(path, s.path) {
@@ -130,12 +131,13 @@ func (p *port) usePath(path *link.Path) {
 	}
 }
 
-// spread is how many sockets with other source ports a port opens for each local address, so that the network sees several
-// flows, however many QPs there are.
+// spread is the number of sockets with other source ports that a port opens for each local address, so that the
+// network sees several flows, for any number of QPs.
 const spread = 8
 
-// socketFor is the socket for packets of a path; nil if we do not have its source address. A path that wants a source port gets a
-// socket with it, as long as there may be more, and later one of those that there are: always the same one.
+// socketFor returns the socket for packets of a path; nil if the link does not have its source address. A path with a
+// source port gets a socket bound to that port while more sockets can be opened, and later always the same one of the
+// open ones.
 func (p *port) socketFor(path *link.Path) *txSocket {
 	var all [1 + spread]*txSocket
 	n := 0
@@ -163,11 +165,12 @@ func (p *port) socketFor(path *link.Path) *txSocket {
 	return all[int(path.Source)%n]
 }
 
-// spreads tells whether packets of a path get the source port that it wants. A loopback interface has no links to spread
-// connections over, and small packets of many QPs can share messages there; but who gives a flow label means it.
+// spreads reports whether packets of a path get the source port of the path. A loopback interface has no links to
+// spread connections over, and small packets of many QPs can share messages there, unless the program has set a flow
+// label.
 func (p *port) spreads(path *link.Path) bool { return !p.link.loopback || path.FlowLabel != 0 }
 
-// alike tells whether packets of two paths may share a message.
+// alike reports whether packets of two paths may share a message.
 func (p *port) alike(a, b *link.Path) bool {
 	if a == b || p.spreads(a) || p.spreads(b) {
 		return a.Equal(b)
@@ -175,26 +178,29 @@ func (p *port) alike(a, b *link.Path) bool {
 	return a.Src == b.Src && a.Dst == b.Dst && a.TClass == b.TClass && a.HopLimit == b.HopLimit
 }
 
-// train counts the packets of b from i on that can go as one message: of one path, one
-// behind the other in memory, of equal length but for a shorter last one, and for QPs of one process, since the kernel may bring a
-// message as a whole to the socket that its first packet is for.
+// train returns the number of packets of b from i on that can go as one GSO run: packets of one path, adjacent in
+// memory, of equal length except a shorter last one, and for QPs of one process, since the kernel may deliver a whole
+// message to the socket of its first packet.
 func (p *port) train(b *link.TxBatch, i int) int {
 	pkts := b.Packets[i:]
 	first := &pkts[0]
 	if first.Len > p.link.mtu {
 		return 1
 	}
-	to := host.SocketOf(wire.BTH(b.Bytes(i)).DestQPN())
+	to := wire.BTH(b.Bytes(i)).DestQPN()
+	if to == wire.GSIQPN {
+		return 1 // the kernel reads the communication ID
+	}
 	end := first.Off + first.Len
 	for n := 1; n < min(len(pkts), maxSegments); n++ {
 		q := &pkts[n]
 		if !p.alike(q.Path, first.Path) || q.Off != end || q.Len > first.Len || q.Off+q.Len-first.Off > link.MaxTrain ||
-			host.SocketOf(wire.BTH(b.Bytes(i+n)).DestQPN()) != to {
+			!sameSocket(wire.BTH(b.Bytes(i+n)).DestQPN(), to) {
 			return n
 		}
 		if q.Len < first.Len {
 			if n+1 < len(pkts) && pkts[n+1].Len == q.Len {
-				return n // q begins a train of its own, as behind the first packet of a WRITE
+				return n // q begins its own run, as after the first packet of a WRITE
 			}
 			return n + 1
 		}
@@ -203,7 +209,12 @@ func (p *port) train(b *link.TxBatch, i int) int {
 	return min(len(pkts), maxSegments)
 }
 
-// put makes message m of a run of packets.
+// sameSocket reports whether packets for two QP numbers arrive at the same socket of any receiver.
+func sameSocket(a, b uint32) bool {
+	return a == b || a != wire.GSIQPN && host.SocketOf(a) == host.SocketOf(b)
+}
+
+// put fills message m with a run of packets.
 func (s *sender) put(m int, b *link.TxBatch, r run, l *Link) {
 	first, last := &b.Packets[r.first], &b.Packets[r.first+r.count-1]
 	path := first.Path
@@ -241,7 +252,7 @@ func putAddr(sa *unix.RawSockaddrInet6, path *link.Path, port uint16, ifindex in
 	return unix.SizeofSockaddrInet6
 }
 
-// bigEndian is the number whose bytes in memory are those of v in network order.
+// bigEndian returns the number whose bytes in memory are those of v in network order.
 func bigEndian[T uint16 | uint32](v T) T {
 	var b [4]byte
 	if unsafe.Sizeof(v) == 2 {
@@ -252,7 +263,7 @@ func bigEndian[T uint16 | uint32](v T) T {
 	return T(binary.NativeEndian.Uint32(b[:]))
 }
 
-// transmit hands the messages of the sender to the kernel.
+// transmit sends the messages of the sender.
 func (p *port) transmit(b *link.TxBatch) {
 	s := &p.sender
 	for m := 0; m < s.n; {
@@ -282,15 +293,15 @@ func (p *port) transmit(b *link.TxBatch) {
 	}
 }
 
-// copied is the end of the messages from m on that are sent with one sendmmsg.
+// copied returns the end of the messages from m on that are sent with one sendmmsg.
 func (p *port) copied(b *link.TxBatch, m int) (end int) {
 	for end = m + 1; end < p.sender.n && !p.lends(b, end); end++ {
 	}
 	return end
 }
 
-// toSelf turns message m, if it is for an IPv6 group that cannot be reached on the loopback interface, into one for the
-// sender's own address; see Join.
+// toSelf changes the destination of message m to the address of the sender, if it is for an IPv6 group that cannot be
+// reached on the loopback interface; see Join. It reports whether it did.
 func (p *port) toSelf(b *link.TxBatch, m int, errno unix.Errno) bool {
 	s := &p.sender
 	path := b.Packets[s.runs[m].first].Path
@@ -311,30 +322,30 @@ func (p *port) countSent(b *link.TxBatch, r run) {
 	p.counters.txBytes.Add(uint64(last.Off + last.Len - first.Off))
 }
 
-// retry tells whether it is worth trying again after errno, and waits for that.
+// retry waits if another try after errno may succeed, and reports whether it may.
 func (s *sender) retry(errno unix.Errno) bool {
 	if errno == unix.EINTR {
 		return true
 	}
-	if s.patience <= 0 || errno != unix.EAGAIN && errno != unix.ENOBUFS {
+	if s.timeLeft <= 0 || errno != unix.EAGAIN && errno != unix.ENOBUFS {
 		return false
 	}
 	began := time.Now()
 	fds := [1]unix.PollFd{{Fd: int32(s.socket.fd), Events: unix.POLLOUT}}
-	limit := s.patience
+	limit := s.timeLeft
 	if errno == unix.ENOBUFS {
-		// The kernel is short of memory, which no event ends: just a pause.
+		// The kernel is short of memory. No event ends that, so this is a pause.
 		fds[0].Events = 0
 		limit = min(limit, 100*time.Microsecond)
 	}
 	ts := unix.NsecToTimespec(int64(limit))
 	unix.Ppoll(fds[:], &ts, nil)
-	s.patience -= max(time.Since(began), time.Microsecond)
+	s.timeLeft -= max(time.Since(began), time.Microsecond)
 	return true
 }
 
-// sendSingly sends the packets of message m, a train that the kernel refused, each on its own. If that
-// works the device or the kernel cannot do trains, and there will be no more of them.
+// sendSingly sends each packet of message m, a GSO run that the kernel refused, in its own message. If that succeeds,
+// the device or the kernel does not support GSO, and no more runs are sent.
 func (p *port) sendSingly(b *link.TxBatch, m int) {
 	s := &p.sender
 	r := s.runs[m]
@@ -364,6 +375,10 @@ func (p *port) sendSingly(b *link.TxBatch, m int) {
 
 // sendmmsg does not block; see recvmmsg.
 func sendmmsg(fd int, hdrs []mmsghdr) (int, unix.Errno) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&hdrs[0])), uintptr(len(hdrs)), 0, 0, 0)
+	if refused.sendmmsg {
+		return oneByOne(unix.SYS_SENDMSG, fd, hdrs, 0)
+	}
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&hdrs[0])),
+		uintptr(len(hdrs)), 0, 0, 0)
 	return int(n), errno
 }

@@ -3,10 +3,10 @@ package udp
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -15,61 +15,79 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// member is our part in the group of processes that use an address.
+// A member is the membership of the link in the group of processes that use an address.
 type member struct {
-	group *host.Group
-	boxes []*host.Mailbox // of our lanes
-	left  []host.Bequest  // by those that had our lanes before
-	mine  sync.Map        // service IDs that this link has claimed, and their *service
-
-	sorter *host.Sorter
-}
-
-// dropLane gives back the lane that was claimed last.
-func (m *member) dropLane() {
-	last := len(m.boxes) - 1
-	m.boxes[last].Close()
-	m.boxes = m.boxes[:last]
+	group      *host.Group
+	slots      []host.Slot    // of the ports
+	handedOver int            // number of slots whose sockets the ports own
+	uses       map[uint64]int // number of claims of each service ID; guarded by Link.mu
 }
 
 func (m *member) close() {
-	m.group.Stop()
-	m.sorter.Close()
-	for _, b := range m.boxes {
-		b.Close()
-	}
-	m.mine.Range(func(_, b any) bool {
-		b.(*service).box.Close()
-		return true
-	})
 	m.group.Close()
+	for _, s := range m.slots[m.handedOver:] {
+		unix.Close(s.FD)
+	}
 }
 
-// join joins the groups of all addresses and claims the lanes of the ports: the same ones at each address.
+// join joins the groups of all addresses and claims QPN slots for the ports: the same ones at each address.
 func (l *Link) join() error {
 	for _, a := range l.cfg.Addrs {
 		if err := l.joinGroup(a); err != nil {
 			return err
 		}
 	}
-	// A new process begins anywhere, so that the numbers of one that died are not used again soon.
-	first := rand.IntN(host.Lanes)
-	for i := range host.Lanes {
-		if len(l.lanes) == l.cfg.Ports || i >= host.Lanes/2 && len(l.lanes) > 0 {
-			break // few are left: one shard must do
+	var unusable []int // slots that another process owns at another address
+	first := l.members[l.cfg.Addrs[0]]
+	defer func() {
+		for _, n := range unusable {
+			first.group.Release(n)
 		}
-		if err := l.claim((first + i) % host.Lanes); err != nil && !errors.Is(err, unix.EADDRINUSE) {
+	}()
+	for len(l.slots) < l.cfg.Ports {
+		s, err := first.group.Claim(-1)
+		if err != nil {
+			if len(l.slots) > 0 {
+				break // fewer ports are enough
+			}
+			return err
+		}
+		err = l.claim(s)
+		switch {
+		case errors.Is(err, unix.EADDRINUSE) && len(unusable) < host.Slots:
+			unusable = append(unusable, s.N)
+		case err != nil:
 			return err
 		}
 	}
-	if len(l.lanes) == 0 {
-		return fmt.Errorf("link/udp: the programs of this host use all %d shards that there are at %v; a program takes one for each of its GOMAXPROCS: %w", host.Lanes, l.cfg.Addrs[0], unix.EUSERS)
-	}
-	l.cfg.Ports = len(l.lanes)
+	l.cfg.Ports = len(l.slots)
 	return nil
 }
 
-// KeyOf names the group of processes at an address of an interface.
+// claim claims a slot, which the link owns at its first address, at the others.
+func (l *Link) claim(s host.Slot) error {
+	got := []host.Slot{s}
+	for _, a := range l.cfg.Addrs[1:] {
+		t, err := l.members[a].group.Claim(s.N)
+		if err != nil {
+			unix.Close(s.FD)
+			for i, t := range got[1:] {
+				unix.Close(t.FD)
+				l.members[l.cfg.Addrs[1+i]].group.Release(t.N)
+			}
+			return err
+		}
+		got = append(got, t)
+	}
+	for i, a := range l.cfg.Addrs {
+		m := l.members[a]
+		m.slots = append(m.slots, got[i])
+	}
+	l.slots = append(l.slots, s.N)
+	return nil
+}
+
+// KeyOf returns the key of the group of processes at an address of an interface.
 func KeyOf(port uint16, a netip.Addr, ifindex int) host.Key {
 	key := host.Key{Port: port, Addr: a}
 	if zoned(a) {
@@ -78,213 +96,159 @@ func KeyOf(port uint16, a netip.Addr, ifindex int) host.Key {
 	return key
 }
 
-// joinGroup makes us a member at one address, without lanes.
-func (l *Link) joinGroup(a netip.Addr) error {
+// hostConfig returns the configuration of a group at an address.
+func (l *Link) hostConfig(a netip.Addr) host.Config {
+	return host.Config{
+		Open:       func(join bool) (int, error) { return l.openRecv(a, join) },
+		RecvBuffer: l.cfg.RecvBuffer,
+		Loopback6:  l.loopback && a.Is6(),
+		Deliver:    l.mail.put,
+		Send:       func(w []host.Will) { l.sendWills(a, w) },
+	}
+}
+
+// joinGroup makes the link a member at one address, without slots.
+func (l *Link) joinGroup(a netip.Addr) (err error) {
 	if l.members[a] != nil {
 		return nil
 	}
-	g, err := host.Join(KeyOf(l.cfg.Port, a, l.ifi.Index), func() ([]int, error) { return l.openGroup(a) })
-	if err != nil {
+	m := &member{uses: map[uint64]int{}}
+	cfg := l.hostConfig(a)
+	cfg.Lead = func(fd int) { l.lead(m.group, a, fd) }
+	cfg.Lost = func(err error) { go l.lost(m, a, err) }
+	if m.group, err = host.Join(KeyOf(l.cfg.Port, a, l.ifi.Index), cfg); err != nil {
 		return err
 	}
-	m := &member{group: g}
-	g.Send = func(left []host.Bequest) { l.speakFor(a, left) }
-	m.sorter = g.NewSorter(func(to host.Address) bool { return l.owns(m, to) }, l.mail.put)
 	l.members[a] = m
-	// Another process may have opened the sockets, with other settings.
-	fd := g.FD(host.GSI)
-	if n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err == nil && (l.recvBuffer == 0 || n < l.recvBuffer) {
-		l.recvBuffer = n
-	}
-	if on, err := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO); err == nil && on != 0 {
-		l.gro.Store(true)
-	}
 	return nil
 }
 
-// openGroup opens the sockets of an address, as its first process.
-func (l *Link) openGroup(a netip.Addr) (fds []int, err error) {
-	defer func() {
-		if err != nil {
-			closeFDs(fds...)
-			fds = nil
-		}
-	}()
-	for i := range host.Lanes + 1 {
-		fd, err := l.openRecv(a, i > 0)
-		if err != nil {
-			return fds, err
-		}
-		fds = append(fds, fd)
-		if i == 0 { // as in addAddr: alone first
-			o := options{fd: fd}
-			if o.set("SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); o.err != nil {
-				return fds, o.err
-			}
-		}
-	}
-	return fds, steerLanes(fds[0])
-}
-
-// claim claims a lane at all addresses, or at none.
-func (l *Link) claim(lane int) (err error) {
-	l.lanes = append(l.lanes, lane)
-	defer func() {
-		if err != nil {
-			l.lanes = l.lanes[:len(l.lanes)-1]
-		}
-	}()
-	for i, a := range l.cfg.Addrs {
-		m := l.members[a]
-		b, err := m.group.ClaimLane(lane, l.deliverer(lane))
-		if err != nil {
-			for _, a := range l.cfg.Addrs[:i] {
-				l.members[a].dropLane()
-			}
-			return err
-		}
-		m.boxes = append(m.boxes, b)
-		m.left = append(m.left, m.group.Left(lane)...)
-	}
-	return nil
-}
-
-// deliverer takes what comes to the mailbox of a lane. What goes to all lanes is taken from our first one.
-func (l *Link) deliverer(lane int) func(host.Mail) {
-	first := lane == l.lanes[0]
-	return func(m host.Mail) {
-		if !m.ToAll || first {
-			l.mail.put(m)
-		}
-	}
-}
-
-// addShared lets the ports receive at an address of a shared link.
+// addShared makes the ports receive at an address of a shared link.
 func (l *Link) addShared(a netip.Addr) (err error) {
+	defer func() {
+		if err != nil {
+			l.dropAddr(a)
+		}
+	}()
 	if l.members[a] == nil { // a new address
 		if err := l.joinGroup(a); err != nil {
 			return err
 		}
 		m := l.members[a]
-		for _, lane := range l.lanes {
-			b, err := m.group.ClaimLane(lane, l.deliverer(lane))
+		for _, n := range l.slots {
+			s, err := m.group.Claim(n)
 			if err != nil {
-				l.dropAddr(a)
-				return fmt.Errorf("link/udp: another process has our QP numbers at %v: %w", a, err)
+				return fmt.Errorf("link/udp: the link's QP numbers at %v: %w", a, err)
 			}
-			m.boxes = append(m.boxes, b)
-			m.left = append(m.left, m.group.Left(lane)...)
+			m.slots = append(m.slots, s)
 		}
-		for id := range l.wild { // as far as nobody was quicker
-			_ = m.claim(l, id)
+		for id := range l.allAddrs { // unless another process has claimed the ID there
+			_ = m.claimService(id)
 		}
 	}
 	m := l.members[a]
 	for i, p := range l.ports {
-		fd := m.group.FD(l.lanes[i])
-		discard(fd)
+		s := m.slots[i]
+		l.learn(s.FD)
 		tx, err := l.openSend(a, 0)
 		if err == nil {
 			if i == 0 && l.gso.Load() && !segmentable(tx.fd) {
 				l.gso.Store(false)
 			}
-			if err = p.add(rxSocket{fd: fd, addr: a, shared: true, index: l.lanes[i], sorter: m.sorter}, tx); err != nil {
+			rx := rxSocket{fd: s.FD, addr: a, shared: true, index: host.FirstSlot + s.N, group: m.group}
+			if err = p.add(rx, tx); err != nil {
 				unix.Close(tx.fd)
 			}
 		}
 		if err != nil {
-			l.dropAddr(a)
 			return err
 		}
+		m.handedOver++
 	}
-	m.group.Start(func() { l.lead(m, a) })
-	l.speakFor(a, m.left)
-	m.left = nil
+	l.enterGroups(a, m)
+	m.group.Start()
 	return nil
 }
 
-// discard throws away what has come for the process that had the lane before.
-func discard(fd int) {
-	var buf [1]byte
-	for {
-		if _, _, err := unix.Recvfrom(fd, buf[:], unix.MSG_DONTWAIT|unix.MSG_TRUNC); err != nil && err != unix.EINTR {
-			return
-		}
+// learn reads the settings of a socket that another process may have opened.
+func (l *Link) learn(fd int) {
+	if n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err == nil && (l.recvBuffer == 0 ||
+		n < l.recvBuffer) {
+		l.recvBuffer = n
+	}
+	if on, err := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO); err == nil && on != 0 {
+		l.gro.Store(true)
 	}
 }
 
-// lead makes us read the socket of QP 1 at an address.
-func (l *Link) lead(m *member, a netip.Addr) {
-	_ = l.ports[0].add(rxSocket{fd: m.group.FD(host.GSI), addr: a, shared: true, index: host.GSI, sorter: m.sorter}, nil)
+// lead makes port 0 read the socket of QP 1 at an address.
+func (l *Link) lead(g forwarder, a netip.Addr, fd int) {
+	rx := rxSocket{fd: fd, addr: a, shared: true, index: host.GSI, group: g}
+	if err := l.ports[0].add(rx, nil); err != nil {
+		unix.Close(fd)
+	}
 }
 
-// owns tells whether mail is for this link.
-func (l *Link) owns(m *member, to host.Address) bool {
-	if to.Lane < 0 {
-		_, ok := m.mine.Load(to.Service)
-		return ok
+// lost ends receiving at an address after verbena serve has ended: no packets arrive, and the next verbena serve
+// needs the port.
+func (l *Link) lost(m *member, a netip.Addr, err error) {
+	l.mu.Lock()
+	if l.closed || l.members[a] != m {
+		l.mu.Unlock()
+		return
 	}
-	for _, lane := range l.lanes {
-		if lane == to.Lane {
-			return true
-		}
+	for _, p := range l.ports {
+		p.remove(a)
 	}
-	return false
+	l.mu.Unlock()
+	if l.cfg.Lost != nil {
+		l.cfg.Lost(err)
+	}
 }
 
-// leave gives up what join has claimed.
+// leave releases the claims of join.
 func (l *Link) leave() {
 	for a := range l.members {
 		l.dropAddr(a)
 	}
 }
 
-// QPNs is the range of QP numbers whose packets come to a port; see link.Numbered.
+// QPNs returns the range of QP numbers of a port; see link.Capabilities.
 func (l *Link) QPNs(port int) (first, last uint32, ok bool) {
-	if l.lanes == nil {
+	if l.slots == nil {
 		return 0, 0, false
 	}
-	first, last = host.QPNs(l.lanes[port])
+	first, last = host.QPNs(l.slots[port])
 	return first, last, true
 }
 
-// CommIDs is what communication IDs begin with; see link.Shared.
+// CommIDs returns the upper bits of communication IDs; see link.Shared.
 func (l *Link) CommIDs() (prefix uint32, bits int) {
-	if l.lanes == nil {
+	if l.slots == nil {
 		return 0, 0
 	}
-	return host.CommIDs(l.lanes[0])
+	return host.CommIDs(l.slots[0])
 }
 
-// service is a claim to a service ID.
-type service struct {
-	box  *host.Mailbox
-	uses int
-}
-
-// claim claims a service ID at the member's address once more. Link.mu is held, here and in unclaim.
-func (m *member) claim(l *Link, id uint64) error {
-	if s, ok := m.mine.Load(id); ok {
-		s.(*service).uses++
-		return nil
+// claimService adds a claim of a service ID at the address of the member. Link.mu is held, here and in
+// releaseService.
+func (m *member) claimService(id uint64) error {
+	if m.uses[id] == 0 {
+		if err := m.group.ClaimService(id); err != nil {
+			return fmt.Errorf("link/udp: another process listens on service ID 0x%x: %w", id, err)
+		}
 	}
-	b, err := m.group.ClaimService(id, l.mail.put)
-	if err != nil {
-		return fmt.Errorf("link/udp: another process listens on service ID 0x%x: %w", id, err)
-	}
-	m.mine.Store(id, &service{box: b, uses: 1})
+	m.uses[id]++
 	return nil
 }
 
-func (m *member) unclaim(id uint64) {
-	v, ok := m.mine.Load(id)
-	if !ok {
-		return // the address has gone meanwhile
+func (m *member) releaseService(id uint64) {
+	if m.uses[id] == 0 {
+		return // the address was removed meanwhile
 	}
-	s := v.(*service)
-	if s.uses--; s.uses == 0 {
-		m.mine.Delete(id)
-		s.box.Close()
+	if m.uses[id]--; m.uses[id] == 0 {
+		delete(m.uses, id)
+		m.group.ReleaseService(id)
 	}
 }
 
@@ -293,51 +257,93 @@ func (l *Link) ClaimService(id uint64, at netip.Addr) (release func(), err error
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var claimed []*member
-	giveBack := func() {
+	releaseAll := func() {
 		for _, m := range claimed {
-			m.unclaim(id)
+			m.releaseService(id)
 		}
 	}
 	for a, m := range l.members {
 		if at.IsValid() && a != at {
 			continue
 		}
-		if err := m.claim(l, id); err != nil {
-			giveBack()
+		if err := m.claimService(id); err != nil {
+			releaseAll()
 			return nil, err
 		}
 		claimed = append(claimed, m)
 	}
 	if !at.IsValid() {
-		l.wild[id]++
+		l.allAddrs[id]++
 	}
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if !at.IsValid() {
-			if l.wild[id]--; l.wild[id] == 0 {
-				delete(l.wild, id)
+			if l.allAddrs[id]--; l.allAddrs[id] == 0 {
+				delete(l.allAddrs, id)
 			}
 		}
-		giveBack()
+		releaseAll()
 	}, nil
 }
 
-// mailbag holds packets for QP 1 until port 0 takes them.
-type mailbag struct {
+// enterGroups subscribes to packets for IPv6 groups that arrive at an address itself; see Join.
+func (l *Link) enterGroups(a netip.Addr, m *member) {
+	if !l.loopback || !a.Is6() {
+		return
+	}
+	for g := range l.groups {
+		if g.Is6() {
+			_ = m.group.Enter(g)
+		}
+	}
+}
+
+// attempts limits the search for the multicast group of a packet, which computes a CRC for each group that any
+// process has joined.
+type attempts struct {
+	begin time.Time
+	left  int
+}
+
+const (
+	attemptsPeriod = 10 * time.Millisecond
+	maxAttempts    = 2000
+)
+
+// allow reports whether n more CRCs may be computed now.
+func (a *attempts) allow(n int) bool {
+	if now := time.Now(); now.Sub(a.begin) > attemptsPeriod {
+		a.begin, a.left = now, maxAttempts
+	}
+	a.left -= n
+	return a.left >= 0
+}
+
+// A forwarder forwards packets for other processes.
+type forwarder interface {
+	// Forward returns false if the caller keeps the packet.
+	Forward(host.Mail) bool
+	// Multicast returns the IPv6 groups that processes have joined.
+	Multicast() []netip.Addr
+}
+
+// A mailQueue holds packets that other processes received for this link, until port 0 takes them.
+type mailQueue struct {
 	port atomic.Pointer[port]
 	full atomic.Bool
 
-	mu    sync.Mutex
+	mu sync.Mutex // guards mails
+	// +checklocks:mu
 	mails []host.Mail
 }
 
-// mostMail bounds what waits; more is lost, as in a socket's buffer.
-const mostMail = 4096
+// maxMail is the number of packets queued; more are dropped, as in the buffer of a socket.
+const maxMail = 4096
 
-func (b *mailbag) put(m host.Mail) {
+func (b *mailQueue) put(m host.Mail) {
 	b.mu.Lock()
-	if len(b.mails) < mostMail {
+	if len(b.mails) < maxMail {
 		b.mails = append(b.mails, m)
 	}
 	b.full.Store(true)
@@ -347,19 +353,65 @@ func (b *mailbag) put(m host.Mail) {
 	}
 }
 
-// takeMail appends to b what other processes have received for us.
+// takeMail appends to b the packets that other processes received for the link.
 func (p *port) takeMail(b *link.RxBatch) {
-	bag := &p.link.mail
-	bag.mu.Lock()
-	mails := bag.mails
-	bag.mails = nil
-	bag.full.Store(false)
-	bag.mu.Unlock()
+	queue := &p.link.mail
+	queue.mu.Lock()
+	mails := queue.mails
+	queue.mails = nil
+	queue.full.Store(false)
+	queue.mu.Unlock()
 	for _, m := range mails {
 		if _, err := wire.Parse(m.Packet); err != nil {
 			p.verify.malformed++
 			continue
 		}
-		b.Packets = append(b.Packets, link.RxPacket{Data: m.Packet, Src: m.Src, Dst: m.Dst, TClass: m.TClass, HopLimit: m.HopLimit})
+		b.Packets = append(b.Packets, link.RxPacket{
+			Data: m.Packet, Src: m.Src, Dst: m.Dst, TClass: m.TClass, HopLimit: m.HopLimit,
+		})
+	}
+}
+
+// NewLastWill reserves a place at the processes that share the source address of the path; see link.LastWills.
+func (l *Link) NewLastWill(path *link.Path) link.LastWill {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var m *member
+	for a := range l.members {
+		if a.WithZone("") == path.Src.Unmap().WithZone("") {
+			m = l.members[a]
+		}
+	}
+	if m == nil {
+		return nil
+	}
+	if p := m.group.NewPlace(path.Dst, path.TClass, path.HopLimit); p != nil {
+		return p
+	}
+	return nil
+}
+
+// Last wills are sent in bursts of willBurst, willPause apart, so that receive buffers have room.
+const (
+	willBurst = 32
+	willPause = time.Millisecond
+)
+
+// sendWills sends the last wills of processes that have died at an address of the link.
+func (l *Link) sendWills(a netip.Addr, wills []host.Will) {
+	const packet = wire.BTHLen + wire.DETHLen + wire.MADLen
+	b := link.NewTxBatch(willBurst, willBurst*2*packet)
+	for i := range wills {
+		w := &wills[i]
+		path := &link.Path{Src: a, Dst: w.To, TClass: w.TClass, HopLimit: w.HopLimit}
+		pkt := b.Alloc(path, wire.GSIQPN, packet)
+		clear(pkt)
+		wire.BTH(pkt).Put(wire.UD|wire.SendOnly, 0, wire.DefaultPKey, wire.GSIQPN, uint32(i), 0)
+		wire.DETH(pkt[wire.BTHLen:]).Put(wire.GSIQKey, wire.GSIQPN)
+		copy(pkt[wire.BTHLen+wire.DETHLen:], w.MAD)
+		if b.Count() == willBurst || i == len(wills)-1 {
+			l.ports[0].Send(b)
+			time.Sleep(willPause)
+		}
 	}
 }

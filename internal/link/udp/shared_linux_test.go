@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/verbena-rdma/verbena/internal/host"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -26,13 +28,13 @@ func openShared(t testing.TB, port uint16, ports int, addrs ...netip.Addr) *Link
 	return open(t, Config{Addrs: addrs, Port: port, Ports: ports, Shared: true}).(*Link)
 }
 
-// qpn is a QP number of a port.
+// qpn returns a QP number of a port.
 func (l *Link) qpn(port int) uint32 {
 	first, _, _ := l.QPNs(port)
 	return first + 0x100
 }
 
-// sendTo sends packets for QPs from l, and hands them over to the kernel before it returns.
+// sendTo sends packets for QPs from l, and returns after the kernel has them.
 func sendTo(l *Link, a netip.Addr, qpns ...uint32) {
 	tx := link.NewTxBatch(64, 1<<17)
 	for i, qpn := range qpns {
@@ -41,7 +43,7 @@ func sendTo(l *Link, a netip.Addr, qpns ...uint32) {
 	l.Ports()[0].Send(tx)
 }
 
-// mad is an RC-less packet for QP 1 with a connection management datagram.
+// mad returns a packet for QP 1 with a connection management datagram.
 func mad(attr uint16, service uint64, local, remote uint32) []byte {
 	b := make([]byte, wire.BTHLen+wire.DETHLen+wire.MADLen)
 	wire.BTH(b).Put(wire.UD|wire.SendOnly, 0, 0xFFFF, wire.GSIQPN, 7, 0)
@@ -63,7 +65,7 @@ func sendMAD(l *Link, a netip.Addr, pkt []byte) {
 	l.Ports()[0].Send(tx)
 }
 
-// nothing fails the test if a packet comes.
+// nothing fails the test if a packet arrives.
 func nothing(t *testing.T, p link.Port) {
 	t.Helper()
 	var b link.RxBatch
@@ -75,12 +77,12 @@ func nothing(t *testing.T, p link.Port) {
 	}
 }
 
-// Packets come to the link, and the port, in whose range their QP number is; nobody else sees them.
-func TestSharedLinksHaveTheirQPNumbers(t *testing.T) {
+// TestSharedQPNumbers checks that packets arrive only at the link and the port that own their QP number.
+func TestSharedQPNumbers(t *testing.T) {
 	for _, a := range loopbacks {
 		port := testPort(t)
 		links := []*Link{openShared(t, port, 1, a), openShared(t, port, 2, a), openShared(t, port, 3, a)}
-		var lanes []int
+		var slots []int
 		for _, from := range links {
 			for _, to := range links {
 				for i, p := range to.Ports() {
@@ -92,49 +94,130 @@ func TestSharedLinksHaveTheirQPNumbers(t *testing.T) {
 					}
 				}
 			}
-			lanes = append(lanes, from.lanes...)
+			slots = append(slots, from.slots...)
 		}
 		for _, l := range links {
 			for _, p := range l.Ports() {
 				nothing(t, p)
 			}
 		}
-		slices.Sort(lanes)
-		if len(slices.Compact(lanes)) != 6 {
-			t.Errorf("lanes %v are not all different", lanes)
+		slices.Sort(slots)
+		if len(slices.Compact(slots)) != 6 {
+			t.Errorf("slots %v are not all different", slots)
 		}
 	}
 }
 
-// A link that takes over the numbers of one that has ended does not get what was for that one.
-func TestSharedLaneComesEmpty(t *testing.T) {
+// TestSharedSlotComesEmpty checks that a link that claims the slot of an ended link does not get packets for that
+// link, and that none are kept meanwhile.
+func TestSharedSlotComesEmpty(t *testing.T) {
 	port := testPort(t)
 	a := openShared(t, port, 1, lo4)
-	var rest []*Link
-	for range host.Lanes - 2 {
-		rest = append(rest, openShared(t, port, 1, lo4))
-	}
 	old := openShared(t, port, 1, lo4)
 	qpn := old.qpn(0)
+	fd, err := unix.FcntlInt(uintptr(old.members[lo4].slots[0].FD), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
 	old.Close()
-	sendTo(a, lo4, qpn)
-	next := openShared(t, port, 1, lo4) // the only free lane
-	if next.qpn(0) != qpn {
-		t.Fatalf("lane %v instead of the free one, of QP 0x%x", next.lanes, qpn)
+	time.Sleep(50 * time.Millisecond) // until the leader notices
+	for range 100 {
+		sendTo(a, lo4, qpn, qpn, qpn)
 	}
-	nothing(t, next.Ports()[0])
-	if _, err := Open(Config{Addrs: []netip.Addr{lo4}, Port: port, Shared: true}); !errors.Is(err, syscall.EUSERS) || !strings.Contains(err.Error(), "all 64 shards") {
-		t.Errorf("one link more than lanes: %v, want EUSERS", err)
+	if _, _, err := unix.Recvfrom(fd, make([]byte, 1), unix.MSG_DONTWAIT); err != unix.EAGAIN {
+		t.Errorf("the socket of a slot without owner keeps packets: %v", err)
 	}
-	rest[0].Close()
-	few := openShared(t, port, 4, lo4)
-	if n := len(few.Ports()); n != 1 {
-		t.Errorf("%d ports where one lane is left", n)
+	var rest []*Link
+	for range host.Slots {
+		next := openShared(t, port, 1, lo4)
+		if next.qpn(0) == qpn {
+			nothing(t, next.Ports()[0])
+			sendTo(a, lo4, qpn)
+			receive(t, next.Ports()[0], 1)
+			break
+		}
+		rest = append(rest, next)
+	}
+	for _, l := range rest {
+		l.Close()
 	}
 }
 
-// Requests come to the link that has claimed their service ID, answers to the one whose communication ID they have, and
-// what is nobody's to the leader.
+// TestSharedSlotsRunOut checks that links with one port each can use all slots, and the error of the next link.
+func TestSharedSlotsRunOut(t *testing.T) {
+	port := testPort(t)
+	var all []*Link
+	slots := map[int]bool{}
+	for range host.Slots {
+		l := openShared(t, port, 1, lo4)
+		slots[l.slots[0]] = true
+		all = append(all, l)
+	}
+	if len(slots) != host.Slots {
+		t.Errorf("%d different slots", len(slots))
+	}
+	if _, err := Open(Config{Addrs: []netip.Addr{lo4}, Port: port, Shared: true}); !errors.Is(err, syscall.EUSERS) ||
+		!strings.Contains(err.Error(), "all 256 QPN slots of 127.0.0.1 are in use") {
+		t.Errorf("one link more than slots: %v, want EUSERS", err)
+	}
+	sendTo(all[0], lo4, all[255].qpn(0))
+	receive(t, all[255].Ports()[0], 1)
+	all[17].Close()
+	all[200].Close()
+	few := openShared(t, port, 4, lo4)
+	if n := len(few.Ports()); n < 1 || n > 2 {
+		t.Errorf("%d ports where two slots are left", n)
+	}
+}
+
+// TestSharedManyPortsLeaveRoom checks that links with many ports leave slots for links with one.
+func TestSharedManyPortsLeaveRoom(t *testing.T) {
+	port := testPort(t)
+	ports := 0
+	for i := range 208 {
+		l := openShared(t, port, 16, lo4)
+		if n := len(l.Ports()); i > 50 && n != 1 {
+			t.Errorf("link %d has %d ports", i, n)
+		}
+		ports += len(l.Ports())
+	}
+	if ports > host.Slots {
+		t.Errorf("%d ports", ports)
+	}
+}
+
+// TestSharedBuffersAreBounded checks that the kernel memory for packets at one address is bounded for any number of
+// processes.
+func TestSharedBuffersAreBounded(t *testing.T) {
+	port := testPort(t)
+	var all []*Link
+	for _, n := range []int{1, 2, 5, 40} {
+		for len(all) < n {
+			all = append(all, openShared(t, port, 1, lo4))
+		}
+		sum := 0
+		for _, l := range all {
+			p := l.ports[0]
+			p.mu.Lock()
+			rx := slices.Clone(p.rx)
+			p.mu.Unlock()
+			for _, s := range rx {
+				size, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum += size
+			}
+		}
+		if sum > 16<<20 || sum < n*100<<10 {
+			t.Errorf("%d links have buffers of %d bytes", n, sum)
+		}
+	}
+}
+
+// TestSharedMADs checks that a request arrives at the link that has claimed its service ID, an answer at the link of
+// its communication ID, and any other at the leader.
 func TestSharedMADs(t *testing.T) {
 	port := testPort(t)
 	leader, b, c := openShared(t, port, 1, lo4), openShared(t, port, 2, lo4), openShared(t, port, 1, lo4)
@@ -165,7 +248,7 @@ func TestSharedMADs(t *testing.T) {
 	} {
 		sendMAD(c, lo4, x.mad)
 		if x.to != leader {
-			nothing(t, leader.Ports()[0]) // it looks, and forwards
+			nothing(t, leader.Ports()[0]) // Recv forwards the packet
 		}
 		got := receive(t, x.to.Ports()[0], 1)[0]
 		if string(got.Data) != string(x.mad) || got.Src != lo4 || got.Dst != lo4 {
@@ -177,21 +260,22 @@ func TestSharedMADs(t *testing.T) {
 	}
 	release()
 	if _, err := c.ClaimService(0x1234, lo4); err == nil {
-		t.Error("a service that was claimed twice is free when one claim is given back")
+		t.Error("a service that was claimed twice is free after one release")
 	}
 	again()
-	giveBack, err := c.ClaimService(0x1234, lo4)
+	releaseNew, err := c.ClaimService(0x1234, lo4)
 	if err != nil {
-		t.Fatalf("a service that was given back: %v", err)
+		t.Fatalf("a released service: %v", err)
 	}
-	defer giveBack()
+	defer releaseNew()
 	sendMAD(c, lo4, mad(req, 0x1234, 5, 0))
 	nothing(t, leader.Ports()[0])
 	receive(t, c.Ports()[0], 1)
 }
 
-// When the leader goes, another link reads QP 1, and what came in between is not lost.
-func TestSharedLeaderGoes(t *testing.T) {
+// TestSharedLeaderCloses checks that another link reads QP 1 after the leader has closed, and that no packet is lost
+// meanwhile.
+func TestSharedLeaderCloses(t *testing.T) {
 	port := testPort(t)
 	leader, b := openShared(t, port, 1, lo4), openShared(t, port, 1, lo4)
 	for i := range 3 {
@@ -202,7 +286,7 @@ func TestSharedLeaderGoes(t *testing.T) {
 	}
 }
 
-// TestSharedHelper is another process of TestSharedKill: it sends back what comes for its QPs.
+// TestSharedHelper is another process of TestSharedKill: it returns the packets for its QPs.
 func TestSharedHelper(t *testing.T) {
 	port := os.Getenv("VERBENA_TEST_SHARED")
 	if port == "" {
@@ -241,7 +325,7 @@ func helperCommand(exe string, port uint16, attr *syscall.SysProcAttr) *exec.Cmd
 	return cmd
 }
 
-// failHelper is what a helper says that cannot open the link.
+// failHelper returns the output of a helper that cannot open the link.
 func failHelper(t *testing.T, exe string, port uint16, attr *syscall.SysProcAttr) string {
 	t.Helper()
 	out, err := helperCommand(exe, port, attr).CombinedOutput()
@@ -281,11 +365,12 @@ func startHelper(t *testing.T, exe string, port uint16, attr *syscall.SysProcAtt
 		}
 		fmt.Fprintln(&text, lines.Text())
 	}
-	t.Fatalf("the other process says: %s", &text)
+	t.Fatalf("output of the other process: %s", &text)
 	return h
 }
 
-// Any process may be killed, the first one and the last one too: the others' packets come, QP 1 is read, and new ones can join.
+// TestSharedKill checks that any process may be killed, also the first one and the last one: packets of the others
+// arrive, QP 1 is read, and new processes can join.
 func TestSharedKill(t *testing.T) {
 	port := testPort(t)
 	first := startHelper(t, os.Args[0], port, nil)
@@ -297,7 +382,7 @@ func TestSharedKill(t *testing.T) {
 		for _, h := range all {
 			echo(h)
 		}
-		// The first, which opened the sockets and leads; then the newest; then the rest.
+		// The first process, which opened the sockets and leads; then the newest; then the rest.
 		victim := all[0]
 		if len(all) == 2 {
 			victim = all[1]
@@ -305,14 +390,14 @@ func TestSharedKill(t *testing.T) {
 		_ = victim.cmd.Process.Kill()
 		for _, h := range all {
 			if h != victim {
-				echo(h) // while it dies
+				echo(h) // during the kill
 			}
 		}
 		_ = victim.cmd.Wait()
 		all = slices.DeleteFunc(all, func(h helper) bool { return h == victim })
 	}
 	echo(startHelper(t, os.Args[0], port, nil))
-	// By now we are the only old process, and lead, or the new one has been quicker.
+	// Now this process is the only old one, and leads, unless the new one was faster.
 	sendMAD(us, lo4, mad(0x13, 0, 1, func() uint32 { p, _ := us.CommIDs(); return p }()))
 	receive(t, us.Ports()[0], 1)
 }
@@ -331,13 +416,14 @@ func stop(t *testing.T, p *os.Process) {
 	}
 }
 
-// Who finds a leader that is stopped is told which process that is.
+// TestSharedStoppedLeader checks that the error names the process that leads and is stopped.
 func TestSharedStoppedLeader(t *testing.T) {
 	port := testPort(t)
 	leader := startHelper(t, os.Args[0], port, nil)
 	stop(t, leader.cmd.Process)
 	_, err := Open(Config{Addrs: []netip.Addr{lo4}, Port: port, Shared: true})
-	if !errors.Is(err, syscall.ETIMEDOUT) || !strings.Contains(err.Error(), fmt.Sprintf("process %d,", leader.cmd.Process.Pid)) {
+	if !errors.Is(err, syscall.ETIMEDOUT) || !strings.Contains(err.Error(), fmt.Sprintf("process %d,",
+		leader.cmd.Process.Pid)) {
 		t.Errorf("a leader that does not answer: %v", err)
 	}
 	if err := leader.cmd.Process.Signal(syscall.SIGCONT); err != nil {
@@ -346,22 +432,24 @@ func TestSharedStoppedLeader(t *testing.T) {
 	echoOf(t, openShared(t, port, 1, lo4), leader)
 }
 
-// Another user's process is told whose the address is, and what to do.
+// TestSharedAmongUsers checks that the error of another user's process names the owner of the address, and the
+// remedy.
 func TestSharedAmongUsers(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can run a process as another user")
 	}
 	port := testPort(t)
 	openShared(t, port, 1, lo4)
-	out := failHelper(t, readableCopy(t, os.Args[0]), port, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}})
+	out := failHelper(t, readableCopy(t, os.Args[0]), port,
+		&syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}})
 	for _, want := range []string{"user root", "run both as the same user", "verbena serve", "VERBENA_DEVICES"} {
 		if !strings.Contains(out, want) {
-			t.Errorf("%q is missing in what the other user sees:\n%s", want, out)
+			t.Errorf("%q is missing in the output of the other user:\n%s", want, out)
 		}
 	}
 }
 
-// readableCopy copies a program to where every user can run it.
+// readableCopy copies a program to a path where every user can run it.
 func readableCopy(t *testing.T, name string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "verbena-test-")
@@ -380,4 +468,65 @@ func readableCopy(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return dir + "/prog"
+}
+
+// TestSharedManyKills kills many processes, one after another and two at once, the leaders among them: packets of the
+// others arrive, no two processes own one slot, and new ones can join.
+func TestSharedManyKills(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts many processes")
+	}
+	port := testPort(t)
+	us := openShared(t, port, 1, lo4)
+	var all []helper
+	for range 8 {
+		all = append(all, startHelper(t, os.Args[0], port, nil))
+	}
+	for round := range 12 {
+		victims := []int{round % 8}
+		if round%3 == 2 {
+			victims = append(victims, (round+4)%8)
+		}
+		for _, i := range victims {
+			_ = all[i].cmd.Process.Kill()
+		}
+		for i, h := range all {
+			if !slices.Contains(victims, i) {
+				echoOf(t, us, h)
+			}
+		}
+		for _, i := range victims {
+			_ = all[i].cmd.Wait()
+			all[i] = startHelper(t, os.Args[0], port, nil)
+		}
+		slots := map[int]bool{us.slots[0]: true}
+		for _, h := range all {
+			slots[host.SlotOf(h.qpn)] = true
+		}
+		if len(slots) != 9 {
+			t.Fatalf("round %d: 9 processes have %d slots", round, len(slots))
+		}
+		if round == 5 { // from now on other processes lead
+			us.Close()
+			us = openShared(t, port, 1, lo4)
+		}
+	}
+}
+
+// TestSharedByManyProcesses checks that many processes share an address; TestSharedSlotsRunOut uses the maximum
+// number of links.
+func TestSharedByManyProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts many processes")
+	}
+	port := testPort(t)
+	us := openShared(t, port, 4, lo4)
+	var all []helper
+	for range 60 {
+		all = append(all, startHelper(t, os.Args[0], port, nil))
+	}
+	for i := 0; i < len(all); i += 20 {
+		echoOf(t, us, all[i])
+	}
+	echoOf(t, us, all[len(all)-1])
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// Paths that want source ports get them, up to a bound, beyond which they share those there are. What leaves through several sockets stays
-// in order for each path, and its ICRC is right.
+// TestSourcePortsAreSpread checks that paths with source ports get them, up to a bound beyond which they share the
+// open ones. The packets of each path stay in order on several sockets, and their ICRCs are right.
 func TestSourcePortsAreSpread(t *testing.T) {
 	port := testPort(t)
 	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: port, Ports: 1})
-	l.(*Link).loopback = false // where nothing is spread
+	l.(*Link).loopback = false // a loopback interface does not spread
 	sink, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(lo4b, port)))
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestSourcePortsAreSpread(t *testing.T) {
 	}
 }
 
-// Without descriptors the sockets that there are do.
+// TestSourcePortsWithoutSockets checks that the open sockets are used when descriptors have run out.
 func TestSourcePortsWithoutSockets(t *testing.T) {
 	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), Ports: 1}).(*Link)
 	p := l.ports[0]

@@ -21,7 +21,7 @@ var (
 	lo4c = netip.MustParseAddr("127.0.0.3")
 	lo6  = netip.IPv6Loopback()
 
-	// loopbacks are the loopback addresses that this machine has: many containers have no IPv6.
+	// loopbacks are the loopback addresses of this machine: many containers have no IPv6.
 	loopbacks = func() []netip.Addr {
 		c, err := net.ListenUDP("udp6", &net.UDPAddr{IP: net.IPv6loopback})
 		if err != nil {
@@ -32,7 +32,7 @@ var (
 	}()
 )
 
-// kinds runs a test with each kind of link that this system has.
+// kinds runs a test with each kind of link of this system.
 func kinds(t *testing.T, test func(t *testing.T)) {
 	t.Run("plain", func(t *testing.T) {
 		t.Setenv("VERBENA_UDP", "plain")
@@ -43,7 +43,7 @@ func kinds(t *testing.T, test func(t *testing.T)) {
 	}
 }
 
-// testPort finds a UDP port that is free at the loopback addresses.
+// testPort returns a UDP port that is free at the loopback addresses.
 func testPort(t testing.TB) uint16 {
 	t.Helper()
 	for range 1000 {
@@ -69,11 +69,11 @@ func open(t testing.TB, cfg Config) link.Link {
 	return l
 }
 
-// pair opens two links that send to each other, at a's and b's addresses.
+// pair opens two links, at a and b, that send to each other.
 func pair(t testing.TB, cfg Config, a, b netip.Addr) (la, lb link.Link) {
 	t.Helper()
 	cfg.Port = testPort(t)
-	cfg.RecvBuffer = 212992 // what Linux lets everybody have by default
+	cfg.RecvBuffer = 212992 // the default limit of Linux
 	cfg.Addrs = []netip.Addr{a}
 	la = open(t, cfg)
 	if a == b {
@@ -83,7 +83,7 @@ func pair(t testing.TB, cfg Config, a, b netip.Addr) (la, lb link.Link) {
 	return la, open(t, cfg)
 }
 
-// fill makes pkt an RC SEND ONLY for a QPN, with content that seq decides.
+// fill makes pkt an RC SEND ONLY for a QPN, with content that depends on seq.
 func fill(pkt []byte, qpn, seq uint32) {
 	wire.BTH(pkt).Put(wire.RC|wire.SendOnly, 0, 0xFFFF, qpn, seq, 0)
 	for i := wire.BTHLen; i < len(pkt); i++ {
@@ -91,7 +91,7 @@ func fill(pkt []byte, qpn, seq uint32) {
 	}
 }
 
-// receive gets n packets or fails. Each comes as a copy.
+// receive receives n packets, and returns copies of them.
 func receive(t testing.TB, p link.Port, n int) (all []link.RxPacket) {
 	t.Helper()
 	var b link.RxBatch
@@ -138,8 +138,8 @@ func testLoopback(t *testing.T) {
 	}
 }
 
-// exchangeBatch sends runs of packets of random sizes, which the smallest socket buffer holds, and checks that they all
-// come, in order.
+// exchangeBatch sends runs of packets of random sizes, which the smallest socket buffer holds, and checks that all
+// arrive in order.
 func exchangeBatch(t *testing.T, from, to link.Port, path *link.Path, seq uint32) uint64 {
 	t.Helper()
 	var want [][]byte
@@ -171,8 +171,8 @@ func exchangeBatch(t *testing.T, from, to link.Port, path *link.Path, seq uint32
 	return uint64(len(want))
 }
 
-// A packet that is too long for the way is counted under its name and noted on its path; those before and behind it go. That it is longer than a UDP
-// datagram is the one way in which any system refuses a packet so.
+// TestTooLong checks that a packet that is too long is counted and recorded in its path, and that the packets around
+// it are sent. Every system refuses a packet longer than a UDP datagram in this way.
 func TestTooLong(t *testing.T) { kinds(t, testTooLong) }
 
 func testTooLong(t *testing.T) {

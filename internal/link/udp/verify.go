@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// counters is link.Counters in the making.
+// counters are the live values of link.Counters.
 type counters struct {
 	txPackets, txBytes, txDropped, txLong   atomic.Uint64
 	rxPackets, rxBytes, rxICRC, rxMalformed atomic.Uint64
@@ -23,7 +23,7 @@ func (c *counters) read() link.Counters {
 	}
 }
 
-// refuse counts packet i of a batch, which the kernel would not take.
+// refuse counts packet i of a batch, which the kernel refused.
 func (c *counters) refuse(b *link.TxBatch, i int, errno syscall.Errno) {
 	p := &b.Packets[i]
 	c.txDropped.Add(1)
@@ -35,7 +35,7 @@ func (c *counters) refuse(b *link.TxBatch, i int, errno syscall.Errno) {
 
 const rxFlows = 64 // a power of two
 
-// rxFlow is what is known of packets from one socket somewhere to one of ours.
+// An rxFlow is the state of packets from one remote socket to one local address.
 type rxFlow struct {
 	src, dst netip.Addr
 	port     uint16
@@ -43,15 +43,15 @@ type rxFlow struct {
 	flow     wire.Flow
 }
 
-// verifier checks received packets.
+// A verifier checks received packets.
 type verifier struct {
-	flows [rxFlows]rxFlow // by source port: a cache
+	flows [rxFlows]rxFlow // a cache, indexed by source port
 
 	// Counted since the last flush.
 	bytes, badICRC, malformed uint64
 }
 
-// flowOf finds the flow from src:srcPort to dst:dstPort.
+// flowOf returns the flow from src:srcPort to dst:dstPort.
 func (v *verifier) flowOf(src netip.Addr, srcPort uint16, dst netip.Addr, dstPort uint16) *rxFlow {
 	f := &v.flows[srcPort%rxFlows]
 	if f.port != srcPort || f.src != src || f.dst != dst {
@@ -60,8 +60,8 @@ func (v *verifier) flowOf(src netip.Addr, srcPort uint16, dst netip.Addr, dstPor
 	return f
 }
 
-// guess is the identification that packet k of a message probably has: k in a train, as the
-// package comment says; 0 for one of our kind alone; for others, who count, the next.
+// guess returns the probable identification of packet k of a message: k in a GSO run, as the package comment says; 0
+// for a single packet of Verbena; for senders that count, the next number.
 func (f *rxFlow) guess(k int, train bool) uint16 {
 	if train || f.id == 0 {
 		return uint16(k)
@@ -69,7 +69,7 @@ func (f *rxFlow) guess(k int, train bool) uint16 {
 	return f.id + 1
 }
 
-// check returns the bytes of pkt from BTH to pad, or counts why there are none.
+// check returns the bytes of pkt from BTH to pad, or counts the reason why pkt is dropped.
 func (v *verifier) check(f *rxFlow, pkt []byte, guess uint16) (body []byte, ok bool) {
 	if len(pkt) < wire.BTHLen+wire.ICRCLen {
 		v.malformed++
@@ -90,7 +90,7 @@ func (v *verifier) check(f *rxFlow, pkt []byte, guess uint16) (body []byte, ok b
 	return body, true
 }
 
-// flush adds what was counted, and n good packets, to c.
+// flush adds the counts, and n good packets, to c.
 func (v *verifier) flush(c *counters, n int) {
 	if n > 0 {
 		c.rxPackets.Add(uint64(n))

@@ -1,7 +1,10 @@
 package udp
 
 import (
+	"errors"
 	"net/netip"
+	"os"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -10,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
-// TestShortDeadline is loose: a busy machine is late, a lost timer never comes.
+// TestShortDeadline is tolerant: a busy machine is late, but a lost timer never fires.
 func TestShortDeadline(t *testing.T) {
 	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	p := l.Ports()[0]
@@ -25,8 +28,8 @@ func TestShortDeadline(t *testing.T) {
 	}
 }
 
-// TestNoWakeUpsWhilePolling watches the descriptor that Go's network poller watches: while nobody
-// waits it must not become readable, whatever arrives, so that a polling program pays nothing for it.
+// TestNoWakeUpsWhilePolling watches the descriptor that Go's network poller watches: while no goroutine waits, it
+// must not become readable, whatever arrives, so that a polling program has no cost.
 func TestNoWakeUpsWhilePolling(t *testing.T) {
 	l := open(t, Config{Addrs: []netip.Addr{lo4, lo4b}, Port: testPort(t)})
 	p := l.Ports()[0].(*port)
@@ -51,7 +54,7 @@ func TestNoWakeUpsWhilePolling(t *testing.T) {
 	}
 	tx := link.NewTxBatch(1, 100)
 	var rx link.RxBatch
-	// wakes looks while the packets are in the socket: what is not readable any more is no event.
+	// wakes polls while the packets are in the socket: a socket that is no longer readable has no event.
 	wakes := func() (n int) {
 		t.Helper()
 		for i := range 20 {
@@ -90,9 +93,55 @@ func TestNoWakeUpsWhilePolling(t *testing.T) {
 			t.Errorf("after a Wait that ended by %s, %d of 20 packets woke the poller", end.name, n)
 		}
 	}
-	// The spy does see what it should.
+	// The check detects an armed poller.
 	p.wait.raw.Control(func(park uintptr) { p.wait.arm(int(park), unix.EPOLLIN|unix.EPOLLONESHOT) })
 	if wakes() == 0 {
-		t.Error("packets do not wake the poller even when armed: this test sees nothing")
+		t.Error("packets do not wake the poller even when armed: the test is void")
 	}
+}
+
+// TestWaiterWithoutDescriptors checks that newWaiter returns an error if descriptors have run out, and that a waiter
+// without a timerfd waits and can be woken.
+func TestWaiterWithoutDescriptors(t *testing.T) {
+	if os.Getenv("VERBENA_TEST_NOFILE") == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestWaiterWithoutDescriptors$")
+		cmd.Env = append(os.Environ(), "VERBENA_TEST_NOFILE=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	newWaiterOrFail := func() *waiter {
+		w, err := newWaiter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	newWaiterOrFail().close() // Go's poller has its descriptors now
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 64, Max: 64}); err != nil {
+		t.Fatal(err)
+	}
+	var full []int
+	for {
+		fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			break
+		}
+		full = append(full, fd)
+	}
+	if w, err := newWaiter(); !errors.Is(err, unix.EMFILE) || w != nil {
+		t.Errorf("without descriptors: %v, %v, want EMFILE", w, err)
+	}
+	unix.Close(full[0])
+	w := newWaiterOrFail()
+	defer w.close()
+	for range 3 {
+		within(t, "5 ms", 5*time.Millisecond, 5*time.Second, func() { w.wait(5 * time.Millisecond) })
+	}
+	if w.timer != noTimer {
+		t.Fatal("there was a descriptor for the timer: the test is void")
+	}
+	time.AfterFunc(10*time.Millisecond, w.wake)
+	within(t, "a wake", 0, 5*time.Second, func() { w.wait(time.Minute) })
 }

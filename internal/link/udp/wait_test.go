@@ -42,7 +42,7 @@ func testWait(t *testing.T) {
 		t.Helper()
 		within(t, what, d, long, func() { p.Wait(d) })
 	}
-	// endedBy has event end a Wait(d) that has begun, or is about to.
+	// endedBy checks that event ends a Wait(d) that has begun, or is about to.
 	endedBy := func(what string, d time.Duration, event func()) {
 		t.Helper()
 		happened := make(chan struct{})
@@ -73,7 +73,7 @@ func testWait(t *testing.T) {
 	sleeps("packet fetched", 20*time.Millisecond)
 	endedBy("packet", -1, send)
 	receive(t, p, 1)
-	// A short deadline after a long one that was not reached, and the other way round.
+	// A short deadline after a long one that was not reached, and the reverse.
 	endedBy("Wake before a deadline", time.Hour, p.Wake)
 	sleeps("shorter deadline", 5*time.Millisecond)
 	endedBy("packet before a deadline", 30*time.Millisecond, send)
@@ -84,7 +84,7 @@ func testWait(t *testing.T) {
 	p.Wake()
 }
 
-// TestWakeRace has wakes and waits meet at every point. Each wake must end a wait that has not yet returned.
+// TestWakeRace makes wakes and waits meet at every point. Each wake must end a wait that has not yet returned.
 func TestWakeRace(t *testing.T) { kinds(t, testWakeRace) }
 
 func testWakeRace(t *testing.T) {

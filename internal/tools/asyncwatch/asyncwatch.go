@@ -1,6 +1,5 @@
-// Package asyncwatch is the tool ibv_asyncwatch, which prints the asynchronous events of a
-// device, with the options and lines of the C program. It owns nothing; it imports verbs and
-// what the tools have in common.
+// Package asyncwatch is the tool ibv_asyncwatch, which prints the asynchronous events of a device, with the
+// options and output of the C program. It imports verbs, internal/tools/nearest and internal/tools/tool.
 package asyncwatch
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Tools is the program.
+// Tools returns the program.
 func Tools() []tool.Tool {
 	return []tool.Tool{{Name: "ibv_asyncwatch", Short: "print a device's asynchronous events", Run: run}}
 }
@@ -53,7 +52,7 @@ func watch(c context.Context, env *tool.Env, d *verbs.Device) int {
 	defer ctx.Close()
 	fd, err := ctx.AsyncFD()
 	if err != nil {
-		fd = -1 // this system has none
+		fd = -1 // not supported on this system
 	}
 	fmt.Fprintf(env.Stdout, "%s: async event FD %d\n", d.Name(), fd)
 	for {
@@ -69,7 +68,8 @@ func watch(c context.Context, env *tool.Env, d *verbs.Device) int {
 	}
 }
 
-// names are the C names of the events that are not of one object; others do not come to a program that has none.
+// names has the C names of the events of a device or a port. Events of other objects cannot reach a program
+// that creates none.
 var names = map[verbs.EventType]string{
 	verbs.EventDeviceFatal:      "IBV_EVENT_DEVICE_FATAL",
 	verbs.EventPortActive:       "IBV_EVENT_PORT_ACTIVE",

@@ -10,20 +10,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// device raises events.
+// device is a driver through which a test raises events.
 type device struct {
-	verbs.UnsupportedContext
-	up      chan verbs.ContextUpcalls
+	verbs.DriverContext
+	up      chan verbs.DriverContextEvents
 	openErr error
 }
 
-func (d *device) Info() verbs.DeviceInfo { return verbs.DeviceInfo{Name: "vrb_x"} }
+func (d *device) Info() verbs.DriverInfo { return verbs.DriverInfo{Name: "vrb_x"} }
 
-func (d *device) Open(up verbs.ContextUpcalls) (verbs.ContextDriver, error) {
+func (d *device) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error) {
 	if d.openErr != nil {
 		return nil, d.openErr
 	}
@@ -34,9 +35,10 @@ func (d *device) Open(up verbs.ContextUpcalls) (verbs.ContextDriver, error) {
 func (d *device) QueryDevice() (verbs.DeviceAttr, error) {
 	return verbs.DeviceAttr{PhysPortCnt: 2}, nil
 }
-func (d *device) Close() error { return nil }
+func (d *device) NumCompVectors() int { return 1 }
+func (d *device) Close() error        { return nil }
 
-// output is a buffer that several goroutines use.
+// output is a buffer that is safe for concurrent use.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -55,11 +57,11 @@ func (o *output) String() string {
 }
 
 func TestV_AE_03_Watch(t *testing.T) {
-	d := &device{up: make(chan verbs.ContextUpcalls, 1)}
+	d := &device{up: make(chan verbs.DriverContextEvents, 1)}
 	var out, errs output
 	c, cancel := context.WithCancel(t.Context())
 	status := make(chan int, 1)
-	go func() { status <- watch(c, &tool.Env{Stdout: &out, Stderr: &errs}, verbs.NewDevice(d)) }()
+	go func() { status <- watch(c, &tool.Env{Stdout: &out, Stderr: &errs}, driver.NewDevice(d)) }()
 	up := <-d.up
 	up.PortEvent(verbs.EventPortErr, 1)
 	up.PortEvent(verbs.EventPortActive, 2)
@@ -80,7 +82,7 @@ $`
 	if s := <-status; s != 0 || errs.String() != "" {
 		t.Errorf("status %d, %s", s, errs.String())
 	}
-	// %d of EventType must be the number, although it has a String.
+	// %d of an EventType must print the number, although it has a String method.
 	if !regexp.MustCompile(want).MatchString(out.String()) {
 		t.Errorf("%s", out.String())
 	}
@@ -89,11 +91,12 @@ $`
 func TestFailures(t *testing.T) {
 	var out, errs output
 	env := &tool.Env{Argv0: "ibv_asyncwatch", Stdout: &out, Stderr: &errs}
-	d := verbs.NewDevice(&device{openErr: errors.New("no way")})
+	d := driver.NewDevice(&device{openErr: errors.New("no way")})
 	if s := watch(t.Context(), env, d); s != 1 || !strings.Contains(errs.String(), "Couldn't get context for vrb_x") {
 		t.Errorf("%d, %s", s, errs.String())
 	}
-	if s := run(env, []string{"-d", "nosuch"}); s != 1 || !strings.Contains(errs.String(), "IB device nosuch not found; there is none: verbena doctor") {
+	if s := run(env, []string{"-d", "nosuch"}); s != 1 ||
+		!strings.Contains(errs.String(), "IB device nosuch not found; there is none: run verbena doctor") {
 		t.Errorf("%d, %s", s, errs.String())
 	}
 	if s := run(env, []string{"--help"}); s != 0 || !strings.Contains(out.String(), "-d, --ib-dev") {

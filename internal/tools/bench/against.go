@@ -10,10 +10,11 @@ import (
 	"github.com/verbena-rdma/verbena/internal/tools/term"
 )
 
-// regression is how much worse a ratio may be than before.
+// regression is the fraction by which a ratio may be worse than before.
 const regression = 0.2
 
-// gain compares the ratio with that of an earlier run: 0.1 means better by a tenth, -0.3 worse by three. ok is false if there is none.
+// gain compares the ratio with that of an earlier run: 0.1 is 10 % better, -0.3 is 30 % worse. ok is false
+// if there is no earlier ratio.
 func (r *result) gain() (v float64, ok bool) {
 	switch {
 	case r.Before <= 0 || r.Ratio <= 0:
@@ -24,13 +25,13 @@ func (r *result) gain() (v float64, ok bool) {
 	return r.Ratio/r.Before - 1, true
 }
 
-// regressed tells whether the ratio is worse than before by more than it may be.
+// regressed reports whether the ratio is worse than before by more than regression.
 func (r *result) regressed() bool {
 	v, ok := r.gain()
 	return ok && v < -regression
 }
 
-// since is the comparison as text.
+// since returns the comparison with the earlier run as text.
 func (r *result) since(p *term.Printer) string {
 	v, ok := r.gain()
 	switch {
@@ -44,7 +45,8 @@ func (r *result) since(p *term.Printer) string {
 	return p.Dim(fmt.Sprintf("%+.0f %%", 100*v))
 }
 
-// compare looks earlier ratios up in a file that --json or compare has written. What is not in it is added; it need not be there.
+// compare reads earlier ratios from a file that --json or compare wrote, and appends the results that the
+// file does not have. The file need not exist.
 func compare(file string, results []result) error {
 	var earlier []result
 	text, err := os.ReadFile(file)

@@ -1,5 +1,5 @@
-// Package bench is "verbena bench": speed and size of the software device as ratios to plain TCP, measured in turns in one
-// run between two processes over loopback.
+// Package bench is "verbena bench": it measures speed and size of the software device as ratios to plain
+// TCP, alternating both in one run, between two processes over loopback.
 package bench
 
 import (
@@ -9,11 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/tools/chart"
 	"github.com/verbena-rdma/verbena/internal/tools/term"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 )
 
-// Tool is the program.
+// Tool returns the program.
 func Tool() tool.Tool {
 	return tool.Tool{Name: "bench", Short: "measure speed and size, as ratios to TCP", Run: run}
 }
@@ -23,17 +24,18 @@ type result struct {
 	Name   string  `json:"name"`
 	What   string  `json:"what"`
 	RDMA   float64 `json:"rdma"`          // median, in Unit
-	Base   float64 `json:"base"`          // median of what it is compared with, in Unit
-	BaseOf string  `json:"base_of"`       // what that is
+	Base   float64 `json:"base"`          // median of the comparison, in Unit
+	BaseOf string  `json:"base_of"`       // the comparison's name
 	Unit   string  `json:"unit"`          // bytes/s, s, messages/s, connections/s, bytes, small bytes, cores
 	Ratio  float64 `json:"ratio"`         // RDMA/Base: the median of the rounds' ratios
-	Target float64 `json:"target"`        // of the ratio; 0: none
-	AtMost bool    `json:"at_most"`       // the ratio shall not exceed the target; else it shall reach it
-	OK     bool    `json:"ok"`            // the target is met
-	Low    float64 `json:"low,omitempty"` // lowest and highest ratio of a round
+	Target float64 `json:"target"`        // for Ratio; 0: none
+	AtMost bool    `json:"at_most"`       // Ratio must not exceed Target; otherwise it must reach it
+	OK     bool    `json:"ok"`            // Target is met
+	Low    float64 `json:"low,omitempty"` // lowest and highest ratio of all rounds
 	High   float64 `json:"high,omitempty"`
-	Before float64 `json:"before,omitempty"` // the ratio of an earlier run
-	// CacheLine is how many nanoseconds a cache line took between two cores and back, at the beginning of rounds: the shortest and the longest time.
+	Before float64 `json:"before,omitempty"` // Ratio of an earlier run
+	// CacheLine is the shortest and the longest time in nanoseconds of a cache line's round trip between
+	// two cores, measured before each round.
 	CacheLine [2]int64 `json:"cache_line_ns,omitzero"`
 }
 
@@ -44,11 +46,15 @@ type config struct {
 	only   []string
 	json   bool
 	check  bool
-	// against is the file with an earlier run's results; empty: none.
+	// against is the file with the results of an earlier run; empty: none.
 	against string
+	// record is the file for the results with date, machine, load and commit; note is a remark for it. plot is the
+	// picture to draw: of the records in files or, without files, of this run.
+	record, note, plot string
+	files              []string
 }
 
-// benches are the figures, by the name that --only takes.
+// benches lists the figures by the names that --only takes.
 var benches = []struct {
 	name string
 	run  func(*config) ([]result, error)
@@ -69,7 +75,14 @@ func run(env *tool.Env, args []string) int {
 	if !ok {
 		return status
 	}
+	if len(c.files) > 0 {
+		if err := plotFiles(c.plot, c.files); err != nil {
+			return env.Failf("%v", err)
+		}
+		return 0
+	}
 	p := term.NewPrinter(env.Stdout)
+	rec := newRecord(args, c.note)
 	progress := term.NewPrinter(env.Stderr)
 	var results []result
 	for _, b := range benches {
@@ -93,6 +106,9 @@ func run(env *tool.Env, args []string) int {
 			return env.Failf("%v", err)
 		}
 	}
+	if err := c.save(rec, results); err != nil {
+		return env.Failf("%v", err)
+	}
 	if c.json {
 		e := json.NewEncoder(env.Stdout)
 		e.SetIndent("", "  ")
@@ -108,16 +124,37 @@ func run(env *tool.Env, args []string) int {
 	return 0
 }
 
+// save writes the files of --record and --plot.
+func (c *config) save(rec *record, results []result) error {
+	rec.Results = results
+	if c.record != "" {
+		if err := rec.write(c.record); err != nil {
+			return err
+		}
+	}
+	if c.plot != "" {
+		return drawRecords([]*record{rec}, c.plot)
+	}
+	return nil
+}
+
 func parse(env *tool.Env, args []string) (c *config, status int, ok bool) {
 	c = &config{}
-	f := tool.NewFlags(env, "[options]")
-	f.IntVar(&c.rounds, "rounds", 5, "rounds, of which the median counts")
-	f.DurationVar(&c.each, "time", 400*time.Millisecond, "how long each round measures each side")
-	f.IntVar(&c.qps, "qps", 10000, "most QPs of the figure scale, and connections that are kept")
-	f.StringSliceVar(&c.only, "only", nil, "only these figures: shm, throughput, latency, rate, loss, scale, connections, rsocket, processes")
+	f := tool.NewFlags(env, "[options] [RECORD ...]")
+	f.IntVar(&c.rounds, "rounds", 5, "number of rounds; the result is their median")
+	f.DurationVar(&c.each, "time", 400*time.Millisecond, "time for each side of each round")
+	f.IntVar(&c.qps, "qps", 10000, "largest number of QPs for scale, and of connections kept open")
+	f.StringSliceVar(&c.only, "only", nil,
+		"only these figures: shm, throughput, latency, rate, loss, scale, connections, rsocket, processes")
 	f.BoolVar(&c.json, "json", false, "print JSON")
-	f.StringVar(&c.against, "against", "", "compare the ratios with those in this `file` of an earlier run; what is not in it is added")
-	f.BoolVar(&c.check, "check", false, "exit with status 1 if a target is missed, or a ratio is worse than before by more than 20 %")
+	f.StringVar(&c.against, "against", "",
+		"compare the ratios with those of an earlier run in this `file`; ratios that it lacks are appended")
+	f.StringVar(&c.record, "record", "", "write the results to this `file`, with date, machine, load and commit")
+	f.StringVar(&c.note, "note", "", "remark for --record, such as other work on the machine")
+	f.StringVar(&c.plot, "plot", "",
+		"draw the figures relative to TCP in this `file` (.svg or .png); with arguments, draw these files of --record")
+	f.BoolVar(&c.check, "check", false,
+		"exit with status 1 if a target is missed or a ratio is more than 20 % worse than before")
 	if status, ok := f.Parse(args); !ok {
 		return nil, status, false
 	}
@@ -128,19 +165,22 @@ func parse(env *tool.Env, args []string) (c *config, status int, ok bool) {
 		}) bool {
 			return b.name == name
 		}) {
-			return nil, f.Misused(fmt.Sprintf("there is no figure %q", name)), false
+			return nil, f.Misused(fmt.Sprintf("unknown figure %q", name)), false
 		}
 	}
+	c.files = f.Args()
 	switch {
-	case f.NArg() > 0:
-		return nil, f.Misused("there are no arguments"), false
+	case c.plot != "" && chart.Format(c.plot) == "":
+		return nil, f.Misused(fmt.Sprintf("--plot %s: the name must end in .svg or .png", c.plot)), false
+	case f.NArg() > 0 && c.plot == "":
+		return nil, f.Misused(fmt.Sprintf("unexpected arguments %q", f.Args())), false
 	case c.rounds < 1 || c.each <= 0 || c.qps < 1:
 		return nil, f.Misused("rounds, time and qps must be positive"), false
 	}
 	return c, 0, true
 }
 
-// show prints the table.
+// show prints the table of results.
 func show(p *term.Printer, results []result) {
 	var rows [][]string
 	header := []string{"", "RDMA", "compared with", "ratio", "target", " "}
@@ -168,7 +208,7 @@ func show(p *term.Printer, results []result) {
 	showCores(p, results)
 }
 
-// goal is the target as text.
+// goal returns the target as text.
 func (r *result) goal() string {
 	sign, target := "≥", fmt.Sprintf("%.1f", r.Target)
 	if r.AtMost {
@@ -198,7 +238,8 @@ func (r *result) format(v float64) string {
 
 func megabytes(v float64) string { return fmt.Sprintf("%.0f MB", v/1e6) }
 
-// rounds measures two things in turns, so that what disturbs the machine disturbs both, and fills in the medians.
+// rounds measures rdma and base alternately, so that a disturbance of the machine affects both, and sets
+// the medians.
 func (r *result) rounds(n int, rdma, base func() (float64, error)) error {
 	var a, b, ratios []float64
 	for range n {
@@ -219,7 +260,7 @@ func (r *result) rounds(n int, rdma, base func() (float64, error)) error {
 	return nil
 }
 
-// constant is rounds for a figure that is compared with a constant, Base.
+// constant is rounds for a figure whose comparison is the constant Base.
 func (r *result) constant(n int, rdma func() (float64, error)) error {
 	base := r.Base
 	return r.rounds(n, rdma, func() (float64, error) { return base, nil })

@@ -14,17 +14,20 @@ import (
 )
 
 const (
-	inFlight    = 64    // connections that are being made or ended at a time
-	connectRate = 5000  // target, per second
-	idleBytes   = 16384 // target, of an idle connection in each process
-	acceptParts = 10    // the last of so many parts of the connections is compared with the first
+	inFlight    = 64    // connections that are set up or torn down at a time
+	connectRate = 5000  // target, connections per second
+	idleBytes   = 16384 // target, bytes of an idle connection in each process
+	acceptParts = 10    // the connections are divided into so many parts; the last is compared with the first
 )
 
-// connections makes and ends connections between two processes, and then keeps many.
+// connections measures the rate at which connections are made and ended, then the memory of many idle ones.
 func connections(c *config) ([]result, error) {
-	rate := result{Name: "connect", What: "connections made and ended, 64 at a time", Unit: "connections/s", Base: connectRate, Target: 1}
-	idle := result{Name: "idle", What: "an idle connection, memory", Unit: "small bytes", Base: idleBytes, Target: 1, AtMost: true}
-	last := result{Name: "accept", What: "the last of " + term.Count(uint64(c.qps)) + " connections", BaseOf: "the first", Unit: "s", Target: 1.5, AtMost: true}
+	rate := result{Name: "connect", What: "connections made and ended, 64 at a time", Unit: "connections/s",
+		Base: connectRate, Target: 1}
+	idle := result{Name: "idle", What: "an idle connection, memory", Unit: "small bytes", Base: idleBytes, Target: 1,
+		AtMost: true}
+	last := result{Name: "accept", What: "the last of " + term.Count(uint64(c.qps)) + " connections",
+		BaseOf: "the first", Unit: "s", Target: 1.5, AtMost: true}
 	p, err := endpoint.Start()
 	if err != nil {
 		return nil, err
@@ -35,7 +38,7 @@ func connections(c *config) ([]result, error) {
 		return nil, err
 	}
 	d.to = netip.AddrPortFrom(p.There, d.to.Port())
-	if err := d.keep(inFlight); err != nil { // the first ones open devices and grow tables
+	if err := d.keep(inFlight); err != nil { // the first connections open devices and allocate tables
 		return nil, err
 	}
 	if err := d.end(); err != nil {
@@ -68,7 +71,7 @@ func (d *dialer) dial() (*rdmacm.ID, error) {
 	return rdmacm.Dial(c, d.to.String(), &rdmacm.Options{QP: endpoint.CMQueues})
 }
 
-// rate is how many connections per second are made and ended.
+// rate returns how many connections per second are made and ended.
 func (d *dialer) rate(each time.Duration) (float64, error) {
 	var count atomic.Int64
 	begin := time.Now()
@@ -94,7 +97,7 @@ func hangUp(id *rdmacm.ID) error {
 	return errors.Join(id.Disconnect(c), id.Close())
 }
 
-// keep makes n connections, 64 at a time, and keeps them.
+// keep makes n connections, inFlight at a time, and keeps them open.
 func (d *dialer) keep(n int) error {
 	var mu sync.Mutex
 	var left atomic.Int64
@@ -113,7 +116,7 @@ func (d *dialer) keep(n int) error {
 	})
 }
 
-// end ends those that were kept.
+// end closes the connections that keep made.
 func (d *dialer) end() error {
 	var next atomic.Int64
 	err := parallel(func() error {
@@ -131,8 +134,8 @@ func (d *dialer) end() error {
 	return err
 }
 
-// fill makes n connections. It tells what each takes in the process where they take more, and the time for each of
-// the first and of the last.
+// fill makes n connections. It returns the memory per connection in the process where that is larger, and
+// the time per connection of the first and the last part.
 func (d *dialer) fill(p *endpoint.Pair, n int) (bytes, first, last float64, err error) {
 	there, here, err := heaps(p)
 	if err != nil {
@@ -161,7 +164,7 @@ func heaps(p *endpoint.Pair) (there, here float64, err error) {
 	return float64(bytes), float64(endpoint.Heap()), err
 }
 
-// parallel runs f as often as connections may be in flight, and returns the first error.
+// parallel runs f in inFlight goroutines and returns the first error.
 func parallel(f func() error) error {
 	errs := make(chan error, inFlight)
 	for range inFlight {

@@ -9,16 +9,18 @@ import (
 	"github.com/verbena-rdma/verbena/internal/tools/term"
 )
 
-// Two processors of a virtual machine may be cores that share a cache now and lie far apart a second later, which changes
-// every figure of two processes by as much as a factor of three. So each round begins with a look at that.
+// On a virtual machine, two processors may share a cache at one moment and not at the next, which changes
+// every figure that involves two processes by up to a factor of three. Each round therefore measures the
+// cache line latency first.
 
 const (
-	lineParts    = 20
-	lineTurns    = 200
-	linePatience = 50 * time.Millisecond // in case that there is only one core, after all
+	lineParts   = 20
+	lineTurns   = 200
+	lineTimeout = 50 * time.Millisecond // with a single core no reply may come
 )
 
-// cacheLine is how long a cache line takes from one core to another and back: the quickest of several parts. 0 if it cannot be told.
+// cacheLine returns the round-trip time of a cache line between two cores: the shortest of lineParts
+// measurements, 0 if there is none.
 func cacheLine() time.Duration {
 	if runtime.GOMAXPROCS(0) < 2 {
 		return 0
@@ -41,7 +43,7 @@ func cacheLine() time.Duration {
 	for i := int32(1); i < 2*lineParts*lineTurns; i += 2 {
 		v.Store(i)
 		for n := 1; v.Load() == i; n++ {
-			if n%1024 == 0 && time.Since(begin) > linePatience {
+			if n%1024 == 0 && time.Since(begin) > lineTimeout {
 				return best
 			}
 		}
@@ -56,14 +58,14 @@ func cacheLine() time.Duration {
 	return best
 }
 
-// lookAtCores adds a look at the cores to what the figure has.
+// lookAtCores measures the cache line latency and adds it to the result.
 func (r *result) lookAtCores() {
 	if d := cacheLine().Nanoseconds(); d > 0 {
 		r.CacheLine = widen(r.CacheLine, [2]int64{d, d})
 	}
 }
 
-// widen is the range of two ranges, of which zeros are none.
+// widen returns the smallest range that covers both. The zero range is empty.
 func widen(a, b [2]int64) [2]int64 {
 	switch zero := [2]int64{}; {
 	case a == zero:
@@ -74,13 +76,14 @@ func widen(a, b [2]int64) [2]int64 {
 	return [2]int64{min(a[0], b[0]), max(a[1], b[1])}
 }
 
-// showCores tells what the looks at the cores have found.
+// showCores prints the range of all cache line measurements.
 func showCores(p *term.Printer, results []result) {
 	var all [2]int64
 	for _, r := range results {
 		all = widen(all, r.CacheLine)
 	}
 	if all[1] > 0 {
-		p.Printf("%s\n", p.Dim(fmt.Sprintf("A cache line took %d to %d ns from one core to another and back.", all[0], all[1])))
+		p.Printf("%s\n",
+			p.Dim(fmt.Sprintf("A cache line took %d to %d ns from one core to another and back.", all[0], all[1])))
 	}
 }

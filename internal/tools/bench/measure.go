@@ -13,7 +13,7 @@ const (
 	large       = 1 << 20
 	small       = 8
 	writeWindow = 8  // WRITEs in flight
-	sendWindow  = 64 // SENDs in flight; also the depth of queues
+	sendWindow  = 64 // SENDs in flight; also the queue depth
 )
 
 // pair runs do with both processes connected.
@@ -29,7 +29,8 @@ func pair(o endpoint.Options, do func(*endpoint.Pair) error) (err error) {
 	return do(p)
 }
 
-// throughput, latency and rate are those of the wire: two processes of one host would otherwise go through shared memory.
+// throughput, latency and rate measure the wire, over UDP: two processes of one host would otherwise use
+// shared memory.
 func throughput(c *config) ([]result, error) {
 	r := result{Name: "throughput", What: "udp: RC WRITE of 1 MiB, throughput", BaseOf: "TCP", Unit: "bytes/s", Target: 1}
 	err := overUDP(func() error {
@@ -49,7 +50,8 @@ func throughput(c *config) ([]result, error) {
 }
 
 func latency(c *config) ([]result, error) {
-	r := result{Name: "latency", What: "udp: RC SEND of 8 bytes, round trip", BaseOf: "TCP", Unit: "s", Target: 1.3, AtMost: true}
+	r := result{Name: "latency", What: "udp: RC SEND of 8 bytes, round trip", BaseOf: "TCP", Unit: "s", Target: 1.3,
+		AtMost: true}
 	err := overUDP(func() error {
 		return pair(endpoint.Options{QPs: 1, Depth: sendWindow, Bytes: 4096}, func(p *endpoint.Pair) error {
 			tcp, err := p.DialTCP(small, true)
@@ -63,7 +65,7 @@ func latency(c *config) ([]result, error) {
 	return []result{r}, err
 }
 
-// roundTrips compares a ping-pong of 8 bytes with that over a TCP connection.
+// roundTrips compares an 8-byte ping-pong with one over a TCP connection.
 func (r *result) roundTrips(c *config, p *endpoint.Pair, tcp *duo.TCPConn) error {
 	return r.rounds(c.rounds, func() (float64, error) {
 		var d time.Duration
@@ -78,10 +80,11 @@ func (r *result) roundTrips(c *config, p *endpoint.Pair, tcp *duo.TCPConn) error
 	})
 }
 
-// rate counts messages per core: both processes use one.
+// rate measures messages per core; each of the two processes uses one core.
 func rate(c *config) ([]result, error) {
 	const cores = 2
-	r := result{Name: "rate", What: "udp: RC SEND of 8 bytes, 64 outstanding, per core", Unit: "messages/s", Base: 300e3, Target: 1}
+	r := result{Name: "rate", What: "udp: RC SEND of 8 bytes, 64 outstanding, per core", Unit: "messages/s", Base: 300e3,
+		Target: 1}
 	err := overUDP(func() error {
 		return pair(endpoint.Options{QPs: 1, Depth: sendWindow, Bytes: 4096}, func(p *endpoint.Pair) error {
 			return r.constant(c.rounds, func() (float64, error) {
@@ -95,7 +98,7 @@ func rate(c *config) ([]result, error) {
 
 type pumper func(each time.Duration, window int, wr verbs.SendWR) (float64, error)
 
-// sends is the rate of 8-byte SENDs.
+// sends returns the rate of 8-byte SENDs.
 func sends(p *endpoint.Pair, pump pumper, each time.Duration, window int) (v float64, err error) {
 	wr := verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled | verbs.SendInline, Inline: make([]byte, small)}
 	err = p.Serving(endpoint.Serving{Mode: endpoint.Sink, Bytes: small}, func() error {
@@ -103,4 +106,24 @@ func sends(p *endpoint.Pair, pump pumper, each time.Duration, window int) (v flo
 		return err
 	})
 	return v, err
+}
+
+// loss measures the throughput of the wire with 1 % packet loss in each direction, relative to none. A
+// device reads its fault settings when it is opened, so each measurement starts its own processes.
+func loss(c *config) ([]result, error) {
+	r := result{Name: "loss", What: "udp: RC WRITE of 1 MiB, 1 % of the packets lost", BaseOf: "none lost",
+		Unit: "bytes/s", Target: 0.3}
+	with := func(faults string) func() (float64, error) {
+		return func() (v float64, err error) {
+			err = withEnv("VERBENA_FAULT", faults, func() error {
+				return pair(endpoint.Options{QPs: 1, Depth: sendWindow, Bytes: large}, func(p *endpoint.Pair) error {
+					v, err = writes(c, p, large)
+					return err
+				})
+			})
+			return v, err
+		}
+	}
+	err := overUDP(func() error { return r.rounds(c.rounds, with("loss=0.01"), with("")) })
+	return []result{r}, err
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// overUDP runs do with shared memory switched off, in this process and those that it starts.
+// overUDP runs do with shared memory disabled in this process and its children.
 func overUDP(do func() error) error { return withEnv("VERBENA_SHM", "0", do) }
 
-// withEnv runs do with a variable of the environment, for this process and those that it starts.
+// withEnv runs do with an environment variable set in this process and its children.
 func withEnv(name, value string, do func() error) (err error) {
 	old, had := os.LookupEnv(name)
 	if err := os.Setenv(name, value); err != nil {
@@ -29,10 +29,12 @@ func withEnv(name, value string, do func() error) (err error) {
 	return do()
 }
 
-// near measures two processes of one host through shared memory.
+// near measures two processes of one host over shared memory.
 func near(c *config) ([]result, error) {
-	rtt := result{Name: "shm-latency", What: "shm: RC SEND of 8 bytes, round trip", BaseOf: "TCP", Unit: "s", Target: 0.2, AtMost: true}
-	rate := result{Name: "shm-rate", What: "shm: RC SEND of 8 bytes, 64 outstanding", Unit: "messages/s", Base: 4e6, Target: 1}
+	rtt := result{Name: "shm-latency", What: "shm: RC SEND of 8 bytes, round trip", BaseOf: "TCP", Unit: "s",
+		Target: 0.2, AtMost: true}
+	rate := result{Name: "shm-rate", What: "shm: RC SEND of 8 bytes, 64 outstanding", Unit: "messages/s", Base: 4e6,
+		Target: 1}
 	var all []result
 	err := pair(endpoint.Options{QPs: 1, Depth: sendWindow, Bytes: 2 * large}, func(p *endpoint.Pair) error {
 		tcp, err := p.DialTCP(small, true)
@@ -77,7 +79,7 @@ func sizeOf(n int) string {
 	return fmt.Sprintf("%d KiB", n>>10)
 }
 
-// writes is the rate in bytes of WRITEs of n bytes.
+// writes returns the rate of WRITEs of n bytes, in bytes per second.
 func writes(c *config, p *endpoint.Pair, n int) (v float64, err error) {
 	err = p.Serving(endpoint.Serving{Mode: endpoint.Spin}, func() error {
 		v, err = p.Pump(c.each, writeWindow, p.Remote(verbs.WRRDMAWrite, 0, 0, n))
@@ -86,11 +88,13 @@ func writes(c *config, p *endpoint.Pair, n int) (v float64, err error) {
 	return v * float64(n), err
 }
 
-// nearWrites compares WRITEs out of memory of AllocBuffer, which is read where it lies, with TCP and with copying memory.
+// nearWrites compares WRITEs from AllocBuffer memory, which the receiver reads in place, with TCP and with
+// copying memory.
 func nearWrites(c *config, p *endpoint.Pair, n int) ([]result, error) {
 	what := "shm: RC WRITE of " + sizeOf(n) + ", "
 	tcp := result{Name: fmt.Sprint("shm-write-", n), What: what + "throughput", BaseOf: "TCP", Unit: "bytes/s", Target: 3}
-	mem := result{Name: fmt.Sprint("shm-copy-", n), What: what + "throughput", BaseOf: "memcpy", Unit: "bytes/s", Target: 0.5}
+	mem := result{Name: fmt.Sprint("shm-copy-", n), What: what + "throughput", BaseOf: "memcpy", Unit: "bytes/s",
+		Target: 0.5}
 	conn, err := p.DialTCP(n, false)
 	if err != nil {
 		return nil, err
@@ -109,24 +113,26 @@ func nearWrites(c *config, p *endpoint.Pair, n int) ([]result, error) {
 	return []result{tcp, mem}, err
 }
 
-// nearCopied is the throughput of WRITEs out of ordinary memory, which goes through a ring: copied twice.
+// nearCopied measures WRITEs from ordinary memory, which are copied twice: into a ring and out of it.
 func nearCopied(c *config, n int) (result, error) {
-	r := result{Name: fmt.Sprint("shm-ring-", n), What: "shm: RC WRITE of " + sizeOf(n) + " of ordinary memory", BaseOf: "TCP", Unit: "bytes/s"}
-	err := pair(endpoint.Options{QPs: 1, Depth: sendWindow, Bytes: 2 * large, Ordinary: true}, func(p *endpoint.Pair) error {
-		conn, err := p.DialTCP(n, false)
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		return r.rounds(c.rounds, func() (float64, error) { return writes(c, p, n) }, func() (float64, error) {
-			v, err := endpoint.TCPRate(c.each, conn)
-			return v * float64(n), err
+	r := result{Name: fmt.Sprint("shm-ring-", n), What: "shm: RC WRITE of " + sizeOf(n) + " of ordinary memory",
+		BaseOf: "TCP", Unit: "bytes/s"}
+	err := pair(endpoint.Options{QPs: 1, Depth: sendWindow, Bytes: 2 * large, Ordinary: true},
+		func(p *endpoint.Pair) error {
+			conn, err := p.DialTCP(n, false)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			return r.rounds(c.rounds, func() (float64, error) { return writes(c, p, n) }, func() (float64, error) {
+				v, err := endpoint.TCPRate(c.each, conn)
+				return v * float64(n), err
+			})
 		})
-	})
 	return r, err
 }
 
-// copies is how many bytes copy moves in a second.
+// copies returns how many bytes per second copy moves.
 func copies(each time.Duration, to, from []byte) float64 {
 	n := 0
 	start := time.Now()

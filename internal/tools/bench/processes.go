@@ -13,8 +13,8 @@ const (
 	processesBytes = 64 << 10
 )
 
-// processes lets ever more processes, which all share one device, WRITE to this one, which has it open too, and compares what they
-// achieve together with what one achieves.
+// processes starts 2, 4, 8 ... processes that share one device with this process and WRITE to it, and
+// compares their total throughput with that of one.
 func processes(c *config) (results []result, err error) {
 	crowd, err := gather(mostProcesses)
 	defer func() { err = errors.Join(err, crowd.close()) }()
@@ -23,8 +23,9 @@ func processes(c *config) (results []result, err error) {
 	}
 	for n := 2; n <= mostProcesses; n *= 2 {
 		r := result{
-			Name: fmt.Sprintf("processes%d", n), What: fmt.Sprintf("%d processes share a device, WRITE of 64 KiB", n), BaseOf: "1 process",
-			Unit: "bytes/s", Target: 1,
+			Name: fmt.Sprintf("processes%d", n), What: fmt.Sprintf("%d processes share a device, WRITE of 64 KiB", n),
+			BaseOf: "1 process",
+			Unit:   "bytes/s", Target: 1,
 		}
 		err := r.rounds(c.rounds,
 			func() (float64, error) { return crowd[:n].write(c.each) },
@@ -37,10 +38,10 @@ func processes(c *config) (results []result, err error) {
 	return results, nil
 }
 
-// crowd is processes that share a device.
+// crowd is a set of processes that share a device.
 type crowd []*endpoint.Pair
 
-// gather starts n of them, each connected with this process.
+// gather starts n processes, each connected to this one.
 func gather(n int) (all crowd, err error) {
 	for len(all) < n {
 		var p *endpoint.Pair
@@ -68,7 +69,7 @@ func (all crowd) close() error {
 	return errors.Join(errs...)
 }
 
-// write is how many bytes a second all of them write together.
+// write returns the total number of bytes per second that all processes write.
 func (all crowd) write(each time.Duration) (total float64, err error) {
 	rates, errs := make([]float64, len(all)), make(chan error, len(all))
 	for i, p := range all {
@@ -77,7 +78,8 @@ func (all crowd) write(each time.Duration) (total float64, err error) {
 			return 0, err
 		}
 		go func() {
-			errs <- p.Call("Pump", endpoint.Pumping{Peer: peer, Bytes: processesBytes, Window: writeWindow, Each: each}, &rates[i])
+			errs <- p.Call("Pump", endpoint.Pumping{Peer: peer, Bytes: processesBytes, Window: writeWindow, Each: each},
+				&rates[i])
 		}()
 	}
 	for range all {

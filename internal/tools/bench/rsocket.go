@@ -16,44 +16,52 @@ import (
 )
 
 const (
-	streamBytes  = 64 << 10 // of a write
-	streamBurst  = 512      // writes until the receiver answers
+	streamBytes  = 64 << 10 // bytes of a write
+	streamBurst  = 512      // writes before the receiver answers
 	requestBytes = 64
-	// rsocketBytes is the target for the resident memory of a process with all connections.
+	// rsocketBytes is the target for the resident memory of a process with all connections, in bytes.
 	rsocketBytes = 400e6
-	// idleShare is the target for the processor time that both processes together take for their idle connections, in cores.
+	// idleShare is the target for the processor time of both processes together while all connections are
+	// idle, in cores.
 	idleShare = 0.01
 	idleTime  = 2 * time.Second
 )
 
-// streamOptions are those of a stream for throughput; TCP's windows grow by themselves.
+// streamOptions are for throughput; TCP's windows grow by themselves.
 var streamOptions = rsocket.Options{SendBuf: 1 << 20, RecvBuf: 1 << 20, Polling: 100 * time.Microsecond}
 
-// requestOptions are those of requests and answers: polling is on.
+// requestOptions are for requests and answers, with polling enabled.
 var requestOptions = rsocket.Options{Polling: time.Millisecond}
 
-// smallOptions are those of many connections.
+// smallOptions are for many connections.
 var smallOptions = rsocket.Options{SendBuf: 4096, RecvBuf: 4096, SQSize: 16, RQSize: 16}
 
-// rsockets compares streams with TCP, and then keeps many. Which targets count depends on how packets travel.
+// rsockets compares streams with TCP, then measures many connections. The targets differ between UDP and
+// shared memory.
 func rsockets(c *config) ([]result, error) {
-	stream := result{Name: "rsocket stream", What: "rsocket, stream of 64 KiB writes", BaseOf: "TCP", Unit: "bytes/s", Target: 2}
-	request := result{Name: "rsocket request", What: "rsocket, request and answer of 64 bytes", BaseOf: "TCP", Unit: "s", Target: 0.5, AtMost: true}
+	stream := result{Name: "rsocket stream", What: "rsocket, stream of 64 KiB writes", BaseOf: "TCP", Unit: "bytes/s",
+		Target: 2}
+	request := result{Name: "rsocket request", What: "rsocket, request and answer of 64 bytes", BaseOf: "TCP", Unit: "s",
+		Target: 0.5, AtMost: true}
 	if os.Getenv("VERBENA_SHM") == "0" { // over UDP
 		stream.Target, request.Target = 0.8, 2
 	}
 	many := result{
-		Name: "rsocket size", What: term.Count(uint64(c.qps)) + " rsockets, resident memory", Unit: "bytes", Base: rsocketBytes, Target: 1, AtMost: true,
+		Name: "rsocket size", What: term.Count(uint64(c.qps)) + " rsockets, resident memory", Unit: "bytes",
+		Base: rsocketBytes, Target: 1, AtMost: true,
 	}
-	rate := result{Name: "rsocket accept", What: "rsockets made, 64 at a time", Unit: "connections/s", Base: 5000, Target: 1}
-	idle := result{Name: "rsocket idle", What: term.Count(uint64(c.qps)) + " idle rsockets, processor time", Unit: "cores", Base: idleShare, Target: 1, AtMost: true}
+	rate := result{Name: "rsocket accept", What: "rsockets made, 64 at a time", Unit: "connections/s", Base: 5000,
+		Target: 1}
+	idle := result{Name: "rsocket idle", What: term.Count(uint64(c.qps)) + " idle rsockets, processor time",
+		Unit: "cores", Base: idleShare, Target: 1, AtMost: true}
 	p, err := endpoint.Start()
 	if err != nil {
 		return nil, err
 	}
 	defer p.Stop()
 	err = against(p, streamOptions, streamBytes, false, func(rs, tcp *duo.TCPConn) error {
-		return stream.rounds(c.rounds, func() (float64, error) { return flow(c.each, rs) }, func() (float64, error) { return flow(c.each, tcp) })
+		return stream.rounds(c.rounds, func() (float64, error) { return flow(c.each, rs) },
+			func() (float64, error) { return flow(c.each, tcp) })
 	})
 	if err != nil {
 		return nil, err
@@ -79,7 +87,7 @@ func rsockets(c *config) ([]result, error) {
 	return []result{stream, request, many, idle, rate}, err
 }
 
-// against runs do with a stream of each kind.
+// against runs do with an rsocket stream and a TCP stream.
 func against(p *endpoint.Pair, o rsocket.Options, size int, echo bool, do func(rs, tcp *duo.TCPConn) error) error {
 	dial, err := rsocketDialer(p, o)
 	if err != nil {
@@ -102,7 +110,7 @@ func against(p *endpoint.Pair, o rsocket.Options, size int, echo bool, do func(r
 	return do(rs, tcp)
 }
 
-// rsocketDialer lets the second process listen, and connects to it.
+// rsocketDialer makes the second process listen, and returns a function that connects to it.
 func rsocketDialer(p *endpoint.Pair, o rsocket.Options) (func() (net.Conn, error), error) {
 	var port uint16
 	if err := p.Call("RSocket", endpoint.RSockets{At: p.There, Options: o}, &port); err != nil {
@@ -112,7 +120,7 @@ func rsocketDialer(p *endpoint.Pair, o rsocket.Options) (func() (net.Conn, error
 	return func() (net.Conn, error) { return d.Dial("tcp", netip.AddrPortFrom(p.There, port).String()) }, nil
 }
 
-// flow is how many bytes a second a sink takes.
+// flow returns how many bytes per second a sink receives.
 func flow(each time.Duration, s *duo.TCPConn) (float64, error) {
 	start, n := time.Now(), 0
 	for ; time.Since(start) < each; n += streamBurst {
@@ -123,11 +131,11 @@ func flow(each time.Duration, s *duo.TCPConn) (float64, error) {
 	return float64(n) * streamBytes / time.Since(start).Seconds(), nil
 }
 
-// upkeep is what many connections cost: the resident memory of the process that accepts them, the cores that both processes are busy with
-// while nothing is sent, and how many are made in a second.
+// upkeep is the cost of many connections: resident memory in bytes of the accepting process, the cores that
+// both processes use while all connections are idle, and connections made per second.
 type upkeep struct{ bytes, idle, rate float64 }
 
-// keepRSockets makes n connections.
+// keepRSockets makes n connections and measures their upkeep.
 func keepRSockets(p *endpoint.Pair, n int) (k upkeep, err error) {
 	dial, err := rsocketDialer(p, smallOptions)
 	if err != nil {
@@ -167,7 +175,7 @@ func keepRSockets(p *endpoint.Pair, n int) (k upkeep, err error) {
 	return k, err
 }
 
-// idleCores is how many cores both processes are busy with while nobody asks for anything.
+// idleCores returns how many cores both processes use while all connections are idle.
 func idleCores(p *endpoint.Pair) (float64, error) {
 	used := func() (sum time.Duration, err error) {
 		if err := p.Call("CPU", endpoint.None{}, &sum); err != nil {
@@ -176,7 +184,7 @@ func idleCores(p *endpoint.Pair) (float64, error) {
 		own, err := endpoint.CPU()
 		return sum + own, err
 	}
-	runtime.GC() // what making the connections has left
+	runtime.GC() // garbage of connection set-up
 	time.Sleep(idleTime / 4)
 	before, err := used()
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/tools/term"
 )
 
-// scale is what QPs take and cost: for each power of ten up to --qps, and for that number, the memory of the passive process, and the message
-// rate of a program that uses them in turn against that of the same program with one QP. Each round has processes of its own.
+// scale measures many QPs: for each power of ten up to --qps, and for --qps itself, the memory of the
+// passive process, and the message rate of a program that uses the QPs in turn relative to that with one
+// QP. Each round starts its own processes.
 func scale(c *config) ([]result, error) {
 	var all []result
 	for n := 10; ; n *= 10 {
@@ -23,8 +24,10 @@ func scale(c *config) ([]result, error) {
 
 func scaleTo(c *config, n int) ([]result, error) {
 	qps := term.Count(uint64(n)) + " RC QPs"
-	size := result{Name: fmt.Sprint("size-", n), What: qps + ", resident memory", Unit: "bytes", Base: 200e6, Target: 1, AtMost: true}
-	many := result{Name: fmt.Sprint("scale-", n), What: qps + ", SEND of 8 bytes", BaseOf: "1 QP", Unit: "messages/s", Target: 0.5}
+	size := result{Name: fmt.Sprint("size-", n), What: qps + ", resident memory", Unit: "bytes", Base: 200e6, Target: 1,
+		AtMost: true}
+	many := result{Name: fmt.Sprint("scale-", n), What: qps + ", SEND of 8 bytes", BaseOf: "1 QP", Unit: "messages/s",
+		Target: 0.5}
 	err := many.rounds(c.rounds, func() (v float64, err error) {
 		err = pair(endpoint.Options{QPs: n, Depth: sendWindow, Bytes: 4096}, func(p *endpoint.Pair) error {
 			if v, err = sends(p, p.Pump, c.each, sendWindow); err != nil {

@@ -1,5 +1,6 @@
-// Package capture is "verbena capture": what the programs of this host send and receive on a device, as pcapng. It asks
-// the running programs (internal/control), so that it needs no right, sees shared memory too, and has their comments.
+// Package capture is "verbena capture": it writes the packets that the programs of this host send and
+// receive on a device as pcapng. It asks the running programs over internal/control. So it needs no
+// privilege, includes shared memory, and has the programs' comments.
 package capture
 
 import (
@@ -12,59 +13,62 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/control"
 	"github.com/verbena-rdma/verbena/internal/link/pcap"
+	"github.com/verbena-rdma/verbena/internal/printable"
 	"github.com/verbena-rdma/verbena/internal/tools/nearest"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Tool is the program.
+// Tool returns the program.
 func Tool() tool.Tool {
-	return tool.Tool{Name: "capture", Short: "write what running programs send and receive, as pcapng for Wireshark", Run: run}
+	return tool.Tool{Name: "capture", Short: "write what running programs send and receive, as pcapng for Wireshark",
+		Run: run}
 }
 
-// mostSeconds is the longest autostop: 100 years.
+// mostSeconds is the longest autostop, 100 years, in seconds.
 const mostSeconds = 100 * 365 * 24 * 3600
 
-// lookEvery is how often new programs are looked for.
+// lookEvery is the interval between searches for new programs.
 const lookEvery = 200 * time.Millisecond
 
 func run(env *tool.Env, args []string) int {
 	f := tool.NewFlags(env, "-i DEVICE [-w FILE] [-c PACKETS] [-a SECONDS] [-s BYTES]")
 	device := f.StringP("interface", "i", "", "the device, as ibv_devices names it")
-	file := f.StringP("write", "w", "capture.pcapng", "the file to write, - for the output")
-	count := f.IntP("count", "c", 0, "end after so many packets")
-	limit := f.Float64P("autostop", "a", 0, "end after so many seconds; else Ctrl-C does")
-	snap := f.IntP("snaplen", "s", 0, "bytes of each packet to write, IP header first; 0 for all")
+	file := f.StringP("write", "w", "capture.pcapng", "the file to write, - for standard output")
+	count := f.IntP("count", "c", 0, "end after this many packets")
+	limit := f.Float64P("autostop", "a", 0, "end after this many seconds; without it at Ctrl-C")
+	snap := f.IntP("snaplen", "s", 0, "bytes to write of each packet, from the IP header; 0 for all")
 	if status, ok := f.Parse(args); !ok {
 		return status
 	}
 	switch {
 	case *snap != 0 && (*snap < pcap.MinSnap || *snap > pcap.MaxSnap):
-		return f.Misused(fmt.Sprintf("snaplen %d: 0 for whole packets, or %d to %d", *snap, pcap.MinSnap, pcap.MaxSnap))
+		return f.Misused(fmt.Sprintf("snaplen %d: must be 0 (whole packets) or %d to %d bytes",
+			*snap, pcap.MinSnap, pcap.MaxSnap))
 	case f.NArg() > 0:
-		return f.Misused(fmt.Sprintf("superfluous arguments %q", f.Args()))
+		return f.Misused(fmt.Sprintf("unexpected arguments %q", f.Args()))
 	case *device == "":
-		return f.Misused("which device? -i DEVICE; verbena rdma resource show qp names those in use")
+		return f.Misused("no device: name one with -i DEVICE; verbena rdma resource show qp lists those in use")
 	case *count < 0:
-		return f.Misused(fmt.Sprintf("%d packets: 1 or more, or 0 for no end", *count))
+		return f.Misused(fmt.Sprintf("count %d: must be at least 0 (0: no limit)", *count))
 	case !(*limit >= 0 && *limit <= mostSeconds):
-		return f.Misused(fmt.Sprintf("autostop %v: 0 to %d seconds", *limit, int64(mostSeconds)))
+		return f.Misused(fmt.Sprintf("autostop %v: must be 0 to %d seconds", *limit, int64(mostSeconds)))
 	}
 	if err := Check(*device); err != nil {
 		return env.Failf("%s: %v", env.Argv0, err)
 	}
 	out := env.Stdout
 	if *file != "-" {
-		o, err := os.OpenFile(*file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) // with what programs send
+		// not readable by others: it has the programs' data
+		o, err := os.OpenFile(*file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
-			return env.Failf("%s: %v; -w names another file, or - for the output", env.Argv0, err)
+			return env.Failf("%s: %v; name another file with -w, or - for standard output", env.Argv0, err)
 		}
 		defer o.Close()
 		out = o
@@ -76,7 +80,7 @@ func run(env *tool.Env, args []string) int {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(*limit*float64(time.Second)))
 		defer cancel()
 	}
-	fmt.Fprintf(env.Stderr, "capturing on %s, as the programs that use it say; Ctrl-C ends\n", *device)
+	fmt.Fprintf(env.Stderr, "capturing on %s, from the programs that use it; end with Ctrl-C\n", *device)
 	n, err := Follow(ctx, *device, out, Limits{Packets: *count, Snap: *snap})
 	fmt.Fprintf(env.Stderr, "%d packets captured\n", n)
 	if err != nil {
@@ -85,7 +89,7 @@ func run(env *tool.Env, args []string) int {
 	return 0
 }
 
-// Check is an error if neither this machine nor a running program has a device.
+// Check returns an error if neither this host nor a running program has the device.
 func Check(device string) error {
 	list, err := verbs.Devices()
 	if len(list) == 0 && err != nil {
@@ -106,17 +110,19 @@ func Check(device string) error {
 	if slices.Contains(names, device) {
 		return nil
 	}
-	return fmt.Errorf("no device %q; there are %s; for one that a program will make set VERBENA_DEVICES here as it has it", device, strings.Join(names, ", "))
+	return fmt.Errorf(
+		"no device %q; there are %s; for the device of a future program, set VERBENA_DEVICES as that program does", device,
+		printable.List(names))
 }
 
-// merger writes what several programs say into one capture.
+// merger writes the packets of several programs into one capture.
 type merger struct {
 	readers   sync.WaitGroup
-	announced atomic.Pointer[string] // where programs call; nil if nowhere
+	announced atomic.Pointer[string] // address that new programs connect to; nil if none
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the following
 	out    io.Writer
-	over   bool // nobody joins any more
+	over   bool // no more readers are accepted
 	ifaces uint32
 	n, max int
 	snap   int
@@ -124,13 +130,14 @@ type merger struct {
 	full   context.CancelFunc
 }
 
-// Limits are how much a capture writes; 0 is no limit.
+// Limits bounds a capture; 0 is no limit.
 type Limits struct {
 	Packets int
 	Snap    int // bytes of each packet, pcap.MinSnap to pcap.MaxSnap
 }
 
-// Follow writes a capture of a device until c is done, or as many packets as there may be are written, and returns how many they were.
+// Follow writes a capture of a device until c is done or most.Packets packets are written, and returns
+// their number.
 func Follow(c context.Context, device string, out io.Writer, most Limits) (int, error) {
 	c, cancel := context.WithCancel(c)
 	defer cancel()
@@ -149,7 +156,7 @@ func (m *merger) run(c context.Context, device string) (int, error) {
 	return m.n, errors.Join(err, m.err)
 }
 
-// follow has the packets of all programs read, of those that start meanwhile too, until c is done.
+// follow reads the packets of all programs, including those that start later, until c is done.
 func (m *merger) follow(c context.Context, device string) error {
 	announced := ""
 	a, err := control.Announce(func(call *control.Call) {
@@ -159,7 +166,7 @@ func (m *merger) follow(c context.Context, device string) error {
 			_ = call.Close()
 		}
 	})
-	if err == nil { // else programs are found by looking for them
+	if err == nil { // otherwise only the periodic search finds programs
 		defer a.Close()
 		announced = a.Name
 		m.announced.Store(&announced)
@@ -178,7 +185,8 @@ func (m *merger) follow(c context.Context, device string) error {
 				continue
 			}
 			known[name] = true
-			if stream, err := control.Capture(name, device, announced); err == nil { // else it has ended, or belongs to somebody else
+			// An error means that the program has ended or belongs to another user.
+			if stream, err := control.Capture(name, device, announced); err == nil {
 				m.take(c, stream, device)
 			}
 		}
@@ -190,7 +198,8 @@ func (m *merger) follow(c context.Context, device string) error {
 	}
 }
 
-// take reads a program's packets until c is done, and what it has not sent yet then, in a goroutine.
+// take starts a goroutine that reads a program's packets until c is done, and then those that it had not
+// sent yet.
 func (m *merger) take(c context.Context, stream *control.Stream, device string) {
 	if !m.join() {
 		_ = stream.Close()
@@ -207,7 +216,7 @@ func (m *merger) take(c context.Context, stream *control.Stream, device string) 
 	}()
 }
 
-// read passes the blocks of one program on. Its interface is described when its first packet comes.
+// read copies the blocks of one program. Its interface block is written with its first packet.
 func (m *merger) read(stream io.Reader, device string) {
 	r := bufio.NewReaderSize(stream, 1<<18)
 	iface := uint32(0)
@@ -218,7 +227,7 @@ func (m *merger) read(stream io.Reader, device string) {
 		}
 		n, ok := pcap.BlockLen(head)
 		if !ok {
-			m.fail(errors.New("a program has sent something that is no packet; is it of another version?"))
+			m.fail(errors.New("a program sent an invalid packet block; does it use another version of Verbena?"))
 			return
 		}
 		block := make([]byte, n)
@@ -235,7 +244,7 @@ func (m *merger) read(stream io.Reader, device string) {
 	}
 }
 
-// join counts one more reader, unless it is over.
+// join counts one more reader and reports whether the capture still accepts readers.
 func (m *merger) join() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -33,18 +33,18 @@ func capture(args ...string) (status int, stdout, stderr string) {
 	return status, o.String(), e.String()
 }
 
-// What is wrong with a command line is said, with what to type.
+// Usage errors name the remedy.
 func TestMisused(t *testing.T) {
 	for line, want := range map[string]string{
 		"":                                    "-i DEVICE",
-		"-i vrb_lo more":                      "superfluous arguments",
+		"-i vrb_lo more":                      "unexpected arguments",
 		"-i vrb_lo --colour":                  "colour",
-		"-i vrb_lo -s 5":                      "snaplen 5: 0 for whole packets, or 128 to 65536",
-		"-i vrb_lo -c -1":                     "-1 packets: 1 or more, or 0 for no end",
-		"-i vrb_lo -a -1":                     "autostop -1: 0 to",
-		"-i vrb_lo -a NaN":                    "autostop NaN: 0 to",
-		"-i vrb_lo -a 1 -w /no/such/folder/x": "no such file or directory; -w names another file",
-		"-i vrb_lo -a 1 -w /":                 "is a directory; -w names another file",
+		"-i vrb_lo -s 5":                      "snaplen 5: must be 0 (whole packets) or 128 to 65536",
+		"-i vrb_lo -c -1":                     "count -1: must be at least 0 (0: no limit)",
+		"-i vrb_lo -a -1":                     "autostop -1: must be 0 to",
+		"-i vrb_lo -a NaN":                    "autostop NaN: must be 0 to",
+		"-i vrb_lo -a 1 -w /no/such/folder/x": "no such file or directory; name another file with -w",
+		"-i vrb_lo -a 1 -w /":                 "is a directory; name another file with -w",
 		"-i vrb_low":                          `no device "vrb_low"; there are vrb_lo`,
 	} {
 		t.Setenv("VERBENA_DEVICES", "vrb_lo=127.0.0.1")
@@ -55,8 +55,8 @@ func TestMisused(t *testing.T) {
 	}
 }
 
-// Without a program that uses the device the file is a whole capture of no packet.
-func TestNobodyThere(t *testing.T) {
+// If no program uses the device, the file is a valid capture without packets.
+func TestCaptureWithoutPrograms(t *testing.T) {
 	t.Setenv("VERBENA_DEVICES", "vrb_nobody=127.0.0.1")
 	file := filepath.Join(t.TempDir(), "x.pcapng")
 	status, _, stderr := capture("-i", "vrb_nobody", "-a", "0.3", "-w", file)
@@ -73,11 +73,11 @@ func TestNobodyThere(t *testing.T) {
 		_, _, err = r.ReadPacketData()
 	}
 	if !errors.Is(err, io.EOF) {
-		t.Errorf("a capture of nothing: %v", err)
+		t.Errorf("an empty capture: %v", err)
 	}
 }
 
-// merge passes what programs say through a merger.
+// merge reads the programs' streams with a merger.
 func merge(most int, programs ...io.Reader) (out []byte, n int, err error) {
 	var b bytes.Buffer
 	_, cancel := context.WithCancel(context.Background())
@@ -90,7 +90,7 @@ func merge(most int, programs ...io.Reader) (out []byte, n int, err error) {
 	return b.Bytes(), m.n, m.err
 }
 
-// block is a packet of n bytes as a program sends it.
+// block returns a packet block of n bytes, as a program sends it.
 func block(n int) []byte {
 	length := 28 + (n+3)&^3 + 4
 	b := make([]byte, length)
@@ -99,7 +99,7 @@ func block(n int) []byte {
 	return b
 }
 
-// Two programs become two interfaces of one capture, which a reader that is not ours reads.
+// Two programs become two interfaces of one capture. An independent reader checks it.
 func TestMerge(t *testing.T) {
 	one := bytes.NewReader(append(block(40), block(60)...))
 	two := bytes.NewReader(block(100))
@@ -119,7 +119,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// A program that ends in the middle of a packet, one that says garbage, and a disk that is full: what came before stays.
+// The packets before a truncated block, an invalid block or a full disk are kept.
 func TestMergeBad(t *testing.T) {
 	whole := block(40)
 	for _, c := range []struct {
@@ -129,16 +129,16 @@ func TestMergeBad(t *testing.T) {
 		{"nothing", "", "", 0},
 		{"cut", string(whole) + string(whole[:20]), "", 1},
 		{"cut in the head", string(whole) + string(whole[:5]), "", 1},
-		{"garbage", string(whole) + "HTTP/1.1 400 Bad Request, and so on", "no packet", 1},
-		{"too long", string(whole) + "\x06\x00\x00\x00\xff\xff\xff\xff", "no packet", 1},
-		{"too short", string(whole) + "\x06\x00\x00\x00\x08\x00\x00\x00", "no packet", 1},
+		{"garbage", string(whole) + "HTTP/1.1 400 Bad Request, and so on", "invalid packet", 1},
+		{"too long", string(whole) + "\x06\x00\x00\x00\xff\xff\xff\xff", "invalid packet", 1},
+		{"too short", string(whole) + "\x06\x00\x00\x00\x08\x00\x00\x00", "invalid packet", 1},
 	} {
 		out, n, err := merge(0, strings.NewReader(c.says))
 		if n != c.packets || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %d packets, %v", c.name, n, err)
 		}
 		if c.packets > 0 && !bytes.HasSuffix(out, whole) {
-			t.Errorf("%s: the last packet is not whole", c.name)
+			t.Errorf("%s: the last packet is truncated", c.name)
 		}
 	}
 	m := &merger{out: fullDisk{}, full: func() {}}
@@ -148,7 +148,7 @@ func TestMergeBad(t *testing.T) {
 	}
 }
 
-// -c ends after as many packets as it says.
+// -c limits the number of packets.
 func TestMergeMost(t *testing.T) {
 	if _, n, err := merge(2, bytes.NewReader(bytes.Repeat(block(40), 9))); n != 2 || err != nil {
 		t.Errorf("%d packets, %v", n, err)
@@ -159,7 +159,7 @@ type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
 
-// Follow finds a running program by itself and takes its packets as they come.
+// Follow finds a running program by itself and copies its packets as they arrive.
 func TestFollow(t *testing.T) {
 	l, err := net.Listen("unix", control.Name(os.Geteuid(), os.Getpid()))
 	if err != nil {
@@ -183,11 +183,11 @@ func TestFollow(t *testing.T) {
 		t.Errorf("%d packets, %v, %v", n, err, c.Err())
 	}
 	if s := <-snaps; s != "snap 200\n" {
-		t.Errorf("the program is told %q", s)
+		t.Errorf("the program received %q", s)
 	}
 }
 
-// answer is a program with a device. It passes on what a capture wants besides.
+// answer plays a program with a device. It sends the capture's snap request to snaps.
 func answer(conn net.Conn, snaps chan<- string) {
 	defer conn.Close()
 	r := bufio.NewReader(conn)
@@ -196,18 +196,18 @@ func answer(conn net.Conn, snaps chan<- string) {
 	case control.AskReport:
 		_ = json.NewEncoder(conn).Encode(control.Report{PID: os.Getpid()})
 	case control.AskCapture + " vrb_test":
-		go func() { // who has enough of them hangs up while more are written
+		go func() { // the reader closes the connection while more are written
 			for range 9 {
 				_, _ = conn.Write(block(40))
 			}
 		}()
 		line, _ := r.ReadString('\n')
 		snaps <- line
-		_, _ = r.ReadByte() // until the asker has enough
+		_, _ = r.ReadByte() // until the reader closes the connection
 	}
 }
 
-// output is a capture that can be looked at while it is written.
+// output is a capture that can be inspected while it is written.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -221,7 +221,7 @@ func (o *output) Write(b []byte) (int, error) {
 
 var request = regexp.MustCompile(`QP 0x[0-9a-f]{6}, WR (\d+)(; sent again)?`)
 
-// requests counts the packets of each work request, without those that are sent again.
+// requests counts the packets of each work request, without retransmissions.
 func (o *output) requests() map[string]int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -234,8 +234,8 @@ func (o *output) requests() map[string]int {
 	return n
 }
 
-// Programs that live for milliseconds are captured from their first packet to their last one, each packet once, whether the capture or the
-// program begins first, and the end of the capture loses nothing.
+// Programs that live for milliseconds are captured from their first packet to their last, each packet once,
+// no matter whether the capture or the program starts first. The end of the capture loses no packet.
 func TestShortLives(t *testing.T) {
 	c, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -257,7 +257,8 @@ func TestShortLives(t *testing.T) {
 	for i := range lives {
 		newLife(t, 1000+i).end()
 	}
-	for n := 0; n == 0 && time.Now().Before(deadline); n = out.requests()["500"] { // until it has found the one that was there
+	// Wait until the capture has found the program that was running before.
+	for n := 0; n == 0 && time.Now().Before(deadline); n = out.requests()["500"] {
 		before.write(500)
 	}
 	before.write(501)
@@ -267,17 +268,17 @@ func TestShortLives(t *testing.T) {
 	got := out.requests()
 	for i := range lives {
 		if id := fmt.Sprint(1000 + i); got[id] != 1 {
-			t.Errorf("the request of life %s is there %d times", id, got[id])
+			t.Errorf("the request of program %s was captured %d times", id, got[id])
 		}
 	}
 	if got["501"] != 1 {
-		t.Errorf("the last request is there %d times", got["501"])
+		t.Errorf("the last request was captured %d times", got["501"])
 	}
 }
 
 var lifeName = fmt.Sprintf("vrb_life%d", os.Getpid())
 
-// life is a program with two devices, one of which is captured, that writes from that to the other.
+// life is a program with two devices. It writes from the captured device to the other.
 type life struct {
 	t      *testing.T
 	closes []func() error
@@ -286,7 +287,7 @@ type life struct {
 	wr     verbs.SendWR
 }
 
-// newLife begins one, which has sent a request when it returns.
+// newLife starts a program, which has sent one request when newLife returns.
 func newLife(t *testing.T, id int) *life {
 	t.Helper()
 	l := &life{t: t}
@@ -295,7 +296,7 @@ func newLife(t *testing.T, id int) *life {
 	pid := os.Getpid()
 	for i, name := range []string{lifeName, "vrb_another"} {
 		if id == 1 {
-			i += 2 // one more program at the same time
+			i += 2 // other addresses, for a second program at the same time
 		}
 		addr := netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0xc0, byte(pid), byte(i + 91)})
 		dev := get(soft.New(soft.Config{Name: name, Addrs: []netip.Addr{addr}}))(t)
@@ -304,7 +305,8 @@ func newLife(t *testing.T, id int) *life {
 		l.cq = get(ctx.CreateCQ(16, nil))(t)
 		mr := get(pd.RegMR(make([]byte, 64), verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
 		qp := get(pd.CreateQP(&verbs.QPInitAttr{
-			Type: verbs.QPTypeRC, SendCQ: l.cq, RecvCQ: l.cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
+			Type: verbs.QPTypeRC, SendCQ: l.cq, RecvCQ: l.cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1,
+				MaxRecvSGE: 1},
 		}))(t)
 		l.closes = append([]func() error{qp.Close, mr.Close, l.cq.Close, pd.Close, ctx.Close}, l.closes...)
 		qps, mrs = append(qps, qp), append(mrs, mr)
@@ -320,12 +322,13 @@ func newLife(t *testing.T, id int) *life {
 		}
 	}
 	l.wr = verbs.SendWR{
-		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{mrs[0].SGE(0, 8)}, RemoteAddr: mrs[1].Addr(), RKey: mrs[1].RKey(),
+		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGList: []verbs.SGE{mrs[0].SGE(0, 8)},
+		RemoteAddr: mrs[1].Addr(), RKey: mrs[1].RKey(),
 	}
 	return l
 }
 
-// write sends a request of that number.
+// write sends a request with this WR ID and waits for its completion.
 func (l *life) write(id int) {
 	l.t.Helper()
 	l.wr.WRID = uint64(id)

@@ -33,7 +33,8 @@ func (c *cmatose) start() int {
 }
 
 func (c *cmatose) parse(env *tool.Env, args []string) (status int, ok bool) {
-	c.test = test{name: "cmatose", typ: verbs.QPTypeRC, hints: rdmacm.AddrInfo{PortSpace: rdmacm.PSTCP}, silence: patience, meanwhile: c.peek}
+	c.test = test{name: "cmatose", typ: verbs.QPTypeRC, hints: rdmacm.AddrInfo{PortSpace: rdmacm.PSTCP},
+		silence: maxSilence, meanwhile: c.peek}
 	f := c.flags(env)
 	format, _ := c.flagsOfPeer(f)
 	space := f.StringP("port-space", "P", "tcp", "port space: tcp or ib")
@@ -53,7 +54,7 @@ func (c *cmatose) parse(env *tool.Env, args []string) (status int, ok bool) {
 	return c.check(f)
 }
 
-// handle does what an event asks for.
+// handle reacts to an event.
 func (c *cmatose) handle(ev *rdmacm.Event) error {
 	n, _ := ev.ID.Context.(*node)
 	switch ev.Type {
@@ -69,7 +70,8 @@ func (c *cmatose) handle(ev *rdmacm.Event) error {
 		if err := n.postRecvs(); err != nil {
 			return err
 		}
-		return ev.ID.Connect(c.ctx, &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 5, PrivateData: c.info.Connect})
+		return ev.ID.Connect(c.ctx, &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 5,
+			PrivateData: c.info.Connect})
 	case rdmacm.EventConnectRequest:
 		return c.request(ev.ID, func(n *node) error {
 			if err := n.postRecvs(); err != nil {
@@ -86,7 +88,8 @@ func (c *cmatose) handle(ev *rdmacm.Event) error {
 		n.connected = true
 		c.left--
 		c.open++
-	case rdmacm.EventAddrError, rdmacm.EventRouteError, rdmacm.EventConnectError, rdmacm.EventUnreachable, rdmacm.EventRejected:
+	case rdmacm.EventAddrError, rdmacm.EventRouteError, rdmacm.EventConnectError, rdmacm.EventUnreachable,
+		rdmacm.EventRejected:
 		c.left--
 		return failed(ev)
 	case rdmacm.EventDisconnected:
@@ -96,7 +99,8 @@ func (c *cmatose) handle(ev *rdmacm.Event) error {
 	return nil
 }
 
-// peek handles an event that has come during the transfers: a disconnection flushes what the peer will not send any more.
+// peek handles an event that has arrived during the transfers. After a disconnection, receives that wait
+// for the peer complete with a flush error.
 func (c *cmatose) peek() error {
 	ev, err := c.ch.TryGetEvent()
 	if errors.Is(err, syscall.EAGAIN) {
@@ -112,7 +116,7 @@ func (c *cmatose) peek() error {
 	return c.handle(ev)
 }
 
-// options sets those of the command line.
+// options applies the command line's options to an ID.
 func (c *cmatose) options(id *rdmacm.ID) error {
 	if c.ack >= 0 {
 		if err := id.SetAckTimeout(uint8(c.ack)); err != nil {
@@ -176,12 +180,12 @@ func (c *cmatose) client() error {
 		err = c.move(nil)
 	}
 	if err != nil {
-		return err // the server may be gone; if not, the end of our IDs tells it
+		return err // the server may have ended; otherwise closing our IDs notifies it
 	}
 	return c.events(&c.open, c.handle)
 }
 
-// talk is the client's part of the exchange.
+// talk is the client's side of the exchange.
 func (c *cmatose) talk() error {
 	c.sayf("receiving data transfers")
 	if err := c.each(func(n *node) error { return n.poll(n.recvCQ, nil) }); err != nil {
@@ -195,7 +199,7 @@ func (c *cmatose) talk() error {
 	return nil
 }
 
-// move is what -m does.
+// move migrates the IDs to a new event channel (-m).
 func (c *cmatose) move(listener *rdmacm.ID) error {
 	if !c.migrate {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-rdma/verbena/rdmatest"
 )
 
-// both runs a server and a client that succeed.
+// both runs a server and a client, which must succeed.
 func both(t *testing.T, server, client string) (serverOut, clientOut string) {
 	t.Helper()
 	serverOut, clientOut, statuses := ends(t, server, client)
@@ -25,8 +25,10 @@ func both(t *testing.T, server, client string) (serverOut, clientOut string) {
 	return serverOut, clientOut
 }
 
-// ends runs a server and a client, each on a host of its own, in virtual time. Hooks are called half a minute after the beginning.
-func ends(t *testing.T, server, client string, hooks ...func(f *rdmatest.Fabric)) (serverOut, clientOut string, statuses [2]int) {
+// ends runs a server and a client, each on its own host, in virtual time. The hooks run 30 s after the
+// start.
+func ends(t *testing.T, server, client string, hooks ...func(f *rdmatest.Fabric)) (serverOut, clientOut string,
+	statuses [2]int) {
 	synctest.Test(t, func(t *testing.T) {
 		f := rdmatest.New(rdmatest.Config{RealTime: true})
 		side := func(name, args string) (out *bytes.Buffer, done chan int) {
@@ -109,23 +111,32 @@ func TestPairs(t *testing.T) {
 	const addr = "198.18.0.1"
 	for _, c := range []struct{ server, client, saysServer, saysClient string }{
 		{"ucmatose", "ucmatose -s " + addr,
-			"cmatose: starting server|initiating data transfers|completing sends|receiving data transfers|data transfers complete|" +
-				"cmatose: disconnecting|disconnected|test complete|return status 0",
-			"cmatose: starting client|cmatose: connecting|receiving data transfers|sending replies|data transfers complete|test complete|return status 0"},
+			"cmatose: starting server|initiating data transfers|completing sends|receiving data transfers|" +
+				"data transfers complete|cmatose: disconnecting|disconnected|test complete|return status 0",
+			"cmatose: starting client|cmatose: connecting|receiving data transfers|sending replies|" +
+				"data transfers complete|test complete|return status 0"},
 		{"ucmatose -c 20 -C 5 -S 5000 -b " + addr, "ucmatose -c 20 -C 5 -S 5000 -t 8 -a 12 -f ip -s " + addr, "", ""},
 		{"ucmatose -m -P ib -p 1234", "ucmatose -m -P ib -p 1234 -s " + addr, "", ""},
 		{"ucmatose -C 0", "ucmatose -S 0 -s " + addr, "", ""},
-		{"udaddy", "udaddy -s " + addr, "udaddy: starting server|receiving data transfers|sending replies|data transfers complete|test complete|return status 0",
-			"udaddy: starting client|udaddy: connecting|initiating data transfers|receiving data transfers|data transfers complete|test complete|return status 0"},
+		{"udaddy", "udaddy -s " + addr,
+			"udaddy: starting server|receiving data transfers|sending replies|data transfers complete|test complete|" +
+				"return status 0",
+			"udaddy: starting client|udaddy: connecting|initiating data transfers|receiving data transfers|" +
+				"data transfers complete|test complete|return status 0"},
 		{"udaddy -c 7 -S 2000", "udaddy -c 7 -S 2000 -s " + addr, "", ""},
 		{"udaddy -P ipoib", "udaddy -p 2 -s " + addr, "", ""},
 		{"mckey -m 239.1.2.3 -b " + addr, "mckey -s -m 239.1.2.3 -b 198.18.0.2",
-			"mckey: starting server|mckey: joining|mckey: joined dgid: ::ffff:239.1.2.3 mlid 0x0 sl 0|receiving data transfers|data transfers complete|test complete|return status 0",
-			"mckey: starting client|mckey: joining|mckey: joined dgid: ::ffff:239.1.2.3 mlid 0x0 sl 0|initiating data transfers|data transfers complete|test complete|return status 0"},
+			"mckey: starting server|mckey: joining|mckey: joined dgid: ::ffff:239.1.2.3 mlid 0x0 sl 0|" +
+				"receiving data transfers|data transfers complete|test complete|return status 0",
+			"mckey: starting client|mckey: joining|mckey: joined dgid: ::ffff:239.1.2.3 mlid 0x0 sl 0|" +
+				"initiating data transfers|data transfers complete|test complete|return status 0"},
 		{"mckey -M ::ffff:239.1.2.3 -b " + addr, "mckey -s -o -M ::ffff:239.1.2.3 -b 198.18.0.2", "", ""},
-		{"rdma_server", "rdma_client -s " + addr, "rdma_server: start|rdma_server: end 0", "rdma_client: start|rdma_client: end 0"},
-		{"rdma_xserver", "rdma_xclient -s " + addr, "rdma_xserver: start|rdma_xserver: end 0", "rdma_xclient: start|rdma_xclient: end 0"},
-		{"rdma_xserver -c x -p 8888", "rdma_xclient -c XRC -p 8888 -s " + addr, "rdma_xserver: start|rdma_xserver: end 0", "rdma_xclient: start|rdma_xclient: end 0"},
+		{"rdma_server", "rdma_client -s " + addr, "rdma_server: start|rdma_server: end 0",
+			"rdma_client: start|rdma_client: end 0"},
+		{"rdma_xserver", "rdma_xclient -s " + addr, "rdma_xserver: start|rdma_xserver: end 0",
+			"rdma_xclient: start|rdma_xclient: end 0"},
+		{"rdma_xserver -c x -p 8888", "rdma_xclient -c XRC -p 8888 -s " + addr, "rdma_xserver: start|rdma_xserver: end 0",
+			"rdma_xclient: start|rdma_xclient: end 0"},
 		{"rdma_server -s " + addr + " -p 999", "rdma_client -p 999 -s " + addr, "", ""},
 	} {
 		t.Run(fmt.Sprint(c.server, " and ", c.client), func(t *testing.T) {
@@ -142,13 +153,16 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// Who waits for messages that will never come ends: the C programs look for completions for ever.
-func TestTheOtherEndSendsLess(t *testing.T) {
+// A program that expects more messages than the other end sends fails; the C programs poll for ever.
+func TestPeerSendsFewerMessages(t *testing.T) {
 	const addr = "198.18.0.1"
 	for _, c := range []struct{ server, client, says string }{
-		{"ucmatose -C 0", "ucmatose -C 5 -s " + addr, "cmatose: the peer has disconnected after 0 of 5 messages: do both ends have the same -C?"},
-		{"ucmatose -C 3", "ucmatose -C 4 -s " + addr, "cmatose: no message for 1m0s, after 3 of 4: do both ends have the same -C?"},
-		{"udaddy -C 3", "udaddy -C 4 -s " + addr, "udaddy: no message for 1m0s, after 3 of 4: do both ends have the same -C, or was one lost?"},
+		{"ucmatose -C 0", "ucmatose -C 5 -s " + addr,
+			"cmatose: the peer has disconnected after 0 of 5 messages: do both ends have the same -C?"},
+		{"ucmatose -C 3", "ucmatose -C 4 -s " + addr,
+			"cmatose: no message for 1m0s, after 3 of 4: do both ends have the same -C?"},
+		{"udaddy -C 3", "udaddy -C 4 -s " + addr,
+			"udaddy: no message for 1m0s, after 3 of 4: do both ends have the same -C, or was one lost?"},
 	} {
 		t.Run(c.server+" and "+c.client, func(t *testing.T) {
 			_, out, statuses := ends(t, c.server, c.client)
@@ -159,8 +173,9 @@ func TestTheOtherEndSendsLess(t *testing.T) {
 	}
 }
 
-// A peer that is gone does not disconnect either: an end that has failed does not wait for that.
-func TestTheOtherEndIsGone(t *testing.T) {
+// A peer that is cut off cannot disconnect, so a program that has failed does not wait for its
+// disconnection.
+func TestPeerUnreachable(t *testing.T) {
 	cut := func(f *rdmatest.Fabric) { f.Cut(netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")) }
 	sOut, cOut, statuses := ends(t, "ucmatose -C 3", "ucmatose -C 4 -s 198.18.0.1", cut)
 	if statuses != [2]int{1, 1} || !strings.Contains(cOut, "no message for") || !strings.Contains(sOut, "no message for") {
@@ -168,7 +183,7 @@ func TestTheOtherEndIsGone(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends mckey also while it lets the network learn of the member.
+// Ctrl-C ends mckey, even during the pause for the network to learn of the member.
 func TestMckeyInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := rdmatest.New(rdmatest.Config{RealTime: true})
@@ -181,7 +196,8 @@ func TestMckeyInterrupted(t *testing.T) {
 		defer interrupt()
 		begun := time.Now()
 		var out bytes.Buffer
-		if status := start(ctx, h, &out, strings.Fields("mckey -s -m 239.1.2.3 -b 198.18.0.1")); status != 1 || time.Since(begun) > 2*time.Second {
+		if status := start(ctx, h, &out, strings.Fields("mckey -s -m 239.1.2.3 -b 198.18.0.1")); status != 1 ||
+			time.Since(begun) > 2*time.Second {
 			t.Errorf("status %d after %v\n%s", status, time.Since(begun), &out)
 		}
 		if err := h.Close(); err != nil {
@@ -190,7 +206,7 @@ func TestMckeyInterrupted(t *testing.T) {
 	})
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestNoServer(t *testing.T) {
 	for args, want := range map[string]string{
 		"ucmatose -s 198.18.0.1":       "cmatose: event: RDMA_CM_EVENT_REJECTED, error: 8\n",
 		"udaddy -s 198.18.0.1":         "udaddy: event: RDMA_CM_EVENT_UNREACHABLE, error: 1\n",
@@ -224,23 +240,27 @@ func TestNobodyThere(t *testing.T) {
 func TestPortSpaceIsExplained(t *testing.T) {
 	for _, args := range []string{"udaddy -p x", "mckey -p 0x10000 -m 239.1.2.3"} {
 		var out bytes.Buffer
-		want := " is a port space's number: 0x111 for UDP, 0x2 for IPoIB\n"
-		if status := start(t.Context(), nil, &out, strings.Fields(args)); status != 1 || !strings.Contains(out.String(), want) {
+		want := "must be a port space number: 0x111 for UDP, 0x2 for IPoIB\n"
+		if status := start(t.Context(), nil, &out, strings.Fields(args)); status != 1 ||
+			!strings.Contains(out.String(), want) {
 			t.Errorf("%s: status %d\n%s", args, status, &out)
 		}
 	}
 }
 
 func TestMisuse(t *testing.T) {
-	for _, args := range []string{"ucmatose x", "ucmatose -c 0", "ucmatose -t 256", "udaddy -p x", "mckey", "mckey -M ff02::1", "rdma_client x", "udaddy -z", "rdma_xclient -c z", "rdma_xserver -s x", "cmtime -c 0", "cmtime x"} {
+	for _, args := range []string{"ucmatose x", "ucmatose -c 0", "ucmatose -t 256", "udaddy -p x", "mckey",
+		"mckey -M ff02::1", "rdma_client x", "udaddy -z", "rdma_xclient -c z", "rdma_xserver -s x", "cmtime -c 0",
+		"cmtime x"} {
 		var out bytes.Buffer
-		if status := start(t.Context(), nil, &out, strings.Fields(args)); status != 1 || !strings.Contains(out.String(), "Usage:") {
+		if status := start(t.Context(), nil, &out, strings.Fields(args)); status != 1 ||
+			!strings.Contains(out.String(), "Usage:") {
 			t.Errorf("%s: status %d\n%s", args, status, &out)
 		}
 	}
 }
 
-// The server of cmtime serves until it is interrupted; the client's table has a line for each step.
+// The server of cmtime runs until it is interrupted. The client's table has a line for each step.
 func TestCMTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := rdmatest.New(rdmatest.Config{RealTime: true})
@@ -257,7 +277,8 @@ func TestCMTime(t *testing.T) {
 		var serverOut, out bytes.Buffer
 		go func() { served <- start(ctx, hosts[0], &serverOut, strings.Fields("cmtime -b 198.18.0.1 -p 4711")) }()
 		time.Sleep(time.Second)
-		if status := start(t.Context(), hosts[1], &out, strings.Fields("cmtime -c 30 -p 4711 -b 198.18.0.2 -s 198.18.0.1")); status != 0 {
+		if status := start(t.Context(), hosts[1], &out,
+			strings.Fields("cmtime -c 30 -p 4711 -b 198.18.0.2 -s 198.18.0.1")); status != 0 {
 			t.Errorf("the client's status is %d", status)
 		}
 		interrupt()
@@ -265,8 +286,10 @@ func TestCMTime(t *testing.T) {
 			t.Errorf("the server's status is %d: %s", status, &serverOut)
 		}
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-		want := []string{"creating id", "binding source address", "resolving address", "resolving route", "creating qp", "connecting", "disconnecting",
-			"destroying id", "step              total ms     max ms     min us  us / conn", "create id    : ", "bind addr    : ", "resolve addr : ",
+		want := []string{"creating id", "binding source address", "resolving address", "resolving route", "creating qp",
+			"connecting", "disconnecting",
+			"destroying id", "step              total ms     max ms     min us  us / conn", "create id    : ",
+			"bind addr    : ", "resolve addr : ",
 			"resolve route: ", "create qp    : ", "connect      : ", "disconnect   : ", "destroy      : "}
 		for i, w := range want {
 			if i >= len(lines) || !strings.HasPrefix(lines[i], w) || i > 8 && len(strings.Fields(lines[i][len(w):])) != 4 {

@@ -14,8 +14,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// cmtime makes connections and ends them, step by step, each step for all connections at the same time. The client tells how
-// long they took. The server serves until it is interrupted.
+// cmtime makes and ends connections step by step, each step for all connections at once. The client reports
+// the duration of each step. The server runs until it is interrupted.
 type cmtime struct {
 	env  *tool.Env
 	host *rdmacm.Host
@@ -31,7 +31,7 @@ type cmtime struct {
 	total [stepCount]time.Duration // of each step, for all connections
 }
 
-// The steps.
+// The steps, in order.
 const (
 	stepCreateID = iota
 	stepBind
@@ -44,14 +44,15 @@ const (
 	stepCount
 )
 
-var stepNames = [stepCount]string{"create id", "bind addr", "resolve addr", "resolve route", "create qp", "connect", "disconnect", "destroy"}
+var stepNames = [stepCount]string{"create id", "bind addr", "resolve addr", "resolve route", "create qp", "connect",
+	"disconnect", "destroy"}
 
-// timedConn is a connection of the client.
+// timedConn is one connection of the client.
 type timedConn struct {
 	id      *rdmacm.ID
-	err     error // it is over for this one
+	err     error // why the connection failed
 	retries int
-	waits   bool // for an event
+	waits   bool // for the event that ends the step
 	begin   [stepCount]time.Time
 	took    [stepCount]time.Duration
 	done    [stepCount]bool
@@ -68,7 +69,8 @@ func runCMTime(env *tool.Env, args []string) int {
 }
 
 func (c *cmtime) parse(args []string) (status int, ok bool) {
-	f := tool.NewFlags(c.env, "[-s server_address] [-b bind_address] [-c connections] [-p port_number] [-r retries] [-t timeout_ms]")
+	f := tool.NewFlags(c.env,
+		"[-s server_address] [-b bind_address] [-c connections] [-p port_number] [-r retries] [-t timeout_ms]")
 	f.StringVarP(&c.server, "server", "s", "", "server address; without it this is the server")
 	f.StringVarP(&c.bind, "bind", "b", "", "bind address")
 	f.IntVarP(&c.conns, "connections", "c", 100, "number of connections")
@@ -80,7 +82,7 @@ func (c *cmtime) parse(args []string) (status int, ok bool) {
 	}
 	switch {
 	case len(f.Args()) > 0:
-		return f.Misused(fmt.Sprintf("superfluous arguments %q", f.Args())), false
+		return f.Misused(fmt.Sprintf("unexpected arguments %q", f.Args())), false
 	case c.conns < 1 || c.retries < 0 || *ms < 1:
 		return f.Misused("connections and timeout must be at least 1, retries at least 0"), false
 	}
@@ -110,14 +112,15 @@ func (c *cmtime) start(ctx context.Context) int {
 	return 0
 }
 
-// resolve looks the addresses of the options up.
+// resolve resolves the addresses from the options.
 func (c *cmtime) resolve(flags rdmacm.AIFlags) (err error) {
 	h := &rdmacm.AddrInfo{Flags: flags, PortSpace: rdmacm.PSTCP}
 	node := c.server
 	if node == "" {
 		node = c.bind
 	} else if c.bind != "" {
-		from, err := rdmacm.GetAddrInfo(c.ctx, c.bind, "", &rdmacm.AddrInfo{Flags: rdmacm.RAIPassive, PortSpace: rdmacm.PSTCP})
+		from, err := rdmacm.GetAddrInfo(c.ctx, c.bind, "",
+			&rdmacm.AddrInfo{Flags: rdmacm.RAIPassive, PortSpace: rdmacm.PSTCP})
 		if err != nil {
 			return err
 		}
@@ -129,7 +132,7 @@ func (c *cmtime) resolve(flags rdmacm.AIFlags) (err error) {
 
 var timedCaps = verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}
 
-// serve accepts whatever comes until the context ends.
+// serve accepts every request until the context ends.
 func (c *cmtime) serve() error {
 	if err := c.resolve(rdmacm.RAIPassive); err != nil {
 		return err
@@ -162,8 +165,8 @@ func (c *cmtime) serve() error {
 				_ = id.Reject(nil)
 			}
 		case rdmacm.EventDisconnected, rdmacm.EventUnreachable, rdmacm.EventRejected, rdmacm.EventConnectError:
-			_ = id.Disconnect(c.ctx) // answers a request to disconnect; nothing to do for the others
-			err = errors.New("it has ended")
+			_ = id.Disconnect(c.ctx) // replies to a DREQ; for other IDs it does nothing
+			err = errors.New("the connection has ended")
 		}
 		_ = ev.Ack()
 		if err != nil {
@@ -186,13 +189,14 @@ func (c *cmtime) client() error {
 		what  string
 		step  int
 		start func(t *timedConn) error
-		async bool // an event tells the end
+		async bool // the step ends with an event
 	}{
 		{"creating id", stepCreateID, c.createID, false},
 		{"binding source address", stepBind, func(t *timedConn) error { return t.id.BindAddr(c.info.SrcAddr) }, false},
 		{"resolving address", stepResolveAddr, c.resolveAddr, true},
 		{"resolving route", stepResolveRoute, c.resolveRoute, true},
-		{"creating qp", stepCreateQP, func(t *timedConn) error { return t.id.CreateQP(nil, &verbs.QPInitAttr{Cap: timedCaps}) }, false},
+		{"creating qp", stepCreateQP,
+			func(t *timedConn) error { return t.id.CreateQP(nil, &verbs.QPInitAttr{Cap: timedCaps}) }, false},
 		{"connecting", stepConnect, c.connect, true},
 		{"disconnecting", stepDisconnect, c.disconnect, true},
 		{"destroying id", stepDestroy, func(t *timedConn) error { return t.destroy() }, false},
@@ -215,7 +219,7 @@ func (c *cmtime) client() error {
 	return nil
 }
 
-// all does a step for all connections. Those that have failed are only destroyed.
+// all performs a step for all connections. Failed connections are only destroyed.
 func (c *cmtime) all(step int, start func(t *timedConn) error, async bool) error {
 	begin := time.Now()
 	waiting := 0
@@ -256,7 +260,7 @@ func (t *timedConn) end(step int) {
 	t.took[step], t.done[step] = time.Since(t.begin[step]), true
 }
 
-// handle tells whether an event ends the step that its connection is in.
+// handle reports whether an event ends the current step of its connection.
 func (c *cmtime) handle(ev *rdmacm.Event, t *timedConn) bool {
 	switch ev.Type {
 	case rdmacm.EventAddrError, rdmacm.EventRouteError:
@@ -299,12 +303,12 @@ func (c *cmtime) disconnect(t *timedConn) error {
 	return errors.Join(t.id.Disconnect(c.ctx), t.id.DestroyQP())
 }
 
-// destroy ends what is left of the connection.
+// destroy releases the connection's resources.
 func (t *timedConn) destroy() error {
 	switch {
 	case t.id == nil:
 		return nil
-	case t.id.QP() != nil: // it has failed
+	case t.id.QP() != nil: // the connection failed
 		_ = t.id.DestroyQP()
 	}
 	return t.id.Close()

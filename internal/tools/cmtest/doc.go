@@ -1,11 +1,12 @@
-// Package cmtest has the small programs of librdmacm that try its calls out: ucmatose (reliable connections), udaddy
-// (datagrams), mckey (multicast), rdma_client and rdma_server (synchronous endpoints), rdma_xclient and rdma_xserver (the same over
-// RC or XRC), cmtime (the time that each step of connecting takes). Either end may be the C program.
+// Package cmtest has librdmacm's test programs: ucmatose (reliable connections), udaddy (datagrams), mckey
+// (multicast), rdma_client and rdma_server (synchronous endpoints), rdma_xclient and rdma_xserver (the same
+// over RC or XRC) and cmtime (the duration of each step of connection set-up). Either end may be the C
+// program.
 //
-// ucmatose, udaddy and mckey are alike: a number of nodes connect, each a PD, CQs, a QP and a buffer, and then a number of messages
-// goes each way. What they share is in test.go and node.go.
+// In ucmatose, udaddy and mckey a number of nodes connect, each with a PD, CQs, a QP and a buffer, and then
+// send a number of messages in each direction. Their common parts are in test.go and node.go.
 //
-// It imports rdmacm and verbs.
+// The package imports rdmacm and verbs.
 package cmtest
 
 import "github.com/verbena-rdma/verbena/internal/tools/tool"

@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// mckey joins a multicast group and sends to it, or receives.
+// mckey joins a multicast group and sends to it or receives from it.
 type mckey struct {
 	test
 	group    string
@@ -91,7 +91,7 @@ func (m *mckey) join(n *node) error {
 	return n.id.JoinMulticastEx(m.ctx, attr, n)
 }
 
-// Time for the network to learn of the members.
+// joinPause gives the network time to learn of the members.
 const joinPause = 3 * time.Second
 
 func (m *mckey) play() error {
@@ -120,7 +120,7 @@ func (m *mckey) play() error {
 	return err
 }
 
-// start resolves the addresses.
+// start resolves the addresses and joins the group.
 func (m *mckey) start() error {
 	dst, err := rdmacm.GetAddrInfo(m.ctx, m.group, "", &rdmacm.AddrInfo{PortSpace: rdmacm.PSUDP})
 	if err != nil {
@@ -129,7 +129,8 @@ func (m *mckey) start() error {
 	m.addr = dst.DstAddr
 	var src netip.AddrPort
 	if m.bind != "" {
-		from, err := rdmacm.GetAddrInfo(m.ctx, m.bind, "", &rdmacm.AddrInfo{Flags: rdmacm.RAIPassive, PortSpace: rdmacm.PSUDP})
+		from, err := rdmacm.GetAddrInfo(m.ctx, m.bind, "",
+			&rdmacm.AddrInfo{Flags: rdmacm.RAIPassive, PortSpace: rdmacm.PSUDP})
 		if err != nil {
 			return err
 		}
@@ -145,7 +146,7 @@ func (m *mckey) transfer() error {
 	}
 	if m.sender {
 		m.sayf("initiating data transfers")
-		// Signaled, so that the program does not end before the messages are on their way.
+		// Signaled, so that the program does not end before the messages are sent.
 		if err := m.each(func(n *node) error { return n.postSends(verbs.SendSignaled) }); err != nil {
 			return err
 		}

@@ -11,13 +11,13 @@ import (
 
 const grhLen = 40
 
-// A poller that has found nothing so often leaves the core to others between two looks.
+// After eagerPolls empty polls, a poller sleeps pollPause between two polls.
 const (
 	eagerPolls = 1000
 	pollPause  = 100 * time.Microsecond
 )
 
-// node is one of a test's connections.
+// node is one connection of a test.
 type node struct {
 	*test
 	id        *rdmacm.ID
@@ -25,15 +25,15 @@ type node struct {
 	gone      bool // the peer has disconnected
 
 	pd     *verbs.PD
-	sendCQ *verbs.CQ // the same for datagrams
+	sendCQ *verbs.CQ // for datagrams the same CQ as recvCQ
 	recvCQ *verbs.CQ
 	mr     *verbs.MR
 	ah     *verbs.AH
-	qpn    uint32 // datagrams: where to
+	qpn    uint32 // destination of datagrams
 	qkey   uint32
 }
 
-// setUp makes what the node needs, and posts its receives.
+// setUp creates the node's objects and posts its receives.
 func (n *node) setUp() (err error) {
 	ud := n.typ == verbs.QPTypeUD
 	if ud {
@@ -67,7 +67,7 @@ func (n *node) setUp() (err error) {
 	return nil
 }
 
-// checkSize refuses messages that do not fit a packet.
+// checkSize rejects messages that exceed a packet.
 func (n *node) checkSize() error {
 	port, err := n.id.Verbs().QueryPort(n.id.PortNum())
 	if err == nil && n.count > 0 && n.size > port.ActiveMTU.Bytes() {
@@ -104,7 +104,8 @@ func (n *node) postSends(flags verbs.SendFlags) error {
 	return nil
 }
 
-// poll waits for the completions of all messages in one direction. first sees the first one.
+// poll waits for the completions of all messages in one direction. It calls first, if set, with the first
+// one.
 func (n *node) poll(cq *verbs.CQ, first func(wc *verbs.WC) error) error {
 	var wcs [8]verbs.WC
 	idle, last := 0, time.Now()
@@ -115,7 +116,8 @@ func (n *node) poll(cq *verbs.CQ, first func(wc *verbs.WC) error) error {
 		}
 		for i := range wcs[:got] {
 			if err := wcs[i].Err(); err != nil && n.gone {
-				return fmt.Errorf("the peer has disconnected after %d of %d messages: do both ends have the same -C? %w", done+i, n.count, err)
+				return fmt.Errorf("the peer has disconnected after %d of %d messages: do both ends have the same -C? %w", done+i,
+					n.count, err)
 			} else if err != nil {
 				return err
 			}
@@ -136,14 +138,15 @@ func (n *node) poll(cq *verbs.CQ, first func(wc *verbs.WC) error) error {
 			return err
 		}
 		if n.silence > 0 && time.Since(last) > n.silence {
-			return fmt.Errorf("no message for %v, after %d of %d: do both ends have the same -C%s?", n.silence, done, n.count, n.lossy())
+			return fmt.Errorf("no message for %v, after %d of %d: do both ends have the same -C%s?", n.silence, done, n.count,
+				n.lossy())
 		}
 		time.Sleep(pollPause)
 	}
 	return nil
 }
 
-// idle looks at what else than completions may end the wait.
+// idle handles the causes other than completions that may end the wait.
 func (n *node) idle() error {
 	if n.ctx.Err() != nil {
 		return context.Cause(n.ctx)
@@ -161,7 +164,7 @@ func (n *node) lossy() string {
 	return ""
 }
 
-// destroy ends everything; errors do not matter any more.
+// destroy closes all objects and ignores errors.
 func (n *node) destroy() {
 	if n.id == nil {
 		return

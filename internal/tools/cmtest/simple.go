@@ -49,7 +49,7 @@ func (s *simple) parse(args []string) (status int, ok bool) {
 		return status, false
 	}
 	if len(f.Args()) > 0 {
-		return f.Misused(fmt.Sprintf("superfluous arguments %q", f.Args())), false
+		return f.Misused(fmt.Sprintf("unexpected arguments %q", f.Args())), false
 	}
 	return 0, true
 }
@@ -61,7 +61,7 @@ func (s *simple) start(ctx context.Context) int {
 	return s.play(ctx, s.client)
 }
 
-// play runs the program and reports as these do.
+// play runs the program and prints the lines and the status that the C programs print.
 func (s *simple) play(ctx context.Context, program func(context.Context) error) int {
 	fmt.Fprintf(s.env.Stdout, "%s: start\n", s.name)
 	err := program(ctx)
@@ -82,7 +82,7 @@ func (s *simple) init() *verbs.QPInitAttr {
 	}}
 }
 
-// exchange is what the sides do with the connection: receive and answer, or the other way round.
+// exchange runs the steps and closes the connection.
 func exchange(ctx context.Context, id *rdmacm.ID, steps ...func() error) error {
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -103,7 +103,8 @@ func comp(get func(context.Context) (verbs.WC, error), ctx context.Context) func
 }
 
 // request waits for a client at an address. end closes its ID and the listening one.
-func (s *simple) request(ctx context.Context, at *rdmacm.AddrInfo, init *verbs.QPInitAttr) (id *rdmacm.ID, end func(), err error) {
+func (s *simple) request(ctx context.Context, at *rdmacm.AddrInfo, init *verbs.QPInitAttr) (id *rdmacm.ID, end func(),
+	err error) {
 	l, err := s.host.CreateEP(ctx, at, nil, init)
 	if err != nil {
 		return nil, nil, err
@@ -118,7 +119,7 @@ func (s *simple) request(ctx context.Context, at *rdmacm.AddrInfo, init *verbs.Q
 	return id, func() { id.Close(); l.Close() }, nil
 }
 
-// receive makes memory for the message and posts it.
+// receive registers a buffer for the message and posts a receive.
 func receive(id *rdmacm.ID) (*verbs.MR, error) {
 	mr, err := id.RegMsgs(make([]byte, simpleSize))
 	if err != nil {
@@ -155,7 +156,8 @@ func (s *simple) client(ctx context.Context) error {
 }
 
 func (s *simple) serve(ctx context.Context) error {
-	res, err := rdmacm.GetAddrInfo(ctx, s.server, s.port, &rdmacm.AddrInfo{Flags: rdmacm.RAIPassive, PortSpace: rdmacm.PSTCP})
+	res, err := rdmacm.GetAddrInfo(ctx, s.server, s.port,
+		&rdmacm.AddrInfo{Flags: rdmacm.RAIPassive, PortSpace: rdmacm.PSTCP})
 	if err != nil {
 		return err
 	}

@@ -19,13 +19,13 @@ import (
 
 const (
 	resolveTimeout = 2 * time.Second
-	// patience is how long a message may take between two ends that both run: who waits longer waits for ever.
-	patience = time.Minute
+	// silence is the longest time between two messages while both ends run. After it the programs fail.
+	maxSilence = time.Minute
 )
 
 // test is one run of a program.
 type test struct {
-	name  string // before its messages
+	name  string // prefix of its messages
 	env   *tool.Env
 	host  *rdmacm.Host
 	ctx   context.Context
@@ -41,16 +41,16 @@ type test struct {
 
 	ch    *rdmacm.EventChannel
 	nodes []*node
-	used  int // nodes of a server that have got a request
+	used  int // nodes of a server that were given a request
 	left  int // nodes that are not connected yet
 	open  int // connections that have not ended yet
 	info  *rdmacm.AddrInfo
 
-	silence   time.Duration // how long a message may take to come; 0 means any time
-	meanwhile func() error  // what there is to do while none comes, if anything
+	silence   time.Duration // time-out for the next message; 0: none
+	meanwhile func() error  // called between polls; may be nil
 }
 
-// flags are the options that the programs share.
+// flags defines the options that the programs share.
 func (t *test) flags(env *tool.Env) *tool.Flags {
 	t.env = env
 	f := tool.NewFlags(env, "[options]")
@@ -61,7 +61,7 @@ func (t *test) flags(env *tool.Env) *tool.Flags {
 	return f
 }
 
-// flagsOfPeer are those of the programs that have a client and a server.
+// flagsOfPeer defines the options of the programs that have a client and a server.
 func (t *test) flagsOfPeer(f *tool.Flags) (format, space *string) {
 	f.StringVarP(&t.server, "server", "s", "", "server address; without it this is the server")
 	format = f.StringP("format", "f", "name", "address format: name, ip or ipv6")
@@ -69,15 +69,15 @@ func (t *test) flagsOfPeer(f *tool.Flags) (format, space *string) {
 	return format, space
 }
 
-// check refuses options that make no sense.
+// check rejects invalid options.
 func (t *test) check(f *tool.Flags) (status int, ok bool) {
 	switch {
 	case len(f.Args()) > 0:
-		return f.Misused(fmt.Sprintf("superfluous arguments %q", f.Args())), false
+		return f.Misused(fmt.Sprintf("unexpected arguments %q", f.Args())), false
 	case t.conns < 1 || t.count < 0 || t.size < 0:
 		return f.Misused("connections must be at least 1, message count and size at least 0"), false
 	case t.tos > 255 || t.ack > 31:
-		return f.Misused("the type of service is 0 to 255, the ACK timeout 0 to 31"), false
+		return f.Misused("the type of service must be 0 to 255, the ACK timeout 0 to 31"), false
 	}
 	if t.size == 0 {
 		t.count = 0
@@ -85,7 +85,7 @@ func (t *test) check(f *tool.Flags) (status int, ok bool) {
 	return 0, true
 }
 
-// format reads an address format.
+// format parses an address format.
 func (t *test) format(name string) {
 	switch name = strings.ToLower(name); {
 	case strings.HasPrefix(name, "ip"):
@@ -95,7 +95,8 @@ func (t *test) format(name string) {
 	}
 }
 
-// run makes channel and nodes, runs the program and reports as all of them do.
+// run creates the event channel and the nodes, runs the program and prints the closing lines that all
+// programs print.
 func (t *test) run(program func() error) int {
 	if t.ctx == nil {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -130,7 +131,7 @@ func (t *test) run(program func() error) int {
 	return 0
 }
 
-// statusOf is what the C programs return: the negated errno or the status of an event.
+// statusOf returns the status that the C programs return: the negated errno or the status of an event.
 func statusOf(err error) int {
 	var ev *eventError
 	var errno syscall.Errno
@@ -162,7 +163,7 @@ func failed(ev *rdmacm.Event) error { return &eventError{ev.Type, ev.Status, ev.
 
 func (t *test) sayf(format string, args ...any) { fmt.Fprintf(t.env.Stdout, format+"\n", args...) }
 
-// resolve looks the addresses of the options up.
+// resolve resolves the addresses from the options.
 func (t *test) resolve() (err error) {
 	h := t.hints
 	node := t.server
@@ -170,7 +171,8 @@ func (t *test) resolve() (err error) {
 		h.Flags |= rdmacm.RAIPassive
 		node = t.bind
 	} else if t.bind != "" {
-		src, err := rdmacm.GetAddrInfo(t.ctx, t.bind, "", &rdmacm.AddrInfo{Flags: h.Flags | rdmacm.RAIPassive, PortSpace: h.PortSpace})
+		src, err := rdmacm.GetAddrInfo(t.ctx, t.bind, "",
+			&rdmacm.AddrInfo{Flags: h.Flags | rdmacm.RAIPassive, PortSpace: h.PortSpace})
 		if err != nil {
 			return err
 		}
@@ -180,7 +182,7 @@ func (t *test) resolve() (err error) {
 	return err
 }
 
-// listen begins to listen.
+// listen starts listening.
 func (t *test) listen() (*rdmacm.ID, error) {
 	t.sayf("%s: starting server", t.name)
 	if err := t.resolve(); err != nil {
@@ -200,7 +202,7 @@ func (t *test) listen() (*rdmacm.ID, error) {
 	return id, nil
 }
 
-// dial begins to connect all nodes.
+// dial starts connecting all nodes.
 func (t *test) dial() error {
 	t.sayf("%s: starting client", t.name)
 	if err := t.resolve(); err != nil {
@@ -222,7 +224,7 @@ func (t *test) resolveAll(src, dst netip.AddrPort) (err error) {
 	return nil
 }
 
-// events handles events until a counter is down to zero.
+// events handles events until *left is 0.
 func (t *test) events(left *int, handle func(ev *rdmacm.Event) error) error {
 	for *left > 0 {
 		ev, err := t.ch.GetEvent(t.ctx)
@@ -238,7 +240,7 @@ func (t *test) events(left *int, handle func(ev *rdmacm.Event) error) error {
 	return nil
 }
 
-// request gives a new ID to the next node, or refuses it.
+// request assigns a new ID to the next node, or rejects it if all nodes are in use.
 func (t *test) request(id *rdmacm.ID, accept func(n *node) error) error {
 	if t.used == t.conns {
 		_ = id.Reject(nil)
@@ -260,7 +262,7 @@ func (t *test) request(id *rdmacm.ID, accept func(n *node) error) error {
 	return err
 }
 
-// each does something with every node that is connected.
+// each calls f for every connected node.
 func (t *test) each(f func(n *node) error) error {
 	for _, n := range t.nodes {
 		if n.connected {
@@ -272,11 +274,11 @@ func (t *test) each(f func(n *node) error) error {
 	return nil
 }
 
-// number reads a port space, as strtol does.
+// number parses a port space as strtol does.
 func number(text string) (rdmacm.PortSpace, error) {
 	n, err := strconv.ParseUint(text, 0, 16)
 	if err != nil {
-		return 0, fmt.Errorf("-p %s: nothing like that is a port space's number: 0x111 for UDP, 0x2 for IPoIB", text)
+		return 0, fmt.Errorf("-p %s: must be a port space number: 0x111 for UDP, 0x2 for IPoIB", text)
 	}
 	return rdmacm.PortSpace(n), nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// udaddy finds the server's QPs and sends messages to them and back.
+// udaddy looks up the server's QPs and exchanges messages with them.
 type udaddy struct{ test }
 
 func runUdaddy(env *tool.Env, args []string) int {
@@ -28,7 +28,8 @@ func (u *udaddy) start() int {
 }
 
 func (u *udaddy) parse(env *tool.Env, args []string) (status int, ok bool) {
-	u.test = test{name: "udaddy", typ: verbs.QPTypeUD, port: "7174", hints: rdmacm.AddrInfo{PortSpace: rdmacm.PSUDP}, silence: patience}
+	u.test = test{name: "udaddy", typ: verbs.QPTypeUD, port: "7174", hints: rdmacm.AddrInfo{PortSpace: rdmacm.PSUDP},
+		silence: maxSilence}
 	f := u.flags(env)
 	format, _ := u.flagsOfPeer(f)
 	space := f.StringP("port-space", "P", "udp", "port space: udp or ipoib")
@@ -87,7 +88,8 @@ func (u *udaddy) handle(ev *rdmacm.Event) (err error) {
 		}
 		n.connected = true
 		u.left--
-	case rdmacm.EventAddrError, rdmacm.EventRouteError, rdmacm.EventConnectError, rdmacm.EventUnreachable, rdmacm.EventRejected:
+	case rdmacm.EventAddrError, rdmacm.EventRouteError, rdmacm.EventConnectError, rdmacm.EventUnreachable,
+		rdmacm.EventRejected:
 		u.left--
 		return failed(ev)
 	}
@@ -118,7 +120,8 @@ func (u *udaddy) serve() error {
 	return nil
 }
 
-// learnPeer takes the way back from the first message: its IP header, and the QP number in its immediate data.
+// learnPeer takes the peer's address from the IP header of its first message, and the QP number from the
+// immediate data.
 func (n *node) learnPeer(wc *verbs.WC) (err error) {
 	n.ah, err = n.pd.CreateAHFromWC(n.id.PortNum(), wc, n.mr.Bytes()[:grhLen])
 	n.qpn, n.qkey = wc.ImmData, rdmacm.UDPQKey

@@ -48,11 +48,11 @@ func (x *xsimple) parse(args []string) (status int, ok bool) {
 	}
 	switch kind := strings.ToLower(*comm); {
 	case len(f.Args()) > 0:
-		return f.Misused(fmt.Sprintf("superfluous arguments %q", f.Args())), false
+		return f.Misused(fmt.Sprintf("unexpected arguments %q", f.Args())), false
 	case strings.HasPrefix(kind, "x"):
 		x.xrc = true
 	case !strings.HasPrefix(kind, "r"):
-		return f.Misused(fmt.Sprintf("there is no communication type %q", *comm)), false
+		return f.Misused(fmt.Sprintf("unknown communication type %q: must be r (RC) or x (XRC)", *comm)), false
 	}
 	return 0, true
 }
@@ -66,7 +66,7 @@ func (x *xsimple) start(ctx context.Context) int {
 	return x.play(ctx, x.client)
 }
 
-// hints are for an end whose QPs over XRC are of type xrc.
+// hints returns the address hints; xrc is the type of the QPs over XRC.
 func (x *xsimple) hints(flags rdmacm.AIFlags, xrc verbs.QPType) *rdmacm.AddrInfo {
 	if x.xrc {
 		return &rdmacm.AddrInfo{Flags: flags, PortSpace: rdmacm.PSIB, QPType: xrc}
@@ -92,7 +92,7 @@ func (x *xsimple) client(ctx context.Context) error {
 		return err
 	}
 	wr := verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: make([]byte, simpleSize)}
-	if x.xrc { // the server has told which SRQ takes the message
+	if x.xrc { // the server's private data has the number of its SRQ
 		wr.RemoteSRQN = binary.BigEndian.Uint32(id.Event().Conn.PrivateData)
 	}
 	return exchange(ctx, id, func() error { return id.QP().PostSend(wr) }, comp(id.GetSendComp, ctx))
@@ -128,7 +128,7 @@ func (x *xsimple) serve(ctx context.Context) error {
 	return exchange(ctx, id, comp(id.GetRecvComp, ctx))
 }
 
-// createSRQ makes the SRQ that takes the message over XRC, and returns its number.
+// createSRQ creates the SRQ that receives the message over XRC, and returns its number.
 func (x *xsimple) createSRQ(id *rdmacm.ID) (uint32, error) {
 	if !x.xrc {
 		return 0, nil

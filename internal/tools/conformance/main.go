@@ -1,16 +1,17 @@
-// Conformance writes which test holds which statement of the specification, out of the names of the tests, into the page
-// that tells of it.
+// Conformance writes pages that list the tests of each statement of the specification. It derives them from
+// the names of the tests. For PAGE.md it writes a summary into PAGE.md, and a page for each section of the
+// lists into the folder PAGE, which holds nothing else.
 //
-//	conformance PAGE      fails if the page is not up to date
-//	conformance -w PAGE   writes it
+//	conformance PAGE.md      fails if a page is not up to date
+//	conformance -w PAGE.md   writes them
 //
-// The statements are the rows of the tables in docs/spec/*-ids.md. A test holds a statement if its name, or that of a
-// subtest or a case of a transcript, has its identifier: TestV_QPS_04_PostingByState holds V-QPS-04. A test that proves many says so
-// in comments where it does: "// C-QP-04, C-QP-09". What stands between the two marks of the page is written, the rest
-// is left.
+// The statements are the rows of the tables in docs/spec/*-ids.md. A test proves a statement if its name,
+// or that of a subtest or of a case in a transcript, contains the statement's identifier:
+// TestV_QPS_04_PostingByState proves V-QPS-04. A test that proves many statements names them in comments:
+// "// C-QP-04, C-QP-09". In PAGE.md only the text between the two marks is replaced.
 //
-// A statement without a test needs a reason in docs/spec/untested.md, else the program fails. So it does for a reason
-// that a test has overtaken.
+// The program fails if a statement has neither a test nor a reason in docs/spec/untested.md, or if it has
+// both.
 package main
 
 import (
@@ -20,6 +21,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 func main() {
@@ -31,7 +33,7 @@ func main() {
 	}
 }
 
-// reasonsFile says why statements have no test.
+// reasonsFile gives the reasons for statements without a test.
 const reasonsFile = "docs/spec/untested.md"
 
 func run(root, page string, write bool) error {
@@ -53,19 +55,54 @@ func run(root, page string, write bool) error {
 	if err := errors.Join(list.readReasons(string(reasons)), list.check()); err != nil {
 		return err
 	}
-	old, err := os.ReadFile(filepath.Join(root, page))
+	file := filepath.Join(root, filepath.FromSlash(page))
+	old, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	text, err := replace(old, list.render())
+	dir := strings.TrimSuffix(file, ".md")
+	text, err := replace(old, list.summary(filepath.Base(dir)))
 	if err != nil {
 		return fmt.Errorf("%s: %w", page, err)
 	}
-	if write {
-		return os.WriteFile(filepath.Join(root, page), text, 0o644)
+	pages := map[string][]byte{file: text}
+	for _, s := range list.sections {
+		pages[filepath.Join(dir, s.page)] = s.render(filepath.Base(file))
 	}
-	if !bytes.Equal(old, text) {
-		return fmt.Errorf("%s is not up to date: run make docs", page)
+	if write {
+		return writePages(dir, pages)
+	}
+	return checkPages(dir, pages)
+}
+
+// checkPages returns an error if a page differs from its text, or if dir has further pages.
+func checkPages(dir string, pages map[string][]byte) error {
+	for name, text := range pages {
+		if old, err := os.ReadFile(name); err != nil || !bytes.Equal(old, text) {
+			return fmt.Errorf("%s is not up to date: run make docs", name)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	for _, name := range files {
+		if pages[name] == nil {
+			return fmt.Errorf("%s belongs to no section: run make docs", name)
+		}
+	}
+	return err
+}
+
+// writePages writes all pages, and removes what else is in dir.
+func writePages(dir string, pages map[string][]byte) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for name, text := range pages {
+		if err := os.WriteFile(name, text, 0o644); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -31,14 +31,17 @@ func TestIDsInNames(t *testing.T) {
 }
 
 const (
-	listText = "# List\n\n## 1. One\n\n| ID | Kind | Statement |\n|---|---|---|\n| V-AB-01 |  | first |\n| V-AB-02 | advice | second |\n" +
+	listText = "# List\n\n## 1. One\n\n| ID | Kind | Statement |\n|---|---|---|\n" +
+		"| V-AB-01 |  | first |\n| V-AB-02 | advice | second |\n" +
 		"| V-AB-03 |  | third |\n\n## 2. Two\n\n| ID | Kind | Statement |\n|---|---|---|\n| D-01 |  | fourth |\n"
-	testText = "package p\nfunc TestV_AB_01_It(t *testing.T) {\n\tt.Run(\"V_AB_02_In%d\", nil)\n\tt.Errorf(\"V-AB-03 is no name\")\n\t// as V-AB-03 says\n}\n" +
+	testText = "package p\nfunc TestV_AB_01_It(t *testing.T) {\n\tt.Run(\"V_AB_02_In%d\", nil)\n" +
+		"\tt.Errorf(\"V-AB-03 is no name\")\n\t// as V-AB-03 says\n}\n" +
 		"func TestMany(t *testing.T) {\n\tif x { // V-AB-01, V-AB-02: both\n\t}\n}\nfunc (x) TestD_01_No() {}\n"
 	pageText = "by hand\n" + beginMark + "old\n" + endMark + "more by hand\n"
 )
 
-const reasonText = "# Reasons\n\n| ID | Why |\n|---|---|\n| V-AB-03 | it is about paper |\n\n## Not done yet\n\n| D-01, V-AB-01 | raw packets |\n"
+const reasonText = "# Reasons\n\n| ID | Why |\n|---|---|\n| V-AB-03 | it is about paper |\n\n" +
+	"## Not done yet\n\n| D-01, V-AB-01 | raw packets |\n"
 
 func tree(t *testing.T, files map[string]string) string {
 	root := t.TempDir()
@@ -56,7 +59,8 @@ func tree(t *testing.T, files map[string]string) string {
 
 func TestPage(t *testing.T) {
 	root := tree(t, map[string]string{
-		"docs/spec/x-ids.md": listText, "docs/spec/untested.md": reasonText, "page.md": pageText, "internal/p/p_test.go": testText,
+		"docs/spec/x-ids.md": listText, "docs/spec/untested.md": reasonText, "page.md": pageText,
+		"internal/p/p_test.go":                 testText,
 		"internal/p/p.go":                      "package p\nconst not = \"V_AB_03_NotATest\"\n",
 		"internal/conformance/cases.go":        "package conformance\nvar c = \"V_AB_01_Case\"\n",
 		"internal/p/testdata/nonsense_test.go": "this is no Go",
@@ -70,19 +74,38 @@ func TestPage(t *testing.T) {
 	if err := run(root, "page.md", false); err != nil {
 		t.Errorf("a new page: %v", err)
 	}
-	text, err := os.ReadFile(filepath.Join(root, "page.md"))
-	if err != nil {
-		t.Fatal(err)
+	var text string
+	for _, name := range []string{"page.md", "page/x-01.md", "page/x-02.md"} {
+		b, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += string(b)
 	}
-	lines := strings.Split(string(text), "\n")
+	lines := strings.Split(text, "\n")
 	for _, want := range []string{
-		"by hand", "more by hand", "| 1. One | 3 | 2 | 0 |", "| 2. Two | 1 | 0 | 1 |", "| **All** | **4** | **2** | **1** |",
-		"| V-AB-01 | first | `conformance.V_AB_01_Case` `p.TestMany` `p.TestV_AB_01_It` |", "| V-AB-02 | second | `p.TestMany` `p.V_AB_02_In*` |",
+		"by hand", "more by hand", "| [1. One](page/x-01.md) | 3 | 2 | 0 |",
+		"| [2. Two](page/x-02.md) | 1 | 0 | 1 |", "| **All** | **4** | **2** | **1** |", "# 1. One",
+		"| V-AB-01 | first | `conformance.V_AB_01_Case` `p.TestMany` `p.TestV_AB_01_It` |",
+		"| V-AB-02 | second | `p.TestMany` `p.V_AB_02_In*` |",
 		"| V-AB-03 | third | none: it is about paper |", "| D-01 | fourth | **none yet**: raw packets |",
 	} {
 		if !slices.Contains(lines, want) {
-			t.Errorf("the page has no line %q:\n%s", want, text)
+			t.Errorf("the pages lack %q:\n%s", want, text)
 		}
+	}
+	stale := filepath.Join(root, "page", "x-03.md")
+	if err := os.WriteFile(stale, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(root, "page.md", false); err == nil || !strings.Contains(err.Error(), "x-03.md") {
+		t.Errorf("a page without a section: %v", err)
+	}
+	if err := run(root, "page.md", true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(stale); err == nil {
+		t.Error("a page without a section stays")
 	}
 }
 
@@ -104,7 +127,8 @@ func TestReasons(t *testing.T) {
 		"empty":           {"| D-01 |  |\n", "D-01 has neither"},
 	} {
 		root := tree(t, map[string]string{
-			"docs/spec/x-ids.md": listText, "docs/spec/untested.md": c.reasons, "page.md": pageText, "internal/p/p_test.go": testText,
+			"docs/spec/x-ids.md": listText, "docs/spec/untested.md": c.reasons, "page.md": pageText,
+			"internal/p/p_test.go": testText,
 		})
 		if err := run(root, "page.md", true); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)

@@ -13,19 +13,19 @@ import (
 	"strings"
 )
 
-// test is a test, or a subtest, whose name has identifiers.
+// test is a test or subtest whose name contains identifiers.
 type test struct {
 	name string
 	ids  []string
 }
 
-// suites are folders whose other files name subtests too.
+// suites lists the folders in which non-test files also name subtests.
 var suites = []string{"internal/conformance"}
 
-// own is this package, whose tests are about names.
+// own is this package. Its tests use identifiers as data.
 const own = "internal/tools/conformance"
 
-// findTests looks through every package below root.
+// findTests searches every package below root.
 func findTests(root string) (tests []test, err error) {
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch name := d.Name(); {
@@ -57,10 +57,10 @@ func findTests(root string) (tests []test, err error) {
 	return tests, err
 }
 
-// transcript is the line that begins a case of a transcript, which TestTranscripts of its package plays.
+// transcript matches the line that begins a case of a transcript. TestTranscripts of its package runs the cases.
 var transcript = regexp.MustCompile(`(?m)^case (\w+)$`)
 
-// transcriptsOf finds the cases of the transcripts in a folder testdata.
+// transcriptsOf finds the cases of the transcripts in a testdata folder.
 func transcriptsOf(dir, root string) (tests []test, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
 	if err != nil {
@@ -86,7 +86,7 @@ func transcriptsOf(dir, root string) (tests []test, err error) {
 	return tests, nil
 }
 
-// testsOf reads one file of a package.
+// testsOf parses one file of a package.
 func testsOf(path, pkg string) (tests []test, err error) {
 	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution|parser.ParseComments)
 	if err != nil {
@@ -111,10 +111,10 @@ func testsOf(path, pkg string) (tests []test, err error) {
 	return tests, nil
 }
 
-// mark is the beginning of a comment that says which statements the line proves.
+// mark matches the beginning of a comment that names the statements which the line proves.
 var mark = regexp.MustCompile(`^// ?` + idText + `(?:, ` + idText + `)*(?:[:. ]|$)`)
 
-// marksOf finds the identifiers in the comments of a test that begin with one.
+// marksOf finds the identifiers in those comments of a test that begin with an identifier.
 func marksOf(f *ast.File, fn *ast.FuncDecl) (ids []string) {
 	for _, group := range f.Comments {
 		if group.Pos() < fn.Pos() || group.End() > fn.End() {
@@ -142,14 +142,14 @@ func isTest(name string) bool {
 	return false
 }
 
-// subtest is how the name of a subtest begins.
+// subtest matches the beginning of a subtest's name.
 var subtest = regexp.MustCompile(`^(?:[CRVWX][_-][A-Z]+|[DT])[_-]\d\d[_ ]`)
 
-// verb is a place that fmt fills.
+// verb matches a formatting verb of fmt.
 var verb = regexp.MustCompile(`%[a-z]`)
 
-// subtestsOf finds the string literals of a file that are names of subtests: those that begin with an identifier and are
-// not part of a message.
+// subtestsOf finds the string literals of a file that are names of subtests: those that begin with an
+// identifier and are not part of a message.
 func subtestsOf(f *ast.File) (names []string) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -172,8 +172,8 @@ func subtestsOf(f *ast.File) (names []string) {
 	return names
 }
 
-// idsIn finds the identifiers in a test's name: V_QPS_04 and V-QPS-04 are V-QPS-04, D_09 is D-09. Numbers that follow are of the same
-// group: C_QP_02_04 is C-QP-02 and C-QP-04.
+// idsIn finds the identifiers in a test's name: V_QPS_04 and V-QPS-04 are V-QPS-04, D_09 is D-09. Further
+// numbers belong to the same group: C_QP_02_04 is C-QP-02 and C-QP-04.
 func idsIn(name string) (ids []string) {
 	words := strings.FieldsFunc(name, func(r rune) bool { return r == '_' || r == '-' || r == ' ' })
 	group := ""

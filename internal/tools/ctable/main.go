@@ -1,6 +1,5 @@
-// Ctable writes the table from the names of the C libraries to those of the public
-// packages, out of the docstrings: each exported symbol names its C twin in its first
-// paragraph, in parentheses.
+// Ctable writes the table from the names of the C libraries to those of the public packages. Its source is
+// the docstrings: each exported symbol names its C twin in its first paragraph, in parentheses.
 //
 //	ctable FILE      fails if FILE is not up to date
 //	ctable -w FILE   writes it
@@ -16,14 +15,15 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-// packages are the public packages that exist or will.
-var packages = []string{"verbs", "umad", "rdmacm", "rsocket"}
+// packages lists the public packages.
+var packages = []string{"verbs", "umad", "rdmacm", "rsocket", "rsocket/socket"}
 
 func main() {
 	write := flag.Bool("w", false, "write the file")
@@ -57,13 +57,19 @@ func run(root, file string, write bool) error {
 	return nil
 }
 
-// A row says that a C name is a Go name.
+// A row maps a C name to a Go name.
 type row struct{ c, goName string }
 
-// cName matches functions and types of the C libraries and their constants, as docstrings give them: "(ibv_open_device)".
-var cName = regexp.MustCompile(`\b(?:struct |enum |union )?((?:ibv|rdma|umad|mad|ucma)_[a-z0-9_]+|(?:mult|mbps)_to_ibv_rate|(?:IBV|RDMA)_[A-Z0-9_]+|r(?:socket|bind|listen|accept|connect|shutdown|close|recv|recvfrom|recvmsg|read|readv|send|sendto|sendmsg|write|writev|poll|select|getpeername|getsockname|setsockopt|getsockopt|fcntl|iomap|iounmap|iowrite)\b)`)
+// cName matches functions, types and constants of the C libraries as docstrings name them: "(ibv_open_device)".
+var cName = regexp.MustCompile(`\b(?:struct |enum |union )?(` + strings.Join([]string{
+	`(?:ibv|rdma|umad|mad|ucma)_[a-z0-9_]+`,
+	`(?:mult|mbps)_to_ibv_rate`,
+	`(?:IBV|RDMA)_[A-Z0-9_]+`,
+	`r(?:socket|bind|listen|accept|connect|shutdown|close|recv|recvfrom|recvmsg|read|readv|send|sendto|sendmsg|write|` +
+		`writev|poll|select|getpeername|getsockname|setsockopt|getsockopt|fcntl|iomap|iounmap|iowrite)\b`,
+}, "|") + `)`)
 
-// collect reads one package; one that does not exist has no rows.
+// collect reads one package. A package that does not exist has no rows.
 func collect(dir, name string) ([]row, error) {
 	fset := token.NewFileSet()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -90,7 +96,7 @@ func collect(dir, name string) ([]row, error) {
 		first, _, _ := strings.Cut(text, "\n\n")
 		for _, m := range cName.FindAllStringSubmatch(strings.ReplaceAll(first, "\n", " "), -1) {
 			if !strings.HasSuffix(m[1], "_") { // a prefix, such as IBV_WC_
-				rows = append(rows, row{m[1], name + "." + goName})
+				rows = append(rows, row{m[1], path.Base(name) + "." + goName})
 			}
 		}
 	}
@@ -99,6 +105,7 @@ func collect(dir, name string) ([]row, error) {
 	}
 	for _, t := range p.Types {
 		add(t.Name, t.Doc)
+		fields(t.Decl, func(field, text string) { add(t.Name+"."+field, text) })
 		for _, f := range t.Funcs {
 			add(f.Name, f.Doc)
 		}
@@ -107,6 +114,27 @@ func collect(dir, name string) ([]row, error) {
 		}
 	}
 	return rows, nil
+}
+
+// fields calls add for the fields of the structures that a declaration has, with their comments.
+func fields(decl *ast.GenDecl, add func(field, text string)) {
+	for _, spec := range decl.Specs {
+		t, ok := spec.(*ast.TypeSpec)
+		if !ok {
+			continue
+		}
+		s, ok := t.Type.(*ast.StructType)
+		if !ok {
+			continue
+		}
+		for _, f := range s.Fields.List {
+			for _, name := range f.Names {
+				if name.IsExported() {
+					add(name.Name, f.Comment.Text())
+				}
+			}
+		}
+	}
 }
 
 const head = `# From C to Go

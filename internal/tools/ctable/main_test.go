@@ -45,7 +45,8 @@ func TestTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := head + "| `ibv_dealloc_pd` | `verbs.PD.Close` |\n| `ibv_open_device` | `verbs.OpenDevice` |\n| `ibv_pd` | `verbs.PD` |\n"
+	want := head +
+		"| `ibv_dealloc_pd` | `verbs.PD.Close` |\n| `ibv_open_device` | `verbs.OpenDevice` |\n| `ibv_pd` | `verbs.PD` |\n"
 	if string(got) != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

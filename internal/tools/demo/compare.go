@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// How long each figure is measured, and with what.
+// The measurement of each figure.
 const (
 	latencyTime   = 200 * time.Millisecond
 	bandwidthTime = 300 * time.Millisecond
@@ -16,7 +16,7 @@ const (
 	window        = 8 // messages in flight
 )
 
-// compare measures each operation, and TCP, and prints the table.
+// compare measures each operation and TCP, and prints the table.
 func (d *demo) compare() error {
 	var rows [][]string
 	for _, op := range []struct {
@@ -56,7 +56,7 @@ func (d *demo) compare() error {
 	return nil
 }
 
-// tcp measures the same through TCP connections.
+// tcp measures the same over TCP connections.
 func (d *demo) tcp() ([]string, error) {
 	echo, err := d.DialTCP(small, true)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package demo is "verbena demo": RDMA between two processes on any machine, every byte verified, next to plain TCP.
+// Package demo is "verbena demo": RDMA between two processes on any machine, with every byte verified, next
+// to plain TCP.
 package demo
 
 import (
@@ -12,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 )
 
-// Tool is the program.
+// Tool returns the program.
 func Tool() tool.Tool {
 	return tool.Tool{Name: "demo", Short: "see RDMA work between two processes", Run: run}
 }
@@ -24,7 +25,7 @@ func run(env *tool.Env, args []string) int {
 		return status
 	}
 	if f.NArg() > 0 {
-		return f.Misused("there are no arguments; did you mean --file " + f.Arg(0) + "?")
+		return f.Misused("unexpected arguments; did you mean --file " + f.Arg(0) + "?")
 	}
 	d := &demo{Printer: term.NewPrinter(env.Stdout)}
 	if err := d.run(*file); err != nil {
@@ -33,7 +34,8 @@ func run(env *tool.Env, args []string) int {
 	return 0
 }
 
-// Where things lie in the memory of both processes. The words of the atomics come first; a guard follows each message.
+// The layout of the memory in both processes. The words of the atomics come first; a guard follows each
+// message.
 const (
 	wordAt  = 0
 	guard   = 4096
@@ -80,7 +82,8 @@ func (d *demo) run(file string) (err error) {
 	if err := d.Pair.Close(); err != nil {
 		return err
 	}
-	d.Printf("\n%s\n", d.Dim(fmt.Sprintf("No hardware, no kernel module, no root: %.1f s in all.", time.Since(start).Seconds())))
+	d.Printf("\n%s\n",
+		d.Dim(fmt.Sprintf("No hardware, no kernel module, no root: %.1f s in all.", time.Since(start).Seconds())))
 	return nil
 }
 
@@ -97,7 +100,8 @@ func (d *demo) introduce() error {
 	})
 	how := "RoCEv2 over UDP port 4791: Wireshark on the loopback interface shows it"
 	if runtime.GOOS == "linux" && shm.Enabled() {
-		how = "through shared memory;\n  with VERBENA_SHM=0 it is RoCEv2 over UDP port 4791, and Wireshark on the loopback interface shows it"
+		how = "through shared memory;\n  with VERBENA_SHM=0 it is RoCEv2 over UDP port 4791, " +
+			"and Wireshark on the loopback interface shows it"
 	}
 	d.Printf("\n  reliable connection, path MTU %s, %s\n\n", min(here.MTU, there.MTU), how)
 	return nil

@@ -14,14 +14,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The file passes through two parts of the memory in turn: while this process READs one, the other process
-// fills the other from the file.
+// The file passes through two parts of the memory alternately: while this process READs one part, the
+// second process loads the other from the file.
 const (
 	filePart   = 4 << 20
 	fileRegion = 2 * filePart
 )
 
-// sendFile fetches a file that the second process opens.
+// sendFile reads a file that the second process opens.
 func (d *demo) sendFile(path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -63,10 +63,11 @@ func (d *demo) sendFile(path string) error {
 		return err
 	}
 	ours := sum.Sum(nil)
-	d.Printf("\n  %s by RDMA READ in %.2f s, %s, hashing included\n\n", term.Bytes(got), took.Seconds(), term.Rate(got, took))
+	d.Printf("\n  %s by RDMA READ in %.2f s, %s, hashing included\n\n", term.Bytes(got), took.Seconds(),
+		term.Rate(got, took))
 	d.Printf("  SHA-256 there  %x\n  SHA-256 here   %x\n\n", theirs, ours)
 	if !bytes.Equal(ours, theirs) {
-		return fmt.Errorf("the file did not arrive as it was sent")
+		return fmt.Errorf("the SHA-256 of the received file differs")
 	}
 	d.Printf("  %s the same\n", d.Green("✓"))
 	return nil
@@ -77,7 +78,7 @@ type loaded struct {
 	err error
 }
 
-// load makes the second process read the file's next bytes into a part of its memory.
+// load makes the second process read the next bytes of the file into a part of its memory.
 func (d *demo) load(part int) <-chan loaded {
 	c := make(chan loaded, 1)
 	go func() {

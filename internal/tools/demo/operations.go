@@ -8,7 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// operations does each operation once and verifies what it did, and did not do, to the memory of both processes.
+// operations performs each operation once and verifies that it changed exactly the memory that it had to
+// change, in both processes.
 func (d *demo) operations() error {
 	for _, op := range []struct {
 		name string
@@ -27,14 +28,14 @@ func (d *demo) operations() error {
 		}
 		d.Printf("  %s %-15s %s\n", d.Green("✓"), op.name, said)
 	}
-	d.Printf("\n  %s, every one right\n\n", d.Bold(term.Count(d.verified)+" bytes verified"))
+	d.Printf("\n  %s, all correct\n\n", d.Bold(term.Count(d.verified)+" bytes verified"))
 	return nil
 }
 
-// seed of the pattern in what must stay as it is.
+// untouched is the seed of the pattern in memory that must not change.
 const untouched = 99
 
-// prepare fills a slot here and everything there, the guards included.
+// prepare fills a slot in this process and all memory of the second one, including the guards.
 func (d *demo) prepare(slot int, seed uint64) error {
 	endpoint.Fill(d.End.Buf[slot:][:message], seed)
 	return d.Call("Fill", endpoint.Region{Len: region, Seed: untouched}, &endpoint.None{})
@@ -51,7 +52,7 @@ func (d *demo) checkThere(slot int, seed uint64) error {
 	for _, g := range []int{slot - guard, slot + message} {
 		same := endpoint.Match{Off: g, Want: want[g:][:guard]}
 		if err := d.Call("Same", same, &endpoint.None{}); err != nil {
-			return fmt.Errorf("outside of the message: %w", err)
+			return fmt.Errorf("outside the message: %w", err)
 		}
 		d.verified += guard
 	}
@@ -76,7 +77,7 @@ func (d *demo) send() (string, error) {
 	if wc.Opcode != verbs.WCRecv || wc.ByteLen != message {
 		return "", fmt.Errorf("the other process received %v of %d bytes", wc.Opcode, wc.ByteLen)
 	}
-	return term.Bytes(message) + " arrived in the receive that the other process had posted", d.checkThere(slotA, 1)
+	return term.Bytes(message) + " arrived in the receive posted by the other process", d.checkThere(slotA, 1)
 }
 
 func (d *demo) write() (string, error) {
@@ -86,7 +87,8 @@ func (d *demo) write() (string, error) {
 	if _, err := d.Do(d.Remote(verbs.WRRDMAWrite, slotB, slotB, message)); err != nil {
 		return "", err
 	}
-	return term.Bytes(message) + " lie in the other process's memory, and its program did nothing for it", d.checkThere(slotB, 2)
+	return term.Bytes(message) + " are in the other process's memory, and its program did nothing",
+		d.checkThere(slotB, 2)
 }
 
 func (d *demo) writeWithImm() (string, error) {
@@ -109,7 +111,8 @@ func (d *demo) writeWithImm() (string, error) {
 	if wc.Opcode != verbs.WCRecvRDMAWithImm || wc.WCFlags&verbs.WCWithImm == 0 || wc.ImmData != imm {
 		return "", fmt.Errorf("the other process received %v with immediate 0x%x", wc.Opcode, wc.ImmData)
 	}
-	return fmt.Sprintf("%s written, and the other process told: immediate 0x%x", term.Bytes(message), imm), d.checkThere(slotA, 3)
+	return fmt.Sprintf("%s written, and the other process notified: immediate 0x%x", term.Bytes(message), imm),
+		d.checkThere(slotA, 3)
 }
 
 func (d *demo) read() (string, error) {
@@ -133,7 +136,8 @@ func (d *demo) fetchAdd() (string, error) {
 	if err := d.atomic(wr, before, before, before+add); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("the other process's counter went from %d to %d, and we know from where", before, before+add), nil
+	return fmt.Sprintf("the other process's counter went from %d to %d, and the old value was returned",
+		before, before+add), nil
 }
 
 func (d *demo) cmpSwap() (string, error) {
@@ -147,10 +151,11 @@ func (d *demo) cmpSwap() (string, error) {
 	if err := d.atomic(wr, mine, mine, mine); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("the lock was free (%d) and is ours (%d); a second try was refused and shows the owner", free, mine), nil
+	return fmt.Sprintf("the lock was free (%d) and is ours (%d); a second attempt failed and returned the owner", free,
+		mine), nil
 }
 
-// atomic does wr on a word that is before, and expects what it returns and leaves.
+// atomic performs wr on a word with the value before, and checks the returned value and the value after.
 func (d *demo) atomic(wr verbs.SendWR, before, returned, after uint64) error {
 	if err := d.Call("SetWord", [2]uint64{wordAt, before}, &endpoint.None{}); err != nil {
 		return err
@@ -159,7 +164,7 @@ func (d *demo) atomic(wr verbs.SendWR, before, returned, after uint64) error {
 		return err
 	}
 	if got := endpoint.Word(d.End.Buf[wordAt:]); got != returned {
-		return fmt.Errorf("it returned %d instead of %d", got, returned)
+		return fmt.Errorf("the atomic returned %d instead of %d", got, returned)
 	}
 	var now uint64
 	if err := d.Call("Word", wordAt, &now); err != nil {

@@ -2,8 +2,8 @@ package devinfo
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// printExtended writes what the extended query alone tells (struct ibv_device_attr_ex).
-func (p printer) printExtended(a *verbs.DeviceAttrEx, caps verbs.DeviceCapFlags) {
+// printExtended writes the attributes of the extended query (struct ibv_device_attr_ex).
+func (p printer) printExtended(a *verbs.DeviceAttr) {
 	p.odp(a)
 	if a.CompletionTimestampMask != 0 {
 		p.line("\tcompletion timestamp_mask:\t\t\t0x%016x", a.CompletionTimestampMask)
@@ -15,8 +15,8 @@ func (p printer) printExtended(a *verbs.DeviceAttrEx, caps verbs.DeviceCapFlags)
 	} else {
 		p.line("\tcore clock not supported")
 	}
-	p.field(5, "\tdevice_cap_flags_ex", "0x%X", uint64(caps|a.DeviceCapFlagsEx))
-	p.flags((caps | a.DeviceCapFlagsEx) &^ 0xffffffff)
+	p.field(5, "\tdevice_cap_flags_ex", "0x%X", uint64(a.DeviceCapFlags))
+	p.flags(a.DeviceCapFlags &^ 0xffffffff)
 	p.line("\ttso_caps:")
 	p.line("\t\tmax_tso:\t\t\t%d", a.TSOCaps.MaxTSO)
 	p.line("\trss_caps:")
@@ -37,8 +37,8 @@ func (p printer) printExtended(a *verbs.DeviceAttrEx, caps verbs.DeviceCapFlags)
 	}
 }
 
-// odp writes what works on regions with on-demand paging.
-func (p printer) odp(a *verbs.DeviceAttrEx) {
+// odp writes the operations that are supported on regions with on-demand paging.
+func (p printer) odp(a *verbs.DeviceAttr) {
 	p.line("\tgeneral_odp_caps:")
 	p.bits(uint64(a.ODPCaps.General), "ODP_SUPPORT", "ODP_SUPPORT_IMPLICIT")
 	for _, t := range []struct {
@@ -49,11 +49,12 @@ func (p printer) odp(a *verbs.DeviceAttrEx) {
 		if t.caps == 0 {
 			p.line("\t\t\t\t\tNO SUPPORT")
 		}
-		p.bits(uint64(t.caps), "SUPPORT_SEND", "SUPPORT_RECV", "SUPPORT_WRITE", "SUPPORT_READ", "SUPPORT_ATOMIC", "SUPPORT_SRQ")
+		p.bits(uint64(t.caps), "SUPPORT_SEND", "SUPPORT_RECV", "SUPPORT_WRITE", "SUPPORT_READ", "SUPPORT_ATOMIC",
+			"SUPPORT_SRQ")
 	}
 }
 
-// bits writes the names of the bits that are set.
+// bits writes the names of the set bits.
 func (p printer) bits(set uint64, names ...string) {
 	for i, name := range names {
 		if set>>i&1 != 0 {

@@ -8,12 +8,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// A device is all that ibv_devinfo tells of one.
+// A device has everything that ibv_devinfo prints about one.
 type device struct {
 	name        string
 	transport   verbs.TransportType
 	attr        verbs.DeviceAttr
-	ex          verbs.DeviceAttrEx
 	compVectors int
 	ports       []port
 }
@@ -40,7 +39,7 @@ func (d *device) print(w io.Writer, verbose bool) {
 	p.field(5, "\tphys_port_cnt", "%d", d.attr.PhysPortCnt)
 	if verbose {
 		d.printAttr(p)
-		p.printExtended(&d.ex, d.attr.DeviceCapFlags)
+		p.printExtended(&d.attr)
 		p.field(5, "\tnum_comp_vectors", "%d", d.compVectors)
 	}
 	for i := range d.ports {
@@ -127,17 +126,17 @@ func (t *port) print(p printer, transport verbs.TransportType, verbose bool) {
 	}
 }
 
-// A printer writes lines in which tabs make the columns.
+// A printer writes lines whose columns are separated by tabs.
 type printer struct{ io.Writer }
 
 func (p printer) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
-// field writes a name and a value, which begins at the given tab stop, or one tab after a longer name.
+// field writes a name and a value. The value begins at the given tab stop, or one tab after a longer name.
 func (p printer) field(stop int, name, format string, args ...any) {
 	fmt.Fprintf(p, name+":"+strings.Repeat("\t", max(1, stop-len(expand(name+":"))/8))+format+"\n", args...)
 }
 
-// expand is s as a terminal shows it, with tab stops at every eighth column.
+// expand replaces the tabs of s by spaces, with a tab stop at every eighth column.
 func expand(s string) string {
 	var b strings.Builder
 	for _, c := range s {

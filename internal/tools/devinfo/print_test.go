@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// rxe0 is what the lab's rdma_rxe device says of itself; testdata/rxe0-verbose.txt is what ibv_devinfo -v of
-// rdma-core 44 printed there.
+// rxe0 has the attributes of the lab's rdma_rxe device; testdata/rxe0-verbose.txt is the output of
+// ibv_devinfo -v of rdma-core 44 there.
 func rxe0() *device {
 	return &device{
 		name:        "rxe0",
@@ -42,7 +42,7 @@ func rxe0() *device {
 	}
 }
 
-// siw0 is the lab's iWARP device: other texts, and values that are not valid.
+// siw0 is the lab's iWARP device. It has other texts and invalid values.
 func siw0() *device {
 	return &device{
 		name:        "siw0",
@@ -81,7 +81,7 @@ func guid(s string) verbs.GUID {
 	return g
 }
 
-var dump = flag.Bool("dump", false, "print what differs from the C tool's output in full")
+var dump = flag.Bool("dump", false, "print differing outputs in full")
 
 func TestVerboseLikeC(t *testing.T) {
 	for _, d := range []*device{rxe0(), siw0()} {
@@ -114,7 +114,7 @@ func sameLines(t *testing.T, got, want string) {
 	}
 }
 
-// TestShort checks that without -v the same lines come, but fewer.
+// Without -v the output is a subset of the lines.
 func TestShort(t *testing.T) {
 	var short, long bytes.Buffer
 	rxe0().print(&short, false)
@@ -127,7 +127,7 @@ func TestShort(t *testing.T) {
 	for line := range strings.Lines(short.String()) {
 		_, after, ok := strings.Cut(rest, line)
 		if !ok {
-			t.Fatalf("%q is not in the long form", line)
+			t.Fatalf("the long form lacks %q", line)
 		}
 		rest = after
 	}

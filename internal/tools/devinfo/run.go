@@ -1,5 +1,5 @@
-// Package devinfo is the tools that tell what devices there are: ibv_devices and
-// ibv_devinfo, with the options and columns of the C programs.
+// Package devinfo has the tools ibv_devices and ibv_devinfo, with the options and columns of the C
+// programs.
 package devinfo
 
 import (
@@ -11,15 +11,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Tools are the two programs.
+// Tools returns the two programs.
 func Tools() []tool.Tool {
 	return []tool.Tool{
 		{Name: "ibv_devices", Short: "list the devices", Run: runDevices},
-		{Name: "ibv_devinfo", Short: "tell what the devices can do", Run: runDevinfo},
+		{Name: "ibv_devinfo", Short: "print what the devices support", Run: runDevinfo},
 	}
 }
 
-// notFound is the exit status of ibv_devinfo without the device, -1 in C.
+// notFound is the exit status of ibv_devinfo if the device does not exist; -1 in C.
 const notFound = 255
 
 func runDevices(env *tool.Env, args []string) int {
@@ -48,15 +48,15 @@ func printDevices(w io.Writer, devices []*verbs.Device) {
 
 func runDevinfo(env *tool.Env, args []string) int {
 	f := tool.NewFlags(env, "[options]")
-	name := f.StringP("ib-dev", "d", "", "tell of this device (default: all)")
-	portNum := f.Uint8P("ib-port", "i", 0, "tell of this port (default: all)")
-	list := f.BoolP("list", "l", false, "only the names")
-	verbose := f.BoolP("verbose", "v", false, "everything")
+	name := f.StringP("ib-dev", "d", "", "print only this device (default: all)")
+	portNum := f.Uint8P("ib-port", "i", 0, "print only this port (default: all)")
+	list := f.BoolP("list", "l", false, "print only the names")
+	verbose := f.BoolP("verbose", "v", false, "print all attributes")
 	if status, ok := f.Parse(args); !ok {
 		return status
 	}
 	if f.Changed("ib-port") && *portNum == 0 {
-		return f.Misused("port 0: the first port is 1")
+		return f.Misused("port 0: must be at least 1")
 	}
 	devices, err := verbs.Devices()
 	if err != nil {
@@ -110,7 +110,7 @@ func printNames(w io.Writer, devices []*verbs.Device) {
 	fmt.Fprintln(w)
 }
 
-// query asks a device everything; only is the port to ask, or 0 for all.
+// query reads all attributes of a device; only is the port to query, or 0 for all.
 func query(d *verbs.Device, only uint8) (*device, error) {
 	ctx, err := d.Open()
 	if err != nil {
@@ -121,11 +121,8 @@ func query(d *verbs.Device, only uint8) (*device, error) {
 	if info.attr, err = ctx.QueryDevice(); err != nil {
 		return nil, err
 	}
-	if info.ex, err = ctx.QueryDeviceEx(); err != nil {
-		return nil, err
-	}
 	if only > info.attr.PhysPortCnt {
-		return nil, fmt.Errorf("%s has no port %d; ports are 1 to %d", d.Name(), only, info.attr.PhysPortCnt)
+		return nil, fmt.Errorf("%s: port %d: must be 1 to %d", d.Name(), only, info.attr.PhysPortCnt)
 	}
 	gids, err := ctx.QueryGIDTable()
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The texts of ibv_devinfo where they are not those of the library.
+// The texts of ibv_devinfo that differ from those of libibverbs.
 
 func portState(s verbs.PortState) string {
 	switch s {
@@ -30,7 +30,7 @@ func physState(s verbs.PhysState) string {
 		verbs.PhysSleep:                     "SLEEP",
 		verbs.PhysPolling:                   "POLLING",
 		verbs.PhysDisabled:                  "DISABLED",
-		verbs.PhysPortConfigurationTraining: "PORT_CONFIGURATION TRAINNING", // spelt so by the C tool
+		verbs.PhysPortConfigurationTraining: "PORT_CONFIGURATION TRAINNING", // misspelt by the C tool
 		verbs.PhysLinkUp:                    "LINK_UP",
 		verbs.PhysLinkErrorRecovery:         "LINK_ERROR_RECOVERY",
 		verbs.PhysPhyTest:                   "PHY TEST",

@@ -1,5 +1,6 @@
-// Package doctor is "verbena doctor": it looks at what RDMA over this host's devices needs, and at the way to a peer, says what is wrong, and
-// what to type. It changes nothing. It imports verbs, rdmacm, internal/lookup and what the tools have in common.
+// Package doctor is "verbena doctor". It checks what RDMA needs on this host and on the route to a peer,
+// and prints each problem with a remedy. It changes nothing. It imports verbs, rdmacm, internal/lookup and
+// other packages of internal/tools.
 package doctor
 
 import (
@@ -11,26 +12,26 @@ import (
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 )
 
-// Tool is the program.
+// Tool returns the program.
 func Tool() tool.Tool {
 	return tool.Tool{Name: "doctor", Short: "find out what keeps RDMA from working, here or to a peer", Run: run}
 }
 
-// A level is how bad a finding is.
+// A level is the severity of a finding.
 type level string
 
 const (
 	good level = "ok"
-	note level = "note"    // works, but might work better, or is not in use
+	note level = "note"    // works, but is slow or unused
 	bad  level = "problem" // does not work
 )
 
-// A finding is one thing that was looked at.
+// A finding is the result of one check.
 type finding struct {
 	Level level  `json:"level"`
-	What  string `json:"what"`           // what was looked at
-	Found string `json:"found"`          // what is so
-	Type  string `json:"type,omitempty"` // what to type, or to do
+	What  string `json:"what"`           // the object of the check
+	Found string `json:"found"`          // the result
+	Type  string `json:"type,omitempty"` // the remedy: a command or an action
 }
 
 // report collects findings.
@@ -52,15 +53,15 @@ func (r *report) problems() (n int) {
 func run(env *tool.Env, args []string) int {
 	f := tool.NewFlags(env, "[options] [PEER]")
 	asJSON := f.Bool("json", false, "print JSON")
-	timeout := f.Duration("timeout", 5*time.Second, "how long to wait for the peer")
+	timeout := f.Duration("timeout", 5*time.Second, "time-out for the peer")
 	if status, ok := f.Parse(args); !ok {
 		return status
 	}
 	if f.NArg() > 1 {
-		return f.Misused("one peer at a time")
+		return f.Misused("more than one peer")
 	}
 	if f.NArg() == 1 && f.Arg(0) == "" {
-		return f.Misused("the peer is empty; a name or an address is needed")
+		return f.Misused("the peer is empty: must be a name or an address")
 	}
 	if *timeout <= 0 {
 		return f.Misused("the timeout must be positive")

@@ -15,13 +15,15 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/mem"
+	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/internal/tools/term"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// finds checks that one thing was found, at a level, with a text, and with what to type; an empty one is none at all.
+// finds checks that the report has one finding with this level, text and remedy. An empty remedy means
+// none.
 func finds(t *testing.T, what string, r *report, l level, found, typ string) {
 	t.Helper()
 	if len(r.all) != 1 {
@@ -29,7 +31,8 @@ func finds(t *testing.T, what string, r *report, l level, found, typ string) {
 		return
 	}
 	f := r.all[0]
-	if f.Level != l || !strings.Contains(f.Found, found) || !strings.Contains(f.Type, typ) || (typ == "") != (f.Type == "") {
+	if f.Level != l || !strings.Contains(f.Found, found) || !strings.Contains(f.Type, typ) ||
+		(typ == "") != (f.Type == "") {
 		t.Errorf("%s: %+v\nwant %s, %q, %q", what, f, l, found, typ)
 	}
 }
@@ -37,13 +40,13 @@ func finds(t *testing.T, what string, r *report, l level, found, typ string) {
 func TestDevices(t *testing.T) {
 	var r report
 	r.devices(nil, nil)
-	finds(t, "none", &r, bad, "there are none", "ip addr add")
+	finds(t, "none", &r, bad, "no device", "ip addr add")
 	r = report{}
 	r.devices(nil, errors.New("entry x: what?"))
-	finds(t, "a wrong list", &r, bad, "entry x: what?", "correct VERBENA_DEVICES")
+	finds(t, "an invalid list", &r, bad, "entry x: what?", "correct VERBENA_DEVICES")
 }
 
-// What keeps a device from its port, made up where the sockets are opened.
+// The errors with which opening the sockets may fail.
 func TestDevicePort(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -54,19 +57,18 @@ func TestDevicePort(t *testing.T) {
 		{"works", nil, good, "its port works, path MTU 4096, GIDs 1: 10.0.0.1", ""},
 		{"in use", syscall.EADDRINUSE, bad, "EADDRINUSE", "ss -ulpn 'sport = 4791'"},
 		{"of another user", syscall.EACCES, bad, "EACCES", "verbena serve --group"},
-		{"address gone", syscall.EADDRNOTAVAIL, bad, "EADDRNOTAVAIL", "is the address still there?"},
+		{"address gone", syscall.EADDRNOTAVAIL, bad, "EADDRNOTAVAIL", "ip addr"},
 		{"out of descriptors", syscall.EMFILE, bad, "EMFILE", ""},
 	} {
 		fabric := mem.NewFabric(mem.Config{})
-		dev, err := soft.New(soft.Config{
+		dev, err := soft.New(softlink.On(soft.Config{
 			Name: "vrb_x", Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
-			Link: func(addrs []netip.Addr, ports int) (link.Link, error) {
-				if c.err != nil {
-					return nil, c.err
-				}
-				return fabric.Open(addrs, ports)
-			},
-		})
+		}, softlink.Links{Open: func(addrs []netip.Addr, ports int) (link.Link, error) {
+			if c.err != nil {
+				return nil, c.err
+			}
+			return fabric.Open(addrs, ports)
+		}}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +78,7 @@ func TestDevicePort(t *testing.T) {
 	}
 }
 
-// The advice names the interface, not the device.
+// The remedy names the interface, not the device.
 func TestPort(t *testing.T) {
 	entry := func(index int, addr string) verbs.GIDEntry {
 		return verbs.GIDEntry{Index: index, GID: verbs.GIDFromAddr(netip.MustParseAddr(addr))}
@@ -89,18 +91,23 @@ func TestPort(t *testing.T) {
 		l           level
 		found, typ  string
 	}{
-		{"all is well", "eth0", verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU4096}, table, good, "path MTU 4096, GIDs 1: 10.0.0.1, 2: fd00::1", ""},
-		{"down", "eth0", verbs.PortAttr{State: verbs.PortDown, ActiveMTU: verbs.MTU4096}, table, bad, "its port is down", "ip link set dev eth0 up"},
-		{"no address", "eth0", verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU4096}, table[:1], note, "no address", "ip addr add ADDRESS/LENGTH dev eth0"},
-		{"a small MTU", "eth0", verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU1024}, table, note, "path MTU 1024", "ip link set dev eth0 mtu 4200"},
-		{"a small MTU of loopback", "lo", verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU1024}, table, good, "path MTU 1024", ""},
+		{"all is well", "eth0", verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU4096}, table, good,
+			"path MTU 4096, GIDs 1: 10.0.0.1, 2: fd00::1", ""},
+		{"down", "eth0", verbs.PortAttr{State: verbs.PortDown, ActiveMTU: verbs.MTU4096}, table, bad, "its port is down",
+			"ip link set dev eth0 up"},
+		{"no address", "eth0", verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU4096}, table[:1], note,
+			"no address", "ip addr add ADDRESS/LENGTH dev eth0"},
+		{"a small MTU", "eth0", verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU1024}, table, note,
+			"path MTU 1024", "ip link set dev eth0 mtu 4200"},
+		{"a small MTU of loopback", "lo", verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU1024}, table, good,
+			"path MTU 1024", ""},
 	} {
 		var r report
 		taken := false
 		r.port("device x", c.iface, &c.port, c.table, func() error { taken = true; return nil })
 		finds(t, c.name, &r, c.l, c.found, c.typ)
 		if want := strings.Contains(c.found, "path MTU"); taken != want {
-			t.Errorf("%s: the port was taken: %v", c.name, taken)
+			t.Errorf("%s: port opened: %v", c.name, taken)
 		}
 	}
 }
@@ -130,13 +137,15 @@ func TestBuffers(t *testing.T) {
 	write("rmem_max", "4194304\n")
 	write("wmem_max", "4194303\n")
 	r = report{}
-	if r.buffers(dir); len(r.all) != 2 || r.all[1].Level != note || r.all[1].What != "net.core.wmem_max" || r.problems() != 0 {
+	if r.buffers(dir); len(r.all) != 2 || r.all[1].Level != note || r.all[1].What != "net.core.wmem_max" ||
+		r.problems() != 0 {
 		t.Errorf("%+v", r.all)
 	}
 }
 
 func TestSwitches(t *testing.T) {
-	names := []string{"VERBENA_SHM", "VERBENA_SHM_DIRECT", "VERBENA_UDP_GSO", "VERBENA_UDP_GRO", "VERBENA_UDP_LEND", "VERBENA_UDP", "VERBENA_FAULT"}
+	names := []string{"VERBENA_SHM", "VERBENA_SHM_DIRECT", "VERBENA_UDP_GSO", "VERBENA_UDP_GRO", "VERBENA_UDP_LEND",
+		"VERBENA_UDP", "VERBENA_FAULT"}
 	for _, n := range names {
 		t.Setenv(n, "")
 	}
@@ -145,7 +154,8 @@ func TestSwitches(t *testing.T) {
 		t.Errorf("nothing is switched: %+v", r.all)
 	}
 	for n, value := range map[string]string{
-		"VERBENA_SHM": "0", "VERBENA_SHM_DIRECT": "0", "VERBENA_UDP_GSO": "0", "VERBENA_UDP_GRO": "0", "VERBENA_UDP_LEND": "0", "VERBENA_UDP": "plain", "VERBENA_FAULT": "loss=0.5",
+		"VERBENA_SHM": "0", "VERBENA_SHM_DIRECT": "0", "VERBENA_UDP_GSO": "0", "VERBENA_UDP_GRO": "0",
+		"VERBENA_UDP_LEND": "0", "VERBENA_UDP": "plain", "VERBENA_FAULT": "loss=0.5",
 	} {
 		t.Setenv(n, value)
 		r = report{}
@@ -167,11 +177,14 @@ func TestWay(t *testing.T) {
 		l          level
 		found, typ string
 	}{
-		{"all is well", way{here, here, "vrb_a", 1, 4176, 4096}, good, "the way starts at 10.0.0.1; device vrb_a, GID index 1, MTU of the route 4176", ""},
-		{"the route is a byte too small", way{here, here, "vrb_a", 1, 4175, 4096}, bad, "too small for the device's path MTU of 4096", "-m 1024"},
+		{"all is well", way{here, here, "vrb_a", 1, 4176, 4096}, good,
+			"source address 10.0.0.1, device vrb_a, GID index 1, MTU of the route 4176", ""},
+		{"the route is a byte too small", way{here, here, "vrb_a", 1, 4175, 4096}, bad,
+			"too small for the device's path MTU of 4096", "-m 1024"},
 		{"the MTU is not known", way{here, here, "vrb_a", 1, 0, 4096}, good, "GID index 1", ""},
-		{"another source", way{other, here, "vrb_a", 1, 1500, 1024}, note, "which sends from 10.0.0.1", "is there a device of 192.0.2.1?"},
-		{"link-local", way{zoned, zoned.WithZone(""), "vrb_a", 0, 1500, 1024}, good, "the way starts at fe80::1%eth0", ""},
+		{"another source", way{other, here, "vrb_a", 1, 1500, 1024}, note, "but the device sends from 10.0.0.1",
+			"verbena ibv_devinfo -v shows whether a device has 192.0.2.1"},
+		{"link-local", way{zoned, zoned.WithZone(""), "vrb_a", 0, 1500, 1024}, good, "source address fe80::1%eth0", ""},
 	} {
 		var r report
 		r.way("peer", peer, c.w)
@@ -186,8 +199,8 @@ func TestReached(t *testing.T) {
 		t.Errorf("%+v", r.all)
 	}
 	for err, want := range map[syscall.Errno][2]string{
-		syscall.ECONNREFUSED: {"nobody there has UDP port 4791", "firewall-cmd --add-port=4791/udp"},
-		syscall.EPERM:        {"this host's firewall forbids it", "nft list ruleset"},
+		syscall.ECONNREFUSED: {"UDP port 4791 is closed there", "firewall-cmd --add-port=4791/udp"},
+		syscall.EPERM:        {"this host's firewall rejects it", "nft list ruleset"},
 		syscall.EHOSTUNREACH: {"no route to host", "ping fd00::9"},
 	} {
 		r = report{}
@@ -205,9 +218,10 @@ func TestAnswered(t *testing.T) {
 		l          level
 		found, typ string
 	}{
-		{nil, good, "a connection was made, in 1.23ms", ""},
-		{syscall.ECONNREFUSED, good, "its connection manager answers, in 1.23ms", ""},
-		{context.DeadlineExceeded, bad, "no answer to a request of connection management within 1ms", "is the host up? ping 10.0.0.9"},
+		{nil, good, "a connection was established in 1.23ms", ""},
+		{syscall.ECONNREFUSED, good, "its connection manager answers in 1.23ms", ""},
+		{context.DeadlineExceeded, bad, "no answer to a connection request within 1ms",
+			"ping 10.0.0.9"},
 	} {
 		var r report
 		r.answered("peer", peer, c.err, 1234*time.Microsecond)
@@ -215,11 +229,11 @@ func TestAnswered(t *testing.T) {
 	}
 }
 
-// The name of a peer, its address family, and that nobody is there, on the system itself.
+// Peer names, address families and an absent peer, with the system's own resolver and routes.
 func TestPeer(t *testing.T) {
 	var r report
 	r.peer(t.Context(), "999.1.1.1")
-	finds(t, "no address", &r, bad, "lookup 999.1.1.1", "is the name right?")
+	finds(t, "no address", &r, bad, "lookup 999.1.1.1", "correct the name")
 	t.Setenv("VERBENA_DEVICES", "four=127.0.0.1")
 	r = report{}
 	if r.peer(t.Context(), "::1"); len(r.all) != 1 || r.all[0].Level != bad {
@@ -228,10 +242,12 @@ func TestPeer(t *testing.T) {
 }
 
 func TestPrint(t *testing.T) {
-	r := report{all: []finding{{good, "a", "is well", ""}, {note, "b", "could be better", "do it"}, {bad, "c", "is broken", "mend it"}}}
+	r := report{all: []finding{{good, "a", "is well", ""}, {note, "b", "could be better", "do it"},
+		{bad, "c", "is broken", "mend it"}}}
 	var out bytes.Buffer
 	r.print(term.NewPrinter(&out))
-	want := "ok       a: is well\nnote     b: could be better\n         -> do it\nPROBLEM  c: is broken\n         -> mend it\n\n1 problem found.\n"
+	want := "ok       a: is well\nnote     b: could be better\n         -> do it\n" +
+		"PROBLEM  c: is broken\n         -> mend it\n\n1 problem found.\n"
 	if out.String() != want {
 		t.Errorf("%q", out.String())
 	}
@@ -249,11 +265,13 @@ func TestMisused(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"a", "b"}, "one peer at a time"}, {[]string{""}, "the peer is empty"}, {[]string{"--timeout", "0s", "a"}, "must be positive"},
+		{[]string{"a", "b"}, "more than one peer"}, {[]string{""}, "the peer is empty"},
+		{[]string{"--timeout", "0s", "a"}, "must be positive"},
 		{[]string{"--nonsense"}, "unknown option --nonsense"},
 	} {
 		var o, e bytes.Buffer
-		if status := run(&tool.Env{Argv0: "verbena doctor", Stdout: &o, Stderr: &e}, c.args); status != 1 || !strings.Contains(e.String(), c.want) {
+		if status := run(&tool.Env{Argv0: "verbena doctor", Stdout: &o, Stderr: &e}, c.args); status != 1 ||
+			!strings.Contains(e.String(), c.want) {
 			t.Errorf("%q: %d %q", c.args, status, e.String())
 		}
 	}

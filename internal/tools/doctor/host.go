@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// host looks at this host: devices and what they need of the system.
+// host checks this host: its devices and the system's settings for them.
 func (r *report) host() {
 	r.devices(verbs.Devices())
 	r.buffers("/proc/sys/net/core")
@@ -21,17 +21,19 @@ func (r *report) host() {
 
 func (r *report) devices(list []*verbs.Device, err error) {
 	if err != nil {
-		r.add(bad, "devices", err.Error(), "correct VERBENA_DEVICES, or unset it: every interface that is up and has an address is a device then")
+		r.add(bad, "devices", err.Error(),
+			"correct VERBENA_DEVICES, or unset it for one device on each interface that is up and has an address")
 	}
 	if len(list) == 0 && err == nil {
-		r.add(bad, "devices", "there are none: no interface is up and has an address", "ip link set dev INTERFACE up; ip addr add ADDRESS/LENGTH dev INTERFACE")
+		r.add(bad, "devices", "no device: no interface is up and has an address",
+			"ip link set dev INTERFACE up; ip addr add ADDRESS/LENGTH dev INTERFACE")
 	}
 	for _, d := range list {
 		r.device(d)
 	}
 }
 
-// device opens one and takes its port for a moment.
+// device opens a device and its port for a moment.
 func (r *report) device(d *verbs.Device) {
 	what := "device " + d.Name()
 	ctx, err := d.Open()
@@ -58,7 +60,7 @@ func (r *report) device(d *verbs.Device) {
 	r.port(what, iface, &port, table, func() error { return takePort(ctx) })
 }
 
-// port judges a device's port. take takes it for a moment.
+// port checks a device's port. take opens it for a moment.
 func (r *report) port(what, iface string, port *verbs.PortAttr, table []verbs.GIDEntry, take func() error) {
 	if port.State != verbs.PortActive {
 		r.add(bad, what, fmt.Sprintf("its port is %v", port.State), "ip link set dev "+iface+" up")
@@ -71,14 +73,16 @@ func (r *report) port(what, iface string, port *verbs.PortAttr, table []verbs.GI
 		}
 	}
 	if len(addrs) == 0 {
-		r.add(note, what, "it has no address besides the default GID, so nothing goes through it", "ip addr add ADDRESS/LENGTH dev "+iface)
+		r.add(note, what, "it has no address besides the default GID, so no peer is reachable through it",
+			"ip addr add ADDRESS/LENGTH dev "+iface)
 		return
 	}
 	if err := take(); err != nil {
 		r.add(bad, what, err.Error(), portAdvice(err))
 		return
 	}
-	l, found := good, fmt.Sprintf("its port works, path MTU %d, GIDs %s", port.ActiveMTU.Bytes(), strings.Join(addrs, ", "))
+	l, found := good, fmt.Sprintf("its port works, path MTU %d, GIDs %s", port.ActiveMTU.Bytes(),
+		strings.Join(addrs, ", "))
 	typ := ""
 	if port.ActiveMTU < verbs.MTU4096 && iface != "lo" {
 		l = note
@@ -87,7 +91,7 @@ func (r *report) port(what, iface string, port *verbs.PortAttr, table []verbs.GI
 	r.add(l, what, found, typ)
 }
 
-// takePort makes a QP, for which the device opens its sockets.
+// takePort creates a QP, for which the device opens its sockets.
 func takePort(ctx *verbs.Context) error {
 	pd, err := ctx.AllocPD()
 	if err != nil {
@@ -99,30 +103,32 @@ func takePort(ctx *verbs.Context) error {
 		return err
 	}
 	defer cq.Close()
-	qp, err := pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+	qp, err := pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq,
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
 	if err != nil {
 		return err
 	}
 	return qp.Close()
 }
 
-// portAdvice is what to do when UDP port 4791 of an address cannot be had.
+// portAdvice returns the remedy for UDP port 4791 being unavailable.
 func portAdvice(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "who has it: ss -ulpn 'sport = 4791'; if it is the kernel's soft-RoCE, which has it at all addresses: rdma link delete NAME; modprobe -r rdma_rxe; if not: name other addresses in VERBENA_DEVICES"
+		return "ss -ulpn 'sport = 4791' shows the owner; if it is the kernel's soft-RoCE, which occupies the port on " +
+			"every address: rdma link delete NAME; modprobe -r rdma_rxe; otherwise name other addresses in VERBENA_DEVICES"
 	case errors.Is(err, syscall.EACCES):
-		return "processes of another user have it; start as root, before them: verbena serve --group GROUP"
+		return "processes of another user own it; start before them, as root: verbena serve --group GROUP"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return "ip addr: is the address still there?"
+		return "ip addr shows whether the interface still has the address"
 	}
 	return ""
 }
 
-// Socket buffers of which a device makes use, bytes.
+// wantBuffer is the largest socket buffer that a device uses, in bytes.
 const wantBuffer = 4 << 20
 
-// buffers looks at the limits of socket buffers, in the folder where Linux has them.
+// buffers checks the limits of socket buffers in dir, Linux's folder for them.
 func (r *report) buffers(dir string) {
 	for _, name := range []string{"rmem_max", "wmem_max"} {
 		b, err := os.ReadFile(dir + "/" + name)
@@ -133,7 +139,8 @@ func (r *report) buffers(dir string) {
 		case err != nil:
 			r.add(note, "net.core."+name, err.Error(), "")
 		case n < wantBuffer:
-			r.add(note, "net.core."+name, fmt.Sprintf("%d bytes: bursts of large messages may lose packets, which are sent again", n),
+			r.add(note, "net.core."+name,
+				fmt.Sprintf("%d bytes: bursts of large messages may lose packets, which are then retransmitted", n),
 				fmt.Sprintf("sysctl -w net.core.%s=%d", name, wantBuffer))
 		default:
 			r.add(good, "net.core."+name, fmt.Sprintf("%d bytes", n), "")
@@ -141,21 +148,22 @@ func (r *report) buffers(dir string) {
 	}
 }
 
-// switches tells what the environment has switched.
+// switches reports features that environment variables disable.
 func (r *report) switches() {
 	for name, means := range map[string]string{
-		"VERBENA_SHM": "processes of this host talk over UDP", "VERBENA_SHM_DIRECT": "buffers are not read where they lie",
+		"VERBENA_SHM": "processes of this host use UDP", "VERBENA_SHM_DIRECT": "buffers are copied rather than read in place",
 		"VERBENA_UDP_GSO": "no segmentation offload for sending", "VERBENA_UDP_GRO": "no segmentation offload for receiving",
-		"VERBENA_UDP_LEND": "the kernel copies what goes to processes of this host over UDP",
+		"VERBENA_UDP_LEND": "the kernel copies UDP packets to processes of this host",
 	} {
 		if os.Getenv(name) == "0" {
 			r.add(note, name+"=0", means, "unset "+name)
 		}
 	}
 	if os.Getenv("VERBENA_UDP") == "plain" {
-		r.add(note, "VERBENA_UDP=plain", "ordinary sockets: slower, and processes cannot share an address", "unset VERBENA_UDP")
+		r.add(note, "VERBENA_UDP=plain", "ordinary sockets: slower, and processes cannot share an address",
+			"unset VERBENA_UDP")
 	}
 	if f := os.Getenv("VERBENA_FAULT"); f != "" {
-		r.add(note, "VERBENA_FAULT="+f, "devices damage what they send, as was asked for", "unset VERBENA_FAULT")
+		r.add(note, "VERBENA_FAULT="+f, "devices inject these faults into what they send", "unset VERBENA_FAULT")
 	}
 }

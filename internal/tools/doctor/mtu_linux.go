@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pathMTU is what the system knows about the way of a connected socket; 0 if nothing.
+// pathMTU returns the path MTU that the system knows for a connected socket, 0 if none.
 func pathMTU(c *net.UDPConn) (mtu int) {
 	raw, err := c.SyscallConn()
 	if err != nil {

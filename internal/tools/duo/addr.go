@@ -14,14 +14,15 @@ import (
 // rocePort is the UDP port of RoCEv2.
 const rocePort = 4791
 
-// Addresses finds loopback addresses for two processes: 127.0.0.1 for both where they can share it and nobody else uses its RoCEv2
-// port, otherwise 127.0.0.2 and 127.0.0.3, or the next that are free.
+// Addresses finds loopback addresses for two processes: 127.0.0.1 for both if they can share it and its
+// RoCEv2 port is free, otherwise two free ones from 127.0.0.2 on.
 func Addresses() (a, b netip.Addr, err error) {
-	if lo := netip.AddrFrom4([4]byte{127, 0, 0, 1}); runtime.GOOS == "linux" && os.Getenv("VERBENA_UDP") != "plain" && isFree(lo) == nil {
+	if lo := netip.AddrFrom4([4]byte{127, 0, 0, 1}); runtime.GOOS == "linux" && os.Getenv("VERBENA_UDP") != "plain" &&
+		isFree(lo) == nil {
 		return lo, lo, nil
 	}
 	var free []netip.Addr
-	var failed error // at the first address that could not be had
+	var failed error // the first error
 	for i := byte(2); i < 250; i++ {
 		ip := netip.AddrFrom4([4]byte{127, 0, 0, i})
 		if err := isFree(ip); err != nil {
@@ -33,14 +34,16 @@ func Addresses() (a, b netip.Addr, err error) {
 		}
 	}
 	if errors.Is(failed, syscall.EADDRNOTAVAIL) {
-		return a, b, fmt.Errorf("this system has only one loopback address (%w); add two: "+
+		return a, b, fmt.Errorf("this system has only one loopback address (%w): add two with "+
 			"sudo ifconfig lo0 alias 127.0.0.2 && sudo ifconfig lo0 alias 127.0.0.3", failed)
 	}
-	return a, b, fmt.Errorf("no two loopback addresses have UDP port %d free (%w): a program, or rdma_rxe of the kernel, has it on the "+
-		"wildcard address", rocePort, failed)
+	return a, b,
+		fmt.Errorf(
+			"no two loopback addresses have UDP port %d free (%w): a program or the kernel's rdma_rxe has it on the "+
+				"wildcard address", rocePort, failed)
 }
 
-// isFree tells why the RoCEv2 port of an address cannot be had.
+// isFree returns nil if the RoCEv2 port of an address is free, otherwise the error.
 func isFree(ip netip.Addr) error {
 	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, rocePort)))
 	if err != nil {

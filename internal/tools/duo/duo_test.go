@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if os.Getenv("GORACE") == "" {
-		os.Setenv("GORACE", "atexit_sleep_ms=0") // or each process that a test starts sleeps a second at its end
+		os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each child process sleeps 1 s when it ends
 	}
 	os.Exit(m.Run())
 }
@@ -72,7 +72,7 @@ func TestStopEndsTheProcess(t *testing.T) {
 	if p.err != nil {
 		t.Errorf("the second process ended with %v", p.err)
 	}
-	p.Stop() // once more does no harm
+	p.Stop() // a second Stop is harmless
 }
 
 func TestTCP(t *testing.T) {
@@ -112,12 +112,12 @@ func TestTCP(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	a, b, err := Addresses()
 	if err != nil {
-		t.Skipf("port 4791 is not to be had here: %v", err)
+		t.Skipf("port 4791 is not available: %v", err)
 	}
 	if !a.IsLoopback() || !b.IsLoopback() || a == b && runtime.GOOS != "linux" {
 		t.Errorf("%s, %s", a, b)
 	}
-	t.Setenv("VERBENA_UDP", "plain") // where an address cannot be shared
+	t.Setenv("VERBENA_UDP", "plain") // where processes cannot share an address
 	if a, b, err = Addresses(); err == nil && a == b {
 		t.Errorf("one address for both: %s", a)
 	}

@@ -1,6 +1,6 @@
-// Package duo runs the same binary a second time, for the demo and the benchmarks: one
-// process, two devices on two loopback addresses, calls between them over a pipe, and plain
-// TCP to compare with. It imports the standard library only.
+// Package duo runs the same binary a second time, for the demo and the benchmarks: two processes with a
+// device each on loopback addresses, calls between them over a pipe, and plain TCP for comparison. It
+// imports the standard library only.
 package duo
 
 import (
@@ -20,12 +20,12 @@ const Command = "__second_process"
 type Process struct {
 	cmd  *exec.Cmd
 	rpc  *rpc.Client
-	dead chan struct{} // closed when it has ended
-	err  error         // how it ended; read after dead
+	dead chan struct{} // closed when the process has ended
+	err  error         // exit error; read after dead
 }
 
-// Start runs the binary again with env added to the environment. It ends with this
-// process, or at Stop.
+// Start runs the binary again with env added to the environment. The second process ends with this one, or
+// at Stop.
 func Start(env ...string) (*Process, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -53,10 +53,10 @@ func Start(env ...string) (*Process, error) {
 	return p, nil
 }
 
-// Pid is its process number.
+// Pid returns its process ID.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Call runs a method of the value that the second process serves.
+// Call calls a method of the value that the second process serves.
 func (p *Process) Call(method string, args, reply any) error {
 	err := p.rpc.Call("Second."+method, args, reply)
 	var answer rpc.ServerError
@@ -75,7 +75,7 @@ func (p *Process) Call(method string, args, reply any) error {
 
 // Stop ends the second process and waits for it.
 func (p *Process) Stop() {
-	p.rpc.Close() // it ends when its standard input does
+	p.rpc.Close() // the second process ends at the end of its standard input
 	select {
 	case <-p.dead:
 	case <-time.After(5 * time.Second):
@@ -84,14 +84,14 @@ func (p *Process) Stop() {
 	}
 }
 
-// Kill ends the second process at once, whatever it is doing.
+// Kill ends the second process immediately.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.dead
 }
 
-// Serve is the main of the second process: it answers calls of v's methods until the
-// first process closes the pipe or ends.
+// Serve is the main function of the second process: it serves calls of v's methods until the first process
+// closes the pipe or ends.
 func Serve(v any) error {
 	s := rpc.NewServer()
 	if err := s.RegisterName("Second", v); err != nil {

@@ -7,15 +7,17 @@ import (
 	"io"
 	"net"
 	"net/netip"
+
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
 )
 
-// What a TCP connection is for; the first byte that the client sends.
+// The first byte that the client sends selects the kind of TCP connection.
 const (
-	tcpEcho = 'e' // messages come back
-	tcpSink = 's' // messages are read; the byte after the last one is answered
+	tcpEcho = 'e' // messages are echoed
+	tcpSink = 's' // messages are read; the last one is answered with a byte
 )
 
-// tcpHeader is the purpose and the size of a message.
+// tcpHeader is the length of the kind and the message size.
 const tcpHeader = 1 + 4
 
 // ServeTCP answers TCPConns on the address until the process ends.
@@ -28,16 +30,16 @@ func ServeTCP(ip netip.Addr) (netip.AddrPort, error) {
 	return l.Addr().(*net.TCPAddr).AddrPort(), nil
 }
 
-// ServeStreams answers the connections of a listener, of TCP or of something else that behaves so, until it is closed.
+// ServeStreams serves the connections of a stream listener, TCP or other, until it is closed.
 func ServeStreams(l net.Listener) {
 	for {
-		c, err := l.Accept()
+		c, err := tool.Accept(l, nil)
 		if err != nil {
 			return
 		}
 		go func() {
 			defer c.Close()
-			_ = serve(c) // the client sees the end
+			_ = serve(c) // the client sees the error
 		}()
 	}
 }
@@ -65,17 +67,18 @@ func serve(c net.Conn) error {
 	}
 }
 
-// lastMessage in a message's first byte asks for an answer.
+// lastMessage as a message's first byte requests an answer.
 const lastMessage = 0xff
 
-// A TCPConn is a TCP connection to the second process, to be compared with, or a stream of another kind that is compared.
+// A TCPConn is a TCP connection to the second process, for comparison, or another stream with the same
+// interface.
 type TCPConn struct {
 	c    net.Conn
 	mode byte
 	buf  []byte
 }
 
-// DialTCP connects, for messages of size bytes which are echoed or sunk.
+// DialTCP connects, for messages of size bytes, which the second process echoes or discards.
 func DialTCP(to netip.AddrPort, size int, echo bool) (*TCPConn, error) {
 	c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(to))
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// CMQueues are the sizes of the queue pairs whose connections are measured.
+// CMQueues has the queue sizes of the QPs whose connections are measured.
 var CMQueues = verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}
 
-// Accept begins to accept every connection that rdmacm brings, until the process ends. It tells where.
+// Accept starts accepting all rdmacm connections until the process ends. It returns its address.
 func (s *Second) Accept(_ None, reply *netip.AddrPort) error {
 	ch, err := rdmacm.CreateEventChannel()
 	if err != nil {
@@ -33,7 +33,7 @@ func (s *Second) Accept(_ None, reply *netip.AddrPort) error {
 	return nil
 }
 
-// accept does what the events of a listener and its connections ask for. A connection that fails is its client's to report.
+// accept handles the events of a listener and its connections. The client reports connections that fail.
 func accept(ch *rdmacm.EventChannel) {
 	ctx := context.Background()
 	for {
@@ -61,16 +61,16 @@ func accept(ch *rdmacm.EventChannel) {
 	}
 }
 
-// Heap is what the process's heap and stacks take, in bytes.
+// Heap returns the bytes of the process's heap and stacks.
 func (s *Second) Heap(_ None, bytes *uint64) error {
 	*bytes = Heap()
 	return nil
 }
 
-// Heap is what this process's heap and stacks take, in bytes, without garbage.
+// Heap returns the bytes of this process's heap and stacks, without garbage.
 func Heap() uint64 {
 	runtime.GC()
-	runtime.GC() // what finalizers and pools still held
+	runtime.GC() // releases memory held by finalizers and pools
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc + m.StackInuse

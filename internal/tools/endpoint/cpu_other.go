@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// CPU is the processor time that this process has had, which is not known here.
+// CPU returns errors.ErrUnsupported: the processor time is not known on this system.
 func CPU() (time.Duration, error) { return 0, errors.ErrUnsupported }

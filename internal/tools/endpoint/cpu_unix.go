@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// CPU is the processor time that this process has had.
+// CPU returns the processor time of this process.
 func CPU() (time.Duration, error) {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {

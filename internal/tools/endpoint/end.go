@@ -1,6 +1,6 @@
-// Package endpoint is one of the two processes of the demo and the benchmarks: a device,
-// a region of memory and reliable queue pairs, and what the second process does with
-// them when the first one asks. It imports verbs and internal/tools/duo.
+// Package endpoint implements the two processes of the demo and the benchmarks. Each has a device, a memory
+// region and reliable QPs; the second executes the calls of the first. It imports verbs, rdmacm, rsocket
+// and internal/tools/duo.
 package endpoint
 
 import (
@@ -15,26 +15,27 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// DeviceName is the device's name, in both processes.
+// DeviceName is the name of the device in both processes.
 const DeviceName = "vrb_duo"
 
-// Setenv makes this process's only device one with that address. It must come before the first look at the devices.
+// Setenv configures a single device with this address. Call it before the devices are listed for the first
+// time.
 func Setenv(addr netip.Addr) error { return os.Setenv("VERBENA_DEVICES", deviceSpec(addr)) }
 
 func deviceSpec(addr netip.Addr) string { return DeviceName + "=" + addr.String() }
 
-// Options say what an End is made of.
+// Options configure an End.
 type Options struct {
 	QPs   int // at least 1
 	Depth int // of each send and receive queue
 	Bytes int // of registered memory
-	// Ordinary says that the memory is Go's, not that of verbs.AllocBuffer.
+	// Ordinary selects Go memory instead of verbs.AllocBuffer.
 	Ordinary bool
 }
 
-// An End is one side.
+// An End is the device, memory and QPs of one process.
 type End struct {
-	Buf []byte // registered, with all rights
+	Buf []byte // registered with all access flags
 	MR  *verbs.MR
 	QPs []*verbs.QP
 
@@ -45,13 +46,13 @@ type End struct {
 	wcs     [64]verbs.WC
 }
 
-// maxCQE bounds the CQ: more completions than that are never outstanding here.
+// maxCQE bounds the CQ; fewer completions are outstanding at any time.
 const maxCQE = 16384
 
-// inline is how many bytes a SEND may carry inside the request.
+// inline is the QPs' max_inline_data in bytes.
 const inline = 64
 
-// Open makes an End on the device.
+// Open creates an End on the device.
 func Open(o Options) (*End, error) {
 	e := &End{}
 	if err := e.open(o); err != nil {
@@ -113,7 +114,7 @@ func (e *End) Close() error {
 	return errors.Join(errs...)
 }
 
-// Infos is what the other end must know of the QPs.
+// Infos returns the connection data of the QPs.
 func (e *End) Infos() ([]verbs.QPInfo, error) {
 	infos := make([]verbs.QPInfo, len(e.QPs))
 	for i, qp := range e.QPs {
@@ -138,11 +139,11 @@ func (e *End) Connect(remote []verbs.QPInfo) error {
 	return nil
 }
 
-// silence is how long Wait waits for the first completion.
+// silence is the time-out of Wait for the first completion.
 const silence = 10 * time.Second
 
-// Wait polls until there are completions, and returns those that it found. They are valid until the next call. A failed
-// one is an error.
+// Wait polls until it finds completions and returns them. They are valid until the next call. A failed
+// completion is an error.
 func (e *End) Wait() ([]verbs.WC, error) {
 	var since time.Time
 	for {
@@ -155,7 +156,7 @@ func (e *End) Wait() ([]verbs.WC, error) {
 		if since.IsZero() {
 			since = time.Now()
 		} else if time.Since(since) > silence {
-			return nil, fmt.Errorf("no completion for %v", silence)
+			return nil, fmt.Errorf("no completion within %v", silence)
 		}
 	}
 }
@@ -186,7 +187,7 @@ func (e *End) WaitOne() (verbs.WC, error) {
 	return wcs[0], nil
 }
 
-// Fill writes a pattern that depends on every bit of seed and on the position.
+// Fill writes a pattern that depends on the position and on every bit of seed.
 func Fill(b []byte, seed uint64) {
 	x := seed*0x9e3779b97f4a7c15 + 1
 	for i := range b {
@@ -199,7 +200,7 @@ func Fill(b []byte, seed uint64) {
 	}
 }
 
-// Check compares with what Fill wrote, every byte.
+// Check compares every byte with the pattern of Fill.
 func Check(b []byte, seed uint64) error {
 	want := make([]byte, len(b))
 	Fill(want, seed)
@@ -209,7 +210,7 @@ func Check(b []byte, seed uint64) error {
 	return nil
 }
 
-// differ is where two slices of the same length differ first; -1 if they do not.
+// differ returns the index of the first difference between two slices of equal length, -1 if there is none.
 func differ(a, b []byte) int {
 	if bytes.Equal(a, b) {
 		return -1
@@ -222,8 +223,8 @@ func differ(a, b []byte) int {
 	return -1
 }
 
-// Word is the eight bytes that an atomic works on, as a number of this machine.
+// Word returns the eight bytes of an atomic's operand as a number in native byte order.
 func Word(b []byte) uint64 { return binary.NativeEndian.Uint64(b) }
 
-// PutWord writes them.
+// PutWord writes the eight bytes of an atomic's operand.
 func PutWord(b []byte, v uint64) { binary.NativeEndian.PutUint64(b, v) }

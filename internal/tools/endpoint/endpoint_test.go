@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if os.Getenv("GORACE") == "" {
-		os.Setenv("GORACE", "atexit_sleep_ms=0") // or each process that a test starts sleeps a second at its end
+		os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each child process sleeps 1 s when it ends
 	}
 	os.Exit(m.Run())
 }
@@ -107,7 +107,8 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
-// What came before Stop is not answered by the next Serve: the first process has no receives for such answers.
+// Serve consumes the messages that arrive before Stop. The next Serve does not answer them: the first
+// process has no receives for such answers.
 func TestServeLeavesNothing(t *testing.T) {
 	const messages = 4
 	p := connected(t, Options{QPs: 1, Depth: 8, Bytes: 4096})
@@ -115,8 +116,9 @@ func TestServeLeavesNothing(t *testing.T) {
 	if err := p.Call("Prepare", sink, none); err != nil {
 		t.Fatal(err)
 	}
-	for range messages { // nobody polls at the other end yet
-		if _, err := p.Do(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{p.End.MR.SGE(0, 8)}}); err != nil {
+	for range messages { // the other end does not poll yet
+		if _, err := p.Do(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled,
+			SGList: []verbs.SGE{p.End.MR.SGE(0, 8)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,7 +134,7 @@ func TestServeLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestAFailedRequestIsAnError(t *testing.T) {
+func TestFailedRequestIsAnError(t *testing.T) {
 	p := connected(t, Options{QPs: 1, Depth: 8, Bytes: 4096})
 	wr := p.Remote(verbs.WRRDMAWrite, 0, 0, 8)
 	wr.RKey++

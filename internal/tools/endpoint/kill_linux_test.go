@@ -11,11 +11,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The second process dies: what waits for its answer fails at once, not after all retries (4 s each at timeout 20), and
-// receives that wait for its messages are given back.
-func TestDeathOfTheOtherProcess(t *testing.T) {
+// When the second process dies, requests fail at once, not after all retries (4 s each at timeout 20), and
+// posted receives are flushed.
+func TestPeerProcessDies(t *testing.T) {
 	if os.Getenv("VERBENA_SHM") == "0" {
-		t.Skip("without shared memory nobody learns of a death")
+		t.Skip("without shared memory the death of a peer is not detected")
 	}
 	p, err := Start()
 	if err != nil {
@@ -32,8 +32,9 @@ func TestDeathOfTheOtherProcess(t *testing.T) {
 	if err := idle.PostRecv(verbs.RecvWR{WRID: 7, SGList: []verbs.SGE{p.End.MR.SGE(0, 64)}}); err != nil {
 		t.Fatal(err)
 	}
-	// A message for which there is no receive: it is repeated as long as the peer lives.
-	send := verbs.SendWR{WRID: 8, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{p.End.MR.SGE(0, 64)}}
+	// A message without a receive is retried for as long as the peer lives.
+	send := verbs.SendWR{WRID: 8, Opcode: verbs.WRSend, Flags: verbs.SendSignaled,
+		SGList: []verbs.SGE{p.End.MR.SGE(0, 64)}}
 	if err := p.End.QPs[0].PostSend(send); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,8 @@ func TestDeathOfTheOtherProcess(t *testing.T) {
 			delete(want, wc.WRID)
 		}
 		if time.Since(begin) > 3*time.Second {
-			t.Fatalf("nothing of %v after %v; %v %v", want, time.Since(begin), p.End.QPs[0].State(), p.End.QPs[1].State())
+			t.Fatalf("completions %v missing after %v; %v %v",
+				want, time.Since(begin), p.End.QPs[0].State(), p.End.QPs[1].State())
 		}
 	}
 	for _, qp := range p.End.QPs {
@@ -66,8 +68,8 @@ func TestDeathOfTheOtherProcess(t *testing.T) {
 	t.Logf("after %v", time.Since(begin))
 }
 
-// With both ends at work the messages go through shared memory; VERBENA_SHM=0 keeps them off it.
-func TestWhichWay(t *testing.T) {
+// Messages between two running ends use shared memory, unless VERBENA_SHM=0.
+func TestSharedMemoryIsUsed(t *testing.T) {
 	for _, value := range []string{"1", "0"} {
 		t.Setenv("VERBENA_SHM", value)
 		p := connected(t, Options{QPs: 1, Depth: 8, Bytes: 4096})
@@ -78,8 +80,8 @@ func TestWhichWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if lanes := strings.Contains(string(maps), "/memfd:verbena "); lanes != (value == "1") {
-			t.Errorf("VERBENA_SHM=%s: shared memory: %v", value, lanes)
+		if mapped := strings.Contains(string(maps), "/memfd:verbena "); mapped != (value == "1") {
+			t.Errorf("VERBENA_SHM=%s: shared memory: %v", value, mapped)
 		}
 	}
 }

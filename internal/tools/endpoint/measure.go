@@ -9,8 +9,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Pump keeps window copies of wr in flight, on the QPs in turn, for a while, and returns how many were done in a second.
-// Each request is a call of its own, as in a program that has one message for one peer at a time.
+// Pump keeps window copies of wr in flight, on the QPs in turn, and returns the number of completed
+// requests per second. Each request is a post of its own, as in a program that has one message for one peer
+// at a time.
 func (p *Pair) Pump(each time.Duration, window int, wr verbs.SendWR) (float64, error) {
 	qps, next := p.End.QPs, 0
 	return p.pump(each, window, func(n int) error {
@@ -26,7 +27,7 @@ func (p *Pair) Pump(each time.Duration, window int, wr verbs.SendWR) (float64, e
 	})
 }
 
-// PumpBatches is Pump on the first QP, with all requests for which there is room in one call.
+// PumpBatches is Pump on the first QP, with one post for all requests that the window allows.
 func (p *Pair) PumpBatches(each time.Duration, window int, wr verbs.SendWR) (float64, error) {
 	batch := slices.Repeat([]verbs.SendWR{wr}, window)
 	return p.pump(each, window, func(n int) error { return p.End.QPs[0].PostSend(batch[:n]...) })
@@ -54,7 +55,7 @@ func (p *Pair) pump(each time.Duration, window int, post func(n int) error) (flo
 	}
 }
 
-// Latency is the median time from posting wr to its completion.
+// Latency returns the median time from posting wr to its completion.
 func (p *Pair) Latency(each time.Duration, wr verbs.SendWR) (time.Duration, error) {
 	return medianOf(each, func() error {
 		_, err := p.Do(wr)
@@ -62,7 +63,7 @@ func (p *Pair) Latency(each time.Duration, wr verbs.SendWR) (time.Duration, erro
 	})
 }
 
-// PingPong is the median time from sending a message of n bytes to the receipt of the one that comes back; the second
+// PingPong returns the median time from sending a message of n bytes to receiving the echo; the second
 // process serves with Pong.
 func (p *Pair) PingPong(each time.Duration, n int) (time.Duration, error) {
 	qp := p.End.QPs[0]
@@ -75,7 +76,7 @@ func (p *Pair) PingPong(each time.Duration, n int) (time.Duration, error) {
 		if err := qp.PostSend(ball); err != nil {
 			return err
 		}
-		for waiting := 2; waiting > 0; { // for our SEND and for the one that comes back
+		for waiting := 2; waiting > 0; { // our SEND and the echo
 			wcs, err := p.End.Wait()
 			if err != nil {
 				return err
@@ -95,12 +96,12 @@ func (p *Pair) DialTCP(n int, echo bool) (*duo.TCPConn, error) {
 	return duo.DialTCP(to, n, echo)
 }
 
-// TCPLatency is the median round trip of an echo connection.
+// TCPLatency returns the median round trip of an echo connection.
 func TCPLatency(each time.Duration, c *duo.TCPConn) (time.Duration, error) {
 	return medianOf(each, c.RoundTrip)
 }
 
-// TCPRate is how many messages a sink connection takes in a second.
+// TCPRate returns the number of messages per second that a sink connection accepts.
 func TCPRate(each time.Duration, c *duo.TCPConn) (float64, error) {
 	const burst = 8
 	start, n := time.Now(), 0
@@ -112,7 +113,7 @@ func TCPRate(each time.Duration, c *duo.TCPConn) (float64, error) {
 	return float64(n) / time.Since(start).Seconds(), nil
 }
 
-// medianOf runs do for a while and returns the median of its times.
+// medianOf calls do repeatedly and returns the median of its durations.
 func medianOf(each time.Duration, do func() error) (time.Duration, error) {
 	times := make([]time.Duration, 0, 1<<16)
 	for begin := time.Now(); ; {
@@ -128,4 +129,25 @@ func medianOf(each time.Duration, do func() error) (time.Duration, error) {
 	}
 	slices.Sort(times)
 	return times[len(times)/2], nil
+}
+
+// Pumping configures Second.Pump, which WRITEs to the passive first process.
+type Pumping struct {
+	Peer   Hello
+	Bytes  int // of each WRITE
+	Window int // WRITEs in flight
+	Each   time.Duration
+}
+
+// Hello returns the connection data that the second process needs to WRITE to this one's End.
+func (p *Pair) Hello() (Hello, error) {
+	infos, err := p.End.Infos()
+	return Hello{QPs: infos, Addr: p.End.MR.Addr(), RKey: p.End.MR.RKey()}, err
+}
+
+// Pump returns the number of completed WRITEs per second.
+func (s *Second) Pump(a Pumping, rate *float64) (err error) {
+	p := &Pair{End: s.end, Peer: a.Peer}
+	*rate, err = p.PumpBatches(a.Each, a.Window, p.Remote(verbs.WRRDMAWrite, 0, 0, a.Bytes))
+	return err
 }

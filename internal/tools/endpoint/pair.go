@@ -7,7 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// A Pair is the first process's view of both.
+// A Pair is the first process's view of both processes.
 type Pair struct {
 	*duo.Process
 	Here, There netip.Addr
@@ -15,7 +15,7 @@ type Pair struct {
 	Peer        Hello
 }
 
-// Start starts the second process, on the same loopback address where that can be shared. Nothing is opened yet.
+// Start starts the second process, on the same loopback address if it can be shared. It opens no device.
 func Start() (*Pair, error) {
 	here, there, err := duo.Addresses()
 	if err != nil {
@@ -24,7 +24,7 @@ func Start() (*Pair, error) {
 	return startAt(here, there)
 }
 
-// StartAt is Start with both processes on one address, which others may share.
+// StartAt is Start with both processes on one address, which further processes may share.
 func StartAt(addr netip.Addr) (*Pair, error) { return startAt(addr, addr) }
 
 func startAt(here, there netip.Addr) (*Pair, error) {
@@ -38,7 +38,7 @@ func startAt(here, there netip.Addr) (*Pair, error) {
 	return &Pair{Process: p, Here: here, There: there}, nil
 }
 
-// Connect makes an End in each process and connects their QPs.
+// Connect creates an End in each process and connects their QPs.
 func (p *Pair) Connect(o Options) error {
 	if err := p.Call("Open", o, &p.Peer); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (p *Pair) Serving(s Serving, do func() error) error {
 	return err
 }
 
-// Remote makes a request of op on n bytes at the peer's offset there, with the local memory at here.
+// Remote returns a request of op on n bytes at the peer's offset there, with local memory at offset here.
 func (p *Pair) Remote(op verbs.WROpcode, here, there, n int) verbs.SendWR {
 	return verbs.SendWR{
 		Opcode: op, Flags: verbs.SendSignaled, SGList: []verbs.SGE{p.End.MR.SGE(here, n)},

@@ -9,15 +9,16 @@ import (
 	"github.com/verbena-rdma/verbena/rsocket"
 )
 
-// RSockets is where the second process listens for rsockets.
+// RSockets configures the rsocket listener of the second process.
 type RSockets struct {
 	At      netip.Addr
 	Options rsocket.Options
 }
 
-// RSocket answers rsockets as TCP answers TCP connections, until the process ends. It tells the port.
+// RSocket serves rsockets as TCP serves TCP connections, until the process ends. It returns the port.
 func (s *Second) RSocket(a RSockets, port *uint16) error {
-	l, err := (&rsocket.ListenConfig{Options: a.Options, KeepAlive: -1}).Listen(context.Background(), "tcp", netip.AddrPortFrom(a.At, 0).String())
+	l, err := (&rsocket.ListenConfig{Options: a.Options, KeepAlive: -1}).Listen(context.Background(), "tcp",
+		netip.AddrPortFrom(a.At, 0).String())
 	if err != nil {
 		return err
 	}
@@ -30,7 +31,7 @@ func (s *Second) RSocket(a RSockets, port *uint16) error {
 	return nil
 }
 
-// CPU is the processor time that the process has had.
+// CPU returns the processor time of the process.
 func (s *Second) CPU(_ None, t *time.Duration) (err error) {
 	*t, err = CPU()
 	return err

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// RSS is the resident memory of this process in bytes.
+// RSS returns the resident memory of this process in bytes.
 func RSS() (uint64, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

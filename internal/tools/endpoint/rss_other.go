@@ -4,7 +4,8 @@ package endpoint
 
 import "runtime"
 
-// RSS is what the Go runtime has from the system, in bytes: an upper bound of what is resident.
+// RSS returns the bytes that the Go runtime has obtained from the system, an upper bound of the resident
+// memory.
 func RSS() (uint64, error) {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

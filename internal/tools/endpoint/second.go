@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Second is what the second process does for the first; its methods are called through duo.Process.Call.
+// Second has the methods of the second process, which the first calls through duo.Process.Call.
 type Second struct {
 	end  *End
 	stop atomic.Bool // ends Serve
@@ -22,14 +22,14 @@ type Second struct {
 	sum  hash.Hash
 }
 
-// Hello is what the first process learns when the second one is ready.
+// Hello is the connection data of a process.
 type Hello struct {
 	QPs  []verbs.QPInfo
 	Addr uint64 // of the region
 	RKey uint32
 }
 
-// A Region is a part of the second process's memory, and the seed of what is in it.
+// A Region is a range of the second process's memory and the seed of its pattern.
 type Region struct {
 	Off, Len int
 	Seed     uint64
@@ -38,7 +38,7 @@ type Region struct {
 // None is for methods without arguments or results.
 type None struct{}
 
-// Open makes the End; an older one is closed.
+// Open creates the End; it closes an older one.
 func (s *Second) Open(o Options, reply *Hello) error {
 	if s.end != nil {
 		if err := s.end.Close(); err != nil {
@@ -55,31 +55,31 @@ func (s *Second) Open(o Options, reply *Hello) error {
 	return err
 }
 
-// Connect connects the QPs with the first process's.
+// Connect connects the QPs to those of the first process.
 func (s *Second) Connect(remote []verbs.QPInfo, _ *None) error { return s.end.Connect(remote) }
 
-// TCP serves duo.TCPConns.
+// TCP serves duo.TCPConns and returns the address.
 func (s *Second) TCP(ip netip.Addr, reply *netip.AddrPort) (err error) {
 	*reply, err = duo.ServeTCP(ip)
 	return err
 }
 
-// Fill writes the pattern.
+// Fill writes the pattern of a region.
 func (s *Second) Fill(r Region, _ *None) error {
 	Fill(s.end.Buf[r.Off:][:r.Len], r.Seed)
 	return nil
 }
 
-// Check compares with the pattern.
+// Check compares a region with its pattern.
 func (s *Second) Check(r Region, _ *None) error { return Check(s.end.Buf[r.Off:][:r.Len], r.Seed) }
 
-// A Match is what some memory of the second process must hold.
+// A Match is the expected content of a range of the second process's memory.
 type Match struct {
 	Off  int
 	Want []byte
 }
 
-// Same compares.
+// Same checks a Match.
 func (s *Second) Same(m Match, _ *None) error {
 	got := s.end.Buf[m.Off:][:len(m.Want)]
 	if i := differ(got, m.Want); i >= 0 {
@@ -88,13 +88,13 @@ func (s *Second) Same(m Match, _ *None) error {
 	return nil
 }
 
-// Word reads eight bytes as an atomic sees them.
+// Word reads the eight bytes of an atomic's operand.
 func (s *Second) Word(off int, v *uint64) error {
 	*v = Word(s.end.Buf[off:])
 	return nil
 }
 
-// SetWord writes them.
+// SetWord writes the eight bytes of an atomic's operand.
 func (s *Second) SetWord(a [2]uint64, _ *None) error {
 	PutWord(s.end.Buf[a[0]:], a[1])
 	return nil
@@ -105,26 +105,26 @@ func (s *Second) PostRecv(r Region, _ *None) error {
 	return s.end.QPs[0].PostRecv(verbs.RecvWR{SGList: []verbs.SGE{s.end.MR.SGE(r.Off, r.Len)}})
 }
 
-// Received waits for one completion of a receive.
+// Received waits for one receive completion.
 func (s *Second) Received(_ None, wc *verbs.WC) (err error) {
 	*wc, err = s.end.WaitOne()
 	return err
 }
 
-// What Serve does with the messages that come.
+// The modes of Serve.
 const (
-	Sink = iota // post the receive again
-	Pong        // send it back, too
-	Spin        // expect none, but poll: for one-sided operations
+	Sink = iota // repost the receive
+	Pong        // also send the message back
+	Spin        // expect no messages, only poll: for one-sided operations
 )
 
-// Serving says how Serve serves.
+// Serving configures Serve.
 type Serving struct {
 	Mode  int
 	Bytes int // of a message
 }
 
-// Prepare posts as many receives as fit, for Serve. Each has the QP's index for its WRID.
+// Prepare posts as many receives as fit. The WRID of each is the QP's index.
 func (s *Second) Prepare(a Serving, _ *None) error {
 	s.stop.Store(false)
 	if a.Mode == Spin {
@@ -145,8 +145,8 @@ func (s *Second) Prepare(a Serving, _ *None) error {
 	return nil
 }
 
-// Serve serves until Stop, and all that has come by then: what it left in the CQ it would take for messages of the next Serve. Of the requests
-// that it sends it waits for the completions.
+// Serve serves until Stop. It consumes everything that has arrived by then, since the next Serve would take
+// leftover completions for its own messages, and waits for the completions of its own sends.
 func (s *Second) Serve(a Serving, _ *None) error {
 	e := s.end
 	sge := []verbs.SGE{e.MR.SGE(0, a.Bytes)}
@@ -191,7 +191,7 @@ func (s *Second) Serve(a Serving, _ *None) error {
 	}
 }
 
-// run is how many completions from the first on have the same WRID.
+// run returns how many completions from the first on have the same WRID.
 func run(wcs []verbs.WC) int {
 	n := 1
 	for n < len(wcs) && wcs[n].WRID == wcs[0].WRID {
@@ -200,7 +200,7 @@ func run(wcs []verbs.WC) int {
 	return n
 }
 
-// sendWRID tells sends from receives, whose WRID is a QP's index.
+// sendWRID marks sends; the WRID of a receive is a QP's index.
 const sendWRID = 1 << 32
 
 // Stop ends Serve.
@@ -209,7 +209,7 @@ func (s *Second) Stop(None, *None) error {
 	return nil
 }
 
-// RSS is the resident memory of the process in bytes.
+// RSS returns the resident memory of the process in bytes.
 func (s *Second) RSS(_ None, bytes *uint64) (err error) {
 	*bytes, err = RSS()
 	return err
@@ -234,7 +234,7 @@ func (s *Second) OpenFile(path string, size *int64) error {
 	return nil
 }
 
-// Load reads the file's next bytes into memory: as many as fit the region, unless the file ends.
+// Load reads the next bytes of the file into a region, fewer only at the end of the file.
 func (s *Second) Load(r Region, n *int) error {
 	var err error
 	*n, err = io.ReadFull(s.file, s.end.Buf[r.Off:][:r.Len])
@@ -245,7 +245,7 @@ func (s *Second) Load(r Region, n *int) error {
 	return err
 }
 
-// Sum is the SHA-256 of what Load has read.
+// Sum returns the SHA-256 of the bytes that Load has read.
 func (s *Second) Sum(_ None, sum *[]byte) error {
 	*sum = s.sum.Sum(nil)
 	return s.file.Close()

@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// busy is a process with which traffic goes on until it is killed or the test ends.
+// busy is a process with which data is exchanged until it is killed or the test ends.
 type busy struct {
 	*Pair
 	rounds atomic.Int64
@@ -39,7 +39,7 @@ func startBusy(t *testing.T, addr netip.Addr) *busy {
 	return b
 }
 
-// run writes to the other process, and reads back what is there.
+// run repeatedly writes to the other process and reads the data back.
 func (b *busy) run() error {
 	out, back := b.End.Buf[:busyBytes], b.End.Buf[busyBytes:]
 	for seed := uint64(1); !b.stop.Load(); seed++ {
@@ -58,7 +58,7 @@ func (b *busy) run() error {
 	return nil
 }
 
-// goesOn waits until all have done some more.
+// goesOn waits until every process has completed further rounds.
 func goesOn(t *testing.T, when string, all []*busy) {
 	t.Helper()
 	for i, b := range all {
@@ -70,14 +70,15 @@ func goesOn(t *testing.T, when string, all []*busy) {
 			default:
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("%s: process %d of %d: nothing goes on", when, i+1, len(all))
+				t.Fatalf("%s: process %d of %d: no progress", when, i+1, len(all))
 			}
 		}
 	}
 }
 
-// Processes on one address are killed during traffic, the first one, which opened the device, too: what the others have with us goes on
-// without an error, their QP numbers are all different, and new ones can come.
+// Processes that share an address are killed during traffic, including the first one, which opened the
+// device. The remaining processes continue without errors, all QP numbers are distinct, and new processes
+// can join.
 func TestProcessesShareADevice(t *testing.T) {
 	for shm, addr := range map[string]string{"1": "127.5.0.1", "0": "127.5.0.2"} {
 		t.Run("VERBENA_SHM="+shm, func(t *testing.T) {
@@ -89,17 +90,17 @@ func TestProcessesShareADevice(t *testing.T) {
 				all = append(all, startBusy(t, at))
 			}
 			distinct(t, all)
-			goesOn(t, "at first", all)
-			for _, who := range []string{"first", "last", "any"} {
-				i := map[string]int{"first": 0, "last": len(all) - 1, "any": rand.IntN(len(all))}[who]
+			goesOn(t, "at the start", all)
+			for _, which := range []string{"first", "last", "any"} {
+				i := map[string]int{"first": 0, "last": len(all) - 1, "any": rand.IntN(len(all))}[which]
 				victim := all[i]
 				all = slices.Delete(all, i, i+1)
 				victim.Kill()
-				goesOn(t, "the "+who+" one was killed", all)
+				goesOn(t, "after killing the "+which+" process", all)
 				dead = append(dead, victim)
 				all = append(all, startBusy(t, at))
 				distinct(t, all)
-				goesOn(t, "a new one has come", all)
+				goesOn(t, "after a new process joined", all)
 			}
 			for _, b := range dead {
 				if err := <-b.done; err == nil {
@@ -116,7 +117,7 @@ func TestProcessesShareADevice(t *testing.T) {
 	}
 }
 
-// distinct fails the test if two QPs of different processes have the same number.
+// distinct fails the test if two QPs have the same number.
 func distinct(t *testing.T, all []*busy) {
 	t.Helper()
 	seen := map[uint32]string{}
@@ -127,17 +128,17 @@ func distinct(t *testing.T, all []*busy) {
 		}
 		for side, infos := range map[string][]verbs.QPInfo{"ours": ours, "theirs": b.Peer.QPs} {
 			for _, q := range infos {
-				who := fmt.Sprintf("%s of process %d", side, i)
+				owner := fmt.Sprintf("%s of process %d", side, i)
 				if seen[q.QPN] != "" {
-					t.Errorf("QP number 0x%x: %s and %s", q.QPN, seen[q.QPN], who)
+					t.Errorf("QP number 0x%x: %s and %s", q.QPN, seen[q.QPN], owner)
 				}
-				seen[q.QPN] = who
+				seen[q.QPN] = owner
 			}
 		}
 	}
 }
 
-// Connections can be made, to each of several listening processes, while those that lead at QP 1 are killed.
+// Connections to each of several listening processes succeed while the processes that own QP 1 are killed.
 func TestConnectionsWhileLeadersDie(t *testing.T) {
 	t.Setenv("VERBENA_DEVICES", "")
 	at := netip.MustParseAddr("127.5.0.3")
@@ -170,17 +171,17 @@ func TestConnectionsWhileLeadersDie(t *testing.T) {
 	leader, toLeader := listen()
 	stays, to := listen()
 	for range 3 {
-		dial("to the leader", toLeader)
-		dial("while another one leads", to)
+		dial("to the owner of QP 1", toLeader)
+		dial("while another process owns QP 1", to)
 		killed := make(chan struct{})
 		go func() {
 			defer close(killed)
 			leader.Kill()
 		}()
-		dial("while the leader dies", to)
+		dial("while the owner of QP 1 dies", to)
 		<-killed
 		dial("after its death", to)
-		// Now the next one leads: the one that stays, or we.
+		// The next owner is the remaining process or this one.
 		leader, toLeader = stays, to
 		stays, to = listen()
 	}

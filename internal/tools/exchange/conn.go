@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// patience is how long a peer that has connected may take for each of its messages. The
-// C programs wait for ever, so that a mute client blocks the server.
-const patience = time.Minute
+// timeout bounds connecting and each message of the peer. The C programs wait for ever, so a silent client
+// blocks their server.
+const timeout = time.Minute
 
-// done is what the client sends last, with its NUL.
+// done is the client's last message, with its NUL.
 var done = []byte("done\x00")
 
 // A Conn is the TCP connection between the two ends.
@@ -24,7 +24,7 @@ type Conn struct {
 
 // Dial connects to the server at host.
 func Dial(host string, port uint16) (*Conn, error) {
-	c, err := net.DialTimeout("tcp", net.JoinHostPort(host, strconv.Itoa(int(port))), patience)
+	c, err := net.DialTimeout("tcp", net.JoinHostPort(host, strconv.Itoa(int(port))), timeout)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't connect to %s:%d: %w", host, port, err)
 	}
@@ -45,7 +45,7 @@ func Listen(port uint16) (*Listener, error) {
 	return &Listener{l}, nil
 }
 
-// Port is the port, which the system chose if Listen was given 0.
+// Port returns the port, which the system chose if Listen was given 0.
 func (l *Listener) Port() uint16 { return uint16(l.l.Addr().(*net.TCPAddr).Port) }
 
 // Accept waits for the first client and stops listening.
@@ -63,10 +63,10 @@ func (l *Listener) Next() (*Conn, error) {
 	return &Conn{c.(*net.TCPConn)}, nil
 }
 
-// Close stops listening; an Accept that waits returns an error.
+// Close stops listening; a waiting Accept returns an error.
 func (l *Listener) Close() error { return l.l.Close() }
 
-// Peer is the address of the other end.
+// Peer returns the address of the other end.
 func (c *Conn) Peer() netip.Addr {
 	return c.c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 }
@@ -74,8 +74,8 @@ func (c *Conn) Peer() netip.Addr {
 // Close closes the connection.
 func (c *Conn) Close() error { return c.c.Close() }
 
-// Send sends one message for each destination. Each is a write of its own, since the C
-// programs expect to read it in one piece.
+// Send sends one message for each destination, each in a write of its own, since the C programs expect to
+// read it in one piece.
 func (c *Conn) Send(dests []Dest) error {
 	buf := make([]byte, 0, MessageLen)
 	for _, d := range dests {
@@ -101,7 +101,7 @@ func (c *Conn) Recv(dests []Dest) error {
 	return nil
 }
 
-// SendDone tells the server that the client has its addresses.
+// SendDone tells the server that the client has received its addresses.
 func (c *Conn) SendDone() error {
 	if err := c.write(done); err != nil {
 		return fmt.Errorf("couldn't send \"done\": %w", err)
@@ -113,7 +113,7 @@ func (c *Conn) SendDone() error {
 func (c *Conn) WaitDone() error {
 	var buf [5]byte
 	if _, err := c.read(buf[:]); err != nil {
-		return fmt.Errorf("the client did not take our address: %w", err)
+		return fmt.Errorf("the client did not confirm our address: %w", err)
 	}
 	if string(buf[:]) != string(done) {
 		return fmt.Errorf("the client sent %q instead of %q", buf[:], done)
@@ -122,7 +122,7 @@ func (c *Conn) WaitDone() error {
 }
 
 func (c *Conn) write(b []byte) error {
-	if err := c.c.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.c.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
 	_, err := c.c.Write(b)
@@ -130,12 +130,12 @@ func (c *Conn) write(b []byte) error {
 }
 
 func (c *Conn) read(b []byte) (int, error) {
-	if err := c.c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.c.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 		return 0, err
 	}
 	n, err := io.ReadFull(c.c, b)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = errors.New("the peer closed the connection; its output says why")
+		err = errors.New("the peer closed the connection: look at its output")
 	}
 	return n, err
 }

@@ -1,9 +1,8 @@
-// Package exchange is how the ibv_*_pingpong programs tell each other their queue pairs
-// before they talk RDMA: a TCP connection on which each end sends one line of text for
-// each queue pair, and the client ends with the word "done".
+// Package exchange is the connection set-up of the ibv_*_pingpong programs: a TCP connection over which
+// each end sends one line of text for each queue pair, and the client finally sends "done".
 //
-// The bytes are those of the C programs of rdma-core, so that either end may be one. The
-// package imports the standard library only.
+// The format is that of the C programs of rdma-core, so either end may be one. The package imports the
+// standard library only.
 package exchange
 
 import (
@@ -17,11 +16,11 @@ import (
 // with colons between them and a NUL at the end.
 const MessageLen = len("0000:000000:000000:00000000000000000000000000000000") + 1
 
-// A Dest is where a queue pair can be reached.
+// A Dest is the address of a queue pair.
 type Dest struct {
 	LID uint16
 	QPN uint32 // 24 bits
-	PSN uint32 // 24 bits: the first one that this end will send
+	PSN uint32 // 24 bits: the first PSN that this end sends
 	GID [16]byte
 }
 
@@ -32,8 +31,8 @@ func (d Dest) AppendMessage(b []byte) []byte {
 	return append(b, 0)
 }
 
-// ParseMessage reads one message. Like the C programs it takes hexadecimal fields of any
-// width, and ignores what follows the NUL.
+// ParseMessage parses one message. Like the C programs it accepts hexadecimal fields of any width and
+// ignores what follows the NUL.
 func ParseMessage(msg []byte) (Dest, error) {
 	text, _, _ := bytes.Cut(msg, []byte{0})
 	bad := func(what string) (Dest, error) {
@@ -62,7 +61,7 @@ func ParseMessage(msg []byte) (Dest, error) {
 		}
 	}
 	if len(fields[3]) != hex.EncodedLen(len(d.GID)) {
-		return bad("the GID has not 32 digits")
+		return bad("the GID must have 32 digits")
 	}
 	if _, err := hex.Decode(d.GID[:], fields[3]); err != nil {
 		return bad("the GID is not hexadecimal")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// golden pairs are what ibv_rc_pingpong of rdma-core 44 writes for these destinations.
+// golden has the messages that ibv_rc_pingpong of rdma-core 44 writes for these destinations.
 var golden = []struct {
 	dest Dest
 	text string
@@ -76,8 +76,8 @@ func FuzzParseMessage(f *testing.F) {
 	})
 }
 
-// TestExchange plays the server against a client that is written out byte by byte, as
-// the C client behaves, for one queue pair and for the 256 messages of ibv_srq_pingpong.
+// The client of this test is written out byte by byte, as the C client behaves, for one queue pair and for
+// the 256 messages of ibv_srq_pingpong.
 func TestExchange(t *testing.T) {
 	for _, n := range []int{1, 256} {
 		l, err := Listen(0)
@@ -133,7 +133,7 @@ func playClient(port, n int) error {
 	return err
 }
 
-// TestClientAgainstServer runs both ends of this package and the ways in which a peer can fail.
+// Both ends of this package, and the ways in which a peer can fail.
 func TestClientAgainstServer(t *testing.T) {
 	for name, client := range map[string]func(*Conn) error{
 		"": func(c *Conn) error {
@@ -147,7 +147,7 @@ func TestClientAgainstServer(t *testing.T) {
 		},
 		"closed the connection":    func(*Conn) error { return nil },
 		"the peer sent \"done\"":   func(c *Conn) error { return c.write(append(done, make([]byte, MessageLen)...)) },
-		"did not take our":         func(c *Conn) error { return c.Send([]Dest{golden[0].dest}) },
+		"did not confirm our":      func(c *Conn) error { return c.Send([]Dest{golden[0].dest}) },
 		"instead of \"done\\x00\"": func(c *Conn) error { return c.Send([]Dest{golden[0].dest, golden[0].dest}) },
 	} {
 		l, err := Listen(0)

@@ -8,36 +8,38 @@ import (
 	"strconv"
 )
 
-// XRCMessageLen is the size in bytes of the message in which an end of ibv_xsrq_pingpong says where it is: LID, both QPNs,
-// PSN, SRQ number and GID in hexadecimal, with colons between them and a NUL at the end.
+// XRCMessageLen is the size in bytes of the address message of ibv_xsrq_pingpong: LID, both QPNs, PSN, SRQ
+// number and GID in hexadecimal, with colons between them and a NUL at the end.
 const XRCMessageLen = len("0000:000000:000000:000000:000000:00000000000000000000000000000000") + 1
 
-// end is what each end of ibv_xsrq_pingpong says last, with its NUL.
+// end is the last message of each end of ibv_xsrq_pingpong, with its NUL.
 var end = []byte("END\x00")
 
-// An XRCDest is where an end of ibv_xsrq_pingpong can be reached. QPNs, PSN and SRQN have 24 bits.
+// An XRCDest is the address of an end of ibv_xsrq_pingpong. QPNs, PSN and SRQN have 24 bits.
 type XRCDest struct {
 	LID        uint16
 	Recv, Send uint32 // the QPNs of its XRC_RECV and XRC_SEND QPs
-	PSN        uint32 // the first one that both of them will send
+	PSN        uint32 // the first PSN that both QPs send
 	SRQN       uint32
 	GID        [16]byte
 }
 
 // AppendMessage appends the message for d to b.
 func (d XRCDest) AppendMessage(b []byte) []byte {
-	b = fmt.Appendf(b, "%04x:%06x:%06x:%06x:%06x:", d.LID, d.Recv&0xffffff, d.Send&0xffffff, d.PSN&0xffffff, d.SRQN&0xffffff)
+	b = fmt.Appendf(b, "%04x:%06x:%06x:%06x:%06x:", d.LID, d.Recv&0xffffff, d.Send&0xffffff, d.PSN&0xffffff,
+		d.SRQN&0xffffff)
 	b = hex.AppendEncode(b, d.GID[:])
 	return append(b, 0)
 }
 
-// ParseXRCMessage reads one message. Like the C program it takes hexadecimal fields of any width, and ignores what
-// follows the NUL.
+// ParseXRCMessage parses one message. Like the C program it accepts hexadecimal fields of any width and
+// ignores what follows the NUL.
 func ParseXRCMessage(msg []byte) (XRCDest, error) {
 	var d XRCDest
 	text, _, _ := bytes.Cut(msg, []byte{0})
 	if err := d.parse(bytes.Split(text, []byte(":"))); err != nil {
-		return XRCDest{}, fmt.Errorf("the peer sent %q: %w; expected LID:RECV_QPN:SEND_QPN:PSN:SRQN:GID in hexadecimal", text, err)
+		return XRCDest{}, fmt.Errorf("the peer sent %q: %w; expected LID:RECV_QPN:SEND_QPN:PSN:SRQN:GID in hexadecimal",
+			text, err)
 	}
 	return d, nil
 }
@@ -59,7 +61,7 @@ func (d *XRCDest) parse(fields [][]byte) error {
 		*to = uint32(v)
 	}
 	if len(fields[5]) != hex.EncodedLen(len(d.GID)) {
-		return errors.New("the GID has not 32 digits")
+		return errors.New("the GID must have 32 digits")
 	}
 	if _, err := hex.Decode(d.GID[:], fields[5]); err != nil {
 		return errors.New("the GID is not hexadecimal")
@@ -67,7 +69,7 @@ func (d *XRCDest) parse(fields [][]byte) error {
 	return nil
 }
 
-// SendXRC tells the peer where this end is.
+// SendXRC sends this end's address.
 func (c *Conn) SendXRC(d XRCDest) error {
 	if err := c.write(d.AppendMessage(nil)); err != nil {
 		return fmt.Errorf("couldn't send local address: %w", err)
@@ -75,7 +77,7 @@ func (c *Conn) SendXRC(d XRCDest) error {
 	return nil
 }
 
-// RecvXRC reads where the peer is.
+// RecvXRC receives the peer's address.
 func (c *Conn) RecvXRC() (XRCDest, error) {
 	var buf [XRCMessageLen]byte
 	if n, err := c.read(buf[:]); err != nil {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// What ibv_xsrq_pingpong's format makes of these destinations: five numbers of at least 4, 6, 6, 6 and 6 digits, the GID, a NUL.
+// goldenXRC has the messages in ibv_xsrq_pingpong's format: five numbers of at least 4, 6, 6, 6 and 6
+// digits, the GID, a NUL.
 var goldenXRC = []struct {
 	dest XRCDest
 	text string
@@ -38,8 +39,10 @@ func TestXRCMessage(t *testing.T) {
 func TestParseXRCRefusesGarbage(t *testing.T) {
 	const g = "00000000000000000000ffffc0a84d02"
 	for text, why := range map[string]string{
-		"": "1 fields", "END\x00": "1 fields", "0:1:1:1:1:" + g + ":1": "7 fields", "10000:1:1:1:1:" + g: "LID", "0:1000000:1:1:1:" + g: "RECV_QPN",
-		"0:1:-1:1:1:" + g: "SEND_QPN", "0:1:1:x:1:" + g: "PSN", "0:1:1:1:1000000:" + g: "SRQN", "0:1:1:1:1:" + g[1:]: "32 digits", "0:1:1:1:1:x" + g[1:]: "hexadecimal",
+		"": "1 fields", "END\x00": "1 fields", "0:1:1:1:1:" + g + ":1": "7 fields", "10000:1:1:1:1:" + g: "LID",
+		"0:1000000:1:1:1:" + g: "RECV_QPN",
+		"0:1:-1:1:1:" + g:      "SEND_QPN", "0:1:1:x:1:" + g: "PSN", "0:1:1:1:1000000:" + g: "SRQN",
+		"0:1:1:1:1:" + g[1:]: "32 digits", "0:1:1:1:1:x" + g[1:]: "hexadecimal",
 	} {
 		if d, err := ParseXRCMessage([]byte(text)); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%q: %+v, %v", text, d, err)
@@ -47,7 +50,7 @@ func TestParseXRCRefusesGarbage(t *testing.T) {
 	}
 }
 
-// Both ends over TCP, several clients one after the other.
+// Both ends over TCP, with several clients in sequence.
 func TestXRCExchange(t *testing.T) {
 	l, err := Listen(0)
 	if err != nil {
@@ -65,7 +68,8 @@ func TestXRCExchange(t *testing.T) {
 		if err != nil || got != g.dest {
 			t.Errorf("%+v, %v", got, err)
 		}
-		for _, step := range []func() error{func() error { return conn.SendXRC(got) }, conn.WaitEnd, conn.SendEnd, conn.Close} {
+		for _, step := range []func() error{func() error { return conn.SendXRC(got) }, conn.WaitEnd, conn.SendEnd,
+			conn.Close} {
 			if err := step(); err != nil {
 				t.Error(err)
 			}
@@ -83,7 +87,8 @@ func xrcClient(port uint16, d XRCDest) error {
 	}
 	defer conn.Close()
 	for _, step := range []func() error{
-		func() error { return conn.SendXRC(d) }, func() error { _, err := conn.RecvXRC(); return err }, conn.SendEnd, conn.WaitEnd,
+		func() error { return conn.SendXRC(d) }, func() error { _, err := conn.RecvXRC(); return err }, conn.SendEnd,
+		conn.WaitEnd,
 	} {
 		if err := step(); err != nil {
 			return err

@@ -8,18 +8,19 @@ import (
 	"math"
 )
 
-// mostBlock is the longest block of a pcapng file, bytes. The longest packet has 65,535.
+// mostBlock is the longest accepted block of a pcapng file in bytes. The longest packet has 65,535.
 const mostBlock = 1 << 20
 
-// checked passes a pcapng file on as long as its lengths make sense: who reads it makes room for what a block says of itself.
+// checked passes a pcapng file on while its lengths are plausible: pcapgo allocates as much memory as a
+// block claims to need.
 type checked struct {
 	r     *bufio.Reader
-	order binary.ByteOrder // of the section
-	at    int64            // where the block begins
-	left  uint32           // of the block
+	order binary.ByteOrder // byte order of the section
+	at    int64            // offset of the block in the file
+	left  uint32           // bytes of the block not yet read
 }
 
-// Read reads the file up to the first block that is not to be read, whose place is in the error.
+// Read reads the file up to the first invalid block. The error has its offset.
 func (c *checked) Read(b []byte) (int, error) {
 	if c.left == 0 {
 		if err := c.next(); err != nil {
@@ -32,12 +33,12 @@ func (c *checked) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// next looks at the head of a block, and at what a packet's says of the packet.
+// next checks the header of a block, and the lengths in a packet block.
 func (c *checked) next() error {
 	const section, packet, headLen, packetLen = pcapngMagic, 6, 12, 28
 	head, err := c.r.Peek(headLen)
 	if err != nil {
-		c.left = uint32(len(head)) // too short to be one: the reader sees to it
+		c.left = uint32(len(head)) // shorter than a header: pcapgo reports it
 		if c.left == 0 {
 			return io.EOF
 		}
@@ -51,16 +52,17 @@ func (c *checked) next() error {
 	}
 	c.left = c.order.Uint32(head[4:])
 	if c.left < headLen || c.left%4 != 0 || c.left > mostBlock {
-		return fmt.Errorf("a block of %d bytes at byte %d of the file; 12 to %d are possible", c.left, c.at, mostBlock)
+		return fmt.Errorf("a block of %d bytes at byte %d of the file: must be 12 to %d", c.left, c.at, mostBlock)
 	}
 	if c.order.Uint32(head) != packet {
 		return nil
 	}
-	if ifi := c.order.Uint32(head[8:]); ifi > math.MaxInt32 { // the reader takes it for an int
+	if ifi := c.order.Uint32(head[8:]); ifi > math.MaxInt32 { // pcapgo converts it to an int
 		return fmt.Errorf("a packet of interface %d at byte %d of the file", ifi, c.at)
 	}
 	if head, err = c.r.Peek(packetLen); err == nil && uint64(c.order.Uint32(head[20:]))+packetLen+4 > uint64(c.left) {
-		return fmt.Errorf("a packet of %d bytes in a block of %d at byte %d of the file", c.order.Uint32(head[20:]), c.left, c.at)
+		return fmt.Errorf("a packet of %d bytes in a block of %d at byte %d of the file", c.order.Uint32(head[20:]), c.left,
+			c.at)
 	}
 	return nil
 }

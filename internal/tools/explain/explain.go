@@ -1,9 +1,11 @@
-// Package explain is "verbena explain": a capture as a readable ladder of what happened, message by message, with acknowledgements,
-// NAKs, retries and the reasons for them.
+// Package explain is "verbena explain": it prints a capture as a ladder of messages, with acknowledgements,
+// NAKs, retries and their reasons.
 //
-//	read.go    packets of pcapng and pcap files     ladder.go  messages of packets
-//	checked.go files that may be damaged            svg.go     the ladder as a picture
-//	explain.go the program, and the ladder as text
+//	read.go    reads packets from pcapng and pcap files
+//	checked.go rejects damaged pcapng files
+//	ladder.go  combines packets into messages
+//	explain.go is the program and prints the ladder as text
+//	svg.go     draws the ladder
 package explain
 
 import (
@@ -20,30 +22,33 @@ import (
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 )
 
-// Tool is the program.
+// Tool returns the program.
 func Tool() tool.Tool {
-	return tool.Tool{Name: "explain", Short: "a capture in words: messages, acknowledgements, NAKs, retries and why", Run: run}
+	return tool.Tool{Name: "explain", Short: "a capture in words: messages, acknowledgements, NAKs, retries and why",
+		Run: run}
 }
 
 func run(env *tool.Env, args []string) int {
-	f := tool.NewFlags(env, "[--svg FILE] CAPTURE     a pcapng or pcap file\n[-c PACKETS] -i DEVICE live   what running programs do, until Ctrl-C")
+	f := tool.NewFlags(env,
+		"[--svg FILE] CAPTURE     a pcapng or pcap file\n"+
+			"[-c PACKETS] -i DEVICE live   the packets of running programs, until Ctrl-C")
 	svg := f.String("svg", "", "draw the ladder in this file")
 	device := f.StringP("interface", "i", "", "live: the device")
-	count := f.IntP("count", "c", 0, "live: end after so many packets")
+	count := f.IntP("count", "c", 0, "live: end after this many packets")
 	if status, ok := f.Parse(args); !ok {
 		return status
 	}
 	if f.NArg() != 1 {
-		return f.Misused("one capture is needed, or the word live")
+		return f.Misused("must be given one capture file, or the word live")
 	}
 	live := f.Arg(0) == "live"
 	switch {
 	case live && *device == "":
-		return f.Misused("live: which device? -i DEVICE; verbena rdma resource show qp names those in use")
+		return f.Misused("live: no device: name one with -i DEVICE; verbena rdma resource show qp lists those in use")
 	case !live && (*device != "" || f.Changed("count")):
 		return f.Misused(fmt.Sprintf("-i and -c are for live; %s is a file", f.Arg(0)))
 	case *count < 0:
-		return f.Misused(fmt.Sprintf("%d packets: 1 or more, or 0 for no end", *count))
+		return f.Misused(fmt.Sprintf("count %d: must be at least 0 (0: no limit)", *count))
 	}
 	l := newLadder()
 	var others int
@@ -90,7 +95,8 @@ func fromFile(l *ladder, name string) (others int, err error) {
 	return each(s, l.add)
 }
 
-// ready is an error if there is nothing to follow, or no place for the picture, which is better known before than after it.
+// ready returns an error if the device is unknown or the picture cannot be written, before the capture
+// starts.
 func ready(device, svg string) error {
 	if err := capture.Check(device); err != nil || svg == "" {
 		return err
@@ -125,7 +131,7 @@ func follow(env *tool.Env, l *ladder, device string, count int) (int, error) {
 	return others, errors.Join(err, <-followed)
 }
 
-// print prints the steps from one on.
+// print prints the steps from index from on.
 func (l *ladder) print(w io.Writer, from int) { l.printSome(w, from, len(l.steps)) }
 
 func (l *ladder) printSome(w io.Writer, from, to int) {
@@ -147,7 +153,8 @@ func (l *ladder) printSome(w io.Writer, from, to int) {
 	}
 }
 
-// answers tells whether a step of a conversation within one address goes back: to the QP that is not the first one's.
+// answers reports whether a step between two QPs on one address is in the reverse direction, to the QP that
+// did not come first.
 func (l *ladder) answers(i int) bool {
 	for _, s := range l.steps {
 		if samePair(s, l.steps[i]) && s.qpn != 1 {
@@ -157,7 +164,7 @@ func (l *ladder) answers(i int) bool {
 	return false
 }
 
-// pair orders the addresses of a step.
+// pair returns the addresses of a step in ascending order.
 func pair(s *step) (left, right netip.Addr) {
 	if s.src.Less(s.dst) {
 		return s.src, s.dst
@@ -171,7 +178,7 @@ func samePair(a, b *step) bool {
 	return al == bl && ar == br
 }
 
-// summary counts.
+// summary prints the totals.
 func (l *ladder) summary(w io.Writer, others int) {
 	parts := []string{fmt.Sprintf("%d RoCEv2 packets, %d messages and answers", l.packets, len(l.steps))}
 	for _, p := range []struct {
@@ -184,6 +191,6 @@ func (l *ladder) summary(w io.Writer, others int) {
 	}
 	fmt.Fprintf(w, "\n%s\n", strings.Join(parts, ", "))
 	if l.packets == 0 {
-		fmt.Fprintln(w, "nothing to explain: does the capture hold UDP port 4791, with whole packets (tcpdump -s 0)?")
+		fmt.Fprintln(w, "nothing to explain: capture UDP port 4791, with whole packets (tcpdump -s 0)")
 	}
 }

@@ -21,7 +21,7 @@ func explain(args ...string) (status int, stdout, stderr string) {
 	return status, o.String(), e.String()
 }
 
-// What Linux peers did, recorded on a wire, in words.
+// Captures of Linux peers, recorded on a wire.
 func TestExplain(t *testing.T) {
 	for file, want := range map[string][]string{
 		"rc_pingpong.pcap": {"SEND, 512 bytes", "ACK up to PSN"},
@@ -43,8 +43,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// A message that is sent again is one line, and its packets are counted once.
-func TestExplainCountsWhatIsSentAgain(t *testing.T) {
+// A retransmitted message is one line of its own, and its packets are counted once.
+func TestExplainCountsRetransmissions(t *testing.T) {
 	file := t.TempDir() + "/x.pcapng"
 	t.Setenv("VERBENA_PCAP", file)
 	f := rdmatest.New(rdmatest.Config{})
@@ -56,13 +56,14 @@ func TestExplainCountsWhatIsSentAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, out, stderr := explain(file)
-	if status != 0 || strings.Count(out, "SEND, 4096 bytes in 4 packets") != 3 || strings.Count(out, "! sent again") != 2 ||
+	if status != 0 || strings.Count(out, "SEND, 4096 bytes in 4 packets") != 3 ||
+		strings.Count(out, "! sent again") != 2 ||
 		!strings.Contains(out, "12 RoCEv2 packets, 3 messages and answers, 8 sent again") {
 		t.Errorf("%d %s\n%s", status, stderr, out)
 	}
 }
 
-// sendToNobody sends a message of four packets, three times, to a QP that does not exist.
+// sendToNobody sends a message of four packets to a QP that does not exist, three times.
 func sendToNobody(ctx *verbs.Context, f *rdmatest.Fabric) error {
 	pd, err := ctx.AllocPD()
 	if err != nil {
@@ -76,22 +77,24 @@ func sendToNobody(ctx *verbs.Context, f *rdmatest.Fabric) error {
 	if err != nil {
 		return err
 	}
-	qp, err := pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+	qp, err := pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq,
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
 	if err != nil {
 		return err
 	}
-	nobody := verbs.QPInfo{Type: verbs.QPTypeRC, QPN: qp.QPN() + 1}
-	if nobody.GID, err = ctx.QueryGID(1, 1); err != nil {
+	unknown := verbs.QPInfo{Type: verbs.QPTypeRC, QPN: qp.QPN() + 1}
+	if unknown.GID, err = ctx.QueryGID(1, 1); err != nil {
 		return err
 	}
-	if err := qp.Connect(nobody, &verbs.ConnectOptions{MTU: verbs.MTU1024, RetryCnt: 2}); err != nil {
+	if err := qp.Connect(unknown, &verbs.ConnectOptions{MTU: verbs.MTU1024, RetryCnt: 2}); err != nil {
 		return err
 	}
 	if err := qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{mr.SGE(0, 4096)}}); err != nil {
 		return err
 	}
 	f.Run(func() bool { return qp.State() == verbs.QPSErr }, time.Minute)
-	return errors.Join(qp.Close(), mr.Close(), cq.Close(), pd.Close(), ctx.Close(), f.Close()) // and with the device the capture
+	// Closing the device ends the capture.
+	return errors.Join(qp.Close(), mr.Close(), cq.Close(), pd.Close(), ctx.Close(), f.Close())
 }
 
 func TestExplainSVG(t *testing.T) {
@@ -105,7 +108,7 @@ func TestExplainSVG(t *testing.T) {
 	}
 }
 
-// What cannot be read says what to do; what can be read of it is shown.
+// Unreadable files give an error with a remedy. The readable part is shown.
 func TestExplainBadInput(t *testing.T) {
 	dir := t.TempDir()
 	whole, err := os.ReadFile(captures + "rc_pingpong.pcap")
@@ -135,15 +138,15 @@ func TestExplainBadInput(t *testing.T) {
 	}
 }
 
-// What is wrong with a command line is said at once, before anybody waits for packets.
+// Usage errors are reported before the program waits for packets.
 func TestExplainMisused(t *testing.T) {
 	t.Setenv("VERBENA_DEVICES", "vrb_lo=127.0.0.1")
 	file := captures + "rc_pingpong.pcap"
 	for line, want := range map[string]string{
-		"":                                  "one capture is needed",
-		"live":                              "which device?",
+		"":                                  "must be given one capture",
+		"live":                              "no device: name one with -i",
 		"-i vrb_low live":                   `no device "vrb_low"; there are vrb_lo`,
-		"-i vrb_lo -c -1 live":              "-1 packets: 1 or more",
+		"-i vrb_lo -c -1 live":              "count -1: must be at least 0",
 		"-i vrb_lo --svg /no/such/x live":   "no such file or directory",
 		"-i vrb_lo " + file:                 "-i and -c are for live; " + file + " is a file",
 		"-c 5 " + file:                      "-i and -c are for live",

@@ -20,10 +20,12 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// The ladders of Linux peers: SEND, READ across the last PSN, a lossy network with NAKs and resends, RNR NAKs until the retries are used up, a
-// session of connection management, a refused one, atomics, an invalidated window.
+// The ladders of Linux peers: SEND, READ across the last PSN, a lossy network with NAKs and
+// retransmissions, RNR NAKs until the retries are exhausted, a CM session, a rejected CM request, atomics,
+// an invalidated window.
 func TestLadders(t *testing.T) {
-	for _, name := range []string{"rc_pingpong_mtu4096", "psn_wrap", "rc_loss", "rnr_exceeded", "rping", "cm_reject", "atomic_cas", "inv"} {
+	for _, name := range []string{"rc_pingpong_mtu4096", "psn_wrap", "rc_loss", "rnr_exceeded", "rping", "cm_reject",
+		"atomic_cas", "inv"} {
 		want, err := os.ReadFile("testdata/" + name + ".txt")
 		if err != nil {
 			t.Fatal(err)
@@ -68,7 +70,7 @@ type byteOrder interface {
 	binary.AppendByteOrder
 }
 
-// classic writes a pcap file, with times in nanoseconds or microseconds.
+// classic writes a pcap file with time stamps in nanoseconds or microseconds.
 func classic(o byteOrder, nano bool, link layers.LinkType, list []record) []byte {
 	magic, unit := uint32(0xA1B2C3D4), 1000
 	if nano {
@@ -86,7 +88,7 @@ func classic(o byteOrder, nano bool, link layers.LinkType, list []record) []byte
 	return b
 }
 
-// ng writes a pcapng file, with times in microseconds.
+// ng writes a pcapng file with time stamps in microseconds.
 func ng(o byteOrder, link layers.LinkType, list []record) (b []byte) {
 	block := func(kind uint32, body []byte) {
 		for len(body)%4 != 0 {
@@ -98,7 +100,7 @@ func ng(o byteOrder, link layers.LinkType, list []record) (b []byte) {
 	}
 	block(pcapngMagic, o.AppendUint64(o.AppendUint16(o.AppendUint16(o.AppendUint32(nil, 0x1A2B3C4D), 1), 0), 1<<64-1))
 	block(1, o.AppendUint32(o.AppendUint16(o.AppendUint16(nil, uint16(link)), 0), 0))
-	block(5, o.AppendUint64(o.AppendUint32(nil, 0), 0)) // statistics, which say nothing
+	block(5, o.AppendUint64(o.AppendUint32(nil, 0), 0)) // interface statistics, which have no packet
 	for _, r := range list {
 		us := uint64(r.ci.Timestamp.UnixMicro())
 		body := o.AppendUint32(o.AppendUint32(o.AppendUint32(nil, 0), uint32(us>>32)), uint32(us))
@@ -117,7 +119,7 @@ func explainBytes(t *testing.T, b []byte) (status int, stdout, stderr string) {
 	return explain(file)
 }
 
-// Every form of file gives the same ladder.
+// Every file format gives the same ladder.
 func TestForms(t *testing.T) {
 	want, err := os.ReadFile("testdata/psn_wrap.txt")
 	if err != nil {
@@ -125,13 +127,14 @@ func TestForms(t *testing.T) {
 	}
 	list, link := records(t, "psn_wrap.pcap")
 	for name, b := range map[string][]byte{
-		"pcap, little-endian":             classic(binary.LittleEndian, false, link, list),
-		"pcap, big-endian":                classic(binary.BigEndian, false, link, list),
-		"pcap, nanoseconds":               classic(binary.LittleEndian, true, link, list),
-		"pcap, nanoseconds, big-endian":   classic(binary.BigEndian, true, link, list),
-		"pcapng, little-endian":           ng(binary.LittleEndian, link, list),
-		"pcapng, big-endian":              ng(binary.BigEndian, link, list),
-		"pcapng, two sections of another": append(ng(binary.BigEndian, link, list[:5]), ng(binary.LittleEndian, link, list[5:])...),
+		"pcap, little-endian":           classic(binary.LittleEndian, false, link, list),
+		"pcap, big-endian":              classic(binary.BigEndian, false, link, list),
+		"pcap, nanoseconds":             classic(binary.LittleEndian, true, link, list),
+		"pcap, nanoseconds, big-endian": classic(binary.BigEndian, true, link, list),
+		"pcapng, little-endian":         ng(binary.LittleEndian, link, list),
+		"pcapng, big-endian":            ng(binary.BigEndian, link, list),
+		"pcapng, sections of both byte orders": append(ng(binary.BigEndian, link, list[:5]),
+			ng(binary.LittleEndian, link, list[5:])...),
 	} {
 		if status, out, errs := explainBytes(t, b); status != 0 || out != string(want) {
 			t.Errorf("%s: status %d %s\n%s", name, status, errs, out)
@@ -139,8 +142,9 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// A capture of the beginnings of packets gives the same ladder; only of datagrams of connection management it cannot tell more than that they are there.
-func TestBeginnings(t *testing.T) {
+// A capture of truncated packets gives the same ladder. Only the content of connection management datagrams
+// is lost.
+func TestTruncatedPackets(t *testing.T) {
 	for name, cutAt := range map[string]int{"psn_wrap": 80, "rc_loss": 100, "atomic_cas": 90} {
 		want, err := os.ReadFile("testdata/" + name + ".txt")
 		if err != nil {
@@ -164,7 +168,7 @@ func TestBeginnings(t *testing.T) {
 	}
 }
 
-// What is not RoCE, or not whole, is counted and left out.
+// Packets that are not RoCE or not complete are counted and skipped.
 func TestOtherPackets(t *testing.T) {
 	list, link := records(t, "psn_wrap.pcap")
 	roce := list[0].data
@@ -203,10 +207,12 @@ func TestOtherPackets(t *testing.T) {
 	}
 }
 
-// A capture that ends anywhere shows the packets before that. It either ends between two packets or is said to be cut.
+// A file that ends anywhere shows the packets before its end. Either it ends between two packets or an
+// error reports the truncation.
 func TestCutAnywhere(t *testing.T) {
 	list, link := records(t, "cm_reject.pcap")
-	for name, b := range map[string][]byte{"pcap": classic(binary.LittleEndian, false, link, list), "pcapng": ng(binary.LittleEndian, link, list)} {
+	for name, b := range map[string][]byte{"pcap": classic(binary.LittleEndian, false, link, list),
+		"pcapng": ng(binary.LittleEndian, link, list)} {
 		clean := 0
 		for n := range len(b) {
 			status, out, errs := explainBytes(t, b[:n])
@@ -214,7 +220,8 @@ func TestCutAnywhere(t *testing.T) {
 				clean++
 				continue
 			}
-			if !strings.Contains(errs, "middle of a packet") && !strings.Contains(errs, "header") && !strings.Contains(errs, "damaged") &&
+			if !strings.Contains(errs, "middle of a packet") && !strings.Contains(errs, "header") &&
+				!strings.Contains(errs, "damaged") &&
 				!strings.Contains(errs, "no readable pcapng") && !strings.Contains(errs, "neither pcapng nor pcap") {
 				t.Errorf("%s cut at %d: %q", name, n, errs)
 			}
@@ -223,15 +230,16 @@ func TestCutAnywhere(t *testing.T) {
 			}
 		}
 		if clean > 5 {
-			t.Errorf("%s: %d ends are not noticed", name, clean)
+			t.Errorf("%s: %d truncations are not reported", name, clean)
 		}
 	}
 }
 
-// Files with random damage are read or refused, without much memory.
+// Files with random damage are read or rejected, with bounded memory.
 func TestDamagedFiles(t *testing.T) {
 	list, link := records(t, "rping.pcap")
-	whole := [][]byte{classic(binary.LittleEndian, false, link, list), ng(binary.LittleEndian, link, list), ng(binary.BigEndian, link, list)}
+	whole := [][]byte{classic(binary.LittleEndian, false, link, list), ng(binary.LittleEndian, link, list),
+		ng(binary.BigEndian, link, list)}
 	rng := rand.New(rand.NewPCG(7, 7))
 	var before, after runtime.MemStats
 	for i := range 600 {
@@ -252,23 +260,25 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
-// A block or packet that says it is huge is refused, with its place in the file.
+// A block or packet with a huge length is rejected with its offset in the file.
 func TestHugeLengths(t *testing.T) {
 	list, link := records(t, "cm_reject.pcap")
 	b := ng(binary.LittleEndian, link, list)
 	second := len(b) - (12 + 20 + (len(list[1].data)+3)&^3)
-	for at, want := range map[int]string{second + 4: "a block of 4294967280 bytes", second + 8: "a packet of interface 4294967280", second + 20: "a packet of 4294967280 bytes"} {
+	for at, want := range map[int]string{second + 4: "a block of 4294967280 bytes",
+		second + 8: "a packet of interface 4294967280", second + 20: "a packet of 4294967280 bytes"} {
 		bad := bytes.Clone(b)
 		binary.LittleEndian.PutUint32(bad[at:], 0xfffffff0)
 		status, out, errs := explainBytes(t, bad)
-		if place := fmt.Sprintf("at byte %d", second); status != 1 || !strings.Contains(errs, want) || !strings.Contains(errs, place) || !strings.Contains(out, "CM REQ") {
+		if place := fmt.Sprintf("at byte %d", second); status != 1 || !strings.Contains(errs, want) ||
+			!strings.Contains(errs, place) || !strings.Contains(out, "CM REQ") {
 			t.Errorf("status %d %s, want %s %s\n%s", status, errs, want, place, out)
 		}
 	}
 	p := classic(binary.LittleEndian, false, link, list)
-	binary.LittleEndian.PutUint32(p[16:], 0xffffffff)    // the longest that is captured
-	binary.LittleEndian.PutUint32(p[24+8:], 0xfffffff0)  // the first packet
-	binary.LittleEndian.PutUint32(p[24+12:], 0xfffffff0) // as it was on the wire
+	binary.LittleEndian.PutUint32(p[16:], 0xffffffff)    // snaplen
+	binary.LittleEndian.PutUint32(p[24+8:], 0xfffffff0)  // captured length of the first packet
+	binary.LittleEndian.PutUint32(p[24+12:], 0xfffffff0) // its original length
 	want := "exceeds"
 	if strconv.IntSize == 32 {
 		want = "does not fit in int"
@@ -278,7 +288,7 @@ func TestHugeLengths(t *testing.T) {
 	}
 }
 
-// The picture is XML whatever the capture says, with an arrow for each step.
+// The picture is valid XML with an arrow for each step.
 func TestSVGIsXML(t *testing.T) {
 	for _, name := range []string{"rc_loss", "rping", "cm_reject", "rping_ipv6", "mckey"} {
 		svg := filepath.Join(t.TempDir(), "x.svg")

@@ -7,25 +7,26 @@ import (
 	"strings"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/printable"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// A step is one line of the ladder: a message of one or more packets, an answer, a management datagram.
+// A step is one line of the ladder: a message of one or more packets, a response, or a management datagram.
 type step struct {
 	at       time.Duration // since the first packet
 	src, dst netip.Addr
-	qpn      uint32 // that it goes to
+	qpn      uint32 // destination
 	text     string
 	packets  int
-	notes    []string // what is unusual
-	own      int      // how many of them its own capture has
+	notes    []string // remarks on retransmissions, errors and drops
+	own      int      // how many notes come from its own capture
 	bytes    int
-	op       wire.Opcode // of its first packet
-	first    uint32      // PSN
+	op       wire.Opcode // of the first packet
+	first    uint32      // PSN of the first packet
 	last     uint32
-	open     bool // its last packet has not come
+	open     bool // the last packet has not been seen
 }
 
 // flow is the direction to a QP.
@@ -34,13 +35,13 @@ type flow struct {
 	qpn      uint32
 }
 
-// ladder makes steps of packets.
+// ladder combines packets into steps.
 type ladder struct {
 	steps   []*step
 	begun   time.Time
-	running map[flow]*step  // messages whose end has not come
+	running map[flow]*step  // messages whose last packet has not been seen
 	highest map[flow]uint32 // the PSN after the last new request
-	recent  []*packet       // to tell the two sights of one packet
+	recent  []*packet       // to detect the second sight of a packet
 	packets int
 	naks    int
 	rnrs    int
@@ -51,10 +52,12 @@ func newLadder() *ladder {
 	return &ladder{running: make(map[flow]*step), highest: make(map[flow]uint32)}
 }
 
-// seenRecently is how many packets may lie between two sights of one, when both ends are in the capture.
+// seenRecently is the largest number of packets between the two sights of one packet when both ends are
+// captured.
 const seenRecently = 256
 
-// twice tells whether the packet is in the capture already, as the other end saw it. What that end says of it goes to the step.
+// twice reports whether the other end's capture already has the packet. It adds the receiver's comment to
+// the step.
 func (l *ladder) twice(p *packet) bool {
 	if !p.inbound && !p.outbound {
 		return false
@@ -63,7 +66,7 @@ func (l *ladder) twice(p *packet) bool {
 		if q.inbound != p.inbound && q.src == p.src && q.dst == p.dst && string(q.data) == string(p.data) {
 			l.recent = append(l.recent[:i], l.recent[i+1:]...)
 			if _, why, ok := strings.Cut(p.comment, "; "); ok && len(l.steps) > 0 && p.inbound {
-				l.note(p, why)
+				l.note(p, printable.Text(why))
 			}
 			return true
 		}
@@ -75,7 +78,7 @@ func (l *ladder) twice(p *packet) bool {
 	return false
 }
 
-// note finds the step of a packet that was seen before.
+// note adds a comment to the step of a packet that was seen before.
 func (l *ladder) note(p *packet, why string) {
 	h := p.data.BTH()
 	for i := len(l.steps) - 1; i >= max(0, len(l.steps)-seenRecently); i-- {
@@ -87,7 +90,7 @@ func (l *ladder) note(p *packet, why string) {
 	}
 }
 
-// add takes a packet.
+// add adds a packet.
 func (l *ladder) add(p *packet) {
 	if l.twice(p) {
 		return
@@ -101,7 +104,8 @@ func (l *ladder) add(p *packet) {
 	op := h.Opcode()
 	notes := l.notes(p, f)
 	l.advance(f, h)
-	if s := l.running[f]; s != nil && !op.Is(wire.Start) && h.PSN() == (s.last+1)&0xffffff && op.Is(wire.Response) == s.op.Is(wire.Response) &&
+	if s := l.running[f]; s != nil && !op.Is(wire.Start) && h.PSN() == (s.last+1)&0xffffff &&
+		op.Is(wire.Response) == s.op.Is(wire.Response) &&
 		slices.Equal(notes, s.notes[:s.own]) {
 		s.packets++
 		s.bytes += len(p.data.Payload())
@@ -125,7 +129,8 @@ func (l *ladder) add(p *packet) {
 	l.steps = append(l.steps, s)
 }
 
-// advance remembers how far requests have come. Answers have the numbers of the other direction's requests.
+// advance records the highest request PSN of a flow. Responses carry the PSNs of the other direction's
+// requests.
 func (l *ladder) advance(f flow, h wire.BTH) {
 	op := h.Opcode()
 	if op.Is(wire.Response) || op.Operation() == wire.Ack {
@@ -136,15 +141,16 @@ func (l *ladder) advance(f flow, h wire.BTH) {
 	}
 }
 
-// notes says what is unusual about a packet, and counts it.
+// notes returns the remarks on a packet and counts them.
 func (l *ladder) notes(p *packet, f flow) (notes []string) {
 	h := p.data.BTH()
 	if _, why, ok := strings.Cut(p.comment, "; "); ok {
-		notes = append(notes, why)
+		notes = append(notes, printable.Text(why))
 		if strings.HasPrefix(why, "sent again") {
 			l.again++
 		}
-	} else if next, ok := l.highest[f]; ok && reliable(h.Opcode()) && !h.Opcode().Is(wire.Response) && h.Opcode().Operation() != wire.Ack {
+	} else if next, ok := l.highest[f]; ok && reliable(h.Opcode()) && !h.Opcode().Is(wire.Response) &&
+		h.Opcode().Operation() != wire.Ack {
 		if back := (next - 1 - h.PSN()) & 0xffffff; back < 1<<23 && p.comment == "" {
 			notes = append(notes, "sent again")
 			l.again++
@@ -161,7 +167,7 @@ func reliable(op wire.Opcode) bool {
 	return t == wire.ReadRequest.Transport() || t == wire.Opcode(0xa0)
 }
 
-// describe names a packet.
+// describe returns the text of a packet.
 func (l *ladder) describe(p *packet) string {
 	h := p.data.BTH()
 	op := h.Opcode()
@@ -208,7 +214,7 @@ func (l *ladder) describe(p *packet) string {
 	return name
 }
 
-// kindOf is an opcode without its place in the message.
+// kindOf returns the operation of an opcode without first, middle or last.
 func kindOf(op wire.Opcode) string {
 	switch {
 	case op.Is(wire.IsSend):
@@ -243,7 +249,7 @@ func nakName(syndrome uint8) string {
 	return fmt.Sprintf("0x%02x", syndrome)
 }
 
-// management names a datagram of connection management.
+// management returns the text of a connection management datagram.
 func management(p *packet) string {
 	if p.cut {
 		return "management datagram, of which only the beginning was captured"
@@ -256,7 +262,7 @@ func management(p *packet) string {
 	return "management datagram"
 }
 
-// line is the step's text with its packets.
+// line returns the step's text with its packets.
 func (s *step) line() string {
 	t := s.text
 	if s.op.Is(wire.HasData) && s.qpn != wire.GSIQPN {

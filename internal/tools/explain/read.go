@@ -22,15 +22,15 @@ import (
 type packet struct {
 	at       time.Time
 	src, dst netip.Addr
-	data     wire.Packet // BTH to pad
+	data     wire.Packet // from BTH to pad
 	comment  string
-	outbound bool // as the capture says
+	outbound bool // direction in the capture
 	inbound  bool
 	badICRC  bool
-	cut      bool // only its beginning was captured: what is missing of data is 0
+	cut      bool // truncated: the missing bytes of data are 0
 }
 
-// source reads packets of a capture.
+// source reads the packets of a capture.
 type source interface {
 	next() (data []byte, at time.Time, link layers.LinkType, comment string, direction int, err error)
 }
@@ -41,7 +41,7 @@ const (
 	outbound    = 2
 )
 
-// open finds out what kind of file it is.
+// open detects the file format.
 func open(r io.Reader) (source, error) {
 	b := bufio.NewReaderSize(r, 1<<18)
 	head, err := b.Peek(4)
@@ -54,7 +54,8 @@ func open(r io.Reader) (source, error) {
 		return nil, fmt.Errorf("the capture is empty or shorter than its header; is it still being written?")
 	}
 	if binary.LittleEndian.Uint32(head) == pcapngMagic {
-		ng, err := pcapgo.NewNgReader(&checked{r: b, order: binary.LittleEndian}, pcapgo.NgReaderOptions{WantMixedLinkType: true, SkipUnknownVersion: true})
+		ng, err := pcapgo.NewNgReader(&checked{r: b, order: binary.LittleEndian},
+			pcapgo.NgReaderOptions{WantMixedLinkType: true, SkipUnknownVersion: true})
 		if err != nil {
 			return nil, fmt.Errorf("no readable pcapng file: %w", err)
 		}
@@ -62,10 +63,13 @@ func open(r io.Reader) (source, error) {
 	}
 	classic, err := pcapgo.NewReader(b)
 	if err != nil {
-		return nil, fmt.Errorf("neither pcapng nor pcap (it begins with %x); record with VERBENA_PCAP, verbena capture, tcpdump or Wireshark", head)
+		return nil,
+			fmt.Errorf(
+				"neither pcapng nor pcap (it begins with %x); record with VERBENA_PCAP, verbena capture, tcpdump or Wireshark",
+				head)
 	}
 	if classic.Snaplen() > mostBlock {
-		classic.SetSnaplen(mostBlock) // the reader makes room for what a packet says of itself
+		classic.SetSnaplen(mostBlock) // pcapgo allocates as much memory as a packet claims to need
 	}
 	return &pcapSource{classic}, nil
 }
@@ -92,15 +96,16 @@ func (s *ngSource) next() (data []byte, at time.Time, link layers.LinkType, comm
 
 type pcapSource struct{ r *pcapgo.Reader }
 
-func (s *pcapSource) next() (data []byte, at time.Time, link layers.LinkType, comment string, direction int, err error) {
+func (s *pcapSource) next() (data []byte, at time.Time, link layers.LinkType, comment string, direction int,
+	err error) {
 	data, ci, err := s.r.ReadPacketData()
 	return data, ci.Timestamp, s.r.LinkType(), "", 0, err
 }
 
-// errCut says that the file ends inside a packet.
-var errCut = errors.New("the capture ends in the middle of a packet; what comes before it is shown")
+// errCut reports that the file ends inside a packet.
+var errCut = errors.New("the capture ends in the middle of a packet; the packets before it are shown")
 
-// each calls f for each RoCEv2 packet and returns how many others there were.
+// each calls f for each RoCEv2 packet and returns the number of other packets.
 func each(s source, f func(*packet)) (others int, err error) {
 	for {
 		data, at, link, comment, direction, err := s.next()
@@ -122,7 +127,7 @@ func each(s source, f func(*packet)) (others int, err error) {
 	}
 }
 
-// decode takes the headers below the BTH off.
+// decode removes the headers below the BTH.
 func decode(data []byte, link layers.LinkType) (*packet, bool) {
 	var kind gopacket.Decoder = link
 	if link == layers.LinkTypeRaw || link == layers.LinkTypeIPv4 || link == layers.LinkTypeIPv6 {
@@ -150,7 +155,7 @@ func decode(data []byte, link layers.LinkType) (*packet, bool) {
 		return nil, false
 	}
 	b := u.Payload
-	n := int(u.Length) - 8 // on the wire
+	n := int(u.Length) - 8 // the length on the wire
 	if len(b) < wire.BTHLen || n < wire.BTHLen+wire.ICRCLen || len(b) > n {
 		return nil, false
 	}

@@ -9,7 +9,7 @@ import (
 const (
 	svgWidth, svgTop, svgStep = 900, 60, 34
 	svgLeft, svgRight         = 130, 770
-	svgMost                   = 2000 // steps; a picture of more is of no use
+	svgMost                   = 2000 // more steps would make an unreadable picture
 )
 
 // svg draws the ladder: the two ends as lines, each step as an arrow.
@@ -17,8 +17,12 @@ func (l *ladder) svg() []byte {
 	steps := l.steps[:min(len(l.steps), svgMost)]
 	var b bytes.Buffer
 	height := svgTop + svgStep*(len(steps)+2)
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="11">`+"\n", svgWidth, height)
-	b.WriteString(`<defs><marker id="head" markerWidth="9" markerHeight="8" refX="8" refY="4" orient="auto"><path d="M0,0 L9,4 L0,8 z"/></marker></defs>` + "\n")
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="11">`+"\n",
+		svgWidth, height)
+	b.WriteString(
+		`<defs><marker id="head" markerWidth="9" markerHeight="8" refX="8" refY="4" orient="auto">` +
+			`<path d="M0,0 L9,4 L0,8 z"/></marker></defs>` + "\n")
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="white"/>`+"\n", svgWidth, height)
 	for _, x := range []int{svgLeft, svgRight} {
 		fmt.Fprintf(&b, `<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="gray"/>`+"\n", x, svgTop-10, x, height-svgStep)
@@ -28,7 +32,8 @@ func (l *ladder) svg() []byte {
 		y := svgTop + svgStep*(i+1)
 		if i == 0 || !samePair(s, steps[i-1]) {
 			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle" font-weight="bold">%v</text>`, svgLeft, y-svgStep, left)
-			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle" font-weight="bold">%v</text>`+"\n", svgRight, y-svgStep, right)
+			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle" font-weight="bold">%v</text>`+"\n", svgRight, y-svgStep,
+				right)
 		}
 		from, to := svgLeft, svgRight
 		if s.src != left || left == s.dst && l.answers(i) {
@@ -43,7 +48,8 @@ func (l *ladder) svg() []byte {
 		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle" fill="%s">%s</text>`+"\n", (svgLeft+svgRight)/2, y-4, color,
 			html.EscapeString(fmt.Sprintf("QP 0x%06x: %s", s.qpn, s.line())))
 		for _, n := range s.notes {
-			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle" fill="%s" font-size="10">%s</text>`+"\n", (svgLeft+svgRight)/2, y+11, color,
+			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle" fill="%s" font-size="10">%s</text>`+"\n",
+				(svgLeft+svgRight)/2, y+11, color,
 				html.EscapeString(n))
 		}
 	}

@@ -4,11 +4,11 @@ import "strings"
 
 // A block is a fenced block of Go code.
 type block struct {
-	line  int // of the page, on which it begins
+	line  int // line number at which it begins
 	lines []string
 }
 
-// split takes the fenced blocks of code out of a page, which leaves empty lines, and returns those of Go.
+// split replaces the fenced blocks of a page by empty lines, and returns the Go blocks.
 func split(lines []string) (prose []string, code []block) {
 	fenced, isGo := false, false
 	for i, line := range lines {
@@ -32,7 +32,7 @@ func split(lines []string) (prose []string, code []block) {
 	return prose, code
 }
 
-// quoted tells whether a block is a piece of one of the files, which may be indented more than the block.
+// quoted reports whether a block occurs in one of the files, possibly indented further.
 func (b block) quoted(files [][]string) bool {
 	for _, lines := range files {
 		for i := range lines {
@@ -44,7 +44,7 @@ func (b block) quoted(files [][]string) bool {
 	return false
 }
 
-// at tells whether the lines begin with the block.
+// at reports whether the lines begin with the block.
 func (b block) at(lines []string) bool {
 	if len(b.lines) == 0 || len(lines) < len(b.lines) {
 		return false

@@ -1,5 +1,8 @@
-// Mdlinks checks the Markdown pages below a folder: that relative links lead to a file, and those with a fragment to a heading of it; and
-// that each block of Go code is a piece of a Go file of the project, where the compiler and the tests see it: mdlinks [FOLDER]
+// Mdlinks checks the Markdown pages below a folder: relative links must lead to a file, those with a
+// fragment to a heading in it, and each block of Go code must occur in a Go file of the project, so that it
+// is compiled and tested.
+//
+//	mdlinks [FOLDER]
 package main
 
 import (
@@ -32,11 +35,11 @@ func main() {
 // A page is a Markdown file.
 type page struct {
 	path  string
-	lines []string // those of code are blanked
+	lines []string // without those of code blocks
 	code  []block
 }
 
-// check returns one line for each link that leads nowhere and each block of code that is quoted from nowhere.
+// check returns one line for each broken link and each block of Go code that occurs in no Go file.
 func check(root string) (broken []string, err error) {
 	var pages []page
 	var source [][]string
@@ -65,7 +68,8 @@ func check(root string) (broken []string, err error) {
 		broken = append(broken, p.links()...)
 		for _, b := range p.code {
 			if !b.quoted(source) {
-				broken = append(broken, fmt.Sprintf("%s:%d: this code is in no Go file: quote some that is compiled", p.path, b.line))
+				broken = append(broken, fmt.Sprintf("%s:%d: this code is in no Go file: quote code that is compiled", p.path,
+					b.line))
 			}
 		}
 	}
@@ -74,7 +78,7 @@ func check(root string) (broken []string, err error) {
 
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// links returns one line for each link of a page that leads nowhere.
+// links returns one line for each broken link of a page.
 func (p page) links() (broken []string) {
 	for i, line := range p.lines {
 		for _, m := range link.FindAllStringSubmatch(line, -1) {
@@ -101,7 +105,7 @@ var (
 	linked  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )
 
-// hasHeading tells whether a page has a heading to which GitHub gives that fragment.
+// hasHeading reports whether a page has a heading to which GitHub assigns this fragment.
 func hasHeading(path, fragment string) bool {
 	text, err := os.ReadFile(path)
 	if err != nil {

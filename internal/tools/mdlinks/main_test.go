@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// write makes a folder with these files.
+// write creates a folder with these files.
 func write(t *testing.T, files map[string]string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -19,7 +19,7 @@ func write(t *testing.T, files map[string]string) (dir string) {
 	return dir
 }
 
-// complains compares what is found with what the findings shall end with.
+// complains compares the findings with the expected endings.
 func complains(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	broken, err := check(dir)
@@ -38,30 +38,33 @@ func complains(t *testing.T, dir string, want ...string) {
 
 func TestLinks(t *testing.T) {
 	dir := write(t, map[string]string{
-		"page.md":  "[a](other.md#a-part) [b](https://example.org/x) [c](#here)\n\n[d](missing.md) ![e](pics/none.png)\n# Here\n",
+		"page.md": "[a](other.md#a-part) [b](https://example.org/x) [c](#here)\n\n" +
+			"[d](missing.md) ![e](pics/none.png)\n# Here\n",
 		"other.md": "[up](page.md)\n```sh\n# not a heading [x](y)\n```\n## A `part`?\n## A part\n## [Linked](page.md) part\n",
 		"third.md": "[1](other.md#a-part-1) [2](other.md#linked-part) [3](other.md#not-a-heading-x) [4](#there)\n",
 		"note.txt": "[x](y)",
 	})
 	complains(t, dir,
 		"page.md:3: no such page: missing.md", "page.md:3: no such page: pics/none.png",
-		"third.md:1: the page has no such heading: other.md#not-a-heading-x", "third.md:1: the page has no such heading: #there")
+		"third.md:1: the page has no such heading: other.md#not-a-heading-x",
+		"third.md:1: the page has no such heading: #there")
 }
 
 func TestCodeIsQuoted(t *testing.T) {
 	dir := write(t, map[string]string{
 		"main.go": "package main\n\nfunc main() {\n\tif true {\n\t\tprintln(1)\n\n\t\tprintln(2)\n\t}\n}\n",
 		"good.md": "```go\nif true {\n\tprintln(1)\n\n\tprintln(2)\n}\n```\n```go\nprintln(1)\n```\n```sh\nls\n```\n",
-		"page.md": "text\n```go\nprintln(1)\nprintln(2)\n```\n```go\nif true {\nprintln(1)\n```\n```go\nrintln(1)\n```\n```go\n```\n",
+		"page.md": "text\n```go\nprintln(1)\nprintln(2)\n```\n```go\nif true {\nprintln(1)\n```\n" +
+			"```go\nrintln(1)\n```\n```go\n```\n",
 	})
 	complains(t, dir,
-		"page.md:3: this code is in no Go file: quote some that is compiled",
-		"page.md:7: this code is in no Go file: quote some that is compiled",
-		"page.md:11: this code is in no Go file: quote some that is compiled",
-		"page.md:14: this code is in no Go file: quote some that is compiled")
+		"page.md:3: this code is in no Go file: quote code that is compiled",
+		"page.md:7: this code is in no Go file: quote code that is compiled",
+		"page.md:11: this code is in no Go file: quote code that is compiled",
+		"page.md:14: this code is in no Go file: quote code that is compiled")
 }
 
-// TestThisRepository keeps the project's own pages whole.
+// TestThisRepository checks the project's own pages.
 func TestThisRepository(t *testing.T) {
 	broken, err := check("../../..")
 	if err != nil {

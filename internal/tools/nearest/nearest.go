@@ -1,5 +1,5 @@
-// Package nearest opens the device that reaches a peer, for tools whose user named none. Before there is a peer it tells whether any device
-// could. It imports verbs.
+// Package nearest opens the device that reaches a peer, for tools without an explicit device, and checks
+// before a peer is known whether any device is suitable. It imports verbs.
 package nearest
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Open opens the device that has the local address from which the system would talk to the peer; if none has, the first one that
-// can reach the peer.
+// Open opens the device that has the system's source address for the peer, or else the first device that
+// can reach it.
 func Open(peer netip.Addr) (*verbs.Context, error) {
 	devices, err := verbs.Devices()
 	if err != nil && len(devices) == 0 {
@@ -53,8 +53,8 @@ func Open(peer netip.Addr) (*verbs.Context, error) {
 	return nil, fmt.Errorf("no device reaches %s: %w", peer, errors.Join(errs...))
 }
 
-// Check is an error if there is no device of this name, any if it is empty, that has such a port with such a GID index; none if that is below 0. A
-// server says so before it waits.
+// Check returns an error unless the named device, or any device if name is empty, has this port and this
+// GID index. A negative gidIndex is not checked. A server calls it before it waits.
 func Check(name string, port uint8, gidIndex int) error {
 	if name != "" {
 		ctx, err := verbs.Open(name)
@@ -67,7 +67,7 @@ func Check(name string, port uint8, gidIndex int) error {
 	devices, err := verbs.Devices()
 	if len(devices) == 0 {
 		if err == nil {
-			err = errors.New("no IB devices found; verbena doctor says why")
+			err = errors.New("no IB devices found: run verbena doctor")
 		}
 		return err
 	}
@@ -86,15 +86,15 @@ func Check(name string, port uint8, gidIndex int) error {
 	return errors.Join(errs...)
 }
 
-// Instead is a clause on the devices that there are.
+// Instead returns a clause that lists the available devices.
 func Instead(devices []*verbs.Device) string {
 	if len(devices) == 0 {
-		return "; there is none: verbena doctor says why"
+		return "; there is none: run verbena doctor"
 	}
 	return "; there are " + strings.Join(Names(devices), ", ")
 }
 
-// Names are those of devices.
+// Names returns the names of the devices.
 func Names(devices []*verbs.Device) []string {
 	names := make([]string, len(devices))
 	for i, d := range devices {
@@ -111,7 +111,7 @@ func has(ctx *verbs.Context, port uint8, gidIndex int) error {
 	return err
 }
 
-// sourceFor is the address from which the system would send to the peer; invalid if it cannot.
+// sourceFor returns the system's source address for the peer; invalid if there is no route.
 func sourceFor(peer netip.Addr) netip.Addr {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, 4791)))
 	if err != nil {

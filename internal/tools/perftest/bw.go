@@ -7,7 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// stream is one run of bandwidth.
+// stream is the bandwidth test of one size.
 type stream struct {
 	*run
 	size      int
@@ -20,15 +20,15 @@ type stream struct {
 	doneTimes []time.Duration
 	begun     time.Time
 	began     bool
-	ended     time.Duration // of a receiver
-	sampled   uint64        // with -D: messages within the margins
+	ended     time.Duration // of a receiver: when the last message arrived
+	sampled   uint64        // with -D: messages between the margins
 	wcs       [64]verbs.WC
-	wait      *patience
+	wait      *waiter
 	timer     int
 	phase     phase
 }
 
-// phase of -D.
+// phase is the progress of a test with -D.
 type phase int
 
 const (
@@ -91,7 +91,8 @@ func (r *run) bandwidthOf(size int) error {
 	return nil
 }
 
-// watch is what the server of a test does that is the client's alone: wait, and show the client's result.
+// watch is the server's side of a test that only the client measures: it waits and prints the client's
+// result.
 func (r *run) watch() error {
 	if err := r.sync(); err != nil {
 		return err
@@ -104,7 +105,7 @@ func (r *run) watch() error {
 	return nil
 }
 
-// prepare makes the requests for messages of a size and posts receives.
+// prepare builds the requests for messages of a size and posts receives.
 func (r *run) prepare(size int) error {
 	for i, e := range r.qps {
 		e.posted, e.done, e.rposted, e.rgot, e.spare, e.unsignaled = 0, 0, 0, 0, 0, 0
@@ -131,7 +132,7 @@ func (r *run) prepare(size int) error {
 	return nil
 }
 
-// request is the one that is posted again and again.
+// request returns the request that is posted repeatedly.
 func (r *run) request(e *end, size int) verbs.SendWR {
 	wr := verbs.SendWR{SGList: e.sge[:], RemoteAddr: e.remote.vaddr, RKey: e.remote.rkey}
 	switch r.verb {
@@ -153,7 +154,7 @@ func (r *run) request(e *end, size int) verbs.SendWR {
 	return wr
 }
 
-// flow sends and receives until everything is done or the time is over.
+// flow sends and receives until all messages are complete or the time is over.
 func (s *stream) flow() error {
 	if s.duration == 0 {
 		s.total, s.rtotal = s.iters*s.numQP, s.iters*s.numQP
@@ -165,7 +166,7 @@ func (s *stream) flow() error {
 	if sends {
 		s.begin()
 	}
-	s.wait = s.patience("a completion")
+	s.wait = s.newWaiter("a completion")
 	for s.goesOn(sends, receives) {
 		some := false
 		if sends {
@@ -189,7 +190,7 @@ func (s *stream) flow() error {
 		}
 		switch {
 		case some:
-			if err := s.wait.came(); err != nil {
+			if err := s.wait.progress(); err != nil {
 				return err
 			}
 		case s.events:
@@ -208,19 +209,22 @@ func (s *stream) flow() error {
 	return nil
 }
 
-// lost tells whether the messages that are missing will not come any more. UC and UD do not repeat them, and a peer that has sent
-// them all does not tell.
+// lost reports whether the missing messages are lost. UC and UD do not retransmit them, and a peer that has
+// sent all of them does not report it.
 func (s *stream) lost() bool {
-	if s.typ == verbs.QPTypeRC || s.got == 0 || s.wait.spins%1024 != 0 || time.Since(s.wait.since) < lostAfter || s.sends() && s.done < s.total {
+	if s.typ == verbs.QPTypeRC || s.got == 0 || s.wait.spins%1024 != 0 || time.Since(s.wait.since) < lostAfter ||
+		s.sends() && s.done < s.total {
 		return false
 	}
-	fmt.Fprintf(s.env.Stderr, "%s: %d of %d messages came, the others were lost; %s does not repeat them: use fewer or smaller ones, or more receives (-r)\n",
+	fmt.Fprintf(s.env.Stderr,
+		"%s: %d of %d messages arrived, the others were lost; %s does not retransmit them: "+
+			"use fewer or smaller ones, or more receives (-r)\n",
 		s.name, s.got, s.rtotal, connectionName(s.typ))
 	s.rtotal = s.got
 	return true
 }
 
-// lostAfter is how long a message of UC and UD may be late.
+// lostAfter is the time after which a message of UC or UD counts as lost.
 const lostAfter = 3 * time.Second
 
 // begin starts the clock.
@@ -239,7 +243,7 @@ func (s *stream) goesOn(sends, receives bool) bool {
 	return s.phase != over
 }
 
-// tick moves -D on.
+// tick advances the phase of -D.
 func (s *stream) tick(t time.Duration) {
 	d, m := seconds(s.duration), seconds(s.margin)
 	switch {
@@ -257,7 +261,7 @@ func (s *stream) post() (some bool, err error) {
 	for i, e := range s.qps {
 		for e.posted-e.done+s.postList <= s.txDepth && (s.duration > 0 || e.posted < s.iters) {
 			for k := range e.wrs {
-				s.mark(e, &e.wrs[k], i)
+				s.markSignaled(e, &e.wrs[k], i)
 			}
 			if s.postTimes != nil {
 				now := time.Since(s.begun)
@@ -275,8 +279,9 @@ func (s *stream) post() (some bool, err error) {
 	return some, nil
 }
 
-// mark makes one of cqMod requests, and the last one, ask for a completion, which counts for those before it too.
-func (s *stream) mark(e *end, wr *verbs.SendWR, i int) {
+// markSignaled requests a completion for every cqMod-th request and for the last one. It also stands for
+// the requests before it.
+func (s *stream) markSignaled(e *end, wr *verbs.SendWR, i int) {
 	e.posted++
 	e.unsignaled++
 	wr.Flags &^= verbs.SendSignaled
@@ -287,7 +292,7 @@ func (s *stream) mark(e *end, wr *verbs.SendWR, i int) {
 	}
 }
 
-// complete takes completions of sends.
+// complete polls send completions.
 func (s *stream) complete() (int, error) {
 	n, err := s.sendCQ.Poll(s.wcs[:])
 	if err != nil || n == 0 {
@@ -314,7 +319,7 @@ func (s *stream) complete() (int, error) {
 	return n, nil
 }
 
-// receive takes completions of receives and posts receives again.
+// receive polls receive completions and reposts the receives.
 func (s *stream) receive() (int, error) {
 	n, err := s.recvCQ.Poll(s.wcs[:])
 	if err != nil || n == 0 {
@@ -348,7 +353,7 @@ func (s *stream) receive() (int, error) {
 func (s *stream) sleep() error { return s.wait.sleep(s.sends(), s.receives()) }
 
 // sleep waits until there may be completions.
-func (p *patience) sleep(sends, receives bool) error {
+func (p *waiter) sleep(sends, receives bool) error {
 	r := p.r
 	var idle [1]verbs.WC
 	arm := func(cq *verbs.CQ) error { return cq.ReqNotify(false) }
@@ -398,7 +403,7 @@ func (s *stream) report() bwReport {
 	return b
 }
 
-// least is the shortest time for a message, averaged over any run of messages.
+// least returns the shortest time per message, averaged over any run of messages.
 func (s *stream) least() time.Duration {
 	n := len(s.doneTimes)
 	step := 1 + n/2000

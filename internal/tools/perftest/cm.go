@@ -15,7 +15,7 @@ import (
 const (
 	resolveTime = 2 * time.Second
 	goodbye     = 2 * time.Second
-	// A server listens anew for the QPs of the test, so the first request for one may be refused.
+	// The server listens again for each QP of the test, so a first request may be rejected.
 	tries   = 10
 	between = 100 * time.Millisecond
 )
@@ -27,7 +27,7 @@ func (o *options) portSpace() rdmacm.PortSpace {
 	return rdmacm.PSTCP
 }
 
-// cmConnect makes the connection over which the ends talk.
+// cmConnect establishes the connection over which the ends exchange addresses.
 func (r *run) cmConnect() (*cmChannel, error) {
 	if r.server != "" {
 		var ch *cmChannel
@@ -67,12 +67,12 @@ func (r *run) cmListen(ps rdmacm.PortSpace) (*rdmacm.ID, error) {
 	}
 	if err != nil {
 		_ = id.Close()
-		return nil, fmt.Errorf("couldn't listen to port %d: %w; -p chooses another one", r.tcpPort, err)
+		return nil, fmt.Errorf("couldn't listen to port %d: %w; choose another one with -p", r.tcpPort, err)
 	}
 	return id, nil
 }
 
-// cmDial connects an ID to the server. prepare makes its QP.
+// cmDial connects an ID to the server. prepare creates its QP.
 func (r *run) cmDial(ps rdmacm.PortSpace, prepare func(*rdmacm.ID) error, param *rdmacm.ConnParam) (*rdmacm.ID, error) {
 	host, err := lookup.Addrs(r.stop, "ip4", r.server)
 	if err != nil {
@@ -107,13 +107,13 @@ func (r *run) cmDial(ps rdmacm.PortSpace, prepare func(*rdmacm.ID) error, param 
 	return id, nil
 }
 
-// cmQPs makes and connects the QPs of the test.
+// cmQPs creates and connects the QPs of the test.
 func (r *run) cmQPs() error {
 	var none dest
 	connect := r.cmAcceptQPs
 	if r.server != "" {
 		connect = r.cmDialQPs
-	} else if r.typ == verbs.QPTypeUD { // the port of the other space
+	} else if r.typ == verbs.QPTypeUD { // the port in the other port space
 		l, err := r.cmListen(rdmacm.PSUDP)
 		if err != nil {
 			return err
@@ -139,7 +139,7 @@ func (r *run) cmParam() *rdmacm.ConnParam {
 	return p
 }
 
-// adopt makes an ID's QP one of the test's.
+// adopt creates an ID's QP and adds it to the test's.
 func (r *run) adopt(id *rdmacm.ID) (*end, error) {
 	if err := id.CreateQP(r.pd, r.initAttr()); err != nil {
 		return nil, err
@@ -221,10 +221,11 @@ func (r *run) cmAcceptQPs() error {
 	return nil
 }
 
-// answersUD tells whether the server needs the client's address, which rdma_cm does not tell for datagrams.
+// answersUD reports whether the server needs the client's address, which rdma_cm does not carry for
+// datagrams.
 func (r *run) answersUD() bool { return r.typ == verbs.QPTypeUD && (r.duplex || r.lat) }
 
-// introduce tells the server our QP number, in a datagram.
+// introduce sends our QP number to the server, in a datagram.
 func (r *run) introduce(e *end) error {
 	if !r.answersUD() {
 		return nil
@@ -256,7 +257,7 @@ func (r *run) meet(e *end, at int) error {
 // one waits for one completion.
 func (r *run) one(cq *verbs.CQ) (verbs.WC, error) {
 	var wcs [1]verbs.WC
-	w := r.patience("a datagram")
+	w := r.newWaiter("a datagram")
 	for {
 		n, err := cq.Poll(wcs[:])
 		if err == nil && n == 1 {

@@ -1,13 +1,15 @@
-// Package perftest is the ib_*_bw and ib_*_lat programs: bandwidth and latency of SEND, WRITE, READ and atomics.
+// Package perftest has the ib_*_bw and ib_*_lat programs: bandwidth and latency of SEND, WRITE, READ and
+// atomics.
 //
-// Options, the exchange between the ends, what is sent and the columns of the results are those of perftest 6.06 (Debian 12's
-// perftest 4.5+0.17), so that either end may be a C program, with and without rdma_cm (-R). Beyond them the device and the GID are
-// chosen by the peer's address unless options name them, --json writes results for programs, and --plot draws them.
+// Options, the exchange between the ends, the traffic and the columns of the results are those of perftest
+// 6.06 (Debian 12's perftest 4.5+0.17), so either end may be a C program, with and without rdma_cm (-R). In
+// addition, the device and the GID are chosen by the peer's address unless options name them, --json writes
+// the results for programs, and --plot draws them.
 //
-//	options.go  the command line            peer.go   the exchange, over TCP or an RC connection
-//	run.go      the order of events         setup.go  buffers, queues, QPs; cm.go: those of rdma_cm
-//	bw.go       bandwidth                   lat.go    latency
-//	report.go   results as text             plot.go   as a picture
+//	options.go  the command line       peer.go   the exchange, over TCP or an RC connection
+//	run.go      the order of steps     setup.go  buffers, queues, QPs; cm.go: the same with rdma_cm
+//	bw.go       bandwidth              lat.go    latency
+//	report.go   results as text        plot.go   results as a picture
 //
 // It imports verbs, rdmacm, internal/lookup and internal/tools.
 package perftest
@@ -26,10 +28,10 @@ const (
 	atomic
 )
 
-// waits tells whether requests of the kind bring data back, and need READ resources.
+// waits reports whether responses carry data, so that requests need READ resources.
 func (v verb) waits() bool { return v == read || v == atomic }
 
-// A test is what distinguishes one of the programs.
+// A test is one of the programs.
 type test struct {
 	name string
 	verb verb
@@ -56,10 +58,11 @@ func (v verb) title() string {
 	return [...]string{"SEND", "RDMA WRITE", "RDMA READ", "atomic operations"}[v]
 }
 
-// heading is what the original prints.
+// heading returns the name that the C program prints.
 func (v verb) heading() string { return [...]string{"Send", "RDMA_Write", "RDMA_Read", "Atomic"}[v] }
 
-// access is what a QP and its region grant to the peer.
+// access returns the access flags of a QP and its region.
 func (v verb) access() verbs.AccessFlags {
-	return verbs.AccessLocalWrite | [...]verbs.AccessFlags{0, verbs.AccessRemoteWrite, verbs.AccessRemoteRead, verbs.AccessRemoteAtomic}[v]
+	return verbs.AccessLocalWrite | [...]verbs.AccessFlags{0, verbs.AccessRemoteWrite, verbs.AccessRemoteRead,
+		verbs.AccessRemoteAtomic}[v]
 }

@@ -19,15 +19,15 @@ func (r *run) latency() error {
 	return nil
 }
 
-// rally is one run of latency.
+// rally is the latency test of one size.
 type rally struct {
 	*run
 	e       *end
-	times   []time.Duration // when each message was posted
+	times   []time.Duration // posting time of each message
 	begun   time.Time
 	sampled uint64
-	busy    int // sends without completion
-	wait    *patience
+	busy    int // sends without a completion
+	wait    *waiter
 	wcs     [4]verbs.WC
 }
 
@@ -40,7 +40,7 @@ func (r *run) latencyOf(size int) error {
 			return err
 		}
 	}
-	l := &rally{run: r, e: r.qps[0], begun: time.Now(), wait: r.patience("the peer's message")}
+	l := &rally{run: r, e: r.qps[0], begun: time.Now(), wait: r.newWaiter("the peer's message")}
 	if r.duration == 0 {
 		l.times = make([]time.Duration, 0, r.iters)
 	}
@@ -60,7 +60,7 @@ func (r *run) latencyOf(size int) error {
 	return nil
 }
 
-// runs tells whether message n is to be sent, and counts for -D.
+// runs reports whether message n is to be sent, and counts for -D.
 func (l *rally) runs(n int) bool {
 	if l.duration == 0 {
 		return n < l.iters
@@ -93,7 +93,7 @@ func (l *rally) alone() error {
 	return nil
 }
 
-// byMessage throws SENDs to and fro. The client begins.
+// byMessage exchanges SENDs. The client begins.
 func (l *rally) byMessage() error {
 	wr := &l.e.wrs[0]
 	for sent, got := 0, 0; l.runs(sent) || l.duration == 0 && got < l.iters; {
@@ -131,7 +131,8 @@ func (l *rally) byMessage() error {
 	return nil
 }
 
-// send posts a SEND. With a queue of one every request asks for a completion, which has come when the answer is there, or comes soon.
+// send posts a SEND. With a queue depth of 1 every request is signaled; its completion has arrived with the
+// answer, or arrives soon after.
 func (l *rally) send(wr *verbs.SendWR, last bool) error {
 	for l.busy >= l.txDepth {
 		if err := l.await(l.sendCQ, true, false); err != nil {
@@ -146,7 +147,7 @@ func (l *rally) send(wr *verbs.SendWR, last bool) error {
 
 // await waits for a completion.
 func (l *rally) await(cq *verbs.CQ, sends, receives bool) error {
-	if err := l.wait.came(); err != nil {
+	if err := l.wait.progress(); err != nil {
 		return err
 	}
 	for {
@@ -185,7 +186,7 @@ func (l *rally) await(cq *verbs.CQ, sends, receives bool) error {
 	}
 }
 
-// byMemory throws WRITEs to and fro, whose last byte counts them. The server begins.
+// byMemory exchanges WRITEs whose last byte counts them. The server begins.
 func (l *rally) byMemory(size int) error {
 	wr := &l.e.wrs[0]
 	wr.Flags |= verbs.SendSignaled
@@ -216,9 +217,9 @@ func (l *rally) byMemory(size int) error {
 	return nil
 }
 
-// look waits until the byte at b is want. over says that the time is.
+// look waits until the byte at b has the value want. over reports that the time is over.
 func (l *rally) look(b *byte, want byte, done *int) (over bool, err error) {
-	if err := l.wait.came(); err != nil {
+	if err := l.wait.progress(); err != nil {
 		return false, err
 	}
 	for *b != want {
@@ -242,7 +243,7 @@ func (l *rally) look(b *byte, want byte, done *int) (over bool, err error) {
 	return false, nil
 }
 
-// report computes the results in microseconds, half of the time to and fro.
+// report computes the results in microseconds: half of each round trip.
 func (l *rally) report(size int) latReport {
 	rep := latReport{size: size, iters: uint64(l.iters)}
 	factor := 2.0
@@ -264,7 +265,7 @@ func (l *rally) report(size int) latReport {
 		l.printAll(all)
 	}
 	slices.Sort(all)
-	n := max(len(all)-2, 1) // the original leaves two out
+	n := max(len(all)-2, 1) // the C program excludes two
 	if l.histogram {
 		l.printAll(all[:n])
 	}

@@ -1,11 +1,13 @@
 package perftest
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/tools/chart"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -35,7 +37,7 @@ type options struct {
 	noPeak     bool
 	postList   int
 	duplex     bool
-	outReads   int // 0: as many as the device has
+	outReads   int // 0: the device's maximum
 	cmpSwap    bool
 	gbits      bool
 	unsorted   bool
@@ -53,10 +55,10 @@ const (
 	maxIters   = 100_000_000
 	maxQPs     = 8192
 	maxDepth   = 15000
-	unreliable = 16000 // the most receives of UC and UD that the default posts
+	unreliable = 16000 // default limit for the receives of UC and UD
 )
 
-// words are options as they are written, before their checks.
+// words has options as text, before they are interpreted.
 type words struct {
 	size, connection, atomicType string
 	tcpPort, ibPort, timeout, sl int
@@ -73,34 +75,35 @@ func (o *options) define(f *tool.Flags, w *words) {
 		f.BoolVarP(&o.all, "all", "a", false, "sizes from 2 to 2^23")
 	}
 	f.IntVarP(&o.iters, "iters", "n", t.defaultIters(), "messages of each QP, at least 5")
-	f.IntVarP(&o.duration, "duration", "D", 0, "run for so many seconds; both ends must say so for SEND and latency of WRITE")
-	f.IntVarP(&o.margin, "margin", "f", -1, "seconds at both ends of -D that do not count (default: a quarter)")
+	f.IntVarP(&o.duration, "duration", "D", 0,
+		"run for this many seconds; for SEND and WRITE latency give it at both ends")
+	f.IntVarP(&o.margin, "margin", "f", -1, "seconds not measured at the beginning and the end of -D (default: a quarter)")
 	f.IntVarP(&o.numQP, "qp", "q", 1, "number of QPs")
-	f.IntVarP(&o.txDepth, "tx-depth", "t", map[bool]int{false: 128, true: 1}[t.lat], "sends to have under way")
+	f.IntVarP(&o.txDepth, "tx-depth", "t", map[bool]int{false: 128, true: 1}[t.lat], "sends in flight")
 	if t.verb == send {
-		f.IntVarP(&o.rxDepth, "rx-depth", "r", 512, "receives to have posted")
+		f.IntVarP(&o.rxDepth, "rx-depth", "r", 512, "receives posted")
 	}
 	f.IntVarP(&o.pathMTU, "mtu", "m", 0, "path MTU: 256, 512, 1024, 2048 or 4096 (default: the port's)")
 	f.StringVarP(&w.connection, "connection", "c", "RC", "RC, UC (SEND and WRITE) or UD (SEND)")
 	f.IntVarP(&o.gidIndex, "gid-index", "x", -1, "GID index of the port; below 0: by the peer's address")
 	f.BoolVarP(&o.cm, "rdma_cm", "R", false, "connect the QPs with rdma_cm, and exchange over it too")
-	f.BoolP("CPU-freq", "F", false, "the original's: do not complain about CPU frequencies; changes nothing here")
+	f.BoolP("CPU-freq", "F", false, "ignored; the C programs accept varying CPU frequencies with it")
 	f.BoolVarP(&o.events, "events", "e", false, "sleep until a completion event (default: poll)")
 	if !t.verb.waits() {
-		f.IntVarP(&o.inline, "inline_size", "I", 0, "inline messages up to so many bytes")
+		f.IntVarP(&o.inline, "inline_size", "I", 0, "send messages of up to this many bytes inline")
 	}
 	if t.lat {
 		f.BoolVarP(&o.unsorted, "report-unsorted", "U", false, "print all results")
 		f.BoolVarP(&o.histogram, "report-histogram", "H", false, "print all results, sorted")
 	} else {
-		f.IntVarP(&o.postList, "post_list", "l", 1, "post so many requests at a time")
-		f.BoolVarP(&o.duplex, "bidirectional", "b", false, "both ends send; both must say so")
+		f.IntVarP(&o.postList, "post_list", "l", 1, "post this many requests at a time")
+		f.BoolVarP(&o.duplex, "bidirectional", "b", false, "both ends send; give it at both ends")
 		f.BoolVar(&o.gbits, "report_gbits", false, "report Gb/sec instead of MB/sec (2^20 bytes)")
-		f.IntVarP(&o.cqMod, "cq-mod", "Q", 100, "one completion for so many requests")
-		f.BoolVarP(&o.noPeak, "noPeak", "N", false, "do not work out the peak: 0 is reported")
+		f.IntVarP(&o.cqMod, "cq-mod", "Q", 100, "one completion for this many requests")
+		f.BoolVarP(&o.noPeak, "noPeak", "N", false, "do not compute the peak; 0 is reported")
 	}
 	if t.verb.waits() {
-		f.IntVarP(&o.outReads, "outs", "o", 0, "READs and atomics under way (default: as many as the device can, at most 16)")
+		f.IntVarP(&o.outReads, "outs", "o", 0, "READs and atomics in flight (default: the device's maximum, at most 16)")
 	}
 	if t.verb == atomic {
 		f.StringVarP(&w.atomicType, "atomic_type", "A", "FETCH_AND_ADD", "CMP_AND_SWAP or FETCH_AND_ADD")
@@ -108,11 +111,11 @@ func (o *options) define(f *tool.Flags, w *words) {
 	f.IntVarP(&w.timeout, "qp-timeout", "u", 14, "ACK timeout of QPs: 4 us * 2^timeout")
 	f.IntVarP(&w.sl, "sl", "S", 0, "service level")
 	f.IntVarP(&o.tos, "tos", "T", -1, "type of service; with -R only")
-	f.StringVar(&o.json, "json", "", "write the results to this file, - for the output, as JSON")
+	f.StringVar(&o.json, "json", "", "write the results to this file, - for standard output, as JSON")
 	f.StringVar(&o.plot, "plot", "", "draw size against result in this file (.svg or .png)")
 }
 
-// elsewhere tells which other test has an option.
+// elsewhere names the tests that have an option.
 func elsewhere(option string) string {
 	var have []string
 	for _, t := range tests {
@@ -123,7 +126,7 @@ func elsewhere(option string) string {
 		}
 	}
 	if have == nil {
-		return "none of the ib_* programs here has it; leave it out at both ends"
+		return "no ib_* program here has it; omit it at both ends"
 	}
 	return "it is an option of " + strings.Join(have, ", ")
 }
@@ -166,29 +169,19 @@ func (t *test) defaultIters() int {
 	return 1000
 }
 
-// inRange refuses a number that is out of its range.
+// inRange rejects a number outside its range.
 func inRange(what string, v, least, most int) error {
 	if v < least || v > most {
-		return fmt.Errorf("%s %d: %d to %d are allowed", what, v, least, most)
-	}
-	return nil
-}
-
-// firstOf is the first error of a list.
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
+		return fmt.Errorf("%s %d: must be %d to %d", what, v, least, most)
 	}
 	return nil
 }
 
 const maxDuration = 1 << 20 // seconds
 
-// interpret reads the options that need more than their type; changed tells which of them were given.
+// interpret reads the options that need more than their type; changed reports whether an option was given.
 func (o *options) interpret(w *words, changed func(name string) bool) error {
-	if err := firstOf(
+	if err := cmp.Or(
 		inRange("TCP port", w.tcpPort, 1, 65535),
 		inRange("device port", w.ibPort, 1, 255),
 		inRange("QP timeout", w.timeout, 0, 31),
@@ -198,13 +191,13 @@ func (o *options) interpret(w *words, changed func(name string) bool) error {
 	}
 	o.tcpPort, o.ibPort, o.timeout, o.sl = uint16(w.tcpPort), uint8(w.ibPort), uint8(w.timeout), uint8(w.sl)
 	if changed("tos") && (o.tos < 0 || o.tos > 255) {
-		return fmt.Errorf("type of service %d: 0 to 255 are allowed", o.tos)
+		return fmt.Errorf("type of service %d: must be 0 to 255", o.tos)
 	}
 	if changed("duration") && o.duration == 0 {
-		return fmt.Errorf("duration 0: 1 to %d seconds are allowed; without -D it is -n that counts", maxDuration)
+		return fmt.Errorf("duration 0: must be 1 to %d seconds; omit -D to use -n", maxDuration)
 	}
 	if changed("margin") && o.margin < 0 {
-		return fmt.Errorf("margin %d: seconds are 0 or more, and less than half of -D", o.margin)
+		return fmt.Errorf("margin %d: must be at least 0 seconds and less than half of -D", o.margin)
 	}
 	o.size = 8
 	if o.verb != atomic {
@@ -222,19 +215,19 @@ func (o *options) interpret(w *words, changed func(name string) bool) error {
 	case "UD":
 		o.typ = verbs.QPTypeUD
 	default:
-		return fmt.Errorf("connection type %q: RC, UC and UD are there; XRC, DC and SRD are not", w.connection)
+		return fmt.Errorf("connection type %q: must be RC, UC or UD", w.connection)
 	}
 	switch w.atomicType {
 	case "", "FETCH_AND_ADD":
 	case "CMP_AND_SWAP":
 		o.cmpSwap = true
 	default:
-		return fmt.Errorf("atomic type %q: CMP_AND_SWAP and FETCH_AND_ADD are there", w.atomicType)
+		return fmt.Errorf("atomic type %q: must be CMP_AND_SWAP or FETCH_AND_ADD", w.atomicType)
 	}
 	return nil
 }
 
-// sizeOf reads a message size.
+// sizeOf parses a message size.
 func sizeOf(text string) (int, error) {
 	n, factor := text, 1
 	switch {
@@ -245,12 +238,12 @@ func sizeOf(text string) (int, error) {
 	}
 	v, err := strconv.Atoi(n)
 	if err != nil || v < 1 || v > maxSize/factor {
-		return 0, fmt.Errorf("message size %q: 1 to %d are allowed, or a number with K or M", text, maxSize)
+		return 0, fmt.Errorf("message size %q: must be 1 to %d bytes, K and M are 2^10 and 2^20", text, maxSize)
 	}
 	return v * factor, nil
 }
 
-// check refuses what makes no sense.
+// check rejects invalid combinations.
 func (o *options) check() error {
 	if o.postList == 0 && o.lat {
 		o.postList, o.cqMod = 1, 1
@@ -258,7 +251,7 @@ func (o *options) check() error {
 	if o.verb != send {
 		o.rxDepth = 1
 	}
-	if err := firstOf(
+	if err := cmp.Or(
 		inRange("iterations", o.iters, 5, maxIters),
 		inRange("number of QPs", o.numQP, 1, maxQPs),
 		inRange("tx depth", o.txDepth, 1, maxDepth),
@@ -273,38 +266,38 @@ func (o *options) check() error {
 	}
 	switch {
 	case o.pathMTU != 0 && verbs.MTUOf(o.pathMTU) == 0:
-		return fmt.Errorf("path MTU %d: 256, 512, 1024, 2048 and 4096 are allowed", o.pathMTU)
+		return fmt.Errorf("path MTU %d: must be 256, 512, 1024, 2048 or 4096", o.pathMTU)
 	case o.typ == verbs.QPTypeUD && o.verb != send:
-		return fmt.Errorf("UD has SEND only")
+		return fmt.Errorf("UD supports only SEND")
 	case o.typ == verbs.QPTypeUC && o.verb.waits():
-		return fmt.Errorf("UC has SEND and WRITE only")
+		return fmt.Errorf("UC supports only SEND and WRITE")
 	case o.cm && o.typ == verbs.QPTypeUC:
 		return fmt.Errorf("rdma_cm does not connect UC")
 	case o.tos >= 0 && !o.cm:
 		return fmt.Errorf("-T needs -R")
 	case o.lat && o.numQP > 1:
-		return fmt.Errorf("latency is measured with one QP")
+		return fmt.Errorf("latency tests use one QP: -q must be 1")
 	case o.events && o.verb == write && o.lat:
-		return fmt.Errorf("the latency of WRITE has no completions at the receiver; it cannot wait for events")
+		return fmt.Errorf("WRITE latency has no completions at the receiver, so it cannot use -e")
 	case o.duration > 0 && o.all:
-		return fmt.Errorf("-D takes one size, not -a")
+		return fmt.Errorf("-D cannot be combined with -a")
 	case o.duration > 0 && o.events:
-		return fmt.Errorf("-D polls; it does not go with -e")
+		return fmt.Errorf("-D cannot be combined with -e")
 	case o.iters%o.postList != 0 && o.duration == 0:
 		return fmt.Errorf("-n %d must be a multiple of -l %d", o.iters, o.postList)
-	case o.plot != "" && plotFormat(o.plot) == "":
+	case o.plot != "" && chart.Format(o.plot) == "":
 		return fmt.Errorf("--plot %s: the name must end in .svg or .png", o.plot)
 	}
 	if o.margin < 0 {
 		o.margin = o.duration / 4
 	}
 	if o.duration > 0 && o.duration <= 2*o.margin {
-		return fmt.Errorf("nothing is left of %d seconds between two margins of %d", o.duration, o.margin)
+		return fmt.Errorf("%d seconds with two margins of %d leave no time to measure", o.duration, o.margin)
 	}
 	return nil
 }
 
-// depend makes options fit each other as the original does.
+// depend adjusts options to each other as the C program does.
 func (o *options) depend(rxChosen, cqModChosen bool) {
 	if o.duration == 0 {
 		if o.typ != verbs.QPTypeRC && o.verb == send && !rxChosen {
@@ -324,7 +317,7 @@ func (o *options) depend(rxChosen, cqModChosen bool) {
 	}
 }
 
-// sends and receives tell what this end does while the test runs.
+// sends and receives report what this end does during the test.
 func (o *options) sends() bool    { return o.server != "" || o.duplex || o.lat && !o.verb.waits() }
 func (o *options) receives() bool { return o.verb == send && (o.server == "" || o.duplex || o.lat) }
 

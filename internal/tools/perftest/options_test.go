@@ -20,51 +20,61 @@ func parseArgs(name, args string) (o *options, status int, ok bool, stderr strin
 	return o, status, ok, errs.String()
 }
 
-// A command line that cannot be is refused with status 1; the first line of the error says what was wrong and what is right.
+// An invalid command line gives status 1; the first line of the error has the problem and the allowed
+// values.
 func TestOptionsRefused(t *testing.T) {
-	whole := fmt.Sprintf("a whole number below 2^%d is needed", strconv.IntSize-1)
+	whole := fmt.Sprintf("must be a whole number below 2^%d", strconv.IntSize-1)
 	for args, want := range map[string]string{
-		"ib_send_bw -l":                  "-l needs a value: post so many requests at a time",
-		"ib_send_bw -l 0":                "post list 0: 1 to 128 are allowed",
-		"ib_send_bw -l 256":              "post list 256: 1 to 128 are allowed",
-		"ib_send_bw -l 3":                "-n 1000 must be a multiple of -l 3",
-		"ib_send_bw -l four":             "-l four: " + whole,
-		"ib_send_lat -l 4":               "unknown option -l: it is an option of ib_send_bw, ib_write_bw, ib_read_bw, ib_atomic_bw",
-		"ib_read_bw -o -1":               "outstanding reads -1: 0 to 255 are allowed",
-		"ib_send_bw -o 4":                "unknown option -o: it is an option of ib_read_bw, ib_read_lat, ib_atomic_bw, ib_atomic_lat",
-		"ib_atomic_bw -A SWAP":           `atomic type "SWAP": CMP_AND_SWAP and FETCH_AND_ADD are there`,
-		"ib_read_bw -A CMP_AND_SWAP":     "unknown option -A: it is an option of ib_atomic_bw, ib_atomic_lat",
-		"ib_atomic_lat -s 8":             "unknown option -s: it is an option of ib_send_bw, ib_send_lat, ib_write_bw, ib_write_lat, ib_read_bw, ib_read_lat",
-		"ib_send_bw -H":                  "unknown option -H: it is an option of ib_send_lat, ib_write_lat, ib_read_lat, ib_atomic_lat",
-		"ib_send_bw -U":                  "unknown option -U: it is an option of ib_send_lat, ib_write_lat, ib_read_lat, ib_atomic_lat",
-		"ib_send_bw -r 0":                "rx depth 0: 1 to 15000 are allowed",
-		"ib_write_bw -r 8":               "unknown option -r: it is an option of ib_send_bw, ib_send_lat",
-		"ib_send_bw -Q 0":                "CQ moderation 0: 1 to 1024 are allowed",
-		"ib_send_bw -Q 1025":             "CQ moderation 1025: 1 to 1024 are allowed",
-		"ib_send_bw -T 8":                "-T needs -R",
-		"ib_send_bw -R -T 256":           "type of service 256: 0 to 255 are allowed",
-		"ib_send_bw -R -T -4":            "type of service -4: 0 to 255 are allowed",
-		"ib_send_bw -p 0":                "TCP port 0: 1 to 65535 are allowed",
-		"ib_send_bw -p 70000":            "TCP port 70000: 1 to 65535 are allowed",
-		"ib_send_bw -p http":             "-p http: " + whole,
-		"ib_send_bw -i 0":                "device port 0: 1 to 255 are allowed",
-		"ib_send_bw -i 300":              "device port 300: 1 to 255 are allowed",
-		"ib_send_bw -S 16":               "service level 16: 0 to 15 are allowed",
-		"ib_send_bw -S -1":               "service level -1: 0 to 15 are allowed",
-		"ib_send_bw -u 32":               "QP timeout 32: 0 to 31 are allowed",
-		"ib_send_lat --report_gbits":     "unknown option --report_gbits: it is an option of ib_send_bw, ib_write_bw, ib_read_bw, ib_atomic_bw",
-		"ib_read_bw -I 8":                "unknown option -I: it is an option of ib_send_bw, ib_send_lat, ib_write_bw, ib_write_lat",
-		"ib_send_lat -N":                 "unknown option -N: it is an option of ib_send_bw, ib_write_bw, ib_read_bw, ib_atomic_bw",
-		"ib_send_bw -D -1":               "duration -1: 0 to 1048576 are allowed",
-		"ib_send_bw -D 0":                "duration 0: 1 to 1048576 seconds are allowed; without -D it is -n that counts",
-		"ib_send_bw -D 4 -f 2":           "nothing is left of 4 seconds between two margins of 2",
-		"ib_send_bw -D 4 -f -2":          "margin -2: seconds are 0 or more, and less than half of -D",
-		"ib_send_bw -D 4 -a":             "-D takes one size, not -a",
-		"ib_send_bw -D 4 -e":             "-D polls; it does not go with -e",
-		"ib_send_bw -s 0":                `message size "0": 1 to 1073741824 are allowed, or a number with K or M`,
-		"ib_send_bw -s 2G":               `message size "2G": 1 to 1073741824 are allowed, or a number with K or M`,
-		"ib_send_bw --use_cuda=0":        "unknown option --use_cuda: none of the ib_* programs here has it; leave it out at both ends",
-		"ib_send_bw -q 0":                "number of QPs 0: 1 to 8192 are allowed",
+		"ib_send_bw -l":      "-l needs a value: post this many requests at a time",
+		"ib_send_bw -l 0":    "post list 0: must be 1 to 128",
+		"ib_send_bw -l 256":  "post list 256: must be 1 to 128",
+		"ib_send_bw -l 3":    "-n 1000 must be a multiple of -l 3",
+		"ib_send_bw -l four": "-l four: " + whole,
+		"ib_send_lat -l 4": "unknown option -l: it is an option of ib_send_bw, ib_write_bw, " +
+			"ib_read_bw, ib_atomic_bw",
+		"ib_read_bw -o -1": "outstanding reads -1: must be 0 to 255",
+		"ib_send_bw -o 4": "unknown option -o: it is an option of ib_read_bw, ib_read_lat, " +
+			"ib_atomic_bw, ib_atomic_lat",
+		"ib_atomic_bw -A SWAP":       `atomic type "SWAP": must be CMP_AND_SWAP or FETCH_AND_ADD`,
+		"ib_read_bw -A CMP_AND_SWAP": "unknown option -A: it is an option of ib_atomic_bw, ib_atomic_lat",
+		"ib_atomic_lat -s 8": "unknown option -s: it is an option of ib_send_bw, ib_send_lat, " +
+			"ib_write_bw, ib_write_lat, ib_read_bw, ib_read_lat",
+		"ib_send_bw -H": "unknown option -H: it is an option of ib_send_lat, ib_write_lat, " +
+			"ib_read_lat, ib_atomic_lat",
+		"ib_send_bw -U": "unknown option -U: it is an option of ib_send_lat, ib_write_lat, " +
+			"ib_read_lat, ib_atomic_lat",
+		"ib_send_bw -r 0":      "rx depth 0: must be 1 to 15000",
+		"ib_write_bw -r 8":     "unknown option -r: it is an option of ib_send_bw, ib_send_lat",
+		"ib_send_bw -Q 0":      "CQ moderation 0: must be 1 to 1024",
+		"ib_send_bw -Q 1025":   "CQ moderation 1025: must be 1 to 1024",
+		"ib_send_bw -T 8":      "-T needs -R",
+		"ib_send_bw -R -T 256": "type of service 256: must be 0 to 255",
+		"ib_send_bw -R -T -4":  "type of service -4: must be 0 to 255",
+		"ib_send_bw -p 0":      "TCP port 0: must be 1 to 65535",
+		"ib_send_bw -p 70000":  "TCP port 70000: must be 1 to 65535",
+		"ib_send_bw -p http":   "-p http: " + whole,
+		"ib_send_bw -i 0":      "device port 0: must be 1 to 255",
+		"ib_send_bw -i 300":    "device port 300: must be 1 to 255",
+		"ib_send_bw -S 16":     "service level 16: must be 0 to 15",
+		"ib_send_bw -S -1":     "service level -1: must be 0 to 15",
+		"ib_send_bw -u 32":     "QP timeout 32: must be 0 to 31",
+		"ib_send_lat --report_gbits": "unknown option --report_gbits: it is an option of ib_send_bw, " +
+			"ib_write_bw, ib_read_bw, ib_atomic_bw",
+		"ib_read_bw -I 8": "unknown option -I: it is an option of ib_send_bw, ib_send_lat, " +
+			"ib_write_bw, ib_write_lat",
+		"ib_send_lat -N": "unknown option -N: it is an option of ib_send_bw, ib_write_bw, " +
+			"ib_read_bw, ib_atomic_bw",
+		"ib_send_bw -D -1":      "duration -1: must be 0 to 1048576",
+		"ib_send_bw -D 0":       "duration 0: must be 1 to 1048576 seconds; omit -D to use -n",
+		"ib_send_bw -D 4 -f 2":  "4 seconds with two margins of 2 leave no time to measure",
+		"ib_send_bw -D 4 -f -2": "margin -2: must be at least 0 seconds and less than half of -D",
+		"ib_send_bw -D 4 -a":    "-D cannot be combined with -a",
+		"ib_send_bw -D 4 -e":    "-D cannot be combined with -e",
+		"ib_send_bw -s 0":       `message size "0": must be 1 to 1073741824 bytes, K and M are 2^10 and 2^20`,
+		"ib_send_bw -s 2G":      `message size "2G": must be 1 to 1073741824 bytes, K and M are 2^10 and 2^20`,
+		"ib_send_bw --use_cuda=0": "unknown option --use_cuda: no ib_* program here has it; " +
+			"omit it at both ends",
+		"ib_send_bw -q 0":                "number of QPs 0: must be 1 to 8192",
 		"ib_send_bw one.host other.host": "more than one host",
 	} {
 		name, rest, _ := strings.Cut(args, " ")
@@ -76,22 +86,32 @@ func TestOptionsRefused(t *testing.T) {
 	}
 }
 
-// What the options that people use set.
+// The values that common options set.
 func TestOptionsTaken(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		want func(o *options) bool
 	}{
 		{"ib_send_bw", func(o *options) bool {
-			return o.tcpPort == 18515 && o.size == 65536 && o.iters == 1000 && o.rxDepth == 512 && o.txDepth == 128 && o.cqMod == 1 && o.gidIndex < 0 && o.tos < 0
+			return o.tcpPort == 18515 && o.size == 65536 && o.iters == 1000 && o.rxDepth == 512 && o.txDepth == 128 &&
+				o.cqMod == 1 && o.gidIndex < 0 && o.tos < 0
 		}},
 		{"ib_send_bw -p 1 -S 15 -u 0 -i 2 -T 255 -R", func(o *options) bool {
 			return o.tcpPort == 1 && o.sl == 15 && o.timeout == 0 && o.ibPort == 2 && o.tos == 255 && o.cm
 		}},
-		{"ib_send_bw -l 4 -t 16 -n 64 -r 16", func(o *options) bool { return o.postList == 4 && o.cqMod == 4 && o.rxDepth == 16 && o.txDepth == 16 }},
+		{"ib_send_bw -l 4 -t 16 -n 64 -r 16", func(o *options) bool {
+			return o.postList == 4 && o.cqMod == 4 &&
+				o.rxDepth == 16 && o.txDepth == 16
+		}},
 		{"ib_send_bw -s 64 -Q 10", func(o *options) bool { return o.cqMod == 10 && o.size == 64 }},
-		{"ib_send_bw -s 2K --report_gbits -b", func(o *options) bool { return o.size == 2048 && o.gbits && o.duplex && o.cqMod == 100 }},
-		{"ib_send_bw -c ud -s 1M", func(o *options) bool { return o.typ == verbs.QPTypeUD && o.size == 1<<20 && o.rxDepth == 1000 }},
+		{"ib_send_bw -s 2K --report_gbits -b", func(o *options) bool {
+			return o.size == 2048 && o.gbits && o.duplex &&
+				o.cqMod == 100
+		}},
+		{"ib_send_bw -c ud -s 1M", func(o *options) bool {
+			return o.typ == verbs.QPTypeUD && o.size == 1<<20 &&
+				o.rxDepth == 1000
+		}},
 		{"ib_send_bw -D 8 -b", func(o *options) bool { return o.duration == 8 && o.margin == 2 && o.duplex }},
 		{"ib_send_bw -D 8 -f 0", func(o *options) bool { return o.margin == 0 }},
 		{"ib_read_lat -o 255 -H", func(o *options) bool { return o.outReads == 255 && o.histogram && o.size == 2 }},

@@ -20,14 +20,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// version is the one of perftest whose exchange this is. Before oldest it was another one.
+// version is the version of perftest whose exchange is implemented. Versions before oldest use another one.
 const (
 	version    = "6.06"
 	versionLen = 16
 	oldest     = 5.70
 )
 
-// dest is what the ends tell each other of a QP (struct pingpong_dest).
+// dest is the address of a QP as the ends exchange it (struct pingpong_dest).
 type dest struct {
 	lid, outReads, qpn, psn uint32
 	rkey                    uint32
@@ -38,11 +38,11 @@ type dest struct {
 }
 
 const (
-	destTextLen = 108 // with GID; what RoCE devices tell has one
-	destLen     = 56  // in binary, over rdma_cm
+	destTextLen = 108 // with a GID, which RoCE devices always send
+	destLen     = 56  // binary, over rdma_cm
 )
 
-// text is the form over TCP.
+// text returns the form for TCP.
 func (d *dest) text() []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%04x:%04x:%06x:%06x:%08x:%016x:", d.lid, d.outReads, d.qpn, d.psn, d.rkey, d.vaddr)
@@ -56,12 +56,12 @@ func (d *dest) text() []byte {
 func parseDest(b []byte) (d dest, err error) {
 	parts := strings.Split(strings.TrimRight(string(b), "\x00"), ":")
 	if len(parts) != 24 {
-		return d, fmt.Errorf("the peer sent %q, which is no perftest address", b)
+		return d, fmt.Errorf("the peer sent %q, which is not a perftest address", b)
 	}
 	num := func(s string, bits int) uint64 {
 		v, e := strconv.ParseUint(s, 16, bits)
 		if e != nil {
-			err = fmt.Errorf("the peer sent %q, which is no perftest address", b)
+			err = fmt.Errorf("the peer sent %q, which is not a perftest address", b)
 		}
 		return v
 	}
@@ -75,7 +75,7 @@ func parseDest(b []byte) (d dest, err error) {
 	return d, err
 }
 
-// binary is the form over rdma_cm.
+// binary returns the form for rdma_cm.
 func (d *dest) binary() []byte {
 	b := make([]byte, destLen)
 	be := binary.BigEndian
@@ -89,7 +89,7 @@ func (d *dest) binary() []byte {
 	return b
 }
 
-func (d *dest) fromBinary(b []byte) {
+func (d *dest) fromBinary(b []byte) error {
 	be := binary.BigEndian
 	for i, v := range []*uint32{&d.lid, &d.outReads, &d.qpn, &d.psn, &d.rkey} {
 		*v = be.Uint32(b[4*i:])
@@ -97,25 +97,29 @@ func (d *dest) fromBinary(b []byte) {
 	d.vaddr = be.Uint64(b[24:])
 	copy(d.gid[:], b[32:])
 	d.srqn, d.gidIndex = be.Uint32(b[48:]), be.Uint32(b[52:])
+	if d.qpn > 0xffffff || d.psn > 0xffffff {
+		return fmt.Errorf("the peer sent QPN %#x and PSN %#x: must be 0 to 0xffffff", d.qpn, d.psn)
+	}
+	return nil
 }
 
-// A channel carries what the ends tell each other besides the test.
+// A channel carries the messages between the ends other than the test traffic.
 type channel interface {
 	send(b []byte) error
 	recv(n int) ([]byte, error)
 	binary() bool // addresses are structs, not text
 	peer() netip.Addr
-	allow(d time.Duration) // that the peer may take for each message; 0 is any
-	ended() bool           // the peer has, as far as this end can know
+	allow(d time.Duration) // time-out for each message of the peer; 0: none
+	ended() bool           // the peer has ended, as far as this end can know
 }
 
 // peer is the other end.
 type peer struct {
 	channel
-	client bool // this end speaks first
+	client bool // this end sends first
 }
 
-// exchange swaps messages of equal length. The client's comes first.
+// exchange swaps messages of equal length. The client sends first.
 func (p *peer) exchange(mine []byte) ([]byte, error) {
 	if p.client {
 		if err := p.send(mine); err != nil {
@@ -130,12 +134,12 @@ func (p *peer) exchange(mine []byte) ([]byte, error) {
 	return theirs, p.send(mine)
 }
 
-// shake swaps addresses; as often, it is only to wait for each other.
+// shake swaps addresses. Repeated, it only synchronizes the ends.
 func (p *peer) shake(mine *dest) (theirs dest, err error) {
 	if p.binary() {
 		b, err := p.exchange(mine.binary())
 		if err == nil {
-			theirs.fromBinary(b)
+			err = theirs.fromBinary(b)
 		}
 		return theirs, err
 	}
@@ -146,7 +150,7 @@ func (p *peer) shake(mine *dest) (theirs dest, err error) {
 	return parseDest(b)
 }
 
-// greet swaps versions and what depends on the machine. warning is for the user.
+// greet swaps versions and machine parameters. warning is for the user.
 func (p *peer) greet() (warning string, err error) {
 	b, err := p.exchange(append([]byte(version), make([]byte, versionLen-len(version))...))
 	if err != nil {
@@ -156,11 +160,15 @@ func (p *peer) greet() (warning string, err error) {
 	v, err := strconv.ParseFloat(text, 64)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("the peer is no perftest program: it answered %q; run the same ib_* program there, with the same -R", b)
+		return "", fmt.Errorf(
+			"the peer is not a perftest program: it answered %q; run the same ib_* program there, with the same -R", b)
 	case v < oldest:
-		return "", fmt.Errorf("the peer is perftest %s, whose exchange is another one; install perftest %s there, or at least %.2f", text, version, oldest)
+		return "", fmt.Errorf(
+			"the peer is perftest %s, whose exchange is incompatible; install perftest %s there, or at least %.2f", text,
+			version, oldest)
 	case text != version:
-		warning = fmt.Sprintf("the peer is perftest %s, this end speaks the exchange of %s; should the test fail or hang, install %s there",
+		warning = fmt.Sprintf(
+			"the peer is perftest %s, this end uses the exchange of %s; if the test fails or hangs, install %s there",
 			text, version, version)
 	}
 	for _, v := range []uint32{4096, 64} { // page, cache line
@@ -171,7 +179,7 @@ func (p *peer) greet() (warning string, err error) {
 	return warning, nil
 }
 
-// agreeMTU swaps MTU codes and takes the smaller one.
+// agreeMTU swaps MTU codes and returns the smaller one.
 func (p *peer) agreeMTU(m verbs.MTU) (verbs.MTU, error) {
 	b, err := p.exchange([]byte{'0' + byte(m), 0})
 	if err != nil {
@@ -187,7 +195,8 @@ func (p *peer) agreeMTU(m verbs.MTU) (verbs.MTU, error) {
 // swapReports swaps results.
 func (p *peer) swapReports(mine *bwReport) (theirs bwReport, err error) {
 	be := binary.BigEndian
-	words := []uint64{uint64(mine.size), mine.iters, math.Float64bits(mine.peak), math.Float64bits(mine.average), math.Float64bits(mine.rate)}
+	words := []uint64{uint64(mine.size), mine.iters, math.Float64bits(mine.peak), math.Float64bits(mine.average),
+		math.Float64bits(mine.rate)}
 	for i, w := range words {
 		b, err := p.exchange(be.AppendUint64(nil, w))
 		if err != nil {
@@ -196,7 +205,8 @@ func (p *peer) swapReports(mine *bwReport) (theirs bwReport, err error) {
 		words[i] = be.Uint64(b)
 	}
 	theirs.size, theirs.iters = int(words[0]), words[1]
-	theirs.peak, theirs.average, theirs.rate = math.Float64frombits(words[2]), math.Float64frombits(words[3]), math.Float64frombits(words[4])
+	theirs.peak, theirs.average, theirs.rate = math.Float64frombits(words[2]), math.Float64frombits(words[3]),
+		math.Float64frombits(words[4])
 	return theirs, nil
 }
 
@@ -205,7 +215,7 @@ type tcp struct {
 	net.Conn
 	in   *bufio.Reader
 	stop context.Context // ends every wait
-	time time.Duration   // that the peer may take for a message; 0 is any
+	time time.Duration   // time-out for a message; 0: none
 }
 
 func newTCP(stop context.Context, c net.Conn) *tcp {
@@ -228,7 +238,7 @@ func acceptTCP(c context.Context, port uint16) (*tcp, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(c, "tcp", net.JoinHostPort("", strconv.Itoa(int(port))))
 	if err != nil {
-		return nil, fmt.Errorf("couldn't listen to port %d: %w; -p chooses another one", port, err)
+		return nil, fmt.Errorf("couldn't listen to port %d: %w; choose another one with -p", port, err)
 	}
 	defer l.Close()
 	stop := context.AfterFunc(c, func() { l.Close() })
@@ -253,7 +263,7 @@ func (t *tcp) recv(n int) ([]byte, error) {
 	if err := t.SetReadDeadline(by); err != nil {
 		return nil, gone(err)
 	}
-	if err := t.stop.Err(); err != nil { // hangUp came before
+	if err := t.stop.Err(); err != nil { // hangUp was called before
 		return nil, err
 	}
 	b := make([]byte, n)
@@ -272,17 +282,22 @@ func (t *tcp) ended() bool {
 	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// gone explains the usual end of a connection.
+// gone explains the usual ways in which a connection ends.
 func gone(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
-		return fmt.Errorf("the peer has closed the connection: look at its output; do both ends run the same test with the same -R, -b, -a and -q? (%w)", err)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
+		return fmt.Errorf(
+			"the peer has closed the connection: look at its output; run the same test at both ends, "+
+				"with the same -R, -b, -a and -q (%w)", err)
 	}
 	return err
 }
 
-// mute is the error of a peer that is there and says nothing.
+// mute returns the error for a peer that sends nothing.
 func mute(d time.Duration) error {
-	return fmt.Errorf("the peer has said nothing for %v: does the same ib_* program run there, of perftest %.2f or newer, with the same options? (%w)",
+	return fmt.Errorf(
+		"no message from the peer for %v: run the same ib_* program there, of perftest %.2f or newer, "+
+			"with the same options (%w)",
 		d, oldest, os.ErrDeadlineExceeded)
 }
 
@@ -301,7 +316,8 @@ type cmChannel struct {
 }
 
 func newCMChannel(c context.Context, id *rdmacm.ID) (*cmChannel, error) {
-	init := verbs.QPInitAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
+	init := verbs.QPInitAttr{Type: verbs.QPTypeRC, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1,
+		MaxRecvSGE: 1}}
 	if id.QP() == nil {
 		if err := id.CreateQP(nil, &init); err != nil {
 			return nil, err
@@ -349,7 +365,9 @@ func (ch *cmChannel) recv(n int) ([]byte, error) {
 		return nil, fmt.Errorf("the peer has ended the connection: look at its output (%w)", err)
 	}
 	if int(wc.ByteLen) != n {
-		return nil, fmt.Errorf("the peer sent %d bytes where %d were expected: do both ends run the same test with the same options?", wc.ByteLen, n)
+		return nil,
+			fmt.Errorf("the peer sent %d bytes instead of %d: run the same test at both ends, with the same options",
+				wc.ByteLen, n)
 	}
 	b := append([]byte(nil), ch.in.Bytes()[:n]...)
 	return b, ch.post()

@@ -19,13 +19,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// golden is what perftest 6.06 writes for this destination.
+// golden is the destination for which perftest 6.06 writes goldenText.
 var golden = dest{
 	outReads: 16, qpn: 0x11, psn: 0xabcdef, rkey: 0x1234, vaddr: 0x7f0011223344,
 	gid: verbs.GID{10: 0xff, 11: 0xff, 12: 192, 13: 168, 14: 77, 15: 2},
 }
 
-const goldenText = "0000:0010:000011:abcdef:00001234:00007f0011223344:00:00:00:00:00:00:00:00:00:00:ff:ff:c0:a8:4d:02:00000000:\x00"
+const goldenText = "0000:0010:000011:abcdef:00001234:00007f0011223344:" +
+	"00:00:00:00:00:00:00:00:00:00:ff:ff:c0:a8:4d:02:00000000:\x00"
 
 func TestDestText(t *testing.T) {
 	if got := string(golden.text()); got != goldenText || len(got) != destTextLen {
@@ -34,9 +35,10 @@ func TestDestText(t *testing.T) {
 	if got, err := parseDest([]byte(goldenText)); err != nil || got != golden {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, bad := range []string{"", "GET / HTTP/1.1", strings.Replace(goldenText, "ff", "fx", 1), strings.Replace(goldenText, "000011", "ffffffff", 1)} {
+	for _, bad := range []string{"", "GET / HTTP/1.1", strings.Replace(goldenText, "ff", "fx", 1),
+		strings.Replace(goldenText, "000011", "ffffffff", 1)} {
 		if d, err := parseDest([]byte(bad)); err == nil {
-			t.Errorf("%q was taken: %+v", bad, d)
+			t.Errorf("%q was accepted: %+v", bad, d)
 		}
 	}
 }
@@ -47,18 +49,18 @@ func TestDestBinary(t *testing.T) {
 		t.Errorf("%x", b)
 	}
 	var d dest
-	if d.fromBinary(b); d != golden {
+	if err := d.fromBinary(b); err != nil || d != golden {
 		t.Errorf("%+v", d)
 	}
 }
 
-// A peer of another version, or no perftest at all, is told apart.
+// Peers of another version and peers that are not perftest are detected.
 func TestGreet(t *testing.T) {
 	for _, c := range []struct{ says, warning, err string }{
 		{"6.06", "", ""},
 		{"6.20", "perftest 6.20", ""},
 		{"5.10", "", "at least 5.70"},
-		{"HTTP/1.1 400 Bad", "", "no perftest program"},
+		{"HTTP/1.1 400 Bad", "", "not a perftest program"},
 	} {
 		a, b := net.Pipe()
 		go func() {
@@ -90,7 +92,7 @@ func TestGreet(t *testing.T) {
 	}
 }
 
-// A peer that connects and says nothing, or no more, is not waited for without end; Ctrl-C ends the wait as well.
+// The wait for a silent peer is bounded. Ctrl-C ends the wait as well.
 func TestPeerMute(t *testing.T) {
 	for _, says := range []string{"", "6.0"} {
 		a, b := net.Pipe()
@@ -99,7 +101,8 @@ func TestPeerMute(t *testing.T) {
 		ch := newTCP(t.Context(), a)
 		ch.allow(50 * time.Millisecond)
 		p := peer{channel: ch, client: true}
-		if _, err := p.greet(); !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "said nothing for 50ms") {
+		if _, err := p.greet(); !errors.Is(err, os.ErrDeadlineExceeded) ||
+			!strings.Contains(err.Error(), "no message from the peer for 50ms") {
 			t.Errorf("%q: %v", says, err)
 		}
 		a.Close()
@@ -117,7 +120,7 @@ func TestPeerMute(t *testing.T) {
 	var reason error = syscall.EINTR
 	r.stop = t.Context()
 	if got := r.because(err); got != err {
-		t.Errorf("while nobody has stopped it: %v", got)
+		t.Errorf("before Ctrl-C: %v", got)
 	}
 	interrupted, interrupt := context.WithCancelCause(t.Context())
 	r.stop = interrupted
@@ -127,35 +130,36 @@ func TestPeerMute(t *testing.T) {
 	}
 }
 
-// Whoever waits for a message of the test learns that the peer has ended, but not before what was on its way had time to come, and what the
-// peer has said before is not lost.
+// A wait for a message of the test fails when the peer has ended, but only after the time that messages in
+// flight may need. Messages that the peer sent before are not lost.
 func TestPeerEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := net.Pipe()
 		r := &run{stop: t.Context(), peer: &peer{channel: newTCP(t.Context(), a)}}
-		w := r.patience("a completion")
-		step := func(d time.Duration) error { time.Sleep(d); return w.look() }
+		w := r.newWaiter("a completion")
+		step := func(d time.Duration) error { time.Sleep(d); return w.checkPeer() }
 		if err := step(farewell - time.Millisecond); err != nil {
 			t.Errorf("at once: %v", err)
 		}
 		if err := step(longest - 2*farewell); err != nil {
-			t.Errorf("of a peer that is there: %v", err)
+			t.Errorf("with a connected peer: %v", err)
 		}
 		go b.Write([]byte("xy"))
 		if err := step(2 * time.Second); err != nil {
-			t.Errorf("of a peer that is ready: %v", err)
+			t.Errorf("with a peer that is ready: %v", err)
 		}
 		if got, err := r.peer.recv(2); err != nil || string(got) != "xy" {
 			t.Errorf("%q, %v", got, err)
 		}
-		if err := w.came(); err != nil {
+		if err := w.progress(); err != nil {
 			t.Error(err)
 		}
 		b.Close()
 		if err := step(farewell - time.Millisecond); err != nil {
 			t.Errorf("right after its end: %v", err)
 		}
-		if err := step(2 * time.Millisecond); err == nil || !strings.Contains(err.Error(), "a completion did not come, and the peer has ended") {
+		if err := step(2 * time.Millisecond); err == nil ||
+			!strings.Contains(err.Error(), "a completion is missing, and the peer has ended") {
 			t.Errorf("%v", err)
 		}
 	})
@@ -163,15 +167,15 @@ func TestPeerEnded(t *testing.T) {
 		a, b := net.Pipe()
 		defer b.Close()
 		r := &run{stop: t.Context(), peer: &peer{channel: newTCP(t.Context(), a)}}
-		w := r.patience("a completion")
+		w := r.newWaiter("a completion")
 		time.Sleep(longest + time.Second)
-		if err := w.look(); err == nil || !strings.Contains(err.Error(), "did not come for 1m0s") {
+		if err := w.checkPeer(); err == nil || !strings.Contains(err.Error(), "is missing for 1m0s") {
 			t.Errorf("%v", err)
 		}
 	})
 }
 
-// A peer that hangs up is not taken for an answer.
+// A closed connection is not mistaken for an answer.
 func TestPeerGone(t *testing.T) {
 	a, b := net.Pipe()
 	go func() { b.Read(make([]byte, destTextLen)); b.Close() }()
@@ -188,13 +192,13 @@ func errText(err error) string {
 	return err.Error()
 }
 
-// The numbers of a known rally.
+// The results for known times.
 func TestLatReport(t *testing.T) {
 	l := &rally{run: &run{options: &options{test: &test{verb: send, lat: true}, iters: 8}}}
 	for _, at := range []int{0, 2, 6, 8, 18, 20, 30, 130} { // microseconds
 		l.times = append(l.times, usec(at))
 	}
-	// Half of 2, 4, 2, 10, 2, 10, 100 sorted: 1 1 1 2 5 5 50; the original leaves two out.
+	// Half of 2, 4, 2, 10, 2, 10, 100, sorted: 1 1 1 2 5 5 50. The C program excludes two.
 	r := l.report(64)
 	if r.least != 1 || r.typical != 1 || r.average != 2 || r.most != 5 || r.size != 64 {
 		t.Errorf("%+v", r)
@@ -221,7 +225,7 @@ func TestBWReport(t *testing.T) {
 	}
 }
 
-// The original decides by its own share how many digits the sum of both ends gets.
+// The C program chooses the number of digits of the sum by its own share.
 func TestBWLines(t *testing.T) {
 	for _, c := range []struct {
 		gbits       bool
@@ -259,26 +263,26 @@ func TestHex(t *testing.T) {
 
 func usec(n int) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// Ctrl-C ends a run whose messages come without a pause: it waits for nothing, and so looked at nothing else.
+// Ctrl-C ends a run in which messages arrive without a pause, so that it never waits.
 func TestBusyRunStops(t *testing.T) {
 	stop, interrupt := context.WithCancel(t.Context())
-	w := (&run{stop: stop}).patience("a completion")
+	w := (&run{stop: stop}).newWaiter("a completion")
 	for range 1000 {
-		if err := w.came(); err != nil {
+		if err := w.progress(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	interrupt()
 	for range 1000 {
-		if w.came() != nil {
+		if w.progress() != nil {
 			return
 		}
 	}
-	t.Error("it goes on")
+	t.Error("the run continues")
 }
 
-// After Ctrl-C nobody waits for a busy peer to agree to the end of its connections.
-func TestStoppedRunDoesNotSayGoodbye(t *testing.T) {
+// After Ctrl-C the program does not wait for a busy peer's answer to its disconnect request.
+func TestStoppedRunDoesNotWaitForPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := rdmatest.New(rdmatest.Config{RealTime: true})
 		host := func(name string) *rdmacm.Host {
@@ -299,7 +303,7 @@ func TestStoppedRunDoesNotSayGoodbye(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		peer := <-accepted // is busy
+		peer := <-accepted // does not answer
 		stop, interrupt := context.WithCancel(t.Context())
 		r := &run{stop: stop, options: &options{typ: verbs.QPTypeRC}}
 		r.keep(&end{id: id})

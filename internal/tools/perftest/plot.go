@@ -3,30 +3,21 @@ package perftest
 import (
 	"fmt"
 	"math"
-	"path/filepath"
-	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/verbena-rdma/verbena/internal/tools/chart"
 )
 
-// logFrom is the ratio of latencies from which small ones could not be told from 0 on a linear axis.
+// logFrom is the ratio between the largest and the smallest latency from which the axis is logarithmic.
 const logFrom = 20
 
-// plotFormat is the kind of picture that a file's name asks for, empty if there is none.
-func plotFormat(name string) string {
-	switch ext := strings.ToLower(filepath.Ext(name)); ext {
-	case ".svg", ".png":
-		return ext[1:]
-	}
-	return ""
-}
-
-// draw draws size against bandwidth or latency. Without -a there is one point.
+// draw plots bandwidth or latency over size. Without -a there is one point.
 func (r *run) draw(file string) error {
-	p := plot.New()
+	p := chart.New()
 	p.Title.Text = fmt.Sprintf("%s %s, %s to %s", r.name, connectionName(r.typ), r.ctx.Device().Name(), r.peer.peer())
 	p.X.Label.Text = "message size (bytes)"
 	p.X.Tick.Marker = plot.TickerFunc(powersOfTwo)
@@ -48,17 +39,22 @@ func (r *run) draw(file string) error {
 			order = []string{"average"}
 		}
 	}
-	var args []any
-	for _, name := range order {
+	for i, name := range order {
 		var points plotter.XYs
 		for i := range r.results {
 			x := &r.results[i]
 			points = append(points, plotter.XY{X: float64(max(x.bw.size+x.lat.size, 1)), Y: lines[name](x)})
 		}
-		args = append(args, name, points)
-	}
-	if err := plotutil.AddLinePoints(p, args...); err != nil {
-		return err
+		line, dots, err := plotter.NewLinePoints(points)
+		if err != nil {
+			return err
+		}
+		line.Color, dots.Color, dots.Shape = chart.Color(i), chart.Color(i), draw.CircleGlyph{}
+		if i > 0 {
+			line.Dashes, dots.Shape = []vg.Length{vg.Points(5), vg.Points(3)}, draw.BoxGlyph{}
+		}
+		p.Add(line, dots)
+		p.Legend.Add(name, line, dots)
 	}
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Legend.XOffs, p.Legend.YOffs, p.Legend.Padding = vg.Points(10), vg.Points(-6), vg.Points(3)
@@ -70,13 +66,13 @@ func (r *run) draw(file string) error {
 	if p.X.Min == p.X.Max {
 		p.X.Min, p.X.Max = p.X.Min/2, p.X.Max*2
 	}
-	if err := p.Save(20*vg.Centimeter, 12*vg.Centimeter, file); err != nil {
+	if err := chart.Save(p, 20*vg.Centimeter, 12*vg.Centimeter, file); err != nil {
 		return fmt.Errorf("--plot %s: %w", file, err)
 	}
 	return nil
 }
 
-// powersOfTwo marks every fourth power: 16, 256, 4K, 64K, 1M.
+// powersOfTwo returns a tick for each power of two, with a label at the powers of four: 4, 16, 64, 256, 1K.
 func powersOfTwo(least, most float64) (ticks []plot.Tick) {
 	for e := int(math.Ceil(math.Log2(least))); float64(e) <= math.Log2(most); e++ {
 		t := plot.Tick{Value: math.Exp2(float64(e))}

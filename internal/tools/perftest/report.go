@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// bwReport is a result of bandwidth: MB or Gb per second, and millions of messages per second.
+// bwReport is a bandwidth result: MB or Gb per second, and millions of messages per second.
 type bwReport struct {
 	size                int
 	iters               uint64
@@ -23,18 +23,18 @@ func (b *bwReport) add(o *bwReport) {
 	b.rate += o.rate
 }
 
-// latReport is a result of latency, in microseconds.
+// latReport is a latency result, in microseconds.
 type latReport struct {
 	size                 int
 	iters                uint64
 	least, most, typical float64
 	average, deviation   float64
 	p99, p999            float64
-	duration             bool // average and perSecond only
+	duration             bool // only average and perSecond are set
 	perSecond            float64
 }
 
-// result is one line.
+// result is one line of the table.
 type result struct {
 	bw  bwReport
 	lat latReport
@@ -43,14 +43,16 @@ type result struct {
 const (
 	line = "---------------------------------------------------------------------------------------\n"
 
-	columnsBW    = " #bytes     #iterations    BW peak[%[1]s/sec]    BW average[%[1]s/sec]   MsgRate[Mpps]\n"
-	columnsLat   = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] \n"
-	columnsLatD  = " #bytes        #iterations       t_avg[usec]    tps average\n"
-	formatBW     = " %-7d    %-10d       %-7.2f            %-7.2f\t\t   %-7.6f\n"
-	formatSmall  = " %-7d    %d           %-7.6f            %-7.6f            %-7.6f\n"
-	formatLat    = " %-7d %d          %-7.2f        %-7.2f      %-7.2f  \t       %-7.2f     \t%-7.2f\t\t%-7.2f \t\t%-7.2f\n"
+	columnsBW  = " #bytes     #iterations    BW peak[%[1]s/sec]    BW average[%[1]s/sec]   MsgRate[Mpps]\n"
+	columnsLat = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    " +
+		"t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] \n"
+	columnsLatD = " #bytes        #iterations       t_avg[usec]    tps average\n"
+	formatBW    = " %-7d    %-10d       %-7.2f            %-7.2f\t\t   %-7.6f\n"
+	formatSmall = " %-7d    %d           %-7.6f            %-7.6f            %-7.6f\n"
+	formatLat   = " %-7d %d          %-7.2f        %-7.2f      %-7.2f  \t       %-7.2f     " +
+		"\t%-7.2f\t\t%-7.2f \t\t%-7.2f\n"
 	formatLatD   = " %-7d       %d            %-7.2f        %-7.2f\n"
-	smallAverage = 0.1 // Gb/sec below which there are more digits
+	smallAverage = 0.1 // Gb/sec; smaller results have more digits
 )
 
 func (r *run) unit() string {
@@ -60,8 +62,8 @@ func (r *run) unit() string {
 	return "MB"
 }
 
-// addBW adds a result, which in both directions is the sum of what both ends have measured. The original shows more digits
-// when its own share is small.
+// addBW adds and prints a result. In bidirectional tests it is the sum of both ends. The C program chooses
+// the number of digits by its own share.
 func (r *run) addBW(own bwReport, theirs *bwReport) {
 	format := formatBW
 	if r.gbits && own.average < smallAverage {
@@ -81,10 +83,11 @@ func (r *run) addLat(l latReport) {
 		fmt.Fprintf(r.env.Stdout, formatLatD, l.size, l.iters, l.average, l.perSecond)
 		return
 	}
-	fmt.Fprintf(r.env.Stdout, formatLat, l.size, l.iters, l.least, l.most, l.typical, l.average, l.deviation, l.p99, l.p999)
+	fmt.Fprintf(r.env.Stdout, formatLat, l.size, l.iters, l.least, l.most, l.typical, l.average, l.deviation, l.p99,
+		l.p999)
 }
 
-// printHead tells what is measured.
+// printHead prints the parameters of the test.
 func (r *run) printHead() {
 	w := r.env.Stdout
 	onOff := map[bool]string{false: "OFF", true: "ON"}
@@ -130,7 +133,8 @@ func (r *run) printHead() {
 	} else {
 		fmt.Fprintf(w, " Max inline data : %d[B]\n", r.inline)
 	}
-	fmt.Fprintf(w, " rdma_cm QPs\t : %s\n Data ex. method : %s", onOff[r.cm], map[bool]string{false: "Ethernet", true: "rdma_cm"}[r.cm])
+	fmt.Fprintf(w, " rdma_cm QPs\t : %s\n Data ex. method : %s", onOff[r.cm],
+		map[bool]string{false: "Ethernet", true: "rdma_cm"}[r.cm])
 	if r.tos >= 0 {
 		fmt.Fprintf(w, " \tTOS    : %d", r.tos)
 	}
@@ -141,10 +145,11 @@ func connectionName(t verbs.QPType) string {
 	return map[verbs.QPType]string{verbs.QPTypeRC: "RC", verbs.QPTypeUC: "UC", verbs.QPTypeUD: "UD"}[t]
 }
 
-// printAddress prints a QP as the original does, which has a GID in decimal, and with -R no memory.
+// printAddress prints a QP's address as the C program does: the GID in decimal, and with -R no memory.
 func (r *run) printAddress(side string, d *dest) {
 	w := r.env.Stdout
-	fmt.Fprintf(w, " %s address: LID %s QPN %s PSN %s", side, hex(uint64(d.lid), 4), hex(uint64(d.qpn), 6), hex(uint64(d.psn), 6))
+	fmt.Fprintf(w, " %s address: LID %s QPN %s PSN %s", side, hex(uint64(d.lid), 4), hex(uint64(d.qpn), 6),
+		hex(uint64(d.psn), 6))
 	if r.verb == read && !r.cm {
 		fmt.Fprintf(w, " OUT %s", hex(uint64(d.outReads), 4))
 	}
@@ -158,7 +163,7 @@ func (r *run) printAddress(side string, d *dest) {
 	fmt.Fprintf(w, "\n GID: %s\n", strings.Join(gid, ":"))
 }
 
-// hex is C's %#0*x: the width has the 0x in it, which 0 does not get.
+// hex formats as C's %#0*x does: the width includes the 0x, which a 0 does not have.
 func hex(v uint64, width int) string {
 	if v == 0 {
 		return strings.Repeat("0", width)
@@ -180,7 +185,7 @@ func (r *run) printColumns() {
 	}
 }
 
-// jsonReport is what --json writes.
+// jsonReport is the output of --json.
 type jsonReport struct {
 	Test       string       `json:"test"`
 	Device     string       `json:"device"`
@@ -221,7 +226,8 @@ func (r *run) json() jsonReport {
 		b, l := &r.results[i].bw, &r.results[i].lat
 		switch {
 		case !r.lat:
-			j.Results = append(j.Results, jsonResult{Size: b.size, Iterations: b.iters, Peak: &b.peak, Average: &b.average, MsgRate: &b.rate})
+			j.Results = append(j.Results, jsonResult{Size: b.size, Iterations: b.iters, Peak: &b.peak, Average: &b.average,
+				MsgRate: &b.rate})
 		case l.duration:
 			j.Results = append(j.Results, jsonResult{Size: l.size, Iterations: l.iters, Avg: &l.average, TPS: &l.perSecond})
 		default:
@@ -234,7 +240,7 @@ func (r *run) json() jsonReport {
 	return j
 }
 
-// save writes what --json and --plot ask for.
+// save writes the files of --json and --plot.
 func (r *run) save() error {
 	if r.options.json != "" {
 		b, err := json.MarshalIndent(r.json(), "", "  ")
@@ -257,7 +263,8 @@ func (r *run) save() error {
 	return nil
 }
 
-// checkFiles is an error if the results could not be written where they shall be, which is better known before the test.
+// checkFiles returns an error if the files of --json or --plot cannot be written. It is called before the
+// test.
 func (r *run) checkFiles() error {
 	for _, name := range []string{r.options.json, r.plot} {
 		if name == "" || name == "-" {

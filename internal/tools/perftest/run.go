@@ -19,12 +19,12 @@ type run struct {
 	*options
 	table
 	env     *tool.Env
-	stop    context.Context // done when the user wants to end
+	stop    context.Context // done at Ctrl-C
 	peer    *peer
 	cmID    *rdmacm.ID // with -R: of the channel
 	results []result
 
-	soon      context.Context // of sleep
+	soon      context.Context // of event
 	soonAgain context.CancelFunc
 }
 
@@ -49,7 +49,7 @@ func (t *test) run(env *tool.Env, args []string) int {
 	return 0
 }
 
-// play does everything in the original's order.
+// play runs all steps in the C program's order.
 func (r *run) play() error {
 	for _, step := range []func() error{
 		func() error { return nearest.Check(r.device, r.ibPort, r.gidIndex) },
@@ -82,7 +82,8 @@ func (r *run) play() error {
 	return nil
 }
 
-// because is why the run has failed. After Ctrl-C, which hangs up on the peer, other errors are what came of that.
+// because returns the reason for a failed run. After Ctrl-C, which closes the connection, other errors are
+// consequences.
 func (r *run) because(err error) error {
 	if err != nil && r.stop.Err() != nil {
 		return context.Cause(r.stop)
@@ -97,10 +98,13 @@ func (r *run) hangUp() {
 	}
 }
 
-// meetPeer makes the channel.
+// meetPeer opens the channel.
 func (r *run) meetPeer() error {
 	if r.server == "" {
-		fmt.Fprint(r.env.Stdout, "\n************************************\n* Waiting for client to connect... *\n************************************\n")
+		fmt.Fprint(r.env.Stdout,
+			"\n************************************\n"+
+				"* Waiting for client to connect... *\n"+
+				"************************************\n")
 	}
 	var ch channel
 	var err error
@@ -141,7 +145,7 @@ func (r *run) introduceQPs() error {
 		}
 		return nil
 	}
-	if r.lat && r.verb != send { // the original does it once more
+	if r.lat && r.verb != send { // the C program swaps them once more
 		if err := r.sync(); err != nil {
 			return err
 		}
@@ -192,11 +196,11 @@ func (r *run) sizes() []int {
 	return list
 }
 
-// test measures every size and takes leave.
+// test measures every size and closes the channel.
 func (r *run) test() error {
 	r.peer.allow(0) // one end may wait for the other's whole test
 	r.printColumns()
-	alone := r.lat && r.verb.waits() && r.server == "" // the client measures alone
+	alone := r.lat && r.verb.waits() && r.server == "" // only the client measures
 	var err error
 	switch {
 	case alone:
@@ -215,7 +219,7 @@ func (r *run) test() error {
 	}
 	if r.lat && r.verb == write {
 		r.linger()
-		return nil // the original just ends
+		return nil // the C program ends without a closing message
 	}
 	if err := r.sync(); err != nil {
 		return err
@@ -226,7 +230,7 @@ func (r *run) test() error {
 	return nil
 }
 
-// linger answers the peer a little longer: our last acknowledgement may be lost.
+// linger keeps answering the peer for a while: our last acknowledgement may be lost.
 func (r *run) linger() {
 	var wcs [16]verbs.WC
 	for start := time.Now(); time.Since(start) < between; {
@@ -236,37 +240,37 @@ func (r *run) linger() {
 	}
 }
 
-// patience ends a wait for what does not come.
-type patience struct {
+// waiter bounds the wait for a message or a completion.
+type waiter struct {
 	r     *run
 	what  string
 	spins int
 	since time.Time
 
 	arrivals uint
-	next     time.Time // when to ask whether the peer is there
+	next     time.Time // when to check the connection to the peer
 }
 
 const (
-	// longest is how long the original waits as well.
+	// longest is the longest wait, as in the C program.
 	longest = 60 * time.Second
-	// shortest is for what comes first: whoever is there and is no perftest program shall not cost a minute.
+	// shortest bounds the wait for the first message, for peers that are not perftest.
 	shortest = 20 * time.Second
-	// farewell is how long something may still be on its way from a peer that has ended.
+	// farewell is how long messages of a peer that has ended may still be in flight.
 	farewell = 3 * time.Second
 )
 
-func (r *run) patience(what string) *patience { return &patience{r: r, what: what, since: time.Now()} }
+func (r *run) newWaiter(what string) *waiter { return &waiter{r: r, what: what, since: time.Now()} }
 
-// check is called for each look in vain.
-func (p *patience) check() error {
+// check is called after each empty poll.
+func (p *waiter) check() error {
 	if p.spins++; p.spins%1024 != 0 {
 		return nil
 	}
-	return p.look()
+	return p.checkPeer()
 }
 
-func (p *patience) look() error {
+func (p *waiter) checkPeer() error {
 	if err := p.r.stop.Err(); err != nil {
 		return err
 	}
@@ -276,16 +280,17 @@ func (p *patience) look() error {
 	}
 	p.next = now.Add(time.Second)
 	if p.r.peer.ended() {
-		return fmt.Errorf("%s did not come, and the peer has ended: look at its output", p.what)
+		return fmt.Errorf("%s is missing, and the peer has ended: look at its output", p.what)
 	}
 	if now.Sub(p.since) > longest {
-		return fmt.Errorf("%s did not come for %v: has the peer ended, or has the network lost it?", p.what, longest)
+		return fmt.Errorf("%s is missing for %v: the peer has ended, or the network has lost it", p.what, longest)
 	}
 	return nil
 }
 
-// came begins anew. Where something comes at each look nobody waits, so that it is here that Ctrl-C ends the run.
-func (p *patience) came() error {
+// progress restarts the time-out. It also checks for Ctrl-C, since a run in which every poll finds
+// completions never waits.
+func (p *waiter) progress() error {
 	p.since = time.Now()
 	if p.arrivals++; p.arrivals%256 != 0 {
 		return nil
@@ -293,8 +298,8 @@ func (p *patience) came() error {
 	return p.r.stop.Err()
 }
 
-// event waits for a completion event, but not for ever: nil without one.
-func (p *patience) event() (*verbs.CQ, error) {
+// event waits for a completion event, for a bounded time; nil without one.
+func (p *waiter) event() (*verbs.CQ, error) {
 	r := p.r
 	if r.soon == nil || r.soon.Err() != nil {
 		if r.soon == nil {
@@ -306,7 +311,7 @@ func (p *patience) event() (*verbs.CQ, error) {
 	}
 	cq, err := r.channel.GetEvent(r.soon)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return nil, p.look()
+		return nil, p.checkPeer()
 	}
 	return cq, err
 }

@@ -2,29 +2,29 @@ package perftest
 
 import (
 	"fmt"
-	"math/rand/v2"
 
+	"github.com/verbena-rdma/verbena/internal/secret"
 	"github.com/verbena-rdma/verbena/internal/tools/nearest"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 const (
-	qkey    = 0x11111111 // that both ends of UD take for granted
+	qkey    = 0x11111111 // fixed Q_Key of UD
 	grhLen  = 40
-	cycle   = 4096 // the peer moves through so many bytes of a small message's buffer
+	cycle   = 4096 // the peer cycles through this many bytes of the buffer for small messages
 	maxOuts = 16
-	rnrCode = 12 // of min_rnr_timer: 0.64 ms
+	rnrCode = 12 // min_rnr_timer code: 0.64 ms
 )
 
-// table is the verbs objects of one end.
+// table has the verbs objects of one end.
 type table struct {
 	ctx            *verbs.Context
 	pd             *verbs.PD
 	channel        *verbs.CompChannel // with -e
 	sendCQ, recvCQ *verbs.CQ
 	mr             *verbs.MR
-	slot           int // bytes of each QP's part of the buffer: first those to send, then those to receive
+	slot           int // bytes of each QP's part of the buffer: first the send half, then the receive half
 	qps            []*end
 	sgid           int
 	gid            verbs.GID
@@ -34,7 +34,7 @@ type table struct {
 	closers        []func() error
 }
 
-// end is a QP and what the ends know of it.
+// end is a QP with its local and remote addresses.
 type end struct {
 	qp            *verbs.QP
 	id            *rdmacm.ID // with -R
@@ -43,9 +43,9 @@ type end struct {
 	rqpn, rqkey   uint32    // UD
 	posted, done  int       // sends
 	rposted, rgot int       // receives
-	spare         int       // receives to post again
+	spare         int       // receives to repost
 	unsignaled    int
-	wrs           []verbs.SendWR // of one post
+	wrs           []verbs.SendWR // requests of one post
 	recv          [1]verbs.RecvWR
 	sge, rsge     [1]verbs.SGE
 }
@@ -62,7 +62,7 @@ func (t *table) close() (first error) {
 	return first
 }
 
-// open opens the device; with -R it is that of the connection.
+// open opens the device; with -R that of the connection.
 func (r *run) open() (err error) {
 	switch {
 	case r.cmID != nil:
@@ -86,7 +86,7 @@ func (r *run) open() (err error) {
 	if r.verb.waits() {
 		most := min(attr.MaxQPRdAtom, attr.MaxQPInitRdAtom)
 		if r.outReads > most {
-			return fmt.Errorf("-o %d: the device has at most %d READs and atomics under way", r.outReads, most)
+			return fmt.Errorf("-o %d: must be at most %d, the device's limit of READs and atomics in flight", r.outReads, most)
 		}
 		if r.outs = r.outReads; r.outs == 0 {
 			r.outs = min(most, maxOuts)
@@ -112,7 +112,7 @@ func (r *run) chooseGID() error {
 	return nil
 }
 
-// agreeMTU finds the path MTU.
+// agreeMTU determines the path MTU.
 func (r *run) agreeMTU() error {
 	port, err := r.ctx.QueryPort(r.ibPort)
 	if err != nil {
@@ -121,7 +121,7 @@ func (r *run) agreeMTU() error {
 	m := port.ActiveMTU
 	if r.pathMTU != 0 {
 		if verbs.MTUOf(r.pathMTU) > m {
-			return fmt.Errorf("-m %d: the port's MTU is %d", r.pathMTU, m.Bytes())
+			return fmt.Errorf("-m %d: must be at most %d, the port's MTU", r.pathMTU, m.Bytes())
 		}
 		m = verbs.MTUOf(r.pathMTU)
 	}
@@ -130,14 +130,14 @@ func (r *run) agreeMTU() error {
 	}
 	if most := r.mtu.Bytes(); r.typ == verbs.QPTypeUD && r.size > most {
 		if !r.all {
-			return fmt.Errorf("-s %d: a message of UD must fit the MTU of %d", r.size, most)
+			return fmt.Errorf("-s %d: must be at most %d, the MTU, with UD", r.size, most)
 		}
 		r.size = most
 	}
 	return nil
 }
 
-// makeQueues makes everything but the QPs.
+// makeQueues creates everything but the QPs.
 func (r *run) makeQueues() (err error) {
 	if r.events {
 		if r.channel, err = r.ctx.CreateCompChannel(); err != nil {
@@ -155,7 +155,7 @@ func (r *run) makeQueues() (err error) {
 		return err
 	}
 	r.opened(func() error { return verbs.FreeBuffer(buf) })
-	if r.verb != write || !r.lat { // the latency of WRITE looks for changes of zeroed memory
+	if r.verb != write || !r.lat { // WRITE latency watches zeroed memory for changes
 		for i := range buf {
 			buf[i] = byte(i)
 		}
@@ -180,12 +180,13 @@ func (r *run) initAttr() *verbs.QPInitAttr {
 	return &verbs.QPInitAttr{
 		Type: r.typ, SendCQ: r.sendCQ, RecvCQ: r.recvCQ,
 		Cap: verbs.QPCap{
-			MaxSendWR: uint32(r.txDepth), MaxRecvWR: uint32(r.rxDepth), MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: uint32(r.inline),
+			MaxSendWR: uint32(r.txDepth), MaxRecvWR: uint32(r.rxDepth), MaxSendSGE: 1, MaxRecvSGE: 1,
+			MaxInlineData: uint32(r.inline),
 		},
 	}
 }
 
-// makeQPs makes the QPs, without -R.
+// makeQPs creates the QPs, without -R.
 func (r *run) makeQPs() error {
 	for range r.numQP {
 		qp, err := r.pd.CreateQP(r.initAttr())
@@ -208,18 +209,18 @@ func (r *run) makeQPs() error {
 	return nil
 }
 
-// describe fills in what the peer must know.
+// describe sets the local addresses.
 func (r *run) describe() {
 	for i, e := range r.qps {
 		e.local = dest{
-			outReads: uint32(r.outs), qpn: e.qp.QPN(), psn: rand.Uint32() & 0xffffff, rkey: r.mr.RKey(),
+			outReads: uint32(r.outs), qpn: e.qp.QPN(), psn: secret.PSN(), rkey: r.mr.RKey(),
 			vaddr: r.mr.Addr() + uint64(r.recvAt(i)), gid: r.gid, gidIndex: uint32(r.sgid),
 		}
 		e.recv[0] = verbs.RecvWR{WRID: uint64(i), SGList: e.rsge[:]}
 	}
 }
 
-// sendAt and recvAt are where the data of QP i is in the buffer.
+// sendAt and recvAt return the offsets of QP i's data in the buffer.
 func (t *table) sendAt(i int) int { return i * t.slot }
 func (t *table) recvAt(i int) int { return (len(t.qps)+i)*t.slot + 64 }
 
@@ -268,7 +269,7 @@ func (r *run) connect() error {
 	return nil
 }
 
-// addressOf remembers where the datagrams of a QP go.
+// addressOf stores the destination of a QP's datagrams.
 func (r *run) addressOf(e *end, av *verbs.AHAttr, qpn, key uint32) error {
 	ah, err := r.pd.CreateAH(av)
 	if err != nil {

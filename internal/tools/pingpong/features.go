@@ -7,14 +7,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// What options ask of a device beyond messages: memory on demand or of its own, completions with timestamps.
+// Optional device features: on-demand paging, device memory, completions with timestamps.
 
-// checkDevice says which feature the options ask for that the device lacks.
+// checkDevice returns an error if the device lacks a feature that the options need.
 func (g *game) checkDevice() error {
 	if !g.onDemand && !g.timestamps && !g.deviceMemory {
 		return nil
 	}
-	attr, err := g.ctx.QueryDeviceEx()
+	attr, err := g.ctx.QueryDevice()
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (g *game) checkDevice() error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%s has no %s", g.ctx.Device(), what)
+	return fmt.Errorf("%s does not have %s", g.ctx.Device(), what)
 }
 
 // makeMemory registers the buffer.
@@ -81,7 +81,7 @@ func (g *game) makeDeviceMemory(n int) (err error) {
 	return nil
 }
 
-// payload is the part of the buffer that travels; of device memory, a copy.
+// payload returns the transferred part of the buffer, a copy if it is device memory.
 func (g *game) payload() ([]byte, error) {
 	if g.dm == nil {
 		return g.mr.Bytes()[g.grh:][:g.size], nil
@@ -106,39 +106,32 @@ func (g *game) markPayload() error {
 func (g *game) makeCQ() (err error) {
 	n, opts := int(g.rxDepth+g.numQP), verbs.CQOptions{Channel: g.channel}
 	if g.timestamps {
-		const fields = verbs.WCExWithQPNum | verbs.WCExWithByteLen | verbs.WCExWithCompletionTimestamp
-		if g.stamped, err = g.ctx.CreateCQEx(&verbs.CQInitAttrEx{CQE: n, CQOptions: opts, WCFlags: fields}); err == nil {
-			g.cq = g.stamped.CQ
-		}
-	} else {
-		g.cq, err = g.ctx.CreateCQ(n, &opts)
+		opts.WCFlags = verbs.WCExWithQPNum | verbs.WCExWithByteLen | verbs.WCExWithCompletionTimestamp
 	}
-	if err != nil {
+	if g.cq, err = g.ctx.CreateCQ(n, &opts); err != nil {
 		return err
 	}
 	g.opened(g.cq.Close)
 	return nil
 }
 
-// poll takes completions, and notes the times of receives.
+// poll polls completions and records the times of receives.
 func (g *game) poll(wcs []verbs.WC) (n int, err error) {
-	x := g.stamped
-	if x == nil {
+	if !g.timestamps {
 		return g.cq.Poll(wcs)
 	}
-	for err = x.StartPoll(nil); err == nil; err = x.NextPoll() {
-		wcs[n] = verbs.WC{WRID: x.WRID, Status: x.Status, QPNum: x.ReadQPNum(), ByteLen: x.ReadByteLen()}
-		if x.WRID == recvWRID {
-			g.times.note(x.ReadCompletionTS())
+	for err = g.cq.StartPoll(&wcs[0]); err == nil; err = g.cq.NextPoll(&wcs[n]) {
+		if wcs[n].WRID == recvWRID {
+			g.times.note(wcs[n].Timestamp)
 		}
 		if n++; n == len(wcs) {
 			break
 		}
 	}
 	if n > 0 {
-		x.EndPoll()
+		g.cq.EndPoll()
 	}
-	if err == verbs.ErrNoCompletion { //nolint:errorlint // as NextPoll returns it
+	if err == verbs.ErrNoCompletion { //nolint:errorlint // NextPoll returns it unwrapped
 		err = nil
 	}
 	return n, err

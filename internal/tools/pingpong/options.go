@@ -22,14 +22,14 @@ type options struct {
 	validate bool
 	server   string // the host to connect to; empty for the server itself
 
-	// Features that the device may lack.
+	// Optional device features.
 	onDemand, implicitOnDemand, prefetch, timestamps, deviceMemory, newSend bool
 }
 
-// maxSize bounds a message; RC and UC carry 2^31 bytes.
+// maxSize bounds a message; RC and UC support 2^31 bytes.
 const maxSize = 1 << 31
 
-// parse reads the command line. If ok is false the program ends with that status.
+// parse parses the command line. If ok is false the program ends with status.
 func (v *variant) parse(env *tool.Env, args []string) (o *options, status int, ok bool) {
 	o = &options{numQP: 1}
 	f := tool.NewFlags(env, "[options]        wait for a client\n[options] HOST   connect to the server at HOST")
@@ -74,25 +74,25 @@ func (v *variant) parse(env *tool.Env, args []string) (o *options, status int, o
 
 func (v *variant) check(o *options) error {
 	if o.port < 1 {
-		return fmt.Errorf("port %d: the first port is 1", o.port)
+		return fmt.Errorf("port %d: must be at least 1", o.port)
 	}
 	if v.typ != verbs.QPTypeUD && verbs.MTUOf(int(o.mtu)) == 0 {
-		return fmt.Errorf("path MTU %d: 256, 512, 1024, 2048 and 4096 are allowed", o.mtu)
+		return fmt.Errorf("path MTU %d: must be 256, 512, 1024, 2048 or 4096", o.mtu)
 	}
 	if o.size > maxSize || v.srq && o.size < 1 {
 		return fmt.Errorf("message size %d is not allowed", o.size)
 	}
 	if o.sl > 15 {
-		return fmt.Errorf("service level %d: 0 to 15 are allowed", o.sl)
+		return fmt.Errorf("service level %d: must be 0 to 15", o.sl)
 	}
 	if o.rxDepth < 1 {
-		return fmt.Errorf("rx_depth 0: at least one receive is needed")
+		return fmt.Errorf("rx_depth 0: must be at least 1")
 	}
 	if o.numQP > o.rxDepth {
-		return fmt.Errorf("rx_depth %d is too small for %d QPs: each needs a receive", o.rxDepth, o.numQP)
+		return fmt.Errorf("rx_depth %d: must be at least %d, one receive for each QP", o.rxDepth, o.numQP)
 	}
 	if o.numQP < 1 || o.numQP >= maxQP {
-		return fmt.Errorf("num_qp %d: 1 to %d are allowed", o.numQP, maxQP-1)
+		return fmt.Errorf("num_qp %d: must be 1 to %d", o.numQP, maxQP-1)
 	}
 	if o.iters > 1<<31-1 {
 		return fmt.Errorf("%d exchanges are too many", o.iters)

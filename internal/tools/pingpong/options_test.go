@@ -46,7 +46,8 @@ func TestOptions(t *testing.T) {
 		t.Errorf("%+v\nwant %+v\n%s", o, want, out)
 	}
 	o, _, ok, out = parse(srq, "peer --num-qp=2 --rx-depth=8 --iters 5 --size 1 --events --gid-idx=0 --chk --mtu 256")
-	if !ok || o.numQP != 2 || o.rxDepth != 8 || o.iters != 5 || o.size != 1 || !o.events || o.gidIndex != 0 || !o.validate || o.mtu != 256 || o.server != "peer" {
+	if !ok || o.numQP != 2 || o.rxDepth != 8 || o.iters != 5 || o.size != 1 || !o.events || o.gidIndex != 0 ||
+		!o.validate || o.mtu != 256 || o.server != "peer" {
 		t.Errorf("%+v\n%s", o, out)
 	}
 	o, _, ok, out = parse(ud, "-s 2048 -g -1")
@@ -62,8 +63,8 @@ func TestMisuse(t *testing.T) {
 		line string
 		why  string
 	}{
-		{rc, "-p 65536", "-p 65536: a number from 0 to 65535 is needed"},
-		{rc, "-i 0", "first port is 1"},
+		{rc, "-p 65536", "-p 65536: must be a number from 0 to 65535"},
+		{rc, "-i 0", "port 0: must be at least 1"},
 		{rc, "-m 1500", "path MTU 1500"},
 		{rc, "-m 0", "path MTU 0"},
 		{rc, "-l 16", "service level 16"},
@@ -75,7 +76,7 @@ func TestMisuse(t *testing.T) {
 		{rc, "-q 2", "unknown option -q"},
 		{uc, "-t", "unknown option -t"},
 		{ud, "-m 1024", "unknown option -m"},
-		{srq, "-q 16 -r 15", "too small"},
+		{srq, "-q 16 -r 15", "must be at least 16"},
 		{srq, "-q 256", "num_qp 256"},
 		{srq, "-q 0", "num_qp 0"},
 		{srq, "-s 0", "message size 0"},

@@ -8,25 +8,26 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// What a completion is of; also the bits of what a QP waits for before it sends again.
+// The WRIDs of receives and sends; also the bits of the completions that a QP waits for before it sends
+// again.
 const (
 	recvWRID = 1
 	sendWRID = 2
 )
 
-// silence is how long the other end may not be heard of. The C programs wait for ever: over UC and
-// UD a lost packet ends the game for both.
+// silence is the time-out for the other end. The C programs wait for ever: over UC and UD a lost packet
+// stops both ends.
 const silence = time.Minute
 
-// A score is how far the game is.
+// A score is the progress of the game.
 type score struct {
 	sent, received uint
-	receives       uint    // posted
+	receives       uint    // posted receives
 	pending        []uint8 // by QP: sendWRID and recvWRID bits
 	send           verbs.SendWR
 }
 
-// rally plays until both ends have sent and received enough, and returns how long it took.
+// rally runs until both ends have sent and received all messages, and returns the duration.
 func (g *game) rally() (time.Duration, error) {
 	s := &score{receives: g.rxDepth, pending: make([]uint8, len(g.qps))}
 	s.send = verbs.SendWR{
@@ -79,7 +80,7 @@ func (g *game) serve(s *score, i int) error {
 	return g.qps[i].PostSend(s.send)
 }
 
-// hit deals with one completion.
+// hit handles one completion.
 func (g *game) hit(s *score, wc *verbs.WC) error {
 	if wc.Status != verbs.WCSuccess {
 		return &statusError{wc.Status, wc.WRID, wc.Err()}
@@ -103,7 +104,7 @@ func (g *game) hit(s *score, wc *verbs.WC) error {
 	return nil
 }
 
-// refill posts receives when there is but one left for each QP.
+// refill posts receives when only one is left for each QP.
 func (g *game) refill(s *score) error {
 	s.receives--
 	if s.receives > g.numQP {
@@ -114,7 +115,7 @@ func (g *game) refill(s *score) error {
 	return err
 }
 
-// A statusError is a failed completion, in the words of the C programs, and its cause.
+// A statusError is a failed completion with its cause, in the text of the C programs.
 type statusError struct {
 	status verbs.WCStatus
 	wrid   uint64
@@ -136,17 +137,18 @@ func (g *game) indexOf(qpn uint32) int {
 	return -1
 }
 
-// silent is the error of a game in which nothing comes any more.
+// silent returns the error for a game without progress.
 func (g *game) silent() error {
 	if g.typ == verbs.QPTypeUC || g.typ == verbs.QPTypeUD {
 		return fmt.Errorf("nothing from the other end for %v; over UC and UD a lost packet stops both ends", silence)
 	}
-	return fmt.Errorf("nothing from the other end for %v; is it the same program, with the same -n, and does it run?", silence)
+	return fmt.Errorf("nothing from the other end for %v; run the same program there, with the same -n",
+		silence)
 }
 
 // pollNext polls until there are completions.
 func (g *game) pollNext(wcs []verbs.WC) (int, error) {
-	const emptyPolls = 1 << 16 // between looks at the clock
+	const emptyPolls = 1 << 16 // polls between two readings of the clock
 	var since time.Time
 	for {
 		for range emptyPolls {
@@ -177,7 +179,7 @@ func newWaiter(ch *verbs.CompChannel, poll func([]verbs.WC) (int, error), silent
 
 func (w *waiter) stop() { w.stall.Stop() }
 
-// next takes completions; when there are none it sleeps until an event says that there may be.
+// next returns completions. If there are none it sleeps until a completion event.
 func (w *waiter) next(wcs []verbs.WC) (int, error) {
 	for {
 		if n, err := w.poll(wcs); n > 0 || err != nil {

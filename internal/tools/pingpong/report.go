@@ -14,7 +14,7 @@ func report(w io.Writer, size, iters uint, took time.Duration) {
 	fmt.Fprintf(w, "%d iters in %.2f seconds = %.2f usec/iter\n", iters, usec/1e6, usec/float64(iters))
 }
 
-// page is the stride of the bytes that -c is about.
+// page is the distance of the bytes that -c checks.
 const page = 4096
 
 // mark prepares a payload for the peer's validate. The C programs set the first byte of each page to the
@@ -25,7 +25,7 @@ func mark(payload []byte) {
 	}
 }
 
-// invalid lists the pages of a received payload that mark did not prepare.
+// invalid returns the pages of a received payload that mark has not prepared.
 func invalid(payload []byte) (pages []int) {
 	for i := 0; i < len(payload); i += page {
 		if payload[i] != 0 {

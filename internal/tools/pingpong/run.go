@@ -39,7 +39,7 @@ func (v *variant) run(env *tool.Env, args []string) int {
 	return 0
 }
 
-// play is the whole program.
+// play runs the program.
 func (g *game) play() error {
 	defer g.close()
 	if err := g.meet(); err != nil {
@@ -58,11 +58,11 @@ func (g *game) play() error {
 	return errors.Join(bad, g.close())
 }
 
-// linger stays for the peer's last message: were our acknowledgement of it lost, the peer would send
-// it again, and fail if nobody were here to answer.
+// linger waits for the peer's retransmissions: if our acknowledgement of its last message is lost, the peer
+// retransmits the message and fails without an answer.
 func (g *game) linger() { time.Sleep(3 * verbs.AckTimeout(ackTimeout)) }
 
-// verify is what -c does at the server.
+// verify checks the received data at the server (-c).
 func (g *game) verify() error {
 	if !g.validate || g.server != "" {
 		return nil
@@ -81,10 +81,10 @@ func (g *game) verify() error {
 	return nil
 }
 
-// meet finds the peer and gets both ends ready to play.
+// meet connects to the peer and prepares both ends.
 //
-// The C programs make their QPs first and exchange addresses afterwards. So do we if the options name device and GID; else
-// the peer's address must be known before.
+// The C programs create their QPs before they exchange addresses. This program does so too if the options
+// name device and GID; otherwise it needs the peer's address first.
 func (g *game) meet() error {
 	named := g.device != "" && g.gidIndex >= 0
 	switch {

@@ -2,39 +2,39 @@ package pingpong
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 
+	"github.com/verbena-rdma/verbena/internal/secret"
 	"github.com/verbena-rdma/verbena/internal/tools/exchange"
 	"github.com/verbena-rdma/verbena/internal/tools/nearest"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// A table is what the game is played on: the verbs objects of one end.
+// A table has the verbs objects of one end.
 type table struct {
 	ctx     *verbs.Context
 	channel *verbs.CompChannel // with -e
 	pd      *verbs.PD
 	mr      *verbs.MR
 	cq      *verbs.CQ
-	recvQ   *verbs.SRQ // of ibv_srq_pingpong
+	recvQ   *verbs.SRQ // ibv_srq_pingpong
 	qps     []*verbs.QP
-	ah      *verbs.AH // of ibv_ud_pingpong
+	ah      *verbs.AH // ibv_ud_pingpong
 	link    verbs.LinkLayer
 	sgid    int // GID index
 	flags   verbs.SendFlags
-	recvs   []verbs.RecvWR // as many as the receive queue holds
+	recvs   []verbs.RecvWR // as many as the receive queue can hold
 
-	dm       *verbs.DM     // with -j
-	stamped  *verbs.CQEx   // cq, with -t
+	dm *verbs.DM // with -j
+
 	times    stopwatch     // with -t
 	builders []*verbs.QPEx // of qps, with -N
 
-	closers []func() error // of all that is open, in the order of opening
+	closers []func() error // of all open objects, in the order of opening
 }
 
-// setUp makes everything up to QPs in INIT with receives posted, and prints their addresses. peer is where the other
-// end is; it may be invalid if the options name device and GID.
+// setUp creates everything up to QPs in INIT with posted receives, and prints their addresses. peer is the
+// other end's address; it may be invalid if the options name device and GID.
 func (g *game) setUp(peer netip.Addr) error {
 	for _, step := range []func() error{
 		func() error { return g.open(peer) },
@@ -47,17 +47,17 @@ func (g *game) setUp(peer netip.Addr) error {
 	}
 	for i, qp := range g.qps {
 		d := &g.local[i]
-		d.QPN, d.PSN = qp.QPN(), rand.Uint32()&0xffffff
+		d.QPN, d.PSN = qp.QPN(), secret.PSN()
 		d.GID, d.LID = g.local[0].GID, g.local[0].LID
 		fmt.Fprintf(g.env.Stdout, g.format, d.LID, d.QPN, d.PSN, verbs.GID(d.GID))
 	}
 	return nil
 }
 
-// opened remembers how to close what a step has opened.
+// opened registers the closer of an object.
 func (t *table) opened(closer func() error) { t.closers = append(t.closers, closer) }
 
-// close closes everything; once more does no harm.
+// close closes everything; it may be called again.
 func (t *table) close() error {
 	for len(t.closers) > 0 {
 		last := len(t.closers) - 1
@@ -69,7 +69,7 @@ func (t *table) close() error {
 	return nil
 }
 
-// open opens the device that -d names, or the one that reaches the peer, unless it is open.
+// open opens the device that -d names, or the one that reaches the peer, unless one is open.
 func (g *game) open(peer netip.Addr) (err error) {
 	if g.ctx != nil {
 		return nil
@@ -97,7 +97,7 @@ func (g *game) open(peer netip.Addr) (err error) {
 	return nil
 }
 
-// chooseGID takes the GID that -g names, or the one that suits the peer, and says why.
+// chooseGID takes the GID that -g names, or the one that fits the peer, and prints why.
 func (g *game) chooseGID(peer netip.Addr) error {
 	if g.gidIndex >= 0 {
 		e, err := g.ctx.QueryGIDEntry(g.port, g.gidIndex)
@@ -134,7 +134,8 @@ func (g *game) makeQueues() (err error) {
 		return err
 	}
 	if g.srq {
-		if g.recvQ, err = g.pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: uint32(g.rxDepth), MaxSGE: 1}}); err != nil {
+		if g.recvQ,
+			err = g.pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: uint32(g.rxDepth), MaxSGE: 1}}); err != nil {
 			return err
 		}
 		g.opened(g.recvQ.Close)
@@ -145,14 +146,12 @@ func (g *game) makeQueues() (err error) {
 func (g *game) makeQPs() error {
 	g.flags = verbs.SendSignaled
 	for range g.numQP {
-		init := verbs.QPInitAttrEx{QPInitAttr: verbs.QPInitAttr{
-			SendCQ: g.cq, RecvCQ: g.cq, SRQ: g.recvQ, Type: g.typ,
-			Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1, MaxRecvWR: uint32(g.rxDepth), MaxRecvSGE: 1},
-		}}
+		init := verbs.QPInitAttr{SendCQ: g.cq, RecvCQ: g.cq, SRQ: g.recvQ, Type: g.typ,
+			Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1, MaxRecvWR: uint32(g.rxDepth), MaxRecvSGE: 1}}
 		if g.newSend {
 			init.SendOpsFlags = verbs.QPExWithSend
 		}
-		qp, err := g.pd.CreateQPEx(&init)
+		qp, err := g.pd.CreateQP(&init)
 		if err != nil {
 			return err
 		}
@@ -188,7 +187,7 @@ func (g *game) toInit() error {
 	return nil
 }
 
-// firstReceives fills the receive queue. All receives are of the same memory.
+// firstReceives fills the receive queue. All receives use the same memory.
 func (g *game) firstReceives() error {
 	sge := []verbs.SGE{g.mr.SGE(0, int(g.size)+g.grh)}
 	g.recvs = make([]verbs.RecvWR, g.rxDepth)
@@ -243,7 +242,7 @@ func (g *game) connect() error {
 	return nil
 }
 
-// checkPeer refuses what can only end in silence.
+// checkPeer rejects peers with which the game would hang.
 func (g *game) checkPeer(d exchange.Dest) error {
 	ours, theirs := verbs.GID(g.local[0].GID), verbs.GID(d.GID)
 	switch {
@@ -252,7 +251,7 @@ func (g *game) checkPeer(d exchange.Dest) error {
 	case g.srq && d == exchange.Dest{}:
 		return fmt.Errorf("the peer has fewer QPs than %d; both ends need the same -q", g.numQP)
 	case theirs.InterfaceID() == 0:
-		return fmt.Errorf("the peer told no GID for its QP 0x%06x; on RoCE the C programs must be told one: -g INDEX", d.QPN)
+		return fmt.Errorf("the peer sent no GID for its QP 0x%06x; on RoCE the C programs need one: -g INDEX", d.QPN)
 	case ours.Addr().Is4() != theirs.Addr().Is4():
 		return fmt.Errorf("GID %s cannot reach the peer's GID %s; use -g INDEX here or there", ours, theirs)
 	}

@@ -17,7 +17,7 @@ func TestPeerWithoutFittingGID(t *testing.T) {
 	for _, c := range []struct{ ours, theirs, why string }{
 		{"192.0.2.1", "192.0.2.2", ""},
 		{"2001:db8::1", "fe80::2", ""},
-		{"192.0.2.1", "::", "told no GID for its QP 0x000011"},
+		{"192.0.2.1", "::", "sent no GID for its QP 0x000011"},
 		{"192.0.2.1", "2001:db8::2", "GID ::ffff:192.0.2.1 cannot reach the peer's GID 2001:db8::2"},
 	} {
 		g := &game{variant: &variant{}, local: []exchange.Dest{{GID: gid(c.ours)}}}
@@ -29,8 +29,9 @@ func TestPeerWithoutFittingGID(t *testing.T) {
 	}
 	g := &game{variant: &variant{srq: true}, options: &options{numQP: 4}, local: make([]exchange.Dest, 1)}
 	g.link = verbs.LinkLayerEthernet
-	if err := g.checkPeer(exchange.Dest{}); err == nil || !strings.Contains(err.Error(), "the peer has fewer QPs than 4; both ends need the same -q") {
-		t.Errorf("a QP that the peer has not: %v", err)
+	if err := g.checkPeer(exchange.Dest{}); err == nil ||
+		!strings.Contains(err.Error(), "the peer has fewer QPs than 4; both ends need the same -q") {
+		t.Errorf("a QP that the peer lacks: %v", err)
 	}
 	g.link = verbs.LinkLayerInfiniBand
 	if err := g.checkPeer(exchange.Dest{LID: 1}); err != nil {
@@ -38,10 +39,11 @@ func TestPeerWithoutFittingGID(t *testing.T) {
 	}
 }
 
-// Why nothing comes any more depends on what repairs losses.
+// The error for a silent peer depends on whether the transport repairs losses.
 func TestSilence(t *testing.T) {
 	for typ, want := range map[verbs.QPType]string{
-		verbs.QPTypeRC: "the same -n", verbs.QPTypeXRCSend: "the same -n", verbs.QPTypeUC: "a lost packet", verbs.QPTypeUD: "a lost packet",
+		verbs.QPTypeRC: "the same -n", verbs.QPTypeXRCSend: "the same -n", verbs.QPTypeUC: "a lost packet",
+		verbs.QPTypeUD: "a lost packet",
 	} {
 		g := &game{variant: &variant{typ: typ}}
 		if err := g.silent(); !strings.Contains(err.Error(), want) {
@@ -50,7 +52,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// A wait for an event that nothing ends says why it was given up, and nothing else.
+// A wait for an event that times out returns the error that newWaiter was given.
 func TestSilentEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := rdmatest.New(rdmatest.Config{RealTime: true})

@@ -1,9 +1,9 @@
-// Package pingpong is the ibv_*_pingpong programs: processes throw a message to and fro over RC, UC, UD, RC with
-// a shared receive queue, or XRC.
+// Package pingpong has the ibv_*_pingpong programs: two processes exchange a message back and forth over
+// RC, UC, UD, RC with a shared receive queue, or XRC.
 //
-// Options, the exchange over TCP, what is sent and what is printed are those of the C programs of
-// rdma-core 44, so that either end may be one. Beyond them, device and GID are chosen by the peer's
-// address unless options name them, and -c also makes the exit status tell.
+// Options, the exchange over TCP, the messages and the output are those of the C programs of rdma-core 44,
+// so either end may be one. In addition, device and GID are chosen by the peer's address unless options
+// name them, and -c also sets the exit status.
 package pingpong
 
 import (
@@ -11,14 +11,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// A variant is what distinguishes one of the programs.
+// A variant is one of the programs.
 type variant struct {
 	name   string
 	short  string
 	typ    verbs.QPType
 	srq    bool // many QPs share one receive queue
-	bytes  uint // of a message, unless an option says otherwise
-	fill   byte // of the buffer before the first message
+	bytes  uint // default message size
+	fill   byte // initial value of the buffer's bytes
 	grh    int  // bytes before the payload in the buffer
 	format string
 }
@@ -30,7 +30,7 @@ const (
 
 	grhLen = 40
 
-	// udQKey is the Q_Key that both ends of ibv_ud_pingpong take for granted.
+	// udQKey is the Q_Key that both ends of ibv_ud_pingpong use.
 	udQKey = 0x11111111
 
 	// maxQP is the number of messages that ibv_srq_pingpong exchanges, however many QPs it uses.
@@ -51,12 +51,13 @@ var variants = []*variant{
 		bytes: 1024, fill: 0x7b, grh: grhLen, format: localFormatUD,
 	},
 	{
-		name: "ibv_srq_pingpong", short: "ping-pong over many reliable connections with a shared receive queue", typ: verbs.QPTypeRC,
+		name: "ibv_srq_pingpong", short: "ping-pong over many reliable connections with a shared receive queue",
+		typ:   verbs.QPTypeRC,
 		bytes: 4096, srq: true, format: localFormat,
 	},
 }
 
-// Tools are the programs.
+// Tools returns the programs.
 func Tools() []tool.Tool {
 	var list []tool.Tool
 	for _, v := range variants {

@@ -2,24 +2,25 @@ package pingpong
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 
+	"github.com/verbena-rdma/verbena/internal/secret"
 	"github.com/verbena-rdma/verbena/internal/tools/exchange"
 	"github.com/verbena-rdma/verbena/internal/tools/nearest"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// ibv_xsrq_pingpong: a server and any number of clients over XRC. Each end has one SRQ; for each client the server has
-// an XRC_SEND and an XRC_RECV QP, each client has one of both.
+// ibv_xsrq_pingpong: a server and any number of clients over XRC. Each end has one SRQ. The server has an
+// XRC_SEND and an XRC_RECV QP for each client, each client has one of both.
 //
-// The C server sends the messages for a client through the QPs of all its clients in turn, which works if the clients are
-// processes of one host that share an XRC domain by a file. Domains of this device belong to one process (decision 19), so
-// that a client's messages come through its own QPs.
+// The C server sends the messages for a client through the QPs of all its clients in turn. That works if
+// the clients are processes of one host that share an XRC domain through a file. Domains of this device
+// belong to one process (decision 19), so each client's messages use its own QPs.
 
 var xsrqVariant = &variant{
-	name: "ibv_xsrq_pingpong", short: "ping-pong over XRC with a shared receive queue", typ: verbs.QPTypeXRCSend, bytes: 4096,
+	name: "ibv_xsrq_pingpong", short: "ping-pong over XRC with a shared receive queue", typ: verbs.QPTypeXRCSend,
+	bytes: 4096,
 }
 
 const xsrqFormat = "%8s: LID %04x, QPN RECV %06x SEND %06x, PSN %06x, SRQN %06x, GID %s\n"
@@ -27,8 +28,8 @@ const xsrqFormat = "%8s: LID %04x, QPN RECV %06x SEND %06x, PSN %06x, SRQN %06x,
 // maxClients bounds the server's QPs and the SRQ's receives.
 const maxClients = 1 << 12
 
-// An xsrqGame is one run. numQP of its options is the number of clients, iters that of messages to each, and table.cq the
-// CQ of everything.
+// An xsrqGame is one run. In its options, numQP is the number of clients and iters the number of messages
+// to each; table.cq serves all queues.
 type xsrqGame struct {
 	game
 	srq   *verbs.SRQ
@@ -56,7 +57,7 @@ func runXSRQ(env *tool.Env, args []string) int {
 	return 0
 }
 
-// parseXSRQ reads the command line. If ok is false the program ends with that status.
+// parseXSRQ parses the command line. If ok is false the program ends with status.
 func parseXSRQ(env *tool.Env, args []string) (o *options, status int, ok bool) {
 	o = &options{rxDepth: 1}
 	f := tool.NewFlags(env, "[options]        wait for clients\n[options] HOST   connect to the server at HOST")
@@ -82,9 +83,9 @@ func parseXSRQ(env *tool.Env, args []string) (o *options, status int, ok bool) {
 	}
 	switch {
 	case o.numQP < 1 || o.numQP > maxClients:
-		return nil, f.Misused(fmt.Sprintf("%d clients: 1 to %d are allowed", o.numQP, maxClients)), false
+		return nil, f.Misused(fmt.Sprintf("clients %d: must be 1 to %d", o.numQP, maxClients)), false
 	case o.iters < 1:
-		return nil, f.Misused("no message: at least one is needed"), false
+		return nil, f.Misused("num_tests 0: must be at least 1"), false
 	}
 	bounded := *o
 	bounded.numQP = 1
@@ -94,7 +95,7 @@ func parseXSRQ(env *tool.Env, args []string) (o *options, status int, ok bool) {
 	return o, 0, true
 }
 
-// play is the whole program.
+// play runs the program.
 func (x *xsrqGame) play() error {
 	defer x.close()
 	defer x.hangUp()
@@ -110,7 +111,8 @@ func (x *xsrqGame) play() error {
 	return x.close()
 }
 
-// meet finds the peers and connects to them. As in game.meet, everything is made before if the options name device and GID.
+// meet finds the peers and connects to them. As in game.meet, all objects are created before if the options
+// name device and GID.
 func (x *xsrqGame) meet() error {
 	switch {
 	case x.device != "" && x.gidIndex >= 0:
@@ -187,7 +189,7 @@ func (x *xsrqGame) meetClient(p *xsrqPeer) (err error) {
 	return x.connect(p)
 }
 
-// welcome makes what a peer needs, and the rest if it is the first one.
+// welcome creates a peer's objects, and the common ones for the first peer.
 func (x *xsrqGame) welcome(p *xsrqPeer, peer netip.Addr) error {
 	if x.srq == nil {
 		if err := x.setUp(peer); err != nil {
@@ -202,7 +204,8 @@ func (x *xsrqGame) welcome(p *xsrqPeer, peer netip.Addr) error {
 		return err
 	}
 	p.local = exchange.XRCDest{
-		LID: x.local[0].LID, Recv: p.recv.QPN(), Send: p.send.QPN(), PSN: rand.Uint32() & 0xffffff, SRQN: num, GID: x.local[0].GID,
+		LID: x.local[0].LID, Recv: p.recv.QPN(), Send: p.send.QPN(), PSN: secret.PSN(), SRQN: num,
+		GID: x.local[0].GID,
 	}
 	x.print("local", p.local)
 	return nil
@@ -219,7 +222,7 @@ func (x *xsrqGame) hangUp() {
 	}
 }
 
-// part waits until every end has received everything: nobody's QPs may go away before.
+// part waits until every end has received everything, so that no QP is closed early.
 func (x *xsrqGame) part() error {
 	say := func() error {
 		for _, p := range x.peers {

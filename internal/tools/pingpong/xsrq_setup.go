@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// setUp makes all that does not belong to one peer, and posts a receive for each.
+// setUp creates the objects common to all peers, and posts a receive for each peer.
 func (x *xsrqGame) setUp(peer netip.Addr) error {
 	if err := x.open(peer); err != nil {
 		return err
@@ -16,7 +16,7 @@ func (x *xsrqGame) setUp(peer netip.Addr) error {
 	if err := x.chooseGID(peer); err != nil {
 		return err
 	}
-	x.rxDepth = x.numQP // the CQ holds a receive and a send of each peer
+	x.rxDepth = x.numQP // the CQ has room for a receive and a send of each peer
 	if err := x.makeQueues(); err != nil {
 		return err
 	}
@@ -40,8 +40,8 @@ func (x *xsrqGame) makeSRQ() error {
 		return err
 	}
 	x.opened(domain.Close)
-	x.srq, err = x.ctx.CreateSRQEx(&verbs.SRQInitAttrEx{
-		Attr: verbs.SRQAttr{MaxWR: uint32(x.numQP), MaxSGE: 1}, Type: verbs.SRQTypeXRC, PD: x.pd, XRCD: domain, CQ: x.cq,
+	x.srq, err = x.pd.CreateSRQ(&verbs.SRQInitAttr{
+		Attr: verbs.SRQAttr{MaxWR: uint32(x.numQP), MaxSGE: 1}, Type: verbs.SRQTypeXRC, XRCD: domain, CQ: x.cq,
 	})
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (x *xsrqGame) makeSRQ() error {
 	return nil
 }
 
-// makeQPs makes both QPs of a peer and takes them to INIT.
+// makeQPs creates both QPs of a peer and takes them to INIT.
 func (x *xsrqGame) makeQPs(p *xsrqPeer) (err error) {
 	if p.recv, err = x.srq.XRCD().CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeXRCRecv}); err != nil {
 		return err
@@ -64,7 +64,8 @@ func (x *xsrqGame) makeQPs(p *xsrqPeer) (err error) {
 	}
 	x.opened(p.send.Close)
 	const mask = verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrAccessFlags
-	attr := verbs.QPAttr{QPState: verbs.QPSInit, PortNum: x.port, QPAccessFlags: verbs.AccessRemoteWrite | verbs.AccessRemoteRead}
+	attr := verbs.QPAttr{QPState: verbs.QPSInit, PortNum: x.port,
+		QPAccessFlags: verbs.AccessRemoteWrite | verbs.AccessRemoteRead}
 	if err := p.recv.Modify(&attr, mask); err != nil {
 		return err
 	}
@@ -72,7 +73,7 @@ func (x *xsrqGame) makeQPs(p *xsrqPeer) (err error) {
 	return p.send.Modify(&attr, mask)
 }
 
-// connect takes both QPs to RTS: each to the peer's of the other kind.
+// connect connects both QPs, each to the peer's QP of the other type, and takes them to RTS.
 func (x *xsrqGame) connect(p *xsrqPeer) error {
 	if err := x.checkPeer(exchange.Dest{QPN: p.remote.Recv, GID: p.remote.GID}); err != nil {
 		return err
@@ -90,8 +91,10 @@ func (x *xsrqGame) connect(p *xsrqPeer) error {
 		{p.send, p.remote.Recv, rtr, rts | verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry | verbs.QPAttrMaxQPRdAtomic},
 	} {
 		attr := verbs.QPAttr{
-			QPState: verbs.QPSRTR, AHAttr: x.address(exchange.Dest{LID: p.remote.LID, GID: p.remote.GID}), PathMTU: verbs.MTUOf(int(x.mtu)),
-			DestQPNum: s.to, RQPSN: p.remote.PSN, MinRNRTimer: 12, SQPSN: p.local.PSN, Timeout: ackTimeout, RetryCnt: 7, RNRRetry: 7,
+			QPState: verbs.QPSRTR, AHAttr: x.address(exchange.Dest{LID: p.remote.LID, GID: p.remote.GID}),
+			PathMTU:   verbs.MTUOf(int(x.mtu)),
+			DestQPNum: s.to, RQPSN: p.remote.PSN, MinRNRTimer: 12, SQPSN: p.local.PSN, Timeout: ackTimeout, RetryCnt: 7,
+			RNRRetry: 7,
 		}
 		if err := s.qp.Modify(&attr, s.rtr); err != nil {
 			return err
@@ -104,12 +107,12 @@ func (x *xsrqGame) connect(p *xsrqPeer) error {
 	return nil
 }
 
-// postReceive posts a receive; all are of the same memory.
+// postReceive posts a receive; all receives use the same memory.
 func (x *xsrqGame) postReceive() error {
 	return x.srq.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{x.mr.SGE(0, int(x.size))}})
 }
 
-// serve sends a peer its next message. Only the last one leaves a completion.
+// serve sends a peer its next message. Only the last one is signaled.
 func (x *xsrqGame) serve(p *xsrqPeer) error {
 	wr := verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{x.mr.SGE(0, int(x.size))}, RemoteSRQN: p.remote.SRQN}
 	if p.sent++; p.sent == x.iters {
@@ -118,7 +121,7 @@ func (x *xsrqGame) serve(p *xsrqPeer) error {
 	return p.send.PostSend(wr)
 }
 
-// rally plays until every peer has got and sent its messages.
+// rally runs until every peer has received and sent its messages.
 func (x *xsrqGame) rally() error {
 	if x.server == "" {
 		for _, p := range x.peers {
@@ -157,7 +160,7 @@ func (x *xsrqGame) rally() error {
 	return nil
 }
 
-// hit deals with a message that has come.
+// hit handles a received message.
 func (x *xsrqGame) hit(wc *verbs.WC) error {
 	if err := x.postReceive(); err != nil {
 		return err

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// kind is a filter that there is: by a field's name, for numbers or for words.
+// kind is an available filter: its field name, and whether the values are numbers or words.
 type kind struct {
 	name   string
 	number bool
 }
 
-// numbers and strings make kinds.
+// numbers and strs return kinds.
 func numbers(names ...string) (list []kind) {
 	for _, n := range names {
 		list = append(list, kind{n, true})
@@ -28,17 +28,20 @@ func strs(names ...string) (list []kind) {
 	return list
 }
 
-// filter is one that was asked for: a row passes if its field is in a range or is one of the words.
+// filter is a filter of the command line: a row passes if the field is in one of the ranges or is one of
+// the words.
 type filter struct {
 	name   string
 	ranges [][2]uint64
 	words  []string
 }
 
-// parseFilters reads pairs of a filter's name and value. The one that says where, link or dev, is returned apart.
+// parseFilters parses pairs of a filter's name and value. It returns the value of the filter named where
+// (link or dev) as place.
 func parseFilters(words []string, where string, kinds []kind) (place string, filters []filter, err error) {
 	if len(words)%2 != 0 {
-		return "", nil, fmt.Errorf("%q: a filter needs a value behind it; the filters are %s", words[len(words)-1], filterNames(where, kinds))
+		return "", nil, fmt.Errorf("%q: the filter needs a value; the filters are %s", words[len(words)-1],
+			filterNames(where, kinds))
 	}
 	for i := 0; i < len(words); i += 2 {
 		name, value := words[i], words[i+1]
@@ -78,7 +81,7 @@ func filterNames(where string, kinds []kind) string {
 	return s
 }
 
-// parseRanges reads 17 or 17,20-30. Keys may be hexadecimal, as they are shown.
+// parseRanges parses 17 or 17,20-30. Keys may be hexadecimal, as they are shown.
 func parseRanges(s string) (list [][2]uint64, err error) {
 	for _, piece := range strings.Split(s, ",") {
 		low, high, isRange := strings.Cut(piece, "-")
@@ -88,7 +91,7 @@ func parseRanges(s string) (list [][2]uint64, err error) {
 			b, ok2 = parseNumber(high)
 		}
 		if !ok || !ok2 || b < a {
-			return nil, fmt.Errorf("numbers and ranges are possible, as 17 or 17,20-30")
+			return nil, fmt.Errorf("must be numbers and ranges, such as 17 or 17,20-30")
 		}
 		list = append(list, [2]uint64{a, b})
 	}
@@ -104,7 +107,7 @@ func parseNumber(s string) (uint64, bool) {
 	return n, err == nil
 }
 
-// passes tells whether a row passes all filters. One that lacks a field does not pass a filter by it.
+// passes reports whether a row passes all filters. A row without a filter's field does not pass.
 func (r *row) passes(filters []filter) bool {
 	for _, f := range filters {
 		if !r.passesOne(f) {
@@ -134,7 +137,7 @@ func (r *row) passesOne(f filter) bool {
 	return false
 }
 
-// inRanges tells whether a value, or one of several, is in one of the ranges.
+// inRanges reports whether a value, or one of several, is in one of the ranges.
 func inRanges(value any, ranges [][2]uint64) bool {
 	in := func(n uint64) bool {
 		for _, r := range ranges {

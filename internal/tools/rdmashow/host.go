@@ -7,11 +7,12 @@ import (
 	"strings"
 
 	"github.com/verbena-rdma/verbena/internal/control"
+	"github.com/verbena-rdma/verbena/internal/printable"
 	"github.com/verbena-rdma/verbena/internal/tools/nearest"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// host is where it looks: the devices of this machine, and what its programs tell.
+// host is the source of the data: the devices of this machine and the reports of its programs.
 type host interface {
 	devices() ([]string, error)
 	port(device string) (port, error)
@@ -19,11 +20,11 @@ type host interface {
 	silent() []control.Silent // programs that did not answer
 }
 
-// port is a device's only one.
+// port is the only port of a device.
 type port struct {
 	state, phys string
 	netdev      string // empty if the device has none
-	netdevIndex int    // 0 if there is none of that name
+	netdevIndex int    // 0 if the interface does not exist
 }
 
 // system is this machine.
@@ -41,7 +42,7 @@ func (*system) port(device string) (port, error) {
 	list, err := verbs.Devices()
 	i := slices.IndexFunc(list, func(d *verbs.Device) bool { return d.Name() == device })
 	if i < 0 {
-		return port{}, fmt.Errorf("%s has gone meanwhile (%v)", device, err)
+		return port{}, fmt.Errorf("%s was removed meanwhile (%v)", device, err)
 	}
 	ctx, err := list[i].Open()
 	if err != nil {
@@ -72,23 +73,23 @@ func (s *system) reports(objects bool) (list []control.Report, err error) {
 
 func (s *system) silent() []control.Silent { return s.mute }
 
-// place is a device, or its port, that the words name.
+// place is the device or port that the words name.
 type place struct {
 	device string // empty for all
 	port   int    // 0 for all
-	none   bool   // what belongs to no port, of which there is nothing
+	none   bool   // matches nothing: objects without a port, which do not exist
 }
 
-// parsePlace reads DEV, DEV/, DEV/1 and DEV/-, and checks that it is there.
+// parsePlace parses DEV, DEV/, DEV/1 and DEV/-, and checks that the device exists.
 func parsePlace(s string, devices []string) (p place, err error) {
 	name, number, _ := strings.Cut(s, "/")
 	switch {
 	case s == "":
 		return p, nil
 	case len(devices) == 0:
-		return p, fmt.Errorf("no device %q: there are no devices; verbena doctor says why", name)
+		return p, fmt.Errorf("no device %q: there are no devices: run verbena doctor", name)
 	case !slices.Contains(devices, name):
-		return p, fmt.Errorf("no device %q; there are %s", name, strings.Join(devices, ", "))
+		return p, fmt.Errorf("no device %q; there are %s", name, printable.List(devices))
 	}
 	p.device = name
 	switch number {
@@ -98,14 +99,14 @@ func parsePlace(s string, devices []string) (p place, err error) {
 	case "1":
 		p.port = 1
 	default:
-		return p, fmt.Errorf("%s has no port %q; it has port 1", name, number)
+		return p, fmt.Errorf("%s: port %q: must be 1", printable.Text(name), number)
 	}
 	return p, nil
 }
 
 func (p *place) has(device string) bool { return !p.none && (p.device == "" || p.device == device) }
 
-// device is one device with the programs that have it open.
+// device is a device with the programs that have it open.
 type device struct {
 	index int
 	name  string
@@ -118,7 +119,7 @@ type user struct {
 	dev  control.Device
 }
 
-// gather asks the programs. It lists the devices of this machine, then those that only programs know.
+// gather asks the programs. It lists the devices of this machine, then those that only programs have.
 func (v *viewer) gather(objects bool, where string) (list []*device, err error) {
 	names, err := v.host.devices()
 	if err != nil {
@@ -159,22 +160,25 @@ func usersOf(name string, reports []control.Report) (list []user) {
 	return list
 }
 
-// onLink begins a row about a port.
+// onLink begins a row for a port.
 func (d *device) onLink() row {
 	return row{
-		head:  fmt.Sprintf("link %s/1 ", printable(d.name)),
+		head:  fmt.Sprintf("link %s/1 ", printable.Text(d.name)),
 		place: []field{{"ifindex", d.index}, {"ifname", d.name}, {"port", 1}},
 	}
 }
 
-// onDevice begins a row about a device.
+// onDevice begins a row for a device.
 func (d *device) onDevice() row {
-	return row{head: fmt.Sprintf("dev %s ", printable(d.name)), place: []field{{"ifindex", d.index}, {"ifname", d.name}}}
+	return row{
+		head:  fmt.Sprintf("dev %s ", printable.Text(d.name)),
+		place: []field{{"ifindex", d.index}, {"ifname", d.name}},
+	}
 }
 
 func (r *row) add(name string, value any) { r.fields = append(r.fields, field{name, value}) }
 
-// owner adds who has it.
+// owner adds the owning process.
 func (r *row) owner(u *user) {
 	r.add("pid", u.pid)
 	r.add("comm", u.comm)

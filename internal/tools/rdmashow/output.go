@@ -5,16 +5,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
-	"unicode"
+	"unicode/utf16"
+
+	"github.com/verbena-rdma/verbena/internal/printable"
 )
 
-// row is what one line or JSON object has, in order.
+// row has the content of one line or JSON object, in order.
 type row struct {
-	head   string // what stands before the fields in text
+	head   string // text before the fields
 	place  []field
 	fields []field
-	hidden []field // to filter by
+	hidden []field // only for filters
 }
 
 type field struct {
@@ -22,7 +25,7 @@ type field struct {
 	value any // a string, a number, or one of the types below
 }
 
-// The ways in which a value is written.
+// The types select how a value is written.
 type (
 	hex      uint64   // 0x2f; in JSON "2f"
 	onOff    bool     // on, off; in JSON true, false
@@ -32,7 +35,7 @@ type (
 	jsonOnly int      // not in text
 )
 
-// writeText writes lines as iproute2 does, each with a space at its end.
+// writeText writes lines in iproute2's format, each ending with a space.
 func writeText(w io.Writer, rows []row, pretty bool) error {
 	var b bytes.Buffer
 	for _, r := range rows {
@@ -63,23 +66,13 @@ func (f *field) appendText(b *bytes.Buffer, pretty bool) {
 	case counted:
 		b.WriteString("\n    LQPN: <" + strings.Trim(strings.Join(strings.Fields(fmt.Sprint([]uint32(v))), ","), "[]") + ">")
 	case string:
-		fmt.Fprintf(b, "%s %s ", f.name, printable(v))
+		fmt.Fprintf(b, "%s %s ", f.name, printable.Text(v))
 	default:
 		fmt.Fprintf(b, "%s %v ", f.name, v)
 	}
 }
 
-// printable takes out what would change the terminal: programs name themselves.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
-}
-
-// writeJSON writes an array with an object for each row, indented as iproute2 does it if it is pretty.
+// writeJSON writes an array with an object for each row, if pretty with iproute2's indentation.
 func writeJSON(w io.Writer, rows []row, pretty bool) error {
 	var b bytes.Buffer
 	space, eol := "", func(int) {}
@@ -137,7 +130,20 @@ func (f *field) appendJSON(b *bytes.Buffer, space string) {
 	}
 }
 
+// quote returns s in JSON. All that a terminal may obey is escaped, more than JSON needs.
 func quote(s string) string {
 	b, _ := json.Marshal(s)
-	return string(b)
+	var out strings.Builder
+	for _, r := range string(b) {
+		switch {
+		case strconv.IsPrint(r):
+			out.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&out, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		}
+	}
+	return out.String()
 }

@@ -1,20 +1,22 @@
-// Package rdmashow is "verbena rdma link|resource|statistic show" in the format of iproute2's rdma, and "verbena top".
-// They ask the running programs (internal/control): a device in user space has no kernel that knows.
+// Package rdmashow is "verbena rdma link|resource|statistic show" in the format of iproute2's rdma, and
+// "verbena top". They ask the running programs (internal/control), because the kernel has no list of devices in user
+// space.
 //
-//	rdma.go   the command line      host.go     devices and programs
-//	filter.go lqpn 17, state RTS    output.go   lines and JSON
-//	link.go, resource.go, statistic.go          what is shown
-//	top.go    QPs and rates, live
+//	rdma.go    the command line            host.go    devices and programs
+//	filter.go  filters, as in lqpn 17      output.go  lines and JSON
+//	link.go, resource.go, statistic.go     the objects
+//	top.go     QPs and rates, live
 package rdmashow
 
 import (
 	"fmt"
 	"strings"
 
+	"github.com/verbena-rdma/verbena/internal/printable"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 )
 
-// Tools lists the programs.
+// Tools returns the programs.
 func Tools() []tool.Tool {
 	return []tool.Tool{
 		{Name: "rdma", Short: "devices, resources and counters, as iproute2's rdma shows them", Run: run},
@@ -35,7 +37,7 @@ type viewer struct {
 	rows []row
 }
 
-// command is a word and what it does with those behind it.
+// command is a word and the function for the words after it.
 type command struct {
 	name string
 	run  func(words []string) error
@@ -61,7 +63,7 @@ func show(env *tool.Env, h host, args []string) int {
 		return env.Failf("%s: %v", env.Argv0, err)
 	}
 	for _, s := range h.silent() {
-		fmt.Fprintf(env.Stderr, "%s: %s: %v\n", env.Argv0, s.Name, s.Err)
+		env.Failf("%s: %s: %v", env.Argv0, printable.Text(s.Name), s.Err)
 	}
 	write := writeText
 	if *asJSON {
@@ -73,7 +75,7 @@ func show(env *tool.Env, h host, args []string) int {
 	return 0
 }
 
-// object runs what the words say.
+// object runs the command that the words name.
 func (v *viewer) object(words []string, details bool) error {
 	return pick("object", words, []command{
 		{"link", func(w []string) error { return v.links(w, details) }},
@@ -82,7 +84,7 @@ func (v *viewer) object(words []string, details bool) error {
 	})
 }
 
-// pick runs the first command that the first word is or begins; with no word, the first one.
+// pick runs the first command whose name begins with the first word; without words, the first command.
 func pick(what string, words []string, commands []command) error {
 	if len(words) == 0 {
 		return commands[0].run(nil)
@@ -97,5 +99,5 @@ func pick(what string, words []string, commands []command) error {
 	return fmt.Errorf("unknown %s %q; there are %s", what, words[0], strings.Join(names, ", "))
 }
 
-// isPrefix tells whether a word is a name or its beginning, of n characters at least.
+// isPrefix reports whether a word of at least n characters is a prefix of a name.
 func isPrefix(word, name string, n int) bool { return len(word) >= n && strings.HasPrefix(name, word) }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/verbena-rdma/verbena/internal/control"
+	"github.com/verbena-rdma/verbena/internal/printable"
 )
 
 // resources is "rdma resource".
@@ -18,15 +19,17 @@ func (v *viewer) resources(words []string) error {
 // shower makes the rows of one kind of object on a device.
 type shower struct {
 	name    string
-	objects bool   // it needs what reports only count
-	where   string // how a device is named: link or dev
-	kinds   []kind // of filters
+	objects bool   // it needs the objects, not only their number
+	where   string // filter that selects a device: link or dev
+	kinds   []kind // available filters
 	rows    func(d *device, u *user) []row
 }
 
 var showers = []shower{
-	{"qp", false, "link", append(numbers("lqpn", "rqpn", "pid", "sq-psn", "rq-psn", "pdn"), strs("type", "path-mig-state", "state")...), qps},
-	{"cm_id", false, "link", append(numbers("lqpn", "pid", "src-port", "dst-port", "cm-idn"), strs("qp-type", "state", "ps", "src-addr", "dst-addr")...), cmIDs},
+	{"qp", false, "link", append(numbers("lqpn", "rqpn", "pid", "sq-psn", "rq-psn", "pdn"),
+		strs("type", "path-mig-state", "state")...), qps},
+	{"cm_id", false, "link", append(numbers("lqpn", "pid", "src-port", "dst-port", "cm-idn"),
+		strs("qp-type", "state", "ps", "src-addr", "dst-addr")...), cmIDs},
 	{"cq", true, "dev", numbers("users", "pid", "cqn", "ctxn"), cqs},
 	{"mr", true, "dev", numbers("rkey", "lkey", "mrlen", "pid", "mrn", "pdn"), mrs},
 	{"pd", true, "dev", numbers("users", "pid", "ctxn", "pdn"), pds},
@@ -34,7 +37,7 @@ var showers = []shower{
 	{"srq", true, "dev", append(numbers("pid", "srqn", "pdn", "cqn", "lqpn"), strs("type")...), srqs},
 }
 
-// showResources counts the objects, of all devices or of the one that the only word names, or shows those of a kind.
+// showResources counts the objects of all devices or of one, or shows those of a kind.
 func (v *viewer) showResources(words []string) error {
 	if len(words) == 0 {
 		return v.summary("")
@@ -48,7 +51,7 @@ func (v *viewer) showResources(words []string) error {
 		return err
 	}
 	if names, lerr := v.host.devices(); lerr != nil || !slices.Contains(names, words[0]) {
-		return fmt.Errorf("%w, or the name of a device: %s", err, strings.Join(names, ", "))
+		return fmt.Errorf("%w, or the name of a device: %s", err, printable.List(names))
 	}
 	return v.summary(words[0])
 }
@@ -73,16 +76,17 @@ func (v *viewer) summary(only string) error {
 			n.QPs = append(n.QPs, u.dev.QPs...)
 			n.CMIDs = append(n.CMIDs, u.dev.CMIDs...)
 		}
-		r := row{head: fmt.Sprintf("%d: %s: ", d.index, printable(d.name)), place: d.onDevice().place}
+		r := row{head: fmt.Sprintf("%d: %s: ", d.index, printable.Text(d.name)), place: d.onDevice().place}
 		r.fields = []field{
-			{"pd", n.PDs}, {"cq", n.CQs}, {"qp", len(n.QPs)}, {"cm_id", len(n.CMIDs)}, {"mr", n.MRs}, {"ctx", n.Contexts}, {"srq", n.SRQs},
+			{"pd", n.PDs}, {"cq", n.CQs}, {"qp", len(n.QPs)}, {"cm_id", len(n.CMIDs)}, {"mr", n.MRs}, {"ctx", n.Contexts},
+			{"srq", n.SRQs},
 		}
 		v.rows = append(v.rows, r)
 	}
 	return nil
 }
 
-// showObjects shows those of one kind that pass the filters.
+// showObjects shows the objects of one kind that pass the filters.
 func (v *viewer) showObjects(s *shower, words []string) error {
 	where, filters, err := parseFilters(words, s.where, s.kinds)
 	if err != nil {
@@ -105,10 +109,10 @@ func (v *viewer) showObjects(s *shower, words []string) error {
 	return nil
 }
 
-// number is that of the object, its first field.
+// number returns the object's number, its first field.
 func (r *row) number() uint64 { return toUint(r.fields[0].value) }
 
-// kernelNames are the names of QP types that the kernel's users know under others.
+// kernelNames maps QP types to the kernel's names where they differ.
 var kernelNames = map[string]string{"XRC_SEND": "XRC_INI", "XRC_RECV": "XRC_TGT"}
 
 func qpType(s string) string {
@@ -163,8 +167,8 @@ func cmIDs(d *device, u *user) (rows []row) {
 	return rows
 }
 
-// endpoint adds an address with its port, without brackets. If there is none it is the unspecified one of the other's family, as the
-// kernel has it; without another there is nothing to add.
+// endpoint adds an address with its port, without brackets. Without an address it adds the unspecified one
+// of the other's family, as the kernel does; without either it adds nothing.
 func (r *row) endpoint(which, addr, other string) {
 	a, err := netip.ParseAddrPort(addr)
 	if o, oerr := netip.ParseAddrPort(other); err != nil && oerr == nil {
@@ -204,7 +208,8 @@ func mrs(d *device, u *user) (rows []row) {
 func cqs(d *device, u *user) (rows []row) {
 	for _, c := range u.dev.Objects.CQs {
 		r := d.onDevice()
-		r.fields = []field{{"cqn", c.Num}, {"cqe", c.CQE}, {"users", c.Users}, {"adaptive-moderation", onOff(false)}, {"ctxn", c.Context}}
+		r.fields = []field{{"cqn", c.Num}, {"cqe", c.CQE}, {"users", c.Users}, {"adaptive-moderation", onOff(false)},
+			{"ctxn", c.Context}}
 		r.owner(u)
 		rows = append(rows, r)
 	}
@@ -239,7 +244,7 @@ func srqs(d *device, u *user) (rows []row) {
 	return rows
 }
 
-// spans writes numbers in order as 17, 18-33.
+// spans returns the numbers in order, as 17, 18-33.
 func spans(nums []uint32) (out list) {
 	for i := 0; i < len(nums); {
 		k := i

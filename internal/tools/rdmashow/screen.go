@@ -7,17 +7,20 @@ import (
 	"golang.org/x/term"
 )
 
-// screen is the terminal that a table is drawn on again and again.
+// screen is the terminal on which a table is redrawn.
 type screen struct {
-	size    func() (width, rows int) // nil if the output is none
-	keys    <-chan byte              // nil if nobody can press any
-	changes <-chan os.Signal         // the size is another, or it was continued: what is on the screen is not what was drawn
+	size func() (width, rows int) // nil if the output is not a terminal
+	keys <-chan byte              // nil without a keyboard
+	// changes receives a signal when the size changes or the process is continued, so that the table must
+	// be redrawn.
+	changes <-chan os.Signal
 
 	in  int
-	old *term.State // of the input; nil if it is no terminal
+	old *term.State // state of the input; nil if it is not a terminal
 }
 
-// open makes use of a terminal if the output is one that can be drawn on. Then restore must be called.
+// open sets the terminal up and reports whether the output is one that supports drawing. If it returns
+// true, restore must be called.
 func (s *screen) open(w io.Writer) bool {
 	out, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(out.Fd())) || os.Getenv("TERM") == "dumb" {
@@ -32,14 +35,14 @@ func (s *screen) open(w io.Writer) bool {
 	}
 	s.changes = changes()
 	s.in = int(os.Stdin.Fd())
-	if state, err := term.MakeRaw(s.in); err == nil { // else Ctrl-C is a signal
+	if state, err := term.MakeRaw(s.in); err == nil { // otherwise Ctrl-C raises a signal
 		s.old = state
 		s.keys = presses(os.Stdin)
 	}
 	return true
 }
 
-// presses has the keys, each as it is pressed.
+// presses returns a channel that receives each key as it is pressed.
 func presses(in io.Reader) <-chan byte {
 	keys := make(chan byte)
 	go func() {
@@ -53,14 +56,14 @@ func presses(in io.Reader) <-chan byte {
 	return keys
 }
 
-// raw has keys arrive as they are pressed, also after another program had the terminal.
+// raw makes keys arrive as they are pressed, also after another program used the terminal.
 func (s *screen) raw() {
 	if s.old != nil {
 		_, _ = term.MakeRaw(s.in)
 	}
 }
 
-// restore leaves the terminal as it was.
+// restore restores the terminal's state.
 func (s *screen) restore() {
 	if s.old != nil {
 		_ = term.Restore(s.in, s.old)

@@ -15,7 +15,7 @@ func changes() <-chan os.Signal {
 	return c
 }
 
-// suspend stops this process, and those that were started with it, with the terminal as it was, and returns when it is continued.
+// suspend restores the terminal, stops this process group, and returns when it is continued.
 func (s *screen) suspend() {
 	s.restore()
 	continued := make(chan os.Signal, 1)
@@ -24,7 +24,7 @@ func (s *screen) suspend() {
 	_ = syscall.Kill(0, syscall.SIGTSTP)
 	select {
 	case <-continued:
-	case <-time.After(time.Second / 10): // there is no shell to continue it, so it was not stopped
+	case <-time.After(time.Second / 10): // no shell could continue the process, so the system did not stop it
 	}
 	s.raw()
 }

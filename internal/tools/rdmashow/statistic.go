@@ -4,9 +4,11 @@ import (
 	"fmt"
 
 	"github.com/verbena-rdma/verbena/internal/control"
+	"github.com/verbena-rdma/verbena/internal/printable"
 )
 
-// statistics is "rdma statistic": counters of devices, and of QPs. Each QP has counters of its own, whose number is the QP's.
+// statistics is "rdma statistic": counters of devices and of QPs. Each QP has its own set of counters,
+// numbered as the QP.
 func (v *viewer) statistics(words []string) error {
 	return pick("statistic command", words, []command{
 		{"show", v.showStatistics}, {"list", v.showStatistics},
@@ -16,10 +18,11 @@ func (v *viewer) statistics(words []string) error {
 	})
 }
 
-// showStatistics shows the counters of the devices that programs have open, the sum of what their programs count.
+// showStatistics shows the counters of the devices that programs have open, summed over the programs.
 func (v *viewer) showStatistics(words []string) error {
 	if len(words) > 0 && !isPrefix(words[0], "link", 1) {
-		return fmt.Errorf("unknown parameter %q; statistic show takes link DEV/PORT; statistic qp show shows those of QPs", words[0])
+		return fmt.Errorf("unknown parameter %q; statistic show takes link DEV/PORT; statistic qp show shows those of QPs",
+			words[0])
 	}
 	where, _, err := parseFilters(words, "link", nil)
 	if err != nil {
@@ -31,17 +34,17 @@ func (v *viewer) showStatistics(words []string) error {
 	}
 	for _, d := range list {
 		if len(d.users) == 0 {
-			continue // nobody counts
+			continue // no program has counters
 		}
 		r := d.onLink()
-		r.place = r.place[1:] // as iproute2: without the index
+		r.place = r.place[1:] // without the index, as in iproute2
 		r.counters(d.sum())
 		v.rows = append(v.rows, r)
 	}
 	return nil
 }
 
-// sum adds up what the programs count, in the order of the first.
+// sum adds the counters of all programs, in the order of the first one.
 func (d *device) sum() (all []control.Counter) {
 	at := make(map[string]int)
 	for _, u := range d.users {
@@ -60,7 +63,7 @@ func (d *device) sum() (all []control.Counter) {
 
 func (r *row) counters(list []control.Counter) {
 	for _, c := range list {
-		r.add(printable(c.Name), counter(c.Value))
+		r.add(printable.Text(c.Name), counter(c.Value))
 	}
 }
 

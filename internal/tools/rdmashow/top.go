@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/printable"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 )
 
@@ -22,18 +23,18 @@ func runTop(env *tool.Env, args []string) int { return top(env, &system{}, args)
 // top is runTop for the devices and programs of a host.
 func top(env *tool.Env, h host, args []string) int {
 	f := tool.NewFlags(env, "[-d SECONDS] [-n TIMES] [DEVICE]")
-	delay := f.Float64P("delay", "d", 1, "seconds between two looks, at least 0.1")
-	times := f.IntP("iterations", "n", 0, "end after so many tables; 0 goes on until q or Ctrl-C")
+	delay := f.Float64P("delay", "d", 1, "seconds between two tables, at least 0.1")
+	times := f.IntP("iterations", "n", 0, "end after this many tables; 0: at q or Ctrl-C")
 	if status, ok := f.Parse(args); !ok {
 		return status
 	}
 	switch {
 	case !(*delay >= 0.1 && *delay <= 3600):
-		return f.Misused(fmt.Sprintf("delay %v: 0.1 to 3600 seconds", *delay))
+		return f.Misused(fmt.Sprintf("delay %v: must be 0.1 to 3600 seconds", *delay))
 	case *times < 0:
-		return f.Misused(fmt.Sprintf("%d iterations: 0 or more", *times))
+		return f.Misused(fmt.Sprintf("iterations %d: must be at least 0", *times))
 	case f.NArg() > 1:
-		return f.Misused(fmt.Sprintf("superfluous arguments %q; one device can be named", f.Args()[1:]))
+		return f.Misused(fmt.Sprintf("unexpected arguments %q: at most one device", f.Args()[1:]))
 	}
 	tick := time.NewTicker(time.Duration(*delay * float64(time.Second)))
 	defer tick.Stop()
@@ -44,22 +45,22 @@ func top(env *tool.Env, h host, args []string) int {
 	return 0
 }
 
-// topper shows the QPs again and again.
+// topper shows the QPs repeatedly.
 type topper struct {
 	viewer
 	out    io.Writer
 	device string // empty for all
-	times  int    // tables to show, 0 for no end
+	times  int    // number of tables, 0: no limit
 	ticks  <-chan time.Time
 	now    func() time.Time
 	done   <-chan struct{}
-	screen // nothing of it if the output is none
+	screen // zero if the output is not a terminal
 
-	rows []qpRow // of the last table
+	rows []qpRow // the last table
 	at   time.Time
 }
 
-// runHere runs until the user or a signal ends it. It leaves the terminal as it was.
+// runHere runs until the user or a signal ends it, and restores the terminal.
 func (t *topper) runHere() error {
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if t.open(t.out) {
@@ -77,7 +78,7 @@ func (t *topper) run() error {
 	if err != nil {
 		return err
 	}
-	if t.size != nil { // nobody looks at an empty screen until there are rates
+	if t.size != nil { // the screen would be empty until the first rates
 		if err := t.show(rows, last, last); err != nil {
 			return err
 		}
@@ -98,7 +99,7 @@ func (t *topper) run() error {
 	return nil
 }
 
-// wait returns true when the next table is due, and false if it is over.
+// wait returns true when the next table is due, and false when the program is to end.
 func (t *topper) wait() (more bool, err error) {
 	const ctrlC, ctrlZ = 3, 26
 	for err == nil {
@@ -122,17 +123,17 @@ func (t *topper) wait() (more bool, err error) {
 	return false, err
 }
 
-// key is a QP of a process.
+// key identifies a QP of a process.
 type key struct {
 	pid int
 	dev string
 	qpn uint32
 }
 
-// sample is what a QP has counted.
+// sample has the counters of a QP.
 type sample struct{ tx, rx, again, refused uint64 }
 
-// look is all QPs at a time.
+// look has the counters of all QPs at one time.
 type look struct {
 	at  time.Time
 	qps map[key]sample
@@ -142,7 +143,7 @@ type qpRow struct {
 	key
 	comm, kind, state, peer string
 	dest                    uint32
-	rate                    [4]float64 // of a sample, per second
+	rate                    [4]float64 // of the sample's fields, per second
 }
 
 // look reads all QPs.
@@ -178,8 +179,8 @@ func (t *topper) look() (look, []qpRow, error) {
 	return l, rows, nil
 }
 
-// rate is what a QP has counted per second since the last look. One that was not there then has no rate yet; one that
-// counts less than then is another of the same number.
+// rate returns the counters' rates per second since the last look. They are 0 for a new QP, and for one
+// whose counters are smaller than before, which is another QP with the same number.
 func rate(k key, now, last look) (r [4]float64) {
 	b := now.qps[k]
 	a, known := last.qps[k]
@@ -206,7 +207,7 @@ func (t *topper) show(rows []qpRow, now, last look) error {
 	return t.print()
 }
 
-// print prints the last table, on a screen in place of what is there and cut to fit.
+// print prints the last table. On a screen it replaces the table before, cut to fit.
 func (t *topper) print() error {
 	width, height := math.MaxInt, 0
 	if t.size != nil {
@@ -214,7 +215,7 @@ func (t *topper) print() error {
 	}
 	lines := table(t.rows, t.at, width)
 	for _, s := range t.host.silent() {
-		lines = append(lines, fmt.Sprintf("%s: %v", s.Name, s.Err))
+		lines = append(lines, fmt.Sprintf("%s: %s", printable.Text(s.Name), printable.Lines(s.Err.Error())))
 	}
 	if t.size != nil {
 		return t.paint(lines, width, height)

@@ -18,7 +18,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 )
 
-// TestMain lets the test binary be "verbena top" on a host with 1,000 QPs, and the shell that starts it.
+// TestMain makes the test binary serve as "verbena top" on a host with 1,000 QPs, and as the shell that
+// starts it.
 func TestMain(m *testing.M) {
 	switch os.Getenv("TOP_TEST") {
 	case "top":
@@ -26,7 +27,8 @@ func TestMain(m *testing.M) {
 		for i := range uint32(1000) {
 			h.list = append(h.list, scene(sent(1+i, 0, 0, 0, 0))...)
 		}
-		os.Exit(top(&tool.Env{Argv0: "verbena top", Stdout: os.Stdout, Stderr: os.Stderr}, h, strings.Fields(os.Getenv("TOP_ARGS"))))
+		os.Exit(top(&tool.Env{Argv0: "verbena top", Stdout: os.Stdout, Stderr: os.Stderr}, h,
+			strings.Fields(os.Getenv("TOP_ARGS"))))
 	case "failing top":
 		m := &movie{fakeHost: fakeHost{names: []string{"vrb_a"}}, scenes: [][]control.Report{nil, nil}}
 		os.Exit(top(&tool.Env{Argv0: "verbena top", Stdout: os.Stdout, Stderr: os.Stderr}, m, []string{"-d", "0.1"}))
@@ -36,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// shell runs top in the foreground. When it is stopped it has it continued as fg does.
+// shell runs top in the foreground, and continues it after a stop as fg does.
 func shell() int {
 	signal.Ignore(syscall.SIGTTOU) // it takes the terminal back
 	cmd := exec.Command(os.Args[0])
@@ -62,7 +64,7 @@ func shell() int {
 
 func foreground(group int) { _ = unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, group) }
 
-// terminal is one that nobody looks at.
+// terminal is a pseudo-terminal.
 type terminal struct {
 	t      *testing.T
 	master *os.File
@@ -75,7 +77,7 @@ type terminal struct {
 	out bytes.Buffer
 }
 
-// onTerminal starts a program on a terminal of its own.
+// onTerminal starts a program on its own terminal.
 func onTerminal(t *testing.T, program, args string, width, rows uint16, change func(*exec.Cmd)) *terminal {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -144,7 +146,7 @@ func (x *terminal) text() string {
 	return x.out.String()
 }
 
-// until waits for something.
+// until waits for a condition.
 func (x *terminal) until(what string, ok func() bool) {
 	x.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
@@ -161,7 +163,7 @@ func (x *terminal) press(keys string) {
 	}
 }
 
-// drawn waits for a number of tables and returns the last one.
+// drawn waits for n tables and returns the last one.
 func (x *terminal) drawn(n int) []string {
 	x.t.Helper()
 	var list [][]string
@@ -169,7 +171,7 @@ func (x *terminal) drawn(n int) []string {
 	return list[len(list)-1]
 }
 
-// ended waits for the end. The terminal must be as it was.
+// ended waits for the end. The terminal must have its original state.
 func (x *terminal) ended(status int) {
 	x.t.Helper()
 	killer := time.AfterFunc(20*time.Second, func() { _ = x.cmd.Process.Kill() })
@@ -185,7 +187,8 @@ func (x *terminal) ended(status int) {
 
 func (x *terminal) isRaw() bool { return x.termios().Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) == 0 }
 
-// The first table is there before the first rates are, fits the terminal, and another size shows at once.
+// The first table appears before the first rates and fits the terminal. A change of size takes effect at
+// once.
 func TestTopSizes(t *testing.T) {
 	t.Parallel()
 	x := onTerminal(t, "top", "-d 3600", 80, 24, nil)
@@ -208,7 +211,7 @@ func TestTopSizes(t *testing.T) {
 	x.ended(0)
 }
 
-// However it ends, the terminal is as it was.
+// Every way to end restores the terminal.
 func TestTopRestores(t *testing.T) {
 	t.Parallel()
 	for _, keys := range []string{"q", "Q", "\x03"} {
@@ -234,7 +237,8 @@ func TestTopRestores(t *testing.T) {
 	x.until("error", func() bool { return strings.HasSuffix(x.text(), "verbena top: the movie is over\r\n") })
 }
 
-// Ctrl-Z gives the terminal back to the shell as it was; fg has the table drawn again, also after a stop that it cannot know of.
+// Ctrl-Z restores the terminal for the shell. After fg the table is drawn again, also after a stop that top
+// cannot notice.
 func TestTopStops(t *testing.T) {
 	t.Parallel()
 	x := onTerminal(t, "shell", "-d 3600", 80, 24, nil)
@@ -260,7 +264,7 @@ func TestTopStops(t *testing.T) {
 	x.ended(0)
 }
 
-// group is that of the top that the shell runs, as Kill has it.
+// group returns the process group of the top that the shell runs, negated, as Kill expects it.
 func (x *terminal) group() int {
 	x.t.Helper()
 	group, err := unix.IoctlGetInt(x.fd, unix.TIOCGPGRP)
@@ -270,7 +274,7 @@ func (x *terminal) group() int {
 	return -group
 }
 
-// Where no shell can continue it, Ctrl-Z changes nothing.
+// Without a shell to continue it, Ctrl-Z has no effect.
 func TestTopHasNoShell(t *testing.T) {
 	t.Parallel()
 	x := onTerminal(t, "top", "-d 3600", 80, 24, nil)
@@ -280,7 +284,8 @@ func TestTopHasNoShell(t *testing.T) {
 	x.ended(0)
 }
 
-// A terminal that cannot be drawn on, an output that is none and an input that is none leave Ctrl-C as it is.
+// Without a terminal for output or input, or with one that does not support drawing, Ctrl-C keeps its usual
+// effect.
 func TestTopNoScreen(t *testing.T) {
 	t.Parallel()
 	piped := func(c *exec.Cmd) *bytes.Buffer {
@@ -297,7 +302,7 @@ func TestTopNoScreen(t *testing.T) {
 	x = onTerminal(t, "top", "-d 0.1", 80, 24, func(c *exec.Cmd) { c.Env = append(c.Env, "TERM=dumb") })
 	x.until("two tables", func() bool { return strings.Count(x.text(), "1000 QPs") >= 2 })
 	if x.termios() != x.before {
-		t.Error("a dumb terminal is put in another mode")
+		t.Error("the mode of a dumb terminal is changed")
 	}
 	x.press("\x03")
 	x.ended(0)

@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 )
 
-// movie is a host that is another at each look.
+// movie is a host with other data at each look.
 type movie struct {
 	fakeHost
 	scenes [][]control.Report
@@ -29,10 +29,11 @@ func (m *movie) reports(bool) ([]control.Report, error) {
 	return s, nil
 }
 
-// scene is programs with a QP each, which have the numbers of their processes.
+// scene returns programs with one QP each; QP number and process number are equal.
 func scene(qps ...control.QP) (list []control.Report) {
 	for _, q := range qps {
-		list = append(list, control.Report{PID: int(q.Num), Comm: "prog", Devices: []control.Device{{Name: "vrb_a", QPs: []control.QP{q}}}})
+		list = append(list,
+			control.Report{PID: int(q.Num), Comm: "prog", Devices: []control.Device{{Name: "vrb_a", QPs: []control.QP{q}}}})
 	}
 	return list
 }
@@ -44,7 +45,7 @@ func sent(num uint32, tx, rx, again, naks uint64) control.QP {
 	}}
 }
 
-// play shows a movie, a look every two seconds, and returns the tables.
+// play shows a movie with a look every two seconds, and returns the tables.
 func play(t *testing.T, scenes [][]control.Report, change func(*topper)) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -63,10 +64,11 @@ func play(t *testing.T, scenes [][]control.Report, change func(*topper)) (string
 	return out.String(), err
 }
 
-const topHead = "    PID COMMAND         DEVICE             QP TYPE STATE PEER                        TX MB/s    RX MB/s   AGAIN/s     NAK/s\n"
+const topHead = "    PID COMMAND         DEVICE             QP TYPE STATE PEER                     " +
+	"   TX MB/s    RX MB/s   AGAIN/s     NAK/s\n"
 
-// Rates are what was counted between two looks by the time between them, the busiest QP first. A program that comes has no rate yet, one that
-// goes is not shown any more, and one with the number of another that is gone begins at 0.
+// A rate is the difference of two looks divided by the time between them; the busiest QP comes first. A new
+// program has no rate yet, an ended one is not shown, and one that reuses another's number begins at 0.
 func TestTopRates(t *testing.T) {
 	const reused = 9
 	out, err := play(t, [][]control.Report{
@@ -75,36 +77,42 @@ func TestTopRates(t *testing.T) {
 		scene(sent(7, 21e6, 0, 0, 0), sent(11, 8e9, 8e9, 5, 5)),
 	}, nil)
 	want := "3 QPs, 03:04:04\n" + topHead +
-		"      8 prog            vrb_a        0x000008 RC   RTS   10.0.0.2 0x000022              2.00       0.50       5.0       3.0\n" +
-		"      9 prog            vrb_a        0x000009 RC   RTS   10.0.0.2 0x000022              1.00       0.00       0.0       0.0\n" +
-		"      7 prog            vrb_a        0x000007 RC   RTS   10.0.0.2 0x000022              0.00       0.00       0.0       0.0\n" +
+		"      8 prog            vrb_a        0x000008 RC   RTS   10.0.0.2 0x000022        " +
+		"      2.00       0.50       5.0       3.0\n" +
+		"      9 prog            vrb_a        0x000009 RC   RTS   10.0.0.2 0x000022        " +
+		"      1.00       0.00       0.0       0.0\n" +
+		"      7 prog            vrb_a        0x000007 RC   RTS   10.0.0.2 0x000022        " +
+		"      0.00       0.00       0.0       0.0\n" +
 		"2 QPs, 03:04:06\n" + topHead +
-		"      7 prog            vrb_a        0x000007 RC   RTS   10.0.0.2 0x000022             10.00       0.00       0.0       0.0\n" +
-		"     11 prog            vrb_a        0x00000b RC   RTS   10.0.0.2 0x000022              0.00       0.00       0.0       0.0\n"
+		"      7 prog            vrb_a        0x000007 RC   RTS   10.0.0.2 0x000022        " +
+		"     10.00       0.00       0.0       0.0\n" +
+		"     11 prog            vrb_a        0x00000b RC   RTS   10.0.0.2 0x000022        " +
+		"      0.00       0.00       0.0       0.0\n"
 	if err != nil || out != want {
 		t.Errorf("%v\n%s\nwant\n%s", err, out, want)
 	}
 }
 
-// Where nothing runs it says so, and of a device that is not there.
-func TestTopNobody(t *testing.T) {
+// Without programs and for an unknown device there is a message.
+func TestTopWithoutPrograms(t *testing.T) {
 	out, err := play(t, [][]control.Report{nil, nil}, nil)
 	if err != nil || out != "0 QPs, 03:04:04\nNo program of this user has a QP.\n" {
 		t.Errorf("%v %q", err, out)
 	}
-	if _, err := play(t, [][]control.Report{nil}, func(p *topper) { p.device = "vrb_b" }); err == nil || !strings.Contains(err.Error(), `no device "vrb_b"; there are vrb_a`) {
+	if _, err := play(t, [][]control.Report{nil}, func(p *topper) { p.device = "vrb_b" }); err == nil ||
+		!strings.Contains(err.Error(), `no device "vrb_b"; there are vrb_a`) {
 		t.Errorf("%v", err)
 	}
 }
 
-// frames are what was drawn on a screen, one table in place of the other.
+// frames returns the tables that were drawn on a screen.
 func frames(t *testing.T, out string) (list [][]string) {
 	t.Helper()
 	out = strings.ReplaceAll(out, "\r\r", "\r") // a terminal whose input is another file adds its own
 	for _, f := range strings.Split(out, "\x1b[H")[1:] {
 		body, _, ok := strings.Cut(f, "\r\n\x1b[J")
 		if !ok {
-			continue // it is still being drawn
+			continue // the table is still being drawn
 		}
 		var lines []string
 		for _, l := range strings.Split(body, "\r\n") {
@@ -119,7 +127,7 @@ func frames(t *testing.T, out string) (list [][]string) {
 	return list
 }
 
-// fits checks that a table is no larger than a screen with the cursor below it.
+// fits checks that a table leaves the screen's last line free.
 func fits(t *testing.T, lines []string, width, rows int) {
 	t.Helper()
 	if n := len(lines); n > max(2, rows-1) {
@@ -132,7 +140,8 @@ func fits(t *testing.T, lines []string, width, rows int) {
 	}
 }
 
-// A screen gets as many lines and columns as it has, each table in place of the last one. What is no screen gets no control characters.
+// A screen gets at most as many lines and columns as it has; each table replaces the one before. Other
+// outputs get no control characters.
 func TestTopScreen(t *testing.T) {
 	var many []control.QP
 	for i := range uint32(30) {
@@ -143,7 +152,7 @@ func TestTopScreen(t *testing.T) {
 			p.size = func() (int, int) { return size[0], size[1] }
 		})
 		list := frames(t, out)
-		if err != nil || len(list) != 2 { // at once, and when there are rates
+		if err != nil || len(list) != 2 { // the first at once, the second with rates
 			t.Fatalf("%v %q", err, out)
 		}
 		for _, lines := range list {
@@ -153,17 +162,20 @@ func TestTopScreen(t *testing.T) {
 			t.Errorf("the last line is %q", last)
 		}
 	}
-	if out, _ := play(t, [][]control.Report{scene(many...), scene(many...)}, nil); strings.ContainsAny(out, "\x1b\r") || strings.Count(out, "\n") != 32 {
+	if out, _ := play(t, [][]control.Report{scene(many...), scene(many...)}, nil); strings.ContainsAny(out, "\x1b\r") ||
+		strings.Count(out, "\n") != 32 {
 		t.Errorf("%q", out)
 	}
 }
 
-// A screen that has no room for all columns keeps the rates, and what tells the QPs apart.
+// A narrow screen shows the rates and the columns that identify a QP.
 func TestTopNarrow(t *testing.T) {
 	q := sent(7, 3e6, 1e6, 10, 5)
 	q.Peer = "fd00:1111:2222:3333:4444:5555:6666:7777"
-	const wide = "    PID COMMAND         DEVICE             QP TYPE STATE PEER                                                TX MB/s    RX MB/s   AGAIN/s     NAK/s\n" +
-		"      7 prog            vrb_a        0x000007 RC   RTS   fd00:1111:2222:3333:4444:5555:6666:7777 0x000022       1.00       0.00       2.0       1.0"
+	const wide = "    PID COMMAND         DEVICE             QP TYPE STATE PEER                     " +
+		"                           TX MB/s    RX MB/s   AGAIN/s     NAK/s\n" +
+		"      7 prog            vrb_a        0x000007 RC   RTS   fd00:1111:2222:3333:4444:5555:6666:7777 0x000022 " +
+		"      1.00       0.00       2.0       1.0"
 	for width, want := range map[int]string{
 		1000: wide,
 		147:  wide,
@@ -176,14 +188,15 @@ func TestTopNarrow(t *testing.T) {
 		1: "      QP    TX MB/s    RX MB/s\n" +
 			"0x000007       1.00       0.00",
 	} {
-		rows := []qpRow{{key: key{7, "vrb_a", 7}, comm: "prog", kind: "RC", state: "RTS", peer: q.Peer, dest: q.Dest, rate: [4]float64{1e6, 0, 2, 1}}}
+		rows := []qpRow{{key: key{7, "vrb_a", 7}, comm: "prog", kind: "RC", state: "RTS", peer: q.Peer, dest: q.Dest,
+			rate: [4]float64{1e6, 0, 2, 1}}}
 		if got := strings.Join(table(rows, time.Time{}, width)[1:], "\n"); got != want {
 			t.Errorf("%d columns:\n%s\nwant\n%s", width, got, want)
 		}
 	}
 }
 
-// q, Q and Ctrl-C end it, other keys do not; so does a signal.
+// q, Q, Ctrl-C and signals end the program, other keys do not.
 func TestTopQuits(t *testing.T) {
 	for _, k := range "qQ\x03" {
 		keys := make(chan byte, 2)
@@ -196,12 +209,14 @@ func TestTopQuits(t *testing.T) {
 	}
 	done := make(chan struct{})
 	close(done)
-	if out, err := play(t, [][]control.Report{nil, nil}, func(p *topper) { p.times, p.done, p.ticks = 0, done, nil }); err != nil || out != "" {
+	if out, err := play(t, [][]control.Report{nil, nil},
+		func(p *topper) { p.times, p.done, p.ticks = 0, done, nil }); err != nil || out != "" {
 		t.Errorf("%v %q", err, out)
 	}
 }
 
-// It ends with its reader, and after as many tables as were asked for without another wait.
+// The program ends when its output is closed, and after the requested number of tables without a further
+// wait.
 func TestTopEnds(t *testing.T) {
 	_, err := play(t, [][]control.Report{nil, nil, nil}, func(p *topper) { p.times, p.out = 0, brokenPipe{} })
 	if !errors.Is(err, syscall.EPIPE) {
@@ -231,8 +246,9 @@ func TestTopSilent(t *testing.T) {
 
 func TestTopMisused(t *testing.T) {
 	for line, want := range map[string]string{
-		"-d 0.01": "0.1 to 3600 seconds", "-d NaN": "0.1 to 3600 seconds", "-d 1e9": "0.1 to 3600 seconds", "-n -1": "0 or more",
-		"a b": "superfluous", "--colour": "unknown option --colour",
+		"-d 0.01": "0.1 to 3600 seconds", "-d NaN": "0.1 to 3600 seconds", "-d 1e9": "0.1 to 3600 seconds",
+		"-n -1": "must be at least 0",
+		"a b":   "unexpected", "--colour": "unknown option --colour",
 	} {
 		var o, e bytes.Buffer
 		status := runTop(&tool.Env{Argv0: "verbena top", Stdout: &o, Stderr: &e}, strings.Fields(line))

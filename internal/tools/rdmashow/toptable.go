@@ -4,16 +4,18 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/printable"
 )
 
-// column is one of the table.
+// column is one column of the table.
 type column struct {
 	name string
-	wide int // of text, which is cut to it, negative: it is flush left, as fmt has it
+	wide int // width of the text, which is cut to it; negative: left-aligned, as in fmt
 	cell func(r *qpRow) string
 }
 
-// columns are all of them, as they stand.
+// columns lists all columns in order.
 var columns = []column{
 	{"PID", 7, func(r *qpRow) string { return fmt.Sprint(r.pid) }},
 	{"COMMAND", -15, func(r *qpRow) string { return r.comm }},
@@ -28,7 +30,7 @@ var columns = []column{
 	{"NAK/s", 9, func(r *qpRow) string { return fmt.Sprintf("%.1f", r.rate[3]) }},
 }
 
-// expendable are those that a narrow screen does without, in this order: what a program is can be looked up, its rates are why one looks.
+// expendable lists the columns that a narrow screen omits, in this order. The rates stay longest.
 var expendable = []string{"PEER", "TYPE", "DEVICE", "STATE", "COMMAND", "NAK/s", "AGAIN/s", "PID"}
 
 func peerOf(r *qpRow) string {
@@ -38,7 +40,7 @@ func peerOf(r *qpRow) string {
 	return fmt.Sprintf("%s 0x%06x", r.peer, r.dest)
 }
 
-// fitting are the columns that a width has room for.
+// fitting returns the columns that fit a width.
 func fitting(rows []qpRow, width int) []column {
 	list := append([]column(nil), columns...)
 	need := -1
@@ -67,7 +69,8 @@ func fitting(rows []qpRow, width int) []column {
 
 func abs(n int) int { return max(n, -n) }
 
-// table is a line of totals, and a line for each QP if there is any, no wider than width as far as columns can be left out.
+// table returns a line of totals and a line for each QP, no wider than width unless all expendable columns
+// are omitted already.
 func table(rows []qpRow, at time.Time, width int) []string {
 	lines := []string{fmt.Sprintf("%d QPs, %s", len(rows), at.Format(time.TimeOnly))}
 	if len(rows) == 0 {
@@ -88,7 +91,7 @@ func table(rows []qpRow, at time.Time, width int) []string {
 	}
 	lines = append(lines, line(func(c *column) string { return c.name }))
 	for i := range rows {
-		lines = append(lines, printable(line(func(c *column) string { return c.cell(&rows[i]) })))
+		lines = append(lines, line(func(c *column) string { return printable.Text(c.cell(&rows[i])) }))
 	}
 	return lines
 }

@@ -18,7 +18,7 @@ const (
 
 var be = binary.BigEndian
 
-// conn is one end of a connection and what it needs.
+// conn is one end of a connection with its objects.
 type conn struct {
 	*program
 	id *rdmacm.ID
@@ -28,26 +28,27 @@ type conn struct {
 	cq   *verbs.CQ
 	qp   *verbs.QP
 	mrs  []*verbs.MR
-	recv *verbs.MR // an info from the peer
-	send *verbs.MR // an info to the peer
-	data *verbs.MR // what the peer READs from, or we READ into
-	sink *verbs.MR // client: what the peer WRITEs to
+	recv *verbs.MR // receives an info of the peer
+	send *verbs.MR // sends an info to the peer
+	data *verbs.MR // the peer READs from it, or we READ into it
+	sink *verbs.MR // client: the peer WRITEs to it
 
-	events chan *rdmacm.Event // that the steps of connecting wait for
+	events chan *rdmacm.Event // events for the steps of connecting
 	ended  context.Context    // done when the connection has ended
 	end    context.CancelCauseFunc
 }
 
 var errDisconnected = errors.New("disconnected")
 
-// newConn makes a conn of an ID. Its events come to c.events, the end of the connection cancels c.ended.
+// newConn returns a conn for an ID. Its events are sent to c.events; the end of the connection cancels
+// c.ended.
 func (p *program) newConn(id *rdmacm.ID) *conn {
 	c := &conn{program: p, id: id, events: make(chan *rdmacm.Event, 4)}
 	c.ended, c.end = context.WithCancelCause(p.ctx)
 	return c
 }
 
-// setUp makes QP and buffers, and posts the receive.
+// setUp creates QP and buffers, and posts the receive.
 func (c *conn) setUp() (err error) {
 	dev := c.id.Verbs()
 	if c.pd, err = dev.AllocPD(); err != nil {
@@ -72,7 +73,8 @@ func (c *conn) setUp() (err error) {
 		access verbs.AccessFlags
 		skip   bool
 	}{
-		{&c.recv, infoLen, verbs.AccessLocalWrite, false}, {&c.send, infoLen, 0, false}, {&c.data, c.opts.size, remote, false},
+		{&c.recv, infoLen, verbs.AccessLocalWrite, false}, {&c.send, infoLen, 0, false},
+		{&c.data, c.opts.size, remote, false},
 		{&c.sink, c.opts.size, remote, c.opts.server},
 	} {
 		if b.skip {
@@ -101,7 +103,7 @@ func (c *conn) createQP() (err error) {
 	return c.modify(verbs.QPSInit)
 }
 
-// modify takes a QP of our own to the next states.
+// modify takes a QP of our own through the states.
 func (c *conn) modify(states ...verbs.QPState) error {
 	for _, s := range states {
 		attr := verbs.QPAttr{QPState: s}
@@ -116,7 +118,7 @@ func (c *conn) modify(states ...verbs.QPState) error {
 	return nil
 }
 
-// param are the parameters of the connection.
+// param returns the parameters of the connection.
 func (c *conn) param() *rdmacm.ConnParam {
 	p := &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetryCount: 7}
 	if c.opts.ownQP {
@@ -125,7 +127,7 @@ func (c *conn) param() *rdmacm.ConnParam {
 	return p
 }
 
-// tearDown ends the connection and destroys everything.
+// tearDown ends the connection and destroys all objects.
 func (c *conn) tearDown() {
 	if c.qp != nil {
 		if c.opts.ownQP {
@@ -155,13 +157,13 @@ func (c *conn) postRecv() error {
 	return c.qp.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{c.recv.SGE(0, infoLen)}})
 }
 
-// post posts a send request that makes a completion.
+// post posts a signaled request.
 func (c *conn) post(wr verbs.SendWR) error {
 	wr.Flags = verbs.SendSignaled
 	return c.qp.PostSend(wr)
 }
 
-// tell sends an info: where mr is, or the last one again.
+// tell sends an info: the address of mr, or for nil the last info again.
 func (c *conn) tell(mr *verbs.MR) error {
 	if mr != nil {
 		b := c.send.Bytes()
@@ -173,13 +175,13 @@ func (c *conn) tell(mr *verbs.MR) error {
 	return c.post(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{c.send.SGE(0, infoLen)}})
 }
 
-// endsConnection tells a request that was flushed because the connection ends, of which an event tells, from one whose QP has failed. A
-// peer whose process has died on this host is such a failure, and no event comes.
+// endsConnection reports whether a request was flushed because the connection ends, for which an event
+// follows. A failed QP, including one whose peer process has died on this host, raises no event.
 func endsConnection(wc *verbs.WC) bool {
 	return wc.Status == verbs.WCWRFlushErr && (wc.Cause == nil || wc.Cause.First == nil)
 }
 
-// await waits until a request of that kind has completed. Completed sends before it mean nothing.
+// await waits for a completion of this kind. It skips completed sends before it.
 func (c *conn) await(op verbs.WCOpcode) error {
 	for {
 		wc, err := c.completion()
@@ -204,7 +206,7 @@ func (c *conn) await(op verbs.WCOpcode) error {
 	}
 }
 
-// completion takes the next completion.
+// completion returns the next completion.
 func (c *conn) completion() (verbs.WC, error) {
 	var wcs [1]verbs.WC
 	for {
@@ -224,7 +226,7 @@ func (c *conn) completion() (verbs.WC, error) {
 	}
 }
 
-// step waits for the event that a step of connecting brings.
+// step waits for the event that ends a step of connecting.
 func (c *conn) step(want rdmacm.EventType) error {
 	select {
 	case ev := <-c.events:
@@ -237,7 +239,7 @@ func (c *conn) step(want rdmacm.EventType) error {
 	}
 }
 
-// text is a buffer up to its first zero.
+// text returns a buffer up to its first zero.
 func text(b []byte) string {
 	for i, x := range b {
 		if x == 0 {

@@ -1,8 +1,9 @@
-// Package rping is the program of that name in librdmacm: a client and a server that pass a buffer back and forth by
-// RDMA READ and WRITE. Either end may be the C program.
+// Package rping is librdmacm's rping: a client and a server that pass a buffer back and forth by RDMA READ
+// and WRITE. Either end may be the C program.
 //
-// In each round the client tells where its buffer is (SEND); the server READs it and says go on (SEND); the client tells
-// where the data shall go; the server WRITEs it there and says go on.
+// In each round the client sends the address of its buffer. The server READs it and sends a go-ahead. The
+// client sends the address of its destination buffer; the server WRITEs the data there and sends another
+// go-ahead.
 //
 // It imports rdmacm, verbs and internal/lookup.
 package rping
@@ -31,24 +32,25 @@ type options struct {
 const (
 	defaultPort = 7174
 	defaultSize = 64
-	minSize     = 27 // the C program's: room for the text and a number
+	minSize     = 27 // as in the C program: room for the text and a number
 	maxSize     = 64*1024 - 1
 )
 
 func parse(env *tool.Env, args []string) (o *options, status int, ok bool) {
 	o = &options{}
-	f := tool.NewFlags(env, "-s [-vVd] [-S size] [-C count] [-a addr] [-p port]\n-c [-vVd] [-S size] [-C count] [-I addr] -a addr [-p port]")
+	f := tool.NewFlags(env,
+		"-s [-vVd] [-S size] [-C count] [-a addr] [-p port]\n-c [-vVd] [-S size] [-C count] [-I addr] -a addr [-p port]")
 	f.BoolVarP(&o.client, "client", "c", false, "client side")
 	f.StringVarP(&o.source, "source", "I", "", "source address to bind to for the client")
 	f.BoolVarP(&o.server, "server", "s", false, "server side; to bind to any address with IPv6 use -a ::0")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "display ping data")
 	f.BoolVarP(&o.validate, "validate", "V", false, "validate ping data")
-	f.BoolVarP(&o.debug, "debug", "d", false, "display what happens")
+	f.BoolVarP(&o.debug, "debug", "d", false, "display each step")
 	f.IntVarP(&o.size, "size", "S", defaultSize, "ping data size in bytes")
 	f.IntVarP(&o.count, "count", "C", 0, "ping count; 0 is for ever")
 	f.StringVarP(&o.addr, "address", "a", "", "address")
 	f.Uint16VarP(&o.port, "port", "p", defaultPort, "port")
-	f.BoolVarP(&o.persistent, "persistent", "P", false, "server that takes many connections, at the same time too")
+	f.BoolVarP(&o.persistent, "persistent", "P", false, "server for any number of connections, also concurrent ones")
 	f.BoolVarP(&o.ownQP, "own-qp", "q", false, "create and modify the QP without the connection manager")
 	f.IntVarP(&o.tos, "tos", "t", -1, "type of service of the connection's packets")
 	if status, ok = f.Parse(args); !ok {
@@ -56,9 +58,9 @@ func parse(env *tool.Env, args []string) (o *options, status int, ok bool) {
 	}
 	switch {
 	case len(f.Args()) > 0:
-		return nil, f.Misused(fmt.Sprintf("superfluous arguments %q", f.Args())), false
+		return nil, f.Misused(fmt.Sprintf("unexpected arguments %q", f.Args())), false
 	case o.server == o.client:
-		return nil, f.Misused("either -s or -c is needed"), false
+		return nil, f.Misused("must be given either -s or -c"), false
 	case o.client && o.addr == "":
 		return nil, f.Misused("the client needs -a"), false
 	case o.size < minSize || o.size > maxSize:
@@ -74,7 +76,7 @@ func parse(env *tool.Env, args []string) (o *options, status int, ok bool) {
 	return o, 0, true
 }
 
-// resolve looks the addresses up.
+// resolve resolves the addresses.
 func (o *options) resolve() (err error) {
 	o.bind = netip.IPv4Unspecified()
 	if o.addr != "" {

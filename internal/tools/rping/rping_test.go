@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// both runs a server and clients, each on a host of its own, in virtual time.
+// both runs a server and clients, each on its own host, in virtual time.
 func both(t *testing.T, server string, clients ...string) (serverOut string, clientOut []string) {
 	synctest.Test(t, func(t *testing.T) {
 		f := rdmatest.New(rdmatest.Config{RealTime: true})
@@ -67,28 +67,30 @@ func both(t *testing.T, server string, clients ...string) (serverOut string, cli
 
 func TestPing(t *testing.T) {
 	s, c := both(t, "-s -v -a 198.18.0.1", "-c -a 198.18.0.1 -C 2 -v -V -S 40")
-	// As in C, the client may be gone before the event of its own disconnecting comes.
+	// As in C, the client may end before the event of its own disconnect arrives.
 	if want := "ping data: rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ\n" +
-		"ping data: rdma-ping-1: BCDEFGHIJKLMNOPQRSTUVWXYZ[\n"; strings.TrimSuffix(c[0], "client DISCONNECT EVENT...\n") != want {
-		t.Errorf("the client says\n%swant\n%s", c[0], want)
+		"ping data: rdma-ping-1: BCDEFGHIJKLMNOPQRSTUVWXYZ[\n"; strings.TrimSuffix(c[0],
+		"client DISCONNECT EVENT...\n") != want {
+		t.Errorf("the client prints\n%swant\n%s", c[0], want)
 	}
 	if want := "server ping data: rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ\n" +
 		"server ping data: rdma-ping-1: BCDEFGHIJKLMNOPQRSTUVWXYZ[\n" +
 		"server DISCONNECT EVENT...\nwait for RDMA_READ_ADV state 10\n"; s != want {
-		t.Errorf("the server says\n%swant\n%s", s, want)
+		t.Errorf("the server prints\n%swant\n%s", s, want)
 	}
 }
 
 func TestVariants(t *testing.T) {
 	for _, c := range []struct{ server, client string }{
-		{"-s", "-c -a 198.18.0.1 -C 200 -V"}, {"-s -S 65535", "-c -a 198.18.0.1 -C 5 -V -S 65535"}, {"-s -q", "-c -a 198.18.0.1 -C 3 -V"},
+		{"-s", "-c -a 198.18.0.1 -C 200 -V"}, {"-s -S 65535", "-c -a 198.18.0.1 -C 5 -V -S 65535"},
+		{"-s -q", "-c -a 198.18.0.1 -C 3 -V"},
 		{"-s", "-c -a 198.18.0.1 -C 3 -V -q"}, {"-s -p 9999 -t 32", "-c -p 9999 -I 198.18.0.2 -a 198.18.0.1 -C 1 -V"},
 	} {
 		t.Run(c.server+" "+c.client, func(t *testing.T) { both(t, c.server, c.client) })
 	}
 }
 
-// A persistent server serves many at the same time.
+// A persistent server serves many clients concurrently.
 func TestPersistent(t *testing.T) {
 	clients := make([]string, 8)
 	for i := range clients {
@@ -103,13 +105,15 @@ func TestPersistent(t *testing.T) {
 func TestMisuse(t *testing.T) {
 	for _, args := range []string{"", "-s -c", "-c", "-s -S 26", "-s -S 65536", "-s -C -1", "-s x", "-s -a 1.2.3.4.5"} {
 		var out bytes.Buffer
-		if _, status, ok := parse(&tool.Env{Argv0: "rping", Stdout: &out, Stderr: &out}, strings.Fields(args)); ok || status != 1 || out.Len() == 0 {
+		if _, status, ok := parse(&tool.Env{Argv0: "rping", Stdout: &out, Stderr: &out}, strings.Fields(args)); ok ||
+			status != 1 || out.Len() == 0 {
 			t.Errorf("%q: ok %v, status %d, %s", args, ok, status, &out)
 		}
 	}
 }
 
-// The peer's process died while nothing was under way: what is flushed says so, and nobody may wait for an event.
+// If the peer process dies while nothing is outstanding, no event follows; the flushed requests carry the
+// cause.
 func TestFlushedByAFailure(t *testing.T) {
 	died := &verbs.WCError{Status: verbs.WCRetryExcErr}
 	for _, c := range []struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Tools lists the program.
+// Tools returns the program.
 func Tools() []tool.Tool {
 	return []tool.Tool{{Name: "rping", Short: "RDMA ping-pong with READ and WRITE, connected by rdmacm", Run: run}}
 }
@@ -30,7 +30,7 @@ type program struct {
 
 	out      sync.Mutex
 	requests chan *conn
-	gone     chan struct{} // closed when the listener's device has gone
+	gone     chan struct{} // closed when the listener's device was removed
 }
 
 func run(env *tool.Env, args []string) int {
@@ -93,7 +93,7 @@ func (p *program) debugf(format string, args ...any) {
 	}
 }
 
-// events hands the channel's events to their connections.
+// events dispatches the channel's events to their connections.
 func (p *program) events() {
 	for ev := range p.ch.Events(p.ctx) {
 		whose := "parent"
@@ -137,7 +137,7 @@ func (p *program) events() {
 
 const removal = "cma detected device removal!!!!"
 
-var errGone = errors.New("the device has gone")
+var errGone = errors.New("the device was removed")
 
 func (p *program) side() string {
 	if p.opts.server {
@@ -200,10 +200,10 @@ func (c *conn) connect() error {
 	return c.id.Establish()
 }
 
-// Time that the peer has to agree to the end of the connection: two repetitions of the request.
+// disconnectTimeout bounds the wait for the peer's DREP: two retransmissions of the DREQ.
 const disconnectTimeout = 10 * time.Second
 
-// disconnect ends the connection and waits for the peer to agree.
+// disconnect ends the connection and waits for the peer's answer.
 func (c *conn) disconnect() {
 	if err := c.id.Disconnect(c.ctx); err != nil {
 		return
@@ -214,7 +214,7 @@ func (c *conn) disconnect() {
 	}
 }
 
-// rounds are the pings.
+// rounds runs the pings.
 func (c *conn) rounds() error {
 	for n := 0; c.opts.count == 0 || n < c.opts.count; n++ {
 		fill(c.data.Bytes(), n)
@@ -239,7 +239,8 @@ func (c *conn) rounds() error {
 	return nil
 }
 
-// fill writes the text of round n: letters from A to z that begin one further in each round, and a zero at the end.
+// fill writes the text of round n: letters from A to z, starting one letter further in each round, with a
+// zero at the end.
 func fill(b []byte, n int) {
 	const first, last = 'A', 'z'
 	at := copy(b, fmt.Sprintf("rdma-ping-%d: ", n))

@@ -13,7 +13,7 @@ import (
 
 const backlog = 3
 
-// serve is the server: of one connection, or with -P of any number.
+// serve is the server: for one connection, or with -P for any number.
 func (p *program) serve(id *rdmacm.ID) error {
 	defer id.Close()
 	if err := id.BindAddr(netip.AddrPortFrom(p.opts.bind, p.opts.port)); err != nil {
@@ -45,7 +45,7 @@ func (p *program) serve(id *rdmacm.ID) error {
 	}
 }
 
-// serve answers one client until it disconnects.
+// serve serves one client until it disconnects.
 func (c *conn) serve() error {
 	defer c.tearDown()
 	if err := c.setUp(); err != nil {
@@ -78,7 +78,7 @@ func (c *conn) accept() error {
 	return c.step(rdmacm.EventEstablished)
 }
 
-// answer READs and WRITEs what the client offers.
+// answer READs and WRITEs the buffers that the client offers.
 func (c *conn) answer() error {
 	for {
 		addr, rkey, n, err := c.offer()
@@ -109,7 +109,7 @@ func (c *conn) answer() error {
 	}
 }
 
-// offer waits for the client to tell where its data is.
+// offer waits for the address of a client's buffer.
 func (c *conn) offer() (addr uint64, rkey uint32, n int, err error) {
 	if err = c.await(verbs.WCRecv); err != nil {
 		return 0, 0, 0, err
@@ -118,12 +118,12 @@ func (c *conn) offer() (addr uint64, rkey uint32, n int, err error) {
 	addr, rkey, n = be.Uint64(b), be.Uint32(b[8:]), int(be.Uint32(b[12:]))
 	c.debugf("Received rkey %x addr %x len %d from peer", rkey, addr, n)
 	if n > c.opts.size {
-		return 0, 0, 0, fmt.Errorf("the client offers %d bytes, but there is room for %d; use -S", n, c.opts.size)
+		return 0, 0, 0, fmt.Errorf("the client offers %d bytes: must be at most %d; use -S", n, c.opts.size)
 	}
 	return addr, rkey, n, c.postRecv()
 }
 
-// move does a READ or WRITE and waits for its completion.
+// move performs a READ or WRITE and waits for its completion.
 func (c *conn) move(wr verbs.SendWR, done verbs.WCOpcode) error {
 	if err := c.post(wr); err != nil {
 		return err

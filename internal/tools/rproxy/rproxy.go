@@ -1,11 +1,10 @@
-// Package rproxy is "verbena rproxy": it carries TCP connections over RDMA. One of it, beside the clients, takes TCP connections and
-// makes rsockets to another one beside the service, which makes TCP connections again. It imports rsocket,
-// internal/tools/tool and the standard library.
+// Package rproxy is "verbena rproxy": it carries TCP connections over RDMA. One instance beside the clients
+// accepts TCP connections and connects by rsocket to another instance beside the service, which connects to
+// the service by TCP. It imports rsocket, internal/tools/tool and the standard library.
 package rproxy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,29 +16,30 @@ import (
 	"github.com/verbena-rdma/verbena/rsocket"
 )
 
-// Tool is the program.
+// Tool returns the program.
 func Tool() tool.Tool {
 	return tool.Tool{Name: "rproxy", Short: "carry any TCP service over RDMA between two hosts", Run: run}
 }
 
-// usage: the address to listen at, then that of the service, or of the other rproxy.
-const usage = "[options] tcp:HOST:PORT rdma:HOST:PORT    (beside the clients)\n[options] rdma:HOST:PORT tcp:HOST:PORT    (beside the service)"
+// usage names the address to listen on, then the address of the service or of the other rproxy.
+const usage = "[options] tcp:HOST:PORT rdma:HOST:PORT    (beside the clients)\n" +
+	"[options] rdma:HOST:PORT tcp:HOST:PORT    (beside the service)"
 
 func run(env *tool.Env, args []string) int {
 	f := tool.NewFlags(env, usage)
 	verbose := f.BoolP("verbose", "v", false, "print each connection")
-	timeout := f.Duration("timeout", 10*time.Second, "time to connect to the target")
+	timeout := f.Duration("timeout", 10*time.Second, "time-out for connecting to the target")
 	buffer := f.Int("buffer", 1<<20, "bytes of each rsocket's send and receive buffers")
 	if status, ok := f.Parse(args); !ok {
 		return status
 	}
 	switch {
 	case f.NArg() != 2:
-		return f.Misused("the address to listen at and the target are needed")
+		return f.Misused("must be given the address to listen on and the target")
 	case *timeout <= 0:
-		return f.Misused(fmt.Sprintf("timeout %v: more than 0 is needed, such as 10s", *timeout))
+		return f.Misused(fmt.Sprintf("timeout %v: must be more than 0, such as 10s", *timeout))
 	case *buffer <= 0:
-		return f.Misused(fmt.Sprintf("buffer %d: 1 byte or more", *buffer))
+		return f.Misused(fmt.Sprintf("buffer %d: must be at least 1 byte", *buffer))
 	}
 	o := rsocket.Options{SendBuf: *buffer, RecvBuf: *buffer}
 	l, err := listen(f.Arg(0), o)
@@ -52,7 +52,7 @@ func run(env *tool.Env, args []string) int {
 		Failed: func(format string, args ...any) { fmt.Fprintf(env.Stderr, "rproxy: "+format+"\n", args...) },
 	}
 	if p.Dial == nil {
-		return f.Misused(fmt.Sprintf("%q is no target", f.Arg(1)))
+		return f.Misused(fmt.Sprintf("target %q: must be tcp:HOST:PORT or rdma:HOST:PORT", f.Arg(1)))
 	}
 	fmt.Fprintf(env.Stdout, "rproxy: %s to %s\n", l.Addr(), f.Arg(1))
 	if *verbose {
@@ -61,7 +61,7 @@ func run(env *tool.Env, args []string) int {
 	return env.Failf("rproxy: %v", p.Serve(l))
 }
 
-// address takes tcp:HOST:PORT and rdma:HOST:PORT apart.
+// address splits tcp:HOST:PORT and rdma:HOST:PORT.
 func address(s string) (rdma bool, addr string, ok bool) {
 	kind, addr, ok := strings.Cut(s, ":")
 	return kind == "rdma", addr, ok && (kind == "rdma" || kind == "tcp")
@@ -71,7 +71,7 @@ func listen(s string, o rsocket.Options) (net.Listener, error) {
 	rdma, addr, ok := address(s)
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("%q is neither tcp:HOST:PORT nor rdma:HOST:PORT", s)
+		return nil, fmt.Errorf("address %q: must be tcp:HOST:PORT or rdma:HOST:PORT", s)
 	case rdma:
 		return (&rsocket.ListenConfig{Options: o}).Listen(context.Background(), "tcp", addr)
 	}
@@ -90,21 +90,17 @@ func dialer(s string, timeout time.Duration, o rsocket.Options) func() (net.Conn
 	return func() (net.Conn, error) { return net.DialTimeout("tcp", addr, timeout) }
 }
 
-// Proxy joins each connection that it takes with one that Dial makes.
+// Proxy joins each accepted connection with one from Dial.
 type Proxy struct {
 	Dial   func() (net.Conn, error)
 	Log    func(format string, args ...any)
-	Failed func(format string, args ...any) // tells of a connection that Dial did not make
+	Failed func(format string, args ...any) // reports connections that Dial could not make
 }
 
-// Serve takes connections until Accept fails for good.
+// Serve accepts connections until Accept fails permanently. Without descriptors it waits until there are some.
 func (p *Proxy) Serve(l net.Listener) error {
 	for {
-		c, err := l.Accept()
-		var ne net.Error
-		if errors.As(err, &ne) && ne.Timeout() {
-			continue
-		}
+		c, err := tool.Accept(l, func(err error) { p.Failed("%v; trying again until it works", err) })
 		if err != nil {
 			return err
 		}
@@ -112,7 +108,7 @@ func (p *Proxy) Serve(l net.Listener) error {
 	}
 }
 
-// halfCloser is what both kinds of connections are.
+// halfCloser is implemented by both kinds of connections.
 type halfCloser interface {
 	net.Conn
 	CloseWrite() error
@@ -122,7 +118,7 @@ func (p *Proxy) join(c net.Conn) {
 	defer c.Close()
 	to, err := p.Dial()
 	if err != nil {
-		p.Failed("%v was hung up on: %v", c.RemoteAddr(), err)
+		p.Failed("%v: connection closed: %v", c.RemoteAddr(), err)
 		return
 	}
 	defer to.Close()
@@ -136,7 +132,8 @@ func (p *Proxy) join(c net.Conn) {
 	p.Log("%v: %d bytes there, %d back", c.RemoteAddr(), up, down)
 }
 
-// carry takes what comes from one connection to the other, and its end too. An error ends both directions.
+// carry copies from one connection to the other and passes on the end of the stream. An error ends both
+// directions.
 func carry(to, from halfCloser) int64 {
 	n, err := io.Copy(to, from)
 	if err == nil {

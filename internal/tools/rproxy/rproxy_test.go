@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 	"github.com/verbena-rdma/verbena/rsocket"
 )
 
-// A web server behind two proxies, with RDMA between them.
+// A web server behind two proxies with RDMA between them.
 func TestTCPOverRDMA(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -53,16 +54,35 @@ func TestTCPOverRDMA(t *testing.T) {
 	defer tcp.Close()
 	far := &target{}
 	far.setDial(func() (net.Conn, error) { return net.Dial("tcp", web.Listener.Addr().String()) })
-	near := &Proxy{Dial: func() (net.Conn, error) { return d.Dial("tcp", rdma.Addr().String()) }, Log: quiet, Failed: quiet}
+	near := &Proxy{Dial: func() (net.Conn, error) { return d.Dial("tcp", rdma.Addr().String()) }, Log: quiet,
+		Failed: quiet}
 	go (&Proxy{Dial: far.dial, Log: quiet, Failed: quiet}).Serve(rdma)
 	go near.Serve(tcp)
 
+	postAll(t, tcp.Addr().String())
+	serviceDies(t, tcp.Addr().String(), far)
+
+	// An unreachable target ends the client's connection.
+	_ = rdma.Close()
+	c, err := net.Dial("tcp", tcp.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("%d, %v", n, err)
+	}
+}
+
+// postAll posts a body to the web server behind addr from several clients and checks its echo.
+func postAll(t *testing.T, addr string) {
+	t.Helper()
 	body := bytes.Repeat([]byte("verbena "), 100000)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			resp, err := client.Post(fmt.Sprintf("http://%s/%d", tcp.Addr(), i), "text/plain", bytes.NewReader(body))
+			resp, err := client.Post(fmt.Sprintf("http://%s/%d", addr, i), "text/plain", bytes.NewReader(body))
 			if err != nil {
 				t.Error(err)
 				return
@@ -76,8 +96,11 @@ func TestTCPOverRDMA(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
 
-	// A service that dies takes the client's connection with it, in whatever state that is.
+// serviceDies checks that a service that resets its connection ends the client's connection in every state.
+func serviceDies(t *testing.T, addr string, far *target) {
+	t.Helper()
 	dying, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +108,7 @@ func TestTCPOverRDMA(t *testing.T) {
 	defer dying.Close()
 	far.setDial(func() (net.Conn, error) { return net.Dial("tcp", dying.Addr().String()) })
 	for _, halfClosed := range []bool{false, true} {
-		c, err := net.Dial("tcp", tcp.Addr().String())
+		c, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,20 +132,9 @@ func TestTCPOverRDMA(t *testing.T) {
 		}
 		_ = c.Close()
 	}
-
-	// A target that is not there: the client's connection ends.
-	_ = rdma.Close()
-	c, err := net.Dial("tcp", tcp.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
-		t.Errorf("%d, %v", n, err)
-	}
 }
 
-// target is where a proxy connects to, which changes.
+// target is the variable destination of a proxy.
 type target struct {
 	mu sync.Mutex
 	to func() (net.Conn, error)
@@ -143,7 +155,8 @@ func (d *target) dial() (net.Conn, error) {
 
 func TestAddresses(t *testing.T) {
 	for s, want := range map[string]string{
-		"tcp:localhost:80": "false localhost:80 true", "rdma::7500": "true :7500 true", "rdma:[::1]:7": "true [::1]:7 true", "udp:x:1": "false x:1 false", "x": "false  false",
+		"tcp:localhost:80": "false localhost:80 true", "rdma::7500": "true :7500 true", "rdma:[::1]:7": "true [::1]:7 true",
+		"udp:x:1": "false x:1 false", "x": "false  false",
 	} {
 		rdma, addr, ok := address(s)
 		if got := fmt.Sprint(rdma, " ", addr, " ", ok); got != want {
@@ -152,13 +165,14 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// A client whose service cannot be reached is hung up on, and whoever runs the proxy learns why, also without -v.
+// If the service is unreachable, the client's connection is closed and the proxy reports the cause, even
+// without -v.
 func TestTargetMissing(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody := l.Addr().String()
+	unused := l.Addr().String()
 	l.Close()
 	if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
@@ -166,7 +180,7 @@ func TestTargetMissing(t *testing.T) {
 	defer l.Close()
 	said := make(chan string, 1)
 	p := &Proxy{
-		Dial: dialer("tcp:"+nobody, time.Minute, rsocket.Options{}), Log: func(string, ...any) {},
+		Dial: dialer("tcp:"+unused, time.Minute, rsocket.Options{}), Log: func(string, ...any) {},
 		Failed: func(format string, args ...any) { said <- fmt.Sprintf(format, args...) },
 	}
 	go p.Serve(l)
@@ -183,21 +197,66 @@ func TestTargetMissing(t *testing.T) {
 	}
 }
 
+// starved is a listener in a process without descriptors, for a while.
+type starved struct {
+	net.Listener
+	times int
+}
+
+func (s *starved) Accept() (net.Conn, error) {
+	if s.times--; s.times >= 0 {
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	}
+	return s.Listener.Accept()
+}
+
+// A proxy without descriptors for more connections goes on when there are some again.
+func TestProxyOutlivesEMFILE(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := make(chan string, 10)
+	dialed := errors.New("dialed")
+	p := &Proxy{
+		Dial: func() (net.Conn, error) { return nil, dialed }, Log: func(string, ...any) {},
+		Failed: func(format string, args ...any) { said <- fmt.Sprintf(format, args...) },
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- p.Serve(&starved{l, 3}) }()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if s := <-said; !strings.Contains(s, "too many open files") {
+		t.Errorf("%q", s)
+	}
+	if s := <-said; !strings.Contains(s, dialed.Error()) {
+		t.Errorf("%q", s)
+	}
+	l.Close()
+	if err := <-ended; !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}
+
 func TestMisused(t *testing.T) {
 	for line, want := range map[string]string{
-		"":                                      "the address to listen at and the target are needed",
-		"tcp:127.0.0.1:0":                       "the address to listen at and the target are needed",
-		"127.0.0.1:0 tcp:127.0.0.1:1":           `"127.0.0.1:0" is neither tcp:HOST:PORT nor rdma:HOST:PORT`,
-		"tcp:127.0.0.1:0 udp:127.0.0.1:1":       `"udp:127.0.0.1:1" is no target`,
-		"--timeout 0 tcp:a:1 rdma:b:1":          "timeout 0s: more than 0 is needed",
+		"":                                      "must be given the address to listen on and the target",
+		"tcp:127.0.0.1:0":                       "must be given the address to listen on and the target",
+		"127.0.0.1:0 tcp:127.0.0.1:1":           `"127.0.0.1:0": must be tcp:HOST:PORT or rdma:HOST:PORT`,
+		"tcp:127.0.0.1:0 udp:127.0.0.1:1":       `target "udp:127.0.0.1:1": must be tcp:`,
+		"--timeout 0 tcp:a:1 rdma:b:1":          "timeout 0s: must be more than 0",
 		"--timeout 5 tcp:a:1 rdma:b:1":          "5",
-		"--buffer 0 tcp:a:1 rdma:b:1":           "buffer 0: 1 byte or more",
+		"--buffer 0 tcp:a:1 rdma:b:1":           "buffer 0: must be at least 1 byte",
 		"--colour tcp:a:1 rdma:b:1":             "unknown option --colour",
 		"tcp:127.0.0.1:99999 rdma:127.0.0.1:1":  "invalid port",
 		"tcp:203.0.113.77:1 rdma:127.0.0.1:100": "cannot assign requested address",
 	} {
 		var o, e bytes.Buffer
-		if status := run(&tool.Env{Argv0: "verbena rproxy", Stdout: &o, Stderr: &e}, strings.Fields(line)); status != 1 || !strings.Contains(e.String(), want) {
+		if status := run(&tool.Env{Argv0: "verbena rproxy", Stdout: &o, Stderr: &e}, strings.Fields(line)); status != 1 ||
+			!strings.Contains(e.String(), want) {
 			t.Errorf("%q: %d %q, want %q", line, status, e.String(), want)
 		}
 	}

@@ -1,14 +1,15 @@
-// Package rstools is the programs of librdmacm for rsockets, with their options and output: rstream, riostream, rcopy and udpong.
-// Either end may be the C program. It imports rsocket, internal/lookup, internal/tools/tool and the standard library.
+// Package rstools has librdmacm's programs for rsockets, with their options and output: rstream, riostream,
+// rcopy and udpong. Either end may be the C program. It imports rsocket, rsocket/socket, internal/lookup,
+// internal/tools/tool and the standard library.
 package rstools
 
 import "github.com/verbena-rdma/verbena/internal/tools/tool"
 
-// Tools are the programs.
+// Tools returns the programs.
 func Tools() []tool.Tool {
 	return []tool.Tool{
 		{Name: "rstream", Short: "streaming over rsockets: latency and throughput by size", Run: runStream},
-		{Name: "riostream", Short: "the same with direct writes to the peer's memory (riowrite)", Run: runIOStream},
+		{Name: "riostream", Short: "rstream with direct writes to the peer's memory (riowrite)", Run: runIOStream},
 		{Name: "rcopy", Short: "copy a file to another host over rsockets", Run: runCopy},
 		{Name: "udpong", Short: "datagrams over rsockets: echo and throughput by size", Run: runUDPong},
 	}

@@ -9,39 +9,39 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/lookup"
-	"github.com/verbena-rdma/verbena/rsocket"
+	"github.com/verbena-rdma/verbena/rsocket/socket"
 )
 
 var background = context.Background()
 
 // end is a connected stream: an rsocket, or a TCP connection for comparison.
 type end interface {
-	Send(b []byte, flags rsocket.Flags) (int, error)
-	Recv(b []byte, flags rsocket.Flags) (int, error)
-	// wait polls for an event, if the test does.
-	wait(e rsocket.Events) error
+	Send(b []byte, flags socket.Flags) (int, error)
+	Recv(b []byte, flags socket.Flags) (int, error)
+	// wait polls for an event if the test uses poll.
+	wait(e socket.Events) error
 	end() error
 }
 
 // rsEnd is an rsocket.
 type rsEnd struct {
-	*rsocket.Socket
+	*socket.Socket
 	async   bool
 	timeout time.Duration // of each Poll
 }
 
-func (s *rsEnd) wait(e rsocket.Events) error {
+func (s *rsEnd) wait(e socket.Events) error {
 	if !s.async {
 		return nil
 	}
 	return waitFor(s.Socket, e, s.timeout)
 }
 
-// waitFor polls until there is an event. Poll tells of errors by events.
-func waitFor(s *rsocket.Socket, e rsocket.Events, timeout time.Duration) error {
-	fds := []rsocket.PollFD{{Socket: s, Events: e}}
+// waitFor polls until there is an event. Poll reports errors as events.
+func waitFor(s *socket.Socket, e socket.Events, timeout time.Duration) error {
+	fds := []socket.PollFD{{Socket: s, Events: e}}
 	for {
-		n, err := rsocket.Poll(fds, timeout)
+		n, err := socket.Poll(fds, timeout)
 		switch {
 		case err != nil:
 			return err
@@ -55,19 +55,19 @@ func waitFor(s *rsocket.Socket, e rsocket.Events, timeout time.Duration) error {
 }
 
 func (s *rsEnd) end() error {
-	_ = s.Shutdown(rsocket.ShutBoth)
+	_ = s.Shutdown(socket.ShutBoth)
 	return s.Close()
 }
 
 // tcpEnd is a TCP connection.
 type tcpEnd struct{ net.Conn }
 
-func (t tcpEnd) Send(b []byte, _ rsocket.Flags) (int, error) { return t.Write(b) }
-func (t tcpEnd) Recv(b []byte, _ rsocket.Flags) (int, error) { return t.Read(b) }
-func (tcpEnd) wait(rsocket.Events) error                     { return nil }
-func (t tcpEnd) end() error                                  { return t.Close() }
+func (t tcpEnd) Send(b []byte, _ socket.Flags) (int, error) { return t.Write(b) }
+func (t tcpEnd) Recv(b []byte, _ socket.Flags) (int, error) { return t.Read(b) }
+func (tcpEnd) wait(socket.Events) error                     { return nil }
+func (t tcpEnd) end() error                                 { return t.Close() }
 
-// addresses looks a host and a port up; without a host it is that of a listener.
+// addresses resolves a host and a port; without a host it returns a listener's address.
 func addresses(host, port string, numeric bool) (netip.AddrPort, error) {
 	c := background
 	p, err := net.DefaultResolver.LookupPort(c, "tcp", port)
@@ -88,12 +88,12 @@ func addresses(host, port string, numeric bool) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(list[0], uint16(p)), nil
 }
 
-func domainOf(a netip.AddrPort) rsocket.Domain {
+func domainOf(a netip.AddrPort) socket.Domain {
 	if a.Addr().Is4() {
-		return rsocket.Inet
+		return socket.Inet
 	}
-	return rsocket.Inet6
+	return socket.Inet6
 }
 
-// again tells whether a call would have waited.
+// again reports whether a nonblocking call would have blocked.
 func again(err error) bool { return errors.Is(err, syscall.EAGAIN) }

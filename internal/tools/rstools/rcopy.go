@@ -11,12 +11,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/printable"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/rsocket"
 )
 
-// Messages of rcopy: version, command, length of the message, a number, an id, in the machine's byte order; then a path, or the
-// file's size.
+// Messages of rcopy: version, command, message length, a number and an id, in native byte order, followed
+// by a path or the file's size.
 const (
 	copyOpen  = 1
 	copyClose = 2
@@ -59,17 +60,22 @@ func receiveCopy(r io.Reader) (m copyMsg, err error) {
 func runCopy(env *tool.Env, args []string) int {
 	f := tool.NewFlags(env, "[options]\nsource server[:destination] [options]")
 	port := f.StringP("port", "p", "7427", "port_number")
+	folder := f.String("folder", ".", "server: clients write files below this folder only")
+	anywhere := f.Bool("anywhere", false, "server: clients write any file that this user can, as with the C program")
 	if status, ok := f.Parse(args); !ok {
 		return status
 	}
 	var err error
 	switch f.NArg() {
 	case 0:
-		err = serveCopies(env, *port)
+		files := &copyFolder{anywhere: *anywhere}
+		if err = files.open(*folder); err == nil {
+			err = serveCopies(env, *port, files)
+		}
 	case 2:
 		err = copyFile(env, f.Arg(0), f.Arg(1), *port)
 	default:
-		return f.Misused("a source and a server are needed, or neither")
+		return f.Misused("must be given a source and a server, or neither")
 	}
 	if err != nil {
 		return env.Failf("rcopy: %v", err)
@@ -77,7 +83,7 @@ func runCopy(env *tool.Env, args []string) int {
 	return 0
 }
 
-// splitServer takes server and destination apart. An IPv6 address stands in brackets if a destination follows.
+// splitServer splits server and destination. An IPv6 address before a destination is in brackets.
 func splitServer(arg, source string) (server, destination string) {
 	if rest, ok := strings.CutPrefix(arg, "["); ok {
 		server, destination, _ = strings.Cut(rest, "]")
@@ -106,7 +112,7 @@ func copyFile(env *tool.Env, source, to, port string) error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file", source)
+		return fmt.Errorf("%s is not a regular file", source)
 	}
 	c, err := rsocket.Dial("tcp", net.JoinHostPort(server, port))
 	if err != nil {
@@ -121,7 +127,7 @@ func copyFile(env *tool.Env, source, to, port string) error {
 		return copyAnswer(c, m.command)
 	}
 	say("opening...")
-	// The path ends with a zero at least, and the message at a multiple of 8.
+	// The path ends with at least one zero, and the message at a multiple of 8.
 	path := make([]byte, (len(destination)+8)&^7)
 	copy(path, destination)
 	if err := ask(copyMsg{command: copyOpen, data: unixMode(info), body: path}); err != nil {
@@ -129,12 +135,13 @@ func copyFile(env *tool.Env, source, to, port string) error {
 	}
 	say("transferring...")
 	size := info.Size()
-	if err := (&copyMsg{command: copyWrite, body: binary.NativeEndian.AppendUint64(nil, uint64(size))}).send(c); err != nil {
+	if err := (&copyMsg{command: copyWrite, body: binary.NativeEndian.AppendUint64(nil, uint64(size))}).send(
+		c); err != nil {
 		return err
 	}
 	start := time.Now()
 	if n, err := io.Copy(c, io.LimitReader(file, size)); err != nil || n < size {
-		return errors.Join(fmt.Errorf("%d bytes of %d were sent", n, size), err)
+		return errors.Join(fmt.Errorf("%d of %d bytes were sent", n, size), err)
 	}
 	if err := copyAnswer(c, copyWrite); err != nil {
 		return err
@@ -150,7 +157,7 @@ func copyFile(env *tool.Env, source, to, port string) error {
 	return nil
 }
 
-// unixMode is a file's mode as stat has it.
+// unixMode returns a file's mode as stat does.
 func unixMode(info os.FileInfo) uint32 { return syscall.S_IFREG | uint32(info.Mode().Perm()) }
 
 // copyAnswer waits for the answer to a command.
@@ -160,40 +167,59 @@ func copyAnswer(c net.Conn, command uint8) error {
 	case err != nil:
 		return err
 	case m.command != command|copyResp || len(m.body) > 0:
-		return fmt.Errorf("invalid length %d or bad command response %x:%x", copyHeader+len(m.body), m.command, command|copyResp)
+		return fmt.Errorf("invalid length %d or bad command response %x:%x", copyHeader+len(m.body), m.command,
+			command|copyResp)
 	case m.data != 0:
-		return fmt.Errorf("the server says: %w", syscall.Errno(m.data))
+		return fmt.Errorf("the server reports: %w", syscall.Errno(m.data))
 	}
 	return nil
 }
 
 // serveCopies is the server. It serves one client after the other.
-func serveCopies(env *tool.Env, port string) error {
+func serveCopies(env *tool.Env, port string, files *copyFolder) error {
 	l, err := rsocket.Listen("tcp", ":"+port)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
+	fmt.Fprintf(env.Stderr, "rcopy: %s\n", files)
 	for {
 		fmt.Fprint(env.Stdout, "waiting for connection...")
-		c, err := l.Accept()
+		c, err := tool.Accept(l, func(err error) { env.Failf("rcopy: %v; trying again until it works", err) })
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(env.Stdout, "client: %s\n", c.RemoteAddr().(*net.TCPAddr).IP)
-		s := copyServer{env: env, c: c}
+		s := copyServer{env: env, c: bounded{c}, files: files}
 		if err := s.serve(); err != nil && err != io.EOF {
-			fmt.Fprintf(env.Stdout, "%v\n", err)
+			s.say("%v\n", err)
 		}
 		_ = c.Close()
 	}
 }
 
+// silence is how long a client may be silent. There is one at a time, and others wait for it.
+const silence = time.Minute
+
+// bounded is a connection whose reads and writes take no longer than silence.
+type bounded struct{ net.Conn }
+
+func (b bounded) Read(p []byte) (int, error) {
+	_ = b.SetReadDeadline(time.Now().Add(silence))
+	return b.Conn.Read(p)
+}
+
+func (b bounded) Write(p []byte) (int, error) {
+	_ = b.SetWriteDeadline(time.Now().Add(silence))
+	return b.Conn.Write(p)
+}
+
 // copyServer is the server's side of a connection.
 type copyServer struct {
-	env  *tool.Env
-	c    net.Conn
-	file *os.File
+	env   *tool.Env
+	c     net.Conn
+	files *copyFolder
+	file  *os.File
 }
 
 func (s *copyServer) serve() error {
@@ -229,15 +255,17 @@ func (s *copyServer) serve() error {
 	}
 }
 
-func (s *copyServer) say(format string, args ...any) { fmt.Fprintf(s.env.Stdout, format, args...) }
+func (s *copyServer) say(format string, args ...any) {
+	fmt.Fprint(s.env.Stdout, printable.Lines(fmt.Sprintf(format, args...)))
+}
 
 func (s *copyServer) open(m *copyMsg) (err error) {
 	path, _, _ := strings.Cut(string(m.body), "\x00")
-	s.say("opening: %s, ", path)
+	s.say("opening: %s, ", printable.Text(path))
 	if s.file != nil {
 		return fmt.Errorf("cannot open another file: %w", syscall.EBUSY)
 	}
-	s.file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, os.FileMode(m.data&0o777))
+	s.file, err = s.files.create(path, os.FileMode(m.data&0o777))
 	return err
 }
 
@@ -248,7 +276,7 @@ func (s *copyServer) write(m *copyMsg) error {
 	}
 	size := binary.NativeEndian.Uint64(m.body)
 	if size > 1<<62 {
-		return fmt.Errorf("a file of %d bytes: %w", size, syscall.EFBIG)
+		return fmt.Errorf("file of %d bytes: %w", size, syscall.EFBIG)
 	}
 	s.say("...%d bytes...", size)
 	n, err := io.Copy(s.file, io.LimitReader(s.c, int64(size)))

@@ -9,12 +9,12 @@ import (
 	"unsafe"
 
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
-	"github.com/verbena-rdma/verbena/rsocket"
+	"github.com/verbena-rdma/verbena/rsocket/socket"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// ioStream is riostream: each side maps its buffer, which is also what it sends, at offset 0. The last byte of a transfer tells that
-// it has come.
+// ioStream is riostream: each side maps its buffer, which is also the source of its writes, at offset 0.
+// The last byte of a transfer marks its completion.
 type ioStream struct {
 	stream
 	mem    []byte
@@ -33,7 +33,7 @@ func runIOStream(env *tool.Env, args []string) int {
 }
 
 func (s *ioStream) test() (err error) {
-	// Memory of its own for each test: a WRITE of the last one may still be on its way.
+	// New memory for each test: a WRITE of the previous test may still be in flight.
 	if s.mem, err = verbs.AllocBuffer(s.size + 4); err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (s *ioStream) test() (err error) {
 	s.marker = 0
 	buf := s.mem[:s.size]
 	buf[s.size-1] = 0xff
-	if _, err := s.rs.IOMap(buf, rsocket.ProtWrite, 0); err != nil {
+	if _, err := s.rs.IOMap(buf, socket.ProtWrite, 0); err != nil {
 		return fmt.Errorf("riomap: %w", err)
 	}
 	defer func() { err = errors.Join(err, s.rs.IOUnmap(buf)) }()
@@ -65,7 +65,7 @@ func (s *ioStream) test() (err error) {
 	return nil
 }
 
-// burst makes the transfers of an iteration, of which the last one has the marker.
+// burst makes the transfers of an iteration; the last one has the marker.
 func (s *ioStream) burst() error {
 	for range s.count - 1 {
 		if err := s.write(); err != nil {
@@ -82,7 +82,7 @@ func (s *ioStream) burst() error {
 
 func (s *ioStream) write() error {
 	for off := 0; off < s.size; {
-		if err := s.e.wait(rsocket.PollOut); err != nil {
+		if err := s.e.wait(socket.PollOut); err != nil {
 			return err
 		}
 		n, err := s.rs.IOWrite(s.mem[off:s.size], int64(off), s.flags)
@@ -94,12 +94,12 @@ func (s *ioStream) write() error {
 	return nil
 }
 
-// looks is how often memory is looked at before the connection is.
+// looks is the number of memory checks between two checks of the connection.
 const looks = 64
 
-// await waits until the marker is there.
+// await waits for the marker.
 func (s *ioStream) await() error {
-	// The device writes to memory behind Go's back: the word with the marker is read atomically.
+	// The device writes to the memory concurrently, so the word with the marker is read atomically.
 	at := s.size - 1
 	word := (*uint32)(unsafe.Pointer(&s.mem[at&^3]))
 	come := func() bool {
@@ -108,9 +108,9 @@ func (s *ioStream) await() error {
 	}
 	for i := 1; !come(); i++ {
 		if i%looks == 0 {
-			fds := []rsocket.PollFD{{Socket: s.rs}}
-			_, err := rsocket.Poll(fds, 0)
-			if ended := fds[0].Revents&(rsocket.PollErr|rsocket.PollHup) != 0; (err != nil || ended) && !come() {
+			fds := []socket.PollFD{{Socket: s.rs}}
+			_, err := socket.Poll(fds, 0)
+			if ended := fds[0].Revents&(socket.PollErr|socket.PollHup) != 0; (err != nil || ended) && !come() {
 				return errors.Join(errors.New("the connection has ended"), err)
 			}
 		}

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
-	"github.com/verbena-rdma/verbena/rsocket"
+	"github.com/verbena-rdma/verbena/rsocket/socket"
 )
 
-// stream is what rstream and riostream have in common: the options, making the connection, and the series of tests.
+// stream is the common part of rstream and riostream: the options, connecting, and the series of tests.
 type stream struct {
 	env *tool.Env
 
@@ -33,20 +33,20 @@ type stream struct {
 
 	tcp, async, blocking, fork, verify bool
 
-	flags    rsocket.Flags
-	name     string // of the test
-	latency  bool   // what the connection is made for, with the series
-	listener *rsocket.Socket
+	flags    socket.Flags
+	name     string // name of the test
+	latency  bool   // in a series: the connection is for latency tests
+	listener *socket.Socket
 	tcpL     net.Listener
 	e        end
-	rs       *rsocket.Socket
+	rs       *socket.Socket
 	buf      []byte
 	pattern  pattern
 }
 
 const streamUsage = "[-s server_address] [-b bind_address] [options]"
 
-// parse reads the options.
+// parse parses the options.
 func (s *stream) parse(env *tool.Env, args []string) (status int, ok bool) {
 	s.env = env
 	f := tool.NewFlags(env, streamUsage)
@@ -72,25 +72,25 @@ func (s *stream) parse(env *tool.Env, args []string) (status int, ok bool) {
 	} else if n, err := strconv.Atoi(*size); err == nil {
 		s.size = n
 	} else {
-		return f.Misused(fmt.Sprintf("%q is no size", *size)), false
+		return f.Misused(fmt.Sprintf("size %q: must be a number or all", *size)), false
 	}
 	s.custom = f.Changed("iterations") || f.Changed("count") || f.Changed("size") && !s.all
 	for _, t := range *tests {
 		if !s.testOption(strings.ToLower(t)) {
-			return f.Misused(fmt.Sprintf("there is no test option %q", t)), false
+			return f.Misused(fmt.Sprintf("unknown test option %q", t)), false
 		}
 	}
-	s.flags = rsocket.MsgDontWait
+	s.flags = socket.MsgDontWait
 	if s.blocking {
-		s.flags = rsocket.MsgWaitAll
+		s.flags = socket.MsgWaitAll
 	}
 	switch {
 	case f.NArg() > 0:
-		return f.Misused("there are no arguments"), false
+		return f.Misused(fmt.Sprintf("unexpected arguments %q", f.Args())), false
 	case s.size < 1 || s.count < 1 || s.iterations < 1:
 		return f.Misused("size, count and iterations must be positive"), false
 	case strings.HasPrefix(strings.ToLower(s.format), "gid"):
-		return f.Misused("addresses that are GIDs are not possible"), false
+		return f.Misused("address format gid is not supported: must be name, ip or ipv6"), false
 	}
 	return 0, true
 }
@@ -99,10 +99,11 @@ func (s *stream) testHelp() string {
 	if s.iomap {
 		return "test_option: async (use poll), blocking, nonblocking, verify, or their first letter"
 	}
-	return "test_option: sockets (TCP), async (use poll), blocking, fork (TCP, one server process each), nonblocking, resolve, verify, or their first letter"
+	return "test_option: sockets (TCP), async (use poll), blocking, fork (TCP, one server process each), " +
+		"nonblocking, resolve, verify, or their first letter"
 }
 
-// testOption takes one of -T: a letter, or a word that begins as the option does.
+// testOption applies an option of -T: its first letter, or a word that begins with its name.
 func (s *stream) testOption(t string) bool {
 	is := func(word string) bool { return t == word[:1] || len(t) > 1 && strings.HasPrefix(t, word) }
 	switch {
@@ -120,7 +121,7 @@ func (s *stream) testOption(t string) bool {
 		s.tcp = true
 	case is("fork"):
 		s.tcp, s.fork = true, true
-	case is("resolve"): // addresses are looked up the same way
+	case is("resolve"): // addresses are always resolved the same way
 	default:
 		return false
 	}
@@ -134,7 +135,7 @@ func (s *stream) pollTimeout() time.Duration {
 	return 0
 }
 
-// sizesOf are the sizes of the series.
+// series returns the sizes to test.
 func (s *stream) series() (list []int) {
 	for _, t := range series(1<<6, 1<<22, 1<<6, 1<<12, 1<<16, 1<<20) {
 		if s.all || !t.all {
@@ -144,8 +145,8 @@ func (s *stream) series() (list []int) {
 	return list
 }
 
-// run makes the connection and the tests: first those of latency, then, on another connection, those of throughput; or the one that
-// was asked for.
+// run connects and runs the tests: the latency series, then on another connection the throughput series; or
+// the single custom test.
 func (s *stream) run(test func() error) error {
 	largest := s.size
 	if !s.custom {
@@ -205,13 +206,14 @@ func (s *stream) session(test func() error) error {
 	return err
 }
 
-// patience bounds how long the server waits for the client to end the connection.
-const patience = time.Second
+// partingTimeout bounds the server's wait for the client to close the connection.
+const partingTimeout = time.Second
 
-// parting lets the client, which receives last, end the connection: its C program takes the end for a failure while it polls.
+// parting lets the client, which receives last, close the connection: the C client treats a close as a
+// failure while it polls.
 func (s *stream) parting() {
 	if s.rs != nil {
-		_, _ = rsocket.Poll([]rsocket.PollFD{{Socket: s.rs, Events: rsocket.PollIn}}, patience)
+		_, _ = socket.Poll([]socket.PollFD{{Socket: s.rs, Events: socket.PollIn}}, partingTimeout)
 	}
 }
 
@@ -224,14 +226,15 @@ func (s *stream) listen() (err error) {
 		s.tcpL, err = net.Listen("tcp", at.String())
 		return err
 	}
-	if s.listener, err = rsocket.NewSocket(domainOf(at), rsocket.SockStream, 0); err != nil {
+	if s.listener, err = socket.New(domainOf(at), socket.SockStream, 0); err != nil {
 		return err
 	}
-	if err = s.listener.SetOptionInt(rsocket.SolSocket, rsocket.SoReuseAddr, 1); err == nil {
+	if err = s.listener.SetOptionInt(socket.SolSocket, socket.SoReuseAddr, 1); err == nil {
 		err = s.listener.Bind(at)
 	}
 	if err == nil {
-		err = s.sizes(s.listener) // who comes before Accept is called gets what the listener has by then
+		// connections inherit the listener's options at the time they are made, which may be before Accept
+		err = s.sizes(s.listener)
 	}
 	if err == nil {
 		err = s.listener.Listen(1)
@@ -265,39 +268,39 @@ func (s *stream) connect() error {
 }
 
 // options sets the socket's options.
-func (s *stream) options(r *rsocket.Socket) error {
+func (s *stream) options(r *socket.Socket) error {
 	errs := []error{s.sizes(r)}
 	if s.keepalive > 0 {
-		errs = append(errs, r.SetOptionInt(rsocket.SolSocket, rsocket.SoKeepAlive, 1),
-			r.SetOptionInt(rsocket.IPProtoTCP, rsocket.TCPKeepIdle, s.keepalive))
+		errs = append(errs, r.SetOptionInt(socket.SolSocket, socket.SoKeepAlive, 1),
+			r.SetOptionInt(socket.IPProtoTCP, socket.TCPKeepIdle, s.keepalive))
 		fmt.Fprintf(s.env.Stdout, "Keepalive: ON\n  time: %d\n", s.keepalive)
 	}
 	return errors.Join(errs...)
 }
 
-// sizes sets the options that a connection is made with.
-func (s *stream) sizes(r *rsocket.Socket) error {
+// sizes sets the options that take effect when a connection is made.
+func (s *stream) sizes(r *socket.Socket) error {
 	n := s.buffer
 	if n == 0 {
 		n = 1 << 19
 	}
 	var errs []error
 	set := func(level, name, value int) { errs = append(errs, r.SetOptionInt(level, name, value)) }
-	set(rsocket.SolSocket, rsocket.SoSndBuf, n)
-	set(rsocket.SolSocket, rsocket.SoRcvBuf, n)
-	set(rsocket.IPProtoTCP, rsocket.TCPNoDelay, 1)
+	set(socket.SolSocket, socket.SoSndBuf, n)
+	set(socket.SolSocket, socket.SoRcvBuf, n)
+	set(socket.IPProtoTCP, socket.TCPNoDelay, 1)
 	r.SetNonblock(!s.blocking)
-	// An accepted socket has those of the listener.
+	// An accepted socket inherits the listener's.
 	if r != s.rs || s.server != "" {
 		if s.iomap {
-			set(rsocket.SolRDMA, rsocket.RDMAIOMapSize, 1)
+			set(socket.SolRDMA, socket.RDMAIOMapSize, 1)
 		}
 		if !s.custom {
 			inline := 0
 			if s.latency {
 				inline = s.inline
 			}
-			set(rsocket.SolRDMA, rsocket.RDMAInline, inline)
+			set(socket.SolRDMA, socket.RDMAInline, inline)
 		}
 	}
 	return errors.Join(errs...)
@@ -309,7 +312,7 @@ func (s *stream) accept() error {
 	}
 	for {
 		if s.async {
-			if err := waitFor(s.listener, rsocket.PollIn, s.pollTimeout()); err != nil {
+			if err := waitFor(s.listener, socket.PollIn, s.pollTimeout()); err != nil {
 				return err
 			}
 		}
@@ -334,7 +337,7 @@ func (s *stream) dial() error {
 	if err != nil {
 		return err
 	}
-	if s.rs, err = rsocket.NewSocket(domainOf(to), rsocket.SockStream, 0); err != nil {
+	if s.rs, err = socket.New(domainOf(to), socket.SockStream, 0); err != nil {
 		return err
 	}
 	s.e = &rsEnd{s.rs, s.async, s.pollTimeout()}
@@ -352,11 +355,11 @@ func (s *stream) dial() error {
 	}
 	err = s.rs.Connect(to)
 	if errors.Is(err, syscall.EINPROGRESS) {
-		if err = waitFor(s.rs, rsocket.PollOut, s.pollTimeout()); err != nil {
+		if err = waitFor(s.rs, socket.PollOut, s.pollTimeout()); err != nil {
 			return err
 		}
 		var errno int
-		if errno, err = s.rs.OptionInt(rsocket.SolSocket, rsocket.SoError); err == nil && errno != 0 {
+		if errno, err = s.rs.OptionInt(socket.SolSocket, socket.SoError); err == nil && errno != 0 {
 			err = syscall.Errno(errno)
 		}
 	}
@@ -369,7 +372,7 @@ func (s *stream) dial() error {
 // send sends n bytes of the buffer.
 func (s *stream) send(n int) error {
 	for off := 0; off < n; {
-		if err := s.e.wait(rsocket.PollOut); err != nil {
+		if err := s.e.wait(socket.PollOut); err != nil {
 			return err
 		}
 		k, err := s.e.Send(s.buf[off:n], s.flags)
@@ -384,7 +387,7 @@ func (s *stream) send(n int) error {
 // recv receives n bytes into the buffer.
 func (s *stream) recv(n int) error {
 	for off := 0; off < n; {
-		if err := s.e.wait(rsocket.PollIn); err != nil {
+		if err := s.e.wait(socket.PollIn); err != nil {
 			return err
 		}
 		k, err := s.e.Recv(s.buf[off:n], s.flags)
@@ -402,12 +405,12 @@ func (s *stream) recv(n int) error {
 	return nil
 }
 
-// syncBytes are exchanged before each test.
+// syncBytes is the length of the messages exchanged before each test.
 const syncBytes = 16
 
 func (s *stream) sync() error {
 	give, take := s.give, s.take
-	if s.iomap { // whose messages are not verified
+	if s.iomap { // which does not verify these messages
 		give, take = s.send, s.recv
 	}
 	first, second := take, give
@@ -422,8 +425,9 @@ func (s *stream) sync() error {
 
 func (s *stream) show(took time.Duration) {
 	r := result{
-		name: s.name, size: s.size, transfers: s.count, iters: s.iterations, total: int64(s.iterations) * int64(s.count) * int64(s.size) * 2,
-		took: took, perTransfer: float64(took) / 1e3 / float64(s.iterations) / float64(2*s.count),
+		name: s.name, size: s.size, transfers: s.count, iters: s.iterations,
+		total: int64(s.iterations) * int64(s.count) * int64(s.size) * 2,
+		took:  took, perTransfer: float64(took) / 1e3 / float64(s.iterations) / float64(2*s.count),
 	}
 	r.print(s.env.Stdout)
 }
@@ -440,7 +444,7 @@ func runStream(env *tool.Env, args []string) int {
 	return 0
 }
 
-// exchange is a test of rstream: the client sends so many transfers, then the server.
+// exchange is a test of rstream: the client sends its transfers, then the server.
 func (s *stream) exchange() error {
 	if err := s.sync(); err != nil {
 		return err
@@ -466,7 +470,7 @@ func (s *stream) exchange() error {
 	return nil
 }
 
-// give sends n bytes, which the peer may verify.
+// give sends n bytes, with the pattern if the test verifies.
 func (s *stream) give(n int) error {
 	if s.verify {
 		s.pattern.fill(s.buf[:n])

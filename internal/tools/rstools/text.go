@@ -7,13 +7,14 @@ import (
 	"time"
 )
 
-// sizes of the series of tests; some only with all.
+// size is an element of the series of tests; those with all are only in the full series.
 type size struct {
 	n   int
 	all bool
 }
 
-// series are the powers of two from low to high and the sizes in the middle between them; those of the short series are marked.
+// series returns the powers of two from low to high and the sizes halfway between them. The sizes in short
+// form the short series.
 func series(low, high int, short ...int) (list []size) {
 	usual := map[int]bool{}
 	for _, n := range short {
@@ -28,7 +29,7 @@ func series(low, high int, short ...int) (list []size) {
 	return list
 }
 
-// sizeText is a number of bytes as the C programs print it: 64, 1.5k, 3m.
+// sizeText formats a number of bytes as the C programs do: 64, 1.5k, 3m.
 func sizeText(n int64) string {
 	base, mag := int64(1), ""
 	switch {
@@ -45,7 +46,7 @@ func sizeText(n int64) string {
 	return strconv.FormatInt(n/base, 10) + mag
 }
 
-// countText is a number as the C programs print it: 100, 10k.
+// countText formats a number as the C programs do: 100, 10k.
 func countText(n int64) string {
 	switch {
 	case n >= 1e9:
@@ -58,7 +59,7 @@ func countText(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// countFor is how many transfers of a size a test makes.
+// countFor returns the number of transfers for a size.
 func countFor(n int) int {
 	switch {
 	case n >= 1<<20:
@@ -76,7 +77,7 @@ type result struct {
 	name        string
 	size        int
 	transfers   int // as printed
-	iters       int // 0: there is no such column
+	iters       int // 0: no such column
 	total       int64
 	took        time.Duration
 	perTransfer float64 // us
@@ -99,7 +100,7 @@ func (r *result) print(w io.Writer) {
 	fmt.Fprintf(w, "%-8s%8.2fs%10.2f%11.2f\n", sizeText(r.total), us/1e6, float64(r.total)*8/(1000*us), r.perTransfer)
 }
 
-// pattern fills and checks buffers with bytes that count on from one to the next.
+// pattern fills and checks buffers with bytes that increase by one.
 type pattern struct {
 	filled, checked uint8
 	total           int64

@@ -15,7 +15,8 @@ import (
 	"github.com/verbena-rdma/verbena/rsocket"
 )
 
-// Messages of udpong: operation, the client's number, a sequence number, a reserved byte, a number in network order, and data.
+// Messages of udpong: operation, the client's number, a sequence number, a reserved byte, a number in
+// network byte order, and data.
 const (
 	pongLogin = iota
 	pongStart
@@ -29,7 +30,7 @@ const (
 	pongMax     = 8 + 2048
 )
 
-// packets is a datagram socket with a destination or without.
+// packets is a datagram socket with or without a destination.
 type packets interface {
 	Read(b []byte) (int, error)
 	ReadFrom(b []byte) (int, net.Addr, error)
@@ -60,7 +61,8 @@ func runUDPong(env *tool.Env, args []string) int {
 	f.IntVarP(&u.count, "count", "C", 1000, "transfer_count")
 	f.IntVarP(&u.size, "size", "S", 1000, "transfer_size")
 	f.StringVarP(&u.port, "port", "p", "7174", "port_number")
-	tests := f.StringSliceP("test", "T", nil, "test_option: sockets (UDP), async, blocking, nonblocking, echo, or their first letter")
+	tests := f.StringSliceP("test", "T", nil,
+		"test_option: sockets (UDP), async, blocking, nonblocking, echo, or their first letter")
 	if status, ok := f.Parse(args); !ok {
 		return status
 	}
@@ -72,15 +74,15 @@ func runUDPong(env *tool.Env, args []string) int {
 			u.udp = true
 		case is("echo"):
 			u.echo = true
-		case is("async"), is("block"), is("nonblock"): // waiting is the same here
+		case is("async"), is("block"), is("nonblock"): // all of them wait in the same way here
 		default:
-			return f.Misused(fmt.Sprintf("there is no test option %q", t))
+			return f.Misused(fmt.Sprintf("unknown test option %q", t))
 		}
 	}
 	u.custom = f.Changed("count") || f.Changed("size")
 	switch {
 	case f.NArg() > 0:
-		return f.Misused("there are no arguments")
+		return f.Misused(fmt.Sprintf("unexpected arguments %q", f.Args()))
 	case u.size < pongControl:
 		return f.Misused(fmt.Sprintf("size must be at least %d bytes", pongControl))
 	case u.size > rsocket.MaxDatagram4 || u.count < 1:
@@ -96,7 +98,7 @@ func runUDPong(env *tool.Env, args []string) int {
 	return 0
 }
 
-// serve answers clients for ever.
+// serve serves clients for ever.
 func (u *udpong) serve() error {
 	at, err := addresses(u.bind, u.port, false)
 	if err != nil {
@@ -198,10 +200,10 @@ func (u *udpong) connect() error {
 	return u.ask(pongLogin, pongControl, time.Second)
 }
 
-// tries bounds how often a message is sent that nobody answers.
+// tries bounds the number of retransmissions of a message without an answer.
 const tries = 60
 
-// ask sends a message until its answer is there.
+// ask sends a message until it is answered.
 func (u *udpong) ask(op uint8, n int, timeout time.Duration) error {
 	seq := u.seq
 	u.seq++
@@ -262,7 +264,8 @@ func (u *udpong) test() error {
 		n = int(binary.BigEndian.Uint32(u.msg[4:]))
 	}
 	r := result{
-		name: u.name, size: u.size, transfers: n, total: int64(n) * int64(u.size), took: took, perTransfer: float64(took) / 1e3 / float64(max(n, 1)),
+		name: u.name, size: u.size, transfers: n, total: int64(n) * int64(u.size), took: took,
+		perTransfer: float64(took) / 1e3 / float64(max(n, 1)),
 	}
 	r.print(u.env.Stdout)
 	return nil

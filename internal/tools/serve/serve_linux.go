@@ -26,17 +26,19 @@ import (
 func run(env *tool.Env, args []string) int {
 	f := tool.NewFlags(env, "[options]")
 	only := f.StringSliceP("ib-dev", "d", nil, "share these devices (default: all)")
-	group := f.StringP("group", "g", "", "let this group of users attach (default: the own group)")
-	mode := f.StringP("mode", "m", "0770", "who may attach, as permissions of a folder: owner, group, others")
+	group := f.StringP("group", "g", "", "let this group of users attach (default: your group)")
+	mode := f.StringP("mode", "m", "0770", "users that may attach, as permissions of a folder: owner, group, others")
+	name := f.StringP("user", "u", "",
+		"become this user when all sockets are open (default for root: verbena if it exists, else nobody)")
 	if status, ok := f.Parse(args); !ok {
 		return status
 	}
 	if f.NArg() > 0 {
-		return f.Misused("there are no arguments")
+		return f.Misused(fmt.Sprintf("unexpected arguments %q", f.Args()))
 	}
 	perm, err := strconv.ParseUint(*mode, 8, 9)
 	if err != nil {
-		return f.Misused(fmt.Sprintf("mode %q: not three octal digits", *mode))
+		return f.Misused(fmt.Sprintf("mode %q: must be three octal digits", *mode))
 	}
 	gid, err := groupID(*group)
 	if err != nil {
@@ -48,14 +50,20 @@ func run(env *tool.Env, args []string) int {
 	}
 	c, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s := &server{env: env, mode: fs.FileMode(perm), gid: gid}
+	s := &server{env: env, with: host.Sharing{Mode: fs.FileMode(perm), GID: gid, UID: -1}}
+	if s.as, err = accountOf(*name); err != nil {
+		return env.Failf("%v", err)
+	}
+	if s.as != nil {
+		s.with.UID = s.as.uid
+	}
 	if err := s.run(c, devices); err != nil {
 		return env.Failf("%v", err)
 	}
 	return 0
 }
 
-// groupID is the number of a group of users, by name or number; -1 if there is none to set.
+// groupID returns the number of a user group given by name or number; -1 for an empty name.
 func groupID(name string) (int, error) {
 	if name == "" {
 		return -1, nil
@@ -79,32 +87,52 @@ func choose(names []string) ([]*verbs.Device, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(d *verbs.Device) bool { return d.Name() == name })
 		if i < 0 {
-			return nil, fmt.Errorf("no device is called %q; see ibv_devices", name)
+			return nil, fmt.Errorf("no device %q; verbena ibv_devices lists the devices", name)
 		}
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
 }
 
-// server holds devices open.
+// server shares devices.
 type server struct {
 	env  *tool.Env
-	mode fs.FileMode
-	gid  int
+	with host.Sharing
+	as   *account // the user to change to; nil keeps the current one
 }
 
 // run shares the devices until c is done, or one of them fails.
-func (s *server) run(c context.Context, devices []*verbs.Device) error {
+func (s *server) run(c context.Context, devices []*verbs.Device) (err error) {
 	if len(devices) == 0 {
-		return errors.New("there is no device")
+		return errors.New("no device")
 	}
 	c, cancel := context.WithCancel(c)
 	defer cancel()
+	var shared []*device
+	defer func() {
+		for _, d := range shared {
+			err = errors.Join(err, d.close())
+		}
+	}()
+	for _, dev := range devices {
+		d, err := s.open(dev)
+		if err != nil {
+			return fmt.Errorf("%s: %w", dev.Name(), err)
+		}
+		shared = append(shared, d)
+	}
+	if err := s.as.become(); err != nil {
+		return err
+	}
 	var wait sync.WaitGroup
-	errs := make([]error, len(devices))
-	for i, d := range devices {
+	errs := make([]error, len(shared))
+	for i, d := range shared {
+		for _, at := range d.servers {
+			at.Start()
+		}
+		fmt.Fprintf(s.env.Stdout, "%s: %s: shared in %s, mode %04o\n", d.Name(), d.addrs(), host.RunDir(), s.with.Mode)
 		wait.Go(func() {
-			if errs[i] = s.share(c, d); errs[i] != nil {
+			if errs[i] = s.watch(c, d); errs[i] != nil {
 				errs[i] = fmt.Errorf("%s: %w", d.Name(), errs[i])
 				cancel()
 			}
@@ -114,82 +142,65 @@ func (s *server) run(c context.Context, devices []*verbs.Device) error {
 	return errors.Join(errs...)
 }
 
-// share shares one device.
-func (s *server) share(c context.Context, d *verbs.Device) (err error) {
-	ctx, err := d.Open()
-	if err != nil {
-		return err
-	}
-	keys, err := keysOf(ctx)
-	if err == nil {
-		err = s.hold(c, d, ctx, keys)
-	}
-	err = errors.Join(err, ctx.Close())
-	for _, k := range keys {
-		host.Unshare(k) // if nobody else is there; the others go on without us
-	}
-	return err
+// A device is one that is shared: its context is there for the events.
+type device struct {
+	*verbs.Device
+	ctx     *verbs.Context
+	keys    []host.Key
+	servers []*udp.Server
 }
 
-// hold makes the folders, and takes part at the addresses until c is done.
-func (s *server) hold(c context.Context, d *verbs.Device, ctx *verbs.Context, keys []host.Key) error {
-	var addrs []string
-	var root string
-	for _, k := range keys {
-		dir, err := host.Share(k, s.mode, s.gid)
-		if err != nil {
-			return err
-		}
-		root = dir[:strings.LastIndexByte(dir, '/')]
-		addrs = append(addrs, k.Addr.String())
-	}
-	closeQP, err := openQP(ctx)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(s.env.Stdout, "%s: %s: shared in %s, mode %04o\n", d.Name(), strings.Join(addrs, ", "), root, s.mode)
-	return errors.Join(s.watch(c, d, ctx, keys), closeQP())
-}
-
-// openQP makes a QP, since a device takes its addresses with the first one.
-func openQP(ctx *verbs.Context) (closer func() error, err error) {
-	var closers []func() error
-	all := func() error {
-		var errs []error
-		for _, c := range slices.Backward(closers) {
-			errs = append(errs, c())
-		}
-		return errors.Join(errs...)
-	}
+// open takes the addresses of a device.
+func (s *server) open(dev *verbs.Device) (d *device, err error) {
+	d = &device{Device: dev}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, all())
+			err = errors.Join(err, d.close())
 		}
 	}()
-	pd, err := ctx.AllocPD()
+	if d.ctx, err = dev.Open(); err != nil {
+		return nil, err
+	}
+	keys, netdevs, err := keysOf(d.ctx)
 	if err != nil {
 		return nil, err
 	}
-	closers = append(closers, pd.Close)
-	cq, err := ctx.CreateCQ(1, nil)
-	if err != nil {
-		return nil, err
+	for i, k := range keys {
+		at, err := udp.Serve(udp.Config{Interface: netdevs[i], Addrs: []netip.Addr{k.Addr}, Port: k.Port}, s.with)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w: end the programs that use %v, and start this one before them", err, k.Addr)
+		}
+		if err != nil {
+			return nil, err
+		}
+		d.keys, d.servers = append(d.keys, k), append(d.servers, at)
 	}
-	closers = append(closers, cq.Close)
-	qp, err := pd.CreateQP(&verbs.QPInitAttr{
-		SendCQ: cq, RecvCQ: cq, Type: verbs.QPTypeUD, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
-	})
-	if err != nil {
-		return nil, err
-	}
-	closers = append(closers, qp.Close)
-	return all, nil
+	return d, nil
 }
 
-// watch waits for the end, and says when an address is not shared because it came too late.
-func (s *server) watch(c context.Context, d *verbs.Device, ctx *verbs.Context, keys []host.Key) error {
+func (d *device) addrs() string {
+	var all []string
+	for _, k := range d.keys {
+		all = append(all, k.Addr.String())
+	}
+	return strings.Join(all, ", ")
+}
+
+func (d *device) close() error {
+	var errs []error
+	for _, at := range d.servers {
+		errs = append(errs, at.Close())
+	}
+	if d.ctx != nil {
+		errs = append(errs, d.ctx.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// watch waits for the end, and reports addresses that are not shared because they were added too late.
+func (s *server) watch(c context.Context, d *device) error {
 	for {
-		ev, err := ctx.GetAsyncEvent(c)
+		ev, err := d.ctx.GetAsyncEvent(c)
 		if errors.Is(err, context.Canceled) {
 			return nil
 		}
@@ -200,35 +211,35 @@ func (s *server) watch(c context.Context, d *verbs.Device, ctx *verbs.Context, k
 		ev.Ack()
 		switch what {
 		case verbs.EventDeviceFatal:
-			return errors.New("the device is gone")
+			return errors.New("the device was removed")
 		case verbs.EventGIDChange:
-			now, err := keysOf(ctx)
+			now, _, err := keysOf(d.ctx)
 			if err != nil {
 				return err
 			}
 			for _, k := range now {
-				if !slices.Contains(keys, k) {
-					fmt.Fprintf(s.env.Stderr, "%s: %v has come: processes of one user share it; start this program again, "+
-						"while no other uses the device, to let several\n", d.Name(), k.Addr)
+				if !slices.Contains(d.keys, k) {
+					fmt.Fprintf(s.env.Stderr, "%s: new address %v is shared only by processes of one user; to share it "+
+						"between users, restart this program while no other uses the device\n", d.Name(), k.Addr)
 				}
 			}
 		}
 	}
 }
 
-// keysOf are the groups of a device: one for each of its addresses.
-func keysOf(ctx *verbs.Context) (keys []host.Key, err error) {
+// keysOf returns the groups of a device, one for each of its addresses, and the network interface of each.
+func keysOf(ctx *verbs.Context) (keys []host.Key, netdevs []string, err error) {
 	table, err := ctx.QueryGIDTable()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, g := range table {
 		k := udp.KeyOf(wire.Port, g.GID.Addr(), indexOf(g.NetDev, g.GID.Addr()))
 		if !slices.Contains(keys, k) && usable(k.Addr, g.NetDev) {
-			keys = append(keys, k)
+			keys, netdevs = append(keys, k), append(netdevs, g.NetDev)
 		}
 	}
-	return keys, nil
+	return keys, netdevs, nil
 }
 
 // indexOf is the number of a network interface, of which only addresses of one link depend.
@@ -243,7 +254,7 @@ func indexOf(name string, a netip.Addr) int {
 	return i.Index
 }
 
-// usable tells whether a GID is an address of this machine; that of the hardware address may not be.
+// usable reports whether a GID is an address of this machine. The GID derived from the hardware address may not be one.
 func usable(a netip.Addr, netdev string) bool {
 	if a.IsLinkLocalUnicast() && a.Is6() {
 		a = a.WithZone(netdev)

@@ -1,5 +1,5 @@
-// Package term writes for people: colour where the output is a terminal, tables that
-// line up, and units of a fitting size. It imports golang.org/x/term and the standard library.
+// Package term formats output for terminals: colours, aligned tables, and numbers with suitable units. It
+// imports golang.org/x/term and the standard library.
 package term
 
 import (
@@ -14,18 +14,19 @@ import (
 	"golang.org/x/term"
 )
 
-// A Printer writes text, with colours or without.
+// A Printer writes text, with or without colours.
 type Printer struct {
 	io.Writer
 	colour bool
 }
 
-// NewPrinter makes a printer for w. It colours if w is a terminal and nobody objects through NO_COLOR or TERM=dumb.
+// NewPrinter returns a printer for w. It uses colours if w is a terminal and neither NO_COLOR nor TERM=dumb
+// is set.
 func NewPrinter(w io.Writer) *Printer {
 	return &Printer{w, IsTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// IsTerminal tells whether w is a terminal.
+// IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
@@ -34,7 +35,7 @@ func IsTerminal(w io.Writer) bool {
 // Printf writes formatted text.
 func (p *Printer) Printf(format string, args ...any) { fmt.Fprintf(p, format, args...) }
 
-// The styles. Each returns its argument unchanged where there is no colour.
+// The styles return their argument unchanged if the printer has no colours.
 func (p *Printer) Bold(s string) string   { return p.style("1", s) }
 func (p *Printer) Dim(s string) string    { return p.style("2", s) }
 func (p *Printer) Red(s string) string    { return p.style("31", s) }
@@ -48,8 +49,8 @@ func (p *Printer) style(code, s string) string {
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-// Table writes rows below a header, two spaces apart. The first column is flush left, the others right; a column
-// whose header ends in a space is flush left too. Cells may hold styles.
+// Table writes rows below a header, with two spaces between columns. The first column, and those whose
+// header ends in a space, are left-aligned, the others right-aligned. Cells may contain styles.
 func (p *Printer) Table(header []string, rows [][]string) {
 	width := make([]int, len(header))
 	for _, row := range append([][]string{header}, rows...) {
@@ -77,7 +78,7 @@ func (p *Printer) Table(header []string, rows [][]string) {
 	}
 }
 
-// visible is how many columns s takes on the screen.
+// visible returns the number of columns that s takes on the screen.
 func visible(s string) int {
 	n := utf8.RuneCountInString(s)
 	for {
@@ -91,7 +92,7 @@ func visible(s string) int {
 	}
 }
 
-// Bytes is a size with its unit: 4096 is "4 KiB".
+// Bytes formats a size with its unit: 4096 is "4 KiB".
 func Bytes(n uint64) string {
 	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
 	v, u := float64(n), 0
@@ -104,7 +105,7 @@ func Bytes(n uint64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", v), ".0") + " " + units[u]
 }
 
-// Count is a number with commas: 1234567 is "1,234,567".
+// Count formats a number with commas: 1234567 is "1,234,567".
 func Count(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -113,12 +114,12 @@ func Count(n uint64) string {
 	return s
 }
 
-// Rate is a throughput with its unit.
+// Rate formats a throughput with its unit.
 func Rate(bytes uint64, d time.Duration) string {
 	return PerSecond(float64(bytes) / d.Seconds())
 }
 
-// PerSecond is a throughput in bytes per second with its unit.
+// PerSecond formats a throughput in bytes per second with its unit.
 func PerSecond(v float64) string {
 	switch {
 	case v >= 1e9:
@@ -129,7 +130,7 @@ func PerSecond(v float64) string {
 	return fmt.Sprintf("%.1f kB/s", v/1e3)
 }
 
-// Micros is a duration in microseconds.
+// Micros formats a duration in microseconds.
 func Micros(d time.Duration) string {
 	return fmt.Sprintf("%.1f µs", float64(d)/float64(time.Microsecond))
 }

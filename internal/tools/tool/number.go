@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// Numbers that an int has no room for are wrong; pflag cuts them where an int has 32 bits.
+// The types reject numbers that an int cannot hold; pflag truncates them where an int has 32 bits.
 
-// IntVar, IntVarP and UintVarP define options as pflag's functions of these names do.
+// IntVar, IntVarP and UintVarP define options as pflag's functions of the same names do.
 func (f *Flags) IntVar(p *int, name string, value int, usage string) {
 	f.IntVarP(p, name, "", value, usage)
 }

@@ -1,5 +1,5 @@
-// Package tool is what the command line tools have in common: how one is named and run,
-// and options that behave as getopt_long's. It imports pflag and the standard library.
+// Package tool has the common parts of the command line tools: their names and functions, and options that
+// behave like getopt_long's. It imports pflag and the standard library.
 package tool
 
 import (
@@ -11,28 +11,31 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/verbena-rdma/verbena/internal/printable"
 )
 
 // A Tool is a program of its own inside the binary.
 type Tool struct {
-	Name  string // as a user types it
+	Name  string // as the user types it
 	Short string // one line of help
 	Run   func(env *Env, args []string) (status int)
 }
 
-// Env is what a tool has of its process.
+// Env is the environment of a tool.
 type Env struct {
-	Argv0          string // what the user typed to run the tool
+	Argv0          string // the command by which the user started the tool
 	Stdout, Stderr io.Writer
 }
 
-// Failf reports an error and returns the exit status for it.
+// Failf reports an error and returns the exit status for it. What in it would command the terminal is escaped: errors
+// quote other programs and hosts.
 func (e *Env) Failf(format string, args ...any) int {
-	fmt.Fprintf(e.Stderr, format+"\n", args...)
+	fmt.Fprint(e.Stderr, printable.Lines(fmt.Sprintf(format, args...)+"\n"))
 	return 1
 }
 
-// Writable is an error if a file cannot be written. It changes nothing.
+// Writable returns an error if a file cannot be written. It changes nothing.
 func Writable(name string) error {
 	_, missing := os.Lstat(name)
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
@@ -46,27 +49,27 @@ func Writable(name string) error {
 	return err
 }
 
-// Flags are the options of a tool. Numbers may be given in decimal, hexadecimal (0x) or
-// octal (0), long options may be abbreviated, and options may follow arguments.
+// Flags are the options of a tool. Numbers may be decimal, hexadecimal (0x) or octal (0), long options may
+// be abbreviated, and options may follow arguments.
 type Flags struct {
 	*pflag.FlagSet
-	// Elsewhere is a clause on an option that the tool does not have, "-l" or "--post_list"; empty if there is nothing to say.
+	// Elsewhere returns a clause about an option that the tool lacks, "-l" or "--post_list"; empty for
+	// none.
 	Elsewhere func(option string) string
 
 	env  *Env
 	args string
 }
 
-// NewFlags makes an empty set. args is the part of the usage after the program's name,
-// one line for each way to call it.
+// NewFlags returns an empty set. args is the usage after the program's name, with one line for each form.
 func NewFlags(env *Env, args string) *Flags {
 	f := &Flags{FlagSet: pflag.NewFlagSet(env.Argv0, pflag.ContinueOnError), env: env, args: args}
 	f.SortFlags = false
-	f.SetOutput(io.Discard) // Parse prints what is to be printed
+	f.SetOutput(io.Discard) // Parse prints the errors
 	return f
 }
 
-// Parse reads the command line. If it returns false the tool ends with that status.
+// Parse parses the command line. If it returns false the tool ends with status.
 func (f *Flags) Parse(args []string) (status int, ok bool) {
 	f.SetNormalizeFunc(f.expand)
 	err := f.FlagSet.Parse(args)
@@ -80,7 +83,7 @@ func (f *Flags) Parse(args []string) (status int, ok bool) {
 	return 0, true
 }
 
-// Has tells whether the tool has an option, written "-l" or "--post_list".
+// Has reports whether the tool has an option, written "-l" or "--post_list".
 func (f *Flags) Has(option string) bool {
 	if name, long := strings.CutPrefix(option, "--"); long {
 		return f.Lookup(name) != nil
@@ -88,20 +91,26 @@ func (f *Flags) Has(option string) bool {
 	return f.ShorthandLookup(option[1:]) != nil
 }
 
-// numbers is what may be given to an option of a type.
+// numbers describes the values of numeric option types.
 var numbers = map[string]string{
-	"int": fmt.Sprintf("a whole number below 2^%d", strconv.IntSize-1), "uint": fmt.Sprintf("a number from 0 to 2^%d-1", strconv.IntSize), "uint8": "a number from 0 to 255", "uint16": "a number from 0 to 65535", "uint32": "a number from 0 to 2^32-1",
-	"float64": "a number, such as 2.5,", "duration": "a number and its unit, such as 500ms or 10s,",
+	"int":      fmt.Sprintf("a whole number below 2^%d", strconv.IntSize-1),
+	"uint":     fmt.Sprintf("a number from 0 to 2^%d-1", strconv.IntSize),
+	"uint8":    "a number from 0 to 255",
+	"uint16":   "a number from 0 to 65535",
+	"uint32":   "a number from 0 to 2^32-1",
+	"float64":  "a number, such as 2.5",
+	"duration": "a number and its unit, such as 500ms or 10s",
 }
 
-// explain says what was wrong with a command line and what is right.
+// explain returns the text of a usage error with the allowed values.
 func (f *Flags) explain(err error) string {
 	var invalid *pflag.InvalidValueError
 	var lacks *pflag.ValueRequiredError
 	var unknown *pflag.NotExistError
 	switch {
 	case errors.As(err, &invalid) && numbers[invalid.GetFlag().Value.Type()] != "":
-		return fmt.Sprintf("%s %s: %s is needed", optionOf(invalid.GetFlag()), invalid.GetValue(), numbers[invalid.GetFlag().Value.Type()])
+		return fmt.Sprintf("%s %s: must be %s", optionOf(invalid.GetFlag()), invalid.GetValue(),
+			numbers[invalid.GetFlag().Value.Type()])
 	case errors.As(err, &lacks):
 		return fmt.Sprintf("%s needs a value: %s", optionOf(lacks.GetFlag()), lacks.GetFlag().Usage)
 	case errors.As(err, &unknown):
@@ -114,7 +123,7 @@ func (f *Flags) explain(err error) string {
 			where = f.Elsewhere(option)
 		}
 		if where == "" {
-			where = "the usage below lists those that there are"
+			where = "see the options below"
 		}
 		return fmt.Sprintf("unknown option %s: %s", option, where)
 	default:
@@ -122,7 +131,7 @@ func (f *Flags) explain(err error) string {
 	}
 }
 
-// optionOf is how an option is written.
+// optionOf returns an option as the user types it.
 func optionOf(flag *pflag.Flag) string {
 	if flag.Shorthand != "" {
 		return "-" + flag.Shorthand
@@ -130,14 +139,14 @@ func optionOf(flag *pflag.Flag) string {
 	return "--" + flag.Name
 }
 
-// Misused reports a wrong command line and returns the exit status for it.
+// Misused reports a usage error and returns its exit status.
 func (f *Flags) Misused(why string) int {
 	fmt.Fprintf(f.env.Stderr, "%s: %s\n", f.env.Argv0, why)
 	f.usage(f.env.Stderr)
 	return 1
 }
 
-// Help prints how the tool is used, as --help does, and returns the exit status for it.
+// Help prints the usage as --help does, and returns the exit status.
 func (f *Flags) Help() int {
 	f.usage(f.env.Stdout)
 	return 0
@@ -156,7 +165,7 @@ func (f *Flags) usage(w io.Writer) {
 	}
 }
 
-// expand completes an abbreviated long option if only one begins so.
+// expand completes an unambiguous abbreviation of a long option.
 func (f *Flags) expand(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	var full []string
 	f.VisitAll(func(flag *pflag.Flag) {

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-func testFlags(t *testing.T, args ...string) (port, iters int, events bool, rest []string, status int, ok bool, out, err string) {
+func testFlags(t *testing.T, args ...string) (port, iters int, events bool, rest []string, status int, ok bool, out,
+	err string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	f := NewFlags(&Env{Argv0: "prog", Stdout: &stdout, Stderr: &stderr}, "[options]\n[options] HOST")
@@ -37,24 +38,25 @@ func TestFlagsLikeGetopt(t *testing.T) {
 func TestFlagsMisused(t *testing.T) {
 	for _, args := range []string{"-x", "-n", "-n ten", "--ib=1", "--itersx=1"} {
 		_, _, _, _, status, ok, out, errs := testFlags(t, strings.Fields(args)...)
-		if ok || status != 1 || out != "" || !strings.HasPrefix(errs, "prog: ") || !strings.Contains(errs, "prog [options] HOST") {
+		if ok || status != 1 || out != "" || !strings.HasPrefix(errs, "prog: ") ||
+			!strings.Contains(errs, "prog [options] HOST") {
 			t.Errorf("%s: ok %v, status %d, stdout %q, stderr %q", args, ok, status, out, errs)
 		}
 	}
 }
 
-// What was wrong is said in the words of the command line, with what is right.
+// Errors name the option as it was typed, and the allowed values.
 func TestFlagsExplain(t *testing.T) {
 	for args, want := range map[string]string{
-		"-n ten":                  "prog: -n ten: " + numbers["int"] + " is needed",
-		"-n 99999999999999999999": "prog: -n 99999999999999999999: " + numbers["int"] + " is needed",
-		"-t 256":                  "prog: -t 256: a number from 0 to 255 is needed",
-		"-p 65536":                "prog: -p 65536: a number from 0 to 65535 is needed",
-		"-a x":                    "prog: -a x: a number, such as 2.5, is needed",
-		"--wait 5":                "prog: --wait 5: a number and its unit, such as 500ms or 10s, is needed",
+		"-n ten":                  "prog: -n ten: must be " + numbers["int"],
+		"-n 99999999999999999999": "prog: -n 99999999999999999999: must be " + numbers["int"],
+		"-t 256":                  "prog: -t 256: must be a number from 0 to 255",
+		"-p 65536":                "prog: -p 65536: must be a number from 0 to 65535",
+		"-a x":                    "prog: -a x: must be a number, such as 2.5",
+		"--wait 5":                "prog: --wait 5: must be a number and its unit, such as 500ms or 10s",
 		"-d":                      "prog: -d needs a value: use this device",
-		"-ex":                     "prog: unknown option -x: the usage below lists those that there are",
-		"--itersx=1":              "prog: unknown option --itersx: the usage below lists those that there are",
+		"-ex":                     "prog: unknown option -x: see the options below",
+		"--itersx=1":              "prog: unknown option --itersx: see the options below",
 		"-z":                      "prog: unknown option -z: other has it",
 		"--zone":                  "prog: unknown option --zone: other has it",
 	} {
@@ -81,7 +83,7 @@ func TestFlagsExplain(t *testing.T) {
 	}
 }
 
-// A tool without options says so by naming none.
+// A tool without options prints none.
 func TestHelpWithoutOptions(t *testing.T) {
 	var stdout bytes.Buffer
 	f := NewFlags(&Env{Argv0: "prog", Stdout: &stdout, Stderr: io.Discard}, "")
@@ -97,7 +99,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// Asking whether a file can be written neither makes nor changes one.
+// Writable neither creates nor changes a file.
 func TestWritable(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "x")

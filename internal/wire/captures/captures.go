@@ -1,5 +1,5 @@
-// Package captures reads testdata/pcap: RoCEv2 traffic of Linux peers, recorded on a wire,
-// for tests that hold our code against it. It is imported by tests only.
+// Package captures reads testdata/pcap: RoCEv2 traffic of Linux peers, recorded on the wire, which tests compare
+// Verbena with. Only tests import it. It imports internal/wire and gopacket.
 package captures
 
 import (
@@ -22,7 +22,7 @@ import (
 
 // Packet is one RoCEv2 packet of a capture.
 type Packet struct {
-	N        int // position in the file as other tools count it: from 1, packets of other protocols included
+	N        int // position in the file, as other tools count: from 1, packets of other protocols included
 	Time     time.Time
 	IP       []byte // the IP header
 	UDP      []byte // the UDP header
@@ -91,7 +91,7 @@ func decode(frame []byte, link layers.LinkType) (p Packet, ok bool) {
 		return p, false
 	}
 	p.IP, p.UDP, p.SrcPort = pkt.NetworkLayer().LayerContents(), udp.Contents, uint16(udp.SrcPort)
-	// The UDP length, not the frame's, says where the packet ends: short frames are filled up.
+	// The packet's end follows from the UDP length, since short frames are padded.
 	p.Data = udp.Payload[:binary.BigEndian.Uint16(udp.Contents[4:])-8]
 	switch ip := pkt.NetworkLayer().(type) {
 	case *layers.IPv4:
@@ -108,7 +108,7 @@ func addr(b []byte) netip.Addr {
 	return a
 }
 
-// dir is the project's testdata/pcap, in a parent of the directory that the test runs in.
+// dir returns the project's testdata/pcap, which is in a parent of the test's directory.
 func dir() string {
 	const sub = "testdata/pcap"
 	up := "."

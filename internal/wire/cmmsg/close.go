@@ -1,7 +1,7 @@
 package cmmsg
 
-// RTU says that the reply has come and the connection may be used. Layout (byte: field and bits): 0: local communication ID
-// 32; 4: remote communication ID 32; 8: private data, 224 bytes.
+// RTU confirms a reply: the connection may be used. Layout (byte: field and bits): 0: local communication ID 32; 4:
+// remote communication ID 32; 8: private data, 224 bytes.
 type RTU []byte
 
 // LocalID and RemoteID are the communication IDs.
@@ -14,15 +14,15 @@ func (r RTU) Private() []byte { return r[8:Len:Len] }
 // Put writes everything but the private data.
 func (r RTU) Put(local, remote uint32) { putIDs(r, local, remote) }
 
-// DREQ asks to disconnect. Layout (byte: field and bits): 0: local communication ID 32; 4: remote communication ID 32; 8: QPN
-// of the receiver 24; 11: reserved 8; 12: private data, 220 bytes.
+// DREQ asks to disconnect. Layout (byte: field and bits): 0: local communication ID 32; 4: remote communication ID
+// 32; 8: QPN of the receiver 24; 11: reserved 8; 12: private data, 220 bytes.
 type DREQ []byte
 
 // LocalID and RemoteID are the communication IDs.
 func (r DREQ) LocalID() uint32  { return be.Uint32(r) }
 func (r DREQ) RemoteID() uint32 { return be.Uint32(r[4:]) }
 
-// RemoteQPN is the receiver's QP, 24 bits. It must be right.
+// RemoteQPN is the receiver's QP, 24 bits. A receiver ignores a DREQ with another QPN.
 func (r DREQ) RemoteQPN() uint32 { return uint24(r[8:]) }
 
 // Private is the private data, 220 bytes.

@@ -6,9 +6,9 @@ import (
 	"net/netip"
 )
 
-// String describes the message in one line, for traces and tests: its kind, IDs, then what its fields hold. Communication
-// IDs, QPNs, PSNs and GUIDs are hexadecimal, private data is without the zeros at its end. Bytes
-// that are no message get a line too.
+// String describes the message in one line, for traces and tests: kind, IDs, then the fields. Communication IDs,
+// QPNs, PSNs and GUIDs are hexadecimal; private data is without its trailing zeros. Bytes that are not a message
+// also get a line.
 func (m Msg) String() string {
 	if _, err := Parse(m); err != nil {
 		return fmt.Sprintf("%v: %d bytes: %x", err, len(m), []byte(m[:min(len(m), 24)]))
@@ -39,7 +39,15 @@ func (m Msg) String() string {
 		s, private = appendIPs(s, private)
 	case KindSIDRREP:
 		r := SIDRREP(d)
-		s = fmt.Appendf(s, " id=%08x status=%v service=%v qp=%06x qkey=%08x", r.RequestID(), r.Status(), r.ServiceID(), r.QPN(), r.QKey())
+		s = fmt.Appendf(
+			s,
+			" id=%08x status=%v service=%v qp=%06x qkey=%08x",
+			r.RequestID(),
+			r.Status(),
+			r.ServiceID(),
+			r.QPN(),
+			r.QKey(),
+		)
 		s = appendBytes(s, "info", r.Info())
 	case KindLAP:
 		r := LAP(d)
@@ -57,9 +65,25 @@ func (m Msg) String() string {
 }
 
 func appendREQ(s []byte, r REQ) []byte {
-	s = fmt.Appendf(s, " id=%08x service=%v guid=%016x %v qp=%06x psn=%06x resources=%d depth=%d retry=%d rnr=%d mtu=%d timeouts=%d/%d retries=%d",
-		r.LocalID(), r.ServiceID(), r.LocalGUID(), r.Transport(), r.LocalQPN(), r.StartPSN(), r.ResponderResources(), r.InitiatorDepth(),
-		r.RetryCount(), r.RNRRetry(), r.MTU(), r.RemoteTimeout(), r.LocalTimeout(), r.MaxRetries())
+	s = fmt.Appendf(
+		s,
+		" id=%08x service=%v guid=%016x %v qp=%06x psn=%06x resources=%d depth=%d retry=%d rnr=%d mtu=%d"+
+			" timeouts=%d/%d retries=%d",
+		r.LocalID(),
+		r.ServiceID(),
+		r.LocalGUID(),
+		r.Transport(),
+		r.LocalQPN(),
+		r.StartPSN(),
+		r.ResponderResources(),
+		r.InitiatorDepth(),
+		r.RetryCount(),
+		r.RNRRetry(),
+		r.MTU(),
+		r.RemoteTimeout(),
+		r.LocalTimeout(),
+		r.MaxRetries(),
+	)
 	s = appendFlags(s, r.FlowControl(), r.SRQ())
 	if r.PKey() != 0xFFFF {
 		s = fmt.Appendf(s, " pkey=%04x", r.PKey())
@@ -77,8 +101,20 @@ func appendREP(s []byte, r REP) []byte {
 	if ee := r.LocalEECN(); ee != 0 { // XRC
 		what, qpn = "eec", ee
 	}
-	s = fmt.Appendf(s, " id=%08x to=%08x guid=%016x %s=%06x psn=%06x resources=%d depth=%d rnr=%d delay=%d",
-		r.LocalID(), r.RemoteID(), r.LocalGUID(), what, qpn, r.StartPSN(), r.ResponderResources(), r.InitiatorDepth(), r.RNRRetry(), r.TargetAckDelay())
+	s = fmt.Appendf(
+		s,
+		" id=%08x to=%08x guid=%016x %s=%06x psn=%06x resources=%d depth=%d rnr=%d delay=%d",
+		r.LocalID(),
+		r.RemoteID(),
+		r.LocalGUID(),
+		what,
+		qpn,
+		r.StartPSN(),
+		r.ResponderResources(),
+		r.InitiatorDepth(),
+		r.RNRRetry(),
+		r.TargetAckDelay(),
+	)
 	s = appendFlags(s, r.FlowControl(), r.SRQ())
 	if r.Failover() != 0 {
 		s = fmt.Appendf(s, " failover=%d", r.Failover())
@@ -97,7 +133,15 @@ func appendFlags(s []byte, flow, srq bool) []byte {
 }
 
 func (p PathFields) append(s []byte) []byte {
-	s = fmt.Appendf(s, " %v>%v label=%05x hops=%d ack=%d", IP(p.LocalGID), IP(p.RemoteGID), p.FlowLabel, p.HopLimit, p.AckTimeout)
+	s = fmt.Appendf(
+		s,
+		" %v>%v label=%05x hops=%d ack=%d",
+		IP(p.LocalGID),
+		IP(p.RemoteGID),
+		p.FlowLabel,
+		p.HopLimit,
+		p.AckTimeout,
+	)
 	if p.TClass != 0 {
 		s = fmt.Appendf(s, " tclass=%02x", p.TClass)
 	}
@@ -107,7 +151,7 @@ func (p PathFields) append(s []byte) []byte {
 	return s
 }
 
-// appendIPs describes the IP header in front of private data, if there is one, and returns what follows it.
+// appendIPs describes the IP header before private data, if there is one, and returns the rest.
 func appendIPs(s, private []byte) ([]byte, []byte) {
 	h := IPHeader(private[:IPHeaderLen])
 	if h.Version() != 0 || !h.Src().IsValid() {

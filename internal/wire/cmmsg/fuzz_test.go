@@ -8,8 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// FuzzMsg takes apart and builds again whatever Parse accepts, and describes whatever comes. Only reserved bits
-// may be lost.
+// FuzzMsg decodes and rebuilds each input that Parse accepts, and formats every input. Only reserved bits may be
+// lost.
 func FuzzMsg(f *testing.F) {
 	for _, v := range vectors {
 		f.Add(unhex(f, v.hex))
@@ -41,13 +41,14 @@ func FuzzMsg(f *testing.F) {
 		if again.String() != text {
 			t.Fatalf("built again it reads\n%s, not\n%s", again, text)
 		}
-		if again.LocalID() != m.LocalID() || again.RemoteID() != m.RemoteID() || again.TID() != m.TID() || again.ECE() != m.ECE() {
+		if again.LocalID() != m.LocalID() || again.RemoteID() != m.RemoteID() || again.TID() != m.TID() ||
+			again.ECE() != m.ECE() {
 			t.Fatal("IDs or ECE differ")
 		}
 	})
 }
 
-// withoutReserved is the message with reserved bits, and whatever no field covers, zero.
+// withoutReserved returns the message with all bits outside of fields set to zero.
 func withoutReserved(m cmmsg.Msg) []byte {
 	b := cmmsg.Msg(bytes.Clone(m))
 	clear(b[4:8])   // status, class specific
@@ -103,7 +104,7 @@ func withoutReserved(m cmmsg.Msg) []byte {
 	return b
 }
 
-// FuzzIPHeader reads any private data; addresses that are there can be written again.
+// FuzzIPHeader decodes any private data; addresses that it finds can be encoded again.
 func FuzzIPHeader(f *testing.F) {
 	f.Add(unhex(f, vectors[0].hex)[wire.MADHeaderLen+140:][:cmmsg.IPHeaderLen])
 	f.Fuzz(func(t *testing.T, b []byte) {

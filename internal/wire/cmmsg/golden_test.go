@@ -30,7 +30,7 @@ func eachMessage(t testing.TB, check func(name string, n int, m cmmsg.Msg)) {
 	}
 }
 
-// rebuild takes a message apart and builds it again from its fields.
+// rebuild decodes a message and builds it again from its fields.
 func rebuild(m cmmsg.Msg) cmmsg.Msg {
 	again := cmmsg.Make(make([]byte, wire.MADLen), m.Kind(), m.TID())
 	d, out := m.Data(), again.Data()
@@ -69,7 +69,7 @@ func rebuild(m cmmsg.Msg) cmmsg.Msg {
 	return again
 }
 
-// TestGoldenReencode takes every CM message of the Linux peers apart and builds the same bytes again.
+// TestGoldenReencode decodes every CM message of the Linux peers and builds the same bytes again.
 func TestGoldenReencode(t *testing.T) {
 	count := map[cmmsg.Kind]int{}
 	eachMessage(t, func(name string, n int, m cmmsg.Msg) {
@@ -87,21 +87,26 @@ func TestGoldenReencode(t *testing.T) {
 	}
 }
 
-// TestGoldenText holds the messages in words against what they look like in hexadecimal.
+// TestGoldenText compares messages as text with their hexadecimal form.
 func TestGoldenText(t *testing.T) {
 	want := map[string]string{
-		"rping 1": "REQ id=68720876 service=TCP:7174 guid=505400fffe770002 RC qp=000011 psn=ae0341 resources=1 depth=1 retry=7 rnr=7 mtu=5" +
-			" timeouts=20/20 retries=15 192.168.77.3>192.168.77.2 label=2c33c hops=64 ack=19 from=192.168.77.3:39434 at=192.168.77.2",
-		"rping 2":     "REP id=53a8e76b to=68720876 guid=505400fffe770001 qp=000011 psn=a2a2f7 resources=1 depth=1 rnr=7 delay=15",
+		"rping 1": "REQ id=68720876 service=TCP:7174 guid=505400fffe770002 RC qp=000011 psn=ae0341 resources=1 depth=1" +
+			" retry=7 rnr=7 mtu=5" +
+			" timeouts=20/20 retries=15 192.168.77.3>192.168.77.2 label=2c33c hops=64 ack=19 from=192.168.77.3:39434" +
+			" at=192.168.77.2",
+		"rping 2": "REP id=53a8e76b to=68720876 guid=505400fffe770001 qp=000011 psn=a2a2f7 resources=1 depth=1" +
+			" rnr=7 delay=15",
 		"rping 3":     "RTU id=68720876 to=53a8e76b",
 		"rping 40":    "DREQ id=68720876 to=53a8e76b qp=000011",
 		"rping 41":    "DREP id=53a8e76b to=68720876",
 		"cm_reject 2": "REJ id=00000000 to=6b720876 about=REQ reason=8 (invalid service ID)",
 		"udaddy 1":    "SIDR_REQ id=6e720876 service=UDP:7174 pkey=ffff from=192.168.77.3:50569 at=192.168.77.2",
 		"udaddy 2":    "SIDR_REP id=6e720876 status=0 (success) service=UDP:7174 qp=000016 qkey=01234567",
-		"rping_ipv6 1": "REQ id=6a720876 service=TCP:7174 guid=505400fffe770002 RC qp=000013 psn=ebcafe resources=1 depth=1 retry=7 rnr=7 mtu=5" +
+		"rping_ipv6 1": "REQ id=6a720876 service=TCP:7174 guid=505400fffe770002 RC qp=000013 psn=ebcafe resources=1" +
+			" depth=1 retry=7 rnr=7 mtu=5" +
 			" timeouts=20/20 retries=15 fd77::3>fd77::2 label=0a64f hops=64 ack=19 from=[fd77::3]:34967 at=fd77::2",
-		"rstream 2": "REP id=5fa8e76b to=6f720876 guid=505400fffe770001 qp=000034 psn=b87eb7 resources=0 depth=0 rnr=7 delay=15 flow" +
+		"rstream 2": "REP id=5fa8e76b to=6f720876 guid=505400fffe770001 qp=000034 psn=b87eb7 resources=0 depth=0 rnr=7" +
+			" delay=15 flow" +
 			" private=010201800000000000007fa15800300000002caa0000000200007fa15fd1100000002de50008",
 	}
 	eachMessage(t, func(name string, n int, m cmmsg.Msg) {

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// ServiceID names a service of a host, 64 bits. rdma_cm's consist of a port space and a port.
+// ServiceID identifies a service of a host, 64 bits. Those of rdma_cm consist of a port space and a port.
 type ServiceID uint64
 
 // PortSpace is a family of ports of rdma_cm (enum rdma_ucm_port_space); they do not share port numbers.
@@ -28,16 +28,16 @@ func (ps PortSpace) String() string {
 	return fmt.Sprintf("port space %#x", uint16(ps))
 }
 
-// Service is the service ID of a port: (port space << 16) + port.
+// Service returns the service ID of a port: (port space << 16) + port.
 func (ps PortSpace) Service(port uint16) ServiceID { return ServiceID(ps)<<16 | ServiceID(port) }
 
-// Port splits a service ID. ok is false when it is not one of rdma_cm's.
+// Port splits a service ID. ok is false if it is not one of rdma_cm's.
 func (s ServiceID) Port() (ps PortSpace, port uint16, ok bool) {
 	ps, port = PortSpace(s>>16), uint16(s)
 	return ps, port, s>>32 == 0 && portSpaceNames[ps] != ""
 }
 
-// String is "TCP:7471" for rdma_cm's service IDs and hexadecimal for others.
+// String returns "TCP:7471" for rdma_cm's service IDs and hexadecimal for others.
 func (s ServiceID) String() string {
 	if ps, port, ok := s.Port(); ok {
 		return fmt.Sprintf("%v:%d", ps, port)
@@ -48,9 +48,10 @@ func (s ServiceID) String() string {
 // IPHeaderLen is the length of an IPHeader, in bytes.
 const IPHeaderLen = 36
 
-// IPHeader stands in front of the private data of REQ and SIDR_REQ when rdma_cm connects IP addresses, 36
-// bytes: major and minor version 8, both 0; IP version 4, reserved 4; source port 16; source address 128; destination address
-// 128. An IPv4 address fills the last four bytes. The destination port is in the service ID. No other message has this header.
+// IPHeader precedes the private data of REQ and SIDR_REQ when rdma_cm connects IP addresses, 36 bytes: major and
+// minor version 8, both 0; IP version 4, reserved 4; source port 16; source address 128; destination address 128.
+// An IPv4 address is in the last four of its 16 bytes. The destination port is in the service ID. No other message
+// has this header.
 type IPHeader []byte
 
 // Version is the version of the header; only 0 exists.
@@ -59,10 +60,10 @@ func (h IPHeader) Version() uint8 { return h[0] }
 // IPVersion is 4 or 6. Anything else means that the private data does not begin with this header at all.
 func (h IPHeader) IPVersion() uint8 { return h[1] >> 4 }
 
-// SrcPort is the port of the one who connects.
+// SrcPort is the connecting side's port.
 func (h IPHeader) SrcPort() uint16 { return be.Uint16(h[2:]) }
 
-// Src and Dst are the addresses, IPv4 or IPv6 as IPVersion says; invalid when that is neither.
+// Src and Dst are the addresses, IPv4 or IPv6 according to IPVersion; invalid if IPVersion is neither.
 func (h IPHeader) Src() netip.Addr { return h.addr(4) }
 func (h IPHeader) Dst() netip.Addr { return h.addr(20) }
 
@@ -76,7 +77,7 @@ func (h IPHeader) addr(i int) netip.Addr {
 	return netip.Addr{}
 }
 
-// Put writes the whole header. Both addresses are IPv4, 4-in-6 forms included, or both IPv6, whose zone is left out.
+// Put writes the whole header. Both addresses are IPv4, 4-in-6 forms included, or both IPv6, whose zone is dropped.
 func (h IPHeader) Put(src netip.AddrPort, dst netip.Addr) {
 	_ = h[IPHeaderLen-1]
 	clear(h[:IPHeaderLen])
@@ -102,8 +103,8 @@ func AppendIPHeader(b []byte, src netip.AddrPort, dst netip.Addr) []byte {
 	return append(b, h[:]...)
 }
 
-// GID is the RoCEv2 GID of an IP address: an IPv6 address as it is, an IPv4 one as ::ffff:a.b.c.d.
+// GID returns the RoCEv2 GID of an IP address: an IPv6 address unchanged, an IPv4 one as ::ffff:a.b.c.d.
 func GID(a netip.Addr) [16]byte { return a.As16() }
 
-// IP is the address that a RoCEv2 GID stands for; IPv4 comes out as such.
+// IP returns the address of a RoCEv2 GID, in 4-byte form if it is IPv4.
 func IP(gid [16]byte) netip.Addr { return netip.AddrFrom16(gid).Unmap() }

@@ -2,11 +2,11 @@ package cmmsg
 
 import "fmt"
 
-// LAP asks to load an alternate path. Layout (byte: field and bits): 0: local communication ID 32; 4: remote communication ID
-// 32; 8: reserved 32; 12: QPN of the receiver 24; 15: remote CM response timeout 5, reserved 3; 16: reserved 32; 20: local
-// LID 16; 22: remote LID 16; 24: local GID 128; 40: remote GID 128; 56: flow label 20, reserved 4; 59: traffic class 8; 60: hop
-// limit 8; 61: reserved 2, packet rate 6; 62: SL 4, subnet local 1, reserved 3; 63: local ACK timeout 5, reserved 3; 64: private
-// data, 168 bytes. Linux does not answer it over RoCE.
+// LAP asks to load an alternate path. Layout (byte: field and bits): 0: local communication ID 32; 4: remote
+// communication ID 32; 8: reserved 32; 12: QPN of the receiver 24; 15: remote CM response timeout 5, reserved 3;
+// 16: reserved 32; 20: local LID 16; 22: remote LID 16; 24: local GID 128; 40: remote GID 128; 56: flow label 20,
+// reserved 4; 59: traffic class 8; 60: hop limit 8; 61: reserved 2, packet rate 6; 62: SL 4, subnet local 1,
+// reserved 3; 63: local ACK timeout 5, reserved 3; 64: private data, 168 bytes. Linux does not answer it over RoCE.
 type LAP []byte
 
 // LocalID and RemoteID are the communication IDs.
@@ -21,10 +21,12 @@ func (r LAP) RemoteTimeout() uint8 { return r[15] >> 3 }
 
 // Path is the alternate path as the sender sees it.
 func (r LAP) Path() PathFields {
-	p := Path(r[20:]) // its beginning is a Path's
+	p := Path(r[20:]) // LAP and Path begin with the same fields
 	return PathFields{
-		LocalLID: p.LocalLID(), RemoteLID: p.RemoteLID(), LocalGID: p.LocalGID(), RemoteGID: p.RemoteGID(), FlowLabel: p.FlowLabel(),
-		TClass: r[59], HopLimit: r[60], Rate: r[61] & 0x3F, SL: r[62] >> 4, SubnetLocal: r[62]&0x08 != 0, AckTimeout: r[63] >> 3,
+		LocalLID: p.LocalLID(), RemoteLID: p.RemoteLID(), LocalGID: p.LocalGID(), RemoteGID: p.RemoteGID(),
+		FlowLabel: p.FlowLabel(),
+		TClass:    r[59], HopLimit: r[60], Rate: r[61] & 0x3F, SL: r[62] >> 4, SubnetLocal: r[62]&0x08 != 0,
+		AckTimeout: r[63] >> 3,
 	}
 }
 
@@ -45,15 +47,16 @@ func (r LAP) Put(local, remote, remoteQPN uint32, remoteTimeout uint8, p PathFie
 	r[63] = p.AckTimeout << 3
 }
 
-// APR answers a LAP. Layout (byte: field and bits): 0: local communication ID 32; 4: remote communication ID 32; 8: length of
-// additional information 8; 9: status 8; 10: reserved 16; 12: additional information, 72 bytes; 84: private data, 148 bytes.
+// APR answers a LAP. Layout (byte: field and bits): 0: local communication ID 32; 4: remote communication ID 32; 8:
+// length of additional information 8; 9: status 8; 10: reserved 16; 12: additional information, 72 bytes; 84:
+// private data, 148 bytes.
 type APR []byte
 
 // LocalID and RemoteID are the communication IDs.
 func (r APR) LocalID() uint32  { return be.Uint32(r) }
 func (r APR) RemoteID() uint32 { return be.Uint32(r[4:]) }
 
-// Status tells whether the path was loaded.
+// Status reports whether the path was loaded, or why not.
 func (r APR) Status() APRStatus { return APRStatus(r[9]) }
 
 // Info is the additional information, up to 72 bytes.
@@ -65,7 +68,7 @@ func (r APR) Info() []byte {
 // Private is the private data, 148 bytes.
 func (r APR) Private() []byte { return r[84:Len:Len] }
 
-// Put writes everything but the private data. Of info, 72 bytes fit.
+// Put writes everything but the private data. info has at most 72 bytes; the rest is cut off.
 func (r APR) Put(local, remote uint32, status APRStatus, info []byte) {
 	putIDs(r, local, remote)
 	n := copy(r[12:12+ARILen], info)
@@ -96,7 +99,8 @@ const (
 )
 
 var aprNames = [...]string{
-	"success", "invalid communication ID", "not supported", "rejected", "redirect", "is the current path", "invalid QPN", "invalid LID",
+	"success", "invalid communication ID", "not supported", "rejected", "redirect", "is the current path",
+	"invalid QPN", "invalid LID",
 	"invalid GID", "invalid flow label", "invalid traffic class", "invalid hop limit", "invalid packet rate", "invalid SL",
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// unhex reads hexadecimal bytes with any white space and fills up to a datagram.
+// unhex decodes hexadecimal bytes with any white space and pads them to a datagram.
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
@@ -27,7 +27,8 @@ var (
 	server = netip.MustParseAddr("192.168.1.20")
 )
 
-// vectors are the messages of one imagined connection and look-up, written down from the tables of the specification.
+// vectors are the messages of one imagined connection and look-up, derived by hand from the tables of the
+// specification.
 var vectors = []struct {
 	name string
 	hex  string
@@ -46,9 +47,11 @@ var vectors = []struct {
 		m := cmmsg.Make(b, cmmsg.KindREQ, 1<<32|1)
 		cmmsg.REQ(m.Data()).Put(cmmsg.REQFields{
 			LocalID: 0xA1B2C3D4, ServiceID: cmmsg.PSTCP.Service(7471), LocalGUID: 0x0200C0FFFE000001, LocalQPN: 0x11,
-			RemoteTimeout: 20, LocalTimeout: 20, FlowControl: true, StartPSN: 0x123456, RetryCount: 7, RNRRetry: 7, PKey: 0xFFFF, MTU: 3, MaxRetries: 15,
+			RemoteTimeout: 20, LocalTimeout: 20, FlowControl: true, StartPSN: 0x123456, RetryCount: 7, RNRRetry: 7,
+			PKey: 0xFFFF, MTU: 3, MaxRetries: 15,
 			Primary: cmmsg.PathFields{
-				LocalLID: cmmsg.LIDPermissive, RemoteLID: cmmsg.LIDPermissive, LocalGID: cmmsg.GID(client), RemoteGID: cmmsg.GID(server),
+				LocalLID: cmmsg.LIDPermissive, RemoteLID: cmmsg.LIDPermissive, LocalGID: cmmsg.GID(client),
+				RemoteGID: cmmsg.GID(server),
 				FlowLabel: 0x308EF, HopLimit: 64, AckTimeout: 17,
 			},
 		})
@@ -56,9 +59,11 @@ var vectors = []struct {
 		p = append(p, 1, 2, 1, 0x80, 0, 0, 0, 0, 0, 0, 0x7F, 0x11, 0x22, 0x33, 0, 0, 0, 0, 0x12, 0x34, 0, 0, 0, 2)
 		m.SetPrivate(append(p, 0, 0, 0x7F, 0x11, 0x44, 0x55, 0, 0, 0, 0, 0x56, 0x78, 0, 1))
 		return m
-	}, "REQ id=a1b2c3d4 service=TCP:7471 guid=0200c0fffe000001 RC qp=000011 psn=123456 resources=0 depth=0 retry=7 rnr=7 mtu=3 timeouts=20/20" +
-		" retries=15 flow 192.168.1.10>192.168.1.20 label=308ef hops=64 ack=17 from=192.168.1.10:40000 at=192.168.1.20" +
-		" private=010201800000000000007f1122330000000012340000000200007f1144550000000056780001"},
+	},
+		"REQ id=a1b2c3d4 service=TCP:7471 guid=0200c0fffe000001 RC qp=000011 psn=123456 resources=0 depth=0 retry=7" +
+			" rnr=7 mtu=3 timeouts=20/20" +
+			" retries=15 flow 192.168.1.10>192.168.1.20 label=308ef hops=64 ack=17 from=192.168.1.10:40000 at=192.168.1.20" +
+			" private=010201800000000000007f1122330000000012340000000200007f1144550000000056780001"},
 	{"W_CM_REP", `
 0107020300000000000000010000000100130000000000000badf00da1b2c3d4
 00000000000022000000000065432100000079e00200c0fffe00000201020180
@@ -66,7 +71,8 @@ var vectors = []struct {
 0001000000000000`, func(b []byte) cmmsg.Msg {
 		m := cmmsg.Make(b, cmmsg.KindREP, 1<<32|1)
 		cmmsg.REP(m.Data()).Put(cmmsg.REPFields{
-			LocalID: 0x0BADF00D, RemoteID: 0xA1B2C3D4, LocalQPN: 0x22, StartPSN: 0x654321, TargetAckDelay: 15, FlowControl: true, RNRRetry: 7,
+			LocalID: 0x0BADF00D, RemoteID: 0xA1B2C3D4, LocalQPN: 0x22, StartPSN: 0x654321, TargetAckDelay: 15,
+			FlowControl: true, RNRRetry: 7,
 			LocalGUID: 0x0200C0FFFE000002,
 		})
 		m.SetPrivate([]byte{
@@ -96,11 +102,17 @@ var vectors = []struct {
 		cmmsg.REJ(m.Data()).Put(0, 0xA1B2C3D4, cmmsg.AboutREQ, cmmsg.RejInvalidServiceID, nil)
 		return m
 	}, "REJ id=00000000 to=a1b2c3d4 about=REQ reason=8 (invalid service ID)"},
-	{"W_CM_25_REJ_Timeout", "010702030000000000000001000000010012000000000000a1b2c3d40badf00d801000040200c0fffe000001", func(b []byte) cmmsg.Msg {
-		m := cmmsg.Make(b, cmmsg.KindREJ, 1<<32|1)
-		cmmsg.REJ(m.Data()).Put(0xA1B2C3D4, 0x0BADF00D, cmmsg.AboutOther, cmmsg.RejTimeout, []byte{2, 0, 0xC0, 0xFF, 0xFE, 0, 0, 1})
-		return m
-	}, "REJ id=a1b2c3d4 to=0badf00d about=other reason=4 (timeout) ari=0200c0fffe000001"},
+	{
+		"W_CM_25_REJ_Timeout",
+		"010702030000000000000001000000010012000000000000a1b2c3d40badf00d801000040200c0fffe000001",
+		func(b []byte) cmmsg.Msg {
+			m := cmmsg.Make(b, cmmsg.KindREJ, 1<<32|1)
+			cmmsg.REJ(m.Data()).
+				Put(0xA1B2C3D4, 0x0BADF00D, cmmsg.AboutOther, cmmsg.RejTimeout, []byte{2, 0, 0xC0, 0xFF, 0xFE, 0, 0, 1})
+			return m
+		},
+		"REJ id=a1b2c3d4 to=0badf00d about=other reason=4 (timeout) ari=0200c0fffe000001",
+	},
 	{"W_CM_MRA", "0107020300000000000000010000000100110000000000000badf00da1b2c3d440c0", func(b []byte) cmmsg.Msg {
 		m := cmmsg.Make(b, cmmsg.KindMRA, 1<<32|1)
 		cmmsg.MRA(m.Data()).Put(0x0BADF00D, 0xA1B2C3D4, cmmsg.AboutREP, 24)
@@ -113,11 +125,17 @@ var vectors = []struct {
 		m.SetPrivate(cmmsg.AppendIPHeader(nil, netip.AddrPortFrom(client, 40000), server))
 		return m
 	}, "SIDR_REQ id=a1b2c3d5 service=UDP:7471 pkey=ffff from=192.168.1.10:40000 at=192.168.1.20"},
-	{"W_CM_SIDR_REP", "010702030000000000000001000000030018000000000000a1b2c3d500000000000033000000000001111d2f01234567", func(b []byte) cmmsg.Msg {
-		m := cmmsg.Make(b, cmmsg.KindSIDRREP, 1<<32|3)
-		cmmsg.SIDRREP(m.Data()).Put(cmmsg.SIDRREPFields{RequestID: 0xA1B2C3D5, QPN: 0x33, ServiceID: cmmsg.PSUDP.Service(7471), QKey: 0x01234567})
-		return m
-	}, "SIDR_REP id=a1b2c3d5 status=0 (success) service=UDP:7471 qp=000033 qkey=01234567"},
+	{
+		"W_CM_SIDR_REP",
+		"010702030000000000000001000000030018000000000000a1b2c3d500000000000033000000000001111d2f01234567",
+		func(b []byte) cmmsg.Msg {
+			m := cmmsg.Make(b, cmmsg.KindSIDRREP, 1<<32|3)
+			cmmsg.SIDRREP(m.Data()).
+				Put(cmmsg.SIDRREPFields{RequestID: 0xA1B2C3D5, QPN: 0x33, ServiceID: cmmsg.PSUDP.Service(7471), QKey: 0x01234567})
+			return m
+		},
+		"SIDR_REP id=a1b2c3d5 status=0 (success) service=UDP:7471 qp=000033 qkey=01234567",
+	},
 	{"W_CM_LAP", `010702030000000000000001000000040019000000000000a1b2c3d40badf00d 00000000 000022a0 00000000 ffff ffff
 00000000000000000000ffffc0a8010a 00000000000000000000ffffc0a80114 12345 0 20 3f 05 38 88 61`, func(b []byte) cmmsg.Msg {
 		m := cmmsg.Make(b, cmmsg.KindLAP, 1<<32|4)
@@ -127,34 +145,59 @@ var vectors = []struct {
 		})
 		m.SetPrivate([]byte{0x61})
 		return m
-	}, "LAP id=a1b2c3d4 to=0badf00d qp=000022 timeout=20 192.168.1.10>192.168.1.20 label=12345 hops=63 ack=17 tclass=20 sl=3 private=61"},
-	{"W_CM_APR", "01070203000000000000000100000004001a0000000000000badf00da1b2c3d4 02 03 0000 4142", func(b []byte) cmmsg.Msg {
-		m := cmmsg.Make(b, cmmsg.KindAPR, 1<<32|4)
-		cmmsg.APR(m.Data()).Put(0x0BADF00D, 0xA1B2C3D4, cmmsg.APRReject, []byte("AB"))
-		return m
-	}, "APR id=0badf00d to=a1b2c3d4 status=3 (rejected) info=4142"},
+	},
+		"LAP id=a1b2c3d4 to=0badf00d qp=000022 timeout=20 192.168.1.10>192.168.1.20 label=12345 hops=63 ack=17" +
+			" tclass=20 sl=3 private=61"},
+	{
+		"W_CM_APR",
+		"01070203000000000000000100000004001a0000000000000badf00da1b2c3d4 02 03 0000 4142",
+		func(b []byte) cmmsg.Msg {
+			m := cmmsg.Make(b, cmmsg.KindAPR, 1<<32|4)
+			cmmsg.APR(m.Data()).Put(0x0BADF00D, 0xA1B2C3D4, cmmsg.APRReject, []byte("AB"))
+			return m
+		},
+		"APR id=0badf00d to=a1b2c3d4 status=3 (rejected) info=4142",
+	},
 	{"ECE_REQ", "010702030000000000000001000000010010000001020304a1b2c3d400abcdef", func(b []byte) cmmsg.Msg {
 		m := cmmsg.Make(b, cmmsg.KindREQ, 1<<32|1)
 		cmmsg.REQ(m.Data()).Put(cmmsg.REQFields{LocalID: 0xA1B2C3D4})
 		m.SetECE(cmmsg.ECE{Vendor: 0xABCDEF, Options: 0x01020304})
 		return m
-	}, "REQ id=a1b2c3d4 service=0x0000000000000000 guid=0000000000000000 RC qp=000000 psn=000000 resources=0 depth=0 retry=0 rnr=0 mtu=0 timeouts=0/0" +
-		" retries=0 pkey=0000 ::>:: label=00000 hops=0 ack=0 ece=abcdef/01020304"},
-	{"ECE_REP", "0107020300000000000000010000000100130000010203040badf00da1b2c3d4 00000000 000022ab 000000cd 654321ef 0000 78f0 0200c0fffe000002", func(b []byte) cmmsg.Msg {
-		m := cmmsg.Make(b, cmmsg.KindREP, 1<<32|1)
-		m.SetECE(cmmsg.ECE{Vendor: 0xABCDEF, Options: 0x01020304})
-		cmmsg.REP(m.Data()).Put(cmmsg.REPFields{
-			LocalID: 0x0BADF00D, RemoteID: 0xA1B2C3D4, LocalQPN: 0x22, StartPSN: 0x654321, TargetAckDelay: 15, RNRRetry: 7, SRQ: true,
-			LocalGUID: 0x0200C0FFFE000002,
-		})
-		return m
-	}, "REP id=0badf00d to=a1b2c3d4 guid=0200c0fffe000002 qp=000022 psn=654321 resources=0 depth=0 rnr=7 delay=15 srq ece=abcdef/01020304"},
-	{"ECE_SIDR_REP", "010702030000000000000001000000030018000001020304a1b2c3d5 01 00 abcd 000033ef 0000000001111d2f 00000000", func(b []byte) cmmsg.Msg {
-		m := cmmsg.Make(b, cmmsg.KindSIDRREP, 1<<32|3)
-		m.SetECE(cmmsg.ECE{Vendor: 0xABCDEF, Options: 0x01020304})
-		cmmsg.SIDRREP(m.Data()).Put(cmmsg.SIDRREPFields{RequestID: 0xA1B2C3D5, Status: cmmsg.SIDRUnsupported, QPN: 0x33, ServiceID: cmmsg.PSUDP.Service(7471)})
-		return m
-	}, "SIDR_REP id=a1b2c3d5 status=1 (service ID not supported) service=UDP:7471 qp=000033 qkey=00000000 ece=abcdef/01020304"},
+	},
+		"REQ id=a1b2c3d4 service=0x0000000000000000 guid=0000000000000000 RC qp=000000 psn=000000 resources=0 depth=0" +
+			" retry=0 rnr=0 mtu=0 timeouts=0/0" +
+			" retries=0 pkey=0000 ::>:: label=00000 hops=0 ack=0 ece=abcdef/01020304"},
+	{
+		"ECE_REP",
+		"0107020300000000000000010000000100130000010203040badf00da1b2c3d4 00000000 000022ab 000000cd 654321ef 0000" +
+			" 78f0 0200c0fffe000002",
+		func(b []byte) cmmsg.Msg {
+			m := cmmsg.Make(b, cmmsg.KindREP, 1<<32|1)
+			m.SetECE(cmmsg.ECE{Vendor: 0xABCDEF, Options: 0x01020304})
+			cmmsg.REP(m.Data()).Put(cmmsg.REPFields{
+				LocalID: 0x0BADF00D, RemoteID: 0xA1B2C3D4, LocalQPN: 0x22, StartPSN: 0x654321, TargetAckDelay: 15, RNRRetry: 7,
+				SRQ:       true,
+				LocalGUID: 0x0200C0FFFE000002,
+			})
+			return m
+		},
+		"REP id=0badf00d to=a1b2c3d4 guid=0200c0fffe000002 qp=000022 psn=654321 resources=0 depth=0 rnr=7 delay=15 srq" +
+			" ece=abcdef/01020304",
+	},
+	{
+		"ECE_SIDR_REP",
+		"010702030000000000000001000000030018000001020304a1b2c3d5 01 00 abcd 000033ef 0000000001111d2f 00000000",
+		func(b []byte) cmmsg.Msg {
+			m := cmmsg.Make(b, cmmsg.KindSIDRREP, 1<<32|3)
+			m.SetECE(cmmsg.ECE{Vendor: 0xABCDEF, Options: 0x01020304})
+			cmmsg.SIDRREP(m.Data()).
+				Put(cmmsg.SIDRREPFields{RequestID: 0xA1B2C3D5, Status: cmmsg.SIDRUnsupported, QPN: 0x33,
+					ServiceID: cmmsg.PSUDP.Service(7471)})
+			return m
+		},
+		"SIDR_REP id=a1b2c3d5 status=1 (service ID not supported) service=UDP:7471 qp=000033 qkey=00000000" +
+			" ece=abcdef/01020304",
+	},
 }
 
 func TestVectors(t *testing.T) {
@@ -210,11 +253,13 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestC_PARM_04_PrivateLen: what is left of each message for private data.
+// TestC_PARM_04_PrivateLen compares the room for private data of each message with the specification's.
 func TestC_PARM_04_PrivateLen(t *testing.T) {
 	want := map[cmmsg.Kind]int{
-		cmmsg.KindREQ: 92, cmmsg.KindMRA: 222, cmmsg.KindREJ: 148, cmmsg.KindREP: 196, cmmsg.KindRTU: 224, cmmsg.KindDREQ: 220,
-		cmmsg.KindDREP: 224, cmmsg.KindSIDRREQ: 216, cmmsg.KindSIDRREP: 136, cmmsg.KindLAP: 168, cmmsg.KindAPR: 148, 0x0F: 0, 0x1B: 0,
+		cmmsg.KindREQ: 92, cmmsg.KindMRA: 222, cmmsg.KindREJ: 148, cmmsg.KindREP: 196, cmmsg.KindRTU: 224,
+		cmmsg.KindDREQ: 220,
+		cmmsg.KindDREP: 224, cmmsg.KindSIDRREQ: 216, cmmsg.KindSIDRREP: 136, cmmsg.KindLAP: 168, cmmsg.KindAPR: 148,
+		0x0F: 0, 0x1B: 0,
 	}
 	for k, n := range want {
 		if k.PrivateLen() != n {
@@ -235,7 +280,7 @@ func TestC_PARM_04_PrivateLen(t *testing.T) {
 	}
 }
 
-// TestW_CMA_01_ServiceIDs: port spaces and ports make up service IDs.
+// TestW_CMA_01_ServiceIDs checks that service IDs consist of port spaces and ports.
 func TestW_CMA_01_ServiceIDs(t *testing.T) {
 	for _, c := range []struct {
 		ps   cmmsg.PortSpace
@@ -257,7 +302,7 @@ func TestW_CMA_01_ServiceIDs(t *testing.T) {
 	}
 }
 
-// TestW_CMA_02_IPHeader: both IP versions, and what is neither.
+// TestW_CMA_02_IPHeader covers both IP versions and headers of neither.
 func TestW_CMA_02_IPHeader(t *testing.T) {
 	v6a, v6b := netip.MustParseAddr("fe80::1%eth0"), netip.MustParseAddr("fd77::2")
 	for _, c := range []struct {
@@ -269,7 +314,9 @@ func TestW_CMA_02_IPHeader(t *testing.T) {
 		{v6a, v6b, v6a.WithZone(""), v6b, 6},
 	} {
 		h := cmmsg.IPHeader(cmmsg.AppendIPHeader(nil, netip.AddrPortFrom(c.src, 0x1234), c.dst))
-		if len(h) != cmmsg.IPHeaderLen || h.Version() != 0 || h[1] != c.version<<4 || h.SrcPort() != 0x1234 || h.Src() != c.wantSrc || h.Dst() != c.wantDst {
+		if len(h) != cmmsg.IPHeaderLen || h.Version() != 0 || h[1] != c.version<<4 || h.SrcPort() != 0x1234 ||
+			h.Src() != c.wantSrc ||
+			h.Dst() != c.wantDst {
 			t.Errorf("%v to %v: %x", c.src, c.dst, []byte(h))
 		}
 		if got := cmmsg.IP(cmmsg.GID(c.wantSrc)); got != c.wantSrc {
@@ -282,7 +329,7 @@ func TestW_CMA_02_IPHeader(t *testing.T) {
 	}
 }
 
-func TestCodesInWords(t *testing.T) {
+func TestCodesAsText(t *testing.T) {
 	for got, want := range map[string]string{
 		cmmsg.RejStale.String():              "10 (stale connection)",
 		cmmsg.RejConsumer.String():           "28 (rejected by the program)",
@@ -305,10 +352,11 @@ func TestCodesInWords(t *testing.T) {
 	}
 }
 
-// TestLengthsAreBounded: a length field beyond its area reads no more than the area.
+// TestLengthsAreBounded checks that a length field beyond its area reads no more than the area.
 func TestLengthsAreBounded(t *testing.T) {
 	b := bytes.Repeat([]byte{0xFF}, cmmsg.Len)
-	for name, n := range map[string]int{"REJ": len(cmmsg.REJ(b).ARI()), "SIDR_REP": len(cmmsg.SIDRREP(b).Info()), "APR": len(cmmsg.APR(b).Info())} {
+	for name, n := range map[string]int{"REJ": len(cmmsg.REJ(b).ARI()), "SIDR_REP": len(cmmsg.SIDRREP(b).Info()),
+		"APR": len(cmmsg.APR(b).Info())} {
 		if n != cmmsg.ARILen {
 			t.Errorf("%s: %d bytes of additional information", name, n)
 		}

@@ -3,16 +3,18 @@ package cmmsg
 // PathLen is the length of a path inside a REQ, in bytes.
 const PathLen = 44
 
-// Path is a path inside a REQ, 44 bytes, as the sender sees it: local LID 16; remote LID 16; local GID
-// 128; remote GID 128; flow label 20, reserved 6, packet rate 6; traffic class 8; hop limit 8; SL 4,
-// subnet local 1, reserved 3; local ACK timeout 5, reserved 3. A LAP's differs in the last eight bytes: LAP has accessors of its own.
+// Path is a path inside a REQ, 44 bytes, as the sender sees it: local LID 16; remote LID 16; local GID 128; remote
+// GID 128; flow label 20, reserved 6, packet rate 6; traffic class 8; hop limit 8; SL 4, subnet local 1, reserved
+// 3; local ACK timeout 5, reserved 3. The path of a LAP differs in the last eight bytes: LAP has accessors of its
+// own.
 type Path []byte
 
-// LocalLID and RemoteLID are the ports' local identifiers. RoCE has none: LIDPermissive, or 0 on a path with hop limit 1.
+// LocalLID and RemoteLID are the ports' local identifiers. RoCE has none: they are LIDPermissive, or 0 on a path
+// with hop limit 1.
 func (p Path) LocalLID() uint16  { return be.Uint16(p) }
 func (p Path) RemoteLID() uint16 { return be.Uint16(p[2:]) }
 
-// LIDPermissive stands for a LID where there is none.
+// LIDPermissive is the LID of a port without one.
 const LIDPermissive = 0xFFFF
 
 // LocalGID and RemoteGID are the ports' global identifiers: for RoCEv2, the IP addresses, IPv4 as ::ffff:a.b.c.d.
@@ -34,13 +36,13 @@ func (p Path) HopLimit() uint8 { return p[41] }
 // SL is the service level, 4 bits.
 func (p Path) SL() uint8 { return p[42] >> 4 }
 
-// SubnetLocal tells that both ports are in one subnet.
+// SubnetLocal reports whether both ports are in one subnet.
 func (p Path) SubnetLocal() bool { return p[42]&0x08 != 0 }
 
 // AckTimeout is the code of the sender's local ACK timeout, 5 bits: 4.096 us * 2^n.
 func (p Path) AckTimeout() uint8 { return p[43] >> 3 }
 
-// PathFields is a Path, to be written.
+// PathFields is the decoded form of a Path.
 type PathFields struct {
 	LocalLID, RemoteLID uint16
 	LocalGID, RemoteGID [16]byte
@@ -55,8 +57,10 @@ type PathFields struct {
 // Fields reads the whole path.
 func (p Path) Fields() PathFields {
 	return PathFields{
-		LocalLID: p.LocalLID(), RemoteLID: p.RemoteLID(), LocalGID: p.LocalGID(), RemoteGID: p.RemoteGID(), FlowLabel: p.FlowLabel(),
-		Rate: p.Rate(), TClass: p.TClass(), HopLimit: p.HopLimit(), SL: p.SL(), SubnetLocal: p.SubnetLocal(), AckTimeout: p.AckTimeout(),
+		LocalLID: p.LocalLID(), RemoteLID: p.RemoteLID(), LocalGID: p.LocalGID(), RemoteGID: p.RemoteGID(),
+		FlowLabel: p.FlowLabel(),
+		Rate:      p.Rate(), TClass: p.TClass(), HopLimit: p.HopLimit(), SL: p.SL(), SubnetLocal: p.SubnetLocal(),
+		AckTimeout: p.AckTimeout(),
 	}
 }
 

@@ -2,10 +2,10 @@ package cmmsg
 
 import "fmt"
 
-// About tells which message a REJ refuses or an MRA acknowledges.
+// About is the message that a REJ refuses or an MRA acknowledges.
 type About uint8
 
-// What a REJ or MRA may be about. In an MRA, Other is a LAP.
+// The values of About. In an MRA, Other is a LAP.
 const (
 	AboutREQ   About = 0
 	AboutREP   About = 1
@@ -24,16 +24,16 @@ func (a About) String() string {
 	return fmt.Sprintf("message %d", uint8(a))
 }
 
-// MRA says that a message has come and that the answer takes longer. Layout (byte: field and bits): 0: local communication
-// ID 32; 4: remote communication ID 32; 8: message MRAed 2, reserved 6; 9: service timeout 5, reserved 3; 10: private data,
-// 222 bytes.
+// MRA acknowledges a message whose answer takes longer. Layout (byte: field and bits): 0: local communication ID
+// 32; 4: remote communication ID 32; 8: message MRAed 2, reserved 6; 9: service timeout 5, reserved 3; 10: private
+// data, 222 bytes.
 type MRA []byte
 
 // LocalID and RemoteID are the communication IDs.
 func (r MRA) LocalID() uint32  { return be.Uint32(r) }
 func (r MRA) RemoteID() uint32 { return be.Uint32(r[4:]) }
 
-// About is the message that has come.
+// About is the message that the MRA acknowledges.
 func (r MRA) About() About { return About(r[8] >> 6) }
 
 // ServiceTimeout is the code of the time that the answer may take, 5 bits: 4.096 us * 2^n.
@@ -48,26 +48,26 @@ func (r MRA) Put(local, remote uint32, about About, serviceTimeout uint8) {
 	r[8], r[9] = uint8(about)<<6, serviceTimeout<<3
 }
 
-// ARILen is the room for additional information in a REJ, SIDR_REP and APR, in bytes.
+// ARILen is the length of the additional information in a REJ, SIDR_REP and APR, in bytes.
 const ARILen = 72
 
 // REJ refuses a message. Layout (byte: field and bits): 0: local communication ID 32; 4: remote communication ID
-// 32; 8: message rejected 2, reserved 6; 9: length of additional information 7, reserved 1; 10: reason 16; 12: additional
-// information, 72 bytes; 84: private data, 148 bytes.
+// 32; 8: message rejected 2, reserved 6; 9: length of additional information 7, reserved 1; 10: reason 16; 12:
+// additional information, 72 bytes; 84: private data, 148 bytes.
 type REJ []byte
 
-// LocalID and RemoteID are the communication IDs. The local one is 0 where the sender has none.
+// LocalID and RemoteID are the communication IDs. LocalID is 0 if the sender has none.
 func (r REJ) LocalID() uint32  { return be.Uint32(r) }
 func (r REJ) RemoteID() uint32 { return be.Uint32(r[4:]) }
 
 // About is the message that is refused.
 func (r REJ) About() About { return About(r[8] >> 6) }
 
-// Reason tells why.
+// Reason is the reason of the refusal.
 func (r REJ) Reason() Reason { return Reason(be.Uint16(r[10:])) }
 
-// ARI is the additional information, up to 72 bytes, whose meaning depends on the reason: the GUID of
-// the sender's node for RejTimeout, the GID that would do for RejInvalidGID, the code of the MTU for RejInvalidMTU.
+// ARI is the additional information, up to 72 bytes. Its meaning depends on the reason: the GUID of the sender's
+// node for RejTimeout, the proposed GID for RejInvalidGID, the code of the MTU for RejInvalidMTU.
 func (r REJ) ARI() []byte {
 	n := 12 + min(int(r[9]>>1), ARILen)
 	return r[12:n:n]
@@ -76,7 +76,7 @@ func (r REJ) ARI() []byte {
 // Private is the private data, 148 bytes.
 func (r REJ) Private() []byte { return r[84:Len:Len] }
 
-// Put writes everything but the private data. Of ari, 72 bytes fit.
+// Put writes everything but the private data. ari has at most 72 bytes; the rest is cut off.
 func (r REJ) Put(local, remote uint32, about About, reason Reason, ari []byte) {
 	putIDs(r, local, remote)
 	n := copy(r[12:12+ARILen], ari)
@@ -93,13 +93,13 @@ const (
 	RejNoQP                Reason = 1
 	RejNoEEC               Reason = 2
 	RejNoResources         Reason = 3
-	RejTimeout             Reason = 4 // the sender has stopped waiting
+	RejTimeout             Reason = 4 // the sender no longer waits
 	RejUnsupported         Reason = 5
 	RejInvalidCommID       Reason = 6
 	RejInvalidCommInstance Reason = 7
-	RejInvalidServiceID    Reason = 8 // nobody listens
+	RejInvalidServiceID    Reason = 8 // no listener
 	RejInvalidTransport    Reason = 9
-	RejStale               Reason = 10 // an old connection of that QP is still known
+	RejStale               Reason = 10 // an old connection of that QP still exists
 	RejRDCNotExist         Reason = 11
 	RejInvalidGID          Reason = 12
 	RejInvalidLID          Reason = 13
@@ -117,7 +117,7 @@ const (
 	RejPortRedirect        Reason = 25
 	RejInvalidMTU          Reason = 26
 	RejInsufficientResp    Reason = 27 // too few responder resources
-	RejConsumer            Reason = 28 // the program said no
+	RejConsumer            Reason = 28 // the program refused
 	RejInvalidRNRRetry     Reason = 29
 	RejDuplicateCommID     Reason = 30
 	RejInvalidClassVersion Reason = 31
@@ -128,16 +128,20 @@ const (
 )
 
 var reasonNames = [maxReason + 1]string{
-	1: "no QP", "no EEC", "no resources", "timeout", "unsupported request", "invalid communication ID", "invalid communication instance",
+	1: "no QP", "no EEC", "no resources", "timeout", "unsupported request", "invalid communication ID",
+	"invalid communication instance",
 	"invalid service ID", "invalid transport type", "stale connection", "RDC does not exist", "invalid GID", "invalid LID",
-	"invalid SL", "invalid traffic class", "invalid hop limit", "invalid packet rate", "invalid alternate GID", "invalid alternate LID",
-	"invalid alternate SL", "invalid alternate traffic class", "invalid alternate hop limit", "invalid alternate packet rate",
-	"port and CM redirection", "port redirection", "invalid path MTU", "insufficient responder resources", "rejected by the program",
+	"invalid SL", "invalid traffic class", "invalid hop limit", "invalid packet rate", "invalid alternate GID",
+	"invalid alternate LID",
+	"invalid alternate SL", "invalid alternate traffic class", "invalid alternate hop limit",
+	"invalid alternate packet rate",
+	"port and CM redirection", "port redirection", "invalid path MTU", "insufficient responder resources",
+	"rejected by the program",
 	"invalid RNR retry count", "duplicate local communication ID", "invalid class version", "invalid flow label",
 	"invalid alternate flow label", 35: "vendor option not supported",
 }
 
-// String is the number and what it means: "8 (invalid service ID)".
+// String returns the number and its meaning: "8 (invalid service ID)".
 func (r Reason) String() string {
 	if r <= maxReason && reasonNames[r] != "" {
 		return fmt.Sprintf("%d (%s)", uint16(r), reasonNames[r])

@@ -1,10 +1,10 @@
 package cmmsg
 
 // REP accepts a request. Layout (byte: field and bits): 0: local communication ID 32; 4: remote communication ID
-// 32; 8: Q_Key 32; 12: local QPN 24; 15: ECE vendor ID, high 8; 16: local EECN 24; 19: vendor ID, middle 8; 20: starting
-// PSN 24; 23: vendor ID, low 8; 24: responder resources 8; 25: initiator depth 8; 26: target ACK
-// delay 5, failover accepted 2, end-to-end flow control 1; 27: RNR retry count 3, SRQ 1, reserved 4; 28: local CA
-// GUID 64; 36: private data, 196 bytes.
+// 32; 8: Q_Key 32; 12: local QPN 24; 15: ECE vendor ID, high 8; 16: local EECN 24; 19: vendor ID, middle 8; 20:
+// starting PSN 24; 23: vendor ID, low 8; 24: responder resources 8; 25: initiator depth 8; 26: target ACK delay 5,
+// failover accepted 2, end-to-end flow control 1; 27: RNR retry count 3, SRQ 1, reserved 4; 28: local CA GUID 64;
+// 36: private data, 196 bytes.
 type REP []byte
 
 // LocalID and RemoteID are the communication IDs.
@@ -23,25 +23,25 @@ func (r REP) LocalEECN() uint32 { return uint24(r[16:]) }
 // StartPSN is the PSN that the receiver's first packet must have, 24 bits.
 func (r REP) StartPSN() uint32 { return uint24(r[20:]) }
 
-// ResponderResources is how many READs and atomics the sender's QP takes at a time.
+// ResponderResources is the number of READs and atomics that the sender's QP accepts at a time.
 func (r REP) ResponderResources() uint8 { return r[24] }
 
-// InitiatorDepth is how many READs and atomics the sender's QP will have outstanding.
+// InitiatorDepth is the number of READs and atomics that the sender's QP will have outstanding.
 func (r REP) InitiatorDepth() uint8 { return r[25] }
 
 // TargetAckDelay is the code of the time that the sender's device takes to answer a packet, 5 bits.
 func (r REP) TargetAckDelay() uint8 { return r[26] >> 3 }
 
-// Failover tells what became of the alternate path: 0 accepted, 1 not supported, 2 rejected.
+// Failover is the result for the alternate path: 0 accepted, 1 not supported, 2 rejected.
 func (r REP) Failover() uint8 { return r[26] >> 1 & 3 }
 
-// FlowControl tells that the sender does end-to-end flow control.
+// FlowControl reports whether the sender does end-to-end flow control.
 func (r REP) FlowControl() bool { return r[26]&1 != 0 }
 
-// RNRRetry is how often the receiver's QP retries after an RNR NAK, 3 bits; 7 is for ever.
+// RNRRetry is the number of retries of the receiver's QP after an RNR NAK, 3 bits; 7 is without limit.
 func (r REP) RNRRetry() uint8 { return r[27] >> 5 }
 
-// SRQ tells that the sender's QP has a shared receive queue.
+// SRQ reports whether the sender's QP has a shared receive queue.
 func (r REP) SRQ() bool { return r[27]&0x10 != 0 }
 
 // LocalGUID is the GUID of the sender's node.
@@ -50,7 +50,7 @@ func (r REP) LocalGUID() uint64 { return be.Uint64(r[28:]) }
 // Private is the private data, 196 bytes.
 func (r REP) Private() []byte { return r[36:Len:Len] }
 
-// REPFields is a REP without vendor ID and private data, to be written.
+// REPFields is the decoded form of a REP, without vendor ID and private data.
 type REPFields struct {
 	LocalID, RemoteID                  uint32
 	LocalQKey                          uint32
@@ -68,8 +68,9 @@ type REPFields struct {
 // Fields reads everything but the vendor ID and the private data.
 func (r REP) Fields() REPFields {
 	return REPFields{
-		LocalID: r.LocalID(), RemoteID: r.RemoteID(), LocalQKey: r.LocalQKey(), LocalQPN: r.LocalQPN(), LocalEECN: r.LocalEECN(),
-		StartPSN: r.StartPSN(), ResponderResources: r.ResponderResources(), InitiatorDepth: r.InitiatorDepth(),
+		LocalID: r.LocalID(), RemoteID: r.RemoteID(), LocalQKey: r.LocalQKey(), LocalQPN: r.LocalQPN(),
+		LocalEECN: r.LocalEECN(),
+		StartPSN:  r.StartPSN(), ResponderResources: r.ResponderResources(), InitiatorDepth: r.InitiatorDepth(),
 		TargetAckDelay: r.TargetAckDelay(), Failover: r.Failover(), FlowControl: r.FlowControl(), RNRRetry: r.RNRRetry(),
 		SRQ: r.SRQ(), LocalGUID: r.LocalGUID(),
 	}

@@ -10,7 +10,7 @@ import "fmt"
 // 1, extended transport type 3; 52: primary path; 96: alternate path; 140: private data, 92 bytes.
 type REQ []byte
 
-// Transport is the kind of QP that a request asks for: the transport service type, and above it the extended type.
+// Transport is the kind of QP that a request asks for: the transport service type, with the extended type above it.
 type Transport uint8
 
 // Transports of a REQ.
@@ -18,7 +18,7 @@ const (
 	RC  Transport = 0
 	UC  Transport = 1
 	RD  Transport = 2
-	XRC Transport = 3 | 1<<2 // transport service type 3 says that the extended type counts
+	XRC Transport = 3 | 1<<2 // transport service type 3: the extended type applies
 )
 
 var transportNames = map[Transport]string{RC: "RC", UC: "UC", RD: "RD", XRC: "XRC"}
@@ -33,7 +33,7 @@ func (t Transport) String() string {
 // LocalID is the sender's communication ID.
 func (r REQ) LocalID() uint32 { return be.Uint32(r) }
 
-// ServiceID is the service that is asked for.
+// ServiceID is the requested service.
 func (r REQ) ServiceID() ServiceID { return ServiceID(be.Uint64(r[8:])) }
 
 // LocalGUID is the GUID of the sender's node.
@@ -45,14 +45,14 @@ func (r REQ) LocalQKey() uint32 { return be.Uint32(r[28:]) }
 // LocalQPN is the sender's QP, 24 bits.
 func (r REQ) LocalQPN() uint32 { return uint24(r[32:]) }
 
-// ResponderResources is how many READs and atomics the sender's QP takes at a time.
+// ResponderResources is the number of READs and atomics that the sender's QP accepts at a time.
 func (r REQ) ResponderResources() uint8 { return r[35] }
 
 // LocalEECN and RemoteEECN are end-to-end contexts of RD; 0.
 func (r REQ) LocalEECN() uint32  { return uint24(r[36:]) }
 func (r REQ) RemoteEECN() uint32 { return uint24(r[40:]) }
 
-// InitiatorDepth is how many READs and atomics the sender's QP will have outstanding.
+// InitiatorDepth is the number of READs and atomics that the sender's QP will have outstanding.
 func (r REQ) InitiatorDepth() uint8 { return r[39] }
 
 // RemoteTimeout is the code of the time within which the sender expects an answer, 5 bits: 4.096 us * 2^n.
@@ -67,7 +67,7 @@ func (r REQ) Transport() Transport {
 	return t
 }
 
-// FlowControl tells that the sender does end-to-end flow control.
+// FlowControl reports whether the sender does end-to-end flow control.
 func (r REQ) FlowControl() bool { return r[43]&1 != 0 }
 
 // StartPSN is the PSN that the receiver's first packet must have, 24 bits.
@@ -76,7 +76,7 @@ func (r REQ) StartPSN() uint32 { return uint24(r[44:]) }
 // LocalTimeout is the code of the time within which the sender answers, 5 bits: 4.096 us * 2^n.
 func (r REQ) LocalTimeout() uint8 { return r[47] >> 3 }
 
-// RetryCount is how often QPs of this connection retry, 3 bits.
+// RetryCount is the number of retries of the connection's QPs, 3 bits.
 func (r REQ) RetryCount() uint8 { return r[47] & 7 }
 
 // PKey is the partition.
@@ -85,26 +85,26 @@ func (r REQ) PKey() uint16 { return be.Uint16(r[48:]) }
 // MTU is the code of the path MTU, 4 bits: 1 is 256 bytes, 5 is 4096.
 func (r REQ) MTU() uint8 { return r[50] >> 4 }
 
-// RDCExists belongs to RD; false.
+// RDCExists is a flag of RD; false.
 func (r REQ) RDCExists() bool { return r[50]&0x08 != 0 }
 
-// RNRRetry is how often the receiver's QP retries after an RNR NAK, 3 bits; 7 is for ever.
+// RNRRetry is the number of retries of the receiver's QP after an RNR NAK, 3 bits; 7 is without limit.
 func (r REQ) RNRRetry() uint8 { return r[50] & 7 }
 
-// MaxRetries is how often the receiver sends its reply again, 4 bits.
+// MaxRetries is the number of times that the receiver repeats its reply, 4 bits.
 func (r REQ) MaxRetries() uint8 { return r[51] >> 4 }
 
-// SRQ tells that the sender's QP has a shared receive queue.
+// SRQ reports whether the sender's QP has a shared receive queue.
 func (r REQ) SRQ() bool { return r[51]&0x08 != 0 }
 
-// Primary and Alternate are the paths. An alternate path with local LID 0 is none.
+// Primary and Alternate are the paths. Without an alternate path its local LID is 0.
 func (r REQ) Primary() Path   { return Path(r[52:96:96]) }
 func (r REQ) Alternate() Path { return Path(r[96:140:140]) }
 
 // Private is the private data, 92 bytes.
 func (r REQ) Private() []byte { return r[140:Len:Len] }
 
-// REQFields is a REQ without vendor ID and private data, to be written.
+// REQFields is the decoded form of a REQ, without vendor ID and private data.
 type REQFields struct {
 	LocalID                            uint32
 	ServiceID                          ServiceID
@@ -136,8 +136,8 @@ func (r REQ) Fields() REQFields {
 	}
 }
 
-// Put writes everything but the vendor ID and the private data, reserved bits as 0. It is for a message fresh from
-// Make, or one to be overwritten with the same vendor ID.
+// Put writes everything but the vendor ID and the private data, reserved bits as 0. The message comes from Make, or
+// already has the vendor ID.
 func (r REQ) Put(f REQFields) {
 	_ = r[Len-1]
 	be.PutUint32(r, f.LocalID)

@@ -2,8 +2,8 @@ package wiretest
 
 import "hash/crc32"
 
-// ICRC is the invariant CRC as its definition reads: copy the headers and the packet, BTH to
-// pad, overwrite what is masked, one CRC over all. It is slow, and shares nothing with wire.Flow.
+// ICRC computes the invariant CRC by its definition: it copies the headers and the packet, BTH to pad, overwrites
+// the masked fields and computes one CRC over all. It is slow, and shares no code with wire.Flow.
 func ICRC(ip, udp, pkt []byte) uint32 {
 	all := []byte{0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}
 	add := func(part []byte, masked ...int) {

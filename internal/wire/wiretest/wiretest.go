@@ -1,9 +1,8 @@
-// Package wiretest helps other packages' tests to say which packet they expect and to build
-// one:
+// Package wiretest helps tests of other packages to check packets and to build them:
 //
 //	wiretest.Expect(t, pkt, wiretest.Opcode(wire.RC|wire.Ack), wiretest.PSN(7), wiretest.Syndrome(wire.SynAck))
 //
-// It imports internal/wire only and is imported by tests only.
+// Only tests import it. It imports internal/wire.
 package wiretest
 
 import (
@@ -14,12 +13,12 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// A Check looks at one side of a packet. It returns what is wrong, "" if nothing is. The packet
-// has passed wire.Parse.
+// A Check checks one property of a packet, which wire.Parse has accepted. It returns a description of the mismatch,
+// or "".
 type Check func(p wire.Packet) string
 
-// Expect parses b, BTH to pad, and reports every check that fails, with the whole packet in
-// words. It returns the packet; the test ends at once if b is none.
+// Expect parses b, BTH to pad, and reports every failing check, with the whole packet as text. It returns the
+// packet; the test ends at once if b is not a packet.
 func Expect(t testing.TB, b []byte, checks ...Check) wire.Packet {
 	t.Helper()
 	p, err := wire.Parse(b)
@@ -34,7 +33,7 @@ func Expect(t testing.TB, b []byte, checks ...Check) wire.Packet {
 	return p
 }
 
-// Matches tells whether b is a packet that passes all checks; for picking packets out of many.
+// Matches reports whether b is a packet that passes all checks, to select packets.
 func Matches(b []byte, checks ...Check) bool {
 	p, err := wire.Parse(b)
 	if err != nil {
@@ -48,8 +47,8 @@ func Matches(b []byte, checks ...Check) bool {
 	return true
 }
 
-// Build builds a packet; P_Key 0 stands for the default one. The test ends if the result is one that wire.Parse refuses:
-// wrong packets are made from right ones, by hand.
+// Build builds a packet; P_Key 0 means the default one. The test ends if wire.Parse refuses the result: tests make
+// bad packets from good ones, by hand.
 func Build(t testing.TB, f wire.Fields) wire.Packet {
 	t.Helper()
 	if f.PKey == 0 {
@@ -62,7 +61,7 @@ func Build(t testing.TB, f wire.Fields) wire.Packet {
 	return p
 }
 
-// differ says that a value is not the wanted one.
+// differ describes a value that is not the wanted one.
 func differ[T comparable](name, format string, got, want T) string {
 	if got == want {
 		return ""
@@ -181,7 +180,7 @@ func MSN(want uint32) Check {
 	}
 }
 
-// AtomicAck checks the original value that an atomic acknowledge brings back.
+// AtomicAck checks the original value in an atomic acknowledge.
 func AtomicAck(want uint64) Check {
 	return func(p wire.Packet) string {
 		if p.Info().AtomicAck == 0 {
@@ -191,7 +190,7 @@ func AtomicAck(want uint64) Check {
 	}
 }
 
-// Imm checks that there is immediate data, and which.
+// Imm checks the immediate data.
 func Imm(want uint32) Check {
 	return func(p wire.Packet) string {
 		if !p.Opcode().Is(wire.HasImm) {
@@ -201,7 +200,7 @@ func Imm(want uint32) Check {
 	}
 }
 
-// InvKey checks that there is an R_Key to invalidate, and which.
+// InvKey checks the R_Key to invalidate.
 func InvKey(want uint32) Check {
 	return func(p wire.Packet) string {
 		if !p.Opcode().Is(wire.HasInv) {
@@ -211,7 +210,7 @@ func InvKey(want uint32) Check {
 	}
 }
 
-// lines joins the complaints that are not empty.
+// lines joins the descriptions that are not empty.
 func lines(all ...string) string {
 	var b []byte
 	for _, s := range all {

@@ -1,0 +1,23 @@
+// Package driver is for those who write providers: it joins them to package verbs, whose Driver interfaces they
+// implement. It is internal so that only this module has drivers: a driver that kept a request which PostSend has
+// handed to it would corrupt the memory of a program (decision 0030). It imports internal/seam and verbs.
+package driver
+
+import (
+	"github.com/verbena-rdma/verbena/internal/seam"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Register makes a provider known. A provider's package calls it from init. A second provider of the same name is a
+// mistake of the program and panics.
+func Register(p verbs.DriverProvider) { seam.Register(p) }
+
+// NewDevice makes a device of a driver that no provider lists, for providers that let programs make devices.
+func NewDevice(drv verbs.DriverDevice) *verbs.Device { return seam.NewDevice(drv).(*verbs.Device) }
+
+// Of is the driver's object, of type D, of an object of package verbs; the zero value for a nil pointer or an object
+// of another driver. It allocates nothing.
+func Of[D any](object any) D {
+	d, _ := seam.Of(object).(D)
+	return d
+}

@@ -1,0 +1,81 @@
+package engine
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/transport"
+)
+
+// Pollers that sleep instead of yielding are woken by each completion of their own and of other CQs. Their sleeps,
+// and those of the background goroutines, are endless here, so that a lost wake-up hangs the test.
+func TestNoWakeUpOfASleepingPollerIsLost(t *testing.T) {
+	noSecondLook(t, false)
+	longest := maxAwait
+	t.Cleanup(func() { maxAwait = longest })
+	maxAwait = 20 * time.Second
+	e := testEngine(t, 2, Config{})
+	var done sync.WaitGroup
+	var stop atomic.Bool
+	var sleeps atomic.Int64
+	for i := range 4 {
+		cq := e.NewCQ(256, 1+i, silent{})
+		cq.idle.SleepUntil(math.MaxInt64)
+		qa, qb := pair(t, e, cq, e.NewCQ(256, i, silent{}))
+		t.Cleanup(qa.Destroy)
+		t.Cleanup(qb.Destroy)
+		done.Go(func() {
+			for n := 0; !stop.Load(); n = (n + 1) % 4 {
+				for range n + 1 {
+					if err := postWrite(qa, 0); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				start := time.Now()
+				for left := n + 1; left > 0; {
+					got, err := cq.Poll(left, func(int, *transport.CQE) {})
+					if left -= got; err != nil || time.Since(start) > maxAwait/2 {
+						t.Error("a wake-up was lost", err)
+						return
+					}
+					if cq.sleeper.Load() != nil {
+						sleeps.Add(1)
+					}
+				}
+			}
+		})
+	}
+	done.Go(func() { // holders without work
+		for !stop.Load() {
+			e.Quiesce()
+			time.Sleep(50 * time.Microsecond)
+		}
+	})
+	time.Sleep(stressTime)
+	stop.Store(true)
+	done.Wait()
+	if sleeps.Load() == 0 {
+		t.Error("no poller ever slept")
+	}
+}
+
+// If too many pollers sleep, further ones keep polling.
+func TestTooManySleepers(t *testing.T) {
+	var s sleepers
+	for range s.slots {
+		if _, ok := s.add(&sleeper{}); !ok {
+			t.Fatal("no place")
+		}
+	}
+	if _, ok := s.add(&sleeper{}); ok {
+		t.Error("a place too many")
+	}
+	s.remove(3)
+	if slot, ok := s.add(&sleeper{}); !ok || slot != 3 {
+		t.Errorf("slot %d, %v; want 3", slot, ok)
+	}
+}

@@ -1,0 +1,96 @@
+// Package gsi gives umad and rdmacm QP 1 of a device, and what Linux does for connection management in the kernel.
+// libibverbs has nothing of the kind, so it is no part of package verbs. It imports internal/seam and verbs.
+package gsi
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/seam"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Driver is what a verbs.DriverPD has if its device lets programs have QP 1.
+type Driver interface {
+	// CreateGSI makes QP 1, a UD QP in everything but its number. EBUSY if it exists already.
+	CreateGSI(init *verbs.QPInitAttr, up verbs.DriverQPEvents) (verbs.DriverQP, error)
+	CommIDs() (prefix uint32, bits int)
+	ClaimService(id uint64, at netip.Addr) (release func(), err error)
+	WatchPeers(f func(PeerDeath)) (stop func())
+	// NewLastWill is nil if no other process would send it.
+	NewLastWill(local, remote netip.Addr, tclass, hopLimit uint8) LastWill
+}
+
+// PeerDeath says that the process of a connection's peer has ended.
+type PeerDeath struct {
+	QPN     uint32 // the device's
+	DestQPN uint32
+	Peer    netip.Addr
+}
+
+// LastWill is a management datagram that is sent to QP 1 of a peer when this process ends without Drop;
+// nothing at first. It is safe for concurrent use.
+type LastWill interface {
+	// Set replaces the datagram. It is copied. Behind byte 96 there are only zeros.
+	Set(mad []byte)
+	// Drop revokes the will: nothing is sent. It is called once, after the last Set.
+	Drop()
+}
+
+// CreateQP makes QP 1 of the device, to and from which management datagrams go (ib_create_qp with IB_QPT_GSI in
+// Linux). init and the QP are those of a UD QP, and the Q_Key must be 0x80010000. There is one such QP for each device:
+// EBUSY if another process or port has it, ENOSYS if the device keeps it for itself.
+func CreateQP(pd *verbs.PD, init *verbs.QPInitAttr) (*verbs.QP, error) {
+	const op = "create_gsi"
+	drv, ok := seam.Of(pd).(Driver)
+	switch {
+	case init.Type != verbs.QPTypeUD:
+		return nil, &verbs.Error{Op: op, Errno: verbs.EINVAL, Detail: "QP 1 is a UD QP, not " + init.Type.String()}
+	case !ok:
+		return nil, &verbs.Error{Op: op, Errno: verbs.ENOSYS, Err: verbs.ErrNotSupported}
+	}
+	qp, err := seam.CreateQP(op, pd, init, drv.CreateGSI)
+	if err != nil {
+		return nil, err
+	}
+	return qp.(*verbs.QP), nil
+}
+
+// PD is the protection domain of a *umad.Port, whose QP 1 the functions below are about. Package umad sets it.
+var PD func(port any) *verbs.PD
+
+func of(port any) Driver {
+	drv, _ := seam.Of(PD(port)).(Driver)
+	return drv
+}
+
+// CommIDs is what communication IDs of connection management begin with, so that answers find this process among those
+// that share the device: their upper bits equal those of prefix. 0 bits: any ID will do. (ib_cm does this in the
+// kernel.)
+func CommIDs(port any) (prefix uint32, bits int) { return of(port).CommIDs() }
+
+// ClaimService makes requests for a service ID that come to a local address reach QP 1 of this process (ib_cm_listen in
+// the kernel). An invalid address stands for all. release gives it back; a process may claim an ID several times.
+// EADDRINUSE if another process that shares the device has it.
+func ClaimService(port any, id uint64, at netip.Addr) (release func(), err error) {
+	release, err = of(port).ClaimService(id, at)
+	if err != nil {
+		errno := syscall.EIO
+		errors.As(err, &errno)
+		return nil, &verbs.Error{Op: "claim_service", Errno: errno, Err: err}
+	}
+	return release, nil
+}
+
+// WatchPeers has f called for each QP of the device whose peer's process has ended without a word, once; the QP is in
+// ERR by then if it is reliable. It is known of processes of this host that are reached through shared memory. f must
+// neither block nor call the device. It may run a last time while stop runs, not afterwards.
+func WatchPeers(port any, f func(PeerDeath)) (stop func()) { return of(port).WatchPeers(f) }
+
+// NewLastWill makes room for a datagram from a local address to a peer that the other processes which share the device
+// send when this one has ended without Drop. nil if there are none that would, or no more room. (In the kernel ib_cm
+// sends such datagrams itself.)
+func NewLastWill(port any, local, remote netip.Addr, tclass, hopLimit uint8) LastWill {
+	return of(port).NewLastWill(local, remote, tclass, hopLimit)
+}

@@ -1,0 +1,318 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Config connects a group to the link.
+type Config struct {
+	// Open opens the next socket of the group, bound to its address. join is false for the first one, which is
+	// bound alone. EADDRINUSE means that another program holds the port.
+	Open func(join bool) (fd int, err error)
+	// RecvBuffer is the requested size of the buffer of each socket in bytes, as SO_RCVBUF counts.
+	RecvBuffer int
+	// Loopback6: packets for IPv6 multicast groups arrive at the address itself; see udp.Link.Join.
+	Loopback6 bool
+
+	// Deliver receives packets that other processes received for this one. It may keep them.
+	Deliver func(Mail)
+	// Send sends the last wills of processes that have died.
+	Send func([]Will)
+	// Lead is called when this process becomes the reader of the socket of QP 1, with a descriptor that it owns.
+	Lead func(fd int)
+	// Lost is called when verbena serve has ended: the sockets of the slots receive nothing afterwards.
+	Lost func(error)
+}
+
+// Receive buffers of one address, in bytes as the kernel accounts them: at most 16 MiB in all.
+const (
+	gsiBuffer   = 2 << 20
+	slotBuffers = 14 << 20
+	leastBuffer = 4 << 10 // of a socket that no process reads
+
+	// memberBuffer limits the replies and the mail in the socket of one member, in bytes.
+	memberBuffer = 64 << 10
+)
+
+// A leader serves the members of a group: it hands out sockets, records claims, and forwards mail.
+type leader struct {
+	key    Key
+	cfg    *Config
+	locks  *locks // nil if several users share the address, and so is wills
+	wills  *wills
+	sorter sorter
+
+	mu     sync.Mutex // guards the following
+	table  *table
+	store  store
+	share  int // buffer of each slot that has an owner, in bytes
+	closed bool
+	// +checklocks:mu
+	conns map[*net.UnixConn]struct{}
+	// +checklocks:mu
+	held       []heldMail
+	sweepAgain bool // a new sweep is requested
+	sweeping   bool // sweepAll runs
+
+	multicast atomic.Pointer[[]netip.Addr] // IPv6 groups that members have joined
+	end       chan struct{}
+	done      sync.WaitGroup
+}
+
+func newLeader(key Key, cfg *Config, st store, lk *locks, w *wills) *leader {
+	l := &leader{
+		key: key, cfg: cfg, store: st, locks: lk, wills: w, table: newTable(lk == nil),
+		conns: map[*net.UnixConn]struct{}{}, end: make(chan struct{}),
+	}
+	l.sorter.ready = make(chan struct{}, 1)
+	l.multicast.Store(new([]netip.Addr))
+	return l
+}
+
+// shared reports whether several users share the address.
+func (l *leader) shared() bool { return l.locks == nil }
+
+// slotSockets returns how many slots have sockets.
+func (l *leader) slotSockets() int { return max(0, l.store.count()-FirstSlot) }
+
+// grow opens the next chunk of sockets. mu is held, unless l is not shared yet.
+func (l *leader) grow() (err error) {
+	var fds []int
+	defer func() { closeFDs(fds) }()
+	have := l.store.count()
+	for i := have; i < min(have+chunk, sockets); i++ {
+		fd, err := l.cfg.Open(i > 0)
+		if err != nil {
+			return err
+		}
+		fds = append(fds, fd)
+		if i == 0 { // the first was bound alone: no other program holds the port
+			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+				return fmt.Errorf("link/udp: setsockopt SO_REUSEPORT to 1: %w", err)
+			}
+		}
+		if i == GSI {
+			setBuffer(fd, min(gsiBuffer, 2*l.cfg.RecvBuffer))
+			continue
+		}
+		setBuffer(fd, leastBuffer)
+		if err := refuse(fd); err != nil {
+			return fmt.Errorf("link/udp: setsockopt SO_ATTACH_FILTER: %w", err)
+		}
+	}
+	all := fds
+	fds = nil
+	if err := l.store.add(all); err != nil {
+		return err
+	}
+	return l.steer()
+}
+
+func (l *leader) steer() (err error) {
+	e := l.store.use(0, func(fds []int) { err = steer(fds[0], l.slotSockets(), l.cfg.Loopback6) })
+	return errors.Join(e, err)
+}
+
+// use calls f with the socket of index i.
+func (l *leader) use(i int, f func(fd int)) error {
+	err := error(unix.EBADF)
+	e := l.store.use(i/chunk*chunk, func(fds []int) {
+		if i%chunk < len(fds) {
+			f(fds[i%chunk])
+			err = nil
+		}
+	})
+	return errors.Join(e, err)
+}
+
+// duplicate returns a descriptor of the socket of index i.
+func (l *leader) duplicate(i int) (fd int, err error) {
+	if e := l.use(i, func(of int) { fd, err = unix.FcntlInt(uintptr(of), unix.F_DUPFD_CLOEXEC, 0) }); e != nil {
+		return -1, e
+	}
+	return fd, err
+}
+
+// handle answers a request. The caller owns the descriptors of an answer to a claim.
+func (l *leader) handle(s *session, f frame) (reply frame, fds []int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	reply = frame{kind: kindReply, slot: f.slot, id: f.id, seq: f.seq}
+	switch f.kind {
+	case kindJoin:
+		reply.id = version
+		fds, reply.errno = l.join(s, f)
+	case kindClaim:
+		reply.slot, fds, reply.errno = l.claim(s, f)
+	case kindRelease:
+		reply.errno = unix.EINVAL
+		if l.table.has(s, f.slot) {
+			l.table.unassign(s, f.slot)
+			l.release(s, f.slot)
+			reply.errno = 0
+		}
+	case kindListen:
+		if reply.errno = l.table.listen(s, f.id); reply.errno == 0 && s.send != nil {
+			l.releaseHeld(f.id, s)
+		}
+	case kindUnlisten:
+		l.table.unlisten(s, f.id)
+	case kindEnter:
+		reply.errno = l.table.enter(s, f.addr)
+		l.listMulticast()
+	case kindLeave:
+		l.table.leave(s, f.addr)
+		l.listMulticast()
+	default:
+		reply.errno = unix.EINVAL
+	}
+	return reply, fds
+}
+
+// join returns the descriptors that a new member needs besides its sockets. The leader owns them.
+func (l *leader) join(s *session, f frame) (fds []int, errno syscall.Errno) {
+	if f.id != version {
+		return nil, unix.EPROTO
+	}
+	if f.resume {
+		return nil, 0
+	}
+	if v, ok := l.store.(*vault); ok {
+		return []int{v.fd, l.locks.fd}, 0
+	}
+	if s.will != nil {
+		return nil, unix.EALREADY
+	}
+	fd, err := createWills(1)
+	if err != nil {
+		return nil, errnoOf(err)
+	}
+	if s.will, err = openWills(fd, 1); err != nil {
+		unix.Close(fd)
+		return nil, errnoOf(err)
+	}
+	return []int{fd}, 0
+}
+
+func errnoOf(err error) syscall.Errno {
+	var errno syscall.Errno
+	if errors.As(err, &errno) && errno != 0 {
+		return errno
+	}
+	return unix.EIO
+}
+
+// busy reports whether a process owns a slot that no member has claimed from this leader.
+func (l *leader) busy(n int) bool { return l.locks != nil && l.locks.taken(int64(n)) }
+
+// claim assigns a slot to a member and returns a descriptor of its socket.
+func (l *leader) claim(s *session, f frame) (n int, fds []int, errno syscall.Errno) {
+	if f.resume {
+		if l.shared() || f.slot < 0 || f.slot >= l.slotSockets() || l.table.slots[f.slot].owner != nil {
+			return f.slot, nil, unix.EADDRINUSE
+		}
+		l.table.assign(s, f.slot)
+		return f.slot, nil, l.prepare(f.slot, true)
+	}
+	if errno := l.table.allowed(s); errno != 0 {
+		return f.slot, nil, errno
+	}
+	if n = f.slot; n < 0 {
+		if n = l.table.candidate(s, l.slotSockets(), l.busy); n < 0 {
+			n = l.slotSockets()
+		}
+	}
+	if n >= Slots {
+		return f.slot, nil, unix.EUSERS
+	}
+	for n >= l.slotSockets() {
+		if err := l.grow(); err != nil {
+			return n, nil, errnoOf(err)
+		}
+	}
+	if !l.table.mayHave(s, n) || l.busy(n) {
+		return n, nil, unix.EADDRINUSE
+	}
+	l.sendWills(n)
+	fresh := l.table.slots[n].user < 0
+	l.table.assign(s, n)
+	errno = l.prepare(n, false)
+	if errno == 0 && l.shared() && fresh {
+		if err := l.use(FirstSlot+n, func(fd int) { errno = errnoOrZero(confine(fd, n)) }); err != nil {
+			errno = errnoOf(err)
+		}
+	}
+	if errno == 0 {
+		fd, err := l.duplicate(FirstSlot + n)
+		if err == nil {
+			return n, []int{fd}, 0
+		}
+		errno = errnoOf(err)
+	}
+	l.table.unassign(s, n)
+	l.free(n)
+	return n, nil, errno
+}
+
+func errnoOrZero(err error) syscall.Errno {
+	if err == nil {
+		return 0
+	}
+	return errnoOf(err)
+}
+
+// prepare opens the socket of a slot for its owner. It keeps packets that have arrived already if resume is set.
+func (l *leader) prepare(n int, resume bool) syscall.Errno {
+	l.divide()
+	err := l.use(FirstSlot+n, func(fd int) {
+		if !resume {
+			drain(fd)
+		}
+		setBuffer(fd, l.share)
+		if !l.shared() {
+			admit(fd)
+		}
+	})
+	return errnoOrZero(err)
+}
+
+// divide divides the receive buffer space equally among the slots that have an owner. The size is the bound divided
+// by a power of two, so that it rarely changes.
+func (l *leader) divide() {
+	owned := max(1, l.table.owned())
+	share := min(slotBuffers>>bits.Len(uint(owned-1)), 2*l.cfg.RecvBuffer)
+	if share == l.share {
+		return
+	}
+	l.share = share
+	for first := 0; first < l.store.count(); first += chunk {
+		_ = l.store.use(first, func(fds []int) {
+			for i, fd := range fds {
+				n := first + i - FirstSlot
+				if n >= 0 && (l.table.slots[n].owner != nil || l.table.slots[n].held) {
+					setBuffer(fd, share)
+				}
+			}
+		})
+	}
+}
+
+// listMulticast publishes the IPv6 groups that members have joined. mu is held.
+func (l *leader) listMulticast() {
+	var all []netip.Addr
+	for a := range l.table.groups {
+		if a.Is6() {
+			all = append(all, a)
+		}
+	}
+	l.multicast.Store(&all)
+}

@@ -1,0 +1,189 @@
+package host
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// A hostile is a member that sends arbitrary requests to verbena serve.
+type hostile struct {
+	t *testing.T
+	c *net.UnixConn
+}
+
+// testServer returns verbena serve at an address, and the last wills that it would send.
+func testServer(t *testing.T) (Key, *Server, chan []Will) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(envRun, dir)
+	key := ownKey()
+	sent := make(chan []Will, 16)
+	s, err := Serve(key, Config{
+		Open: opener(key), RecvBuffer: 1 << 20, Deliver: func(Mail) {},
+		Send: func(w []Will) { sent <- w }, Lead: func(fd int) { unix.Close(fd) },
+	}, Sharing{Mode: 0o700, GID: -1, UID: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	return key, s, sent
+}
+
+func (h *hostile) ask(f frame) (frame, []int) {
+	h.t.Helper()
+	if _, err := h.c.Write(f.bytes()); err != nil {
+		h.t.Fatal(err)
+	}
+	buf, oob := make([]byte, maxFrame), make([]byte, unix.CmsgSpace(4*chunk))
+	_ = h.c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	n, oobn, _, _, err := h.c.ReadMsgUnix(buf, oob)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	fds, err := rights(oob[:oobn])
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	r, ok := parseFrame(buf[:n])
+	if !ok {
+		h.t.Fatalf("reply %x", buf[:n])
+	}
+	h.t.Cleanup(func() { closeFDs(fds) })
+	return r, fds
+}
+
+func newHostile(t *testing.T, key Key) (*hostile, []int) {
+	t.Helper()
+	c, _, err := key.dialServe()
+	if err != nil || c == nil {
+		t.Fatal(c, err)
+	}
+	t.Cleanup(func() { c.Close() })
+	h := &hostile{t, c}
+	r, fds := h.ask(frame{kind: kindJoin, id: version, slot: -1})
+	if r.errno != 0 || len(fds) != 1 {
+		t.Fatalf("join: %+v, %d descriptors", r, len(fds))
+	}
+	return h, fds
+}
+
+// TestHostileMemberOfServe checks that a member gets its own sockets and memory and nothing else, cannot take the
+// claims of another one, and cannot inject packets.
+func TestHostileMemberOfServe(t *testing.T) {
+	key, s, sent := testServer(t)
+	victim := testMember(t, key)
+	slot := victim.claim(t, 5)
+	if err := victim.ClaimService(77); err != nil {
+		t.Fatal(err)
+	}
+	h, mem := newHostile(t, key)
+	if r, fds := h.ask(frame{kind: kindJoin, id: version, slot: -1}); r.errno == 0 || len(fds) > 0 {
+		t.Error("a second join returns memory again")
+	}
+	for _, f := range []frame{
+		{kind: kindClaim, slot: slot.N},
+		{kind: kindClaim, slot: slot.N, resume: true},
+		{kind: kindClaim, slot: slot.N + 1, resume: true},
+		{kind: kindRelease, slot: slot.N},
+		{kind: kindListen, id: 77, slot: -1},
+		{kind: kindListen, id: 77, slot: -1, resume: true},
+	} {
+		if r, fds := h.ask(f); r.errno == 0 || len(fds) > 0 {
+			t.Errorf("%+v is allowed, with %d descriptors", f, len(fds))
+		}
+	}
+	h.ask(frame{kind: kindUnlisten, id: 77, slot: -1})
+	s.leader.mu.Lock()
+	lost := s.leader.table.services[77] == nil || s.leader.table.slots[slot.N].owner == nil
+	s.leader.mu.Unlock()
+	if lost {
+		t.Fatal("the victim has lost its slot or service ID")
+	}
+	mail := forSlot(slot.N, 64)
+	if _, err := h.c.Write(mail.bytes()); err != nil {
+		t.Fatal(err)
+	}
+	mad := make([]byte, MADOffset+madMinimum)
+	wire.BTH(mad).Put(wire.UD|wire.SendOnly, 0, 0xFFFF, wire.GSIQPN, 1, 0)
+	mad[MADOffset+MADClass], mad[MADOffset+MADAttr+1], mad[MADOffset+madReqSID+7] = ClassCM, AttrREQ, 77
+	if _, err := h.c.Write((&Mail{Packet: mad, Src: peerAddr, Dst: peerAddr}).bytes()); err != nil {
+		t.Fatal(err)
+	}
+	r, fds := h.ask(frame{kind: kindClaim, slot: -1})
+	if r.errno != 0 || r.slot == slot.N || len(fds) != 1 {
+		t.Fatalf("a slot of its own: %+v, %d descriptors", r, len(fds))
+	}
+	if len(victim.mail) > 0 {
+		t.Errorf("the victim got %+v", <-victim.mail)
+	}
+
+	// Only last wills that end a connection of the member are sent.
+	w, err := openWills(mem[0], 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range []int{slot.N, r.slot} {
+		b := make([]byte, MaxWill)
+		b[0], b[MADClass], b[MADAttr+1], b[MADLocalID] = 1, ClassCM, attrDREQ, byte(of)
+		w.newPlace(0, Will{To: peerAddr}).Set(b)
+	}
+	h.c.Close()
+	select {
+	case left := <-sent:
+		if len(left) != 1 || left[0].MAD[MADLocalID] != byte(r.slot) {
+			t.Errorf("sent: %v", left)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("no last wills were sent")
+	}
+	w.close()
+}
+
+// TestFloodOfMembers checks that members of another user find room, however many connections and requests a member
+// makes. Here the limits are those of one user.
+func TestFloodOfMembers(t *testing.T) {
+	key, _, _ := testServer(t)
+	for i := range userSessions + 8 {
+		c, _, err := key.dialServe()
+		if err != nil || c == nil {
+			t.Fatal(i, err)
+		}
+		defer c.Close()
+		h := &hostile{t, c}
+		if r, _ := h.ask(frame{kind: kindJoin, id: version, slot: -1}); (r.errno == unix.EUSERS) != (i >= userSessions) {
+			t.Fatalf("member %d: %v", i, r.errno)
+		}
+	}
+}
+
+// TestServeDirectoryModes checks that only its owner can write to the directory, whatever the mode of the sharing.
+func TestServeDirectoryModes(t *testing.T) {
+	for mode, want := range map[os.FileMode]os.FileMode{0o700: 0o700, 0o770: 0o710, 0o777: 0o711, 0o750: 0o710} {
+		dir := t.TempDir()
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv(envRun, dir)
+		key := ownKey()
+		s, err := Serve(key, Config{Open: opener(key), RecvBuffer: 1 << 16}, Sharing{Mode: mode, GID: -1, UID: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, _ := filepath.Glob(dir + "/*")
+		if st, err := os.Stat(all[0]); err != nil || st.Mode().Perm() != want {
+			t.Errorf("mode %o: the directory has %o, %v", mode, st.Mode().Perm(), err)
+		}
+		s.Close()
+	}
+}

@@ -1,0 +1,158 @@
+package host
+
+import (
+	"errors"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A listener is the socket that members connect to.
+type listener struct {
+	*net.UnixListener
+	uid int // the only user that may connect; -1: any user that the file permissions admit
+}
+
+// serve accepts members until the listener is closed.
+func (l *leader) serve(ln *listener) {
+	l.done.Go(func() { l.sorter.run(l.end) })
+	spare, _ := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	defer func() { closeFDs([]int{spare}) }()
+	for {
+		c, err := ln.AcceptUnix()
+		switch {
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+			// The spare descriptor makes room to send the new member an error.
+			closeFDs([]int{spare})
+			if c, err := ln.AcceptUnix(); err == nil {
+				reject(c, unix.EMFILE)
+				c.Close()
+			}
+			spare, _ = unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+			continue
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			time.Sleep(pause)
+			continue
+		}
+		l.mu.Lock()
+		if l.closed {
+			l.mu.Unlock()
+			c.Close()
+			return
+		}
+		l.conns[c] = struct{}{}
+		l.done.Go(func() { l.serveMember(c, ln.uid) })
+		l.mu.Unlock()
+	}
+}
+
+// reject sends an error to a new member. It reads the request first: otherwise the member sees a reset connection.
+func reject(c *net.UnixConn, errno syscall.Errno) {
+	_ = c.SetDeadline(time.Now().Add(rejectTimeout))
+	_, _, _, _, _ = c.ReadMsgUnix(make([]byte, frameLen), nil)
+	_, _ = c.Write((&frame{kind: kindReply, slot: -1, errno: errno}).bytes())
+}
+
+// rejectTimeout limits the wait for the request of a rejected member.
+const rejectTimeout = 100 * time.Millisecond
+
+const (
+	// If several users share the address, a member may make burst requests at once, and then one in each pace.
+	burst = 256
+	pace  = 200 * time.Microsecond
+)
+
+// serveMember serves one member until its connection ends.
+func (l *leader) serveMember(c *net.UnixConn, uid int) {
+	defer func() {
+		l.mu.Lock()
+		delete(l.conns, c)
+		l.mu.Unlock()
+		c.Close()
+	}()
+	cred, err := peerOf(c)
+	if err != nil || uid >= 0 && int(cred.Uid) != uid {
+		return
+	}
+	_ = c.SetWriteBuffer(memberBuffer / 2) // the kernel doubles it
+	s := &session{uid: cred.Uid, pid: cred.Pid, send: sender(c)}
+	l.mu.Lock()
+	errno := l.table.add(s)
+	l.mu.Unlock()
+	if errno != 0 {
+		reject(c, errno)
+		return
+	}
+	defer l.leave(s)
+	buf := make([]byte, maxFrame+1)
+	joined := false
+	for requests := 0; ; {
+		// The kernel closes descriptors that a member sends: the message has no room for them.
+		n, _, _, _, err := c.ReadMsgUnix(buf, nil)
+		if err != nil || n == 0 {
+			return
+		}
+		if kind(buf[0]) == kindMail {
+			l.takeMail(buf[:n], joined)
+			continue
+		}
+		f, ok := parseFrame(buf[:n])
+		if !ok || !joined && f.kind != kindJoin || f.kind == kindReply {
+			return
+		}
+		joined = true
+		reply, fds := l.handle(s, f)
+		_, _, err = c.WriteMsgUnix(reply.bytes(), rightsOf(fds), nil)
+		if f.kind == kindClaim {
+			closeFDs(fds)
+		}
+		if err != nil {
+			return
+		}
+		if requests++; l.shared() && requests > burst {
+			time.Sleep(pace)
+		}
+	}
+}
+
+// rightsOf returns a control message with descriptors, nil if there are none.
+func rightsOf(fds []int) []byte {
+	if len(fds) == 0 {
+		return nil
+	}
+	return unix.UnixRights(fds...)
+}
+
+// sender returns a function that sends a frame on a connection unless that would block, and reports whether it was
+// sent.
+func sender(c *net.UnixConn) func([]byte) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return func([]byte) bool { return false }
+	}
+	return func(b []byte) bool {
+		sent := false
+		_ = raw.Control(func(fd uintptr) {
+			sent = unix.Sendto(int(fd), b, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil) == nil
+		})
+		return sent
+	}
+}
+
+// stop ends all sessions and the goroutines.
+func (l *leader) stop() {
+	l.mu.Lock()
+	if !l.closed {
+		l.closed = true
+		close(l.end)
+	}
+	for c := range l.conns {
+		c.Close()
+	}
+	l.mu.Unlock()
+	l.done.Wait()
+}

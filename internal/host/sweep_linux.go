@@ -1,0 +1,148 @@
+package host
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// release frees a slot after its member has left or released it: at once if no process can own it any more, otherwise
+// in a sweep.
+func (l *leader) release(s *session, n int) {
+	if l.shared() || !l.busy(n) {
+		l.sendWills(n)
+		l.free(n)
+		return
+	}
+	l.sweep()
+}
+
+// free makes the socket of a slot drop everything, and discards its packets.
+func (l *leader) free(n int) {
+	l.table.free(n)
+	_ = l.use(FirstSlot+n, func(fd int) {
+		if !l.shared() {
+			_ = refuse(fd)
+		}
+		setBuffer(fd, leastBuffer)
+		drain(fd)
+	})
+	l.divide()
+}
+
+// sendWills sends the last wills of the process that had a slot.
+func (l *leader) sendWills(n int) {
+	if l.wills == nil {
+		return
+	}
+	l.send(l.wills.collect(n, places))
+}
+
+// send sends last wills in a goroutine, because it takes some time.
+func (l *leader) send(left []Will) {
+	if len(left) == 0 || l.closed || l.cfg.Send == nil {
+		return
+	}
+	l.done.Go(func() { l.cfg.Send(left) })
+}
+
+// leave ends a session.
+func (l *leader) leave(s *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slots := l.table.remove(s)
+	l.listMulticast()
+	if s.will != nil {
+		var left []Will
+		for _, w := range s.will.collect(0, memberWills) {
+			if w.endsConnectionOf(slots) {
+				left = append(left, w)
+			}
+		}
+		l.send(left)
+		s.will.close()
+		unix.Close(s.will.fd)
+	}
+	for _, n := range slots {
+		l.release(s, n)
+	}
+}
+
+// memberWills limits the last wills of one member, if several users share the address.
+const memberWills = 4096
+
+// takeOver reads the state of earlier leaders: each slot has an owner that is about to repeat its claim, or none.
+func (l *leader) takeOver() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.store.count() <= GSI {
+		return unix.EPROTO
+	}
+	for n := range l.slotSockets() {
+		l.table.slots[n].held = true
+	}
+	l.sweepOnce()
+	l.sweep()
+	return l.steer()
+}
+
+// Times of a sweep, the search for slots whose owners have died. The kernel may release the lock of a killed process
+// some time after it closes the connection to the leader, so there are several rounds, with pauses that grow to
+// sweepLast while an owner is unknown.
+const (
+	sweepRounds = 16
+	sweepFirst  = time.Millisecond
+	sweepLast   = time.Second
+)
+
+// sweep starts to look for slots without an owner. mu is held.
+func (l *leader) sweep() {
+	l.sweepAgain = true
+	if l.closed || l.sweeping {
+		return
+	}
+	l.sweeping = true
+	l.done.Go(l.sweepAll)
+}
+
+func (l *leader) sweepAll() {
+	for round := 0; ; round++ {
+		l.mu.Lock()
+		if l.sweepAgain {
+			l.sweepAgain, round = false, 0
+		}
+		held := l.sweepOnce()
+		if l.closed || held == 0 {
+			l.sweeping = false
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+		wait := sweepLast
+		if round < sweepRounds {
+			wait = min(wait, sweepFirst<<(round/2))
+		}
+		select {
+		case <-time.After(wait):
+		case <-l.end:
+		}
+	}
+}
+
+// sweepOnce frees the slots whose owners have ended, and returns the number of slots with unknown owners.
+func (l *leader) sweepOnce() (held int) {
+	if l.shared() {
+		return 0
+	}
+	for n := range l.table.slots {
+		switch {
+		case !l.table.slots[n].held:
+		case l.busy(n):
+			held++
+		default:
+			l.sendWills(n)
+			l.free(n)
+		}
+	}
+	return held
+}

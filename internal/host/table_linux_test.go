@@ -1,0 +1,195 @@
+package host
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"syscall"
+	"testing"
+)
+
+// TestClaimLimits checks the limits of slots, service IDs and multicast groups of a member and of a user. Other
+// members still get some.
+func TestClaimLimits(t *testing.T) {
+	tab := newTable(true)
+	claim := func(s *session) syscall.Errno {
+		if errno := tab.allowed(s); errno != 0 {
+			return errno
+		}
+		n := tab.candidate(s, Slots, func(int) bool { return false })
+		if n < 0 {
+			return syscall.ENOSPC
+		}
+		tab.assign(s, n)
+		return 0
+	}
+	greedy := map[syscall.Errno]int{}
+	for range userSessions + 10 {
+		s := &session{uid: 1}
+		if errno := tab.add(s); errno != 0 {
+			greedy[errno]++
+			continue
+		}
+		for range memberSlots + 1 {
+			if errno := claim(s); errno != 0 {
+				break
+			}
+		}
+		for id := range uint64(memberServices + 1) {
+			if errno := tab.listen(s, uint64(len(tab.sessions))<<32|id); errno != 0 && id < memberServices &&
+				errno != syscall.EDQUOT {
+				t.Fatalf("service %d: %v", id, errno)
+			}
+		}
+		for i := range memberMulticast + 1 {
+			var a [16]byte
+			a[0] = 0xff
+			binary.BigEndian.PutUint32(a[12:], uint32(i))
+			if errno := tab.enter(s, netip.AddrFrom16(a)); (errno != 0) != (i == memberMulticast) {
+				t.Fatalf("group %d: %v", i, errno)
+			}
+		}
+	}
+	if greedy[syscall.EUSERS] != 10 {
+		t.Errorf("refused: %v", greedy)
+	}
+	if n := tab.owned(); n != userSlots {
+		t.Errorf("one user has %d slots", n)
+	}
+	if n := len(tab.services); n != userServices {
+		t.Errorf("one user has %d services", n)
+	}
+	other := &session{uid: 2}
+	if errno := tab.add(other); errno != 0 {
+		t.Fatal(errno)
+	}
+	if errno := claim(other); errno != 0 {
+		t.Errorf("another user: %v", errno)
+	}
+	if errno := tab.listen(other, 7); errno != 0 {
+		t.Errorf("another user: %v", errno)
+	}
+}
+
+// TestSlotsStayWithTheirUser checks that a slot of one user is never assigned to another user: the first one may have
+// kept the socket.
+func TestSlotsStayWithTheirUser(t *testing.T) {
+	tab := newTable(true)
+	a, b := &session{uid: 1}, &session{uid: 2}
+	tab.add(a)
+	none := func(int) bool { return false }
+	n := tab.candidate(a, 4, none)
+	tab.assign(a, n)
+	tab.remove(a)
+	tab.free(n)
+	tab.add(b)
+	if tab.mayHave(b, n) {
+		t.Error("another user may have it")
+	}
+	for range 3 {
+		m := tab.candidate(b, 4, none)
+		if m < 0 || m == n {
+			t.Fatalf("slot %d", m)
+		}
+		tab.assign(b, m)
+	}
+	if m := tab.candidate(b, 4, none); m >= 0 {
+		t.Errorf("slot %d", m)
+	}
+	a = &session{uid: 1}
+	tab.add(a)
+	if m := tab.candidate(a, 4, none); m != n {
+		t.Errorf("slot %d instead of %d, which the user had before", m, n)
+	}
+}
+
+// FuzzTable makes arbitrary requests in arbitrary order.
+func FuzzTable(f *testing.F) {
+	f.Add([]byte("\x00\x01\x02\x03\x10\x11\x12\x20\x21\x30\x41\x52\x63"), true)
+	f.Add([]byte("abcdefghijklmnopqrstuvwxyz"), false)
+	f.Fuzz(func(t *testing.T, ops []byte, shared bool) {
+		tab := newTable(shared)
+		var all [8]*session
+		for i, op := range ops {
+			k := int(op) % len(all)
+			s := all[k]
+			if s == nil {
+				s = &session{uid: uint32(k / 3)}
+				if tab.add(s) == 0 {
+					all[k] = s
+				}
+				continue
+			}
+			arg := 0
+			if i > 0 {
+				arg = int(ops[i-1])
+			}
+			switch op / 8 % 8 {
+			case 0, 1:
+				if n := tab.candidate(s, 40, func(int) bool { return false }); n >= 0 && tab.allowed(s) == 0 {
+					tab.assign(s, n)
+				}
+			case 2:
+				if tab.has(s, arg) {
+					tab.unassign(s, arg)
+					tab.free(arg)
+				}
+			case 3:
+				tab.listen(s, uint64(arg%9))
+			case 4:
+				tab.unlisten(s, uint64(arg%9))
+			case 5:
+				tab.enter(s, netip.AddrFrom4([4]byte{239, 0, 0, byte(arg % 5)}))
+			case 6:
+				tab.leave(s, netip.AddrFrom4([4]byte{239, 0, 0, byte(arg % 5)}))
+			case 7:
+				for _, n := range tab.remove(s) {
+					tab.free(n)
+				}
+				all[k] = nil
+			}
+			check(t, tab)
+		}
+	})
+}
+
+// check checks that the parts of a table are consistent.
+func check(t *testing.T, tab *table) {
+	t.Helper()
+	owned := 0
+	for s := range tab.sessions {
+		owned += len(s.slots)
+		for _, n := range s.slots {
+			if tab.slots[n].owner != s || tab.shared && tab.slots[n].user != int64(s.uid) {
+				t.Fatalf("slot %d: %+v", n, tab.slots[n])
+			}
+		}
+		for id := range s.services {
+			if tab.services[id] != s {
+				t.Fatalf("service %d", id)
+			}
+		}
+		for a := range s.groups {
+			if _, in := tab.groups[a][s]; !in {
+				t.Fatalf("group %v", a)
+			}
+		}
+		if len(s.slots) > memberSlots {
+			t.Fatalf("%d slots", len(s.slots))
+		}
+	}
+	if n := tab.owned(); n != owned || tab.extra() > extraSlots {
+		t.Fatalf("%d slots are owned, of sessions %d; %d extra", n, owned, tab.extra())
+	}
+	for id, s := range tab.services {
+		if _, in := s.services[id]; !in {
+			t.Fatalf("service %d", id)
+		}
+	}
+	for a, in := range tab.groups {
+		for s := range in {
+			if _, ok := tab.sessions[s]; !ok || len(in) == 0 {
+				t.Fatalf("group %v", a)
+			}
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// An uplink connects a member to its leader. One goroutine at a time may call its methods, except mail.
+type uplink interface {
+	// do makes a request. It returns errEnded if the leader has ended.
+	do(f frame) (reply frame, fds []int, err error)
+	// mail sends a packet for another process, unless that would block.
+	mail(m Mail)
+	// ended returns a channel that is closed when the leader has ended, nil if the leader is this process.
+	ended() <-chan struct{}
+	close()
+}
+
+var errEnded = errors.New("the leader has ended")
+
+// remote is the uplink to another process.
+type remote struct {
+	key     Key
+	c       *net.UnixConn
+	pid     int32
+	put     func([]byte) bool
+	seq     uint32
+	replies chan answer
+	over    chan struct{}
+	done    sync.WaitGroup
+}
+
+type answer struct {
+	f   frame
+	fds []int
+}
+
+func newRemote(key Key, c *net.UnixConn, cred *unix.Ucred, deliver func(Mail)) *remote {
+	r := &remote{key: key, c: c, pid: cred.Pid, put: sender(c), replies: make(chan answer, 1), over: make(chan struct{})}
+	r.done.Go(func() { r.read(deliver) })
+	return r
+}
+
+func (r *remote) read(deliver func(Mail)) {
+	defer close(r.over)
+	buf, oob := make([]byte, maxFrame+1), make([]byte, unix.CmsgSpace(4*chunk))
+	for {
+		n, oobn, _, _, err := r.c.ReadMsgUnix(buf, oob)
+		if err != nil || n == 0 {
+			return
+		}
+		fds, err := rights(oob[:oobn])
+		if err != nil {
+			return
+		}
+		if m, ok := parseMail(buf[:n]); ok {
+			dropFDs(fds)
+			deliver(m)
+			continue
+		}
+		f, ok := parseFrame(buf[:n])
+		if !ok || f.kind != kindReply {
+			dropFDs(fds)
+			return
+		}
+		select {
+		case old := <-r.replies: // the request has timed out
+			dropFDs(old.fds)
+		default:
+		}
+		r.replies <- answer{f, fds}
+	}
+}
+
+func (r *remote) do(f frame) (frame, []int, error) {
+	r.seq++
+	f.seq = r.seq
+	limit := time.NewTimer(timeout)
+	defer limit.Stop()
+	_ = r.c.SetWriteDeadline(time.Now().Add(timeout))
+	if _, err := r.c.Write(f.bytes()); err != nil && !isTimeout(err) {
+		select {
+		case a := <-r.replies: // the reason of the end
+			return a.f, a.fds, nil
+		case <-r.over:
+		case <-limit.C:
+		}
+		return frame{}, nil, errEnded
+	}
+	for {
+		select {
+		case a := <-r.replies:
+			if a.f.seq == f.seq || a.f.seq == 0 { // 0: the leader rejected the connection
+				return a.f, a.fds, nil
+			}
+			dropFDs(a.fds)
+		case <-r.over:
+			select {
+			case a := <-r.replies:
+				return a.f, a.fds, nil
+			default:
+				return frame{}, nil, errEnded
+			}
+		case <-limit.C:
+			return frame{}, nil, fmt.Errorf("link/udp: process %d, which leads at %v, has not answered for %v (is it "+
+				"stopped?): "+
+				"continue or end it: %w", r.pid, r.key.Addr, timeout, unix.ETIMEDOUT)
+		}
+	}
+}
+
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
+
+func (r *remote) mail(m Mail) {
+	if b := m.bytes(); b != nil {
+		r.put(b)
+	}
+}
+
+func (r *remote) ended() <-chan struct{} { return r.over }
+
+func (r *remote) close() {
+	r.c.Close()
+	r.done.Wait()
+	select {
+	case a := <-r.replies:
+		dropFDs(a.fds)
+	default:
+	}
+}
+
+// local is the uplink of the leader's own process.
+type local struct {
+	l *leader
+	s *session
+}
+
+func (o *local) do(f frame) (frame, []int, error) {
+	reply, fds := o.l.handle(o.s, f)
+	return reply, fds, nil
+}
+
+func (o *local) mail(m Mail)            {}
+func (o *local) ended() <-chan struct{} { return nil }
+func (o *local) close()                 {}

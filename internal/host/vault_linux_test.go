@@ -1,0 +1,144 @@
+package host
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func inode(t *testing.T, fd int) uint64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Ino
+}
+
+// TestVault checks that sockets stay in a vault, in order, whichever process added or peeked at them.
+func TestVault(t *testing.T) {
+	v, err := newVault()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.close()
+	var want []uint64
+	before := descriptors(t)
+	for range sockets / chunk {
+		var fds []int
+		for range chunk {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fds = append(fds, fd)
+			want = append(want, inode(t, fd))
+		}
+		if err := v.add(fds); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fd, err := unix.FcntlInt(uintptr(v.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := openVault(fd)
+	if err != nil || next.count() != len(want) {
+		t.Fatalf("%d sockets, %v", next.count(), err)
+	}
+	for _, w := range []*vault{v, next, v} {
+		for first := len(want) - chunk; first >= 0; first -= chunk {
+			if err := w.use(first, func(fds []int) {
+				for i, fd := range fds {
+					if got := inode(t, fd); got != want[first+i] {
+						t.Fatalf("socket %d is another one", first+i)
+					}
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	next.close()
+	if got := descriptors(t); got != before {
+		t.Errorf("%d descriptors, %d before", got, before)
+	}
+	if v.use(len(want), func([]int) {}) == nil {
+		t.Error("there are more")
+	}
+}
+
+// TestLocks checks that a lock belongs to one link and ends with it, and not before, although descriptors of the
+// memory are opened and closed.
+func TestLocks(t *testing.T) {
+	fd, err := createWills(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dup := func() int {
+		d, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	second, third := dup(), dup()
+	a, err := openLocks(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := openLocks(second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !a.lock(3) || b.lock(3) || a.lock(3) || !b.taken(3) {
+		t.Error("two links have the same lock")
+	}
+	dropFDs([]int{third})
+	b.close()
+	if held(t, fd, 3) != os.Getpid() {
+		t.Error("a lock was released when another link ended")
+	}
+	if id := uint64(0x1060000 | 7471); !a.lock(serviceLock(id)) || a.lock(serviceLock(id)) || !a.lock(serviceLock(id+1)) {
+		t.Error("service IDs")
+	}
+	a.unlock(3)
+	if !a.lock(3) {
+		t.Error("a released lock cannot be taken")
+	}
+	a.close()
+	if len(allLocks) > 0 {
+		t.Log("other tests are running")
+	}
+}
+
+// held returns the process that has locked a byte, as another process sees it.
+func held(t *testing.T, fd int, at int64) int {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		t.Fatal(err)
+	}
+	all, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		t.Skip(err)
+	}
+	return lockedBy(string(all), st.Ino, at)
+}
+
+// lockedBy finds a lock in /proc/locks: number, kind, mandatory or advisory, mode, process, device and inode, start,
+// end.
+func lockedBy(all string, ino uint64, at int64) int {
+	for _, line := range strings.Split(all, "\n") {
+		f := strings.Fields(line)
+		if len(f) == 8 && strings.HasSuffix(f[5], fmt.Sprintf(":%d", ino)) && f[6] == fmt.Sprint(at) {
+			pid, _ := strconv.Atoi(f[4])
+			return pid
+		}
+	}
+	return 0
+}

@@ -1,0 +1,185 @@
+package host
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// die ends the locks and the connection of a member, as the death of its process does. Its last wills stay.
+func (g *testGroup) die() {
+	g.mu.Lock()
+	up, _ := g.up.(*remote)
+	g.closed = true // it does not look for another leader
+	g.mu.Unlock()
+	up.c.Close()
+	time.Sleep(5 * time.Millisecond) // the leader notices the end of the connection before that of the locks
+	g.unlock()
+}
+
+// TestLastWillsAreSentByTheLeader checks that the leader sends the last wills of a member once: the newest datagram
+// of each connection.
+func TestLastWillsAreSentByTheLeader(t *testing.T) {
+	t.Setenv(envRun, t.TempDir())
+	key := ownKey()
+	leader := testMember(t, key)
+	<-leader.led
+	leader.claim(t, -1)
+	leader.NewPlace(peerAddr, 0, 0).Set([]byte("the leader lives"))
+	for range 2 {
+		g := testMember(t, key)
+		g.claim(t, 7)
+		said := g.NewPlace(peerAddr, 3, 64)
+		said.Set([]byte("a datagram that is much longer"))
+		said.Set([]byte("the last will"))
+		gone := g.NewPlace(peerAddr, 0, 0)
+		gone.Set([]byte("not to be sent"))
+		g.NewPlace(peerAddr, 0, 0) // still empty
+		gone.Drop()
+		long := g.NewPlace(netip.IPv6Loopback(), 0, 0)
+		if long.n != gone.n {
+			t.Errorf("place %d, not %d, which is free", long.n, gone.n)
+		}
+		long.Set(bytes.Repeat([]byte{9}, 2*MaxWill))
+		g.die()
+		select {
+		case left := <-leader.sent:
+			if len(left) != 2 || left[0].To != peerAddr || left[0].TClass != 3 || left[0].HopLimit != 64 ||
+				string(left[0].MAD) != "the last will" || left[1].To != netip.IPv6Loopback() ||
+				!bytes.Equal(left[1].MAD, bytes.Repeat([]byte{9}, MaxWill)) {
+				t.Errorf("sent: %v", left)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatal("no last wills were sent")
+		}
+	}
+	select {
+	case left := <-leader.sent:
+		t.Errorf("sent again: %v", left)
+	default:
+	}
+}
+
+// TestClosingLeavesNoWill checks that a process that closes the device leaves no last wills, and that its places
+// cannot be used afterwards.
+func TestClosingLeavesNoWill(t *testing.T) {
+	t.Setenv(envRun, t.TempDir())
+	key := ownKey()
+	leader := testMember(t, key)
+	<-leader.led
+	g := testMember(t, key)
+	g.claim(t, 7)
+	p := g.NewPlace(peerAddr, 0, 0)
+	p.Set([]byte("never mind"))
+	g.Stop()
+	p.Set([]byte("too late"))
+	p.Drop()
+	if g.NewPlace(peerAddr, 0, 0) != nil {
+		t.Error("a place of a closed group")
+	}
+	next := testMember(t, key)
+	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+		if _, err := next.Claim(7); err == nil {
+			break
+		} else if time.Since(begin) > 10*time.Second {
+			t.Fatal(err)
+		}
+	}
+	if len(leader.sent) > 0 {
+		t.Errorf("sent: %v", <-leader.sent)
+	}
+}
+
+// TestPlacesRunOut checks that a full region has no place until one is freed.
+func TestPlacesRunOut(t *testing.T) {
+	t.Setenv(envRun, t.TempDir())
+	g := testMember(t, ownKey())
+	g.claim(t, -1)
+	var last *Place
+	for i := range places {
+		if last = g.NewPlace(peerAddr, 0, 0); last == nil {
+			t.Fatalf("no place %d", i)
+		}
+	}
+	if g.NewPlace(peerAddr, 0, 0) != nil {
+		t.Error("more places than there are")
+	}
+	last.Set([]byte("x"))
+	last.Drop()
+	if g.NewPlace(peerAddr, 0, 0) == nil {
+		t.Error("no place after one was freed")
+	}
+}
+
+// TestInvalidLastWills checks that only valid last wills are read from memory with arbitrary content, which any
+// member can write.
+func TestInvalidLastWills(t *testing.T) {
+	t.Setenv(envRun, t.TempDir())
+	g := testMember(t, ownKey())
+	mem, err := g.wills.mapRegion(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.NewChaCha8([32]byte{1})
+	_, _ = rng.Read(mem)
+	for _, count := range []uint64{1, places, places + 1, 1<<63 | 5, 1<<64 - 1} {
+		g.wills.count(3).Store(count)
+		left := g.wills.collect(3, 100)
+		if uint64(len(left)) > min(count, 100) {
+			t.Errorf("count %#x: %d wills", count, len(left))
+		}
+		for _, b := range left {
+			if len(b.MAD) > MaxWill || !b.To.IsValid() {
+				t.Fatalf("%+v", b)
+			}
+		}
+	}
+}
+
+// TestWillsMustBeSealed checks that memory that could shrink under its readers is refused.
+func TestWillsMustBeSealed(t *testing.T) {
+	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer unix.Close(fd)
+	if _, err := openWills(fd, Slots); err == nil {
+		t.Error("unsealed memory of length 0 was accepted")
+	}
+	if err := unix.Ftruncate(fd, willsLen(Slots)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openWills(fd, Slots); err == nil {
+		t.Error("memory without seals was accepted")
+	}
+}
+
+// TestForeignWillsAreNotSent checks that, among several users, a last will is sent only if it ends a connection of
+// the member itself.
+func TestForeignWillsAreNotSent(t *testing.T) {
+	mad := func(class byte, attr uint16, slot byte) []byte {
+		b := make([]byte, MaxWill)
+		b[0], b[MADClass], b[MADAttr+1], b[MADLocalID] = 1, class, byte(attr), slot
+		return b
+	}
+	for _, x := range []struct {
+		mad  []byte
+		want bool
+	}{
+		{mad(ClassCM, attrDREQ, 5), true},
+		{mad(ClassCM, attrREJ, 6), true},
+		{mad(ClassCM, attrDREQ, 7), false},
+		{mad(ClassCM, AttrREQ, 5), false},
+		{mad(4, attrDREQ, 5), false},
+		{mad(ClassCM, attrDREQ, 5)[:20], false},
+		{nil, false},
+	} {
+		if got := (&Will{MAD: x.mad}).endsConnectionOf([]int{5, 6}); got != x.want {
+			t.Errorf("%x: %v", x.mad, got)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package fault_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/link/fault"
+	"github.com/verbena-rdma/verbena/internal/link/mem"
+)
+
+// capable is a link with every capability, whose port has room for packets and a reader for shares.
+type capable struct{ link.Link }
+
+type capablePort struct {
+	link.Port
+	room [64]byte
+}
+
+func (c capable) Ports() []link.Port { return []link.Port{&capablePort{Port: c.Link.Ports()[0]}} }
+
+func (capable) Capabilities() link.Capabilities {
+	return link.Capabilities{RecvBuffer: 4096, QPNs: []link.QPNRange{{First: 1, Last: 2}}}
+}
+
+func (p *capablePort) Capabilities() link.PortCapabilities {
+	return link.PortCapabilities{Direct: p, ByReference: p, Lender: p}
+}
+func (p *capablePort) Place(_ *link.Path, _ uint32, n int, _ bool) ([]byte, bool) {
+	return p.room[:n], true
+}
+func (*capablePort) Train(*link.Path, uint32) int               { return 100 }
+func (*capablePort) Reads(*link.Path, uint32, *link.Share) bool { return true }
+func (*capablePort) Revoke(*link.Path)                          {}
+func (*capablePort) Lend(size int) []byte                       { return make([]byte, size) }
+func (*capablePort) Renew([]byte, bool) bool                    { return true }
+func (p *capablePort) PlaceRef(_ *link.Path, _ uint32, head int, _ *link.Share, _ int64, _ int) []byte {
+	return p.room[:head]
+}
+
+// A link with faults has the capabilities of the link below, and does not use the direct ways while it injects faults.
+func TestCapabilities(t *testing.T) {
+	inner, err := mem.NewFabric(mem.Config{}).Open([]netip.Addr{addrA}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := fault.Wrap(inner, fault.Config{}).Ports()[0].Capabilities(); c != (link.PortCapabilities{}) {
+		t.Errorf("capabilities %+v of a port without any", c)
+	}
+	l := fault.Wrap(capable{inner}, fault.Config{})
+	if c := l.Capabilities(); c.RecvBuffer != 4096 || len(c.QPNs) != 1 {
+		t.Errorf("capabilities %+v", c)
+	}
+	c := l.Ports()[0].Capabilities()
+	check := func(want bool) {
+		t.Helper()
+		b, mine := c.Direct.Place(nil, 1, 8, false)
+		if (b != nil) != want || mine != want {
+			t.Errorf("Place: %v, %v; want a place: %v", b, mine, want)
+		}
+		if _, mine := c.Direct.Place(nil, 1, 8, true); !mine {
+			t.Error("a train was sent back to the batch")
+		}
+		if n := c.Direct.Train(nil, 1); (n != 0) != want {
+			t.Errorf("Train: %d", n)
+		}
+		if got := c.ByReference.Reads(nil, 1, nil); got != want {
+			t.Errorf("Reads: %v, want %v", got, want)
+		}
+		if b := c.ByReference.PlaceRef(nil, 1, 8, nil, 0, 0); (b != nil) != want {
+			t.Errorf("PlaceRef: %v; want a place: %v", b, want)
+		}
+	}
+	check(true)
+	if got := c.Lender.Lend(6); len(got) != 6 {
+		t.Errorf("Lend: %d bytes", len(got))
+	}
+	l.SetFaults(fault.Faults{Loss: 1}, fault.Faults{})
+	check(false)
+}

@@ -1,0 +1,57 @@
+package udp
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// refused are the calls for many messages that the system refuses to this process, as filters of containers and
+// services do (seccomp). Calls for one message replace them. probe sets it.
+var refused struct{ recvmmsg, sendmmsg bool }
+
+// probe finds the refused calls, once. It fails if there is no way to send or receive.
+var probe = sync.OnceValue(func() (err error) {
+	try := func(number uintptr) unix.Errno {
+		// An allowed call fails with EBADF.
+		_, _, errno := unix.RawSyscall6(number, ^uintptr(0), 0, 0, 0, 0, 0)
+		return errno
+	}
+	for _, c := range []struct {
+		name, instead string
+		many, one     uintptr
+		refused       *bool
+	}{
+		{"recvmmsg", "recvmsg", unix.SYS_RECVMMSG, unix.SYS_RECVMSG, &refused.recvmmsg},
+		{"sendmmsg", "sendmsg", unix.SYS_SENDMMSG, unix.SYS_SENDMSG, &refused.sendmmsg},
+	} {
+		errno := try(c.many)
+		if errno == unix.EBADF {
+			continue
+		}
+		*c.refused = true
+		if one := try(c.one); one != unix.EBADF {
+			err = fmt.Errorf("link/udp: the system refuses the calls %s (%w) and %s (%w) to this process: "+
+				"a filter (seccomp) must allow one of them", c.name, errno, c.instead, one)
+		}
+	}
+	return err
+})
+
+// oneByOne replaces recvmmsg and sendmmsg by one call for each message. Like these it returns the number of messages,
+// or an error if that is 0.
+func oneByOne(call uintptr, fd int, hdrs []mmsghdr, flags uintptr) (int, unix.Errno) {
+	for i := range hdrs {
+		n, _, errno := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(&hdrs[i].Msghdr)), flags)
+		if errno != 0 {
+			if i > 0 {
+				errno = 0
+			}
+			return i, errno
+		}
+		hdrs[i].n = uint32(n)
+	}
+	return len(hdrs), 0
+}

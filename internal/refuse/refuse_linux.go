@@ -1,0 +1,43 @@
+// Package refuse runs a program to which the kernel refuses system calls, as the filters of containers and services do.
+// It is for tests and needs no right. It imports golang.org/x/sys.
+package refuse
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exec replaces this process by a program to which the calls of the given numbers are refused with errno. It returns
+// only if that fails.
+func Exec(errno unix.Errno, calls []uintptr, path string, args, env []string) error {
+	runtime.LockOSThread() // the filter is that of this thread, which becomes the program
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("prctl PR_SET_NO_NEW_PRIVS: %w", err)
+	}
+	filter := program(errno, calls)
+	p := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	_, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&p)))
+	if e != 0 {
+		return fmt.Errorf("seccomp: %w", e)
+	}
+	return os.NewSyscallError("execve", unix.Exec(path, args, env))
+}
+
+// program is the filter: the call's number is the first word that it sees.
+func program(errno unix.Errno, calls []uintptr) []unix.SockFilter {
+	const (
+		load   = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+		equal  = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+		result = unix.BPF_RET | unix.BPF_K
+	)
+	f := []unix.SockFilter{{Code: load}}
+	for _, n := range calls {
+		f = append(f, unix.SockFilter{Code: equal, Jf: 1, K: uint32(n)},
+			unix.SockFilter{Code: result, K: unix.SECCOMP_RET_ERRNO | uint32(errno)})
+	}
+	return append(f, unix.SockFilter{Code: result, K: unix.SECCOMP_RET_ALLOW})
+}

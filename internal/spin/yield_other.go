@@ -1,0 +1,15 @@
+//go:build !linux
+
+package spin
+
+import "time"
+
+// YieldCPU lets other threads run on this core, where that is possible.
+func YieldCPU() {}
+
+func shortCall() {}
+
+func switches() int64 { return 0 }
+
+// Nap sleeps briefly.
+func Nap() { time.Sleep(time.Microsecond) }

@@ -1,0 +1,89 @@
+package transport
+
+import (
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/psn"
+)
+
+// The ACK timeout is chosen for peers that may be dead: 67 ms with the usual code 14, two thousand round trips of a
+// fast network. A lost packet with nothing sent after it, a lost ACK or a lost NAK would stop a QP for that long. The
+// requester therefore measures the round-trip time and retransmits early once an answer is overdue. An early
+// retransmit does not count as a retry. The wait doubles after each one until it reaches the ACK timeout, which runs
+// independently.
+
+// rttEstimator measures round-trip times and counts early retransmits. Times are in nanoseconds.
+type rttEstimator struct {
+	psn       uint32 // PSN of the packet being timed
+	sent      int64  // when it was sent; 0: no packet is being timed
+	smoothed  int64  // smoothed round-trip time; 0: no sample yet
+	deviation int64  // mean deviation
+	early     uint   // early retransmits since the last progress
+	from      int64  // start of the current wait for an answer
+}
+
+// startProbe starts timing the packet at psn, which requests an acknowledgement, if it is new and no packet is being
+// timed. A packet that was sent twice cannot be timed.
+func (r *requester) startProbe(now int64, psn uint32) {
+	if r.rtt.sent == 0 && psn == r.max {
+		r.rtt.psn, r.rtt.sent = psn, now
+	}
+}
+
+// endProbe takes a sample if una has passed the timed packet, coming from before. It reports a late one to the
+// budget.
+func (r *requester) endProbe(now int64, before uint32) {
+	h := &r.rtt
+	if h.sent == 0 || (r.una-before)&psn.Mask <= (h.psn-before)&psn.Mask {
+		return
+	}
+	took := max(now-h.sent, 1)
+	if code := r.qp.attr.Timeout; code != 0 && r.win.shared != nil &&
+		took > int64(max(leastLate, AckTimeout(code)/lateShare)) {
+		r.win.shared.late(now, h.sent, false)
+	}
+	h.sent = 0
+	h.measured(took)
+}
+
+func (h *rttEstimator) measured(took int64) {
+	if h.smoothed == 0 {
+		h.smoothed, h.deviation = took, took/2
+		return
+	}
+	d := took - h.smoothed
+	h.smoothed += d / 8
+	h.deviation += (max(d, -d) - h.deviation) / 4
+}
+
+// progress records that an answer arrived. After early retransmits, the whole wait since the first transmission is a
+// sample: an upper bound, without which a peer that has become slow would be retransmitted to early for ever.
+func (h *rttEstimator) progress(now, since int64) {
+	if h.early > 0 {
+		h.measured(max(now-since, 1))
+	}
+	h.from, h.early = now, 0
+}
+
+// overdue returns how long an answer may take before an early retransmit. It is at least minAckTimeout.
+func (h *rttEstimator) overdue() time.Duration {
+	return max(minAckTimeout, time.Duration(2*h.smoothed+4*h.deviation)) << h.early
+}
+
+// earlyDeadline returns the time of the next early retransmit, or Never.
+func (r *requester) earlyDeadline() int64 {
+	h := &r.rtt
+	if h.smoothed == 0 || h.early > 16 || h.overdue() >= r.ackTimeout() {
+		return Never
+	}
+	return h.from + int64(h.overdue())
+}
+
+// retransmitEarly rewinds to una before the ACK timeout expires.
+func (r *requester) retransmitEarly() {
+	r.rtt.early++
+	r.why = "its acknowledgement is overdue"
+	r.rewoundByNAK = false
+	r.goBack()
+	r.win.halve(r.windowFloor())
+}

@@ -1,0 +1,116 @@
+package transport
+
+import (
+	"testing"
+)
+
+const usec = msec / 1000
+
+// measured returns a QP that has measured a round-trip time of 100 us.
+func measured(t *testing.T) *sender {
+	t.Helper()
+	s := newSender(t, RC, nil)
+	s.now = msec
+	for i := range uint32(10) {
+		s.send(1)
+		s.out()
+		s.now += 100 * usec
+		s.ack(firstPSN + i)
+	}
+	return s
+}
+
+// A loss at the end of the data is retransmitted long before the ACK timeout, and does not count as a retry.
+func TestEarlyRetransmit(t *testing.T) {
+	s := measured(t)
+	s.send(1)
+	s.out()
+	begin := s.now
+	// each wait doubles, up to the ACK timeout of 67 ms
+	for i, want := range []int64{500, 1500, 3500, 7500, 15500, 31500, 63500} {
+		if d := s.qp.Deadline() - begin; d != want*usec {
+			t.Fatalf("try %d: the QP goes back after %d us, want %d", i, d/usec, want)
+		}
+		s.after(s.qp.Deadline() - s.now)
+		s.sends("RC SEND ONLY 1010 A +1")
+	}
+	if r := &s.qp.req; r.retries != 0 || s.qp.Counters.LocalAckTimeoutErr != 0 {
+		t.Errorf("%d retries, %d timeouts", r.retries, s.qp.Counters.LocalAckTimeoutErr)
+	}
+	s.ack(1010)
+	s.checkIdle()
+	if s.qp.req.rtt.early != 0 {
+		t.Error("progress does not begin the count anew")
+	}
+}
+
+// A dead peer is detected after the same time as without early retransmits.
+func TestEarlyRetransmitsKeepTheRetryLimit(t *testing.T) {
+	fail := func(s *sender) int64 {
+		s.send(1)
+		s.out()
+		begin := s.now
+		for s.qp.State() == RTS {
+			s.timeout()
+			s.out()
+		}
+		return s.now - begin
+	}
+	plain := newSender(t, RC, nil)
+	plain.now = msec
+	quick := measured(t)
+	if a, b := fail(plain), fail(quick); a != b {
+		t.Errorf("%d us without a measured time, %d us with one", a/usec, b/usec)
+	}
+	if n := quick.qp.Counters.LocalAckTimeoutErr; n != 8 {
+		t.Errorf("%d ACK timeouts, want 8", n)
+	}
+}
+
+// A slow peer does not cause early retransmits, nor, after a short while, does a peer that has become slow.
+func TestEarlyRetransmitAdaptsToThePeer(t *testing.T) {
+	s := measured(t)
+	at := uint32(1010)
+	for i := range 20 {
+		before := s.qp.Counters.RetransmitPackets
+		s.send(1)
+		s.out()
+		for d := s.now + 8*msec; s.now < d; { // the response takes 8 ms from now on
+			s.after(min(d, s.qp.Deadline()) - s.now)
+			s.out()
+		}
+		s.ack(at)
+		at++
+		if n := s.qp.Counters.RetransmitPackets - before; n > 0 && i > 10 {
+			t.Errorf("message %d was sent again %d times", i, n)
+		}
+	}
+	s = newSender(t, RC, nil)
+	s.now = msec
+	for i := range uint32(30) {
+		s.send(1)
+		s.out()
+		s.now += 8 * msec
+		s.ack(firstPSN + i)
+	}
+	s.send(1)
+	s.out()
+	if d := s.qp.Deadline() - s.now; d < 16*msec || d > 20*msec {
+		t.Errorf("the QP goes back after %d us where answers take 8 ms", d/usec)
+	}
+}
+
+// Timeout 0 disables early retransmits.
+func TestNoEarlyRetransmitWithoutTimeout(t *testing.T) {
+	s := newSender(t, RC, func(_ *Config, a *Attr) { a.Timeout = 0 })
+	s.now = msec
+	s.send(1)
+	s.out()
+	s.now += 100 * usec
+	s.ack(firstPSN)
+	s.send(1)
+	s.out()
+	if d := s.qp.Deadline(); d != Never {
+		t.Errorf("deadline %d", d)
+	}
+}

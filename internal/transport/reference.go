@@ -1,0 +1,58 @@
+package transport
+
+import "github.com/verbena-rdma/verbena/internal/link"
+
+// A long SEND or WRITE from memory that the peer's process can map is sent by reference: the packet carries no
+// payload, and the responder copies it from the shared memory. The work request stays incomplete, and its memory
+// unchanged, until the peer acknowledges it. If it completes in another way, because the QP fails or is reset, the
+// outstanding references are revoked first.
+
+// reference locates the payload of a packet.
+type reference struct {
+	share *link.Share // nil: the payload is in the packet
+	off   int64
+}
+
+// byReference reports whether the bytes of w from pos on can be sent by reference. most is the number of bytes that
+// one packet may cover, 0 if none.
+func (r *requester) byReference(w *SendWQE, pos uint32, tx *link.TxBatch) (ref reference, most int) {
+	if !r.reliable || w.Flags&Inline != 0 || w.Length-pos < link.MinRef {
+		return ref, 0
+	}
+	c := &r.from
+	c.seek(w.SGEs, r.cur, pos)
+	i, off := c.sge, c.off
+	for i < len(w.SGEs) && off == w.SGEs[i].Length {
+		i, off = i+1, 0
+	}
+	if i == len(w.SGEs) || w.SGEs[i].Length-off < link.MinRef {
+		return ref, 0
+	}
+	s := &w.SGEs[i]
+	region := r.qp.Regions.Get(s.LKey)
+	if region == nil {
+		return ref, 0
+	}
+	share, ok := region.Share.(*link.Share)
+	if !ok || !tx.Reads(r.qp.path, r.qp.attr.DestQPN, share) {
+		return ref, 0
+	}
+	ref = reference{share, share.Off + int64(s.Addr-region.Base) + int64(off)}
+	return ref, int(min(s.Length-off, link.MaxRef))
+}
+
+// revoke invalidates outstanding references. It is called before a work request may complete without an
+// acknowledgement.
+func (r *requester) revoke() {
+	if !r.sentByReference {
+		return
+	}
+	r.sentByReference = false
+	if h, ok := r.qp.Host.(Revoker); ok {
+		h.Revoke(r.qp)
+	}
+}
+
+// payloadIntact reports whether the payload of a packet by reference was still valid after it was copied. If not, the
+// packet is treated as lost.
+func (r *responder) payloadIntact() bool { return !r.epoch.Over() }

@@ -1,0 +1,122 @@
+package transport
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// reader is a link whose other end can map one share and accepts trains of half the maximum reference.
+type reader struct {
+	share *link.Share
+	sent  []sentPacket
+	refs  int
+}
+
+// sentPacket is a packet. If it is by reference, n bytes of its payload are in the share from off on.
+type sentPacket struct {
+	b      []byte
+	ref    bool
+	off, n int
+}
+
+func (l *reader) Train(*link.Path, uint32) int                      { return link.MaxRef / 2 }
+func (l *reader) Reads(_ *link.Path, _ uint32, sh *link.Share) bool { return sh == l.share }
+func (l *reader) Revoke(*link.Path)                                 {}
+
+func (l *reader) Place(_ *link.Path, _ uint32, n int, _ bool) ([]byte, bool) {
+	l.sent = append(l.sent, sentPacket{b: make([]byte, n)})
+	return l.sent[len(l.sent)-1].b, true
+}
+
+func (l *reader) PlaceRef(_ *link.Path, _ uint32, head int, _ *link.Share, off int64, n int) []byte {
+	l.sent = append(l.sent, sentPacket{make([]byte, head), true, int(off), n})
+	l.refs++
+	return l.sent[len(l.sent)-1].b
+}
+
+// Each packet, also a retransmission, contains or references the bytes of its PSN.
+func TestReferencesLocateTheirBytes(t *testing.T) {
+	const shareOff = 4096
+	s := newSender(t, RC, nil)
+	l := &reader{share: link.NewShare(nil, memSize+shareOff, shareOff)}
+	s.mem.Share = l.share
+	s.tx.Direct, s.tx.ByReference = l, l
+	mtu := s.qp.attr.MTU
+	first := uint32(firstPSN)
+	// round sends a message, loses the packets from lost on, and retransmits them.
+	round := func(lost int, list []SGE) {
+		t.Helper()
+		var message []byte
+		for _, g := range list {
+			message = append(message, s.mem.Buf[g.Addr-memBase:][:g.Length]...)
+		}
+		count := uint32((len(message) + mtu - 1) / mtu)
+		end := 0 // end of the sent bytes
+		check := func() {
+			t.Helper()
+			for s.qp.Pending() {
+				s.qp.Transmit(s.now, s.tx, 64)
+				s.tx.Reset()
+			}
+			for _, p := range l.sent {
+				h, in := wire.BTH(p.b), wire.Packet(p.b).Info()
+				pos := int(h.PSN()-first) * mtu
+				var data []byte
+				switch {
+				case !p.ref:
+					data = p.b[in.Len : len(p.b)-h.Pad()]
+				case p.off < shareOff || p.off+p.n > shareOff+memSize:
+					t.Fatalf("%d bytes from %d on of the share", p.n, p.off)
+				default:
+					data = s.mem.Buf[p.off-shareOff:][:p.n]
+				}
+				end = max(end, pos+len(data))
+				if pos+len(data) > len(message) || !bytes.Equal(data, message[pos:pos+len(data)]) {
+					t.Fatalf(
+						"message of %d bytes in %d pieces: %d bytes from %d on are others (by reference: %v)",
+						len(message),
+						len(list),
+						len(data),
+						pos,
+						p.ref,
+					)
+				}
+			}
+			l.sent = nil
+		}
+		s.post(OpSend, list, nil)
+		check()
+		if lost > 0 && uint32(lost) < count {
+			s.nak(first+uint32(lost), wire.SynSeqErr)
+			check()
+		}
+		for len(s.cqes) == 0 { // the window may be smaller than the message
+			s.ack(first + uint32((end+mtu-1)/mtu) - 1)
+			check()
+		}
+		first += count
+		if end != len(message) || s.cqes[0].Status != Success {
+			t.Fatalf("%d of %d bytes were sent: %+v", end, len(message), s.cqes)
+		}
+		s.cqes = nil
+	}
+	for _, lost := range []int{0, 1, 7, 30} {
+		for _, list := range [][]SGE{
+			s.sges(0, 64<<10), s.sges(5, 50_001), s.sges(100, 20_000, 100), s.sges(100, 60_000, 9000, 100, 30_000),
+			slices.Concat(s.sges(300_000, 10_000), s.sges(7, 30_000)), s.sges(1, 9000), s.sges(1, 100),
+		} {
+			before := l.refs
+			round(lost, list)
+			if list[0].Length > 9000 && l.refs == before {
+				t.Errorf("nothing of %+v went by reference", list)
+			}
+		}
+	}
+	if s.qp.State() != RTS || s.qp.Pending() {
+		t.Error("the QP is not idle")
+	}
+}

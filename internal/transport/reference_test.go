@@ -1,0 +1,173 @@
+package transport
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// train delivers a packet that covers as many PSNs as its data needs.
+func (s *stage) train(op wire.Opcode, psn uint32, data []byte, e link.Epoch, head func(wire.Packet)) {
+	s.t.Helper()
+	pkt := make([]byte, op.Info().Len)
+	wire.BTH(pkt).Put(op, 0, 0xFFFF, stageQPN, psn, wire.BTHAckReq)
+	if head != nil {
+		head(pkt)
+	}
+	s.log = nil
+	s.qp.OnPacket(
+		s.now,
+		&link.RxPacket{Data: pkt, Body: data, Src: peerAddr, Dst: stageAddr, HopLimit: 64, Train: true, Epoch: e},
+	)
+	for s.qp.Pending() {
+		s.qp.Transmit(s.now, s.tx, 64)
+		for i := range s.tx.Packets {
+			b := s.tx.Bytes(i)
+			s.log = append(s.log, s.show(b[:len(b)-wire.ICRCLen]))
+		}
+		s.tx.Reset()
+	}
+}
+
+func (s *stage) show(b []byte) string {
+	h := wire.BTH(b)
+	return strings.TrimSpace(h.Opcode().Info().Name + " " + syndromeText(wire.Packet(b).AETH()) + " " + psnText(h.PSN()))
+}
+
+func patterned(n, seed int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7 + i>>8 + seed)
+	}
+	return b
+}
+
+// has reports whether a line of the log contains the words.
+func (s *stage) has(words ...string) bool {
+	return slices.ContainsFunc(s.log, func(l string) bool {
+		return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(l, w) })
+	})
+}
+
+func TestTrainOfASend(t *testing.T) {
+	s := play(t, "qp rc", "region A len=65536", "recv 1 A+0/20000")
+	mtu, none := s.qp.attr.MTU, link.Epoch{}
+	data := patterned(3*mtu+5, 1)
+	first := s.qp.resp.epsn
+	s.train(wire.SendFirst, first, data[:2*mtu], none, nil) // a duplicate as a whole
+	if !s.has("ACK", psnText(first+1)) || s.qp.resp.epsn != first+2 || s.qp.resp.msn != 0 {
+		t.Fatalf("%v, expecting %d", s.log, s.qp.resp.epsn)
+	}
+	s.train(wire.SendLast, first+2, data[2*mtu:], none, nil)
+	if !s.has("cqe recv id=1 SUCCESS") || !s.has("ACK", psnText(first+3)) || s.qp.resp.msn != 1 {
+		t.Fatalf("%v", s.log)
+	}
+	if !bytes.Equal(s.named["A"].Buf[:len(data)], data) {
+		t.Error("other bytes")
+	}
+}
+
+// A train whose first packets are duplicates, because the sender has rewound and cut the message differently.
+func TestTrainThatOverlaps(t *testing.T) {
+	s := play(t, "qp rc", "region A len=65536", "recv 1 A+0/20000")
+	mtu, none := s.qp.attr.MTU, link.Epoch{}
+	data := patterned(4*mtu, 1)
+	first := s.qp.resp.epsn
+	s.train(wire.SendFirst, first, data[:2*mtu], none, nil)
+	s.train(wire.SendOnly, first, data, none, nil)
+	if !s.has("NAK", psnText(first+2)) || s.has("cqe") || s.qp.resp.epsn != first+2 {
+		t.Fatalf("%v", s.log)
+	}
+	s.train(wire.SendFirst, first, data[:2*mtu], none, nil) // wholly a duplicate
+	if s.has("cqe") || s.qp.resp.epsn != first+2 {
+		t.Fatalf("%v", s.log)
+	}
+	s.train(wire.SendLast, first+2, data[2*mtu:], none, nil)
+	if !s.has("cqe recv id=1 SUCCESS") || !bytes.Equal(s.named["A"].Buf[:len(data)], data) {
+		t.Fatalf("%v", s.log)
+	}
+}
+
+// Trains in the middle of a message consist of whole packets; a UD QP accepts no train.
+func TestBadTrains(t *testing.T) {
+	s := play(t, "qp rc", "region A len=65536", "recv 1 A+0/20000")
+	mtu := s.qp.attr.MTU
+	s.train(wire.SendFirst, s.qp.resp.epsn, patterned(2*mtu+4, 1), link.Epoch{}, nil)
+	if !s.has("NAK invalid") && s.qp.State() != Err {
+		t.Errorf("an odd middle: %v", s.log)
+	}
+	s = play(t, "qp ud", "region A len=65536", "recv 1 A+0/20000")
+	s.train(wire.UD|wire.SendOnly, 5, patterned(8000, 1), link.Epoch{}, nil)
+	if s.qp.Counters.BadOpcode != 1 {
+		t.Error("a UD QP takes a train")
+	}
+}
+
+// A SEND by reference that is revoked while it is copied: no completion; the receive is kept for the retransmission.
+func TestRevokedSend(t *testing.T) {
+	for _, queue := range []string{"", " srq=yes"} {
+		s := play(t, "qp rc"+queue, "region A len=65536", "recv 1 A+0/20000", "recv 2 A+20000/20000")
+		mtu := s.qp.attr.MTU
+		var word atomic.Uint64
+		word.Store(5)
+		good, over := link.NewEpoch(&word, 5), link.NewEpoch(&word, 4)
+		data := patterned(3*mtu, 1)
+		first := s.qp.resp.epsn
+		for range 2 {
+			s.train(wire.SendOnly, first, patterned(3*mtu, 9), over, nil)
+			if s.has("cqe") || s.has("> ACK") || s.qp.resp.epsn != first {
+				t.Fatalf("%v", s.log)
+			}
+		}
+		s.train(wire.SendFirst, first, data[:mtu], good, nil)
+		s.train(wire.SendMiddle, first+1, patterned(mtu, 9), over, nil)
+		if s.has("cqe") || s.qp.resp.epsn != first+1 {
+			t.Fatalf("%v", s.log)
+		}
+		s.train(wire.SendLast, first+1, data[mtu:], good, nil)
+		if !s.has("cqe recv id=1 SUCCESS") || !bytes.Equal(s.named["A"].Buf[:len(data)], data) {
+			t.Fatalf("%v", s.log)
+		}
+		s.train(wire.SendOnly, first+3, data, good, nil)
+		if !s.has("cqe recv id=2 SUCCESS") {
+			t.Fatalf("%v", s.log)
+		}
+	}
+}
+
+// A receive kept for a message that does not arrive again is flushed like any other.
+func TestRevokedSendThenError(t *testing.T) {
+	s := play(t, "qp rc", "region A len=65536", "recv 1 A+0/20000")
+	var word atomic.Uint64
+	s.train(wire.SendOnly, s.qp.resp.epsn, patterned(9000, 9), link.NewEpoch(&word, 4), nil)
+	s.log = nil
+	if err := s.qp.Modify(s.now, &Attr{State: Err}, MaskState); err != nil {
+		t.Fatal(err)
+	}
+	if !s.has("cqe recv id=1 WR_FLUSH") {
+		t.Errorf("%v", s.log)
+	}
+}
+
+func TestRevokedWrite(t *testing.T) {
+	s := play(t, "qp rc", "region A len=65536")
+	a := s.named["A"]
+	mtu := s.qp.attr.MTU
+	var word atomic.Uint64
+	data := patterned(2*mtu, 1)
+	reth := func(p wire.Packet) { p.RETH().Put(a.Base, a.RKey, uint32(len(data))) }
+	first := s.qp.resp.epsn
+	s.train(wire.WriteOnly, first, patterned(2*mtu, 9), link.NewEpoch(&word, 4), reth)
+	if s.qp.resp.epsn != first || s.qp.resp.msn != 0 {
+		t.Fatalf("%v", s.log)
+	}
+	s.train(wire.WriteOnly, first, data, link.NewEpoch(&word, 0), reth)
+	if s.qp.resp.epsn != first+2 || !bytes.Equal(a.Buf[:len(data)], data) {
+		t.Fatalf("%v", s.log)
+	}
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// hold starts a program that has the server's address, and returns its QPN slot.
+func (p *place) hold(env ...string) (g *program, slot int, err error) {
+	cmd := p.command("", "role", "hold")
+	cmd.Env = append(append(os.Environ(), "VERBENA_DEVICES=a=127.0.0.1"), env...)
+	if g, err = p.start(cmd); err != nil {
+		return nil, 0, err
+	}
+	if err = g.until("hello\n", 20*time.Second); err != nil {
+		return nil, 0, err
+	}
+	slot, err = g.slot()
+	return g, slot, err
+}
+
+// slot returns the slot of the QPN that the program has printed.
+func (g *program) slot() (int, error) {
+	text, _, _ := strings.Cut(strings.TrimPrefix(g.text(), "QPN "), "\n")
+	qpn, err := strconv.ParseUint(text, 0, 24)
+	return int(qpn >> 16), err
+}
+
+// stoppedMember stops a program that shares the address of the server, and sends it datagrams.
+func stoppedMember(p *place) (string, error) {
+	if _, _, err := p.hold(); err != nil { // leads
+		return "", err
+	}
+	member, slot, err := p.hold()
+	if err != nil {
+		return "", err
+	}
+	before, err := p.listener()
+	if err != nil {
+		return "", err
+	}
+	if err := member.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return "", err
+	}
+	list, err := strangers(1)
+	if err != nil {
+		return "", err
+	}
+	data := &wire.Fields{Opcode: wire.RC | wire.SendOnly, PKey: 0xffff, DestQPN: uint32(slot)<<16 | 0x20}
+	return p.duringFlood(before, 1000, []packet{list[0].disconnect(slot), list[0].packet(data)})
+}
+
+// flood returns a case: an attacker sends packets from many hosts at 100,000 per second.
+func flood(packets func(p *place, list []*stranger) ([]packet, error)) func(*place) (string, error) {
+	return func(p *place) (string, error) {
+		before, err := p.listener()
+		if err != nil {
+			return "", err
+		}
+		list, err := strangers(200)
+		if err != nil {
+			return "", err
+		}
+		all, err := packets(p, list)
+		if err != nil {
+			return "", err
+		}
+		return p.duringFlood(before, 100000, all)
+	}
+}
+
+// duringFlood sends packets in turn for 6 s and judges the connections of the honest client meanwhile: at least half.
+func (p *place) duringFlood(before, rate int, packets []packet) (string, error) {
+	const most = 6 * time.Second
+	sent := make(chan int)
+	go func() { sent <- paced(rate, most, func(i int) { packets[i%len(packets)].send() }) }()
+	time.Sleep(time.Second)
+	figures, err := p.judge(before, 2, "during the flood")
+	n := <-sent
+	figures = fmt.Sprintf("%s of %d packets (%d/s)", figures, n, n/int(most.Seconds()))
+	if err == nil && n < rate*int(most.Seconds())/2 {
+		err = fmt.Errorf("%w: this machine sends less than half of %d packets per second", errCannot, rate)
+	}
+	return figures, err
+}
+
+func multicastQPN(_ *place, list []*stranger) ([]packet, error) {
+	return []packet{list[0].packet(&wire.Fields{
+		Opcode: wire.UD | wire.SendOnly, PKey: 0xffff, DestQPN: wire.MulticastQPN, QKey: 1, SrcQPN: 1,
+		Payload: make([]byte, 4),
+	})}, nil
+}
+
+func unusedPort(_ *place, list []*stranger) (all []packet, err error) {
+	for i, s := range list {
+		all = append(all, s.request(listenPort+1, uint32(i)))
+	}
+	return all, nil
+}
+
+// disconnects are DREQs for the slot of the server, with IDs that it does not have.
+func disconnects(p *place, list []*stranger) ([]packet, error) {
+	slot, err := p.started[0].slot() // the server was started first
+	return []packet{list[0].disconnect(slot)}, err
+}
+
+// descriptors counts the descriptors of a program with one address.
+func descriptors(p *place) (string, error) {
+	const most = 40
+	var figures []string
+	bad := false
+	for _, procs := range []string{"2", "16"} {
+		g, _, err := p.hold("GOMAXPROCS=" + procs)
+		if err != nil {
+			return "", err
+		}
+		list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", g.cmd.Process.Pid))
+		if err != nil {
+			return "", err
+		}
+		g.stop()
+		figures = append(figures, fmt.Sprintf("%d with GOMAXPROCS=%s", len(list), procs))
+		bad = bad || len(list) > most
+	}
+	text := strings.Join(figures, ", ")
+	if bad {
+		return text, fmt.Errorf("more than %d", most)
+	}
+	return text, nil
+}
+
+// otherUser has another user connect and write to the abstract sockets of the programs.
+func otherUser(p *place) (string, error) {
+	if os.Getenv(oneUser) != "" {
+		return "", fmt.Errorf("%w: it needs root, for several users", errCannot)
+	}
+	if _, _, err := p.hold(); err != nil { // leads
+		return "", err
+	}
+	before, err := p.listener()
+	if err != nil {
+		return "", err
+	}
+	tool, err := p.tool()
+	if err != nil {
+		return "", err
+	}
+	attacker := p.as(other, tool, "role", "pester")
+	time.Sleep(time.Second)
+	figures, err := p.judge(before, 2, "during the attack")
+	<-attacker.done
+	_, counts, ok := strings.Cut(attacker.text(), "pestered: ")
+	if !ok && err == nil {
+		err = fmt.Errorf("the attacker did not run: %s", firstLine(attacker.text()))
+	}
+	return figures + "; " + strings.TrimSpace(counts), err
+}
+
+// tool copies this program to where other users can run it.
+func (p *place) tool() (string, error) {
+	tool := filepath.Join(p.dir, "attack")
+	b, err := os.ReadFile("/proc/self/exe")
+	if err == nil {
+		err = os.WriteFile(tool, b, 0o755) //nolint:gosec // other users run it
+	}
+	return tool, err
+}
+
+// pester connects and writes to all abstract sockets of programs, 2,000 times a second for 6 s, and leaves the last
+// 100 connections open.
+func pester() error {
+	b, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) == 8 && strings.HasPrefix(f[7], "@verbena") {
+			names[f[7]] = true
+		}
+	}
+	var targets []string
+	for name := range names {
+		targets = append(targets, name)
+	}
+	if len(targets) == 0 {
+		return fmt.Errorf("no abstract socket in /proc/net/unix")
+	}
+	var open [100]net.Conn
+	connected, written := 0, 0
+	data := make([]byte, 8000)
+	kinds := []string{"unixpacket", "unix", "unixgram"}
+	n := paced(2000, 6*time.Second, func(i int) {
+		d := net.Dialer{Timeout: 10 * time.Millisecond}
+		c, err := d.DialContext(ctx, kinds[i%len(kinds)], targets[i/len(kinds)%len(targets)])
+		if err != nil {
+			return
+		}
+		connected++
+		_ = c.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+		if _, err := c.Write(data); err == nil {
+			written++
+		}
+		if old := open[connected%len(open)]; old != nil {
+			_ = old.Close()
+		}
+		open[connected%len(open)] = c
+	})
+	fmt.Printf("pestered: %d attempts at %d sockets, %d connections, %d writes\n", n, len(targets), connected, written)
+	return nil
+}

@@ -1,0 +1,95 @@
+package rdmacm
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// The table of connection states as a drawing: a line for each state, "input>next" for each input that it takes.
+const connDrawing = `
+none          Connect>requesting request>requested
+requesting    response>responded reply>established rejected>failed timeout>failed broken>broken
+responded     Establish>established refuse>refused rejected>failed
+requested     Accept>accepted refuse>refused rejected>failed
+accepted      established>established rejected>failed timeout>failed DREQ>peer-left
+established   rejected>failed DREQ>peer-left DREP>disconnected
+peer-left
+disconnected
+refused       rejected>failed
+failed
+broken
+`
+
+// Every state gets every input: the inputs of the drawing lead to the states there, all others change nothing.
+func TestConnectionTable(t *testing.T) {
+	var b strings.Builder
+	b.WriteByte('\n')
+	name := func(s connState) string { return strings.ReplaceAll(s.String(), " ", "-") }
+	for s := connNone; s <= connBroken; s++ {
+		var line strings.Builder
+		fmt.Fprintf(&line, "%-13s", name(s))
+		for in := connInput(0); in < connInputs; in++ {
+			c := connection{conn: s}
+			if ok := c.step(in); ok {
+				fmt.Fprintf(&line, " %v>%s", in, name(c.conn))
+			} else if c.conn != s {
+				t.Errorf("%v rejects %v and becomes %v", s, in, c.conn)
+			}
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	if b.String() != connDrawing {
+		t.Errorf("the table is\n%swant\n%s", b.String(), connDrawing)
+	}
+	if len(connTable) != int(connBroken)+1 || len(connStateNames) != len(connTable) {
+		t.Errorf("%d states in the table, %d names, want %d", len(connTable), len(connStateNames), connBroken+1)
+	}
+}
+
+// A connection that is over reports its end once: no input leads back, and none leads to a second DISCONNECTED.
+func TestConnectionEndsOnce(t *testing.T) {
+	for s, row := range connTable {
+		for in, next := range row {
+			if connState(s).over() && (!next.over() || next == connPeerLeft || next == connDisconnected) {
+				t.Errorf("%v takes %v and becomes %v", connState(s), in, next)
+			}
+		}
+	}
+	for _, s := range []connState{connNone, connRequesting, connResponded, connRequested, connAccepted, connEstablished} {
+		if s.over() {
+			t.Errorf("%v counts as over", s)
+		}
+	}
+}
+
+// Inputs that the state does not list bring no event.
+func TestConnectionReportsListedInputsOnly(t *testing.T) {
+	h := memoryHost(t)
+	ch, err := h.CreateEventChannel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := h.CreateID(ch, PSTCP, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id.mu.Lock()
+	id.conn = connEstablished
+	id.onPeerLeft()
+	id.onPeerLeft()
+	id.onDisconnected(0)
+	id.report(inRejected, &Event{Type: EventRejected})
+	id.mu.Unlock()
+	ev, err := ch.TryGetEvent()
+	if err != nil || ev.Type != EventDisconnected {
+		t.Fatalf("%v, %v", ev, err)
+	}
+	_ = ev.Ack()
+	if ev, err := ch.TryGetEvent(); err == nil {
+		t.Errorf("%v was reported as well", ev.Type)
+	}
+	if err := ch.Close(); err != nil {
+		t.Error(err)
+	}
+}

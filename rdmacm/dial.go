@@ -1,0 +1,112 @@
+package rdmacm
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Options are the options of Dial and Listen. The zero value is right for small messages.
+type Options struct {
+	QP        verbs.QPCap    // sizes of the QP; zero means 64 sends and receives of 1 SGE, 64 bytes inline
+	SigAll    bool           // every send makes a completion
+	PortSpace PortSpace      // zero means PSTCP
+	Param     *ConnParam     // of Connect or Accept; nil for their defaults
+	SrcAddr   netip.AddrPort // Dial: the source address; zero for the route's
+	Backlog   int            // Listen
+	Host      *Host          // nil for the default host
+
+	// AckTimeout is the ACK timeout of this side's QP, 4.096 us * 2^AckTimeout, 1 to 31, and verbs.Zero for none;
+	// 0 means that of the path, usually 17, 0.54 s (SetAckTimeout).
+	AckTimeout uint8
+
+	// RetryCount is how often both sides' QPs repeat a packet before a request fails with RETRY_EXC_ERR, 1 to 7,
+	// and verbs.Zero for never; 0 means Param's, and 7 without Param. It is for Dial only: the active side
+	// decides.
+	RetryCount uint8
+}
+
+// host is the host of the options.
+func (o *Options) host() *Host {
+	if o.Host != nil {
+		return o.Host
+	}
+	return defaultHost
+}
+
+// init is the attributes of the QP.
+func (o *Options) init() *verbs.QPInitAttr {
+	if o.QP == (verbs.QPCap{}) {
+		o.QP = verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}
+	}
+	return &verbs.QPInitAttr{Cap: o.QP, SigAll: o.SigAll}
+}
+
+// info resolves an address.
+func (o *Options) info(ctx context.Context, address string, flags AIFlags) (*AddrInfo, error) {
+	node, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, &Error{Op: "getaddrinfo", Errno: syscall.EINVAL, Err: err, Hint: "an address is host:port or :port"}
+	}
+	return GetAddrInfo(ctx, node, service, &AddrInfo{Flags: flags, PortSpace: o.PortSpace, SrcAddr: o.SrcAddr})
+}
+
+// set sets the options of a new ID.
+func (o *Options) set(id *ID) error {
+	switch o.AckTimeout {
+	case 0:
+		return nil
+	case verbs.Zero:
+		return id.SetAckTimeout(0)
+	}
+	return id.SetAckTimeout(o.AckTimeout)
+}
+
+// param is the parameters of Connect; nil for its defaults.
+func (o *Options) param() (*ConnParam, error) {
+	if o.RetryCount == 0 {
+		return o.Param, nil
+	}
+	p := connectDefaults
+	if o.Param != nil {
+		p = *o.Param
+	}
+	switch {
+	case o.RetryCount == verbs.Zero:
+		p.RetryCount = 0
+	case o.RetryCount <= 7:
+		p.RetryCount = o.RetryCount
+	default:
+		return nil, &Error{Op: "dial", Errno: syscall.EINVAL, Detail: "Options.RetryCount: must be 0 to 7, or verbs.Zero"}
+	}
+	return &p, nil
+}
+
+// Dial connects to an address, "host:port", and returns a synchronous ID with a QP (getaddrinfo, create_ep and
+// connect in one). opts may be nil. Close ends the connection and destroys everything. EINVAL for bad options.
+func Dial(ctx context.Context, address string, opts *Options) (*ID, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	param, err := o.param()
+	if err != nil {
+		return nil, err
+	}
+	res, err := o.info(ctx, address, 0)
+	if err != nil {
+		return nil, err
+	}
+	id, err := o.host().createEP(ctx, res, nil, o.init(), o.set)
+	if err != nil {
+		return nil, err
+	}
+	if err := id.Connect(ctx, param); err != nil {
+		_ = id.Close()
+		return nil, err
+	}
+	return id, nil
+}

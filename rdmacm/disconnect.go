@@ -1,0 +1,132 @@
+package rdmacm
+
+import (
+	"context"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Disconnect ends the connection, or agrees when the peer has ended it (rdma_disconnect). The ID's QP goes to ERR, so
+// its requests are flushed. The side that begins gets EventDisconnected when the peer has agreed, which is when its
+// program calls Disconnect or Close, or with -ETIMEDOUT when it never does. Both sides should call it. Repeating it
+// does no harm. EINVAL if there never was a connection.
+func (id *ID) Disconnect(ctx context.Context) error {
+	const op = "disconnect"
+	id.mu.Lock()
+	wait, err := id.disconnect(op)
+	id.mu.Unlock()
+	if err != nil || !wait {
+		return err
+	}
+	return id.complete(ctx, op)
+}
+
+// disconnect moves the QP to ERR and sends the DREQ or DREP. It reports whether EventDisconnected is still to come or
+// to be read.
+//
+// +checklocks:id.mu
+func (id *ID) disconnect(op string) (wait bool, err error) {
+	if err := id.connected(op); err != nil {
+		return false, err
+	}
+	if err := id.dev.cm.disconnectable(id.cmid); err != nil {
+		return false, id.fail(op, syscall.EINVAL, "%v", err)
+	}
+	wait = !id.conn.over() || id.unread(EventDisconnected)
+	id.failQP()
+	return wait, id.because(op, id.dev.cm.disconnect(id.cmid))
+}
+
+// connected checks that the ID has a connection, or has begun to make one.
+//
+// +checklocks:id.mu
+func (id *ID) connected(op string) error {
+	if err := id.in(op, stConnect, stDisconnect); err != nil {
+		return err
+	}
+	if id.cmid == nil || id.qpType == verbs.QPTypeUD {
+		return id.fail(op, syscall.EINVAL, "must be an ID with a connection")
+	}
+	return nil
+}
+
+// unread reports whether an event of that type waits in the ID's channel.
+//
+// +checklocks:id.mu
+func (id *ID) unread(t EventType) bool {
+	id.ch.mu.Lock()
+	defer id.ch.mu.Unlock()
+	for _, ev := range id.ch.queue {
+		if ev.owner == id && ev.Type == t {
+			return true
+		}
+	}
+	return false
+}
+
+// onPeerLeft takes the peer's DREQ. Receives of a synchronous ID that wait for the peer end.
+//
+// +checklocks:id.mu
+func (id *ID) onPeerLeft() {
+	if !id.step(inDREQ) {
+		return
+	}
+	for cancel := range id.waiting {
+		(*cancel)()
+	}
+	id.state = stDisconnect
+	id.push(&Event{Type: EventDisconnected})
+}
+
+// onDisconnected takes the peer's DREP, or the end of waiting for it.
+//
+// +checklocks:id.mu
+func (id *ID) onDisconnected(status int) {
+	if id.step(inDREP) {
+		id.state = stDisconnect
+		id.push(&Event{Type: EventDisconnected, Status: status})
+	}
+}
+
+// whilePeer is a context that ends with ctx and when the peer disconnects; over reports whether it has. Receives that
+// were flushed before have completed by then: those of a peer that has died, and of Disconnect. The caller calls
+// forget.
+func (id *ID) whilePeer(ctx context.Context) (here context.Context, forget func(), over bool) {
+	here, cancel := context.WithCancel(ctx)
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.conn == connPeerLeft {
+		cancel()
+		return here, cancel, true
+	}
+	if id.waiting == nil {
+		id.waiting = map[*context.CancelFunc]struct{}{}
+	}
+	id.waiting[&cancel] = struct{}{}
+	return here, func() {
+		id.mu.Lock()
+		delete(id.waiting, &cancel)
+		id.mu.Unlock()
+		cancel()
+	}, false
+}
+
+// Notify passes on an asynchronous event of the ID's QP (rdma_notify): verbs.EventCommEst, data arrived before the RTU,
+// establishes the connection. EISCONN if it was established already, which the program can ignore.
+// EINVAL for other events, or while there is nothing to establish.
+func (id *ID) Notify(event verbs.EventType) error {
+	const op = "notify"
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.connected(op); err != nil {
+		return err
+	}
+	switch event {
+	case verbs.EventPathMig:
+		return nil
+	case verbs.EventCommEst:
+		return id.because(op, id.dev.cm.notify(id.cmid))
+	}
+	return id.fail(op, syscall.EINVAL, "event %v: must be %v or %v", event, verbs.EventCommEst, verbs.EventPathMig)
+}

@@ -1,0 +1,105 @@
+package rdmacm
+
+import (
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// localPath is the device and the local address for traffic to a peer. Finding them takes several system calls, so
+// the result is kept for pathAge: a program that makes many connections to one peer looks once.
+type localPath struct {
+	dev   *device
+	local netip.Addr
+	until time.Time
+}
+
+const (
+	pathAge  = 100 * time.Millisecond
+	maxPaths = 1024
+)
+
+// toward finds the device and the local address for traffic to a peer, and starts the device: the one that has the
+// source address of the system's route, or else the first that can reach the peer.
+//
+// +checklocks:h.mu
+func (h *Host) toward(peer netip.Addr) (*device, netip.Addr, error) {
+	now := time.Now()
+	if w, ok := h.paths[peer]; ok && now.Before(w.until) && !w.dev.gone {
+		return w.dev, w.local, nil
+	}
+	d, local, err := h.find(peer)
+	if err != nil {
+		return nil, local, err
+	}
+	if h.paths == nil || len(h.paths) >= maxPaths {
+		h.paths = map[netip.Addr]localPath{}
+	}
+	h.paths[peer] = localPath{d, local, now.Add(pathAge)}
+	return d, local, nil
+}
+
+// find is toward without the kept results.
+//
+// +checklocks:h.mu
+func (h *Host) find(peer netip.Addr) (*device, netip.Addr, error) {
+	devices, err := h.scan()
+	if err != nil {
+		return nil, netip.Addr{}, err
+	}
+	source, routeErr := routeSource(peer)
+	if routeErr == nil {
+		for _, d := range devices {
+			if !d.gone && d.gidIndex(source) >= 0 {
+				return d, source, d.start()
+			}
+		}
+	}
+	iface := interfaceOf(source)
+	for _, d := range devices {
+		if on := d.vdev.Interface(); d.gone || on != "" && (routeErr != nil || iface != on) {
+			continue
+		}
+		c, err := d.ctx.SelectGID(peer)
+		if src := c.GID.Addr(); err == nil && src.IsLoopback() == peer.IsLoopback() {
+			return d, src, d.start()
+		}
+	}
+	if routeErr != nil {
+		return nil, netip.Addr{}, routeErr
+	}
+	return nil, netip.Addr{}, &Error{
+		Op: "resolve_addr", Errno: syscall.ENODEV, Detail: "no RDMA device has a route to " + peer.String() +
+			", which leaves from " + source.String(),
+	}
+}
+
+// routeSource is the source address of the system's route to a peer.
+func routeSource(peer netip.Addr) (netip.Addr, error) {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, wire.Port)))
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone(""), nil
+}
+
+// interfaceOf is the name of the interface that has an address, empty if none has it.
+func interfaceOf(source netip.Addr) string {
+	if !source.IsValid() {
+		return ""
+	}
+	ifs, _ := net.Interfaces()
+	for i := range ifs {
+		addrs, _ := ifs[i].Addrs()
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap().WithZone("") == source {
+				return ifs[i].Name
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,151 @@
+package rsocket_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/cm/cmtest"
+	"github.com/verbena-rdma/verbena/internal/rs"
+	"github.com/verbena-rdma/verbena/rdmatest"
+	"github.com/verbena-rdma/verbena/rsocket"
+)
+
+// forgedTo is a flood of requests of rsockets to a listener of b.
+func (p *places) forgedTo(l net.Listener) *cmtest.Flood {
+	d := rs.ConnData{
+		Flags: rs.HostFlags(), Credits: 384, Table: rs.SGE{Addr: 4096, Key: 1, Length: 2}, Data: rs.SGE{Addr: 8192, Key: 1,
+			Length: 65536},
+	}
+	to := netip.AddrPortFrom(p.b.addr, uint16(l.Addr().(*net.TCPAddr).Port))
+	return &cmtest.Flood{To: to, Private: d.Append(nil), Timeout: 31, Retries: 15}
+}
+
+// forge sends n requests at a rate for each second.
+func (p *places) forge(f *cmtest.Flood, n, rate int) {
+	for i := range n {
+		from, b := f.Next()
+		p.fab.Inject(from, f.To.Addr(), cmtest.SourcePort, b)
+		if i%10 == 9 {
+			time.Sleep(10 * time.Second / time.Duration(rate))
+		}
+	}
+}
+
+// echo serves connections until the listener is closed.
+func (p *places) echo(l net.Listener) (stopped chan struct{}) {
+	stopped = make(chan struct{})
+	go func() {
+		defer close(stopped)
+		var open sync.WaitGroup
+		defer open.Wait()
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			open.Go(func() {
+				_, _ = io.Copy(c, c)
+				_ = c.Close()
+			})
+		}
+	}()
+	return stopped
+}
+
+// visit connects, has a message echoed and leaves.
+func (p *places) visit(l net.Listener, limit time.Duration) error {
+	c, cancel := context.WithTimeout(bg, limit)
+	defer cancel()
+	conn, err := p.dialer(rsocket.Options{}).DialContext(c, "tcp", l.Addr().String())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte("hello")); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(conn, make([]byte, 5))
+	return err
+}
+
+// Handshakes that nobody finishes lock nobody out: a client that has connected before connects at the first
+// attempt during a flood of them, and any client does soon after it.
+func TestConnectInAFlood(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		l := p.listen(rsocket.Options{})
+		stopped := p.echo(l)
+		p.ok(p.visit(l, time.Second))
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			p.forge(p.forgedTo(l), 5000, 10_000)
+		}()
+		n := 0
+		for more := true; more; n++ {
+			select {
+			case <-over:
+				more = false
+			default:
+			}
+			if err := p.visit(l, time.Second); err != nil {
+				t.Fatalf("connection %d: %v", n, err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n < 10 {
+			t.Errorf("%d connections", n)
+		}
+		time.Sleep(time.Second)
+		p.ok(p.visit(l, time.Second))
+		p.ok(l.Close())
+		<-stopped
+		time.Sleep(11 * time.Second) // the unfinished ones end
+	})
+}
+
+// A client that nobody knows connects 11 s after 1,100 handshakes that nobody finishes.
+func TestConnectAfterUnfinishedHandshakes(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		l := p.listen(rsocket.Options{})
+		stopped := p.echo(l)
+		p.forge(p.forgedTo(l), 1100, 4000)
+		time.Sleep(11 * time.Second)
+		p.ok(p.visit(l, time.Second))
+		p.ok(l.Close())
+		<-stopped
+	})
+}
+
+// A listener with a full backlog accepts no more requests, and serves all clients once Accept is called.
+func TestBacklogOfAListener(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		const backlog, clients = 2, 12
+		l, err := (&rsocket.ListenConfig{Host: p.b.host, Backlog: backlog}).Listen(bg, "tcp", p.b.at(0))
+		p.ok(err)
+		errs := make(chan error, clients)
+		for i := range clients {
+			if i == backlog {
+				time.Sleep(time.Second) // until the queue is full
+			}
+			go func() { errs <- p.visit(l, time.Minute) }()
+		}
+		time.Sleep(20 * time.Second)
+		if n := rsocket.Queued(l); n < backlog || n >= clients {
+			t.Errorf("%d connections wait for Accept, with a backlog of %d", n, backlog)
+		}
+		stopped := p.echo(l)
+		for range clients {
+			p.ok(<-errs)
+		}
+		p.ok(l.Close())
+		<-stopped
+	})
+}

@@ -1,0 +1,208 @@
+package sock
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/rs"
+	"github.com/verbena-rdma/verbena/rdmacm"
+)
+
+// An Acceptor makes streams from the requests to a listening ID. It has one goroutine, which never waits for a client:
+// the rest of each handshake runs on the hub.
+type Acceptor struct {
+	hub      *Hub
+	id       *rdmacm.ID
+	ch       *rdmacm.EventChannel
+	opts     func() Options // of new streams
+	deadline deadline
+
+	slots   chan struct{} // a token for each stream in its handshake or in the queue
+	queue   chan *Stream  // of connected streams, as large as slots
+	backlog int           // run pauses while the queue has this many streams
+	room    chan struct{} // has a token after Accept has taken a stream
+	done    chan struct{}
+	once    sync.Once
+
+	mu sync.Mutex
+	// +checklocks:mu
+	closed bool // nothing enters the queue any more
+	// +checklocks:mu
+	others waiters // callers of Poll
+}
+
+// defaultBacklog is the largest number of connections that wait for Accept.
+const defaultBacklog = 1024
+
+// maxHalfOpen is the limit of handshakes that clients have not finished, for known and for unknown clients each: see
+// rdmacm.ID.SetHalfOpenLimit. Each takes about 230 KB.
+const maxHalfOpen = 256
+
+// Listen starts to accept requests to the address of id. The acceptor leaves the hub when it ends.
+func Listen(b *Hub, id *rdmacm.ID, ch *rdmacm.EventChannel, backlog int, opts func() Options) (*Acceptor, error) {
+	if backlog <= 0 || backlog > defaultBacklog {
+		backlog = defaultBacklog
+	}
+	if err := id.SetHalfOpenLimit(maxHalfOpen); err != nil {
+		return nil, err
+	}
+	if err := id.Listen(backlog); err != nil {
+		return nil, err
+	}
+	const all = 2*maxHalfOpen + defaultBacklog
+	a := &Acceptor{
+		hub: b, id: id, ch: ch, opts: opts, slots: make(chan struct{}, all), queue: make(chan *Stream, all),
+		backlog: backlog, room: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	go a.run()
+	return a, nil
+}
+
+// Addr returns the local address.
+func (a *Acceptor) Addr() netip.AddrPort { return a.id.LocalAddr() }
+
+// run accepts requests while the queue has room. Further requests wait in the backlog of the connection manager,
+// which drops the excess without an answer, so that the clients try again. Handshakes under way when the queue
+// becomes full still enter it.
+func (a *Acceptor) run() {
+	defer a.hub.Leave()
+	for {
+		if len(a.queue) >= a.backlog {
+			select {
+			case <-a.room:
+				continue
+			case <-a.done:
+				return
+			}
+		}
+		select {
+		case a.slots <- struct{}{}:
+		case <-a.done:
+			return
+		}
+		ev, err := a.ch.GetEvent(background)
+		if err != nil {
+			return // closed
+		}
+		id, asked, isRequest := ev.ID, ev.Conn, ev.Type == rdmacm.EventConnectRequest
+		_ = ev.Ack()
+		if !isRequest || !a.request(id, &asked) {
+			<-a.slots
+		}
+	}
+}
+
+// request answers a request. It reports whether there is a stream for it.
+func (a *Acceptor) request(id *rdmacm.ID, asked *rdmacm.ConnParam) bool {
+	peer, err := rs.ParseConnData(asked.PrivateData)
+	if err != nil {
+		_ = id.Reject(nil) // the client speaks another protocol (R-SOCK-16)
+		_ = id.Close()
+		return false
+	}
+	a.hub.Join()
+	st := NewStream(a.hub, a.opts())
+	st.id = id
+	st.mu.Lock()
+	st.acceptor = a
+	st.mu.Unlock()
+	id.Context = st
+	if err := id.Migrate(a.hub.Channel); err != nil {
+		_ = id.Close()
+		a.hub.Leave()
+		return false
+	}
+	_ = st.accept(peer, asked) // after an error onReady closes st
+	return true
+}
+
+// onReady receives a stream whose handshake has ended. st.mu is held.
+//
+// +checklocks:st.mu
+func (a *Acceptor) onReady(st *Stream) {
+	if st.state == streamConnected && a.enqueue(st) {
+		return
+	}
+	<-a.slots
+	go st.Close(0)
+}
+
+// enqueue puts a stream into the queue, which has room because the stream has a slot. It reports whether it did.
+func (a *Acceptor) enqueue(st *Stream) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return false
+	}
+	a.queue <- st
+	a.others.Wake()
+	return true
+}
+
+// Accept waits for a stream. With nonblock it returns EAGAIN instead of waiting.
+func (a *Acceptor) Accept(nonblock bool) (*Stream, error) {
+	if a.deadline.expired() {
+		return nil, os.ErrDeadlineExceeded
+	}
+	var st *Stream
+	if nonblock {
+		select {
+		case st = <-a.queue:
+		case <-a.done:
+			return nil, net.ErrClosed
+		default:
+			return nil, errWouldBlock
+		}
+	} else {
+		select {
+		case st = <-a.queue:
+		case <-a.done:
+			return nil, net.ErrClosed
+		case <-a.deadline.wait():
+			return nil, os.ErrDeadlineExceeded
+		}
+	}
+	<-a.slots
+	select {
+	case a.room <- struct{}{}:
+	default:
+	}
+	return st, nil
+}
+
+func (a *Acceptor) wakeOthers() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.others.Wake()
+}
+
+// Close ends listening, and closes the connections in the queue.
+func (a *Acceptor) Close() error {
+	err := net.ErrClosed
+	a.once.Do(func() {
+		err = nil
+		a.mu.Lock()
+		a.closed = true
+		a.mu.Unlock()
+		close(a.done)
+		a.wakeOthers()
+		_ = a.id.Close()
+		_ = a.ch.Close()
+		for {
+			select {
+			case st := <-a.queue:
+				st.Close(0)
+				continue
+			default:
+			}
+			break
+		}
+	})
+	return err
+}
+
+// SetDeadline ends calls of Accept at t; the zero time stands for never.
+func (a *Acceptor) SetDeadline(t time.Time) { a.deadline.set(t) }

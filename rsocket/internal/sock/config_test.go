@@ -1,0 +1,92 @@
+package sock
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+)
+
+func TestR_CFG_01_02_04_Files(t *testing.T) {
+	builtin := Defaults{
+		Options: Options{
+			SendBuf: 131072, RecvBuf: 131072, SQSize: 384, RQSize: 384, Inline: 64, Polling: 10 * time.Microsecond,
+		},
+		WakeUp: 500 * time.Millisecond,
+	}
+	dir := t.TempDir()
+	if got := readConfig(dir); !reflect.DeepEqual(got, builtin) {
+		t.Errorf("without files: %+v", got)
+	}
+	for name, text := range map[string]string{
+		"mem_default": "1000000\n", "wmem_default": "100", "sqsize_default": " 20 ", "rqsize_default": "abc",
+		"inline_default": "0", "iomap_size": "-3",
+		"polling_time": "250\n", "wake_up_interval": "99999999999999",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := builtin
+	want.RecvBuf, want.SendBuf, want.SQSize, want.Inline, want.Polling = 1000000, 4096, 20, 0, 250*time.Microsecond
+	if got := readConfig(dir); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// The files are read once.
+func TestR_CFG_03_ReadOnce(t *testing.T) {
+	first := Config()
+	dir := t.TempDir()
+	SetConfigDir(dir)
+	t.Cleanup(func() { SetConfigDir("/etc/rdma/rsocket") })
+	if err := os.WriteFile(filepath.Join(dir, "mem_default"), []byte("77"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := Config(); !reflect.DeepEqual(got, first) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Each try of finding the way has twice the time of the one before, seven times in all.
+func TestR_SOCK_15_ResolveTimes(t *testing.T) {
+	var st Stream
+	want := time.Second
+	for st.tries = range resolveTries {
+		if got := st.resolveTimeout(); got != want {
+			t.Errorf("try %d: %v, want %v", st.tries, got, want)
+		}
+		want *= 2
+	}
+	if want != 128*time.Second {
+		t.Errorf("%d tries", resolveTries)
+	}
+}
+
+func TestDeadlines(t *testing.T) {
+	var d deadline
+	if d.expired() {
+		t.Error("expired at once")
+	}
+	over := d.wait()
+	d.set(time.Now().Add(time.Millisecond))
+	<-over
+	if !d.expired() {
+		t.Error("not expired")
+	}
+	d.set(time.Time{})
+	if d.expired() {
+		t.Error("expired without a moment")
+	}
+	d.set(time.Now().Add(-time.Second))
+	if !d.expired() {
+		t.Error("a moment in the past has not come")
+	}
+	d.set(time.Now().Add(time.Hour))
+	if d.expired() {
+		t.Error("an hour is over")
+	}
+	d.set(time.Now().Add(-time.Hour))
+	<-d.wait()
+}

@@ -1,0 +1,115 @@
+package sock
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/rs"
+	"github.com/verbena-rdma/verbena/rdmacm"
+)
+
+// background is the context of calls on asynchronous IDs, which do not wait.
+var background = context.Background()
+
+// Address and route are resolved with increasing time-outs (R-SOCK-15).
+const (
+	firstResolve = time.Second
+	resolveTries = 7
+)
+
+// +checklocks:st.mu
+func (st *Stream) resolveTimeout() time.Duration { return firstResolve << st.tries }
+
+// Connect starts to connect. Events end it.
+func (st *Stream) Connect(id *rdmacm.ID, dst netip.AddrPort) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.closed {
+		return syscall.EBADF
+	}
+	st.id = id
+	id.Context = st
+	st.state = streamConnecting
+	if err := id.ResolveAddr(background, netip.AddrPort{}, dst, st.resolveTimeout()); err != nil {
+		st.fail(connectError(err))
+		return st.err
+	}
+	return nil
+}
+
+// onResolved takes the step that follows an event of address or route resolution. mu is held.
+//
+// +checklocks:st.mu
+func (st *Stream) onResolved(ev *cmEvent) {
+	err := ev.Err
+	again := errors.Is(err, syscall.ETIMEDOUT) && st.tries+1 < resolveTries
+	switch {
+	case again:
+		st.tries++
+	case err == nil:
+		st.tries = 0
+	}
+	switch t := ev.Type; {
+	case err != nil && !again:
+	case t == rdmacm.EventAddrError:
+		err = st.id.ResolveAddr(background, netip.AddrPort{}, st.id.PeerAddr(), st.resolveTimeout())
+	case t == rdmacm.EventAddrResolved && st.route != nil:
+		err = st.id.SetOption(rdmacm.OptionIB, rdmacm.OptionIBPath, st.route)
+	case t == rdmacm.EventAddrResolved, t == rdmacm.EventRouteError:
+		err = st.id.ResolveRoute(background, st.resolveTimeout())
+	default:
+		if err = st.setUp(); err == nil {
+			err = st.id.Connect(background, &rdmacm.ConnParam{FlowControl: true, RetryCount: 7, RNRRetryCount: 7,
+				PrivateData: st.connData()})
+		}
+	}
+	if err != nil {
+		st.fail(connectError(err))
+	}
+}
+
+// accept answers a request. Events end the handshake.
+func (st *Stream) accept(peer rs.ConnData, asked *rdmacm.ConnParam) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.state = streamConnecting
+	err := st.setUp()
+	if err == nil {
+		st.m.Connect(peer)
+		err = st.id.Accept(background, &rdmacm.ConnParam{
+			ResponderResources: asked.ResponderResources, InitiatorDepth: asked.InitiatorDepth, FlowControl: asked.FlowControl,
+			RNRRetryCount: asked.RNRRetryCount, PrivateData: st.connData(),
+		})
+	}
+	if err != nil {
+		st.fail(connectError(err))
+	}
+	return err
+}
+
+// AwaitConnection waits until the connection is made or has failed, or ctx is done.
+func (st *Stream) AwaitConnection(ctx context.Context) error {
+	w := NewWaiter()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.others.add(&w)
+	defer st.others.remove(&w)
+	for st.state == streamConnecting && !st.closed {
+		st.mu.Unlock()
+		select {
+		case <-w.C:
+		case <-ctx.Done():
+		}
+		st.mu.Lock()
+		if st.state == streamConnecting && ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	if !st.established {
+		return st.err
+	}
+	return nil
+}

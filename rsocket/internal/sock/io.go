@@ -1,0 +1,307 @@
+package sock
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/rs"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// RecvFlags change what a receive does.
+type RecvFlags uint8
+
+// The flags.
+const (
+	Peek    RecvFlags = 1 << iota // the data stays in the socket
+	WaitAll                       // the call waits until the buffer of the program is full
+)
+
+// Recv reads at least one byte unless b is empty. 0 without an error is the end of the stream.
+func (st *Stream) Recv(b []byte, flags RecvFlags, p WaitMode) (n int, err error) {
+	if err := st.reading.lockMode(p.Nonblock); err != nil {
+		return 0, err
+	}
+	defer st.reading.unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for {
+		if err := st.readable(&p); err != nil {
+			return n, err
+		}
+		skip := 0
+		if flags&Peek != 0 {
+			skip = n
+		}
+		if !st.m.EOF() && st.m.Readable() > skip && n < len(b) {
+			got := st.take(b[n:], skip, flags&Peek != 0)
+			n += got
+		}
+		switch {
+		case n == len(b), st.m.EOF() && st.m.Readable() <= skip, n > 0 && flags&WaitAll == 0:
+			return n, nil
+		}
+		if st.state == streamFailed && st.m.Readable() <= skip {
+			return n, st.err
+		}
+		if err := st.pause(&st.read.waiter, &p); err != nil {
+			return n, err
+		}
+	}
+}
+
+// readable waits until the connection is made, and returns the reason why nothing can be read. mu is held.
+//
+// +checklocks:st.mu
+func (st *Stream) readable(p *WaitMode) error {
+	if err := st.connected(&st.read.waiter, p); err != nil {
+		return err
+	}
+	switch {
+	case st.closed:
+		return net.ErrClosed
+	case st.state == streamFailed && (st.m.Readable() == 0 || st.m.EOF()):
+		return st.err
+	case p.expired():
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// connected waits until the connection is made or has failed (R-SOCK-13). mu is held.
+//
+// +checklocks:st.mu
+func (st *Stream) connected(w *Waiter, p *WaitMode) error {
+	for st.state == streamConnecting && !st.closed {
+		if err := st.pause(w, p); err != nil {
+			return err
+		}
+	}
+	switch {
+	case st.closed:
+		return net.ErrClosed
+	case st.state == streamNew, st.state == streamFailed && !st.established:
+		if st.err != nil {
+			return st.err
+		}
+		return syscall.ENOTCONN
+	}
+	return nil
+}
+
+// take copies data after the first skip bytes. mu is held, but not during long copies.
+//
+// +checklocks:st.mu
+func (st *Stream) take(b []byte, skip int, peek bool) (n int) {
+	for n < len(b) {
+		s := st.m.Peek(skip, len(b)-n)
+		if s.Len <= 0 {
+			break
+		}
+		from := st.res.rbuf[s.Off : s.Off+s.Len]
+		if s.Len > unlockedCopy {
+			st.mu.Unlock()
+			copy(b[n:], from)
+			st.mu.Lock()
+			if st.m.ReadShut() { // the data was dropped meanwhile, and may have been overwritten
+				break
+			}
+		} else {
+			copy(b[n:], from)
+		}
+		n += s.Len
+		if peek {
+			skip += s.Len
+		} else {
+			st.m.Consume(s.Len)
+		}
+	}
+	if !peek && st.state == streamConnected {
+		st.postControls()
+	}
+	return n
+}
+
+// unlockedCopy is the number of bytes from which a copy runs without mu.
+const unlockedCopy = 1024
+
+// startWriting waits for the connection. The caller has locked writing. mu is held.
+//
+// +checklocks:st.mu
+func (st *Stream) startWriting(p *WaitMode) error {
+	if err := st.connected(&st.write.waiter, p); err != nil {
+		return err
+	}
+	st.progress() // the peer may have closed (R-IO-04)
+	return nil
+}
+
+// Send writes all of b, or the part for which there is room if it must not wait.
+func (st *Stream) Send(b []byte, p WaitMode) (n int, err error) {
+	if err := st.writing.lockMode(p.Nonblock); err != nil {
+		return 0, err
+	}
+	defer st.writing.unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if err := st.startWriting(&p); err != nil {
+		return 0, err
+	}
+	return st.put(b, &p)
+}
+
+// SendAll writes several buffers, with no data of other calls in between.
+func (st *Stream) SendAll(iov [][]byte, p WaitMode) (n int, err error) {
+	if err := st.writing.lockMode(p.Nonblock); err != nil {
+		return 0, err
+	}
+	defer st.writing.unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if err := st.startWriting(&p); err != nil {
+		return 0, err
+	}
+	for _, b := range iov {
+		k, err := st.put(b, &p)
+		n += k
+		if err != nil || k < len(b) {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// put is Send for the owner of writing. mu is held, but not while it waits or during long copies.
+//
+// +checklocks:st.mu
+func (st *Stream) put(b []byte, p *WaitMode) (n int, err error) {
+	for {
+		if err := st.writable(); err != nil {
+			return n, err
+		}
+		if n == len(b) {
+			return n, nil
+		}
+		if p.expired() {
+			return n, os.ErrDeadlineExceeded
+		}
+		if d, ok := st.nextData(len(b) - n); ok {
+			st.postData(&d, verbs.WRRDMAWriteWithImm, b[n:n+d.N])
+			n += d.N
+			continue
+		}
+		if err := st.pause(&st.write.waiter, p); err != nil {
+			if n > 0 && err == errWouldBlock {
+				err = nil // R-IO-08
+			}
+			return n, err
+		}
+	}
+}
+
+// writable returns the reason why nothing can be sent. mu is held.
+//
+// +checklocks:st.mu
+func (st *Stream) writable() error {
+	switch {
+	case st.closed:
+		return net.ErrClosed
+	case st.state == streamFailed:
+		return st.err
+	case st.m.WriteShut() || st.stopWriting:
+		return syscall.EPIPE
+	case st.m.Disconnected():
+		return syscall.ECONNRESET
+	}
+	return nil
+}
+
+// nextData returns the next DATA message, after the IO maps that must precede it. mu is held.
+//
+// +checklocks:st.mu
+func (st *Stream) nextData(n int) (rs.Data, bool) {
+	st.postMaps()
+	if st.m.MapsPending() {
+		return rs.Data{}, false
+	}
+	return st.m.NextData(n, rs.MaxData, st.opts.Inline)
+}
+
+// postData copies b to the send buffer, or inline, and posts it as d says. mu is held, but not during long copies.
+//
+// +checklocks:st.mu
+func (st *Stream) postData(d *rs.Data, op verbs.WROpcode, b []byte) {
+	wr := verbs.SendWR{Opcode: op, ImmData: d.Word, RemoteAddr: d.Remote.Addr, RKey: d.Remote.Key,
+		WRID: wrData | uint64(d.Buffered())}
+	if d.Buffered() == 0 {
+		wr.Flags, wr.Inline = verbs.SendInline, b
+		st.post(&wr)
+		return
+	}
+	if len(b) > unlockedCopy {
+		st.mu.Unlock()
+		st.res.fill(d, b)
+		st.mu.Lock()
+	} else {
+		st.res.fill(d, b)
+	}
+	wr.SGList = st.res.pieces(d)
+	st.post(&wr)
+}
+
+// fill copies b to the pieces of the send buffer that d names.
+func (r *resources) fill(d *rs.Data, b []byte) {
+	for _, s := range d.Buf {
+		b = b[copy(r.sbuf[s.Off:s.Off+s.Len], b):]
+	}
+}
+
+// copyBuffers are the buffers of CopyFrom and CopyTo.
+var copyBuffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
+
+const copyBuffer = 64 << 10
+
+// CopyFrom sends the data of r until its end.
+func (st *Stream) CopyFrom(r io.Reader, p func() WaitMode) (n int64, err error) {
+	buf := copyBuffers.Get().(*[copyBuffer]byte)
+	defer copyBuffers.Put(buf)
+	for {
+		got, rerr := r.Read(buf[:])
+		if got > 0 {
+			sent, err := st.Send(buf[:got], p())
+			n += int64(sent)
+			if err != nil {
+				return n, err
+			}
+		}
+		switch {
+		case rerr == io.EOF:
+			return n, nil
+		case rerr != nil:
+			return n, rerr
+		}
+	}
+}
+
+// CopyTo writes received data to w until the end of the stream.
+func (st *Stream) CopyTo(w io.Writer, p func() WaitMode) (n int64, err error) {
+	buf := copyBuffers.Get().(*[copyBuffer]byte)
+	defer copyBuffers.Put(buf)
+	for {
+		got, err := st.Recv(buf[:], 0, p())
+		if got == 0 || err != nil {
+			return n, err
+		}
+		put, err := w.Write(buf[:got])
+		n += int64(put)
+		if err == nil && put < got {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+}

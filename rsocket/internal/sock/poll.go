@@ -1,0 +1,110 @@
+package sock
+
+// Events are what a socket is ready for, with poll's values.
+type Events int16
+
+// The events.
+const (
+	PollIn   Events = 0x01 // there is something to receive or to accept, or the stream has ended
+	PollOut  Events = 0x04 // there is room to send, or the connection is made
+	PollErr  Events = 0x08 // the connection has failed
+	PollHup  Events = 0x10 // the connection is over
+	PollNval Events = 0x20 // the socket is closed
+)
+
+// Pollable is a socket that can be polled: a Stream, a Datagram or an Acceptor.
+type Pollable interface {
+	// PollEvents processes what has arrived and returns the events.
+	PollEvents() Events
+	// Watch makes each change wake w, until Unwatch.
+	Watch(w *Waiter)
+	Unwatch(w *Waiter)
+	// Token returns a further channel to wait at, nil if there is none. It is called before each look at the events. The
+	// receiver of the channel's token calls OnToken.
+	Token() <-chan struct{}
+	OnToken()
+}
+
+var (
+	_ Pollable = (*Stream)(nil)
+	_ Pollable = (*Datagram)(nil)
+	_ Pollable = (*Acceptor)(nil)
+)
+
+func (st *Stream) PollEvents() (e Events) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.progress()
+	switch {
+	case st.state == streamConnecting:
+		return 0
+	case st.closed:
+		return PollNval
+	case st.state != streamConnected && !st.established:
+		return PollErr | PollIn | PollOut
+	}
+	if st.m.Readable() > 0 || st.m.EOF() || st.state != streamConnected {
+		e |= PollIn
+	}
+	switch {
+	case st.state != streamConnected:
+		e |= PollErr | PollHup
+	case st.m.Disconnected():
+		e |= PollHup
+	case st.m.CanSend() || st.m.WriteShut(): // a write would not wait
+		e |= PollOut
+	}
+	return e
+}
+
+func (st *Stream) Watch(w *Waiter) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.others.add(w)
+}
+
+func (st *Stream) Token() <-chan struct{} {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.arm()
+	return st.res.event
+}
+
+func (st *Stream) Unwatch(w *Waiter) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.others.remove(w)
+}
+
+func (st *Stream) OnToken() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.onCQEvent()
+}
+
+func (a *Acceptor) PollEvents() Events {
+	select {
+	case <-a.done:
+		return PollNval
+	default:
+	}
+	if len(a.queue) > 0 {
+		return PollIn
+	}
+	return 0
+}
+
+func (a *Acceptor) Watch(w *Waiter) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.others.add(w)
+}
+
+func (a *Acceptor) Unwatch(w *Waiter) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.others.remove(w)
+}
+
+func (a *Acceptor) Token() <-chan struct{} { return nil }
+func (a *Acceptor) OnToken()               {}

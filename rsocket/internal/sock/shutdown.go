@@ -1,0 +1,142 @@
+package sock
+
+import (
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// MaxLinger bounds the wait of Close for acknowledgements, and lingerBackground the wait in the background after it.
+const (
+	MaxLinger        = 2 * time.Second
+	lingerBackground = 30 * time.Second
+)
+
+// Shutdown ends reading, writing or both, and waits until all written data is acknowledged (R-SHUT-05). A writer
+// that waits for room returns.
+func (st *Stream) Shutdown(read, write bool) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	switch {
+	case st.closed:
+		return net.ErrClosed
+	case !st.established:
+		return syscall.ENOTCONN
+	}
+	if write {
+		st.stopWriting = true
+		st.write.waiter.Wake()
+		st.mu.Unlock()
+		st.writing.lock()
+		defer st.writing.unlock()
+		st.mu.Lock()
+		if st.closed {
+			return net.ErrClosed
+		}
+	}
+	st.m.Shutdown(read, write)
+	st.wakeAll()
+	if st.state == streamConnected {
+		st.postControls()
+		if write {
+			st.deliver()
+		}
+		st.endQP()
+	}
+	return nil
+}
+
+// deliver waits up to MaxLinger until the peer has acknowledged everything, then continues in the background, so
+// that the peer gets the end of the stream although no call is under way. mu is held.
+//
+// +checklocks:st.mu
+func (st *Stream) deliver() {
+	if st.drain(MaxLinger, true) == nil {
+		return
+	}
+	go func() {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		_ = st.drain(lingerBackground, true)
+	}()
+}
+
+// endQP moves the QP to ERR when the connection is over, so that the peer cannot write to the stream's memory any
+// more. mu is held.
+//
+// +checklocks:st.mu
+func (st *Stream) endQP() {
+	if st.state == streamConnected && !st.qpEnded && st.m.Over() {
+		st.qpEnded = true
+		_ = st.res.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)
+	}
+}
+
+// drain waits until no posted request is outstanding or the time is over; with untilClosed also until Close is
+// called. mu is held, but not while it waits.
+//
+// +checklocks:st.mu
+func (st *Stream) drain(limit time.Duration, untilClosed bool) error {
+	w := NewWaiter()
+	st.others.add(&w)
+	defer st.others.remove(&w)
+	var over deadline
+	over.set(time.Now().Add(limit))
+	defer over.set(time.Time{})
+	p := WaitMode{deadline: &over}
+	for st.state == streamConnected && !st.m.PeerGone() && !st.m.Idle() && (!untilClosed || !st.closed) {
+		if err := st.pause(&w, &p); err != nil {
+			return err
+		}
+	}
+	if st.state == streamFailed {
+		return st.err
+	}
+	return nil
+}
+
+// Close ends the connection and destroys all objects. It waits up to linger for the acknowledgement of written data,
+// then continues in the background. It reports whether this was the first call.
+func (st *Stream) Close(linger time.Duration) bool {
+	st.mu.Lock()
+	if st.closed {
+		st.mu.Unlock()
+		return false
+	}
+	st.closed = true
+	st.wakeAll()
+	st.mu.Unlock()
+	// Once both locks were free no goroutine copies to or from the buffers.
+	st.reading.lock()
+	st.writing.lock()
+	st.reading.unlock()
+	st.writing.unlock()
+	st.mu.Lock()
+	done := true
+	if st.state == streamConnected && linger > 0 {
+		st.m.Shutdown(true, true)
+		st.postControls()
+		done = st.drain(min(linger, MaxLinger), false) == nil || st.state != streamConnected
+	}
+	st.mu.Unlock()
+	if done {
+		st.release()
+		return true
+	}
+	go func() {
+		st.mu.Lock()
+		_ = st.drain(lingerBackground, false)
+		st.mu.Unlock()
+		st.release()
+	}()
+	return true
+}
+
+// IsClosed reports whether Close was called.
+func (st *Stream) IsClosed() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.closed
+}

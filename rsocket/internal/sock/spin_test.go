@@ -1,0 +1,76 @@
+package sock
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// configured has the package find other configuration files until the test is over.
+func configured(t *testing.T, change func(*Defaults)) {
+	old := Config
+	d := Config()
+	change(&d)
+	Config = func() Defaults { return d }
+	t.Cleanup(func() { Config = old })
+}
+
+// Calls of a stream do the same, for as long as Options.Polling says, which polling_time is the default of.
+func TestR_POLL_07_StreamsAreBusyFirst(t *testing.T) {
+	configured(t, func(d *Defaults) { d.Polling = 77 * time.Microsecond })
+	if got := (Options{}).WithDefaults().Polling; got != 77*time.Microsecond {
+		t.Errorf("the default is %v", got)
+	}
+	if got := (Options{Polling: -1}).WithDefaults().Polling; got != -1 {
+		t.Errorf("-1 has become %v", got)
+	}
+	st := NewStream(nil, Options{Polling: 5 * time.Millisecond})
+	st.state = streamConnected
+	busy := func() (looks int, took time.Duration) {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		var p WaitMode
+		start := time.Now()
+		for st.spin(&p) && looks < 1e6 {
+			looks++
+		}
+		return looks, time.Since(start)
+	}
+	if looks, took := busy(); looks < 1e6 && took < 5*time.Millisecond {
+		t.Errorf("%d looks in %v", looks, took)
+	}
+	st.poll = time.Hour
+	if looks, _ := busy(); looks != 1e6 {
+		t.Errorf("%d looks in an hour", looks)
+	}
+	for _, off := range []time.Duration{0, -1} {
+		st.poll = off
+		if looks, _ := busy(); looks != 0 {
+			t.Errorf("%d looks with %v", looks, off)
+		}
+	}
+	st.poll, st.state = time.Hour, streamConnecting
+	if looks, _ := busy(); looks != 0 {
+		t.Errorf("%d looks before there is a connection", looks)
+	}
+}
+
+// So do calls of a datagram socket that has a QP to look at.
+func TestR_POLL_07_DatagramsAreBusyFirst(t *testing.T) {
+	configured(t, func(d *Defaults) { d.Polling = 5 * time.Millisecond })
+	d := &Datagram{}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var p WaitMode
+	if d.spin(&p) {
+		t.Error("it is busy without a QP")
+	}
+	d.qps = map[netip.Addr]*datagramQP{{}: {}}
+	start := time.Now()
+	for d.spin(&p) {
+		continue
+	}
+	if took := time.Since(start); took < 5*time.Millisecond {
+		t.Errorf("it was busy for %v", took)
+	}
+}

@@ -1,0 +1,98 @@
+package sock
+
+import (
+	"os"
+	"syscall"
+	"time"
+)
+
+// WaitMode is how long a call waits. The zero value waits without a limit.
+type WaitMode struct {
+	Nonblock bool
+	deadline *deadline // nil for no limit
+	spun     time.Time // the start of polling
+	spins    int
+}
+
+func (p *WaitMode) expired() bool { return p.deadline != nil && p.deadline.expired() }
+
+// errWouldBlock is the error of a call that must not wait.
+var errWouldBlock = syscall.EAGAIN
+
+// pause waits for a change: it polls while the spin budget lasts, then sleeps until a completion or a wake-up. An
+// error ends the call: it must not wait, or the deadline has passed. mu is held, but not during the sleep.
+//
+// +checklocks:st.mu
+func (st *Stream) pause(w *Waiter, p *WaitMode) error {
+	switch {
+	case st.progress():
+		return nil
+	case p.Nonblock:
+		return errWouldBlock
+	case p.expired():
+		return os.ErrDeadlineExceeded
+	case st.spin(p):
+		return nil
+	case st.arm():
+		return nil
+	}
+	w.on = true
+	ready := st.res.event
+	st.mu.Unlock()
+	var over <-chan struct{}
+	if p.deadline != nil {
+		over = p.deadline.wait()
+	}
+	event := false
+	var err error
+	select {
+	case <-w.C:
+	case <-ready:
+		event = true
+	case <-over:
+		err = os.ErrDeadlineExceeded
+	}
+	st.mu.Lock()
+	w.on = false
+	if event {
+		st.onCQEvent()
+	}
+	p.spun = time.Time{}
+	return err
+}
+
+// maxStill bounds the polls during which the clock stands still: virtual time waits until the program sleeps.
+const maxStill = 64
+
+// clockEvery is the number of polls for each read of the clock.
+const clockEvery = 8
+
+// Busy reports whether the caller has polled for less than limit since it last slept.
+func (p *WaitMode) Busy(limit time.Duration) bool {
+	if !p.spun.IsZero() && p.spins%clockEvery != 0 {
+		p.spins++
+		return true
+	}
+	now := time.Now()
+	if p.spun.IsZero() {
+		p.spun, p.spins = now, 0
+	}
+	p.spins++
+	gone := now.Sub(p.spun)
+	return gone < limit && (gone > 0 || p.spins <= maxStill)
+}
+
+// spin reports whether the spin budget is not used up (R-POLL-07). mu is held, but free for a moment.
+//
+// +checklocks:st.mu
+func (st *Stream) spin(p *WaitMode) bool {
+	if st.poll <= 0 || st.state != streamConnected {
+		return false
+	}
+	if !p.Busy(st.poll) {
+		return false
+	}
+	st.mu.Unlock() // lets others lock it
+	st.mu.Lock()
+	return true
+}

@@ -1,0 +1,209 @@
+package socket
+
+import (
+	"reflect"
+	"time"
+
+	"github.com/verbena-rdma/verbena/rsocket/internal/sock"
+)
+
+// Events are the requested and the returned events of Poll, with the values of poll(2).
+type Events int16
+
+// The events.
+const (
+	PollIn   Events = 0x01 // there is something to receive or to accept, or the stream has ended
+	PollOut  Events = 0x04 // there is room to send, or the connection is made
+	PollErr  Events = 0x08 // always requested: the connection has failed
+	PollHup  Events = 0x10 // always requested: the connection is over
+	PollNval Events = 0x20 // always requested: the socket or descriptor is closed
+)
+
+// PollFD is an entry of Poll (struct pollfd): a socket, or an ordinary descriptor if Socket is nil.
+type PollFD struct {
+	Socket  *Socket
+	FD      int
+	Events  Events // requested
+	Revents Events // returned
+}
+
+// Poll waits until one of the sockets and descriptors has a requested event, or until the timeout (rpoll): a
+// negative one never ends, 0 does not wait. It returns the number of entries with events. Before it sleeps it polls
+// for the polling_time of the configuration; asleep, it polls again at least every wake_up_interval. Windows has no
+// ordinary descriptors: EOPNOTSUPP.
+func Poll(fds []PollFD, timeout time.Duration) (int, error) {
+	p := poller{fds: fds, timeout: timeout, start: time.Now()}
+	n, err := p.look()
+	if n > 0 || err != nil || timeout == 0 {
+		return n, err
+	}
+	if n, err = p.spin(); n > 0 || err != nil {
+		return n, err
+	}
+	return p.wait()
+}
+
+type poller struct {
+	fds     []PollFD
+	timeout time.Duration
+	start   time.Time
+	w       sock.Waiter
+}
+
+// look sets the events of all entries, and returns the number of entries with events.
+func (p *poller) look() (n int, err error) {
+	if err := pollSystem(p.fds, 0, nil); err != nil {
+		return 0, err
+	}
+	for i := range p.fds {
+		f := &p.fds[i]
+		if f.Socket != nil {
+			f.Revents = f.Socket.pollEvents() & (f.Events | PollErr | PollHup | PollNval)
+		}
+		if f.Revents != 0 {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// left returns the time until Poll returns; a negative one for no limit.
+func (p *poller) left() time.Duration {
+	if p.timeout < 0 {
+		return -1
+	}
+	return max(0, p.timeout-time.Since(p.start))
+}
+
+// spin polls during the spin budget (R-POLL-07).
+func (p *poller) spin() (n int, err error) {
+	limit := sock.Config().Polling
+	if p.timeout > 0 {
+		limit = min(limit, p.left())
+	}
+	for q := (sock.WaitMode{}); n == 0 && err == nil && q.Busy(limit); {
+		n, err = p.look()
+	}
+	return n, err
+}
+
+// wait sleeps until a change and looks again, until there is an event.
+func (p *poller) wait() (int, error) {
+	p.w = sock.NewWaiter()
+	cases := []reflect.SelectCase{{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(p.w.C)}, {Dir: reflect.SelectRecv}}
+	var socks []sock.Pollable
+	for i := range p.fds {
+		if s := p.fds[i].Socket; s != nil {
+			if t := s.pollable(); t != nil {
+				socks = append(socks, t)
+				cases = append(cases, reflect.SelectCase{Dir: reflect.SelectRecv})
+				t.Watch(&p.w)
+			}
+		}
+	}
+	stop, err := watchSystem(p.fds, &p.w)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		stop()
+		for _, t := range socks {
+			t.Unwatch(&p.w)
+		}
+	}()
+	for {
+		for i, t := range socks {
+			cases[i+2].Chan = reflect.ValueOf(t.Token())
+		}
+		if n, err := p.look(); n > 0 || err != nil {
+			return n, err
+		}
+		left := p.left()
+		if left == 0 {
+			return 0, nil
+		}
+		nap := sock.Config().WakeUp // R-POLL-08
+		if left > 0 {
+			nap = min(nap, left)
+		}
+		timer := time.NewTimer(nap)
+		cases[1].Chan = reflect.ValueOf(timer.C)
+		if i, _, _ := reflect.Select(cases); i >= 2 {
+			socks[i-2].OnToken()
+		}
+		timer.Stop()
+	}
+}
+
+// pollable returns what is polled; nil for a socket that is neither connected nor listening.
+func (s *Socket) pollable() sock.Pollable {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil
+	case s.dg != nil:
+		return s.dg
+	case s.l != nil:
+		return s.l
+	case s.st != nil:
+		return s.st
+	}
+	return nil
+}
+
+func (s *Socket) pollEvents() Events {
+	if p := s.pollable(); p != nil {
+		return Events(p.PollEvents())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return PollNval
+	}
+	return 0
+}
+
+// Handle is an element of a set of Select: a socket, or an ordinary descriptor if Socket is nil.
+type Handle struct {
+	Socket *Socket
+	FD     int
+}
+
+// SelectSets are the sets that Select waits for, and then the results (fd_set).
+type SelectSets struct {
+	Read, Write, Except []Handle
+}
+
+// Select waits until one of the sockets and descriptors can be read, can be written or has an exceptional condition,
+// or until the timeout, as Poll does (rselect). It leaves the ready ones in the sets, and returns their number.
+func Select(sets *SelectSets, timeout time.Duration) (int, error) {
+	const exceptional = ^(PollIn | PollOut)
+	var fds []PollFD
+	add := func(list []Handle, e Events) {
+		for _, h := range list {
+			fds = append(fds, PollFD{h.Socket, h.FD, e, 0})
+		}
+	}
+	add(sets.Read, PollIn)
+	add(sets.Write, PollOut)
+	add(sets.Except, PollErr|PollHup)
+	if _, err := Poll(fds, timeout); err != nil {
+		return 0, err
+	}
+	n := 0
+	keep := func(list []Handle, e Events) (kept []Handle) {
+		for i, h := range list {
+			if fds[i].Revents&e != 0 {
+				kept = append(kept, h)
+			}
+		}
+		fds = fds[len(list):]
+		n += len(kept)
+		return kept
+	}
+	sets.Read = keep(sets.Read, PollIn|PollHup)
+	sets.Write = keep(sets.Write, PollOut)
+	sets.Except = keep(sets.Except, exceptional)
+	return n, nil
+}

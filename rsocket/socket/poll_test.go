@@ -1,0 +1,322 @@
+package socket_test
+
+import (
+	"net/netip"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/verbena-rdma/verbena/rdmatest"
+	"github.com/verbena-rdma/verbena/rsocket/socket"
+)
+
+// poll polls one socket.
+func (p *places) poll(s *socket.Socket, e socket.Events, timeout time.Duration) socket.Events {
+	p.Helper()
+	fds := []socket.PollFD{{Socket: s, Events: e}}
+	n, err := socket.Poll(fds, timeout)
+	p.ok(err)
+	if (n == 1) != (fds[0].Revents != 0) {
+		p.Errorf("%d sockets with events, but %#x", n, fds[0].Revents)
+	}
+	return fds[0].Revents
+}
+
+const inOut = socket.PollIn | socket.PollOut
+
+func TestR_POLL_02_06_Events(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, s := p.sockets(nil, nil)
+		if e := p.poll(c, inOut, 0); e != socket.PollOut {
+			t.Errorf("an idle connection has %#x", e)
+		}
+		if e := p.poll(c, socket.PollIn, 0); e != 0 {
+			t.Errorf("without being asked it has %#x", e)
+		}
+		start := time.Now()
+		if e := p.poll(c, socket.PollIn, 3*time.Second); e != 0 || time.Since(start) != 3*time.Second {
+			t.Errorf("%#x after %v", e, time.Since(start))
+		}
+		var w sync.WaitGroup
+		w.Go(func() {
+			time.Sleep(time.Hour)
+			must(s.Send([]byte("x"), 0))(p)
+		})
+		if e := p.poll(c, socket.PollIn, -1); e != socket.PollIn || time.Since(start) < time.Hour {
+			t.Errorf("%#x after %v", e, time.Since(start))
+		}
+		w.Wait()
+		var err error
+		for err == nil {
+			_, err = c.Send(make([]byte, 100000), socket.MsgDontWait)
+		}
+		if e := p.poll(c, inOut, 0); e != socket.PollIn {
+			t.Errorf("a full connection has %#x", e)
+		}
+		p.ok(s.Close())
+		synctest.Wait()
+		if e := p.poll(c, inOut, -1); e != socket.PollIn|socket.PollHup {
+			t.Errorf("a connection that is over has %#x", e)
+		}
+		p.ok(c.Close())
+		if e := p.poll(c, inOut, -1); e != socket.PollNval {
+			t.Errorf("a closed socket has %#x", e)
+		}
+	})
+}
+
+// After the end of writing a write does not wait: it fails. So there is POLLOUT, as C and TCP have it, whether
+// there is room or not.
+func TestR_POLL_02_WriteShut(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		for _, full := range []bool{false, true} {
+			c, s := p.sockets(nil, nil)
+			var err error
+			for full && err == nil {
+				_, err = c.Send(make([]byte, 100000), socket.MsgDontWait)
+			}
+			p.ok(c.Shutdown(socket.ShutWrite))
+			if e := p.poll(c, inOut, time.Minute); e != socket.PollOut {
+				t.Errorf("full %v: %#x", full, e)
+			}
+			_, err = c.Send([]byte("x"), socket.MsgDontWait)
+			p.errno("send", err, syscall.ECONNRESET)
+			p.closeSockets(c, s)
+		}
+	})
+}
+
+// A connection that breaks: POLLERR and POLLHUP come unasked, and what was received before may still be read.
+func TestR_POLL_02_BrokenConnection(t *testing.T) {
+	cut := false
+	script := func(rdmatest.Packet) (rdmatest.Verdict, bool) { return rdmatest.Verdict{Drop: true}, cut }
+	inBubble(t, rdmatest.Faults{Script: script}, func(p *places) {
+		c, s := p.sockets(nil, nil)
+		must(s.Send([]byte("last"), 0))(p)
+		synctest.Wait()
+		if e := p.poll(c, inOut, -1); e != inOut {
+			t.Errorf("with data it has %#x", e)
+		}
+		synctest.Wait()
+		cut = true
+		must(c.Send([]byte("lost"), 0))(p)
+		if e := p.poll(c, 0, -1); e != socket.PollErr|socket.PollHup {
+			t.Errorf("unasked it has %#x", e)
+		}
+		if e := p.poll(c, inOut, -1); e != socket.PollIn|socket.PollErr|socket.PollHup {
+			t.Errorf("a broken connection has %#x", e)
+		}
+		buf := make([]byte, 10)
+		if n, err := c.Recv(buf, 0); string(buf[:n]) != "last" || err != nil {
+			t.Errorf("%q, %v", buf[:n], err)
+		}
+		_, err := c.Recv(buf, 0)
+		p.errno("behind it", err, syscall.ETIMEDOUT)
+		if e := p.poll(c, inOut, -1); e != socket.PollIn|socket.PollErr|socket.PollHup {
+			t.Errorf("with nothing left it has %#x", e)
+		}
+		_, err = c.Send(buf, 0)
+		p.errno("send", err, syscall.ETIMEDOUT)
+		cut = false
+		p.closeSockets(c, s)
+	})
+}
+
+// Sockets and pipes in one set; each wakes the others up.
+func TestR_POLL_01_05_10_SocketsAndDescriptors(t *testing.T) {
+	p := overUDP(t)
+	defer p.close()
+	c, s := p.sockets(nil, nil)
+	r, w, err := os.Pipe()
+	p.ok(err)
+	defer r.Close()
+	defer w.Close()
+	d := must(socket.NewOn(p.b.host, socket.Inet, socket.SockDgram, 0))(p)
+	p.ok(d.Bind(netip.AddrPortFrom(p.b.addr, 0)))
+	fds := []socket.PollFD{
+		{Socket: s, Events: socket.PollIn}, {FD: int(r.Fd()), Events: socket.PollIn}, {Socket: d, Events: socket.PollIn},
+		{FD: int(w.Fd()), Events: 0},
+	}
+	from := must(socket.NewOn(p.a.host, socket.Inet, socket.SockDgram, 0))(p)
+	p.ok(from.Bind(netip.AddrPortFrom(p.a.addr, 0)))
+	for i, f := range []func(){
+		func() { must(c.Send([]byte("x"), 0))(p) },
+		func() { must(w.Write([]byte("x")))(p) },
+		func() { must(from.SendTo([]byte("x"), 0, must(d.SockName())(p)))(p) },
+	} {
+		if n := must(socket.Poll(fds, 0))(p); n != 0 {
+			t.Fatalf("%d before: %+v", n, fds)
+		}
+		go func() {
+			time.Sleep(20 * time.Millisecond)
+			f()
+		}()
+		if n := must(socket.Poll(fds, 20*time.Second))(p); n != 1 || fds[i].Revents != socket.PollIn {
+			t.Fatalf("%d: %d %+v", i, n, fds)
+		}
+		buf := make([]byte, 1)
+		switch i {
+		case 0:
+			must(s.Recv(buf, 0))(p)
+		case 1:
+			must(r.Read(buf))(p)
+		}
+	}
+	if e := p.poll(d, inOut, 0); e != inOut {
+		t.Errorf("the datagram socket has %#x", e)
+	}
+	p.ok(c.Close())
+	sets := socket.SelectSets{
+		Read:   []socket.Handle{{Socket: s}, {FD: int(r.Fd())}, {Socket: d}},
+		Write:  []socket.Handle{{Socket: s}, {FD: int(w.Fd())}},
+		Except: []socket.Handle{{Socket: s}, {Socket: d}},
+	}
+	for range 1000 { // until the peer's end is here
+		all := sets
+		n := must(socket.Select(&all, time.Second))(p)
+		if len(all.Except) == 0 {
+			continue
+		}
+		if n != 4 || len(all.Read) != 2 || all.Read[0].Socket != s || all.Read[1].Socket != d || len(all.Write) != 1 ||
+			all.Write[0].Socket != nil ||
+			all.Except[0].Socket != s {
+			t.Errorf("%d: %+v", n, all)
+		}
+		break
+	}
+	p.closeSockets(s, d, from)
+}
+
+// A pipe whose writer has gone has no data, but can be read: its end.
+func TestR_POLL_10_SelectTakesHangUp(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("other systems say POLLIN as well, or have no poll")
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sets := socket.SelectSets{Read: []socket.Handle{{FD: int(r.Fd())}}}
+	if n, err := socket.Select(&sets, 20*time.Second); n != 1 || len(sets.Read) != 1 || err != nil {
+		t.Errorf("%d, %+v, %v", n, sets, err)
+	}
+}
+
+// A datagram socket can be written while there is a slot to send from, and whoever waits for one is woken when
+// there is.
+func TestR_POLL_05_DatagramSendSlots(t *testing.T) {
+	socket.WakeUpEvery(t, time.Hour)
+	p := overUDP(t)
+	defer p.close()
+	a := must(socket.NewOn(p.a.host, socket.Inet, socket.SockDgram, 0))(p)
+	p.ok(a.Bind(netip.AddrPortFrom(p.a.addr, 0)))
+	b := must(socket.NewOn(p.b.host, socket.Inet, socket.SockDgram, 0))(p)
+	p.ok(b.Bind(netip.AddrPortFrom(p.b.addr, 0)))
+	to := must(b.SockName())(p)
+	if e := p.poll(a, inOut, 0); e != socket.PollOut {
+		t.Errorf("before anything was sent: %#x", e)
+	}
+	buf := make([]byte, 10)
+	for range 2 { // by UDP, then by the QP
+		must(a.SendTo([]byte("x"), 0, to))(p)
+		if e := p.poll(b, socket.PollIn, 20*time.Second); e != socket.PollIn {
+			t.Fatalf("%#x", e)
+		}
+		must(b.Recv(buf, 0))(p)
+		if e := p.poll(b, inOut, 0); e != socket.PollOut {
+			t.Errorf("when all was received: %#x", e)
+		}
+		must(b.SendTo([]byte("y"), 0, must(a.SockName())(p)))(p)
+		must(a.Recv(buf, 0))(p)
+	}
+
+	release := a.TakeSendSlots()
+	if e := p.poll(a, inOut, 0); e != 0 {
+		t.Errorf("without a slot: %#x", e)
+	}
+	_, err := a.SendTo([]byte("x"), socket.MsgDontWait, to)
+	p.errno("without a slot", err, syscall.EAGAIN)
+	must(b.SendTo([]byte("z"), 0, must(a.SockName())(p)))(p)
+	if e := p.poll(a, inOut, 20*time.Second); e != socket.PollIn {
+		t.Errorf("with a message and without a slot: %#x", e)
+	}
+	must(a.Recv(buf, 0))(p)
+	time.AfterFunc(20*time.Millisecond, func() {
+		if err := release(); err != nil {
+			t.Error(err)
+		}
+	})
+	start := time.Now()
+	if e := p.poll(a, inOut, 20*time.Second); e != socket.PollOut || time.Since(start) >= 20*time.Second {
+		t.Errorf("with slots: %#x after %v", e, time.Since(start))
+	}
+
+	release = a.TakeSendSlots()
+	time.AfterFunc(20*time.Millisecond, func() {
+		if err := release(); err != nil {
+			t.Error(err)
+		}
+	})
+	must(a.SendTo([]byte("waited"), 0, to))(p)
+	if n, _ := b.Recv(buf, 0); string(buf[:n]) != "waited" {
+		t.Errorf("%q", buf[:n])
+	}
+	p.closeSockets(a, b)
+}
+
+// A change that one goroutine notices wakes all that poll; a poll that misses its wake-up looks again by itself.
+func TestR_POLL_07_08_09_ManyPollers(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, s := p.sockets(nil, nil)
+		var w sync.WaitGroup
+		for range 5 {
+			w.Go(func() {
+				if e := p.poll(s, socket.PollIn, -1); e != socket.PollIn {
+					t.Errorf("%#x", e)
+				}
+			})
+		}
+		synctest.Wait()
+		start := time.Now()
+		must(c.Send([]byte("x"), 0))(p)
+		w.Wait()
+		if took := time.Since(start); took > 500*time.Millisecond { // the interval
+			t.Errorf("it took %v", took)
+		}
+		p.closeSockets(c, s)
+	})
+}
+
+// Who polls a listening socket is woken by a connection, and by its end.
+func TestR_POLL_03_ListenerWakesPollers(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		socket.WakeUpEvery(t, time.Hour)
+		l, at := p.server()
+		start := time.Now()
+		found := make(chan socket.Events)
+		go func() { found <- p.poll(l, socket.PollIn, -1) }()
+		synctest.Wait()
+		c := p.socket(p.a, socket.SockStream)
+		p.ok(c.Connect(at))
+		if e := <-found; e != socket.PollIn || time.Since(start) > time.Minute {
+			t.Errorf("%#x after %v", e, time.Since(start))
+		}
+		s, _, err := l.Accept()
+		p.ok(err)
+		go func() { found <- p.poll(l, socket.PollIn, -1) }()
+		synctest.Wait()
+		p.ok(l.Close())
+		if e := <-found; e != socket.PollNval || time.Since(start) > time.Minute {
+			t.Errorf("when it is closed: %#x after %v", e, time.Since(start))
+		}
+		p.closeSockets(c, s)
+	})
+}

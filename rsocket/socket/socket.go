@@ -1,0 +1,550 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/rsocket/internal/sock"
+)
+
+// Domain is an address family, with Linux's values on every system.
+type Domain int
+
+// The families (PF_INET, PF_INET6).
+const (
+	Inet  Domain = 2
+	Inet6 Domain = 10
+)
+
+// Type is a socket type, with Linux's values on every system.
+type Type int
+
+// The kinds, and flags that may be added to them.
+const (
+	SockStream   Type = 1
+	SockDgram    Type = 2
+	SockNonblock Type = 0o4000    // the socket does not block
+	SockCloexec  Type = 0o2000000 // no effect: there is no descriptor
+)
+
+// The protocols of New; 0 is that of the kind.
+const (
+	ProtoTCP = 6
+	ProtoUDP = 17
+)
+
+// Socket is a socket with the calls of C. All methods are safe for concurrent use.
+//
+// Errors have the errno that the C function sets. A call that would wait returns EAGAIN if the socket does not
+// block.
+type Socket struct {
+	domain Domain
+	typ    Type
+
+	nonblock atomic.Bool
+
+	hub *sock.Hub
+	dg  *sock.Datagram // nil for a stream
+
+	mu sync.Mutex
+	// +checklocks:mu
+	id *rdmacm.ID // of a stream that is neither connected nor listening
+	// +checklocks:mu
+	o sockOptions
+	// +checklocks:mu
+	st *sock.Stream // nil before Connect
+	// +checklocks:mu
+	l *sock.Acceptor // nil before Listen
+	// +checklocks:mu
+	bound bool
+	// +checklocks:mu
+	closed bool
+}
+
+// New makes a socket on the default host (rsocket). ENOTSUP for another domain, type or protocol than the constants
+// of this package.
+func New(domain Domain, typ Type, protocol int) (*Socket, error) {
+	return NewOn(nil, domain, typ, protocol)
+}
+
+// NewOn is New on another host; nil is the default one.
+func NewOn(host *rdmacm.Host, domain Domain, typ Type, protocol int) (*Socket, error) {
+	const op = "rsocket"
+	kind := typ &^ (SockNonblock | SockCloexec)
+	switch {
+	case domain != Inet && domain != Inet6:
+		return nil, sock.Fail(op, syscall.ENOTSUP, "domain %d: must be PF_INET 2 or PF_INET6 10", domain)
+	case kind == SockStream && (protocol == 0 || protocol == ProtoTCP), kind == SockDgram &&
+		(protocol == 0 || protocol == ProtoUDP):
+	default:
+		return nil, sock.Fail(op, syscall.ENOTSUP,
+			"type %d with protocol %d: must be SOCK_STREAM 1 with TCP 6, or SOCK_DGRAM 2 with UDP 17; 0 is either protocol",
+			kind, protocol)
+	}
+	s := &Socket{domain: domain, typ: kind, o: defaultSockOptions()}
+	s.nonblock.Store(typ&SockNonblock != 0)
+	b, err := sock.JoinHub(sock.HostOf(host))
+	if err != nil {
+		return nil, err
+	}
+	s.hub = b
+	if kind == SockDgram {
+		if s.dg, err = sock.NewDatagram(b, domain == Inet, s.o.Options); err != nil {
+			b.Leave()
+			return nil, err
+		}
+		return s, nil
+	}
+	if s.id, err = b.Host.CreateID(b.Channel, rdmacm.PSTCP, nil); err != nil {
+		b.Leave()
+		return nil, err
+	}
+	return s, nil
+}
+
+var errBadSocket = syscall.EBADF
+
+// Bind gives the socket its local address (rbind): an address of a device or a wildcard, and a port, or 0 for a free
+// port. Errors are those of rdmacm.ID.BindAddr; for a datagram socket those of the system's UDP sockets.
+func (s *Socket) Bind(addr netip.AddrPort) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return errBadSocket
+	case s.family(addr) != s.domain:
+		return sock.Fail("rbind", syscall.EINVAL, "%v: must be of the family of the socket", addr)
+	case s.dg != nil:
+		return s.dg.Bind(addr)
+	case s.id == nil || s.l != nil || s.st != nil:
+		return sock.Fail("rbind", syscall.EINVAL, "the socket is connected or listens")
+	}
+	if err := s.id.BindAddr(addr); err != nil {
+		return err
+	}
+	s.bound = true
+	return nil
+}
+
+func (s *Socket) family(a netip.AddrPort) Domain {
+	if a.Addr().Unmap().Is4() {
+		return Inet
+	}
+	return Inet6
+}
+
+// Listen starts to accept connections (rlisten). backlog limits those that wait for Accept; 0 and values above 1024
+// stand for 1024. A second call has no effect.
+//
+// As with TCP, and unlike in C, a connection is complete before Accept is called, with the sizes that the listening
+// socket had when the request arrived. Set options before Listen.
+func (s *Socket) Listen(backlog int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return errBadSocket
+	case s.l != nil:
+		return nil
+	case s.dg != nil:
+		return sock.Fail("rlisten", syscall.EOPNOTSUPP, "a datagram socket does not listen")
+	case s.st != nil:
+		return sock.Fail("rlisten", syscall.EINVAL, "the socket is connected")
+	}
+	if !s.bound { // to ask the ID would fix its port
+		if err := s.id.BindAddr(s.unspecified()); err != nil {
+			return err
+		}
+		s.bound = true
+	}
+	ch, err := s.hub.Host.CreateEventChannel()
+	if err != nil {
+		return err
+	}
+	if err = s.id.Migrate(ch); err == nil {
+		s.l, err = sock.Listen(s.hub, s.id, ch, backlog, s.optionsOfAccepted)
+	}
+	if err != nil {
+		_ = s.id.Migrate(s.hub.Channel)
+		_ = ch.Close()
+		return err
+	}
+	return nil
+}
+
+// optionsOfAccepted returns the sizes of a connection that a client asks for now.
+func (s *Socket) optionsOfAccepted() sock.Options {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.o.Options
+}
+
+// Accept waits for a connection and returns its socket and the peer's address (raccept). The socket has the sizes
+// and flags of the listening one. EBADF if the socket does not listen.
+func (s *Socket) Accept() (*Socket, netip.AddrPort, error) {
+	s.mu.Lock()
+	l := s.l
+	s.mu.Unlock()
+	if l == nil {
+		return nil, netip.AddrPort{}, errBadSocket
+	}
+	st, err := l.Accept(s.nonblock.Load())
+	if err != nil {
+		return nil, netip.AddrPort{}, closedIsBad(err)
+	}
+	s.mu.Lock()
+	o := s.o
+	s.mu.Unlock()
+	n := &Socket{domain: s.domain, typ: s.typ, hub: st.Hub(), st: st, o: o}
+	n.nonblock.Store(s.nonblock.Load())
+	n.mu.Lock()
+	n.applyKeepalive()
+	n.mu.Unlock()
+	return n, st.PeerAddr(), nil
+}
+
+// closedIsBad replaces the error of a closed socket by that of C for a closed descriptor.
+func closedIsBad(err error) error {
+	if err == net.ErrClosed {
+		return errBadSocket
+	}
+	return err
+}
+
+// Connect connects to a listening socket, or sets the destination of a datagram socket (rconnect). A socket that
+// does not block returns EINPROGRESS: PollOut or PollErr ends the attempt, SoError has its result. ECONNREFUSED:
+// there is no listener, or it has another protocol; ETIMEDOUT: no answer; ENOTSUP: the peer has another version. On
+// a connected socket it has no effect; on one whose connection has ended it returns ENOTCONN.
+func (s *Socket) Connect(to netip.AddrPort) error {
+	s.mu.Lock()
+	if err := s.startConnect(to); err != nil || s.dg != nil {
+		s.mu.Unlock()
+		return err
+	}
+	st := s.st
+	s.mu.Unlock()
+	if s.nonblock.Load() {
+		if st.IsConnecting() {
+			return syscall.EINPROGRESS
+		}
+	}
+	return st.AwaitConnection(context.Background())
+}
+
+// startConnect is Connect up to the wait. mu is held.
+//
+// +checklocks:s.mu
+func (s *Socket) startConnect(to netip.AddrPort) error {
+	const op = "rconnect"
+	switch {
+	case s.closed:
+		return errBadSocket
+	case s.dg != nil:
+		return s.dg.Connect(to)
+	case s.l != nil:
+		return sock.Fail(op, syscall.EINVAL, "the socket listens")
+	case s.family(to) != s.domain:
+		return sock.Fail(op, syscall.EINVAL, "%v: must be of the family of the socket", to)
+	case s.st != nil:
+		if s.st.IsOver() {
+			return sock.Fail(op, syscall.ENOTCONN, "the socket was connected, or could not be")
+		}
+		return nil
+	}
+	s.st = sock.NewStream(s.hub, s.o.Options)
+	s.st.SetRoute(s.o.route)
+	id := s.id
+	s.id = nil
+	err := s.st.Connect(id, to)
+	s.applyKeepalive()
+	return err
+}
+
+// stream returns the socket's connection; ENOTCONN without one.
+func (s *Socket) stream() (*sock.Stream, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, errBadSocket
+	case s.st == nil:
+		return nil, syscall.ENOTCONN
+	}
+	return s.st, nil
+}
+
+func (s *Socket) waitMode(flags Flags) sock.WaitMode {
+	return sock.WaitMode{Nonblock: s.nonblock.Load() || flags&MsgDontWait != 0}
+}
+
+// Recv reads received data (rrecv): at least 1 byte and at most len(b), or 0 at the end of the stream; all of b with
+// MsgWaitAll. A datagram socket reads one message; the part that does not fit is lost.
+func (s *Socket) Recv(b []byte, flags Flags) (int, error) {
+	if dg := s.dg; dg != nil {
+		n, _, err := dg.RecvFrom(b, flags.recv(), s.waitMode(flags))
+		return n, closedIsBad(err)
+	}
+	st, err := s.stream()
+	if err != nil {
+		return 0, err
+	}
+	n, err := st.Recv(b, flags.recv(), s.waitMode(flags))
+	if n > 0 {
+		err = nil
+	}
+	return n, closedIsBad(err)
+}
+
+// RecvFrom is Recv with the source (rrecvfrom); for a stream, the peer.
+func (s *Socket) RecvFrom(b []byte, flags Flags) (int, netip.AddrPort, error) {
+	if dg := s.dg; dg != nil {
+		n, from, err := dg.RecvFrom(b, flags.recv(), s.waitMode(flags))
+		return n, from, closedIsBad(err)
+	}
+	n, err := s.Recv(b, flags)
+	if err != nil {
+		return n, netip.AddrPort{}, err
+	}
+	from, err := s.PeerName()
+	return n, from, err
+}
+
+// Send sends b (rsend): all of it, or the part for which there is room if it must not wait. On a datagram socket it
+// sends one message to the destination of Connect. ECONNRESET after the peer has disconnected or Shutdown has ended
+// writing.
+func (s *Socket) Send(b []byte, flags Flags) (int, error) {
+	if dg := s.dg; dg != nil {
+		n, err := dg.Send(b, s.waitMode(flags))
+		return n, closedIsBad(err)
+	}
+	st, err := s.stream()
+	if err != nil {
+		return 0, err
+	}
+	n, err := st.Send(b, s.waitMode(flags))
+	return n, sendError(n, err)
+}
+
+// sendError returns the error of a call that has sent n bytes before it.
+func sendError(n int, err error) error {
+	switch {
+	case n > 0:
+		return nil
+	case errors.Is(err, syscall.EPIPE):
+		return syscall.ECONNRESET
+	}
+	return closedIsBad(err)
+}
+
+// SendTo sends a message to an address (rsendto). A stream returns EISCONN unless the address is the zero AddrPort.
+// EMSGSIZE for more than 2040 bytes by IPv4 or 2024 by IPv6.
+func (s *Socket) SendTo(b []byte, flags Flags, to netip.AddrPort) (int, error) {
+	switch dg := s.dg; {
+	case !to.IsValid():
+		return s.Send(b, flags)
+	case dg == nil:
+		return 0, syscall.EISCONN
+	default:
+		n, err := dg.SendTo(b, to, s.waitMode(flags))
+		return n, closedIsBad(err)
+	}
+}
+
+// Read is Recv without flags (rread).
+func (s *Socket) Read(b []byte) (int, error) { return s.Recv(b, 0) }
+
+// Write is Send without flags (rwrite).
+func (s *Socket) Write(b []byte) (int, error) { return s.Send(b, 0) }
+
+// Msg is the argument of SendMsg and of RecvMsg (struct msghdr).
+type Msg struct {
+	Name    netip.AddrPort // the destination or the source
+	IOV     [][]byte
+	Control []byte // ENOTSUP
+}
+
+// SendMsg sends several buffers, with no data of other calls in between (rsendmsg).
+func (s *Socket) SendMsg(m *Msg, flags Flags) (int, error) {
+	if len(m.Control) > 0 {
+		return 0, sock.Fail("rsendmsg", syscall.ENOTSUP, "msg_control must be empty")
+	}
+	if s.dg != nil {
+		var b []byte
+		for _, v := range m.IOV {
+			b = append(b, v...)
+		}
+		return s.SendTo(b, flags, m.Name)
+	}
+	if m.Name.IsValid() {
+		return 0, syscall.EISCONN
+	}
+	st, err := s.stream()
+	if err != nil {
+		return 0, err
+	}
+	n, err := st.SendAll(m.IOV, s.waitMode(flags))
+	return n, sendError(n, err)
+}
+
+// RecvMsg receives into the first buffer that is not empty (rrecvmsg). With several buffers that is a short read.
+func (s *Socket) RecvMsg(m *Msg, flags Flags) (n int, err error) {
+	if len(m.Control) > 0 {
+		return 0, sock.Fail("rrecvmsg", syscall.ENOTSUP, "msg_control must be empty")
+	}
+	for _, v := range m.IOV {
+		if len(v) > 0 {
+			n, m.Name, err = s.RecvFrom(v, flags)
+			break
+		}
+	}
+	return n, err
+}
+
+// Writev sends several buffers (rwritev).
+func (s *Socket) Writev(iov [][]byte) (int, error) { return s.SendMsg(&Msg{IOV: iov}, 0) }
+
+// Readv receives into the first buffer that is not empty (rreadv).
+func (s *Socket) Readv(iov [][]byte) (int, error) { return s.RecvMsg(&Msg{IOV: iov}, 0) }
+
+// How is the direction that Shutdown ends.
+type How int
+
+// What Shutdown ends (SHUT_RD, SHUT_WR, SHUT_RDWR).
+const (
+	ShutRead  How = 0
+	ShutWrite How = 1
+	ShutBoth  How = 2
+)
+
+// Shutdown ends receiving, sending or both (rshutdown), and waits at most two seconds until sent data is
+// acknowledged, even if the socket does not block. After both directions have ended the connection is over. ENOTCONN
+// without a connection.
+func (s *Socket) Shutdown(how How) error {
+	if how < ShutRead || how > ShutBoth {
+		return sock.Fail("rshutdown", syscall.EINVAL, "how %d: must be 0 to 2", how)
+	}
+	if s.dg != nil {
+		return nil
+	}
+	st, err := s.stream()
+	if err != nil {
+		return err
+	}
+	return closedIsBad(st.Shutdown(how != ShutWrite, how != ShutRead))
+}
+
+// Close ends the connection and destroys the socket (rclose). It waits at most two seconds until the peer has
+// acknowledged the sent data; delivery continues in the background for at most 30 seconds. EBADF for a closed
+// socket.
+func (s *Socket) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return errBadSocket
+	}
+	s.closed = true
+	id, l, st := s.id, s.l, s.st
+	s.mu.Unlock() // the rest may wait for the peer
+	switch {
+	case s.dg != nil:
+		s.dg.Close()
+	case l != nil:
+		_ = l.Close()
+	case st != nil:
+		st.Close(sock.MaxLinger)
+	default:
+		_ = id.Close()
+		s.hub.Leave()
+	}
+	return nil
+}
+
+// PeerName returns the peer's address (rgetpeername); ENOTCONN without one.
+func (s *Socket) PeerName() (netip.AddrPort, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return netip.AddrPort{}, errBadSocket
+	case s.dg != nil && s.dg.Peer().IsValid():
+		return s.dg.Peer(), nil
+	case s.st != nil:
+		return s.st.PeerAddr(), nil
+	}
+	return netip.AddrPort{}, syscall.ENOTCONN
+}
+
+// SockName returns the local address (rgetsockname); the unspecified one before there is one.
+func (s *Socket) SockName() (netip.AddrPort, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var a netip.AddrPort
+	switch {
+	case s.closed:
+		return a, errBadSocket
+	case s.dg != nil:
+		return s.dg.Local(), nil
+	case s.l != nil:
+		a = s.l.Addr()
+	case s.st != nil:
+		a = s.st.LocalAddr()
+	default:
+		a = s.id.LocalAddr()
+	}
+	if !a.IsValid() {
+		return s.unspecified(), nil
+	}
+	return a, nil
+}
+
+// unspecified returns the unspecified address of the socket's family, without a port.
+func (s *Socket) unspecified() netip.AddrPort {
+	if s.domain == Inet6 {
+		return netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
+	}
+	return netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+}
+
+// Commands of Fcntl, with Linux's values on every system.
+const (
+	FGetFD = 1
+	FSetFD = 2
+	FGetFL = 3
+	FSetFL = 4
+)
+
+// ONonblock is the flag of FSetFL that makes a socket not block (O_NONBLOCK).
+const ONonblock = 0o4000
+
+// Fcntl reads and changes flags (rfcntl). ENOTSUP for other commands than the constants of this package.
+func (s *Socket) Fcntl(cmd, arg int) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return -1, errBadSocket
+	}
+	switch cmd {
+	case FGetFL:
+		if s.nonblock.Load() {
+			return ONonblock, nil
+		}
+	case FSetFL:
+		s.nonblock.Store(arg&ONonblock != 0)
+	case FGetFD:
+		return s.o.fdFlags, nil
+	case FSetFD:
+		s.o.fdFlags = arg
+	default:
+		return -1, sock.Fail("rfcntl", syscall.ENOTSUP, "command %d", cmd)
+	}
+	return 0, nil
+}
+
+// SetNonblock sets whether calls return EAGAIN instead of waiting (rfcntl with O_NONBLOCK).
+func (s *Socket) SetNonblock(on bool) { s.nonblock.Store(on) }

@@ -1,0 +1,371 @@
+package socket_test
+
+import (
+	"bytes"
+	"net/netip"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/verbena-rdma/verbena/rdmatest"
+	"github.com/verbena-rdma/verbena/rsocket/socket"
+)
+
+func TestR_SOCK_01_02_03_Kinds(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		for _, c := range []struct {
+			domain socket.Domain
+			typ    socket.Type
+			proto  int
+			ok     bool
+		}{
+			{socket.Inet, socket.SockStream, 0, true}, {socket.Inet6, socket.SockStream, socket.ProtoTCP, true},
+			{socket.Inet, socket.SockDgram, 0, true}, {socket.Inet6, socket.SockDgram, socket.ProtoUDP, true},
+			{socket.Inet, socket.SockStream | socket.SockNonblock | socket.SockCloexec, 0, true},
+			{1, socket.SockStream, 0, false}, {socket.Inet, 3, 0, false}, {socket.Inet, socket.SockStream, socket.ProtoUDP,
+				false},
+			{socket.Inet, socket.SockDgram, socket.ProtoTCP, false}, {27, socket.SockStream, 0, false},
+		} {
+			s, err := socket.NewOn(p.a.host, c.domain, c.typ, c.proto)
+			if c.ok {
+				p.ok(err)
+				p.ok(s.Close())
+			} else {
+				p.errno("kind", err, syscall.ENOTSUP)
+			}
+		}
+	})
+}
+
+func TestR_SOCK_05_06_07_08_BindListenAccept(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		s := p.socket(p.b, socket.SockStream)
+		_, _, err := s.Accept()
+		p.errno("accept without listen", err, syscall.EBADF)
+		p.errno("another family", s.Bind(netip.MustParseAddrPort("[::1]:1")), syscall.EINVAL)
+		p.errno("no address of a device", s.Bind(netip.MustParseAddrPort("198.18.0.99:1")), syscall.ENODEV)
+		p.ok(s.Bind(netip.AddrPortFrom(p.b.addr, 7000)))
+		other := p.socket(p.b, socket.SockStream)
+		p.errno("a port in use", other.Bind(netip.AddrPortFrom(p.b.addr, 7000)), syscall.EADDRINUSE)
+		p.ok(s.Listen(1))
+		p.ok(s.Listen(1)) // changes nothing
+		p.errno("a listener connects", s.Connect(netip.AddrPortFrom(p.b.addr, 7001)), syscall.EINVAL)
+		p.closeSockets(s, other)
+		c, a := p.sockets(nil, nil) // compares the addresses
+		p.closeSockets(c, a)
+	})
+}
+
+func TestR_SOCK_10_11_12_R_POLL_03_04_Nonblocking(t *testing.T) {
+	inBubble(t, rdmatest.Faults{Delay: time.Millisecond}, func(p *places) {
+		l, at := p.server()
+		l.SetNonblock(true)
+		_, _, err := l.Accept()
+		p.errno("nothing to accept", err, syscall.EAGAIN)
+		if e := p.poll(l, socket.PollIn, 0); e != 0 {
+			t.Errorf("a listener has %#x", e)
+		}
+		c := p.socket(p.a, socket.SockStream|socket.SockNonblock)
+		p.errno("connect", c.Connect(at), syscall.EINPROGRESS)
+		if e := p.poll(c, inOut, 0); e != 0 {
+			t.Errorf("a connecting socket has %#x", e)
+		}
+		n, err := c.Send([]byte("x"), 0)
+		if p.errno("send while connecting", err, syscall.EAGAIN); n != 0 {
+			t.Error(n)
+		}
+		_, err = c.Recv(make([]byte, 1), 0)
+		p.errno("receive while connecting", err, syscall.EAGAIN)
+		if e := p.poll(c, inOut, -1); e != socket.PollOut {
+			t.Errorf("a connected socket has %#x", e)
+		}
+		if v := must(c.OptionInt(socket.SolSocket, socket.SoError))(p); v != 0 {
+			t.Errorf("SO_ERROR %d", v)
+		}
+		if e := p.poll(l, socket.PollIn, -1); e != socket.PollIn {
+			t.Errorf("a listener has %#x", e)
+		}
+		s, _, err := l.Accept()
+		p.ok(err)
+		_, err = s.Recv(make([]byte, 1), 0)
+		p.errno("the accepted socket does not block", err, syscall.EAGAIN)
+
+		failing := p.socket(p.a, socket.SockStream|socket.SockNonblock)
+		p.errno("connect", failing.Connect(netip.AddrPortFrom(p.b.addr, 1)), syscall.EINPROGRESS)
+		if e := p.poll(failing, inOut, -1); e != inOut|socket.PollErr {
+			t.Errorf("a refused socket has %#x", e)
+		}
+		if v := must(failing.OptionInt(socket.SolSocket, socket.SoError))(p); syscall.Errno(v) != syscall.ECONNREFUSED {
+			t.Errorf("SO_ERROR %d", v)
+		}
+		if v := must(failing.OptionInt(socket.SolSocket, socket.SoError))(p); v != 0 {
+			t.Errorf("SO_ERROR is %d once more", v)
+		}
+		p.closeSockets(c, s, failing, l)
+	})
+}
+
+func TestR_SOCK_13_BlockingIOFinishesConnecting(t *testing.T) {
+	inBubble(t, rdmatest.Faults{Delay: time.Millisecond}, func(p *places) {
+		l, at := p.server()
+		c := p.socket(p.a, socket.SockStream|socket.SockNonblock)
+		p.errno("connect", c.Connect(at), syscall.EINPROGRESS)
+		c.SetNonblock(false)
+		if n := must(c.Send([]byte("hello"), 0))(p); n != 5 {
+			t.Error(n)
+		}
+		s, _, err := l.Accept()
+		p.ok(err)
+		p.closeSockets(c, s, l)
+	})
+}
+
+func TestR_SOCK_18_ConnectTwice(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, s := p.sockets(nil, nil)
+		p.ok(c.Connect(must(c.PeerName())(p)))
+		p.ok(s.Close())
+		synctest.Wait()
+		_, _ = c.Recv(make([]byte, 1), 0)
+		p.errno("after the end", c.Connect(netip.AddrPortFrom(p.b.addr, 1)), syscall.ENOTCONN)
+		failed := p.socket(p.a, socket.SockStream)
+		p.errno("refused", failed.Connect(netip.AddrPortFrom(p.b.addr, 1)), syscall.ECONNREFUSED)
+		p.errno("after a refusal", failed.Connect(netip.AddrPortFrom(p.b.addr, 1)), syscall.ENOTCONN)
+		_, err := failed.Send([]byte("x"), 0)
+		p.errno("send after a refusal", err, syscall.ECONNREFUSED)
+		p.closeSockets(c, failed)
+	})
+}
+
+func TestR_IO_01_02_05_06_07_08_19_Flags(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, s := p.sockets(nil, nil)
+		buf := make([]byte, 300000)
+		_, err := s.Recv(buf, socket.MsgDontWait)
+		p.errno("nothing there", err, syscall.EAGAIN)
+		if n := must(c.Send(nil, 0))(p); n != 0 {
+			t.Errorf("nothing sent is %d bytes", n)
+		}
+		must(c.Send([]byte("hello"), 0))(p)
+		for range 2 {
+			if n := must(s.Recv(buf[:3], socket.MsgPeek))(p); string(buf[:n]) != "hel" {
+				t.Errorf("peeked %q", buf[:n])
+			}
+		}
+		if n := must(s.Recv(buf, 0))(p); string(buf[:n]) != "hello" {
+			t.Errorf("received %q", buf[:n])
+		}
+		// All of it, though it comes in pieces.
+		var w sync.WaitGroup
+		w.Go(func() {
+			for range 5 {
+				time.Sleep(time.Second)
+				must(c.Send([]byte("12345"), 0))(p)
+			}
+		})
+		if n := must(s.Recv(buf[:25], socket.MsgWaitAll))(p); n != 25 {
+			t.Errorf("%d bytes of 25", n)
+		}
+		w.Wait()
+		// As much as there is room for.
+		n := must(c.Send(buf, socket.MsgDontWait))(p)
+		if n == 0 || n >= len(buf) {
+			t.Errorf("%d bytes of %d", n, len(buf))
+		}
+		_, err = c.Send(buf, socket.MsgDontWait)
+		for err == nil {
+			_, err = c.Send(buf, socket.MsgDontWait)
+		}
+		p.errno("no room", err, syscall.EAGAIN)
+		p.closeSockets(c, s)
+	})
+}
+
+func TestR_IO_09_10_11_12_13_Variants(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, s := p.sockets(nil, nil)
+		buf := make([]byte, 100)
+		must(c.Write([]byte("one")))(p)
+		if n := must(s.Read(buf))(p); string(buf[:n]) != "one" {
+			t.Errorf("%q", buf[:n])
+		}
+		if n := must(c.Writev([][]byte{[]byte("t"), nil, []byte("wo")}))(p); n != 3 {
+			t.Error(n)
+		}
+		synctest.Wait()                                                                       // the pieces come one by one
+		if n := must(s.Readv([][]byte{nil, buf[:2], buf[50:]}))(p); string(buf[:n]) != "tw" { // a short read
+			t.Errorf("%q", buf[:n])
+		}
+		must(s.Read(buf))(p)
+		must(c.SendMsg(&socket.Msg{IOV: [][]byte{[]byte("three")}}, 0))(p)
+		m := socket.Msg{IOV: [][]byte{buf}}
+		if n := must(s.RecvMsg(&m, 0))(p); string(buf[:n]) != "three" || m.Name != must(c.SockName())(p) {
+			t.Errorf("%q from %v", buf[:n], m.Name)
+		}
+		_, err := c.SendMsg(&socket.Msg{Control: []byte{1}}, 0)
+		p.errno("ancillary data", err, syscall.ENOTSUP)
+		_, err = c.RecvMsg(&socket.Msg{Control: []byte{1}}, 0)
+		p.errno("ancillary data", err, syscall.ENOTSUP)
+		_, err = c.SendTo([]byte("x"), 0, must(c.PeerName())(p))
+		p.errno("sendto", err, syscall.EISCONN)
+		must(c.SendTo([]byte("four"), 0, netip.AddrPort{}))(p)
+		n, from, err := s.RecvFrom(buf, 0)
+		p.ok(err)
+		if string(buf[:n]) != "four" || from != must(c.SockName())(p) {
+			t.Errorf("%q from %v", buf[:n], from)
+		}
+		p.closeSockets(c, s)
+	})
+}
+
+func TestR_SHUT_01_03_04_05_06_Shutdown(t *testing.T) {
+	inBubble(t, rdmatest.Faults{Delay: time.Millisecond}, func(p *places) {
+		c, s := p.sockets(nil, nil)
+		p.errno("how", c.Shutdown(3), syscall.EINVAL)
+		c.SetNonblock(true)
+		must(c.Send([]byte("last"), 0))(p)
+		start := time.Now()
+		p.ok(c.Shutdown(socket.ShutBoth))
+		if time.Since(start) < 2*time.Millisecond {
+			t.Error("it did not wait for the acknowledgement")
+		}
+		buf := make([]byte, 10)
+		if n := must(s.Recv(buf, 0))(p); string(buf[:n]) != "last" {
+			t.Errorf("%q", buf[:n])
+		}
+		if n := must(s.Recv(buf, 0))(p); n != 0 {
+			t.Errorf("%d bytes after the end", n)
+		}
+		_, err := s.Send([]byte("x"), 0)
+		p.errno("send to one who has gone", err, syscall.ECONNRESET)
+		_, err = c.Send([]byte("x"), 0)
+		p.errno("send after shutdown", err, syscall.ECONNRESET)
+		p.closeSockets(c, s)
+		p.errno("close twice", c.Close(), syscall.EBADF)
+		_, err = c.Recv(buf, 0)
+		p.errno("receive when closed", err, syscall.EBADF)
+
+		// The end of reading is not told.
+		c, s = p.sockets(nil, nil)
+		p.ok(c.Shutdown(socket.ShutRead))
+		if n := must(c.Recv(buf, 0))(p); n != 0 {
+			t.Error(n)
+		}
+		time.Sleep(time.Second)
+		if e := p.poll(s, inOut, 0); e != socket.PollOut {
+			t.Errorf("the peer has %#x", e)
+		}
+		must(s.Send(make([]byte, 500000), socket.MsgDontWait))(p) // goes nowhere, and harms nobody
+		must(c.Send([]byte("still"), 0))(p)
+		must(s.Recv(buf, 0))(p)
+		p.ok(c.Shutdown(socket.ShutWrite)) // now it is over
+		time.Sleep(time.Second)
+		if e := p.poll(s, inOut, 0); e != socket.PollIn|socket.PollHup {
+			t.Errorf("the peer has %#x", e)
+		}
+		p.closeSockets(c, s)
+	})
+}
+
+// Shutdown before there is a connection says ENOTCONN, and changes nothing.
+func TestR_SHUT_01_BeforeTheConnection(t *testing.T) {
+	inBubble(t, rdmatest.Faults{Delay: time.Millisecond}, func(p *places) {
+		l, at := p.server()
+		c := p.socket(p.a, socket.SockStream|socket.SockNonblock)
+		p.errno("no connection", c.Shutdown(socket.ShutWrite), syscall.ENOTCONN)
+		p.errno("connect", c.Connect(at), syscall.EINPROGRESS)
+		p.errno("not yet", c.Shutdown(socket.ShutWrite), syscall.ENOTCONN)
+		p.errno("not yet", c.Shutdown(socket.ShutBoth), syscall.ENOTCONN)
+		s, _, err := l.Accept()
+		p.ok(err)
+		c.SetNonblock(false)
+		must(c.Send([]byte("hello"), 0))(p)
+		buf := make([]byte, 10)
+		if n := must(s.Recv(buf, 0))(p); string(buf[:n]) != "hello" {
+			t.Errorf("%q", buf[:n])
+		}
+		p.closeSockets(c, s, l)
+	})
+}
+
+// Close may wait for a peer that does not answer; calls of others on the socket do not.
+func TestR_SHUT_06_CloseKeepsNobodyWaiting(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, s := p.sockets(nil, nil)
+		again := p.hosts.LoseRequests()
+		must(c.Send([]byte("last words"), 0))(p)
+		var w sync.WaitGroup
+		start := time.Now()
+		w.Go(func() {
+			p.ok(c.Close())
+			if time.Since(start) < 100*time.Millisecond {
+				t.Error("it did not wait for the acknowledgement")
+			}
+		})
+		time.Sleep(100 * time.Millisecond)
+		_, err := c.Recv(make([]byte, 1), 0)
+		p.errno("receive", err, syscall.EBADF)
+		_, err = c.OptionInt(socket.SolSocket, socket.SoError)
+		p.errno("option", err, syscall.EBADF)
+		if e := p.poll(c, socket.PollIn, -1); e != socket.PollNval {
+			t.Errorf("it has %#x", e)
+		}
+		if took := time.Since(start); took > 200*time.Millisecond {
+			t.Errorf("others waited %v", took)
+		}
+		again()
+		buf := make([]byte, 20)
+		if n := must(s.Recv(buf, 0))(p); string(buf[:n]) != "last words" {
+			t.Errorf("%q", buf[:n])
+		}
+		w.Wait()
+		p.ok(s.Close())
+	})
+}
+
+// What one call sends stays together, also if it is in several buffers.
+func TestR_IO_14_R_IO_10_VectorsDoNotMix(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		small := func(s *socket.Socket) { p.ok(s.SetOptionInt(socket.SolSocket, socket.SoRcvBuf, 500)) }
+		c, s := p.sockets(small, small)
+		const writers, rounds, parts, size = 4, 30, 5, 300
+		var w sync.WaitGroup
+		for i := range writers {
+			w.Go(func() {
+				iov := make([][]byte, parts)
+				for j := range iov {
+					iov[j] = bytes.Repeat([]byte{byte(i)}, size)
+				}
+				for range rounds {
+					if n, err := c.Writev(iov); n != parts*size || err != nil {
+						t.Errorf("%d, %v", n, err)
+					}
+				}
+			})
+		}
+		buf, mixed := make([]byte, parts*size), 0
+		for range writers * rounds {
+			must(s.Recv(buf, socket.MsgWaitAll))(p)
+			if !bytes.Equal(buf, bytes.Repeat(buf[:1], len(buf))) {
+				mixed++
+			}
+		}
+		if mixed > 0 {
+			t.Errorf("%d messages are mixed", mixed)
+		}
+		w.Wait()
+		p.closeSockets(c, s)
+	})
+}
+
+func TestR_SHUT_01_BadShutdown(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		s := p.socket(p.a, socket.SockStream)
+		p.errno("how -1", s.Shutdown(-1), syscall.EINVAL)
+		p.errno("how 3", s.Shutdown(3), syscall.EINVAL)
+		p.errno("no connection", s.Shutdown(socket.ShutBoth), syscall.ENOTCONN)
+		p.closeSockets(s)
+	})
+}

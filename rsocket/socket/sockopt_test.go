@@ -1,0 +1,253 @@
+package socket_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/rdmatest"
+	"github.com/verbena-rdma/verbena/rsocket/socket"
+)
+
+func TestR_SOCK_09_AcceptedSocketsInherit(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, s := p.sockets(nil, func(l *socket.Socket) {
+			p.ok(l.SetOptionInt(socket.SolSocket, socket.SoRcvBuf, 3000))
+			p.ok(l.SetOptionInt(socket.SolSocket, socket.SoSndBuf, 5000))
+			p.ok(l.SetOptionInt(socket.SolRDMA, socket.RDMASQSize, 20))
+			p.ok(l.SetOptionInt(socket.SolRDMA, socket.RDMARQSize, 30))
+			p.ok(l.SetOptionInt(socket.SolRDMA, socket.RDMAIOMapSize, 4))
+			p.ok(l.SetOptionInt(socket.IPProtoTCP, socket.TCPNoDelay, 1))
+			l.SetNonblock(true)
+			for { // its Accept must not wait
+				fds := []socket.PollFD{{Socket: l, Events: socket.PollIn}}
+				if n, err := socket.Poll(fds, 0); n == 0 {
+					p.ok(err)
+					break
+				}
+			}
+			l.SetNonblock(false)
+		})
+		for _, o := range []struct{ level, name, want int }{
+			{socket.SolSocket, socket.SoRcvBuf, 6000}, {socket.SolSocket, socket.SoSndBuf, 10000}, {socket.SolRDMA,
+				socket.RDMASQSize, 20},
+			{socket.SolRDMA, socket.RDMARQSize, 30}, {socket.SolRDMA, socket.RDMAIOMapSize, 4}, {socket.IPProtoTCP,
+				socket.TCPNoDelay, 1},
+		} {
+			if got := must(s.OptionInt(o.level, o.name))(p); got != o.want {
+				t.Errorf("option %d of %#x: %d, want %d", o.name, o.level, got, o.want)
+			}
+		}
+		p.closeSockets(c, s)
+	})
+}
+
+func TestR_NAME_01_R_FCNTL_01_02_NamesAndFlags(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		fresh := p.socket(p.a, socket.SockStream)
+		if a := must(fresh.SockName())(p); a != netip.MustParseAddrPort("0.0.0.0:0") {
+			t.Error(a)
+		}
+		_, err := fresh.PeerName()
+		p.errno("no peer", err, syscall.ENOTCONN)
+		c, s := p.sockets(nil, nil)
+		if a, b := must(c.PeerName())(p), must(s.SockName())(p); a != b || a.Addr() != p.b.addr {
+			t.Error(a, b)
+		}
+		if fl := must(c.Fcntl(socket.FGetFL, 0))(p); fl != 0 {
+			t.Error(fl)
+		}
+		must(c.Fcntl(socket.FSetFL, socket.ONonblock))(p)
+		if fl := must(c.Fcntl(socket.FGetFL, 0))(p); fl != socket.ONonblock {
+			t.Error(fl)
+		}
+		_, err = c.Recv(make([]byte, 1), 0)
+		p.errno("nothing there", err, syscall.EAGAIN)
+		must(c.Fcntl(socket.FSetFD, 1))(p)
+		if fd := must(c.Fcntl(socket.FGetFD, 0))(p); fd != 1 {
+			t.Error(fd)
+		}
+		_, err = c.Fcntl(99, 0)
+		p.errno("another command", err, syscall.ENOTSUP)
+		p.closeSockets(fresh, c, s)
+	})
+}
+
+func TestR_OPT_01_02_03_04_05_07_09_Options(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		if socket.SolRDMA != 0x10000 || socket.RDMASQSize != 0 || socket.RDMARQSize != 1 || socket.RDMAInline != 2 ||
+			socket.RDMAIOMapSize != 3 || socket.RDMARoute != 4 {
+			t.Error("the numbers of options")
+		}
+		set := func(level, name, value int) func(*socket.Socket) {
+			return func(s *socket.Socket) { p.ok(s.SetOptionInt(level, name, value)) }
+		}
+		for _, o := range []struct {
+			level, name, fresh, value, want int
+		}{
+			{socket.SolSocket, socket.SoKeepAlive, 0, 1, 1}, {socket.SolSocket, socket.SoLinger, 1, 0, 0}, {socket.SolSocket,
+				socket.SoOOBInline, 0, 1, 1},
+			{socket.SolSocket, socket.SoRcvBuf, 131072, 1000, 2000}, {socket.SolSocket, socket.SoSndBuf, 131072, 1000, 4096},
+			{socket.SolSocket, socket.SoReuseAddr, 0, 1, 1}, {socket.IPProtoTCP, socket.TCPNoDelay, 0, 1, 1},
+			{socket.IPProtoTCP, socket.TCPMaxSeg, 2048, 99, 2048},
+			{socket.IPProtoTCP, socket.TCPKeepIdle, -1, 5, 5}, {socket.IPProtoTCP, socket.TCPKeepCnt, 1, 5, 1},
+			{socket.IPProtoTCP, socket.TCPKeepIntvl, 1, 5, 1},
+			{socket.IPProtoTCP, socket.TCPCongestion, 1, 5, 1}, {socket.IPProtoIP, socket.IPTOS, 0, 0x68, 0x68},
+			{socket.SolRDMA, socket.RDMASQSize, 384, 100000, 0xfffe}, {socket.SolRDMA, socket.RDMARQSize, 384, 17, 17},
+			{socket.SolRDMA, socket.RDMAInline, 64, 0, 0},
+			{socket.SolRDMA, socket.RDMAIOMapSize, 0, 1000, 768},
+		} {
+			s := p.socket(p.a, socket.SockStream)
+			if got := must(s.OptionInt(o.level, o.name))(p); got != o.fresh && o.fresh >= 0 {
+				t.Errorf("option %d of %#x is %d at first, want %d", o.name, o.level, got, o.fresh)
+			}
+			set(o.level, o.name, o.value)(s)
+			if got := must(s.OptionInt(o.level, o.name))(p); got != o.want {
+				t.Errorf("option %d of %#x is %d, want %d", o.name, o.level, got, o.want)
+			}
+			p.ok(s.Close())
+		}
+		six := must(socket.NewOn(p.a.host, socket.Inet6, socket.SockStream, 0))(p)
+		set(socket.IPProtoIPv6, socket.IPv6V6Only, 1)(six)
+		if must(six.OptionInt(socket.IPProtoIPv6, socket.IPv6V6Only))(p) != 1 {
+			t.Error("IPV6_V6ONLY")
+		}
+		for _, o := range []struct{ level, name int }{{socket.SolSocket, 99}, {socket.IPProtoTCP, 99}, {99, 1},
+			{socket.SolRDMA, 5}, {socket.IPProtoIPv6, 1}, {socket.SolSocket, socket.SoBroadcast}, {socket.IPProtoTCP,
+				socket.TCPInfo}} {
+			p.errno("unknown", six.SetOptionInt(o.level, o.name, 1), syscall.ENOTSUP)
+		}
+		p.errno("too short", six.SetOption(socket.SolSocket, socket.SoKeepAlive, []byte{1}), syscall.EINVAL)
+		p.errno("no time", six.SetOptionInt(socket.IPProtoTCP, socket.TCPKeepIdle, 0), syscall.EINVAL)
+		_, err := six.OptionInt(socket.SolRDMA, 9)
+		p.errno("unknown", err, syscall.ENOTSUP)
+		if v, err := six.OptionInt(socket.SolSocket, socket.SoBroadcast); v != 0 || err != nil {
+			t.Error(v, err)
+		}
+		var linger [8]byte
+		if n, err := six.Option(socket.SolSocket, socket.SoLinger, linger[:]); n != 8 || err != nil ||
+			binary.NativeEndian.Uint64(linger[:]) != 1 {
+			t.Error(n, err, linger)
+		}
+		if must(six.OptionInt(socket.IPProtoTCP, socket.TCPInfo))(p) != 7 {
+			t.Error("the state is not CLOSE")
+		}
+		c, s := p.sockets(set(socket.SolRDMA, socket.RDMASQSize, 1), set(socket.SolRDMA, socket.RDMAInline, 100))
+		for name := range 4 {
+			p.errno("too late", c.SetOptionInt(socket.SolRDMA, name, 100), syscall.EINVAL)
+		}
+		if n := must(c.OptionInt(socket.SolRDMA, socket.RDMASQSize))(p); n != 16 {
+			t.Errorf("a send queue of %d", n)
+		}
+		if n := must(s.OptionInt(socket.SolRDMA, socket.RDMAInline))(p); n < 100 {
+			t.Errorf("%d bytes inline", n)
+		}
+		if n := must(c.OptionInt(socket.IPProtoTCP, socket.TCPMaxSeg))(p); n != 4096 {
+			t.Errorf("a path MTU of %d", n)
+		}
+		if must(c.OptionInt(socket.IPProtoTCP, socket.TCPInfo))(p) != 1 {
+			t.Error("the state is not ESTABLISHED")
+		}
+		p.closeSockets(six, c, s)
+	})
+}
+
+func TestR_OPT_06_Route(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, s := p.sockets(nil, nil)
+		buf := make([]byte, 200)
+		_, err := c.Option(socket.SolRDMA, socket.RDMARoute, buf[:71])
+		p.errno("too short", err, syscall.EINVAL)
+		n := must(c.Option(socket.SolRDMA, socket.RDMARoute, buf))(p)
+		if n != 72 || binary.NativeEndian.Uint32(buf) != 0x2b || buf[8+54] != 0x80|5 {
+			t.Errorf("%d bytes: %x", n, buf[:n])
+		}
+		// Another connection takes the same way.
+		l, at := p.server()
+		d := p.socket(p.a, socket.SockStream)
+		p.errno("no paths", d.SetOption(socket.SolRDMA, socket.RDMARoute, buf[:73]), syscall.EINVAL)
+		p.errno("no path", d.SetOption(socket.SolRDMA, socket.RDMARoute, nil), syscall.EINVAL)
+		p.ok(d.SetOption(socket.SolRDMA, socket.RDMARoute, buf[:n]))
+		p.ok(d.Connect(at))
+		again := make([]byte, 72)
+		must(d.Option(socket.SolRDMA, socket.RDMARoute, again))(p)
+		copy(again[8+44:8+48], buf[8+44:]) // the flow label follows the ports
+		if !bytes.Equal(again, buf[:72]) {
+			t.Errorf("the route is\n%x, not\n%x", again, buf[:72])
+		}
+		p.errno("too late", d.SetOption(socket.SolRDMA, socket.RDMARoute, buf[:n]), syscall.EINVAL)
+		p.closeSockets(c, s, d, l)
+	})
+}
+
+// The inline size that is told is what the QP got: at least what control messages need, whatever was asked for.
+func TestR_OPT_05_InlineOfTheQP(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		const control = 24
+		none := func(s *socket.Socket) { p.ok(s.SetOptionInt(socket.SolRDMA, socket.RDMAInline, 0)) }
+		c, s := p.sockets(none, none)
+		for _, s := range []*socket.Socket{c, s} {
+			if n := must(s.OptionInt(socket.SolRDMA, socket.RDMAInline))(p); n < control {
+				t.Errorf("%d bytes inline", n)
+			}
+		}
+		must(c.Send([]byte("x"), 0))(p)
+		must(s.Recv(make([]byte, 1), 0))(p)
+		p.closeSockets(c, s)
+	})
+}
+
+// Sizes of buffers that exist do not change, and are told as they are.
+func TestBufferSizesAfterConnecting(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		set := func(v int) func(*socket.Socket) {
+			return func(s *socket.Socket) {
+				p.ok(s.SetOptionInt(socket.SolSocket, socket.SoRcvBuf, v))
+				p.ok(s.SetOptionInt(socket.SolSocket, socket.SoSndBuf, v))
+			}
+		}
+		c, s := p.sockets(set(5000), set(6000))
+		for s, want := range map[*socket.Socket]int{c: 10000, s: 12000} {
+			set(7000)(s)
+			for _, name := range []int{socket.SoRcvBuf, socket.SoSndBuf} {
+				if got := must(s.OptionInt(socket.SolSocket, name))(p); got != want {
+					t.Errorf("option %d is %d, want %d", name, got, want)
+				}
+			}
+		}
+		p.closeSockets(c, s)
+	})
+}
+
+// Flags without meaning change nothing (MSG_OOB 1, MSG_NOSIGNAL 0x4000).
+func TestR_OPT_08_OtherFlags(t *testing.T) {
+	p := overUDP(t)
+	defer p.close()
+	c, s := p.sockets(nil, nil)
+	must(c.Send([]byte("hello"), 1|0x4000))(p)
+	buf := make([]byte, 10)
+	if n := must(s.Recv(buf, 1|0x4000))(p); string(buf[:n]) != "hello" {
+		t.Errorf("%q", buf[:n])
+	}
+	p.closeSockets(c, s)
+}
+
+// The time of keepalive is the system's.
+func TestW_RS_32_KeepAliveTime(t *testing.T) {
+	want := 7200
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_keepalive_time"); err == nil {
+		want, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+	}
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		s := p.socket(p.a, socket.SockStream)
+		if got := must(s.OptionInt(socket.IPProtoTCP, socket.TCPKeepIdle))(p); got != want {
+			t.Errorf("%d seconds, want %d", got, want)
+		}
+		p.ok(s.Close())
+	})
+}

@@ -1,0 +1,122 @@
+package verbs
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// kind is a kind of object, for the counts of users.
+type kind int
+
+const (
+	kindPD kind = iota
+	kindCQ
+	kindChannel
+	kindMR
+	kindMW
+	kindDM
+	kindQP
+	kindSRQ
+	kindXRCD
+	kindAH
+	kindGroup
+	kindTD
+	kindParentDomain
+	kindImport
+	kindFlow
+	kindCounters
+	kindWQ
+	kindRWQIndTable
+	numKinds
+)
+
+var kindNames = [numKinds]string{
+	"PD", "CQ", "completion channel", "MR", "MW", "DM", "QP", "SRQ", "XRC domain", "AH", "multicast group", "TD",
+	"parent domain", "import",
+	"flow", "counters handle", "WQ", "indirection table",
+}
+
+// lifetime is the state of an object: open, with the number of users of each kind, or closed. An object with users
+// cannot be closed.
+type lifetime struct {
+	closed atomic.Bool
+	mu     sync.Mutex
+	// +checklocks:mu
+	users [numKinds]int32
+}
+
+// use adds a user. It returns false if the object is closed.
+func (l *lifetime) use(k kind) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed.Load() {
+		return false
+	}
+	l.users[k]++
+	return true
+}
+
+// drop removes a user.
+func (l *lifetime) drop(k kind) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.users[k]--
+}
+
+// has reports whether there are users of a kind.
+func (l *lifetime) has(k kind) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.users[k] > 0
+}
+
+// close closes the object: EBUSY if it has users, EINVAL if it is closed already.
+func (l *lifetime) close(op, obj string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed.Load() {
+		return errClosed(op, obj)
+	}
+	var busy []string
+	for k, n := range l.users {
+		if n == 1 {
+			busy = append(busy, "1 "+kindNames[k])
+		} else if n > 1 {
+			busy = append(busy, fmt.Sprintf("%d %ss", n, kindNames[k]))
+		}
+	}
+	if busy != nil {
+		return newError(op, obj, EBUSY, "still used by %s", strings.Join(busy, ", "))
+	}
+	l.closed.Store(true)
+	return nil
+}
+
+// reopen opens an object again that the driver could not destroy.
+func (l *lifetime) reopen() { l.closed.Store(false) }
+
+// parent is an object that another object uses. obj is its name in errors.
+type parent struct {
+	lifetime *lifetime
+	obj      string
+}
+
+// use adds an object of kind k as a user of all its parents, or of none if one of them is closed.
+func use(op string, k kind, parents []parent) error {
+	for i, p := range parents {
+		if !p.lifetime.use(k) {
+			drop(k, parents[:i])
+			return errClosed(op, p.obj)
+		}
+	}
+	return nil
+}
+
+// drop undoes use.
+func drop(k kind, parents []parent) {
+	for _, p := range parents {
+		p.lifetime.drop(k)
+	}
+}
