@@ -1,0 +1,231 @@
+//go:build linux && cgo
+
+package main
+
+// #include "engine.h"
+import "C"
+
+import (
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// qpObj is a QP with room for the requests of a post call.
+type qpObj struct {
+	*verbs.QP
+	ctx  *contextObj
+	ud   bool
+	rc   bool // RC or XRC_SEND
+	send sender
+	recv receiver
+}
+
+func addQP(ctx *contextObj, qp *verbs.QP, out *unsafe.Pointer) {
+	t := qp.Type()
+	q := &qpObj{QP: qp, ctx: ctx, ud: t == verbs.QPTypeUD, rc: t == verbs.QPTypeRC || t == verbs.QPTypeXRCSend}
+	*out = keep(ctx, kindQP, q, q.close)
+}
+
+func (q *qpObj) close() error {
+	if err := q.QP.Close(); err != nil {
+		return err
+	}
+	q.ctx.events.purge(func(ev verbs.AsyncEvent) bool { return ev.QP == q.QP })
+	return nil
+}
+
+//export vrb_create_qp
+func vrb_create_qp(init *C.struct_vrb_qp_init, out *unsafe.Pointer) C.int {
+	in := verbs.QPInitAttr{
+		Context: init.context, Type: verbs.QPType(init._type), SigAll: init.sq_sig_all != 0,
+		SendOpsFlags: verbs.SendOpsFlags(init.send_ops), CreateFlags: verbs.QPCreateFlags(init.create_flags),
+		MaxTSOHeader: uint16(init.max_tso_header), SourceQPN: uint32(init.source_qpn),
+	}
+	cap := (*cCap)(unsafe.Pointer(&init.cap))
+	in.Cap = cap.toGo()
+	if init.send_cq != nil {
+		in.SendCQ = (*cqObj)(init.send_cq).CQ
+	}
+	if init.recv_cq != nil {
+		in.RecvCQ = (*cqObj)(init.recv_cq).CQ
+	}
+	if init.srq != nil {
+		in.SRQ = (*srqObj)(init.srq).SRQ
+	}
+	if init.ind_tbl != nil {
+		in.RWQIndTbl = (*tableObj)(init.ind_tbl).RWQIndTable
+	}
+	if init.hash_key != nil || init.hash_function != 0 {
+		in.RxHashConf = &verbs.RxHashConf{Function: verbs.RxHashFunction(init.hash_function),
+			Key: C.GoBytes(unsafe.Pointer(init.hash_key), C.int(init.hash_key_len)), Fields: verbs.RxHashFields(init.hash_fields)}
+	}
+	var ctx *contextObj
+	var qp *verbs.QP
+	var err error
+	switch {
+	case init.pd != nil:
+		ctx = (*pdObj)(init.pd).ctx
+		qp, err = (*pdObj)(init.pd).CreateQP(&in)
+	case init.xrcd != nil:
+		ctx = (*xrcdObj)(init.xrcd).ctx
+		qp, err = (*xrcdObj)(init.xrcd).CreateQP(&in)
+	default:
+		err = syscall.EINVAL
+	}
+	if err != nil {
+		return errno(err)
+	}
+	*cap = capOf(in.Cap)
+	init.qp_num = C.uint32_t(qp.QPN())
+	addQP(ctx, qp, out)
+	return 0
+}
+
+func (c *cCap) toGo() verbs.QPCap {
+	return verbs.QPCap{MaxSendWR: c.sendWR, MaxRecvWR: c.recvWR, MaxSendSGE: c.sendSGE, MaxRecvSGE: c.recvSGE,
+		MaxInlineData: c.inline}
+}
+
+func capOf(c verbs.QPCap) cCap {
+	return cCap{c.MaxSendWR, c.MaxRecvWR, c.MaxSendSGE, c.MaxRecvSGE, c.MaxInlineData}
+}
+
+//export vrb_open_qp
+func vrb_open_qp(h, xrcd unsafe.Pointer, num, typ C.uint32_t, context unsafe.Pointer, out *unsafe.Pointer) C.int {
+	c := (*contextObj)(h)
+	qp, err := c.OpenQP(&verbs.QPOpenAttr{QPNum: uint32(num), XRCD: (*xrcdObj)(xrcd).XRCD, Context: context,
+		Type: verbs.QPType(typ)})
+	if err != nil {
+		return errno(err)
+	}
+	addQP(c, qp, out)
+	return 0
+}
+
+type xrcdObj struct {
+	*verbs.XRCD
+	ctx *contextObj
+}
+
+func (a *cAHAttr) toGo() verbs.AHAttr {
+	return verbs.AHAttr{
+		GRH: verbs.GlobalRoute{DGID: a.dgid, FlowLabel: a.flowLabel & 0xfffff, SGIDIndex: int(a.sgidIndex),
+			HopLimit: a.hopLimit, TrafficClass: a.trafficClass},
+		DLID: a.dlid, SL: a.sl & 15, SrcPathBits: a.srcPathBits & 127, StaticRate: verbs.StaticRate(a.staticRate),
+		IsGlobal: a.isGlobal != 0, PortNum: a.portNum,
+	}
+}
+
+func ahAttrOf(a *verbs.AHAttr) cAHAttr {
+	c := cAHAttr{
+		dgid: a.GRH.DGID, flowLabel: a.GRH.FlowLabel, sgidIndex: uint8(a.GRH.SGIDIndex), hopLimit: a.GRH.HopLimit,
+		trafficClass: a.GRH.TrafficClass, dlid: a.DLID, sl: a.SL, srcPathBits: a.SrcPathBits,
+		staticRate: uint8(a.StaticRate), portNum: a.PortNum,
+	}
+	if a.IsGlobal {
+		c.isGlobal = 1
+	}
+	return c
+}
+
+//export vrb_modify_qp
+func vrb_modify_qp(h, attr unsafe.Pointer, mask C.int) C.int {
+	a := (*cQPAttr)(attr)
+	return errno((*qpObj)(h).Modify(&verbs.QPAttr{
+		QPState: verbs.QPState(a.state), CurQPState: verbs.QPState(a.cur), PathMTU: verbs.MTU(a.mtu),
+		PathMigState: verbs.MigState(a.mig), QKey: a.qkey, RQPSN: a.rqPSN & 0xffffff, SQPSN: a.sqPSN & 0xffffff,
+		DestQPNum: a.dest, QPAccessFlags: verbs.AccessFlags(a.access), Cap: a.cap.toGo(), AHAttr: a.ah.toGo(),
+		AltAHAttr: a.alt.toGo(), PKeyIndex: a.pkey, AltPKeyIndex: a.altPKey, EnSQDAsyncNotify: a.enSQD != 0,
+		MaxRdAtomic: a.maxRd, MaxDestRdAtomic: a.maxDestRd, MinRNRTimer: a.minRNR, PortNum: a.port, Timeout: a.timeout,
+		RetryCnt: a.retry, RNRRetry: a.rnrRetry, AltPortNum: a.altPort, AltTimeout: a.altTimeout, RateLimit: a.rate,
+	}, verbs.QPAttrMask(mask)))
+}
+
+//export vrb_query_qp
+func vrb_query_qp(h, attr unsafe.Pointer, mask C.int, init *C.struct_vrb_qp_init) C.int {
+	t, in, err := (*qpObj)(h).Query(verbs.QPAttrMask(mask))
+	if err != nil {
+		return errno(err)
+	}
+	*(*cQPAttr)(attr) = cQPAttr{
+		state: uint32(t.QPState), cur: uint32(t.CurQPState), mtu: uint32(t.PathMTU), mig: uint32(t.PathMigState),
+		qkey: t.QKey, rqPSN: t.RQPSN, sqPSN: t.SQPSN, dest: t.DestQPNum, access: uint32(t.QPAccessFlags),
+		cap: capOf(t.Cap), ah: ahAttrOf(&t.AHAttr), alt: ahAttrOf(&t.AltAHAttr), pkey: t.PKeyIndex,
+		altPKey: t.AltPKeyIndex, enSQD: flag(t.EnSQDAsyncNotify), draining: flag(t.SQDraining), maxRd: t.MaxRdAtomic,
+		maxDestRd: t.MaxDestRdAtomic, minRNR: t.MinRNRTimer, port: t.PortNum, timeout: t.Timeout, retry: t.RetryCnt,
+		rnrRetry: t.RNRRetry, altPort: t.AltPortNum, altTimeout: t.AltTimeout, rate: t.RateLimit,
+	}
+	*(*cCap)(unsafe.Pointer(&init.cap)) = capOf(in.Cap)
+	init.sq_sig_all = C.uint32_t(flag(in.SigAll))
+	return 0
+}
+
+func flag(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+//export vrb_modify_rate
+func vrb_modify_rate(h unsafe.Pointer, rate, burst C.uint32_t, size C.uint16_t) C.int {
+	return errno((*qpObj)(h).ModifyRateLimit(&verbs.QPRateLimitAttr{RateLimit: uint32(rate), MaxBurstSz: uint32(burst),
+		TypicalPktSz: uint16(size)}))
+}
+
+//export vrb_query_ece
+func vrb_query_ece(h unsafe.Pointer, out *C.uint32_t) C.int {
+	e, err := (*qpObj)(h).QueryECE()
+	to := unsafe.Slice(out, 2)
+	to[0], to[1] = C.uint32_t(e.VendorID), C.uint32_t(e.Options)
+	return errno(err)
+}
+
+//export vrb_set_ece
+func vrb_set_ece(h unsafe.Pointer, vendor, options C.uint32_t) C.int {
+	return errno((*qpObj)(h).SetECE(verbs.ECE{VendorID: uint32(vendor), Options: uint32(options)}))
+}
+
+//export vrb_mcast
+func vrb_mcast(h, gid unsafe.Pointer, lid, attach C.int) C.int {
+	g := *(*verbs.GID)(gid)
+	if attach != 0 {
+		return errno((*qpObj)(h).AttachMcast(g, uint16(lid)))
+	}
+	return errno((*qpObj)(h).DetachMcast(g, uint16(lid)))
+}
+
+type ahObj struct{ *verbs.AH }
+
+//export vrb_create_ah
+func vrb_create_ah(h, attr unsafe.Pointer, out *unsafe.Pointer) C.int {
+	pd := (*pdObj)(h)
+	a := (*cAHAttr)(attr).toGo()
+	ah, err := pd.CreateAH(&a)
+	if err != nil {
+		return errno(err)
+	}
+	*out = keep(pd.ctx, kindAH, &ahObj{ah}, ah.Close)
+	return 0
+}
+
+//export vrb_ah_from_wc
+func vrb_ah_from_wc(h unsafe.Pointer, port C.int, wc, grh, attr unsafe.Pointer) C.int {
+	if port < 0 || port > 255 {
+		return C.int(syscall.EINVAL)
+	}
+	w := (*cWC)(wc)
+	from := verbs.WC{WCFlags: verbs.WCFlags(w.flags), SrcQP: w.srcQP, SLID: w.slid, SL: w.sl & 15,
+		DLIDPathBits: w.dlidPathBits, PKeyIndex: w.pkeyIndex}
+	var header []byte
+	if grh != nil {
+		header = unsafe.Slice((*byte)(grh), 40)
+	}
+	a, err := (*contextObj)(h).InitAHFromWC(uint8(port), &from, header)
+	if err == nil {
+		*(*cAHAttr)(attr) = ahAttrOf(&a)
+	}
+	return errno(err)
+}

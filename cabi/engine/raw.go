@@ -1,0 +1,165 @@
+//go:build linux && cgo
+
+package main
+
+// #include "engine.h"
+import "C"
+
+import (
+	"encoding/binary"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+type wqObj struct {
+	*verbs.WQ
+	ctx  *contextObj
+	recv receiver
+}
+
+func (w *wqObj) close() error {
+	if err := w.WQ.Close(); err != nil {
+		return err
+	}
+	w.ctx.events.purge(func(ev verbs.AsyncEvent) bool { return ev.WQ == w.WQ })
+	return nil
+}
+
+//export vrb_create_wq
+func vrb_create_wq(h unsafe.Pointer, init *C.struct_vrb_wq_init, out *unsafe.Pointer) C.int {
+	c := (*contextObj)(h)
+	if init.pd == nil || init.cq == nil {
+		return C.int(syscall.EINVAL)
+	}
+	in := verbs.WQInitAttr{
+		Context: init.context, Type: verbs.WQType(init._type), MaxWR: uint32(init.max_wr), MaxSGE: uint32(init.max_sge),
+		PD: (*pdObj)(init.pd).PD, CQ: (*cqObj)(init.cq).CQ, CreateFlags: verbs.WQFlags(init.create_flags),
+	}
+	wq, err := c.CreateWQ(&in)
+	if err != nil {
+		return errno(err)
+	}
+	init.max_wr, init.max_sge, init.wq_num = C.uint32_t(in.MaxWR), C.uint32_t(in.MaxSGE), C.uint32_t(wq.WQN())
+	o := &wqObj{WQ: wq, ctx: c}
+	*out = keep(c, kindWQ, o, o.close)
+	return 0
+}
+
+//export vrb_modify_wq
+func vrb_modify_wq(h unsafe.Pointer, mask, state, current, flags, flagsMask C.uint32_t) C.int {
+	return errno((*wqObj)(h).Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrMask(mask), State: verbs.WQState(state),
+		CurrState: verbs.WQState(current), Flags: verbs.WQFlags(flags), FlagsMask: verbs.WQFlags(flagsMask)}))
+}
+
+//export vrb_post_wq_recv
+func vrb_post_wq_recv(h, wr, bad unsafe.Pointer) C.int {
+	w := (*wqObj)(h)
+	return w.recv.post(w.WQ, (*cRecvWR)(wr), (**cRecvWR)(bad))
+}
+
+type tableObj struct{ *verbs.RWQIndTable }
+
+//export vrb_create_ind_table
+func vrb_create_ind_table(h unsafe.Pointer, log C.uint32_t, wqs *unsafe.Pointer, num *C.uint32_t,
+	out *unsafe.Pointer) C.int {
+	c := (*contextObj)(h)
+	if log > 16 || wqs == nil {
+		return C.int(syscall.EINVAL)
+	}
+	init := verbs.RWQIndTableInitAttr{LogIndTblSize: uint32(log)}
+	for _, wq := range unsafe.Slice(wqs, 1<<log) {
+		if wq == nil {
+			return C.int(syscall.EINVAL)
+		}
+		init.IndTbl = append(init.IndTbl, (*wqObj)(wq).WQ)
+	}
+	t, err := c.CreateRWQIndTable(&init)
+	if err != nil {
+		return errno(err)
+	}
+	*num = C.uint32_t(t.Num())
+	*out = keep(c, kindIndTable, &tableObj{t}, t.Close)
+	return 0
+}
+
+type flowObj struct{ *verbs.Flow }
+
+// handles resolves the C pointers in the specifications of a flow.
+type handles struct{}
+
+func (handles) Counters(p uint64) *verbs.Counters {
+	if h := handleAt(*(*unsafe.Pointer)(unsafe.Pointer(&p)), handleOfCounters); h != nil {
+		return (*countersObj)(h).Counters
+	}
+	return nil
+}
+
+func (handles) Action(p uint64) *verbs.FlowAction {
+	if h := handleAt(*(*unsafe.Pointer)(unsafe.Pointer(&p)), handleOfAction); h != nil {
+		return (*actionObj)(h).FlowAction
+	}
+	return nil
+}
+
+//export vrb_create_flow
+func vrb_create_flow(h, attr unsafe.Pointer, out *unsafe.Pointer) C.int {
+	q := (*qpObj)(h)
+	// The size of the header includes padding that the size of a rule may lack.
+	size := max(int(binary.NativeEndian.Uint16(unsafe.Slice((*byte)(attr), 20)[8:])), 20)
+	a, err := verbs.ParseFlowAttr(unsafe.Slice((*byte)(attr), size), handles{})
+	if err != nil {
+		return errno(err)
+	}
+	f, err := q.CreateFlow(a)
+	if err != nil {
+		return errno(err)
+	}
+	*out = keep(q.ctx, kindFlow, &flowObj{f}, f.Close)
+	return 0
+}
+
+type actionObj struct{ *verbs.FlowAction }
+
+//export vrb_create_action_esp
+func vrb_create_action_esp(h unsafe.Pointer, out *unsafe.Pointer) C.int {
+	c := (*contextObj)(h)
+	a, err := c.CreateFlowActionESP()
+	if err != nil {
+		return errno(err)
+	}
+	*out = keep(c, kindAction, &actionObj{a}, nil)
+	return 0
+}
+
+type countersObj struct{ *verbs.Counters }
+
+//export vrb_create_counters
+func vrb_create_counters(h unsafe.Pointer, out *unsafe.Pointer) C.int {
+	c := (*contextObj)(h)
+	k, err := c.CreateCounters()
+	if err != nil {
+		return errno(err)
+	}
+	*out = keep(c, kindCounters, &countersObj{k}, k.Close)
+	return 0
+}
+
+//export vrb_attach_counters
+func vrb_attach_counters(h, flow unsafe.Pointer, desc, index C.uint32_t) C.int {
+	if flow == nil {
+		return C.int(syscall.EINVAL)
+	}
+	return errno((*countersObj)(h).AttachPointFlow(&verbs.CounterAttachAttr{CounterDesc: verbs.CounterDescription(desc),
+		Index: uint32(index)}, (*flowObj)(flow).Flow))
+}
+
+//export vrb_read_counters
+func vrb_read_counters(h unsafe.Pointer, values *C.uint64_t, n, flags C.uint32_t) C.int {
+	if values == nil && n > 0 || n > 1<<16 {
+		return C.int(syscall.EINVAL)
+	}
+	return errno((*countersObj)(h).Read(unsafe.Slice((*uint64)(unsafe.Pointer(values)), int(n)),
+		verbs.ReadCountersFlags(flags)))
+}
