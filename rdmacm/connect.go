@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"fmt"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
@@ -60,7 +61,10 @@ func (id *ID) connect(op string, p *ConnParam) error {
 			Service: id.ps.service(id.remote.Port()), Path: id.cmRoute(), Private: private,
 		})
 	} else {
-		c, err = id.dev.cm.connect(id, id.request(p, private))
+		asked := id.request(p, private)
+		if c, err = id.dev.cm.connect(id, asked); id.pathMTU == 0 {
+			id.asked = asked
+		}
 	}
 	if err != nil {
 		return id.because(op, err)
@@ -154,9 +158,47 @@ func (id *ID) onAnswer(msg cmmsg.Msg) {
 // +checklocks:id.mu
 func (id *ID) onRejected(msg cmmsg.Msg) {
 	r := cmmsg.REJ(msg.Data())
+	if r.Reason() == cmmsg.RejInvalidMTU && id.askForLess(r) {
+		return
+	}
 	id.report(inRejected, &Event{
-		Type: EventRejected, Status: int(r.Reason()), Conn: ConnParam{PrivateData: r.Private()},
+		Type: EventRejected, Status: int(r.Reason()), Conn: ConnParam{PrivateData: r.Private()}, cause: id.refusedMTU(r),
 	})
+}
+
+// askForLess asks again with the path MTU that the peer's REJ names, or with the next smaller one if it names none. It
+// reports whether it did: the program has not fixed the path MTU, and there is a smaller one.
+//
+// +checklocks:id.mu
+func (id *ID) askForLess(r cmmsg.REJ) bool {
+	if id.conn != connRequesting || id.asked == nil {
+		return false
+	}
+	less := id.asked.Path.MTU - 1
+	if m := r.MTU(); m != 0 {
+		less = min(less, m)
+	}
+	if verbs.MTU(less) < verbs.MTU256 {
+		return false
+	}
+	id.asked.Path.MTU = less
+	c, err := id.dev.cm.connect(id, id.asked)
+	if err != nil {
+		return false
+	}
+	id.cmid, id.path.MTU = c, verbs.MTU(less)
+	return true
+}
+
+// refusedMTU is the cause of a REJ because of the path MTU; nil for other reasons.
+//
+// +checklocks:id.mu
+func (id *ID) refusedMTU(r cmmsg.REJ) error {
+	m := verbs.MTU(r.MTU())
+	if r.Reason() != cmmsg.RejInvalidMTU || m == 0 {
+		return nil
+	}
+	return fmt.Errorf("path MTU %v: must be at most the peer's %v", id.path.MTU, m)
 }
 
 // checkParam checks the parameters of Connect and Accept.

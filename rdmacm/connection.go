@@ -16,6 +16,8 @@ type connection struct {
 	respRes, initDepth uint8 // READs and atomics at a time: of the peer, and of this side
 	peerECE            ECE
 
+	asked *cm.ConnectParams // the request, while a REJ may lead to another one with a smaller path MTU; nil otherwise
+
 	// Receives of a synchronous ID that end when the peer disconnects.
 	waiting map[*context.CancelFunc]struct{}
 }

@@ -57,6 +57,27 @@ func (d *device) gidIndex(a netip.Addr) int {
 	return found
 }
 
+// mtu is the largest path MTU that the port can have now.
+func (d *device) mtu() (verbs.MTU, error) {
+	port, err := d.ctx.QueryPort(portNum)
+	return port.ActiveMTU, err
+}
+
+// mtuCode is mtu for the machine: the largest code if it is not known.
+func (d *device) mtuCode() uint8 {
+	if m, err := d.mtu(); err == nil {
+		return uint8(m)
+	}
+	return uint8(verbs.MTU4096)
+}
+
+// onInterface reports whether the device sends the packets of a local address through a network interface, so that
+// the system's routes are its routes.
+func (d *device) onInterface(sgid int) bool {
+	e, err := d.ctx.QueryGIDEntry(portNum, sgid)
+	return err == nil && e.NetDev != ""
+}
+
 // defaultPD is the device's PD for IDs without another one. Host.mu is held.
 func (d *device) defaultPD() (pd *verbs.PD, err error) {
 	if d.pd == nil {

@@ -27,6 +27,10 @@ type Options struct {
 	// and verbs.Zero for never; 0 means Param's, and 7 without Param. It is for Dial only: the active side
 	// decides.
 	RetryCount uint8
+
+	// PathMTU fixes the path MTU (SetPathMTU): Dial asks for it and no less, Listen refuses requests for more. 0 means
+	// what the port and the route allow; Dial takes less if the peer cannot have that.
+	PathMTU verbs.MTU
 }
 
 // host is the host of the options.
@@ -56,6 +60,11 @@ func (o *Options) info(ctx context.Context, address string, flags AIFlags) (*Add
 
 // set sets the options of a new ID.
 func (o *Options) set(id *ID) error {
+	if o.PathMTU != 0 {
+		if err := id.SetPathMTU(o.PathMTU); err != nil {
+			return err
+		}
+	}
 	switch o.AckTimeout {
 	case 0:
 		return nil

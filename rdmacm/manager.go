@@ -74,6 +74,7 @@ func newManager(d *device) (*manager, error) {
 	}
 	c := cm.Config{GUID: d.vdev.GUID().Uint64(), AckDelay: d.attr.LocalCAAckDelay, Agent: m.agent.ID()}
 	c.IDPrefix, c.IDBits = gsi.CommIDs(port)
+	c.MTU = d.mtuCode
 	c.LastWills = c.IDBits > 0 // other processes share the device and can send them
 	_, _ = rand.Read(c.Seed[:])
 	m.mu.Lock()

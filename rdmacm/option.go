@@ -26,6 +26,7 @@ type options struct {
 	reuse, afonly bool // the table of ports reads them under Host.mu; they change under both locks
 	ackTimeout    uint8
 	ackTimeoutSet bool
+	pathMTU       verbs.MTU // 0: that of the route
 	ece           ECE
 }
 
@@ -124,6 +125,26 @@ func (id *ID) SetAckTimeout(code uint8) error {
 	return nil
 }
 
+// SetPathMTU fixes the path MTU of the connections made afterwards (the MTU of RDMA_OPTION_IB_PATH): of an ID that
+// connects, its requests ask for mtu and no less; of an ID that will listen, requests that ask for more are refused
+// with reason 26 and mtu. Without it requests ask for what the port and the system's route allow, and again with less
+// if the peer refuses that. EINVAL for an unknown MTU or one that is larger than the port's, and after ResolveRoute or
+// Listen.
+func (id *ID) SetPathMTU(mtu verbs.MTU) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	switch {
+	case id.state == stDestroying:
+		return id.errClosed(opSetOption)
+	case mtu.Bytes() == 0:
+		return id.fail(opSetOption, syscall.EINVAL, "path MTU %v: must be 256, 512, 1024, 2048 or 4096", mtu)
+	case id.state != stIdle && id.state != stAddrBound && id.state != stAddrQuery && id.state != stAddrResolved:
+		return id.fail(opSetOption, syscall.EINVAL, "path MTU set in %v: must be set before ResolveRoute and Listen", id.state)
+	}
+	id.pathMTU = mtu
+	return nil
+}
+
 // opSetOption names the calls that set options in errors.
 const opSetOption = "set_option"
 
@@ -145,6 +166,7 @@ func (id *ID) setPath(op string, value []byte) error {
 	for ; len(value) > 0; value = value[pathDataLen:] {
 		if binary.NativeEndian.Uint32(value) == pathBoth {
 			id.path, id.haveRoute, id.state = parsePath(value[8:pathDataLen]), true, stRouteResolved
+			id.pathMTU = id.path.MTU
 			id.path.FlowLabel = flowLabel(id.local.Port(), id.remote.Port())
 			id.push(&Event{Type: EventRouteResolved})
 			return nil

@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/lookup"
+	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -62,17 +64,42 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 		id.mu.Unlock()
 		return err
 	}
-	port, err := id.dev.ctx.QueryPort(portNum)
+	mtu, err := id.routeMTU(op)
 	if err != nil {
 		id.push(&Event{Type: EventRouteError, Status: -int(errnoOf(err)), cause: err})
 	} else {
-		id.path = id.makePath(port.ActiveMTU)
+		id.path = id.makePath(mtu)
 		id.haveRoute = true
 		id.state = stRouteResolved
 		id.push(&Event{Type: EventRouteResolved})
 	}
 	id.mu.Unlock()
 	return id.complete(ctx, op)
+}
+
+// routeMTU is the path MTU to ask for: the one that the program has fixed, or the largest that the port and the
+// system's route allow. A router on the way that has told the system of a smaller MTU is part of the latter.
+//
+// +checklocks:id.mu
+func (id *ID) routeMTU(op string) (verbs.MTU, error) {
+	mtu, err := id.dev.mtu()
+	if err != nil {
+		return 0, err
+	}
+	if id.pathMTU > mtu {
+		return 0, id.fail(op, syscall.EINVAL, "path MTU %v: must be at most the port's active MTU %v", id.pathMTU, mtu)
+	}
+	if id.pathMTU != 0 {
+		return id.pathMTU, nil
+	}
+	if !id.dev.onInterface(id.sgid) {
+		return mtu, nil
+	}
+	room := lookup.RouteMTU(id.local.Addr(), id.remote.Addr().WithZone(id.zone))
+	for mtu > verbs.MTU256 && room > 0 && mtu.Bytes()+wire.RoCEv2Headers > room {
+		mtu--
+	}
+	return mtu, nil
 }
 
 // makePath is the path that a RoCE device takes.

@@ -72,11 +72,14 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 	if err == nil && (lc.V6Only || network == "tcp6") {
 		err = id.SetAFOnly(true)
 	}
+	opts := lc.withDefaults()
+	if err == nil {
+		err = sock.SetPathMTU(id, opts)
+	}
 	if err == nil {
 		err = id.BindAddr(at)
 	}
 	if err == nil {
-		opts := lc.withDefaults()
 		l.a, err = sock.Listen(b, id, ch, lc.Backlog, func() sock.Options { return opts })
 	}
 	if err != nil {

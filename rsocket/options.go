@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/rsocket/internal/sock"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // Options are the sizes of a stream. Each end has its own. 0 stands for the default: the value of the
@@ -18,6 +19,9 @@ type Options struct {
 	// Polling is the spin budget: how long a call polls before it sleeps. The default is 10 us; a value below 0
 	// turns polling off. With idle cores, one millisecond makes a request with its answer several times as fast.
 	Polling time.Duration
+	// PathMTU fixes the path MTU (RDMA_ROUTE): a Dialer asks for it and no less, a listener refuses clients that ask for
+	// more. 0 stands for what the port and the route allow; a Dialer then takes less if the peer cannot have that.
+	PathMTU verbs.MTU
 }
 
 // withDefaults fills in the fields that are zero.

@@ -23,6 +23,9 @@ type ListenParams struct {
 	Addr   netip.Addr
 	AFOnly bool
 
+	// MTU limits the path MTU of requests, as a code, 1 to 5, in addition to that of the port; 0 means no limit.
+	MTU uint8
+
 	// GID: Addr stands for a GID, and requests to it need no IP header.
 	GID bool
 
@@ -133,12 +136,28 @@ func (m *Machine) admit(back *link.Path, r cmmsg.REQ) (l *Listener, reason cmmsg
 	case r.Primary().LocalGID() != cmmsg.GID(back.Dst) || r.Primary().RemoteGID() != local:
 		m.ari = local
 		return nil, cmmsg.RejInvalidGID, m.ari[:]
-	case r.MTU() < 1 || r.MTU() > 5:
-		m.ari[0] = 5
-		return nil, cmmsg.RejInvalidMTU, m.ari[:1]
 	}
 	l = m.match(r.ServiceID(), false, kind, back, r.Private())
-	return l, cmmsg.RejConsumer, nil
+	if l == nil {
+		return nil, cmmsg.RejConsumer, nil
+	}
+	if limit := m.mtuLimit(l); r.MTU() < 1 || r.MTU() > limit {
+		m.ari[0] = limit
+		return nil, cmmsg.RejInvalidMTU, m.ari[:1]
+	}
+	return l, 0, nil
+}
+
+// mtuLimit is the code of the largest path MTU that a listener takes.
+func (m *Machine) mtuLimit(l *Listener) uint8 {
+	limit := uint8(5)
+	if m.cfg.MTU != nil {
+		limit = m.cfg.MTU()
+	}
+	if l.p.MTU != 0 {
+		limit = min(limit, l.p.MTU)
+	}
+	return limit
 }
 
 // match finds the listener that fits a request's IP header best. A listener for the address precedes one for any

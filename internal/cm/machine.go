@@ -28,6 +28,10 @@ type Config struct {
 	// Connect and Lookup return ENOMEM and requests are dropped.
 	MaxIDs int
 
+	// MTU returns the code of the largest path MTU that the port can have now. A request with a larger one gets a REJ
+	// with that code. nil stands for 5, 4096 bytes.
+	MTU func() uint8
+
 	// LastWills enables the method LastWills.
 	LastWills bool
 

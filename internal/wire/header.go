@@ -24,6 +24,10 @@ const (
 // Port is the UDP destination port of RoCEv2.
 const Port = 4791
 
+// RoCEv2Headers is the room for IP, UDP and RoCEv2 headers in the MTU of an interface or a route, in bytes: a path MTU
+// fits if its payload and these do (Linux: RXE_MAX_HDR_LENGTH).
+const RoCEv2Headers = 80
+
 // Well-known numbers.
 const (
 	MulticastQPN = 0xFFFFFF   // the destination QPN of multicast packets

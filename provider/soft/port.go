@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -21,9 +22,6 @@ type portInfo struct {
 	mtu     int // of the interface
 	speed   int // Mb/s; 0 means unknown
 }
-
-// rocev2Headers is the room for IP, UDP and RoCEv2 headers in an interface's MTU (RXE_MAX_HDR_LENGTH), bytes.
-const rocev2Headers = 80
 
 // has reports whether a is one of the device's addresses.
 func (p *portInfo) has(a netip.Addr) bool { return slices.Contains(p.addrs, a) }
@@ -115,7 +113,7 @@ func (d *device) netInterface() (*net.Interface, error) {
 // activeMTU returns the largest path MTU whose packets fit the interface's MTU.
 func (p *portInfo) activeMTU() verbs.MTU {
 	m := verbs.MTU4096
-	for m > verbs.MTU256 && m.Bytes()+rocev2Headers > p.mtu {
+	for m > verbs.MTU256 && m.Bytes()+wire.RoCEv2Headers > p.mtu {
 		m--
 	}
 	return m

@@ -73,6 +73,23 @@ func (r REJ) ARI() []byte {
 	return r[12:n:n]
 }
 
+// MTU is the code of the largest path MTU that the sender of a REJ for RejInvalidMTU accepts, 1 to 5; 0 if it does not
+// say. The code is in the first byte of the additional information, in the lower half or, as in a REQ, in the upper.
+func (r REJ) MTU() uint8 {
+	ari := r.ARI()
+	if r.Reason() != RejInvalidMTU || len(ari) == 0 {
+		return 0
+	}
+	code := ari[0]
+	if code&0xF == 0 {
+		code >>= 4
+	}
+	if code > 5 {
+		return 0
+	}
+	return code
+}
+
 // Private is the private data, 148 bytes.
 func (r REJ) Private() []byte { return r[84:Len:Len] }
 

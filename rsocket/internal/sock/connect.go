@@ -33,11 +33,23 @@ func (st *Stream) Connect(id *rdmacm.ID, dst netip.AddrPort) error {
 	st.id = id
 	id.Context = st
 	st.state = streamConnecting
-	if err := id.ResolveAddr(background, netip.AddrPort{}, dst, st.resolveTimeout()); err != nil {
+	err := SetPathMTU(id, st.opts)
+	if err == nil {
+		err = id.ResolveAddr(background, netip.AddrPort{}, dst, st.resolveTimeout())
+	}
+	if err != nil {
 		st.fail(connectError(err))
 		return st.err
 	}
 	return nil
+}
+
+// SetPathMTU fixes the path MTU of an ID, if the options do.
+func SetPathMTU(id *rdmacm.ID, o Options) error {
+	if o.PathMTU == 0 {
+		return nil
+	}
+	return id.SetPathMTU(o.PathMTU)
 }
 
 // onResolved takes the step that follows an event of address or route resolution. mu is held.

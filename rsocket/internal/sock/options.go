@@ -17,6 +17,7 @@ type Options struct {
 	IOMaps  int // IO maps that the peer may publish, 0 to 32512; 0
 	// Polling is the spin budget of a call; below 0 calls do not poll.
 	Polling time.Duration
+	PathMTU verbs.MTU // 0: not fixed
 }
 
 // Limits of sizes.
