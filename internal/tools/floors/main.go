@@ -4,7 +4,7 @@
 //	floors -w FILE.svg   writes it
 //
 // It fails if a package is on no floor, or imports a package of its own floor or of a higher one. Programs
-// (cmd, examples, interop, internal/tools) are above all floors and not drawn one by one. Imports that follow
+// (cmd, cabi, examples, interop, internal/tools) are above all floors and not drawn one by one. Imports that follow
 // from others are not drawn: if a imports b and c, and b imports c, there is no line from a to c.
 package main
 
@@ -84,7 +84,8 @@ func run(file string, write bool) error {
 // program reports whether a package is above all floors.
 func program(path string) bool {
 	return path == "interop" || strings.HasPrefix(path, "cmd/") || strings.HasPrefix(path, "examples/") ||
-		strings.HasPrefix(path, "interop/") || strings.HasPrefix(path, "internal/tools/")
+		strings.HasPrefix(path, "interop/") || strings.HasPrefix(path, "internal/tools/") ||
+		path == "cabi" || strings.HasPrefix(path, "cabi/")
 }
 
 // list returns the imports within the module of each package that is not a program, on Linux.
