@@ -171,7 +171,7 @@ func (id *ID) accept(op string, p *ConnParam) error {
 		err = id.answered(op, id.dev.cm.accept(id.cmid, a))
 	}
 	if err != nil {
-		id.failQP()
+		id.failQP("the request could not be accepted")
 		_ = id.dev.cm.reject(id.cmid, cmmsg.RejConsumer, nil)
 		id.step(inRefuse)
 		return id.because(op, err)

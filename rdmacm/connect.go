@@ -108,7 +108,7 @@ func (id *ID) onReply(msg cmmsg.Msg) {
 		err = id.dev.cm.establish(id.cmid)
 	}
 	if err != nil {
-		id.failQP()
+		id.failQP("the connection could not be made")
 		_ = id.dev.cm.reject(id.cmid, cmmsg.RejConsumer, nil)
 		id.report(inBroken, &Event{Type: EventConnectError, Status: -int(errnoOf(err)), cause: err})
 		return

@@ -18,7 +18,7 @@ type connection struct {
 
 	asked *cm.ConnectParams // the request, while a REJ may lead to another one with a smaller path MTU; nil otherwise
 
-	// Receives of a synchronous ID that end when the peer disconnects.
+	// Waits of a synchronous ID for completions, which end with the connection.
 	waiting map[*context.CancelFunc]struct{}
 }
 
@@ -132,8 +132,18 @@ func (c *connection) step(in connInput) bool {
 	next, ok := connTable[c.conn][in]
 	if ok {
 		c.conn = next
+		if next.over() {
+			c.endWaits()
+		}
 	}
 	return ok
+}
+
+// endWaits ends the waits for completions.
+func (c *connection) endWaits() {
+	for cancel := range c.waiting {
+		(*cancel)()
+	}
 }
 
 // report takes an input and reports its event, unless the connection's state does not list the input.

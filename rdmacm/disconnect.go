@@ -34,9 +34,22 @@ func (id *ID) disconnect(op string) (wait bool, err error) {
 		return false, id.fail(op, syscall.EINVAL, "%v", err)
 	}
 	wait = !id.conn.over() || id.unread(EventDisconnected)
-	id.failQP()
+	id.failQP(id.endedBy())
 	return wait, id.because(op, id.dev.cm.disconnect(id.cmid))
 }
+
+// endedBy says who has ended the connection, when Disconnect is called.
+//
+// +checklocks:id.mu
+func (id *ID) endedBy() string {
+	if id.conn == connPeerLeft {
+		return peerLeft
+	}
+	return "this side called Disconnect"
+}
+
+// peerLeft is the clause for a connection that the peer has ended.
+const peerLeft = "the peer has disconnected"
 
 // connected checks that the ID has a connection, or has begun to make one.
 //
@@ -65,15 +78,12 @@ func (id *ID) unread(t EventType) bool {
 	return false
 }
 
-// onPeerLeft takes the peer's DREQ. Receives of a synchronous ID that wait for the peer end.
+// onPeerLeft takes the peer's DREQ.
 //
 // +checklocks:id.mu
 func (id *ID) onPeerLeft() {
 	if !id.step(inDREQ) {
 		return
-	}
-	for cancel := range id.waiting {
-		(*cancel)()
 	}
 	id.state = stDisconnect
 	id.push(&Event{Type: EventDisconnected})
@@ -89,14 +99,14 @@ func (id *ID) onDisconnected(status int) {
 	}
 }
 
-// whilePeer is a context that ends with ctx and when the peer disconnects; over reports whether it has. Receives that
-// were flushed before have completed by then: those of a peer that has died, and of Disconnect. The caller calls
-// forget.
-func (id *ID) whilePeer(ctx context.Context) (here context.Context, forget func(), over bool) {
+// whileConnected is a context that ends with ctx and with the connection; over reports whether that has ended.
+// Requests that were flushed before have completed by then: those of a peer that has died, and of Disconnect. The caller
+// calls forget.
+func (id *ID) whileConnected(ctx context.Context) (here context.Context, forget func(), over bool) {
 	here, cancel := context.WithCancel(ctx)
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.conn == connPeerLeft {
+	if id.conn.over() || id.state == stRemoved || id.state == stDestroying {
 		cancel()
 		return here, cancel, true
 	}

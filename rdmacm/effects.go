@@ -15,17 +15,22 @@ func (ev *Event) takeEffect() {
 	case EventConnectRequest:
 		ev.ID.onTaken()
 	case EventRejected, EventDisconnected:
-		ev.ID.flushQP()
+		ev.ID.flushQP(ev.Type)
 	case EventMulticastJoin:
 		ev.attach()
 	}
 }
 
 // flushQP moves the ID's QP to ERR.
-func (id *ID) flushQP() {
+func (id *ID) flushQP(why EventType) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	id.failQP()
+	switch {
+	case why == EventRejected:
+		id.failQP("the peer has refused the connection")
+	default:
+		id.failQP(id.endedBy())
+	}
 }
 
 // attach attaches the QP to the group of the event. If that fails the event becomes MULTICAST_ERROR.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -147,28 +148,39 @@ func (id *ID) sge(op string, buf []byte, mr *verbs.MR) (verbs.SGE, error) {
 }
 
 // GetSendComp waits for a completion of the ID's sends (rdma_get_send_comp). The CQ of the sends must have a channel,
-// as those of CreateQP have. When ctx is done the error wraps ctx's.
+// as those of CreateQP have. When ctx is done the error wraps ctx's. When the connection of a synchronous ID has ended,
+// and all completions were returned, the error is ENOTCONN and io.EOF; the C function waits until the retries of the
+// requests end, or for ever. Disconnect then flushes the requests that are left.
 func (id *ID) GetSendComp(ctx context.Context) (verbs.WC, error) {
 	id.mu.Lock()
-	cq := id.sendCQ
+	cq, sync := id.sendCQ, id.sync
 	if cq == nil && id.qp != nil {
 		cq = id.qp.SendCQ()
 	}
 	id.mu.Unlock()
-	return id.comp(ctx, "get_send_comp", cq)
+	return id.connComp(ctx, opSendComp, cq, sync)
 }
 
-// GetRecvComp waits for a completion of the ID's receives (rdma_get_recv_comp), as GetSendComp does. When the peer of
-// a synchronous ID has disconnected, and all arrived messages were returned, the error is ENOTCONN and io.EOF; the C
-// function waits for ever. Disconnect then flushes the receives that are left.
+// GetRecvComp waits for a completion of the ID's receives (rdma_get_recv_comp), as GetSendComp does, and ends as it
+// does with the connection.
 func (id *ID) GetRecvComp(ctx context.Context) (verbs.WC, error) {
-	const op = "get_recv_comp"
 	id.mu.Lock()
 	cq, sync := id.recvCQ, id.sync
 	if cq == nil && id.qp != nil {
 		cq = id.qp.RecvCQ()
 	}
 	id.mu.Unlock()
+	return id.connComp(ctx, "get_recv_comp", cq, sync)
+}
+
+// opSendComp names GetSendComp in errors.
+const opSendComp = "get_send_comp"
+
+// lateAck is how long a send waits for its acknowledgement after the peer's DREQ, which the network may deliver first.
+const lateAck = 20 * time.Millisecond
+
+// connComp is comp, which ends with the connection of a synchronous ID.
+func (id *ID) connComp(ctx context.Context, op string, cq *verbs.CQ, sync bool) (verbs.WC, error) {
 	if !sync || cq == nil {
 		return id.comp(ctx, op, cq)
 	}
@@ -177,18 +189,43 @@ func (id *ID) GetRecvComp(ctx context.Context) (verbs.WC, error) {
 		return wcs[0], err
 	}
 	for {
-		here, forget, over := id.whilePeer(ctx)
+		here, forget, over := id.whileConnected(ctx)
 		wc, err := id.comp(here, op, cq)
 		forget()
 		switch {
 		case err == nil || !errors.Is(err, context.Canceled) || ctx.Err() != nil:
 			return wc, err
 		case over:
-			return wc, &Error{
-				Op: op, Obj: id.lockedObj(), Errno: syscall.ENOTCONN, Detail: "the peer has disconnected", Err: io.EOF,
+			if op == opSendComp {
+				late, cancel := context.WithTimeout(ctx, lateAck)
+				defer cancel()
+				if wc, err := id.comp(late, op, cq); err == nil || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+					return wc, err
+				}
 			}
+			return wc, id.errOver(op)
 		}
 	}
+}
+
+// errOver is the error of a wait for a completion after the end of the connection.
+func (id *ID) errOver(op string) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	e := &Error{Op: op, Obj: id.obj(), Errno: syscall.ENOTCONN, Err: io.EOF}
+	switch {
+	case id.state == stDestroying:
+		return id.errClosed(op)
+	case id.state == stRemoved:
+		e.Detail = "the device was removed"
+	case id.conn == connPeerLeft:
+		e.Detail = peerLeft
+	case id.conn == connDisconnected:
+		e.Detail = "this side has called Disconnect"
+	default:
+		e.Detail = "the connection was not made"
+	}
+	return e
 }
 
 // comp polls, arms the CQ, polls again as a completion may have come before, and waits.

@@ -163,6 +163,7 @@ type leftovers struct {
 // +checklocks:id.mu
 func (id *ID) end() leftovers {
 	id.state = stDestroying
+	id.endWaits()
 	id.leaveGroups()
 	_ = id.destroyQP()
 	_ = id.destroySRQ()

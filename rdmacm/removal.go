@@ -79,6 +79,7 @@ func (d *device) remove() {
 		id.mu.Lock()
 		if id.state != stDestroying {
 			id.state = stRemoved
+			id.endWaits()
 			id.push(&Event{Type: EventDeviceRemoval})
 		}
 		id.mu.Unlock()

@@ -61,7 +61,7 @@ func (id *ID) waitError(op string, err error) error {
 		e.Detail = "the peer has not acknowledged yet"
 	case "disconnect":
 		e.Detail = "the peer has not called Disconnect or Close yet"
-	case "get_send_comp", "get_recv_comp":
+	case opSendComp, "get_recv_comp":
 		e.Detail = "no completion yet"
 	}
 	return e

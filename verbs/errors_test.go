@@ -138,6 +138,10 @@ func TestWCErrorText(t *testing.T) {
 	if !strings.Contains(flushed.Error(), "; first failure: work completion RETRY_EXC_ERR") {
 		t.Errorf("%q", flushed)
 	}
+	if disconnected := (&WCError{Status: WCWRFlushErr, QPN: 1, Reason: "this side called Disconnect"}).Error(); disconnected !=
+		"work completion WR_FLUSH_ERR (Work Request Flushed Error) of QP 0x000001: this side called Disconnect" {
+		t.Errorf("%q", disconnected)
+	}
 	alone := &WCError{Status: WCWRFlushErr, QPN: 1}
 	if !strings.Contains(alone.Error(), "the QP was moved to ERR") {
 		t.Errorf("%q", alone)
@@ -173,6 +177,26 @@ func TestWCErrorOfRefusedPacket(t *testing.T) {
 		if !errors.Is(flushed, c.errno) {
 			t.Errorf("%v", flushed)
 		}
+	}
+}
+
+// The error of a packet that is too long for the route names the route's MTU.
+func TestWCErrorNamesTheMTU(t *testing.T) {
+	e := WCError{Status: WCRetryExcErr, QPN: 0x11, Peer: "192.0.2.2", Reason: "no acknowledgement", Retries: 7,
+		Refused: syscall.EMSGSIZE, RefusedLen: 4140, RouteMTU: 1400}
+	if s := e.Error(); !strings.Contains(s, "the MTU of the route to the peer is 1400: connect with a smaller path MTU") {
+		t.Errorf("%q", s)
+	}
+	e.Refused, e.Payload = 0, 4096 // a black hole
+	for _, heard := range []bool{true, false} {
+		e.Heard = heard
+		if s := e.Error(); !strings.Contains(s, "too small an MTU for packets of 4176 bytes") {
+			t.Errorf("%q", s)
+		}
+	}
+	e.Payload = 1024
+	if s := e.Error(); strings.Contains(s, "MTU") {
+		t.Errorf("%q", s)
 	}
 }
 

@@ -25,7 +25,9 @@ type WCError struct {
 	// sent all. EMSGSIZE: the MTU of the interface or the route is too small. errors.Is finds it.
 	Refused    Errno
 	RefusedLen int      // of that packet: bytes, IP header first
-	First      *WCError // of a flushed request: the first failure of the QP; nil if QP.Modify moved it to ERR
+	RouteMTU   int      // MTU in bytes of the system's route to the peer, for EMSGSIZE; 0 if it is not known
+	Payload    int      // of the longest packet of a request without an answer, or of its response: bytes, without headers
+	First      *WCError // of a flushed request: the first failure of the QP; nil if QP.Modify or the end of the connection moved it to ERR
 }
 
 // Err returns nil if the request succeeded, else a *WCError.
@@ -91,7 +93,7 @@ func (e *WCError) Hint() string {
 	case WCLocProtErr, WCLocAccessErr:
 		return "check the SGEs: lkey, range, protection domain, and AccessLocalWrite for what is written to"
 	case WCWRFlushErr:
-		if e.First == nil {
+		if e.First == nil && e.Reason == "" {
 			return "the QP was moved to ERR, or a request before this one failed: look at its completion"
 		}
 	case WCRemInvReqErr:
@@ -108,19 +110,35 @@ func (e *WCError) Hint() string {
 		case e.Refused != 0:
 			return e.refusedHint()
 		}
+		hint := "is the peer up, its QP in RTR with our QPN and GID, and UDP port 4791 open between the two?"
 		if e.Heard {
-			return "the peer stopped answering: did it close its QP or move it to ERR?"
+			hint = "the peer stopped answering: did it close its QP or move it to ERR?"
 		}
-		return "is the peer up, its QP in RTR with our QPN and GID, and UDP port 4791 open between the two?"
+		return hint + e.lengthHint()
 	case WCRNRRetryExcErr:
 		return "the peer posts its receives too late; RNRRetry 7 waits for ever"
 	}
 	return ""
 }
 
+// lengthHint is a clause on packets that a link of the path may not carry; empty for short ones, which every link
+// carries.
+func (e *WCError) lengthHint() string {
+	const headers, every = 80, 1024
+	if e.Payload <= every {
+		return ""
+	}
+	return fmt.Sprintf(" If shorter messages arrive, a link on the way has too small an MTU for packets of %d bytes and "+
+		"no router says so: connect with path MTU 1024 or less", e.Payload+headers)
+}
+
 func (e *WCError) refusedHint() string {
 	switch e.Refused {
 	case syscall.EMSGSIZE:
+		if e.RouteMTU > 0 && e.RouteMTU < e.RefusedLen {
+			return fmt.Sprintf("the MTU of the route to the peer is %d: connect with a smaller path MTU, which a new "+
+				"connection of package rdmacm does by itself; ip route get %s shows it", e.RouteMTU, e.Peer)
+		}
 		return "the MTU of the interface or the route is too small for the QP's path MTU: connect with a smaller one, " +
 			"or raise it; ip link and ip route get PEER show it"
 	case syscall.EPERM, syscall.EACCES:

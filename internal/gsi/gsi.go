@@ -22,6 +22,19 @@ type Driver interface {
 	NewLastWill(local, remote netip.Addr, tclass, hopLimit uint8) LastWill
 }
 
+// Connected is what a verbs.DriverQP has if its flushed requests can say why the connection has ended.
+type Connected interface {
+	// Ended says why the QP is about to be moved to ERR: a clause.
+	Ended(why string)
+}
+
+// Ended says why the QP's connection has ended, for the requests that are flushed when the QP is moved to ERR then.
+func Ended(qp *verbs.QP, why string) {
+	if drv, ok := seam.Of(qp).(Connected); ok {
+		drv.Ended(why)
+	}
+}
+
 // PeerDeath says that the process of a connection's peer has ended.
 type PeerDeath struct {
 	QPN     uint32 // the device's

@@ -16,6 +16,7 @@ func (r *requester) failure(now int64, w *SendWQE, st Status, reason string) *Fa
 	}
 	if st == RetryExcErr {
 		f.Refused = qp.refused
+		f.Payload = int(min(w.Length, r.mtu))
 	}
 	path := qp.path
 	if qp.Type == UD {
@@ -33,10 +34,13 @@ func (r *requester) failure(now int64, w *SendWQE, st Status, reason string) *Fa
 // flushed returns the cause of the work requests that are flushed now. One value serves a whole queue.
 func (qp *QP) flushed() *Failure {
 	f := &Failure{Status: WRFlushErr, QPN: qp.Num, DestQPN: qp.attr.DestQPN, First: qp.first}
-	if qp.first == nil {
-		f.Reason = "the QP was moved to ERR by ibv_modify_qp"
-	} else {
+	switch why := qp.ended.Load(); {
+	case qp.first != nil:
 		f.Reason = "an earlier work request of the QP failed"
+	case why != nil:
+		f.Reason = *why
+	default:
+		f.Reason = "the QP was moved to ERR by ibv_modify_qp"
 	}
 	if qp.path != nil {
 		f.Peer = qp.path.Dst.String()

@@ -79,6 +79,7 @@ func (qp *QP) enterReset() {
 	qp.resp.reset()
 	qp.req.life++
 	qp.attr, qp.path, qp.first, qp.refused = Attr{}, nil, nil, link.Refusal{}
+	qp.ended.Store(nil)
 	qp.baseFlags = wire.BTHMigReq
 }
 

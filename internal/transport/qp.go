@@ -41,7 +41,8 @@ type QP struct {
 	complained bool // PATH_MIG_ERR was raised since the QP was armed
 	req        requester
 	resp       responder
-	first      *Failure // the failure that moved the QP to SQE or ERR
+	first      *Failure               // the failure that moved the QP to SQE or ERR
+	ended      atomic.Pointer[string] // see Ended
 	Counters   Counters
 	// Sched is the shard's bookkeeping: the list of QPs with packets to send and the timer wheel.
 	Sched Sched
@@ -69,6 +70,10 @@ func NewQP(c Config) *QP {
 	qp.resp.init(qp)
 	return qp
 }
+
+// Ended says why the QP is about to be moved to ERR from outside, for the work requests that are flushed then: a clause.
+// RESET forgets it. It is safe for concurrent use.
+func (qp *QP) Ended(why string) { qp.ended.Store(&why) }
 
 // State returns the QP's state. It is safe for concurrent use.
 func (qp *QP) State() State { return State(qp.state.Load()) }

@@ -2,8 +2,11 @@ package soft
 
 import (
 	"fmt"
+	"net/netip"
+	"syscall"
 	"unsafe"
 
+	"github.com/verbena-rdma/verbena/internal/lookup"
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -39,13 +42,17 @@ func toWCError(f *transport.Failure) *verbs.WCError {
 	if f == nil {
 		return nil
 	}
-	return &verbs.WCError{
+	e := &verbs.WCError{
 		Status: verbs.WCStatus(f.Status), QPN: f.QPN, DestQPN: f.DestQPN, Peer: f.Peer, Reason: f.Reason,
 		Syndrome: f.Syndrome,
 		LastSent: f.LastSent, LastAck: f.LastAck, Retries: f.Retries, Elapsed: f.Elapsed, Heard: f.Heard,
 		PeerEnded: f.PeerEnded,
-		Refused:   f.Refused.Errno, RefusedLen: f.Refused.Len, First: toWCError(f.First),
+		Refused:   f.Refused.Errno, RefusedLen: f.Refused.Len, Payload: f.Payload, First: toWCError(f.First),
 	}
+	if peer, err := netip.ParseAddr(f.Peer); e.Refused == syscall.EMSGSIZE && err == nil {
+		e.RouteMTU = lookup.RouteMTU(netip.Addr{}, peer)
+	}
+	return e
 }
 
 // toSGEs returns the same list in the transport's type, which has the same layout (see TestSGELayout).

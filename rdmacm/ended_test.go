@@ -1,0 +1,140 @@
+package rdmacm_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// dialled is a connection of synchronous IDs.
+func (w *world) dialled() (c, s *rdmacm.ID, l *rdmacm.Listener) {
+	w.Helper()
+	l = must(rdmacm.Listen(bg, ":0", &rdmacm.Options{Host: w.b}))(w)
+	got := w.accepts(l, 1)
+	c = must(w.dial(l))(w)
+	return c, <-got, l
+}
+
+// A client that READs a server's memory learns in milliseconds that the living server has called Disconnect or Close.
+func TestSendsEndWithTheConnection(t *testing.T) {
+	for _, closes := range []bool{false, true} {
+		in(t, func(w *world) {
+			c, s, l := w.dialled()
+			mr := must(c.RegMsgs(make([]byte, 8)))(w)
+			result := make(chan error)
+			var took time.Duration
+			ended := make(chan time.Time, 1)
+			go func() {
+				w.ok(c.PostRead(1, mr.Bytes(), mr, verbs.SendSignaled, 0x1000, 1))
+				wc, err := c.GetSendComp(bg)
+				if err == nil {
+					err = wc.Err()
+				}
+				took = time.Since(<-ended)
+				result <- err
+			}()
+			w.ok(s.QP().Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)) // no answer to the READ
+			time.Sleep(30 * time.Millisecond)
+			ended <- time.Now()
+			if closes {
+				w.ok(s.Close())
+			} else {
+				ctx, cancel := context.WithTimeout(bg, time.Millisecond)
+				_ = s.Disconnect(ctx)
+				cancel()
+			}
+			err := <-result
+			if !errors.Is(err, io.EOF) || !errors.Is(err, syscall.ENOTCONN) || took > 100*time.Millisecond {
+				t.Errorf("after %v: %v", took, err)
+			}
+			w.ok(c.Disconnect(bg))
+			if wc := must(c.GetSendComp(bg))(w); wc.Status != verbs.WCWRFlushErr ||
+				!strings.Contains(wc.Err().Error(), ": the peer has disconnected") {
+				t.Errorf("%v", wc.Err())
+			}
+			w.ok(mr.Close())
+			w.ok(c.Close())
+			if !closes {
+				w.ok(s.Close())
+			}
+			w.ok(l.Close())
+		})
+	}
+}
+
+// All waits for completions end with the connection, whoever ends it, and those that begin later do not begin.
+func TestWaitsEndWithTheConnection(t *testing.T) {
+	for name, end := range map[string]func(w *world, id, peer *rdmacm.ID){
+		"Disconnect here":  func(w *world, id, peer *rdmacm.ID) { disconnect(w, id, peer) },
+		"Disconnect there": func(w *world, id, peer *rdmacm.ID) { disconnect(w, peer, id) },
+		"Close there":      func(w *world, id, peer *rdmacm.ID) { w.ok(peer.Close()) },
+	} {
+		in(t, func(w *world) {
+			c, s, l := w.dialled()
+			results := make(chan error, 2)
+			for _, get := range []func(context.Context) (verbs.WC, error){c.GetSendComp, c.GetRecvComp} {
+				go func() {
+					_, err := get(bg)
+					results <- err
+				}()
+			}
+			synctest.Wait()
+			end(w, c, s)
+			for range 2 {
+				if err := <-results; !errors.Is(err, io.EOF) || !errors.Is(err, syscall.ENOTCONN) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			for _, get := range []func(context.Context) (verbs.WC, error){c.GetSendComp, c.GetRecvComp} {
+				if _, err := get(w.soon()); !errors.Is(err, syscall.ENOTCONN) {
+					t.Errorf("%s, a wait afterwards: %v", name, err)
+				}
+			}
+			w.ok(c.Close())
+			if name != "Close there" {
+				w.ok(s.Close())
+			}
+			w.ok(l.Close())
+		})
+	}
+}
+
+// disconnect ends a connection by Disconnect of one side, to which the other agrees.
+func disconnect(w *world, first, second *rdmacm.ID) {
+	done := make(chan error, 1)
+	go func() { done <- first.Disconnect(bg) }()
+	synctest.Wait()
+	w.ok(second.Disconnect(bg))
+	w.ok(<-done)
+}
+
+// The requests that Disconnect flushes say so.
+func TestFlushedByDisconnect(t *testing.T) {
+	in(t, func(w *world) {
+		c, s, l := w.dialled()
+		cm, sm := must(c.RegMsgs(make([]byte, 8)))(w), must(s.RegMsgs(make([]byte, 8)))(w)
+		w.ok(c.PostRecv(1, cm.Bytes(), cm))
+		w.ok(s.PostRecv(1, sm.Bytes(), sm))
+		disconnect(w, c, s)
+		for id, want := range map[*rdmacm.ID]string{c: ": this side called Disconnect", s: ": the peer has disconnected"} {
+			wc := must(id.GetRecvComp(w.soon()))(w)
+			if text := wc.Err().Error(); wc.Status != verbs.WCWRFlushErr || !strings.HasSuffix(text, want) ||
+				strings.Contains(text, "modify_qp") {
+				t.Errorf("%v, want %q", wc.Err(), want)
+			}
+		}
+		w.ok(cm.Close())
+		w.ok(sm.Close())
+		w.ok(c.Close())
+		w.ok(s.Close())
+		w.ok(l.Close())
+	})
+}
