@@ -1,0 +1,153 @@
+// The engine: found beside this library, loaded at first use, and again in a forked child.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib.h"
+
+#define ENGINE "libverbena-engine.so"
+
+const struct vrb_engine *vb_engine;
+unsigned int vb_generation = 1;
+
+static pthread_mutex_t load_mu = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int loaded;
+
+// after_fork runs in the child: a Go runtime does not survive a fork, so the next call loads another engine.
+static void after_fork(void)
+{
+	if (atomic_load(&loaded)) {
+		vb_generation++;
+		vb_engine = NULL;
+		atomic_store(&loaded, 0);
+	}
+	pthread_mutex_init(&load_mu, NULL);
+}
+
+// find writes the path of the engine: the folder of this library.
+static int find(char *path, size_t size)
+{
+	Dl_info me;
+
+	if (!dladdr((void *)find, &me) || !me.dli_fname)
+		return -1;
+	const char *slash = strrchr(me.dli_fname, '/');
+	int folder = slash ? (int)(slash - me.dli_fname) + 1 : 0;
+	int n = snprintf(path, size, "%.*s" ENGINE, folder, me.dli_fname);
+	return n > 0 && (size_t)n < size ? 0 : -1;
+}
+
+// copy returns a descriptor of a copy of a file. The loader takes a file with another inode for another library, so
+// that the copy gets a runtime of its own.
+static int copy(const char *path)
+{
+	int in = open(path, O_RDONLY | O_CLOEXEC), out = memfd_create("verbena-engine", MFD_CLOEXEC);
+	struct stat st;
+
+	if (in < 0 || out < 0 || fstat(in, &st))
+		goto fail;
+	for (off_t left = st.st_size; left > 0;) {
+		ssize_t n = sendfile(out, in, NULL, left);
+		if (n <= 0)
+			goto fail;
+		left -= n;
+	}
+	close(in);
+	return out;
+fail:
+	if (in >= 0)
+		close(in);
+	if (out >= 0)
+		close(out);
+	return -1;
+}
+
+static void *open_copy(const char *path)
+{
+	char link[32];
+	int fd = copy(path);
+
+	if (fd < 0)
+		return NULL;
+	// The runtime takes its random seed from these 16 bytes, which are the same in all children of a process.
+	// Without fresh ones they would choose the same QP numbers and PSNs.
+	if (getrandom((void *)getauxval(AT_RANDOM), 16, 0) != 16) {
+		close(fd);
+		return NULL;
+	}
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	void *h = dlopen(link, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	close(fd);
+	return h;
+}
+
+// pass_environment gives the engine the variables that the program has set since it started.
+static void pass_environment(const struct vrb_engine *engine)
+{
+	static const char *const prefixes[] = {"VERBENA_", "RDMAV_", "IBV_"};
+	extern char **environ;
+
+	for (char **e = environ; e && *e; e++) {
+		for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+			char name[128], *is = strchr(*e, '=');
+			if (strncmp(*e, prefixes[i], strlen(prefixes[i])) || !is || (size_t)(is - *e) >= sizeof name)
+				continue;
+			snprintf(name, sizeof name, "%.*s", (int)(is - *e), *e);
+			engine->set_env(name, is + 1);
+		}
+	}
+}
+
+static const struct vrb_engine *load(void)
+{
+	typedef const struct vrb_engine *(*entry)(uint32_t);
+	char path[4096];
+
+	if (find(path, sizeof path)) {
+		fprintf(stderr, "verbena: the folder of libibverbs.so.1 is unknown\n");
+		return NULL;
+	}
+	void *h = vb_generation > 1 ? open_copy(path) : dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	if (!h) {
+		const char *why = dlerror();
+		fprintf(stderr, "verbena: load the engine: %s; it must be in the folder of libibverbs.so.1: make cabi\n",
+			why ? why : strerror(errno));
+		return NULL;
+	}
+	entry get = (entry)dlsym(h, "verbena_engine");
+	const struct vrb_engine *engine = get ? get(VERBENA_ENGINE_ABI) : NULL;
+	if (!engine || engine->size != sizeof *engine) {
+		fprintf(stderr, "verbena: %s is of another version than libibverbs.so.1: make cabi\n", path);
+		return NULL;
+	}
+	pass_environment(engine);
+	return engine;
+}
+
+int vb_load(void)
+{
+	static int hooked;
+
+	if (atomic_load_explicit(&loaded, memory_order_acquire))
+		return 0;
+	pthread_mutex_lock(&load_mu);
+	if (!atomic_load(&loaded)) {
+		if (!hooked) {
+			hooked = 1;
+			pthread_atfork(NULL, NULL, after_fork);
+		}
+		vb_engine = load();
+		if (vb_engine)
+			atomic_store_explicit(&loaded, 1, memory_order_release);
+	}
+	pthread_mutex_unlock(&load_mu);
+	return vb_engine ? 0 : ENOSYS;
+}
