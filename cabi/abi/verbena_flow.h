@@ -80,6 +80,26 @@ struct ibv_flow_spec_action_drop { VB_SPEC; };
 struct ibv_flow_spec_action_handle { VB_SPEC; const struct ibv_flow_action *action; };
 struct ibv_flow_spec_counter_action { VB_SPEC; struct ibv_counters *counters; };
 
+// ibv_flow_spec is any of them.
+struct ibv_flow_spec {
+	union {
+		struct { VB_SPEC; } hdr;
+		struct ibv_flow_spec_eth eth;
+		struct ibv_flow_spec_ipv4 ipv4;
+		struct ibv_flow_spec_ipv4_ext ipv4_ext;
+		struct ibv_flow_spec_ipv6 ipv6;
+		struct ibv_flow_spec_tcp_udp tcp_udp;
+		struct ibv_flow_spec_esp esp;
+		struct ibv_flow_spec_tunnel tunnel;
+		struct ibv_flow_spec_gre gre;
+		struct ibv_flow_spec_mpls mpls;
+		struct ibv_flow_spec_action_tag flow_tag;
+		struct ibv_flow_spec_action_drop drop;
+		struct ibv_flow_spec_action_handle handle;
+		struct ibv_flow_spec_counter_action flow_count;
+	};
+};
+
 struct ibv_flow {
 	uint32_t comp_mask;
 	struct ibv_context *context;
