@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/notify"
+	"github.com/verbena-rdma/verbena/internal/seam"
 )
 
 // EventChannel is the queue of the events of IDs (struct rdma_event_channel). It is safe for concurrent use; each
@@ -31,6 +32,13 @@ type EventChannel struct {
 	// Readable while there are events; made by the first FD.
 	// +checklocks:mu
 	fd *notify.FD
+	// One for each event; see seam.CountCMEvents.
+	// +checklocks:mu
+	units notify.Semaphore
+}
+
+func init() {
+	seam.CountCMEvents = func(channel any, fd int) error { return channel.(*EventChannel).count(fd) }
 }
 
 // CreateEventChannel makes a channel for IDs of the default host (rdma_create_event_channel).
@@ -60,6 +68,7 @@ func (ch *EventChannel) Close() error {
 	if ch.fd != nil {
 		ch.fd.Close()
 	}
+	ch.units = notify.Semaphore{} // the owner of the descriptor may close it now
 	ch.mu.Unlock()
 	for _, id := range ids {
 		id.destroyOn(ch)
@@ -78,7 +87,7 @@ func (ch *EventChannel) errClosed(op string) error {
 func (ch *EventChannel) GetEvent(ctx context.Context) (*Event, error) {
 	const op = "get_cm_event"
 	for {
-		ev, nonblock, err := ch.take(op)
+		ev, nonblock, err := ch.take(op, false)
 		if ev != nil || err != nil {
 			return ev, err
 		}
@@ -97,7 +106,7 @@ func (ch *EventChannel) GetEvent(ctx context.Context) (*Event, error) {
 // TryGetEvent is GetEvent without waiting: EAGAIN if there is no event (rdma_get_cm_event with O_NONBLOCK).
 func (ch *EventChannel) TryGetEvent() (*Event, error) {
 	const op = "get_cm_event"
-	ev, _, err := ch.take(op)
+	ev, _, err := ch.take(op, true)
 	if ev == nil && err == nil {
 		err = &Error{Op: op, Obj: "event channel", Errno: syscall.EAGAIN, Detail: "no event"}
 	}
@@ -165,6 +174,26 @@ func (ch *EventChannel) FD() (int, error) {
 	return ch.fd.Num(), nil
 }
 
+// count counts the events in a semaphore of the caller from now on, those of the queue included; -1: no longer.
+func (ch *EventChannel) count(fd int) error {
+	const op = "event_channel_fd"
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.closed {
+		return ch.errClosed(op)
+	}
+	var units notify.Semaphore
+	if fd >= 0 {
+		var err error
+		if units, err = notify.NewSemaphore(fd); err != nil {
+			return &Error{Op: op, Obj: "event channel", Errno: errnoOf(err), Err: err}
+		}
+	}
+	ch.units = units
+	ch.units.Add(len(ch.queue))
+	return nil
+}
+
 // push adds an event. It reports whether the channel is open.
 func (ch *EventChannel) push(ev *Event) bool {
 	ch.mu.Lock()
@@ -176,6 +205,7 @@ func (ch *EventChannel) push(ev *Event) bool {
 	if ch.fd != nil {
 		ch.fd.Raise()
 	}
+	ch.units.Add(1)
 	ch.wake()
 	return true
 }
@@ -187,12 +217,19 @@ func (ch *EventChannel) wake() {
 	}
 }
 
-// take takes the oldest event, nil if there is none.
-func (ch *EventChannel) take(op string) (ev *Event, nonblock bool, err error) {
+// take takes the oldest event, nil if there is none. paid: the caller has read the event's unit from the descriptor of
+// count, if there is one.
+func (ch *EventChannel) take(op string, paid bool) (ev *Event, nonblock bool, err error) {
 	ch.mu.Lock()
 	if ch.closed {
 		ch.mu.Unlock()
 		return nil, false, ch.errClosed(op)
+	}
+	switch found := len(ch.queue) > 0; {
+	case paid:
+		ch.units.Popped(found)
+	case found:
+		ch.units.Remove(1)
 	}
 	if len(ch.queue) == 0 {
 		nonblock = ch.nonblock
@@ -245,6 +282,7 @@ func (ch *EventChannel) purgeLocked(drop func(*Event) bool) (dropped []*Event) {
 		}
 		return gone
 	})
+	ch.units.Remove(len(dropped))
 	ch.updateFD()
 	return dropped
 }

@@ -1,6 +1,7 @@
 package rdmacm_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"net/netip"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/seam"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/rdmacm"
 )
@@ -111,4 +113,68 @@ func TestC_MC_10_15_Membership(t *testing.T) {
 		}
 	}
 	w.ok(w.a.Close())
+}
+
+// TestCountCMEvents follows the units of a channel's semaphore: retrieved by a reader and by GetEvent, gone with an ID,
+// moved with an ID to another channel, and not touched after Close.
+func TestCountCMEvents(t *testing.T) {
+	in(t, func(w *world) {
+		e, next := w.newEnd(w.a, rdmacm.PSTCP), w.newEnd(w.a, rdmacm.PSTCP)
+		resolve := func(id *rdmacm.ID) { w.ok(id.ResolveAddr(bg, netip.AddrPort{}, at(addrB, port), timeout)) }
+		units := func(fd, want int) {
+			t.Helper()
+			var b [8]byte
+			got := 0
+			for ; ; got++ {
+				if _, err := unix.Read(fd, b[:]); err != nil {
+					break
+				}
+			}
+			if got != want {
+				t.Errorf("%d units, want %d", got, want)
+			}
+			for range got {
+				must(unix.Write(fd, binary.NativeEndian.AppendUint64(nil, 1)))(w)
+			}
+		}
+		var fds [2]int
+		for i, ch := range []*rdmacm.EventChannel{e.ch, next.ch} {
+			fds[i] = must(unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_SEMAPHORE|unix.EFD_NONBLOCK))(w)
+			defer func() { _ = unix.Close(fds[i]) }()
+			if i == 0 {
+				resolve(e.ID) // an event that is queued already counts
+			}
+			w.ok(seam.CountCMEvents(ch, fds[i]))
+		}
+		units(fds[0], 1)
+		e.expect(rdmacm.EventAddrResolved) // GetEvent takes the unit
+		units(fds[0], 0)
+
+		others := []*rdmacm.ID{must(w.a.CreateID(e.ch, rdmacm.PSTCP, nil))(w), must(w.a.CreateID(e.ch, rdmacm.PSTCP, nil))(w)}
+		for _, id := range others {
+			resolve(id)
+		}
+		units(fds[0], 2)
+		var b [8]byte
+		must(unix.Read(fds[0], b[:]))(w) // a reader pops
+		w.ok(must(e.ch.TryGetEvent())(w).Ack())
+		units(fds[0], 1)
+		w.ok(others[1].Close())
+		units(fds[0], 0)
+
+		w.ok(e.ResolveRoute(bg, timeout))
+		units(fds[0], 1)
+		w.ok(e.Migrate(next.ch))
+		units(fds[0], 0)
+		units(fds[1], 1)
+		must(unix.Read(fds[1], b[:]))(w)
+		w.ok(must(next.ch.TryGetEvent())(w).Ack())
+		units(fds[1], 0)
+
+		w.ok(others[0].Close())
+		w.ok(e.Close())
+		w.ok(e.ch.Close())
+		next.close()
+		units(fds[1], 0)
+	})
 }

@@ -116,7 +116,7 @@ func (l *Listener) begin(op string) (ch *EventChannel, full bool, err error) {
 			"the listener's ID is asynchronous: its requests are events of its channel")
 	}
 	for l.under.Load() < maxHandshakes && len(l.made) < cm.MaxBacklog {
-		ev, _, err := ch.take(op)
+		ev, _, err := ch.take(op, false)
 		if ev == nil {
 			return ch, false, err
 		}

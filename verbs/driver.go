@@ -269,6 +269,15 @@ func init() {
 	seam.Register = func(p any) { register(p.(DriverProvider)) }
 	seam.NewDevice = func(drv any) any { return newDevice(drv.(DriverDevice)) }
 	seam.Of = driverOf
+	seam.CountEvents = func(of any, fd int) error {
+		switch o := of.(type) {
+		case *CompChannel:
+			return o.q.count(fd, "comp_channel_fd", o)
+		case *Context:
+			return o.async.count(fd, "async_fd", o)
+		}
+		return newError("count_events", "", EINVAL, "must be of a completion channel or a context")
+	}
 	seam.CreateQP = func(op string, pd, init, create any) (any, error) {
 		return pd.(*PD).createQP(op, init.(*QPInitAttr), create.(func(*QPInitAttr, DriverQPEvents) (DriverQP, error)))
 	}

@@ -79,6 +79,8 @@ type eventQueue[T event] struct {
 	closed bool
 	// +checklocks:mu
 	fd *notify.FD // readable while there are items; created by descriptor
+	// +checklocks:mu
+	units notify.Semaphore // one for each item; set by count
 
 	ready chan struct{} // holds a token if there may be items
 	done  chan struct{} // closed with the queue
@@ -102,6 +104,7 @@ func (q *eventQueue[T]) push(ev T) {
 	if q.fd != nil {
 		q.fd.Raise()
 	}
+	q.units.Add(1)
 	q.wake()
 }
 
@@ -122,11 +125,19 @@ func (q *eventQueue[T]) wake() {
 	}
 }
 
-// take removes the oldest event, if there is one.
-func (q *eventQueue[T]) take() (ev T, found, closed bool) {
+// take removes the oldest event, if there is one. paid: the caller has read the event's unit from the descriptor of
+// count, if there is one.
+func (q *eventQueue[T]) take(paid bool) (ev T, found, closed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.head == len(q.items) {
+	found = q.head < len(q.items)
+	switch {
+	case paid:
+		q.units.Popped(found)
+	case found:
+		q.units.Remove(1)
+	}
+	if !found {
 		return ev, false, q.closed
 	}
 	ev, q.items[q.head] = q.items[q.head], ev
@@ -143,7 +154,7 @@ func (q *eventQueue[T]) take() (ev T, found, closed bool) {
 
 // try removes the oldest event; EAGAIN without one.
 func (q *eventQueue[T]) try(op string, owner named) (T, error) {
-	ev, found, closed := q.take()
+	ev, found, closed := q.take(true)
 	switch {
 	case closed:
 		return ev, errClosed(op, owner.obj())
@@ -156,7 +167,7 @@ func (q *eventQueue[T]) try(op string, owner named) (T, error) {
 // get waits for an event.
 func (q *eventQueue[T]) get(ctx context.Context, op string, owner named) (T, error) {
 	for {
-		ev, found, closed := q.take()
+		ev, found, closed := q.take(false)
 		switch {
 		case closed:
 			return ev, errClosed(op, owner.obj())
@@ -194,6 +205,7 @@ func (q *eventQueue[T]) purge(of *ackCount) {
 			kept = append(kept, ev)
 		}
 	}
+	q.units.Remove(len(q.items) - q.head - len(kept))
 	q.keep(kept)
 }
 
@@ -217,6 +229,26 @@ func (q *eventQueue[T]) descriptor(op string, owner named) (int, error) {
 	return q.fd.Num(), nil
 }
 
+// count counts the events in a semaphore of the caller from now on, those of the queue included; -1: no longer. See
+// seam.CountEvents.
+func (q *eventQueue[T]) count(fd int, op string, owner named) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return errClosed(op, owner.obj())
+	}
+	var units notify.Semaphore
+	if fd >= 0 {
+		var err error
+		if units, err = notify.NewSemaphore(fd); err != nil {
+			return driverError(op, owner.obj(), err)
+		}
+	}
+	q.units = units
+	q.units.Add(len(q.items) - q.head)
+	return nil
+}
+
 // close makes every get return ErrClosed.
 func (q *eventQueue[T]) close() {
 	q.mu.Lock()
@@ -225,7 +257,7 @@ func (q *eventQueue[T]) close() {
 		return
 	}
 	q.closed = true
-	q.items, q.head = nil, 0
+	q.items, q.head, q.units = nil, 0, notify.Semaphore{} // the owner of the descriptor may close it now
 	close(q.done)
 	if q.fd != nil {
 		q.fd.Close()

@@ -1,6 +1,6 @@
 // Package seam connects package verbs with the packages of this module that need more of it than programs may have:
 // internal/driver and internal/gsi, which give the functions below their types. It owns nothing and imports nothing, so
-// that verbs can import it. Package verbs sets the functions when it is initialised.
+// that verbs can import it. Packages verbs and rdmacm set the functions when they are initialised.
 package seam
 
 var (
@@ -13,4 +13,19 @@ var (
 	// CreateQP makes a QP (*verbs.QP) in a *verbs.PD, of a *verbs.QPInitAttr, by a
 	// func(*verbs.QPInitAttr, verbs.DriverQPEvents) (verbs.DriverQP, error). op names the operation in errors.
 	CreateQP func(op string, pd, init, create any) (any, error)
+
+	// CountEvents makes a queue of events, a *verbs.CompChannel's or the asynchronous events of a *verbs.Context, count
+	// its events in a descriptor of the caller, an eventfd with EFD_SEMAPHORE, blocking or not: each event that is
+	// queued, or is queued already, adds 1, and an event that is dropped with its object takes its 1 back. It is how
+	// a C program reads events: it reads the descriptor, which blocks or returns EAGAIN as the program has asked,
+	// and then calls TryGetEvent or TryGetAsyncEvent once for each 1 that it has read. If that returns EAGAIN, the
+	// event was dropped after the read; then it reads again. GetEvent and GetAsyncEvent take the 1 of their event
+	// out of the descriptor themselves.
+	//
+	// The descriptor stays the caller's: it must be open until the queue is closed or CountEvents is called with
+	// -1, which ends the counting. EBADF for a closed descriptor, EOPNOTSUPP where there are no eventfds.
+	CountEvents func(queue any, fd int) error
+	// CountCMEvents is CountEvents for an *rdmacm.EventChannel, with its TryGetEvent. A program that has no package
+	// rdmacm has nil here.
+	CountCMEvents func(channel any, fd int) error
 )
