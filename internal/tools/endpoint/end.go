@@ -126,13 +126,17 @@ func (e *End) Infos() ([]verbs.QPInfo, error) {
 	return infos, nil
 }
 
+// ackTimeout is 0.27 s, so that a request fails after 7 s without an answer. With the default it fails after 1.9 s, and
+// the second process of a busy machine has waited as long for memory or a core.
+const ackTimeout = 16
+
 // Connect connects QP i with remote[i].
 func (e *End) Connect(remote []verbs.QPInfo) error {
 	if len(remote) != len(e.QPs) {
 		return fmt.Errorf("%d QPs to connect with %d", len(e.QPs), len(remote))
 	}
 	for i, qp := range e.QPs {
-		if err := qp.Connect(remote[i], nil); err != nil {
+		if err := qp.Connect(remote[i], &verbs.ConnectOptions{Timeout: ackTimeout}); err != nil {
 			return err
 		}
 	}
