@@ -6,6 +6,7 @@ package main
 import "C"
 
 import (
+	"errors"
 	"os"
 	"syscall"
 	"unsafe"
@@ -116,6 +117,11 @@ func vrb_open_xrcd(h unsafe.Pointer, fd, oflags C.int, out *unsafe.Pointer) C.in
 		defer init.File.Close()
 	}
 	d, err := c.OpenXRCD(&init)
+	if errors.Is(err, syscall.EOPNOTSUPP) && init.File != nil {
+		// Another process has the domain of the file. Programs that each use their own objects of the domain work
+		// with a private one.
+		d, err = c.OpenXRCD(&verbs.XRCDInitAttr{})
+	}
 	if err != nil {
 		return errno(err)
 	}

@@ -23,8 +23,6 @@ static int attribute(const char *dir, const char *file, char *to, size_t room)
 
 	if (strncmp(dir, folder, sizeof folder - 1) || strncmp(dir + sizeof folder - 1, "vrb_", 4))
 		return -1;
-	if (!strcmp(file, "board_id"))
-		return snprintf(to, room, "VERBENA_SOFT");
 	if (!strcmp(file, "hca_type"))
 		return snprintf(to, room, "verbena");
 	list = ibv_get_device_list(NULL);
