@@ -120,7 +120,7 @@ func vrb_open_xrcd(h unsafe.Pointer, fd, oflags C.int, out *unsafe.Pointer) C.in
 	if errors.Is(err, syscall.EOPNOTSUPP) && init.File != nil {
 		// Another process has the domain of the file. Programs that each use their own objects of the domain work
 		// with a private one.
-		d, err = c.OpenXRCD(&verbs.XRCDInitAttr{})
+		d, err = c.OpenXRCD(&verbs.XRCDInitAttr{OFlags: os.O_CREATE})
 	}
 	if err != nil {
 		return errno(err)
