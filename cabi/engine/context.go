@@ -6,22 +6,17 @@ package main
 import "C"
 
 import (
-	"context"
 	"errors"
 	"net"
 	"syscall"
 	"unsafe"
 
+	"github.com/verbena-rdma/verbena/internal/seam"
 	_ "github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// contextObj is a context and its asynchronous events.
-type contextObj struct {
-	*verbs.Context
-	events tokens[verbs.AsyncEvent]
-	stop   context.CancelFunc
-}
+type contextObj struct{ *verbs.Context }
 
 //export vrb_devices
 func vrb_devices(out *C.struct_vrb_device, n C.int) C.int {
@@ -81,13 +76,14 @@ func vrb_import_device(fd, asyncFD C.int, name *C.char, vectors, cmdFD *C.int, o
 
 func addContext(ctx *verbs.Context, asyncFD C.int, vectors, cmdFD *C.int, out *unsafe.Pointer) C.int {
 	fd, err := ctx.CmdFD()
+	if err == nil {
+		err = seam.CountEvents(ctx, int(asyncFD))
+	}
 	if err != nil {
 		_ = ctx.Close()
 		return errno(err)
 	}
-	c := &contextObj{Context: ctx}
-	c.events.fd = int(asyncFD)
-	c.watch()
+	c := &contextObj{ctx}
 	*vectors, *cmdFD = C.int(ctx.NumCompVectors()), C.int(fd)
 	*out = keep(c, kindContext, c, c.close)
 	return 0
@@ -95,35 +91,16 @@ func addContext(ctx *verbs.Context, asyncFD C.int, vectors, cmdFD *C.int, out *u
 
 func (c *contextObj) close() error {
 	closeChildren(c)
-	if err := c.Context.Close(); err != nil {
-		return err
-	}
-	c.stop()
-	return nil
-}
-
-// watch passes the asynchronous events on.
-func (c *contextObj) watch() {
-	ctx, stop := context.WithCancel(context.Background())
-	c.stop = stop
-	go func() {
-		for {
-			ev, err := c.GetAsyncEvent(ctx)
-			if err != nil {
-				return
-			}
-			c.events.add(ev)
-			ev.Ack()
-		}
-	}()
+	return c.Context.Close()
 }
 
 //export vrb_take_async
 func vrb_take_async(h unsafe.Pointer, out *C.struct_vrb_async) C.int {
-	ev, ok := (*contextObj)(h).events.take()
-	if !ok {
+	ev, err := (*contextObj)(h).TryGetAsyncEvent()
+	if err != nil {
 		return C.int(syscall.EAGAIN)
 	}
+	ev.Ack() // the C library counts
 	*out = C.struct_vrb_async{_type: C.int32_t(ev.Type)}
 	switch {
 	case ev.CQ != nil:

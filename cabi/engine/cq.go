@@ -6,20 +6,15 @@ package main
 import "C"
 
 import (
-	"context"
 	"math/bits"
 	"sync"
 	"unsafe"
 
+	"github.com/verbena-rdma/verbena/internal/seam"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// channelObj is a completion channel and its events, which name CQs by their C pointers.
-type channelObj struct {
-	*verbs.CompChannel
-	events tokens[unsafe.Pointer]
-	stop   context.CancelFunc
-}
+type channelObj struct{ *verbs.CompChannel }
 
 //export vrb_create_channel
 func vrb_create_channel(h unsafe.Pointer, fd C.int, out *unsafe.Pointer) C.int {
@@ -28,46 +23,28 @@ func vrb_create_channel(h unsafe.Pointer, fd C.int, out *unsafe.Pointer) C.int {
 	if err != nil {
 		return errno(err)
 	}
-	o := &channelObj{CompChannel: ch}
-	o.events.fd = int(fd)
-	ctx, stop := context.WithCancel(context.Background())
-	o.stop = stop
-	go o.watch(ctx)
-	*out = keep(c, kindChannel, o, o.close)
+	if err := seam.CountEvents(ch, int(fd)); err != nil {
+		_ = ch.Close()
+		return errno(err)
+	}
+	*out = keep(c, kindChannel, &channelObj{ch}, ch.Close)
 	return 0
-}
-
-func (o *channelObj) watch(ctx context.Context) {
-	for {
-		cq, err := o.GetEvent(ctx)
-		if err != nil {
-			return
-		}
-		o.events.add(pointer(cq.CQContext()))
-		cq.AckEvents(1)
-	}
-}
-
-func (o *channelObj) close() error {
-	if err := o.CompChannel.Close(); err != nil {
-		return err
-	}
-	o.stop()
-	return nil
 }
 
 //export vrb_take_comp
 func vrb_take_comp(h unsafe.Pointer) unsafe.Pointer {
-	cq, _ := (*channelObj)(h).events.take()
-	return cq
+	cq, err := (*channelObj)(h).TryGetEvent()
+	if err != nil {
+		return nil
+	}
+	cq.AckEvents(1) // the C library counts
+	return pointer(cq.CQContext())
 }
 
 // cqObj is a CQ with room for the completions of a poll.
 type cqObj struct {
 	*verbs.CQ
-	ctx     *contextObj
-	channel *channelObj
-	mu      sync.Mutex
+	mu sync.Mutex
 	// +checklocks:mu
 	wcs [64]verbs.WC
 }
@@ -77,10 +54,9 @@ func vrb_create_cq(h unsafe.Pointer, init *C.struct_vrb_cq_init, out *unsafe.Poi
 	c := (*contextObj)(h)
 	o := verbs.CQOptions{Context: init.context, CompVector: int(init.comp_vector),
 		WCFlags: verbs.CreateCQWCFlags(init.wc_flags), Flags: verbs.CreateCQFlags(init.flags)}
-	q := &cqObj{ctx: c}
+	q := &cqObj{}
 	if init.channel != nil {
-		q.channel = (*channelObj)(init.channel)
-		o.Channel = q.channel.CompChannel
+		o.Channel = (*channelObj)(init.channel).CompChannel
 	}
 	if init.parent_domain != nil {
 		o.ParentDomain = (*pdObj)(init.parent_domain).PD
@@ -90,20 +66,8 @@ func vrb_create_cq(h unsafe.Pointer, init *C.struct_vrb_cq_init, out *unsafe.Poi
 		return errno(err)
 	}
 	init.cqe = C.int32_t(q.Cap())
-	*out = keep(c, kindCQ, q, q.close)
+	*out = keep(c, kindCQ, q, q.Close)
 	return 0
-}
-
-func (q *cqObj) close() error {
-	if err := q.CQ.Close(); err != nil {
-		return err
-	}
-	q.ctx.events.purge(func(ev verbs.AsyncEvent) bool { return ev.CQ == q.CQ })
-	if q.channel != nil {
-		of := pointer(q.CQContext())
-		q.channel.events.purge(func(cq unsafe.Pointer) bool { return cq == of })
-	}
-	return nil
 }
 
 //export vrb_resize_cq
@@ -203,6 +167,12 @@ func fillWCEx(to *C.struct_vrb_wc, w *verbs.WC) {
 	}
 	if w.WCFlags&verbs.WCWithInv != 0 {
 		to.imm = C.uint32_t(w.InvalidatedRKey)
+	}
+	if untagged := w.Opcode == verbs.WCTMNoTag || w.Opcode == verbs.WCTMRecv; untagged && w.WCFlags&verbs.WCTMMatch == 0 {
+		// As adapters report it: that no buffer matched says that the message was unexpected, and its header has the
+		// tag.
+		to.wc_flags &^= C.uint32_t(verbs.WCTMSyncReq)
+		to.tm_tag, to.tm_priv = 0, 0
 	}
 }
 

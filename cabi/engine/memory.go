@@ -130,8 +130,12 @@ func vrb_reg_mr(h, addr unsafe.Pointer, n, iova C.uint64_t, access C.uint32_t, k
 //export vrb_reg_dm_mr
 func vrb_reg_dm_mr(h, dm unsafe.Pointer, offset, n C.uint64_t, access C.uint32_t, keys *C.struct_vrb_mr,
 	out *unsafe.Pointer) C.int {
-	pd := (*pdObj)(h)
-	mr, err := pd.RegDMMR((*dmObj)(dm).DM, uint64(offset), uint64(n), verbs.AccessFlags(access))
+	pd, flags := (*pdObj)(h), verbs.AccessFlags(access)
+	if n == 0 {
+		// Adapters register empty regions. One byte that can only be read locally is the next best.
+		n, flags = 1, flags&verbs.AccessZeroBased
+	}
+	mr, err := pd.RegDMMR((*dmObj)(dm).DM, uint64(offset), uint64(n), flags)
 	if err != nil {
 		return errno(err)
 	}
@@ -210,9 +214,17 @@ func vrb_alloc_dm(h unsafe.Pointer, n C.uint64_t, align C.uint32_t, out *unsafe.
 	return 0
 }
 
+// dmBytes returns the program's side of a copy to or from device memory, which adapters access in words of 4 bytes.
+func dmBytes(addr unsafe.Pointer, offset uint64, n C.uint64_t) ([]byte, error) {
+	if offset%4 != 0 || n%4 != 0 {
+		return nil, syscall.EINVAL
+	}
+	return bytesAt(addr, n)
+}
+
 //export vrb_copy_to_dm
 func vrb_copy_to_dm(h unsafe.Pointer, offset C.uint64_t, from unsafe.Pointer, n C.uint64_t) C.int {
-	b, err := bytesAt(from, n)
+	b, err := dmBytes(from, uint64(offset), n)
 	if err == nil {
 		err = (*dmObj)(h).CopyTo(uint64(offset), b)
 	}
@@ -221,7 +233,7 @@ func vrb_copy_to_dm(h unsafe.Pointer, offset C.uint64_t, from unsafe.Pointer, n 
 
 //export vrb_copy_from_dm
 func vrb_copy_from_dm(to, h unsafe.Pointer, offset, n C.uint64_t) C.int {
-	b, err := bytesAt(to, n)
+	b, err := dmBytes(to, uint64(offset), n)
 	if err == nil {
 		err = (*dmObj)(h).CopyFrom(b, uint64(offset))
 	}
@@ -244,7 +256,8 @@ func vrb_alloc_mw(h unsafe.Pointer, typ C.int, rkey *C.uint32_t, out *unsafe.Poi
 
 // bindInfo returns what a request binds a window to.
 func bindInfo(mr unsafe.Pointer, addr, length uint64, access uint32) verbs.MWBindInfo {
-	b := verbs.MWBindInfo{Addr: addr, Length: length, Access: verbs.AccessFlags(access)}
+	// A window gives rights to peers only, so that LOCAL_WRITE has no meaning: adapters ignore it.
+	b := verbs.MWBindInfo{Addr: addr, Length: length, Access: verbs.AccessFlags(access) &^ verbs.AccessLocalWrite}
 	if mr != nil {
 		b.MR = (*mrObj)(mr).MR
 	}

@@ -25,15 +25,7 @@ type qpObj struct {
 func addQP(ctx *contextObj, qp *verbs.QP, out *unsafe.Pointer) {
 	t := qp.Type()
 	q := &qpObj{QP: qp, ctx: ctx, ud: t == verbs.QPTypeUD, rc: t == verbs.QPTypeRC || t == verbs.QPTypeXRCSend}
-	*out = keep(ctx, kindQP, q, q.close)
-}
-
-func (q *qpObj) close() error {
-	if err := q.QP.Close(); err != nil {
-		return err
-	}
-	q.ctx.events.purge(func(ev verbs.AsyncEvent) bool { return ev.QP == q.QP })
-	return nil
+	*out = keep(ctx, kindQP, q, qp.Close)
 }
 
 //export vrb_create_qp
@@ -143,9 +135,12 @@ func vrb_modify_qp(h, attr unsafe.Pointer, mask C.int) C.int {
 	}, verbs.QPAttrMask(mask)))
 }
 
+const knownAttrs = verbs.QPAttrDestQPN<<1 - 1 | verbs.QPAttrRateLimit
+
 //export vrb_query_qp
 func vrb_query_qp(h, attr unsafe.Pointer, mask C.int, init *C.struct_vrb_qp_init) C.int {
-	t, in, err := (*qpObj)(h).Query(verbs.QPAttrMask(mask))
+	// Adapters return all attributes and take the mask for a hint.
+	t, in, err := (*qpObj)(h).Query(verbs.QPAttrMask(mask) & knownAttrs)
 	if err != nil {
 		return errno(err)
 	}

@@ -15,16 +15,7 @@ import (
 
 type wqObj struct {
 	*verbs.WQ
-	ctx  *contextObj
 	recv receiver
-}
-
-func (w *wqObj) close() error {
-	if err := w.WQ.Close(); err != nil {
-		return err
-	}
-	w.ctx.events.purge(func(ev verbs.AsyncEvent) bool { return ev.WQ == w.WQ })
-	return nil
 }
 
 //export vrb_create_wq
@@ -42,8 +33,7 @@ func vrb_create_wq(h unsafe.Pointer, init *C.struct_vrb_wq_init, out *unsafe.Poi
 		return errno(err)
 	}
 	init.max_wr, init.max_sge, init.wq_num = C.uint32_t(in.MaxWR), C.uint32_t(in.MaxSGE), C.uint32_t(wq.WQN())
-	o := &wqObj{WQ: wq, ctx: c}
-	*out = keep(c, kindWQ, o, o.close)
+	*out = keep(c, kindWQ, &wqObj{WQ: wq}, wq.Close)
 	return 0
 }
 
@@ -103,12 +93,24 @@ func (handles) Action(p uint64) *verbs.FlowAction {
 	return nil
 }
 
+// flowBytes returns a copy of a rule with its actual size: libibverbs goes by the number and the sizes of the
+// specifications, and programs leave the size of the whole as it is.
+func flowBytes(attr unsafe.Pointer) []byte {
+	const header = 20
+	n := binary.NativeEndian
+	size := header
+	for range unsafe.Slice((*byte)(attr), header)[12] {
+		size += int(n.Uint16(unsafe.Slice((*byte)(unsafe.Add(attr, size)), 6)[4:]))
+	}
+	b := append([]byte(nil), unsafe.Slice((*byte)(attr), size)...)
+	n.PutUint16(b[8:], uint16(size))
+	return b
+}
+
 //export vrb_create_flow
 func vrb_create_flow(h, attr unsafe.Pointer, out *unsafe.Pointer) C.int {
 	q := (*qpObj)(h)
-	// The size of the header includes padding that the size of a rule may lack.
-	size := max(int(binary.NativeEndian.Uint16(unsafe.Slice((*byte)(attr), 20)[8:])), 20)
-	a, err := verbs.ParseFlowAttr(unsafe.Slice((*byte)(attr), size), handles{})
+	a, err := verbs.ParseFlowAttr(flowBytes(attr), handles{})
 	if err != nil {
 		return errno(err)
 	}

@@ -17,16 +17,7 @@ import (
 
 type srqObj struct {
 	*verbs.SRQ
-	ctx  *contextObj
 	recv receiver
-}
-
-func (s *srqObj) close() error {
-	if err := s.SRQ.Close(); err != nil {
-		return err
-	}
-	s.ctx.events.purge(func(ev verbs.AsyncEvent) bool { return ev.SRQ == s.SRQ })
-	return nil
 }
 
 //export vrb_create_srq
@@ -52,8 +43,7 @@ func vrb_create_srq(_, h unsafe.Pointer, init *C.struct_vrb_srq_init, out *unsaf
 		n, _ := s.Num()
 		init.srq_num = C.uint32_t(n)
 	}
-	o := &srqObj{SRQ: s, ctx: pd.ctx}
-	*out = keep(pd.ctx, kindSRQ, o, o.close)
+	*out = keep(pd.ctx, kindSRQ, &srqObj{SRQ: s}, s.Close)
 	return 0
 }
 

@@ -1,4 +1,5 @@
 // Devices and contexts.
+#define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
@@ -146,6 +147,34 @@ struct ibv_context *ibv_import_device(int cmd_fd)
 		;
 	pthread_mutex_unlock(&devices_mu);
 	return opened(c, (struct ibv_device *)d, e);
+}
+
+// vb_revive opens the device of a context again, in a child that fork gave the context to: a child of a program with
+// an adapter can use it too. The descriptors keep their numbers, and the objects of the parent stay out of reach.
+int vb_revive(struct vb_context *c)
+{
+	static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
+	struct ibv_context *x = &c->v.context;
+	int e = vb_load(), vectors, cmd_fd, async_fd;
+
+	pthread_mutex_lock(&mu);
+	if (!e && VB_DEAD(c)) {
+		async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+		if (async_fd < 0 || dup3(async_fd, x->async_fd, O_CLOEXEC) < 0)
+			e = errno;
+		if (async_fd >= 0)
+			close(async_fd);
+		if (!e)
+			e = vb_engine->open(x->device->name, x->async_fd, &vectors, &cmd_fd, &c->h);
+		if (!e) {
+			close(x->cmd_fd); // the parent's
+			x->cmd_fd = cmd_fd;
+			pthread_mutex_init(&c->events, NULL);
+			c->gen = vb_generation;
+		}
+	}
+	pthread_mutex_unlock(&mu);
+	return e;
 }
 
 int ibv_close_device(struct ibv_context *x)

@@ -20,7 +20,7 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *x)
 	if (!ch)
 		VB_FAIL(ENOMEM, NULL);
 	ch->o.context = x;
-	ch->gen = c->gen;
+	ch->gen = vb_gen(c);
 	ch->o.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
 	int e = ch->o.fd < 0 ? errno : VB_DEAD(ch) ? EIO : vb_engine->create_channel(c->h, ch->o.fd, &ch->h);
 	if (!e)

@@ -36,6 +36,8 @@ struct vb_context {
 	pthread_mutex_t events; // an event is taken and counted at once; destroying an object excludes that
 };
 
+VB_HIDDEN int vb_revive(struct vb_context *);
+
 struct vb_channel { struct ibv_comp_channel o; void *h; unsigned int gen; };
 struct vb_pd { struct ibv_pd o; void *h; unsigned int gen; int is_import; };
 struct vb_td { struct ibv_td o; void *h; unsigned int gen; };
@@ -92,7 +94,18 @@ struct vb_qp {
 
 #define VB(kind, p) ((struct vb_##kind *)(p))
 #define VB_DEAD(o) __builtin_expect((o)->gen != vb_generation, 0)
-#define VB_H(kind, p) ((p) ? VB(kind, p)->h : NULL)
+// VB_H is the handle of an object: NULL for none, and for one of the parent.
+#define VB_H(kind, p) ((p) && !VB_DEAD(VB(kind, p)) ? VB(kind, p)->h : NULL)
+
+// VB_ENTER returns 0 or an errno for a context that a function of the engine is called with.
+#define VB_ENTER(c) (VB_DEAD(c) ? vb_revive(c) : 0)
+
+// vb_gen returns the generation of the objects that a context creates.
+static inline unsigned int vb_gen(struct vb_context *c)
+{
+	(void)VB_ENTER(c); // on failure the generation is an old one
+	return c->gen;
+}
 
 #define VB_CONTEXT(c) ((struct vb_context *)((char *)(c) - offsetof(struct verbs_context, context)))
 

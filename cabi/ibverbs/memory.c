@@ -8,7 +8,7 @@ static struct vb_pd *new_pd(struct ibv_context *x)
 	if (!p)
 		VB_FAIL(ENOMEM, NULL);
 	p->o.context = x;
-	p->gen = VB_CONTEXT(x)->gen;
+	p->gen = vb_gen(VB_CONTEXT(x));
 	return p;
 }
 
@@ -48,8 +48,9 @@ struct ibv_pd *vb_alloc_parent_domain(struct ibv_context *x, struct ibv_parent_d
 	struct vb_pd *p = new_pd(x);
 	if (!p)
 		return NULL;
-	int e = VB_DEAD(p) ? EIO
-			   : vb_engine->alloc_parent_domain(VB_CONTEXT(x)->h, VB(pd, a->pd)->h, VB_H(td, a->td), &p->h);
+	int e = VB_DEAD(p) || VB_DEAD(VB(pd, a->pd)) ? EIO : 0;
+	if (!e)
+		e = vb_engine->alloc_parent_domain(VB_CONTEXT(x)->h, VB(pd, a->pd)->h, VB_H(td, a->td), &p->h);
 	return made_pd(p, e);
 }
 
@@ -72,7 +73,7 @@ struct ibv_td *vb_alloc_td(struct ibv_context *x, struct ibv_td_init_attr *a)
 	if (!t)
 		VB_FAIL(ENOMEM, NULL);
 	t->o.context = x;
-	t->gen = c->gen;
+	t->gen = vb_gen(c);
 	int e = VB_DEAD(t) ? EIO : vb_engine->alloc_td(c->h, &t->h);
 	if (!e)
 		return &t->o;
@@ -237,7 +238,7 @@ struct ibv_dm *vb_alloc_dm(struct ibv_context *x, struct ibv_alloc_dm_attr *a)
 	if (!d)
 		VB_FAIL(ENOMEM, NULL);
 	d->o = (struct ibv_dm){.context = x, .memcpy_to_dm = copy_to_dm, .memcpy_from_dm = copy_from_dm};
-	d->gen = c->gen;
+	d->gen = vb_gen(c);
 	int e = VB_DEAD(d) ? EIO : vb_engine->alloc_dm(c->h, a->length, a->log_align_req, &d->h);
 	if (!e)
 		return &d->o;
@@ -277,7 +278,7 @@ int vb_bind_mw(struct ibv_qp *qp, struct ibv_mw *o, struct ibv_mw_bind *bind)
 	struct vrb_wr wr = {.wr_id = bind->wr_id, .flags = bind->send_flags, .mr = VB_H(mr, info->mr),
 			    .bind_addr = info->addr, .bind_length = info->length, .bind_access = info->mw_access_flags};
 
-	return VB_DEAD(w) ? EIO : vb_engine->bind_mw(VB(qp, qp)->h, w->h, &wr, &o->rkey);
+	return VB_DEAD(w) || VB_DEAD(VB(qp, qp)) ? EIO : vb_engine->bind_mw(VB(qp, qp)->h, w->h, &wr, &o->rkey);
 }
 
 int vb_dealloc_mw(struct ibv_mw *o)

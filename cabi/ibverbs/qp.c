@@ -8,7 +8,7 @@ static struct vb_qp *new_qp(struct ibv_context *x)
 	if (!q)
 		VB_FAIL(ENOMEM, NULL);
 	q->o.qp_base.context = x;
-	q->gen = VB_CONTEXT(x)->gen;
+	q->gen = vb_gen(VB_CONTEXT(x));
 	pthread_mutex_init(&q->o.qp_base.mutex, NULL);
 	pthread_cond_init(&q->o.qp_base.cond, NULL);
 	pthread_mutex_init(&q->build, NULL);
@@ -112,7 +112,9 @@ struct ibv_qp *vb_open_qp(struct ibv_context *x, struct ibv_qp_open_attr *a)
 	struct vb_qp *q = new_qp(x);
 	if (!q)
 		return NULL;
-	int e = VB_DEAD(q) ? EIO : vb_engine->open_qp(VB_CONTEXT(x)->h, VB(xrcd, a->xrcd)->h, a->qp_num, a->qp_type, q, &q->h);
+	int e = VB_DEAD(VB(xrcd, a->xrcd)) || VB_DEAD(q) ? EIO : 0;
+	if (!e)
+		e = vb_engine->open_qp(VB_CONTEXT(x)->h, VB(xrcd, a->xrcd)->h, a->qp_num, a->qp_type, q, &q->h);
 	if (e) {
 		free_qp(q);
 		VB_FAIL(e, NULL);
@@ -259,7 +261,9 @@ int ibv_init_ah_from_wc(struct ibv_context *x, uint8_t port, struct ibv_wc *wc, 
 	struct vb_context *c = VB_CONTEXT(x);
 
 	memset(a, 0, sizeof *a);
-	int e = VB_DEAD(c) ? EIO : vb_engine->ah_from_wc(c->h, port, wc, grh, a);
+	int e = VB_ENTER(c);
+	if (!e)
+		e = vb_engine->ah_from_wc(c->h, port, wc, grh, a);
 	if (e)
 		VB_FAIL(e, -1);
 	return 0;

@@ -17,7 +17,10 @@ int vb_query_device_ex(struct ibv_context *x, const struct ibv_query_device_ex_i
 
 	if (length < sizeof full.orig_attr || (in && in->comp_mask))
 		return EINVAL;
-	int e = VB_DEAD(c) ? EIO : vb_engine->query_device(c->h, &full);
+	int e = VB_ENTER(c);
+
+	if (!e)
+		e = vb_engine->query_device(c->h, &full);
 	if (!e)
 		copy_out(a, length, &full, sizeof full);
 	return e;
@@ -32,7 +35,10 @@ int vb_query_port(struct ibv_context *x, uint8_t port, struct ibv_port_attr *a, 
 {
 	struct vb_context *c = VB_CONTEXT(x);
 	struct ibv_port_attr full = {};
-	int e = VB_DEAD(c) ? EIO : vb_engine->query_port(c->h, port, &full);
+	int e = VB_ENTER(c);
+
+	if (!e)
+		e = vb_engine->query_port(c->h, port, &full);
 
 	if (!e)
 		copy_out(a, length, &full, sizeof full);
@@ -71,7 +77,10 @@ int vb_query_rt_values(struct ibv_context *x, struct ibv_values_ex *v)
 	if (v->comp_mask & ~IBV_VALUES_MASK_RAW_CLOCK)
 		return EINVAL;
 	uint32_t wanted = v->comp_mask;
-	int e = VB_DEAD(c) ? EIO : vb_engine->query_rt_values(c->h, &clock);
+	int e = VB_ENTER(c);
+
+	if (!e)
+		e = vb_engine->query_rt_values(c->h, &clock);
 	v->comp_mask = 0;
 	if (!e && wanted) {
 		v->comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
@@ -86,7 +95,8 @@ static int entry_of(struct ibv_context *x, uint32_t port, uint32_t index, struct
 	struct vb_context *c = VB_CONTEXT(x);
 
 	memset(entry, 0, sizeof *entry);
-	return VB_DEAD(c) ? EIO : vb_engine->query_gid(c->h, port, index, entry);
+	int e = VB_ENTER(c);
+	return e ? e : vb_engine->query_gid(c->h, port, index, entry);
 }
 
 int ibv_query_gid(struct ibv_context *x, uint8_t port, int index, union ibv_gid *gid)
@@ -130,8 +140,9 @@ ssize_t _ibv_query_gid_table(struct ibv_context *x, struct ibv_gid_entry *to, si
 
 	if (flags)
 		return -EOPNOTSUPP;
-	if (VB_DEAD(c))
-		return -EIO;
+	int e = VB_ENTER(c);
+	if (e)
+		return -e;
 	if (length < sizeof *to || (count && !to))
 		return -EINVAL;
 	if (length == sizeof *to)
@@ -149,7 +160,10 @@ ssize_t _ibv_query_gid_table(struct ibv_context *x, struct ibv_gid_entry *to, si
 int ibv_query_pkey(struct ibv_context *x, uint8_t port, int index, uint16_t *pkey)
 {
 	struct vb_context *c = VB_CONTEXT(x);
-	int e = VB_DEAD(c) ? EIO : vb_engine->query_pkey(c->h, port, index, pkey);
+	int e = VB_ENTER(c);
+
+	if (!e)
+		e = vb_engine->query_pkey(c->h, port, index, pkey);
 
 	if (e)
 		VB_FAIL(e, -1);

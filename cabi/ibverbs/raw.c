@@ -25,7 +25,7 @@ struct ibv_wq *vb_create_wq(struct ibv_context *x, struct ibv_wq_init_attr *a)
 	if (!w)
 		VB_FAIL(ENOMEM, NULL);
 	init.context = w;
-	w->gen = c->gen;
+	w->gen = vb_gen(c);
 	int e = VB_DEAD(w) ? EIO : vb_engine->create_wq(c->h, &init, &w->h);
 	if (e) {
 		free(w);
@@ -85,13 +85,12 @@ struct ibv_rwq_ind_table *vb_create_table(struct ibv_context *x, struct ibv_rwq_
 	for (size_t i = 0; !e && i < (size_t)1 << a->log_ind_tbl_size; i++)
 		wqs[i] = VB_H(wq, a->ind_tbl[i]);
 	if (!e)
-		e = VB_DEAD(c) ? EIO : vb_engine->create_ind_table(c->h, a->log_ind_tbl_size, wqs, &num, &t->h);
+		e = (t->gen = vb_gen(c)) != vb_generation ? EIO : vb_engine->create_ind_table(c->h, a->log_ind_tbl_size, wqs, &num, &t->h);
 	free(wqs);
 	if (e) {
 		free(t);
 		VB_FAIL(e, NULL);
 	}
-	t->gen = c->gen;
 	t->o = (struct ibv_rwq_ind_table){.context = x, .ind_tbl_handle = num, .ind_tbl_num = num};
 	return &t->o;
 }
@@ -133,7 +132,7 @@ struct ibv_flow_action *vb_create_action(struct ibv_context *x, struct ibv_flow_
 	if (!a)
 		VB_FAIL(ENOMEM, NULL);
 	a->o.context = x;
-	a->gen = c->gen;
+	a->gen = vb_gen(c);
 	int e = VB_DEAD(a) ? EIO : vb_engine->create_action_esp(c->h, &a->h);
 	if (!e)
 		return &a->o;
@@ -160,7 +159,7 @@ struct ibv_counters *vb_create_counters(struct ibv_context *x, struct ibv_counte
 	if (!k)
 		VB_FAIL(ENOMEM, NULL);
 	k->o.context = x;
-	k->gen = c->gen;
+	k->gen = vb_gen(c);
 	int e = VB_DEAD(k) ? EIO : vb_engine->create_counters(c->h, &k->h);
 	if (!e)
 		return &k->o;

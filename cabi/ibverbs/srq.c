@@ -10,7 +10,7 @@ static struct vb_srq *new_srq(struct ibv_context *x, struct ibv_pd *pd, void *sr
 	s->o.context = x;
 	s->o.pd = pd;
 	s->o.srq_context = srq_context;
-	s->gen = VB_CONTEXT(x)->gen;
+	s->gen = vb_gen(VB_CONTEXT(x));
 	pthread_mutex_init(&s->o.mutex, NULL);
 	pthread_cond_init(&s->o.cond, NULL);
 	return s;
@@ -24,7 +24,7 @@ static struct ibv_srq *make(struct vb_srq *s, struct vrb_srq_init *init, struct 
 	init->context = s;
 	init->max_wr = attr->max_wr;
 	init->max_sge = attr->max_sge;
-	int e = VB_DEAD(s) ? EIO : vb_engine->create_srq(c->h, VB(pd, s->o.pd)->h, init, &s->h);
+	int e = VB_DEAD(s) || VB_DEAD(VB(pd, s->o.pd)) ? EIO : vb_engine->create_srq(c->h, VB(pd, s->o.pd)->h, init, &s->h);
 	if (e) {
 		free(s);
 		VB_FAIL(e, NULL);
@@ -138,7 +138,7 @@ struct ibv_xrcd *vb_open_xrcd(struct ibv_context *x, struct ibv_xrcd_init_attr *
 	if (!d)
 		VB_FAIL(ENOMEM, NULL);
 	d->o.context = x;
-	d->gen = c->gen;
+	d->gen = vb_gen(c);
 	int e = VB_DEAD(d) ? EIO : vb_engine->open_xrcd(c->h, a->fd, a->oflags, &d->h);
 	if (!e)
 		return &d->o;
