@@ -85,7 +85,7 @@ type WC struct {
 	WCFlags         WCFlags  // (ibv_wc_read_wc_flags)
 	PKeyIndex       uint16   // UD (ibv_wc_read_pkey_index)
 	SLID            uint16   // 0 on RoCE (ibv_wc_read_slid)
-	SL              uint8    // (ibv_wc_read_sl)
+	SL              uint8    // UD receives on RoCEv2: 9 over IPv6, 10 over IPv4; else 0 (ibv_wc_read_sl)
 	DLIDPathBits    uint8    // (ibv_wc_read_dlid_path_bits)
 
 	// Cause describes the failure; nil if Status is WCSuccess.

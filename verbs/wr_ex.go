@@ -139,38 +139,62 @@ func (x *QPEx) close() {
 	}
 }
 
+// Post posts requests of PostSend's form as one list: all of them, or nothing if there is an error (ibv_wr_start and
+// ibv_wr_complete in one call). Like PostSend it leaves wrs and their lists to the caller, allocates nothing and is safe
+// for concurrent use. It is independent of a list between Start and Complete. The errors are those of Complete.
+// EOPNOTSUPP for an opcode that is not in SendOpsFlags.
+func (x *QPEx) Post(wrs ...SendWR) error {
+	return x.postAll(noescape(wrs))
+}
+
+func (x *QPEx) postAll(wrs []SendWR) error {
+	binds := false
+	for i := range wrs {
+		if !wrs[i].Opcode.in(x.ops) {
+			return x.refused(wrs, i, EOPNOTSUPP)
+		}
+		binds = binds || wrs[i].Opcode == WRBindMW
+	}
+	return x.postList(wrs, binds)
+}
+
 // post checks the list and passes it to the driver.
 func (x *QPEx) post() error {
 	x.finish()
 	if x.fault != nil {
 		return x.fault
 	}
+	return x.postList(x.wrs, x.holds)
+}
+
+// postList posts all requests or none. holds: there may be requests that bind memory windows.
+func (x *QPEx) postList(wrs []SendWR, holds bool) error {
 	qp := x.qp
 	if s := qp.word.Load() & stateMask; s < uint64(QPSRTS) || s > uint64(QPSErr) {
 		return qp.stateError("wr_complete")
 	}
-	for i := range x.wrs {
-		if err := qp.checkSend(&x.wrs[i]); err != nil {
-			return x.refused(i, err)
+	for i := range wrs {
+		if err := qp.checkSend(&wrs[i]); err != nil {
+			return x.refused(wrs, i, err)
 		}
 	}
-	if len(x.wrs) == 0 {
+	if len(wrs) == 0 {
 		return nil
 	}
-	if n, err := x.drv.PostSendAll(x.wrs); err != nil {
-		return x.refused(n, err)
+	if n, err := x.drv.PostSendAll(wrs); err != nil {
+		return x.refused(wrs, n, err)
 	}
-	if x.holds {
-		boundMWs(x.wrs)
+	if holds {
+		boundMWs(wrs)
 	}
 	return nil
 }
 
 // refused returns the error of a list whose request i is invalid.
-func (x *QPEx) refused(i int, err error) error {
+func (x *QPEx) refused(wrs []SendWR, i int, err error) error {
 	e := driverError("wr_complete", x.qp.obj(), err).(*Error)
-	if i < len(x.wrs) {
-		e.Detail = fmt.Sprintf("request %d of %d is invalid; none is posted", i, len(x.wrs))
+	if i < len(wrs) {
+		e.Detail = fmt.Sprintf("request %d of %d is invalid; none is posted", i, len(wrs))
 	}
 	return e
 }

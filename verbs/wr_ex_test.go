@@ -214,6 +214,45 @@ func TestV_WR_05_AnErrorDropsTheBatch(t *testing.T) {
 	}
 }
 
+// TestPostAllOrNone posts lists of requests that the program built: all or none.
+func TestPostAllOrNone(t *testing.T) {
+	x, drv := newRC(t)
+	send := SendWR{WRID: 1, Opcode: WRSend, Flags: SendSignaled, SGList: []SGE{{1, 2, 3}}}
+	ok(t, x.Post())
+	ok(t, x.Post(send, send))
+	if len(drv.all) != 2 || drv.all[1].WRID != 1 {
+		t.Fatalf("posted %v", drv.all)
+	}
+	bad := send
+	bad.Flags |= 1 << 20
+	refused(t, x.Post(send, bad), EINVAL, "request 1 of 2 is invalid; none is posted")
+	refused(t, x.Post(send, SendWR{Opcode: WRTSO}), EOPNOTSUPP, "request 1 of 2")
+	drv.room = 3
+	refused(t, x.Post(send, send), ENOMEM, "request 1 of 2")
+	if len(drv.all) != 2 {
+		t.Errorf("posted %v", drv.all)
+	}
+	// A list that is being built is independent.
+	x.Start()
+	x.WRID = 7
+	x.Send()
+	x.SetSGE(SGE{1, 2, 3})
+	ok(t, x.Post(send))
+	x.Abort()
+	if len(drv.all) != 3 || drv.all[2].WRID != 1 {
+		t.Errorf("posted %v", drv.all)
+	}
+	x.drv = quiet{drv}
+	if n := testing.AllocsPerRun(100, func() {
+		sges := [1]SGE{{1, 2, 3}}
+		if x.Post(SendWR{Opcode: WRSend, SGList: sges[:]}) != nil {
+			t.Error("refused")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 func TestV_WR_01_OperationsOfTheQP(t *testing.T) {
 	vctx, _ := openFake(t)
 	pd := newPD(t, vctx)

@@ -188,6 +188,7 @@ type CQE struct {
 	QPN       uint32
 	SrcQP     uint32
 	PKeyIndex uint16
+	SL        uint8  // of a datagram: its packet type, see verbs.WC
 	AppCtx    uint32 // tag matching: from the message's header
 	Tag       uint64 // tag matching: from the message's header
 

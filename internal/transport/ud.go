@@ -31,8 +31,18 @@ func (r *responder) onUD(p *link.RxPacket, info *wire.Info) {
 	}
 	c.RxDataBytes += uint64(len(data))
 	e := r.newCQE(CQRecv, uint32(n))
-	e.Flags, e.SrcQP = WithGRH, pk.DETH().SrcQPN()
+	e.Flags, e.SrcQP, e.SL = WithGRH, pk.DETH().SrcQPN(), slOverIPv6
+	if p.Src.Is4() {
+		e.SL = slOverIPv4
+	}
 	r.finish(e, pk, info)
 }
 
 const udpHeader = 8 // bytes
+
+// The SL of a received datagram is what adapters report on RoCE: 8, for the GRH, and the packet type. Programs tell from
+// it whether the 40 bytes hold a GRH or an IPv4 header.
+const (
+	slOverIPv6 = 8 | 1
+	slOverIPv4 = 8 | 2
+)

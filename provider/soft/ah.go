@@ -19,6 +19,7 @@ func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.DriverHandle, error) {
 	if err != nil {
 		return nil, err
 	}
+	path.AnyOrder = true
 	return &ah{path}, nil
 }
 

@@ -26,7 +26,7 @@ func toWC(wc *verbs.WC, e *transport.CQE) {
 	wc.SrcQP = e.SrcQP
 	wc.WCFlags = verbs.WCFlags(e.Flags)
 	wc.PKeyIndex = e.PKeyIndex
-	wc.SLID, wc.SL, wc.DLIDPathBits = 0, 0, 0
+	wc.SLID, wc.SL, wc.DLIDPathBits = 0, e.SL, 0
 	wc.Cause = nil
 	wc.Timestamp, wc.Wallclock, wc.FlowTag, wc.CVLAN, wc.TM = 0, 0, 0, 0, verbs.TMInfo{}
 	if e.Flags&transport.WithInv != 0 {

@@ -43,6 +43,13 @@ func TestV_KC_10_DatagramAndAnswer(t *testing.T) {
 		if !bytes.Equal(b.buf[40:1040], a.buf[:1000]) {
 			t.Error("the received bytes differ")
 		}
+		sl := uint8(10) // over IPv4: the first 20 of the 40 bytes are not defined
+		if b.buf[0]>>4 == 6 {
+			sl = 9
+		}
+		if r.SL != sl {
+			t.Errorf("SL %d, want %d", r.SL, sl)
+		}
 		back := get(b.pd.CreateAHFromWC(1, &r, b.buf[:40]))(t)
 		defer back.Close()
 		ans := send(b, 100)

@@ -212,6 +212,31 @@ func TestSlowNeighbour(t *testing.T) {
 	close(d.slow)
 }
 
+// TestSlowNeighbourAnyOrder checks that datagrams do not wait for a handshake: they go over the other link.
+func TestSlowNeighbourAnyOrder(t *testing.T) {
+	d := testDirectory{slow: make(chan struct{})}
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	a.hold = time.Hour
+	path := &link.Path{Src: a.addr, Dst: addrB, AnyOrder: true}
+	if !a.put(path, 7, 8, 1) {
+		t.Fatal("a datagram waits for the handshake")
+	}
+	a.p.Send(a.tx)
+	if n := len(a.inner(0).sent); n != 1 {
+		t.Errorf("%d packets over the other link", n)
+	}
+	close(d.slow)
+	a.await("rings", func() bool { return a.p.routeOf(path, 7).state.Load() == routeRings })
+	if !a.put(path, 7, 8, 2) {
+		t.Fatal("no place in the ring")
+	}
+	a.p.Send(a.tx)
+	b.next()
+	if n := len(a.inner(0).sent); n != 1 {
+		t.Errorf("%d packets over the other link", n)
+	}
+}
+
 // TestSlowNeighbourInOrder checks that packets that must stay in order wait for the end of the handshake: UC does not
 // retransmit.
 func TestSlowNeighbourInOrder(t *testing.T) {

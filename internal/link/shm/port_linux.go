@@ -88,6 +88,12 @@ func (p *port) routeOf(path *link.Path, qpn uint32) *route {
 	return r
 }
 
+// waits reports whether packets along a path wait for the route's handshake. Datagrams do not: their program sees the
+// completion when they are sent, and no order is promised.
+func (r *route) waits(path *link.Path, hold time.Duration) bool {
+	return !path.AnyOrder && (path.InOrder || time.Since(r.begun) < hold)
+}
+
 // fresh reports whether a route need not be looked up again.
 func (r *route) fresh() bool {
 	switch r.state.Load() {
@@ -113,7 +119,7 @@ func (p *port) place(path *link.Path, qpn uint32, n int, kind ring.Kind) (b []by
 	r := p.routeOf(path, qpn)
 	rings := r.rings.Load()
 	if rings == nil {
-		return nil, train || r.state.Load() == routeWaits && (path.InOrder || time.Since(r.begun) < p.link.hold)
+		return nil, train || r.state.Load() == routeWaits && r.waits(path, p.link.hold)
 	}
 	if rings.end.Load() != ringsOpen {
 		return nil, train
