@@ -292,8 +292,8 @@ func (p *place) quiet() error {
 	if err != nil {
 		return err
 	}
-	news := log[min(p.lab.heard, len(log)):]
-	p.lab.heard = len(log)
+	news := log[min(p.lab.seen, len(log)):]
+	p.lab.seen = len(log)
 	return complaints(news)
 }
 

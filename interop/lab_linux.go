@@ -21,7 +21,7 @@ type lab struct {
 	mine []int  // guests that this run started
 
 	dmesg string // the log of guest 1's kernel before the first case
-	heard int    // length of the log that the cases have checked
+	seen  int    // length of the part of the log that the cases have checked
 }
 
 // cannotRun returns why the suite cannot run on this machine; empty if it can.
@@ -38,7 +38,7 @@ func cannotRun() string {
 	_, qemu := exec.LookPath("qemu-system-x86_64")
 	_, apt := exec.LookPath("apt-get")
 	if qemu != nil && apt != nil {
-		return "qemu-system-x86_64 is missing, and apt-get, which would install it"
+		return "qemu-system-x86_64 and apt-get, which would install it, are missing"
 	}
 	return ""
 }

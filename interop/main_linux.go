@@ -193,7 +193,7 @@ func (s *suite) prepare() error {
 	}
 	var err error
 	s.lab.dmesg, err = s.lab.guest(1, "dmesg")
-	s.lab.heard = len(s.lab.dmesg)
+	s.lab.seen = len(s.lab.dmesg)
 	return err
 }
 

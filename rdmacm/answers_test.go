@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// A look-up whose answer has no Q_Key is an error, and so is a Q_Key that differs when the ID knows one.
+// A lookup fails if its answer has no Q_Key, or another Q_Key than the ID's QP has.
 func TestW_CMA_13_QKeyOfAnAnswer(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.newEnd(w.b, rdmacm.PSUDP)
@@ -22,7 +22,7 @@ func TestW_CMA_13_QKeyOfAnAnswer(t *testing.T) {
 		ask := func(withQP bool, qkey uint32, want rdmacm.EventType) *rdmacm.Event {
 			t.Helper()
 			c := w.resolved(rdmacm.PSUDP, at(addrB, port))
-			if withQP { // whose Q_Key is UDPQKey
+			if withQP { // its Q_Key is UDPQKey
 				w.ok(c.CreateQP(nil, udInit()))
 			}
 			w.ok(c.Connect(bg, nil))
@@ -47,12 +47,12 @@ func TestW_CMA_13_QKeyOfAnAnswer(t *testing.T) {
 	})
 }
 
-// The QP is attached when the program retrieves the event, by the program itself if the ID has no QP. Messages that
-// arrived before LeaveMulticast can be polled afterwards.
+// The ID's QP is attached to the group when the program retrieves the event. If the ID has no QP, the program attaches
+// one. Messages that arrived before LeaveMulticast can be polled afterwards.
 func TestC_MC_03_04_05_20_21_Attach(t *testing.T) {
 	in(t, func(w *world) {
 		a := w.newEnd(w.a, rdmacm.PSUDP)
-		w.ok(a.ResolveAddr(bg, at(addrA, 0), at(group4, 0), timeout)) // a source address makes up for a route
+		w.ok(a.ResolveAddr(bg, at(addrA, 0), at(group4, 0), timeout)) // the source address replaces a route
 		a.expect(rdmacm.EventAddrResolved)
 		w.ok(a.CreateQP(nil, udInit()))
 		w.ok(a.JoinMulticastEx(bg, &rdmacm.JoinMCAttr{CompMask: 3, JoinFlags: rdmacm.JoinSendOnlyFullMember,
@@ -62,7 +62,7 @@ func TestC_MC_03_04_05_20_21_Attach(t *testing.T) {
 		send := func() {
 			w.ok(a.PostUDSend(2, []byte("all"), nil, verbs.SendInline|verbs.SendSignaled, ah, to.QPNum))
 			must(a.GetSendComp(bg))(w)
-			time.Sleep(time.Second) // the other end dozes
+			time.Sleep(time.Second) // the other end is idle
 		}
 		b := w.newEnd(w.b, rdmacm.PSUDP)
 		w.ok(b.BindAddr(at(addrB, 0)))
@@ -115,7 +115,7 @@ func TestC_MC_09_C_EVT_24_CannotAttach(t *testing.T) {
 		w.ok(e.BindAddr(at(addrB, 0)))
 		w.ok(e.CreateQP(nil, udInit()))
 		w.ok(e.JoinMulticast(bg, at(group4, 0), "mine"))
-		w.ok(e.QP().Close()) // behind the ID's back
+		w.ok(e.QP().Close()) // not through the ID
 		if ev := e.expect(rdmacm.EventMulticastError); ev.Status >= 0 || ev.UD.Context != "mine" {
 			t.Errorf("%+v", ev)
 		}
@@ -128,8 +128,7 @@ func TestC_MC_09_C_EVT_24_CannotAttach(t *testing.T) {
 	})
 }
 
-// With a context that is done the helpers do not wait: they return a completion that is there, else the context's
-// error.
+// If their context has ended, the helpers do not wait. They return a present completion, or else the context's error.
 func TestV_CMP_06_NotWaiting(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)

@@ -17,7 +17,7 @@ import (
 	"github.com/verbena-rdma/verbena/rsocket/internal/socktest"
 )
 
-// The standard library's HTTP, version 1 and 2, over rsockets as it is.
+// The standard library's HTTP client and server, version 1 and 2, run unchanged over rsockets.
 func TestHTTP(t *testing.T) {
 	for version := 1; version <= 2; version++ {
 		t.Run(fmt.Sprint("HTTP/", version), func(t *testing.T) {
@@ -31,7 +31,7 @@ func TestHTTP(t *testing.T) {
 				if r.ProtoMajor != version {
 					t.Errorf("version %d", r.ProtoMajor)
 				}
-				body, err := io.ReadAll(r.Body) // HTTP/1 lets nobody write before
+				body, err := io.ReadAll(r.Body) // HTTP/1 permits no response before the end of the body
 				if err != nil {
 					t.Error(err)
 				}
@@ -70,8 +70,7 @@ func TestHTTP(t *testing.T) {
 func TestTLS(t *testing.T) {
 	p := memory(t, rdmatest.Faults{})
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_,
-			_ = io.Copy(w, r.Body)
+		_, _ = io.Copy(w, r.Body)
 	}))
 	_ = server.Listener.Close()
 	server.Listener = p.listen(rsocket.Options{})

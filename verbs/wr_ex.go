@@ -103,7 +103,8 @@ func (x *QPEx) Start() {
 
 // Complete posts the requests built since Start: all of them, or nothing if there is an error (ibv_wr_complete).
 // EINVAL if a request is incomplete or does not fit the QP, or the QP is in RESET, INIT or RTR. ENOMEM if the send
-// queue has no room for all. EOPNOTSUPP for a request that the device lacks.
+// queue has no room for all. EOPNOTSUPP for an operation that the device
+// does not support.
 func (x *QPEx) Complete() error {
 	if !x.open {
 		return newError("wr_complete", x.qp.obj(), EINVAL, "no list is open; call Start first")
@@ -239,7 +240,7 @@ func (x *QPEx) admit(op WROpcode) bool {
 	case !x.open || x.fault != nil:
 		return false
 	case !op.in(x.ops):
-		x.fail(EINVAL, "%v: must be of %v (SendOpsFlags)", op, opcodeSet(x.ops))
+		x.fail(EINVAL, "%v: must be one of %v (SendOpsFlags)", op, opcodeSet(x.ops))
 		return false
 	case n >= most:
 		x.fail(ENOMEM, "%v: the send queue has room for %d", op, n)
@@ -340,8 +341,8 @@ func (x *QPEx) Flush(rkey uint32, remoteAddr uint64, n uint32, typ PlacementType
 	wr.RKey, wr.RemoteAddr, wr.Flush = rkey, remoteAddr, Flush{Length: n, Type: typ, Level: level}
 }
 
-// AtomicWrite stores 8 bytes in the peer's memory atomically, in the order of data (ibv_wr_atomic_write). remoteAddr
-// must be a multiple of 8. The peer's QP and region need AccessRemoteWrite.
+// AtomicWrite stores 8 bytes in the peer's memory atomically, data[0] at the lowest address (ibv_wr_atomic_write).
+// remoteAddr must be a multiple of 8. The peer's QP and region need AccessRemoteWrite.
 func (x *QPEx) AtomicWrite(rkey uint32, remoteAddr uint64, data [8]byte) {
 	wr, from := x.begin(WRAtomicWrite, x.addr), len(x.data)
 	if wr == &x.none {

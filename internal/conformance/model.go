@@ -15,7 +15,7 @@ var modelCases = []testCase{
 	{"V_GEN_10_CQIsAFIFO", fifo},
 	{"V_GEN_11_V_GEN_26_V_SEND_05_AtomicsActOn64Bits", atomics64},
 	{"V_GEN_12_RNRMeansConnectedButNoReceive", rnrOnly},
-	{"V_GEN_14_V_GEN_24_OnlyTheRequestorSeesARead", silentRead},
+	{"V_GEN_14_V_GEN_24_OnlyTheRequesterSeesARead", silentRead},
 	{"V_GEN_16_MessagesKeepTheirBoundaries", boundaries},
 	{"V_GEN_16_IncompleteMessageIsNotReported", halfAMessage},
 	{"V_GEN_22_TheReceiverChoosesWhereDataLands", receiverChooses},
@@ -149,7 +149,7 @@ func rnrOnly(t *T) {
 	t.must(qa.PostSend(a.send(1, 0, 10)))
 	same(t, "a SEND without a receive", t.poll(a.sendCQ, 1)[0].Status, verbs.WCRNRRetryExcErr)
 	t.is(qb, verbs.QPSRTS)
-	b.noEvent("only the requestor failed")
+	b.noEvent("only the requester failed")
 }
 
 func silentRead(t *T) {

@@ -271,7 +271,7 @@ func minRNRTimer(t *T) {
 		p.request(wire.Fields{Opcode: wire.SendOnly, AckReq: true})
 		same(t, "another NAK", p.expect(wire.Ack).Syndrome, wire.SynSeqErr)
 	}
-	// The requestor waits for the time in the NAK.
+	// The requester waits for the time in the NAK.
 	a, b := t.ends()
 	qa, qb := connect(a, b, verbs.QPTypeRC, &verbs.ConnectOptions{Timeout: 22, RNRRetry: 1, MinRNRTimer: 20}) // 10.24 ms
 	t.must(qa.PostSend(a.send(1, 0, 10)))

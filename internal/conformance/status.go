@@ -9,7 +9,7 @@ import (
 )
 
 // statusCase is one way in which a request between two correct devices fails, and the results at both
-// sides. The requestor has the request under test (wr_id 7), an unsignaled one behind it (8), and a receive
+// sides. The requester has the request under test (wr_id 7), an unsignaled one behind it (8), and a receive
 // (9). The responder has receives (1 and 2) of 100 bytes and, if it fails too, a send (3) that it posts at
 // the end.
 type statusCase struct {
@@ -54,12 +54,12 @@ var (
 	reqErr    = []verbs.EventType{verbs.EventQPReqErr}
 )
 
-// failed is the requestor's result on RC: the failure, flushed requests behind it, and ERR.
+// failed is the requester's result on RC: the failure, flushed requests behind it, and ERR.
 func failed(status string) seen {
 	return seen{sends: "7 " + status + flushedSends, recvs: flushedRecv, state: verbs.QPSErr}
 }
 
-// sqe is the requestor's result on UC and UD: SQE, and the receive stays posted.
+// sqe is the requester's result on UC and UD: SQE, and the receive stays posted.
 func sqe(status string) seen {
 	return seen{sends: "7 " + status + flushedSends, state: verbs.QPSSQE}
 }
@@ -144,7 +144,7 @@ func (c *statusCase) run(t *T) {
 	}
 	held := append([]byte(nil), s.b.buf...)
 	t.must(s.qa.PostSend(wr, behind))
-	s.check("the requestor", s.a, s.qa, c.a)
+	s.check("the requester", s.a, s.qa, c.a)
 	s.check("the responder", s.b, s.qb, c.b)
 	if c.op != verbs.WRSend && c.op != verbs.WRSendWithImm {
 		t.equal("the responder's memory", s.b.buf, held)

@@ -8,7 +8,7 @@ const (
 	ud = verbs.QPTypeUD
 )
 
-// Requests that fail at the requestor's own device; the peer receives nothing.
+// Requests that fail at the requester's own device; the peer receives nothing.
 var localFailures = []statusCase{
 	{name: "LOC_PROT_ERR_SendWithWrongLKey", typ: rc, op: verbs.WRSend, n: 8, change: (*sides).badLKey,
 		a: failed("LOC_PROT_ERR"), b: fine},

@@ -9,22 +9,23 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// hoarder is a Lender whose receivers acknowledge every packet and leave those that were lent in their sockets, where
-// they see what becomes of the memory. Each packet has its receiver: a QP number, or another one for the same number
-// after a reset.
-type hoarder struct {
+// unreadPort is a Lender whose receivers acknowledge every packet, but do not read the lent ones out of their sockets.
+// So the packets refer to the lent memory after it was reused. A receiver is a QP number and an era, since after a
+// RESET the same number may belong to another receiver.
+type unreadPort struct {
 	*slowPort
-	hoard []hoarded
-	era   map[uint32]int // of a QP number: how often it was given to another receiver
+	unread []unread
+	era    map[uint32]int // by QP number: how many RESETs there were
 }
 
-type hoarded struct {
+// unread is a lent packet in the socket of its receiver.
+type unread struct {
 	qpn  uint32
 	era  int
 	lent []byte
 }
 
-func (p *hoarder) Send(b *link.TxBatch) {
+func (p *unreadPort) Send(b *link.TxBatch) {
 	for _, mem := range p.mem {
 		for i := range b.Packets {
 			if within(b.Buf, mem) && wire.BTH(b.Bytes(i)).DestQPN() != wire.BTH(b.Bytes(0)).DestQPN() {
@@ -36,7 +37,7 @@ func (p *hoarder) Send(b *link.TxBatch) {
 		b.Kept = true
 		for i := range b.Packets {
 			qpn := wire.BTH(b.Bytes(i)).DestQPN()
-			p.hoard = append(p.hoard, hoarded{qpn, p.era[qpn], b.Bytes(i)})
+			p.unread = append(p.unread, unread{qpn, p.era[qpn], b.Bytes(i)})
 		}
 		p.lent++
 	}
@@ -44,16 +45,16 @@ func (p *hoarder) Send(b *link.TxBatch) {
 	b.Reset()
 }
 
-func (p *hoarder) Capabilities() link.PortCapabilities { return link.PortCapabilities{Lender: p} }
+func (p *unreadPort) Capabilities() link.PortCapabilities { return link.PortCapabilities{Lender: p} }
 
-func (p *hoarder) Recv(b *link.RxBatch) int { return p.Port.Recv(b) }
+func (p *unreadPort) Recv(b *link.RxBatch) int { return p.Port.Recv(b) }
 
-func (p *hoarder) Renew(mem []byte, large bool) bool {
+func (p *unreadPort) Renew(mem []byte, large bool) bool {
 	if p.stuck {
 		return false
 	}
-	for i := range p.hoard {
-		if h := &p.hoard[i]; within(h.lent, mem) {
+	for i := range p.unread {
+		if h := &p.unread[i]; within(h.lent, mem) {
 			h.lent = bytes.Clone(h.lent) // the kernel keeps the old pages
 		}
 	}
@@ -62,11 +63,11 @@ func (p *hoarder) Renew(mem []byte, large bool) bool {
 	return true
 }
 
-// check looks for bytes of one connection in what the receiver of another one could read. Headers are none: no mark is
-// as long in them.
-func (p *hoarder) check(t *testing.T, marks map[uint32][]byte) {
+// check fails if the receiver of one connection can read bytes of another one. The bytes of a connection are runs of
+// its mark; headers contain no run of 8 equal marks.
+func (p *unreadPort) check(t *testing.T, marks map[uint32][]byte) {
 	t.Helper()
-	for _, h := range p.hoard {
+	for _, h := range p.unread {
 		for qpn, list := range marks {
 			for era, mark := range list {
 				if (qpn != h.qpn || era != h.era) && bytes.Contains(h.lent, bytes.Repeat([]byte{mark}, 8)) {
@@ -77,20 +78,20 @@ func (p *hoarder) check(t *testing.T, marks map[uint32][]byte) {
 	}
 }
 
-// hoarding is a manual engine with a hoarder and n pairs of QPs that write: the peer's receives its bytes only, 0x10
-// and more.
-type hoarding struct {
+// leakTest is a manual engine with an unreadPort and pairs of QPs, of which one writes to the other. All bytes for one
+// receiver have the same value, its mark.
+type leakTest struct {
 	*manual
-	p    *hoarder
+	p    *unreadPort
 	cq   *CQ
 	qps  []*QP
 	dest []uint32
 	mark map[uint32][]byte // by QP number and era
 }
 
-func newHoarding(t *testing.T, n int) *hoarding {
+func newLeakTest(t *testing.T, n int) *leakTest {
 	m, slow, cq, _, _ := slowEngine(t, never, never)
-	h := &hoarding{manual: m, cq: cq, p: &hoarder{slowPort: slow, era: map[uint32]int{}}, mark: map[uint32][]byte{}}
+	h := &leakTest{manual: m, cq: cq, p: &unreadPort{slowPort: slow, era: map[uint32]int{}}, mark: map[uint32][]byte{}}
 	m.shards[0].port = h.p
 	for range n {
 		qa, qb := pair(t, m.Engine, cq, m.NewCQ(64, 0, silent{}))
@@ -101,10 +102,10 @@ func newHoarding(t *testing.T, n int) *hoarding {
 	return h
 }
 
-func (h *hoarding) markOf(qpn uint32, era int) byte { return h.mark[qpn][era] }
+func (h *leakTest) markOf(qpn uint32, era int) byte { return h.mark[qpn][era] }
 
 // write sends n bytes over connection i, all of them the mark of its receiver.
-func (h *hoarding) write(t *testing.T, i, n int) {
+func (h *leakTest) write(t *testing.T, i, n int) {
 	t.Helper()
 	from, to := region(t, n), region(t, n)
 	d := h.dest[i]
@@ -118,10 +119,10 @@ func (h *hoarding) write(t *testing.T, i, n int) {
 	}
 }
 
-// A receiver that acknowledges what it has not read never sees another connection's bytes in the memory that was lent
-// to it, whichever connections take turns, and even after the slots have gone to others.
+// A receiver that acknowledges packets without reading them never sees another connection's bytes in the lent memory,
+// even after the slots were assigned to other connections.
 func TestLentMemoryHoldsOneConnection(t *testing.T) {
-	h := newHoarding(t, maxLoanSets+3)
+	h := newLeakTest(t, maxLoanSets+3)
 	for round := range 4 {
 		for i := range h.qps {
 			h.write(t, i, 1<<20)
@@ -137,17 +138,17 @@ func TestLentMemoryHoldsOneConnection(t *testing.T) {
 	h.write(t, 0, loanSlots*txBytes*3)
 	h.p.check(t, h.mark)
 	if len(h.p.fresh) < 3 || h.p.lent < 100 {
-		t.Errorf("slots went to another connection %d times, %d batches were lent", len(h.p.fresh), h.p.lent)
+		t.Errorf("slots were assigned to another connection %d times, %d batches were lent", len(h.p.fresh), h.p.lent)
 	}
 }
 
-// Connections that send at the same time share no slot, nor do short messages of one get into the slot of another.
+// Connections that send at the same time share no slot. A short message of one is not put into the slot of another.
 func TestLentMemoryOfConnectionsTogether(t *testing.T) {
-	h := newHoarding(t, maxLoanSets+2)
+	h := newLeakTest(t, maxLoanSets+2)
 	s := h.shards[0]
 	for round := range 4 {
 		n := 0
-		h.write(t, 0, loanSlots*txBytes) // every slot holds something that is not read
+		h.write(t, 0, loanSlots*txBytes) // every slot holds unread packets
 		h.write(t, 1, loanSlots*txBytes)
 		for _, size := range []int{1 << 20, 700, 70_000, 7, 200_000, 900} {
 			s.hold()
@@ -175,7 +176,7 @@ func TestLentMemoryOfConnectionsTogether(t *testing.T) {
 
 // A QP that is reset and connected again has another receiver, even at the same address and QP number.
 func TestLentMemoryOfAQPThatIsReset(t *testing.T) {
-	h := newHoarding(t, 1)
+	h := newLeakTest(t, 1)
 	d := h.dest[0]
 	for era := range 4 {
 		h.write(t, 0, 1<<20)
@@ -195,10 +196,10 @@ func TestLentMemoryOfAQPThatIsReset(t *testing.T) {
 	}
 }
 
-// Replacing pages is not free: it happens now and then, with large pages seldom. Connections without slots are copied.
-// Slots whose pages cannot be replaced are not used any more.
+// Pages are replaced at limited rates, since replacing them is expensive; the limit for large pages is lower. Data of
+// connections without slots are copied. Slots whose pages cannot be replaced are not used any more.
 func TestSlotsOfOtherConnections(t *testing.T) {
-	h := newHoarding(t, maxLoanSets+2)
+	h := newLeakTest(t, maxLoanSets+2)
 	for i := range maxLoanSets {
 		h.write(t, i, 1<<20)
 	}

@@ -64,7 +64,7 @@ func (qp *QP) enter(old, next State, m Mask) {
 	case old == SQD && next == RTS:
 		qp.req.resume()
 	case old == SQE && next == RTS:
-		qp.req.flush() // requests posted but not yet seen belong to SQE
+		qp.req.flush() // requests posted in SQE after the flush of failSend
 		qp.first = nil
 		qp.req.resume()
 	}

@@ -10,8 +10,8 @@ import (
 
 // FLUSH and ATOMIC WRITE are the memory placement extensions of IBTA annex A19. Each is one packet, takes a responder
 // resource as a READ does, and is answered by an empty READ response. That response guarantees that the bytes are
-// visible to the responder's CPU, which the acknowledgement of a WRITE does not guarantee on every adapter. Here it
-// does: a WRITE is in memory before the next packet is processed.
+// visible to the responder's CPU. The acknowledgement of a WRITE does not guarantee this on every adapter. This
+// responder needs no further step: it stores a WRITE in memory before it processes the next packet.
 
 // Values of a FLUSH.
 const (
@@ -20,7 +20,7 @@ const (
 	flushMR     = 1 // selectivity: the whole region of the key; the RETH's range is ignored
 )
 
-// onFlush checks whether the peer may flush the bytes. Nothing else is needed.
+// onFlush checks whether the peer may flush the bytes. The bytes are in memory already.
 func (r *responder) onFlush(p wire.Packet) *fault {
 	h, f := p.RETH(), p.FETH()
 	res := r.newResource()

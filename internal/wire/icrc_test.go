@@ -18,7 +18,8 @@ var (
 	v6a, v6b = netip.MustParseAddr("fd77::2"), netip.MustParseAddr("fd77::3")
 )
 
-// headers makes the IP and UDP header of a packet of n bytes, BTH to pad. Masked fields differ from their mask.
+// headers makes the IP and UDP header of a packet of n bytes, BTH to pad. In the fields that the ICRC masks it puts
+// other values than the mask.
 func headers(src, dst netip.Addr, sport, dport, id uint16, n int) (ip, udp []byte) {
 	udp = make([]byte, 8)
 	be.PutUint16(udp, sport)
@@ -108,8 +109,8 @@ func TestSolveIDLengths(t *testing.T) {
 	}
 }
 
-// TestSolveIDRefuses counts the random differences that pass: each identification, with DF and without, is one of
-// 2^32 differences.
+// TestSolveIDRefuses counts the random differences that SolveID accepts. Of the 2^32 differences 2^17 are valid: one
+// for each of 2^16 identifications, with DF and without.
 func TestSolveIDRefuses(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	const tries, want = 1 << 22, 1 << 22 >> 15

@@ -1,5 +1,5 @@
-// Package soft is the software RDMA device: it speaks RoCEv2 over ordinary UDP sockets, so it needs no hardware,
-// kernel module or root, and its peers may be Linux soft-RoCE or NICs. Import it for its effect:
+// Package soft is the software RDMA device. It implements RoCEv2 over ordinary UDP sockets, so it needs no hardware,
+// kernel module or root. Its peers may be Linux soft-RoCE or NICs. Import it for its side effect:
 //
 //	import _ "github.com/verbena-rdma/verbena/provider/soft"
 //
@@ -11,8 +11,8 @@
 //	INTERFACE             the device of that interface (eth0; vrb_eth0 means the same)
 //	NAME=ADDR[+ADDR...]   a device with these local addresses (a=127.0.0.1, b=127.0.0.2+fd00::2)
 //
-// The addresses of a device may belong to several interfaces, between which a QP's path can then migrate; its port is
-// up while one of them is.
+// The addresses of a device may belong to several interfaces. A QP's path can then migrate between them, and the
+// device's port is up while one of them is.
 //
 // For a wrong entry verbs.Devices returns an error with EINVAL. A program can also make a device with New.
 //
@@ -40,16 +40,20 @@
 //
 // # Faults
 //
-// VERBENA_FAULT injects faults into the packets that a device sends, reproducibly: a list of loss, duplicate, reorder
-// and corrupt, each a probability, delay and jitter, each a time, and seed, a number.
-// VERBENA_FAULT=loss=0.01,delay=2ms,seed=7 loses one of a hundred packets. All packets go over UDP then. Package
-// rdmatest has the same for tests, in virtual time.
+// VERBENA_FAULT injects faults into the packets that a device sends. Its value is a comma-separated list:
+//
+//	loss=P, duplicate=P, reorder=P, corrupt=P   probabilities
+//	delay=T, jitter=T                           times
+//	seed=N                                      the seed of the random numbers: the same seed gives the same faults
+//
+// VERBENA_FAULT=loss=0.01,delay=2ms,seed=7 delays each packet by 2 ms and loses one of a hundred. All packets go over
+// UDP then. Package rdmatest has the same faults for tests, in virtual time.
 //
 // # Captures
 //
 // With VERBENA_PCAP=FILE in the environment every device of the process writes the packets that it sends and receives
-// to that file, as pcapng, which Wireshark reads, whatever link the packets take (package internal/link/pcap). %p in
-// the name is replaced by the process ID. If another process writes to the file, the process ID is put before the
+// over any link to that file. The format is pcapng, which Wireshark reads (package internal/link/pcap). %p in the
+// name is replaced by the process ID. If another process writes to the file, the process ID is put before the
 // name's extension. VERBENA_PCAP_SNAPLEN=BYTES limits the bytes written of each packet. Without VERBENA_PCAP there is
 // no cost.
 //

@@ -164,9 +164,9 @@ func TestV_PORT_04_ActiveMTU(t *testing.T) {
 	}
 }
 
-// TestV_GID_03_V_DEV_12_FirstEntryIsOfTheGUID: the first entry is link-local and derived from the device's GUID,
-// which is the same in all three places.
-func TestV_GID_03_V_DEV_12_FirstEntryIsOfTheGUID(t *testing.T) {
+// TestV_GID_03_V_DEV_12_DefaultGIDContainsTheGUID: entry 0 is link-local, and its lower half is the device's GUID,
+// which Device.GUID and QueryDevice return too.
+func TestV_GID_03_V_DEV_12_DefaultGIDContainsTheGUID(t *testing.T) {
 	dev, err := New(Config{Name: "vrb_gid", Addrs: addrs("127.0.0.1")})
 	if err != nil {
 		t.Fatal(err)

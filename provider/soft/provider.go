@@ -19,7 +19,7 @@ const envDevices = "VERBENA_DEVICES"
 
 func init() { driver.Register(&soft) }
 
-// soft is the provider. It keeps its devices, so that all contexts of one share it.
+// soft is the provider. It keeps its devices, so that all contexts of a device share one struct.
 var soft provider
 
 type provider struct {
@@ -103,7 +103,7 @@ func defaultSpecs(ifs []net.Interface) (specs []spec) {
 	return append(specs, loopbacks...)
 }
 
-// devicePrefix begins the names of the devices of interfaces.
+// devicePrefix precedes the interface in the name of its device.
 const devicePrefix = "vrb_"
 
 // parseEntry parses one entry of VERBENA_DEVICES.
@@ -160,8 +160,8 @@ func parseDefinition(name, list string, ifs []net.Interface) (spec, error) {
 	return s, nil
 }
 
-// interfaces returns the names of the device's interfaces. A device of fixed addresses on one interface may have
-// none.
+// interfaces returns the names of the device's interfaces. The list is empty if the device was made with addresses
+// that belong to no interface.
 func (s *spec) interfaces() (list []string) {
 	for _, name := range append([]string{s.iface}, s.on...) {
 		if name != "" && !slices.Contains(list, name) {

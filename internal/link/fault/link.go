@@ -15,8 +15,8 @@ type Config struct {
 	Now func() int64
 }
 
-// Link is a link with faults. A damaged packet has a wrong ICRC when it arrives: it is lost, and counted in
-// RxICRCErrors if it was received.
+// Link is a link with faults. A corrupted packet is dropped, as a receiver drops a packet with a wrong ICRC. A packet
+// that is corrupted after it was received is counted in RxICRCErrors.
 type Link struct {
 	link.Link
 	ports []*port
@@ -44,7 +44,7 @@ func (l *Link) Ports() []link.Port {
 	return ports
 }
 
-// SetFaults replaces the faults of all ports. Packets that are already held back keep their time.
+// SetFaults replaces the faults of all ports. Packets that are already held back keep their delay.
 func (l *Link) SetFaults(send, recv Faults) {
 	for _, p := range l.ports {
 		p.mu.Lock()

@@ -10,7 +10,7 @@ import (
 // Sizes of the picture in pixels.
 const (
 	width     = 1180
-	left      = 150 // of the boxes; the titles are before it
+	left      = 150 // where the boxes begin; the titles are left of it
 	rowHeight = 66
 	boxHeight = 28
 	letter    = 7.2 // width of a character
