@@ -77,9 +77,11 @@ func newManager(d *device) (*manager, error) {
 	c.MTU = d.mtuCode
 	c.LastWills = c.IDBits > 0 // other processes share the device and can send them
 	_, _ = rand.Read(c.Seed[:])
+	machine := cm.New(c)
 	m.mu.Lock()
-	m.wakeAt, m.machine = cm.Never, cm.New(c)
+	m.wakeAt, m.machine = cm.Never, machine
 	m.mu.Unlock()
+	gsi.Screen(port, machine.Guard().Drop)
 	m.ended.Go(m.run)
 	m.unwatchPeers = gsi.WatchPeers(port, m.onPeerDeath)
 	return m, nil
@@ -94,6 +96,7 @@ func (m *manager) end() {
 	if was {
 		return
 	}
+	gsi.Screen(m.port, nil)
 	_ = m.agent.Close()
 	m.unwatchPeers()
 	m.dev.unwatch()

@@ -13,7 +13,7 @@ import (
 // then 1,000 per second; the others are counted.
 func TestStrayAnswersAreLimited(t *testing.T) {
 	src, dst := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
-	for _, kind := range []cmmsg.Kind{cmmsg.KindREQ, cmmsg.KindREP, cmmsg.KindDREQ} {
+	for _, kind := range []cmmsg.Kind{cmmsg.KindREQ, cmmsg.KindREP, cmmsg.KindDREQ, cmmsg.KindSIDRREQ} {
 		t.Run(kind.String(), func(t *testing.T) {
 			m := New(Config{GUID: hereGUID, Seed: [32]byte{1}})
 			var out Batch
@@ -30,6 +30,8 @@ func TestStrayAnswersAreLimited(t *testing.T) {
 						cmmsg.REP(msg.Data()).Put(cmmsg.REPFields{LocalID: i + 1, RemoteID: 0x777})
 					case cmmsg.KindDREQ:
 						cmmsg.DREQ(msg.Data()).Put(i+1, 0x777, 5)
+					case cmmsg.KindSIDRREQ:
+						cmmsg.SIDRREQ(msg.Data()).Put(i+1, wire.DefaultPKey, simUDP)
 					}
 					m.OnMAD(now, src, dst, mad[:], &out)
 				}

@@ -168,6 +168,7 @@ func (m *Machine) takeREP(now int64, id *ID, back *link.Path, msg cmmsg.Msg, out
 func (m *Machine) addPeer(id *ID) {
 	id.knownPeer = true
 	m.peers[id.peerKey(id.remoteID)] = id
+	m.guard.peer(id.remoteGUID, id.remoteID).Add(1)
 }
 
 func (m *Machine) addQP(id *ID) {

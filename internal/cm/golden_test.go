@@ -264,6 +264,12 @@ func checkEmpty(t testing.TB, m *Machine) {
 	if len(m.sources) != m.known || m.known > maxKnown {
 		t.Errorf("left: %d sources, %d of them known", len(m.sources), m.known)
 	}
+	for i := range m.guard.known {
+		if n := m.guard.known[i].Load(); n != 0 {
+			t.Errorf("left: count %d at entry %d of the guard", n, i)
+			break
+		}
+	}
 	if m.timewait != (idList{}) {
 		t.Errorf("left in timewait: %+v", m.timewait)
 	}

@@ -72,6 +72,7 @@ type Machine struct {
 	evicted  *[evictedLen]uint32 // our IDs of evicted handshakes, by their remainders
 	refused  refusals
 	answers  answerLimit
+	guard    *Guard
 	live     int           // IDs that are not idle
 	ari      [16]byte      // additional information of the REJ being composed
 	newID    func() uint32 // candidates for communication IDs, without the prefix; random: peers may know old IDs
@@ -107,6 +108,7 @@ func New(cfg Config) *Machine {
 		cfg: cfg, ids: map[uint32]*ID{}, peers: map[peerKey]*ID{}, qps: map[peerKey]*ID{}, sidr: map[sidrKey]*ID{},
 		listeners: map[cmmsg.ServiceID][]*Listener{},
 		sources:   map[peerKey]*source{}, top: &source{}, refused: refusals{key: be.Uint64(cfg.Seed[8:])},
+		guard: newGuard(cfg.IDPrefix, cfg.IDBits),
 		newID: func() uint32 { return 1 + ids.Next() }, newPSN: func() uint32 { return rng.Uint32() & 0xFFFFFF },
 	}
 }
@@ -130,6 +132,7 @@ func (m *Machine) enroll(id *ID) bool {
 		}
 	}
 	m.ids[id.localID] = id
+	m.guard.own(id.localID).Add(1)
 	m.live++
 	id.used = true
 	m.change(id)
@@ -141,7 +144,10 @@ func (m *Machine) retire(id *ID) {
 	m.stopWaiting(id)
 	id.decided()
 	m.removeQP(id)
-	delete(m.ids, id.localID)
+	if m.ids[id.localID] == id {
+		delete(m.ids, id.localID)
+		m.guard.own(id.localID).Add(^uint32(0))
+	}
 	m.removePeer(id)
 	if id.leftover {
 		id.leftover = false
@@ -156,6 +162,7 @@ func (m *Machine) removePeer(id *ID) {
 	if id.knownPeer {
 		id.knownPeer = false
 		delete(m.peers, id.peerKey(id.remoteID))
+		m.guard.peer(id.remoteGUID, id.remoteID).Add(^uint32(0))
 	}
 	if id.knownSIDR {
 		id.knownSIDR = false

@@ -72,6 +72,9 @@ func (m *Machine) onSIDRREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batc
 	}
 	l := m.match(r.ServiceID(), true, 0, back, r.Private())
 	if l == nil {
+		if !m.mayAnswer() {
+			return
+		}
 		p := AnswerParams{Status: cmmsg.SIDRUnsupported}
 		if listens {
 			p.Status = cmmsg.SIDRReject

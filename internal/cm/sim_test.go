@@ -162,6 +162,8 @@ func newWorld(t *testing.T, mode mode, seed int64) *world {
 		key[2] = byte(i)
 		h := &host{w: w, addr: netip.MustParseAddr(a), timer: Never, nextQPN: uint32(0x100 * (i + 1))}
 		h.m = New(Config{GUID: uint64(i + 1), Seed: key, AckDelay: 15})
+		h.m.guard.now = func() int64 { return w.now }
+		h.m.guard.full.Store(Never - strayAnswerBurst*second) // no message passes for want of a limit
 		for _, p := range []ListenParams{{Service: simTCP}, {Service: simUDP, UD: true}} {
 			p.Backlog = NewBacklog(w.rng.IntN(4) + 1)
 			h.backlogs = append(h.backlogs, p.Backlog)
@@ -277,6 +279,9 @@ func (w *world) deliver(l letter) {
 	for _, h := range w.hosts {
 		if h.addr == l.dst {
 			var out Batch
+			if h.m.Wants(l.src, mad) && h.m.Guard().Drop(mad) {
+				w.t.Fatalf("seed %d: the guard drops a message about a connection that exists", w.seed)
+			}
 			h.m.OnMAD(w.now, l.src, l.dst, mad, &out)
 			h.post(&out)
 		}

@@ -18,6 +18,7 @@ type Driver interface {
 	CommIDs() (prefix uint32, bits int)
 	ClaimService(id uint64, at netip.Addr) (release func(), err error)
 	WatchPeers(f func(PeerDeath)) (stop func())
+	Screen(drop func(mad []byte) bool)
 	// NewLastWill is nil if no other process would send it.
 	NewLastWill(local, remote netip.Addr, tclass, hopLimit uint8) LastWill
 }
@@ -95,6 +96,11 @@ func ClaimService(port any, id uint64, at netip.Addr) (release func(), err error
 	}
 	return release, nil
 }
+
+// Screen sets the function that reports whether a datagram for QP 1 is dropped early, before its packet is checked and
+// copied; nil ends that. drop is called by several goroutines at once and must not block. It may
+// still be called shortly after Screen(nil). Links that have no such place do not call it.
+func Screen(port any, drop func(mad []byte) bool) { of(port).Screen(drop) }
 
 // WatchPeers has f called for each QP of the device whose peer's process has ended without a word, once; the QP is in
 // ERR by then if it is reliable. It is known of processes of this host that are reached through shared memory. f must

@@ -153,6 +153,17 @@ func (g *Group) Multicast() []netip.Addr {
 	return *l.multicast.Load()
 }
 
+// MailDropped returns how many packets for other processes were dropped because these did not take them.
+func (g *Group) MailDropped() uint64 {
+	g.mu.Lock()
+	l := g.leader
+	g.mu.Unlock()
+	if l == nil {
+		return 0
+	}
+	return l.sorter.dropped.Load()
+}
+
 // Forward forwards a packet, BTH to pad, that arrived at a socket shared with other processes. It returns false if
 // the caller keeps the packet.
 func (g *Group) Forward(m Mail) bool {
@@ -172,8 +183,7 @@ func (g *Group) Forward(m Mail) bool {
 	case mine && !multicast:
 		return false
 	case l != nil:
-		own, _ := up.(*local)
-		return l.forward(m, own.s)
+		return l.forward(m)
 	case up != nil && !multicast:
 		up.mail(m)
 	}

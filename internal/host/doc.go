@@ -1,13 +1,14 @@
 // Package host lets the processes of one host use one RoCEv2 address at the same time, as they can with an adapter.
 //
-// The receive sockets of an address form a group (SO_REUSEPORT): a sink, which drops everything, one for QP 1, and
-// one for each QPN slot. A slot is the upper eight bits of a QP number and of a communication ID. A BPF program
-// chooses the socket by these bits, so the kernel delivers packets for a QP, and connection management of a known
-// connection, to the owner of the slot and to no other process.
+// The receive sockets of an address form a group (SO_REUSEPORT): a sink, which drops everything, one for QP 1, one for
+// strays, and one for each QPN slot. A slot is the upper eight bits of a QP number and of a communication ID. A BPF
+// program chooses the socket by these bits, so the kernel delivers packets for a QP, and connection management of a
+// known connection, to the owner of the slot and to no other process. It also knows the service IDs that processes have
+// claimed: requests for others, and other packets for QP 1 that nobody has asked for, are strays.
 //
-// One process, the leader, reads the socket of QP 1. Every other member has one connection to the leader. Over it go
-// claims of slots (the leader hands out their sockets), claims of service IDs, and packets that the wrong process
-// received. The leader forwards a connection request to the member that has claimed its service ID. Data never passes
+// One process, the leader, reads the sockets of QP 1 and of strays. Every other member has one connection to the
+// leader. Over it go claims of slots (the leader hands out their sockets), claims of service IDs, and packets that the
+// wrong process received. The leader forwards a connection request to the member that has claimed its service ID. Data never passes
 // through the leader.
 //
 // Processes of one user elect the leader. The leader owns the abstract unix socket of the address, a name that ends

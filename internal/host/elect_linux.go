@@ -12,6 +12,7 @@ func (g *Group) lead(l *leader, ln *listener) {
 	s := &session{uid: uint32(ln.uid)}
 	l.mu.Lock()
 	l.table.add(s)
+	l.local = s
 	l.mu.Unlock()
 	up := &local{l, s}
 	g.resume(up)
@@ -31,12 +32,7 @@ func (g *Group) run() {
 		case closed:
 			return
 		case l != nil:
-			l.mu.Lock()
-			fd, err := l.duplicate(GSI)
-			l.mu.Unlock()
-			if err == nil {
-				g.cfg.Lead(fd)
-			}
+			l.startReading()
 			l.serve(ln)
 			return
 		}

@@ -19,6 +19,7 @@ const (
 	bpfShiftRight = unix.BPF_ALU | unix.BPF_RSH | unix.BPF_K
 	bpfJumpEq     = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 	bpfJumpGe     = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
+	bpfJumpGt     = unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K
 	bpfJump       = unix.BPF_JMP | unix.BPF_JA
 	bpfRetA       = unix.BPF_RET | unix.BPF_A
 	bpfRetK       = unix.BPF_RET | unix.BPF_K
@@ -29,10 +30,11 @@ const (
 
 // steer attaches the program that chooses among the sockets of the group of fd, of which slots are those of QPN
 // slots. A packet arrives at the socket of the slot of its QP number, connection management at the socket of the slot
-// in the communication ID of the receiver. Requests, which carry a service ID, and everything else for QP 1 arrive at
-// the socket of QP 1. All other packets go to the sink. So do packets for the multicast QP, which the kernel also
+// in the communication ID of the receiver. Requests, which carry a service ID, arrive at the socket of QP 1 if the
+// filter passes them. Other requests and everything else for QP 1 arrive at the socket of strays: nobody has asked for
+// them, and many may come. All other packets go to the sink. So do packets for the multicast QP, which the kernel also
 // delivers to the sockets of multicast groups, unless loopback6 is set: see udp.Link.Join.
-func steer(fd, slots int, loopback6 bool) error {
+func steer(fd, slots int, loopback6 bool, requests requestFilter) error {
 	multicast := uint32(Sink)
 	if loopback6 {
 		multicast = GSI
@@ -52,19 +54,20 @@ func steer(fd, slots int, loopback6 bool) error {
 		10: {Code: bpfLoadByte, K: MADOffset + MADClass},
 		11: {Code: bpfJumpEq, K: ClassCM, Jf: 7},
 		12: {Code: bpfLoadHalf, K: MADOffset + MADAttr},
-		13: {Code: bpfJumpEq, K: AttrREQ, Jt: 5},
-		14: {Code: bpfJumpEq, K: AttrSIDRReq, Jt: 4},
+		13: {Code: bpfJumpEq, K: AttrREQ, Jt: 11},     // to 25
+		14: {Code: bpfJumpEq, K: AttrSIDRReq, Jt: 10}, // to 25
 		15: {Code: bpfJumpEq, K: AttrSIDRRep, Jt: 4},
 		16: {Code: bpfLoadByte, K: MADOffset + MADPeerID},
 		17: {Code: bpfJump, K: 3}, // to 21
 		18: {Code: bpfRetK, K: Sink},
-		19: {Code: bpfRetK, K: GSI},
+		19: {Code: bpfRetK, K: Strays},
 		20: {Code: bpfLoadByte, K: MADOffset + MADLocalID},
 		21: {Code: bpfJumpGe, K: uint32(slots), Jt: 2},
 		22: {Code: bpfAdd, K: FirstSlot},
 		23: {Code: bpfRetA},
 		24: {Code: bpfRetK, K: Sink},
 	}
+	prog = append(prog, requests.program()...) // 25
 	if err := attach(fd, unix.SO_ATTACH_REUSEPORT_CBPF, prog); err != nil {
 		return fmt.Errorf("link/udp: setsockopt SO_ATTACH_REUSEPORT_CBPF: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
@@ -83,24 +84,21 @@ func (o *sorter) run(end <-chan struct{}) {
 	}
 }
 
-// forward forwards a packet that this process, whose session is local, received. It returns false if the packet is
-// for this process or has no destination.
-func (l *leader) forward(m Mail, local *session) bool {
+// forward forwards a packet that this process or a member received. It returns false if the packet is for this
+// process or has no destination.
+func (l *leader) forward(m Mail) bool {
 	if wire.BTH(m.Packet).DestQPN() == wire.MulticastQPN {
-		return l.multiply(m, local)
+		return l.multiply(m)
 	}
 	l.mu.Lock()
-	to := l.table.route(m.Packet)
+	to, local := l.table.route(m.Packet), l.local
 	held := to == nil && l.hold(m)
 	l.mu.Unlock()
-	switch {
-	case held:
+	if to != nil && to != local {
+		l.post(to, m)
 		return true
-	case to == nil, to == local:
-		return false
 	}
-	l.post(to, m)
-	return true
+	return held
 }
 
 // A request may arrive for a service ID whose owner has not yet repeated its claim to this leader, because the previous
@@ -108,9 +106,14 @@ func (l *leader) forward(m Mail, local *session) bool {
 type heldMail struct {
 	service uint64
 	mail    Mail
+	until   time.Time
 }
 
-const maxHeld = 32 // fewer than the socket of a member has room for
+const (
+	maxHeld = 32 // fewer than the socket of a member has room for
+	// heldTime is shorter than the usual time after which a client repeats its request.
+	heldTime = 4 * time.Second
+)
 
 // hold keeps a request for a service ID that another process has locked and not claimed from this leader, and reports
 // whether it did. If there are too many, the oldest is dropped; its client repeats it.
@@ -121,19 +124,34 @@ func (l *leader) hold(m Mail) bool {
 	if !ok || a.Slot >= 0 || l.locks == nil || !l.locks.foreign(serviceLock(a.Service)) {
 		return false
 	}
+	now := l.now()
+	l.dropHeld(now)
 	if len(l.held) == maxHeld {
 		l.held = slices.Delete(l.held, 0, 1)
 		l.sorter.dropped.Add(1)
 	}
 	m.Packet = bytes.Clone(m.Packet)
-	l.held = append(l.held, heldMail{a.Service, m})
+	l.held = append(l.held, heldMail{a.Service, m, now.Add(heldTime)})
 	return true
+}
+
+// dropHeld drops the requests that were held for too long.
+//
+// +checklocks:l.mu
+func (l *leader) dropHeld(now time.Time) {
+	n := 0
+	for n < len(l.held) && !now.Before(l.held[n].until) {
+		n++
+	}
+	l.held = slices.Delete(l.held, 0, n)
+	l.sorter.dropped.Add(uint64(n))
 }
 
 // releaseHeld posts the requests held for a service ID to its owner.
 //
 // +checklocks:l.mu
 func (l *leader) releaseHeld(id uint64, to *session) {
+	l.dropHeld(l.now())
 	l.held = slices.DeleteFunc(l.held, func(h heldMail) bool {
 		if h.service == id {
 			l.post(to, h.mail)
@@ -143,12 +161,12 @@ func (l *leader) releaseHeld(id uint64, to *session) {
 }
 
 // multiply forwards a multicast packet to the members of its group. It returns false if this process is a member.
-func (l *leader) multiply(m Mail, local *session) bool {
+func (l *leader) multiply(m Mail) bool {
 	l.mu.Lock()
 	var to []*session
 	mine := false
 	for s := range l.table.groups[m.Dst] {
-		if s == local {
+		if s == l.local {
 			mine = true
 		} else {
 			to = append(to, s)
@@ -177,17 +195,7 @@ func (l *leader) takeMail(b []byte, joined bool) {
 		l.sorter.dropped.Add(1)
 		return
 	}
-	l.mu.Lock()
-	to := l.table.route(m.Packet)
-	held := to == nil && l.hold(m)
-	l.mu.Unlock()
-	switch {
-	case held:
-	case to == nil:
-		l.cfg.Deliver(m) // the leader gets packets without a destination, as from the socket of QP 1
-	case to.send == nil:
+	if !l.forward(m) {
 		l.cfg.Deliver(m)
-	default:
-		l.post(to, m)
 	}
 }

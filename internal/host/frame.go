@@ -37,7 +37,7 @@ const (
 const (
 	// version changes with the layout of frames, the descriptors in a reply to a join, and the order of the
 	// sockets.
-	version = 3
+	version = 4
 
 	frameLen = 36
 	anySlot  = 0xFFFF

@@ -52,7 +52,7 @@ func testMember(t *testing.T, key Key) *testGroup {
 	g.Group, err = Join(key, Config{
 		Open: opener(key), RecvBuffer: 1 << 20,
 		Deliver: func(m Mail) { g.mail <- m }, Send: func(w []Will) { g.sent <- w },
-		Lead: func(fd int) { unix.Close(fd); g.led <- 1 },
+		Lead: func(gsi, strays int) { closeFDs([]int{gsi, strays}); g.led <- 1 },
 	})
 	if err != nil {
 		t.Fatal(err)

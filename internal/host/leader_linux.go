@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,15 +28,17 @@ type Config struct {
 	Deliver func(Mail)
 	// Send sends the last wills of processes that have died.
 	Send func([]Will)
-	// Lead is called when this process becomes the reader of the socket of QP 1, with a descriptor that it owns.
-	Lead func(fd int)
+	// Lead is called when this process becomes the reader of the socket of QP 1 and of that of strays, with
+	// descriptors that it owns. Strays need not be read at once, and at a limited rate only.
+	Lead func(gsi, strays int)
 	// Lost is called when verbena serve has ended: the sockets of the slots receive nothing afterwards.
 	Lost func(error)
 }
 
 // Receive buffers of one address, in bytes as the kernel accounts them: at most 16 MiB in all.
 const (
-	gsiBuffer   = 2 << 20
+	gsiBuffer   = 2<<20 - strayBuffer
+	strayBuffer = 256 << 10
 	slotBuffers = 14 << 20
 	leastBuffer = 4 << 10 // of a socket that no process reads
 
@@ -54,24 +57,29 @@ type leader struct {
 	mu     sync.Mutex // guards the following
 	table  *table
 	store  store
-	share  int // buffer of each slot that has an owner, in bytes
+	filter requestFilter // as attached
+	wide   bool          // all requests arrive at the socket of QP 1
+	share  int           // buffer of each slot that has an owner, in bytes
 	closed bool
 	// +checklocks:mu
 	conns map[*net.UnixConn]struct{}
 	// +checklocks:mu
-	held       []heldMail
-	sweepAgain bool // a new sweep is requested
-	sweeping   bool // sweepAll runs
+	held []heldMail
+	// +checklocks:mu
+	local      *session // of this process; nil in verbena serve
+	sweepAgain bool     // a new sweep is requested
+	sweeping   bool     // sweepAll runs
 
 	multicast atomic.Pointer[[]netip.Addr] // IPv6 groups that members have joined
 	end       chan struct{}
 	done      sync.WaitGroup
+	now       func() time.Time
 }
 
 func newLeader(key Key, cfg *Config, st store, lk *locks, w *wills) *leader {
 	l := &leader{
 		key: key, cfg: cfg, store: st, locks: lk, wills: w, table: newTable(lk == nil),
-		conns: map[*net.UnixConn]struct{}{}, end: make(chan struct{}),
+		conns: map[*net.UnixConn]struct{}{}, end: make(chan struct{}), now: time.Now,
 	}
 	l.sorter.ready = make(chan struct{}, 1)
 	l.multicast.Store(new([]netip.Addr))
@@ -100,8 +108,12 @@ func (l *leader) grow() (err error) {
 				return fmt.Errorf("link/udp: setsockopt SO_REUSEPORT to 1: %w", err)
 			}
 		}
-		if i == GSI {
+		switch i {
+		case GSI:
 			setBuffer(fd, min(gsiBuffer, 2*l.cfg.RecvBuffer))
+			continue
+		case Strays:
+			setBuffer(fd, strayBuffer)
 			continue
 		}
 		setBuffer(fd, leastBuffer)
@@ -117,9 +129,27 @@ func (l *leader) grow() (err error) {
 	return l.steer()
 }
 
+// steer attaches the program that chooses the socket of a packet.
 func (l *leader) steer() (err error) {
-	e := l.store.use(0, func(fds []int) { err = steer(fds[0], l.slotSockets(), l.cfg.Loopback6) })
+	l.filter = l.requests()
+	e := l.store.use(0, func(fds []int) { err = steer(fds[0], l.slotSockets(), l.cfg.Loopback6, l.filter) })
 	return errors.Join(e, err)
+}
+
+// requests returns the requests that arrive at the socket of QP 1.
+func (l *leader) requests() requestFilter {
+	if l.wide {
+		return allRequests
+	}
+	return newRequestFilter(l.table.claimed)
+}
+
+// resteer attaches the program again after service IDs were claimed or released. If it cannot be attached, requests
+// arrive at the socket of strays.
+func (l *leader) resteer() {
+	if f := l.requests(); !f.equal(l.filter) {
+		_ = l.steer()
+	}
 }
 
 // use calls f with the socket of index i.
@@ -140,6 +170,22 @@ func (l *leader) duplicate(i int) (fd int, err error) {
 		return -1, e
 	}
 	return fd, err
+}
+
+// startReading passes on the sockets that the leader reads.
+func (l *leader) startReading() {
+	l.mu.Lock()
+	gsi, err := l.duplicate(GSI)
+	strays := -1
+	if err == nil {
+		strays, err = l.duplicate(Strays)
+	}
+	l.mu.Unlock()
+	if err == nil {
+		l.cfg.Lead(gsi, strays)
+		return
+	}
+	closeFDs([]int{gsi, strays})
 }
 
 // handle answers a request. The caller owns the descriptors of an answer to a claim.
@@ -164,8 +210,10 @@ func (l *leader) handle(s *session, f frame) (reply frame, fds []int) {
 		if reply.errno = l.table.listen(s, f.id); reply.errno == 0 && s.send != nil {
 			l.releaseHeld(f.id, s)
 		}
+		l.resteer()
 	case kindUnlisten:
 		l.table.unlisten(s, f.id)
+		l.resteer()
 	case kindEnter:
 		reply.errno = l.table.enter(s, f.addr)
 		l.listMulticast()

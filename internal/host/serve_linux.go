@@ -124,14 +124,15 @@ func (s *Server) listen(with Sharing) error {
 
 // Start starts serving. It calls Config.Lead before it returns.
 func (s *Server) Start() {
-	if fd, err := s.leader.duplicate(GSI); err == nil {
-		s.leader.cfg.Lead(fd)
-	}
+	s.leader.startReading()
 	s.done.Go(func() { s.leader.serve(s.ln) })
 }
 
 // Forward forwards a packet from the socket of QP 1. It returns false if the packet has no destination.
-func (s *Server) Forward(m Mail) bool { return s.leader.forward(m, nil) }
+func (s *Server) Forward(m Mail) bool { return s.leader.forward(m) }
+
+// MailDropped returns how many packets for members were dropped because these did not take them.
+func (s *Server) MailDropped() uint64 { return s.leader.sorter.dropped.Load() }
 
 // Multicast returns the IPv6 groups that members have joined.
 func (s *Server) Multicast() []netip.Addr { return *s.leader.multicast.Load() }

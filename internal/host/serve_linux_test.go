@@ -30,7 +30,7 @@ func testServer(t *testing.T) (Key, *Server, chan []Will) {
 	sent := make(chan []Will, 16)
 	s, err := Serve(key, Config{
 		Open: opener(key), RecvBuffer: 1 << 20, Deliver: func(Mail) {},
-		Send: func(w []Will) { sent <- w }, Lead: func(fd int) { unix.Close(fd) },
+		Send: func(w []Will) { sent <- w }, Lead: func(gsi, strays int) { closeFDs([]int{gsi, strays}) },
 	}, Sharing{Mode: 0o700, GID: -1, UID: -1})
 	if err != nil {
 		t.Fatal(err)

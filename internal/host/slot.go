@@ -14,8 +14,9 @@ const (
 // index FirstSlot + n.
 const (
 	Sink      = 0 // drops everything; the kernel also chooses it for packets too short for the program
-	GSI       = 1 // QP 1
-	FirstSlot = 2
+	GSI       = 1 // QP 1: requests for service IDs that a process has claimed
+	Strays    = 2 // other packets for QP 1 that no communication ID leads to a slot
+	FirstSlot = 3
 
 	sockets = FirstSlot + Slots
 )
@@ -23,8 +24,8 @@ const (
 // SlotOf returns the slot of a QP number.
 func SlotOf(qpn uint32) int { return int(qpn >> slotShift & (Slots - 1)) }
 
-// SocketOf returns the index of the socket that receives packets for a QP number. Connection management for QP 1 can
-// also arrive at the socket of the slot in its communication ID.
+// SocketOf returns the index of the socket that receives packets for a QP number. Packets for QP 1 can also arrive at
+// the socket of strays, and at that of the slot in their communication ID.
 func SocketOf(qpn uint32) int {
 	if qpn == wire.GSIQPN || qpn == wire.MulticastQPN {
 		return GSI

@@ -51,6 +51,7 @@ func (l *leader) leave(s *session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	slots := l.table.remove(s)
+	l.resteer()
 	l.listMulticast()
 	if s.will != nil {
 		var left []Will
@@ -75,15 +76,36 @@ const memberWills = 4096
 func (l *leader) takeOver() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.store.count() <= GSI {
+	if l.store.count() <= Strays {
 		return unix.EPROTO
 	}
+	l.wide = true
+	l.done.Go(l.settle)
 	for n := range l.slotSockets() {
 		l.table.slots[n].held = true
 	}
 	l.sweepOnce()
 	l.sweep()
 	return l.steer()
+}
+
+// settleTime is the time that the members have to repeat their claims to a new leader. Meanwhile requests for service
+// IDs that it does not know arrive at the socket of QP 1.
+const settleTime = time.Second
+
+// settle ends that time.
+func (l *leader) settle() {
+	select {
+	case <-time.After(settleTime):
+	case <-l.end:
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wide = false
+	if !l.closed {
+		l.resteer()
+	}
 }
 
 // Times of a sweep, the search for slots whose owners have died. The kernel may release the lock of a killed process

@@ -2,6 +2,7 @@ package host
 
 import (
 	"net/netip"
+	"slices"
 	"syscall"
 )
 
@@ -49,6 +50,7 @@ type table struct {
 	slots    [Slots]slotState
 	sessions map[*session]struct{}
 	services map[uint64]*session
+	claimed  []uint64 // the keys of services, in order
 	groups   map[netip.Addr]map[*session]struct{}
 
 	clock uint64 // of slotState.freed
@@ -93,6 +95,9 @@ func (t *table) remove(s *session) (slots []int) {
 	}
 	for id := range s.services {
 		delete(t.services, id)
+	}
+	if len(s.services) > 0 {
+		t.claimed = slices.DeleteFunc(t.claimed, func(id uint64) bool { return t.services[id] == nil })
 	}
 	for a := range s.groups {
 		t.leave(s, a)
@@ -196,6 +201,8 @@ func (t *table) listen(s *session, id uint64) syscall.Errno {
 		return syscall.EDQUOT
 	}
 	t.services[id], s.services[id] = s, struct{}{}
+	i, _ := slices.BinarySearch(t.claimed, id)
+	t.claimed = slices.Insert(t.claimed, i, id)
 	return 0
 }
 
@@ -203,6 +210,8 @@ func (t *table) unlisten(s *session, id uint64) {
 	if t.services[id] == s {
 		delete(t.services, id)
 		delete(s.services, id)
+		i, _ := slices.BinarySearch(t.claimed, id)
+		t.claimed = slices.Delete(t.claimed, i, i+1)
 	}
 }
 

@@ -14,6 +14,8 @@ type Capabilities struct {
 	Neighbours Neighbours
 	// Shared routes packets for QP 1 among the processes that share the link's addresses.
 	Shared Shared
+	// Screener drops unwanted management packets early.
+	Screener Screener
 	// LastWills makes other processes of this host send a datagram when this process dies.
 	LastWills LastWills
 }
@@ -62,6 +64,14 @@ type Shared interface {
 	// ClaimService makes this process the receiver of requests for a service ID at a local address, or at all addresses if
 	// at is not valid. It returns EADDRINUSE if another process has claimed the service ID. release ends the claim.
 	ClaimService(id uint64, at netip.Addr) (release func(), err error)
+}
+
+// Screener drops unwanted management packets before it checks their ICRC.
+type Screener interface {
+	// SetScreen sets the function that reports whether a datagram for QP 1, a whole MAD, is dropped; nil: none is. It
+	// is called at any time, by several goroutines at once, also for datagrams of other processes and damaged ones. It
+	// must not block.
+	SetScreen(drop func(mad []byte) bool)
 }
 
 // LastWills makes other processes of this host send a datagram when this process dies.

@@ -72,6 +72,8 @@ type Counters struct {
 	TxTooLong          uint64 // those of TxDropped that exceed the MTU of the interface or the route
 	RxICRCErrors       uint64 // invariant CRC wrong
 	RxMalformed        uint64 // too short, or undefined opcode
+	RxScreened         uint64 // management packets dropped by the screen: see Screener
+	MailDropped        uint64 // packets of other processes at the address that their receivers had no room for
 	ShmTxPackets       uint64 // those of TxPackets through shared memory
 	ShmRxPackets       uint64 // those of RxPackets through shared memory
 	ShmRefs            uint64 // those of ShmTxPackets by reference: the receiver reads the payload in place

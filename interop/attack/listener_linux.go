@@ -21,7 +21,10 @@ const (
 	listenPort = 7471
 )
 
-var victim = netip.MustParseAddr("127.0.0.1")
+var (
+	victim    = netip.MustParseAddr("127.0.0.1")
+	unrelated = netip.MustParseAddr("127.0.0.3")
+)
 
 // role runs a part of a case that is a process of this program.
 func role(name string, args []string) int {

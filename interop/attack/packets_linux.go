@@ -41,17 +41,18 @@ func newStranger(from, to netip.Addr) (*stranger, error) {
 
 // A packet is ready to be sent, any number of times.
 type packet struct {
-	s *stranger
-	b []byte
+	s  *stranger
+	to netip.Addr
+	b  []byte
 }
 
-func (p packet) send() { _, _ = p.s.c.WriteToUDPAddrPort(p.b, netip.AddrPortFrom(p.s.to, wire.Port)) }
+func (p packet) send() { _, _ = p.s.c.WriteToUDPAddrPort(p.b, netip.AddrPortFrom(p.to, wire.Port)) }
 
 // packet returns a packet with a correct ICRC.
 func (s *stranger) packet(f *wire.Fields) packet {
 	b := append(f.Append(nil), 0, 0, 0, 0)
 	wire.NewFlow(s.from.Addr(), s.to, s.from.Port(), wire.Port).Seal(b, 0)
-	return packet{s, b}
+	return packet{s, s.to, b}
 }
 
 // management returns a packet with a management datagram.

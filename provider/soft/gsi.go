@@ -33,6 +33,15 @@ func (p *pd) ClaimService(id uint64, at netip.Addr) (release func(), err error) 
 	return func() {}, nil
 }
 
+// Screen sets the function that drops datagrams for QP 1 early; see gsi.Driver.
+func (p *pd) Screen(drop func(mad []byte) bool) {
+	if l := p.ctx.eng.Link(); l != nil {
+		if s := l.Capabilities().Screener; s != nil {
+			s.SetScreen(drop)
+		}
+	}
+}
+
 // NewLastWill returns a last will, the packets that another process sends when this one dies; see gsi.Driver.
 func (p *pd) NewLastWill(local, remote netip.Addr, tclass, hopLimit uint8) gsi.LastWill {
 	l := p.ctx.eng.Link()

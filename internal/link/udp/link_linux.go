@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
 // A Link is the batching link of Linux.
@@ -24,6 +25,8 @@ type Link struct {
 	mtu      int         // length of the longest packet in bytes
 	gso      atomic.Bool // UDP_SEGMENT is not known to fail
 	gro      atomic.Bool // UDP_GRO is in use
+
+	screen atomic.Pointer[func(mad []byte) bool] // see SetScreen
 
 	// groups6 are the joined IPv6 groups on a loopback interface; see Join.
 	groups6 atomic.Pointer[[]netip.Addr]
@@ -99,7 +102,7 @@ func (l *Link) RecvBuffer() int {
 
 // Capabilities returns the size of the buffer and, if the link is shared, the interfaces for sharing.
 func (l *Link) Capabilities() link.Capabilities {
-	c := link.Capabilities{RecvBuffer: l.RecvBuffer()}
+	c := link.Capabilities{RecvBuffer: l.RecvBuffer(), Screener: l}
 	if l.slots != nil {
 		c.Shared, c.LastWills = l, l
 		for i := range l.slots {
@@ -108,6 +111,23 @@ func (l *Link) Capabilities() link.Capabilities {
 		}
 	}
 	return c
+}
+
+// SetScreen sets the function that drops management packets early; see link.Screener.
+func (l *Link) SetScreen(drop func(mad []byte) bool) {
+	if drop == nil {
+		l.screen.Store(nil)
+		return
+	}
+	l.screen.Store(&drop)
+}
+
+// screened reports whether the screen drops a packet, BTH to ICRC.
+func (l *Link) screened(pkt []byte) bool {
+	const mads = wire.BTHLen + wire.DETHLen
+	drop := l.screen.Load()
+	return drop != nil && len(pkt) == mads+wire.MADLen+wire.ICRCLen && wire.BTH(pkt).DestQPN() == wire.GSIQPN &&
+		(*drop)(pkt[mads:][:wire.MADLen])
 }
 
 // SetAddrs replaces the local addresses. If it fails, they are unchanged.

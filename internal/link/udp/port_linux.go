@@ -26,9 +26,12 @@ type rxSocket struct {
 // gsi reports whether s is the socket of QP 1.
 func (s *rxSocket) gsi() bool { return s.shared && s.index == host.GSI }
 
+// ownerless reports whether s receives packets for several processes.
+func (s *rxSocket) ownerless() bool { return s.shared && s.index < host.FirstSlot }
+
 // foreign reports whether a packet may belong to another process.
 func (s *rxSocket) foreign(pkt []byte) bool {
-	return s.shared && (s.index == host.GSI || host.SocketOf(wire.BTH(pkt).DestQPN()) != s.index)
+	return s.shared && (s.ownerless() || host.SocketOf(wire.BTH(pkt).DestQPN()) != s.index)
 }
 
 // A txSocket is a transmit socket, bound to addr and its own source port.
@@ -50,8 +53,10 @@ type port struct {
 	only int // index of the only socket besides that of QP 1; -1 if there are several
 	// +checklocks:mu
 	turn     uint
-	tx       []*txSocket // of each address the first is for paths without a source port
-	noMore   bool        // no further source port can be opened
+	gsiMore  bool           // the socket of QP 1 had many packets
+	strays   []*strayReader // of the addresses at which this process leads
+	tx       []*txSocket    // of each address the first is for paths without a source port
+	noMore   bool           // no further source port can be opened
 	sender   sender
 	lender   lender
 	attempts attempts // to find a multicast group
@@ -98,6 +103,12 @@ func (p *port) remove(a netip.Addr) {
 		return s.addr == a
 	})
 	p.findOnly()
+	p.strays = slices.DeleteFunc(p.strays, func(r *strayReader) bool {
+		if r.rx.addr == a {
+			r.close()
+		}
+		return r.rx.addr == a
+	})
 	p.tx = slices.DeleteFunc(p.tx, func(s *txSocket) bool {
 		if s.addr == a {
 			unix.Close(s.fd)
@@ -134,10 +145,13 @@ func (p *port) close() {
 	for _, s := range p.rx {
 		p.drop(s)
 	}
+	for _, r := range p.strays {
+		r.close()
+	}
 	p.wait.close()
 	closeAll(nil, p.tx)
 	p.lender.close()
-	p.rx, p.tx = nil, nil
+	p.rx, p.tx, p.strays = nil, nil, nil
 	p.findOnly()
 	p.sender.forget()
 }
@@ -149,4 +163,14 @@ func (p *port) Wait(d time.Duration) { p.wait.wait(d) }
 func (p *port) Wake() { p.wait.wake() }
 
 // Counters returns the counters.
-func (p *port) Counters() link.Counters { return p.counters.read() }
+func (p *port) Counters() link.Counters {
+	c := p.counters.read()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.rx {
+		if p.rx[i].gsi() {
+			c.MailDropped += p.rx[i].group.MailDropped()
+		}
+	}
+	return c
+}

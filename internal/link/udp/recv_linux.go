@@ -23,6 +23,9 @@ const (
 // gsiTurns is the number of reads of the only other socket, without epoll_wait, before the socket of QP 1 is read.
 const gsiTurns = 16
 
+// gsiMany is the number of messages in the socket of QP 1 after which the next turn reads it again.
+const gsiMany = trainSlots / 2
+
 // buffers are the receive buffers of a batch: slots for messages, and the arguments of recvmmsg for each.
 type buffers struct {
 	slotSize int
@@ -85,12 +88,13 @@ func (p *port) Recv(b *link.RxBatch) int {
 		p.takeMail(b)
 	}
 	p.turn++
-	if p.only >= 0 && (len(p.rx) == 1 || p.turn%gsiTurns != 0) {
+	if p.only >= 0 && (len(p.rx) == 1 || p.turn%gsiTurns != 0 && !p.gsiMore) {
 		p.recvFrom(&p.rx[p.only], b, m, 0)
 	} else if len(p.rx) == 1 { // the socket of QP 1
 		p.recvFrom(&p.rx[0], b, m, 0)
 	} else if len(p.rx) > 1 {
 		slot := 0
+		p.gsiMore = false
 		n, _ := unix.EpollWait(p.wait.sockets, p.events[:], 0)
 		for _, e := range p.events[:max(n, 0)] {
 			for i := range p.rx {
@@ -113,6 +117,9 @@ func (p *port) recvFrom(s *rxSocket, b *link.RxBatch, m *buffers, slot int) int 
 	for i := slot; i < slot+n; i++ {
 		p.take(s, b, m, i)
 		m.prepare(i)
+	}
+	if s.gsi() {
+		p.gsiMore = n >= gsiMany
 	}
 	return slot + n
 }
@@ -141,6 +148,11 @@ func (p *port) take(s *rxSocket, b *link.RxBatch, m *buffers, i int) {
 	for k := 0; len(data) > 0; k++ {
 		pkt := data[:min(segment, len(data))]
 		data = data[len(pkt):]
+		v.seen++
+		if p.link.screened(pkt) {
+			v.screened++
+			continue
+		}
 		if body, ok := v.check(f, pkt, f.guess(k, meta.segment > 0)); ok {
 			if s.foreign(body) && s.group.Forward(host.Mail{Packet: body, Src: src, Dst: dst, TClass: meta.tclass,
 				HopLimit: meta.hopLimit}) {

@@ -114,7 +114,7 @@ func (l *Link) joinGroup(a netip.Addr) (err error) {
 	}
 	m := &member{uses: map[uint64]int{}}
 	cfg := l.hostConfig(a)
-	cfg.Lead = func(fd int) { l.lead(m.group, a, fd) }
+	cfg.Lead = func(gsi, strays int) { l.lead(m.group, a, gsi, strays) }
 	cfg.Lost = func(err error) { go l.lost(m, a, err) }
 	if m.group, err = host.Join(KeyOf(l.cfg.Port, a, l.ifi.Index), cfg); err != nil {
 		return err
@@ -181,12 +181,14 @@ func (l *Link) learn(fd int) {
 	}
 }
 
-// lead makes port 0 read the socket of QP 1 at an address.
-func (l *Link) lead(g forwarder, a netip.Addr, fd int) {
-	rx := rxSocket{fd: fd, addr: a, shared: true, index: host.GSI, group: g}
+// lead makes port 0 read the socket of QP 1 at an address, and a goroutine that of strays.
+func (l *Link) lead(g forwarder, a netip.Addr, gsi, strays int) {
+	rx := rxSocket{fd: gsi, addr: a, shared: true, index: host.GSI, group: g}
 	if err := l.ports[0].add(rx, nil); err != nil {
-		unix.Close(fd)
+		unix.Close(gsi)
 	}
+	rx.fd, rx.index = strays, host.Strays
+	l.ports[0].readStrays(rx)
 }
 
 // lost ends receiving at an address after verbena serve has ended: no packets arrive, and the next verbena serve
@@ -326,6 +328,8 @@ type forwarder interface {
 	Forward(host.Mail) bool
 	// Multicast returns the IPv6 groups that processes have joined.
 	Multicast() []netip.Addr
+	// MailDropped returns how many packets for other processes were dropped.
+	MailDropped() uint64
 }
 
 // A mailQueue holds packets that other processes received for this link, until port 0 takes them.

@@ -13,13 +13,14 @@ import (
 type counters struct {
 	txPackets, txBytes, txDropped, txLong   atomic.Uint64
 	rxPackets, rxBytes, rxICRC, rxMalformed atomic.Uint64
+	rxScreened                              atomic.Uint64
 }
 
 func (c *counters) read() link.Counters {
 	return link.Counters{
 		TxPackets: c.txPackets.Load(), TxBytes: c.txBytes.Load(), TxDropped: c.txDropped.Load(), TxTooLong: c.txLong.Load(),
 		RxPackets: c.rxPackets.Load(), RxBytes: c.rxBytes.Load(),
-		RxICRCErrors: c.rxICRC.Load(), RxMalformed: c.rxMalformed.Load(),
+		RxICRCErrors: c.rxICRC.Load(), RxMalformed: c.rxMalformed.Load(), RxScreened: c.rxScreened.Load(),
 	}
 }
 
@@ -48,7 +49,7 @@ type verifier struct {
 	flows [rxFlows]rxFlow // a cache, indexed by source port
 
 	// Counted since the last flush.
-	bytes, badICRC, malformed uint64
+	seen, bytes, badICRC, malformed, screened uint64
 }
 
 // flowOf returns the flow from src:srcPort to dst:dstPort.
@@ -96,9 +97,10 @@ func (v *verifier) flush(c *counters, n int) {
 		c.rxPackets.Add(uint64(n))
 		c.rxBytes.Add(v.bytes)
 	}
-	if v.badICRC|v.malformed != 0 {
+	if v.badICRC|v.malformed|v.screened != 0 {
 		c.rxICRC.Add(v.badICRC)
 		c.rxMalformed.Add(v.malformed)
+		c.rxScreened.Add(v.screened)
 	}
-	v.bytes, v.badICRC, v.malformed = 0, 0, 0
+	v.seen, v.bytes, v.badICRC, v.malformed, v.screened = 0, 0, 0, 0, 0
 }

@@ -1,0 +1,105 @@
+package udp
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/host"
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// TestStrayLimit checks that, in any second, at most a burst, the packets of a second and a last batch are read.
+func TestStrayLimit(t *testing.T) {
+	for seed := range uint64(100) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		var l strayLimit
+		now, read := time.Duration(0), 0
+		for now < 10*time.Second {
+			n := 1 + rng.IntN(64)
+			read += n
+			if wait := l.spend(n, now); wait > 0 {
+				now += wait
+			} else {
+				now += time.Duration(rng.Int64N(int64(2 * time.Millisecond)))
+			}
+			if most := strayBurst + 64 + int(now*strayRate/time.Second); read > most {
+				t.Fatalf("seed %d: %d packets read after %v, want at most %d", seed, read, now, most)
+			}
+		}
+		if least := int(9 * strayRate); read < least {
+			t.Errorf("seed %d: %d packets read in 10 s, want at least %d", seed, read, least)
+		}
+	}
+}
+
+// TestStraysAreLimited checks that a link receives requests for service IDs that nobody has claimed at a limited rate,
+// and requests for its own without a limit.
+func TestStraysAreLimited(t *testing.T) {
+	for _, a := range loopbacks {
+		l := openShared(t, testPort(t), 1, a)
+		const own = 0x1061d2f
+		release, err := l.ClaimService(own, netip.Addr{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		const each = 2000
+		for range each {
+			sendMAD(l, a, mad(host.AttrREQ, 0x1060001, 1, 0))
+		}
+		sendMAD(l, a, mad(host.AttrREQ, own, 2, 0))
+		mine, strays := 0, 0
+		var b link.RxBatch
+		p := l.Ports()[0]
+		for limit := time.Now().Add(10 * time.Second); mine == 0 || strays == 0; p.Wait(10 * time.Millisecond) {
+			if time.Now().After(limit) {
+				t.Fatalf("%v: %d own requests and %d others arrived", a, mine, strays)
+			}
+			for range gsiTurns {
+				for i := range p.Recv(&b) {
+					if m := wire.Packet(b.Packets[i].Data).Payload(); m[27] == 2 {
+						mine++
+					} else {
+						strays++
+					}
+				}
+			}
+		}
+		most := strayBurst + trainSlots + int(time.Since(begin)*strayRate/time.Second)
+		if mine != 1 || strays > most {
+			t.Errorf("%v: %d own requests and %d others, want 1 and at most %d", a, mine, strays, most)
+		}
+		release()
+	}
+}
+
+// TestScreen checks that the link drops and counts the management packets that the screen refuses, and no others.
+func TestScreen(t *testing.T) {
+	l := openShared(t, testPort(t), 1, lo4)
+	prefix, _ := l.CommIDs()
+	l.SetScreen(func(mad []byte) bool {
+		if len(mad) != wire.MADLen {
+			t.Errorf("a datagram of %d bytes", len(mad))
+		}
+		return mad[host.MADPeerID+3] == 9
+	})
+	for _, last := range []uint32{9, 5, 9} {
+		sendMAD(l, lo4, mad(0x15, 0, 1, prefix|last))
+	}
+	sendTo(l, lo4, l.qpn(0))
+	for _, got := range receive(t, l.Ports()[0], 2) {
+		if wire.BTH(got.Data).DestQPN() == wire.GSIQPN && wire.Packet(got.Data).Payload()[host.MADPeerID+3] != 5 {
+			t.Error("a datagram that the screen refuses was received")
+		}
+	}
+	nothing(t, l.Ports()[0])
+	if n := l.Ports()[0].Counters().RxScreened; n != 2 {
+		t.Errorf("%d datagrams counted, want 2", n)
+	}
+	l.SetScreen(nil)
+	sendMAD(l, lo4, mad(0x15, 0, 1, prefix|9))
+	receive(t, l.Ports()[0], 1)
+}
