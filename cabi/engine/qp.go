@@ -69,10 +69,25 @@ func vrb_create_qp(init *C.struct_vrb_qp_init, out *unsafe.Pointer) C.int {
 	if err != nil {
 		return errno(err)
 	}
+	if in.RWQIndTbl != nil {
+		if err := ready(qp); err != nil {
+			_ = qp.Close()
+			return errno(err)
+		}
+	}
 	*cap = capOf(in.Cap)
 	init.qp_num = C.uint32_t(qp.QPN())
 	addQP(ctx, qp, out)
 	return 0
+}
+
+// ready moves a QP that only distributes frames to RTR: on adapters it has no states, so that programs do not move it.
+func ready(qp *verbs.QP) error {
+	err := qp.Modify(&verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1}, verbs.QPAttrState|verbs.QPAttrPort)
+	if err == nil {
+		err = qp.Modify(&verbs.QPAttr{QPState: verbs.QPSRTR}, verbs.QPAttrState)
+	}
+	return err
 }
 
 func (c *cCap) toGo() verbs.QPCap {

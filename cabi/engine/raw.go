@@ -114,6 +114,9 @@ func vrb_create_flow(h, attr unsafe.Pointer, out *unsafe.Pointer) C.int {
 	if err != nil {
 		return errno(err)
 	}
+	if a.Type == verbs.FlowAttrNormal {
+		a.Flags |= verbs.FlowAllowLoopBack // as adapters do: verbs.h has no name for the flag
+	}
 	f, err := q.CreateFlow(a)
 	if err != nil {
 		return errno(err)
