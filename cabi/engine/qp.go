@@ -19,6 +19,7 @@ type qpObj struct {
 	ud   bool
 	rc   bool // RC or XRC_SEND
 	send sender
+	list list
 	recv receiver
 }
 
