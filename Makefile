@@ -11,7 +11,7 @@ SEED     ?= 1
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI := bin/golangci-lint-$(GOLANGCI_VERSION)
 
-.PHONY: all build test race fuzz soak bench attack nightly interop lint vet cross docs ci help locks
+.PHONY: all build test race fuzz soak bench attack nightly interop lint vet cross docs ci help locks cabi cabi-asan cabi-test cabi-pyverbs
 
 all: build test lint ## build, test and lint
 
@@ -36,6 +36,12 @@ bench: ## speed and size, as ratios to TCP, compared with the first run here, th
 	@mkdir -p bin
 	$(GO) run ./cmd/verbena bench --against bin/bench.json
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime 200ms $(PKG)
+
+cabi: build ## the C libraries in bin/cabi, for "bin/verbena run -- PROGRAM"; needs gcc
+	@cabi/build bin/cabi
+
+cabi-asan: build ## the same with the address and undefined behaviour sanitizers, in bin/cabi-asan
+	@cabi/build --asan bin/cabi-asan
 
 attack: ## what hostile peers, strangers and other users can do, tried on running programs; see docs/security.md
 	$(GO) run ./interop/attack
@@ -76,4 +82,4 @@ ci: ## what runs before each change lands
 	.ci/run
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -19,6 +19,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/tools/rping"
 	"github.com/verbena-rdma/verbena/internal/tools/rproxy"
 	"github.com/verbena-rdma/verbena/internal/tools/rstools"
+	runner "github.com/verbena-rdma/verbena/internal/tools/run"
 	"github.com/verbena-rdma/verbena/internal/tools/serve"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	_ "github.com/verbena-rdma/verbena/provider/soft" // the device
@@ -27,7 +28,7 @@ import (
 var (
 	// own lists the project's own programs.
 	own = slices.Concat([]tool.Tool{demo.Tool(), bench.Tool(), serve.Tool(), rproxy.Tool(), capture.Tool(),
-		explain.Tool(), doctor.Tool()}, rdmashow.Tools())
+		explain.Tool(), doctor.Tool(), runner.Tool()}, rdmashow.Tools())
 	// tools lists the programs with a C original, whose names they have.
 	tools = slices.Concat(devinfo.Tools(), asyncwatch.Tools(), pingpong.Tools(), perftest.Tools(), rping.Tools(),
 		cmtest.Tools(), rstools.Tools())

@@ -1,0 +1,87 @@
+package run
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// settings are what the environment of the program tells it.
+type settings struct {
+	libraries string // the folder
+	preload   string // a library; "" for none
+	tree      string // what stands for /sys; "" for none
+}
+
+// changes returns the variables to set, in terms of their present values.
+func (s *settings) changes(getenv func(string) string) map[string]string {
+	set := map[string]string{
+		"LD_LIBRARY_PATH": join(s.libraries, getenv("LD_LIBRARY_PATH"), ":"),
+		"GODEBUG":         godebug(getenv("GODEBUG")),
+	}
+	if s.preload != "" {
+		set["LD_PRELOAD"] = join(s.preload, getenv("LD_PRELOAD"), ":")
+		set["VERBENA_SYSFS"] = s.tree
+	}
+	if devices := getenv("VERBENA_DEVICES"); devices != "" {
+		set["VERBENA_DEVICES"] = devices
+	}
+	return set
+}
+
+// join puts first at the beginning of a list, once: "verbena run" may run below "verbena run".
+func join(first, list, separator string) string {
+	out := []string{first}
+	for _, e := range strings.Split(list, separator) {
+		if e != "" && e != first {
+			out = append(out, e)
+		}
+	}
+	return strings.Join(out, separator)
+}
+
+// godebug adds asyncpreemptoff: the engine's runtime then sends no signals to the program's threads, so that its system
+// calls do not end with EINTR.
+func godebug(old string) string {
+	if strings.Contains(old, "asyncpreemptoff=") {
+		return old
+	}
+	if old == "" {
+		return "asyncpreemptoff=1"
+	}
+	return old + ",asyncpreemptoff=1"
+}
+
+// exports returns the changes as commands of the shell.
+func (s *settings) exports(getenv func(string) string) string {
+	var b strings.Builder
+	set := s.changes(getenv)
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		fmt.Fprintf(&b, "export %s='%s'\n", name, strings.ReplaceAll(set[name], "'", `'\''`))
+	}
+	return b.String()
+}
+
+// environ returns old with the changes.
+func (s *settings) environ(old []string) []string {
+	set := s.changes(func(name string) string {
+		for _, e := range slices.Backward(old) {
+			if v, ok := strings.CutPrefix(e, name+"="); ok {
+				return v
+			}
+		}
+		return ""
+	})
+	var list []string
+	for _, e := range old {
+		name, _, _ := strings.Cut(e, "=")
+		if _, ok := set[name]; !ok {
+			list = append(list, e)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		list = append(list, name+"="+set[name])
+	}
+	return list
+}
