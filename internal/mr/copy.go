@@ -2,6 +2,9 @@ package mr
 
 import (
 	"encoding/binary"
+	"errors"
+	"runtime"
+	"runtime/debug"
 	"sync"
 	"unsafe"
 
@@ -12,22 +15,76 @@ import (
 // DMA of an adapter, and a program that polls a buffer which a peer writes is a correct RDMA program. So the
 // functions of this file, and only they, are hidden from the race detector.
 
-// Copy copies min(len(dst), len(src)) bytes between user memory and a packet.
-func Copy(dst, src []byte) int { return dma(dst, src) }
+//
+// A program can unmap memory, or truncate its file, while a region has it; an adapter would still have the pages. Then
+// the functions report false, and the destination has undefined content. Memory that is mapped there
+// by then is accessed like the memory before.
+
+// ErrUnmapped is the reason of a copy that failed.
+var ErrUnmapped = errors.New("the program has unmapped the memory of the region")
+
+// caught panics again if r, which recover returned, is not a fault.
+func caught(r any) {
+	type fault interface {
+		runtime.Error
+		Addr() uintptr
+	}
+	if _, ok := r.(fault); !ok {
+		panic(r)
+	}
+}
+
+// Copy copies min(len(dst), len(src)) bytes between user memory and a packet, and returns their number.
+func Copy(dst, src []byte) (n int, ok bool) {
+	was := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(was)
+		if !ok {
+			caught(recover())
+		}
+	}()
+	n = dma(dst, src)
+	return n, true
+}
 
 // CopySum copies all of src to dst, as Copy does, and returns the CRC register that a register of 0 becomes after
 // src; see wire.CopySum. src has at least wire.LeastSum + 15 bytes.
-func CopySum(dst, src []byte) uint32 {
+func CopySum(dst, src []byte) (sum uint32, ok bool) {
+	was := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(was)
+		if !ok {
+			caught(recover())
+		}
+	}()
 	odd := len(src) & 15
 	dma(dst, src[:odd])
-	return wire.CopySum(wire.Sum(0, dst[:odd]), dst[odd:], src[odd:])
+	return wire.CopySum(wire.Sum(0, dst[:odd]), dst[odd:], src[odd:]), true
+}
+
+// guarded calls f and reports whether it ended without a fault.
+func guarded(f func()) (ok bool) {
+	was := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(was)
+		if !ok {
+			caught(recover())
+		}
+	}()
+	f()
+	return true
 }
 
 // unaligned serialises atomics on memory at addresses that the processor cannot access atomically.
 var unaligned sync.Mutex
 
 // FetchAdd adds to the 8 bytes of b, in host byte order, and returns what they held.
-func FetchAdd(b []byte, add uint64) uint64 {
+func FetchAdd(b []byte, add uint64) (was uint64, ok bool) {
+	ok = guarded(func() { was = fetchAdd(b, add) })
+	return was, ok
+}
+
+func fetchAdd(b []byte, add uint64) uint64 {
 	if p := word(b); p != nil {
 		return addWord(p, add) - add
 	}
@@ -35,7 +92,12 @@ func FetchAdd(b []byte, add uint64) uint64 {
 }
 
 // CompareSwap stores swap in the 8 bytes of b, in host byte order, if they equal compare, and returns what they held.
-func CompareSwap(b []byte, compare, swap uint64) uint64 {
+func CompareSwap(b []byte, compare, swap uint64) (was uint64, ok bool) {
+	ok = guarded(func() { was = compareSwap(b, compare, swap) })
+	return was, ok
+}
+
+func compareSwap(b []byte, compare, swap uint64) uint64 {
 	p := word(b)
 	if p == nil {
 		return slowAtomic(b, func(v uint64) uint64 {
@@ -54,14 +116,16 @@ func CompareSwap(b []byte, compare, swap uint64) uint64 {
 }
 
 // Set stores v in the 8 bytes of b, in host byte order, atomically, as CompareSwap does.
-func Set(b []byte, v uint64) {
-	for was := Load(b); ; {
-		held := CompareSwap(b, was, v)
-		if held == was {
-			return
+func Set(b []byte, v uint64) (ok bool) {
+	return guarded(func() {
+		for was := Load(b); ; {
+			held := compareSwap(b, was, v)
+			if held == was {
+				return
+			}
+			was = held
 		}
-		was = held
-	}
+	})
 }
 
 func word(b []byte) *uint64 {

@@ -195,16 +195,16 @@ func TestAtomics(t *testing.T) {
 	for _, off := range []int{0, 8, 3} { // the last one is not aligned
 		b := mem[off : off+8]
 		Store(b, 40)
-		if got := FetchAdd(b, 2); got != 40 || Load(b) != 42 {
+		if got := fetchAdd(b, 2); got != 40 || Load(b) != 42 {
 			t.Errorf("offset %d: fetch and add: %d, then %d", off, got, Load(b))
 		}
-		if got := CompareSwap(b, 41, 7); got != 42 || Load(b) != 42 {
+		if got := compareSwap(b, 41, 7); got != 42 || Load(b) != 42 {
 			t.Errorf("offset %d: compare and swap with another value: %d, then %d", off, got, Load(b))
 		}
-		if got := CompareSwap(b, 42, 7); got != 42 || Load(b) != 7 {
+		if got := compareSwap(b, 42, 7); got != 42 || Load(b) != 7 {
 			t.Errorf("offset %d: compare and swap: %d, then %d", off, got, Load(b))
 		}
-		if got := FetchAdd(b, math.MaxUint64); got != 7 || Load(b) != 6 {
+		if got := fetchAdd(b, math.MaxUint64); got != 7 || Load(b) != 6 {
 			t.Errorf("offset %d: adding -1: %d, then %d", off, got, Load(b))
 		}
 		if binary.NativeEndian.Uint64(b) != 6 {
@@ -220,10 +220,10 @@ func TestAtomicsFromManyGoroutines(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				for range 1000 {
-					FetchAdd(b, 1)
+					fetchAdd(b, 1)
 					for {
 						v := Load(b)
-						if off == 0 || CompareSwap(b, v, v+1) == v { // plain loads race with aligned atomics only in theory
+						if off == 0 || compareSwap(b, v, v+1) == v { // plain loads race with aligned atomics only in theory
 							break
 						}
 					}

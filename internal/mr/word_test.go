@@ -19,13 +19,13 @@ func TestAtomicsAgainstTheCPU(t *testing.T) {
 	for range 2 {
 		wg.Go(func() {
 			for range n {
-				FetchAdd(b, 1)
+				fetchAdd(b, 1)
 			}
 		})
 		wg.Go(func() {
 			for range n {
 				for v := Load(b); ; {
-					old := CompareSwap(b, v, v+1)
+					old := compareSwap(b, v, v+1)
 					if old == v {
 						break
 					}
@@ -43,7 +43,7 @@ func TestAtomicsAgainstTheCPU(t *testing.T) {
 	if word != 6*n {
 		t.Errorf("%d of %d additions", word, 6*n)
 	}
-	if old := CompareSwap(b, 1, 2); old != 6*n || word != 6*n {
+	if old := compareSwap(b, 1, 2); old != 6*n || word != 6*n {
 		t.Errorf("a comparison that fails: returned %d, stored %d", old, word)
 	}
 }
@@ -54,8 +54,8 @@ func TestAtomicsAreInvisibleToTheRaceDetector(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for range 1000 {
-			FetchAdd(b, 1)
-			CompareSwap(b, Load(b), 5)
+			fetchAdd(b, 1)
+			compareSwap(b, Load(b), 5)
 		}
 	})
 	seen := uint64(0)

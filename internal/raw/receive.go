@@ -99,7 +99,10 @@ func (r *RQ) scatter(d *Device, n int, pieces ...[]byte) (transport.Status, stri
 		}
 		to, _ := d.cfg.Regions.Check(s.LKey, s.Addr, uint64(s.Length), r.PD, mr.LocalWrite)
 		for len(to) > 0 && at < len(pieces) {
-			m := mr.Copy(to, pieces[at])
+			m, ok := mr.Copy(to, pieces[at])
+			if !ok {
+				return transport.LocProtErr, "the memory of a receive: " + mr.ErrUnmapped.Error()
+			}
 			to, pieces[at] = to[m:], pieces[at][m:]
 			if len(pieces[at]) == 0 {
 				at++

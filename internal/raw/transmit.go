@@ -94,7 +94,12 @@ func (q *QP) gather(w *transport.SendWQE, b []byte) bool {
 			q.failSend(w, transport.LocProtErr, "the memory of a send: "+err.Error())
 			return false
 		}
-		b = b[mr.Copy(b, from):]
+		n, ok := mr.Copy(b, from)
+		if !ok {
+			q.failSend(w, transport.LocProtErr, "the memory of a send: "+mr.ErrUnmapped.Error())
+			return false
+		}
+		b = b[n:]
 	}
 	return true
 }

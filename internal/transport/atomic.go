@@ -23,11 +23,15 @@ func (r *responder) onAtomic(p wire.Packet, info *wire.Info) *fault {
 	}
 	var was uint64
 	if p.Opcode().Operation() == wire.CompareSwap {
-		was = mr.CompareSwap(word, h.Compare(), h.SwapAdd())
+		was, ok = mr.CompareSwap(word, h.Compare(), h.SwapAdd())
 	} else {
-		was = mr.FetchAdd(word, h.SwapAdd())
+		was, ok = mr.FetchAdd(word, h.SwapAdd())
 	}
 	window.Release()
+	if !ok {
+		r.unmapped(h.RKey(), h.Addr(), 8)
+		return faultAccess
+	}
 	r.done(res, p, was)
 	return nil
 }

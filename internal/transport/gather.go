@@ -77,7 +77,11 @@ func (r *requester) scatter(w *SendWQE, pos uint32, data []byte) string {
 		if err != nil {
 			return describe(w, s, err)
 		}
-		data = data[mr.Copy(b, data):]
+		if _, ok := mr.Copy(b, data); !ok {
+			c.pos = nowhere
+			return describe(w, s, mr.ErrUnmapped)
+		}
+		data = data[take:]
 		c.pos += take
 	}
 	return ""
@@ -95,6 +99,13 @@ func (r *requester) checkAll(w *SendWQE, need mr.Access) (Status, string) {
 		}
 	}
 	return Success, ""
+}
+
+// describeUnmapped describes a failed copy from byte pos of w on.
+func (r *requester) describeUnmapped(w *SendWQE, pos uint32) string {
+	var c cursor
+	c.seek(w.SGEs, r.cur+1, pos) // not the request of the zero cursor
+	return fmt.Sprintf("from byte %d on, SGE %d: %v", pos, c.sge, mr.ErrUnmapped)
 }
 
 func describe(w *SendWQE, s *SGE, err error) string {

@@ -62,8 +62,12 @@ func (r *responder) onAtomicWrite(p wire.Packet) *fault {
 	if !ok {
 		return faultAccess
 	}
-	mr.Set(word, mr.Load(r.data))
+	ok = mr.Set(word, mr.Load(r.data))
 	window.Release()
+	if !ok {
+		r.unmapped(h.RKey(), h.Addr(), wire.AtomicWriteLen)
+		return faultAccess
+	}
 	r.qp.Counters.RxDataBytes += wire.AtomicWriteLen
 	r.done(res, p, 0)
 	return nil

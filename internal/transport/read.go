@@ -99,7 +99,10 @@ func (r *responder) sendRead(res *resource, tx *link.TxBatch) bool {
 	if op != wire.ReadRespMiddle {
 		wire.AETH(b[wire.BTHLen:]).Put(wire.SynAck, res.msn)
 	}
-	copyPayload(tx, b, head, src)
+	if !copyPayload(tx, b, head, src) {
+		r.refuseUnmapped(res, n)
+		return true
+	}
 	qp.Counters.TxDataBytes += uint64(n)
 	res.begun = true
 	res.next, r.took = psn.Add(res.next, segs), segs
@@ -109,6 +112,12 @@ func (r *responder) sendRead(res *resource, tx *link.TxBatch) bool {
 		res.pending, res.answered = false, true
 	}
 	return true
+}
+
+// refuseUnmapped ends a READ whose next n bytes the program has unmapped.
+func (r *responder) refuseUnmapped(res *resource, n uint32) {
+	r.unmapped(res.rkey, res.at, uint64(n))
+	r.refuse(faultAccess, res.next)
 }
 
 func readOp(first, last bool) wire.Opcode {

@@ -166,7 +166,9 @@ func (r *responder) scatter(data []byte) bool {
 		if !ok {
 			return false
 		}
-		mr.Copy(dst, data[:n])
+		if _, ok := mr.Copy(dst, data[:n]); !ok {
+			return r.unmapped(s.LKey, s.Addr+uint64(v.off), n)
+		}
 		v.off += uint32(n)
 		v.got += n
 		data = data[n:]

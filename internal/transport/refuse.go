@@ -108,6 +108,12 @@ func (r *responder) ours(key uint32, addr, n uint64, pd uint32) ([]byte, bool) {
 	return b, true
 }
 
+// unmapped notes a copy that failed. It returns false.
+func (r *responder) unmapped(key uint32, addr, n uint64) bool {
+	r.denied = denied{mr.ErrUnmapped, key, addr, n}
+	return false
+}
+
 // theirs returns the n bytes at addr in the region or window of key, if the peer has the right need in domain pd. The
 // caller releases the window when it no longer uses the bytes.
 func (r *responder) theirs(key uint32, addr, n uint64, pd uint32, need mr.Access) ([]byte, *mr.Window, bool) {

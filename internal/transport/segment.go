@@ -124,8 +124,9 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	r.putHeaders(b, info, w)
 	if ref.share != nil {
 		r.sentByReference = true
-	} else {
-		copyPayload(tx, b, info.Len, r.pieces...)
+	} else if !copyPayload(tx, b, info.Len, r.pieces...) {
+		r.reject(now, w, LocProtErr, r.describeUnmapped(w, pos))
+		return false
 	}
 	r.from.pos = pos + n
 	qp.Counters.TxDataBytes += uint64(n)

@@ -47,8 +47,12 @@ func (r *responder) onWrite(p wire.Packet, info *wire.Info) *fault {
 		if !ok {
 			return faultAccess
 		}
-		mr.Copy(dst, data)
+		_, ok = mr.Copy(dst, data)
 		window.Release()
+		if !ok {
+			r.unmapped(w.rkey, w.addr, uint64(n))
+			return faultAccess
+		}
 		if !r.payloadIntact() {
 			if info.Flags&wire.HasImm != 0 {
 				r.untake()

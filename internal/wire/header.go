@@ -60,6 +60,9 @@ func (h BTH) Version() uint8 { return h[1] & 15 }
 // PKey is the partition key.
 func (h BTH) PKey() uint16 { return be.Uint16(h[2:]) }
 
+// SetPKey changes the P_Key.
+func (h BTH) SetPKey(pkey uint16) { be.PutUint16(h[2:], pkey) }
+
 // FECN reports congestion on the packet's way.
 func (h BTH) FECN() bool { return h[4]&0x80 != 0 }
 

@@ -213,13 +213,19 @@ func (c *deviceContext) AllocDM(length uint64, logAlign uint32) (verbs.DriverDM,
 
 // CopyTo copies into device memory.
 func (d *dm) CopyTo(offset uint64, src []byte) error {
-	mr.Copy(d.mem[offset:], src)
-	return nil
+	return copied(mr.Copy(d.mem[offset:], src))
 }
 
 // CopyFrom copies out of device memory.
 func (d *dm) CopyFrom(dst []byte, offset uint64) error {
-	mr.Copy(dst, d.mem[offset:])
+	return copied(mr.Copy(dst, d.mem[offset:]))
+}
+
+// copied returns the error of a copy of the program's memory.
+func copied(_ int, ok bool) error {
+	if !ok {
+		return fail(syscall.EFAULT, "the program's memory is not mapped")
+	}
 	return nil
 }
 

@@ -123,7 +123,10 @@ func (p *pd) fillInline(w *transport.SendWQE, wr *verbs.SendWR) error {
 		}
 		at := len(w.Inline)
 		w.Inline = w.Inline[:at+len(b)]
-		mr.Copy(w.Inline[at:], b)
+		if _, ok := mr.Copy(w.Inline[at:], b); !ok {
+			return fail(verbs.EINVAL, "%v: inline data: SGE %d, lkey %#x, address %#x, %d bytes: %v", wr.Opcode, i, s.LKey,
+				s.Addr, s.Length, mr.ErrUnmapped)
+		}
 	}
 	w.Length = uint32(len(w.Inline))
 	return nil

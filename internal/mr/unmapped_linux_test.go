@@ -1,0 +1,71 @@
+package mr
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestUnmapped has each access meet memory that is not mapped, on either side, at the start and in the middle.
+func TestUnmapped(t *testing.T) {
+	page := unix.Getpagesize()
+	mem, err := unix.Mmap(-1, 0, 2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(mem) }()
+	if err := unix.Mprotect(mem[page:], unix.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	for _, off := range []int{page - 600, page - 8, page, page + 100} {
+		gone := mem[off:][:700]
+		if _, ok := Copy(gone, buf); ok {
+			t.Errorf("offset %d: copied to it", off)
+		}
+		if _, ok := Copy(buf, gone); ok {
+			t.Errorf("offset %d: copied from it", off)
+		}
+		if _, ok := CopySum(buf, gone); ok {
+			t.Errorf("offset %d: copied and summed", off)
+		}
+	}
+	for _, off := range []int{page, page + 3, page - 3} {
+		word := mem[off:][:8]
+		_, added := FetchAdd(word, 1)
+		_, swapped := CompareSwap(word, 0, 1)
+		if set := Set(word, 1); added || swapped || set {
+			t.Errorf("offset %d: FetchAdd %v, CompareSwap %v, Set %v", off, added, swapped, set)
+		}
+	}
+	if n, ok := Copy(mem[page-8:page], buf); n != 8 || !ok {
+		t.Errorf("copied %d bytes, %v, to memory that is mapped", n, ok)
+	}
+	// Other panics are not hidden.
+	defer func() {
+		if recover() == nil {
+			t.Error("a panic of the caller's was swallowed")
+		}
+	}()
+	guarded(func() { panic("other") })
+}
+
+func BenchmarkCopy(b *testing.B) {
+	dst, src := make([]byte, 4096), make([]byte, 4096)
+	for _, bm := range []struct {
+		name string
+		f    func(n int)
+	}{
+		{"Copy", func(n int) { Copy(dst[:n], src[:n]) }},
+		{"dma", func(n int) { dma(dst[:n], src[:n]) }},
+	} {
+		for _, n := range []int{8, 4096} {
+			b.Run(bm.name+map[int]string{8: "8", 4096: "4096"}[n], func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					bm.f(n)
+				}
+			})
+		}
+	}
+}
