@@ -1,0 +1,133 @@
+package lookup
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// turn is how long a wait for the system's answer lasts before ctx is looked at again.
+const turn = 200 * time.Millisecond
+
+// Unreachable sends an empty UDP datagram from src to dst, which receivers of RoCEv2 drop, and waits until the system
+// reports that it cannot arrive, or ctx is done. The error is nil in the latter case: nothing is known then. Otherwise it
+// wraps an errno: EPERM if this host does not let it out; ECONNREFUSED if dst itself answered that its port is closed, or
+// that a firewall rejects it; EHOSTUNREACH, ENETUNREACH or EACCES from this host or a router. src may be the zero Addr.
+func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort) error {
+	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVERR, 1)
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1)
+		})
+	}}
+	if src.IsValid() {
+		d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(src, 0))
+	}
+	c, err := d.DialContext(ctx, "udp", dst.String())
+	if err != nil {
+		return errnoOnly(err)
+	}
+	defer c.Close()
+	if _, err = c.Write(nil); err != nil {
+		return explain(errnoOnly(err), netip.Addr{}, dst)
+	}
+	for ctx.Err() == nil {
+		_ = c.SetReadDeadline(time.Now().Add(turn))
+		_, err := c.Read(make([]byte, 1))
+		if err == nil || errors.Is(err, context.DeadlineExceeded) || isTimeout(err) {
+			continue
+		}
+		from, _ := offender(c.(*net.UDPConn))
+		err = errnoOnly(err)
+		if errors.Is(err, syscall.ECONNREFUSED) && from != dst.Addr().Unmap().WithZone("") {
+			continue // another host says that the peer's port is closed
+		}
+		return explain(err, from, dst)
+	}
+	return nil
+}
+
+// isTimeout reports whether a deadline has passed.
+func isTimeout(err error) bool {
+	var t net.Error
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// errnoOnly is the errno of an error of package net; nil if it has none.
+func errnoOnly(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return nil
+}
+
+// offender takes an error out of a socket's queue and returns the host that reported it.
+func offender(c *net.UDPConn) (from netip.Addr, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return from, err
+	}
+	_ = raw.Control(func(fd uintptr) {
+		var n int
+		oob := make([]byte, 512)
+		if _, n, _, _, err = unix.Recvmsg(int(fd), make([]byte, 1), oob, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT); err == nil {
+			from = parseOffender(oob[:n])
+		}
+	})
+	return from, err
+}
+
+// parseOffender finds the address behind a struct sock_extended_err.
+func parseOffender(oob []byte) netip.Addr {
+	const extended = 16 // bytes of struct sock_extended_err
+	list, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return netip.Addr{}
+	}
+	for _, m := range list {
+		ip4 := m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_RECVERR
+		ip6 := m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_RECVERR
+		if !ip4 && !ip6 || len(m.Data) < extended+8 {
+			continue
+		}
+		sa := m.Data[extended:]
+		switch binary.NativeEndian.Uint16(sa) {
+		case unix.AF_INET:
+			return netip.AddrFrom4([4]byte(sa[4:8]))
+		case unix.AF_INET6:
+			if len(sa) >= 24 {
+				return netip.AddrFrom16([16]byte(sa[8:24])).Unmap()
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
+// explain adds what an errno means here.
+func explain(err error, from netip.Addr, dst netip.AddrPort) error {
+	by := ""
+	if from.IsValid() {
+		by = fmt.Sprintf(", says %v (ICMP)", from)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.EPERM):
+		return fmt.Errorf("this host does not send to UDP port %d of %v: does a firewall forbid it? nft list ruleset: %w",
+			dst.Port(), dst.Addr(), err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("UDP port %d of %v is closed, or a firewall there rejects it%s: is a program with a device running "+
+			"there? %w", dst.Port(), dst.Addr(), by, err)
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("%v cannot be reached, or a firewall on the way rejects it%s: %w", dst.Addr(), by, err)
+	}
+	return fmt.Errorf("%v cannot be reached%s: %w", dst.Addr(), by, err)
+}

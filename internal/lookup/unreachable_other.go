@@ -1,0 +1,11 @@
+//go:build !linux
+
+package lookup
+
+import (
+	"context"
+	"net/netip"
+)
+
+// Unreachable returns nil: on this system it is not known whether a datagram arrives.
+func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort) error { return nil }

@@ -1,0 +1,91 @@
+package rdmacm
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/cm"
+	"github.com/verbena-rdma/verbena/internal/lookup"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// A request that gets no answer is repeated for over a minute. If the system knows meanwhile that nothing arrives, the
+// connection fails with that reason: a firewall of this host, or an ICMP message of the peer or a router. The packets of
+// requests do not show it, as QP 1 sends them for all connections: a datagram without content does.
+
+const (
+	// reachAfter is how long a request waits for its answer before the system is asked.
+	reachAfter = 100 * time.Millisecond
+	// reachFor is how long the system has for its answer: address resolution takes three seconds to fail.
+	reachFor = 4 * time.Second
+)
+
+// watchReach asks the system whether the peer can be reached, if the request c is not answered soon.
+//
+// +checklocks:id.mu
+func (id *ID) watchReach(c *cm.ID) {
+	if !id.dev.onInterface(id.sgid) {
+		return
+	}
+	src, dst := id.local.Addr(), netip.AddrPortFrom(id.remote.Addr(), wire.Port)
+	if needsZone(src) {
+		src = src.WithZone(id.zone)
+	}
+	if needsZone(dst.Addr()) {
+		dst = netip.AddrPortFrom(dst.Addr().WithZone(id.zone), dst.Port())
+	}
+	time.AfterFunc(reachAfter, func() {
+		if !id.requesting(c) {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), reachFor)
+		defer cancel()
+		go id.stopAsking(ctx, cancel, c)
+		if err := lookup.Unreachable(ctx, src, dst); err != nil {
+			id.onUnreachable(c, err)
+		}
+	})
+}
+
+// stopAsking ends ctx when c has its answer.
+func (id *ID) stopAsking(ctx context.Context, cancel func(), c *cm.ID) {
+	tick := time.NewTicker(reachAfter)
+	defer tick.Stop()
+	for id.requesting(c) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+	cancel()
+}
+
+// requesting reports whether the request c waits for an answer, of which nothing has been heard yet.
+func (id *ID) requesting(c *cm.ID) bool {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.waitsFor(c)
+}
+
+// waitsFor is requesting for callers that hold id.mu.
+//
+// +checklocks:id.mu
+func (id *ID) waitsFor(c *cm.ID) bool {
+	if id.state == stDestroying || id.state == stRemoved || id.cmid != c || id.conn != connRequesting {
+		return false
+	}
+	s := id.dev.cm.state(c)
+	return s == cm.StateREQSent || s == cm.StateSIDRREQSent
+}
+
+// onUnreachable ends a request that cannot arrive.
+func (id *ID) onUnreachable(c *cm.ID, err error) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.waitsFor(c) {
+		id.dev.cm.destroy(c)
+		id.report(inTimeout, &Event{Type: EventUnreachable, Status: -int(errnoOf(err)), cause: err})
+	}
+}
