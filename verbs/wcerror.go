@@ -22,7 +22,8 @@ type WCError struct {
 	Heard     bool          // a packet came back from the peer
 	PeerEnded bool          // the peer was a process of this host that has ended
 	// Refused is the errno of the last packet that this host did not send since the last acknowledgement; 0 if it
-	// sent all. EMSGSIZE: the MTU of the interface or the route is too small. errors.Is finds it.
+	// sent all. EMSGSIZE: the MTU of the interface or the route is too small. ECONNREFUSED and EHOSTUNREACH: it was
+	// sent, and an ICMP message says that it did not arrive. errors.Is finds it.
 	Refused    Errno
 	RefusedLen int      // of that packet: bytes, IP header first
 	RouteMTU   int      // MTU in bytes of the system's route to the peer, for EMSGSIZE; 0 if it is not known
@@ -62,7 +63,11 @@ func (e *WCError) Error() string {
 		}
 	}
 	if e.Refused != 0 {
-		fmt.Fprintf(&b, "; this host would not send a packet of %d bytes: %v", e.RefusedLen, e.Refused)
+		what := "this host would not send a packet"
+		if e.Refused == syscall.ECONNREFUSED || e.Refused == syscall.EHOSTUNREACH {
+			what = "the network did not deliver a packet"
+		}
+		fmt.Fprintf(&b, "; %s of %d bytes: %v", what, e.RefusedLen, e.Refused)
 		if name := errnoNames[e.Refused]; name != "" {
 			b.WriteString(" (" + name + ")")
 		}
@@ -143,6 +148,8 @@ func (e *WCError) refusedHint() string {
 			"or raise it; ip link and ip route get PEER show it"
 	case syscall.EPERM, syscall.EACCES:
 		return "does a firewall of this host forbid it? nft list ruleset"
+	case syscall.ECONNREFUSED:
+		return "the peer's host answers that UDP port 4791 is closed, or a firewall rejects it (ICMP): has its program ended?"
 	case syscall.EADDRNOTAVAIL:
 		return "this host no longer has the QP's address: ip addr"
 	case syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN:

@@ -130,29 +130,57 @@ func (h *hosts) run(host string, args ...string) (out string, status int) {
 	return buf.String(), cmd.ProcessState.ExitCode()
 }
 
-// serve starts a server on a host and waits until its device receives. wait waits for its end.
+// start starts a server on a host and waits until its device receives. stop kills it.
+func (h *hosts) start(host string, args ...string) (stop func()) {
+	h.Helper()
+	cmd, _ := h.begin(host, args...)
+	return func() {
+		h.Helper()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		h.await(host, false)
+	}
+}
+
+// serve is start for a server that ends by itself. wait waits for that.
 func (h *hosts) serve(host string, args ...string) (wait func()) {
 	h.Helper()
-	cmd, out := h.command(host, args...)
-	if err := cmd.Start(); err != nil {
-		h.Fatal(err)
-	}
-	listens := func() bool {
-		got, _ := exec.CommandContext(h.Context(), "ip", "netns", "exec", host, "cat", "/proc/net/udp", "/proc/net/udp6").Output()
-		return bytes.Contains(got, []byte(":12B7 ")) // port 4791
-	}
-	for begin := time.Now(); !listens(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(begin) > 20*time.Second {
-			h.Fatalf("%v does not listen: %s", args, out)
-		}
-	}
-	time.Sleep(100 * time.Millisecond) // QP 1 is open; the listener follows
+	cmd, out := h.begin(host, args...)
 	return func() {
 		h.Helper()
 		if err := cmd.Wait(); err != nil {
 			h.Errorf("%v: %v: %s", args, err, out)
 		}
-		for begin := time.Now(); listens() && time.Since(begin) < 10*time.Second; time.Sleep(20 * time.Millisecond) {
+		h.await(host, false)
+	}
+}
+
+func (h *hosts) begin(host string, args ...string) (cmd *exec.Cmd, out *bytes.Buffer) {
+	h.Helper()
+	cmd, out = h.command(host, args...)
+	if err := cmd.Start(); err != nil {
+		h.Fatal(err)
+	}
+	h.await(host, true)
+	time.Sleep(100 * time.Millisecond) // QP 1 is open; the listener follows
+	return cmd, out
+}
+
+// await waits until a program of the host receives RoCEv2 packets, or none does.
+func (h *hosts) await(host string, want bool) {
+	h.Helper()
+	h.awaitPort(host, 4791, want)
+}
+
+// awaitPort waits until a UDP or TCP port of a host is in use, or is not.
+func (h *hosts) awaitPort(host string, port int, want bool) {
+	h.Helper()
+	for begin := time.Now(); time.Since(begin) < 20*time.Second; time.Sleep(20 * time.Millisecond) {
+		got, _ := exec.CommandContext(h.Context(), "ip", "netns", "exec", host, "cat", "/proc/net/udp", "/proc/net/udp6",
+			"/proc/net/tcp", "/proc/net/tcp6").Output()
+		if strings.Contains(string(got), fmt.Sprintf(":%04X ", port)) == want {
+			return
 		}
 	}
+	h.Fatalf("port %d of host %s after 20 s: in use %v, want %v", port, host, !want, want)
 }

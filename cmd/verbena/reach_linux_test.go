@@ -1,6 +1,8 @@
 package main
 
 import (
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +62,42 @@ func TestConnectThatCannotArrive(t *testing.T) {
 			if c.host != "" {
 				h.sh(forget, c.host)
 			}
+		}
+	})
+}
+
+// Requests of a connection whose packets no longer arrive fail early, with the reason.
+func TestRequestsThatCannotArrive(t *testing.T) {
+	onHosts(t, 1500, 1500, func(h *hosts) {
+		for _, c := range []struct{ name, host, hook, verdict, want string }{
+			{"a firewall here", "a", "output", "drop", "this host would not send a packet"},
+			{"a firewall there", "b", "input", "reject", "has its program ended?"},
+		} {
+			server, _ := h.command("b", "ib_write_bw", "-u", "18", "-D", "30")
+			client, out := h.command("a", "ib_write_bw", "-u", "18", "-D", "30", "10.9.0.2")
+			if err := server.Start(); err != nil {
+				t.Fatal(err)
+			}
+			h.awaitPort("b", 18515, true)
+			if err := client.Start(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * time.Second) // the data are under way
+			h.sh("ip netns exec %s nft 'add table inet f; add chain inet f c { type filter hook %s priority 0; }; "+
+				"add rule inet f c udp dport 4791 %s'", c.host, c.hook, c.verdict)
+			_ = client.Wait()
+			text := out.String()
+			took := regexp.MustCompile(`sent [0-9]+ times in ([0-9.]+)s`).FindStringSubmatch(text)
+			if took == nil || !strings.Contains(text, c.want) {
+				t.Fatalf("%s: %s", c.name, text)
+			}
+			if s, err := strconv.ParseFloat(took[1], 64); err != nil || s > 15 { // eight times 1.07 s, and more, without the reason
+				t.Errorf("%s: after %v s", c.name, s)
+			}
+			h.sh("ip netns exec %s nft flush ruleset", c.host)
+			_ = server.Process.Kill()
+			_ = server.Wait()
+			h.awaitPort("b", 4791, false)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/link"
@@ -34,7 +35,24 @@ func (r *requester) deadline() int64 {
 }
 
 func (r *requester) ackTimeout() time.Duration {
-	return max(minAckTimeout, AckTimeout(r.qp.attr.Timeout)) << min(r.retries, maxBackoff)
+	d := max(minAckTimeout, AckTimeout(r.qp.attr.Timeout))
+	if hopeless(r.qp.refused.Errno) {
+		d = min(d, refusedTimeout)
+	}
+	return d << min(r.retries, maxBackoff)
+}
+
+// refusedTimeout is the longest ACK timeout while packets are refused: all retries take a few seconds.
+const refusedTimeout = 100 * time.Millisecond
+
+// hopeless reports whether a retry after a send error is likely to fail again: a firewall of this host, the MTU, or an
+// ICMP message. The latter may be forged, so the connection fails only if no retry is acknowledged either.
+func hopeless(e syscall.Errno) bool {
+	switch e {
+	case syscall.EPERM, syscall.EACCES, syscall.EMSGSIZE, syscall.ECONNREFUSED, syscall.EHOSTUNREACH:
+		return true
+	}
+	return false
 }
 
 // onTimer handles an expired deadline.

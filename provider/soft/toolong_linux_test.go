@@ -66,7 +66,7 @@ func TestMTULowered(t *testing.T) {
 	var story *verbs.WCError
 	if !errors.As(err, &story) || !errors.Is(err, verbs.WCRetryExcErr) || !errors.Is(err, syscall.EMSGSIZE) ||
 		story.RefusedLen != 28+12+4096+4 ||
-		!strings.Contains(err.Error(), "connect with a smaller one") {
+		!strings.Contains(err.Error(), "the MTU of the route to the peer is 1500: connect with a smaller path MTU") {
 		t.Fatalf("%v", err)
 	}
 	page := must2(os.ReadFile("../../docs/troubleshooting.md"))(t)

@@ -63,6 +63,8 @@ type port struct {
 	verify   verifier
 	events   [16]unix.EpollEvent // for Recv
 
+	unreached unreached // nil while no ICMP message says that a peer cannot be reached
+
 	counters counters
 }
 

@@ -280,7 +280,7 @@ func (p *port) transmit(b *link.TxBatch) {
 				p.countSent(b, r)
 			}
 			m += n
-		case s.retry(errno), p.toSelf(b, m, errno):
+		case s.retry(errno), p.toSelf(b, m, errno), p.reported(errno):
 		case s.runs[m].count > 1 && (errno == unix.EIO || errno == unix.EINVAL || errno == unix.EMSGSIZE):
 			p.sendSingly(b, m)
 			m++
@@ -317,6 +317,9 @@ func (p *port) toSelf(b *link.TxBatch, m int, errno unix.Errno) bool {
 }
 
 func (p *port) countSent(b *link.TxBatch, r run) {
+	if p.unreached != nil {
+		p.markUnreached(b, r)
+	}
 	p.counters.txPackets.Add(uint64(r.count))
 	first, last := &b.Packets[r.first], &b.Packets[r.first+r.count-1]
 	p.counters.txBytes.Add(uint64(last.Off + last.Len - first.Off))
@@ -356,7 +359,7 @@ func (p *port) sendSingly(b *link.TxBatch, m int) {
 		s.put(m, b, run{i, 1}, p.link)
 		for {
 			_, errno := sendmmsg(s.socket.fd, s.hdrs[m:m+1])
-			if errno != 0 && s.retry(errno) {
+			if errno != 0 && (s.retry(errno) || p.reported(errno)) {
 				continue
 			}
 			if errno == 0 {

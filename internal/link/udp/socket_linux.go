@@ -146,6 +146,9 @@ func (l *Link) openSend(a netip.Addr, want uint16) (s *txSocket, err error) {
 	}
 	o.setBuffer(unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, l.cfg.SendBuffer)
 	o.set("SO_RCVBUF", unix.SOL_SOCKET, unix.SO_RCVBUF, 0)
+	if !l.loopback {
+		l.reportErrors(&o, a)
+	}
 	dropAll(&o)
 	if o.err != nil {
 		return nil, o.err
