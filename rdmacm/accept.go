@@ -191,6 +191,7 @@ func (id *ID) reply(op string, p *ConnParam) (*cm.AcceptParams, error) {
 		if err := id.checkPrivate(op, len(p.PrivateData), cmmsg.KindREP.PrivateLen()); err != nil {
 			return nil, err
 		}
+		p = p.orDefaults(&ConnParam{ResponderResources: MaxRespRes, InitiatorDepth: MaxInitDepth, RNRRetryCount: a.RNRRetry})
 		if p.ResponderResources != MaxRespRes {
 			a.ResponderResources = p.ResponderResources
 		}

@@ -46,7 +46,7 @@ func TestC_PARM_08_Depths(t *testing.T) {
 		c := w.resolved(rdmacm.PSTCP, at(addrB, port))
 		w.ok(c.CreateQP(nil, qpInit()))
 		w.errno(c.Connect(bg, &rdmacm.ConnParam{ResponderResources: 129}), syscall.EINVAL)
-		w.errno(c.Connect(bg, &rdmacm.ConnParam{InitiatorDepth: 254}), syscall.EINVAL)
+		w.errno(c.Connect(bg, &rdmacm.ConnParam{InitiatorDepth: 253}), syscall.EINVAL)
 		// C-PARM-09
 		w.ok(c.Connect(bg, &rdmacm.ConnParam{ResponderResources: rdmacm.MaxRespRes, InitiatorDepth: rdmacm.MaxInitDepth}))
 		ev := w.next(l.ch, rdmacm.EventConnectRequest)

@@ -32,7 +32,7 @@ func (id *ID) Connect(ctx context.Context, p *ConnParam) error {
 	return id.complete(ctx, op)
 }
 
-// connectDefaults are the parameters of Connect without parameters.
+// connectDefaults are the numbers that Connect takes for those that are 0.
 var connectDefaults = ConnParam{
 	RetryCount: 7, RNRRetryCount: 7, ResponderResources: MaxRespRes, InitiatorDepth: MaxInitDepth,
 }
@@ -48,9 +48,9 @@ func (id *ID) connect(op string, p *ConnParam) error {
 		return err
 	}
 	if p == nil {
-		defaults := connectDefaults
-		p = &defaults
+		p = &ConnParam{}
 	}
+	p = p.orDefaults(&connectDefaults)
 	private, err := id.requestData(op, p)
 	if err != nil {
 		return err
@@ -211,11 +211,11 @@ func (id *ID) checkParam(op string, p *ConnParam) error {
 		return id.fail(op, syscall.EINVAL, "no parameters: must have a QP number, as the ID has no QP")
 	case p == nil || id.ps != PSTCP:
 		return nil
-	case p.ResponderResources != MaxRespRes && int(p.ResponderResources) > id.dev.attr.MaxQPRdAtom:
-		return id.fail(op, syscall.EINVAL, "responder resources %d: must be 0 to %d, or MaxRespRes",
+	case p.ResponderResources < Zero && int(p.ResponderResources) > id.dev.attr.MaxQPRdAtom:
+		return id.fail(op, syscall.EINVAL, "responder resources %d: must be 0 to %d, MaxRespRes or Zero",
 			p.ResponderResources, id.dev.attr.MaxQPRdAtom)
-	case p.InitiatorDepth != MaxInitDepth && int(p.InitiatorDepth) > id.dev.attr.MaxQPInitRdAtom:
-		return id.fail(op, syscall.EINVAL, "initiator depth %d: must be 0 to %d, or MaxInitDepth",
+	case p.InitiatorDepth < Zero && int(p.InitiatorDepth) > id.dev.attr.MaxQPInitRdAtom:
+		return id.fail(op, syscall.EINVAL, "initiator depth %d: must be 0 to %d, MaxInitDepth or Zero",
 			p.InitiatorDepth, id.dev.attr.MaxQPInitRdAtom)
 	}
 	return nil

@@ -24,7 +24,7 @@ type Options struct {
 	AckTimeout uint8
 
 	// RetryCount is how often both sides' QPs repeat a packet before a request fails with RETRY_EXC_ERR, 1 to 7,
-	// and verbs.Zero for never; 0 means Param's, and 7 without Param. It is for Dial only: the active side
+	// and Zero for never; 0 means Param's, and 7 without Param. It is for Dial only: the active side
 	// decides.
 	RetryCount uint8
 
@@ -79,17 +79,17 @@ func (o *Options) param() (*ConnParam, error) {
 	if o.RetryCount == 0 {
 		return o.Param, nil
 	}
-	p := connectDefaults
+	p := ConnParam{}
 	if o.Param != nil {
 		p = *o.Param
 	}
 	switch {
-	case o.RetryCount == verbs.Zero:
-		p.RetryCount = 0
+	case o.RetryCount == verbs.Zero, o.RetryCount == Zero:
+		p.RetryCount = Zero
 	case o.RetryCount <= 7:
 		p.RetryCount = o.RetryCount
 	default:
-		return nil, &Error{Op: "dial", Errno: syscall.EINVAL, Detail: "Options.RetryCount: must be 0 to 7, or verbs.Zero"}
+		return nil, &Error{Op: "dial", Errno: syscall.EINVAL, Detail: "Options.RetryCount: must be 0 to 7, or Zero"}
 	}
 	return &p, nil
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // ConnParam are the parameters of a connection (struct rdma_conn_param): in Connect and Accept those of this side, in
-// an Event those of the peer, seen from this side.
+// an Event those of the peer, seen from this side. The zero value is right for most connections: in Connect and Accept a
+// number that is 0 stands for a default, and [Zero] for the number 0, for which C programs write 0.
 type ConnParam struct {
 	// PrivateData is sent to the peer: at most 56 bytes with Connect and 196 with Accept, for datagrams 180 and
 	// 136; 92 and 216 with Connect of an ID that has a SockaddrIB. It is copied. In an event it always has the
@@ -18,19 +19,46 @@ type ConnParam struct {
 	PrivateData []byte
 
 	// ResponderResources is how many READs and atomics of the peer this side takes at a time, InitiatorDepth how
-	// many this side has outstanding; 0xFF means the device's maximum. An event has the values that suit the
-	// peer.
+	// many this side has outstanding; 0xFF means the device's maximum. By default Connect takes that, and Accept what
+	// the request has. An event has the values that suit the peer.
 	ResponderResources uint8
 	InitiatorDepth     uint8
 
-	FlowControl   bool  // sent to the peer, not used
-	RetryCount    uint8 // 0 to 7, larger values count as 7; of both sides' QPs; not used by Accept
-	RNRRetryCount uint8 // of the peer's QP, 0 to 7, larger values count as 7, which means no limit
+	FlowControl bool // sent to the peer, not used
+
+	// RetryCount is of both sides' QPs, and not used by Accept. RNRRetryCount is of the peer's QP; 7 means no limit. Both
+	// are 0 to 7, and larger values but Zero count as 7. By default Connect takes 7, and Accept the request's.
+	RetryCount    uint8
+	RNRRetryCount uint8
 
 	// SRQ and QPNum describe the caller's QP, if the ID has none of its own. In an event they are those of the
 	// peer.
 	SRQ   bool
 	QPNum uint32
+}
+
+// Zero selects the number 0 in a field of ConnParam whose zero value selects a default: ConnParam{RNRRetryCount: Zero}
+// makes a request of the peer fail if it finds no receive. (verbs.Zero has the value of MaxRespRes and MaxInitDepth.)
+const Zero = 0xFE
+
+// orZero returns def for 0, 0 for Zero, and v otherwise.
+func orZero(v, def uint8) uint8 {
+	switch v {
+	case 0:
+		return def
+	case Zero:
+		return 0
+	}
+	return v
+}
+
+// orDefaults replaces the numbers that are 0 by defaults, and Zero by 0.
+func (p *ConnParam) orDefaults(def *ConnParam) *ConnParam {
+	q := *p
+	q.ResponderResources = orZero(p.ResponderResources, def.ResponderResources)
+	q.InitiatorDepth = orZero(p.InitiatorDepth, def.InitiatorDepth)
+	q.RetryCount, q.RNRRetryCount = orZero(p.RetryCount, def.RetryCount), orZero(p.RNRRetryCount, def.RNRRetryCount)
+	return &q
 }
 
 // UDParam is the address of a datagram service or a multicast group (struct rdma_ud_param).

@@ -69,14 +69,10 @@ func (s *Server) makeDir(key Key, with Sharing) (err error) {
 	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
 		return fail(fmt.Errorf("is of user %s: must be root's or this user's: %w", userName(int(st.Uid)), unix.EPERM))
 	}
-	if err := unix.Mkdirat(s.run, s.name, 0o700); err != nil && err != unix.EEXIST {
+	if s.dir, err = makeOpen(s.run, s.name); err != nil {
 		return fail(err)
 	}
-	s.dir, err = unix.Openat(s.run, s.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err == nil {
-		err = unix.Fstat(s.dir, &st)
-	}
-	if err != nil {
+	if err = unix.Fstat(s.dir, &st); err != nil {
 		return fail(err)
 	}
 	path := filepath.Join(RunDir(), s.name)
@@ -87,11 +83,25 @@ func (s *Server) makeDir(key Key, with Sharing) (err error) {
 	if err := unix.Flock(s.dir, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return fmt.Errorf("another verbena serve shares %v (it has locked %s): %w", key.Addr, path, unix.EADDRINUSE)
 	}
+	if !lockedHere(s.dir, s.run, s.name) {
+		unix.Close(s.dir) // another verbena serve has just removed it
+		unix.Close(s.run)
+		return s.makeDir(key, with)
+	}
 	if err := unix.Fchmod(s.dir, 0o700); err != nil {
 		return fail(err)
 	}
+	s.removeLeftovers(s.name)
 	_ = unix.Unlinkat(s.dir, socketName, 0) // left by a killed process
 	return nil
+}
+
+// makeOpen opens a directory, which it creates if it does not exist.
+func makeOpen(at int, name string) (dir int, err error) {
+	if err := unix.Mkdirat(at, name, 0o700); err != nil && err != unix.EEXIST {
+		return -1, err
+	}
+	return openToLock(at, name)
 }
 
 // listen creates the socket, and opens the directory, without the right to write, to the users that may attach.

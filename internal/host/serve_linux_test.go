@@ -187,3 +187,57 @@ func TestServeDirectoryModes(t *testing.T) {
 		s.Close()
 	}
 }
+
+// TestServeRemovesLeftovers checks that verbena serve removes the directories of processes that were killed, of other
+// namespaces and addresses too, and neither those that are in use nor anything else.
+func TestServeRemovesLeftovers(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(envRun, dir)
+	folder := func(name string, files ...string) string {
+		path := filepath.Join(dir, name)
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if err := os.WriteFile(filepath.Join(path, f), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return path
+	}
+	gone := []string{folder("4026530000-4791-10.0.0.1-0", socketName), folder("4026530000-4791-fe80::1-2")}
+	stay := []string{
+		folder("4026530001-4791-10.0.0.1-0", socketName), folder("mine", socketName),
+		folder("4026530002-4791-10.0.0.1-0", socketName, "another file"),
+	}
+	used, err := os.Open(stay[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer used.Close()
+	if err := unix.Flock(int(used.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	key := ownKey()
+	s, err := Serve(key, Config{Open: opener(key), RecvBuffer: 1 << 16}, Sharing{Mode: 0o700, GID: -1, UID: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, path := range gone {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s is left", path)
+		}
+	}
+	for _, path := range stay {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(stay[0], socketName)); err != nil {
+		t.Error(err)
+	}
+}

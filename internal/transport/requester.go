@@ -220,7 +220,8 @@ func (r *requester) unfit(w *SendWQE) (Status, string) {
 		return LocQPOpErr, "this QP type does not support the operation"
 	case w.waitsForAnswer() && qp.attr.MaxRdAtomic == 0:
 		// rxe never completes such a request. Here it fails: it could never be sent.
-		return LocQPOpErr, "READ, atomics, FLUSH and ATOMIC WRITE require max_rd_atomic above 0"
+		return LocQPOpErr, "READ, atomics, FLUSH and ATOMIC WRITE require max_rd_atomic above 0 (in rdmacm: " +
+			"ConnParam.InitiatorDepth of this side, and ResponderResources of the peer)"
 	case w.isAtomic() && w.Length < 8:
 		return LocLenErr, "an atomic requires 8 bytes for its result"
 	case w.Op == OpAtomicWrite && w.Length != wire.AtomicWriteLen:

@@ -75,7 +75,7 @@ func (st *Stream) onResolved(ev *cmEvent) {
 	default:
 		if err = st.setUp(); err == nil {
 			err = st.id.Connect(background, &rdmacm.ConnParam{FlowControl: true, RetryCount: 7, RNRRetryCount: 7,
-				PrivateData: st.connData()})
+				ResponderResources: rdmacm.Zero, InitiatorDepth: rdmacm.Zero, PrivateData: st.connData()})
 		}
 	}
 	if err != nil {
