@@ -44,7 +44,7 @@ func TestW_RS_02_AnswerEchoesTheRequest(t *testing.T) {
 			asked := rdmacm.ConnParam{
 				QPNum: 0x77, FlowControl: rnr > 0, RetryCount: 7, RNRRetryCount: orZero(rnr),
 				ResponderResources: orZero(rnr), InitiatorDepth: orZero(rnr / 2),
-				PrivateData:    (&rs.ConnData{Credits: 16, Table: rs.SGE{Length: 2}}).Append(nil),
+				PrivateData: (&rs.ConnData{Credits: 16, Table: rs.SGE{Length: 2}}).Append(nil),
 			}
 			p.ok(id.Connect(bg, &asked))
 			var got rdmacm.ConnParam
