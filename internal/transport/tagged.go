@@ -85,8 +85,8 @@ func (r *responder) matchRndv(l *TagList, m *tagged, info *wire.Info) (matched, 
 	return matched, ready
 }
 
-// rendezvous starts the READ of the message that the current request describes. The buffer completes when the READ is
-// done.
+// rendezvous starts the READ of the message that the current request describes. The match completes at once, the
+// buffer when the READ is done.
 func (r *responder) rendezvous() *fault {
 	v := &r.recv
 	h := wire.RVH(r.data[wire.TMHLen:])
@@ -94,6 +94,13 @@ func (r *responder) rendezvous() *fault {
 		return faultSendTooLong
 	}
 	r.qp.req.read(&v.wqe, &v.tagged, h)
+	e := &r.qp.req.cqe
+	*e = CQE{
+		WRID: v.wqe.WRID, Op: v.op, Flags: TMMatch, QPN: r.qp.Num, QP: r.qp, SRQ: r.qp.RQ,
+		PKeyIndex: r.qp.attr.PKeyIndex, Tag: v.tag, AppCtx: v.appCtx,
+	}
+	r.qp.RecvCQ.Push(e)
+	*e = CQE{}
 	v.held = false
 	r.phase = between
 	r.step(1, true)
@@ -109,7 +116,9 @@ func (m *tagged) tell(e *CQE, l *TagList) {
 	switch {
 	case m.matched:
 		e.Tags = l
-		e.Flags |= TMMatch
+		if !m.deferred { // otherwise rendezvous has reported the match
+			e.Flags |= TMMatch
+		}
 		if m.sw {
 			e.Status = TMRndvIncomplete
 		} else {
