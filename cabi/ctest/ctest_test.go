@@ -1,0 +1,55 @@
+//go:build linux
+
+package ctest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// run compiles a program of testdata with the installed headers and runs it on the libraries. It returns the output.
+func run(t *testing.T, source string, options ...string) string {
+	t.Helper()
+	lib := os.Getenv("VERBENA_LIB")
+	if lib == "" {
+		t.Skip("VERBENA_LIB is not set; run make cabi, then VERBENA_LIB=$PWD/bin/cabi go test ./cabi/ctest")
+	}
+	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
+		t.Skip("libibverbs-dev is not installed")
+	}
+	cc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("gcc is not installed")
+	}
+	binary := filepath.Join(t.TempDir(), "program")
+	args := append([]string{"-g", "-Wall", "-o", binary, filepath.Join("testdata", source)}, options...)
+	if out, err := exec.Command(cc, append(args, "-libverbs", "-lpthread")...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	// Long, since machines of CI have few processors and other work.
+	program := exec.Command("timeout", "120", binary)
+	program.Env = append(os.Environ(), "LD_LIBRARY_PATH="+lib)
+	begun := time.Now()
+	out, err := program.CombinedOutput()
+	if err != nil {
+		t.Fatalf("after %v: %v\n%s", time.Since(begun), err, out)
+	}
+	return string(out)
+}
+
+func TestBadInputHasTheErrnoOfLibibverbs(t *testing.T) { run(t, "bad.c") }
+
+func TestForkedChildrenUseDevices(t *testing.T) {
+	first := strings.Fields(run(t, "fork.c"))
+	slices.Sort(first)
+	if len(first) != 4 || len(slices.Compact(slices.Clone(first))) == 1 {
+		t.Errorf("the first QPs of 4 children: %v: must not be all the same", first)
+	}
+}
+
+func TestThreadsShareQueues(t *testing.T) { run(t, "threads.c") }

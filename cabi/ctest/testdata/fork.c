@@ -1,0 +1,147 @@
+// A program that has a device forks. Children and grandchildren open a device of their own and use the context of the
+// parent, whose objects answer EIO there. Each line of the output is the number of the first QP of a child.
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(x) \
+	do { \
+		if (!(x)) { \
+			fprintf(stderr, "line %d: %s: %s\n", __LINE__, #x, strerror(errno)); \
+			_exit(1); \
+		} \
+	} while (0)
+
+static const char *device = "vrb_lo";
+
+static void connect_qp(struct ibv_qp *qp, uint32_t peer)
+{
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+	union ibv_gid gid;
+
+	CHECK(!ibv_query_gid(qp->context, 1, 1, &gid));
+	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer,
+				 .min_rnr_timer = 12,
+				 .ah_attr = {.is_global = 1, .port_num = 1,
+					     .grh = {.dgid = gid, .sgid_index = 1, .hop_limit = 1}}};
+	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+					     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7};
+	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+					     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+// traffic sends one message between two QPs, waiting for an event. It returns the number of a QP.
+static uint32_t traffic(struct ibv_context *c)
+{
+	char *buf = calloc(1, 4096);
+	struct ibv_pd *pd = ibv_alloc_pd(c);
+	struct ibv_comp_channel *ch = ibv_create_comp_channel(c);
+	struct ibv_cq *cq = ibv_create_cq(c, 16, NULL, ch, 0), *of;
+	struct ibv_qp_init_attr in = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
+	struct ibv_qp *q[2];
+	struct ibv_wc wc;
+	void *x;
+
+	CHECK(pd && ch && cq);
+	struct ibv_mr *mr = ibv_reg_mr(pd, buf, 4096, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(mr);
+	for (int i = 0; i < 2; i++)
+		CHECK(q[i] = ibv_create_qp(pd, &in));
+	for (int i = 0; i < 2; i++)
+		connect_qp(q[i], q[!i]->qp_num);
+	struct ibv_sge to = {(uintptr_t)buf + 2048, 64, mr->lkey}, from = {(uintptr_t)buf, 64, mr->lkey};
+	struct ibv_recv_wr rwr = {.sg_list = &to, .num_sge = 1}, *rbad;
+	struct ibv_send_wr swr = {.sg_list = &from, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED, .opcode = IBV_WR_SEND};
+	struct ibv_send_wr *sbad;
+	strcpy(buf, "hello");
+	CHECK(!ibv_req_notify_cq(cq, 0));
+	CHECK(!ibv_post_recv(q[1], &rwr, &rbad));
+	CHECK(!ibv_post_send(q[0], &swr, &sbad));
+	CHECK(!ibv_get_cq_event(ch, &of, &x) && of == cq);
+	ibv_ack_cq_events(cq, 1);
+	for (int got = 0, n; got < 2; got += n) {
+		n = ibv_poll_cq(cq, 1, &wc);
+		CHECK(n == 0 || (n == 1 && !wc.status));
+	}
+	CHECK(!strcmp(buf + 2048, "hello"));
+	uint32_t num = q[0]->qp_num;
+	for (int i = 0; i < 2; i++)
+		CHECK(!ibv_destroy_qp(q[i]));
+	CHECK(!ibv_destroy_cq(cq) && !ibv_destroy_comp_channel(ch) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd));
+	free(buf);
+	return num;
+}
+
+static struct ibv_context *open_device(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *c = NULL;
+
+	for (int i = 0; list && list[i]; i++)
+		if (!strcmp(ibv_get_device_name(list[i]), device))
+			c = ibv_open_device(list[i]);
+	CHECK(c);
+	ibv_free_device_list(list);
+	return c;
+}
+
+static void join(pid_t pid)
+{
+	int status;
+
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+static void child(struct ibv_context *of_parent, struct ibv_pd *pd, struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+
+	CHECK(ibv_poll_cq(cq, 1, &wc) == -1);
+	CHECK(!ibv_reg_mr(pd, &wc, sizeof wc, 0) && errno == EIO);
+	struct ibv_context *c = open_device();
+	printf("%06x\n", traffic(c));
+	fflush(stdout);
+	traffic(of_parent);
+	pid_t pid = fork();
+	if (!pid) {
+		c = open_device();
+		traffic(c);
+		CHECK(!ibv_close_device(c));
+		_exit(0);
+	}
+	join(pid);
+	traffic(c);
+	CHECK(!ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
+	CHECK(!ibv_close_device(c) && !ibv_close_device(of_parent));
+}
+
+int main(int argc, char **argv)
+{
+	enum { CHILDREN = 4 };
+	pid_t pids[CHILDREN];
+
+	device = argc > 1 ? argv[1] : device;
+	struct ibv_context *c = open_device();
+	struct ibv_pd *pd = ibv_alloc_pd(c);
+	struct ibv_cq *cq = ibv_create_cq(c, 8, NULL, NULL, 0);
+	CHECK(pd && cq);
+	for (int i = 0; i < CHILDREN; i++) {
+		pids[i] = fork();
+		if (!pids[i]) {
+			child(c, pd, cq);
+			_exit(0);
+		}
+	}
+	traffic(c);
+	for (int i = 0; i < CHILDREN; i++)
+		join(pids[i]);
+	traffic(c);
+	CHECK(!ibv_close_device(c)); // with a PD and a CQ left
+	return 0;
+}
