@@ -107,7 +107,6 @@ func TestConnectInAFlood(t *testing.T) {
 		p.ok(p.visit(l, time.Second))
 		p.ok(l.Close())
 		<-stopped
-		time.Sleep(11 * time.Second) // the unfinished ones end
 	})
 }
 
@@ -148,4 +147,23 @@ func TestBacklogOfAListener(t *testing.T) {
 		p.ok(l.Close())
 		<-stopped
 	})
+}
+
+// Close ends the handshakes that clients have not finished: nothing of them is left, whenever it is called.
+func TestCloseEndsHandshakes(t *testing.T) {
+	for _, n := range []int{1, 7, 100} {
+		inBubble(t, rdmatest.Faults{}, func(p *places) {
+			l := p.listen(rsocket.Options{})
+			f := p.forgedTo(l)
+			p.forge(f, n, 10_000)
+			if n > 1 {
+				time.Sleep(100 * time.Millisecond)
+			}
+			begin := time.Now()
+			p.ok(l.Close())
+			if took := time.Since(begin); took > time.Second {
+				t.Errorf("Close took %v with %d handshakes", took, n)
+			}
+		})
+	}
 }

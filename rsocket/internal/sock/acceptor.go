@@ -1,9 +1,11 @@
 package sock
 
 import (
+	"maps"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,7 +31,9 @@ type Acceptor struct {
 
 	mu sync.Mutex
 	// +checklocks:mu
-	closed bool // nothing enters the queue any more
+	closed bool // no handshake begins, and nothing enters the queue any more
+	// +checklocks:mu
+	shaking map[*Stream]struct{} // in their handshake
 	// +checklocks:mu
 	others waiters // callers of Poll
 }
@@ -56,6 +60,7 @@ func Listen(b *Hub, id *rdmacm.ID, ch *rdmacm.EventChannel, backlog int, opts fu
 	a := &Acceptor{
 		hub: b, id: id, ch: ch, opts: opts, slots: make(chan struct{}, all), queue: make(chan *Stream, all),
 		backlog: backlog, room: make(chan struct{}, 1), done: make(chan struct{}),
+		shaking: map[*Stream]struct{}{},
 	}
 	go a.run()
 	return a, nil
@@ -119,22 +124,36 @@ func (a *Acceptor) request(id *rdmacm.ID, asked *rdmacm.ConnParam) bool {
 	return true
 }
 
+// begin records a stream whose handshake begins. It reports whether the acceptor is open. st.mu is held.
+//
+// +checklocks:st.mu
+func (a *Acceptor) begin(st *Stream) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.closed {
+		a.shaking[st] = struct{}{}
+	}
+	return !a.closed
+}
+
 // onReady receives a stream whose handshake has ended. st.mu is held.
 //
 // +checklocks:st.mu
 func (a *Acceptor) onReady(st *Stream) {
-	if st.state == streamConnected && a.enqueue(st) {
+	if a.enqueue(st, st.state == streamConnected) {
 		return
 	}
 	<-a.slots
 	go st.Close(0)
 }
 
-// enqueue puts a stream into the queue, which has room because the stream has a slot. It reports whether it did.
-func (a *Acceptor) enqueue(st *Stream) bool {
+// enqueue puts a stream into the queue if it is connected. The queue has room because the stream has a slot. It reports
+// whether it did.
+func (a *Acceptor) enqueue(st *Stream, connected bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed {
+	delete(a.shaking, st)
+	if a.closed || !connected {
 		return false
 	}
 	a.queue <- st
@@ -179,7 +198,28 @@ func (a *Acceptor) wakeOthers() {
 	a.others.Wake()
 }
 
-// Close ends listening, and closes the connections in the queue.
+// endHandshakes closes the streams in their handshake: nobody will accept them.
+func (a *Acceptor) endHandshakes() {
+	a.mu.Lock()
+	list := slices.Collect(maps.Keys(a.shaking))
+	clear(a.shaking)
+	a.mu.Unlock()
+	for _, st := range list {
+		st.mu.Lock()
+		ours := st.acceptor == a // otherwise its handshake has just ended
+		if ours {
+			st.acceptor = nil
+			st.fail(net.ErrClosed)
+		}
+		st.mu.Unlock()
+		if ours {
+			<-a.slots
+			st.Close(0)
+		}
+	}
+}
+
+// Close ends listening, and closes the connections in the queue and those in their handshake.
 func (a *Acceptor) Close() error {
 	err := net.ErrClosed
 	a.once.Do(func() {
@@ -191,6 +231,7 @@ func (a *Acceptor) Close() error {
 		a.wakeOthers()
 		_ = a.id.Close()
 		_ = a.ch.Close()
+		a.endHandshakes()
 		for {
 			select {
 			case st := <-a.queue:

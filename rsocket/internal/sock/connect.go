@@ -3,6 +3,7 @@ package sock
 import (
 	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"syscall"
 	"time"
@@ -88,6 +89,10 @@ func (st *Stream) accept(peer rs.ConnData, asked *rdmacm.ConnParam) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.state = streamConnecting
+	if !st.acceptor.begin(st) {
+		st.fail(net.ErrClosed)
+		return st.err
+	}
 	err := st.setUp()
 	if err == nil {
 		st.m.Connect(peer)
