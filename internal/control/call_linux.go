@@ -59,8 +59,12 @@ func (a *Announcement) Close() {
 	a.calling.Wait()
 }
 
+// introductions is the number of callers of one capture that have not introduced themselves. More are closed at once.
+const introductions = 64
+
 func (a *Announcement) accept(take func(*Call)) {
 	defer a.calling.Done()
+	places := make(chan struct{}, introductions)
 	for {
 		c, err := a.l.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
@@ -70,8 +74,16 @@ func (a *Announcement) accept(take func(*Call)) {
 			time.Sleep(pause)
 			continue
 		}
+		select {
+		case places <- struct{}{}:
+		default:
+			_ = c.Close()
+			continue
+		}
 		go func() {
-			if call := introduced(c); call != nil {
+			call := introduced(c)
+			<-places
+			if call != nil {
 				take(call)
 				return
 			}
@@ -89,8 +101,8 @@ func introduced(c *net.UnixConn) *Call {
 	}
 	_ = c.SetDeadline(time.Now().Add(timeout))
 	r := bufio.NewReaderSize(c, 1<<18)
-	line, err := r.ReadString('\n')
-	words := strings.Fields(line)
+	line, err := r.ReadSlice('\n') // a longer line than the buffer is an error
+	words := strings.Fields(string(line))
 	if err != nil || len(words) != 2 {
 		return nil
 	}

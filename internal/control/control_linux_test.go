@@ -442,6 +442,25 @@ func TestAnnounceBounds(t *testing.T) {
 	}
 }
 
+// TestIntroductionIsShort checks that a caller cannot make a capture read, and keep, a line without an end.
+func TestIntroductionIsShort(t *testing.T) {
+	a, err := Announce(func(c *Call) { t.Errorf("%q calls", c.Process); c.Close() })
+	if err != nil {
+		t.Skip(err)
+	}
+	defer a.Close()
+	c, err := net.Dial("unix", a.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const most = 16 << 20
+	n, err := io.Copy(c, io.LimitReader(endless{}, 4*most))
+	if err == nil || n > most {
+		t.Errorf("%d bytes were read (%v), want an error within %d", n, err, most)
+	}
+}
+
 // nobody is the user of the second process.
 const nobody = 65534
 
