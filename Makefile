@@ -43,6 +43,13 @@ cabi: build ## the C libraries in bin/cabi, for "bin/verbena run -- PROGRAM"; ne
 cabi-asan: build ## the same with the address and undefined behaviour sanitizers, in bin/cabi-asan
 	@cabi/build --asan bin/cabi-asan
 
+cabi-test: ## installs Debian's RDMA programs with apt-get and runs them on the C libraries; needs root to install
+	apt-get install -y --no-install-recommends gcc libc6-dev binutils libibverbs-dev ibverbs-utils perftest
+	@.ci/cabi
+
+cabi-pyverbs: cabi ## rdma-core's own tests, RUNS=20 times on two devices, over UDP and with loss; needs python3-pyverbs
+	$(GO) run ./cabi/pyverbs -runs $(if $(filter file,$(origin RUNS)),20,$(RUNS)) bin/verbena
+
 attack: ## what hostile peers, strangers and other users can do, tried on running programs; see docs/security.md
 	$(GO) run ./interop/attack
 

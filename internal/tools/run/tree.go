@@ -43,7 +43,6 @@ func (t tree) describe(n int, d *verbs.Device) error {
 	t[dir+"node_desc"] = "verbena\n"
 	t[dir+"fw_ver"] = a.FWVer + "\n"
 	t[dir+"hca_type"] = "verbena\n"
-	t[dir+"board_id"] = "VERBENA_SOFT\n"
 	t[dir+"device/numa_node"] = "-1\n"
 	if d.Interface() != "" {
 		t[dir+"device/net/"+d.Interface()+"/dev_id"] = "0x0\n"

@@ -1,0 +1,144 @@
+//go:build linux
+
+package cabitest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// installed returns the path of the system's libibverbs.so.1.
+func installed(t *testing.T) string {
+	t.Helper()
+	for _, pattern := range []string{"/usr/lib/*-linux-gnu/libibverbs.so.1", "/usr/lib64/libibverbs.so.1"} {
+		if found, _ := filepath.Glob(pattern); len(found) > 0 {
+			return found[0]
+		}
+	}
+	t.Skip("libibverbs1 is not installed")
+	return ""
+}
+
+// exported returns the names with versions that a library defines, and the version nodes.
+func exported(t *testing.T, library string) []string {
+	t.Helper()
+	out, err := exec.Command("nm", "-D", "--with-symbol-versions", "--defined-only", library).Output()
+	if err != nil {
+		t.Fatalf("nm %s: %v", library, err)
+	}
+	var names []string
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		names = append(names, f[len(f)-2]+" "+f[len(f)-1])
+	}
+	return names
+}
+
+func TestLibraryExportsWhatTheInstalledOneDoes(t *testing.T) {
+	needs(t, "nm")
+	ours := exported(t, filepath.Join(os.Getenv("VERBENA_LIB"), "libibverbs.so.1"))
+	for _, name := range exported(t, installed(t)) {
+		if !slices.Contains(ours, name) {
+			t.Errorf("%s is missing", name)
+		}
+	}
+}
+
+func TestHeadersAgreeWithTheInstalledOnes(t *testing.T) {
+	needs(t, "gcc")
+	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
+		t.Skip("libibverbs-dev is not installed")
+	}
+	check := exec.Command("go", "run", "./cabi/abi/check")
+	check.Dir = filepath.Join("..", "..")
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestDevicesAreThoseOfTheGoTool(t *testing.T) {
+	needs(t, "ibv_devices", "ibv_devinfo")
+	for _, args := range [][]string{{"ibv_devices"}, {"ibv_devinfo", "-v"}, {"ibv_devinfo", "-l"}} {
+		c, g := output(t, inC(args...)...), output(t, inGo(args...)...)
+		if c != g {
+			t.Errorf("%s in C:\n%s\nin Go:\n%s", args, c, g)
+		}
+	}
+}
+
+// common are the options that all pingpongs have.
+var common = [][]string{nil, {"-e"}, {"-n", "200"}, {"-s", "16"}, {"-s", "1000"}, {"-r", "64"}, {"-c"}, {"-l", "3"}}
+
+// pingpongs are the programs with the options that only they have.
+var pingpongs = map[string][][]string{
+	"ibv_rc_pingpong":   {{"-m", "2048"}, {"-o"}, {"-o", "-P"}, {"-t"}, {"-j"}, {"-N"}, {"-e", "-N"}, {"-s", "65536"}},
+	"ibv_uc_pingpong":   {{"-m", "256"}, {"-s", "65536"}},
+	"ibv_ud_pingpong":   nil,
+	"ibv_srq_pingpong":  {{"-q", "4"}, {"-m", "4096"}, {"-q", "16", "-e"}},
+	"ibv_xsrq_pingpong": {{"-m", "4096"}, {"-n", "50"}},
+}
+
+// unsupported reports whether a program of Debian 12 lacks an option.
+func unsupported(program string, options []string) bool {
+	return program == "ibv_xsrq_pingpong" && len(options) > 0 && slices.Contains([]string{"-r", "-l", "-c"}, options[0])
+}
+
+func TestPingpongs(t *testing.T) {
+	for program, own := range pingpongs {
+		t.Run(program, func(t *testing.T) {
+			needs(t, program)
+			for _, options := range slices.Concat(common, own) {
+				if unsupported(program, options) {
+					continue
+				}
+				name := strings.Join(options, "")
+				line := append([]string{program, "-d", "vrb_lo", "-g", "1"}, options...)
+				t.Run("C with C "+name, func(t *testing.T) { pingpong(t, inC(line...), inC(line...)) })
+			}
+			line := []string{program, "-d", "vrb_lo", "-g", "1"}
+			t.Run("C with Go", func(t *testing.T) { pingpong(t, inC(line...), inGo(line...)) })
+			t.Run("Go with C", func(t *testing.T) { pingpong(t, inGo(line...), inC(line...)) })
+			six := []string{program, "-d", "vrb_lo", "-g", "2"}
+			t.Run("IPv6", func(t *testing.T) { pingpong(t, inC(six...), inC(six...)) })
+		})
+	}
+}
+
+func pingpong(t *testing.T, server, client []string) {
+	t.Helper()
+	port := freePort(t)
+	pair(t, nil, port, append(server, "-p", port), append(client, "-p", port, "localhost"))
+}
+
+// A program whose peer is killed hears of it: it ends by itself, with an error.
+func TestKilledPeerIsNoticed(t *testing.T) {
+	needs(t, "ibv_rc_pingpong")
+	for _, victim := range []string{"server", "client"} {
+		t.Run(victim, func(t *testing.T) {
+			port := freePort(t)
+			line := []string{"ibv_rc_pingpong", "-d", "vrb_lo", "-g", "1", "-p", port, "-n", "100000000"}
+			server := start(t, nil, inC(line...)...)
+			listens(t, server, port)
+			client := start(t, nil, inC(append(line, "localhost")...)...)
+			time.Sleep(2 * time.Second)
+			killed, survivor := server, client
+			if victim == "client" {
+				killed, survivor = client, server
+			}
+			if err := killed.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = killed.wait()
+			begin := time.Now()
+			err := survivor.wait()
+			if took := time.Since(begin); err == nil || took > 20*time.Second {
+				t.Errorf("the other end ended after %v with %v:\n%s", took, err, survivor.out.String())
+			}
+		})
+	}
+}
