@@ -16,7 +16,7 @@ var perftests = map[string][]string{
 
 // perftestOptions returns the sets of options to try with a tool on a transport.
 func perftestOptions(tool, transport string) [][]string {
-	n := []string{"-n", "200"}
+	n := []string{"-n", "208"} // a multiple of the list of -l
 	sets := [][]string{n, append([]string{"-e"}, n...)}
 	bandwidth := strings.HasSuffix(tool, "_bw")
 	atomic := strings.HasPrefix(tool, "ib_atomic")
@@ -46,7 +46,7 @@ func TestPerftest(t *testing.T) {
 		for _, transport := range transports {
 			for _, options := range perftestOptions(tool, transport) {
 				if transport == "UD" && options[0] == "-a" {
-					options = []string{"-s", "1024", "-n", "200"}
+					options = []string{"-s", "1024", "-n", "208"}
 				}
 				if strings.HasSuffix(tool, "_lat") && strings.HasPrefix(tool, "ib_write") && options[0] == "-e" {
 					continue // the tool has no events
