@@ -58,7 +58,8 @@ func TestDevicePort(t *testing.T) {
 		{"in use", syscall.EADDRINUSE, bad, "EADDRINUSE", "ss -ulpn 'sport = 4791'"},
 		{"of another user", syscall.EACCES, bad, "EACCES", "verbena serve --group"},
 		{"address gone", syscall.EADDRNOTAVAIL, bad, "EADDRNOTAVAIL", "ip addr"},
-		{"out of descriptors", syscall.EMFILE, bad, "EMFILE", ""},
+		{"out of descriptors", syscall.EMFILE, bad, "EMFILE", "ulimit -n"},
+		{"the leader is stopped", syscall.ETIMEDOUT, bad, "ETIMEDOUT", "kill -CONT"},
 	} {
 		fabric := mem.NewFabric(mem.Config{})
 		dev, err := soft.New(softlink.On(soft.Config{
@@ -275,4 +276,74 @@ func TestMisused(t *testing.T) {
 			t.Errorf("%q: %d %q", c.args, status, e.String())
 		}
 	}
+}
+
+func TestFirewallRules(t *testing.T) {
+	for _, c := range []struct {
+		name, rules string
+		l           level
+		found, typ  string
+	}{
+		{"a rule", "table inet f {\n\tchain i {\n\t\ttype filter hook input priority 0; policy accept;\n\t\tudp dport 4791 drop\n\t}\n}\n",
+			bad, `chain inet f i has the rule "udp dport 4791 drop"`, "nft delete rule inet f i"},
+		{"a set", "table ip f {\n\tchain o {\n\t\tudp dport { 53, 4791 } reject\n\t}\n}\n", bad, "udp dport { 53, 4791 } reject", "nft"},
+		{"a policy", "table inet f {\n\tchain i {\n\t\ttype filter hook input priority 0; policy drop;\n\t\ttcp dport 22 accept\n\t}\n}\n",
+			note, "none names UDP port 4791", "nft insert rule inet f i udp dport 4791 accept"},
+	} {
+		var r report
+		r.nftables(c.rules)
+		finds(t, c.name, &r, c.l, c.found, c.typ)
+	}
+	var r report
+	r.nftables("table inet f {\n\tchain i {\n\t\ttype filter hook input priority 0; policy drop;\n\t\tudp dport 4791 accept\n\t}\n}\n")
+	r.iptables("*filter\n:INPUT DROP [0:0]\n-A INPUT -p udp -m udp --dport 4791 -j ACCEPT\nCOMMIT\n")
+	if len(r.all) != 0 {
+		t.Errorf("%+v", r.all)
+	}
+	r.iptables("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p udp -m udp --dport 4791 -j DROP\nCOMMIT\n")
+	finds(t, "iptables", &r, bad, "table filter has the rule", "iptables -t filter -D INPUT -p udp")
+	r = report{}
+	r.iptables("*filter\n:INPUT DROP [0:0]\nCOMMIT\n")
+	finds(t, "iptables policy", &r, note, "chain INPUT drops", "iptables -I INPUT")
+}
+
+func TestPath(t *testing.T) {
+	here, peer := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.9")
+	for _, c := range []struct {
+		name       string
+		mtu        int // of the narrowest link; 0: no answers, -1: not permitted
+		l          level
+		found, typ string
+	}{
+		{"wide", 9000, good, "packets of 4176 bytes arrive", ""},
+		{"a peer with 1500", 1500, bad, "on the way is 1500", "path MTU 1024"},
+		{"a tunnel", 1420, bad, "on the way is 1420", "path MTU 1024"},
+		{"2300", 2300, bad, "on the way is 2300", "path MTU 2048"},
+		{"no ICMP", 0, note, "no answer to an ICMP echo request", ""},
+		{"no right", -1, note, "may not send ICMP", "ping_group_range"},
+	} {
+		var r report
+		r.path("peer", &way{source: here, device: "vrb_a", mtu: 9000, pathMTU: 4096}, peer,
+			func(_ context.Context, _, _ netip.Addr, size int) (answered, can bool) {
+				return size <= c.mtu, c.mtu >= 0
+			})
+		finds(t, c.name, &r, c.l, c.found, c.typ)
+	}
+}
+
+func TestKernelDevices(t *testing.T) {
+	dir := t.TempDir()
+	for name, files := range map[string][]string{"rxe0": {"parent"}, "mlx5_0": {"node_guid"}} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if err := os.WriteFile(filepath.Join(dir, name, f), []byte("eth0\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var r report
+	r.kernel(dir)
+	finds(t, "rxe", &r, note, "the kernel's soft-RoCE, on eth0", "rdma link delete rxe0")
 }

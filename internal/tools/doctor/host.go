@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,6 +17,8 @@ import (
 func (r *report) host() {
 	r.devices(verbs.Devices())
 	r.buffers("/proc/sys/net/core")
+	r.firewall()
+	r.kernel("/sys/class/infiniband")
 	r.switches()
 }
 
@@ -117,7 +120,14 @@ func portAdvice(err error) string {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "ss -ulpn 'sport = 4791' shows the owner; if it is the kernel's soft-RoCE, which occupies the port on " +
 			"every address: rdma link delete NAME; modprobe -r rdma_rxe; otherwise name other addresses in VERBENA_DEVICES"
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ETOOMANYREFS):
+		return "a process needs up to 40 descriptors for an address: ulimit -n 1024; for a service, LimitNOFILE= of systemd"
+	case errors.Is(err, syscall.ETIMEDOUT):
+		return "kill -CONT PID continues it, kill PID ends it; ps -o pid,stat,comm -p PID shows T for a stopped process"
 	case errors.Is(err, syscall.EACCES):
+		if group := serveGroup(); group != "" {
+			return "become one of them: usermod -aG " + group + " " + userName() + ", then log in again"
+		}
 		return "processes of another user own it; start before them, as root: verbena serve --group GROUP"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return "ip addr shows whether the interface still has the address"
@@ -166,4 +176,12 @@ func (r *report) switches() {
 	if f := os.Getenv("VERBENA_FAULT"); f != "" {
 		r.add(note, "VERBENA_FAULT="+f, "devices inject these faults into what they send", "unset VERBENA_FAULT")
 	}
+}
+
+// userName is the name of the process's user.
+func userName() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return strconv.Itoa(os.Geteuid())
 }

@@ -34,18 +34,27 @@ func (r *report) address(ctx context.Context, what string, peer netip.Addr) {
 	if len(peer.String()) > 0 && what != "peer "+peer.String() {
 		what += " (" + peer.String() + ")"
 	}
-	if !r.route(what, peer) || !r.datagram(what, peer) {
+	w, ok := r.route(what, peer)
+	// This host's own device receives while doctor runs, so a closed port means nothing.
+	own := w.from.WithZone("") == peer.WithZone("")
+	if !ok || !own && !r.datagram(ctx, what, w.source, peer) {
 		return
 	}
-	r.connect(ctx, what, peer)
+	answers := r.connect(ctx, what, peer)
+	if !own && !answers {
+		r.self(w.from)
+	}
+	if !own {
+		r.path(what, &w, peer, echo)
+	}
 }
 
 // route checks the system's route to the peer and looks for a device on it.
-func (r *report) route(what string, peer netip.Addr) bool {
+func (r *report) route(what string, peer netip.Addr) (w way, ok bool) {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, rocePort)))
 	if err != nil {
 		r.add(bad, what, "no route: "+err.Error(), "ip route get "+peer.String())
-		return false
+		return w, false
 	}
 	defer c.Close()
 	source := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
@@ -53,22 +62,23 @@ func (r *report) route(what string, peer netip.Addr) bool {
 	if err != nil {
 		r.add(bad, what, err.Error(), "the route's source address is "+source.String()+
 			": verbena ibv_devinfo -v shows whether a device has it")
-		return false
+		return w, false
 	}
 	defer dev.Close()
 	choice, err := dev.SelectGID(peer)
 	if err != nil {
 		r.add(bad, what, err.Error(), "verbena ibv_devinfo -v")
-		return false
+		return w, false
 	}
 	port, err := dev.QueryPort(1)
 	if err != nil {
 		r.add(bad, what, err.Error(), "verbena ibv_devinfo -v")
-		return false
+		return w, false
 	}
-	r.way(what, peer, way{source, choice.GID.Addr(), dev.Device().Name(), choice.Index, pathMTU(c),
-		port.ActiveMTU.Bytes()})
-	return true
+	w = way{source, choice.GID.Addr(), dev.Device().Name(), choice.Index, lookup.RouteMTU(source, peer),
+		port.ActiveMTU.Bytes()}
+	r.way(what, peer, w)
+	return w, true
 }
 
 // way is the route of packets to a peer.
@@ -103,28 +113,15 @@ func (r *report) way(what string, peer netip.Addr, w way) {
 
 // datagram sends a datagram that every device drops because it is no RoCE packet. If the port is closed,
 // the peer's system replies with an error.
-func (r *report) datagram(what string, peer netip.Addr) bool {
-	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, rocePort)))
-	if err != nil {
-		r.add(bad, what, err.Error(), "ip route get "+peer.String())
-		return false
-	}
-	defer c.Close()
-	for range 2 { // the second write returns the error of the first
-		_, err = c.Write([]byte("verbena doctor"))
-		if err != nil {
-			break
-		}
-		_ = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
-		if _, err = c.Read(make([]byte, 1)); err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
-			err = nil
-		}
-		if err != nil {
-			break
-		}
-	}
-	return r.reached(what, peer, err)
+func (r *report) datagram(ctx context.Context, what string, source, peer netip.Addr) bool {
+	ctx, cancel := context.WithTimeout(ctx, datagramWait)
+	defer cancel()
+	return r.reached(what, peer, lookup.Unreachable(ctx, source, netip.AddrPortFrom(peer, rocePort)))
 }
+
+// datagramWait is how long the system has to say that a datagram does not arrive. Address resolution takes three seconds
+// to fail: connect reports that.
+const datagramWait = 300 * time.Millisecond
 
 // reached judges the result of sending a datagram.
 func (r *report) reached(what string, peer netip.Addr, err error) bool {
@@ -146,13 +143,28 @@ func (r *report) reached(what string, peer netip.Addr, err error) bool {
 
 // connect requests a service that no program offers from the peer's connection manager. A refusal is the
 // expected answer: it shows that packets with correct checksums pass in both directions.
-func (r *report) connect(ctx context.Context, what string, peer netip.Addr) {
+func (r *report) connect(ctx context.Context, what string, peer netip.Addr) (answers bool) {
 	start := time.Now()
 	id, err := rdmacm.Dial(ctx, net.JoinHostPort(peer.String(), "1"), nil)
 	if err == nil {
 		_ = id.Close()
 	}
 	r.answered(what, peer, err, time.Since(start))
+	return err == nil || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// self checks that packets to the port of this host's own address arrive, after a peer has not answered.
+func (r *report) self(own netip.Addr) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	id, err := rdmacm.Dial(ctx, net.JoinHostPort(own.String(), "1"), nil)
+	switch {
+	case err == nil:
+		_ = id.Close()
+	case !errors.Is(err, syscall.ECONNREFUSED):
+		r.add(bad, "address "+own.String(), "this host's own requests to it get no answer either: a firewall of this host drops "+
+			"UDP port 4791", "as root, verbena doctor names the rule; nft list ruleset")
+	}
 }
 
 // answered judges the answer of a connection manager.
@@ -165,6 +177,10 @@ func (r *report) answered(what string, peer netip.Addr, err error, took time.Dur
 		r.add(good, what,
 			fmt.Sprintf("its connection manager answers in %v; no program listens on the requested port, as expected",
 				took), "")
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		r.add(bad, what, "no host answers at this address: "+err.Error(),
+			"is the address right, and in a network (a VLAN) that this host is in? ip addr at both ends; ip neigh; ping "+
+				peer.String())
 	default:
 		r.add(bad, what, fmt.Sprintf("no answer to a connection request within %v (%v)",
 			took.Round(time.Millisecond), err),

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A broken set-up: do breaks it, and mend undoes that.
+type broken struct {
+	name, do, mend string
+	env            []string // of doctor, on host a
+	peer           string   // 10.9.0.2 if empty; "-" for none
+	want           []string // what doctor says
+}
+
+const (
+	chain = "ip netns exec %s nft 'add table inet f; add chain inet f c { type filter hook %h priority 0; }; add rule inet f c "
+	flush = "ip netns exec %s nft flush ruleset"
+)
+
+// nft is a broken set-up whose host has a firewall rule.
+func nft(name, host, hook, rule string, want ...string) broken {
+	return broken{name: name, do: strings.NewReplacer("%s", host, "%h", hook).Replace(chain) + rule + "'",
+		mend: strings.ReplaceAll(flush, "%s", host), want: want}
+}
+
+var brokenSetups = []broken{
+	nft("firewall out here", "a", "output", "udp dport 4791 drop",
+		`chain inet f c has the rule "udp dport 4791 drop"`, "this host's firewall rejects it"),
+	nft("firewall in here", "a", "input", "udp dport 4791 drop",
+		`chain inet f c has the rule "udp dport 4791 drop"`, "this host's own requests to it get no answer either"),
+	nft("firewall that rejects there", "b", "input", "udp dport 4791 reject",
+		"the host is up, but UDP port 4791 is closed there, or a firewall rejects it"),
+	nft("firewall in there", "b", "input", "udp dport 4791 drop", "no answer to a connection request", "no firewall drops UDP port 4791"),
+	nft("firewall out there", "b", "output", "udp dport 4791 drop", "no answer to a connection request",
+		"no firewall drops UDP port 4791"),
+	{name: "MTU mismatch", do: "ip -n b link set v1b mtu 1500", mend: "ip -n b link set v1b mtu 9000",
+		want: []string{"packets of 150", "bytes arrive, longer ones do not", "-m 1024"}},
+	{name: "black hole", peer: "10.7.0.2", want: []string{"packets of 1400 bytes arrive, longer ones do not", "on the way is 1400"}},
+	{name: "no such host", peer: "10.9.0.77", want: []string{"no host answers at this address", "ip neigh"}},
+	{name: "no route", peer: "192.0.2.9", want: []string{"no route", "ip route get 192.0.2.9"}},
+	{name: "address of another VLAN", peer: "10.8.0.2", do: "ip -n a addr add 10.8.0.1/24 dev v1a",
+		mend: "ip -n a addr del 10.8.0.1/24 dev v1a", want: []string{"no host answers at this address", "a VLAN"}},
+	{name: "asymmetric route", env: []string{"VERBENA_DEVICES=x=10.8.0.1"}, do: "ip -n a addr add 10.8.0.1/24 dev v1a",
+		mend: "ip -n a addr del 10.8.0.1/24 dev v1a", want: []string{"but the device sends from 10.8.0.1"}},
+	{name: "a host without a program", do: "ip netns exec b true", peer: "10.7.0.1",
+		want: []string{"UDP port 4791 is closed there"}},
+	{name: "no shared memory", env: []string{"VERBENA_SHM=0"}, peer: "-", want: []string{"VERBENA_SHM=0", "processes of this host use UDP"}},
+	{name: "faults", env: []string{"VERBENA_FAULT=loss=0.1"}, peer: "-", want: []string{"VERBENA_FAULT=loss=0.1"}},
+	{name: "a wrong list of devices", env: []string{"VERBENA_DEVICES=nosuch0"}, peer: "-", want: []string{"nosuch0"}},
+	{name: "interface down", do: "ip -n a link set v1a down", mend: "ip -n a link set v1a up; until ip -n a link show v1a | grep -q 'state UP'; do sleep 0.1; done", env: []string{"VERBENA_DEVICES=v1a"},
+		peer: "-", want: []string{"its port is", "ip link set dev v1a up"}},
+}
+
+// TestDoctorNamesBrokenSetups breaks two hosts in many ways, one after the other, and mends them again. Doctor names each.
+func TestDoctorNamesBrokenSetups(t *testing.T) {
+	onHosts(t, 9000, 9000, func(h *hosts) {
+		// Behind router r the cable to host c carries 1400 bytes, and no ICMP message says so.
+		h.host("r")
+		h.host("c")
+		h.cable("a", "r", 9000, 9000, "10.6.0.1/24", "10.6.0.2/24")
+		h.cable("r", "c", 1400, 9000, "10.7.0.1/24", "10.7.0.2/24")
+		h.sh("ip netns exec r sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward'")
+		h.sh("ip netns exec r nft 'add table inet f; add chain inet f o { type filter hook output priority 0; }; " +
+			"add rule inet f o icmp type destination-unreachable icmp code frag-needed drop'")
+		h.sh("ip -n a route add 10.7.0.0/24 via 10.6.0.2; ip -n c route add default via 10.7.0.1")
+		defer h.start("b", "rping", "-s", "-P", "-a", "10.9.0.2")()
+		defer h.start("c", "rping", "-s", "-P", "-a", "10.7.0.2")()
+		if out, status := h.run("a", "doctor", "10.9.0.2"); status != 0 || !strings.Contains(out, "No problem found.") {
+			t.Fatalf("healthy hosts: status %d\n%s", status, out)
+		}
+		if out, status := h.run("a", "doctor", "localhost"); status != 0 {
+			t.Errorf("localhost: status %d\n%s", status, out)
+		}
+		for _, c := range brokenSetups {
+			if c.do != "" {
+				h.sh("%s", c.do)
+			}
+			args := []string{"doctor", "10.9.0.2"}
+			if c.peer == "-" {
+				args = args[:1]
+			} else if c.peer != "" {
+				args[1] = c.peer
+			}
+			cmd, out := h.command("a", args...)
+			cmd.Env = append(cmd.Env, c.env...)
+			_ = cmd.Run()
+			for _, want := range c.want {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("%s: doctor does not say %q:\n%s", c.name, want, out)
+				}
+			}
+			if c.mend != "" {
+				h.sh("%s", c.mend)
+			}
+		}
+		h.brokenByProcesses()
+	})
+}
+
+// brokenByProcesses are set-ups that another process breaks: the port taken, a stopped leader, too few descriptors.
+func (h *hosts) brokenByProcesses() {
+	h.Helper()
+	says := func(what string, cmd *exec.Cmd, out interface{ String() string }, wants ...string) {
+		h.Helper()
+		_ = cmd.Run()
+		for _, want := range wants {
+			if !strings.Contains(out.String(), want) {
+				h.Errorf("%s: doctor does not say %q:\n%s", what, want, out)
+			}
+		}
+	}
+	few, out := h.command("a", "doctor")
+	few.Args = append(few.Args[:4:4], "sh", "-c", "ulimit -n 14; exec "+h.exe+" doctor")
+	says("few descriptors", few, out, "ulimit -n 1024")
+
+	plain, _ := h.command("a", "rping", "-s", "-P", "-a", "10.9.0.1")
+	plain.Env = append(plain.Env, "VERBENA_UDP=plain")
+	if err := plain.Start(); err != nil {
+		h.Fatal(err)
+	}
+	h.await("a", true)
+	cmd, out := h.command("a", "doctor")
+	says("port taken", cmd, out, "EADDRINUSE", "the port is taken by process")
+	_ = plain.Process.Kill()
+	_ = plain.Wait()
+
+	leader, _ := h.begin("a", "rping", "-s", "-P", "-a", "10.9.0.1")
+	if err := leader.Process.Signal(syscall.SIGSTOP); err != nil {
+		h.Fatal(err)
+	}
+	cmd, out = h.command("a", "doctor")
+	says("stopped process", cmd, out, "ETIMEDOUT", "is it stopped?", "kill -CONT")
+	_ = leader.Process.Kill()
+	_ = leader.Wait()
+	cmd, out = h.command("a", "doctor")
+	says("dead leader", cmd, out, "device vrb_v1a: its port works", "No problem found.")
+
+	if os.Getuid() != 0 {
+		return
+	}
+	serve, _ := h.begin("a", "serve", "--group", "daemon")
+	h.sh("chmod 755 %s", strings.TrimSuffix(h.exe, "/verbena"))
+	other, out := h.command("a", "doctor")
+	other.Args = append(other.Args[:4:4], "setpriv", "--reuid=65000", "--regid=65000", "--clear-groups", h.exe, "doctor")
+	says("wrong user", other, out, "EACCES", "usermod -aG daemon")
+	_ = serve.Process.Kill()
+	_ = serve.Wait()
+}
