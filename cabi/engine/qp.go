@@ -140,15 +140,27 @@ func ahAttrOf(a *verbs.AHAttr) cAHAttr {
 
 //export vrb_modify_qp
 func vrb_modify_qp(h, attr unsafe.Pointer, mask C.int) C.int {
-	a := (*cQPAttr)(attr)
-	return errno((*qpObj)(h).Modify(&verbs.QPAttr{
+	a, q := (*cQPAttr)(attr), (*qpObj)(h)
+	return errno(q.Modify(&verbs.QPAttr{
 		QPState: verbs.QPState(a.state), CurQPState: verbs.QPState(a.cur), PathMTU: verbs.MTU(a.mtu),
 		PathMigState: verbs.MigState(a.mig), QKey: a.qkey, RQPSN: a.rqPSN & 0xffffff, SQPSN: a.sqPSN & 0xffffff,
 		DestQPNum: a.dest, QPAccessFlags: verbs.AccessFlags(a.access), Cap: a.cap.toGo(), AHAttr: a.ah.toGo(),
 		AltAHAttr: a.alt.toGo(), PKeyIndex: a.pkey, AltPKeyIndex: a.altPKey, EnSQDAsyncNotify: a.enSQD != 0,
 		MaxRdAtomic: a.maxRd, MaxDestRdAtomic: a.maxDestRd, MinRNRTimer: a.minRNR, PortNum: a.port, Timeout: a.timeout,
 		RetryCnt: a.retry, RNRRetry: a.rnrRetry, AltPortNum: a.altPort, AltTimeout: a.altTimeout, RateLimit: a.rate,
-	}, verbs.QPAttrMask(mask)))
+	}, q.meant(verbs.QPAttrMask(mask))))
+}
+
+// meant drops the attributes of the other direction from the mask of an XRC QP, as Linux does: programs give those of
+// RC.
+func (q *qpObj) meant(mask verbs.QPAttrMask) verbs.QPAttrMask {
+	switch q.Type() {
+	case verbs.QPTypeXRCSend:
+		return mask &^ (verbs.QPAttrMaxDestRdAtomic | verbs.QPAttrMinRNRTimer)
+	case verbs.QPTypeXRCRecv:
+		return mask &^ (verbs.QPAttrMaxQPRdAtomic | verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry)
+	}
+	return mask
 }
 
 const knownAttrs = verbs.QPAttrDestQPN<<1 - 1 | verbs.QPAttrRateLimit
