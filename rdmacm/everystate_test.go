@@ -11,15 +11,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// state brings an ID to a state. allowed are the calls that it permits, which the test leaves out. usable checks that
-// the ID still works after all other calls have failed, and destroys everything.
+// stateOfID is a state of an ID. allowed lists the calls that the state permits; the test does not make them. bring
+// makes an ID in the state. usable checks that the ID still works after all other calls have failed, and destroys
+// everything.
 type stateOfID struct {
 	name    string
 	allowed []string
 	bring   func(w *world) (id *end, usable func())
 }
 
-// calls are all calls that depend on the state, with arguments that are right otherwise.
+// callsOf returns all calls whose result depends on the state, with valid arguments.
 func callsOf(e *end) map[string]func() error {
 	return map[string]func() error{
 		"bind":       func() error { return e.BindAddr(at(addrA, 0)) },
@@ -59,7 +60,7 @@ func statesOfID() []stateOfID {
 			e.close()
 		}
 	}
-	// asked is both ends after EventConnectRequest.
+	// asked returns a listener and both ends of a connection after EventConnectRequest.
 	asked := func(w *world) (l, c, s *end) {
 		l = w.listen(at(addrB, port), 0)
 		c = w.resolved(rdmacm.PSTCP, at(addrB, port))
@@ -68,7 +69,7 @@ func statesOfID() []stateOfID {
 		w.ok(ev.Ack())
 		return l, c, &end{ev.ID, w, l.ch}
 	}
-	// finish accepts, and ends the connection in order.
+	// finish accepts the request, disconnects, and closes everything.
 	finish := func(l, c, s *end) {
 		c.w.ok(s.Accept(bg, &rdmacm.ConnParam{QPNum: 8}))
 		c.expect(rdmacm.EventConnectResponse)
@@ -209,8 +210,7 @@ func statesOfID() []stateOfID {
 	}
 }
 
-// Each call in each state that does not allow it is EINVAL, or EISCONN if there is a connection; it brings no event,
-// and the ID still works.
+// A call that the state does not allow fails with EINVAL and causes no event, and the ID still works.
 func TestC_ID_21_EveryCallInEveryState(t *testing.T) {
 	for _, s := range statesOfID() {
 		t.Run(s.name, func(t *testing.T) {

@@ -37,8 +37,8 @@ func (f *flood) request(n uint32) umad.MAD {
 	return mad
 }
 
-// A flood over the network: requests of one sender fill the backlog of a listener whose program does not look, and no
-// more. Established connections go on, and when the program looks again others can connect.
+// Requests of one sender fill only the backlog of a listener whose program retrieves no event. Established connections
+// still work, and when the program retrieves events again, others can connect.
 func TestFloodOverTheNetwork(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("other systems have one loopback address")
@@ -78,7 +78,7 @@ func TestFloodOverTheNetwork(t *testing.T) {
 	ok(err)
 	server := <-accepted
 
-	// The flood goes on while the ends exchange messages, and until each kind of request came often.
+	// The requests continue while the ends exchange messages, and until enough of both kinds have arrived.
 	p, err := umad.Open(devC)
 	ok(err)
 	agent, err := p.Register(umad.Registration{})
@@ -107,15 +107,15 @@ func TestFloodOverTheNetwork(t *testing.T) {
 		c := count().CM
 		return c.BacklogFull > 1000 && c.Tx.Of(cmmsg.KindREJ) > 300
 	}
-	talked := 0
-	for ; talked < rounds || !enough(); talked++ {
-		from, at := ends[talked%2], ends[(talked+1)%2]
-		mr := mrs[(talked+1)%2]
-		ok(at.PostRecv(uint64(talked), mr.Bytes(), mr))
-		ok(from.PostSend(uint64(talked), []byte("ping"), nil, verbs.SendInline|verbs.SendSignaled))
+	round := 0
+	for ; round < rounds || !enough(); round++ {
+		from, at := ends[round%2], ends[(round+1)%2]
+		mr := mrs[(round+1)%2]
+		ok(at.PostRecv(uint64(round), mr.Bytes(), mr))
+		ok(from.PostSend(uint64(round), []byte("ping"), nil, verbs.SendInline|verbs.SendSignaled))
 		wc, err := at.GetRecvComp(ctx)
-		if err != nil || wc.Status != verbs.WCSuccess || wc.WRID != uint64(talked) {
-			t.Fatalf("round %d, %+v: %+v, %v", talked, count().CM, wc, err)
+		if err != nil || wc.Status != verbs.WCSuccess || wc.WRID != uint64(round) {
+			t.Fatalf("round %d, %+v: %+v, %v", round, count().CM, wc, err)
 		}
 		_, err = from.GetSendComp(ctx)
 		ok(err)
@@ -125,7 +125,7 @@ func TestFloodOverTheNetwork(t *testing.T) {
 	if used := l.ID().backlog.Used(); used != backlog {
 		t.Errorf("%d requests wait, want %d", used, backlog)
 	}
-	// The program fetches requests and refuses them until its client's comes.
+	// The program retrieves requests and rejects all but that of its own client.
 	done := make(chan error, 1)
 	go func() {
 		for {
@@ -146,7 +146,7 @@ func TestFloodOverTheNetwork(t *testing.T) {
 		}
 	}()
 	for last := uint64(0); l.ID().backlog.Used() > 0 || count().MAD.Received != last; time.Sleep(20 * time.Millisecond) {
-		last = count().MAD.Received // a client that comes while the backlog is full has to try again, 4.6 s later
+		last = count().MAD.Received // a client repeats a request that found the backlog full 4.6 s later
 	}
 	late, err := Dial(ctx, to, &Options{Host: a})
 	ok(err)

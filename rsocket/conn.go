@@ -13,7 +13,7 @@ import (
 // Conn is a connection, a stream of bytes each way: a net.Conn. All methods are safe for concurrent use.
 //
 // Write returns when the data is on its way, not when it has arrived; a write that ends at its deadline may have
-// sent a part. Data that was written before Close arrives unless the peer is gone. Data that the peer sent before it
+// sent a part. Data that was written before Close arrives unless the connection fails. Data that the peer sent before it
 // closed can be read; then Read returns io.EOF.
 type Conn struct {
 	st            *sock.Stream
@@ -107,13 +107,13 @@ func (c *Conn) setDeadline(t time.Time, read, write bool) error {
 	return c.fail("set", c.st.SetDeadline(t, read, write))
 }
 
-// SetKeepAlive checks an idle peer (SO_KEEPALIVE): after every without a sent message an empty one is sent, and the
-// connection fails if the peer does not acknowledge it. 0 turns the checks off.
-func (c *Conn) SetKeepAlive(every time.Duration) error {
+// SetKeepAlive sets how long the connection may be idle (SO_KEEPALIVE): when no message was sent for the time idle, an
+// empty message is sent. The connection fails if the peer does not acknowledge it. 0 turns the checks off.
+func (c *Conn) SetKeepAlive(idle time.Duration) error {
 	if c.st.IsClosed() {
 		return c.fail("set", net.ErrClosed)
 	}
-	c.st.SetKeepalive(every)
+	c.st.SetKeepalive(idle)
 	return nil
 }
 
@@ -161,9 +161,10 @@ func addrPort(a net.Addr) netip.AddrPort {
 }
 
 // IOMap registers buf with the connection's device and lets the peer write to it with IOWrite (riomap): at offset,
-// or with offset -1 at an offset that IOMap chooses. It returns the offset. The peer knows the map once it has
-// received data that was sent after it. The peer's writes change buf at any time, until IOUnmap or the end of the
-// connection. ENOMEM if the peer's Options.IOMaps maps are in use.
+// or with offset -1 at an offset that IOMap chooses. It returns the offset. The peer can use the map when it has
+// received data that was sent after this call. The peer's writes change buf at any time, until IOUnmap or the end of the
+// connection. ENOMEM if as many maps exist as the peer's
+// Options.IOMaps permits.
 func (c *Conn) IOMap(buf []byte, offset int64) (int64, error) {
 	n, err := c.st.IOMap(buf, true, offset)
 	return n, c.fail("iomap", err)

@@ -11,7 +11,7 @@ import (
 type Context struct {
 	dev      *Device
 	drv      DriverContext
-	attr     DeviceAttr // never changes, as vectors
+	attr     DeviceAttr // constant, like vectors
 	vectors  int
 	lifetime lifetime
 	mu       sync.RWMutex // read-held by queries, so that Close waits for them
@@ -40,7 +40,7 @@ func (d *Device) Open() (*Context, error) {
 }
 
 // Close closes the context (ibv_close_device). EBUSY while PDs, CQs, completion channels, DMs or other objects of it
-// are open; nothing has changed then. The C function closes the device anyway. Pending calls of GetAsyncEvent return
+// are open; the context then stays open. The C function closes the device anyway. Pending calls of GetAsyncEvent return
 // ErrClosed.
 func (vctx *Context) Close() error {
 	vctx.mu.Lock()

@@ -104,7 +104,8 @@ const (
 	sendOpsAll = QPExWithAtomicWrite<<1 - 1
 )
 
-// opcodes returns the set as bits of opcodes, whose numbers differ from QPExWithFlush on.
+// opcodes returns the set with the bit 1<<WROpcode for each operation. From QPExWithFlush on these bits are not those
+// of SendOpsFlags.
 func (f SendOpsFlags) opcodes() uint32 {
 	set := uint32(f) & (1<<(WRTSO+1) - 1)
 	if f&QPExWithFlush != 0 {

@@ -6,27 +6,28 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// Some links need not copy what they send if its memory keeps its content while it is on its way (link.Lender). So
-// batches of bulk data are filled into slots of such memory, in turn, and all others into memory of the batch's own,
-// which stays in the caches. A slot is used again when the peer has acknowledged everything in it. A packet that is
-// sent again is copied, since its acknowledgement may be that of the first one. What is on its way for longer than
-// loanTerm, because nobody takes it, may be overwritten; that is like damage on the network, which the ICRC finds.
+// Some links do not copy a batch if its memory stays unchanged until the receiver has read the packets (link.Lender).
+// So batches of bulk data are filled into slots of such memory, in turn. All other batches are filled into the batch's
+// own memory, which stays in the caches. A slot is used again when the peer has acknowledged all packets in it.
+// Retransmissions are copied, since an acknowledgement may be that of the first transmission. Packets that are not read
+// within loanTerm may be overwritten. The receiver then finds a wrong ICRC, as after corruption on the network.
 //
-// A receiver that has not read a packet sees what is written over it. An acknowledgement proves nothing: a hostile
-// receiver sends it without having read, and waits. So pages that have been lent hold packets of one connection only,
-// all of which go to that receiver anyway; before another connection gets the slots, the link replaces the pages.
+// A receiver that has not read a packet sees the bytes that overwrite it. An acknowledgement does not prove that the
+// packet was read: a hostile receiver can send it before. So lent pages hold packets of one connection only, all of
+// which are sent to that receiver anyway. Before the slots are assigned to another connection, the link replaces the
+// pages.
 const (
 	loanSlots = 30         // of txBytes: nearly a large page
 	loanTerm  = int64(1e9) // ns
 	// maxLoanSets is how many connections of a shard have slots at a time.
 	maxLoanSets = 4
-	// Slots go to another connection if theirs has sent no bulk data for loanIdle, and those of a shard no more often
-	// than each loanPause: new pages cost as much as some batches. They are large once each largePause, since one
-	// packet that nobody reads keeps a large page.
+	// Slots are assigned to another connection if theirs has sent no bulk data for loanIdle, and at most once per
+	// loanPause in a shard: new pages cost as much as some batches. The new pages are large at most once per
+	// largePause, since one unread packet keeps a large page allocated.
 	loanIdle   = int64(10e6) // ns
 	loanPause  = int64(5e6)
 	largePause = int64(10e9)
-	// Bulk data are so many packets and bytes of one QP.
+	// A batch is bulk data if it has at least so many packets and bytes, all of one QP.
 	bulkPackets = 8
 	bulkBytes   = txBytes / 2
 )
@@ -34,14 +35,14 @@ const (
 // loan is a slot.
 type loan struct {
 	lent bool
-	end  transport.Mark // of what lies in it
+	end  transport.Mark // the end of the packets in it
 	at   int64
 }
 
 // loanSet is the slots of one connection.
 type loanSet struct {
 	mem   []byte
-	of    transport.Connection // of every byte in mem since its pages are these; zero: it is over
+	of    transport.Connection // all bytes in the present pages of mem are its; zero: it has ended
 	slots [loanSlots]loan
 	next  int
 	bulk  bool  // the connection's last batch was bulk data: the next one goes into a slot
@@ -52,10 +53,10 @@ type loanSet struct {
 type loans struct {
 	own     []byte // memory of the batch's own
 	sets    [maxLoanSets]*loanSet
-	none    bool     // the link gives no memory, or no more
-	set     *loanSet // that the batch is filled from; nil: into its own memory
-	renewed int64    // when pages were last replaced, and by large ones
-	larger  int64
+	none    bool     // the link lends no memory, or no more
+	set     *loanSet // the batch is filled into its slots; nil: into the own memory
+	renewed int64    // when pages were last replaced
+	larger  int64    // when pages were last replaced by large ones
 }
 
 func (l *loans) init(b *link.TxBatch) {
@@ -83,7 +84,7 @@ func (l *loans) begin(s *shard, qp *transport.QP) {
 // only reports whether the batch has packets in a slot, so that no other QP may add to it.
 func (l *loans) only(b *link.TxBatch) bool { return l.set != nil && b.Count() > 0 }
 
-// send hands the batch to the link. It returns false if all slots are taken, so that the shard should look for
+// send passes the batch to the link. It returns false if all slots are in use: the shard should process
 // acknowledgements before it sends more.
 func (s *shard) send() (more bool) {
 	l := &s.loans
@@ -121,8 +122,8 @@ func (l *loans) find(qp *transport.QP) *loanSet {
 	return nil
 }
 
-// assign gives qp's connection slots, if it has none, and there are some that were never used or that another
-// connection no longer uses.
+// assign returns the slots of qp's connection. A connection without slots gets slots that were never used, or that
+// another connection no longer uses; nil if there are none.
 func (l *loans) assign(s *shard, qp *transport.QP) *loanSet {
 	if set := l.find(qp); set != nil {
 		return set
@@ -179,7 +180,7 @@ func (l *loans) renew(s *shard, set *loanSet) {
 	}
 }
 
-// forget lets go of a QP that is destroyed. What it has sent may still be on its way.
+// forget ends the ownership of slots by a QP that is destroyed. Packets in them may still be unread.
 func (l *loans) forget(qp *transport.QP) {
 	for _, set := range l.sets {
 		if set != nil && set.of.Of(qp) {

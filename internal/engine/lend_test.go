@@ -19,8 +19,8 @@ type late struct {
 	lent    []byte // the memory itself, if the port counts on that
 }
 
-// slowPort is a Lender that delivers requests in order, but only later: one batch at each Recv that finds it awake.
-// Responses go at once.
+// slowPort is a Lender that delivers requests late and in order: one batch at each Recv, unless sleep returns true.
+// Responses are delivered at once.
 type slowPort struct {
 	link.Port
 	t     *testing.T
@@ -31,7 +31,7 @@ type slowPort struct {
 	stuck bool   // pages cannot be replaced
 	fresh []bool // of each Renew: whether pages might be large
 	lent  int    // batches
-	took  int    // the others with much data in them
+	bulk  int    // other batches with bulk data
 }
 
 func (p *slowPort) Capabilities() link.PortCapabilities { return link.PortCapabilities{Lender: p} }
@@ -76,7 +76,7 @@ func (p *slowPort) Send(b *link.TxBatch) {
 		l.lent, b.Kept = b.Buf, true
 		p.lent++
 	case len(b.Packets) >= bulkPackets:
-		p.took++
+		p.bulk++
 	}
 	p.deliver(responses, b.Buf)
 	if len(l.packets) > 0 && !p.lose() {
@@ -166,8 +166,8 @@ func (m *manual) complete(t *testing.T, cq *CQ, n int) {
 	})
 }
 
-// However late packets are read, so late that they are sent again, whatever is lost, and with more than all slots in
-// flight: a slot is not used again before its packets have been read.
+// A slot is not used again before its packets were read: with late reads, with reads so late that packets are
+// retransmitted, with loss, and with more data in flight than the slots hold.
 func TestLentMemoryStaysUntilItIsRead(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -203,18 +203,17 @@ func TestLentMemoryStaysUntilItIsRead(t *testing.T) {
 				}
 			}
 			if p.lent < 50 {
-				t.Errorf("%d batches were lent, %d copied", p.lent, p.took)
+				t.Errorf("%d batches were lent, %d copied", p.lent, p.bulk)
 			}
 			if again := qa.QP.Counters.RetransmitPackets; (again > 0) != (c.loss+c.stop > 0) {
-				t.Errorf("%d packets were sent again", again)
+				t.Errorf("%d packets were retransmitted", again)
 			}
 		})
 	}
 }
 
-// The acknowledgement of a packet that was sent again may be that of the first one, so the memory of the second one is
-// not lent.
-func TestWhatIsSentAgainIsCopied(t *testing.T) {
+// The acknowledgement of a retransmitted packet may be that of its first transmission. So retransmissions are copied.
+func TestRetransmissionsAreCopied(t *testing.T) {
 	asleep := false
 	m, p, cq, qa, _ := slowEngine(t, never, func() bool { return asleep })
 	qa.QP.SetWindow(8*loanSlots*txBytes, nil)
@@ -228,7 +227,7 @@ func TestWhatIsSentAgainIsCopied(t *testing.T) {
 	again := &qa.QP.Counters.RetransmitPackets
 	for n := 0; *again < uint64(len(small.Buf)/1024); n++ {
 		if n > 1e5 {
-			t.Fatal("nothing is sent again")
+			t.Fatal("no packet is retransmitted")
 		}
 		m.Step()
 		m.now += 10_000
@@ -252,7 +251,7 @@ func TestOnlyBulkRequestsAreLent(t *testing.T) {
 	big, also := region(t, 1<<20), region(t, 1<<20)
 	postMessage(t, qa, transport.OpRead, also, big)
 	m.complete(t, cq, 1)
-	if p.took == 0 {
+	if p.bulk == 0 {
 		t.Error("no batch was full of READ responses")
 	}
 	for range 100 {
@@ -266,8 +265,8 @@ func TestOnlyBulkRequestsAreLent(t *testing.T) {
 	}
 }
 
-// Posting looks for no packets. When it has used all slots it leaves the rest to who looks for acknowledgements first,
-// instead of copying it.
+// A poster does not receive packets. When all slots are in use it does not copy the rest, but leaves it to the next
+// step of the shard, which first processes acknowledgements.
 func TestPostingStopsWhenAllSlotsAreTaken(t *testing.T) {
 	m, p, cq, qa, _ := slowEngine(t, never, never)
 	qa.QP.SetWindow(8*loanSlots*txBytes, nil)
@@ -276,14 +275,14 @@ func TestPostingStopsWhenAllSlotsAreTaken(t *testing.T) {
 	for range posts {
 		postMessage(t, qa, transport.OpWrite, from, to)
 	}
-	if p.lent != loanSlots || p.took > posts {
-		t.Errorf("%d batches were lent, want %d; %d were copied", p.lent, loanSlots, p.took)
+	if p.lent != loanSlots || p.bulk > posts {
+		t.Errorf("%d batches were lent, want %d; %d were copied", p.lent, loanSlots, p.bulk)
 	}
 	m.complete(t, cq, posts)
 }
 
-// With all slots taken, and nobody who acknowledges, batches are copied; after loanTerm slots are free all the same. A
-// QP that is destroyed is let go.
+// If all slots are in use and no acknowledgement arrives, batches are copied, and slots are free after loanTerm. The
+// slots of a destroyed QP hold no reference to it.
 func TestTakenSlots(t *testing.T) {
 	m, p, _, qa, _ := slowEngine(t, always, never)
 	qa.QP.SetWindow(8*loanSlots*txBytes, nil)
@@ -291,11 +290,11 @@ func TestTakenSlots(t *testing.T) {
 	src, dst := region(t, 2*loanSlots*txBytes), region(t, 2*loanSlots*txBytes)
 	postMessage(t, qa, transport.OpWrite, src, dst)
 	m.settle(t)
-	if p.lent != loanSlots || p.took < loanSlots/2 {
-		t.Fatalf("%d batches were lent, want %d; %d were copied", p.lent, loanSlots, p.took)
+	if p.lent != loanSlots || p.bulk < loanSlots/2 {
+		t.Fatalf("%d batches were lent, want %d; %d were copied", p.lent, loanSlots, p.bulk)
 	}
 	if s.loans.begin(s, qa.QP); s.loans.set != nil || &s.tx.Buf[0] != &s.loans.own[0] {
-		t.Error("the batch is filled into a slot that is taken")
+		t.Error("the batch is filled into a slot in use")
 	}
 	o := s.loans.sets[0].slots[3]
 	if !o.taken(m.now + loanTerm) {
@@ -303,7 +302,7 @@ func TestTakenSlots(t *testing.T) {
 	}
 	qa.Destroy()
 	if set := s.loans.sets[0]; set.of != (transport.Connection{}) || set.slots[3].end != (transport.Mark{}) {
-		t.Error("the slots still know the QP")
+		t.Error("the slots still refer to the QP")
 	}
 	if o.taken(m.now + loanTerm + 1) {
 		t.Error("the slot is not free when its time is over")

@@ -11,12 +11,11 @@ import (
 // may be any thread, and its read may block. The zero value counts nothing. The descriptor remains the program's. A
 // Semaphore belongs to the lock of its queue.
 //
-// Between the calls this holds: units in the descriptor + units that readers have read and not popped with = queued
-// events + owed.
+// Between the calls: units in the descriptor + units that readers have read without a pop yet = queued events + owed.
 type Semaphore struct {
 	on   bool
 	fd   int
-	owed int // units to take back that readers hold, or that come back with the next of them
+	owed int // surplus units, which takeBack has not read yet
 }
 
 // NewSemaphore counts in a descriptor from now on: EBADF if there is no such descriptor.
@@ -34,12 +33,12 @@ func (s *Semaphore) Add(n int) {
 	}
 }
 
-// Remove takes the units of n events back that left the queue otherwise than by a reader. A unit that a reader has read
-// already is taken back when the reader pops.
+// Remove takes back the units of n events that were removed from the queue without a reader. A unit that a reader has
+// read already is taken back when the reader pops.
 func (s *Semaphore) Remove(n int) {
 	if s.on && n > 0 {
 		s.owed += n
-		s.settle()
+		s.takeBack()
 	}
 }
 
@@ -52,13 +51,13 @@ func (s *Semaphore) Popped(event bool) {
 	if !event {
 		s.owed--
 	}
-	s.settle()
+	s.takeBack()
 }
 
-// settle takes back what is owed, as far as it is in the descriptor. The descriptor may be a blocking one, and readers
-// compete for its units, so that only a read that never waits will do. A kernel that has none for eventfds (before
-// 5.8) leaves the surplus to readers, which find an empty queue once and read again.
-func (s *Semaphore) settle() {
+// takeBack reads owed units, as far as they are in the descriptor. The descriptor may be a blocking one and readers
+// compete for its units, so the read must not wait. Kernels before 5.8 have no such read for eventfds; then readers
+// take the surplus units, find an empty queue, and read again.
+func (s *Semaphore) takeBack() {
 	var unit [8]byte
 	for s.owed > 0 {
 		switch _, err := unix.Preadv2(s.fd, [][]byte{unit[:]}, -1, unix.RWF_NOWAIT); err {

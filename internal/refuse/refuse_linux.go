@@ -1,5 +1,5 @@
 // Package refuse runs a program to which the kernel refuses system calls, as the filters of containers and services do.
-// It is for tests and needs no right. It imports golang.org/x/sys.
+// It is for tests and needs no privilege. It imports golang.org/x/sys.
 package refuse
 
 import (
@@ -14,7 +14,7 @@ import (
 // Exec replaces this process by a program to which the calls of the given numbers are refused with errno. It returns
 // only if that fails.
 func Exec(errno unix.Errno, calls []uintptr, path string, args, env []string) error {
-	runtime.LockOSThread() // the filter is that of this thread, which becomes the program
+	runtime.LockOSThread() // the filter applies to this thread, which becomes the program
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("prctl PR_SET_NO_NEW_PRIVS: %w", err)
 	}
@@ -27,7 +27,7 @@ func Exec(errno unix.Errno, calls []uintptr, path string, args, env []string) er
 	return os.NewSyscallError("execve", unix.Exec(path, args, env))
 }
 
-// program is the filter: the call's number is the first word that it sees.
+// program returns the filter. The first word of its input is the number of the call.
 func program(errno unix.Errno, calls []uintptr) []unix.SockFilter {
 	const (
 		load   = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS

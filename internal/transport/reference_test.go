@@ -68,11 +68,12 @@ func TestTrainOfASend(t *testing.T) {
 		t.Fatalf("%v", s.log)
 	}
 	if !bytes.Equal(s.named["A"].Buf[:len(data)], data) {
-		t.Error("other bytes")
+		t.Error("wrong bytes in memory")
 	}
 }
 
-// A train whose first packets are duplicates, because the sender has rewound and cut the message differently.
+// The first packets of a train may be duplicates: the sender has retransmitted from an earlier PSN and split the message
+// differently.
 func TestTrainThatOverlaps(t *testing.T) {
 	s := play(t, "qp rc", "region A len=65536", "recv 1 A+0/20000")
 	mtu, none := s.qp.attr.MTU, link.Epoch{}
@@ -99,12 +100,12 @@ func TestBadTrains(t *testing.T) {
 	mtu := s.qp.attr.MTU
 	s.train(wire.SendFirst, s.qp.resp.epsn, patterned(2*mtu+4, 1), link.Epoch{}, nil)
 	if !s.has("NAK invalid") && s.qp.State() != Err {
-		t.Errorf("an odd middle: %v", s.log)
+		t.Errorf("a train in the middle with a packet that is not full: %v", s.log)
 	}
 	s = play(t, "qp ud", "region A len=65536", "recv 1 A+0/20000")
 	s.train(wire.UD|wire.SendOnly, 5, patterned(8000, 1), link.Epoch{}, nil)
 	if s.qp.Counters.BadOpcode != 1 {
-		t.Error("a UD QP takes a train")
+		t.Error("a UD QP accepts a train")
 	}
 }
 

@@ -21,7 +21,7 @@ func (v *viewer) statistics(words []string) error {
 // showStatistics shows the counters of the devices that programs have open, summed over the programs.
 func (v *viewer) showStatistics(words []string) error {
 	if len(words) > 0 && !isPrefix(words[0], "link", 1) {
-		return fmt.Errorf("unknown parameter %q; statistic show takes link DEV/PORT; statistic qp show shows those of QPs",
+		return fmt.Errorf("unknown parameter %q; must be link DEV/PORT; for the counters of QPs use statistic qp show",
 			words[0])
 	}
 	where, _, err := parseFilters(words, "link", nil)

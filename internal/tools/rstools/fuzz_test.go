@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 )
 
-// hostile is a connection whose peer sends what the fuzzer says, then ends.
+// hostile is a connection whose peer sends the bytes of the fuzzer and closes.
 type hostile struct {
 	net.Conn
 	r io.Reader
@@ -25,7 +25,8 @@ func (h *hostile) Write(b []byte) (int, error)      { return len(b), nil }
 func (h *hostile) SetReadDeadline(time.Time) error  { return nil }
 func (h *hostile) SetWriteDeadline(time.Time) error { return nil }
 
-// FuzzCopyServer is rcopy's server with a hostile client: it ends, it stays in its folder, and what it prints is text.
+// FuzzCopyServer runs rcopy's server with a hostile client. The server returns, writes no file outside its folder, and
+// prints no control characters.
 func FuzzCopyServer(f *testing.F) {
 	say := func(command byte, data uint32, body string) []byte {
 		b := []byte{0, command, 0, 0}

@@ -24,7 +24,7 @@ func TestMark(t *testing.T) {
 			t.Errorf("PSN %#x: passed in another life of the QP", last)
 		}
 		if !m.Of(qp) || m.Of(&QP{}) {
-			t.Error("the mark does not know its QP")
+			t.Error("the mark does not belong to its QP")
 		}
 	}
 	if (Mark{}).Passed() {

@@ -24,8 +24,8 @@ func (m Mark) Passed() bool {
 // Of reports whether the mark belongs to qp.
 func (m Mark) Of(qp *QP) bool { return m.qp == qp }
 
-// A Connection is what a QP sends to one peer along one path, from the transition to RTR until RESET. The zero
-// Connection is none.
+// A Connection is a QP with one peer and one path, from the transition to RTR until RESET. The zero
+// Connection belongs to no QP.
 type Connection struct {
 	qp       *QP
 	life     uint32
