@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 )
 
 // otherCases returns the cases without a direction: captures of both directions, and the guest's state at
@@ -60,7 +62,7 @@ func captured(env *caseEnv, family int, x, y *place) error {
 			return err
 		}
 		if n := strings.Count(got, "\n"); n != want {
-			return fmt.Errorf("tshark: %d packets of %d match %q, want %d\n%s", n, packets, filter, want, tail(got, 5))
+			return fmt.Errorf("tshark: %d packets of %d match %q, want %d\n%s", n, packets, filter, want, proc.Tail(got, 5))
 		}
 	}
 	return nil
@@ -76,7 +78,7 @@ func dissect(file, filter string) (string, error) {
 		args = append(args, "--disable-protocol", guess)
 	}
 	cmd := exec.Command("tshark", args...)
-	p := &output{}
+	p := &proc.Output{}
 	cmd.Stdout = p // not standard error, where it warns about running as root
 	_, err := runCmd(cmd, 2*time.Minute)
 	return p.String(), err

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 )
 
 // testCase is one row of the suite. It runs in both directions.
@@ -72,7 +74,7 @@ func (r result) String() string {
 		line += "  " + r.note
 	}
 	if r.err != nil {
-		line += "\n  " + strings.ReplaceAll(tail(r.err.Error(), 40), "\n", "\n  ")
+		line += "\n  " + strings.ReplaceAll(proc.Tail(r.err.Error(), 40), "\n", "\n  ")
 	}
 	return line
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 )
 
 // cmRun is a run of librdmacm's programs: a server at the passive end and clients at the active one.
@@ -128,7 +130,7 @@ func (r cmRun) testCase() testCase {
 }
 
 // cm starts a program of librdmacm, the C one or ours.
-func (p *place) cm(line string, limit time.Duration) (*proc, error) {
+func (p *place) cm(line string, limit time.Duration) (*proc.Proc, error) {
 	if !p.ours() {
 		return start("kernel's "+line, p.sh(line, limit))
 	}
@@ -143,7 +145,7 @@ func (r *cmRun) run(env *caseEnv, active, passive *place) error {
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer server.Stop()
 	if err := passive.cmReady(env.ctx, server); err != nil {
 		return err
 	}
@@ -153,7 +155,7 @@ func (r *cmRun) run(env *caseEnv, active, passive *place) error {
 			return err
 		}
 	}
-	clients := make([]*proc, max(1, r.clients))
+	clients := make([]*proc.Proc, max(1, r.clients))
 	for i := range clients {
 		if i > 0 { // the C rping confuses concurrent requests
 			time.Sleep(300 * time.Millisecond)
@@ -161,14 +163,14 @@ func (r *cmRun) run(env *caseEnv, active, passive *place) error {
 		if clients[i], err = active.cm(fill.Replace(r.client), env.left()); err != nil {
 			return err
 		}
-		defer clients[i].stop()
+		defer clients[i].Stop()
 	}
 	for i, c := range clients {
-		err := r.judge(c, c.wait(env.ctx), r.fails, r.clientSays)
-		env.log(fmt.Sprintf("client%d", i), c.out.String())
+		err := r.judge(c, c.Wait(env.ctx), r.fails, r.clientSays)
+		env.log(fmt.Sprintf("client%d", i), c.Out.String())
 		if err != nil {
-			env.log("server", server.out.String())
-			return fmt.Errorf("%w\nserver: %s", err, tail(server.out.String(), 8))
+			env.log("server", server.Out.String())
+			return fmt.Errorf("%w\nserver: %s", err, proc.Tail(server.Out.String(), 8))
 		}
 	}
 	switch {
@@ -178,13 +180,13 @@ func (r *cmRun) run(env *caseEnv, active, passive *place) error {
 			limit = afterRetries
 		}
 		err = passive.onlyListens(server, before, limit)
-		server.stop()
+		server.Stop()
 	case r.persistent:
-		server.stop()
+		server.Stop()
 	default:
-		err = r.judge(server, server.wait(env.ctx), false, r.serverSays)
+		err = r.judge(server, server.Wait(env.ctx), false, r.serverSays)
 	}
-	env.log("server", server.out.String())
+	env.log("server", server.Out.String())
 	if err != nil {
 		return err
 	}
@@ -212,11 +214,11 @@ func unreachable(env *caseEnv, active, passive *place) error {
 	if err != nil {
 		return err
 	}
-	defer c.stop()
-	err = r.judge(c, c.wait(env.ctx), true, r.clientSays)
-	env.log("client", c.out.String())
+	defer c.Stop()
+	err = r.judge(c, c.Wait(env.ctx), true, r.clientSays)
+	env.log("client", c.Out.String())
 	if took := time.Since(begin); err == nil && (took < 65*time.Second || took > 2*time.Minute) {
-		err = fmt.Errorf("%s: gave up after %v, want 65 s to 2 minutes", c.name, took)
+		err = fmt.Errorf("%s: gave up after %v, want 65 s to 2 minutes", c.Name, took)
 	}
 	if err != nil {
 		return err
@@ -225,27 +227,27 @@ func unreachable(env *caseEnv, active, passive *place) error {
 }
 
 // judge compares the exit of a program and its output with the expected ones.
-func (r *cmRun) judge(p *proc, err error, fails bool, says string) error {
-	out := p.out.String()
+func (r *cmRun) judge(p *proc.Proc, err error, fails bool, says string) error {
+	out := p.Out.String()
 	switch {
-	case err != nil && !p.exited():
+	case err != nil && !p.Exited():
 	case err == nil && fails:
-		err = fmt.Errorf("%s: succeeded, but must fail", p.name)
+		err = fmt.Errorf("%s: succeeded, but must fail", p.Name)
 	case err != nil && fails:
 		err = nil
 	}
 	if err == nil && !regexp.MustCompile(says).MatchString(out) {
-		err = fmt.Errorf("%s: the output does not match %q", p.name, says)
+		err = fmt.Errorf("%s: the output does not match %q", p.Name, says)
 	}
 	if err != nil {
-		return fmt.Errorf("%w\n%s", err, tail(out, 8))
+		return fmt.Errorf("%w\n%s", err, proc.Tail(out, 8))
 	}
 	return nil
 }
 
 // cmReady waits until a program listens: for the kernel's ID, or for our UDP port 4791. mckey has no
 // listener, but QPs.
-func (p *place) cmReady(ctx context.Context, server *proc) error {
+func (p *place) cmReady(ctx context.Context, server *proc.Proc) error {
 	line, sign := "rdma resource show cm_id; rdma resource show qp", regexp.MustCompile(`state LISTEN|type UD`)
 	if p.ours() {
 		line, sign = "ss -lunH 'sport = :4791'", regexp.MustCompile(`\S`)
@@ -258,10 +260,10 @@ func (p *place) cmReady(ctx context.Context, server *proc) error {
 		case sign.MatchString(out):
 			time.Sleep(300 * time.Millisecond)
 			return nil
-		case server.ended():
-			return fmt.Errorf("%s ended at once: %w\n%s", server.name, server.err, tail(server.out.String(), 8))
+		case server.Ended():
+			return fmt.Errorf("%s ended at once: %w\n%s", server.Name, server.Err, proc.Tail(server.Out.String(), 8))
 		case ctx.Err() != nil:
-			return fmt.Errorf("%s is not listening", server.name)
+			return fmt.Errorf("%s is not listening", server.Name)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -336,7 +338,7 @@ var newSockets = 8 * runtime.NumCPU()
 
 // onlyListens waits until a server has only its listener after its clients have ended, and, if it is ours,
 // as many descriptors as before. A server that has ended has no resources.
-func (p *place) onlyListens(server *proc, before int, limit time.Duration) error {
+func (p *place) onlyListens(server *proc.Proc, before int, limit time.Duration) error {
 	for begin := time.Now(); ; time.Sleep(200 * time.Millisecond) {
 		list, err := p.resources()
 		if err != nil {
@@ -350,15 +352,15 @@ func (p *place) onlyListens(server *proc, before int, limit time.Duration) error
 			}
 			n, err := p.descriptors()
 			if err == nil && n > before+newSockets {
-				err = fmt.Errorf("%s has %d descriptors open, %d before its clients came", server.name, n, before)
+				err = fmt.Errorf("%s has %d descriptors open, %d before its clients came", server.Name, n, before)
 			}
 			return err
 		}
-		if server.ended() {
+		if server.Ended() {
 			return nil
 		}
 		if time.Since(begin) > limit {
-			return fmt.Errorf("%s still has these resources %v after the end of its clients:\n%s", server.name, limit,
+			return fmt.Errorf("%s still has these resources %v after the end of its clients:\n%s", server.Name, limit,
 				strings.Join(list, "\n"))
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 )
 
 // killed is a case in which the program of one end is killed while a connection is in a certain state. The
@@ -22,7 +24,7 @@ type killing struct {
 	env             *caseEnv
 	family          int
 	active, passive *place
-	client, server  *proc
+	client, server  *proc.Proc
 }
 
 func killedCases() (all []testCase) {
@@ -51,10 +53,10 @@ func (s killed) run(env *caseEnv, active, passive *place) error {
 	env.ends.stopOurs()
 	k := &killing{env: env, family: s.family, active: active, passive: passive}
 	defer func() {
-		for _, p := range []*proc{k.client, k.server} {
+		for _, p := range []*proc.Proc{k.client, k.server} {
 			if p != nil {
 				k.signal(p, syscall.SIGCONT)
-				p.stop()
+				p.Stop()
 			}
 		}
 	}()
@@ -66,16 +68,16 @@ func (s killed) run(env *caseEnv, active, passive *place) error {
 		victim, survivor = survivor, victim
 	}
 	k.signal(victim, syscall.SIGKILL)
-	<-victim.done
+	<-victim.Done
 	k.signal(survivor, syscall.SIGCONT)
 	// The survivor's connection is useless now. The survivor may not notice: nothing informs it.
 	select {
-	case <-survivor.done:
+	case <-survivor.Done:
 	case <-time.After(time.Second):
-		survivor.stop()
+		survivor.Stop()
 	}
-	env.log("client", k.client.out.String())
-	env.log("server", k.server.out.String())
+	env.log("client", k.client.Out.String())
+	env.log("server", k.server.Out.String())
 	again := cmRun{server: "rping -s -a ADDR -V", client: "rping -c -a ADDR -C 10 -V -v", clientSays: "rdma-ping-9",
 		family: s.family}
 	if err := again.run(env, active, passive); err != nil {
@@ -85,16 +87,16 @@ func (s killed) run(env *caseEnv, active, passive *place) error {
 }
 
 // signal sends a signal to a program; in the guest it selects the program by name.
-func (k *killing) signal(p *proc, sig syscall.Signal) {
+func (k *killing) signal(p *proc.Proc, sig syscall.Signal) {
 	at := k.active
 	if p == k.server {
 		at = k.passive
 	}
 	if at.ours() {
-		_ = syscall.Kill(-p.cmd.Process.Pid, sig)
+		_ = syscall.Kill(-p.Cmd.Process.Pid, sig)
 		return
 	}
-	name := strings.Fields(strings.TrimPrefix(p.name, "kernel's "))[0]
+	name := strings.Fields(strings.TrimPrefix(p.Name, "kernel's "))[0]
 	_, _ = k.env.lab.guest(at.id, fmt.Sprintf("pkill -%d -x %s; true", sig, name))
 }
 
@@ -175,8 +177,8 @@ func (k *killing) toEstablished() error {
 		return err
 	}
 	time.Sleep(settleTime) // the C program writes its output only when it ends
-	if k.client.ended() || k.server.ended() {
-		return fmt.Errorf("no data is exchanged:\n%s\n%s", tail(k.client.out.String(), 8), tail(k.server.out.String(), 8))
+	if k.client.Ended() || k.server.Ended() {
+		return fmt.Errorf("no data is exchanged:\n%s\n%s", proc.Tail(k.client.Out.String(), 8), proc.Tail(k.server.Out.String(), 8))
 	}
 	return nil
 }
@@ -201,10 +203,10 @@ func (k *killing) toTimewait() error {
 	if err := k.dial("rping -c -a ADDR -C 3 -v"); err != nil {
 		return err
 	}
-	for begin := time.Now(); !strings.Contains(k.server.out.String(),
+	for begin := time.Now(); !strings.Contains(k.server.Out.String(),
 		"DISCONNECT EVENT"); time.Sleep(5 * time.Millisecond) {
 		if time.Since(begin) > 20*time.Second {
-			return fmt.Errorf("the programs do not end:\n%s", tail(k.client.out.String(), 8))
+			return fmt.Errorf("the programs do not end:\n%s", proc.Tail(k.client.Out.String(), 8))
 		}
 	}
 	return nil

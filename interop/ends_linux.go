@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/interop/agent"
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 )
 
 // ends are the two programs that perform verbs calls. Each starts when a case needs it and runs until it
@@ -54,7 +55,7 @@ func (e *ends) stopOurs() {
 // end is a program that performs verbs calls on request.
 type end struct {
 	place  *place
-	proc   *proc
+	proc   *proc.Proc
 	in     io.WriteCloser
 	lines  chan []byte
 	broken bool // it did not answer in time, or ended
@@ -73,7 +74,7 @@ func newEnd(p *place) (*end, error) {
 		return nil, err
 	}
 	go func() {
-		<-x.proc.done
+		<-x.proc.Done
 		_ = w.Close()
 	}()
 	go func() {
@@ -91,9 +92,9 @@ func (x *end) stop() {
 	x.broken = true
 	_ = x.in.Close()
 	select {
-	case <-x.proc.done:
+	case <-x.proc.Done:
 	case <-time.After(3 * time.Second):
-		x.proc.stop()
+		x.proc.Stop()
 	}
 }
 
@@ -107,7 +108,7 @@ func (x *end) do(req agent.Request) (agent.Response, error) {
 	fail := func(format string, args ...any) (agent.Response, error) {
 		x.stop()
 		return resp, fmt.Errorf("%s's end: %s: %s; its output: %s", x.place.name, req.Op, fmt.Sprintf(format, args...),
-			tail(x.proc.out.String(), 20))
+			proc.Tail(x.proc.Out.String(), 20))
 	}
 	if x.broken {
 		return fail("has ended")

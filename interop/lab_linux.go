@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 )
 
 // lab is interop/lab: its scripts and the guests that they run.
@@ -184,8 +186,8 @@ func (p *place) peer() *exec.Cmd {
 	return p.lab.script(p.id, "run", "-i", "exec python3 -u /tmp/peer.py")
 }
 
-// listening waits until a program at this end listens on a TCP port, or proc has ended.
-func (p *place) listening(ctx context.Context, port int, proc *proc) error {
+// listening waits until a program at this end listens on a TCP port, or server has ended.
+func (p *place) listening(ctx context.Context, port int, server *proc.Proc) error {
 	line := fmt.Sprintf("ss -ltnH 'sport = :%d'", port)
 	for {
 		out, err := runCmd(p.sh(line, 30*time.Second), 30*time.Second)
@@ -194,10 +196,10 @@ func (p *place) listening(ctx context.Context, port int, proc *proc) error {
 			return err
 		case strings.TrimSpace(out) != "":
 			return nil
-		case proc.ended():
-			return fmt.Errorf("%s ended before it listened: %v", proc.name, proc.err)
+		case server.Ended():
+			return fmt.Errorf("%s ended before it listened: %v", server.Name, server.Err)
 		case ctx.Err() != nil:
-			return fmt.Errorf("%s is not listening on TCP port %d", proc.name, port)
+			return fmt.Errorf("%s is not listening on TCP port %d", server.Name, port)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

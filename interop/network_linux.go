@@ -76,17 +76,17 @@ func startCapture(l *lab, file string) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := 0; !strings.Contains(p.out.String(), "listening"); i++ {
-		if p.ended() || i > 500 {
-			p.stop()
-			return nil, fmt.Errorf("tcpdump: %s", p.out)
+	for i := 0; !strings.Contains(p.Out.String(), "listening"); i++ {
+		if p.Ended() || i > 500 {
+			p.Stop()
+			return nil, fmt.Errorf("tcpdump: %s", p.Out)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	return func() {
-		if !p.ended() {
+		if !p.Ended() {
 			time.Sleep(300 * time.Millisecond)
-			p.stop()
+			p.Stop()
 		}
 	}, nil
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 )
 
 // ourCaptureCases returns cases in which our programs write captures, on every path that packets take.
@@ -61,12 +63,12 @@ func captureBetween(env *caseEnv, at *place, family int, how string) error {
 	if err != nil {
 		return err
 	}
-	defer watch.stop()
+	defer watch.Stop()
 	if err := ourEnds(env, at, family, "-D 3 -f 1", how); err != nil {
 		return err
 	}
-	if err := watch.wait(env.ctx); err != nil {
-		return fmt.Errorf("%w\n%s", err, watch.out)
+	if err := watch.Wait(env.ctx); err != nil {
+		return fmt.Errorf("%w\n%s", err, watch.Out)
 	}
 	return judgeCapture(env, verbena, live, 1000, "")
 }
@@ -75,7 +77,7 @@ func captureBetween(env *caseEnv, at *place, family int, how string) error {
 func ourEnds(env *caseEnv, at *place, family int, options string, environment ...string) error {
 	index := map[int]string{4: "1", 6: "2"}[family]
 	args := append(strings.Fields(options), "-s", "5000", "-x", index)
-	run := func(end string, args ...string) (*proc, error) {
+	run := func(end string, args ...string) (*proc.Proc, error) {
 		cmd := at.host(append([]string{filepath.Join(at.lab.bin, "verbena"), "ib_send_bw"}, args...)...)
 		cmd.Env = append(cmd.Env, environment...)
 		return start(end, cmd)
@@ -84,18 +86,18 @@ func ourEnds(env *caseEnv, at *place, family int, options string, environment ..
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer server.Stop()
 	if err := at.listening(env.ctx, 18515, server); err != nil {
-		return fmt.Errorf("%w\n%s", err, server.out)
+		return fmt.Errorf("%w\n%s", err, server.Out)
 	}
 	client, err := run("client", append(args, at.ip4)...)
 	if err != nil {
 		return err
 	}
-	defer client.stop()
-	for _, p := range []*proc{client, server} {
-		if err := p.wait(env.ctx); err != nil {
-			return fmt.Errorf("%w\n%s", err, tail(p.out.String(), 10))
+	defer client.Stop()
+	for _, p := range []*proc.Proc{client, server} {
+		if err := p.Wait(env.ctx); err != nil {
+			return fmt.Errorf("%w\n%s", err, proc.Tail(p.Out.String(), 10))
 		}
 	}
 	return nil
@@ -110,7 +112,7 @@ func captureWithKernel(env *caseEnv, ours, kernel *place) error {
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer server.Stop()
 	if err := kernel.listening(env.ctx, 18515, server); err != nil {
 		return err
 	}
@@ -121,9 +123,9 @@ func captureWithKernel(env *caseEnv, ours, kernel *place) error {
 	if err != nil {
 		return err
 	}
-	defer client.stop()
-	if err := client.wait(env.ctx); err != nil {
-		return fmt.Errorf("%w\n%s", err, tail(client.out.String(), 10))
+	defer client.Stop()
+	if err := client.Wait(env.ctx); err != nil {
+		return fmt.Errorf("%w\n%s", err, proc.Tail(client.Out.String(), 10))
 	}
 	says := ""
 	if strings.Contains(env.logName, "lost") {
@@ -160,7 +162,7 @@ func judgeCapture(env *caseEnv, verbena, file string, least int, says string) er
 			return err
 		}
 		if n := strings.Count(got, "\n"); n != want {
-			return fmt.Errorf("tshark: %d packets of %d match %q, want %d\n%s", n, packets, filter, want, tail(got, 5))
+			return fmt.Errorf("tshark: %d packets of %d match %q, want %d\n%s", n, packets, filter, want, proc.Tail(got, 5))
 		}
 	}
 	story, err := runCmd(exec.Command(verbena, "explain", file), time.Minute)
@@ -169,7 +171,7 @@ func judgeCapture(env *caseEnv, verbena, file string, least int, says string) er
 		return err
 	}
 	if want := "SEND, 5000 bytes"; !strings.Contains(story, want) || !strings.Contains(story, says) {
-		return fmt.Errorf("verbena explain does not print %q and %q:\n%s", want, says, tail(story, 10))
+		return fmt.Errorf("verbena explain does not print %q and %q:\n%s", want, says, proc.Tail(story, 10))
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 )
 
 // perftest is a run of one of the ib_* tools, with the same options at both ends, since perftest's exchange
@@ -90,7 +92,7 @@ func (p *perftest) option(name string, def int) int {
 func (p *perftest) has(name string) bool { return slices.Contains(strings.Fields(p.args), name) }
 
 // command starts the tool at one end. It names the GID, since both families exchange addresses over IPv4.
-func (p *perftest) command(side *place, limit time.Duration, args ...string) (*proc, error) {
+func (p *perftest) command(side *place, limit time.Duration, args ...string) (*proc.Proc, error) {
 	index := map[int]int{4: 1, 6: 2}[p.family] // of rxe's table
 	name := "ib_" + p.tool
 	args = append(strings.Fields(p.args), args...)
@@ -113,33 +115,33 @@ func (p perftest) run(env *caseEnv, active, passive *place) error {
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer server.Stop()
 	if p.has("-R") {
 		err = passive.cmReady(env.ctx, server)
 	} else {
 		err = passive.listening(env.ctx, p.option("-p", 18515), server)
 	}
 	if err != nil {
-		return fmt.Errorf("%w\n%s", err, server.out)
+		return fmt.Errorf("%w\n%s", err, server.Out)
 	}
 	client, err := p.command(active, env.left(), passive.ip4)
 	if err != nil {
 		return err
 	}
-	defer client.stop()
-	if err = client.wait(env.ctx); err == nil {
-		err = server.wait(env.ctx)
+	defer client.Stop()
+	if err = client.Wait(env.ctx); err == nil {
+		err = server.Wait(env.ctx)
 	} else {
-		server.stop()
+		server.Stop()
 	}
-	s, c := server.out.String(), client.out.String()
+	s, c := server.Out.String(), client.Out.String()
 	env.log("server", s)
 	env.log("client", c)
 	if err == nil {
 		err = p.judge(s, c, active.ours())
 	}
 	if err != nil {
-		return fmt.Errorf("%w\nserver:\n%s\nclient:\n%s", err, tail(s, 14), tail(c, 14))
+		return fmt.Errorf("%w\nserver:\n%s\nclient:\n%s", err, proc.Tail(s, 14), proc.Tail(c, 14))
 	}
 	return nothingLeft(env, active, passive)
 }

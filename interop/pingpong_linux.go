@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 )
 
 const pingpongPort = 18515
@@ -96,35 +98,35 @@ func (p pingpong) once(env *caseEnv, active, passive *place) error {
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer server.Stop()
 	if err := passive.listening(env.ctx, pingpongPort, server); err != nil {
-		return fmt.Errorf("%w\n%s", err, server.out)
+		return fmt.Errorf("%w\n%s", err, server.Out)
 	}
 	client, err := start("client", active.tool(tool, p.family, append(p.gid(active, args), passive.ip4), env.left()))
 	if err != nil {
 		return err
 	}
-	defer client.stop()
-	err = client.wait(env.ctx)
+	defer client.Stop()
+	err = client.Wait(env.ctx)
 	if err == nil {
 		ctx, cancel := env.ctx, func() {}
 		if p.network != clean {
 			ctx, cancel = context.WithTimeout(env.ctx, 5*time.Second)
 		}
-		if e := server.wait(ctx); e != nil {
+		if e := server.Wait(ctx); e != nil {
 			err = fmt.Errorf("%w: %w", errLastAck, e)
 		}
 		cancel()
 	} else {
-		server.stop()
+		server.Stop()
 	}
-	env.log("server", server.out.String())
-	env.log("client", client.out.String())
+	env.log("server", server.Out.String())
+	env.log("client", client.Out.String())
 	if err == nil {
-		err = p.judge(server.out.String(), client.out.String())
+		err = p.judge(server.Out.String(), client.Out.String())
 	}
 	if err != nil {
-		return fmt.Errorf("%w\nserver:\n%s\nclient:\n%s", err, tail(server.out.String(), 12), tail(client.out.String(), 12))
+		return fmt.Errorf("%w\nserver:\n%s\nclient:\n%s", err, proc.Tail(server.Out.String(), 12), proc.Tail(client.Out.String(), 12))
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 )
 
 // rsCases returns the cases of rsockets.
@@ -137,7 +139,7 @@ func preloadCase() testCase {
 			if err != nil {
 				return err
 			}
-			defer server.stop()
+			defer server.Stop()
 			if err := ours.cmReady(env.ctx, server); err != nil {
 				return err
 			}
@@ -147,7 +149,7 @@ func preloadCase() testCase {
 				err = fmt.Errorf("the page is not there")
 			}
 			if err != nil {
-				return fmt.Errorf("%w\nclient: %s\nserver: %s", err, tail(out, 8), tail(server.out.String(), 8))
+				return fmt.Errorf("%w\nclient: %s\nserver: %s", err, proc.Tail(out, 8), proc.Tail(server.Out.String(), 8))
 			}
 			return nil
 		}}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/interop/agent"
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -210,7 +211,7 @@ func wrongQKey(env *caseEnv, active, passive *place) error {
 // join IPv6 groups on RoCE.
 func multicast(env *caseEnv, family int, group string, active, passive *place) error {
 	const rdmaCMQKey, multicastQPN, count = 0x01234567, 0xFFFFFF, 3
-	mckey := func(at *place, more string) (*proc, error) {
+	mckey := func(at *place, more string) (*proc.Proc, error) {
 		return start("mckey", at.sh(fmt.Sprintf("mckey %s -m %s -b %s -C %d -S 100", more, group, at.addr(family), count),
 			20*time.Second))
 	}
@@ -226,7 +227,7 @@ func multicast(env *caseEnv, family int, group string, active, passive *place) e
 		}
 		return s, err
 	}
-	var receiver *proc
+	var receiver *proc.Proc
 	var ours *side
 	var err error
 	if passive.ours() {
@@ -248,7 +249,7 @@ func multicast(env *caseEnv, family int, group string, active, passive *place) e
 		return err
 	}
 	if receiver != nil {
-		defer receiver.stop()
+		defer receiver.Stop()
 	}
 	time.Sleep(1500 * time.Millisecond) // mckey does not report when it has joined
 	if active.ours() {
@@ -269,15 +270,15 @@ func multicast(env *caseEnv, family int, group string, active, passive *place) e
 		if err != nil {
 			return err
 		}
-		if err := sender.wait(env.ctx); err != nil {
-			return fmt.Errorf("%w\n%s", err, sender.out)
+		if err := sender.Wait(env.ctx); err != nil {
+			return fmt.Errorf("%w\n%s", err, sender.Out)
 		}
 	}
 	if receiver != nil {
-		if err := receiver.wait(env.ctx); err != nil {
-			return fmt.Errorf("%w\n%s", err, receiver.out)
+		if err := receiver.Wait(env.ctx); err != nil {
+			return fmt.Errorf("%w\n%s", err, receiver.Out)
 		}
-		if out := receiver.out.String(); !strings.Contains(out, "data transfers complete") {
+		if out := receiver.Out.String(); !strings.Contains(out, "data transfers complete") {
 			return fmt.Errorf("mckey: %s", out)
 		}
 		return nil

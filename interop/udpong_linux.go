@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 )
 
 // preloaded is the library in a guest with which librdmacm's datagram sockets work on RoCE.
@@ -48,7 +50,7 @@ func udpongCases() (all []testCase) {
 
 func udpong(env *caseEnv, active, passive *place, family int, args string) error {
 	env.ends.stopOurs()
-	program := func(p *place, line string) (*proc, error) {
+	program := func(p *place, line string) (*proc.Proc, error) {
 		if !p.ours() {
 			line = "env LD_PRELOAD=" + preloaded + " " + line
 		}
@@ -58,16 +60,16 @@ func udpong(env *caseEnv, active, passive *place, family int, args string) error
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer server.Stop()
 	for {
 		out, err := runCmd(passive.sh("ss -lunH sport = :7174", 30*time.Second), 30*time.Second)
 		switch {
 		case err != nil:
 			return err
-		case server.ended():
-			return fmt.Errorf("%s ended at once: %w\n%s", server.name, server.err, tail(server.out.String(), 8))
+		case server.Ended():
+			return fmt.Errorf("%s ended at once: %w\n%s", server.Name, server.Err, proc.Tail(server.Out.String(), 8))
 		case env.ctx.Err() != nil:
-			return fmt.Errorf("%s is not listening", server.name)
+			return fmt.Errorf("%s is not listening", server.Name)
 		}
 		if strings.TrimSpace(out) != "" {
 			break
@@ -78,14 +80,14 @@ func udpong(env *caseEnv, active, passive *place, family int, args string) error
 	if err != nil {
 		return err
 	}
-	defer client.stop()
+	defer client.Stop()
 	says := cmRun{}
-	err = says.judge(client, client.wait(env.ctx), false, `(?m)^custom .*\d$`)
-	env.log("client", client.out.String())
-	server.stop()
-	env.log("server", server.out.String())
+	err = says.judge(client, client.Wait(env.ctx), false, `(?m)^custom .*\d$`)
+	env.log("client", client.Out.String())
+	server.Stop()
+	env.log("server", server.Out.String())
 	if err != nil {
-		return fmt.Errorf("%w\nserver: %s", err, tail(server.out.String(), 8))
+		return fmt.Errorf("%w\nserver: %s", err, proc.Tail(server.Out.String(), 8))
 	}
 	return nothingLeft(env, active, passive)
 }
