@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/wire"
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 )
 
 // hold starts a program that has the server's address, and returns its QPN slot.
@@ -22,7 +23,7 @@ func (p *place) hold(env ...string) (g *program, slot int, err error) {
 	if g, err = p.start(cmd); err != nil {
 		return nil, 0, err
 	}
-	if err = g.until("hello\n", 20*time.Second); err != nil {
+	if err = g.Until("hello\n", 20*time.Second); err != nil {
 		return nil, 0, err
 	}
 	slot, err = g.slot()
@@ -31,7 +32,7 @@ func (p *place) hold(env ...string) (g *program, slot int, err error) {
 
 // slot returns the slot of the QPN that the program has printed.
 func (g *program) slot() (int, error) {
-	text, _, _ := strings.Cut(strings.TrimPrefix(g.text(), "QPN "), "\n")
+	text, _, _ := strings.Cut(strings.TrimPrefix(g.Out.String(), "QPN "), "\n")
 	qpn, err := strconv.ParseUint(text, 0, 24)
 	return int(qpn >> 16), err
 }
@@ -49,7 +50,7 @@ func stoppedMember(p *place) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := member.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := member.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return "", err
 	}
 	list, err := strangers(1)
@@ -171,15 +172,15 @@ func descriptors(p *place) (string, error) {
 			programs[i] = g
 		}
 		for i, what := range []string{"the leader", "another"} {
-			list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", programs[i].cmd.Process.Pid))
+			list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", programs[i].Cmd.Process.Pid))
 			if err != nil {
 				return "", err
 			}
 			figures = append(figures, fmt.Sprintf("%s has %d with GOMAXPROCS=%s", what, len(list), procs))
 			bad = bad || len(list) > most+2*(1-i)
 		}
-		programs[0].stop()
-		programs[1].stop()
+		programs[0].Kill()
+		programs[1].Kill()
 	}
 	text := strings.Join(figures, ", ")
 	if bad {
@@ -207,10 +208,10 @@ func otherUser(p *place) (string, error) {
 	attacker := p.as(other, tool, "role", "pester")
 	time.Sleep(time.Second)
 	figures, err := p.judge(before, 2, "during the attack")
-	<-attacker.done
-	_, counts, ok := strings.Cut(attacker.text(), "pestered: ")
+	<-attacker.Done
+	_, counts, ok := strings.Cut(attacker.Out.String(), "pestered: ")
 	if !ok && err == nil {
-		err = fmt.Errorf("the attacker did not run: %s", firstLine(attacker.text()))
+		err = fmt.Errorf("the attacker did not run: %s", proc.FirstLine(attacker.Out.String()))
 	}
 	return figures + "; " + strings.TrimSpace(counts), err
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/refuse"
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 )
 
 // processes starts programs on one address, with few and many shards.
@@ -27,7 +28,7 @@ func processes(p *place) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			if err := g.until("hello", 20*time.Second); err != nil {
+			if err := g.Until("hello", 20*time.Second); err != nil {
 				why = err.Error()
 				break
 			}
@@ -63,14 +64,14 @@ func descriptorSweep(p *place) (string, error) {
 		case err != nil:
 			bad = append(bad, fmt.Sprintf("%d: %v", n, err))
 		case crashed(out):
-			bad = append(bad, fmt.Sprintf("%d: %s", n, firstLine(out)))
+			bad = append(bad, fmt.Sprintf("%d: %s", n, proc.FirstLine(out)))
 		case status == 0:
 			worked++
 			if first == 0 {
 				first = n
 			}
 		case !strings.Contains(out, "too many open files"):
-			bad = append(bad, fmt.Sprintf("%d: the error does not name the reason: %s", n, firstLine(out)))
+			bad = append(bad, fmt.Sprintf("%d: the error does not name the reason: %s", n, proc.FirstLine(out)))
 		default:
 			refused++
 		}
@@ -136,9 +137,9 @@ func refusedCalls(p *place) (string, error) {
 				case err == nil && !crashed(out) && strings.Contains(out, name):
 					named = append(named, name)
 				case strings.Contains(out, "seccomp:"):
-					return "", fmt.Errorf("%w: %s", errCannot, firstLine(out))
+					return "", fmt.Errorf("%w: %s", errCannot, proc.FirstLine(out))
 				default:
-					bad = append(bad, fmt.Sprintf("%s %v VERBENA_SHM=%s: %v %s", name, errno, shm, err, firstLine(out)))
+					bad = append(bad, fmt.Sprintf("%s %v VERBENA_SHM=%s: %v %s", name, errno, shm, err, proc.FirstLine(out)))
 				}
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/wire"
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 	_ "github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/rdmacm"
 )
@@ -105,7 +106,7 @@ func (p *place) connects(seconds int) (int, error) {
 	_, text, _ := strings.Cut(out, "connects: ")
 	n, err := strconv.Atoi(strings.TrimSpace(text))
 	if err != nil {
-		return 0, fmt.Errorf("the client printed %s", firstLine(out))
+		return 0, fmt.Errorf("the client printed %s", proc.FirstLine(out))
 	}
 	return n, nil
 }
@@ -118,7 +119,7 @@ func (p *place) listener() (before int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := g.until("listening", 10*time.Second); err != nil {
+	if err := g.Until("listening", 10*time.Second); err != nil {
 		return 0, err
 	}
 	return p.connects(3)

@@ -5,33 +5,15 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
+
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 )
 
 // A program is a process of a case.
-type program struct {
-	cmd  *exec.Cmd
-	done chan struct{}
-
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-// Write records the output of the program.
-func (g *program) Write(b []byte) (int, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.out.Write(b)
-}
-
-func (g *program) text() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.out.String()
-}
+type program struct{ *proc.Proc }
 
 // command returns a command in the folder of the place. An empty path is this program.
 func (p *place) command(path string, args ...string) *exec.Cmd {
@@ -51,19 +33,11 @@ func (p *place) limited(n int, path string, args ...string) *exec.Cmd {
 
 // start starts a command.
 func (p *place) start(cmd *exec.Cmd) (*program, error) {
-	g := &program{cmd: cmd, done: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = g, g
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	cmd.WaitDelay = time.Second
-	if err := cmd.Start(); err != nil {
+	q, err := proc.Start(filepath.Base(cmd.Args[0]), cmd)
+	if err != nil {
 		return nil, err
 	}
-	go func() {
-		_ = cmd.Wait()
-		close(g.done)
-	}()
+	g := &program{q}
 	p.started = append(p.started, g)
 	return g, nil
 }
@@ -75,51 +49,19 @@ func (p *place) finish(d time.Duration, cmd *exec.Cmd) (out string, status int, 
 		return "", 0, err
 	}
 	select {
-	case <-g.done:
-		return g.text(), cmd.ProcessState.ExitCode(), nil
+	case <-g.Done:
+		return g.Out.String(), cmd.ProcessState.ExitCode(), nil
 	case <-time.After(d):
-		g.stop()
-		return g.text(), 0, fmt.Errorf("%s did not end in %v: %s", cmd.Args[0], d, firstLine(g.text()))
+		g.Kill()
+		return g.Out.String(), 0, fmt.Errorf("%s did not end in %v: %s", g.Name, d, proc.FirstLine(g.Out.String()))
 	}
-}
-
-// until waits until the program has printed text.
-func (g *program) until(text string, d time.Duration) error {
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if strings.Contains(g.text(), text) {
-			return nil
-		}
-		if !g.runs() {
-			break
-		}
-	}
-	return fmt.Errorf("the program did not print %q: %s", text, firstLine(g.text()))
-}
-
-func (g *program) runs() bool {
-	select {
-	case <-g.done:
-		return false
-	default:
-		return true
-	}
-}
-
-func (g *program) stop() {
-	_ = g.cmd.Process.Kill()
-	<-g.done
 }
 
 func (p *place) stopAll() {
 	for _, g := range p.started {
-		g.stop()
+		g.Kill()
 	}
 	p.started = nil
-}
-
-func firstLine(s string) string {
-	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
-	return s[:min(len(s), 200)]
 }
 
 // crashed reports whether the output of a Go program contains a panic.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 )
 
 // The users of the case, and the group that may attach to serve.
@@ -21,8 +23,8 @@ func (p *place) as(uid uint32, path string, args ...string) *program {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: group}}
 	g, err := p.start(cmd)
 	if err != nil {
-		g = &program{cmd: cmd, done: make(chan struct{})}
-		close(g.done)
+		g = &program{&proc.Proc{Cmd: cmd, Out: &proc.Output{}, Done: make(chan struct{})}}
+		close(g.Done)
 	}
 	return g
 }
@@ -102,21 +104,21 @@ func serveLinks(p *place) (string, error) {
 		return "", err
 	}
 	time.Sleep(time.Second)
-	if !serve.runs() {
-		return "", fmt.Errorf("serve ended: %s", firstLine(serve.text()))
+	if serve.Ended() {
+		return "", fmt.Errorf("serve ended: %s", proc.FirstLine(serve.Out.String()))
 	}
 	tool, err := p.tool()
 	if err != nil {
 		return "", err
 	}
 	planter := p.as(member, tool, args...)
-	for n := 0; planter.runs() && n < 20; n++ {
+	for n := 0; !planter.Ended() && n < 20; n++ {
 		g := p.as(other, p.verbena, "ibv_rc_pingpong", "-d", "a", "-p", fmt.Sprint(21000+n))
 		time.Sleep(300 * time.Millisecond)
-		g.stop()
+		g.Kill()
 	}
-	<-planter.done
-	figures := strings.TrimSpace(planter.text())
+	<-planter.Done
+	figures := strings.TrimSpace(planter.Out.String())
 	list, err := os.ReadDir(secrets)
 	if err != nil {
 		return figures, err
@@ -135,7 +137,7 @@ func serveLinks(p *place) (string, error) {
 		}
 	}
 	if !strings.HasPrefix(figures, "planted: ") {
-		return figures, fmt.Errorf("the attacker did not run: %s", planter.cmd)
+		return figures, fmt.Errorf("the attacker did not run: %s", planter.Cmd)
 	}
 	return figures + " links, no file changed", nil
 }

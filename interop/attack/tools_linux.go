@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 )
 
 // proxyDescriptors opens more connections to rproxy than its limit of descriptors, closes them, and opens one more.
@@ -36,14 +38,14 @@ func proxyDescriptors(p *place) (string, error) {
 	near.Env = append(os.Environ(), "VERBENA_DEVICES=a=127.0.0.1")
 	f, err := p.start(far)
 	if err == nil {
-		err = f.until("rproxy: ", 10*time.Second)
+		err = f.Until("rproxy: ", 10*time.Second)
 	}
 	if err != nil {
 		return "", err
 	}
 	g, err := p.start(near)
 	if err == nil {
-		err = g.until("rproxy: ", 10*time.Second)
+		err = g.Until("rproxy: ", 10*time.Second)
 	}
 	if err != nil {
 		return "", err
@@ -57,13 +59,13 @@ func proxyDescriptors(p *place) (string, error) {
 		open = append(open, c)
 	}
 	time.Sleep(time.Second)
-	starved := strings.Contains(g.text(), "too many open files")
+	starved := strings.Contains(g.Out.String(), "too many open files")
 	for _, c := range open {
 		_ = c.Close()
 	}
 	figures := fmt.Sprintf("%d connections, %d descriptors", len(open), limit)
-	if !g.runs() {
-		return figures, fmt.Errorf("rproxy ended: %s", firstLine(g.text()))
+	if g.Ended() {
+		return figures, fmt.Errorf("rproxy ended: %s", proc.FirstLine(g.Out.String()))
 	}
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		c, err := net.DialTimeout("tcp", port, time.Second)
@@ -105,7 +107,7 @@ func copyOutside(p *place) (string, error) {
 	server.Dir, server.Env = folder, append(os.Environ(), "VERBENA_DEVICES=a=127.0.0.1")
 	g, err := p.start(server)
 	if err == nil {
-		err = g.until("waiting", 10*time.Second)
+		err = g.Until("waiting", 10*time.Second)
 	}
 	if err != nil {
 		return "", err
@@ -175,7 +177,7 @@ func squat() error {
 func terminalNames(p *place) (string, error) {
 	g, err := p.start(p.command("", "role", "squat"))
 	if err == nil {
-		err = g.until("squatting", 5*time.Second)
+		err = g.Until("squatting", 5*time.Second)
 	}
 	if err != nil {
 		return "", err

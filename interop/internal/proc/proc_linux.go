@@ -108,7 +108,10 @@ func (p *Proc) Stop() {
 
 // Kill ends the process by SIGKILL: with its children if it was started in its own process group (Setpgid).
 func (p *Proc) Kill() {
-	if a := p.Cmd.SysProcAttr; a != nil && a.Setpgid && !p.Ended() {
+	if p.Ended() {
+		return
+	}
+	if a := p.Cmd.SysProcAttr; a != nil && a.Setpgid {
 		_ = syscall.Kill(-p.Cmd.Process.Pid, syscall.SIGKILL)
 	}
 	_ = p.Cmd.Process.Kill()
