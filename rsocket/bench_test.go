@@ -26,7 +26,7 @@ func BenchmarkStream(b *testing.B) {
 	for _, n := range benchNetworks {
 		b.Run(n.name, func(b *testing.B) {
 			p := n.open(b)
-			defer p.close()
+			defer p.Close()
 			c, s := p.pair(o, o)
 			defer c.Close()
 			defer s.Close()
@@ -48,7 +48,7 @@ func BenchmarkStream(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			p.ok(<-done)
+			p.OK(<-done)
 			b.StopTimer()
 		})
 	}
@@ -60,7 +60,7 @@ func BenchmarkRequest(b *testing.B) {
 	for _, n := range benchNetworks {
 		b.Run(n.name, func(b *testing.B) {
 			p := n.open(b)
-			defer p.close()
+			defer p.Close()
 			c, s := p.pair(o, o)
 			defer c.Close()
 			go func() { _, _ = io.Copy(s, s); s.Close() }()
@@ -96,7 +96,7 @@ func TestDataPathDoesNotAllocate(t *testing.T) {
 			t.Errorf("%v allocations for each %d bytes", n, size)
 		}
 	}
-	p.ok(c.Close())
-	p.ok(s.Close())
-	p.close()
+	p.OK(c.Close())
+	p.OK(s.Close())
+	p.Close()
 }

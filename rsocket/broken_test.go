@@ -26,7 +26,7 @@ func TestLyingPeerIsDisconnected(t *testing.T) {
 		if !r.left() {
 			t.Error("the peer hears of no end")
 		}
-		p.ok(c.Close())
+		p.OK(c.Close())
 		r.close()
 	})
 }
@@ -37,33 +37,33 @@ func TestW_RS_02_AnswerEchoesTheRequest(t *testing.T) {
 		l := p.listen(rsocket.Options{})
 		to := netip.MustParseAddrPort(l.Addr().String())
 		for _, rnr := range []uint8{0, 3, 7} {
-			ch := must(p.a.host.CreateEventChannel())(p)
-			id := must(p.a.host.CreateID(ch, rdmacm.PSTCP, nil))(p)
-			p.ok(id.ResolveAddr(bg, netip.AddrPort{}, to, time.Second))
-			p.ok(id.ResolveRoute(bg, time.Second))
+			ch := must(p.A.Host.CreateEventChannel())(p)
+			id := must(p.A.Host.CreateID(ch, rdmacm.PSTCP, nil))(p)
+			p.OK(id.ResolveAddr(bg, netip.AddrPort{}, to, time.Second))
+			p.OK(id.ResolveRoute(bg, time.Second))
 			asked := rdmacm.ConnParam{
 				QPNum: 0x77, FlowControl: rnr > 0, RetryCount: 7, RNRRetryCount: orZero(rnr),
 				ResponderResources: orZero(rnr), InitiatorDepth: orZero(rnr / 2),
 				PrivateData: (&rs.ConnData{Credits: 16, Table: rs.SGE{Length: 2}}).Append(nil),
 			}
-			p.ok(id.Connect(bg, &asked))
+			p.OK(id.Connect(bg, &asked))
 			var got rdmacm.ConnParam
 			for answered := false; !answered; {
 				ev := must(ch.GetEvent(bg))(p)
 				if answered = ev.Type == rdmacm.EventConnectResponse; answered {
 					got = ev.Conn
 				}
-				p.ok(ev.Err())
-				p.ok(ev.Ack())
+				p.OK(ev.Err())
+				p.OK(ev.Ack())
 			}
 			if got.RNRRetryCount != rnr || got.FlowControl != asked.FlowControl ||
 				got.ResponderResources != rnr || got.InitiatorDepth != rnr/2 {
 				t.Errorf("asked for %+v, got %+v", asked, got)
 			}
-			p.ok(id.Close())
-			p.ok(ch.Close())
+			p.OK(id.Close())
+			p.OK(ch.Close())
 		}
-		p.ok(l.Close())
+		p.OK(l.Close())
 		synctest.Wait()
 		time.Sleep(10 * time.Minute)
 	})

@@ -33,14 +33,14 @@ func TestNetConn(t *testing.T) {
 			if name == "shm" && p.counter("shm_tx_packets") == 0 {
 				t.Error("nothing went through shared memory")
 			}
-			p.close()
+			p.Close()
 		})
 	}
 }
 
 // counter is a counter of host a's device.
 func (p *places) counter(name string) uint64 {
-	for _, c := range p.devs[0].Counters() {
+	for _, c := range p.Devs[0].Counters() {
 		if c.Name == name {
 			return c.Value
 		}
@@ -82,16 +82,16 @@ func TestErrorsOfPackageNet(t *testing.T) {
 			}
 		}
 		past := time.Unix(1, 0)
-		p.ok(a.SetDeadline(past))
+		p.OK(a.SetDeadline(past))
 		_, err := a.Read(make([]byte, 1))
 		is("read after the deadline", err, os.ErrDeadlineExceeded, "read", true)
 		_, err = a.Write(make([]byte, 1))
 		is("write after the deadline", err, os.ErrDeadlineExceeded, "write", true)
-		p.ok(a.SetDeadline(time.Time{}))
-		p.ok(a.CloseWrite())
+		p.OK(a.SetDeadline(time.Time{}))
+		p.OK(a.CloseWrite())
 		_, err = a.Write([]byte("x"))
 		is("write after CloseWrite", err, syscall.EPIPE, "write", false)
-		p.ok(a.Close())
+		p.OK(a.Close())
 		synctest.Wait()
 		_, err = b.Write([]byte("x"))
 		is("write to one who has closed", err, syscall.ECONNRESET, "write", false)
@@ -102,25 +102,25 @@ func TestErrorsOfPackageNet(t *testing.T) {
 		is("close when closed", a.Close(), net.ErrClosed, "close", false)
 		is("deadline when closed", a.SetDeadline(past), net.ErrClosed, "set", false)
 		is("CloseWrite when closed", a.CloseWrite(), net.ErrClosed, "close", false)
-		_, err = p.dialer(rsocket.Options{}).Dial("tcp", p.b.at(1))
+		_, err = p.dialer(rsocket.Options{}).Dial("tcp", p.B.At(1))
 		is("nobody listens", err, syscall.ECONNREFUSED, "dial", false)
 		if text := err.Error(); strings.Count(text, "connect:") != 1 || !strings.Contains(text, "(ECONNREFUSED)") {
 			t.Errorf("nobody listens: %q", text)
 		}
 		ctx, cancel := context.WithCancel(bg)
 		cancel()
-		_, err = p.dialer(rsocket.Options{}).DialContext(ctx, "tcp", p.b.at(1))
+		_, err = p.dialer(rsocket.Options{}).DialContext(ctx, "tcp", p.B.At(1))
 		is("given up", err, context.Canceled, "dial", false)
-		p.fab.Cut(p.a.addr, p.b.addr)
+		p.Fab.Cut(p.A.Addr, p.B.Addr)
 		d := p.dialer(rsocket.Options{})
 		d.Timeout = time.Second
 		start := time.Now()
-		_, err = d.Dial("tcp", p.b.at(1))
+		_, err = d.Dial("tcp", p.B.At(1))
 		is("no answer in time", err, context.DeadlineExceeded, "dial", true)
 		if took := time.Since(start); took > 2*time.Second {
 			t.Errorf("a timeout of 1 s takes %v", took)
 		}
-		p.ok(b.Close())
+		p.OK(b.Close())
 	})
 }
 
@@ -132,15 +132,15 @@ func TestIOWriteDeadline(t *testing.T) {
 		must(s.IOMap(mem, 0))(p)
 		must(s.Write([]byte("go")))(p)
 		must(c.Read(make([]byte, 2)))(p)
-		p.ok(c.SetWriteDeadline(time.Now().Add(-time.Second)))
+		p.OK(c.SetWriteDeadline(time.Now().Add(-time.Second)))
 		if n, err := c.IOWrite([]byte("late"), 0); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%d, %v", n, err)
 		}
-		p.ok(c.SetWriteDeadline(time.Time{}))
+		p.OK(c.SetWriteDeadline(time.Time{}))
 		if n := must(c.IOWrite([]byte("now"), 0))(p); n != 3 {
 			t.Error(n)
 		}
-		p.ok(c.Close())
-		p.ok(s.Close())
+		p.OK(c.Close())
+		p.OK(s.Close())
 	})
 }

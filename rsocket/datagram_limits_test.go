@@ -17,14 +17,14 @@ import (
 func acquainted(t *testing.T) (p *places, a, b net.PacketConn) {
 	t.Helper()
 	p = overUDP(t)
-	t.Cleanup(p.close)
+	t.Cleanup(p.Close)
 	a, b = p.packets()
 	t.Cleanup(func() {
 		_ = b.Close()
 		_ = a.Close()
 	})
-	p.ok(a.SetDeadline(time.Now().Add(20 * time.Second)))
-	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.OK(a.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.OK(b.SetDeadline(time.Now().Add(20 * time.Second)))
 	buf := make([]byte, 100)
 	must(a.WriteTo([]byte("hello"), b.LocalAddr()))(p)
 	must2(b.ReadFrom(buf))(p)
@@ -36,32 +36,32 @@ func acquainted(t *testing.T) (p *places, a, b net.PacketConn) {
 // A write ends at its deadline, whether there is room or not; the deadline of reading is another.
 func TestDatagramWriteDeadline(t *testing.T) {
 	p, a, b := acquainted(t)
-	p.ok(a.SetDeadline(time.Time{}))
+	p.OK(a.SetDeadline(time.Time{}))
 	write := func() error {
 		_, err := a.WriteTo([]byte("x"), b.LocalAddr())
 		return err
 	}
-	p.ok(a.SetReadDeadline(time.Unix(1, 0)))
-	p.ok(write())
-	p.ok(a.SetWriteDeadline(time.Unix(1, 0)))
+	p.OK(a.SetReadDeadline(time.Unix(1, 0)))
+	p.OK(write())
+	p.OK(a.SetWriteDeadline(time.Unix(1, 0)))
 	if err := write(); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("with room, after the deadline: %v", err)
 	}
-	p.ok(a.SetWriteDeadline(time.Time{}))
+	p.OK(a.SetWriteDeadline(time.Time{}))
 	release := a.(*rsocket.PacketConn).TakeSendSlots()
-	p.ok(a.SetWriteDeadline(time.Now().Add(20 * time.Millisecond)))
+	p.OK(a.SetWriteDeadline(time.Now().Add(20 * time.Millisecond)))
 	if err := write(); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("without room: %v", err)
 	}
-	p.ok(a.SetWriteDeadline(time.Now().Add(20 * time.Second)))
-	p.ok(release())
-	p.ok(write())
+	p.OK(a.SetWriteDeadline(time.Now().Add(20 * time.Second)))
+	p.OK(release())
+	p.OK(write())
 }
 
 // A connected socket hears nobody but its peer, and what strangers send takes no room from the peer's messages.
 func TestR_SOCK_17_ConnectedSocketHearsItsPeerOnly(t *testing.T) {
 	p := overUDP(t)
-	defer p.close()
+	defer p.Close()
 	stranger, b := p.packets()
 	defer stranger.Close()
 	defer b.Close()
@@ -70,8 +70,8 @@ func TestR_SOCK_17_ConnectedSocketHearsItsPeerOnly(t *testing.T) {
 	r := p.rawPackets()
 	defer r.close(p)
 	end := time.Now().Add(20 * time.Second)
-	p.ok(c.SetDeadline(end))
-	p.ok(b.SetDeadline(end))
+	p.OK(c.SetDeadline(end))
+	p.OK(b.SetDeadline(end))
 	hears := func(what string) {
 		t.Helper()
 		buf := make([]byte, 100)
@@ -80,7 +80,7 @@ func TestR_SOCK_17_ConnectedSocketHearsItsPeerOnly(t *testing.T) {
 				t.Fatalf("%s: nothing is heard of the peer", what)
 			}
 			must(b.WriteTo([]byte(what), c.LocalAddr()))(p)
-			p.ok(c.SetReadDeadline(time.Now().Add(50 * time.Millisecond)))
+			p.OK(c.SetReadDeadline(time.Now().Add(50 * time.Millisecond)))
 			for {
 				n, err := c.Read(buf)
 				if err != nil {
@@ -116,29 +116,29 @@ func TestR_SOCK_17_ConnectedSocketHearsItsPeerOnly(t *testing.T) {
 // Messages that come by UDP are bounded too, by the receive buffer and by RQSize.
 func TestR_IO_18_NoRoomForMessagesByUDP(t *testing.T) {
 	p := overUDP(t)
-	defer p.close()
+	defer p.Close()
 	r := p.rawPackets()
 	defer r.close(p)
 	for want, o := range map[int]rsocket.Options{4: {RecvBuf: 4*rs.DatagramMax + 1}, 3: {RQSize: 3}, 1: {RecvBuf: 100}} {
-		b := must((&rsocket.ListenConfig{Host: p.b.host, Options: o}).ListenPacket(bg, "udp", p.b.at(0)))(p)
+		b := must((&rsocket.ListenConfig{Host: p.B.Host, Options: o}).ListenPacket(bg, "udp", p.B.At(0)))(p)
 		buf := make([]byte, 10)
 		for range 2 { // what was received makes room
 			for i := range want + 3 {
 				r.toUDP(p, b.LocalAddr(), rs.OpData, strconv.Itoa(i))
 				r.fromUDP(p) // the answer: it has been looked at
 			}
-			p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+			p.OK(b.SetDeadline(time.Now().Add(20 * time.Second)))
 			for i := range want {
 				if n, _, err := b.ReadFrom(buf); err != nil || string(buf[:n]) != strconv.Itoa(i) {
 					t.Errorf("%+v: message %d: %q, %v", o, i, buf[:n], err)
 				}
 			}
-			p.ok(b.SetDeadline(time.Now().Add(10 * time.Millisecond)))
+			p.OK(b.SetDeadline(time.Now().Add(10 * time.Millisecond)))
 			if n, _, err := b.ReadFrom(buf); err == nil {
 				t.Errorf("%+v: %q came too", o, buf[:n])
 			}
 		}
-		p.ok(b.Close())
+		p.OK(b.Close())
 	}
 }
 
@@ -167,5 +167,5 @@ func TestDatagramWakeUpsArePassedOn(t *testing.T) {
 	both("write", func() error {
 		_, err := a.WriteTo([]byte("x"), b.LocalAddr())
 		return err
-	}, func() { p.ok(release()) })
+	}, func() { p.OK(release()) })
 }

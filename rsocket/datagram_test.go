@@ -22,34 +22,34 @@ import (
 // packets are two datagram sockets over UDP.
 func (p *places) packets() (a, b net.PacketConn) {
 	p.Helper()
-	a, err := (&rsocket.ListenConfig{Host: p.a.host}).ListenPacket(bg, "udp", p.a.at(0))
-	p.ok(err)
-	b, err = (&rsocket.ListenConfig{Host: p.b.host}).ListenPacket(bg, "udp", p.b.at(0))
-	p.ok(err)
+	a, err := (&rsocket.ListenConfig{Host: p.A.Host}).ListenPacket(bg, "udp", p.A.At(0))
+	p.OK(err)
+	b, err = (&rsocket.ListenConfig{Host: p.B.Host}).ListenPacket(bg, "udp", p.B.At(0))
+	p.OK(err)
 	return a, b
 }
 
 // Messages keep their boundaries and tell their sender, the first one, which goes by UDP, as the later ones by the QP.
 func TestR_IO_16_DatagramsKeepBoundaries(t *testing.T) {
 	p := overUDP(t)
-	defer p.close()
+	defer p.Close()
 	a, b := p.packets()
 	defer a.Close()
 	defer b.Close()
 	buf := make([]byte, 4096)
-	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
-	p.ok(a.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.OK(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.OK(a.SetDeadline(time.Now().Add(20 * time.Second)))
 	for i, size := range []int{5, 0, 1, 2040, 100, 2040} {
 		msg := socktest.Text(size, uint64(i))
 		must(a.WriteTo(msg, b.LocalAddr()))(p)
 		n, from, err := b.ReadFrom(buf)
-		p.ok(err)
+		p.OK(err)
 		if !bytes.Equal(buf[:n], msg) || from.String() != a.LocalAddr().String() {
 			t.Fatalf("message %d: %d bytes from %v", i, n, from)
 		}
 		must(b.WriteTo(msg, from))(p)
 		n, from, err = a.ReadFrom(buf)
-		p.ok(err)
+		p.OK(err)
 		if !bytes.Equal(buf[:n], msg) || from.String() != b.LocalAddr().String() {
 			t.Fatalf("answer %d: %d bytes from %v", i, n, from)
 		}
@@ -67,7 +67,7 @@ func TestR_IO_16_DatagramsKeepBoundaries(t *testing.T) {
 
 func TestR_IO_17_DatagramTooLarge(t *testing.T) {
 	p := overUDP(t)
-	defer p.close()
+	defer p.Close()
 	a, b := p.packets()
 	defer a.Close()
 	defer b.Close()
@@ -88,9 +88,9 @@ func TestR_IO_17_R_IO_16_DatagramsByIPv6(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := rdmacm.NewHost(dev.Device)
-	p := &places{TB: t, a: place{host: host, addr: netip.IPv6Loopback()}}
-	p.b = p.a
-	defer p.close()
+	p := &places{&socktest.Places{TB: t, A: socktest.Place{Host: host, Addr: netip.IPv6Loopback()}}}
+	p.B = p.A
+	defer p.Close()
 	a, err := (&rsocket.ListenConfig{Host: host}).ListenPacket(bg, "udp", "[::1]:0")
 	if err != nil {
 		t.Skip("this host has no IPv6: ", err)
@@ -98,8 +98,8 @@ func TestR_IO_17_R_IO_16_DatagramsByIPv6(t *testing.T) {
 	defer a.Close()
 	b := must((&rsocket.ListenConfig{Host: host}).ListenPacket(bg, "udp", "[::1]:0"))(p)
 	defer b.Close()
-	p.ok(a.SetDeadline(time.Now().Add(20 * time.Second)))
-	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.OK(a.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.OK(b.SetDeadline(time.Now().Add(20 * time.Second)))
 	buf := make([]byte, 4096)
 	if rsocket.MaxDatagram6 != 2024 || rsocket.MaxDatagram4 != 2040 {
 		t.Error("the limits of messages")
@@ -108,7 +108,7 @@ func TestR_IO_17_R_IO_16_DatagramsByIPv6(t *testing.T) {
 		msg := socktest.Text(2024, uint64(i))
 		must(a.WriteTo(msg, b.LocalAddr()))(p)
 		n, from, err := b.ReadFrom(buf)
-		p.ok(err)
+		p.OK(err)
 		if !bytes.Equal(buf[:n], msg) || from.String() != a.LocalAddr().String() {
 			t.Fatalf("message %d: %d bytes from %v", i, n, from)
 		}
@@ -125,14 +125,14 @@ func TestR_IO_17_R_IO_16_DatagramsByIPv6(t *testing.T) {
 
 func TestDatagramDeadlineAndClose(t *testing.T) {
 	p := overUDP(t)
-	defer p.close()
+	defer p.Close()
 	a, b := p.packets()
 	defer b.Close()
-	p.ok(a.SetReadDeadline(time.Now().Add(10 * time.Millisecond)))
+	p.OK(a.SetReadDeadline(time.Now().Add(10 * time.Millisecond)))
 	if _, _, err := a.ReadFrom(nil); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("deadline: %v", err)
 	}
-	p.ok(a.SetReadDeadline(time.Time{}))
+	p.OK(a.SetReadDeadline(time.Time{}))
 	done := make(chan error, 2)
 	for range 2 {
 		go func() {
@@ -141,7 +141,7 @@ func TestDatagramDeadlineAndClose(t *testing.T) {
 		}()
 	}
 	time.Sleep(10 * time.Millisecond)
-	p.ok(a.Close())
+	p.OK(a.Close())
 	for range 2 {
 		if err := <-done; !errors.Is(err, net.ErrClosed) {
 			t.Errorf("closed: %v", err)
@@ -152,12 +152,12 @@ func TestDatagramDeadlineAndClose(t *testing.T) {
 // A peer that has started anew, with another QP, is found again.
 func TestW_DS_09_PeerRestarts(t *testing.T) {
 	p := overUDP(t)
-	defer p.close()
+	defer p.Close()
 	a, b := p.packets()
 	defer a.Close()
 	at := b.LocalAddr()
 	buf := make([]byte, 10)
-	p.ok(a.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.OK(a.SetDeadline(time.Now().Add(20 * time.Second)))
 	for round := range 3 {
 		for range 3 {
 			must(b.WriteTo([]byte{byte(round)}, a.LocalAddr()))(p)
@@ -166,28 +166,28 @@ func TestW_DS_09_PeerRestarts(t *testing.T) {
 				t.Fatalf("round %d: %v, %v", round, buf[:n], err)
 			}
 			must(a.WriteTo([]byte{byte(round)}, from))(p)
-			p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+			p.OK(b.SetDeadline(time.Now().Add(20 * time.Second)))
 			if n, _, err := b.ReadFrom(buf); err != nil || n != 1 || buf[0] != byte(round) {
 				t.Fatalf("round %d: %v, %v", round, buf[:n], err)
 			}
 		}
-		p.ok(b.Close())
+		p.OK(b.Close())
 		var err error
-		b, err = (&rsocket.ListenConfig{Host: p.b.host}).ListenPacket(bg, "udp", at.String())
-		p.ok(err)
+		b, err = (&rsocket.ListenConfig{Host: p.B.Host}).ListenPacket(bg, "udp", at.String())
+		p.OK(err)
 	}
-	p.ok(b.Close())
+	p.OK(b.Close())
 }
 
 // Whatever comes to the UDP socket does no harm.
 func TestW_DS_05_BadMessagesAreDropped(t *testing.T) {
 	p := overUDP(t)
-	defer p.close()
+	defer p.Close()
 	a, b := p.packets()
 	defer a.Close()
 	defer b.Close()
 	raw, err := net.Dial("udp", b.LocalAddr().String())
-	p.ok(err)
+	p.OK(err)
 	defer raw.Close()
 	head := []byte{0x55, 0x55, 0x55, 0x55, 4, 0, 16, 0, 0, 0, 0, 9, 127, 0, 0, 1}
 	for i := range head[:7] {
@@ -199,7 +199,7 @@ func TestW_DS_05_BadMessagesAreDropped(t *testing.T) {
 		must(raw.Write(head[:n]))(p)
 	}
 	must(a.WriteTo([]byte("good"), b.LocalAddr()))(p)
-	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.OK(b.SetDeadline(time.Now().Add(20 * time.Second)))
 	buf := make([]byte, 10)
 	if n, _, err := b.ReadFrom(buf); err != nil || string(buf[:n]) != "good" {
 		t.Errorf("%q, %v", buf[:n], err)
@@ -208,20 +208,20 @@ func TestW_DS_05_BadMessagesAreDropped(t *testing.T) {
 
 func TestR_SOCK_17_DatagramConnect(t *testing.T) {
 	p := overUDP(t)
-	defer p.close()
+	defer p.Close()
 	a, b := p.packets()
-	p.ok(a.Close())
+	p.OK(a.Close())
 	defer b.Close()
 	c, err := p.dialer(rsocket.Options{}).Dial("udp", b.LocalAddr().String())
-	p.ok(err)
+	p.OK(err)
 	defer c.Close()
-	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
-	p.ok(c.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.OK(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.OK(c.SetDeadline(time.Now().Add(20 * time.Second)))
 	buf := make([]byte, 10)
 	for range 3 {
 		must(c.Write([]byte("ping")))(p)
 		n, from, err := b.ReadFrom(buf)
-		p.ok(err)
+		p.OK(err)
 		if string(buf[:n]) != "ping" {
 			t.Errorf("got %q", buf[:n])
 		}

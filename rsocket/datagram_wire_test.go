@@ -27,15 +27,15 @@ const rawSlot = 40 + rs.DatagramMax
 
 func (p *places) rawPackets() *rawPackets {
 	p.Helper()
-	r := &rawPackets{ID: must(p.a.host.CreateID(nil, rdmacm.PSUDP, nil))(p)}
-	p.ok(r.BindAddr(netip.AddrPortFrom(p.a.addr, 0)))
-	p.ok(r.CreateQP(nil, &verbs.QPInitAttr{Cap: caps}))
+	r := &rawPackets{ID: must(p.A.Host.CreateID(nil, rdmacm.PSUDP, nil))(p)}
+	p.OK(r.BindAddr(netip.AddrPortFrom(p.A.Addr, 0)))
+	p.OK(r.CreateQP(nil, &verbs.QPInitAttr{Cap: caps}))
 	r.mr = must(r.RegMsgs(make([]byte, 4*rawSlot)))(p)
 	for i := range 4 {
-		p.ok(r.PostRecv(uint64(i), r.mr.Bytes()[i*rawSlot:(i+1)*rawSlot], r.mr))
+		p.OK(r.PostRecv(uint64(i), r.mr.Bytes()[i*rawSlot:(i+1)*rawSlot], r.mr))
 	}
-	r.udp = must(net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.a.addr, 0))))(p)
-	p.ok(r.udp.SetDeadline(time.Now().Add(20 * time.Second)))
+	r.udp = must(net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.A.Addr, 0))))(p)
+	p.OK(r.udp.SetDeadline(time.Now().Add(20 * time.Second)))
 	return r
 }
 
@@ -44,7 +44,7 @@ func (r *rawPackets) fromUDP(p *places) (op rs.Op, qpn uint32, payload []byte, f
 	p.Helper()
 	buf := make([]byte, 4096)
 	n, from, err := r.udp.ReadFromUDPAddrPort(buf)
-	p.ok(err)
+	p.OK(err)
 	op, qpn, payload, ok := rs.ParseUDPHeader(buf[:n], true)
 	if !ok {
 		p.Fatalf("%x has no header", buf[:n])
@@ -55,7 +55,7 @@ func (r *rawPackets) fromUDP(p *places) (op rs.Op, qpn uint32, payload []byte, f
 // toUDP sends a message from UDP socket to UDP socket.
 func (r *rawPackets) toUDP(p *places, to net.Addr, op rs.Op, payload string) {
 	p.Helper()
-	msg := append(rs.AppendUDPHeader(nil, op, r.QP().QPN(), p.a.addr), payload...)
+	msg := append(rs.AppendUDPHeader(nil, op, r.QP().QPN(), p.A.Addr), payload...)
 	must(r.udp.WriteTo(msg, to))(p)
 }
 
@@ -65,25 +65,25 @@ func (r *rawPackets) fromQP(p *places) []byte {
 	ctx, cancel := context.WithTimeout(bg, 20*time.Second)
 	defer cancel()
 	wc := must(r.GetRecvComp(ctx))(p)
-	p.ok(wc.Err())
+	p.OK(wc.Err())
 	return r.mr.Bytes()[int(wc.WRID)*rawSlot+40 : int(wc.WRID)*rawSlot+int(wc.ByteLen)]
 }
 
 func (r *rawPackets) close(p *places) {
 	p.Helper()
-	p.ok(r.udp.Close())
-	p.ok(r.DestroyQP())
-	p.ok(r.mr.Close())
-	p.ok(r.Close())
+	p.OK(r.udp.Close())
+	p.OK(r.DestroyQP())
+	p.OK(r.mr.Close())
+	p.OK(r.Close())
 }
 
 // The first message goes by UDP and names the sender's QP; after the answer, from QP to QP with a header.
 func TestW_DS_01_02_06_08_FirstMessageByUDP(t *testing.T) {
 	p := overUDP(t)
-	defer p.close()
+	defer p.Close()
 	r := p.rawPackets()
 	defer r.close(p)
-	b := must((&rsocket.ListenConfig{Host: p.b.host}).ListenPacket(bg, "udp", p.b.at(0)))(p)
+	b := must((&rsocket.ListenConfig{Host: p.B.Host}).ListenPacket(bg, "udp", p.B.At(0)))(p)
 	defer b.Close()
 	must(b.WriteTo([]byte("one"), r.udp.LocalAddr()))(p)
 	op, qpn, payload, from := r.fromUDP(p)
@@ -98,7 +98,7 @@ func TestW_DS_01_02_06_08_FirstMessageByUDP(t *testing.T) {
 	want := append(rs.AppendHeader(nil, from), "three"...)
 	for range 1000 { // the answer may not have been read yet
 		must(b.WriteTo([]byte("three"), r.udp.LocalAddr()))(p)
-		p.ok(r.udp.SetReadDeadline(time.Now().Add(20 * time.Millisecond)))
+		p.OK(r.udp.SetReadDeadline(time.Now().Add(20 * time.Millisecond)))
 		if _, _, err := r.udp.ReadFromUDPAddrPort(make([]byte, 100)); err != nil {
 			break
 		}
@@ -112,18 +112,18 @@ func TestW_DS_01_02_06_08_FirstMessageByUDP(t *testing.T) {
 // A message by UDP is delivered, and answered with this side's QP.
 func TestW_DS_07_11_DataByUDP(t *testing.T) {
 	p := overUDP(t)
-	defer p.close()
+	defer p.Close()
 	r := p.rawPackets()
 	defer r.close(p)
-	b := must((&rsocket.ListenConfig{Host: p.b.host}).ListenPacket(bg, "udp", p.b.at(0)))(p)
+	b := must((&rsocket.ListenConfig{Host: p.B.Host}).ListenPacket(bg, "udp", p.B.At(0)))(p)
 	defer b.Close()
-	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.OK(b.SetDeadline(time.Now().Add(20 * time.Second)))
 	buf := make([]byte, 4096)
 	for _, payload := range []string{"hello", "", string(socktest.Text(rsocket.MaxDatagram4, 1)),
 		string(make([]byte, 3000))} {
 		r.toUDP(p, b.LocalAddr(), rs.OpData, payload)
 		n, from, err := b.ReadFrom(buf)
-		p.ok(err)
+		p.OK(err)
 		if want := payload[:min(len(payload), rsocket.MaxDatagram4)]; string(buf[:n]) != want ||
 			from.String() != r.udp.LocalAddr().String() {
 			t.Errorf("%d bytes from %v, want %d", n, from, len(want))
@@ -141,17 +141,17 @@ func TestW_DS_07_11_DataByUDP(t *testing.T) {
 // Without a way to the peer's QP data goes by UDP, until there is one.
 func TestW_DS_10_NoWayByRDMA(t *testing.T) {
 	p := overUDP(t)
-	defer p.close()
+	defer p.Close()
 	r := p.rawPackets()
 	defer r.close(p)
-	b := must((&rsocket.ListenConfig{Host: p.b.host}).ListenPacket(bg, "udp", p.b.at(0)))(p)
+	b := must((&rsocket.ListenConfig{Host: p.B.Host}).ListenPacket(bg, "udp", p.B.At(0)))(p)
 	defer b.Close()
-	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.OK(b.SetDeadline(time.Now().Add(20 * time.Second)))
 	buf := make([]byte, 100)
 	// tell has the peer name a QP, in a message that b has received in the end.
 	tell := func(qpn uint32) {
 		t.Helper()
-		msg := append(rs.AppendUDPHeader(nil, rs.OpData, qpn, p.a.addr), "in"...)
+		msg := append(rs.AppendUDPHeader(nil, rs.OpData, qpn, p.A.Addr), "in"...)
 		must(r.udp.WriteTo(msg, b.LocalAddr()))(p)
 		if n, _, err := b.ReadFrom(buf); string(buf[:n]) != "in" || err != nil {
 			t.Fatalf("%q, %v", buf[:n], err)
@@ -193,14 +193,14 @@ func TestW_DS_10_NoWayByRDMA(t *testing.T) {
 // Messages that find no room are lost, without an error, and the socket goes on.
 func TestR_IO_18_NoRoom(t *testing.T) {
 	p := overUDP(t)
-	defer p.close()
+	defer p.Close()
 	o := rsocket.Options{RecvBuf: 4 * rs.DatagramMax}
-	a := must((&rsocket.ListenConfig{Host: p.a.host}).ListenPacket(bg, "udp", p.a.at(0)))(p)
+	a := must((&rsocket.ListenConfig{Host: p.A.Host}).ListenPacket(bg, "udp", p.A.At(0)))(p)
 	defer a.Close()
-	b := must((&rsocket.ListenConfig{Host: p.b.host, Options: o}).ListenPacket(bg, "udp", p.b.at(0)))(p)
+	b := must((&rsocket.ListenConfig{Host: p.B.Host, Options: o}).ListenPacket(bg, "udp", p.B.At(0)))(p)
 	defer b.Close()
-	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
-	p.ok(a.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.OK(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.OK(a.SetDeadline(time.Now().Add(20 * time.Second)))
 	buf := make([]byte, 100)
 	must(a.WriteTo([]byte("hello"), b.LocalAddr()))(p)
 	must2(b.ReadFrom(buf))(p)
@@ -209,7 +209,7 @@ func TestR_IO_18_NoRoom(t *testing.T) {
 	for range 100 {
 		must(a.WriteTo([]byte("flood"), b.LocalAddr()))(p)
 	}
-	p.ok(b.SetReadDeadline(time.Now().Add(200 * time.Millisecond)))
+	p.OK(b.SetReadDeadline(time.Now().Add(200 * time.Millisecond)))
 	got := 0
 	for {
 		if _, _, err := b.ReadFrom(buf); err != nil {
@@ -220,7 +220,7 @@ func TestR_IO_18_NoRoom(t *testing.T) {
 	if got == 0 || got == 100 {
 		t.Errorf("%d messages of 100 came, with room for 4", got)
 	}
-	p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.OK(b.SetDeadline(time.Now().Add(20 * time.Second)))
 	must(a.WriteTo([]byte("after"), b.LocalAddr()))(p)
 	if n, _, err := b.ReadFrom(buf); string(buf[:n]) != "after" || err != nil {
 		t.Errorf("%q, %v", buf[:n], err)
@@ -230,6 +230,6 @@ func TestR_IO_18_NoRoom(t *testing.T) {
 func must2[A, B any](a A, b B, err error) func(p *places) {
 	return func(p *places) {
 		p.Helper()
-		p.ok(err)
+		p.OK(err)
 	}
 }

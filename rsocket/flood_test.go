@@ -21,7 +21,7 @@ func (p *places) forgedTo(l net.Listener) *cmtest.Flood {
 		Flags: rs.HostFlags(), Credits: 384, Table: rs.SGE{Addr: 4096, Key: 1, Length: 2}, Data: rs.SGE{Addr: 8192, Key: 1,
 			Length: 65536},
 	}
-	to := netip.AddrPortFrom(p.b.addr, uint16(l.Addr().(*net.TCPAddr).Port))
+	to := netip.AddrPortFrom(p.B.Addr, uint16(l.Addr().(*net.TCPAddr).Port))
 	return &cmtest.Flood{To: to, Private: d.Append(nil), Timeout: 31, Retries: 15}
 }
 
@@ -29,7 +29,7 @@ func (p *places) forgedTo(l net.Listener) *cmtest.Flood {
 func (p *places) forge(f *cmtest.Flood, n, rate int) {
 	for i := range n {
 		from, b := f.Next()
-		p.fab.Inject(from, f.To.Addr(), cmtest.SourcePort, b)
+		p.Fab.Inject(from, f.To.Addr(), cmtest.SourcePort, b)
 		if i%10 == 9 {
 			time.Sleep(10 * time.Second / time.Duration(rate))
 		}
@@ -82,7 +82,7 @@ func TestConnectInAFlood(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		l := p.listen(rsocket.Options{})
 		stopped := p.echo(l)
-		p.ok(p.visit(l, time.Second))
+		p.OK(p.visit(l, time.Second))
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
@@ -104,8 +104,8 @@ func TestConnectInAFlood(t *testing.T) {
 			t.Errorf("%d connections", n)
 		}
 		time.Sleep(time.Second)
-		p.ok(p.visit(l, time.Second))
-		p.ok(l.Close())
+		p.OK(p.visit(l, time.Second))
+		p.OK(l.Close())
 		<-stopped
 	})
 }
@@ -117,8 +117,8 @@ func TestConnectAfterUnfinishedHandshakes(t *testing.T) {
 		stopped := p.echo(l)
 		p.forge(p.forgedTo(l), 1100, 4000)
 		time.Sleep(11 * time.Second)
-		p.ok(p.visit(l, time.Second))
-		p.ok(l.Close())
+		p.OK(p.visit(l, time.Second))
+		p.OK(l.Close())
 		<-stopped
 	})
 }
@@ -127,8 +127,8 @@ func TestConnectAfterUnfinishedHandshakes(t *testing.T) {
 func TestBacklogOfAListener(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		const backlog, clients = 2, 12
-		l, err := (&rsocket.ListenConfig{Host: p.b.host, Backlog: backlog}).Listen(bg, "tcp", p.b.at(0))
-		p.ok(err)
+		l, err := (&rsocket.ListenConfig{Host: p.B.Host, Backlog: backlog}).Listen(bg, "tcp", p.B.At(0))
+		p.OK(err)
 		errs := make(chan error, clients)
 		for i := range clients {
 			if i == backlog {
@@ -142,9 +142,9 @@ func TestBacklogOfAListener(t *testing.T) {
 		}
 		stopped := p.echo(l)
 		for range clients {
-			p.ok(<-errs)
+			p.OK(<-errs)
 		}
-		p.ok(l.Close())
+		p.OK(l.Close())
 		<-stopped
 	})
 }

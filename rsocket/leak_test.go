@@ -37,7 +37,7 @@ func nothingLeft(t *testing.T, do func(p *places)) {
 	once := func() {
 		p := overUDP(t)
 		do(p)
-		p.close()
+		p.Close()
 	}
 	once()
 	runtime.GC() // what finalizers close
@@ -58,10 +58,10 @@ func nothingLeft(t *testing.T, do func(p *places)) {
 // Dials that fail or are given up leave nothing, whatever the moment is.
 func TestFailedDialsLeaveNothing(t *testing.T) {
 	nothingLeft(t, func(p *places) {
-		refused := p.b.at(7471)
+		refused := p.B.At(7471)
 		l := p.listen(rsocket.Options{})
-		other, err := rdmacm.Listen(bg, p.b.at(0), &rdmacm.Options{Host: p.b.host, QP: caps})
-		p.ok(err)
+		other, err := rdmacm.Listen(bg, p.B.At(0), &rdmacm.Options{Host: p.B.Host, QP: caps})
+		p.OK(err)
 		d := p.dialer(rsocket.Options{})
 		for range 5 {
 			if _, err := d.Dial("tcp", refused); !errors.Is(err, syscall.ECONNREFUSED) {
@@ -71,19 +71,19 @@ func TestFailedDialsLeaveNothing(t *testing.T) {
 		for i := range 40 {
 			to := l.Addr().String()
 			if i%4 == 3 { // nobody ever answers there
-				to = fmt.Sprintf("%v:%d", p.b.addr, other.Addr().Port())
+				to = fmt.Sprintf("%v:%d", p.B.Addr, other.Addr().Port())
 			}
 			ctx, cancel := context.WithTimeout(bg, time.Duration(i)*50*time.Microsecond)
 			conn, err := d.DialContext(ctx, "tcp", to)
 			cancel()
 			if err == nil {
-				p.ok(conn.Close())
+				p.OK(conn.Close())
 			} else if ne := net.Error(nil); !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &ne) || !ne.Timeout() {
 				p.Errorf("given up: %v", err)
 			}
 		}
-		p.ok(l.Close())
-		p.ok(other.Close())
+		p.OK(l.Close())
+		p.OK(other.Close())
 	})
 }
 
@@ -101,15 +101,15 @@ func TestListenerClosedWhileClientsCome(t *testing.T) {
 					if err != nil {
 						return
 					}
-					p.ok(c.SetDeadline(time.Now().Add(10 * time.Second)))
+					p.OK(c.SetDeadline(time.Now().Add(10 * time.Second)))
 					if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
 						p.Error("nobody has told the client that the listener is closed")
 					}
-					p.ok(c.Close())
+					p.OK(c.Close())
 				})
 			}
 			time.Sleep(time.Duration(round) * 200 * time.Microsecond)
-			p.ok(l.Close())
+			p.OK(l.Close())
 			clients.Wait()
 		}
 	})
@@ -119,9 +119,9 @@ func TestListenerClosedWhileClientsCome(t *testing.T) {
 func TestListeningSocketClosedWhileClientsCome(t *testing.T) {
 	nothingLeft(t, func(p *places) {
 		for round := range 10 {
-			l := must(socket.NewOn(p.b.host, socket.Inet, socket.SockStream, 0))(p)
-			p.ok(l.Bind(netip.AddrPortFrom(p.b.addr, 0)))
-			p.ok(l.Listen(0))
+			l := must(socket.NewOn(p.B.Host, socket.Inet, socket.SockStream, 0))(p)
+			p.OK(l.Bind(netip.AddrPortFrom(p.B.Addr, 0)))
+			p.OK(l.Listen(0))
 			at := must(l.SockName())(p)
 			d := p.dialer(small)
 			d.Timeout = 10 * time.Second
@@ -134,7 +134,7 @@ func TestListeningSocketClosedWhileClientsCome(t *testing.T) {
 				})
 			}
 			time.Sleep(time.Duration(round) * 200 * time.Microsecond)
-			p.ok(l.Close())
+			p.OK(l.Close())
 			clients.Wait()
 		}
 	})
@@ -149,7 +149,7 @@ func TestFailedConnectionsLeaveNothing(t *testing.T) {
 			if _, err := io.ReadAll(c); !errors.Is(err, syscall.EPROTO) {
 				p.Errorf("%v", err)
 			}
-			p.ok(c.Close())
+			p.OK(c.Close())
 			r.close()
 		}
 	})

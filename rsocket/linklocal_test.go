@@ -50,24 +50,24 @@ func onLinkLocal(t *testing.T) *places {
 	if err != nil {
 		t.Fatal(err)
 	}
-	here := place{host: rdmacm.NewHost(dev.Device), addr: at}
-	return &places{TB: t, a: here, b: here}
+	here := socktest.Place{Host: rdmacm.NewHost(dev.Device), Addr: at}
+	return &places{&socktest.Places{TB: t, A: here, B: here}}
 }
 
 // A link-local address means nothing without its zone, which the header of a message does not tell: the receiver's
 // QP does.
 func TestDatagramsByLinkLocalAddress(t *testing.T) {
 	p := onLinkLocal(t)
-	defer p.close()
-	b := must((&rsocket.ListenConfig{Host: p.b.host}).ListenPacket(bg, "udp", p.b.at(0)))(p)
+	defer p.Close()
+	b := must((&rsocket.ListenConfig{Host: p.B.Host}).ListenPacket(bg, "udp", p.B.At(0)))(p)
 	defer b.Close()
-	bound := must((&rsocket.ListenConfig{Host: p.a.host}).ListenPacket(bg, "udp", p.a.at(0)))(p)
+	bound := must((&rsocket.ListenConfig{Host: p.A.Host}).ListenPacket(bg, "udp", p.A.At(0)))(p)
 	defer bound.Close()
-	wild := must((&rsocket.ListenConfig{Host: p.a.host}).ListenPacket(bg, "udp6", ":0"))(p)
+	wild := must((&rsocket.ListenConfig{Host: p.A.Host}).ListenPacket(bg, "udp6", ":0"))(p)
 	defer wild.Close()
 	dialed := must(p.dialer(rsocket.Options{}).Dial("udp", b.LocalAddr().String()))(p)
 	defer dialed.Close()
-	ifi := must(net.InterfaceByName(p.a.addr.Zone()))(p)
+	ifi := must(net.InterfaceByName(p.A.Addr.Zone()))(p)
 	numbered, bare := *b.LocalAddr().(*net.UDPAddr), *b.LocalAddr().(*net.UDPAddr)
 	numbered.Zone, bare.Zone = strconv.Itoa(ifi.Index), ""
 	toNumber := must(p.dialer(rsocket.Options{}).Dial("udp", numbered.String()))(p)
@@ -78,15 +78,15 @@ func TestDatagramsByLinkLocalAddress(t *testing.T) {
 		"on all addresses":  toward{wild.(*rsocket.PacketConn), b.LocalAddr()}, "connected": dialed,
 		"connected to a number": toNumber,
 	} {
-		p.ok(a.SetDeadline(time.Now().Add(20 * time.Second)))
-		p.ok(b.SetDeadline(time.Now().Add(20 * time.Second)))
+		p.OK(a.SetDeadline(time.Now().Add(20 * time.Second)))
+		p.OK(b.SetDeadline(time.Now().Add(20 * time.Second)))
 		buf := make([]byte, 4096)
 		for i := range 4 { // by UDP, then by the QPs
 			msg := socktest.Text(1000, uint64(i))
 			must(a.Write(msg))(p)
 			n, from, err := b.ReadFrom(buf)
-			p.ok(err)
-			if u := from.(*net.UDPAddr); !bytes.Equal(buf[:n], msg) || u.AddrPort().Addr() != p.a.addr ||
+			p.OK(err)
+			if u := from.(*net.UDPAddr); !bytes.Equal(buf[:n], msg) || u.AddrPort().Addr() != p.A.Addr ||
 				u.Port != a.LocalAddr().(*net.UDPAddr).Port {
 				t.Fatalf("%s: message %d: %d bytes from %v", name, i, n, from)
 			}
@@ -112,11 +112,11 @@ func (t toward) Write(b []byte) (int, error) { return t.WriteTo(b, t.to) }
 // A stream's addresses name their zone, so that they can be dialed.
 func TestStreamsByLinkLocalAddress(t *testing.T) {
 	p := onLinkLocal(t)
-	defer p.close()
+	defer p.Close()
 	l := p.listen(rsocket.Options{})
 	d := p.dialer(rsocket.Options{})
 	for name, from := range map[string]net.Addr{"any": nil,
-		"this": net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.a.addr, 0))} {
+		"this": net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.A.Addr, 0))} {
 		d.LocalAddr = from
 		c := must(d.Dial("tcp", l.Addr().String()))(p)
 		s := must(l.Accept())(p)
@@ -125,8 +125,8 @@ func TestStreamsByLinkLocalAddress(t *testing.T) {
 		if c.LocalAddr().String() != s.RemoteAddr().String() || s.LocalAddr().String() != c.RemoteAddr().String() {
 			t.Errorf("from %s: %v-%v and %v-%v", name, c.LocalAddr(), c.RemoteAddr(), s.RemoteAddr(), s.LocalAddr())
 		}
-		p.ok(c.Close())
-		p.ok(s.Close())
+		p.OK(c.Close())
+		p.OK(s.Close())
 	}
-	p.ok(l.Close())
+	p.OK(l.Close())
 }

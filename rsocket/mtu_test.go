@@ -22,9 +22,9 @@ func TestPathMTU(t *testing.T) {
 		}
 		for _, m := range []verbs.MTU{0, verbs.MTU512, verbs.MTU256} {
 			c, s := p.pairOf(l, rsocket.Options{PathMTU: m})
-			p.ok(c.Close())
-			p.ok(s.Close())
+			p.OK(c.Close())
+			p.OK(s.Close())
 		}
-		p.ok(l.Close())
+		p.OK(l.Close())
 	})
 }

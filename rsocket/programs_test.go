@@ -61,8 +61,8 @@ func TestHTTP(t *testing.T) {
 			}
 			all.Wait()
 			transport.CloseIdleConnections()
-			p.ok(server.Shutdown(bg))
-			p.close()
+			p.OK(server.Shutdown(bg))
+			p.Close()
 		})
 	}
 }
@@ -84,9 +84,9 @@ func TestTLS(t *testing.T) {
 	if got := must(io.ReadAll(resp.Body))(p); !bytes.Equal(got, body) {
 		t.Errorf("%d bytes of %d", len(got), len(body))
 	}
-	p.ok(resp.Body.Close())
+	p.OK(resp.Body.Close())
 	server.Close()
-	p.close()
+	p.Close()
 }
 
 type Arith struct{}
@@ -100,7 +100,7 @@ func TestNetRPC(t *testing.T) {
 	p := memory(t, rdmatest.Faults{})
 	l := p.listen(rsocket.Options{})
 	server := rpc.NewServer()
-	p.ok(server.Register(Arith{}))
+	p.OK(server.Register(Arith{}))
 	go server.Accept(l)
 	conn := must(p.dialer(rsocket.Options{}).Dial("tcp", l.Addr().String()))(p)
 	client := rpc.NewClient(conn)
@@ -110,7 +110,7 @@ func TestNetRPC(t *testing.T) {
 			t.Fatal(sum, err)
 		}
 	}
-	p.ok(client.Close())
-	p.ok(l.Close())
-	p.close()
+	p.OK(client.Close())
+	p.OK(l.Close())
+	p.Close()
 }

@@ -23,7 +23,7 @@ func TestR_SHUT_01_WakesWhoeverWaits(t *testing.T) {
 			done <- err
 		}()
 		synctest.Wait()
-		p.ok(a.CloseWrite())
+		p.OK(a.CloseWrite())
 		if err := <-done; !errors.Is(err, syscall.EPIPE) {
 			t.Errorf("write: %v", err)
 		}
@@ -35,15 +35,15 @@ func TestR_SHUT_01_WakesWhoeverWaits(t *testing.T) {
 			done <- err
 		}()
 		synctest.Wait()
-		p.ok(a.CloseRead())
+		p.OK(a.CloseRead())
 		if err := <-done; err != io.EOF {
 			t.Errorf("read: %v", err)
 		}
 		if took := time.Since(start); took > 5*time.Second {
 			t.Errorf("it took %v", took)
 		}
-		p.ok(a.Close())
-		p.ok(b.Close())
+		p.OK(a.Close())
+		p.OK(b.Close())
 	})
 }
 
@@ -55,16 +55,16 @@ func TestLinger(t *testing.T) {
 		inBubble(t, rdmatest.Faults{}, func(p *places) {
 			a, b := p.pair(rsocket.Options{}, rsocket.Options{})
 			synctest.Wait()
-			p.ok(a.SetLinger(linger))
-			p.ok(b.SetLinger(0))
-			p.fab.Cut(p.a.addr, p.b.addr)
+			p.OK(a.SetLinger(linger))
+			p.OK(b.SetLinger(0))
+			p.Fab.Cut(p.A.Addr, p.B.Addr)
 			must(a.Write([]byte("lost")))(p)
 			start := time.Now()
-			p.ok(a.Close())
+			p.OK(a.Close())
 			if took := time.Since(start); took != want {
 				t.Errorf("with %v it took %v, want %v", linger, took, want)
 			}
-			p.ok(b.Close())
+			p.OK(b.Close())
 			time.Sleep(time.Hour) // until the rest has given up
 		})
 	}

@@ -94,8 +94,8 @@ func TestR_IO_14_TransferBothWays(t *testing.T) {
 					}
 				})
 				both.Wait()
-				p.ok(a.Close())
-				p.ok(b.Close())
+				p.OK(a.Close())
+				p.OK(b.Close())
 			})
 		})
 	}
@@ -107,12 +107,12 @@ func TestR_IO_03_DataBeforeCloseArrives(t *testing.T) {
 		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
 		data := socktest.Text(100000, 1)
 		must(a.Write(data))(p)
-		p.ok(a.Close())
+		p.OK(a.Close())
 		got := must(io.ReadAll(b))(p)
 		if !bytes.Equal(got, data) {
 			t.Errorf("%d bytes of %d arrived", len(got), len(data))
 		}
-		p.ok(b.Close())
+		p.OK(b.Close())
 	})
 }
 
@@ -123,12 +123,12 @@ func TestW_RS_21_CloseWithoutCredits(t *testing.T) {
 		for i := range 16 {
 			must(a.Write([]byte{byte(i)}))(p)
 		}
-		p.ok(a.Close())
+		p.OK(a.Close())
 		got := must(io.ReadAll(b))(p)
 		if len(got) != 16 || got[15] != 15 {
 			t.Errorf("got %v", got)
 		}
-		p.ok(b.Close())
+		p.OK(b.Close())
 	})
 }
 
@@ -154,8 +154,8 @@ func TestR_IO_15_WriterBlockedOnFlowControlStillReads(t *testing.T) {
 		if string(got) != "hello" {
 			t.Errorf("got %q", got)
 		}
-		p.ok(a.Close())
-		p.ok(b.Close())
+		p.OK(a.Close())
+		p.OK(b.Close())
 	})
 }
 
@@ -167,7 +167,7 @@ func TestBothSendWithoutReading(t *testing.T) {
 		var sent [2]int
 		var w sync.WaitGroup
 		for i, c := range []*rsocket.Conn{a, b} {
-			p.ok(c.SetWriteDeadline(time.Now().Add(time.Second)))
+			p.OK(c.SetWriteDeadline(time.Now().Add(time.Second)))
 			w.Go(func() {
 				n, err := c.Write(data[i])
 				if !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -184,8 +184,8 @@ func TestBothSendWithoutReading(t *testing.T) {
 				t.Errorf("%d bytes were accepted and are not what arrived", sent[i])
 			}
 		}
-		p.ok(a.Close())
-		p.ok(b.Close())
+		p.OK(a.Close())
+		p.OK(b.Close())
 	})
 }
 
@@ -193,8 +193,8 @@ func TestR_SHUT_02_HalfClose(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
 		must(a.Write([]byte("question")))(p)
-		p.ok(a.CloseWrite())
-		p.ok(a.CloseWrite()) // once more does no harm
+		p.OK(a.CloseWrite())
+		p.OK(a.CloseWrite()) // once more does no harm
 		if got := must(io.ReadAll(b))(p); string(got) != "question" {
 			t.Errorf("the server read %q", got)
 		}
@@ -202,12 +202,12 @@ func TestR_SHUT_02_HalfClose(t *testing.T) {
 		if _, err := a.Write([]byte("more")); !errors.Is(err, syscall.EPIPE) {
 			t.Errorf("a write after CloseWrite: %v", err)
 		}
-		p.ok(b.CloseWrite()) // the second half: the connection is over
+		p.OK(b.CloseWrite()) // the second half: the connection is over
 		if got := must(io.ReadAll(a))(p); string(got) != "answer" {
 			t.Errorf("the client read %q", got)
 		}
-		p.ok(a.Close())
-		p.ok(b.Close())
+		p.OK(a.Close())
+		p.OK(b.Close())
 	})
 }
 
@@ -219,30 +219,30 @@ func TestW_RS_28_CrossingEndsLoseNothing(t *testing.T) {
 			inBubble(t, rdmatest.Faults{}, func(p *places) {
 				a, b := p.pair(rsocket.Options{}, rsocket.Options{})
 				data := socktest.Text(100000, 1)
-				again := p.hosts.LoseRequests()
+				again := p.LoseRequests()
 				must(a.Write(data))(p)
 				var w sync.WaitGroup
 				w.Go(func() {
-					p.ok(a.CloseWrite())
+					p.OK(a.CloseWrite())
 					if got := must(io.ReadAll(a))(p); string(got) != "bye" {
 						t.Errorf("the client read %q", got)
 					}
 					if close {
-						p.ok(a.Close())
+						p.OK(a.Close())
 					}
 				})
 				must(b.Write([]byte("bye")))(p)
-				p.ok(b.CloseWrite())
+				p.OK(b.CloseWrite())
 				time.Sleep(time.Second)
 				again()
-				p.ok(b.SetReadDeadline(time.Now().Add(time.Minute)))
+				p.OK(b.SetReadDeadline(time.Now().Add(time.Minute)))
 				if got := must(io.ReadAll(b))(p); !bytes.Equal(got, data) {
 					t.Errorf("%d bytes of %d arrived", len(got), len(data))
 				}
 				w.Wait()
-				p.ok(b.Close())
+				p.OK(b.Close())
 				if !close {
-					p.ok(a.Close())
+					p.OK(a.Close())
 				}
 			})
 		})
@@ -255,26 +255,26 @@ func TestR_SHUT_05_EndArrivesLater(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		a, b := p.pair(small, small)
 		time.Sleep(time.Second) // b has heard of both halves of a's ring
-		again := p.hosts.LoseRequests()
+		again := p.LoseRequests()
 		// Four control messages of a are under way for good: three updates of the ring and of credits, and a keepalive.
 		for _, size := range []int{1024, 1, 1, 1, 1, 1, 1, 1, 1, 1016} {
 			must(b.Write(make([]byte, size)))(p)
 			must(io.ReadFull(a, make([]byte, size)))(p)
 		}
-		p.ok(a.SetKeepAlive(500 * time.Millisecond))
+		p.OK(a.SetKeepAlive(500 * time.Millisecond))
 		time.Sleep(1100 * time.Millisecond)
-		p.ok(a.SetKeepAlive(0)) // or its timer would look after the connection
+		p.OK(a.SetKeepAlive(0)) // or its timer would look after the connection
 		for range 12 {
 			must(a.Write([]byte{1}))(p)
 		}
-		p.ok(a.CloseWrite())
+		p.OK(a.CloseWrite())
 		again()
-		p.ok(b.SetReadDeadline(time.Now().Add(time.Minute)))
+		p.OK(b.SetReadDeadline(time.Now().Add(time.Minute)))
 		if got := must(io.ReadAll(b))(p); len(got) != 12 {
 			t.Errorf("%d bytes of 12 arrived", len(got))
 		}
-		p.ok(a.Close())
-		p.ok(b.Close())
+		p.OK(a.Close())
+		p.OK(b.Close())
 	})
 }
 
@@ -282,7 +282,7 @@ func TestR_SHUT_05_EndArrivesLater(t *testing.T) {
 func TestR_IO_04_WriteAfterPeerClosed(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
-		p.ok(b.Close())
+		p.OK(b.Close())
 		synctest.Wait()
 		if n, err := a.Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("write: %d, %v", n, err)
@@ -290,7 +290,7 @@ func TestR_IO_04_WriteAfterPeerClosed(t *testing.T) {
 		if n, err := a.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 			t.Errorf("read: %d, %v", n, err)
 		}
-		p.ok(a.Close())
+		p.OK(a.Close())
 	})
 }
 
@@ -298,9 +298,9 @@ func TestR_IO_04_WriteAfterPeerClosed(t *testing.T) {
 func TestKeepAliveFindsDeadPeer(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
-		p.ok(a.SetKeepAlive(time.Minute))
+		p.OK(a.SetKeepAlive(time.Minute))
 		time.Sleep(10 * time.Minute) // a living one is not
-		p.fab.Cut(p.a.addr, p.b.addr)
+		p.Fab.Cut(p.A.Addr, p.B.Addr)
 		start := time.Now()
 		_, err := a.Read(make([]byte, 1))
 		var timeout net.Error
@@ -310,27 +310,27 @@ func TestKeepAliveFindsDeadPeer(t *testing.T) {
 		if took := time.Since(start); took > 5*time.Minute {
 			t.Errorf("it took %v", took)
 		}
-		p.ok(a.Close())
-		p.ok(b.SetLinger(0))
-		p.ok(b.Close())
+		p.OK(a.Close())
+		p.OK(b.SetLinger(0))
+		p.OK(b.Close())
 	})
 }
 
 func TestR_SOCK_14_ConnectErrors(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		d := p.dialer(rsocket.Options{})
-		if _, err := d.Dial("tcp", p.b.at(7471)); !errors.Is(err, syscall.ENODEV) && !errors.Is(err,
+		if _, err := d.Dial("tcp", p.B.At(7471)); !errors.Is(err, syscall.ENODEV) && !errors.Is(err,
 			syscall.ECONNREFUSED) && !errors.Is(err, syscall.ETIMEDOUT) {
 			t.Errorf("nobody listens: %v", err)
 		}
 		l := p.listen(rsocket.Options{})
-		if _, err := d.Dial("tcp", p.b.at(l.Addr().(*net.TCPAddr).Port+1)); !errors.Is(err, syscall.ECONNREFUSED) {
+		if _, err := d.Dial("tcp", p.B.At(l.Addr().(*net.TCPAddr).Port+1)); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("nobody listens at that port: %v", err)
 		}
 		if _, err := d.Dial("unix", "/x"); err == nil {
 			t.Error("unix sockets")
 		}
-		p.fab.Cut(p.a.addr, p.b.addr)
+		p.Fab.Cut(p.A.Addr, p.B.Addr)
 		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
 		if _, err := d.DialContext(ctx, "tcp", l.Addr().String()); !errors.Is(err, context.DeadlineExceeded) {
@@ -339,7 +339,7 @@ func TestR_SOCK_14_ConnectErrors(t *testing.T) {
 		if _, err := d.Dial("tcp", l.Addr().String()); !errors.Is(err, syscall.ETIMEDOUT) {
 			t.Errorf("nobody answers: %v", err)
 		}
-		p.ok(l.Close())
+		p.OK(l.Close())
 	})
 }
 
@@ -352,16 +352,16 @@ func TestR_SOCK_16_OtherProtocolIsRejected(t *testing.T) {
 			"nothing": nil, "version 2": append([]byte{2}, good[1:]...), "a table of 1": append(append([]byte{}, good[:20]...),
 				0, 0, 0, 1),
 		} {
-			_, err := rdmacm.Dial(bg, l.Addr().String(), &rdmacm.Options{Host: p.a.host, QP: caps,
+			_, err := rdmacm.Dial(bg, l.Addr().String(), &rdmacm.Options{Host: p.A.Host, QP: caps,
 				Param: &rdmacm.ConnParam{PrivateData: private}})
 			if !errors.Is(err, syscall.ECONNREFUSED) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 		a, b := p.pairOf(l, rsocket.Options{})
-		p.ok(a.Close())
-		p.ok(b.Close())
-		p.ok(l.Close())
+		p.OK(a.Close())
+		p.OK(b.Close())
+		p.OK(l.Close())
 	})
 }
 
@@ -370,17 +370,17 @@ var caps = verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 
 func TestAcceptDeadlineAndClose(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		l := p.listen(rsocket.Options{})
-		p.ok(l.SetDeadline(time.Now().Add(time.Second)))
+		p.OK(l.SetDeadline(time.Now().Add(time.Second)))
 		if _, err := l.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("deadline: %v", err)
 		}
-		p.ok(l.SetDeadline(time.Time{}))
+		p.OK(l.SetDeadline(time.Time{}))
 		nc, err := p.dialer(rsocket.Options{}).Dial("tcp", l.Addr().String()) // and nobody accepts it
-		p.ok(err)
+		p.OK(err)
 		var w sync.WaitGroup
 		w.Go(func() {
 			time.Sleep(time.Second)
-			p.ok(l.Close())
+			p.OK(l.Close())
 		})
 		if _, err := nc.Read(make([]byte, 1)); err != io.EOF {
 			t.Errorf("a connection that nobody accepted: %v", err)
@@ -392,6 +392,6 @@ func TestAcceptDeadlineAndClose(t *testing.T) {
 		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("closed twice: %v", err)
 		}
-		p.ok(nc.Close())
+		p.OK(nc.Close())
 	})
 }

@@ -35,19 +35,19 @@ const rawRQ = 32
 // accept takes the connection of an rsocket as a server that is none; dial runs meanwhile.
 func (p *places) rawServer(dial func(addr string)) *raw {
 	p.Helper()
-	l, err := rdmacm.Listen(bg, p.b.at(0), &rdmacm.Options{Host: p.b.host, QP: caps})
-	p.ok(err)
+	l, err := rdmacm.Listen(bg, p.B.At(0), &rdmacm.Options{Host: p.B.Host, QP: caps})
+	p.OK(err)
 	defer l.Close()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		dial(netip.AddrPortFrom(p.b.addr, l.Addr().Port()).String())
+		dial(netip.AddrPortFrom(p.B.Addr, l.Addr().Port()).String())
 	}()
 	r := &raw{ID: must(l.Request(bg))(p), p: p}
 	r.asked = r.Event().Conn
 	r.peer, err = rs.ParseConnData(r.asked.PrivateData)
-	p.ok(err)
-	p.ok(r.Accept(bg, &rdmacm.ConnParam{RNRRetryCount: 7, PrivateData: r.setUp()}))
+	p.OK(err)
+	p.OK(r.Accept(bg, &rdmacm.ConnParam{RNRRetryCount: 7, PrivateData: r.setUp()}))
 	<-done
 	return r
 }
@@ -59,7 +59,7 @@ func (r *raw) setUp() []byte {
 		r.mrs = append(r.mrs, must(r.RegWrite(b))(r.p))
 	}
 	for range rawRQ {
-		r.p.ok(r.PostRecvV(0))
+		r.p.OK(r.PostRecvV(0))
 	}
 	d := rs.ConnData{
 		Flags: rs.HostFlags(), Credits: rawRQ, IOMaps: 4, Table: rs.SGE{Addr: r.mrs[1].Addr(), Key: r.mrs[1].RKey(),
@@ -73,14 +73,14 @@ func (r *raw) setUp() []byte {
 func (r *raw) next() verbs.WC {
 	r.p.Helper()
 	wc := must(r.GetRecvComp(bg))(r.p)
-	r.p.ok(wc.Err())
+	r.p.OK(wc.Err())
 	return wc
 }
 
 // say writes to the rsocket's memory, with a message word.
 func (r *raw) say(word uint32, to rs.SGE, b []byte) {
 	r.p.Helper()
-	r.p.ok(r.QP().PostSend(verbs.SendWR{
+	r.p.OK(r.QP().PostSend(verbs.SendWR{
 		Opcode: verbs.WRRDMAWriteWithImm, Flags: verbs.SendInline | verbs.SendSignaled, Inline: append([]byte{}, b...),
 		ImmData: word, RemoteAddr: to.Addr, RKey: to.Key,
 	}))
@@ -103,9 +103,9 @@ func (r *raw) close() {
 	defer cancel()
 	_ = r.Disconnect(ctx)
 	for _, mr := range r.mrs {
-		r.p.ok(mr.Close())
+		r.p.OK(mr.Close())
 	}
-	r.p.ok(r.Close())
+	r.p.OK(r.Close())
 }
 
 // rawPair is an rsocket that is connected to a raw peer.
@@ -113,7 +113,7 @@ func (p *places) rawPair() (c *rsocket.Conn, r *raw) {
 	p.Helper()
 	r = p.rawServer(func(addr string) {
 		nc, err := p.dialer(small).Dial("tcp", addr)
-		p.ok(err)
+		p.OK(err)
 		c = nc.(*rsocket.Conn)
 	})
 	return c, r
@@ -158,7 +158,7 @@ func TestW_RS_02_03_04_15_19_23_Wire(t *testing.T) {
 				}
 			}
 		}
-		p.ok(c.Close())
+		p.OK(c.Close())
 		if wc := r.next(); wc.ImmData != rs.Word(rs.OpCtrl, rs.CtrlDisconnect) || wc.ByteLen != 0 {
 			t.Errorf("the end: %#x", wc.ImmData)
 		}
@@ -172,7 +172,7 @@ func TestW_RS_11_12_ZeroLengthWrites(t *testing.T) {
 		c, r := p.rawPair()
 		garbage := rs.SGE{Addr: 0xdeadbeef, Key: 0x12345}
 		// keepalive
-		r.p.ok(r.QP().PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, RemoteAddr: garbage.Addr,
+		r.p.OK(r.QP().PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, RemoteAddr: garbage.Addr,
 			RKey: garbage.Key}))
 		r.say(rs.Word(rs.OpSGL, 100), garbage, nil)
 		r.say(rs.Word(rs.OpCtrl, rs.CtrlKeepalive), garbage, nil)
@@ -181,7 +181,7 @@ func TestW_RS_11_12_ZeroLengthWrites(t *testing.T) {
 			t.Errorf("%d, %v", n, err)
 		}
 		must(c.Write([]byte("x")))(p)
-		p.ok(c.Close())
+		p.OK(c.Close())
 		r.close()
 	})
 }
@@ -200,7 +200,7 @@ func TestW_RS_07_24_IOMapsOnTheWire(t *testing.T) {
 			t.Errorf("%#x, %d bytes, %+v", wc.ImmData, wc.ByteLen, m)
 		}
 		r.next() // x
-		p.ok(r.QP().PostSend(verbs.SendWR{
+		p.OK(r.QP().PostSend(verbs.SendWR{
 			Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline | verbs.SendSignaled, Inline: []byte("direct"),
 			RemoteAddr: m.Addr + 10, RKey: m.Key,
 		}))
@@ -208,7 +208,7 @@ func TestW_RS_07_24_IOMapsOnTheWire(t *testing.T) {
 		if string(mem[10:16]) != "direct" {
 			t.Errorf("%q", mem[10:16])
 		}
-		p.ok(c.Close())
+		p.OK(c.Close())
 		r.close()
 	})
 }
@@ -245,10 +245,10 @@ func TestLyingPeers(t *testing.T) {
 				}
 				must(a.Write([]byte("x")))(p)
 				must(b.Read(make([]byte, 1)))(p)
-				p.ok(c.Close())
+				p.OK(c.Close())
 				r.close()
-				p.ok(a.Close())
-				p.ok(b.Close())
+				p.OK(a.Close())
+				p.OK(b.Close())
 			})
 		})
 	}
@@ -269,7 +269,7 @@ func TestPeerHandsOutNonsense(t *testing.T) {
 		if !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("%v", err)
 		}
-		p.ok(c.Close())
+		p.OK(c.Close())
 		r.close()
 	})
 }
@@ -290,12 +290,12 @@ func TestW_RS_29_30_Disconnecting(t *testing.T) {
 		if _, err := c.Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("write: %v", err)
 		}
-		p.ok(c.Close())
+		p.OK(c.Close())
 		r.close()
 
 		c, r = p.rawPair()
-		p.ok(c.CloseWrite())
-		p.ok(c.CloseRead()) // all is over, but the socket is there
+		p.OK(c.CloseWrite())
+		p.OK(c.CloseRead()) // all is over, but the socket is there
 		time.Sleep(time.Second)
 		for {
 			if wc := r.next(); wc.ImmData == rs.Word(rs.OpCtrl, rs.CtrlDisconnect) {
@@ -305,9 +305,9 @@ func TestW_RS_29_30_Disconnecting(t *testing.T) {
 		if r.left() {
 			t.Error("the DREQ came before Close")
 		}
-		p.ok(c.Close())
+		p.OK(c.Close())
 		time.Sleep(time.Second)
-		p.ok(r.Disconnect(bg)) // which finds that the peer has asked for it
+		p.OK(r.Disconnect(bg)) // which finds that the peer has asked for it
 		if ev := r.Event(); ev == nil || ev.Type != rdmacm.EventDisconnected {
 			t.Errorf("after Close: %v", ev)
 		}
@@ -320,18 +320,18 @@ func TestW_RS_29_30_Disconnecting(t *testing.T) {
 func TestW_RS_29_QPGoesToErr(t *testing.T) {
 	for name, end := range map[string]func(p *places, c *rsocket.Conn, r *raw){
 		"this side first": func(p *places, c *rsocket.Conn, _ *raw) {
-			p.ok(c.CloseRead())
-			p.ok(c.CloseWrite())
+			p.OK(c.CloseRead())
+			p.OK(c.CloseWrite())
 		},
 		"the peer first": func(p *places, c *rsocket.Conn, r *raw) {
 			r.say(rs.Word(rs.OpData, 3), r.peer.Data, []byte("abc"))
 			r.say(rs.Word(rs.OpCtrl, rs.CtrlDisconnect), rs.SGE{}, nil)
 			synctest.Wait()
-			p.ok(c.CloseWrite())
-			p.ok(c.CloseRead())
+			p.OK(c.CloseWrite())
+			p.OK(c.CloseRead())
 		},
 		"this side has ended writing before": func(p *places, c *rsocket.Conn, r *raw) {
-			p.ok(c.CloseWrite())
+			p.OK(c.CloseWrite())
 			r.say(rs.Word(rs.OpCtrl, rs.CtrlDisconnect), rs.SGE{}, nil)
 			if got := must(io.ReadAll(c))(p); len(got) != 0 {
 				p.Errorf("read %q", got)
@@ -343,7 +343,7 @@ func TestW_RS_29_QPGoesToErr(t *testing.T) {
 			if got := must(io.ReadAll(c))(p); string(got) != "abc" {
 				p.Errorf("read %q", got)
 			}
-			p.ok(c.CloseWrite())
+			p.OK(c.CloseWrite())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -353,7 +353,7 @@ func TestW_RS_29_QPGoesToErr(t *testing.T) {
 				synctest.Wait()
 				for range 3 { // what was said before
 					if wc, err := r.SendCQ().Poll(make([]verbs.WC, 8)); wc == 0 {
-						p.ok(err)
+						p.OK(err)
 						break
 					}
 				}
@@ -361,7 +361,7 @@ func TestW_RS_29_QPGoesToErr(t *testing.T) {
 				if wc, err := r.GetSendComp(bg); err == nil && wc.Status == verbs.WCSuccess {
 					t.Error("the peer's memory can still be written")
 				}
-				p.ok(c.Close())
+				p.OK(c.Close())
 				r.close()
 			})
 		})
@@ -372,13 +372,13 @@ func TestW_RS_29_QPGoesToErr(t *testing.T) {
 func TestW_RS_31_HandshakesDoNotWaitForEachOther(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		l := p.listen(rsocket.Options{})
-		host := rdmacm.NewHost(must(p.fab.NewDevice("c", netip.MustParseAddr("198.18.0.3")))(p))
+		host := rdmacm.NewHost(must(p.Fab.NewDevice("c", netip.MustParseAddr("198.18.0.3")))(p))
 		silent := must(host.CreateID(must(host.CreateEventChannel())(p), rdmacm.PSTCP, nil))(p)
 		to := netip.MustParseAddrPort(l.Addr().String())
-		p.ok(silent.ResolveAddr(bg, netip.AddrPort{}, to, time.Second))
-		p.ok(silent.ResolveRoute(bg, time.Second))
+		p.OK(silent.ResolveAddr(bg, netip.AddrPort{}, to, time.Second))
+		p.OK(silent.ResolveRoute(bg, time.Second))
 		// It never sends its RTU: without a QP that is the program's to do.
-		p.ok(silent.Connect(bg, &rdmacm.ConnParam{QPNum: 0x77, RetryCount: 7, RNRRetryCount: 7,
+		p.OK(silent.Connect(bg, &rdmacm.ConnParam{QPNum: 0x77, RetryCount: 7, RNRRetryCount: 7,
 			PrivateData: (&rs.ConnData{Credits: 16, Table: rs.SGE{Length: 2}}).Append(nil)}))
 		time.Sleep(100 * time.Millisecond)
 		start := time.Now()
@@ -386,11 +386,11 @@ func TestW_RS_31_HandshakesDoNotWaitForEachOther(t *testing.T) {
 		if took := time.Since(start); took > time.Second {
 			t.Errorf("it took %v", took)
 		}
-		p.ok(a.Close())
-		p.ok(b.Close())
-		p.ok(silent.Close())
-		p.ok(l.Close())
+		p.OK(a.Close())
+		p.OK(b.Close())
+		p.OK(silent.Close())
+		p.OK(l.Close())
 		time.Sleep(10 * time.Minute)
-		p.ok(host.Close())
+		p.OK(host.Close())
 	})
 }

@@ -6,58 +6,25 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/verbena-rdma/verbena/provider/soft"
-	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/rsocket/internal/socktest"
 	"github.com/verbena-rdma/verbena/rsocket/socket"
 )
 
-// place is a host and its address.
-type place struct {
-	host *rdmacm.Host
-	addr netip.Addr
-}
-
 // places are two hosts that reach each other.
-type places struct {
-	testing.TB
-	a, b  place
-	devs  [2]*soft.Device // unless the network is in memory
-	fab   *rdmatest.Fabric
-	hosts *socktest.Hosts
-}
+type places struct{ *socktest.Places }
 
-func newPlaces(tb testing.TB, h *socktest.Hosts) *places {
-	return &places{
-		TB: tb, a: place{h.Host[0], h.Addr[0]}, b: place{h.Host[1], h.Addr[1]}, devs: h.Devs, fab: h.Fab, hosts: h,
-	}
-}
-
-// inBubble runs a test in virtual time, on a network in memory. At the end nothing may be left.
+// inBubble runs a test in virtual time, on a network in memory. At the end no object may be left on the hosts.
 func inBubble(t *testing.T, faults rdmatest.Faults, f func(p *places)) {
-	socktest.InBubble(t, faults, func(t *testing.T, h *socktest.Hosts) { f(newPlaces(t, h)) })
+	socktest.InBubble(t, faults, func(p *socktest.Places) { f(&places{p}) })
 }
 
-func overUDP(tb testing.TB) *places { return newPlaces(tb, socktest.OverUDP(tb)) }
-
-// close expects that nothing is left on the hosts.
-func (p *places) close() {
-	p.Helper()
-	p.ok(socktest.Close(p.a.host, p.b.host))
-}
-
-func (p *places) ok(err error) {
-	p.Helper()
-	if err != nil {
-		p.Fatal(err)
-	}
-}
+func overUDP(tb testing.TB) *places { return &places{socktest.OverUDP(tb)} }
 
 func must[T any](v T, err error) func(p *places) T {
 	return func(p *places) T {
 		p.Helper()
-		p.ok(err)
+		p.OK(err)
 		return v
 	}
 }
@@ -70,17 +37,17 @@ func (p *places) errno(what string, err error, want syscall.Errno) {
 }
 
 // socket makes a stream socket on a host.
-func (p *places) socket(at place, typ socket.Type) *socket.Socket {
+func (p *places) socket(at socktest.Place, typ socket.Type) *socket.Socket {
 	p.Helper()
-	return must(socket.NewOn(at.host, socket.Inet, typ, 0))(p)
+	return must(socket.NewOn(at.Host, socket.Inet, typ, 0))(p)
 }
 
 // server makes a listening socket on host b.
 func (p *places) server() (*socket.Socket, netip.AddrPort) {
 	p.Helper()
-	l := p.socket(p.b, socket.SockStream)
-	p.ok(l.Bind(netip.AddrPortFrom(p.b.addr, 0)))
-	p.ok(l.Listen(0))
+	l := p.socket(p.B, socket.SockStream)
+	p.OK(l.Bind(netip.AddrPortFrom(p.B.Addr, 0)))
+	p.OK(l.Listen(0))
 	return l, must(l.SockName())(p)
 }
 
@@ -92,13 +59,13 @@ func (p *places) sockets(client, server func(*socket.Socket)) (c, s *socket.Sock
 	if server != nil {
 		server(l)
 	}
-	c = p.socket(p.a, socket.SockStream)
+	c = p.socket(p.A, socket.SockStream)
 	if client != nil {
 		client(c)
 	}
-	p.ok(c.Connect(at))
+	p.OK(c.Connect(at))
 	s, from, err := l.Accept()
-	p.ok(err)
+	p.OK(err)
 	if name := must(c.SockName())(p); from != name {
 		p.Errorf("accepted from %v, the client is %v", from, name)
 	}
@@ -108,6 +75,6 @@ func (p *places) sockets(client, server func(*socket.Socket)) (c, s *socket.Sock
 func (p *places) closeSockets(list ...*socket.Socket) {
 	p.Helper()
 	for _, s := range list {
-		p.ok(s.Close())
+		p.OK(s.Close())
 	}
 }

@@ -16,10 +16,10 @@ import (
 func TestR_MAP_01_02_03_06_07_08_12_Mapping(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		mem := make([]byte, 10000)
-		fresh := p.socket(p.a, socket.SockStream)
+		fresh := p.socket(p.A, socket.SockStream)
 		_, err := fresh.IOMap(mem, socket.ProtWrite, 0)
 		p.errno("no connection", err, syscall.EINVAL)
-		c, s := p.sockets(func(c *socket.Socket) { p.ok(c.SetOptionInt(socket.SolRDMA, socket.RDMAIOMapSize, 2)) }, nil)
+		c, s := p.sockets(func(c *socket.Socket) { p.OK(c.SetOptionInt(socket.SolRDMA, socket.RDMAIOMapSize, 2)) }, nil)
 		_, err = c.IOMap(mem, socket.ProtWrite, 0)
 		p.errno("the peer has no room", err, syscall.ENOMEM)
 		_, err = s.IOMap(mem, 1, 0)
@@ -55,7 +55,7 @@ func TestR_MAP_01_02_03_06_07_08_12_Mapping(t *testing.T) {
 		}
 		p.errno("another length", s.IOUnmap(mem[:999]), syscall.EINVAL)
 		p.errno("another place", s.IOUnmap(mem[1:1001]), syscall.EINVAL)
-		p.ok(s.IOUnmap(mem[:1000]))
+		p.OK(s.IOUnmap(mem[:1000]))
 		p.errno("once more", s.IOUnmap(mem[:1000]), syscall.EINVAL)
 		if off := must(s.IOMap(mem[3000:4000], socket.ProtWrite, 9000))(p); off != 9000 { // there is room again
 			t.Error(off)
@@ -68,7 +68,7 @@ func TestR_MAP_01_02_03_06_07_08_12_Mapping(t *testing.T) {
 func TestR_MAP_04_05_09_10_11_13_14_Order(t *testing.T) {
 	inBubble(t, rdmatest.Faults{Loss: 0.02, Reorder: 0.05}, func(p *places) {
 		mem := make([]byte, 300000)
-		c, s := p.sockets(func(c *socket.Socket) { p.ok(c.SetOptionInt(socket.SolRDMA, socket.RDMAIOMapSize, 1)) }, nil)
+		c, s := p.sockets(func(c *socket.Socket) { p.OK(c.SetOptionInt(socket.SolRDMA, socket.RDMAIOMapSize, 1)) }, nil)
 		must(s.IOMap(mem, socket.ProtWrite, 0))(p)
 		must(s.Send([]byte("go"), 0))(p)
 		must(c.Recv(make([]byte, 2), 0))(p)
@@ -101,7 +101,7 @@ func TestR_MAP_04_05_09_10_11_13_14_Order(t *testing.T) {
 func TestR_MAP_09_GoesOnWhileTheStreamIsFull(t *testing.T) {
 	inBubble(t, rdmatest.Faults{Delay: time.Millisecond}, func(p *places) {
 		mem := make([]byte, 300000)
-		c, s := p.sockets(func(c *socket.Socket) { p.ok(c.SetOptionInt(socket.SolRDMA, socket.RDMAIOMapSize, 1)) }, nil)
+		c, s := p.sockets(func(c *socket.Socket) { p.OK(c.SetOptionInt(socket.SolRDMA, socket.RDMAIOMapSize, 1)) }, nil)
 		must(s.IOMap(mem, socket.ProtWrite, 0))(p)
 		must(s.Send([]byte("go"), 0))(p)
 		must(c.Recv(make([]byte, 2), 0))(p)
@@ -152,8 +152,8 @@ func TestW_RS_22_W_RS_26_ManyMaps(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		mem := make([]byte, 1000)
 		c, s := p.sockets(func(c *socket.Socket) {
-			p.ok(c.SetOptionInt(socket.SolRDMA, socket.RDMAIOMapSize, 1))
-			p.ok(c.SetOptionInt(socket.SolRDMA, socket.RDMARQSize, 1))
+			p.OK(c.SetOptionInt(socket.SolRDMA, socket.RDMAIOMapSize, 1))
+			p.OK(c.SetOptionInt(socket.SolRDMA, socket.RDMARQSize, 1))
 		}, nil)
 		if n := must(c.OptionInt(socket.SolRDMA, socket.RDMARQSize))(p); n != 16 { // R-OPT-04
 			t.Errorf("%d receives", n)
@@ -164,7 +164,7 @@ func TestW_RS_22_W_RS_26_ManyMaps(t *testing.T) {
 			must(c.Recv(one, 0))(p)
 		}
 		must(s.IOMap(mem, socket.ProtWrite, 0))(p)
-		p.ok(s.IOUnmap(mem))
+		p.OK(s.IOUnmap(mem))
 		tell()
 		if n := must(c.IOWrite(one, 0, 0))(p); n != 0 {
 			t.Errorf("%d bytes to a map that was never told", n)
@@ -177,7 +177,7 @@ func TestW_RS_22_W_RS_26_ManyMaps(t *testing.T) {
 			}
 			must(c.Send(one, 0))(p) // it is there before what was sent after it
 			must(s.Recv(one, 0))(p)
-			p.ok(s.IOUnmap(mem))
+			p.OK(s.IOUnmap(mem))
 		}
 		_, err := s.IOMap(mem, socket.ProtWrite, 0)
 		p.errno("one more", err, syscall.ENOMEM)
@@ -189,11 +189,11 @@ func TestW_RS_22_W_RS_26_ManyMaps(t *testing.T) {
 func TestW_RS_26_WriteToUnmapped(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		mem := make([]byte, 1000)
-		c, s := p.sockets(func(c *socket.Socket) { p.ok(c.SetOptionInt(socket.SolRDMA, socket.RDMAIOMapSize, 1)) }, nil)
+		c, s := p.sockets(func(c *socket.Socket) { p.OK(c.SetOptionInt(socket.SolRDMA, socket.RDMAIOMapSize, 1)) }, nil)
 		must(s.IOMap(mem, socket.ProtWrite, 0))(p)
 		must(s.Send([]byte("go"), 0))(p)
 		must(c.Recv(make([]byte, 2), 0))(p)
-		p.ok(s.IOUnmap(mem))
+		p.OK(s.IOUnmap(mem))
 		must(c.IOWrite([]byte("x"), 0, 0))(p)
 		n, err := c.Recv(make([]byte, 1), 0)
 		if p.errno("the writer", err, syscall.ECONNRESET); n != 0 || mem[0] != 0 {

@@ -14,14 +14,14 @@ import (
 func TestR_SOCK_09_KeepAliveOfAccepted(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		c, s := p.sockets(nil, func(l *socket.Socket) {
-			p.ok(l.SetOptionInt(socket.SolSocket, socket.SoKeepAlive, 1))
-			p.ok(l.SetOptionInt(socket.IPProtoTCP, socket.TCPKeepIdle, 5))
+			p.OK(l.SetOptionInt(socket.SolSocket, socket.SoKeepAlive, 1))
+			p.OK(l.SetOptionInt(socket.IPProtoTCP, socket.TCPKeepIdle, 5))
 		})
 		if n := must(s.OptionInt(socket.IPProtoTCP, socket.TCPKeepIdle))(p); n != 5 {
 			t.Errorf("%d seconds", n)
 		}
 		synctest.Wait()
-		p.fab.Cut(p.a.addr, p.b.addr)
+		p.Fab.Cut(p.A.Addr, p.B.Addr)
 		if e := p.poll(s, 0, time.Hour); e != socket.PollErr|socket.PollHup {
 			t.Errorf("after an hour it has %#x", e)
 		}
@@ -39,8 +39,8 @@ func TestKeepAliveOfSlowConnect(t *testing.T) {
 		time.AfterFunc(3*time.Second, func() { cut.Store(false) })
 		start := time.Now()
 		c, s := p.sockets(func(c *socket.Socket) {
-			p.ok(c.SetOptionInt(socket.SolSocket, socket.SoKeepAlive, 1))
-			p.ok(c.SetOptionInt(socket.IPProtoTCP, socket.TCPKeepIdle, 1))
+			p.OK(c.SetOptionInt(socket.SolSocket, socket.SoKeepAlive, 1))
+			p.OK(c.SetOptionInt(socket.IPProtoTCP, socket.TCPKeepIdle, 1))
 		}, nil)
 		if took := time.Since(start); took < 3*time.Second {
 			t.Errorf("it took %v", took)

@@ -19,7 +19,7 @@ func (p *places) poll(s *socket.Socket, e socket.Events, timeout time.Duration) 
 	p.Helper()
 	fds := []socket.PollFD{{Socket: s, Events: e}}
 	n, err := socket.Poll(fds, timeout)
-	p.ok(err)
+	p.OK(err)
 	if (n == 1) != (fds[0].Revents != 0) {
 		p.Errorf("%d sockets with events, but %#x", n, fds[0].Revents)
 	}
@@ -57,12 +57,12 @@ func TestR_POLL_02_06_Events(t *testing.T) {
 		if e := p.poll(c, inOut, 0); e != socket.PollIn {
 			t.Errorf("a full connection has %#x", e)
 		}
-		p.ok(s.Close())
+		p.OK(s.Close())
 		synctest.Wait()
 		if e := p.poll(c, inOut, -1); e != socket.PollIn|socket.PollHup {
 			t.Errorf("a connection that is over has %#x", e)
 		}
-		p.ok(c.Close())
+		p.OK(c.Close())
 		if e := p.poll(c, inOut, -1); e != socket.PollNval {
 			t.Errorf("a closed socket has %#x", e)
 		}
@@ -79,7 +79,7 @@ func TestR_POLL_02_WriteShut(t *testing.T) {
 			for full && err == nil {
 				_, err = c.Send(make([]byte, 100000), socket.MsgDontWait)
 			}
-			p.ok(c.Shutdown(socket.ShutWrite))
+			p.OK(c.Shutdown(socket.ShutWrite))
 			if e := p.poll(c, inOut, time.Minute); e != socket.PollOut {
 				t.Errorf("full %v: %#x", full, e)
 			}
@@ -129,20 +129,20 @@ func TestR_POLL_02_BrokenConnection(t *testing.T) {
 // Sockets and pipes in one set; each wakes the others up.
 func TestR_POLL_01_05_10_SocketsAndDescriptors(t *testing.T) {
 	p := overUDP(t)
-	defer p.close()
+	defer p.Close()
 	c, s := p.sockets(nil, nil)
 	r, w, err := os.Pipe()
-	p.ok(err)
+	p.OK(err)
 	defer r.Close()
 	defer w.Close()
-	d := must(socket.NewOn(p.b.host, socket.Inet, socket.SockDgram, 0))(p)
-	p.ok(d.Bind(netip.AddrPortFrom(p.b.addr, 0)))
+	d := must(socket.NewOn(p.B.Host, socket.Inet, socket.SockDgram, 0))(p)
+	p.OK(d.Bind(netip.AddrPortFrom(p.B.Addr, 0)))
 	fds := []socket.PollFD{
 		{Socket: s, Events: socket.PollIn}, {FD: int(r.Fd()), Events: socket.PollIn}, {Socket: d, Events: socket.PollIn},
 		{FD: int(w.Fd()), Events: 0},
 	}
-	from := must(socket.NewOn(p.a.host, socket.Inet, socket.SockDgram, 0))(p)
-	p.ok(from.Bind(netip.AddrPortFrom(p.a.addr, 0)))
+	from := must(socket.NewOn(p.A.Host, socket.Inet, socket.SockDgram, 0))(p)
+	p.OK(from.Bind(netip.AddrPortFrom(p.A.Addr, 0)))
 	for i, f := range []func(){
 		func() { must(c.Send([]byte("x"), 0))(p) },
 		func() { must(w.Write([]byte("x")))(p) },
@@ -169,7 +169,7 @@ func TestR_POLL_01_05_10_SocketsAndDescriptors(t *testing.T) {
 	if e := p.poll(d, inOut, 0); e != inOut {
 		t.Errorf("the datagram socket has %#x", e)
 	}
-	p.ok(c.Close())
+	p.OK(c.Close())
 	sets := socket.SelectSets{
 		Read:   []socket.Handle{{Socket: s}, {FD: int(r.Fd())}, {Socket: d}},
 		Write:  []socket.Handle{{Socket: s}, {FD: int(w.Fd())}},
@@ -215,11 +215,11 @@ func TestR_POLL_10_SelectTakesHangUp(t *testing.T) {
 func TestR_POLL_05_DatagramSendSlots(t *testing.T) {
 	socket.WakeUpEvery(t, time.Hour)
 	p := overUDP(t)
-	defer p.close()
-	a := must(socket.NewOn(p.a.host, socket.Inet, socket.SockDgram, 0))(p)
-	p.ok(a.Bind(netip.AddrPortFrom(p.a.addr, 0)))
-	b := must(socket.NewOn(p.b.host, socket.Inet, socket.SockDgram, 0))(p)
-	p.ok(b.Bind(netip.AddrPortFrom(p.b.addr, 0)))
+	defer p.Close()
+	a := must(socket.NewOn(p.A.Host, socket.Inet, socket.SockDgram, 0))(p)
+	p.OK(a.Bind(netip.AddrPortFrom(p.A.Addr, 0)))
+	b := must(socket.NewOn(p.B.Host, socket.Inet, socket.SockDgram, 0))(p)
+	p.OK(b.Bind(netip.AddrPortFrom(p.B.Addr, 0)))
 	to := must(b.SockName())(p)
 	if e := p.poll(a, inOut, 0); e != socket.PollOut {
 		t.Errorf("before anything was sent: %#x", e)
@@ -304,16 +304,16 @@ func TestR_POLL_03_ListenerWakesPollers(t *testing.T) {
 		found := make(chan socket.Events)
 		go func() { found <- p.poll(l, socket.PollIn, -1) }()
 		synctest.Wait()
-		c := p.socket(p.a, socket.SockStream)
-		p.ok(c.Connect(at))
+		c := p.socket(p.A, socket.SockStream)
+		p.OK(c.Connect(at))
 		if e := <-found; e != socket.PollIn || time.Since(start) > time.Minute {
 			t.Errorf("%#x after %v", e, time.Since(start))
 		}
 		s, _, err := l.Accept()
-		p.ok(err)
+		p.OK(err)
 		go func() { found <- p.poll(l, socket.PollIn, -1) }()
 		synctest.Wait()
-		p.ok(l.Close())
+		p.OK(l.Close())
 		if e := <-found; e != socket.PollNval || time.Since(start) > time.Minute {
 			t.Errorf("when it is closed: %#x after %v", e, time.Since(start))
 		}

@@ -28,10 +28,10 @@ func TestR_SOCK_01_02_03_Kinds(t *testing.T) {
 				false},
 			{socket.Inet, socket.SockDgram, socket.ProtoTCP, false}, {27, socket.SockStream, 0, false},
 		} {
-			s, err := socket.NewOn(p.a.host, c.domain, c.typ, c.proto)
+			s, err := socket.NewOn(p.A.Host, c.domain, c.typ, c.proto)
 			if c.ok {
-				p.ok(err)
-				p.ok(s.Close())
+				p.OK(err)
+				p.OK(s.Close())
 			} else {
 				p.errno("kind", err, syscall.ENOTSUP)
 			}
@@ -41,17 +41,17 @@ func TestR_SOCK_01_02_03_Kinds(t *testing.T) {
 
 func TestR_SOCK_05_06_07_08_BindListenAccept(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
-		s := p.socket(p.b, socket.SockStream)
+		s := p.socket(p.B, socket.SockStream)
 		_, _, err := s.Accept()
 		p.errno("accept without listen", err, syscall.EBADF)
 		p.errno("another family", s.Bind(netip.MustParseAddrPort("[::1]:1")), syscall.EINVAL)
 		p.errno("no address of a device", s.Bind(netip.MustParseAddrPort("198.18.0.99:1")), syscall.ENODEV)
-		p.ok(s.Bind(netip.AddrPortFrom(p.b.addr, 7000)))
-		other := p.socket(p.b, socket.SockStream)
-		p.errno("a port in use", other.Bind(netip.AddrPortFrom(p.b.addr, 7000)), syscall.EADDRINUSE)
-		p.ok(s.Listen(1))
-		p.ok(s.Listen(1)) // changes nothing
-		p.errno("a listener connects", s.Connect(netip.AddrPortFrom(p.b.addr, 7001)), syscall.EINVAL)
+		p.OK(s.Bind(netip.AddrPortFrom(p.B.Addr, 7000)))
+		other := p.socket(p.B, socket.SockStream)
+		p.errno("a port in use", other.Bind(netip.AddrPortFrom(p.B.Addr, 7000)), syscall.EADDRINUSE)
+		p.OK(s.Listen(1))
+		p.OK(s.Listen(1)) // changes nothing
+		p.errno("a listener connects", s.Connect(netip.AddrPortFrom(p.B.Addr, 7001)), syscall.EINVAL)
 		p.closeSockets(s, other)
 		c, a := p.sockets(nil, nil) // compares the addresses
 		p.closeSockets(c, a)
@@ -67,7 +67,7 @@ func TestR_SOCK_10_11_12_R_POLL_03_04_Nonblocking(t *testing.T) {
 		if e := p.poll(l, socket.PollIn, 0); e != 0 {
 			t.Errorf("a listener has %#x", e)
 		}
-		c := p.socket(p.a, socket.SockStream|socket.SockNonblock)
+		c := p.socket(p.A, socket.SockStream|socket.SockNonblock)
 		p.errno("connect", c.Connect(at), syscall.EINPROGRESS)
 		if e := p.poll(c, inOut, 0); e != 0 {
 			t.Errorf("a connecting socket has %#x", e)
@@ -88,12 +88,12 @@ func TestR_SOCK_10_11_12_R_POLL_03_04_Nonblocking(t *testing.T) {
 			t.Errorf("a listener has %#x", e)
 		}
 		s, _, err := l.Accept()
-		p.ok(err)
+		p.OK(err)
 		_, err = s.Recv(make([]byte, 1), 0)
 		p.errno("the accepted socket does not block", err, syscall.EAGAIN)
 
-		failing := p.socket(p.a, socket.SockStream|socket.SockNonblock)
-		p.errno("connect", failing.Connect(netip.AddrPortFrom(p.b.addr, 1)), syscall.EINPROGRESS)
+		failing := p.socket(p.A, socket.SockStream|socket.SockNonblock)
+		p.errno("connect", failing.Connect(netip.AddrPortFrom(p.B.Addr, 1)), syscall.EINPROGRESS)
 		if e := p.poll(failing, inOut, -1); e != inOut|socket.PollErr {
 			t.Errorf("a refused socket has %#x", e)
 		}
@@ -110,14 +110,14 @@ func TestR_SOCK_10_11_12_R_POLL_03_04_Nonblocking(t *testing.T) {
 func TestR_SOCK_13_BlockingIOFinishesConnecting(t *testing.T) {
 	inBubble(t, rdmatest.Faults{Delay: time.Millisecond}, func(p *places) {
 		l, at := p.server()
-		c := p.socket(p.a, socket.SockStream|socket.SockNonblock)
+		c := p.socket(p.A, socket.SockStream|socket.SockNonblock)
 		p.errno("connect", c.Connect(at), syscall.EINPROGRESS)
 		c.SetNonblock(false)
 		if n := must(c.Send([]byte("hello"), 0))(p); n != 5 {
 			t.Error(n)
 		}
 		s, _, err := l.Accept()
-		p.ok(err)
+		p.OK(err)
 		p.closeSockets(c, s, l)
 	})
 }
@@ -125,14 +125,14 @@ func TestR_SOCK_13_BlockingIOFinishesConnecting(t *testing.T) {
 func TestR_SOCK_18_ConnectTwice(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		c, s := p.sockets(nil, nil)
-		p.ok(c.Connect(must(c.PeerName())(p)))
-		p.ok(s.Close())
+		p.OK(c.Connect(must(c.PeerName())(p)))
+		p.OK(s.Close())
 		synctest.Wait()
 		_, _ = c.Recv(make([]byte, 1), 0)
-		p.errno("after the end", c.Connect(netip.AddrPortFrom(p.b.addr, 1)), syscall.ENOTCONN)
-		failed := p.socket(p.a, socket.SockStream)
-		p.errno("refused", failed.Connect(netip.AddrPortFrom(p.b.addr, 1)), syscall.ECONNREFUSED)
-		p.errno("after a refusal", failed.Connect(netip.AddrPortFrom(p.b.addr, 1)), syscall.ENOTCONN)
+		p.errno("after the end", c.Connect(netip.AddrPortFrom(p.B.Addr, 1)), syscall.ENOTCONN)
+		failed := p.socket(p.A, socket.SockStream)
+		p.errno("refused", failed.Connect(netip.AddrPortFrom(p.B.Addr, 1)), syscall.ECONNREFUSED)
+		p.errno("after a refusal", failed.Connect(netip.AddrPortFrom(p.B.Addr, 1)), syscall.ENOTCONN)
 		_, err := failed.Send([]byte("x"), 0)
 		p.errno("send after a refusal", err, syscall.ECONNREFUSED)
 		p.closeSockets(c, failed)
@@ -212,7 +212,7 @@ func TestR_IO_09_10_11_12_13_Variants(t *testing.T) {
 		p.errno("sendto", err, syscall.EISCONN)
 		must(c.SendTo([]byte("four"), 0, netip.AddrPort{}))(p)
 		n, from, err := s.RecvFrom(buf, 0)
-		p.ok(err)
+		p.OK(err)
 		if string(buf[:n]) != "four" || from != must(c.SockName())(p) {
 			t.Errorf("%q from %v", buf[:n], from)
 		}
@@ -227,7 +227,7 @@ func TestR_SHUT_01_03_04_05_06_Shutdown(t *testing.T) {
 		c.SetNonblock(true)
 		must(c.Send([]byte("last"), 0))(p)
 		start := time.Now()
-		p.ok(c.Shutdown(socket.ShutBoth))
+		p.OK(c.Shutdown(socket.ShutBoth))
 		if time.Since(start) < 2*time.Millisecond {
 			t.Error("it did not wait for the acknowledgement")
 		}
@@ -249,7 +249,7 @@ func TestR_SHUT_01_03_04_05_06_Shutdown(t *testing.T) {
 
 		// The end of reading is not told.
 		c, s = p.sockets(nil, nil)
-		p.ok(c.Shutdown(socket.ShutRead))
+		p.OK(c.Shutdown(socket.ShutRead))
 		if n := must(c.Recv(buf, 0))(p); n != 0 {
 			t.Error(n)
 		}
@@ -260,7 +260,7 @@ func TestR_SHUT_01_03_04_05_06_Shutdown(t *testing.T) {
 		must(s.Send(make([]byte, 500000), socket.MsgDontWait))(p) // goes nowhere, and harms nobody
 		must(c.Send([]byte("still"), 0))(p)
 		must(s.Recv(buf, 0))(p)
-		p.ok(c.Shutdown(socket.ShutWrite)) // now it is over
+		p.OK(c.Shutdown(socket.ShutWrite)) // now it is over
 		time.Sleep(time.Second)
 		if e := p.poll(s, inOut, 0); e != socket.PollIn|socket.PollHup {
 			t.Errorf("the peer has %#x", e)
@@ -273,13 +273,13 @@ func TestR_SHUT_01_03_04_05_06_Shutdown(t *testing.T) {
 func TestR_SHUT_01_BeforeTheConnection(t *testing.T) {
 	inBubble(t, rdmatest.Faults{Delay: time.Millisecond}, func(p *places) {
 		l, at := p.server()
-		c := p.socket(p.a, socket.SockStream|socket.SockNonblock)
+		c := p.socket(p.A, socket.SockStream|socket.SockNonblock)
 		p.errno("no connection", c.Shutdown(socket.ShutWrite), syscall.ENOTCONN)
 		p.errno("connect", c.Connect(at), syscall.EINPROGRESS)
 		p.errno("not yet", c.Shutdown(socket.ShutWrite), syscall.ENOTCONN)
 		p.errno("not yet", c.Shutdown(socket.ShutBoth), syscall.ENOTCONN)
 		s, _, err := l.Accept()
-		p.ok(err)
+		p.OK(err)
 		c.SetNonblock(false)
 		must(c.Send([]byte("hello"), 0))(p)
 		buf := make([]byte, 10)
@@ -294,12 +294,12 @@ func TestR_SHUT_01_BeforeTheConnection(t *testing.T) {
 func TestR_SHUT_06_CloseKeepsNobodyWaiting(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		c, s := p.sockets(nil, nil)
-		again := p.hosts.LoseRequests()
+		again := p.LoseRequests()
 		must(c.Send([]byte("last words"), 0))(p)
 		var w sync.WaitGroup
 		start := time.Now()
 		w.Go(func() {
-			p.ok(c.Close())
+			p.OK(c.Close())
 			if time.Since(start) < 100*time.Millisecond {
 				t.Error("it did not wait for the acknowledgement")
 			}
@@ -321,14 +321,14 @@ func TestR_SHUT_06_CloseKeepsNobodyWaiting(t *testing.T) {
 			t.Errorf("%q", buf[:n])
 		}
 		w.Wait()
-		p.ok(s.Close())
+		p.OK(s.Close())
 	})
 }
 
 // What one call sends stays together, also if it is in several buffers.
 func TestR_IO_14_R_IO_10_VectorsDoNotMix(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
-		small := func(s *socket.Socket) { p.ok(s.SetOptionInt(socket.SolSocket, socket.SoRcvBuf, 500)) }
+		small := func(s *socket.Socket) { p.OK(s.SetOptionInt(socket.SolSocket, socket.SoRcvBuf, 500)) }
 		c, s := p.sockets(small, small)
 		const writers, rounds, parts, size = 4, 30, 5, 300
 		var w sync.WaitGroup
@@ -362,7 +362,7 @@ func TestR_IO_14_R_IO_10_VectorsDoNotMix(t *testing.T) {
 
 func TestR_SHUT_01_BadShutdown(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
-		s := p.socket(p.a, socket.SockStream)
+		s := p.socket(p.A, socket.SockStream)
 		p.errno("how -1", s.Shutdown(-1), syscall.EINVAL)
 		p.errno("how 3", s.Shutdown(3), syscall.EINVAL)
 		p.errno("no connection", s.Shutdown(socket.ShutBoth), syscall.ENOTCONN)

@@ -17,17 +17,17 @@ import (
 func TestR_SOCK_09_AcceptedSocketsInherit(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		c, s := p.sockets(nil, func(l *socket.Socket) {
-			p.ok(l.SetOptionInt(socket.SolSocket, socket.SoRcvBuf, 3000))
-			p.ok(l.SetOptionInt(socket.SolSocket, socket.SoSndBuf, 5000))
-			p.ok(l.SetOptionInt(socket.SolRDMA, socket.RDMASQSize, 20))
-			p.ok(l.SetOptionInt(socket.SolRDMA, socket.RDMARQSize, 30))
-			p.ok(l.SetOptionInt(socket.SolRDMA, socket.RDMAIOMapSize, 4))
-			p.ok(l.SetOptionInt(socket.IPProtoTCP, socket.TCPNoDelay, 1))
+			p.OK(l.SetOptionInt(socket.SolSocket, socket.SoRcvBuf, 3000))
+			p.OK(l.SetOptionInt(socket.SolSocket, socket.SoSndBuf, 5000))
+			p.OK(l.SetOptionInt(socket.SolRDMA, socket.RDMASQSize, 20))
+			p.OK(l.SetOptionInt(socket.SolRDMA, socket.RDMARQSize, 30))
+			p.OK(l.SetOptionInt(socket.SolRDMA, socket.RDMAIOMapSize, 4))
+			p.OK(l.SetOptionInt(socket.IPProtoTCP, socket.TCPNoDelay, 1))
 			l.SetNonblock(true)
 			for { // its Accept must not wait
 				fds := []socket.PollFD{{Socket: l, Events: socket.PollIn}}
 				if n, err := socket.Poll(fds, 0); n == 0 {
-					p.ok(err)
+					p.OK(err)
 					break
 				}
 			}
@@ -49,14 +49,14 @@ func TestR_SOCK_09_AcceptedSocketsInherit(t *testing.T) {
 
 func TestR_NAME_01_R_FCNTL_01_02_NamesAndFlags(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
-		fresh := p.socket(p.a, socket.SockStream)
+		fresh := p.socket(p.A, socket.SockStream)
 		if a := must(fresh.SockName())(p); a != netip.MustParseAddrPort("0.0.0.0:0") {
 			t.Error(a)
 		}
 		_, err := fresh.PeerName()
 		p.errno("no peer", err, syscall.ENOTCONN)
 		c, s := p.sockets(nil, nil)
-		if a, b := must(c.PeerName())(p), must(s.SockName())(p); a != b || a.Addr() != p.b.addr {
+		if a, b := must(c.PeerName())(p), must(s.SockName())(p); a != b || a.Addr() != p.B.Addr {
 			t.Error(a, b)
 		}
 		if fl := must(c.Fcntl(socket.FGetFL, 0))(p); fl != 0 {
@@ -85,7 +85,7 @@ func TestR_OPT_01_02_03_04_05_07_09_Options(t *testing.T) {
 			t.Error("the numbers of options")
 		}
 		set := func(level, name, value int) func(*socket.Socket) {
-			return func(s *socket.Socket) { p.ok(s.SetOptionInt(level, name, value)) }
+			return func(s *socket.Socket) { p.OK(s.SetOptionInt(level, name, value)) }
 		}
 		for _, o := range []struct {
 			level, name, fresh, value, want int
@@ -102,7 +102,7 @@ func TestR_OPT_01_02_03_04_05_07_09_Options(t *testing.T) {
 			{socket.SolRDMA, socket.RDMAInline, 64, 0, 0},
 			{socket.SolRDMA, socket.RDMAIOMapSize, 0, 1000, 768},
 		} {
-			s := p.socket(p.a, socket.SockStream)
+			s := p.socket(p.A, socket.SockStream)
 			if got := must(s.OptionInt(o.level, o.name))(p); got != o.fresh && o.fresh >= 0 {
 				t.Errorf("option %d of %#x is %d at first, want %d", o.name, o.level, got, o.fresh)
 			}
@@ -110,9 +110,9 @@ func TestR_OPT_01_02_03_04_05_07_09_Options(t *testing.T) {
 			if got := must(s.OptionInt(o.level, o.name))(p); got != o.want {
 				t.Errorf("option %d of %#x is %d, want %d", o.name, o.level, got, o.want)
 			}
-			p.ok(s.Close())
+			p.OK(s.Close())
 		}
-		six := must(socket.NewOn(p.a.host, socket.Inet6, socket.SockStream, 0))(p)
+		six := must(socket.NewOn(p.A.Host, socket.Inet6, socket.SockStream, 0))(p)
 		set(socket.IPProtoIPv6, socket.IPv6V6Only, 1)(six)
 		if must(six.OptionInt(socket.IPProtoIPv6, socket.IPv6V6Only))(p) != 1 {
 			t.Error("IPV6_V6ONLY")
@@ -169,11 +169,11 @@ func TestR_OPT_06_Route(t *testing.T) {
 		}
 		// Another connection takes the same way.
 		l, at := p.server()
-		d := p.socket(p.a, socket.SockStream)
+		d := p.socket(p.A, socket.SockStream)
 		p.errno("no paths", d.SetOption(socket.SolRDMA, socket.RDMARoute, buf[:73]), syscall.EINVAL)
 		p.errno("no path", d.SetOption(socket.SolRDMA, socket.RDMARoute, nil), syscall.EINVAL)
-		p.ok(d.SetOption(socket.SolRDMA, socket.RDMARoute, buf[:n]))
-		p.ok(d.Connect(at))
+		p.OK(d.SetOption(socket.SolRDMA, socket.RDMARoute, buf[:n]))
+		p.OK(d.Connect(at))
 		again := make([]byte, 72)
 		must(d.Option(socket.SolRDMA, socket.RDMARoute, again))(p)
 		copy(again[8+44:8+48], buf[8+44:]) // the flow label follows the ports
@@ -189,7 +189,7 @@ func TestR_OPT_06_Route(t *testing.T) {
 func TestR_OPT_05_InlineOfTheQP(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		const control = 24
-		none := func(s *socket.Socket) { p.ok(s.SetOptionInt(socket.SolRDMA, socket.RDMAInline, 0)) }
+		none := func(s *socket.Socket) { p.OK(s.SetOptionInt(socket.SolRDMA, socket.RDMAInline, 0)) }
 		c, s := p.sockets(none, none)
 		for _, s := range []*socket.Socket{c, s} {
 			if n := must(s.OptionInt(socket.SolRDMA, socket.RDMAInline))(p); n < control {
@@ -207,8 +207,8 @@ func TestBufferSizesAfterConnecting(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		set := func(v int) func(*socket.Socket) {
 			return func(s *socket.Socket) {
-				p.ok(s.SetOptionInt(socket.SolSocket, socket.SoRcvBuf, v))
-				p.ok(s.SetOptionInt(socket.SolSocket, socket.SoSndBuf, v))
+				p.OK(s.SetOptionInt(socket.SolSocket, socket.SoRcvBuf, v))
+				p.OK(s.SetOptionInt(socket.SolSocket, socket.SoSndBuf, v))
 			}
 		}
 		c, s := p.sockets(set(5000), set(6000))
@@ -227,7 +227,7 @@ func TestBufferSizesAfterConnecting(t *testing.T) {
 // Flags without meaning change nothing (MSG_OOB 1, MSG_NOSIGNAL 0x4000).
 func TestR_OPT_08_OtherFlags(t *testing.T) {
 	p := overUDP(t)
-	defer p.close()
+	defer p.Close()
 	c, s := p.sockets(nil, nil)
 	must(c.Send([]byte("hello"), 1|0x4000))(p)
 	buf := make([]byte, 10)
@@ -244,10 +244,10 @@ func TestW_RS_32_KeepAliveTime(t *testing.T) {
 		want, _ = strconv.Atoi(strings.TrimSpace(string(text)))
 	}
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
-		s := p.socket(p.a, socket.SockStream)
+		s := p.socket(p.A, socket.SockStream)
 		if got := must(s.OptionInt(socket.IPProtoTCP, socket.TCPKeepIdle))(p); got != want {
 			t.Errorf("%d seconds, want %d", got, want)
 		}
-		p.ok(s.Close())
+		p.OK(s.Close())
 	})
 }

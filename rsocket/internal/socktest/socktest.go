@@ -23,34 +23,41 @@ import (
 	"github.com/verbena-rdma/verbena/rdmatest"
 )
 
-// Hosts are two hosts with one device each that reach each other.
-type Hosts struct {
-	Host [2]*rdmacm.Host
-	Addr [2]netip.Addr
+// Place is a host and the address of its device.
+type Place struct {
+	Host *rdmacm.Host
+	Addr netip.Addr
+}
+
+// At returns the address with a port, as text.
+func (p Place) At(port int) string { return netip.AddrPortFrom(p.Addr, uint16(port)).String() }
+
+// Places are two hosts with one device each that reach each other, and the test that runs on them.
+type Places struct {
+	testing.TB
+	A, B Place
 	Devs [2]*soft.Device  // on loopback addresses
 	Fab  *rdmatest.Fabric // in memory
 }
 
 // InMemory makes two hosts on a network in memory.
-func InMemory(tb testing.TB, faults rdmatest.Faults) *Hosts {
+func InMemory(tb testing.TB, faults rdmatest.Faults) *Places {
 	tb.Helper()
-	h := &Hosts{Fab: rdmatest.New(rdmatest.Config{RealTime: true, Faults: faults, Seed: 1})}
-	for i, name := range []string{"a", "b"} {
-		h.Addr[i] = netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)})
-		dev, err := h.Fab.NewDevice(name, h.Addr[i])
-		if err != nil {
-			tb.Fatal(err)
-		}
-		h.Host[i] = rdmacm.NewHost(dev)
+	p := &Places{TB: tb, Fab: rdmatest.New(rdmatest.Config{RealTime: true, Faults: faults, Seed: 1})}
+	for i, at := range []*Place{&p.A, &p.B} {
+		at.Addr = netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)})
+		dev, err := p.Fab.NewDevice([]string{"a", "b"}[i], at.Addr)
+		p.OK(err)
+		at.Host = rdmacm.NewHost(dev)
 	}
-	return h
+	return p
 }
 
 // OverUDP makes two hosts on loopback addresses that no other process with these tests has.
-func OverUDP(tb testing.TB) *Hosts { return overLoopback(tb, openUDP) }
+func OverUDP(tb testing.TB) *Places { return overLoopback(tb, openUDP) }
 
 // OverShm makes the same with shared memory between the hosts.
-func OverShm(tb testing.TB) *Hosts {
+func OverShm(tb testing.TB) *Places {
 	return overLoopback(tb, func(addrs []netip.Addr, ports int) (link.Link, error) {
 		l, err := openUDP(addrs, ports)
 		if err != nil {
@@ -64,64 +71,69 @@ func openUDP(addrs []netip.Addr, ports int) (link.Link, error) {
 	return udp.Open(udp.Config{Addrs: addrs, Ports: ports})
 }
 
-func overLoopback(tb testing.TB, open func(addrs []netip.Addr, ports int) (link.Link, error)) *Hosts {
+func overLoopback(tb testing.TB, open func(addrs []netip.Addr, ports int) (link.Link, error)) *Places {
 	tb.Helper()
 	if runtime.GOOS != "linux" {
 		tb.Skip("other systems have one loopback address")
 	}
-	h := &Hosts{}
+	p := &Places{TB: tb}
 	pid := os.Getpid()
-	for i := range h.Host {
-		h.Addr[i] = netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0x40, byte(pid), byte(i + 41)})
-		dev, err := soft.New(softlink.On(soft.Config{Name: fmt.Sprintf("r%d", i), Addrs: []netip.Addr{h.Addr[i]}},
+	for i, at := range []*Place{&p.A, &p.B} {
+		at.Addr = netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0x40, byte(pid), byte(i + 41)})
+		dev, err := soft.New(softlink.On(soft.Config{Name: fmt.Sprintf("r%d", i), Addrs: []netip.Addr{at.Addr}},
 			softlink.Links{Open: open}))
-		if err != nil {
-			tb.Fatal(err)
-		}
-		h.Devs[i] = dev
-		h.Host[i] = rdmacm.NewHost(dev.Device)
+		p.OK(err)
+		p.Devs[i] = dev
+		at.Host = rdmacm.NewHost(dev.Device)
 	}
-	return h
+	return p
 }
 
-// Close closes hosts, on which nothing must be left: connections may take a moment to end.
-func Close(hosts ...*rdmacm.Host) error {
-	for _, host := range hosts {
-		var err error
-		for range 100 {
-			if err = host.Close(); err == nil {
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-		if err != nil {
-			return err
-		}
+// OK ends the test if err is not nil.
+func (p *Places) OK(err error) {
+	p.Helper()
+	if err != nil {
+		p.Fatal(err)
 	}
-	return nil
 }
 
-// InBubble runs a test in virtual time, on a network in memory. At the end nothing may be left on the hosts.
-func InBubble(t *testing.T, faults rdmatest.Faults, f func(t *testing.T, h *Hosts)) {
+// Close closes both hosts. It fails the test if objects are left on them after two seconds; connections may take a
+// moment to end.
+func (p *Places) Close() {
+	p.Helper()
+	p.OK(closeHost(p.A.Host))
+	p.OK(closeHost(p.B.Host))
+}
+
+func closeHost(host *rdmacm.Host) (err error) {
+	for range 100 {
+		if err = host.Close(); err == nil {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return err
+}
+
+// InBubble runs a test in virtual time, on a network in memory. At the end no object may be left on the hosts.
+func InBubble(t *testing.T, faults rdmatest.Faults, f func(p *Places)) {
 	synctest.Test(t, func(t *testing.T) {
 		// A bubble whose goroutines wait for each other is never idle: the devices have timers that always run.
 		stuck := time.AfterFunc(24*time.Hour, func() { panic("the test is stuck: a day has passed") })
 		defer stuck.Stop()
-		h := InMemory(t, faults)
-		f(t, h)
-		if err := Close(h.Host[:]...); err != nil {
-			t.Fatal(err)
-		}
+		p := InMemory(t, faults)
+		f(p)
+		p.Close()
 	})
 }
 
 // LoseRequests makes the network in memory lose the requests of the first host, but not its answers, until restore
 // is called.
-func (h *Hosts) LoseRequests() (restore func()) {
-	h.Fab.SetFaults(rdmatest.Faults{Script: func(pkt rdmatest.Packet) (rdmatest.Verdict, bool) {
-		return rdmatest.Verdict{Drop: true}, pkt.Src == h.Addr[0] && pkt.Opcode() != uint8(wire.Ack)
+func (p *Places) LoseRequests() (restore func()) {
+	p.Fab.SetFaults(rdmatest.Faults{Script: func(pkt rdmatest.Packet) (rdmatest.Verdict, bool) {
+		return rdmatest.Verdict{Drop: true}, pkt.Src == p.A.Addr && pkt.Opcode() != uint8(wire.Ack)
 	}})
-	return func() { h.Fab.SetFaults(rdmatest.Faults{}) }
+	return func() { p.Fab.SetFaults(rdmatest.Faults{}) }
 }
 
 // Text returns n bytes no part of which is repeated.
