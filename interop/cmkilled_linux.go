@@ -112,8 +112,8 @@ func (k *killing) dial(line string) (err error) {
 	return err
 }
 
-// settleTime is enough for a message and its answer with a slow guest.
-const settleTime = 1500 * time.Millisecond
+// answerTime is enough for a message and its answer with a slow guest.
+const answerTime = 1500 * time.Millisecond
 
 // toRequest leaves a request unanswered: the server is stopped.
 func (k *killing) toRequest() error {
@@ -124,7 +124,7 @@ func (k *killing) toRequest() error {
 	if err := k.dial("ucmatose -s ADDR"); err != nil {
 		return err
 	}
-	time.Sleep(settleTime)
+	time.Sleep(answerTime)
 	return nil
 }
 
@@ -153,7 +153,7 @@ func (k *killing) toLookup() error {
 	if err := k.dial("udaddy -s ADDR"); err != nil {
 		return err
 	}
-	time.Sleep(settleTime)
+	time.Sleep(answerTime)
 	return nil
 }
 
@@ -164,7 +164,7 @@ func (k *killing) toReply() error {
 	}
 	k.signal(k.client, syscall.SIGSTOP)
 	k.signal(k.server, syscall.SIGCONT)
-	time.Sleep(settleTime)
+	time.Sleep(answerTime)
 	return nil
 }
 
@@ -176,7 +176,7 @@ func (k *killing) toEstablished() error {
 	if err := k.dial("rping -c -a ADDR -v"); err != nil {
 		return err
 	}
-	time.Sleep(settleTime) // the C program writes its output only when it ends
+	time.Sleep(answerTime) // the C program writes its output only when it ends
 	if k.client.Ended() || k.server.Ended() {
 		return fmt.Errorf("no data is exchanged:\n%s\n%s", proc.Tail(k.client.Out.String(), 8), proc.Tail(k.server.Out.String(), 8))
 	}
@@ -191,7 +191,7 @@ func (k *killing) toDisconnect() error {
 	}
 	k.signal(k.server, syscall.SIGSTOP)
 	k.signal(k.client, syscall.SIGINT)
-	time.Sleep(settleTime)
+	time.Sleep(answerTime)
 	return nil
 }
 

@@ -75,10 +75,10 @@ func (p perftest) testCase() testCase {
 		timeout: p.timeout, run: p.run}
 }
 
-// patient is the code of an ACK timeout of 4.3 s: the processors of an emulated machine may stand still for
+// longTimeout is the code of an ACK timeout of 4.3 s: the processors of an emulated machine may stand still for
 // seconds, and Linux 6.1 may send its messages in a wrong order after its timer has expired twice
 // (docs/errors.md, "while Linux's soft-RoCE sends").
-const patient = "20"
+const longTimeout = "20"
 
 // option returns the value of a one-letter option.
 func (p *perftest) option(name string, def int) int {
@@ -97,7 +97,7 @@ func (p *perftest) command(side *place, limit time.Duration, args ...string) (*p
 	name := "ib_" + p.tool
 	args = append(strings.Fields(p.args), args...)
 	if !p.has("-u") {
-		args = append([]string{"-u", patient}, args...)
+		args = append([]string{"-u", longTimeout}, args...)
 	}
 	if side.ours() {
 		if p.family != 4 {

@@ -76,7 +76,7 @@ var eventNames = [...]string{
 	"ADDR_CHANGE", "TIMEWAIT_EXIT",
 }
 
-// String is the C name (rdma_event_str): "RDMA_CM_EVENT_ESTABLISHED"; "UNKNOWN EVENT" for a value that is none.
+// String is the C name (rdma_event_str): "RDMA_CM_EVENT_ESTABLISHED"; "UNKNOWN EVENT" for an undefined value.
 func (t EventType) String() string {
 	if int(t) < len(eventNames) {
 		return "RDMA_CM_EVENT_" + eventNames[t]

@@ -250,11 +250,11 @@ func TestFailedOperationsLeakNothing(t *testing.T) {
 		"cancelled": f.cancelled, "broken QPs": f.brokenQPs, "channels": f.channels, "datagrams": f.datagrams,
 	} {
 		fail() // what the runtime, the host and the device open once
-		before := settled(t, a, b, "")
+		before := stableInventory(t, a, b, "")
 		for range 5 {
 			fail()
 		}
-		if after := settled(t, a, b, before); after != before {
+		if after := stableInventory(t, a, b, before); after != before {
 			t.Errorf("%s: before\n%s\nafter\n%s", name, before, after)
 		}
 	}
@@ -263,9 +263,9 @@ func TestFailedOperationsLeakNothing(t *testing.T) {
 	w.ok(b.Close())
 }
 
-// settled is the inventory when it does not change any more, or is the wanted one: connections stay in timewait for a
+// stableInventory returns the inventory when it no longer changes or equals want: connections stay in timewait for a
 // while.
-func settled(t *testing.T, a, b *rdmacm.Host, want string) (now string) {
+func stableInventory(t *testing.T, a, b *rdmacm.Host, want string) (now string) {
 	for begin := time.Now(); time.Since(begin) < 20*time.Second; time.Sleep(20 * time.Millisecond) {
 		last := now
 		if now = inventory(t, a, b); now == want || want == "" && now == last && !strings.Contains(now, "connections") {

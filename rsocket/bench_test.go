@@ -78,7 +78,7 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// Nothing is allocated for the data of a connection.
+// Sending and receiving on a connection allocate nothing.
 func TestDataPathDoesNotAllocate(t *testing.T) {
 	p := memory(t, rdmatest.Faults{})
 	c, s := p.pair(rsocket.Options{}, rsocket.Options{})

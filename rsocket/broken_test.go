@@ -15,8 +15,8 @@ import (
 	"github.com/verbena-rdma/verbena/rsocket"
 )
 
-// A peer that has broken the protocol is told that the connection is over, before the program closes its end.
-func TestLyingPeerIsDisconnected(t *testing.T) {
+// A peer that violates the protocol is notified of the end of the connection before the program closes its end.
+func TestInvalidPeerIsDisconnected(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		c, r := p.rawPair()
 		r.say(rs.Word(rs.OpData, 5000), rs.SGE{}, nil)
@@ -24,14 +24,14 @@ func TestLyingPeerIsDisconnected(t *testing.T) {
 			t.Errorf("read: %v", err)
 		}
 		if !r.left() {
-			t.Error("the peer hears of no end")
+			t.Error("the peer is not notified of the end")
 		}
 		p.OK(c.Close())
 		r.close()
 	})
 }
 
-// A server's answer repeats what the request asks for.
+// A server's answer repeats the parameters of the request.
 func TestW_RS_02_AnswerEchoesTheRequest(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		l := p.listen(rsocket.Options{})
@@ -58,7 +58,7 @@ func TestW_RS_02_AnswerEchoesTheRequest(t *testing.T) {
 			}
 			if got.RNRRetryCount != rnr || got.FlowControl != asked.FlowControl ||
 				got.ResponderResources != rnr || got.InitiatorDepth != rnr/2 {
-				t.Errorf("asked for %+v, got %+v", asked, got)
+				t.Errorf("the request has %+v, the answer %+v", asked, got)
 			}
 			p.OK(id.Close())
 			p.OK(ch.Close())

@@ -17,7 +17,7 @@ import (
 	"github.com/verbena-rdma/verbena/rsocket"
 )
 
-// What the standard library's own connections must do.
+// The standard library's test of connections passes.
 func TestNetConn(t *testing.T) {
 	for name, open := range map[string]func(testing.TB) *places{
 		"memory": func(tb testing.TB) *places { return memory(tb, rdmatest.Faults{}) },
@@ -31,7 +31,7 @@ func TestNetConn(t *testing.T) {
 				return a, b, func() { a.Close(); b.Close() }, nil
 			})
 			if name == "shm" && p.counter("shm_tx_packets") == 0 {
-				t.Error("nothing went through shared memory")
+				t.Error("no packet was sent through shared memory")
 			}
 			p.Close()
 		})
@@ -49,7 +49,7 @@ func (p *places) counter(name string) uint64 {
 	return 0
 }
 
-// Errors are those that users of package net know.
+// Errors are those of package net.
 func TestErrorsOfPackageNet(t *testing.T) {
 	for network, call := range map[string]func(network string) error{
 		"udp": func(n string) error { _, err := rsocket.Listen(n, "127.0.0.1:0"); return err },
@@ -105,7 +105,7 @@ func TestErrorsOfPackageNet(t *testing.T) {
 		_, err = p.dialer(rsocket.Options{}).Dial("tcp", p.B.At(1))
 		is("nobody listens", err, syscall.ECONNREFUSED, "dial", false)
 		if text := err.Error(); strings.Count(text, "connect:") != 1 || !strings.Contains(text, "(ECONNREFUSED)") {
-			t.Errorf("nobody listens: %q", text)
+			t.Errorf("without a listener: %q", text)
 		}
 		ctx, cancel := context.WithCancel(bg)
 		cancel()
@@ -124,7 +124,7 @@ func TestErrorsOfPackageNet(t *testing.T) {
 	})
 }
 
-// IOWrite ends at the write deadline, also if there is room.
+// After the write deadline IOWrite fails, even if the buffer has room.
 func TestIOWriteDeadline(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		mem := make([]byte, 10)

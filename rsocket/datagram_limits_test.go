@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/rsocket"
 )
 
-// acquainted is two datagram sockets that have told each other their QPs.
+// acquainted returns two datagram sockets that know each other's QP.
 func acquainted(t *testing.T) (p *places, a, b net.PacketConn) {
 	t.Helper()
 	p = overUDP(t)
@@ -33,7 +33,7 @@ func acquainted(t *testing.T) (p *places, a, b net.PacketConn) {
 	return p, a, b
 }
 
-// A write ends at its deadline, whether there is room or not; the deadline of reading is another.
+// A write fails after the write deadline, with and without room. The read deadline has no effect on it.
 func TestDatagramWriteDeadline(t *testing.T) {
 	p, a, b := acquainted(t)
 	p.OK(a.SetDeadline(time.Time{}))
@@ -58,8 +58,8 @@ func TestDatagramWriteDeadline(t *testing.T) {
 	p.OK(write())
 }
 
-// A connected socket hears nobody but its peer, and what strangers send takes no room from the peer's messages.
-func TestR_SOCK_17_ConnectedSocketHearsItsPeerOnly(t *testing.T) {
+// A connected socket receives only from its peer. Messages of others use none of the room for the peer's messages.
+func TestR_SOCK_17_ConnectedSocketReceivesFromItsPeerOnly(t *testing.T) {
 	p := overUDP(t)
 	defer p.Close()
 	stranger, b := p.packets()
@@ -77,7 +77,7 @@ func TestR_SOCK_17_ConnectedSocketHearsItsPeerOnly(t *testing.T) {
 		buf := make([]byte, 100)
 		for got := 0; got == 0; { // whoever sends while there is no room loses messages
 			if time.Now().After(end) {
-				t.Fatalf("%s: nothing is heard of the peer", what)
+				t.Fatalf("%s: no message of the peer arrives", what)
 			}
 			must(b.WriteTo([]byte(what), c.LocalAddr()))(p)
 			p.OK(c.SetReadDeadline(time.Now().Add(50 * time.Millisecond)))
@@ -99,7 +99,7 @@ func TestR_SOCK_17_ConnectedSocketHearsItsPeerOnly(t *testing.T) {
 	hears("by UDP")
 	for i := 0; !rsocket.KnowsQP(stranger, c.LocalAddr()); i++ {
 		if time.Now().After(end) {
-			t.Fatal("the stranger is not told the QP")
+			t.Fatal("the other socket does not learn the QP")
 		}
 		must(stranger.WriteTo([]byte("stranger"), c.LocalAddr()))(p)
 		time.Sleep(time.Millisecond)
@@ -113,7 +113,7 @@ func TestR_SOCK_17_ConnectedSocketHearsItsPeerOnly(t *testing.T) {
 	hears("by the QP")
 }
 
-// Messages that come by UDP are bounded too, by the receive buffer and by RQSize.
+// The receive buffer and RQSize also limit the messages that arrive by UDP.
 func TestR_IO_18_NoRoomForMessagesByUDP(t *testing.T) {
 	p := overUDP(t)
 	defer p.Close()
@@ -135,15 +135,15 @@ func TestR_IO_18_NoRoomForMessagesByUDP(t *testing.T) {
 			}
 			p.OK(b.SetDeadline(time.Now().Add(10 * time.Millisecond)))
 			if n, _, err := b.ReadFrom(buf); err == nil {
-				t.Errorf("%+v: %q came too", o, buf[:n])
+				t.Errorf("%+v: %q arrived too", o, buf[:n])
 			}
 		}
 		p.OK(b.Close())
 	}
 }
 
-// Two messages, or two slots, wake two that wait, though each waiter has one token.
-func TestDatagramWakeUpsArePassedOn(t *testing.T) {
+// Two messages, or two free slots, wake two waiting goroutines, though a wake-up is one token.
+func TestDatagramWakesEveryWaiter(t *testing.T) {
 	p, a, b := acquainted(t)
 	done := make(chan error, 2)
 	both := func(what string, wait func() error, now func()) {

@@ -29,7 +29,7 @@ func (p *places) packets() (a, b net.PacketConn) {
 	return a, b
 }
 
-// Messages keep their boundaries and tell their sender, the first one, which goes by UDP, as the later ones by the QP.
+// Messages keep their boundaries and have their sender's address: the first one, sent by UDP, and those by the QP.
 func TestR_IO_16_DatagramsKeepBoundaries(t *testing.T) {
 	p := overUDP(t)
 	defer p.Close()
@@ -54,7 +54,7 @@ func TestR_IO_16_DatagramsKeepBoundaries(t *testing.T) {
 			t.Fatalf("answer %d: %d bytes from %v", i, n, from)
 		}
 	}
-	// What does not fit is lost.
+	// The part that does not fit is lost.
 	must(a.WriteTo([]byte("12345"), b.LocalAddr()))(p)
 	must(a.WriteTo([]byte("678"), b.LocalAddr()))(p)
 	if n, _, err := b.ReadFrom(buf[:2]); n != 2 || err != nil {
@@ -102,7 +102,7 @@ func TestR_IO_17_R_IO_16_DatagramsByIPv6(t *testing.T) {
 	p.OK(b.SetDeadline(time.Now().Add(20 * time.Second)))
 	buf := make([]byte, 4096)
 	if rsocket.MaxDatagram6 != 2024 || rsocket.MaxDatagram4 != 2040 {
-		t.Error("the limits of messages")
+		t.Error("wrong values of MaxDatagram4 and MaxDatagram6")
 	}
 	for i := range 4 {
 		msg := socktest.Text(2024, uint64(i))
@@ -149,7 +149,7 @@ func TestDatagramDeadlineAndClose(t *testing.T) {
 	}
 }
 
-// A peer that has started anew, with another QP, is found again.
+// Messages reach a peer that has restarted with another QP.
 func TestW_DS_09_PeerRestarts(t *testing.T) {
 	p := overUDP(t)
 	defer p.Close()
@@ -179,7 +179,7 @@ func TestW_DS_09_PeerRestarts(t *testing.T) {
 	p.OK(b.Close())
 }
 
-// Whatever comes to the UDP socket does no harm.
+// Invalid messages to the UDP socket are dropped.
 func TestW_DS_05_BadMessagesAreDropped(t *testing.T) {
 	p := overUDP(t)
 	defer p.Close()

@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// rawPackets is a datagram peer on host a that is no rsocket: a UDP socket and a UD QP with one receive buffer for
+// rawPackets is a datagram peer on host a without an rsocket: a UDP socket, and a UD QP with one receive buffer for
 // each message.
 type rawPackets struct {
 	*rdmacm.ID
@@ -77,7 +77,8 @@ func (r *rawPackets) close(p *places) {
 	p.OK(r.Close())
 }
 
-// The first message goes by UDP and names the sender's QP; after the answer, from QP to QP with a header.
+// The first message is sent by UDP and contains the sender's QP. After the answer, messages go from QP to QP with a
+// header.
 func TestW_DS_01_02_06_08_FirstMessageByUDP(t *testing.T) {
 	p := overUDP(t)
 	defer p.Close()
@@ -138,8 +139,8 @@ func TestW_DS_07_11_DataByUDP(t *testing.T) {
 	}
 }
 
-// Without a way to the peer's QP data goes by UDP, until there is one.
-func TestW_DS_10_NoWayByRDMA(t *testing.T) {
+// Data are sent by UDP while there is no path to the peer's QP.
+func TestW_DS_10_NoPathByRDMA(t *testing.T) {
 	p := overUDP(t)
 	defer p.Close()
 	r := p.rawPackets()
@@ -148,7 +149,7 @@ func TestW_DS_10_NoWayByRDMA(t *testing.T) {
 	defer b.Close()
 	p.OK(b.SetDeadline(time.Now().Add(20 * time.Second)))
 	buf := make([]byte, 100)
-	// tell has the peer name a QP, in a message that b has received in the end.
+	// tell sends a message of the peer that names a QP, and waits until b has received it.
 	tell := func(qpn uint32) {
 		t.Helper()
 		msg := append(rs.AppendUDPHeader(nil, rs.OpData, qpn, p.A.Addr), "in"...)
@@ -157,7 +158,7 @@ func TestW_DS_10_NoWayByRDMA(t *testing.T) {
 			t.Fatalf("%q, %v", buf[:n], err)
 		}
 		if op, _, _, _ := r.fromUDP(p); op != rs.OpCtrl {
-			t.Errorf("it was answered with %v", op)
+			t.Errorf("the answer is %v", op)
 		}
 	}
 	byUDP := func(msg string) {
@@ -190,7 +191,7 @@ func TestW_DS_10_NoWayByRDMA(t *testing.T) {
 	byQP("the QP before is known again")
 }
 
-// Messages that find no room are lost, without an error, and the socket goes on.
+// Messages without room are dropped without an error, and the socket still works.
 func TestR_IO_18_NoRoom(t *testing.T) {
 	p := overUDP(t)
 	defer p.Close()
@@ -218,7 +219,7 @@ func TestR_IO_18_NoRoom(t *testing.T) {
 		got++
 	}
 	if got == 0 || got == 100 {
-		t.Errorf("%d messages of 100 came, with room for 4", got)
+		t.Errorf("%d messages of 100 arrived, with room for 4", got)
 	}
 	p.OK(b.SetDeadline(time.Now().Add(20 * time.Second)))
 	must(a.WriteTo([]byte("after"), b.LocalAddr()))(p)

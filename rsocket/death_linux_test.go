@@ -21,9 +21,8 @@ import (
 // victimAddr is set in a process that serves one connection until it is killed.
 const victimAddr = "VERBENA_TEST_VICTIM"
 
-// The process at the other end of a stream is killed: the stream has ended, whether something was under way to it
-// or not.
-func TestDeathOfTheOtherEnd(t *testing.T) {
+// When the process at the other end is killed the stream ends, with and without data in flight to it.
+func TestPeerIsKilled(t *testing.T) {
 	if a := os.Getenv(victimAddr); a != "" {
 		l, err := (&rsocket.ListenConfig{Host: deviceAt(t, a)}).Listen(bg, "tcp", a+":0")
 		if err != nil {
@@ -43,7 +42,7 @@ func TestDeathOfTheOtherEnd(t *testing.T) {
 		host := deviceAt(t, addr.String())
 		ctx, cancel := context.WithTimeout(bg, 2*time.Minute) // should it hang
 		t.Cleanup(cancel)
-		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestDeathOfTheOtherEnd$")
+		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestPeerIsKilled$")
 		cmd.Env = append(os.Environ(), victimAddr+"="+victim.String())
 		out, err := cmd.StdoutPipe()
 		if err == nil {
@@ -65,7 +64,7 @@ func TestDeathOfTheOtherEnd(t *testing.T) {
 					return strings.TrimSpace(rest)
 				}
 				if err != nil {
-					t.Fatalf("the other process did not say %q: %v", what, err)
+					t.Fatalf("the other process did not print %q: %v", what, err)
 				}
 			}
 		}

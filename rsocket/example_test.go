@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A server that gives back what it gets, and a client.
+// An echo server and a client.
 func Example() {
 	l, err := rsocket.Listen("tcp", exampleAddr+":0")
 	if err != nil {
@@ -57,7 +57,7 @@ func Example() {
 	// Output: hello, RDMA, <nil>
 }
 
-// Net/http needs a listener and a dialer.
+// Package net/http needs only a listener and a dial function.
 func ExampleListen() {
 	l, err := rsocket.Listen("tcp", exampleAddr+":0")
 	if err != nil {
@@ -82,7 +82,7 @@ func ExampleListen() {
 	// Output: 200 OK: you asked for /page
 }
 
-// A Dialer has the sizes of its connections and a time limit. Here the time is over at once.
+// A Dialer sets the buffer sizes of its connections and a time limit. Here the limit has expired already.
 func ExampleDialer_DialContext() {
 	d := rsocket.Dialer{
 		Options: rsocket.Options{SendBuf: 1 << 20, RecvBuf: 1 << 20, Polling: 100 * time.Microsecond},

@@ -2,10 +2,10 @@ package rsocket
 
 import "net"
 
-// TakeSendSlots takes all send slots of a socket that knows the QP of a peer, or is about to. release returns them.
+// TakeSendSlots takes all send slots of a socket, when it knows the QP of a peer. release returns them.
 func (c *PacketConn) TakeSendSlots() (release func() error) { return c.d.TakeSendSlots() }
 
-// LoseAddress gives the QPs of a datagram socket another local address than theirs, until restore is called.
+// LoseAddress gives the QPs of a datagram socket a wrong local address, until restore is called.
 func LoseAddress(c net.PacketConn) (restore func()) { return c.(*PacketConn).d.LoseAddress() }
 
 // KnowsQP reports whether messages of a datagram socket to a peer go to its QP.

@@ -25,7 +25,7 @@ func (p *places) forgedTo(l net.Listener) *cmtest.Flood {
 	return &cmtest.Flood{To: to, Private: d.Append(nil), Timeout: 31, Retries: 15}
 }
 
-// forge sends n requests at a rate for each second.
+// forge sends n requests at a rate, in requests per second.
 func (p *places) forge(f *cmtest.Flood, n, rate int) {
 	for i := range n {
 		from, b := f.Next()
@@ -76,8 +76,8 @@ func (p *places) visit(l net.Listener, limit time.Duration) error {
 	return err
 }
 
-// Handshakes that nobody finishes lock nobody out: a client that has connected before connects at the first
-// attempt during a flood of them, and any client does soon after it.
+// During a flood of handshakes that are not completed, a client that has connected before connects at the first
+// attempt. Any client connects soon after the flood.
 func TestConnectInAFlood(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		l := p.listen(rsocket.Options{})
@@ -110,7 +110,7 @@ func TestConnectInAFlood(t *testing.T) {
 	})
 }
 
-// A client that nobody knows connects 11 s after 1,100 handshakes that nobody finishes.
+// An unknown client connects 11 s after 1,100 handshakes that are not completed.
 func TestConnectAfterUnfinishedHandshakes(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		l := p.listen(rsocket.Options{})
@@ -138,7 +138,7 @@ func TestBacklogOfAListener(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		if n := rsocket.Queued(l); n < backlog || n >= clients {
-			t.Errorf("%d connections wait for Accept, with a backlog of %d", n, backlog)
+			t.Errorf("%d connections are queued for Accept, with a backlog of %d", n, backlog)
 		}
 		stopped := p.echo(l)
 		for range clients {

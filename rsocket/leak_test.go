@@ -22,7 +22,7 @@ import (
 	"github.com/verbena-rdma/verbena/rsocket/socket"
 )
 
-// inUse is what a process has: goroutines, and descriptors where the system tells.
+// inUse counts the goroutines of the process and, where the system lists them, its descriptors.
 type inUse struct{ goroutines, fds int }
 
 func usedNow() inUse {
@@ -30,8 +30,8 @@ func usedNow() inUse {
 	return inUse{runtime.NumGoroutine(), len(list)}
 }
 
-// nothingLeft runs do twice between hosts on loopback, and expects that the second time leaves nothing: no object
-// of the hosts, no goroutine and no descriptor. The first time makes what the process keeps for good.
+// nothingLeft runs do twice between hosts on loopback. The second run must leave no object of the hosts, no goroutine
+// and no descriptor. The first run makes those that the process keeps.
 func nothingLeft(t *testing.T, do func(p *places)) {
 	t.Helper()
 	once := func() {
@@ -55,7 +55,7 @@ func nothingLeft(t *testing.T, do func(p *places)) {
 	t.Errorf("before %+v, after %+v\n%s", before, after, stacks.String())
 }
 
-// Dials that fail or are given up leave nothing, whatever the moment is.
+// Dials that fail, or are canceled at any time, leave nothing.
 func TestFailedDialsLeaveNothing(t *testing.T) {
 	nothingLeft(t, func(p *places) {
 		refused := p.B.At(7471)
@@ -65,7 +65,7 @@ func TestFailedDialsLeaveNothing(t *testing.T) {
 		d := p.dialer(rsocket.Options{})
 		for range 5 {
 			if _, err := d.Dial("tcp", refused); !errors.Is(err, syscall.ECONNREFUSED) {
-				p.Errorf("nobody listens: %v", err)
+				p.Errorf("without a listener: %v", err)
 			}
 		}
 		for i := range 40 {
@@ -79,7 +79,7 @@ func TestFailedDialsLeaveNothing(t *testing.T) {
 			if err == nil {
 				p.OK(conn.Close())
 			} else if ne := net.Error(nil); !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &ne) || !ne.Timeout() {
-				p.Errorf("given up: %v", err)
+				p.Errorf("canceled: %v", err)
 			}
 		}
 		p.OK(l.Close())
@@ -87,8 +87,8 @@ func TestFailedDialsLeaveNothing(t *testing.T) {
 	})
 }
 
-// A listener that is closed while clients come leaves nothing, and hangs none of them.
-func TestListenerClosedWhileClientsCome(t *testing.T) {
+// A listener that is closed while clients connect leaves nothing, and no client blocks.
+func TestListenerClosedWhileClientsConnect(t *testing.T) {
 	nothingLeft(t, func(p *places) {
 		for round := range 15 {
 			l := p.listen(small)
@@ -103,7 +103,7 @@ func TestListenerClosedWhileClientsCome(t *testing.T) {
 					}
 					p.OK(c.SetDeadline(time.Now().Add(10 * time.Second)))
 					if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
-						p.Error("nobody has told the client that the listener is closed")
+						p.Error("the client is not notified that the listener is closed")
 					}
 					p.OK(c.Close())
 				})
@@ -115,8 +115,8 @@ func TestListenerClosedWhileClientsCome(t *testing.T) {
 	})
 }
 
-// A server of sockets as C has them, which is closed while clients come.
-func TestListeningSocketClosedWhileClientsCome(t *testing.T) {
+// The same with a listening socket.Socket.
+func TestListeningSocketClosedWhileClientsConnect(t *testing.T) {
 	nothingLeft(t, func(p *places) {
 		for round := range 10 {
 			l := must(socket.NewOn(p.B.Host, socket.Inet, socket.SockStream, 0))(p)
@@ -140,7 +140,7 @@ func TestListeningSocketClosedWhileClientsCome(t *testing.T) {
 	})
 }
 
-// Connections that fail leave nothing: the peer breaks the protocol, or says nothing any more.
+// Connections that fail leave nothing: the peer violates the protocol, or stops answering.
 func TestFailedConnectionsLeaveNothing(t *testing.T) {
 	nothingLeft(t, func(p *places) {
 		for range 5 {

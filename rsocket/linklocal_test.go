@@ -38,7 +38,7 @@ func linkLocal(t *testing.T) netip.Addr {
 	return netip.Addr{}
 }
 
-// onLinkLocal is a host whose only address is a link-local one, both for a and b.
+// onLinkLocal returns places that are one host, whose only address is link-local.
 func onLinkLocal(t *testing.T) *places {
 	t.Helper()
 	at := linkLocal(t)
@@ -54,8 +54,8 @@ func onLinkLocal(t *testing.T) *places {
 	return &places{&socktest.Places{TB: t, A: here, B: here}}
 }
 
-// A link-local address means nothing without its zone, which the header of a message does not tell: the receiver's
-// QP does.
+// A link-local address needs its zone. The header of a message does not contain it, so the receiver takes the zone of
+// its QP.
 func TestDatagramsByLinkLocalAddress(t *testing.T) {
 	p := onLinkLocal(t)
 	defer p.Close()
@@ -91,7 +91,7 @@ func TestDatagramsByLinkLocalAddress(t *testing.T) {
 				t.Fatalf("%s: message %d: %d bytes from %v", name, i, n, from)
 			}
 			if i == 3 && !rsocket.KnowsQP(b, from) {
-				t.Errorf("%s: messages go by UDP", name)
+				t.Errorf("%s: messages are sent by UDP", name)
 			}
 			must(b.WriteTo(msg[:9], from))(p)
 			if n, err := a.Read(buf); err != nil || !bytes.Equal(buf[:n], msg[:9]) {
@@ -109,7 +109,7 @@ type toward struct {
 
 func (t toward) Write(b []byte) (int, error) { return t.WriteTo(b, t.to) }
 
-// A stream's addresses name their zone, so that they can be dialed.
+// The addresses of a stream contain the zone, so that they can be dialed.
 func TestStreamsByLinkLocalAddress(t *testing.T) {
 	p := onLinkLocal(t)
 	defer p.Close()

@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/rsocket"
 )
 
-// A deadline that has come ends Accept and Read, also if there is something to be had; it is still there afterwards.
+// After the deadline Accept and Read fail, even if a connection or data are present. Both stay queued.
 func TestDeadlineBeforeData(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		l := p.listen(rsocket.Options{})
@@ -52,7 +52,7 @@ func TestDeadlineBeforeData(t *testing.T) {
 	})
 }
 
-// Without an address a listener has all of them; of tcp6 and with V6Only all that are IPv6.
+// A listener without an address listens at all addresses; with tcp6 or V6Only at all IPv6 addresses.
 func TestListenEverywhere(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		for _, c := range []struct {
@@ -87,7 +87,7 @@ func TestListenEverywhere(t *testing.T) {
 	})
 }
 
-// A connection begins at Dialer.LocalAddr.
+// Dialer.LocalAddr is the local address of a connection.
 func TestDialFrom(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		l := p.listen(rsocket.Options{})
@@ -98,7 +98,7 @@ func TestDialFrom(t *testing.T) {
 		s, err := l.Accept()
 		p.OK(err)
 		if c.LocalAddr().String() != d.LocalAddr.String() || s.RemoteAddr().String() != d.LocalAddr.String() {
-			t.Errorf("from %v, the peer says %v", c.LocalAddr(), s.RemoteAddr())
+			t.Errorf("the local address is %v, the peer's remote address %v", c.LocalAddr(), s.RemoteAddr())
 		}
 		p.OK(c.Close())
 		p.OK(s.Close())
@@ -106,7 +106,7 @@ func TestDialFrom(t *testing.T) {
 	})
 }
 
-// As in package net both ends look after their peer unless they are told not to.
+// As in package net, both ends send keepalives unless KeepAlive is negative.
 func TestKeepAliveByDefault(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		l, err := (&rsocket.ListenConfig{Host: p.B.Host}).Listen(bg, "tcp", p.B.At(0))

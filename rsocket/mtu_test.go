@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// A listener with a fixed path MTU refuses clients that fix a larger one; others take the listener's.
+// A listener with a fixed path MTU rejects clients with a larger fixed one. Other clients use the listener's.
 func TestPathMTU(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		l := p.listen(rsocket.Options{PathMTU: verbs.MTU512})

@@ -12,8 +12,8 @@ import (
 	"github.com/verbena-rdma/verbena/rsocket"
 )
 
-// Who waits in Read or in Write learns at once that his side was shut, and does not keep the other from shutting it.
-func TestR_SHUT_01_WakesWhoeverWaits(t *testing.T) {
+// A waiting Read or Write returns as soon as its direction is shut down, and does not delay the shutdown.
+func TestR_SHUT_01_WakesWaitingCalls(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
 		start := time.Now()
@@ -47,7 +47,7 @@ func TestR_SHUT_01_WakesWhoeverWaits(t *testing.T) {
 	})
 }
 
-// Close waits for a peer that does not answer as long as SetLinger says, but two seconds at most.
+// If the peer does not answer, Close waits for the time of SetLinger, but two seconds at most.
 func TestLinger(t *testing.T) {
 	for linger, want := range map[time.Duration]time.Duration{
 		0: 0, 100 * time.Millisecond: 100 * time.Millisecond, 2 * time.Second: 2 * time.Second, time.Hour: 2 * time.Second,

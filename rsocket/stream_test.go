@@ -22,11 +22,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// small are sizes with which everything wraps soon.
+// small are sizes with which rings and counters wrap around soon.
 var small = rsocket.Options{SendBuf: 4096, RecvBuf: 2048, SQSize: 16, RQSize: 16}
 
-// transfer sends in pieces of random sizes at one end and reads in others at the other end, until all is there and
-// then the end.
+// transfer writes pieces of random sizes at one end and reads pieces of other sizes at the other, until the end of the
+// stream.
 func transfer(from, to *rsocket.Conn, data []byte, seed uint64) error {
 	var sending sync.WaitGroup
 	var sent error
@@ -64,8 +64,7 @@ func transfer(from, to *rsocket.Conn, data []byte, seed uint64) error {
 	return sent
 }
 
-// Every byte arrives, in order and once, in both directions at the same time, whatever the sizes are and the
-// network does.
+// Every byte arrives once and in order, in both directions at the same time, for all sizes and network faults.
 func TestR_IO_14_TransferBothWays(t *testing.T) {
 	for name, c := range map[string]struct {
 		client, server rsocket.Options
@@ -101,7 +100,7 @@ func TestR_IO_14_TransferBothWays(t *testing.T) {
 	}
 }
 
-// What was written before Close arrives, though the reader begins afterwards, and then comes the end.
+// Data written before Close arrive even if the reader begins after it. The end of the stream follows.
 func TestR_IO_03_DataBeforeCloseArrives(t *testing.T) {
 	inBubble(t, rdmatest.Faults{Delay: time.Millisecond}, func(p *places) {
 		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
@@ -116,7 +115,7 @@ func TestR_IO_03_DataBeforeCloseArrives(t *testing.T) {
 	})
 }
 
-// The same with as many messages as there are credits, so that DISCONNECT finds the peer's queue of receives used up.
+// The same with as many messages as there are credits: the peer has no receive posted for DISCONNECT.
 func TestW_RS_21_CloseWithoutCredits(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		a, b := p.pair(small, small)
@@ -132,7 +131,7 @@ func TestW_RS_21_CloseWithoutCredits(t *testing.T) {
 	})
 }
 
-// A writer waits for the reader, and the reader's progress lets it go on.
+// A writer waits for the reader, and continues when the reader has read.
 func TestR_IO_15_WriterBlockedOnFlowControlStillReads(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		a, b := p.pair(small, small)
@@ -144,7 +143,7 @@ func TestR_IO_15_WriterBlockedOnFlowControlStillReads(t *testing.T) {
 		})
 		synctest.Wait()
 		if written {
-			t.Fatal("100,000 bytes went into 2048")
+			t.Fatal("100,000 bytes were accepted with buffers of 2048")
 		}
 		must(b.Write([]byte("hello")))(p)
 		got := make([]byte, 5)
@@ -159,7 +158,7 @@ func TestR_IO_15_WriterBlockedOnFlowControlStillReads(t *testing.T) {
 	})
 }
 
-// Both sides write more than there is room for before either reads. Deadlines end that, and what was accepted arrives.
+// Both sides write more than fits before either reads. Deadlines end the writes, and the accepted bytes arrive.
 func TestBothSendWithoutReading(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		a, b := p.pair(small, small)
@@ -181,7 +180,7 @@ func TestBothSendWithoutReading(t *testing.T) {
 			got := make([]byte, sent[i])
 			must(io.ReadFull(c, got))(p)
 			if sent[i] == 0 || !bytes.Equal(got, data[i][:sent[i]]) {
-				t.Errorf("%d bytes were accepted and are not what arrived", sent[i])
+				t.Errorf("%d bytes were accepted; those that arrived differ", sent[i])
 			}
 		}
 		p.OK(a.Close())
@@ -211,9 +210,9 @@ func TestR_SHUT_02_HalfClose(t *testing.T) {
 	})
 }
 
-// Both sides end writing at the same time, and what one of them has written last gets lost and is repeated: it
-// arrives, and then the end, also if the writer has closed meanwhile.
-func TestW_RS_28_CrossingEndsLoseNothing(t *testing.T) {
+// Both sides end writing at the same time, and the last data of one side are lost and retransmitted. They arrive before
+// the end of the stream, even if the writer has closed meanwhile.
+func TestW_RS_28_SimultaneousEndsLoseNothing(t *testing.T) {
 	for name, close := range map[string]bool{"half-closed": false, "closed": true} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, rdmatest.Faults{}, func(p *places) {
@@ -249,14 +248,13 @@ func TestW_RS_28_CrossingEndsLoseNothing(t *testing.T) {
 	}
 }
 
-// CloseWrite gives up waiting for a peer that does not answer for long; the end arrives all the same, though no
-// call is under way.
+// CloseWrite stops waiting if the peer does not answer. The end of the stream arrives later, without a further call.
 func TestR_SHUT_05_EndArrivesLater(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		a, b := p.pair(small, small)
 		time.Sleep(time.Second) // b has heard of both halves of a's ring
 		again := p.LoseRequests()
-		// Four control messages of a are under way for good: three updates of the ring and of credits, and a keepalive.
+		// Four control messages of a are never acknowledged: three updates of the ring and of credits, and a keepalive.
 		for _, size := range []int{1024, 1, 1, 1, 1, 1, 1, 1, 1, 1016} {
 			must(b.Write(make([]byte, size)))(p)
 			must(io.ReadFull(a, make([]byte, size)))(p)
@@ -278,7 +276,7 @@ func TestR_SHUT_05_EndArrivesLater(t *testing.T) {
 	})
 }
 
-// After the peer has closed, reads find the end and writes fail, both at once.
+// After the peer has closed, reads return the end of the stream and writes fail, both without waiting.
 func TestR_IO_04_WriteAfterPeerClosed(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
@@ -294,7 +292,7 @@ func TestR_IO_04_WriteAfterPeerClosed(t *testing.T) {
 	})
 }
 
-// A peer whose cable is cut is found out by keepalive, and costs its connection only.
+// Keepalive detects a peer behind a cut network, and ends only its connection.
 func TestKeepAliveFindsDeadPeer(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
@@ -321,14 +319,14 @@ func TestR_SOCK_14_ConnectErrors(t *testing.T) {
 		d := p.dialer(rsocket.Options{})
 		if _, err := d.Dial("tcp", p.B.At(7471)); !errors.Is(err, syscall.ENODEV) && !errors.Is(err,
 			syscall.ECONNREFUSED) && !errors.Is(err, syscall.ETIMEDOUT) {
-			t.Errorf("nobody listens: %v", err)
+			t.Errorf("without a listener: %v", err)
 		}
 		l := p.listen(rsocket.Options{})
 		if _, err := d.Dial("tcp", p.B.At(l.Addr().(*net.TCPAddr).Port+1)); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("nobody listens at that port: %v", err)
+			t.Errorf("without a listener at that port: %v", err)
 		}
 		if _, err := d.Dial("unix", "/x"); err == nil {
-			t.Error("unix sockets")
+			t.Error("Dial accepts the network unix")
 		}
 		p.Fab.Cut(p.A.Addr, p.B.Addr)
 		ctx, cancel := context.WithTimeout(bg, time.Second)
@@ -337,13 +335,13 @@ func TestR_SOCK_14_ConnectErrors(t *testing.T) {
 			t.Errorf("context: %v", err)
 		}
 		if _, err := d.Dial("tcp", l.Addr().String()); !errors.Is(err, syscall.ETIMEDOUT) {
-			t.Errorf("nobody answers: %v", err)
+			t.Errorf("without an answer: %v", err)
 		}
 		p.OK(l.Close())
 	})
 }
 
-// A peer that is no rsocket is refused, and the listener goes on.
+// A client without the rsocket protocol is rejected, and the listener still works.
 func TestR_SOCK_16_OtherProtocolIsRejected(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		l := p.listen(rsocket.Options{})
@@ -383,7 +381,7 @@ func TestAcceptDeadlineAndClose(t *testing.T) {
 			p.OK(l.Close())
 		})
 		if _, err := nc.Read(make([]byte, 1)); err != io.EOF {
-			t.Errorf("a connection that nobody accepted: %v", err)
+			t.Errorf("a connection without Accept: %v", err)
 		}
 		w.Wait()
 		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {

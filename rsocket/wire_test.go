@@ -19,8 +19,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// raw is a peer that is no rsocket, but speaks as the test wants: a connected ID of host b with the memory that an
-// rsocket has.
+// raw is a peer that sends the messages of the test: a connected ID of host b, with memory as an rsocket has it.
 type raw struct {
 	*rdmacm.ID
 	p           *places
@@ -32,7 +31,7 @@ type raw struct {
 
 const rawRQ = 32
 
-// accept takes the connection of an rsocket as a server that is none; dial runs meanwhile.
+// rawServer accepts the connection of an rsocket, which dial makes meanwhile.
 func (p *places) rawServer(dial func(addr string)) *raw {
 	p.Helper()
 	l, err := rdmacm.Listen(bg, p.B.At(0), &rdmacm.Options{Host: p.B.Host, QP: caps})
@@ -77,7 +76,7 @@ func (r *raw) next() verbs.WC {
 	return wc
 }
 
-// say writes to the rsocket's memory, with a message word.
+// say writes to the rsocket's memory, with a control message as immediate data.
 func (r *raw) say(word uint32, to rs.SGE, b []byte) {
 	r.p.Helper()
 	r.p.OK(r.QP().PostSend(verbs.SendWR{
@@ -108,7 +107,7 @@ func (r *raw) close() {
 	r.p.OK(r.Close())
 }
 
-// rawPair is an rsocket that is connected to a raw peer.
+// rawPair returns an rsocket and the raw peer to which it is connected.
 func (p *places) rawPair() (c *rsocket.Conn, r *raw) {
 	p.Helper()
 	r = p.rawServer(func(addr string) {
@@ -119,13 +118,13 @@ func (p *places) rawPair() (c *rsocket.Conn, r *raw) {
 	return c, r
 }
 
-// What a client asks for, what it exposes, and how its messages look.
+// The request of a client, the memory that it exposes, and the format of its messages.
 func TestW_RS_02_03_04_15_19_23_Wire(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		c, r := p.rawPair()
 		a := r.asked
 		if a.ResponderResources != 0 || a.InitiatorDepth != 0 || !a.FlowControl || a.RetryCount != 7 || a.RNRRetryCount != 7 {
-			t.Errorf("the request asks for %+v", a)
+			t.Errorf("the parameters of the request are %+v", a)
 		}
 		if d := r.peer; d.Credits != 16 || d.Table.Length != 2 || d.Data.Length != 1024 || d.Flags != rs.HostFlags() ||
 			d.IOMaps != 0 {
@@ -142,7 +141,7 @@ func TestW_RS_02_03_04_15_19_23_Wire(t *testing.T) {
 		if wc := r.next(); wc.ImmData != rs.Word(rs.OpData, 5) || wc.ByteLen != 5 || string(r.ring[:5]) != "hello" {
 			t.Errorf("data: %#x, %d bytes, %q", wc.ImmData, wc.ByteLen, r.ring[:5])
 		}
-		// Its ring is filled in order of messages: 8 of them make an update due.
+		// Its ring is filled in the order of the messages. After 8 of them it sends an update.
 		at := r.peer.Data
 		buf := make([]byte, 10)
 		for i := range 30 {
@@ -166,7 +165,7 @@ func TestW_RS_02_03_04_15_19_23_Wire(t *testing.T) {
 	})
 }
 
-// Control messages of another implementation name no memory that there is.
+// Another implementation's control messages have addresses without memory.
 func TestW_RS_11_12_ZeroLengthWrites(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		c, r := p.rawPair()
@@ -186,7 +185,7 @@ func TestW_RS_11_12_ZeroLengthWrites(t *testing.T) {
 	})
 }
 
-// IO maps stand behind the table of SGEs, and writes go to an address that follows from the offset.
+// IO maps follow the table of SGEs. The address of a write is computed from the offset.
 func TestW_RS_07_24_IOMapsOnTheWire(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		c, r := p.rawPair()
@@ -213,8 +212,8 @@ func TestW_RS_07_24_IOMapsOnTheWire(t *testing.T) {
 	})
 }
 
-// Whoever lies loses his connection, and only that.
-func TestLyingPeers(t *testing.T) {
+// A peer that sends invalid messages loses its connection. Other connections still work.
+func TestInvalidMessages(t *testing.T) {
 	for name, lie := range map[string]func(r *raw){
 		"data beyond what is free":     func(r *raw) { r.say(rs.Word(rs.OpData, 5000), rs.SGE{}, nil) },
 		"data announced, none written": func(r *raw) { r.say(rs.Word(rs.OpData, 100), rs.SGE{}, nil) },
@@ -254,8 +253,8 @@ func TestLyingPeers(t *testing.T) {
 	}
 }
 
-// A peer whose table entry is nonsense makes the writer's connection fail: its own device refuses.
-func TestPeerHandsOutNonsense(t *testing.T) {
+// An invalid entry in the peer's table makes the writer's connection fail: the peer's device refuses the WRITE.
+func TestInvalidTableEntry(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		c, r := p.rawPair()
 		bad := rs.SGE{Addr: 1, Key: 2, Length: 1 << 31}
@@ -274,7 +273,7 @@ func TestPeerHandsOutNonsense(t *testing.T) {
 	})
 }
 
-// The DREQ comes when the socket is closed, and ends the connection even if nothing else has told so.
+// Close sends a DREQ, which ends the connection even without a DISCONNECT.
 func TestW_RS_29_30_Disconnecting(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		c, r := p.rawPair()
@@ -303,7 +302,7 @@ func TestW_RS_29_30_Disconnecting(t *testing.T) {
 			}
 		}
 		if r.left() {
-			t.Error("the DREQ came before Close")
+			t.Error("the DREQ was sent before Close")
 		}
 		p.OK(c.Close())
 		time.Sleep(time.Second)
@@ -315,8 +314,8 @@ func TestW_RS_29_30_Disconnecting(t *testing.T) {
 	})
 }
 
-// When its DISCONNECT is acknowledged the QP goes to ERR, though the socket is not closed: nobody can write to its
-// memory any more.
+// When the DISCONNECT is acknowledged the QP moves to ERR, even if the socket is not closed: the peer can no longer
+// write to its memory.
 func TestW_RS_29_QPGoesToErr(t *testing.T) {
 	for name, end := range map[string]func(p *places, c *rsocket.Conn, r *raw){
 		"this side first": func(p *places, c *rsocket.Conn, _ *raw) {
@@ -368,7 +367,7 @@ func TestW_RS_29_QPGoesToErr(t *testing.T) {
 	}
 }
 
-// A handshake that a client does not complete stalls nobody else's.
+// A handshake that a client does not complete does not delay the others.
 func TestW_RS_31_HandshakesDoNotWaitForEachOther(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		l := p.listen(rsocket.Options{})
@@ -377,7 +376,7 @@ func TestW_RS_31_HandshakesDoNotWaitForEachOther(t *testing.T) {
 		to := netip.MustParseAddrPort(l.Addr().String())
 		p.OK(silent.ResolveAddr(bg, netip.AddrPort{}, to, time.Second))
 		p.OK(silent.ResolveRoute(bg, time.Second))
-		// It never sends its RTU: without a QP that is the program's to do.
+		// It never sends its RTU: for an ID without a QP the program must do that.
 		p.OK(silent.Connect(bg, &rdmacm.ConnParam{QPNum: 0x77, RetryCount: 7, RNRRetryCount: 7,
 			PrivateData: (&rs.ConnData{Credits: 16, Table: rs.SGE{Length: 2}}).Append(nil)}))
 		time.Sleep(100 * time.Millisecond)

@@ -328,8 +328,8 @@ func TestV_FL_03_BadLayouts(t *testing.T) {
 		"a size of 0":              func(b []byte) { b[24] = 0 },
 		"an unknown type":          func(b []byte) { b[20] = 0x33 },
 		"an unknown flag":          func(b []byte) { b[22] = 1 },
-		"counters that are not":    func(b []byte) { b[len(b)-8] = 7 },
-		"an action that is none":   func(b []byte) { b[len(b)-24] = 7 },
+		"undefined counters":       func(b []byte) { b[len(b)-8] = 7 },
+		"an undefined action":      func(b []byte) { b[len(b)-24] = 7 },
 		"a flag of the drop":       func(b []byte) { b[len(b)-40+1] |= 1 },
 		"the inner VXLAN's header": func(b []byte) { binary.NativeEndian.PutUint32(b[20:], 0x150) },
 	} {

@@ -77,7 +77,7 @@ func (r StaticRate) Mbps() int {
 	return -1
 }
 
-// Mult returns the rate as a multiple of 2.5 Gb/s, -1 if it is none (ibv_rate_to_mult).
+// Mult returns the rate as a multiple of 2.5 Gb/s, -1 for an undefined rate (ibv_rate_to_mult).
 func (r StaticRate) Mult() int {
 	if int(r) < len(staticRates) && staticRates[r].mult > 0 {
 		return staticRates[r].mult

@@ -45,7 +45,7 @@ func builderFence(t *T) {
 	e := t.end()
 	qp, x := e.exQP(rc)
 	p := e.rawPeerFor(qp)
-	t.must(qp.Connect(p.info(), patient(slow)))
+	t.must(qp.Connect(p.info(), longTimeout(slow)))
 	x.Start()
 	x.WRID, x.WRFlags = 1, verbs.SendSignaled
 	x.RDMARead(e.mr.RKey(), e.mr.Addr())

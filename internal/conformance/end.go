@@ -148,13 +148,13 @@ func connect(a, b *end, typ verbs.QPType, opts *verbs.ConnectOptions) (qa, qb *v
 func (t *T) join(qa, qb *verbs.QP, opts *verbs.ConnectOptions) {
 	t.Helper()
 	ia, ib := t.info(qa), t.info(qb)
-	t.must(qa.Connect(ib, patient(opts)))
-	t.must(qb.Connect(ia, patient(opts)))
+	t.must(qa.Connect(ib, longTimeout(opts)))
+	t.must(qb.Connect(ia, longTimeout(opts)))
 }
 
-// patient returns opts with an ACK timeout of 2 s unless they set one, so that no connection fails because
+// longTimeout returns opts with an ACK timeout of 2 s unless they set one, so that no connection fails because
 // the machine is busy.
-func patient(opts *verbs.ConnectOptions) *verbs.ConnectOptions {
+func longTimeout(opts *verbs.ConnectOptions) *verbs.ConnectOptions {
 	var o verbs.ConnectOptions
 	if opts != nil {
 		o = *opts

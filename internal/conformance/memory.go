@@ -78,7 +78,7 @@ func bothPermit(t *T) {
 			a, b := t.ends()
 			qa, qb := a.qp(verbs.QPTypeRC, nil), b.qp(verbs.QPTypeRC, nil)
 			ia, ib := t.info(qa), t.info(qb)
-			t.must(qa.Connect(ib, patient(nil)))
+			t.must(qa.Connect(ib, longTimeout(nil)))
 			t.must(qb.Connect(ia, &verbs.ConnectOptions{Access: k.ofQP}))
 			target := b.region(make([]byte, 64), k.ofMR)
 			wr := a.rdma(c.op, 1, b, 0, 8)

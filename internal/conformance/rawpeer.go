@@ -27,7 +27,7 @@ var slow = &verbs.ConnectOptions{Timeout: 22}
 func (e *end) rawPeer(typ verbs.QPType, opts *verbs.ConnectOptions) *rawPeer {
 	e.t.Helper()
 	p := e.rawPeerFor(e.qp(typ, nil))
-	e.t.must(p.qp.Connect(p.info(), patient(opts)))
+	e.t.must(p.qp.Connect(p.info(), longTimeout(opts)))
 	return p
 }
 

@@ -33,13 +33,13 @@ func bothEndsUp(t *T) {
 	a, b := t.ends()
 	qa, qb := a.qp(rc, nil), b.qp(rc, nil)
 	ib := t.info(qb)
-	t.must(qa.Connect(ib, patient(&shortTimeout)))
+	t.must(qa.Connect(ib, longTimeout(&shortTimeout)))
 	t.must(qa.PostSend(a.rdma(verbs.WRRDMAWrite, 1, b, 0, 8)))
 	same(t, "the peer is in RESET", t.poll(a.sendCQ, 1)[0].Status, verbs.WCRetryExcErr)
 	t.to(qa, verbs.QPSReset)
 	ia := t.info(qa) // has a new PSN
-	t.must(qa.Connect(ib, patient(nil)))
-	t.must(qb.Connect(ia, patient(nil)))
+	t.must(qa.Connect(ib, longTimeout(nil)))
+	t.must(qb.Connect(ia, longTimeout(nil)))
 	t.must(qa.PostSend(a.rdma(verbs.WRRDMAWrite, 2, b, 0, 8)))
 	t.good(a.sendCQ, 1)
 }

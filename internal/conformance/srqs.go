@@ -246,7 +246,7 @@ func begunReceive(t *T) {
 		},
 	} {
 		p := e.rawPeerFor(e.qp(rc, using))
-		t.must(p.qp.Connect(p.info(), patient(slow)))
+		t.must(p.qp.Connect(p.info(), longTimeout(slow)))
 		for i := range room {
 			t.must(srq.PostRecv(e.recv(uint64(i), 0, 4096)))
 		}
@@ -259,7 +259,7 @@ func begunReceive(t *T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		other := e.rawPeerFor(e.qp(rc, using))
-		t.must(other.qp.Connect(other.info(), patient(slow)))
+		t.must(other.qp.Connect(other.info(), longTimeout(slow)))
 		for i := range room {
 			other.request(wire.Fields{Opcode: wire.SendOnly})
 			same(t, name+": wr_id", t.good(e.rcvQ, 1)[0].WRID, uint64(i+1))

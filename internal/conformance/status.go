@@ -126,8 +126,8 @@ func (c *statusCase) run(t *T) {
 	if c.dial != nil {
 		c.dial(&ib)
 	}
-	t.must(s.qa.Connect(ib, patient(&c.opts)))
-	t.must(s.qb.Connect(ia, patient(&c.opts)))
+	t.must(s.qa.Connect(ib, longTimeout(&c.opts)))
+	t.must(s.qb.Connect(ia, longTimeout(&c.opts)))
 	if c.before != nil {
 		c.before(s)
 	} else if !c.noRecv {

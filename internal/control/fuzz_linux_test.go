@@ -30,8 +30,8 @@ func (replay) Capture(_ net.Conn, r *bufio.Reader, _, _ string) {
 	}
 }
 
-// patient makes time-outs so long that a fuzzer of low priority on a busy machine meets none by accident.
-func patient(f *testing.F) {
+// longTimeouts makes time-outs so long that none expires in a fuzzer of low priority on a busy machine.
+func longTimeouts(f *testing.F) {
 	was := timeout
 	timeout = 20 * time.Second
 	f.Cleanup(func() { timeout = was })
@@ -40,7 +40,7 @@ func patient(f *testing.F) {
 // FuzzServer has several clients follow a script, in any order: connect, write, stop writing, read, close. The server
 // answers the next client in any case.
 func FuzzServer(f *testing.F) {
-	patient(f)
+	longTimeouts(f)
 	s, err := Serve(replay{})
 	if err != nil {
 		f.Skip(err)
@@ -104,7 +104,7 @@ func FuzzServer(f *testing.F) {
 
 // FuzzAnswer is a hostile program that answers a tool, and one that calls a capture.
 func FuzzAnswer(f *testing.F) {
-	patient(f)
+	longTimeouts(f)
 	name := Name(os.Geteuid(), os.Getpid()) + ".hostile"
 	l, err := net.Listen("unix", name)
 	if err != nil {

@@ -42,10 +42,10 @@ func TestV_QP_11_NumbersAreNotReusedSoon(t *testing.T) {
 // shard.
 func TestQPNumbersCannotBeGuessed(t *testing.T) {
 	tab := newTable(0, 1000)
-	lane := newSpan(0x40000, 0x7ffff, 0)
+	part := newSpan(0x40000, 0x7ffff, 0)
 	for name, draw := range map[string]func() (uint32, error){
 		"whole": func() (uint32, error) { return tab.reserve(1, 4) },
-		"lane":  func() (uint32, error) { return tab.reserveIn(&lane) },
+		"part":  func() (uint32, error) { return tab.reserveIn(&part) },
 	} {
 		near, last := 0, uint32(0)
 		for range 200 {
@@ -53,8 +53,8 @@ func TestQPNumbersCannotBeGuessed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if name == "lane" && (n < 0x40000 || n > 0x7ffff) {
-				t.Fatalf("%#x is not of the lane", n)
+			if name == "part" && (n < 0x40000 || n > 0x7ffff) {
+				t.Fatalf("%#x is not in the part", n)
 			}
 			if d := int(n) - int(last); d > -32 && d < 32 {
 				near++

@@ -107,8 +107,8 @@ func newManual(t testing.TB, shards int) *manual {
 	return m
 }
 
-// settle steps until nothing is left to do at this time.
-func (m *manual) settle(t testing.TB) {
+// stepUntilIdle steps until there is no more work at this time.
+func (m *manual) stepUntilIdle(t testing.TB) {
 	t.Helper()
 	for n := 0; m.Step(); n++ {
 		if n > 1000 {
@@ -127,7 +127,7 @@ func TestManualEngineIsDeterministic(t *testing.T) {
 	if err := postWrite(qa, 5); err != nil {
 		t.Fatal(err)
 	}
-	m.settle(t)
+	m.stepUntilIdle(t)
 	var ids []uint64
 	if n := a.pop(8, func(_ int, e *transport.CQE) { ids = append(ids, e.WRID) }); n != 1 || ids[0] != 5 {
 		t.Errorf("completions %v", ids)
@@ -147,14 +147,14 @@ func TestNextDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := m.now
-	m.settle(t)
+	m.stepUntilIdle(t)
 	for steps := 0; held(t, cq) == 0; steps++ {
 		next := m.NextDeadline()
 		if next == Never || steps > 100 {
 			t.Fatalf("after %d steps nothing is awaited, and nothing has completed", steps)
 		}
 		m.now = max(m.now, next)
-		m.settle(t)
+		m.stepUntilIdle(t)
 	}
 	cq.pop(1, func(_ int, e *transport.CQE) {
 		if e.Status != transport.RetryExcErr {
@@ -183,7 +183,7 @@ func TestPacketsAtTheWrongPort(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m.settle(t)
+	m.stepUntilIdle(t)
 	if n := held(t, cq); n != 10 {
 		t.Errorf("%d completions", n)
 	}
@@ -218,7 +218,7 @@ func TestV_QPS_01_DestroyFreesTheNumber(t *testing.T) {
 	}
 	qa.Destroy()
 	qb.Destroy()
-	m.settle(t)
+	m.stepUntilIdle(t)
 	if n := held(t, cq); n != 0 {
 		t.Errorf("%d completions of destroyed QPs", n)
 	}

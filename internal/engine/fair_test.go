@@ -65,7 +65,7 @@ func TestQPsTakeTurns(t *testing.T) {
 		}
 	}
 	s.release()
-	m.settle(t)
+	m.stepUntilIdle(t)
 	last := map[uint32]int{}
 	for i, qpn := range rec.sent {
 		if before, ok := last[qpn]; ok && i-before > 4*turnPackets {

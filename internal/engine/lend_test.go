@@ -289,7 +289,7 @@ func TestTakenSlots(t *testing.T) {
 	s := m.shards[0]
 	src, dst := region(t, 2*loanSlots*txBytes), region(t, 2*loanSlots*txBytes)
 	postMessage(t, qa, transport.OpWrite, src, dst)
-	m.settle(t)
+	m.stepUntilIdle(t)
 	if p.lent != loanSlots || p.bulk < loanSlots/2 {
 		t.Fatalf("%d batches were lent, want %d; %d were copied", p.lent, loanSlots, p.bulk)
 	}

@@ -21,7 +21,7 @@ func moderated(t *testing.T) (*manual, *CQ, *counting, func(n int)) {
 				t.Fatal(err)
 			}
 		}
-		m.settle(t)
+		m.stepUntilIdle(t)
 	}
 }
 
@@ -47,7 +47,7 @@ func TestX_CQ_01_EventAfterCount(t *testing.T) {
 	write(2)
 	wantEvents(t, up, 0, "two of three completions")
 	m.now += int64(time.Hour)
-	m.settle(t)
+	m.stepUntilIdle(t)
 	wantEvents(t, up, 0, "no period, so however late")
 	pollIDs(t, cq, 64)
 	arm(t, cq) // again: what was counted stays
@@ -70,7 +70,7 @@ func TestX_CQ_01_EventAfterPeriod(t *testing.T) {
 		for round := range 3 {
 			arm(t, cq)
 			m.now += int64(time.Second)
-			m.settle(t)
+			m.stepUntilIdle(t)
 			wantEvents(t, up, round, "nothing has completed")
 			write(1)
 			first := m.now
@@ -81,12 +81,12 @@ func TestX_CQ_01_EventAfterPeriod(t *testing.T) {
 				t.Fatalf("the engine sleeps until %d, the event is due at %d", next, first+int64(period))
 			}
 			m.now++
-			m.settle(t)
+			m.stepUntilIdle(t)
 			wantEvents(t, up, round+1, "the period is over")
 			pollIDs(t, cq, 64)
 		}
 		m.now += int64(time.Second) // the timer of the ACKs
-		m.settle(t)
+		m.stepUntilIdle(t)
 		if d := m.NextDeadline(); d != Never {
 			t.Errorf("the engine still waits for %d", d)
 		}
@@ -101,11 +101,11 @@ func TestX_CQ_01_CountBeforePeriod(t *testing.T) {
 	wantEvents(t, up, 1, "the count came first")
 	arm(t, cq)
 	m.now += int64(time.Millisecond)
-	m.settle(t)
+	m.stepUntilIdle(t)
 	wantEvents(t, up, 1, "the old period means nothing")
 	write(1)
 	m.now += int64(time.Millisecond)
-	m.settle(t)
+	m.stepUntilIdle(t)
 	wantEvents(t, up, 2, "the new period is over")
 }
 
@@ -143,7 +143,7 @@ func TestV_CQ_18_ShorterPeriod(t *testing.T) {
 	arm(t, cq)
 	write(1)
 	m.now += int64(time.Millisecond)
-	m.settle(t)
+	m.stepUntilIdle(t)
 	wantEvents(t, up, 2, "the new period is over")
 }
 
@@ -180,10 +180,10 @@ func TestX_CQ_01_SeveralShards(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		m.settle(t)
+		m.stepUntilIdle(t)
 		wantEvents(t, up, round, "held")
 		m.now += int64(time.Millisecond)
-		m.settle(t)
+		m.stepUntilIdle(t)
 		wantEvents(t, up, round+1, "over")
 	}
 }

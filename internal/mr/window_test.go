@@ -421,11 +421,11 @@ func TestType1BindCompletesAfterItsUsers(t *testing.T) {
 	}
 	mustBind(t, tab, &Binding{Window: w, RKey: inc(b.RKey)})
 	if w.Drained() {
-		t.Error("settled while the memory is in use")
+		t.Error("drained while the memory is in use")
 	}
 	held.Release()
 	if !w.Drained() {
-		t.Error("not settled although nobody uses the memory")
+		t.Error("not drained although the memory is not in use")
 	}
 }
 

@@ -48,7 +48,7 @@ func plant(args []string) error {
 		for n := range 64 {
 			dirs, _ := filepath.Glob(filepath.Join(folder, "*"))
 			for _, d := range append(dirs, folder) {
-				if os.Symlink(victims[n%len(victims)], filepath.Join(d, fmt.Sprintf("lane-%d.lock", n))) == nil {
+				if os.Symlink(victims[n%len(victims)], filepath.Join(d, fmt.Sprintf("slot-%d.lock", n))) == nil {
 					planted++
 				}
 			}

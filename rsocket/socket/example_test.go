@@ -22,7 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The server maps memory, the client writes to it directly; what it sends afterwards tells that the data is there.
+// The server maps memory, and the client writes to it directly. A message sent afterwards shows that the data has
+// arrived.
 func ExampleSocket_IOMap() {
 	l, err := socket.New(socket.Inet, socket.SockStream, 0)
 	if err != nil {

@@ -21,6 +21,5 @@ func WakeUpEvery(t *testing.T, d time.Duration) {
 	configured(t, func(c *sock.Defaults) { c.WakeUp = d })
 }
 
-// TakeSendSlots takes all send slots of a datagram socket that knows the QP of a peer, or is about to. release
-// returns them.
+// TakeSendSlots takes all send slots of a datagram socket, when it knows the QP of a peer. release returns them.
 func (s *Socket) TakeSendSlots() (release func() error) { return s.dg.TakeSendSlots() }

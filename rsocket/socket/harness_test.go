@@ -51,7 +51,7 @@ func (p *places) server() (*socket.Socket, netip.AddrPort) {
 	return l, must(l.SockName())(p)
 }
 
-// sockets is a connection between sockets. Options are set by the functions before it is made.
+// sockets returns the two ends of a connection. The functions set options before it is made.
 func (p *places) sockets(client, server func(*socket.Socket)) (c, s *socket.Socket) {
 	p.Helper()
 	l, at := p.server()

@@ -33,7 +33,7 @@ func TestR_MAP_01_02_03_06_07_08_12_Mapping(t *testing.T) {
 		must(s.IOMap(mem[4000:5000], socket.ProtNone, 0))(p) // needs no room at the peer
 		_, err = s.IOMap(mem[3000:4000], socket.ProtWrite, 9000)
 		p.errno("a third one", err, syscall.ENOMEM)
-		// The peer knows of them when something comes that was sent afterwards.
+		// The peer knows them when data sent afterwards have arrived.
 		if n := must(c.IOWrite([]byte("early"), 5000, 0))(p); n != 0 {
 			t.Errorf("%d bytes to an unknown map", n)
 		}
@@ -64,7 +64,7 @@ func TestR_MAP_01_02_03_06_07_08_12_Mapping(t *testing.T) {
 	})
 }
 
-// What IOWrite writes is there before what Send sends afterwards, and comes without notice.
+// Data of IOWrite arrive before data of a later Send, and without an event.
 func TestR_MAP_04_05_09_10_11_13_14_Order(t *testing.T) {
 	inBubble(t, rdmatest.Faults{Loss: 0.02, Reorder: 0.05}, func(p *places) {
 		mem := make([]byte, 300000)
@@ -81,11 +81,11 @@ func TestR_MAP_04_05_09_10_11_13_14_Order(t *testing.T) {
 			must(c.Send([]byte{byte(i)}, 0))(p)
 			must(s.Recv(one, 0))(p)
 			if one[0] != byte(i) || !bytes.Equal(mem[7:7+len(data)], data) {
-				t.Fatalf("round %d: the data is not there", i)
+				t.Fatalf("round %d: the data has not arrived", i)
 			}
 		}
 		if e := p.poll(s, socket.PollIn, 0); e != 0 {
-			t.Errorf("the receiver was told: %#x", e)
+			t.Errorf("the receiver has an event: %#x", e)
 		}
 		c.SetNonblock(true)
 		if n := must(c.IOWrite(mem[:250000], 0, 0))(p); n == 0 || n == 250000 {
@@ -96,9 +96,9 @@ func TestR_MAP_04_05_09_10_11_13_14_Order(t *testing.T) {
 	})
 }
 
-// IOWrite needs no credits and no room in the peer's ring: it goes on when its own buffer has room, also if it is
-// a reader who learns that.
-func TestR_MAP_09_GoesOnWhileTheStreamIsFull(t *testing.T) {
+// IOWrite needs no credits and no room in the peer's ring. It continues when its own buffer has room, also if a reader
+// processes that completion.
+func TestR_MAP_09_IOWriteWhileTheStreamIsFull(t *testing.T) {
 	inBubble(t, rdmatest.Faults{Delay: time.Millisecond}, func(p *places) {
 		mem := make([]byte, 300000)
 		c, s := p.sockets(func(c *socket.Socket) { p.OK(c.SetOptionInt(socket.SolRDMA, socket.RDMAIOMapSize, 1)) }, nil)
@@ -131,14 +131,14 @@ func TestR_MAP_09_GoesOnWhileTheStreamIsFull(t *testing.T) {
 		select {
 		case <-done:
 		case <-time.After(time.Minute):
-			t.Error("it waits for the stream")
+			t.Error("IOWrite waits for the stream")
 		}
 		must(s.Recv(make([]byte, sent), socket.MsgWaitAll))(p)
 		<-done
 		must(c.Send([]byte("!"), 0))(p)
 		must(s.Recv(make([]byte, 1), 0))(p)
 		if !bytes.Equal(mem, data) {
-			t.Error("the data is not there")
+			t.Error("the data has not arrived")
 		}
 		must(s.Send([]byte("ok"), 0))(p)
 		w.Wait()
@@ -146,8 +146,8 @@ func TestR_MAP_09_GoesOnWhileTheStreamIsFull(t *testing.T) {
 	})
 }
 
-// Of a map that was taken back before it was told the peer learns nothing. Maps use up half of the credits of a
-// connection, no more.
+// A map that was unmapped before its message was sent is not sent to the peer. Maps use at most half of the credits of
+// a connection.
 func TestW_RS_22_W_RS_26_ManyMaps(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		mem := make([]byte, 1000)
@@ -167,7 +167,7 @@ func TestW_RS_22_W_RS_26_ManyMaps(t *testing.T) {
 		p.OK(s.IOUnmap(mem))
 		tell()
 		if n := must(c.IOWrite(one, 0, 0))(p); n != 0 {
-			t.Errorf("%d bytes to a map that was never told", n)
+			t.Errorf("%d bytes to a map that was not sent", n)
 		}
 		for i := range 8 { // the first one has cost nothing
 			must(s.IOMap(mem, socket.ProtWrite, int64(i*1000)))(p)
@@ -185,7 +185,7 @@ func TestW_RS_22_W_RS_26_ManyMaps(t *testing.T) {
 	})
 }
 
-// A write to memory that was unmapped ends the connection, and harms nobody else.
+// A write to unmapped memory ends the connection. Other connections still work.
 func TestW_RS_26_WriteToUnmapped(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		mem := make([]byte, 1000)

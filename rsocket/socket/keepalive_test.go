@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/rsocket/socket"
 )
 
-// An accepted socket looks after its peer if the listening one was told to.
+// An accepted socket inherits keepalive from the listening socket.
 func TestR_SOCK_09_KeepAliveOfAccepted(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		c, s := p.sockets(nil, func(l *socket.Socket) {
@@ -30,7 +30,7 @@ func TestR_SOCK_09_KeepAliveOfAccepted(t *testing.T) {
 	})
 }
 
-// A connection that takes longer than the time of keepalive is looked after all the same.
+// Keepalive also works for a connection whose set-up takes longer than the keepalive time.
 func TestKeepAliveOfSlowConnect(t *testing.T) {
 	var cut atomic.Bool
 	cut.Store(true)

@@ -35,7 +35,7 @@ func TestR_POLL_02_06_Events(t *testing.T) {
 			t.Errorf("an idle connection has %#x", e)
 		}
 		if e := p.poll(c, socket.PollIn, 0); e != 0 {
-			t.Errorf("without being asked it has %#x", e)
+			t.Errorf("without a request it has %#x", e)
 		}
 		start := time.Now()
 		if e := p.poll(c, socket.PollIn, 3*time.Second); e != 0 || time.Since(start) != 3*time.Second {
@@ -69,8 +69,7 @@ func TestR_POLL_02_06_Events(t *testing.T) {
 	})
 }
 
-// After the end of writing a write does not wait: it fails. So there is POLLOUT, as C and TCP have it, whether
-// there is room or not.
+// After the end of writing a write fails without waiting. So POLLOUT is set with and without room, as in C and for TCP.
 func TestR_POLL_02_WriteShut(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		for _, full := range []bool{false, true} {
@@ -90,7 +89,7 @@ func TestR_POLL_02_WriteShut(t *testing.T) {
 	})
 }
 
-// A connection that breaks: POLLERR and POLLHUP come unasked, and what was received before may still be read.
+// When a connection fails, POLLERR and POLLHUP are set even if not requested. Data received before can still be read.
 func TestR_POLL_02_BrokenConnection(t *testing.T) {
 	cut := false
 	script := func(rdmatest.Packet) (rdmatest.Verdict, bool) { return rdmatest.Verdict{Drop: true}, cut }
@@ -105,7 +104,7 @@ func TestR_POLL_02_BrokenConnection(t *testing.T) {
 		cut = true
 		must(c.Send([]byte("lost"), 0))(p)
 		if e := p.poll(c, 0, -1); e != socket.PollErr|socket.PollHup {
-			t.Errorf("unasked it has %#x", e)
+			t.Errorf("without a request it has %#x", e)
 		}
 		if e := p.poll(c, inOut, -1); e != socket.PollIn|socket.PollErr|socket.PollHup {
 			t.Errorf("a broken connection has %#x", e)
@@ -126,7 +125,7 @@ func TestR_POLL_02_BrokenConnection(t *testing.T) {
 	})
 }
 
-// Sockets and pipes in one set; each wakes the others up.
+// Sockets and pipes in one set: an event at each ends the wait.
 func TestR_POLL_01_05_10_SocketsAndDescriptors(t *testing.T) {
 	p := overUDP(t)
 	defer p.Close()
@@ -191,10 +190,10 @@ func TestR_POLL_01_05_10_SocketsAndDescriptors(t *testing.T) {
 	p.closeSockets(s, d, from)
 }
 
-// A pipe whose writer has gone has no data, but can be read: its end.
+// A pipe without a writer has no data, but a read does not wait: it returns the end.
 func TestR_POLL_10_SelectTakesHangUp(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("other systems say POLLIN as well, or have no poll")
+		t.Skip("other systems also set POLLIN, or have no poll")
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -210,8 +209,7 @@ func TestR_POLL_10_SelectTakesHangUp(t *testing.T) {
 	}
 }
 
-// A datagram socket can be written while there is a slot to send from, and whoever waits for one is woken when
-// there is.
+// POLLOUT is set for a datagram socket while it has a free send slot. A new free slot wakes the waiters.
 func TestR_POLL_05_DatagramSendSlots(t *testing.T) {
 	socket.WakeUpEvery(t, time.Hour)
 	p := overUDP(t)
@@ -222,7 +220,7 @@ func TestR_POLL_05_DatagramSendSlots(t *testing.T) {
 	p.OK(b.Bind(netip.AddrPortFrom(p.B.Addr, 0)))
 	to := must(b.SockName())(p)
 	if e := p.poll(a, inOut, 0); e != socket.PollOut {
-		t.Errorf("before anything was sent: %#x", e)
+		t.Errorf("before the first message: %#x", e)
 	}
 	buf := make([]byte, 10)
 	for range 2 { // by UDP, then by the QP
@@ -232,7 +230,7 @@ func TestR_POLL_05_DatagramSendSlots(t *testing.T) {
 		}
 		must(b.Recv(buf, 0))(p)
 		if e := p.poll(b, inOut, 0); e != socket.PollOut {
-			t.Errorf("when all was received: %#x", e)
+			t.Errorf("after all messages were received: %#x", e)
 		}
 		must(b.SendTo([]byte("y"), 0, must(a.SockName())(p)))(p)
 		must(a.Recv(buf, 0))(p)
@@ -272,7 +270,7 @@ func TestR_POLL_05_DatagramSendSlots(t *testing.T) {
 	p.closeSockets(a, b)
 }
 
-// A change that one goroutine notices wakes all that poll; a poll that misses its wake-up looks again by itself.
+// A change that one goroutine detects wakes all polls. A poll that misses its wake-up checks again after an interval.
 func TestR_POLL_07_08_09_ManyPollers(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		c, s := p.sockets(nil, nil)
@@ -295,7 +293,7 @@ func TestR_POLL_07_08_09_ManyPollers(t *testing.T) {
 	})
 }
 
-// Who polls a listening socket is woken by a connection, and by its end.
+// A new connection wakes a poll of a listening socket, and so does Close.
 func TestR_POLL_03_ListenerWakesPollers(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		socket.WakeUpEvery(t, time.Hour)

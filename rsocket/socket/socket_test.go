@@ -146,7 +146,7 @@ func TestR_IO_01_02_05_06_07_08_19_Flags(t *testing.T) {
 		_, err := s.Recv(buf, socket.MsgDontWait)
 		p.errno("nothing there", err, syscall.EAGAIN)
 		if n := must(c.Send(nil, 0))(p); n != 0 {
-			t.Errorf("nothing sent is %d bytes", n)
+			t.Errorf("an empty Send returned %d", n)
 		}
 		must(c.Send([]byte("hello"), 0))(p)
 		for range 2 {
@@ -157,7 +157,7 @@ func TestR_IO_01_02_05_06_07_08_19_Flags(t *testing.T) {
 		if n := must(s.Recv(buf, 0))(p); string(buf[:n]) != "hello" {
 			t.Errorf("received %q", buf[:n])
 		}
-		// All of it, though it comes in pieces.
+		// Everything, although it arrives in pieces.
 		var w sync.WaitGroup
 		w.Go(func() {
 			for range 5 {
@@ -169,7 +169,7 @@ func TestR_IO_01_02_05_06_07_08_19_Flags(t *testing.T) {
 			t.Errorf("%d bytes of 25", n)
 		}
 		w.Wait()
-		// As much as there is room for.
+		// As much as fits.
 		n := must(c.Send(buf, socket.MsgDontWait))(p)
 		if n == 0 || n >= len(buf) {
 			t.Errorf("%d bytes of %d", n, len(buf))
@@ -229,7 +229,7 @@ func TestR_SHUT_01_03_04_05_06_Shutdown(t *testing.T) {
 		start := time.Now()
 		p.OK(c.Shutdown(socket.ShutBoth))
 		if time.Since(start) < 2*time.Millisecond {
-			t.Error("it did not wait for the acknowledgement")
+			t.Error("Shutdown did not wait for the acknowledgement")
 		}
 		buf := make([]byte, 10)
 		if n := must(s.Recv(buf, 0))(p); string(buf[:n]) != "last" {
@@ -247,7 +247,7 @@ func TestR_SHUT_01_03_04_05_06_Shutdown(t *testing.T) {
 		_, err = c.Recv(buf, 0)
 		p.errno("receive when closed", err, syscall.EBADF)
 
-		// The end of reading is not told.
+		// The peer is not notified of the end of reading.
 		c, s = p.sockets(nil, nil)
 		p.OK(c.Shutdown(socket.ShutRead))
 		if n := must(c.Recv(buf, 0))(p); n != 0 {
@@ -269,7 +269,7 @@ func TestR_SHUT_01_03_04_05_06_Shutdown(t *testing.T) {
 	})
 }
 
-// Shutdown before there is a connection says ENOTCONN, and changes nothing.
+// Shutdown without a connection fails with ENOTCONN and changes nothing.
 func TestR_SHUT_01_BeforeTheConnection(t *testing.T) {
 	inBubble(t, rdmatest.Faults{Delay: time.Millisecond}, func(p *places) {
 		l, at := p.server()
@@ -290,8 +290,8 @@ func TestR_SHUT_01_BeforeTheConnection(t *testing.T) {
 	})
 }
 
-// Close may wait for a peer that does not answer; calls of others on the socket do not.
-func TestR_SHUT_06_CloseKeepsNobodyWaiting(t *testing.T) {
+// Close may wait for a peer that does not answer. Other calls on the socket do not wait for Close.
+func TestR_SHUT_06_CloseDelaysNoOtherCall(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		c, s := p.sockets(nil, nil)
 		again := p.LoseRequests()
@@ -301,7 +301,7 @@ func TestR_SHUT_06_CloseKeepsNobodyWaiting(t *testing.T) {
 		w.Go(func() {
 			p.OK(c.Close())
 			if time.Since(start) < 100*time.Millisecond {
-				t.Error("it did not wait for the acknowledgement")
+				t.Error("Close did not wait for the acknowledgement")
 			}
 		})
 		time.Sleep(100 * time.Millisecond)
@@ -313,7 +313,7 @@ func TestR_SHUT_06_CloseKeepsNobodyWaiting(t *testing.T) {
 			t.Errorf("it has %#x", e)
 		}
 		if took := time.Since(start); took > 200*time.Millisecond {
-			t.Errorf("others waited %v", took)
+			t.Errorf("other calls waited %v", took)
 		}
 		again()
 		buf := make([]byte, 20)

@@ -82,7 +82,7 @@ func TestR_OPT_01_02_03_04_05_07_09_Options(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		if socket.SolRDMA != 0x10000 || socket.RDMASQSize != 0 || socket.RDMARQSize != 1 || socket.RDMAInline != 2 ||
 			socket.RDMAIOMapSize != 3 || socket.RDMARoute != 4 {
-			t.Error("the numbers of options")
+			t.Error("wrong numbers of options")
 		}
 		set := func(level, name, value int) func(*socket.Socket) {
 			return func(s *socket.Socket) { p.OK(s.SetOptionInt(level, name, value)) }

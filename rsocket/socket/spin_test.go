@@ -50,7 +50,7 @@ func TestR_POLL_07_PollIsBusyFirst(t *testing.T) {
 		t.Errorf("%d events", n)
 	}
 	if _, n := spin(0, -1); n != 0 {
-		t.Error("it looks though polling_time is 0")
+		t.Error("it polls though polling_time is 0")
 	}
 }
 

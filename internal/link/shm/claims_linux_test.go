@@ -100,7 +100,7 @@ func TestForeignMemoryIsBounded(t *testing.T) {
 		}
 	}()
 	if got := mappedMemory.used(); got < before {
-		t.Logf("other tests' memory went meanwhile: %d, %d", before, got)
+		t.Logf("memory of other tests was released meanwhile: %d, %d", before, got)
 	}
 	for begin := time.Now(); mappedMemory.used() > before; time.Sleep(time.Millisecond) {
 		if runtime.GC(); time.Since(begin) > 10*time.Second {

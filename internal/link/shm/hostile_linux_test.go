@@ -53,7 +53,7 @@ func TestMemoryIsSealed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if theirs.bytes[5] != 6 {
-		t.Error("another content")
+		t.Error("the content differs")
 	}
 	if unix.Mprotect(theirs.bytes, unix.PROT_READ|unix.PROT_WRITE) == nil {
 		t.Error("the other end's mapping can be made writable")

@@ -207,7 +207,7 @@ func TestSlowNeighbour(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	if took := time.Since(begin); took < holdBack/2 {
-		t.Errorf("held back for only %v", took)
+		t.Errorf("delayed by only %v", took)
 	}
 	close(d.slow)
 }

@@ -23,7 +23,7 @@ func TestSharedBatchForSeveralProcesses(t *testing.T) {
 			want := map[*Link]int{from: 1, b: 3, c: 2}[l]
 			for k, got := range receive(t, l.Ports()[0], want) {
 				if n := wire.BTH(got.Data).DestQPN(); n != l.qpn(0)+uint32(k) {
-					t.Errorf("QP 0x%x got what is for 0x%x", l.qpn(0)+uint32(k), n)
+					t.Errorf("QP 0x%x got a packet for 0x%x", l.qpn(0)+uint32(k), n)
 				}
 			}
 			nothing(t, l.Ports()[0])

@@ -202,9 +202,9 @@ func TestLentMemoryOfAClosedLink(t *testing.T) {
 	s.expect(15, 4108)
 }
 
-// TestLendBehindALongerPacket checks that the first packet of a WRITE, which is longer than the others, is sent
+// TestLendAfterALongerPacket checks that the first packet of a WRITE, which is longer than the others, is sent
 // alone, and the others as one GSO run. A run on more pages than the pipe holds is copied.
-func TestLendBehindALongerPacket(t *testing.T) {
+func TestLendAfterALongerPacket(t *testing.T) {
 	s := newLending(t, lo4)
 	for _, c := range []struct {
 		middles, last int

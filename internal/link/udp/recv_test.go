@@ -77,7 +77,7 @@ func testAnyIdentification(t *testing.T) {
 			s.send(t, want)
 			got := receive(t, l.Ports()[0], 1)
 			if !bytes.Equal(got[0].Data, want[:n]) {
-				t.Fatalf("%v, identification %d: other bytes came", a, id)
+				t.Fatalf("%v, identification %d: wrong bytes arrived", a, id)
 			}
 			if id++; i%5 == 4 {
 				id = uint16(rand.Uint32())
@@ -164,7 +164,7 @@ func testMalformed(t *testing.T) {
 	}
 	s.send(t, whole)
 	if got := receive(t, l.Ports()[0], 1); !bytes.Equal(got[0].Data, whole[:100]) {
-		t.Error("after all that, a good packet comes with other bytes")
+		t.Error("a valid packet after the invalid ones arrives with wrong bytes")
 	}
 }
 

@@ -89,7 +89,7 @@ func TestSharedQPNumbers(t *testing.T) {
 					sendTo(from, a, to.qpn(i), to.qpn(i)+1)
 					for k, got := range receive(t, p, 2) {
 						if n := wire.BTH(got.Data).DestQPN(); n != to.qpn(i)+uint32(k) {
-							t.Errorf("QP 0x%x got what is for 0x%x", to.qpn(i)+uint32(k), n)
+							t.Errorf("QP 0x%x got a packet for 0x%x", to.qpn(i)+uint32(k), n)
 						}
 					}
 				}

@@ -258,7 +258,7 @@ func TestServedSocketIsConfined(t *testing.T) {
 	sendMAD(b, lo4, mad(0x13, 0, id, id))
 	sendMAD(b, lo4, mad(0x10, 7, id, id))
 	if _, _, err := unix.Recvfrom(fd, make([]byte, 1), unix.MSG_DONTWAIT); err != unix.EAGAIN {
-		t.Errorf("a member receives what is for another: %v", err)
+		t.Errorf("a member receives a packet for another: %v", err)
 	}
 	id, _ = a.CommIDs()
 	sendTo(b, lo4, a.qpn(0))

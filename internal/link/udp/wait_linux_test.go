@@ -96,7 +96,7 @@ func TestNoWakeUpsWhilePolling(t *testing.T) {
 	// The check detects an armed poller.
 	p.wait.raw.Control(func(park uintptr) { p.wait.arm(int(park), unix.EPOLLIN|unix.EPOLLONESHOT) })
 	if wakes() == 0 {
-		t.Error("packets do not wake the poller even when armed: the test is void")
+		t.Error("packets do not wake the poller even when armed: the test proves nothing")
 	}
 }
 
@@ -140,7 +140,7 @@ func TestWaiterWithoutDescriptors(t *testing.T) {
 		within(t, "5 ms", 5*time.Millisecond, 5*time.Second, func() { w.wait(5 * time.Millisecond) })
 	}
 	if w.timer != noTimer {
-		t.Fatal("there was a descriptor for the timer: the test is void")
+		t.Fatal("there was a descriptor for the timer: the test proves nothing")
 	}
 	time.AfterFunc(10*time.Millisecond, w.wake)
 	within(t, "a wake", 0, 5*time.Second, func() { w.wait(time.Minute) })

@@ -77,15 +77,15 @@ func TestDeadlines(t *testing.T) {
 	}
 	d.set(time.Time{})
 	if d.expired() {
-		t.Error("expired without a moment")
+		t.Error("expired without a deadline")
 	}
 	d.set(time.Now().Add(-time.Second))
 	if !d.expired() {
-		t.Error("a moment in the past has not come")
+		t.Error("a deadline in the past has not expired")
 	}
 	d.set(time.Now().Add(time.Hour))
 	if d.expired() {
-		t.Error("an hour is over")
+		t.Error("a deadline in an hour has expired")
 	}
 	d.set(time.Now().Add(-time.Hour))
 	<-d.wait()

@@ -14,7 +14,7 @@ func TestFairLockInVirtualTime(t *testing.T) {
 		l.init()
 		l.lock()
 		if l.tryLock() {
-			t.Fatal("two goroutines have it")
+			t.Fatal("two goroutines hold the lock")
 		}
 		had := 0 // written by the owner of the lock
 		var all sync.WaitGroup
@@ -31,7 +31,7 @@ func TestFairLockInVirtualTime(t *testing.T) {
 		l.unlock()
 		all.Wait()
 		if took := time.Since(begin); took != 5*time.Second || had != 5 || !l.tryLock() {
-			t.Fatalf("%d goroutines had it in %v", had, took)
+			t.Fatalf("%d goroutines held the lock in %v", had, took)
 		}
 	})
 }

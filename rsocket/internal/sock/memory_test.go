@@ -18,7 +18,7 @@ func TestMemoryOfSmallStreams(t *testing.T) {
 		b := held[i]
 		for _, v := range b.mem {
 			if v != b.mark {
-				t.Fatalf("another one has written %d over %d", v, b.mark)
+				t.Fatalf("another stream has written %d over %d", v, b.mark)
 			}
 		}
 		b.release()
