@@ -7,8 +7,8 @@ import (
 
 // tally collects the results of all cases. The emulated machine stops for seconds at times (its kernel then
 // reports stalled processors), which no protocol with a retry limit survives, and UD may lose packets. So a
-// failed case is repeated, and the table shows both tries. Cases with faults of their own show up as
-// repeated second tries.
+// failed case is repeated, and the table shows both tries. A case that often needs a
+// second try has a fault of its own.
 type tally struct {
 	passed       int
 	late, failed []result

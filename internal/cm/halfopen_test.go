@@ -8,9 +8,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// siege is a machine with a listener whose program accepts each request at once, and clients with any addresses, in
+// floodTest is a machine with a listener whose program accepts each request at once, and clients with any addresses, in
 // virtual time.
-type siege struct {
+type floodTest struct {
 	t   testing.TB
 	m   *Machine
 	l   *Listener
@@ -26,8 +26,8 @@ type siege struct {
 	events           map[*ID]EventType    // the last one of each ID
 }
 
-func newSiege(t testing.TB, limit int) *siege {
-	s := &siege{t: t, m: New(Config{GUID: hereGUID, Seed: [32]byte{1}}), guid: 0x5555, timeout: 31, retries: 15,
+func newFloodTest(t testing.TB, limit int) *floodTest {
+	s := &floodTest{t: t, m: New(Config{GUID: hereGUID, Seed: [32]byte{1}}), guid: 0x5555, timeout: 31, retries: 15,
 		rep: map[uint32][2]uint32{}, events: map[*ID]EventType{}}
 	var err error
 	if s.l, err = s.m.Listen(ListenParams{Service: simTCP, MaxHalfOpen: limit}); err != nil {
@@ -43,7 +43,7 @@ func newSiege(t testing.TB, limit int) *siege {
 }
 
 // handle passes events to the program and notes REPs.
-func (s *siege) handle() {
+func (s *floodTest) handle() {
 	for i := 0; i < len(s.out.Events); i++ {
 		ev := s.out.Events[i]
 		s.events[ev.ID] = ev.Type
@@ -60,7 +60,7 @@ func (s *siege) handle() {
 }
 
 // request sends the REQ of a client's ID. The client's QP has the ID as its number.
-func (s *siege) request(from netip.Addr, id uint32) {
+func (s *floodTest) request(from netip.Addr, id uint32) {
 	m := cmmsg.Make(s.mad[:], cmmsg.KindREQ, 1)
 	cmmsg.REQ(m.Data()).Put(cmmsg.REQFields{
 		LocalID: id, ServiceID: simTCP, LocalGUID: s.guid, LocalQPN: id, RemoteTimeout: 20, LocalTimeout: s.timeout,
@@ -74,7 +74,7 @@ func (s *siege) request(from netip.Addr, id uint32) {
 }
 
 // forged sends n requests from sources that never answer, at a rate for each second.
-func (s *siege) forged(n int, rate int64, from func() netip.Addr) {
+func (s *floodTest) forged(n int, rate int64, from func() netip.Addr) {
 	for range n {
 		s.n++
 		s.request(from(), s.n|1<<23)
@@ -82,8 +82,8 @@ func (s *siege) forged(n int, rate int64, from func() netip.Addr) {
 	}
 }
 
-// answer sends the client's RTU, if a REP has come, and reports whether that made the connection.
-func (s *siege) answer(from netip.Addr, id uint32) bool {
+// answer sends the client's RTU if a REP has arrived, and reports whether the connection is established.
+func (s *floodTest) answer(from netip.Addr, id uint32) bool {
 	ours := s.rep[id][0]
 	m := cmmsg.Make(s.mad[:], cmmsg.KindRTU, 1)
 	cmmsg.RTU(m.Data()).Put(id, ours)
@@ -94,7 +94,7 @@ func (s *siege) answer(from netip.Addr, id uint32) bool {
 }
 
 // connect is a client's handshake; the RTU comes after rtt. Requests are repeated as a peer's CM does.
-func (s *siege) connect(from netip.Addr, id uint32, rtt int64, meanwhile func(d int64)) (tries int) {
+func (s *floodTest) connect(from netip.Addr, id uint32, rtt int64, meanwhile func(d int64)) (tries int) {
 	for tries = 1; tries <= 16; tries++ {
 		s.request(from, id)
 		meanwhile(rtt)
@@ -106,7 +106,7 @@ func (s *siege) connect(from netip.Addr, id uint32, rtt int64, meanwhile func(d 
 	return tries
 }
 
-func (s *siege) pass(d int64) {
+func (s *floodTest) pass(d int64) {
 	end := s.now + d
 	for s.m.NextDeadline() <= end {
 		s.now = s.m.NextDeadline()
@@ -117,7 +117,7 @@ func (s *siege) pass(d int64) {
 }
 
 // end destroys all that is left and checks that nothing is.
-func (s *siege) end() {
+func (s *floodTest) end() {
 	s.t.Helper()
 	for id := range s.events {
 		s.m.Destroy(s.now, id, &s.out)
@@ -144,7 +144,7 @@ var honestAddr = netip.MustParseAddr("192.0.2.7")
 func TestHalfOpenEnds(t *testing.T) {
 	for timeout := range uint8(32) {
 		for _, retries := range []uint8{0, 1, 3, 15} {
-			s := newSiege(t, 0)
+			s := newFloodTest(t, 0)
 			s.timeout, s.retries = timeout, retries
 			s.request(honestAddr, 7)
 			s.pass(10 * second)
@@ -153,7 +153,7 @@ func TestHalfOpenEnds(t *testing.T) {
 			}
 			for _, ev := range s.events {
 				if ev != EventREPTimeout {
-					t.Errorf("code %d, %d retries: the program is told %v", timeout, retries, ev)
+					t.Errorf("code %d, %d retries: the program gets %v", timeout, retries, ev)
 				}
 			}
 			if n := s.rep[7][1]; n > 1+unknownREPs || n < 1+uint32(min(retries, 1)) {
@@ -166,7 +166,7 @@ func TestHalfOpenEnds(t *testing.T) {
 
 // TestKnownSourceGetsAllREPs: the REQ decides how often the REP is repeated to a source that has answered before.
 func TestKnownSourceGetsAllREPs(t *testing.T) {
-	s := newSiege(t, 0)
+	s := newFloodTest(t, 0)
 	s.timeout = 14 // 64 ms
 	if s.connect(honestAddr, 7, millisecond, s.pass) != 1 {
 		t.Fatal("no connection")
@@ -181,7 +181,7 @@ func TestKnownSourceGetsAllREPs(t *testing.T) {
 
 // TestMRAExtendsHalfOpen: a peer that asks for more time with an MRA gets it: the MRA proves that it exists.
 func TestMRAExtendsHalfOpen(t *testing.T) {
-	s := newSiege(t, 0)
+	s := newFloodTest(t, 0)
 	s.request(honestAddr, 7)
 	m := cmmsg.Make(s.mad[:], cmmsg.KindMRA, 1)
 	cmmsg.MRA(m.Data()).Put(7, s.rep[7][0], cmmsg.AboutREP, 22)
@@ -195,7 +195,7 @@ func TestMRAExtendsHalfOpen(t *testing.T) {
 
 // TestSlowProgramKeepsRequests: a request that waits for the program itself does not end after 10 s.
 func TestSlowProgramKeepsRequests(t *testing.T) {
-	s := newSiege(t, 0)
+	s := newFloodTest(t, 0)
 	accept := s.accept
 	var waiting *ID
 	s.accept = func(id *ID) { waiting = id; s.m.Taken(id) }
@@ -204,7 +204,7 @@ func TestSlowProgramKeepsRequests(t *testing.T) {
 	accept(waiting)
 	s.handle()
 	if !s.answer(honestAddr, 7) {
-		t.Error("the request was forgotten while the program decided")
+		t.Error("the request ended while the program decided")
 	}
 	s.end()
 }
@@ -215,7 +215,7 @@ func TestKnownSourceInAFlood(t *testing.T) {
 	for name, from := range map[string]func() netip.Addr{"many sources": spread(), "one source": fixed("10.1.1.1")} {
 		t.Run(name, func(t *testing.T) {
 			const limit, rate = 1024, 10_000
-			s := newSiege(t, limit)
+			s := newFloodTest(t, limit)
 			flood := func(d int64) { s.forged(int(d*rate/second), rate, from) }
 			if s.connect(honestAddr, 7, millisecond, s.pass) != 1 {
 				t.Fatal("no connection before the flood")
@@ -244,7 +244,7 @@ func TestKnownSourceInAFlood(t *testing.T) {
 
 // TestUnknownSourceInAFlood: an unknown client connects as its CM repeats the request.
 func TestUnknownSourceInAFlood(t *testing.T) {
-	s := newSiege(t, 1024)
+	s := newFloodTest(t, 1024)
 	from := spread()
 	flood := func(d int64) { s.forged(int(d/(100_000)), 10_000, from) } // 10,000/s
 	flood(2 * second)
@@ -266,14 +266,14 @@ func TestUnknownSourceInAFlood(t *testing.T) {
 // TestBurstOfOneClient: a client that begins thousands of handshakes before it answers the first has them all.
 func TestBurstOfOneClient(t *testing.T) {
 	const n = 8000
-	s := newSiege(t, 0)
+	s := newFloodTest(t, 0)
 	for id := uint32(1); id <= n; id++ {
 		s.request(honestAddr, id)
 		s.pass(millisecond / 8)
 	}
 	for id := uint32(1); id <= n; id++ {
 		if !s.answer(honestAddr, id) {
-			t.Fatalf("handshake %d is gone; %d dropped, %d evicted", id, s.m.Counters.Flooded, s.m.Counters.Evicted)
+			t.Fatalf("handshake %d has ended; %d dropped, %d evicted", id, s.m.Counters.Flooded, s.m.Counters.Evicted)
 		}
 		s.pass(millisecond / 8)
 	}
@@ -283,7 +283,7 @@ func TestBurstOfOneClient(t *testing.T) {
 // TestEvictedHandshake: the program gets an event, the peer nothing. Its RTU is answered with a REJ, its REQ begins a
 // new handshake.
 func TestEvictedHandshake(t *testing.T) {
-	s := newSiege(t, 2)
+	s := newFloodTest(t, 2)
 	s.request(honestAddr, 1)
 	s.pass(second)
 	s.request(netip.MustParseAddr("192.0.2.8"), 2)
@@ -322,14 +322,14 @@ func TestEvictedHandshake(t *testing.T) {
 
 // TestShareOfASource: at the limit the requests of a source with more than its share displace its own handshakes.
 func TestShareOfASource(t *testing.T) {
-	s := newSiege(t, 16)
+	s := newFloodTest(t, 16)
 	s.request(honestAddr, 1) // the oldest
 	for id := uint32(2); id <= 40; id++ {
 		s.pass(longGrace / 8)
 		s.request(netip.MustParseAddr("192.0.2.66"), id)
 	}
 	if s.m.Counters.Evicted == 0 || !s.answer(honestAddr, 1) {
-		t.Errorf("%d handshakes of the greedy source were evicted, and that of another", s.m.Counters.Evicted)
+		t.Errorf("%d handshakes of the source above its share were evicted, and one of another source", s.m.Counters.Evicted)
 	}
 	s.end()
 }
@@ -338,7 +338,7 @@ func TestShareOfASource(t *testing.T) {
 // too does not end others'.
 func TestForgedKnownSource(t *testing.T) {
 	t.Run("address", func(t *testing.T) {
-		s := newSiege(t, 1024)
+		s := newFloodTest(t, 1024)
 		s.connect(honestAddr, 7, millisecond, s.pass)
 		flood := func(d int64) {
 			for range d / (millisecond / 10) {
@@ -354,13 +354,13 @@ func TestForgedKnownSource(t *testing.T) {
 			s.guid = guid
 			flood(50 * millisecond)
 			if !s.answer(honestAddr, id) {
-				t.Errorf("connection %d is gone", id)
+				t.Errorf("connection %d has ended", id)
 			}
 		}
 		s.end()
 	})
 	t.Run("address and GUID", func(t *testing.T) {
-		s := newSiege(t, 1024)
+		s := newFloodTest(t, 1024)
 		other := netip.MustParseAddr("192.0.2.8")
 		s.connect(honestAddr, 7, millisecond, s.pass)
 		s.connect(other, 8, millisecond, s.pass)
@@ -377,7 +377,7 @@ func TestForgedKnownSource(t *testing.T) {
 
 // TestKnownSourcesAreBounded: the number of known sources has a limit, and IPv6 peers count by their /64.
 func TestKnownSourcesAreBounded(t *testing.T) {
-	s := newSiege(t, 0)
+	s := newFloodTest(t, 0)
 	for i := range uint32(2 * maxKnown) {
 		id := &ID{}
 		id.path.Dst = netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)})
@@ -391,14 +391,14 @@ func TestKnownSourcesAreBounded(t *testing.T) {
 	d, e := netip.MustParseAddr("::ffff:1.2.3.4"), netip.MustParseAddr("1.2.3.4")
 	if sourceKey(a, 1) != sourceKey(b, 1) || sourceKey(a, 1) == sourceKey(c, 1) || sourceKey(a, 1) == sourceKey(a, 2) ||
 		sourceKey(d, 1) != sourceKey(e, 1) {
-		t.Error("keys of sources")
+		t.Error("wrong keys of sources")
 	}
 }
 
 // TestOldestTimewaitIsRetired: closed connections, whose timewait the peer chooses, do not fill the table; the oldest
 // are retired.
 func TestOldestTimewaitIsRetired(t *testing.T) {
-	s := newSiege(t, 0)
+	s := newFloodTest(t, 0)
 	s.m.cfg.MaxIDs = 8
 	for id := uint32(1); id <= 40; id++ {
 		if n := s.connect(honestAddr, id, millisecond, s.pass); n != 1 {
@@ -418,7 +418,7 @@ func TestOldestTimewaitIsRetired(t *testing.T) {
 
 // BenchmarkFlood is what a forged REQ costs the machine in a flood.
 func BenchmarkFlood(b *testing.B) {
-	s := newSiege(b, 1024)
+	s := newFloodTest(b, 1024)
 	from := spread()
 	s.forged(20_000, 10_000, from)
 	b.ReportAllocs()

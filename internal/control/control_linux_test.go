@@ -415,7 +415,7 @@ func TestAnnounce(t *testing.T) {
 	}
 	b.Close()
 	if got := CallCaptures("@me", "vrb_x", func(n string) bool { return n == a.Name }); len(got) != 0 {
-		t.Errorf("one that is over is called: %v", got)
+		t.Errorf("an ended capture is called: %v", got)
 	}
 }
 
@@ -523,7 +523,7 @@ func serveAs() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// TestOtherUserAsks checks that another user gets nothing of root's program except the reason.
+// TestOtherUserAsks checks that another user gets only the reason for the refusal from root's program.
 func TestOtherUserAsks(t *testing.T) {
 	p := &program{packets: []byte("secret"), captured: make(chan string, 1)}
 	s := serve(t, p)

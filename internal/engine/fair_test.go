@@ -39,7 +39,7 @@ func postSends(t *testing.T, qp *QP, n int, size, key uint32) {
 	}
 }
 
-// QPs with much to send take turns; none waits for longer than a turn of each other one.
+// QPs with much data send in turns: a QP waits at most for one turn of each other QP.
 func TestQPsTakeTurns(t *testing.T) {
 	m := newManual(t, 1)
 	cq := m.NewCQ(8, 0, silent{})
@@ -126,13 +126,13 @@ func TestStalledTurn(t *testing.T) {
 		}
 	}
 	if f.refused == 0 {
-		t.Fatal("nobody asked for a place")
+		t.Fatal("the engine did not ask the port for room")
 	}
 	f.open = true
 	if _, stalled := turn(); stalled {
 		t.Error("stalled although there was room")
 	}
 	if busy, stalled := turn(); busy || stalled {
-		t.Errorf("all is sent: busy %v, stalled %v", busy, stalled)
+		t.Errorf("after everything was sent: busy %v, stalled %v", busy, stalled)
 	}
 }

@@ -139,7 +139,7 @@ func fields(decl *ast.GenDecl, add func(field, text string)) {
 
 const head = `# From C to Go
 
-Written by ` + "`make docs`" + ` out of the docstrings; ` + "`go doc`" + ` of the Go name says the rest.
+Written by ` + "`make docs`" + ` from the docstrings; ` + "`go doc`" + ` describes the Go name.
 
 | C | Go |
 |---|---|
