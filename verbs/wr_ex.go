@@ -240,7 +240,7 @@ func (x *QPEx) admit(op WROpcode) bool {
 	case !x.open || x.fault != nil:
 		return false
 	case !op.in(x.ops):
-		x.fail(EINVAL, "%v: must be one of %v (SendOpsFlags)", op, opcodeSet(x.ops))
+		x.fail(EINVAL, "%v: must be of %v (SendOpsFlags)", op, opcodeSet(x.ops))
 		return false
 	case n >= most:
 		x.fail(ENOMEM, "%v: the send queue has room for %d", op, n)
