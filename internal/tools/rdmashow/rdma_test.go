@@ -231,7 +231,7 @@ func TestMisused(t *testing.T) {
 		"resource show qp lqpn 1-2-3":      `must be numbers and ranges`,
 		"resource show qp lqpn -":          `must be numbers and ranges`,
 		"statistic frob":                   `unknown statistic command "frob"; there are show, list, qp`,
-		"statistic show rxe0":              `unknown parameter "rxe0"; statistic show takes link DEV/PORT`,
+		"statistic show rxe0":              `unknown parameter "rxe0"; must be link DEV/PORT`,
 		"statistic show link":              `"link": the filter needs a value`,
 		"statistic show link rxe0/1 pid 1": `unknown filter "pid"; the filters are link`,
 		"statistic qp frob":                `unknown statistic command "frob"; there are show, list`,
