@@ -1,6 +1,11 @@
 package verbs
 
-import "testing"
+import (
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
 
 func TestV_MR_05_CheckRange(t *testing.T) {
 	const maps = `00400000-00410000 r-xp 00000000 00:00 0    /bin/x
@@ -49,16 +54,48 @@ func TestCheckMemoryOfThisProcess(t *testing.T) {
 	var onStack [64]byte
 	for _, b := range [][]byte{heap, mapped, onStack[:], heap[len(heap)-1:]} {
 		ok(t, checkMemory(b, true))
+		ok(t, checkMappings(b, true))
 	}
 	ok(t, FreeBuffer(mapped))
 }
 
+// TestCheckMemoryRights checks memory with and without rights, in ranges that begin and end within pages.
+func TestCheckMemoryRights(t *testing.T) {
+	page := unix.Getpagesize()
+	mem := must(unix.Mmap(-1, 0, 4*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE))(t)
+	defer func() { _ = unix.Munmap(mem) }()
+	ok(t, unix.Mprotect(mem[2*page:3*page], unix.PROT_READ))
+	ok(t, unix.Mprotect(mem[3*page:], unix.PROT_NONE))
+	for _, tt := range []struct {
+		from, to    int
+		read, write bool
+	}{
+		{100, 2*page - 1, true, true}, {0, 2 * page, true, true}, {5, 2*page + 1, true, false},
+		{2*page + 5, 3 * page, true, false}, {2*page + 5, 3*page + 1, false, false}, {3*page + 9, 3*page + 10, false, false},
+	} {
+		for _, f := range []func([]byte, bool) error{checkMemory, checkMappings} {
+			if err := f(mem[tt.from:tt.to], false); (err == nil) != tt.read {
+				t.Errorf("%d to %d, reading: %v", tt.from, tt.to, err)
+			}
+			if err := f(mem[tt.from:tt.to], true); (err == nil) != tt.write {
+				t.Errorf("%d to %d, writing: %v", tt.from, tt.to, err)
+			}
+		}
+	}
+}
+
 func BenchmarkCheckMemory(b *testing.B) {
-	buf := make([]byte, 4096)
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := checkMemory(buf, true); err != nil {
-			b.Fatal(err)
+	for _, n := range []int{4096, populateMax} {
+		buf := make([]byte, n)
+		for name, f := range map[string]func([]byte, bool) error{"": checkMemory, "Mappings": checkMappings} {
+			b.Run(strconv.Itoa(n)+name, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := f(buf, true); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
 		}
 	}
 }

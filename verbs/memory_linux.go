@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,10 +56,43 @@ func mapFile(n int) ([]byte, *os.File) {
 
 func unmapMemory(mem []byte) error { return unix.Munmap(mem) }
 
-// checkMemory returns an error for memory that the process may not read, or may not write if write is set: a peer's
-// request for it would crash the process. It reads the kernel's list of mappings. If that cannot be read, it allows
-// everything.
+// populateMax is the number of bytes up to which the kernel is asked to fault memory in, which takes time for each page.
+// Beyond it the list of mappings is faster.
+const populateMax = 1 << 20
+
+// checkMemory returns an error for memory that the process may not read, or may not write if write is set: requests for
+// it would only fail. A short buffer is faulted in, as registration with an adapter does. If the kernel refuses that,
+// cannot do it (before Linux 5.14), or the buffer is long, the kernel's list of mappings decides. If that cannot be
+// read, everything is allowed.
 func checkMemory(buf []byte, write bool) error {
+	if len(buf) <= populateMax && populate(buf, write) {
+		return nil
+	}
+	return checkMappings(buf, write)
+}
+
+// populate faults in the pages of buf, for writing if write is set. It reports whether the process has that right for
+// all of them.
+func populate(buf []byte, write bool) bool {
+	page := uintptr(os.Getpagesize())
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(buf)))
+	start := at &^ (page - 1)
+	end := (at + uintptr(len(buf)) + page - 1) &^ (page - 1)
+	advice := unix.MADV_POPULATE_READ
+	if write {
+		advice = unix.MADV_POPULATE_WRITE
+	}
+	for {
+		_, _, errno := unix.Syscall(unix.SYS_MADVISE, start, end-start, uintptr(advice))
+		runtime.KeepAlive(buf)
+		if errno != unix.EINTR && errno != unix.EAGAIN {
+			return errno == 0
+		}
+	}
+}
+
+// checkMappings is checkMemory by the kernel's list of mappings.
+func checkMappings(buf []byte, write bool) error {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		return nil

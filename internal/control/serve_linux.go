@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 const (
@@ -60,6 +62,7 @@ func Serve(p Program) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	fdset.AddConn(l.(*net.UnixListener))
 	s := &Server{Name: name, program: p, listener: l, conns: make(map[net.Conn]bool)}
 	s.serving.Add(1)
 	go s.accept(l)
@@ -97,6 +100,7 @@ func (s *Server) accept(l net.Listener) {
 			time.Sleep(pause)
 			continue
 		}
+		fdset.AddConn(c.(*net.UnixConn))
 		s.Go(c, func() { s.answer(c.(*net.UnixConn)) })
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // A Key identifies a group.
@@ -61,6 +63,7 @@ func (k Key) listen() (*listener, error) {
 	if err != nil {
 		return nil, err
 	}
+	fdset.AddConn(l)
 	return &listener{UnixListener: l, uid: os.Geteuid()}, nil
 }
 
@@ -70,6 +73,7 @@ func (k Key) dial() (*net.UnixConn, *unix.Ucred, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	fdset.AddConn(c)
 	cred, err := peerOf(c)
 	if err == nil && int(cred.Uid) != os.Geteuid() {
 		err = k.otherUser(cred)
@@ -116,6 +120,7 @@ func (k Key) dialServe() (*net.UnixConn, *unix.Ucred, error) {
 	case err != nil:
 		return nil, nil, fmt.Errorf("link/udp: connecting to verbena serve in %s: %w", path, err)
 	}
+	fdset.AddConn(c)
 	cred, err := peerOf(c)
 	if err == nil && cred.Uid != 0 && cred.Uid != dirStat.Uid {
 		err = fmt.Errorf("link/udp: the process that listens in %s is of user %s: must be root's or the directory's "+

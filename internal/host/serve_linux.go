@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // A Server is verbena serve at one address: a leader whose members belong to several users.
@@ -111,6 +113,7 @@ func (s *Server) listen(with Sharing) error {
 	if err != nil {
 		return err
 	}
+	fdset.AddConn(l)
 	l.SetUnlinkOnClose(false)
 	s.ln = &listener{UnixListener: l, uid: -1}
 	dirMode, socketMode := uint32(0o700), uint32(0o600)

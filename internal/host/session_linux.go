@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // A listener is the socket that members connect to.
@@ -38,6 +40,7 @@ func (l *leader) serve(ln *listener) {
 			time.Sleep(pause)
 			continue
 		}
+		fdset.AddConn(c)
 		l.mu.Lock()
 		if l.closed {
 			l.mu.Unlock()

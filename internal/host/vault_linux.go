@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // A store keeps the sockets of a group open. They must outlive every process: when a socket closes, the kernel moves
@@ -37,6 +39,8 @@ func newVault() (*vault, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link/udp: socketpair: %w", err)
 	}
+	fdset.Add(p[0])
+	fdset.Add(p[1])
 	err = unix.Sendmsg(p[0], []byte{0}, unix.UnixRights(p[0]), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	unix.Close(p[0])
 	if err == nil {
@@ -158,6 +162,9 @@ func rights(oob []byte) (fds []int, err error) {
 		if err != nil {
 			closeFDs(fds)
 			return nil, err
+		}
+		for _, fd := range got {
+			fdset.Add(fd)
 		}
 		fds = append(fds, got...)
 	}

@@ -14,6 +14,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // claimFile binds a name of a device's XRC domain of a file, which one process of this network namespace can have
@@ -28,6 +30,7 @@ func claimFile(device string, id fileID) (c io.Closer, taken bool) {
 	if err != nil {
 		return nil, false
 	}
+	fdset.AddConn(l)
 	return l, false
 }
 
@@ -71,6 +74,7 @@ func watchInterfaces(changed func()) (stop func()) {
 		unix.Close(fd)
 		return pollInterfaces(changed)
 	}
+	fdset.Add(fd)
 	f := os.NewFile(uintptr(fd), "netlink")
 	var done sync.WaitGroup
 	done.Go(func() {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
@@ -52,6 +53,7 @@ func Open(name string) (link.Raw, error) {
 		_ = unix.Close(fd)
 		return nil, explain(name, err)
 	}
+	fdset.Add(fd)
 	p := &port{file: os.NewFile(uintptr(fd), "packet socket of "+name), mtu: ifi.MTU + ethHeader}
 	if p.raw, err = p.file.SyscallConn(); err != nil {
 		_ = p.file.Close()

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // Frames are sent over the unix socket of a ring set. Sender and receiver are those of the ring set.
@@ -124,6 +126,7 @@ func rights(oob []byte) (fds []int) {
 	}
 	for _, fd := range fds {
 		unix.CloseOnExec(fd)
+		fdset.Add(fd)
 	}
 	return fds
 }

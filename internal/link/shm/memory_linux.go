@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // ownSeals are on memory that this process passes on: its size is fixed, and only the mapping of this process, which
@@ -43,6 +45,7 @@ func create(size int) (*memory, *os.File, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("link/shm: memfd_create: %w", err)
 	}
+	fdset.Add(fd)
 	f := os.NewFile(uintptr(fd), "memfd")
 	m, err := fill(fd, size)
 	if err != nil {

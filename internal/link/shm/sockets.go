@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // Sockets are the listeners of a Directory, by name. The zero value is ready for use.
@@ -17,7 +19,11 @@ type Sockets struct {
 
 // Dial connects to a process.
 func (s *Sockets) Dial(name string) (*net.UnixConn, error) {
-	return net.DialUnix("unix", nil, &net.UnixAddr{Name: name, Net: "unix"})
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: name, Net: "unix"})
+	if err == nil {
+		fdset.AddConn(c)
+	}
+	return c, err
 }
 
 // Listen listens at these names and no others. It skips a name that is in use: its packets go over the other link.
@@ -38,6 +44,7 @@ func (s *Sockets) Listen(names []string, accept func(*net.UnixConn)) {
 		if err != nil {
 			continue
 		}
+		fdset.AddConn(l)
 		if s.listeners == nil {
 			s.listeners = make(map[string]*net.UnixListener)
 		}
@@ -51,6 +58,7 @@ func acceptAll(l *net.UnixListener, accept func(*net.UnixConn)) {
 		c, err := l.AcceptUnix()
 		switch {
 		case err == nil:
+			fdset.AddConn(c)
 			accept(c)
 		case errors.Is(err, net.ErrClosed):
 			return

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
@@ -93,6 +94,7 @@ func (l *lender) open() bool {
 		closeFDs(l.pipe[:]...)
 		return false
 	}
+	fdset.Add(l.pipe[0])
 	l.room, l.on = room, true
 	return true
 }

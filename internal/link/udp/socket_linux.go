@@ -6,6 +6,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // ipv6FlowinfoSend is IPV6_FLOWINFO_SEND of linux/in6.h: sendmsg takes the flow label from the address.
@@ -41,6 +43,7 @@ func newSocket(a netip.Addr) (options, error) {
 	if err != nil {
 		return options{}, fmt.Errorf("link/udp: socket for %v: %w", a, err)
 	}
+	fdset.Add(fd)
 	o := options{fd: fd}
 	if family == unix.AF_INET6 {
 		o.set("IPV6_V6ONLY", unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
