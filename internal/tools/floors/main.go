@@ -50,8 +50,9 @@ var building = []floor{
 	{"formats, helpers", []string{
 		"internal/wire", "internal/psn", "internal/numbered", "internal/secret", "internal/ring", "internal/rs",
 		"internal/spin", "internal/notify", "internal/control", "internal/lookup", "internal/printable", "internal/refuse",
-		"internal/seam", "internal/transcript", "internal/fdset",
+		"internal/seam", "internal/transcript",
 	}},
+	{"descriptors", []string{"internal/fdset"}},
 }
 
 func main() {
