@@ -99,9 +99,9 @@ func (id *ID) onDisconnected(status int) {
 	}
 }
 
-// whileConnected is a context that ends with ctx and with the connection; over reports whether that has ended.
-// Requests that were flushed before have completed by then: those of a peer that has died, and of Disconnect. The caller
-// calls forget.
+// whileConnected is a context that ends with ctx and with the connection; over reports whether that has ended. Requests
+// that were flushed before have completed by then: those of a peer that has died, and of Disconnect. The caller calls
+// forget.
 func (id *ID) whileConnected(ctx context.Context) (here context.Context, forget func(), over bool) {
 	here, cancel := context.WithCancel(ctx)
 	id.mu.Lock()

@@ -10,8 +10,8 @@ import (
 )
 
 // ConnParam are the parameters of a connection (struct rdma_conn_param): in Connect and Accept those of this side, in
-// an Event those of the peer, seen from this side. The zero value is right for most connections: in Connect and Accept a
-// number that is 0 stands for a default, and [Zero] for the number 0, for which C programs write 0.
+// an Event those of the peer, seen from this side. The zero value is right for most connections: in Connect and Accept
+// a number that is 0 stands for a default, and [Zero] for the number 0, for which C programs write 0.
 type ConnParam struct {
 	// PrivateData is sent to the peer: at most 56 bytes with Connect and 196 with Accept, for datagrams 180 and
 	// 136; 92 and 216 with Connect of an ID that has a SockaddrIB. It is copied. In an event it always has the

@@ -139,7 +139,8 @@ func (id *ID) SetPathMTU(mtu verbs.MTU) error {
 	case mtu.Bytes() == 0:
 		return id.fail(opSetOption, syscall.EINVAL, "path MTU %v: must be 256, 512, 1024, 2048 or 4096", mtu)
 	case id.state != stIdle && id.state != stAddrBound && id.state != stAddrQuery && id.state != stAddrResolved:
-		return id.fail(opSetOption, syscall.EINVAL, "path MTU set in %v: must be set before ResolveRoute and Listen", id.state)
+		return id.fail(opSetOption, syscall.EINVAL, "path MTU set in %v: must be set before ResolveRoute and Listen",
+			id.state)
 	}
 	id.pathMTU = mtu
 	return nil

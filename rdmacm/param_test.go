@@ -22,7 +22,8 @@ func TestConnParamDefaults(t *testing.T) {
 			0, 0, 7, 7, 7},
 		"no retries": {&rdmacm.ConnParam{RetryCount: rdmacm.Zero, RNRRetryCount: rdmacm.Zero},
 			&rdmacm.ConnParam{RNRRetryCount: rdmacm.Zero}, most, most, 0, 0, 0},
-		"the server's": {&rdmacm.ConnParam{}, &rdmacm.ConnParam{ResponderResources: rdmacm.Zero, InitiatorDepth: 3}, 0, 3, 7, 7, 7},
+		"the server's": {&rdmacm.ConnParam{}, &rdmacm.ConnParam{ResponderResources: rdmacm.Zero, InitiatorDepth: 3},
+			0, 3, 7, 7, 7},
 	} {
 		in(t, func(w *world) {
 			l := must(rdmacm.Listen(bg, ":0", &rdmacm.Options{Host: w.b, Param: c.accept}))(w)

@@ -11,8 +11,8 @@ import (
 )
 
 // A request that gets no answer is repeated for over a minute. If the system knows meanwhile that nothing arrives, the
-// connection fails with that reason: a firewall of this host, or an ICMP message of the peer or a router. The packets of
-// requests do not show it, as QP 1 sends them for all connections: a datagram without content does.
+// connection fails with that reason: a firewall of this host, or an ICMP message of the peer or a router. The packets
+// of requests do not show it, as QP 1 sends them for all connections: a datagram without content does.
 
 const (
 	// reachAfter is how long a request waits for its answer before the system is asked.

@@ -40,7 +40,8 @@ func TestConnectThatCannotArrive(t *testing.T) {
 			name, addr, host, hook, verdict string
 			want                            []string
 		}{
-			{"a firewall here", "10.9.0.2", "a", "output", "drop", []string{"EPERM", "does a firewall forbid it? nft list ruleset"}},
+			{"a firewall here", "10.9.0.2", "a", "output", "drop",
+				[]string{"EPERM", "does a firewall forbid it? nft list ruleset"}},
 			{"a closed port", "10.9.0.2", "", "", "", []string{"ECONNREFUSED", "UDP port 4791 of 10.9.0.2 is closed"}},
 			{"a closed port, IPv6", "fd09::2", "", "", "", []string{"ECONNREFUSED", "UDP port 4791 of fd09::2 is closed"}},
 			{"a firewall there", "10.9.0.2", "b", "input", "reject", []string{"ECONNREFUSED", "a firewall there rejects it"}},
@@ -91,7 +92,7 @@ func TestRequestsThatCannotArrive(t *testing.T) {
 			if took == nil || !strings.Contains(text, c.want) {
 				t.Fatalf("%s: %s", c.name, text)
 			}
-			if s, err := strconv.ParseFloat(took[1], 64); err != nil || s > 15 { // eight times 1.07 s, and more, without the reason
+			if s, err := strconv.ParseFloat(took[1], 64); err != nil || s > 15 { // more than eight times 1.07 s before
 				t.Errorf("%s: after %v s", c.name, s)
 			}
 			h.sh("ip netns exec %s nft flush ruleset", c.host)

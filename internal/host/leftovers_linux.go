@@ -9,8 +9,8 @@ import (
 
 // Killed processes of verbena serve leave their directories, one for each address of each network namespace, which
 // nobody else uses again if the namespace or the address has gone. The next verbena serve removes them. A directory in
-// use is locked by its process (flock), so that one is never removed; makeDir checks after it has locked its own that it
-// was not removed in between.
+// use is locked by its process (flock), so that one is never removed; makeDir checks after it has locked its own that
+// it was not removed in between.
 
 // removeLeftovers removes the directories of verbena serve in RunDir, except keep, whose processes have ended.
 func (s *Server) removeLeftovers(keep string) {

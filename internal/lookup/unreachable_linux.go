@@ -17,9 +17,10 @@ import (
 const turn = 200 * time.Millisecond
 
 // Unreachable sends an empty UDP datagram from src to dst, which receivers of RoCEv2 drop, and waits until the system
-// reports that it cannot arrive, or ctx is done. The error is nil in the latter case: nothing is known then. Otherwise it
-// wraps an errno: EPERM if this host does not let it out; ECONNREFUSED if dst itself answered that its port is closed, or
-// that a firewall rejects it; EHOSTUNREACH, ENETUNREACH or EACCES from this host or a router. src may be the zero Addr.
+// reports that it cannot arrive, or ctx is done. The error is nil in the latter case: nothing is known then. Otherwise
+// it wraps an errno: EPERM if this host does not let it out; ECONNREFUSED if dst itself answered that its port is
+// closed, or that a firewall rejects it; EHOSTUNREACH, ENETUNREACH or EACCES from this host or a router. src may be the
+// zero Addr.
 func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort) error {
 	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
@@ -124,8 +125,8 @@ func explain(err error, from netip.Addr, dst netip.AddrPort) error {
 		return fmt.Errorf("this host does not send to UDP port %d of %v: does a firewall forbid it? nft list ruleset: %w",
 			dst.Port(), dst.Addr(), err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("UDP port %d of %v is closed, or a firewall there rejects it%s: is a program with a device running "+
-			"there? %w", dst.Port(), dst.Addr(), by, err)
+		return fmt.Errorf("UDP port %d of %v is closed, or a firewall there rejects it%s: is a program with a device running"+
+			" there? %w", dst.Port(), dst.Addr(), by, err)
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("%v cannot be reached, or a firewall on the way rejects it%s: %w", dst.Addr(), by, err)
 	}

@@ -119,8 +119,8 @@ func (r *report) datagram(ctx context.Context, what string, source, peer netip.A
 	return r.reached(what, peer, lookup.Unreachable(ctx, source, netip.AddrPortFrom(peer, rocePort)))
 }
 
-// datagramWait is how long the system has to say that a datagram does not arrive. Address resolution takes three seconds
-// to fail: connect reports that.
+// datagramWait is how long the system has to say that a datagram does not arrive. Address resolution takes three
+// seconds to fail: connect reports that.
 const datagramWait = 300 * time.Millisecond
 
 // reached judges the result of sending a datagram.
@@ -162,8 +162,8 @@ func (r *report) self(own netip.Addr) {
 	case err == nil:
 		_ = id.Close()
 	case !errors.Is(err, syscall.ECONNREFUSED):
-		r.add(bad, "address "+own.String(), "this host's own requests to it get no answer either: a firewall of this host drops "+
-			"UDP port 4791", "as root, verbena doctor names the rule; nft list ruleset")
+		r.add(bad, "address "+own.String(), "this host's own requests to it get no answer either: a firewall of this host "+
+			"drops UDP port 4791", "as root, verbena doctor names the rule; nft list ruleset")
 	}
 }
 
