@@ -81,6 +81,6 @@
 // internal/cm, dispatch.go the way back from there to the IDs, effects.go what happens when an event is retrieved. The
 // parts of an ID: addr.go, route.go, option.go, listen.go, connection.go, qp.go, sync.go.
 //
-// The package imports verbs, umad, internal/cm, internal/driver, internal/gsi, internal/wire,
-// internal/wire/cmmsg, internal/link, internal/notify and internal/control.
+// The package imports verbs, umad, internal/cm, internal/driver, internal/gsi, internal/lookup, internal/seam,
+// internal/wire, internal/wire/cmmsg, internal/link, internal/notify and internal/control.
 package rdmacm
