@@ -25,10 +25,9 @@ func (ev *Event) takeEffect() {
 func (id *ID) flushQP(why EventType) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	switch {
-	case why == EventRejected:
+	if why == EventRejected {
 		id.failQP("the peer has refused the connection")
-	default:
+	} else {
 		id.failQP(id.endedBy())
 	}
 }

@@ -160,7 +160,7 @@ func TestCloseEndsHandshakes(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 			begin := time.Now()
-			p.ok(l.Close())
+			p.OK(l.Close())
 			if took := time.Since(begin); took > time.Second {
 				t.Errorf("Close took %v with %d handshakes", took, n)
 			}

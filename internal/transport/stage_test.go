@@ -67,7 +67,9 @@ func (s *stage) StateChanged(_ *QP, state State) { s.logf("state %s", stateName(
 
 // Push implements CompletionQueue. Every completion is polled at once.
 func (s *stage) Push(e *CQE) {
-	s.cqes++
+	if e.Flags&(TMMatch|TMDataValid) != TMMatch || e.Status != Success { // the match of a rendezvous, completed later
+		s.cqes++
+	}
 	if e.Tags != nil {
 		e.Tags.Polled(e.Op)
 	} else if e.SRQ != nil {

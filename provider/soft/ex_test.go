@@ -287,6 +287,9 @@ func TestV_QPX_10_OperationsOfTheDevice(t *testing.T) {
 	e.qpEx(verbs.QPTypeUC, allOps&^(verbs.QPExWithRDMARead|verbs.QPExWithAtomicCmpAndSwp|verbs.QPExWithAtomicFetchAndAdd))
 }
 
+// ipv4Datagram is the SL of a datagram that was received over IPv4.
+const ipv4Datagram = 8 | 2
+
 func TestV_CQX_13_FieldsAtWork(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
@@ -309,7 +312,7 @@ func TestV_CQX_13_FieldsAtWork(t *testing.T) {
 		must(t, ua.PostSend(dgram))
 		next(t, x)
 		if x.WRID != 5 || x.ByteLen != 50 || x.WCFlags != verbs.WCGRH || x.SrcQP != ua.QPN() || x.QPNum != ub.QPN() ||
-			x.SLID != 0 || x.SL != 0 || x.DLIDPathBits != 0 || x.PKeyIndex != 0 {
+			x.SLID != 0 || x.SL != ipv4Datagram || x.DLIDPathBits != 0 || x.PKeyIndex != 0 {
 			t.Errorf("%+v", x)
 		}
 		must(t, qa.PostSend(send(a, 3))) // too long
