@@ -230,7 +230,7 @@ func (f *freed) add(e *transport.CQE) {
 	case e.Send:
 		f.sent(e.QP.SQ, e.Slot)
 	case e.Tags != nil:
-		e.Tags.Polled(e.Op)
+		e.Tags.Polled(e)
 	case e.SRQ != nil:
 		f.received(e.SRQ)
 	default:

@@ -227,7 +227,7 @@ func (r *responder) abandon() {
 	if r.recv.held {
 		r.recv.held = false
 		if r.recv.matched {
-			r.rq.tags.Polled(CQTMRecv)
+			r.rq.tags.unuse()
 		} else {
 			if r.recv.found {
 				r.rq.tags.forget()

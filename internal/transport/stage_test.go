@@ -67,11 +67,11 @@ func (s *stage) StateChanged(_ *QP, state State) { s.logf("state %s", stateName(
 
 // Push implements CompletionQueue. Every completion is polled at once.
 func (s *stage) Push(e *CQE) {
-	if e.Flags&(TMMatch|TMDataValid) != TMMatch || e.Status != Success { // the match of a rendezvous, completed later
+	if !e.onlyMatch() { // the receive completes later
 		s.cqes++
 	}
 	if e.Tags != nil {
-		e.Tags.Polled(e.Op)
+		e.Tags.Polled(e)
 	} else if e.SRQ != nil {
 		e.SRQ.Release(1)
 	}

@@ -263,10 +263,20 @@ func (l *TagList) forget() {
 
 // Polled frees the slot of an operation or buffer whose completion was polled. The completion queue calls it with its
 // lock held. It takes no lock, because l.mu is taken before that of the completion queue.
-func (l *TagList) Polled(op CQOp) {
-	if op == CQTMAdd || op == CQTMDel || op == CQTMSync {
+func (l *TagList) Polled(e *CQE) {
+	switch {
+	case e.Op == CQTMAdd || e.Op == CQTMDel || e.Op == CQTMSync:
 		l.ops.Add(-1)
-	} else {
-		l.used.Add(-1)
+	case e.onlyMatch():
+	default:
+		l.unuse()
 	}
+}
+
+// unuse frees the slot of a buffer.
+func (l *TagList) unuse() { l.used.Add(-1) }
+
+// onlyMatch reports whether e is the match of a rendezvous, whose buffer stays in use until its data has completed.
+func (e *CQE) onlyMatch() bool {
+	return e.Status == Success && e.Flags&(TMMatch|TMDataValid) == TMMatch
 }

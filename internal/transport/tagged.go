@@ -97,6 +97,7 @@ func (r *responder) rendezvous() *fault {
 	e := &r.qp.req.cqe
 	*e = CQE{
 		WRID: v.wqe.WRID, Op: v.op, Flags: TMMatch, QPN: r.qp.Num, QP: r.qp, SRQ: r.qp.RQ,
+		Tags:      r.qp.RQ.tags,
 		PKeyIndex: r.qp.attr.PKeyIndex, Tag: v.tag, AppCtx: v.appCtx,
 	}
 	r.qp.RecvCQ.Push(e)
@@ -201,6 +202,6 @@ func (r *requester) finishOwn(w *SendWQE, st Status, f *Failure) {
 // dropOwn discards such a request without a completion (RESET).
 func (r *requester) dropOwn(w *SendWQE) {
 	if w.own && w.Op == OpRead {
-		r.qp.RQ.tags.Polled(CQTMRecv)
+		r.qp.RQ.tags.unuse()
 	}
 }

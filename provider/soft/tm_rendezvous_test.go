@@ -2,6 +2,7 @@ package soft_test
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -96,4 +97,21 @@ func TestX_SRQX_01_RendezvousByTheProgram(t *testing.T) {
 	m.want(unexpected(1000, 9, 36))
 	m.send(m.rndv(9, 5000), 300) // longer than max_rndv_hdr_size
 	m.want(unexpected(1001, 9, 332))
+}
+
+// The two completions of a rendezvous free one buffer, and no receive of the SRQ.
+func TestX_SRQX_01_RendezvousFreesOneBuffer(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		m := newTagged(t, n, 16, 16)
+		for range 5 {
+			m.add(1, 9, exact, 0, 4000)
+			must(t, m.qa.PostRecv(m.response()))
+			m.send(m.rndv(9, 3000), 0)
+			m.wantRead(1, 9, 3000)
+			m.a.good(1)
+		}
+		if err := m.srq.PostRecv(recv(m.b, 2, 100)); !errors.Is(err, verbs.ENOMEM) {
+			t.Errorf("a receive beyond the 16 of the full SRQ: %v", err)
+		}
+	})
 }
