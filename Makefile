@@ -45,7 +45,7 @@ cabi-asan: build ## the same with the address and undefined behaviour sanitizers
 
 cabi-test: ## installs Debian's RDMA programs with apt-get and runs them on the C libraries; needs root to install
 	apt-get install -y --no-install-recommends gcc libc6-dev binutils libibverbs-dev ibverbs-utils perftest
-	@.ci/cabi
+	@.ci/cabi all
 
 cabi-pyverbs: cabi ## rdma-core's own tests, RUNS=20 times on two devices, over UDP and with loss; needs python3-pyverbs
 	$(GO) run ./cabi/pyverbs -runs $(if $(filter file,$(origin RUNS)),20,$(RUNS)) bin/verbena

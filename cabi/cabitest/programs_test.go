@@ -93,7 +93,7 @@ func TestPingpongs(t *testing.T) {
 		t.Run(program, func(t *testing.T) {
 			needs(t, program)
 			for _, options := range slices.Concat(common, own) {
-				if unsupported(program, options) {
+				if unsupported(program, options) || testing.Short() && len(options) > 0 {
 					continue
 				}
 				name := strings.Join(options, "")
