@@ -12,7 +12,7 @@ import (
 
 // A request that gets no answer is repeated for over a minute. If the system knows meanwhile that nothing arrives, the
 // connection fails with that reason: a firewall of this host, or an ICMP message of the peer or a router. The packets
-// of requests do not show it, as QP 1 sends them for all connections: a datagram without content does.
+// of requests do not show it, as QP 1 sends them for all connections: a packet that every receiver drops does.
 
 const (
 	// reachAfter is how long a request waits for its answer before the system is asked.
@@ -42,7 +42,7 @@ func (id *ID) watchReach(c *cm.ID) {
 		ctx, cancel := context.WithTimeout(context.Background(), reachFor)
 		defer cancel()
 		go id.stopAsking(ctx, cancel, c)
-		if err := lookup.Unreachable(ctx, src, dst); err != nil {
+		if err := lookup.Unreachable(ctx, src, dst, wire.Harmless); err != nil {
 			id.onUnreachable(c, err)
 		}
 	})

@@ -16,12 +16,11 @@ import (
 // turn is how long a wait for the system's answer lasts before ctx is looked at again.
 const turn = 200 * time.Millisecond
 
-// Unreachable sends an empty UDP datagram from src to dst, which receivers of RoCEv2 drop, and waits until the system
-// reports that it cannot arrive, or ctx is done. The error is nil in the latter case: nothing is known then. Otherwise
-// it wraps an errno: EPERM if this host does not let it out; ECONNREFUSED if dst itself answered that its port is
-// closed, or that a firewall rejects it; EHOSTUNREACH, ENETUNREACH or EACCES from this host or a router. src may be the
-// zero Addr.
-func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort) error {
+// Unreachable sends a datagram from src to dst, with the payload that probe returns, and waits until the system reports
+// that it cannot arrive, or ctx is done. The error is nil in the latter case: nothing is known then. Otherwise it wraps
+// an errno: EPERM if this host does not let it out; ECONNREFUSED if dst itself answered that its port is closed, or that
+// a firewall rejects it; EHOSTUNREACH, ENETUNREACH or EACCES from this host or a router. src may be the zero Addr.
+func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort, probe Probe) error {
 	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVERR, 1)
@@ -36,7 +35,7 @@ func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort) error 
 		return errnoOnly(err)
 	}
 	defer c.Close()
-	if _, err = c.Write(nil); err != nil {
+	if _, err = c.Write(probe(c.LocalAddr().(*net.UDPAddr).AddrPort(), dst)); err != nil {
 		return explain(errnoOnly(err), netip.Addr{}, dst)
 	}
 	for ctx.Err() == nil {

@@ -18,7 +18,7 @@ const (
 	maxWQs         = 1 << 16
 	maxIndTables   = 1 << 16
 	maxIndTable    = 1 << 10
-	maxTSOHeader   = 256
+	maxTSOHeader   = 512
 	minRate        = 1         // kb/s
 	maxRate        = 100 << 20 // kb/s
 	rawSendOps     = verbs.QPExWithSend | verbs.QPExWithTSO

@@ -367,7 +367,7 @@ func TestV_QPX_10_UnsupportedByRawPackets(t *testing.T) {
 			func(i *verbs.QPInitAttr) { i.Type, i.MaxTSOHeader = verbs.QPTypeUD, 54 },
 		},
 		verbs.EINVAL: {
-			func(i *verbs.QPInitAttr) { i.MaxTSOHeader = 257 },
+			func(i *verbs.QPInitAttr) { i.MaxTSOHeader = 513 },
 			func(i *verbs.QPInitAttr) { i.Cap.MaxInlineData = 4097 },
 		},
 	} {
@@ -379,7 +379,7 @@ func TestV_QPX_10_UnsupportedByRawPackets(t *testing.T) {
 			}
 		}
 	}
-	init := &verbs.QPInitAttr{Type: verbs.QPTypeRawPacket, SendCQ: a.cq.CQ, RecvCQ: a.cq.CQ, MaxTSOHeader: 256}
+	init := &verbs.QPInitAttr{Type: verbs.QPTypeRawPacket, SendCQ: a.cq.CQ, RecvCQ: a.cq.CQ, MaxTSOHeader: 512}
 	must(t, get(a.pd.CreateQP(init))(t).Close())
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/lookup"
 	"github.com/verbena-rdma/verbena/internal/tools/nearest"
+	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/rdmacm"
 )
 
@@ -111,12 +112,12 @@ func (r *report) way(what string, peer netip.Addr, w way) {
 	}
 }
 
-// datagram sends a datagram that every device drops because it is no RoCE packet. If the port is closed,
-// the peer's system replies with an error.
+// datagram sends a RoCE packet that every device drops because it is for no QP. If the port is closed, the peer's
+// system replies with an error.
 func (r *report) datagram(ctx context.Context, what string, source, peer netip.Addr) bool {
 	ctx, cancel := context.WithTimeout(ctx, datagramWait)
 	defer cancel()
-	return r.reached(what, peer, lookup.Unreachable(ctx, source, netip.AddrPortFrom(peer, rocePort)))
+	return r.reached(what, peer, lookup.Unreachable(ctx, source, netip.AddrPortFrom(peer, rocePort), wire.Harmless))
 }
 
 // datagramWait is how long the system has to say that a datagram does not arrive. Address resolution takes three
