@@ -131,11 +131,16 @@ func (p *Proc) Until(text string, limit time.Duration) error {
 	return fmt.Errorf("%s did not print %q: %s", p.Name, text, FirstLine(p.Out.String()))
 }
 
-// Tail returns the last n lines of s.
+// mostOfLine is the part of a line that Tail and FirstLine return, in bytes: rping prints the 65,535 bytes of a message
+// in one line.
+const mostOfLine = 200
+
+// Tail returns the last n lines of s, 200 bytes of each at most.
 func Tail(s string, n int) string {
 	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
-	if len(lines) > n {
-		lines = lines[len(lines)-n:]
+	lines = lines[max(0, len(lines)-n):]
+	for i, line := range lines {
+		lines[i] = line[:min(len(line), mostOfLine)]
 	}
 	return strings.Join(lines, "\n")
 }
@@ -143,5 +148,5 @@ func Tail(s string, n int) string {
 // FirstLine returns the first line of s that is not empty, 200 bytes at most.
 func FirstLine(s string) string {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
-	return s[:min(len(s), 200)]
+	return s[:min(len(s), mostOfLine)]
 }
