@@ -11,6 +11,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/tools/duo"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
+	"github.com/verbena-rdma/verbena/internal/tools/version"
 )
 
 // run runs the tool that the program's name or first argument selects, and returns the exit status.
@@ -18,6 +19,10 @@ func run(argv []string, env *tool.Env) int {
 	name := strings.TrimSuffix(filepath.Base(argv[0]), ".exe")
 	for _, t := range tools {
 		if t.Name == name {
+			if len(argv) > 1 && strings.HasPrefix(argv[1], cobra.ShellCompRequestCmd) { // __completeNoDesc too
+				argv = append([]string{"verbena", argv[1], t.Name}, argv[2:]...)
+				break
+			}
 			env.Argv0 = argv[0]
 			return t.Run(env, argv[1:])
 		}
@@ -43,7 +48,11 @@ func rootCommand(env *tool.Env, status *int) *cobra.Command {
 			"Begin with: verbena demo",
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Version:       version.Of().Version,
+		// The completion command below has the tools' own names too.
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
+	root.SetVersionTemplate(versionText())
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	add := func(group string, list []tool.Tool) {
@@ -54,6 +63,10 @@ func rootCommand(env *tool.Env, status *int) *cobra.Command {
 				GroupID:            group,
 				Hidden:             group == "",
 				DisableFlagParsing: true, // each tool parses its own options
+				ValidArgsFunction: func(_ *cobra.Command, args []string, word string) ([]cobra.Completion,
+					cobra.ShellCompDirective) {
+					return complete(&t, args, word)
+				},
 				Run: func(_ *cobra.Command, args []string) {
 					env.Argv0 = "verbena " + t.Name
 					*status = t.Run(env, args)
@@ -66,8 +79,20 @@ func rootCommand(env *tool.Env, status *int) *cobra.Command {
 	add("own", own)
 	add("tools", tools)
 	root.SetHelpCommand(helpCommand(root))
-	add("", []tool.Tool{{Name: duo.Command, Run: secondProcess}, {Name: "links", Run: links}})
+	add("", []tool.Tool{
+		{Name: duo.Command, Run: secondProcess},
+		{Name: "links", Short: "create a link for each tool: verbena links FOLDER", Run: links},
+		{Name: "manual", Short: "write manual pages and completion scripts: verbena manual FOLDER", Run: manual},
+		{Name: "completion", Short: "print a completion script: verbena completion bash, zsh or fish", Run: completion},
+	})
 	return root
+}
+
+// versionText is the output of verbena --version.
+func versionText() string {
+	var b strings.Builder
+	version.Of().Print(&b)
+	return b.String()
 }
 
 // helpCommand returns "verbena help [TOOL]", which runs the tool with --help: only the tool knows its

@@ -22,13 +22,14 @@ import (
 	runner "github.com/verbena-rdma/verbena/internal/tools/run"
 	"github.com/verbena-rdma/verbena/internal/tools/serve"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
+	"github.com/verbena-rdma/verbena/internal/tools/version"
 	_ "github.com/verbena-rdma/verbena/provider/soft" // the device
 )
 
 var (
 	// own lists the project's own programs.
 	own = slices.Concat([]tool.Tool{demo.Tool(), bench.Tool(), serve.Tool(), rproxy.Tool(), capture.Tool(),
-		explain.Tool(), doctor.Tool(), runner.Tool()}, rdmashow.Tools())
+		explain.Tool(), doctor.Tool(), runner.Tool(), version.Tool()}, rdmashow.Tools())
 	// tools lists the programs with a C original, whose names they have.
 	tools = slices.Concat(devinfo.Tools(), asyncwatch.Tools(), pingpong.Tools(), perftest.Tools(), rping.Tools(),
 		cmtest.Tools(), rstools.Tools())

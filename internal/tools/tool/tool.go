@@ -26,6 +26,9 @@ type Tool struct {
 type Env struct {
 	Argv0          string // the command by which the user started the tool
 	Stdout, Stderr io.Writer
+	// Describe, if not nil, makes Flags.Parse pass the options to it and return false: the tool ends without having
+	// done anything. Manual pages and shell completion learn the options this way.
+	Describe func(*Flags)
 }
 
 // Failf reports an error and returns the exit status for it. What in it would command the terminal is escaped: errors
@@ -71,6 +74,10 @@ func NewFlags(env *Env, args string) *Flags {
 
 // Parse parses the command line. If it returns false the tool ends with status.
 func (f *Flags) Parse(args []string) (status int, ok bool) {
+	if f.env.Describe != nil {
+		f.env.Describe(f)
+		return 0, false
+	}
 	f.SetNormalizeFunc(f.expand)
 	err := f.FlagSet.Parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
@@ -82,6 +89,9 @@ func (f *Flags) Parse(args []string) (status int, ok bool) {
 	}
 	return 0, true
 }
+
+// Forms returns the usage after the program's name, one string for each form.
+func (f *Flags) Forms() []string { return strings.Split(f.args, "\n") }
 
 // Has reports whether the tool has an option, written "-l" or "--post_list".
 func (f *Flags) Has(option string) bool {
