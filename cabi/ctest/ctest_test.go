@@ -53,3 +53,5 @@ func TestForkedChildrenUseDevices(t *testing.T) {
 }
 
 func TestThreadsShareQueues(t *testing.T) { run(t, "threads.c") }
+
+func TestSendQueuesAreRoundedUp(t *testing.T) { run(t, "depth.c") }

@@ -6,6 +6,7 @@ package main
 import "C"
 
 import (
+	"math/bits"
 	"syscall"
 	"unsafe"
 
@@ -38,6 +39,7 @@ func vrb_create_qp(init *C.struct_vrb_qp_init, out *unsafe.Pointer) C.int {
 	}
 	cap := (*cCap)(unsafe.Pointer(&init.cap))
 	in.Cap = cap.toGo()
+	in.Cap.MaxSendWR = depth(in.Cap.MaxSendWR)
 	if init.send_cq != nil {
 		in.SendCQ = (*cqObj)(init.send_cq).CQ
 	}
@@ -80,6 +82,16 @@ func vrb_create_qp(init *C.struct_vrb_qp_init, out *unsafe.Pointer) C.int {
 	init.qp_num = C.uint32_t(qp.QPN())
 	addQP(ctx, qp, out)
 	return 0
+}
+
+// depth returns the number of requests that a send queue takes. Adapters round it up, and programs such as perftest rely
+// on that: with a depth of 1 they post a request before they poll the completion of the one before.
+func depth(asked uint32) uint32 {
+	const least = 16
+	if asked == 0 || asked > 1<<31 {
+		return asked
+	}
+	return 1 << bits.Len32(max(asked, least)-1)
 }
 
 // ready moves a QP that only distributes frames to RTR: on adapters it has no states, so that programs do not move it.

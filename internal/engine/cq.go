@@ -127,7 +127,7 @@ func (cq *CQ) Push(e *transport.CQE) {
 		cq.eng.sleepers.wake()
 	}
 	if wake {
-		cq.up.Completion()
+		cq.signal(e.QP)
 	}
 }
 

@@ -242,8 +242,9 @@ func (e *Engine) shardOf(qpn uint32) *shard {
 }
 
 // homeOf chooses the shard of a new QP: that of its CQs' vector, or of other QPs on its CQs so that a poller runs one
-// shard only. Other QPs are distributed in turn.
-func (e *Engine) homeOf(cqs []*CQ) uint32 {
+// shard only. Other QPs are distributed in turn, except those of XRC, which all go to the first shard: a connection is a
+// pair of them, and the acknowledgement that one sends must precede the answer that the other sends.
+func (e *Engine) homeOf(cqs []*CQ, typ transport.Type) uint32 {
 	n := uint32(len(e.shards))
 	for _, cq := range cqs {
 		if cq.vector != 0 {
@@ -252,6 +253,9 @@ func (e *Engine) homeOf(cqs []*CQ) uint32 {
 		if m := cq.shards.Load(); m != 0 {
 			return uint32(bits.TrailingZeros64(m))
 		}
+	}
+	if typ == transport.XRCSend || typ == transport.XRCRecv {
+		return 0
 	}
 	return e.lastHome.Add(1) % n
 }

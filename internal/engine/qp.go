@@ -90,7 +90,7 @@ func (e *Engine) reserveQPN(in *QPInit) (uint32, error) {
 			cqs = append(cqs, cq)
 		}
 	}
-	home := e.homeOf(cqs)
+	home := e.homeOf(cqs, in.Type)
 	if e.spans != nil {
 		return e.qps.reserveIn(&e.spans[home])
 	}

@@ -47,6 +47,7 @@ type shard struct {
 	wheel    wheel
 	events   []*CQ  // CQs with moderated completion events
 	eventsAt int64  // when the first of them is due
+	signals  []*CQ  // CQs whose completion event is raised when the shard has sent
 	kicks    uint64 // shards whose inbox received packets in this step, as bits
 	counters counters
 	peers    map[netip.Addr]*peer
@@ -103,6 +104,7 @@ const maxHelp = 8
 // release releases the shard and handles the work that others published while it was held.
 func (s *shard) release() {
 	for n := 0; ; n++ {
+		s.raiseSignals()
 		next := s.nextTimer()
 		more := !s.runq.empty()
 		if next != s.timer.Load() {

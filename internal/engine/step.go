@@ -124,7 +124,9 @@ func (s *shard) transmit() (more bool) {
 				break
 			}
 		}
+		s.raiseSignals()
 	}
+	s.raiseSignals()
 	for qp := s.blocked.pop(); qp != nil; qp = s.blocked.pop() {
 		s.runq.push(qp)
 	}

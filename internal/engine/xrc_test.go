@@ -52,6 +52,28 @@ func TestXRCPollersRunTheShardsOfTheQPs(t *testing.T) {
 	s2.Destroy()
 }
 
+// The two QPs of a connection share a shard, so that acknowledgements precede answers.
+func TestXRCQPsShareAShard(t *testing.T) {
+	e := testEngine(t, 4, Config{Manual: true})
+	d := e.NewXRCD()
+	for i := range 4 {
+		send, err := e.CreateQP(QPInit{Type: transport.XRCSend, SQ: transport.NewSendQueue(4, 1, 0),
+			SendCQ: e.NewCQ(4, 0, silent{}), Regions: regions, Up: silent{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		recv, err := e.CreateQP(QPInit{Type: transport.XRCRecv, XRCD: d, Regions: regions, Up: silent{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if send.shard != recv.shard {
+			t.Errorf("connection %d: shards %d and %d", i, send.shard.index, recv.shard.index)
+		}
+		defer send.Destroy()
+		defer recv.Destroy()
+	}
+}
+
 func TestXRCSRQNumbers(t *testing.T) {
 	n := numbers{most: 4}
 	first := map[uint32]bool{}
