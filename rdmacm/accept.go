@@ -61,6 +61,7 @@ func (id *ID) newChild() *ID {
 func (id *ID) inherit(l *ID, d *device, c *cm.ID) {
 	id.qpType, id.tos = l.qpType, l.tos
 	id.ackTimeout, id.ackTimeoutSet = l.ackTimeout, l.ackTimeoutSet
+	id.keepAlive = l.keepAlive
 	id.zone = l.zone
 	l.host.mu.Lock()
 	id.bindDevice(d, 0)

@@ -28,7 +28,9 @@ func (r *requester) deadline() int64 {
 	switch {
 	case r.rnrUntil != 0:
 		return r.rnrUntil
-	case r.nxt == r.una || r.qp.attr.Timeout == 0:
+	case r.nxt == r.una:
+		return r.keepDeadline()
+	case r.qp.attr.Timeout == 0:
 		return Never
 	}
 	return min(r.timer+int64(r.ackTimeout()), r.earlyDeadline())
@@ -62,6 +64,10 @@ func (r *requester) onTimer(now int64) {
 	}
 	if r.rnrUntil != 0 {
 		r.rnrUntil = 0
+		return
+	}
+	if r.nxt == r.una {
+		r.check(now)
 		return
 	}
 	if now < r.timer+int64(r.ackTimeout()) {
@@ -172,8 +178,8 @@ func (qp *QP) PeerLost(now int64, died bool) {
 	const why = "the peer's process has ended"
 	r := &qp.req
 	switch {
-	case r.sq != nil && r.head != r.begun:
-		f := r.failure(now, r.sq.At(r.head), RetryExcErr, why)
+	case r.sq != nil && (r.head != r.begun || r.una != r.max):
+		f := r.failure(now, r.oldest(), RetryExcErr, why)
 		f.PeerEnded = true
 		r.fail(f)
 	case died:

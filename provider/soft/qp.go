@@ -2,6 +2,7 @@ package soft
 
 import (
 	"sync"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/engine"
@@ -152,6 +153,12 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 	a.QPState, a.SQDraining = verbs.QPState(t.State), draining
 	setPath(&a, &t)
 	return a, nil
+}
+
+// SetKeepAlive sets the idle time after which the QP checks its peer.
+func (q *qp) SetKeepAlive(idle time.Duration) error {
+	q.QP.SetKeepAlive(idle)
+	return nil
 }
 
 // AttachMcast attaches the QP to a multicast group.
