@@ -39,6 +39,10 @@ func vrb_create_qp(init *C.struct_vrb_qp_init, out *unsafe.Pointer) C.int {
 	}
 	cap := (*cCap)(unsafe.Pointer(&init.cap))
 	in.Cap = cap.toGo()
+	// On adapters inline data takes the place of the SGEs in a request, so that programs send some without asking.
+	if in.Cap.MaxSendWR > 0 && in.Type != verbs.QPTypeRawPacket {
+		in.Cap.MaxInlineData = max(in.Cap.MaxInlineData, 16*min(in.Cap.MaxSendSGE, 4))
+	}
 	in.Cap.MaxSendWR = depth(in.Cap.MaxSendWR)
 	if init.send_cq != nil {
 		in.SendCQ = (*cqObj)(init.send_cq).CQ
