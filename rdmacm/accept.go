@@ -69,6 +69,7 @@ func (id *ID) inherit(l *ID, d *device, c *cm.ID) {
 	id.cmid, id.state = c, stConnect
 	d.cm.adopt(c, id)
 	id.step(inRequest)
+	id.begin(true)
 }
 
 // readRequest takes addresses and parameters from a request, and returns its event.

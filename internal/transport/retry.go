@@ -100,6 +100,7 @@ func (r *requester) retry(now int64, syndrome uint8, why string) bool {
 		return false
 	}
 	r.retries++
+	r.observe(why, r.retries)
 	r.goBack()
 	r.timer = now
 	return true
@@ -164,6 +165,7 @@ func (r *requester) onRNR(now int64, code uint8) {
 	}
 	r.rnrTries++
 	r.why = "the peer had no receive posted (RNR NAK)"
+	r.observe(r.why, r.rnrTries)
 	r.goBack()
 	r.rnrUntil = now + int64(RNRDelay(code))
 }
