@@ -21,21 +21,12 @@ const turn = 200 * time.Millisecond
 // an errno: EPERM if this host does not let it out; ECONNREFUSED if dst itself answered that its port is closed, or that
 // a firewall rejects it; EHOSTUNREACH, ENETUNREACH or EACCES from this host or a router. src may be the zero Addr.
 func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort, probe Probe) error {
-	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
-		return c.Control(func(fd uintptr) {
-			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVERR, 1)
-			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1)
-		})
-	}}
-	if src.IsValid() {
-		d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(src, 0))
-	}
-	c, err := d.DialContext(ctx, "udp", dst.String())
+	c, err := unconnected(ctx, src, dst)
 	if err != nil {
 		return errnoOnly(err)
 	}
 	defer c.Close()
-	if _, err = c.Write(probe(c.LocalAddr().(*net.UDPAddr).AddrPort(), dst)); err != nil {
+	if _, err = c.WriteToUDPAddrPort(probe(c.LocalAddr().(*net.UDPAddr).AddrPort(), dst), dst); err != nil {
 		return explain(errnoOnly(err), netip.Addr{}, dst)
 	}
 	for ctx.Err() == nil {
@@ -44,7 +35,7 @@ func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort, probe 
 		if err == nil || errors.Is(err, context.DeadlineExceeded) || isTimeout(err) {
 			continue
 		}
-		from, _ := offender(c.(*net.UDPConn))
+		from, _ := offender(c)
 		err = errnoOnly(err)
 		if errors.Is(err, syscall.ECONNREFUSED) && from != dst.Addr().Unmap().WithZone("") {
 			continue // another host says that the peer's port is closed
@@ -52,6 +43,34 @@ func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort, probe 
 		return explain(err, from, dst)
 	}
 	return nil
+}
+
+// unconnected opens a socket with the source address of packets to dst, which gets the errors of its datagrams. A
+// connected socket would number its IPv4 datagrams, and the ICRC of a RoCEv2 packet depends on that number; those of
+// this socket have 0.
+func unconnected(ctx context.Context, src netip.Addr, dst netip.AddrPort) (*net.UDPConn, error) {
+	var d net.Dialer
+	if src.IsValid() {
+		d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(src, 0))
+	}
+	c, err := d.DialContext(ctx, "udp", dst.String()) // finds the route; sends nothing
+	if err != nil {
+		return nil, err
+	}
+	local := c.LocalAddr().(*net.UDPAddr).AddrPort()
+	_ = c.Close()
+	l := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVERR, 1)
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1)
+		})
+	}}
+	p, err := l.ListenPacket(ctx, "udp", netip.AddrPortFrom(local.Addr(), 0).String())
+	if err != nil {
+		return nil, err
+	}
+	return p.(*net.UDPConn), nil
 }
 
 // isTimeout reports whether a deadline has passed.

@@ -8,4 +8,6 @@ import (
 )
 
 // Unreachable returns nil: on this system it is not known whether a datagram arrives.
-func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort, probe Probe) error { return nil }
+func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort, probe Probe) error {
+	return nil
+}

@@ -1,0 +1,59 @@
+package lookup_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/lookup"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// TestProbe: the probe arrives whole, from the address that its ICRC is computed with.
+func TestProbe(t *testing.T) {
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		l, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(host), 0)))
+		if err != nil {
+			t.Logf("%s: %v", host, err) // no IPv6
+			continue
+		}
+		defer l.Close()
+		dst := l.LocalAddr().(*net.UDPAddr).AddrPort()
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		if err := lookup.Unreachable(ctx, netip.Addr{}, dst, wire.Harmless); err != nil {
+			t.Errorf("%v: %v", dst, err)
+		}
+		if err := l.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 100)
+		n, src, err := l.ReadFromUDPAddrPort(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id, ok := wire.NewFlow(src.Addr(), dst.Addr(), src.Port(), dst.Port()).Verify(b[:n], 0); !ok || id != 0 {
+			t.Errorf("%v: %d bytes with a wrong ICRC", dst, n)
+		}
+	}
+}
+
+// TestClosedPort: the system of the peer reports that nothing receives at a port.
+func TestClosedPort(t *testing.T) {
+	l, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dst := l.LocalAddr().(*net.UDPAddr).AddrPort()
+	l.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := lookup.Unreachable(ctx, netip.Addr{}, dst, wire.Harmless); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("%v", err)
+	}
+}
