@@ -13,9 +13,8 @@ requesting    response>responded reply>established rejected>failed timeout>faile
 responded     Establish>established refuse>refused rejected>failed
 requested     Accept>accepted refuse>refused rejected>failed
 accepted      established>established rejected>failed timeout>failed DREQ>peer-left
-established   rejected>failed DREQ>peer-left DREP>disconnected silence>silent
+established   rejected>failed DREQ>peer-left DREP>disconnected
 peer-left
-silent
 disconnected
 refused       rejected>failed
 failed

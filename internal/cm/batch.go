@@ -72,12 +72,11 @@ const (
 	EventLAP                               // LAP; ESTABLISHED: AnswerPath
 	EventAPR                               // APR; ESTABLISHED
 	EventLAPTimeout                        // ESTABLISHED; the peer does not answer the LAP
-	EventSilent                            // ESTABLISHED; the peer does not answer keep-alive: Disconnect or Destroy
 )
 
 var eventNames = [...]string{
 	"", "REQ", "REP", "ESTABLISHED", "REJ", "DREQ", "DREP", "TIMEWAIT_EXIT", "REQ_TIMEOUT", "REP_TIMEOUT", "DREQ_TIMEOUT",
-	"SIDR_REQ", "SIDR_REP", "SIDR_TIMEOUT", "LAP", "APR", "LAP_TIMEOUT", "SILENT",
+	"SIDR_REQ", "SIDR_REP", "SIDR_TIMEOUT", "LAP", "APR", "LAP_TIMEOUT",
 }
 
 func (t EventType) String() string {

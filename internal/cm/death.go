@@ -14,12 +14,11 @@ import (
 // learns of the death by other means, the machine acts as if that message had come. If it comes as well it is a
 // duplicate.
 
-// Death is the death of a peer's process, for one of its connections, or the peer's silence.
+// Death is the death of a peer's process, for one of its connections.
 type Death struct {
 	Peer      netip.Addr
 	RemoteQPN uint32
 	LocalQPN  uint32
-	Silent    bool // the peer may be alive: it did not answer keep-alive
 }
 
 // deathGrace is the time for the RTU of a peer that has died to arrive: it may be in the sockets of this host.
@@ -32,16 +31,12 @@ type deathKey struct {
 }
 
 // OnDeath ends the connections to processes that have died: with EventDREQ if they were established, else with
-// EventREJ. Established connections to silent peers get EventSilent, and stay.
+// EventREJ.
 func (m *Machine) OnDeath(now int64, deaths []Death, out *Batch) {
-	silent := map[uint32]bool{}
 	keys := make(map[deathKey]struct{}, 2*len(deaths))
 	for _, d := range deaths {
 		k := deathKey{cmmsg.GID(d.Peer), d.RemoteQPN, d.LocalQPN}
 		keys[k] = struct{}{}
-		if silent[d.LocalQPN] = d.Silent; d.Silent {
-			continue
-		}
 		k.local = 0
 		keys[k] = struct{}{}
 	}
@@ -53,12 +48,7 @@ func (m *Machine) OnDeath(now int64, deaths []Death, out *Batch) {
 	}
 	slices.SortFunc(peerDied, func(a, b *ID) int { return cmp.Compare(a.localID, b.localID) })
 	for _, id := range peerDied {
-		switch {
-		case !silent[id.localQPN]:
-			m.takeDeath(now, id, out)
-		case id.state == StateEstablished:
-			out.report(EventSilent, id, nil)
-		}
+		m.takeDeath(now, id, out)
 	}
 }
 

@@ -31,6 +31,7 @@ type background struct {
 	linger spin.Linger
 	turn   int64 // time of the last Gosched
 	steps  int   // steps with work since then
+	mem    memSpin
 }
 
 const (
@@ -63,6 +64,7 @@ var (
 
 func (b *background) init(s *shard) {
 	b.s = s
+	b.mem.time = spin.CPUTime
 	b.undoze = make(chan struct{}, 1)
 }
 
@@ -90,7 +92,8 @@ func (b *background) loop() {
 	for !b.closed.Load() {
 		b.kicked.Store(false)
 		now := s.eng.now()
-		if s.polled(now) && !s.published() {
+		if s.polled(now) && !s.published() && !b.mem.on(now) {
+			b.mem.begin(now)
 			b.doze(doze)
 			doze = min(2*doze, maxDoze)
 			continue
@@ -100,6 +103,7 @@ func (b *background) loop() {
 		busy := s.step(now)
 		next, stalled := s.nextTimer(), s.stalled
 		s.release()
+		b.mem.looked(now, busy && s.silent(now))
 		switch {
 		case stalled: // the receiver needs a core to make room
 			b.wait(now, min(next, now+int64(stallNap)))
@@ -108,7 +112,7 @@ func (b *background) loop() {
 			b.linger.Found()
 			b.yieldTurn(now)
 		case next <= now:
-		case b.linger.More(now, s.eng.slowdown):
+		case b.mem.lingers(now) && b.linger.More(now, s.eng.slowdown):
 			spin.YieldCPU()
 		default:
 			b.wait(now, min(next, now+int64(idle)))
@@ -174,6 +178,9 @@ func (b *background) deadline(t int64) {
 
 // polled reports whether a program polls the shard, so that its goroutine need not run.
 func (s *shard) polled(now int64) bool { return now-s.lastPoll.Load() < pollerGone }
+
+// silent reports whether the program stopped polling without a sleep at a CQ.
+func (s *shard) silent(now int64) bool { return !s.polled(now) && s.lastPoll.Load() > 0 }
 
 // kick wakes the background goroutine for work that no holder will handle.
 func (s *shard) kick() {

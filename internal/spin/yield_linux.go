@@ -25,3 +25,10 @@ func Nap() {
 	ts := unix.Timespec{Nsec: 1000}
 	_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
 }
+
+// CPUTime returns the CPU time that all threads of the process have used, in ns.
+func CPUTime() int64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts)
+	return ts.Nano()
+}

@@ -13,3 +13,6 @@ func switches() int64 { return 0 }
 
 // Nap sleeps briefly.
 func Nap() { time.Sleep(time.Microsecond) }
+
+// CPUTime returns 0: the CPU time is not measured here.
+func CPUTime() int64 { return 0 }

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"bytes"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,16 +18,14 @@ import (
 // printed runs a ladder's outputs and checks that nothing in them commands a terminal or breaks the picture.
 func printed(t *testing.T, l *ladder, others int) {
 	var out bytes.Buffer
-	printer := &text{w: &out, draws: true}
-	l.emit(1, printer.print)
-	l.emit(0, printer.print)
+	l.print(&out, 0)
 	l.summary(&out, others)
 	for _, r := range out.String() {
 		if !strconv.IsPrint(r) && r != '\n' {
 			t.Fatalf("%q reaches the terminal: %q", r, out.String())
 		}
 	}
-	if svg := string(picture(printer.drawn)); strings.ContainsAny(svg, "\x00\x1b\a") {
+	if svg := string(l.svg()); strings.ContainsAny(svg, "\x00\x1b\a") {
 		t.Fatalf("control characters in the picture: %q", svg)
 	}
 }
@@ -88,5 +87,6 @@ func FuzzLadder(f *testing.F) {
 			})
 		}
 		printed(t, l, 0)
+		l.print(io.Discard, len(l.steps)/2)
 	})
 }

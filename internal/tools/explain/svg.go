@@ -12,8 +12,9 @@ const (
 	svgMost                   = 2000 // more steps would make an unreadable picture
 )
 
-// picture draws steps that were printed: the two ends as lines, each step as an arrow.
-func picture(steps []*step) []byte {
+// svg draws the ladder: the two ends as lines, each step as an arrow.
+func (l *ladder) svg() []byte {
+	steps := l.steps[:min(len(l.steps), svgMost)]
 	var b bytes.Buffer
 	height := svgTop + svgStep*(len(steps)+2)
 	fmt.Fprintf(&b,
@@ -35,7 +36,7 @@ func picture(steps []*step) []byte {
 				right)
 		}
 		from, to := svgLeft, svgRight
-		if s.back {
+		if s.src != left || left == s.dst && l.answers(i) {
 			from, to = to, from
 		}
 		color := "black"

@@ -1,0 +1,54 @@
+package engine
+
+import "testing"
+
+// dozes lets a goroutine doze n times for a millisecond, in which the program uses used ns of CPU time. It returns the
+// time of the end.
+func dozes(m *memSpin, now int64, n int, used int64, late bool) int64 {
+	cpu := int64(0)
+	m.time = func() int64 { return cpu }
+	for range n {
+		m.begin(now)
+		now += 1e6
+		cpu += used
+		m.looked(now, late)
+	}
+	return now
+}
+
+// A program that spins while packets wait is taken for one that waits by reading memory, for longer and longer.
+func TestProgramsThatReadMemoryAreRecognised(t *testing.T) {
+	var m memSpin
+	now := dozes(&m, 1e9, 1, 1e6, true)
+	if m.on(now) {
+		t.Error("one sign is enough")
+	}
+	now = dozes(&m, now, 1, 1e6, true)
+	if !m.on(now) || m.on(now+minMemPeriod) {
+		t.Error("after two signs: no period of the least length")
+	}
+	now = dozes(&m, now+minMemPeriod, 1, 1e6, true)
+	if !m.on(now+minMemPeriod) || m.on(now+2*minMemPeriod) {
+		t.Error("the second period is not twice as long")
+	}
+	now = dozes(&m, now+2*minMemPeriod, 20, 1e6, true)
+	if !m.on(now+maxMemPeriod-1) || m.on(now+maxMemPeriod) {
+		t.Error("the period is unlimited")
+	}
+	now = dozes(&m, now+maxMemPeriod, signsNeeded, 1e6, false)
+	if now = dozes(&m, now, 1, 1e6, true); m.on(now) {
+		t.Error("one sign is enough after a time without")
+	}
+}
+
+// A poller that was preempted used no CPU time while packets waited.
+func TestPreemptedPollersStillPoll(t *testing.T) {
+	var m memSpin
+	if now := dozes(&m, 1e9, 10, 1e5, true); m.on(now) {
+		t.Error("a preempted program is taken for one that spins")
+	}
+	m.looked(2e9, true) // without a doze before
+	if m.signs != 0 {
+		t.Error("a look without a doze counts")
+	}
+}
