@@ -61,6 +61,7 @@ func (id *ID) newChild() *ID {
 func (id *ID) inherit(l *ID, d *device, c *cm.ID) {
 	id.qpType, id.tos = l.qpType, l.tos
 	id.ackTimeout, id.ackTimeoutSet = l.ackTimeout, l.ackTimeoutSet
+	id.keepAlive = l.keepAlive
 	id.zone = l.zone
 	l.host.mu.Lock()
 	id.bindDevice(d, 0)
@@ -68,6 +69,7 @@ func (id *ID) inherit(l *ID, d *device, c *cm.ID) {
 	id.cmid, id.state = c, stConnect
 	d.cm.adopt(c, id)
 	id.step(inRequest)
+	id.begin(true)
 }
 
 // readRequest takes addresses and parameters from a request, and returns its event.

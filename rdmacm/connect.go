@@ -71,6 +71,7 @@ func (id *ID) connect(op string, p *ConnParam) error {
 	}
 	id.cmid, id.state = c, stConnect
 	id.step(inConnect)
+	id.begin(false)
 	id.watchReach(c)
 	return nil
 }

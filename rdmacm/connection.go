@@ -18,6 +18,8 @@ type connection struct {
 
 	asked *cm.ConnectParams // the request, while a REJ may lead to another one with a smaller path MTU; nil otherwise
 
+	observed // observe.go
+
 	// Waits of a synchronous ID for completions, which end with the connection.
 	waiting map[*context.CancelFunc]struct{}
 }
@@ -37,6 +39,7 @@ const (
 	// From here on the connection is over: connState.over.
 
 	connPeerLeft     // DISCONNECTED was reported because the peer sent a DREQ
+	connSilent       // DISCONNECTED was reported because the peer does not answer keep-alive
 	connDisconnected // DISCONNECTED was reported because the peer answered our DREQ, or did not
 	connRefused      // this side refused, or could not accept
 	connFailed       // REJECTED, UNREACHABLE or ADDR_ERROR was reported
@@ -45,7 +48,7 @@ const (
 
 var connStateNames = [...]string{
 	"none", "requesting", "responded", "requested", "accepted", "established",
-	"peer left", "disconnected", "refused", "failed", "broken",
+	"peer left", "silent", "disconnected", "refused", "failed", "broken",
 }
 
 // String is the state's name.
@@ -71,13 +74,14 @@ const (
 	inBroken                       // REP, but the QP cannot be connected
 	inDREQ                         // DREQ, or the peer's process has died
 	inDREP                         // DREP, or no answer to the DREQ
+	inSilent                       // no answer to keep-alive
 	connInputs                     // the number of inputs
 )
 
 var connInputNames = [connInputs]string{
 	"Connect", "response", "reply", "Establish", "request", "Accept", "refuse", "established", "rejected", "timeout",
 	"broken",
-	"DREQ", "DREP",
+	"DREQ", "DREP", "silence",
 }
 
 // String is the input's name.
@@ -116,12 +120,14 @@ var connTable = [...]map[connInput]connState{
 	connEstablished: {
 		inDREQ:     connPeerLeft,
 		inDREP:     connDisconnected,
+		inSilent:   connSilent,
 		inRejected: connFailed,
 	},
 	connRefused: {
 		inRejected: connFailed, // was under way when this side refused
 	},
 	connPeerLeft:     {},
+	connSilent:       {},
 	connDisconnected: {},
 	connFailed:       {},
 	connBroken:       {},

@@ -13,8 +13,9 @@ requesting    response>responded reply>established rejected>failed timeout>faile
 responded     Establish>established refuse>refused rejected>failed
 requested     Accept>accepted refuse>refused rejected>failed
 accepted      established>established rejected>failed timeout>failed DREQ>peer-left
-established   rejected>failed DREQ>peer-left DREP>disconnected
+established   rejected>failed DREQ>peer-left DREP>disconnected silence>silent
 peer-left
+silent
 disconnected
 refused       rejected>failed
 failed

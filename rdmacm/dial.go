@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"syscall"
+	"time"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -27,6 +28,10 @@ type Options struct {
 	// and Zero for never; 0 means Param's, and 7 without Param. It is for Dial only: the active side
 	// decides.
 	RetryCount uint8
+
+	// KeepAlive is the time without a packet from the peer after which this side checks that it still answers
+	// (SetKeepAlive), at least 1 ms; 0 means no checks. Each side chooses for itself.
+	KeepAlive time.Duration
 
 	// PathMTU fixes the path MTU (SetPathMTU): Dial asks for it and no less, Listen refuses requests for more. 0 means
 	// what the port and the route allow; Dial takes less if the peer cannot have that.
@@ -62,6 +67,11 @@ func (o *Options) info(ctx context.Context, address string, flags AIFlags) (*Add
 func (o *Options) set(id *ID) error {
 	if o.PathMTU != 0 {
 		if err := id.SetPathMTU(o.PathMTU); err != nil {
+			return err
+		}
+	}
+	if o.KeepAlive != 0 {
+		if err := id.SetKeepAlive(o.KeepAlive); err != nil {
 			return err
 		}
 	}

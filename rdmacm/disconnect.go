@@ -42,14 +42,20 @@ func (id *ID) disconnect(op string) (wait bool, err error) {
 //
 // +checklocks:id.mu
 func (id *ID) endedBy() string {
-	if id.conn == connPeerLeft {
+	switch id.conn {
+	case connPeerLeft:
 		return peerLeft
+	case connSilent:
+		return peerSilent
 	}
 	return "this side called Disconnect"
 }
 
 // peerLeft is the clause for a connection that the peer has ended.
 const peerLeft = "the peer has disconnected"
+
+// peerSilent is the clause for a connection whose peer does not answer keep-alive.
+const peerSilent = "the peer does not answer keep-alive"
 
 // connected checks that the ID has a connection, or has begun to make one.
 //
@@ -87,6 +93,16 @@ func (id *ID) onPeerLeft() {
 	}
 	id.state = stDisconnect
 	id.push(&Event{Type: EventDisconnected})
+}
+
+// onSilent takes the failure of keep-alive. Disconnect still tells the peer, in case it lives.
+//
+// +checklocks:id.mu
+func (id *ID) onSilent() {
+	if id.step(inSilent) {
+		id.state = stDisconnect
+		id.push(&Event{Type: EventDisconnected, Status: -int(syscall.ETIMEDOUT)})
+	}
 }
 
 // onDisconnected takes the peer's DREP, or the end of waiting for it.

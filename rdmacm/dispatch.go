@@ -64,6 +64,8 @@ func (m *manager) dispatch(ev *cm.Event) {
 		id.onDisconnected(0)
 	case cm.EventDREQTimeout:
 		id.onDisconnected(-int(syscall.ETIMEDOUT))
+	case cm.EventSilent:
+		id.onSilent()
 	case cm.EventTimewaitExit:
 		id.push(&Event{Type: EventTimewaitExit})
 	}

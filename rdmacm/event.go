@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
+	"github.com/verbena-rdma/verbena/observe"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -120,10 +121,19 @@ func (ev *Event) Ack() error {
 // Err is Status as an error, nil for success. The errno of EventRejected is ECONNREFUSED, that of EventDeviceRemoval
 // ENODEV, else it is the absolute value of Status.
 func (ev *Event) Err() error {
-	if ev.Status == 0 && ev.Type != EventRejected && ev.Type != EventDeviceRemoval {
+	if !ev.failed() {
 		return nil
 	}
-	e := &Error{Op: ev.Type.op(), Obj: ev.ID.lockedObj(), Err: ev.cause}
+	return ev.err(ev.ID.lockedObj())
+}
+
+func (ev *Event) failed() bool {
+	return ev.Status != 0 || ev.Type == EventRejected || ev.Type == EventDeviceRemoval
+}
+
+// err is Err of an event that failed; obj describes its ID.
+func (ev *Event) err(obj string) error {
+	e := &Error{Op: ev.Type.op(), Obj: obj, Err: ev.cause}
 	switch {
 	case ev.Type == EventDeviceRemoval:
 		e.Errno, e.Detail = syscall.ENODEV, "the device was removed"
@@ -211,6 +221,9 @@ func (id *ID) push(ev *Event) bool {
 	ev.owner = id
 	if ev.ID == nil {
 		ev.ID = id
+	}
+	if observe.On() {
+		id.observe(ev)
 	}
 	return id.ch.push(ev)
 }

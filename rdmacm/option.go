@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"encoding/binary"
 	"syscall"
+	"time"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -27,6 +28,7 @@ type options struct {
 	ackTimeout    uint8
 	ackTimeoutSet bool
 	pathMTU       verbs.MTU // 0: that of the route
+	keepAlive     time.Duration
 	ece           ECE
 }
 
@@ -123,6 +125,29 @@ func (id *ID) SetAckTimeout(code uint8) error {
 	}
 	id.ackTimeout, id.ackTimeoutSet = code, true
 	return nil
+}
+
+// SetKeepAlive makes the ID's QP check its peer when no packet has come for the time idle, at least 1 ms; 0 ends that
+// (librdmacm has no twin; verbs.QP.SetKeepAlive has the details). It is for connections that only receive, which learn
+// of no other failure. When the peer does not answer the QP goes to ERR, its requests are flushed, and EventDisconnected
+// is reported with the status -ETIMEDOUT, after the ACK timeout and its retries: 15 s with the defaults. Connections that
+// a listening ID accepts later inherit it. EINVAL for another time, or a QP that is not of type RC or XRC_SEND.
+func (id *ID) SetKeepAlive(idle time.Duration) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	switch {
+	case id.state == stDestroying:
+		return id.errClosed(opSetOption)
+	case !id.sends():
+		return id.fail(opSetOption, syscall.EINVAL, "keep-alive of a %v QP: must be RC or XRC_SEND", id.qpType)
+	case idle < 0, idle > 0 && idle < time.Millisecond:
+		return id.fail(opSetOption, syscall.EINVAL, "keep-alive after %v: must be 0 or at least 1ms", idle)
+	}
+	id.keepAlive = idle
+	if id.qp == nil {
+		return nil
+	}
+	return id.because(opSetOption, id.qp.SetKeepAlive(idle))
 }
 
 // SetPathMTU fixes the path MTU of the connections made afterwards (the MTU of RDMA_OPTION_IB_PATH): of an ID that

@@ -71,7 +71,10 @@ func (id *ID) createQP(op string, pd *verbs.PD, init *verbs.QPInitAttr) error {
 	}
 	qp, err := create(&want)
 	if err == nil {
-		if err = id.initQP(qp); err != nil {
+		if err = id.initQP(qp); err == nil && id.keepAlive > 0 {
+			err = qp.SetKeepAlive(id.keepAlive)
+		}
+		if err != nil {
 			_ = qp.Close()
 		}
 	}

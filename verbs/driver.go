@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/seam"
 )
@@ -221,6 +222,8 @@ type DriverQP interface {
 	CreateFlow(attr *FlowAttr) (DriverHandle, error)
 	// ModifyRateLimit limits how fast the QP sends (PacketPacingCaps).
 	ModifyRateLimit(attr QPRateLimitAttr) error
+	// SetKeepAlive sets the idle time of a QP of type RC or XRC_SEND; 0 ends keep-alive.
+	SetKeepAlive(idle time.Duration) error
 	QueryECE() (ECE, error)
 	// SetECE sets the peer's options. The QP is in RESET or INIT.
 	SetECE(e ECE) error

@@ -1,6 +1,9 @@
 package verbs
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // DriverUnsupported implements the optional methods of the Driver interfaces. They return EOPNOTSUPP. Each object of
 // a driver embeds it and overrides the methods that the device supports.
@@ -93,6 +96,9 @@ func (DriverUnsupported) CreateFlow(*FlowAttr) (DriverHandle, error) {
 func (DriverUnsupported) ModifyRateLimit(QPRateLimitAttr) error {
 	return lacks("rate limits for QPs of this type")
 }
+
+// SetKeepAlive is of DriverQP: checks of an idle peer.
+func (DriverUnsupported) SetKeepAlive(time.Duration) error { return lacks("keep-alive") }
 
 // QueryECE is of DriverQP: enhanced connection establishment.
 func (DriverUnsupported) QueryECE() (ECE, error) { return ECE{}, lacks("ECE") }

@@ -1,4 +1,4 @@
-// Package abi knows the C interface that the libraries of cabi present: the names and versions of symbols.txt.
+// Package abi knows the C interface that the libraries of cabi present: the names and versions of symbols*.txt.
 //
 // The headers beside it declare structures and values for the C sources. The commands gen and check make files from
 // the table and compare the headers with installed ones. The package imports only the standard library and builds
@@ -15,6 +15,9 @@ import (
 
 //go:embed symbols.txt
 var symbols string
+
+//go:embed symbols-rdmacm.txt
+var symbolsRdmacm string
 
 // A Library is one shared library: its names and its version nodes.
 type Library struct {
@@ -71,8 +74,16 @@ func (s *Symbol) Versioned() []string {
 }
 
 // Ibverbs returns the table of libibverbs.so.1.
-func Ibverbs() *Library {
-	l, err := Parse(symbols)
+func Ibverbs() *Library { return table(symbols) }
+
+// Rdmacm returns the table of librdmacm.so.1.
+func Rdmacm() *Library { return table(symbolsRdmacm) }
+
+// Libraries returns all tables.
+func Libraries() []*Library { return []*Library{Ibverbs(), Rdmacm()} }
+
+func table(text string) *Library {
+	l, err := Parse(text)
 	if err != nil {
 		panic(err) // the text is part of the program, and a test reads it
 	}

@@ -27,12 +27,14 @@ func names(t *testing.T, file string) []string {
 	return strings.Fields(string(text))
 }
 
-// debian12.txt is what nm prints of libibverbs.so.1 of Debian 12 (44.0-2).
-func TestTableHasEveryNameOfDebian12(t *testing.T) {
-	all := versioned(Ibverbs())
-	for _, name := range names(t, "debian12.txt") {
-		if !slices.Contains(all, name) {
-			t.Errorf("%s is missing", name)
+// debian12*.txt are what nm prints of the libraries of Debian 12 (44.0-2).
+func TestTablesHaveEveryNameOfDebian12(t *testing.T) {
+	for file, l := range map[string]*Library{"debian12.txt": Ibverbs(), "debian12-rdmacm.txt": Rdmacm()} {
+		all := versioned(l)
+		for _, name := range names(t, file) {
+			if !slices.Contains(all, name) {
+				t.Errorf("%s: %s is missing", l.Soname, name)
+			}
 		}
 	}
 }
@@ -52,7 +54,11 @@ func TestTableHasEveryNameOfRelease65(t *testing.T) {
 
 func TestTableNamesNothingTwice(t *testing.T) {
 	seen := map[string]bool{}
-	for _, name := range versioned(Ibverbs()) {
+	var all []string
+	for _, l := range Libraries() {
+		all = append(all, versioned(l)...)
+	}
+	for _, name := range all {
 		if plain := strings.Replace(name, "@@", "@", 1); seen[plain] {
 			t.Errorf("%s is there twice", plain)
 		} else {

@@ -91,4 +91,7 @@ const char *ibv_get_sysfs_path(void);
 int ibv_read_sysfs_file(const char *dir, const char *file, char *to, size_t length);
 int ibv_read_ibdev_sysfs_file(char *to, size_t length, void *device, const char *format, ...);
 
+// For the other libraries of cabi.
+const void *verbena_table(const char *name, uint32_t abi, const unsigned int **generation);
+
 #endif

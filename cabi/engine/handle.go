@@ -124,14 +124,21 @@ func errno(err error) C.int {
 	if explain {
 		os.Stderr.WriteString("verbena: " + err.Error() + "\n")
 	}
+	return C.int(errnoOf(err))
+}
+
+// errnoOf returns the number of an error; 0 for nil.
+func errnoOf(err error) syscall.Errno {
 	var e syscall.Errno
 	switch {
+	case err == nil:
+		return 0
 	case !errors.As(err, &e):
-		return C.int(syscall.EIO)
+		return syscall.EIO
 	case e == syscall.ENOSYS:
-		return C.int(syscall.EOPNOTSUPP)
+		return syscall.EOPNOTSUPP
 	}
-	return C.int(e)
+	return e
 }
 
 //export vrb_destroy

@@ -1,8 +1,8 @@
 // Engine is Verbena as a C shared library, libverbena-engine.so: what the C libraries of folder cabi load at first use.
 //
 // It owns the conversion between the structures of verbs.h and package verbs, and the handles that C holds. engine.h is
-// its interface: a table of functions over plain data. It needs cgo and Linux; make cabi builds it. It imports verbs and
-// provider/soft.
+// its interface: a table of functions over plain data, and cm.h that for librdmacm. It needs cgo and Linux; make cabi
+// builds it. It imports verbs, rdmacm and provider/soft.
 package main
 
 import (

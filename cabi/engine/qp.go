@@ -39,6 +39,10 @@ func vrb_create_qp(init *C.struct_vrb_qp_init, out *unsafe.Pointer) C.int {
 	}
 	cap := (*cCap)(unsafe.Pointer(&init.cap))
 	in.Cap = cap.toGo()
+	// On adapters inline data takes the place of the SGEs in a request, so that programs send some without asking.
+	if in.Cap.MaxSendWR > 0 && in.Type != verbs.QPTypeRawPacket {
+		in.Cap.MaxInlineData = max(in.Cap.MaxInlineData, 16*min(in.Cap.MaxSendSGE, 4))
+	}
 	in.Cap.MaxSendWR = depth(in.Cap.MaxSendWR)
 	if init.send_cq != nil {
 		in.SendCQ = (*cqObj)(init.send_cq).CQ
@@ -184,7 +188,14 @@ func vrb_query_qp(h, attr unsafe.Pointer, mask C.int, init *C.struct_vrb_qp_init
 	if err != nil {
 		return errno(err)
 	}
-	*(*cQPAttr)(attr) = cQPAttr{
+	*(*cQPAttr)(attr) = qpAttrOf(&t)
+	*(*cCap)(unsafe.Pointer(&init.cap)) = capOf(in.Cap)
+	init.sq_sig_all = C.uint32_t(flag(in.SigAll))
+	return 0
+}
+
+func qpAttrOf(t *verbs.QPAttr) cQPAttr {
+	return cQPAttr{
 		state: uint32(t.QPState), cur: uint32(t.CurQPState), mtu: uint32(t.PathMTU), mig: uint32(t.PathMigState),
 		qkey: t.QKey, rqPSN: t.RQPSN, sqPSN: t.SQPSN, dest: t.DestQPNum, access: uint32(t.QPAccessFlags),
 		cap: capOf(t.Cap), ah: ahAttrOf(&t.AHAttr), alt: ahAttrOf(&t.AltAHAttr), pkey: t.PKeyIndex,
@@ -192,9 +203,6 @@ func vrb_query_qp(h, attr unsafe.Pointer, mask C.int, init *C.struct_vrb_qp_init
 		maxDestRd: t.MaxDestRdAtomic, minRNR: t.MinRNRTimer, port: t.PortNum, timeout: t.Timeout, retry: t.RetryCnt,
 		rnrRetry: t.RNRRetry, altPort: t.AltPortNum, altTimeout: t.AltTimeout, rate: t.RateLimit,
 	}
-	*(*cCap)(unsafe.Pointer(&init.cap)) = capOf(in.Cap)
-	init.sq_sig_all = C.uint32_t(flag(in.SigAll))
-	return 0
 }
 
 func flag(b bool) uint8 {

@@ -20,6 +20,7 @@ unsigned int vb_generation = 1;
 
 static pthread_mutex_t load_mu = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int loaded;
+static void *library; // of the engine
 
 // after_fork runs in the child: a Go runtime does not survive a fork, so the next call loads another engine.
 static void after_fork(void)
@@ -129,6 +130,7 @@ static const struct vrb_engine *load(void)
 		return NULL;
 	}
 	pass_environment(engine);
+	library = h;
 	return engine;
 }
 
@@ -150,4 +152,20 @@ int vb_load(void)
 	}
 	pthread_mutex_unlock(&load_mu);
 	return vb_engine ? 0 : ENOSYS;
+}
+
+// verbena_table is for librdmacm.so.1 and libibumad.so.3, which use the same engine: it returns a table of the engine,
+// which it loads if need be, and where the number of the generation stands. NULL with errno set on failure.
+const void *verbena_table(const char *name, uint32_t abi, const unsigned int **generation)
+{
+	int e = vb_load();
+
+	if (e)
+		VB_FAIL(e, NULL);
+	const void *(*get)(uint32_t) = (const void *(*)(uint32_t))dlsym(library, name);
+	const void *table = get ? get(abi) : NULL;
+	if (!table)
+		VB_FAIL(ENOSYS, NULL);
+	*generation = &vb_generation;
+	return table;
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -101,4 +102,85 @@ func TestRequestsThatCannotArrive(t *testing.T) {
 			h.awaitPort("b", 4791, false)
 		}
 	})
+}
+
+// The MTU of a link in the middle becomes smaller while a connection transfers data. The error names it if a router
+// reports it, and else the packets that may be too long. rping ends soon after the error.
+func TestPathMTUShrinks(t *testing.T) {
+	onHosts(t, 9000, 9000, func(h *hosts) {
+		h.host("r")
+		h.host("c")
+		h.cable("a", "r", 9000, 9000, "10.6.0.1/24", "10.6.0.2/24")
+		h.cable("r", "c", 9000, 9000, "10.7.0.1/24", "10.7.0.2/24")
+		h.sh("ip netns exec r sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward'")
+		h.sh("ip -n a route add 10.7.0.0/24 via 10.6.0.2; ip -n c route add default via 10.7.0.1")
+		const deaf = "ip netns exec r nft 'add table inet f; add chain inet f o { type filter hook output priority 0; }; " +
+			"add rule inet f o icmp type destination-unreachable drop'"
+		for _, c := range []struct {
+			name, do string
+			want     []string
+		}{
+			{"a black hole", deaf, []string{"too small an MTU for packets of 4176 bytes", "connect with path MTU 1024 or less"}},
+			{"a router reports it", "ip netns exec r nft flush ruleset",
+				[]string{"EMSGSIZE", "the MTU of the route to the peer is 1400"}},
+		} {
+			h.sh("ip -n r link set v3r mtu 9000; %s", c.do)
+			server, _ := h.command("c", "ib_write_bw", "-u", "14", "-D", "30")
+			client, out := h.command("a", "ib_write_bw", "-u", "14", "-D", "30", "10.7.0.2")
+			if err := server.Start(); err != nil {
+				t.Fatal(err)
+			}
+			h.awaitPort("c", 18515, true)
+			if err := client.Start(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * time.Second) // the data are under way
+			h.sh("ip -n r link set v3r mtu 1400")
+			_ = client.Wait()
+			for _, want := range c.want {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("%s: the error does not say %q: %s", c.name, want, out)
+				}
+			}
+			_ = server.Process.Kill()
+			_ = server.Wait()
+			h.awaitPort("c", 4791, false)
+		}
+	})
+}
+
+// rping ends a second after the error of a connection that has failed, since nobody answers its DREQ.
+func TestRpingEndsAfterFailure(t *testing.T) {
+	onHosts(t, 1500, 1500, func(h *hosts) {
+		defer h.start("b", "rping", "-s", "-P", "-a", "10.9.0.2")()
+		client, out := h.command("a", "rping", "-c", "-a", "10.9.0.2")
+		failed := &watcher{Writer: out, word: "rping client failed"}
+		client.Stdout, client.Stderr = failed, failed
+		if err := client.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second) // the pings are under way
+		h.sh("ip netns exec a nft 'add table inet f; add chain inet f c { type filter hook output priority 0; }; " +
+			"add rule inet f c udp dport 4791 drop; add chain inet f d { type filter hook input priority 0; }; " +
+			"add rule inet f d udp dport 4791 drop'")
+		_ = client.Wait()
+		h.sh("ip netns exec a nft flush ruleset")
+		if failed.at.IsZero() || time.Since(failed.at) > 5*time.Second { // it was 10 s
+			t.Errorf("%v after the error: %s", time.Since(failed.at), out)
+		}
+	})
+}
+
+// watcher passes output on, and notes when a word was written first.
+type watcher struct {
+	io.Writer
+	word string
+	at   time.Time
+}
+
+func (w *watcher) Write(b []byte) (int, error) {
+	if w.at.IsZero() && strings.Contains(string(b), w.word) {
+		w.at = time.Now()
+	}
+	return w.Writer.Write(b)
 }

@@ -72,11 +72,12 @@ const (
 	EventLAP                               // LAP; ESTABLISHED: AnswerPath
 	EventAPR                               // APR; ESTABLISHED
 	EventLAPTimeout                        // ESTABLISHED; the peer does not answer the LAP
+	EventSilent                            // ESTABLISHED; the peer does not answer keep-alive: Disconnect or Destroy
 )
 
 var eventNames = [...]string{
 	"", "REQ", "REP", "ESTABLISHED", "REJ", "DREQ", "DREP", "TIMEWAIT_EXIT", "REQ_TIMEOUT", "REP_TIMEOUT", "DREQ_TIMEOUT",
-	"SIDR_REQ", "SIDR_REP", "SIDR_TIMEOUT", "LAP", "APR", "LAP_TIMEOUT",
+	"SIDR_REQ", "SIDR_REP", "SIDR_TIMEOUT", "LAP", "APR", "LAP_TIMEOUT", "SILENT",
 }
 
 func (t EventType) String() string {

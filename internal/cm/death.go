@@ -14,11 +14,12 @@ import (
 // learns of the death by other means, the machine acts as if that message had come. If it comes as well it is a
 // duplicate.
 
-// Death is the death of a peer's process, for one of its connections.
+// Death is the death of a peer's process, for one of its connections, or the peer's silence.
 type Death struct {
 	Peer      netip.Addr
 	RemoteQPN uint32
 	LocalQPN  uint32
+	Silent    bool // the peer may be alive: it did not answer keep-alive
 }
 
 // deathGrace is the time for the RTU of a peer that has died to arrive: it may be in the sockets of this host.
@@ -31,12 +32,16 @@ type deathKey struct {
 }
 
 // OnDeath ends the connections to processes that have died: with EventDREQ if they were established, else with
-// EventREJ.
+// EventREJ. Established connections to silent peers get EventSilent, and stay.
 func (m *Machine) OnDeath(now int64, deaths []Death, out *Batch) {
+	silent := map[uint32]bool{}
 	keys := make(map[deathKey]struct{}, 2*len(deaths))
 	for _, d := range deaths {
 		k := deathKey{cmmsg.GID(d.Peer), d.RemoteQPN, d.LocalQPN}
 		keys[k] = struct{}{}
+		if silent[d.LocalQPN] = d.Silent; d.Silent {
+			continue
+		}
 		k.local = 0
 		keys[k] = struct{}{}
 	}
@@ -48,7 +53,12 @@ func (m *Machine) OnDeath(now int64, deaths []Death, out *Batch) {
 	}
 	slices.SortFunc(peerDied, func(a, b *ID) int { return cmp.Compare(a.localID, b.localID) })
 	for _, id := range peerDied {
-		m.takeDeath(now, id, out)
+		switch {
+		case !silent[id.localQPN]:
+			m.takeDeath(now, id, out)
+		case id.state == StateEstablished:
+			out.report(EventSilent, id, nil)
+		}
 	}
 }
 

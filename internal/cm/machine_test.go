@@ -165,12 +165,12 @@ func TestNamesOfStatesAndEvents(t *testing.T) {
 			t.Errorf("state %d is %q", s, name)
 		}
 	}
-	for e := EventREQ; e <= EventLAPTimeout; e++ {
+	for e := EventREQ; e <= EventSilent; e++ {
 		if name := e.String(); name == "" || strings.HasPrefix(name, "event") {
 			t.Errorf("event %d is %q", e, name)
 		}
 	}
-	if State(17).String() != "state 17" || EventType(0).String() != "event 0" || EventType(17).String() != "event 17" {
+	if State(17).String() != "state 17" || EventType(0).String() != "event 0" || EventType(18).String() != "event 18" {
 		t.Error("states or events that do not exist have names")
 	}
 }

@@ -31,8 +31,9 @@ type Config struct {
 	// Started, if not nil, is called once the link is open and the shards run. It may call SetTap.
 	Started func(*Engine)
 	// PeerDied, if not nil, is called once for each QP whose peer process has died, with both QPNs and the peer's
-	// address. It must not block or call the engine.
-	PeerDied func(qpn, destQPN uint32, peer netip.Addr)
+	// address. silent is set if the peer may be alive: it did not answer keep-alive. PeerDied must not block or call
+	// the engine.
+	PeerDied func(qpn, destQPN uint32, peer netip.Addr, silent bool)
 	// Now returns the time in ns; it never decreases. nil: the monotonic clock.
 	Now func() int64
 	// Manual disables the background goroutines: Poll, PostSend and Step do all work.
@@ -49,7 +50,7 @@ type Config struct {
 type Engine struct {
 	open     func() (link.Link, error)
 	onStart  func(*Engine)
-	peerDied func(qpn, destQPN uint32, peer netip.Addr)
+	peerDied func(qpn, destQPN uint32, peer netip.Addr, silent bool)
 	now      func() int64
 	manual   bool
 	firstQPN uint32 // 0: QPNs are assigned in a secret order

@@ -42,7 +42,7 @@ func (s *shard) failLost() {
 // shard is held.
 func (qp *QP) reportDeath() {
 	if f := qp.shard.eng.peerDied; f != nil && !qp.deathReported {
-		f(qp.Num(), qp.QP.Attr().DestQPN, qp.Path().Dst)
+		f(qp.Num(), qp.QP.Attr().DestQPN, qp.Path().Dst, false)
 	}
 	qp.deathReported = true
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/mr"
@@ -173,6 +174,17 @@ func (qp *QP) purge() {
 	}
 }
 
+// SetKeepAlive makes the QP check its peer after each time idle without a packet; see transport.QP.SetKeepAlive.
+func (qp *QP) SetKeepAlive(idle time.Duration) {
+	s := qp.shard
+	s.hold()
+	defer s.release()
+	s.now = s.eng.now()
+	qp.QP.SetKeepAlive(s.now, idle)
+	s.runq.push(qp.QP) // sets the timer
+	s.serve()
+}
+
 // PostSend calls post, which adds work requests to the locked send queue, and sends them. In a state that does not
 // permit sends it returns transport.ErrState without calling post (V-QPS-04).
 func (qp *QP) PostSend(post func(q *transport.SendQueue) error) error {
@@ -246,6 +258,13 @@ func (s *shard) Raise(qp *transport.QP, ev transport.Event) {
 		s.setPeer(q, qp.PeerAddr(), false)
 	}
 	q.up.Event(ev)
+}
+
+// PeerSilent implements transport.SilenceHost.
+func (s *shard) PeerSilent(qp *transport.QP) {
+	if f := s.eng.peerDied; f != nil {
+		f(qp.Num, qp.Attr().DestQPN, qp.Path().Dst, true)
+	}
 }
 
 // StateChanged implements transport.Host.

@@ -36,11 +36,12 @@ func Ended(qp *verbs.QP, why string) {
 	}
 }
 
-// PeerDeath says that the process of a connection's peer has ended.
+// PeerDeath says that the process of a connection's peer has ended, or that the peer does not answer.
 type PeerDeath struct {
 	QPN     uint32 // the device's
 	DestQPN uint32
 	Peer    netip.Addr
+	Silent  bool // the peer may be alive: it did not answer keep-alive
 }
 
 // LastWill is a management datagram that is sent to QP 1 of a peer when this process ends without Drop;
@@ -102,7 +103,8 @@ func ClaimService(port any, id uint64, at netip.Addr) (release func(), err error
 // still be called shortly after Screen(nil). Links that have no such place do not call it.
 func Screen(port any, drop func(mad []byte) bool) { of(port).Screen(drop) }
 
-// WatchPeers has f called for each QP of the device whose peer's process has ended without a word, once; the QP is in
+// WatchPeers has f called for each QP of the device whose peer's process has ended without a word, once, and for each
+// one whose peer does not answer keep-alive; the QP is in
 // ERR by then if it is reliable. It is known of processes of this host that are reached through shared memory. f must
 // neither block nor call the device. It may run a last time while stop runs, not afterwards.
 func WatchPeers(port any, f func(PeerDeath)) (stop func()) { return of(port).WatchPeers(f) }

@@ -40,7 +40,7 @@ func (r *requester) onResponse(now int64, p *link.RxPacket, info *wire.Info) {
 func (r *requester) advance(now int64, end uint32) bool {
 	before, freed := r.una, 0
 	for r.una != end {
-		w := r.sq.At(r.head)
+		w := r.oldest()
 		if w.waitsForAnswer() {
 			break
 		}
@@ -100,7 +100,7 @@ func (r *requester) onReadResponse(now int64, at uint32, op wire.Opcode, p *link
 		r.onLostResponse(now)
 		return
 	}
-	w := r.sq.At(r.head)
+	w := r.oldest()
 	if w.isPlacement() {
 		r.onPlaced(now, w, op, data)
 		return
@@ -155,7 +155,7 @@ func (r *requester) onAtomicAck(now int64, at uint32, value uint64) {
 		r.onLostResponse(now)
 		return
 	}
-	w := r.sq.At(r.head)
+	w := r.oldest()
 	if !w.isAtomic() {
 		r.failHead(now, BadRespErr, 0, "the peer answered a request other than an atomic with an atomic acknowledge")
 		return
@@ -203,7 +203,7 @@ func (r *requester) onNak(now int64, at uint32, op wire.Opcode, h wire.AETH) {
 
 // failHead fails the oldest work request, which una belongs to.
 func (r *requester) failHead(now int64, st Status, syndrome uint8, why string) {
-	f := r.failure(now, r.sq.At(r.head), st, why)
+	f := r.failure(now, r.oldest(), st, why)
 	f.Syndrome = syndrome
 	r.fail(f)
 }

@@ -45,17 +45,18 @@ func (qp *QP) Modify(now int64, a *Attr, m Mask) error {
 	if m&MaskMigState != 0 {
 		qp.setMig(a.Mig)
 	}
-	qp.enter(old, next, m)
+	qp.enter(now, old, next, m)
 	return nil
 }
 
 // enter makes a transition between two working states.
-func (qp *QP) enter(old, next State, m Mask) {
+func (qp *QP) enter(now int64, old, next State, m Mask) {
 	switch {
 	case old == Init && next == RTR:
 		qp.resp.start()
 	case old == RTR && next == RTS:
 		qp.req.start()
+		qp.req.heardFrom(now)
 	case old == RTS && next == SQD:
 		qp.attr.SQDNotify = qp.attr.SQDNotify && m&MaskSQDNotify != 0
 		qp.state.Store(uint32(SQD))

@@ -71,8 +71,9 @@ type requester struct {
 	heard        bool   // a response has arrived since RESET
 	why          string // reason of the last rewind
 
-	rndvs []rndv   // by slot; nil until the first
-	bad   *Failure // deferred failure of work request badAt, until those before it are complete
+	rndvs []rndv     // by slot; nil until the first
+	keep  *keepAlive // nil without keep-alive
+	bad   *Failure   // deferred failure of work request badAt, until those before it are complete
 	badAt uint32
 	cqe   CQE     // scratch; on the stack it would escape
 	value [8]byte // scratch; result of an atomic
@@ -113,6 +114,9 @@ func (r *requester) stop() uint32 {
 
 // pending reports whether a packet can be sent now.
 func (r *requester) pending() bool {
+	if r.keep != nil && r.checking() {
+		return r.phase != halted && r.rnrUntil == 0
+	}
 	if r.cur == r.stop() || r.rnrUntil != 0 {
 		return false
 	}
@@ -180,7 +184,7 @@ func (r *requester) transmit(now int64, tx *link.TxBatch, budget int) (more bool
 		if budget <= 0 {
 			return true
 		}
-		w := r.sq.At(r.cur)
+		w := r.current()
 		if w.isLocal() {
 			if !r.local(now, w) {
 				return r.pending()
@@ -261,7 +265,7 @@ func (r *requester) reject(now int64, w *SendWQE, st Status, why string) {
 // runDeferred performs actions that waited for earlier work requests to complete: a deferred failure, the end of
 // draining.
 func (r *requester) runDeferred() {
-	if r.bad != nil && r.head == r.badAt {
+	if r.bad != nil && r.head == r.badAt && (r.keep == nil || !r.keep.out) {
 		r.fail(r.bad)
 	}
 	if r.phase == draining && r.head == r.begun {
@@ -274,10 +278,14 @@ func (r *requester) runDeferred() {
 // (V-QPS-13, V-QPS-15).
 func (r *requester) fail(f *Failure) {
 	r.revoke()
-	r.finish(r.sq.At(r.head), f.Status, f)
-	if r.reliable {
+	w := r.oldest()
+	r.finish(w, f.Status, f)
+	switch {
+	case r.isCheck(w):
+		r.failCheck(f)
+	case r.reliable:
 		r.qp.Fail(f, 0)
-	} else {
+	default:
 		r.qp.failSend(f)
 	}
 }
@@ -285,6 +293,10 @@ func (r *requester) fail(f *Failure) {
 // finish removes the work request at head, w, from the queue; the caller updates cur and begun. It pushes a
 // completion if w requested one or failed (V-QP-10, V-SEND-12).
 func (r *requester) finish(w *SendWQE, st Status, f *Failure) {
+	if r.isCheck(w) {
+		r.keep.out = false
+		return
+	}
 	w.count, w.begun = 0, false // before the push, after which the slot may be reused
 	if w.own {
 		r.finishOwn(w, st, f)
@@ -355,6 +367,9 @@ func (r *requester) halt() {
 		r.tellDrained() // the program waits for this event (V-AE-16)
 	}
 	r.phase, r.bad = halted, nil
+	if r.keep != nil {
+		r.keep.out = false
+	}
 	r.cur, r.begun = r.head, r.head
 	r.una, r.nxt = r.max, r.max
 	r.win.clear()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/psn"
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -30,6 +31,9 @@ func FuzzRequester(f *testing.F) {
 		}
 		s := newSender(t, RC, func(_ *Config, a *Attr) { a.MTU, a.SQPSN, a.RetryCnt, a.RNRRetry = 256, 0xFFFFF8, 3, 3 })
 		s.qp.SetWindow(8000, nil)
+		if len(script)%2 == 1 {
+			s.qp.SetKeepAlive(0, 100*time.Millisecond)
+		}
 		z := &requesterFuzz{sender: s, script: script}
 		for len(z.script) > 0 && !t.Failed() {
 			z.step()
@@ -136,7 +140,7 @@ func (z *requesterFuzz) answerAny(kind, arg int) {
 		n = b
 		// most often the right length
 	} else if at == r.una && r.una != r.max && (op == wire.ReadRespLast || op == wire.ReadRespOnly) {
-		w := z.qp.SQ.At(r.head)
+		w := r.oldest()
 		off := (at - w.first) & psn.Mask
 		n = int(min(256, w.Length-min(w.Length, off*256)))
 	}
@@ -158,8 +162,11 @@ func (z *requesterFuzz) checkBooks() {
 	}
 	flight, reads := 0, 0
 	at := r.una
-	for i := r.head; at != r.nxt; i++ {
-		w := r.sq.At(i)
+	w := r.oldest()
+	for i := r.head; at != r.nxt; w = r.sq.At(i) {
+		if !r.isCheck(w) {
+			i++
+		}
 		from := (at - w.first) & psn.Mask
 		to := min(w.count, from+(r.nxt-at)&psn.Mask)
 		flight += r.cost(w, from, to)

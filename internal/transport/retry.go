@@ -28,7 +28,9 @@ func (r *requester) deadline() int64 {
 	switch {
 	case r.rnrUntil != 0:
 		return r.rnrUntil
-	case r.nxt == r.una || r.qp.attr.Timeout == 0:
+	case r.nxt == r.una:
+		return r.keepDeadline()
+	case r.qp.attr.Timeout == 0:
 		return Never
 	}
 	return min(r.timer+int64(r.ackTimeout()), r.earlyDeadline())
@@ -64,6 +66,10 @@ func (r *requester) onTimer(now int64) {
 		r.rnrUntil = 0
 		return
 	}
+	if r.nxt == r.una {
+		r.check(now)
+		return
+	}
 	if now < r.timer+int64(r.ackTimeout()) {
 		r.retransmitEarly()
 		return
@@ -94,6 +100,7 @@ func (r *requester) retry(now int64, syndrome uint8, why string) bool {
 		return false
 	}
 	r.retries++
+	r.observe(why, r.retries)
 	r.goBack()
 	r.timer = now
 	return true
@@ -158,6 +165,7 @@ func (r *requester) onRNR(now int64, code uint8) {
 	}
 	r.rnrTries++
 	r.why = "the peer had no receive posted (RNR NAK)"
+	r.observe(r.why, r.rnrTries)
 	r.goBack()
 	r.rnrUntil = now + int64(RNRDelay(code))
 }
@@ -172,8 +180,8 @@ func (qp *QP) PeerLost(now int64, died bool) {
 	const why = "the peer's process has ended"
 	r := &qp.req
 	switch {
-	case r.sq != nil && r.head != r.begun:
-		f := r.failure(now, r.sq.At(r.head), RetryExcErr, why)
+	case r.sq != nil && (r.head != r.begun || r.una != r.max):
+		f := r.failure(now, r.oldest(), RetryExcErr, why)
 		f.PeerEnded = true
 		r.fail(f)
 	case died:

@@ -277,7 +277,7 @@ func (r *requester) sent(now int64, w *SendWQE, n uint32, cost int) {
 	}
 	r.nxt = next
 	r.win.add(cost)
-	if (next-w.first)&psn.Mask == w.count {
+	if (next-w.first)&psn.Mask == w.count && !r.isCheck(w) {
 		r.cur++
 	}
 }

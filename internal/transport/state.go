@@ -30,6 +30,7 @@ func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
 		qp.Counters.BadSource++
 		return
 	}
+	qp.req.heardFrom(now)
 	switch response := info.Flags&wire.Response != 0; {
 	case response && qp.Type != XRCRecv:
 		qp.req.onResponse(now, p, info)

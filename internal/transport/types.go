@@ -239,6 +239,12 @@ type Revoker interface {
 	Revoke(qp *QP)
 }
 
+// SilenceHost is a Host that takes notice of peers that do not answer. PeerSilent reports that a check of keep-alive has
+// moved qp to ERR.
+type SilenceHost interface {
+	PeerSilent(qp *QP)
+}
+
 // Attr holds the attributes that ibv_modify_qp sets. The verbs layer has checked ranges and masks.
 type Attr struct {
 	State         State

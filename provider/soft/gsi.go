@@ -63,11 +63,11 @@ type watchers struct {
 }
 
 // peerDied calls the functions. The engine calls it with a shard held.
-func (w *watchers) peerDied(qpn, destQPN uint32, peer netip.Addr) {
+func (w *watchers) peerDied(qpn, destQPN uint32, peer netip.Addr, silent bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for f := range w.funcs {
-		(*f)(gsi.PeerDeath{QPN: qpn, DestQPN: destQPN, Peer: peer})
+		(*f)(gsi.PeerDeath{QPN: qpn, DestQPN: destQPN, Peer: peer, Silent: silent})
 	}
 }
 

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"sync"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/engine"
@@ -70,7 +71,7 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 		q.setReceives(&in, init)
 	}
 	c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData = uint32(in.SQ.Free()), uint32(in.SQ.MaxSGE()), uint32(in.SQ.MaxInline())
-	in.Up = qpEvents{up}
+	in.Up = qpEvents{up, q}
 	var err error
 	if q.QP, err = p.ctx.eng.CreateQP(in); err != nil {
 		return nil, verbsError("", err)
@@ -113,13 +114,21 @@ func checkQPEx(init *verbs.QPInitAttr) error {
 }
 
 // qpEvents passes a QP's events to the verbs layer.
-type qpEvents struct{ up verbs.DriverQPEvents }
+type qpEvents struct {
+	up verbs.DriverQPEvents
+	qp *qp // nil of a RAW_PACKET QP
+}
 
 // Event reports an event.
 func (u qpEvents) Event(ev transport.Event) { u.up.Event(verbs.EventType(ev)) }
 
 // StateChanged reports a transition that the QP made by itself.
-func (u qpEvents) StateChanged(s transport.State) { u.up.StateChanged(verbs.QPState(s)) }
+func (u qpEvents) StateChanged(s transport.State) {
+	if u.qp != nil {
+		observeState(u.qp.QP, s)
+	}
+	u.up.StateChanged(verbs.QPState(s))
+}
 
 // QPN returns the QP's number.
 func (q *qp) QPN() uint32 { return q.Num() }
@@ -152,6 +161,12 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 	a.QPState, a.SQDraining = verbs.QPState(t.State), draining
 	setPath(&a, &t)
 	return a, nil
+}
+
+// SetKeepAlive sets the idle time after which the QP checks its peer.
+func (q *qp) SetKeepAlive(idle time.Duration) error {
+	q.QP.SetKeepAlive(idle)
+	return nil
 }
 
 // AttachMcast attaches the QP to a multicast group.

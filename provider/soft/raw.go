@@ -125,7 +125,7 @@ func (p *pd) createRaw(init *verbs.QPInitAttr, up verbs.DriverQPEvents) (verbs.D
 		return nil, verbsError("", err)
 	}
 	q := &rawQP{ctx: p.ctx, pd: p}
-	q.Num, q.PD, q.SigAll, q.Up = num, p.num, init.SigAll, qpEvents{up}
+	q.Num, q.PD, q.SigAll, q.Up = num, p.num, init.SigAll, qpEvents{up: up}
 	if init.SendCQ != nil {
 		q.SendCQ = cqOf(init.SendCQ).CQ
 		q.SQ = transport.NewSendQueue(int(c.MaxSendWR), int(c.MaxSendSGE), max(int(c.MaxInlineData), int(init.MaxTSOHeader)))

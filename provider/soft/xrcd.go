@@ -219,7 +219,10 @@ func (t *target) Event(ev transport.Event) {
 }
 
 // StateChanged reports a transition that the QP made by itself to every handle.
-func (t *target) StateChanged(transport.State) { t.reportState(nil) }
+func (t *target) StateChanged(s transport.State) {
+	observeState(t.QP, s)
+	t.reportState(nil)
+}
 
 // reportState reports the current state of the QP to every handle except one. After two concurrent transitions the
 // last report has the later state.

@@ -1,5 +1,5 @@
-// Gen makes the files that follow from cabi/abi/symbols.txt: the version script and the stubs of libibverbs.so.1, and
-// the page docs/c-abi.md.
+// Gen makes the files that follow from cabi/abi/symbols*.txt: the version scripts and the stubs of the C libraries,
+// and the page docs/c-abi.md.
 //
 //	go run ./cabi/abi/gen      fails if a file is not up to date
 //	go run ./cabi/abi/gen -w   writes them

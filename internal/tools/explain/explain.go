@@ -4,8 +4,10 @@
 //	read.go    reads packets from pcapng and pcap files
 //	checked.go rejects damaged pcapng files
 //	ladder.go  combines packets into messages
-//	explain.go is the program and prints the ladder as text
+//	window.go  bounds the memory of the ladder
+//	text.go    prints the ladder as text
 //	svg.go     draws the ladder
+//	explain.go is the program
 package explain
 
 import (
@@ -50,20 +52,19 @@ func run(env *tool.Env, args []string) int {
 	case *count < 0:
 		return f.Misused(fmt.Sprintf("count %d: must be at least 0 (0: no limit)", *count))
 	}
-	l := newLadder()
+	l, out := newLadder(), &text{w: env.Stdout, draws: *svg != ""}
 	var others int
 	var err error
 	if live {
 		if err := ready(*device, *svg); err != nil {
 			return env.Failf("%s: %v", env.Argv0, err)
 		}
-		others, err = follow(env, l, *device, *count)
+		others, err = follow(l, out, *device, *count)
 	} else {
-		others, err = fromFile(l, f.Arg(0))
+		others, err = fromFile(l, out, f.Arg(0))
 		if err != nil && l.packets == 0 {
 			return env.Failf("%s: %s: %v", env.Argv0, f.Arg(0), err)
 		}
-		l.print(env.Stdout, 0)
 	}
 	l.summary(env.Stdout, others)
 	status := 0
@@ -71,14 +72,14 @@ func run(env *tool.Env, args []string) int {
 		status = env.Failf("%s: %v", env.Argv0, err)
 	}
 	if *svg != "" {
-		if err := os.WriteFile(*svg, l.svg(), 0o644); err != nil {
+		if err := os.WriteFile(*svg, picture(out.drawn), 0o644); err != nil {
 			return env.Failf("%s: %v", env.Argv0, err)
 		}
 	}
 	return status
 }
 
-func fromFile(l *ladder, name string) (others int, err error) {
+func fromFile(l *ladder, out *text, name string) (others int, err error) {
 	file, err := os.Open(name)
 	if err != nil {
 		var pe *os.PathError
@@ -92,7 +93,12 @@ func fromFile(l *ladder, name string) (others int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return each(s, l.add)
+	others, err = each(s, func(p *packet) {
+		l.add(p)
+		l.emit(window, out.print)
+	})
+	l.emit(0, out.print)
+	return others, err
 }
 
 // ready returns an error if the device is unknown or the picture cannot be written, before the capture
@@ -105,7 +111,7 @@ func ready(device, svg string) error {
 }
 
 // follow prints each step when the next one begins.
-func follow(env *tool.Env, l *ladder, device string, count int) (int, error) {
+func follow(l *ladder, out *text, device string, count int) (int, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	r, w := io.Pipe()
@@ -119,49 +125,12 @@ func follow(env *tool.Env, l *ladder, device string, count int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	shown := 0
 	others, err := each(s, func(p *packet) {
 		l.add(p)
-		if n := len(l.steps) - 1; n > shown {
-			l.printSome(env.Stdout, shown, n)
-			shown = n
-		}
+		l.emit(1, out.print)
 	})
-	l.print(env.Stdout, shown)
+	l.emit(0, out.print)
 	return others, errors.Join(err, <-followed)
-}
-
-// print prints the steps from index from on.
-func (l *ladder) print(w io.Writer, from int) { l.printSome(w, from, len(l.steps)) }
-
-func (l *ladder) printSome(w io.Writer, from, to int) {
-	for i := from; i < to; i++ {
-		s := l.steps[i]
-		if i == 0 || !samePair(s, l.steps[i-1]) {
-			left, right := pair(s)
-			fmt.Fprintf(w, "\n%12s  %s  <->  %s\n", "seconds", left, right)
-		}
-		left, _ := pair(s)
-		arrow := "--->"
-		if s.src != left || left == s.dst && l.answers(i) {
-			arrow = "<---"
-		}
-		fmt.Fprintf(w, "%12.6f  %s QP 0x%06x  %s\n", s.at.Seconds(), arrow, s.qpn, s.line())
-		for _, n := range s.notes {
-			fmt.Fprintf(w, "%12s       ! %s\n", "", n)
-		}
-	}
-}
-
-// answers reports whether a step between two QPs on one address is in the reverse direction, to the QP that
-// did not come first.
-func (l *ladder) answers(i int) bool {
-	for _, s := range l.steps {
-		if samePair(s, l.steps[i]) && s.qpn != 1 {
-			return s.qpn != l.steps[i].qpn
-		}
-	}
-	return false
 }
 
 // pair returns the addresses of a step in ascending order.
@@ -180,7 +149,7 @@ func samePair(a, b *step) bool {
 
 // summary prints the totals.
 func (l *ladder) summary(w io.Writer, others int) {
-	parts := []string{fmt.Sprintf("%d RoCEv2 packets, %d messages and answers", l.packets, len(l.steps))}
+	parts := []string{fmt.Sprintf("%d RoCEv2 packets, %d messages and answers", l.packets, l.messages)}
 	for _, p := range []struct {
 		n    int
 		what string

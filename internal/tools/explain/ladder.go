@@ -27,6 +27,8 @@ type step struct {
 	first    uint32      // PSN of the first packet
 	last     uint32
 	open     bool // the last packet has not been seen
+	final    bool // further packets do not belong to it
+	back     bool // the arrow points to the left; set when the step is printed
 }
 
 // flow is the direction to a QP.
@@ -37,15 +39,18 @@ type flow struct {
 
 // ladder combines packets into steps.
 type ladder struct {
-	steps   []*step
+	steps   []*step // the newest
+	emitted int     // how many of steps have been passed on
 	begun   time.Time
 	running map[flow]*step  // messages whose last packet has not been seen
 	highest map[flow]uint32 // the PSN after the last new request
 	recent  []*packet       // to detect the second sight of a packet
-	packets int
-	naks    int
-	rnrs    int
-	again   int
+
+	packets  int
+	messages int // steps since the beginning
+	naks     int
+	rnrs     int
+	again    int
 }
 
 func newLadder() *ladder {
@@ -99,12 +104,13 @@ func (l *ladder) add(p *packet) {
 		l.begun = p.at
 	}
 	l.packets++
+	l.bound()
 	h := p.data.BTH()
 	f := flow{p.src, p.dst, h.DestQPN()}
 	op := h.Opcode()
 	notes := l.notes(p, f)
 	l.advance(f, h)
-	if s := l.running[f]; s != nil && !op.Is(wire.Start) && h.PSN() == (s.last+1)&0xffffff &&
+	if s := l.running[f]; s != nil && !s.final && !op.Is(wire.Start) && h.PSN() == (s.last+1)&0xffffff &&
 		op.Is(wire.Response) == s.op.Is(wire.Response) &&
 		slices.Equal(notes, s.notes[:s.own]) {
 		s.packets++
@@ -127,6 +133,7 @@ func (l *ladder) add(p *packet) {
 		delete(l.running, f)
 	}
 	l.steps = append(l.steps, s)
+	l.messages++
 }
 
 // advance records the highest request PSN of a flow. Responses carry the PSNs of the other direction's

@@ -12,9 +12,8 @@ const (
 	svgMost                   = 2000 // more steps would make an unreadable picture
 )
 
-// svg draws the ladder: the two ends as lines, each step as an arrow.
-func (l *ladder) svg() []byte {
-	steps := l.steps[:min(len(l.steps), svgMost)]
+// picture draws steps that were printed: the two ends as lines, each step as an arrow.
+func picture(steps []*step) []byte {
 	var b bytes.Buffer
 	height := svgTop + svgStep*(len(steps)+2)
 	fmt.Fprintf(&b,
@@ -36,7 +35,7 @@ func (l *ladder) svg() []byte {
 				right)
 		}
 		from, to := svgLeft, svgRight
-		if s.src != left || left == s.dst && l.answers(i) {
+		if s.back {
 			from, to = to, from
 		}
 		color := "black"

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -14,6 +15,9 @@ const (
 	sqDepth = 16
 	rqDepth = 2
 	infoLen = 16 // address 8, rkey 4, size 4
+
+	// keepAlive finds a peer that has gone while this end waits for its message, which the C program never does.
+	keepAlive = 5 * time.Second
 )
 
 var be = binary.BigEndian
@@ -92,12 +96,16 @@ func (c *conn) createQP() (err error) {
 	init := &verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: c.cq, RecvCQ: c.cq,
 		Cap: verbs.QPCap{MaxSendWR: sqDepth, MaxRecvWR: rqDepth, MaxSendSGE: 1, MaxRecvSGE: 1}}
 	if !c.opts.ownQP {
-		if err = c.id.CreateQP(c.pd, init); err == nil {
-			c.qp = c.id.QP()
+		if err = c.id.CreateQP(c.pd, init); err != nil {
+			return err
 		}
-		return err
+		c.qp = c.id.QP()
+		return c.id.SetKeepAlive(keepAlive)
 	}
 	if c.qp, err = c.pd.CreateQP(init); err != nil {
+		return err
+	}
+	if err = c.qp.SetKeepAlive(keepAlive); err != nil {
 		return err
 	}
 	return c.modify(verbs.QPSInit)

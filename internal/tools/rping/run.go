@@ -180,7 +180,11 @@ func (p *program) ping(id *rdmacm.ID) error {
 	if err != nil && !errors.Is(err, errDisconnected) {
 		p.errorf("rping client failed: %v", err)
 	}
-	c.disconnect()
+	wait := disconnectTimeout
+	if err != nil && !errors.Is(err, errDisconnected) {
+		wait = failedTimeout
+	}
+	c.disconnect(wait)
 	return err
 }
 
@@ -200,17 +204,21 @@ func (c *conn) connect() error {
 	return c.id.Establish()
 }
 
-// disconnectTimeout bounds the wait for the peer's DREP: two retransmissions of the DREQ.
-const disconnectTimeout = 10 * time.Second
+// disconnectTimeout bounds the wait for the peer's DREP: two retransmissions of the DREQ. After a failure the peer has
+// probably not answered for seconds, and one DREQ must do.
+const (
+	disconnectTimeout = 10 * time.Second
+	failedTimeout     = time.Second
+)
 
 // disconnect ends the connection and waits for the peer's answer.
-func (c *conn) disconnect() {
+func (c *conn) disconnect(wait time.Duration) {
 	if err := c.id.Disconnect(c.ctx); err != nil {
 		return
 	}
 	select {
 	case <-c.ended.Done():
-	case <-time.After(disconnectTimeout):
+	case <-time.After(wait):
 	}
 }
 
