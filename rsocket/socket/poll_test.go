@@ -59,6 +59,10 @@ func TestR_POLL_02_06_Events(t *testing.T) {
 		}
 		p.OK(s.Close())
 		synctest.Wait()
+		if e := p.poll(c, inOut, -1); e != socket.PollIn {
+			t.Errorf("a connection that is over has %#x while there is data to read", e)
+		}
+		must(c.Recv(make([]byte, 10), 0))(p)
 		if e := p.poll(c, inOut, -1); e != socket.PollIn|socket.PollHup {
 			t.Errorf("a connection that is over has %#x", e)
 		}

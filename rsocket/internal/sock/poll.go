@@ -50,7 +50,11 @@ func (st *Stream) PollEvents() (e Events) {
 	case st.state != streamConnected:
 		e |= PollErr | PollHup
 	case st.m.Disconnected():
-		e |= PollHup
+		// Not before the data is read: programs end a connection without reading at POLLHUP, and the peer's end comes
+		// close behind its last message.
+		if st.m.Readable() == 0 {
+			e |= PollHup
+		}
 	case st.m.CanSend() || st.m.WriteShut(): // a write would not wait
 		e |= PollOut
 	}
