@@ -55,3 +55,11 @@ func TestForkedChildrenUseDevices(t *testing.T) {
 func TestThreadsShareQueues(t *testing.T) { run(t, "threads.c") }
 
 func TestSendQueuesAreRoundedUp(t *testing.T) { run(t, "depth.c") }
+
+// The bound is far above the time that it takes and far below that of the retries.
+func TestPeersHearOfAParentThatIsKilled(t *testing.T) {
+	took, err := time.ParseDuration(strings.TrimSpace(run(t, "forkdeath.c")) + "ms")
+	if err != nil || took > 5*time.Second {
+		t.Errorf("the peer heard of it after %v (%v)", took, err)
+	}
+}

@@ -131,6 +131,10 @@ struct vrb_async {
 // VERBENA_ENGINE lists the functions: result, name, parameters.
 #define VERBENA_ENGINE(X) \
 	X(int, set_env, (const char *name, const char *value)) \
+	/* set_generation: the member after the handle of the objects that belong to this engine */ \
+	X(int, set_generation, (uint32_t generation)) \
+	/* descriptors: those of the engine that keep connections open; the number of them, at most n */ \
+	X(int, descriptors, (int *fds, int n)) \
 	/* devices: the number of devices, or -errno */ \
 	X(int, devices, (struct vrb_device * list, int n)) \
 	X(int, open, (const char *name, int async_fd, int *vectors, int *cmd_fd, void **ctx)) \

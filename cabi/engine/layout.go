@@ -180,7 +180,7 @@ type cDeviceAttrEx struct {
 	portsEx                                uint32
 }
 
-// Each structure of an object is followed by the engine's handle.
+// Each structure of an object is followed by the engine's handle and the generation of the engine.
 const (
 	handleOfAH       = 24
 	handleOfMR       = 48
@@ -189,9 +189,9 @@ const (
 	handleOfAction   = 8
 )
 
-// handleAt returns the handle of an object of C, nil without an object.
+// handleAt returns the handle of an object of C, nil without an object and for one of a parent.
 func handleAt(object unsafe.Pointer, offset uintptr) unsafe.Pointer {
-	if object == nil {
+	if object == nil || *(*uint32)(unsafe.Add(object, offset+8)) != generation {
 		return nil
 	}
 	return *(*unsafe.Pointer)(unsafe.Add(object, offset))

@@ -22,6 +22,12 @@ extern VB_HIDDEN unsigned int vb_generation;
 // vb_load loads the engine if this process has none. It returns 0 or an errno.
 VB_HIDDEN int vb_load(void);
 
+// vb_loaded returns the engine if there is one. vb_forget runs in the child of a fork: it has none.
+VB_HIDDEN const struct vrb_engine *vb_loaded(void);
+VB_HIDDEN void vb_forget(void);
+// vb_watch_forks makes children close the connections of their parent, and use engines of their own.
+VB_HIDDEN void vb_watch_forks(void);
+
 struct vb_device {
 	struct verbs_device v;
 	struct vrb_device info;

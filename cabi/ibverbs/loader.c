@@ -22,8 +22,13 @@ static pthread_mutex_t load_mu = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int loaded;
 static void *library; // of the engine
 
-// after_fork runs in the child: a Go runtime does not survive a fork, so the next call loads another engine.
-static void after_fork(void)
+const struct vrb_engine *vb_loaded(void)
+{
+	return atomic_load_explicit(&loaded, memory_order_acquire) ? vb_engine : NULL;
+}
+
+// A Go runtime does not survive a fork, so the next call loads another engine.
+void vb_forget(void)
 {
 	if (atomic_load(&loaded)) {
 		vb_generation++;
@@ -129,6 +134,7 @@ static const struct vrb_engine *load(void)
 		fprintf(stderr, "verbena: %s is of another version than libibverbs.so.1: make cabi\n", path);
 		return NULL;
 	}
+	engine->set_generation(vb_generation);
 	pass_environment(engine);
 	library = h;
 	return engine;
@@ -136,16 +142,11 @@ static const struct vrb_engine *load(void)
 
 int vb_load(void)
 {
-	static int hooked;
-
 	if (atomic_load_explicit(&loaded, memory_order_acquire))
 		return 0;
 	pthread_mutex_lock(&load_mu);
 	if (!atomic_load(&loaded)) {
-		if (!hooked) {
-			hooked = 1;
-			pthread_atfork(NULL, NULL, after_fork);
-		}
+		vb_watch_forks();
 		vb_engine = load();
 		if (vb_engine)
 			atomic_store_explicit(&loaded, 1, memory_order_release);

@@ -288,9 +288,11 @@ int vb_dealloc_mw(struct ibv_mw *o)
 	return vb_end(w);
 }
 
-// The engine finds the handles behind these structures.
-_Static_assert(offsetof(struct vb_mr, h) == 48, "handleOfMR");
-_Static_assert(offsetof(struct vb_mw, h) == 32, "handleOfMW");
-_Static_assert(offsetof(struct vb_ah, h) == 24, "handleOfAH");
-_Static_assert(offsetof(struct vb_counters, h) == 8, "handleOfCounters");
-_Static_assert(offsetof(struct vb_action, h) == 8, "handleOfAction");
+// The engine finds the handles behind these structures, and the generations behind the handles.
+#define VB_PLACE(kind, at) \
+	_Static_assert(offsetof(struct vb_##kind, h) == (at) && offsetof(struct vb_##kind, gen) == (at) + 8, #kind)
+VB_PLACE(mr, 48);
+VB_PLACE(mw, 32);
+VB_PLACE(ah, 24);
+VB_PLACE(counters, 8);
+VB_PLACE(action, 8);

@@ -98,7 +98,37 @@ static void join(pid_t pid)
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 }
 
-static void child(struct ibv_context *of_parent, struct ibv_pd *pd, struct ibv_cq *cq)
+// post_to posts a datagram to an address handle, by a QP of this process. It returns the errno.
+static int post_to(struct ibv_pd *pd, struct ibv_ah *ah)
+{
+	struct ibv_cq *cq = ibv_create_cq(pd->context, 4, NULL, NULL, 0);
+	struct ibv_qp_init_attr in = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_UD, .cap = {4, 4, 1, 1, 0}};
+	struct ibv_qp *qp = ibv_create_qp(pd, &in);
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 1};
+	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED,
+				 .wr.ud = {.ah = ah, .remote_qpn = 77, .remote_qkey = 1}}, *bad;
+
+	CHECK(qp && !ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
+	a.qp_state = IBV_QPS_RTR;
+	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE));
+	a.qp_state = IBV_QPS_RTS;
+	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN));
+	int e = ibv_post_send(qp, &wr, &bad);
+	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq));
+	return e;
+}
+
+static struct ibv_ah *address(struct ibv_pd *pd)
+{
+	struct ibv_ah_attr a = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = 1, .hop_limit = 1}};
+	struct ibv_ah *ah;
+
+	CHECK(!ibv_query_gid(pd->context, 1, 1, &a.grh.dgid));
+	CHECK(ah = ibv_create_ah(pd, &a));
+	return ah;
+}
+
+static void child(struct ibv_context *of_parent, struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_ah *ah)
 {
 	struct ibv_wc wc;
 
@@ -108,6 +138,8 @@ static void child(struct ibv_context *of_parent, struct ibv_pd *pd, struct ibv_c
 	printf("%06x\n", traffic(c));
 	fflush(stdout);
 	traffic(of_parent);
+	struct ibv_pd *own = ibv_alloc_pd(c);
+	CHECK(own && post_to(own, ah) == EINVAL && !ibv_dealloc_pd(own));
 	pid_t pid = fork();
 	if (!pid) {
 		c = open_device();
@@ -117,7 +149,7 @@ static void child(struct ibv_context *of_parent, struct ibv_pd *pd, struct ibv_c
 	}
 	join(pid);
 	traffic(c);
-	CHECK(!ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
+	CHECK(!ibv_destroy_ah(ah) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
 	CHECK(!ibv_close_device(c) && !ibv_close_device(of_parent));
 }
 
@@ -131,10 +163,12 @@ int main(int argc, char **argv)
 	struct ibv_pd *pd = ibv_alloc_pd(c);
 	struct ibv_cq *cq = ibv_create_cq(c, 8, NULL, NULL, 0);
 	CHECK(pd && cq);
+	struct ibv_ah *ah = address(pd);
+	CHECK(!post_to(pd, ah));
 	for (int i = 0; i < CHILDREN; i++) {
 		pids[i] = fork();
 		if (!pids[i]) {
-			child(c, pd, cq);
+			child(c, pd, cq, ah);
 			_exit(0);
 		}
 	}

@@ -1,0 +1,32 @@
+//go:build linux && cgo
+
+package main
+
+// #include "engine.h"
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
+)
+
+//export vrb_descriptors
+func vrb_descriptors(out *C.int, n C.int) C.int {
+	fds := fdset.Descriptors()
+	fds = fds[:min(len(fds), int(n))]
+	for i, fd := range fds {
+		unsafe.Slice(out, len(fds))[i] = C.int(fd)
+	}
+	return C.int(len(fds))
+}
+
+// generation is in the member after the handle of the objects of this engine. Those of a parent, of which a forked child
+// has copies, have another.
+var generation uint32
+
+//export vrb_set_generation
+func vrb_set_generation(n C.uint32_t) C.int {
+	generation = uint32(n)
+	return 0
+}
