@@ -251,7 +251,7 @@ func multicast(env *caseEnv, family int, group string, active, passive *place) e
 	if receiver != nil {
 		defer receiver.Stop()
 	}
-	time.Sleep(1500 * time.Millisecond) // mckey does not report when it has joined
+	time.Sleep(1500 * time.Millisecond) // mckey does not report when it has joined: what is ours sends again below
 	if active.ours() {
 		if ours, err = setUp(active); err != nil {
 			return err
@@ -262,8 +262,13 @@ func multicast(env *caseEnv, family int, group string, active, passive *place) e
 				Flags: int(verbs.SendSignaled),
 				Imm:   ours.open.QPNs[0], QPN: multicastQPN, QKey: rdmaCMQKey, GID: gid})
 		}
-		if _, err := ours.do(agent.Request{Op: agent.Send, WRs: wrs}); err != nil {
-			return err
+		for again := true; again; again = receiver != nil && !receiver.EndsWithin(time.Second) && env.ctx.Err() == nil {
+			if _, err := ours.do(agent.Request{Op: agent.Send, WRs: wrs}); err != nil {
+				return err
+			}
+			if _, err := ours.do(agent.Request{Op: agent.Poll, CQ: "send", N: count, MS: 5000}); err != nil {
+				return err
+			}
 		}
 	} else {
 		sender, err := mckey(active, "-s")

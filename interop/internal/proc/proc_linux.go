@@ -85,6 +85,16 @@ func (p *Proc) Ended() bool {
 	}
 }
 
+// EndsWithin waits for the end of the process for at most d, and reports whether it has ended.
+func (p *Proc) EndsWithin(d time.Duration) bool {
+	select {
+	case <-p.Done:
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
 // Exited reports whether the process has exited, with any status. A process that a signal ended has not.
 func (p *Proc) Exited() bool {
 	return p.Ended() && p.Cmd.ProcessState != nil && p.Cmd.ProcessState.Exited()
