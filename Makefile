@@ -9,8 +9,12 @@ SEED     ?= 1
 
 # Pinned here and nowhere else.
 GOLANGCI_VERSION := v2.15.0
+GORELEASER_VERSION := v2.14.0
+CYCLONEDX_VERSION := v1.9.0
 GOLANGCI := bin/golangci-lint-$(GOLANGCI_VERSION)
 
+# These are no files.
+.PHONY: release-tools release-snapshot container
 .PHONY: all build test race fuzz soak bench attack nightly interop lint vet cross docs ci help locks cabi cabi-asan cabi-test cabi-pyverbs
 
 all: build test lint ## build, test and lint
@@ -69,6 +73,19 @@ $(GOLANGCI):
 	GOBIN=$(CURDIR)/bin/.install GOFLAGS= $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	mv bin/.install/golangci-lint $@
 	rmdir bin/.install
+
+release-tools: ## goreleaser and cyclonedx-gomod in bin
+	GOBIN=$(CURDIR)/bin GOFLAGS= $(GO) install github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION)
+	GOBIN=$(CURDIR)/bin GOFLAGS= $(GO) install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(CYCLONEDX_VERSION)
+
+release-snapshot: release-tools ## what a tag would release, in dist: archives, packages, SBOMs, checksums; no container
+	PATH=$(CURDIR)/bin:$$PATH goreleaser release --snapshot --clean --skip=docker,publish
+
+container: ## the container image verbena:local, with docker or podman; needs no network
+	@mkdir -p bin/container/linux/$$($(GO) env GOARCH)
+	CGO_ENABLED=0 GOOS=linux $(GO) build -o bin/container/linux/$$($(GO) env GOARCH)/verbena ./cmd/verbena
+	$$(command -v podman || echo docker) build -t verbena:local -f deploy/container/Dockerfile \
+		--build-arg TARGETPLATFORM=linux/$$($(GO) env GOARCH) bin/container
 
 locks: ## lock annotations; PKG=./verbs for one package
 	@.ci/locks $(PKG)
