@@ -10,7 +10,7 @@ SEED     ?= 1
 # Pinned here and nowhere else.
 GOLANGCI_VERSION := v2.15.0
 GORELEASER_VERSION := v2.14.0
-CYCLONEDX_VERSION := v1.9.0
+CYCLONEDX_VERSION := v1.10.0
 GOLANGCI := bin/golangci-lint-$(GOLANGCI_VERSION)
 
 # These are no files.

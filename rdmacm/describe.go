@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/verbena-rdma/verbena/internal/control"
 )
@@ -34,6 +35,13 @@ func (h *Host) describe(r *control.Report) {
 				r.Devices[i].CMIDs = append(r.Devices[i].CMIDs, id.describe())
 			}
 		}
+		c := h.Counters(d.ctx)
+		for name, n := range c.Map() {
+			if name != "ids" { // a number of objects, which the report has anyway
+				r.Devices[i].CM = append(r.Devices[i].CM, control.Counter{Name: name, Value: n})
+			}
+		}
+		slices.SortFunc(r.Devices[i].CM, func(a, b control.Counter) int { return strings.Compare(a.Name, b.Name) })
 	}
 }
 

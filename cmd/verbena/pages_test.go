@@ -10,7 +10,7 @@ import (
 
 // The commands in the pages exist.
 func TestPagesNameCommandsThatExist(t *testing.T) {
-	known := map[string]bool{"links": true, "help": true}
+	known := map[string]bool{"links": true, "help": true, "manual": true, "completion": true}
 	for _, t := range slices.Concat(own, tools) {
 		known[t.Name] = true
 	}

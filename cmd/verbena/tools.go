@@ -13,6 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/tools/duo"
 	"github.com/verbena-rdma/verbena/internal/tools/endpoint"
 	"github.com/verbena-rdma/verbena/internal/tools/explain"
+	"github.com/verbena-rdma/verbena/internal/tools/exporter"
 	"github.com/verbena-rdma/verbena/internal/tools/perftest"
 	"github.com/verbena-rdma/verbena/internal/tools/pingpong"
 	"github.com/verbena-rdma/verbena/internal/tools/rdmashow"
@@ -28,7 +29,7 @@ import (
 
 var (
 	// own lists the project's own programs.
-	own = slices.Concat([]tool.Tool{demo.Tool(), bench.Tool(), serve.Tool(), rproxy.Tool(), capture.Tool(),
+	own = slices.Concat([]tool.Tool{demo.Tool(), bench.Tool(), serve.Tool(), exporter.Tool(), rproxy.Tool(), capture.Tool(),
 		explain.Tool(), doctor.Tool(), runner.Tool(), version.Tool()}, rdmashow.Tools())
 	// tools lists the programs with a C original, whose names they have.
 	tools = slices.Concat(devinfo.Tools(), asyncwatch.Tools(), pingpong.Tools(), perftest.Tools(), rping.Tools(),

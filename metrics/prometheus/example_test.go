@@ -28,7 +28,7 @@ func ExampleHandler() {
 		}
 	}
 	// Output:
-	// # HELP verbena_local_ack_timeout_err_total Counter local ack timeout err of the device.
+	// # HELP verbena_local_ack_timeout_err_total ACK timeouts: no answer came in time, and the requests were sent again.
 	// # TYPE verbena_local_ack_timeout_err_total counter
 	// verbena_local_ack_timeout_err_total{device="vrb_a",port="1"} 0
 }

@@ -6,7 +6,7 @@
 // A device's counter NAME is exported as verbena_NAME_total with the labels device and port, and with
 // Collector.QPs a queue pair's counter as verbena_qp_NAME_total with the additional label qp. The package
 // owns nothing and starts no goroutine: it reads the counters during each scrape. It imports
-// internal/driver, verbs, provider/soft and Prometheus' client.
+// internal/control, internal/driver, verbs, provider/soft and Prometheus' client.
 package prometheus
 
 import (
@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/verbena-rdma/verbena/internal/control"
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -51,7 +52,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		}
 		seen[driver.Of[verbs.DriverDevice](d)] = true
 		for _, v := range soft.Counters(d) {
-			desc := prometheus.NewDesc("verbena_"+metric(v.Name), help(v.Name)+" of the device.", []string{"device", "port"},
+			desc := prometheus.NewDesc("verbena_"+metric(v.Name), help(v.Name), []string{"device", "port"},
 				nil)
 			out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(v.Value), d.Name(), "1")
 		}
@@ -65,7 +66,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		}
 		seen[q] = true
 		for _, v := range soft.QPCounters(q) {
-			desc := prometheus.NewDesc("verbena_qp_"+metric(v.Name), help(v.Name)+" of the queue pair.",
+			desc := prometheus.NewDesc("verbena_qp_"+metric(v.Name), help(v.Name),
 				[]string{"device", "port", "qp"}, nil)
 			out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(v.Value), q.Context().Device().Name(),
 				"1", qpn(q))
@@ -75,7 +76,12 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 
 func metric(name string) string { return name + "_total" }
 
-func help(name string) string { return "Counter " + strings.ReplaceAll(name, "_", " ") }
+func help(name string) string {
+	if text := control.Help(name); text != "" {
+		return text
+	}
+	return "Counter " + strings.ReplaceAll(name, "_", " ") + "."
+}
 
 // qpn formats a QP number as the tools do.
 func qpn(q *verbs.QP) string {

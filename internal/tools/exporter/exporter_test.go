@@ -1,0 +1,325 @@
+package exporter
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/verbena-rdma/verbena/internal/control"
+	"github.com/verbena-rdma/verbena/internal/engine"
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
+	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// everything is a report with each counter that this version has.
+func everything() control.Report {
+	d := control.Device{Name: "vrb_a", Contexts: 1, PDs: 2, CQs: 3, MRs: 4}
+	var all engine.Counters
+	for i, c := range all.List() {
+		d.Counters = append(d.Counters, control.Counter{Name: c.Name, Value: uint64(i)})
+	}
+	for name := range new(rdmacm.Counters).Map() {
+		if name != "ids" {
+			d.CM = append(d.CM, control.Counter{Name: name, Value: 1})
+		}
+	}
+	d.QPs = []control.QP{
+		{Num: 17, Type: "RC", State: "RTS", Peer: "10.0.0.2", Counters: d.Counters[:3]},
+		{Num: 18, Type: "RC", State: "RTS"}, {Num: 19, Type: "RC", State: "ERR"},
+	}
+	d.CMIDs = []control.CMID{{PS: "TCP", State: "LISTEN"}}
+	return control.Report{PID: 7, Comm: "prog", Devices: []control.Device{d}}
+}
+
+// of returns a collector for reports.
+func of(qps bool, reports ...control.Report) *collector {
+	return &collector{source{
+		func(bool) ([]control.Report, []control.Silent, error) { return reports, make([]control.Silent, 2), nil },
+		func() ([]*verbs.Device, error) { return nil, nil },
+	}, qps}
+}
+
+// text is a scrape, which must succeed.
+func text(t *testing.T, c *collector) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := printOnce(&tool.Env{Stdout: &out}, c); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// Each counter of devices, QPs and connection management has a metric with a text of its own, which Prometheus' linter
+// accepts.
+func TestEveryCounterHasAMetric(t *testing.T) {
+	r := everything()
+	c := of(true, r)
+	out := text(t, c)
+	for _, v := range r.Devices[0].Counters {
+		if !strings.Contains(out, fmt.Sprintf("\nverbena_%s_total{comm=\"prog\",device=\"vrb_a\",pid=\"7\",port=\"1\"} %d\n",
+			v.Name, v.Value)) {
+			t.Errorf("%s is missing", v.Name)
+		}
+	}
+	for _, v := range r.Devices[0].CM {
+		name, message, found := strings.Cut(v.Name, "/")
+		line := "\nverbena_cm_" + name + "_total{"
+		if found {
+			line = "\nverbena_" + name + `_total{comm="prog",device="vrb_a",message="` + message + `"`
+		}
+		if !strings.Contains(out, line) {
+			t.Errorf("%s is missing", v.Name)
+		}
+	}
+	texts := make(map[string]string)
+	for _, m := range regexp.MustCompile(`(?m)^# HELP verbena_(qp_)?(\S+) (.*)$`).FindAllStringSubmatch(out, -1) {
+		if other, twice := texts[m[3]]; twice && other != m[2] {
+			t.Errorf("%s and %s have the same text", other, m[2])
+		}
+		texts[m[3]] = m[2]
+	}
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(c)
+	problems, err := testutil.GatherAndLint(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	for _, want := range []string{
+		`verbena_queue_pairs{comm="prog",device="vrb_a",pid="7",port="1",state="RTS",type="RC"} 2`,
+		`verbena_objects{comm="prog",device="vrb_a",kind="mr",pid="7",port="1"} 4`,
+		`verbena_cm_ids{comm="prog",device="vrb_a",pid="7",port="1",ps="TCP",state="LISTEN"} 1`,
+		"verbena_programs 1", "verbena_programs_silent 2", "verbena_up 1", "verbena_series_dropped 0",
+		`peer="10.0.0.2",pid="7",port="1",qp="0x000011"} 0`,
+	} {
+		if !strings.Contains(out, want+"\n") {
+			t.Errorf("no %s", want)
+		}
+	}
+	if strings.Contains(text(t, of(false, r)), "verbena_qp_") {
+		t.Error("metrics of QPs without --qps")
+	}
+}
+
+// What a program writes about itself cannot make a scrape fail, nor grow it without limit.
+func TestHostileReports(t *testing.T) {
+	bad := everything()
+	bad.Comm = "a\xffb\n\"" + strings.Repeat("é", 100)
+	bad.Devices[0].Name = "x\x00y"
+	bad.Devices[0].Counters = append(bad.Devices[0].Counters, control.Counter{Name: "a b{}\n", Value: 1},
+		control.Counter{Name: "tx_bytes", Value: 9}, control.Counter{Name: "", Value: 1})
+	bad.Devices[0].CM = append(bad.Devices[0].CM, control.Counter{Name: "cm_tx_msgs/\xff\xfe"}, control.Counter{Name: "/"})
+	for range 1000 {
+		bad.Devices = append(bad.Devices, bad.Devices[0])
+	}
+	out := text(t, of(true, everything(), bad, everything()))
+	if !strings.Contains(out, `verbena_tx_bytes_total{comm="prog"`) ||
+		!strings.Contains(out, `comm="a�b\n\"éé`) || strings.Contains(out, "verbena_series_dropped 0\n") {
+		t.Errorf("%.3000s", out)
+	}
+	if n := strings.Count(out, "\n"); n > 2000 {
+		t.Errorf("%d lines", n)
+	}
+	var many []control.Report
+	for i := range 500 {
+		r := everything()
+		r.PID = i
+		many = append(many, r)
+	}
+	if n := strings.Count(text(t, of(true, many...)), "\n"); n > mostSeries+1000 {
+		t.Errorf("%d lines for 500 programs", n)
+	}
+}
+
+// A host whose programs cannot be asked has verbena_up 0.
+func TestUp(t *testing.T) {
+	c := of(false)
+	c.reports = func(bool) ([]control.Report, []control.Silent, error) { return nil, nil, errors.New("x") }
+	if out := text(t, c); !strings.Contains(out, "\nverbena_up 0\n") {
+		t.Errorf("%s", out)
+	}
+}
+
+// announced is an Env's output that passes each line on.
+type announced chan string
+
+func (a announced) Write(b []byte) (int, error) {
+	a <- string(b)
+	return len(b), nil
+}
+
+func TestServe(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	lines, ended := make(announced, 1), make(chan error, 1)
+	go func() { ended <- serve(ctx, &tool.Env{Stdout: lines}, "127.0.0.1:0", of(false, everything())) }()
+	url := strings.TrimSpace(strings.TrimPrefix(<-lines, "metrics at "))
+	get := func(url string) (int, string) {
+		resp, err := http.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(b)
+	}
+	if code, body := get(url); code != 200 || !strings.Contains(body, "\nverbena_programs 1\n") {
+		t.Errorf("%d %s", code, body)
+	}
+	if code, _ := get(strings.TrimSuffix(url, "metrics")); code != 200 {
+		t.Errorf("/: %d", code)
+	}
+	if code, _ := get(strings.TrimSuffix(url, "metrics") + "x"); code != 404 {
+		t.Errorf("/x: %d", code)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it does not end")
+	}
+}
+
+func TestMisuse(t *testing.T) {
+	for _, args := range [][]string{{"x"}, {"--listen", "nonsense"}, {"--listen", "127.0.0.1:99999"}} {
+		var errs bytes.Buffer
+		if status := run(&tool.Env{Argv0: "exporter", Stdout: io.Discard, Stderr: &errs}, args); status != 1 || errs.Len() == 0 {
+			t.Errorf("%q: status %d, %s", args, status, &errs)
+		}
+	}
+}
+
+// expressions collects the values of the keys "expr" and "query" of JSON.
+func expressions(v any) (list []string) {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v {
+			if s, ok := e.(string); ok && (k == "expr" || k == "query") {
+				list = append(list, s)
+			}
+			list = append(list, expressions(e)...)
+		}
+	case []any:
+		for _, e := range v {
+			list = append(list, expressions(e)...)
+		}
+	}
+	return list
+}
+
+// The dashboard and the alerts use metrics that exist. No panel covers another.
+func TestDashboardAndAlerts(t *testing.T) {
+	out := text(t, of(false, everything()))
+	exists := func(name string) bool {
+		return name == "verbena_device_up" || strings.Contains(out, "\n# TYPE "+name+" ")
+	}
+	b, err := os.ReadFile("../../../deploy/grafana/verbena.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		UID    string
+		Panels []struct {
+			ID      int
+			Title   string
+			GridPos struct{ X, Y, W, H int }
+		}
+	}
+	var whole any
+	if err := errors.Join(json.Unmarshal(b, &dashboard), json.Unmarshal(b, &whole)); err != nil {
+		t.Fatal(err)
+	}
+	alerts, err := os.ReadFile("../../../deploy/prometheus/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := append(expressions(whole), string(alerts))
+	names := regexp.MustCompile(`verbena_[a-z0-9_]+`).FindAllString(strings.Join(all, "\n"), -1)
+	if len(names) < 20 {
+		t.Errorf("only %d metrics in use", len(names))
+	}
+	for _, n := range names {
+		if !exists(n) {
+			t.Errorf("no such metric: %s", n)
+		}
+	}
+	for i, p := range dashboard.Panels {
+		if p.GridPos.X+p.GridPos.W > 24 {
+			t.Errorf("%s is too wide", p.Title)
+		}
+		for _, q := range dashboard.Panels[:i] {
+			a, b := p.GridPos, q.GridPos
+			if p.ID == q.ID || a.X < b.X+b.W && b.X < a.X+a.W && a.Y < b.Y+b.H && b.Y < a.Y+a.H {
+				t.Errorf("%s covers %s", p.Title, q.Title)
+			}
+		}
+	}
+}
+
+// The page has the meaning of each counter.
+func TestPageHasCounters(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := everything()
+	var missing []string
+	row := func(name, text string) {
+		line := fmt.Sprintf("| `%s` | %s |", name, text)
+		if !strings.Contains(string(page), line+"\n") && !slices.Contains(missing, line) {
+			missing = append(missing, line)
+		}
+	}
+	for _, c := range r.Devices[0].Counters {
+		row(c.Name, control.Help(c.Name))
+	}
+	for _, c := range r.Devices[0].CM {
+		name, _, _ := strings.Cut(c.Name, "/")
+		row(name, control.HelpCM(name))
+	}
+	if len(missing) > 0 {
+		t.Errorf("docs/operations.md lacks\n%s", strings.Join(missing, "\n"))
+	}
+}
+
+// A collector is safe for concurrent scrapes, as Prometheus requires.
+func TestConcurrentScrapes(t *testing.T) {
+	c := of(true, everything())
+	want := text(t, c)
+	got := make(chan string)
+	for range 4 {
+		go func() {
+			var out bytes.Buffer
+			_ = printOnce(&tool.Env{Stdout: &out}, c)
+			got <- out.String()
+		}()
+	}
+	for range 4 {
+		if s := <-got; !reflect.DeepEqual(s, want) {
+			t.Error("another output")
+		}
+	}
+}
