@@ -48,7 +48,7 @@ type Device struct {
 	QPs       []QP      `json:"qps"`
 	CMIDs     []CMID    `json:"cm_ids"`
 	Counters  []Counter `json:"counters"`
-	CM        []Counter `json:"cm,omitempty"` // of connection management; empty if the program uses none
+	CM        []Counter `json:"cm,omitempty"`      // of connection management; empty if the program uses none
 	Objects   *Objects  `json:"objects,omitempty"` // nil in the answer to report
 }
 
