@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -169,6 +172,108 @@ func TestPerftestMisuse(t *testing.T) {
 		c, stdout, stderr := start(t, clientAddr, words[0], words[1:]...)
 		if err := c.Wait(); err == nil || !strings.Contains(stderr.String(), want) {
 			t.Errorf("%s: %v, %q lacks %q\n%s", args, err, stderr, want, stdout)
+		}
+	}
+}
+
+// Options about reports, limits and the way of connecting, at both ends.
+func TestPerftestMoreOptions(t *testing.T) {
+	const number = `^[\d.]+\n$`
+	for _, c := range []struct {
+		name, options  string
+		server, client string // regular expressions of the outputs
+	}{
+		{"ib_send_bw", "-n 50 -z", "Data ex. method : rdma_cm", "rdma_cm QPs\t : OFF"},
+		{"ib_write_lat", "-n 50 -z", "Data ex. method : rdma_cm", "rdma_cm QPs\t : OFF"},
+		{"ib_send_bw", "-n 50 -b --report-both", `(?s)Local results: .*Remote results: `, `(?s)Local results: .*Remote results: `},
+		{"ib_send_bw", "-n 50 --use-srq -q 3 -r 30", "Using SRQ      : ON", `(?m)^ 65536 +150 `},
+		{"ib_send_lat", "-n 50 --use-srq", "Using SRQ      : ON", `(?m)^ 2 +50 `},
+		{"ib_send_bw", "-n 50 --use-srq -c UD -q 2", `(?m)^ \d+ +100 `, "Using SRQ      : ON"},
+		{"ib_send_bw", "-n 50 -c UD", `(?m)^ 4096 +50 `, "Max msg size in UD is MTU 4096\n Changing to this MTU"},
+		{"ib_write_bw", "-n 50 --tclass=32", `(?m)^ 65536 +50 `, `(?m)^ 65536 +50 `},
+		{"ib_write_bw", "-n 50 --output=bandwidth", number, number},
+		{"ib_write_bw", "-n 50 --output=message_rate", number, number},
+		{"ib_write_lat", "-n 50 --output=latency", number, number},
+		{"ib_send_bw", "-D 1 -f 0 --cpu_util", `CPU_Util\[%\]\n .*\d\.\d\d\n`, `CPU_Util\[%\]\n .*\d\.\d\d\n`},
+		{"ib_write_lat", "-D 1 -f 0 --cpu_util", `CPU_Util\[%\]\n .*\d\.\d\d\n`, `CPU_Util\[%\]\n .*\d\.\d\d\n`},
+		{"ib_write_bw", "-n 50 -w 0.001 -y 0.000001", `(?m)^ 65536 +50 `, `(?m)^ 65536 +50 `},
+	} {
+		t.Run(strings.ReplaceAll(c.name+" "+c.options, " ", "_"), func(t *testing.T) {
+			if strings.Contains(c.options, "cpu_util") && runtime.GOOS != "linux" {
+				t.Skip("--cpu_util needs /proc/stat")
+			}
+			server, client := play(t, 0, c.name, c.options)
+			for side, out := range map[string][2]string{"server": {server, c.server}, "client": {client, c.client}} {
+				if !regexp.MustCompile(out[1]).MatchString(strings.TrimPrefix(out[0], waiting)) {
+					t.Errorf("the %s does not print %q:\n%s", side, out[1], out[0])
+				}
+			}
+		})
+	}
+}
+
+const waiting = "\n************************************\n* Waiting for client to connect... *\n************************************\n"
+
+// A run whose result is below the limit of -w fails, after its results.
+func TestPerftestLimit(t *testing.T) {
+	server, client, err := meet(t, 0, "ib_write_bw", "-n 50 -w 1e9")
+	if err == nil || !strings.Contains(client, "is below the limit of -w, 1e+09") || !perftestLine.MatchString(client) {
+		t.Errorf("%v:\n%s", err, client)
+	}
+	if !perftestLine.MatchString(server) {
+		t.Errorf("the server:\n%s", server)
+	}
+}
+
+// --out_json writes a report with the names of the C program.
+func TestPerftestOutJSON(t *testing.T) {
+	dir := t.TempDir()
+	play(t, 0, "ib_write_lat", "-n 50 --out_json --out_json_file "+filepath.Join(dir, "SIDE.json"))
+	b, err := os.ReadFile(filepath.Join(dir, "client.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report struct {
+		Info    map[string]any     `json:"test_info"`
+		Results map[string]float64 `json:"results"`
+	}
+	if err := json.Unmarshal(b, &report); err != nil {
+		t.Fatalf("%v: %s", err, b)
+	}
+	if report.Info["test"] != "RDMA_Write_Latency_Test" || report.Info["Connection_type"] != "RC" ||
+		report.Results["n_iterations"] != 50 || report.Results["t_avg"] <= 0 || report.Results["percentile_99.9"] <= 0 {
+		t.Errorf("%s", b)
+	}
+}
+
+// --run_infinitely prints a result every -D seconds, until Ctrl-C at the client, which ends the server too.
+func TestPerftestRunsInfinitely(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Ctrl-C cannot be sent to one process")
+	}
+	for _, name := range []string{"ib_write_bw", "ib_send_bw"} {
+		port := freePort(t)
+		args := []string{"--run_infinitely", "-D", "1", "-p", port}
+		s, serverOut, serverErr := start(t, serverAddr, name, args...)
+		time.Sleep(100 * time.Millisecond) // until it listens; otherwise the client tries again
+		var clientOut, clientErr *bytes.Buffer
+		var err error
+		for range 20 {
+			var c *exec.Cmd
+			c, clientOut, clientErr = start(t, clientAddr, name, append(args, serverAddr)...)
+			interrupt := time.AfterFunc(4*time.Second, func() { _ = c.Process.Signal(os.Interrupt) })
+			err = c.Wait()
+			interrupt.Stop()
+			if err == nil || !strings.Contains(clientErr.String(), "couldn't connect") {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if err = errors.Join(err, s.Wait()); err != nil {
+			t.Errorf("%s: %v\n%s%s\n%s%s", name, err, clientOut, clientErr, serverOut, serverErr)
+		}
+		if n := len(perftestLine.FindAllString(clientOut.String(), -1)); n < 2 || n > 4 {
+			t.Errorf("%s: %d results in 4 seconds:\n%s", name, n, clientOut)
 		}
 	}
 }

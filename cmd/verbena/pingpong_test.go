@@ -42,6 +42,16 @@ var ways = []struct{ client, shm string }{
 // play runs both ends of a pingpong and returns their output.
 func play(t *testing.T, way int, name, options string) (server, client string) {
 	t.Helper()
+	server, client, err := meet(t, way, name, options)
+	if err != nil {
+		t.Fatalf("client: %v\n%s\nserver:\n%s", err, client, server)
+	}
+	return server, client
+}
+
+// meet is play for a client that may fail; its output contains its errors then.
+func meet(t *testing.T, way int, name, options string) (server, client string, failed error) {
+	t.Helper()
 	at := clientAddr
 	if w := ways[way%len(ways)]; runtime.GOOS == "linux" {
 		t.Setenv("VERBENA_SHM", w.shm)
@@ -62,14 +72,18 @@ func play(t *testing.T, way int, name, options string) (server, client string) {
 			break
 		}
 		if try == 20 || !strings.Contains(clientErr.String(), "couldn't connect") {
-			t.Fatalf("client: %v\n%s%s\nserver:\n%s%s", err, clientOut, clientErr, serverOut, serverErr)
+			failed = err
+			break
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	if err := s.Wait(); err != nil {
+	if err := s.Wait(); err != nil && failed == nil {
 		t.Fatalf("server: %v\n%s%s", err, serverOut, serverErr)
 	}
-	return serverOut.String(), clientOut.String()
+	if failed != nil {
+		return serverOut.String() + serverErr.String(), clientOut.String() + clientErr.String(), failed
+	}
+	return serverOut.String(), clientOut.String(), nil
 }
 
 // The output of a run: a local and a remote address for each QP, then the result.

@@ -254,7 +254,7 @@ func TestMisuse(t *testing.T) {
 		"cmtime x"} {
 		var out bytes.Buffer
 		if status := start(t.Context(), nil, &out, strings.Fields(args)); status != 1 ||
-			!strings.Contains(out.String(), "Usage:") {
+			!strings.Contains(out.String(), "--help lists the options.") {
 			t.Errorf("%s: status %d\n%s", args, status, &out)
 		}
 	}

@@ -85,6 +85,7 @@ func (r *run) bandwidthOf(size int) error {
 	} else {
 		r.addBW(mine, nil)
 	}
+	r.noteLimits()
 	if r.verb == send && r.all {
 		return r.sync()
 	}
@@ -97,6 +98,7 @@ func (r *run) watch() error {
 	if err := r.sync(); err != nil {
 		return err
 	}
+	r.cpuBefore = processorTimes()
 	theirs, err := r.peer.swapReports(&bwReport{})
 	if err != nil {
 		return err
@@ -122,8 +124,8 @@ func (r *run) prepare(size int) error {
 			at, n = at-grhLen, n+grhLen
 		}
 		e.rsge[0] = r.mr.SGE(at, n)
-		for e.rposted < r.rxDepth {
-			if err := e.qp.PostRecv(e.recv[:]...); err != nil {
+		for e.rposted < r.recvShare() {
+			if err := r.postRecv(e); err != nil {
 				return err
 			}
 			e.rposted++
@@ -228,7 +230,22 @@ func (s *stream) lost() bool {
 const lostAfter = 3 * time.Second
 
 // begin starts the clock.
-func (s *stream) begin() { s.begun, s.began = time.Now(), true }
+func (s *stream) begin() {
+	s.begun, s.began = time.Now(), true
+	if s.cpuUtil {
+		s.cpuBefore = processorTimes()
+	}
+}
+
+// lap reports a result of a run without end, and begins the next one.
+func (s *stream) lap() {
+	if s.server != "" || s.verb == send {
+		s.addBW(s.report(), nil)
+		s.noteLimits()
+	}
+	s.begin()
+	s.sampled, s.phase = 0, sampling
+}
 
 func (s *stream) goesOn(sends, receives bool) bool {
 	if s.duration == 0 {
@@ -239,6 +256,9 @@ func (s *stream) goesOn(sends, receives bool) bool {
 	}
 	if s.timer++; s.timer%16 == 1 {
 		s.tick(time.Since(s.begun))
+	}
+	if s.phase == over && s.infinite {
+		s.lap()
 	}
 	return s.phase != over
 }
@@ -336,7 +356,7 @@ func (s *stream) receive() (int, error) {
 		s.got++
 		e := s.qps[wc.WRID]
 		if s.duration > 0 || e.rposted < s.iters {
-			if err := e.qp.PostRecv(e.recv[:]...); err != nil {
+			if err := s.postRecv(e); err != nil {
 				return n, err
 			}
 			e.rposted++

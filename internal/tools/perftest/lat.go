@@ -40,6 +40,9 @@ func (r *run) latencyOf(size int) error {
 			return err
 		}
 	}
+	if r.cpuUtil {
+		r.cpuBefore = processorTimes()
+	}
 	l := &rally{run: r, e: r.qps[0], begun: time.Now(), wait: r.newWaiter("the peer's message")}
 	if r.duration == 0 {
 		l.times = make([]time.Duration, 0, r.iters)
@@ -107,7 +110,7 @@ func (l *rally) byMessage() error {
 			}
 			got++
 			if l.duration > 0 || l.e.rposted < l.iters {
-				if err := l.e.qp.PostRecv(l.e.recv[:]...); err != nil {
+				if err := l.postRecv(l.e); err != nil {
 					return err
 				}
 				l.e.rposted++

@@ -22,6 +22,7 @@ type options struct {
 	ibPort     uint8
 	size       int
 	all        bool
+	mtuSize    bool // UD without -s: messages as long as the MTU
 	iters      int
 	duration   int // seconds; 0 runs iters
 	margin     int
@@ -47,6 +48,7 @@ type options struct {
 	sl         uint8
 	tos        int
 	json, plot string
+	extras
 }
 
 const (
@@ -111,6 +113,7 @@ func (o *options) define(f *tool.Flags, w *words) {
 	f.IntVarP(&w.timeout, "qp-timeout", "u", 14, "ACK timeout of QPs: 4 us * 2^timeout")
 	f.IntVarP(&w.sl, "sl", "S", 0, "service level")
 	f.IntVarP(&o.tos, "tos", "T", -1, "type of service; with -R only")
+	o.extras.define(t, f)
 	f.StringVar(&o.json, "json", "", "write the results to this file, - for standard output, as JSON")
 	f.StringVar(&o.plot, "plot", "", "draw size against result in this file (.svg or .png)")
 }
@@ -143,15 +146,22 @@ func (t *test) parse(env *tool.Env, args []string) (o *options, status int, ok b
 	if f.NArg() > 1 {
 		return nil, f.Misused("more than one host"), false
 	}
+	if o.version {
+		fmt.Fprintf(env.Stdout, "Version: %s\n", version)
+		return nil, 0, false
+	}
 	o.server = f.Arg(0)
 	err := o.interpret(&w, f.Changed)
 	if err == nil {
 		err = o.check()
 	}
+	if err == nil {
+		err = o.checkExtras(f.Changed)
+	}
 	if err != nil {
 		return nil, f.Misused(err.Error()), false
 	}
-	o.depend(f.Changed("rx-depth"), f.Changed("cq-mod"))
+	o.depend(f.Changed("rx-depth"), f.Changed("cq-mod"), f.Changed("size"))
 	return o, 0, true
 }
 
@@ -288,6 +298,9 @@ func (o *options) check() error {
 	case o.plot != "" && chart.Format(o.plot) == "":
 		return fmt.Errorf("--plot %s: the name must end in .svg or .png", o.plot)
 	}
+	if o.infinite {
+		o.duration, o.margin = cmp.Or(o.duration, infiniteDuration), 0
+	}
 	if o.margin < 0 {
 		o.margin = o.duration / 4
 	}
@@ -298,7 +311,9 @@ func (o *options) check() error {
 }
 
 // depend adjusts options to each other as the C program does.
-func (o *options) depend(rxChosen, cqModChosen bool) {
+func (o *options) depend(rxChosen, cqModChosen, sizeChosen bool) {
+	o.mtuSize = o.typ == verbs.QPTypeUD && !sizeChosen && !o.all && !o.lat
+
 	if o.duration == 0 {
 		if o.typ != verbs.QPTypeRC && o.verb == send && !rxChosen {
 			o.rxDepth = min(o.iters, unreliable)

@@ -38,20 +38,21 @@ type latReport struct {
 type result struct {
 	bw  bwReport
 	lat latReport
+	cpu float64 // percent, with --cpu_util
 }
 
 const (
 	line = "---------------------------------------------------------------------------------------\n"
 
-	columnsBW  = " #bytes     #iterations    BW peak[%[1]s/sec]    BW average[%[1]s/sec]   MsgRate[Mpps]\n"
+	columnsBW  = " #bytes     #iterations    BW peak[%[1]s/sec]    BW average[%[1]s/sec]   MsgRate[Mpps]%[2]s\n"
 	columnsLat = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    " +
 		"t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] \n"
-	columnsLatD = " #bytes        #iterations       t_avg[usec]    tps average\n"
-	formatBW    = " %-7d    %-10d       %-7.2f            %-7.2f\t\t   %-7.6f\n"
-	formatSmall = " %-7d    %d           %-7.6f            %-7.6f            %-7.6f\n"
+	columnsLatD = " #bytes        #iterations       t_avg[usec]    tps average%s\n"
+	formatBW    = " %-7d    %-10d       %-7.2f            %-7.2f\t\t   %-7.6f"
+	formatSmall = " %-7d    %d           %-7.6f            %-7.6f            %-7.6f"
 	formatLat   = " %-7d %d          %-7.2f        %-7.2f      %-7.2f  \t       %-7.2f     " +
 		"\t%-7.2f\t\t%-7.2f \t\t%-7.2f\n"
-	formatLatD   = " %-7d       %d            %-7.2f        %-7.2f\n"
+	formatLatD   = " %-7d       %d            %-7.2f        %-7.2f"
 	smallAverage = 0.1 // Gb/sec; smaller results have more digits
 )
 
@@ -65,22 +66,55 @@ func (r *run) unit() string {
 // addBW adds and prints a result. In bidirectional tests it is the sum of both ends. The C program chooses
 // the number of digits by its own share.
 func (r *run) addBW(own bwReport, theirs *bwReport) {
-	format := formatBW
-	if r.gbits && own.average < smallAverage {
-		format = formatSmall
-	}
 	b := own
 	if theirs != nil {
 		b.add(theirs)
 	}
-	r.results = append(r.results, result{bw: b})
+	r.keepResult(result{bw: b})
+	r.printBW(&b, own.average)
+	r.printBoth(&own, theirs)
+}
+
+// printBW prints a result. share decides about the number of digits.
+func (r *run) printBW(b *bwReport, share float64) {
+	format := formatBW
+	if r.gbits && share < smallAverage {
+		format = formatSmall
+	}
 	fmt.Fprintf(r.env.Stdout, format, b.size, b.iters, b.peak, b.average, b.rate)
+	r.printCPU()
+}
+
+// keepResult adds a result to those of the run.
+func (r *run) keepResult(x result) {
+	if r.cpuUtil {
+		x.cpu = processorTimes().since(r.cpuBefore)
+	}
+	if r.infinite && len(r.results) == keptResults {
+		r.results = r.results[1:]
+	}
+	r.results = append(r.results, x)
+	if r.output != "" {
+		r.printNumber(&x)
+	}
+}
+
+// keptResults bounds the results of --run_infinitely that are kept for the files.
+const keptResults = 10000
+
+// printCPU ends a line of the table.
+func (r *run) printCPU() {
+	if r.cpuUtil {
+		fmt.Fprintf(r.env.Stdout, "\t    %-3.2f", r.results[len(r.results)-1].cpu)
+	}
+	fmt.Fprintln(r.env.Stdout)
 }
 
 func (r *run) addLat(l latReport) {
-	r.results = append(r.results, result{lat: l})
+	r.keepResult(result{lat: l})
 	if l.duration {
 		fmt.Fprintf(r.env.Stdout, formatLatD, l.size, l.iters, l.average, l.perSecond)
+		r.printCPU()
 		return
 	}
 	fmt.Fprintf(r.env.Stdout, formatLat, l.size, l.iters, l.least, l.most, l.typical, l.average, l.deviation, l.p99,
@@ -113,7 +147,7 @@ func (r *run) printHead() {
 	}
 	fmt.Fprintf(w, " Dual-port       : OFF\t\tDevice         : %s\n", r.ctx.Device().Name())
 	fmt.Fprintf(w, " Number of qps   : %d\t\tTransport type : IB\n", r.numQP)
-	fmt.Fprintf(w, " Connection type : %s\t\tUsing SRQ      : OFF\n", connectionName(r.typ))
+	fmt.Fprintf(w, " Connection type : %s\t\tUsing SRQ      : %s\n", connectionName(r.typ), onOff[r.srq])
 	fmt.Fprint(w, " PCIe relax order: OFF\n ibv_wr* API     : OFF\n")
 	if r.server != "" || r.duplex {
 		fmt.Fprintf(w, " TX depth        : %d\n", r.txDepth)
@@ -134,7 +168,7 @@ func (r *run) printHead() {
 		fmt.Fprintf(w, " Max inline data : %d[B]\n", r.inline)
 	}
 	fmt.Fprintf(w, " rdma_cm QPs\t : %s\n Data ex. method : %s", onOff[r.cm],
-		map[bool]string{false: "Ethernet", true: "rdma_cm"}[r.cm])
+		map[bool]string{false: "Ethernet", true: "rdma_cm"}[r.cm || r.cmData])
 	if r.tos >= 0 {
 		fmt.Fprintf(w, " \tTOS    : %d", r.tos)
 	}
@@ -173,15 +207,19 @@ func hex(v uint64, width int) string {
 
 func (r *run) printColumns() {
 	fmt.Fprint(r.env.Stdout, line)
+	cpu := ""
+	if r.cpuUtil {
+		cpu = "    CPU_Util[%]"
+	}
 	switch {
 	case r.lat && r.verb.waits() && r.server == "":
 		// the client has the results
 	case r.lat && r.duration > 0:
-		fmt.Fprint(r.env.Stdout, columnsLatD)
+		fmt.Fprintf(r.env.Stdout, columnsLatD, cpu)
 	case r.lat:
 		fmt.Fprint(r.env.Stdout, columnsLat)
 	default:
-		fmt.Fprintf(r.env.Stdout, columnsBW, r.unit())
+		fmt.Fprintf(r.env.Stdout, columnsBW, r.unit(), cpu)
 	}
 }
 
@@ -257,6 +295,9 @@ func (r *run) save() error {
 			return err
 		}
 	}
+	if err := r.writeC(); err != nil {
+		return err
+	}
 	if r.options.plot != "" && len(r.results) > 0 {
 		return r.draw(r.options.plot)
 	}
@@ -266,7 +307,7 @@ func (r *run) save() error {
 // checkFiles returns an error if the files of --json or --plot cannot be written. It is called before the
 // test.
 func (r *run) checkFiles() error {
-	for _, name := range []string{r.options.json, r.plot} {
+	for _, name := range []string{r.options.json, r.plot, map[bool]string{true: r.outJSONFile}[r.outJSON]} {
 		if name == "" || name == "-" {
 			continue
 		}

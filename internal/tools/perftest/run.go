@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"time"
@@ -19,10 +20,14 @@ type run struct {
 	*options
 	table
 	env     *tool.Env
+	stdout  io.Writer       // env.Stdout is io.Discard with --output
 	stop    context.Context // done at Ctrl-C
 	peer    *peer
 	cmID    *rdmacm.ID // with -R: of the channel
 	results []result
+
+	cpuBefore  times // with --cpu_util: at the beginning of the test
+	belowLimit error // of -w or -y
 
 	soon      context.Context // of event
 	soonAgain context.CancelFunc
@@ -35,13 +40,16 @@ func (t *test) run(env *tool.Env, args []string) int {
 	}
 	stop, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
-	r := &run{options: o, env: env, stop: stop}
+	r := &run{options: o, env: env, stdout: env.Stdout, stop: stop}
+	if o.output != "" {
+		r.env = &tool.Env{Argv0: env.Argv0, Stdout: io.Discard, Stderr: env.Stderr}
+	}
 	err := r.because(r.play())
 	if e := r.table.close(); err == nil {
 		err = e
 	}
 	if err == nil {
-		err = r.save()
+		err = errors.Join(r.belowLimit, r.save())
 	}
 	if err != nil {
 		return env.Failf("%s: %v", t.name, err)
@@ -85,10 +93,19 @@ func (r *run) play() error {
 // because returns the reason for a failed run. After Ctrl-C, which closes the connection, other errors are
 // consequences.
 func (r *run) because(err error) error {
+	if err != nil && r.options != nil && r.infinite && r.over() {
+		fmt.Fprint(r.env.Stdout, line)
+		return nil
+	}
 	if err != nil && r.stop.Err() != nil {
 		return context.Cause(r.stop)
 	}
 	return err
+}
+
+// over reports whether a run without end has ended as it must: by Ctrl-C, here or at the client.
+func (r *run) over() bool {
+	return r.peer != nil && (r.stop.Err() != nil || r.server == "" && r.peer.ended())
 }
 
 // hangUp ends waiting for the peer.
@@ -109,7 +126,7 @@ func (r *run) meetPeer() error {
 	var ch channel
 	var err error
 	switch {
-	case r.cm:
+	case r.cm || r.cmData:
 		var c *cmChannel
 		if c, err = r.cmConnect(); err == nil {
 			ch = c

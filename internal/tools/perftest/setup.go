@@ -24,7 +24,8 @@ type table struct {
 	channel        *verbs.CompChannel // with -e
 	sendCQ, recvCQ *verbs.CQ
 	mr             *verbs.MR
-	slot           int // bytes of each QP's part of the buffer: first the send half, then the receive half
+	shared         *verbs.SRQ // with --use-srq
+	slot           int        // bytes of each QP's part of the buffer: first the send half, then the receive half
 	qps            []*end
 	sgid           int
 	gid            verbs.GID
@@ -129,7 +130,9 @@ func (r *run) agreeMTU() error {
 		return err
 	}
 	if most := r.mtu.Bytes(); r.typ == verbs.QPTypeUD && r.size > most {
-		if !r.all {
+		if r.mtuSize {
+			fmt.Fprintf(r.env.Stdout, " Max msg size in UD is MTU %d\n Changing to this MTU\n", most)
+		} else if !r.all {
 			return fmt.Errorf("-s %d: must be at most %d, the MTU, with UD", r.size, most)
 		}
 		r.size = most
@@ -164,6 +167,9 @@ func (r *run) makeQueues() (err error) {
 		return err
 	}
 	r.opened(r.mr.Close)
+	if err := r.makeSRQ(); err != nil {
+		return err
+	}
 	opts := &verbs.CQOptions{Channel: r.channel}
 	if r.sendCQ, err = r.ctx.CreateCQ(r.txDepth*r.numQP, opts); err != nil {
 		return err
@@ -178,7 +184,7 @@ func (r *run) makeQueues() (err error) {
 
 func (r *run) initAttr() *verbs.QPInitAttr {
 	return &verbs.QPInitAttr{
-		Type: r.typ, SendCQ: r.sendCQ, RecvCQ: r.recvCQ,
+		Type: r.typ, SendCQ: r.sendCQ, RecvCQ: r.recvCQ, SRQ: r.shared,
 		Cap: verbs.QPCap{
 			MaxSendWR: uint32(r.txDepth), MaxRecvWR: uint32(r.rxDepth), MaxSendSGE: 1, MaxRecvSGE: 1,
 			MaxInlineData: uint32(r.inline),
@@ -232,7 +238,7 @@ func (r *run) connect() error {
 		}
 		av := verbs.AHAttr{
 			DLID: uint16(e.remote.lid), SL: r.sl, PortNum: r.ibPort, IsGlobal: true,
-			GRH: verbs.GlobalRoute{DGID: e.remote.gid, SGIDIndex: r.sgid, HopLimit: 255},
+			GRH: verbs.GlobalRoute{DGID: e.remote.gid, SGIDIndex: r.sgid, HopLimit: 255, TrafficClass: r.trafficClass()},
 		}
 		most, err := r.ctx.QueryDevice()
 		if err != nil {

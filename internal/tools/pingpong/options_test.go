@@ -82,7 +82,7 @@ func TestMisuse(t *testing.T) {
 		{srq, "-s 0", "message size 0"},
 	} {
 		_, status, ok, out := parse(c.v, c.line)
-		if ok || status != 1 || !strings.Contains(out, c.why) || !strings.Contains(out, "Usage:") {
+		if ok || status != 1 || !strings.Contains(out, c.why) || !strings.Contains(out, "--help lists the options.") {
 			t.Errorf("%s %s: ok %v, status %d: %s", c.v.name, c.line, ok, status, out)
 		}
 	}

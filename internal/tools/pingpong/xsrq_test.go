@@ -34,7 +34,7 @@ func TestXSRQOptions(t *testing.T) {
 		"a b":  "more than one host", "-l 16": "service level", "-s 2147483649": "message size", "-q 1": "unknown option -q",
 	} {
 		if _, status, ok, out := run(line); ok || status != 1 || !strings.Contains(out, why) ||
-			!strings.Contains(out, "Usage:") {
+			!strings.Contains(out, "--help lists the options.") {
 			t.Errorf("%q: ok %v, status %d: %s", line, ok, status, out)
 		}
 	}

@@ -133,7 +133,7 @@ func (f *Flags) explain(err error) string {
 			where = f.Elsewhere(option)
 		}
 		if where == "" {
-			where = "see the options below"
+			return "unknown option " + option
 		}
 		return fmt.Sprintf("unknown option %s: %s", option, where)
 	default:
@@ -149,11 +149,9 @@ func optionOf(flag *pflag.Flag) string {
 	return "--" + flag.Name
 }
 
-// Misused reports a usage error and returns its exit status.
+// Misused reports a usage error, with a hint to --help, and returns its exit status.
 func (f *Flags) Misused(why string) int {
-	fmt.Fprintf(f.env.Stderr, "%s: %s\n", f.env.Argv0, why)
-	f.usage(f.env.Stderr)
-	return 1
+	return f.env.Failf("%s: %s\n%s --help lists the options.", f.env.Argv0, why, f.env.Argv0)
 }
 
 // Help prints the usage as --help does, and returns the exit status.
