@@ -16,12 +16,16 @@ GOLANGCI := bin/golangci-lint-$(GOLANGCI_VERSION)
 # These are no files.
 .PHONY: release-tools release-snapshot container
 .PHONY: all build test race fuzz soak bench attack nightly interop lint vet cross docs ci help locks cabi cabi-asan cabi-test cabi-pyverbs
+.PHONY: all build build-hw test race fuzz soak bench attack nightly interop lint vet cross docs ci help locks cabi cabi-asan cabi-test cabi-pyverbs
 
 all: build test lint ## build, test and lint
 
 build: ## the tools, as bin/verbena, with a link for each tool's name
 	CGO_ENABLED=0 $(GO) build -o bin/verbena ./cmd/verbena
 	bin/verbena links bin
+
+build-hw: ## the tools with the devices of this machine too, as bin/verbena-hw; linked with the C library
+	CGO_ENABLED=0 $(GO) build -tags hw -o bin/verbena-hw ./cmd/verbena
 
 test: ## every test; PKG=./verbs for one package
 	$(GO) test $(PKG)

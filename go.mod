@@ -3,6 +3,7 @@ module github.com/verbena-rdma/verbena
 go 1.25.0
 
 require (
+	github.com/ebitengine/purego v0.11.3
 	github.com/gopacket/gopacket v1.7.7
 	github.com/prometheus/client_golang v1.23.2
 	github.com/prometheus/common v0.66.1

@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"net/netip"
 
+	"github.com/verbena-rdma/verbena/internal/gsi"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -28,6 +29,9 @@ type device struct {
 
 // newDevice opens a device.
 func newDevice(h *Host, dev *verbs.Device) (*device, error) {
+	if err := gsi.Refused(dev); err != nil {
+		return nil, err
+	}
 	vctx, err := dev.Open()
 	if err != nil {
 		return nil, err

@@ -42,7 +42,7 @@ func newDevice(drv DriverDevice) *Device { return &Device{drv: drv, info: drv.In
 // (ibv_free_device_list). Without devices the list is empty and the error nil.
 //
 // Errors: ENOSYS if no provider is linked into the program. If a provider fails, its error is returned along with the
-// devices of the others.
+// devices of the others; ENODEV, by which a provider says why it has none, is returned only if no provider has devices.
 //
 // Environment: if IBV_SHOW_WARNINGS is set, even to the empty string, a line on standard error names each device of
 // the kernel without a provider. For RDMAV_FORK_SAFE see ForkInit.
@@ -56,10 +56,13 @@ func Devices() ([]*Device, error) {
 		return devices, newError("get_device_list", "", ENOSYS, "no provider is linked into this program; "+
 			`import one: _ "github.com/verbena-rdma/verbena/provider/soft"`)
 	}
-	var errs []error
+	var errs, absences []error
 	for _, p := range list {
 		drivers, err := p.Devices()
-		if err != nil {
+		switch {
+		case errors.Is(err, ENODEV):
+			absences = append(absences, driverError("get_device_list", "provider "+p.Name(), err))
+		case err != nil:
 			errs = append(errs, driverError("get_device_list", "provider "+p.Name(), err))
 		}
 		for _, drv := range drivers {
@@ -71,6 +74,9 @@ func Devices() ([]*Device, error) {
 			}
 			devices = append(devices, d)
 		}
+	}
+	if len(devices) == 0 {
+		errs = append(errs, absences...)
 	}
 	warnUndriven(os.Stderr, devices)
 	return devices, errors.Join(errs...)

@@ -64,6 +64,23 @@ func TestDevicesOfSeveralProviders(t *testing.T) {
 	refused(t, err, syscall.EACCES)
 }
 
+// TestProviderWithoutDevices has a provider say by ENODEV why it has no devices, alone and beside one with devices.
+func TestProviderWithoutDevices(t *testing.T) {
+	absent := &fakeProvider{name: "absent", err: ENODEV}
+	withProviders(t, absent, &fakeProvider{name: "good", devices: []DriverDevice{newFakeDevice()}})
+	if list, err := Devices(); len(list) != 1 || err != nil {
+		t.Errorf("%d devices, %v", len(list), err)
+	}
+	withProviders(t, absent, &fakeProvider{name: "empty"})
+	list, err := Devices()
+	refused(t, err, ENODEV, "provider absent")
+	if len(list) != 0 {
+		t.Errorf("%d devices", len(list))
+	}
+	_, err = Open("")
+	refused(t, err, ENODEV, "provider absent")
+}
+
 func TestRegisterTwicePanics(t *testing.T) {
 	withProviders(t)
 	register(&fakeProvider{name: "a"})

@@ -20,7 +20,8 @@ import (
 type DriverProvider interface {
 	// Name returns the provider's name, for messages: "soft".
 	Name() string
-	// Devices lists the devices that exist now. It is called for each Devices of a program.
+	// Devices lists the devices that exist now. It is called for each Devices of a program. ENODEV says why there are
+	// none.
 	Devices() ([]DriverDevice, error)
 }
 

@@ -170,7 +170,7 @@ func builderBesidePostSend(t *T) {
 func flushAndAtomicWrite(t *T) {
 	a, b := t.ends()
 	qa, x := a.exQP(rc)
-	t.join(qa, b.qp(rc, nil), &verbs.ConnectOptions{Access: allAccess})
+	t.join(qa, b.qp(rc, nil), &verbs.ConnectOptions{Access: b.access()})
 	copy(a.buf[:100], "a record")
 	done := [8]byte{'d', 'o', 'n', 'e', 1, 2, 3, 4}
 	x.Start()

@@ -12,7 +12,7 @@ import (
 
 const (
 	allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead |
-		verbs.AccessRemoteAtomic | verbs.AccessFlushGlobal
+		verbs.AccessRemoteAtomic
 
 	// waitLimit is the time-out for expected events.
 	waitLimit = 30 * time.Second
@@ -83,8 +83,16 @@ func (t *T) endOf(ctx *verbs.Context) *end {
 	e.rcvQ = e.cq(256, nil)
 	e.buf = make([]byte, memory)
 	e.fill()
-	e.mr = e.region(e.buf, allAccess)
+	e.mr = e.region(e.buf, e.access())
 	return e
+}
+
+// access returns all access flags that the device has.
+func (e *end) access() verbs.AccessFlags {
+	if attr := get(e.ctx.QueryDevice())(e.t); attr.DeviceCapFlags&verbs.DeviceFlushGlobal != 0 {
+		return allAccess | verbs.AccessFlushGlobal
+	}
+	return allAccess
 }
 
 func (e *end) cq(n int, opts *verbs.CQOptions) *verbs.CQ {

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"net/netip"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -74,8 +75,18 @@ func Run(t *testing.T, s Setup) {
 			endCases, windowCases,
 		} {
 			for _, c := range group {
-				t.Run(c.name, func(t *testing.T) { c.run(&T{t, s.New(t)}) })
+				t.Run(c.name, func(t *testing.T) {
+					defer reportPanic(t)
+					c.run(&T{t, s.New(t)})
+				})
 			}
 		}
 	})
+}
+
+// reportPanic makes the panic of a case its failure, so that the other cases run.
+func reportPanic(t *testing.T) {
+	if v := recover(); v != nil {
+		t.Errorf("panic: %v\n%s", v, debug.Stack())
+	}
 }

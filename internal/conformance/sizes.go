@@ -43,7 +43,7 @@ const margin = 64
 func (e *end) wide() wide {
 	e.t.Helper()
 	w := wide{buf: make([]byte, large+2*margin)}
-	w.MR = e.region(w.buf, allAccess)
+	w.MR = e.region(w.buf, e.access())
 	return w
 }
 

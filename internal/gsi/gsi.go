@@ -23,6 +23,21 @@ type Driver interface {
 	NewLastWill(local, remote netip.Addr, tclass, hopLimit uint8) LastWill
 }
 
+// KernelManaged is what a verbs.DriverDevice has whose QP 1 belongs to the kernel.
+type KernelManaged interface {
+	// KernelManaged returns the reason, a clause.
+	KernelManaged() string
+}
+
+// Refused returns EOPNOTSUPP for a device whose connections only the kernel can manage, else nil. It does not open the
+// device.
+func Refused(dev *verbs.Device) error {
+	if drv, ok := seam.Of(dev).(KernelManaged); ok {
+		return &verbs.Error{Op: "create_gsi", Obj: dev.Name(), Errno: verbs.EOPNOTSUPP, Detail: drv.KernelManaged()}
+	}
+	return nil
+}
+
 // Connected is what a verbs.DriverQP has if its flushed requests can say why the connection has ended.
 type Connected interface {
 	// Ended says why the QP is about to be moved to ERR: a clause.

@@ -29,10 +29,13 @@ type provider struct {
 }
 
 // Name returns "soft".
-func (p *provider) Name() string { return "soft" }
+func (p *provider) Name() string { return driver.Soft }
 
-// Devices returns the devices that exist now.
+// Devices returns the devices that exist now; none if VERBENA_PROVIDER selects another provider.
 func (p *provider) Devices() ([]verbs.DriverDevice, error) {
+	if ok, err := driver.Selected(driver.Soft); !ok || err != nil {
+		return nil, err
+	}
 	specs, err := listSpecs(os.Getenv(envDevices))
 	p.mu.Lock()
 	defer p.mu.Unlock()

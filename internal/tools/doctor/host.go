@@ -19,6 +19,7 @@ func (r *report) host() {
 	r.buffers("/proc/sys/net/core")
 	r.firewall()
 	r.kernel("/sys/class/infiniband")
+	r.adapters("/sys/class/infiniband", "/dev/infiniband")
 	r.switches()
 }
 

@@ -35,7 +35,7 @@ var building = []floor{
 	{"sockets", []string{"rsocket", "rsocket/socket"}},
 	{"streams, datagrams", []string{"rsocket/internal/sock"}},
 	{"connection manager", []string{"rdmacm"}},
-	{"datagrams, provider", []string{"umad", "provider/soft"}},
+	{"datagrams, providers", []string{"umad", "provider/soft", "provider/hw"}},
 	{"accessors of verbs", []string{"internal/driver", "internal/gsi"}},
 	{"verbs, engine", []string{"verbs", "internal/engine", "internal/raw"}},
 	{"state machines", []string{"internal/cm", "internal/transport"}},

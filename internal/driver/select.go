@@ -1,0 +1,29 @@
+package driver
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// The names of the providers.
+const (
+	HW   = "hw"
+	Soft = "soft"
+)
+
+// EnvProvider is the environment variable that selects a provider.
+const EnvProvider = "VERBENA_PROVIDER"
+
+// Selected reports whether the environment permits the provider of this name: VERBENA_PROVIDER is its name, or empty.
+// EINVAL for another value than the names of providers.
+func Selected(name string) (bool, error) {
+	switch v := os.Getenv(EnvProvider); v {
+	case "", name:
+		return true, nil
+	case HW, Soft:
+		return false, nil
+	default:
+		return false, fmt.Errorf("%s=%q: must be %s or %s: %w", EnvProvider, v, HW, Soft, syscall.EINVAL)
+	}
+}
