@@ -39,7 +39,7 @@ func TestFlagsMisused(t *testing.T) {
 	for _, args := range []string{"-x", "-n", "-n ten", "--ib=1", "--itersx=1"} {
 		_, _, _, _, status, ok, out, errs := testFlags(t, strings.Fields(args)...)
 		if ok || status != 1 || out != "" || !strings.HasPrefix(errs, "prog: ") ||
-			!strings.Contains(errs, "prog [options] HOST") {
+			!strings.HasSuffix(errs, "\nprog --help lists the options.\n") || strings.Count(errs, "\n") != 2 {
 			t.Errorf("%s: ok %v, status %d, stdout %q, stderr %q", args, ok, status, out, errs)
 		}
 	}
