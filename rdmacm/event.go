@@ -140,6 +140,7 @@ func (ev *Event) err(obj string) error {
 	case ev.Type == EventRejected:
 		e.Errno = syscall.ECONNREFUSED
 		e.Detail = fmt.Sprintf("the peer refused, reason %v", cmmsg.Reason(ev.Status))
+		e.Hint = refusals[cmmsg.Reason(ev.Status)]
 	case ev.Status < 0:
 		e.Errno = syscall.Errno(-ev.Status)
 		if ev.cause == nil {
@@ -150,6 +151,17 @@ func (ev *Event) err(obj string) error {
 		e.Detail = fmt.Sprintf("the peer answered %v", cmmsg.SIDRStatus(ev.Status))
 	}
 	return e
+}
+
+// refusals say what the reasons of the most frequent rejections mean.
+var refusals = map[cmmsg.Reason]string{
+	cmmsg.RejNoResources:      "its backlog or its table of connections is full: try again later",
+	cmmsg.RejTimeout:          "it has given up to wait: try again",
+	cmmsg.RejInvalidServiceID: "nobody listens there: start the server first, and compare address and port",
+	cmmsg.RejStale:            "it still has an old connection to this QP, and ends it: try again",
+	cmmsg.RejInvalidGID:       "it has no such address: compare the address with that of its device",
+	cmmsg.RejInvalidMTU:       "its port cannot have this path MTU: connect with a smaller one",
+	cmmsg.RejConsumer:         "its program did not want this connection: look at its output",
 }
 
 // op is the call whose result an event is.

@@ -14,6 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/tools/endpoint"
 	"github.com/verbena-rdma/verbena/internal/tools/explain"
 	"github.com/verbena-rdma/verbena/internal/tools/exporter"
+	"github.com/verbena-rdma/verbena/internal/tools/ibstat"
 	"github.com/verbena-rdma/verbena/internal/tools/perftest"
 	"github.com/verbena-rdma/verbena/internal/tools/pingpong"
 	"github.com/verbena-rdma/verbena/internal/tools/rdmashow"
@@ -32,7 +33,7 @@ var (
 	own = slices.Concat([]tool.Tool{demo.Tool(), bench.Tool(), serve.Tool(), exporter.Tool(), rproxy.Tool(), capture.Tool(),
 		explain.Tool(), doctor.Tool(), runner.Tool(), version.Tool()}, rdmashow.Tools())
 	// tools lists the programs with a C original, whose names they have.
-	tools = slices.Concat(devinfo.Tools(), asyncwatch.Tools(), pingpong.Tools(), perftest.Tools(), rping.Tools(),
+	tools = slices.Concat(devinfo.Tools(), asyncwatch.Tools(), ibstat.Tools(), pingpong.Tools(), perftest.Tools(), rping.Tools(),
 		cmtest.Tools(), rstools.Tools())
 )
 

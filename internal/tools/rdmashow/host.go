@@ -16,6 +16,7 @@ import (
 type host interface {
 	devices() ([]string, error)
 	port(device string) (port, error)
+	guids(device string) (node, system string, err error)
 	reports(objects bool) ([]control.Report, error)
 	silent() []control.Silent // programs that did not answer
 }
@@ -64,6 +65,21 @@ func (*system) port(device string) (port, error) {
 		p.netdevIndex = ifi.Index
 	}
 	return p, nil
+}
+
+func (*system) guids(device string) (node, sys string, err error) {
+	list, err := verbs.Devices()
+	i := slices.IndexFunc(list, func(d *verbs.Device) bool { return d.Name() == device })
+	if i < 0 {
+		return "", "", fmt.Errorf("%s was removed meanwhile (%v)", device, err)
+	}
+	ctx, err := list[i].Open()
+	if err != nil {
+		return "", "", err
+	}
+	defer ctx.Close()
+	a, err := ctx.QueryDevice()
+	return a.NodeGUID.String(), a.SysImageGUID.String(), err
 }
 
 func (s *system) reports(objects bool) (list []control.Report, err error) {

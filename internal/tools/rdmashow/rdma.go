@@ -9,9 +9,12 @@
 package rdmashow
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
+	"github.com/verbena-rdma/verbena/internal/control"
 	"github.com/verbena-rdma/verbena/internal/printable"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 )
@@ -24,12 +27,15 @@ func Tools() []tool.Tool {
 	}
 }
 
-const usage = `[-j] [-p] [-d] link [show [DEV[/PORT]]]
+const usage = `[-j] [-p] dev [show [DEV]]
+[-j] [-p] [-d] link [show [DEV[/PORT]]]
 [-j] [-p] resource [show [DEV]]
 [-j] [-p] resource show qp|cm_id [link DEV[/PORT]] [FILTER VALUE]...
 [-j] [-p] resource show pd|mr|cq|srq|ctx [dev DEV] [FILTER VALUE]...
 [-j] [-p] statistic [show [link DEV[/PORT]]]
-[-j] [-p] statistic qp [show [link DEV[/PORT]] [FILTER VALUE]...]`
+[-j] [-p] statistic qp [show [link DEV[/PORT]] [FILTER VALUE]...]
+monitor
+-V`
 
 // viewer runs one command.
 type viewer struct {
@@ -50,21 +56,27 @@ func show(env *tool.Env, h host, args []string) int {
 	f := tool.NewFlags(env, usage)
 	asJSON := f.BoolP("json", "j", false, "as JSON")
 	pretty := f.BoolP("pretty", "p", false, "indented JSON; statistics: one counter per line")
+	version := f.BoolP("Version", "V", false, "print the version of iproute2 whose output this is")
 	details := f.BoolP("details", "d", false, "more about links")
 	if status, ok := f.Parse(args); !ok {
 		return status
+	}
+	if *version {
+		fmt.Fprintln(env.Stdout, "rdma utility, of Verbena, with the output of iproute2-6.1.0")
+		return 0
 	}
 	v := &viewer{host: h}
 	words := f.Args()
 	if n := len(words); n == 0 || words[n-1] == "help" {
 		return f.Help()
 	}
+	if isPrefix(words[0], "monitor", 1) {
+		return v.monitor(env, words[1:])
+	}
 	if err := v.object(words, *details); err != nil {
 		return env.Failf("%s: %v", env.Argv0, err)
 	}
-	for _, s := range h.silent() {
-		env.Failf("%s: %s: %v", env.Argv0, printable.Text(s.Name), s.Err)
-	}
+	complain(env, h.silent())
 	write := writeText
 	if *asJSON {
 		write = writeJSON
@@ -75,9 +87,28 @@ func show(env *tool.Env, h host, args []string) int {
 	return 0
 }
 
+// complain reports the programs that did not answer: those that this user may not ask in one line.
+func complain(env *tool.Env, list []control.Silent) {
+	forbidden := 0
+	for _, s := range list {
+		if errors.Is(s.Err, fs.ErrPermission) {
+			forbidden++
+			continue
+		}
+		env.Failf("%s: %s: %v", env.Argv0, printable.Text(s.Name), s.Err)
+	}
+	switch {
+	case forbidden == 1:
+		env.Failf("%s: 1 program of another user is not shown: run this as root, or as that user", env.Argv0)
+	case forbidden > 1:
+		env.Failf("%s: %d programs of other users are not shown: run this as root, or as those users", env.Argv0, forbidden)
+	}
+}
+
 // object runs the command that the words name.
 func (v *viewer) object(words []string, details bool) error {
 	return pick("object", words, []command{
+		{"dev", v.devs},
 		{"link", func(w []string) error { return v.links(w, details) }},
 		{"resource", v.resources},
 		{"statistic", v.statistics},

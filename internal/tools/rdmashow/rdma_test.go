@@ -25,7 +25,10 @@ type fakeHost struct {
 func (h *fakeHost) devices() ([]string, error)             { return h.names, h.err }
 func (h *fakeHost) port(name string) (port, error)         { return h.ports[name], nil }
 func (h *fakeHost) reports(bool) ([]control.Report, error) { return h.list, nil }
-func (h *fakeHost) silent() []control.Silent               { return h.mute }
+func (h *fakeHost) guids(string) (node, system string, err error) {
+	return "5054:00ff:fe77:0001", "5054:00ff:fe77:0001", nil
+}
+func (h *fakeHost) silent() []control.Silent { return h.mute }
 
 func rdma(h host, line string) (status int, stdout, stderr string) {
 	var o, e bytes.Buffer
@@ -211,7 +214,7 @@ func TestOtherKinds(t *testing.T) {
 // Usage errors name the allowed words.
 func TestMisused(t *testing.T) {
 	for line, want := range map[string]string{
-		"frob":                  `unknown object "frob"; there are link, resource, statistic`,
+		"frob":                  `unknown object "frob"; there are dev, link, resource, statistic`,
 		"link frob":             `unknown link command "frob"; there are show, list`,
 		"link show nosuch":      `no device "nosuch"; there are rxe0, siw0`,
 		"link show nosuch/1":    `no device "nosuch"; there are rxe0, siw0`,

@@ -1,0 +1,264 @@
+// Package ibstat has the tools that show the ports of devices with the output of those that administrators of
+// InfiniBand know: ibstat, ibstatus, show_gids and ibdev2netdev; and ibping. It imports verbs, rdmacm, internal/lookup
+// and internal/tools.
+package ibstat
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/verbena-rdma/verbena/internal/tools/nearest"
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Tools returns the programs.
+func Tools() []tool.Tool {
+	of := func(name, short, usage string, show func(w io.Writer, d *device)) tool.Tool {
+		return tool.Tool{Name: name, Short: short, Run: func(env *tool.Env, args []string) int {
+			return list(env, args, usage, show)
+		}}
+	}
+	return []tool.Tool{
+		{Name: "ibstat", Short: "the devices and their ports", Run: runStat},
+		of("ibstatus", "the ports' states and rates", "[DEV[:PORT]]...", printStatus),
+		{Name: "show_gids", Short: "the GIDs of the ports", Run: runGIDs},
+		of("ibdev2netdev", "the network interfaces of the devices", "", printNetDev),
+		{Name: "ibping", Short: "the time that a host's connection manager takes to answer", Run: runPing},
+	}
+}
+
+// device is what the tools print about a device.
+type device struct {
+	name, netdev string
+	attr         verbs.DeviceAttr
+	ports        []verbs.PortAttr // from port 1 on
+	gids         []verbs.GIDEntry
+}
+
+// devices returns the devices whose names are in only, or all. DEV:1 stands for DEV.
+func devices(only []string) (out []*device, err error) {
+	all, err := verbs.Devices()
+	if err != nil && len(all) == 0 {
+		return nil, err
+	}
+	names := nearest.Names(all)
+	for i, o := range only {
+		name, port, _ := strings.Cut(o, ":")
+		if only[i] = name; !slices.Contains(names, name) {
+			return nil, fmt.Errorf("no device is named %q%s", name, nearest.Instead(all))
+		}
+		if port != "" && port != "1" {
+			return nil, fmt.Errorf("%s: port %q: must be 1", name, port)
+		}
+	}
+	for _, d := range all {
+		if len(only) > 0 && !slices.Contains(only, d.Name()) {
+			continue
+		}
+		info, err := query(d)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, info)
+	}
+	return out, nil
+}
+
+func query(d *verbs.Device) (*device, error) {
+	ctx, err := d.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer ctx.Close()
+	info := &device{name: d.Name(), netdev: d.Interface()}
+	if info.attr, err = ctx.QueryDevice(); err != nil {
+		return nil, err
+	}
+	for n := uint8(1); n <= info.attr.PhysPortCnt; n++ {
+		p, err := ctx.QueryPort(n)
+		if err != nil {
+			return nil, err
+		}
+		info.ports = append(info.ports, p)
+	}
+	info.gids, err = ctx.QueryGIDTable()
+	return info, err
+}
+
+// list runs a tool that has no options and prints devices.
+func list(env *tool.Env, args []string, usage string, show func(w io.Writer, d *device)) int {
+	f := tool.NewFlags(env, usage)
+	if status, ok := f.Parse(args); !ok {
+		return status
+	}
+	if usage == "" && f.NArg() > 0 {
+		return f.Misused("unexpected argument " + strconv.Quote(f.Arg(0)))
+	}
+	ds, err := devices(f.Args())
+	if err != nil {
+		return env.Failf("%s: %v", env.Argv0, err)
+	}
+	for _, d := range ds {
+		show(env.Stdout, d)
+	}
+	return 0
+}
+
+func runStat(env *tool.Env, args []string) int {
+	f := tool.NewFlags(env, "[options] [DEV]")
+	names := f.BoolP("list_of_cas", "l", false, "print only the names")
+	short := f.BoolP("short", "s", false, "omit the ports")
+	guids := f.BoolP("port_list", "p", false, "print only the GUIDs of the ports")
+	if status, ok := f.Parse(args); !ok {
+		return status
+	}
+	if f.NArg() > 1 {
+		return f.Misused("more than one device")
+	}
+	ds, err := devices(f.Args())
+	if err != nil {
+		return env.Failf("%s: %v", env.Argv0, err)
+	}
+	for _, d := range ds {
+		switch {
+		case *names:
+			fmt.Fprintln(env.Stdout, d.name)
+		case *guids:
+			for range d.ports {
+				fmt.Fprintf(env.Stdout, "0x%s\n", d.attr.NodeGUID.Compact())
+			}
+		default:
+			printStat(env.Stdout, d, *short)
+		}
+	}
+	return 0
+}
+
+func printStat(w io.Writer, d *device, short bool) {
+	fmt.Fprintf(w, "CA '%s'\n\tCA type: \n\tNumber of ports: %d\n\tFirmware version: %s\n\tHardware version: %x\n"+
+		"\tNode GUID: 0x%s\n\tSystem image GUID: 0x%s\n", d.name, len(d.ports), d.attr.FWVer, d.attr.HWVer,
+		d.attr.NodeGUID.Compact(), d.attr.SysImageGUID.Compact())
+	if short {
+		return
+	}
+	for i, p := range d.ports {
+		rate, _ := rateOf(p)
+		fmt.Fprintf(w, "\tPort %d:\n\t\tState: %s\n\t\tPhysical state: %s\n\t\tRate: %s\n\t\tBase lid: %d\n\t\tLMC: %d\n"+
+			"\t\tSM lid: %d\n\t\tCapability mask: 0x%08x\n\t\tPort GUID: 0x%s\n\t\tLink layer: Ethernet\n", i+1,
+			stateOf(p.State), physOf(p.PhysState), rate, p.LID, p.LMC, p.SMLID, uint32(p.PortCapFlags),
+			d.attr.NodeGUID.Compact())
+	}
+}
+
+func printStatus(w io.Writer, d *device) {
+	for i, p := range d.ports {
+		var gid verbs.GID
+		for _, g := range d.gids {
+			if int(g.Port) == i+1 {
+				gid = g.GID
+				break
+			}
+		}
+		rate, kind := rateOf(p)
+		fmt.Fprintf(w, "Infiniband device '%s' port %d status:\n\tdefault gid:\t %s\n\tbase lid:\t 0x%x\n\tsm lid:\t\t 0x%x\n"+
+			"\tstate:\t\t %d: %s\n\tphys state:\t %d: %s\n\trate:\t\t %s Gb/sec (%s)\n\tlink_layer:\t Ethernet\n\n", d.name, i+1,
+			full(gid), p.LID, p.SMLID, p.State, strings.ToUpper(stateOf(p.State)), p.PhysState, physOf(p.PhysState), rate, kind)
+	}
+}
+
+// full returns all digits of a GID.
+func full(g verbs.GID) string {
+	var b strings.Builder
+	for i, x := range g {
+		if i > 0 && i%2 == 0 {
+			b.WriteByte(':')
+		}
+		fmt.Fprintf(&b, "%02x", x)
+	}
+	return b.String()
+}
+
+func stateOf(s verbs.PortState) string {
+	switch s {
+	case verbs.PortActive:
+		return "Active"
+	case verbs.PortInit:
+		return "Initializing"
+	case verbs.PortArmed:
+		return "Armed"
+	}
+	return "Down"
+}
+
+func physOf(s verbs.PhysState) string {
+	switch s {
+	case verbs.PhysLinkUp:
+		return "LinkUp"
+	case verbs.PhysDisabled:
+		return "Disabled"
+	case verbs.PhysPolling:
+		return "Polling"
+	}
+	return "Sleep"
+}
+
+// speeds are the rates of one lane in Gb/s, and their names.
+var speeds = map[verbs.LinkSpeed]struct {
+	rate float64
+	name string
+}{1: {2.5, "SDR"}, 2: {5, "DDR"}, 4: {10, "QDR"}, 8: {10, "FDR10"}, 16: {14, "FDR"}, 32: {25, "EDR"}, 64: {50, "HDR"},
+	128: {100, "NDR"}}
+
+// rateOf returns a port's rate in Gb/s, and its lanes with their kind.
+func rateOf(p verbs.PortAttr) (rate, kind string) {
+	lanes := map[verbs.LinkWidth]int{1: 1, 2: 4, 4: 8, 8: 12, 16: 2}[p.ActiveWidth]
+	s := speeds[p.ActiveSpeed]
+	return strconv.FormatFloat(float64(lanes)*s.rate, 'g', -1, 64), fmt.Sprintf("%dX %s", lanes, s.name)
+}
+
+func runGIDs(env *tool.Env, args []string) int {
+	f := tool.NewFlags(env, "[DEV]")
+	if status, ok := f.Parse(args); !ok {
+		return status
+	}
+	ds, err := devices(f.Args())
+	if err != nil {
+		return env.Failf("%s: %v", env.Argv0, err)
+	}
+	fmt.Fprint(env.Stdout, "DEV\tPORT\tINDEX\tGID\t\t\t\t\tIPv4  \t\tVER\tDEV\n---\t----\t-----\t---\t\t\t\t\t------------  \t---\t---\n")
+	n := 0
+	for _, d := range ds {
+		for _, g := range d.gids {
+			ip := "\t"
+			if a := g.GID.Addr(); a.Is4() {
+				ip = a.String()
+			}
+			version := map[verbs.GIDType]string{verbs.GIDTypeRoCEv1: "v1"}[g.Type]
+			if version == "" {
+				version = "v2"
+			}
+			fmt.Fprintf(env.Stdout, "%s\t%d\t%d\t%s\t%s  \t%s\t%s\n", d.name, g.Port, g.Index, full(g.GID), ip, version, g.NetDev)
+			n++
+		}
+	}
+	fmt.Fprintf(env.Stdout, "n_gids_found=%d\n", n)
+	return 0
+}
+
+func printNetDev(w io.Writer, d *device) {
+	for i, p := range d.ports {
+		state := "Down"
+		if p.State == verbs.PortActive {
+			state = "Up"
+		}
+		netdev := d.netdev
+		if netdev == "" {
+			netdev = "-"
+		}
+		fmt.Fprintf(w, "%s port %d ==> %s (%s)\n", d.name, i+1, netdev, state)
+	}
+}

@@ -1,0 +1,136 @@
+package rdmashow
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/printable"
+	"github.com/verbena-rdma/verbena/internal/tools/tool"
+)
+
+// devs is "rdma dev": this machine's devices.
+func (v *viewer) devs(words []string) error {
+	return pick("dev command", words, []command{{"show", v.showDevs}, {"list", v.showDevs}})
+}
+
+func (v *viewer) showDevs(words []string) error {
+	names, err := v.host.devices()
+	if err != nil {
+		return err
+	}
+	if len(words) > 1 {
+		return fmt.Errorf("unknown parameter %q; dev show takes one DEV", words[1])
+	}
+	p, err := parsePlace(append(words, "")[0], names)
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		if !p.has(name) {
+			continue
+		}
+		node, system, err := v.host.guids(name)
+		if err != nil {
+			return err
+		}
+		d := device{index: i, name: name}
+		r := row{head: fmt.Sprintf("%d: %s: ", i, printable.Text(name)), place: d.onDevice().place}
+		r.add("node_type", "ca")
+		r.add("node_guid", node)
+		r.add("sys_image_guid", system)
+		v.rows = append(v.rows, r)
+	}
+	return nil
+}
+
+// monitorEvery is the interval at which monitor looks at the devices: nothing tells it of a change.
+const monitorEvery = 500 * time.Millisecond
+
+// monitor prints changes of devices and ports until Ctrl-C.
+func (v *viewer) monitor(env *tool.Env, words []string) int {
+	if len(words) > 0 {
+		return env.Failf("%s: unknown parameter %q; monitor takes none", env.Argv0, words[0])
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := v.watch(ctx, env.Stdout, monitorEvery); err != nil {
+		return env.Failf("%s: %v", env.Argv0, err)
+	}
+	return 0
+}
+
+// watch prints the changes between one look and the next.
+func (v *viewer) watch(ctx context.Context, w io.Writer, every time.Duration) error {
+	before, err := v.look()
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		now, err := v.look()
+		if err != nil {
+			return err
+		}
+		printChanges(w, before, now)
+		before = now
+	}
+}
+
+// look returns the ports of the devices.
+func (v *viewer) look() (map[string]port, error) {
+	names, err := v.host.devices()
+	if err != nil {
+		return nil, err
+	}
+	ports := map[string]port{}
+	for _, name := range names {
+		if p, err := v.host.port(name); err == nil { // else it was removed meanwhile
+			ports[name] = p
+		}
+	}
+	return ports, nil
+}
+
+// printChanges prints one line for each change, with the names of events that iproute2 prints, and LINK for states.
+func printChanges(w io.Writer, before, now map[string]port) {
+	names := map[string]struct{}{}
+	for name := range before {
+		names[name] = struct{}{}
+	}
+	for name := range now {
+		names[name] = struct{}{}
+	}
+	sorted := make([]string, 0, len(names))
+	for name := range names {
+		sorted = append(sorted, name)
+	}
+	slices.Sort(sorted)
+	for _, name := range sorted {
+		old, had := before[name]
+		p, has := now[name]
+		text := printable.Text(name)
+		switch {
+		case !had:
+			fmt.Fprintf(w, "[REGISTER]\tdev %s\n", text)
+		case !has:
+			fmt.Fprintf(w, "[UNREGISTER]\tdev %s\n", text)
+		case old.netdev != p.netdev:
+			fmt.Fprintf(w, "[NETDEV_ATTACH]\tdev %s port 1 netdev %s\n", text, printable.Text(p.netdev))
+		}
+		if has && (!had || old.state != p.state || old.phys != p.phys) {
+			fmt.Fprintf(w, "[LINK]\tlink %s/1 state %s physical_state %s netdev %s\n", text, p.state, p.phys,
+				printable.Text(p.netdev))
+		}
+	}
+}
