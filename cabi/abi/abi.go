@@ -19,6 +19,9 @@ var symbols string
 //go:embed symbols-rdmacm.txt
 var symbolsRdmacm string
 
+//go:embed symbols-ibumad.txt
+var symbolsIbumad string
+
 // A Library is one shared library: its names and its version nodes.
 type Library struct {
 	Soname  string
@@ -79,8 +82,11 @@ func Ibverbs() *Library { return table(symbols) }
 // Rdmacm returns the table of librdmacm.so.1.
 func Rdmacm() *Library { return table(symbolsRdmacm) }
 
+// Ibumad returns the table of libibumad.so.3.
+func Ibumad() *Library { return table(symbolsIbumad) }
+
 // Libraries returns all tables.
-func Libraries() []*Library { return []*Library{Ibverbs(), Rdmacm()} }
+func Libraries() []*Library { return []*Library{Ibverbs(), Rdmacm(), Ibumad()} }
 
 func table(text string) *Library {
 	l, err := Parse(text)

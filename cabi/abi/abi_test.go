@@ -29,7 +29,8 @@ func names(t *testing.T, file string) []string {
 
 // debian12*.txt are what nm prints of the libraries of Debian 12 (44.0-2).
 func TestTablesHaveEveryNameOfDebian12(t *testing.T) {
-	for file, l := range map[string]*Library{"debian12.txt": Ibverbs(), "debian12-rdmacm.txt": Rdmacm()} {
+	for file, l := range map[string]*Library{"debian12.txt": Ibverbs(), "debian12-rdmacm.txt": Rdmacm(),
+		"debian12-ibumad.txt": Ibumad()} {
 		all := versioned(l)
 		for _, name := range names(t, file) {
 			if !slices.Contains(all, name) {

@@ -25,6 +25,8 @@ var packages = map[string][]string{
 		"ibv_srq_pingpong", "ibv_xsrq_pingpong"},
 	"perftest": {"ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_atomic_bw",
 		"ib_atomic_lat"},
+	"rdmacm-utils": {"rping", "ucmatose", "udaddy", "mckey", "cmtime", "rdma_server", "rdma_client", "rdma_xserver",
+		"rdma_xclient", "rstream", "riostream", "rcopy", "udpong"},
 	"binutils": {"nm"},
 	"gcc":      {"gcc"},
 }

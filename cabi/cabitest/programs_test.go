@@ -10,17 +10,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/cabi/abi"
 )
 
-// installed returns the path of the system's libibverbs.so.1.
-func installed(t *testing.T) string {
+// installed returns the path of the system's library of that name.
+func installed(t *testing.T, name string) string {
 	t.Helper()
-	for _, pattern := range []string{"/usr/lib/*-linux-gnu/libibverbs.so.1", "/usr/lib64/libibverbs.so.1"} {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 {
+	for _, pattern := range []string{"/usr/lib/*-linux-gnu/", "/usr/lib64/"} {
+		if found, _ := filepath.Glob(pattern + name); len(found) > 0 {
 			return found[0]
 		}
 	}
-	t.Skip("libibverbs1 is not installed")
+	t.Skipf("%s is not installed", name)
 	return ""
 }
 
@@ -39,13 +41,17 @@ func exported(t *testing.T, library string) []string {
 	return names
 }
 
-func TestLibraryExportsWhatTheInstalledOneDoes(t *testing.T) {
-	needs(t, "nm")
-	ours := exported(t, filepath.Join(os.Getenv("VERBENA_LIB"), "libibverbs.so.1"))
-	for _, name := range exported(t, installed(t)) {
-		if !slices.Contains(ours, name) {
-			t.Errorf("%s is missing", name)
-		}
+func TestLibrariesExportWhatTheInstalledOnesDo(t *testing.T) {
+	for _, l := range abi.Libraries() {
+		t.Run(l.Soname, func(t *testing.T) {
+			needs(t, "nm")
+			ours := exported(t, filepath.Join(os.Getenv("VERBENA_LIB"), l.Soname))
+			for _, name := range exported(t, installed(t, l.Soname)) {
+				if !slices.Contains(ours, name) {
+					t.Errorf("%s is missing", name)
+				}
+			}
+		})
 	}
 }
 

@@ -22,6 +22,7 @@ var grown = []string{around, "struct ibv_port_attr", "struct ibv_qp_ex"}
 var opaque = []string{
 	"ibv_mr_init_attr", "ibv_dmah", "ibv_fd_arr", "ibv_comp_cntr",
 	"ibv_qp_attach_comp_cntr_attr", "ibv_buf",
+	"ibv_path_", "ibv_sa_mcmember_rec", "ibv_sa_service_rec", // records that programs pass through
 }
 
 // later are enumerators of releases after 44 without a Verbena device that has the feature.
@@ -38,6 +39,9 @@ var macros = []string{
 	"IBV_ACCESS_OPTIONAL_RANGE", "IBV_ALLOCATOR_USE_DEFAULT", "IBV_QPF_GRH_REQUIRED", "IBV_ADVISE_MR_ADVICE_PREFETCH",
 	"IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE", "IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT", "IBV_ADVISE_MR_FLAG_FLUSH",
 }
+
+// cmMacros are those of rdma_cma.h.
+var cmMacros = []string{"RAI_PASSIVE", "RAI_NUMERICHOST", "RAI_NOROUTE", "RAI_FAMILY"}
 
 // compare prints what was compared and returns an error for each difference.
 func compare(ours, theirs *header) error {

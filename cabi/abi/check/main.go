@@ -1,5 +1,6 @@
-// Check compares the headers of cabi/abi with the libibverbs headers that are installed: the size of every structure,
-// the offset and size of every member, the value of every enumerator. It needs gcc and libibverbs-dev.
+// Check compares the headers of cabi/abi with the headers of libibverbs and librdmacm that are installed: the size of
+// every structure, the offset and size of every member, the value of every enumerator. It needs gcc and
+// libibverbs-dev; librdmacm-dev for the second.
 //
 //	go run ./cabi/abi/check            compares with the headers of the system
 //	go run ./cabi/abi/check -I FOLDER  compares with infiniband/verbs.h in FOLDER, of any release from 44 on
@@ -51,10 +52,17 @@ func run(dir string, include []string) error {
 	if err != nil {
 		return err
 	}
-	ours := &header{include: "#include \"verbena_verbs.h\"\n", flags: []string{"-I", abs}}
+	ours := &header{include: "#include \"verbena_cm.h\"\n", flags: []string{"-I", abs}}
 	theirs := &header{include: "#include <infiniband/verbs.h>\n#include <infiniband/tm_types.h>\n"}
 	for _, f := range include {
 		theirs.flags = append(theirs.flags, "-I", f)
+	}
+	const cm = "#include <rdma/rdma_cma.h>\n"
+	if _, err := gcc(cm, append([]string{"-E", "-P", "-"}, theirs.flags...)...); err != nil {
+		fmt.Println("rdma_cma.h is not compared: librdmacm-dev has it")
+	} else {
+		theirs.include += cm
+		macros = append(macros, cmMacros...)
 	}
 	for _, h := range []*header{ours, theirs} {
 		text, err := gcc(h.include, append([]string{"-E", "-P", "-"}, h.flags...)...)

@@ -1,0 +1,226 @@
+//go:build linux && cgo
+
+package main
+
+// #include "mad.h"
+import "C"
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/verbena-rdma/verbena/internal/notify"
+	"github.com/verbena-rdma/verbena/umad"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+const (
+	kindMADPort kind = 300
+	// maxMADs is the limit of received datagrams, and of requests whose answers are awaited.
+	maxMADs = 1024
+)
+
+// madPort is an open port of libibumad: agents, and the queue of what they have received.
+type madPort struct {
+	*umad.Port
+	ctx    *verbs.Context // for the GID table
+	cancel context.CancelFunc
+	done   context.Context
+
+	mu sync.Mutex
+	// +checklocks:mu
+	agents map[uint32]*umad.Agent
+	// +checklocks:mu
+	next uint32
+	// +checklocks:mu
+	queue []C.struct_vrb_mad
+	// +checklocks:mu
+	calls int
+	// One for each datagram of the queue.
+	// +checklocks:mu
+	units notify.Semaphore
+}
+
+//export vrb_mad_open
+func vrb_mad_open(name *C.char, fd C.int, out *unsafe.Pointer) C.int {
+	ctx, err := verbs.Open(C.GoString(name))
+	if err != nil {
+		return errno(err)
+	}
+	p := &madPort{ctx: ctx, agents: map[uint32]*umad.Agent{}}
+	p.units, err = notify.NewSemaphore(int(fd))
+	if err == nil {
+		p.Port, err = umad.Open(ctx.Device())
+	}
+	if err != nil {
+		_ = ctx.Close()
+		return errno(err)
+	}
+	p.done, p.cancel = context.WithCancel(context.Background())
+	*out = keep(nil, kindMADPort, p, p.close)
+	return 0
+}
+
+func (p *madPort) close() error {
+	p.cancel()
+	p.mu.Lock()
+	p.units = notify.Semaphore{}
+	agents := p.agents
+	p.agents = nil
+	p.mu.Unlock()
+	for _, a := range agents {
+		_ = a.Close()
+	}
+	_ = p.Port.Close()
+	return p.ctx.Close()
+}
+
+//export vrb_mad_close
+func vrb_mad_close(h unsafe.Pointer) C.int { return errno(drop(h)) }
+
+//export vrb_mad_add_agent
+func vrb_mad_add_agent(h unsafe.Pointer, class, version C.uint8_t, mask *C.uint64_t, out *C.uint32_t) C.int {
+	p := (*madPort)(h)
+	r := umad.Registration{Class: uint8(class), ClassVersion: uint8(version)}
+	for i, word := range unsafe.Slice(mask, 2) {
+		for bit := range 64 {
+			if word>>bit&1 != 0 {
+				r.Methods = append(r.Methods, uint8(64*i+bit))
+			}
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.agents == nil {
+		return C.int(syscall.EINVAL)
+	}
+	id := p.next
+	r.Handler = func(got *umad.Received) { p.push(id, got, got.MAD, 0) }
+	a, err := p.Register(r)
+	if err != nil {
+		return errno(err)
+	}
+	p.agents[id] = a
+	p.next++
+	*out = C.uint32_t(id)
+	return 0
+}
+
+//export vrb_mad_drop_agent
+func vrb_mad_drop_agent(h unsafe.Pointer, id C.uint32_t) C.int {
+	p := (*madPort)(h)
+	p.mu.Lock()
+	a := p.agents[uint32(id)]
+	delete(p.agents, uint32(id))
+	p.mu.Unlock()
+	if a == nil {
+		return C.int(syscall.EINVAL)
+	}
+	return errno(a.Close())
+}
+
+// push queues a datagram; it is dropped if the queue is full.
+func (p *madPort) push(agent uint32, got *umad.Received, mad umad.MAD, status syscall.Errno) {
+	m := C.struct_vrb_mad{agent: C.uint32_t(agent), status: C.uint32_t(status)}
+	f := &got.From
+	*(*verbs.GID)(unsafe.Pointer(&m.gid)) = verbs.GIDFromAddr(f.Remote)
+	m.qpn, m.qkey, m.flow_label = C.uint32_t(f.QPN), C.uint32_t(f.QKey), C.uint32_t(f.FlowLabel)
+	m.hop_limit, m.traffic_class = C.uint8_t(f.HopLimit), C.uint8_t(f.TClass)
+	m.gid_index = C.uint8_t(p.gidIndex(f.Local))
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&m.data)), C.VRB_MAD_LEN), mad)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.queue) < maxMADs {
+		p.queue = append(p.queue, m)
+		p.units.Add(1)
+	}
+}
+
+// gidIndex is the index of a local address in the GID table, 0 if it is not there.
+func (p *madPort) gidIndex(a netip.Addr) int {
+	table, _ := p.ctx.QueryGIDTable()
+	at := slices.IndexFunc(table, func(e verbs.GIDEntry) bool { return e.GID == verbs.GIDFromAddr(a) })
+	if at < 0 {
+		return 0
+	}
+	return table[at].Index
+}
+
+// address is the destination of a datagram.
+func (p *madPort) address(m *C.struct_vrb_mad) (*umad.Address, error) {
+	from, err := p.ctx.QueryGIDEntry(1, int(m.gid_index))
+	if err != nil {
+		return nil, err
+	}
+	to := *(*verbs.GID)(unsafe.Pointer(&m.gid))
+	return &umad.Address{Local: from.GID.Addr(), Remote: to.Addr(), QPN: uint32(m.qpn), QKey: uint32(m.qkey),
+		TClass: uint8(m.traffic_class), HopLimit: uint8(m.hop_limit), FlowLabel: uint32(m.flow_label)}, nil
+}
+
+//export vrb_mad_send
+func vrb_mad_send(h unsafe.Pointer, m *C.struct_vrb_mad, ms, retries C.int) C.int {
+	p := (*madPort)(h)
+	to, err := p.address(m)
+	if err != nil {
+		return errno(err)
+	}
+	mad, err := umad.Parse(C.GoBytes(unsafe.Pointer(&m.data), C.VRB_MAD_LEN))
+	if err != nil {
+		return errno(err)
+	}
+	id := uint32(m.agent)
+	p.mu.Lock()
+	a, room := p.agents[id], p.calls < maxMADs
+	wait := ms > 0 && !mad.IsResponse()
+	if a != nil && room && wait {
+		p.calls++
+	}
+	p.mu.Unlock()
+	switch {
+	case a == nil:
+		return C.int(syscall.EINVAL)
+	case !wait:
+		return errno(a.Send(to, mad))
+	case !room:
+		return C.int(syscall.ENOBUFS)
+	}
+	go p.call(a, id, to, mad, time.Duration(ms)*time.Millisecond, int(retries))
+	return 0
+}
+
+// call waits for the answer to a request. Without one the request itself comes back, with a status.
+func (p *madPort) call(a *umad.Agent, id uint32, to *umad.Address, mad umad.MAD, timeout time.Duration, retries int) {
+	own := mad.Header() // with the program's transaction ID
+	r, err := a.Call(p.done, to, mad, timeout, retries)
+	p.mu.Lock()
+	p.calls--
+	p.mu.Unlock()
+	if err != nil {
+		mad.Put(own)
+		p.push(id, &umad.Received{From: *to}, mad, errnoOf(err))
+		return
+	}
+	answer := r.MAD.Header()
+	answer.TID = own.TID
+	r.MAD.Put(answer)
+	p.push(id, r, r.MAD, 0)
+}
+
+//export vrb_mad_take
+func vrb_mad_take(h unsafe.Pointer, out *C.struct_vrb_mad) C.int {
+	p := (*madPort)(h)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.units.Popped(len(p.queue) > 0)
+	if len(p.queue) == 0 {
+		return C.int(syscall.EAGAIN)
+	}
+	*out = p.queue[0]
+	p.queue = p.queue[1:]
+	return 0
+}

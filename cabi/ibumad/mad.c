@@ -1,0 +1,165 @@
+// Buffers of datagrams, and the names of their fields.
+#include <arpa/inet.h>
+#include <stdio.h>
+
+#include "lib.h"
+
+static int level;
+
+size_t umad_size(void) { return sizeof(struct ib_user_mad); }
+void *umad_get_mad(void *umad) { return ((struct ib_user_mad *)umad)->data; }
+ib_mad_addr_t *umad_get_mad_addr(void *umad) { return &((struct ib_user_mad *)umad)->addr; }
+int umad_status(void *umad) { return ((struct ib_user_mad *)umad)->status; }
+int umad_get_pkey(void *umad) { return ((struct ib_user_mad *)umad)->addr.pkey_index; }
+
+int umad_set_pkey(void *umad, int index)
+{
+	((struct ib_user_mad *)umad)->addr.pkey_index = index;
+	return 0;
+}
+
+int umad_set_addr_net(void *umad, uint16_t lid, uint32_t qpn, int sl, uint32_t qkey)
+{
+	ib_mad_addr_t *a = umad_get_mad_addr(umad);
+
+	a->lid = lid;
+	a->qpn = qpn;
+	a->sl = sl;
+	a->qkey = qkey;
+	return 0;
+}
+
+int umad_set_addr(void *umad, int lid, int qpn, int sl, int qkey)
+{
+	return umad_set_addr_net(umad, htons(lid), htonl(qpn), sl, htonl(qkey));
+}
+
+int umad_set_grh(void *umad, void *addr)
+{
+	ib_mad_addr_t *a = umad_get_mad_addr(umad);
+	const ib_mad_addr_t *from = addr;
+
+	a->grh_present = from != NULL;
+	if (!from)
+		return 0;
+	memcpy(a->gid, from->gid, sizeof a->gid);
+	a->flow_label = htonl(from->flow_label);
+	a->hop_limit = from->hop_limit;
+	a->traffic_class = from->traffic_class;
+	a->gid_index = from->gid_index;
+	return 0;
+}
+
+int umad_debug(int to)
+{
+	if (to >= 0)
+		level = to;
+	return level;
+}
+
+void umad_addr_dump(ib_mad_addr_t *a)
+{
+	char gid[INET6_ADDRSTRLEN];
+
+	printf("qpn %u qkey 0x%x lid 0x%x sl %u\n", ntohl(a->qpn), ntohl(a->qkey), ntohs(a->lid), a->sl);
+	if (a->grh_present)
+		printf("gid %s gid_index %u hop_limit %u traffic_class %u flow_label 0x%x\n",
+		       inet_ntop(AF_INET6, a->gid, gid, sizeof gid), a->gid_index, a->hop_limit, a->traffic_class,
+		       ntohl(a->flow_label));
+}
+
+void umad_dump(void *umad)
+{
+	struct ib_user_mad *u = umad;
+
+	printf("agent %u status %u timeout %u ms\n", u->agent_id, u->status, u->timeout_ms);
+	umad_addr_dump(&u->addr);
+}
+
+struct named { unsigned int value; const char *name; };
+
+// find returns the name of a value, or other.
+static const char *find(const struct named *list, size_t n, unsigned int value, const char *other)
+{
+	for (size_t i = 0; i < n; i++)
+		if (list[i].value == value)
+			return list[i].name;
+	return other;
+}
+
+#define FIND(list, value, other) find(list, sizeof list / sizeof *list, value, other)
+
+const char *umad_class_str(uint8_t mgmt_class)
+{
+	static const struct named classes[] = {
+		{0x01, "Subn"}, {0x81, "SubnDirected"}, {0x03, "SA"}, {0x04, "Performance"}, {0x05, "BM"},
+		{0x06, "DevMgt"}, {0x07, "CM"}, {0x08, "SNMP"}, {0x10, "DevAdm"},
+	};
+
+	if ((mgmt_class >= 0x09 && mgmt_class <= 0x0f) || (mgmt_class >= 0x30 && mgmt_class <= 0x4f))
+		return "Vendor";
+	return FIND(classes, mgmt_class, "<unknown>");
+}
+
+const char *umad_method_str(uint8_t mgmt_class, uint8_t method)
+{
+	static const struct named common[] = {
+		{0x01, "Get"}, {0x02, "Set"}, {0x81, "GetResp"}, {0x03, "Send"}, {0x05, "Trap"}, {0x06, "Report"},
+		{0x86, "ReportResp"}, {0x07, "TrapRepress"},
+	};
+	static const struct named sa[] = {
+		{0x12, "GetTable"}, {0x92, "GetTableResp"}, {0x13, "GetTraceTable"}, {0x93, "GetTraceTableResp"},
+		{0x14, "GetMulti"}, {0x94, "GetMultiResp"}, {0x15, "Delete"}, {0x95, "DeleteResp"},
+	};
+	const char *name = FIND(common, method, NULL);
+
+	if (!name && mgmt_class == 0x03)
+		name = FIND(sa, method, NULL);
+	return name ? name : "<unknown>";
+}
+
+const char *umad_common_mad_status_str(uint16_t status)
+{
+	static const struct named invalid[] = {
+		{0x04, "Bad version"}, {0x08, "Method not supported"}, {0x0c, "Method/attribute combination not supported"},
+		{0x1c, "Invalid attribute/modifier"},
+	};
+	unsigned int s = ntohs(status);
+
+	if (!(s & 0x1f))
+		return "Success";
+	if (s & 0x01)
+		return "Busy";
+	if (s & 0x02)
+		return "Redirection required";
+	return FIND(invalid, s & 0x1c, "<unknown>");
+}
+
+const char *umad_sa_mad_status_str(uint16_t status)
+{
+	static const struct named sa[] = {
+		{0, "Success"}, {1, "No resources"}, {2, "Request invalid"}, {3, "No records"}, {4, "Too many records"},
+		{5, "Invalid GID"}, {6, "Insufficient components"}, {7, "Request denied"},
+	};
+
+	return FIND(sa, ntohs(status) >> 8, "<unknown>");
+}
+
+const char *umad_attribute_str(uint8_t mgmt_class, uint16_t attribute)
+{
+	static const struct named common[] = {
+		{0x0001, "ClassPortInfo"}, {0x0002, "Notice"}, {0x0003, "InformInfo"},
+	};
+	static const struct named cm[] = {
+		{0x0010, "ConnectRequest"}, {0x0011, "MsgRcptAck"}, {0x0012, "ConnectReject"}, {0x0013, "ConnectReply"},
+		{0x0014, "ReadyToUse"}, {0x0015, "DisconnectRequest"}, {0x0016, "DisconnectReply"},
+		{0x0017, "ServiceIDResReq"}, {0x0018, "ServiceIDResReqResp"}, {0x0019, "LoadAlternatePath"},
+		{0x001a, "AlternatePathResponse"},
+	};
+	unsigned int a = ntohs(attribute);
+	const char *name = FIND(common, a, NULL);
+
+	if (!name && mgmt_class == 0x07)
+		name = FIND(cm, a, NULL);
+	return name ? name : "<unknown>";
+}

@@ -1,0 +1,218 @@
+// Open ports. The number of a port is a descriptor, a semaphore with one token for each datagram.
+#include <arpa/inet.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "../engine/mad.h"
+#include "lib.h"
+
+struct port {
+	int fd;
+	void *h;
+	unsigned int gen;
+	struct port *next;
+};
+
+static const struct vrb_mads *engine;
+static const unsigned int *generation;
+static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; // guards the list of ports
+static struct port *ports;
+
+static void after_fork(void) { pthread_mutex_init(&mu, NULL); }
+
+// load loads the engine. It returns 0 or an errno. mu is held.
+static int load(void)
+{
+	static int hooked;
+
+	if (!hooked) {
+		hooked = 1;
+		pthread_atfork(NULL, NULL, after_fork);
+	}
+	const struct vrb_mads *table = verbena_table("verbena_mad", VERBENA_MAD_ABI, &generation);
+	if (!table)
+		return errno;
+	engine = table;
+	return 0;
+}
+
+// handle returns the engine's port; NULL for a number that is none, and for a port of the parent.
+static void *handle(int fd)
+{
+	void *h = NULL;
+
+	pthread_mutex_lock(&mu);
+	for (struct port *p = ports; p; p = p->next)
+		if (p->fd == fd && p->gen == *generation)
+			h = p->h;
+	pthread_mutex_unlock(&mu);
+	return h;
+}
+
+int umad_open_port(const char *name, int portnum)
+{
+	char room[UMAD_CA_NAME_LEN];
+	struct port *p = calloc(1, sizeof *p);
+
+	if (!p)
+		return -ENOMEM;
+	name = um_name(name, room);
+	p->fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	pthread_mutex_lock(&mu);
+	int e = !name || portnum > 1 ? ENODEV : p->fd < 0 ? errno : load();
+	if (!e)
+		e = engine->open(name, p->fd, &p->h);
+	if (!e) {
+		p->gen = *generation;
+		p->next = ports;
+		ports = p;
+	}
+	pthread_mutex_unlock(&mu);
+	if (!e)
+		return p->fd;
+	if (p->fd >= 0)
+		close(p->fd);
+	free(p);
+	return -e;
+}
+
+int umad_close_port(int fd)
+{
+	struct port **at, *p;
+
+	pthread_mutex_lock(&mu);
+	for (at = &ports; *at && (*at)->fd != fd; at = &(*at)->next)
+		;
+	p = *at;
+	if (p)
+		*at = p->next;
+	pthread_mutex_unlock(&mu);
+	if (!p)
+		return -EINVAL;
+	int e = p->gen == *generation ? engine->close(p->h) : 0;
+	close(fd);
+	free(p);
+	return -e;
+}
+
+int umad_get_fd(int fd) { return handle(fd) ? fd : -EINVAL; }
+
+// subnet reports whether a class is that of subnet management, whose QP 0 RoCE does not have.
+static int subnet(int mgmt_class) { return mgmt_class == 0x01 || mgmt_class == 0x81; }
+
+static int add(int fd, uint8_t mgmt_class, uint8_t version, const uint64_t mask[2], uint32_t *agent)
+{
+	void *h = handle(fd);
+
+	if (!h || subnet(mgmt_class))
+		return EINVAL;
+	return engine->add_agent(h, mgmt_class, version, mask, agent);
+}
+
+int umad_register(int fd, int mgmt_class, int version, uint8_t rmpp, long methods[16 / sizeof(long)])
+{
+	uint64_t mask[2] = {0};
+	uint32_t agent;
+
+	if (methods)
+		memcpy(mask, methods, sizeof mask);
+	int e = rmpp ? EOPNOTSUPP : add(fd, mgmt_class, version, mask, &agent);
+	return e ? -e : (int)agent;
+}
+
+int umad_register_oui(int fd, int mgmt_class, uint8_t rmpp, uint8_t oui[3], long methods[16 / sizeof(long)])
+{
+	if (mgmt_class < 0x30 || mgmt_class > 0x4f)
+		return -EINVAL;
+	return umad_register(fd, mgmt_class, 1, rmpp, methods);
+}
+
+int umad_register2(int fd, struct umad_reg_attr *a, uint32_t *agent)
+{
+	if (!a || !agent)
+		return EINVAL;
+	if (a->flags || a->rmpp_version)
+		return EOPNOTSUPP;
+	return add(fd, a->mgmt_class, a->mgmt_class_version, a->method_mask, agent);
+}
+
+int umad_unregister(int fd, int agent)
+{
+	void *h = handle(fd);
+
+	return h ? -engine->drop_agent(h, agent) : -EINVAL;
+}
+
+int umad_send(int fd, int agent, void *umad, int length, int timeout_ms, int retries)
+{
+	struct ib_user_mad *u = umad;
+	struct vrb_mad m = {.agent = agent, .qpn = ntohl(u->addr.qpn), .qkey = ntohl(u->addr.qkey),
+			    .flow_label = ntohl(u->addr.flow_label), .gid_index = u->addr.gid_index,
+			    .hop_limit = u->addr.hop_limit, .traffic_class = u->addr.traffic_class};
+	void *h = handle(fd);
+
+	if (!h || length < 0 || length > VRB_MAD_LEN)
+		return -EINVAL;
+	if (!u->addr.grh_present) // a LID names nothing here
+		return -EHOSTUNREACH;
+	memcpy(m.gid, u->addr.gid, sizeof m.gid);
+	memcpy(m.data, u->data, length);
+	return -engine->send(h, &m, timeout_ms, retries);
+}
+
+int umad_poll(int fd, int timeout_ms)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	if (!handle(fd))
+		return -EINVAL;
+	int n = poll(&p, 1, timeout_ms);
+	return n == 1 ? 0 : n == 0 ? -ETIMEDOUT : -errno;
+}
+
+static void fill(struct ib_user_mad *u, const struct vrb_mad *m)
+{
+	memset(u, 0, sizeof *u);
+	u->agent_id = m->agent;
+	u->status = m->status;
+	u->length = sizeof *u + VRB_MAD_LEN;
+	u->addr.qpn = htonl(m->qpn);
+	u->addr.qkey = htonl(m->qkey);
+	u->addr.flow_label = htonl(m->flow_label);
+	u->addr.grh_present = 1;
+	u->addr.gid_index = m->gid_index;
+	u->addr.hop_limit = m->hop_limit;
+	u->addr.traffic_class = m->traffic_class;
+	memcpy(u->addr.gid, m->gid, sizeof m->gid);
+	memcpy(u->data, m->data, VRB_MAD_LEN);
+}
+
+// umad_recv returns the number of the agent. timeout_ms 0: the descriptor's flags say whether it waits.
+int umad_recv(int fd, void *umad, int *length, int timeout_ms)
+{
+	void *h = handle(fd);
+	struct vrb_mad m;
+	uint64_t one;
+	int e;
+
+	if (!h || !umad || !length)
+		return -EINVAL;
+	if (*length < VRB_MAD_LEN) {
+		*length = VRB_MAD_LEN;
+		return -ENOSPC;
+	}
+	do {
+		if (timeout_ms && (e = umad_poll(fd, timeout_ms)))
+			return e;
+		if (read(fd, &one, sizeof one) != sizeof one)
+			return -errno;
+		e = engine->take(h, &m);
+	} while (e == EAGAIN);
+	if (e)
+		return -e;
+	fill(umad, &m);
+	*length = VRB_MAD_LEN;
+	return m.agent;
+}
