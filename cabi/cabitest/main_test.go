@@ -27,8 +27,9 @@ var packages = map[string][]string{
 		"ib_atomic_lat"},
 	"rdmacm-utils": {"rping", "ucmatose", "udaddy", "mckey", "cmtime", "rdma_server", "rdma_client", "rdma_xserver",
 		"rdma_xclient", "rstream", "riostream", "rcopy", "udpong"},
-	"binutils": {"nm"},
-	"gcc":      {"gcc"},
+	"infiniband-diags": {"ibstat"},
+	"binutils":         {"nm"},
+	"gcc":              {"gcc"},
 }
 
 // verbena is the path of the command, which TestMain builds.

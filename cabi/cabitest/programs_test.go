@@ -77,6 +77,20 @@ func TestDevicesAreThoseOfTheGoTool(t *testing.T) {
 	}
 }
 
+func TestIbstatListsTheDevices(t *testing.T) {
+	needs(t, "ibstat")
+	devices := strings.Fields(output(t, inC("ibstat", "-l")...))
+	text := output(t, inC("ibstat")...)
+	for _, d := range devices {
+		if !strings.Contains(text, "CA '"+d+"'") {
+			t.Errorf("%s is missing:\n%s", d, text)
+		}
+	}
+	if !slices.Contains(devices, "vrb_lo") || strings.Count(text, "State: Active") == 0 {
+		t.Errorf("devices %v:\n%s", devices, text)
+	}
+}
+
 // common are the options that all pingpongs have.
 var common = [][]string{nil, {"-e"}, {"-n", "200"}, {"-s", "16"}, {"-s", "1000"}, {"-r", "64"}, {"-c"}, {"-l", "3"}}
 

@@ -19,8 +19,11 @@ func run(t *testing.T, source string, options ...string) string {
 	if lib == "" {
 		t.Skip("VERBENA_LIB is not set; run make cabi, then VERBENA_LIB=$PWD/bin/cabi go test ./cabi/ctest")
 	}
-	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
-		t.Skip("libibverbs-dev is not installed")
+	for header, option := range map[string]string{"infiniband/verbs.h": "", "rdma/rsocket.h": "-lrdmacm",
+		"infiniband/umad.h": "-libumad"} {
+		if _, err := os.Stat("/usr/include/" + header); err != nil && (option == "" || slices.Contains(options, option)) {
+			t.Skipf("%s is not installed: make cabi-test installs it", header)
+		}
 	}
 	cc, err := exec.LookPath("gcc")
 	if err != nil {
@@ -63,3 +66,7 @@ func TestPeersHearOfAParentThatIsKilled(t *testing.T) {
 		t.Errorf("the peer heard of it after %v (%v)", took, err)
 	}
 }
+
+func TestConnections(t *testing.T) { run(t, "cm.c", "-lrdmacm") }
+
+func TestManagementDatagrams(t *testing.T) { run(t, "mad.c", "-libumad") }

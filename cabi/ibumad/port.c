@@ -111,6 +111,7 @@ static int add(int fd, uint8_t mgmt_class, uint8_t version, const uint64_t mask[
 	return engine->add_agent(h, mgmt_class, version, mask, agent);
 }
 
+// Messages have one datagram each: an agent with RMPP gets and sends the segments as they are.
 int umad_register(int fd, int mgmt_class, int version, uint8_t rmpp, long methods[16 / sizeof(long)])
 {
 	uint64_t mask[2] = {0};
@@ -118,7 +119,7 @@ int umad_register(int fd, int mgmt_class, int version, uint8_t rmpp, long method
 
 	if (methods)
 		memcpy(mask, methods, sizeof mask);
-	int e = rmpp ? EOPNOTSUPP : add(fd, mgmt_class, version, mask, &agent);
+	int e = add(fd, mgmt_class, version, mask, &agent);
 	return e ? -e : (int)agent;
 }
 
@@ -133,7 +134,7 @@ int umad_register2(int fd, struct umad_reg_attr *a, uint32_t *agent)
 {
 	if (!a || !agent)
 		return EINVAL;
-	if (a->flags || a->rmpp_version)
+	if (a->flags & ~1u) // all but UMAD_USER_RMPP
 		return EOPNOTSUPP;
 	return add(fd, a->mgmt_class, a->mgmt_class_version, a->method_mask, agent);
 }

@@ -1,0 +1,96 @@
+// Datagrams of libibumad between two agents: a request, its answer, and a request without one.
+#include <arpa/inet.h>
+#include <errno.h>
+#include <infiniband/umad.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CLASS = 0x0a, GET = 1, GET_RESP = 0x81, LENGTH = 256 };
+
+// MUST ends the program if a condition is false.
+#define MUST(condition) \
+	do { \
+		if (!(condition)) { \
+			printf("line %d: %s: %s\n", __LINE__, #condition, strerror(errno)); \
+			exit(1); \
+		} \
+	} while (0)
+
+static union { struct ib_user_mad u; char room[sizeof(struct ib_user_mad) + LENGTH]; } m;
+
+// loopback writes the GID of 127.0.0.1 and returns its index.
+static int loopback(uint8_t gid[16])
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *c = NULL;
+	union ibv_gid g;
+
+	for (int i = 0; list && list[i]; i++)
+		if (!strcmp(ibv_get_device_name(list[i]), "vrb_lo"))
+			c = ibv_open_device(list[i]);
+	MUST(c);
+	inet_pton(AF_INET6, "::ffff:127.0.0.1", gid);
+	for (int i = 0; !ibv_query_gid(c, 1, i, &g); i++)
+		if (!memcmp(&g, gid, 16))
+			return i;
+	MUST(!"127.0.0.1 in the GID table");
+	return -1;
+}
+
+static void address(uint8_t method)
+{
+	ib_mad_addr_t to = {.hop_limit = 64};
+	uint8_t *mad = umad_get_mad(&m);
+
+	memset(&m, 0, sizeof m);
+	to.gid_index = loopback(to.gid);
+	umad_set_addr(&m, 0, 1, 0, 0x80010000);
+	umad_set_grh(&m, &to);
+	mad[0] = 1;
+	mad[1] = CLASS;
+	mad[2] = 1;
+	mad[3] = method;
+	memcpy(mad + 8, "programs", 8); // the transaction ID
+	mad[200] = 42;
+}
+
+int main(void)
+{
+	long methods[16 / sizeof(long)] = {1 << GET};
+	int port = umad_open_port("vrb_lo", 1), length = LENGTH;
+	struct pollfd p = {.fd = umad_get_fd(port), .events = POLLIN};
+	uint8_t *mad = umad_get_mad(&m);
+
+	MUST(port >= 0 && p.fd >= 0);
+	MUST(umad_open_port("none", 1) < 0);
+	MUST(umad_register(port, 0x81, 1, 0, NULL) < 0);
+	int server = umad_register(port, CLASS, 1, 0, methods), client = umad_register(port, CLASS, 1, 0, NULL);
+	MUST(server >= 0 && client >= 0 && server != client);
+	MUST(umad_recv(port, &m, &length, 20) == -ETIMEDOUT);
+	MUST(poll(&p, 1, 0) == 0);
+
+	address(GET);
+	MUST(umad_send(port, client, &m, LENGTH, 20000, 2) == 0);
+	MUST(umad_poll(port, 20000) == 0 && poll(&p, 1, 0) == 1);
+	MUST(umad_recv(port, &m, &length, 20000) == server && length == LENGTH && umad_status(&m) == 0);
+	MUST(mad[200] == 42 && umad_get_mad_addr(&m)->grh_present && umad_get_mad_addr(&m)->qpn == htonl(1));
+	mad[3] = GET_RESP;
+	mad[200] = 43;
+	umad_set_addr(&m, 0, 1, 0, 0x80010000);
+	MUST(umad_send(port, server, &m, LENGTH, 0, 0) == 0);
+	MUST(umad_recv(port, &m, &length, 20000) == client && umad_status(&m) == 0);
+	MUST(mad[3] == GET_RESP && mad[200] == 43 && !memcmp(mad + 8, "programs", 8));
+
+	MUST(umad_unregister(port, server) == 0 && umad_unregister(port, server) < 0);
+	address(GET);
+	MUST(umad_send(port, client, &m, LENGTH, 10, 1) == 0);
+	MUST(umad_recv(port, &m, &length, 20000) == client && umad_status(&m) == ETIMEDOUT);
+	MUST(!memcmp(mad + 8, "programs", 8));
+	umad_get_mad_addr(&m)->grh_present = 0;
+	MUST(umad_send(port, client, &m, LENGTH, 0, 0) < 0);
+	MUST(umad_close_port(port) == 0 && umad_close_port(port) < 0);
+	return 0;
+}
