@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// patience is the time-out of each program. It is long: machines of CI have few processors and other work.
-const patience = 120 * time.Second
+// timeLimit is that of each program. It is long: machines of CI have few processors and other work.
+const timeLimit = 120 * time.Second
 
 // packages are the Debian packages of the programs that the tests run.
 var packages = map[string][]string{
@@ -120,7 +120,7 @@ func (p *process) wait() error {
 // start runs a program, which is killed when the test ends.
 func start(t *testing.T, environ []string, line ...string) *process {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeLimit)
 	p := &process{Cmd: exec.CommandContext(ctx, line[0], line[1:]...), cancel: cancel, ended: make(chan struct{})}
 	p.Stdout, p.Stderr = &p.out, &p.out
 	p.Env = append(os.Environ(), environ...)
@@ -164,7 +164,7 @@ func freePort(t *testing.T) string {
 // listens waits until the process listens on a port, or has ended.
 func listens(t *testing.T, p *process, port string) {
 	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(timeLimit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		// The tables of sockets are read, because a connection to try would be taken for the peer.
 		for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 			text, _ := os.ReadFile(table)
