@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 )
 
@@ -35,10 +36,10 @@ type MR struct {
 // in this process, or with AccessZeroBased offsets into buf. Any memory may be registered, also several times: of
 // Go's heap, of a mapped file, of C, of AllocBuffer. The memory must stay mapped until Close.
 //
-// Errors: EINVAL for a bad length or bad access flags; remote writing and atomics need AccessLocalWrite, and
-// AccessLocalWrite needs memory that the process may write. ENOMEM without resources. A nil buf with AccessOnDemand
-// asks for a region of the whole address space (implicit on-demand paging): EOPNOTSUPP, since a peer could then crash
-// the process.
+// Errors: EINVAL for a bad length or bad access flags; remote writing and atomics need AccessLocalWrite. EFAULT for
+// memory that is not mapped or that the process may not read or, with AccessLocalWrite, not write. ENOMEM without
+// resources. A nil buf with AccessOnDemand asks for a region of the whole address space (implicit on-demand paging):
+// EOPNOTSUPP, since a peer could then crash the process.
 func (pd *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
 	return pd.regMR("reg_mr", buf, naturalIOVA(buf, access), access)
 }
@@ -102,7 +103,7 @@ func (vctx *Context) checkMR(op string, buf []byte, iova uint64, access AccessFl
 		return nil // readable and writable; the list of mappings is long where there are many buffers
 	}
 	if err := checkMemory(buf, access&AccessLocalWrite != 0); err != nil {
-		return newError(op, vctx.obj(), EINVAL, "%v", err)
+		return newError(op, vctx.obj(), syscall.EFAULT, "%v", err)
 	}
 	return nil
 }

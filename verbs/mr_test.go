@@ -83,11 +83,11 @@ func TestV_MR_05_V_KC_05_RightsOfTheProcess(t *testing.T) { // V-KC-05
 	pd := newPD(t, vctx)
 	ok(t, must(pd.RegMR(readOnly(), AccessRemoteRead))(t).Close())
 	_, err := pd.RegMR(readOnly(), AccessLocalWrite)
-	refused(t, err, EINVAL, "LOCAL_WRITE is not possible", "may not write")
+	refused(t, err, syscall.EFAULT, "LOCAL_WRITE is not possible", "may not write")
 	mr := must(pd.RegMR(make([]byte, 64), AccessLocalWrite))(t)
-	refused(t, mr.Rereg(ReregChangeTranslation, nil, readOnly(), 0), EINVAL, "may not write")
+	refused(t, mr.Rereg(ReregChangeTranslation, nil, readOnly(), 0), syscall.EFAULT, "may not write")
 	ro := must(pd.RegMR(readOnly(), 0))(t)
-	refused(t, ro.Rereg(ReregChangeAccess, nil, nil, AccessLocalWrite), EINVAL, "may not write")
+	refused(t, ro.Rereg(ReregChangeAccess, nil, nil, AccessLocalWrite), syscall.EFAULT, "may not write")
 }
 
 func TestV_MR_06_RemoteWriteNeedsLocalWrite(t *testing.T) {

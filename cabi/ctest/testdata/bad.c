@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static int failed;
 
@@ -84,6 +85,129 @@ static void memory(void)
 	NONE(ibv_alloc_dm(ctx, &odd), EINVAL);
 	WANT(ibv_dealloc_pd(pd), EBUSY); // mr
 	WANT(ibv_advise_mr(pd, 99, 0, NULL, 0), EOPNOTSUPP);
+}
+
+// unmapped tries memory that the program may not use, in the beginning and in the middle of a region.
+static void unmapped(void)
+{
+	char *at = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	munmap(at + 4096, 4096);
+	NONE(ibv_reg_mr(pd, at + 4096, 4096, 0), EFAULT);
+	NONE(ibv_reg_mr(pd, at, 3 * 4096, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+	NONE(ibv_reg_mr(pd, (void *)8, 8, 0), EFAULT);
+	mprotect(at, 4096, PROT_READ);
+	NONE(ibv_reg_mr(pd, at, 4096, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+	WANT(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, at, 3 * 4096, 0) != 0, 1);
+	munmap(at, 3 * 4096);
+}
+
+// busy destroys objects that others use.
+static void busy(void)
+{
+	struct ibv_xrcd_init_attr of = {.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1,
+					.oflags = O_CREAT};
+	struct ibv_xrcd_init_attr closed = of, none = {};
+	struct ibv_srq_init_attr plain = {.attr = {.max_wr = 4, .max_sge = 1}};
+	struct ibv_alloc_dm_attr dm_of = {.length = 64};
+	struct ibv_td_init_attr td_of = {};
+
+	closed.fd = 999999;
+	NONE(ibv_open_xrcd(ctx, &none), EINVAL);
+	NONE(ibv_open_xrcd(ctx, &closed), EBADF);
+	struct ibv_xrcd *xrcd = ibv_open_xrcd(ctx, &of);
+	struct ibv_srq_init_attr_ex xsrq = {.attr = {.max_wr = 4, .max_sge = 1}, .srq_type = IBV_SRQT_XRC, .xrcd = xrcd,
+					    .cq = cq, .pd = pd, .comp_mask = IBV_SRQ_INIT_ATTR_TYPE |
+					    IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_PD};
+	struct ibv_srq *srq = ibv_create_srq_ex(ctx, &xsrq);
+	uint32_t num;
+	WANT(srq != NULL, 1);
+	WANT(ibv_close_xrcd(xrcd), EBUSY);
+	WANT(ibv_destroy_srq(srq), 0);
+	xsrq.comp_mask |= 1 << 20;
+	NONE(ibv_create_srq_ex(ctx, &xsrq), EOPNOTSUPP);
+	xsrq.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD; // no domain
+	NONE(ibv_create_srq_ex(ctx, &xsrq), EINVAL);
+	struct ibv_qp_open_attr shared = {.xrcd = xrcd, .qp_num = 0x123456, .qp_type = IBV_QPT_XRC_RECV,
+					  .comp_mask = IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_NUM};
+	NONE(ibv_open_qp(ctx, &shared), EINVAL); // no type
+	shared.comp_mask |= IBV_QP_OPEN_ATTR_TYPE;
+	NONE(ibv_open_qp(ctx, &shared), EINVAL); // no such QP
+	WANT(ibv_close_xrcd(xrcd), 0);
+
+	srq = ibv_create_srq(pd, &plain);
+	struct ibv_qp_init_attr on = {.send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = IBV_QPT_RC, .cap = {1, 1, 1, 1, 0}};
+	struct ibv_qp *qp = ibv_create_qp(pd, &on);
+	struct ibv_recv_wr wr = {}, *bad;
+	WANT(ibv_destroy_srq(srq), EBUSY);
+	WANT(ibv_get_srq_num(srq, &num), EINVAL);
+	WANT(ibv_post_recv(qp, &wr, &bad), EINVAL);
+	WANT(ibv_destroy_qp(qp), 0);
+	WANT(ibv_destroy_srq(srq), 0);
+
+	struct ibv_dm *dm = ibv_alloc_dm(ctx, &dm_of);
+	struct ibv_mr *of_dm = ibv_reg_dm_mr(pd, dm, 0, 64, IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE);
+	WANT(of_dm != NULL, 1);
+	NONE(ibv_reg_dm_mr(pd, dm, 32, 64, IBV_ACCESS_ZERO_BASED), EINVAL);
+	NONE(ibv_reg_dm_mr(pd, dm, 0, 64, 0), EINVAL);
+	WANT(ibv_memcpy_to_dm(dm, 60, buf, 8), EFAULT);
+	WANT(ibv_memcpy_to_dm(dm, 1, buf, 4), EINVAL);
+	WANT(ibv_free_dm(dm), EBUSY);
+	WANT(ibv_dereg_mr(of_dm), 0);
+	WANT(ibv_free_dm(dm), 0);
+
+	struct ibv_td *td = ibv_alloc_td(ctx, &td_of);
+	struct ibv_parent_domain_init_attr domain = {.pd = pd, .td = td}, odd = {.pd = pd, .comp_mask = 1 << 20}, no_pd = {};
+	struct ibv_pd *parent = ibv_alloc_parent_domain(ctx, &domain);
+	WANT(parent != NULL, 1);
+	NONE(ibv_alloc_parent_domain(ctx, &odd), EINVAL);
+	NONE(ibv_alloc_parent_domain(ctx, &no_pd), EINVAL);
+	WANT(ibv_dealloc_td(td), EBUSY);
+	WANT(ibv_dealloc_pd(parent), 0);
+	WANT(ibv_dealloc_td(td), 0);
+}
+
+// frames tries work queues, tables, rules and counters.
+static void frames(void)
+{
+	struct ibv_wq_init_attr good = {.wq_type = IBV_WQT_RQ, .max_wr = 4, .max_sge = 1, .pd = pd, .cq = cq};
+	struct ibv_wq_init_attr type = good, none = good, large = good, flags = good;
+	struct ibv_wq_attr to = {.attr_mask = IBV_WQ_ATTR_STATE, .wq_state = 77};
+	struct ibv_counters_init_attr zero = {}, unknown = {.comp_mask = 1};
+	uint64_t values[4];
+
+	type.wq_type = 9;
+	none.max_wr = 0;
+	large.max_wr = 1 << 30;
+	flags.comp_mask = IBV_WQ_INIT_ATTR_FLAGS;
+	flags.create_flags = 1u << 31;
+	NONE(ibv_create_wq(ctx, &type), EINVAL);
+	NONE(ibv_create_wq(ctx, &none), EINVAL);
+	NONE(ibv_create_wq(ctx, &large), EINVAL);
+	NONE(ibv_create_wq(ctx, &flags), EINVAL);
+	struct ibv_wq *wq = ibv_create_wq(ctx, &good);
+	WANT(wq != NULL, 1);
+	WANT(ibv_modify_wq(wq, &to), EINVAL);
+	struct ibv_rwq_ind_table_init_attr one = {.ind_tbl = &wq}, many = {.log_ind_tbl_size = 31, .ind_tbl = &wq};
+	NONE(ibv_create_rwq_ind_table(ctx, &many), EINVAL);
+	struct ibv_rwq_ind_table *table = ibv_create_rwq_ind_table(ctx, &one);
+	WANT(table != NULL, 1);
+	WANT(ibv_destroy_wq(wq), EBUSY);
+	WANT(ibv_destroy_rwq_ind_table(table), 0);
+	WANT(ibv_destroy_wq(wq), 0);
+
+	NONE(ibv_create_counters(ctx, &unknown), EOPNOTSUPP);
+	struct ibv_counters *counters = ibv_create_counters(ctx, &zero);
+	WANT(counters != NULL, 1);
+	WANT(ibv_read_counters(counters, values, 4, 1 << 20), EINVAL);
+	WANT(ibv_destroy_counters(counters), 0);
+
+	struct ibv_flow_attr rule = {.type = IBV_FLOW_ATTR_NORMAL, .size = sizeof rule, .port = 1};
+	struct ibv_qp *qp = make(IBV_QPT_RC, 4);
+	NONE(ibv_create_flow(qp, &rule), EINVAL); // not a QP of frames
+	rule.type = 99;
+	NONE(ibv_create_flow(qp, &rule), EINVAL);
+	WANT(ibv_destroy_qp(qp), 0);
 }
 
 static void queues(void)
@@ -241,6 +365,38 @@ static void requests(void)
 	WANT(ibv_destroy_qp(qp), 0);
 }
 
+// builders tries the requests of ibv_wr_*: wr_complete answers for all of them.
+static void builders(void)
+{
+	struct ibv_qp_init_attr_ex in = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {16, 16, 1, 1, 0}, .pd = pd,
+					 .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+					 .send_ops_flags = IBV_QP_EX_WITH_SEND};
+	struct ibv_qp *qp = ibv_create_qp_ex(ctx, &in);
+	struct ibv_qp_ex *x = ibv_qp_to_qp_ex(qp);
+	struct ibv_sge list[2] = {{(uintptr_t)buf, 8, mr->lkey}, {(uintptr_t)buf, 8, mr->lkey}};
+
+	ibv_wr_start(x);
+	ibv_wr_send(x);
+	ibv_wr_set_sge(x, mr->lkey, (uintptr_t)buf, 8);
+	WANT(ibv_wr_complete(x), EINVAL); // RESET
+	ready(qp);
+	ibv_wr_start(x);
+	ibv_wr_send(x);
+	ibv_wr_set_sge_list(x, 2, list);
+	WANT(ibv_wr_complete(x), EINVAL); // max_send_sge is 1
+	ibv_wr_start(x);
+	for (int i = 0; i < 1000; i++) {
+		ibv_wr_send(x);
+		ibv_wr_set_sge_list(x, 1, list);
+	}
+	WANT(ibv_wr_complete(x), ENOMEM);
+	ibv_wr_start(x);
+	ibv_wr_abort(x);
+	ibv_wr_start(x);
+	WANT(ibv_wr_complete(x), 0); // nothing
+	WANT(ibv_destroy_qp(qp), 0);
+}
+
 int main(int argc, char **argv)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -256,6 +412,10 @@ int main(int argc, char **argv)
 	}
 	devices();
 	memory();
+	unmapped();
+	busy();
+	frames();
+	builders();
 	queues();
 	pairs();
 	requests();
