@@ -3,7 +3,7 @@
 //
 //	go run ./cabi/pyverbs [-runs 20] [-dev vrb_eth0,vrb_lo] [-environment "VERBENA_SHM=0;..."] VERBENA
 //
-// With an environment that loses packets it leaves out the tests that wait for datagrams.
+// With an environment that loses packets it leaves out the tests that fail with each lost packet.
 //
 // VERBENA is the command verbena beside the libraries. The exit status is 1 if a test failed. As root it reserves huge
 // pages for the tests that need them, and gives them back.

@@ -332,8 +332,13 @@ func (cq *CQ) Arm(solicitedOnly bool) error {
 	return nil
 }
 
-// Resize changes the size to at least cqe completions. Completions and the notification request are kept.
+// Resize changes the size to at least cqe completions. Completions and the notification request are kept. Requests that
+// were posted before it count, though their shard was held, as they do on an adapter, which takes them at once.
 func (cq *CQ) Resize(cqe int) error {
+	for i := range bitsOf(cq.shards.Load()) {
+		cq.eng.shards[i].hold()
+		cq.eng.shards[i].release() // does the work that was left to the holder
+	}
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
 	held := cq.tail - cq.head

@@ -233,6 +233,26 @@ func TestV_CQ_10_ResizeKeepsTheRequest(t *testing.T) {
 	}
 }
 
+// Requests count that were posted while another goroutine held the shard.
+func TestV_CQ_12_ResizeBelowThePostedRequests(t *testing.T) {
+	m := newManual(t, 1)
+	cq := m.NewCQ(16, 0, silent{})
+	qp := newQP(t, m.Engine, cq, silent{})
+	if err := qp.Modify(&transport.Attr{State: transport.Err}, transport.MaskState); err != nil {
+		t.Fatal(err)
+	}
+	m.shards[0].held.Store(true)
+	for id := range uint64(4) {
+		if err := postWrite(qp, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.shards[0].held.Store(false)
+	if err := cq.Resize(2); !errors.Is(err, ErrCQTooFew) {
+		t.Errorf("4 requests were posted, resized to 2: %v", err)
+	}
+}
+
 func TestV_CQ_12_ResizeBelowTheContent(t *testing.T) {
 	cq, _ := testCQ(t, 8)
 	qp := testQP(17)
