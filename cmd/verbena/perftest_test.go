@@ -138,6 +138,18 @@ func TestPerftestFiles(t *testing.T) {
 	}
 }
 
+// With one size --plot draws bars.
+func TestPerftestPlotOfOneSize(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "SIDE.svg")
+	play(t, 0, "ib_write_bw", "-n 50 --plot "+file)
+	b, err := os.ReadFile(strings.ReplaceAll(file, "SIDE", "client"))
+	for _, want := range []string{"messages of 65536 bytes", ">average<", ">peak<"} {
+		if err != nil || !strings.Contains(string(b), want) {
+			t.Errorf("%v, no %q in %.300s", err, want, b)
+		}
+	}
+}
+
 // Errors for invalid options name the valid ones.
 func TestPerftestMisuse(t *testing.T) {
 	for args, want := range map[string]string{

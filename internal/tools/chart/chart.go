@@ -14,7 +14,9 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 )
 
 // Colors is the palette of Okabe and Ito, without yellow, which is too light on white.
@@ -34,23 +36,90 @@ func Color(i int) color.Color { return Colors[i%len(Colors)] }
 func New() *plot.Plot {
 	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 	plotter.DefaultFont = plot.DefaultFont
-	return plot.New()
+	p := plot.New()
+	p.X.Tick.Marker, p.Y.Tick.Marker = linearTicks{}, linearTicks{}
+	return p
+}
+
+// margin is the space between the picture's edge and what is drawn.
+const margin vg.Length = 8
+
+// Range widens an axis, so that no point lies on the frame: a linear one that begins at 0 at its end, a logarithmic one at
+// both ends.
+func Range(a *plot.Axis) {
+	if _, log := a.Scale.(plot.LogScale); log {
+		f := math.Pow(max(a.Max/a.Min, 10), 0.04)
+		a.Min, a.Max = a.Min/f, a.Max*f
+		return
+	}
+	a.Max += (a.Max - a.Min) / 16
+}
+
+// Bars draws one bar for each value, with the value above it and its name below it.
+func Bars(p *plot.Plot, names []string, values []float64) error {
+	labels := plotter.XYLabels{}
+	for i, v := range values {
+		bar, err := plotter.NewBarChart(plotter.Values{v}, vg.Points(70))
+		if err != nil {
+			return err
+		}
+		bar.XMin, bar.Color, bar.LineStyle.Width = float64(i), Color(i), 0
+		p.Add(bar)
+		labels.XYs = append(labels.XYs, plotter.XY{X: float64(i), Y: v})
+		digits := 1
+		if v < 10 {
+			digits = 3
+		}
+		labels.Labels = append(labels.Labels, strconv.FormatFloat(v, 'f', digits, 64))
+	}
+	above, err := plotter.NewLabels(labels)
+	if err != nil {
+		return err
+	}
+	above.Offset.Y = vg.Points(4)
+	for i := range above.TextStyle {
+		above.TextStyle[i].XAlign = text.XCenter
+	}
+	p.Add(above)
+	p.NominalX(names...)
+	p.X.Min, p.X.Max = -1, float64(len(values))
+	p.Y.Min = 0
+	Range(&p.Y)
+	Range(&p.Y) // for the text above the highest bar
+	return nil
+}
+
+// linearTicks are those of a linear axis, with labels that have no more digits than they need.
+type linearTicks struct{ plot.DefaultTicks }
+
+func (t linearTicks) Ticks(least, most float64) []plot.Tick {
+	ticks := t.DefaultTicks.Ticks(least, most)
+	for i := range ticks {
+		if v, err := strconv.ParseFloat(ticks[i].Label, 64); err == nil {
+			ticks[i].Label = strconv.FormatFloat(v, 'f', -1, 64)
+		}
+	}
+	return ticks
 }
 
 // Save writes the plot as .svg or .png. The text of an SVG is in Liberation Sans or, where that is missing,
 // in a typeface of the same widths.
 func Save(p *plot.Plot, width, height vg.Length, file string) error {
-	w, err := p.WriterTo(width, height, Format(file))
+	w, err := draw.NewFormattedCanvas(width, height, Format(file))
 	if err != nil {
 		return err
 	}
+	dc := draw.New(w)
+	dc.SetColor(p.BackgroundColor)
+	dc.Fill(dc.Rectangle.Path())
+	p.Draw(draw.Crop(dc, margin, -margin, margin, -margin))
 	var b bytes.Buffer
 	if _, err := w.WriteTo(&b); err != nil {
 		return err
 	}
-	text := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans"),
+	out := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans"),
 		[]byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif"))
-	return os.WriteFile(file, text, 0o666)
+	return os.WriteFile(file, out, 0o666)
 }
 
 // Format returns the picture format for a file name, "svg" or "png"; empty for others.

@@ -12,17 +12,18 @@ import (
 	"github.com/verbena-rdma/verbena/internal/tools/chart"
 )
 
-// logFrom is the ratio between the largest and the smallest latency from which the axis is logarithmic.
+// logFrom is the ratio between the largest and the smallest result from which the axis is logarithmic.
 const logFrom = 20
 
-// draw plots bandwidth or latency over size. Without -a there is one point.
+// draw plots bandwidth or latency over size; for one size as bars.
 func (r *run) draw(file string) error {
 	p := chart.New()
 	p.Title.Text = fmt.Sprintf("%s %s, %s to %s", r.name, connectionName(r.typ), r.ctx.Device().Name(), r.peer.peer())
 	p.X.Label.Text = "message size (bytes)"
 	p.X.Tick.Marker = plot.TickerFunc(powersOfTwo)
 	p.X.Scale = plot.LogScale{}
-	p.Add(plotter.NewGrid())
+	grid := plotter.NewGrid()
+	p.Add(grid)
 	lines := map[string]func(*result) float64{
 		"average": func(x *result) float64 { return x.bw.average }, "peak": func(x *result) float64 { return x.bw.peak },
 	}
@@ -38,6 +39,18 @@ func (r *run) draw(file string) error {
 		if r.duration > 0 {
 			order = []string{"average"}
 		}
+	}
+	if len(r.results) == 1 {
+		var values []float64
+		for _, name := range order {
+			values = append(values, lines[name](&r.results[0]))
+		}
+		p.X.Label.Text = fmt.Sprintf("messages of %d bytes", r.results[0].bw.size+r.results[0].lat.size)
+		p.X.Scale, p.X.Tick.Marker, grid.Vertical.Width = plot.LinearScale{}, plot.DefaultTicks{}, 0
+		if err := chart.Bars(p, order, values); err != nil {
+			return err
+		}
+		return r.saveChart(p, file)
 	}
 	for i, name := range order {
 		var points plotter.XYs
@@ -58,14 +71,17 @@ func (r *run) draw(file string) error {
 	}
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Legend.XOffs, p.Legend.YOffs, p.Legend.Padding = vg.Points(10), vg.Points(-6), vg.Points(3)
-	if p.Y.Min > 0 && p.Y.Max > logFrom*p.Y.Min && r.lat {
+	if p.Y.Min > 0 && p.Y.Max > logFrom*p.Y.Min {
 		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	} else {
 		p.Y.Min = 0
 	}
-	if p.X.Min == p.X.Max {
-		p.X.Min, p.X.Max = p.X.Min/2, p.X.Max*2
-	}
+	chart.Range(&p.X)
+	chart.Range(&p.Y)
+	return r.saveChart(p, file)
+}
+
+func (r *run) saveChart(p *plot.Plot, file string) error {
 	if err := chart.Save(p, 20*vg.Centimeter, 12*vg.Centimeter, file); err != nil {
 		return fmt.Errorf("--plot %s: %w", file, err)
 	}
