@@ -14,7 +14,7 @@ CYCLONEDX_VERSION := v1.10.0
 GOLANGCI := bin/golangci-lint-$(GOLANGCI_VERSION)
 
 # These are no files.
-.PHONY: release-tools release-snapshot container
+.PHONY: test-arm64 test-windows release-tools release-snapshot container
 .PHONY: all build test race fuzz soak bench attack nightly interop lint vet cross docs ci help locks cabi cabi-asan cabi-test cabi-pyverbs
 .PHONY: all build build-hw test race fuzz soak bench attack nightly interop lint vet cross docs ci help locks cabi cabi-asan cabi-test cabi-pyverbs
 
@@ -32,6 +32,12 @@ test: ## every test; PKG=./verbs for one package
 
 race: ## the same under the race detector, which needs a C compiler
 	@.ci/race $(PKG)
+
+test-arm64: ## the tests for arm64 in qemu-user, as far as it goes; PKG=./verbs for one package
+	@.ci/emulated arm64 $(PKG)
+
+test-windows: ## the tests for Windows in Wine, as far as it goes; PKG=./verbs for one package
+	@.ci/emulated windows $(PKG)
 
 fuzz: ## each fuzz target for FUZZTIME; PKG=./internal/wire for one package
 	@.ci/fuzz $(FUZZTIME) $(PKG)
