@@ -15,7 +15,7 @@ import (
 // accepts waits until the process listens with rdma_cm, or has ended.
 func accepts(t *testing.T, p *process) {
 	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(timeLimit); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		list, _ := exec.Command(verbena, "rdma", "resource", "show", "cm_id").Output()
 		for line := range strings.Lines(string(list)) {
 			if strings.Contains(line, "state LISTEN") && strings.Contains(line, fmt.Sprintf(" pid %d ", p.Process.Pid)) {
