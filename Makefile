@@ -15,7 +15,6 @@ GOLANGCI := bin/golangci-lint-$(GOLANGCI_VERSION)
 
 # These are no files.
 .PHONY: test-arm64 test-windows release-tools release-snapshot container
-.PHONY: all build test race fuzz soak bench attack nightly interop lint vet cross docs ci help locks cabi cabi-asan cabi-test cabi-pyverbs
 .PHONY: all build build-hw test race fuzz soak bench attack nightly interop lint vet cross docs ci help locks cabi cabi-asan cabi-test cabi-pyverbs
 
 all: build test lint ## build, test and lint

@@ -21,6 +21,7 @@ type lab struct {
 	dir  string // of the scripts
 	bin  string // of our programs
 	mine []int  // guests that this run started
+	hw   *place // set by withHW
 
 	dmesg string // the log of guest 1's kernel before the first case
 	seen  int    // length of the part of the log that the cases have checked
@@ -121,6 +122,7 @@ type place struct {
 	id   int    // guest number; 0 for this host
 	ip4  string
 	ip6  string
+	hw   bool // a guest in which our programs use rxe0
 }
 
 // setting returns a setting of the lab's scripts.
@@ -175,6 +177,9 @@ func (p *place) tool(name string, family int, args []string, limit time.Duration
 		return p.host(append([]string{filepath.Join(p.lab.bin, "verbena"), name}, args...)...)
 	}
 	gid := map[int]string{0: "0", 4: "1", 6: "2"}[family] // of rxe
+	if p.hw {
+		name = hwFolder + "verbena " + name
+	}
 	return p.sh(strings.Join(append([]string{name, "-d", "rxe0", "-g", gid}, args...), " "), limit)
 }
 
@@ -182,6 +187,9 @@ func (p *place) tool(name string, family int, args []string, limit time.Duration
 func (p *place) peer() *exec.Cmd {
 	if p.ours() {
 		return p.host(filepath.Join(p.lab.bin, "peer"))
+	}
+	if p.hw {
+		return p.lab.script(p.id, "run", "-i", "VERBENA_PROVIDER=hw exec "+hwFolder+"peer")
 	}
 	return p.lab.script(p.id, "run", "-i", "exec python3 -u /tmp/peer.py")
 }

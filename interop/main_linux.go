@@ -110,6 +110,7 @@ func allCases() []testCase {
 	for _, r := range refusals() {
 		all = append(all, r.testCase(4), r.testCase(6))
 	}
+	all = append(all, hwCases()...)
 	all = append(all, otherCases()...)
 	all = append(all, ourCaptureCases()...)
 	var sorted []testCase

@@ -28,6 +28,8 @@ type cq struct {
 	ptr uintptr // 0 after Destroy
 	// +checklocks:mu
 	wcs *[pollBatch]cWC // filled by the device
+	// +checklocks:mu
+	caller caller
 }
 
 // CreateCQ makes a CQ.
@@ -92,7 +94,7 @@ func (q *cq) poll(wcs []verbs.WC) (n int, err error) {
 	}
 	for n < len(wcs) {
 		want := min(len(wcs)-n, pollBatch)
-		got := int(int32(call(q.ctx.pollCQ, q.ptr, uintptr(want), uintptr(unsafe.Pointer(q.wcs)))))
+		got := int(int32(q.caller.do(q.ctx.pollCQ, q.ptr, uintptr(want), uintptr(unsafe.Pointer(q.wcs)))))
 		if got < 0 {
 			return n, errCQ
 		}
@@ -170,46 +172,42 @@ func (q *cq) pollOne(wc *verbs.WC) (bool, error) {
 	}
 	*wc = verbs.WC{
 		WRID: *at[uint64](q.ptr + offCQExWRID), Status: verbs.WCStatus(*at[uint32](q.ptr + offCQExStatus)),
-		VendorErr: uint32(q.read(cqReadVendorErr)), QPNum: uint32(q.read(cqReadQPNum)),
+		VendorErr: uint32(q.read(cqReadVendorErr, 0)), QPNum: uint32(q.read(cqReadQPNum, 0)),
 	}
 	if wc.Status == verbs.WCSuccess {
 		q.readFields(wc)
 	}
-	q.read(cqEndPoll)
+	q.read(cqEndPoll, 0)
 	return true, nil
 }
 
-// read calls a function of struct ibv_cq_ex.
+// read calls a function of struct ibv_cq_ex, with an argument that most do not have.
 //
 // +checklocks:q.mu
-func (q *cq) read(off uintptr, args ...uintptr) uintptr {
-	fn := *at[uintptr](q.ptr + off)
-	if len(args) == 1 {
-		return call(fn, q.ptr, args[0])
-	}
-	return call(fn, q.ptr)
+func (q *cq) read(off, arg uintptr) uintptr {
+	return q.caller.do(*at[uintptr](q.ptr + off), q.ptr, arg, 0)
 }
 
 // readFields reads the fields of a successful completion.
 //
 // +checklocks:q.mu
 func (q *cq) readFields(wc *verbs.WC) {
-	wc.Opcode, wc.ByteLen = verbs.WCOpcode(q.read(cqReadOpcode)), uint32(q.read(cqReadByteLen))
-	wc.WCFlags, wc.SrcQP = verbs.WCFlags(q.read(cqReadFlags)), uint32(q.read(cqReadSrcQP))
-	wc.SLID, wc.SL = uint16(q.read(cqReadSLID)), uint8(q.read(cqReadSL))
-	wc.DLIDPathBits = uint8(q.read(cqReadPathBits))
-	setImm(wc, uint32(q.read(cqReadImm)))
+	wc.Opcode, wc.ByteLen = verbs.WCOpcode(q.read(cqReadOpcode, 0)), uint32(q.read(cqReadByteLen, 0))
+	wc.WCFlags, wc.SrcQP = verbs.WCFlags(q.read(cqReadFlags, 0)), uint32(q.read(cqReadSrcQP, 0))
+	wc.SLID, wc.SL = uint16(q.read(cqReadSLID, 0)), uint8(q.read(cqReadSL, 0))
+	wc.DLIDPathBits = uint8(q.read(cqReadPathBits, 0))
+	setImm(wc, uint32(q.read(cqReadImm, 0)))
 	if q.fields&verbs.WCExWithCompletionTimestamp != 0 {
-		wc.Timestamp = uint64(q.read(cqReadTimestamp))
+		wc.Timestamp = uint64(q.read(cqReadTimestamp, 0))
 	}
 	if q.fields&verbs.WCExWithCompletionTimestampWallclock != 0 {
-		wc.Wallclock = uint64(q.read(cqReadWallclock))
+		wc.Wallclock = uint64(q.read(cqReadWallclock, 0))
 	}
 	if q.fields&verbs.WCExWithFlowTag != 0 {
-		wc.FlowTag = uint32(q.read(cqReadFlowTag))
+		wc.FlowTag = uint32(q.read(cqReadFlowTag, 0))
 	}
 	if q.fields&verbs.WCExWithCVLAN != 0 {
-		wc.CVLAN = uint16(q.read(cqReadCVLAN))
+		wc.CVLAN = uint16(q.read(cqReadCVLAN, 0))
 	}
 }
 
@@ -224,7 +222,7 @@ func (q *cq) ReqNotify(solicitedOnly bool) error {
 	if solicitedOnly {
 		only = 1
 	}
-	if n := int32(call(q.ctx.reqNotifyCQ, q.ptr, only)); n != 0 || q.failed.Load() {
+	if n := int32(q.caller.do(q.ctx.reqNotifyCQ, q.ptr, only, 0)); n != 0 || q.failed.Load() {
 		return errCQ
 	}
 	return nil

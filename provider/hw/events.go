@@ -90,14 +90,18 @@ func (c *devContext) gone() { c.up.DeviceEvent(verbs.EventDeviceFatal) }
 // completionTaker returns a function that takes a completion event. The event is acknowledged at once: ibv_destroy_cq
 // waits for that, and the object of Go counts the program's own acknowledgements.
 func (c *devContext) completionTaker() func() error {
-	out := new([2]uintptr) // the CQ and its context
+	type state struct {
+		caller
+		cq, context uintptr // set by C
+	}
+	s := new(state)
 	return func() error {
-		err := c.lib.status(c.lib.getCQEvent, c.channel, uintptr(unsafe.Pointer(&out[0])), uintptr(unsafe.Pointer(&out[1])))
+		err := s.status(c.lib, c.lib.getCQEvent, c.channel, uintptr(unsafe.Pointer(&s.cq)), uintptr(unsafe.Pointer(&s.context)))
 		if err != nil {
 			return err
 		}
-		v, ok := c.cqs.Load(out[0])
-		call(c.lib.ackCQEvents, out[0], 1)
+		v, ok := c.cqs.Load(s.cq)
+		s.do(c.lib.ackCQEvents, s.cq, 1, 0)
 		if ok {
 			v.(*cq).up.Completion()
 		}

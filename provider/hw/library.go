@@ -135,6 +135,27 @@ func call(fn uintptr, args ...uintptr) uintptr {
 	return r
 }
 
+// caller calls C functions without allocating: arguments of call and its kind are moved to the heap. Its owner is on the
+// heap and keeps what the arguments point to reachable. It is not safe for concurrent use.
+type caller struct{ args [3]uintptr }
+
+// do calls a function with up to 3 arguments.
+func (c *caller) do(fn, a, b, d uintptr) uintptr {
+	c.args = [3]uintptr{a, b, d}
+	r, _, _ := purego.SyscallN(fn, c.args[:]...)
+	return r
+}
+
+// status is library.status for a function that returns -1 with errno set.
+func (c *caller) status(l *library, fn, a, b, d uintptr) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if int32(c.do(fn, a, b, d)) == 0 {
+		return nil
+	}
+	return l.errno()
+}
+
 // status calls a C function that returns 0 or an errno; some devices return -errno, or -1 with errno set.
 //
 //go:uintptrescapes

@@ -37,6 +37,8 @@ type sendQueue struct {
 	bad *uintptr // set by the device
 	// +checklocks:mu
 	bind cMWBind
+	// +checklocks:mu
+	caller caller
 }
 
 func (s *sendQueue) init(ptr uintptr, c *cQPCap) {
@@ -132,7 +134,7 @@ func (q *qp) postList(wrs []verbs.SendWR) (int, error) {
 	}
 	s.wrs[n-1].next = 0
 	*s.bad = 0
-	errno := int32(call(q.ctx.postSend, s.ptr, uintptr(unsafe.Pointer(&s.wrs[0])), uintptr(unsafe.Pointer(s.bad))))
+	errno := int32(s.caller.do(q.ctx.postSend, s.ptr, uintptr(unsafe.Pointer(&s.wrs[0])), uintptr(unsafe.Pointer(s.bad))))
 	if errno != 0 {
 		return index(*s.bad, uintptr(unsafe.Pointer(&s.wrs[0])), unsafe.Sizeof(s.wrs[0]), n), postError(errno)
 	}
@@ -314,6 +316,8 @@ type recvQueue struct {
 	sges []cSGE
 	// +checklocks:mu
 	bad *uintptr
+	// +checklocks:mu
+	caller caller
 }
 
 func (r *recvQueue) init(ptr, fn uintptr) {
@@ -382,7 +386,7 @@ func (r *recvQueue) postList(wrs []verbs.RecvWR) (int, error) {
 	}
 	r.wrs[n-1].next = 0
 	*r.bad = 0
-	errno := int32(call(r.fn, r.ptr, uintptr(unsafe.Pointer(&r.wrs[0])), uintptr(unsafe.Pointer(r.bad))))
+	errno := int32(r.caller.do(r.fn, r.ptr, uintptr(unsafe.Pointer(&r.wrs[0])), uintptr(unsafe.Pointer(r.bad))))
 	if errno != 0 {
 		return index(*r.bad, uintptr(unsafe.Pointer(&r.wrs[0])), unsafe.Sizeof(r.wrs[0]), n), postError(errno)
 	}

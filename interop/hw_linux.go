@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// hwFolder is where the guest has our programs that use its own devices.
+const hwFolder = "/tmp/hw/"
+
+// hwCases are those in which our programs use the guest's rxe0 by provider/hw. The other end is the software device on
+// this host, or a C program in the guest.
+func hwCases() []testCase {
+	var list []testCase
+	for _, tool := range []string{"rc", "uc", "ud", "srq"} {
+		for _, args := range []string{"-n 200", "-e -c -n 100"} {
+			p := pingpong{tool: tool, args: args, family: 4}
+			list = append(list, testCase{name: "hw/" + tool + "_pingpong/" + args, timeout: 2 * time.Minute, run: onHW(p.run)})
+		}
+	}
+	for _, c := range programCases() {
+		if rest, ok := strings.CutPrefix(c.name, "verbs/"); ok && c.network == clean && strings.HasSuffix(rest, "/ipv4") {
+			list = append(list, testCase{name: "hw/" + c.name, timeout: 2 * c.timeout, run: onHW(c.run)})
+		}
+	}
+	for _, tool := range []string{"ib_send_lat -n 100", "ib_write_bw -n 100", "ib_read_lat -n 100", "ib_atomic_bw -n 100"} {
+		list = append(list, testCase{name: "hw/guest/" + tool, timeout: 3 * time.Minute, oneWay: true,
+			run: func(env *caseEnv, _, guest *place) error { return hwAndC(env, guest, tool) }})
+	}
+	return append(list, testCase{name: "hw/guest/tests", timeout: 10 * time.Minute, oneWay: true, run: hwTests})
+}
+
+// onHW makes the guest's end of a case our program.
+func onHW(run func(*caseEnv, *place, *place) error) func(*caseEnv, *place, *place) error {
+	return func(env *caseEnv, active, passive *place) error {
+		ends := [2]*place{active, passive}
+		for i, p := range ends {
+			if p.ours() {
+				continue
+			}
+			guest, err := env.lab.withHW(p)
+			if err != nil {
+				return err
+			}
+			ends[i] = guest
+		}
+		return run(env, ends[0], ends[1])
+	}
+}
+
+// withHW builds our programs with provider/hw, copies them to a guest, and returns the guest with them.
+func (l *lab) withHW(p *place) (*place, error) {
+	if l.hw != nil {
+		return l.hw, nil
+	}
+	if _, err := l.guest(p.id, "mkdir -p "+hwFolder); err != nil {
+		return nil, err
+	}
+	for name, args := range map[string][]string{
+		"verbena": {"build", "-tags", "hw", "./cmd/verbena"}, "peer": {"build", "-tags", "hw", "./interop/peer"},
+		"hw.test": {"test", "-c", "./provider/hw"},
+	} {
+		file := filepath.Join(l.bin, "hw-"+name)
+		last := len(args) - 1
+		cmd := exec.Command("go", append(append(args[:last:last], "-o", file), args[last])...)
+		cmd.Dir, cmd.Env = l.root, append(os.Environ(), "CGO_ENABLED=0")
+		if _, err := runCmd(cmd, 10*time.Minute); err != nil {
+			return nil, err
+		}
+		if err := l.put(p.id, file, hwFolder+name); err != nil {
+			return nil, err
+		}
+	}
+	guest := *p
+	guest.name, guest.hw = "hw", true
+	l.hw = &guest
+	return l.hw, nil
+}
+
+// hwAndC runs a tool of perftest in the guest, our program against the C program, either as the server.
+func hwAndC(env *caseEnv, p *place, line string) error {
+	guest, err := env.lab.withHW(p)
+	if err != nil {
+		return err
+	}
+	words := strings.Fields(line)
+	ours := hwFolder + "verbena " + words[0]
+	args := "-d rxe0 -x 1 " + strings.Join(words[1:], " ")
+	for _, programs := range [][2]string{{ours, words[0]}, {words[0], ours}} {
+		server, err := start("server", guest.sh(programs[0]+" "+args, env.left()))
+		if err != nil {
+			return err
+		}
+		if err = guest.listening(env.ctx, pingpongPort, server); err == nil {
+			_, err = runCmd(guest.sh(programs[1]+" "+args+" "+guest.ip4, env.left()), env.left())
+		}
+		if err == nil {
+			ctx, cancel := context.WithTimeout(env.ctx, 20*time.Second)
+			err = server.Wait(ctx)
+			cancel()
+		}
+		out := server.Out.String()
+		server.Stop()
+		if err != nil {
+			return fmt.Errorf("server %s, client %s: %w\nserver:\n%s", programs[0], programs[1], err, out)
+		}
+	}
+	return nil
+}
+
+// hwTests runs the provider's own tests on the guest's device.
+func hwTests(env *caseEnv, _, p *place) error {
+	guest, err := env.lab.withHW(p)
+	if err != nil {
+		return err
+	}
+	out, err := runCmd(guest.sh("env VERBENA_TEST_DEVICE=rxe0 ROUNDS=50 "+hwFolder+
+		"hw.test -test.v -test.run 'RoundsLeakNothing|Memory|NoAllocation|Inline'", env.left()), env.left())
+	env.log("tests", out)
+	if err == nil && strings.Contains(out, "--- SKIP") {
+		err = fmt.Errorf("a test was skipped\n%s", out)
+	}
+	return err
+}
