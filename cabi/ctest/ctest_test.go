@@ -70,3 +70,26 @@ func TestPeersHearOfAParentThatIsKilled(t *testing.T) {
 func TestConnections(t *testing.T) { run(t, "cm.c", "-lrdmacm") }
 
 func TestManagementDatagrams(t *testing.T) { run(t, "mad.c", "-libumad") }
+
+func TestProgramsEndAtAnyPoint(t *testing.T) {
+	before := leftovers(t)
+	run(t, "exit.c")
+	for _, name := range leftovers(t) {
+		if !slices.Contains(before, name) {
+			t.Errorf("%s is left", name)
+		}
+	}
+}
+
+// leftovers returns the files of the engine in the folders for temporary files.
+func leftovers(t *testing.T) (names []string) {
+	t.Helper()
+	for _, dir := range []string{os.TempDir(), "/dev/shm", "/run", os.Getenv("XDG_RUNTIME_DIR")} {
+		found, err := filepath.Glob(filepath.Join(dir, "*verbena*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, found...)
+	}
+	return names
+}

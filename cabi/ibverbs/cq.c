@@ -11,6 +11,7 @@ static struct vb_cq *new_cq(struct ibv_context *x, struct ibv_comp_channel *ch, 
 	q->o.channel = ch;
 	q->o.cq_context = cq_context;
 	q->gen = vb_gen(VB_CONTEXT(x));
+	vb_signals();
 	pthread_mutex_init(&q->o.mutex, NULL);
 	pthread_cond_init(&q->o.cond, NULL);
 	pthread_mutex_init(&q->poll, NULL);

@@ -28,6 +28,9 @@ VB_HIDDEN void vb_forget(void);
 // vb_watch_forks makes children close the connections of their parent, and use engines of their own.
 VB_HIDDEN void vb_watch_forks(void);
 
+// vb_signals makes the handlers that the program has installed harmless for threads in the engine.
+VB_HIDDEN void vb_signals(void);
+
 struct vb_device {
 	struct verbs_device v;
 	struct vrb_device info;

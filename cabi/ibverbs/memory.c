@@ -9,6 +9,7 @@ static struct vb_pd *new_pd(struct ibv_context *x)
 		VB_FAIL(ENOMEM, NULL);
 	p->o.context = x;
 	p->gen = vb_gen(VB_CONTEXT(x));
+	vb_signals();
 	return p;
 }
 
@@ -96,6 +97,7 @@ static struct vb_mr *new_mr(struct ibv_pd *pd, void *addr, size_t length)
 		VB_FAIL(ENOMEM, NULL);
 	m->o = (struct ibv_mr){.context = pd->context, .pd = pd, .addr = addr, .length = length};
 	m->gen = VB(pd, pd)->gen;
+	vb_signals();
 	return m;
 }
 

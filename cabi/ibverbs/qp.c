@@ -9,6 +9,7 @@ static struct vb_qp *new_qp(struct ibv_context *x)
 		VB_FAIL(ENOMEM, NULL);
 	q->o.qp_base.context = x;
 	q->gen = vb_gen(VB_CONTEXT(x));
+	vb_signals();
 	pthread_mutex_init(&q->o.qp_base.mutex, NULL);
 	pthread_cond_init(&q->o.qp_base.cond, NULL);
 	pthread_mutex_init(&q->build, NULL);
@@ -134,6 +135,7 @@ int ibv_modify_qp(struct ibv_qp *o, struct ibv_qp_attr *a, int mask)
 	struct vb_qp *q = VB(qp, o);
 	int e;
 
+	vb_signals();
 	// perftest names the two attributes of a responder for XRC_SEND QPs, which have none.
 	if (o->qp_type == IBV_QPT_XRC_SEND)
 		mask &= ~(IBV_QP_MIN_RNR_TIMER | IBV_QP_MAX_DEST_RD_ATOMIC);

@@ -1,4 +1,4 @@
-// 8 threads with a QP pair each poll one CQ, while a timer interrupts the program at 1 kHz. Each message completes once.
+// 32 threads with a QP pair each poll one CQ, while a timer interrupts the program at 1 kHz. Each message completes once.
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -10,7 +10,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { THREADS = 8, MESSAGES = 500 };
+enum { THREADS = 32, MESSAGES = 200 };
 
 #define CHECK(x) \
 	do { \
