@@ -18,6 +18,7 @@ const (
 	optOS        = 3 // section
 	optUserAppl  = 4 // section
 	optIfName    = 2
+	optIfDescr   = 3
 	optIfTSRes   = 9
 	optFlags     = 2 // packet: direction
 	optDropCount = 4 // packet: number of packets lost before it
@@ -43,13 +44,16 @@ func AppendSection(b []byte) []byte {
 }
 
 // AppendInterface appends the description of an interface. Interfaces are numbered from 0 in the order of their
-// descriptions.
-func AppendInterface(b []byte, name string) []byte {
+// descriptions. process names the process that sends and receives the packets; it may be empty.
+func AppendInterface(b []byte, name, process string) []byte {
 	b, at := begin(b, blockInterface)
 	b = order.AppendUint16(b, linkTypeRaw)
 	b = order.AppendUint16(b, 0)
 	b = order.AppendUint32(b, 0) // no length limit
 	b = option(b, optIfName, name)
+	if process != "" {
+		b = option(b, optIfDescr, process)
+	}
 	b = option(b, optIfTSRes, "\x09") // nanoseconds
 	return end(option(b, optEnd, ""), at)
 }

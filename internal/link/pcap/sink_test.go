@@ -18,7 +18,7 @@ import (
 func capture(t *testing.T, snap int, p *link.RxPacket) (data []byte, length int) {
 	t.Helper()
 	var out bytes.Buffer
-	out.Write(AppendInterface(AppendSection(nil), "x"))
+	out.Write(AppendInterface(AppendSection(nil), "x", ""))
 	s := NewSink(&out, 0)
 	s.SetSnap(snap)
 	s.Tap().Received(p, 7, 4096, "; why")
@@ -93,7 +93,7 @@ func TestPiecesAreReused(t *testing.T) {
 // The number of dropped packets is in the record of the next packet that is written.
 func TestDropCount(t *testing.T) {
 	var out bytes.Buffer
-	out.Write(AppendInterface(AppendSection(nil), "x"))
+	out.Write(AppendInterface(AppendSection(nil), "x", ""))
 	gate := make(chan struct{})
 	s := NewSink(writerFunc(func(b []byte) (int, error) { <-gate; return out.Write(b) }), 0)
 	p := &link.RxPacket{

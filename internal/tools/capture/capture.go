@@ -212,12 +212,12 @@ func (m *merger) take(c context.Context, stream *control.Stream, device string) 
 		defer m.readers.Done()
 		defer stream.Close()
 		defer context.AfterFunc(c, stream.Finish)()
-		m.read(stream, device)
+		m.read(stream, device, stream.Process())
 	}()
 }
 
 // read copies the blocks of one program. Its interface block is written with its first packet.
-func (m *merger) read(stream io.Reader, device string) {
+func (m *merger) read(stream io.Reader, device, process string) {
 	r := bufio.NewReaderSize(stream, 1<<18)
 	iface := uint32(0)
 	for first := true; ; first = false {
@@ -235,7 +235,7 @@ func (m *merger) read(stream io.Reader, device string) {
 			return
 		}
 		if first {
-			iface = m.describe(device)
+			iface = m.describe(device, process)
 		}
 		pcap.SetInterface(block, iface)
 		if !m.write(block) {
@@ -254,10 +254,10 @@ func (m *merger) join() bool {
 	return !m.over
 }
 
-func (m *merger) describe(device string) uint32 {
+func (m *merger) describe(device, process string) uint32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, err := m.out.Write(pcap.AppendInterface(nil, device)); err != nil && m.err == nil {
+	if _, err := m.out.Write(pcap.AppendInterface(nil, device, process)); err != nil && m.err == nil {
 		m.err = err
 	}
 	m.ifaces++

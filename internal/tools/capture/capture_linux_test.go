@@ -85,7 +85,7 @@ func merge(most int, programs ...io.Reader) (out []byte, n int, err error) {
 	m := &merger{out: &b, max: most, full: cancel}
 	b.Write(pcap.AppendSection(nil))
 	for _, p := range programs {
-		m.read(p, "vrb_test")
+		m.read(p, "vrb_test", "")
 	}
 	return b.Bytes(), m.n, m.err
 }
@@ -142,7 +142,7 @@ func TestMergeBad(t *testing.T) {
 		}
 	}
 	m := &merger{out: fullDisk{}, full: func() {}}
-	m.read(bytes.NewReader(whole), "vrb_test")
+	m.read(bytes.NewReader(whole), "vrb_test", "")
 	if m.n != 0 || m.err == nil {
 		t.Errorf("a full disk: %d packets, %v", m.n, m.err)
 	}

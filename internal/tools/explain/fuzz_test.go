@@ -39,7 +39,7 @@ func FuzzCapture(f *testing.F) {
 			f.Add(b[:min(len(b), 2048)])
 		}
 	}
-	f.Add(pcap.AppendInterface(pcap.AppendSection(nil), "vrb_a"))
+	f.Add(pcap.AppendInterface(pcap.AppendSection(nil), "vrb_a", "ibv_rc_pingpong (1)"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := open(bytes.NewReader(b[:min(len(b), 1<<16)]))
 		if err != nil {

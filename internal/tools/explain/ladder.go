@@ -29,6 +29,38 @@ type step struct {
 	open     bool // the last packet has not been seen
 	final    bool // further packets do not belong to it
 	back     bool // the arrow points to the left; set when the step is printed
+	ends     *ends
+}
+
+// ends are the processes of a flow, as far as captures name them.
+type ends struct{ from, to string }
+
+// name returns the address, of two processes on one address with the process.
+func (s *step) name(a netip.Addr, right bool) string {
+	if s.src != s.dst || s.ends == nil || s.ends.from == "" || s.ends.to == "" {
+		return a.String()
+	}
+	return a.String() + " " + printable.Text(map[bool]string{false: s.ends.from, true: s.ends.to}[right != s.back])
+}
+
+// endsOf returns the processes of a packet's flow, with what the packet adds.
+func (l *ladder) endsOf(p *packet) *ends {
+	f := flow{p.src, p.dst, p.data.BTH().DestQPN()}
+	e := l.ends[f]
+	if e == nil {
+		if len(l.ends) > mostFlows {
+			clear(l.ends)
+		}
+		e = &ends{}
+		l.ends[f] = e
+	}
+	if p.outbound {
+		e.from = p.process
+	}
+	if p.inbound {
+		e.to = p.process
+	}
+	return e
 }
 
 // flow is the direction to a QP.
@@ -44,7 +76,8 @@ type ladder struct {
 	begun   time.Time
 	running map[flow]*step  // messages whose last packet has not been seen
 	highest map[flow]uint32 // the PSN after the last new request
-	recent  []*packet       // to detect the second sight of a packet
+	ends    map[flow]*ends
+	recent  []*packet // to detect the second sight of a packet
 
 	packets  int
 	messages int // steps since the beginning
@@ -54,7 +87,7 @@ type ladder struct {
 }
 
 func newLadder() *ladder {
-	return &ladder{running: make(map[flow]*step), highest: make(map[flow]uint32)}
+	return &ladder{running: make(map[flow]*step), highest: make(map[flow]uint32), ends: make(map[flow]*ends)}
 }
 
 // seenRecently is the largest number of packets between the two sights of one packet when both ends are
@@ -97,6 +130,7 @@ func (l *ladder) note(p *packet, why string) {
 
 // add adds a packet.
 func (l *ladder) add(p *packet) {
+	processes := l.endsOf(p)
 	if l.twice(p) {
 		return
 	}
@@ -124,7 +158,7 @@ func (l *ladder) add(p *packet) {
 	}
 	s := &step{
 		at: p.at.Sub(l.begun), src: p.src, dst: p.dst, qpn: h.DestQPN(), op: op, first: h.PSN(), last: h.PSN(), packets: 1,
-		bytes: len(p.data.Payload()), notes: notes, own: len(notes), open: op.Is(wire.HasData) && !op.Is(wire.End),
+		bytes: len(p.data.Payload()), notes: notes, own: len(notes), ends: processes, open: op.Is(wire.HasData) && !op.Is(wire.End),
 	}
 	s.text = l.describe(p)
 	if s.open {

@@ -24,7 +24,8 @@ type packet struct {
 	src, dst netip.Addr
 	data     wire.Packet // from BTH to pad
 	comment  string
-	outbound bool // direction in the capture
+	process  string // that captured it; empty if not known
+	outbound bool   // direction in the capture
 	inbound  bool
 	badICRC  bool
 	cut      bool // truncated: the missing bytes of data are 0
@@ -32,7 +33,7 @@ type packet struct {
 
 // source reads the packets of a capture.
 type source interface {
-	next() (data []byte, at time.Time, link layers.LinkType, comment string, direction int, err error)
+	next() (data []byte, at time.Time, link layers.LinkType, comment, process string, direction int, err error)
 }
 
 const (
@@ -76,14 +77,14 @@ func open(r io.Reader) (source, error) {
 
 type ngSource struct{ r *pcapgo.NgReader }
 
-func (s *ngSource) next() (data []byte, at time.Time, link layers.LinkType, comment string, direction int, err error) {
+func (s *ngSource) next() (data []byte, at time.Time, link layers.LinkType, comment, process string, direction int, err error) {
 	data, ci, opts, err := s.r.ReadPacketDataWithOptions()
 	if err != nil {
-		return nil, at, 0, "", 0, err
+		return nil, at, 0, "", "", 0, err
 	}
 	link = s.r.LinkType()
 	if ifi, err := s.r.Interface(ci.InterfaceIndex); err == nil {
-		link = ifi.LinkType
+		link, process = ifi.LinkType, ifi.Description
 	}
 	if len(opts.Comments) > 0 {
 		comment = opts.Comments[0]
@@ -91,15 +92,15 @@ func (s *ngSource) next() (data []byte, at time.Time, link layers.LinkType, comm
 	if opts.Flags != nil {
 		direction = int(opts.Flags.Direction)
 	}
-	return data, ci.Timestamp, link, comment, direction, nil
+	return data, ci.Timestamp, link, comment, process, direction, nil
 }
 
 type pcapSource struct{ r *pcapgo.Reader }
 
-func (s *pcapSource) next() (data []byte, at time.Time, link layers.LinkType, comment string, direction int,
+func (s *pcapSource) next() (data []byte, at time.Time, link layers.LinkType, comment, process string, direction int,
 	err error) {
 	data, ci, err := s.r.ReadPacketData()
-	return data, ci.Timestamp, s.r.LinkType(), "", 0, err
+	return data, ci.Timestamp, s.r.LinkType(), "", "", 0, err
 }
 
 // errCut reports that the file ends inside a packet.
@@ -108,7 +109,7 @@ var errCut = errors.New("the capture ends in the middle of a packet; the packets
 // each calls f for each RoCEv2 packet and returns the number of other packets.
 func each(s source, f func(*packet)) (others int, err error) {
 	for {
-		data, at, link, comment, direction, err := s.next()
+		data, at, link, comment, process, direction, err := s.next()
 		switch {
 		case errors.Is(err, io.ErrUnexpectedEOF):
 			return others, errCut
@@ -122,6 +123,7 @@ func each(s source, f func(*packet)) (others int, err error) {
 			others++
 			continue
 		}
+		p.process = process
 		p.at, p.comment, p.inbound, p.outbound = at, comment, direction == inbound, direction == outbound
 		f(p)
 	}

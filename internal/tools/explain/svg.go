@@ -30,9 +30,10 @@ func picture(steps []*step) []byte {
 		left, right := pair(s)
 		y := svgTop + svgStep*(i+1)
 		if i == 0 || !samePair(s, steps[i-1]) {
-			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle" font-weight="bold">%v</text>`, svgLeft, y-svgStep, left)
+			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle" font-weight="bold">%s</text>`, svgLeft, y-svgStep,
+				html.EscapeString(s.name(left, false)))
 			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle" font-weight="bold">%v</text>`+"\n", svgRight, y-svgStep,
-				right)
+				html.EscapeString(s.name(right, true)))
 		}
 		from, to := svgLeft, svgRight
 		if s.back {

@@ -20,11 +20,11 @@ type text struct {
 // print prints a step.
 func (t *text) print(s *step) {
 	left, right := pair(s)
+	s.back = s.src != left || t.answers(s)
 	if t.last == nil || !samePair(s, t.last) {
-		fmt.Fprintf(t.w, "\n%12s  %s  <->  %s\n", "seconds", left, right)
+		fmt.Fprintf(t.w, "\n%12s  %s  <->  %s\n", "seconds", s.name(left, false), s.name(right, true))
 	}
 	t.last = s
-	s.back = s.src != left || t.answers(s)
 	arrow := "--->"
 	if s.back {
 		arrow = "<---"
