@@ -25,6 +25,7 @@ type background struct {
 	until  atomic.Int64 // while waiting: when Wait returns by itself
 	kicked atomic.Bool
 	closed atomic.Bool
+	watch  atomic.Bool   // pollers hold acknowledgements: the next doze is short
 	undoze chan struct{} // ends a doze
 	clock  *time.Timer   // ends a doze
 	done   sync.WaitGroup
@@ -42,6 +43,9 @@ const (
 )
 
 const maxIdle = time.Hour
+
+// timerLate is the delay from which the background goroutine handles a timer although a program polls, ns.
+const timerLate = int64(100e3)
 
 // Interval between two calls of Gosched.
 const (
@@ -92,8 +96,11 @@ func (b *background) loop() {
 	for !b.closed.Load() {
 		b.kicked.Store(false)
 		now := s.eng.now()
-		if s.polled(now) && !s.published() && !b.mem.on(now) {
+		if s.polled(now) && !s.published() && !s.overdue(now) && !b.mem.on(now) {
 			b.mem.begin(now)
+			if b.watch.Load() && b.watch.Swap(false) {
+				doze = time.Duration(pollerGone)
+			}
 			b.doze(doze)
 			doze = min(2*doze, maxDoze)
 			continue
@@ -146,7 +153,8 @@ func (b *background) wait(now, until int64) {
 func (b *background) doze(d time.Duration) {
 	b.clock.Reset(d)
 	b.state.Store(bgDozing)
-	if !b.kicked.Load() && !b.closed.Load() && !b.s.published() && b.s.polled(b.s.eng.now()) {
+	if !b.kicked.Load() && !b.closed.Load() && !b.s.published() && b.s.polled(b.s.eng.now()) &&
+		!b.s.overdue(b.s.eng.now()) {
 		select {
 		case <-b.clock.C:
 		case <-b.undoze:
@@ -181,6 +189,9 @@ func (s *shard) polled(now int64) bool { return now-s.lastPoll.Load() < pollerGo
 
 // silent reports whether the program stopped polling without a sleep at a CQ.
 func (s *shard) silent(now int64) bool { return !s.polled(now) && s.lastPoll.Load() > 0 }
+
+// overdue reports whether a timer of the shard is late, because the program has stopped polling a moment ago.
+func (s *shard) overdue(now int64) bool { return now-s.timer.Load() > timerLate }
 
 // kick wakes the background goroutine for work that no holder will handle.
 func (s *shard) kick() {

@@ -33,6 +33,7 @@ func (s *shard) ring(qp *transport.QP) {
 // answer puts a QP with new work in the run queue.
 func (s *shard) answer(qp *transport.QP) {
 	if !qp.Sched.Dead {
+		s.answered(qp)
 		qp.OnDoorbell(s.now)
 		s.runq.push(qp)
 	}

@@ -97,4 +97,4 @@ func (s *shard) raiseEvents(now int64) {
 }
 
 // nextTimer returns when the shard has work without a packet, or transport.Never.
-func (s *shard) nextTimer() int64 { return min(s.wheel.next(), s.eventsAt) }
+func (s *shard) nextTimer() int64 { return min(s.wheel.next(), s.eventsAt, s.acks.until) }

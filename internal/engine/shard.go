@@ -45,6 +45,8 @@ type shard struct {
 	blocked  runQueue // QPs whose next packet the link could not take; empty between turns
 	stalled  bool     // the last turn sent nothing: the link had no room
 	wheel    wheel
+	acks     heldAcks
+	polling  bool   // the step is one of a poller, so acknowledgements may be held
 	events   []*CQ  // CQs with moderated completion events
 	eventsAt int64  // when the first of them is due
 	signals  []*CQ  // CQs whose completion event is raised when the shard has sent
@@ -61,10 +63,10 @@ func newShard(e *Engine, index int, port link.Port) *shard {
 	s.tx = link.NewTxBatch(txPackets, txBytes)
 	c := port.Capabilities()
 	s.tx.Direct, s.tx.ByReference = c.Direct, c.ByReference
-	s.tx.EndWithTrain = true
+	s.tx.EndWithTrain, s.tx.AckLast = true, c.AckLast
 	s.loans.init(s.tx)
 	s.wheel.start(e.now())
-	s.eventsAt = transport.Never
+	s.eventsAt, s.acks.until = transport.Never, transport.Never
 	s.timer.Store(transport.Never)
 	s.fire = s.onTimer
 	s.bg.init(s)
@@ -142,7 +144,9 @@ func (s *shard) poll(now int64, active bool) {
 		s.lastPoll.Store(now)
 	}
 	if s.tryHold() {
+		s.polling = active
 		s.step(now)
+		s.polling = false
 		s.release()
 	}
 }

@@ -48,6 +48,10 @@ func (s *shard) step(now int64) (busy bool) {
 	default:
 		s.failLost()
 	}
+	if s.acks.n > 0 {
+		s.sendHeld()
+		s.polling = false
+	}
 	s.wheel.advance(now, s.fire)
 	s.raiseEvents(now)
 	more := s.serve()
@@ -163,6 +167,10 @@ func (s *shard) collect() {
 			return
 		}
 		if qp.Sched.Dead {
+			continue
+		}
+		if qp.OnlyAck() && s.holds(qp) {
+			s.setTimer(qp)
 			continue
 		}
 		if s.tap != nil {

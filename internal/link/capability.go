@@ -28,6 +28,10 @@ type PortCapabilities struct {
 	ByReference ByReference
 	// Lender sends batches that lie in its own memory without copying them.
 	Lender Lender
+	// AckLast states that receivers deliver an acknowledgement that follows a request in the same GSO run before that
+	// request. A GSO run's last packet is its shortest one. The order matters if the request ends the connection: its
+	// receiver would not take the acknowledgement any more.
+	AckLast bool
 }
 
 // QPNRange is the first and the last QP number of a port.

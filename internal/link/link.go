@@ -212,6 +212,8 @@ type TxBatch struct {
 	// EndWithTrain closes the batch when the next packet no longer fits the current GSO run, or when a longer
 	// packet follows a run of at least goodTrain bytes, so that batches soon begin where messages do.
 	EndWithTrain bool
+	// AckLast permits that a QP's acknowledgement follows its request if both form one GSO run; see PortCapabilities.
+	AckLast bool
 	// Keep promises, for a batch in memory of a Lender, that the memory stays unchanged until its packets are
 	// acknowledged. Send sets Kept if it relies on that.
 	Keep, Kept bool
@@ -387,6 +389,9 @@ func (b *TxBatch) Reset() {
 
 // Count returns the number of packets since the last Reset, including those in places of Direct.
 func (b *TxBatch) Count() int { return len(b.Packets) + b.direct }
+
+// Left returns the number of packets that may still be appended.
+func (b *TxBatch) Left() int { return cap(b.Packets) - b.Count() }
 
 // Empty reports whether the batch holds no packet.
 func (b *TxBatch) Empty() bool { return b.Count() == 0 }

@@ -53,6 +53,8 @@ type Sched struct {
 	Next     *QP         // next in the shard's list of QPs to process
 	Queued   bool        // the QP is in that list
 	Dead     bool        // the QP was destroyed
+	Answers  int8        // how reliably the program answers messages at once; see the engine's held acknowledgements
+	AckAt    int64       // when the last acknowledgement was sent or held, until the program's answer; 0: none
 	Doorbell atomic.Bool // the QP is in the doorbell list
 	DoorNext *QP
 

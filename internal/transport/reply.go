@@ -75,6 +75,11 @@ func (q *replies) reset() {
 
 func (q *replies) pending() bool { return q.todo != q.head || q.tail.kind != tailNone }
 
+// onlyAck reports whether the only reply to send is the acknowledgement of complete messages.
+func (r *responder) onlyAck() bool {
+	return r.tail.kind == tailAck && r.todo == r.head && r.phase == between
+}
+
 // abort drops unsent replies when the QP enters ERR, unless a fatal NAK is among them: the responses before that NAK
 // must reach the peer first, or it would wait for them.
 func (q *replies) abort() {

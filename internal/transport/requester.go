@@ -127,6 +127,19 @@ func (r *requester) pending() bool {
 	return !r.reliable || r.admits(w)
 }
 
+// leads reports whether the next packet is a short one to which tx can append an acknowledgement; see
+// link.TxBatch.AckLast. It is at least as long as the acknowledgement, so that both form a GSO run.
+func (r *requester) leads(tx *link.TxBatch) bool {
+	if r.sq == nil || r.cur == r.stop() {
+		return false
+	}
+	w := r.sq.At(r.cur)
+	return w.Length >= wire.AETHLen && w.Length <= shortLead && tx.Left() >= 2 && tx.Train(r.qp.path, r.qp.attr.DestQPN) == 0
+}
+
+// shortLead is the maximum length in bytes of a message whose packet precedes an acknowledgement.
+const shortLead = 512
+
 // admits reports whether fence, initiator depth and window permit the next packet of w.
 func (r *requester) admits(w *SendWQE) bool {
 	if w.count == 0 {

@@ -47,11 +47,17 @@ func (qp *QP) Pending() bool { return qp.resp.pending() || qp.req.pending() }
 // Replying reports whether responses to the peer wait to be sent.
 func (qp *QP) Replying() bool { return qp.resp.pending() }
 
+// OnlyAck reports whether Transmit would send nothing but the acknowledgement of complete messages.
+func (qp *QP) OnlyAck() bool { return qp.resp.onlyAck() && !qp.req.pending() }
+
 // Transmit appends at most budget packets to tx, responses before requests. It reports whether there is more to send
 // at once: the batch is full or the budget used up.
 func (qp *QP) Transmit(now int64, tx *link.TxBatch, budget int) (more bool) {
 	before := tx.Count()
-	if qp.resp.transmit(now, tx, budget) {
+	if budget > 1 && tx.AckLast && qp.resp.onlyAck() && qp.req.leads(tx) {
+		qp.req.transmit(now, tx, 1)
+	}
+	if qp.resp.transmit(now, tx, budget-(tx.Count()-before)) {
 		return true
 	}
 	return qp.req.transmit(now, tx, budget-(tx.Count()-before))

@@ -38,7 +38,10 @@ func (l *Link) lends() bool {
 }
 
 // Capabilities returns link.Lender.
-func (p *port) Capabilities() link.PortCapabilities { return link.PortCapabilities{Lender: p} }
+func (p *port) Capabilities() link.PortCapabilities {
+	l := p.link
+	return link.PortCapabilities{Lender: p, AckLast: l.loopback && l.gso.Load() && l.gro.Load()}
+}
 
 // Lend returns memory for batches; see link.Lender.
 func (p *port) Lend(size int) []byte {

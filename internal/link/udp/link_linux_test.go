@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
 func configOf(l link.Link) Config { return l.(*Link).cfg }
@@ -114,6 +115,7 @@ func TestTrain(t *testing.T) {
 		{"a shorter one ends it", packets{pkt(x, 0, 100), pkt(x, 100, 100), pkt(x, 200, 60), pkt(x, 260, 100)}, 3},
 		{"several shorter ones begin another", packets{pkt(x, 0, 100), pkt(x, 100, 100), pkt(x, 200, 60), pkt(x, 260, 60)},
 			2},
+		{"acknowledgements do not", packets{pkt(x, 0, 24), pkt(x, 24, 20), pkt(x, 44, 20)}, 2},
 		{"a longer one begins another", packets{pkt(x, 0, 100), pkt(x, 100, 104)}, 1},
 		{"other path", packets{pkt(x, 0, 100), pkt(x, 100, 100), pkt(y, 200, 100)}, 2},
 		{"equal path", packets{pkt(x, 0, 100), pkt(likeX, 100, 100), pkt(x, 200, 100)}, 3},
@@ -287,5 +289,43 @@ func TestHiddenOwner(t *testing.T) {
 		if got := hiddenOwner(c.rxe, c.loaded); !strings.Contains(got, c.has) || strings.Contains(got, c.lack) {
 			t.Errorf("%q, %v: %s", c.rxe, c.loaded, got)
 		}
+	}
+}
+
+// An acknowledgement at the end of a GSO run arrives before the request in front of it, unless they are for two QPs.
+func TestAcknowledgementBeforeTheRequest(t *testing.T) {
+	for _, a := range loopbacks {
+		p := open(t, Config{Addrs: []netip.Addr{a}, Port: testPort(t)}).Ports()[0]
+		if !p.Capabilities().AckLast {
+			t.Fatal("no AckLast on the loopback interface")
+		}
+		path := &link.Path{Src: a, Dst: a}
+		for _, c := range []struct {
+			request uint32
+			first   wire.Opcode
+		}{{8, wire.RC | wire.Ack}, {9, wire.RC | wire.SendOnly}} {
+			tx := link.NewTxBatch(4, 1000)
+			fill(tx.Alloc(path, c.request, wire.BTHLen+8), c.request, 1)
+			ack := tx.Alloc(path, 8, wire.BTHLen+wire.AETHLen)
+			wire.BTH(ack).Put(wire.RC|wire.Ack, 0, 0xFFFF, 8, 1, 0)
+			wire.AETH(ack[wire.BTHLen:]).Put(wire.SynAck, 1)
+			p.Send(tx)
+			if got := wire.BTH(receive(t, p, 2)[0].Data).Opcode(); got != c.first {
+				t.Errorf("%v: a request for QP %d and an acknowledgement for QP 8: %v arrives first", a, c.request, got)
+			}
+		}
+	}
+}
+
+// A link without GSO sends acknowledgements before requests.
+func TestNoAckLastWithoutRuns(t *testing.T) {
+	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), NoGSO: true})
+	if l.Ports()[0].Capabilities().AckLast {
+		t.Error("AckLast without GSO")
+	}
+	tx := link.NewTxBatch(1, 100)
+	tx.AckLast = true
+	if l.Ports()[0].Send(tx); tx.AckLast {
+		t.Error("AckLast stays set after GSO was found not to work")
 	}
 }

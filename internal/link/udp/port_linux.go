@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -48,11 +49,16 @@ type port struct {
 	index int
 	wait  *waiter
 
-	mu   sync.Mutex
-	rx   []rxSocket
-	only int // index of the only socket besides that of QP 1; -1 if there are several
+	mu sync.Mutex
+	rx []rxSocket
+	// direct is the index of the socket that Recv reads without epoll_wait: the one besides that of QP 1 that had
+	// packets last. scans is the number of reads from one epoll_wait to the next. direct is -1 if there is no such
+	// socket.
+	direct int
+	scans  uint
 	// +checklocks:mu
 	turn     uint
+	woken    atomic.Bool    // Wait has returned: the next Recv reads all sockets that have packets
 	gsiMore  bool           // the socket of QP 1 had many packets
 	strays   []*strayReader // of the addresses at which this process leads
 	tx       []*txSocket    // of each address the first is for paths without a source port
@@ -86,7 +92,7 @@ func (p *port) add(rx rxSocket, tx *txSocket) error {
 		return fmt.Errorf("link/udp: watching the socket of %v: %w", rx.addr, err)
 	}
 	p.rx = append(p.rx, rx)
-	p.findOnly()
+	p.findDirect()
 	if tx != nil {
 		p.tx = append(p.tx, tx)
 		p.sender.forget()
@@ -104,7 +110,7 @@ func (p *port) remove(a netip.Addr) {
 		}
 		return s.addr == a
 	})
-	p.findOnly()
+	p.findDirect()
 	p.strays = slices.DeleteFunc(p.strays, func(r *strayReader) bool {
 		if r.rx.addr == a {
 			r.close()
@@ -126,18 +132,17 @@ func (p *port) drop(s rxSocket) {
 	unix.Close(s.fd)
 }
 
-// findOnly updates only.
-func (p *port) findOnly() {
-	p.only = -1
-	n := 0
+// findDirect updates direct and scans after a change of the sockets.
+func (p *port) findDirect() {
+	p.direct, p.scans = -1, gsiTurns
 	for i := range p.rx {
-		if !p.rx[i].gsi() {
-			p.only = i
-			n++
+		switch {
+		case p.rx[i].gsi():
+		case p.direct < 0:
+			p.direct = i
+		default:
+			p.scans = someTurns
 		}
-	}
-	if n != 1 {
-		p.only = -1
 	}
 }
 
@@ -154,12 +159,15 @@ func (p *port) close() {
 	closeAll(nil, p.tx)
 	p.lender.close()
 	p.rx, p.tx, p.strays = nil, nil, nil
-	p.findOnly()
+	p.findDirect()
 	p.sender.forget()
 }
 
 // Wait parks the caller; see link.Port.
-func (p *port) Wait(d time.Duration) { p.wait.wait(d) }
+func (p *port) Wait(d time.Duration) {
+	p.wait.wait(d)
+	p.woken.Store(true)
+}
 
 // Wake ends a Wait; see link.Port.
 func (p *port) Wake() { p.wait.wake() }

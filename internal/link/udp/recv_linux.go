@@ -8,6 +8,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/host"
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
 const (
@@ -20,8 +21,13 @@ const (
 	packetSlotSize = 4096 + 256
 )
 
-// gsiTurns is the number of reads of the only other socket, without epoll_wait, before the socket of QP 1 is read.
-const gsiTurns = 16
+// gsiTurns is the number of reads from one epoll_wait to the next if there is only one socket besides that of QP 1, and
+// someTurns if there are several. In between one socket is read directly: epoll_wait before each read takes as long as
+// the read.
+const (
+	gsiTurns  = 16
+	someTurns = 4
+)
 
 // gsiMany is the number of messages in the socket of QP 1 after which the next turn reads it again.
 const gsiMany = trainSlots / 2
@@ -88,18 +94,23 @@ func (p *port) Recv(b *link.RxBatch) int {
 		p.takeMail(b)
 	}
 	p.turn++
-	if p.only >= 0 && (len(p.rx) == 1 || p.turn%gsiTurns != 0 && !p.gsiMore) {
-		p.recvFrom(&p.rx[p.only], b, m, 0)
-	} else if len(p.rx) == 1 { // the socket of QP 1
+	woken := p.woken.Load() && p.woken.Swap(false)
+	if len(p.rx) == 1 {
 		p.recvFrom(&p.rx[0], b, m, 0)
+	} else if p.direct >= 0 && !woken && p.turn%p.scans != 0 && !p.gsiMore {
+		p.recvFrom(&p.rx[p.direct], b, m, 0)
 	} else if len(p.rx) > 1 {
 		slot := 0
 		p.gsiMore = false
 		n, _ := unix.EpollWait(p.wait.sockets, p.events[:], 0)
 		for _, e := range p.events[:max(n, 0)] {
 			for i := range p.rx {
-				if p.rx[i].fd == int(e.Fd) && slot < len(m.hdrs) {
-					slot = p.recvFrom(&p.rx[i], b, m, slot)
+				s := &p.rx[i]
+				if s.fd != int(e.Fd) || slot == len(m.hdrs) {
+					continue
+				}
+				if slot = p.recvFrom(s, b, m, slot); !s.gsi() {
+					p.direct = i
 				}
 			}
 		}
@@ -144,6 +155,7 @@ func (p *port) take(s *rxSocket, b *link.RxBatch, m *buffers, i int) {
 			dst = g
 		}
 	}
+	first := len(b.Packets)
 	f := v.flowOf(src, srcPort, dst, p.link.cfg.Port)
 	for k := 0; len(data) > 0; k++ {
 		pkt := data[:min(segment, len(data))]
@@ -162,6 +174,18 @@ func (p *port) take(s *rxSocket, b *link.RxBatch, m *buffers, i int) {
 				Data: body, Src: src, Dst: dst, TClass: meta.tclass, HopLimit: meta.hopLimit,
 			})
 		}
+	}
+	if p.link.loopback && len(b.Packets)-first >= 2 {
+		ackFirst(b.Packets[len(b.Packets)-2:])
+	}
+}
+
+// ackFirst exchanges the last two packets of a GSO run if they are a request and an acknowledgement of one QP; see
+// link.PortCapabilities.
+func ackFirst(last []link.RxPacket) {
+	a, b := wire.BTH(last[0].Data), wire.BTH(last[1].Data)
+	if b.Opcode().Operation() == wire.Ack && a.DestQPN() == b.DestQPN() && a.Opcode().Info().Flags&wire.Response == 0 {
+		last[0], last[1] = last[1], last[0]
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 )
 
 const (
+	ackLen       = wire.BTHLen + wire.AETHLen + wire.ICRCLen
 	sendMessages = 64 // messages of one sendmmsg
 	maxSegments  = 64 // segments of one GSO run; UDP_MAX_SEGMENTS of the kernel was 64 until 6.9
 
@@ -63,6 +64,7 @@ func (s *sender) forget() { s.path, s.from, s.socket = nil, nil, nil }
 
 // Send transmits a batch; see link.Port.
 func (p *port) Send(b *link.TxBatch) {
+	b.AckLast = b.AckLast && p.link.gso.Load()
 	p.mu.Lock()
 	s := &p.sender
 	s.timeLeft = sendTimeout
@@ -199,7 +201,7 @@ func (p *port) train(b *link.TxBatch, i int) int {
 			return n
 		}
 		if q.Len < first.Len {
-			if n+1 < len(pkts) && pkts[n+1].Len == q.Len {
+			if n+1 < len(pkts) && pkts[n+1].Len == q.Len && q.Len > ackLen {
 				return n // q begins its own run, as after the first packet of a WRITE
 			}
 			return n + 1

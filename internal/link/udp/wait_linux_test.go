@@ -64,8 +64,10 @@ func TestNoWakeUpsWhilePolling(t *testing.T) {
 			if readable() {
 				n++
 			}
-			if p.Recv(&rx) != 1 {
-				t.Fatal("the packet has not come")
+			for turn := 1; p.Recv(&rx) != 1; turn++ {
+				if turn == someTurns {
+					t.Fatalf("the packet has not come in %d turns", someTurns)
+				}
 			}
 		}
 		return n
@@ -144,4 +146,44 @@ func TestWaiterWithoutDescriptors(t *testing.T) {
 	}
 	time.AfterFunc(10*time.Millisecond, w.wake)
 	within(t, "a wake", 0, 5*time.Second, func() { w.wait(time.Minute) })
+}
+
+// Of several sockets the one that had packets last is read without epoll_wait, and the others every someTurns turns or
+// after a Wait.
+func TestSocketsAreReadDirectly(t *testing.T) {
+	l := open(t, Config{Addrs: []netip.Addr{lo4, lo4b}, Port: testPort(t)})
+	p := l.Ports()[0].(*port)
+	tx := link.NewTxBatch(1, 100)
+	var rx link.RxBatch
+	send := func(a netip.Addr) {
+		fill(tx.Alloc(&link.Path{Src: a, Dst: a}, 1, 32), 1, 1)
+		p.Send(tx)
+	}
+	turns := func() int {
+		for n := 1; ; n++ {
+			if p.Recv(&rx) > 0 {
+				return n
+			}
+			if n > someTurns {
+				t.Fatalf("no packet in %d turns", n)
+			}
+		}
+	}
+	for _, a := range []netip.Addr{lo4b, lo4} {
+		send(a)
+		turns()
+		for range 2 * someTurns {
+			send(a)
+			if n := turns(); n != 1 {
+				t.Errorf("a packet of the same socket after %d turns, want 1", n)
+			}
+		}
+	}
+	for _, a := range []netip.Addr{lo4b, lo4} {
+		send(a)
+		p.Wait(-1)
+		if n := turns(); n != 1 {
+			t.Errorf("a packet of another socket %d turns after Wait, want 1", n)
+		}
+	}
 }

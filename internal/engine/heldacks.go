@@ -1,0 +1,92 @@
+package engine
+
+import "github.com/verbena-rdma/verbena/internal/transport"
+
+// A program that answers each message at once, as in a remote procedure call, sees the completion before the
+// acknowledgement is sent. The acknowledgement then leaves together with the answer, in one GSO run. Otherwise the
+// program would wait for a system call of several microseconds before it can post the answer.
+//
+// Acknowledgements are held only in the step of a poller, only for QPs whose last messages were answered, and only
+// until the next step of the shard. holdTime is a deadline of the shard like those of its QPs: if the program neither
+// posts nor polls, the background goroutine sends the acknowledgements.
+
+const (
+	// maxHeld is the maximum number of acknowledgements that a shard holds.
+	maxHeld = 16
+	// holdTime is how long an acknowledgement is held if the program does not poll, ns. A later answer does not count
+	// as one.
+	holdTime = int64(20e3)
+	// Acknowledgements of a QP are held if its Sched.Answers is at least minAnswers. An answer adds 1, up to
+	// maxAnswers. A message without an answer subtracts noAnswer.
+	minAnswers = 4
+	maxAnswers = 32
+	noAnswer   = 4
+)
+
+// heldAcks lists the QPs of a shard whose acknowledgements are held. They are not in the run queue.
+type heldAcks struct {
+	qps   [maxHeld]*transport.QP
+	n     int
+	until int64 // transport.Never if n is 0
+}
+
+// holds reports whether the acknowledgement of qp, the only packet that it has to send, is held. It notes the time of
+// acknowledgements that are not.
+func (s *shard) holds(qp *transport.QP) bool {
+	d := &qp.Sched
+	if d.AckAt != 0 {
+		d.Answers = max(0, d.Answers-noAnswer)
+	}
+	d.AckAt = s.now
+	h := &s.acks
+	if !s.polling || d.Answers < minAnswers || h.n == maxHeld {
+		return false
+	}
+	if h.n == 0 {
+		h.until = s.now + holdTime
+		if !s.bg.watch.Load() {
+			s.bg.watch.Store(true)
+		}
+	}
+	h.qps[h.n] = qp
+	h.n++
+	return true
+}
+
+// answered notes that the program has posted requests to qp, and that an acknowledgement held for it leaves with them.
+func (s *shard) answered(qp *transport.QP) {
+	d := &qp.Sched
+	if d.AckAt == 0 {
+		return
+	}
+	if s.now-d.AckAt <= holdTime {
+		d.Answers = min(d.Answers+1, maxAnswers)
+	} else {
+		d.Answers = max(0, d.Answers-noAnswer)
+	}
+	d.AckAt = 0
+	h := &s.acks
+	for i := range h.n {
+		if h.qps[i] == qp {
+			h.n--
+			h.qps[i] = h.qps[h.n]
+			h.qps[h.n] = nil
+			break
+		}
+	}
+	if h.n == 0 {
+		h.until = transport.Never
+	}
+}
+
+// sendHeld puts the QPs whose acknowledgements are held into the run queue.
+func (s *shard) sendHeld() {
+	h := &s.acks
+	for i, qp := range h.qps[:h.n] {
+		qp.Sched.Answers = max(0, qp.Sched.Answers-noAnswer)
+		qp.Sched.AckAt = 0
+		s.runq.push(qp)
+		h.qps[i] = nil
+	}
+	h.n, h.until = 0, transport.Never
+}
