@@ -6,6 +6,9 @@ import "github.com/verbena-rdma/verbena/internal/transport"
 // acknowledgement is sent. The acknowledgement then leaves together with the answer, in one GSO run. Otherwise the
 // program would wait for a system call of several microseconds before it can post the answer.
 //
+// Through shared memory nothing is held: an acknowledgement there costs less than the packet engine, and the peer
+// processes it while the program prepares the answer.
+//
 // Acknowledgements are held only in the step of a poller, only for QPs whose last messages were answered, and only
 // until the next step of the shard. holdTime is a deadline of the shard like those of its QPs: if the program neither
 // posts nor polls, the background goroutine sends the acknowledgements.
@@ -39,7 +42,7 @@ func (s *shard) holds(qp *transport.QP) bool {
 	}
 	d.AckAt = s.now
 	h := &s.acks
-	if !s.polling || d.Answers < minAnswers || h.n == maxHeld {
+	if !s.polling || d.Answers < minAnswers || h.n == maxHeld || qp.Near(s.tx) {
 		return false
 	}
 	if h.n == 0 {

@@ -62,6 +62,7 @@ type Producer struct {
 	head *atomic.Uint64 // the consumer's
 
 	tail      uint64 // position of the next record; positions are not reduced to the ring's size
+	zeroed    uint64 // the first words of the lines before it that are not before tail are 0
 	published uint64 // the records before it are visible to the consumer
 	first     uint64 // the word of the record at published, if that is before tail
 	freed     uint64 // the consumer had finished the records before it when head was read last
@@ -74,7 +75,8 @@ func NewProducer(mem []byte, head *atomic.Uint64) (*Producer, error) {
 	if err := checkSize(mem); err != nil {
 		return nil, err
 	}
-	return &Producer{mem: mem, base: unsafe.Pointer(unsafe.SliceData(mem)), mask: uint64(len(mem) - 1), head: head}, nil
+	return &Producer{mem: mem, base: unsafe.Pointer(unsafe.SliceData(mem)), mask: uint64(len(mem) - 1), head: head,
+		zeroed: uint64(len(mem))}, nil
 }
 
 // MaxRecord is the length of the longest record in bytes: a quarter of the ring, so that the producer can write the
@@ -141,10 +143,23 @@ func (p *Producer) Publish() {
 	if p.tail == p.published {
 		return
 	}
-	*wordAt(p.base, p.tail&p.mask) = 0 // before the consumer can reach it
+	if p.zeroed <= p.tail { // before the consumer can reach it
+		p.zero(p.tail)
+	}
 	at := wordAt(p.base, p.published&p.mask)
 	p.published = p.tail
 	atomic.StoreUint64(at, p.first)
+	// The line of the word that the next Publish needs may be in the consumer's cache, from the last round. Fetching it
+	// takes as long as a record does to arrive, so it is done now.
+	if next := p.tail + Line; p.zeroed <= next && next+Line-p.freed <= uint64(len(p.mem)) {
+		p.zero(next)
+	}
+}
+
+// zero writes 0 to the first word of the line at a position.
+func (p *Producer) zero(position uint64) {
+	*wordAt(p.base, position&p.mask) = 0
+	p.zeroed = position + Line
 }
 
 // Freed returns the consumer's position in bytes since the start. It shows whether the consumer makes progress.

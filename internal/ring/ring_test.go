@@ -98,6 +98,50 @@ func TestFull(t *testing.T) {
 	}
 }
 
+// The producer writes only to space that the consumer has released: records that were not released keep their bytes.
+func TestUnreleasedRecordsStay(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	p, c, mem, head := pair(t, MinSize)
+	type kept struct {
+		at   uint64
+		data []byte
+	}
+	var unreleased []kept
+	for i := range 20000 {
+		n := rnd.IntN(200)
+		if b := p.Put(1, uint32(i), n); b != nil {
+			for j := range b {
+				b[j] = byte(i + j)
+			}
+		}
+		if rnd.IntN(3) == 0 {
+			p.Publish()
+		}
+		for rnd.IntN(2) == 0 {
+			at := c.Position()
+			r, ok := c.Next()
+			if !ok {
+				break
+			}
+			if r.Data != nil {
+				unreleased = append(unreleased, kept{at, bytes.Clone(mem[at%MinSize : at%MinSize+8])})
+			}
+		}
+		if rnd.IntN(8) == 0 {
+			c.Release(true)
+			unreleased = unreleased[:0]
+		}
+		for _, k := range unreleased {
+			if k.at >= head.Load() && !bytes.Equal(mem[k.at%MinSize:k.at%MinSize+8], k.data) {
+				t.Fatalf("the word at %d has changed before the release", k.at)
+			}
+		}
+		if c.Err() != nil || p.Err() != nil {
+			t.Fatal(c.Err(), p.Err())
+		}
+	}
+}
+
 func TestReleaseRarelyStoresTheHead(t *testing.T) {
 	p, c, _, head := pair(t, MinSize)
 	stores, last := 0, uint64(0)

@@ -134,7 +134,7 @@ func (r *requester) leads(tx *link.TxBatch) bool {
 		return false
 	}
 	w := r.sq.At(r.cur)
-	return w.Length >= wire.AETHLen && w.Length <= shortLead && tx.Left() >= 2 && tx.Train(r.qp.path, r.qp.attr.DestQPN) == 0
+	return w.Length >= wire.AETHLen && w.Length <= shortLead && tx.Left() >= 2 && !r.qp.Near(tx)
 }
 
 // shortLead is the maximum length in bytes of a message whose packet precedes an acknowledgement.

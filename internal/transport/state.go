@@ -50,6 +50,9 @@ func (qp *QP) Replying() bool { return qp.resp.pending() }
 // OnlyAck reports whether Transmit would send nothing but the acknowledgement of complete messages.
 func (qp *QP) OnlyAck() bool { return qp.resp.onlyAck() && !qp.req.pending() }
 
+// Near reports whether tx places the QP's packets where the process of the peer reads them.
+func (qp *QP) Near(tx *link.TxBatch) bool { return tx.Train(qp.path, qp.attr.DestQPN) > 0 }
+
 // Transmit appends at most budget packets to tx, responses before requests. It reports whether there is more to send
 // at once: the batch is full or the budget used up.
 func (qp *QP) Transmit(now int64, tx *link.TxBatch, budget int) (more bool) {
