@@ -44,6 +44,7 @@ type config struct {
 	each   time.Duration
 	qps    int
 	only   []string
+	peer   string // ucx, or empty
 	json   bool
 	check  bool
 	// against is the file with the results of an earlier run; empty: none.
@@ -68,6 +69,7 @@ var benches = []struct {
 	{"connections", connections},
 	{"rsocket", rsockets},
 	{"processes", processes},
+	{"peer", peer},
 }
 
 func run(env *tool.Env, args []string) int {
@@ -145,7 +147,8 @@ func parse(env *tool.Env, args []string) (c *config, status int, ok bool) {
 	f.DurationVar(&c.each, "time", 400*time.Millisecond, "time for each side of each round")
 	f.IntVar(&c.qps, "qps", 10000, "largest number of QPs for scale, and of connections kept open")
 	f.StringSliceVar(&c.only, "only", nil,
-		"only these figures: shm, throughput, latency, rate, loss, scale, connections, rsocket, processes")
+		"only these figures: shm, throughput, latency, rate, loss, scale, connections, rsocket, processes, peer")
+	f.StringVar(&c.peer, "peer", "", "measure this other `program` too, in the same rounds: ucx, for ucx_perftest of UCX")
 	f.BoolVar(&c.json, "json", false, "print JSON")
 	f.StringVar(&c.against, "against", "",
 		"compare the ratios with those of an earlier run in this `file`; ratios that it lacks are appended")
@@ -174,6 +177,8 @@ func parse(env *tool.Env, args []string) (c *config, status int, ok bool) {
 		return nil, f.Misused(fmt.Sprintf("--plot %s: the name must end in .svg or .png", c.plot)), false
 	case f.NArg() > 0 && c.plot == "":
 		return nil, f.Misused(fmt.Sprintf("unexpected arguments %q", f.Args())), false
+	case c.peer != "" && c.peer != "ucx":
+		return nil, f.Misused(fmt.Sprintf("--peer %s: must be ucx", c.peer)), false
 	case c.rounds < 1 || c.each <= 0 || c.qps < 1:
 		return nil, f.Misused("rounds, time and qps must be positive"), false
 	}
