@@ -47,7 +47,7 @@ func plainDevice(d *verbs.DeviceAttr) cDeviceAttr {
 		caps: uint32(d.DeviceCapFlags), maxSGE: int32(d.MaxSGE), maxSGERd: int32(d.MaxSGERd), maxCQ: int32(d.MaxCQ),
 		maxCQE: int32(d.MaxCQE), maxMRs: int32(d.MaxMR), maxPD: int32(d.MaxPD), qpRdAtom: int32(d.MaxQPRdAtom),
 		eeRdAtom: int32(d.MaxEERdAtom), resRdAtom: int32(d.MaxResRdAtom), qpInitRdAtom: int32(d.MaxQPInitRdAtom),
-		eeInitRdAtom: int32(d.MaxEEInitRdAtom), atomic: uint32(d.AtomicCap), maxEE: int32(d.MaxEE),
+		eeInitRdAtom: int32(d.MaxEEInitRdAtom), atomic: uint32(atomicCap(d)), maxEE: int32(d.MaxEE),
 		maxRDD: int32(d.MaxRDD), maxMW: int32(d.MaxMW), rawIPv6: int32(d.MaxRawIPv6QP), rawEthy: int32(d.MaxRawEthyQP),
 		mcastGrp: int32(d.MaxMcastGrp), mcastQP: int32(d.MaxMcastQPAttach), mcastTotal: int32(d.MaxTotalMcastQPAttach),
 		maxAH: int32(d.MaxAH), maxFMR: int32(d.MaxFMR), mapPerFMR: int32(d.MaxMapPerFMR), maxSRQ: int32(d.MaxSRQ),
@@ -55,3 +55,7 @@ func plainDevice(d *verbs.DeviceAttr) cDeviceAttr {
 		ports: d.PhysPortCnt,
 	}
 }
+
+// atomicCap is what adapters report, atomic among the QPs of the device: UCX uses no atomics of a device that reports
+// more.
+func atomicCap(d *verbs.DeviceAttr) verbs.AtomicCap { return min(d.AtomicCap, verbs.AtomicHCA) }
