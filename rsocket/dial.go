@@ -55,7 +55,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		return nil, opError("dial", network, d.LocalAddr, nil, err)
 	}
 	var first error
-	for _, a := range addrs {
+	for _, a := range thisHost(network, addrs) {
 		conn, err := d.dialOne(ctx, network, a)
 		if err == nil {
 			return conn, nil
@@ -108,6 +108,24 @@ func keepAlive(d time.Duration) time.Duration {
 		return defaultKeepAlive
 	}
 	return max(d, 0)
+}
+
+// thisHost replaces unspecified addresses, which stand for this host, by those of its loopback interface, as package net
+// does: ":80", and the address of a listener that listens on all.
+func thisHost(network string, addrs []netip.AddrPort) (list []netip.AddrPort) {
+	for _, a := range addrs {
+		switch {
+		case !a.Addr().IsUnspecified():
+			list = append(list, a)
+			continue
+		case a.Addr().Is6():
+			list = append(list, netip.AddrPortFrom(netip.IPv6Loopback(), a.Port()))
+		}
+		if !strings.HasSuffix(network, "6") {
+			list = append(list, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), a.Port()))
+		}
+	}
+	return list
 }
 
 // resolve returns the addresses for a network and an address.

@@ -188,7 +188,9 @@ func TestCancelledGet(t *testing.T) {
 	if _, err := c.put(t.Context(), "b", nil, anyVersion); err == nil || !strings.Contains(err.Error(), "connection to") {
 		t.Errorf("%v", err)
 	}
+	tab.mu.Lock()
 	finish(slot, version)
+	tab.mu.Unlock()
 	if _, err := other.put(t.Context(), "a", []byte("x"), anyVersion); err != nil {
 		t.Error(err)
 	}
