@@ -179,6 +179,8 @@ func parse(env *tool.Env, args []string) (c *config, status int, ok bool) {
 		return nil, f.Misused(fmt.Sprintf("unexpected arguments %q", f.Args())), false
 	case c.peer != "" && c.peer != "ucx":
 		return nil, f.Misused(fmt.Sprintf("--peer %s: must be ucx", c.peer)), false
+	case c.peer == "" && slices.Contains(c.only, "peer"):
+		return nil, f.Misused("--only peer requires --peer ucx"), false
 	case c.rounds < 1 || c.each <= 0 || c.qps < 1:
 		return nil, f.Misused("rounds, time and qps must be positive"), false
 	}

@@ -164,7 +164,8 @@ func TestParse(t *testing.T) {
 	for args, ok := range map[string]bool{
 		"": true, "--only rate,scale --rounds 3 --time 1s --qps 5 --json --check": true, "--only speed": false,
 		"--rounds 0": false, "x": false, "--plot a.svg x.json": true, "--plot a.pdf": false,
-		"--record r.json --note busy --plot p.png": true,
+		"--record r.json --note busy --plot p.png": true, "--peer ucx --only peer": true, "--peer tcp": false,
+		"--only peer": false,
 	} {
 		var out bytes.Buffer
 		c, status, got := parse(&tool.Env{Argv0: "bench", Stdout: &out, Stderr: &out}, strings.Fields(args))
