@@ -30,6 +30,12 @@ type qp struct {
 	// +checklocks:mu
 	ptr   uintptr       // 0 after Destroy
 	state atomic.Uint32 // a QPState, as last reported; written with mu held
+	// +checklocks:mu
+	peer string // address of a connected QP's peer
+	// +checklocks:mu
+	peerQPN uint32
+	// +checklocks:mu
+	first *verbs.WCError // since RESET
 
 	sq sendQueue
 	rq recvQueue
@@ -142,6 +148,15 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	}
 	if mask&verbs.QPAttrState != 0 {
 		q.state.Store(uint32(attr.QPState))
+		if attr.QPState == verbs.QPSReset {
+			q.peer, q.peerQPN, q.first = "", 0, nil
+		}
+	}
+	if mask&verbs.QPAttrAV != 0 && attr.AHAttr.IsGlobal {
+		q.peer = attr.AHAttr.GRH.DGID.Addr().String()
+	}
+	if mask&verbs.QPAttrDestQPN != 0 {
+		q.peerQPN = attr.DestQPNum
 	}
 	return nil
 }
@@ -236,23 +251,34 @@ func (q *qp) event(t verbs.EventType) {
 	q.up.Event(t)
 }
 
-// broken moves the QP of a failed completion as the device has: RC to ERR; for other types the device is asked.
+// broken describes a failed completion, and moves its QP as the device has.
 func (c *devContext) broken(wc *verbs.WC) {
+	wc.Cause = &verbs.WCError{Status: wc.Status, QPN: wc.QPNum}
 	v, ok := c.numbers.Load(wc.QPNum)
 	if !ok {
 		return
 	}
 	q := v.(*qp)
-	if q.state.Load() == uint32(verbs.QPSErr) {
-		return
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	switch q.typ {
-	case verbs.QPTypeRC, verbs.QPTypeXRCSend:
-		if s := verbs.QPState(q.state.Load()); s != verbs.QPSReset && s != verbs.QPSInit {
-			q.moved(verbs.QPSErr)
-		}
+	wc.Cause.Peer, wc.Cause.DestQPN = q.peer, q.peerQPN
+	switch {
+	case wc.Status == verbs.WCWRFlushErr:
+		wc.Cause.First = q.first
+	case q.first == nil:
+		q.first = wc.Cause
+	}
+	q.follow()
+}
+
+// follow moves the QP after a failure: RC goes to ERR; for other types the device is asked.
+//
+// +checklocks:q.mu
+func (q *qp) follow() {
+	switch s := verbs.QPState(q.state.Load()); {
+	case s == verbs.QPSErr || s == verbs.QPSReset || s == verbs.QPSInit:
+	case q.typ == verbs.QPTypeRC || q.typ == verbs.QPTypeXRCSend:
+		q.moved(verbs.QPSErr)
 	default:
 		q.refresh()
 	}
