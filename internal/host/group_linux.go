@@ -57,6 +57,14 @@ const (
 // Start begins participation: the group follows leaders, and leads if this process is elected.
 func (g *Group) Start() {
 	g.mu.Lock()
+	started := g.started
+	g.mu.Unlock()
+	if started {
+		return
+	}
+	g.requests.Lock() // a request may be looking for the next leader
+	defer g.requests.Unlock()
+	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.closed && !g.started {
 		g.started = true
@@ -81,13 +89,30 @@ func (g *Group) request(f frame) (reply frame, fds []int, up uplink, err error) 
 		if reply, fds, err = up.do(f); !errors.Is(err, errEnded) {
 			return reply, fds, up, err
 		}
+		if g.orphaned(up) {
+			up.close()
+			g.elect()
+			continue
+		}
 		g.mu.Lock()
 		same := g.up == up
 		g.mu.Unlock()
-		if same { // run closes g.up soon, once it is started
+		if same { // run closes g.up soon
 			time.Sleep(pause)
 		}
 	}
+}
+
+// orphaned reports whether the leader up has ended before Start, so that run does not find the next one. The group has
+// no leader then. requests is held.
+func (g *Group) orphaned(up uplink) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.up != up || g.started || g.served {
+		return false
+	}
+	g.up = nil
+	return true
 }
 
 // uplink waits for a leader. It returns nil after timeout, and if the group is closed or verbena serve has ended.

@@ -257,6 +257,39 @@ func TestHostileFrames(t *testing.T) {
 }
 
 // TestNextLeaderKnowsClaims checks that any member may lead next and knows the claims of the others.
+// A leader that ends after a process has joined, and before that has started, costs it nothing: it leads itself, or
+// follows the next leader.
+func TestLeaderEndsBeforeStart(t *testing.T) {
+	t.Setenv(envRun, t.TempDir())
+	for _, others := range []bool{false, true} {
+		key := ownKey()
+		leader := testMember(t, key)
+		joined := &testGroup{led: make(chan int, 1)}
+		var err error
+		joined.Group, err = Join(key, Config{Open: opener(key), RecvBuffer: 1 << 20, Deliver: func(Mail) {},
+			Send: func([]Will) {}, Lead: func(gsi, strays int) { closeFDs([]int{gsi, strays}) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(joined.Close)
+		joined.claim(t, -1)
+		if others {
+			testMember(t, key)
+		}
+		leader.Close()
+		begin := time.Now()
+		joined.claim(t, -1)
+		if took := time.Since(begin); took > timeout {
+			t.Errorf("a claim took %v", took)
+		}
+		joined.Start()
+		other := testMember(t, key)
+		if _, err := other.Claim(joined.slots[0]); !errors.Is(err, unix.EADDRINUSE) {
+			t.Errorf("a slot of another member: %v", err)
+		}
+	}
+}
+
 func TestNextLeaderKnowsClaims(t *testing.T) {
 	t.Setenv(envRun, t.TempDir())
 	key := ownKey()
