@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -65,7 +66,7 @@ func (o *options) checkExtras(changed func(name string) bool) error {
 	switch {
 	case x.cmData && o.cm:
 		return errors.New("-z connects the QPs without rdma_cm, -R with it: choose one of them")
-	case x.output != "" && !(x.output == units[0] || x.output == units[len(units)-1]):
+	case x.output != "" && !slices.Contains(units, x.output):
 		return fmt.Errorf("--output %q: must be %s", x.output, strings.Join(units, " or "))
 	case x.cpuUtil && o.duration == 0:
 		return errors.New("--cpu_util needs -D")
