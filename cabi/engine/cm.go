@@ -70,15 +70,15 @@ func vrb_cm_create_id(ch unsafe.Pointer, ps C.uint32_t, context unsafe.Pointer, 
 
 //export vrb_cm_create_ep
 func vrb_cm_create_ep(ch unsafe.Pointer, ai *C.struct_vrb_cm_ai, ctx unsafe.Pointer, out *unsafe.Pointer) C.int {
-	src, err := addrAt(unsafe.Pointer(ai.src))
+	src, err := addrAt(ai.src)
 	if err != nil {
 		return errno(err)
 	}
-	dst, err := addrAt(unsafe.Pointer(ai.dst))
+	dst, err := addrAt(ai.dst)
 	if err != nil {
 		return errno(err)
 	}
-	route, err := bytesAt(unsafe.Pointer(ai.route), ai.route_len)
+	route, err := bytesAt(ai.route, ai.route_len)
 	if ai.route_len == 0 {
 		route, err = nil, nil
 	}
