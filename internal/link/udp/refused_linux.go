@@ -14,10 +14,10 @@ var refused struct{ recvmmsg, sendmmsg bool }
 
 // probe finds the refused calls, once. It fails if there is no way to send or receive.
 var probe = sync.OnceValue(func() (err error) {
-	try := func(number uintptr) unix.Errno {
-		// An allowed call fails with EBADF.
-		_, _, errno := unix.RawSyscall6(number, ^uintptr(0), 0, 0, 0, 0, 0)
-		return errno
+	try := func(number uintptr) (errno unix.Errno, allowed bool) {
+		// An allowed call fails with EBADF, in an emulator of system calls (qemu-user) with EFAULT.
+		_, _, errno = unix.RawSyscall6(number, ^uintptr(0), 0, 0, 0, 0, 0)
+		return errno, errno == unix.EBADF || errno == unix.EFAULT
 	}
 	for _, c := range []struct {
 		name, instead string
@@ -27,12 +27,12 @@ var probe = sync.OnceValue(func() (err error) {
 		{"recvmmsg", "recvmsg", unix.SYS_RECVMMSG, unix.SYS_RECVMSG, &refused.recvmmsg},
 		{"sendmmsg", "sendmsg", unix.SYS_SENDMMSG, unix.SYS_SENDMSG, &refused.sendmmsg},
 	} {
-		errno := try(c.many)
-		if errno == unix.EBADF {
+		errno, allowed := try(c.many)
+		if allowed {
 			continue
 		}
 		*c.refused = true
-		if one := try(c.one); one != unix.EBADF {
+		if one, allowed := try(c.one); !allowed {
 			err = fmt.Errorf("link/udp: the system refuses the calls %s (%w) and %s (%w) to this process: "+
 				"a filter (seccomp) must allow one of them", c.name, errno, c.instead, one)
 		}
