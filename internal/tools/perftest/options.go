@@ -315,10 +315,14 @@ func (o *options) depend(rxChosen, cqModChosen, sizeChosen bool) {
 	o.mtuSize = o.typ == verbs.QPTypeUD && !sizeChosen && !o.all && !o.lat
 
 	if o.duration == 0 {
-		if o.typ != verbs.QPTypeRC && o.verb == send && !rxChosen {
-			o.rxDepth = min(o.iters, unreliable)
+		messages := o.iters // for which the receive queue has receives
+		if o.srq {
+			messages *= o.numQP
 		}
-		o.txDepth, o.rxDepth = min(o.txDepth, o.iters), min(o.rxDepth, o.iters)
+		if o.typ != verbs.QPTypeRC && o.verb == send && !rxChosen {
+			o.rxDepth = min(messages, unreliable)
+		}
+		o.txDepth, o.rxDepth = min(o.txDepth, o.iters), min(o.rxDepth, messages)
 	}
 	if o.size > 8192 && o.typ != verbs.QPTypeUD && !o.all && !o.events && !cqModChosen {
 		o.cqMod = 1

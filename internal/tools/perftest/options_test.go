@@ -122,6 +122,7 @@ func TestOptionsTaken(t *testing.T) {
 			return o.typ == verbs.QPTypeUD && o.size == 1<<20 &&
 				o.rxDepth == 1000
 		}},
+		{"ib_send_bw -c ud --use-srq -n 50 -q 2", func(o *options) bool { return o.rxDepth == 100 && o.txDepth == 50 }},
 		{"ib_send_bw -D 8 -b", func(o *options) bool { return o.duration == 8 && o.margin == 2 && o.duplex }},
 		{"ib_send_bw -D 8 -f 0", func(o *options) bool { return o.margin == 0 }},
 		{"ib_read_lat -o 255 -H", func(o *options) bool { return o.outReads == 255 && o.histogram && o.size == 2 }},
