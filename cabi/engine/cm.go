@@ -88,7 +88,7 @@ func vrb_cm_create_ep(ch unsafe.Pointer, ai *C.struct_vrb_cm_ai, ctx unsafe.Poin
 	res := &rdmacm.AddrInfo{Flags: rdmacm.AIFlags(ai.flags), QPType: verbs.QPType(ai.qp_type),
 		PortSpace: rdmacm.PortSpace(ai.ps), SrcAddr: src, DstAddr: dst, Route: bytes.Clone(route)}
 	if ai.connect_len > 0 {
-		res.Connect = C.GoBytes(unsafe.Pointer(ai.connect), C.int(min(ai.connect_len, 256)))
+		res.Connect = C.GoBytes(ai.connect, C.int(min(ai.connect_len, 256)))
 	}
 	id, err := rdmacm.CreateEP(context.Background(), res, nil, nil)
 	if err != nil {
@@ -207,7 +207,7 @@ func connParam(p *C.struct_vrb_cm_param) *rdmacm.ConnParam {
 		return uint8(n)
 	}
 	return &rdmacm.ConnParam{
-		PrivateData:        C.GoBytes(unsafe.Pointer(p.private_data), C.int(p.private_len)),
+		PrivateData:        C.GoBytes(p.private_data, C.int(p.private_len)),
 		ResponderResources: number(p.responder_resources), InitiatorDepth: number(p.initiator_depth),
 		FlowControl: p.flow_control != 0, RetryCount: number(p.retry_count), RNRRetryCount: number(p.rnr_retry_count),
 		SRQ: p.srq != 0, QPNum: uint32(p.qp_num),

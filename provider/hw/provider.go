@@ -175,10 +175,10 @@ func (d *device) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error)
 		}
 		return found
 	})
-	switch {
-	case err == found:
+	switch err { //nolint:errorlint // found is not wrapped
+	case found:
 		return c, nil
-	case err == nil:
+	case nil:
 		return nil, fail(syscall.ENODEV, "the device has been removed")
 	}
 	return nil, err
