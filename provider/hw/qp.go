@@ -81,6 +81,8 @@ func (p *pd) CreateQP(init *verbs.QPInitAttr, up verbs.DriverQPEvents) (verbs.Dr
 // create calls ibv_create_qp, or ibv_create_qp_ex for attributes that only it has.
 func (q *qp) create(a *cQPInitAttr, init *verbs.QPInitAttr) (err error) {
 	lib := q.ctx.lib
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if init.SendOpsFlags == 0 && init.CreateFlags == 0 && init.MaxTSOHeader == 0 {
 		q.ptr, err = lib.object(lib.createQP, q.pd.ptr, uintptr(unsafe.Pointer(a)))
 	} else {
@@ -110,6 +112,8 @@ func (q *qp) create(a *cQPInitAttr, init *verbs.QPInitAttr) (err error) {
 }
 
 // begin makes a QP of C known. It is in RESET, or in any state if it is an opened handle.
+//
+// +checklocks:q.mu
 func (q *qp) begin(c *cQPCap) {
 	q.num = *at[uint32](q.ptr + offQPNum)
 	q.inline = c.maxInline

@@ -146,7 +146,10 @@ func (d *xrcd) begin(up verbs.DriverQPEvents, fn, attr uintptr) (verbs.DriverQP,
 	if err != nil {
 		return nil, explain(err, "a QP of type XRC_RECV")
 	}
-	q := &qp{ctx: d.ctx, up: up, typ: verbs.QPTypeXRCRecv, ptr: ptr}
+	q := &qp{ctx: d.ctx, up: up, typ: verbs.QPTypeXRCRecv}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ptr = ptr
 	q.begin(&cQPCap{})
 	return q, nil
 }
