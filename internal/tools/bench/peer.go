@@ -73,7 +73,7 @@ func peerNear(c *config) (all []result, err error) {
 		for _, n := range []int{64 << 10, large} {
 			r := result{Name: fmt.Sprint("ucx-shm-write-", n), What: "shm: RC WRITE of " + sizeOf(n), BaseOf: "UCX put",
 				Unit: "bytes/s", Target: 0.7}
-			put := ucxTest{"posix,cma,self", "ucp_put_bw", n, 4 << 30 / n}
+			put := ucxTest{"posix,cma,self", "ucp_put_bw", n, 4096 * (1 << 20 / n)}
 			err := r.rounds(c.rounds, func() (float64, error) { return writes(c, p, n) }, func() (float64, error) {
 				v, err := put.rate()
 				return v * float64(n), err
