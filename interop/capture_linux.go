@@ -104,6 +104,22 @@ func complaints(log string) error {
 	return nil
 }
 
+// lastLine returns the last line of a kernel log, with its time.
+func lastLine(log string) string {
+	log = strings.TrimRight(log, "\n")
+	return log[strings.LastIndexByte(log, '\n')+1:]
+}
+
+// linesAfter returns the lines of a kernel log after a line. If the log does not have the line any more, because the
+// kernel keeps the newest lines only, all are newer.
+func linesAfter(log, line string) string {
+	_, news, found := strings.Cut("\n"+log, "\n"+line+"\n")
+	if line == "" || !found {
+		return log
+	}
+	return news
+}
+
 // noComplaints checks the guest after all other cases: its kernel must have logged no error, and no QP may
 // exist.
 func noComplaints(env *caseEnv, _, guest *place) error {
@@ -113,7 +129,7 @@ func noComplaints(env *caseEnv, _, guest *place) error {
 		return err
 	}
 	env.log("dmesg", dmesg)
-	if err := complaints(strings.TrimPrefix(dmesg, env.lab.dmesg)); err != nil {
+	if err := complaints(linesAfter(dmesg, env.lab.firstMessage)); err != nil {
 		return err
 	}
 	qps, err := env.lab.guest(guest.id, "rdma resource show qp link rxe0")

@@ -294,8 +294,8 @@ func (p *place) quiet() error {
 	if err != nil {
 		return err
 	}
-	news := log[min(p.lab.seen, len(log)):]
-	p.lab.seen = len(log)
+	news := linesAfter(log, p.lab.lastMessage)
+	p.lab.lastMessage = lastLine(log)
 	return complaints(news)
 }
 

@@ -23,8 +23,8 @@ type lab struct {
 	mine []int  // guests that this run started
 	hw   *place // set by withHW
 
-	dmesg string // the log of guest 1's kernel before the first case
-	seen  int    // length of the part of the log that the cases have checked
+	// Lines of the log of guest 1's kernel: the last one before the first case, and the last one that a case has checked.
+	firstMessage, lastMessage string
 }
 
 // cannotRun returns why the suite cannot run on this machine; empty if it can.

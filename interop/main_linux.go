@@ -192,9 +192,9 @@ func (s *suite) prepare() error {
 			return err
 		}
 	}
-	var err error
-	s.lab.dmesg, err = s.lab.guest(1, "dmesg")
-	s.lab.seen = len(s.lab.dmesg)
+	log, err := s.lab.guest(1, "dmesg")
+	s.lab.firstMessage = lastLine(log)
+	s.lab.lastMessage = s.lab.firstMessage
 	return err
 }
 
