@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/x509"
-	"io"
 	"net"
 	"net/http/httptest"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"google.golang.org/grpc/interop"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/verbena-rdma/verbena/examples/internal/output"
 	"github.com/verbena-rdma/verbena/rsocket"
 )
 
@@ -31,28 +31,9 @@ func TestMain(m *testing.M) {
 // The client asks the server for its health, over RDMA.
 func TestHealth(t *testing.T) {
 	want := regexp.MustCompile(`^gRPC over RDMA at 127\.4\.4\.1:\d+: SERVING\n$`)
-	if got := printed(t, main); !want.MatchString(got) {
+	if got := output.Of(t, main); !want.MatchString(got) {
 		t.Errorf("printed %q", got)
 	}
-}
-
-// printed returns the text that f writes to the standard output.
-func printed(t *testing.T, f func()) string {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout := os.Stdout
-	os.Stdout = w
-	f()
-	os.Stdout = stdout
-	_ = w.Close()
-	out, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
 }
 
 // The interoperability tests of gRPC pass over RDMA, without and with TLS. Their functions end the process if they fail.

@@ -1,10 +1,11 @@
 package main
 
 import (
-	"io"
 	"os"
 	"regexp"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/examples/internal/output"
 )
 
 func TestMain(m *testing.M) {
@@ -18,26 +19,7 @@ func TestMain(m *testing.M) {
 // Without options the program serves one page and gets it, over RDMA.
 func TestServeAndGet(t *testing.T) {
 	want := regexp.MustCompile(`^200 OK: hello 127\.4\.3\.1:\d+ over RDMA, you asked for /example\n$`)
-	if got := printed(t, main); !want.MatchString(got) {
+	if got := output.Of(t, main); !want.MatchString(got) {
 		t.Errorf("printed %q", got)
 	}
-}
-
-// printed returns the text that f writes to the standard output.
-func printed(t *testing.T, f func()) string {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout := os.Stdout
-	os.Stdout = w
-	f()
-	os.Stdout = stdout
-	_ = w.Close()
-	out, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/examples/internal/output"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -313,32 +313,13 @@ func FuzzParse(f *testing.F) {
 
 // The demonstration's clients lose no increment.
 func TestDemo(t *testing.T) {
-	if got := printed(t, func() {
+	if got := output.Of(t, func() {
 		if err := demo(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}); !strings.HasPrefix(got, `"300" version `) {
 		t.Errorf("printed %q", got)
 	}
-}
-
-// printed returns the text that f writes to the standard output.
-func printed(t *testing.T, f func()) string {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout := os.Stdout
-	os.Stdout = w
-	f()
-	os.Stdout = stdout
-	_ = w.Close()
-	out, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
 }
 
 // A get takes one READ.
