@@ -11,7 +11,7 @@
 
 #define UM_HIDDEN __attribute__((visibility("hidden")))
 
-// um_first writes the name of the first device that has the port, if name is NULL, and returns name or room.
+// um_name returns name; if it is NULL or empty, room with the name of the first device, or NULL if there is none.
 UM_HIDDEN const char *um_name(const char *name, char room[UMAD_CA_NAME_LEN]);
 
 #endif

@@ -15,14 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// MUST ends the program if a condition is false.
-#define MUST(condition) \
-	do { \
-		if (!(condition)) { \
-			printf("line %d: %s: %s\n", __LINE__, #condition, strerror(errno)); \
-			exit(1); \
-		} \
-	} while (0)
+#include "check.h"
 
 // FAILS requires -1 and an errno.
 #define FAILS(call, want) MUST((errno = 0, (call)) == -1 && errno == (want))

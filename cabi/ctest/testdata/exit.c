@@ -11,16 +11,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define FAILED 99
+#include "check.h"
+
 enum { OPENED, DOMAIN, QUEUE, PAIR, POSTED, POLLED, ARMED, PHASES };
 enum { EXIT, QUICK, KILLED, THREAD, WAYS };
-
-#define CHECK(x) \
-	do { \
-		if (!(x)) { \
-			fprintf(stderr, "line %d: %s: %s\n", __LINE__, #x, strerror(errno)); \
-			_exit(99); \
-		} \
-	} while (0)
 
 static struct ibv_cq *cq;
 static char buf[4096];

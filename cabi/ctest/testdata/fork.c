@@ -8,13 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(x) \
-	do { \
-		if (!(x)) { \
-			fprintf(stderr, "line %d: %s: %s\n", __LINE__, #x, strerror(errno)); \
-			_exit(1); \
-		} \
-	} while (0)
+#include "check.h"
 
 static const char *device = "vrb_lo";
 

@@ -11,13 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(x) \
-	do { \
-		if (!(x)) { \
-			fprintf(stderr, "line %d: %s: %s\n", __LINE__, #x, strerror(errno)); \
-			_exit(1); \
-		} \
-	} while (0)
+#include "check.h"
 
 struct end {
 	struct ibv_pd *pd;

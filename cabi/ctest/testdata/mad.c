@@ -8,16 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CLASS = 0x0a, GET = 1, GET_RESP = 0x81, LENGTH = 256 };
+#include "check.h"
 
-// MUST ends the program if a condition is false.
-#define MUST(condition) \
-	do { \
-		if (!(condition)) { \
-			printf("line %d: %s: %s\n", __LINE__, #condition, strerror(errno)); \
-			exit(1); \
-		} \
-	} while (0)
+enum { CLASS = 0x0a, GET = 1, GET_RESP = 0x81, LENGTH = 256 };
 
 static union { struct ib_user_mad u; char room[sizeof(struct ib_user_mad) + LENGTH]; } m;
 

@@ -10,15 +10,9 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { THREADS = 32, MESSAGES = 200 };
+#include "check.h"
 
-#define CHECK(x) \
-	do { \
-		if (!(x)) { \
-			fprintf(stderr, "line %d: %s: %s\n", __LINE__, #x, strerror(errno)); \
-			_exit(1); \
-		} \
-	} while (0)
+enum { THREADS = 32, MESSAGES = 200 };
 
 static struct ibv_cq *cq;
 static struct ibv_mr *mr;

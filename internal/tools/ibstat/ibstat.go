@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/verbena-rdma/verbena/internal/tools/nearest"
+	"github.com/verbena-rdma/verbena/internal/tools/portrate"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -146,7 +147,7 @@ func printStat(w io.Writer, d *device, short bool) {
 		return
 	}
 	for i, p := range d.ports {
-		rate, _ := rateOf(p)
+		rate, _ := portrate.Of(&p)
 		fmt.Fprintf(w, "\tPort %d:\n\t\tState: %s\n\t\tPhysical state: %s\n\t\tRate: %s\n\t\tBase lid: %d\n\t\tLMC: %d\n"+
 			"\t\tSM lid: %d\n\t\tCapability mask: 0x%08x\n\t\tPort GUID: 0x%s\n\t\tLink layer: Ethernet\n", i+1,
 			stateOf(p.State), physOf(p.PhysState), rate, p.LID, p.LMC, p.SMLID, uint32(p.PortCapFlags),
@@ -163,23 +164,12 @@ func printStatus(w io.Writer, d *device) {
 				break
 			}
 		}
-		rate, kind := rateOf(p)
+		rate, lanes := portrate.Of(&p)
 		fmt.Fprintf(w, "Infiniband device '%s' port %d status:\n\tdefault gid:\t %s\n\tbase lid:\t 0x%x\n\tsm lid:\t\t 0x%x\n"+
-			"\tstate:\t\t %d: %s\n\tphys state:\t %d: %s\n\trate:\t\t %s Gb/sec (%s)\n\tlink_layer:\t Ethernet\n\n", d.name, i+1,
-			full(gid), p.LID, p.SMLID, p.State, strings.ToUpper(stateOf(p.State)), p.PhysState, physOf(p.PhysState), rate, kind)
+			"\tstate:\t\t %d: %s\n\tphys state:\t %d: %s\n\trate:\t\t %s Gb/sec (%dX %s)\n\tlink_layer:\t Ethernet\n\n",
+			d.name, i+1, gid.Hex(), p.LID, p.SMLID, p.State, strings.ToUpper(stateOf(p.State)), p.PhysState,
+			physOf(p.PhysState), rate, lanes, portrate.Generation(p.ActiveSpeed))
 	}
-}
-
-// full returns all digits of a GID.
-func full(g verbs.GID) string {
-	var b strings.Builder
-	for i, x := range g {
-		if i > 0 && i%2 == 0 {
-			b.WriteByte(':')
-		}
-		fmt.Fprintf(&b, "%02x", x)
-	}
-	return b.String()
 }
 
 func stateOf(s verbs.PortState) string {
@@ -206,20 +196,6 @@ func physOf(s verbs.PhysState) string {
 	return "Sleep"
 }
 
-// speeds are the rates of one lane in Gb/s, and their names.
-var speeds = map[verbs.LinkSpeed]struct {
-	rate float64
-	name string
-}{1: {2.5, "SDR"}, 2: {5, "DDR"}, 4: {10, "QDR"}, 8: {10, "FDR10"}, 16: {14, "FDR"}, 32: {25, "EDR"}, 64: {50, "HDR"},
-	128: {100, "NDR"}}
-
-// rateOf returns a port's rate in Gb/s, and its lanes with their kind.
-func rateOf(p verbs.PortAttr) (rate, kind string) {
-	lanes := map[verbs.LinkWidth]int{1: 1, 2: 4, 4: 8, 8: 12, 16: 2}[p.ActiveWidth]
-	s := speeds[p.ActiveSpeed]
-	return strconv.FormatFloat(float64(lanes)*s.rate, 'g', -1, 64), fmt.Sprintf("%dX %s", lanes, s.name)
-}
-
 func runGIDs(env *tool.Env, args []string) int {
 	f := tool.NewFlags(env, "[DEV]")
 	if status, ok := f.Parse(args); !ok {
@@ -241,7 +217,7 @@ func runGIDs(env *tool.Env, args []string) int {
 			if version == "" {
 				version = "v2"
 			}
-			fmt.Fprintf(env.Stdout, "%s\t%d\t%d\t%s\t%s  \t%s\t%s\n", d.name, g.Port, g.Index, full(g.GID), ip, version, g.NetDev)
+			fmt.Fprintf(env.Stdout, "%s\t%d\t%d\t%s\t%s  \t%s\t%s\n", d.name, g.Port, g.Index, g.GID.Hex(), ip, version, g.NetDev)
 			n++
 		}
 	}

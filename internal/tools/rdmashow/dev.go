@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -19,33 +20,18 @@ func (v *viewer) devs(words []string) error {
 }
 
 func (v *viewer) showDevs(words []string) error {
-	names, err := v.host.devices()
-	if err != nil {
-		return err
-	}
-	if len(words) > 1 {
-		return fmt.Errorf("unknown parameter %q; dev show takes one DEV", words[1])
-	}
-	p, err := parsePlace(append(words, "")[0], names)
-	if err != nil {
-		return err
-	}
-	for i, name := range names {
-		if !p.has(name) {
-			continue
-		}
-		node, system, err := v.host.guids(name)
+	return v.eachPlace(words, "dev show takes one DEV", func(d device) error {
+		node, system, err := v.host.guids(d.name)
 		if err != nil {
 			return err
 		}
-		d := device{index: i, name: name}
-		r := row{head: fmt.Sprintf("%d: %s: ", i, printable.Text(name)), place: d.onDevice().place}
+		r := row{head: fmt.Sprintf("%d: %s: ", d.index, printable.Text(d.name)), place: d.onDevice().place}
 		r.add("node_type", "ca")
 		r.add("node_guid", node)
 		r.add("sys_image_guid", system)
 		v.rows = append(v.rows, r)
-	}
-	return nil
+		return nil
+	})
 }
 
 // monitorEvery is the interval at which monitor looks at the devices: nothing tells it of a change.
@@ -104,19 +90,10 @@ func (v *viewer) look() (map[string]port, error) {
 
 // printChanges prints one line for each change, with the names of events that iproute2 prints, and LINK for states.
 func printChanges(w io.Writer, before, now map[string]port) {
-	names := map[string]struct{}{}
-	for name := range before {
-		names[name] = struct{}{}
-	}
-	for name := range now {
-		names[name] = struct{}{}
-	}
-	sorted := make([]string, 0, len(names))
-	for name := range names {
-		sorted = append(sorted, name)
-	}
-	slices.Sort(sorted)
-	for _, name := range sorted {
+	names := map[string]port{}
+	maps.Copy(names, before)
+	maps.Copy(names, now)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
 		old, had := before[name]
 		p, has := now[name]
 		text := printable.Text(name)

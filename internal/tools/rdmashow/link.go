@@ -11,26 +11,11 @@ func (v *viewer) links(words []string, details bool) error {
 }
 
 func (v *viewer) showLinks(words []string, details bool) error {
-	names, err := v.host.devices()
-	if err != nil {
-		return err
-	}
-	if len(words) > 1 {
-		return fmt.Errorf("unknown parameter %q; link show takes one DEV/PORT", words[1])
-	}
-	p, err := parsePlace(append(words, "")[0], names)
-	if err != nil {
-		return err
-	}
-	for i, name := range names {
-		if !p.has(name) {
-			continue
-		}
-		of, err := v.host.port(name)
+	return v.eachPlace(words, "link show takes one DEV/PORT", func(d device) error {
+		of, err := v.host.port(d.name)
 		if err != nil {
 			return err
 		}
-		d := device{index: i, name: name}
 		r := d.onLink()
 		r.add("state", of.state)
 		r.add("physical_state", of.phys)
@@ -43,6 +28,31 @@ func (v *viewer) showLinks(words []string, details bool) error {
 			}
 		}
 		v.rows = append(v.rows, r)
+		return nil
+	})
+}
+
+// eachPlace calls f for each of this machine's devices that words, the parameters of a command, select. allowed is for
+// the error if there are too many.
+func (v *viewer) eachPlace(words []string, allowed string, f func(device) error) error {
+	names, err := v.host.devices()
+	if err != nil {
+		return err
+	}
+	if len(words) > 1 {
+		return fmt.Errorf("unknown parameter %q; %s", words[1], allowed)
+	}
+	p, err := parsePlace(append(words, "")[0], names)
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		if !p.has(name) {
+			continue
+		}
+		if err := f(device{index: i, name: name}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

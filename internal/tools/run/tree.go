@@ -3,6 +3,7 @@ package run
 import (
 	"fmt"
 
+	"github.com/verbena-rdma/verbena/internal/tools/portrate"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -127,17 +128,8 @@ func gidType(t verbs.GIDType) string {
 
 // rate returns a port's speed as the kernel writes it.
 func rate(a *verbs.PortAttr) string {
-	lanes := a.ActiveWidth.Lanes()
-	tenths := map[verbs.LinkSpeed]int{
-		verbs.LinkSpeedSDR: 25, verbs.LinkSpeedDDR: 50, verbs.LinkSpeedQDR: 100, verbs.LinkSpeedFDR10: 100,
-		verbs.LinkSpeedFDR: 140, verbs.LinkSpeedEDR: 250, verbs.LinkSpeedHDR: 500, verbs.LinkSpeedNDR: 1000,
-		verbs.LinkSpeedXDR: 2000,
-	}[a.ActiveSpeed] * lanes
-	text := fmt.Sprintf("%d", tenths/10)
-	if tenths%10 != 0 {
-		text += fmt.Sprintf(".%d", tenths%10)
-	}
-	return fmt.Sprintf("%s Gb/sec (%dX)", text, lanes)
+	gbps, lanes := portrate.Of(a)
+	return fmt.Sprintf("%s Gb/sec (%dX)", gbps, lanes)
 }
 
 // makeTree writes the tree of this process's devices and returns its folder.
