@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,4 +73,37 @@ func openFiles(t *testing.T) map[int]string {
 		}
 	}
 	return files
+}
+
+// TestFewDescriptors connects QPs of a device of one address, in a program that may use 64 processors. The device has at
+// most 33 descriptors, so a process has at most 40: 3 are standard ones, 4 the Go runtime's.
+func TestFewDescriptors(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(64))
+	r, w, err := os.Pipe() // the runtime opens its own descriptors with the first one
+	must(t, err)
+	defer r.Close()
+	defer w.Close()
+	before := openFiles(t)
+	e := newEnd(t, get(soft.New(soft.Config{Name: "vrb_few", Addrs: []netip.Addr{loopback(202)}}))(t))
+	var qps []*verbs.QP // in each shard
+	for range 4 {
+		qa, qb := connect(e, e, verbs.QPTypeRC, nil)
+		qps = append(qps, qa, qb)
+	}
+	for _, qp := range qps {
+		must(t, qp.PostRecv(recv(e, 1, 2000)))
+	}
+	for _, qp := range qps {
+		must(t, qp.PostSend(send(e, 1000)))
+	}
+	e.good(2 * len(qps))
+	var more []string
+	for fd, what := range openFiles(t) {
+		if before[fd] != what {
+			more = append(more, what)
+		}
+	}
+	if len(more) < 20 || len(more) > 33 {
+		t.Errorf("%d descriptors for a device of one address, must be 20 to 33: %q", len(more), more)
+	}
 }
