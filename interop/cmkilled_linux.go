@@ -178,7 +178,8 @@ func (k *killing) toEstablished() error {
 	}
 	time.Sleep(answerTime) // the C program writes its output only when it ends
 	if k.client.Ended() || k.server.Ended() {
-		return fmt.Errorf("no data is exchanged:\n%s\n%s", proc.Tail(k.client.Out.String(), 8), proc.Tail(k.server.Out.String(), 8))
+		return fmt.Errorf("no data is exchanged:\n%s\n%s", proc.Tail(k.client.Out.String(), 8),
+			proc.Tail(k.server.Out.String(), 8))
 	}
 	return nil
 }

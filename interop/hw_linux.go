@@ -28,7 +28,8 @@ func hwCases() []testCase {
 			list = append(list, testCase{name: "hw/" + c.name, timeout: 2 * c.timeout, run: onHW(c.run)})
 		}
 	}
-	for _, tool := range []string{"ib_send_lat -n 100", "ib_write_bw -n 100", "ib_read_lat -n 100", "ib_atomic_bw -n 100"} {
+	for _, tool := range []string{"ib_send_lat -n 100", "ib_write_bw -n 100", "ib_read_lat -n 100",
+		"ib_atomic_bw -n 100"} {
 		list = append(list, testCase{name: "hw/guest/" + tool, timeout: 3 * time.Minute, oneWay: true,
 			run: func(env *caseEnv, _, guest *place) error { return hwAndC(env, guest, tool) }})
 	}

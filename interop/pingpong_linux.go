@@ -126,7 +126,8 @@ func (p pingpong) once(env *caseEnv, active, passive *place) error {
 		err = p.judge(server.Out.String(), client.Out.String())
 	}
 	if err != nil {
-		return fmt.Errorf("%w\nserver:\n%s\nclient:\n%s", err, proc.Tail(server.Out.String(), 12), proc.Tail(client.Out.String(), 12))
+		return fmt.Errorf("%w\nserver:\n%s\nclient:\n%s", err, proc.Tail(server.Out.String(), 12),
+			proc.Tail(client.Out.String(), 12))
 	}
 	return nil
 }

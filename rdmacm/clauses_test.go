@@ -173,11 +173,13 @@ func TestC_QP_18_19_20_AttributesOfTheConnection(t *testing.T) {
 		l := w.listen(at(addrB, port), 0)
 		c := w.resolved(rdmacm.PSTCP, at(addrB, port))
 		w.ok(c.CreateQP(nil, qpInit()))
-		w.ok(c.Connect(bg, &rdmacm.ConnParam{ResponderResources: rdmacm.Zero, InitiatorDepth: 5, RetryCount: 255, RNRRetryCount: 3}))
+		w.ok(c.Connect(bg, &rdmacm.ConnParam{ResponderResources: rdmacm.Zero, InitiatorDepth: 5, RetryCount: 255,
+			RNRRetryCount: 3}))
 		ev := w.next(l.ch, rdmacm.EventConnectRequest)
 		s := &end{ev.ID, w, l.ch}
 		w.ok(s.CreateQP(nil, qpInit()))
-		w.ok(s.Accept(bg, &rdmacm.ConnParam{ResponderResources: 4, InitiatorDepth: rdmacm.Zero, RetryCount: 1, RNRRetryCount: 200}))
+		w.ok(s.Accept(bg, &rdmacm.ConnParam{ResponderResources: 4, InitiatorDepth: rdmacm.Zero, RetryCount: 1,
+			RNRRetryCount: 200}))
 		w.ok(ev.Ack())
 		c.expect(rdmacm.EventEstablished)
 		s.expect(rdmacm.EventEstablished)

@@ -18,7 +18,8 @@ type deathNotices struct {
 // onPeerDeath is called by the engine when a peer's process has died.
 func (m *manager) onPeerDeath(p gsi.PeerDeath) {
 	m.notices.mu.Lock()
-	m.notices.deaths = append(m.notices.deaths, cm.Death{Peer: p.Peer, RemoteQPN: p.DestQPN, LocalQPN: p.QPN, Silent: p.Silent})
+	m.notices.deaths = append(m.notices.deaths, cm.Death{Peer: p.Peer, RemoteQPN: p.DestQPN, LocalQPN: p.QPN,
+		Silent: p.Silent})
 	m.notices.mu.Unlock()
 	m.wake()
 }

@@ -150,8 +150,8 @@ func (id *ID) sge(op string, buf []byte, mr *verbs.MR) (verbs.SGE, error) {
 // GetSendComp waits for a completion of the ID's sends (rdma_get_send_comp). The CQ of the sends must have a channel,
 // as those of CreateQP have. When ctx is done the error wraps ctx's. When the connection of a synchronous ID has ended,
 // and all completions were returned, the error is ENOTCONN and io.EOF; the C function waits until the retries of the
-// requests end, or for ever. Disconnect then flushes the requests that are left. ETIMEDOUT, not io.EOF, if the peer does not answer
-// keep-alive (SetKeepAlive).
+// requests end, or for ever. Disconnect then flushes the requests that are left. ETIMEDOUT, not io.EOF, if the peer
+// does not answer keep-alive (SetKeepAlive).
 func (id *ID) GetSendComp(ctx context.Context) (verbs.WC, error) {
 	id.mu.Lock()
 	cq, sync := id.sendCQ, id.sync

@@ -13,8 +13,8 @@ import (
 // Conn is a connection, a stream of bytes each way: a net.Conn. All methods are safe for concurrent use.
 //
 // Write returns when the data is on its way, not when it has arrived; a write that ends at its deadline may have
-// sent a part. Data that was written before Close arrives unless the connection fails. Data that the peer sent before it
-// closed can be read; then Read returns io.EOF.
+// sent a part. Data that was written before Close arrives unless the connection fails. Data that the peer sent before
+// it closed can be read; then Read returns io.EOF.
 type Conn struct {
 	st            *sock.Stream
 	network       string
@@ -162,9 +162,8 @@ func addrPort(a net.Addr) netip.AddrPort {
 
 // IOMap registers buf with the connection's device and lets the peer write to it with IOWrite (riomap): at offset,
 // or with offset -1 at an offset that IOMap chooses. It returns the offset. The peer can use the map when it has
-// received data that was sent after this call. The peer's writes change buf at any time, until IOUnmap or the end of the
-// connection. ENOMEM if as many maps exist as the peer's
-// Options.IOMaps permits.
+// received data that was sent after this call. The peer's writes change buf at any time, until IOUnmap or the end of
+// the connection. ENOMEM if as many maps exist as the peer's Options.IOMaps permits.
 func (c *Conn) IOMap(buf []byte, offset int64) (int64, error) {
 	n, err := c.st.IOMap(buf, true, offset)
 	return n, c.fail("iomap", err)

@@ -110,8 +110,8 @@ func keepAlive(d time.Duration) time.Duration {
 	return max(d, 0)
 }
 
-// thisHost replaces unspecified addresses, which stand for this host, by those of its loopback interface, as package net
-// does: ":80", and the address of a listener that listens on all.
+// thisHost replaces unspecified addresses, which stand for this host, by those of its loopback interface, as package
+// net does: ":80", and the address of a listener that listens on all.
 func thisHost(network string, addrs []netip.AddrPort) (list []netip.AddrPort) {
 	for _, a := range addrs {
 		switch {

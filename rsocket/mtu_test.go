@@ -62,11 +62,15 @@ func TestHTTPWithUnequalMTUs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(page) })}
+			server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_,
+					_ = w.Write(page)
+			})}
 			served := make(chan error)
 			go func() { served <- server.Serve(l) }()
 			transport := &http.Transport{DialContext: (&rsocket.Dialer{Host: hosts[0]}).DialContext}
-			answer, err := (&http.Client{Transport: transport}).Post("http://"+l.Addr().String(), "text/plain", bytes.NewReader(page))
+			answer, err := (&http.Client{Transport: transport}).Post("http://"+l.Addr().String(), "text/plain",
+				bytes.NewReader(page))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -116,7 +116,8 @@ func TestWCErrorText(t *testing.T) {
 		LastAck: 0x101,
 		Retries: 7, Elapsed: 536 * time.Millisecond,
 	}
-	want := "work completion RETRY_EXC_ERR (transport retry counter exceeded) of QP 0x000011 with 192.0.2.2 QP 0x000012: " +
+	want := "work completion RETRY_EXC_ERR (transport retry counter exceeded) of QP 0x000011 with 192.0.2.2 QP " +
+		"0x000012: " +
 		"no acknowledgement; " +
 		"sent 8 times in 536ms, last PSN 0x000105, acknowledged 0x000101, nothing ever came back; " +
 		"is the peer up, its QP in RTR with our QPN and GID, and UDP port 4791 open between the two?"
@@ -138,7 +139,8 @@ func TestWCErrorText(t *testing.T) {
 	if !strings.Contains(flushed.Error(), "; first failure: work completion RETRY_EXC_ERR") {
 		t.Errorf("%q", flushed)
 	}
-	if disconnected := (&WCError{Status: WCWRFlushErr, QPN: 1, Reason: "this side called Disconnect"}).Error(); disconnected !=
+	if disconnected := (&WCError{Status: WCWRFlushErr, QPN: 1,
+		Reason: "this side called Disconnect"}).Error(); disconnected !=
 		"work completion WR_FLUSH_ERR (Work Request Flushed Error) of QP 0x000001: this side called Disconnect" {
 		t.Errorf("%q", disconnected)
 	}

@@ -105,8 +105,8 @@ func TestCountEvents(t *testing.T) {
 	refused(t, seam.CountEvents(ch, -1), EINVAL)
 }
 
-// TestCountEventsOfDestroyedCQ destroys one of two CQs: the units of its events are taken back. A unit that a reader has
-// read already is taken back when the reader pops.
+// TestCountEventsOfDestroyedCQ destroys one of two CQs: the units of its events are taken back. A unit that a reader
+// has read already is taken back when the reader pops.
 func TestCountEventsOfDestroyedCQ(t *testing.T) {
 	for _, held := range []int{0, 1, 2} {
 		vctx, _ := openFake(t)

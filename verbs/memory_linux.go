@@ -56,8 +56,8 @@ func mapFile(n int) ([]byte, *os.File) {
 
 func unmapMemory(mem []byte) error { return unix.Munmap(mem) }
 
-// populateMax is the number of bytes up to which the kernel is asked to fault memory in, which takes time for each page.
-// Beyond it the list of mappings is faster.
+// populateMax is the number of bytes up to which the kernel is asked to fault memory in, which takes time for each
+// page. Beyond it the list of mappings is faster.
 const populateMax = 1 << 20
 
 // checkMemory returns an error for memory that the process may not read, or may not write if write is set: requests for

@@ -54,9 +54,9 @@ func (f OpsFlags) String() string {
 // list whose tag matches, without its header; it completes as WCTMRecv with WCTMMatch and WCTMDataValid. A message
 // with TMRndv also has an RVHeader: the device READs the data into the buffer over the same QP and answers with a
 // TMFin. It completes twice with the WRID of the buffer: as WCTMRecv with WCTMMatch when it has matched, and with
-// WCTMDataValid when the data is there. A message that matches no buffer is unexpected: it goes to a receive of the SRQ, including its headers, and
-// completes as WCTMRecv with WCTMSyncReq. TMNoTag and TMFin complete as WCTMNoTag. All completions arrive in the
-// SRQ's CQ. WC.TM holds the tag.
+// WCTMDataValid when the data is there. A message that matches no buffer is unexpected: it goes to a receive of the
+// SRQ, including its headers, and completes as WCTMRecv with WCTMSyncReq. TMNoTag and TMFin complete as WCTMNoTag.
+// All completions arrive in the SRQ's CQ. WC.TM holds the tag.
 //
 // After an unexpected message, added buffers are not matched until the program has confirmed with OpsTMSync that it
 // has processed all unexpected messages. WCTMSyncReq in a completion requests that.

@@ -25,10 +25,12 @@ type WCError struct {
 	// sent all. EMSGSIZE: the MTU of the interface or the route is too small. ECONNREFUSED and EHOSTUNREACH: it was
 	// sent, and an ICMP message says that it did not arrive. errors.Is finds it.
 	Refused    Errno
-	RefusedLen int      // of that packet: bytes, IP header first
-	RouteMTU   int      // MTU in bytes of the system's route to the peer, for EMSGSIZE; 0 if it is not known
-	Payload    int      // of the longest packet of a request without an answer, or of its response: bytes, without headers
-	First      *WCError // of a flushed request: the first failure of the QP; nil if QP.Modify or the end of the connection moved it to ERR
+	RefusedLen int // of that packet: bytes, IP header first
+	RouteMTU   int // MTU in bytes of the system's route to the peer, for EMSGSIZE; 0 if it is not known
+	Payload    int // of the longest packet of a request without an answer, or of its response: bytes, without headers
+	// First is the first failure of the QP of a flushed request. It is nil if QP.Modify or the end of the connection
+	// moved the QP to ERR.
+	First *WCError
 }
 
 // Err returns nil if the request succeeded, else a *WCError.
@@ -92,7 +94,8 @@ func times(n int) string {
 func (e *WCError) Hint() string {
 	switch e.Status {
 	case WCLocLenErr:
-		return "a receive must be as long as the longest message, on UD 40 bytes longer (GRH); UD messages have at most the path MTU"
+		return "a receive must be as long as the longest message, on UD 40 bytes longer (GRH); UD messages have at most " +
+			"the path MTU"
 	case WCLocQPOpErr:
 		return "check opcode and SGE lengths of the request"
 	case WCLocProtErr, WCLocAccessErr:

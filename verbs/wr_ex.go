@@ -141,8 +141,8 @@ func (x *QPEx) close() {
 }
 
 // Post posts requests of PostSend's form as one list: all of them, or nothing if there is an error (ibv_wr_start and
-// ibv_wr_complete in one call). Like PostSend it leaves wrs and their lists to the caller, allocates nothing and is safe
-// for concurrent use. It is independent of a list between Start and Complete. The errors are those of Complete.
+// ibv_wr_complete in one call). Like PostSend it leaves wrs and their lists to the caller, allocates nothing and is
+// safe for concurrent use. It is independent of a list between Start and Complete. The errors are those of Complete.
 // EOPNOTSUPP for an opcode that is not in SendOpsFlags.
 func (x *QPEx) Post(wrs ...SendWR) error {
 	return x.postAll(noescape(wrs))

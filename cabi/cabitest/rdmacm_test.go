@@ -76,9 +76,12 @@ var cmPrograms = []cmProgram{
 	{server: "cmtime", client: "cmtime", options: []string{"-c", "100"}, clients: at, serves: []string{"-b", "127.0.0.1"},
 		forGood: true},
 	{server: "rstream", client: "rstream", options: []string{"-S", "65536", "-I", "20", "-C", "10"}, clients: at},
-	{server: "rstream", client: "rstream", options: []string{"-S", "4096", "-I", "20", "-C", "10", "-T", "a"}, clients: at},
-	{server: "rstream", client: "rstream", options: []string{"-S", "4096", "-I", "20", "-C", "10", "-T", "b"}, clients: at},
-	{server: "rstream", client: "rstream", options: []string{"-S", "4096", "-I", "20", "-C", "10", "-T", "r"}, clients: at},
+	{server: "rstream", client: "rstream", options: []string{"-S", "4096", "-I", "20", "-C", "10", "-T", "a"},
+		clients: at},
+	{server: "rstream", client: "rstream", options: []string{"-S", "4096", "-I", "20", "-C", "10", "-T", "b"},
+		clients: at},
+	{server: "rstream", client: "rstream", options: []string{"-S", "4096", "-I", "20", "-C", "10", "-T", "r"},
+		clients: at},
 	{server: "riostream", client: "riostream", options: []string{"-S", "65536", "-I", "20", "-C", "10"}, clients: at},
 }
 
@@ -196,8 +199,8 @@ func TestPerftestByRdmacm(t *testing.T) {
 	}
 }
 
-// A client hears of a server that is killed, whatever it does at the time, and ends. Its exit status is 0 if it was told
-// by the event DISCONNECTED.
+// A client hears of a server that is killed, whatever it does at the time, and ends. Its exit status is 0 if it was
+// told by the event DISCONNECTED.
 func TestKilledRpingServerIsNoticed(t *testing.T) {
 	phases := 10
 	if testing.Short() {

@@ -159,7 +159,8 @@ func vrb_cm_resolve_route(h unsafe.Pointer, ms C.int) C.int {
 //export vrb_cm_info
 func vrb_cm_info(h unsafe.Pointer, out *C.struct_vrb_cm_info) C.int {
 	id := cmID(h)
-	*out = C.struct_vrb_cm_info{ps: C.uint32_t(id.PS()), qp_type: C.uint32_t(id.QPType()), port_num: C.uint8_t(id.PortNum())}
+	*out = C.struct_vrb_cm_info{ps: C.uint32_t(id.PS()), qp_type: C.uint32_t(id.QPType()),
+		port_num: C.uint8_t(id.PortNum())}
 	src := unsafe.Slice((*byte)(unsafe.Pointer(&out.src)), len(out.src))
 	dst := unsafe.Slice((*byte)(unsafe.Pointer(&out.dst)), len(out.dst))
 	if id.IsAFIB() {

@@ -21,8 +21,8 @@ func vrb_descriptors(out *C.int, n C.int) C.int {
 	return C.int(len(fds))
 }
 
-// generation is in the member after the handle of the objects of this engine. Those of a parent, of which a forked child
-// has copies, have another.
+// generation is in the member after the handle of the objects of this engine. Those of a parent, of which a forked
+// child has copies, have another.
 var generation uint32
 
 //export vrb_set_generation

@@ -58,7 +58,8 @@ func vrb_create_qp(init *C.struct_vrb_qp_init, out *unsafe.Pointer) C.int {
 	}
 	if init.hash_key != nil || init.hash_function != 0 {
 		in.RxHashConf = &verbs.RxHashConf{Function: verbs.RxHashFunction(init.hash_function),
-			Key: C.GoBytes(unsafe.Pointer(init.hash_key), C.int(init.hash_key_len)), Fields: verbs.RxHashFields(init.hash_fields)}
+			Key:    C.GoBytes(unsafe.Pointer(init.hash_key), C.int(init.hash_key_len)),
+			Fields: verbs.RxHashFields(init.hash_fields)}
 	}
 	var ctx *contextObj
 	var qp *verbs.QP
@@ -88,8 +89,8 @@ func vrb_create_qp(init *C.struct_vrb_qp_init, out *unsafe.Pointer) C.int {
 	return 0
 }
 
-// depth returns the number of requests that a send queue takes. Adapters round it up, and programs such as perftest rely
-// on that: with a depth of 1 they post a request before they poll the completion of the one before.
+// depth returns the number of requests that a send queue takes. Adapters round it up, and programs such as perftest
+// rely on that: with a depth of 1 they post a request before they poll the completion of the one before.
 func depth(asked uint32) uint32 {
 	const least = 16
 	if asked == 0 || asked > 1<<31 {

@@ -17,7 +17,8 @@ type broken struct {
 }
 
 const (
-	chain = "ip netns exec %s nft 'add table inet f; add chain inet f c { type filter hook %h priority 0; }; add rule inet f c "
+	chain = "ip netns exec %s nft 'add table inet f; add chain inet f c { type filter hook %h priority 0; }; " +
+		"add rule inet f c "
 	flush = "ip netns exec %s nft flush ruleset"
 )
 
@@ -34,12 +35,14 @@ var brokenSetups = []broken{
 		`chain inet f c has the rule "udp dport 4791 drop"`, "this host's own requests to it get no answer either"),
 	nft("firewall that rejects there", "b", "input", "udp dport 4791 reject",
 		"the host is up, but UDP port 4791 is closed there, or a firewall rejects it"),
-	nft("firewall in there", "b", "input", "udp dport 4791 drop", "no answer to a connection request", "no firewall drops UDP port 4791"),
+	nft("firewall in there", "b", "input", "udp dport 4791 drop", "no answer to a connection request",
+		"no firewall drops UDP port 4791"),
 	nft("firewall out there", "b", "output", "udp dport 4791 drop", "no answer to a connection request",
 		"no firewall drops UDP port 4791"),
 	{name: "MTU mismatch", do: "ip -n b link set v1b mtu 1500", mend: "ip -n b link set v1b mtu 9000",
 		want: []string{"packets of 150", "bytes arrive, longer ones do not", "-m 1024"}},
-	{name: "black hole", peer: "10.7.0.2", want: []string{"packets of 1400 bytes arrive, longer ones do not", "on the way is 1400"}},
+	{name: "black hole", peer: "10.7.0.2", want: []string{"packets of 1400 bytes arrive, longer ones do not",
+		"on the way is 1400"}},
 	{name: "no such host", peer: "10.9.0.77", want: []string{"no host answers at this address", "ip neigh"}},
 	{name: "no route", peer: "192.0.2.9", want: []string{"no route", "ip route get 192.0.2.9"}},
 	{name: "address of another VLAN", peer: "10.8.0.2", do: "ip -n a addr add 10.8.0.1/24 dev v1a",
@@ -48,14 +51,17 @@ var brokenSetups = []broken{
 		mend: "ip -n a addr del 10.8.0.1/24 dev v1a", want: []string{"but the device sends from 10.8.0.1"}},
 	{name: "a host without a program", do: "ip netns exec b true", peer: "10.7.0.1",
 		want: []string{"UDP port 4791 is closed there"}},
-	{name: "no shared memory", env: []string{"VERBENA_SHM=0"}, peer: "-", want: []string{"VERBENA_SHM=0", "processes of this host use UDP"}},
+	{name: "no shared memory", env: []string{"VERBENA_SHM=0"}, peer: "-", want: []string{"VERBENA_SHM=0",
+		"processes of this host use UDP"}},
 	{name: "faults", env: []string{"VERBENA_FAULT=loss=0.1"}, peer: "-", want: []string{"VERBENA_FAULT=loss=0.1"}},
 	{name: "a wrong list of devices", env: []string{"VERBENA_DEVICES=nosuch0"}, peer: "-", want: []string{"nosuch0"}},
-	{name: "interface down", do: "ip -n a link set v1a down", mend: "ip -n a link set v1a up; until ip -n a link show v1a | grep -q 'state UP'; do sleep 0.1; done", env: []string{"VERBENA_DEVICES=v1a"},
+	{name: "interface down", do: "ip -n a link set v1a down", mend: "ip -n a link set v1a up; until ip -n a link " +
+		"show v1a | grep -q 'state UP'; do sleep 0.1; done", env: []string{"VERBENA_DEVICES=v1a"},
 		peer: "-", want: []string{"its port is", "ip link set dev v1a up"}},
 }
 
-// TestDoctorNamesBrokenSetups breaks two hosts in many ways, one after the other, and mends them again. Doctor names each.
+// TestDoctorNamesBrokenSetups breaks two hosts in many ways, one after the other, and mends them again. Doctor names
+// each.
 func TestDoctorNamesBrokenSetups(t *testing.T) {
 	onHosts(t, 9000, 9000, func(h *hosts) {
 		// Behind router r the cable to host c carries 1400 bytes, and no ICMP message says so.

@@ -9,16 +9,20 @@ import (
 // The tools print what their originals print of a device.
 func TestIBStat(t *testing.T) {
 	for args, want := range map[string]string{
-		"ibstat": "(?s)^CA 'vrb_test'\n\tCA type: \n\tNumber of ports: 1\n\tFirmware version: .*\n\tNode GUID: 0x[0-9a-f]{16}\n" +
+		"ibstat": "(?s)^CA 'vrb_test'\n\tCA type: \n\tNumber of ports: 1\n\tFirmware version: .*\n\tNode GUID: " +
+			"0x[0-9a-f]{16}\n" +
 			".*\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n\t\tRate: [0-9.]+\n.*\t\tLink layer: Ethernet\n$",
 		"ibstat -l":          "^vrb_test\n$",
 		"ibstat -s vrb_test": "(?s)^CA 'vrb_test'\n.*System image GUID: 0x[0-9a-f]{16}\n$",
 		"ibstat -p":          "^0x[0-9a-f]{16}\n$",
-		"ibstatus vrb_test:1": "(?s)^Infiniband device 'vrb_test' port 1 status:\n\tdefault gid:\t ([0-9a-f]{4}:){7}[0-9a-f]{4}\n" +
-			".*\tstate:\t\t 4: ACTIVE\n\tphys state:\t 5: LinkUp\n\trate:\t\t [0-9.]+ Gb/sec \\([0-9]+X [A-Z]+\\)\n\tlink_layer:\t Ethernet\n\n$",
+		"ibstatus vrb_test:1": "(?s)^Infiniband device 'vrb_test' port 1 status:\n\tdefault gid:\t " +
+			"([0-9a-f]{4}:){7}[0-9a-f]{4}\n" +
+			".*\tstate:\t\t 4: ACTIVE\n\tphys state:\t 5: LinkUp\n\trate:\t\t [0-9.]+ Gb/sec \\([0-9]+X " +
+			"[A-Z]+\\)\n\tlink_layer:\t Ethernet\n\n$",
 		"show_gids":    "(?m)^vrb_test\t1\t\\d+\t0000:0000:0000:0000:0000:ffff:7f04:0001\t127.4.0.1  \tv2\t",
 		"ibdev2netdev": "^vrb_test port 1 ==> \\S+ \\(Up\\)\n$",
-		"rdma dev":     "^0: vrb_test: node_type ca node_guid ([0-9a-f]{4}:){3}[0-9a-f]{4} sys_image_guid ([0-9a-f]{4}:){3}[0-9a-f]{4} \n$",
+		"rdma dev": "^0: vrb_test: node_type ca node_guid ([0-9a-f]{4}:){3}[0-9a-f]{4} sys_image_guid " +
+			"([0-9a-f]{4}:){3}[0-9a-f]{4} \n$",
 	} {
 		words := strings.Fields(args)
 		name, rest := words[0], words[1:]

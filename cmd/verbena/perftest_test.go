@@ -197,7 +197,8 @@ func TestPerftestMoreOptions(t *testing.T) {
 	}{
 		{"ib_send_bw", "-n 50 -z", "Data ex. method : rdma_cm", "rdma_cm QPs\t : OFF"},
 		{"ib_write_lat", "-n 50 -z", "Data ex. method : rdma_cm", "rdma_cm QPs\t : OFF"},
-		{"ib_send_bw", "-n 50 -b --report-both", `(?s)Local results: .*Remote results: `, `(?s)Local results: .*Remote results: `},
+		{"ib_send_bw", "-n 50 -b --report-both", `(?s)Local results: .*Remote results: `,
+			`(?s)Local results: .*Remote results: `},
 		{"ib_send_bw", "-n 50 --use-srq -q 3 -r 30", "Using SRQ      : ON", `(?m)^ 65536 +150 `},
 		{"ib_send_lat", "-n 50 --use-srq", "Using SRQ      : ON", `(?m)^ 2 +50 `},
 		{"ib_send_bw", "-n 50 --use-srq -c UD -q 2", `(?m)^ \d+ +100 `, "Using SRQ      : ON"},
@@ -224,7 +225,9 @@ func TestPerftestMoreOptions(t *testing.T) {
 	}
 }
 
-const waiting = "\n************************************\n* Waiting for client to connect... *\n************************************\n"
+const waiting = "\n************************************\n" +
+	"* Waiting for client to connect... *\n" +
+	"************************************\n"
 
 // A run whose result is below the limit of -w fails, after its results.
 func TestPerftestLimit(t *testing.T) {

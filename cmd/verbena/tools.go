@@ -30,10 +30,12 @@ import (
 
 var (
 	// own lists the project's own programs.
-	own = slices.Concat([]tool.Tool{demo.Tool(), bench.Tool(), serve.Tool(), exporter.Tool(), rproxy.Tool(), capture.Tool(),
+	own = slices.Concat([]tool.Tool{demo.Tool(), bench.Tool(), serve.Tool(), exporter.Tool(), rproxy.Tool(),
+		capture.Tool(),
 		explain.Tool(), doctor.Tool(), runner.Tool(), version.Tool()}, rdmashow.Tools())
 	// tools lists the programs with a C original, whose names they have.
-	tools = slices.Concat(devinfo.Tools(), asyncwatch.Tools(), ibstat.Tools(), pingpong.Tools(), perftest.Tools(), rping.Tools(),
+	tools = slices.Concat(devinfo.Tools(), asyncwatch.Tools(), ibstat.Tools(), pingpong.Tools(), perftest.Tools(),
+		rping.Tools(),
 		cmtest.Tools(), rstools.Tools())
 )
 

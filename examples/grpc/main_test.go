@@ -36,7 +36,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// The interoperability tests of gRPC pass over RDMA, without and with TLS. Their functions end the process if they fail.
+// The interoperability tests of gRPC pass over RDMA, without and with TLS. Their functions end the process if they
+// fail.
 func TestInterop(t *testing.T) {
 	for name, c := range map[string]struct {
 		server, client credentials.TransportCredentials

@@ -278,13 +278,15 @@ func TestKilledServer(t *testing.T) {
 // Requests that are malformed change nothing and end only their connection.
 func TestMalformedRequests(t *testing.T) {
 	tab, address := start(t, 16)
-	for _, b := range [][]byte{{}, make([]byte, requestHead-1), make([]byte, requestHead), {3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+	for _, b := range [][]byte{{}, make([]byte, requestHead-1), make([]byte, requestHead),
+		{3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
 		{opPut, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 'x'}, {opPut, 0, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0}} {
 		if _, ok := tab.do(b); ok {
 			t.Errorf("%v is accepted", b)
 		}
 	}
-	if answer, ok := tab.do([]byte{opPut, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}); !ok || !errors.Is(statuses[answer[0]], errSize) {
+	if answer, ok := tab.do([]byte{opPut, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}); !ok ||
+		!errors.Is(statuses[answer[0]], errSize) {
 		t.Errorf("an empty key: %v, %v", answer, ok)
 	}
 	bad, good := connect(t, address), connect(t, address)

@@ -1,6 +1,6 @@
 // Package suites runs the own tests of other projects over RDMA: miniredis, a server of the Redis protocol, with a
-// client. Its calls of net.Listen, net.Dial, tls.Listen and tls.Dial become those of package rnet; nothing else changes.
-// The module is separate, so that Verbena's module does not depend on these projects.
+// client. Its calls of net.Listen, net.Dial, tls.Listen and tls.Dial become those of package rnet; nothing else
+// changes. The module is separate, so that Verbena's module does not depend on these projects.
 package suites
 
 import (

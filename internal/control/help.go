@@ -33,7 +33,7 @@ var help = map[string]string{
 	"tx_bytes":                   "Bytes sent, from the BTH to the ICRC.",
 	"rcvd_pkts":                  "Packets received.",
 	"rx_bytes":                   "Bytes received, from the BTH to the ICRC.",
-	"send_err":                   "Packets that this host did not send: no route, a local firewall, full buffers, too long.",
+	"send_err":                   "Packets that this host did not send: no route, a firewall, full buffers, too long.",
 	"tx_too_long":                "Packets of send_err that exceed the MTU of the interface or the route.",
 	"rx_icrc_errors":             "Packets dropped: wrong invariant CRC. They were changed on the way.",
 	"rx_malformed":               "Packets dropped: too short, or an undefined opcode.",

@@ -1,6 +1,7 @@
 // Package driver is for those who write providers: it joins them to package verbs, whose Driver interfaces they
 // implement. It is internal so that only this module has drivers: a driver that kept a request which PostSend has
-// handed to it would corrupt the memory of a program (decision 0030). It imports internal/seam and verbs, and reads VERBENA_PROVIDER.
+// handed to it would corrupt the memory of a program (decision 0030). It imports internal/seam and verbs, and reads
+// VERBENA_PROVIDER.
 package driver
 
 import (

@@ -243,8 +243,8 @@ func (e *Engine) shardOf(qpn uint32) *shard {
 }
 
 // homeOf chooses the shard of a new QP: that of its CQs' vector, or of other QPs on its CQs so that a poller runs one
-// shard only. Other QPs are distributed in turn, except those of XRC, which all go to the first shard: a connection is a
-// pair of them, and the acknowledgement that one sends must precede the answer that the other sends.
+// shard only. Other QPs are distributed in turn, except those of XRC, which all go to the first shard: a connection
+// is a pair of them, and the acknowledgement that one sends must precede the answer that the other sends.
 func (e *Engine) homeOf(cqs []*CQ, typ transport.Type) uint32 {
 	n := uint32(len(e.shards))
 	for _, cq := range cqs {

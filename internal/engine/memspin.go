@@ -56,6 +56,6 @@ func (m *memSpin) looked(now int64, late bool) {
 	}
 }
 
-// lingers reports whether looking longer before parking makes sense now: beside programs that spin it takes a core, which
-// there must be.
+// lingers reports whether looking longer before parking makes sense now: beside programs that spin it takes a core,
+// which there must be.
 func (m *memSpin) lingers(now int64) bool { return !m.on(now) || runtime.NumCPU() > fewCores }

@@ -8,8 +8,8 @@
 //
 // One process, the leader, reads the sockets of QP 1 and of strays. Every other member has one connection to the
 // leader. Over it go claims of slots (the leader hands out their sockets), claims of service IDs, and packets that the
-// wrong process received. The leader forwards a connection request to the member that has claimed its service ID. Data never passes
-// through the leader.
+// wrong process received. The leader forwards a connection request to the member that has claimed its service ID.
+// Data never passes through the leader.
 //
 // Processes of one user elect the leader. The leader owns the abstract unix socket of the address, a name that ends
 // with its process. The next process to bind the name is the next leader, and the other members repeat their claims.

@@ -22,8 +22,8 @@ func forService(id uint64) Mail {
 	return Mail{Packet: b, Src: peerAddr, Dst: peerAddr}
 }
 
-// TestRequestWaitsForItsOwner checks that a leader holds a request whose owner has locked the service ID and not repeated
-// its claim yet, as after the end of the previous leader, and forwards it once the owner has.
+// TestRequestWaitsForItsOwner checks that a leader holds a request whose owner has locked the service ID and not
+// repeated its claim yet, as after the end of the previous leader, and forwards it once the owner has.
 func TestRequestWaitsForItsOwner(t *testing.T) {
 	t.Setenv(envRun, t.TempDir())
 	key := ownKey()

@@ -18,8 +18,9 @@ const turn = 200 * time.Millisecond
 
 // Unreachable sends a datagram from src to dst, with the payload that probe returns, and waits until the system reports
 // that it cannot arrive, or ctx is done. The error is nil in the latter case: nothing is known then. Otherwise it wraps
-// an errno: EPERM if this host does not let it out; ECONNREFUSED if dst itself answered that its port is closed, or that
-// a firewall rejects it; EHOSTUNREACH, ENETUNREACH or EACCES from this host or a router. src may be the zero Addr.
+// an errno: EPERM if this host does not let it out; ECONNREFUSED if dst itself answered that its port is closed, or
+// that a firewall rejects it; EHOSTUNREACH, ENETUNREACH or EACCES from this host or a router. src may be the zero
+// Addr.
 func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort, probe Probe) error {
 	c, err := unconnected(ctx, src, dst)
 	if err != nil {

@@ -73,8 +73,8 @@ func NewQP(c Config) *QP {
 	return qp
 }
 
-// Ended says why the QP is about to be moved to ERR from outside, for the work requests that are flushed then: a clause.
-// RESET forgets it. It is safe for concurrent use.
+// Ended says why the QP is about to be moved to ERR from outside, for the work requests that are flushed then: a
+// clause. RESET forgets it. It is safe for concurrent use.
 func (qp *QP) Ended(why string) { qp.ended.Store(&why) }
 
 // State returns the QP's state. It is safe for concurrent use.

@@ -72,8 +72,8 @@ func TestTrainOfASend(t *testing.T) {
 	}
 }
 
-// The first packets of a train may be duplicates: the sender has retransmitted from an earlier PSN and split the message
-// differently.
+// The first packets of a train may be duplicates: the sender has retransmitted from an earlier PSN and split the
+// message differently.
 func TestTrainThatOverlaps(t *testing.T) {
 	s := play(t, "qp rc", "region A len=65536", "recv 1 A+0/20000")
 	mtu, none := s.qp.attr.MTU, link.Epoch{}

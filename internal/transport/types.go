@@ -239,8 +239,8 @@ type Revoker interface {
 	Revoke(qp *QP)
 }
 
-// SilenceHost is a Host that takes notice of peers that do not answer. PeerSilent reports that a check of keep-alive has
-// moved qp to ERR.
+// SilenceHost is a Host that takes notice of peers that do not answer. PeerSilent reports that a check of keep-alive
+// has moved qp to ERR.
 type SilenceHost interface {
 	PeerSilent(qp *QP)
 }

@@ -40,8 +40,8 @@ func (r *responder) onUD(p *link.RxPacket, info *wire.Info) {
 
 const udpHeader = 8 // bytes
 
-// The SL of a received datagram is what adapters report on RoCE: 8, for the GRH, and the packet type. Programs tell from
-// it whether the 40 bytes hold a GRH or an IPv4 header.
+// The SL of a received datagram is what adapters report on RoCE: 8, for the GRH, and the packet type. Programs tell
+// from it whether the 40 bytes hold a GRH or an IPv4 header.
 const (
 	slOverIPv6 = 8 | 1
 	slOverIPv4 = 8 | 2

@@ -119,7 +119,8 @@ type cQPAttr struct {
 	enSQDAsyncNotify, sqDraining, maxRdAtomic, maxDestRdAtomic uint8
 	minRNRTimer, portNum, timeout, retryCnt, rnrRetry          uint8
 	altPortNum, altTimeout                                     uint8
-	rateLimit, _                                               uint32 // the addresses make C align the structure to 8 bytes
+	// The addresses make C align the structure to 8 bytes.
+	rateLimit, _ uint32
 }
 
 type cSRQAttr struct {

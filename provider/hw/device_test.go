@@ -319,7 +319,8 @@ func TestUnplugged(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("a request after it: %v", p.qa.PostSend(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{p.mr.SGE(0, 1)}}))
+	t.Logf("a request after it: %v", p.qa.PostSend(verbs.SendWR{Opcode: verbs.WRSend,
+		SGList: []verbs.SGE{p.mr.SGE(0, 1)}}))
 	for _, c := range []interface{ Close() error }{p.qa, p.qb, p.mr, p.cq, p.pd, p.vctx} {
 		if err := c.Close(); err != nil {
 			t.Logf("close: %v", err)

@@ -26,10 +26,10 @@
 // # Threads
 //
 // PostSend, PostRecv, Poll and ReqNotify translate a list of requests into memory that the object owns and call the
-// device's functions once for the whole list. They allocate nothing. Events wait in Go's network poller: a context has two
-// descriptors there and blocks no thread.
+// device's functions once for the whole list. They allocate nothing. Events wait in Go's network poller: a context
+// has two descriptors there and blocks no thread.
 //
-// # What is missing
+// # Unsupported features
 //
 // Tag matching, flow steering, counters, work queues and device memory return EOPNOTSUPP. On systems other than Linux
 // on amd64 and arm64 there are no devices.

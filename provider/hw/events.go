@@ -96,7 +96,8 @@ func (c *devContext) completionTaker() func() error {
 	}
 	s := new(state)
 	return func() error {
-		err := s.status(c.lib, c.lib.getCQEvent, c.channel, uintptr(unsafe.Pointer(&s.cq)), uintptr(unsafe.Pointer(&s.context)))
+		err := s.status(c.lib, c.lib.getCQEvent, c.channel, uintptr(unsafe.Pointer(&s.cq)),
+			uintptr(unsafe.Pointer(&s.context)))
 		if err != nil {
 			return err
 		}

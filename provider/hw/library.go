@@ -135,8 +135,8 @@ func call(fn uintptr, args ...uintptr) uintptr {
 	return r
 }
 
-// caller calls C functions without allocating: arguments of call and its kind are moved to the heap. Its owner is on the
-// heap and keeps what the arguments point to reachable. It is not safe for concurrent use.
+// caller calls C functions without allocating: arguments of call and its kind are moved to the heap. Its owner is on
+// the heap and keeps what the arguments point to reachable. It is not safe for concurrent use.
 type caller struct{ args [3]uintptr }
 
 // do calls a function with up to 3 arguments.

@@ -25,7 +25,8 @@ func TestMissingLibrary(t *testing.T) {
 
 // TestWrongLibrary loads libraries that are not libibverbs.
 func TestWrongLibrary(t *testing.T) {
-	if _, err := load("libc.so.6"); !errors.Is(err, syscall.ENOSYS) || !strings.Contains(err.Error(), "ibv_get_device_list") {
+	if _, err := load("libc.so.6"); !errors.Is(err, syscall.ENOSYS) || !strings.Contains(err.Error(),
+		"ibv_get_device_list") {
 		t.Errorf("the C library: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "libibverbs.so.1")
@@ -91,8 +92,9 @@ int unset(void) { errno = 0; return -1; }
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]error{"positive": syscall.ENOMEM, "negative": syscall.ENOMEM, "minus": syscall.EACCES,
-		"null": syscall.EACCES, "unset": syscall.EIO} {
+	for name, want := range map[string]error{"positive": syscall.ENOMEM, "negative": syscall.ENOMEM,
+		"minus": syscall.EACCES,
+		"null":  syscall.EACCES, "unset": syscall.EIO} {
 		fn := symbol(t, l.path, name)
 		if name == "null" {
 			_, err = l.object(fn)
@@ -129,7 +131,8 @@ func TestExplain(t *testing.T) {
 		syscall.EPERM: "lacks the right", syscall.EIO: "gone or has failed", syscall.ENOSYS: "does not support it",
 		syscall.EINVAL: "invalid argument",
 	} {
-		if err := explain(errno, "a thing"); !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "a thing: ") {
+		if err := explain(errno, "a thing"); !strings.Contains(err.Error(), want) ||
+			!strings.HasPrefix(err.Error(), "a thing: ") {
 			t.Errorf("%v: %v", errno, err)
 		}
 	}

@@ -185,7 +185,8 @@ func (q *qp) fill(w *cSendWR, wr *verbs.SendWR, at int) (used int) {
 	s := &q.sq
 	inline := wr.Flags&verbs.SendInline != 0
 	*w = cSendWR{
-		wrID: wr.WRID, next: uintptr(unsafe.Pointer(w)) + unsafe.Sizeof(*w), sgList: uintptr(unsafe.Pointer(&s.sges[min(at, len(s.sges)-1)])),
+		wrID: wr.WRID, next: uintptr(unsafe.Pointer(w)) + unsafe.Sizeof(*w),
+		sgList: uintptr(unsafe.Pointer(&s.sges[min(at, len(s.sges)-1)])),
 		numSGE: int32(len(wr.SGList)), opcode: uint32(wr.Opcode), flags: uint32(wr.Flags), mw: w.mw, mwRKey: w.mwRKey,
 	}
 	switch {
@@ -232,8 +233,8 @@ func (w *cSendWR) setBind(wr *verbs.SendWR) {
 	}
 }
 
-// fillInline copies the data of a request with SendInline to the queue, from s.data[at:] on, and makes an SGE of it. For
-// TSO it copies the header. full: there is no room in this call.
+// fillInline copies the data of a request with SendInline to the queue, from s.data[at:] on, and makes an SGE of it.
+// For TSO it copies the header. full: there is no room in this call.
 //
 // +checklocks:q.sq.mu
 func (q *qp) fillInline(w *cSendWR, wr *verbs.SendWR, sge, at int) (used int, full bool, err error) {

@@ -100,7 +100,8 @@ func noDevices() error {
 	for _, k := range known {
 		names = append(names, filepath.Base(k))
 	}
-	return absent("the kernel has %s, but libibverbs lists no device: the module ib_uverbs is not loaded, or the device's "+
+	return absent("the kernel has %s, but libibverbs lists no device: the module ib_uverbs is not loaded, or the "+
+		"device's "+
 		"library is missing (on Debian and Ubuntu: ibverbs-providers)", strings.Join(names, ", "))
 }
 

@@ -151,7 +151,8 @@ func (c *captureFile) join(name, device string) (*pcap.Sink, error) {
 		}
 		c.name, c.file, c.ifaces = name, f, 0
 	}
-	if _, err := c.file.Write(pcap.AppendInterface(nil, device, fmt.Sprintf("%s (%d)", filepath.Base(os.Args[0]), os.Getpid()))); err != nil {
+	if _, err := c.file.Write(pcap.AppendInterface(nil, device, fmt.Sprintf("%s (%d)", filepath.Base(os.Args[0]),
+		os.Getpid()))); err != nil {
 		return nil, err
 	}
 	c.ifaces++

@@ -26,7 +26,8 @@ func TestDescriptorsOfDevices(t *testing.T) {
 	before := openFiles(t)
 	var ends [2]*end
 	for i := range ends {
-		dev := get(soft.New(soft.Config{Name: fmt.Sprintf("vrb_fds%d", i), Addrs: []netip.Addr{loopback(200 + i)}, Shards: 2}))(t)
+		dev := get(soft.New(soft.Config{Name: fmt.Sprintf("vrb_fds%d", i), Addrs: []netip.Addr{loopback(200 + i)},
+			Shards: 2}))(t)
 		ends[i] = newEnd(t, dev)
 	}
 	qa, qb := connect(ends[0], ends[1], verbs.QPTypeRC, nil)
@@ -75,8 +76,8 @@ func openFiles(t *testing.T) map[int]string {
 	return files
 }
 
-// TestFewDescriptors connects QPs of a device of one address, in a program that may use 64 processors. The device has at
-// most 33 descriptors, so a process has at most 40: 3 are standard ones, 4 the Go runtime's.
+// TestFewDescriptors connects QPs of a device of one address, in a program that may use 64 processors. The device has
+// at most 33 descriptors, so a process has at most 40: 3 are standard ones, 4 the Go runtime's.
 func TestFewDescriptors(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(64))
 	r, w, err := os.Pipe() // the runtime opens its own descriptors with the first one

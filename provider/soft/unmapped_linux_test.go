@@ -17,8 +17,8 @@ const (
 	holeLen = 16 << 10
 )
 
-// holed registers 1 MiB of the program's memory, and takes some pages of it away. truncate: the memory is a file that is
-// too short by then, which gives another signal.
+// holed registers 1 MiB of the program's memory, and takes some pages of it away. truncate: the memory is a file that
+// is too short by then, which gives another signal.
 func (e *end) holed(truncate bool) *verbs.MR {
 	e.tb.Helper()
 	const n = 1 << 20

@@ -5,8 +5,9 @@ import "testing"
 func TestParseUCX(t *testing.T) {
 	const header = "| Stage | # iterations | 50.0%ile | average | overall |\n"
 	for out, want := range map[string]ucxFigures{
-		header + "          300000      0.165     0.177     0.250       43.06      43.06     5643397     4000000\n": {0.25e-6, 4e6},
-		"Final:    3000  0.1  0.2  0.5  1.0  1.0  7  8":                                                             {0.5e-6, 8},
+		header + "          300000      0.165     0.177     0.250       43.06      43.06     5643397     4000000\n": {
+			0.25e-6, 4e6},
+		"Final:    3000  0.1  0.2  0.5  1.0  1.0  7  8": {0.5e-6, 8},
 	} {
 		if got, err := parseUCX([]byte(out)); err != nil || got != want {
 			t.Errorf("%q: %+v, %v; want %+v", out, got, err, want)

@@ -44,8 +44,8 @@ func New() *plot.Plot {
 // margin is the space between the picture's edge and what is drawn.
 const margin vg.Length = 8
 
-// Range widens an axis, so that no point lies on the frame: a linear one that begins at 0 at its end, a logarithmic one at
-// both ends.
+// Range widens an axis, so that no point lies on the frame: a linear one that begins at 0 at its end, a logarithmic
+// one at both ends.
 func Range(a *plot.Axis) {
 	if _, log := a.Scale.(plot.LogScale); log {
 		f := math.Pow(max(a.Max/a.Min, 10), 0.04)

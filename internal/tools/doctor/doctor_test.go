@@ -284,10 +284,13 @@ func TestFirewallRules(t *testing.T) {
 		l           level
 		found, typ  string
 	}{
-		{"a rule", "table inet f {\n\tchain i {\n\t\ttype filter hook input priority 0; policy accept;\n\t\tudp dport 4791 drop\n\t}\n}\n",
+		{"a rule", "table inet f {\n\tchain i {\n\t\ttype filter hook input priority 0; policy accept;\n\t\tudp dport " +
+			"4791 drop\n\t}\n}\n",
 			bad, `chain inet f i has the rule "udp dport 4791 drop"`, "nft delete rule inet f i"},
-		{"a set", "table ip f {\n\tchain o {\n\t\tudp dport { 53, 4791 } reject\n\t}\n}\n", bad, "udp dport { 53, 4791 } reject", "nft"},
-		{"a policy", "table inet f {\n\tchain i {\n\t\ttype filter hook input priority 0; policy drop;\n\t\ttcp dport 22 accept\n\t}\n}\n",
+		{"a set", "table ip f {\n\tchain o {\n\t\tudp dport { 53, 4791 } reject\n\t}\n}\n", bad,
+			"udp dport { 53, 4791 } reject", "nft"},
+		{"a policy", "table inet f {\n\tchain i {\n\t\ttype filter hook input priority 0; policy drop;\n\t\ttcp dport " +
+			"22 accept\n\t}\n}\n",
 			note, "none names UDP port 4791", "nft insert rule inet f i udp dport 4791 accept"},
 	} {
 		var r report
@@ -295,7 +298,8 @@ func TestFirewallRules(t *testing.T) {
 		finds(t, c.name, &r, c.l, c.found, c.typ)
 	}
 	var r report
-	r.nftables("table inet f {\n\tchain i {\n\t\ttype filter hook input priority 0; policy drop;\n\t\tudp dport 4791 accept\n\t}\n}\n")
+	r.nftables("table inet f {\n\tchain i {\n\t\ttype filter hook input priority 0; policy drop;\n\t\tudp dport 4791 " +
+		"accept\n\t}\n}\n")
 	r.iptables("*filter\n:INPUT DROP [0:0]\n-A INPUT -p udp -m udp --dport 4791 -j ACCEPT\nCOMMIT\n")
 	if len(r.all) != 0 {
 		t.Errorf("%+v", r.all)

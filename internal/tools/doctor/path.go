@@ -60,10 +60,12 @@ func (r *report) path(what string, w *way, peer netip.Addr,
 			fails = middle
 		}
 	}
-	r.add(bad, what, fmt.Sprintf("packets of %d bytes arrive, longer ones do not, and path MTU %d of %s needs %d: the MTU "+
+	r.add(bad, what, fmt.Sprintf("packets of %d bytes arrive, longer ones do not, and path MTU %d of %s needs %d: "+
+		"the MTU "+
 		"of the peer's interface or of a link on the way is %d", works, w.pathMTU, w.device, need, works),
 		fmt.Sprintf("connect with path MTU %v (tools: -m %v; Options.PathMTU of rdmacm and rsocket), or make the MTUs equal:"+
-			" ip link set dev INTERFACE mtu SIZE; tracepath -n %v shows where they differ", fitting(works), fitting(works), peer))
+			" ip link set dev INTERFACE mtu SIZE; tracepath -n %v shows where they differ", fitting(works), fitting(works),
+			peer))
 }
 
 // fitting is the largest path MTU for an IP MTU.

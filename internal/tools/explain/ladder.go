@@ -158,7 +158,8 @@ func (l *ladder) add(p *packet) {
 	}
 	s := &step{
 		at: p.at.Sub(l.begun), src: p.src, dst: p.dst, qpn: h.DestQPN(), op: op, first: h.PSN(), last: h.PSN(), packets: 1,
-		bytes: len(p.data.Payload()), notes: notes, own: len(notes), ends: processes, open: op.Is(wire.HasData) && !op.Is(wire.End),
+		bytes: len(p.data.Payload()), notes: notes, own: len(notes), ends: processes, open: op.Is(wire.HasData) &&
+			!op.Is(wire.End),
 	}
 	s.text = l.describe(p)
 	if s.open {

@@ -77,7 +77,8 @@ func open(r io.Reader) (source, error) {
 
 type ngSource struct{ r *pcapgo.NgReader }
 
-func (s *ngSource) next() (data []byte, at time.Time, link layers.LinkType, comment, process string, direction int, err error) {
+func (s *ngSource) next() (data []byte, at time.Time, link layers.LinkType, comment, process string, direction int,
+	err error) {
 	data, ci, opts, err := s.r.ReadPacketDataWithOptions()
 	if err != nil {
 		return nil, at, 0, "", "", 0, err

@@ -14,7 +14,8 @@ const (
 )
 
 // emit passes the steps that have not been passed, but not the newest keep ones, to out, in their order. Packets that
-// continue one of them are a step of their own afterwards, except in a live ladder (keep 0 or 1), which counts them only.
+// continue one of them are a step of their own afterwards, except in a live ladder (keep 0 or 1), which counts them
+// only.
 func (l *ladder) emit(keep int, out func(*step)) {
 	for ; l.emitted < len(l.steps)-keep; l.emitted++ {
 		s := l.steps[l.emitted]

@@ -206,7 +206,8 @@ func TestServe(t *testing.T) {
 func TestMisuse(t *testing.T) {
 	for _, args := range [][]string{{"x"}, {"--listen", "nonsense"}, {"--listen", "127.0.0.1:99999"}} {
 		var errs bytes.Buffer
-		if status := run(&tool.Env{Argv0: "exporter", Stdout: io.Discard, Stderr: &errs}, args); status != 1 || errs.Len() == 0 {
+		if status := run(&tool.Env{Argv0: "exporter", Stdout: io.Discard, Stderr: &errs}, args); status != 1 ||
+			errs.Len() == 0 {
 			t.Errorf("%q: status %d, %s", args, status, &errs)
 		}
 	}

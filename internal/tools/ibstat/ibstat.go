@@ -165,7 +165,8 @@ func printStatus(w io.Writer, d *device) {
 			}
 		}
 		rate, lanes := portrate.Of(&p)
-		fmt.Fprintf(w, "Infiniband device '%s' port %d status:\n\tdefault gid:\t %s\n\tbase lid:\t 0x%x\n\tsm lid:\t\t 0x%x\n"+
+		fmt.Fprintf(w, "Infiniband device '%s' port %d status:\n\tdefault gid:\t %s\n\tbase lid:\t 0x%x\n\tsm lid:\t\t "+
+			"0x%x\n"+
 			"\tstate:\t\t %d: %s\n\tphys state:\t %d: %s\n\trate:\t\t %s Gb/sec (%dX %s)\n\tlink_layer:\t Ethernet\n\n",
 			d.name, i+1, gid.Hex(), p.LID, p.SMLID, p.State, strings.ToUpper(stateOf(p.State)), p.PhysState,
 			physOf(p.PhysState), rate, lanes, portrate.Generation(p.ActiveSpeed))
@@ -205,7 +206,8 @@ func runGIDs(env *tool.Env, args []string) int {
 	if err != nil {
 		return env.Failf("%s: %v", env.Argv0, err)
 	}
-	fmt.Fprint(env.Stdout, "DEV\tPORT\tINDEX\tGID\t\t\t\t\tIPv4  \t\tVER\tDEV\n---\t----\t-----\t---\t\t\t\t\t------------  \t---\t---\n")
+	fmt.Fprint(env.Stdout, "DEV\tPORT\tINDEX\tGID\t\t\t\t\tIPv4  "+
+		"\t\tVER\tDEV\n---\t----\t-----\t---\t\t\t\t\t------------  \t---\t---\n")
 	n := 0
 	for _, d := range ds {
 		for _, g := range d.gids {
@@ -217,7 +219,8 @@ func runGIDs(env *tool.Env, args []string) int {
 			if version == "" {
 				version = "v2"
 			}
-			fmt.Fprintf(env.Stdout, "%s\t%d\t%d\t%s\t%s  \t%s\t%s\n", d.name, g.Port, g.Index, g.GID.Hex(), ip, version, g.NetDev)
+			fmt.Fprintf(env.Stdout, "%s\t%d\t%d\t%s\t%s  \t%s\t%s\n", d.name, g.Port, g.Index, g.GID.Hex(), ip, version,
+				g.NetDev)
 			n++
 		}
 	}

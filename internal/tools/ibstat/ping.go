@@ -96,7 +96,8 @@ func (p *pinger) report() int {
 	if p.sent > 0 {
 		lost = 100 * (p.sent - p.got) / p.sent
 	}
-	fmt.Fprintf(p.env.Stdout, "\n--- %s ibping statistics ---\n%d requests sent, %d answered, %d%% lost\n", p.host, p.sent, p.got,
+	fmt.Fprintf(p.env.Stdout, "\n--- %s ibping statistics ---\n%d requests sent, %d answered, %d%% lost\n", p.host,
+		p.sent, p.got,
 		lost)
 	if p.got == 0 {
 		return 1

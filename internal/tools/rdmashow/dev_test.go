@@ -55,7 +55,8 @@ func TestForbiddenProgramsAreSummarised(t *testing.T) {
 	}
 	h.mute = append(h.mute, control.Silent{Name: "slow", Err: errors.New("no answer")})
 	_, _, errs := rdma(h, "resource")
-	if errs != "verbena rdma: slow: no answer\nverbena rdma: 5 programs of other users are not shown: run this as root, or as "+
+	if errs != "verbena rdma: slow: no answer\nverbena rdma: 5 programs of other users are not shown: run this as "+
+		"root, or as "+
 		"those users\n" {
 		t.Errorf("%s", errs)
 	}

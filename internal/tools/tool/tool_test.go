@@ -77,7 +77,8 @@ func TestFlagsExplain(t *testing.T) {
 			}
 			return ""
 		}
-		if status, ok := f.Parse(strings.Fields(args)); ok || status != 1 || stderr.String() != want+"\nprog --help lists the options.\n" {
+		if status, ok := f.Parse(strings.Fields(args)); ok || status != 1 ||
+			stderr.String() != want+"\nprog --help lists the options.\n" {
 			t.Errorf("%s: ok %v, status %d, %.200q; want %q", args, ok, status, stderr.String(), want)
 		}
 	}

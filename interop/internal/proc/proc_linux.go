@@ -61,7 +61,8 @@ func Start(name string, cmd *exec.Cmd) (*Proc, error) {
 	return p, nil
 }
 
-// Wait waits for the end of the process, and stops it when ctx is done. The error includes an exit status that is not 0.
+// Wait waits for the end of the process, and stops it when ctx is done. The error includes an exit status that is not
+// 0.
 func (p *Proc) Wait(ctx context.Context) error {
 	select {
 	case <-p.Done:
