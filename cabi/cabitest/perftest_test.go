@@ -68,3 +68,37 @@ func TestPerftest(t *testing.T) {
 		}
 	}
 }
+
+// mixedPerftests are the options that are tried with one end of each kind, by tool.
+var mixedPerftests = map[string][]string{
+	"ib_send_bw": {"-c XRC", "-c XRC -q 3 -b", "-c XRC -s 64 -I 64", "--use-srq", "--use-srq -q 4", "-b --report-both",
+		"-b --use-srq --report-both"},
+	"ib_send_lat":  {"-c XRC", "--use-srq"},
+	"ib_write_bw":  {"-c XRC", "-c XRC -q 2 -b", "-b --report-both"},
+	"ib_write_lat": {"-c XRC"},
+	"ib_read_bw":   {"-c XRC", "-c XRC -b", "-b --report-both"},
+	"ib_read_lat":  {"-c XRC"},
+	"ib_atomic_bw": {"-c XRC -q 2 -b"}, "ib_atomic_lat": {"-c XRC"},
+}
+
+// TestPerftestGoAndC runs tools with the C program at one end and ours at the other, in both roles.
+func TestPerftestGoAndC(t *testing.T) {
+	for tool, sets := range mixedPerftests {
+		for _, options := range sets {
+			for role, ends := range map[string][2]func(...string) []string{
+				"C client": {inGo, inC}, "C server": {inC, inGo},
+			} {
+				if testing.Short() && role == "C client" {
+					continue
+				}
+				t.Run(tool+" "+options+", "+role, func(t *testing.T) {
+					needs(t, tool)
+					port := freePort(t)
+					line := append([]string{tool, "-d", "vrb_lo", "-x", "1", "-F", "-p", port, "-n", "208"},
+						strings.Fields(options)...)
+					pair(t, nil, port, ends[0](line...), ends[1](append(line[:len(line):len(line)], "localhost")...))
+				})
+			}
+		}
+	}
+}

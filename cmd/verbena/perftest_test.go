@@ -24,14 +24,16 @@ func TestPerftest(t *testing.T) {
 		options []string
 	}{
 		{"ib_send_bw", []string{"", "-R", "-q 3 -b", "-e", "-c UC -s 512 -t 16", "-c UD -s 512 -t 16",
-			"-R -c UD -s 512 -b -t 16", "-l 5", "-a -n 5", "-I 64 -s 64 -r 2"}},
-		{"ib_send_lat", []string{"", "-R", "-e", "-c UC", "-c UD -s 1024", "-R -c UD", "-a -n 5"}},
-		{"ib_write_bw", []string{"", "-R -q 2", "-b", "-a -b -n 5", "-c UC -s 256", "-e -m 1024"}},
-		{"ib_write_lat", []string{"", "-R", "-c UC", "-a -n 5", "-I 8"}},
-		{"ib_read_bw", []string{"", "-R", "-o 1 -b", "-e"}},
-		{"ib_read_lat", []string{"", "-R -e", "-a -n 5"}},
-		{"ib_atomic_bw", []string{"", "-A CMP_AND_SWAP -R", "-b"}},
-		{"ib_atomic_lat", []string{"", "-R"}},
+			"-R -c UD -s 512 -b -t 16", "-l 5", "-a -n 5", "-I 64 -s 64 -r 2",
+			"-c XRC", "-c XRC -q 3 -b", "-c XRC -e -b", "-c XRC -z -a -n 5"}},
+		{"ib_send_lat", []string{"", "-R", "-e", "-c UC", "-c UD -s 1024", "-R -c UD", "-a -n 5", "-c XRC", "-c XRC -e"}},
+		{"ib_write_bw", []string{"", "-R -q 2", "-b", "-a -b -n 5", "-c UC -s 256", "-e -m 1024",
+			"-c XRC -q 2", "-c XRC -q 2 -b"}},
+		{"ib_write_lat", []string{"", "-R", "-c UC", "-a -n 5", "-I 8", "-c XRC"}},
+		{"ib_read_bw", []string{"", "-R", "-o 1 -b", "-e", "-c XRC -b"}},
+		{"ib_read_lat", []string{"", "-R -e", "-a -n 5", "-c XRC"}},
+		{"ib_atomic_bw", []string{"", "-A CMP_AND_SWAP -R", "-b", "-c XRC -q 2 -b"}},
+		{"ib_atomic_lat", []string{"", "-R", "-c XRC"}},
 	} {
 		for way, options := range c.options {
 			t.Run(strings.ReplaceAll(c.name+" "+options, " ", "_"), func(t *testing.T) {
@@ -153,7 +155,7 @@ func TestPerftestPlotOfOneSize(t *testing.T) {
 // Errors for invalid options name the valid ones.
 func TestPerftestMisuse(t *testing.T) {
 	for args, want := range map[string]string{
-		"ib_send_bw -c XRC":            "must be RC, UC or UD",
+		"ib_send_bw -c DC":             "must be RC, XRC, UC or UD",
 		"ib_write_bw -c UD":            "UD supports only SEND",
 		"ib_read_bw -c UC":             "UC supports only SEND and WRITE",
 		"ib_send_bw -R -c UC":          "rdma_cm does not connect UC",

@@ -114,12 +114,15 @@ func (r *run) prepare(size int) error {
 		e.sge[0] = r.mr.SGE(r.sendAt(i), size)
 		e.wrs = make([]verbs.SendWR, r.postList)
 		for k := range e.wrs {
-			e.wrs[k] = r.request(e, size)
+			e.wrs[k] = r.request(e, r.remoteOf(i), size)
 		}
-		if !r.receives() {
-			continue
-		}
-		at, n := r.recvAt(i), size
+	}
+	if !r.receives() {
+		return nil
+	}
+	first, receivers := r.receivers()
+	for i, e := range receivers {
+		at, n := r.recvAt(first+i), size
 		if r.typ == verbs.QPTypeUD {
 			at, n = at-grhLen, n+grhLen
 		}
@@ -135,8 +138,8 @@ func (r *run) prepare(size int) error {
 }
 
 // request returns the request that is posted repeatedly.
-func (r *run) request(e *end, size int) verbs.SendWR {
-	wr := verbs.SendWR{SGList: e.sge[:], RemoteAddr: e.remote.vaddr, RKey: e.remote.rkey}
+func (r *run) request(e *end, remote *dest, size int) verbs.SendWR {
+	wr := verbs.SendWR{SGList: e.sge[:], RemoteAddr: remote.vaddr, RKey: remote.rkey, RemoteSRQN: remote.srqn}
 	switch r.verb {
 	case send:
 		wr.Opcode, wr.AH, wr.RemoteQPN, wr.RemoteQKey = verbs.WRSend, e.ah, e.rqpn, e.rqkey
@@ -214,7 +217,7 @@ func (s *stream) flow() error {
 // lost reports whether the missing messages are lost. UC and UD do not retransmit them, and a peer that has
 // sent all of them does not report it.
 func (s *stream) lost() bool {
-	if s.typ == verbs.QPTypeRC || s.got == 0 || s.wait.spins%1024 != 0 || time.Since(s.wait.since) < lostAfter ||
+	if s.reliable() || s.got == 0 || s.wait.spins%1024 != 0 || time.Since(s.wait.since) < lostAfter ||
 		s.sends() && s.done < s.total {
 		return false
 	}
@@ -278,7 +281,7 @@ func (s *stream) tick(t time.Duration) {
 
 // post fills the send queues.
 func (s *stream) post() (some bool, err error) {
-	for i, e := range s.qps {
+	for i, e := range s.senders() {
 		for e.posted-e.done+s.postList <= s.txDepth && (s.duration > 0 || e.posted < s.iters) {
 			for k := range e.wrs {
 				s.markSignaled(e, &e.wrs[k], i)

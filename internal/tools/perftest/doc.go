@@ -7,7 +7,7 @@
 // the results for programs, and --plot draws them.
 //
 //	options.go  the command line       peer.go   the exchange, over TCP or an RC connection
-//	run.go      the order of steps     setup.go  buffers, queues, QPs; cm.go: the same with rdma_cm
+//	run.go      the order of steps     setup.go  buffers, queues, QPs; cm.go: the same with rdma_cm, xrc.go: with XRC
 //	bw.go       bandwidth              lat.go    latency
 //	report.go   results as text        plot.go   results as a picture
 //

@@ -64,6 +64,8 @@ func (o *options) checkExtras(changed func(name string) bool) error {
 	units := map[bool][]string{false: {"bandwidth", "message_rate"}, true: {"latency"}}[o.lat]
 	bad := func(limit float64) bool { return limit < 0 || math.IsNaN(limit) || math.IsInf(limit, 0) }
 	switch {
+	case o.cm && o.xrc():
+		return errors.New("rdma_cm does not connect XRC here; -z exchanges over it")
 	case x.cmData && o.cm:
 		return errors.New("-z connects the QPs without rdma_cm, -R with it: choose one of them")
 	case x.output != "" && !slices.Contains(units, x.output):
@@ -82,6 +84,8 @@ func (o *options) checkExtras(changed func(name string) bool) error {
 		return errors.New("--use-srq needs RC or UD: UC has no shared receive queue")
 	case x.srq && o.rxDepth < o.numQP:
 		return fmt.Errorf("--use-srq with %d QPs needs -r %d or more", o.numQP, o.numQP)
+	case o.xrc() && o.verb == send && o.rxDepth < o.numQP:
+		return fmt.Errorf("XRC with %d QPs needs -r %d or more: they share the receives", o.numQP, o.numQP)
 	case bad(x.limitBW), bad(x.limitRate):
 		return errors.New("a limit must be a number from 0 on")
 	}
@@ -176,8 +180,8 @@ func (r *run) cReport() cReport {
 		kind = "Bidirectional_" + kind
 	}
 	info := map[string]any{
-		"test": r.verb.heading() + "_" + kind, "Dual_port": "OFF", "Device": r.ctx.Device().Name(), "Number_of_qps": r.numQP,
-		"Transport_type": "IB", "Connection_type": connectionName(r.typ), "Using_SRQ": onOff[r.srq],
+		"test": r.verb.heading() + "_" + kind, "Dual_port": "OFF", "Device": r.ctx.Device().Name(),
+		"Number_of_qps": r.qpCount(), "Transport_type": "IB", "Connection_type": connectionName(r.typ), "Using_SRQ": onOff[r.srq],
 		"PCIe_relax_order": "OFF", "ibv_wr_API": "OFF", "TX_depth": r.txDepth, "Mtu": r.mtu.Bytes(), "Link_type": "Ethernet",
 		"GID_index": r.sgid, "Max_inline_data": r.inline, "rdma_cm_QPs": onOff[r.cm],
 		"Data_ex_method": map[bool]string{false: "Ethernet", true: "rdma_cm"}[r.cm || r.cmData],
@@ -233,12 +237,18 @@ func (r *run) writeC() error {
 	return os.WriteFile(r.outJSONFile, append(b, '\n'), 0o644)
 }
 
-// makeSRQ creates the queue of --use-srq.
+// makeSRQ creates the queue of --use-srq and XRC.
 func (r *run) makeSRQ() (err error) {
 	if !r.srq {
 		return nil
 	}
-	r.shared, err = r.pd.CreateSRQ(&verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: uint32(r.rxDepth), MaxSGE: 1}})
+	init := verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: uint32(r.rxDepth), MaxSGE: 1}}
+	if r.xrc() {
+		if err := r.xrcSRQ(&init); err != nil {
+			return err
+		}
+	}
+	r.shared, err = r.pd.CreateSRQ(&init)
 	if err == nil {
 		r.opened(r.shared.Close)
 	}

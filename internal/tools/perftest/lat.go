@@ -22,7 +22,8 @@ func (r *run) latency() error {
 // rally is the latency test of one size.
 type rally struct {
 	*run
-	e       *end
+	e       *end            // sends
+	in      *end            // receives; e itself but with XRC
 	times   []time.Duration // posting time of each message
 	begun   time.Time
 	sampled uint64
@@ -43,7 +44,8 @@ func (r *run) latencyOf(size int) error {
 	if r.cpuUtil {
 		r.cpuBefore = processorTimes()
 	}
-	l := &rally{run: r, e: r.qps[0], begun: time.Now(), wait: r.newWaiter("the peer's message")}
+	_, receivers := r.receivers()
+	l := &rally{run: r, e: r.qps[0], in: receivers[0], begun: time.Now(), wait: r.newWaiter("the peer's message")}
 	if r.duration == 0 {
 		l.times = make([]time.Duration, 0, r.iters)
 	}
@@ -109,11 +111,11 @@ func (l *rally) byMessage() error {
 				return err
 			}
 			got++
-			if l.duration > 0 || l.e.rposted < l.iters {
-				if err := l.postRecv(l.e); err != nil {
+			if l.duration > 0 || l.in.rposted < l.iters {
+				if err := l.postRecv(l.in); err != nil {
 					return err
 				}
-				l.e.rposted++
+				l.in.rposted++
 			}
 		}
 		if !l.runs(sent) {
@@ -194,7 +196,8 @@ func (l *rally) byMemory(size int) error {
 	wr := &l.e.wrs[0]
 	wr.Flags |= verbs.SendSignaled
 	mem := l.mr.Bytes()
-	out, in := l.sendAt(0)+size-1, l.recvAt(0)+size-1
+	first, _ := l.receivers()
+	out, in := l.sendAt(0)+size-1, l.recvAt(first)+size-1
 	for sent, got, done := 0, 0, 0; l.runs(sent) || l.duration == 0 && (done < l.iters || got < l.iters); {
 		if (l.duration > 0 || got < l.iters) && (sent > 0 || l.server != "") {
 			got++

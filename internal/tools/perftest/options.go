@@ -86,7 +86,7 @@ func (o *options) define(f *tool.Flags, w *words) {
 		f.IntVarP(&o.rxDepth, "rx-depth", "r", 512, "receives posted")
 	}
 	f.IntVarP(&o.pathMTU, "mtu", "m", 0, "path MTU: 256, 512, 1024, 2048 or 4096 (default: the port's)")
-	f.StringVarP(&w.connection, "connection", "c", "RC", "RC, UC (SEND and WRITE) or UD (SEND)")
+	f.StringVarP(&w.connection, "connection", "c", "RC", "RC, XRC, UC (SEND and WRITE) or UD (SEND)")
 	f.IntVarP(&o.gidIndex, "gid-index", "x", -1, "GID index of the port; below 0: by the peer's address")
 	f.BoolVarP(&o.cm, "rdma_cm", "R", false, "connect the QPs with rdma_cm, and exchange over it too")
 	f.BoolP("CPU-freq", "F", false, "ignored; the C programs accept varying CPU frequencies with it")
@@ -224,8 +224,10 @@ func (o *options) interpret(w *words, changed func(name string) bool) error {
 		o.typ = verbs.QPTypeUC
 	case "UD":
 		o.typ = verbs.QPTypeUD
+	case "XRC":
+		o.typ = verbs.QPTypeXRCSend
 	default:
-		return fmt.Errorf("connection type %q: must be RC, UC or UD", w.connection)
+		return fmt.Errorf("connection type %q: must be RC, XRC, UC or UD", w.connection)
 	}
 	switch w.atomicType {
 	case "", "FETCH_AND_ADD":
@@ -312,6 +314,7 @@ func (o *options) check() error {
 
 // depend adjusts options to each other as the C program does.
 func (o *options) depend(rxChosen, cqModChosen, sizeChosen bool) {
+	o.srq = o.srq || o.xrc()
 	o.mtuSize = o.typ == verbs.QPTypeUD && !sizeChosen && !o.all && !o.lat
 
 	if o.duration == 0 {
@@ -319,7 +322,7 @@ func (o *options) depend(rxChosen, cqModChosen, sizeChosen bool) {
 		if o.srq {
 			messages *= o.numQP
 		}
-		if o.typ != verbs.QPTypeRC && o.verb == send && !rxChosen {
+		if !o.reliable() && o.verb == send && !rxChosen {
 			o.rxDepth = min(messages, unreliable)
 		}
 		o.txDepth, o.rxDepth = min(o.txDepth, o.iters), min(o.rxDepth, messages)

@@ -85,6 +85,9 @@ func TestOptionsRefused(t *testing.T) {
 		"ib_read_bw --run_infinitely -e": "--run_infinitely cannot be combined with -a or -e",
 		"ib_send_bw --use-srq -c UC":     "--use-srq needs RC or UD: UC has no shared receive queue",
 		"ib_send_bw --use-srq -q 9 -r 8": "--use-srq with 9 QPs needs -r 9 or more",
+		"ib_send_bw -c XRC -R":           "rdma_cm does not connect XRC here; -z exchanges over it",
+		"ib_send_bw -c XRC -q 9 -r 8":    "XRC with 9 QPs needs -r 9 or more: they share the receives",
+		"ib_send_bw -c DC":               `connection type "DC": must be RC, XRC, UC or UD`,
 		"ib_send_bw --tclass 256":        "traffic class 256: must be 0 to 255",
 		"ib_send_bw -w -1":               "a limit must be a number from 0 on",
 	} {
@@ -123,6 +126,8 @@ func TestOptionsTaken(t *testing.T) {
 				o.rxDepth == 1000
 		}},
 		{"ib_send_bw -c ud --use-srq -n 50 -q 2", func(o *options) bool { return o.rxDepth == 100 && o.txDepth == 50 }},
+		{"ib_send_bw -c XRC -q 3 -b", func(o *options) bool { return o.srq && o.qpCount() == 6 && o.rxDepth == 512 }},
+		{"ib_read_bw -c xrc -q 3", func(o *options) bool { return o.qpCount() == 3 && o.qpType(2) == verbs.QPTypeXRCRecv }},
 		{"ib_send_bw -D 8 -b", func(o *options) bool { return o.duration == 8 && o.margin == 2 && o.duplex }},
 		{"ib_send_bw -D 8 -f 0", func(o *options) bool { return o.margin == 0 }},
 		{"ib_read_lat -o 255 -H", func(o *options) bool { return o.outReads == 255 && o.histogram && o.size == 2 }},

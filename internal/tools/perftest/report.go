@@ -146,7 +146,7 @@ func (r *run) printHead() {
 		fmt.Fprintf(w, " Test with events. Using %s_comp0\n", r.ctx.Device().Name())
 	}
 	fmt.Fprintf(w, " Dual-port       : OFF\t\tDevice         : %s\n", r.ctx.Device().Name())
-	fmt.Fprintf(w, " Number of qps   : %d\t\tTransport type : IB\n", r.numQP)
+	fmt.Fprintf(w, " Number of qps   : %d\t\tTransport type : IB\n", r.qpCount())
 	fmt.Fprintf(w, " Connection type : %s\t\tUsing SRQ      : %s\n", connectionName(r.typ), onOff[r.srq])
 	fmt.Fprint(w, " PCIe relax order: OFF\n ibv_wr* API     : OFF\n")
 	if r.server != "" || r.duplex {
@@ -176,7 +176,9 @@ func (r *run) printHead() {
 }
 
 func connectionName(t verbs.QPType) string {
-	return map[verbs.QPType]string{verbs.QPTypeRC: "RC", verbs.QPTypeUC: "UC", verbs.QPTypeUD: "UD"}[t]
+	return map[verbs.QPType]string{
+		verbs.QPTypeRC: "RC", verbs.QPTypeUC: "UC", verbs.QPTypeUD: "UD", verbs.QPTypeXRCSend: "XRC",
+	}[t]
 }
 
 // printAddress prints a QP's address as the C program does: the GID in decimal, and with -R no memory.
@@ -189,6 +191,9 @@ func (r *run) printAddress(side string, d *dest) {
 	}
 	if !r.cm && (r.verb == read || r.verb == write) {
 		fmt.Fprintf(w, " RKey %s VAddr %s", hex(uint64(d.rkey), 8), hex(d.vaddr, 16))
+	}
+	if r.xrc() {
+		fmt.Fprintf(w, " SRQn %s", hex(uint64(d.srqn), 8))
 	}
 	var gid []string
 	for _, b := range d.gid {

@@ -151,7 +151,9 @@ func (r *run) meetPeer() error {
 
 // introduceQPs swaps addresses and connects.
 func (r *run) introduceQPs() error {
-	r.describe()
+	if err := r.describe(); err != nil {
+		return err
+	}
 	r.printHead()
 	swap := func() error {
 		for _, e := range r.qps {

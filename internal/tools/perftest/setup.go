@@ -153,7 +153,7 @@ func (r *run) makeQueues() (err error) {
 	}
 	r.opened(r.pd.Close)
 	r.slot = (max(r.size, cycle) + 2*cycle - 1) &^ (cycle - 1)
-	buf, err := verbs.AllocBuffer(2 * r.slot * r.numQP)
+	buf, err := verbs.AllocBuffer(2 * r.slot * r.qpCount())
 	if err != nil {
 		return err
 	}
@@ -167,9 +167,6 @@ func (r *run) makeQueues() (err error) {
 		return err
 	}
 	r.opened(r.mr.Close)
-	if err := r.makeSRQ(); err != nil {
-		return err
-	}
 	opts := &verbs.CQOptions{Channel: r.channel}
 	if r.sendCQ, err = r.ctx.CreateCQ(r.txDepth*r.numQP, opts); err != nil {
 		return err
@@ -179,7 +176,7 @@ func (r *run) makeQueues() (err error) {
 		return err
 	}
 	r.opened(r.recvCQ.Close)
-	return nil
+	return r.makeSRQ()
 }
 
 func (r *run) initAttr() *verbs.QPInitAttr {
@@ -194,8 +191,8 @@ func (r *run) initAttr() *verbs.QPInitAttr {
 
 // makeQPs creates the QPs, without -R.
 func (r *run) makeQPs() error {
-	for range r.numQP {
-		qp, err := r.pd.CreateQP(r.initAttr())
+	for i := range r.qpCount() {
+		qp, err := r.createQP(i)
 		if err != nil {
 			return err
 		}
@@ -216,63 +213,90 @@ func (r *run) makeQPs() error {
 }
 
 // describe sets the local addresses.
-func (r *run) describe() {
+func (r *run) describe() error {
+	var srqn uint32
+	if r.xrc() {
+		n, err := r.shared.Num()
+		if err != nil {
+			return err
+		}
+		srqn = n
+	}
 	for i, e := range r.qps {
 		e.local = dest{
 			outReads: uint32(r.outs), qpn: e.qp.QPN(), psn: secret.PSN(), rkey: r.mr.RKey(),
 			vaddr: r.mr.Addr() + uint64(r.recvAt(i)), gid: r.gid, gidIndex: uint32(r.sgid),
+			srqn: srqn,
 		}
 		e.recv[0] = verbs.RecvWR{WRID: uint64(i), SGList: e.rsge[:]}
 	}
+	return nil
 }
 
 // sendAt and recvAt return the offsets of QP i's data in the buffer.
 func (t *table) sendAt(i int) int { return i * t.slot }
 func (t *table) recvAt(i int) int { return (len(t.qps)+i)*t.slot + 64 }
 
+// remoteOf returns the peer's QP to which QP i is connected.
+func (r *run) remoteOf(i int) *dest { return &r.qps[r.opposite(i)].remote }
+
 // connect takes the QPs to RTS, without -R.
 func (r *run) connect() error {
-	for _, e := range r.qps {
-		if ours, theirs := r.gid.Addr(), e.remote.gid.Addr(); ours.Is4() != theirs.Is4() {
-			return fmt.Errorf("GID %s cannot reach the peer's GID %s; use -x INDEX here or there", ours, theirs)
-		}
-		av := verbs.AHAttr{
-			DLID: uint16(e.remote.lid), SL: r.sl, PortNum: r.ibPort, IsGlobal: true,
-			GRH: verbs.GlobalRoute{DGID: e.remote.gid, SGIDIndex: r.sgid, HopLimit: 255, TrafficClass: r.trafficClass()},
-		}
-		most, err := r.ctx.QueryDevice()
-		if err != nil {
+	most, err := r.ctx.QueryDevice()
+	if err != nil {
+		return err
+	}
+	for i, e := range r.qps {
+		if err := r.connectQP(e, r.remoteOf(i), most.MaxQPInitRdAtom); err != nil {
 			return err
-		}
-		rtr := verbs.QPAttr{
-			QPState: verbs.QPSRTR, AHAttr: av, PathMTU: r.mtu, DestQPNum: e.remote.qpn, RQPSN: e.remote.psn,
-			MaxDestRdAtomic: uint8(r.outs), MinRNRTimer: rnrCode,
-		}
-		rts := verbs.QPAttr{
-			QPState: verbs.QPSRTS, SQPSN: e.local.psn, Timeout: r.timeout, RetryCnt: 7, RNRRetry: 7,
-			MaxRdAtomic: uint8(min(int(e.remote.outReads), most.MaxQPInitRdAtom, 255)),
-		}
-		toRTR, toRTS := verbs.QPAttrState, verbs.QPAttrState|verbs.QPAttrSQPSN
-		if r.typ != verbs.QPTypeUD {
-			toRTR |= verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN
-		}
-		if r.typ == verbs.QPTypeRC {
-			toRTR |= verbs.QPAttrMaxDestRdAtomic | verbs.QPAttrMinRNRTimer
-			toRTS |= verbs.QPAttrTimeout | verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry | verbs.QPAttrMaxQPRdAtomic
-		}
-		if err := e.qp.Modify(&rtr, toRTR); err != nil {
-			return err
-		}
-		if err := e.qp.Modify(&rts, toRTS); err != nil {
-			return err
-		}
-		if r.typ == verbs.QPTypeUD {
-			if err := r.addressOf(e, &av, e.remote.qpn, qkey); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
+}
+
+func (r *run) connectQP(e *end, remote *dest, mostReads int) error {
+	if ours, theirs := r.gid.Addr(), remote.gid.Addr(); ours.Is4() != theirs.Is4() {
+		return fmt.Errorf("GID %s cannot reach the peer's GID %s; use -x INDEX here or there", ours, theirs)
+	}
+	av := verbs.AHAttr{
+		DLID: uint16(remote.lid), SL: r.sl, PortNum: r.ibPort, IsGlobal: true,
+		GRH: verbs.GlobalRoute{DGID: remote.gid, SGIDIndex: r.sgid, HopLimit: 255, TrafficClass: r.trafficClass()},
+	}
+	rtr := verbs.QPAttr{
+		QPState: verbs.QPSRTR, AHAttr: av, PathMTU: r.mtu, DestQPNum: remote.qpn, RQPSN: remote.psn,
+		MaxDestRdAtomic: uint8(r.outs), MinRNRTimer: rnrCode,
+	}
+	rts := verbs.QPAttr{
+		QPState: verbs.QPSRTS, SQPSN: e.local.psn, Timeout: r.timeout, RetryCnt: 7, RNRRetry: 7,
+		MaxRdAtomic: uint8(min(int(remote.outReads), mostReads, 255)),
+	}
+	toRTR, toRTS := connectMasks(e.qp.Type())
+	if err := e.qp.Modify(&rtr, toRTR); err != nil {
+		return err
+	}
+	if err := e.qp.Modify(&rts, toRTS); err != nil {
+		return err
+	}
+	if r.typ == verbs.QPTypeUD {
+		return r.addressOf(e, &av, remote.qpn, qkey)
+	}
+	return nil
+}
+
+// connectMasks returns the attributes that take a QP of a type to RTR and to RTS.
+func connectMasks(t verbs.QPType) (rtr, rts verbs.QPAttrMask) {
+	rtr, rts = verbs.QPAttrState, verbs.QPAttrState|verbs.QPAttrSQPSN
+	if t != verbs.QPTypeUD {
+		rtr |= verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrDestQPN | verbs.QPAttrRQPSN
+	}
+	if t == verbs.QPTypeRC || t == verbs.QPTypeXRCRecv {
+		rtr |= verbs.QPAttrMaxDestRdAtomic | verbs.QPAttrMinRNRTimer
+		rts |= verbs.QPAttrTimeout
+	}
+	if t == verbs.QPTypeRC || t == verbs.QPTypeXRCSend {
+		rts |= verbs.QPAttrTimeout | verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry | verbs.QPAttrMaxQPRdAtomic
+	}
+	return rtr, rts
 }
 
 // addressOf stores the destination of a QP's datagrams.
