@@ -3,7 +3,8 @@
 //
 //	go run ./cabi/pyverbs [-runs 20] [-dev vrb_eth0,vrb_lo] [-environment "VERBENA_SHM=0;..."] VERBENA
 //
-// With an environment that loses packets it leaves out the tests that fail with each lost packet.
+// With an environment that loses packets it leaves out the tests that fail with each lost packet, and counts apart the
+// failures of those that fail if one certain packet is lost.
 //
 // VERBENA is the command verbena beside the libraries. The exit status is 1 if a test failed. As root it reserves huge
 // pages for the tests that need them, and gives them back.
@@ -38,7 +39,7 @@ func run(verbena string, runs int, devices, environments []string, pattern strin
 		return 2
 	}
 	defer os.RemoveAll(suite)
-	defer hugePages()()
+	defer returnPages()
 	total := newTally()
 	for run := range runs {
 		for _, d := range devices {

@@ -13,11 +13,12 @@ type tally struct {
 	ran     int // results
 	ok      int
 	failed  map[string]int            // by test
+	lossy   map[string]int            // by test: failures that a lost packet explains
 	skipped map[string]map[string]int // by reason, then by test
 }
 
 func newTally() *tally {
-	return &tally{failed: map[string]int{}, skipped: map[string]map[string]int{}}
+	return &tally{failed: map[string]int{}, lossy: map[string]int{}, skipped: map[string]map[string]int{}}
 }
 
 var (
@@ -67,12 +68,25 @@ func (t *tally) count(test, what, reason string) {
 	}
 }
 
+// forgive counts the failures of tests with these names as those of lost packets.
+func (t *tally) forgive(tests *regexp.Regexp) {
+	for test, n := range t.failed {
+		if tests.MatchString(test) {
+			t.lossy[test] += n
+			delete(t.failed, test)
+		}
+	}
+}
+
 // add adds another tally.
 func (t *tally) add(o *tally) {
 	t.ran += o.ran
 	t.ok += o.ok
 	for test, n := range o.failed {
 		t.failed[test] += n
+	}
+	for test, n := range o.lossy {
+		t.lossy[test] += n
 	}
 	for reason, tests := range o.skipped {
 		if t.skipped[reason] == nil {
@@ -97,7 +111,11 @@ func (t *tally) line() string {
 	for _, tests := range t.skipped {
 		skipped += sum(tests)
 	}
-	return fmt.Sprintf("%d ok, %d failed, %d skipped", t.ok, sum(t.failed), skipped)
+	line := fmt.Sprintf("%d ok, %d failed, %d skipped", t.ok, sum(t.failed), skipped)
+	if n := sum(t.lossy); n > 0 {
+		line += fmt.Sprintf(", %d lost the packet that they wait for", n)
+	}
+	return line
 }
 
 // report returns the sums, the failed tests and the reasons of skips.
@@ -106,6 +124,9 @@ func (t *tally) report() string {
 	fmt.Fprintf(&b, "\nsum: %s\n", t.line())
 	for _, test := range slices.Sorted(maps.Keys(t.failed)) {
 		fmt.Fprintf(&b, "FAILED %d times: %s\n", t.failed[test], test)
+	}
+	for _, test := range slices.Sorted(maps.Keys(t.lossy)) {
+		fmt.Fprintf(&b, "a packet lost %d times: %s\n", t.lossy[test], test)
 	}
 	for _, reason := range slices.Sorted(maps.Keys(t.skipped)) {
 		tests := slices.Sorted(maps.Keys(t.skipped[reason]))

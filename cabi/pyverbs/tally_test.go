@@ -1,6 +1,7 @@
 package main
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -30,5 +31,23 @@ func TestReadCountsEachResultOnce(t *testing.T) {
 		if !strings.Contains(got.report(), want) {
 			t.Errorf("%s\nmust have %q", got.report(), want)
 		}
+	}
+}
+
+func TestForgiveCountsLostPacketsApart(t *testing.T) {
+	got := read(printed)
+	got.forgive(regexp.MustCompile(`test_c`))
+	if got.line() != "1 ok, 1 failed, 2 skipped, 1 lost the packet that they wait for" {
+		t.Error(got.line())
+	}
+	if want := "a packet lost 1 times: test_mr.test_c"; !strings.Contains(got.report(), want) {
+		t.Errorf("%s\nmust have %q", got.report(), want)
+	}
+}
+
+func TestPagesThatNobodyUses(t *testing.T) {
+	total, free := pages("MemFree: 5 kB\nHugePages_Total:      32\nHugePages_Free:       12\nHugePages_Rsvd:        3\n")
+	if total != 32 || free != 9 {
+		t.Errorf("%d pages, %d free, want 32 and 9", total, free)
 	}
 }

@@ -336,8 +336,11 @@ func (cq *CQ) Arm(solicitedOnly bool) error {
 // were posted before it count, though their shard was held, as they do on an adapter, which takes them at once.
 func (cq *CQ) Resize(cqe int) error {
 	for i := range bitsOf(cq.shards.Load()) {
-		cq.eng.shards[i].hold()
-		cq.eng.shards[i].release() // does the work that was left to the holder
+		s := cq.eng.shards[i]
+		s.hold()
+		s.now = cq.eng.now()
+		s.serve() // here, since release may leave it to another goroutine
+		s.release()
 	}
 	cq.mu.Lock()
 	defer cq.mu.Unlock()

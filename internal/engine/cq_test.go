@@ -253,6 +253,26 @@ func TestV_CQ_12_ResizeBelowThePostedRequests(t *testing.T) {
 	}
 }
 
+// They count too if a third goroutine waits for the shard: the work is left to that one otherwise.
+func TestV_CQ_12_ResizeBesideAnotherWaiter(t *testing.T) {
+	m := newManual(t, 1)
+	cq := m.NewCQ(16, 0, silent{})
+	qp := newQP(t, m.Engine, cq, silent{})
+	if err := qp.Modify(&transport.Attr{State: transport.Err}, transport.MaskState); err != nil {
+		t.Fatal(err)
+	}
+	m.shards[0].waiters.Store(1)
+	defer m.shards[0].waiters.Store(0)
+	for id := range uint64(4) {
+		if err := postWrite(qp, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cq.Resize(2); !errors.Is(err, ErrCQTooFew) {
+		t.Errorf("4 requests were posted, resized to 2: %v", err)
+	}
+}
+
 func TestV_CQ_12_ResizeBelowTheContent(t *testing.T) {
 	cq, _ := testCQ(t, 8)
 	qp := testQP(17)
