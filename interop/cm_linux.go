@@ -51,6 +51,10 @@ func cmCases() (all []testCase) {
 		all = append(all, r.testCase())
 	}
 	all = append(all, testCase{name: "cm/unreachable/ipv4", timeout: 3 * time.Minute, run: unreachable})
+	for _, family := range []int{4, 6} {
+		name := "cm/keep-alive/" + familyName(family)
+		all = append(all, testCase{name: name, timeout: 4 * time.Minute, run: keepAlive(family)})
+	}
 	return append(all, killedCases()...)
 }
 
