@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lead makes this process the leader. mu is not held.
+// lead makes this process the leader, which serves the members at once, before Start too: two processes that have not
+// started may each lead at an address at which the other one waits. mu is not held.
 func (g *Group) lead(l *leader, ln *listener) {
 	s := &session{uid: uint32(ln.uid)}
 	l.mu.Lock()
@@ -20,20 +21,22 @@ func (g *Group) lead(l *leader, ln *listener) {
 	defer g.mu.Unlock()
 	g.up, g.leader, g.listener = up, l, ln
 	g.changed.Broadcast()
+	if !g.closed { // otherwise Stop closes ln
+		g.done.Go(func() { l.serve(ln) })
+	}
 }
 
 // run follows leaders one after another, and leads if this process is elected.
 func (g *Group) run() {
 	for {
 		g.mu.Lock()
-		up, l, ln, closed := g.up, g.leader, g.listener, g.closed
+		up, l, closed := g.up, g.leader, g.closed
 		g.mu.Unlock()
 		switch {
 		case closed:
 			return
 		case l != nil:
 			l.startReading()
-			l.serve(ln)
 			return
 		}
 		<-up.ended()

@@ -256,6 +256,40 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
+// unstarted joins a group and claims a slot, without Start.
+func unstarted(t *testing.T, key Key) *testGroup {
+	t.Helper()
+	g := &testGroup{}
+	var err error
+	g.Group, err = Join(key, Config{Open: opener(key), RecvBuffer: 1 << 20, Deliver: func(Mail) {},
+		Send: func([]Will) {}, Lead: func(gsi, strays int) { closeFDs([]int{gsi, strays}) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	g.claim(t, -1)
+	return g
+}
+
+// Two processes join at two addresses while the leader of both ends. Each leads at one address then, and needs an answer
+// at the other before it starts.
+func TestLeadersThatHaveNotStartedServe(t *testing.T) {
+	t.Setenv(envRun, t.TempDir())
+	one := ownKey()
+	two := one
+	two.Port++
+	ending := []*testGroup{testMember(t, one), testMember(t, two)}
+	first := []*testGroup{unstarted(t, one), unstarted(t, two)}
+	second := []*testGroup{unstarted(t, one), unstarted(t, two)}
+	for _, g := range ending {
+		g.Close()
+	}
+	first[0].claim(t, -1)  // leads at one
+	second[1].claim(t, -1) // leads at two
+	first[1].claim(t, -1)
+	second[0].claim(t, -1)
+}
+
 // TestNextLeaderKnowsClaims checks that any member may lead next and knows the claims of the others.
 // A leader that ends after a process has joined, and before that has started, costs it nothing: it leads itself, or
 // follows the next leader.

@@ -71,6 +71,7 @@ type leader struct {
 	sweeping   bool     // sweepAll runs
 
 	multicast atomic.Pointer[[]netip.Addr] // IPv6 groups that members have joined
+	reading   chan struct{}                // closed by startReading
 	end       chan struct{}
 	done      sync.WaitGroup
 	now       func() time.Time
@@ -79,7 +80,7 @@ type leader struct {
 func newLeader(key Key, cfg *Config, st store, lk *locks, w *wills) *leader {
 	l := &leader{
 		key: key, cfg: cfg, store: st, locks: lk, wills: w, table: newTable(lk == nil),
-		conns: map[*net.UnixConn]struct{}{}, end: make(chan struct{}), now: time.Now,
+		conns: map[*net.UnixConn]struct{}{}, reading: make(chan struct{}), end: make(chan struct{}), now: time.Now,
 	}
 	l.sorter.ready = make(chan struct{}, 1)
 	l.multicast.Store(new([]netip.Addr))
@@ -183,9 +184,10 @@ func (l *leader) startReading() {
 	l.mu.Unlock()
 	if err == nil {
 		l.cfg.Lead(gsi, strays)
-		return
+	} else {
+		closeFDs([]int{gsi, strays})
 	}
-	closeFDs([]int{gsi, strays})
+	close(l.reading)
 }
 
 // handle answers a request. The caller owns the descriptors of an answer to a claim.

@@ -38,12 +38,18 @@ func (l *leader) sendWills(n int) {
 	l.send(l.wills.collect(n, places))
 }
 
-// send sends last wills in a goroutine, because it takes some time.
+// send sends last wills in a goroutine, because it takes some time. It waits for Start: the process sends nothing before.
 func (l *leader) send(left []Will) {
 	if len(left) == 0 || l.closed || l.cfg.Send == nil {
 		return
 	}
-	l.done.Go(func() { l.cfg.Send(left) })
+	l.done.Go(func() {
+		select {
+		case <-l.reading:
+			l.cfg.Send(left)
+		case <-l.end:
+		}
+	})
 }
 
 // leave ends a session.

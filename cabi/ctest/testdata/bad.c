@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "check.h"
+
 static int failed;
 
 // WANT compares the errno of a call that returns it.
@@ -35,6 +37,16 @@ static struct ibv_qp *make(enum ibv_qp_type type, uint32_t wr)
 	struct ibv_qp_init_attr a = {.send_cq = cq, .recv_cq = cq, .qp_type = type, .cap = {wr, wr, 1, 1, 64}};
 
 	return ibv_create_qp(pd, &a);
+}
+
+// need is make for a QP that the program goes on to use. Without it, calls on what the QP should keep in use would be
+// calls on freed memory.
+static struct ibv_qp *need(enum ibv_qp_type type, uint32_t wr)
+{
+	struct ibv_qp *qp = make(type, wr);
+
+	MUST(qp);
+	return qp;
 }
 
 static void devices(void)
@@ -116,12 +128,13 @@ static void busy(void)
 	NONE(ibv_open_xrcd(ctx, &none), EINVAL);
 	NONE(ibv_open_xrcd(ctx, &closed), EBADF);
 	struct ibv_xrcd *xrcd = ibv_open_xrcd(ctx, &of);
+	MUST(xrcd);
 	struct ibv_srq_init_attr_ex xsrq = {.attr = {.max_wr = 4, .max_sge = 1}, .srq_type = IBV_SRQT_XRC, .xrcd = xrcd,
 					    .cq = cq, .pd = pd, .comp_mask = IBV_SRQ_INIT_ATTR_TYPE |
 					    IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_PD};
 	struct ibv_srq *srq = ibv_create_srq_ex(ctx, &xsrq);
 	uint32_t num;
-	WANT(srq != NULL, 1);
+	MUST(srq);
 	WANT(ibv_close_xrcd(xrcd), EBUSY);
 	WANT(ibv_destroy_srq(srq), 0);
 	xsrq.comp_mask |= 1 << 20;
@@ -135,9 +148,10 @@ static void busy(void)
 	NONE(ibv_open_qp(ctx, &shared), EINVAL); // no such QP
 	WANT(ibv_close_xrcd(xrcd), 0);
 
-	srq = ibv_create_srq(pd, &plain);
+	MUST(srq = ibv_create_srq(pd, &plain));
 	struct ibv_qp_init_attr on = {.send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = IBV_QPT_RC, .cap = {1, 1, 1, 1, 0}};
 	struct ibv_qp *qp = ibv_create_qp(pd, &on);
+	MUST(qp);
 	struct ibv_recv_wr wr = {}, *bad;
 	WANT(ibv_destroy_srq(srq), EBUSY);
 	WANT(ibv_get_srq_num(srq, &num), EINVAL);
@@ -146,8 +160,9 @@ static void busy(void)
 	WANT(ibv_destroy_srq(srq), 0);
 
 	struct ibv_dm *dm = ibv_alloc_dm(ctx, &dm_of);
+	MUST(dm);
 	struct ibv_mr *of_dm = ibv_reg_dm_mr(pd, dm, 0, 64, IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE);
-	WANT(of_dm != NULL, 1);
+	MUST(of_dm);
 	NONE(ibv_reg_dm_mr(pd, dm, 32, 64, IBV_ACCESS_ZERO_BASED), EINVAL);
 	NONE(ibv_reg_dm_mr(pd, dm, 0, 64, 0), EINVAL);
 	WANT(ibv_memcpy_to_dm(dm, 60, buf, 8), EFAULT);
@@ -157,9 +172,10 @@ static void busy(void)
 	WANT(ibv_free_dm(dm), 0);
 
 	struct ibv_td *td = ibv_alloc_td(ctx, &td_of);
+	MUST(td);
 	struct ibv_parent_domain_init_attr domain = {.pd = pd, .td = td}, odd = {.pd = pd, .comp_mask = 1 << 20}, no_pd = {};
 	struct ibv_pd *parent = ibv_alloc_parent_domain(ctx, &domain);
-	WANT(parent != NULL, 1);
+	MUST(parent);
 	NONE(ibv_alloc_parent_domain(ctx, &odd), EINVAL);
 	NONE(ibv_alloc_parent_domain(ctx, &no_pd), EINVAL);
 	WANT(ibv_dealloc_td(td), EBUSY);
@@ -186,24 +202,24 @@ static void frames(void)
 	NONE(ibv_create_wq(ctx, &large), EINVAL);
 	NONE(ibv_create_wq(ctx, &flags), EINVAL);
 	struct ibv_wq *wq = ibv_create_wq(ctx, &good);
-	WANT(wq != NULL, 1);
+	MUST(wq);
 	WANT(ibv_modify_wq(wq, &to), EINVAL);
 	struct ibv_rwq_ind_table_init_attr one = {.ind_tbl = &wq}, many = {.log_ind_tbl_size = 31, .ind_tbl = &wq};
 	NONE(ibv_create_rwq_ind_table(ctx, &many), EINVAL);
 	struct ibv_rwq_ind_table *table = ibv_create_rwq_ind_table(ctx, &one);
-	WANT(table != NULL, 1);
+	MUST(table);
 	WANT(ibv_destroy_wq(wq), EBUSY);
 	WANT(ibv_destroy_rwq_ind_table(table), 0);
 	WANT(ibv_destroy_wq(wq), 0);
 
 	NONE(ibv_create_counters(ctx, &unknown), EOPNOTSUPP);
 	struct ibv_counters *counters = ibv_create_counters(ctx, &zero);
-	WANT(counters != NULL, 1);
+	MUST(counters);
 	WANT(ibv_read_counters(counters, values, 4, 1 << 20), EINVAL);
 	WANT(ibv_destroy_counters(counters), 0);
 
 	struct ibv_flow_attr rule = {.type = IBV_FLOW_ATTR_NORMAL, .size = sizeof rule, .port = 1};
-	struct ibv_qp *qp = make(IBV_QPT_RC, 4);
+	struct ibv_qp *qp = need(IBV_QPT_RC, 4);
 	NONE(ibv_create_flow(qp, &rule), EINVAL); // not a QP of frames
 	rule.type = 99;
 	NONE(ibv_create_flow(qp, &rule), EINVAL);
@@ -220,6 +236,7 @@ static void queues(void)
 	struct ibv_wc wc;
 	void *x;
 
+	MUST(ch && with);
 	NONE(ibv_create_cq(ctx, 0, NULL, NULL, 0), EINVAL);
 	NONE(ibv_create_cq(ctx, -1, NULL, NULL, 0), EINVAL);
 	NONE(ibv_create_cq(ctx, 1 << 30, NULL, NULL, 0), EINVAL);
@@ -237,6 +254,7 @@ static void queues(void)
 	WANT(ibv_destroy_comp_channel(ch), 0);
 	NONE(ibv_create_srq(pd, &none), EINVAL);
 	struct ibv_srq *srq = ibv_create_srq(pd, &good);
+	MUST(srq);
 	WANT(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT), EINVAL);
 	WANT(ibv_modify_srq(srq, &limit, 1 << 10), EINVAL);
 	WANT(ibv_destroy_srq(srq), 0);
@@ -255,7 +273,7 @@ static void pairs(void)
 	struct ibv_ah_attr flat = {.port_num = 1}, index = {.port_num = 1, .is_global = 1, .grh = {.sgid_index = 200}};
 	struct ibv_ah_attr port = {.port_num = 9, .is_global = 1};
 	union ibv_gid gid = {};
-	struct ibv_qp *qp = make(IBV_QPT_RC, 4);
+	struct ibv_qp *qp = need(IBV_QPT_RC, 4);
 
 	NONE(ibv_create_qp(pd, &no_cq), EINVAL);
 	NONE(make(77, 1), EINVAL);
@@ -329,7 +347,7 @@ static void requests(void)
 	};
 	struct ibv_recv_wr third = {.sg_list = list, .num_sge = 2}, second = {.next = &third, .sg_list = list, .num_sge = 1};
 	struct ibv_recv_wr first = {.next = &second, .sg_list = list, .num_sge = 1}, *rbad = NULL;
-	struct ibv_qp *qp = make(IBV_QPT_RC, 64);
+	struct ibv_qp *qp = need(IBV_QPT_RC, 64);
 	int bad;
 
 	WANT(post(qp, &sends[1].wr, &bad), EINVAL); // RESET
@@ -352,7 +370,7 @@ static void requests(void)
 		e = ibv_post_recv(qp, &second, &rbad);
 	WANT(e, ENOMEM);
 	WANT(ibv_destroy_qp(qp), 0);
-	qp = make(IBV_QPT_UD, 4);
+	qp = need(IBV_QPT_UD, 4);
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1};
 	ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
 	a.qp_state = IBV_QPS_RTR;
@@ -372,6 +390,7 @@ static void builders(void)
 					 .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 					 .send_ops_flags = IBV_QP_EX_WITH_SEND};
 	struct ibv_qp *qp = ibv_create_qp_ex(ctx, &in);
+	MUST(qp);
 	struct ibv_qp_ex *x = ibv_qp_to_qp_ex(qp);
 	struct ibv_sge list[2] = {{(uintptr_t)buf, 8, mr->lkey}, {(uintptr_t)buf, 8, mr->lkey}};
 
@@ -419,8 +438,8 @@ int main(int argc, char **argv)
 	queues();
 	pairs();
 	requests();
-	struct ibv_qp *left = make(IBV_QPT_RC, 4); // closing the device destroys what is left
-	WANT(left == NULL, 0);
+	struct ibv_qp *left = need(IBV_QPT_RC, 4); // closing the device destroys what is left
+	(void)left;
 	WANT(ibv_close_device(ctx), 0);
 	return failed;
 }
