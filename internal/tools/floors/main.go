@@ -48,9 +48,9 @@ var building = []floor{
 		"internal/mr", "internal/wire/cmmsg", "internal/wire/captures", "internal/wire/wiretest",
 	}},
 	{"formats, helpers", []string{
-		"internal/wire", "internal/psn", "internal/numbered", "internal/secret", "internal/ring", "internal/rs",
-		"internal/spin", "internal/notify", "internal/control", "internal/lookup", "internal/printable", "internal/refuse",
-		"internal/seam", "internal/transcript", "observe",
+		"internal/wire", "internal/wire/iwarp", "internal/psn", "internal/numbered", "internal/secret", "internal/ring",
+		"internal/rs", "internal/spin", "internal/notify", "internal/control", "internal/lookup", "internal/printable",
+		"internal/refuse", "internal/seam", "internal/transcript", "observe",
 	}},
 	{"descriptors", []string{"internal/fdset"}},
 }

@@ -1,5 +1,5 @@
-// Package captures reads testdata/pcap: RoCEv2 traffic of Linux peers, recorded on the wire, which tests compare
-// Verbena with. Only tests import it. It imports internal/wire and gopacket.
+// Package captures reads testdata/pcap: RoCEv2 and iWARP traffic of Linux peers, recorded on the wire. Tests compare
+// Verbena with it. Only tests import the package. It imports internal/wire and gopacket.
 package captures
 
 import (
