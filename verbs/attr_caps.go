@@ -29,15 +29,17 @@ type ODPTransportCaps uint32
 
 // The operations (IBV_ODP_SUPPORT_*).
 const (
-	ODPSend    ODPTransportCaps = 1 << 0
-	ODPRecv    ODPTransportCaps = 1 << 1
-	ODPWrite   ODPTransportCaps = 1 << 2
-	ODPRead    ODPTransportCaps = 1 << 3
-	ODPAtomic  ODPTransportCaps = 1 << 4
-	ODPSRQRecv ODPTransportCaps = 1 << 5
+	ODPSend        ODPTransportCaps = 1 << 0
+	ODPRecv        ODPTransportCaps = 1 << 1
+	ODPWrite       ODPTransportCaps = 1 << 2
+	ODPRead        ODPTransportCaps = 1 << 3
+	ODPAtomic      ODPTransportCaps = 1 << 4
+	ODPSRQRecv     ODPTransportCaps = 1 << 5
+	ODPFlush       ODPTransportCaps = 1 << 6
+	ODPAtomicWrite ODPTransportCaps = 1 << 7
 )
 
-var odpTransportNames = []string{"SEND", "RECV", "WRITE", "READ", "ATOMIC", "SRQ_RECV"}
+var odpTransportNames = []string{"SEND", "RECV", "WRITE", "READ", "ATOMIC", "SRQ_RECV", "FLUSH", "ATOMIC_WRITE"}
 
 // String joins the names of the flags without IBV_ODP_SUPPORT_.
 func (c ODPTransportCaps) String() string { return flagsOf(odpTransportNames, uint64(c), "|") }

@@ -12,6 +12,8 @@ type DM struct {
 	ctx      *Context
 	drv      DriverDM
 	length   uint64
+	from     *DM    // the original of imported memory, else nil
+	handle   uint32 // see export
 	lifetime lifetime
 	mu       sync.RWMutex // read-held by copies, so that Close waits for them
 }
@@ -91,11 +93,15 @@ func (dm *DM) CopyFrom(dst []byte, offset uint64) error {
 	return driverError(op, dm.obj(), dm.drv.CopyFrom(dst, offset))
 }
 
-// Close frees the memory (ibv_free_dm). EBUSY while regions are registered over it.
+// Close frees the memory (ibv_free_dm), or ends its import. EBUSY while regions are registered over it, or other
+// contexts have imported it.
 func (dm *DM) Close() error {
 	const op = "free_dm"
 	dm.mu.Lock()
 	defer dm.mu.Unlock()
+	if dm.from != nil {
+		return dm.unimport()
+	}
 	if err := dm.lifetime.close(op, dm.obj()); err != nil {
 		return err
 	}
@@ -103,6 +109,7 @@ func (dm *DM) Close() error {
 		dm.lifetime.reopen()
 		return driverError(op, dm.obj(), err)
 	}
+	unexport(&dm.handle, exports.dms)
 	dm.ctx.lifetime.drop(kindDM)
 	return nil
 }

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Parts of a program, each with a context of its own, can share PDs and MRs: one part exports a descriptor and
-// handles, the other imports them. The C library supports this between processes too. Here the memory of another
-// process cannot be reached, so that the exports of another process are refused with EOPNOTSUPP.
+// Parts of a program, each with a context of its own, can share PDs, MRs and device memory: one part exports a
+// descriptor and handles, the other imports them. The C library supports this between processes too. Here the memory
+// of another process cannot be reached, so that the exports of another process are refused with EOPNOTSUPP.
 
 // exports holds the exports of this process.
 var exports = struct {
@@ -18,7 +18,8 @@ var exports = struct {
 	last uint32
 	pds  map[uint32]*PD
 	mrs  map[uint32]*MR
-}{files: map[inode]*Context{}, pds: map[uint32]*PD{}, mrs: map[uint32]*MR{}}
+	dms  map[uint32]*DM
+}{files: map[inode]*Context{}, pds: map[uint32]*PD{}, mrs: map[uint32]*MR{}, dms: map[uint32]*DM{}}
 
 // exportFile is the exported descriptor of a context: one end of a pipe. The other end keeps it from being readable.
 type exportFile struct {
@@ -99,6 +100,10 @@ func (pd *PD) Handle() uint32 { return export(&pd.handle, exports.pds, pd) }
 // Handle returns the number by which other contexts of the device import the region (handle of struct ibv_mr). It is
 // valid until the region is closed.
 func (mr *MR) Handle() uint32 { return export(&mr.handle, exports.mrs, mr) }
+
+// Handle returns the number by which other contexts of the device import the memory (handle of struct ibv_dm). It is
+// valid until the memory is freed.
+func (dm *DM) Handle() uint32 { return export(&dm.handle, exports.dms, dm) }
 
 func export[T any](handle *uint32, table map[uint32]*T, v *T) uint32 {
 	exports.mu.Lock()
@@ -192,5 +197,36 @@ func (mr *MR) unimport() error {
 	unexport(&mr.handle, exports.mrs)
 	mr.from.lifetime.drop(kindImport)
 	mr.pd.lifetime.drop(kindMR)
+	return nil
+}
+
+// ImportDM imports device memory of another context of the same device (ibv_import_dm). The original cannot be closed
+// (EBUSY) before Close of the result, which is ibv_unimport_dm. ENOENT if no open context of the device has memory
+// with the handle.
+func (vctx *Context) ImportDM(handle uint32) (*DM, error) {
+	const op = "import_dm"
+	from := exported(handle, exports.dms)
+	if from == nil || from.ctx.dev.drv != vctx.dev.drv {
+		return nil, newError(op, vctx.obj(), ENOENT,
+			"unknown DM handle %d; must be from DM.Handle of an open context of the device", handle)
+	}
+	if err := use(op, kindImport, []parent{{&from.lifetime, from.obj()}}); err != nil {
+		return nil, err
+	}
+	if !vctx.lifetime.use(kindDM) {
+		from.lifetime.drop(kindImport)
+		return nil, errClosed(op, vctx.obj())
+	}
+	return &DM{ctx: vctx, drv: from.drv, length: from.length, from: from}, nil
+}
+
+// unimport closes imported memory (ibv_unimport_dm). mu is held.
+func (dm *DM) unimport() error {
+	if err := dm.lifetime.close("unimport_dm", dm.obj()); err != nil {
+		return err
+	}
+	unexport(&dm.handle, exports.dms)
+	dm.from.lifetime.drop(kindImport)
+	dm.ctx.lifetime.drop(kindDM)
 	return nil
 }

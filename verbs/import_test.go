@@ -96,3 +96,32 @@ func TestImportDeviceRefusals(t *testing.T) {
 	_, err = vctx.CmdFD()
 	refused(t, err, EINVAL, "closed")
 }
+
+// Device memory is one, whichever context it is reached by.
+func TestImportDM(t *testing.T) {
+	dev := newFakeDevice()
+	vctx, _ := openDevice(t, dev)
+	other := must(ImportDevice(must(vctx.CmdFD())(t)))(t)
+	dm := must(vctx.AllocDM(AllocDMAttr{Length: 100}))(t)
+	handle := dm.Handle()
+	theirs := must(other.ImportDM(handle))(t)
+	if theirs.Context() != other || theirs.drv != dm.drv || theirs.Length() != 100 {
+		t.Errorf("%+v", theirs)
+	}
+	mr := must(newPD(t, other).RegDMMR(theirs, 0, 100, AccessZeroBased))(t)
+	refused(t, theirs.Close(), EBUSY, "unimport_dm", "1 MR")
+	refused(t, dm.Close(), EBUSY, "1 import")
+	ok(t, mr.Close())
+
+	_, err := other.ImportDM(handle + 1000)
+	refused(t, err, ENOENT, "import_dm")
+	stranger, _ := openFake(t)
+	_, err = stranger.ImportDM(handle)
+	refused(t, err, ENOENT)
+
+	ok(t, theirs.Close())
+	refused(t, theirs.Close(), EINVAL, "closed")
+	ok(t, dm.Close())
+	_, err = other.ImportDM(handle)
+	refused(t, err, ENOENT)
+}

@@ -34,6 +34,7 @@ void ibv_unimport_pd(struct ibv_pd *);
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *, void *, size_t, int access);
 struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *, void *, size_t, uint64_t iova, int access);
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *, void *, size_t, uint64_t iova, unsigned int access);
+struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *, struct ibv_mr_init_attr *);
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *, uint64_t offset, size_t, uint64_t iova, int fd, int access);
 int ibv_rereg_mr(struct ibv_mr *, int flags, struct ibv_pd *, void *, size_t, int access);
 int ibv_dereg_mr(struct ibv_mr *);
@@ -41,6 +42,11 @@ struct ibv_mr *ibv_import_mr(struct ibv_pd *, uint32_t handle);
 void ibv_unimport_mr(struct ibv_mr *);
 struct ibv_dm *ibv_import_dm(struct ibv_context *, uint32_t handle);
 void ibv_unimport_dm(struct ibv_dm *);
+
+void *ibv_alloc_buf(struct ibv_pd *, size_t, struct ibv_buf **);
+void ibv_free_buf(struct ibv_buf *);
+struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *, struct ibv_buf *, void *, size_t, int access);
+int ibv_export_buf_dmabuf_fd(struct ibv_buf *);
 
 struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *);
 int ibv_destroy_comp_channel(struct ibv_comp_channel *);

@@ -92,6 +92,7 @@ enum ibv_odp_general_caps { IBV_ODP_SUPPORT = VB_BIT(0), IBV_ODP_SUPPORT_IMPLICI
 enum ibv_odp_transport_cap_bits {
 	IBV_ODP_SUPPORT_SEND = VB_BIT(0), IBV_ODP_SUPPORT_RECV = VB_BIT(1), IBV_ODP_SUPPORT_WRITE = VB_BIT(2),
 	IBV_ODP_SUPPORT_READ = VB_BIT(3), IBV_ODP_SUPPORT_ATOMIC = VB_BIT(4), IBV_ODP_SUPPORT_SRQ_RECV = VB_BIT(5),
+	IBV_ODP_SUPPORT_FLUSH = VB_BIT(6), IBV_ODP_SUPPORT_ATOMIC_WRITE = VB_BIT(7), // release 65
 };
 
 enum ibv_rx_hash_function_flags { IBV_RX_HASH_FUNC_TOEPLITZ = VB_BIT(0) };
@@ -153,8 +154,15 @@ enum ibv_xrcd_init_attr_mask {
 	IBV_XRCD_INIT_ATTR_FD = VB_BIT(0), IBV_XRCD_INIT_ATTR_OFLAGS = VB_BIT(1), IBV_XRCD_INIT_ATTR_RESERVED = VB_BIT(2),
 };
 
+// release 65
+enum ibv_mr_init_attr_mask {
+	IBV_REG_MR_MASK_IOVA = VB_BIT(0), IBV_REG_MR_MASK_ADDR = VB_BIT(1), IBV_REG_MR_MASK_FD = VB_BIT(2),
+	IBV_REG_MR_MASK_FD_OFFSET = VB_BIT(3), IBV_REG_MR_MASK_DMAH = VB_BIT(4), IBV_REG_MR_MASK_BUF = VB_BIT(5),
+};
+
 enum ibv_parent_domain_init_attr_mask {
 	IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS = VB_BIT(0), IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT = VB_BIT(1),
+	IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC = VB_BIT(2), // release 65
 };
 
 // What an allocator of a parent domain returns to have the library allocate.

@@ -151,6 +151,19 @@ struct ibv_parent_domain_init_attr {
 	void *pd_context;
 };
 
+// release 65
+struct ibv_mr_init_attr {
+	size_t length;
+	int access;
+	uint64_t comp_mask; // enum ibv_mr_init_attr_mask
+	uint64_t iova;
+	void *addr;
+	int fd;
+	uint64_t fd_offset;
+	void *dmah;
+	struct ibv_buf *buf;
+};
+
 struct ibv_xrcd { struct ibv_context *context; };
 struct ibv_xrcd_init_attr { uint32_t comp_mask; int fd, oflags; };
 

@@ -84,6 +84,8 @@ func TestForkedChildrenUseDevices(t *testing.T) {
 	}
 }
 
+func TestImportsAndRegionsByAttributes(t *testing.T) { run(t, "import.c") }
+
 func TestThreadsShareQueues(t *testing.T) { run(t, "threads.c") }
 
 func TestSendQueuesAreRoundedUp(t *testing.T) { run(t, "depth.c") }

@@ -161,7 +161,8 @@ struct vrb_async {
 	/* rereg_mr: code becomes one of enum ibv_rereg_mr_err_code */ \
 	X(int, rereg_mr, (void *mr, int flags, void *pd, void *addr, uint64_t length, uint32_t access, struct vrb_mr *keys, int *code)) \
 	X(int, advise_mr, (void *pd, uint32_t advice, uint32_t flags, void *sges, uint32_t n)) \
-	X(int, alloc_dm, (void *ctx, uint64_t length, uint32_t log_align, void **dm)) \
+	X(int, alloc_dm, (void *ctx, uint64_t length, uint32_t log_align, uint32_t *handle, void **dm)) \
+	X(int, import_dm, (void *ctx, uint32_t handle, void **dm)) \
 	X(int, copy_to_dm, (void *dm, uint64_t offset, const void *from, uint64_t length)) \
 	X(int, copy_from_dm, (void *to, void *dm, uint64_t offset, uint64_t length)) \
 	X(int, alloc_mw, (void *pd, int type, uint32_t *rkey, void **mw)) \

@@ -204,9 +204,21 @@ func vrb_advise_mr(h unsafe.Pointer, advice, flags C.uint32_t, list unsafe.Point
 type dmObj struct{ *verbs.DM }
 
 //export vrb_alloc_dm
-func vrb_alloc_dm(h unsafe.Pointer, n C.uint64_t, align C.uint32_t, out *unsafe.Pointer) C.int {
+func vrb_alloc_dm(h unsafe.Pointer, n C.uint64_t, align C.uint32_t, handle *C.uint32_t, out *unsafe.Pointer) C.int {
 	c := (*contextObj)(h)
 	dm, err := c.AllocDM(verbs.AllocDMAttr{Length: uint64(n), LogAlignReq: uint32(align)})
+	if err != nil {
+		return errno(err)
+	}
+	*handle = C.uint32_t(dm.Handle())
+	*out = keep(c, kindDM, &dmObj{dm}, dm.Close)
+	return 0
+}
+
+//export vrb_import_dm
+func vrb_import_dm(h unsafe.Pointer, handle C.uint32_t, out *unsafe.Pointer) C.int {
+	c := (*contextObj)(h)
+	dm, err := c.ImportDM(uint32(handle))
 	if err != nil {
 		return errno(err)
 	}

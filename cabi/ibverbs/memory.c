@@ -42,7 +42,9 @@ struct ibv_pd *ibv_import_pd(struct ibv_context *x, uint32_t handle)
 
 struct ibv_pd *vb_alloc_parent_domain(struct ibv_context *x, struct ibv_parent_domain_init_attr *a)
 {
-	const uint32_t known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+	// The last: a virtual machine with encrypted memory may give buffers that are not. All memory is ordinary here.
+	const uint32_t known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT |
+			       IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
 
 	if (!a->pd || a->comp_mask & ~known)
 		VB_FAIL(EINVAL, NULL);
@@ -230,22 +232,34 @@ static int copy_from_dm(void *to, struct ibv_dm *o, uint64_t offset, size_t leng
 	return VB_DEAD(d) ? EIO : vb_engine->copy_from_dm(to, d->h, offset, length);
 }
 
-struct ibv_dm *vb_alloc_dm(struct ibv_context *x, struct ibv_alloc_dm_attr *a)
+static struct vb_dm *new_dm(struct ibv_context *x)
 {
-	struct vb_context *c = VB_CONTEXT(x);
-
-	if (a->comp_mask)
-		VB_FAIL(EINVAL, NULL);
 	struct vb_dm *d = calloc(1, sizeof *d);
+
 	if (!d)
 		VB_FAIL(ENOMEM, NULL);
 	d->o = (struct ibv_dm){.context = x, .memcpy_to_dm = copy_to_dm, .memcpy_from_dm = copy_from_dm};
-	d->gen = vb_gen(c);
-	int e = VB_DEAD(d) ? EIO : vb_engine->alloc_dm(c->h, a->length, a->log_align_req, &d->h);
+	d->gen = vb_gen(VB_CONTEXT(x));
+	return d;
+}
+
+static struct ibv_dm *made_dm(struct vb_dm *d, int e)
+{
 	if (!e)
 		return &d->o;
 	free(d);
 	VB_FAIL(e, NULL);
+}
+
+struct ibv_dm *vb_alloc_dm(struct ibv_context *x, struct ibv_alloc_dm_attr *a)
+{
+	if (a->comp_mask)
+		VB_FAIL(EINVAL, NULL);
+	struct vb_dm *d = new_dm(x);
+	if (!d)
+		return NULL;
+	return made_dm(d, VB_DEAD(d) ? EIO : vb_engine->alloc_dm(VB_CONTEXT(x)->h, a->length, a->log_align_req,
+								  &d->o.handle, &d->h));
 }
 
 int vb_free_dm(struct ibv_dm *o)
@@ -255,8 +269,17 @@ int vb_free_dm(struct ibv_dm *o)
 	return vb_end(d);
 }
 
-struct ibv_dm *ibv_import_dm(struct ibv_context *x, uint32_t handle) { VB_FAIL(EOPNOTSUPP, NULL); }
-void ibv_unimport_dm(struct ibv_dm *o) {}
+struct ibv_dm *ibv_import_dm(struct ibv_context *x, uint32_t handle)
+{
+	struct vb_dm *d = new_dm(x);
+
+	if (!d)
+		return NULL;
+	d->o.handle = handle;
+	return made_dm(d, VB_DEAD(d) ? EIO : vb_engine->import_dm(VB_CONTEXT(x)->h, handle, &d->h));
+}
+
+void ibv_unimport_dm(struct ibv_dm *o) { vb_free_dm(o); }
 
 struct ibv_mw *vb_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {

@@ -199,7 +199,7 @@ func flushAndAtomicWrite(t *T) {
 	x.WRID = 6
 	x.Flush(b.mr.RKey(), b.mr.Addr(), 100, verbs.FlushPersistent, verbs.FlushRange)
 	t.must(x.Complete())
-	if wc := t.poll(a.sendCQ, 1)[0]; wc.WRID != 6 || wc.Status != verbs.WCRemInvReqErr {
+	if wc := t.poll(a.sendCQ, 1)[0]; wc.WRID != 6 || wc.Status != verbs.WCRemAccessErr {
 		t.Errorf("a FLUSH to memory that is not persistent: %+v", wc)
 	}
 }

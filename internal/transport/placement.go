@@ -2,6 +2,7 @@ package transport
 
 import (
 	"encoding/binary"
+	"errors"
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/mr"
@@ -15,10 +16,15 @@ import (
 
 // Values of a FLUSH.
 const (
-	flushGlobal = 1 // placement: visible to the responder's CPU; persistent placement is not supported
-	flushRange  = 0 // selectivity: the bytes named by the RETH
-	flushMR     = 1 // selectivity: the whole region of the key; the RETH's range is ignored
+	flushGlobal = 1 // placement: visible to the responder's CPU
+	// flushPersistent: kept without power. No region has the right to it, so that a FLUSH with it is refused as any
+	// other access without a right.
+	flushPersistent = 2
+	flushRange      = 0 // selectivity: the bytes named by the RETH
+	flushMR         = 1 // selectivity: the whole region of the key; the RETH's range is ignored
 )
+
+var errPersistent = errors.New("no region gives the right to flush to persistent memory")
 
 // onFlush checks whether the peer may flush the bytes. The bytes are in memory already.
 func (r *responder) onFlush(p wire.Packet) *fault {
@@ -27,8 +33,11 @@ func (r *responder) onFlush(p wire.Packet) *fault {
 	switch {
 	case res == nil:
 		return faultTooMany
-	case f.Placement() != flushGlobal, f.Selectivity() > flushMR:
+	case f.Placement()&^(flushGlobal|flushPersistent) != 0, f.Placement() == 0, f.Selectivity() > flushMR:
 		return faultOpcode
+	case f.Placement()&flushPersistent != 0:
+		r.denied = denied{err: errPersistent, key: h.RKey()}
+		return faultAccess
 	case f.Selectivity() == flushMR:
 		if err := r.qp.Regions.CheckKey(h.RKey(), r.pd, mr.FlushGlobal); err != nil {
 			r.denied = denied{err: err, key: h.RKey()}

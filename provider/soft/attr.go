@@ -77,13 +77,15 @@ const version = "1.0"
 // odpCaps are the operations on regions with on-demand paging: all of them.
 var odpCaps = verbs.ODPCaps{
 	General: verbs.ODPSupport,
-	RC:      verbs.ODPSend | verbs.ODPRecv | verbs.ODPWrite | verbs.ODPRead | verbs.ODPAtomic | verbs.ODPSRQRecv,
-	UC:      verbs.ODPSend | verbs.ODPRecv | verbs.ODPWrite,
-	UD:      verbs.ODPSend | verbs.ODPRecv | verbs.ODPSRQRecv,
+	RC: verbs.ODPSend | verbs.ODPRecv | verbs.ODPWrite | verbs.ODPRead | verbs.ODPAtomic | verbs.ODPSRQRecv |
+		verbs.ODPFlush | verbs.ODPAtomicWrite,
+	UC: verbs.ODPSend | verbs.ODPRecv | verbs.ODPWrite,
+	UD: verbs.ODPSend | verbs.ODPRecv | verbs.ODPSRQRecv,
 }
 
 // xrcODPCaps are the same for XRC, which receives only from SRQs.
-const xrcODPCaps = verbs.ODPSend | verbs.ODPWrite | verbs.ODPRead | verbs.ODPAtomic | verbs.ODPSRQRecv
+const xrcODPCaps = verbs.ODPSend | verbs.ODPWrite | verbs.ODPRead | verbs.ODPAtomic | verbs.ODPSRQRecv |
+	verbs.ODPFlush | verbs.ODPAtomicWrite
 
 // QueryDevice returns the attributes of the device.
 func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
