@@ -81,7 +81,11 @@ type Yielder interface {
 func NewBudget(slowdown int64) Budget { return Budget{slowdown: slowdown} }
 
 // Hit records a poll that found something.
-func (b *Budget) Hit() { b.misses.Store(0) }
+func (b *Budget) Hit() {
+	if b.misses.Load() != 0 {
+		b.misses.Store(0)
+	}
+}
 
 // Miss records an empty poll, and yields or sleeps when the budget is used up.
 func (b *Budget) Miss(y Yielder) {

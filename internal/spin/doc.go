@@ -4,5 +4,7 @@
 // where yields are expensive. Linger serves goroutines that wait for packets: it decides how long they keep looking
 // before they park.
 //
+// Clock is the time for both, and for the timers of packets.
+//
 // The package keeps no global state. It imports the standard library and golang.org/x/sys.
 package spin
