@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 
@@ -103,7 +104,7 @@ func (cq *CQ) Push(e *transport.CQE) {
 	if cq.stamps != nil {
 		cq.stamps[cq.tail&(cq.cap-1)] = cq.stamp()
 	}
-	if cq.tail == cq.head {
+	if cq.tail == cq.head && !cq.polledBy(e.QP) {
 		cq.some.Store(true)
 	}
 	cq.tail++
@@ -131,6 +132,20 @@ func (cq *CQ) Push(e *transport.CQE) {
 	}
 }
 
+// polledBy reports whether a poller of the CQ runs qp's shard, which is held. It looks into the ring when it has let go
+// of the shard, so some need not say that there is a completion.
+func (cq *CQ) polledBy(qp *transport.QP) bool {
+	if qp == nil {
+		return false
+	}
+	s, ok := qp.Host.(*shard)
+	if !ok || s.poller != cq {
+		return false
+	}
+	s.found = true
+	return true
+}
+
 // overrun reports the overflow. The QPs of the CQ enter ERR (V-AE-19) when their shards run next: the current shard
 // is in the middle of a QP's work. A program that waits for an event is woken and finds the error.
 func (cq *CQ) overrun(wake bool) {
@@ -151,6 +166,12 @@ func (cq *CQ) pop(n int, take func(i int, e *transport.CQE)) int {
 	if b == nil && !cq.some.Load() {
 		return 0
 	}
+	return cq.popNow(n, take)
+}
+
+// popNow is pop for a CQ that is probably not empty.
+func (cq *CQ) popNow(n int, take func(i int, e *transport.CQE)) int {
+	b := cq.batch.Load()
 	cq.mu.Lock()
 	got := 0
 	if b != nil {
@@ -179,12 +200,12 @@ func (cq *CQ) takeOut(n, first int, take func(i int, e *transport.CQE)) int {
 	return n
 }
 
-// emptied clears some if the ring is empty. The CQ is locked.
+// emptied sets some after entries were taken out. The CQ is locked.
 //
 // +checklocks:cq.mu
 func (cq *CQ) emptied() {
-	if cq.head == cq.tail {
-		cq.some.Store(false)
+	if some := cq.head != cq.tail; some != cq.some.Load() {
+		cq.some.Store(some)
 	}
 }
 
@@ -279,8 +300,12 @@ func (cq *CQ) Poll(n int, take func(i int, e *transport.CQE)) (int, error) {
 		}
 		return got, nil
 	}
-	cq.progress()
-	got := cq.pop(n, take)
+	got := 0
+	if cq.run(cq) {
+		got = cq.popNow(n, take)
+	} else {
+		got = cq.pop(n, take)
+	}
 	if got > 0 {
 		cq.idle.Hit()
 		return got, nil
@@ -299,16 +324,22 @@ func (cq *CQ) empty() error {
 
 // progress runs every shard with QPs on this CQ that is not held. A poll of an armed CQ is the last one before
 // sleeping (V-EV-06), so it does not count as active polling.
-func (cq *CQ) progress() {
+func (cq *CQ) progress() { cq.run(nil) }
+
+// run is progress for a poller of CQ poller, which looks into it afterwards if found is true; nil: it does not.
+func (cq *CQ) run(poller *CQ) (found bool) {
 	m := cq.shards.Load()
 	if m == 0 {
-		return
+		return false
 	}
 	now := cq.eng.now()
 	active := arming(cq.armed.Load()) == disarmed
-	for i := range bitsOf(m) {
-		cq.eng.shards[i].poll(now, active)
+	for ; m != 0; m &= m - 1 {
+		if cq.eng.shards[bits.TrailingZeros64(m)].poll(now, active, poller) {
+			found = true
+		}
 	}
+	return found
 }
 
 // Arm requests one event at the next completion, or at the next solicited or failed one (V-NTF-01 to 05). A request

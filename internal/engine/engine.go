@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/secret"
@@ -83,8 +82,7 @@ func New(c Config) *Engine {
 		srqns: numbers{most: maxSRQN, last: c.FirstQPN},
 	}
 	if e.now == nil {
-		start := time.Now()
-		e.now = func() int64 { return int64(time.Since(start)) }
+		e.now = spin.NewClock().Now
 	}
 	if !e.manual {
 		e.slowdown = spin.Slowdown(e.now)

@@ -72,6 +72,9 @@ func (l *loans) end(b *link.TxBatch) {
 
 // begin chooses the memory of an empty batch that qp is about to fill.
 func (l *loans) begin(s *shard, qp *transport.QP) {
+	if l.sets[0] == nil { // none was ever assigned
+		return
+	}
 	l.set, s.tx.Buf = nil, l.own
 	set := l.find(qp)
 	if set == nil || !set.bulk || set.slots[set.next].taken(s.now) {

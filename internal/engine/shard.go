@@ -31,7 +31,7 @@ type shard struct {
 	cqBroke  atomic.Bool  // a CQ of this shard's QPs has overflowed
 	lost     atomic.Bool  // a process has ended that QPs of this shard may be connected to
 	timer    atomic.Int64 // time of the next timer
-	lastPoll atomic.Int64 // time of the last active poll
+	lastPoll atomic.Int64 // time of the last active poll, late by at most pollNote
 
 	bg background
 
@@ -47,6 +47,8 @@ type shard struct {
 	wheel    wheel
 	acks     heldAcks
 	polling  bool   // the step is one of a poller, so acknowledgements may be held
+	poller   *CQ    // the CQ that the poller of the step looks into afterwards; nil: none
+	found    bool   // a completion came into it
 	events   []*CQ  // CQs with moderated completion events
 	eventsAt int64  // when the first of them is due
 	signals  []*CQ  // CQs whose completion event is raised when the shard has sent
@@ -138,15 +140,21 @@ func (s *shard) published() bool {
 	return s.doors.Load() != nil || s.cqBroke.Load() || s.lost.Load() || !s.inbox.empty()
 }
 
-// poll runs the shard for a poller unless it is held.
-func (s *shard) poll(now int64, active bool) {
-	if active {
+// pollNote is the interval at which lastPoll is stored, ns: a store costs as much as a lock.
+const pollNote = int64(5e3)
+
+// poll runs the shard for a poller unless it is held. It reports whether poller got a completion that its field some
+// does not tell of.
+func (s *shard) poll(now int64, active bool, poller *CQ) (found bool) {
+	if active && now-s.lastPoll.Load() > pollNote {
 		s.lastPoll.Store(now)
 	}
 	if s.tryHold() {
-		s.polling = active
+		s.polling, s.poller = active, poller
 		s.step(now)
-		s.polling = false
+		found = s.found
+		s.polling, s.poller, s.found = false, nil, false
 		s.release()
 	}
+	return found
 }

@@ -106,6 +106,7 @@ func (s *shard) deliverTo(qpn uint32, p *link.RxPacket) {
 }
 
 func (s *shard) onTimer(qp *transport.QP) {
+	qp.Sched.TimerStays = false
 	qp.OnTimer(s.now)
 	s.runq.push(qp)
 }
@@ -185,7 +186,7 @@ func (s *shard) collect() {
 		if s.loans.set != nil {
 			turn = txPackets // no other QP may fill the rest of the batch
 		}
-		switch more := qp.Pending() && qp.Transmit(s.now, s.tx, turn); {
+		switch more := qp.Transmit(s.now, s.tx, turn); {
 		case more && s.tx.Count() == before && before < cap(s.tx.Packets):
 			s.blocked.push(qp) // the batch has room, but not where the link places this packet
 		case more:
@@ -204,17 +205,28 @@ func (s *shard) room() bool {
 }
 
 // setTimer arms qp's timer if the new deadline is earlier. A later deadline, as after each ACK, does not change the
-// timer: it fires, finds nothing to do and is armed again. That saves a change of the wheel per packet.
+// timer: it fires, finds nothing to do and is armed again. That saves a change of the wheel per packet. For the same
+// reason a QP with one message after the other keeps its timer in between.
 func (s *shard) setTimer(qp *transport.QP) {
 	d := qp.Deadline()
 	armed := qp.Sched.TimerSlot != 0
 	switch {
 	case d == transport.Never:
-		s.wheel.cancel(qp)
-	case !armed || d < qp.Sched.Deadline:
+		if armed && !qp.Sched.TimerStays {
+			s.wheel.cancel(qp)
+			qp.Sched.TimerOff = s.now
+		}
+	case !armed:
+		qp.Sched.TimerStays = s.now-qp.Sched.TimerOff < timerStays
+		s.wheel.arm(qp, d)
+	case d < qp.Sched.Deadline:
 		s.wheel.arm(qp, d)
 	}
 }
+
+// timerStays is the time, ns: a QP that sends the next message earlier than that after the acknowledgement of the last
+// one keeps its timer.
+const timerStays = int64(20e3)
 
 // runQueue lists the QPs to process: they received a packet, a doorbell or a timer, or have more to send.
 type runQueue struct{ first, last *transport.QP }

@@ -62,6 +62,8 @@ type Producer struct {
 	head *atomic.Uint64 // the consumer's
 
 	tail      uint64 // position of the next record; positions are not reduced to the ring's size
+	last      uint64 // position of the last record
+	lastLen   int    // its length in bytes
 	zeroed    uint64 // the first words of the lines before it that are not before tail are 0
 	published uint64 // the records before it are visible to the consumer
 	first     uint64 // the word of the record at published, if that is before tail
@@ -99,8 +101,36 @@ func (p *Producer) Put(k Kind, aux uint32, n int) []byte {
 		p.append(makeWord(0, skip, 0), fill)
 		at = 0
 	}
+	p.last, p.lastLen = p.tail, n
 	p.append(makeWord(n, k, aux), need)
 	return p.mem[at+wordLen : at+wordLen+uint64(n) : at+wordLen+uint64(n)]
+}
+
+// Extend appends n bytes to the last record, which gets another kind and aux, and returns them as Put does. It
+// returns nil if the record has been published, or if the bytes need another line.
+func (p *Producer) Extend(k Kind, aux uint32, n int) []byte {
+	size := p.lastLen + n
+	if p.tail == p.published || span(size) != p.tail-p.last {
+		return nil
+	}
+	word := makeWord(size, k, aux)
+	from := p.lastLen
+	p.lastLen = size
+	if p.last == p.published {
+		p.first = word
+	} else {
+		*wordAt(p.base, p.last&p.mask) = word
+	}
+	at := p.last&p.mask + wordLen + uint64(from)
+	return p.mem[at : at+uint64(n) : at+uint64(n)]
+}
+
+// LastLen returns the length of the last record in bytes, 0 if it has been published.
+func (p *Producer) LastLen() int {
+	if p.tail == p.published {
+		return 0
+	}
+	return p.lastLen
 }
 
 // append writes the word of the record at tail; that of the first unpublished record is kept until Publish.

@@ -318,3 +318,43 @@ func BenchmarkPutNext(b *testing.B) {
 		c.Release(false)
 	}
 }
+
+// TestExtend: a record that has room left in its lines gets more bytes, kind and aux, until it is published.
+func TestExtend(t *testing.T) {
+	for _, before := range []int{0, 1} { // records in front of it
+		p, c, _, _ := pair(t, MinSize)
+		for round := range 300 { // around the end of the ring, too
+			for range before {
+				p.Put(3, 0, 10)
+			}
+			if n := p.LastLen(); n != 10*before {
+				t.Fatalf("%d bytes in the last record", n)
+			}
+			first := p.Put(1, 7, 20)
+			copy(first, bytes.Repeat([]byte{byte(round)}, 20))
+			if p.Extend(2, 8, Line-wordLen-19) != nil {
+				t.Fatal("extended beyond its line")
+			}
+			copy(p.Extend(2, 9, 30), bytes.Repeat([]byte{byte(round + 1)}, 30))
+			if n := p.LastLen(); n != 50 {
+				t.Fatalf("%d bytes in the last record", n)
+			}
+			if _, ok := c.Next(); ok {
+				t.Fatal("a record before Publish")
+			}
+			p.Publish()
+			if p.LastLen() != 0 || p.Extend(2, 9, 1) != nil {
+				t.Fatal("extended after Publish")
+			}
+			for range before {
+				c.Next()
+			}
+			r, ok := c.Next()
+			want := append(bytes.Repeat([]byte{byte(round)}, 20), bytes.Repeat([]byte{byte(round + 1)}, 30)...)
+			if !ok || r.Kind != 2 || r.Aux != 9 || !bytes.Equal(r.Data, want) {
+				t.Fatalf("round %d: %v, %+v", round, ok, r)
+			}
+			c.Release(true)
+		}
+	}
+}

@@ -60,6 +60,8 @@ type Sched struct {
 
 	TimerNext, TimerPrev *QP    // neighbours in the timer wheel
 	TimerSlot            uint16 // 1 + slot in the wheel; 0: not armed
+	TimerStays           bool   // the timer stays armed while nothing is outstanding
+	TimerOff             int64  // when it was cancelled because nothing was outstanding
 	Deadline             int64  // time for which the timer is armed
 }
 

@@ -40,8 +40,8 @@ const (
 
 const (
 	frameLen = 16
-	// magic identifies the protocol: "VRBshm", version 1.
-	magic = 0x5652_4273_686d_0001
+	// magic identifies the protocol: "VRBshm", version 2.
+	magic = 0x5652_4273_686d_0002
 
 	handshakeTimeout = 2 * time.Second // limits the handshake
 	maxFDs           = 2               // descriptors with one frame

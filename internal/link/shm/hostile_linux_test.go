@@ -236,12 +236,23 @@ func record(mem []byte, at int, n uint32, kind uint8, aux uint32) {
 // TestInvalidRecords checks that an invalid record ends the ring set of its sender, and no other.
 func TestInvalidRecords(t *testing.T) {
 	for name, spoil := range map[string]func(mem []byte){
-		"an unknown kind":          func(mem []byte) { record(mem, 0, 20, 77, 0) },
-		"behind the end":           func(mem []byte) { record(mem, 0, 1<<31, 1, 0) },
-		"an unknown flow":          func(mem []byte) { record(mem, 0, 20, 1, 5) },
-		"a flow that is too far":   func(mem []byte) { record(mem, 0, 20, 1, 1<<20) },
-		"a flow of another length": func(mem []byte) { record(mem, 0, 20, 2, 0) },
-		"a flow to nowhere":        func(mem []byte) { record(mem, 0, flowLen, 2, 0) },
+		"an unknown kind":           func(mem []byte) { record(mem, 0, 20, 77, 0) },
+		"behind the end":            func(mem []byte) { record(mem, 0, 1<<31, 1, 0) },
+		"an unknown flow":           func(mem []byte) { record(mem, 0, 20, 1, 5) },
+		"a flow that is too far":    func(mem []byte) { record(mem, 0, 20, 1, 1<<20) },
+		"a flow of another length":  func(mem []byte) { record(mem, 0, 20, 2, 0) },
+		"a pair of an unknown flow": func(mem []byte) { record(mem, 0, 40, uint8(kindPair), 20<<8|5) },
+		"a pair that is too short": func(mem []byte) {
+			(&flow{src: addrA, dst: addrB}).put(mem[8:])
+			record(mem, 0, flowLen, uint8(kindFlow), 0)
+			record(mem, 64, 40, uint8(kindPair), 41<<8)
+		},
+		"a pair of two lines": func(mem []byte) {
+			(&flow{src: addrA, dst: addrB}).put(mem[8:])
+			record(mem, 0, flowLen, uint8(kindFlow), 0)
+			record(mem, 64, 100, uint8(kindPair), 40<<8)
+		},
+		"a flow to nowhere": func(mem []byte) { record(mem, 0, flowLen, 2, 0) },
 		"a flow of a high number": func(mem []byte) {
 			(&flow{src: addrA, dst: addrB}).put(mem[8:])
 			record(mem, 0, flowLen,

@@ -92,6 +92,7 @@ const (
 	kindFlow   ring.Kind = 2 // aux: its number; the data is the new flow
 	kindTrain  ring.Kind = 3 // as kindPacket, for link.RxPacket.Train
 	kindRef    ring.Kind = 4 // a reference to the payload, and the headers
+	kindPair   ring.Kind = 5 // two packets of a flow in one line; aux: the flow, and the length of the first packet << 8
 )
 
 // maxTrain limits the payload of a kindTrain record, in bytes: long enough to make the cost of each record small, and

@@ -295,6 +295,35 @@ func TestWithoutRoute(t *testing.T) {
 	}
 }
 
+// TestPairs: two short packets of a batch share a line, and arrive as two packets in order.
+func TestPairs(t *testing.T) {
+	var d testDirectory
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	a.put(path, 7, 8, 0) // the receiver gets to know the flow
+	a.p.Send(a.tx)
+	b.next()
+	ring := path.Route.(*route).rings.Load().tx[0][0].prod
+	for n, lines := range map[int]int{8: 3, 40: 5} { // payload, and lines of five packets
+		for i := range 5 {
+			a.put(path, 7, n, uint32(i))
+		}
+		if got := ring.Unpublished(); got != lines*line {
+			t.Errorf("5 packets with %d bytes: %d bytes of the ring, want %d lines", n, got, lines)
+		}
+		a.p.Send(a.tx)
+		got := b.next()
+		if len(got) != 5 {
+			t.Fatalf("%d packets", len(got))
+		}
+		for i := range got {
+			if psn := wire.BTH(got[i].Data).PSN(); psn != uint32(i) || len(got[i].Payload()) != n {
+				t.Errorf("packet %d: PSN %d, %d bytes", i, psn, len(got[i].Payload()))
+			}
+		}
+	}
+}
+
 // TestDecorated checks that a batch of a decorator, whose packets were not placed, goes through rings.
 func TestDecorated(t *testing.T) {
 	var d testDirectory

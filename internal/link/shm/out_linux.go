@@ -51,7 +51,8 @@ type txRing struct {
 	from  uint64 // the bit of the port in bit
 	dirty bool   // in the list of rings that the port publishes
 
-	gathered int // packets not yet published
+	gathered int    // packets not yet published
+	single   uint32 // the flow of the last record if that is a packet that may become a pair; otherwise noFlow
 
 	freed uint64    // the freed position when the ring was found full
 	since time.Time // when the ring was found full; zero: it was not
@@ -156,7 +157,7 @@ func (l *txRings) makeRings() error {
 			b := frame{kind: frameWake, port: uint8(j)}.bytes()
 			row = append(row, &txRing{
 				rings: l, prod: p, sleep: l.status.word(sleepAt(j)), bit: l.rings.word(activeAt(j)), from: 1 << i,
-				wake: func(fd uintptr) { writeNow(fd, b[:]) },
+				wake: func(fd uintptr) { writeNow(fd, b[:]) }, single: noFlow,
 			})
 		}
 		l.tx = append(l.tx, row)
@@ -236,12 +237,26 @@ func (r *txRing) place(path *link.Path, n int, kind ring.Kind) (b []byte, lost b
 		f.put(b)
 		number = r.flows.add(path)
 	}
+	if r.single == number && kind == kindPacket {
+		r.single = noFlow
+		if first := r.prod.LastLen(); first > 0 && first+n <= maxPair {
+			r.gathered++
+			return r.prod.Extend(kindPair, number|uint32(first)<<8, n), false
+		}
+	}
 	if b = r.prod.Put(kind, number, n); b == nil {
 		return nil, r.stuck()
 	}
 	r.gathered++
+	r.single = noFlow
+	if kind == kindPacket && n < maxPair {
+		r.single = number
+	}
 	return b, false
 }
+
+// maxPair is the length in bytes of two packets that fit into one line.
+const maxPair = ring.Line - 8
 
 // stuck reports whether the receiver has taken nothing out of a full ring for fullTimeout.
 func (r *txRing) stuck() bool {

@@ -209,7 +209,7 @@ type buffers struct {
 	sets   []*rxRings // whose memory the batch refers to
 	shares []*memory  // whose memory the batch refers to
 	open   []*rxRing
-	small  [recvMax * smallPacket]byte
+	small  [(recvMax + 1) * smallPacket]byte // the last record may be a pair
 	used   int
 }
 
@@ -264,7 +264,7 @@ func (p *port) recvSets(b *link.RxBatch, m *buffers) {
 		if k >= len(m.sets) {
 			k -= len(m.sets)
 		}
-		if p.recvSet(m.sets[k], b, m); len(b.Packets) == recvMax {
+		if p.recvSet(m.sets[k], b, m); len(b.Packets) >= recvMax {
 			p.turn = k + 1
 			return
 		}
@@ -286,7 +286,7 @@ func (p *port) recvSet(l *rxRings, b *link.RxBatch, m *buffers) {
 			l.stop()
 			over = true
 		}
-		if len(b.Packets) == recvMax {
+		if len(b.Packets) >= recvMax {
 			*turn = i + 1
 			return
 		}
@@ -318,11 +318,15 @@ func (p *port) drain(l *rxRings, r *rxRing, b *link.RxBatch, m *buffers) error {
 			}
 			f.foreign = !p.link.admits(l, &f, b.Now)
 			r.flows[rec.Aux] = f
-		case kindPacket, kindTrain, kindRef:
-			if rec.Aux >= maxFlows || !r.flows[rec.Aux].src.IsValid() {
+		case kindPacket, kindTrain, kindRef, kindPair:
+			n := rec.Aux
+			if rec.Kind == kindPair {
+				n %= maxFlows
+			}
+			if n >= maxFlows || !r.flows[n].src.IsValid() {
 				return errInvalidRecord
 			}
-			if err := p.takeRecord(b, m, l, &r.flows[rec.Aux], rec); err != nil {
+			if err := p.takeRecord(b, m, l, &r.flows[n], rec); err != nil {
 				return err
 			}
 		default:
@@ -337,6 +341,9 @@ func (p *port) takeRecord(b *link.RxBatch, m *buffers, l *rxRings, f *flow, rec 
 	if f.foreign {
 		if f.foreign = !p.link.admits(l, f, b.Now); f.foreign {
 			p.counters.ShmForeign++
+			if rec.Kind == kindPair {
+				p.counters.ShmForeign++
+			}
 			return nil
 		}
 	}
@@ -345,6 +352,13 @@ func (p *port) takeRecord(b *link.RxBatch, m *buffers, l *rxRings, f *flow, rec 
 		return p.takeRef(b, m, l, f, rec.Data)
 	case kindTrain:
 		p.take(b, m, f, rec.Data, maxTrain)
+	case kindPair:
+		first := int(rec.Aux / maxFlows)
+		if first > len(rec.Data) || len(rec.Data) > maxPair {
+			return errInvalidRecord
+		}
+		p.take(b, m, f, rec.Data[:first], wire.MaxPayload)
+		p.take(b, m, f, rec.Data[first:], wire.MaxPayload)
 	default:
 		p.take(b, m, f, rec.Data, wire.MaxPayload)
 	}
@@ -378,9 +392,14 @@ func (p *port) take(b *link.RxBatch, m *buffers, f *flow, shared []byte, most in
 	p.counters.RxPackets++
 	p.counters.RxBytes += uint64(n)
 	p.counters.ShmRxPackets++
-	b.Packets = append(b.Packets, link.RxPacket{
-		Data: data, Body: body, Src: f.src, Dst: f.dst, TClass: f.tclass, HopLimit: f.hopLimit, Train: most > wire.MaxPayload,
-	})
+	if n := len(b.Packets); n < cap(b.Packets) {
+		b.Packets = b.Packets[:n+1]
+	} else {
+		b.Packets = append(b.Packets, link.RxPacket{})
+	}
+	to := &b.Packets[len(b.Packets)-1] // all its fields are set; a literal would be made elsewhere and copied
+	to.Data, to.Body, to.Src, to.Dst, to.Epoch = data, body, f.src, f.dst, link.Epoch{}
+	to.TClass, to.HopLimit, to.Train = f.tclass, f.hopLimit, most > wire.MaxPayload
 }
 
 // Wait parks the caller; see link.Port.
