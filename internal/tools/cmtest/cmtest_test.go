@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -251,7 +253,8 @@ func TestPortSpaceIsExplained(t *testing.T) {
 func TestMisuse(t *testing.T) {
 	for _, args := range []string{"ucmatose x", "ucmatose -c 0", "ucmatose -t 256", "udaddy -p x", "mckey",
 		"mckey -M ff02::1", "rdma_client x", "udaddy -z", "rdma_xclient -c z", "rdma_xserver -s x", "cmtime -c 0",
-		"cmtime x"} {
+		"cmtime x", "cmtime -L", "cmtime -C x", "cmtime -C x -b y -B z", "cmtime -C x -b y -s z", "cmtime -C x -b y -P 1",
+		"cmtime -C x -b y -n 0", "cmtime -C x -b y -q 1"} {
 		var out bytes.Buffer
 		if status := start(t.Context(), nil, &out, strings.Fields(args)); status != 1 ||
 			!strings.Contains(out.String(), "--help lists the options.") {
@@ -302,4 +305,83 @@ func TestCMTime(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Two clients and a server of cmtime with a controller go through all steps together. Two instances make a round
+// without QPs too, for which the QP numbers are made up.
+func TestCMTimeWithController(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		instances []string
+		says      []string // the first instance
+	}{
+		{"two", []string{"-b 198.18.0.1 -L", "-b 198.18.0.2 -n 3"},
+			[]string{"Running as OOB root", "Server warmup", "Accept (5) QPs test", "Accept (5) test - no QPs"}},
+		{"three, simulated", []string{"-b 198.18.0.1 -P 3 -m 10", "-b 198.18.0.2 -P 3 -m 10 -L", "-b 198.18.0.3 -P 3 -m 10"},
+			[]string{"Running as OOB root", "Client warmup", "Connect (5) simulated QPs test (delay 10 us)", "cm_conn"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, port, _ := net.SplitHostPort(l.Addr().String())
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			f := rdmatest.New(rdmatest.Config{RealTime: true})
+			outs, statuses := make([]bytes.Buffer, len(test.instances)), make([]int, len(test.instances))
+			var all sync.WaitGroup
+			for i, args := range test.instances {
+				dev, err := f.NewDevice(fmt.Sprint(i))
+				if err != nil {
+					t.Fatal(err)
+				}
+				all.Go(func() {
+					h := rdmacm.NewHost(dev)
+					statuses[i] = start(t.Context(), h, &outs[i], strings.Fields("cmtime -c 5 -C 127.0.0.1 -p "+port+" "+args))
+					if err := h.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+			text := ""
+			for i := range outs {
+				if text += outs[i].String(); statuses[i] != 0 {
+					t.Errorf("%s: status %d\n%s", test.instances[i], statuses[i], &outs[i])
+				}
+			}
+			for _, want := range test.says {
+				if !strings.Contains(text, want) {
+					t.Errorf("nobody says %q:\n%s", want, text)
+				}
+			}
+			for _, name := range meshNames {
+				if strings.Count(text, "\n"+name+" ") < len(test.instances) {
+					t.Errorf("not every instance has step %q:\n%s", name, text)
+				}
+			}
+		})
+	}
+}
+
+// An instance is described as the C program does it on 64-bit machines.
+func TestPeerInfo(t *testing.T) {
+	for _, p := range []peerInfo{{}, {netip.MustParseAddrPort("192.0.2.1:4711"), true},
+		{netip.MustParseAddrPort("[fe80::1%3]:4711"), true}} {
+		b := p.bytes()
+		if got, err := parsePeer(b); err != nil || got != p || len(b) != 136 {
+			t.Errorf("%+v: %+v, %v", p, got, err)
+		}
+		if p.listen && (b[2] != 0x12 || b[3] != 0x67) {
+			t.Errorf("the port of % x", b[:4])
+		}
+	}
+	if p, err := parsePeer(bytes.Repeat([]byte{7}, peerLen)); err == nil {
+		t.Errorf("garbage is %+v", p)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"time"
 
@@ -29,6 +30,8 @@ type cmtime struct {
 	info  *rdmacm.AddrInfo
 	timed []*timedConn
 	total [stepCount]time.Duration // of each step, for all connections
+
+	mesh meshOptions // with a controller
 }
 
 // The steps, in order.
@@ -70,12 +73,14 @@ func runCMTime(env *tool.Env, args []string) int {
 
 func (c *cmtime) parse(args []string) (status int, ok bool) {
 	f := tool.NewFlags(c.env,
-		"[-s server_address] [-b bind_address] [-c connections] [-p port_number] [-r retries] [-t timeout_ms]")
+		"[-s server_address] [-b bind_address] [-c connections] [-p port_number] [-r retries] [-t timeout_ms]\n"+
+			"-C controller_address {-b bind_address | -B interface} [-L] [-P peers] [-c connections] ...")
 	f.StringVarP(&c.server, "server", "s", "", "server address; without it this is the server")
 	f.StringVarP(&c.bind, "bind", "b", "", "bind address")
 	f.IntVarP(&c.conns, "connections", "c", 100, "number of connections")
 	f.StringVarP(&c.port, "port", "p", simplePort, "port number")
 	f.IntVarP(&c.retries, "retries", "r", 2, "retries when resolving address or route")
+	c.mesh.define(f)
 	ms := f.IntP("timeout", "t", 2000, "time for resolving address or route, in ms")
 	if status, ok = f.Parse(args); !ok {
 		return status, false
@@ -85,6 +90,11 @@ func (c *cmtime) parse(args []string) (status int, ok bool) {
 		return f.Misused(fmt.Sprintf("unexpected arguments %q", f.Args())), false
 	case c.conns < 1 || c.retries < 0 || *ms < 1:
 		return f.Misused("connections and timeout must be at least 1, retries at least 0"), false
+	}
+	given := slices.DeleteFunc([]string{"B", "L", "P", "n", "m", "q"},
+		func(o string) bool { return !f.Changed(meshLong[o]) })
+	if err := c.checkMesh(&c.mesh, given); err != nil {
+		return f.Misused(err.Error()), false
 	}
 	c.timeout = time.Duration(*ms) * time.Millisecond
 	return 0, true
@@ -98,9 +108,12 @@ func (c *cmtime) start(ctx context.Context) int {
 	if c.ch, err = c.host.CreateEventChannel(); err != nil {
 		return c.env.Failf("failed to create event channel: %v", err)
 	}
-	if c.server == "" {
+	switch {
+	case c.mesh.control != "":
+		err = (&mesh{cmtime: c, meshOptions: c.mesh}).run()
+	case c.server == "":
 		err = c.serve()
-	} else {
+	default:
 		err = c.client()
 	}
 	if closed := c.ch.Close(); err == nil {

@@ -3,6 +3,9 @@
 // over RC or XRC) and cmtime (the duration of each step of connection set-up). Either end may be the C
 // program.
 //
+// cmtime has the mode of rdma-core 44, server and client (cmtime.go), and that of version 60 to 64, servers and clients
+// that a controller keeps in step (mesh.go, oob.go).
+//
 // In ucmatose, udaddy and mckey a number of nodes connect, each with a PD, CQs, a QP and a buffer, and then
 // send a number of messages in each direction. Their common parts are in test.go and node.go.
 //
