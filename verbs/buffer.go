@@ -49,8 +49,9 @@ func findMapping(addr uintptr) int {
 // Errors: EINVAL if n is not positive, ENOMEM without memory.
 func AllocBuffer(n int) ([]byte, error) { return allocBuffer(n, mapMemory) }
 
-// AllocPrivateBuffer is AllocBuffer for memory that no other process ever reads. Use it for a buffer with the data of
-// several peers.
+// AllocPrivateBuffer is AllocBuffer for memory that no other process maps. Use it for a buffer with the data of several
+// peers. Of this and all other memory, a process that may trace this one reads the bytes of the messages sent to it, if
+// VERBENA_SHM_DIRECT is not 0.
 func AllocPrivateBuffer(n int) ([]byte, error) { return allocBuffer(n, mapPrivate) }
 
 func allocBuffer(n int, get func(n int) ([]byte, *os.File, error)) ([]byte, error) {

@@ -86,6 +86,14 @@ func TestForkedChildrenUseDevices(t *testing.T) {
 
 func TestImportsAndRegionsByAttributes(t *testing.T) { run(t, "import.c") }
 
+func TestProgramsUseMemoryThatPeersRead(t *testing.T) {
+	run(t, "memory.c")
+	t.Run("copied", func(t *testing.T) {
+		t.Setenv("VERBENA_SHM_DIRECT", "0")
+		run(t, "memory.c")
+	})
+}
+
 func TestThreadsShareQueues(t *testing.T) { run(t, "threads.c") }
 
 func TestSendQueuesAreRoundedUp(t *testing.T) { run(t, "depth.c") }

@@ -49,7 +49,7 @@ func (b *inbox) put(qpn uint32, p *link.RxPacket) {
 	s := &b.slots[n]
 	s.qpn, s.pkt = qpn, *p
 	s.buf = p.Append(s.buf[:0])
-	s.pkt.Data, s.pkt.Body = s.buf, nil
+	s.pkt.Data, s.pkt.Body, s.pkt.Away = s.buf, nil, nil
 	b.count.Store(int32(n + 1))
 }
 

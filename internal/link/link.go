@@ -147,7 +147,10 @@ type RxPacket struct {
 	Data []byte // BTH to pad; wire.Parse has accepted it, and its ICRC is right
 	// Body is the payload if Data holds only the headers, with a pad count of 0; otherwise nil. The sender may
 	// change its bytes at any time: a reader that needs a consistent payload copies it first.
-	Body     []byte
+	Body []byte
+	// Away is the payload if it lies in the memory of the sender's process, with a pad count of 0, and Data holds only
+	// the headers; otherwise nil.
+	Away     *Away
 	Src, Dst netip.Addr
 	TClass   uint8
 	HopLimit uint8
@@ -155,10 +158,10 @@ type RxPacket struct {
 	// longer than the path MTU, and it has as many PSNs as packets. The opcode covers the whole run: FIRST and LAST
 	// become ONLY.
 	Train bool
-	Epoch Epoch // of a Body by reference: a copy of Body is valid if Epoch is not over after copying
+	Epoch Epoch // of a payload by reference: a copy of it is valid if Epoch is not over after copying
 }
 
-// Payload returns the data of the packet without pad bytes.
+// Payload returns the data of the packet without pad bytes. It is empty if the payload is Away.
 func (p *RxPacket) Payload() []byte {
 	if p.Body != nil {
 		return p.Body
@@ -167,12 +170,25 @@ func (p *RxPacket) Payload() []byte {
 }
 
 // Len returns the packet's length in bytes, BTH to pad.
-func (p *RxPacket) Len() int { return len(p.Data) + (len(p.Body)+3)&^3 }
+func (p *RxPacket) Len() int {
+	if p.Away != nil {
+		return len(p.Data) + p.Away.N
+	}
+	return len(p.Data) + (len(p.Body)+3)&^3
+}
 
-// Append appends the whole packet, BTH to pad, in one piece.
+// Append appends the whole packet, BTH to pad, in one piece. If a payload Away cannot be read, the piece has an invalid
+// P_Key, so that its receiver drops it.
 func (p *RxPacket) Append(to []byte) []byte {
 	at := len(to)
 	to = append(to, p.Data...)
+	if p.Away != nil {
+		to = p.Away.Append(to)
+		if p.Away.Failed() {
+			wire.BTH(to[at:]).SetPKey(0)
+		}
+		return to
+	}
 	if pad := -len(p.Body) & 3; p.Body != nil {
 		to = append(to, p.Body...)
 		to = append(to, 0, 0, 0)[:len(to)+pad]

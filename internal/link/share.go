@@ -2,17 +2,21 @@ package link
 
 import (
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
 
-// A Share is registered memory in a file, which other processes of this host can map for reading: messages from it
-// can be sent by reference.
+// A Share is registered memory that other processes of this host can read: messages from it can be sent by reference.
+// They map the file that the memory is in. If it is in none, the share is plain: they read the memory of this process
+// with system calls, as far as the kernel permits.
 type Share struct {
-	ID   uint64   // unique in this process
+	ID   uint64   // unique in this process; 0: the share is plain
 	File *os.File // its owner keeps it open until Close
 	Size int64    // of the file, bytes
 	Off  int64    // of the region in the file
+
+	readers atomic.Pointer[[]Reader]
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -21,11 +25,46 @@ type Share struct {
 	last []func()
 }
 
+// A Reader is the way to a process that reads shares without a file.
+type Reader interface {
+	// Ended reports that nothing is read any more. Revoke invalidates the messages by reference that were not read yet.
+	Ended() bool
+	Revoke()
+}
+
 var lastShare atomic.Uint64
 
 // NewShare makes a Share of the region at offset off of a file of size bytes.
 func NewShare(file *os.File, size, off int64) *Share {
 	return &Share{ID: lastShare.Add(1), File: file, Size: size, Off: off}
+}
+
+// NewPlainShare makes a Share of memory that is in no file.
+func NewPlainShare() *Share { return new(Share) }
+
+// Plain reports whether the memory is in no file.
+func (s *Share) Plain() bool { return s.ID == 0 }
+
+// AddReader makes Close revoke the messages that r has not read yet. It returns false after Close.
+func (s *Share) AddReader(r Reader) bool {
+	if known := s.readers.Load(); known != nil && slices.Contains(*known, r) {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	next := []Reader{r}
+	if known := s.readers.Load(); known != nil {
+		for _, k := range *known {
+			if k != r && !k.Ended() {
+				next = append(next, k)
+			}
+		}
+	}
+	s.readers.Store(&next)
+	return true
 }
 
 // OnClose registers f to be called by Close. It returns false, and does nothing, after Close.
@@ -44,7 +83,13 @@ func (s *Share) Close() {
 	s.mu.Lock()
 	last := s.last
 	s.closed, s.last = true, nil
+	readers := s.readers.Swap(nil)
 	s.mu.Unlock()
+	if readers != nil {
+		for _, r := range *readers {
+			r.Revoke()
+		}
+	}
 	for _, f := range last {
 		f()
 	}

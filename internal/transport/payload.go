@@ -6,6 +6,31 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
+// payload is the data of a packet: bytes, or memory of the peer's process.
+type payload struct {
+	bytes []byte // nil if away is not
+	away  *link.Away
+}
+
+func (p payload) len() int {
+	if p.away != nil {
+		return p.away.N
+	}
+	return len(p.bytes)
+}
+
+// copy copies the bytes from at on to dst, user memory, as many as there are and dst has room for. It returns false if
+// the program has unmapped dst. If memory of the peer's process cannot be read, which includes that the program has
+// unmapped dst, the payload is void; see payloadIntact.
+func (p payload) copy(dst []byte, at int) (ok bool) {
+	if p.away == nil {
+		_, ok = mr.Copy(dst, p.bytes[at:])
+		return ok
+	}
+	p.away.Read(dst[:min(len(dst), p.away.N-at)], at)
+	return true
+}
+
 // copyPayload copies the pieces of user memory and the pad bytes into b, a packet that tx has just allocated with
 // head bytes of headers. If the packet carries an ICRC, a payload in one piece is checksummed while it is copied, so
 // it is read once instead of twice.

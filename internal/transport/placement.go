@@ -62,7 +62,7 @@ func (r *responder) onAtomicWrite(p wire.Packet) *fault {
 	switch {
 	case res == nil:
 		return faultTooMany
-	case h.DMALen() != wire.AtomicWriteLen || len(r.data) != wire.AtomicWriteLen:
+	case h.DMALen() != wire.AtomicWriteLen || len(r.data.bytes) != wire.AtomicWriteLen:
 		return faultWriteLength
 	case h.Addr()%8 != 0:
 		return faultMisaligned
@@ -71,7 +71,7 @@ func (r *responder) onAtomicWrite(p wire.Packet) *fault {
 	if !ok {
 		return faultAccess
 	}
-	ok = mr.Set(word, mr.Load(r.data))
+	ok = mr.Set(word, mr.Load(r.data.bytes))
 	window.Release()
 	if !ok {
 		r.unmapped(h.RKey(), h.Addr(), wire.AtomicWriteLen)

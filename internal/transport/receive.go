@@ -1,9 +1,6 @@
 package transport
 
-import (
-	"github.com/verbena-rdma/verbena/internal/mr"
-	"github.com/verbena-rdma/verbena/internal/wire"
-)
+import "github.com/verbena-rdma/verbena/internal/wire"
 
 // maxMessage is the maximum length of a message in bytes (V-TR-06).
 const maxMessage = 1 << 31
@@ -48,18 +45,18 @@ func (r *responder) onSend(p wire.Packet, info *wire.Info) *fault {
 			return f
 		}
 	}
-	if !r.checkPayload(info, len(data)) {
+	if !r.checkPayload(info, data.len()) {
 		return faultSendPacket
 	}
 	if r.recv.deferred {
 		return r.rendezvous()
 	}
-	data = data[skip:]
+	n := uint64(data.len() - skip)
 	got, sge, off := r.recv.got, r.recv.sge, r.recv.off
 	switch {
-	case r.recv.got+uint64(len(data)) > min(r.recv.room, maxMessage):
+	case r.recv.got+n > min(r.recv.room, maxMessage):
 		return faultSendTooLong
-	case !r.scatter(data):
+	case !r.scatter(data, skip):
 		return faultReceive
 	case !r.payloadIntact():
 		r.recv.got, r.recv.sge, r.recv.off = got, sge, off
@@ -69,7 +66,7 @@ func (r *responder) onSend(p wire.Packet, info *wire.Info) *fault {
 		return revoked
 	}
 	r.recv.kept = false
-	r.qp.Counters.RxDataBytes += uint64(len(data))
+	r.qp.Counters.RxDataBytes += n
 	r.phase = inSend
 	if info.Flags&wire.End == 0 {
 		r.step(r.span, false)
@@ -148,16 +145,16 @@ func (r *responder) takeFor(n uint64) (ok, small bool) {
 	return ok, small
 }
 
-// scatter appends data to the receive. The caller has checked that it fits. It reports whether keys, bounds and
-// rights of the SGEs were valid.
-func (r *responder) scatter(data []byte) bool {
+// scatter appends data from byte at on to the receive. The caller has checked that it fits. It reports whether keys,
+// bounds and rights of the SGEs were valid.
+func (r *responder) scatter(data payload, at int) bool {
 	v, pd := &r.recv, r.pd
 	if r.rq.Shared() {
 		pd = r.rq.PD()
 	}
-	for len(data) > 0 {
+	for left := uint64(data.len() - at); left > 0; {
 		s := &v.wqe.SGEs[v.sge]
-		n := min(uint64(s.Length-v.off), uint64(len(data)))
+		n := min(uint64(s.Length-v.off), left)
 		if n == 0 {
 			v.sge, v.off = v.sge+1, 0
 			continue
@@ -166,12 +163,13 @@ func (r *responder) scatter(data []byte) bool {
 		if !ok {
 			return false
 		}
-		if _, ok := mr.Copy(dst, data[:n]); !ok {
+		if !data.copy(dst, at) {
 			return r.unmapped(s.LKey, s.Addr+uint64(v.off), n)
 		}
 		v.off += uint32(n)
 		v.got += n
-		data = data[n:]
+		at += int(n)
+		left -= n
 	}
 	return true
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -36,6 +37,39 @@ func (l *reader) PlaceRef(_ *link.Path, _ uint32, head int, _ *link.Share, off i
 	l.sent = append(l.sent, sentPacket{make([]byte, head), true, int(off), n})
 	l.refs++
 	return l.sent[len(l.sent)-1].b
+}
+
+// Memory in no file is referenced by its address, once: a retransmission has the bytes. So a reference that the peer
+// could not read costs one retransmission, and memory that the program has unmapped is found out.
+func TestPlainMemoryIsReferencedOnce(t *testing.T) {
+	s := newSender(t, RC, nil)
+	l := &reader{share: link.NewPlainShare()}
+	s.mem.Share = l.share
+	s.tx.Direct, s.tx.ByReference = l, l
+	s.post(OpSend, s.sges(100, 4*link.MinRef), nil)
+	send := func() (refs int) {
+		l.sent = nil
+		for s.qp.Pending() {
+			s.qp.Transmit(s.now, s.tx, 64)
+			s.tx.Reset()
+		}
+		for _, p := range l.sent {
+			if p.ref {
+				refs++
+				if want := int(uintptr(unsafe.Pointer(&s.mem.Buf[100]))); p.off != want || p.n != 4*link.MinRef {
+					t.Errorf("%d bytes at %#x, want all at %#x", p.n, p.off, want)
+				}
+			}
+		}
+		return refs
+	}
+	if n := send(); n != 1 {
+		t.Errorf("%d references, want 1", n)
+	}
+	s.nak(firstPSN, wire.SynSeqErr)
+	if n := send(); n != 0 || len(l.sent) == 0 {
+		t.Errorf("%d references in the retransmission of %d packets", n, len(l.sent))
+	}
 }
 
 // Each packet, also a retransmission, contains or references the bytes of its PSN.

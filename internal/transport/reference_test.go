@@ -14,16 +14,20 @@ import (
 // train delivers a packet that covers as many PSNs as its data needs.
 func (s *stage) train(op wire.Opcode, psn uint32, data []byte, e link.Epoch, head func(wire.Packet)) {
 	s.t.Helper()
+	s.trainOf(op, psn, link.RxPacket{Body: data, Epoch: e}, head)
+}
+
+// trainOf delivers a train with the payload of p.
+func (s *stage) trainOf(op wire.Opcode, psn uint32, p link.RxPacket, head func(wire.Packet)) {
+	s.t.Helper()
 	pkt := make([]byte, op.Info().Len)
 	wire.BTH(pkt).Put(op, 0, 0xFFFF, stageQPN, psn, wire.BTHAckReq)
 	if head != nil {
 		head(pkt)
 	}
 	s.log = nil
-	s.qp.OnPacket(
-		s.now,
-		&link.RxPacket{Data: pkt, Body: data, Src: peerAddr, Dst: stageAddr, HopLimit: 64, Train: true, Epoch: e},
-	)
+	p.Data, p.Src, p.Dst, p.HopLimit, p.Train = pkt, peerAddr, stageAddr, 64, true
+	s.qp.OnPacket(s.now, &p)
 	for s.qp.Pending() {
 		s.qp.Transmit(s.now, s.tx, 64)
 		for i := range s.tx.Packets {
@@ -31,6 +35,84 @@ func (s *stage) train(op wire.Opcode, psn uint32, data []byte, e link.Epoch, hea
 			s.log = append(s.log, s.show(b[:len(b)-wire.ICRCLen]))
 		}
 		s.tx.Reset()
+	}
+}
+
+// elsewhere is the memory of another process, from address 1000 on. It can be read good times.
+type elsewhere struct {
+	mem  []byte
+	good int
+}
+
+func (m *elsewhere) Read(dst []byte, addr uint64) bool {
+	if m.good == 0 {
+		clear(dst)
+		return false
+	}
+	m.good--
+	copy(dst, m.mem[addr-1000:])
+	return true
+}
+
+// away is train for data in the memory of the peer's process, which can be read good times.
+func (s *stage) away(op wire.Opcode, psn uint32, data []byte, good int, head func(wire.Packet)) {
+	s.t.Helper()
+	s.trainOf(op, psn, link.RxPacket{Away: &link.Away{Memory: &elsewhere{data, good}, Addr: 1000, N: len(data)}}, head)
+}
+
+// What cannot be read in the memory of the peer's process is lost; the peer sends it again.
+func TestPayloadInThePeersMemory(t *testing.T) {
+	s := play(t, "qp rc", "region A len=65536", "recv 1 A+0/5000 A+10000/20000")
+	a := s.named["A"]
+	mtu := s.qp.attr.MTU
+	data := patterned(24*mtu, 1)
+	first := s.qp.resp.epsn
+	for good := range 2 { // of two copies
+		s.away(wire.SendOnly, first, data, good, nil)
+		if s.has("cqe") || s.has("> ACK") || s.qp.resp.epsn != first {
+			t.Fatalf("%d copies: %v", good, s.log)
+		}
+	}
+	s.away(wire.SendOnly, first, data, 2, nil)
+	if !s.has("cqe recv id=1 SUCCESS") || !bytes.Equal(a.Buf[:5000], data[:5000]) ||
+		!bytes.Equal(a.Buf[10000:][:len(data)-5000], data[5000:]) {
+		t.Fatalf("%v", s.log)
+	}
+	reth := func(p wire.Packet) { p.RETH().Put(a.Base, a.RKey, uint32(len(data))) }
+	next := s.qp.resp.epsn
+	data = patterned(8*mtu, 3)
+	s.away(wire.WriteOnly, next, data, 0, reth)
+	if s.qp.resp.epsn != next {
+		t.Fatalf("%v", s.log)
+	}
+	s.away(wire.WriteOnly, next, data, 1, reth)
+	if s.qp.resp.epsn == next || !bytes.Equal(a.Buf[:len(data)], data) {
+		t.Fatalf("%v", s.log)
+	}
+	// Beyond the region of the key nothing is read or written.
+	s.away(wire.WriteOnly, s.qp.resp.epsn, data, 1, func(p wire.Packet) {
+		p.RETH().Put(a.Base+uint64(len(a.Buf)-mtu), a.RKey, uint32(len(data)))
+	})
+	if s.qp.State() != Err {
+		t.Errorf("%v", s.log)
+	}
+}
+
+// A message by tag whose header is in the memory of the peer's process.
+func TestTaggedPayloadInThePeersMemory(t *testing.T) {
+	h := taggedStage(t)
+	first := h.qp.resp.epsn
+	h.away(wire.SendOnly, first, eager(512, 5), 0, nil)
+	if h.qp.resp.recv.held || h.tags.used.Load() != 1 {
+		t.Fatalf("the buffer was taken: %+v", h.qp.resp.recv)
+	}
+	h.away(wire.SendOnly, first, eager(512, 5), 1, nil)
+	if h.has("cqe") {
+		t.Fatalf("%v", h.log)
+	}
+	h.away(wire.SendOnly, first, eager(512, 5), 2, nil)
+	if !h.has("cqe", "id=1 SUCCESS") {
+		t.Errorf("%v", h.log)
 	}
 }
 

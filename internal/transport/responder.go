@@ -31,7 +31,7 @@ type responder struct {
 	lost        uint32 // newest PSN dropped in this way
 	dupNext     uint32 // PSN that would continue a run of duplicates; noRun if there is none
 
-	data  []byte     // payload of the current packet
+	data  payload    // of the current packet
 	epoch link.Epoch // of data
 	span  int        // number of PSNs of the current packet; more than one if it is a train
 
@@ -44,6 +44,9 @@ type responder struct {
 	recv  receive // receive of the current message
 	write write   // current RDMA WRITE
 	replies
+
+	grh [wire.GRHLen]byte // of the current datagram
+	tmh [wire.TMHLen]byte // of the current message, if its payload is away
 
 	denied denied
 	cqe    CQE // completion being built; on the stack it would escape
@@ -88,9 +91,9 @@ func (r *responder) pending() bool { return r.replies.pending() }
 
 // onRequest handles a request that has passed the checks of OnPacket.
 func (r *responder) onRequest(_ int64, p *link.RxPacket, info *wire.Info) {
-	r.data, r.span, r.epoch = p.Payload(), 1, p.Epoch
+	r.data, r.span, r.epoch = payload{p.Payload(), p.Away}, 1, p.Epoch
 	if p.Train {
-		r.span = r.packets(uint32(len(r.data)))
+		r.span = r.packets(uint32(r.data.len()))
 	}
 	switch r.qp.Type {
 	case RC:

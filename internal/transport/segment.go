@@ -244,7 +244,7 @@ func (r *requester) wantsAck(last bool, packets uint32, cost int) bool {
 func (r *requester) tell(tx *link.TxBatch, w *SendWQE) {
 	if tx.Tap != nil {
 		again := uint32(0)
-		if r.reliable && (r.nxt-r.una)&psn.Mask < (r.max-r.una)&psn.Mask {
+		if r.reliable && r.resends() {
 			again = (r.max - r.nxt) & psn.Mask
 		}
 		tx.Tap.Request(w.WRID, again, r.why)

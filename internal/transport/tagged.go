@@ -26,7 +26,7 @@ type tagged struct {
 func (r *responder) takeTagged(info *wire.Info) (skip int, f *fault) {
 	v := &r.recv
 	m := tagged{}
-	n := copy(m.header[:], r.data) // void if the payload was revoked
+	n := r.tagHeader(&m.header) // void if the payload was revoked
 	switch {
 	case !r.payloadIntact():
 		return 0, revoked
@@ -45,6 +45,17 @@ func (r *responder) takeTagged(info *wire.Info) (skip int, f *fault) {
 		skip = wire.TMHLen
 	}
 	return skip, nil
+}
+
+// tagHeader copies the first bytes of the message, and returns their number. The copy may be void; see payloadIntact.
+func (r *responder) tagHeader(to *[wire.TMHLen]byte) int {
+	if r.data.away == nil {
+		return copy(to[:], r.data.bytes)
+	}
+	n := min(r.data.len(), len(r.tmh))
+	r.data.copy(r.tmh[:n], 0)
+	*to = r.tmh
+	return n
 }
 
 // match takes the receive of a message whose first n bytes are in the header of m, and reports whether there was one.
@@ -76,11 +87,11 @@ func (m *tagged) eager() bool { return wire.TMH(m.header[:]).Op() == wire.TMEage
 func (r *responder) matchRndv(l *TagList, m *tagged, info *wire.Info) (matched, ready bool) {
 	w := &r.recv.wqe
 	const whole = wire.Start | wire.End
-	if info.Flags&whole != whole || len(r.data) < wire.TMHLen+wire.RVHLen || len(r.data) > MaxRndvHeader {
+	if info.Flags&whole != whole || r.data.len() < wire.TMHLen+wire.RVHLen || r.data.len() > MaxRndvHeader {
 		return l.match(w, m.tag, func(uint64) bool { return false })
 	}
 	able := r.qp.req.canRead()
-	matched, ready = l.match(w, m.tag, func(room uint64) bool { return able || room >= uint64(len(r.data)) })
+	matched, ready = l.match(w, m.tag, func(room uint64) bool { return able || room >= uint64(r.data.len()) })
 	m.sw, m.deferred = matched && !able, matched && able
 	return matched, ready
 }
@@ -89,7 +100,7 @@ func (r *responder) matchRndv(l *TagList, m *tagged, info *wire.Info) (matched, 
 // buffer when the READ is done.
 func (r *responder) rendezvous() *fault {
 	v := &r.recv
-	h := wire.RVH(r.data[wire.TMHLen:])
+	h := wire.RVH(r.data.bytes[wire.TMHLen:])
 	if uint64(h.Length()) > min(v.room, maxMessage) {
 		return faultSendTooLong
 	}

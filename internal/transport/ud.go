@@ -14,7 +14,7 @@ func (r *responder) onUD(p *link.RxPacket, info *wire.Info) {
 		c.BadQKey++
 		return
 	}
-	data := r.data
+	data := r.data.bytes
 	n := wire.GRHLen + len(data)
 	if ok, small := r.takeFor(uint64(n)); !ok {
 		c.RecvDropped++
@@ -23,9 +23,8 @@ func (r *responder) onUD(p *link.RxPacket, info *wire.Info) {
 		}
 		return
 	}
-	var grh [wire.GRHLen]byte
-	wire.GRH(grh[:]).Put(p.Src, p.Dst, p.TClass, p.HopLimit, 0, udpHeader+p.Len()+wire.ICRCLen)
-	if !r.scatter(grh[:]) || !r.scatter(data) {
+	wire.GRH(r.grh[:]).Put(p.Src, p.Dst, p.TClass, p.HopLimit, 0, udpHeader+p.Len()+wire.ICRCLen)
+	if !r.scatter(payload{bytes: r.grh[:]}, 0) || !r.scatter(r.data, 0) {
 		r.refuse(faultReceive, pk.BTH().PSN())
 		return
 	}

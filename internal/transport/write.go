@@ -30,9 +30,9 @@ func (r *responder) onWrite(p wire.Packet, info *wire.Info) *fault {
 	if info.Flags&wire.Start != 0 && !train {
 		r.qp.Counters.RxWriteRequests++
 	}
-	n := uint32(len(data))
+	n := uint32(data.len())
 	switch {
-	case w.size > maxMessage, !r.checkPayload(info, len(data)), n > w.left, ends != (n == w.left):
+	case w.size > maxMessage, !r.checkPayload(info, data.len()), n > w.left, ends != (n == w.left):
 		return faultWriteLength
 	case info.Flags&wire.Start != 0 && !r.checkRange(&w):
 		return faultAccess
@@ -47,7 +47,7 @@ func (r *responder) onWrite(p wire.Packet, info *wire.Info) *fault {
 		if !ok {
 			return faultAccess
 		}
-		_, ok = mr.Copy(dst, data)
+		ok = data.copy(dst, 0)
 		window.Release()
 		if !ok {
 			r.unmapped(w.rkey, w.addr, uint64(n))

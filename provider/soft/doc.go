@@ -25,7 +25,7 @@
 //
 // On Linux, devices of processes of one user on one host exchange packets through shared memory, whatever their
 // addresses. In the environment, VERBENA_SHM=0 keeps all packets on UDP, and VERBENA_SHM_DIRECT=0 keeps other
-// processes from reading buffers of verbs.AllocBuffer in place.
+// processes from reading memory that messages are sent from.
 //
 // # GIDs
 //

@@ -88,16 +88,16 @@ func (m *region) Dereg() error {
 	return nil
 }
 
-// shareOf returns the file by which other processes of this host read the memory of a region; nil if the memory is
-// not from AllocBuffer.
+// shareOf returns how other processes of this host read the memory of a region: by its file if it is from AllocBuffer,
+// with system calls otherwise.
 func shareOf(buf []byte) any {
 	file, off := verbs.BufferFile(buf)
 	if file == nil {
-		return nil
+		return link.NewPlainShare()
 	}
 	st, err := file.Stat()
 	if err != nil {
-		return nil
+		return link.NewPlainShare()
 	}
 	return link.NewShare(file, st.Size(), off)
 }

@@ -244,7 +244,7 @@ func (p *port) filter(b *link.RxBatch) {
 			continue
 		}
 		about := held{rx: r}
-		about.rx.Data, about.rx.Body = nil, nil
+		about.rx.Data, about.rx.Body, about.rx.Away = nil, nil, nil
 		for range v.Extra {
 			p.hold(&p.in, now+int64(v.Delay), r.Append(nil), about)
 		}

@@ -288,6 +288,7 @@ type tap struct {
 	mtu   int
 	out   []placed
 	text  []byte
+	away  []byte // a payload that lies in the sender's memory
 	train train
 }
 
@@ -364,11 +365,16 @@ func (t *tap) Received(p *link.RxPacket, qpn uint32, mtu int, what string) {
 	t.text = append(appendQPN(t.text[:0], qpn), what...)
 	t.sink.mu.Lock()
 	defer t.sink.mu.Unlock()
+	body := p.Body
+	if p.Away != nil {
+		t.away = p.Away.Append(t.away[:0])
+		body = t.away
+	}
 	if !p.Train {
-		t.sink.put(now, &path, p.Data, p.Body, inbound, t.text)
+		t.sink.put(now, &path, p.Data, body, inbound, t.text)
 		return
 	}
-	for t.train.begin(p.Data, p.Body, mtu); t.train.next(); {
+	for t.train.begin(p.Data, body, mtu); t.train.next(); {
 		t.sink.put(now, &path, t.train.head, t.train.body, inbound, t.text)
 	}
 }

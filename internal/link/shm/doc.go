@@ -14,7 +14,8 @@
 //
 // Trust. Only the process that created a piece of shared memory writes it: the memory is sealed against writable
 // mappings and changes of its size before its descriptor is sent. Data from the memory of another process is read
-// once, checked, and copied before use. The exception is payload, which is not interpreted. An invalid record ends
+// once, checked, and copied before use. The exception is payload, which is not interpreted; long payload stays in the
+// sender's memory, and the kernel copies it if it permits the receiver to trace the sender. An invalid record ends
 // its ring set, and nothing else.
 //
 // The package imports internal/link, internal/ring and internal/wire. It works on Linux 5.1 and later; on other

@@ -2,6 +2,7 @@ package shm
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -23,6 +24,8 @@ import (
 //	sender    wake     a port of the receiver that sleeps: there are packets for it
 //	sender    share    memory that packets may refer to: its size in pages, its number, its descriptor
 //	receiver  shared   whether the receiver can read the share: its number, and as port 1 or 0
+//	sender    memory   packets may refer to the sender's memory: the address of heads in it
+//	receiver  shared   whether the receiver can read the sender's memory: number 0, and as port 1 or 0
 //	sender    unshare  the receiver can unmap the share: its number
 //	both      bye      the device was closed, or the handshake is refused
 const (
@@ -36,6 +39,7 @@ const (
 	frameShare
 	frameShared
 	frameUnshare
+	frameMemory
 )
 
 const (
@@ -137,21 +141,23 @@ func closeFDs(fds []int) {
 	}
 }
 
-// sameUser returns an error unless a process of this user opened the other end of a connection.
-func sameUser(c *net.UnixConn) error {
+// peerOf returns the process that opened the other end of a connection.
+func peerOf(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var cred *unix.Ucred
-	var cerr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
+	cerr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	return cred, errors.Join(cerr, err)
+}
+
+// sameUser returns an error unless a process of this user opened the other end of a connection.
+func sameUser(c *net.UnixConn) error {
+	cred, err := peerOf(c)
+	if err != nil {
 		return err
-	}
-	if cerr != nil {
-		return cerr
 	}
 	if me := uint32(os.Geteuid()); cred.Uid != me {
 		return fmt.Errorf("link/shm: the peer process %d belongs to user %d, not to %d: %w", cred.Pid, cred.Uid, me,

@@ -356,6 +356,9 @@ func FuzzRing(f *testing.F) {
 	binary.LittleEndian.PutUint32(ref[88:], link.MinRef)
 	wire.BTH(ref[96:]).Put(wire.RC|wire.WriteMiddle, 0, 0xFFFF, 7, 1, 0)
 	f.Add(ref, uint64(3))
+	away := bytes.Clone(ref)
+	record(away, 64, refLen+wire.BTHLen, uint8(kindAway), 0)
+	f.Add(away, uint64(4))
 	share := &memory{aligned(64 << 10)}
 	f.Fuzz(func(t *testing.T, content []byte, random uint64) {
 		l := &rxRings{shape: shape{n: 1, m: 1, ring: minRing}}
@@ -364,6 +367,9 @@ func FuzzRing(f *testing.F) {
 		l.rx, l.turns = [][]rxRing{make([]rxRing, 1)}, make([]int, 1)
 		l.used = append(l.used, l.rings.word(activeAt(0)))
 		l.shares.Store(&map[uint64]*memory{1: share})
+		from := &senderMemory{pid: os.Getpid(), failed: func() {}}
+		from.readable.Store(true)
+		l.sender.Store(from)
 		l.once.Do(func() {}) // there is no connection to close
 		l.rings.word(activeAt(0)).Store(^uint64(0))
 		mem := l.rings.bytes[l.ringAt(0, 0):]
@@ -381,6 +387,12 @@ func FuzzRing(f *testing.F) {
 				mem[rnd.IntN(len(mem))] ^= byte(rnd.Uint32()) // after the checks
 				if _, _, err := wire.ParseHead(bytes.Clone(pkt.Data), pkt.Len(), link.MaxRef); err != nil {
 					t.Fatalf("%v: % x", err, pkt.Data)
+				}
+				if pkt.Away != nil {
+					if pkt.Append(nil); !pkt.Away.Failed() {
+						t.Fatal("read without the proof")
+					}
+					from.readable.Store(true)
 				}
 				if n := len(pkt.Payload()); n > link.MaxRef || n > wire.MaxPayload && !pkt.Train {
 					t.Fatalf("%d bytes", n)

@@ -31,6 +31,7 @@ type rxRings struct {
 	once    sync.Once
 	checks  int                                // checks of source addresses; guarded by sources.mu
 	shares  atomic.Pointer[map[uint64]*memory] // of the sender, by their numbers
+	sender  atomic.Pointer[senderMemory]       // nil: it cannot be read
 }
 
 // An rxRing is the ring from one port of the sender. The receiving port owns it.
@@ -64,6 +65,9 @@ func acceptRings(c *net.UnixConn, ports int, ranges []link.QPNRange, status *os.
 	}
 	defer file.Close()
 	l.heads = m
+	if err := newProof(m); err != nil {
+		return nil, err
+	}
 	if err := sendFrame(c, frame{kind: frameWelcome, port: uint8(ports), size: uint32(len(ranges)), word: magic}, file,
 		status); err != nil {
 		return nil, err
@@ -119,6 +123,8 @@ func (l *rxRings) watch(wake func(port int)) {
 				if len(fds) > 0 {
 					err = l.answer(f.word, l.openFirst(f, &fds))
 				}
+			case frameMemory:
+				err = l.openMemory(f.word)
 			case frameUnshare:
 				l.close(f.word)
 			}

@@ -13,13 +13,17 @@ import (
 //	rings    of the sender    word 0: the epoch of references; words 1 to m: a bit for each port of the sender that has
 //	                          used its ring to that port of the receiver; from ringsAt on, rings of the agreed size, the
 //	                          ring from port i to port j at index i*m+j
-//	heads    of the receiver  the head of each ring
+//	heads    of the receiver  the head of each ring; in the first line also, at proofAt, random bytes by which the
+//	                          receiver recognises the memory of the sender's process: see away_linux.go
 //	status   of the receiver  one for all ring sets: a word for each port, incremented when the port goes to sleep and
 //	                          when it wakes up, so that it is odd while the port sleeps
 const (
 	line    = ring.Line
 	page    = 4096
 	ringsAt = 2 * page
+
+	proofAt  = 16
+	proofLen = 16
 
 	maxPorts = 64 // bits of a word
 	// Ring sets of many ports have smaller rings: untouched rings use no memory, but address space.
@@ -93,6 +97,7 @@ const (
 	kindTrain  ring.Kind = 3 // as kindPacket, for link.RxPacket.Train
 	kindRef    ring.Kind = 4 // a reference to the payload, and the headers
 	kindPair   ring.Kind = 5 // two packets of a flow in one line; aux: the flow, and the length of the first packet << 8
+	kindAway   ring.Kind = 6 // as kindRef, to the memory of the sender's process instead of a share
 )
 
 // maxTrain limits the payload of a kindTrain record, in bytes: long enough to make the cost of each record small, and

@@ -29,7 +29,8 @@ type txRings struct {
 	table  portTable
 	end    atomic.Uint32 // how the ring set ended
 	shares atomic.Pointer[[]*sharing]
-	mu     sync.Mutex // guards changes of shares
+	away   atomic.Bool // the receiver reads memory of this process
+	mu     sync.Mutex  // guards changes of shares
 }
 
 // States of a ring set at the sender.
@@ -110,6 +111,11 @@ func dialRings(c *net.UnixConn, ports int) (*txRings, error) {
 	}
 	if l.raw, err = c.SyscallConn(); err != nil {
 		return nil, err
+	}
+	if directAllowed() {
+		if err := sendFrame(c, l.offer()); err != nil {
+			return nil, err
+		}
 	}
 	return l, c.SetDeadline(time.Time{})
 }

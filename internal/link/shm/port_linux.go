@@ -209,6 +209,7 @@ type buffers struct {
 	sets   []*rxRings // whose memory the batch refers to
 	shares []*memory  // whose memory the batch refers to
 	open   []*rxRing
+	away   aways
 	small  [(recvMax + 1) * smallPacket]byte // the last record may be a pair
 	used   int
 }
@@ -226,7 +227,7 @@ func (p *port) Recv(b *link.RxBatch) int {
 		m.open[i] = nil
 	}
 	clear(m.shares)
-	m.open, m.shares, m.used = m.open[:0], m.shares[:0], 0
+	m.open, m.shares, m.used, m.away.used = m.open[:0], m.shares[:0], 0, 0
 	b.Packets = b.Packets[:0]
 	full := p.full.Load() && p.full.Swap(false)
 	if m.sets = *p.link.in.Load(); len(m.sets) > 0 {
@@ -318,7 +319,7 @@ func (p *port) drain(l *rxRings, r *rxRing, b *link.RxBatch, m *buffers) error {
 			}
 			f.foreign = !p.link.admits(l, &f, b.Now)
 			r.flows[rec.Aux] = f
-		case kindPacket, kindTrain, kindRef, kindPair:
+		case kindPacket, kindTrain, kindRef, kindAway, kindPair:
 			n := rec.Aux
 			if rec.Kind == kindPair {
 				n %= maxFlows
@@ -348,8 +349,8 @@ func (p *port) takeRecord(b *link.RxBatch, m *buffers, l *rxRings, f *flow, rec 
 		}
 	}
 	switch rec.Kind {
-	case kindRef:
-		return p.takeRef(b, m, l, f, rec.Data)
+	case kindRef, kindAway:
+		return p.takeRef(b, m, l, f, rec.Kind, rec.Data)
 	case kindTrain:
 		p.take(b, m, f, rec.Data, maxTrain)
 	case kindPair:

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -39,6 +40,9 @@ type sharing struct {
 
 // reads reports whether the receiver can read a share. The first call for a share sends it.
 func (l *txRings) reads(s *link.Share) bool {
+	if s.Plain() {
+		return l.away.Load() && s.AddReader(l)
+	}
 	known := *l.shares.Load()
 	for _, k := range known {
 		if k.id == s.ID {
@@ -73,6 +77,10 @@ func (l *txRings) reads(s *link.Share) bool {
 
 // shared handles the answer of the receiver.
 func (l *txRings) shared(id uint64, ok bool) {
+	if id == 0 {
+		l.away.Store(ok)
+		return
+	}
 	for _, k := range *l.shares.Load() {
 		if k.id == id {
 			if !ok {
@@ -87,7 +95,7 @@ func (l *txRings) shared(id uint64, ok bool) {
 // unshare ends a share: no reference to it is valid afterwards.
 func (l *txRings) unshare(k *sharing) {
 	k.state.Store(shareRefused)
-	l.revoke()
+	l.Revoke()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var next []*sharing
@@ -101,8 +109,11 @@ func (l *txRings) unshare(k *sharing) {
 	l.write(b[:])
 }
 
-// revoke makes all references void that the receiver has not completed. The memory may be changed afterwards.
-func (l *txRings) revoke() { l.rings.word(epochAt).Add(1) }
+// Revoke makes all references void that the receiver has not completed. The memory may be changed afterwards.
+func (l *txRings) Revoke() { l.rings.word(epochAt).Add(1) }
+
+// Ended reports whether the ring set has ended; see link.Reader.
+func (l *txRings) Ended() bool { return l.end.Load() != ringsOpen }
 
 // putRef writes a reference.
 func (l *txRings) putRef(b []byte, id uint64, off int64, n int) {
@@ -114,7 +125,11 @@ func (l *txRings) putRef(b []byte, id uint64, off int64, n int) {
 
 // PlaceRef returns the place for the headers of a packet by reference; see link.ByReference.
 func (p *port) PlaceRef(path *link.Path, qpn uint32, head int, s *link.Share, off int64, n int) []byte {
-	b, _ := p.place(path, qpn, refLen+head, kindRef)
+	kind := kindRef
+	if s.Plain() {
+		kind = kindAway
+	}
+	b, _ := p.place(path, qpn, refLen+head, kind)
 	if b == nil {
 		return nil
 	}
@@ -136,7 +151,7 @@ func (p *port) Reads(path *link.Path, qpn uint32, s *link.Share) bool {
 func (p *port) Revoke(path *link.Path) {
 	if r, ok := path.Route.(*route); ok {
 		if l := r.rings.Load(); l != nil {
-			l.revoke()
+			l.Revoke()
 		}
 	}
 }
@@ -183,7 +198,7 @@ func (l *rxRings) answer(id uint64, err error) error {
 }
 
 // takeRef checks a packet by reference and appends it to the batch.
-func (p *port) takeRef(b *link.RxBatch, m *buffers, l *rxRings, f *flow, shared []byte) error {
+func (p *port) takeRef(b *link.RxBatch, m *buffers, l *rxRings, f *flow, kind ring.Kind, shared []byte) error {
 	if len(shared) < refLen+wire.BTHLen || len(shared) > refLen+wire.MaxHeaderLen {
 		return errInvalidRecord
 	}
@@ -191,32 +206,59 @@ func (p *port) takeRef(b *link.RxBatch, m *buffers, l *rxRings, f *flow, shared 
 	copy(ref[:], shared)
 	head := m.small[m.used : m.used+len(shared)-refLen : m.used+len(shared)-refLen]
 	copy(head, shared[refLen:])
-	id, off := binary.LittleEndian.Uint64(ref[:]), binary.LittleEndian.Uint64(ref[8:])
 	n, was := binary.LittleEndian.Uint32(ref[16:]), binary.LittleEndian.Uint32(ref[20:])
-	epoch := link.NewEpoch(l.rings.word(epochAt), was)
-	mem := (*l.shares.Load())[id]
-	if epoch.Over() || mem == nil {
-		p.counters.ShmRevoked++
-		return nil
+	r := reference{id: binary.LittleEndian.Uint64(ref[:]), off: binary.LittleEndian.Uint64(ref[8:]), n: uint64(n)}
+	packet := link.RxPacket{
+		Data: head, Src: f.src, Dst: f.dst, TClass: f.tclass, HopLimit: f.hopLimit, Train: true,
+		Epoch: link.NewEpoch(l.rings.word(epochAt), was),
 	}
-	if n < link.MinRef || n > link.MaxRef || off > uint64(len(mem.bytes)) || uint64(n) > uint64(len(mem.bytes))-off {
+	if n < link.MinRef || n > link.MaxRef {
 		return errInvalidRecord
 	}
+	found, err := l.find(&packet, m, r, kind)
+	if err != nil || !found {
+		p.counters.ShmRevoked++
+		return err
+	}
 	headers, pad, err := wire.ParseHead(head, len(head)+int(n), link.MaxRef)
-	if err != nil || headers != len(head) || pad != 0 {
+	if err != nil || headers != len(head) || pad != 0 || kind == kindAway && !isMessage(head) {
 		p.counters.RxMalformed++
 		return nil
 	}
 	m.used += len(head)
-	m.shares = append(m.shares, mem)
 	p.counters.RxPackets++
 	p.counters.RxBytes += uint64(len(head)) + uint64(n)
 	p.counters.ShmRxPackets++
-	b.Packets = append(b.Packets, link.RxPacket{
-		Data: head, Body: mem.bytes[off : off+uint64(n) : off+uint64(n)],
-		Src: f.src, Dst: f.dst, TClass: f.tclass, HopLimit: f.hopLimit, Train: true, Epoch: epoch,
-	})
+	b.Packets = append(b.Packets, packet)
 	return nil
+}
+
+// A reference names n bytes at off of share id, or at address off of the sender's memory.
+type reference struct{ id, off, n uint64 }
+
+// find sets the payload of a packet. It returns false if the reference is void.
+func (l *rxRings) find(packet *link.RxPacket, m *buffers, r reference, kind ring.Kind) (bool, error) {
+	if kind == kindAway {
+		from := l.sender.Load()
+		if from == nil {
+			return false, errInvalidRecord
+		}
+		if packet.Epoch.Over() || !from.readable.Load() {
+			return false, nil
+		}
+		packet.Away = m.away.next(from, r.off, int(r.n))
+		return true, nil
+	}
+	mem := (*l.shares.Load())[r.id]
+	if packet.Epoch.Over() || mem == nil {
+		return false, nil
+	}
+	if r.off > uint64(len(mem.bytes)) || r.n > uint64(len(mem.bytes))-r.off {
+		return false, errInvalidRecord
+	}
+	m.shares = append(m.shares, mem)
+	packet.Body = mem.bytes[r.off : r.off+r.n : r.off+r.n]
+	return true, nil
 }
 
 // directAllowed reports whether the environment allows packets by reference.
