@@ -17,8 +17,9 @@ import (
 // timeLimit is that of one run of the suite, which takes a minute on a quiet machine.
 const timeLimit = 30 * time.Minute
 
-// unpack copies the tests, some of which are compressed, to a new folder and returns it.
-func unpack(from string) (string, error) {
+// unpack copies the tests, some of which are compressed, to a new folder and returns it. A command rdma, by which
+// later releases find network interfaces, is beside them.
+func unpack(from, verbena string) (string, error) {
 	entries, err := os.ReadDir(from)
 	if err != nil {
 		return "", err
@@ -27,11 +28,22 @@ func unpack(from string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	abs, err := filepath.Abs(verbena)
+	if err != nil {
+		return "", err
+	}
+	script := "#!/bin/sh\nexec '" + abs + "' rdma \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(dir, "rdma"), []byte(script), 0o755); err != nil { //nolint:gosec // a command
+		return "", err
+	}
 	to := filepath.Join(dir, "tests")
 	if err := os.Mkdir(to, 0o755); err != nil {
 		return "", err
 	}
 	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
 		if err := copyFile(filepath.Join(from, e.Name()), to); err != nil {
 			return "", err
 		}
@@ -99,7 +111,7 @@ func one(suite, verbena, dev, environment, pattern string) (*tally, error) {
 	}
 	cmd := exec.CommandContext(ctx, abs, args...)
 	cmd.Dir = suite
-	cmd.Env = os.Environ()
+	cmd.Env = append(os.Environ(), "PATH="+suite+":"+os.Getenv("PATH"))
 	if environment != "" {
 		cmd.Env = append(cmd.Env, environment)
 	}

@@ -49,6 +49,8 @@ const (
 	// program before Join fails: processes of the group may be electing a leader.
 	foreignLooks = 3
 	foreignPause = 100 * time.Millisecond
+	// boundPause is the time between two looks whether the port is still bound.
+	boundPause = 10 * time.Millisecond
 	// timeout limits the reply of the leader, and an election. It is long because the machine may be busy.
 	timeout = 5 * time.Second
 	pause   = time.Millisecond

@@ -19,8 +19,7 @@ import (
 func Join(key Key, cfg Config) (*Group, error) {
 	g := &Group{key: key, cfg: cfg, vault: -1, services: map[uint64]struct{}{}, groups: map[netip.Addr]struct{}{}}
 	g.changed = sync.NewCond(&g.mu)
-	looked, foreign := time.Now(), 0
-	for begin := looked; ; sleepAbout(pause) {
+	for w := (waiting{key: key, begin: time.Now()}); ; sleepAbout(pause) {
 		c, cred, err := key.dialServe()
 		if err != nil {
 			return nil, err
@@ -29,25 +28,19 @@ func Join(key Key, cfg Config) (*Group, error) {
 			g.served = true
 			return g, g.join(c, cred)
 		}
-		ln, err := key.listen()
-		if err == nil {
-			if err = g.create(ln); err == nil {
-				return g, nil
-			}
-			ln.Close()
-			if now := time.Now(); now.Sub(looked) > foreignPause {
-				if foreign++; key.maybeGroup() {
-					foreign = 0
+		if !w.bound() {
+			ln, err := key.listen()
+			if err == nil {
+				if w.refused = g.create(ln); w.refused == nil {
+					return g, nil
 				}
-				looked = now
+				ln.Close()
+				if !errors.Is(w.refused, unix.EADDRINUSE) {
+					return nil, w.refused
+				}
+			} else if !errors.Is(err, unix.EADDRINUSE) {
+				return nil, fmt.Errorf("link/udp: sharing %v: %w", key.Addr, err)
 			}
-			if !errors.Is(err, unix.EADDRINUSE) || time.Since(begin) > timeout || foreign == foreignLooks {
-				return nil, err
-			}
-			continue
-		}
-		if !errors.Is(err, unix.EADDRINUSE) {
-			return nil, fmt.Errorf("link/udp: sharing %v: %w", key.Addr, err)
 		}
 		if c, cred, err = key.dial(); err == nil {
 			err = g.join(c, cred)
@@ -55,10 +48,56 @@ func Join(key Key, cfg Config) (*Group, error) {
 		if err == nil {
 			return g, nil
 		}
-		if !again(err) || time.Since(begin) > timeout {
+		if !again(err) {
+			return nil, err
+		}
+		if err := w.over(); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// waiting is the state of a process that waits for a leader or for the port.
+type waiting struct {
+	key     Key
+	begin   time.Time
+	refused error     // of the last attempt to lead, if others had the port
+	looked  time.Time // when bound last looked, and what it found
+	holders int
+	counted time.Time // when over last looked
+	foreign int       // looks in a row at which another program had the port
+}
+
+// bound reports whether others still have the port, after an attempt to lead has failed for that. The process does not
+// try to lead then: an attempt would keep the name from the members of the group, of whom one must lead.
+func (w *waiting) bound() bool {
+	if w.refused == nil {
+		return false
+	}
+	if time.Since(w.looked) >= boundPause {
+		found, _ := BoundTo(netip.AddrPortFrom(w.key.Addr, w.key.Port))
+		w.looked, w.holders = time.Now(), len(found)
+	}
+	return w.holders > 0
+}
+
+// over returns the error that ends the wait, if it must end.
+func (w *waiting) over() error {
+	if w.refused != nil && time.Since(w.counted) > foreignPause {
+		if !w.counted.IsZero() {
+			if w.foreign++; w.key.maybeGroup() {
+				w.foreign = 0
+			}
+		}
+		w.counted = time.Now()
+	}
+	switch {
+	case w.foreign < foreignLooks && time.Since(w.begin) <= timeout:
+		return nil
+	case w.refused != nil:
+		return w.refused
+	}
+	return fmt.Errorf("link/udp: the processes that lead at %v end before they answer: %w", w.key.Addr, unix.ETIMEDOUT)
 }
 
 // again reports whether the leader was just ending, or is just starting.
