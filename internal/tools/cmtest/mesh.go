@@ -88,8 +88,8 @@ const (
 )
 
 var meshNames = [meshSteps]string{"full connect", "create id", "bind addr", "resolve addr", "resolve route",
-	"create qp", "init qp attr", "init qp", "rtr qp attr", "rtr qp", "rts qp attr", "rts qp", "cm connect", "establish", "disconnect",
-	"destroy id", "destroy qp"}
+	"create qp", "init qp attr", "init qp", "rtr qp attr", "rtr qp", "rts qp attr", "rts qp", "cm connect", "establish",
+	"disconnect", "destroy id", "destroy qp"}
 
 // meshLong has the long names of the options of the controller's mode.
 var meshLong = map[string]string{
