@@ -147,7 +147,8 @@ func TestV_MR_13_V_MR_14_V_MR_15_V_QDX_02_OnDemandAndRelaxedOrdering(t *testing.
 	ends := newEnds(t, &networks[0], 2, nil)
 	a, b := ends[0], ends[1]
 	caps := get(a.ctx.QueryDevice())(t).ODPCaps
-	if caps.General != verbs.ODPSupport || caps.RC != 0x3f || caps.UC != verbs.ODPSend|verbs.ODPRecv|verbs.ODPWrite ||
+	if caps.General != verbs.ODPSupport || caps.RC != 0x3f|verbs.ODPFlush|verbs.ODPAtomicWrite ||
+		caps.UC != verbs.ODPSend|verbs.ODPRecv|verbs.ODPWrite ||
 		caps.UD != verbs.ODPSend|verbs.ODPRecv|verbs.ODPSRQRecv {
 		t.Errorf("%+v", caps)
 	}
@@ -176,7 +177,8 @@ func TestV_MR_13_V_MR_14_V_MR_15_V_QDX_02_OnDemandAndRelaxedOrdering(t *testing.
 // regions, at both ends.
 func TestV_MR_13_V_QDX_02_OnDemandOverXRC(t *testing.T) {
 	x := newXRC(t, &networks[0], nil)
-	const want = verbs.ODPSend | verbs.ODPWrite | verbs.ODPRead | verbs.ODPAtomic | verbs.ODPSRQRecv
+	const want = verbs.ODPSend | verbs.ODPWrite | verbs.ODPRead | verbs.ODPAtomic | verbs.ODPSRQRecv |
+		verbs.ODPFlush | verbs.ODPAtomicWrite
 	if caps := get(x.a.ctx.QueryDevice())(t).XRCODPCaps; caps != want {
 		t.Errorf("%v, want %v", caps, want)
 	}
