@@ -55,6 +55,10 @@ func (p printer) odp(a *verbs.DeviceAttr) {
 		}
 		p.bits(uint64(t.caps), "SUPPORT_SEND", "SUPPORT_RECV", "SUPPORT_WRITE", "SUPPORT_READ", "SUPPORT_ATOMIC",
 			"SUPPORT_SRQ")
+		// ibv_devinfo of release 44 does not know FLUSH and ATOMIC WRITE.
+		if unknown := t.caps &^ (verbs.ODPFlush - 1); unknown != 0 {
+			p.line("\t\t\t\t\tUnknown flags: 0x%X", uint32(unknown))
+		}
 	}
 }
 
