@@ -57,7 +57,7 @@ cabi-asan: build ## the same with the address and undefined behaviour sanitizers
 	@cabi/build --asan bin/cabi-asan
 
 cabi-test: ## installs Debian's RDMA programs with apt-get and runs them on the C libraries; needs root to install
-	apt-get install -y --no-install-recommends gcc libc6-dev binutils libibverbs-dev librdmacm-dev libibumad-dev ibverbs-utils rdmacm-utils infiniband-diags perftest
+	apt-get install -y --no-install-recommends gcc libc6-dev binutils libibverbs-dev librdmacm-dev libibumad-dev ibverbs-utils rdmacm-utils infiniband-diags perftest curl iperf3 nginx-light python3 redis-server
 	@.ci/cabi all
 
 cabi-pyverbs: cabi ## rdma-core's own tests, RUNS=20 times on two devices, over UDP and with loss; needs python3-pyverbs

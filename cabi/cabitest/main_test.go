@@ -30,6 +30,12 @@ var packages = map[string][]string{
 	"infiniband-diags": {"ibstat"},
 	"binutils":         {"nm"},
 	"gcc":              {"gcc"},
+	"curl":             {"curl"},
+	"iperf3":           {"iperf3"},
+	"nginx-light":      {"nginx"},
+	"python3":          {"python3"},
+	"redis-server":     {"redis-server"},
+	"redis-tools":      {"redis-benchmark", "redis-cli"},
 }
 
 // verbena is the path of the command, which TestMain builds.

@@ -52,6 +52,9 @@ func prepare(t *testing.T, source string, options ...string) func(before ...stri
 		words := slices.Concat([]string{"timeout", "120"}, before, []string{binary})
 		program := exec.Command(words[0], words[1:]...)
 		program.Env = append(os.Environ(), "LD_LIBRARY_PATH="+lib)
+		if source == "sockets.c" {
+			program.Env = append(program.Env, "LD_PRELOAD="+filepath.Join(lib, "libverbena-sockets.so"))
+		}
 		return program
 	}
 }
@@ -107,6 +110,8 @@ func TestPeersHearOfAParentThatIsKilled(t *testing.T) {
 }
 
 func TestConnections(t *testing.T) { run(t, "cm.c", "-lrdmacm") }
+
+func TestSocketsOfAProgramAreRsockets(t *testing.T) { run(t, "sockets.c") }
 
 func TestManagementDatagrams(t *testing.T) { run(t, "mad.c", "-libumad") }
 

@@ -10,7 +10,7 @@ import (
 // settings are what the environment of the program tells it.
 type settings struct {
 	libraries string // the folder
-	preload   string // a library; "" for none
+	preloads  []string
 	tree      string // what stands for /sys; "" for none
 }
 
@@ -20,8 +20,12 @@ func (s *settings) changes(getenv func(string) string) map[string]string {
 		"LD_LIBRARY_PATH": join(s.libraries, getenv("LD_LIBRARY_PATH"), ":"),
 		"GODEBUG":         godebug(getenv("GODEBUG")),
 	}
-	if s.preload != "" {
-		set["LD_PRELOAD"] = join(s.preload, getenv("LD_PRELOAD"), ":")
+	list := getenv("LD_PRELOAD")
+	for _, p := range slices.Backward(s.preloads) {
+		list = join(p, list, ":")
+		set["LD_PRELOAD"] = list
+	}
+	if s.tree != "" {
 		set["VERBENA_SYSFS"] = s.tree
 	}
 	if devices := getenv("VERBENA_DEVICES"); devices != "" {

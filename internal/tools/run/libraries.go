@@ -1,7 +1,6 @@
 package run
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,15 +9,16 @@ import (
 
 // The files that "make cabi" builds.
 const (
-	ibverbs = "libibverbs.so.1"
-	engine  = "libverbena-engine.so"
-	sysfs   = "libverbena-sysfs.so"
+	ibverbs    = "libibverbs.so.1"
+	engine     = "libverbena-engine.so"
+	sysfsLib   = "libverbena-sysfs.so"
+	socketsLib = "libverbena-sockets.so"
 )
 
 // libraries is a folder with the C libraries.
 type libraries struct {
-	dir     string
-	preload string // the path of sysfs; "" if it is missing
+	dir            string
+	sysfs, sockets string // the paths of sysfsLib and socketsLib; "" if they are missing
 }
 
 // findLibraries returns the first folder that has the libraries. If VERBENA_LIB is set it must be that folder.
@@ -63,9 +63,11 @@ func librariesIn(dir string) (libraries, error) {
 			return libraries{}, err
 		}
 	}
-	l := libraries{dir: abs, preload: filepath.Join(abs, sysfs)}
-	if _, err := os.Stat(l.preload); errors.Is(err, os.ErrNotExist) {
-		l.preload = ""
+	l := libraries{dir: abs}
+	for name, path := range map[string]*string{sysfsLib: &l.sysfs, socketsLib: &l.sockets} {
+		if _, err := os.Stat(filepath.Join(abs, name)); err == nil {
+			*path = filepath.Join(abs, name)
+		}
 	}
 	return l, nil
 }

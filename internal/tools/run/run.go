@@ -23,6 +23,7 @@ func run(env *tool.Env, args []string) int {
 	f.SetInterspersed(false) // options after the program are the program's
 	export := f.Bool("env", false, "print the environment as export commands, for eval and mpirun -x")
 	noPreload := f.Bool("no-preload", false, "no virtual /sys/class/infiniband and /dev/infiniband")
+	sockets := f.Bool("sockets", false, "the program's TCP connections become rsockets; VERBENA_SOCKETS=all: its UDP too")
 	devices := f.String("devices", "", "the devices, as VERBENA_DEVICES: IFACE,... or NAME=ADDR,...")
 	if status, ok := f.Parse(args); !ok {
 		return status
@@ -43,12 +44,18 @@ func run(env *tool.Env, args []string) int {
 		}
 	}
 	s := settings{libraries: l.dir}
-	if !*noPreload && l.preload != "" {
+	if *sockets {
+		if l.sockets == "" {
+			return env.Failf("%s: --sockets: %s lacks %s: make cabi builds it", env.Argv0, l.dir, socketsLib)
+		}
+		s.preloads = append(s.preloads, l.sockets)
+	}
+	if !*noPreload && l.sysfs != "" {
 		tree, err := makeTree()
 		if err != nil {
 			fmt.Fprintf(env.Stderr, "%s: no virtual /sys/class/infiniband: %v; --no-preload does without\n", env.Argv0, err)
 		} else {
-			s.preload, s.tree = l.preload, tree
+			s.preloads, s.tree = append(s.preloads, l.sysfs), tree
 		}
 	}
 	if *export {

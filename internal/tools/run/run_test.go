@@ -41,14 +41,15 @@ func refuses(t *testing.T, err error, want ...string) {
 }
 
 func TestLibrariesComeFromTheVariable(t *testing.T) {
-	dir := fakeLibraries(t, ibverbs, engine, sysfs)
+	dir := fakeLibraries(t, ibverbs, engine, sysfsLib, socketsLib)
 	l, err := findLibraries(func(string) string { return dir })
-	if err != nil || l.dir != dir || l.preload != filepath.Join(dir, sysfs) {
+	if err != nil || l.dir != dir || l.sysfs != filepath.Join(dir, sysfsLib) ||
+		l.sockets != filepath.Join(dir, socketsLib) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	dir = fakeLibraries(t, ibverbs, engine)
-	if l, err := findLibraries(func(string) string { return dir }); err != nil || l.preload != "" {
-		t.Errorf("without %s: %+v, %v", sysfs, l, err)
+	if l, err := findLibraries(func(string) string { return dir }); err != nil || l.sysfs != "" || l.sockets != "" {
+		t.Errorf("without %s: %+v, %v", sysfsLib, l, err)
 	}
 	dir = fakeLibraries(t, ibverbs)
 	_, err = findLibraries(func(string) string { return dir })
@@ -66,10 +67,10 @@ func TestMissingLibrariesNameTheCommand(t *testing.T) {
 }
 
 func TestEnvironmentKeepsWhatThereWas(t *testing.T) {
-	s := settings{libraries: "/lib/v", preload: "/lib/v/p.so", tree: "/tmp/t"}
+	s := settings{libraries: "/lib/v", preloads: []string{"/lib/v/s.so", "/lib/v/p.so"}, tree: "/tmp/t"}
 	old := []string{"A=1", "LD_LIBRARY_PATH=/x:/lib/v", "LD_PRELOAD=q.so", "GODEBUG=madvdontneed=1"}
 	want := []string{"A=1", "GODEBUG=madvdontneed=1,asyncpreemptoff=1", "LD_LIBRARY_PATH=/lib/v:/x",
-		"LD_PRELOAD=/lib/v/p.so:q.so", "VERBENA_SYSFS=/tmp/t"}
+		"LD_PRELOAD=/lib/v/s.so:/lib/v/p.so:q.so", "VERBENA_SYSFS=/tmp/t"}
 	if got := s.environ(old); !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
 	}

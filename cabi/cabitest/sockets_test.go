@@ -1,0 +1,112 @@
+//go:build linux
+
+package cabitest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// onSockets returns the command line of a program of ordinary sockets.
+func onSockets(args ...string) []string {
+	return append([]string{verbena, "run", "--sockets", "--"}, args...)
+}
+
+// page writes a file of a web server and returns its folder.
+func page(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	output(t, "dd", "if=/dev/urandom", "of="+filepath.Join(dir, "page"), "bs=1M", "count=3", "status=none")
+	return dir
+}
+
+// fetched gets the page with curl, and compares it.
+func fetched(t *testing.T, dir, port string) {
+	t.Helper()
+	got := filepath.Join(t.TempDir(), "got")
+	output(t, onSockets("curl", "-sS", "--fail", "-o", got, "http://127.0.0.1:"+port+"/page")...)
+	output(t, "cmp", filepath.Join(dir, "page"), got)
+}
+
+// Python's server accepts with accept4 and waits with poll.
+func TestSocketsOfPythonAndCurl(t *testing.T) {
+	needs(t, "python3", "curl", "dd", "cmp")
+	dir, port := page(t), freePort(t)
+	s := start(t, nil,
+		onSockets("python3", "-m", "http.server", "--bind", "127.0.0.1", "--directory", dir, port)...)
+	accepts(t, s)
+	fetched(t, dir, port)
+	if p := start(t, nil, "curl", "-sS", "http://127.0.0.1:"+port+"/page"); p.wait() == nil {
+		t.Error("the server accepts TCP connections")
+	}
+}
+
+const nginxConf = `
+master_process off;
+daemon off;
+pid %[1]s/pid;
+error_log %[1]s/log info;
+events { use epoll; }
+http {
+	access_log off;
+	client_body_temp_path %[1]s; proxy_temp_path %[1]s; fastcgi_temp_path %[1]s;
+	uwsgi_temp_path %[1]s; scgi_temp_path %[1]s;
+	sendfile on;
+	tcp_nopush on;
+	server { listen 127.0.0.1:%[2]s; root %[1]s; }
+}
+`
+
+// nginx waits with edges of epoll, and sends files. A signal ends it while it waits.
+func TestSocketsOfNginx(t *testing.T) {
+	needs(t, "nginx", "curl", "dd", "cmp")
+	dir, port := page(t), freePort(t)
+	conf := filepath.Join(dir, "conf")
+	if err := os.WriteFile(conf, fmt.Appendf(nil, nginxConf, dir, port), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, nil, onSockets("nginx", "-c", conf)...)
+	accepts(t, s)
+	for range 3 {
+		fetched(t, dir, port)
+	}
+	if err := s.Process.Signal(syscall.SIGQUIT); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.wait(); err != nil {
+		t.Errorf("nginx: %v\n%s", err, s.out.String())
+	}
+}
+
+// redis-server waits with levels of epoll, and its benchmark has 20 connections.
+func TestSocketsOfRedis(t *testing.T) {
+	needs(t, "redis-server", "redis-benchmark", "redis-cli")
+	port := freePort(t)
+	s := start(t, nil,
+		onSockets("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir())...)
+	accepts(t, s)
+	out := output(t,
+		onSockets("redis-benchmark", "-p", port, "-n", "500", "-c", "20", "-t", "set,get,lrange_100", "-q")...)
+	if strings.Count(out, "requests per second") != 4 || strings.Contains(out, "rror") {
+		t.Errorf("redis-benchmark:\n%s", out)
+	}
+	output(t, onSockets("redis-cli", "-p", port, "shutdown", "nosave")...)
+	if err := s.wait(); err != nil {
+		t.Errorf("redis-server: %v\n%s", err, s.out.String())
+	}
+}
+
+// iperf3 waits with select, and has several connections.
+func TestSocketsOfIperf(t *testing.T) {
+	needs(t, "iperf3")
+	port := freePort(t)
+	meet(t, nil, false, onSockets("iperf3", "-s", "-1", "-p", port),
+		onSockets("iperf3", "-c", "127.0.0.1", "-p", port, "-n", "20M", "-P", "2"))
+}

@@ -1,0 +1,320 @@
+// A program of ordinary sockets, without a word about RDMA: each thing that it expects of TCP holds for rsockets.
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <time.h>
+
+#define FAILED 1
+#include "check.h"
+
+static struct sockaddr_in here;
+
+static int listener(int flags)
+{
+	socklen_t n = sizeof here;
+	int on = 1, l = socket(AF_INET, SOCK_STREAM | flags, 0);
+
+	CHECK(l >= 0);
+	CHECK(!setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on));
+	here = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	CHECK(!bind(l, (struct sockaddr *)&here, n));
+	CHECK(!listen(l, 16));
+	CHECK(!getsockname(l, (struct sockaddr *)&here, &n) && here.sin_port);
+	return l;
+}
+
+// connected makes a pair: pair[0] has connected, pair[1] was accepted with flags.
+static void connected(int l, int pair[2], int flags)
+{
+	struct sockaddr_in from;
+	socklen_t n = sizeof from;
+
+	pair[0] = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(!connect(pair[0], (struct sockaddr *)&here, sizeof here));
+	CHECK((pair[1] = accept4(l, (struct sockaddr *)&from, &n, flags)) >= 0);
+	CHECK(n == sizeof from && from.sin_family == AF_INET && from.sin_addr.s_addr == htonl(INADDR_LOOPBACK));
+}
+
+static void calls(int l)
+{
+	struct stat st;
+	char buf[64];
+	int p[2], n = -1, one = 1;
+	struct iovec iov[2] = {{"ab", 2}, {"cd", 2}};
+	socklen_t length = sizeof n;
+
+	connected(l, p, SOCK_NONBLOCK);
+	CHECK(!fstat(p[0], &st) && S_ISSOCK(st.st_mode));
+	CHECK(!getsockopt(p[0], SOL_SOCKET, SO_TYPE, &n, &length) && n == SOCK_STREAM);
+	CHECK(!setsockopt(p[0], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one));
+	CHECK(!setsockopt(p[0], IPPROTO_TCP, TCP_CORK, &one, sizeof one));
+	CHECK(fcntl(p[1], F_GETFL) == (O_RDWR | O_NONBLOCK) && fcntl(p[0], F_GETFL) == O_RDWR);
+	CHECK(read(p[1], buf, sizeof buf) == -1 && errno == EAGAIN);
+	CHECK(writev(p[0], iov, 2) == 4);
+	struct pollfd wait = {.fd = p[1], .events = POLLIN};
+	CHECK(poll(&wait, 1, 10000) == 1 && wait.revents == POLLIN);
+	CHECK(!ioctl(p[1], FIONREAD, &n) && n == 4);
+	CHECK(recv(p[1], buf, 2, MSG_PEEK) == 2 && !memcmp(buf, "ab", 2));
+	CHECK(recv(p[1], buf, sizeof buf, 0) == 4 && !memcmp(buf, "abcd", 4));
+	n = 0;
+	CHECK(!ioctl(p[1], FIONBIO, &n) && fcntl(p[1], F_GETFL) == O_RDWR);
+	// All of 4 bytes that come in two parts.
+	CHECK(send(p[0], "12", 2, MSG_NOSIGNAL) == 2 && write(p[0], "34", 2) == 2);
+	CHECK(recv(p[1], buf, 4, MSG_WAITALL) == 4 && !memcmp(buf, "1234", 4));
+	struct timeval t = {0, 50000};
+	CHECK(!setsockopt(p[1], SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t));
+	CHECK(read(p[1], buf, 1) == -1 && errno == EAGAIN);
+	CHECK(!shutdown(p[0], SHUT_WR) && read(p[1], buf, 1) == 0);
+	CHECK(!close(p[0]) && !close(p[1]));
+	CHECK(read(p[1], buf, 1) == -1 && errno == EBADF);
+}
+
+static void duplicates(int l)
+{
+	char c;
+	int p[2], pipes[2];
+
+	connected(l, p, SOCK_CLOEXEC);
+	int other = dup(p[0]);
+	CHECK(other >= 0 && other != p[0] && !close(p[0]));
+	CHECK(write(other, "x", 1) == 1 && read(p[1], &c, 1) == 1 && c == 'x');
+	CHECK(!pipe(pipes));
+	CHECK(dup2(other, pipes[0]) == pipes[0] && !close(other));
+	CHECK(write(pipes[0], "y", 1) == 1 && read(p[1], &c, 1) == 1 && c == 'y');
+	CHECK(!close(pipes[0]) && !close(pipes[1]));
+	CHECK(read(p[1], &c, 1) == 0); // the last duplicate is closed
+	CHECK(!close(p[1]));
+}
+
+// Ordinary descriptors and sockets wait together.
+static void mixed(int l)
+{
+	char c;
+	int p[2], pipes[2];
+	fd_set set;
+
+	connected(l, p, 0);
+	CHECK(!pipe(pipes));
+	struct pollfd fds[2] = {{.fd = p[1], .events = POLLIN}, {.fd = pipes[0], .events = POLLIN}};
+	CHECK(poll(fds, 2, 0) == 0);
+	CHECK(write(pipes[1], "p", 1) == 1);
+	CHECK(poll(fds, 2, 10000) == 1 && !fds[0].revents && fds[1].revents == POLLIN);
+	CHECK(read(pipes[0], &c, 1) == 1 && write(p[0], "s", 1) == 1);
+	int most = (p[1] > pipes[0] ? p[1] : pipes[0]) + 1;
+	FD_ZERO(&set);
+	FD_SET(p[1], &set);
+	FD_SET(pipes[0], &set);
+	CHECK(select(most, &set, NULL, NULL, NULL) == 1 && FD_ISSET(p[1], &set) && !FD_ISSET(pipes[0], &set));
+	CHECK(read(p[1], &c, 1) == 1);
+	close(p[0]), close(p[1]), close(pipes[0]), close(pipes[1]);
+}
+
+static int epoll_add(int ep, int fd, uint32_t events)
+{
+	struct epoll_event e = {.events = events, .data.fd = fd};
+
+	return epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e);
+}
+
+static void levels(int l)
+{
+	struct epoll_event e[4];
+	char c;
+	int p[2], pipes[2], ep = epoll_create1(0);
+
+	connected(l, p, 0);
+	CHECK(!pipe(pipes) && !epoll_add(ep, pipes[0], EPOLLIN));
+	CHECK(!epoll_add(ep, p[1], EPOLLIN) && epoll_add(ep, p[1], EPOLLIN) == -1 && errno == EEXIST);
+	CHECK(epoll_wait(ep, e, 4, 0) == 0 && epoll_wait(ep, e, 4, 20) == 0);
+	CHECK(write(p[0], "a", 1) == 1);
+	for (int i = 0; i < 2; i++) // a level stays
+		CHECK(epoll_wait(ep, e, 4, 10000) == 1 && e[0].data.fd == p[1] && e[0].events == EPOLLIN);
+	CHECK(write(pipes[1], "b", 1) == 1 && epoll_wait(ep, e, 4, 10000) == 2);
+	CHECK(read(p[1], &c, 1) == 1 && epoll_wait(ep, e, 4, 10000) == 1 && e[0].data.fd == pipes[0]);
+	CHECK(read(pipes[0], &c, 1) == 1);
+	struct epoll_event out = {.events = EPOLLOUT | EPOLLONESHOT, .data.fd = p[1]};
+	CHECK(!epoll_ctl(ep, EPOLL_CTL_MOD, p[1], &out));
+	CHECK(epoll_wait(ep, e, 4, 10000) == 1 && e[0].events == EPOLLOUT && epoll_wait(ep, e, 4, 0) == 0);
+	CHECK(!epoll_ctl(ep, EPOLL_CTL_MOD, p[1], &out) && epoll_wait(ep, e, 4, 10000) == 1);
+	CHECK(!epoll_ctl(ep, EPOLL_CTL_DEL, p[1], NULL) && epoll_ctl(ep, EPOLL_CTL_DEL, p[1], NULL) == -1);
+	CHECK(!epoll_add(ep, p[1], EPOLLOUT));
+	close(p[0]), close(p[1]); // which leaves the instance
+	CHECK(epoll_wait(ep, e, 4, 0) == 0);
+	close(ep), close(pipes[0]), close(pipes[1]);
+}
+
+static void edges(int l)
+{
+	struct epoll_event e[4];
+	char buf[8];
+	int p[2], ep = epoll_create1(EPOLL_CLOEXEC);
+
+	connected(l, p, SOCK_NONBLOCK);
+	CHECK(!epoll_add(ep, p[1], EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET));
+	CHECK(epoll_wait(ep, e, 4, 10000) == 1 && e[0].events == EPOLLOUT);
+	CHECK(epoll_wait(ep, e, 4, 0) == 0); // told once
+	CHECK(write(p[0], "abcd", 4) == 4);
+	CHECK(epoll_wait(ep, e, 4, 10000) == 1 && (e[0].events & EPOLLIN) && epoll_wait(ep, e, 4, 0) == 0);
+	CHECK(read(p[1], buf, 8) == 4 && read(p[1], buf, 8) == -1 && errno == EAGAIN);
+	CHECK(epoll_wait(ep, e, 4, 0) == 0 && write(p[0], "e", 1) == 1);
+	CHECK(epoll_wait(ep, e, 4, 10000) == 1 && (e[0].events & EPOLLIN) && read(p[1], buf, 8) == 1);
+	ssize_t n, sent = 0;
+	while ((n = write(p[1], buf, 8)) > 0)
+		sent += n;
+	CHECK(errno == EAGAIN && epoll_wait(ep, e, 4, 0) == 0);
+	for (; sent > 0; sent -= n)
+		CHECK((n = read(p[0], buf, 8)) > 0);
+	close(p[0]);
+	do { // the end of the stream is an edge
+		CHECK(epoll_wait(ep, e, 4, 10000) == 1);
+		while ((n = read(p[1], buf, 8)) > 0)
+			;
+	} while (n);
+	close(p[1]), close(ep);
+}
+
+struct job {
+	int ep, fd;
+};
+
+static void *add_later(void *arg)
+{
+	struct job *j = arg;
+
+	usleep(50000);
+	CHECK(!epoll_add(j->ep, j->fd, EPOLLOUT));
+	return NULL;
+}
+
+// A socket that a thread adds ends the wait of another.
+static void later(int l)
+{
+	struct epoll_event e;
+	int p[2], ep = epoll_create1(0);
+	pthread_t t;
+
+	connected(l, p, 0);
+	for (int i = 0; i < 2; i++) { // the first and a second socket of the instance
+		struct job j = {ep, p[i]};
+		CHECK(!pthread_create(&t, NULL, add_later, &j));
+		CHECK(epoll_wait(ep, &e, 1, 60000) == 1 && e.events == EPOLLOUT && e.data.fd == p[i]);
+		pthread_join(t, NULL);
+		struct epoll_event none = {.events = 0, .data.fd = p[i]};
+		CHECK(!epoll_ctl(ep, EPOLL_CTL_MOD, p[i], &none));
+	}
+	close(p[0]), close(p[1]), close(ep);
+}
+
+static volatile sig_atomic_t alarms;
+static void on_alarm(int sig) { alarms++; }
+
+// A handler ends each call that waits.
+static void interrupted(int l)
+{
+	struct itimerval in = {.it_value.tv_usec = 100000};
+	struct sigaction a = {.sa_handler = on_alarm}, old;
+	struct epoll_event e;
+	char c;
+	int p[2], ep = epoll_create1(0);
+
+	CHECK(!sigaction(SIGALRM, &a, NULL) && !sigaction(SIGALRM, NULL, &old) && old.sa_handler == on_alarm);
+	connected(l, p, 0);
+	CHECK(!epoll_add(ep, p[1], EPOLLIN));
+	struct pollfd wait = {.fd = p[1], .events = POLLIN};
+	setitimer(ITIMER_REAL, &in, NULL);
+	CHECK(poll(&wait, 1, -1) == -1 && errno == EINTR && alarms == 1);
+	setitimer(ITIMER_REAL, &in, NULL);
+	CHECK(epoll_wait(ep, &e, 1, -1) == -1 && errno == EINTR && alarms == 2);
+	setitimer(ITIMER_REAL, &in, NULL);
+	CHECK(read(p[1], &c, 1) == -1 && errno == EINTR && alarms == 3);
+	setitimer(ITIMER_REAL, &in, NULL);
+	CHECK(accept(l, NULL, NULL) == -1 && errno == EINTR && alarms == 4);
+	close(p[0]), close(p[1]), close(ep);
+}
+
+static void *drain(void *arg)
+{
+	int fd = *(int *)arg;
+	size_t *sum = calloc(1, sizeof *sum);
+	unsigned char buf[5000];
+	ssize_t n;
+
+	while ((n = read(fd, buf, sizeof buf)) > 0)
+		for (ssize_t i = 0; i < n; i++)
+			*sum = *sum * 31 + buf[i];
+	CHECK(n == 0);
+	return sum;
+}
+
+static void files(int l)
+{
+	enum { SIZE = 3000000 };
+	unsigned char *data = malloc(SIZE);
+	char name[] = "/tmp/verbena-sockets-XXXXXX";
+	int p[2], f = mkstemp(name);
+	size_t want = 0;
+	void *got;
+	off_t at = 1000;
+	pthread_t t;
+
+	CHECK(f >= 0 && !unlink(name));
+	for (int i = 0; i < SIZE; i++)
+		data[i] = i * 7 + i / 1000;
+	CHECK(write(f, data, SIZE) == SIZE);
+	connected(l, p, 0);
+	CHECK(!pthread_create(&t, NULL, drain, &p[1]));
+	CHECK(sendfile(p[0], f, &at, SIZE) == SIZE - 1000 && at == SIZE);
+	CHECK(lseek(f, 1000, SEEK_SET) == 1000 && sendfile(p[0], f, NULL, 500) == 500);
+	CHECK(lseek(f, 0, SEEK_CUR) == 1500 && !shutdown(p[0], SHUT_WR) && !pthread_join(t, &got));
+	for (int i = 1000; i < SIZE; i++)
+		want = want * 31 + data[i];
+	for (int i = 1000; i < 1500; i++)
+		want = want * 31 + data[i];
+	CHECK(want == *(size_t *)got);
+	close(p[0]), close(p[1]), close(f);
+	free(data);
+	free(got);
+}
+
+static void refused(void)
+{
+	int s = socket(AF_INET, SOCK_STREAM, 0), tcp, l;
+	struct sockaddr_in nobody = here;
+
+	l = listener(0);
+	nobody = here;
+	CHECK(!close(l));
+	CHECK(connect(s, (struct sockaddr *)&nobody, sizeof nobody) == -1 && errno == ECONNREFUSED);
+	CHECK(!close(s));
+	tcp = socket(AF_UNIX, SOCK_STREAM, 0); // stays what it is
+	CHECK(tcp >= 0 && !close(tcp));
+}
+
+int main(void)
+{
+	int l = listener(SOCK_CLOEXEC);
+
+	calls(l);
+	duplicates(l);
+	mixed(l);
+	levels(l);
+	edges(l);
+	later(l);
+	interrupted(l);
+	files(l);
+	CHECK(!close(l));
+	refused();
+	return 0;
+}

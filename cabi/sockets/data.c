@@ -1,0 +1,285 @@
+// The calls that receive and send.
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sendfile.h>
+
+#include "sockets.h"
+
+// Flags that have no meaning for an rsocket: no signal is raised, and nothing is held back.
+enum { IGNORED = MSG_NOSIGNAL | MSG_MORE | MSG_CMSG_CLOEXEC | MSG_CONFIRM | MSG_DONTROUTE };
+
+static size_t length_of(const struct msghdr *m)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < m->msg_iovlen; i++)
+		n += m->msg_iov[i].iov_len;
+	return n;
+}
+
+// blocks reports whether a call may wait.
+static int blocks(int rs, int flags) { return !(flags & MSG_DONTWAIT) && !own(rs)->nonblock; }
+
+static ssize_t take_once(int rs, struct msghdr *m, int flags)
+{
+	for (;;) {
+		ssize_t n = rrecvmsg(rs, m, (flags & ~(IGNORED | MSG_WAITALL)) | MSG_DONTWAIT);
+		if (n >= 0 || errno != EAGAIN || !blocks(rs, flags) || ready(rs, POLLIN, own(rs)->receive_ms))
+			return n;
+	}
+}
+
+// take_all fills the one buffer of a message, unless the stream ends before.
+static ssize_t take_all(int rs, struct msghdr *m, int flags)
+{
+	struct iovec rest = *m->msg_iov;
+	struct msghdr part = {.msg_iov = &rest, .msg_iovlen = 1};
+	size_t got = 0;
+
+	while (rest.iov_len) {
+		ssize_t n = take_once(rs, &part, flags);
+		if (n <= 0)
+			return got ? (ssize_t)got : n;
+		got += n;
+		rest.iov_base = (char *)rest.iov_base + n;
+		rest.iov_len -= n;
+	}
+	return got;
+}
+
+ssize_t take(int rs, struct msghdr *m, int flags)
+{
+	struct msghdr plain = *m;
+
+	plain.msg_control = NULL;
+	plain.msg_controllen = 0;
+	int all = (flags & MSG_WAITALL) && !(flags & MSG_PEEK) && m->msg_iovlen == 1 && blocks(rs, flags);
+	ssize_t n = all ? take_all(rs, &plain, flags) : take_once(rs, &plain, flags);
+	used_up(rs, POLLIN);
+	m->msg_namelen = plain.msg_namelen;
+	m->msg_controllen = 0;
+	m->msg_flags = plain.msg_flags;
+	return n;
+}
+
+// skip removes n bytes from the beginning of a list of buffers.
+static void skip(struct msghdr *m, size_t n)
+{
+	while (m->msg_iovlen && n >= m->msg_iov->iov_len) {
+		n -= m->msg_iov->iov_len;
+		m->msg_iov++;
+		m->msg_iovlen--;
+	}
+	if (n) {
+		m->msg_iov->iov_base = (char *)m->msg_iov->iov_base + n;
+		m->msg_iov->iov_len -= n;
+	}
+}
+
+// give_all sends a message of a socket that blocks.
+static ssize_t give_all(int rs, struct msghdr *m, int flags)
+{
+	size_t all = length_of(m), sent = 0;
+
+	do {
+		ssize_t n = rsendmsg(rs, m, flags);
+		if (n >= 0) {
+			sent += n;
+			skip(m, n);
+			continue;
+		}
+		if (errno != EAGAIN || ready(rs, POLLOUT, own(rs)->send_ms))
+			return sent ? (ssize_t)sent : -1;
+	} while (sent < all);
+	return sent;
+}
+
+ssize_t give(int rs, const struct msghdr *m, int flags)
+{
+	struct iovec few[8], *copy = few;
+	struct msghdr plain = *m;
+	int hard = (flags & ~IGNORED) | MSG_DONTWAIT;
+
+	if (m->msg_controllen)
+		return fail(ENOTSUP);
+	plain.msg_control = NULL;
+	if (!blocks(rs, flags)) {
+		ssize_t n = rsendmsg(rs, &plain, hard);
+		if (n < 0 ? errno == EAGAIN : (size_t)n < length_of(m)) {
+			int e = errno;
+			used_up(rs, POLLOUT);
+			errno = e;
+		}
+		return n;
+	}
+	if (m->msg_iovlen > sizeof few / sizeof *few && !(copy = malloc(m->msg_iovlen * sizeof *copy)))
+		return fail(ENOMEM);
+	memcpy(copy, m->msg_iov, m->msg_iovlen * sizeof *copy);
+	plain.msg_iov = copy;
+	ssize_t n = give_all(rs, &plain, hard);
+	if (copy != few)
+		free(copy);
+	return n;
+}
+
+ssize_t recvmsg(int fd, struct msghdr *m, int flags)
+{
+	return rs_of(fd) < 0 ? NEXT(recvmsg)(fd, m, flags) : take(rs_of(fd), m, flags);
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	return rs_of(fd) < 0 ? NEXT(sendmsg)(fd, m, flags) : give(rs_of(fd), m, flags);
+}
+
+ssize_t recvfrom(int fd, void *restrict buf, size_t n, int flags, struct sockaddr *restrict a, socklen_t *restrict length)
+{
+	struct iovec one = {buf, n};
+	struct msghdr m = {.msg_name = a, .msg_namelen = a && length ? *length : 0, .msg_iov = &one, .msg_iovlen = 1};
+
+	if (rs_of(fd) < 0)
+		return NEXT(recvfrom)(fd, buf, n, flags, a, length);
+	ssize_t got = take(rs_of(fd), &m, flags);
+	if (got >= 0 && a && length)
+		*length = m.msg_namelen;
+	return got;
+}
+
+ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *a, socklen_t length)
+{
+	struct iovec one = {(void *)buf, n};
+	struct msghdr m = {.msg_name = (void *)a, .msg_namelen = a ? length : 0, .msg_iov = &one, .msg_iovlen = 1};
+
+	return rs_of(fd) < 0 ? NEXT(sendto)(fd, buf, n, flags, a, length) : give(rs_of(fd), &m, flags);
+}
+
+ssize_t recv(int fd, void *buf, size_t n, int flags)
+{
+	return rs_of(fd) < 0 ? NEXT(recv)(fd, buf, n, flags) : recvfrom(fd, buf, n, flags, NULL, NULL);
+}
+
+ssize_t send(int fd, const void *buf, size_t n, int flags)
+{
+	return rs_of(fd) < 0 ? NEXT(send)(fd, buf, n, flags) : sendto(fd, buf, n, flags, NULL, 0);
+}
+
+ssize_t read(int fd, void *buf, size_t n)
+{
+	return rs_of(fd) < 0 ? NEXT(read)(fd, buf, n) : recvfrom(fd, buf, n, 0, NULL, NULL);
+}
+
+ssize_t write(int fd, const void *buf, size_t n)
+{
+	return rs_of(fd) < 0 ? NEXT(write)(fd, buf, n) : sendto(fd, buf, n, 0, NULL, 0);
+}
+
+ssize_t readv(int fd, const struct iovec *iov, int n)
+{
+	struct msghdr m = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n < 0 ? 0 : n};
+
+	return rs_of(fd) < 0 ? NEXT(readv)(fd, iov, n) : n < 0 ? fail(EINVAL) : take(rs_of(fd), &m, 0);
+}
+
+ssize_t writev(int fd, const struct iovec *iov, int n)
+{
+	struct msghdr m = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n < 0 ? 0 : n};
+
+	return rs_of(fd) < 0 ? NEXT(writev)(fd, iov, n) : n < 0 ? fail(EINVAL) : give(rs_of(fd), &m, 0);
+}
+
+int recvmmsg(int fd, struct mmsghdr *list, unsigned int n, int flags, struct timespec *timeout)
+{
+	unsigned int i;
+
+	if (rs_of(fd) < 0)
+		return NEXT(recvmmsg)(fd, list, n, flags, timeout);
+	for (i = 0; i < n; i++) {
+		ssize_t got = take(rs_of(fd), &list[i].msg_hdr, (i ? MSG_DONTWAIT : 0) | (flags & ~MSG_WAITFORONE));
+		if (got < 0)
+			return i ? (int)i : -1;
+		list[i].msg_len = got;
+	}
+	return i;
+}
+
+int sendmmsg(int fd, struct mmsghdr *list, unsigned int n, int flags)
+{
+	unsigned int i;
+
+	if (rs_of(fd) < 0)
+		return NEXT(sendmmsg)(fd, list, n, flags);
+	for (i = 0; i < n; i++) {
+		ssize_t sent = give(rs_of(fd), &list[i].msg_hdr, flags);
+		if (sent < 0)
+			return i ? (int)i : -1;
+		list[i].msg_len = sent;
+	}
+	return i;
+}
+
+// The names that a program has if it was built with _FORTIFY_SOURCE.
+ssize_t __recv_chk(int fd, void *buf, size_t n, size_t room, int flags)
+{
+	return n > room ? (abort(), -1) : recv(fd, buf, n, flags);
+}
+
+ssize_t __recvfrom_chk(int fd, void *restrict buf, size_t n, size_t room, int flags, struct sockaddr *restrict a,
+		       socklen_t *restrict length)
+{
+	return n > room ? (abort(), -1) : recvfrom(fd, buf, n, flags, a, length);
+}
+
+ssize_t __read_chk(int fd, void *buf, size_t n, size_t room) { return n > room ? (abort(), -1) : read(fd, buf, n); }
+
+// piece sends a part of a file, and returns how many bytes.
+static ssize_t piece(int rs, int in, off_t at, char *buf, size_t n)
+{
+	struct iovec one = {buf, n};
+	struct msghdr m = {.msg_iov = &one, .msg_iovlen = 1};
+	ssize_t got = pread(in, buf, n, at);
+
+	one.iov_len = got;
+	return got <= 0 ? got : give(rs, &m, 0);
+}
+
+ssize_t sendfile(int fd, int in, off_t *offset, size_t n)
+{
+	enum { PIECE = 128 << 10 };
+	int rs = rs_of(fd);
+
+	if (rs < 0)
+		return NEXT(sendfile)(fd, in, offset, n);
+	off_t start = offset ? *offset : lseek(in, 0, SEEK_CUR);
+	if (start < 0)
+		return -1;
+	char *buf = malloc(PIECE);
+	if (!buf)
+		return fail(ENOMEM);
+	size_t sent = 0;
+	ssize_t last = 0;
+	while (sent < n) {
+		size_t want = n - sent < PIECE ? n - sent : PIECE;
+		last = piece(rs, in, start + sent, buf, want);
+		if (last <= 0)
+			break;
+		sent += last;
+		if ((size_t)last < want && own(rs)->nonblock)
+			break;
+	}
+	free(buf);
+	if (offset)
+		*offset = start + sent;
+	else
+		lseek(in, start + sent, SEEK_SET);
+	return sent || last >= 0 ? (ssize_t)sent : -1;
+}
+
+ssize_t sendfile64(int fd, int in, off64_t *offset, size_t n) { return sendfile(fd, in, (off_t *)offset, n); }
+
+ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t n, unsigned int flags)
+{
+	if (rs_of(in) >= 0 || rs_of(out) >= 0)
+		return fail(EINVAL); // programs copy then
+	return NEXT(splice)(in, in_offset, out, out_offset, n, flags);
+}

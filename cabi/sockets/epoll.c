@@ -1,0 +1,411 @@
+// epoll with rsockets. The instance of the kernel keeps the ordinary descriptors. The rsockets are in a list beside it,
+// and a wait polls both. What wakes a wait when the list changes is an eventfd in the instance of the kernel.
+//
+// EPOLLET: an event is not told again before the program has used it up, which it does by a call on the socket.
+#define _GNU_SOURCE
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include "sockets.h"
+
+struct item {
+	int fd, rs;
+	struct epoll_event wanted;
+	uint32_t told;              // EPOLLET: what the program knows
+	unsigned int in_edge, out_edge; // of the rsocket when it was told
+	int asleep;                 // EPOLLONESHOT: until it is modified
+};
+
+struct epoll {
+	int fd, wake;
+	atomic_int uses; // the table's, and one for each call that runs
+	pthread_mutex_t mu;
+	struct item *items;
+	size_t n, room;
+	size_t first; // the item that is told first, so that all have a turn
+	atomic_int waiting;  // calls that wait
+	struct epoll *next;  // in all
+};
+
+// instances is the lock of all, and of the slots' ep. It is taken before the lock of an instance.
+static pthread_mutex_t instances = PTHREAD_MUTEX_INITIALIZER;
+static struct epoll *all;
+
+static void drop(struct epoll *ep)
+{
+	if (ep && atomic_fetch_sub(&ep->uses, 1) == 1) {
+		NEXT(close)(ep->wake);
+		free(ep->items);
+		free(ep);
+	}
+}
+
+// borrow returns the instance of a descriptor; the caller drops it. NULL: it has no rsockets.
+static struct epoll *borrow(int fd)
+{
+	struct slot *s = slot_of(fd);
+	struct epoll *ep = NULL;
+
+	if (!s || !atomic_load(&s->ep))
+		return NULL;
+	pthread_mutex_lock(&instances);
+	if ((ep = atomic_load(&s->ep)))
+		atomic_fetch_add(&ep->uses, 1);
+	pthread_mutex_unlock(&instances);
+	return ep;
+}
+
+static struct epoll *new_instance(int fd)
+{
+	struct epoll *ep = calloc(1, sizeof *ep);
+
+	if (!ep)
+		return NULL;
+	ep->fd = fd;
+	ep->uses = 2; // the table's and the caller's
+	pthread_mutex_init(&ep->mu, NULL);
+	ep->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	struct epoll_event e = {.events = EPOLLIN, .data.ptr = ep};
+	if (ep->wake >= 0 && !NEXT(epoll_ctl)(fd, EPOLL_CTL_ADD, ep->wake, &e))
+		return ep;
+	int error = errno;
+	if (ep->wake >= 0)
+		NEXT(close)(ep->wake);
+	free(ep);
+	errno = error;
+	return NULL;
+}
+
+static struct epoll *borrow_or_make(int fd)
+{
+	struct slot *s = make_slot(fd);
+	struct epoll *ep = borrow(fd);
+
+	if (ep || !s)
+		return ep;
+	pthread_mutex_lock(&instances);
+	if ((ep = atomic_load(&s->ep)))
+		atomic_fetch_add(&ep->uses, 1);
+	else if ((ep = new_instance(fd))) {
+		atomic_store(&s->ep, ep);
+		ep->next = all;
+		all = ep;
+	}
+	pthread_mutex_unlock(&instances);
+	return ep;
+}
+
+static struct item *find(struct epoll *ep, int fd)
+{
+	for (size_t i = 0; i < ep->n; i++)
+		if (ep->items[i].fd == fd)
+			return &ep->items[i];
+	return NULL;
+}
+
+static int add(struct epoll *ep, int fd)
+{
+	if (ep->n == ep->room) {
+		size_t room = ep->room ? 2 * ep->room : 16;
+		struct item *more = realloc(ep->items, room * sizeof *more);
+		if (!more)
+			return ENOMEM;
+		ep->items = more;
+		ep->room = room;
+	}
+	ep->items[ep->n++] = (struct item){.fd = fd, .rs = rs_of(fd)};
+	return 0;
+}
+
+static int change(struct epoll *ep, int op, int fd, const struct epoll_event *e)
+{
+	struct item *item = find(ep, fd);
+	int error;
+
+	switch (op) {
+	case EPOLL_CTL_ADD:
+		if (item)
+			return EEXIST;
+		if ((error = add(ep, fd)))
+			return error;
+		item = &ep->items[ep->n - 1];
+		break;
+	case EPOLL_CTL_MOD:
+		if (!item)
+			return ENOENT;
+		break;
+	case EPOLL_CTL_DEL:
+		if (!item)
+			return ENOENT;
+		*item = ep->items[--ep->n];
+		return 0;
+	default:
+		return EINVAL;
+	}
+	item->wanted = *e;
+	item->told = 0;
+	item->asleep = 0;
+	if (e->events & EPOLLET)
+		atomic_store(&own(item->rs)->watcher, ep);
+	return 0;
+}
+
+int epoll_ctl(int epfd, int op, int fd, struct epoll_event *e)
+{
+	if (rs_of(fd) < 0)
+		return NEXT(epoll_ctl)(epfd, op, fd, e);
+	if (!e && op != EPOLL_CTL_DEL)
+		return fail(EFAULT);
+	struct epoll *ep = borrow_or_make(epfd);
+	if (!ep)
+		return -1;
+	pthread_mutex_lock(&ep->mu);
+	int error = change(ep, op, fd, e);
+	pthread_mutex_unlock(&ep->mu);
+	if (!error)
+		eventfd_write(ep->wake, 1);
+	drop(ep);
+	return error ? fail(error) : 0;
+}
+
+void used_up(int rs, short event)
+{
+	struct slot *s = own(rs);
+	int e = errno;
+
+	if (!atomic_load(&s->watcher))
+		return;
+	atomic_fetch_add(event == POLLIN ? &s->in_edge : &s->out_edge, 1);
+	pthread_mutex_lock(&instances); // the instance may be closed at the same time
+	struct epoll *ep = atomic_load(&s->watcher);
+	if (ep && atomic_load(&ep->waiting))
+		eventfd_write(ep->wake, 1);
+	pthread_mutex_unlock(&instances);
+	errno = e;
+}
+
+// leave removes a descriptor from an instance.
+static void leave(struct epoll *ep, int fd)
+{
+	pthread_mutex_lock(&ep->mu);
+	struct item *item = find(ep, fd);
+	if (item)
+		*item = ep->items[--ep->n];
+	pthread_mutex_unlock(&ep->mu);
+}
+
+// unwatch forgets an instance that is closed in the rsockets that it has.
+static void unwatch(struct epoll *ep)
+{
+	pthread_mutex_lock(&ep->mu);
+	for (size_t i = 0; i < ep->n; i++) {
+		struct epoll *mine = ep;
+		atomic_compare_exchange_strong(&own(ep->items[i].rs)->watcher, &mine, NULL);
+	}
+	ep->n = 0;
+	pthread_mutex_unlock(&ep->mu);
+}
+
+// unlist removes an instance from all.
+static void unlist(struct epoll *ep)
+{
+	struct epoll **at = &all;
+
+	while (*at && *at != ep)
+		at = &(*at)->next;
+	if (*at)
+		*at = ep->next;
+}
+
+void forget(int fd)
+{
+	struct epoll *ep = NULL;
+	struct slot *s = slot_of(fd);
+
+	if (!s || (!atomic_load(&s->rs) && !atomic_load(&s->ep)))
+		return;
+	pthread_mutex_lock(&instances);
+	if (atomic_load(&s->rs))
+		for (struct epoll *other = all; other; other = other->next)
+			leave(other, fd);
+	if ((ep = atomic_exchange(&s->ep, NULL))) {
+		unwatch(ep);
+		unlist(ep);
+	}
+	pthread_mutex_unlock(&instances);
+	drop(ep);
+}
+
+enum { TOLD = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLHUP | EPOLLERR };
+
+// asked returns the events to poll an item for; -1 for none.
+static int asked(struct item *item)
+{
+	struct slot *s = own(item->rs);
+	uint32_t all = (item->wanted.events & (EPOLLIN | EPOLLOUT | EPOLLPRI)) | EPOLLHUP | EPOLLERR;
+
+	if (item->asleep)
+		return -1;
+	if (!(item->wanted.events & EPOLLET))
+		return all;
+	if (item->in_edge != atomic_load(&s->in_edge))
+		item->told &= ~(uint32_t)(EPOLLIN | EPOLLHUP | EPOLLERR);
+	if (item->out_edge != atomic_load(&s->out_edge))
+		item->told &= ~(uint32_t)EPOLLOUT;
+	if (item->told & (EPOLLHUP | EPOLLERR))
+		return -1;
+	return all & ~item->told;
+}
+
+// list makes the list to poll: the instance of the kernel first, then the rsockets. It returns its length, 0 without
+// memory.
+static nfds_t list(struct epoll *ep, struct pollfd **fds)
+{
+	nfds_t n = 1;
+
+	pthread_mutex_lock(&ep->mu);
+	*fds = malloc((ep->n + 1) * sizeof **fds);
+	if (*fds) {
+		(*fds)[0] = (struct pollfd){.fd = ep->fd, .events = POLLIN};
+		for (size_t i = 0; i < ep->n; i++) {
+			int events = asked(&ep->items[i]);
+			if (events >= 0)
+				(*fds)[n++] = (struct pollfd){.fd = ep->items[i].rs, .events = events & (POLLIN | POLLOUT | POLLPRI)};
+		}
+	}
+	pthread_mutex_unlock(&ep->mu);
+	return *fds ? n : 0;
+}
+
+// tell writes the event of an item, if it has one, and returns how many.
+static int tell(struct item *item, short revents, struct epoll_event *out)
+{
+	int events = asked(item);
+	uint32_t got = events < 0 ? 0 : (uint32_t)revents & events & TOLD;
+
+	if (!got)
+		return 0;
+	item->told |= got;
+	item->in_edge = atomic_load(&own(item->rs)->in_edge);
+	item->out_edge = atomic_load(&own(item->rs)->out_edge);
+	item->asleep = !!(item->wanted.events & EPOLLONESHOT);
+	*out = (struct epoll_event){.events = got, .data = item->wanted.data};
+	return 1;
+}
+
+static short revents_of(const struct pollfd *fds, nfds_t n, int rs)
+{
+	for (nfds_t i = 1; i < n; i++)
+		if (fds[i].fd == rs)
+			return fds[i].revents;
+	return 0;
+}
+
+// collect writes the events that a poll has found.
+static int collect(struct epoll *ep, const struct pollfd *fds, nfds_t n, struct epoll_event *out, int most)
+{
+	int count = 0;
+
+	pthread_mutex_lock(&ep->mu);
+	for (size_t i = 0; i < ep->n && count < most; i++) {
+		struct item *item = &ep->items[(ep->first + i) % ep->n];
+		count += tell(item, revents_of(fds, n, item->rs), &out[count]);
+	}
+	ep->first++;
+	pthread_mutex_unlock(&ep->mu);
+	return count;
+}
+
+// ordinary writes the events of the kernel's instance, without that of wake.
+static int ordinary(struct epoll *ep, struct epoll_event *out, int most, int timeout_ms)
+{
+	int n = NEXT(epoll_wait)(ep->fd, out, most, timeout_ms), kept = 0;
+	eventfd_t count;
+
+	for (int i = 0; i < n; i++) {
+		if (out[i].data.ptr == ep)
+			eventfd_read(ep->wake, &count);
+		else
+			out[kept++] = out[i];
+	}
+	return n < 0 ? n : kept;
+}
+
+static int wait_once(struct epoll *ep, struct epoll_event *out, int most, int timeout_ms)
+{
+	struct pollfd *fds;
+	nfds_t n = list(ep, &fds);
+
+	if (!n)
+		return fail(ENOMEM);
+	atomic_fetch_add(&ep->waiting, 1);
+	int got = n == 1 ? ordinary(ep, out, most, timeout_ms) : wait_for(fds, n, timeout_ms);
+	atomic_fetch_sub(&ep->waiting, 1);
+	if (n > 1 && got > 0) {
+		got = collect(ep, fds, n, out, most);
+		int more = fds[0].revents && got < most ? ordinary(ep, out + got, most - got, 0) : 0;
+		got += more > 0 ? more : 0;
+	}
+	free(fds);
+	return got;
+}
+
+static int wait_all(struct epoll *ep, struct epoll_event *out, int most, int timeout_ms)
+{
+	int64_t end = timeout_ms < 0 ? 0 : now_ms() + timeout_ms;
+
+	for (;;) {
+		int64_t left = timeout_ms < 0 ? -1 : end - now_ms();
+		int got = wait_once(ep, out, most, timeout_ms < 0 ? -1 : left > 0 ? (int)left : 0);
+		if (got || (timeout_ms >= 0 && left <= 0))
+			return got;
+	}
+}
+
+int epoll_wait(int epfd, struct epoll_event *out, int most, int timeout_ms)
+{
+	int64_t end = now_ms() + timeout_ms;
+
+	if (most <= 0)
+		return fail(EINVAL);
+	struct epoll *ep = borrow(epfd);
+	if (!ep) {
+		int got = NEXT(epoll_wait)(epfd, out, most, timeout_ms);
+		// The first rsocket may have come meanwhile: its event is ours.
+		if (got != 1 || !(ep = borrow(epfd)) || out[0].data.ptr != ep) {
+			drop(ep);
+			return got;
+		}
+		timeout_ms = timeout_ms < 0 ? -1 : end > now_ms() ? (int)(end - now_ms()) : 0;
+	}
+	int got = wait_all(ep, out, most, timeout_ms), e = errno;
+	drop(ep);
+	errno = e;
+	return got;
+}
+
+int epoll_pwait(int epfd, struct epoll_event *out, int most, int timeout_ms, const sigset_t *mask)
+{
+	sigset_t before;
+
+	if (mask)
+		pthread_sigmask(SIG_SETMASK, mask, &before);
+	int got = epoll_wait(epfd, out, most, timeout_ms), e = errno;
+	if (mask)
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+	errno = e;
+	return got;
+}
+
+int epoll_pwait2(int epfd, struct epoll_event *out, int most, const struct timespec *timeout, const sigset_t *mask)
+{
+	int ms = -1;
+
+	if (timeout)
+		ms = timeout->tv_sec > INT_MAX / 1000 - 1 ? INT_MAX
+							  : (int)(timeout->tv_sec * 1000 + (timeout->tv_nsec + 999999) / 1000000);
+	return epoll_pwait(epfd, out, most, ms, mask);
+}

@@ -1,0 +1,150 @@
+// The calls that sockets share with files: close, duplicates, fcntl, ioctl.
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+
+#include "sockets.h"
+
+int close(int fd)
+{
+	struct slot *s = slot_of(fd);
+
+	if (s)
+		forget(fd);
+	int rs = s ? atomic_exchange(&s->rs, 0) - 1 : -1;
+	if (rs < 0)
+		return NEXT(close)(fd);
+	// The number of the rsocket stays in use until its last duplicate is closed.
+	int last = atomic_fetch_sub(&own(rs)->uses, 1) == 1;
+	if (fd != rs)
+		NEXT(close)(fd);
+	return last ? rclose(rs) : 0;
+}
+
+// duplicate makes a descriptor stand for the same rsocket as another.
+static int duplicate(int old, int new)
+{
+	struct slot *s;
+	int rs = rs_of(old);
+
+	if (new < 0 || rs < 0)
+		return new;
+	if (!(s = make_slot(new))) {
+		NEXT(close)(new);
+		return fail(ENOMEM);
+	}
+	atomic_fetch_add(&own(rs)->uses, 1);
+	atomic_store(&s->rs, rs + 1);
+	return new;
+}
+
+int dup(int fd) { return duplicate(fd, NEXT(dup)(fd)); }
+
+// replace closes what a descriptor stands for, unless it is the number of an rsocket that has duplicates: to reuse it is
+// not possible, since the rsocket is known by it.
+static int replace(int fd)
+{
+	struct slot *s = slot_of(fd);
+
+	if (s && atomic_load(&s->uses) > (rs_of(fd) == fd))
+		return fail(EBUSY);
+	if (rs_of(fd) >= 0)
+		close(fd);
+	return 0;
+}
+
+int dup2(int old, int new)
+{
+	if (old == new)
+		return NEXT(dup2)(old, new);
+	return replace(new) ? -1 : duplicate(old, NEXT(dup2)(old, new));
+}
+
+int dup3(int old, int new, int flags)
+{
+	if (old == new)
+		return fail(EINVAL);
+	return replace(new) ? -1 : duplicate(old, NEXT(dup3)(old, new, flags));
+}
+
+static int set_flags(int rs, long flags)
+{
+	int nonblock = !!(flags & O_NONBLOCK);
+	int result = rfcntl(rs, F_SETFL, nonblock ? O_NONBLOCK : 0);
+
+	if (result >= 0)
+		atomic_store(&own(rs)->nonblock, nonblock);
+	return result < 0 ? -1 : 0;
+}
+
+static int control(int fd, int cmd, long arg)
+{
+	int rs = rs_of(fd);
+
+	switch (cmd) {
+	case F_GETFL:
+		return O_RDWR | (own(rs)->nonblock ? O_NONBLOCK : 0);
+	case F_SETFL:
+		return set_flags(rs, arg);
+	case F_DUPFD:
+	case F_DUPFD_CLOEXEC:
+		return duplicate(fd, NEXT(fcntl)(fd, cmd, arg));
+	}
+	return NEXT(fcntl)(fd, cmd, arg); // the flags of the descriptor, and owners
+}
+
+int fcntl(int fd, int cmd, ...)
+{
+	va_list args;
+
+	va_start(args, cmd);
+	long arg = va_arg(args, long);
+	va_end(args);
+	return rs_of(fd) < 0 ? NEXT(fcntl)(fd, cmd, arg) : control(fd, cmd, arg);
+}
+
+int fcntl64(int fd, int cmd, ...)
+{
+	va_list args;
+
+	va_start(args, cmd);
+	long arg = va_arg(args, long);
+	va_end(args);
+	return fcntl(fd, cmd, arg);
+}
+
+// available writes how many bytes can be received, at most 64 KiB.
+static int available(int rs, int *n)
+{
+	enum { MOST = 64 << 10 };
+	char *buf = malloc(MOST);
+	struct iovec one = {buf, MOST};
+	struct msghdr m = {.msg_iov = &one, .msg_iovlen = 1};
+
+	if (!buf)
+		return fail(ENOMEM);
+	ssize_t got = rrecvmsg(rs, &m, MSG_PEEK | MSG_DONTWAIT);
+	free(buf);
+	*n = got < 0 ? 0 : (int)got;
+	return got < 0 && errno != EAGAIN ? -1 : 0;
+}
+
+int ioctl(int fd, unsigned long request, ...)
+{
+	va_list args;
+	int rs = rs_of(fd);
+
+	va_start(args, request);
+	void *arg = va_arg(args, void *);
+	va_end(args);
+	if (rs < 0)
+		return NEXT(ioctl)(fd, request, arg);
+	switch (request) {
+	case FIONBIO:
+		return set_flags(rs, *(int *)arg ? O_NONBLOCK : 0);
+	case FIONREAD:
+		return available(rs, arg);
+	}
+	return NEXT(ioctl)(fd, request, arg);
+}

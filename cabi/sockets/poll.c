@@ -1,0 +1,146 @@
+// poll and select.
+#define _GNU_SOURCE
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sockets.h"
+
+static int has_rsocket(const struct pollfd *fds, nfds_t n)
+{
+	for (nfds_t i = 0; i < n; i++)
+		if (rs_of(fds[i].fd) >= 0)
+			return 1;
+	return 0;
+}
+
+int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
+{
+	struct pollfd few[16], *list = few;
+
+	if (!has_rsocket(fds, n))
+		return NEXT(poll)(fds, n, timeout_ms);
+	if (n > sizeof few / sizeof *few && !(list = malloc(n * sizeof *list)))
+		return fail(ENOMEM);
+	for (nfds_t i = 0; i < n; i++) {
+		int rs = rs_of(fds[i].fd);
+		list[i] = (struct pollfd){.fd = rs < 0 ? fds[i].fd : rs, .events = fds[i].events};
+	}
+	int got = wait_for(list, n, timeout_ms);
+	for (nfds_t i = 0; got >= 0 && i < n; i++)
+		fds[i].revents = list[i].revents;
+	if (list != few)
+		free(list);
+	return got;
+}
+
+// to_ms rounds a time-out up; -1 for none.
+static int to_ms(const struct timespec *t)
+{
+	return !t ? -1 : t->tv_sec > INT_MAX / 1000 - 1 ? INT_MAX : (int)(t->tv_sec * 1000 + (t->tv_nsec + 999999) / 1000000);
+}
+
+int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
+{
+	sigset_t before;
+
+	if (!has_rsocket(fds, n))
+		return NEXT(ppoll)(fds, n, timeout, mask);
+	if (mask)
+		pthread_sigmask(SIG_SETMASK, mask, &before);
+	int got = poll(fds, n, to_ms(timeout)), e = errno;
+	if (mask)
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+	errno = e;
+	return got;
+}
+
+int __poll_chk(struct pollfd *fds, nfds_t n, int timeout_ms, size_t room)
+{
+	return n > room / sizeof *fds ? (abort(), -1) : poll(fds, n, timeout_ms);
+}
+
+int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask, size_t room)
+{
+	return n > room / sizeof *fds ? (abort(), -1) : ppoll(fds, n, timeout, mask);
+}
+
+static int in(int fd, const fd_set *set) { return set && FD_ISSET(fd, set); }
+
+// list_of returns the entries of poll for sets, and whether an rsocket is among them.
+static struct pollfd *list_of(int n, const fd_set *r, const fd_set *w, const fd_set *e, nfds_t *used, int *rsockets)
+{
+	struct pollfd *fds = malloc((n + 1) * sizeof *fds);
+
+	*used = 0;
+	*rsockets = 0;
+	for (int fd = 0; fds && fd < n; fd++) {
+		short events = (in(fd, r) ? POLLIN : 0) | (in(fd, w) ? POLLOUT : 0) | (in(fd, e) ? POLLPRI : 0);
+		if (!events)
+			continue;
+		fds[(*used)++] = (struct pollfd){.fd = fd, .events = events};
+		*rsockets |= rs_of(fd) >= 0;
+	}
+	return fds;
+}
+
+static int keep(int fd, fd_set *set, short revents, short events)
+{
+	if (!in(fd, set))
+		return 0;
+	if (revents & events)
+		return 1;
+	FD_CLR(fd, set);
+	return 0;
+}
+
+// choose waits as select does. It returns -2 if there is no rsocket in the sets.
+static int choose(int n, fd_set *r, fd_set *w, fd_set *e, int ms)
+{
+	nfds_t used;
+	int rsockets, count = 0;
+
+	if (n < 0 || n > FD_SETSIZE)
+		return -2;
+	struct pollfd *fds = list_of(n, r, w, e, &used, &rsockets);
+	if (!fds)
+		return fail(ENOMEM);
+	if (!rsockets) {
+		free(fds);
+		return -2;
+	}
+	int got = poll(fds, used, ms);
+	for (nfds_t i = 0; got >= 0 && i < used; i++) {
+		int fd = fds[i].fd;
+		short events = fds[i].revents;
+		count += keep(fd, r, events, POLLIN | POLLHUP | POLLERR);
+		count += keep(fd, w, events, POLLOUT | POLLERR);
+		count += keep(fd, e, events, POLLPRI);
+	}
+	free(fds);
+	return got < 0 ? -1 : count;
+}
+
+int select(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restrict e, struct timeval *restrict timeout)
+{
+	struct timespec t = {0};
+
+	if (timeout)
+		t = (struct timespec){timeout->tv_sec, timeout->tv_usec * 1000};
+	int got = choose(n, r, w, e, to_ms(timeout ? &t : NULL));
+	return got == -2 ? NEXT(select)(n, r, w, e, timeout) : got;
+}
+
+int pselect(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restrict e, const struct timespec *restrict timeout,
+	    const sigset_t *restrict mask)
+{
+	sigset_t before;
+
+	if (mask)
+		pthread_sigmask(SIG_SETMASK, mask, &before);
+	int got = choose(n, r, w, e, to_ms(timeout)), error = errno;
+	if (mask)
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+	errno = error;
+	return got == -2 ? NEXT(pselect)(n, r, w, e, timeout, mask) : got;
+}

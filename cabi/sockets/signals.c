@@ -1,0 +1,139 @@
+// A thread that waits for rsockets is in the engine, where the kernel interrupts nothing. Each handler of the program is
+// called by a function of ours, which ends the wait of its thread.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "sockets.h"
+
+// interrupt is an eventfd while the thread waits. A handler may read it at any time, so it is in the static TLS block.
+static __thread int interrupt __attribute__((tls_model("initial-exec"))) = -1;
+
+static struct sigaction handlers[_NSIG];
+static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
+
+static int is_function(const struct sigaction *a)
+{
+	return (a->sa_flags & SA_SIGINFO) || (a->sa_handler != SIG_DFL && a->sa_handler != SIG_IGN);
+}
+
+// of_engine reports whether a handler is the engine's own, whose signals interrupt nothing.
+static int of_engine(const struct sigaction *a)
+{
+	Dl_info at;
+
+	return (a->sa_flags & SA_SIGINFO) && dladdr((void *)a->sa_sigaction, &at) && at.dli_fname &&
+	       strstr(at.dli_fname, "libverbena-engine.so");
+}
+
+static void handle(int sig, siginfo_t *info, void *context)
+{
+	const struct sigaction *a = &handlers[sig];
+	int e = errno;
+
+	if (a->sa_flags & SA_SIGINFO)
+		a->sa_sigaction(sig, info, context);
+	else if (is_function(a))
+		a->sa_handler(sig);
+	if (interrupt >= 0)
+		eventfd_write(interrupt, 1);
+	errno = e;
+}
+
+int sigaction(int sig, const struct sigaction *restrict act, struct sigaction *restrict old)
+{
+	struct sigaction now, before;
+
+	if (sig <= 0 || sig >= _NSIG)
+		return NEXT(sigaction)(sig, act, old);
+	pthread_mutex_lock(&mu);
+	before = handlers[sig];
+	if (act) {
+		now = *act;
+		handlers[sig] = *act;
+		if (is_function(act) && !of_engine(act)) {
+			now.sa_sigaction = handle;
+			now.sa_flags |= SA_SIGINFO;
+		}
+	}
+	int result = NEXT(sigaction)(sig, act ? &now : NULL, old);
+	if (result && act)
+		handlers[sig] = before;
+	if (!result && old && old->sa_sigaction == handle)
+		*old = before;
+	pthread_mutex_unlock(&mu);
+	return result;
+}
+
+static sighandler_t set(int sig, sighandler_t h, int flags)
+{
+	struct sigaction a = {.sa_handler = h, .sa_flags = flags}, old;
+
+	sigemptyset(&a.sa_mask);
+	if (h == SIG_ERR)
+		return errno = EINVAL, SIG_ERR;
+	return sigaction(sig, &a, &old) ? SIG_ERR : old.sa_handler;
+}
+
+sighandler_t signal(int sig, sighandler_t h) { return set(sig, h, SA_RESTART); }
+sighandler_t bsd_signal(int sig, sighandler_t h) { return set(sig, h, SA_RESTART); }
+sighandler_t sysv_signal(int sig, sighandler_t h) { return set(sig, h, SA_RESETHAND | SA_NODEFER); }
+sighandler_t __sysv_signal(int sig, sighandler_t h) { return set(sig, h, SA_RESETHAND | SA_NODEFER); }
+
+// spare is the eventfd of a thread between its waits.
+static __thread int spare = -1;
+static pthread_key_t at_exit;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void close_spare(void *fd) { NEXT(close)((int)(intptr_t)fd - 1); }
+static void make_key(void) { pthread_key_create(&at_exit, close_spare); }
+
+static int event_of_thread(void)
+{
+	pthread_once(&once, make_key);
+	if (spare < 0 && (spare = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) >= 0)
+		pthread_setspecific(at_exit, (void *)(intptr_t)(spare + 1));
+	return spare;
+}
+
+int wait_for(struct pollfd *fds, nfds_t n, int timeout_ms)
+{
+	struct pollfd few[16], *list = few;
+	eventfd_t count;
+	int fd = event_of_thread();
+
+	if (fd < 0)
+		return -1;
+	if (n + 1 > sizeof few / sizeof *few && !(list = malloc((n + 1) * sizeof *list)))
+		return fail(ENOMEM);
+	memcpy(list, fds, n * sizeof *list);
+	list[n] = (struct pollfd){.fd = fd, .events = POLLIN};
+	interrupt = fd;
+	int got = rpoll(list, n + 1, timeout_ms);
+	interrupt = -1;
+	int e = errno;
+	if (got > 0 && list[n].revents) {
+		eventfd_read(fd, &count);
+		if (--got == 0) {
+			got = -1;
+			e = EINTR;
+		}
+	}
+	if (got >= 0)
+		for (nfds_t i = 0; i < n; i++)
+			fds[i].revents = list[i].revents;
+	if (list != few)
+		free(list);
+	errno = e;
+	return got;
+}
+
+int ready(int rs, short event, int ms)
+{
+	struct pollfd p = {.fd = rs, .events = event};
+	int n = wait_for(&p, 1, ms > 0 ? ms : -1);
+
+	return n > 0 ? 0 : n == 0 ? fail(EAGAIN) : -1;
+}
