@@ -37,7 +37,7 @@ var building = []floor{
 	{"connection manager", []string{"rdmacm"}},
 	{"datagrams, providers", []string{"umad", "provider/soft", "provider/hw"}},
 	{"accessors of verbs", []string{"internal/driver", "internal/gsi"}},
-	{"verbs, engine", []string{"verbs", "internal/engine", "internal/raw"}},
+	{"verbs, engine", []string{"verbs", "internal/engine", "internal/raw", "internal/iwarp"}},
 	{"state machines", []string{"internal/cm", "internal/transport"}},
 	{"links", []string{
 		"internal/link/udp", "internal/link/shm", "internal/link/mem", "internal/link/pcap", "internal/link/packet",

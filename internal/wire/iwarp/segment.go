@@ -67,17 +67,18 @@ func (s Segment) Header() []byte { return s[:s.HeaderLen()] }
 // Payload returns what follows the header.
 func (s Segment) Payload() []byte { return s[s.HeaderLen():] }
 
-// Check reports whether the header of a segment is well-formed: versions, operation, form and queue. s holds at least
-// the header, and n is the length of the whole segment in bytes. Otherwise code is what a Terminate reports.
+// Check reports whether the header of a segment is well-formed: versions, operation, form and queue. n is the length
+// of the whole segment in bytes; s holds at least as much of it as the header has. Otherwise code is what a Terminate
+// reports.
 func Check(s Segment, n int) (code Code, ok bool) {
 	tagged := s.Tagged()
 	switch {
+	case n < s.HeaderLen():
+		return MPALength, false
 	case s.DDPVersion() != Version && tagged:
 		return TaggedVersion, false
 	case s.DDPVersion() != Version:
 		return UntaggedVersion, false
-	case n < s.HeaderLen():
-		return MPALength, false
 	case s.RDMAPVersion() != Version:
 		return RDMAPVersion, false
 	}

@@ -141,8 +141,8 @@ func TestTshark(t *testing.T) {
 	send(untagged(iwarp.TerminateOp, 0, 1, term.Append(nil)), "1 2 1 0 0x07 0x00 0x01 0x02 1 1 1 002e")
 	fields := []string{"_ws.malformed", "iwarp_mpa.crc_check", "iwarp_ddp.last_flag", "iwarp_ddp.stag",
 		"iwarp_ddp.tagged_offset", "iwarp_ddp.qn", "iwarp_ddp.msn", "iwarp_ddp.mo", "iwarp_rdma.opcode",
-		"iwarp_rdma.inval_stag", "iwarp_rdma.sinkstag", "iwarp_rdma.sinkto", "iwarp_rdma.rdmardsz", "iwarp_rdma.srcstag",
-		"iwarp_rdma.srcto"}
+		"iwarp_rdma.inval_stag", "iwarp_rdma.sinkstag", "iwarp_rdma.sinkto", "iwarp_rdma.rdmardsz",
+		"iwarp_rdma.srcstag", "iwarp_rdma.srcto"}
 	for _, f := range []string{"atomic.request_identifier", "atomic.remote_stag", "atomic.remote_tagged_offset",
 		"atomic.swap_data", "atomic.swap_mask", "atomic.compare_data", "atomic.compare_mask",
 		"atomic.original_request_identifier", "atomic.original_remote_data_value", "term_layer", "term_etype_rdma",
