@@ -90,8 +90,10 @@ func (f *Fabric) NewDevice(name string, addrs ...netip.Addr) (*verbs.Device, err
 		Raw:  f.net.OpenRaw, MTU: f.cfg.MTU,
 	}
 	c := softlink.On(soft.Config{Name: name, Addrs: addrs, Shards: f.cfg.Shards}, links)
+	// The engine's own clock counts the processor's ticks, which stand still while a testing/synctest bubble's time jumps.
+	c.Clock = func() int64 { return int64(f.Now()) }
 	if !f.cfg.RealTime {
-		c.Manual, c.Clock = true, func() int64 { return f.now }
+		c.Manual = true
 		c.Shards = max(1, c.Shards)
 		// Random QP numbers would make runs differ.
 		c.FirstQPN = uint32(0x100 * (1 + len(f.devices)))
