@@ -57,6 +57,7 @@ func (e *Engine) CreateQP(in QPInit) (*QP, error) {
 	c := transport.Config{
 		Num: num, Type: in.Type, PD: in.PD, SigAll: in.SigAll, PortMTU: in.PortMTU, SQ: in.SQ, RQ: in.RQ,
 		SendCQ: in.SendCQ, RecvCQ: in.RecvCQ, Regions: in.Regions, Host: s, Owner: qp,
+		Scratch: &s.scratch,
 	}
 	if qp.xrcd != nil {
 		c.XRCD = qp.xrcd.XRCD

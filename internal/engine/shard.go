@@ -54,6 +54,7 @@ type shard struct {
 	signals  []*CQ  // CQs whose completion event is raised when the shard has sent
 	kicks    uint64 // shards whose inbox received packets in this step, as bits
 	counters counters
+	scratch  transport.Scratch
 	peers    map[netip.Addr]*peer
 	fire     func(*transport.QP) // onTimer, bound once to avoid an allocation per step
 	now      int64               // of the step

@@ -24,6 +24,14 @@ type Config struct {
 	Regions *mr.Table
 	Host    Host
 	Owner   any // the QP object of the layer above
+	// Scratch may be shared by the QPs of a shard; nil: the QP gets its own.
+	Scratch *Scratch
+}
+
+// Scratch is memory for the completion that is being made; on the stack it would escape. QPs share it because a QP
+// among many is not in the processor's caches.
+type Scratch struct {
+	sent, received CQE
 }
 
 // QP is one queue pair. All fields but state belong to the shard that owns it.
@@ -70,6 +78,9 @@ var lastID atomic.Uint64
 // NewQP returns a QP in state RESET.
 func NewQP(c Config) *QP {
 	qp := &QP{Config: c, id: lastID.Add(1), baseFlags: wire.BTHMigReq}
+	if qp.Scratch == nil {
+		qp.Scratch = new(Scratch)
+	}
 	qp.req.init(qp)
 	qp.resp.init(qp)
 	return qp

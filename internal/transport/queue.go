@@ -59,10 +59,8 @@ type SendMore struct {
 // base.
 type SendQueue struct {
 	mu        sync.Mutex
-	slots     []SendWQE
-	sges      []SGE      // maxSGE for each slot
-	inline    []byte     // maxInline for each slot
-	more      []SendMore // one for each slot, or none at all
+	first     *sendChunk   // the first slots; nil until they are used
+	rest      []*sendChunk // the others
 	mask      uint32
 	cap       uint32
 	maxSGE    int
@@ -75,12 +73,27 @@ type SendQueue struct {
 	polled atomic.Uint32 // slots before it are free
 }
 
+// A sendChunk is some slots of a send queue. Chunks are allocated when they are first used: most queues of a device
+// with many QPs never hold many requests. A small chunk also does not begin at a page, so that the first slots of many
+// queues do not compete for the same lines of the processor's caches.
+type sendChunk struct {
+	slots  [chunkSlots]SendWQE
+	sges   []SGE      // maxSGE for each slot
+	inline []byte     // maxInline for each slot
+	more   []SendMore // one for each slot, or none at all
+}
+
+const (
+	chunkShift = 3
+	chunkSlots = 1 << chunkShift
+)
+
 // NewSendQueue returns a queue of at least wrs slots, rounded up to a power of two, each with sges SGEs and inline
-// bytes. Slots take no physical memory before their first use.
+// bytes.
 func NewSendQueue(wrs, sges, inline int) *SendQueue {
 	n := CeilPow2(wrs)
 	return &SendQueue{
-		slots: make([]SendWQE, n), sges: make([]SGE, n*sges), inline: make([]byte, n*inline),
+		rest: make([]*sendChunk, max(0, n>>chunkShift-1)),
 		mask: uint32(n - 1), cap: uint32(n), maxSGE: sges, maxInline: inline,
 	}
 }
@@ -113,21 +126,38 @@ func (q *SendQueue) Next() *SendWQE {
 	if q.own != nil {
 		q.own[q.fill&q.mask].Store(false)
 	}
-	i := int((q.fill - q.base) & q.mask)
-	w, s, b := &q.slots[i], i*q.maxSGE, i*q.maxInline
-	w.SGEs = q.sges[s : s : s+q.maxSGE]
-	w.Inline = q.inline[b : b : b+q.maxInline]
+	c, i := q.next()
+	w, s, b := &c.slots[i], i*q.maxSGE, i*q.maxInline
+	w.SGEs = c.sges[s : s : s+q.maxSGE]
+	w.Inline = c.inline[b : b : b+q.maxInline]
 	return w
+}
+
+// next returns the chunk of the next slot to set, and the slot's index in it.
+//
+// +checklocks:q.mu
+func (q *SendQueue) next() (c *sendChunk, i int) {
+	n := (q.fill - q.base) & q.mask
+	to := &q.first
+	if n >= chunkSlots {
+		to = &q.rest[n>>chunkShift-1]
+	}
+	if *to == nil {
+		size := min(chunkSlots, int(q.cap))
+		*to = &sendChunk{sges: make([]SGE, size*q.maxSGE), inline: make([]byte, size*q.maxInline)}
+	}
+	return *to, int(n & (chunkSlots - 1))
 }
 
 // More attaches a SendMore to w, the slot of Next. The caller holds Lock.
 //
 // +checklocks:q.mu
 func (q *SendQueue) More(w *SendWQE) *SendMore {
-	if q.more == nil {
-		q.more = make([]SendMore, q.cap)
+	c, i := q.next()
+	if c.more == nil {
+		c.more = make([]SendMore, chunkSlots)
 	}
-	w.SendMore = &q.more[(q.fill-q.base)&q.mask]
+	w.SendMore = &c.more[i]
 	return w.SendMore
 }
 
@@ -150,7 +180,13 @@ func (q *SendQueue) Abort() { q.fill = q.posted.Load() }
 func (q *SendQueue) Posted() uint32 { return q.posted.Load() }
 
 // At returns the slot of index i.
-func (q *SendQueue) At(i uint32) *SendWQE { return &q.slots[(i-q.base)&q.mask] }
+func (q *SendQueue) At(i uint32) *SendWQE {
+	n := (i - q.base) & q.mask
+	if n < chunkSlots {
+		return &q.first.slots[n]
+	}
+	return &q.rest[n>>chunkShift-1].slots[n&(chunkSlots-1)]
+}
 
 // Release frees the slots up to and including slot, whose completion has been polled.
 func (q *SendQueue) Release(slot uint32) {

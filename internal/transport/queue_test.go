@@ -31,7 +31,7 @@ func TestSendQueueKeepsItsSlotsApart(t *testing.T) {
 			if w == nil {
 				continue
 			}
-			if len(outstanding) == 0 && w != &q.slots[0] {
+			if len(outstanding) == 0 && w != &q.first.slots[0] {
 				t.Fatalf("step %d: an empty queue does not begin at its first slot", step)
 			}
 			w.WRID = uint64(q.fill)
@@ -131,5 +131,39 @@ func TestV_SRQ_11_LimitBelowThePosted(t *testing.T) {
 	}
 	if events != 2 || q.Limit() != 0 {
 		t.Errorf("%d events, limit %d", events, q.Limit())
+	}
+}
+
+// TestSlotsAreAllocatedWhenUsed: a queue that never holds many requests has memory for few, and posting to it again
+// allocates nothing.
+func TestSlotsAreAllocatedWhenUsed(t *testing.T) {
+	q := NewSendQueue(256, 1, 0)
+	if q.first != nil {
+		t.Error("slots before the first request")
+	}
+	post := func() {
+		q.Lock()
+		q.Next()
+		q.Commit()
+		q.Publish()
+		q.Unlock()
+	}
+	one := func() {
+		post()
+		q.Release(q.fill - 1)
+	}
+	if n := testing.AllocsPerRun(1000, one); n != 0 {
+		t.Errorf("%v allocations for each request", n)
+	}
+	for i, c := range q.rest {
+		if c != nil {
+			t.Errorf("chunk %d is in use", i+1)
+		}
+	}
+	for range q.Cap() {
+		post()
+	}
+	if q.Next() != nil {
+		t.Error("more slots than the capacity")
 	}
 }

@@ -9,6 +9,7 @@ const maxMessage = 1 << 31
 type receive struct {
 	held bool // taken, and not completed yet
 	wqe  RecvWQE
+	few  [2]SGE // memory of wqe.SGEs, unless a receive has more
 	room uint64 // bytes of its scatter list
 	got  uint64 // bytes written
 	sge  int    // the SGE to write next
@@ -176,13 +177,14 @@ func (r *responder) scatter(data payload, at int) bool {
 
 // newCQE prepares the completion of the current receive.
 func (r *responder) newCQE(op CQOp, n uint32) *CQE {
-	r.cqe = CQE{
+	e := &r.qp.Scratch.received
+	*e = CQE{
 		WRID: r.recv.wqe.WRID, Op: op, ByteLen: n,
 		QPN: r.qp.Num, PKeyIndex: r.qp.attr.PKeyIndex,
 		QP: r.qp, SRQ: r.rq,
 	}
-	r.recv.tell(&r.cqe, r.rq.tags)
-	return &r.cqe
+	r.recv.tell(e, r.rq.tags)
+	return e
 }
 
 // fail completes the current receive with an error.

@@ -75,7 +75,6 @@ type requester struct {
 	keep  *keepAlive // nil without keep-alive
 	bad   *Failure   // deferred failure of work request badAt, until those before it are complete
 	badAt uint32
-	cqe   CQE     // scratch; on the stack it would escape
 	value [8]byte // scratch; result of an atomic
 }
 
@@ -317,7 +316,7 @@ func (r *requester) finish(w *SendWQE, st Status, f *Failure) {
 		return
 	}
 	if st != Success || w.Flags&Signaled != 0 || r.qp.SigAll {
-		e := &r.cqe
+		e := &r.qp.Scratch.sent
 		e.WRID, e.Status, e.Op = w.WRID, st, completionOps[w.Op&15]
 		e.QPN, e.QP, e.Send, e.Slot = r.qp.Num, r.qp, true, r.head
 		e.Solicited, e.Cause = st != Success, f

@@ -162,8 +162,11 @@ func (z *requesterFuzz) checkBooks() {
 	}
 	flight, reads := 0, 0
 	at := r.una
-	w := r.oldest()
-	for i := r.head; at != r.nxt; w = r.sq.At(i) {
+	for i := r.head; at != r.nxt; {
+		w := r.oldest()
+		if at != r.una {
+			w = r.sq.At(i)
+		}
 		if !r.isCheck(w) {
 			i++
 		}

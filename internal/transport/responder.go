@@ -49,7 +49,6 @@ type responder struct {
 	tmh [wire.TMHLen]byte // of the current message, if its payload is away
 
 	denied denied
-	cqe    CQE // completion being built; on the stack it would escape
 }
 
 // noRun is not a valid PSN.
@@ -65,7 +64,10 @@ const (
 	skipping // UC: the rest of this message is dropped
 )
 
-func (r *responder) init(qp *QP) { r.qp, r.rq, r.cq, r.pd = qp, qp.RQ, qp.RecvCQ, qp.PD }
+func (r *responder) init(qp *QP) {
+	r.qp, r.rq, r.cq, r.pd = qp, qp.RQ, qp.RecvCQ, qp.PD
+	r.recv.wqe.SGEs = r.recv.few[:0]
+}
 
 // start prepares for packets from attr.RQPSN on (INIT -> RTR).
 func (r *responder) start() {

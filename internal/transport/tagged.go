@@ -105,7 +105,7 @@ func (r *responder) rendezvous() *fault {
 		return faultSendTooLong
 	}
 	r.qp.req.read(&v.wqe, &v.tagged, h)
-	e := &r.qp.req.cqe
+	e := &r.qp.Scratch.sent
 	*e = CQE{
 		WRID: v.wqe.WRID, Op: v.op, Flags: TMMatch, QPN: r.qp.Num, QP: r.qp, SRQ: r.qp.RQ,
 		Tags:      r.qp.RQ.tags,
@@ -198,7 +198,7 @@ func (r *requester) finishOwn(w *SendWQE, st Status, f *Failure) {
 	w.own = false
 	if w.Op == OpRead {
 		d := &r.rndvs[r.head&q.mask]
-		e := &r.cqe
+		e := &r.qp.Scratch.sent
 		*e = CQE{WRID: d.wrid, QPN: r.qp.Num, QP: r.qp, SRQ: r.qp.RQ, PKeyIndex: r.qp.attr.PKeyIndex, ByteLen: w.Length}
 		d.tell(e, r.qp.RQ.tags)
 		if e.Status = st; st != Success {

@@ -62,9 +62,11 @@ type flows struct {
 	next   uint32
 }
 
-// find returns the number of the flow of a path, noFlow if the receiver does not know it.
+// find returns the number of the flow of a path, noFlow if the receiver does not know it. Most QPs between two
+// processes have equal paths, so the last flow is compared first.
 func (t *flows) find(p *link.Path) uint32 {
-	if p == t.path {
+	if p == t.path || t.path != nil && p.Dst == t.path.Dst && p.Src == t.path.Src && p.TClass == t.path.TClass &&
+		p.HopLimit == t.path.HopLimit {
 		return t.number
 	}
 	n, ok := t.known[flowOf(p)]
