@@ -58,6 +58,23 @@ func TestPayloadInTheSendersMemory(t *testing.T) {
 	}
 }
 
+// A batch is used again: what was away in one packet is not in the next.
+func TestPacketsAfterPayloadInTheSendersMemory(t *testing.T) {
+	a, b, path, sh := lend(t)
+	_, at := private(t, 1<<20)
+	for _, n := range []int{8, 4096} {
+		a.refer(path, sh, at, link.MinRef)
+		if p := b.next()[0]; p.Away == nil {
+			t.Fatal("the payload is in the packet")
+		}
+		a.put(path, 7, n, 1)
+		a.p.Send(a.tx)
+		if p := b.next()[0]; p.Away != nil || p.Epoch != (link.Epoch{}) || len(p.Payload()) < n-4 {
+			t.Errorf("%d bytes: %+v", n, p)
+		}
+	}
+}
+
 // The end of a region makes references to it void, whether they were received or not.
 func TestRevokedMemory(t *testing.T) {
 	a, b, path, sh := lend(t)

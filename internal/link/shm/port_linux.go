@@ -399,7 +399,7 @@ func (p *port) take(b *link.RxBatch, m *buffers, f *flow, shared []byte, most in
 		b.Packets = append(b.Packets, link.RxPacket{})
 	}
 	to := &b.Packets[len(b.Packets)-1] // all its fields are set; a literal would be made elsewhere and copied
-	to.Data, to.Body, to.Src, to.Dst, to.Epoch = data, body, f.src, f.dst, link.Epoch{}
+	to.Data, to.Body, to.Away, to.Src, to.Dst, to.Epoch = data, body, nil, f.src, f.dst, link.Epoch{}
 	to.TClass, to.HopLimit, to.Train = f.tclass, f.hopLimit, most > wire.MaxPayload
 }
 
