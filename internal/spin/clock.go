@@ -21,6 +21,8 @@ type Clock struct {
 	at   atomic.Uint64 // ticks at the last reading from the kernel
 	ns   atomic.Int64  // that reading
 	rate atomic.Uint64 // ns per tick << rateShift; 0: not known yet
+
+	read int64 // what the kernel said at the last reading: at most ns. Of the goroutine that has made seq odd.
 }
 
 const (
@@ -78,22 +80,32 @@ func (c *Clock) ask() int64 {
 		c.at.Store(0)
 		return now
 	}
-	if at, ns := c.at.Load(), c.ns.Load(); at != 0 {
+	shown := now
+	if at := c.at.Load(); at != 0 {
 		span := from - at
 		if span < leastSpan {
 			return now // too short to measure the rate
 		}
-		if rate := c.rate.Load(); rate != 0 && span < mostSpan {
-			// The clock does not go back, unless the ticks were wrong.
-			if was := ns + scale(span, rate); was > now && was-now < jump {
-				now = was
-			}
-		}
-		if span < mostSpan && now > ns {
-			c.rate.Store(uint64(now-ns) << rateShift / span)
-		}
+		shown = c.adjust(span, now)
 	}
 	c.at.Store(from)
-	c.ns.Store(now)
-	return now
+	c.ns.Store(shown)
+	c.read = now
+	return shown
+}
+
+// adjust sets the rate after span ticks, at the end of which the kernel says now. It returns the time to continue from: a
+// clock that is ahead does not go back, but runs slower until the kernel is asked again.
+func (c *Clock) adjust(span uint64, now int64) int64 {
+	if span >= mostSpan || now <= c.read {
+		return now
+	}
+	rate, old := uint64(now-c.read)<<rateShift/span, c.rate.Load()
+	ahead := c.ns.Load() + scale(span, old) - now
+	if old == 0 || ahead <= 0 || ahead >= jump {
+		c.rate.Store(rate)
+		return now
+	}
+	c.rate.Store(max(rate/2, rate-min(rate, uint64(ahead)<<rateShift/reanchor)))
+	return now + ahead
 }
