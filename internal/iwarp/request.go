@@ -156,6 +156,14 @@ func (q *QP) failRead(err error) *refusal {
 
 // blame finds the READ or atomic that the peer's Terminate is about.
 func (q *QP) blame(t iwarp.Terminate, why string) {
+	if t.DDP == nil && t.Code == iwarp.UnexpectedOpcode { // so siw answers an atomic
+		for i := range q.waiting {
+			if o := &q.waiting[i]; o.atomic {
+				q.fails(o.slot, transport.RemInvReqErr, why)
+			}
+		}
+		return
+	}
 	s := iwarp.Segment(t.DDP)
 	if t.DDP == nil || s.Tagged() || s.QN() != iwarp.QueueRequest {
 		return

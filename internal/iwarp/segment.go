@@ -254,7 +254,7 @@ func (q *QP) advance(n int) {
 
 // finish ends a segment whose payload is in its place.
 func (q *QP) finish() *refusal {
-	s := q.seg
+	s, first := q.seg, !q.heard
 	q.heard = true
 	if s.Tagged() {
 		if s.Opcode() == iwarp.ReadResponse {
@@ -274,7 +274,7 @@ func (q *QP) finish() *refusal {
 	case iwarp.AtomicResponse:
 		return q.onAtomicResponse()
 	}
-	q.onTerminate()
+	q.onTerminate(first)
 	return nil
 }
 
@@ -341,9 +341,12 @@ func (q *QP) flushReceives(cause *transport.Failure) {
 }
 
 // onTerminate ends the QP because the peer has ended the stream. A request that the peer names fails with the status
-// of its code.
-func (q *QP) onTerminate() {
+// of its code. Two codes of MPA are those of siw for other reasons: only an initiator sends them, as its first message.
+func (q *QP) onTerminate(first bool) {
 	t, err := iwarp.ParseTerminate(q.small[:min(q.got, iwarp.MaxTerminate)])
+	if c := t.Code; (c == iwarp.MPADepths || c == iwarp.MPANoRTR) && (q.par.Initiator || !first) {
+		t.Code = iwarp.UnexpectedOpcode + (c - iwarp.MPADepths)
+	}
 	why := "the peer has terminated the stream"
 	if err == nil {
 		why += ": " + t.Code.String()
