@@ -100,7 +100,7 @@ func TestMiniredis(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// TestPExpireTime compares times in milliseconds exactly, which fails on a busy machine over TCP too.
+	// TestPExpireTime compares times in milliseconds exactly, which fails on a busy machine.
 	out := command(t, "test", "-count=1", "-v", "-skip", "^TestPExpireTime$", "-modfile", filepath.Join(dir, "go.mod"), module+"/...")
 	passed, failed := strings.Count(out, "--- PASS: "), strings.Count(out, "--- FAIL: ")
 	t.Logf("%d tests of %s passed over RDMA", passed, module)
