@@ -28,8 +28,10 @@ func (s *settings) changes(getenv func(string) string) map[string]string {
 	if s.tree != "" {
 		set["VERBENA_SYSFS"] = s.tree
 	}
-	if devices := getenv("VERBENA_DEVICES"); devices != "" {
-		set["VERBENA_DEVICES"] = devices
+	for _, name := range []string{"VERBENA_DEVICES", "VERBENA_SOCKETS"} {
+		if value := getenv(name); value != "" {
+			set[name] = value
+		}
 	}
 	return set
 }
