@@ -101,7 +101,8 @@ func TestMiniredis(t *testing.T) {
 		}
 	}
 	// TestPExpireTime compares times in milliseconds exactly, which fails on a busy machine.
-	out := command(t, "test", "-count=1", "-v", "-skip", "^TestPExpireTime$", "-modfile", filepath.Join(dir, "go.mod"), module+"/...")
+	out := command(t, "test", "-count=1", "-v", "-skip", "^TestPExpireTime$", "-modfile", filepath.Join(dir, "go.mod"),
+		module+"/...")
 	passed, failed := strings.Count(out, "--- PASS: "), strings.Count(out, "--- FAIL: ")
 	t.Logf("%d tests of %s passed over RDMA", passed, module)
 	if passed < 100 || failed > 0 {

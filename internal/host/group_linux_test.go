@@ -271,8 +271,8 @@ func unstarted(t *testing.T, key Key) *testGroup {
 	return g
 }
 
-// Two processes join at two addresses while the leader of both ends. Each leads at one address then, and needs an answer
-// at the other before it starts.
+// Two processes join at two addresses while the leader of both ends. Each leads at one address then, and needs an
+// answer at the other before it starts.
 func TestLeadersThatHaveNotStartedServe(t *testing.T) {
 	t.Setenv(envRun, t.TempDir())
 	one := ownKey()

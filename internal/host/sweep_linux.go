@@ -38,7 +38,8 @@ func (l *leader) sendWills(n int) {
 	l.send(l.wills.collect(n, places))
 }
 
-// send sends last wills in a goroutine, because it takes some time. It waits for Start: the process sends nothing before.
+// send sends last wills in a goroutine, because it takes some time. It waits for Start: the process sends nothing
+// before.
 func (l *leader) send(left []Will) {
 	if len(left) == 0 || l.closed || l.cfg.Send == nil {
 		return

@@ -94,8 +94,8 @@ func (c *Clock) ask() int64 {
 	return shown
 }
 
-// adjust sets the rate after span ticks, at the end of which the kernel says now. It returns the time to continue from: a
-// clock that is ahead does not go back, but runs slower until the kernel is asked again.
+// adjust sets the rate after span ticks, at the end of which the kernel says now. It returns the time to continue
+// from: a clock that is ahead does not go back, but runs slower until the kernel is asked again.
 func (c *Clock) adjust(span uint64, now int64) int64 {
 	if span >= mostSpan || now <= c.read {
 		return now

@@ -190,8 +190,9 @@ func TestV_AE_16_SQDrained(t *testing.T) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := ends[0], ends[1]
 		qa, qb := connect(a, b, verbs.QPTypeRC, nil)
-		must(t, qa.PostSend(send(a, 10))) // started, waits for a receive
-		time.Sleep(2 * time.Millisecond)
+		sent := counter(a.dev, "sent_pkts")
+		must(t, qa.PostSend(send(a, 10))) // waits for a receive
+		waitFor(t, "start of the request", func() bool { return counter(a.dev, "sent_pkts") > sent })
 		must(t, qa.Modify(&verbs.QPAttr{QPState: verbs.QPSSQD, EnSQDAsyncNotify: true},
 			verbs.QPAttrState|verbs.QPAttrEnSQDAsyncNotify))
 		if attr, _, err := qa.Query(verbs.QPAttrState); err != nil || attr.QPState != verbs.QPSSQD || !attr.SQDraining {

@@ -12,7 +12,8 @@ import (
 func TestExtended(t *testing.T) {
 	var b bytes.Buffer
 	printer{&b}.printExtended(&verbs.DeviceAttr{
-		ODPCaps:                 verbs.ODPCaps{General: 3, RC: 0x3f, UC: verbs.ODPWrite | verbs.ODPFlush, UD: verbs.ODPSRQRecv},
+		ODPCaps: verbs.ODPCaps{General: 3, RC: 0x3f, UC: verbs.ODPWrite | verbs.ODPFlush,
+			UD: verbs.ODPSRQRecv},
 		CompletionTimestampMask: 0xff, HCACoreClock: 1000, MaxDMSize: 4096,
 		TMCaps:    verbs.TMCaps{MaxRndvHdrSize: 1, MaxNumTags: 2, MaxOps: 3, MaxSGE: 4, Flags: verbs.TMCapRC},
 		CQModCaps: verbs.CQModerationCaps{MaxCQCount: 5, MaxCQPeriod: 6},

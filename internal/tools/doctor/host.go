@@ -162,9 +162,11 @@ func (r *report) buffers(dir string) {
 // switches reports features that environment variables disable.
 func (r *report) switches() {
 	for name, means := range map[string]string{
-		"VERBENA_SHM": "processes of this host use UDP", "VERBENA_SHM_DIRECT": "memory is copied rather than read by the peer",
-		"VERBENA_UDP_GSO": "no segmentation offload for sending", "VERBENA_UDP_GRO": "no segmentation offload for receiving",
-		"VERBENA_UDP_LEND": "the kernel copies UDP packets to processes of this host",
+		"VERBENA_SHM":        "processes of this host use UDP",
+		"VERBENA_SHM_DIRECT": "memory is copied rather than read by the peer",
+		"VERBENA_UDP_GSO":    "no segmentation offload for sending",
+		"VERBENA_UDP_GRO":    "no segmentation offload for receiving",
+		"VERBENA_UDP_LEND":   "the kernel copies UDP packets to processes of this host",
 	} {
 		if os.Getenv(name) == "0" {
 			r.add(note, name+"=0", means, "unset "+name)

@@ -181,7 +181,8 @@ func (r *run) cReport() cReport {
 	}
 	info := map[string]any{
 		"test": r.verb.heading() + "_" + kind, "Dual_port": "OFF", "Device": r.ctx.Device().Name(),
-		"Number_of_qps": r.qpCount(), "Transport_type": "IB", "Connection_type": connectionName(r.typ), "Using_SRQ": onOff[r.srq],
+		"Number_of_qps": r.qpCount(), "Transport_type": "IB", "Connection_type": connectionName(r.typ),
+		"Using_SRQ":        onOff[r.srq],
 		"PCIe_relax_order": "OFF", "ibv_wr_API": "OFF", "TX_depth": r.txDepth, "Mtu": r.mtu.Bytes(), "Link_type": "Ethernet",
 		"GID_index": r.sgid, "Max_inline_data": r.inline, "rdma_cm_QPs": onOff[r.cm],
 		"Data_ex_method": map[bool]string{false: "Ethernet", true: "rdma_cm"}[r.cm || r.cmData],
