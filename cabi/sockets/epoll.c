@@ -3,7 +3,6 @@
 //
 // EPOLLET: an event is not told again before the program has used it up, which it does by a call on the socket.
 #define _GNU_SOURCE
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -402,10 +401,5 @@ int epoll_pwait(int epfd, struct epoll_event *out, int most, int timeout_ms, con
 
 int epoll_pwait2(int epfd, struct epoll_event *out, int most, const struct timespec *timeout, const sigset_t *mask)
 {
-	int ms = -1;
-
-	if (timeout)
-		ms = timeout->tv_sec > INT_MAX / 1000 - 1 ? INT_MAX
-							  : (int)(timeout->tv_sec * 1000 + (timeout->tv_nsec + 999999) / 1000000);
-	return epoll_pwait(epfd, out, most, ms, mask);
+	return epoll_pwait(epfd, out, most, to_ms(timeout), mask);
 }

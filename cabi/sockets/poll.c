@@ -34,8 +34,7 @@ int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 	return got;
 }
 
-// to_ms rounds a time-out up; -1 for none.
-static int to_ms(const struct timespec *t)
+int to_ms(const struct timespec *t)
 {
 	return !t ? -1 : t->tv_sec > INT_MAX / 1000 - 1 ? INT_MAX : (int)(t->tv_sec * 1000 + (t->tv_nsec + 999999) / 1000000);
 }

@@ -69,6 +69,9 @@ static inline int fail(int e)
 // now_ms is a clock in milliseconds.
 RS_HIDDEN int64_t now_ms(void);
 
+// to_ms rounds a time-out up; -1 for none.
+RS_HIDDEN int to_ms(const struct timespec *t);
+
 // wait_for waits for events of descriptors, rsockets among them, as poll does: a signal handler ends it with EINTR.
 RS_HIDDEN int wait_for(struct pollfd *fds, nfds_t n, int timeout_ms);
 

@@ -277,8 +277,8 @@ func (q *QP) fault(why string) {
 }
 
 // read adds n bytes of memory that the peer reads to a segment. The rights are checked for each segment, since the
-// program may have withdrawn them. What is read through a window is copied: the window must not stay in use for as
-// long as the peer does not read the stream.
+// program may have withdrawn them. Memory of a window is copied. Otherwise a peer that does not read the stream would
+// keep the window in use.
 func (q *QP) read(s *segment, m *outgoing, n int) bool {
 	if n == 0 {
 		return true

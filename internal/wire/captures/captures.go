@@ -54,38 +54,46 @@ func Names(t testing.TB) []string {
 // Read reads all RoCEv2 packets of a capture. The test ends if it cannot be read or has none.
 func Read(t testing.TB, name string) []Packet {
 	t.Helper()
-	f, err := os.Open(filepath.Join(dir(), name+".pcap"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	r, err := pcapgo.NewReader(f)
-	if err != nil {
-		t.Fatalf("%s: %v", f.Name(), err)
-	}
 	var all []Packet
-	for n := 1; ; n++ {
-		frame, info, err := r.ReadPacketData()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatalf("%s: packet %d: %v", f.Name(), n, err)
-		}
-		if p, ok := decode(frame, r.LinkType()); ok {
-			p.N, p.Time = n, info.Timestamp
+	file := filepath.Join(dir(), name+".pcap")
+	readFile(t, file, func(n int, at time.Time, pkt gopacket.Packet) {
+		if p, ok := decode(pkt); ok {
+			p.N, p.Time = n, at
 			all = append(all, p)
 		}
-	}
+	})
 	if len(all) == 0 {
-		t.Fatalf("%s holds no RoCEv2 packet", f.Name())
+		t.Fatalf("%s holds no RoCEv2 packet", file)
 	}
 	return all
 }
 
+// readFile calls f with each packet of a file, and its number from 1 on.
+func readFile(t testing.TB, name string, f func(n int, at time.Time, pkt gopacket.Packet)) {
+	t.Helper()
+	file, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	r, err := pcapgo.NewReader(file)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	for n := 1; ; n++ {
+		frame, info, err := r.ReadPacketData()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatalf("%s: packet %d: %v", name, n, err)
+		}
+		f(n, info.Timestamp, gopacket.NewPacket(frame, r.LinkType(), gopacket.Default))
+	}
+}
+
 // decode finds the RoCEv2 packet in a frame.
-func decode(frame []byte, link layers.LinkType) (p Packet, ok bool) {
-	pkt := gopacket.NewPacket(frame, link, gopacket.Default)
+func decode(pkt gopacket.Packet) (p Packet, ok bool) {
 	udp, ok := pkt.TransportLayer().(*layers.UDP)
 	if !ok || udp.DstPort != wire.Port || pkt.NetworkLayer() == nil {
 		return p, false

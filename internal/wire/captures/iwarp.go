@@ -1,15 +1,12 @@
 package captures
 
 import (
-	"errors"
-	"io"
-	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
-	"github.com/gopacket/gopacket/pcapgo"
 )
 
 // IWARPNames lists the captures of iWARP, in testdata/pcap/iwarp.
@@ -20,28 +17,12 @@ func IWARPNames() []string {
 // ReadIWARP returns what the client and the server of a capture of iWARP sent over their TCP connection.
 func ReadIWARP(t testing.TB, name string) (client, server []byte) {
 	t.Helper()
-	f, err := os.Open(filepath.Join(dir(), "iwarp", name+".pcap"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	r, err := pcapgo.NewReader(f)
-	if err != nil {
-		t.Fatalf("%s: %v", f.Name(), err)
-	}
 	var streams [2]tcpStream
-	for n := 1; ; n++ {
-		frame, _, err := r.ReadPacketData()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatalf("%s: packet %d: %v", f.Name(), n, err)
-		}
-		pkt := gopacket.NewPacket(frame, r.LinkType(), gopacket.Default)
+	file := filepath.Join(dir(), "iwarp", name+".pcap")
+	readFile(t, file, func(_ int, _ time.Time, pkt gopacket.Packet) {
 		tcp, ok := pkt.TransportLayer().(*layers.TCP)
 		if !ok {
-			continue
+			return
 		}
 		switch {
 		case tcp.SYN && !tcp.ACK:
@@ -54,9 +35,9 @@ func ReadIWARP(t testing.TB, name string) (client, server []byte) {
 				streams[i].add(tcp)
 			}
 		}
-	}
+	})
 	if len(streams[0].data) == 0 || len(streams[1].data) == 0 {
-		t.Fatalf("%s holds no TCP connection with data", f.Name())
+		t.Fatalf("%s holds no TCP connection with data", file)
 	}
 	return streams[0].data, streams[1].data
 }
