@@ -92,12 +92,14 @@ func (m *manager) answer(c *cm.ID, p *cm.AnswerParams) error {
 	return err
 }
 
-// reject sends a REJ.
+// reject sends a REJ. It flushes, as disconnect and destroy do: the program may exit at once, and the peer would then
+// wait for its last datagram until a time-out.
 func (m *manager) reject(c *cm.ID, reason cmmsg.Reason, private []byte) error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	err := m.machine.Reject(m.now(), c, reason, nil, private, &m.batch)
 	m.finish()
+	m.mu.Unlock()
+	m.agent.Flush()
 	return err
 }
 
@@ -135,22 +137,25 @@ func (m *manager) disconnectable(c *cm.ID) error {
 // or has ended.
 func (m *manager) disconnect(c *cm.ID) error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	switch c.State() {
 	case cm.StateDREQSent, cm.StateTimewait, cm.StateIdle:
+		m.mu.Unlock()
 		return nil
 	}
 	err := m.machine.Disconnect(m.now(), c, nil, &m.batch)
 	m.finish()
+	m.mu.Unlock()
+	m.agent.Flush()
 	return err
 }
 
 // destroy ends a connection, a request or a look-up, whatever its state.
 func (m *manager) destroy(c *cm.ID) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.machine.Destroy(m.now(), c, &m.batch)
 	m.finish()
+	m.mu.Unlock()
+	m.agent.Flush()
 }
 
 // state is the machine's state of a connection or look-up.

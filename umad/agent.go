@@ -105,6 +105,11 @@ func (a *Agent) Send(to *Address, mad MAD) error {
 	return a.port.share.send(to, mad)
 }
 
+// Flush waits until the datagrams that Send has accepted are handed to the network. Send may leave that to another
+// goroutine, so a program that exits after its last Send calls Flush first. An agent that is closed has nothing to
+// flush.
+func (a *Agent) Flush() { a.port.share.sender.flush() }
+
 // Call sends a request and waits for its answer (mad_rpc). It sends the request again each time that timeout passes,
 // retries times at most; then it returns ErrTimeout. Only the destination can answer. Call writes the transaction ID
 // into the request. It does not check the status of the answer.

@@ -91,6 +91,10 @@ func (s *share) send(to *Address, mad MAD) error {
 	return fail(syscall.ENOBUFS, "send: the send queue of QP 1 stays full")
 }
 
+// flush waits until the posted datagrams are sent. The query of a QP of package soft has processed what was posted
+// before when it returns; an adapter needs no help.
+func (s *sender) flush() { _, _, _ = s.qp.Query(verbs.QPAttrState) }
+
 // reap polls completions.
 func (s *sender) reap() {
 	var wcs [8]verbs.WC

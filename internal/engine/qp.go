@@ -160,10 +160,15 @@ func (qp *QP) prepare(a *transport.Attr, m transport.Mask) (here bool) {
 	return here
 }
 
-// Query returns the attributes, and whether the QP is in SQD and not drained yet.
+// Query returns the attributes, and whether the QP is in SQD and not drained yet. What was posted before is processed
+// before Query returns, as far as the windows and the link permit: PostSend leaves that to another goroutine if one
+// holds the shard, which comes too late if the process ends at once.
 func (qp *QP) Query() (a transport.Attr, draining bool) {
-	qp.shard.hold()
-	defer qp.shard.release()
+	s := qp.shard
+	s.hold()
+	defer s.release()
+	s.now = s.eng.now()
+	s.serve()
 	return qp.QP.Attr(), qp.QP.Draining()
 }
 
