@@ -14,9 +14,9 @@ const (
 	// quietTime is longer than the interval of rping's keep-alive, 5 s: a peer whose program is stopped, but whose
 	// kernel answers, keeps its connection.
 	quietTime = 8 * time.Second
-	// learnTime bounds the interval and the retries after it: eight time-outs, of 8.6 s if the kernel's request has
-	// named them.
-	learnTime = 100 * time.Second
+	// learnTime bounds the interval and the retries after it, which take 10 s at most, whatever ACK timeout the kernel's
+	// request has named. The rest is for a busy machine.
+	learnTime = 20 * time.Second
 )
 
 // keepAlive: our end waits for a message, and the kernel's host goes down. Nothing is in flight, so only the keep-alive

@@ -30,7 +30,8 @@ type Options struct {
 	RetryCount uint8
 
 	// KeepAlive is the time without a packet from the peer after which this side checks that it still answers
-	// (SetKeepAlive), at least 1 ms; 0 means no checks. Each side chooses for itself.
+	// (SetKeepAlive), at least 1 ms; 0 means no checks. A peer that does not answer for as long again, and at least
+	// 5 s, is gone. Each side chooses for itself.
 	KeepAlive time.Duration
 
 	// PathMTU fixes the path MTU (SetPathMTU): Dial asks for it and no less, Listen refuses requests for more. 0 means

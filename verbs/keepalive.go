@@ -6,8 +6,10 @@ import "time"
 // Without it a program that only receives never learns that its peer has gone. After each time idle in which the QP has
 // received no packet and had nothing to send, it sends a WRITE of 0 bytes, which takes no slot of the send queue and
 // makes no completion. The peer's program does not notice it, but its QP must permit AccessRemoteWrite, as QPs of
-// rdma_cm do. A check without an acknowledgement is repeated as any request is (Timeout, RetryCnt); then the QP moves
-// to ERR, EventQPFatal is raised, and receives are flushed. The Cause of their completions begins with "keep-alive".
+// rdma_cm do. A check without an acknowledgement is repeated as any request is (Timeout, RetryCnt), but for the time
+// idle, or 5 s if idle is shorter, at the longest. Then the QP moves to ERR, EventQPFatal is raised, and receives are
+// flushed. So a peer that has gone is noticed after 2*idle, or idle + 5 s. The Cause of the completions begins with
+// "keep-alive".
 //
 // SetKeepAlive may be called in any state. Checks are sent in RTS; a QP whose Timeout is 0 waits for ever for the
 // acknowledgement. 0 ends the checks, as Close does. EINVAL if idle is below 0 or from 1 ns to less than 1 ms, or if

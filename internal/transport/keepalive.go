@@ -18,9 +18,16 @@ type keepAlive struct {
 	wqe   SendWQE
 }
 
+// minPatience is the shortest time for the acknowledgement of a check. A busy host stops for seconds.
+const minPatience = 5 * time.Second
+
+// patience is the longest time for the acknowledgement of a check, its retries included. The ACK timeout may be
+// longer: the active side of a connection chooses it for both, and keep-alive is the choice of this side.
+func (k *keepAlive) patience() time.Duration { return max(time.Duration(k.idle), minPatience) }
+
 // SetKeepAlive makes a reliable QP in RTS check its peer after each time idle in which no packet came from the peer
 // and nothing was to be sent; 0 or less ends it. A check that nobody acknowledges moves the QP to ERR, after the
-// retries of any request. The shard is held.
+// retries of any request or after idle, and at least minPatience, whichever is earlier. The shard is held.
 func (qp *QP) SetKeepAlive(now int64, idle time.Duration) {
 	r := &qp.req
 	switch {

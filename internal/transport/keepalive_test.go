@@ -56,6 +56,35 @@ func TestKeepAliveHears(t *testing.T) {
 	}
 }
 
+// A peer that has gone is noticed within the idle time and as much again, at least 5 s, whatever ACK timeout the other
+// side has chosen; short ACK timeouts count as for any request.
+func TestKeepAliveIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		idle       time.Duration
+		code       uint8
+		begin, end time.Duration
+	}{
+		{time.Second, 21, 4 * time.Second, 6 * time.Second},
+		{time.Minute, 31, 110 * time.Second, 2 * time.Minute},
+		{time.Minute, 17, time.Minute + 14*time.Second, time.Minute + 15*time.Second},
+		{time.Millisecond, 14, time.Second, 2 * time.Second},
+	} {
+		s := newSender(t, RC, func(_ *Config, a *Attr) { a.Timeout, a.RetryCnt = c.code, 7 })
+		s.qp.SetKeepAlive(s.now, c.idle)
+		begin := s.now
+		s.after(int64(c.idle))
+		n := len(s.out())
+		for s.qp.State() == RTS {
+			s.timeout()
+			n += len(s.out())
+		}
+		if took := time.Duration(s.now - begin); n != 8 || took < c.begin || took > c.end {
+			t.Errorf("idle %v, ACK timeout %v: after %v and %d packets, want %v to %v and 8", c.idle,
+				AckTimeout(c.code), took, n, c.begin, c.end)
+		}
+	}
+}
+
 // Requests posted behind an unanswered check are sent again after it, in order.
 func TestKeepAliveIsRetransmitted(t *testing.T) {
 	s := newKeeper(t)

@@ -41,7 +41,11 @@ func (r *requester) ackTimeout() time.Duration {
 	if hopeless(r.qp.refused.Errno) {
 		d = min(d, refusedTimeout)
 	}
-	return d << min(r.retries, maxBackoff)
+	d <<= min(r.retries, maxBackoff)
+	if r.keep != nil && r.keep.out {
+		d = min(d, r.keep.patience()/time.Duration(r.qp.attr.RetryCnt+1))
+	}
+	return d
 }
 
 // refusedTimeout is the longest ACK timeout while packets are refused: all retries take a few seconds.
