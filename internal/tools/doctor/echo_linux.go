@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,7 +14,8 @@ import (
 const echoWait = 300 * time.Millisecond
 
 // echo sends an ICMP echo request of size bytes, IP header first, which nobody may fragment, whatever the system knows
-// of the path. can reports whether this process may send one, and answered whether the answer came, of two tries.
+// of the path. can reports whether this process may send one, and answered whether the answer came, of two tries, in
+// one packet: a host may receive packets that are longer than those that it can send, and fragments its answer then.
 func echo(ctx context.Context, src, dst netip.Addr, size int) (answered, can bool) {
 	for seq := range uint16(2) {
 		if answered, can = echoOnce(src, dst, size, seq); answered || !can || ctx.Err() != nil {
@@ -41,8 +43,10 @@ func echoOnce(src, dst netip.Addr, size int, seq uint16) (answered, can bool) {
 	defer unix.Close(fd)
 	if dst.Is6() {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE)
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVFRAGSIZE, 1)
 	} else {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVFRAGSIZE, 1)
 	}
 	tv := unix.NsecToTimeval(int64(echoWait))
 	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
@@ -60,17 +64,26 @@ func echoOnce(src, dst netip.Addr, size int, seq uint16) (answered, can bool) {
 	if _, err := unix.Write(fd, b); err != nil {
 		return false, true
 	}
-	in := make([]byte, len(b)+ip+64)
+	in, control := make([]byte, len(b)+ip+64), make([]byte, 64)
 	for begin := time.Now(); time.Since(begin) < echoWait; {
-		n, err := unix.Read(fd, in)
+		n, nc, _, _, err := unix.Recvmsg(fd, in, control, 0)
 		if err != nil {
 			return false, true
 		}
 		if isAnswer(in[:n], request, raw, id, seq) {
-			return true, true
+			return !inFragments(control[:nc]), true
 		}
 	}
 	return false, true
+}
+
+// inFragments reports whether a message was put together of fragments, by the control messages that came with it.
+func inFragments(control []byte) bool {
+	list, err := unix.ParseSocketControlMessage(control)
+	return err == nil && slices.ContainsFunc(list, func(m unix.SocketControlMessage) bool {
+		return m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_RECVFRAGSIZE ||
+			m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_RECVFRAGSIZE
+	})
 }
 
 // isAnswer reports whether a received message is the answer to a request. A raw IPv4 socket gets it with the IP header,

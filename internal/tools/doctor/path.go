@@ -20,8 +20,8 @@ const ethernetIP = 1500
 // leastIP is a length in bytes that every link carries.
 const leastIP = 576
 
-// path checks that the peer gets packets as long as the device's path MTU needs, by asking for their echo. send is
-// echo.
+// path checks that packets as long as the device's path MTU needs pass in both directions, by asking for their echo.
+// send is echo.
 func (r *report) path(what string, w *way, peer netip.Addr,
 	send func(ctx context.Context, src, dst netip.Addr, size int) (answered, can bool)) {
 	ctx, cancel := context.WithTimeout(context.Background(), pathTimeout)
@@ -40,7 +40,8 @@ func (r *report) path(what string, w *way, peer netip.Addr,
 		return
 	}
 	if answered, _ := send(ctx, w.source, peer, need); answered {
-		r.add(good, what, fmt.Sprintf("packets of %d bytes arrive, as path MTU %d needs", need, w.pathMTU), "")
+		r.add(good, what,
+			fmt.Sprintf("packets of %d bytes pass in both directions, as path MTU %d needs", need, w.pathMTU), "")
 		return
 	}
 	works, fails := leastIP, need
@@ -60,9 +61,9 @@ func (r *report) path(what string, w *way, peer netip.Addr,
 			fails = middle
 		}
 	}
-	r.add(bad, what, fmt.Sprintf("packets of %d bytes arrive, longer ones do not, and path MTU %d of %s needs %d: "+
-		"the MTU "+
-		"of the peer's interface or of a link on the way is %d", works, w.pathMTU, w.device, need, works),
+	r.add(bad, what, fmt.Sprintf("packets of %d bytes pass in both directions, longer ones do not, and path MTU %d of "+
+		"%s needs %d: the MTU of the peer's interface or of a link on the way is %d", works, w.pathMTU, w.device, need,
+		works),
 		fmt.Sprintf("connect with path MTU %v (tools: -m %v; Options.PathMTU of rdmacm and rsocket), or make the MTUs equal:"+
 			" ip link set dev INTERFACE mtu SIZE; tracepath -n %v shows where they differ", fitting(works), fitting(works),
 			peer))
