@@ -88,3 +88,13 @@ func (h *Host) Left() string {
 	}
 	return strings.Join(left, ", ")
 }
+
+// PeerInputs are the inputs of a connection that the peer's messages, or their absence, cause.
+var PeerInputs = []connInput{inResponse, inReply, inEstablished, inRejected, inTimeout, inDREQ, inDREP, inSilent}
+
+// Report hands the connection an input with an event.
+func (id *ID) Report(in connInput) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.report(in, &Event{Type: EventDisconnected})
+}

@@ -124,7 +124,7 @@ func (id *ID) listenOn(d *device) error {
 	}
 	l, err := d.cm.listen(cm.ListenParams{
 		Service: service, UD: id.qpType == verbs.QPTypeUD, Kind: transportOf(id.qpType), Addr: id.local.Addr(),
-		AFOnly: id.afonly, GID: id.afIB, Backlog: id.backlog, MaxHalfOpen: id.halfOpenLimit, MTU: uint8(id.pathMTU),
+		AFOnly: id.oneFamily(), GID: id.afIB, Backlog: id.backlog, MaxHalfOpen: id.halfOpenLimit, MTU: uint8(id.pathMTU),
 		Context: id,
 	})
 	if err != nil {

@@ -110,6 +110,12 @@ func (id *ID) SetAFOnly(on bool) error {
 	return nil
 }
 
+// oneFamily reports whether a wildcard address of the ID stands for its own family only: by SetAFOnly, and always that
+// of IPv4, as in Linux. Host.mu or id.mu is held.
+//
+// +checklocksignore
+func (id *ID) oneFamily() bool { return id.afonly || id.local.Addr().Is4() }
+
 // SetAckTimeout sets the ACK timeout of the ID's own QP to 4.096 us * 2^code, 0 for no timeout, code 0 to 31
 // (RDMA_OPTION_ID_ACK_TIMEOUT). It applies to connections made afterwards. EINVAL for datagrams.
 func (id *ID) SetAckTimeout(code uint8) error {

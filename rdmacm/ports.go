@@ -101,7 +101,7 @@ func (t portTable) conflict(op string, id *ID, port uint16, reuse bool) error {
 	for _, other := range t[portKey{id.ps, port}] {
 		a := other.local.Addr()
 		switch {
-		case other == id, reuse && other.reuse, id.afonly && other.afonly && a.Is4() != addr.Is4():
+		case other == id, reuse && other.reuse, id.oneFamily() && other.oneFamily() && a.Is4() != addr.Is4():
 		case a.IsUnspecified() || addr.IsUnspecified():
 			return id.fail(op, syscall.EADDRNOTAVAIL, "port %d is in use at %v", port, a)
 		case a == addr:

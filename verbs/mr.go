@@ -102,7 +102,11 @@ func (vctx *Context) checkMR(op string, buf []byte, iova uint64, access AccessFl
 	if ownBuffer(buf) {
 		return nil // readable and writable; the list of mappings is long where there are many buffers
 	}
-	if err := checkMemory(buf, access&AccessLocalWrite != 0); err != nil {
+	check := checkMemory
+	if access&AccessOnDemand != 0 {
+		check = checkMappings // which brings no page into memory
+	}
+	if err := check(buf, access&AccessLocalWrite != 0); err != nil {
 		return newError(op, vctx.obj(), syscall.EFAULT, "%v", err)
 	}
 	return nil

@@ -60,6 +60,8 @@ func specCases() []specCase {
 		udpOf(5, 4789, []byte{8, 0, 0, 0, 0x12, 0x34, 0x56, 0}, inside)))
 	gre := eth(macB, macA, 0x0800, ip4(47, hostA, hostB, be16(0x2000, 0x0800, 0xabcd, 0xef01),
 		ip4(17, hostB, hostA, udpOf(7, 8))))
+	greSequence := eth(macB, macA, 0x0800, ip4(47, hostA, hostB, be16(0x3000, 0x0800, 0xabcd, 0xef01, 0, 1),
+		ip4(17, hostB, hostA, udpOf(7, 8)))) // another flag, and all else the same
 	greMPLS := eth(macB, macA, 0x0800, ip4(47, hostA, hostB, be16(0, 0x8847), []byte{0x12, 0x34, 0x51, 0x40},
 		ip4(17, hostB, hostA, udpOf(7, 8))))
 	mpls := eth(macB, macA, 0x8847, []byte{0x12, 0x34, 0x50, 0x40, 0, 0, 0x11, 1}, ip4(17, hostA, hostB, udpOf(7, 8)))
@@ -121,7 +123,7 @@ func specCases() []specCase {
 		{"GRE", []verbs.FlowSpec{verbs.FlowSpecGRE{
 			Val:  verbs.FlowGREFilter{CKSRes0Ver: 0x2000, Protocol: 0x0800, Key: 0xabcdef01},
 			Mask: verbs.FlowGREFilter{CKSRes0Ver: 0xffff, Protocol: 0xffff, Key: 0xffffffff},
-		}}, gre, append(each(gre, 35, 37, 38, 41), vxlan, greMPLS)},
+		}}, gre, append(each(gre, 35, 37, 38, 41), vxlan, greMPLS, greSequence)},
 		{"GRE_INNER_UDP", []verbs.FlowSpec{verbs.FlowSpecGRE{}, verbs.FlowSpecUDP{
 			Inner: true, Val: verbs.FlowPortFilter{DstPort: 8}, Mask: verbs.FlowPortFilter{DstPort: 0xffff},
 		}}, gre, append(each(gre, 65), vxlan)},
@@ -362,6 +364,37 @@ func TestV_FL_05_Egress(t *testing.T) {
 	a.send(stopped)
 	b.got()
 	must(t, n.Close())
+}
+
+// TestV_FL_05_EgressWithDontTrap: after an EGRESS rule without DONT_TRAP no later one sees the frame that is sent;
+// after one with it the next one does.
+func TestV_FL_05_EgressWithDontTrap(t *testing.T) {
+	_, s := fabricOf(t, 2, nil)
+	a, b := s[0], s[1]
+	b.post(b.qp, 0, 8)
+	b.rule(verbs.FlowAttr{})
+	first := get(a.ctx.CreateCounters())(t)
+	must(t, first.AttachPointFlow(&verbs.CounterAttachAttr{CounterDesc: verbs.CounterPackets}, nil))
+	frame := eth(macB, macA, 0x0800, ip4(17, hostA, hostB, udpOf(1, 2)))
+	a.rule(verbs.FlowAttr{Priority: 2, Flags: verbs.FlowEgress, Specs: []verbs.FlowSpec{verbs.FlowSpecActionDrop{}}})
+	for i, c := range []struct {
+		flags verbs.FlowFlags
+		sent  bool
+	}{{verbs.FlowEgress, true}, {verbs.FlowEgress | verbs.FlowDontTrap, false}} {
+		rule := a.rule(verbs.FlowAttr{Priority: 1, Flags: c.flags, Specs: []verbs.FlowSpec{
+			verbs.FlowSpecActionCount{Counters: first},
+		}})
+		a.send(frame)
+		if got := b.next() != nil; got != c.sent {
+			t.Errorf("%v before a rule that drops: sent %v, want %v", c.flags, got, c.sent)
+		}
+		var v [1]uint64
+		if must(t, first.Read(v[:], 0)); v[0] != uint64(i+1) {
+			t.Errorf("%v: %d frames counted, want %d", c.flags, v[0], i+1)
+		}
+		must(t, rule.Close())
+	}
+	must(t, first.Close())
 }
 
 func TestV_FL_04_TypesOfRules(t *testing.T) {

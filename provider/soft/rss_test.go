@@ -99,6 +99,40 @@ func TestV_RWQ_01_V_WQ_02_V_WQ_03_V_QPX_06_FramesAreDistributed(t *testing.T) {
 	}
 }
 
+// TestV_QPX_07_SecurityParametersIndex: IPSEC_SPI hashes the index of an ESP packet, and nothing else of it.
+func TestV_QPX_07_SecurityParametersIndex(t *testing.T) {
+	_, s := fabricOf(t, 2, nil)
+	a, b := s[0], s[1]
+	wqs := []*verbs.WQ{b.newWQ(b.cq.CQ, 0), b.newWQ(b.cq.CQ, 0), b.newWQ(b.cq.CQ, 0), b.newWQ(b.cq.CQ, 0)}
+	qp, table := b.newRSSQP(verbs.RxHashSrcIPv4|verbs.RxHashIPsecSPI, wqs...)
+	f := b.ruleOf(qp, verbs.FlowAttr{})
+	key := [raw.KeyLen]byte(rssKey)
+	seen := map[uint64]bool{}
+	for i, wq := range wqs {
+		for range 8 {
+			must(t, wq.PostRecv(verbs.RecvWR{WRID: uint64(i), SGList: []verbs.SGE{b.mr.SGE(i*slotLen, slotLen)}}))
+		}
+	}
+	for spi := range 8 {
+		want := raw.Toeplitz(&key, cat(hostA[:], be16(0x1234, spi*257))) % 4
+		a.send(eth(macB, macA, 0x0800, ip4(50, hostA, hostB, be16(0x1234, spi*257, spi, 9), make([]byte, 16))))
+		_, c := b.got()
+		if c.WRID != uint64(want) {
+			t.Errorf("SPI %d: queue %d, want %d", spi, c.WRID, want)
+		}
+		seen[c.WRID] = true
+	}
+	if len(seen) < 2 {
+		t.Errorf("only the queues %v", seen)
+	}
+	must(t, f.Close())
+	must(t, qp.Close())
+	must(t, table.Close())
+	for _, wq := range wqs {
+		must(t, wq.Close())
+	}
+}
+
 func TestV_QPX_07_InnerHeaders(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]

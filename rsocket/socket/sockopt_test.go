@@ -157,6 +157,44 @@ func TestR_OPT_01_02_03_04_05_07_09_Options(t *testing.T) {
 	})
 }
 
+// SO_REUSEADDR, IPV6_V6ONLY and IP_TOS have their effects on addresses, ports and packets.
+func TestR_OPT_01_04_05_AddressesAndTypeOfService(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		l, at := p.server()
+		var all []*socket.Socket
+		bind := func(domain socket.Domain, a netip.AddrPort, option func(*socket.Socket)) error {
+			s := must(socket.NewOn(p.B.Host, domain, socket.SockStream, 0))(p)
+			all = append(all, s)
+			if option != nil {
+				option(s)
+			}
+			return s.Bind(a)
+		}
+		set := func(level, name int) func(*socket.Socket) {
+			return func(s *socket.Socket) { p.OK(s.SetOptionInt(level, name, 1)) }
+		}
+		reuse, only := set(socket.SolSocket, socket.SoReuseAddr), set(socket.IPProtoIPv6, socket.IPv6V6Only)
+		port := func(n uint16) netip.AddrPort { return netip.AddrPortFrom(p.B.Addr, n) }
+		p.OK(bind(socket.Inet, port(5001), reuse))
+		p.OK(bind(socket.Inet, port(5001), reuse))
+		p.errno("SO_REUSEADDR at one end", bind(socket.Inet, port(5001), nil), syscall.EADDRINUSE)
+		any4, any6 := netip.IPv4Unspecified(), netip.IPv6Unspecified()
+		p.OK(bind(socket.Inet6, netip.AddrPortFrom(any6, 5002), only))
+		p.OK(bind(socket.Inet, netip.AddrPortFrom(any4, 5002), nil))
+		p.OK(bind(socket.Inet6, netip.AddrPortFrom(any6, 5003), nil))
+		p.errno("without IPV6_V6ONLY", bind(socket.Inet, netip.AddrPortFrom(any4, 5003), nil), syscall.EADDRNOTAVAIL)
+		c := p.socket(p.A, socket.SockStream)
+		p.OK(c.SetOptionInt(socket.IPProtoIP, socket.IPTOS, 0x68))
+		p.OK(c.Connect(at))
+		var path [72]byte
+		must(c.Option(socket.SolRDMA, socket.RDMARoute, path[:]))(p)
+		if got := path[8+48]; got != 0x68 {
+			t.Errorf("the connection's path has traffic class %#x", got)
+		}
+		p.closeSockets(append(all, c, l)...)
+	})
+}
+
 func TestR_OPT_06_Route(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		c, s := p.sockets(nil, nil)

@@ -35,6 +35,31 @@ func TestR_CFG_01_02_04_Files(t *testing.T) {
 	}
 }
 
+// Each file sets its own value, and no other.
+func TestR_CFG_01_EachFile(t *testing.T) {
+	builtin := readConfig(t.TempDir())
+	for name, set := range map[string]func(d *Defaults){
+		"mem_default":      func(d *Defaults) { d.RecvBuf = 5001 },
+		"wmem_default":     func(d *Defaults) { d.SendBuf = 5001 },
+		"sqsize_default":   func(d *Defaults) { d.SQSize = 5001 },
+		"rqsize_default":   func(d *Defaults) { d.RQSize = 5001 },
+		"inline_default":   func(d *Defaults) { d.Inline = 5001 },
+		"iomap_size":       func(d *Defaults) { d.IOMaps = 5001 },
+		"polling_time":     func(d *Defaults) { d.Polling = 5001 * time.Microsecond },
+		"wake_up_interval": func(d *Defaults) { d.WakeUp = 5001 * time.Millisecond },
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("5001\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want := builtin
+		set(&want)
+		if got := readConfig(dir); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
+	}
+}
+
 // The files are read once.
 func TestR_CFG_03_ReadOnce(t *testing.T) {
 	first := Config()
