@@ -19,7 +19,9 @@ type rttEstimator struct {
 	smoothed  int64  // smoothed round-trip time; 0: no sample yet
 	deviation int64  // mean deviation
 	early     uint   // early retransmits since the last progress
+	doubled   uint   // how often the wait has doubled since the last sample
 	from      int64  // start of the current wait for an answer
+	lossy     bool   // the peer has reported a loss, and the window has not grown back to its limit
 }
 
 // startProbe starts timing the packet at psn, which requests an acknowledgement, if it is new and no packet is being
@@ -46,7 +48,9 @@ func (r *requester) endProbe(now int64, before uint32) {
 	h.measured(took)
 }
 
+// measured takes a sample. It ends the doubling of the wait.
 func (h *rttEstimator) measured(took int64) {
+	h.doubled = 0
 	if h.smoothed == 0 {
 		h.smoothed, h.deviation = took, took/2
 		return
@@ -56,32 +60,38 @@ func (h *rttEstimator) measured(took int64) {
 	h.deviation += (max(d, -d) - h.deviation) / 4
 }
 
-// progress records that an answer arrived. After early retransmits, the whole wait since the first transmission is a
-// sample: an upper bound, without which a peer that has become slow would be retransmitted to early for ever.
-func (h *rttEstimator) progress(now, since int64) {
-	if h.early > 0 {
-		h.measured(max(now-since, 1))
+// progress records that an answer arrived. After an early retransmit the answer may be one to either transmission, so
+// it is no sample: with many losses the waits would be samples, and each wait would be longer than the last. The wait
+// stays doubled until a packet that was sent once has been timed. A peer that has become slow answers such a packet
+// within the longer wait, and the sample shows its new time.
+func (h *rttEstimator) progress(now int64) { h.from, h.early = now, 0 }
+
+// overdue returns how long an answer may take before an early retransmit. It is at least minAckTimeout, or lossyTimeout
+// if the peer has reported losses lately: then the loss of a NAK or of the retransmission is more likely than a peer that
+// waits for a core.
+func (r *requester) overdue() time.Duration {
+	h, shortest := &r.rtt, minAckTimeout
+	if h.lossy {
+		shortest = lossyTimeout
 	}
-	h.from, h.early = now, 0
+	return max(shortest, time.Duration(2*h.smoothed+4*h.deviation)) << h.doubled
 }
 
-// overdue returns how long an answer may take before an early retransmit. It is at least minAckTimeout.
-func (h *rttEstimator) overdue() time.Duration {
-	return max(minAckTimeout, time.Duration(2*h.smoothed+4*h.deviation)) << h.early
-}
+const lossyTimeout = 100 * time.Microsecond
 
 // earlyDeadline returns the time of the next early retransmit, or Never.
 func (r *requester) earlyDeadline() int64 {
 	h := &r.rtt
-	if h.smoothed == 0 || h.early > 16 || h.overdue() >= r.ackTimeout() {
+	if h.smoothed == 0 || h.doubled > 16 || r.overdue() >= r.ackTimeout() {
 		return Never
 	}
-	return h.from + int64(h.overdue())
+	return h.from + int64(r.overdue())
 }
 
 // retransmitEarly rewinds to una before the ACK timeout expires.
 func (r *requester) retransmitEarly() {
 	r.rtt.early++
+	r.rtt.doubled++
 	r.why = "its acknowledgement is overdue"
 	r.rewoundByNAK = false
 	r.goBack()

@@ -2,6 +2,8 @@ package transport
 
 import (
 	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
 const usec = msec / 1000
@@ -39,8 +41,58 @@ func TestEarlyRetransmit(t *testing.T) {
 	}
 	s.ack(1010)
 	s.checkIdle()
-	if s.qp.req.rtt.early != 0 {
-		t.Error("progress does not begin the count anew")
+	s.send(1)
+	s.out()
+	s.now += 100 * usec
+	s.ack(1011)
+	if s.qp.req.rtt.doubled != 0 {
+		t.Error("an answer to a packet that was sent once does not begin the count anew")
+	}
+}
+
+// A network that loses many packets does not make the waits longer and longer: a wait for a lost packet is no sample of
+// the peer's time.
+func TestEarlyRetransmitWithManyLosses(t *testing.T) {
+	s := measured(t)
+	at := uint32(1010)
+	for range 100 {
+		for lost := range 3 { // every third message is lost once
+			s.send(1)
+			s.out()
+			if lost == 0 {
+				s.after(s.qp.Deadline() - s.now)
+				s.out()
+			}
+			s.now += 100 * usec
+			s.ack(at)
+			s.qp.SQ.Release(s.cqes[len(s.cqes)-1].Slot)
+			at++
+		}
+	}
+	s.send(1)
+	s.out()
+	if d := s.qp.Deadline() - s.now; d > 500*usec {
+		t.Errorf("the QP goes back after %d us where answers take 100 us", d/usec)
+	}
+}
+
+// Where the peer has reported losses, the loss of a NAK or of a retransmission is soon found.
+func TestEarlyRetransmitIsSoonerAfterReportedLosses(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.now = msec
+	for i := range uint32(10) {
+		s.send(1)
+		s.out()
+		s.now += 20 * usec
+		s.ack(firstPSN + i)
+	}
+	s.send(1)
+	s.send(1)
+	s.out()
+	s.nak(1010, wire.SynSeqErr)
+	s.out()
+	if d := s.qp.Deadline() - s.now; d > 200*usec {
+		t.Errorf("the QP goes back after %d us where answers take 20 us", d/usec)
 	}
 }
 

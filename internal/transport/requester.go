@@ -385,7 +385,7 @@ func (r *requester) halt() {
 	r.cur, r.begun = r.head, r.head
 	r.una, r.nxt = r.max, r.max
 	r.win.clear()
-	r.rtt.sent, r.rtt.early = 0, 0
+	r.rtt.sent, r.rtt.early, r.rtt.doubled, r.rtt.lossy = 0, 0, 0, false
 	r.reads, r.retries, r.rnrTries, r.rnrUntil, r.rewoundByNAK, r.rewound = 0, 0, 0, 0, false, false
 }
 

@@ -150,6 +150,7 @@ func (r *requester) goBackOnce(now int64, syndrome uint8, why string) bool {
 	r.rewoundByNAK = true
 	if r.retry(now, syndrome, why) {
 		r.win.halve(r.windowFloor())
+		r.rtt.lossy = true
 	}
 	return true
 }
@@ -202,7 +203,8 @@ const rnrForever = 7
 
 // progress resets timers and retry counters after a packet was acknowledged.
 func (r *requester) progress(now int64) {
-	r.rtt.progress(now, r.timer)
+	r.rtt.progress(now)
+	r.rtt.lossy = r.rtt.lossy && r.win.size < r.win.limit
 	r.timer = now
 	r.retries, r.rnrTries, r.rnrUntil, r.rewoundByNAK, r.rewound = 0, 0, 0, false, false
 	r.qp.refused = link.Refusal{}
