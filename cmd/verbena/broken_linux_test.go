@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -49,8 +50,8 @@ var brokenSetups = []broken{
 		do:   "ip -n b route change fd09::/64 dev v1b metric 256 mtu 1500",
 		mend: "ip -n b route change fd09::/64 dev v1b metric 256",
 		want: []string{"packets of 1500 bytes pass in both directions, longer ones do not", "-m 1024"}},
-	{name: "black hole", peer: "10.7.0.2", want: []string{"packets of 1400 bytes pass in both directions, longer ones do not",
-		"on the way is 1400"}},
+	{name: "black hole", peer: "10.7.0.2", want: []string{"packets of 1400 bytes pass in both directions, longer ones " +
+		"do not", "on the way is 1400"}},
 	{name: "no such host", peer: "10.9.0.77", want: []string{"no host answers at this address", "ip neigh"}},
 	{name: "no route", peer: "192.0.2.9", want: []string{"no route", "ip route get 192.0.2.9"}},
 	{name: "address of another VLAN", peer: "10.8.0.2", do: "ip -n a addr add 10.8.0.1/24 dev v1a",
@@ -111,25 +112,57 @@ func TestDoctorNamesBrokenSetups(t *testing.T) {
 				h.sh("%s", c.mend)
 			}
 		}
+		h.smallBuffers()
+		h.brokenByKernel()
 		h.brokenByProcesses()
 	})
+}
+
+// smallBuffers: the system's limit is the default of most distributions. Only a machine's first namespace can set it,
+// so a file takes its place.
+func (h *hosts) smallBuffers() {
+	h.Helper()
+	cmd, out := h.command("a")
+	cmd.Args = append(cmd.Args[:4:4], "sh", "-c", "echo 212992 >/run/max && "+
+		"mount --bind /run/max /proc/sys/net/core/rmem_max && exec "+h.exe+" doctor")
+	h.says("small buffers", cmd, out, "net.core.rmem_max: 212992 bytes", "sysctl -w net.core.rmem_max=4194304")
+}
+
+// brokenByKernel: rdma_rxe is loaded. A tunnel stands for it: it too has a socket of the kernel at port 4791 of all
+// addresses. The folder of the kernel's RDMA devices is made up, as doctor knows rxe0 by its file "parent".
+func (h *hosts) brokenByKernel() {
+	h.Helper()
+	const tunnel = "ip -n a link add vx type vxlan id 1 dstport 4791 && ip -n a link set vx up"
+	if out, err := exec.CommandContext(h.Context(), "sh", "-c", tunnel).CombinedOutput(); err != nil {
+		h.Logf("rdma_rxe loaded: not tried: %s", out)
+		return
+	}
+	defer h.sh("ip -n a link del vx")
+	cmd, out := h.command("a")
+	cmd.Args = append(cmd.Args[:4:4], "sh", "-c", "mkdir -p /run/class/net /run/class/infiniband/rxe0 && "+
+		"echo v1a >/run/class/infiniband/rxe0/parent && mount --bind /sys/class/net /run/class/net && "+
+		"mount --rbind /run/class /sys/class && exec "+h.exe+" doctor")
+	h.says("rdma_rxe loaded", cmd, out, "the port is taken by rdma_rxe", "remove it (rdma link delete rxe0; modprobe -r",
+		"device rxe0: is the kernel's soft-RoCE, on v1a")
+}
+
+// says runs doctor, which must name what is wrong.
+func (h *hosts) says(what string, cmd *exec.Cmd, out fmt.Stringer, wants ...string) {
+	h.Helper()
+	_ = cmd.Run()
+	for _, want := range wants {
+		if !strings.Contains(out.String(), want) {
+			h.Errorf("%s: doctor does not say %q:\n%s", what, want, out)
+		}
+	}
 }
 
 // brokenByProcesses are set-ups that another process breaks: the port taken, a stopped leader, too few descriptors.
 func (h *hosts) brokenByProcesses() {
 	h.Helper()
-	says := func(what string, cmd *exec.Cmd, out interface{ String() string }, wants ...string) {
-		h.Helper()
-		_ = cmd.Run()
-		for _, want := range wants {
-			if !strings.Contains(out.String(), want) {
-				h.Errorf("%s: doctor does not say %q:\n%s", what, want, out)
-			}
-		}
-	}
 	few, out := h.command("a", "doctor")
 	few.Args = append(few.Args[:4:4], "sh", "-c", "ulimit -n 14; exec "+h.exe+" doctor")
-	says("few descriptors", few, out, "ulimit -n 1024")
+	h.says("few descriptors", few, out, "ulimit -n 1024")
 
 	plain, _ := h.command("a", "rping", "-s", "-P", "-a", "10.9.0.1")
 	plain.Env = append(plain.Env, "VERBENA_UDP=plain")
@@ -138,7 +171,7 @@ func (h *hosts) brokenByProcesses() {
 	}
 	h.await("a", true)
 	cmd, out := h.command("a", "doctor")
-	says("port taken", cmd, out, "EADDRINUSE", "the port is taken by process")
+	h.says("port taken", cmd, out, "EADDRINUSE", "the port is taken by process")
 	_ = plain.Process.Kill()
 	_ = plain.Wait()
 
@@ -147,11 +180,11 @@ func (h *hosts) brokenByProcesses() {
 		h.Fatal(err)
 	}
 	cmd, out = h.command("a", "doctor")
-	says("stopped process", cmd, out, "ETIMEDOUT", "is it stopped?", "kill -CONT")
+	h.says("stopped process", cmd, out, "ETIMEDOUT", "is it stopped?", "kill -CONT")
 	_ = leader.Process.Kill()
 	_ = leader.Wait()
 	cmd, out = h.command("a", "doctor")
-	says("dead leader", cmd, out, "device vrb_v1a: its port works", "No problem found.")
+	h.says("dead leader", cmd, out, "device vrb_v1a: its port works", "No problem found.")
 
 	if os.Getuid() != 0 {
 		return
@@ -160,7 +193,7 @@ func (h *hosts) brokenByProcesses() {
 	h.sh("chmod 755 %s", strings.TrimSuffix(h.exe, "/verbena"))
 	other, out := h.command("a", "doctor")
 	other.Args = append(other.Args[:4:4], "setpriv", "--reuid=65000", "--regid=65000", "--clear-groups", h.exe, "doctor")
-	says("wrong user", other, out, "EACCES", "usermod -aG daemon")
+	h.says("wrong user", other, out, "EACCES", "usermod -aG daemon")
 	_ = serve.Process.Kill()
 	_ = serve.Wait()
 }
