@@ -34,7 +34,11 @@ func (s *shard) step(now int64) (busy bool) {
 	for range rxBatches {
 		n = s.port.Recv(&s.rx)
 		for i := range n {
-			s.deliver(&s.rx.Packets[i])
+			p := &s.rx.Packets[i]
+			if p.Away != nil {
+				p.Away.Batch = s.rx.Packets[i:n]
+			}
+			s.deliver(p)
 		}
 		busy = busy || n > 0
 		if n < rxMany && (!lost || n == 0) {

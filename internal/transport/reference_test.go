@@ -54,6 +54,13 @@ func (m *elsewhere) Read(dst []byte, addr uint64) bool {
 	return true
 }
 
+func (m *elsewhere) ReadRun(first *link.Away) (whole int) {
+	for p := first; p != nil && p.Memory.Read(p.To, p.Addr); p = p.Next {
+		whole++
+	}
+	return whole
+}
+
 // away is train for data in the memory of the peer's process, which can be read good times.
 func (s *stage) away(op wire.Opcode, psn uint32, data []byte, good int, head func(wire.Packet)) {
 	s.t.Helper()
@@ -95,6 +102,124 @@ func TestPayloadInThePeersMemory(t *testing.T) {
 	})
 	if s.qp.State() != Err {
 		t.Errorf("%v", s.log)
+	}
+}
+
+// A run is WRITEs that arrive in one batch, each of whose payloads is in the peer's memory.
+type run struct {
+	s       *stage
+	mem     *elsewhere
+	packets []link.RxPacket
+	psn     uint32
+}
+
+// add appends a WRITE of n bytes to addr, that come from the same offset of the peer's memory.
+func (u *run) add(op wire.Opcode, addr uint64, rkey uint32, at, n int) *link.RxPacket {
+	pkt := make([]byte, op.Info().Len)
+	wire.BTH(pkt).Put(op, 0, 0xFFFF, stageQPN, u.psn, wire.BTHAckReq)
+	wire.Packet(pkt).RETH().Put(addr, rkey, uint32(n))
+	u.psn += uint32(u.s.qp.resp.packets(uint32(n)))
+	u.packets = append(u.packets, link.RxPacket{Data: pkt, Src: peerAddr, Dst: stageAddr, HopLimit: 64, Train: true,
+		Away: &link.Away{Memory: u.mem, Addr: 1000 + uint64(at), N: n}})
+	return &u.packets[len(u.packets)-1]
+}
+
+// deliver delivers all, and then lets the QP answer.
+func (u *run) deliver() {
+	for i := range u.packets {
+		if a := u.packets[i].Away; a != nil {
+			a.Batch = u.packets[i:]
+		}
+		u.s.qp.OnPacket(u.s.now, &u.packets[i])
+	}
+	u.s.log = nil
+	for u.s.qp.Pending() {
+		u.s.qp.Transmit(u.s.now, u.s.tx, 64)
+		for i := range u.s.tx.Packets {
+			b := u.s.tx.Bytes(i)
+			u.s.log = append(u.s.log, u.s.show(b[:len(b)-wire.ICRCLen]))
+		}
+		u.s.tx.Reset()
+	}
+}
+
+// WRITEs of a batch are read at once, as far as each of them may be executed after the one before.
+func TestWritesReadAhead(t *testing.T) {
+	const n = link.MinRef
+	for name, c := range map[string]struct {
+		change func(u *run, third *link.RxPacket, key uint32)
+		read   int // at once
+		done   int // WRITEs executed
+		void   int // WRITEs after them whose destination has undefined content
+	}{
+		"all":            {func(*run, *link.RxPacket, uint32) {}, 5, 5, 0},
+		"a later PSN":    {func(_ *run, p *link.RxPacket, _ uint32) { wire.BTH(p.Data).SetPSN(99) }, 2, 2, 0},
+		"another P_Key":  {func(_ *run, p *link.RxPacket, _ uint32) { wire.BTH(p.Data).SetPKey(0x7FFE) }, 2, 2, 0},
+		"another source": {func(_ *run, p *link.RxPacket, _ uint32) { p.Src = stageAddr }, 2, 2, 0},
+		"taken back":     {func(_ *run, p *link.RxPacket, _ uint32) { p.Epoch = over() }, 2, 2, 1},
+		"payload in the packet": {func(u *run, p *link.RxPacket, _ uint32) {
+			p.Body, p.Away = u.mem.mem[2*n:3*n], nil
+		}, 2, 5, 0},
+		"another key":      {func(_ *run, p *link.RxPacket, k uint32) { wire.Packet(p.Data).RETH().Put(0, k^1, n) }, 2, 2, 0},
+		"longer than said": {func(_ *run, p *link.RxPacket, _ uint32) { p.Away.N = n + 4096 }, 2, 2, 0},
+		"unreadable":       {func(u *run, _ *link.RxPacket, _ uint32) { u.mem.good = 2 }, 2, 2, 1},
+		"immediate data": {func(_ *run, p *link.RxPacket, _ uint32) {
+			p.Data = append(p.Data, 1, 2, 3, 4)
+			p.Data[0] = byte(wire.WriteOnlyImm)
+		}, 2, 2, 0}, // there is no receive
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := play(t, "qp rc", "region A len=65536")
+			a := s.named["A"]
+			u := &run{s: s, mem: &elsewhere{mem: patterned(8*n, 1), good: 100}, psn: s.qp.resp.epsn}
+			first := u.psn
+			for i := range 5 {
+				u.add(wire.WriteOnly, a.Base+uint64(i*n), a.RKey, i*n, n)
+			}
+			third := &u.packets[2]
+			c.change(u, third, a.RKey)
+			before := bytes.Clone(a.Buf)
+			u.deliver()
+			got := 0
+			for p := u.packets[0].Away; p != nil; p = p.Next {
+				got++
+			}
+			if name == "unreadable" {
+				got -= 3
+			}
+			done := int(s.qp.resp.epsn-first) / s.qp.resp.packets(n)
+			if got != c.read || done != c.done || !bytes.Equal(a.Buf[:done*n], u.mem.mem[:done*n]) {
+				t.Errorf("%d read at once, want %d; %d executed, want %d: %v", got, c.read, done, c.done, s.log)
+			}
+			if from := (done + c.void) * n; !bytes.Equal(a.Buf[from:], before[from:]) {
+				t.Error("a WRITE that was not executed has written")
+			}
+		})
+	}
+}
+
+// over returns the epoch of a payload that its sender has taken back.
+func over() link.Epoch {
+	word := new(atomic.Uint64)
+	word.Store(1)
+	return link.NewEpoch(word, 0)
+}
+
+// The WRITEs of a run write in their order, to the same bytes too, and one that cannot be read again is not.
+func TestReadAheadInOrder(t *testing.T) {
+	const n = link.MinRef
+	s := play(t, "qp rc", "region A len=65536")
+	a := s.named["A"]
+	u := &run{s: s, mem: &elsewhere{mem: patterned(8*n, 1), good: 3}, psn: s.qp.resp.epsn}
+	for i := range 3 {
+		u.add(wire.WriteOnly, a.Base, a.RKey, i*n, n)
+	}
+	u.deliver()
+	if s.qp.resp.epsn != u.psn || !bytes.Equal(a.Buf[:n], u.mem.mem[2*n:3*n]) {
+		t.Errorf("PSN %d, want %d: %v", s.qp.resp.epsn, u.psn, s.log)
+	}
+	if u.mem.good != 0 {
+		t.Errorf("%d reads, want 3", 3-u.mem.good)
 	}
 }
 

@@ -47,6 +47,7 @@ func (r *responder) onWrite(p wire.Packet, info *wire.Info) *fault {
 		if !ok {
 			return faultAccess
 		}
+		r.readAhead(p, dst)
 		ok = data.copy(dst, 0)
 		window.Release()
 		if !ok {

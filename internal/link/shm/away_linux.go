@@ -49,7 +49,7 @@ func (l *rxRings) openMemory(at uint64) error {
 	}
 	m := &senderMemory{pid: int(cred.Pid), proofAt: at, failed: func() { refuseMemory(l.conn) }}
 	copy(m.proof[:], l.heads.bytes[proofAt:])
-	if !new(transfer).read(m, nil, 0) {
+	if new(transfer).read(m) < 0 {
 		return sendFrame(l.conn, frame{kind: frameShared})
 	}
 	m.readable.Store(true)
@@ -65,39 +65,61 @@ func refuseMemory(c *net.UnixConn) {
 	}
 }
 
-// A transfer is the arguments of a read. They are no variables of a function because those would be allocated.
+// runMost limits the payloads of one call.
+const runMost = 8
+
+// A transfer is the arguments of a call: the proof, and payloads. They are no variables of a function because those
+// would be allocated.
 type transfer struct {
-	local  [2]unix.Iovec
-	remote [2]unix.RemoteIovec
+	local  [1 + runMost]unix.Iovec
+	remote [1 + runMost]unix.RemoteIovec
 	proof  [proofLen]byte
+	used   int
 }
 
-// read copies memory of the sender to dst. It reports whether all of it was read, from the sender.
-func (t *transfer) read(m *senderMemory, dst []byte, addr uint64) bool {
-	t.local[0].Base, t.remote[0].Base = unsafe.SliceData(dst), uintptr(addr)
-	t.local[0].SetLen(len(dst))
-	t.remote[0].Len = len(dst)
-	t.local[1].Base, t.remote[1].Base = &t.proof[0], uintptr(m.proofAt)
-	t.local[1].SetLen(proofLen)
-	t.remote[1].Len = proofLen
+// begin makes the transfer empty.
+func (t *transfer) begin() { t.used = 0 }
+
+// add adds memory of the sender, to be copied to dst. It reports whether there is room for it, and such an address.
+func (t *transfer) add(dst []byte, addr uint64) bool {
+	if t.used == runMost || uint64(uintptr(addr)) != addr {
+		return false
+	}
+	t.used++
+	l, r := &t.local[t.used], &t.remote[t.used]
+	l.Base, r.Base, r.Len = unsafe.SliceData(dst), uintptr(addr), len(dst)
+	l.SetLen(len(dst))
+	return true
+}
+
+// read copies what was added, from the first to the last, and returns how many bytes of it were read from the sender.
+// It returns -1 if the process is not the sender, or cannot be read.
+func (t *transfer) read(m *senderMemory) int {
+	t.local[0].Base, t.remote[0].Base, t.remote[0].Len = &t.proof[0], uintptr(m.proofAt), proofLen
+	t.local[0].SetLen(proofLen)
 	clear(t.proof[:])
-	n, err := unix.ProcessVMReadv(m.pid, t.local[:], t.remote[:], 0)
-	t.local[0].Base = nil
-	return err == nil && n == len(dst)+proofLen && uint64(uintptr(addr)) == addr &&
-		bytes.Equal(t.proof[:], m.proof[:])
+	n, err := unix.ProcessVMReadv(m.pid, t.local[:1+t.used], t.remote[:1+t.used], 0)
+	for i := range t.used {
+		t.local[1+i].Base = nil
+	}
+	if err != nil || n < proofLen || uint64(uintptr(m.proofAt)) != m.proofAt || !bytes.Equal(t.proof[:], m.proof[:]) {
+		return -1
+	}
+	return n - proofLen
 }
 
 // An away is a payload of a batch.
 type away struct {
 	link.Away
-	transfer
 	from *senderMemory
+	with *transfer // of the batch
 }
 
 // Read reads memory of the sender; see link.Memory. After a failure, which may be that of the destination, payload of
 // this sender is no longer read: it sends again what was lost, and does not refer to its memory.
 func (a *away) Read(dst []byte, addr uint64) bool {
-	if a.from.readable.Load() && a.read(a.from, dst, addr) {
+	a.with.begin()
+	if a.from.readable.Load() && a.with.add(dst, addr) && a.with.read(a.from) == len(dst) {
 		return true
 	}
 	if a.from.readable.Swap(false) {
@@ -106,16 +128,45 @@ func (a *away) Read(dst []byte, addr uint64) bool {
 	return false
 }
 
+// ReadRun reads several payloads by one call; see link.Memory. A failure has no effect here: the payload that cannot be
+// read is read again.
+func (a *away) ReadRun(first *link.Away) (whole int) {
+	if !a.from.readable.Load() {
+		return 0
+	}
+	a.with.begin()
+	for p := first; p != nil; p = p.Next {
+		if m, ok := p.Memory.(*away); !ok || m.from != a.from || !a.with.add(p.To, p.Addr) {
+			break
+		}
+	}
+	left := a.with.read(a.from)
+	for p := first; whole < a.with.used && left >= len(p.To); p = p.Next {
+		left -= len(p.To)
+		whole++
+	}
+	return whole
+}
+
 // aways are the payloads of a batch.
 type aways struct {
 	all  [recvMax]away
 	used int
+	call transfer
+}
+
+// reset forgets the payloads, and the memory that they were copied to.
+func (s *aways) reset() {
+	for i := range s.all[:s.used] {
+		s.all[i].Away = link.Away{}
+	}
+	s.used = 0
 }
 
 func (s *aways) next(from *senderMemory, addr uint64, n int) *link.Away {
 	a := &s.all[s.used]
 	s.used++
-	a.from = from
+	a.from, a.with = from, &s.call
 	a.Away = link.Away{Memory: a, Addr: addr, N: n}
 	return &a.Away
 }

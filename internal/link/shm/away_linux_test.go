@@ -156,8 +156,80 @@ func TestAnotherProcessIsNotRead(t *testing.T) {
 	// Even at an address that both have.
 	var t1 transfer
 	m := &senderMemory{pid: other.Process.Pid, proofAt: uint64(at)}
-	if t1.read(m, make([]byte, 8), uint64(at)) {
+	if t1.add(make([]byte, 8), uint64(at)); t1.read(m) >= 0 {
 		t.Error("a process without the memory was read")
+	}
+}
+
+// Several payloads are read at once, up to the first that cannot be read; that one is void when its turn comes, and no
+// other.
+func TestPayloadsReadAtOnce(t *testing.T) {
+	const n = link.MinRef
+	for _, hole := range []int{-1, 0, 2, runMost, runMost + 1} { // index of the payload that cannot be read
+		a, b, path, sh := lend(t)
+		mem, at := private(t, (runMost+2)*n)
+		for i := range runMost + 2 {
+			a.refer(path, sh, at+int64(i*n), n)
+		}
+		var all []*link.Away
+		for len(all) < runMost+2 { // in one batch, since they are sent before the first one is received
+			for _, p := range b.next() {
+				all = append(all, p.Away)
+			}
+			if len(all) < runMost+2 {
+				t.Fatalf("a batch of %d", len(all))
+			}
+		}
+		if hole >= 0 {
+			if err := unix.Mprotect(mem[hole*n+page:][:page], unix.PROT_NONE); err != nil {
+				t.Fatal(err)
+			}
+		}
+		dst := make([]byte, len(mem))
+		for i, p := range all {
+			p.To = dst[i*n:][:n]
+			if i > 0 {
+				all[i-1].Next = p
+			}
+		}
+		whole := all[0].Memory.ReadRun(all[0])
+		want := runMost
+		if hole >= 0 {
+			want = min(hole, runMost)
+		}
+		if whole != want || !bytes.Equal(dst[:whole*n], mem[:whole*n]) {
+			t.Errorf("hole in payload %d: %d read, want %d", hole, whole, want)
+		}
+		all[0].ReadRun()
+		clear(dst)
+		for i, p := range all {
+			p.Read(p.To, 0)
+			if was := dst[i*n] != 0 || dst[i*n+1] != 0; !p.Failed() && was != (i >= want) {
+				t.Errorf("hole in payload %d: payload %d of a run of %d was read again: %v", hole, i, want, was)
+			}
+			if p.Failed() != (hole >= 0 && i >= hole) {
+				t.Errorf("hole in payload %d: payload %d failed: %v", hole, i, p.Failed())
+			}
+		}
+	}
+}
+
+// A run ends where another process begins.
+func TestRunOfTwoProcesses(t *testing.T) {
+	a, b, path, sh := lend(t)
+	_, at := private(t, 4*link.MinRef)
+	a.refer(path, sh, at, link.MinRef)
+	a.refer(path, sh, at+link.MinRef, link.MinRef)
+	p := b.next()
+	if len(p) != 2 {
+		t.Fatalf("a batch of %d", len(p))
+	}
+	other := &senderMemory{pid: -1}
+	p[1].Away.Memory.(*away).from = other
+	p[0].Away.To, p[1].Away.To = make([]byte, link.MinRef), make([]byte, link.MinRef)
+	p[0].Away.Next = p[1].Away
+	if n := p[0].Away.Memory.ReadRun(p[0].Away); n != 1 {
+		t.Errorf("%d payloads were read", n)
 	}
 }
 

@@ -227,7 +227,8 @@ func (p *port) Recv(b *link.RxBatch) int {
 		m.open[i] = nil
 	}
 	clear(m.shares)
-	m.open, m.shares, m.used, m.away.used = m.open[:0], m.shares[:0], 0, 0
+	m.away.reset()
+	m.open, m.shares, m.used = m.open[:0], m.shares[:0], 0
 	b.Packets = b.Packets[:0]
 	full := p.full.Load() && p.full.Swap(false)
 	if m.sets = *p.link.in.Load(); len(m.sets) > 0 {
