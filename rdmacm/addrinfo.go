@@ -1,11 +1,14 @@
 package rdmacm
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -33,7 +36,8 @@ const (
 	AFIB     Family = 27 // see SockaddrIB
 )
 
-// AddrInfo is an address to connect to or to listen on (struct rdma_addrinfo).
+// AddrInfo is an address to connect to or to listen on (struct rdma_addrinfo). With the family AFIB, CreateEP uses its
+// addresses as GIDs and its ports as service IDs: see SockaddrIB.
 type AddrInfo struct {
 	Flags     AIFlags
 	Family    Family
@@ -44,7 +48,7 @@ type AddrInfo struct {
 
 	SrcCanonName, DstCanonName string
 
-	Route   []byte // path records (struct ibv_path_data) for SetOption; empty on RoCE
+	Route   []byte // path records (struct ibv_path_data, 72 bytes each) for SetOption; empty unless the hints have it
 	Connect []byte // prefix of the program's private data; empty on RoCE
 
 	Next *AddrInfo
@@ -52,11 +56,14 @@ type AddrInfo struct {
 
 // GetAddrInfo translates a host and a service for CreateEP (rdma_getaddrinfo). node is a name or an address, service
 // a name or a port number; either may be empty, and hints nil, but not all of them. Of hints it uses Flags, Family,
-// QPType, PortSpace, SrcAddr and, without node, DstAddr. With RAIPassive the result has the address to listen on in
-// SrcAddr, the wildcard if there is no node. Nothing needs to be freed.
+// QPType, PortSpace, SrcAddr, Route and, without node, DstAddr or else the GIDs of Route. With RAIPassive the result has
+// the address to listen on in SrcAddr, the wildcard if there is no node. With the family AFIB, node is a GID, an
+// address or a name. Route is one struct ibv_path_record of 64 bytes, or structs ibv_path_data of 72 bytes; with
+// RAINoRoute the result has no route, and CreateEP finds it. A node that is a name has its canonical name in
+// SrcCanonName or DstCanonName. Nothing needs to be freed.
 //
-// EINVAL if everything is missing, EOPNOTSUPP for an unknown flag or family (AFIB too); *net.DNSError for a node or
-// service that is not found.
+// EINVAL if everything is missing, or for a route of another length; EOPNOTSUPP for an unknown flag or family;
+// *net.DNSError for a node or service that is not found.
 func GetAddrInfo(ctx context.Context, node, service string, hints *AddrInfo) (*AddrInfo, error) {
 	const op = "getaddrinfo"
 	h := AddrInfo{}
@@ -70,46 +77,93 @@ func GetAddrInfo(ctx context.Context, node, service string, hints *AddrInfo) (*A
 		return nil, &Error{Op: op, Errno: syscall.EOPNOTSUPP, Detail: fmt.Sprintf("flags %#x", unknown)}
 	}
 	switch h.Family {
-	case AFUnspec, AFInet, AFInet6:
+	case AFUnspec, AFInet, AFInet6, AFIB:
 	default:
-		return nil, &Error{Op: op, Errno: syscall.EOPNOTSUPP, Detail: fmt.Sprintf("address family %d", h.Family),
-			Hint: "SockaddrIB does without names"}
+		return nil, &Error{Op: op, Errno: syscall.EOPNOTSUPP, Detail: fmt.Sprintf("address family %d", h.Family)}
 	}
-	res := &AddrInfo{Flags: h.Flags, QPType: h.QPType, PortSpace: h.PortSpace, SrcAddr: h.SrcAddr, Route: h.Route}
+	res := &AddrInfo{Flags: h.Flags, QPType: h.QPType, PortSpace: h.PortSpace, SrcAddr: h.SrcAddr}
 	if err := res.complete(); err != nil {
+		return nil, err
+	}
+	if err := res.follow(&h, node); err != nil {
 		return nil, err
 	}
 	port, err := lookupService(ctx, service, res.PortSpace)
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case node != "":
-		ip, err := lookupNode(ctx, node, &h)
-		if err != nil {
-			return nil, err
-		}
-		res.set(netip.AddrPortFrom(ip, port))
-	case h.Flags&RAIPassive != 0 && h.SrcAddr.IsValid():
-		if service == "" {
-			port = h.SrcAddr.Port()
-		}
-		res.set(netip.AddrPortFrom(h.SrcAddr.Addr(), port))
-	case h.Flags&RAIPassive != 0 && h.Family == AFInet6:
-		res.set(netip.AddrPortFrom(netip.IPv6Unspecified(), port))
-	case h.Flags&RAIPassive != 0:
-		res.set(netip.AddrPortFrom(netip.IPv4Unspecified(), port))
-	case h.DstAddr.IsValid():
-		if service == "" {
-			port = h.DstAddr.Port()
-		}
-		res.set(netip.AddrPortFrom(h.DstAddr.Addr(), port))
-	case h.SrcAddr.IsValid():
-		res.Family = familyOf(h.SrcAddr.Addr())
-	default: // as the C library: the service on this host
-		res.set(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port))
+	if err := res.locate(ctx, node, service, port, &h); err != nil {
+		return nil, err
+	}
+	if h.Family == AFIB {
+		res.Family = AFIB
 	}
 	return res, nil
+}
+
+// follow takes over the route of the hints. Without node and addresses the route's GIDs are the addresses of h.
+func (ai *AddrInfo) follow(h *AddrInfo, node string) error {
+	route, err := pathData(h.Route)
+	if err != nil || len(route) == 0 {
+		return err
+	}
+	if h.Flags&RAINoRoute == 0 {
+		ai.Route = route
+	}
+	if node == "" && !h.DstAddr.IsValid() && !h.SrcAddr.IsValid() {
+		p := parsePath(route[8:pathDataLen])
+		h.SrcAddr, h.DstAddr = netip.AddrPortFrom(p.SGID.Addr(), 0), netip.AddrPortFrom(p.DGID.Addr(), 0)
+		ai.SrcAddr = h.SrcAddr
+	}
+	return nil
+}
+
+// pathData is a route of hints as structs ibv_path_data.
+func pathData(route []byte) ([]byte, error) {
+	switch {
+	case len(route) == pathRecordLen:
+		data := binary.NativeEndian.AppendUint32(nil, pathBoth)
+		return append(append(data, 0, 0, 0, 0), route...), nil
+	case len(route)%pathDataLen == 0:
+		return bytes.Clone(route), nil
+	}
+	return nil, &Error{Op: "getaddrinfo", Errno: syscall.EINVAL, Detail: fmt.Sprintf(
+		"route of %d bytes: must be a path record of %d, or a multiple of %d", len(route), pathRecordLen, pathDataLen)}
+}
+
+// locate finds the address, from the node or else from the hints.
+func (ai *AddrInfo) locate(ctx context.Context, node, service string, port uint16, h *AddrInfo) error {
+	own := func(a netip.AddrPort) netip.AddrPort {
+		if service == "" {
+			port = a.Port()
+		}
+		return netip.AddrPortFrom(a.Addr(), port)
+	}
+	switch passive := h.Flags&RAIPassive != 0; {
+	case node != "":
+		ip, name, err := lookupNode(ctx, node, h)
+		if err != nil {
+			return err
+		}
+		if ai.set(netip.AddrPortFrom(ip, port)); passive {
+			ai.SrcCanonName = name
+		} else {
+			ai.DstCanonName = name
+		}
+	case passive && h.SrcAddr.IsValid():
+		ai.set(own(h.SrcAddr))
+	case passive && (h.Family == AFInet6 || h.Family == AFIB):
+		ai.set(netip.AddrPortFrom(netip.IPv6Unspecified(), port))
+	case passive:
+		ai.set(netip.AddrPortFrom(netip.IPv4Unspecified(), port))
+	case h.DstAddr.IsValid():
+		ai.set(own(h.DstAddr))
+	case h.SrcAddr.IsValid():
+		ai.Family = familyOf(h.SrcAddr.Addr())
+	default: // as the C library: the service on this host
+		ai.set(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port))
+	}
+	return nil
 }
 
 // complete derives the QP type from the port space, or the port space from the QP type.
@@ -167,27 +221,40 @@ func lookupService(ctx context.Context, service string, ps PortSpace) (uint16, e
 	return uint16(n), err
 }
 
-func lookupNode(ctx context.Context, node string, h *AddrInfo) (netip.Addr, error) {
+// lookupNode finds the address of a node, and of a name the canonical name.
+func lookupNode(ctx context.Context, node string, h *AddrInfo) (netip.Addr, string, error) {
 	network := map[Family]string{AFInet: "ip4", AFInet6: "ip6"}[h.Family]
 	if network == "" {
 		network = "ip"
 	}
 	if a, err := netip.ParseAddr(node); err == nil {
 		a = a.Unmap()
-		if h.Family != AFUnspec && h.Family != familyOf(a) {
-			return a, &net.DNSError{Err: "address of another family than the hints want", Name: node, IsNotFound: true}
+		if h.Family != AFUnspec && h.Family != AFIB && h.Family != familyOf(a) {
+			return a, "", &net.DNSError{Err: "address of another family than the hints want", Name: node, IsNotFound: true}
 		}
-		return a, nil
+		return a, "", nil
 	}
 	if h.Flags&RAINumericHost != 0 {
-		return netip.Addr{}, &net.DNSError{Err: "not an address, which RAI_NUMERICHOST wants", Name: node, IsNotFound: true}
+		return netip.Addr{}, "", &net.DNSError{Err: "not an address, which RAI_NUMERICHOST wants", Name: node,
+			IsNotFound: true}
 	}
+	name := make(chan string, 1)
+	go func() { name <- canonical(ctx, node) }()
 	list, err := net.DefaultResolver.LookupNetIP(ctx, network, node)
+	if err == nil && len(list) == 0 {
+		err = &net.DNSError{Err: "no address", Name: node, IsNotFound: true}
+	}
+	canon := <-name
 	if err != nil {
-		return netip.Addr{}, err
+		return netip.Addr{}, "", err
 	}
-	if len(list) == 0 {
-		return netip.Addr{}, &net.DNSError{Err: "no address", Name: node, IsNotFound: true}
+	return list[0].Unmap(), canon, nil
+}
+
+// canonical is the canonical name of a node; the name itself if the resolver knows no other.
+func canonical(ctx context.Context, node string) string {
+	if name, err := net.DefaultResolver.LookupCNAME(ctx, node); err == nil {
+		return strings.TrimSuffix(name, ".")
 	}
-	return list[0].Unmap(), nil
+	return node
 }

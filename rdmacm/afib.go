@@ -84,6 +84,36 @@ func (id *ID) ResolveAddrIB(ctx context.Context, src *SockaddrIB, dst SockaddrIB
 	return id.resolveAddr(ctx, from, to, true)
 }
 
+// ib is an address of a result of GetAddrInfo as one of the family AF_IB.
+func (ai *AddrInfo) ib(a netip.AddrPort) SockaddrIB {
+	gid := verbs.GID{}
+	if !a.Addr().IsUnspecified() {
+		gid = verbs.GIDFromAddr(a.Addr())
+	}
+	return SockaddrIB{GID: gid, SID: ServiceID(ai.PortSpace, a.Port())}
+}
+
+// bind is BindAddr of the result's source.
+func (id *ID) bind(res *AddrInfo) error {
+	if res.Family == AFIB {
+		return id.BindAddrIB(res.ib(res.SrcAddr))
+	}
+	return id.BindAddr(res.SrcAddr)
+}
+
+// resolveTo is ResolveAddr from and to the result's addresses.
+func (id *ID) resolveTo(ctx context.Context, res *AddrInfo) error {
+	if res.Family != AFIB {
+		return id.ResolveAddr(ctx, res.SrcAddr, res.DstAddr, epTimeout)
+	}
+	var src *SockaddrIB
+	if res.SrcAddr.IsValid() {
+		a := res.ib(res.SrcAddr)
+		src = &a
+	}
+	return id.ResolveAddrIB(ctx, src, res.ib(res.DstAddr), epTimeout)
+}
+
 // IsAFIB reports whether the ID's addresses are of the family AF_IB: the program gave such addresses, or the request
 // that made the ID had no IP header.
 func (id *ID) IsAFIB() bool {

@@ -46,7 +46,7 @@ func (h *Host) createEP(
 	id.qpType = res.QPType
 	id.setEndpoint(res, pd, init)
 	if err = set(id); err == nil && res.Flags&RAIPassive != 0 {
-		err = id.BindAddr(res.SrcAddr)
+		err = id.bind(res)
 	} else if err == nil {
 		err = id.prepare(ctx, res, pd, init)
 	}
@@ -73,7 +73,7 @@ func (id *ID) setEndpoint(res *AddrInfo, pd *verbs.PD, init *verbs.QPInitAttr) {
 
 // prepare resolves address and route and creates the QP, as Connect needs.
 func (id *ID) prepare(ctx context.Context, res *AddrInfo, pd *verbs.PD, init *verbs.QPInitAttr) error {
-	if err := id.ResolveAddr(ctx, res.SrcAddr, res.DstAddr, epTimeout); err != nil {
+	if err := id.resolveTo(ctx, res); err != nil {
 		return err
 	}
 	if len(res.Route) > 0 {

@@ -182,8 +182,9 @@ func (id *ID) SetPathMTU(mtu verbs.MTU) error {
 const opSetOption = "set_option"
 
 const (
-	pathDataLen = 72   // struct ibv_path_data
-	pathBoth    = 0x2B // GMP | PRIMARY | OUTBOUND | INBOUND_REVERSE
+	pathDataLen   = 72   // struct ibv_path_data
+	pathRecordLen = 64   // struct ibv_path_record, its end
+	pathBoth      = 0x2B // GMP | PRIMARY | OUTBOUND | INBOUND_REVERSE
 )
 
 // setPath takes the route from the program instead of ResolveRoute.
