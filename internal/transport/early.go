@@ -67,8 +67,8 @@ func (h *rttEstimator) measured(took int64) {
 func (h *rttEstimator) progress(now int64) { h.from, h.early = now, 0 }
 
 // overdue returns how long an answer may take before an early retransmit. It is at least minAckTimeout, or lossyTimeout
-// if the peer has reported losses lately: then the loss of a NAK or of the retransmission is more likely than a peer that
-// waits for a core.
+// if the peer has reported losses lately: then the loss of a NAK or of the retransmission is more likely than a peer
+// that waits for a core.
 func (r *requester) overdue() time.Duration {
 	h, shortest := &r.rtt, minAckTimeout
 	if h.lossy {

@@ -65,6 +65,7 @@ var benches = []struct {
 	{"latency", latency},
 	{"rate", rate},
 	{"loss", loss},
+	{"processor", processorTime},
 	{"scale", scale},
 	{"connections", connections},
 	{"rsocket", rsockets},
@@ -147,7 +148,8 @@ func parse(env *tool.Env, args []string) (c *config, status int, ok bool) {
 	f.DurationVar(&c.each, "time", 400*time.Millisecond, "time for each side of each round")
 	f.IntVar(&c.qps, "qps", 10000, "largest number of QPs for scale, and of connections kept open")
 	f.StringSliceVar(&c.only, "only", nil,
-		"only these figures: shm, throughput, latency, rate, loss, scale, connections, rsocket, processes, peer")
+		"only these figures: shm, throughput, latency, rate, loss, processor, scale, connections, rsocket, "+
+			"processes, peer")
 	f.StringVar(&c.peer, "peer", "", "measure this other `program` too, in the same rounds: ucx, for ucx_perftest of UCX")
 	f.BoolVar(&c.json, "json", false, "print JSON")
 	f.StringVar(&c.against, "against", "",

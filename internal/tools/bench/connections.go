@@ -3,6 +3,8 @@ package bench
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -26,6 +28,7 @@ func connections(c *config) ([]result, error) {
 		Base: connectRate, Target: 1}
 	idle := result{Name: "idle", What: "an idle connection, memory", Unit: "small bytes", Base: idleBytes, Target: 1,
 		AtMost: true}
+	tcp := result{Name: "connect-tcp", What: rate.What, BaseOf: "TCP", Unit: rate.Unit}
 	last := result{Name: "accept", What: "the last of " + term.Count(uint64(c.qps)) + " connections",
 		BaseOf: "the first", Unit: "s", Target: 1.5, AtMost: true}
 	p, err := endpoint.Start()
@@ -48,6 +51,15 @@ func connections(c *config) ([]result, error) {
 	if err != nil {
 		return nil, err
 	}
+	var to netip.AddrPort
+	if err := p.Call("TCP", p.There, &to); err != nil {
+		return nil, err
+	}
+	err = tcp.rounds(c.rounds, func() (float64, error) { return d.rate(c.each) },
+		func() (float64, error) { return inParallel(c.each, func() error { return connectTCP(to) }) })
+	if err != nil {
+		return nil, err
+	}
 	err = last.rounds(c.rounds, func() (float64, error) {
 		bytes, first, late, err := d.fill(p, c.qps)
 		idle.RDMA = max(idle.RDMA, bytes)
@@ -56,7 +68,7 @@ func connections(c *config) ([]result, error) {
 	}, func() (float64, error) { return last.Base, nil })
 	idle.Ratio = idle.RDMA / idle.Base
 	idle.judge()
-	return []result{rate, idle, last}, err
+	return []result{rate, tcp, idle, last}, err
 }
 
 // dialer connects to the second process.
@@ -73,15 +85,22 @@ func (d *dialer) dial() (*rdmacm.ID, error) {
 
 // rate returns how many connections per second are made and ended.
 func (d *dialer) rate(each time.Duration) (float64, error) {
+	return inParallel(each, func() error {
+		id, err := d.dial()
+		if err != nil {
+			return err
+		}
+		return hangUp(id)
+	})
+}
+
+// inParallel returns how often per second inFlight goroutines call do.
+func inParallel(each time.Duration, do func() error) (float64, error) {
 	var count atomic.Int64
 	begin := time.Now()
 	err := parallel(func() error {
 		for time.Since(begin) < each {
-			id, err := d.dial()
-			if err != nil {
-				return err
-			}
-			if err := hangUp(id); err != nil {
+			if err := do(); err != nil {
 				return err
 			}
 			count.Add(1)
@@ -89,6 +108,17 @@ func (d *dialer) rate(each time.Duration) (float64, error) {
 		return nil
 	})
 	return float64(count.Load()) / time.Since(begin).Seconds(), err
+}
+
+// connectTCP makes a TCP connection and ends it on both sides.
+func connectTCP(to netip.AddrPort) error {
+	c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(to))
+	if err != nil {
+		return err
+	}
+	err = c.CloseWrite()
+	_, end := io.Copy(io.Discard, c)
+	return errors.Join(err, end, c.Close())
 }
 
 func hangUp(id *rdmacm.ID) error {

@@ -108,11 +108,9 @@ func sends(p *endpoint.Pair, pump pumper, each time.Duration, window int) (v flo
 	return v, err
 }
 
-// loss measures the throughput of the wire with 1 % packet loss in each direction, relative to none. A
-// device reads its fault settings when it is opened, so each measurement starts its own processes.
-func loss(c *config) ([]result, error) {
-	r := result{Name: "loss", What: "udp: RC WRITE of 1 MiB, 1 % of the packets lost", BaseOf: "none lost",
-		Unit: "bytes/s", Target: 0.3}
+// loss measures the throughput of the wire with 1 % and 5 % packet loss in each direction, relative to none. A device
+// reads its fault settings when it is opened, so each measurement starts its own processes.
+func loss(c *config) (all []result, err error) {
 	with := func(faults string) func() (float64, error) {
 		return func() (v float64, err error) {
 			err = withEnv("VERBENA_FAULT", faults, func() error {
@@ -124,6 +122,16 @@ func loss(c *config) ([]result, error) {
 			return v, err
 		}
 	}
-	err := overUDP(func() error { return r.rounds(c.rounds, with("loss=0.01"), with("")) })
-	return []result{r}, err
+	for _, l := range []struct {
+		name, percent, faults string
+		target                float64
+	}{{"loss", "1 %", "loss=0.01", 0.5}, {"loss-5", "5 %", "loss=0.05", 0.2}} {
+		r := result{Name: l.name, What: "udp: RC WRITE of 1 MiB, " + l.percent + " of the packets lost", BaseOf: "none lost",
+			Unit: "bytes/s", Target: l.target}
+		if err := overUDP(func() error { return r.rounds(c.rounds, with(l.faults), with("")) }); err != nil {
+			return all, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
 }

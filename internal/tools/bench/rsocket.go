@@ -177,20 +177,13 @@ func keepRSockets(p *endpoint.Pair, n int) (k upkeep, err error) {
 
 // idleCores returns how many cores both processes use while all connections are idle.
 func idleCores(p *endpoint.Pair) (float64, error) {
-	used := func() (sum time.Duration, err error) {
-		if err := p.Call("CPU", endpoint.None{}, &sum); err != nil {
-			return 0, err
-		}
-		own, err := endpoint.CPU()
-		return sum + own, err
-	}
 	runtime.GC() // garbage of connection set-up
 	time.Sleep(idleTime / 4)
-	before, err := used()
+	before, err := bothCPU(p)
 	if err != nil {
 		return 0, err
 	}
 	time.Sleep(idleTime)
-	after, err := used()
+	after, err := bothCPU(p)
 	return (after - before).Seconds() / idleTime.Seconds(), err
 }
