@@ -1,0 +1,83 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const source = `package p
+
+const limit = 5
+
+func (t *T[K]) f(a, b int) (err error) {
+	if a < b && !t.on {
+		t.n = 7
+		a++
+		g(a)
+	}
+	for {
+		a += 0x10
+		panic(1 + a)
+	}
+	return h("a" + x, true)
+}
+`
+
+func TestEachFaultIsOneChange(t *testing.T) {
+	ms, err := mutants("p.go", []byte(source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range ms {
+		if m.Func != "T.f" || !strings.HasPrefix(source[m.Offset:], m.From) {
+			t.Errorf("%+v", m)
+		}
+		if m.Line != 1+strings.Count(source[:m.Offset], "\n") {
+			t.Errorf("line %d: %+v", m.Line, m)
+		}
+		src := m.apply([]byte(source))
+		if len(src) != len(source)-len(m.From)+len(m.To) {
+			t.Errorf("%+v: length %d", m, len(src))
+		}
+		if _, err := parser.ParseFile(token.NewFileSet(), "p.go", src, 0); err != nil {
+			t.Errorf("%+v: %v", m, err)
+		}
+		got = append(got, m.From+" -> "+m.To)
+	}
+	want := []string{
+		"a < b && !t.on -> (a < b && !t.on) && false", "a < b && !t.on -> (a < b && !t.on) || true", "< -> <=", "&& -> ||",
+		"! -> ", "t.n = 7 -> ", "7 -> 8", "++ -> --", "g(a) -> ", "+= -> -=", "0x10 -> 17", "+ -> -", "true -> false",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// The same seed chooses the same faults, whatever the number of them that run.
+func TestSample(t *testing.T) {
+	all := make([]mutant, 100)
+	for i := range all {
+		all[i].Offset = i
+	}
+	a, b := sample(all, 10, 3), sample(all, 20, 3)
+	if len(a) != 10 || len(b) != 20 || !slices.Equal(a, b[:10]) {
+		t.Errorf("%v\n%v", a, b)
+	}
+	if c := sample(all, 10, 4); slices.Equal(a, c) {
+		t.Error("another seed chooses the same")
+	}
+	if n := len(sample(all, 0, 1)); n != 100 {
+		t.Errorf("0 stands for all, got %d", n)
+	}
+}
+
+func TestScore(t *testing.T) {
+	s := tally{killed: 8, timedOut: 1, survived: 1, uncovered: 2, broken: 5}
+	if got := s.score(); got != 0.75 {
+		t.Errorf("%v", got)
+	}
+}
