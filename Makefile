@@ -6,6 +6,7 @@ FUZZTIME ?= 10s
 PKG      ?= ./...
 RUNS     ?= 1000000
 SEED     ?= 1
+N        ?= 100
 
 # Pinned here and nowhere else.
 GOLANGCI_VERSION := v2.15.0
@@ -15,7 +16,7 @@ GOLANGCI := bin/golangci-lint-$(GOLANGCI_VERSION)
 
 # These are no files.
 .PHONY: test-arm64 test-windows release-tools release-snapshot container
-.PHONY: all build build-hw test race fuzz soak bench attack nightly interop lint vet cross docs ci help locks cabi cabi-asan cabi-test cabi-pyverbs
+.PHONY: all build build-hw test race fuzz mutants soak bench attack nightly interop lint vet cross docs ci help locks cabi cabi-asan cabi-test cabi-pyverbs
 
 all: build test lint ## build, test and lint
 
@@ -65,6 +66,9 @@ cabi-pyverbs: cabi ## rdma-core's own tests, RUNS=20 times on two devices, over 
 
 attack: ## what hostile peers, strangers and other users can do, tried on running programs; see docs/security.md
 	$(GO) run ./interop/attack
+
+mutants: ## which of N=100 small faults, chosen by SEED=1, no test of the package PKG=DIR notices
+	$(GO) run ./internal/tools/mutants -n $(N) -seed $(SEED) $(PKG)
 
 nightly: ## attack, with its sweep of descriptor limits and refused system calls, each fuzz target for 5 minutes, soak
 	$(GO) run ./interop/attack

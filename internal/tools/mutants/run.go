@@ -102,7 +102,8 @@ func (s *suite) one(ctx context.Context, dir string, args []string, limit time.D
 	defer cancel()
 	// -test.failfast ends with the first failure. The shell sets the limit of memory.
 	shell := fmt.Sprintf("ulimit -v %d; exec \"$0\" \"$@\"", memory)
-	cmd := exec.CommandContext(ctx, "sh", "-c", shell, test, "-test.failfast", "-test.short", "-test.timeout="+limit.String())
+	cmd := exec.CommandContext(ctx, "sh", "-c", shell, test, "-test.failfast", "-test.short",
+		"-test.timeout="+limit.String())
 	cmd.Dir = dir
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
