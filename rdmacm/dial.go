@@ -20,7 +20,7 @@ type Options struct {
 	Backlog   int            // Listen
 	Host      *Host          // nil for the default host
 
-	// AckTimeout is the ACK timeout of this side's QP, 4.096 us * 2^AckTimeout, 1 to 31, and verbs.Zero for none;
+	// AckTimeout is the ACK timeout of this side's QP, 4.096 us * 2^AckTimeout, 1 to 31, and Zero for none;
 	// 0 means that of the path, usually 17, 0.54 s (SetAckTimeout).
 	AckTimeout uint8
 
@@ -79,7 +79,7 @@ func (o *Options) set(id *ID) error {
 	switch o.AckTimeout {
 	case 0:
 		return nil
-	case verbs.Zero:
+	case verbs.Zero, Zero:
 		return id.SetAckTimeout(0)
 	}
 	return id.SetAckTimeout(o.AckTimeout)

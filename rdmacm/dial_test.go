@@ -25,6 +25,9 @@ func TestOptionsOfTimeouts(t *testing.T) {
 		"zero": {
 			dial: rdmacm.Options{AckTimeout: verbs.Zero, RetryCount: verbs.Zero}, client: verbs.QPAttr{},
 			server: verbs.QPAttr{Timeout: 17}},
+		"rdmacm's zero": {
+			dial: rdmacm.Options{AckTimeout: rdmacm.Zero, RetryCount: rdmacm.Zero}, client: verbs.QPAttr{},
+			server: verbs.QPAttr{Timeout: 17}},
 		"with a param": {
 			dial: rdmacm.Options{RetryCount: 2, Param: &rdmacm.ConnParam{RetryCount: 5}}, client: verbs.QPAttr{Timeout: 17,
 				RetryCnt: 2},

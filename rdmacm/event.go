@@ -39,7 +39,8 @@ type ConnParam struct {
 }
 
 // Zero selects the number 0 in a field of ConnParam whose zero value selects a default: ConnParam{RNRRetryCount: Zero}
-// makes a request of the peer fail if it finds no receive. (verbs.Zero has the value of MaxRespRes and MaxInitDepth.)
+// makes a request of the peer fail if it finds no receive. verbs.Zero is another number: in ResponderResources and
+// InitiatorDepth it is MaxRespRes and MaxInitDepth, the most.
 const Zero = 0xFE
 
 // orZero returns def for 0, 0 for Zero, and v otherwise.
