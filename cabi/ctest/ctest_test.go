@@ -99,6 +99,12 @@ func TestProgramsUseMemoryThatPeersRead(t *testing.T) {
 
 func TestThreadsShareQueues(t *testing.T) { run(t, "threads.c") }
 
+// A program may exit as soon as it has polled its last message.
+func TestTheLastMessageIsAcknowledged(t *testing.T) {
+	t.Setenv("VERBENA_SHM", "0")
+	run(t, "lastack.c")
+}
+
 func TestSendQueuesAreRoundedUp(t *testing.T) { run(t, "depth.c") }
 
 // The bound is far above the time that it takes and far below that of the retries.

@@ -133,6 +133,8 @@ struct vrb_async {
 	X(int, set_env, (const char *name, const char *value)) \
 	/* set_generation: the member after the handle of the objects that belong to this engine */ \
 	X(int, set_generation, (uint32_t generation)) \
+	/* owed: where the number of held acknowledgements stands, an int32_t */ \
+	X(uintptr_t, owed, (void)) \
 	/* descriptors: those of the engine that keep connections open; the number of them, at most n */ \
 	X(int, descriptors, (int *fds, int n)) \
 	/* devices: the number of devices, or -errno */ \

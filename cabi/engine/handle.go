@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"unsafe"
+
+	"github.com/verbena-rdma/verbena/internal/engine"
 )
 
 // kind is the kind of an object, in the order in which the objects of a context are closed.
@@ -143,6 +145,11 @@ func errnoOf(err error) syscall.Errno {
 
 //export vrb_destroy
 func vrb_destroy(h unsafe.Pointer) C.int { return errno(drop(h)) }
+
+// vrb_owed returns the address of a variable, which does not move.
+//
+//export vrb_owed
+func vrb_owed() C.uintptr_t { return C.uintptr_t(uintptr(unsafe.Pointer(engine.Owed()))) }
 
 //export vrb_set_env
 func vrb_set_env(name, value *C.char) C.int {

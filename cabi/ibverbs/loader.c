@@ -9,6 +9,7 @@
 #include <sys/random.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lib.h"
@@ -21,6 +22,7 @@ unsigned int vb_generation = 1;
 static pthread_mutex_t load_mu = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int loaded;
 static void *library; // of the engine
+static const atomic_int *_Atomic owed; // acknowledgements that the engine holds
 
 const struct vrb_engine *vb_loaded(void)
 {
@@ -33,6 +35,7 @@ void vb_forget(void)
 	if (atomic_load(&loaded)) {
 		vb_generation++;
 		vb_engine = NULL;
+		atomic_store(&owed, NULL);
 		atomic_store(&loaded, 0);
 	}
 	pthread_mutex_init(&load_mu, NULL);
@@ -137,7 +140,20 @@ static const struct vrb_engine *load(void)
 	engine->set_generation(vb_generation);
 	pass_environment(engine);
 	library = h;
+	atomic_store(&owed, (const atomic_int *)engine->owed());
 	return engine;
+}
+
+// leave waits until the engine has sent the acknowledgements that it holds. A thread of the engine sends them within
+// about a millisecond. The program may exit in a handler of a signal that has interrupted the engine, so the engine
+// cannot be called here.
+__attribute__((destructor)) static void leave(void)
+{
+	const struct timespec pause = {0, 100000};
+	const atomic_int *n = atomic_load(&owed);
+
+	for (int i = 0; n && atomic_load(n) > 0 && i < 1000; i++)
+		nanosleep(&pause, NULL);
 }
 
 int vb_load(void)

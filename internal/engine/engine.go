@@ -163,6 +163,7 @@ func (e *Engine) Close() error {
 		s.bg.stop()
 		s.hold()
 		s.loans.end(s.tx)
+		s.acks.forget()
 		s.release()
 	}
 	return e.link.Close()

@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/verbena-rdma/verbena/internal/transport"
+import (
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/transport"
+)
 
 // A program that answers each message at once, as in a remote procedure call, sees the completion before the
 // acknowledgement is sent. The acknowledgement then leaves together with the answer, in one GSO run. Otherwise the
@@ -31,6 +35,30 @@ type heldAcks struct {
 	qps   [maxHeld]*transport.QP
 	n     int
 	until int64 // transport.Never if n is 0
+	gone  int   // no longer held, and not sent yet: counted in owed
+}
+
+// owed is the number of acknowledgements that all shards of the process hold.
+var owed atomic.Int32
+
+// Owed returns where the number of acknowledgements stands that this process holds, for programs that are about to
+// exit: after 0 was seen, those of the messages polled before have been sent.
+func Owed() *atomic.Int32 { return &owed }
+
+// settle subtracts from owed what has been sent.
+func (h *heldAcks) settle() {
+	if h.gone > 0 {
+		owed.Add(int32(-h.gone))
+		h.gone = 0
+	}
+}
+
+// forget is for the end of the engine: what is still held is not sent.
+func (h *heldAcks) forget() {
+	h.gone += h.n
+	h.n, h.until = 0, transport.Never
+	clear(h.qps[:])
+	h.settle()
 }
 
 // holds reports whether the acknowledgement of qp, the only packet that it has to send, is held. It notes the time of
@@ -53,6 +81,7 @@ func (s *shard) holds(qp *transport.QP) bool {
 	}
 	h.qps[h.n] = qp
 	h.n++
+	owed.Add(1)
 	return true
 }
 
@@ -72,6 +101,7 @@ func (s *shard) answered(qp *transport.QP) {
 	for i := range h.n {
 		if h.qps[i] == qp {
 			h.n--
+			h.gone++
 			h.qps[i] = h.qps[h.n]
 			h.qps[h.n] = nil
 			break
@@ -91,5 +121,6 @@ func (s *shard) sendHeld() {
 		s.runq.push(qp)
 		h.qps[i] = nil
 	}
+	h.gone += h.n
 	h.n, h.until = 0, transport.Never
 }

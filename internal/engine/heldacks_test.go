@@ -86,6 +86,25 @@ func TestAcknowledgementLeavesWithTheAnswer(t *testing.T) {
 	}
 }
 
+// A program that is about to exit sees that an acknowledgement is held until it has been sent.
+func TestHeldAcknowledgementsAreCounted(t *testing.T) {
+	for name, end := range map[string]func(*rally){
+		"the answer":    func(r *rally) { r.post(r.qb) },
+		"the next poll": func(r *rally) { poll(t, r.b) },
+		"the end":       func(r *rally) { r.qb.shard.acks.forget() },
+	} {
+		r, _ := manualRally(t)
+		before := Owed().Load()
+		r.holding()
+		if n := Owed().Load() - before; n != 1 {
+			t.Errorf("%s: %d are held, want 1", name, n)
+		}
+		if end(r); Owed().Load() != before {
+			t.Errorf("%d are held after %s, want 0", Owed().Load()-before, name)
+		}
+	}
+}
+
 // Without an answer the acknowledgement leaves at the next poll, even if that finds another packet.
 func TestHeldAcknowledgementLeavesAtTheNextPoll(t *testing.T) {
 	for name, more := range map[string]bool{"nothing": false, "a packet": true} {

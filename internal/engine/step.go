@@ -73,6 +73,7 @@ func (s *shard) serve() (more bool) {
 		s.failQPs()
 		more = s.transmit() || more
 	}
+	s.acks.settle()
 	s.kickOthers()
 	return more
 }

@@ -15,8 +15,8 @@ const aheadBytes = 256 << 10
 // together with those of the WRITEs that follow it in its batch: a call for each costs more than the checks that are
 // made twice. Each WRITE is executed in its turn nevertheless, and copies its payload if its destination is another one
 // by then. A later WRITE can be refused in its turn, because its region ended meanwhile, or lost, because its sender
-// took the payload back. Its bytes were then written while that was permitted, as those of a WRITE that came in time and was
-// not acknowledged.
+// took the payload back. Its bytes were then written while that was permitted, as those of a WRITE that came in time
+// and was not acknowledged.
 func (r *responder) readAhead(p wire.Packet, dst []byte) {
 	a := r.data.away
 	if a == nil || len(a.Batch) < 2 || a.InRun() || r.epoch.Over() || p.BTH().Opcode() != wire.WriteOnly {
