@@ -56,8 +56,8 @@ type AddrInfo struct {
 
 // GetAddrInfo translates a host and a service for CreateEP (rdma_getaddrinfo). node is a name or an address, service
 // a name or a port number; either may be empty, and hints nil, but not all of them. Of hints it uses Flags, Family,
-// QPType, PortSpace, SrcAddr, Route and, without node, DstAddr or else the GIDs of Route. With RAIPassive the result has
-// the address to listen on in SrcAddr, the wildcard if there is no node. With the family AFIB, node is a GID, an
+// QPType, PortSpace, SrcAddr, Route and, without node, DstAddr or else the GIDs of Route. With RAIPassive the result
+// has the address to listen on in SrcAddr, the wildcard if there is no node. With the family AFIB, node is a GID, an
 // address or a name. Route is one struct ibv_path_record of 64 bytes, or structs ibv_path_data of 72 bytes; with
 // RAINoRoute the result has no route, and CreateEP finds it. A node that is a name has its canonical name in
 // SrcCanonName or DstCanonName. Nothing needs to be freed.

@@ -29,8 +29,25 @@ type mcastTable struct {
 	maxQPs    int // per group
 }
 
-// mcastGroups maps groups to QPNs. It is immutable.
-type mcastGroups map[netip.Addr][]uint32
+// mcastGroups maps groups to their QPs. It is immutable.
+type mcastGroups map[netip.Addr][]member
+
+// member is a QP of a group.
+type member struct {
+	qpn uint32
+	src uint32                // the source QPN of its datagrams
+	own func(netip.Addr) bool // whether an address is the device's; nil: the QP receives its own datagrams too
+}
+
+// sent reports whether the member is not to receive the packet because it has sent it.
+func (m *member) sent(p *link.RxPacket) bool {
+	pk := wire.Packet(p.Data)
+	return m.own != nil && pk.Info().DETH != 0 && pk.DETH().SrcQPN() == m.src && m.own(p.Src)
+}
+
+func index(list []member, qpn uint32) int {
+	return slices.IndexFunc(list, func(m member) bool { return m.qpn == qpn })
+}
 
 func (t *mcastTable) init(maxGroups, maxQPs int) {
 	t.maxGroups, t.maxQPs = maxGroups, maxQPs
@@ -45,16 +62,16 @@ func (t *mcastTable) bucket(group netip.Addr) *atomic.Pointer[mcastGroups] {
 	return &t.buckets[b[15]^b[14]*31^b[13]*57]
 }
 
-func (t *mcastTable) members(group netip.Addr) []uint32 { return (*t.bucket(group).Load())[group] }
+func (t *mcastTable) members(group netip.Addr) []member { return (*t.bucket(group).Load())[group] }
 
-// attach adds QP qpn to the group; the link joins the group for the first QP. Attaching again has no effect
+// attach adds a QP to the group; the link joins the group for the first QP. Attaching again has no effect
 // (V-MC-03).
-func (t *mcastTable) attach(l link.Link, group netip.Addr, qpn uint32) error {
+func (t *mcastTable) attach(l link.Link, group netip.Addr, m member) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	had := t.members(group)
 	switch {
-	case slices.Contains(had, qpn):
+	case index(had, m.qpn) >= 0:
 		return nil
 	case len(had) >= t.maxQPs:
 		return ErrMcastFull
@@ -67,7 +84,7 @@ func (t *mcastTable) attach(l link.Link, group netip.Addr, qpn uint32) error {
 		}
 		t.count++
 	}
-	t.replace(group, append(slices.Clone(had), qpn))
+	t.replace(group, append(slices.Clone(had), m))
 	return nil
 }
 
@@ -76,7 +93,7 @@ func (t *mcastTable) detach(l link.Link, group netip.Addr, qpn uint32) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	had := t.members(group)
-	i := slices.Index(had, qpn)
+	i := index(had, qpn)
 	if i < 0 {
 		return ErrNotAttached
 	}
@@ -88,10 +105,10 @@ func (t *mcastTable) detach(l link.Link, group netip.Addr, qpn uint32) error {
 	return nil
 }
 
-func (t *mcastTable) replace(group netip.Addr, qpns []uint32) {
+func (t *mcastTable) replace(group netip.Addr, list []member) {
 	b := t.bucket(group)
 	next := maps.Clone(*b.Load())
-	if next[group] = qpns; len(qpns) == 0 {
+	if next[group] = list; len(list) == 0 {
 		delete(next, group)
 	}
 	b.Store(&next)
@@ -101,7 +118,7 @@ func (t *mcastTable) replace(group netip.Addr, qpns []uint32) {
 func (t *mcastTable) groupsOf(qpn uint32) (groups []netip.Addr) {
 	for i := range t.buckets {
 		for g, q := range *t.buckets[i].Load() {
-			if slices.Contains(q, qpn) {
+			if index(q, qpn) >= 0 {
 				groups = append(groups, g)
 			}
 		}
@@ -119,7 +136,9 @@ func (s *shard) multicast(p *link.RxPacket) {
 		}
 		return
 	}
-	for _, qpn := range members {
-		s.deliverTo(qpn, p)
+	for i := range members {
+		if m := &members[i]; !m.sent(p) {
+			s.deliverTo(m.qpn, p)
+		}
 	}
 }

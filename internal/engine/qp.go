@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -18,11 +19,14 @@ type QPUpcalls interface {
 
 // QPInit holds the parameters of a QP.
 type QPInit struct {
-	Type           transport.Type
-	Num            uint32 // 0: chosen by the engine; 1 to 15: fixed number
-	PD             uint32
-	SigAll         bool
-	PortMTU        int // UD: the longest message, bytes
+	Type    transport.Type
+	Num     uint32 // 0: chosen by the engine; 1 to 15: fixed number
+	PD      uint32
+	SigAll  bool
+	PortMTU int    // UD: the longest message, bytes
+	SrcNum  uint32 // UD: the source QPN of datagrams; 0: Num
+	// Own reports whether an address is the device's. With it a UD QP does not receive its own multicast.
+	Own            func(netip.Addr) bool
 	SQ             *transport.SendQueue
 	RQ             *transport.RecvQueue // the QP's own, or an SRQ
 	SendCQ, RecvCQ *CQ                  // nil if an XRC QP has none
@@ -36,9 +40,10 @@ type QP struct {
 	*transport.QP
 	shard *shard
 	up    QPUpcalls
-	cqs   []*CQ      // distinct CQs of its work requests; the receive CQ first
-	xrcd  *XRCD      // of an XRC_RECV QP
-	peer  netip.Addr // the peer whose budget it shares; the shard's
+	cqs   []*CQ                 // distinct CQs of its work requests; the receive CQ first
+	xrcd  *XRCD                 // of an XRC_RECV QP
+	own   func(netip.Addr) bool // QPInit.Own
+	peer  netip.Addr            // the peer whose budget it shares; the shard's
 
 	deathReported bool // the death of the peer process was reported; the shard's
 }
@@ -53,9 +58,9 @@ func (e *Engine) CreateQP(in QPInit) (*QP, error) {
 		return nil, err
 	}
 	s := e.shardOf(num)
-	qp := &QP{shard: s, up: in.Up, cqs: in.cqs(), xrcd: in.XRCD}
+	qp := &QP{shard: s, up: in.Up, cqs: in.cqs(), xrcd: in.XRCD, own: in.Own}
 	c := transport.Config{
-		Num: num, Type: in.Type, PD: in.PD, SigAll: in.SigAll, PortMTU: in.PortMTU, SQ: in.SQ, RQ: in.RQ,
+		Num: num, Type: in.Type, PD: in.PD, SigAll: in.SigAll, PortMTU: in.PortMTU, SrcNum: in.SrcNum, SQ: in.SQ, RQ: in.RQ,
 		SendCQ: in.SendCQ, RecvCQ: in.RecvCQ, Regions: in.Regions, Host: s, Owner: qp,
 		Scratch: &s.scratch,
 	}
@@ -219,7 +224,7 @@ func (qp *QP) PostedRecv() {
 // Attach adds the QP to a multicast group (V-MC-03, V-MC-05).
 func (qp *QP) Attach(group netip.Addr) error {
 	e := qp.shard.eng
-	return e.mcast.attach(e.link, group, qp.Num())
+	return e.mcast.attach(e.link, group, member{qp.Num(), cmp.Or(qp.SrcNum, qp.Num()), qp.own})
 }
 
 // Detach removes the QP from a group.

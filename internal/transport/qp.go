@@ -15,7 +15,8 @@ type Config struct {
 	Type    Type
 	PD      uint32
 	SigAll  bool
-	PortMTU int // UD: the longest message, bytes
+	PortMTU int    // UD: the longest message, bytes
+	SrcNum  uint32 // UD: the source QPN of datagrams; 0: Num
 	SQ      *SendQueue
 	RQ      *RecvQueue // the QP's own, or an SRQ; nil for XRC
 	XRCD    *XRCD      // XRC_RECV only: such a QP has no queues, CQs or PD

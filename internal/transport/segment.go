@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"encoding/binary"
 
 	"github.com/verbena-rdma/verbena/internal/link"
@@ -163,7 +164,7 @@ func (r *requester) putHeaders(b []byte, info *wire.Info, w *SendWQE) {
 		if qkey>>31 != 0 {
 			qkey = r.qp.attr.QKey // V-SEND-14
 		}
-		wire.DETH(b[info.DETH:]).Put(qkey, r.qp.Num)
+		wire.DETH(b[info.DETH:]).Put(qkey, cmp.Or(r.qp.SrcNum, r.qp.Num))
 	}
 	w.putXRCETH(b, info)
 	if at := info.Imm + info.IETH; at != 0 {

@@ -275,8 +275,7 @@ func TestV_QPX_10_OperationsOfTheDevice(t *testing.T) {
 		{Type: verbs.QPTypeUC, SendOpsFlags: verbs.QPExWithFlush},
 		{Type: verbs.QPTypeUD, SendOpsFlags: verbs.QPExWithAtomicWrite},
 		{Type: verbs.QPTypeUC, SendOpsFlags: verbs.QPExWithRDMARead},
-		{Type: verbs.QPTypeUD, CreateFlags: verbs.QPCreateBlockSelfMcastLB},
-		{Type: verbs.QPTypeUD, CreateFlags: verbs.QPCreateSourceQPN, SourceQPN: 5},
+		{Type: verbs.QPTypeUD, CreateFlags: verbs.QPCreatePCIWriteEndPadding},
 		{Type: verbs.QPTypeUD, MaxTSOHeader: 5},
 	} {
 		c.SendCQ, c.RecvCQ = e.cq, e.cq

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"net/netip"
 	"sync"
 	"time"
 
@@ -67,6 +68,12 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 		SendCQ:  cqOf(init.SendCQ).CQ,
 		Regions: p.ctx.regions,
 	}
+	if init.CreateFlags&verbs.QPCreateSourceQPN != 0 {
+		in.SrcNum = init.SourceQPN
+	}
+	if init.CreateFlags&verbs.QPCreateBlockSelfMcastLB != 0 {
+		in.Own = func(a netip.Addr) bool { return p.ctx.dev.port.Load().has(a) }
+	}
 	if !q.xrc {
 		q.setReceives(&in, init)
 	}
@@ -98,13 +105,16 @@ func (q *qp) setReceives(in *engine.QPInit, init *verbs.QPInitAttr) {
 	c.MaxRecvWR, c.MaxRecvSGE = uint32(in.RQ.Cap()), uint32(in.RQ.MaxSGE())
 }
 
+// udCreateFlags are the flags of UD QPs, which package verbs accepts for no others.
+const udCreateFlags = verbs.QPCreateBlockSelfMcastLB | verbs.QPCreateSourceQPN
+
 // checkQPEx refuses attributes of an extended QP that the device does not support.
 func checkQPEx(init *verbs.QPInitAttr) error {
 	switch {
 	case init.SendOpsFlags&^sendOps != 0:
 		return fail(verbs.EOPNOTSUPP, "SendOpsFlags %v: must be among %v", init.SendOpsFlags&^sendOps, sendOps)
-	case init.CreateFlags != 0:
-		return fail(verbs.EOPNOTSUPP, "CreateFlags %v: must be 0", init.CreateFlags)
+	case init.CreateFlags&^udCreateFlags != 0:
+		return fail(verbs.EOPNOTSUPP, "CreateFlags %v: must be among %v", init.CreateFlags&^udCreateFlags, udCreateFlags)
 	case init.MaxTSOHeader != 0:
 		return fail(verbs.EOPNOTSUPP, "MaxTSOHeader of a QP of type %v: must be 0; only RAW_PACKET has TSO", init.Type)
 	case init.RWQIndTbl != nil:

@@ -185,6 +185,95 @@ func TestGSI(t *testing.T) {
 
 // TestV_MC_06_Limits: the numbers of groups and of QPs in a group are bounded as the device reports, over sockets
 // too, where the system's default limit is lower.
+// TestV_QPX_04_BlockSelfMcastLB: a QP with BLOCK_SELF_MCAST_LB does not receive its own multicast. Others of its device
+// do, and it receives that of other QPs, of other devices too.
+func TestV_QPX_04_BlockSelfMcastLB(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		ends := newEnds(t, n, 2, nil)
+		a, b := ends[0], ends[1]
+		group := verbs.GIDFromAddr(netip.MustParseAddr("239.4.7.92"))
+		member := func(e *end, flags verbs.QPCreateFlags) *verbs.QP {
+			q := e.qp(verbs.QPTypeUD, func(init *verbs.QPInitAttr) { init.CreateFlags = flags })
+			must(t, q.Connect(verbs.QPInfo{}, nil))
+			must(t, q.PostRecv(recv(e, uint64(q.QPN()), 100), recv(e, uint64(q.QPN()), 100)))
+			must(t, q.AttachMcast(group, 0))
+			return q
+		}
+		deaf, open := member(a, verbs.QPCreateBlockSelfMcastLB), member(a, 0)
+		other := member(b, verbs.QPCreateBlockSelfMcastLB)
+		attr := verbs.AHAttr{PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: group, SGIDIndex: 1, HopLimit: 1}}
+		for _, c := range []struct {
+			from      *end
+			qp        *verbs.QP
+			receivers map[*verbs.QP]bool
+		}{
+			{a, deaf, map[*verbs.QP]bool{open: true, other: true}},
+			{a, open, map[*verbs.QP]bool{deaf: true, open: true, other: true}},
+			{b, other, map[*verbs.QP]bool{deaf: true, open: true}},
+		} {
+			ah := get(c.from.pd.CreateAH(&attr))(t)
+			wr := send(c.from, 50)
+			wr.WRID, wr.AH, wr.RemoteQPN, wr.RemoteQKey = 0, ah, 0xffffff, verbs.DefaultQKey
+			before := counter(a.dev, "rx_data_bytes") + counter(b.dev, "rx_data_bytes")
+			must(t, c.qp.PostSend(wr))
+			want := before + uint64(50*len(c.receivers))
+			waitFor(t, "the copies", func() bool {
+				return counter(a.dev, "rx_data_bytes")+counter(b.dev, "rx_data_bytes") >= want
+			})
+			got := map[uint64]bool{}
+			for e, qs := range map[*end][]*verbs.QP{a: {deaf, open}, b: {other}} {
+				count := 0
+				if e == c.from {
+					count++ // of the send
+				}
+				for _, q := range qs {
+					if c.receivers[q] {
+						count++
+					}
+				}
+				for _, wc := range e.good(count) {
+					if wc.Opcode == verbs.WCRecv {
+						got[wc.WRID] = true
+						q := map[uint64]*verbs.QP{uint64(deaf.QPN()): deaf, uint64(open.QPN()): open,
+							uint64(other.QPN()): other}[wc.WRID]
+						must(t, q.PostRecv(recv(e, wc.WRID, 100)))
+					}
+				}
+			}
+			for _, q := range []*verbs.QP{deaf, open, other} {
+				if got[uint64(q.QPN())] != c.receivers[q] {
+					t.Errorf("QP %#x has received: %v", q.QPN(), got[uint64(q.QPN())])
+				}
+			}
+			must(t, ah.Close())
+		}
+		for _, q := range []*verbs.QP{deaf, open, other} {
+			must(t, q.DetachMcast(group, 0))
+		}
+	})
+}
+
+// TestV_QPX_05_SourceQPN: the datagrams of a QP with SOURCE_QPN carry that number.
+func TestV_QPX_05_SourceQPN(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		ends := newEnds(t, n, 2, nil)
+		a, b := ends[0], ends[1]
+		_, qb, ah := udPair(t, a, b)
+		qa := a.qp(verbs.QPTypeUD, func(init *verbs.QPInitAttr) {
+			init.CreateFlags, init.SourceQPN = verbs.QPCreateSourceQPN, 0x123456
+		})
+		must(t, qa.Connect(verbs.QPInfo{}, nil))
+		must(t, qb.PostRecv(recv(b, 1, 100)))
+		wr := send(a, 50)
+		wr.AH, wr.RemoteQPN, wr.RemoteQKey = ah, qb.QPN(), verbs.DefaultQKey
+		must(t, qa.PostSend(wr))
+		a.good(1)
+		if r := b.good(1)[0]; r.SrcQP != 0x123456 || qa.QPN() == 0x123456 {
+			t.Errorf("from QP %#x", r.SrcQP)
+		}
+	})
+}
+
 func TestV_MC_06_Limits(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		e := newEnds(t, n, 1, nil)[0]
