@@ -37,10 +37,14 @@ type ends struct{ from, to string }
 
 // name returns the address, of two processes on one address with the process.
 func (s *step) name(a netip.Addr, right bool) string {
-	if s.src != s.dst || s.ends == nil || s.ends.from == "" || s.ends.to == "" {
+	if s.src != s.dst || s.ends == nil || s.ends.from == "" && s.ends.to == "" {
 		return a.String()
 	}
-	return a.String() + " " + printable.Text(map[bool]string{false: s.ends.from, true: s.ends.to}[right != s.back])
+	process := map[bool]string{false: s.ends.from, true: s.ends.to}[right != s.back]
+	if process == "" { // a capture of one end, as VERBENA_PCAP makes it
+		return a.String() + " (another process)"
+	}
+	return a.String() + " " + printable.Text(process)
 }
 
 // endsOf returns the processes of a packet's flow, with what the packet adds.

@@ -20,7 +20,7 @@ func TestColumnsNameProcesses(t *testing.T) {
 	}{
 		"one address":   {one, "client (7)", "server (8)", "127.0.0.1 client (7)  <->  127.0.0.1 server (8)\n"},
 		"two addresses": {other, "client (7)", "server (8)", "127.0.0.1  <->  127.0.0.2\n"},
-		"one capture":   {one, "client (7)", "", "127.0.0.1  <->  127.0.0.1\n"},
+		"one capture":   {one, "client (7)", "", "127.0.0.1 client (7)  <->  127.0.0.1 (another process)\n"},
 		"hostile name":  {one, "a\x1b[2J", "b", "127.0.0.1 \"a\\x1b[2J\"  <->  127.0.0.1 b\n"},
 	} {
 		var out bytes.Buffer
