@@ -153,7 +153,10 @@ func (q *QP) end(s transport.Status, why string) {
 
 // flush completes what is left in the queues.
 func (q *QP) flush() {
-	cause := &transport.Failure{Status: transport.WRFlushErr, QPN: q.Num, Reason: q.first.Reason, First: q.first}
+	cause := &transport.Failure{Status: transport.WRFlushErr, QPN: q.Num, Reason: q.first.Reason}
+	if q.first.Status != transport.WRFlushErr { // else the connection has ended, and no request has failed
+		cause.First = q.first
+	}
 	q.flushSends(cause)
 	q.flushReceives(cause)
 }

@@ -338,3 +338,33 @@ func (q *QP) truncate() {
 	s.n = len(q.term.Append(s.head[:headLen]))
 	q.seal(s, s.n-iwarp.LengthLen)
 }
+
+// Keep copies what the stream has not taken, so that no memory of the program is named by Vectors any more. A caller
+// that lets others run before the stream has room again calls it: a region that is deregistered meanwhile must not be
+// sent.
+func (q *QP) Keep() {
+	for _, s := range q.out {
+		if len(s.body) == 0 || len(s.body) == 1 && len(s.buf) > 0 && &s.body[0][0] == &s.buf[0] {
+			continue
+		}
+		s.buf = s.buf[:0]
+		for _, b := range s.body {
+			at := len(s.buf)
+			s.buf = append(s.buf, make([]byte, len(b))...)
+			if _, ok := mr.Copy(s.buf[at:], b); !ok {
+				q.OnFault()
+				return
+			}
+		}
+		s.body = append(s.body[:0], s.buf)
+	}
+}
+
+// Draining reports that a bind waits until nobody uses the window. The caller tries again soon, with Vectors.
+func (q *QP) Draining() bool {
+	if q.state != transport.RTS || q.stuck || q.head != q.cur || q.cur == q.SQ.Posted() {
+		return false
+	}
+	w := q.SQ.At(q.cur)
+	return w.Op == transport.OpBindMW && q.entry(q.cur).built
+}
