@@ -122,6 +122,7 @@ func (id *ID) readAddrs(msg cmmsg.Msg) (private []byte) {
 func (id *ID) onTaken() {
 	id.mu.Lock()
 	defer id.mu.Unlock()
+	id.takenStream()
 	if id.cmid != nil && id.state != stDestroying {
 		id.dev.cm.taken(id.cmid)
 	}
@@ -153,11 +154,15 @@ func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
 //
 // +checklocks:id.mu
 func (id *ID) accept(op string, p *ConnParam) error {
-	if err := id.undecided(op); err != nil {
+	streams := id.dev != nil && id.dev.streams
+	if err := id.undecided(op); err != nil && !streams {
 		return err
 	}
 	if err := id.checkParam(op, p); err != nil {
 		return err
+	}
+	if streams {
+		return id.acceptStream(op, p)
 	}
 	if id.qpType == verbs.QPTypeUD {
 		return id.acceptLookup(op, p)
@@ -251,6 +256,9 @@ func (id *ID) reject(op string, reason cmmsg.Reason, private []byte) error {
 	defer id.mu.Unlock()
 	if err := id.in(op, stConnect); err != nil {
 		return err
+	}
+	if id.dev != nil && id.dev.streams {
+		return id.rejectStream(op, private)
 	}
 	if id.cmid == nil {
 		return &Error{Op: op, Obj: id.obj(), Errno: syscall.EINVAL, Err: errNoRequest}

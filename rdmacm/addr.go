@@ -54,7 +54,7 @@ func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
 	var sgid int
 	if !ip.IsUnspecified() {
 		var err error
-		if d, sgid, err = id.host.owner(ip); err != nil {
+		if d, sgid, err = id.host.owner(id.ps, ip); err != nil {
 			return id.because(op, err)
 		}
 	}
@@ -163,7 +163,7 @@ func (id *ID) resolve() error {
 	if id.dev != nil {
 		return nil
 	}
-	d, local, err := h.toward(id.remote.Addr())
+	d, local, err := h.toward(id.ps, id.remote.Addr())
 	if err != nil {
 		return err
 	}

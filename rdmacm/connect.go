@@ -51,6 +51,9 @@ func (id *ID) connect(op string, p *ConnParam) error {
 		p = &ConnParam{}
 	}
 	p = p.orDefaults(&connectDefaults)
+	if id.dev.streams {
+		return id.connectStream(op, p)
+	}
 	private, err := id.requestData(op, p)
 	if err != nil {
 		return err

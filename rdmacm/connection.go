@@ -18,7 +18,8 @@ type connection struct {
 
 	asked *cm.ConnectParams // the request, while a REJ may lead to another one with a smaller path MTU; nil otherwise
 
-	observed // observe.go
+	streaming // stream.go
+	observed  // observe.go
 
 	// Waits of a synchronous ID for completions, which end with the connection.
 	waiting map[*context.CancelFunc]struct{}

@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"net/netip"
+	"sync"
 
 	"github.com/verbena-rdma/verbena/internal/gsi"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -17,14 +18,18 @@ type device struct {
 	ctx  *verbs.Context
 	attr verbs.DeviceAttr
 
+	streams bool // an iWARP device: connections are over TCP, and there is no manager
+
 	// Guarded by Host.mu. IDs that are bound to the device read cm without it: they were bound after start.
-	cm    *manager         // nil before start
+	cm    *manager         // nil before start, and of an iWARP device
+	up    bool             // start has succeeded
 	users map[*ID]struct{} // IDs that are bound to the device
 	gone  bool             // the hardware reported a fatal error
 	pd    *verbs.PD
 	xrcd  *verbs.XRCD
 
-	async *verbs.Context // for the device's events: the program may take those of ctx
+	async   *verbs.Context // for the device's events: the program may take those of ctx
+	watcher sync.WaitGroup // takes them
 }
 
 // newDevice opens a device.
@@ -41,7 +46,8 @@ func newDevice(h *Host, dev *verbs.Device) (*device, error) {
 		_ = vctx.Close()
 		return nil, err
 	}
-	return &device{host: h, vdev: dev, ctx: vctx, attr: attr, users: map[*ID]struct{}{}}, nil
+	return &device{host: h, vdev: dev, ctx: vctx, attr: attr, users: map[*ID]struct{}{},
+		streams: dev.TransportType() == verbs.TransportIWARP}, nil
 }
 
 // gidIndex is the index of a local address in the GID table, -1 if it is not there. If the address is there twice the
@@ -95,14 +101,17 @@ func (d *device) defaultPD() (pd *verbs.PD, err error) {
 //
 // +checklocksignore
 func (d *device) start() error {
-	if d.cm != nil {
+	if d.up {
 		return nil
 	}
-	m, err := newManager(d)
-	if err != nil {
-		return err
+	if !d.streams {
+		m, err := newManager(d)
+		if err != nil {
+			return err
+		}
+		d.cm = m
 	}
-	d.cm = m
+	d.up = true
 	d.watch()
 	d.host.publish()
 	return nil
@@ -111,6 +120,9 @@ func (d *device) start() error {
 // close ends the connection management and closes the device. No IDs are left and the host has forgotten the device.
 // After an error it can be called again. Host.mu is not held: close waits for goroutines that may wait for it.
 func (d *device) close() error {
+	if d.streams {
+		d.unwatch()
+	}
 	if d.cm != nil {
 		d.cm.end()
 		if err := d.cm.port.Close(); err != nil {

@@ -30,6 +30,9 @@ func (id *ID) disconnect(op string) (wait bool, err error) {
 	if err := id.connected(op); err != nil {
 		return false, err
 	}
+	if id.dev.streams {
+		return id.disconnectStream(op)
+	}
 	if err := id.dev.cm.disconnectable(id.cmid); err != nil {
 		return false, id.fail(op, syscall.EINVAL, "%v", err)
 	}
@@ -64,7 +67,7 @@ func (id *ID) connected(op string) error {
 	if err := id.in(op, stConnect, stDisconnect); err != nil {
 		return err
 	}
-	if id.cmid == nil || id.qpType == verbs.QPTypeUD {
+	if !id.hasConnection() || id.qpType == verbs.QPTypeUD {
 		return id.fail(op, syscall.EINVAL, "must be an ID with a connection")
 	}
 	return nil
@@ -152,6 +155,9 @@ func (id *ID) Notify(event verbs.EventType) error {
 	case verbs.EventPathMig:
 		return nil
 	case verbs.EventCommEst:
+		if id.dev.streams {
+			return nil
+		}
 		return id.because(op, id.dev.cm.notify(id.cmid))
 	}
 	return id.fail(op, syscall.EINVAL, "event %v: must be %v or %v", event, verbs.EventCommEst, verbs.EventPathMig)

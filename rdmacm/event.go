@@ -138,6 +138,8 @@ func (ev *Event) err(obj string) error {
 	switch {
 	case ev.Type == EventDeviceRemoval:
 		e.Errno, e.Detail = syscall.ENODEV, "the device was removed"
+	case ev.Type == EventRejected && ev.Status < 0: // over TCP
+		e.Errno, e.Detail = syscall.ECONNREFUSED, "the peer refused"
 	case ev.Type == EventRejected:
 		e.Errno = syscall.ECONNREFUSED
 		e.Detail = fmt.Sprintf("the peer refused, reason %v", cmmsg.Reason(ev.Status))

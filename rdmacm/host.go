@@ -173,11 +173,11 @@ func (h *Host) Devices() ([]*verbs.Context, error) {
 // Devices lists the devices of the default host, opened (rdma_get_devices).
 func Devices() ([]*verbs.Context, error) { return defaultHost.Devices() }
 
-// owner finds the device that has a local address, and starts it.
+// owner finds the device of a port space that has a local address, and starts it.
 //
 // +checklocks:h.mu
-func (h *Host) owner(local netip.Addr) (*device, int, error) {
-	devices, err := h.scan()
+func (h *Host) owner(ps PortSpace, local netip.Addr) (*device, int, error) {
+	devices, err := h.choices(ps)
 	if err != nil {
 		return nil, 0, err
 	}

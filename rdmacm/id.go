@@ -168,6 +168,7 @@ func (id *ID) end() leftovers {
 	_ = id.destroyQP()
 	_ = id.destroySRQ()
 	id.unlisten()
+	id.endStream()
 	if id.cmid != nil {
 		id.dev.cm.destroy(id.cmid)
 	}

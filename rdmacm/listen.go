@@ -16,14 +16,15 @@ import (
 type listening struct {
 	listeners     []deviceListener
 	backlog       *cm.Backlog
-	halfOpenLimit int // 0 means cm.DefaultMaxHalfOpen
+	tcp           *sharedListener // of iWARP devices; nil without any
+	halfOpenLimit int             // 0 means cm.DefaultMaxHalfOpen
 }
 
 // deviceListener is a listener on one of the devices.
 type deviceListener struct {
 	dev     *device
-	l       *cm.Listener
-	release func() // gives the service ID back to other processes
+	l       *cm.Listener // nil of an iWARP device
+	release func()       // gives the service ID back to other processes
 }
 
 // Listen begins to take requests to the address that the ID is bound to: on its device, or, if the address is a
@@ -51,7 +52,7 @@ func (id *ID) Listen(backlog int) error {
 	devices := []*device{id.dev}
 	if id.local.Addr().IsUnspecified() {
 		var err error
-		if devices, err = h.scan(); err != nil {
+		if devices, err = h.choices(id.ps); err != nil {
 			return id.because(op, err)
 		}
 	}
@@ -114,6 +115,9 @@ func (id *ID) listenOn(d *device) error {
 	if err := d.start(); err != nil {
 		return err
 	}
+	if d.streams {
+		return id.listenStream(d)
+	}
 	service, at := id.ps.service(id.local.Port()), id.local.Addr().Unmap().WithZone("")
 	if at.IsUnspecified() {
 		at = netip.Addr{}
@@ -161,10 +165,12 @@ func (id *ID) SetHalfOpenLimit(n int) error {
 // +checklocks:id.mu
 func (id *ID) unlisten() {
 	for _, l := range id.listeners {
-		l.dev.cm.unlisten(l.l)
+		if l.l != nil {
+			l.dev.cm.unlisten(l.l)
+		}
 		l.release()
 	}
-	id.listeners = nil
+	id.listeners, id.tcp = nil, nil
 }
 
 // GetRequest waits for the next request of a synchronous listener (rdma_get_request). The new ID is synchronous too;

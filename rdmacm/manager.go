@@ -36,7 +36,7 @@ type manager struct {
 	epoch time.Time
 	kick  chan struct{} // has a token when run has to look at timers, events or death notices
 	stop  chan struct{}
-	ended sync.WaitGroup // run, and the goroutine of the device's events
+	ended sync.WaitGroup // run
 
 	unwatchPeers func()
 	notices      deathNotices

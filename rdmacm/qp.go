@@ -269,6 +269,9 @@ func (id *ID) attrInit() (verbs.QPAttr, verbs.QPAttrMask) {
 		a.QKey = UDPQKey
 		return a, mask | verbs.QPAttrQKey
 	}
+	if id.dev.streams { // the rights are those of the QP from INIT on
+		a.QPAccessFlags = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+	}
 	if id.attrs.DestQPN != 0 {
 		a.QPAccessFlags = verbs.AccessRemoteWrite
 		if id.respRes > 0 && id.receives() {

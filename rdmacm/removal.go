@@ -17,7 +17,7 @@ func (d *device) watch() {
 	}
 	d.async = async
 	first := d.hardware()
-	d.cm.ended.Go(func() {
+	d.watcher.Go(func() {
 		for {
 			ev, err := async.GetAsyncEvent(context.Background())
 			if err != nil {
@@ -40,6 +40,7 @@ func (d *device) unwatch() {
 	if d.async != nil {
 		_ = d.async.Close()
 	}
+	d.watcher.Wait()
 }
 
 // hardware is the entry of the GID table that is derived from the hardware's address.
@@ -73,7 +74,9 @@ func (d *device) remove() {
 	if was {
 		return
 	}
-	_ = d.cm.agent.Close()
+	if d.cm != nil {
+		_ = d.cm.agent.Close()
+	}
 	bound, wild := d.bound()
 	for _, id := range bound {
 		id.mu.Lock()
@@ -164,7 +167,7 @@ func (h *Host) extend() bool {
 		id.mu.Lock()
 		h.mu.Lock()
 		for _, d := range devices {
-			if id.state == stListen && !d.gone && !id.listensOn(d) {
+			if id.state == stListen && !d.gone && !id.listensOn(d) && (!d.streams || id.ps == PSTCP) {
 				_ = id.listenOn(d)
 			}
 		}

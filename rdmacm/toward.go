@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -22,16 +23,20 @@ const (
 	maxPaths = 1024
 )
 
-// toward finds the device and the local address for traffic to a peer, and starts the device: the one that has the
-// source address of the system's route, or else the first that can reach the peer.
+// toward finds the device of a port space and the local address for traffic to a peer, and starts the device: the one
+// that has the source address of the system's route, or else the first that can reach the peer.
 //
 // +checklocks:h.mu
-func (h *Host) toward(peer netip.Addr) (*device, netip.Addr, error) {
+func (h *Host) toward(ps PortSpace, peer netip.Addr) (*device, netip.Addr, error) {
+	devices, err := h.choices(ps)
+	if err != nil {
+		return nil, netip.Addr{}, err
+	}
 	now := time.Now()
-	if w, ok := h.paths[peer]; ok && now.Before(w.until) && !w.dev.gone {
+	if w, ok := h.paths[peer]; ok && now.Before(w.until) && !w.dev.gone && slices.Contains(devices, w.dev) {
 		return w.dev, w.local, nil
 	}
-	d, local, err := h.find(peer)
+	d, local, err := h.find(devices, peer)
 	if err != nil {
 		return nil, local, err
 	}
@@ -45,11 +50,7 @@ func (h *Host) toward(peer netip.Addr) (*device, netip.Addr, error) {
 // find is toward without the kept results.
 //
 // +checklocks:h.mu
-func (h *Host) find(peer netip.Addr) (*device, netip.Addr, error) {
-	devices, err := h.scan()
-	if err != nil {
-		return nil, netip.Addr{}, err
-	}
+func (h *Host) find(devices []*device, peer netip.Addr) (*device, netip.Addr, error) {
 	source, routeErr := routeSource(peer)
 	if routeErr == nil {
 		for _, d := range devices {

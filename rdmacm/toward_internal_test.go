@@ -26,7 +26,7 @@ func TestWaysAreForgotten(t *testing.T) {
 			t.Helper()
 			h[0].mu.Lock()
 			defer h[0].mu.Unlock()
-			d, _, err := h[0].toward(peer)
+			d, _, err := h[0].toward(PSTCP, peer)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -44,7 +44,7 @@ func TestWaysAreForgotten(t *testing.T) {
 		}
 		d.gone = true
 		h[0].mu.Lock()
-		if _, _, err := h[0].toward(peer); err == nil {
+		if _, _, err := h[0].toward(PSTCP, peer); err == nil {
 			t.Error("the way leads to a device that has gone")
 		}
 		h[0].mu.Unlock()

@@ -210,3 +210,6 @@ func plausible(src, ip netip.Addr) bool {
 	}
 	return true
 }
+
+// Limit is the number of requests that may hold a place.
+func (b *Backlog) Limit() int { return int(b.limit) }

@@ -22,3 +22,7 @@ func Of[D any](object any) D {
 	d, _ := seam.Of(object).(D)
 	return d
 }
+
+// Streams lists the iWARP devices, which package soft makes for package provider/iwarp: the devices of package soft
+// with QPs over TCP. ENODEV on systems that have none. Package soft sets it.
+var Streams func() ([]verbs.DriverDevice, error)

@@ -8,8 +8,9 @@ import (
 
 // The names of the providers.
 const (
-	HW   = "hw"
-	Soft = "soft"
+	HW    = "hw"
+	IWARP = "iwarp"
+	Soft  = "soft"
 )
 
 // EnvProvider is the environment variable that selects a provider.
@@ -21,9 +22,10 @@ func Selected(name string) (bool, error) {
 	switch v := os.Getenv(EnvProvider); v {
 	case "", name:
 		return true, nil
-	case HW, Soft:
+	case HW, IWARP, Soft:
 		return false, nil
 	default:
-		return false, fmt.Errorf("%s=%q: must be %s or %s: %w", EnvProvider, v, HW, Soft, syscall.EINVAL)
+		return false, fmt.Errorf("%s=%q: must be %s, %s or %s: %w", EnvProvider, v, HW, Soft, IWARP,
+			syscall.EINVAL)
 	}
 }

@@ -464,3 +464,8 @@ func (cq *CQ) use(s *shard, n int32) {
 		cq.shards.And(^uint64(1 << s.index))
 	}
 }
+
+// PurgeNum removes the completions of a QP that is not run by the engine.
+func (cq *CQ) PurgeNum(qpn uint32) {
+	cq.purgeIf(func(e *transport.CQE) bool { return e.QP == nil && e.QPN == qpn })
+}

@@ -15,6 +15,9 @@ func (*ah) Destroy() error { return nil }
 
 // CreateAH makes an address handle. Errors are those of path.
 func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.DriverHandle, error) {
+	if p.ctx.dev.spec.streams {
+		return nil, notOverStreams("an address handle")
+	}
 	path, err := p.ctx.dev.port.Load().path(&attr)
 	if err != nil {
 		return nil, err

@@ -96,6 +96,7 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 	attr.CQModCaps = verbs.CQModerationCaps{MaxCQCount: math.MaxUint16, MaxCQPeriod: math.MaxUint16}
 	attr.DeviceCapFlags |= verbs.DeviceFlushGlobal | verbs.DeviceAtomicWrite
 	c.dev.rawCaps(&attr)
+	c.dev.streamCaps(&attr)
 	attr.CompletionTimestampMask, attr.HCACoreClock = math.MaxUint64, 1e6 // ticks are nanoseconds
 	return attr, nil
 }

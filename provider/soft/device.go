@@ -53,6 +53,7 @@ type device struct {
 	rawUse     rawUse
 	objects    objects
 	watchers   watchers
+	streams    streams // of a device of provider/iwarp
 }
 
 func newDevice(s spec) *device {
@@ -64,9 +65,13 @@ func newDevice(s spec) *device {
 
 // Info returns the name and the identity of the device.
 func (d *device) Info() verbs.DriverInfo {
-	return verbs.DriverInfo{
+	info := verbs.DriverInfo{
 		Name: d.spec.name, GUID: d.guid, NodeType: verbs.NodeCA, Transport: verbs.TransportIB, Interface: d.spec.iface,
 	}
+	if d.spec.streams {
+		info.NodeType, info.Transport = verbs.NodeRNIC, verbs.TransportIWARP
+	}
+	return info
 }
 
 // keys returns the generator of memory keys.

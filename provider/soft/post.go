@@ -89,8 +89,13 @@ func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendW
 		m := sq.More(w)
 		m.Path, m.RemoteQPN, m.RemoteQKey = &driver.Of[*ah](wr.AH).path, wr.RemoteQPN, wr.RemoteQKey
 	}
+	return q.pd.fillData(w, wr)
+}
+
+// fillData sets what a request sends: its inline data or its SGEs.
+func (p *pd) fillData(w *transport.SendWQE, wr *verbs.SendWR) error {
 	if wr.Flags&verbs.SendInline != 0 {
-		return q.pd.fillInline(w, wr)
+		return p.fillInline(w, wr)
 	}
 	var length uint64
 	for i := range wr.SGList {

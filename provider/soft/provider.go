@@ -37,6 +37,11 @@ func (p *provider) Devices() ([]verbs.DriverDevice, error) {
 		return nil, err
 	}
 	specs, err := listSpecs(os.Getenv(envDevices))
+	return p.of(specs), err
+}
+
+// of returns the devices of specs.
+func (p *provider) of(specs []spec) []verbs.DriverDevice {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.devices == nil {
@@ -51,7 +56,7 @@ func (p *provider) Devices() ([]verbs.DriverDevice, error) {
 		}
 		drivers = append(drivers, d)
 	}
-	return drivers, err
+	return drivers
 }
 
 // spec defines a device: an interface with its current addresses, or fixed addresses.
@@ -60,6 +65,8 @@ type spec struct {
 	iface string
 	addrs []netip.Addr // nil means those of iface
 	on    []string     // the interface of each of addrs if they belong to several; iface is the first
+
+	streams bool // an iWARP device
 }
 
 func (s *spec) key() string { return fmt.Sprint(s.name, " ", s.iface, " ", s.addrs) }

@@ -40,6 +40,9 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 	if err := checkCQs(init.SendCQ, init.RecvCQ); err != nil {
 		return nil, err
 	}
+	if p.ctx.dev.spec.streams {
+		return p.createStream(num, init, up)
+	}
 	switch init.Type {
 	case verbs.QPTypeRawPacket:
 		if p.ctx.dev.hasFrames() {

@@ -40,7 +40,9 @@ type rawUse struct {
 }
 
 // hasFrames reports whether the device supports RAW_PACKET QPs. The process may still lack the right.
-func (d *device) hasFrames() bool { return d.cfg.links.Raw != nil || !d.virtual && packet.Supported }
+func (d *device) hasFrames() bool {
+	return d.cfg.links.Raw != nil || !d.virtual && !d.spec.streams && packet.Supported
+}
 
 // clock returns the device's clock, in nanoseconds.
 func (d *device) clock() func() int64 {

@@ -18,6 +18,9 @@ type srq struct {
 
 // CreateSRQ makes a shared receive queue.
 func (p *pd) CreateSRQ(init *verbs.SRQInitAttr, up verbs.DriverEvents) (verbs.DriverSRQ, error) {
+	if p.ctx.dev.spec.streams && init.Type != verbs.SRQTypeBasic {
+		return nil, notOverStreams("an SRQ of type " + init.Type.String())
+	}
 	switch init.Type {
 	case verbs.SRQTypeXRC:
 		return p.createXRCSRQ(init, up)

@@ -114,6 +114,9 @@ type xrcd struct {
 
 // OpenXRCD opens an XRC domain.
 func (c *deviceContext) OpenXRCD(fd, flags int) (verbs.DriverXRCD, error) {
+	if c.dev.spec.streams {
+		return nil, notOverStreams("XRC")
+	}
 	d, err := c.dev.domains.open(c.eng, fd, flags)
 	if err != nil {
 		return nil, err

@@ -34,9 +34,9 @@ var building = []floor{
 	{"test fabric, metrics", []string{"rdmatest", "metrics/prometheus"}},
 	{"sockets", []string{"rsocket", "rsocket/socket"}},
 	{"streams, datagrams", []string{"rsocket/internal/sock"}},
-	{"connection manager", []string{"rdmacm"}},
+	{"connection manager", []string{"rdmacm", "provider/iwarp"}},
 	{"datagrams, providers", []string{"umad", "provider/soft", "provider/hw"}},
-	{"accessors of verbs", []string{"internal/driver", "internal/gsi"}},
+	{"accessors of verbs", []string{"internal/driver", "internal/gsi", "internal/iwtcp"}},
 	{"verbs, engine", []string{"verbs", "internal/engine", "internal/raw", "internal/iwarp"}},
 	{"state machines", []string{"internal/cm", "internal/transport"}},
 	{"links", []string{

@@ -1,0 +1,518 @@
+package iwtcp
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/iwarp"
+	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/transport"
+)
+
+// CQ is a completion queue.
+type CQ interface {
+	Push(e *transport.CQE)
+	Broken() bool // an overflow has occurred
+	PurgeNum(qpn uint32)
+}
+
+// Upcalls is how a QP reports to the layer above. The upcalls must not block or call back.
+type Upcalls interface {
+	Event(ev transport.Event)
+	StateChanged(s transport.State)
+}
+
+// Config holds the parameters of a new QP.
+type Config struct {
+	Num            uint32
+	PD             uint32
+	SigAll         bool
+	SQ             *transport.SendQueue
+	RQ             *transport.RecvQueue // the QP's own, or an SRQ
+	SendCQ, RecvCQ CQ
+	Regions        *mr.Table
+	// Memory is read-locked while memory of regions is accessed, so that a writer can wait until a removed region is
+	// unused.
+	Memory *sync.RWMutex
+	Up     Upcalls
+}
+
+// Bounds of a turn of a QP, and the times after which a connection that does not end is cut.
+const (
+	rxTurn    = 512 << 10 // bytes
+	txTurn    = 1 << 20   // bytes
+	directMin = 4 << 10   // shorter pieces are copied
+)
+
+// endTime is how long the peer has to close its side after this side has closed its own. Tests change it.
+var endTime = 10 * time.Second
+
+// QP is a queue pair.
+type QP struct {
+	Config
+	dev   *Device
+	loop  *loop
+	id    uint64
+	state atomic.Uint32
+
+	mu sync.Mutex
+	// +checklocks:mu
+	access mr.Access
+	// +checklocks:mu
+	m *iwarp.QP // nil before Start, unless the QP is in ERR
+	// +checklocks:mu
+	fd int // -1: there is no stream
+	// +checklocks:mu
+	vec [][]byte
+	// +checklocks:mu
+	room bool // room for writing is watched
+	// +checklocks:mu
+	shut bool // this side has closed its direction
+	// +checklocks:mu
+	eof bool // the peer has closed its direction, or the stream is lost
+	// +checklocks:mu
+	ended func()
+	// +checklocks:mu
+	timer *time.Timer // of the end
+	// +checklocks:mu
+	quiet bool // the program moves the QP: the machine's report of its state is not passed on
+	// +checklocks:mu
+	dead bool
+	// +checklocks:mu
+	idle time.Duration // of keep-alive; 0: none
+}
+
+var lastID atomic.Uint64
+
+// NewQP makes a QP in RESET.
+func (d *Device) NewQP(c Config) (*QP, error) {
+	l, err := d.enter()
+	if err != nil {
+		return nil, err
+	}
+	return &QP{Config: c, dev: d, loop: l, id: lastID.Add(1), fd: -1}, nil
+}
+
+// State returns the state: RESET, INIT, RTS or ERR.
+func (q *QP) State() transport.State { return transport.State(q.state.Load()) }
+
+// machine makes the machine of a connection.
+//
+// +checklocks:q.mu
+func (q *QP) machine(p iwarp.Params) {
+	q.m = iwarp.NewQP(iwarp.Config{
+		Num: q.Num, ID: q.id, PD: q.PD, SigAll: q.SigAll, SQ: q.SQ, RQ: q.RQ, SendCQ: q.SendCQ, RecvCQ: q.RecvCQ,
+		Regions: q.Regions, Access: q.access, Host: (*host)(q),
+	}, p)
+}
+
+// Init moves the QP from RESET to INIT, or changes its rights there.
+func (q *QP) Init(a mr.Access) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s := q.State(); s != transport.Reset && s != transport.Init || q.dead {
+		return transport.ErrMoved
+	}
+	q.access = a
+	q.state.Store(uint32(transport.Init))
+	return nil
+}
+
+// Fail moves the QP to ERR for the program. The connection is cut, unless it is ending already.
+func (q *QP) Fail() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.State() == transport.Err || q.dead {
+		return
+	}
+	q.quiet = true
+	if q.m == nil {
+		q.machine(iwarp.Params{})
+	}
+	q.state.Store(uint32(transport.Err))
+	q.m.Move()
+	q.quiet = false
+	if q.fd >= 0 {
+		_ = unix.SetsockoptLinger(q.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	}
+	q.close()
+}
+
+// Reset moves the QP to RESET: the connection ends, requests and completions are dropped.
+func (q *QP) Reset() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.reset()
+}
+
+// +checklocks:q.mu
+func (q *QP) reset() {
+	q.close()
+	q.SQ.Lock() // no post is between its look at the state and its end
+	q.state.Store(uint32(transport.Reset))
+	q.SQ.Unlock()
+	q.m = nil
+	q.SQ.Clear()
+	if !q.RQ.Shared() {
+		q.RQ.Clear()
+	}
+	q.SendCQ.PurgeNum(q.Num)
+	q.RecvCQ.PurgeNum(q.Num)
+	q.SQ.Clear()
+	if !q.RQ.Shared() {
+		q.RQ.Clear()
+	}
+	q.eof, q.shut, q.room = false, false, false
+}
+
+// Destroy ends the QP.
+func (q *QP) Destroy() {
+	q.mu.Lock()
+	if q.dead {
+		q.mu.Unlock()
+		return
+	}
+	q.dead = true
+	q.reset()
+	q.mu.Unlock()
+	q.dev.leave()
+}
+
+// Start implements Starter.
+func (q *QP) Start(c *Conn, ended func()) error {
+	fd, err := takeSocket(c)
+	if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.State() != transport.Init || q.dead || q.SendCQ.Broken() || q.RecvCQ.Broken() {
+		_ = unix.Close(fd)
+		return transport.ErrState
+	}
+	q.machine(c.Params)
+	q.fd, q.ended = fd, ended
+	q.eof, q.shut, q.room = false, false, false
+	q.keepAlive()
+	q.state.Store(uint32(transport.RTS))
+	q.Up.StateChanged(transport.RTS)
+	if err := q.loop.add(q, fd); err != nil {
+		q.ended = nil
+		q.m.OnEOF()
+		q.m.OnPosted()
+		q.close()
+		return err
+	}
+	q.drive()
+	return nil
+}
+
+// SetKeepAlive makes TCP check the peer after each time idle without a segment, in whole seconds, at least 1; 0 ends
+// that. A peer that does not answer keepCount checks of keepPause is lost.
+func (q *QP) SetKeepAlive(idle time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.idle = idle
+	q.keepAlive()
+}
+
+const (
+	keepCount = 5
+	keepPause = 1 // s
+)
+
+// keepAlive sets the options of the socket. Errors leave the check out.
+//
+// +checklocks:q.mu
+func (q *QP) keepAlive() {
+	if q.fd < 0 {
+		return
+	}
+	on := 0
+	if q.idle > 0 {
+		on = 1
+		s := int((q.idle + time.Second - 1) / time.Second)
+		_ = unix.SetsockoptInt(q.fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, min(s, 32767))
+		_ = unix.SetsockoptInt(q.fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepPause)
+		_ = unix.SetsockoptInt(q.fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepCount)
+	}
+	_ = unix.SetsockoptInt(q.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, on)
+}
+
+// takeSocket takes the socket out of Go's poller.
+func takeSocket(c *Conn) (fd int, err error) {
+	defer c.tcp.Close()
+	_ = c.tcp.SetNoDelay(true)
+	raw, err := c.tcp.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	if e := raw.Control(func(s uintptr) { fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) }); e != nil {
+		return -1, e
+	}
+	return fd, err
+}
+
+// Disconnect implements Starter.
+func (q *QP) Disconnect() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.fd < 0 || q.m == nil {
+		return
+	}
+	q.m.Disconnect()
+	q.expect()
+	q.drive()
+}
+
+// expect cuts the connection if it does not end soon.
+//
+// +checklocks:q.mu
+func (q *QP) expect() {
+	if q.timer == nil {
+		fd := q.fd
+		q.timer = time.AfterFunc(endTime, func() { q.cut(fd) })
+	}
+}
+
+func (q *QP) cut(fd int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.fd != fd || q.m == nil || q.timer == nil {
+		return
+	}
+	q.m.OnEOF()
+	q.m.OnPosted()
+	q.close()
+}
+
+// PostSend calls post, which adds work requests to the locked send queue, and sends them.
+func (q *QP) PostSend(post func(*transport.SendQueue) error) error {
+	q.SQ.Lock()
+	if s := q.State(); s != transport.RTS && s != transport.Err {
+		q.SQ.Unlock()
+		return transport.ErrState
+	}
+	err := post(q.SQ)
+	q.SQ.Publish()
+	q.SQ.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.drive()
+	return err
+}
+
+// PostedRecv must be called after receives were posted to the QP's own queue: in ERR they are flushed.
+func (q *QP) PostedRecv() {
+	if q.State() != transport.Err {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.m != nil {
+		q.m.OnPosted()
+	}
+}
+
+// onEvent runs the QP in the device's goroutine.
+func (q *QP) onEvent(buf []byte, readable bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.m == nil {
+		return
+	}
+	if readable && q.fd >= 0 {
+		q.receive(buf)
+	}
+	q.drive()
+}
+
+// receive reads the socket, a bounded number of bytes. The set is one of levels: it reports again what is left.
+//
+// +checklocks:q.mu
+func (q *QP) receive(buf []byte) {
+	q.Memory.RLock()
+	defer q.Memory.RUnlock()
+	direct := true
+	for left := rxTurn; left > 0 && !q.eof; {
+		var place []byte
+		if d := q.m.Direct(); d != nil {
+			if direct && len(d) >= directMin {
+				place = d
+			} else {
+				q.m.Placed(0)
+			}
+		}
+		n, err := q.read(place, buf)
+		if place != nil {
+			q.m.Placed(min(max(n, 0), len(place)))
+		}
+		switch {
+		case n > 0:
+			if n > len(place) {
+				q.m.Feed(buf[:n-len(place)])
+			}
+			left -= n
+			if n < len(place)+len(buf) {
+				return // the socket was empty a moment ago
+			}
+		case err == unix.EAGAIN:
+			return
+		case err == unix.EINTR:
+		case err == unix.EFAULT && place != nil:
+			direct = false // Feed finds where the memory ends
+		default:
+			q.eof = true
+			q.m.OnEOF()
+		}
+	}
+}
+
+// read reads into memory of the program, and what follows into buf.
+//
+// +checklocks:q.mu
+func (q *QP) read(place, buf []byte) (int, error) {
+	if place == nil {
+		return unix.Read(q.fd, buf)
+	}
+	return unix.Readv(q.fd, [][]byte{place, buf})
+}
+
+// drive sends what can be sent, and does what follows from the machine's state.
+//
+// +checklocks:q.mu
+func (q *QP) drive() {
+	if q.m == nil {
+		return
+	}
+	if q.m.State() == transport.Err {
+		q.m.OnPosted()
+	}
+	if q.fd >= 0 && !q.shut {
+		q.send()
+	}
+	if q.m.State() == transport.RTS && (q.SendCQ.Broken() || q.RecvCQ.Broken()) {
+		q.m.Move()
+		q.Up.Event(transport.EventQPFatal)
+	}
+	q.settle()
+}
+
+// send writes to the socket, a bounded number of bytes.
+//
+// +checklocks:q.mu
+func (q *QP) send() {
+	q.Memory.RLock()
+	defer q.Memory.RUnlock()
+	sent, full := 0, false
+	for sent < txTurn && !full {
+		q.vec = q.m.Vectors(q.vec[:0])
+		if len(q.vec) == 0 {
+			break
+		}
+		n, err := unix.SendmsgBuffers(q.fd, q.vec, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+		clear(q.vec)
+		switch err {
+		case nil:
+			q.m.Written(n)
+			sent += n
+		case unix.EINTR:
+		case unix.EAGAIN:
+			full = true
+		case unix.EFAULT:
+			q.m.OnFault()
+		default:
+			q.lose()
+			return
+		}
+	}
+	q.m.Keep()
+	if full != q.room {
+		q.room = full
+		q.loop.watch(q.fd, full)
+	}
+	if sent >= txTurn || q.m.Draining() {
+		q.loop.again(q)
+	}
+}
+
+// lose notes that the stream takes nothing any more. What the peer has sent is still read: it may be a Terminate.
+//
+// +checklocks:q.mu
+func (q *QP) lose() {
+	q.shut = true
+	q.expect()
+}
+
+// settle closes the stream as far as the machine is done with it.
+//
+// +checklocks:q.mu
+func (q *QP) settle() {
+	if q.fd < 0 {
+		return
+	}
+	if !q.shut && q.m.Finished() {
+		q.shut = true
+		_ = unix.Shutdown(q.fd, unix.SHUT_WR)
+		q.expect()
+	}
+	if q.m.State() != transport.Err {
+		return
+	}
+	q.m.OnPosted() // what was posted before the state was stored
+	q.report()
+	if q.eof && q.shut {
+		q.close()
+		return
+	}
+	q.expect() // the peer reads a Terminate, and closes its side
+}
+
+// report tells the layer above, once, that the connection has ended.
+//
+// +checklocks:q.mu
+func (q *QP) report() {
+	if f := q.ended; f != nil {
+		q.ended = nil
+		go f()
+	}
+}
+
+// close closes the socket.
+//
+// +checklocks:q.mu
+func (q *QP) close() {
+	if q.timer != nil {
+		q.timer.Stop()
+		q.timer = nil
+	}
+	if q.fd < 0 {
+		return
+	}
+	q.loop.remove(q.fd)
+	_ = unix.Close(q.fd)
+	q.fd = -1
+	q.report()
+}
+
+// host is how the machine reports.
+type host QP
+
+// Raise implements iwarp.Host.
+func (h *host) Raise(ev transport.Event) { h.Up.Event(ev) }
+
+// StateChanged implements iwarp.Host. The machine moves to ERR only.
+func (h *host) StateChanged(s transport.State) {
+	h.state.Store(uint32(s))
+	if !(*QP)(h).moving() {
+		h.Up.StateChanged(s)
+	}
+}
+
+// moving reports whether the program moves the QP. The lock is held: the machine calls.
+//
+// +checklocksignore
+func (q *QP) moving() bool { return q.quiet }

@@ -1,0 +1,308 @@
+package iwtcp
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
+	"github.com/verbena-rdma/verbena/internal/iwarp"
+)
+
+// Starter is a QP that package rdmacm connects.
+type Starter interface {
+	// Start gives the QP its connection and moves it from INIT to RTS. It takes the connection over, also if it fails.
+	// ended is called once, by a goroutine of its own, when the connection has ended and the QP is in ERR.
+	Start(c *Conn, ended func()) error
+	// Disconnect begins the orderly end: what is posted is sent, then the stream is closed.
+	Disconnect()
+}
+
+// Conn is a connection whose start-up is complete.
+type Conn struct {
+	tcp     *net.TCPConn
+	Params  iwarp.Params
+	Private []byte // initiator: the peer's
+}
+
+// Close closes a connection that no QP has taken over.
+func (c *Conn) Close() { _ = c.tcp.Close() }
+
+// Addrs returns the addresses of both ends.
+func (c *Conn) Addrs() (local, remote netip.AddrPort) { return addrsOf(c.tcp) }
+
+func addrsOf(c *net.TCPConn) (local, remote netip.AddrPort) {
+	return plain(c.LocalAddr()), plain(c.RemoteAddr())
+}
+
+func plain(a net.Addr) netip.AddrPort {
+	ap := a.(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+}
+
+// Refused is the error of Dial if the peer has rejected the connection.
+type Refused struct{ Private []byte }
+
+func (*Refused) Error() string { return "the peer has rejected the connection" }
+
+// Unwrap returns the errno that kernels report with such a rejection.
+func (*Refused) Unwrap() error { return syscall.ECONNRESET }
+
+var (
+	errReply   = &failure{"the peer's reply is not one of MPA, or does not suit", syscall.EPROTO}
+	errSilent  = &failure{"the peer has not answered the request of MPA", syscall.ETIMEDOUT}
+	errLost    = &failure{"the peer has closed the connection instead of an answer", syscall.ECONNRESET}
+	errRequest = &failure{"the request was answered or has ended", syscall.EINVAL}
+)
+
+type failure struct {
+	text  string
+	errno syscall.Errno
+}
+
+func (f *failure) Error() string { return f.text }
+func (f *failure) Unwrap() error { return f.errno }
+
+// reuse lets a socket have a port on which older connections are in TIME_WAIT.
+func reuse(_, _ string, c syscall.RawConn) error {
+	var err error
+	if e := c.Control(func(fd uintptr) { err = setReuse(fd) }); e != nil {
+		return e
+	}
+	return err
+}
+
+// Dial connects to remote and begins the start-up. local may have the port 0. The error is a *Refused if the peer has
+// rejected the connection.
+func Dial(ctx context.Context, local, remote netip.AddrPort, o iwarp.Options) (*Conn, error) {
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(local), Control: reuse}
+	c, err := d.DialContext(ctx, "tcp", remote.String())
+	if err != nil {
+		return nil, err
+	}
+	tcp := c.(*net.TCPConn)
+	fdset.AddConn(tcp)
+	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	made, err := initiate(tcp, o)
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		_ = tcp.Close()
+		return nil, err
+	}
+	made.tcp = tcp
+	return made, nil
+}
+
+// initiate is the start-up of an initiator.
+func initiate(c *net.TCPConn, o iwarp.Options) (*Conn, error) {
+	s, out := iwarp.Initiate(0, o)
+	if err := c.SetDeadline(time.Now().Add(time.Duration(s.Deadline()))); err != nil {
+		return nil, err
+	}
+	if _, err := c.Write(out); err != nil {
+		return nil, err
+	}
+	step, err := readFrame(c, s)
+	private := append([]byte(nil), s.Peer().Private...)
+	switch {
+	case step == iwarp.Established:
+		return &Conn{tcp: c, Params: s.Params(), Private: private}, c.SetDeadline(time.Time{})
+	case step == iwarp.Refused:
+		return nil, &Refused{private}
+	case s.TimedOut():
+		return nil, errSilent
+	case err != nil:
+		return nil, errLost
+	}
+	return nil, errReply
+}
+
+// readFrame reads until the start-up has another step than Waiting. err is why the stream has ended.
+func readFrame(c *net.TCPConn, s *iwarp.Setup) (iwarp.Step, error) {
+	buf := make([]byte, 1024)
+	for {
+		n, err := c.Read(buf)
+		if n > 0 {
+			step, out := s.OnBytes(buf[:n])
+			if len(out) > 0 {
+				_, _ = c.Write(out)
+			}
+			if step != iwarp.Waiting {
+				return step, nil
+			}
+		}
+		var to net.Error
+		switch {
+		case err == nil:
+		case errors.As(err, &to) && to.Timeout():
+			return s.OnTimeout(1 << 62), err
+		default:
+			return s.OnClosed(), err
+		}
+	}
+}
+
+// Limits of a listener's requests.
+const (
+	maxAsking  = 256 // connections whose request has not come yet
+	acceptWait = 10 * time.Millisecond
+	sendWait   = 5 * time.Second
+)
+
+// Listener takes the requests that come to an address.
+type Listener struct {
+	l    *net.TCPListener
+	on   func(*Request)
+	done sync.WaitGroup
+
+	mu sync.Mutex
+	// +checklocks:mu
+	open map[*net.TCPConn]struct{} // whose request has not come yet
+	// +checklocks:mu
+	closed bool
+}
+
+// Listen listens on an address; the port 0 chooses one. on is called for each request, by a goroutine of its own, and
+// takes it over. A wildcard address of IPv6 takes IPv4 too, unless only6 is set.
+func Listen(at netip.AddrPort, only6 bool, on func(*Request)) (*Listener, error) {
+	network := "tcp"
+	switch {
+	case at.Addr().Is4():
+		network = "tcp4"
+	case only6:
+		network = "tcp6"
+	}
+	l, err := net.ListenTCP(network, net.TCPAddrFromAddrPort(at))
+	if err != nil {
+		return nil, err
+	}
+	fdset.AddConn(l)
+	ln := &Listener{l: l, on: on, open: map[*net.TCPConn]struct{}{}}
+	ln.done.Go(ln.run)
+	return ln, nil
+}
+
+// Port is the port of the listener.
+func (l *Listener) Port() uint16 { return plain(l.l.Addr()).Port() }
+
+// Close ends the listener and the connections whose request has not come yet. It does not wait for on.
+func (l *Listener) Close() {
+	_ = l.l.Close()
+	l.mu.Lock()
+	l.closed = true
+	for c := range l.open {
+		_ = c.Close()
+	}
+	l.mu.Unlock()
+}
+
+func (l *Listener) run() {
+	for {
+		c, err := l.l.AcceptTCP()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // no descriptors are left, or the client has gone
+			time.Sleep(acceptWait)
+			continue
+		}
+		if !l.enter(c) {
+			_ = c.Close()
+			continue
+		}
+		go l.ask(c)
+	}
+}
+
+// enter counts a connection, and reports whether it may stay.
+func (l *Listener) enter(c *net.TCPConn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || len(l.open) >= maxAsking {
+		return false
+	}
+	l.open[c] = struct{}{}
+	return true
+}
+
+// ask reads the request of a connection.
+func (l *Listener) ask(c *net.TCPConn) {
+	fdset.AddConn(c)
+	s := iwarp.Respond(0)
+	_ = c.SetDeadline(time.Now().Add(time.Duration(s.Deadline())))
+	step, _ := readFrame(c, s)
+	l.mu.Lock()
+	delete(l.open, c)
+	closed := l.closed
+	l.mu.Unlock()
+	if step != iwarp.Asked || closed {
+		_ = c.Close()
+		return
+	}
+	_ = c.SetDeadline(time.Time{})
+	l.on(&Request{tcp: c, setup: s})
+}
+
+// Request is a connection whose initiator waits for an answer. Its methods are not for concurrent use.
+type Request struct {
+	tcp   *net.TCPConn
+	setup *iwarp.Setup
+	ended bool
+}
+
+// Addrs returns the addresses of both ends.
+func (r *Request) Addrs() (local, remote netip.AddrPort) { return addrsOf(r.tcp) }
+
+// Private is the initiator's private data.
+func (r *Request) Private() []byte { return r.setup.Peer().Private }
+
+// Depths are the READs and atomics that the initiator answers, and has outstanding, at a time; false if its frame does
+// not say.
+func (r *Request) Depths() (ird, ord int, ok bool) {
+	p := r.setup.Peer()
+	return int(p.IRD), int(p.ORD), p.Enhanced
+}
+
+// Accept answers the request. After an error the connection is closed.
+func (r *Request) Accept(o iwarp.Options) (*Conn, error) {
+	out, ok := r.setup.Accept(o)
+	if !ok || r.ended {
+		r.Close()
+		return nil, errRequest
+	}
+	r.ended = true
+	_ = r.tcp.SetWriteDeadline(time.Now().Add(sendWait))
+	if _, err := r.tcp.Write(out); err != nil {
+		_ = r.tcp.Close()
+		return nil, err
+	}
+	_ = r.tcp.SetWriteDeadline(time.Time{})
+	return &Conn{tcp: r.tcp, Params: r.setup.Params()}, nil
+}
+
+// Reject refuses the request and closes the connection.
+func (r *Request) Reject(private []byte) error {
+	out, ok := r.setup.Reject(private)
+	if !ok || r.ended {
+		return errRequest
+	}
+	_ = r.tcp.SetWriteDeadline(time.Now().Add(sendWait))
+	_, err := r.tcp.Write(out)
+	r.Close()
+	return err
+}
+
+// Close closes the connection without an answer.
+func (r *Request) Close() {
+	if !r.ended {
+		r.ended = true
+		_ = r.tcp.Close()
+	}
+}

@@ -1,0 +1,400 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/driver"
+	"github.com/verbena-rdma/verbena/internal/iwarp"
+	"github.com/verbena-rdma/verbena/internal/iwtcp"
+	wire "github.com/verbena-rdma/verbena/internal/wire/iwarp"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Connections over TCP, of iWARP devices. They have no management datagrams: the request is MPA's start-up frame, the
+// port of an ID is the TCP port, and the end of the stream is the end of the connection. The parts of this file are
+// called where connect.go, accept.go, listen.go and disconnect.go call the manager for other devices.
+
+// streaming is an ID's connection over TCP.
+type streaming struct {
+	asking   context.CancelFunc // active: ends Dial
+	incoming *iwtcp.Request     // passive: waits for Accept or Reject
+	place    *atomic.Int64      // passive: the listener's count of requests that the program has not taken
+	leaving  bool               // this side has called Disconnect
+}
+
+// sharedListener is the TCP listener of an ID, for all its devices.
+type sharedListener struct {
+	l     *iwtcp.Listener
+	users int
+	held  atomic.Int64 // requests that the program has not taken
+}
+
+// envTransport is the environment variable that selects the kind of device of connections.
+const envTransport = "VERBENA_TRANSPORT"
+
+// choices returns the devices for IDs of a port space, those to prefer first. Without iWARP devices these are all.
+//
+// +checklocks:h.mu
+func (h *Host) choices(ps PortSpace) ([]*device, error) {
+	devices, err := h.scan()
+	if err != nil || !slices.ContainsFunc(devices, func(d *device) bool { return d.streams }) {
+		return devices, err
+	}
+	want := os.Getenv(envTransport)
+	if want != "" && want != "iwarp" && want != "roce" {
+		return nil, fmt.Errorf("%s=%q: must be roce or iwarp: %w", envTransport, want, syscall.EINVAL)
+	}
+	var first, second []*device
+	for _, d := range devices {
+		switch {
+		case d.streams && (ps != PSTCP || want == "roce"), !d.streams && ps == PSTCP && want == "iwarp":
+		case d.streams:
+			second = append(second, d)
+		default:
+			first = append(first, d)
+		}
+	}
+	if first = append(first, second...); len(first) == 0 {
+		return nil, &Error{Op: "get_devices", Errno: syscall.ENODEV, Detail: "no RDMA device for " + ps.String() +
+			" with " + envTransport + "=" + want}
+	}
+	return first, nil
+}
+
+// streamQP is the ID's QP as this file needs it.
+//
+// +checklocks:id.mu
+func (id *ID) streamQP(op string) (iwtcp.Starter, error) {
+	if id.qp == nil {
+		return nil, id.fail(op, syscall.EINVAL, "no QP: an ID of an iWARP device must have one of CreateQP")
+	}
+	s, ok := driver.Of[verbs.DriverQP](id.qp).(iwtcp.Starter)
+	if !ok {
+		return nil, id.fail(op, syscall.EINVAL, "the QP is not one of an iWARP device")
+	}
+	return s, nil
+}
+
+// firstMessages are the messages that may open a peer-to-peer connection.
+const firstMessages = wire.RTRWrite | wire.RTRRead | wire.RTRSend
+
+// connectStream asks the peer for a connection.
+//
+// +checklocks:id.mu
+func (id *ID) connectStream(op string, p *ConnParam) error {
+	if _, err := id.streamQP(op); err != nil {
+		return err
+	}
+	var private []byte
+	if id.ep != nil {
+		private = append(private, id.ep.connect...)
+	}
+	private = append(private, p.PrivateData...)
+	if err := id.checkPrivate(op, len(private), iwarp.MaxPrivate); err != nil {
+		return err
+	}
+	id.respRes = least(p.ResponderResources, id.dev.attr.MaxQPRdAtom)
+	id.initDepth = least(p.InitiatorDepth, id.dev.attr.MaxQPInitRdAtom)
+	o := iwarp.Options{IRD: int(id.respRes), ORD: int(id.initDepth), Private: private}
+	ctx, cancel := context.WithCancel(context.Background())
+	id.asking, id.state = cancel, stConnect
+	id.step(inConnect)
+	id.begin(false)
+	go id.dialStream(ctx, id.zoned(id.local), id.zoned(id.remote), id.portUnread, o)
+	return nil
+}
+
+// dialStream makes the connection and reports the result.
+func (id *ID) dialStream(ctx context.Context, local, remote netip.AddrPort, anyPort bool, o iwarp.Options) {
+	c, err := iwtcp.Dial(ctx, local, remote, o)
+	if anyPort && (errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL)) {
+		c, err = iwtcp.Dial(ctx, netip.AddrPortFrom(local.Addr(), 0), remote, o) // TCP has the port elsewhere
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.conn != connRequesting || id.state == stDestroying || id.state == stRemoved {
+		if c != nil {
+			c.Close()
+		}
+		return
+	}
+	if err != nil {
+		id.failStream(err)
+		return
+	}
+	at, _ := c.Addrs()
+	id.host.mu.Lock() // the table of ports reads the address
+	id.local = netip.AddrPortFrom(id.local.Addr(), at.Port())
+	id.host.mu.Unlock()
+	id.respRes, id.initDepth = uint8(c.Params.IRD), uint8(c.Params.ORD)
+	ev := &Event{Type: EventEstablished, Conn: ConnParam{
+		PrivateData: c.Private, ResponderResources: id.respRes, InitiatorDepth: id.initDepth,
+	}}
+	if err := id.startStream("connect", c); err != nil {
+		id.report(inBroken, &Event{Type: EventConnectError, Status: -int(errnoOf(err)), cause: err})
+		return
+	}
+	id.report(inReply, ev)
+}
+
+// failStream reports that there is no connection, with the event that the kernel has for the errno.
+//
+// +checklocks:id.mu
+func (id *ID) failStream(err error) {
+	ev := &Event{Type: EventConnectError, Status: -int(errnoOf(err)), cause: err}
+	var no *iwtcp.Refused
+	switch {
+	case errors.As(err, &no):
+		ev.Type, ev.Conn.PrivateData = EventRejected, no.Private
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
+		ev.Type = EventRejected
+	case errors.Is(err, syscall.ETIMEDOUT), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		ev.Type = EventUnreachable
+	}
+	in := inRejected
+	if ev.Type == EventConnectError {
+		in = inBroken
+	}
+	id.report(in, ev)
+}
+
+// startStream gives the QP its connection.
+//
+// +checklocks:id.mu
+func (id *ID) startStream(op string, c *iwtcp.Conn) error {
+	s, err := id.streamQP(op)
+	if err != nil {
+		c.Close()
+		return err
+	}
+	if err := s.Start(c, id.onStreamEnd); err != nil {
+		id.failQP("the connection could not be made")
+		return err
+	}
+	return nil
+}
+
+// onStreamEnd reports the end of the connection.
+func (id *ID) onStreamEnd() {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	switch {
+	case id.state == stDestroying || id.state == stRemoved:
+	case id.leaving:
+		id.onDisconnected(0)
+	default:
+		id.onPeerLeft()
+	}
+}
+
+// listenStream begins to listen on a device. All devices of an ID share its TCP port. Host.mu is held.
+//
+// +checklocks:id.mu
+func (id *ID) listenStream(d *device) error {
+	if id.qpType != verbs.QPTypeRC {
+		return id.fail("listen", syscall.EOPNOTSUPP, "QP type %v: must be RC on an iWARP device", id.qpType)
+	}
+	if id.tcp == nil {
+		l, err := iwtcp.Listen(id.zoned(id.local), id.afonly, id.onStreamRequest)
+		if err != nil {
+			if errors.Is(err, syscall.EADDRINUSE) && id.portUnread {
+				err = fmt.Errorf("%w: %w", errTaken, err)
+			}
+			return err
+		}
+		id.tcp = &sharedListener{l: l}
+	}
+	s := id.tcp
+	s.users++
+	id.listeners = append(id.listeners, deviceListener{dev: d, release: func() {
+		if s.users--; s.users == 0 {
+			s.l.Close()
+		}
+	}})
+	return nil
+}
+
+// onStreamRequest makes a new ID of a request and reports it to the listener's channel.
+func (id *ID) onStreamRequest(r *iwtcp.Request) {
+	local, remote := r.Addrs()
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.tcp == nil || id.tcp.held.Load() >= int64(id.backlog.Limit()) {
+		r.Close()
+		return
+	}
+	d, sgid := id.host.streamDevice(local.Addr())
+	child := id.newChild()
+	if child == nil || d == nil {
+		r.Close()
+		if child != nil {
+			child.destroyAll()
+		}
+		return
+	}
+	child.mu.Lock()
+	if child.state == stDestroying { // the channel was closed just now
+		child.mu.Unlock()
+		r.Close()
+		return
+	}
+	child.qpType, child.tos, child.zone = id.qpType, id.tos, id.zone
+	child.local, child.remote = local, remote
+	id.host.mu.Lock()
+	child.bindDevice(d, sgid)
+	id.host.mu.Unlock()
+	mtu, _ := d.mtu()
+	child.path, child.haveRoute = child.makePath(mtu), true
+	child.incoming, child.place, child.state = r, &id.tcp.held, stConnect
+	child.place.Add(1)
+	child.step(inRequest)
+	child.begin(true)
+	out := child.streamRequest(r)
+	out.ListenID = id
+	child.mu.Unlock()
+	if !id.push(out) {
+		child.destroyAll()
+	}
+}
+
+// streamRequest is the event of a request.
+//
+// +checklocks:id.mu
+func (id *ID) streamRequest(r *iwtcp.Request) *Event {
+	most := id.dev.attr.MaxQPRdAtom
+	ird, ord, ok := r.Depths()
+	if !ok {
+		ird, ord = most, most
+	}
+	id.respRes, id.initDepth = uint8(min(ord, most)), uint8(min(ird, most))
+	return &Event{Type: EventConnectRequest, ID: id, Conn: ConnParam{
+		PrivateData: r.Private(), ResponderResources: id.respRes, InitiatorDepth: id.initDepth,
+	}}
+}
+
+// streamDevice finds the iWARP device of a local address.
+func (h *Host) streamDevice(local netip.Addr) (*device, int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, d := range h.devices {
+		if i := d.gidIndex(local); d.streams && !d.gone && i >= 0 && d.start() == nil {
+			return d, i
+		}
+	}
+	return nil, -1
+}
+
+// takenStream frees the request's place in its listener's backlog.
+//
+// +checklocks:id.mu
+func (id *ID) takenStream() {
+	if id.place != nil {
+		id.place.Add(-1)
+		id.place = nil
+	}
+}
+
+// acceptStream answers a request, and starts the QP.
+//
+// +checklocks:id.mu
+func (id *ID) acceptStream(op string, p *ConnParam) error {
+	if id.conn != connRequested || id.incoming == nil {
+		return &Error{Op: op, Obj: id.obj(), Errno: syscall.EINVAL, Err: errNoRequest}
+	}
+	if _, err := id.streamQP(op); err != nil {
+		return err
+	}
+	ird, ord := id.respRes, id.initDepth
+	o := iwarp.Options{MaxIRD: id.dev.attr.MaxQPRdAtom, RTR: firstMessages}
+	if p != nil {
+		if err := id.checkPrivate(op, len(p.PrivateData), iwarp.MaxPrivate); err != nil {
+			return err
+		}
+		q := p.orDefaults(&ConnParam{ResponderResources: ird, InitiatorDepth: ord})
+		ird, ord = least(q.ResponderResources, id.dev.attr.MaxQPRdAtom), least(q.InitiatorDepth, id.dev.attr.MaxQPInitRdAtom)
+		o.Private = p.PrivateData
+	}
+	o.IRD, o.ORD = int(ird), int(ord)
+	r := id.incoming
+	id.incoming = nil
+	c, err := r.Accept(o)
+	if err == nil {
+		id.respRes, id.initDepth = uint8(c.Params.IRD), uint8(c.Params.ORD)
+		err = id.startStream(op, c)
+	}
+	if err != nil {
+		id.failQP("the request could not be accepted")
+		id.step(inRefuse)
+		return id.because(op, err)
+	}
+	id.step(inAccept)
+	id.report(inEstablished, &Event{Type: EventEstablished, Conn: ConnParam{
+		ResponderResources: id.respRes, InitiatorDepth: id.initDepth,
+	}})
+	return nil
+}
+
+// rejectStream refuses a request.
+//
+// +checklocks:id.mu
+func (id *ID) rejectStream(op string, private []byte) error {
+	if id.conn != connRequested || id.incoming == nil {
+		return &Error{Op: op, Obj: id.obj(), Errno: syscall.EINVAL, Err: errNoRequest}
+	}
+	if err := id.checkPrivate(op, len(private), iwarp.MaxPrivate); err != nil {
+		return err
+	}
+	r := id.incoming
+	id.incoming = nil
+	id.step(inRefuse)
+	return id.because(op, r.Reject(private))
+}
+
+// disconnectStream ends the connection in order: what is posted is still sent. It reports whether EventDisconnected is
+// still to come or to be read.
+//
+// +checklocks:id.mu
+func (id *ID) disconnectStream(op string) (wait bool, err error) {
+	switch {
+	case id.conn.over():
+		return id.unread(EventDisconnected), nil
+	case id.conn != connEstablished:
+		return false, id.fail(op, syscall.EINVAL, "%v", errNotEstablished)
+	}
+	id.leaving = true
+	if id.qp != nil {
+		if s, err := id.streamQP(op); err == nil {
+			s.Disconnect()
+		}
+	}
+	return true, nil
+}
+
+// endStream ends what Close finds: a request of this side, or one that was not answered.
+//
+// +checklocks:id.mu
+func (id *ID) endStream() {
+	id.takenStream()
+	if id.asking != nil {
+		id.asking()
+		id.asking = nil
+	}
+	if r := id.incoming; r != nil {
+		id.incoming = nil
+		_ = r.Reject(nil)
+	}
+}
+
+// hasConnection reports whether the ID has a connection, or has begun to make one.
+//
+// +checklocks:id.mu
+func (id *ID) hasConnection() bool {
+	return id.cmid != nil || id.dev != nil && id.dev.streams && id.conn != connNone
+}
