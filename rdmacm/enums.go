@@ -52,28 +52,31 @@ type EventType uint32
 
 // The events (RDMA_CM_EVENT_*).
 const (
-	EventAddrResolved    EventType = 0  // ResolveAddr has succeeded
-	EventAddrError       EventType = 1  // ResolveAddr has failed; it may be called again
-	EventRouteResolved   EventType = 2  // ResolveRoute has succeeded
-	EventRouteError      EventType = 3  // ResolveRoute has failed; it may be called again
-	EventConnectRequest  EventType = 4  // a client wants to connect: ID is new, Accept or Reject it
-	EventConnectResponse EventType = 5  // the peer has accepted an ID without QP: Establish it
-	EventConnectError    EventType = 6  // the QP could not be connected
-	EventUnreachable     EventType = 7  // the peer does not answer, or no datagram service is there
-	EventRejected        EventType = 8  // the peer has refused; Status is the reason of its REJ
-	EventEstablished     EventType = 9  // the connection is made, or the datagram service is found
-	EventDisconnected    EventType = 10 // the connection has ended
-	EventDeviceRemoval   EventType = 11 // the device has gone: Close the ID
-	EventMulticastJoin   EventType = 12 // JoinMulticast has succeeded
-	EventMulticastError  EventType = 13 // JoinMulticast has failed, or the group is lost
-	EventAddrChange      EventType = 14 // the device's network address has changed; a hint
-	EventTimewaitExit    EventType = 15 // the QP may have a new connection
+	EventAddrResolved     EventType = 0  // ResolveAddr has succeeded
+	EventAddrError        EventType = 1  // ResolveAddr has failed; it may be called again
+	EventRouteResolved    EventType = 2  // ResolveRoute has succeeded
+	EventRouteError       EventType = 3  // ResolveRoute has failed; it may be called again
+	EventConnectRequest   EventType = 4  // a client wants to connect: ID is new, Accept or Reject it
+	EventConnectResponse  EventType = 5  // the peer has accepted an ID without QP: Establish it
+	EventConnectError     EventType = 6  // the QP could not be connected
+	EventUnreachable      EventType = 7  // the peer does not answer, or no datagram service is there
+	EventRejected         EventType = 8  // the peer has refused; Status is the reason of its REJ
+	EventEstablished      EventType = 9  // the connection is made, or the datagram service is found
+	EventDisconnected     EventType = 10 // the connection has ended
+	EventDeviceRemoval    EventType = 11 // the device has gone: Close the ID
+	EventMulticastJoin    EventType = 12 // JoinMulticast has succeeded
+	EventMulticastError   EventType = 13 // JoinMulticast has failed, or the group is lost
+	EventAddrChange       EventType = 14 // the device's network address has changed; a hint
+	EventTimewaitExit     EventType = 15 // the QP may have a new connection
+	EventAddrInfoResolved EventType = 16 // ResolveAddrInfo has succeeded: QueryAddrInfo (RDMA_CM_EVENT_ADDRINFO_RESOLVED)
+	EventAddrInfoError    EventType = 17 // ResolveAddrInfo has failed
+	EventUser             EventType = 18 // of WriteEvent
 )
 
 var eventNames = [...]string{
 	"ADDR_RESOLVED", "ADDR_ERROR", "ROUTE_RESOLVED", "ROUTE_ERROR", "CONNECT_REQUEST", "CONNECT_RESPONSE", "CONNECT_ERROR",
 	"UNREACHABLE", "REJECTED", "ESTABLISHED", "DISCONNECTED", "DEVICE_REMOVAL", "MULTICAST_JOIN", "MULTICAST_ERROR",
-	"ADDR_CHANGE", "TIMEWAIT_EXIT",
+	"ADDR_CHANGE", "TIMEWAIT_EXIT", "ADDRINFO_RESOLVED", "ADDRINFO_ERROR", "USER",
 }
 
 // String is the C name (rdma_event_str): "RDMA_CM_EVENT_ESTABLISHED"; "UNKNOWN EVENT" for an undefined value.

@@ -85,6 +85,7 @@ type Event struct {
 	Conn ConnParam // of connections: EventConnectRequest, EventConnectResponse, EventEstablished, EventRejected
 	UD   UDParam   // of datagrams: EventConnectRequest, EventEstablished, EventMulticastJoin, EventMulticastError
 	ECE  ECE       // EventConnectRequest, EventConnectResponse, EventEstablished: the peer's
+	Arg  uint64    // EventUser: arg of WriteEvent
 
 	cause error  // of Status, if there is one
 	owner *ID    // whose Close waits for the Ack
@@ -178,6 +179,10 @@ func (t EventType) op() string {
 		return "disconnect"
 	case EventMulticastJoin, EventMulticastError:
 		return "join_multicast"
+	case EventAddrInfoResolved, EventAddrInfoError:
+		return "resolve_addrinfo"
+	case EventUser:
+		return "write_cm_event"
 	}
 	return "connect"
 }
@@ -255,4 +260,6 @@ func (ev *Event) handOver(to *ID) {
 }
 
 // aside reports whether the event is not the result of a call: calls that wait for a result skip it.
-func (t EventType) aside() bool { return t == EventAddrChange || t == EventTimewaitExit }
+func (t EventType) aside() bool {
+	return t == EventAddrChange || t == EventTimewaitExit || t == EventUser
+}

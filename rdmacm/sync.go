@@ -12,6 +12,9 @@ type reporting struct {
 	sync  bool      // ch is the ID's own: calls wait
 	event *Event    // of a synchronous ID: the last one
 	ep    *endpoint // of CreateEP
+
+	found   *AddrInfo // of ResolveAddrInfo, until QueryAddrInfo
+	looking bool      // ResolveAddrInfo runs
 }
 
 // complete waits for the event of a call's result, if the ID is synchronous. The event stays in ID.Event until the

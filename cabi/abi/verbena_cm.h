@@ -14,7 +14,8 @@ enum rdma_cm_event_type {
 	RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_CONNECT_ERROR,
 	RDMA_CM_EVENT_UNREACHABLE, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_DISCONNECTED,
 	RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_MULTICAST_JOIN, RDMA_CM_EVENT_MULTICAST_ERROR,
-	RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_TIMEWAIT_EXIT,
+	RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_ADDRINFO_RESOLVED,
+	RDMA_CM_EVENT_ADDRINFO_ERROR, RDMA_CM_EVENT_USER,
 };
 
 enum rdma_port_space {
@@ -27,7 +28,7 @@ enum {
 	RDMA_OPTION_ID_TOS = 0, RDMA_OPTION_ID_REUSEADDR = 1, RDMA_OPTION_ID_AFONLY = 2, RDMA_OPTION_ID_ACK_TIMEOUT = 3,
 };
 enum { RDMA_OPTION_IB_PATH = 1 };
-enum { RAI_PASSIVE = 1, RAI_NUMERICHOST = 2, RAI_NOROUTE = 4, RAI_FAMILY = 8 };
+enum { RAI_PASSIVE = 1, RAI_NUMERICHOST = 2, RAI_NOROUTE = 4, RAI_FAMILY = 8, RAI_SA = 16, RAI_DNS = 32 };
 enum rdma_cm_join_mc_attr_mask {
 	RDMA_CM_JOIN_MC_ATTR_ADDRESS = 1, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS = 2, RDMA_CM_JOIN_MC_ATTR_RESERVED = 4,
 };
@@ -125,6 +126,7 @@ struct rdma_cm_event {
 	union {
 		struct rdma_conn_param conn;
 		struct rdma_ud_param ud;
+		uint64_t arg; // RDMA_CM_EVENT_USER
 	} param;
 };
 
@@ -186,5 +188,8 @@ void rdma_freeaddrinfo(struct rdma_addrinfo *);
 int rdma_init_qp_attr(struct rdma_cm_id *, struct ibv_qp_attr *, int *mask);
 int rdma_set_local_ece(struct rdma_cm_id *, struct ibv_ece *);
 int rdma_get_remote_ece(struct rdma_cm_id *, struct ibv_ece *);
+int rdma_resolve_addrinfo(struct rdma_cm_id *, const char *node, const char *service, const struct rdma_addrinfo *hints);
+int rdma_query_addrinfo(struct rdma_cm_id *, struct rdma_addrinfo **);
+int rdma_write_cm_event(struct rdma_cm_id *, enum rdma_cm_event_type, int status, uint64_t arg);
 
 #endif

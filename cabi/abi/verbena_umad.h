@@ -7,11 +7,17 @@
 
 enum { UMAD_CA_NAME_LEN = 20, UMAD_CA_MAX_PORTS = 10 };
 
+union umad_gid {
+	uint8_t raw[16];
+	uint16_t raw_be16[8];
+	struct { uint64_t subnet_prefix, interface_id; } global;
+} __attribute__((aligned(4), packed)); // members BE
+
 typedef struct ib_mad_addr {
 	uint32_t qpn, qkey; // BE
 	uint16_t lid;	    // BE
 	uint8_t sl, path_bits, grh_present, gid_index, hop_limit, traffic_class;
-	uint8_t gid[16];
+	union { uint8_t gid[16]; union umad_gid ib_gid; };
 	uint32_t flow_label; // BE
 	uint16_t pkey_index;
 	uint8_t reserved[6];

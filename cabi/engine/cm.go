@@ -8,6 +8,7 @@ import "C"
 import (
 	"bytes"
 	"context"
+	"net/netip"
 	"syscall"
 	"time"
 	"unsafe"
@@ -70,12 +71,9 @@ func vrb_cm_create_id(ch unsafe.Pointer, ps C.uint32_t, context unsafe.Pointer, 
 
 //export vrb_cm_create_ep
 func vrb_cm_create_ep(ch unsafe.Pointer, ai *C.struct_vrb_cm_ai, ctx unsafe.Pointer, out *unsafe.Pointer) C.int {
-	src, err := addrAt(ai.src)
-	if err != nil {
-		return errno(err)
-	}
-	dst, err := addrAt(ai.dst)
-	if err != nil {
+	res := &rdmacm.AddrInfo{Flags: rdmacm.AIFlags(ai.flags), QPType: verbs.QPType(ai.qp_type),
+		PortSpace: rdmacm.PortSpace(ai.ps)}
+	if err := endpointAddrs(res, ai.src, ai.dst); err != nil {
 		return errno(err)
 	}
 	route, err := bytesAt(ai.route, ai.route_len)
@@ -85,8 +83,7 @@ func vrb_cm_create_ep(ch unsafe.Pointer, ai *C.struct_vrb_cm_ai, ctx unsafe.Poin
 	if err != nil {
 		return errno(err)
 	}
-	res := &rdmacm.AddrInfo{Flags: rdmacm.AIFlags(ai.flags), QPType: verbs.QPType(ai.qp_type),
-		PortSpace: rdmacm.PortSpace(ai.ps), SrcAddr: src, DstAddr: dst, Route: bytes.Clone(route)}
+	res.Route = bytes.Clone(route)
 	if ai.connect_len > 0 {
 		res.Connect = C.GoBytes(ai.connect, C.int(min(ai.connect_len, 256)))
 	}
@@ -101,6 +98,42 @@ func vrb_cm_create_ep(ch unsafe.Pointer, ai *C.struct_vrb_cm_ai, ctx unsafe.Poin
 	}
 	*out = addID(id)
 	return 0
+}
+
+// endpointAddrs reads the addresses of an endpoint, which are of one family.
+func endpointAddrs(res *rdmacm.AddrInfo, src, dst unsafe.Pointer) (err error) {
+	read := addrAt
+	if familyAt(src) == rdmacm.AFIB || familyAt(dst) == rdmacm.AFIB {
+		res.Family = rdmacm.AFIB
+		read = func(p unsafe.Pointer) (netip.AddrPort, error) { return ibAddrAt(p, res.PortSpace) }
+	}
+	if res.SrcAddr, err = read(src); err == nil {
+		res.DstAddr, err = read(dst)
+	}
+	return err
+}
+
+// ibAddrAt reads a struct sockaddr_ib as an IP address; the zero AddrPort for no address.
+func ibAddrAt(p unsafe.Pointer, ps rdmacm.PortSpace) (netip.AddrPort, error) {
+	switch familyAt(p) {
+	case rdmacm.AFUnspec:
+		return netip.AddrPort{}, nil
+	case rdmacm.AFIB:
+	default:
+		return netip.AddrPort{}, syscall.EINVAL
+	}
+	a := ibAt(p)
+	const spaceBits, anyPKey = ^uint64(0xFFFF), 0xFFFF
+	if a.SIDMask == 0 {
+		a.SIDMask = ^uint64(0)
+	}
+	switch {
+	case a.PKey != 0 && a.PKey != anyPKey:
+		return netip.AddrPort{}, syscall.EINVAL
+	case (a.SID^rdmacm.ServiceID(ps, 0))&a.SIDMask&spaceBits != 0:
+		return netip.AddrPort{}, syscall.EPROTONOSUPPORT
+	}
+	return netip.AddrPortFrom(a.GID.Addr(), uint16(a.SID&a.SIDMask)), nil
 }
 
 //export vrb_cm_set_context
@@ -295,6 +328,11 @@ func vrb_cm_set_ece(h unsafe.Pointer, vendor, options C.uint32_t) C.int {
 	return errno(cmID(h).SetLocalECE(rdmacm.ECE{VendorID: uint32(vendor), Options: uint32(options)}))
 }
 
+//export vrb_cm_write_event
+func vrb_cm_write_event(h unsafe.Pointer, kind C.uint32_t, status C.int, arg C.uint64_t) C.int {
+	return errno(cmID(h).WriteEvent(rdmacm.EventType(kind), int(status), uint64(arg)))
+}
+
 //export vrb_cm_take
 func vrb_cm_take(h unsafe.Pointer, out *C.struct_vrb_cm_event) C.int {
 	ev, err := (*cmChannelObj)(h).TryGetEvent()
@@ -302,7 +340,7 @@ func vrb_cm_take(h unsafe.Pointer, out *C.struct_vrb_cm_event) C.int {
 		return C.int(errnoOf(err))
 	}
 	defer func() { _ = ev.Ack() }() // the C library counts
-	*out = C.struct_vrb_cm_event{_type: C.uint32_t(ev.Type), status: C.int32_t(ev.Status)}
+	*out = C.struct_vrb_cm_event{_type: C.uint32_t(ev.Type), status: C.int32_t(ev.Status), arg: C.uint64_t(ev.Arg)}
 	if ev.Type == rdmacm.EventConnectRequest {
 		out.context, out.request = pointer(ev.ListenID.Context), addID(ev.ID)
 	} else {

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#define VERBENA_CM_ABI 1
+#define VERBENA_CM_ABI 2
 
 // vrb_cm_path is a path record in host order.
 struct vrb_cm_path {
@@ -41,6 +41,7 @@ struct vrb_cm_event {
 	void *group;	// of multicast events: the context of join
 	uint32_t type;	// enum rdma_cm_event_type
 	int32_t status;
+	uint64_t arg;	// RDMA_CM_EVENT_USER
 	uint32_t qp_num, qkey;
 	uint32_t private_len;
 	uint8_t responder_resources, initiator_depth, flow_control, retry_count, rnr_retry_count, srq;
@@ -87,6 +88,8 @@ struct vrb_cm_ai {
 	X(int, leave, (void *id, const void *addr)) \
 	X(int, remote_ece, (void *id, uint32_t *vendor_options)) \
 	X(int, set_ece, (void *id, uint32_t vendor, uint32_t options)) \
+	/* write_event: an event of the program's own */ \
+	X(int, write_event, (void *id, uint32_t type, int status, uint64_t arg)) \
 	/* take: EAGAIN if there is no event */ \
 	X(int, take, (void *ch, struct vrb_cm_event *event))
 

@@ -1,4 +1,6 @@
 // rdma_getaddrinfo: the C library's getaddrinfo with the terms of RDMA.
+#include <arpa/inet.h>
+#include <endian.h>
 #include <netdb.h>
 
 #include "lib.h"
@@ -31,13 +33,48 @@ static int copy_addr(struct sockaddr **to, socklen_t *length, const struct socka
 	return 0;
 }
 
+// Of the family AF_IB, as programs see it: bits of sib_sid that count.
+static const uint64_t PORT_SPACE_BITS = 0xFFFFFFFFFFFF0000, PORT_BITS = 0xFFFF;
+
+// to_ib makes an address of the family AF_IB of an IP address: the GID of a RoCE port is an IP address in another form.
+static int to_ib(struct sockaddr **to, socklen_t *length, const struct sockaddr *from, int ps)
+{
+	struct sockaddr_ib *ib = calloc(1, sizeof *ib);
+	uint16_t port;
+
+	if (!ib)
+		return ENOMEM;
+	if (from->sa_family == AF_INET6) {
+		const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)from;
+		memcpy(ib->sib_addr.raw, &a->sin6_addr, sizeof ib->sib_addr.raw);
+		ib->sib_flowinfo = a->sin6_flowinfo;
+		ib->sib_scope_id = a->sin6_scope_id;
+		port = ntohs(a->sin6_port);
+	} else {
+		const struct sockaddr_in *a = (const struct sockaddr_in *)from;
+		if (a->sin_addr.s_addr) { // else the wildcard, which is the zero GID
+			memset(ib->sib_addr.raw + 10, 0xFF, 2);
+			memcpy(ib->sib_addr.raw + 12, &a->sin_addr, 4);
+		}
+		port = ntohs(a->sin_port);
+	}
+	ib->sib_family = FAMILY_IB;
+	ib->sib_pkey = htons(0xFFFF);
+	ib->sib_sid = htobe64((uint64_t)ps << 16 | port);
+	ib->sib_sid_mask = htobe64(PORT_SPACE_BITS | (port ? PORT_BITS : 0));
+	*to = (struct sockaddr *)ib;
+	*length = sizeof *ib;
+	return 0;
+}
+
 // passive reports whether the result is an address to listen on.
 static int passive(const struct rdma_addrinfo *ai) { return ai->ai_flags & RAI_PASSIVE; }
 
 // look takes the address from the C library. It returns 0, or an error of getaddrinfo.
 static int look(struct rdma_addrinfo *ai, const char *node, const char *service, int family)
 {
-	struct addrinfo hints = {.ai_family = family, .ai_flags = passive(ai) ? AI_PASSIVE : 0}, *list;
+	struct addrinfo hints = {.ai_family = family == FAMILY_IB ? AF_UNSPEC : family,
+				 .ai_flags = passive(ai) ? AI_PASSIVE : 0}, *list;
 
 	if (ai->ai_flags & RAI_NUMERICHOST)
 		hints.ai_flags |= AI_NUMERICHOST;
@@ -46,9 +83,13 @@ static int look(struct rdma_addrinfo *ai, const char *node, const char *service,
 	int e = getaddrinfo(node, service, &hints, &list);
 	if (e)
 		return e;
-	ai->ai_family = list->ai_family;
-	e = passive(ai) ? copy_addr(&ai->ai_src_addr, &ai->ai_src_len, list->ai_addr, list->ai_addrlen)
-			: copy_addr(&ai->ai_dst_addr, &ai->ai_dst_len, list->ai_addr, list->ai_addrlen);
+	struct sockaddr **addr = passive(ai) ? &ai->ai_src_addr : &ai->ai_dst_addr;
+	socklen_t *length = passive(ai) ? &ai->ai_src_len : &ai->ai_dst_len;
+	// A name has no GID: without RAI_NUMERICHOST the result is an IP address, as with librdmacm.
+	int ib = family == FAMILY_IB && (ai->ai_flags & RAI_FAMILY) && (ai->ai_flags & RAI_NUMERICHOST);
+	ai->ai_family = ib ? FAMILY_IB : list->ai_family;
+	e = ib ? to_ib(addr, length, list->ai_addr, ai->ai_port_space)
+	       : copy_addr(addr, length, list->ai_addr, list->ai_addrlen);
 	if (!e && list->ai_canonname) {
 		char **name = passive(ai) ? &ai->ai_src_canonname : &ai->ai_dst_canonname;
 		*name = strdup(list->ai_canonname);
@@ -63,7 +104,7 @@ static int complete(struct rdma_addrinfo *ai, const char *node, const char *serv
 	int e = 0;
 
 	if (node || service) {
-		e = look(ai, node, service, hints && hints->ai_flags & RAI_FAMILY ? hints->ai_family : AF_UNSPEC);
+		e = look(ai, node, service, hints ? hints->ai_family : AF_UNSPEC);
 		if (e)
 			return e;
 	} else if (passive(ai)) {
@@ -90,12 +131,14 @@ static int complete(struct rdma_addrinfo *ai, const char *node, const char *serv
 int rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints,
 		     struct rdma_addrinfo **out)
 {
-	const int known = RAI_PASSIVE | RAI_NUMERICHOST | RAI_NOROUTE | RAI_FAMILY;
+	const int known = RAI_PASSIVE | RAI_NUMERICHOST | RAI_NOROUTE | RAI_FAMILY | RAI_SA | RAI_DNS;
 
 	if (!node && !service && !hints)
 		return cm_result(EINVAL);
 	if (hints && hints->ai_flags & ~known)
 		return cm_result(EOPNOTSUPP);
+	if (hints && hints->ai_flags & RAI_SA) // no port has a subnet manager
+		return cm_result(node || hints->ai_flags & RAI_DNS ? EOPNOTSUPP : service ? ENOENT : EINVAL);
 	struct rdma_addrinfo *ai = calloc(1, sizeof *ai);
 	if (!ai)
 		return cm_result(ENOMEM);
@@ -133,4 +176,73 @@ void rdma_freeaddrinfo(struct rdma_addrinfo *ai)
 		free(ai);
 		ai = next;
 	}
+}
+
+// The errno of a result of rdma_getaddrinfo.
+static int errno_of(int result)
+{
+	switch (result) {
+	case -1: // rdma_getaddrinfo's own; getaddrinfo does not return EAI_BADFLAGS for our flags
+	case EAI_SYSTEM:
+		return errno;
+	case EAI_MEMORY:
+		return ENOMEM;
+	case EAI_AGAIN:
+		return EAGAIN;
+	case EAI_FAMILY:
+		return EAFNOSUPPORT;
+	}
+	return ENOENT;
+}
+
+// The look-up runs in the call, as with librdmacm: what is asynchronous is only its event.
+int rdma_resolve_addrinfo(struct rdma_cm_id *o, const char *node, const char *service, const struct rdma_addrinfo *hints)
+{
+	struct cm_id *id = CM_ID(o);
+	struct rdma_addrinfo *found = NULL;
+
+	if (!o)
+		return cm_result(EINVAL);
+	pthread_mutex_lock(&id->mu);
+	int busy = id->resolving;
+	id->resolving = 1;
+	pthread_mutex_unlock(&id->mu);
+	if (busy)
+		return cm_result(EBUSY);
+	int e = rdma_getaddrinfo(node, service, hints, &found);
+	e = e ? errno_of(e) : 0;
+	pthread_mutex_lock(&id->mu);
+	id->resolving = !e;
+	id->resolved = found;
+	pthread_mutex_unlock(&id->mu);
+	if (!e)
+		e = CM_CALL(id, write_event, RDMA_CM_EVENT_ADDRINFO_RESOLVED, 0, 0);
+	if (!e)
+		return cm_complete(id);
+	pthread_mutex_lock(&id->mu);
+	id->resolving = 0;
+	found = id->resolved;
+	id->resolved = NULL;
+	pthread_mutex_unlock(&id->mu);
+	rdma_freeaddrinfo(found);
+	return cm_result(e);
+}
+
+int rdma_query_addrinfo(struct rdma_cm_id *o, struct rdma_addrinfo **out)
+{
+	struct cm_id *id = CM_ID(o);
+
+	if (!o || !out)
+		return cm_result(EINVAL);
+	pthread_mutex_lock(&id->mu);
+	struct rdma_addrinfo *found = id->resolved;
+	if (found) {
+		id->resolved = NULL;
+		id->resolving = 0;
+	}
+	pthread_mutex_unlock(&id->mu);
+	if (!found)
+		return cm_result(ENOENT);
+	*out = found;
+	return 0;
 }

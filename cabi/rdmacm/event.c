@@ -22,7 +22,9 @@ static void fill(struct cm_event *ev, const struct vrb_cm_event *from)
 	ev->o.event = from->type;
 	ev->o.status = from->status;
 	memcpy(ev->private_data, from->private_data, sizeof ev->private_data);
-	if (from->ud) {
+	if (from->type == RDMA_CM_EVENT_USER) {
+		ev->o.param.arg = from->arg;
+	} else if (from->ud) {
 		struct rdma_ud_param *ud = &ev->o.param.ud;
 		memcpy(&ud->ah_attr, from->ah_attr, sizeof ud->ah_attr);
 		ud->qp_num = from->qp_num;
@@ -192,10 +194,17 @@ int rdma_ack_cm_event(struct rdma_cm_event *o)
 	return 0;
 }
 
+int rdma_write_cm_event(struct rdma_cm_id *o, enum rdma_cm_event_type type, int status, uint64_t arg)
+{
+	if (!o || type != RDMA_CM_EVENT_USER)
+		return cm_result(EINVAL);
+	return cm_result(CM_CALL(CM_ID(o), write_event, type, status, arg));
+}
+
 // aside reports whether an event is not the result of a call.
 static int aside(enum rdma_cm_event_type t)
 {
-	return t == RDMA_CM_EVENT_ADDR_CHANGE || t == RDMA_CM_EVENT_TIMEWAIT_EXIT;
+	return t == RDMA_CM_EVENT_ADDR_CHANGE || t == RDMA_CM_EVENT_TIMEWAIT_EXIT || t == RDMA_CM_EVENT_USER;
 }
 
 int cm_complete(struct cm_id *id)
@@ -221,7 +230,8 @@ const char *rdma_event_str(enum rdma_cm_event_type t)
 		"RDMA_CM_EVENT_CONNECT_ERROR", "RDMA_CM_EVENT_UNREACHABLE", "RDMA_CM_EVENT_REJECTED",
 		"RDMA_CM_EVENT_ESTABLISHED", "RDMA_CM_EVENT_DISCONNECTED", "RDMA_CM_EVENT_DEVICE_REMOVAL",
 		"RDMA_CM_EVENT_MULTICAST_JOIN", "RDMA_CM_EVENT_MULTICAST_ERROR", "RDMA_CM_EVENT_ADDR_CHANGE",
-		"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+		"RDMA_CM_EVENT_TIMEWAIT_EXIT", "RDMA_CM_EVENT_ADDRINFO_RESOLVED", "RDMA_CM_EVENT_ADDRINFO_ERROR",
+		"RDMA_CM_EVENT_USER",
 	};
 
 	return t < sizeof names / sizeof *names ? names[t] : "UNKNOWN EVENT";

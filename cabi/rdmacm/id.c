@@ -5,8 +5,6 @@
 
 #include "lib.h"
 
-enum { FAMILY_IB = 27 };
-
 struct rdma_event_channel *rdma_create_event_channel(void)
 {
 	int e = cm_load();
@@ -70,6 +68,7 @@ static void free_id(struct cm_id *id)
 		id->groups = g->next;
 		free(g);
 	}
+	rdma_freeaddrinfo(id->resolved);
 	free(id->request_qp);
 	free(id);
 }

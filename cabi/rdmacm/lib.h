@@ -21,6 +21,8 @@ extern CM_HIDDEN const unsigned int *cm_generation;
 // cm_load loads the engine if this process has none. It returns 0 or an errno.
 CM_HIDDEN int cm_load(void);
 
+enum { FAMILY_IB = 27 };
+
 // cm_mu is held while an event is taken and counted, and while an ID is destroyed.
 extern CM_HIDDEN pthread_mutex_t cm_mu;
 
@@ -61,8 +63,10 @@ struct cm_id {
 	struct ibv_sa_path_rec path;
 	struct cm_group *groups;
 	uint8_t responder_resources, initiator_depth; // of the request
-	pthread_mutex_t mu;			      // guards the counts
+	pthread_mutex_t mu;			      // guards the counts, and resolved
 	pthread_cond_t cond;
+	int resolving;			// until rdma_query_addrinfo
+	struct rdma_addrinfo *resolved; // of rdma_resolve_addrinfo
 	uint32_t delivered, acked;
 };
 

@@ -103,7 +103,7 @@ int rclose(int fd)
 	struct slot *s = slot_of(fd);
 
 	if (!s || !s->h)
-		return cm_result(EBADF);
+		return cm_result(repoll_close(fd));
 	void *h = rs_handle(fd);
 	pthread_mutex_lock(&mu);
 	s->h = NULL;

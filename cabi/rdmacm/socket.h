@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -53,5 +54,11 @@ int rfcntl(int fd, int cmd, ...);
 off_t riomap(int fd, void *, size_t, int prot, int flags, off_t offset);
 int riounmap(int fd, void *, size_t);
 size_t riowrite(int fd, const void *, size_t, off_t offset, int flags);
+int repoll_create(int flags);
+int repoll_ctl(int epfd, int op, int fd, struct epoll_event *);
+int repoll_wait(int epfd, struct epoll_event *, int most, int timeout_ms);
+
+// repoll_close is rclose of an instance of repoll. It returns 0, or EBADF for another number.
+RS_HIDDEN int repoll_close(int fd);
 
 #endif

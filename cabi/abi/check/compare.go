@@ -14,6 +14,9 @@ import (
 // around grows at its beginning: its members are measured from its last one.
 const around = "struct verbs_context"
 
+// flexible is a member without a size.
+const flexible = "struct ib_user_mad.data"
+
 // grown are the structures that later releases made longer at their end.
 var grown = []string{around, "struct ibv_port_attr", "struct ibv_qp_ex"}
 
@@ -117,7 +120,9 @@ func probe(ours, theirs *names) string {
 			if !slices.Contains(theirs.records[record], m) {
 				continue
 			}
-			number("sizeof "+record+"."+m, "sizeof((("+record+" *)0)->"+m+")")
+			if record+"."+m != flexible {
+				number("sizeof "+record+"."+m, "sizeof((("+record+" *)0)->"+m+")")
+			}
 			offset := "offsetof(" + record + ", " + m + ")"
 			if record == around {
 				offset += " - offsetof(" + record + ", context)"

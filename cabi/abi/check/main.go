@@ -1,6 +1,6 @@
-// Check compares the headers of cabi/abi with the headers of libibverbs and librdmacm that are installed: the size of
-// every structure, the offset and size of every member, the value of every enumerator. It needs gcc and
-// libibverbs-dev; librdmacm-dev for the second.
+// Check compares the headers of cabi/abi with those of libibverbs, librdmacm and libibumad that are installed: the size
+// of every structure, the offset and size of every member, the value of every enumerator. It needs gcc and
+// libibverbs-dev; librdmacm-dev and libibumad-dev for the others.
 //
 //	go run ./cabi/abi/check            compares with the headers of the system
 //	go run ./cabi/abi/check -I FOLDER  compares with infiniband/verbs.h in FOLDER, of any release from 44 on
@@ -52,7 +52,7 @@ func run(dir string, include []string) error {
 	if err != nil {
 		return err
 	}
-	ours := &header{include: "#include \"verbena_cm.h\"\n", flags: []string{"-I", abs}}
+	ours := &header{include: "#include \"verbena_cm.h\"\n#include \"verbena_umad.h\"\n", flags: []string{"-I", abs}}
 	theirs := &header{include: "#include <infiniband/verbs.h>\n#include <infiniband/tm_types.h>\n"}
 	for _, f := range include {
 		theirs.flags = append(theirs.flags, "-I", f)
@@ -63,6 +63,13 @@ func run(dir string, include []string) error {
 	} else {
 		theirs.include += cm
 		macros = append(macros, cmMacros...)
+	}
+	const mad = "#include <infiniband/umad.h>\n"
+	if _, err := gcc(mad, append([]string{"-E", "-P", "-"}, theirs.flags...)...); err != nil {
+		fmt.Println("umad.h is not compared: libibumad-dev has it")
+	} else {
+		theirs.include += mad
+		macros = append(macros, "UMAD_CA_NAME_LEN", "UMAD_CA_MAX_PORTS")
 	}
 	for _, h := range []*header{ours, theirs} {
 		text, err := gcc(h.include, append([]string{"-E", "-P", "-"}, h.flags...)...)

@@ -23,7 +23,7 @@ func parse(text string) *names {
 			i = end(t, i)
 		case (t[i] == "struct" || t[i] == "union") && t[i+2] == "{":
 			close := end(t, i+2)
-			if has([]string{"ibv_", "_ibv_", "verbs_", "rdma_", "sockaddr_ib"}, t[i+1]) {
+			if has([]string{"ibv_", "_ibv_", "verbs_", "rdma_", "sockaddr_ib", "ib_mad_addr", "ib_user_mad", "umad_"}, t[i+1]) {
 				n.records[t[i]+" "+t[i+1]] = members(t[i+3:close], "")
 			}
 			i = close

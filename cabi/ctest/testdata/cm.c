@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <infiniband/ib.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 #include <rdma/rsocket.h>
@@ -90,12 +91,76 @@ static void devices(void)
 	rdma_free_devices(b);
 }
 
-static struct rdma_addrinfo *look(const char *port, int flags)
+static struct rdma_addrinfo *look(const char *port, int flags, int family)
 {
-	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP, .ai_flags = flags}, *res;
+	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP, .ai_family = family,
+				      .ai_flags = flags | RAI_FAMILY | RAI_NUMERICHOST}, *res;
 
 	MUST(!rdma_getaddrinfo("127.0.0.1", (char *)port, &hints, &res));
 	return res;
+}
+
+// The functions and values that release 65 has added, which the installed headers may lack.
+enum { ADDRINFO_RESOLVED = 16, USER = 18, SA = 16, DNS = 32, FAMILY_IB = 27 };
+int rdma_resolve_addrinfo(struct rdma_cm_id *, const char *, const char *, const struct rdma_addrinfo *);
+int rdma_query_addrinfo(struct rdma_cm_id *, struct rdma_addrinfo **);
+int rdma_write_cm_event(struct rdma_cm_id *, enum rdma_cm_event_type, int status, uint64_t arg);
+int repoll_create(int flags);
+int repoll_ctl(int epfd, int op, int fd, struct epoll_event *);
+int repoll_wait(int epfd, struct epoll_event *, int most, int timeout_ms);
+
+// gids are addresses of the family AF_IB.
+static void gids(void)
+{
+	struct rdma_addrinfo hints = {.ai_family = FAMILY_IB, .ai_flags = RAI_FAMILY | RAI_NUMERICHOST}, *res;
+
+	MUST(!rdma_getaddrinfo("2001:db8::1", "7471", &hints, &res) && res->ai_family == FAMILY_IB && !res->ai_src_len);
+	struct sockaddr_ib *ib = (struct sockaddr_ib *)res->ai_dst_addr;
+	MUST(res->ai_dst_len == sizeof *ib && ib->sib_family == FAMILY_IB && ib->sib_pkey == 0xFFFF);
+	MUST(ib->sib_addr.sib_raw[0] == 0x20 && ib->sib_addr.sib_raw[15] == 1);
+	MUST(ib->sib_sid == htobe64(0x01061D2F) && ib->sib_sid_mask == ~(uint64_t)0);
+	rdma_freeaddrinfo(res);
+	hints.ai_flags = RAI_FAMILY; // a name has no GID
+	MUST(!rdma_getaddrinfo("127.0.0.1", "7", &hints, &res) && res->ai_family == AF_INET);
+	rdma_freeaddrinfo(res);
+	hints = (struct rdma_addrinfo){.ai_family = AF_INET6}; // counts without RAI_FAMILY
+	MUST(rdma_getaddrinfo("127.0.0.1", "7", &hints, &res));
+	hints = (struct rdma_addrinfo){.ai_flags = SA};
+	FAILS(rdma_getaddrinfo(NULL, "7", &hints, &res), ENOENT);
+	FAILS(rdma_getaddrinfo("127.0.0.1", "7", &hints, &res), EOPNOTSUPP);
+	hints.ai_flags = DNS;
+	MUST(!rdma_getaddrinfo("127.0.0.1", "7", &hints, &res) && res->ai_family == AF_INET);
+	rdma_freeaddrinfo(res);
+}
+
+// later are the calls of release 65.
+static void later(void)
+{
+	struct rdma_event_channel *ch = rdma_create_event_channel();
+	struct rdma_addrinfo *res;
+	struct rdma_cm_event *ev;
+	struct rdma_cm_id *id, *sync;
+	uint64_t arg = 1ull << 40 | 7, got;
+
+	MUST(ch && !rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) && !rdma_create_id(NULL, &sync, NULL, RDMA_PS_TCP));
+	FAILS(rdma_query_addrinfo(id, &res), ENOENT);
+	FAILS(rdma_resolve_addrinfo(id, "not an address", "7", NULL), ENOENT);
+	MUST(!rdma_resolve_addrinfo(id, "127.0.0.1", "7", NULL));
+	FAILS(rdma_resolve_addrinfo(id, "127.0.0.1", "7", NULL), EBUSY);
+	MUST(want(ch, ADDRINFO_RESOLVED) == id && !rdma_query_addrinfo(id, &res) && res->ai_dst_len == sizeof(struct sockaddr_in));
+	rdma_freeaddrinfo(res);
+	FAILS(rdma_query_addrinfo(id, &res), ENOENT);
+	MUST(!rdma_resolve_addrinfo(id, "127.0.0.1", "7", NULL) && want(ch, ADDRINFO_RESOLVED) == id); // freed with the ID
+	MUST(!rdma_resolve_addrinfo(sync, "127.0.0.1", "7", NULL) && sync->event->event == (int)ADDRINFO_RESOLVED);
+	MUST(!rdma_query_addrinfo(sync, &res));
+	rdma_freeaddrinfo(res);
+	FAILS(rdma_write_cm_event(id, RDMA_CM_EVENT_ESTABLISHED, 0, 0), EINVAL);
+	MUST(!rdma_write_cm_event(id, USER, -3, arg) && !rdma_get_cm_event(ch, &ev));
+	memcpy(&got, &ev->param, sizeof got);
+	MUST(ev->id == id && ev->event == (int)USER && ev->status == -3 && got == arg);
+	MUST(!strcmp(rdma_event_str(ev->event), "RDMA_CM_EVENT_USER") && !rdma_ack_cm_event(ev));
+	MUST(!rdma_destroy_id(id) && !rdma_destroy_id(sync));
+	rdma_destroy_event_channel(ch);
 }
 
 static char port[8];
@@ -116,21 +181,23 @@ static void *serve(void *listener)
 	return NULL;
 }
 
-static void endpoints(void)
+// family is that of the endpoints' addresses.
+static void endpoints(int family)
 {
 	struct ibv_qp_init_attr a = {.cap = {4, 4, 1, 1, 16}, .sq_sig_all = 1}, b = a;
-	struct rdma_addrinfo *passive = look("0", RAI_PASSIVE), *active;
+	struct rdma_addrinfo *passive = look("0", RAI_PASSIVE, family), *active;
 	struct rdma_cm_id *listener, *id, *bare;
 	struct ibv_wc wc;
 	pthread_t thread;
 
 	MUST(!rdma_create_ep(&listener, passive, NULL, &a) && !rdma_listen(listener, 0));
 	snprintf(port, sizeof port, "%d", ntohs(rdma_get_src_port(listener)));
-	active = look(port, 0);
+	active = look(port, 0, family);
 	MUST(!pthread_create(&thread, NULL, serve, listener));
 	MUST(!rdma_create_ep(&bare, active, NULL, NULL)); // for its device
 	struct ibv_pd *pd = ibv_alloc_pd(bare->verbs);
 	MUST(pd && !rdma_create_ep(&id, active, pd, &b) && id->pd == pd && id->qp->pd == pd && id->verbs == bare->verbs);
+	MUST(id->route.addr.dst_addr.sa_family == (family ? family : AF_INET));
 	MUST(id->send_cq && id->send_cq_channel && b.send_cq == id->send_cq);
 	FAILS(rdma_create_qp(id, pd, &b), EINVAL); // it has one
 	MUST(!rdma_connect(id, NULL) && id->event->event == RDMA_CM_EVENT_ESTABLISHED);
@@ -174,6 +241,53 @@ static void sockets(void)
 	FAILS(rclose(l), EBADF);
 }
 
+// a call of repoll_wait in a thread
+static void *watch(void *fd)
+{
+	struct epoll_event got;
+
+	return (void *)(intptr_t)repoll_wait((int)(intptr_t)fd, &got, 1, -1);
+}
+
+// watched are a socket and a pipe in an instance of repoll.
+static void watched(void)
+{
+	struct sockaddr_in a = local(0);
+	socklen_t n = sizeof a;
+	struct epoll_event got[4], e = {.events = EPOLLIN, .data.u64 = 1ull << 40};
+	char buf[8];
+	int pipes[2], l = rsocket(AF_INET, SOCK_STREAM, 0), c = rsocket(AF_INET, SOCK_STREAM, 0), r = repoll_create(0);
+	pthread_t thread;
+	void *result;
+
+	MUST(l >= 0 && c >= 0 && r >= 0 && !pipe(pipes));
+	MUST(!rbind(l, (struct sockaddr *)&a, n) && !rlisten(l, 5) && !rgetsockname(l, (struct sockaddr *)&a, &n));
+	MUST(!rconnect(c, (struct sockaddr *)&a, n));
+	int s = raccept(l, NULL, NULL);
+	MUST(s >= 0 && !repoll_ctl(r, EPOLL_CTL_ADD, s, &e) && repoll_ctl(r, EPOLL_CTL_ADD, s, &e) == EEXIST);
+	MUST(repoll_ctl(r, EPOLL_CTL_MOD, c, &e) == ENOENT && repoll_ctl(r, EPOLL_CTL_ADD, -1, &e) == EBADF);
+	MUST(repoll_ctl(s, EPOLL_CTL_ADD, c, &e) == EINVAL && repoll_ctl(r, 99, c, &e) == EINVAL);
+	MUST(repoll_wait(r, got, 4, 0) == 0);
+	MUST(!pthread_create(&thread, NULL, watch, (void *)(intptr_t)r));
+	e.data.u64 = 2;
+	MUST(!repoll_ctl(r, EPOLL_CTL_ADD, pipes[0], &e) && write(pipes[1], "x", 1) == 1);
+	MUST(!pthread_join(thread, &result) && (intptr_t)result == 1); // it has heard of the pipe
+	MUST(rwrite(c, "1234", 4) == 4 && read(pipes[0], buf, 1) == 1);
+	MUST(repoll_wait(r, got, 4, 5000) == 1 && got[0].events == EPOLLIN && got[0].data.u64 == 1ull << 40);
+	MUST(repoll_wait(r, got, 4, 5000) == 1); // it is a level
+	MUST(rread(s, buf, 8) == 4 && repoll_wait(r, got, 4, 0) == 0);
+	e.events = EPOLLOUT;
+	MUST(!repoll_ctl(r, EPOLL_CTL_MOD, s, &e) && repoll_wait(r, got, 4, 5000) == 1 && got[0].events == EPOLLOUT);
+	MUST(!repoll_ctl(r, EPOLL_CTL_DEL, s, NULL) && repoll_ctl(r, EPOLL_CTL_DEL, s, NULL) == ENOENT);
+	MUST(!pthread_create(&thread, NULL, watch, (void *)(intptr_t)r) && !rclose(r));
+	MUST(!pthread_join(thread, &result)); // closed before or while it waits
+	MUST((intptr_t)result == EBADF || (intptr_t)result == EINVAL);
+	FAILS(rclose(r), EBADF);
+	MUST(repoll_wait(r, got, 4, 0) == EINVAL && !rclose(c) && !rclose(s) && !rclose(l));
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
 // forked is what a child sees: the objects of the parent are gone, its own work.
 static void forked(void)
 {
@@ -189,7 +303,7 @@ static void forked(void)
 		FAILS(rdma_resolve_route(id, 1), EIO);
 		FAILS(rlisten(s, 1), EBADF);
 		channels();
-		endpoints();
+		endpoints(0);
 		exit(0);
 	}
 	MUST(waitpid(child, &status, 0) == child && !status);
@@ -201,8 +315,12 @@ int main(void)
 {
 	channels();
 	devices();
-	endpoints();
+	gids();
+	later();
+	endpoints(0);
+	endpoints(FAMILY_IB);
 	sockets();
+	watched();
 	forked();
 	return 0;
 }
