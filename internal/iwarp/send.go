@@ -21,6 +21,7 @@ type sender struct {
 	msg       outgoing
 	stream
 	dying bool // a Terminate ends the stream
+	nudge bool // a WRITE of no bytes is to be sent
 	last  bool // LAST_WQE_REACHED was raised
 
 	// The work request that has failed: it completes with its status once those before it are complete.
@@ -67,6 +68,11 @@ func (q *QP) begin() bool {
 	if !q.par.Initiator && !q.heard {
 		return false
 	}
+	if q.nudge {
+		q.nudge = false
+		q.open(outgoing{kind: plain, op: iwarp.Write, stag: 1})
+		return true
+	}
 	q.turn = !q.turn
 	if q.turn && len(q.answers) > 0 {
 		q.beginAnswer()
@@ -80,6 +86,17 @@ func (q *QP) begin() bool {
 		return true
 	}
 	return false
+}
+
+// Nudge has an initiator send a WRITE of no bytes, which changes nothing, if it has sent something and the peer
+// nothing. It reports whether it does. A kernel with siw that accepts a connection may overlook the first FPDU until
+// more arrives.
+func (q *QP) Nudge() bool {
+	if q.state != transport.RTS || !q.par.Initiator || q.heard || q.taken == 0 || q.closing {
+		return false
+	}
+	q.nudge = true
+	return true
 }
 
 // beginRTR begins the message without data that opens a peer-to-peer connection.

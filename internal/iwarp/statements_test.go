@@ -144,3 +144,29 @@ func TestKeepCopies(t *testing.T) {
 		t.Errorf("completions %v, memory %d to %d", list(b.done), b.mem[0], b.mem[8191])
 	}
 }
+
+// An initiator whose peer does not react sends a WRITE of no bytes, which changes nothing there.
+func TestNudge(t *testing.T) {
+	a, b := pair(t, Params{}, 4096, 0)
+	if a.qp.Nudge() || b.qp.Nudge() {
+		t.Error("a QP that has sent nothing sends a nudge")
+	}
+	b.recv(1, b.sge(0, 10))
+	a.post(2, transport.OpSend, nil, a.sge(0, 10))
+	all := a.drain()
+	if !a.qp.Nudge() {
+		t.Fatal("there is no nudge")
+	}
+	more := a.drain()
+	if s := segments(t, more); len(s) != 1 || s[0].Opcode() != iwarp.Write || len(s[0].Payload()) != 0 {
+		t.Errorf("the nudge is %v", s)
+	}
+	b.qp.Feed(all)
+	b.qp.Feed(more)
+	a.recv(3, a.sge(0, 10))
+	b.post(4, transport.OpSend, nil, b.sge(0, 10))
+	a.qp.Feed(b.drain())
+	if len(a.done) != 2 || len(b.done) != 2 || len(a.events)+len(b.events) != 0 || a.qp.Nudge() {
+		t.Errorf("completions %v and %v, events %v and %v", list(a.done), list(b.done), a.events, b.events)
+	}
+}

@@ -207,7 +207,37 @@ func (q *QP) Start(c *Conn, ended func()) error {
 		return err
 	}
 	q.drive()
+	if c.Params.Initiator {
+		q.nudge(fd, firstNudge)
+	}
 	return nil
+}
+
+// Times of the nudges of an initiator whose peer does not react: after 50 ms, 250 ms, 1.05 s. Its peer may just as well
+// have nothing to send.
+const (
+	firstNudge = 50 * time.Millisecond
+	lastNudge  = time.Second
+)
+
+// nudge has the machine send something if the peer sends nothing for the time d.
+//
+// +checklocks:q.mu
+func (q *QP) nudge(fd int, d time.Duration) {
+	m := q.m
+	time.AfterFunc(d, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.m != m || q.fd != fd {
+			return
+		}
+		if m.Nudge() {
+			q.drive()
+		}
+		if 4*d <= lastNudge {
+			q.nudge(fd, 4*d)
+		}
+	})
 }
 
 // SetKeepAlive makes TCP check the peer after each time idle without a segment, in whole seconds, at least 1; 0 ends
