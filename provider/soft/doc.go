@@ -57,5 +57,5 @@
 // name's extension. VERBENA_PCAP_SNAPLEN=BYTES limits the bytes written of each packet. Without VERBENA_PCAP there is
 // no cost.
 //
-// The package imports verbs, internal/engine and the packages below that.
+// The package imports verbs, internal/engine and the packages below that, and internal/iwtcp on Linux.
 package soft
