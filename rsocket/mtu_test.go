@@ -44,10 +44,12 @@ func TestPathMTU(t *testing.T) {
 func TestHTTPWithUnequalMTUs(t *testing.T) {
 	for _, mtus := range [][2]int{{9000, 1500}, {1500, 9000}} {
 		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			clock := func() int64 { return int64(time.Since(start)) }
 			fabric := mem.NewFabric(mem.Config{MTU: 1500 - 48})
 			var hosts [2]*rdmacm.Host
 			for i, mtu := range mtus {
-				dev, err := soft.New(softlink.On(soft.Config{Name: []string{"a", "b"}[i],
+				dev, err := soft.New(softlink.On(soft.Config{Name: []string{"a", "b"}[i], Clock: clock,
 					Addrs: []netip.Addr{netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)})}}, softlink.Links{
 					MTU:  mtu - 48,
 					Open: func(addrs []netip.Addr, ports int) (link.Link, error) { return fabric.Open(addrs, ports) },

@@ -51,6 +51,7 @@ type Engine struct {
 	onStart  func(*Engine)
 	peerDied func(qpn, destQPN uint32, peer netip.Addr, silent bool)
 	now      func() int64
+	virtual  bool // now is the program's clock, whose time may wait until all goroutines sleep
 	manual   bool
 	firstQPN uint32 // 0: QPNs are assigned in a secret order
 	qps      qpTable
@@ -81,7 +82,7 @@ func New(c Config) *Engine {
 		open: c.Open, onStart: c.Started, peerDied: c.PeerDied, now: c.Now, manual: c.Manual,
 		srqns: numbers{most: maxSRQN, last: c.FirstQPN},
 	}
-	if e.now == nil {
+	if e.virtual = e.now != nil; !e.virtual {
 		e.now = spin.NewClock().Now
 	}
 	if !e.manual {

@@ -53,13 +53,14 @@ func (s *sleepers) remove(slot int) {
 }
 
 // await sleeps until a completion arrives at any CQ of the device, at most maxAwait, while the background goroutines
-// run the shards. It returns false if it cannot sleep: the engine is manual, another poller of the CQ sleeps, or too
-// many do.
+// run the shards. It returns false if it cannot sleep: the engine is manual, its time is virtual, another poller of the
+// CQ sleeps, or too many do. The caller may hold a mutex that others wait for, and virtual time does not pass while
+// they wait.
 //
 // No completion of this CQ is missed: the poller registers before it looks at the CQ, and Push looks for sleepers
 // after it has stored the completion.
 func (cq *CQ) await() bool {
-	if cq.eng.manual {
+	if cq.eng.manual || cq.eng.virtual {
 		return false
 	}
 	s := cq.sleeper.Load()

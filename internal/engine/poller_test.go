@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/transport"
@@ -78,4 +79,32 @@ func TestTooManySleepers(t *testing.T) {
 	if slot, ok := s.add(&sleeper{}); !ok || slot != 3 {
 		t.Errorf("slot %d, %v; want 3", slot, ok)
 	}
+}
+
+// A poller does not sleep where time is virtual: its caller may hold a mutex, and the time of a testing/synctest bubble
+// stands still while a goroutine waits for a mutex.
+func TestNoPollerSleepsInVirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		e := testEngine(t, 1, Config{Now: func() int64 { return int64(time.Since(start)) }})
+		cq := e.NewCQ(16, 1, silent{})
+		cq.idle.SleepUntil(math.MaxInt64)
+		qp, _ := pair(t, e, cq, e.NewCQ(16, 1, silent{}))
+		defer qp.Destroy()
+		var mu sync.Mutex
+		var done sync.WaitGroup
+		for range 2 {
+			done.Go(func() {
+				for range 1000 {
+					mu.Lock()
+					poll(t, cq)
+					mu.Unlock()
+				}
+			})
+		}
+		done.Wait()
+		if gone := time.Since(start); gone > 0 {
+			t.Errorf("pollers slept for %v", gone)
+		}
+	})
 }

@@ -110,7 +110,7 @@ func (r *run) watch() error {
 // prepare builds the requests for messages of a size and posts receives.
 func (r *run) prepare(size int) error {
 	for i, e := range r.qps {
-		e.posted, e.done, e.rposted, e.rgot, e.spare, e.unsignaled = 0, 0, 0, 0, 0, 0
+		e.posted, e.done, e.unsignaled = 0, 0, 0
 		e.sge[0] = r.mr.SGE(r.sendAt(i), size)
 		e.wrs = make([]verbs.SendWR, r.postList)
 		for k := range e.wrs {
@@ -122,17 +122,18 @@ func (r *run) prepare(size int) error {
 	}
 	first, receivers := r.receivers()
 	for i, e := range receivers {
-		at, n := r.recvAt(first+i), size
+		// Receives that wait for lost messages of the last size are for the messages of this one.
+		at, n := r.recvAt(first+i), r.size
 		if r.typ == verbs.QPTypeUD {
 			at, n = at-grhLen, n+grhLen
 		}
 		e.rsge[0] = r.mr.SGE(at, n)
-		for e.rposted < r.recvShare() {
+		for e.queued < r.recvShare() {
 			if err := r.postRecv(e); err != nil {
 				return err
 			}
-			e.rposted++
 		}
+		e.rposted = e.queued
 	}
 	return nil
 }
@@ -358,6 +359,7 @@ func (s *stream) receive() (int, error) {
 		}
 		s.got++
 		e := s.qps[wc.WRID]
+		e.queued--
 		if s.duration > 0 || e.rposted < s.iters {
 			if err := s.postRecv(e); err != nil {
 				return n, err

@@ -258,10 +258,15 @@ func (r *run) makeSRQ() (err error) {
 
 // postRecv posts QP i's receive, to the QP or to the shared queue.
 func (r *run) postRecv(e *end) error {
+	post := e.qp.PostRecv
 	if r.shared != nil {
-		return r.shared.PostRecv(e.recv[0])
+		post = r.shared.PostRecv
 	}
-	return e.qp.PostRecv(e.recv[:]...)
+	err := post(e.recv[:]...)
+	if err == nil {
+		e.queued++
+	}
+	return err
 }
 
 // recvShare is the number of receives for each QP: all of them have the shared queue together.

@@ -111,6 +111,7 @@ func (l *rally) byMessage() error {
 				return err
 			}
 			got++
+			l.in.queued--
 			if l.duration > 0 || l.in.rposted < l.iters {
 				if err := l.postRecv(l.in); err != nil {
 					return err

@@ -43,8 +43,8 @@ type end struct {
 	ah            *verbs.AH // UD
 	rqpn, rqkey   uint32    // UD
 	posted, done  int       // sends
-	rposted, rgot int       // receives
-	spare         int       // receives to repost
+	rposted       int       // receives for the messages of a size
+	queued        int       // receives in the queue
 	unsignaled    int
 	wrs           []verbs.SendWR // requests of one post
 	recv          [1]verbs.RecvWR
