@@ -10,7 +10,8 @@
 // A datagram with the response bit goes to the agent of the Call with its transaction ID, class and sender. Any other
 // goes to the agent that is registered for its class, method and attribute. A datagram without an agent is dropped
 // and counted (Counters), and so is one whose agent has a full queue. No datagram that arrives can block or cause an
-// error.
+// error. Where several processes share an address, only connection management finds its process: any other datagram
+// arrives at one of them, which of them is not known beforehand.
 //
 // A Port has one goroutine. All functions are safe for concurrent use. Numbers are in host order, addresses are IP
 // addresses, which are the GIDs of RoCE. There is one P_Key, the default one.
