@@ -150,6 +150,14 @@ func unusedPort(_ *place, list []*stranger) (all []packet, err error) {
 	return all, nil
 }
 
+// usedPort returns requests for the listener's port. Each is of another node, as forged ones are.
+func usedPort(_ *place, list []*stranger) (all []packet, err error) {
+	for n := range uint32(100000) {
+		all = append(all, list[int(n)%len(list)].requestOf(uint64(n)<<32|0x5a5a5a5a, listenPort, n))
+	}
+	return all, nil
+}
+
 // disconnects are DREQs for the slot of the server, with IDs that it does not have.
 func disconnects(p *place, list []*stranger) ([]packet, error) {
 	slot, err := p.started[0].slot() // the server was started first

@@ -26,6 +26,7 @@ var cases = []testCase{
 	{"listener: 10,000 requests per second", requests},
 	{"listener: 100,000 packets/s, multicast QPN", flood(multicastQPN)},
 	{"listener: 100,000 REQs/s, unused port", flood(unusedPort)},
+	{"listener: 100,000 REQs/s, its port", flood(usedPort)},
 	{"listener: 100,000 DREQs/s, its slot", flood(disconnects)},
 	{"listener: a stopped process at its address", stoppedMember},
 	{"listener: sockets that another user reaches", otherUser},

@@ -71,10 +71,15 @@ func (s *stranger) disconnect(slot int) packet {
 
 // request returns a REQ for a TCP port of rdma_cm, the n-th of the host's connections.
 func (s *stranger) request(port uint16, n uint32) packet {
+	return s.requestOf(uint64(binary.BigEndian.Uint32(s.from.Addr().AsSlice())), port, n)
+}
+
+// requestOf is request with the GUID of a node.
+func (s *stranger) requestOf(guid uint64, port uint16, n uint32) packet {
 	m := cmmsg.Make(make([]byte, 256), cmmsg.KindREQ, uint64(n))
 	cmmsg.REQ(m.Data()).Put(cmmsg.REQFields{
 		LocalID: n, ServiceID: cmmsg.PSTCP.Service(port),
-		LocalGUID: uint64(binary.BigEndian.Uint32(s.from.Addr().AsSlice())),
+		LocalGUID: guid,
 		LocalQPN:  n&0x7fffff<<1 | 1, RemoteTimeout: 20, LocalTimeout: 20, MaxRetries: 15, PKey: 0xffff, MTU: 3,
 		Primary: cmmsg.PathFields{
 			LocalGID: cmmsg.GID(s.from.Addr()), RemoteGID: cmmsg.GID(s.to), HopLimit: 64, AckTimeout: 17,
