@@ -66,6 +66,7 @@ func (q *QP) begin() bool {
 		return true
 	}
 	if !q.par.Initiator && !q.heard {
+		q.locals()
 		return false
 	}
 	if q.nudge {
@@ -117,34 +118,44 @@ func (q *QP) beginRTR() {
 
 // beginSend starts the next work request that needs the stream, and reports whether there is one.
 func (q *QP) beginSend() bool {
+	w := q.locals()
+	if w == nil {
+		return false
+	}
+	switch w.Op {
+	case transport.OpRead, transport.OpCmpSwap, transport.OpFetchAdd:
+		if q.par.ORD > 0 && len(q.waiting) >= q.par.ORD {
+			return false
+		}
+	}
+	m, st, why := q.compose(w)
+	if st != transport.Success {
+		q.reject(st, why)
+		return false
+	}
+	m.slot = q.cur
+	*q.entry(q.cur) = entry{wait: m.kind == plain && m.op != iwarp.Send && m.small > 0}
+	q.cur++
+	q.open(m)
+	return true
+}
+
+// locals executes the work requests that come next and need no stream, and returns the first one that needs it; nil if
+// there is none, or one before it must wait. A responder may execute them before it may send.
+func (q *QP) locals() *transport.SendWQE {
 	for q.state == transport.RTS && !q.stuck && q.cur != q.SQ.Posted() {
 		w := q.SQ.At(q.cur)
 		if w.Flags&transport.Fence != 0 && len(q.waiting) > 0 {
-			return false
+			return nil
 		}
-		switch w.Op {
-		case transport.OpLocalInv, transport.OpBindMW:
-			if !q.local(w) {
-				return false
-			}
-			continue
-		case transport.OpRead, transport.OpCmpSwap, transport.OpFetchAdd:
-			if q.par.ORD > 0 && len(q.waiting) >= q.par.ORD {
-				return false
-			}
+		if w.Op != transport.OpLocalInv && w.Op != transport.OpBindMW {
+			return w
 		}
-		m, st, why := q.compose(w)
-		if st != transport.Success {
-			q.reject(st, why)
-			return false
+		if !q.local(w) {
+			return nil
 		}
-		m.slot = q.cur
-		*q.entry(q.cur) = entry{wait: m.kind == plain && m.op != iwarp.Send && m.small > 0}
-		q.cur++
-		q.open(m)
-		return true
 	}
-	return false
+	return nil
 }
 
 // local executes a work request that needs no stream, once all before it are complete, and reports whether it has.
