@@ -123,6 +123,14 @@ func TestConnections(t *testing.T) {
 
 func TestSocketsOfAProgramAreRsockets(t *testing.T) { run(t, "sockets.c") }
 
+// The program has a network namespace of its own, with permanent neighbours.
+func TestResolveFindsTheMACOfAPeer(t *testing.T) {
+	if out, err := exec.Command("unshare", "--net", "ip", "link").CombinedOutput(); err != nil {
+		t.Skipf("no network namespace: %v\n%s", err, out)
+	}
+	run(t, "peermac.c")
+}
+
 func TestManagementDatagrams(t *testing.T) { run(t, "mad.c", "-libumad") }
 
 func TestProgramsEndAtAnyPoint(t *testing.T) {

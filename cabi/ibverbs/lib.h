@@ -192,6 +192,10 @@ VB_HIDDEN int vb_destroy_counters(struct ibv_counters *);
 VB_HIDDEN int vb_attach_counters(struct ibv_counters *, struct ibv_counter_attach_attr *, struct ibv_flow *);
 VB_HIDDEN int vb_read_counters(struct ibv_counters *, uint64_t *, uint32_t count, uint32_t flags);
 
+// vb_peer_mac looks up the MAC address of the peer with that GID, and returns an errno. The network interface counts
+// for link-local addresses only.
+VB_HIDDEN int vb_peer_mac(const uint8_t gid[16], int ifindex, uint8_t mac[6]);
+
 // vb_wait blocks until a program has acknowledged the events of an object that it was given.
 VB_HIDDEN void vb_wait(pthread_mutex_t *, pthread_cond_t *, const uint32_t *acked, const uint32_t *delivered);
 

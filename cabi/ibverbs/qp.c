@@ -291,10 +291,15 @@ int ibv_destroy_ah(struct ibv_ah *o)
 	return vb_end(h);
 }
 
-// The software device resolves the address when it sends: no MAC address is needed, and there is no VLAN.
+// A local peer has the MAC address 0. There is no VLAN.
 int ibv_resolve_eth_l2_from_gid(struct ibv_context *x, struct ibv_ah_attr *a, uint8_t mac[6], uint16_t *vlan)
 {
+	int e;
+
 	memset(mac, 0, 6);
+	e = vb_peer_mac(a->grh.dgid.raw, ((struct vb_device *)x->device)->info.ifindex, mac);
+	if (e)
+		VB_FAIL(e, -1);
 	if (vlan)
 		*vlan = 0xffff;
 	return 0;
