@@ -21,6 +21,7 @@ type rttEstimator struct {
 	early     uint   // early retransmits since the last progress
 	doubled   uint   // how often the wait has doubled since the last sample
 	from      int64  // start of the current wait for an answer
+	stalled   int64  // when the last wait ended without an answer
 	lossy     bool   // the peer has reported a loss, and the window has not grown back to its limit
 }
 
@@ -60,6 +61,15 @@ func (h *rttEstimator) measured(took int64) {
 	h.deviation += (max(d, -d) - h.deviation) / 4
 }
 
+// reported takes a NAK of the missing packet una as the first sample if there is none yet: the packet that it answers
+// was sent after the first packet of una's message, and after the last wait in vain. With many losses there may be no
+// other sample for long, because all packets before the timed one must arrive, and its acknowledgement too.
+func (r *requester) reported(now int64) {
+	if h := &r.rtt; h.smoothed == 0 {
+		h.measured(max(now-max(r.oldest().sent, h.stalled), 1))
+	}
+}
+
 // progress records that an answer arrived. After an early retransmit the answer may be one to either transmission, so
 // it is no sample: with many losses the waits would be samples, and each wait would be longer than the last. The wait
 // stays doubled until a packet that was sent once has been timed. A peer that has become slow answers such a packet
@@ -89,7 +99,8 @@ func (r *requester) earlyDeadline() int64 {
 }
 
 // retransmitEarly rewinds to una before the ACK timeout expires.
-func (r *requester) retransmitEarly() {
+func (r *requester) retransmitEarly(now int64) {
+	r.rtt.stalled = now
 	r.rtt.early++
 	r.rtt.doubled++
 	r.why = "its acknowledgement is overdue"

@@ -75,11 +75,12 @@ func (r *requester) onTimer(now int64) {
 		return
 	}
 	if now < r.timer+int64(r.ackTimeout()) {
-		r.retransmitEarly()
+		r.retransmitEarly(now)
 		return
 	}
 	r.qp.Counters.LocalAckTimeoutErr++
 	r.rewoundByNAK = false
+	r.rtt.stalled = now
 	if r.win.shared != nil {
 		r.win.shared.late(now, r.timer, true)
 	}
@@ -151,6 +152,9 @@ func (r *requester) goBackOnce(now int64, syndrome uint8, why string) bool {
 	if r.retry(now, syndrome, why) {
 		r.win.halve(r.windowFloor())
 		r.rtt.lossy = true
+		if syndrome == wire.SynSeqErr {
+			r.reported(now)
+		}
 	}
 	return true
 }
