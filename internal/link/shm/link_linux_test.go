@@ -417,11 +417,18 @@ func TestSelf(t *testing.T) {
 	}
 }
 
-// TestFullRing checks that packets wait for a full ring while its receiver reads, and are dropped if it does not.
+// TestFullRing checks that packets wait for a full ring while its receiver reads, and are dropped if it does not. Those
+// of UC, which nobody sends again, wait longer.
 func TestFullRing(t *testing.T) {
+	t.Run("sent again", func(t *testing.T) { testFullRing(t, false, fullTimeout) })
+	t.Run("in order", func(t *testing.T) { testFullRing(t, true, fullOnceTimeout) })
+}
+
+func testFullRing(t *testing.T, inOrder bool, limit time.Duration) {
 	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
+	path.InOrder = inOrder
 	n := 0
 	for ; a.put(path, 7, 4096, uint32(n)); n++ {
 		a.p.Send(a.tx)
@@ -434,7 +441,7 @@ func TestFullRing(t *testing.T) {
 	}
 	begin := time.Now()
 	a.await("loss", func() bool { return a.put(path, 7, 4096, 0) })
-	if took := time.Since(begin); took < fullTimeout/2 {
+	if took := time.Since(begin); took < limit/2 {
 		t.Errorf("lost after %v", took)
 	}
 	a.p.Send(a.tx)

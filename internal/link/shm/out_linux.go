@@ -222,12 +222,14 @@ const (
 	chunk        = 16 << 10
 	chunkPackets = 16
 	// fullTimeout limits how long packets wait while the receiver takes nothing out of a full ring. Then they are
-	// dropped, as in a network. A live receiver can wait as long for a core.
-	fullTimeout = 40 * time.Millisecond
+	// dropped, as in a network. A live receiver on a busy machine waits longer for a core, so that packets that are not
+	// sent again (UC) have a limit of their own.
+	fullTimeout     = 40 * time.Millisecond
+	fullOnceTimeout = 2 * time.Second
 )
 
 // place returns the place for a packet of n bytes; nil if the ring is full. lost reports that the ring has been full
-// for fullTimeout.
+// for too long.
 func (r *txRing) place(path *link.Path, n int, kind ring.Kind) (b []byte, lost bool) {
 	if r.gathered == chunkPackets || r.prod.Unpublished() >= chunk {
 		r.prod.Publish()
@@ -237,7 +239,7 @@ func (r *txRing) place(path *link.Path, n int, kind ring.Kind) (b []byte, lost b
 	if number == noFlow {
 		b := r.prod.Put(kindFlow, r.flows.next%maxFlows, flowLen)
 		if b == nil {
-			return nil, r.stuck()
+			return nil, r.stuck(path)
 		}
 		f := flowOf(path)
 		f.put(b)
@@ -251,7 +253,7 @@ func (r *txRing) place(path *link.Path, n int, kind ring.Kind) (b []byte, lost b
 		}
 	}
 	if b = r.prod.Put(kind, number, n); b == nil {
-		return nil, r.stuck()
+		return nil, r.stuck(path)
 	}
 	r.gathered++
 	r.single = noFlow
@@ -264,8 +266,8 @@ func (r *txRing) place(path *link.Path, n int, kind ring.Kind) (b []byte, lost b
 // maxPair is the length in bytes of two packets that fit into one line.
 const maxPair = ring.Line - 8
 
-// stuck reports whether the receiver has taken nothing out of a full ring for fullTimeout.
-func (r *txRing) stuck() bool {
+// stuck reports whether the receiver has taken nothing out of a full ring for as long as packets of the path may wait.
+func (r *txRing) stuck(path *link.Path) bool {
 	if r.prod.Err() != nil {
 		r.rings.fail()
 		return true
@@ -276,7 +278,11 @@ func (r *txRing) stuck() bool {
 		r.since, r.freed = now, freed
 		return false
 	}
-	return now.Sub(r.since) > fullTimeout
+	limit := fullTimeout
+	if path.InOrder {
+		limit = fullOnceTimeout
+	}
+	return now.Sub(r.since) > limit
 }
 
 // publish makes the packets visible to the receiver, and wakes its port if that sleeps: once for each sleep. The port
