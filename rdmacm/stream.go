@@ -36,9 +36,6 @@ type sharedListener struct {
 	held  atomic.Int64 // requests that the program has not taken
 }
 
-// envTransport is the environment variable that selects the kind of device of connections.
-const envTransport = "VERBENA_TRANSPORT"
-
 // choices returns the devices for IDs of a port space, those to prefer first. Without iWARP devices these are all.
 //
 // +checklocks:h.mu
@@ -47,9 +44,9 @@ func (h *Host) choices(ps PortSpace) ([]*device, error) {
 	if err != nil || !slices.ContainsFunc(devices, func(d *device) bool { return d.streams }) {
 		return devices, err
 	}
-	want := os.Getenv(envTransport)
+	want := os.Getenv(driver.EnvTransport)
 	if want != "" && want != "iwarp" && want != "roce" {
-		return nil, fmt.Errorf("%s=%q: must be roce or iwarp: %w", envTransport, want, syscall.EINVAL)
+		return nil, fmt.Errorf("%s=%q: must be roce or iwarp: %w", driver.EnvTransport, want, syscall.EINVAL)
 	}
 	var first, second []*device
 	for _, d := range devices {
@@ -63,7 +60,7 @@ func (h *Host) choices(ps PortSpace) ([]*device, error) {
 	}
 	if first = append(first, second...); len(first) == 0 {
 		return nil, &Error{Op: "get_devices", Errno: syscall.ENODEV, Detail: "no RDMA device for " + ps.String() +
-			" with " + envTransport + "=" + want}
+			" with " + driver.EnvTransport + "=" + want}
 	}
 	return first, nil
 }
@@ -85,6 +82,34 @@ func (id *ID) streamQP(op string) (iwtcp.Starter, error) {
 // firstMessages are the messages that may open a peer-to-peer connection.
 const firstMessages = wire.RTRWrite | wire.RTRRead | wire.RTRSend
 
+// What the environment says of connections over TCP. Kernels have parameters of their modules for these.
+const (
+	envCRC = "VERBENA_IWARP_CRC" // 1: this side asks for CRCs
+	envP2P = "VERBENA_IWARP_P2P" // 0: this side does not ask for peer-to-peer mode
+)
+
+// streamOptions are the options of a start-up that the environment determines.
+func streamOptions() (o iwarp.Options, err error) {
+	if o.CRC, err = envSwitch(envCRC, false); err != nil {
+		return o, err
+	}
+	o.PeerToPeer, err = envSwitch(envP2P, true)
+	o.RTR = firstMessages
+	return o, err
+}
+
+// envSwitch reads an environment variable that is 0 or 1.
+func envSwitch(name string, unset bool) (bool, error) {
+	switch v := os.Getenv(name); v {
+	case "":
+		return unset, nil
+	case "0", "1":
+		return v == "1", nil
+	default:
+		return false, fmt.Errorf("%s=%q: must be 0 or 1: %w", name, v, syscall.EINVAL)
+	}
+}
+
 // connectStream asks the peer for a connection.
 //
 // +checklocks:id.mu
@@ -102,7 +127,11 @@ func (id *ID) connectStream(op string, p *ConnParam) error {
 	}
 	id.respRes = least(p.ResponderResources, id.dev.attr.MaxQPRdAtom)
 	id.initDepth = least(p.InitiatorDepth, id.dev.attr.MaxQPInitRdAtom)
-	o := iwarp.Options{IRD: int(id.respRes), ORD: int(id.initDepth), Private: private}
+	o, err := streamOptions()
+	if err != nil {
+		return id.because(op, err)
+	}
+	o.IRD, o.ORD, o.Private = int(id.respRes), int(id.initDepth), private
 	ctx, cancel := context.WithCancel(context.Background())
 	id.asking, id.state = cancel, stConnect
 	id.step(inConnect)
@@ -311,8 +340,12 @@ func (id *ID) acceptStream(op string, p *ConnParam) error {
 	if _, err := id.streamQP(op); err != nil {
 		return err
 	}
+	o, err := streamOptions()
+	if err != nil {
+		return id.because(op, err)
+	}
+	o.MaxIRD = id.dev.attr.MaxQPRdAtom
 	ird, ord := id.respRes, id.initDepth
-	o := iwarp.Options{MaxIRD: id.dev.attr.MaxQPRdAtom, RTR: firstMessages}
 	if p != nil {
 		if err := id.checkPrivate(op, len(p.PrivateData), iwarp.MaxPrivate); err != nil {
 			return err

@@ -14,11 +14,17 @@ import (
 // listen. It returns the output of both.
 func against(t *testing.T, tool, server, client string) (serverOut, clientOut string) {
 	t.Helper()
+	return pairOf(t, tool, server, tool, client)
+}
+
+// pairOf is against for two tools that belong together.
+func pairOf(t *testing.T, tool, server, other, client string) (serverOut, clientOut string) {
+	t.Helper()
 	s, sOut, sErr := start(t, serverAddr, tool, strings.Fields(server)...)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Wait() }()
 	for try := 0; ; try++ {
-		c, cOut, cErr := start(t, clientAddr, tool, strings.Fields(client)...)
+		c, cOut, cErr := start(t, clientAddr, other, strings.Fields(client)...)
 		err := c.Wait()
 		if err == nil {
 			clientOut = cOut.String()

@@ -26,3 +26,7 @@ func Of[D any](object any) D {
 // Streams lists the iWARP devices, which package soft makes for package provider/iwarp: the devices of package soft
 // with QPs over TCP. ENODEV on systems that have none. Package soft sets it.
 var Streams func() ([]verbs.DriverDevice, error)
+
+// StreamsListed is set by package provider/iwarp, which lists these devices always. Without it package soft lists them
+// if VERBENA_TRANSPORT or VERBENA_PROVIDER is iwarp.
+var StreamsListed bool

@@ -13,8 +13,12 @@ const (
 	Soft  = "soft"
 )
 
-// EnvProvider is the environment variable that selects a provider.
-const EnvProvider = "VERBENA_PROVIDER"
+// EnvProvider is the environment variable that selects a provider, and EnvTransport the one that selects the kind of
+// device of connections.
+const (
+	EnvProvider  = "VERBENA_PROVIDER"
+	EnvTransport = "VERBENA_TRANSPORT"
+)
 
 // Selected reports whether the environment permits the provider of this name: VERBENA_PROVIDER is its name, or empty.
 // EINVAL for another value than the names of providers.

@@ -1,6 +1,8 @@
 package iwtcp
 
 import (
+	"io"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -150,6 +152,9 @@ func (q *QP) Reset() {
 
 // +checklocks:q.mu
 func (q *QP) reset() {
+	if q.fd >= 0 && q.shut && !q.eof {
+		q.linger()
+	}
 	q.close()
 	q.SQ.Lock() // no post is between its look at the state and its end
 	q.state.Store(uint32(transport.Reset))
@@ -526,6 +531,22 @@ func (q *QP) close() {
 	_ = unix.Close(q.fd)
 	q.fd = -1
 	q.report()
+}
+
+// linger leaves the socket, whose end was sent, to a goroutine. If it were closed with data that nobody has read, TCP
+// would tell the peer that the connection has failed, and drop what the peer has not received.
+//
+// +checklocks:q.mu
+func (q *QP) linger() {
+	s := os.NewFile(uintptr(q.fd), "tcp")
+	q.loop.remove(q.fd)
+	q.fd = -1
+	q.report()
+	_ = s.SetReadDeadline(time.Now().Add(endTime))
+	go func() {
+		_, _ = io.Copy(io.Discard, s)
+		_ = s.Close()
+	}()
 }
 
 // host is how the machine reports.

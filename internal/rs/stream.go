@@ -88,6 +88,28 @@ func (s *Stream) OnMessage(word, written uint32) error {
 	return nil
 }
 
+// OnWord processes a message word that came as data, after a plain WRITE of unknown length (W-RS-10). An entry of the
+// table is new if it is not zero: it is cleared when it is read.
+func (s *Stream) OnWord(b []byte) error {
+	word := binary.LittleEndian.Uint32(b)
+	if s.peer.Order() == binary.BigEndian {
+		word = binary.BigEndian.Uint32(b)
+	}
+	op, written := Split(word)
+	entry := s.table[s.nextEntry*SGELen:][:SGELen]
+	switch {
+	case op == OpIOMap:
+		written = IOMapLen
+	case op != OpSGL:
+	case s.target[s.nextEntry].Length == 0 && ParseSGE(entry, binary.NativeEndian).Length != 0:
+		written = SGELen
+		defer clear(entry)
+	default:
+		written = 0
+	}
+	return s.OnMessage(word, written)
+}
+
 // onShutdown processes the peer's end of sending. If this side ended sending before, the connection is over,
 // although the last data may still be in flight; if the peer was not informed yet, it is sent a DISCONNECT.
 func (s *Stream) onShutdown() {

@@ -16,7 +16,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-func init() { driver.Register(provider{}) }
+func init() {
+	driver.StreamsListed = true
+	driver.Register(provider{})
+}
 
 type provider struct{}
 

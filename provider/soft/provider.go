@@ -31,13 +31,25 @@ type provider struct {
 // Name returns "soft".
 func (p *provider) Name() string { return driver.Soft }
 
-// Devices returns the devices that exist now; none if VERBENA_PROVIDER selects another provider.
-func (p *provider) Devices() ([]verbs.DriverDevice, error) {
-	if ok, err := driver.Selected(driver.Soft); !ok || err != nil {
+// Devices returns the devices that exist now; none if VERBENA_PROVIDER selects another provider. Programs without
+// provider/iwarp have its devices too if the environment asks for them.
+func (p *provider) Devices() (list []verbs.DriverDevice, err error) {
+	ok, err := driver.Selected(driver.Soft)
+	if err != nil {
 		return nil, err
 	}
-	specs, err := listSpecs(os.Getenv(envDevices))
-	return p.of(specs), err
+	if ok {
+		specs, err := listSpecs(os.Getenv(envDevices))
+		if list = p.of(specs); err != nil {
+			return list, err
+		}
+	}
+	asked := os.Getenv(driver.EnvTransport) == driver.IWARP || os.Getenv(driver.EnvProvider) == driver.IWARP
+	if driver.StreamsListed || !asked {
+		return list, nil
+	}
+	streams, err := p.streams()
+	return append(list, streams...), err
 }
 
 // of returns the devices of specs.

@@ -76,12 +76,20 @@ func (st *Stream) onResolved(ev *cmEvent) {
 	default:
 		if err = st.setUp(); err == nil {
 			err = st.id.Connect(background, &rdmacm.ConnParam{FlowControl: true, RetryCount: 7, RNRRetryCount: 7,
-				ResponderResources: rdmacm.Zero, InitiatorDepth: rdmacm.Zero, PrivateData: st.connData()})
+				ResponderResources: rdmacm.Zero, InitiatorDepth: st.depth(), PrivateData: st.connData()})
 		}
 	}
 	if err != nil {
 		st.fail(connectError(err))
 	}
+}
+
+// depth is the READs that a client asks for (W-RS-02).
+func (st *Stream) depth() uint8 {
+	if st.words {
+		return 1
+	}
+	return rdmacm.Zero
 }
 
 // accept answers a request. Events end the handshake.

@@ -238,7 +238,7 @@ func (st *Stream) postData(d *rs.Data, op verbs.WROpcode, b []byte) {
 		WRID: wrData | uint64(d.Buffered())}
 	if d.Buffered() == 0 {
 		wr.Flags, wr.Inline = verbs.SendInline, b
-		st.post(&wr)
+		st.postMessage(&wr)
 		return
 	}
 	if len(b) > unlockedCopy {
@@ -249,7 +249,7 @@ func (st *Stream) postData(d *rs.Data, op verbs.WROpcode, b []byte) {
 		st.res.fill(d, b)
 	}
 	wr.SGList = st.res.pieces(d)
-	st.post(&wr)
+	st.postMessage(&wr)
 }
 
 // fill copies b to the pieces of the send buffer that d names.

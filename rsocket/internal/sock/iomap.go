@@ -165,7 +165,7 @@ func (st *Stream) postMaps() {
 		if !ok {
 			return
 		}
-		st.post(&verbs.SendWR{
+		st.postMessage(&verbs.SendWR{
 			WRID: wrData, Opcode: verbs.WRRDMAWriteWithImm, Flags: verbs.SendInline, Inline: m.Payload[:], ImmData: m.Word,
 			RemoteAddr: m.Remote.Addr, RKey: m.Remote.Key,
 		})

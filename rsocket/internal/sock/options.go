@@ -59,7 +59,7 @@ func (o Options) effective(dev *verbs.Context) (Options, error) {
 		return o, err
 	}
 	limit := min(MaxQueue, attr.MaxQPWR-spareRecvs)
-	o.SQSize = min(max(o.SQSize, minQueue), limit)
+	o.SQSize = min(max(o.SQSize, minQueue), min(limit, attr.MaxQPWR/requests(dev)))
 	o.RQSize = min(max(o.RQSize, minQueue), limit)
 	o.SendBuf = max(o.SendBuf, MinSendBuf)
 	o.RecvBuf = max(o.RecvBuf, MinRecvBuf) &^ 1

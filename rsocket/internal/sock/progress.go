@@ -73,6 +73,10 @@ func (st *Stream) complete(wc *verbs.WC) {
 	}
 	if wc.Opcode&verbs.WCRecv != 0 {
 		st.unposted++
+		if st.words {
+			st.word(wc)
+			return
+		}
 		st.message(wc.ImmData, wc.ByteLen)
 		return
 	}

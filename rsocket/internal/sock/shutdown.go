@@ -70,12 +70,17 @@ func (st *Stream) deliver() {
 func (st *Stream) endQP() {
 	if st.state == streamConnected && !st.qpEnded && st.m.Over() {
 		st.qpEnded = true
+		if st.words { // the stream of TCP may still have to take what was sent, and moving the QP would cut it
+			_ = st.id.Disconnect(background)
+			return
+		}
 		_ = st.res.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)
 	}
 }
 
 // drain waits until no posted request is outstanding or the time is over; with untilClosed also until Close is
-// called. mu is held, but not while it waits.
+// called. Over TCP, where a completion does not say that the peer has the data, Close waits until the peer has closed
+// its side. mu is held, but not while it waits.
 //
 // +checklocks:st.mu
 func (st *Stream) drain(limit time.Duration, untilClosed bool) error {
@@ -86,7 +91,8 @@ func (st *Stream) drain(limit time.Duration, untilClosed bool) error {
 	over.set(time.Now().Add(limit))
 	defer over.set(time.Time{})
 	p := WaitMode{deadline: &over}
-	for st.state == streamConnected && !st.m.PeerGone() && !st.m.Idle() && (!untilClosed || !st.closed) {
+	for st.state == streamConnected && !st.m.PeerGone() && (!st.m.Idle() || st.words && !untilClosed) &&
+		(!untilClosed || !st.closed) {
 		if err := st.pause(&w, &p); err != nil {
 			return err
 		}
@@ -118,6 +124,7 @@ func (st *Stream) Close(linger time.Duration) bool {
 	if st.state == streamConnected && linger > 0 {
 		st.m.Shutdown(true, true)
 		st.postControls()
+		st.endQP()
 		done = st.drain(min(linger, MaxLinger), false) == nil || st.state != streamConnected
 	}
 	st.mu.Unlock()

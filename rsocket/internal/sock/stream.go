@@ -57,11 +57,14 @@ type Stream struct {
 	tries int    // attempts to resolve the address or the route
 	route []byte // replaces route resolution
 
-	res resources
+	res   resources
+	words bool // message words come by SENDs (words.go)
 	// +checklocks:mu
 	armed bool // the CQ was asked for an event, which has not come yet
 	// +checklocks:mu
 	unposted int // receives that were consumed and not posted again
+	// +checklocks:mu
+	nextRecv int // with words: the receive to post next
 	// +checklocks:mu
 	sentOnce bool // something was posted since the last keepalive
 	// +checklocks:mu
@@ -136,16 +139,19 @@ type resources struct {
 	event <-chan struct{}
 	cq    *verbs.CQ
 	qp    *verbs.QP
-	mem   []byte // receive buffer, send buffer and tables, in this order
+	mem   []byte // receive buffer, send buffer, tables and receives, in this order
 	free  func() // frees mem
 	rbuf  []byte
 	sbuf  []byte
 	table []byte
-	mrs   [3]*verbs.MR
+	recvs []byte // with words: the memory of the receives
+	words *wordRecvs
+	word  [wordLen]byte
+	mrs   [4]*verbs.MR
 	sges  [2]verbs.SGE // of pieces
 }
 
-const rbufMR, sbufMR, tableMR = 0, 1, 2
+const rbufMR, sbufMR, tableMR, recvsMR = 0, 1, 2, 3
 
 // setUp makes the objects, once the ID has a device, and posts the receives. mu is held.
 //
@@ -156,19 +162,20 @@ func (st *Stream) setUp() (err error) {
 		return err
 	}
 	o, r := &st.opts, &st.res
+	st.words = requests(dev) > 1
 	if r.ch, err = dev.CreateCompChannel(); err != nil {
 		return err
 	}
 	r.event = r.ch.Ready()
 	recvs := o.RQSize + spareRecvs
-	if r.cq, err = dev.CreateCQ(o.SQSize+recvs, &verbs.CQOptions{Channel: r.ch}); err != nil {
+	if r.cq, err = dev.CreateCQ(o.SQSize*requests(dev)+recvs, &verbs.CQOptions{Channel: r.ch}); err != nil {
 		return err
 	}
-	if err = r.register(st.id.PD(), o); err != nil {
+	if err = r.register(st.id.PD(), o, st.words); err != nil {
 		return err
 	}
 	init := &verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, SigAll: true, Cap: verbs.QPCap{
-		MaxSendWR: uint32(o.SQSize), MaxRecvWR: uint32(recvs), MaxSendSGE: 2, MaxRecvSGE: 1,
+		MaxSendWR: uint32(o.SQSize * requests(dev)), MaxRecvWR: uint32(recvs), MaxSendSGE: 2, MaxRecvSGE: 1,
 		MaxInlineData: uint32(max(o.Inline, minInline)),
 	}}
 	if err = st.id.CreateQP(nil, init); err != nil {
@@ -185,20 +192,29 @@ func (st *Stream) setUp() (err error) {
 }
 
 // register allocates the memory and registers it with the device.
-func (r *resources) register(pd *verbs.PD, o *Options) (err error) {
+func (r *resources) register(pd *verbs.PD, o *Options, words bool) (err error) {
 	const align = 64
 	table := (o.RecvBuf + o.SendBuf + align - 1) &^ (align - 1)
-	total := table + rs.TableLen(rs.Unscale(rs.Scale(o.IOMaps)))
+	recvs := table + rs.TableLen(rs.Unscale(rs.Scale(o.IOMaps)))
+	total := recvs
+	if words {
+		total += wordLen * (o.RQSize + spareRecvs)
+	}
 	if r.mem, r.free, err = allocate(total); err != nil {
 		return err
 	}
-	r.rbuf, r.sbuf, r.table = r.mem[:o.RecvBuf:o.RecvBuf], r.mem[o.RecvBuf:o.RecvBuf+o.SendBuf], r.mem[table:total]
+	r.rbuf, r.sbuf, r.table = r.mem[:o.RecvBuf:o.RecvBuf], r.mem[o.RecvBuf:o.RecvBuf+o.SendBuf], r.mem[table:recvs]
+	r.recvs = r.mem[recvs:total]
 	const remote = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
 	for _, m := range []struct {
 		i      int
 		buf    []byte
 		access verbs.AccessFlags
-	}{{rbufMR, r.rbuf, remote}, {sbufMR, r.sbuf, verbs.AccessLocalWrite}, {tableMR, r.table, remote}} {
+	}{{rbufMR, r.rbuf, remote}, {sbufMR, r.sbuf, verbs.AccessLocalWrite}, {tableMR, r.table, remote},
+		{recvsMR, r.recvs, verbs.AccessLocalWrite}} {
+		if len(m.buf) == 0 {
+			continue
+		}
 		if r.mrs[m.i], err = pd.RegMR(m.buf, m.access); err != nil {
 			return err
 		}
@@ -346,8 +362,12 @@ var recvs [64]verbs.RecvWR
 // +checklocks:st.mu
 func (st *Stream) postRecvs() error {
 	for st.unposted > 0 {
-		n := min(st.unposted, len(recvs))
-		if err := st.res.qp.PostRecv(recvs[:n]...); err != nil {
+		list := recvs[:min(st.unposted, len(recvs))]
+		if st.words {
+			list = st.nextRecvs(len(list))
+		}
+		n := len(list)
+		if err := st.res.qp.PostRecv(list...); err != nil {
 			return err
 		}
 		st.unposted -= n
@@ -372,7 +392,7 @@ func (st *Stream) postControls() {
 		if !ok {
 			return
 		}
-		st.post(&verbs.SendWR{
+		st.postMessage(&verbs.SendWR{
 			WRID: wrControl, Opcode: verbs.WRRDMAWriteWithImm, Flags: verbs.SendInline, Inline: c.Payload[:c.N], ImmData: c.Word,
 			RemoteAddr: c.Remote.Addr, RKey: c.Remote.Key,
 		})

@@ -1,5 +1,5 @@
 // Package socktest has the hosts on which the tests of rsocket and of rsocket/socket run. It imports rdmacm,
-// rdmatest, provider/soft, internal/link, internal/link/shm, internal/link/udp, internal/softlink and
+// rdmatest, provider/soft, internal/driver, internal/link, internal/link/shm, internal/link/udp, internal/softlink and
 // internal/wire.
 package socktest
 
@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/shm"
 	"github.com/verbena-rdma/verbena/internal/link/udp"
@@ -86,6 +87,22 @@ func overLoopback(tb testing.TB, open func(addrs []netip.Addr, ports int) (link.
 		p.Devs[i] = dev
 		at.Host = rdmacm.NewHost(dev.Device)
 	}
+	return p
+}
+
+// OverTCP makes two hosts with an iWARP device of the loopback interface.
+func OverTCP(tb testing.TB) *Places {
+	tb.Helper()
+	if runtime.GOOS != "linux" {
+		tb.Skip("iWARP devices are for Linux")
+	}
+	at := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	tb.Setenv("VERBENA_DEVICES", "tcp="+at.String())
+	devices, err := driver.Streams()
+	p := &Places{TB: tb}
+	p.OK(err)
+	dev := driver.NewDevice(devices[0])
+	p.A, p.B = Place{rdmacm.NewHost(dev), at}, Place{rdmacm.NewHost(dev), at}
 	return p
 }
 
