@@ -15,6 +15,8 @@ type Budget struct {
 	Limit  int // upper bound in bytes; each packet counts its payload plus packetCost
 	size   int // current budget in bytes; 0 before the first packet
 	flight int
+	pipe   int   // bytes that the network holds: Limit is the bound of the others
+	least  int64 // shortest round-trip time, ns; 0: no sample yet
 	full   bool  // an acknowledgement was late: grow slowly
 	shrunk int64 // time of the last reduction
 }
@@ -32,7 +34,7 @@ func (b *Budget) room() int {
 	if b.size == 0 {
 		b.size = min(b.Limit, firstBudget)
 	}
-	return b.size
+	return min(b.size, b.Limit+b.pipe)
 }
 
 // grow enlarges the budget after cost bytes were acknowledged. It doubles per round trip until an acknowledgement is
@@ -41,7 +43,7 @@ func (b *Budget) grow(cost int) {
 	if b.full {
 		cost /= 4
 	}
-	b.size = min(b.Limit, b.room()+cost)
+	b.size = min(b.Limit+b.pipe, b.room()+cost)
 }
 
 // late reduces the budget because a packet sent at time sent was acknowledged late or, if silent, not at all.
@@ -55,5 +57,5 @@ func (b *Budget) late(now, sent int64, silent bool) {
 	} else {
 		size -= size / 4
 	}
-	b.size, b.full, b.shrunk = min(b.Limit, max(size, leastBudget)), true, now
+	b.size, b.full, b.shrunk = min(b.Limit+b.pipe, max(size, leastBudget)), true, now
 }

@@ -64,6 +64,7 @@ func (r *requester) acknowledged(now int64, before uint32, freed int) {
 	r.progress(now)
 	if r.una == r.max {
 		r.sentByReference = false
+		r.win.setPipe(0)
 	}
 	if (r.una-before)&psn.Mask <= (r.nxt-before)&psn.Mask {
 		r.win.release(freed)

@@ -16,6 +16,7 @@ import (
 type rttEstimator struct {
 	psn       uint32 // PSN of the packet being timed
 	sent      int64  // when it was sent; 0: no packet is being timed
+	acked     int    // window.acked at that time
 	smoothed  int64  // smoothed round-trip time; 0: no sample yet
 	deviation int64  // mean deviation
 	early     uint   // early retransmits since the last progress
@@ -29,7 +30,7 @@ type rttEstimator struct {
 // timed. A packet that was sent twice cannot be timed.
 func (r *requester) startProbe(now int64, psn uint32) {
 	if r.rtt.sent == 0 && psn == r.max {
-		r.rtt.psn, r.rtt.sent = psn, now
+		r.rtt.psn, r.rtt.sent, r.rtt.acked = psn, now, r.win.acked
 	}
 }
 
@@ -41,6 +42,9 @@ func (r *requester) endProbe(now int64, before uint32) {
 		return
 	}
 	took := max(now-h.sent, 1)
+	if r.una != r.max {
+		r.win.measured(took, r.win.acked-h.acked)
+	}
 	if code := r.qp.attr.Timeout; code != 0 && r.win.shared != nil &&
 		took > int64(max(leastLate, AckTimeout(code)/lateShare)) {
 		r.win.shared.late(now, h.sent, false)

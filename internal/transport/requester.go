@@ -94,6 +94,7 @@ func (r *requester) start() {
 	r.una, r.nxt, r.max = qp.attr.SQPSN, qp.attr.SQPSN, qp.attr.SQPSN
 	r.restart = r.una
 	r.life++
+	r.win.setPipe(0)
 	r.win.size = r.win.limit
 	r.resume()
 }
@@ -174,7 +175,7 @@ func (r *requester) measure(w *SendWQE) {
 	if w.Op == OpRead {
 		// A share of the window for each request that may be outstanding, so that the responses fill the
 		// window and do not exceed it.
-		share := r.win.limit / max(1, min(4, r.qp.attr.MaxRdAtomic))
+		share := r.win.most() / max(1, min(4, r.qp.attr.MaxRdAtomic))
 		w.cell = min(w.count, uint32(max(1, min(share/(int(r.mtu)+packetCost), maxSpan/4))))
 	}
 }
@@ -385,6 +386,7 @@ func (r *requester) halt() {
 	r.cur, r.begun = r.head, r.head
 	r.una, r.nxt = r.max, r.max
 	r.win.clear()
+	r.win.setPipe(0)
 	r.rtt.sent, r.rtt.early, r.rtt.doubled, r.rtt.lossy = 0, 0, 0, false
 	r.reads, r.retries, r.rnrTries, r.rnrUntil, r.rewoundByNAK, r.rewound = 0, 0, 0, 0, false, false
 }

@@ -208,7 +208,7 @@ const rnrForever = 7
 // progress resets timers and retry counters after a packet was acknowledged.
 func (r *requester) progress(now int64) {
 	r.rtt.progress(now)
-	r.rtt.lossy = r.rtt.lossy && r.win.size < r.win.limit
+	r.rtt.lossy = r.rtt.lossy && r.win.size < r.win.most()
 	r.timer = now
 	r.retries, r.rnrTries, r.rnrUntil, r.rewoundByNAK, r.rewound = 0, 0, 0, false, false
 	r.qp.refused = link.Refusal{}

@@ -2,7 +2,9 @@ package transport
 
 import (
 	"bytes"
+	"cmp"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/link"
@@ -20,6 +22,7 @@ type stream struct {
 	delay  int64 // of one direction, ns
 	posted int
 	taken  int // completions
+	queued int // most bytes that had arrived at the receiver and were not processed
 }
 
 type streamEnd struct {
@@ -105,6 +108,10 @@ func (s *stream) post() {
 // step lets e process what has arrived, and send.
 func (s *stream) step(e, to *streamEnd) {
 	e.busy = s.now
+	if e == s.ends[1] {
+		n, _ := slices.BinarySearchFunc(e.in, s.now+1, func(p streamPacket, at int64) int { return cmp.Compare(p.at, at) })
+		s.queued = max(s.queued, n*4096)
+	}
 	for n := 0; n < 64 && len(e.in) > 0 && e.in[0].at <= s.now; n++ {
 		e.qp.OnPacket(s.now, &link.RxPacket{Data: e.in[0].data, Src: e.qp.path.Dst, Dst: e.qp.path.Src})
 		e.in = e.in[1:]
@@ -131,5 +138,29 @@ func TestLossesBeforeTheFirstRoundTrip(t *testing.T) {
 		if rate := s.run(150 * msec); rate < 0.4 {
 			t.Errorf("seed %d: %.3f GB/s of 2.7", seed, rate)
 		}
+	}
+}
+
+// On a long path the window grows until the path is full, and what queues at the receiver stays within its buffer.
+func TestLongPath(t *testing.T) {
+	const buffer = 16 << 20
+	s := newStream(t, 1, func(c *Config, a *Attr) {
+		c.SQ, a.Timeout = NewSendQueue(256, 1, 0), 18
+	})
+	for _, e := range s.ends {
+		e.qp.SetWindow(buffer, &Budget{Limit: buffer})
+	}
+	s.delay = 50 * msec
+	s.ends[0].cost = 1000
+	s.ends[1].cost = 4096 // the receiver takes 1 GB/s
+	s.run(2400 * msec)
+	if rate := s.run(200 * msec); rate < 0.95 {
+		t.Errorf("%.3f GB/s of 1", rate)
+	}
+	if s.queued > buffer {
+		t.Errorf("%d bytes waited at the receiver, whose buffer is for %d", s.queued, buffer)
+	}
+	if n := s.ends[0].qp.Counters.RetransmitPackets; n > 0 {
+		t.Errorf("%d packets were sent twice", n)
 	}
 }

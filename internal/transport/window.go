@@ -8,6 +8,10 @@ package transport
 // A loss halves the window, an ACK timeout reduces it to its minimum, and acknowledged bytes enlarge it by a quarter
 // per round trip. With random loss of 1 % the window stays near 30 packets, so go-back-N resends little. After a loss
 // by overflow the old size is reached within four round trips.
+//
+// What the network holds is not in the receiver's buffer. So the window is larger by the bytes that are acknowledged
+// within the shortest round-trip time: the rest, which queues somewhere, fits the buffer. On a long path the window
+// grows by its limit per round trip until the path or an end is busy all the time.
 
 // DefaultWindow is the number of bytes in flight of a QP without SetWindow.
 const DefaultWindow = 256 << 10
@@ -26,11 +30,41 @@ const maxSpan = 1 << 22
 
 // window counts the bytes in flight of one QP.
 type window struct {
-	limit  int // maximum of size
+	limit  int // maximum of size without pipe
 	size   int
 	flight int
+	pipe   int   // bytes that the network holds, 0 with nothing in flight; part of shared.pipe
+	acked  int   // bytes acknowledged since RESET; may wrap
+	least  int64 // shortest round-trip time, ns; 0: no sample yet. Unused if shared is set
 	shared *Budget
 }
+
+// most returns the maximum of size.
+func (w *window) most() int { return w.limit + w.pipe }
+
+// setPipe sets the number of bytes that the network holds.
+func (w *window) setPipe(n int) {
+	if w.shared != nil {
+		w.shared.pipe += n - w.pipe
+	}
+	w.pipe = n
+	w.size = min(w.size, w.most())
+}
+
+// measured takes a round-trip time during which bytes were acknowledged.
+func (w *window) measured(took int64, bytes int) {
+	least := &w.least
+	if w.shared != nil {
+		least = &w.shared.least
+	}
+	if *least == 0 || took < *least {
+		*least = took
+	}
+	w.setPipe(int(min(float64(bytes)*float64(*least)/float64(took), maxPipe)))
+}
+
+// maxPipe bounds window.pipe: 86 ms of 100 Gbit/s.
+const maxPipe = 1 << 30
 
 // SetWindow bounds the bytes in flight of the QP (see packetCost), alone and together with other QPs. limit 0 means
 // DefaultWindow, shared nil no common budget. The shard is held.
@@ -41,6 +75,7 @@ func (qp *QP) SetWindow(limit int, shared *Budget) {
 	}
 	flight := w.flight
 	w.clear()
+	w.setPipe(0)
 	w.limit, w.size, w.shared = limit, limit, shared
 	w.add(flight)
 }
@@ -74,8 +109,9 @@ func (w *window) add(cost int) {
 // release removes acknowledged packets and enlarges the window.
 func (w *window) release(cost int) {
 	w.add(-cost)
-	if w.size < w.limit {
-		w.size = min(w.limit, w.size+cost/4)
+	w.acked += cost
+	if w.size < w.most() {
+		w.size = min(w.most(), w.size+cost/4)
 	}
 	if w.shared != nil {
 		w.shared.grow(cost)
@@ -87,5 +123,8 @@ func (w *window) clear() { w.add(-w.flight) }
 
 // halve reduces the window after a lost packet, collapse after an ACK timeout. floor is the cost of minWindow
 // packets.
-func (w *window) halve(floor int)    { w.size = min(w.limit, max(w.size/2, floor)) }
-func (w *window) collapse(floor int) { w.size = min(w.limit, floor) }
+func (w *window) halve(floor int) { w.size = min(w.most(), max(w.size/2, floor)) }
+func (w *window) collapse(floor int) {
+	w.setPipe(0)
+	w.size = min(w.limit, floor)
+}
