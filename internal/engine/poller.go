@@ -122,5 +122,21 @@ func (p poller) Nap() {
 // Await sleeps until a completion arrives.
 func (p poller) Await() bool { return p.cq.await() }
 
-// Sched lets other goroutines run.
-func (p poller) Sched() (several bool) { return !p.cq.eng.manual && spin.Sched() }
+// Sched lets other goroutines run. The runtime looks at sockets only when no goroutine can run, or every 10 ms. With
+// one P a poller that never blocks would make the parked background goroutines wait for that long, so it runs their
+// shards.
+func (p poller) Sched() (several bool) {
+	if p.cq.eng.manual {
+		return false
+	}
+	several = spin.Sched()
+	if mine := p.cq.shards.Load(); !several && mine != 0 { // else the link may be closed, or not open yet
+		now := p.cq.eng.now()
+		for i, s := range p.cq.eng.shards {
+			if mine>>i&1 == 0 {
+				s.poll(now, false, nil)
+			}
+		}
+	}
+	return several
+}
