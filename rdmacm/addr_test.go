@@ -88,7 +88,7 @@ func TestC_ADDR_Resolve(t *testing.T) {
 		if e.LocalAddr() != at(addrA, 4242) || e.PeerAddr() != at(addrB, port) || e.DstPort() != port || e.Verbs() == nil {
 			t.Errorf("%v %v", e.LocalAddr(), e.PeerAddr())
 		}
-		w.errno(e.ResolveRoute(bg, 0), syscall.EINVAL) // C-ROUTE-04
+		w.errno(e.ResolveRoute(bg, 0), syscall.EINVAL)
 		w.ok(e.SetTOS(96))
 		w.ok(e.ResolveRoute(bg, timeout))
 		e.expect(rdmacm.EventRouteResolved)

@@ -149,10 +149,22 @@ func TestC_QP_13_14_C_SRQ_04_07_08_Extended(t *testing.T) {
 		if id.RecvCQ() == nil || id.SRQ().CQ() != id.RecvCQ() {
 			t.Error("the SRQ has no CQ of the ID")
 		}
-		w.ok(id.DestroySRQ())
-		if id.RecvCQ() != nil {
-			t.Error("the SRQ's CQ is left")
+		if ch := id.RecvCQChannel(); ch == nil || id.RecvCQ().Channel() != ch || id.SendCQ() != nil {
+			t.Errorf("the channel of the SRQ's CQ is %v, the ID's %v", id.RecvCQ().Channel(), ch)
 		}
+		w.ok(id.DestroySRQ())
+		if id.RecvCQ() != nil || id.RecvCQChannel() != nil {
+			t.Error("the SRQ's CQ or its channel is left")
+		}
+		// With a CQ of the program the CM makes none.
+		cq := must(id.Verbs().CreateCQ(4, nil))(w)
+		srq.CQ = cq
+		w.ok(id.CreateSRQ(nil, srq))
+		if id.SRQ().CQ() != cq || id.RecvCQ() != nil || id.RecvCQChannel() != nil {
+			t.Error("the program's CQ is not used, or the CM made another")
+		}
+		w.ok(id.DestroySRQ())
+		w.ok(cq.Close())
 		w.ok(id.Close())
 	})
 }

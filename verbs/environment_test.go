@@ -86,7 +86,7 @@ func TestV_FORK_07_D_15_Environment(t *testing.T) {
 }
 
 // Fork protection does not change a registration.
-func TestV_FORK_08_V_FORK_09_RegistrationIsTheSame(t *testing.T) {
+func TestRegistrationWithForkProtection(t *testing.T) {
 	resetFork(t)
 	t.Setenv("RDMAV_HUGEPAGES_SAFE", "")
 	ok(t, ForkInit())

@@ -512,7 +512,18 @@ func TestV_FL_01_QPsAndDevicesWithoutFlows(t *testing.T) {
 		t.Errorf("UD: %v", err)
 	}
 	must(t, ud.Close())
+	rc := get(a.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: a.cq.CQ, RecvCQ: a.cq.CQ}))(t)
+	if _, err = rc.CreateFlow(&verbs.FlowAttr{Port: 1}); !errors.Is(err, verbs.EINVAL) {
+		t.Errorf("RC: %v", err)
+	}
+	must(t, rc.Close())
 	e := newEnds(t, &networks[0], 1, nil)[0]
+	for dev, want := range map[*verbs.Context]bool{a.ctx: true, e.ctx: false} {
+		flags := get(dev.QueryDevice())(t).DeviceCapFlags
+		if has := flags&verbs.DeviceManagedFlowSteering != 0; has != want {
+			t.Errorf("MANAGED_FLOW_STEERING %v, want %v", has, want)
+		}
+	}
 	_, err = e.qp(verbs.QPTypeUD, nil).CreateFlow(&verbs.FlowAttr{Port: 1})
 	if !errors.Is(err, syscall.ENXIO) {
 		t.Errorf("a device without flow steering: %v", err)

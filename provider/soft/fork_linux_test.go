@@ -9,9 +9,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// TestV_FORK_02_V_FORK_03_V_FORK_05_ChildrenDoNotAffectMemory: a program that executes another one keeps its
+// TestV_FORK_05_ChildrenDoNotAffectMemory: a program that executes another one keeps its
 // registered memory: peers' WRITEs are visible without ibv_fork_init.
-func TestV_FORK_02_V_FORK_03_V_FORK_05_ChildrenDoNotAffectMemory(t *testing.T) {
+func TestV_FORK_05_ChildrenDoNotAffectMemory(t *testing.T) {
 	ends := newEnds(t, &networks[1], 2, nil)
 	a, b := ends[0], ends[1]
 	qa, _ := connect(a, b, verbs.QPTypeRC, nil)

@@ -48,9 +48,9 @@ func TestV_AE_08_ProcessEndsWithUnacknowledgedEvents(t *testing.T) {
 	}
 }
 
-// TestV_FORK_10_ChildrenGetNoDescriptors: every descriptor of an open device is closed in an executed program, which
-// must not use inherited devices.
-func TestV_FORK_10_ChildrenGetNoDescriptors(t *testing.T) {
+// TestV_FORK_03_V_FORK_05_V_FORK_10_ChildrenGetNoDescriptors: every descriptor of an open device is closed in an
+// executed program, which must not use inherited devices.
+func TestV_FORK_03_V_FORK_05_V_FORK_10_ChildrenGetNoDescriptors(t *testing.T) {
 	if os.Getenv(childRole) != "" {
 		for _, link := range descriptorLinks(t) {
 			fmt.Println("has", link)
