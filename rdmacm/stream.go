@@ -27,6 +27,7 @@ type streaming struct {
 	incoming *iwtcp.Request     // passive: waits for Accept or Reject
 	place    *atomic.Int64      // passive: the listener's count of requests that the program has not taken
 	leaving  bool               // this side has called Disconnect
+	number   uint32             // of a QP that the program has made itself
 }
 
 // sharedListener is the TCP listener of an ID, for all its devices.
@@ -70,13 +71,23 @@ func (h *Host) choices(ps PortSpace) ([]*device, error) {
 // +checklocks:id.mu
 func (id *ID) streamQP(op string) (iwtcp.Starter, error) {
 	if id.qp == nil {
-		return nil, id.fail(op, syscall.EINVAL, "no QP: an ID of an iWARP device must have one of CreateQP")
+		if f := driver.Of[streamFinder](id.dev.ctx); f != nil {
+			if s := f.FindStream(id.number); s != nil {
+				return s, nil
+			}
+		}
+		return nil, id.fail(op, syscall.EINVAL, "no QP: an ID of an iWARP device must have one, or name the number of one")
 	}
 	s, ok := driver.Of[verbs.DriverQP](id.qp).(iwtcp.Starter)
 	if !ok {
 		return nil, id.fail(op, syscall.EINVAL, "the QP is not one of an iWARP device")
 	}
 	return s, nil
+}
+
+// streamFinder is a context of an iWARP device. It finds the QPs of the device by their numbers.
+type streamFinder interface {
+	FindStream(num uint32) iwtcp.Starter
 }
 
 // firstMessages are the messages that may open a peer-to-peer connection.
@@ -114,6 +125,7 @@ func envSwitch(name string, unset bool) (bool, error) {
 //
 // +checklocks:id.mu
 func (id *ID) connectStream(op string, p *ConnParam) error {
+	id.number = p.QPNum
 	if _, err := id.streamQP(op); err != nil {
 		return err
 	}
@@ -337,6 +349,9 @@ func (id *ID) acceptStream(op string, p *ConnParam) error {
 	if id.conn != connRequested || id.incoming == nil {
 		return &Error{Op: op, Obj: id.obj(), Errno: syscall.EINVAL, Err: errNoRequest}
 	}
+	if p != nil {
+		id.number = p.QPNum
+	}
 	if _, err := id.streamQP(op); err != nil {
 		return err
 	}
@@ -402,10 +417,8 @@ func (id *ID) disconnectStream(op string) (wait bool, err error) {
 		return false, id.fail(op, syscall.EINVAL, "%v", errNotEstablished)
 	}
 	id.leaving = true
-	if id.qp != nil {
-		if s, err := id.streamQP(op); err == nil {
-			s.Disconnect()
-		}
+	if s, err := id.streamQP(op); err == nil {
+		s.Disconnect()
 	}
 	return true, nil
 }

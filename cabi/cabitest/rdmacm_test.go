@@ -235,3 +235,30 @@ func TestRcopy(t *testing.T) {
 	meet(t, nil, true, inC("rcopy", "-p", port), inC("rcopy", from, "127.0.0.1:"+to, "-p", port))
 	output(t, "cmp", from, to)
 }
+
+// The programs run over TCP if the environment asks for iWARP devices. perftest's make their QPs with librdmacm too.
+func TestProgramsOverIWARP(t *testing.T) {
+	tcp := []string{"VERBENA_TRANSPORT=iwarp"}
+	var list []cmProgram
+	for _, p := range cmPrograms {
+		if p.server != "udaddy" && strings.Join(p.options, " ") != "-c x" { // UD, XRC
+			list = append(list, p)
+		}
+	}
+	for _, name := range []string{"ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat", "ib_read_bw",
+		"ib_read_lat"} {
+		list = append(list, cmProgram{server: name, client: name, options: []string{"-R", "-n", "100"},
+			clients: []string{"127.0.0.1"}})
+	}
+	for i, p := range list {
+		if testing.Short() && i > 0 && p.server == list[i-1].server {
+			continue
+		}
+		t.Run(p.client+" "+strings.Join(p.options, " "), func(t *testing.T) {
+			needs(t, p.server, p.client)
+			options := p.on(freePort(t))
+			meet(t, tcp, p.forGood, inC(append(append([]string{p.server}, options...), p.serves...)...),
+				inC(append(append([]string{p.client}, options...), p.clients...)...))
+		})
+	}
+}

@@ -102,7 +102,8 @@ int rdma_disconnect(struct rdma_cm_id *o)
 
 	if (e)
 		return cm_result(e);
-	cm_fail_qp(id);
+	if (!cm_streams(id)) // else what is posted is still sent
+		cm_fail_qp(id);
 	return id->over ? 0 : cm_complete(id);
 }
 

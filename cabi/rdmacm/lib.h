@@ -114,6 +114,7 @@ CM_HIDDEN void cm_wait(struct cm_id *, const uint32_t *acked, const uint32_t *de
 // is RDMA_MAX_RESP_RES or RDMA_MAX_INIT_DEPTH stands for the engine's.
 CM_HIDDEN int cm_connect_qp(struct cm_id *, uint8_t responder_resources, uint8_t initiator_depth);
 CM_HIDDEN void cm_fail_qp(struct cm_id *);
+CM_HIDDEN int cm_streams(struct cm_id *); // is the device one of iWARP
 
 // cm_attach attaches the QP to the group of an event. It returns 0 or an errno.
 CM_HIDDEN int cm_attach(struct cm_id *, struct cm_group *, const union ibv_gid *);

@@ -64,11 +64,18 @@ static int move(struct cm_id *id, struct ibv_qp *qp, enum ibv_qp_state state, ui
 	return e ? e : ibv_modify_qp(qp, &a, mask);
 }
 
+int cm_streams(struct cm_id *id)
+{
+	return id->o.verbs && id->o.verbs->device->transport_type == IBV_TRANSPORT_IWARP;
+}
+
 int cm_connect_qp(struct cm_id *id, uint8_t resources, uint8_t depth)
 {
 	static const enum ibv_qp_state states[] = {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS};
 	int e = 0;
 
+	if (cm_streams(id)) // the connection moves the QP
+		return 0;
 	for (size_t i = 0; !e && i < sizeof states / sizeof *states; i++)
 		e = move(id, id->o.qp, states[i], resources, depth);
 	return e;

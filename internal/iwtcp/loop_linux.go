@@ -15,11 +15,18 @@ type Device struct {
 	// +checklocks:mu
 	loop *loop // nil while there is no QP
 	// +checklocks:mu
-	qps int
+	qps map[uint32]*QP // by number
 }
 
-// enter counts a QP. The first one starts the loop.
-func (d *Device) enter() (*loop, error) {
+// Find returns the QP of a number, nil if there is none.
+func (d *Device) Find(num uint32) *QP {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.qps[num]
+}
+
+// enter adds a QP. The first one starts the loop.
+func (d *Device) enter(q *QP) (*loop, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.loop == nil {
@@ -27,18 +34,18 @@ func (d *Device) enter() (*loop, error) {
 		if err != nil {
 			return nil, err
 		}
-		d.loop = l
+		d.loop, d.qps = l, map[uint32]*QP{}
 	}
-	d.qps++
+	d.qps[q.Num] = q
 	return d.loop, nil
 }
 
 // leave ends the loop with the last QP.
-func (d *Device) leave() {
+func (d *Device) leave(q *QP) {
 	d.mu.Lock()
 	l := d.loop
-	d.qps--
-	last := d.qps == 0
+	delete(d.qps, q.Num)
+	last := len(d.qps) == 0
 	if last {
 		d.loop = nil
 	}

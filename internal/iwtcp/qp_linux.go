@@ -91,11 +91,12 @@ var lastID atomic.Uint64
 
 // NewQP makes a QP in RESET.
 func (d *Device) NewQP(c Config) (*QP, error) {
-	l, err := d.enter()
-	if err != nil {
+	q := &QP{Config: c, dev: d, id: lastID.Add(1), fd: -1}
+	var err error
+	if q.loop, err = d.enter(q); err != nil {
 		return nil, err
 	}
-	return &QP{Config: c, dev: d, loop: l, id: lastID.Add(1), fd: -1}, nil
+	return q, nil
 }
 
 // State returns the state: RESET, INIT, RTS or ERR.
@@ -183,7 +184,7 @@ func (q *QP) Destroy() {
 	q.dead = true
 	q.reset()
 	q.mu.Unlock()
-	q.dev.leave()
+	q.dev.leave(q)
 }
 
 // Start implements Starter.

@@ -27,6 +27,14 @@ type streamQP struct {
 	attr verbs.QPAttr // as set by Modify since RESET
 }
 
+// FindStream returns the QP of a number, nil if the device has none.
+func (c *deviceContext) FindStream(num uint32) iwtcp.Starter {
+	if q := c.dev.streams.Find(num); q != nil {
+		return q
+	}
+	return nil
+}
+
 // createStream makes a QP of an iWARP device.
 func (p *pd) createStream(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvents) (verbs.DriverQP, error) {
 	if err := checkStreamQP(num, init); err != nil {
