@@ -152,6 +152,7 @@ func readFrame(c *net.TCPConn, s *iwarp.Setup) (iwarp.Step, error) {
 // Limits of a listener's requests.
 const (
 	maxAsking  = 256 // connections whose request has not come yet
+	maxSource  = 64  // those of one source
 	acceptWait = 10 * time.Millisecond
 	sendWait   = 5 * time.Second
 )
@@ -165,6 +166,8 @@ type Listener struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	open map[*net.TCPConn]struct{} // whose request has not come yet
+	// +checklocks:mu
+	from map[netip.Prefix]int // connections of open by source
 	// +checklocks:mu
 	closed bool
 }
@@ -184,7 +187,7 @@ func Listen(at netip.AddrPort, only6 bool, on func(*Request)) (*Listener, error)
 		return nil, err
 	}
 	fdset.AddConn(l)
-	ln := &Listener{l: l, on: on, open: map[*net.TCPConn]struct{}{}}
+	ln := &Listener{l: l, on: on, open: map[*net.TCPConn]struct{}{}, from: map[netip.Prefix]int{}}
 	ln.done.Go(ln.run)
 	return ln, nil
 }
@@ -225,11 +228,36 @@ func (l *Listener) run() {
 func (l *Listener) enter(c *net.TCPConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || len(l.open) >= maxAsking {
+	from := source(c)
+	if l.closed || len(l.open) >= maxAsking || l.from[from] >= maxSource {
 		return false
 	}
 	l.open[c] = struct{}{}
+	l.from[from]++
 	return true
+}
+
+// leave ends what enter began. It reports whether the listener is closed.
+func (l *Listener) leave(c *net.TCPConn) (closed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, c)
+	from := source(c)
+	if l.from[from]--; l.from[from] <= 0 {
+		delete(l.from, from)
+	}
+	return l.closed
+}
+
+// source is who is counted as one: an address of IPv4, or a network of IPv6, of which a host may have all addresses.
+func source(c *net.TCPConn) netip.Prefix {
+	_, remote := addrsOf(c)
+	bits := 64
+	if remote.Addr().Is4() {
+		bits = 32
+	}
+	p, _ := remote.Addr().WithZone("").Prefix(bits)
+	return p
 }
 
 // ask reads the request of a connection.
@@ -238,10 +266,7 @@ func (l *Listener) ask(c *net.TCPConn) {
 	s := iwarp.Respond(0)
 	_ = c.SetDeadline(time.Now().Add(time.Duration(s.Deadline())))
 	step, _ := readFrame(c, s)
-	l.mu.Lock()
-	delete(l.open, c)
-	closed := l.closed
-	l.mu.Unlock()
+	closed := l.leave(c)
 	if step != iwarp.Asked || closed {
 		_ = c.Close()
 		return
