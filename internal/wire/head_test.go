@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 
@@ -72,6 +73,23 @@ func TestParseHeadMost(t *testing.T) {
 				}
 			} else if (err == nil) != (n <= limit) {
 				t.Errorf("%v, %d bytes of payload: %v", op, n, err)
+			}
+		}
+	}
+}
+
+// SetPKey and SetPSN change their field, whatever was there, and no reserved bit or flag beside it.
+func TestSetters(t *testing.T) {
+	for _, fill := range []byte{0x00, 0xFF, 0x5A} {
+		for _, v := range []uint32{0, 1, 0x8000, 0x123456, 0x800001, 0xFFFFFF, 0xAB123456} {
+			b := bytes.Repeat([]byte{fill}, wire.BTHLen)
+			wire.BTH(b).SetPKey(uint16(v))
+			wire.BTH(b).SetPSN(v)
+			want := bytes.Repeat([]byte{fill}, wire.BTHLen)
+			want[2], want[3] = byte(v>>8), byte(v)
+			want[9], want[10], want[11] = byte(v>>16), byte(v>>8), byte(v)
+			if !bytes.Equal(b, want) {
+				t.Errorf("%#x over %#x: % x, want % x", v, fill, b, want)
 			}
 		}
 	}
