@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -107,4 +108,35 @@ func TestNoPollerSleepsInVirtualTime(t *testing.T) {
 			t.Errorf("pollers slept for %v", gone)
 		}
 	})
+}
+
+// With one P a poller runs the shards whose goroutines wait for their sockets. The runtime would not look at these as
+// long as the poller does not block.
+func TestPollerWithOnePRunsAllShards(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	e := testEngine(t, 2, Config{})
+	cq := e.NewCQ(16, 1, silent{})
+	qa, qb := pair(t, e, cq, e.NewCQ(16, 1, silent{}))
+	defer qa.Destroy()
+	defer qb.Destroy()
+	s := e.shards[0]
+	if cq.shards.Load()&1 != 0 {
+		s = e.shards[1]
+	}
+	if cq.shards.Load()>>s.index&1 != 0 {
+		t.Fatal("the CQ has QPs of both shards")
+	}
+	stepped := func() int64 {
+		s.hold()
+		defer s.release()
+		return s.now
+	}
+	begin := stepped()
+	for range 1000 { // its own goroutine may hold it
+		poller{cq}.Sched()
+		if stepped() > begin {
+			return
+		}
+	}
+	t.Error("the poller does not run the other shard")
 }
