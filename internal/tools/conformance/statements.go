@@ -33,7 +33,7 @@ type statements struct {
 }
 
 // idText matches an identifier: a letter, for most letters a group, and a number.
-const idText = `(?:[CRVWX]-[A-Z]+|[DT])-\d\d`
+const idText = `(?:[CIRVWX]-[A-Z]+|[DT])-\d\d`
 
 var row = regexp.MustCompile(`^\| (` + idText + `) \| (\w*) *\| (.*) \|$`)
 

@@ -143,7 +143,7 @@ func isTest(name string) bool {
 }
 
 // subtest matches the beginning of a subtest's name.
-var subtest = regexp.MustCompile(`^(?:[CRVWX][_-][A-Z]+|[DT])[_-]\d\d[_ ]`)
+var subtest = regexp.MustCompile(`^(?:[CIRVWX][_-][A-Z]+|[DT])[_-]\d\d[_ ]`)
 
 // verb matches a formatting verb of fmt.
 var verb = regexp.MustCompile(`%[a-z]`)
@@ -182,7 +182,7 @@ func idsIn(name string) (ids []string) {
 			w = strings.TrimPrefix(w, kind)
 		}
 		switch {
-		case len(w) == 1 && strings.Contains("CRVWX", w) && i+2 < len(words) && isUpper(words[i+1]) && isNumber(words[i+2]):
+		case len(w) == 1 && strings.Contains("CIRVWX", w) && i+2 < len(words) && isUpper(words[i+1]) && isNumber(words[i+2]):
 			group = w + "-" + words[i+1] + "-"
 		case (w == "D" || w == "T") && i+1 < len(words) && isNumber(words[i+1]):
 			group = w + "-"
