@@ -11,10 +11,13 @@ import (
 	"github.com/verbena-rdma/verbena/internal/iwarp"
 )
 
+// loopbackAny is a free port of the loopback interface.
+var loopbackAny = netip.MustParseAddrPort("127.0.0.1:0")
+
 func listener(t *testing.T) (*Listener, netip.AddrPort, chan *Request) {
 	t.Helper()
 	asked := make(chan *Request, 1)
-	l, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"), false, func(r *Request) { asked <- r })
+	l, err := Listen(loopbackAny, false, func(r *Request) { asked <- r })
 	if err != nil {
 		t.Fatal(err)
 	}
