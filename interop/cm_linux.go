@@ -135,6 +135,9 @@ func (r cmRun) testCase() testCase {
 
 // cm starts a program of librdmacm, the C one or ours.
 func (p *place) cm(line string, limit time.Duration) (*proc.Proc, error) {
+	if p.hw {
+		return start("verbena's "+line+" on rxe0", p.sh("env VERBENA_PROVIDER=hw "+hwFolder+"verbena "+line, limit))
+	}
 	if !p.ours() {
 		return start("kernel's "+line, p.sh(line, limit))
 	}

@@ -6,8 +6,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
 )
 
 // hwFolder is where the guest has our programs that use its own devices.
@@ -28,12 +31,84 @@ func hwCases() []testCase {
 			list = append(list, testCase{name: "hw/" + c.name, timeout: 2 * c.timeout, run: onHW(c.run)})
 		}
 	}
+	for _, c := range append(cmCases(), rsCases()...) {
+		chosen := func(prefix string) bool { return strings.HasPrefix(c.name, prefix) }
+		if c.network == clean && slices.ContainsFunc(hwConnections, chosen) {
+			list = append(list, testCase{name: "hw/" + c.name, timeout: 2 * c.timeout, oneWay: c.oneWay, run: onHW(c.run)})
+		}
+	}
+	for _, net := range []string{"192.168.77.", "192.168.78."} {
+		for _, c := range hwPairs() {
+			name := "hw/guest/" + deviceOf[net] + "/" + c.name
+			list = append(list, testCase{name: name, timeout: 3 * time.Minute, oneWay: true,
+				run: func(env *caseEnv, _, guest *place) error { return c.inGuest(env, guest, net) }})
+		}
+	}
 	for _, tool := range []string{"ib_send_lat -n 100", "ib_write_bw -n 100", "ib_read_lat -n 100",
 		"ib_atomic_bw -n 100"} {
 		list = append(list, testCase{name: "hw/guest/" + tool, timeout: 3 * time.Minute, oneWay: true,
 			run: func(env *caseEnv, _, guest *place) error { return hwAndC(env, guest, tool) }})
 	}
 	return append(list, testCase{name: "hw/guest/tests", timeout: 10 * time.Minute, oneWay: true, run: hwTests})
+}
+
+// hwConnections are the cases of connection management and rsockets that run on the guest's devices too.
+var hwConnections = []string{
+	"cm/rping/-C 1000 -S 64 ", "cm/rping/-P", "cm/ucmatose", "cm/udaddy", "cm/rdma_client", "cm/mckey", "cm/refused",
+	"cm/cmtime/", "rsocket/rstream/-S 4096 -C 100", "rsocket/rstream/-S 65537", "rsocket/riostream/-S 4096 -C 50",
+}
+
+// deviceOf has the guest's device for the beginning of its address.
+var deviceOf = map[string]string{"192.168.77.": "rxe0", "192.168.78.": "siw0"}
+
+// hwPairs are programs that run in the guest against themselves and against the C programs.
+func hwPairs() []cmRun {
+	const success = `return status 0`
+	return []cmRun{
+		{name: "rping", server: "rping -s -a ADDR -S 4096 -V", client: "rping -c -a ADDR -C 50 -S 4096 -V -v",
+			clientSays: `ping data: rdma-ping-49: `},
+		{name: "ucmatose", server: "ucmatose -b ADDR -c 5", client: "ucmatose -s ADDR -c 5", serverSays: success,
+			clientSays: success},
+		{name: "rdma_client", server: "rdma_server -s ADDR", client: "rdma_client -s ADDR", serverSays: `end 0`,
+			clientSays: `end 0`},
+		{name: "rstream", server: "rstream -b ADDR -S 4096 -C 50 -T v", client: "rstream -s ADDR -S 4096 -C 50 -T v",
+			serverSays: `(?m)^custom .*\d$`, clientSays: `(?m)^custom .*\d$`},
+	}
+}
+
+// inGuest runs the pair three times: with one end of C, with the other, and with both ends ours.
+func (r cmRun) inGuest(env *caseEnv, guest *place, net string) error {
+	env.ends.stopOurs()
+	ours, err := env.lab.withHW(guest)
+	if err != nil {
+		return err
+	}
+	fill := strings.NewReplacer("ADDR", fmt.Sprint(net, guest.id+1))
+	for _, ends := range [][2]*place{{ours, guest}, {guest, ours}, {ours, ours}} {
+		server, err := ends[0].cm(fill.Replace(r.server), env.left())
+		if err != nil {
+			return err
+		}
+		defer server.Stop()
+		if err := ends[0].cmReady(env.ctx, server); err != nil {
+			return err
+		}
+		client, err := ends[1].cm(fill.Replace(r.client), env.left())
+		if err != nil {
+			return err
+		}
+		defer client.Stop()
+		err = r.judge(client, client.Wait(env.ctx), false, r.clientSays)
+		if err == nil {
+			err = r.judge(server, server.Wait(env.ctx), false, r.serverSays)
+		}
+		env.log("client", client.Out.String())
+		env.log("server", server.Out.String())
+		if err != nil {
+			return fmt.Errorf("%s and %s: %w\n%s", server.Name, client.Name, err, proc.Tail(server.Out.String(), 8))
+		}
+	}
+	return nil
 }
 
 // onHW makes the guest's end of a case our program.

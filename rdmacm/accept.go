@@ -154,15 +154,18 @@ func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
 //
 // +checklocks:id.mu
 func (id *ID) accept(op string, p *ConnParam) error {
-	streams := id.dev != nil && id.dev.streams
-	if err := id.undecided(op); err != nil && !streams {
+	streams, kernel := id.dev != nil && id.dev.streams, id.dev != nil && id.dev.kernel
+	if err := id.undecided(op); err != nil && !streams && !kernel {
 		return err
 	}
 	if err := id.checkParam(op, p); err != nil {
 		return err
 	}
-	if streams {
+	switch {
+	case streams:
 		return id.acceptStream(op, p)
+	case kernel:
+		return id.acceptByKernel(op, p)
 	}
 	if id.qpType == verbs.QPTypeUD {
 		return id.acceptLookup(op, p)
@@ -257,8 +260,11 @@ func (id *ID) reject(op string, reason cmmsg.Reason, private []byte) error {
 	if err := id.in(op, stConnect); err != nil {
 		return err
 	}
-	if id.dev != nil && id.dev.streams {
+	switch {
+	case id.dev != nil && id.dev.streams:
 		return id.rejectStream(op, private)
+	case id.dev != nil && id.dev.kernel:
+		return id.rejectByKernel(op, reason, private)
 	}
 	if id.cmid == nil {
 		return &Error{Op: op, Obj: id.obj(), Errno: syscall.EINVAL, Err: errNoRequest}

@@ -76,15 +76,18 @@ func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
 // ResolveAddr finds the device, the local address and the GIDs for traffic to dst (rdma_resolve_addr);
 // EventAddrResolved or EventAddrError reports the result. src is the source address, as for BindAddr. Without src
 // (the zero AddrPort), and if the ID is not bound, the system's routes decide. An ID that is bound keeps its address.
-// timeout is not used: resolving takes no packet.
+// timeout is of the link address on an adapter, where 0 means 2 s; a software device does not use it: resolving takes
+// no packet.
 //
 // EINVAL if dst is missing or of another family than the source; errors of BindAddr. The event's status is -ENODEV
 // without a suitable device, or the negated errno of the system's route look-up.
 func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout time.Duration) error {
-	return id.resolveAddr(ctx, src, dst, false)
+	return id.resolveAddr(ctx, src, dst, timeout, false)
 }
 
-func (id *ID) resolveAddr(ctx context.Context, src, dst netip.AddrPort, afIB bool) error {
+func (id *ID) resolveAddr(
+	ctx context.Context, src, dst netip.AddrPort, timeout time.Duration, afIB bool,
+) error {
 	const op = "resolve_addr"
 	id.mu.Lock()
 	old := id.afIB
@@ -95,10 +98,16 @@ func (id *ID) resolveAddr(ctx context.Context, src, dst netip.AddrPort, afIB boo
 		return err
 	}
 	id.state = stAddrQuery
-	if err := id.resolve(); err != nil {
+	err := id.resolve()
+	wait := err == nil && id.dev.kernel
+	if wait {
+		err = id.resolveByKernel(timeout)
+	}
+	if err != nil {
+		id.dropKernelID()
 		id.state = stAddrBound
 		id.push(&Event{Type: EventAddrError, Status: -int(errnoOf(err)), cause: err})
-	} else {
+	} else if !wait {
 		id.state = stAddrResolved
 		id.push(&Event{Type: EventAddrResolved})
 	}

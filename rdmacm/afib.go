@@ -81,7 +81,7 @@ func (id *ID) ResolveAddrIB(ctx context.Context, src *SockaddrIB, dst SockaddrIB
 	if err != nil {
 		return err
 	}
-	return id.resolveAddr(ctx, from, to, true)
+	return id.resolveAddr(ctx, from, to, timeout, true)
 }
 
 // ib is an address of a result of GetAddrInfo as one of the family AF_IB.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/ucma"
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -51,8 +52,11 @@ func (id *ID) connect(op string, p *ConnParam) error {
 		p = &ConnParam{}
 	}
 	p = p.orDefaults(&connectDefaults)
-	if id.dev.streams {
+	switch {
+	case id.dev.streams:
 		return id.connectStream(op, p)
+	case id.dev.kernel:
+		return id.connectByKernel(op, p)
 	}
 	private, err := id.requestData(op, p)
 	if err != nil {
@@ -129,6 +133,13 @@ func (id *ID) Establish() error {
 	defer id.mu.Unlock()
 	if err := id.in(op, stConnect); err != nil {
 		return err
+	}
+	if id.qp == nil && id.dev.kernel && id.conn == connResponded {
+		err := id.byKernel.Accept(id.kernelID, id.kernelUID, nil, ucma.ECE{})
+		if err == nil {
+			id.step(inEstablish)
+		}
+		return id.because(op, err)
 	}
 	if id.qp != nil || id.cmid == nil {
 		return id.fail(op, syscall.EINVAL, "must be an ID without QP after CONNECT_RESPONSE; with a QP, Connect does it")

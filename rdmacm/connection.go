@@ -14,12 +14,14 @@ type connection struct {
 	cmPath cm.Path // of the peer's request or of ours, as the machine has it
 
 	respRes, initDepth uint8 // READs and atomics at a time: of the peer, and of this side
+	rnrRetry           uint8 // of a request that the kernel has taken
 	peerECE            ECE
 
 	asked *cm.ConnectParams // the request, while a REJ may lead to another one with a smaller path MTU; nil otherwise
 
-	streaming // stream.go
-	observed  // observe.go
+	streaming  // stream.go
+	kernelPart // kernel.go
+	observed   // observe.go
 
 	// Waits of a synchronous ID for completions, which end with the connection.
 	waiting map[*context.CancelFunc]struct{}

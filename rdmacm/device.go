@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/verbena-rdma/verbena/internal/gsi"
+	"github.com/verbena-rdma/verbena/internal/ucma"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -18,10 +19,12 @@ type device struct {
 	ctx  *verbs.Context
 	attr verbs.DeviceAttr
 
-	streams bool // an iWARP device: connections are over TCP, and there is no manager
+	iwarp   bool
+	streams bool // an iWARP device of ours: connections are over TCP, and there is no manager
+	kernel  bool // an adapter: the kernel manages its connections, and there is no manager
 
 	// Guarded by Host.mu. IDs that are bound to the device read cm without it: they were bound after start.
-	cm    *manager         // nil before start, and of an iWARP device
+	cm    *manager         // nil before start, of an iWARP device, and of an adapter
 	up    bool             // start has succeeded
 	users map[*ID]struct{} // IDs that are bound to the device
 	gone  bool             // the hardware reported a fatal error
@@ -32,10 +35,17 @@ type device struct {
 	watcher sync.WaitGroup // takes them
 }
 
-// newDevice opens a device.
+// newDevice opens a device. Host.mu is held, which the analyzer cannot see.
+//
+// +checklocksignore
 func newDevice(h *Host, dev *verbs.Device) (*device, error) {
-	if err := gsi.Refused(dev); err != nil {
-		return nil, err
+	kernel := gsi.Refused(dev) != nil
+	if kernel && h.kernel == nil {
+		c, err := ucma.Open()
+		if err != nil {
+			return nil, &Error{Op: "get_devices", Obj: dev.Name(), Errno: errnoOf(err), Err: err}
+		}
+		_ = c.Close()
 	}
 	vctx, err := dev.Open()
 	if err != nil {
@@ -46,8 +56,9 @@ func newDevice(h *Host, dev *verbs.Device) (*device, error) {
 		_ = vctx.Close()
 		return nil, err
 	}
+	iwarp := dev.TransportType() == verbs.TransportIWARP
 	return &device{host: h, vdev: dev, ctx: vctx, attr: attr, users: map[*ID]struct{}{},
-		streams: dev.TransportType() == verbs.TransportIWARP}, nil
+		iwarp: iwarp, streams: iwarp && !kernel, kernel: kernel}, nil
 }
 
 // gidIndex is the index of a local address in the GID table, -1 if it is not there. If the address is there twice the
@@ -56,6 +67,12 @@ func (d *device) gidIndex(a netip.Addr) int {
 	table, err := d.ctx.QueryGIDTable()
 	found := -1
 	if err != nil || !a.IsValid() {
+		return found
+	}
+	if d.kernel && d.iwarp { // its GID is made of its MAC address
+		if on := d.vdev.Interface(); on != "" && on == interfaceOf(a) {
+			return 0
+		}
 		return found
 	}
 	gid := verbs.GIDFromAddr(a)
@@ -104,7 +121,11 @@ func (d *device) start() error {
 	if d.up {
 		return nil
 	}
-	if !d.streams {
+	if d.kernel {
+		if err := d.host.startKernel(); err != nil {
+			return err
+		}
+	} else if !d.streams {
 		m, err := newManager(d)
 		if err != nil {
 			return err
@@ -120,7 +141,7 @@ func (d *device) start() error {
 // close ends the connection management and closes the device. No IDs are left and the host has forgotten the device.
 // After an error it can be called again. Host.mu is not held: close waits for goroutines that may wait for it.
 func (d *device) close() error {
-	if d.streams {
+	if d.streams || d.kernel {
 		d.unwatch()
 	}
 	if d.cm != nil {

@@ -30,8 +30,11 @@ func (id *ID) disconnect(op string) (wait bool, err error) {
 	if err := id.connected(op); err != nil {
 		return false, err
 	}
-	if id.dev.streams {
+	switch {
+	case id.dev.streams:
 		return id.disconnectStream(op)
+	case id.dev.kernel:
+		return id.disconnectByKernel(op)
 	}
 	if err := id.dev.cm.disconnectable(id.cmid); err != nil {
 		return false, id.fail(op, syscall.EINVAL, "%v", err)
@@ -155,8 +158,11 @@ func (id *ID) Notify(event verbs.EventType) error {
 	case verbs.EventPathMig:
 		return nil
 	case verbs.EventCommEst:
-		if id.dev.streams {
+		switch {
+		case id.dev.streams:
 			return nil
+		case id.dev.kernel:
+			return id.because(op, id.byKernel.Notify(id.kernelID, event))
 		}
 		return id.because(op, id.dev.cm.notify(id.cmid))
 	}

@@ -1,7 +1,5 @@
 package rdmacm
 
-import "github.com/verbena-rdma/verbena/verbs"
-
 // Some events change something when the program retrieves them, and not before, as in librdmacm
 // (docs/decisions/0034). All of that is here; what happens when a message arrives is in dispatch.go.
 //
@@ -40,7 +38,7 @@ func (ev *Event) attach() {
 	if g.sendOnly || id.qp == nil || id.groups[g.addr] != g {
 		return
 	}
-	if err := id.qp.AttachMcast(verbs.GIDFromAddr(g.addr), 0); err != nil {
+	if err := id.qp.AttachMcast(g.gid, 0); err != nil {
 		delete(id.groups, g.addr)
 		ev.Type, ev.Status, ev.cause = EventMulticastError, -int(errnoOf(err)), err
 		return

@@ -38,6 +38,9 @@ type Host struct {
 	// A goroutine looks for new devices.
 	// +checklocks:mu
 	looking bool
+	// nil without adapters.
+	// +checklocks:mu
+	kernel *kernelCM
 	// Ends publish.
 	// +checklocks:mu
 	unpublish func()
@@ -86,7 +89,10 @@ func (h *Host) Close() error {
 	}
 	h.mu.Lock()
 	h.devices = left
+	k := h.kernel
+	h.kernel = nil
 	h.mu.Unlock()
+	k.stopKernel()
 	return errors.Join(errs...)
 }
 

@@ -169,6 +169,7 @@ func (id *ID) end() leftovers {
 	_ = id.destroySRQ()
 	id.unlisten()
 	id.endStream()
+	id.dropKernelID()
 	if id.cmid != nil {
 		id.dev.cm.destroy(id.cmid)
 	}

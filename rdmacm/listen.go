@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
@@ -18,12 +19,14 @@ type listening struct {
 	backlog       *cm.Backlog
 	tcp           *sharedListener // of iWARP devices; nil without any
 	halfOpenLimit int             // 0 means cm.DefaultMaxHalfOpen
+	kernelUsers   int             // adapters that share the kernel's listener
+	kernelHeld    atomic.Int64    // requests from it that the program has not taken
 }
 
 // deviceListener is a listener on one of the devices.
 type deviceListener struct {
 	dev     *device
-	l       *cm.Listener // nil of an iWARP device
+	l       *cm.Listener // nil of an iWARP device or an adapter
 	release func()       // gives the service ID back to other processes
 }
 
@@ -115,8 +118,11 @@ func (id *ID) listenOn(d *device) error {
 	if err := d.start(); err != nil {
 		return err
 	}
-	if d.streams {
+	switch {
+	case d.streams:
 		return id.listenStream(d)
+	case d.kernel:
+		return id.listenByKernel(d)
 	}
 	service, at := id.ps.service(id.local.Port()), id.local.Addr().Unmap().WithZone("")
 	if at.IsUnspecified() {

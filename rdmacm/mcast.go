@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"syscall"
 
@@ -38,6 +39,9 @@ type group struct {
 	sendOnly bool
 	context  any
 	attached bool
+	gid      verbs.GID
+	uid      uint64 // of the kernel's events; 0 for a software device
+	kernelID uint32
 }
 
 // JoinMulticast joins a group (rdma_join_multicast). The ID is for datagrams and bound to a device. The result is
@@ -96,9 +100,16 @@ func (id *ID) startJoin(op string, ip netip.Addr, flags JoinFlags, userContext a
 	case id.groups[ip] != nil:
 		return id.fail(op, syscall.EINVAL, "the ID is in group %v already", ip)
 	}
-	g := &group{addr: ip, sendOnly: flags == JoinSendOnlyFullMember, context: userContext}
+	g := &group{addr: ip, gid: verbs.GIDFromAddr(ip), sendOnly: flags == JoinSendOnlyFullMember, context: userContext}
 	if id.groups == nil {
 		id.groups = map[netip.Addr]*group{}
+	}
+	if id.dev.kernel {
+		if err := id.joinByKernel(op, g); err != nil {
+			return err
+		}
+		id.groups[ip] = g
+		return nil
 	}
 	id.groups[ip] = g
 	id.push(&Event{Type: EventMulticastJoin, group: g, UD: UDParam{
@@ -138,11 +149,12 @@ func (id *ID) LeaveMulticast(addr netip.AddrPort) error {
 // +checklocks:id.mu
 func (id *ID) leave(g *group) error {
 	delete(id.groups, g.addr)
-	if !g.attached {
-		return nil
+	var err error
+	if g.attached {
+		g.attached = false
+		err = id.qp.DetachMcast(g.gid, 0)
 	}
-	g.attached = false
-	return id.qp.DetachMcast(verbs.GIDFromAddr(g.addr), 0)
+	return errors.Join(err, id.leaveByKernel(g))
 }
 
 // leaveGroups leaves all groups.

@@ -237,6 +237,13 @@ func (id *ID) InitQPAttr(attr *verbs.QPAttr) (verbs.QPAttrMask, error) {
 	if attr == nil || id.dev == nil || id.state == stDestroying || id.state == stRemoved {
 		return 0, id.fail(op, syscall.EINVAL, "no attributes, or the ID is not bound to a device")
 	}
+	if id.dev.kernel && id.kernelHas && id.conn != connNone {
+		a, mask, err := id.byKernel.InitQPAttr(id.kernelID, attr.QPState)
+		if err == nil {
+			*attr = a
+		}
+		return mask, id.because(op, err)
+	}
 	ud := id.qpType == verbs.QPTypeUD
 	if attr.QPState != verbs.QPSInit && !ud && id.attrs.DestQPN == 0 {
 		return 0, id.fail(op, syscall.EINVAL, "the peer's QP is not known yet")
@@ -269,7 +276,7 @@ func (id *ID) attrInit() (verbs.QPAttr, verbs.QPAttrMask) {
 		a.QKey = UDPQKey
 		return a, mask | verbs.QPAttrQKey
 	}
-	if id.dev.streams { // the rights are those of the QP from INIT on
+	if id.dev.iwarp { // the rights are those of the QP from INIT on
 		a.QPAccessFlags = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 	}
 	if id.attrs.DestQPN != 0 {

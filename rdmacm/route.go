@@ -64,6 +64,14 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 		id.mu.Unlock()
 		return err
 	}
+	if id.dev.kernel {
+		err = id.routeByKernel(op, timeout)
+		id.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		return id.complete(ctx, op)
+	}
 	mtu, err := id.routeMTU(op)
 	if err != nil {
 		id.push(&Event{Type: EventRouteError, Status: -int(errnoOf(err)), cause: err})

@@ -42,7 +42,7 @@ type sharedListener struct {
 // +checklocks:h.mu
 func (h *Host) choices(ps PortSpace) ([]*device, error) {
 	devices, err := h.scan()
-	if err != nil || !slices.ContainsFunc(devices, func(d *device) bool { return d.streams }) {
+	if err != nil || !slices.ContainsFunc(devices, func(d *device) bool { return d.iwarp }) {
 		return devices, err
 	}
 	want := os.Getenv(driver.EnvTransport)
@@ -52,8 +52,8 @@ func (h *Host) choices(ps PortSpace) ([]*device, error) {
 	var first, second []*device
 	for _, d := range devices {
 		switch {
-		case d.streams && (ps != PSTCP || want == "roce"), !d.streams && ps == PSTCP && want == "iwarp":
-		case d.streams:
+		case d.iwarp && (ps != PSTCP || want == "roce"), !d.iwarp && ps == PSTCP && want == "iwarp":
+		case d.iwarp:
 			second = append(second, d)
 		default:
 			first = append(first, d)
@@ -442,5 +442,5 @@ func (id *ID) endStream() {
 //
 // +checklocks:id.mu
 func (id *ID) hasConnection() bool {
-	return id.cmid != nil || id.dev != nil && id.dev.streams && id.conn != connNone
+	return id.cmid != nil || id.dev != nil && (id.dev.streams || id.dev.kernel) && id.conn != connNone
 }

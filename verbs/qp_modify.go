@@ -200,8 +200,8 @@ func (qp *QP) checkPort(_ move, attr *QPAttr, mask QPAttrMask) error {
 		return err
 	}
 	switch {
-	case mask&QPAttrPKeyIndex != 0 && attr.PKeyIndex >= port.PKeyTblLen:
-		return fmt.Errorf("P_Key index %d: must be 0 to %d", attr.PKeyIndex, int(port.PKeyTblLen)-1)
+	case mask&QPAttrPKeyIndex != 0 && attr.PKeyIndex >= max(port.PKeyTblLen, 1): // iWARP adapters have no table
+		return fmt.Errorf("P_Key index %d: must be 0 to %d", attr.PKeyIndex, max(int(port.PKeyTblLen), 1)-1)
 	case mask&QPAttrPathMTU != 0 && attr.PathMTU.Bytes() == 0:
 		return fmt.Errorf("path MTU %v: must be MTU256 to MTU4096", attr.PathMTU)
 	case mask&QPAttrPathMTU != 0 && attr.PathMTU > port.ActiveMTU:

@@ -51,6 +51,19 @@ func Ended(qp *verbs.QP, why string) {
 	}
 }
 
+// Moving is what a verbs.DriverQP has that the kernel's connection manager moves to another state.
+type Moving interface {
+	// Moved says which state the QP is in now.
+	Moved(s verbs.QPState)
+}
+
+// Moved says that the kernel's connection manager has moved the QP.
+func Moved(qp *verbs.QP, s verbs.QPState) {
+	if drv, ok := seam.Of(qp).(Moving); ok {
+		drv.Moved(s)
+	}
+}
+
 // PeerDeath says that the process of a connection's peer has ended, or that the peer does not answer.
 type PeerDeath struct {
 	QPN     uint32 // the device's

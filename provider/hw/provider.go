@@ -3,8 +3,11 @@
 package hw
 
 import (
+	"bytes"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -146,6 +149,9 @@ func interfaceOf(name string) string {
 			return s
 		}
 	}
+	if name := interfaceOfGID(name); name != "" {
+		return name
+	}
 	nets, _ := filepath.Glob(filepath.Join(sysfs, name, "device/net/*"))
 	if len(nets) > 0 {
 		return filepath.Base(nets[0])
@@ -153,13 +159,32 @@ func interfaceOf(name string) string {
 	return ""
 }
 
+// interfaceOfGID returns the network interface of an iWARP device, whose GID is the interface's MAC address.
+func interfaceOfGID(name string) string {
+	b, err := os.ReadFile(filepath.Join(sysfs, name, "ports/1/gids/0"))
+	digits := strings.ReplaceAll(strings.TrimSpace(string(b)), ":", "")
+	gid, bad := hex.DecodeString(digits)
+	if err != nil || bad != nil || len(gid) != 16 || !zero(gid[6:]) {
+		return ""
+	}
+	list, _ := net.Interfaces()
+	for i := range list {
+		if bytes.Equal(list[i].HardwareAddr, gid[:6]) {
+			return list[i].Name
+		}
+	}
+	return ""
+}
+
+// zero reports whether all bytes are 0.
+func zero(b []byte) bool { return len(bytes.Trim(b, "\x00")) == 0 }
+
 // Info returns the name and the identity of the device.
 func (d *device) Info() verbs.DriverInfo { return d.info }
 
-// KernelManaged says why umad and rdmacm do not have the device.
+// KernelManaged says why umad does not have the device, and rdmacm has it by the kernel's connection manager.
 func (d *device) KernelManaged() string {
-	return "the kernel manages the connections of this device, which rdmacm, rsocket and umad do not use; exchange " +
-		"QPInfo over TCP, or use a device of provider/soft"
+	return "QP 1 of this device is the kernel's, whose /dev/infiniband/umad package umad does not use"
 }
 
 // Open makes a context.

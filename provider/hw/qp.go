@@ -228,11 +228,19 @@ func (a *cQPAttr) verbs() verbs.QPAttr {
 //
 // +checklocks:q.mu
 func (q *qp) moved(s verbs.QPState) {
-	if old := verbs.QPState(q.state.Load()); s == old || old == verbs.QPSErr || s > verbs.QPSErr {
+	old := verbs.QPState(q.state.Load())
+	if s == old || old == verbs.QPSErr || s > verbs.QPSErr || s == verbs.QPSReset { // siw reports RESET in every state
 		return
 	}
 	q.state.Store(uint32(s))
 	q.up.StateChanged(s)
+}
+
+// Moved takes the state to which the kernel's connection manager has moved the QP of an iWARP adapter.
+func (q *qp) Moved(s verbs.QPState) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.moved(s)
 }
 
 // refresh asks the device for the state.

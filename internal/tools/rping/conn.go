@@ -100,15 +100,23 @@ func (c *conn) createQP() (err error) {
 			return err
 		}
 		c.qp = c.id.QP()
-		return c.id.SetKeepAlive(keepAlive)
+		return optional(c.id.SetKeepAlive(keepAlive))
 	}
 	if c.qp, err = c.pd.CreateQP(init); err != nil {
 		return err
 	}
-	if err = c.qp.SetKeepAlive(keepAlive); err != nil {
+	if err = optional(c.qp.SetKeepAlive(keepAlive)); err != nil {
 		return err
 	}
 	return c.modify(verbs.QPSInit)
+}
+
+// optional is nil for what the device lacks: adapters have no keep-alive.
+func optional(err error) error {
+	if errors.Is(err, verbs.EOPNOTSUPP) {
+		return nil
+	}
+	return err
 }
 
 // modify takes a QP of our own through the states.
