@@ -20,6 +20,12 @@ type Options struct {
 	Backlog   int            // Listen
 	Host      *Host          // nil for the default host
 
+	// Prepare is called with each new ID, whose QP is in INIT, before Dial asks for the connection and before a Listener
+	// accepts it. It may register memory and post receives, so that the peer's first message finds one: over RoCE the
+	// peer would send again, but iWARP ends the connection. An error ends Dial, or refuses the request and is the
+	// error of Listener.Accept. Several requests are prepared at a time. Listener.Request does not call it.
+	Prepare func(*ID) error
+
 	// AckTimeout is the ACK timeout of this side's QP, 4.096 us * 2^AckTimeout, 1 to 31, and Zero for none;
 	// 0 means that of the path, usually 17, 0.54 s (SetAckTimeout).
 	AckTimeout uint8
@@ -124,7 +130,13 @@ func Dial(ctx context.Context, address string, opts *Options) (*ID, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := id.Connect(ctx, param); err != nil {
+	if o.Prepare != nil {
+		err = o.Prepare(id)
+	}
+	if err == nil {
+		err = id.Connect(ctx, param)
+	}
+	if err != nil {
 		_ = id.Close()
 		return nil, err
 	}

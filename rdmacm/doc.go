@@ -79,7 +79,8 @@
 // The way of a connection: connect.go the active side, accept.go the passive side, disconnect.go its end. connection.go
 // has the states of a connection as a table, manager.go the connection management of a device, calls.go its calls of
 // internal/cm, dispatch.go the way back from there to the IDs, effects.go what happens when an event is retrieved.
-// kernel.go and kernelevents.go have the connections of adapters, stream.go those of iWARP. The parts of an ID: addr.go, route.go, option.go, listen.go, connection.go, qp.go, sync.go.
+// kernel.go and kernelevents.go have the connections of adapters, stream.go those of iWARP. The parts of an ID:
+// addr.go, route.go, option.go, listen.go, connection.go, qp.go, sync.go.
 //
 // The package imports verbs, umad, internal/cm, internal/driver, internal/gsi, internal/lookup, internal/seam,
 // internal/wire, internal/wire/cmmsg, internal/link, internal/notify, internal/control and observe; for iWARP

@@ -136,13 +136,20 @@ func (l *Listener) begin(op string) (ch *EventChannel, full bool, err error) {
 
 // shake answers one request and passes the result to Accept.
 func (l *Listener) shake(id *ID) {
-	err := id.Accept(l.ctx, l.opts.Param)
+	var unready error
+	if l.opts.Prepare != nil {
+		unready = l.opts.Prepare(id)
+	}
+	err := unready
+	if err == nil {
+		err = id.Accept(l.ctx, l.opts.Param)
+	}
 	if err == nil {
 		l.made <- made{id: id}
 		return
 	}
 	local := l.ctx.Err() == nil && !errors.Is(err, errNoRequest)
-	if ev := id.Event(); ev != nil && ev.Type != EventConnectRequest {
+	if ev := id.Event(); unready == nil && ev != nil && ev.Type != EventConnectRequest {
 		local = false // the peer has ended the request
 	}
 	_ = id.Close()

@@ -35,26 +35,32 @@ const (
 
 // dial connects to a server.
 func dial(ctx context.Context, address string) (*client, error) {
-	id, err := rdmacm.Dial(ctx, address, nil)
+	c := &client{buf: make([]byte, bufSize)}
+	id, err := rdmacm.Dial(ctx, address, &rdmacm.Options{Prepare: c.prepare})
 	if err != nil {
 		return nil, err
 	}
-	c := &client{id: id, buf: make([]byte, bufSize)}
-	if c.mr, err = id.RegMsgs(c.buf); err == nil {
-		err = c.hello(ctx)
-	}
-	if err != nil {
+	c.id = id
+	if err := c.hello(ctx); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
 }
 
+// prepare posts the receive of the hello, which the server sends as soon as it is connected.
+func (c *client) prepare(id *rdmacm.ID) (err error) {
+	if c.mr, err = id.RegMsgs(c.buf); err != nil {
+		return err
+	}
+	if err = id.PostRecv(0, c.buf[answerAt:bufSize], c.mr); err != nil {
+		err = errors.Join(err, c.mr.Close())
+	}
+	return err
+}
+
 // hello takes the place of the table.
 func (c *client) hello(ctx context.Context) error {
 	b := c.buf[answerAt:bufSize]
-	if err := c.id.PostRecv(0, b, c.mr); err != nil {
-		return err
-	}
 	n, err := c.received(ctx)
 	if err != nil {
 		return err
