@@ -32,6 +32,7 @@ func TestSendsEndWithTheConnection(t *testing.T) {
 			result := make(chan error)
 			var took time.Duration
 			ended := make(chan time.Time, 1)
+			w.ok(s.QP().Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)) // no answer to the READ
 			go func() {
 				w.ok(c.PostRead(1, mr.Bytes(), mr, verbs.SendSignaled, 0x1000, 1))
 				wc, err := c.GetSendComp(bg)
@@ -41,7 +42,6 @@ func TestSendsEndWithTheConnection(t *testing.T) {
 				took = time.Since(<-ended)
 				result <- err
 			}()
-			w.ok(s.QP().Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)) // no answer to the READ
 			time.Sleep(30 * time.Millisecond)
 			ended <- time.Now()
 			if closes {
