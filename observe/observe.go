@@ -1,5 +1,5 @@
 // Package observe reports the events of connections to the program: connections that begin, fail and end, requests that
-// are sent again, and queue pairs that fail. It has no C twin.
+// are sent again, queue pairs that fail, and the choice of a device. It has no C twin.
 //
 //	stop := observe.Handle(observe.Log(slog.Default()))
 //	defer stop()
@@ -36,6 +36,9 @@ const (
 	Retry = "rdma.retry"
 	// Failure: a queue pair has failed. Err is the error of the work request that failed first.
 	Failure = "rdma.failure"
+	// Device: Verbena has chosen a device for the program, for the traffic to Peer or because the program named none.
+	// Device has its name and Reason the reason.
+	Device = "rdma.device"
 )
 
 // An Event is what happened to a connection.
@@ -47,6 +50,7 @@ type Event struct {
 	Local, Peer  netip.AddrPort
 	QPN, DestQPN uint32 // queue pair numbers, 0 if unknown
 	Retries      int
+	Device       string // name of a device, empty if unknown
 	Reason       string
 	Err          error
 }
@@ -75,6 +79,9 @@ func (e *Event) Attrs() []slog.Attr {
 	number("rdma.qpn", int(e.QPN))
 	number("rdma.dest_qpn", int(e.DestQPN))
 	number("rdma.retries", e.Retries)
+	if e.Device != "" {
+		list = append(list, slog.String("rdma.device.name", e.Device))
+	}
 	if e.Reason != "" {
 		list = append(list, slog.String("rdma.reason", e.Reason))
 	}

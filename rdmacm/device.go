@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/verbena-rdma/verbena/internal/gsi"
+	"github.com/verbena-rdma/verbena/internal/sysroute"
 	"github.com/verbena-rdma/verbena/internal/ucma"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -70,7 +71,7 @@ func (d *device) gidIndex(a netip.Addr) int {
 		return found
 	}
 	if d.kernel && d.iwarp { // its GID is made of its MAC address
-		if on := d.vdev.Interface(); on != "" && on == interfaceOf(a) {
+		if on := d.vdev.Interface(); on != "" && on == sysroute.Interface(a) {
 			return 0
 		}
 		return found

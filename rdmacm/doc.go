@@ -83,6 +83,7 @@
 // addr.go, route.go, option.go, listen.go, connection.go, qp.go, sync.go.
 //
 // The package imports verbs, umad, internal/cm, internal/driver, internal/gsi, internal/lookup, internal/seam,
-// internal/wire, internal/wire/cmmsg, internal/link, internal/notify, internal/control and observe; for iWARP
-// internal/iwtcp, internal/iwarp and internal/wire/iwarp (stream.go); for adapters internal/ucma (kernel.go).
+// internal/sysroute, internal/wire, internal/wire/cmmsg, internal/link, internal/notify, internal/control and
+// observe; for iWARP internal/iwtcp, internal/iwarp and internal/wire/iwarp (stream.go); for adapters internal/ucma
+// (kernel.go).
 package rdmacm

@@ -3,6 +3,7 @@ package rdmacm_test
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -62,11 +63,15 @@ func TestObserveConnections(t *testing.T) {
 			w.ok(server.Close())
 		})
 		w.ok(l.Close())
-		want := "accept at 198.18.0.2, connect at 198.18.0.1, disconnect at 198.18.0.1, disconnect at 198.18.0.2"
+		want := "accept at 198.18.0.2, connect at 198.18.0.1, device at 198.18.0.1, " +
+			"disconnect at 198.18.0.1, disconnect at 198.18.0.2"
 		if got := brief(events); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 		for _, e := range events {
+			if e.Name == observe.Device {
+				continue
+			}
 			long := e.Duration >= time.Hour
 			if long != (e.Name == observe.Disconnect) || e.QPN == 0 || e.DestQPN == 0 || e.Peer.Addr() == e.Local.Addr() ||
 				e.Time.IsZero() || !e.Peer.IsValid() {
@@ -91,8 +96,30 @@ func TestObserveFailedAttempts(t *testing.T) {
 			}
 			w.fab.Heal(addrA, addrB)
 		})
-		if got := brief(events); got != "connect at 198.18.0.1 fails, connect at 198.18.0.1 fails" {
+		if got := brief(events); got != "connect at 198.18.0.1 fails, connect at 198.18.0.1 fails, device at 198.18.0.1" {
 			t.Errorf("%q", got)
+		}
+	})
+}
+
+// The device that is chosen for a peer is an event, once for many connections.
+func TestObserveDevice(t *testing.T) {
+	in(t, func(w *world) {
+		events := observed(func() {
+			for range 3 {
+				c := w.newEnd(w.a, rdmacm.PSTCP)
+				w.ok(c.ResolveAddr(bg, netip.AddrPort{}, at(addrB, port), timeout))
+				c.expect(rdmacm.EventAddrResolved)
+				c.close()
+			}
+		})
+		if len(events) != 1 || events[0].Name != observe.Device {
+			t.Fatalf("%q", brief(events))
+		}
+		e := events[0]
+		if e.Local.Addr() != addrA || e.Peer.Addr() != addrB || e.Device == "" ||
+			!strings.Contains(e.Reason, "the route to 198.18.0.2 leaves from 198.18.0.1") {
+			t.Errorf("%+v", e)
 		}
 	})
 }

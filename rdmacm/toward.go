@@ -1,13 +1,15 @@
 package rdmacm
 
 import (
-	"net"
+	"fmt"
 	"net/netip"
 	"slices"
 	"syscall"
 	"time"
 
-	"github.com/verbena-rdma/verbena/internal/wire"
+	"github.com/verbena-rdma/verbena/internal/driver"
+	"github.com/verbena-rdma/verbena/internal/sysroute"
+	"github.com/verbena-rdma/verbena/observe"
 )
 
 // localPath is the device and the local address for traffic to a peer. Finding them takes several system calls, so
@@ -36,9 +38,13 @@ func (h *Host) toward(ps PortSpace, peer netip.Addr) (*device, netip.Addr, error
 	if w, ok := h.paths[peer]; ok && now.Before(w.until) && !w.dev.gone && slices.Contains(devices, w.dev) {
 		return w.dev, w.local, nil
 	}
+	last := h.paths[peer].dev
 	d, local, err := h.find(devices, peer)
 	if err != nil {
 		return nil, local, err
+	}
+	if d != last {
+		d.chosen(local, peer)
 	}
 	if h.paths == nil || len(h.paths) >= maxPaths {
 		h.paths = map[netip.Addr]localPath{}
@@ -51,7 +57,7 @@ func (h *Host) toward(ps PortSpace, peer netip.Addr) (*device, netip.Addr, error
 //
 // +checklocks:h.mu
 func (h *Host) find(devices []*device, peer netip.Addr) (*device, netip.Addr, error) {
-	source, routeErr := routeSource(peer)
+	source, routeErr := sysroute.Source(peer, "")
 	if routeErr == nil {
 		for _, d := range devices {
 			if !d.gone && d.gidIndex(source) >= 0 {
@@ -59,7 +65,7 @@ func (h *Host) find(devices []*device, peer netip.Addr) (*device, netip.Addr, er
 			}
 		}
 	}
-	iface := interfaceOf(source)
+	iface := sysroute.Interface(source)
 	for _, d := range devices {
 		if on := d.vdev.Interface(); d.gone || on != "" && (routeErr != nil || iface != on) {
 			continue
@@ -78,29 +84,12 @@ func (h *Host) find(devices []*device, peer netip.Addr) (*device, netip.Addr, er
 	}
 }
 
-// routeSource is the source address of the system's route to a peer.
-func routeSource(peer netip.Addr) (netip.Addr, error) {
-	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, wire.Port)))
-	if err != nil {
-		return netip.Addr{}, err
+// chosen reports that the device is used for the traffic to a peer.
+func (d *device) chosen(local, peer netip.Addr) {
+	if !observe.On() {
+		return
 	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone(""), nil
-}
-
-// interfaceOf is the name of the interface that has an address, empty if none has it.
-func interfaceOf(source netip.Addr) string {
-	if !source.IsValid() {
-		return ""
-	}
-	ifs, _ := net.Interfaces()
-	for i := range ifs {
-		addrs, _ := ifs[i].Addrs()
-		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap().WithZone("") == source {
-				return ifs[i].Name
-			}
-		}
-	}
-	return ""
+	observe.Emit(observe.Event{Name: observe.Device, Device: d.vdev.Name(), Local: netip.AddrPortFrom(local, 0),
+		Peer: netip.AddrPortFrom(peer, 0), Reason: fmt.Sprintf("the route to %v leaves from %v; %s", peer, local,
+			driver.Why(d.vdev))})
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/verbena-rdma/verbena/observe"
 )
 
 var providers struct {
@@ -31,12 +33,27 @@ func register(p DriverProvider) {
 // Device is an RDMA device that may be opened (struct ibv_device). It stays valid; there is nothing to free. It is
 // safe for concurrent use.
 type Device struct {
-	drv  DriverDevice
-	info DriverInfo
+	drv      DriverDevice
+	info     DriverInfo
+	provider string
 }
 
 // newDevice returns a device for a driver that no provider lists.
 func newDevice(drv DriverDevice) *Device { return &Device{drv: drv, info: drv.Info()} }
+
+// absent returns the reasons of the providers that have no devices; nil if all have some.
+func absent() error {
+	providers.mu.Lock()
+	list := slices.Clone(providers.list)
+	providers.mu.Unlock()
+	var errs []error
+	for _, p := range list {
+		if _, err := p.Devices(); errors.Is(err, ENODEV) {
+			errs = append(errs, driverError("get_device_list", "provider "+p.Name(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // Devices lists the devices of all providers, in their order (ibv_get_device_list). There is nothing to free
 // (ibv_free_device_list). Without devices the list is empty and the error nil.
@@ -49,7 +66,7 @@ func newDevice(drv DriverDevice) *Device { return &Device{drv: drv, info: drv.In
 func Devices() ([]*Device, error) {
 	forkByEnvironment(os.Stderr)
 	providers.mu.Lock()
-	list := append([]DriverProvider(nil), providers.list...)
+	list := slices.Clone(providers.list)
 	providers.mu.Unlock()
 	devices := []*Device{}
 	if len(list) == 0 {
@@ -66,7 +83,7 @@ func Devices() ([]*Device, error) {
 			errs = append(errs, driverError("get_device_list", "provider "+p.Name(), err))
 		}
 		for _, drv := range drivers {
-			d := &Device{drv: drv, info: drv.Info()}
+			d := &Device{drv, drv.Info(), p.Name()}
 			if slices.ContainsFunc(devices, func(other *Device) bool { return other.Name() == d.Name() }) {
 				errs = append(errs, newError("get_device_list", "provider "+p.Name(), syscall.EEXIST,
 					"two devices are named %s; the second is left out", d.Name()))
@@ -83,8 +100,8 @@ func Devices() ([]*Device, error) {
 }
 
 // Open opens the device with a name (ibv_get_device_list and ibv_open_device). The empty name selects the first
-// device with an active port, or else the first device that opens. ENODEV for an unknown name; the error lists the
-// known names.
+// device with an active port, or else the first device that opens; package observe reports which one (observe.Device).
+// ENODEV for an unknown name; the error lists the known names.
 func Open(name string) (*Context, error) {
 	devices, listErr := Devices()
 	if name == "" {
@@ -118,6 +135,7 @@ func openFirst(devices []*Device, listErr error) (*Context, error) {
 			if idle != nil {
 				_ = idle.Close()
 			}
+			chosen(d, "the first with an active port")
 			return vctx, nil
 		}
 		if idle != nil {
@@ -127,12 +145,24 @@ func openFirst(devices []*Device, listErr error) (*Context, error) {
 		idle = vctx
 	}
 	if idle != nil {
+		chosen(idle.Device(), "the first that opens; no port is active")
 		return idle, nil
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, driverError("open_device", "", err)
 	}
 	return nil, newError("open_device", "", ENODEV, "there is no device")
+}
+
+// chosen reports the device that Open has chosen.
+func chosen(d *Device, why string) {
+	if !observe.On() {
+		return
+	}
+	if err := absent(); err != nil {
+		why += "; " + err.Error()
+	}
+	observe.Emit(observe.Event{Name: observe.Device, Device: d.Name(), Reason: why})
 }
 
 // Name returns the device's name, unique on this machine: "vrb_eth0" (ibv_get_device_name).
@@ -146,6 +176,11 @@ func (d *Device) NodeType() NodeType { return d.info.NodeType }
 
 // TransportType returns the device's transport (transport_type of struct ibv_device).
 func (d *Device) TransportType() TransportType { return d.info.Transport }
+
+// Provider returns the name of the provider that lists the device: "soft", "iwarp" for the software devices, "hw" for
+// adapters and the kernel's devices (decision 28). It is empty for a device that the program has made (soft.NewDevice).
+// It has no C twin.
+func (d *Device) Provider() string { return d.provider }
 
 // Interface returns the name of the device's network interface; empty if there is none.
 func (d *Device) Interface() string { return d.info.Interface }

@@ -273,6 +273,7 @@ func init() {
 	seam.Register = func(p any) { register(p.(DriverProvider)) }
 	seam.NewDevice = func(drv any) any { return newDevice(drv.(DriverDevice)) }
 	seam.Of = driverOf
+	seam.Absent = absent
 	seam.CountEvents = func(of any, fd int) error {
 		switch o := of.(type) {
 		case *CompChannel:

@@ -6,11 +6,19 @@
 package main
 
 import (
+	"fmt"
 	"os"
 
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 )
 
 func main() {
-	os.Exit(run(os.Args, &tool.Env{Stdout: os.Stdout, Stderr: os.Stderr}))
+	stop, err := logEvents(os.Stderr, os.Getenv(envLog))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "verbena:", err)
+		os.Exit(1)
+	}
+	status := run(os.Args, &tool.Env{Stdout: os.Stdout, Stderr: os.Stderr})
+	stop()
+	os.Exit(status)
 }

@@ -23,6 +23,9 @@ func Of[D any](object any) D {
 	return d
 }
 
+// Absent returns the reasons of the providers that have no devices; nil if all have some.
+func Absent() error { return seam.Absent() }
+
 // Streams lists the iWARP devices, which package soft makes for package provider/iwarp: the devices of package soft
 // with QPs over TCP. ENODEV on systems that have none. Package soft sets it.
 var Streams func() ([]verbs.DriverDevice, error)

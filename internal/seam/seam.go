@@ -10,6 +10,8 @@ var (
 	NewDevice func(drv any) any
 	// Of is the driver's object of an object of package verbs; nil for a nil pointer.
 	Of func(object any) any
+	// Absent returns the reasons of the providers that have no devices; nil if all have some.
+	Absent func() error
 	// CreateQP makes a QP (*verbs.QP) in a *verbs.PD, of a *verbs.QPInitAttr, by a
 	// func(*verbs.QPInitAttr, verbs.DriverQPEvents) (verbs.DriverQP, error). op names the operation in errors.
 	CreateQP func(op string, pd, init, create any) (any, error)

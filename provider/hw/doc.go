@@ -34,5 +34,5 @@
 // Tag matching, flow steering, counters, work queues and device memory return EOPNOTSUPP. On systems other than Linux
 // on amd64 and arm64 there are no devices.
 //
-// The package imports verbs, internal/driver, internal/wire and github.com/ebitengine/purego.
+// The package imports verbs, internal/driver, internal/sysroute, internal/wire and github.com/ebitengine/purego.
 package hw

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"unsafe"
 
-	"github.com/verbena-rdma/verbena/internal/wire"
+	"github.com/verbena-rdma/verbena/internal/sysroute"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -95,7 +95,7 @@ func (c *devContext) SelectGID(port uint8, peer netip.Addr) (verbs.GIDChoice, er
 		table[i].Index = i
 		ethernet = ethernet || table[i].Type == verbs.GIDTypeRoCEv2
 	}
-	if src, ok := routeSource(peer, c.dev.info.Interface); ok {
+	if src, err := sysroute.Source(peer, c.dev.info.Interface); err == nil {
 		for i := range table {
 			if e := &table[i]; usable(e) && e.GID.Addr() == src {
 				return choice(e, "the source address of the route to %v", peer)
@@ -125,17 +125,4 @@ func like(a, b netip.Addr) bool {
 func choice(e *verbs.GIDEntry, format string, args ...any) (verbs.GIDChoice, error) {
 	return verbs.GIDChoice{Index: e.Index, GID: e.GID,
 		Reason: fmt.Sprintf("GID index %d, %v: %s", e.Index, e.GID.Addr(), fmt.Sprintf(format, args...))}, nil
-}
-
-// routeSource returns the source address of the system's route to peer. It sends nothing.
-func routeSource(peer netip.Addr, iface string) (netip.Addr, bool) {
-	if peer.IsLinkLocalUnicast() && peer.Is6() && peer.Zone() == "" {
-		peer = peer.WithZone(iface)
-	}
-	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, wire.Port)))
-	if err != nil {
-		return netip.Addr{}, false
-	}
-	defer conn.Close()
-	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone(""), true
 }

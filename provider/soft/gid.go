@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/verbena-rdma/verbena/internal/wire"
+	"github.com/verbena-rdma/verbena/internal/sysroute"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -77,7 +77,7 @@ func (t *gidTable) entries(netdev func(netip.Addr) string) []verbs.GIDEntry {
 func (p *portInfo) selectGID(peer netip.Addr) (verbs.GIDChoice, error) {
 	peer = peer.Unmap()
 	if !p.virtual {
-		if src, ok := routeSource(peer, p.iface); ok {
+		if src, err := sysroute.Source(peer, p.iface); err == nil {
 			if i := p.index(src); i >= 0 {
 				return p.choose(i, "the source address of the route to %v", peer)
 			}
@@ -137,19 +137,6 @@ func (p *portInfo) usable() string {
 		return "the device has no address"
 	}
 	return "usable GID indices are " + strings.Join(list, ", ")
-}
-
-// routeSource returns the source address of the system's route to peer.
-func routeSource(peer netip.Addr, iface string) (netip.Addr, bool) {
-	if peer.IsLinkLocalUnicast() && peer.Is6() && peer.Zone() == "" {
-		peer = peer.WithZone(iface)
-	}
-	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, wire.Port)))
-	if err != nil {
-		return netip.Addr{}, false
-	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone(""), true
 }
 
 // guidOf returns a device's node GUID: the EUI-64 of the interface's MAC address, formed as the kernel forms it (the

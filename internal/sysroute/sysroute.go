@@ -1,0 +1,41 @@
+// Package sysroute asks the system which local address, and which network interface, packets to a peer leave from. It
+// owns nothing and sends nothing. It imports internal/wire.
+package sysroute
+
+import (
+	"net"
+	"net/netip"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// Source is the source address of the system's route to a peer, without zone. A link-local peer without zone is looked
+// for on the interface iface, which may be empty. The error is the system's: ENETUNREACH if there is no route.
+func Source(peer netip.Addr, iface string) (netip.Addr, error) {
+	if peer.IsLinkLocalUnicast() && peer.Is6() && peer.Zone() == "" {
+		peer = peer.WithZone(iface)
+	}
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, wire.Port)))
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone(""), nil
+}
+
+// Interface is the name of the interface that has a local address, empty if none has it.
+func Interface(local netip.Addr) string {
+	if !local.IsValid() {
+		return ""
+	}
+	ifs, _ := net.Interfaces()
+	for i := range ifs {
+		addrs, _ := ifs[i].Addrs()
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap().WithZone("") == local {
+				return ifs[i].Name
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,23 @@
+package sysroute
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+)
+
+func TestSource(t *testing.T) {
+	local, err := Source(netip.MustParseAddr("127.0.0.1"), "")
+	if err != nil || !local.IsLoopback() {
+		t.Fatalf("source of the route to 127.0.0.1: %v, %v", local, err)
+	}
+	ifi, err := net.InterfaceByName(Interface(local))
+	if err != nil || ifi.Flags&net.FlagLoopback == 0 {
+		t.Errorf("interface of %v: %q, %v", local, Interface(local), err)
+	}
+	for _, a := range []netip.Addr{{}, netip.MustParseAddr("192.0.2.1")} { // nobody has an address for documentation
+		if name := Interface(a); name != "" {
+			t.Errorf("%v belongs to %s", a, name)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+// Package auto gives programs the adapters of this machine and the software device, and chooses between them. Its
+// import brings package provider/hw, of whose effects on the binary it has all, and package provider/soft:
+//
+//	vctx, err := auto.Open(peer)
+//
+// Programs with package rdmacm or rsocket need only the import: those packages choose in the same way.
+// VERBENA_PROVIDER=hw or soft in the environment leaves the other devices out. The choice and its reason are an event
+// of package observe (observe.Device).
+//
+// The package owns nothing. It imports verbs, observe, internal/driver, internal/sysroute, provider/hw and
+// provider/soft.
+package auto
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/verbena-rdma/verbena/internal/driver"
+	"github.com/verbena-rdma/verbena/internal/sysroute"
+	"github.com/verbena-rdma/verbena/observe"
+	_ "github.com/verbena-rdma/verbena/provider/hw"   // adapters, which come first
+	_ "github.com/verbena-rdma/verbena/provider/soft" // the software device
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Open opens the device from which the system's route to a peer leaves: an adapter if one has the route's source
+// address and an active port, else the software device. If no device has that address, it is the first device of that
+// interface, or without interface, which has another address for the peer. Context.SelectGID gives the index of the
+// address. It has no C twin: C programs are told the name of a device.
+//
+// Errors: ENODEV if no device has the address; the error says why there is no adapter. EINVAL for the zero address and
+// for another value of VERBENA_PROVIDER than the name of a provider. ENETUNREACH if the system has no route.
+func Open(peer netip.Addr) (*verbs.Context, error) {
+	fail := func(err error) (*verbs.Context, error) {
+		return nil, &verbs.Error{Op: "open_device", Obj: "for peer " + peer.String(), Errno: errno(err), Err: err}
+	}
+	if !peer.IsValid() || peer.IsUnspecified() {
+		return fail(fmt.Errorf("the peer must have an address: %w", verbs.EINVAL))
+	}
+	source, err := sysroute.Source(peer, "")
+	if err != nil {
+		return fail(err)
+	}
+	devices, listErr := verbs.Devices()
+	errs := []error{listErr}
+	for _, sends := range []func(*verbs.Context, netip.Addr, netip.Addr) (netip.Addr, bool){fromSource, fromOther} {
+		for _, d := range devices {
+			vctx, err := d.Open()
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			if port, err := vctx.QueryPort(1); err == nil && port.State == verbs.PortActive {
+				if local, ok := sends(vctx, source, peer); ok {
+					report(d, local, peer)
+					return vctx, nil
+				}
+			}
+			_ = vctx.Close()
+		}
+	}
+	errs = append(errs, fmt.Errorf("no device with an active port has %v, the source of the route: %w", source,
+		verbs.ENODEV), driver.Absent())
+	return fail(errors.Join(errs...))
+}
+
+// fromSource reports whether port 1 of a device has the source address of the route, and returns it.
+func fromSource(vctx *verbs.Context, source, _ netip.Addr) (netip.Addr, bool) {
+	if vctx.Device().TransportType() == verbs.TransportIWARP { // its GID is made of its MAC address
+		on := vctx.Device().Interface()
+		return source, on != "" && on == sysroute.Interface(source)
+	}
+	table, err := vctx.QueryGIDTable()
+	gid := verbs.GIDFromAddr(source)
+	return source, err == nil && slices.ContainsFunc(table, func(e verbs.GIDEntry) bool {
+		return e.GID == gid && e.Port == 1
+	})
+}
+
+// fromOther reports whether port 1 of a device has another address for a peer, and returns it: of the same interface,
+// or of a device without one.
+func fromOther(vctx *verbs.Context, source, peer netip.Addr) (netip.Addr, bool) {
+	if on := vctx.Device().Interface(); on != "" && on != sysroute.Interface(source) {
+		return netip.Addr{}, false
+	}
+	c, err := vctx.SelectGID(peer)
+	local := c.GID.Addr()
+	return local, err == nil && local.IsLoopback() == peer.IsLoopback()
+}
+
+// report emits the choice.
+func report(d *verbs.Device, local, peer netip.Addr) {
+	if !observe.On() {
+		return
+	}
+	observe.Emit(observe.Event{Name: observe.Device, Device: d.Name(), Local: netip.AddrPortFrom(local, 0),
+		Peer:   netip.AddrPortFrom(peer, 0),
+		Reason: fmt.Sprintf("the route to %v leaves from %v; %s", peer, local, driver.Why(d))})
+}
+
+// errno is the error number of an error: ENODEV if a device is missing, whatever else failed.
+func errno(err error) verbs.Errno {
+	var n verbs.Errno
+	switch {
+	case errors.Is(err, verbs.ENODEV):
+		return verbs.ENODEV
+	case errors.As(err, &n):
+		return n
+	}
+	return verbs.ENODEV
+}
