@@ -44,12 +44,12 @@ func hwCases() []testCase {
 				run: func(env *caseEnv, _, guest *place) error { return c.inGuest(env, guest, net) }})
 		}
 	}
-	for _, tool := range []string{"ib_send_lat -n 100", "ib_write_bw -n 100", "ib_read_lat -n 100",
-		"ib_atomic_bw -n 100"} {
+	for _, tool := range []string{"ib_send_lat -n 100", "ib_write_lat -n 100", "ib_read_lat -n 100",
+		"ib_send_bw -n 300", "ib_write_bw -n 300", "ib_read_bw -n 300", "ib_atomic_bw -n 100"} {
 		list = append(list, testCase{name: "hw/guest/" + tool, timeout: 3 * time.Minute, oneWay: true,
 			run: func(env *caseEnv, _, guest *place) error { return hwAndC(env, guest, tool) }})
 	}
-	return append(list, testCase{name: "hw/guest/tests", timeout: 10 * time.Minute, oneWay: true, run: hwTests})
+	return append(list, hwOwnCases()...)
 }
 
 // hwConnections are the cases of connection management and rsockets that run on the guest's devices too.
@@ -139,7 +139,7 @@ func (l *lab) withHW(p *place) (*place, error) {
 	}
 	for name, args := range map[string][]string{
 		"verbena": {"build", "-tags", "hw", "./cmd/verbena"}, "peer": {"build", "-tags", "hw", "./interop/peer"},
-		"hw.test": {"test", "-c", "./provider/hw"},
+		"hw.test": {"test", "-c", "./provider/hw"}, "auto.test": {"test", "-c", "./provider/auto"},
 	} {
 		file := filepath.Join(l.bin, "hw-"+name)
 		last := len(args) - 1
@@ -187,19 +187,4 @@ func hwAndC(env *caseEnv, p *place, line string) error {
 		}
 	}
 	return nil
-}
-
-// hwTests runs the provider's own tests on the guest's device.
-func hwTests(env *caseEnv, _, p *place) error {
-	guest, err := env.lab.withHW(p)
-	if err != nil {
-		return err
-	}
-	out, err := runCmd(guest.sh("env VERBENA_TEST_DEVICE=rxe0 ROUNDS=50 "+hwFolder+
-		"hw.test -test.v -test.run 'RoundsLeakNothing|Memory|NoAllocation|Inline'", env.left()), env.left())
-	env.log("tests", out)
-	if err == nil && strings.Contains(out, "--- SKIP") {
-		err = fmt.Errorf("a test was skipped\n%s", out)
-	}
-	return err
 }
