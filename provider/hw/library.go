@@ -137,13 +137,10 @@ func call(fn uintptr, args ...uintptr) uintptr {
 
 // caller calls C functions without allocating: arguments of call and its kind are moved to the heap. Its owner is on
 // the heap and keeps what the arguments point to reachable. It is not safe for concurrent use.
-type caller struct{ args [3]uintptr }
-
-// do calls a function with up to 3 arguments.
-func (c *caller) do(fn, a, b, d uintptr) uintptr {
-	c.args = [3]uintptr{a, b, d}
-	r, _, _ := purego.SyscallN(fn, c.args[:]...)
-	return r
+type caller struct {
+	fn     uintptr
+	args   [3]uintptr
+	result uintptr
 }
 
 // status is library.status for a function that returns -1 with errno set.
