@@ -90,7 +90,8 @@ func until(ctx context.Context, holds func() bool) error {
 	return nil
 }
 
-// hwKilled kills one of two connected programs of the guest: the kernel ends its connection, and the other program ends.
+// hwKilled kills one of two connected programs of the guest: the kernel ends its connection, and the other program
+// ends.
 func hwKilled(env *caseEnv, p *place, net, victim string) error {
 	guest, server, client, err := hwPair(env, p, fmt.Sprint(net, p.id+1))
 	if err != nil {

@@ -12,10 +12,9 @@ import (
 // TestCallerLayout has the fields of caller where call_amd64.s expects them.
 func TestCallerLayout(t *testing.T) {
 	var c caller
-	for _, f := range [][2]uintptr{{unsafe.Offsetof(c.fn), 0}, {unsafe.Offsetof(c.args), 8}, {unsafe.Offsetof(c.result), 32}} {
-		if f[0] != f[1] {
-			t.Errorf("offset %d, want %d", f[0], f[1])
-		}
+	got := [3]uintptr{unsafe.Offsetof(c.fn), unsafe.Offsetof(c.args), unsafe.Offsetof(c.result)}
+	if want := [3]uintptr{0, 8, 32}; got != want {
+		t.Errorf("offsets %d, want %d", got, want)
 	}
 }
 
@@ -46,7 +45,8 @@ func TestCaller(t *testing.T) {
 					t.Fatalf("strnlen is %d", n)
 				}
 				to := uintptr(unsafe.Pointer(&m.to))
-				if at := m.do(memcpy, to, uintptr(unsafe.Pointer(&m.from)), 15); at != to || string(m.to[:15]) != "0123456789abcde" {
+				at := m.do(memcpy, to, uintptr(unsafe.Pointer(&m.from)), 15)
+				if at != to || string(m.to[:15]) != "0123456789abcde" {
 					t.Fatalf("memcpy returns %x of %x: %q", at, to, m.to)
 				}
 			}

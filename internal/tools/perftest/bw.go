@@ -218,7 +218,7 @@ func (s *stream) flow() error {
 // lost reports whether the missing messages are lost. UC and UD do not retransmit them, and a peer that has
 // sent all of them does not report it.
 func (s *stream) lost() bool {
-	if s.reliable() || s.got == 0 || s.wait.spins%1024 != 0 || time.Since(s.wait.since) < lostAfter ||
+	if s.reliable() || s.got == 0 || s.wait.spins%1024 != 0 || s.wait.idle() < lostAfter ||
 		s.sends() && s.done < s.total {
 		return false
 	}

@@ -154,6 +154,9 @@ func TestPeerEnded(t *testing.T) {
 		if err := w.progress(); err != nil {
 			t.Error(err)
 		}
+		if err := w.checkPeer(); err != nil { // the wait begins again
+			t.Error(err)
+		}
 		b.Close()
 		if err := step(farewell - time.Millisecond); err != nil {
 			t.Errorf("right after its end: %v", err)

@@ -264,10 +264,10 @@ type waiter struct {
 	r     *run
 	what  string
 	spins int
-	since time.Time
+	since time.Time // when the wait began; zero after progress: idle reads the clock
 
 	arrivals uint
-	next     time.Time // when to check the connection to the peer
+	next     time.Duration // of idle: when to check the connection to the peer
 }
 
 const (
@@ -293,24 +293,35 @@ func (p *waiter) checkPeer() error {
 	if err := p.r.stop.Err(); err != nil {
 		return err
 	}
-	now := time.Now()
-	if now.Sub(p.since) < farewell || now.Before(p.next) {
+	idle := p.idle()
+	if idle < farewell || idle < p.next {
 		return nil
 	}
-	p.next = now.Add(time.Second)
+	p.next = idle + time.Second
 	if p.r.peer.ended() {
 		return fmt.Errorf("%s is missing, and the peer has ended: look at its output", p.what)
 	}
-	if now.Sub(p.since) > longest {
+	if idle > longest {
 		return fmt.Errorf("%s is missing for %v: the peer has ended, or the network has lost it", p.what, longest)
 	}
 	return nil
 }
 
+// idle returns the time without progress, as far as it is known: from the first call after progress on. So a run in
+// which completions come fast does not read the clock for each: where that is a system call it takes longer than a
+// poll.
+func (p *waiter) idle() time.Duration {
+	if p.since.IsZero() {
+		p.since = time.Now()
+		return 0
+	}
+	return time.Since(p.since)
+}
+
 // progress restarts the time-out. It also checks for Ctrl-C, since a run in which every poll finds
 // completions never waits.
 func (p *waiter) progress() error {
-	p.since = time.Now()
+	p.since, p.next = time.Time{}, 0
 	if p.arrivals++; p.arrivals%256 != 0 {
 		return nil
 	}
