@@ -26,7 +26,8 @@ type QP struct {
 	word     atomic.Uint64 // state, see below
 	asyncEv  ackCount
 
-	table        *RWQIndTable // spreads the receives; nil without one
+	sendRoom     atomic.Uint32 // init.Cap.MaxSendWR, which a resize changes
+	table        *RWQIndTable  // spreads the receives; nil without one
 	maxTSOHeader uint16
 	maxTSO       uint32 // bytes of data, if maxTSOHeader is not 0
 
@@ -111,6 +112,7 @@ func (qp *QP) create(
 	qp.qpn = qp.drv.QPN()
 	qp.init.Cap = want.Cap
 	init.Cap = want.Cap
+	qp.sendRoom.Store(want.Cap.MaxSendWR)
 	return qp, nil
 }
 

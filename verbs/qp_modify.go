@@ -9,6 +9,10 @@ import (
 // requires some attributes and permits others (manual section 35); the error names the missing and the superfluous
 // ones. On success attr holds actual values. A failure, EINVAL mostly, changes nothing.
 //
+// QPAttrCap resizes the queues: Cap.MaxSendWR and Cap.MaxRecvWR, 0 for no change. It goes with every transition but
+// those to RESET and ERR, not for RAW_PACKET and XRC_RECV, and needs a device with DeviceResizeMaxWR. Posted requests stay; EINVAL if more are
+// outstanding. SGEs and inline data keep their sizes.
+//
 // Every state may go to RESET, which drops all requests, and to ERR, which flushes them. SQD can be left only when
 // the send queue is drained; EventSQDrained reports it if EnSQDAsyncNotify was set.
 func (qp *QP) Modify(attr *QPAttr, mask QPAttrMask) error {
@@ -56,6 +60,10 @@ func (qp *QP) modify(attr *QPAttr, mask QPAttrMask) error {
 	case mask&QPAttrPort != 0:
 		qp.port = next.PortNum
 	}
+	if mask&QPAttrCap != 0 {
+		qp.init.Cap.MaxSendWR, qp.init.Cap.MaxRecvWR = next.Cap.MaxSendWR, next.Cap.MaxRecvWR
+		qp.sendRoom.Store(next.Cap.MaxSendWR)
+	}
 	*attr = next
 	return nil
 }
@@ -73,7 +81,7 @@ func (qp *QP) checkModify(m move, attr *QPAttr, mask QPAttrMask) error {
 		}
 	}
 	for _, check := range [...]func(*QP, move, *QPAttr, QPAttrMask) error{
-		(*QP).checkFeatures, (*QP).checkNumbers, (*QP).checkPort, (*QP).checkPaths,
+		(*QP).checkFeatures, (*QP).checkNumbers, (*QP).checkSizes, (*QP).checkPort, (*QP).checkPaths,
 	} {
 		if err := check(qp, m, attr, mask); err != nil {
 			return fmt.Errorf("%v->%v: %w", m.from, m.to, err)
@@ -86,6 +94,10 @@ func (qp *QP) checkModify(m move, attr *QPAttr, mask QPAttrMask) error {
 func (qp *QP) checkMask(m move, mask QPAttrMask) (problem, hint string) {
 	table := transitionsOf[qp.init.Type]
 	row, ok := table[m]
+	fixed := qp.init.Type == QPTypeRawPacket || qp.init.Type == QPTypeXRCRecv
+	if !fixed && m.to != QPSReset && m.to != QPSErr && qp.ctx.attr.DeviceCapFlags&DeviceResizeMaxWR != 0 {
+		row.optional |= QPAttrCap // in no row of the tables: a matter of the device (V-QPM-05)
+	}
 	if !ok {
 		return fmt.Sprintf("%v->%v is not possible", m.from, m.to),
 			fmt.Sprintf("from %v a QP of type %v goes to %s", m.from, qp.init.Type, table.from(m.from))
@@ -132,7 +144,6 @@ func (qp *QP) checkFeatures(m move, attr *QPAttr, mask QPAttrMask) error {
 	}{
 		{QPAttrAltPath | QPAttrPathMigState, m.from, DeviceAutoPathMig},
 		{QPAttrPort, QPSSQD, DeviceChangePhyPort},
-		{QPAttrCap, m.from, DeviceResizeMaxWR},
 	}
 	for _, n := range needs {
 		if mask&n.attrs != 0 && m.from == n.from && qp.ctx.attr.DeviceCapFlags&n.cap == 0 {
@@ -175,6 +186,31 @@ func (qp *QP) checkNumbers(_ move, attr *QPAttr, mask QPAttrMask) error {
 	for _, r := range ranges {
 		if mask&r.attr != 0 && int64(r.value) > int64(r.max) {
 			return fmt.Errorf("%v %d: must be 0 to %d", r.attr, r.value, r.max)
+		}
+	}
+	return nil
+}
+
+// checkSizes checks the sizes of a QP that is resized. The number of SGEs and of inline bytes is fixed.
+//
+// +checklocks:qp.mu
+func (qp *QP) checkSizes(_ move, attr *QPAttr, mask QPAttrMask) error {
+	if mask&QPAttrCap == 0 {
+		return nil
+	}
+	now, d := &qp.init.Cap, &qp.ctx.attr
+	for _, s := range []struct {
+		name  string
+		value uint32
+		max   int64
+	}{
+		{"MaxSendWR", attr.Cap.MaxSendWR, int64(d.MaxQPWR)}, {"MaxRecvWR", attr.Cap.MaxRecvWR, int64(d.MaxQPWR)},
+		{"MaxSendSGE", attr.Cap.MaxSendSGE, int64(now.MaxSendSGE)},
+		{"MaxRecvSGE", attr.Cap.MaxRecvSGE, int64(now.MaxRecvSGE)},
+		{"MaxInlineData", attr.Cap.MaxInlineData, int64(now.MaxInlineData)},
+	} {
+		if int64(s.value) > s.max {
+			return fmt.Errorf("QP_CAP: %s %d: must be 0 to %d", s.name, s.value, s.max)
 		}
 	}
 	return nil

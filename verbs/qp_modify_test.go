@@ -153,7 +153,6 @@ func TestV_QPM_11_TransitionTables(t *testing.T) {
 	for typ, table := range specTables(t) {
 		t.Run(typ.String(), func(t *testing.T) {
 			dev := newFakeDevice()
-			dev.attr.DeviceCapFlags |= DeviceResizeMaxWR
 			vctx, _ := openDevice(t, dev)
 			qp, drv := newQP(t, newPD(t, vctx), typ)
 			probe := tableProbe{t: t, qp: qp, drv: drv, table: table}
@@ -278,10 +277,34 @@ func TestV_QPM_04_ActualValuesAreReturned(t *testing.T) {
 	}
 }
 
+// TestV_QPM_05_CapNeedsResizing: that queues are resized is tested by provider/soft.
 func TestV_QPM_05_CapNeedsResizing(t *testing.T) {
-	qp, _ := newQPIn(t, QPTypeRC, QPSRTS)
 	attr := QPAttr{Cap: QPCap{MaxSendWR: 1}}
-	refused(t, qp.Modify(&attr, QPAttrCap), EINVAL, "QP_CAP") // in no row of the tables
+	qp, _ := newQPIn(t, QPTypeRC, QPSRTS)
+	refused(t, qp.Modify(&attr, QPAttrCap), EINVAL, "not allowed here: QP_CAP")
+
+	dev := newFakeDevice()
+	dev.attr.DeviceCapFlags |= DeviceResizeMaxWR
+	vctx, _ := openDevice(t, dev)
+	qp, drv := newQP(t, newPD(t, vctx), QPTypeRC)
+	forceState(qp, drv, QPSRTS)
+	was := qp.init.Cap
+	drv.onModify = func(a *QPAttr, _ QPAttrMask) error { a.Cap = QPCap{MaxSendWR: 9, MaxRecvWR: 10}; return nil }
+	ok(t, qp.Modify(&attr, QPAttrCap))
+	want := was
+	want.MaxSendWR, want.MaxRecvWR = 9, 10 // the driver's sizes; the others are fixed
+	if now, init, err := qp.Query(QPAttrCap); err != nil || now.Cap != want || init.Cap != want {
+		t.Errorf("%+v, %+v, %v; want %+v", now.Cap, init.Cap, err, want)
+	}
+	for _, bad := range []QPCap{
+		{MaxSendWR: uint32(dev.attr.MaxQPWR) + 1}, {MaxRecvWR: uint32(dev.attr.MaxQPWR) + 1},
+		{MaxSendSGE: want.MaxSendSGE + 1}, {MaxRecvSGE: want.MaxRecvSGE + 1}, {MaxInlineData: want.MaxInlineData + 1},
+	} {
+		refused(t, qp.Modify(&QPAttr{Cap: bad}, QPAttrCap), EINVAL, "RTS->RTS: QP_CAP: Max", "must be 0 to")
+	}
+	for _, to := range []QPState{QPSReset, QPSErr} {
+		refused(t, qp.Modify(&QPAttr{QPState: to}, QPAttrState|QPAttrCap), EINVAL, "not allowed here: QP_CAP")
+	}
 }
 
 func TestV_QPM_06_AlternatePathNeedsCapability(t *testing.T) {

@@ -235,7 +235,7 @@ func (x *QPEx) begin(op WROpcode, needs setters) *SendWR {
 // admit is the slow path of begin. It records why a request cannot be begun, or makes room for it.
 func (x *QPEx) admit(op WROpcode) bool {
 	x.finish()
-	most := int(x.qp.init.Cap.MaxSendWR)
+	most := int(x.qp.sendRoom.Load())
 	switch n := len(x.wrs); {
 	case !x.open || x.fault != nil:
 		return false

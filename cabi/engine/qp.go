@@ -158,14 +158,19 @@ func ahAttrOf(a *verbs.AHAttr) cAHAttr {
 //export vrb_modify_qp
 func vrb_modify_qp(h, attr unsafe.Pointer, mask C.int) C.int {
 	a, q := (*cQPAttr)(attr), (*qpObj)(h)
-	return errno(q.Modify(&verbs.QPAttr{
+	in := verbs.QPAttr{
 		QPState: verbs.QPState(a.state), CurQPState: verbs.QPState(a.cur), PathMTU: verbs.MTU(a.mtu),
 		PathMigState: verbs.MigState(a.mig), QKey: a.qkey, RQPSN: a.rqPSN & 0xffffff, SQPSN: a.sqPSN & 0xffffff,
 		DestQPNum: a.dest, QPAccessFlags: verbs.AccessFlags(a.access), Cap: a.cap.toGo(), AHAttr: a.ah.toGo(),
 		AltAHAttr: a.alt.toGo(), PKeyIndex: a.pkey, AltPKeyIndex: a.altPKey, EnSQDAsyncNotify: a.enSQD != 0,
 		MaxRdAtomic: a.maxRd, MaxDestRdAtomic: a.maxDestRd, MinRNRTimer: a.minRNR, PortNum: a.port, Timeout: a.timeout,
 		RetryCnt: a.retry, RNRRetry: a.rnrRetry, AltPortNum: a.altPort, AltTimeout: a.altTimeout, RateLimit: a.rate,
-	}, q.meant(verbs.QPAttrMask(mask))))
+	}
+	err := q.Modify(&in, q.meant(verbs.QPAttrMask(mask)))
+	if err == nil && mask&C.int(verbs.QPAttrCap) != 0 {
+		a.cap = capOf(in.Cap)
+	}
+	return errno(err)
 }
 
 // meant drops the attributes of the other direction from the mask of an XRC QP, as Linux does: programs give those of

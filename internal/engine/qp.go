@@ -2,6 +2,8 @@ package engine
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -139,6 +141,32 @@ func (qp *QP) Modify(a *transport.Attr, m transport.Mask) error {
 	s.runq.push(qp.QP)
 	s.serve()
 	return err
+}
+
+// Resize changes the room of the send queue and of the QP's own receive queue. 0 keeps a queue as it is. It fails, and
+// changes nothing, if a queue holds more requests (transport.ErrQueueFull) or has a fixed size
+// (transport.ErrFixedSize).
+func (qp *QP) Resize(send, recv int) error {
+	s := qp.shard
+	s.hold()
+	defer s.release()
+	sq, rq := qp.SQ, qp.RQ
+	was := sq.Cap()
+	if send > 0 {
+		if err := sq.Resize(send); err != nil {
+			return fmt.Errorf("send queue: %w", err)
+		}
+	}
+	if recv == 0 || rq == nil || rq.Shared() {
+		return nil
+	}
+	if err := rq.Resize(recv, 0); err != nil {
+		if send > 0 {
+			err = errors.Join(err, sq.Resize(was))
+		}
+		return fmt.Errorf("receive queue: %w", err)
+	}
+	return nil
 }
 
 // prepare completes new paths: the source port, and what the link knows about the peer. It reports whether the

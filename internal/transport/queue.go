@@ -16,6 +16,7 @@ var (
 	ErrQueueFull = errors.New("the queue is full")
 	ErrState     = errors.New("the queue pair's state does not allow posting to this queue")
 	ErrMoved     = errors.New("the queue pair has moved to another state by itself")
+	ErrFixedSize = errors.New("the size of this queue cannot be changed")
 )
 
 // SendWQE is one slot of a send queue. The posting goroutine sets the first part; the requester owns requesterWQE
@@ -96,6 +97,32 @@ func NewSendQueue(wrs, sges, inline int) *SendQueue {
 		rest: make([]*sendChunk, max(0, n>>chunkShift-1)),
 		mask: uint32(n - 1), cap: uint32(n), maxSGE: sges, maxInline: inline,
 	}
+}
+
+// Resize changes the room to at least wrs requests and keeps the posted ones. If more are outstanding it returns
+// ErrQueueFull, and for a queue with slots of the QP's own (OwnSlots) ErrFixedSize; it changes nothing then. The caller
+// keeps the requester from using the queue.
+func (q *SendQueue) Resize(wrs int) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := uint32(CeilPow2(wrs))
+	from := q.polled.Load() // it may grow meanwhile, so that some slots are kept that are free
+	switch {
+	case q.own != nil:
+		return ErrFixedSize
+	case q.fill-from > n:
+		return ErrQueueFull
+	case n == q.cap:
+		return nil
+	}
+	next := NewSendQueue(int(n), q.maxSGE, q.maxInline)
+	for i := from; i != q.fill; i++ {
+		next.base, next.fill = from, i // +checklocksforce: next is local
+		c, at := next.next()           // +checklocksforce: next is local
+		c.slots[at] = *q.At(i)         // its SGEs, inline data and SendMore stay in the old chunk
+	}
+	q.first, q.rest, q.mask, q.cap, q.base = next.first, next.rest, next.mask, next.cap, from
+	return nil
 }
 
 // Cap, MaxSGE and MaxInline return the actual sizes. Free returns the number of slots available to the program.

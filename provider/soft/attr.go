@@ -54,8 +54,8 @@ func (d *device) deviceAttr() verbs.DeviceAttr {
 		MaxPKeys:              1,
 		LocalCAAckDelay:       15,
 		PhysPortCnt:           1,
-		DeviceCapFlags: verbs.DeviceBadPKeyCntr | verbs.DeviceBadQKeyCntr | verbs.DeviceAutoPathMig |
-			verbs.DeviceUDAVPortEnforce |
+		DeviceCapFlags: verbs.DeviceResizeMaxWR | verbs.DeviceBadPKeyCntr | verbs.DeviceBadQKeyCntr |
+			verbs.DeviceAutoPathMig | verbs.DeviceUDAVPortEnforce |
 			verbs.DeviceCurrQPStateMod | verbs.DevicePortActiveEvent | verbs.DeviceSysImageGUID | verbs.DeviceRCRNRNAKGen |
 			verbs.DeviceSRQResize | verbs.DeviceXRC | verbs.DeviceMemWindow | verbs.DeviceMemMgtExtensions |
 			verbs.DeviceMemWindowType2B,

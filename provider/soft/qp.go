@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"errors"
 	"net/netip"
 	"sync"
 	"time"
@@ -154,7 +155,17 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.QP.Modify(&t, m); err != nil {
+	var was verbs.QPCap
+	if mask&verbs.QPAttrCap != 0 {
+		was = q.sizes()
+		if err := q.resize(&attr.Cap); err != nil {
+			return err
+		}
+	}
+	if err := q.QP.Modify(&t, m&^transport.Mask(verbs.QPAttrCap)); err != nil {
+		if mask&verbs.QPAttrCap != 0 {
+			return errors.Join(verbsError("", err), q.resize(&was))
+		}
 		return verbsError("", err)
 	}
 	if attr.QPState == verbs.QPSReset {
@@ -163,6 +174,27 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		merge(&q.attr, attr, mask)
 	}
 	return nil
+}
+
+// resize changes the room of the queues, and sets the actual sizes in c.
+func (q *qp) resize(c *verbs.QPCap) error {
+	switch err := q.QP.Resize(int(c.MaxSendWR), int(c.MaxRecvWR)); {
+	case errors.Is(err, transport.ErrFixedSize):
+		return fail(verbs.EOPNOTSUPP, "QP_CAP: the queues of a QP with an SRQ of type TM have a fixed size")
+	case err != nil:
+		return fail(verbs.EINVAL, "QP_CAP: must not be less than the number of outstanding requests: %v", err)
+	}
+	*c = q.sizes()
+	return nil
+}
+
+// sizes returns the room of the queues. An SRQ does not count.
+func (q *qp) sizes() (c verbs.QPCap) {
+	c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData = uint32(q.SQ.Free()), uint32(q.SQ.MaxSGE()), uint32(q.SQ.MaxInline())
+	if q.RQ != nil && !q.RQ.Shared() {
+		c.MaxRecvWR, c.MaxRecvSGE = uint32(q.RQ.Cap()), uint32(q.RQ.MaxSGE())
+	}
+	return c
 }
 
 // Query returns attributes and state.

@@ -49,6 +49,35 @@ static void fill(struct ibv_pd *pd, struct ibv_cq *cq)
 	ibv_destroy_qp(qp);
 }
 
+// resize changes the depth of a QP: the requests that fit are then more, and the actual depths are reported.
+static void resize(struct ibv_pd *pd, struct ibv_cq *cq)
+{
+	struct ibv_qp_init_attr in = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {1, 1, 1, 1, 0}}, got;
+	struct ibv_qp *qp = ibv_create_qp(pd, &in);
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1}, seen;
+	struct ibv_recv_wr wr = {.num_sge = 0}, *bad;
+	uint32_t posted = 0;
+
+	if (!qp || ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)) {
+		printf("no QP\n");
+		failed = 1;
+		return;
+	}
+	attr.cap = (struct ibv_qp_cap){40, 50, 1, 1, 0};
+	if (ibv_modify_qp(qp, &attr, IBV_QP_CAP) || attr.cap.max_send_wr != 64 || attr.cap.max_recv_wr != 64 ||
+	    ibv_query_qp(qp, &seen, IBV_QP_CAP, &got) || seen.cap.max_send_wr != 64 || got.cap.max_recv_wr != 64) {
+		printf("resized to %u and %u, want 64 and 64\n", attr.cap.max_send_wr, attr.cap.max_recv_wr);
+		failed = 1;
+	}
+	while (posted < 1000 && !ibv_post_recv(qp, &wr, &bad))
+		posted++;
+	if (posted != 64) {
+		printf("%u receives were posted after the resize, want 64\n", posted);
+		failed = 1;
+	}
+	ibv_destroy_qp(qp);
+}
+
 int main(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -68,5 +97,6 @@ int main(void)
 		return 1;
 	try(pd, cq, limits.max_qp_wr, limits.max_qp_wr);
 	fill(pd, cq);
+	resize(pd, cq);
 	return failed;
 }
