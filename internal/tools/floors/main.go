@@ -34,7 +34,7 @@ var building = []floor{
 	{"test fabric, metrics", []string{"rdmatest", "metrics/prometheus"}},
 	{"sockets", []string{"rsocket", "rsocket/socket"}},
 	{"streams, datagrams", []string{"rsocket/internal/sock"}},
-	{"connection manager", []string{"rdmacm", "provider/iwarp"}},
+	{"connection manager", []string{"rdmacm", "provider/auto", "provider/iwarp"}},
 	{"datagrams, providers", []string{"umad", "provider/soft", "provider/hw"}},
 	{"accessors of verbs", []string{"internal/driver", "internal/gsi", "internal/iwtcp", "internal/ucma"}},
 	{"verbs, engine", []string{"verbs", "internal/engine", "internal/raw", "internal/iwarp"}},
@@ -42,7 +42,9 @@ var building = []floor{
 	{"links", []string{
 		"internal/link/udp", "internal/link/shm", "internal/link/mem", "internal/link/pcap", "internal/link/packet",
 	}},
-	{"decorator, host", []string{"internal/link/fault", "internal/host", "internal/softlink", "internal/cm/cmtest"}},
+	{"decorator, host", []string{
+		"internal/link/fault", "internal/host", "internal/softlink", "internal/sysroute", "internal/cm/cmtest",
+	}},
 	{"link interfaces", []string{"internal/link"}},
 	{"memory, messages", []string{
 		"internal/mr", "internal/wire/cmmsg", "internal/wire/captures", "internal/wire/wiretest",
