@@ -10,8 +10,8 @@ import (
 // ones. On success attr holds actual values. A failure, EINVAL mostly, changes nothing.
 //
 // QPAttrCap resizes the queues: Cap.MaxSendWR and Cap.MaxRecvWR, 0 for no change. It goes with every transition but
-// those to RESET and ERR, not for RAW_PACKET and XRC_RECV, and needs a device with DeviceResizeMaxWR. Posted requests stay; EINVAL if more are
-// outstanding. SGEs and inline data keep their sizes.
+// those to RESET and ERR, not for RAW_PACKET and XRC_RECV, and needs a device with DeviceResizeMaxWR. Posted requests
+// stay; EINVAL if more are outstanding. SGEs and inline data keep their sizes.
 //
 // Every state may go to RESET, which drops all requests, and to ERR, which flushes them. SQD can be left only when
 // the send queue is drained; EventSQDrained reports it if EnSQDAsyncNotify was set.
