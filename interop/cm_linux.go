@@ -157,7 +157,7 @@ func (r *cmRun) run(env *caseEnv, active, passive *place) error {
 		return err
 	}
 	before := 0
-	if r.persistent && passive.ours() {
+	if r.persistent && passive.ours() && !passive.siw {
 		if before, err = passive.descriptors(); err != nil {
 			return err
 		}
@@ -181,7 +181,7 @@ func (r *cmRun) run(env *caseEnv, active, passive *place) error {
 		}
 	}
 	switch {
-	case r.persistent && (r.tidy || passive.ours()):
+	case r.persistent && (!passive.ours() && r.tidy || passive.ours() && !passive.siw):
 		limit := soon
 		if r.network == veryLossy {
 			limit = afterRetries
@@ -258,6 +258,9 @@ func (p *place) cmReady(ctx context.Context, server *proc.Proc) error {
 	line, sign := "rdma resource show cm_id; rdma resource show qp", regexp.MustCompile(`state LISTEN|type UD`)
 	if p.ours() {
 		line, sign = "ss -lunH 'sport = :4791'", regexp.MustCompile(`\S`)
+		if p.siw {
+			line = "ss -ltnH"
+		}
 	}
 	for {
 		out, err := runCmd(p.sh("sh -c \""+line+"\"", 30*time.Second), 30*time.Second)
@@ -309,6 +312,9 @@ func (p *place) quiet() error {
 // resources lists the CM IDs and QPs of the programs at this end.
 func (p *place) resources() (list []string, err error) {
 	tool, device := "rdma", "rxe0"
+	if p.siw {
+		device = "siw0"
+	}
 	if p.ours() {
 		tool, device = filepath.Join(p.lab.bin, "verbena")+" rdma", "vrb_roce"
 	}

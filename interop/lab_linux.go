@@ -122,7 +122,9 @@ type place struct {
 	id   int    // guest number; 0 for this host
 	ip4  string
 	ip6  string
-	hw   bool // a guest in which our programs use rxe0
+	hw   bool     // a guest in which our programs use rxe0
+	siw  bool     // the end's iWARP device is used
+	env  []string // of our programs; nil: the RoCE device
 }
 
 // setting returns a setting of the lab's scripts.
@@ -167,7 +169,11 @@ func (p *place) sh(line string, limit time.Duration) *exec.Cmd {
 // host returns a command on this host, in the lab's namespace.
 func (p *place) host(args ...string) *exec.Cmd {
 	cmd := p.lab.script(1, "host", args...)
-	cmd.Env = append(cmd.Env, "VERBENA_DEVICES=roce")
+	if p.env != nil {
+		cmd.Env = append(cmd.Env, p.env...)
+	} else {
+		cmd.Env = append(cmd.Env, "VERBENA_DEVICES=roce")
+	}
 	return cmd
 }
 

@@ -111,10 +111,11 @@ func allCases() []testCase {
 		all = append(all, r.testCase(4), r.testCase(6))
 	}
 	all = append(all, hwCases()...)
+	all = append(all, siwCases()...)
 	all = append(all, otherCases()...)
 	all = append(all, ourCaptureCases()...)
 	var sorted []testCase
-	for _, n := range []network{clean, lossy, faulty, veryLossy} {
+	for _, n := range []network{clean, lossy, faulty, veryLossy, lossyIWARP} {
 		for _, c := range all {
 			if c.network == n && !c.last {
 				sorted = append(sorted, c)

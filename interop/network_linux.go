@@ -9,21 +9,25 @@ import (
 	"time"
 )
 
-// setNetwork applies a network to guest 1's interface in each direction: netem on eth0 for what it sends,
-// and netem on an ifb device, to which eth0's ingress is redirected, for what it receives.
+// setNetwork applies a network to guest 1's interface in each direction: netem on it for what it sends, and netem on an
+// ifb device, to which its ingress is redirected, for what it receives. The interface is eth0 unless the network names
+// eth1.
 func (s *suite) setNetwork(n network) error {
 	if s.network == n {
 		return nil
 	}
-	const off = "tc qdisc del dev eth0 root 2>/dev/null; tc qdisc del dev eth0 ingress 2>/dev/null; " +
-		"tc qdisc del dev ifb0 root 2>/dev/null; "
-	line := off + "true"
+	const off = "for i in eth0 eth1; do tc qdisc del dev $i root 2>/dev/null; " +
+		"tc qdisc del dev $i ingress 2>/dev/null; done; tc qdisc del dev ifb0 root 2>/dev/null; "
+	line, dev, netem := off+"true", "eth0", string(n)
+	if rest, ok := strings.CutPrefix(netem, "eth1 "); ok {
+		dev, netem = "eth1", rest
+	}
 	if n != clean {
 		line = off + fmt.Sprintf(`set -e; ip link set ifb0 mtu %s up
-tc qdisc add dev eth0 root netem limit 20000 %s
-tc qdisc add dev eth0 ingress
-tc filter add dev eth0 ingress matchall action mirred egress redirect dev ifb0
-tc qdisc add dev ifb0 root netem limit 20000 %s`, setting("LAB_MTU", "9000"), n, n)
+tc qdisc add dev %[2]s root netem limit 20000 %[3]s
+tc qdisc add dev %[2]s ingress
+tc filter add dev %[2]s ingress matchall action mirred egress redirect dev ifb0
+tc qdisc add dev ifb0 root netem limit 20000 %[3]s`, setting("LAB_MTU", "9000"), dev, netem)
 	}
 	if _, err := s.lab.guest(1, line); err != nil {
 		return err
@@ -70,8 +74,13 @@ func (c counters) since(old counters) string {
 
 // startCapture records the RoCE packets at guest 1's port until stop is called.
 func startCapture(l *lab, file string) (stop func(), err error) {
-	cmd := l.script(1, "host", "tcpdump", "-i", "roce1", "-U", "--immediate-mode", "-B", "65536", "-Z", "root", "-w",
-		file, "udp port 4791")
+	return capturePort(l, "roce1", "udp port 4791", file)
+}
+
+// capturePort records the packets at a port of the lab that a filter selects.
+func capturePort(l *lab, port, filter, file string) (stop func(), err error) {
+	cmd := l.script(1, "host", "tcpdump", "-i", port, "-U", "--immediate-mode", "-B", "65536", "-Z", "root", "-w", file,
+		filter)
 	p, err := start("tcpdump", cmd)
 	if err != nil {
 		return nil, err

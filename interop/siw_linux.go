@@ -1,0 +1,222 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/verbena-rdma/verbena/interop/internal/proc"
+)
+
+// iwarpEnd is how the programs of one end use iWARP.
+type iwarpEnd struct {
+	crc bool // ask for CRCs
+	p2p bool // as a client, ask for peer-to-peer mode
+}
+
+func (e iwarpEnd) String() string {
+	text := ""
+	if e.crc {
+		text = "crc"
+	}
+	if e.p2p {
+		text += "p2p"
+	}
+	if text == "" {
+		return "plain"
+	}
+	return text
+}
+
+// lossyIWARP is a network of which the guest's iWARP interface loses packets, in each direction.
+const lossyIWARP network = "eth1 loss 1%"
+
+// siwCases returns the cases between our iWARP devices and the guest's siw0.
+func siwCases() (all []testCase) {
+	usual := iwarpEnd{p2p: true}
+	add := func(r cmRun, ours, siw iwarpEnd) {
+		name := "siw/" + r.name + "/" + familyName(r.family)
+		if ours != usual || siw != (iwarpEnd{}) {
+			name += fmt.Sprintf("/ours %v, siw %v", ours, siw)
+		}
+		if r.timeout == 0 {
+			r.timeout = 2 * time.Minute
+		}
+		all = append(all, testCase{name: name, timeout: r.timeout, network: r.network, run: r.overIWARP(ours, siw)})
+	}
+	for _, family := range []int{4, 6} {
+		for _, r := range siwRuns() {
+			r.family = family
+			add(r, usual, iwarpEnd{})
+		}
+	}
+	for _, r := range siwShort() {
+		r.family = 4
+		for n := 1; n < 16; n++ {
+			add(r, iwarpEnd{crc: n&1 != 0, p2p: n&2 == 0}, iwarpEnd{crc: n&4 != 0, p2p: n&8 != 0})
+		}
+		r.name, r.network, r.timeout = "loss 1%/"+r.name, lossyIWARP, 5*time.Minute
+		add(r, usual, iwarpEnd{})
+		add(r, iwarpEnd{crc: true, p2p: true}, iwarpEnd{})
+	}
+	for _, tool := range strings.Fields("send_bw write_bw read_bw send_lat write_lat read_lat") {
+		for _, args := range []string{"-R -n 100", "-R -n 20 -s 1000000", "-R -n 10 -a"} {
+			p := perftest{tool: tool, args: args, family: 4, siw: true}
+			all = append(all, testCase{name: "siw/perftest/ib_" + tool + "/" + args, timeout: 3 * time.Minute,
+				run: onIWARP(usual, iwarpEnd{}, p.run)})
+		}
+	}
+	return append(all, testCase{name: "siw/capture", timeout: 4 * time.Minute, oneWay: true, run: siwCaptured})
+}
+
+// siwShort are the programs that run with every setting of both ends.
+func siwShort() []cmRun {
+	const success = `return status 0`
+	return []cmRun{
+		{name: "rping/-C 50 -S 4096", server: "rping -s -a ADDR -S 4096 -V", client: "rping -c -a ADDR -C 50 -S 4096 -V -v",
+			clientSays: `ping data: rdma-ping-49: `},
+		{name: "ucmatose", server: "ucmatose -b ADDR", client: "ucmatose -s ADDR", serverSays: success, clientSays: success},
+		{name: "rstream/-S 4096 -C 50 -T v", server: "rstream -b ADDR -S 4096 -C 50 -T v",
+			client: "rstream -s ADDR -S 4096 -C 50 -T v", serverSays: `(?m)^custom .*\d$`, clientSays: `(?m)^custom .*\d$`},
+	}
+}
+
+// siwRuns are the programs that run with the usual settings, over IPv4 and IPv6.
+func siwRuns() (runs []cmRun) {
+	const success = `return status 0`
+	for _, size := range []int{64, 65535} {
+		runs = append(runs, cmRun{name: fmt.Sprintf("rping/-C 1000 -S %d", size), timeout: 4 * time.Minute,
+			server:     fmt.Sprintf("rping -s -a ADDR -S %d -V", size),
+			client:     fmt.Sprintf("rping -c -a ADDR -C 1000 -S %d -V -v", size),
+			clientSays: `ping data: rdma-ping-999: `})
+	}
+	runs = append(runs, cmRun{name: "rping/-P, 6 clients", clients: 6, server: "rping -s -P -a ADDR",
+		client: "rping -c -a ADDR -C 300 -V -v", persistent: true, tidy: true,
+		clientSays: `ping data: rdma-ping-299: `})
+	for _, args := range []string{"", "-c 100", "-c 10 -C 20 -S 5000"} {
+		runs = append(runs, cmRun{name: strings.TrimSuffix("ucmatose/"+args, "/"), server: "ucmatose -b ADDR " + args,
+			client: "ucmatose -s ADDR " + args, serverSays: success, clientSays: success})
+	}
+	runs = append(runs,
+		cmRun{name: "rdma_client", server: "rdma_server -s ADDR", client: "rdma_client -s ADDR", serverSays: `end 0`,
+			clientSays: `end 0`},
+		cmRun{name: "refused/port", server: "rping -s -P -a ADDR -p 999", client: "ucmatose -s ADDR", fails: true,
+			persistent: true, clientSays: `RDMA_CM_EVENT_REJECTED, error: -111|failure connecting: Connection refused`},
+		cmRun{name: "cmtime/-c 100", server: "cmtime -b ADDR", client: "cmtime -s ADDR -c 100", persistent: true,
+			clientSays: `(?m)^destroy +:`})
+	stream := func(tool, args string) {
+		runs = append(runs, cmRun{name: tool + "/" + args, timeout: 4 * time.Minute,
+			server: tool + " -b ADDR " + args, client: tool + " -s ADDR " + args,
+			serverSays: `(?m)^(custom|1m_bw) .*\d$`, clientSays: `(?m)^(custom|1m_bw) .*\d$`})
+	}
+	for _, t := range []string{"", " -T b -T v", " -T n", " -T a -T v", " -T r"} {
+		stream("rstream", "-S 4096 -C 100"+t)
+	}
+	for _, size := range []int{1, 65, 20000, 1 << 20} {
+		stream("rstream", fmt.Sprintf("-S %d -C 10 -T b -T v", size))
+	}
+	stream("rstream", "-S 1000 -C 5000 -T b -T v")
+	for _, size := range []int{64, 4096, 1 << 20} {
+		stream("riostream", fmt.Sprintf("-S %d -C 10 -T b -T v", size))
+	}
+	return runs
+}
+
+// overIWARP returns the case of a run with the settings of both ends.
+func (r cmRun) overIWARP(ours, siw iwarpEnd) func(*caseEnv, *place, *place) error {
+	return onIWARP(ours, siw, r.run)
+}
+
+// onIWARP makes both ends of a case use iWARP.
+func onIWARP(ours, siw iwarpEnd, run func(*caseEnv, *place, *place) error) func(*caseEnv, *place, *place) error {
+	return func(env *caseEnv, active, passive *place) error {
+		a, p := active.iwarp(ours), passive.iwarp(ours)
+		for _, at := range []*place{a, p} {
+			if at.ours() {
+				continue
+			}
+			line := fmt.Sprintf("cd /sys/module/siw/parameters && echo %s >mpa_crc_required && echo %s >peer_to_peer",
+				digit(siw.crc), digit(siw.p2p))
+			if _, err := env.lab.guest(at.id, line); err != nil {
+				return err
+			}
+		}
+		return run(env, a, p)
+	}
+}
+
+func digit(on bool) string {
+	if on {
+		return "1"
+	}
+	return "0"
+}
+
+// iwarp returns the same end with its iWARP device and addresses.
+func (p *place) iwarp(e iwarpEnd) *place {
+	c := *p
+	c.siw = true
+	c.ip4 = fmt.Sprintf("%s.%d", setting("LAB_CTL4", "192.168.78"), p.id+1)
+	c.ip6 = fmt.Sprintf("%s:%x", setting("LAB_CTL6", "fd78:"), p.id+1)
+	c.env = []string{"VERBENA_DEVICES=ctl", "VERBENA_TRANSPORT=iwarp", "VERBENA_IWARP_CRC=" + digit(e.crc),
+		"VERBENA_IWARP_P2P=" + digit(e.p2p)}
+	return &c
+}
+
+// siwCaptured records sessions in both directions with the settings that change the stream. tshark must dissect the
+// segments, and find none malformed.
+func siwCaptured(env *caseEnv, x, y *place) error {
+	if err := haveTshark(); err != nil {
+		return err
+	}
+	file := filepath.Join(env.logDir, env.logName+".pcap")
+	stop, err := capturePort(env.lab, "ctl1", "tcp and not port 22", file)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	for _, ours := range []iwarpEnd{{p2p: true}, {}, {crc: true}} {
+		for _, r := range siwShort() {
+			r.family = 4
+			for _, d := range [][2]*place{{x, y}, {y, x}} {
+				if err := r.overIWARP(ours, iwarpEnd{p2p: ours.p2p})(env, d[0], d[1]); err != nil {
+					return fmt.Errorf("%s, %s > %s: %w", r.name, d[0].name, d[1].name, err)
+				}
+			}
+		}
+	}
+	stop()
+	return judgeIWARP(env, file)
+}
+
+// judgeIWARP has tshark dissect a capture of iWARP.
+func judgeIWARP(env *caseEnv, file string) error {
+	count := func(filter string) (int, string, error) {
+		out := &proc.Output{}
+		cmd := exec.Command("tshark", "-n", "-r", file, "-Y", filter)
+		for _, guess := range []string{"rpcordma", "iser", "nvme-rdma", "smb_direct"} {
+			cmd.Args = append(cmd.Args, "--disable-protocol", guess)
+		}
+		cmd.Stdout = out
+		_, err := runCmd(cmd, 2*time.Minute)
+		return strings.Count(out.String(), "\n"), out.String(), err
+	}
+	for filter, least := range map[string]int{"iwarp_mpa.req": 18, "iwarp_mpa.rep": 18, "iwarp_ddp": 500,
+		"iwarp_rdma": 500} {
+		n, _, err := count(filter)
+		if err != nil {
+			return err
+		}
+		if n < least {
+			return fmt.Errorf("tshark: %d packets match %q, want at least %d", n, filter, least)
+		}
+		env.note += fmt.Sprintf("%s %d; ", filter, n)
+	}
+	n, text, err := count("_ws.malformed || iwarp_mpa.bad_length")
+	if err == nil && n > 0 {
+		err = fmt.Errorf("tshark: %d bad packets\n%s", n, proc.Tail(text, 5))
+	}
+	return err
+}
