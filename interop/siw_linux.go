@@ -215,7 +215,7 @@ func judgeIWARP(env *caseEnv, file string) error {
 		_, err := runCmd(cmd, 2*time.Minute)
 		return strings.Count(out.String(), "\n"), out.String(), err
 	}
-	for filter, least := range map[string]int{"iwarp_mpa.req": 18, "iwarp_mpa.rep": 18, "iwarp_ddp": 500,
+	for filter, least := range map[string]int{"iwarp_mpa.req": 14, "iwarp_mpa.rep": 14, "iwarp_ddp": 500,
 		"iwarp_rdma": 500} {
 		n, _, err := count(filter)
 		if err != nil {
