@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"runtime"
 	"sync/atomic"
-	"time"
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/spin"
@@ -92,9 +91,8 @@ func (s *shard) hold() {
 		if n%16 == 0 {
 			spin.YieldCPU() // the holder's thread may be waiting for this core
 		}
-		// The shortest sleep is a millisecond. waiters keeps others from taking the shard during it.
 		if n%maxSpin == 0 {
-			time.Sleep(time.Millisecond)
+			spin.Rest() // waiters keeps others from taking the shard meanwhile
 		}
 	}
 	s.waiters.Add(-1)

@@ -26,6 +26,14 @@ func Nap() {
 	_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
 }
 
+// Rest puts the thread to sleep for a millisecond; other goroutines use the P. Unlike time.Sleep it takes time of the
+// machine in a bubble of synctest too: a goroutine there that sleeps with a mutex stops the bubble's time for good if
+// another one waits for the mutex.
+func Rest() {
+	ts := unix.Timespec{Nsec: 1e6}
+	_ = unix.Nanosleep(&ts, nil) // a signal ends it early
+}
+
 // CPUTime returns the CPU time that all threads of the process have used, in ns.
 func CPUTime() int64 {
 	var ts unix.Timespec
