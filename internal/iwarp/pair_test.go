@@ -282,6 +282,27 @@ func TestI_MPA_02_ResponderWaits(t *testing.T) {
 	}
 }
 
+// TestI_MPA_02_Release checks that a responder may be released from its wait, but not if the initiator has a message to
+// send by itself.
+func TestI_MPA_02_Release(t *testing.T) {
+	for _, rtr := range []iwarp.RTR{0, iwarp.RTRSend, iwarp.RTRWrite, iwarp.RTRRead} {
+		c, s := pair(t, Params{RTR: rtr}, 100, 0)
+		c.recv(5, c.sge(0, 10))
+		s.post(1, transport.OpSend, nil, s.sge(0, 3))
+		if c.qp.Release() {
+			t.Errorf("%d: an initiator waits", rtr)
+		}
+		if got := s.qp.Release(); got != (rtr == 0) {
+			t.Errorf("%d: the responder is released: %v", rtr, got)
+		}
+		if b := s.drain(); (len(b) > 0) != (rtr == 0) {
+			t.Errorf("%d: a released responder sends %x", rtr, b)
+		} else if c.qp.Feed(b); len(b) > 0 && len(c.done) != 1 {
+			t.Errorf("%d: the initiator has %v", rtr, list(c.done))
+		}
+	}
+}
+
 // TestI_DDP_04_ORD checks that no more READs are outstanding than agreed, and that a responder refuses one too many.
 func TestI_DDP_04_ORD(t *testing.T) {
 	c, s := pair(t, Params{IRD: 2, ORD: 2}, 1000, 0)

@@ -33,12 +33,14 @@ type Config struct {
 // QP is one queue pair over one TCP connection. It begins in RTS and ends in ERR; a connection is not used twice.
 type QP struct {
 	Config
-	par     Params
-	state   transport.State
-	heard   bool // a segment has arrived: a responder may send
-	closing bool // Disconnect was called
-	term    iwarp.Terminate
-	told    bool // a Terminate was received
+	par   Params
+	state transport.State
+	heard bool // a segment has arrived: a responder may send
+	// released: a responder may send, although no segment has arrived.
+	released bool
+	closing  bool // Disconnect was called
+	term     iwarp.Terminate
+	told     bool // a Terminate was received
 	receiver
 	sender
 	first *transport.Failure // what moved the QP to ERR

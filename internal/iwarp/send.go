@@ -20,9 +20,10 @@ type sender struct {
 	turn      bool // the next message is a response, if there is one
 	msg       outgoing
 	stream
-	dying bool // a Terminate ends the stream
-	nudge bool // a WRITE of no bytes is to be sent
-	last  bool // LAST_WQE_REACHED was raised
+	dying bool   // a Terminate ends the stream
+	nudge bool   // a WRITE of no bytes is to be sent
+	mark  uint64 // the bytes that the stream had taken when Nudge was called, and its WRITE
+	last  bool   // LAST_WQE_REACHED was raised
 
 	// The work request that has failed: it completes with its status once those before it are complete.
 	stuck    bool // nothing starts any more
@@ -59,13 +60,13 @@ func (q *QP) number(queue uint32) uint32 {
 }
 
 // begin begins the next message, and reports whether there is one. Responses and work requests take turns. A responder
-// sends nothing before it has received a segment.
+// sends nothing before it has received a segment, unless Release was called.
 func (q *QP) begin() bool {
 	if !q.begun {
 		q.beginRTR()
 		return true
 	}
-	if !q.par.Initiator && !q.heard {
+	if !q.par.Initiator && !q.heard && !q.released {
 		q.locals()
 		return false
 	}
@@ -89,14 +90,31 @@ func (q *QP) begin() bool {
 	return false
 }
 
-// Nudge has an initiator send a WRITE of no bytes, which changes nothing, if it has sent something and the peer
-// nothing. It reports whether it does. A kernel with siw that accepts a connection may overlook the first FPDU until
-// more arrives.
+// Nudge has an initiator send a WRITE of no bytes, which changes nothing, if it has sent something, but nothing else
+// since the last call. It reports whether it does. A kernel with siw that accepts a connection may overlook what
+// arrives just after its reply until more arrives. What the peer sends meanwhile does not show that it has seen it: a
+// stream of rsocket begins with a message in each direction.
 func (q *QP) Nudge() bool {
-	if q.state != transport.RTS || !q.par.Initiator || q.heard || q.taken == 0 || q.closing {
+	if q.state != transport.RTS || !q.par.Initiator || q.closing || !q.idle() || q.taken != q.mark {
+		q.mark = q.taken
+		return false
+	}
+	if q.taken == 0 {
 		return false
 	}
 	q.nudge = true
+	q.mark += uint64(iwarp.FPDULen(iwarp.TaggedLen))
+	return true
+}
+
+// Release lets a responder send first in a connection without peer-to-peer mode, if the initiator has sent nothing for
+// so long that it must be waiting. It reports whether that changes anything. With peer-to-peer mode the initiator has a
+// message to send.
+func (q *QP) Release() bool {
+	if q.state != transport.RTS || q.par.Initiator || q.par.RTR != 0 || q.heard {
+		return false
+	}
+	q.released = true
 	return true
 }
 

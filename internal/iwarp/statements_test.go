@@ -145,7 +145,8 @@ func TestKeepCopies(t *testing.T) {
 	}
 }
 
-// An initiator whose peer does not react sends a WRITE of no bytes, which changes nothing there.
+// An initiator that sends nothing after its first messages sends WRITEs of no bytes, which change nothing at its peer,
+// also if the peer has sent something.
 func TestNudge(t *testing.T) {
 	a, b := pair(t, Params{}, 4096, 0)
 	if a.qp.Nudge() || b.qp.Nudge() {
@@ -154,6 +155,13 @@ func TestNudge(t *testing.T) {
 	b.recv(1, b.sge(0, 10))
 	a.post(2, transport.OpSend, nil, a.sge(0, 10))
 	all := a.drain()
+	if a.qp.Nudge() {
+		t.Error("a QP that has just sent something sends a nudge")
+	}
+	b.qp.released = true // as siw, which does not wait for the first message
+	a.recv(5, a.sge(0, 10))
+	b.post(6, transport.OpSend, nil, b.sge(0, 10))
+	a.qp.Feed(b.drain())
 	if !a.qp.Nudge() {
 		t.Fatal("there is no nudge")
 	}
@@ -166,7 +174,15 @@ func TestNudge(t *testing.T) {
 	a.recv(3, a.sge(0, 10))
 	b.post(4, transport.OpSend, nil, b.sge(0, 10))
 	a.qp.Feed(b.drain())
-	if len(a.done) != 2 || len(b.done) != 2 || len(a.events)+len(b.events) != 0 || a.qp.Nudge() {
+	if len(a.done) != 3 || len(b.done) != 3 || len(a.events)+len(b.events) != 0 {
 		t.Errorf("completions %v and %v, events %v and %v", list(a.done), list(b.done), a.events, b.events)
+	}
+	if !a.qp.Nudge() || len(segments(t, a.drain())) != 1 {
+		t.Error("there is no second nudge")
+	}
+	a.post(7, transport.OpWrite, at(b, 0), a.sge(0, 10))
+	a.drain()
+	if a.qp.Nudge() {
+		t.Error("there is a nudge after a message")
 	}
 }

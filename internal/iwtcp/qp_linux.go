@@ -214,24 +214,23 @@ func (q *QP) Start(c *Conn, ended func()) error {
 	}
 	q.drive()
 	if c.Params.Initiator {
-		q.nudge(fd, firstNudge)
+		q.nudge(0)
+	} else if c.Params.RTR == 0 {
+		q.release()
 	}
 	return nil
 }
 
-// Times of the nudges of an initiator whose peer does not react: after 50 ms, 250 ms, 1.05 s. Its peer may just as well
-// have nothing to send.
-const (
-	firstNudge = 50 * time.Millisecond
-	lastNudge  = time.Second
-)
+// nudges are the pauses before an initiator looks whether it has sent anything since: the first look is after 10 ms,
+// the others may send a nudge, after 50 ms, 250 ms and 1.25 s.
+var nudges = [...]time.Duration{10 * time.Millisecond, 40 * time.Millisecond, 200 * time.Millisecond, time.Second}
 
-// nudge has the machine send something if the peer sends nothing for the time d.
+// nudge has the machine send a nudge after a pause without messages of this side.
 //
 // +checklocks:q.mu
-func (q *QP) nudge(fd int, d time.Duration) {
-	m := q.m
-	time.AfterFunc(d, func() {
+func (q *QP) nudge(n int) {
+	m, fd := q.m, q.fd
+	time.AfterFunc(nudges[n], func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if q.m != m || q.fd != fd {
@@ -240,8 +239,31 @@ func (q *QP) nudge(fd int, d time.Duration) {
 		if m.Nudge() {
 			q.drive()
 		}
-		if 4*d <= lastNudge {
-			q.nudge(fd, 4*d)
+		if n+1 < len(nudges) {
+			q.nudge(n + 1)
+		}
+	})
+}
+
+// releaseTime is how long a responder waits for the initiator's first message, in a connection without peer-to-peer
+// mode, before it sends its own.
+const releaseTime = time.Second
+
+// release lets a responder send first if the initiator has the reply and sends nothing.
+//
+// +checklocks:q.mu
+func (q *QP) release() {
+	m, fd := q.m, q.fd
+	time.AfterFunc(releaseTime, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.m != m || q.fd != fd {
+			return
+		}
+		if n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ); err == nil && n > 0 {
+			q.release() // the reply is not acknowledged
+		} else if m.Release() {
+			q.drive()
 		}
 	})
 }

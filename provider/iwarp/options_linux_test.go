@@ -57,6 +57,17 @@ func TestI_MPA_03_I_MPA_07_OptionsOfARequest(t *testing.T) {
 	}
 }
 
+// Without peer-to-peer mode a server may send first too, after a pause.
+func TestI_MPA_02_ServerSendsFirstWithoutPeerToPeer(t *testing.T) {
+	t.Setenv("VERBENA_IWARP_P2P", "0")
+	c, s := connect(t)
+	c.recv(1, 0, 100)
+	must(t, s.QP().PostSend(verbs.SendWR{WRID: 4, Opcode: verbs.WRSend, SGList: s.sge(0, 100)}))
+	if wc := c.wait(c.RecvCQ()); wc.Status != verbs.WCSuccess || wc.ByteLen != 100 {
+		t.Errorf("SEND of the server: %+v", wc)
+	}
+}
+
 // With CRCs and in peer-to-peer mode the side that was called may send first.
 func TestI_MPA_02_ServerSendsFirst(t *testing.T) {
 	for _, crc := range []string{"0", "1"} {
