@@ -53,6 +53,7 @@ type Setup struct {
 	step      Step
 	buf       []byte      // the peer's frame, as far as it has arrived
 	peer      iwarp.Start // the peer's frame
+	rest      []byte      // initiator: what has come behind the reply
 	params    Params
 	deadline  int64
 	code      iwarp.Code
@@ -93,6 +94,10 @@ func (s *Setup) Params() Params { return s.params }
 func (s *Setup) Code() iwarp.Code { return s.code }
 func (s *Setup) TimedOut() bool   { return s.timeout }
 
+// Rest is what an initiator has received behind the reply. It is for the QP: siw as a responder does not wait for the
+// initiator's first message.
+func (s *Setup) Rest() []byte { return s.rest }
+
 // OnBytes takes what the stream has delivered. out is to be sent, also if the start-up failed.
 func (s *Setup) OnBytes(b []byte) (step Step, out []byte) {
 	switch s.step {
@@ -107,10 +112,10 @@ func (s *Setup) OnBytes(b []byte) (step Step, out []byte) {
 	switch {
 	case err == iwarp.ErrShort:
 		return Waiting, nil
-	case err != nil || n < len(s.buf): // neither side may send more before the exchange is complete
+	case err != nil || n < len(s.buf) && !s.initiator: // an initiator may send more when it has the reply
 		return s.fail(iwarp.MPAStart), nil
 	}
-	s.peer, s.deadline = f, 0
+	s.peer, s.deadline, s.rest = f, 0, s.buf[n:]
 	if s.initiator {
 		return s.onReply()
 	}

@@ -212,6 +212,9 @@ func (q *QP) Start(c *Conn, ended func()) error {
 		q.close()
 		return err
 	}
+	q.Memory.RLock()
+	q.m.Feed(c.rest)
+	q.Memory.RUnlock()
 	q.drive()
 	if c.Params.Initiator {
 		q.nudge(0)

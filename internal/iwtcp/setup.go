@@ -27,6 +27,7 @@ type Conn struct {
 	tcp     *net.TCPConn
 	Params  iwarp.Params
 	Private []byte // initiator: the peer's
+	rest    []byte // initiator: the first bytes for the QP
 }
 
 // Close closes a connection that no QP has taken over.
@@ -113,7 +114,7 @@ func initiate(c *net.TCPConn, o iwarp.Options) (*Conn, error) {
 	private := append([]byte(nil), s.Peer().Private...)
 	switch {
 	case step == iwarp.Established:
-		return &Conn{tcp: c, Params: s.Params(), Private: private}, c.SetDeadline(time.Time{})
+		return &Conn{tcp: c, Params: s.Params(), Private: private, rest: s.Rest()}, c.SetDeadline(time.Time{})
 	case step == iwarp.Refused:
 		return nil, &Refused{private}
 	case s.TimedOut():

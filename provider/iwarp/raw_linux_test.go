@@ -19,14 +19,15 @@ func frameOf(key string, flags byte) []byte {
 	return append([]byte(key), flags|0x10, 2, 0, 4, 0, 1, 0, 1)
 }
 
-// rawServer connects an ID to a bare socket.
-func rawServer(t *testing.T) (client *end, peer *net.TCPConn) {
+// rawServer connects an ID to a bare socket, whose reply is followed by more.
+func rawServer(t *testing.T, more ...byte) (client *end, peer *net.TCPConn) {
 	t.Helper()
 	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: loopback.AsSlice()})
 	must(t, err)
 	defer l.Close()
 	id, ch := resolved(t, newHost(t), l.Addr().(*net.TCPAddr).AddrPort())
 	client = equip(t, id, ch)
+	client.recv(1, 0, 10)
 	must(t, id.Connect(t.Context(), nil))
 	peer, err = l.AcceptTCP()
 	must(t, err)
@@ -34,7 +35,7 @@ func rawServer(t *testing.T) (client *end, peer *net.TCPConn) {
 	must(t, peer.SetDeadline(time.Now().Add(time.Minute)))
 	_, err = io.ReadFull(peer, make([]byte, 24))
 	must(t, err)
-	_, err = peer.Write(frameOf("MPA ID Rep Frame", 0))
+	_, err = peer.Write(append(frameOf("MPA ID Rep Frame", 0), more...))
 	must(t, err)
 	must(t, event(t, ch, rdmacm.EventEstablished).Ack())
 	return client, peer
@@ -82,7 +83,6 @@ func readSegment(t *testing.T, c net.Conn) []byte {
 func TestNudgeAfterAMessageOfThePeer(t *testing.T) {
 	t.Setenv("VERBENA_IWARP_P2P", "0")
 	c, peer := rawServer(t)
-	c.recv(1, 0, 10)
 	must(t, c.QP().PostSend(verbs.SendWR{WRID: 2, Opcode: verbs.WRSend, SGList: c.sge(0, 4)}))
 	_, err := peer.Write(fpdu(untagged(lastUntagged, opSend, 0, 1, 0, 7)))
 	must(t, err)
@@ -95,6 +95,20 @@ func TestNudgeAfterAMessageOfThePeer(t *testing.T) {
 	for range 3 {
 		if s := readSegment(t, peer); len(s) != 14 || s[0] != lastTagged || s[1] != opWrite {
 			t.Errorf("the nudge is % x", s)
+		}
+	}
+}
+
+// A server that sends at once, as siw does, may have its first message arrive with its reply, whole or in part.
+func TestMessageBehindTheReply(t *testing.T) {
+	t.Setenv("VERBENA_IWARP_P2P", "0")
+	all := fpdu(untagged(lastUntagged, opSend, 0, 1, 0, 1, 2, 3))
+	for _, n := range []int{1, 17, len(all)} {
+		c, peer := rawServer(t, all[:n]...)
+		_, err := peer.Write(all[n:])
+		must(t, err)
+		if wc := c.wait(c.RecvCQ()); wc.Status != verbs.WCSuccess || wc.ByteLen != 3 || c.mem[2] != 3 {
+			t.Errorf("%d bytes behind the reply: %+v", n, wc)
 		}
 	}
 }
