@@ -67,6 +67,10 @@ func (vctx *Context) CreateFlowActionESP() (*FlowAction, error) {
 // matches, the actions of the rule run; the last one delivers the frame to the QP, unless a drop action is among
 // them. attr is copied.
 //
+// A UD QP receives RoCE datagrams without their headers, whatever QP they name, with the Q_Key as always; a QP with
+// SourceQPN needs a rule to receive. It receives other frames whole, from byte 40 of the receive on, and their
+// completions lack WCGRH.
+//
 // A sniffer sees each frame before all other rules. Of the others the first rule that matches gets the frame, and the
 // following ones too if it has FlowDontTrap: normal rules in the order of their priorities, then the default rules.
 //

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
 // inboxSize bounds the packets that wait for another shard. Further packets are dropped, as by a full socket.
@@ -25,9 +26,12 @@ type inbox struct {
 }
 
 type inboxSlot struct {
-	qpn uint32
-	pkt link.RxPacket
-	buf []byte
+	qpn     uint32
+	pkt     link.RxPacket
+	steered transport.Steered // if isSteered
+	buf     []byte
+
+	isSteered bool
 }
 
 func (b *inbox) empty() bool { return b.count.Load() == 0 }
@@ -36,10 +40,36 @@ func (b *inbox) empty() bool { return b.count.Load() == 0 }
 func (b *inbox) put(qpn uint32, p *link.RxPacket) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if s := b.slot(qpn); s != nil {
+		s.take(p)
+	}
+}
+
+// putSteered copies a datagram for QP qpn, or if p is nil a frame.
+func (b *inbox) putSteered(qpn uint32, p *link.RxPacket, st *transport.Steered) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.slot(qpn)
+	if s == nil {
+		return
+	}
+	s.steered, s.isSteered = *st, true
+	if p != nil {
+		s.take(p)
+		return
+	}
+	s.buf = append(s.buf[:0], st.Frame...)
+	s.steered.Frame, s.pkt = s.buf, link.RxPacket{}
+}
+
+// slot returns a new slot, nil if there is none.
+//
+// +checklocks:b.mu
+func (b *inbox) slot(qpn uint32) *inboxSlot {
 	n := len(b.slots)
 	if n == inboxSize {
 		b.dropped++
-		return
+		return nil
 	}
 	if n < cap(b.slots) {
 		b.slots = b.slots[:n+1]
@@ -47,10 +77,16 @@ func (b *inbox) put(qpn uint32, p *link.RxPacket) {
 		b.slots = append(b.slots, inboxSlot{})
 	}
 	s := &b.slots[n]
-	s.qpn, s.pkt = qpn, *p
+	s.qpn, s.isSteered = qpn, false
+	b.count.Store(int32(n + 1))
+	return s
+}
+
+// take copies a packet.
+func (s *inboxSlot) take(p *link.RxPacket) {
+	s.pkt = *p
 	s.buf = p.Append(s.buf[:0])
 	s.pkt.Data, s.pkt.Body, s.pkt.Away = s.buf, nil, nil
-	b.count.Store(int32(n + 1))
 }
 
 // drain delivers all packets. s is held.
@@ -64,7 +100,11 @@ func (b *inbox) drain(s *shard) {
 	b.count.Store(0)
 	b.mu.Unlock()
 	for i := range got {
-		s.deliverTo(got[i].qpn, &got[i].pkt)
+		if m := &got[i]; m.isSteered {
+			s.deliverSteered(m)
+		} else {
+			s.deliverTo(m.qpn, &m.pkt)
+		}
 	}
 	b.spare = got
 }

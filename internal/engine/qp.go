@@ -143,6 +143,18 @@ func (qp *QP) Modify(a *transport.Attr, m transport.Mask) error {
 	return err
 }
 
+// Steer delivers a datagram that a flow rule steers to a UD QP, or the frame of st if p is nil. It copies both, and does
+// not block. It is safe for concurrent use.
+func (qp *QP) Steer(p *link.RxPacket, st *transport.Steered) {
+	s := qp.shard
+	s.inbox.putSteered(qp.Num(), p, st)
+	if s.tryHold() {
+		s.now = s.eng.now()
+		s.serve()
+		s.release()
+	}
+}
+
 // Resize changes the room of the send queue and of the QP's own receive queue. 0 keeps a queue as it is. It fails, and
 // changes nothing, if a queue holds more requests (transport.ErrQueueFull) or has a fixed size
 // (transport.ErrFixedSize).

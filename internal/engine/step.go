@@ -110,6 +110,21 @@ func (s *shard) deliverTo(qpn uint32, p *link.RxPacket) {
 	s.runq.push(qp)
 }
 
+// deliverSteered passes a datagram or a frame to the QP of a flow rule, which is one of this shard.
+func (s *shard) deliverSteered(m *inboxSlot) {
+	qp := s.eng.qps.get(m.qpn)
+	if qp == nil {
+		s.counters.unknownQPN++
+		return
+	}
+	p := &m.pkt
+	if p.Data == nil {
+		p = nil
+	}
+	qp.OnSteered(s.now, p, &m.steered)
+	s.runq.push(qp)
+}
+
 func (s *shard) onTimer(qp *transport.QP) {
 	qp.Sched.TimerStays = false
 	qp.OnTimer(s.now)

@@ -29,6 +29,7 @@ type Counters struct {
 	RxUnsteered       atomic.Uint64 // frames that no rule matched
 	RxNoBuffer        atomic.Uint64 // frames for a QP or WQ without a posted receive
 	RxNotReady        atomic.Uint64 // frames for a QP or WQ whose state does not allow receiving
+	RxBadDatagram     atomic.Uint64 // frames for a UD QP that are no valid RoCE packets, though of RoCE's port
 }
 
 // CQ is a completion queue.
@@ -65,7 +66,7 @@ type arrival struct {
 // NewDevice makes a device without a link.
 func NewDevice(c Config) *Device {
 	d := &Device{cfg: c}
-	d.deliver = func(r *Rule) { r.QP.receive(&d.cur, r.Tag) }
+	d.deliver = func(r *Rule) { r.To.receive(d, &d.cur, r.Tag) }
 	return d
 }
 

@@ -76,7 +76,13 @@ const (
 // Counter counts the matches of rules. It is safe for concurrent use.
 type Counter struct{ Packets, Bytes atomic.Uint64 }
 
-// Rule steers frames to a QP.
+// Receiver takes the frames that rules steer to it: a QP or Datagrams.
+type Receiver interface {
+	// receive processes a frame. The device's mu is held.
+	receive(d *Device, a *arrival, tag uint32)
+}
+
+// Rule steers frames to a receiver.
 type Rule struct {
 	Type     RuleType
 	Priority uint16
@@ -85,7 +91,7 @@ type Rule struct {
 	Drop     bool
 	Tag      uint32
 	Counters []*Counter
-	QP       *QP
+	To       Receiver
 }
 
 // Prepare resolves the label positions of MPLS specifications, which depend on their place in the list.

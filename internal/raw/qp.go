@@ -156,7 +156,7 @@ func (q *QP) Remove() {
 }
 
 // receive processes a frame that a rule steers to the QP. The device's mu is held.
-func (q *QP) receive(a *arrival, tag uint32) {
+func (q *QP) receive(_ *Device, a *arrival, tag uint32) {
 	if s := q.State(); s < transport.RTR || s == transport.Err {
 		q.dev.Counters.RxNotReady.Add(1)
 		return

@@ -31,9 +31,10 @@ type responder struct {
 	lost        uint32 // newest PSN dropped in this way
 	dupNext     uint32 // PSN that would continue a run of duplicates; noRun if there is none
 
-	data  payload    // of the current packet
-	epoch link.Epoch // of data
-	span  int        // number of PSNs of the current packet; more than one if it is a train
+	data    payload    // of the current packet
+	epoch   link.Epoch // of data
+	steered *Steered   // of the current packet, if a flow rule delivers it
+	span    int        // number of PSNs of the current packet; more than one if it is a train
 
 	rq  *RecvQueue      // queue from which receives are taken; with XRC that of the message's SRQ
 	cq  CompletionQueue // queue in which they complete

@@ -34,7 +34,76 @@ func (r *responder) onUD(p *link.RxPacket, info *wire.Info) {
 	if p.Src.Is4() {
 		e.SL = slOverIPv4
 	}
+	if s := r.steered; s != nil {
+		e.Frame, e.Tag = true, uint64(s.Tag)
+	}
 	r.finish(e, pk, info)
+}
+
+// Steered is what a flow rule adds to a datagram that it delivers, or an Ethernet frame that is none.
+type Steered struct {
+	Frame  []byte // nil of a datagram
+	Tag    uint32 // the flow tag
+	CsumOK bool   // the checksums of Frame are right
+}
+
+// OnSteered handles a datagram that a flow rule steers to this UD QP, as OnPacket does. If p is nil, it receives the
+// frame of s behind 40 bytes that it leaves as they are.
+func (qp *QP) OnSteered(now int64, p *link.RxPacket, s *Steered) {
+	r := &qp.resp
+	if p != nil {
+		r.steered = s
+		qp.OnPacket(now, p)
+		r.steered = nil
+		return
+	}
+	if st := qp.State(); st == Reset || st == Init || st == Err {
+		qp.Counters.BadState++
+		return
+	}
+	r.onFrame(s)
+}
+
+// onFrame receives an Ethernet frame (V-RECV-06: without a GRH the first 40 bytes are undefined).
+func (r *responder) onFrame(s *Steered) {
+	c := &r.qp.Counters
+	n := wire.GRHLen + len(s.Frame)
+	if ok, small := r.takeFor(uint64(n)); !ok {
+		c.RecvDropped++
+		if small {
+			c.RespLocalLengthError++
+		}
+		return
+	}
+	r.leaveOut(wire.GRHLen)
+	if !r.scatter(payload{bytes: s.Frame}, 0) {
+		r.refuse(faultReceive, 0)
+		return
+	}
+	c.RxDataBytes += uint64(len(s.Frame))
+	e := r.newCQE(CQRecv, uint32(n))
+	e.Frame, e.Tag = true, uint64(s.Tag)
+	if s.CsumOK {
+		e.Flags |= IPCsumOK
+	}
+	r.recv.held = false
+	r.phase = between
+	r.cq.Push(e)
+}
+
+// leaveOut moves n bytes on in the receive.
+func (r *responder) leaveOut(n uint64) {
+	v := &r.recv
+	for n > 0 {
+		s := &v.wqe.SGEs[v.sge]
+		m := min(uint64(s.Length-v.off), n)
+		if m == 0 {
+			v.sge, v.off = v.sge+1, 0
+			continue
+		}
+		v.off += uint32(m)
+		n -= m
+	}
 }
 
 const udpHeader = 8 // bytes

@@ -10,12 +10,31 @@ import (
 type flow struct {
 	dev  *raw.Device
 	rule *raw.Rule
+	end  func() // called after the rule was removed; may be nil
 }
 
 // CreateFlow adds a flow rule.
 func (q *rawQP) CreateFlow(attr *verbs.FlowAttr) (verbs.DriverHandle, error) {
+	return addRule(q.ctx.frames, attr, &q.QP, nil)
+}
+
+// CreateFlow adds a flow rule. The link of frames is open while a UD QP has rules.
+func (q *qp) CreateFlow(attr *verbs.FlowAttr) (verbs.DriverHandle, error) {
+	dev := q.ctx.dev
+	if err := dev.openFrames(); err != nil {
+		return nil, err
+	}
+	f, err := addRule(q.ctx.frames, attr, &raw.Datagrams{Num: q.Num(), Deliver: q.Steer}, dev.closeFrames)
+	if err != nil {
+		dev.closeFrames()
+	}
+	return f, err
+}
+
+// addRule adds a flow rule that steers to a receiver.
+func addRule(dev *raw.Device, attr *verbs.FlowAttr, to raw.Receiver, end func()) (verbs.DriverHandle, error) {
 	r := &raw.Rule{
-		Type: raw.RuleType(attr.Type), Priority: attr.Priority, Flags: raw.RuleFlags(attr.Flags), QP: &q.QP,
+		Type: raw.RuleType(attr.Type), Priority: attr.Priority, Flags: raw.RuleFlags(attr.Flags), To: to,
 	}
 	for _, s := range attr.Specs {
 		switch s := s.(type) {
@@ -32,13 +51,16 @@ func (q *rawQP) CreateFlow(attr *verbs.FlowAttr) (verbs.DriverHandle, error) {
 		}
 	}
 	r.Prepare()
-	q.ctx.frames.AddRule(r)
-	return &flow{q.ctx.frames, r}, nil
+	dev.AddRule(r)
+	return &flow{dev, r, end}, nil
 }
 
 // Destroy removes the flow rule.
 func (f *flow) Destroy() error {
 	f.dev.RemoveRule(f.rule)
+	if f.end != nil {
+		f.end()
+	}
 	return nil
 }
 

@@ -29,11 +29,12 @@ const (
 		verbs.RxHashDstPortTCP | verbs.RxHashSrcPortUDP | verbs.RxHashDstPortUDP | verbs.RxHashIPsecSPI | verbs.RxHashInner
 )
 
-// rawUse counts a device's objects for Ethernet frames. The link of frames is open while there are RAW_PACKET QPs.
+// rawUse counts a device's objects for Ethernet frames. The link of frames is open while there are RAW_PACKET QPs or
+// rules of UD QPs.
 type rawUse struct {
-	mu sync.Mutex // guards qps, and opening and closing of the link
+	mu sync.Mutex // guards users, and opening and closing of the link
 	// +checklocks:mu
-	qps    int
+	users  int
 	wqs    atomic.Int32
 	tables atomic.Int32
 	lastWQ atomic.Uint32
@@ -53,12 +54,12 @@ func (d *device) clock() func() int64 {
 	return func() int64 { return int64(time.Since(start)) }
 }
 
-// openFrames counts a RAW_PACKET QP and opens the link for the first one.
+// openFrames counts a RAW_PACKET QP, or a rule of a UD QP, and opens the link for the first one.
 func (d *device) openFrames() error {
 	u := &d.rawUse
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.qps == 0 {
+	if u.users == 0 {
 		open := d.cfg.links.Raw
 		if open == nil {
 			open = func() (link.Raw, error) { return packet.Open(d.port.Load().iface) }
@@ -69,16 +70,16 @@ func (d *device) openFrames() error {
 		}
 		d.frames.Open(l)
 	}
-	u.qps++
+	u.users++
 	return nil
 }
 
-// closeFrames removes a QP from the count and closes the link after the last one.
+// closeFrames removes it from the count and closes the link after the last one.
 func (d *device) closeFrames() {
 	u := &d.rawUse
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.qps--; u.qps == 0 {
+	if u.users--; u.users == 0 {
 		_ = d.frames.Close()
 	}
 }

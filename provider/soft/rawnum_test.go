@@ -64,8 +64,8 @@ func TestV_QP_11_NumbersOfRawPacketQPs(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if c.dev.rawUse.qps != 0 {
-			t.Fatalf("round %d: the link of frames is open for %d QPs after the last one was destroyed", round, c.dev.rawUse.qps)
+		if c.dev.rawUse.users != 0 {
+			t.Fatalf("round %d: the link of frames is open for %d QPs after the last one was destroyed", round, c.dev.rawUse.users)
 		}
 	}
 }
