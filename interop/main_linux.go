@@ -115,7 +115,7 @@ func allCases() []testCase {
 	all = append(all, otherCases()...)
 	all = append(all, ourCaptureCases()...)
 	var sorted []testCase
-	for _, n := range []network{clean, lossy, faulty, veryLossy, lossyIWARP} {
+	for _, n := range []network{clean, lossy, faulty, veryLossy, lossyIWARP, distantIWARP} {
 		for _, c := range all {
 			if c.network == n && !c.last {
 				sorted = append(sorted, c)

@@ -19,6 +19,9 @@ func TestToolsOverIWARP(t *testing.T) {
 		{"rstream", "-S all -C 20 -T v -b " + serverAddr, "-S all -C 20 -T v -s " + serverAddr},
 		{"riostream", "-S all -C 20 -b " + serverAddr, "-S all -C 20 -s " + serverAddr},
 		{"ib_send_bw", "-R -a -n 100", "-R -a -n 100 " + serverAddr},
+		{"ib_send_bw", "-R -n 5000 -r 8", "-R -n 5000 -r 8 " + serverAddr}, // the receiver gives credits
+		{"ib_send_bw", "-R -b -e -q 2 -n 2000 -r 7", "-R -b -e -q 2 -n 2000 -r 7 " + serverAddr},
+		{"ib_send_bw", "-R -D 1 -f 0 -r 2", "-R -D 1 -f 0 -r 2 " + serverAddr},
 		{"ib_send_lat", "-R -n 100", "-R -n 100 " + serverAddr},
 		{"ib_write_bw", "-R -n 100 -q 4", "-R -n 100 -q 4 " + serverAddr},
 		{"ib_write_lat", "-R -n 100", "-R -n 100 " + serverAddr},

@@ -66,8 +66,12 @@ func (r *run) bandwidthOf(size int) error {
 			return err
 		}
 	}
+	r.credits.forget()
 	s := &stream{run: r, size: size}
 	if err := s.flow(); err != nil {
+		return err
+	}
+	if err := s.settle(); err != nil {
 		return err
 	}
 	mine := s.report()
@@ -110,7 +114,7 @@ func (r *run) watch() error {
 // prepare builds the requests for messages of a size and posts receives.
 func (r *run) prepare(size int) error {
 	for i, e := range r.qps {
-		e.posted, e.done, e.unsignaled = 0, 0, 0
+		e.posted, e.done, e.unsignaled, e.arrived = 0, 0, 0, 0
 		e.sge[0] = r.mr.SGE(r.sendAt(i), size)
 		e.wrs = make([]verbs.SendWR, r.postList)
 		for k := range e.wrs {
@@ -199,7 +203,7 @@ func (s *stream) flow() error {
 			if err := s.wait.progress(); err != nil {
 				return err
 			}
-		case s.events:
+		case s.events && (s.credits == nil || !s.credits.held): // credits are no event
 			if err := s.sleep(); err != nil {
 				return err
 			}
@@ -282,8 +286,11 @@ func (s *stream) tick(t time.Duration) {
 
 // post fills the send queues.
 func (s *stream) post() (some bool, err error) {
+	if s.credits != nil {
+		s.credits.held = false
+	}
 	for i, e := range s.senders() {
-		for e.posted-e.done+s.postList <= s.txDepth && (s.duration > 0 || e.posted < s.iters) {
+		for e.posted-e.done+s.postList <= s.txDepth && (s.duration > 0 || e.posted < s.iters) && s.mayPost(i, e) {
 			for k := range e.wrs {
 				s.markSignaled(e, &e.wrs[k], i)
 			}
@@ -328,6 +335,10 @@ func (s *stream) complete() (int, error) {
 		if err := wc.Err(); err != nil {
 			return n, fmt.Errorf("after %d of %d messages: %w", s.done, s.posted, err)
 		}
+		if wc.WRID&creditMark != 0 {
+			s.qps[uint32(wc.WRID)].giving--
+			continue
+		}
 		count := int(wc.WRID >> 32)
 		s.qps[uint32(wc.WRID)].done += count
 		for range count {
@@ -352,6 +363,7 @@ func (s *stream) receive() (int, error) {
 	if !s.began {
 		s.begin()
 	}
+	var arrivals [len(s.wcs)]uint32
 	for i := range s.wcs[:n] {
 		wc := &s.wcs[i]
 		if err := wc.Err(); err != nil {
@@ -365,6 +377,12 @@ func (s *stream) receive() (int, error) {
 				return n, err
 			}
 			e.rposted++
+		}
+		arrivals[i] = uint32(wc.WRID)
+	}
+	for _, i := range arrivals[:n] { // giving credits polls
+		if err := s.arrived(int(i)); err != nil {
+			return n, err
 		}
 	}
 	if s.phase == sampling {

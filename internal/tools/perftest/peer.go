@@ -378,10 +378,25 @@ func (ch *cmChannel) ended() bool           { return false }
 func (ch *cmChannel) binary() bool          { return true }
 func (ch *cmChannel) peer() netip.Addr      { return ch.id.PeerAddr().Addr().Unmap().WithZone("") }
 
-// end closes the connection.
-func (ch *cmChannel) end() error {
+// end closes the connection. On iWARP the client must begin: the C program posts a receive after the last message, and
+// fails if the stream has ended.
+func (ch *cmChannel) end(client bool) error {
+	if !client && ch.id.Verbs().Device().TransportType() == verbs.TransportIWARP {
+		ch.outlast()
+	}
 	c, cancel := context.WithTimeout(ch.stop, goodbye)
 	defer cancel()
 	_ = ch.id.Disconnect(c)
 	return errors.Join(ch.in.Close(), ch.out.Close(), ch.id.DestroyQP(), ch.id.Close())
+}
+
+// outlast waits until the peer has closed the connection: the posted receive is flushed.
+func (ch *cmChannel) outlast() {
+	c, cancel := context.WithTimeout(ch.stop, goodbye)
+	defer cancel()
+	for {
+		if wc, err := ch.id.GetRecvComp(c); err != nil || wc.Err() != nil {
+			return
+		}
+	}
 }

@@ -142,7 +142,7 @@ func (r *run) meetPeer() error {
 	r.peer = &peer{channel: ch, client: r.server != ""}
 	r.opened(func() error {
 		if c, ok := ch.(*cmChannel); ok {
-			return c.end()
+			return c.end(r.server != "")
 		}
 		return ch.(*tcp).Conn.Close()
 	})

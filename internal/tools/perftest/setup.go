@@ -25,6 +25,7 @@ type table struct {
 	sendCQ, recvCQ *verbs.CQ
 	mr             *verbs.MR
 	shared         *verbs.SRQ // with --use-srq
+	credits        *credits   // nil without this flow control
 	slot           int        // bytes of each QP's part of the buffer: first the send half, then the receive half
 	qps            []*end
 	sgid           int
@@ -46,6 +47,9 @@ type end struct {
 	rposted       int       // receives for the messages of a size
 	queued        int       // receives in the queue
 	unsignaled    int
+	arrived       int            // messages of a size
+	giving        int            // WRITEs of credits without a completion
+	owed          bool           // credits are to be sent
 	wrs           []verbs.SendWR // requests of one post
 	recv          [1]verbs.RecvWR
 	sge, rsge     [1]verbs.SGE
@@ -167,8 +171,11 @@ func (r *run) makeQueues() (err error) {
 		return err
 	}
 	r.opened(r.mr.Close)
+	if err = r.makeCredits(); err != nil {
+		return err
+	}
 	opts := &verbs.CQOptions{Channel: r.channel}
-	if r.sendCQ, err = r.ctx.CreateCQ(r.txDepth*r.numQP, opts); err != nil {
+	if r.sendCQ, err = r.ctx.CreateCQ((r.txDepth+r.creditRoom())*r.numQP, opts); err != nil {
 		return err
 	}
 	r.opened(r.sendCQ.Close)
@@ -183,7 +190,7 @@ func (r *run) initAttr() *verbs.QPInitAttr {
 	return &verbs.QPInitAttr{
 		Type: r.typ, SendCQ: r.sendCQ, RecvCQ: r.recvCQ, SRQ: r.shared,
 		Cap: verbs.QPCap{
-			MaxSendWR: uint32(r.txDepth), MaxRecvWR: uint32(r.rxDepth), MaxSendSGE: 1, MaxRecvSGE: 1,
+			MaxSendWR: uint32(r.txDepth + r.creditRoom()), MaxRecvWR: uint32(r.rxDepth), MaxSendSGE: 1, MaxRecvSGE: 1,
 			MaxInlineData: uint32(r.inline),
 		},
 	}
@@ -227,6 +234,9 @@ func (r *run) describe() error {
 			outReads: uint32(r.outs), qpn: e.qp.QPN(), psn: secret.PSN(), rkey: r.mr.RKey(),
 			vaddr: r.mr.Addr() + uint64(r.recvAt(i)), gid: r.gid, gidIndex: uint32(r.sgid),
 			srqn: srqn,
+		}
+		if c := r.credits; c != nil {
+			e.local.rkey, e.local.vaddr = c.mr.RKey(), c.mr.Addr()+uint64(c.comeAt(i))
 		}
 		e.recv[0] = verbs.RecvWR{WRID: uint64(i), SGList: e.rsge[:]}
 	}
