@@ -4,6 +4,7 @@
 //
 //	setup.go     Setup: the exchange of start-up frames, up to the Params of a connection
 //	qp.go        QP: its states, and its end: Terminate, and completions of what is left
+//	buffers.go   the buffers of long FPDUs
 //	receive.go   the stream received, split into FPDUs at any byte
 //	segment.go   one segment received: its checks, and where its payload goes
 //	request.go   READs and atomics of the peer, and the responses to the QP's own

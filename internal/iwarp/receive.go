@@ -79,6 +79,9 @@ func (q *QP) collect(b []byte) []byte {
 			return b[n:]
 		}
 	}
+	if q.whole == nil {
+		q.whole = loan(iwarp.LengthLen)
+	}
 	if have := len(q.whole); have < iwarp.LengthLen {
 		n := min(iwarp.LengthLen-have, len(b))
 		if q.whole, b = append(q.whole, b[:n]...), b[n:]; len(q.whole) < iwarp.LengthLen {
@@ -90,10 +93,15 @@ func (q *QP) collect(b []byte) []byte {
 		return nil
 	}
 	n = iwarp.FPDULen(n)
+	if cap(q.whole) < n {
+		long := append(loan(n), q.whole...)
+		unloan(q.whole)
+		q.whole = long
+	}
 	k := min(n-len(q.whole), len(b))
 	if q.whole, b = append(q.whole, b[:k]...), b[k:]; len(q.whole) == n {
 		q.take(q.whole)
-		q.whole = q.whole[:0]
+		q.whole = unloan(q.whole)
 	}
 	return b
 }

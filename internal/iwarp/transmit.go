@@ -136,6 +136,7 @@ func (q *QP) Written(n int) {
 
 func (q *QP) release(s *segment) {
 	s.body = s.body[:0]
+	s.buf = unloan(s.buf)
 	q.spare = append(q.spare, s)
 }
 
@@ -240,7 +241,7 @@ func (q *QP) gather(s *segment, m *outgoing, n int) bool {
 		g := &w.SGEs[m.sge]
 		k := min(n, int(g.Length-m.off))
 		b, err := q.Regions.Check(g.LKey, g.Addr+uint64(m.off), uint64(k), q.PD, 0)
-		if err == nil && q.par.CRC && !q.copied(s, b) {
+		if err == nil && q.par.CRC && !q.copied(s, b, n) {
 			err = mr.ErrUnmapped
 		}
 		if err != nil {
@@ -256,13 +257,14 @@ func (q *QP) gather(s *segment, m *outgoing, n int) bool {
 	return true
 }
 
-// copied appends b to the segment's own copy of its payload. Bytes under a CRC must not change until they are sent.
-func (q *QP) copied(s *segment, b []byte) bool {
+// copied appends b to the segment's own copy of its payload, of which n bytes are to come. Bytes under a CRC must not
+// change until they are sent.
+func (q *QP) copied(s *segment, b []byte, n int) bool {
 	if len(s.body) == 0 {
-		s.buf = s.buf[:0]
+		s.buf = loan(n)
 	}
 	at := len(s.buf)
-	s.buf = append(s.buf, make([]byte, len(b))...)
+	s.buf = s.buf[:at+len(b)]
 	s.body = append(s.body[:0], s.buf)
 	_, ok := mr.Copy(s.buf[at:], b)
 	return ok
@@ -289,7 +291,7 @@ func (q *QP) read(s *segment, m *outgoing, n int) bool {
 		switch {
 		case w == nil && !q.par.CRC:
 			s.body = append(s.body, b)
-		case !q.copied(s, b):
+		case !q.copied(s, b, n):
 			r = &refusal{code: iwarp.ReadSTag, why: mr.ErrUnmapped.Error()}
 		}
 		w.Release()
@@ -347,10 +349,14 @@ func (q *QP) Keep() {
 		if len(s.body) == 0 || len(s.body) == 1 && len(s.buf) > 0 && &s.body[0][0] == &s.buf[0] {
 			continue
 		}
-		s.buf = s.buf[:0]
+		n := 0
+		for _, b := range s.body {
+			n += len(b)
+		}
+		s.buf = loan(n)
 		for _, b := range s.body {
 			at := len(s.buf)
-			s.buf = append(s.buf, make([]byte, len(b))...)
+			s.buf = s.buf[:at+len(b)]
 			if _, ok := mr.Copy(s.buf[at:], b); !ok {
 				q.OnFault()
 				return
