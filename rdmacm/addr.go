@@ -18,6 +18,7 @@ type binding struct {
 	zone          string         // of link-local addresses
 	afIB          bool           // addressed by GIDs and service IDs: requests have no IP header
 	addrLost      bool           // ADDR_CHANGE was reported: the device does not have the local address any more
+	stopReaching  func()         // ends the wait for the peer's link address; nil if there is none
 }
 
 // BindAddr gives the ID a source address (rdma_bind_addr): a local address, which binds it to its device, or 0.0.0.0
@@ -76,11 +77,13 @@ func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
 // ResolveAddr finds the device, the local address and the GIDs for traffic to dst (rdma_resolve_addr);
 // EventAddrResolved or EventAddrError reports the result. src is the source address, as for BindAddr. Without src
 // (the zero AddrPort), and if the ID is not bound, the system's routes decide. An ID that is bound keeps its address.
-// timeout is of the link address on an adapter, where 0 means 2 s; a software device does not use it: resolving takes
-// no packet.
+// timeout bounds the wait for the link address of the peer or the router on the way, which the system asks for by ARP
+// or ND if it does not know it; 0 and less mean 2 s. Without a wait the event comes within the call, also for devices
+// without interface and on systems other than Linux, where nothing is known of link addresses.
 //
 // EINVAL if dst is missing or of another family than the source; errors of BindAddr. The event's status is -ENODEV
-// without a suitable device, or the negated errno of the system's route look-up.
+// without a suitable device, -ETIMEDOUT after the time-out, or the negated errno of the system's route: -ENETUNREACH
+// if there is none, -EHOSTUNREACH, -EACCES or -EINVAL for a route of the type unreachable, prohibit or blackhole.
 func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout time.Duration) error {
 	return id.resolveAddr(ctx, src, dst, timeout, false)
 }
@@ -98,21 +101,34 @@ func (id *ID) resolveAddr(
 		return err
 	}
 	id.state = stAddrQuery
-	err := id.resolve()
-	wait := err == nil && id.dev.kernel
-	if wait {
-		err = id.resolveByKernel(timeout)
+	if timeout <= 0 {
+		timeout = stepTime
 	}
+	err := id.resolve()
+	if err == nil && id.dev.kernel {
+		err = id.resolveByKernel(timeout)
+	} else if err == nil {
+		id.reachPeer(timeout, id.onAddr)
+	}
+	if err != nil {
+		id.onAddr(err)
+	}
+	id.mu.Unlock()
+	return id.complete(ctx, op)
+}
+
+// onAddr reports the result of ResolveAddr.
+//
+// +checklocks:id.mu
+func (id *ID) onAddr(err error) {
 	if err != nil {
 		id.dropKernelID()
 		id.state = stAddrBound
 		id.push(&Event{Type: EventAddrError, Status: -int(errnoOf(err)), cause: err})
-	} else if !wait {
-		id.state = stAddrResolved
-		id.push(&Event{Type: EventAddrResolved})
+		return
 	}
-	id.mu.Unlock()
-	return id.complete(ctx, op)
+	id.state = stAddrResolved
+	id.push(&Event{Type: EventAddrResolved})
 }
 
 // startResolve checks the addresses and binds the ID.

@@ -23,6 +23,8 @@ type Host struct {
 
 	closing sync.Mutex // one Close at a time; before mu
 
+	neighbours neighbours // has a lock of its own, which comes after all others
+
 	mu sync.Mutex // its place in the order of locks: manager.go
 	// +checklocks:mu
 	devices []*device

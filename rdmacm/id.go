@@ -164,6 +164,7 @@ type leftovers struct {
 func (id *ID) end() leftovers {
 	id.state = stDestroying
 	id.endWaits()
+	id.endReach()
 	id.leaveGroups()
 	_ = id.destroyQP()
 	_ = id.destroySRQ()

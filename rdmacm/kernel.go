@@ -186,13 +186,10 @@ func (id *ID) dropKernelID() {
 	id.kernelPart = kernelPart{}
 }
 
-// kernelStepTime is the time-out of address and path resolution if the program gives none.
-const kernelStepTime = 2 * time.Second
-
 // milliseconds is a time-out for the kernel.
 func milliseconds(d time.Duration) uint32 {
 	if d <= 0 {
-		d = kernelStepTime
+		d = stepTime
 	}
 	return uint32(min(d.Milliseconds()+1, 1<<31))
 }

@@ -83,6 +83,7 @@ func (d *device) remove() {
 		if id.state != stDestroying {
 			id.state = stRemoved
 			id.endWaits()
+			id.endReach()
 			id.push(&Event{Type: EventDeviceRemoval})
 		}
 		id.mu.Unlock()

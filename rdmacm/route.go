@@ -52,7 +52,9 @@ const (
 )
 
 // ResolveRoute finds the path to the peer (rdma_resolve_route); EventRouteResolved or EventRouteError reports the
-// result. EINVAL before ResolveAddr has succeeded, and for a timeout that is not positive.
+// result. timeout bounds the wait for the link address of the way, as in ResolveAddr, if the system has forgotten it
+// meanwhile; the status of the event is the same. EINVAL before ResolveAddr has succeeded, and for a timeout that is
+// not positive.
 func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 	const op = "resolve_route"
 	id.mu.Lock()
@@ -72,17 +74,29 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 		}
 		return id.complete(ctx, op)
 	}
-	mtu, err := id.routeMTU(op)
-	if err != nil {
-		id.push(&Event{Type: EventRouteError, Status: -int(errnoOf(err)), cause: err})
-	} else {
-		id.path = id.makePath(mtu)
-		id.haveRoute = true
-		id.state = stRouteResolved
-		id.push(&Event{Type: EventRouteResolved})
-	}
+	id.state = stRouteQuery
+	id.reachPeer(timeout, id.onRoute)
 	id.mu.Unlock()
 	return id.complete(ctx, op)
+}
+
+// onRoute makes the path of a peer that can be reached, and reports the result of ResolveRoute.
+//
+// +checklocks:id.mu
+func (id *ID) onRoute(err error) {
+	var mtu verbs.MTU
+	if err == nil {
+		mtu, err = id.routeMTU("resolve_route")
+	}
+	if err != nil {
+		id.state = stAddrResolved
+		id.push(&Event{Type: EventRouteError, Status: -int(errnoOf(err)), cause: err})
+		return
+	}
+	id.path = id.makePath(mtu)
+	id.haveRoute = true
+	id.state = stRouteResolved
+	id.push(&Event{Type: EventRouteResolved})
 }
 
 // routeMTU is the path MTU to ask for: the one that the program has fixed, or the largest that the port and the

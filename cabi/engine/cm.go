@@ -164,7 +164,7 @@ func vrb_cm_bind(h, addr unsafe.Pointer) C.int {
 
 //export vrb_cm_resolve_addr
 func vrb_cm_resolve_addr(h, src, dst unsafe.Pointer, ms C.int) C.int {
-	id, ctx, timeout := cmID(h), context.Background(), time.Duration(ms)*time.Millisecond
+	id, ctx, timeout := cmID(h), context.Background(), time.Duration(uint32(ms))*time.Millisecond
 	if familyAt(dst) == rdmacm.AFIB {
 		var from *rdmacm.SockaddrIB
 		if src != nil {
@@ -186,7 +186,7 @@ func vrb_cm_resolve_addr(h, src, dst unsafe.Pointer, ms C.int) C.int {
 
 //export vrb_cm_resolve_route
 func vrb_cm_resolve_route(h unsafe.Pointer, ms C.int) C.int {
-	return errno(cmID(h).ResolveRoute(context.Background(), time.Duration(ms)*time.Millisecond))
+	return errno(cmID(h).ResolveRoute(context.Background(), time.Duration(uint32(ms))*time.Millisecond))
 }
 
 //export vrb_cm_info

@@ -70,6 +70,17 @@ static int to_ib(struct sockaddr **to, socklen_t *length, const struct sockaddr 
 // passive reports whether the result is an address to listen on.
 static int passive(const struct rdma_addrinfo *ai) { return ai->ai_flags & RAI_PASSIVE; }
 
+// numeric reports whether a node is an address, which has no canonical name.
+static int numeric(const char *node)
+{
+	struct addrinfo hints = {.ai_flags = AI_NUMERICHOST}, *list;
+
+	if (getaddrinfo(node, NULL, &hints, &list))
+		return 0;
+	freeaddrinfo(list);
+	return 1;
+}
+
 // look takes the address from the C library. It returns 0, or an error of getaddrinfo.
 static int look(struct rdma_addrinfo *ai, const char *node, const char *service, int family)
 {
@@ -78,6 +89,8 @@ static int look(struct rdma_addrinfo *ai, const char *node, const char *service,
 
 	if (ai->ai_flags & RAI_NUMERICHOST)
 		hints.ai_flags |= AI_NUMERICHOST;
+	if (node && !numeric(node))
+		hints.ai_flags |= AI_CANONNAME;
 	// The C library wants a type, or returns each address once for each.
 	hints.ai_socktype = ai->ai_port_space == RDMA_PS_UDP ? SOCK_DGRAM : SOCK_STREAM;
 	int e = getaddrinfo(node, service, &hints, &list);
@@ -98,34 +111,120 @@ static int look(struct rdma_addrinfo *ai, const char *node, const char *service,
 	return e ? EAI_MEMORY : 0;
 }
 
+// port_of is the port of an IP address, in network byte order; NULL for other families.
+static uint16_t *port_of(struct sockaddr *a)
+{
+	if (a->sa_family == AF_INET)
+		return &((struct sockaddr_in *)a)->sin_port;
+	return a->sa_family == AF_INET6 ? &((struct sockaddr_in6 *)a)->sin6_port : NULL;
+}
+
+// Routes: a struct ibv_path_data is flags and a struct ibv_path_record, which has both GIDs.
+enum { PATH_RECORD = 64, PATH_DATA = 72, PATH_DGID = 8, PATH_SGID = 24 };
+
+// PATH_BOTH are the flags of a path for both directions: GMP, PRIMARY, OUTBOUND, INBOUND_REVERSE.
+static const uint32_t PATH_BOTH = 0x2B;
+
+// take_route takes the route of the hints: one struct ibv_path_record, which becomes a struct ibv_path_data, or structs
+// ibv_path_data. It returns 0 or an errno.
+static int take_route(struct rdma_addrinfo *ai, const struct rdma_addrinfo *hints)
+{
+	size_t n = hints->ai_route ? hints->ai_route_len : 0, head = n == PATH_RECORD ? PATH_DATA - PATH_RECORD : 0;
+
+	if ((n + head) % PATH_DATA)
+		return EINVAL;
+	if (!n || ai->ai_flags & RAI_NOROUTE)
+		return 0;
+	char *route = calloc(1, n + head);
+	if (!route)
+		return ENOMEM;
+	if (head)
+		memcpy(route, &PATH_BOTH, sizeof PATH_BOTH);
+	memcpy(route + head, hints->ai_route, n);
+	ai->ai_route = route;
+	ai->ai_route_len = n + head;
+	return 0;
+}
+
+// from_gid makes an IP address of a GID of a path.
+static int from_gid(struct sockaddr **to, socklen_t *length, const char *gid)
+{
+	static const uint8_t mapped[12] = {[10] = 0xFF, [11] = 0xFF};
+	struct sockaddr_in in = {.sin_family = AF_INET};
+	struct sockaddr_in6 in6 = {.sin6_family = AF_INET6};
+
+	memcpy(&in.sin_addr, gid + 12, 4);
+	memcpy(&in6.sin6_addr, gid, 16);
+	if (!memcmp(gid, mapped, sizeof mapped))
+		return copy_addr(to, length, (struct sockaddr *)&in, sizeof in);
+	return copy_addr(to, length, (struct sockaddr *)&in6, sizeof in6);
+}
+
+// from_hints takes the addresses of the hints, or those of their route if they have none. It returns 0 or an errno.
+static int from_hints(struct rdma_addrinfo *ai, const struct rdma_addrinfo *hints)
+{
+	const char *route = hints->ai_route;
+	int e = 0;
+
+	if (!passive(ai))
+		e = copy_addr(&ai->ai_dst_addr, &ai->ai_dst_len, hints->ai_dst_addr, hints->ai_dst_len);
+	if (!e)
+		e = copy_addr(&ai->ai_src_addr, &ai->ai_src_len, hints->ai_src_addr, hints->ai_src_len);
+	if (e || ai->ai_dst_len || ai->ai_src_len || !route || hints->ai_route_len < PATH_RECORD)
+		return e;
+	if (hints->ai_route_len > PATH_RECORD)
+		route += PATH_DATA - PATH_RECORD;
+	if (!passive(ai))
+		e = from_gid(&ai->ai_dst_addr, &ai->ai_dst_len, route + PATH_DGID);
+	return e ? e : from_gid(&ai->ai_src_addr, &ai->ai_src_len, route + PATH_SGID);
+}
+
 // complete takes the addresses, and what else the hints have. It returns 0, an error of getaddrinfo or -1 with errno.
 static int complete(struct rdma_addrinfo *ai, const char *node, const char *service, const struct rdma_addrinfo *hints)
 {
-	int e = 0;
+	struct rdma_addrinfo given = {.ai_flags = ai->ai_flags};
+	int e = hints ? take_route(ai, hints) : 0;
 
-	if (node || service) {
+	if (!e && hints)
+		e = from_hints(&given, hints);
+	struct sockaddr **addr = passive(ai) ? &given.ai_src_addr : &given.ai_dst_addr;
+	if (!e && (node || service)) {
 		e = look(ai, node, service, hints ? hints->ai_family : AF_UNSPEC);
 		if (e)
-			return e;
-	} else if (passive(ai)) {
-		ai->ai_family = hints->ai_family ? hints->ai_family : AF_INET;
-	} else {
-		ai->ai_family = hints->ai_dst_addr ? hints->ai_dst_addr->sa_family : hints->ai_family;
-	}
-	if (!ai->ai_dst_len && hints && !passive(ai))
-		e = copy_addr(&ai->ai_dst_addr, &ai->ai_dst_len, hints->ai_dst_addr, hints->ai_dst_len);
-	if (!e && !ai->ai_src_len && hints)
-		e = copy_addr(&ai->ai_src_addr, &ai->ai_src_len, hints->ai_src_addr, hints->ai_src_len);
-	if (!e && hints && hints->ai_route_len) {
-		ai->ai_route = malloc(hints->ai_route_len);
-		if (ai->ai_route) {
-			memcpy(ai->ai_route, hints->ai_route, hints->ai_route_len);
-			ai->ai_route_len = hints->ai_route_len;
-		} else {
-			e = ENOMEM;
+			goto out;
+		// Without node, the service is one at the address of the hints.
+		struct sockaddr *found = passive(ai) ? ai->ai_src_addr : ai->ai_dst_addr;
+		uint16_t *to = *addr ? port_of(*addr) : NULL, *from = port_of(found);
+		if (!node && to && from) {
+			*to = *from;
+			free(found);
+			if (passive(ai))
+				ai->ai_src_addr = NULL, ai->ai_src_len = 0;
+			else
+				ai->ai_dst_addr = NULL, ai->ai_dst_len = 0;
+			ai->ai_family = (*addr)->sa_family;
 		}
+	} else if (!e && passive(ai)) {
+		ai->ai_family = hints->ai_family ? hints->ai_family : AF_INET;
+	} else if (!e) {
+		ai->ai_family = *addr ? (*addr)->sa_family : hints->ai_family;
 	}
-	return cm_result(e);
+	if (!e && !ai->ai_dst_len && !node) {
+		ai->ai_dst_addr = given.ai_dst_addr;
+		ai->ai_dst_len = given.ai_dst_len;
+		given.ai_dst_addr = NULL;
+	}
+	// A route's addresses are those of the result only without node.
+	if (!e && !ai->ai_src_len && (!node || (hints && hints->ai_src_len))) {
+		ai->ai_src_addr = given.ai_src_addr;
+		ai->ai_src_len = given.ai_src_len;
+		given.ai_src_addr = NULL;
+	}
+	e = cm_result(e);
+out:
+	free(given.ai_dst_addr);
+	free(given.ai_src_addr);
+	return e;
 }
 
 int rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints,

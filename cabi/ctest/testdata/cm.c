@@ -181,6 +181,61 @@ static void *serve(void *listener)
 	return NULL;
 }
 
+// record fills a struct ibv_path_record of the way from 127.0.0.1 to 127.0.0.1 with an MTU of 1024 and a traffic class.
+static void record(uint8_t *b)
+{
+	static const uint8_t gid[16] = {[10] = 0xFF, 0xFF, 127, 0, 0, 1};
+
+	memset(b, 0, 64);
+	memcpy(b + 8, gid, 16);
+	memcpy(b + 24, gid, 16);
+	b[47] = 9, b[48] = 0x44, b[49] = 0x81, b[50] = b[51] = 0xFF, b[54] = 0x80 | 3, b[56] = 0x80 | 16;
+}
+
+// routed checks the route and the destination of a result, and the endpoint that is made of it.
+static void routed(const char *node, struct rdma_addrinfo *hints, size_t length)
+{
+	struct rdma_addrinfo *res;
+	struct rdma_cm_id *id;
+
+	MUST(!rdma_getaddrinfo((char *)node, "7471", hints, &res) && res->ai_route_len == length);
+	struct sockaddr_in *dst = (struct sockaddr_in *)res->ai_dst_addr;
+	MUST(res->ai_dst_len == sizeof *dst && dst->sin_port == htons(7471) && dst->sin_addr.s_addr == htonl(0x7F000001));
+	MUST(res->ai_family == AF_INET && !res->ai_src_canonname && !res->ai_dst_canonname);
+	MUST(!length || (*(uint32_t *)res->ai_route == 0x2B && !memcmp((char *)res->ai_route + 8, hints->ai_route, 64)));
+	MUST(!rdma_create_ep(&id, res, NULL, NULL) && id->route.num_paths == 1);
+	MUST(id->route.path_rec->traffic_class == (length ? 0x44 : 0) && (!length || id->route.path_rec->mtu == 3));
+	rdma_destroy_ep(id);
+	rdma_freeaddrinfo(res);
+}
+
+// routes are of the hints of rdma_getaddrinfo.
+static void routes(void)
+{
+	uint8_t path[64];
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(0x7F000001)};
+	struct rdma_addrinfo hints = {.ai_route = path, .ai_route_len = sizeof path}, *res;
+
+	record(path);
+	routed("127.0.0.1", &hints, 72);
+	routed(NULL, &hints, 72); // its GIDs are the addresses
+	hints.ai_flags = RAI_NOROUTE;
+	routed("127.0.0.1", &hints, 0);
+	routed(NULL, &hints, 0);
+	hints.ai_route_len = 63;
+	FAILS(rdma_getaddrinfo("127.0.0.1", "7471", &hints, &res), EINVAL);
+	hints = (struct rdma_addrinfo){.ai_dst_addr = (struct sockaddr *)&to, .ai_dst_len = sizeof to};
+	routed(NULL, &hints, 0); // the service at the address of the hints
+	MUST(!rdma_getaddrinfo(NULL, NULL, &hints, &res) && ((struct sockaddr_in *)res->ai_dst_addr)->sin_port == htons(9));
+	rdma_freeaddrinfo(res);
+	MUST(!rdma_getaddrinfo("localhost", "7471", NULL, &res) && res->ai_dst_canonname && !res->ai_src_canonname);
+	rdma_freeaddrinfo(res);
+	hints = (struct rdma_addrinfo){.ai_flags = RAI_PASSIVE};
+	MUST(!rdma_getaddrinfo("localhost", "7471", &hints, &res) && res->ai_src_canonname && !res->ai_dst_canonname);
+	MUST(!res->ai_dst_len);
+	rdma_freeaddrinfo(res);
+}
+
 // family is that of the endpoints' addresses.
 static void endpoints(int family)
 {
@@ -316,6 +371,7 @@ int main(void)
 	channels();
 	devices();
 	gids();
+	routes();
 	later();
 	endpoints(0);
 	endpoints(FAMILY_IB);

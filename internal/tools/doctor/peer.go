@@ -168,6 +168,12 @@ func (r *report) self(own netip.Addr) {
 	}
 }
 
+// noNeighbour reports whether a connection failed since the link address of the way is not known.
+func noNeighbour(err error) bool {
+	var e *rdmacm.Error
+	return errors.As(err, &e) && (e.Op == "resolve_addr" || e.Op == "resolve_route") && errors.Is(err, syscall.ETIMEDOUT)
+}
+
 // answered judges the answer of a connection manager.
 func (r *report) answered(what string, peer netip.Addr, err error, took time.Duration) {
 	took = took.Round(10 * time.Microsecond)
@@ -178,7 +184,7 @@ func (r *report) answered(what string, peer netip.Addr, err error, took time.Dur
 		r.add(good, what,
 			fmt.Sprintf("its connection manager answers in %v; no program listens on the requested port, as expected",
 				took), "")
-	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), noNeighbour(err):
 		r.add(bad, what, "no host answers at this address: "+err.Error(),
 			"is the address right, and in a network (a VLAN) that this host is in? ip addr at both ends; ip neigh; ping "+
 				peer.String())

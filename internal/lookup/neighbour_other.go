@@ -1,0 +1,14 @@
+//go:build !linux
+
+package lookup
+
+import (
+	"context"
+	"net/netip"
+)
+
+// Neighbour returns true: on this system it is not known whether a link address is known.
+func Neighbour(src, dst netip.Addr) (known bool, err error) { return true, nil }
+
+// Solicit does nothing on this system.
+func Solicit(ctx context.Context, src netip.Addr, dst netip.AddrPort, probe Probe) error { return nil }
