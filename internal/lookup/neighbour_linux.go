@@ -12,7 +12,8 @@ import (
 )
 
 // usable are the states of a neighbour whose link address can be used (NUD_VALID).
-const usable = unix.NUD_PERMANENT | unix.NUD_NOARP | unix.NUD_REACHABLE | unix.NUD_PROBE | unix.NUD_STALE | unix.NUD_DELAY
+const usable = unix.NUD_PERMANENT | unix.NUD_NOARP | unix.NUD_REACHABLE | unix.NUD_PROBE | unix.NUD_STALE |
+	unix.NUD_DELAY
 
 // Neighbour reports whether the system knows the link address to which packets from src to dst go: that of dst, or of
 // the router on the way. It sends nothing. The error is the one of the system's route: ENETUNREACH if there is none,
