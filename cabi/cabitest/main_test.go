@@ -192,8 +192,8 @@ func listens(t *testing.T, p *process, port string) {
 	t.Fatalf("%s does not listen on port %s:\n%s", strings.Join(p.Args, " "), port, p.out.String())
 }
 
-// pair runs a server and a client to their ends. Both must succeed.
-func pair(t *testing.T, environ []string, port string, server, client []string) {
+// pair runs a server and a client to their ends. Both must succeed. It returns what they have printed.
+func pair(t *testing.T, environ []string, port string, server, client []string) (ofServer, ofClient string) {
 	t.Helper()
 	s := start(t, environ, server...)
 	listens(t, s, port)
@@ -206,4 +206,5 @@ func pair(t *testing.T, environ []string, port string, server, client []string) 
 		t.Errorf("client %s: %v\n%s\nserver %s: %v\n%s", strings.Join(client, " "), cerr, c.out.String(),
 			strings.Join(server, " "), serr, s.out.String())
 	}
+	return s.out.String(), c.out.String()
 }

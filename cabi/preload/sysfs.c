@@ -2,7 +2,7 @@
 // below /sys/class/infiniband, /sys/class/infiniband_verbs and /dev/infiniband to the tree that VERBENA_SYSFS names.
 // Other paths, and all paths if the variable is not set, are left alone.
 //
-// Descriptor-relative paths and calls inside the C library (glob, nftw) are not seen.
+// Calls inside the C library (glob, nftw) are not seen, nor are paths that lead to the tree from a folder outside.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -15,6 +15,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "preload.h"
 
 #undef _FORTIFY_SOURCE
 
@@ -59,6 +61,13 @@ static void *next_definition(void **cache, const char *name)
 	return f;
 }
 
+FILE *open_next(const char *path, const char *mode)
+{
+	static void *cache;
+
+	return ((FILE * (*)(const char *, const char *)) next_definition(&cache, "fopen"))(path, mode);
+}
+
 // THROUGH defines a function that places its argument named path and calls the C library's.
 #define THROUGH(type, name, parameters, arguments)                                                                     \
 	type name parameters;                                                                                          \
@@ -70,13 +79,19 @@ static void *next_definition(void **cache, const char *name)
 		return ((type(*) parameters)next_definition(&cache, #name)) arguments;                                 \
 	}
 
-// OPEN is THROUGH for functions with an optional mode.
-#define OPEN(name, parameters, arguments)                                                                              \
+// OPENED ends functions that open a descriptor. dir is the folder of relative paths.
+#define OPENED(name, dir, parameters, arguments)                                                                       \
+	static void *cache;                                                                                            \
+	char room[PATH_MAX];                                                                                           \
+	path = place(path, room);                                                                                      \
+	int fd = open_counter(dir, path, flags);                                                                       \
+	return fd >= 0 ? fd : ((int(*) parameters)next_definition(&cache, #name)) arguments
+
+// OPEN is for functions with an optional mode, OPEN_2 for those without.
+#define OPEN(name, dir, parameters, arguments)                                                                         \
 	int name parameters;                                                                                           \
 	int name parameters                                                                                            \
 	{                                                                                                              \
-		static void *cache;                                                                                    \
-		char room[PATH_MAX];                                                                                   \
 		mode_t mode = 0;                                                                                       \
 		if (flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) {                                             \
 			va_list rest;                                                                                  \
@@ -84,8 +99,39 @@ static void *next_definition(void **cache, const char *name)
 			mode = va_arg(rest, mode_t);                                                                   \
 			va_end(rest);                                                                                  \
 		}                                                                                                      \
+		OPENED(name, dir, parameters, arguments);                                                              \
+	}
+
+#define OPEN_2(name, dir, parameters, arguments)                                                                       \
+	int name parameters;                                                                                           \
+	int name parameters { OPENED(name, dir, parameters, arguments); }
+
+// STREAM is THROUGH for functions that open a stream.
+#define STREAM(name)                                                                                                   \
+	FILE *name(const char *path, const char *mode);                                                                \
+	FILE *name(const char *path, const char *mode)                                                                 \
+	{                                                                                                              \
+		static void *cache;                                                                                    \
+		char room[PATH_MAX];                                                                                   \
 		path = place(path, room);                                                                              \
-		return ((int(*) parameters)next_definition(&cache, #name)) arguments;                                  \
+		int fd = mode[0] == 'r' && !strchr(mode, '+')                                                          \
+				 ? open_counter(AT_FDCWD, path, strchr(mode, 'e') ? O_CLOEXEC : 0)                     \
+				 : -1;                                                                                 \
+		if (fd >= 0)                                                                                           \
+			return fdopen(fd, mode);                                                                       \
+		return ((FILE * (*)(const char *, const char *)) next_definition(&cache, #name))(path, mode);          \
+	}
+
+// READ is a function that reads from a descriptor, at an offset or at its own. The C library's is looked up early: a
+// handler of a signal may call it.
+#define READ(name, offset, parameters, arguments)                                                                      \
+	static void *cache_##name;                                                                                     \
+	__attribute__((constructor)) static void find_##name(void) { next_definition(&cache_##name, #name); }          \
+	ssize_t name parameters;                                                                                       \
+	ssize_t name parameters                                                                                        \
+	{                                                                                                              \
+		read_counter(fd, offset);                                                                              \
+		return ((ssize_t(*) parameters)next_definition(&cache_##name, #name)) arguments;                       \
 	}
 
 typedef int (*choose)(const struct dirent *);
@@ -93,16 +139,20 @@ typedef int (*order)(const struct dirent **, const struct dirent **);
 typedef int (*choose64)(const struct dirent64 *);
 typedef int (*order64)(const struct dirent64 **, const struct dirent64 **);
 
-OPEN(open, (const char *path, int flags, ...), (path, flags, mode))
-OPEN(open64, (const char *path, int flags, ...), (path, flags, mode))
-OPEN(openat, (int dir, const char *path, int flags, ...), (dir, path, flags, mode))
-OPEN(openat64, (int dir, const char *path, int flags, ...), (dir, path, flags, mode))
-THROUGH(int, __open_2, (const char *path, int flags), (path, flags))
-THROUGH(int, __open64_2, (const char *path, int flags), (path, flags))
-THROUGH(int, __openat_2, (int dir, const char *path, int flags), (dir, path, flags))
-THROUGH(int, __openat64_2, (int dir, const char *path, int flags), (dir, path, flags))
-THROUGH(FILE *, fopen, (const char *path, const char *mode), (path, mode))
-THROUGH(FILE *, fopen64, (const char *path, const char *mode), (path, mode))
+OPEN(open, AT_FDCWD, (const char *path, int flags, ...), (path, flags, mode))
+OPEN(open64, AT_FDCWD, (const char *path, int flags, ...), (path, flags, mode))
+OPEN(openat, dir, (int dir, const char *path, int flags, ...), (dir, path, flags, mode))
+OPEN(openat64, dir, (int dir, const char *path, int flags, ...), (dir, path, flags, mode))
+OPEN_2(__open_2, AT_FDCWD, (const char *path, int flags), (path, flags))
+OPEN_2(__open64_2, AT_FDCWD, (const char *path, int flags), (path, flags))
+OPEN_2(__openat_2, dir, (int dir, const char *path, int flags), (dir, path, flags))
+OPEN_2(__openat64_2, dir, (int dir, const char *path, int flags), (dir, path, flags))
+STREAM(fopen)
+STREAM(fopen64)
+READ(read, -1, (int fd, void *to, size_t length), (fd, to, length))
+READ(__read_chk, -1, (int fd, void *to, size_t length, size_t room), (fd, to, length, room))
+READ(pread, offset, (int fd, void *to, size_t length, off_t offset), (fd, to, length, offset))
+READ(pread64, offset, (int fd, void *to, size_t length, off64_t offset), (fd, to, length, offset))
 THROUGH(DIR *, opendir, (const char *path), (path))
 THROUGH(int, scandir, (const char *path, struct dirent ***list, choose c, order o), (path, list, c, o))
 THROUGH(int, scandir64, (const char *path, struct dirent64 ***list, choose64 c, order64 o), (path, list, c, o))

@@ -7,6 +7,8 @@
 //
 //	report                      the process's devices, QPs and counters, as JSON
 //	objects                     the same with each protection domain, region, CQ, SRQ and context
+//	counters DEVICE             the counters of a device, a line "NAME VALUE" for each, under the names of their files in
+//	                            the kernel's sysfs; nothing if the process does not have it open
 //	capture DEVICE [ANNOUNCED]  blocks of pcapng, until the tool closes the connection
 //
 // A capture also announces itself, on a socket that a program calls when it opens a device. So a program that runs
@@ -18,9 +20,10 @@ package control
 
 // The questions.
 const (
-	AskReport  = "report"
-	AskObjects = "objects"
-	AskCapture = "capture"
+	AskReport   = "report"
+	AskObjects  = "objects"
+	AskCounters = "counters"
+	AskCapture  = "capture"
 )
 
 // A Silent is a process that does not answer.

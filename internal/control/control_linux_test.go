@@ -56,6 +56,13 @@ func (p *program) Report(objects bool) Report {
 	return r
 }
 
+func (p *program) Counters(device string) []Counter {
+	if device != "vrb_x" {
+		return nil
+	}
+	return []Counter{{"hw_counters/sent_pkts", 7}, {"counters/port_xmit_data", 1 << 63}}
+}
+
 func (p *program) Capture(c net.Conn, r *bufio.Reader, device, announced string) {
 	if p.captured != nil {
 		p.captured <- device + " " + announced
@@ -123,6 +130,18 @@ func TestReport(t *testing.T) {
 	list, _, err := Reports(false)
 	if err != nil || !slices.ContainsFunc(list, func(r Report) bool { return r.Comm == "test" && r.PID == os.Getpid() }) {
 		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+func TestCounters(t *testing.T) {
+	s := serve(t, &program{})
+	for device, want := range map[string]string{
+		"vrb_x": "hw_counters/sent_pkts 7\ncounters/port_xmit_data 9223372036854775808\n", "vrb_y": "", "": "",
+	} {
+		text, err := io.ReadAll(dial(t, s.Name, "counters "+device+"\n"))
+		if err != nil || string(text) != want {
+			t.Errorf("%q: %q, %v: must be %q", device, text, err, want)
+		}
 	}
 }
 

@@ -20,6 +20,8 @@ func (replay) Report(objects bool) Report {
 	return r
 }
 
+func (replay) Counters(device string) []Counter { return []Counter{{device, 1}} }
+
 func (replay) Capture(_ net.Conn, r *bufio.Reader, _, _ string) {
 	for {
 		line, err := r.ReadSlice('\n')
@@ -48,6 +50,7 @@ func FuzzServer(f *testing.F) {
 	f.Cleanup(s.Close)
 	f.Add([]byte("c0w\x07report\nr0h0"))
 	f.Add([]byte("c0c1w\x0fcapture vrb_x\n0w\x08snap 128\ns0c2c3h1w\x08objects\n2r2r3"))
+	f.Add([]byte("c0w\x0fcounters vrb_x\nr0h0"))
 	f.Add([]byte("c0w\x02\n\n0c1w\x00c2h2s1r1"))
 	f.Fuzz(func(t *testing.T, script []byte) {
 		var conns [4]net.Conn

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -28,6 +29,9 @@ var timeout = 2 * time.Second
 type Program interface {
 	// Report describes the process, with each object if objects is set.
 	Report(objects bool) Report
+	// Counters returns the counters of a device under the names of their files, nil if the process does not have it
+	// open.
+	Counters(device string) []Counter
 	// Capture writes blocks of the packets of a device to c until reads of c end. Then it writes the remaining
 	// blocks, within the time that Part leaves. announced is the name of the announcement of the tool, or empty.
 	// The tool may limit the length of each packet (SnapOf), in lines that r reads from c.
@@ -145,6 +149,12 @@ func (s *Server) answer(c *net.UnixConn) {
 	switch words = append(words, "", ""); words[0] {
 	case AskReport, AskObjects:
 		_ = json.NewEncoder(c).Encode(s.program.Report(words[0] == AskObjects))
+	case AskCounters:
+		var text []byte
+		for _, n := range s.program.Counters(words[1]) {
+			text = fmt.Appendf(text, "%s %d\n", n.Name, n.Value)
+		}
+		_, _ = c.Write(text)
 	case AskCapture:
 		if s.allow(c, 0) == nil {
 			s.program.Capture(c, r, words[1], words[2])

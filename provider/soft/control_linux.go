@@ -145,6 +145,20 @@ func (c *controller) follow(conn net.Conn, r *bufio.Reader, l *liveCapture) {
 	_ = l.sink.Close()
 }
 
+// Counters returns the counters of a device under the names of their files in sysfs.
+func (c *controller) Counters(name string) []control.Counter {
+	c.mu.Lock()
+	devices := slices.Clone(c.devices)
+	c.mu.Unlock()
+	for _, d := range devices {
+		if e := d.running(); e != nil && d.spec.name == name {
+			n := e.Counters()
+			return controlCounters(n.Files())
+		}
+	}
+	return nil
+}
+
 // Report describes the process.
 func (c *controller) Report(objects bool) control.Report {
 	comm, _ := os.ReadFile("/proc/self/comm")

@@ -1,6 +1,7 @@
 package soft_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -45,6 +46,45 @@ func ownReport(t *testing.T, e *end) (d control.Device) {
 		t.Fatalf("the device is in %d reports of %+v", n, reports)
 	}
 	return d
+}
+
+// TestCountersAnswerForTheDevice: the question counters has the values of the device that it names, and no others.
+func TestCountersAnswerForTheDevice(t *testing.T) {
+	x, y := newVisible(t)
+	qx, _ := connect(x, y, verbs.QPTypeRC, nil)
+	const size = 1000
+	before := askCounters(t, y.dev.Name())["hw_counters/rx_write_requests"]
+	wr := rdma(x, y, verbs.WRRDMAWrite, size)
+	must(t, qx.PostSend(wr))
+	x.good(1)
+	now := askCounters(t, y.dev.Name())
+	if n := now["hw_counters/rx_write_requests"]; before != 0 || n != 1 {
+		t.Errorf("%d and %d WRITE requests in %v: must be 0 and 1", before, n, now)
+	}
+	if n := now["counters/port_rcv_data"]; n < size/4 || n > size {
+		t.Errorf("%d words received: must be those of %d bytes and headers", n, size)
+	}
+	if list := askCounters(t, "vrb_none"); len(list) != 0 {
+		t.Errorf("counters of a device that is not open: %v", list)
+	}
+}
+
+// askCounters asks this process for the counters of a device.
+func askCounters(t *testing.T, device string) map[string]uint64 {
+	t.Helper()
+	c, err := net.Dial("unix", control.Name(os.Geteuid(), os.Getpid()))
+	must(t, err)
+	defer c.Close()
+	fmt.Fprintf(c, "counters %s\n", device)
+	list := make(map[string]uint64)
+	for r := bufio.NewReader(c); ; {
+		var name string
+		var value uint64
+		if _, err := fmt.Fscanln(r, &name, &value); err != nil {
+			return list
+		}
+		list[name] = value
+	}
 }
 
 // TestReportsHaveObjects: reports have every object with its number, its owner and its users.

@@ -10,7 +10,7 @@ import (
 // The files that "make cabi" builds.
 const (
 	ibverbs    = "libibverbs.so.1"
-	engine     = "libverbena-engine.so"
+	engineLib  = "libverbena-engine.so"
 	sysfsLib   = "libverbena-sysfs.so"
 	socketsLib = "libverbena-sockets.so"
 )
@@ -27,7 +27,7 @@ func findLibraries(getenv func(string) string) (libraries, error) {
 		l, err := librariesIn(dir)
 		if err != nil {
 			return l, fmt.Errorf("VERBENA_LIB: %w: must be a folder with %s and %s, as make cabi builds them", err, ibverbs,
-				engine)
+				engineLib)
 		}
 		return l, nil
 	}
@@ -58,7 +58,7 @@ func librariesIn(dir string) (libraries, error) {
 		// The dynamic loader divides its lists there and expands the dollar.
 		return libraries{}, fmt.Errorf("%q: must be a path without colon, semicolon, space and dollar", abs)
 	}
-	for _, name := range []string{ibverbs, engine} {
+	for _, name := range []string{ibverbs, engineLib} {
 		if _, err := os.Stat(filepath.Join(abs, name)); err != nil {
 			return libraries{}, err
 		}

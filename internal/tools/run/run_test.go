@@ -41,19 +41,19 @@ func refuses(t *testing.T, err error, want ...string) {
 }
 
 func TestLibrariesComeFromTheVariable(t *testing.T) {
-	dir := fakeLibraries(t, ibverbs, engine, sysfsLib, socketsLib)
+	dir := fakeLibraries(t, ibverbs, engineLib, sysfsLib, socketsLib)
 	l, err := findLibraries(func(string) string { return dir })
 	if err != nil || l.dir != dir || l.sysfs != filepath.Join(dir, sysfsLib) ||
 		l.sockets != filepath.Join(dir, socketsLib) {
 		t.Errorf("%+v, %v", l, err)
 	}
-	dir = fakeLibraries(t, ibverbs, engine)
+	dir = fakeLibraries(t, ibverbs, engineLib)
 	if l, err := findLibraries(func(string) string { return dir }); err != nil || l.sysfs != "" || l.sockets != "" {
 		t.Errorf("without %s: %+v, %v", sysfsLib, l, err)
 	}
 	dir = fakeLibraries(t, ibverbs)
 	_, err = findLibraries(func(string) string { return dir })
-	refuses(t, err, "VERBENA_LIB", engine, "make cabi")
+	refuses(t, err, "VERBENA_LIB", engineLib, "make cabi")
 	_, err = librariesIn(filepath.Join(t.TempDir(), "a:b"))
 	refuses(t, err, "without colon")
 }
@@ -210,7 +210,7 @@ func TestUsage(t *testing.T) {
 }
 
 func TestEnvPrintsTheFolder(t *testing.T) {
-	dir := fakeLibraries(t, ibverbs, engine)
+	dir := fakeLibraries(t, ibverbs, engineLib)
 	t.Setenv("VERBENA_LIB", dir)
 	var out, errs bytes.Buffer
 	if status := run(&tool.Env{Argv0: "verbena run", Stdout: &out, Stderr: &errs},

@@ -3,6 +3,7 @@ package run
 import (
 	"fmt"
 
+	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/tools/portrate"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -70,6 +71,9 @@ func (t tree) port(vctx *verbs.Context, dir string, port uint8) error {
 	t[dir+"cap_mask"] = fmt.Sprintf("%#08x\n", uint32(a.PortCapFlags))
 	t[dir+"lid"], t[dir+"sm_lid"] = fmt.Sprintf("%#x\n", a.LID), fmt.Sprintf("%#x\n", a.SMLID)
 	t[dir+"lid_mask_count"], t[dir+"sm_sl"] = fmt.Sprintf("%d\n", a.LMC), fmt.Sprintf("%d\n", a.SMSL)
+	for _, c := range new(engine.Counters).Files() {
+		t[dir+c.Name] = "0\n" // the library that is preloaded has the values
+	}
 	for i := range int(a.PKeyTblLen) {
 		key, err := vctx.QueryPKey(port, i)
 		if err != nil {

@@ -32,6 +32,8 @@ func TestTreeDescribesADevice(t *testing.T) {
 		port + "phys_state":                    "5: LinkUp\n",
 		port + "link_layer":                    "Ethernet\n",
 		port + "pkeys/0":                       "0xffff\n",
+		port + "hw_counters/sent_pkts":         "0\n",
+		port + "counters/port_xmit_data":       "0\n",
 	} {
 		if tr[path] != want {
 			t.Errorf("%s: %q: must be %q", path, tr[path], want)

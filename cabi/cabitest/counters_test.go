@@ -1,0 +1,88 @@
+//go:build linux
+
+package cabitest
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Perftest opens the files of counters before the traffic, and reads them again after it. Both ends are programs of
+// one user on one device: each reads its own counters.
+func TestPerftestReportsCounters(t *testing.T) {
+	for tool := range perftests {
+		t.Run(tool, func(t *testing.T) {
+			needs(t, tool)
+			const n = 208
+			port := freePort(t)
+			line := inC(tool, "-d", "vrb_lo", "-x", "1", "-F", "-p", port, "-n", fmt.Sprint(n),
+				"-W", "hw_counters/sent_pkts,counters/port_xmit_packets,hw_counters/duplicate_request")
+			ofServer, ofClient := pair(t, nil, port, line, append(line[:len(line):len(line)], "localhost"))
+			for end, text := range map[string]string{"server": ofServer, "client": ofClient} {
+				if end == "server" && !strings.HasSuffix(tool, "send_bw") && !strings.HasSuffix(tool, "write_lat") {
+					continue // which reports nothing, or sends nothing but a few acknowledgements
+				}
+				hw, port := reported(text, "hw_counters/sent_pkts"), reported(text, "counters/port_xmit_packets")
+				if end == "client" && hw < n || hw < 1 || port < 1 || reported(text, "hw_counters/duplicate_request") < 0 {
+					t.Errorf("%s: %d and %d packets sent: the client sends at least %d:\n%s", end, hw, port, n, text)
+				}
+			}
+		})
+	}
+}
+
+// reported returns the value of a counter in the output of perftest, -1 if it is not there.
+func reported(text, name string) int {
+	m := regexp.MustCompile(regexp.QuoteMeta(name) + `=(\d+)`).FindStringSubmatch(text)
+	if m == nil {
+		return -1
+	}
+	n, _ := strconv.Atoi(m[1])
+	return n
+}
+
+// A program without a device of its own reads the sums of all programs of its user, whatever way it opens the files.
+func TestMonitorsReadCountersOfOtherPrograms(t *testing.T) {
+	needs(t, "ib_send_lat", "python3")
+	port := freePort(t)
+	line := inC("ib_send_lat", "-d", "vrb_lo", "-x", "1", "-F", "-p", port, "-D", "5")
+	s := start(t, nil, line...)
+	listens(t, s, port)
+	c := start(t, nil, append(line[:len(line):len(line)], "localhost")...)
+	const folder = "/sys/class/infiniband/vrb_lo/ports/1/hw_counters"
+	const again = `import os, time
+fd = os.open("` + folder + `/sent_pkts", os.O_RDONLY)
+a = int(os.read(fd, 30)); time.sleep(0.2)
+os.lseek(fd, 0, os.SEEK_SET); b = int(os.read(fd, 30)); time.sleep(0.2)
+e = int(os.pread(fd, 30, 0)); assert os.read(fd, 30) == b""
+assert 0 < a < b < e, (a, b, e)
+print(e)`
+	for { // both ends have connected, and exchange messages
+		if n, _ := strconv.Atoi(strings.TrimSpace(output(t, inC("cat", folder+"/sent_pkts")...))); n > 100 {
+			break
+		}
+		select {
+		case <-c.ended:
+			t.Fatalf("the client has ended, and its packets were not seen:\n%s", c.out.String())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	for _, program := range [][]string{
+		{"python3", "-c", again},
+		{"sh", "-c", "cd " + folder + " && cat sent_pkts"},
+		{"sh", "-c", "cd " + folder + "/.. && grep -r -h . hw_counters/sent_pkts"},
+		{"sh", "-c", "read n < " + folder + "/sent_pkts && echo $n"},
+	} {
+		text := strings.TrimSpace(output(t, inC(program...)...))
+		if n, err := strconv.Atoi(text); err != nil || n == 0 {
+			t.Errorf("%q prints %q: must be a number of packets", program, text)
+		}
+	}
+	if err := c.wait(); err != nil {
+		t.Errorf("%v\n%s", err, c.out.String())
+	}
+}
