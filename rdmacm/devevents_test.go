@@ -14,6 +14,8 @@ import (
 )
 
 // eventful is a device whose events the test raises, at the place where a driver does.
+//
+//conformance:device
 type eventful struct {
 	verbs.DriverDevice
 

@@ -17,6 +17,8 @@ import (
 
 // lazyDevice is a device whose QP 1, while idle is set, keeps what is posted until it is queried. A device may do so
 // when another goroutine holds the shard: if the process exits then, what it keeps is lost.
+//
+//conformance:device
 type lazyDevice struct {
 	verbs.DriverDevice
 	mu   sync.Mutex

@@ -9,6 +9,8 @@ import (
 )
 
 // kernelDevice is a device whose connections the kernel manages. It cannot be opened.
+//
+//conformance:fake
 type kernelDevice struct{ verbs.DriverDevice }
 
 func (kernelDevice) Info() verbs.DriverInfo { return verbs.DriverInfo{Name: "mlx5_0"} }

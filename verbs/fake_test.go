@@ -35,6 +35,7 @@ func withProviders(t testing.TB, list ...DriverProvider) {
 	})
 }
 
+//conformance:fake
 type fakeDevice struct {
 	info    DriverInfo
 	attr    DeviceAttr

@@ -121,7 +121,9 @@ func TestConnections(t *testing.T) {
 	run(t, "cm.c", "-Wl,--allow-shlib-undefined", ours, "-lrdmacm")
 }
 
-func TestSocketsOfAProgramAreRsockets(t *testing.T) { run(t, "sockets.c") }
+func TestSocketsOfAProgramAreRsockets(t *testing.T) {
+	run(t, "sockets.c") // R-PRE-01, R-PRE-05
+}
 
 // The program has a network namespace of its own, with permanent neighbours.
 func TestResolveFindsTheMACOfAPeer(t *testing.T) {

@@ -16,6 +16,8 @@ import (
 )
 
 // device is a driver through which a test raises events.
+//
+//conformance:fake
 type device struct {
 	verbs.DriverContext
 	up      chan verbs.DriverContextEvents

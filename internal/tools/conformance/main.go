@@ -10,13 +10,15 @@
 // TestV_QPS_04_PostingByState proves V-QPS-04. A test that proves many statements names them in comments:
 // "// C-QP-04, C-QP-09". In PAGE.md only the text between the two marks is replaced.
 //
-// The program fails if a statement has neither a test nor a reason in docs/spec/untested.md, or if it has
-// both.
+// A test that runs on a driver which the test itself supplies is counted apart: see fakes.go. Each statement is in one
+// of four classes: proven, proven on a fake driver only, refused (docs/spec/refused.md says why; the tests of such a statement
+// show the refusal, or the part that is not refused),
+// not applicable (docs/spec/not-applicable.md says why, and there is no test). The program fails if a statement is in
+// none.
 package main
 
 import (
 	"bytes"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -33,8 +35,11 @@ func main() {
 	}
 }
 
-// reasonsFile gives the reasons for statements without a test.
-const reasonsFile = "docs/spec/untested.md"
+// These files have the reasons for statements that are not proven.
+const (
+	refusedFile       = "docs/spec/refused.md"
+	notApplicableFile = "docs/spec/not-applicable.md"
+)
 
 func run(root, page string, write bool) error {
 	list, err := readStatements(filepath.Join(root, "docs", "spec"))
@@ -48,11 +53,19 @@ func run(root, page string, write bool) error {
 	if err := list.assign(tests); err != nil {
 		return err
 	}
-	reasons, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(reasonsFile)))
-	if err != nil {
-		return err
+	for name, field := range map[string]func(*statement) *string{
+		refusedFile:       func(st *statement) *string { return &st.refused },
+		notApplicableFile: func(st *statement) *string { return &st.notApplicable },
+	} {
+		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+		if err != nil {
+			return err
+		}
+		if err := list.readReasons(name, string(text), field); err != nil {
+			return err
+		}
 	}
-	if err := errors.Join(list.readReasons(string(reasons)), list.check()); err != nil {
+	if err := list.check(); err != nil {
 		return err
 	}
 	file := filepath.Join(root, filepath.FromSlash(page))

@@ -33,15 +33,41 @@ func TestIDsInNames(t *testing.T) {
 const (
 	listText = "# List\n\n## 1. One\n\n| ID | Kind | Statement |\n|---|---|---|\n" +
 		"| V-AB-01 |  | first |\n| V-AB-02 | advice | second |\n" +
-		"| V-AB-03 |  | third |\n\n## 2. Two\n\n| ID | Kind | Statement |\n|---|---|---|\n| D-01 |  | fourth |\n"
+		"| V-AB-03 |  | third |\n| V-AB-04 |  | fake |\n\n## 2. Two\n\n| ID | Kind | Statement |\n|---|---|---|\n| D-01 |  | fourth |\n"
 	testText = "package p\nfunc TestV_AB_01_It(t *testing.T) {\n\tt.Run(\"V_AB_02_In%d\", nil)\n" +
 		"\tt.Errorf(\"V-AB-03 is no name\")\n\t// as V-AB-03 says\n}\n" +
 		"func TestMany(t *testing.T) {\n\tif x { // V-AB-01, V-AB-02: both\n\t}\n}\nfunc (x) TestD_01_No() {}\n"
 	pageText = "by hand\n" + beginMark + "old\n" + endMark + "more by hand\n"
 )
 
-const reasonText = "# Reasons\n\n| ID | Why |\n|---|---|\n| V-AB-03 | it is about paper |\n\n" +
-	"## Not done yet\n\n| D-01, V-AB-01 | raw packets |\n"
+const (
+	refusedText       = "# Refused\n\n| ID | Why |\n|---|---|\n| D-01 | EOPNOTSUPP: no |\n"
+	notApplicableText = "# Others\n\n| ID | Why |\n|---|---|\n| V-AB-03 | it is about paper |\n"
+)
+
+// Two tests and a table of subtests that only one of them uses run on a fake driver, the others do not.
+const fakeText = `package p
+
+//conformance:fake
+type fakeDevice struct{}
+
+func (fakeDevice) Open(DriverContextEvents) error { return nil }
+
+func open() fakeDevice { return fakeDevice{} }
+
+func TestV_AB_04_OnFake(*testing.T) { open() }
+
+func TestV_AB_01_OnFakeToo(*testing.T) { use(table, open) }
+
+var table = []string{"V_AB_04_InTable"}
+
+//conformance:device
+type wrapper struct{ Device }
+
+func (wrapper) Open(verbs.DriverContextEvents) error { return nil }
+
+func TestV_AB_02_OnDevice(*testing.T) { _ = wrapper{} }
+`
 
 func tree(t *testing.T, files map[string]string) string {
 	root := t.TempDir()
@@ -59,8 +85,10 @@ func tree(t *testing.T, files map[string]string) string {
 
 func TestPage(t *testing.T) {
 	root := tree(t, map[string]string{
-		"docs/spec/x-ids.md": listText, "docs/spec/untested.md": reasonText, "page.md": pageText,
+		"docs/spec/x-ids.md": listText, "page.md": pageText,
+		"docs/spec/refused.md": refusedText, "docs/spec/not-applicable.md": notApplicableText,
 		"internal/p/p_test.go":                 testText,
+		"internal/p/fake_test.go":              fakeText,
 		"internal/p/p.go":                      "package p\nconst not = \"V_AB_03_NotATest\"\n",
 		"internal/conformance/cases.go":        "package conformance\nvar c = \"V_AB_01_Case\"\n",
 		"internal/p/testdata/nonsense_test.go": "this is no Go",
@@ -84,11 +112,13 @@ func TestPage(t *testing.T) {
 	}
 	lines := strings.Split(text, "\n")
 	for _, want := range []string{
-		"by hand", "more by hand", "| [1. One](page/x-01.md) | 3 | 2 | 0 |",
-		"| [2. Two](page/x-02.md) | 1 | 0 | 1 |", "| **All** | **4** | **2** | **1** |", "# 1. One",
-		"| V-AB-01 | first | `conformance.V_AB_01_Case` `p.TestMany` `p.TestV_AB_01_It` |",
-		"| V-AB-02 | second | `p.TestMany` `p.V_AB_02_In*` |",
-		"| V-AB-03 | third | none: it is about paper |", "| D-01 | fourth | **none yet**: raw packets |",
+		"by hand", "more by hand", "| [1. One](page/x-01.md) | 4 | 2 | 1 | 0 | 1 |",
+		"| [2. Two](page/x-02.md) | 1 | 0 | 0 | 1 | 0 |", "| **All** | **5** | **2** | **1** | **1** | **1** |", "# 1. One",
+		"| V-AB-01 | first | `conformance.V_AB_01_Case` `p.TestMany` `p.TestV_AB_01_It` | `p.TestV_AB_01_OnFakeToo` |  |  |",
+		"| V-AB-02 | second | `p.TestMany` `p.TestV_AB_02_OnDevice` `p.V_AB_02_In*` |  |  |  |",
+		"| V-AB-03 | third |  |  |  | it is about paper |",
+		"| V-AB-04 | fake |  | `p.TestV_AB_04_OnFake` `p.V_AB_04_InTable` |  |  |",
+		"| D-01 | fourth |  |  | EOPNOTSUPP: no |  |",
 	} {
 		if !slices.Contains(lines, want) {
 			t.Errorf("the pages lack %q:\n%s", want, text)
@@ -111,27 +141,39 @@ func TestPage(t *testing.T) {
 
 func TestUnknownStatement(t *testing.T) {
 	root := tree(t, map[string]string{
-		"docs/spec/x-ids.md": listText, "page.md": pageText, "p_test.go": "package p\nfunc TestV_AB_04_It() {}\n",
+		"docs/spec/x-ids.md": listText, "page.md": pageText, "p_test.go": "package p\nfunc TestV_AB_09_It() {}\n",
 	})
-	if err := run(root, "page.md", true); err == nil || !strings.Contains(err.Error(), "V-AB-04") {
+	if err := run(root, "page.md", true); err == nil || !strings.Contains(err.Error(), "V-AB-09") {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestReasons(t *testing.T) {
-	for name, c := range map[string]struct{ reasons, want string }{
-		"no reason":       {"| V-AB-03 | paper |\n", "D-01 has neither"},
-		"overtaken":       {reasonText + "## Others\n| V-AB-02 | paper |\n", "V-AB-02 has a test"},
-		"two":             {reasonText + "| V-AB-03 | once more |\n", "V-AB-03 has two"},
-		"of no statement": {reasonText + "| V-AB-09 | paper |\n", "V-AB-09"},
-		"empty":           {"| D-01 |  |\n", "D-01 has neither"},
+	for name, c := range map[string]struct{ refused, not, want string }{
+		"no reason":       {"", notApplicableText, "D-01 has no test, and stands neither"},
+		"overtaken":       {refusedText, notApplicableText + "| V-AB-02 | paper |\n", "V-AB-02 has a test"},
+		"two":             {refusedText, notApplicableText + "| V-AB-03 | once more |\n", "V-AB-03 has two"},
+		"in both":         {refusedText, notApplicableText + "| D-01 | once more |\n", "D-01 has two"},
+		"of no statement": {refusedText, notApplicableText + "| V-AB-09 | paper |\n", "V-AB-09"},
+		"empty":           {"| D-01 |  |\n", notApplicableText, "D-01 has no test"},
 	} {
 		root := tree(t, map[string]string{
-			"docs/spec/x-ids.md": listText, "docs/spec/untested.md": c.reasons, "page.md": pageText,
-			"internal/p/p_test.go": testText,
+			"docs/spec/x-ids.md": listText, "page.md": pageText, "internal/p/p_test.go": testText,
+			"docs/spec/refused.md": c.refused, "docs/spec/not-applicable.md": c.not, "internal/p/fake_test.go": fakeText,
 		})
 		if err := run(root, "page.md", true); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// A type that opens like a device must say which kind it is.
+func TestUnmarkedDevice(t *testing.T) {
+	root := tree(t, map[string]string{
+		"docs/spec/x-ids.md": listText, "page.md": pageText,
+		"p_test.go": strings.ReplaceAll(fakeText, "//conformance:device\n", ""),
+	})
+	if err := run(root, "page.md", true); err == nil || !strings.Contains(err.Error(), "type wrapper opens like a device") {
+		t.Errorf("error %v", err)
 	}
 }

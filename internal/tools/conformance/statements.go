@@ -11,12 +11,39 @@ import (
 	"strings"
 )
 
-// statement is a row of a list.
+// statement is a row of a list. It is in one class.
 type statement struct {
 	id, kind, text string
-	tests          []string
-	reason         string // why the statement has no test
-	open           bool   // the reason lists work still to be done
+	tests          []string // on our devices, on a real peer, or of what needs no device
+	fakes          []string // tests on a fake driver
+	refused        string   // why the call answers an error, EOPNOTSUPP for most
+	notApplicable  string   // why there is nothing to do
+}
+
+// class is a column of the pages.
+type class int
+
+const (
+	proven class = iota
+	provenOnFake
+	refused
+	notApplicable
+	classes
+)
+
+// class returns the statement's class.
+func (st *statement) class() class {
+	switch {
+	case st.refused != "":
+		return refused
+	case st.notApplicable != "":
+		return notApplicable
+	case len(st.tests) > 0:
+		return proven
+	case len(st.fakes) > 0:
+		return provenOnFake
+	}
+	return classes
 }
 
 // section is a table of a list.
@@ -87,22 +114,14 @@ func (all *statements) read(list, text string) error {
 	return nil
 }
 
-// reasonRow matches a row of the list of reasons; openTitle begins the part for work still to be done.
-var (
-	reasonRow = regexp.MustCompile(`^\| (` + idText + `(?:, ` + idText + `)*) \| (.+) \|$`)
-	openTitle = "## Not done yet"
-)
+// reasonRow matches a row of a list of reasons.
+var reasonRow = regexp.MustCompile(`^\| (` + idText + `(?:, ` + idText + `)*) \| (.+) \|$`)
 
-// readReasons reads the reasons for statements without a test.
-func (all *statements) readReasons(text string) error {
+// readReasons reads the reasons of refused statements, or of those that are not applicable.
+func (all *statements) readReasons(name, text string, field func(*statement) *string) error {
 	var errs []error
-	open := false
 	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\n")
-		if strings.HasPrefix(line, "## ") {
-			open = line == openTitle
-		}
-		m := reasonRow.FindStringSubmatch(line)
+		m := reasonRow.FindStringSubmatch(strings.TrimRight(line, "\n"))
 		if m == nil {
 			continue
 		}
@@ -110,28 +129,31 @@ func (all *statements) readReasons(text string) error {
 			st := all.byID[id]
 			switch {
 			case st == nil:
-				errs = append(errs, fmt.Errorf("unknown statement %s", id))
-			case st.reason != "":
-				errs = append(errs, fmt.Errorf("%s has two reasons for lacking a test", id))
+				errs = append(errs, fmt.Errorf("%s: unknown statement %s", name, id))
+			case st.refused+st.notApplicable != "":
+				errs = append(errs, fmt.Errorf("%s: %s has two reasons", name, id))
 			default:
-				st.reason, st.open = m[2], open
+				*field(st) = m[2]
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// check finds the statements that have neither a test nor a reason, and those that have both. Statements of
-// the open part may have tests already.
+// check finds the statements that are in no class, and contradictions.
 func (all *statements) check() error {
 	var errs []error
 	for _, s := range all.sections {
 		for _, st := range s.statements {
-			switch {
-			case st.missed() && st.reason == "":
-				errs = append(errs, fmt.Errorf("%s has neither a test nor a reason in %s", st.id, reasonsFile))
-			case st.held() && st.reason != "" && !st.open:
-				errs = append(errs, fmt.Errorf("%s has a test; remove its reason from %s", st.id, reasonsFile))
+			tests := len(st.tests) + len(st.fakes)
+			switch c := st.class(); {
+			case c == classes:
+				errs = append(errs, fmt.Errorf("%s has no test, and stands neither in %s nor in %s", st.id, refusedFile,
+					notApplicableFile))
+			case c == notApplicable && tests > 0:
+				errs = append(errs, fmt.Errorf("%s has a test; remove it from %s", st.id, notApplicableFile))
+			case strings.HasSuffix(st.text, "…"):
+				errs = append(errs, fmt.Errorf("%s is cut short", st.id))
 			}
 		}
 	}
@@ -151,8 +173,12 @@ func (all *statements) assign(tests []test) error {
 				errs = append(errs, fmt.Errorf("%s: unknown statement %s", t.name, id))
 				continue
 			}
-			if !slices.Contains(st.tests, t.name) {
-				st.tests = append(st.tests, t.name)
+			list := &st.tests
+			if t.fake {
+				list = &st.fakes
+			}
+			if !slices.Contains(*list, t.name) {
+				*list = append(*list, t.name)
 			}
 		}
 	}
@@ -173,20 +199,10 @@ func (all *statements) unlisted(id string) bool {
 	return true
 }
 
-// held reports whether the statement has a test; missed reports whether it needs one and has none.
-func (st *statement) held() bool   { return len(st.tests) > 0 }
-func (st *statement) missed() bool { return !st.held() && st.kind == "" }
-
-// count returns the number of a section's statements, of those with a test, and of those that lack one.
-func (s *section) count() (n [3]int) {
-	n[0] = len(s.statements)
+// count returns the number of a section's statements in each class.
+func (s *section) count() (n [classes]int) {
 	for _, st := range s.statements {
-		if st.held() {
-			n[1]++
-		}
-		if st.missed() && (st.open || st.reason == "") {
-			n[2]++
-		}
+		n[st.class()]++
 	}
 	return n
 }
@@ -194,17 +210,26 @@ func (s *section) count() (n [3]int) {
 // summary returns the table of sections, with links to their pages in dir.
 func (all *statements) summary(dir string) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "| Section | Statements | With a test | Without |\n|---|---|---|---|\n")
-	var sum [3]int
+	fmt.Fprintf(&b, "| Section | Statements | Proven | Proven on a fake driver only | Refused | Not applicable |\n")
+	fmt.Fprintf(&b, "|---|---|---|---|---|---|\n")
+	var sum [classes]int
 	for _, s := range all.sections {
 		n := s.count()
 		for i := range n {
 			sum[i] += n[i]
 		}
-		fmt.Fprintf(&b, "| [%s](%s/%s) | %d | %d | %d |\n", s.title, dir, s.page, n[0], n[1], n[2])
+		fmt.Fprintf(&b, "| [%s](%s/%s) | %d |%s\n", s.title, dir, s.page, len(s.statements), cells("", n))
 	}
-	fmt.Fprintf(&b, "| **All** | **%d** | **%d** | **%d** |\n", sum[0], sum[1], sum[2])
+	fmt.Fprintf(&b, "| **All** | **%d** |%s\n", len(all.byID), cells("**", sum))
 	return b.Bytes()
+}
+
+func cells(mark string, n [classes]int) string {
+	var b strings.Builder
+	for _, v := range n {
+		fmt.Fprintf(&b, " %s%d%s |", mark, v, mark)
+	}
+	return b.String()
 }
 
 // render returns the page of a section; index is the name of the page with the summary.
@@ -212,27 +237,22 @@ func (s *section) render(index string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n\nWritten by `make docs`; ", s.title)
 	fmt.Fprintf(&b, "see [the summary](../%s#statements-and-their-tests).\n\n", index)
-	fmt.Fprintf(&b, "| ID | Statement | Tests |\n|---|---|---|\n")
+	fmt.Fprintf(&b, "| ID | Statement | Proven by | On a fake driver | Refused | Not applicable |\n")
+	fmt.Fprintf(&b, "|---|---|---|---|---|---|\n")
 	for _, st := range s.statements {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", st.id, st.text, st.listed())
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", st.id, st.text, listed(st.tests), listed(st.fakes),
+			st.refused, st.notApplicable)
 	}
 	return b.Bytes()
 }
 
-// listed returns the last cell of a statement's row.
-func (st *statement) listed() string {
-	switch {
-	case st.held():
-		slices.Sort(st.tests)
-		return "`" + strings.Join(st.tests, "` `") + "`"
-	case st.missed() && st.open:
-		return "**none yet**: " + st.reason
-	case st.missed() && st.reason != "":
-		return "none: " + st.reason
-	case st.missed():
-		return "**none**"
+// listed returns a cell with tests.
+func listed(tests []string) string {
+	if len(tests) == 0 {
+		return ""
 	}
-	return "none needed: " + st.kind
+	slices.Sort(tests)
+	return "`" + strings.Join(tests, "` `") + "`"
 }
 
 // The marks enclose the generated text.

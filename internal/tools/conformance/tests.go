@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,6 +20,7 @@ import (
 type test struct {
 	name string
 	ids  []string
+	fake bool // it runs on a driver that the test supplies
 }
 
 // suites lists the folders in which non-test files also name subtests.
@@ -27,6 +31,7 @@ const own = "internal/tools/conformance"
 
 // findTests searches every package below root.
 func findTests(root string) (tests []test, err error) {
+	dirs := map[string][]string{} // files by folder
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch name := d.Name(); {
 		case err != nil:
@@ -47,14 +52,22 @@ func findTests(root string) (tests []test, err error) {
 			return err
 		}
 		dir := filepath.ToSlash(filepath.Dir(rel))
-		if dir == own || !strings.HasSuffix(path, "_test.go") && !slices.Contains(suites, dir) {
-			return nil
+		if dir != own && (strings.HasSuffix(path, "_test.go") || slices.Contains(suites, dir)) {
+			dirs[dir] = append(dirs[dir], path)
 		}
-		found, err := testsOf(path, strings.TrimPrefix(dir, "internal/"))
-		tests = append(tests, found...)
-		return err
+		return nil
 	})
-	return tests, err
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
+		found, err := testsOf(dirs[dir], strings.TrimPrefix(dir, "internal/"))
+		if err != nil {
+			return nil, err
+		}
+		tests = append(tests, found...)
+	}
+	return tests, nil
 }
 
 // transcript matches the line that begins a case of a transcript. TestTranscripts of its package runs the cases.
@@ -79,36 +92,82 @@ func transcriptsOf(dir, root string) (tests []test, err error) {
 		for _, m := range transcript.FindAllSubmatch(text, -1) {
 			name := strings.TrimSuffix(filepath.Base(f), ".txt") + "/" + string(m[1])
 			if ids := idsIn(string(m[1])); len(ids) > 0 {
-				tests = append(tests, test{pkg + ".TestTranscripts/" + name, ids})
+				tests = append(tests, test{name: pkg + ".TestTranscripts/" + name, ids: ids})
 			}
 		}
 	}
 	return tests, nil
 }
 
-// testsOf parses one file of a package.
-func testsOf(path, pkg string) (tests []test, err error) {
-	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution|parser.ParseComments)
-	if err != nil {
-		return nil, err
-	}
-	add := func(name string) {
-		if ids := idsIn(name); len(ids) > 0 {
-			tests = append(tests, test{pkg + "." + name, ids})
+// testsOf parses the test files of a folder.
+func testsOf(paths []string, pkg string) (tests []test, err error) {
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for _, path := range paths {
+		f, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution|parser.ParseComments)
+		if err != nil {
+			return nil, err
 		}
+		files = append(files, f)
 	}
-	for _, d := range f.Decls {
-		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && isTest(fn.Name.Name) {
-			add(fn.Name.Name)
-			if ids := marksOf(f, fn); len(ids) > 0 {
-				tests = append(tests, test{pkg + "." + fn.Name.Name, ids})
+	u, err := usesOf(files)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", pkg, err)
+	}
+	for _, f := range files {
+		add := func(name, decl string, ids []string) {
+			if len(ids) > 0 {
+				tests = append(tests, test{pkg + "." + name, ids, u.onFake(decl)})
+			}
+		}
+		for _, d := range f.Decls {
+			name := declared(d)
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && isTest(fn.Name.Name) {
+				add(name, name, idsIn(name))
+				add(name, name, marksOf(f, fn))
+			}
+			for _, sub := range subtestsOf(d) {
+				add(sub, name, idsIn(sub))
 			}
 		}
 	}
-	for _, name := range subtestsOf(f) {
-		add(name)
-	}
+	slices.SortStableFunc(tests, func(a, b test) int { return cmp.Compare(a.name, b.name) })
 	return tests, nil
+}
+
+// declared is the name of a declaration. A method belongs to its type.
+func declared(d ast.Decl) string {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv != nil {
+			return typeName(d.Recv.List[0].Type)
+		}
+		return d.Name.Name
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			switch s := s.(type) {
+			case *ast.TypeSpec:
+				return s.Name.Name
+			case *ast.ValueSpec:
+				return s.Names[0].Name
+			}
+		}
+	}
+	return ""
+}
+
+func typeName(t ast.Expr) string {
+	switch t := t.(type) {
+	case *ast.StarExpr:
+		return typeName(t.X)
+	case *ast.IndexExpr:
+		return typeName(t.X)
+	case *ast.Ident:
+		return t.Name
+	case *ast.SelectorExpr:
+		return t.Sel.Name
+	}
+	return ""
 }
 
 // mark matches the beginning of a comment that names the statements which the line proves.
@@ -148,10 +207,10 @@ var subtest = regexp.MustCompile(`^(?:[CIRVWX][_-][A-Z]+|[DT])[_-]\d\d[_ ]`)
 // verb matches a formatting verb of fmt.
 var verb = regexp.MustCompile(`%[a-z]`)
 
-// subtestsOf finds the string literals of a file that are names of subtests: those that begin with an
+// subtestsOf finds the string literals of a declaration that are names of subtests: those that begin with an
 // identifier and are not part of a message.
-func subtestsOf(f *ast.File) (names []string) {
-	ast.Inspect(f, func(n ast.Node) bool {
+func subtestsOf(d ast.Decl) (names []string) {
+	ast.Inspect(d, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
 			if s, ok := n.Fun.(*ast.SelectorExpr); ok {
