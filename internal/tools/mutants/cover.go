@@ -2,33 +2,107 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
 )
 
-// A span is code that the tests run, in lines of a file.
+// A span is code that a test runs, in lines of a file.
 type span struct{ first, last int }
 
-// covered runs the tests with coverage of the package. It returns what they run, by file.
-func (s *suite) covered(ctx context.Context) (map[string][]span, error) {
+// A proof is a test function, example or fuzz target, with what it runs of the package.
+type proof struct {
+	dir   string // of its package
+	name  string
+	took  time.Duration
+	spans map[string][]span // by file
+}
+
+// covered runs each test of the directories alone, with coverage of the package in dir. The quickest comes first.
+func covered(ctx context.Context, dir string, tests []string, workers int) (all []*proof, err error) {
 	tmp, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(tmp)
-	profile := filepath.Join(tmp, "profile")
-	args := []string{"test", "-short", "-vet=off", "-coverpkg=./" + s.dir, "-coverprofile=" + profile}
-	for _, dir := range s.tests {
-		args = append(args, "./"+dir)
+	for i, from := range tests {
+		bin := filepath.Join(tmp, fmt.Sprintf("tests%d", i))
+		args := []string{"test", "-c", "-vet=off", "-cover", "-coverpkg=./" + dir, "-o", bin, "./" + from}
+		if text, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("%s: %w\n%s", from, err, text)
+		}
+		list, err := runTests(ctx, bin, from, time.Minute, nil, "-test.list=.").output()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w\n%s", from, err, list)
+		}
+		for name := range bytes.FieldsSeq(list) {
+			for _, kind := range []string{"Test", "Example", "Fuzz"} {
+				if bytes.HasPrefix(name, []byte(kind)) {
+					all = append(all, &proof{dir: from, name: string(name)})
+				}
+			}
+		}
+		if err := measure(ctx, bin, from, all, workers); err != nil {
+			return nil, err
+		}
 	}
-	if text, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("the tests fail without a fault: %w\n%s", err, text)
+	slices.SortStableFunc(all, func(a, b *proof) int { return cmp.Compare(a.took, b.took) })
+	return all, nil
+}
+
+// measure runs each test of one directory.
+func measure(ctx context.Context, bin, dir string, all []*proof, workers int) error {
+	jobs := make(chan *proof)
+	errs := make(chan error, len(all))
+	var group sync.WaitGroup
+	for range workers {
+		group.Go(func() {
+			for p := range jobs {
+				errs <- p.run(ctx, bin)
+			}
+		})
 	}
-	f, err := os.Open(profile)
+	for _, p := range all {
+		if p.dir == dir {
+			jobs <- p
+		}
+	}
+	close(jobs)
+	group.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *proof) run(ctx context.Context, bin string) error {
+	profile := bin + "." + p.name
+	start := time.Now()
+	text, err := runTests(ctx, bin, p.dir, 20*time.Minute, nil,
+		"-test.run=^"+p.name+"$", "-test.coverprofile="+profile).output()
+	p.took = time.Since(start)
+	if err != nil {
+		return fmt.Errorf("%s: %s fails without a fault: %w\n%s", p.dir, p.name, err, text)
+	}
+	p.spans, err = readProfile(profile)
+	return err
+}
+
+// readProfile returns what a profile of coverage says was run, by file.
+func readProfile(name string) (map[string][]span, error) {
+	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -36,37 +110,22 @@ func (s *suite) covered(ctx context.Context) (map[string][]span, error) {
 	spans := map[string][]span{}
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
-		var name string
-		var a, b span
-		var statements, count int
 		// module/path/file.go:12.34,15.2 3 1
-		at := lastColon(lines.Text())
+		at := strings.LastIndexByte(lines.Text(), ':')
 		if at < 0 {
 			continue
 		}
-		name = path.Base(lines.Text()[:at])
+		file := path.Base(lines.Text()[:at])
+		var a, b span
+		var statements, count int
 		if n, _ := fmt.Sscanf(lines.Text()[at+1:], "%d.%d,%d.%d %d %d", &a.first, &a.last, &b.first, &b.last, &statements,
 			&count); n == 6 && count > 0 {
-			spans[name] = append(spans[name], span{a.first, b.first})
+			spans[file] = append(spans[file], span{a.first, b.first})
 		}
 	}
 	return spans, lines.Err()
 }
 
-func lastColon(s string) int {
-	for i := len(s) - 1; i >= 0; i-- {
-		if s[i] == ':' {
-			return i
-		}
-	}
-	return -1
-}
-
 func inside(spans []span, line int) bool {
-	for _, s := range spans {
-		if s.first <= line && line <= s.last {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(spans, func(s span) bool { return s.first <= line && line <= s.last })
 }

@@ -1,12 +1,16 @@
 // Command mutants asks whether tests would notice: it puts small faults into a package, one at a time, and runs the
 // tests. A fault that no test notices survives.
 //
-//	go run ./internal/tools/mutants [-n 100] [-seed 1] [-with DIR,DIR] DIR...
+//	go run ./internal/tools/mutants [-n 100] [-seed 1] [-with DIR,DIR] [-log FILE] DIR...
 //
 // The faults are other operators, conditions that always or never hold, integers off by one, calls and assignments
 // that are left out. A seed chooses a sample of them. The tests are those of the package, then those of the
-// directories of -with. The source is not touched: the compiler gets the faulty file as an overlay. A fault in code
-// that no test runs survives without a run.
+// directories of -with. The source is not touched: the compiler gets the faulty files as an overlay. One build holds
+// all faults of the sample; an environment variable chooses one. Each fault meets only the tests that run its line,
+// the quickest first, until one fails. A fault in code that no test runs survives without a run.
+//
+// FILE gets a line for each fault: the outcome, the test that noticed it, and the key of the fault. Faults that it
+// lists already are not tried again.
 //
 // EXPLAINED is a file with a line for each survivor that no test can notice: the key that this program prints, and the
 // reason after " # ". They do not count.
@@ -32,6 +36,7 @@ import (
 
 type options struct {
 	n, workers int
+	log        string
 	seed       uint64
 	with       []string
 	explained  map[string]bool
@@ -45,6 +50,7 @@ func main() {
 	flag.IntVar(&o.workers, "workers", 2, "faults that are tried at once")
 	flag.Uint64Var(&o.seed, "seed", 1, "chooses the faults")
 	flag.DurationVar(&o.limit, "time", time.Hour, "time for each package; faults that are left then do not count")
+	flag.StringVar(&o.log, "log", "", "file for the outcome of each fault, which is continued")
 	flag.StringVar(&with, "with", "", "directories of further tests, with commas between")
 	flag.StringVar(&file, "explained", "internal/tools/mutants/explained.txt", "survivors that no test can notice")
 	flag.Parse()
@@ -116,56 +122,84 @@ func (t tally) String() string {
 
 // score tries the faults of a package.
 func (o *options) score(ctx context.Context, dir string) (t tally, err error) {
-	s := &suite{dir: dir, tests: append([]string{dir}, o.with...)}
-	spans, err := s.covered(ctx)
-	if err != nil {
-		return t, err
-	}
-	if err := s.base(ctx); err != nil {
-		return t, err
-	}
 	all, err := faults(dir)
 	if err != nil {
 		return t, err
 	}
-	jobs := make(chan *mutant)
+	log, err := openLog(o.log)
+	if err != nil {
+		return t, err
+	}
+	defer log.close()
+	var left []*mutant
+	for _, m := range sample(all, o.n, o.seed) {
+		got, done := log.seen[dir+"/"+m.place()]
+		switch {
+		case o.explained[dir+"/"+m.key()]:
+			t.explained++
+		case done:
+			t.count(dir, &m, got)
+		default:
+			left = append(left, &m)
+		}
+	}
+	if len(left) == 0 {
+		return t, nil
+	}
+	return t, o.tryAll(ctx, dir, left, log, &t)
+}
+
+// tryAll tries faults, and counts and logs the outcomes.
+func (o *options) tryAll(ctx context.Context, dir string, left []*mutant, log *outcomes, t *tally) (err error) {
+	tmp, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	s := &suite{dir: dir, tests: append([]string{dir}, o.with...)}
+	if s.proofs, err = covered(ctx, dir, s.tests, max(1, o.workers)); err != nil {
+		return err
+	}
+	sch := newSchema(dir, left)
+	if err := s.build(ctx, sch, tmp); err != nil {
+		return err
+	}
+	if err := s.base(ctx); err != nil {
+		return err
+	}
+	jobs := make(chan int)
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	for range max(1, o.workers) {
 		group.Go(func() {
-			for m := range jobs {
-				got, e := s.try(ctx, m)
-				mu.Lock()
-				if e != nil {
-					err = e
-				} else {
-					t.count(dir, m, got)
+			for i := range jobs {
+				got, by := broken, ""
+				if !sch.without[left[i]] {
+					got, by = s.try(ctx, left[i], i+1)
 				}
+				if ctx.Err() != nil {
+					continue
+				}
+				mu.Lock()
+				t.count(dir, left[i], got)
+				log.add(got, by, dir+"/"+left[i].place())
 				mu.Unlock()
 			}
 		})
 	}
 	end := time.Now().Add(o.limit)
-	for _, m := range sample(all, o.n, o.seed) {
-		mu.Lock()
-		switch {
-		case o.explained[dir+"/"+m.key()]:
-			t.explained++
-		case !inside(spans[m.File], m.Line):
-			t.uncovered++
-			report(dir, &m, "no test runs it")
-		case ctx.Err() != nil || time.Now().After(end):
-			t.untried++
-		default:
-			mu.Unlock()
-			jobs <- &m
-			continue
+	tried := 0
+	for i := range left {
+		if ctx.Err() != nil || time.Now().After(end) {
+			break
 		}
-		mu.Unlock()
+		jobs <- i
+		tried++
 	}
 	close(jobs)
 	group.Wait()
-	return t, err
+	t.untried += len(left) - tried
+	return ctx.Err()
 }
 
 func report(dir string, m *mutant, what string) {
@@ -182,6 +216,9 @@ func (t *tally) count(dir string, m *mutant, o outcome) {
 		t.broken++
 	case survived:
 		t.survived++
+		report(dir, m, o.String())
+	case uncovered:
+		t.uncovered++
 		report(dir, m, o.String())
 	}
 }

@@ -27,6 +27,9 @@ func (m *mutant) key() string {
 	return fmt.Sprintf("%s %s: %s -> %s", m.File, m.Func, oneLine(m.From), oneLine(m.To))
 }
 
+// place is the key with the line and the byte: it tells apart faults with equal keys.
+func (m *mutant) place() string { return fmt.Sprintf("%s @%d:%d", m.key(), m.Line, m.Offset) }
+
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // apply returns the source with the fault.
@@ -58,7 +61,7 @@ func mutants(name string, src []byte) ([]mutant, error) {
 	w := &walker{name: name, src: src, file: fset.File(file.Pos())}
 	for _, d := range file.Decls {
 		f, ok := d.(*ast.FuncDecl)
-		if !ok || f.Body == nil {
+		if !ok || f.Body == nil || recovers(f.Body) || f.Name.Name == "_" {
 			continue
 		}
 		w.fn = f.Name.Name

@@ -4,6 +4,7 @@ import (
 	"go/parser"
 	"go/token"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -79,5 +80,47 @@ func TestScore(t *testing.T) {
 	s := tally{killed: 8, timedOut: 1, survived: 1, uncovered: 2, broken: 5}
 	if got := s.score(); got != 0.75 {
 		t.Errorf("%v", got)
+	}
+}
+
+// The schema of a file compiles, and each copy differs from its function by the fault.
+func TestSchema(t *testing.T) {
+	const text = "package p\n\nfunc (T[_]) f(_ int, _ string, c ...int) (err error) {\n" +
+		"\tif len(c) < 2 {\n\t\treturn nil\n\t}\n\treturn err\n}\n\nfunc g[K any, V any](k K) (v V) {\n\tif true {\n\t\treturn v\n\t}\n\treturn v\n}\n"
+	ms, err := mutants("p.go", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSchema(".", nil)
+	var numbers []int
+	for i := range ms {
+		s.mutants = append(s.mutants, &ms[i])
+		numbers = append(numbers, i)
+	}
+	out, at, pkg, err := s.file("p.go", []byte(text), numbers)
+	if err != nil || pkg != "p" || len(at) != len(ms) {
+		t.Fatalf("%v, %q, %d copies of %d", err, pkg, len(at), len(ms))
+	}
+	if _, err := parser.ParseFile(token.NewFileSet(), "p.go", out, 0); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{
+		"func (p1_ T[_]) f(p2_ int, p3_ string, c ...int) (err error) {if mutantChosen_ != 0",
+		"case 1: return p1_.f_m1(p2_, p3_, c...);", "return g_m5[K, V](k);", "func g_m5[K any, V any](k K) (v V) {",
+	} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+	lines := strings.Split(string(out), "\n")
+	for i, c := range at {
+		if !strings.HasPrefix(lines[c.first-1], "func ") || c.first >= c.last {
+			t.Errorf("copy %d: lines %d to %d begin with %q", i, c.first, c.last, lines[c.first-1])
+		}
+	}
+	s.lines = map[string][]copied{"p.go": at}
+	errors := "# p\n./p.go:" + strconv.Itoa(at[0].first+1) + ":3: bad\n"
+	if !s.drop([]byte(errors)) || len(s.without) != 1 || !s.without[at[0].m] {
+		t.Errorf("%v", s.without)
 	}
 }
