@@ -62,7 +62,10 @@ func (u *uses) add(d ast.Decl, marked map[string]bool) {
 }
 
 func has(doc *ast.CommentGroup, mark string) bool {
-	return doc != nil && slices.ContainsFunc(doc.List, func(c *ast.Comment) bool { return strings.HasPrefix(c.Text, mark) })
+	if doc == nil {
+		return false
+	}
+	return slices.ContainsFunc(doc.List, func(c *ast.Comment) bool { return strings.HasPrefix(c.Text, mark) })
 }
 
 // refer adds the names in a declaration. Names of fields and methods do not count.

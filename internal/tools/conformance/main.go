@@ -11,8 +11,8 @@
 // "// C-QP-04, C-QP-09". In PAGE.md only the text between the two marks is replaced.
 //
 // A test that runs on a driver which the test itself supplies is counted apart: see fakes.go. Each statement is in one
-// of four classes: proven, proven on a fake driver only, refused (docs/spec/refused.md says why; the tests of such a statement
-// show the refusal, or the part that is not refused),
+// of four classes: proven, proven on a fake driver only, refused (docs/spec/refused.md says why; the tests
+// of such a statement show the refusal, or the part that is not refused),
 // not applicable (docs/spec/not-applicable.md says why, and there is no test). The program fails if a statement is in
 // none.
 package main

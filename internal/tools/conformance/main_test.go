@@ -33,7 +33,8 @@ func TestIDsInNames(t *testing.T) {
 const (
 	listText = "# List\n\n## 1. One\n\n| ID | Kind | Statement |\n|---|---|---|\n" +
 		"| V-AB-01 |  | first |\n| V-AB-02 | advice | second |\n" +
-		"| V-AB-03 |  | third |\n| V-AB-04 |  | fake |\n\n## 2. Two\n\n| ID | Kind | Statement |\n|---|---|---|\n| D-01 |  | fourth |\n"
+		"| V-AB-03 |  | third |\n| V-AB-04 |  | fake |\n\n" +
+		"## 2. Two\n\n| ID | Kind | Statement |\n|---|---|---|\n| D-01 |  | fourth |\n"
 	testText = "package p\nfunc TestV_AB_01_It(t *testing.T) {\n\tt.Run(\"V_AB_02_In%d\", nil)\n" +
 		"\tt.Errorf(\"V-AB-03 is no name\")\n\t// as V-AB-03 says\n}\n" +
 		"func TestMany(t *testing.T) {\n\tif x { // V-AB-01, V-AB-02: both\n\t}\n}\nfunc (x) TestD_01_No() {}\n"
@@ -173,7 +174,8 @@ func TestUnmarkedDevice(t *testing.T) {
 		"docs/spec/x-ids.md": listText, "page.md": pageText,
 		"p_test.go": strings.ReplaceAll(fakeText, "//conformance:device\n", ""),
 	})
-	if err := run(root, "page.md", true); err == nil || !strings.Contains(err.Error(), "type wrapper opens like a device") {
+	err := run(root, "page.md", true)
+	if err == nil || !strings.Contains(err.Error(), "type wrapper opens like a device") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -86,7 +86,8 @@ func TestScore(t *testing.T) {
 // The schema of a file compiles, and each copy differs from its function by the fault.
 func TestSchema(t *testing.T) {
 	const text = "package p\n\nfunc (T[_]) f(_ int, _ string, c ...int) (err error) {\n" +
-		"\tif len(c) < 2 {\n\t\treturn nil\n\t}\n\treturn err\n}\n\nfunc g[K any, V any](k K) (v V) {\n\tif true {\n\t\treturn v\n\t}\n\treturn v\n}\n"
+		"\tif len(c) < 2 {\n\t\treturn nil\n\t}\n\treturn err\n}\n\n" +
+		"func g[K any, V any](k K) (v V) {\n\tif true {\n\t\treturn v\n\t}\n\treturn v\n}\n"
 	ms, err := mutants("p.go", []byte(text))
 	if err != nil {
 		t.Fatal(err)
