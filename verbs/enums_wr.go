@@ -51,7 +51,7 @@ type SelectivityLevel uint8
 // The selectivity levels (IBV_FLUSH_*).
 const (
 	FlushRange SelectivityLevel = 0 // the bytes that the request names
-	FlushMR    SelectivityLevel = 1 // the whole region of the key; address and length are ignored
+	FlushMR    SelectivityLevel = 1 // the whole region or window of the key; address and length are ignored
 )
 
 // String returns the name without IBV_FLUSH_.

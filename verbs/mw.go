@@ -27,7 +27,7 @@ type MWBindInfo struct {
 	MR     *MR         // needs AccessMWBind; nil to unbind
 	Addr   uint64      // of the window's first byte, in the addresses of MR
 	Length uint64      // bytes, within MR; 0 unbinds a window of type 1
-	Access AccessFlags // subset of AccessRemoteWrite, AccessRemoteRead, AccessRemoteAtomic, AccessZeroBased
+	Access AccessFlags // AccessRemoteWrite, AccessRemoteRead, AccessRemoteAtomic, AccessFlushGlobal, AccessZeroBased
 }
 
 // MWBind is a request to bind a window of type 1 (struct ibv_mw_bind).
@@ -156,7 +156,7 @@ func (qp *QP) checkBind(op string, mw *MW, bind *MWBind) error {
 }
 
 // windowAccess are the access flags of windows.
-const windowAccess = AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic | AccessZeroBased
+const windowAccess = AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic | AccessFlushGlobal | AccessZeroBased
 
 // check checks the rules of all binds. The device checks the region's access flags and bounds when it executes the
 // bind.

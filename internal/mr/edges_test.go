@@ -10,27 +10,34 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// FLUSH of a whole region asks for its key: it must be a region's own rkey, of the QP's domain, with the right.
+// FLUSH of a whole region or window asks for its key: it must be an rkey of the QP's domain, with the right, and of a
+// window of type 2 one of the QP.
 func TestCheckKey(t *testing.T) {
 	tab, r := bed(t)
 	r.Access |= FlushGlobal
 	w := window(t, tab, Type2)
 	b := bindTo(tab, w, r)
+	b.Access |= FlushGlobal
 	mustBind(t, tab, &b)
 	for name, c := range map[string]struct {
 		key, pd uint32
+		qp      uint64
 		need    Access
 		want    error
 	}{
-		"good":             {r.RKey, testPD, FlushGlobal, nil},
-		"a window":         {b.RKey, testPD, RemoteRead, ErrKey},
-		"no region":        {r.RKey + 1<<20, testPD, FlushGlobal, ErrKey},
-		"another low byte": {r.RKey ^ 1, testPD, FlushGlobal, ErrKey},
-		"another domain":   {r.RKey, testPD + 1, FlushGlobal, ErrPD},
-		"without right":    {r.RKey, testPD, RemoteAtomic, ErrAccess},
-		"for nothing":      {r.RKey, testPD, 0, ErrAccess},
+		"good":                     {r.RKey, testPD, testQP, FlushGlobal, nil},
+		"a window":                 {b.RKey, testPD, testQP, FlushGlobal, nil},
+		"a window of another QP":   {b.RKey, testPD, testQP + 1, FlushGlobal, ErrOtherQP},
+		"a window, another domain": {b.RKey, testPD + 1, testQP, FlushGlobal, ErrPD},
+		"a window's old key":       {b.RKey ^ 1, testPD, testQP, FlushGlobal, ErrKey},
+		"a window without right":   {b.RKey, testPD, testQP, MWBind, ErrAccess},
+		"no region":                {r.RKey + 1<<20, testPD, testQP, FlushGlobal, ErrKey},
+		"another low byte":         {r.RKey ^ 1, testPD, testQP, FlushGlobal, ErrKey},
+		"another domain":           {r.RKey, testPD + 1, testQP, FlushGlobal, ErrPD},
+		"without right":            {r.RKey, testPD, testQP, RemoteAtomic, ErrAccess},
+		"for nothing":              {r.RKey, testPD, testQP, 0, ErrAccess},
 	} {
-		if err := tab.CheckKey(c.key, c.pd, c.need); !errors.Is(err, c.want) {
+		if err := tab.CheckKey(c.key, c.pd, c.qp, c.need); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}

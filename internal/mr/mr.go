@@ -202,14 +202,19 @@ func (t *Table) Check(key uint32, addr, n uint64, pd uint32, need Access) ([]byt
 	return r.Slice(addr, n)
 }
 
-// CheckKey reports, by a nil error, whether the peer of a QP in domain pd has the given rights to all of the region of
-// an rkey. A window's rkey is refused: a window never covers all of its region.
-func (t *Table) CheckKey(key, pd uint32, need Access) error {
+// CheckKey reports, by a nil error, whether the peer of QP qp in domain pd has the given rights to all of the region or
+// window of an rkey.
+func (t *Table) CheckKey(key, pd uint32, qp uint64, need Access) error {
 	r := t.at(key)
-	if r == nil || r.window != nil {
+	if r == nil {
 		return ErrKey
 	}
-	_, _, err := t.CheckRemote(key, r.Base, 0, pd, 0, need)
+	base := r.Base
+	if r.window != nil {
+		base = r.window.base.Load()
+	}
+	_, w, err := t.CheckRemote(key, base, 0, pd, qp, need)
+	w.Release()
 	return err
 }
 

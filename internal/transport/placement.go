@@ -21,7 +21,7 @@ const (
 	// other access without a right.
 	flushPersistent = 2
 	flushRange      = 0 // selectivity: the bytes named by the RETH
-	flushMR         = 1 // selectivity: the whole region of the key; the RETH's range is ignored
+	flushMR         = 1 // selectivity: the whole region or window of the key; the RETH's range is ignored
 )
 
 var errPersistent = errors.New("no region gives the right to flush to persistent memory")
@@ -39,7 +39,7 @@ func (r *responder) onFlush(p wire.Packet) *fault {
 		r.denied = denied{err: errPersistent, key: h.RKey()}
 		return faultAccess
 	case f.Selectivity() == flushMR:
-		if err := r.qp.Regions.CheckKey(h.RKey(), r.pd, mr.FlushGlobal); err != nil {
+		if err := r.qp.Regions.CheckKey(h.RKey(), r.pd, r.qp.id, mr.FlushGlobal); err != nil {
 			r.denied = denied{err: err, key: h.RKey()}
 			return faultAccess
 		}

@@ -3,6 +3,7 @@ package soft_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -71,6 +72,45 @@ func TestV_MW_02_WindowsOfBothTypes(t *testing.T) { // V-MW-01, V-MW-03, V-MW-04
 	onEach(t, func(t *testing.T, n *network) {
 		for _, typ := range []verbs.MWType{verbs.MWType1, verbs.MWType2} {
 			t.Run(typ.String(), func(t *testing.T) { bindAndUnbind(t, n, typ) })
+		}
+	})
+}
+
+// A FLUSH through a window needs the window's right, not the region's, and its bounds, but for FlushMR, which is of the
+// whole window.
+func TestD_41_V_MW_02_FlushThroughWindows(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		for _, typ := range []verbs.MWType{verbs.MWType1, verbs.MWType2} {
+			for _, c := range []struct {
+				access verbs.AccessFlags
+				off, n int
+				level  verbs.SelectivityLevel
+				want   verbs.WCStatus
+			}{
+				{remoteAccess | verbs.AccessFlushGlobal, 100, 200, verbs.FlushRange, verbs.WCSuccess},
+				{verbs.AccessFlushGlobal, 299, 1, verbs.FlushRange, verbs.WCSuccess},
+				{verbs.AccessFlushGlobal, 0, 0, verbs.FlushMR, verbs.WCSuccess},
+				{verbs.AccessFlushGlobal, 299, 2, verbs.FlushRange, verbs.WCRemAccessErr},
+				{verbs.AccessFlushGlobal, 99, 1, verbs.FlushRange, verbs.WCRemAccessErr},
+				{remoteAccess, 100, 1, verbs.FlushRange, verbs.WCRemAccessErr},
+				{remoteAccess, 100, 1, verbs.FlushMR, verbs.WCRemAccessErr},
+			} {
+				t.Run(fmt.Sprint(typ, c.access, c.level, c.off, c.n), func(t *testing.T) {
+					w := newWindowed(t, n, verbs.QPTypeRC)
+					must(t, w.qb.Modify(&verbs.QPAttr{QPAccessFlags: allAccess | verbs.AccessFlushGlobal}, verbs.QPAttrAccessFlags))
+					mw := w.window(typ)
+					if wc := w.bind(mw, w.part(100, 200, c.access)); wc.Err() != nil {
+						t.Fatal(wc.Err())
+					}
+					must(t, w.qa.PostSend(verbs.SendWR{
+						Opcode: verbs.WRFlush, Flags: verbs.SendSignaled, RemoteAddr: w.mr.Addr() + uint64(c.off), RKey: mw.RKey(),
+						Flush: verbs.Flush{Length: uint32(c.n), Type: verbs.FlushGlobal, Level: c.level},
+					}))
+					if wc := w.a.poll(1)[0]; wc.Status != c.want {
+						t.Errorf("%v, window %v, %v of %d bytes at %d: %v", typ, c.access, c.level, c.n, c.off, wc.Err())
+					}
+				})
+			}
 		}
 	})
 }
