@@ -95,6 +95,8 @@ type DriverContext interface {
 	// AllocDM allocates length bytes, at least 1, aligned to 2^logAlign.
 	AllocDM(length uint64, logAlign uint32) (DriverDM, error)
 	CreateCounters() (DriverCounters, error)
+	// CreateFlowActionESP makes an action from checked attributes, which it copies.
+	CreateFlowActionESP(attr *FlowActionESPAttr) (DriverFlowAction, error)
 	CreateRWQIndTable(wqs []DriverWQ) (DriverRWQIndTable, error)
 	// RawClock reads the clock of the raw timestamps of completions.
 	RawClock() (uint64, error)
@@ -238,6 +240,13 @@ type DriverCounters interface {
 	Destroy() error
 }
 
+// DriverFlowAction is an ESP action of flow rules.
+type DriverFlowAction interface {
+	// ModifyESP changes the attributes that are not nil, for all rules at once. The attributes are checked.
+	ModifyESP(attr *FlowActionESPAttr) error
+	Destroy() error
+}
+
 // DriverWQ is a work queue.
 type DriverWQ interface {
 	WQN() uint32
@@ -316,6 +325,8 @@ func driverOf(object any) any {
 			return o.drv
 		}
 	case *Counters:
+		return o.drv
+	case *FlowAction:
 		return o.drv
 	case *PD:
 		return o.drv

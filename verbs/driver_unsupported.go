@@ -20,6 +20,11 @@ func (DriverUnsupported) AllocDM(uint64, uint32) (DriverDM, error) {
 // CreateCounters is of DriverContext: counters of flow rules.
 func (DriverUnsupported) CreateCounters() (DriverCounters, error) { return nil, lacks("counters") }
 
+// CreateFlowActionESP is of DriverContext: ESP actions of flow rules.
+func (DriverUnsupported) CreateFlowActionESP(*FlowActionESPAttr) (DriverFlowAction, error) {
+	return nil, lacks("flow actions")
+}
+
 // CreateRWQIndTable is of DriverContext: indirection tables (DeviceAttr.RSSCaps).
 func (DriverUnsupported) CreateRWQIndTable([]DriverWQ) (DriverRWQIndTable, error) {
 	return nil, lacks("indirection tables")

@@ -24,6 +24,22 @@ func (c *fakeContext) CreateCounters() (DriverCounters, error) {
 	return &fakeCounters{fakeContext: c}, c.call("CreateCounters")
 }
 
+func (c *fakeContext) CreateFlowActionESP(attr *FlowActionESPAttr) (DriverFlowAction, error) {
+	return &fakeAction{c, attr}, c.call("CreateFlowActionESP")
+}
+
+type fakeAction struct {
+	*fakeContext
+	attr *FlowActionESPAttr
+}
+
+func (a *fakeAction) ModifyESP(attr *FlowActionESPAttr) error {
+	a.attr = attr
+	return a.call("ModifyESP")
+}
+
+func (a *fakeAction) Destroy() error { return a.call("DestroyFlowAction") }
+
 type fakeCounters struct {
 	*fakeContext
 	packets, bytes uint64

@@ -52,15 +52,7 @@ type Flow struct {
 	drv      DriverHandle
 	lifetime lifetime
 	counters []*Counters
-}
-
-// FlowAction is an action that several rules share (struct ibv_flow_action). No device has one.
-type FlowAction struct{ _ byte }
-
-// CreateFlowActionESP returns EOPNOTSUPP: no device supports ESP (ibv_create_flow_action_esp, struct
-// ibv_flow_action_esp_attr).
-func (vctx *Context) CreateFlowActionESP() (*FlowAction, error) {
-	return nil, newError("create_flow_action_esp", vctx.obj(), EOPNOTSUPP, "no device supports ESP")
+	action   *FlowAction
 }
 
 // CreateFlow activates a rule that steers frames to the QP, of type RAW_PACKET or UD (ibv_create_flow). When a frame
@@ -86,8 +78,11 @@ func (qp *QP) CreateFlow(attr *FlowAttr) (*Flow, error) {
 	a.Specs = append([]FlowSpec(nil), attr.Specs...)
 	f := &Flow{qp: qp}
 	for _, s := range a.Specs {
-		if c, ok := s.(FlowSpecActionCount); ok {
-			f.counters = append(f.counters, c.Counters)
+		switch s := s.(type) {
+		case FlowSpecActionCount:
+			f.counters = append(f.counters, s.Counters)
+		case FlowSpecActionHandle:
+			f.action = s.Action
 		}
 	}
 	if err := use(op, kindFlow, f.parents()); err != nil {
@@ -119,10 +114,15 @@ func (qp *QP) checkFlow(op string, attr *FlowAttr) error {
 		return badInput(op, qp.obj(), err)
 	}
 	for _, s := range attr.Specs {
-		if c, ok := s.(FlowSpecActionCount); ok {
-			if err := c.Counters.countable(qp.ctx); err != nil {
-				return badInput(op, qp.obj(), err)
-			}
+		var err error
+		switch s := s.(type) {
+		case FlowSpecActionCount:
+			err = s.Counters.countable(qp.ctx)
+		case FlowSpecActionHandle:
+			err = s.Action.usable(qp.ctx, attr)
+		}
+		if err != nil {
+			return badInput(op, qp.obj(), err)
 		}
 	}
 	return nil
@@ -133,6 +133,9 @@ func (f *Flow) parents() []parent {
 	list := []parent{{&f.qp.lifetime, f.qp.obj()}}
 	for _, c := range f.counters {
 		list = append(list, parent{&c.lifetime, c.obj()})
+	}
+	if f.action != nil {
+		list = append(list, parent{&f.action.lifetime, f.action.obj()})
 	}
 	return list
 }

@@ -40,6 +40,14 @@ type flowChecker struct {
 	masks [2]*FlowEthFilter
 
 	counters []*Counters
+	layer    int  // of the last inner specification
+	disorder bool // an inner specification is of a lower layer than one before
+}
+
+// innerLayers holds the order of the inner headers.
+var innerLayers = map[FlowSpecType]int{
+	FlowSpecTypeEth: 1, FlowSpecTypeIPv4: 2, FlowSpecTypeIPv4Ext: 2, FlowSpecTypeIPv6: 2, FlowSpecTypeTCP: 3,
+	FlowSpecTypeUDP: 3, FlowSpecTypeESP: 3,
 }
 
 // add checks the next specification.
@@ -58,6 +66,11 @@ func (c *flowChecker) add(s FlowSpec) error {
 		return errors.New("the rule has one already")
 	}
 	c.seen[t] = true
+	if t&FlowSpecInner != 0 && t != FlowSpecTypeMPLS|FlowSpecInner {
+		layer := innerLayers[t&^FlowSpecInner]
+		c.disorder = c.disorder || layer < c.layer
+		c.layer = max(c.layer, layer)
+	}
 	if other, clash := c.clash(t); clash {
 		return fmt.Errorf("no frame has both this and %v", other)
 	}
@@ -95,6 +108,9 @@ func (c *flowChecker) addAction(s FlowSpec) error {
 	case FlowSpecActionHandle:
 		if s.Action == nil {
 			return errors.New("the action is nil")
+		}
+		if c.attr.Type == FlowAttrSniffer {
+			return errors.New("a rule of type SNIFFER cannot change frames")
 		}
 	case FlowSpecActionCount:
 		if s.Counters == nil {
@@ -175,8 +191,12 @@ var etherTypes = map[FlowSpecType]uint16{
 	FlowSpecTypeIPv4: 0x0800, FlowSpecTypeIPv4Ext: 0x0800, FlowSpecTypeIPv6: 0x86dd,
 }
 
-// whole checks the rule as a whole: an EtherType must be that of the IP version.
+// whole checks the rule as a whole: an EtherType must be that of the IP version, and with an inner MPLS specification
+// the inner ones must be in the order of the headers.
 func (c *flowChecker) whole() error {
+	if c.disorder && c.seen[FlowSpecTypeMPLS|FlowSpecInner] {
+		return errors.New("with INNER_MPLS the inner specifications must be in the order of the headers")
+	}
 	for i, flag := range []FlowSpecType{0, FlowSpecInner} {
 		if c.eth[i] == nil {
 			continue

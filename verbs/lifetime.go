@@ -27,6 +27,7 @@ const (
 	kindImport
 	kindFlow
 	kindCounters
+	kindFlowAction
 	kindWQ
 	kindRWQIndTable
 	numKinds
@@ -35,7 +36,7 @@ const (
 var kindNames = [numKinds]string{
 	"PD", "CQ", "completion channel", "MR", "MW", "DM", "QP", "SRQ", "XRC domain", "AH", "multicast group", "TD",
 	"parent domain", "import",
-	"flow", "counters handle", "WQ", "indirection table",
+	"flow", "counters handle", "flow action", "WQ", "indirection table",
 }
 
 // lifetime is the state of an object: open, with the number of users of each kind, or closed. An object with users

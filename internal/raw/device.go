@@ -30,6 +30,8 @@ type Counters struct {
 	RxNoBuffer        atomic.Uint64 // frames for a QP or WQ without a posted receive
 	RxNotReady        atomic.Uint64 // frames for a QP or WQ whose state does not allow receiving
 	RxBadDatagram     atomic.Uint64 // frames for a UD QP that are no valid RoCE packets, though of RoCE's port
+	ESPRefused        atomic.Uint64 // frames that an ESP action could not encrypt, decrypt or authenticate
+	ESPReplayed       atomic.Uint64 // frames outside of an ESP action's replay window, or received before
 }
 
 // CQ is a completion queue.
@@ -50,7 +52,7 @@ type Device struct {
 	// +checklocks:mu
 	table   Table
 	cur     arrival
-	deliver func(*Rule) // bound once
+	changed changed
 	// +checklocks:mu
 	qps []*QP
 }
@@ -63,12 +65,15 @@ type arrival struct {
 	checked bool // csumOK is valid
 }
 
-// NewDevice makes a device without a link.
-func NewDevice(c Config) *Device {
-	d := &Device{cfg: c}
-	d.deliver = func(r *Rule) { r.To.receive(d, &d.cur, r.Tag) }
-	return d
+// changed is the room for frames that ESP actions make of the frame being matched. Each goes into the room that the
+// frame before is not in.
+type changed struct {
+	room [2][]byte
+	last int
 }
+
+// NewDevice makes a device without a link.
+func NewDevice(c Config) *Device { return &Device{cfg: c} }
 
 // Open sets the device's link, before it has QPs, and starts receiving.
 func (d *Device) Open(l link.Raw) {
@@ -112,10 +117,41 @@ func (d *Device) receive(b []byte, verified bool) {
 	if s := &d.cur.h.Outer; verified && s.IP == 4 && s.hasPorts() {
 		d.cur.csumOK, d.cur.checked = true, true
 	}
-	d.table.sniff(b, d.deliver)
-	if !d.table.receive(b, &d.cur.h, false, d.deliver) {
+	d.table.sniff(&d.cur, d)
+	if !d.table.receive(&d.cur, false, d) {
 		d.Counters.RxUnsteered.Add(1)
 	}
+}
+
+// deliver passes the frame to the receiver of a rule. mu is held.
+func (d *Device) deliver(r *Rule) { r.To.receive(d, &d.cur, r.Tag) }
+
+// change replaces the frame by the one that the ESP action of a rule makes of it. mu is held.
+func (d *Device) change(r *Rule) bool {
+	c := &d.changed
+	c.last ^= 1
+	room := c.room[c.last]
+	if need := len(d.cur.b) + maxESPOverhead + r.ESP.TFCPad; cap(room) < need {
+		room = make([]byte, 0, need)
+	}
+	out, result := r.ESP.apply(room[:0], d.cur.b, &d.cur.h)
+	c.room[c.last] = out[:0]
+	switch result {
+	case espDone:
+		return d.look(out)
+	case espReplayed:
+		d.Counters.ESPReplayed.Add(1)
+	case espRefused:
+		d.Counters.ESPRefused.Add(1)
+	}
+	return false
+}
+
+// ChangeESP runs f, which changes ESP actions that rules may use.
+func (d *Device) ChangeESP(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
 }
 
 // look parses a frame for the rules.
@@ -124,9 +160,11 @@ func (d *Device) look(b []byte) bool {
 	return Parse(b, &d.cur.h)
 }
 
-// send applies the rules to a frame of one of the device's QPs, and sends it.
-func (d *Device) send(b []byte) {
-	if !d.sending(b) || d.link.Send(b) != nil {
+// send applies the rules to a frame of one of the device's QPs, and sends it. room is the sender's, for a frame that
+// an action makes of it.
+func (d *Device) send(b []byte, room *[]byte) {
+	b, ok := d.sending(b, room)
+	if !ok || d.link.Send(b) != nil {
 		d.Counters.TxDropped.Add(1)
 		return
 	}
@@ -134,20 +172,25 @@ func (d *Device) send(b []byte) {
 	d.Counters.TxBytes.Add(uint64(len(b)))
 }
 
-// sending shows a frame to the egress rules and sniffers of this side, and reports whether it may be sent.
-func (d *Device) sending(b []byte) bool {
+// sending shows a frame to the egress rules and sniffers of this side. It returns the frame to send, and whether there
+// is one.
+func (d *Device) sending(b []byte, room *[]byte) ([]byte, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t := &d.table
 	if len(t.egress)+len(t.sniffers)+len(t.rules) == 0 {
-		return true
+		return b, true
 	}
-	if !d.look(b) || !t.send(b, &d.cur.h) {
-		return false
+	if !d.look(b) || !t.send(&d.cur, d) {
+		return nil, false
 	}
-	t.sniff(b, d.deliver)
-	t.receive(b, &d.cur.h, true, d.deliver)
-	return true
+	if len(d.cur.b) > 0 && &d.cur.b[0] != &b[0] { // changed: the device's room has other frames once mu is released
+		*room = append((*room)[:0], d.cur.b...)
+		b = *room
+	}
+	t.sniff(&d.cur, d)
+	t.receive(&d.cur, true, d)
+	return b, true
 }
 
 // verified reports whether the checksums of the frame are right.

@@ -91,25 +91,32 @@ type Rule struct {
 	Drop     bool
 	Tag      uint32
 	Counters []*Counter
+	ESP      *ESP // nil: none
 	To       Receiver
 }
 
 // Prepare resolves the label positions of MPLS specifications, which depend on their place in the list.
 func (r *Rule) Prepare() {
-	place := mplsOuter
+	outer, inner := mplsOuter, mplsInner
 	for i := range r.Specs {
 		s := &r.Specs[i]
 		switch s.Type {
 		case SpecIPv4, SpecIPv6, SpecIPv4Ext:
-			place = mplsIP
+			outer = mplsIP
 		case SpecUDP:
-			place = mplsUDP
+			outer, inner = mplsUDP, mplsUDP
 		case SpecGRE:
-			place = mplsGRE
+			outer, inner = mplsGRE, mplsGRE
+		case SpecVXLAN, SpecEth | SpecInner:
+			inner = mplsInner
+		case SpecIPv4 | SpecInner, SpecIPv6 | SpecInner, SpecIPv4Ext | SpecInner:
+			inner = mplsInnerIP
+		case SpecUDP | SpecInner:
+			inner = mplsInnerUDP
 		case SpecMPLS:
-			s.place = place
+			s.place = outer
 		case SpecMPLS | SpecInner:
-			s.place = mplsInner
+			s.place = inner
 		}
 	}
 }
@@ -260,15 +267,26 @@ func (r *Rule) hit(n int) {
 	}
 }
 
-// receive passes a frame to the matching rules, by deliver. looped: a QP of this device sent the frame.
-func (t *Table) receive(b []byte, h *Headers, looped bool, deliver func(r *Rule)) (taken bool) {
+// handler takes what rules match.
+type handler interface {
+	deliver(r *Rule)
+	// change applies the ESP action of a rule to the frame, and reports whether it has succeeded.
+	change(r *Rule) bool
+}
+
+// receive passes a frame to the matching rules. looped: a QP of this device sent the frame. After the action of a rule
+// that is not the last one, the following rules see the changed frame.
+func (t *Table) receive(a *arrival, looped bool, to handler) (taken bool) {
 	for _, r := range t.rules {
-		if looped && r.Flags&AllowLoopback == 0 || r.Type == MCDefault && b[0]&1 == 0 || !r.matches(b, h) {
+		if looped && r.Flags&AllowLoopback == 0 || r.Type == MCDefault && a.b[0]&1 == 0 || !r.matches(a.b, &a.h) {
 			continue
 		}
-		r.hit(len(b))
+		r.hit(len(a.b))
+		if r.ESP != nil && !to.change(r) {
+			return true
+		}
 		if !r.Drop {
-			deliver(r)
+			to.deliver(r)
 		}
 		if r.Flags&DontTrap == 0 {
 			return true
@@ -279,23 +297,23 @@ func (t *Table) receive(b []byte, h *Headers, looped bool, deliver func(r *Rule)
 }
 
 // sniff passes a frame to all sniffers.
-func (t *Table) sniff(b []byte, deliver func(r *Rule)) {
+func (t *Table) sniff(a *arrival, to handler) {
 	for _, r := range t.sniffers {
-		r.hit(len(b))
+		r.hit(len(a.b))
 		if !r.Drop {
-			deliver(r)
+			to.deliver(r)
 		}
 	}
 }
 
 // send applies the egress rules to a frame that a QP of this device sends, and reports whether it may be sent.
-func (t *Table) send(b []byte, h *Headers) bool {
+func (t *Table) send(a *arrival, to handler) bool {
 	for _, r := range t.egress {
-		if !r.matches(b, h) {
+		if !r.matches(a.b, &a.h) {
 			continue
 		}
-		r.hit(len(b))
-		if r.Drop {
+		r.hit(len(a.b))
+		if r.Drop || r.ESP != nil && !to.change(r) {
 			return false
 		}
 		if r.Flags&DontTrap == 0 {

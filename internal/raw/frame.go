@@ -73,6 +73,8 @@ const (
 	mplsUDP
 	mplsGRE
 	mplsInner // after the inner Ethernet header
+	mplsInnerIP
+	mplsInnerUDP
 	mplsPlaces
 )
 
@@ -218,8 +220,12 @@ func (h *Headers) transport(b []byte, at int, s *Stack) {
 			return
 		}
 		s.L4 = at
-		if s.Proto == protoUDP && outer {
+		switch {
+		case s.Proto != protoUDP:
+		case outer:
 			h.overUDP(b[:s.End], at)
+		case s == &h.Inner && binary.BigEndian.Uint16(b[at+2:]) == portMPLS:
+			h.label(b[:s.End], at+8, mplsInnerUDP)
 		}
 	case protoGRE:
 		if outer {
@@ -228,6 +234,8 @@ func (h *Headers) transport(b []byte, at int, s *Stack) {
 	case protoMPLS:
 		if outer {
 			h.mpls(b[:s.End], at, mplsIP)
+		} else if s == &h.Inner {
+			h.label(b[:s.End], at, mplsInnerIP)
 		}
 	case protoIPv4, protoIPv6:
 		if outer {
@@ -279,6 +287,13 @@ func (h *Headers) gre(b []byte, at int) {
 		h.ethernet(b, at, &h.Inner, mplsInner)
 	} else {
 		h.network(b, at, &h.Inner, proto, mplsGRE)
+	}
+}
+
+// label records the first label of a stack, without the layers below.
+func (h *Headers) label(b []byte, at, place int) {
+	if len(b) >= at+4 {
+		h.labels[place], h.hasLabel[place] = binary.BigEndian.Uint32(b[at:]), true
 	}
 }
 

@@ -14,6 +14,8 @@ type RecvFlags uint8
 const (
 	StripCVLAN RecvFlags = 1 << 0
 	ScatterFCS RecvFlags = 1 << 1
+	DelayDrop  RecvFlags = 1 << 2 // frames wait for a receive
+	EndPadding RecvFlags = 1 << 3 // zeros follow a frame, to the end of the cache line
 )
 
 // RQ is the receive queue of a QP or of a work queue. The device's mu guards the state that frames change.
@@ -23,9 +25,10 @@ type RQ struct {
 	PD    uint32
 	Flags RecvFlags
 
-	wqe transport.RecvWQE
-	cqe transport.CQE // the one being pushed
-	fcs [FCSLen]byte
+	wqe     transport.RecvWQE
+	cqe     transport.CQE // the one being pushed
+	fcs     [FCSLen]byte
+	delayed delayed // with DelayDrop
 }
 
 // failed is the reason why a queue has stopped.
@@ -42,7 +45,9 @@ func (r *RQ) take(d *Device, a *arrival, qpn, tag uint32) *failed {
 		return &failed{transport.FatalErr, "the completion queue has overflowed", true}
 	}
 	if !r.Queue.Take(&r.wqe) {
-		d.Counters.RxNoBuffer.Add(1)
+		if r.Flags&DelayDrop == 0 || !r.delayed.put(a, qpn, tag, d.cfg.Now()) {
+			d.Counters.RxNoBuffer.Add(1)
+		}
 		return nil
 	}
 	var vlan uint16
@@ -108,12 +113,21 @@ func (r *RQ) scatter(d *Device, n int, pieces ...[]byte) (transport.Status, stri
 				at++
 			}
 		}
+		if r.Flags&EndPadding != 0 && at == len(pieces) {
+			pad := -(s.Addr + uint64(s.Length) - uint64(len(to))) & (cacheLine - 1)
+			mr.Copy(to, zeros[:min(pad, uint64(len(to)))])
+		}
 	}
 	return transport.Success, ""
 }
 
-// flush completes all posted receives of a failed queue.
+const cacheLine = 64 // bytes
+
+var zeros [cacheLine]byte
+
+// flush completes all posted receives of a failed queue, and drops the frames that wait.
 func (r *RQ) flush(qpn uint32) {
+	r.delayed.clear()
 	for r.Queue.Take(&r.wqe) {
 		r.cqe = transport.CQE{
 			WRID:   r.wqe.WRID,
@@ -128,8 +142,9 @@ func (r *RQ) flush(qpn uint32) {
 	}
 }
 
-// reset removes the receives and their completions.
+// reset removes the receives and their completions, and the frames that wait.
 func (r *RQ) reset() {
+	r.delayed.clear()
 	r.CQ.PurgeSRQ(r.Queue)
 	r.Queue.Clear()
 }
@@ -183,12 +198,36 @@ func (w *WQ) Move(from, to WQState, flags, mask RecvFlags) bool {
 	return true
 }
 
-// Posted must be called after receives were posted: in ERR it flushes them.
+// Posted must be called after receives were posted: in ERR it flushes them, in RDY the frames that wait get them.
 func (w *WQ) Posted() {
 	w.dev.mu.Lock()
 	defer w.dev.mu.Unlock()
-	if w.state == WQErr {
+	switch w.state {
+	case WQErr:
 		w.flush(w.Num)
+	case WQReady:
+		w.resume()
+	case WQReset:
+	}
+}
+
+// resume gives receives to the frames that wait. The device's mu is held.
+func (w *WQ) resume() {
+	q := &w.delayed
+	for q.n > 0 && w.state == WQReady {
+		f := q.oldest()
+		if w.dev.cfg.Now()-f.at > maxDelay {
+			w.dev.Counters.RxNoBuffer.Add(1)
+			q.pop()
+			continue
+		}
+		if w.Queue.Posted() == 0 {
+			return
+		}
+		w.failed(w.take(w.dev, q.arrival(f), f.qpn, f.tag))
+		if q.n > 0 { // not cleared by a failure
+			q.pop()
+		}
 	}
 }
 
@@ -206,7 +245,20 @@ func (w *WQ) receive(a *arrival, qpn, tag uint32) {
 		w.dev.Counters.RxNotReady.Add(1)
 		return
 	}
-	f := w.take(w.dev, a, qpn, tag)
+	w.resume() // frames keep their order
+	if w.delayed.n > 0 && w.state == WQReady {
+		if !w.delayed.put(a, qpn, tag, w.dev.cfg.Now()) {
+			w.dev.Counters.RxNoBuffer.Add(1)
+		}
+		return
+	}
+	if w.state == WQReady {
+		w.failed(w.take(w.dev, a, qpn, tag))
+	}
+}
+
+// failed moves the queue to ERR if f is not nil.
+func (w *WQ) failed(f *failed) {
 	if f == nil {
 		return
 	}

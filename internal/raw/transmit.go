@@ -16,8 +16,10 @@ type sender struct {
 	tat   int64 // time at which the limit permits the next frame
 	timer *time.Timer
 	frame []byte // the frame being built
-	cut   cutting
-	cqe   transport.CQE // the completion being pushed
+	// changed is the frame that an ESP action made of it.
+	changed []byte
+	cut     cutting
+	cqe     transport.CQE // the completion being pushed
 }
 
 // cutting is a TSO request in progress.
@@ -149,7 +151,7 @@ func (q *QP) segment(w *transport.SendWQE) {
 
 // out sends a frame and accounts for it in the rate limit.
 func (q *QP) out(b []byte) {
-	q.dev.send(b)
+	q.dev.send(b, &q.changed)
 	if q.limit.Kbps == 0 {
 		return
 	}

@@ -15,7 +15,7 @@ type flow struct {
 
 // CreateFlow adds a flow rule.
 func (q *rawQP) CreateFlow(attr *verbs.FlowAttr) (verbs.DriverHandle, error) {
-	return addRule(q.ctx.frames, attr, &q.QP, nil)
+	return addRule(q.ctx.frames, attr, &q.QP, nil), nil
 }
 
 // CreateFlow adds a flow rule. The link of frames is open while a UD QP has rules.
@@ -24,15 +24,11 @@ func (q *qp) CreateFlow(attr *verbs.FlowAttr) (verbs.DriverHandle, error) {
 	if err := dev.openFrames(); err != nil {
 		return nil, err
 	}
-	f, err := addRule(q.ctx.frames, attr, &raw.Datagrams{Num: q.Num(), Deliver: q.Steer}, dev.closeFrames)
-	if err != nil {
-		dev.closeFrames()
-	}
-	return f, err
+	return addRule(q.ctx.frames, attr, &raw.Datagrams{Num: q.Num(), Deliver: q.Steer}, dev.closeFrames), nil
 }
 
 // addRule adds a flow rule that steers to a receiver.
-func addRule(dev *raw.Device, attr *verbs.FlowAttr, to raw.Receiver, end func()) (verbs.DriverHandle, error) {
+func addRule(dev *raw.Device, attr *verbs.FlowAttr, to raw.Receiver, end func()) verbs.DriverHandle {
 	r := &raw.Rule{
 		Type: raw.RuleType(attr.Type), Priority: attr.Priority, Flags: raw.RuleFlags(attr.Flags), To: to,
 	}
@@ -45,14 +41,14 @@ func addRule(dev *raw.Device, attr *verbs.FlowAttr, to raw.Receiver, end func())
 		case verbs.FlowSpecActionCount:
 			r.Counters = append(r.Counters, &driver.Of[*counters](s.Counters).n)
 		case verbs.FlowSpecActionHandle:
-			return nil, fail(verbs.EOPNOTSUPP, "FlowSpecActionHandle: the device has no flow actions")
+			r.ESP = driver.Of[*flowAction](s.Action).esp
 		default:
 			r.Specs = append(r.Specs, toSpec(s))
 		}
 	}
 	r.Prepare()
 	dev.AddRule(r)
-	return &flow{dev, r, end}, nil
+	return &flow{dev, r, end}
 }
 
 // Destroy removes the flow rule.

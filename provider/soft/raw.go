@@ -22,7 +22,7 @@ const (
 	minRate        = 1         // kb/s
 	maxRate        = 100 << 20 // kb/s
 	rawSendOps     = verbs.QPExWithSend | verbs.QPExWithTSO
-	rawCreateFlags = verbs.QPCreateScatterFCS | verbs.QPCreateCVLANStripping
+	rawCreateFlags = verbs.QPCreateScatterFCS | verbs.QPCreateCVLANStripping | verbs.QPCreatePCIWriteEndPadding
 	rawPacketBit   = 1 << verbs.QPTypeRawPacket
 	rxHashFields   = verbs.RxHashSrcIPv4 | verbs.RxHashDstIPv4 | verbs.RxHashSrcIPv6 | verbs.RxHashDstIPv6 |
 		verbs.RxHashSrcPortTCP |
@@ -89,7 +89,7 @@ func (d *device) rawCaps(attr *verbs.DeviceAttr) {
 	if !d.hasFrames() {
 		return
 	}
-	attr.DeviceCapFlags |= verbs.DeviceRawScatterFCS
+	attr.DeviceCapFlags |= verbs.DeviceRawScatterFCS | verbs.DevicePCIWriteEndPadding
 	attr.TSOCaps = verbs.TSOCaps{MaxTSO: raw.MaxTSO, SupportedQPTs: rawPacketBit}
 	attr.RSSCaps = verbs.RSSCaps{
 		SupportedQPTs: rawPacketBit, MaxRWQIndirectionTables: maxIndTables, MaxRWQIndirectionTableSize: maxIndTable,
@@ -98,7 +98,8 @@ func (d *device) rawCaps(attr *verbs.DeviceAttr) {
 	attr.MaxWQTypeRQ = maxWQs
 	attr.PacketPacingCaps = verbs.PacketPacingCaps{QPRateLimitMin: minRate, QPRateLimitMax: maxRate,
 		SupportedQPTs: rawPacketBit}
-	attr.RawPacketCaps = verbs.RawPacketCVLANStripping | verbs.RawPacketScatterFCS | verbs.RawPacketIPCsum
+	attr.RawPacketCaps = verbs.RawPacketCVLANStripping | verbs.RawPacketScatterFCS | verbs.RawPacketIPCsum |
+		verbs.RawPacketDelayDrop
 }
 
 // rawQP is the QPDriver of a RAW_PACKET QP.
@@ -156,6 +157,9 @@ func recvFlags(f verbs.QPCreateFlags) (r raw.RecvFlags) {
 	}
 	if f&verbs.QPCreateCVLANStripping != 0 {
 		r |= raw.StripCVLAN
+	}
+	if f&verbs.QPCreatePCIWriteEndPadding != 0 {
+		r |= raw.EndPadding
 	}
 	return r
 }

@@ -46,7 +46,12 @@ func rawDevice(t testing.TB, f *mem.Fabric, i int) *verbs.Context {
 }
 
 func newStation(t testing.TB, f *mem.Fabric, i int, change func(*verbs.QPInitAttr)) *station {
-	s := &station{t: t, ctx: rawDevice(t, f, i), buf: make([]byte, 64*slotLen)}
+	return stationOf(t, rawDevice(t, f, i), change)
+}
+
+// stationOf makes a station of a device.
+func stationOf(t testing.TB, vctx *verbs.Context, change func(*verbs.QPInitAttr)) *station {
+	s := &station{t: t, ctx: vctx, buf: make([]byte, 64*slotLen)}
 	s.pd = get(s.ctx.AllocPD())(t)
 	s.cq = &stepper{CQ: get(s.ctx.CreateCQ(256, &verbs.CQOptions{
 		WCFlags: verbs.WCStandardFlags | verbs.WCExWithFlowTag | verbs.WCExWithCVLAN,

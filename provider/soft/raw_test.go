@@ -338,7 +338,8 @@ func TestV_QDX_RawPacketCaps(t *testing.T) {
 	f := mem.NewFabric(mem.Config{})
 	vctx := rawDevice(t, f, 0)
 	caps := get(vctx.QueryDevice())(t)
-	if caps.RawPacketCaps != verbs.RawPacketCVLANStripping|verbs.RawPacketScatterFCS|verbs.RawPacketIPCsum ||
+	if caps.RawPacketCaps != verbs.RawPacketCVLANStripping|verbs.RawPacketScatterFCS|verbs.RawPacketIPCsum|
+		verbs.RawPacketDelayDrop || caps.DeviceCapFlags&verbs.DevicePCIWriteEndPadding == 0 ||
 		caps.TSOCaps != (verbs.TSOCaps{MaxTSO: 1 << 18, SupportedQPTs: 1 << 8}) || caps.MaxWQTypeRQ != 1<<16 ||
 		caps.RSSCaps.MaxRWQIndirectionTableSize != 1024 || caps.RSSCaps.RxHashFunction != 1 ||
 		caps.RSSCaps.RxHashFieldsMask != 0x800001ff ||
@@ -363,7 +364,6 @@ func TestV_QPX_10_UnsupportedByRawPackets(t *testing.T) {
 	a := s[0]
 	for errno, changes := range map[verbs.Errno][]func(*verbs.QPInitAttr){
 		verbs.EOPNOTSUPP: {
-			func(i *verbs.QPInitAttr) { i.CreateFlags = verbs.QPCreatePCIWriteEndPadding },
 			func(i *verbs.QPInitAttr) { i.Type, i.MaxTSOHeader = verbs.QPTypeUD, 54 },
 		},
 		verbs.EINVAL: {

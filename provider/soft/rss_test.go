@@ -242,14 +242,98 @@ func TestV_WQ_06_FlagsAtWork(t *testing.T) {
 	if got, c := b.got(); !bytes.Equal(got, cat(tagged, fcs[:])) || c.CVLAN != 0 {
 		t.Errorf("%#x % x", c.CVLAN, got)
 	}
-	for _, flag := range []verbs.WQFlags{verbs.WQDelayDrop, verbs.WQPCIWriteEndPadding} {
-		_, err := b.ctx.CreateWQ(&verbs.WQInitAttr{MaxWR: 1, MaxSGE: 1, PD: b.pd, CQ: b.cq.CQ, CreateFlags: flag})
-		if !errors.Is(err, verbs.EOPNOTSUPP) {
-			t.Errorf("%v: %v", flag, err)
-		}
-	}
 	must(t, f.Close())
 	must(t, qp.Close())
+	must(t, table.Close())
+	must(t, wq.Close())
+}
+
+// TestV_WQ_06_DelayDrop: frames wait for receives, in order.
+func TestV_WQ_06_DelayDrop(t *testing.T) {
+	_, s := fabricOf(t, 2, nil)
+	a, b := s[0], s[1]
+	wq := b.newWQ(b.cq.CQ, verbs.WQDelayDrop|verbs.WQCVLANStripping)
+	qp, table := b.newRSSQP(0, wq)
+	f := b.ruleOf(qp, verbs.FlowAttr{Specs: []verbs.FlowSpec{verbs.FlowSpecActionTag{TagID: 6}}})
+	frame := func(n int) []byte {
+		return summed(cat(macB, macA, be16(0x8100), vlan(n, 0x0800, ip4(17, hostA, hostB, udpOf(1, n)))))
+	}
+	expect := func(n int) {
+		t.Helper()
+		want := frame(n)
+		got, c := b.got()
+		if !bytes.Equal(got, cat(want[:12], want[16:])) || int(c.CVLAN) != n || c.FlowTag != 6 ||
+			c.WCFlags != verbs.WCIPCsumOK || c.QPNum != qp.QPN() {
+			t.Errorf("frame %d: %+v, % x", n, c, got)
+		}
+	}
+	move := func(states ...verbs.WQState) {
+		t.Helper()
+		for _, to := range states {
+			must(t, wq.Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrState, State: to}))
+		}
+	}
+	a.send(frame(1), frame(2), frame(3))
+	b.nothing()
+	b.post(wq, 0, 2)
+	expect(1)
+	expect(2)
+	a.send(frame(4)) // behind 3, which waits
+	b.nothing()
+	b.post(wq, 0, 3)
+	expect(3)
+	expect(4)
+	a.send(frame(5))
+	expect(5)
+	a.send(frame(6))
+	move(verbs.WQSErr, verbs.WQSReset, verbs.WQSReady)
+	b.post(wq, 0, 1)
+	b.nothing() // ERR has dropped it
+	must(t, f.Close())
+	must(t, qp.Close())
+	must(t, table.Close())
+	must(t, wq.Close())
+}
+
+// TestV_WQ_06_V_QPX_04_EndPadding: zeros follow a frame up to the end of the cache line, within the SGE.
+func TestV_WQ_06_V_QPX_04_EndPadding(t *testing.T) {
+	_, s := fabricOf(t, 2, nil)
+	a, b := s[0], s[1]
+	padded := b.newQP(func(i *verbs.QPInitAttr) { i.CreateFlags = verbs.QPCreatePCIWriteEndPadding })
+	wq := b.newWQ(b.cq.CQ, verbs.WQPCIWriteEndPadding)
+	overWQ, table := b.newRSSQP(0, wq)
+	base := int(-b.mr.Addr() & 63) // the first byte of a cache line
+	for _, c := range []struct {
+		qp      *verbs.QP
+		to      interface{ PostRecv(...verbs.RecvWR) error }
+		padding bool
+	}{{padded, padded, true}, {overWQ, wq, true}, {b.qp, b.qp, false}} {
+		f := b.ruleOf(c.qp, verbs.FlowAttr{})
+		for n := 60; n < 200; n += 7 {
+			frame := eth(macB, macA, 0x88b5, bytes.Repeat([]byte{0xee}, n-14))
+			for _, room := range []int{n, n + 3, 500} {
+				for i := range b.buf[:1000] {
+					b.buf[i] = 0x5a
+				}
+				must(t, c.to.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{b.mr.SGE(base, 10), b.mr.SGE(base+10, room-10)}}))
+				a.send(frame)
+				if wc := b.next(); wc == nil || int(wc.ByteLen) != n {
+					t.Fatalf("%+v", wc)
+				}
+				end := n
+				if c.padding {
+					end = min(room, (n+63)&^63)
+				}
+				want := append(cat(frame, make([]byte, end-n)), bytes.Repeat([]byte{0x5a}, 100)...)
+				if got := b.buf[base : base+len(want)]; !bytes.Equal(got, want) {
+					t.Fatalf("%d bytes in %d, padding %v: % x", n, room, c.padding, got[n:])
+				}
+			}
+		}
+		must(t, f.Close())
+	}
+	must(t, padded.Close())
+	must(t, overWQ.Close())
 	must(t, table.Close())
 	must(t, wq.Close())
 }

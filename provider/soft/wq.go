@@ -7,7 +7,7 @@ import (
 )
 
 // wqFlags are the flags that work queues support.
-const wqFlags = verbs.WQCVLANStripping | verbs.WQScatterFCS
+const wqFlags = verbs.WQCVLANStripping | verbs.WQScatterFCS | verbs.WQDelayDrop | verbs.WQPCIWriteEndPadding
 
 // wq is a DriverWQ.
 type wq struct {
