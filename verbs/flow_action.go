@@ -22,8 +22,8 @@ type FlowAction struct {
 // FlowActionESPFlags are the mode of an ESP action (enum ibv_flow_action_esp_flags).
 type FlowActionESPFlags uint32
 
-// The flags (IBV_FLOW_ACTION_ESP_FLAGS_*). Without FullOffload the mode is inline crypto, without Transport it is tunnel
-// mode, without Encrypt the action decrypts.
+// The flags (IBV_FLOW_ACTION_ESP_FLAGS_*). Without FullOffload the mode is inline crypto, without Transport it is
+// tunnel mode, without Encrypt the action decrypts.
 const (
 	// the action adds and removes ESP headers, with sequence numbers; otherwise they are in the frames
 	FlowActionESPFullOffload FlowActionESPFlags = 1 << 0
@@ -96,16 +96,15 @@ type FlowActionESPAttr struct {
 	ESP    *FlowActionESP
 	KeyMat *FlowActionESPKeyMat
 	Replay *FlowActionESPReplay // nil: no protection
-	// Encap holds the values of the headers around ESP, whose masks are ignored (struct ibv_flow_action_esp_encap): IPv4
-	// or IPv6 in tunnel mode, UDP if there is UDP encapsulation (RFC 3948). Full offload mode only. A TTL or hop limit of
-	// 0 stands for 64.
+	// Encap holds the values of the headers around ESP, whose masks are ignored (struct ibv_flow_action_esp_encap):
+	// IPv4 or IPv6 in tunnel mode, UDP if there is UDP encapsulation (RFC 3948). Full offload mode only. A TTL or hop
+	// limit of 0 stands for 64.
 	Encap []FlowSpec
 	// ESN is the high half of the sequence numbers, which have 64 bits then.
 	ESN *uint32
 }
 
-// CreateFlowActionESP creates an action that encrypts or decrypts IPsec packets by AES-GCM (ibv_create_flow_action_esp).
-// attr, with the key, is copied. A rule with the action must be EGRESS if it encrypts, and must not be if it decrypts.
+// CreateFlowActionESP creates an action that encrypts or decrypts IPsec packets (ibv_create_flow_action_esp). attr, with the key, is copied. A rule with the action must be EGRESS if it encrypts, and must not be if it decrypts.
 //
 // In full offload mode an action that encrypts makes an ESP packet of an IP packet, and one that decrypts makes the IP
 // packet of an ESP packet with its SPI. In inline mode the ESP header is in the frames, and the payload between it and
@@ -116,7 +115,8 @@ type FlowActionESPAttr struct {
 // Frames that cannot be encrypted, decrypted or authenticated, and those that were received before, are dropped. After
 // the action the rule delivers the changed frame; with FlowDontTrap the following rules see it.
 //
-// Errors: EINVAL for bad or missing attributes. EOPNOTSUPP for features that the device lacks, ENOMEM without resources.
+// Errors: EINVAL for bad or missing attributes. EOPNOTSUPP for features that the device lacks. ENOMEM without
+// resources.
 func (vctx *Context) CreateFlowActionESP(attr *FlowActionESPAttr) (*FlowAction, error) {
 	const op = "create_flow_action_esp"
 	switch {

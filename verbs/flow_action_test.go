@@ -109,7 +109,9 @@ func TestV_FL_14_RulesWithESPActions(t *testing.T) {
 		"another rule one that decrypts":   func() (*Flow, error) { return rule(0, enc) },
 		"outer IP and ESP headers":         func() (*Flow, error) { return rule(0, inline, FlowSpecESP{}) },
 		"specifications of the outer":      func() (*Flow, error) { return rule(0, inline, FlowSpecIPv4{}) },
-		"inline crypto action needs":       func() (*Flow, error) { return rule(0, inline, FlowSpecIPv4{Inner: true}, FlowSpecESP{}) },
+		"inline crypto action needs": func() (*Flow, error) {
+			return rule(0, inline, FlowSpecIPv4{Inner: true}, FlowSpecESP{})
+		},
 		"another context":                  func() (*Flow, error) { return rule(0, foreign) },
 		"SNIFFER cannot change frames":     func() (*Flow, error) { return sniffWith(qp, dec) },
 		"the rule has one already (EINVAL": func() (*Flow, error) { return rule(0, dec, FlowSpecActionHandle{dec}) },

@@ -143,8 +143,8 @@ func (qp *QP) Modify(a *transport.Attr, m transport.Mask) error {
 	return err
 }
 
-// Steer delivers a datagram that a flow rule steers to a UD QP, or the frame of st if p is nil. It copies both, and does
-// not block. It is safe for concurrent use.
+// Steer delivers a datagram that a flow rule steers to a UD QP, or the frame of st if p is nil. It copies both, and
+// does not block. It is safe for concurrent use.
 func (qp *QP) Steer(p *link.RxPacket, st *transport.Steered) {
 	s := qp.shard
 	s.inbox.putSteered(qp.Num(), p, st)
