@@ -110,15 +110,44 @@ struct ibv_flow_action { struct ibv_context *context; };
 
 enum ibv_flow_action_esp_mask { IBV_FLOW_ACTION_ESP_MASK_ESN = VB_BIT(0) };
 
-// The pointers to kernel structures are opaque here: no Verbena device has ESP actions.
+// The kernel's structures of ESP actions; libibverbs names them without ib_uverbs_.
+#define ibv_flow_action_esp_keymat ib_uverbs_flow_action_esp_keymat
+#define ibv_flow_action_esp_keymat_aes_gcm ib_uverbs_flow_action_esp_keymat_aes_gcm
+#define ibv_flow_action_esp_replay ib_uverbs_flow_action_esp_replay
+#define ibv_flow_action_esp_replay_bmp ib_uverbs_flow_action_esp_replay_bmp
+#define ibv_flow_action_esp_encap ib_uverbs_flow_action_esp_encap
+#define ibv_flow_action_esp ib_uverbs_flow_action_esp
+
+enum ibv_flow_action_esp_keymat { IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM = 0 };
+enum ibv_flow_action_esp_replay { IB_UVERBS_FLOW_ACTION_ESP_REPLAY_NONE = 0, IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP = 1 };
+
+struct ibv_flow_action_esp_keymat_aes_gcm {
+	uint64_t iv;
+	uint32_t iv_algo, salt, icv_len, key_len, aes_key[8];
+};
+
+struct ibv_flow_action_esp_replay_bmp { uint32_t size; };
+
+struct ibv_flow_action_esp_encap {
+	void *val_ptr;
+	struct ibv_flow_action_esp_encap *next_ptr;
+	uint16_t len, type;
+};
+
+struct ibv_flow_action_esp {
+	uint32_t spi, seq, tfc_pad, flags;
+	uint64_t hard_limit_pkts;
+};
+
 struct ibv_flow_action_esp_attr {
-	void *esp_attr;
-	int keymat_proto;
+	struct ibv_flow_action_esp *esp_attr;
+	enum ibv_flow_action_esp_keymat keymat_proto;
 	uint16_t keymat_len;
 	void *keymat_ptr;
-	int replay_proto;
+	enum ibv_flow_action_esp_replay replay_proto;
 	uint16_t replay_len;
-	void *replay_ptr, *esp_encap;
+	void *replay_ptr;
+	struct ibv_flow_action_esp_encap *esp_encap;
 	uint32_t comp_mask, esn;
 };
 

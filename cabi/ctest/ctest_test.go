@@ -133,6 +133,12 @@ func TestResolveFindsTheMACOfAPeer(t *testing.T) {
 	run(t, "peermac.c")
 }
 
+func TestFlowActionsAndRulesOfUDQPs(t *testing.T) {
+	if out := run(t, "flow.c"); strings.HasPrefix(out, "SKIP") {
+		t.Skip(out)
+	}
+}
+
 func TestManagementDatagrams(t *testing.T) { run(t, "mad.c", "-libumad") }
 
 func TestProgramsEndAtAnyPoint(t *testing.T) {

@@ -204,7 +204,8 @@ struct vrb_async {
 	X(int, post_wq_recv, (void *wq, void *wr, void **bad)) \
 	X(int, create_ind_table, (void *ctx, uint32_t log_size, void **wqs, uint32_t *num, void **table)) \
 	X(int, create_flow, (void *qp, void *attr, void **flow)) \
-	X(int, create_action_esp, (void *ctx, void **action)) \
+	X(int, create_action_esp, (void *ctx, void *attr, void **action)) \
+	X(int, modify_action_esp, (void *action, void *attr)) \
 	X(int, create_counters, (void *ctx, void **counters)) \
 	X(int, attach_counters, (void *counters, void *flow, uint32_t desc, uint32_t index)) \
 	X(int, read_counters, (void *counters, uint64_t *values, uint32_t n, uint32_t flags))

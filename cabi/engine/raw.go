@@ -114,7 +114,7 @@ func vrb_create_flow(h, attr unsafe.Pointer, out *unsafe.Pointer) C.int {
 	if err != nil {
 		return errno(err)
 	}
-	if a.Type == verbs.FlowAttrNormal {
+	if a.Type == verbs.FlowAttrNormal && a.Flags&verbs.FlowEgress == 0 {
 		a.Flags |= verbs.FlowAllowLoopBack // as adapters do: verbs.h has no name for the flag
 	}
 	f, err := q.CreateFlow(a)
@@ -122,19 +122,6 @@ func vrb_create_flow(h, attr unsafe.Pointer, out *unsafe.Pointer) C.int {
 		return errno(err)
 	}
 	*out = keep(q.ctx, kindFlow, &flowObj{f}, f.Close)
-	return 0
-}
-
-type actionObj struct{ *verbs.FlowAction }
-
-//export vrb_create_action_esp
-func vrb_create_action_esp(h unsafe.Pointer, out *unsafe.Pointer) C.int {
-	c := (*contextObj)(h)
-	a, err := c.CreateFlowActionESP()
-	if err != nil {
-		return errno(err)
-	}
-	*out = keep(c, kindAction, &actionObj{a}, nil)
 	return 0
 }
 

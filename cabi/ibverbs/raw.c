@@ -133,14 +133,19 @@ struct ibv_flow_action *vb_create_action(struct ibv_context *x, struct ibv_flow_
 		VB_FAIL(ENOMEM, NULL);
 	a->o.context = x;
 	a->gen = vb_gen(c);
-	int e = VB_DEAD(a) ? EIO : vb_engine->create_action_esp(c->h, &a->h);
+	int e = VB_DEAD(a) ? EIO : vb_engine->create_action_esp(c->h, attr, &a->h);
 	if (!e)
 		return &a->o;
 	free(a);
 	VB_FAIL(e, NULL);
 }
 
-int vb_modify_action(struct ibv_flow_action *o, struct ibv_flow_action_esp_attr *attr) { return EOPNOTSUPP; }
+int vb_modify_action(struct ibv_flow_action *o, struct ibv_flow_action_esp_attr *attr)
+{
+	struct vb_action *a = VB(action, o);
+
+	return VB_DEAD(a) ? EIO : vb_engine->modify_action_esp(a->h, attr);
+}
 
 int vb_destroy_action(struct ibv_flow_action *o)
 {
