@@ -105,10 +105,10 @@ func TestV_FL_14_RulesWithESPActions(t *testing.T) {
 	other, _ := openSteering(t)
 	foreign := must(other.CreateFlowActionESP(espAttr()))(t)
 	for part, c := range map[string]func() (*Flow, error){
-		"an EGRESS rule needs":             func() (*Flow, error) { return rule(FlowEgress, dec) },
-		"another rule one that decrypts":   func() (*Flow, error) { return rule(0, enc) },
-		"outer IP and ESP headers":         func() (*Flow, error) { return rule(0, inline, FlowSpecESP{}) },
-		"specifications of the outer":      func() (*Flow, error) { return rule(0, inline, FlowSpecIPv4{}) },
+		"an EGRESS rule needs":           func() (*Flow, error) { return rule(FlowEgress, dec) },
+		"another rule one that decrypts": func() (*Flow, error) { return rule(0, enc) },
+		"outer IP and ESP headers":       func() (*Flow, error) { return rule(0, inline, FlowSpecESP{}) },
+		"specifications of the outer":    func() (*Flow, error) { return rule(0, inline, FlowSpecIPv4{}) },
 		"inline crypto action needs": func() (*Flow, error) {
 			return rule(0, inline, FlowSpecIPv4{Inner: true}, FlowSpecESP{})
 		},
