@@ -119,6 +119,10 @@ func (b *background) loop() {
 			b.linger.Found()
 			b.yieldTurn(now)
 		case next <= now:
+		case b.mem.naps(now):
+			spin.ShortSlice()
+			spin.Nap()
+			b.yieldTurn(now)
 		case b.mem.lingers(now) && b.linger.More(now, s.eng.slowdown):
 			spin.YieldCPU()
 		default:

@@ -59,3 +59,7 @@ func (m *memSpin) looked(now int64, late bool) {
 // lingers reports whether looking longer before parking makes sense now: beside programs that spin it takes a core,
 // which there must be.
 func (m *memSpin) lingers(now int64) bool { return !m.on(now) || runtime.NumCPU() > fewCores }
+
+// naps reports whether short sleeps between looks are better than parking now: two programs that spin leave no core for
+// looking, and a packet that ends a park wakes several threads in turn, each of which waits for a core.
+func (m *memSpin) naps(now int64) bool { return m.on(now) && !m.lingers(now) }

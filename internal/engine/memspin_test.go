@@ -1,6 +1,9 @@
 package engine
 
-import "testing"
+import (
+	"runtime"
+	"testing"
+)
 
 // dozes lets a goroutine doze n times for a millisecond, in which the program uses used ns of CPU time. It returns the
 // time of the end.
@@ -50,5 +53,19 @@ func TestPreemptedPollersStillPoll(t *testing.T) {
 	m.looked(2e9, true) // without a doze before
 	if m.signs != 0 {
 		t.Error("a look without a doze counts")
+	}
+}
+
+// While a program reads memory, its goroutine looks all the time if there is a core for it, and naps between looks if
+// not.
+func TestNapsReplaceLookingOnFewCores(t *testing.T) {
+	var m memSpin
+	now := dozes(&m, 1e9, signsNeeded, 1e6, true)
+	few := runtime.NumCPU() <= fewCores
+	if m.naps(now) != few || m.lingers(now) == few {
+		t.Errorf("on %d processors: naps %v, looks all the time %v", runtime.NumCPU(), m.naps(now), m.lingers(now))
+	}
+	if now += minMemPeriod; m.naps(now) || !m.lingers(now) {
+		t.Error("it naps although no program reads memory")
 	}
 }
