@@ -132,8 +132,20 @@ func TestX_MR_03_AdviseMR(t *testing.T) {
 
 func TestV_MR_14_ImplicitODP(t *testing.T) {
 	vctx, _ := openFake(t)
-	_, err := newPD(t, vctx).RegMR(nil, AccessOnDemand)
+	pd := newPD(t, vctx)
+	_, err := pd.RegMR(nil, AccessOnDemand)
 	refused(t, err, EOPNOTSUPP, "reg_mr", "implicit on-demand paging")
+	vctx.attr.ODPCaps.General |= ODPSupportImplicit
+	_, err = pd.RegMRIOVA(nil, 8, AccessOnDemand)
+	refused(t, err, EINVAL, "iova 0x8")
+	_, err = pd.RegMR(nil, AccessOnDemand|AccessZeroBased)
+	refused(t, err, EINVAL, "ZERO_BASED")
+	mr := must(pd.RegMR(nil, AccessOnDemand|AccessLocalWrite))(t)
+	if mr.Addr() != 0 || mr.Length() != math.MaxInt || mr.Bytes() != nil {
+		t.Errorf("address %#x, %d bytes", mr.Addr(), mr.Length())
+	}
+	refused(t, mr.Rereg(ReregChangeAccess, nil, nil, AccessOnDemand), EINVAL, "whole address space")
+	ok(t, mr.Close())
 }
 
 func TestV_QDX_01_QueryDeviceEx(t *testing.T) {

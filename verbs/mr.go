@@ -38,8 +38,12 @@ type MR struct {
 //
 // Errors: EINVAL for a bad length or bad access flags; remote writing and atomics need AccessLocalWrite. EFAULT for
 // memory that is not mapped or that the process may not read or, with AccessLocalWrite, not write. ENOMEM without
-// resources. A nil buf with AccessOnDemand asks for a region of the whole address space (implicit on-demand paging):
-// EOPNOTSUPP, since a peer could then crash the process.
+// resources.
+//
+// A nil buf with AccessOnDemand registers the whole address space of the process (implicit on-demand paging), if the
+// device has ODPSupportImplicit: SGEs name any memory of the process, which the program keeps mapped, and if it is of
+// Go's heap reachable, until the request has completed; a request for memory that is not mapped completes with an
+// error. EINVAL for an iova or AccessZeroBased. A software device gives peers no rights to such a region (EOPNOTSUPP).
 func (pd *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
 	return pd.regMR("reg_mr", buf, naturalIOVA(buf, access), access)
 }
@@ -90,8 +94,7 @@ func (vctx *Context) checkMR(op string, buf []byte, iova uint64, access AccessFl
 	n := uint64(len(buf))
 	switch {
 	case buf == nil && access&AccessOnDemand != 0:
-		return newError(op, vctx.obj(), EOPNOTSUPP,
-			"implicit on-demand paging (a nil buffer with ON_DEMAND) is not supported")
+		return vctx.checkWhole(op, iova, access)
 	case n == 0:
 		return newError(op, vctx.obj(), EINVAL, "0 bytes: must be 1 to %d", vctx.attr.MaxMRSize)
 	case n > vctx.attr.MaxMRSize:
@@ -108,6 +111,19 @@ func (vctx *Context) checkMR(op string, buf []byte, iova uint64, access AccessFl
 	}
 	if err := check(buf, access&AccessLocalWrite != 0); err != nil {
 		return newError(op, vctx.obj(), syscall.EFAULT, "%v", err)
+	}
+	return nil
+}
+
+// checkWhole checks a region of the whole address space.
+func (vctx *Context) checkWhole(op string, iova uint64, access AccessFlags) error {
+	switch {
+	case vctx.attr.ODPCaps.General&ODPSupportImplicit == 0:
+		return newError(op, vctx.obj(), EOPNOTSUPP,
+			"implicit on-demand paging (a nil buffer with ON_DEMAND): the device does not have SUPPORT_IMPLICIT")
+	case iova != 0 || access&AccessZeroBased != 0:
+		return newError(op, vctx.obj(), EINVAL, "iova %#x, access %v: the whole address space has its own addresses",
+			iova, access)
 	}
 	return nil
 }
@@ -145,8 +161,14 @@ func (mr *MR) Context() *Context { return mr.PD().ctx }
 // Addr returns the address of the region's first byte for SGEs and peers: the iova, 0 for a zero-based region.
 func (mr *MR) Addr() uint64 { return mr.addr.Load() }
 
-// Length returns the region's size in bytes; the largest int for a null region.
+// whole reports whether the region is the whole address space.
+func (mr *MR) whole() bool { return !mr.special() && mr.from == nil && mr.Bytes() == nil }
+
+// Length returns the region's size in bytes; the largest int for a null region and for the whole address space.
 func (mr *MR) Length() int {
+	if mr.whole() {
+		return math.MaxInt
+	}
 	if mr.special() {
 		return int(min(mr.length, math.MaxInt))
 	}
@@ -251,6 +273,8 @@ func (mr *MR) checkRereg(op string, flags ReregFlags, pd *PD, buf []byte, access
 		return newError(op, mr.obj(), EINVAL, "an imported region cannot be changed")
 	case mr.special():
 		return newError(op, mr.obj(), EINVAL, "a null region or one of device memory cannot be changed")
+	case mr.buf == nil:
+		return newError(op, mr.obj(), EINVAL, "a region of the whole address space cannot be changed")
 	case flags&^reregSupported != 0:
 		return newError(op, mr.obj(), EINVAL, "unknown flags %v; must be of %v", flags&^reregSupported, reregSupported)
 	case flags == 0:

@@ -112,7 +112,9 @@ func vrb_reg_mr(h, addr unsafe.Pointer, n, iova C.uint64_t, access C.uint32_t, k
 	pd := (*pdObj)(h)
 	buf, err := bytesAt(addr, n)
 	if flags := verbs.AccessFlags(access); addr == nil && flags&verbs.AccessOnDemand != 0 {
-		buf, err = nil, nil // implicit on-demand paging, which RegMR answers
+		if buf, err = nil, nil; n != ^C.uint64_t(0) { // the whole address space has no other length
+			err = syscall.EINVAL
+		}
 	} else if flags&verbs.AccessZeroBased != 0 {
 		iova = 0
 	}

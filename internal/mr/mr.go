@@ -49,6 +49,7 @@ type Region struct {
 	Buf        []byte
 	Share      any  // the memory's file (*link.Share), for the layers above; nil if it has none
 	Null       bool // no memory: reads return 0, writes are discarded, any address is valid; it has no RKey
+	Whole      bool // the process's whole address space instead of Buf; it has no RKey
 
 	num     uint32  // counts from 1 in the table
 	windows int     // bound to the region; guarded by the table's mu
@@ -57,6 +58,9 @@ type Region struct {
 
 // Slice returns the n bytes of the region at address addr; nil and ErrBounds if they do not lie in the region.
 func (r *Region) Slice(addr, n uint64) ([]byte, error) {
+	if r.Whole {
+		return space(addr, n)
+	}
 	off := addr - r.Base // below Base it wraps around to a huge number
 	if off > uint64(len(r.Buf)) || n > uint64(len(r.Buf))-off {
 		return nil, ErrBounds
@@ -124,7 +128,7 @@ func (t *Table) insert(r *Region) (uint32, error) {
 		t.added++
 		r.num = t.added
 		r.LKey = key
-		if !r.Null {
+		if !r.Null && !r.Whole {
 			r.RKey = key
 		}
 	}

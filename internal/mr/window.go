@@ -126,7 +126,7 @@ func (t *Table) bindable(b *Binding, pd uint32) (r *Region, off uint64, err erro
 		return nil, 0, ErrKey
 	case r.PD != pd:
 		return nil, 0, ErrPD
-	case r.Null, r.Access&MWBind == 0, b.Access&writing != 0 && r.Access&LocalWrite == 0:
+	case r.Null, r.Whole, r.Access&MWBind == 0, b.Access&writing != 0 && r.Access&LocalWrite == 0:
 		return nil, 0, ErrAccess
 	}
 	if _, err := r.Slice(b.Addr, b.Length); err != nil {

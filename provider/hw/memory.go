@@ -30,13 +30,18 @@ func start(buf []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(
 // RegMR registers memory.
 func (p *pd) RegMR(buf []byte, iova uint64, access verbs.AccessFlags) (verbs.DriverMR, error) {
 	m := &mr{pd: p, buf: buf, iova: iova, access: access}
-	m.pin.Pin(unsafe.SliceData(buf))
+	size := uintptr(len(buf))
+	if buf == nil {
+		size = ^uintptr(0) // the whole address space
+	} else {
+		m.pin.Pin(unsafe.SliceData(buf))
+	}
 	var err error
 	switch lib := p.ctx.lib; {
 	case lib.regMRIOVA2 != 0:
-		m.ptr, err = lib.object(lib.regMRIOVA2, p.ptr, start(buf), uintptr(len(buf)), uintptr(iova), uintptr(access))
+		m.ptr, err = lib.object(lib.regMRIOVA2, p.ptr, start(buf), size, uintptr(iova), uintptr(access))
 	case uint64(start(buf)) == iova:
-		m.ptr, err = lib.object(lib.regMR, p.ptr, start(buf), uintptr(len(buf)), uintptr(access))
+		m.ptr, err = lib.object(lib.regMR, p.ptr, start(buf), size, uintptr(access))
 	default:
 		err = syscall.EOPNOTSUPP
 	}

@@ -71,12 +71,12 @@ func (d *device) deviceAttr() verbs.DeviceAttr {
 const version = "1.0"
 
 // Every region of a software device has on-demand paging: the kernel brings a page in when the device touches it. So
-// ON_DEMAND needs no work, and HUGETLB has no effect. A region of the whole address space is not possible: an access
-// to an unmapped address, which a peer may name, would end the process.
+// ON_DEMAND needs no work, and HUGETLB has no effect. A region of the whole address space gives peers no rights, since
+// they could end the process with an address of a free part of Go's heap (internal/mr/whole.go).
 
 // odpCaps are the operations on regions with on-demand paging: all of them.
 var odpCaps = verbs.ODPCaps{
-	General: verbs.ODPSupport,
+	General: verbs.ODPSupport | verbs.ODPSupportImplicit,
 	RC: verbs.ODPSend | verbs.ODPRecv | verbs.ODPWrite | verbs.ODPRead | verbs.ODPAtomic | verbs.ODPSRQRecv |
 		verbs.ODPFlush | verbs.ODPAtomicWrite,
 	UC: verbs.ODPSend | verbs.ODPRecv | verbs.ODPWrite,

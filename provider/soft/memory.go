@@ -34,6 +34,13 @@ func (p *pd) RegMR(buf []byte, iova uint64, access verbs.AccessFlags) (verbs.Dri
 	if err := checkAccess(access); err != nil {
 		return nil, err
 	}
+	if buf == nil { // the whole address space: verbs has checked that ON_DEMAND is set
+		if no := access &^ (verbs.AccessLocalWrite | impliedAccess); no != 0 {
+			return nil, fail(verbs.EOPNOTSUPP, "access %v to the whole address space: must be among %v", no,
+				verbs.AccessLocalWrite|impliedAccess)
+		}
+		return p.add(&mr.Region{PD: p.num, Access: mr.Access(access & memoryAccess), Whole: true})
+	}
 	return p.add(&mr.Region{PD: p.num, Access: mr.Access(access & memoryAccess), Base: iova, Buf: buf,
 		Share: shareOf(buf)})
 }
