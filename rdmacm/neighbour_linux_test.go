@@ -229,7 +229,8 @@ var routes = []struct {
 	{"", syscall.ENETUNREACH},
 }
 
-// TestC_ADDR_09_RoutesThatNoPacketTakes: without a usable route the status is its errno, whether the ID is bound or not.
+// TestC_ADDR_09_RoutesThatNoPacketTakes: without a usable route the status is its errno, whether the ID is bound or
+// not.
 func TestC_ADDR_09_RoutesThatNoPacketTakes(t *testing.T) {
 	onWire(t, func(w *cabled) {
 		for _, r := range routes {

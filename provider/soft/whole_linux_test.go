@@ -60,12 +60,12 @@ func TestV_MR_14_WholeAddressSpace(t *testing.T) {
 		if !bytes.Equal(from[100:200], b.buf[:100]) {
 			t.Error("other bytes were read")
 		}
-		// A peer cannot name its addresses.
 		gone := at(ra, from[:100])
 		lost := at(rb, to[:100])
 		unmapTo()
 		must(t, qb.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{lost}}))
-		must(t, qa.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{at(ra, heap[:9])}}))
+		must(t, qa.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled,
+			SGList: []verbs.SGE{at(ra, heap[:9])}}))
 		if st := b.poll(1)[0].Status; st != verbs.WCLocProtErr {
 			t.Errorf("a receive into memory that is not mapped: %v", st)
 		}
