@@ -14,6 +14,8 @@ import (
 type iwarpEnd struct {
 	crc bool // ask for CRCs
 	p2p bool // as a client, ask for peer-to-peer mode
+
+	pcap string // the file of our own capture
 }
 
 func (e iwarpEnd) String() string {
@@ -169,12 +171,12 @@ func (p *place) iwarp(e iwarpEnd) *place {
 	c.ip4 = fmt.Sprintf("%s.%d", setting("LAB_CTL4", "192.168.78"), p.id+1)
 	c.ip6 = fmt.Sprintf("%s:%x", setting("LAB_CTL6", "fd78:"), p.id+1)
 	c.env = []string{"VERBENA_DEVICES=ctl", "VERBENA_TRANSPORT=iwarp", "VERBENA_IWARP_CRC=" + digit(e.crc),
-		"VERBENA_IWARP_P2P=" + digit(e.p2p)}
+		"VERBENA_IWARP_P2P=" + digit(e.p2p), "VERBENA_PCAP=" + e.pcap}
 	return &c
 }
 
-// siwCaptured records sessions in both directions with the settings that change the stream. tshark must dissect the
-// segments, and find none malformed.
+// siwCaptured records sessions in both directions with the settings that change the stream, on the wire and by our
+// programs. tshark must dissect the segments, and find none malformed.
 func siwCaptured(env *caseEnv, x, y *place) error {
 	if err := haveTshark(); err != nil {
 		return err
@@ -185,10 +187,13 @@ func siwCaptured(env *caseEnv, x, y *place) error {
 		return err
 	}
 	defer stop()
+	var own []string
 	for _, ours := range []iwarpEnd{{p2p: true}, {}, {crc: true}} {
 		for _, r := range siwShort() {
 			r.family = 4
 			for _, d := range [][2]*place{{x, y}, {y, x}} {
+				ours.pcap = filepath.Join(env.logDir, fmt.Sprintf("%s.own%d.pcapng", env.logName, len(own)))
+				own = append(own, ours.pcap)
 				if err := r.overIWARP(ours, iwarpEnd{p2p: ours.p2p})(env, d[0], d[1]); err != nil {
 					return fmt.Errorf("%s, %s > %s: %w", r.name, d[0].name, d[1].name, err)
 				}
@@ -196,11 +201,17 @@ func siwCaptured(env *caseEnv, x, y *place) error {
 		}
 	}
 	stop()
-	return judgeIWARP(env, file)
+	for _, f := range own {
+		if err := judgeIWARP(env, f, 1, 7); err != nil {
+			return fmt.Errorf("%s: %w", f, err)
+		}
+	}
+	env.note = fmt.Sprintf("%d own captures; ", len(own))
+	return judgeIWARP(env, file, 18, 500)
 }
 
-// judgeIWARP has tshark dissect a capture of iWARP.
-func judgeIWARP(env *caseEnv, file string) error {
+// judgeIWARP has tshark dissect a capture of iWARP, with a least number of connections and segments.
+func judgeIWARP(env *caseEnv, file string, connections, segments int) error {
 	count := func(filter string) (int, string, error) {
 		out := &proc.Output{}
 		cmd := exec.Command("tshark", "-n", "-r", file, "-Y", filter)
@@ -211,8 +222,8 @@ func judgeIWARP(env *caseEnv, file string) error {
 		_, err := runCmd(cmd, 2*time.Minute)
 		return strings.Count(out.String(), "\n"), out.String(), err
 	}
-	for filter, least := range map[string]int{"iwarp_mpa.req": 18, "iwarp_mpa.rep": 18, "iwarp_ddp": 500,
-		"iwarp_rdma": 500} {
+	for filter, least := range map[string]int{"iwarp_mpa.req": connections, "iwarp_mpa.rep": connections,
+		"iwarp_ddp": segments, "iwarp_rdma": segments} {
 		n, _, err := count(filter)
 		if err != nil {
 			return err

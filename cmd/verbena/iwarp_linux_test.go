@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -34,5 +36,61 @@ func TestToolsOverIWARP(t *testing.T) {
 			serverTool, clientTool := c.tool, strings.Replace(c.tool, "server", "client", 1)
 			pairOf(t, serverTool, c.server, clientTool, c.client)
 		})
+	}
+}
+
+// Captures have the streams, from TCP's handshake on: explain reads them, and so does tshark where it is installed.
+func TestCapturesOfIWARP(t *testing.T) {
+	dir := t.TempDir()
+	live := filepath.Join(dir, "live.pcapng")
+	t.Setenv("VERBENA_TRANSPORT", "iwarp")
+	t.Setenv("VERBENA_IWARP_CRC", "1")
+	follows, _, followErr := start(t, serverAddr, "verbena", "capture", "-i", "vrw_test", "-c", "60", "-w", live)
+	t.Setenv("VERBENA_PCAP", filepath.Join(dir, "own%p.pcapng"))
+	pairOf(t, "rping", "-s -C 20 -S 65535 -a "+serverAddr, "rping", "-c -C 20 -S 65535 -v -a "+serverAddr)
+	if err := follows.Wait(); err != nil {
+		t.Fatalf("verbena capture: %v\n%s", err, followErr)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "own*.pcapng"))
+	if err != nil || len(files) < 2 {
+		t.Fatalf("captures %q, %v", files, err)
+	}
+	for _, file := range append(files, live) {
+		want := []string{"MPA request, revision 2, CRCs", "MPA reply, revision 2, CRCs", "READ of 65535 bytes at",
+			"answer to the READ, 65535 bytes in 2 segments"}
+		if file != live {
+			want = append(want, "SEND, message 39, 16 bytes")
+		}
+		out, errOut, status := output(t, "verbena", "explain", file)
+		if status != 0 || strings.Contains(out, "!") || strings.Contains(out, "missing") {
+			t.Errorf("%d %s\n%s", status, errOut, out)
+		}
+		if !strings.Contains(out, "FPDUs of iWARP") {
+			continue // a client that came too early
+		}
+		for _, w := range want {
+			if !strings.Contains(out, w) {
+				t.Errorf("%s: no %q in\n%s", file, w, out)
+			}
+		}
+		dissect(t, file)
+	}
+}
+
+// dissect has tshark look for malformed frames and wrong checksums.
+func dissect(t *testing.T, file string) {
+	if _, err := exec.LookPath("tshark"); err != nil {
+		t.Log("tshark is not installed: the capture is not dissected")
+		return
+	}
+	const bad = "_ws.malformed || iwarp_mpa.bad_length || tcp.checksum.status == 0 || ip.checksum.status == 0"
+	out, err := exec.Command("tshark", "-n", "-r", file, "-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE",
+		"-Y", "iwarp_rdma || "+bad).Output()
+	if err != nil {
+		t.Fatalf("tshark: %v", err)
+	}
+	rdma := strings.Count(string(out), "DDP/RDMA")
+	if all := strings.Count(string(out), "\n"); rdma != all || rdma < 8 {
+		t.Errorf("%s: %d messages of RDMAP, %d other frames:\n%s", file, rdma, all-rdma, out)
 	}
 }

@@ -87,6 +87,9 @@ func (s *Setup) Deadline() int64 { return s.deadline }
 // Peer is the peer's frame, valid from Asked, Established or Refused on. Its Private are the peer's private data.
 func (s *Setup) Peer() *iwarp.Start { return &s.peer }
 
+// Frame is the peer's frame as it came, without what follows it.
+func (s *Setup) Frame() []byte { return s.buf[:len(s.buf)-len(s.rest)] }
+
 // Params are what was agreed, valid when Established.
 func (s *Setup) Params() Params { return s.params }
 

@@ -11,6 +11,8 @@ import (
 
 // Device runs the QPs of a device. The zero value is ready.
 type Device struct {
+	taps tapped
+
 	mu sync.Mutex
 	// +checklocks:mu
 	loop *loop // nil while there is no QP

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/iwarp"
+	"github.com/verbena-rdma/verbena/internal/link/pcap"
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
@@ -84,6 +85,8 @@ type QP struct {
 	// +checklocks:mu
 	dead bool
 	// +checklocks:mu
+	trace trace
+	// +checklocks:mu
 	idle time.Duration // of keep-alive; 0: none
 }
 
@@ -140,6 +143,8 @@ func (q *QP) Fail() {
 	q.quiet = false
 	if q.fd >= 0 {
 		_ = unix.SetsockoptLinger(q.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		q.traceEnd(true, pcap.FlagRST)
+		q.shut = true
 	}
 	q.close()
 }
@@ -203,6 +208,7 @@ func (q *QP) Start(c *Conn, ended func()) error {
 	q.fd, q.ended = fd, ended
 	q.eof, q.shut, q.room = false, false, false
 	q.keepAlive()
+	q.traceBegin(c)
 	q.state.Store(uint32(transport.RTS))
 	q.Up.StateChanged(transport.RTS)
 	if err := q.loop.add(q, fd); err != nil {
@@ -213,6 +219,7 @@ func (q *QP) Start(c *Conn, ended func()) error {
 		return err
 	}
 	q.Memory.RLock()
+	q.traceData(false, c.rest)
 	q.m.Feed(c.rest)
 	q.Memory.RUnlock()
 	q.drive()
@@ -408,6 +415,10 @@ func (q *QP) receive(buf []byte) {
 			}
 		}
 		n, err := q.read(place, buf)
+		if n > 0 {
+			k := min(n, len(place))
+			q.traceData(false, place[:k], buf[:n-k])
+		}
 		if place != nil {
 			q.m.Placed(min(max(n, 0), len(place)))
 		}
@@ -427,6 +438,11 @@ func (q *QP) receive(buf []byte) {
 			direct = false // Feed finds where the memory ends
 		default:
 			q.eof = true
+			if err == nil {
+				q.traceEnd(false, pcap.FlagFIN)
+			} else {
+				q.traceEnd(false, pcap.FlagRST)
+			}
 			q.m.OnEOF()
 		}
 	}
@@ -475,6 +491,9 @@ func (q *QP) send() {
 			break
 		}
 		n, err := unix.SendmsgBuffers(q.fd, q.vec, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+		if err == nil {
+			q.traceVectors(q.vec, n)
+		}
 		clear(q.vec)
 		switch err {
 		case nil:
@@ -518,6 +537,7 @@ func (q *QP) settle() {
 	if !q.shut && q.m.Finished() {
 		q.shut = true
 		_ = unix.Shutdown(q.fd, unix.SHUT_WR)
+		q.traceEnd(true, pcap.FlagFIN)
 		q.expect()
 	}
 	if q.m.State() != transport.Err {
@@ -552,6 +572,9 @@ func (q *QP) close() {
 	}
 	if q.fd < 0 {
 		return
+	}
+	if !q.shut {
+		q.traceEnd(true, pcap.FlagFIN)
 	}
 	q.loop.remove(q.fd)
 	_ = unix.Close(q.fd)

@@ -28,6 +28,8 @@ type Conn struct {
 	Params  iwarp.Params
 	Private []byte // initiator: the peer's
 	rest    []byte // initiator: the first bytes for the QP
+	// The start-up frames, for taps.
+	request, reply []byte
 }
 
 // Close closes a connection that no QP has taken over.
@@ -114,7 +116,8 @@ func initiate(c *net.TCPConn, o iwarp.Options) (*Conn, error) {
 	private := append([]byte(nil), s.Peer().Private...)
 	switch {
 	case step == iwarp.Established:
-		return &Conn{tcp: c, Params: s.Params(), Private: private, rest: s.Rest()}, c.SetDeadline(time.Time{})
+		return &Conn{tcp: c, Params: s.Params(), Private: private, rest: s.Rest(), request: out, reply: s.Frame()},
+			c.SetDeadline(time.Time{})
 	case step == iwarp.Refused:
 		return nil, &Refused{private}
 	case s.TimedOut():
@@ -310,7 +313,7 @@ func (r *Request) Accept(o iwarp.Options) (*Conn, error) {
 		return nil, err
 	}
 	_ = r.tcp.SetWriteDeadline(time.Time{})
-	return &Conn{tcp: r.tcp, Params: r.setup.Params()}, nil
+	return &Conn{tcp: r.tcp, Params: r.setup.Params(), request: r.setup.Frame(), reply: out}, nil
 }
 
 // Reject refuses the request and closes the connection.

@@ -41,7 +41,8 @@ type capture struct {
 	// +checklocks:mu
 	file *pcap.Sink // the sink of the process's capture file, one of sinks; nil without one
 	// +checklocks:mu
-	sinks []*pcap.Sink
+	sinks   []*pcap.Sink
+	streams *streams // their taps are set too
 }
 
 // captures is the capture file of the process.
@@ -101,6 +102,9 @@ func (c *capture) remove(s *pcap.Sink) {
 //
 // +checklocks:c.mu
 func (c *capture) apply() {
+	if c.eng != nil {
+		c.streams.setTaps(c.sinks)
+	}
 	switch {
 	case c.eng == nil:
 	case len(c.sinks) == 0:
@@ -125,6 +129,7 @@ func (c *capture) stop() {
 	c.mu.Lock()
 	file := c.file
 	c.eng, c.file, c.sinks = nil, nil, nil
+	c.streams.setTaps(nil)
 	c.mu.Unlock()
 	if file == nil {
 		return

@@ -59,6 +59,7 @@ type device struct {
 func newDevice(s spec) *device {
 	d := &device{spec: s, guid: guidOf(&s)}
 	d.domains.name = s.name
+	d.capture.streams = &d.streams
 	d.ifaceState = d.systemState
 	return d
 }

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/driver"
+	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/iwtcp"
+	"github.com/verbena-rdma/verbena/internal/link/pcap"
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -14,7 +16,32 @@ import (
 const streamsSupported = true
 
 // streams runs the QPs of an iWARP device.
-type streams struct{ iwtcp.Device }
+type streams struct {
+	iwtcp.Device
+
+	mu sync.Mutex
+	// +checklocks:mu
+	captured *engine.Engine // while it runs, captures have begun
+}
+
+// begin begins the device's capture, with the first QP.
+func (s *streams) begin(d *device, e *engine.Engine) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.captured != e {
+		s.captured = e
+		d.startCapture(e)
+	}
+}
+
+// setTaps has the sinks of a capture see the streams.
+func (s *streams) setTaps(sinks []*pcap.Sink) {
+	var taps []iwtcp.Tap
+	for _, k := range sinks {
+		taps = append(taps, k)
+	}
+	s.SetTaps(taps)
+}
 
 // streamQP is the DriverQP of an iWARP device.
 type streamQP struct {
@@ -40,6 +67,8 @@ func (p *pd) createStream(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPE
 	if err := checkStreamQP(num, init); err != nil {
 		return nil, err
 	}
+	d := p.ctx.dev
+	d.streams.begin(d, p.ctx.eng)
 	num, err := p.ctx.eng.ReserveNum()
 	if err != nil {
 		return nil, verbsError("", err)

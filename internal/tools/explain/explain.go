@@ -4,6 +4,7 @@
 //	read.go    reads packets from pcapng and pcap files
 //	checked.go rejects damaged pcapng files
 //	ladder.go  combines packets into messages
+//	stream.go  combines the segments of iWARP's TCP streams
 //	window.go  bounds the memory of the ladder
 //	text.go    prints the ladder as text
 //	svg.go     draws the ladder
@@ -62,7 +63,7 @@ func run(env *tool.Env, args []string) int {
 		others, err = follow(l, out, *device, *count)
 	} else {
 		others, err = fromFile(l, out, f.Arg(0))
-		if err != nil && l.packets == 0 {
+		if err != nil && l.packets+l.messages == 0 {
 			return env.Failf("%s: %s: %v", env.Argv0, f.Arg(0), err)
 		}
 	}
@@ -93,9 +94,10 @@ func fromFile(l *ladder, out *text, name string) (others int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	others, err = each(s, func(p *packet) {
-		l.add(p)
+	others, err = each(s, func(p *packet) bool {
+		ok := l.any(p)
 		l.emit(window, out.print)
+		return ok
 	})
 	l.emit(0, out.print)
 	return others, err
@@ -125,12 +127,22 @@ func follow(l *ladder, out *text, device string, count int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	others, err := each(s, func(p *packet) {
-		l.add(p)
+	others, err := each(s, func(p *packet) bool {
+		ok := l.any(p)
 		l.emit(1, out.print)
+		return ok
 	})
 	l.emit(0, out.print)
 	return others, errors.Join(err, <-followed)
+}
+
+// any adds a packet. It reports whether that is one of RoCEv2 or iWARP.
+func (l *ladder) any(p *packet) bool {
+	if p.tcp != nil {
+		return l.stream(p)
+	}
+	l.add(p)
+	return true
 }
 
 // pair returns the addresses of a step in ascending order.
@@ -149,17 +161,25 @@ func samePair(a, b *step) bool {
 
 // summary prints the totals.
 func (l *ladder) summary(w io.Writer, others int) {
-	parts := []string{fmt.Sprintf("%d RoCEv2 packets, %d messages and answers", l.packets, l.messages)}
+	what := fmt.Sprintf("%d RoCEv2 packets", l.packets)
+	if l.fpdus > 0 && l.packets > 0 {
+		what += fmt.Sprintf(", %d FPDUs of iWARP", l.fpdus)
+	} else if l.fpdus > 0 {
+		what = fmt.Sprintf("%d FPDUs of iWARP", l.fpdus)
+	}
+	parts := []string{fmt.Sprintf("%s, %d messages and answers", what, l.messages)}
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{l.again, "sent again"}, {l.naks, "NAKs"}, {l.rnrs, "RNR NAKs"}, {others, "other packets"}} {
+	}{{l.again, "sent again"}, {l.naks, "NAKs"}, {l.rnrs, "RNR NAKs"}, {l.terminates, "Terminates"},
+		{others, "other packets"}} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}
 	}
 	fmt.Fprintf(w, "\n%s\n", strings.Join(parts, ", "))
-	if l.packets == 0 {
-		fmt.Fprintln(w, "nothing to explain: capture UDP port 4791, with whole packets (tcpdump -s 0)")
+	if l.packets+l.messages == 0 {
+		fmt.Fprintln(w, "nothing to explain: capture UDP port 4791, or TCP with iWARP from the connection on, "+
+			"with whole packets (tcpdump -s 0)")
 	}
 }

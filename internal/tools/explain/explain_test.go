@@ -30,6 +30,12 @@ func TestExplain(t *testing.T) {
 		"rping.pcap":       {"CM ", "READ of", "answer to the READ", "WRITE of"},
 		"atomic_fadd.pcap": {"FETCH & ADD at", "answer to the atomic"},
 		"rc_loss.pcap":     {"sent again"},
+
+		"iwarp/rping_large.pcap": {"MPA request, revision 2, IRD 1", "READ of 30000 bytes at", "SEND, message 2, 16 bytes",
+			"answer to the READ, 30000 bytes in 4 segments", "30000 bytes in 4 segments\n", "end of the stream",
+			"26 FPDUs of iWARP, 18 messages and answers\n"},
+		"iwarp/rping_crc.pcap": {"MPA reply, revision 2, CRCs", "READ of 100 bytes"},
+		"iwarp/rstream.pcap":   {"40 bytes of private data", "WRITE at"},
 	} {
 		status, out, stderr := explain(captures + file)
 		if status != 0 {

@@ -30,6 +30,8 @@ type step struct {
 	final    bool // further packets do not belong to it
 	back     bool // the arrow points to the left; set when the step is printed
 	ends     *ends
+	ports    string // of a stream: the TCP ports
+	data     bool   // of a stream: the line has the length
 }
 
 // ends are the processes of a flow, as far as captures name them.
@@ -48,8 +50,8 @@ func (s *step) name(a netip.Addr, right bool) string {
 }
 
 // endsOf returns the processes of a packet's flow, with what the packet adds.
-func (l *ladder) endsOf(p *packet) *ends {
-	f := flow{p.src, p.dst, p.data.BTH().DestQPN()}
+func (l *ladder) endsOf(p *packet, qpn uint32) *ends {
+	f := flow{p.src, p.dst, qpn}
 	e := l.ends[f]
 	if e == nil {
 		if len(l.ends) > mostFlows {
@@ -82,16 +84,22 @@ type ladder struct {
 	highest map[flow]uint32 // the PSN after the last new request
 	ends    map[flow]*ends
 	recent  []*packet // to detect the second sight of a packet
+	streams map[direction]*stream
+	held    int // bytes that wait in streams
 
 	packets  int
 	messages int // steps since the beginning
 	naks     int
 	rnrs     int
 	again    int
+
+	fpdus      int
+	terminates int
 }
 
 func newLadder() *ladder {
-	return &ladder{running: make(map[flow]*step), highest: make(map[flow]uint32), ends: make(map[flow]*ends)}
+	return &ladder{running: make(map[flow]*step), highest: make(map[flow]uint32), ends: make(map[flow]*ends),
+		streams: make(map[direction]*stream)}
 }
 
 // seenRecently is the largest number of packets between the two sights of one packet when both ends are
@@ -134,7 +142,7 @@ func (l *ladder) note(p *packet, why string) {
 
 // add adds a packet.
 func (l *ladder) add(p *packet) {
-	processes := l.endsOf(p)
+	processes := l.endsOf(p, p.data.BTH().DestQPN())
 	if l.twice(p) {
 		return
 	}
@@ -308,9 +316,29 @@ func management(p *packet) string {
 	return "management datagram"
 }
 
+// target is where the step's message goes.
+func (s *step) target() string {
+	if s.ports != "" {
+		return s.ports
+	}
+	return fmt.Sprintf("QP 0x%06x", s.qpn)
+}
+
 // line returns the step's text with its packets.
 func (s *step) line() string {
 	t := s.text
+	if s.ports != "" {
+		if s.data {
+			t += fmt.Sprintf(", %d bytes", s.bytes)
+		}
+		if s.packets > 1 {
+			t += fmt.Sprintf(" in %d segments", s.packets)
+		}
+		if s.open {
+			t += ", unfinished"
+		}
+		return t
+	}
 	if s.op.Is(wire.HasData) && s.qpn != wire.GSIQPN {
 		t += fmt.Sprintf(", %d bytes", s.bytes)
 	}

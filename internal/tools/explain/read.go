@@ -18,7 +18,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// packet is one RoCEv2 packet of a capture.
+// packet is one RoCEv2 packet of a capture, or one of TCP.
 type packet struct {
 	at       time.Time
 	src, dst netip.Addr
@@ -28,7 +28,8 @@ type packet struct {
 	outbound bool   // direction in the capture
 	inbound  bool
 	badICRC  bool
-	cut      bool // truncated: the missing bytes of data are 0
+	cut      bool  // truncated: the missing bytes of data are 0
+	tcp      *part // instead of data
 }
 
 // source reads the packets of a capture.
@@ -107,8 +108,9 @@ func (s *pcapSource) next() (data []byte, at time.Time, link layers.LinkType, co
 // errCut reports that the file ends inside a packet.
 var errCut = errors.New("the capture ends in the middle of a packet; the packets before it are shown")
 
-// each calls f for each RoCEv2 packet and returns the number of other packets.
-func each(s source, f func(*packet)) (others int, err error) {
+// each calls f for each packet of RoCEv2 or TCP and returns the number of other packets. f reports whether a packet of
+// TCP belongs to iWARP.
+func each(s source, f func(*packet) bool) (others int, err error) {
 	for {
 		data, at, link, comment, process, direction, err := s.next()
 		switch {
@@ -126,7 +128,9 @@ func each(s source, f func(*packet)) (others int, err error) {
 		}
 		p.process = process
 		p.at, p.comment, p.inbound, p.outbound = at, comment, direction == inbound, direction == outbound
-		f(p)
+		if !f(p) {
+			others++
+		}
 	}
 }
 
@@ -140,6 +144,9 @@ func decode(data []byte, link layers.LinkType) (*packet, bool) {
 		}
 	}
 	pkt := gopacket.NewPacket(data, kind, gopacket.DecodeOptions{NoCopy: true, Lazy: true})
+	if t, ok := pkt.Layer(layers.LayerTypeTCP).(*layers.TCP); ok {
+		return decodeTCP(pkt, t)
+	}
 	u, ok := pkt.Layer(layers.LayerTypeUDP).(*layers.UDP)
 	if !ok || u.DstPort != wire.Port {
 		return nil, false
@@ -175,5 +182,23 @@ func decode(data []byte, link layers.LinkType) (*packet, bool) {
 		flow := wire.NewFlow(p.src, p.dst, uint16(u.SrcPort), uint16(u.DstPort))
 		p.badICRC = flow.ICRC(body, id) != binary.LittleEndian.Uint32(b[len(b)-wire.ICRCLen:])
 	}
+	return &p, true
+}
+
+// decodeTCP takes a piece of a stream from a packet.
+func decodeTCP(pkt gopacket.Packet, t *layers.TCP) (*packet, bool) {
+	var p packet
+	switch ip := pkt.NetworkLayer().(type) {
+	case *layers.IPv4:
+		p.src, _ = netip.AddrFromSlice(ip.SrcIP.To4())
+		p.dst, _ = netip.AddrFromSlice(ip.DstIP.To4())
+	case *layers.IPv6:
+		p.src, _ = netip.AddrFromSlice(ip.SrcIP)
+		p.dst, _ = netip.AddrFromSlice(ip.DstIP)
+	default:
+		return nil, false
+	}
+	p.tcp = &part{from: netip.AddrPortFrom(p.src, uint16(t.SrcPort)), to: netip.AddrPortFrom(p.dst, uint16(t.DstPort)),
+		seq: t.Seq, syn: t.SYN, fin: t.FIN, rst: t.RST, data: t.Payload}
 	return &p, true
 }

@@ -46,7 +46,7 @@ func picture(steps []*step) []byte {
 		fmt.Fprintf(&b, `<text x="8" y="%d" fill="gray">%.6f</text>`, y+4, s.at.Seconds())
 		fmt.Fprintf(&b, `<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="%s" marker-end="url(#head)"/>`, from, y, to, y, color)
 		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle" fill="%s">%s</text>`+"\n", (svgLeft+svgRight)/2, y-4, color,
-			html.EscapeString(fmt.Sprintf("QP 0x%06x: %s", s.qpn, s.line())))
+			html.EscapeString(s.target()+": "+s.line()))
 		for _, n := range s.notes {
 			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle" fill="%s" font-size="10">%s</text>`+"\n",
 				(svgLeft+svgRight)/2, y+11, color,

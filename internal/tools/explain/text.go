@@ -29,7 +29,7 @@ func (t *text) print(s *step) {
 	if s.back {
 		arrow = "<---"
 	}
-	fmt.Fprintf(t.w, "%12.6f  %s QP 0x%06x  %s\n", s.at.Seconds(), arrow, s.qpn, s.line())
+	fmt.Fprintf(t.w, "%12.6f  %s %s  %s\n", s.at.Seconds(), arrow, s.target(), s.line())
 	for _, n := range s.notes {
 		fmt.Fprintf(t.w, "%12s       ! %s\n", "", n)
 	}
@@ -41,7 +41,7 @@ func (t *text) print(s *step) {
 // answers reports whether a step between two QPs on one address is in the reverse direction, to the QP that did not
 // come first.
 func (t *text) answers(s *step) bool {
-	if s.src != s.dst || s.qpn == wire.GSIQPN {
+	if s.src != s.dst || s.qpn == wire.GSIQPN && s.ports == "" {
 		return false
 	}
 	qpn, ok := t.first[s.src]

@@ -1,0 +1,52 @@
+package pcap
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+)
+
+// The packets of a stream have its bytes, and right checksums.
+func TestSegments(t *testing.T) {
+	for _, addr := range []string{"192.0.2.9", "2001:db8::9"} {
+		at := netip.AddrPortFrom(netip.MustParseAddr(addr), 7471)
+		for _, n := range []int{0, 1, 2, 777, MaxSegment} {
+			var out bytes.Buffer
+			out.Write(AppendInterface(AppendSection(nil), "x", ""))
+			s := NewSink(&out, 0)
+			data := bytes.Repeat([]byte{0xA5}, n)
+			s.Segment(&Segment{Src: at, Dst: netip.AddrPortFrom(at.Addr(), 9), Seq: 1 << 31, Ack: 7, Flags: FlagACK, QPN: 5,
+				Sent: true, Data: data})
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			r, err := pcapgo.NewNgReader(&out, pcapgo.DefaultNgReaderOptions)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, _, opts, err := r.ReadPacketDataWithOptions()
+			if err != nil || opts.Comments[0] != "QP 0x000005" {
+				t.Fatal(opts, err)
+			}
+			first := gopacket.Decoder(layers.LayerTypeIPv4)
+			if at.Addr().Is6() {
+				first = layers.LayerTypeIPv6
+			}
+			p := gopacket.NewPacket(b, first, gopacket.Default)
+			tcp, ok := p.TransportLayer().(*layers.TCP)
+			if !ok || tcp.Seq != 1<<31 || tcp.Ack != 7 || !tcp.ACK || tcp.SYN || !bytes.Equal(tcp.Payload, data) {
+				t.Fatalf("%s, %d bytes: %v", addr, n, p)
+			}
+			if err := tcp.SetNetworkLayerForChecksum(p.NetworkLayer()); err != nil {
+				t.Fatal(err)
+			}
+			if err, wrong := p.VerifyChecksums(); err != nil || len(wrong) > 0 {
+				t.Errorf("%s, %d bytes: checksums %v, %v", addr, n, wrong, err)
+			}
+		}
+	}
+}
