@@ -27,6 +27,8 @@ type QPInit struct {
 	SigAll  bool
 	PortMTU int    // UD: the longest message, bytes
 	SrcNum  uint32 // UD: the source QPN of datagrams; 0: Num
+	// Checksums is of a UD QP; nil: none.
+	Checksums *transport.Checksums
 	// Own reports whether an address is the device's. With it a UD QP does not receive its own multicast.
 	Own            func(netip.Addr) bool
 	SQ             *transport.SendQueue
@@ -63,7 +65,7 @@ func (e *Engine) CreateQP(in QPInit) (*QP, error) {
 	qp := &QP{shard: s, up: in.Up, cqs: in.cqs(), xrcd: in.XRCD, own: in.Own}
 	c := transport.Config{
 		Num: num, Type: in.Type, PD: in.PD, SigAll: in.SigAll, PortMTU: in.PortMTU, SrcNum: in.SrcNum, SQ: in.SQ, RQ: in.RQ,
-		SendCQ: in.SendCQ, RecvCQ: in.RecvCQ, Regions: in.Regions, Host: s, Owner: qp,
+		Checksums: in.Checksums, SendCQ: in.SendCQ, RecvCQ: in.RecvCQ, Regions: in.Regions, Host: s, Owner: qp,
 		Scratch: &s.scratch,
 	}
 	if qp.xrcd != nil {

@@ -129,6 +129,9 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 		r.reject(now, w, LocProtErr, r.describeUnmapped(w, pos))
 		return false
 	}
+	if c := qp.Checksums; c != nil && w.Flags&IPCsum != 0 {
+		c.Fill(b[info.Len : info.Len+int(n)])
+	}
 	r.from.pos = pos + n
 	qp.Counters.TxDataBytes += uint64(n)
 	r.tell(tx, w)

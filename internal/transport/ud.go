@@ -34,6 +34,9 @@ func (r *responder) onUD(p *link.RxPacket, info *wire.Info) {
 	if p.Src.Is4() {
 		e.SL = slOverIPv4
 	}
+	if v := r.qp.Checksums; v != nil && v.Verify(data) {
+		e.Flags |= IPCsumOK
+	}
 	if s := r.steered; s != nil {
 		e.Frame, e.Tag = true, uint64(s.Tag)
 	}

@@ -60,6 +60,9 @@ func (d *device) deviceAttr() verbs.DeviceAttr {
 			verbs.DeviceSRQResize | verbs.DeviceXRC | verbs.DeviceMemWindow | verbs.DeviceMemMgtExtensions |
 			verbs.DeviceMemWindowType2B,
 	}
+	if !d.spec.streams {
+		attr.DeviceCapFlags |= verbs.DeviceUDIPCsum
+	}
 	if d.hasFrames() {
 		attr.MaxRawEthyQP = maxQP
 		attr.DeviceCapFlags |= verbs.DeviceManagedFlowSteering | verbs.DeviceRawIPCsum

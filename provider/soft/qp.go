@@ -8,6 +8,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/engine"
+	"github.com/verbena-rdma/verbena/internal/raw"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -72,6 +73,9 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 		SendCQ:  cqOf(init.SendCQ).CQ,
 		Regions: p.ctx.regions,
 	}
+	if init.Type == verbs.QPTypeUD {
+		in.Checksums = &checksums
+	}
 	if init.CreateFlags&verbs.QPCreateSourceQPN != 0 {
 		in.SrcNum = init.SourceQPN
 	}
@@ -89,6 +93,9 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 	}
 	return q, nil
 }
+
+// checksums are those of IP over InfiniBand.
+var checksums = transport.Checksums{Fill: raw.FillIPoIB, Verify: raw.VerifyIPoIB}
 
 // setReceives sets the receive queue and the receive CQ of a QP.
 func (q *qp) setReceives(in *engine.QPInit, init *verbs.QPInitAttr) {
