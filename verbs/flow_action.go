@@ -104,7 +104,8 @@ type FlowActionESPAttr struct {
 	ESN *uint32
 }
 
-// CreateFlowActionESP creates an action that encrypts or decrypts IPsec packets (ibv_create_flow_action_esp). attr, with the key, is copied. A rule with the action must be EGRESS if it encrypts, and must not be if it decrypts.
+// CreateFlowActionESP creates an action that encrypts or decrypts IPsec packets (ibv_create_flow_action_esp). attr,
+// with the key, is copied. A rule with the action must be EGRESS if it encrypts, and must not be if it decrypts.
 //
 // In full offload mode an action that encrypts makes an ESP packet of an IP packet, and one that decrypts makes the IP
 // packet of an ESP packet with its SPI. In inline mode the ESP header is in the frames, and the payload between it and
@@ -253,7 +254,7 @@ func (e *FlowActionESP) check(full bool) error {
 
 func (a *FlowActionESPAttr) checkEncap(full, transport bool) error {
 	if len(a.Encap) > 0 && !full {
-		return errors.New("Encap is for FULL_OFFLOAD")
+		return errors.New("there is Encap without FULL_OFFLOAD")
 	}
 	seen := [2]bool{} // IP, UDP
 	for i, s := range a.Encap {
@@ -262,16 +263,16 @@ func (a *FlowActionESPAttr) checkEncap(full, transport bool) error {
 		case FlowSpecIPv4:
 		case FlowSpecIPv4Ext:
 			if s.Val.Flags&^2 != 0 || s.Val.Proto != 0 {
-				return fmt.Errorf("Encap %d: flags %#x, protocol %d: must be 0 or 2, and 0", i, s.Val.Flags, s.Val.Proto)
+				return fmt.Errorf("header %d of Encap: flags %#x, protocol %d: must be 0 or 2, and 0", i, s.Val.Flags, s.Val.Proto)
 			}
 		case FlowSpecIPv6:
 			if s.Val.FlowLabel>>20 != 0 || s.Val.NextHdr != 0 {
-				return fmt.Errorf("Encap %d: flow label %#x, next header %d: must be 0 to 0xfffff, and 0", i,
+				return fmt.Errorf("header %d of Encap: flow label %#x, next header %d: must be 0 to 0xfffff, and 0", i,
 					s.Val.FlowLabel, s.Val.NextHdr)
 			}
 		case FlowSpecUDP:
 			if s.Val.DstPort == 0 {
-				return fmt.Errorf("Encap %d: UDP port 0", i)
+				return fmt.Errorf("header %d of Encap: UDP port 0", i)
 			}
 			at = 1
 		default:
@@ -279,10 +280,10 @@ func (a *FlowActionESPAttr) checkEncap(full, transport bool) error {
 				"Encap %d is of type %T: must be FlowSpecIPv4, FlowSpecIPv4Ext, FlowSpecIPv6 or FlowSpecUDP", i, s)}
 		}
 		if at == 0 && transport {
-			return fmt.Errorf("Encap %d: an outer IP header in transport mode", i)
+			return fmt.Errorf("header %d of Encap: an outer IP header in transport mode", i)
 		}
 		if seen[at] || at == 0 && seen[1] {
-			return fmt.Errorf("Encap %d: must be one IP header, then one UDP header", i)
+			return fmt.Errorf("header %d of Encap: must be one IP header, then one UDP header", i)
 		}
 		seen[at] = true
 	}

@@ -47,16 +47,16 @@ func TestV_FL_14_ESPAttributes(t *testing.T) {
 		},
 		"header in transport mode": func(a *FlowActionESPAttr) { a.ESP.Flags |= transport },
 		"must be 0 without":        func(a *FlowActionESPAttr) { a.ESP.Flags, a.Replay = 0, nil },
-		"Encap is for": func(a *FlowActionESPAttr) {
+		"Encap without": func(a *FlowActionESPAttr) {
 			a.ESP.Flags, a.ESP.SPI, a.Replay = 0, 0, nil
 		},
 		"flags 0x4": func(a *FlowActionESPAttr) { a.Encap = []FlowSpec{FlowSpecIPv4Ext{Val: FlowIPv4ExtFilter{Flags: 4}}} },
 		"0x100000": func(a *FlowActionESPAttr) {
 			a.Encap = []FlowSpec{FlowSpecIPv6{Val: FlowIPv6Filter{FlowLabel: 1 << 20}}}
 		},
-		"UDP port 0":      func(a *FlowActionESPAttr) { a.Encap = append(a.Encap, FlowSpecUDP{}) },
-		"Encap 1: must":   func(a *FlowActionESPAttr) { a.Encap = append(a.Encap, FlowSpecIPv6{}) },
-		"Encap 1: must b": func(a *FlowActionESPAttr) { a.Encap = []FlowSpec{inUDP(), FlowSpecIPv4{}} },
+		"UDP port 0":              func(a *FlowActionESPAttr) { a.Encap = append(a.Encap, FlowSpecUDP{}) },
+		"1 of Encap: must be one": func(a *FlowActionESPAttr) { a.Encap = append(a.Encap, FlowSpecIPv6{}) },
+		"1 of Encap: must b":      func(a *FlowActionESPAttr) { a.Encap = []FlowSpec{inUDP(), FlowSpecIPv4{}} },
 	} {
 		if change == nil {
 			continue

@@ -122,23 +122,17 @@ func (e *ESP) apply(out, b []byte, h *Headers) ([]byte, espResult) {
 	if s.IP == 0 || !s.whole(b) || e.Limit > 0 && e.used >= e.Limit {
 		return out, espRefused
 	}
-	switch result := espRefused; {
-	case e.Mode&(ESPFullOffload|ESPEncrypt) == ESPFullOffload|ESPEncrypt:
+	var result espResult
+	switch e.Mode & (ESPFullOffload | ESPEncrypt) {
+	case ESPFullOffload | ESPEncrypt:
 		out, result = e.encapsulate(out, b, s)
-		return e.done(out, result)
-	case e.Mode&ESPFullOffload != 0:
+	case ESPFullOffload:
 		out, result = e.decapsulate(out, b, s)
-		return e.done(out, result)
-	case e.Mode&ESPEncrypt != 0:
+	case ESPEncrypt:
 		out, result = e.encryptInline(out, b, s)
-		return e.done(out, result)
 	default:
 		out, result = e.decryptInline(out, b, s)
-		return e.done(out, result)
 	}
-}
-
-func (e *ESP) done(out []byte, result espResult) ([]byte, espResult) {
 	if result == espDone {
 		e.used++
 	}

@@ -65,7 +65,8 @@ func TestV_QP_11_NumbersOfRawPacketQPs(t *testing.T) {
 			}
 		}
 		if c.dev.rawUse.users != 0 {
-			t.Fatalf("round %d: the link of frames is open for %d QPs after the last one was destroyed", round, c.dev.rawUse.users)
+			t.Fatalf("round %d: the link of frames is open for %d QPs after the last one was destroyed", round,
+				c.dev.rawUse.users)
 		}
 	}
 }

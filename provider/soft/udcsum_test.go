@@ -10,8 +10,8 @@ import (
 // ipoib makes a message of IP over InfiniBand of an Ethernet frame.
 func ipoib(frame []byte) []byte { return cat(frame[12:14], be16(0), frame[14:]) }
 
-// TestV_SEND_13_V_WC_04_IPCsumOfDatagrams: with IP_CSUM the checksums of an IPoIB message are computed, and the receiver
-// reports those that are right.
+// TestV_SEND_13_V_WC_04_IPCsumOfDatagrams: with IP_CSUM the checksums of an IPoIB message are computed, and the
+// receiver reports those that are right.
 func TestV_SEND_13_V_WC_04_IPCsumOfDatagrams(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
