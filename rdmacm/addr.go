@@ -16,6 +16,7 @@ type binding struct {
 	bound         portKey        // entry in the table of ports; guarded by Host.mu
 	portUnread    bool           // the package chose the port, and the program has not asked which one
 	zone          string         // of link-local addresses
+	pkey          uint16         // asked for by an address of AF_IB; 0: the default
 	afIB          bool           // addressed by GIDs and service IDs: requests have no IP header
 	addrLost      bool           // ADDR_CHANGE was reported: the device does not have the local address any more
 	stopReaching  func()         // ends the wait for the peer's link address; nil if there is none

@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"syscall"
@@ -36,8 +37,8 @@ func (id *ID) ibAddr(op string, a SockaddrIB) (netip.AddrPort, error) {
 	if mask == 0 {
 		mask = ^uint64(0)
 	}
-	if a.PKey != 0 && a.PKey != defaultPKey {
-		return netip.AddrPort{}, id.fail(op, syscall.EINVAL, "P_Key %#x; RoCE has %#x", a.PKey, defaultPKey)
+	if a.PKey != 0 && a.PKey != defaultPKey && !id.host.hasPKey(a.PKey) {
+		return netip.AddrPort{}, id.fail(op, syscall.EINVAL, "P_Key %#x: must be in the table of a device", a.PKey)
 	}
 	if want := ServiceID(id.ps, 0); a.SID&mask&sidPortSpace != want&mask {
 		return netip.AddrPort{}, id.fail(op, syscall.EPROTONOSUPPORT, "service ID %#x is not one of port space %v, %#x",
@@ -47,8 +48,8 @@ func (id *ID) ibAddr(op string, a SockaddrIB) (netip.AddrPort, error) {
 }
 
 // BindAddrIB is BindAddr with an address of the family AF_IB (rdma_bind_addr with a struct sockaddr_ib). A zero GID
-// is the wildcard. EPROTONOSUPPORT if the service ID is of another port space, EINVAL for a P_Key that RoCE does not
-// have.
+// is the wildcard. EPROTONOSUPPORT if the service ID is of another port space, EINVAL for a P_Key that no device has.
+// The QP of the ID gets the index of the P_Key.
 func (id *ID) BindAddrIB(a SockaddrIB) error {
 	const op = "bind_addr"
 	id.mu.Lock()
@@ -60,6 +61,7 @@ func (id *ID) BindAddrIB(a SockaddrIB) error {
 	if err != nil {
 		return err
 	}
+	id.pkey = a.PKey
 	id.afIB = true
 	if err = id.bindAddr(op, addr); err != nil {
 		id.afIB = false
@@ -68,7 +70,8 @@ func (id *ID) BindAddrIB(a SockaddrIB) error {
 }
 
 // ResolveAddrIB is ResolveAddr with addresses of the family AF_IB (rdma_resolve_addr with a struct sockaddr_ib). src
-// may be nil.
+// may be nil. The P_Key of dst, else that of src, selects the partition of the connection; ResolveRoute fails with EINVAL
+// if the port does not have it.
 func (id *ID) ResolveAddrIB(ctx context.Context, src *SockaddrIB, dst SockaddrIB, timeout time.Duration) error {
 	const op = "resolve_addr"
 	id.mu.Lock()
@@ -76,6 +79,12 @@ func (id *ID) ResolveAddrIB(ctx context.Context, src *SockaddrIB, dst SockaddrIB
 	to, err := id.ibAddr(op, dst)
 	if err == nil && src != nil {
 		from, err = id.ibAddr(op, *src)
+	}
+	if err == nil {
+		id.pkey = cmp.Or(dst.PKey, id.pkey)
+		if src != nil && dst.PKey == 0 {
+			id.pkey = cmp.Or(src.PKey, id.pkey)
+		}
 	}
 	id.mu.Unlock()
 	if err != nil {

@@ -280,8 +280,9 @@ func (id *ID) cmRoute() cm.Path {
 	return cm.Path{
 		Path: link.Path{
 			Src: id.local.Addr(), Dst: id.remote.Addr(), TClass: p.TrafficClass, HopLimit: p.HopLimit, FlowLabel: p.FlowLabel,
+			PKey: p.PKey,
 		},
-		PKey: p.PKey, MTU: uint8(p.MTU), SL: p.SL, Rate: p.Rate, LifeTime: p.PacketLifeTime,
+		MTU: uint8(p.MTU), SL: p.SL, Rate: p.Rate, LifeTime: p.PacketLifeTime,
 	}
 }
 

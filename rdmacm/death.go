@@ -49,7 +49,7 @@ func (m *manager) updateWill(id *cm.ID, mad []byte) {
 	case mad == nil:
 	case will == nil:
 		p := id.Path()
-		if will = gsi.NewLastWill(m.port, p.Src, p.Dst, p.TClass, p.HopLimit); will == nil {
+		if will = gsi.NewLastWill(m.port, p.Src, p.Dst, p.TClass, p.HopLimit, p.PKey); will == nil {
 			return
 		}
 		id.LastWill = will

@@ -75,7 +75,7 @@ func newManager(d *device) (*manager, error) {
 	}
 	c := cm.Config{GUID: d.vdev.GUID().Uint64(), AckDelay: d.attr.LocalCAAckDelay, Agent: m.agent.ID()}
 	c.IDPrefix, c.IDBits = gsi.CommIDs(port)
-	c.MTU = d.mtuCode
+	c.MTU, c.HasPKey = d.mtuCode, d.hasPKey
 	c.LastWills = c.IDBits > 0 // other processes share the device and can send them
 	_, _ = rand.Read(c.Seed[:])
 	machine := cm.New(c)
@@ -111,7 +111,7 @@ func (m *manager) now() int64 { return int64(time.Since(m.epoch)) }
 func (m *manager) receive(r *umad.Received) {
 	m.mu.Lock()
 	if m.machine != nil && !m.closed {
-		m.machine.OnMAD(m.now(), r.From.Remote, r.From.Local, r.MAD, &m.batch)
+		m.machine.OnMAD(m.now(), m.dev.pkeyOf(r.From.PKeyIndex), r.From.Remote, r.From.Local, r.MAD, &m.batch)
 		m.flush()
 	}
 	m.mu.Unlock()
@@ -175,9 +175,11 @@ func (m *manager) flush() {
 	m.machine.LastWills(m.updateWill)
 	for i := range m.batch.Mail {
 		mail := &m.batch.Mail[i]
+		index, _, _ := m.dev.partition(portNum, mail.Path.PKey)
 		// A datagram that cannot be sent counts as lost: the machine sends it again.
 		_ = m.agent.Send(&umad.Address{
 			Local: mail.Path.Src, Remote: mail.Path.Dst, TClass: mail.Path.TClass, HopLimit: mail.Path.HopLimit,
+			PKeyIndex: index,
 		}, mail.MAD[:])
 	}
 	for _, ev := range m.batch.Events {

@@ -199,7 +199,11 @@ func (id *ID) setPath(op string, value []byte) error {
 	}
 	for ; len(value) > 0; value = value[pathDataLen:] {
 		if binary.NativeEndian.Uint32(value) == pathBoth {
-			id.path, id.haveRoute, id.state = parsePath(value[8:pathDataLen]), true, stRouteResolved
+			p := parsePath(value[8:pathDataLen])
+			if !id.dev.hasPKey(p.PKey) {
+				return id.fail(op, syscall.EINVAL, "P_Key %#x: must be in the table of %v", p.PKey, id.dev.vdev)
+			}
+			id.path, id.haveRoute, id.state = p, true, stRouteResolved
 			id.pathMTU = id.path.MTU
 			id.path.FlowLabel = flowLabel(id.local.Port(), id.remote.Port())
 			id.push(&Event{Type: EventRouteResolved})

@@ -270,7 +270,7 @@ func (id *ID) InitQPAttr(attr *verbs.QPAttr) (verbs.QPAttrMask, error) {
 //
 // +checklocks:id.mu
 func (id *ID) attrInit() (verbs.QPAttr, verbs.QPAttrMask) {
-	a := verbs.QPAttr{QPState: verbs.QPSInit, PortNum: portNum}
+	a := verbs.QPAttr{QPState: verbs.QPSInit, PortNum: portNum, PKeyIndex: id.qpPKeyIndex()}
 	mask := verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort
 	if id.qpType == verbs.QPTypeUD {
 		a.QKey = UDPQKey

@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"cmp"
 	"net/netip"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -146,10 +147,10 @@ func (id *ID) Route() Route {
 	id.portUnread = false
 	r := Route{SrcAddr: id.local, DstAddr: id.remote}
 	if id.dev != nil {
-		r.SGID, r.DGID, r.PKey = verbs.GIDFromAddr(id.local.Addr()), verbs.GIDFromAddr(id.remote.Addr()), defaultPKey
+		r.SGID, r.DGID, r.PKey = verbs.GIDFromAddr(id.local.Addr()), verbs.GIDFromAddr(id.remote.Addr()), cmp.Or(id.pkey, defaultPKey)
 	}
 	if id.haveRoute {
-		r.PathRec = []PathRec{id.path}
+		r.PathRec, r.PKey = []PathRec{id.path}, id.path.PKey
 	}
 	return r
 }

@@ -46,10 +46,7 @@ type route struct {
 // packetLifeTime is that of RoCE paths in Linux, 268 ms as a time code.
 const packetLifeTime = 16
 
-const (
-	defaultPKey     = 0xFFFF
-	defaultHopLimit = 64
-)
+const defaultHopLimit = 64
 
 // ResolveRoute finds the path to the peer (rdma_resolve_route); EventRouteResolved or EventRouteError reports the
 // result. timeout bounds the wait for the link address of the way, as in ResolveAddr, if the system has forgotten it
@@ -87,6 +84,9 @@ func (id *ID) onRoute(err error) {
 	var mtu verbs.MTU
 	if err == nil {
 		mtu, err = id.routeMTU("resolve_route")
+	}
+	if err == nil {
+		_, err = id.pathPKey("resolve_route")
 	}
 	if err != nil {
 		id.state = stAddrResolved
@@ -128,10 +128,11 @@ func (id *ID) routeMTU(op string) (verbs.MTU, error) {
 //
 // +checklocks:id.mu
 func (id *ID) makePath(mtu verbs.MTU) PathRec {
+	_, pkey, _ := id.dev.partition(portNum, id.pkey)
 	p := PathRec{
 		SGID: verbs.GIDFromAddr(id.local.Addr()), DGID: verbs.GIDFromAddr(id.remote.Addr()),
 		FlowLabel: flowLabel(id.local.Port(), id.remote.Port()),
-		HopLimit:  defaultHopLimit, TrafficClass: id.tos, Reversible: true, NumbPath: 1, PKey: defaultPKey, MTU: mtu,
+		HopLimit:  defaultHopLimit, TrafficClass: id.tos, Reversible: true, NumbPath: 1, PKey: pkey, MTU: mtu,
 		PacketLifeTime: packetLifeTime,
 	}
 	if id.ackTimeoutSet && id.ackTimeout > 0 {

@@ -24,6 +24,8 @@ type Config struct {
 	MTU int
 	// RealTime selects real time instead of virtual time.
 	RealTime bool
+	// PKeys is the P_Key table of each device, as soft.Config has it; empty: 0xFFFF alone. See Fabric.SetPKeys.
+	PKeys []uint16
 	// Shards is the number of shards of each device; 0 means 1 in virtual time and GOMAXPROCS in real time.
 	Shards int
 }
@@ -89,7 +91,7 @@ func (f *Fabric) NewDevice(name string, addrs ...netip.Addr) (*verbs.Device, err
 		Open: func(addrs []netip.Addr, ports int) (link.Link, error) { return f.net.Open(addrs, ports) },
 		Raw:  f.net.OpenRaw, MTU: f.cfg.MTU,
 	}
-	c := softlink.On(soft.Config{Name: name, Addrs: addrs, Shards: f.cfg.Shards}, links)
+	c := softlink.On(soft.Config{Name: name, Addrs: addrs, Shards: f.cfg.Shards, PKeys: f.cfg.PKeys}, links)
 	// The engine's own clock counts the processor's ticks, which stand still while a testing/synctest bubble's time jumps.
 	c.Clock = func() int64 { return int64(f.Now()) }
 	if !f.cfg.RealTime {
@@ -215,6 +217,11 @@ func (f *Fabric) Counters(vctx *verbs.Context) map[string]uint64 {
 
 // SetFaults replaces the faults for packets that are sent from now on.
 func (f *Fabric) SetFaults(faults Faults) { f.net.SetFaults(faults.internal()) }
+
+// SetPKeys replaces the P_Key table of a port of the device of a context, as a subnet manager would; see soft.SetPKeys.
+func (f *Fabric) SetPKeys(vctx *verbs.Context, port uint8, keys ...uint16) error {
+	return soft.SetPKeys(vctx.Device(), port, keys...)
+}
 
 // Cut disconnects two addresses: packets between them are lost until Heal.
 func (f *Fabric) Cut(a, b netip.Addr) {

@@ -70,6 +70,7 @@ type Address struct {
 	TClass    uint8
 	HopLimit  uint8  // 0 means 64
 	FlowLabel uint32 // 20 bits
+	PKeyIndex uint16 // in the P_Key table of the port of Local
 }
 
 // A Received is a MAD that has arrived.

@@ -43,7 +43,7 @@ func (s *share) take(wc *verbs.WC, r *Received) {
 	if grh, mad, ok := split(buf); ok {
 		*r = Received{MAD: mad, From: Address{
 			Local: grh.DstIP(), Remote: grh.SrcIP(), QPN: wc.SrcQP, TClass: grh.TClass(), HopLimit: grh.HopLimit(),
-			FlowLabel: grh.FlowLabel(),
+			FlowLabel: grh.FlowLabel(), PKeyIndex: wc.PKeyIndex,
 		}}
 		s.dispatch(r)
 	} else {

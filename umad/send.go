@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/internal/gsi"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -110,7 +111,7 @@ func (s *sender) handle(to *Address) (*verbs.AH, error) {
 	if ah := s.handles[key]; ah != nil {
 		return ah, nil
 	}
-	index, err := s.index(to)
+	local, err := s.local(to)
 	if err != nil {
 		return nil, err
 	}
@@ -118,8 +119,8 @@ func (s *sender) handle(to *Address) (*verbs.AH, error) {
 	if hops == 0 {
 		hops = 64
 	}
-	ah, err := s.pd.CreateAH(&verbs.AHAttr{IsGlobal: true, PortNum: 1, GRH: verbs.GlobalRoute{
-		DGID: verbs.GIDFromAddr(to.Remote), SGIDIndex: index, HopLimit: hops, TrafficClass: to.TClass,
+	ah, err := s.pd.CreateAH(&verbs.AHAttr{IsGlobal: true, PortNum: local.Port, GRH: verbs.GlobalRoute{
+		DGID: verbs.GIDFromAddr(to.Remote), SGIDIndex: local.Index, HopLimit: hops, TrafficClass: to.TClass,
 		FlowLabel: to.FlowLabel,
 	}})
 	if err != nil {
@@ -128,24 +129,25 @@ func (s *sender) handle(to *Address) (*verbs.AH, error) {
 	if len(s.handles) >= maxHandles {
 		s.retire()
 	}
+	gsi.SetPKeyIndex(ah, to.PKeyIndex)
 	s.handles[key] = ah
 	return ah, nil
 }
 
-// index returns the GID table entry of a local address: the last one, since the first may be the default GID.
-func (s *sender) index(to *Address) (int, error) {
+// local returns the GID table entry of a local address: the last one, since the first may be the default GID.
+func (s *sender) local(to *Address) (found verbs.GIDEntry, err error) {
 	table, err := s.ctx.QueryGIDTable()
 	if err != nil {
-		return 0, err
+		return found, err
 	}
-	gid, found := verbs.GIDFromAddr(to.Local), -1
+	gid := verbs.GIDFromAddr(to.Local)
 	for _, e := range table {
 		if e.GID == gid {
-			found = e.Index
+			found = e
 		}
 	}
-	if found < 0 {
-		return 0, fail(syscall.EADDRNOTAVAIL, "send: local address %v: must be an address of %s", to.Local,
+	if found.Port == 0 {
+		return found, fail(syscall.EADDRNOTAVAIL, "send: local address %v: must be an address of %s", to.Local,
 			s.ctx.Device().Name())
 	}
 	return found, nil

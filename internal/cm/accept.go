@@ -22,6 +22,10 @@ func (m *Machine) onREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batch) {
 		m.stale(now, old, back, msg, out)
 		return
 	}
+	if !m.hasPKey(r.PKey()) {
+		m.rejectREQ(back, msg, cmmsg.RejInvalidGID, nil, out)
+		return
+	}
 	l, reason, ari := m.admit(back, r)
 	if l == nil {
 		m.rejectREQ(back, msg, reason, ari, out)
@@ -46,6 +50,9 @@ func (m *Machine) onREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batch) {
 	m.addQP(id)
 	out.Events = append(out.Events, Event{Type: EventREQ, ID: id, Listener: l, Msg: msg})
 }
+
+// hasPKey reports whether the port is in the partition that a request names.
+func (m *Machine) hasPKey(key uint16) bool { return m.cfg.HasPKey == nil || m.cfg.HasPKey(key) }
 
 // newRequest makes the ID of a request, with a place in l's backlog; nil if backlog or table are full.
 func (m *Machine) newRequest(l *Listener, back *link.Path) *ID {

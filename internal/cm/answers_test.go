@@ -33,7 +33,7 @@ func TestStrayAnswersAreLimited(t *testing.T) {
 					case cmmsg.KindSIDRREQ:
 						cmmsg.SIDRREQ(msg.Data()).Put(i+1, wire.DefaultPKey, simUDP)
 					}
-					m.OnMAD(now, src, dst, mad[:], &out)
+					m.OnMAD(now, 0, src, dst, mad[:], &out)
 				}
 				n := len(out.Mail)
 				out.Reset()

@@ -14,7 +14,7 @@ type Batch struct {
 	Events []Event
 }
 
-// Mail is a datagram to be sent from QP 1 to QP 1 with wire.GSIQKey and the default P_Key.
+// Mail is a datagram to be sent from QP 1 to QP 1 with wire.GSIQKey and Path.PKey.
 type Mail struct {
 	Path link.Path
 	MAD  [wire.MADLen]byte

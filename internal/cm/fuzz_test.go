@@ -30,7 +30,7 @@ func FuzzOnMAD(f *testing.F) {
 		before := bytes.Clone(mad)
 		var out Batch
 		m.Wants(src, mad)
-		m.OnMAD(0, src, hereAddr, mad, &out)
+		m.OnMAD(0, 0, src, hereAddr, mad, &out)
 		if !bytes.Equal(mad, before) {
 			t.Fatal("the datagram was changed")
 		}
@@ -75,7 +75,7 @@ func crowd(t testing.TB) (*Machine, []*ID) {
 			}
 			x := a()
 			x.words = []string{step}
-			s.m.OnMAD(0, thereAddr, hereAddr, s.message(x), &s.out)
+			s.m.OnMAD(0, 0, thereAddr, hereAddr, s.message(x), &s.out)
 			for _, e := range s.out.Events {
 				id = e.ID
 			}
@@ -170,7 +170,7 @@ func (s *stage) fuzzStep(t *testing.T, op, arg byte, ids []*ID) []*ID {
 		if arg&0x20 != 0 {
 			a.pairs["about"] = []string{"REP", "other"}[arg&1]
 		}
-		s.m.OnMAD(s.now, thereAddr, hereAddr, s.message(a), &s.out)
+		s.m.OnMAD(s.now, 0, thereAddr, hereAddr, s.message(a), &s.out)
 		return ids
 	}
 	a := &args{pairs: map[string]string{"qp": hexText([]byte{0x11 + arg>>4&1})}}
@@ -215,7 +215,7 @@ func TestDroppedMessagesDoNotAllocate(t *testing.T) {
 	build := func(kind string, pairs ...string) []byte {
 		return s.message(parseArgs(append([]string{kind}, pairs...)))
 	}
-	s.m.OnMAD(0, thereAddr, hereAddr, build("REQ", "id=b0", "qp=30"), &s.out)
+	s.m.OnMAD(0, 0, thereAddr, hereAddr, build("REQ", "id=b0", "qp=30"), &s.out)
 	s.out.Mail = make([]Mail, 0, 4)
 	for name, mad := range map[string][]byte{
 		"backlog full":       build("REQ", "id=b1", "qp=31"),
@@ -232,7 +232,7 @@ func TestDroppedMessagesDoNotAllocate(t *testing.T) {
 		"malformed datagram": make([]byte, wire.MADLen),
 	} {
 		if n := testing.AllocsPerRun(10, func() {
-			s.m.OnMAD(0, thereAddr, hereAddr, mad, &s.out)
+			s.m.OnMAD(0, 0, thereAddr, hereAddr, mad, &s.out)
 			s.out.Reset()
 		}); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)

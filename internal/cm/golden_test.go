@@ -127,7 +127,7 @@ func (r *replay) run() {
 		r.now += millisecond
 		ours := (c.src == first.src) == r.active
 		if !ours {
-			r.m.OnMAD(r.now, c.src, c.dst, c.msg, &r.out)
+			r.m.OnMAD(r.now, 0, c.src, c.dst, c.msg, &r.out)
 			r.events()
 			continue
 		}
@@ -213,7 +213,7 @@ func (r *replay) call(c captured) {
 	case cmmsg.KindSIDRREQ:
 		r.id = r.m.NewID(nil)
 		q := cmmsg.SIDRREQ(d)
-		path := Path{Path: link.Path{Src: c.src, Dst: c.dst}, PKey: q.PKey()}
+		path := Path{Path: link.Path{Src: c.src, Dst: c.dst, PKey: q.PKey()}}
 		err = r.m.Lookup(r.now, r.id, &LookupParams{Service: q.ServiceID(), Path: path, Private: c.msg.Private()}, &r.out)
 	case cmmsg.KindREP:
 		p := cmmsg.REP(d)

@@ -69,7 +69,7 @@ func (s *floodTest) request(from netip.Addr, id uint32) {
 			HopLimit: 64, AckTimeout: 17},
 	})
 	m.SetPrivate(cmmsg.AppendIPHeader(nil, netip.AddrPortFrom(from, 4000), hereAddr))
-	s.m.OnMAD(s.now, from, hereAddr, m, &s.out)
+	s.m.OnMAD(s.now, 0, from, hereAddr, m, &s.out)
 	s.handle()
 }
 
@@ -87,7 +87,7 @@ func (s *floodTest) answer(from netip.Addr, id uint32) bool {
 	ours := s.rep[id][0]
 	m := cmmsg.Make(s.mad[:], cmmsg.KindRTU, 1)
 	cmmsg.RTU(m.Data()).Put(id, ours)
-	s.m.OnMAD(s.now, from, hereAddr, m, &s.out)
+	s.m.OnMAD(s.now, 0, from, hereAddr, m, &s.out)
 	established := len(s.out.Events) == 1 && s.out.Events[0].Type == EventEstablished
 	s.handle()
 	return established
@@ -185,7 +185,7 @@ func TestMRAExtendsHalfOpen(t *testing.T) {
 	s.request(honestAddr, 7)
 	m := cmmsg.Make(s.mad[:], cmmsg.KindMRA, 1)
 	cmmsg.MRA(m.Data()).Put(7, s.rep[7][0], cmmsg.AboutREP, 22)
-	s.m.OnMAD(s.now, honestAddr, hereAddr, m, &s.out)
+	s.m.OnMAD(s.now, 0, honestAddr, hereAddr, m, &s.out)
 	s.pass(16 * second)
 	if !s.answer(honestAddr, 7) {
 		t.Error("the handshake ended although the peer had asked for 16 s")
@@ -308,7 +308,7 @@ func TestEvictedHandshake(t *testing.T) {
 	}
 	m := cmmsg.Make(s.mad[:], cmmsg.KindRTU, 1)
 	cmmsg.RTU(m.Data()).Put(1, s.rep[1][0])
-	s.m.OnMAD(s.now, honestAddr, hereAddr, m, &s.out)
+	s.m.OnMAD(s.now, 0, honestAddr, hereAddr, m, &s.out)
 	if len(s.out.Mail) != 1 || cmmsg.Msg(s.out.Mail[0].MAD[:]).Kind() != cmmsg.KindREJ {
 		t.Errorf("the RTU was answered with %d messages", len(s.out.Mail))
 	}

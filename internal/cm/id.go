@@ -58,12 +58,11 @@ type ID struct {
 
 // Path is the path to a peer and back. A field that is zero has its default, except the addresses.
 type Path struct {
-	link.Path        // Src is this device's, Dst the peer's
-	PKey      uint16 // 0 means 0xFFFF
-	MTU       uint8  // 1 (256 bytes) to 5 (4096)
-	SL        uint8  // 4 bits
-	Rate      uint8  // 6 bits; 0 is the port's own
-	LifeTime  uint8  // packet life time, a time code; 0 means DefaultLifeTime
+	link.Path       // Src is this device's, Dst the peer's; PKey is that of the connection, too
+	MTU       uint8 // 1 (256 bytes) to 5 (4096)
+	SL        uint8 // 4 bits
+	Rate      uint8 // 6 bits; 0 is the port's own
+	LifeTime  uint8 // packet life time, a time code; 0 means DefaultLifeTime
 }
 
 // setDefaults replaces zeros by defaults.

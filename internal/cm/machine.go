@@ -32,6 +32,10 @@ type Config struct {
 	// with that code. nil stands for 5, 4096 bytes.
 	MTU func() uint8
 
+	// HasPKey reports whether the port is in the partition of a P_Key. A request with another key gets a REJ with
+	// RejInvalidGID, as from Linux: there is no reason of its own. nil: every key is good.
+	HasPKey func(uint16) bool
+
 	// LastWills enables the method LastWills.
 	LastWills bool
 

@@ -101,7 +101,7 @@ func TestKeptAnswersAreBounded(t *testing.T) {
 	for i := range uint32(maxKept + 100) {
 		be.PutUint32(mad[24:], i)                // its ID
 		be.PutUint32(mad[24+32:], i<<8|0x100<<8) // its QPN
-		s.m.OnMAD(0, thereAddr, hereAddr, mad, &s.out)
+		s.m.OnMAD(0, 0, thereAddr, hereAddr, mad, &s.out)
 		if len(s.out.Events) != 1 {
 			t.Fatalf("request %d: %d events", i, len(s.out.Events))
 		}
@@ -135,7 +135,7 @@ func TestSharedBacklog(t *testing.T) {
 		if _, err := s[i].m.Listen(p); err != nil {
 			t.Fatal(err)
 		}
-		s[i].m.OnMAD(0, thereAddr, hereAddr, s[i].message(parseArgs([]string{"REQ"})), &s[i].out)
+		s[i].m.OnMAD(0, 0, thereAddr, hereAddr, s[i].message(parseArgs([]string{"REQ"})), &s[i].out)
 		got[i] = len(s[i].out.Events)
 	}
 	if got != [2]int{1, 0} || b.Used() != 1 {
@@ -203,7 +203,7 @@ func (p *pair) exchange(t testing.TB) {
 func (p *pair) carry(t testing.TB, to *Machine, in, out *Batch) {
 	for i := range in.Mail {
 		mail := &in.Mail[i]
-		to.OnMAD(p.now, mail.Path.Src, mail.Path.Dst, mail.MAD[:], out)
+		to.OnMAD(p.now, 0, mail.Path.Src, mail.Path.Dst, mail.MAD[:], out)
 		for _, e := range out.Events {
 			var err error
 			switch e.Type {
@@ -320,7 +320,7 @@ func BenchmarkRefuse(b *testing.B) {
 	mad := s.message(parseArgs([]string{"REQ"}))
 	b.ReportAllocs()
 	for b.Loop() {
-		s.m.OnMAD(0, thereAddr, hereAddr, mad, &s.out)
+		s.m.OnMAD(0, 0, thereAddr, hereAddr, mad, &s.out)
 		s.out.Reset()
 	}
 }

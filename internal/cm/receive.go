@@ -7,9 +7,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// OnMAD takes a datagram that came to QP 1 from src to the device's address dst, with P_Key and Q_Key checked. A bad
-// one is dropped and counted.
-func (m *Machine) OnMAD(now int64, src, dst netip.Addr, mad []byte, out *Batch) {
+// OnMAD takes a datagram that came to QP 1 from src to the device's address dst, with P_Key and Q_Key checked. pkey is
+// the device's key that permitted it; 0 means the default. A bad one is dropped and counted.
+func (m *Machine) OnMAD(now int64, pkey uint16, src, dst netip.Addr, mad []byte, out *Batch) {
 	msg, err := cmmsg.Parse(mad)
 	if err != nil || !src.IsValid() || !dst.IsValid() {
 		m.Counters.RxMalformed++
@@ -17,7 +17,7 @@ func (m *Machine) OnMAD(now int64, src, dst netip.Addr, mad []byte, out *Batch) 
 	}
 	m.Counters.Rx.add(msg.Kind())
 	m.answers.now = now
-	back := link.Path{Src: dst, Dst: src}
+	back := link.Path{Src: dst, Dst: src, PKey: pkey}
 	switch msg.Kind() {
 	case cmmsg.KindREQ:
 		m.onREQ(now, &back, msg, out)

@@ -282,7 +282,7 @@ func (w *world) deliver(l letter) {
 			if h.m.Wants(l.src, mad) && h.m.Guard().Drop(mad) {
 				w.t.Fatalf("seed %d: the guard drops a message about a connection that exists", w.seed)
 			}
-			h.m.OnMAD(w.now, l.src, l.dst, mad, &out)
+			h.m.OnMAD(w.now, 0, l.src, l.dst, mad, &out)
 			h.post(&out)
 		}
 	}

@@ -195,7 +195,7 @@ func (s *stage) receive(a *args, mad []byte) {
 		dst = netip.MustParseAddr(v)
 	}
 	wanted := s.m.Wants(src, mad)
-	s.m.OnMAD(s.now, src, dst, mad, &s.out)
+	s.m.OnMAD(s.now, 0, src, dst, mad, &s.out)
 	if a.is("wanted") {
 		s.logf("wanted: %v", wanted)
 	}

@@ -39,6 +39,8 @@ type Config struct {
 	Manual bool
 	// FirstQPN is the first QPN to assign; XRC SRQ numbers start at the next one. 0: random.
 	FirstQPN uint32
+	// Ports tells QPs of the device's ports; see transport.Config.
+	Ports transport.Ports
 	// Limits; 0 means the default in parentheses.
 	MaxQPs         int // (2^20-16)
 	MaxMcastGroups int // (8192)
@@ -56,6 +58,7 @@ type Engine struct {
 	firstQPN uint32 // 0: QPNs are assigned in a secret order
 	qps      qpTable
 	mcast    mcastTable
+	ports    transport.Ports
 	srqns    numbers // numbers of XRC SRQs
 	sleepers sleepers
 	slowdown int64 // see spin.Slowdown
@@ -80,7 +83,7 @@ type Engine struct {
 func New(c Config) *Engine {
 	e := &Engine{
 		open: c.Open, onStart: c.Started, peerDied: c.PeerDied, now: c.Now, manual: c.Manual,
-		srqns: numbers{most: maxSRQN, last: c.FirstQPN},
+		srqns: numbers{most: maxSRQN, last: c.FirstQPN}, ports: c.Ports,
 	}
 	if e.virtual = e.now != nil; !e.virtual {
 		e.now = spin.NewClock().Now

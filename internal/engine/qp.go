@@ -65,7 +65,8 @@ func (e *Engine) CreateQP(in QPInit) (*QP, error) {
 	qp := &QP{shard: s, up: in.Up, cqs: in.cqs(), xrcd: in.XRCD, own: in.Own}
 	c := transport.Config{
 		Num: num, Type: in.Type, PD: in.PD, SigAll: in.SigAll, PortMTU: in.PortMTU, SrcNum: in.SrcNum, SQ: in.SQ, RQ: in.RQ,
-		Checksums: in.Checksums, SendCQ: in.SendCQ, RecvCQ: in.RecvCQ, Regions: in.Regions, Host: s, Owner: qp,
+		Checksums: in.Checksums, SendCQ: in.SendCQ, RecvCQ: in.RecvCQ, Regions: in.Regions,
+		Ports: e.ports, Host: s, Owner: qp,
 		Scratch: &s.scratch,
 	}
 	if qp.xrcd != nil {

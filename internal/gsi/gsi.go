@@ -20,7 +20,7 @@ type Driver interface {
 	WatchPeers(f func(PeerDeath)) (stop func())
 	Screen(drop func(mad []byte) bool)
 	// NewLastWill is nil if no other process would send it.
-	NewLastWill(local, remote netip.Addr, tclass, hopLimit uint8) LastWill
+	NewLastWill(local, remote netip.Addr, tclass, hopLimit uint8, pkey uint16) LastWill
 }
 
 // KernelManaged is what a verbs.DriverDevice has whose QP 1 belongs to the kernel.
@@ -61,6 +61,20 @@ type Moving interface {
 func Moved(qp *verbs.QP, s verbs.QPState) {
 	if drv, ok := seam.Of(qp).(Moving); ok {
 		drv.Moved(s)
+	}
+}
+
+// Addressed is a driver's address handle that selects the P_Key of the datagrams that QP 1 sends to it.
+type Addressed interface {
+	// SetPKeyIndex sets the index in the P_Key table of the handle's port. It is called before the first send.
+	SetPKeyIndex(index uint16)
+}
+
+// SetPKeyIndex selects the P_Key of datagrams that QP 1 sends with an address handle. It must be called before the
+// first send.
+func SetPKeyIndex(ah *verbs.AH, index uint16) {
+	if drv, ok := seam.Of(ah).(Addressed); ok {
+		drv.SetPKeyIndex(index)
 	}
 }
 
@@ -140,6 +154,6 @@ func WatchPeers(port any, f func(PeerDeath)) (stop func()) { return of(port).Wat
 // NewLastWill makes room for a datagram from a local address to a peer that the other processes which share the device
 // send when this one has ended without Drop. nil if there are none that would, or no more room. (In the kernel ib_cm
 // sends such datagrams itself.)
-func NewLastWill(port any, local, remote netip.Addr, tclass, hopLimit uint8) LastWill {
-	return of(port).NewLastWill(local, remote, tclass, hopLimit)
+func NewLastWill(port any, local, remote netip.Addr, tclass, hopLimit uint8, pkey uint16) LastWill {
+	return of(port).NewLastWill(local, remote, tclass, hopLimit, pkey)
 }

@@ -191,7 +191,7 @@ func (g *Group) Forward(m Mail) bool {
 }
 
 // NewPlace reserves an empty place for the last will of a connection to a peer. It returns nil if none is free.
-func (g *Group) NewPlace(to netip.Addr, tclass, hopLimit uint8) *Place {
+func (g *Group) NewPlace(to netip.Addr, tclass, hopLimit uint8, pkey uint16) *Place {
 	g.mu.Lock()
 	region := -1
 	switch {
@@ -205,5 +205,5 @@ func (g *Group) NewPlace(to netip.Addr, tclass, hopLimit uint8) *Place {
 	if region < 0 {
 		return nil
 	}
-	return g.wills.newPlace(region, Will{To: to.WithZone(""), TClass: tclass, HopLimit: hopLimit})
+	return g.wills.newPlace(region, Will{To: to.WithZone(""), TClass: tclass, HopLimit: hopLimit, PKey: pkey})
 }

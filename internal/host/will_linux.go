@@ -20,6 +20,7 @@ type Will struct {
 	To       netip.Addr
 	TClass   uint8
 	HopLimit uint8
+	PKey     uint16 // 0: the default
 	MAD      []byte // at most MaxWill bytes; the rest of the datagram is zero
 }
 
@@ -28,7 +29,7 @@ type Will struct {
 // for each region, the number of places that may be in use. The regions follow. The owner of a region writes both. A
 // place is valid while its first word is not zero. That word is stored last:
 //
-//	0   1 + length of the datagram, traffic class and hop limit, a byte each from the lowest one
+//	0   1 + length of the datagram, traffic class and hop limit, a byte each from the lowest one; P_Key, 2 bytes
 //	8   the address of the peer, 16 bytes
 //	32  the datagram
 const (
@@ -139,7 +140,8 @@ func readPlace(s []byte) (b Will, ok bool) {
 	if n < 0 || n > MaxWill {
 		return b, false
 	}
-	b = Will{TClass: uint8(w >> 8), HopLimit: uint8(w >> 16), MAD: append([]byte(nil), s[placeMAD:placeMAD+n]...)}
+	b = Will{TClass: uint8(w >> 8), HopLimit: uint8(w >> 16), PKey: uint16(w >> 24),
+		MAD: append([]byte(nil), s[placeMAD:placeMAD+n]...)}
 	b.To = netip.AddrFrom16([16]byte(s[8:24])).Unmap()
 	return b, true
 }
@@ -149,7 +151,7 @@ func writePlace(s []byte, b *Will) {
 	to := b.To.As16()
 	copy(s[8:], to[:])
 	n := copy(s[placeMAD:], b.MAD)
-	word(s, 0).Store(uint64(1+n) | uint64(b.TClass)<<8 | uint64(b.HopLimit)<<16)
+	word(s, 0).Store(uint64(1+n) | uint64(b.TClass)<<8 | uint64(b.HopLimit)<<16 | uint64(b.PKey)<<24)
 }
 
 // endsConnectionOf reports whether a last will is valid: a DREQ, a DREP or a REJ of a connection of one of these QPN

@@ -29,18 +29,18 @@ func TestLastWillsAreSentByTheLeader(t *testing.T) {
 	leader := testMember(t, key)
 	<-leader.led
 	leader.claim(t, -1)
-	leader.NewPlace(peerAddr, 0, 0).Set([]byte("the leader lives"))
+	leader.NewPlace(peerAddr, 0, 0, 0).Set([]byte("the leader lives"))
 	for range 2 {
 		g := testMember(t, key)
 		g.claim(t, 7)
-		said := g.NewPlace(peerAddr, 3, 64)
+		said := g.NewPlace(peerAddr, 3, 64, 0)
 		said.Set([]byte("a datagram that is much longer"))
 		said.Set([]byte("the last will"))
-		gone := g.NewPlace(peerAddr, 0, 0)
+		gone := g.NewPlace(peerAddr, 0, 0, 0)
 		gone.Set([]byte("not to be sent"))
-		g.NewPlace(peerAddr, 0, 0) // still empty
+		g.NewPlace(peerAddr, 0, 0, 0) // still empty
 		gone.Drop()
-		long := g.NewPlace(netip.IPv6Loopback(), 0, 0)
+		long := g.NewPlace(netip.IPv6Loopback(), 0, 0, 0)
 		if long.n != gone.n {
 			t.Errorf("place %d, not %d, which is free", long.n, gone.n)
 		}
@@ -73,12 +73,12 @@ func TestClosingLeavesNoWill(t *testing.T) {
 	<-leader.led
 	g := testMember(t, key)
 	g.claim(t, 7)
-	p := g.NewPlace(peerAddr, 0, 0)
+	p := g.NewPlace(peerAddr, 0, 0, 0)
 	p.Set([]byte("never mind"))
 	g.Stop()
 	p.Set([]byte("too late"))
 	p.Drop()
-	if g.NewPlace(peerAddr, 0, 0) != nil {
+	if g.NewPlace(peerAddr, 0, 0, 0) != nil {
 		t.Error("a place of a closed group")
 	}
 	next := testMember(t, key)
@@ -101,16 +101,16 @@ func TestPlacesRunOut(t *testing.T) {
 	g.claim(t, -1)
 	var last *Place
 	for i := range places {
-		if last = g.NewPlace(peerAddr, 0, 0); last == nil {
+		if last = g.NewPlace(peerAddr, 0, 0, 0); last == nil {
 			t.Fatalf("no place %d", i)
 		}
 	}
-	if g.NewPlace(peerAddr, 0, 0) != nil {
+	if g.NewPlace(peerAddr, 0, 0, 0) != nil {
 		t.Error("more places than there are")
 	}
 	last.Set([]byte("x"))
 	last.Drop()
-	if g.NewPlace(peerAddr, 0, 0) == nil {
+	if g.NewPlace(peerAddr, 0, 0, 0) == nil {
 		t.Error("no place after one was freed")
 	}
 }

@@ -39,6 +39,9 @@ func (qp *QP) Modify(now int64, a *Attr, m Mask) error {
 		return err
 	}
 	qp.attr.put(a, m)
+	if m&(MaskPort|MaskPKeyIndex|MaskAltPath) != 0 {
+		qp.LoadPKeys()
+	}
 	if m&MaskAV != 0 {
 		qp.takePath() // packets already batched keep the old path
 	}

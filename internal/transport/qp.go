@@ -25,6 +25,7 @@ type Config struct {
 	SendCQ    CompletionQueue
 	RecvCQ    CompletionQueue
 	Regions   *mr.Table
+	Ports     Ports // nil: the P_Keys are those that Modify gets
 	Host      Host
 	Owner     any // the QP object of the layer above
 	// Scratch may be shared by the QPs of a shard; nil: the QP gets its own.

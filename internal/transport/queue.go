@@ -50,6 +50,8 @@ type SendMore struct {
 	RemoteSRQN uint32
 	// TSO: bytes of payload in each segment. The headers are in Inline.
 	MSS uint16
+	// QP 1: the P_Key of the datagram; 0: that of the QP.
+	PKey uint16
 }
 
 // SendQueue is a QP's send queue: a ring between the posting goroutines, which hold Lock, and the requester. Indices

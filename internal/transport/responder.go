@@ -46,8 +46,9 @@ type responder struct {
 	write write   // current RDMA WRITE
 	replies
 
-	grh [wire.GRHLen]byte // of the current datagram
-	tmh [wire.TMHLen]byte // of the current message, if its payload is away
+	grh       [wire.GRHLen]byte // of the current datagram
+	pkeyIndex uint16            // of the current datagram for QP 1
+	tmh       [wire.TMHLen]byte // of the current message, if its payload is away
 
 	denied denied
 }

@@ -72,9 +72,9 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	qp := r.qp
 	off := (r.nxt - w.first) & psn.Mask
 	pos := off << r.shift
-	path, dest := qp.path, qp.attr.DestQPN
+	path, dest, pkey := qp.path, qp.attr.DestQPN, qp.attr.PKey
 	if qp.Type == UD {
-		path, dest = w.Path, w.RemoteQPN
+		path, dest, pkey = w.Path, w.RemoteQPN, cmp.Or(w.PKey, pkey)
 	}
 	n, segs := min(w.Length-pos, r.mtu), uint32(1)
 	var ref reference
@@ -121,7 +121,7 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 		flags |= wire.BTHAckReq
 		r.startProbe(now, r.nxt)
 	}
-	wire.BTH(b).Put(op, int(pad), qp.attr.PKey, dest, r.nxt, flags)
+	wire.BTH(b).Put(op, int(pad), pkey, dest, r.nxt, flags)
 	r.putHeaders(b, info, w)
 	if ref.share != nil {
 		r.sentByReference = true

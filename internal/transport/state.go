@@ -23,7 +23,7 @@ func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
 	case info.Len == 0 || op.Transport() != qp.prefix() || p.Train && qp.Type == UD:
 		qp.Counters.BadOpcode++
 		return
-	case !pkeyMatch(h.PKey(), qp.attr.PKey):
+	case !qp.permits(p):
 		qp.Counters.BadPKey++
 		return
 	case qp.Type != UD && (qp.attr.Mig != Migrated || !reaches(qp.path, p)) && !qp.arrives(p):
@@ -122,6 +122,3 @@ func (qp *QP) prefix() wire.Opcode {
 		return wire.XRC
 	}
 }
-
-// pkeyMatch reports whether two P_Keys permit communication: equal keys, at least one full member (V-PKEY-04).
-func pkeyMatch(a, b uint16) bool { return a<<1 == b<<1 && (a|b)&0x8000 != 0 }

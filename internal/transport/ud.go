@@ -31,6 +31,9 @@ func (r *responder) onUD(p *link.RxPacket, info *wire.Info) {
 	c.RxDataBytes += uint64(len(data))
 	e := r.newCQE(CQRecv, uint32(n))
 	e.Flags, e.SrcQP, e.SL = WithGRH, pk.DETH().SrcQPN(), slOverIPv6
+	if r.qp.Num == wire.GSIQPN {
+		e.PKeyIndex = r.pkeyIndex
+	}
 	if p.Src.Is4() {
 		e.SL = slOverIPv4
 	}

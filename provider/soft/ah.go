@@ -8,7 +8,22 @@ import (
 )
 
 // ah is a DriverHandle: a path, which never changes.
-type ah struct{ path link.Path }
+type ah struct {
+	path link.Path
+	keys *pkeyTable // of its port
+	pkey uint16     // index of the P_Key of datagrams of QP 1
+}
+
+// SetPKeyIndex selects the P_Key of datagrams of QP 1; see gsi.SetPKeyIndex.
+func (a *ah) SetPKeyIndex(index uint16) { a.pkey = index }
+
+// key returns the P_Key of datagrams of QP 1, 0 if the entry is empty.
+func (a *ah) key() uint16 {
+	if keys := a.keys.get(); int(a.pkey) < len(keys) {
+		return keys[a.pkey]
+	}
+	return 0
+}
 
 // Destroy does nothing: requests that still use the path keep it.
 func (*ah) Destroy() error { return nil }
@@ -23,7 +38,7 @@ func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.DriverHandle, error) {
 		return nil, err
 	}
 	path.AnyOrder = true
-	return &ah{path}, nil
+	return &ah{path: path, keys: p.ctx.dev.pkeys[attr.PortNum-1]}, nil
 }
 
 // path returns the path that the attributes describe, EINVAL unless the entry of the GID table is a local address

@@ -51,7 +51,7 @@ func (d *device) deviceAttr() verbs.DeviceAttr {
 		MaxSRQ:                maxObjects,
 		MaxSRQWR:              maxSRQWR,
 		MaxSRQSGE:             maxSGE,
-		MaxPKeys:              1,
+		MaxPKeys:              d.maxPKeys(),
 		LocalCAAckDelay:       15,
 		PhysPortCnt:           1,
 		DeviceCapFlags: verbs.DeviceResizeMaxWR | verbs.DeviceBadPKeyCntr | verbs.DeviceBadQKeyCntr |

@@ -20,6 +20,9 @@ type Config struct {
 	// but at most 16, and at most 4 with UDP sockets, since each shard takes descriptors. The device may have
 	// fewer shards if many processes use the address.
 	Shards int
+	// PKeys is the P_Key table of each port, in host byte order, as for SetPKeys: up to 128 entries, of which a 0 is
+	// empty. No entry means 0xFFFF, full membership of the default partition, alone.
+	PKeys []uint16
 	// Clock returns the time in nanoseconds and must be monotonic. nil means the system's monotonic clock.
 	Clock func() int64
 	// Manual: the device has no goroutines. All work is done in the program's calls and in Device.Step.
@@ -46,7 +49,8 @@ type Device struct {
 }
 
 // New makes a device, which verbs.Devices does not list. It returns EINVAL for a wrong name, number of shards or
-// address, or no address. It has no C twin.
+// address, or no address, or P_Keys that SetPKeys
+// would refuse. It has no C twin.
 func New(c Config) (*Device, error) {
 	if c.Name == "" {
 		c.Name = defaultName
@@ -67,6 +71,12 @@ func New(c Config) (*Device, error) {
 	}
 	if len(s.addrs) == 0 {
 		return nil, fail(verbs.EINVAL, "no address: Addrs must have at least one")
+	}
+	if len(c.PKeys) > 0 {
+		if err := checkPKeys(c.PKeys, maxPKeys); err != nil {
+			return nil, fail(verbs.EINVAL, "%v", err)
+		}
+		s.pkeys = [][]uint16{c.PKeys}
 	}
 	d := newDevice(s)
 	d.cfg = c

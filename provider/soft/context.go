@@ -11,9 +11,6 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// defaultPKey is the only P_Key: the default partition, full member.
-const defaultPKey = 0xffff
-
 // deviceContext is a DriverContext.
 type deviceContext struct {
 	verbs.DriverUnsupported
@@ -32,8 +29,9 @@ func (c *deviceContext) Close() error { return c.dev.close(c) }
 func (c *deviceContext) NumCompVectors() int { return c.dev.cfg.shards() }
 
 // QueryPort returns the port's attributes.
-func (c *deviceContext) QueryPort(uint8) (verbs.PortAttr, error) {
+func (c *deviceContext) QueryPort(port uint8) (verbs.PortAttr, error) {
 	a := c.dev.port.Load().attr()
+	a.PKeyTblLen = uint16(len(c.dev.pkeys[port-1].get()))
 	a.BadPKeyCntr, a.QKeyViolCntr = c.dev.violations.read(c.eng)
 	return a, nil
 }
@@ -43,9 +41,6 @@ func (c *deviceContext) GIDTable(uint8) ([]verbs.GIDEntry, error) {
 	p := c.dev.port.Load()
 	return p.table.entries(func(a netip.Addr) string { return p.spec.netdev(a, p.iface) }), nil
 }
-
-// PKeyTable returns the P_Key table.
-func (c *deviceContext) PKeyTable(uint8) ([]uint16, error) { return []uint16{defaultPKey}, nil }
 
 // SelectGID chooses a GID for a peer.
 func (c *deviceContext) SelectGID(_ uint8, peer netip.Addr) (verbs.GIDChoice, error) {

@@ -25,6 +25,7 @@ type device struct {
 	guid       verbs.GUID
 	virtual    bool // its link is not of this machine's interfaces
 	ifaceState func() ifaceState
+	pkeys      []*pkeyTable // of each port
 
 	port atomic.Pointer[portInfo] // set while a context is open; replaced with mu held
 
@@ -60,6 +61,13 @@ func newDevice(s spec) *device {
 	d := &device{spec: s, guid: guidOf(&s)}
 	d.domains.name = s.name
 	d.capture.streams = &d.streams
+	for i := range s.ports() {
+		var keys []uint16
+		if i < len(s.pkeys) {
+			keys = s.pkeys[i]
+		}
+		d.pkeys = append(d.pkeys, newPKeyTable(keys))
+	}
 	d.ifaceState = d.systemState
 	return d
 }
@@ -94,8 +102,8 @@ func (d *device) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error)
 		d.regions = mr.NewTable(maxObjects, d.keys())
 		d.eng = engine.New(engine.Config{
 			Open: d.openLink, Started: d.startCapture, PeerDied: d.watchers.peerDied, Now: d.cfg.Clock, Manual: d.cfg.Manual,
-			FirstQPN: d.cfg.FirstQPN,
-			MaxQPs:   maxQP, MaxMcastGroups: mcastGroups, MaxMcastQPs: mcastQPs,
+			FirstQPN: d.cfg.FirstQPN, Ports: d,
+			MaxQPs: maxQP, MaxMcastGroups: mcastGroups, MaxMcastQPs: mcastQPs,
 		})
 		d.frames = raw.NewDevice(raw.Config{Regions: d.regions, Memory: &d.inline, Now: d.clock(), Manual: d.cfg.Manual})
 		if !d.virtual {
@@ -181,16 +189,16 @@ func (d *device) refresh() {
 	d.port.Store(p)
 	d.bound.follow(p.addrs)
 	if !slices.Equal(old.table.gids, p.table.gids) {
-		d.raise(verbs.EventGIDChange)
+		d.raise(verbs.EventGIDChange, 1)
 	}
 	switch {
 	case p.up && !old.up:
-		d.raise(verbs.EventPortActive)
+		d.raise(verbs.EventPortActive, 1)
 	case old.up && !p.up:
-		d.raise(verbs.EventPortErr)
+		d.raise(verbs.EventPortErr, 1)
 	}
 	if p.speed != old.speed && p.speed != 0 && old.speed != 0 {
-		d.raise(verbs.EventDeviceSpeedChange)
+		d.raise(verbs.EventDeviceSpeedChange, 1)
 	}
 	if p.gone && !old.gone {
 		for _, c := range d.contexts {
@@ -209,11 +217,11 @@ func (d *device) lost(error) {
 	}
 }
 
-// raise reports an event of the port to every context.
+// raise reports an event of a port to every context.
 //
 // +checklocks:d.mu
-func (d *device) raise(t verbs.EventType) {
+func (d *device) raise(t verbs.EventType, port uint8) {
 	for _, c := range d.contexts {
-		c.up.PortEvent(t, 1)
+		c.up.PortEvent(t, port)
 	}
 }

@@ -27,6 +27,12 @@
 // addresses. In the environment, VERBENA_SHM=0 keeps all packets on UDP, and VERBENA_SHM_DIRECT=0 keeps other
 // processes from reading memory that messages are sent from.
 //
+// # Partitions
+//
+// The P_Key table of a port has the entry 0xFFFF, unless VERBENA_PKEYS or Config.PKeys defines it. VERBENA_PKEYS is a
+// comma-separated list of [DEVICE[/PORT]=]KEY[+KEY...], as in VERBENA_PKEYS=vrb_eth0=0xffff+0x8001+0x0002. SetPKeys changes
+// a table at run time.
+//
 // # GIDs
 //
 // The GID table follows the interface's addresses, with events (verbs.EventGIDChange, EventPortActive, EventPortErr).

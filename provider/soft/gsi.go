@@ -43,7 +43,7 @@ func (p *pd) Screen(drop func(mad []byte) bool) {
 }
 
 // NewLastWill returns a last will, the packets that another process sends when this one dies; see gsi.Driver.
-func (p *pd) NewLastWill(local, remote netip.Addr, tclass, hopLimit uint8) gsi.LastWill {
+func (p *pd) NewLastWill(local, remote netip.Addr, tclass, hopLimit uint8, pkey uint16) gsi.LastWill {
 	l := p.ctx.eng.Link()
 	if l == nil {
 		return nil
@@ -52,7 +52,7 @@ func (p *pd) NewLastWill(local, remote netip.Addr, tclass, hopLimit uint8) gsi.L
 	if wills == nil {
 		return nil
 	}
-	return wills.NewLastWill(&link.Path{Src: local, Dst: remote, TClass: tclass, HopLimit: hopLimit})
+	return wills.NewLastWill(&link.Path{Src: local, Dst: remote, TClass: tclass, HopLimit: hopLimit, PKey: pkey})
 }
 
 // watchers is the set of functions that are called when the process of a QP's peer has died.

@@ -127,7 +127,6 @@ func (p *portInfo) attr() verbs.PortAttr {
 		MaxMTU:       verbs.MTU4096,
 		ActiveMTU:    p.activeMTU(),
 		GIDTblLen:    gidTableLen,
-		PKeyTblLen:   1,
 		PortCapFlags: verbs.PortCMSup | verbs.PortIPBasedGIDs,
 		MaxMsgSz:     maxMessage,
 		MaxVLNum:     1,

@@ -4,6 +4,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/transport"
+	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -86,8 +87,11 @@ func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendW
 	case q.xrc:
 		sq.More(w).RemoteSRQN = wr.RemoteSRQN
 	case wr.AH != nil && q.Type == transport.UD:
-		m := sq.More(w)
-		m.Path, m.RemoteQPN, m.RemoteQKey = &driver.Of[*ah](wr.AH).path, wr.RemoteQPN, wr.RemoteQKey
+		m, to := sq.More(w), driver.Of[*ah](wr.AH)
+		m.Path, m.RemoteQPN, m.RemoteQKey, m.PKey = &to.path, wr.RemoteQPN, wr.RemoteQKey, 0
+		if q.Num() == wire.GSIQPN {
+			m.PKey = to.key()
+		}
 	}
 	return q.pd.fillData(w, wr)
 }

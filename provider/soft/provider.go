@@ -40,6 +40,9 @@ func (p *provider) Devices() (list []verbs.DriverDevice, err error) {
 	}
 	if ok {
 		specs, err := listSpecs(os.Getenv(envDevices))
+		if keys := setPKeyTables(specs); keys != nil {
+			return nil, errors.Join(err, keys)
+		}
 		if list = p.of(specs); err != nil {
 			return list, err
 		}
@@ -79,9 +82,14 @@ type spec struct {
 	on    []string     // the interface of each of addrs if they belong to several; iface is the first
 
 	streams bool // an iWARP device
+
+	pkeys [][]uint16 // the P_Key table of each port; nil: the default one
 }
 
-func (s *spec) key() string { return fmt.Sprint(s.name, " ", s.iface, " ", s.addrs) }
+func (s *spec) key() string { return fmt.Sprint(s.name, " ", s.iface, " ", s.addrs, " ", s.pkeys) }
+
+// ports returns the number of ports.
+func (s *spec) ports() int { return 1 }
 
 // listSpecs parses the value of VERBENA_DEVICES. A wrong entry does not affect the others.
 func listSpecs(value string) (specs []spec, err error) {

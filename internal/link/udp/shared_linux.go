@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -389,7 +390,7 @@ func (l *Link) NewLastWill(path *link.Path) link.LastWill {
 	if m == nil {
 		return nil
 	}
-	if p := m.group.NewPlace(path.Dst, path.TClass, path.HopLimit); p != nil {
+	if p := m.group.NewPlace(path.Dst, path.TClass, path.HopLimit, path.PKey); p != nil {
 		return p
 	}
 	return nil
@@ -410,7 +411,7 @@ func (l *Link) sendWills(a netip.Addr, wills []host.Will) {
 		path := &link.Path{Src: a, Dst: w.To, TClass: w.TClass, HopLimit: w.HopLimit}
 		pkt := b.Alloc(path, wire.GSIQPN, packet)
 		clear(pkt)
-		wire.BTH(pkt).Put(wire.UD|wire.SendOnly, 0, wire.DefaultPKey, wire.GSIQPN, uint32(i), 0)
+		wire.BTH(pkt).Put(wire.UD|wire.SendOnly, 0, cmp.Or(w.PKey, wire.DefaultPKey), wire.GSIQPN, uint32(i), 0)
 		wire.DETH(pkt[wire.BTHLen:]).Put(wire.GSIQKey, wire.GSIQPN)
 		copy(pkt[wire.BTHLen+wire.DETHLen:], w.MAD)
 		if b.Count() == willBurst || i == len(wills)-1 {
