@@ -66,6 +66,11 @@ func (f *Fabric) Open(name string, addrs ...netip.Addr) (*verbs.Context, error) 
 	if err != nil {
 		return nil, err
 	}
+	return f.open(dev)
+}
+
+// open opens a device for Close.
+func (f *Fabric) open(dev *verbs.Device) (*verbs.Context, error) {
 	vctx, err := dev.Open()
 	if err != nil {
 		return nil, err
@@ -76,10 +81,28 @@ func (f *Fabric) Open(name string, addrs ...netip.Addr) (*verbs.Context, error) 
 	return vctx, nil
 }
 
+// OpenPorts is Open for a device with several ports, each with its addresses, of which it has at least one.
+func (f *Fabric) OpenPorts(name string, ports ...[]netip.Addr) (*verbs.Context, error) {
+	dev, err := f.newDevice(name, ports)
+	if err != nil {
+		return nil, err
+	}
+	return f.open(dev)
+}
+
 // NewDevice creates a device without opening it, for tests that open it more than once.
 func (f *Fabric) NewDevice(name string, addrs ...netip.Addr) (*verbs.Device, error) {
+	return f.newDevice(name, [][]netip.Addr{addrs})
+}
+
+// newDevice creates a device with the addresses of each port.
+func (f *Fabric) newDevice(name string, ports [][]netip.Addr) (*verbs.Device, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	var addrs []netip.Addr
+	if len(ports) > 0 {
+		addrs, ports = ports[0], ports[1:]
+	}
 	if len(addrs) == 0 {
 		a := firstAddr
 		for range f.devices {
@@ -91,7 +114,7 @@ func (f *Fabric) NewDevice(name string, addrs ...netip.Addr) (*verbs.Device, err
 		Open: func(addrs []netip.Addr, ports int) (link.Link, error) { return f.net.Open(addrs, ports) },
 		Raw:  f.net.OpenRaw, MTU: f.cfg.MTU,
 	}
-	c := softlink.On(soft.Config{Name: name, Addrs: addrs, Shards: f.cfg.Shards, PKeys: f.cfg.PKeys}, links)
+	c := softlink.On(soft.Config{Name: name, Addrs: addrs, MorePorts: ports, Shards: f.cfg.Shards, PKeys: f.cfg.PKeys}, links)
 	// The engine's own clock counts the processor's ticks, which stand still while a testing/synctest bubble's time jumps.
 	c.Clock = func() int64 { return int64(f.Now()) }
 	if !f.cfg.RealTime {

@@ -60,7 +60,8 @@ func orZero(v, def uint8) uint8 {
 	return v
 }
 
-// LocalInfo returns the information that a peer needs to connect to this QP. It chooses the GID of port 1: an IPv4
+// LocalInfo returns the information that a peer needs to connect to this QP. It chooses the GID of the
+// QP's port, which is port 1 in RESET: an IPv4
 // address, else an IPv6 address that is not link-local, else the first entry of the table. Later calls return the
 // same values until the QP goes to RESET. It has no C twin.
 //
@@ -87,7 +88,7 @@ func (qp *QP) announce(peer netip.Addr) error {
 	if qp.local != nil && !peer.IsValid() {
 		return nil
 	}
-	port, err := qp.ctx.queryPort("local_info", helperPort)
+	port, err := qp.ctx.queryPort("local_info", qp.ownPort())
 	if err != nil {
 		return err
 	}
@@ -109,11 +110,17 @@ func (qp *QP) announce(peer netip.Addr) error {
 	return nil
 }
 
+// ownPort is the port of a QP that has left RESET, else port 1.
+//
+// +checklocks:qp.mu
+func (qp *QP) ownPort() uint8 { return cmp.Or(qp.port, helperPort) }
+
+// +checklocks:qp.mu
 func (qp *QP) chooseGID(peer netip.Addr) (GIDChoice, error) {
 	if peer.IsValid() {
-		return qp.ctx.selectGID(helperPort, peer)
+		return qp.ctx.selectGID(qp.ownPort(), peer)
 	}
-	table, err := qp.ctx.gidTable("local_info", helperPort)
+	table, err := qp.ctx.gidTable("local_info", qp.ownPort())
 	if err != nil {
 		return GIDChoice{}, err
 	}
@@ -133,7 +140,7 @@ func (qp *QP) chooseGID(peer netip.Addr) (GIDChoice, error) {
 		}
 	}
 	if rank == 0 {
-		return best, newError("local_info", qp.obj(), ENODATA, "the GID table of port %d is empty", helperPort)
+		return best, newError("local_info", qp.obj(), ENODATA, "the GID table of port %d is empty", qp.ownPort())
 	}
 	return best, nil
 }
@@ -241,7 +248,7 @@ func (qp *QP) toRTS(remote *QPInfo, o *ConnectOptions) (QPAttr, QPAttrMask) {
 // +checklocks:qp.mu
 func (qp *QP) ahAttr(remote *QPInfo, o *ConnectOptions) AHAttr {
 	return AHAttr{
-		PortNum: helperPort, DLID: remote.LID, IsGlobal: !remote.GID.IsZero(),
+		PortNum: qp.ownPort(), DLID: remote.LID, IsGlobal: !remote.GID.IsZero(),
 		GRH: GlobalRoute{DGID: remote.GID, SGIDIndex: qp.sgid, HopLimit: o.HopLimit, TrafficClass: o.TrafficClass},
 	}
 }

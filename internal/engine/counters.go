@@ -96,25 +96,6 @@ func (e *Engine) Counters() (c Counters) {
 	return c
 }
 
-// KeyViolations returns the numbers of packets dropped because of their P_Key and Q_Key.
-func (e *Engine) KeyViolations() (pkey, qkey uint32) {
-	add := func(c *transport.Counters) {
-		pkey += uint32(c.BadPKey)
-		qkey += uint32(c.BadQKey)
-	}
-	for _, s := range e.running() {
-		s.hold()
-		add(&s.counters.gone)
-		for qp := range e.qps.all() {
-			if e.shardOf(qp.Num) == s {
-				add(&qp.Counters)
-			}
-		}
-		s.release()
-	}
-	return pkey, qkey
-}
-
 // addFields adds the numbers in the struct at src to those at dst.
 func addFields[T any](dst, src *T) {
 	addValues(reflect.ValueOf(dst).Elem(), reflect.ValueOf(src).Elem())

@@ -245,6 +245,8 @@ func (r *requester) unfit(w *SendWQE) (Status, string) {
 		return LocLenErr, "the length of an ATOMIC WRITE must be 8 bytes"
 	case w.Length > maxMessage:
 		return LocLenErr, "the message is longer than 2^31 bytes"
+	case qp.Type == UD && !qp.fromHere(w.Path):
+		return LocQPOpErr, "the address handle is of another port than the QP"
 	case qp.Type == UD && w.Length > r.mtu:
 		return LocLenErr, "a UD message must fit one packet"
 	case w.waitsForAnswer() && !w.isPlacement():

@@ -24,7 +24,10 @@ func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
 		qp.Counters.BadOpcode++
 		return
 	case !qp.permits(p):
-		qp.Counters.BadPKey++
+		qp.badPKey(p)
+		return
+	case qp.Type == UD && !qp.here(p):
+		qp.Counters.BadSource++
 		return
 	case qp.Type != UD && (qp.attr.Mig != Migrated || !reaches(qp.path, p)) && !qp.arrives(p):
 		qp.Counters.BadSource++

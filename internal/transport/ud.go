@@ -11,7 +11,7 @@ import (
 func (r *responder) onUD(p *link.RxPacket, info *wire.Info) {
 	pk, c := wire.Packet(p.Data), &r.qp.Counters
 	if pk.DETH().QKey() != r.qp.attr.QKey {
-		c.BadQKey++
+		r.qp.badQKey(p)
 		return
 	}
 	data := r.data.bytes

@@ -33,7 +33,7 @@ func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.DriverHandle, error) {
 	if p.ctx.dev.spec.streams {
 		return nil, notOverStreams("an address handle")
 	}
-	path, err := p.ctx.dev.port.Load().path(&attr)
+	path, err := p.ctx.dev.at(attr.PortNum).path(&attr)
 	if err != nil {
 		return nil, err
 	}

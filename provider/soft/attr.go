@@ -53,12 +53,15 @@ func (d *device) deviceAttr() verbs.DeviceAttr {
 		MaxSRQSGE:             maxSGE,
 		MaxPKeys:              d.maxPKeys(),
 		LocalCAAckDelay:       15,
-		PhysPortCnt:           1,
+		PhysPortCnt:           uint8(len(d.ports)),
 		DeviceCapFlags: verbs.DeviceResizeMaxWR | verbs.DeviceBadPKeyCntr | verbs.DeviceBadQKeyCntr |
 			verbs.DeviceAutoPathMig | verbs.DeviceUDAVPortEnforce |
 			verbs.DeviceCurrQPStateMod | verbs.DevicePortActiveEvent | verbs.DeviceSysImageGUID | verbs.DeviceRCRNRNAKGen |
 			verbs.DeviceSRQResize | verbs.DeviceXRC | verbs.DeviceMemWindow | verbs.DeviceMemMgtExtensions |
 			verbs.DeviceMemWindowType2B,
+	}
+	if len(d.ports) > 1 {
+		attr.DeviceCapFlags |= verbs.DeviceChangePhyPort
 	}
 	if !d.spec.streams {
 		attr.DeviceCapFlags |= verbs.DeviceUDIPCsum

@@ -3,6 +3,7 @@ package soft
 import (
 	"net/netip"
 	"runtime"
+	"slices"
 
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/engine"
@@ -16,6 +17,9 @@ type Config struct {
 	Name string
 	// Addrs are the local addresses, at least one.
 	Addrs []netip.Addr
+	// MorePorts holds the local addresses of the ports 2, 3 and so on, at least one each, up to 15 ports. Addrs are those
+	// of port 1.
+	MorePorts [][]netip.Addr
 	// Shards is the number of shards, each of which runs a part of the device's QPs: 0 to 64. 0 means GOMAXPROCS,
 	// but at most 16, and at most 4 with UDP sockets, since each shard takes descriptors. The device may have
 	// fewer shards if many processes use the address.
@@ -62,26 +66,47 @@ func New(c Config) (*Device, error) {
 		return nil, fail(verbs.EINVAL, "%d shards: must be 0 to %d", c.Shards, engine.MaxShards)
 	}
 	s := spec{name: c.Name}
-	for _, a := range c.Addrs {
-		a = a.Unmap().WithZone("")
-		if !a.IsValid() || a.IsMulticast() || a.IsUnspecified() {
-			return nil, fail(verbs.EINVAL, "address %v: must be a unicast address", a)
-		}
-		s.addrs = append(s.addrs, a)
-	}
-	if len(s.addrs) == 0 {
-		return nil, fail(verbs.EINVAL, "no address: Addrs must have at least one")
+	if err := s.setAddrs(append([][]netip.Addr{c.Addrs}, c.MorePorts...)); err != nil {
+		return nil, err
 	}
 	if len(c.PKeys) > 0 {
 		if err := checkPKeys(c.PKeys, maxPKeys); err != nil {
 			return nil, fail(verbs.EINVAL, "%v", err)
 		}
-		s.pkeys = [][]uint16{c.PKeys}
+		for range s.ports() {
+			s.pkeys = append(s.pkeys, c.PKeys)
+		}
 	}
 	d := newDevice(s)
 	d.cfg = c
 	d.virtual = c.links.Open != nil
 	return &Device{Device: driver.NewDevice(d), dev: d}, nil
+}
+
+// setAddrs sets the addresses of each port.
+func (s *spec) setAddrs(ports [][]netip.Addr) error {
+	if len(ports) > maxPorts {
+		return fail(verbs.EINVAL, "%d ports: must be 1 to %d", len(ports), maxPorts)
+	}
+	for i, list := range ports {
+		if len(list) == 0 {
+			return fail(verbs.EINVAL, "no address: port %d must have at least one (Addrs, MorePorts)", i+1)
+		}
+		for _, a := range list {
+			a = a.Unmap().WithZone("")
+			if !a.IsValid() || a.IsMulticast() || a.IsUnspecified() {
+				return fail(verbs.EINVAL, "address %v: must be a unicast address", a)
+			}
+			if len(ports) > 1 {
+				if slices.Contains(s.addrs, a) {
+					return fail(verbs.EINVAL, "address %v: must be given once", a)
+				}
+				s.onPort = append(s.onPort, uint8(i+1))
+			}
+			s.addrs = append(s.addrs, a)
+		}
+	}
+	return nil
 }
 
 // Step runs a Manual device once and reports whether there is more work to do at once.

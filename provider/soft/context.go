@@ -2,8 +2,7 @@ package soft
 
 import (
 	"net/netip"
-	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/mr"
@@ -30,21 +29,22 @@ func (c *deviceContext) NumCompVectors() int { return c.dev.cfg.shards() }
 
 // QueryPort returns the port's attributes.
 func (c *deviceContext) QueryPort(port uint8) (verbs.PortAttr, error) {
-	a := c.dev.port.Load().attr()
+	a := c.dev.at(port).attr()
 	a.PKeyTblLen = uint16(len(c.dev.pkeys[port-1].get()))
-	a.BadPKeyCntr, a.QKeyViolCntr = c.dev.violations.read(c.eng)
+	v := &c.dev.violations[port-1]
+	a.BadPKeyCntr, a.QKeyViolCntr = v.pkey.Load(), v.qkey.Load()
 	return a, nil
 }
 
 // GIDTable returns the GID table.
-func (c *deviceContext) GIDTable(uint8) ([]verbs.GIDEntry, error) {
-	p := c.dev.port.Load()
+func (c *deviceContext) GIDTable(port uint8) ([]verbs.GIDEntry, error) {
+	p := c.dev.at(port)
 	return p.table.entries(func(a netip.Addr) string { return p.spec.netdev(a, p.iface) }), nil
 }
 
 // SelectGID chooses a GID for a peer.
-func (c *deviceContext) SelectGID(_ uint8, peer netip.Addr) (verbs.GIDChoice, error) {
-	return c.dev.port.Load().selectGID(peer)
+func (c *deviceContext) SelectGID(port uint8, peer netip.Addr) (verbs.GIDChoice, error) {
+	return c.dev.at(port).selectGID(peer)
 }
 
 // AllocPD makes a protection domain.
@@ -54,28 +54,17 @@ func (c *deviceContext) AllocPD() (verbs.DriverPD, error) {
 	return p, nil
 }
 
-// violations are the port's counters of packets with a wrong key. Counting visits every QP, so a result is reused for
-// violationsAge.
-type violations struct {
-	mu sync.Mutex // guards all fields
-	// +checklocks:mu
-	at time.Time // of the last count
-	// +checklocks:mu
-	pkey uint32
-	// +checklocks:mu
-	qkey uint32
-}
+// violations are a port's counters of packets with a wrong key.
+type violations struct{ pkey, qkey atomic.Uint32 }
 
-const violationsAge = 100 * time.Millisecond
+// BadPKey and BadQKey count a packet with a wrong key; see transport.Ports.
+func (d *device) BadPKey(port uint8) { d.violated(port).pkey.Add(1) }
 
-func (v *violations) read(e *engine.Engine) (pkey, qkey uint32) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if now := time.Now(); now.Sub(v.at) > violationsAge {
-		v.at = now
-		v.pkey, v.qkey = e.KeyViolations()
-	}
-	return v.pkey, v.qkey
+// BadQKey counts a datagram with a wrong Q_Key.
+func (d *device) BadQKey(port uint8) { d.violated(port).qkey.Add(1) }
+
+func (d *device) violated(port uint8) *violations {
+	return &d.violations[min(max(int(port), 1), len(d.violations))-1]
 }
 
 // pd is a DriverPD. Only its number matters to QPs, regions and windows.

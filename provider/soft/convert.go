@@ -85,13 +85,25 @@ func (q *qp) toAttr(a *verbs.QPAttr, mask verbs.QPAttrMask) (t transport.Attr, m
 		Mig:           transport.MigState(a.PathMigState),
 	}
 	if mask&verbs.QPAttrAV != 0 {
-		if t.Path, err = q.ctx.dev.port.Load().path(&a.AHAttr); err != nil {
+		if t.Path, err = q.ctx.dev.at(a.AHAttr.PortNum).path(&a.AHAttr); err != nil {
 			return t, 0, err
 		}
 		t.PathOwner = a.AHAttr
 	}
+	if mask&verbs.QPAttrPort != 0 && mask&verbs.QPAttrAV == 0 && q.State() == transport.SQD {
+		// The path leaves through the new port: its GID index is of that port's table.
+		now, _ := q.QP.Query()
+		if ah, ok := now.PathOwner.(verbs.AHAttr); ok {
+			ah.PortNum = a.PortNum
+			if t.Path, err = q.ctx.dev.at(a.PortNum).path(&ah); err != nil {
+				return t, 0, err
+			}
+			t.PathOwner = ah
+			mask |= verbs.QPAttrAV
+		}
+	}
 	if mask&verbs.QPAttrAltPath != 0 {
-		if t.Alt, err = q.ctx.dev.port.Load().path(&a.AltAHAttr); err != nil {
+		if t.Alt, err = q.ctx.dev.at(a.AltAHAttr.PortNum).path(&a.AltAHAttr); err != nil {
 			return t, 0, fmt.Errorf("alternate path: %w", err)
 		}
 		t.AltOwner = a.AltAHAttr

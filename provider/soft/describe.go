@@ -67,7 +67,7 @@ func (d *device) describe(objects bool) control.Device {
 		Counters: []control.Counter{},
 		PDs:      len(pds), CQs: len(cqs), SRQs: len(srqs),
 	}
-	if p := d.port.Load(); p != nil && p.iface != "" {
+	if p := d.at(1); p != nil && p.iface != "" {
 		r.Interface = p.iface
 	}
 	if eng == nil {

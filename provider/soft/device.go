@@ -24,10 +24,10 @@ type device struct {
 	cfg        Config
 	guid       verbs.GUID
 	virtual    bool // its link is not of this machine's interfaces
-	ifaceState func() ifaceState
+	ifaceState func(port *spec) ifaceState
 	pkeys      []*pkeyTable // of each port
 
-	port atomic.Pointer[portInfo] // set while a context is open; replaced with mu held
+	ports []atomic.Pointer[portInfo] // set while a context is open; replaced with mu held
 
 	life sync.Mutex // serialises Open and close; taken before mu
 
@@ -47,7 +47,7 @@ type device struct {
 	lastSRQ atomic.Uint32
 	// +checklocks:mu
 	lastCtx    uint32
-	violations violations
+	violations []violations // of each port
 	dm         dmBudget
 	capture    capture
 	frames     *raw.Device // of RAW_PACKET QPs; lives as long as eng
@@ -68,7 +68,9 @@ func newDevice(s spec) *device {
 		}
 		d.pkeys = append(d.pkeys, newPKeyTable(keys))
 	}
-	d.ifaceState = d.systemState
+	d.ifaceState = (*spec).systemState
+	d.ports = make([]atomic.Pointer[portInfo], s.ports())
+	d.violations = make([]violations, s.ports())
 	return d
 }
 
@@ -98,7 +100,10 @@ func (d *device) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.contexts) == 0 {
-		d.port.Store(d.look(nil))
+		d.violations = make([]violations, len(d.ports))
+		for i := range d.ports {
+			d.ports[i].Store(d.look(uint8(i+1), nil))
+		}
 		d.regions = mr.NewTable(maxObjects, d.keys())
 		d.eng = engine.New(engine.Config{
 			Open: d.openLink, Started: d.startCapture, PeerDied: d.watchers.peerDied, Now: d.cfg.Clock, Manual: d.cfg.Manual,
@@ -119,8 +124,8 @@ func (d *device) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error)
 
 // openLink opens the link for the engine's first QP.
 func (d *device) openLink() (link.Link, error) {
-	p := d.port.Load()
-	if len(p.addrs) == 0 {
+	p, all := d.at(1), d.allAddrs()
+	if len(all) == 0 {
 		return nil, fail(eaddrnotavail, "interface %s: no address", p.iface)
 	}
 	open := d.cfg.links.Open
@@ -137,7 +142,7 @@ func (d *device) openLink() (link.Link, error) {
 			return withShm(l, addrs), nil
 		}
 	}
-	return d.bound.open(p.addrs, func(addrs []netip.Addr) (link.Link, error) { return open(addrs, d.cfg.shards()) })
+	return d.bound.open(all, func(addrs []netip.Addr) (link.Link, error) { return open(addrs, d.cfg.shards()) })
 }
 
 // close closes a context, and with the last one the engine.
@@ -177,33 +182,68 @@ func (d *device) running() *engine.Engine {
 	return d.eng
 }
 
-// refresh reads the state of the network interface and reports the events of its changes.
+// at returns the state of a port, 1 to the number of ports; nil before the device is opened.
+func (d *device) at(port uint8) *portInfo { return d.ports[port-1].Load() }
+
+// allAddrs returns the addresses of all ports.
+func (d *device) allAddrs() (all []netip.Addr) {
+	for i := range d.ports {
+		all = append(all, d.ports[i].Load().addrs...)
+	}
+	return all
+}
+
+// PortOf returns the port that has a local address, 1 if none has; see transport.Ports.
+func (d *device) PortOf(local netip.Addr) uint8 {
+	for i := 1; i < len(d.ports); i++ {
+		if d.ports[i].Load().has(local) {
+			return uint8(i + 1)
+		}
+	}
+	return 1
+}
+
+// refresh reads the state of the network interfaces and reports the events of its changes.
 func (d *device) refresh() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.eng == nil {
 		return
 	}
-	old := d.port.Load()
-	p := d.look(old)
-	d.port.Store(p)
-	d.bound.follow(p.addrs)
-	if !slices.Equal(old.table.gids, p.table.gids) {
-		d.raise(verbs.EventGIDChange, 1)
+	gone, was := true, true
+	olds := make([]*portInfo, len(d.ports))
+	for i := range d.ports {
+		olds[i] = d.ports[i].Load()
+		p := d.look(uint8(i+1), olds[i])
+		d.ports[i].Store(p)
+		gone, was = gone && p.gone, was && olds[i].gone
 	}
-	switch {
-	case p.up && !old.up:
-		d.raise(verbs.EventPortActive, 1)
-	case old.up && !p.up:
-		d.raise(verbs.EventPortErr, 1)
+	d.bound.follow(d.allAddrs())
+	for i := range d.ports {
+		d.reportChanges(olds[i], d.ports[i].Load())
 	}
-	if p.speed != old.speed && p.speed != 0 && old.speed != 0 {
-		d.raise(verbs.EventDeviceSpeedChange, 1)
-	}
-	if p.gone && !old.gone {
+	if gone && !was {
 		for _, c := range d.contexts {
 			c.up.DeviceEvent(verbs.EventDeviceFatal)
 		}
+	}
+}
+
+// reportChanges raises the events of the changes of a port.
+//
+// +checklocks:d.mu
+func (d *device) reportChanges(old, p *portInfo) {
+	if !slices.Equal(old.table.gids, p.table.gids) {
+		d.raise(verbs.EventGIDChange, p.num)
+	}
+	switch {
+	case p.up && !old.up:
+		d.raise(verbs.EventPortActive, p.num)
+	case old.up && !p.up:
+		d.raise(verbs.EventPortErr, p.num)
+	}
+	if p.speed != old.speed && p.speed != 0 && old.speed != 0 {
+		d.raise(verbs.EventDeviceSpeedChange, p.num)
 	}
 }
 

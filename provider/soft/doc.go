@@ -10,9 +10,12 @@
 //
 //	INTERFACE             the device of that interface (eth0; vrb_eth0 means the same)
 //	NAME=ADDR[+ADDR...]   a device with these local addresses (a=127.0.0.1, b=127.0.0.2+fd00::2)
+//	NAME=PORT/PORT...     a device with several ports, up to 16, each in the form ADDR[+ADDR...] (two=192.0.2.1/198.51.100.1)
 //
 // The addresses of a device may belong to several interfaces. A QP's path can then migrate between them, and the
-// device's port is up while one of them is.
+// device's port is up while one of them is. If they are those of several ports, each port has its own state, GIDs and
+// P_Keys, a QP belongs to one of them, and its path or its alternate path may change to another port. Connections of
+// rdmacm and multicast groups of real interfaces use port 1.
 //
 // For a wrong entry verbs.Devices returns an error with EINVAL. A program can also make a device with New.
 //

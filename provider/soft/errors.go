@@ -94,7 +94,7 @@ type badDevices struct {
 }
 
 func (e *badDevices) Error() string {
-	return fmt.Sprintf("%s=%q: entry %q: %v; an entry is INTERFACE or NAME=ADDR[+ADDR...]", envDevices, e.value, e.entry,
+	return fmt.Sprintf("%s=%q: entry %q: %v; an entry is INTERFACE or NAME=ADDR[+ADDR...][/ADDR...]", envDevices, e.value, e.entry,
 		e.err)
 }
 

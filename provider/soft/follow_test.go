@@ -59,7 +59,7 @@ func (w *watched) SetAddrs(addrs []netip.Addr) error {
 func TestV_PORT_02_V_AE_23_DeviceFollowsItsInterface(t *testing.T) {
 	now := ifaceState{iface: "x0", up: true, mtu: 1500, addrs: addrs("192.0.2.1")}
 	d := newDevice(spec{name: "vrb_x", iface: "x0"})
-	d.ifaceState = func() ifaceState { return now }
+	d.ifaceState = func(*spec) ifaceState { return now }
 	w := &watched{bad: netip.MustParseAddr("2001:db8::bad")}
 	d.cfg.links.Open = func(a []netip.Addr, ports int) (link.Link, error) {
 		if slices.Contains(a, w.bad) {
@@ -148,7 +148,7 @@ func TestV_AE_10_V_AE_25_InterfaceRemoved(t *testing.T) {
 	there := ifaceState{iface: "x0", up: true, mtu: 1500, addrs: addrs("192.0.2.1")}
 	now := there
 	d := newDevice(spec{name: "vrb_x", iface: "x0"})
-	d.ifaceState = func() ifaceState { return now }
+	d.ifaceState = func(*spec) ifaceState { return now }
 	var up [2]portEvents
 	for i := range up {
 		ctx, err := d.Open(&up[i])
@@ -181,10 +181,10 @@ func TestV_AE_10_V_AE_25_InterfaceRemoved(t *testing.T) {
 // TestV_AE_25_OnlyANamedInterfaceIsRemoved: only the device of a named interface reports that the interface does not
 // exist.
 func TestV_AE_25_OnlyANamedInterfaceIsRemoved(t *testing.T) {
-	if f := newDevice(spec{name: "vrb_x", iface: "no-such-if"}).systemState(); !f.gone || f.up {
+	if f := newDevice(spec{name: "vrb_x", iface: "no-such-if"}).spec.systemState(); !f.gone || f.up {
 		t.Errorf("%+v", f)
 	}
-	if f := newDevice(spec{name: "x", addrs: addrs("192.0.2.77")}).systemState(); f.gone || f.up {
+	if f := newDevice(spec{name: "x", addrs: addrs("192.0.2.77")}).spec.systemState(); f.gone || f.up {
 		t.Errorf("a device of addresses: %+v", f)
 	}
 }

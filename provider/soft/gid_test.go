@@ -67,11 +67,11 @@ func TestGIDTableIsBounded(t *testing.T) {
 // testPort is the port of a device with two IPv4 and two IPv6 addresses.
 func testPort(virtual bool) *portInfo {
 	d := newDevice(spec{name: "vrb_x", iface: "x0"})
-	d.ifaceState = func() ifaceState {
+	d.ifaceState = func(*spec) ifaceState {
 		return ifaceState{iface: "x0", up: true, mtu: 1500,
 			addrs: addrs("192.0.2.1", "198.51.100.1", "2001:db8::1", "fe80::77")}
 	}
-	p := d.look(nil)
+	p := d.look(1, nil)
 	p.virtual = virtual
 	return p
 }
@@ -98,14 +98,14 @@ func TestSelectGIDByFamilyAndScope(t *testing.T) {
 func TestSelectGIDByRoute(t *testing.T) {
 	lo := loopback(t)
 	d := newDevice(spec{name: "vrb_" + lo, iface: lo})
-	p := d.look(nil)
+	p := d.look(1, nil)
 	c, err := p.selectGID(netip.MustParseAddr("127.0.0.1"))
 	if err != nil || c.GID.Addr().String() != "127.0.0.1" || !strings.Contains(c.Reason, "route") {
 		t.Errorf("%+v, %v", c, err)
 	}
 	// A device with its own address does not send from the address of the route.
 	d = newDevice(spec{name: "b", iface: lo, addrs: addrs("127.0.0.2")})
-	c, err = d.look(nil).selectGID(netip.MustParseAddr("127.0.0.1"))
+	c, err = d.look(1, nil).selectGID(netip.MustParseAddr("127.0.0.1"))
 	if err != nil || c.GID.Addr().String() != "127.0.0.2" || !strings.Contains(c.Reason, "network of "+lo) {
 		t.Errorf("%+v, %v", c, err)
 	}

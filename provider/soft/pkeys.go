@@ -123,7 +123,7 @@ func (d *device) PKey(port uint8, index uint16) uint16 {
 
 // FindPKey returns the entry that permits communication with key; see transport.Ports.
 func (d *device) FindPKey(local netip.Addr, key uint16) (index uint16, ok bool) {
-	keys := d.pkeys[d.portOf(local)-1].get()
+	keys := d.pkeys[d.PortOf(local)-1].get()
 	i := slices.IndexFunc(keys, func(k uint16) bool { return transport.PKeyMatch(k, key) })
 	return uint16(max(0, i)), i >= 0
 }
@@ -193,6 +193,3 @@ func (d *device) maxPKeys() (n uint16) {
 	}
 	return n
 }
-
-// portOf returns the port that has a local address.
-func (d *device) portOf(netip.Addr) uint8 { return 1 }

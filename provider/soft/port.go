@@ -9,10 +9,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// portInfo is the state of a device's port. It is replaced, never changed.
+// portInfo is the state of a port. It is replaced, never changed.
 type portInfo struct {
 	name    string // of the device
-	spec    *spec
+	num     uint8
+	spec    *spec // with the addresses of the port
 	iface   string
 	virtual bool // no network interface of this machine: a link in memory
 	addrs   []netip.Addr
@@ -42,15 +43,15 @@ const (
 	ipHeaders  = 40 + 8
 )
 
-// systemState returns the state of the device's interfaces. An interface that does not exist is down and has no
-// address. A device on several interfaces is up while one of them is, and has the smallest MTU of them.
-func (d *device) systemState() ifaceState {
-	f := d.stateOf(d.netInterface())
-	for _, name := range d.spec.interfaces() {
-		if name == d.spec.iface {
+// systemState returns the state of a port's interfaces. An interface that does not exist is down and has no
+// address. A port on several interfaces is up while one of them is, and has the smallest MTU of them.
+func (s *spec) systemState() ifaceState {
+	f := s.stateOf(s.netInterface())
+	for _, name := range s.interfaces() {
+		if name == s.iface {
 			continue
 		}
-		if o := d.stateOf(net.InterfaceByName(name)); !o.gone {
+		if o := s.stateOf(net.InterfaceByName(name)); !o.gone {
 			if f.gone {
 				f.gone, f.mtu, f.speed = false, o.mtu, o.speed
 			}
@@ -61,31 +62,33 @@ func (d *device) systemState() ifaceState {
 }
 
 // stateOf returns the state of one interface.
-func (d *device) stateOf(ifi *net.Interface, err error) ifaceState {
+func (s *spec) stateOf(ifi *net.Interface, err error) ifaceState {
 	if err != nil {
-		return ifaceState{iface: d.spec.iface, gone: d.spec.iface != ""}
+		return ifaceState{iface: s.iface, gone: s.iface != ""}
 	}
 	up := ifi.Flags&net.FlagUp != 0 && ifi.Flags&net.FlagRunning != 0
 	return ifaceState{iface: ifi.Name, up: up, mtu: ifi.MTU, speed: linkSpeed(ifi.Name), addrs: addrsOf(ifi)}
 }
 
-// look returns the state of the device's port. old is the previous state, nil at first; GIDs keep their indices.
-func (d *device) look(old *portInfo) *portInfo {
+// look returns the state of a port. old is the previous state, nil at first; GIDs keep their indices.
+func (d *device) look(num uint8, old *portInfo) *portInfo {
+	s := d.spec.port(num)
 	f := ifaceState{up: true, mtu: virtualMTU}
 	if d.cfg.links.MTU > 0 {
 		f.mtu = d.cfg.links.MTU + ipHeaders
 	}
 	if !d.virtual {
-		f = d.ifaceState()
+		f = d.ifaceState(s)
 	}
 	p := &portInfo{
-		name: d.spec.name, spec: &d.spec, iface: f.iface, virtual: d.virtual, addrs: f.addrs, gone: f.gone, up: f.up,
+		name: s.name, num: num, spec: s, iface: f.iface, virtual: d.virtual, addrs: f.addrs, gone: f.gone, up: f.up,
 		mtu: f.mtu, speed: f.speed,
 	}
-	if d.spec.addrs != nil {
-		p.addrs = d.spec.addrs
+	if s.addrs != nil {
+		p.addrs = s.addrs
 	}
 	p.table.def = defaultGID(d.guid)
+	p.table.def[15] += num - 1
 	if old != nil {
 		p.table.gids = slices.Clone(old.table.gids)
 	}
@@ -93,21 +96,21 @@ func (d *device) look(old *portInfo) *portInfo {
 	return p
 }
 
-// netInterface returns the network interface of the device.
-func (d *device) netInterface() (*net.Interface, error) {
-	if d.spec.iface != "" {
-		return net.InterfaceByName(d.spec.iface)
+// netInterface returns the network interface of the port.
+func (s *spec) netInterface() (*net.Interface, error) {
+	if s.iface != "" {
+		return net.InterfaceByName(s.iface)
 	}
 	ifs, err := net.Interfaces()
 	if err != nil {
 		return nil, err
 	}
 	for i := range ifs {
-		if hasAddr(&ifs[i], d.spec.addrs[0]) {
+		if hasAddr(&ifs[i], s.addrs[0]) {
 			return &ifs[i], nil
 		}
 	}
-	return nil, fail(verbs.ENODEV, "no network interface has the address %v", d.spec.addrs[0])
+	return nil, fail(verbs.ENODEV, "no network interface has the address %v", s.addrs[0])
 }
 
 // activeMTU returns the largest path MTU whose packets fit the interface's MTU.
@@ -216,4 +219,23 @@ func inSubnet(ifi *net.Interface, addr netip.Addr, exact bool) bool {
 		}
 	}
 	return false
+}
+
+// has reports whether an address is one of the device's.
+func (d *device) has(a netip.Addr) bool {
+	for i := range d.ports {
+		if d.ports[i].Load().has(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// activeMTU returns the smallest active MTU of the ports.
+func (d *device) activeMTU() verbs.MTU {
+	m := d.at(1).activeMTU()
+	for i := range d.ports {
+		m = min(m, d.ports[i].Load().activeMTU())
+	}
+	return m
 }

@@ -76,20 +76,53 @@ func (p *provider) of(specs []spec) []verbs.DriverDevice {
 
 // spec defines a device: an interface with its current addresses, or fixed addresses.
 type spec struct {
-	name  string
-	iface string
-	addrs []netip.Addr // nil means those of iface
-	on    []string     // the interface of each of addrs if they belong to several; iface is the first
+	name   string
+	iface  string
+	addrs  []netip.Addr // nil means those of iface
+	on     []string     // the interface of each of addrs if they belong to several; iface is the first
+	onPort []uint8      // the port of each of addrs if there are several, in ascending order
 
 	streams bool // an iWARP device
 
 	pkeys [][]uint16 // the P_Key table of each port; nil: the default one
 }
 
-func (s *spec) key() string { return fmt.Sprint(s.name, " ", s.iface, " ", s.addrs, " ", s.pkeys) }
+func (s *spec) key() string {
+	return fmt.Sprint(s.name, " ", s.iface, " ", s.addrs, " ", s.onPort, " ", s.pkeys)
+}
 
 // ports returns the number of ports.
-func (s *spec) ports() int { return 1 }
+func (s *spec) ports() int {
+	if n := len(s.onPort); n > 0 {
+		return int(s.onPort[n-1])
+	}
+	return 1
+}
+
+// port returns the spec of one port: that of a device with its addresses only.
+func (s *spec) port(num uint8) *spec {
+	if s.onPort == nil {
+		return s
+	}
+	p := &spec{name: s.name, streams: s.streams}
+	for i, n := range s.onPort {
+		if n != num {
+			continue
+		}
+		on := s.iface
+		if s.on != nil {
+			on = s.on[i]
+		}
+		if p.addrs == nil {
+			p.iface = on
+		}
+		p.addrs, p.on = append(p.addrs, s.addrs[i]), append(p.on, on)
+	}
+	if len(p.interfaces()) < 2 {
+		p.on = nil
+	}
+	return p
+}
 
 // listSpecs parses the value of VERBENA_DEVICES. A wrong entry does not affect the others.
 func listSpecs(value string) (specs []spec, err error) {
@@ -160,34 +193,54 @@ func parseEntry(entry string, ifs []net.Interface) (spec, error) {
 	return spec{}, fmt.Errorf("unknown network interface %q; the interfaces are %s", entry, strings.Join(names, ", "))
 }
 
-// parseDefinition parses NAME=ADDR[+ADDR...].
+// maxPorts is the maximum number of ports of a device.
+const maxPorts = 16
+
+// parseDefinition parses NAME=ADDR[+ADDR...][/ADDR[+ADDR...]...].
 func parseDefinition(name, list string, ifs []net.Interface) (spec, error) {
 	s := spec{name: name}
 	if !goodName(name) {
 		return s, fmt.Errorf("device name %q: must be 1 to 63 letters, digits, '_', '-' or '.'", name)
 	}
-	for text := range strings.SplitSeq(list, "+") {
-		a, err := netip.ParseAddr(text)
-		a = a.Unmap().WithZone("")
-		switch {
-		case err != nil:
-			return s, fmt.Errorf("address %q: must be an IP address", text)
-		case a.IsMulticast() || a.IsUnspecified():
-			return s, fmt.Errorf("address %v: must be a unicast address", a)
-		case slices.Contains(s.addrs, a):
-			return s, fmt.Errorf("address %v: must be given once", a)
+	parts := strings.Split(list, "/")
+	if len(parts) > maxPorts {
+		return s, fmt.Errorf("%d ports: must be 1 to %d", len(parts), maxPorts)
+	}
+	for i, part := range parts {
+		if err := s.parsePort(part, ifs); err != nil {
+			return s, err
 		}
-		i := slices.IndexFunc(ifs, func(ifi net.Interface) bool { return hasAddr(&ifi, a) })
-		if i < 0 {
-			return s, fmt.Errorf("no network interface has the address %v", a)
+		for len(parts) > 1 && len(s.onPort) < len(s.addrs) {
+			s.onPort = append(s.onPort, uint8(i+1))
 		}
-		s.addrs, s.on = append(s.addrs, a), append(s.on, ifs[i].Name)
 	}
 	s.iface = s.on[0]
 	if len(s.interfaces()) == 1 {
 		s.on = nil
 	}
 	return s, nil
+}
+
+// parsePort parses ADDR[+ADDR...], the addresses of a port.
+func (s *spec) parsePort(list string, ifs []net.Interface) error {
+	for text := range strings.SplitSeq(list, "+") {
+		a, err := netip.ParseAddr(text)
+		a = a.Unmap().WithZone("")
+		switch {
+		case err != nil:
+			return fmt.Errorf("address %q: must be an IP address ('/' separates the ports of a device)", text)
+		case a.IsMulticast() || a.IsUnspecified():
+			return fmt.Errorf("address %v: must be a unicast address", a)
+		case slices.Contains(s.addrs, a):
+			return fmt.Errorf("address %v: must be given once", a)
+		}
+		i := slices.IndexFunc(ifs, func(ifi net.Interface) bool { return hasAddr(&ifi, a) })
+		if i < 0 {
+			return fmt.Errorf("no network interface has the address %v", a)
+		}
+		s.addrs, s.on = append(s.addrs, a), append(s.on, ifs[i].Name)
+	}
+	return nil
 }
 
 // interfaces returns the names of the device's interfaces. The list is empty if the device was made with addresses

@@ -68,7 +68,7 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 	}
 	in := engine.QPInit{
 		Type: transport.Type(init.Type), Num: num, PD: p.num, SigAll: init.SigAll,
-		PortMTU: p.ctx.dev.port.Load().activeMTU().Bytes(),
+		PortMTU: p.ctx.dev.activeMTU().Bytes(),
 		SQ:      transport.NewSendQueue(int(c.MaxSendWR), int(c.MaxSendSGE), int(c.MaxInlineData)),
 		SendCQ:  cqOf(init.SendCQ).CQ,
 		Regions: p.ctx.regions,
@@ -80,7 +80,7 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 		in.SrcNum = init.SourceQPN
 	}
 	if init.CreateFlags&verbs.QPCreateBlockSelfMcastLB != 0 {
-		in.Own = func(a netip.Addr) bool { return p.ctx.dev.port.Load().has(a) }
+		in.Own = func(a netip.Addr) bool { return p.ctx.dev.has(a) }
 	}
 	if !q.xrc {
 		q.setReceives(&in, init)
@@ -223,6 +223,9 @@ func (q *qp) SetKeepAlive(idle time.Duration) error {
 
 // AttachMcast attaches the QP to a multicast group.
 func (q *qp) AttachMcast(gid verbs.GID) error {
+	if t, _ := q.QP.Query(); t.Port > 1 && q.ctx.dev.at(t.Port).iface != q.ctx.dev.at(1).iface {
+		return fail(verbs.EOPNOTSUPP, "a QP of port %d: groups are joined on the interface of port 1 only", t.Port)
+	}
 	if err := q.Attach(addrOf(gid)); err != nil {
 		return verbsError("", err)
 	}

@@ -62,7 +62,7 @@ func (d *device) openFrames() error {
 	if u.users == 0 {
 		open := d.cfg.links.Raw
 		if open == nil {
-			open = func() (link.Raw, error) { return packet.Open(d.port.Load().iface) }
+			open = func() (link.Raw, error) { return packet.Open(d.at(1).iface) }
 		}
 		l, err := open()
 		if err != nil {
