@@ -1,7 +1,7 @@
 package verbs
 
 // StaticRate is the code of the highest rate of packets to a destination, AHAttr.StaticRate (enum ibv_rate). RoCE
-// devices, the software device too, accept and ignore it; use QP.ModifyRateLimit.
+// adapters accept and ignore it; the software device keeps it, counting whole IP packets.
 type StaticRate uint8
 
 // The rates (IBV_RATE_*).

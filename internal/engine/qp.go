@@ -239,6 +239,17 @@ func (qp *QP) SetKeepAlive(idle time.Duration) {
 	s.serve()
 }
 
+// SetRate limits the rate of the QP's packets; see transport.QP.SetRate.
+func (qp *QP) SetRate(rate uint64, burst int64) {
+	s := qp.shard
+	s.hold()
+	defer s.release()
+	s.now = s.eng.now()
+	qp.QP.SetRate(rate, burst)
+	s.runq.push(qp.QP)
+	s.serve()
+}
+
 // PostSend calls post, which adds work requests to the locked send queue, and sends them. In a state that does not
 // permit sends it returns transport.ErrState without calling post (V-QPS-04).
 func (qp *QP) PostSend(post func(q *transport.SendQueue) error) error {

@@ -88,6 +88,7 @@ type Path struct {
 	TClass    uint8      // IPv4 TOS or IPv6 traffic class
 	HopLimit  uint8      // IPv4 TTL or IPv6 hop limit; 0 means 64
 	FlowLabel uint32     // 20 bits
+	Rate      uint64     // of the packets, bits per second; 0: no limit. Links ignore it
 	PKey      uint16     // of management datagrams for the peer; 0: the default. QPs have keys of their own
 	Source    uint16     // preferred UDP source port, see SourcePort; 0: any
 	Route     any        // set by Neighbours.Prepare for the link's own use

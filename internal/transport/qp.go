@@ -57,6 +57,7 @@ type QP struct {
 	// peer without automatic path migration; rxe sends 0 and ignores it.
 	baseFlags  uint32
 	complained bool // PATH_MIG_ERR was raised since the QP was armed
+	pace       pace
 	req        requester
 	resp       responder
 	first      *Failure               // the failure that moved the QP to SQE or ERR

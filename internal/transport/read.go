@@ -66,7 +66,7 @@ func (r *responder) replayRead(p wire.Packet) {
 
 // sendRead appends the next response packet of a READ and reports whether there was room. The memory is checked and
 // read now. If the peer no longer has access the QP fails, unless the READ was answered before.
-func (r *responder) sendRead(res *resource, tx *link.TxBatch) bool {
+func (r *responder) sendRead(now int64, res *resource, tx *link.TxBatch) bool {
 	qp := r.qp
 	n, segs := min(res.left, uint32(qp.attr.MTU)), 1
 	if res.left > n {
@@ -104,6 +104,7 @@ func (r *responder) sendRead(res *resource, tx *link.TxBatch) bool {
 		return true
 	}
 	qp.Counters.TxDataBytes += uint64(n)
+	qp.charge(now, qp.path, head, segs, n+uint32(pad))
 	res.begun = true
 	res.next, r.took = psn.Add(res.next, segs), segs
 	res.at += uint64(n)

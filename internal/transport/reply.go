@@ -214,11 +214,14 @@ func (r *responder) nakFatal(syndrome uint8, seq uint32) {
 }
 
 // transmit appends at most budget replies to tx and reports whether there is more to send at once.
-func (r *responder) transmit(_ int64, tx *link.TxBatch, budget int) (more bool) {
+func (r *responder) transmit(now int64, tx *link.TxBatch, budget int) (more bool) {
 	for ; r.todo != r.head; r.todo++ {
 		for res := r.at(r.todo); res.pending; budget -= r.took {
 			r.took = 1
-			if budget <= 0 || !r.send(res, tx) {
+			if r.qp.pace.until != 0 && res.kind == resRead {
+				return false // the timer continues
+			}
+			if budget <= 0 || !r.send(now, res, tx) {
 				return true
 			}
 		}
@@ -229,9 +232,9 @@ func (r *responder) transmit(_ int64, tx *link.TxBatch, budget int) (more bool) 
 	return budget <= 0 || !r.sendTail(tx)
 }
 
-func (r *responder) send(res *resource, tx *link.TxBatch) bool {
+func (r *responder) send(now int64, res *resource, tx *link.TxBatch) bool {
 	if res.kind == resRead {
-		return r.sendRead(res, tx)
+		return r.sendRead(now, res, tx)
 	}
 	return r.sendAtMostOnce(res, tx)
 }

@@ -117,7 +117,7 @@ func (r *requester) pending() bool {
 	if r.keep != nil && r.checking() {
 		return r.phase != halted && r.rnrUntil == 0
 	}
-	if r.cur == r.stop() || r.rnrUntil != 0 {
+	if r.cur == r.stop() || r.rnrUntil != 0 || r.qp.pace.until != 0 {
 		return false
 	}
 	w := r.sq.At(r.cur)

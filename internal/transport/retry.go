@@ -30,7 +30,7 @@ func (r *requester) deadline() int64 {
 		return r.rnrUntil
 	case r.nxt == r.una:
 		return r.keepDeadline()
-	case r.qp.attr.Timeout == 0:
+	case r.qp.attr.Timeout == 0, r.qp.pace.until != 0 && r.quietPackets > 0: // no packet has asked for an answer yet
 		return Never
 	}
 	return min(r.timer+int64(r.ackTimeout()), r.earlyDeadline())

@@ -134,6 +134,7 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	}
 	r.from.pos = pos + n
 	qp.Counters.TxDataBytes += uint64(n)
+	qp.charge(now, path, info.Len, int(segs), n+pad)
 	r.tell(tx, w)
 	r.sent(now, w, segs, cost)
 	return true
@@ -194,6 +195,7 @@ func (r *requester) ask(now int64, tx *link.TxBatch, op wire.Opcode, w *SendWQE)
 	r.startProbe(now, r.nxt)
 	wire.BTH(b).Put(op, 0, r.qp.attr.PKey, r.qp.attr.DestQPN, r.nxt, r.qp.baseFlags|wire.BTHAckReq)
 	w.putXRCETH(b, info)
+	r.qp.charge(now, r.qp.path, info.Len, 1, 0)
 	return b, info
 }
 
@@ -267,7 +269,7 @@ func (r *requester) sent(now int64, w *SendWQE, n uint32, cost int) {
 	if w.waitsForAnswer() {
 		r.reads++
 	}
-	if r.nxt == r.una {
+	if r.nxt == r.una || r.qp.pace.until != 0 {
 		r.rtt.from = now
 		if r.rtt.early == 0 {
 			r.timer = now

@@ -48,7 +48,7 @@ func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
 func (qp *QP) Pending() bool { return qp.resp.pending() || qp.req.pending() }
 
 // Replying reports whether responses to the peer wait to be sent.
-func (qp *QP) Replying() bool { return qp.resp.pending() }
+func (qp *QP) Replying() bool { return qp.resp.pending() && qp.pace.until == 0 }
 
 // OnlyAck reports whether Transmit would send nothing but the acknowledgement of complete messages.
 func (qp *QP) OnlyAck() bool { return qp.resp.onlyAck() && !qp.req.pending() }
@@ -59,6 +59,7 @@ func (qp *QP) Near(tx *link.TxBatch) bool { return tx.Train(qp.path, qp.attr.Des
 // Transmit appends at most budget packets to tx, responses before requests. It reports whether there is more to send
 // at once: the batch is full or the budget used up.
 func (qp *QP) Transmit(now int64, tx *link.TxBatch, budget int) (more bool) {
+	qp.open(now)
 	before := tx.Count()
 	if budget > 1 && tx.AckLast && qp.resp.onlyAck() && qp.req.leads(tx) {
 		qp.req.transmit(now, tx, 1)
@@ -81,10 +82,19 @@ func (qp *QP) OnDoorbell(now int64) {
 }
 
 // Deadline returns the time at which OnTimer must be called, or Never.
-func (qp *QP) Deadline() int64 { return qp.req.deadline() }
+func (qp *QP) Deadline() int64 {
+	d := qp.req.deadline()
+	if qp.pace.until != 0 {
+		d = min(d, qp.pace.until)
+	}
+	return d
+}
 
 // OnTimer handles an expired deadline. A call before the deadline does nothing.
-func (qp *QP) OnTimer(now int64) { qp.req.onTimer(now) }
+func (qp *QP) OnTimer(now int64) {
+	qp.open(now)
+	qp.req.onTimer(now)
+}
 
 // Fail moves the QP to ERR because of cause and raises ev unless it is 0 (V-QPS-15). The caller has already completed
 // the failed work request; all others are flushed (V-QPS-16).

@@ -61,6 +61,7 @@ func (p *portInfo) path(a *verbs.AHAttr) (link.Path, error) {
 	}
 	return link.Path{
 		Src: src, Dst: dst, TClass: g.TrafficClass, HopLimit: g.HopLimit, FlowLabel: g.FlowLabel,
+		Rate:   uint64(max(0, a.StaticRate.Mbps())) * 1e6,
 		Source: link.SourcePort(g.FlowLabel, 0, 0), // the QP numbers choose it for a QP's path without a flow label
 	}, nil
 }

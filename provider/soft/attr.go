@@ -101,6 +101,10 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 	attr.TMCaps = tmCaps
 	attr.CQModCaps = verbs.CQModerationCaps{MaxCQCount: math.MaxUint16, MaxCQPeriod: math.MaxUint16}
 	attr.DeviceCapFlags |= verbs.DeviceFlushGlobal | verbs.DeviceAtomicWrite
+	attr.PacketPacingCaps = verbs.PacketPacingCaps{
+		QPRateLimitMin: minRate, QPRateLimitMax: maxRate,
+		SupportedQPTs: 1<<verbs.QPTypeRC | 1<<verbs.QPTypeUC | 1<<verbs.QPTypeUD | 1<<verbs.QPTypeXRCSend,
+	}
 	c.dev.rawCaps(&attr)
 	c.dev.streamCaps(&attr)
 	attr.CompletionTimestampMask, attr.HCACoreClock = math.MaxUint64, 1e6 // ticks are nanoseconds

@@ -215,6 +215,15 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 	return a, nil
 }
 
+// ModifyRateLimit sets the rate limit of the QP. The typical packet size is of no use.
+func (q *qp) ModifyRateLimit(attr verbs.QPRateLimitAttr) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.SetRate(uint64(attr.RateLimit)*1000, int64(attr.MaxBurstSz))
+	q.attr.RateLimit = attr.RateLimit
+	return nil
+}
+
 // SetKeepAlive sets the idle time after which the QP checks its peer.
 func (q *qp) SetKeepAlive(idle time.Duration) error {
 	q.QP.SetKeepAlive(idle)

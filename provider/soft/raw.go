@@ -96,8 +96,7 @@ func (d *device) rawCaps(attr *verbs.DeviceAttr) {
 		RxHashFieldsMask: uint64(rxHashFields), RxHashFunction: uint8(verbs.RxHashToeplitz),
 	}
 	attr.MaxWQTypeRQ = maxWQs
-	attr.PacketPacingCaps = verbs.PacketPacingCaps{QPRateLimitMin: minRate, QPRateLimitMax: maxRate,
-		SupportedQPTs: rawPacketBit}
+	attr.PacketPacingCaps.SupportedQPTs |= rawPacketBit
 	attr.RawPacketCaps = verbs.RawPacketCVLANStripping | verbs.RawPacketScatterFCS | verbs.RawPacketIPCsum |
 		verbs.RawPacketDelayDrop
 }

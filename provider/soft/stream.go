@@ -49,6 +49,7 @@ func (d *device) streamCaps(a *verbs.DeviceAttr) {
 	a.MaxSGE, a.MaxSGERd = streamSGE, streamRdSGE
 	a.MaxMcastGrp, a.MaxMcastQPAttach, a.MaxTotalMcastQPAttach, a.MaxAH = 0, 0, 0, 0
 	a.ODPCaps, a.XRCODPCaps, a.TMCaps = verbs.ODPCaps{}, 0, verbs.TMCaps{}
+	a.PacketPacingCaps = verbs.PacketPacingCaps{}
 	a.DeviceCapFlags = verbs.DevicePortActiveEvent | verbs.DeviceSysImageGUID | verbs.DeviceSRQResize |
 		verbs.DeviceMemWindow | verbs.DeviceMemMgtExtensions | verbs.DeviceMemWindowType2B
 }

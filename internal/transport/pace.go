@@ -1,0 +1,67 @@
+package transport
+
+import "github.com/verbena-rdma/verbena/internal/link"
+
+// A QP may have a rate limit, and so may each path (the static rate of its address vector). The QP then waits after
+// each packet until the packet would have left at that rate, or what was sent as one: a train. Acknowledgements do not
+// wait, and their bytes do not count. The wait ends by the QP's timer.
+
+// pace is the state of the rate limits of a QP.
+type pace struct {
+	limit uint64 // of the QP, bits per second; 0: none
+	burst int64  // bytes that the QP may send at once after a pause
+	free  int64  // when what was sent has left at its rate
+	until int64  // nothing is sent before; 0: no wait
+	late  bool   // the wait has ended while there was something to send: what the timer is late is made up for
+}
+
+// maxLate is the longest lateness of a timer, ns, that is made up for.
+const maxLate = int64(2e6)
+
+// open ends the wait if its time has come. busy: there is something to send.
+func (p *pace) open(now int64, busy bool) {
+	if p.until != 0 && now >= p.until {
+		p.until, p.late = 0, busy
+	}
+}
+
+// charge begins the wait after n bytes that were sent along a path.
+func (p *pace) charge(now int64, path *link.Path, n int64) {
+	rate := path.Rate
+	if p.limit != 0 && (rate == 0 || p.limit < rate) {
+		rate = p.limit
+	}
+	if rate == 0 {
+		return
+	}
+	back := p.burst * 8 * 1e9 / int64(rate)
+	if p.late {
+		back = max(back, maxLate)
+	}
+	p.free = max(p.free, now-back) + n*8*1e9/int64(rate)
+	if p.free > now {
+		p.until, p.late = p.free, false
+	}
+}
+
+// open ends the QP's wait if its time has come.
+func (qp *QP) open(now int64) {
+	if qp.pace.until != 0 && now >= qp.pace.until {
+		qp.pace.open(now, qp.req.sq != nil && qp.req.cur != qp.req.stop() || qp.resp.todo != qp.resp.head)
+	}
+}
+
+// charge counts segs packets with headers of head bytes, BTH included, and n bytes of payload in all.
+func (qp *QP) charge(now int64, path *link.Path, head, segs int, n uint32) {
+	if path.Rate != 0 || qp.pace.limit != 0 {
+		const icrc = 4
+		qp.pace.charge(now, path, int64(link.HeadersLen(path.Dst)+head+icrc)*int64(segs)+int64(n))
+	}
+}
+
+// SetRate limits the bits per second that the QP sends, of whole IP packets, and the bytes that it may send at once
+// after a pause. 0 means no limit, and one packet. The shard is held.
+func (qp *QP) SetRate(rate uint64, burst int64) {
+	qp.pace.limit, qp.pace.burst = rate, burst
+	qp.pace.until, qp.pace.free = 0, 0
+}
