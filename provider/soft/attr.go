@@ -100,7 +100,7 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 	attr.MaxDMSize = maxDMSize
 	attr.TMCaps = tmCaps
 	attr.CQModCaps = verbs.CQModerationCaps{MaxCQCount: math.MaxUint16, MaxCQPeriod: math.MaxUint16}
-	attr.DeviceCapFlags |= verbs.DeviceFlushGlobal | verbs.DeviceAtomicWrite
+	attr.DeviceCapFlags |= verbs.DeviceFlushGlobal | verbs.DeviceAtomicWrite | verbs.DevicePCIWriteEndPadding
 	attr.PacketPacingCaps = verbs.PacketPacingCaps{
 		QPRateLimitMin: minRate, QPRateLimitMax: maxRate,
 		SupportedQPTs: 1<<verbs.QPTypeRC | 1<<verbs.QPTypeUC | 1<<verbs.QPTypeUD | 1<<verbs.QPTypeXRCSend,

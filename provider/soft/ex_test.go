@@ -275,7 +275,6 @@ func TestV_QPX_10_OperationsOfTheDevice(t *testing.T) {
 		{Type: verbs.QPTypeUC, SendOpsFlags: verbs.QPExWithFlush},
 		{Type: verbs.QPTypeUD, SendOpsFlags: verbs.QPExWithAtomicWrite},
 		{Type: verbs.QPTypeUC, SendOpsFlags: verbs.QPExWithRDMARead},
-		{Type: verbs.QPTypeUD, CreateFlags: verbs.QPCreatePCIWriteEndPadding},
 		{Type: verbs.QPTypeUD, MaxTSOHeader: 5},
 	} {
 		c.SendCQ, c.RecvCQ = e.cq, e.cq

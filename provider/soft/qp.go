@@ -116,16 +116,17 @@ func (q *qp) setReceives(in *engine.QPInit, init *verbs.QPInitAttr) {
 	c.MaxRecvWR, c.MaxRecvSGE = uint32(in.RQ.Cap()), uint32(in.RQ.MaxSGE())
 }
 
-// udCreateFlags are the flags of UD QPs, which package verbs accepts for no others.
-const udCreateFlags = verbs.QPCreateBlockSelfMcastLB | verbs.QPCreateSourceQPN
+// createFlags are the flags of QPs; package verbs accepts the first two for UD only. PCI_WRITE_END_PADDING has no effect
+// but that queries report it: there is no bus, and the device writes exactly the bytes of the message.
+const createFlags = verbs.QPCreateBlockSelfMcastLB | verbs.QPCreateSourceQPN | verbs.QPCreatePCIWriteEndPadding
 
 // checkQPEx refuses attributes of an extended QP that the device does not support.
 func checkQPEx(init *verbs.QPInitAttr) error {
 	switch {
 	case init.SendOpsFlags&^sendOps != 0:
 		return fail(verbs.EOPNOTSUPP, "SendOpsFlags %v: must be among %v", init.SendOpsFlags&^sendOps, sendOps)
-	case init.CreateFlags&^udCreateFlags != 0:
-		return fail(verbs.EOPNOTSUPP, "CreateFlags %v: must be among %v", init.CreateFlags&^udCreateFlags, udCreateFlags)
+	case init.CreateFlags&^createFlags != 0:
+		return fail(verbs.EOPNOTSUPP, "CreateFlags %v: must be among %v", init.CreateFlags&^createFlags, createFlags)
 	case init.MaxTSOHeader != 0:
 		return fail(verbs.EOPNOTSUPP, "MaxTSOHeader of a QP of type %v: must be 0; only RAW_PACKET has TSO", init.Type)
 	case init.RWQIndTbl != nil:
