@@ -147,7 +147,8 @@ func (id *ID) Route() Route {
 	id.portUnread = false
 	r := Route{SrcAddr: id.local, DstAddr: id.remote}
 	if id.dev != nil {
-		r.SGID, r.DGID, r.PKey = verbs.GIDFromAddr(id.local.Addr()), verbs.GIDFromAddr(id.remote.Addr()), cmp.Or(id.pkey, defaultPKey)
+		r.SGID, r.DGID = verbs.GIDFromAddr(id.local.Addr()), verbs.GIDFromAddr(id.remote.Addr())
+		r.PKey = cmp.Or(id.pkey, defaultPKey)
 	}
 	if id.haveRoute {
 		r.PathRec, r.PKey = []PathRec{id.path}, id.path.PKey

@@ -114,7 +114,8 @@ func (f *Fabric) newDevice(name string, ports [][]netip.Addr) (*verbs.Device, er
 		Open: func(addrs []netip.Addr, ports int) (link.Link, error) { return f.net.Open(addrs, ports) },
 		Raw:  f.net.OpenRaw, MTU: f.cfg.MTU,
 	}
-	c := softlink.On(soft.Config{Name: name, Addrs: addrs, MorePorts: ports, Shards: f.cfg.Shards, PKeys: f.cfg.PKeys}, links)
+	c := soft.Config{Name: name, Addrs: addrs, MorePorts: ports, Shards: f.cfg.Shards, PKeys: f.cfg.PKeys}
+	c = softlink.On(c, links)
 	// The engine's own clock counts the processor's ticks, which stand still while a testing/synctest bubble's time jumps.
 	c.Clock = func() int64 { return int64(f.Now()) }
 	if !f.cfg.RealTime {

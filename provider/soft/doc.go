@@ -10,7 +10,7 @@
 //
 //	INTERFACE             the device of that interface (eth0; vrb_eth0 means the same)
 //	NAME=ADDR[+ADDR...]   a device with these local addresses (a=127.0.0.1, b=127.0.0.2+fd00::2)
-//	NAME=PORT/PORT...     a device with several ports, up to 16, each in the form ADDR[+ADDR...] (two=192.0.2.1/198.51.100.1)
+//	NAME=PORT/PORT...     a device with several ports, up to 16, each ADDR[+ADDR...] (two=192.0.2.1/198.51.100.1)
 //
 // The addresses of a device may belong to several interfaces. A QP's path can then migrate between them, and the
 // device's port is up while one of them is. If they are those of several ports, each port has its own state, GIDs and
@@ -33,8 +33,8 @@
 // # Partitions
 //
 // The P_Key table of a port has the entry 0xFFFF, unless VERBENA_PKEYS or Config.PKeys defines it. VERBENA_PKEYS is a
-// comma-separated list of [DEVICE[/PORT]=]KEY[+KEY...], as in VERBENA_PKEYS=vrb_eth0=0xffff+0x8001+0x0002. SetPKeys changes
-// a table at run time.
+// comma-separated list of [DEVICE[/PORT]=]KEY[+KEY...], as in VERBENA_PKEYS=vrb_eth0=0xffff+0x8001+0x0002.
+// SetPKeys changes a table at run time.
 //
 // # GIDs
 //

@@ -94,8 +94,8 @@ type badDevices struct {
 }
 
 func (e *badDevices) Error() string {
-	return fmt.Sprintf("%s=%q: entry %q: %v; an entry is INTERFACE or NAME=ADDR[+ADDR...][/ADDR...]", envDevices, e.value, e.entry,
-		e.err)
+	return fmt.Sprintf("%s=%q: entry %q: %v; an entry is INTERFACE or NAME=ADDR[+ADDR...][/ADDR...]", envDevices,
+		e.value, e.entry, e.err)
 }
 
 func (e *badDevices) Unwrap() []error { return []error{e.err, verbs.EINVAL} }

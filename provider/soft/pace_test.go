@@ -90,8 +90,8 @@ const (
 	detHeader    = 8
 )
 
-// TestV_AH_05_StaticRateInVirtualTime: the packets of RC, UC and UD QPs leave at the static rate of their path, and READ
-// responses at that of the responder's.
+// TestV_AH_05_StaticRateInVirtualTime: the packets of RC, UC and UD QPs leave at the static rate of their path, and
+// READ responses at that of the responder's.
 func TestV_AH_05_StaticRateInVirtualTime(t *testing.T) {
 	const size, mtu = 1 << 20, 4096
 	wire := size + size/mtu*pacedHeaders
@@ -135,8 +135,8 @@ func (p *pacedPair) write(n int) verbs.SendWR {
 		RemoteAddr: p.mr[1].Addr(), RKey: p.mr[1].RKey()}
 }
 
-// TestV_QPX_13_RateLimitInVirtualTime: modify_qp_rate_limit holds for a connected QP, the lower of it and the static rate
-// counts, the burst leaves at once, and RESET removes the limit.
+// TestV_QPX_13_RateLimitInVirtualTime: modify_qp_rate_limit holds for a connected QP, the lower of it and the static
+// rate counts, the burst leaves at once, and RESET removes the limit.
 func TestV_QPX_13_RateLimitInVirtualTime(t *testing.T) {
 	const size, mtu = 1 << 20, 4096
 	wire := size + size/mtu*pacedHeaders

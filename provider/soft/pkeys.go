@@ -65,8 +65,8 @@ func checkPKeys(keys []uint16, most int) error {
 // SetPKeys replaces the P_Key table of a port of a software device, for all its contexts in this process. The keys are
 // in host byte order, with bit 15 set for a full member; 0 is an empty entry. The table keeps its length, so that
 // entries that are not given become empty. QPs keep their index: from now on they send and check the key that the entry
-// has, and one whose entry is empty communicates with no other. Each context gets the event verbs.EventPKeyChange unless
-// nothing has changed. It has no C twin: on InfiniBand the subnet manager does it.
+// has, and one whose entry is empty communicates with no other. Each context gets the event verbs.EventPKeyChange
+// unless nothing has changed. It has no C twin: on InfiniBand the subnet manager does it.
 //
 // Errors: EOPNOTSUPP for a device of another provider, EINVAL for another port, more keys than entries, no key, a key
 // that is given twice, and 0x8000.

@@ -86,8 +86,8 @@ func TestV_PORT_01_PortsOfADevice(t *testing.T) {
 	}
 }
 
-// TestV_QPM_12_ConnectionMovesToAnotherPort: an RC QP in SQD changes its port, with a new path or with the same one over
-// the new port, and continues its connection there.
+// TestV_QPM_12_ConnectionMovesToAnotherPort: an RC QP in SQD changes its port, with a new path or with the same one
+// over the new port, and continues its connection there.
 func TestV_QPM_12_ConnectionMovesToAnotherPort(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		a, b := twoPorts(t, n)

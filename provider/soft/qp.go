@@ -116,8 +116,8 @@ func (q *qp) setReceives(in *engine.QPInit, init *verbs.QPInitAttr) {
 	c.MaxRecvWR, c.MaxRecvSGE = uint32(in.RQ.Cap()), uint32(in.RQ.MaxSGE())
 }
 
-// createFlags are the flags of QPs; package verbs accepts the first two for UD only. PCI_WRITE_END_PADDING has no effect
-// but that queries report it: there is no bus, and the device writes exactly the bytes of the message.
+// createFlags are the flags of QPs; package verbs accepts the first two for UD only. PCI_WRITE_END_PADDING has no
+// effect but that queries report it: there is no bus, and the device writes exactly the bytes of the message.
 const createFlags = verbs.QPCreateBlockSelfMcastLB | verbs.QPCreateSourceQPN | verbs.QPCreatePCIWriteEndPadding
 
 // checkQPEx refuses attributes of an extended QP that the device does not support.

@@ -343,7 +343,8 @@ func TestV_QDX_RawPacketCaps(t *testing.T) {
 		caps.TSOCaps != (verbs.TSOCaps{MaxTSO: 1 << 18, SupportedQPTs: 1 << 8}) || caps.MaxWQTypeRQ != 1<<16 ||
 		caps.RSSCaps.MaxRWQIndirectionTableSize != 1024 || caps.RSSCaps.RxHashFunction != 1 ||
 		caps.RSSCaps.RxHashFieldsMask != 0x800001ff ||
-		caps.PacketPacingCaps.SupportedQPTs != 1<<8|1<<2|1<<3|1<<4|1<<9 || caps.DeviceCapFlags&verbs.DeviceRawScatterFCS == 0 {
+		caps.PacketPacingCaps.SupportedQPTs != 1<<8|1<<2|1<<3|1<<4|1<<9 ||
+		caps.DeviceCapFlags&verbs.DeviceRawScatterFCS == 0 {
 		t.Errorf("%+v", caps)
 	}
 	if f := caps.DeviceCapFlags; f&verbs.DeviceManagedFlowSteering == 0 || f&verbs.DeviceRawIPCsum == 0 ||
