@@ -90,9 +90,9 @@ const (
 	detHeader    = 8
 )
 
-// TestV_AH_05_StaticRateInVirtualTime: the packets of RC, UC and UD QPs leave at the static rate of their path, and
+// TestV_AH_01_StaticRateInVirtualTime: the packets of RC, UC and UD QPs leave at the static rate of their path, and
 // READ responses at that of the responder's.
-func TestV_AH_05_StaticRateInVirtualTime(t *testing.T) {
+func TestV_AH_01_StaticRateInVirtualTime(t *testing.T) {
 	const size, mtu = 1 << 20, 4096
 	wire := size + size/mtu*pacedHeaders
 	for _, typ := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC} {
@@ -135,9 +135,9 @@ func (p *pacedPair) write(n int) verbs.SendWR {
 		RemoteAddr: p.mr[1].Addr(), RKey: p.mr[1].RKey()}
 }
 
-// TestV_QPX_13_RateLimitInVirtualTime: modify_qp_rate_limit holds for a connected QP, the lower of it and the static
+// TestX_QPM_01_RateLimitInVirtualTime: modify_qp_rate_limit holds for a connected QP, the lower of it and the static
 // rate counts, the burst leaves at once, and RESET removes the limit.
-func TestV_QPX_13_RateLimitInVirtualTime(t *testing.T) {
+func TestX_QPM_01_RateLimitInVirtualTime(t *testing.T) {
 	const size, mtu = 1 << 20, 4096
 	wire := size + size/mtu*pacedHeaders
 	p := newPacedPair(t, verbs.QPTypeRC)
