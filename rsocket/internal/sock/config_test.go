@@ -1,9 +1,13 @@
 package sock
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -57,6 +61,34 @@ func TestR_CFG_01_EachFile(t *testing.T) {
 		if got := readConfig(dir); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
 		}
+	}
+}
+
+// TestR_CFG_01_DefaultsOfSockets: the options of a socket are those of the files, in a process that begins with them.
+func TestR_CFG_01_DefaultsOfSockets(t *testing.T) {
+	const child = "VERBENA_TEST_PRINT_DEFAULTS"
+	if os.Getenv(child) != "" {
+		fmt.Printf("options %+v\n", Options{}.WithDefaults())
+		return
+	}
+	dir := t.TempDir()
+	for i, name := range []string{
+		"mem_default", "wmem_default", "sqsize_default", "rqsize_default", "inline_default", "iomap_size",
+		"polling_time",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(strconv.Itoa(5001+i)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestR_CFG_01_DefaultsOfSockets$", "-test.count=1")
+	cmd.Env = append(os.Environ(), child+"=1", "VERBENA_RSOCKET_CONFIG="+dir)
+	out, err := cmd.CombinedOutput()
+	want := fmt.Sprintf("options %+v\n", Options{
+		RecvBuf: 5001, SendBuf: 5002, SQSize: 5003, RQSize: 5004, Inline: 5005, IOMaps: 5006,
+		Polling: 5007 * time.Microsecond,
+	})
+	if err != nil || !strings.Contains(string(out), want) {
+		t.Errorf("%v, %s, want %s", err, out, want)
 	}
 }
 
