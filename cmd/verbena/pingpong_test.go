@@ -103,7 +103,7 @@ func TestPingpong(t *testing.T) {
 		{"ibv_rc_pingpong", []string{
 			"", "-e", "-c -s 65536", "-m 256 -c", "-m 512", "-m 2048 -s 65536", "-m 4096 -s 65536", "-s 0", "-s 1", "-s 4095",
 			"-s 4097", "-r 2 -n 50", "-g 1 -d vrb_test", "-s 1048576 -n 5",
-			"-o -c -s 10000", "-o -P", "-j -c -s 9000", "-j -e", "-t", "-t -e -c", "-N -c -s 5000", "-N -e -t -o", "-j -t -N -c",
+			"-o -c -s 10000", "-o -P", "-O -c -s 10000", "-O -P", "-j -c -s 9000", "-j -e", "-t", "-t -e -c", "-N -c -s 5000", "-N -e -t -o", "-j -t -N -c",
 		}},
 		{"ibv_uc_pingpong", []string{"", "-e -c", "-m 256 -s 4097", "-m 4096 -s 65536 -n 50", "-s 0", "-s 1"}},
 		{"ibv_ud_pingpong", []string{"", "-e -c", "-s 0", "-s 1", "-s 4095", "-s 4096 -c", "-g 1"}},
@@ -154,7 +154,6 @@ func TestPingpongRefuses(t *testing.T) {
 		"ibv_rc_pingpong -d mlx5_0":             `no device is named "mlx5_0"; there are vrb_test`,
 		"ibv_rc_pingpong -d vrb_test -g 999":    "entry 999 of port 1 is empty",
 		"ibv_rc_pingpong -i 2 -d vrb_test -g 1": "port 2: must be 1 to 1",
-		"ibv_rc_pingpong -d vrb_test -g 1 -O":   "vrb_test does not have implicit on-demand paging",
 		"ibv_rc_pingpong -d vrb_test -g 1 -j -s 268435457": "vrb_test does not have 268435457 bytes of device memory; " +
 			"it has 268435456",
 		"ibv_ud_pingpong -d vrb_test -g 1 -s 4097": "larger than port MTU (4096)",

@@ -119,7 +119,7 @@ func (b *background) loop() {
 			b.linger.Found()
 			b.yieldTurn(now)
 		case next <= now:
-		case b.mem.naps(now):
+		case !s.eng.virtual && b.mem.naps(now): // virtual time does not pass during a nap
 			spin.ShortSlice()
 			spin.Nap()
 			b.yieldTurn(now)
