@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/verbena-rdma/verbena/internal/link/pcap"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 )
 
@@ -20,5 +21,6 @@ func main() {
 	}
 	status := run(os.Args, &tool.Env{Stdout: os.Stdout, Stderr: os.Stderr})
 	stop()
+	pcap.Flush() // devices of rdmacm are open until the process ends
 	os.Exit(status)
 }

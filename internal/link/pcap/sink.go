@@ -2,6 +2,7 @@ package pcap
 
 import (
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -35,6 +36,7 @@ type Sink struct {
 	done   chan struct{}
 	ended  chan struct{}
 	wakeup chan struct{} // signal: wakeAt pieces wait
+	flush  chan chan struct{}
 	// Pieces go to the writing goroutine and come back through channels: a mutex would make it wait for goroutines
 	// that capture all the time.
 	full chan []byte
@@ -54,10 +56,52 @@ type Sink struct {
 func NewSink(w io.Writer, iface uint32) *Sink {
 	s := &Sink{
 		w: w, iface: iface, done: make(chan struct{}), ended: make(chan struct{}), wakeup: make(chan struct{}, 1),
-		full: make(chan []byte, mostWaiting), back: make(chan []byte, mostWaiting+2),
+		flush: make(chan chan struct{}),
+		full:  make(chan []byte, mostWaiting), back: make(chan []byte, mostWaiting+2),
 	}
+	running.add(s)
 	go s.flusher()
 	return s
+}
+
+// running are the sinks that are not closed.
+var running sinks
+
+type sinks struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	all map[*Sink]struct{}
+}
+
+func (r *sinks) add(s *Sink) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all == nil {
+		r.all = make(map[*Sink]struct{})
+	}
+	r.all[s] = struct{}{}
+}
+
+func (r *sinks) remove(s *Sink) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.all, s)
+}
+
+// Flush writes the packets that all sinks hold in memory. A program that ends without closing its devices calls it, or
+// loses the packets of the last flushEvery.
+func Flush() {
+	running.mu.Lock()
+	all := slices.Collect(maps.Keys(running.all))
+	running.mu.Unlock()
+	for _, s := range all {
+		written := make(chan struct{})
+		select {
+		case s.flush <- written:
+			<-written
+		case <-s.ended:
+		}
+	}
 }
 
 // MinSnap and MaxSnap bound Sink.SetSnap in bytes: there is room for the headers of any packet.
@@ -72,6 +116,7 @@ func (s *Sink) SetSnap(n int) { s.snap.Store(int32(n)) }
 
 // Close writes the remaining packets and returns the first write error. No tap of the sink may be used afterwards.
 func (s *Sink) Close() error {
+	running.remove(s)
 	close(s.done)
 	<-s.ended
 	return s.Err()
@@ -97,7 +142,9 @@ func (s *Sink) flusher() {
 	defer timer.Stop()
 	flushed := time.Now()
 	for ended := false; !ended; {
+		var asked chan struct{}
 		select {
+		case asked = <-s.flush:
 		case <-s.wakeup:
 		case <-s.done:
 			ended = true
@@ -109,7 +156,7 @@ func (s *Sink) flusher() {
 			s.write(<-s.full)
 		}
 		switch left := flushEvery - time.Since(flushed); {
-		case ended || left <= 0:
+		case ended || asked != nil || left <= 0:
 			if p := s.rest(); p != nil {
 				s.write(p)
 			}
@@ -119,6 +166,9 @@ func (s *Sink) flusher() {
 			timer.Reset(min(left, lookEvery))
 		default:
 			timer.Reset(left)
+		}
+		if asked != nil {
+			close(asked)
 		}
 	}
 }

@@ -50,3 +50,27 @@ func TestSegments(t *testing.T) {
 		}
 	}
 }
+
+// Flush writes at once what the sinks hold, and does not wait for those that are closed.
+func TestFlush(t *testing.T) {
+	var open, closed bytes.Buffer
+	at := netip.MustParseAddrPort("192.0.2.9:7471")
+	g := &Segment{Src: at, Dst: at, Flags: FlagACK, Data: []byte("payload")}
+	a, b := NewSink(&open, 0), NewSink(&closed, 0)
+	for i := range 100 {
+		a.Segment(g)
+		Flush()
+		if n := bytes.Count(open.Bytes(), g.Data); n != i+1 {
+			t.Fatalf("%d segments, want %d", n, i+1)
+		}
+	}
+	b.Segment(g)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	Flush()
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	Flush()
+}

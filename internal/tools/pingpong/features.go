@@ -3,6 +3,7 @@ package pingpong
 import (
 	"fmt"
 	"io"
+	"unsafe"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -59,15 +60,23 @@ func (g *game) makeMemory() error {
 	if g.onDemand {
 		access |= verbs.AccessOnDemand
 	}
-	if g.mr, err = g.pd.RegMR(buf, access); err != nil {
+	g.buf = buf
+	region := buf
+	if g.implicitOnDemand { // the whole address space; its offsets are addresses
+		region, g.base = nil, int(uintptr(unsafe.Pointer(unsafe.SliceData(buf))))
+	}
+	if g.mr, err = g.pd.RegMR(region, access); err != nil {
 		return err
 	}
 	g.opened(g.mr.Close)
 	if !g.prefetch {
 		return nil
 	}
-	return g.pd.AdviseMR(verbs.AdvicePrefetchWrite, verbs.AdviseMRFlush, g.mr.SGE(0, n))
+	return g.pd.AdviseMR(verbs.AdvicePrefetchWrite, verbs.AdviseMRFlush, g.sge(0, n))
 }
+
+// sge returns a part of the buffer.
+func (g *game) sge(off, n int) verbs.SGE { return g.mr.SGE(g.base+off, n) }
 
 func (g *game) makeDeviceMemory(n int) (err error) {
 	if g.dm, err = g.ctx.AllocDM(verbs.AllocDMAttr{Length: uint64(n)}); err != nil {
@@ -84,7 +93,7 @@ func (g *game) makeDeviceMemory(n int) (err error) {
 // payload returns the transferred part of the buffer, a copy if it is device memory.
 func (g *game) payload() ([]byte, error) {
 	if g.dm == nil {
-		return g.mr.Bytes()[g.grh:][:g.size], nil
+		return g.buf[g.grh:][:g.size], nil
 	}
 	b := make([]byte, g.size)
 	return b, g.dm.CopyFrom(b, 0)

@@ -31,7 +31,7 @@ type score struct {
 func (g *game) rally() (time.Duration, error) {
 	s := &score{receives: g.rxDepth, pending: make([]uint8, len(g.qps))}
 	s.send = verbs.SendWR{
-		WRID: sendWRID, Opcode: verbs.WRSend, Flags: g.flags, SGList: []verbs.SGE{g.mr.SGE(g.grh, int(g.size))},
+		WRID: sendWRID, Opcode: verbs.WRSend, Flags: g.flags, SGList: []verbs.SGE{g.sge(g.grh, int(g.size))},
 		AH: g.ah, RemoteQPN: g.remote[0].QPN, RemoteQKey: udQKey,
 	}
 	for i := range s.pending {

@@ -16,6 +16,8 @@ type table struct {
 	channel *verbs.CompChannel // with -e
 	pd      *verbs.PD
 	mr      *verbs.MR
+	buf     []byte // nil in device memory
+	base    int    // offset of buf in mr
 	cq      *verbs.CQ
 	recvQ   *verbs.SRQ // ibv_srq_pingpong
 	qps     []*verbs.QP
@@ -189,7 +191,7 @@ func (g *game) toInit() error {
 
 // firstReceives fills the receive queue. All receives use the same memory.
 func (g *game) firstReceives() error {
-	sge := []verbs.SGE{g.mr.SGE(0, int(g.size)+g.grh)}
+	sge := []verbs.SGE{g.sge(0, int(g.size)+g.grh)}
 	g.recvs = make([]verbs.RecvWR, g.rxDepth)
 	for i := range g.recvs {
 		g.recvs[i] = verbs.RecvWR{WRID: recvWRID, SGList: sge}
