@@ -103,7 +103,8 @@ func TestPingpong(t *testing.T) {
 		{"ibv_rc_pingpong", []string{
 			"", "-e", "-c -s 65536", "-m 256 -c", "-m 512", "-m 2048 -s 65536", "-m 4096 -s 65536", "-s 0", "-s 1", "-s 4095",
 			"-s 4097", "-r 2 -n 50", "-g 1 -d vrb_test", "-s 1048576 -n 5",
-			"-o -c -s 10000", "-o -P", "-O -c -s 10000", "-O -P", "-j -c -s 9000", "-j -e", "-t", "-t -e -c", "-N -c -s 5000", "-N -e -t -o", "-j -t -N -c",
+			"-o -c -s 10000", "-o -P", "-O -c -s 10000", "-O -P", "-j -c -s 9000", "-j -e", "-t", "-t -e -c",
+			"-N -c -s 5000", "-N -e -t -o", "-j -t -N -c",
 		}},
 		{"ibv_uc_pingpong", []string{"", "-e -c", "-m 256 -s 4097", "-m 4096 -s 65536 -n 50", "-s 0", "-s 1"}},
 		{"ibv_ud_pingpong", []string{"", "-e -c", "-s 0", "-s 1", "-s 4095", "-s 4096 -c", "-g 1"}},

@@ -93,7 +93,7 @@ func (q *QP) traceData(sent bool, parts ...[]byte) {
 	if sent {
 		from, ack = &q.trace.sent, q.trace.got
 	}
-	seq := *from
+	g := stretch{sent: sent, seq: *from, ack: ack}
 	*from += uint32(n)
 	if q.dev.taps.all.Load() == nil {
 		return
@@ -102,11 +102,6 @@ func (q *QP) traceData(sent bool, parts ...[]byte) {
 		q.trace.copy = make([]byte, 0, pcap.MaxSegment)
 	}
 	data := q.trace.copy[:0]
-	flush := func() {
-		q.tap(&pcap.Segment{Sent: sent, Flags: pcap.FlagACK | pcap.FlagPSH, Data: data}, seq, ack)
-		seq += uint32(len(data))
-		data = data[:0]
-	}
 	for _, b := range parts {
 		for len(b) > 0 {
 			at := len(data)
@@ -116,13 +111,28 @@ func (q *QP) traceData(sent bool, parts ...[]byte) {
 				clear(data[at:]) // the program has unmapped it
 			}
 			if b = b[k:]; len(data) == pcap.MaxSegment {
-				flush()
+				data = q.tapData(&g, data)
 			}
 		}
 	}
 	if len(data) > 0 {
-		flush()
+		q.tapData(&g, data)
 	}
+}
+
+// stretch is where the next bytes of a direction are in the stream.
+type stretch struct {
+	sent     bool
+	seq, ack uint32
+}
+
+// tapData shows bytes, moves g behind them and returns the buffer, empty.
+//
+// +checklocks:q.mu
+func (q *QP) tapData(g *stretch, data []byte) []byte {
+	q.tap(&pcap.Segment{Sent: g.sent, Flags: pcap.FlagACK | pcap.FlagPSH, Data: data}, g.seq, g.ack)
+	g.seq += uint32(len(data))
+	return data[:0]
 }
 
 // traceVectors shows the first n bytes of vectors that were sent.

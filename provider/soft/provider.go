@@ -88,7 +88,7 @@ type spec struct {
 }
 
 func (s *spec) key() string {
-	return fmt.Sprint(s.name, " ", s.iface, " ", s.addrs, " ", s.onPort, " ", s.pkeys)
+	return fmt.Sprintf("%s %s %v %v %v", s.name, s.iface, s.addrs, s.onPort, s.pkeys)
 }
 
 // ports returns the number of ports.

@@ -106,15 +106,20 @@ func (p printer) flagsEx(f verbs.DeviceCapFlags) {
 	}
 }
 
-// supportedQPs writes the QP types of an offload, if there are any.
+// supportedQPs writes the QP types of an offload, if there are any. ibv_devinfo of release 44 knows two of them by name.
 func (p printer) supportedQPs(types uint32) {
 	if types == 0 {
 		return
 	}
 	p.line("\t\tsupported_qp:")
-	for _, t := range []verbs.QPType{verbs.QPTypeRC, verbs.QPTypeUC, verbs.QPTypeUD, verbs.QPTypeRawPacket} {
+	unknown := types
+	for _, t := range []verbs.QPType{verbs.QPTypeRawPacket, verbs.QPTypeUD} {
 		if verbs.IsQPTSupported(types, t) {
 			p.line("\t\t\t\t\tSUPPORT_%v", t)
 		}
+		unknown &^= 1 << t
+	}
+	if unknown != 0 {
+		p.line("\t\t\t\t\tUnknown flags: 0x%X", unknown)
 	}
 }
