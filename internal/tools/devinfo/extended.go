@@ -106,7 +106,8 @@ func (p printer) flagsEx(f verbs.DeviceCapFlags) {
 	}
 }
 
-// supportedQPs writes the QP types of an offload, if there are any. ibv_devinfo of release 44 knows two of them by name.
+// supportedQPs writes the QP types of an offload, if there are any. ibv_devinfo of release 44 knows two of them by
+// name.
 func (p printer) supportedQPs(types uint32) {
 	if types == 0 {
 		return
