@@ -53,7 +53,8 @@ func prepare(t *testing.T, source string, options ...string) func(before ...stri
 		program := exec.Command(words[0], words[1:]...)
 		program.Env = append(os.Environ(), "LD_LIBRARY_PATH="+lib)
 		if source == "sockets.c" {
-			program.Env = append(program.Env, "LD_PRELOAD="+filepath.Join(lib, "libverbena-sockets.so"))
+			first := os.Getenv("LD_PRELOAD") // of the sanitizer, which must be the first library
+			program.Env = append(program.Env, "LD_PRELOAD="+first+" "+filepath.Join(lib, "libverbena-sockets.so"))
 		}
 		return program
 	}
