@@ -37,7 +37,7 @@ func hwCases() []testCase {
 			list = append(list, testCase{name: "hw/" + c.name, timeout: 2 * c.timeout, oneWay: c.oneWay, run: onHW(c.run)})
 		}
 	}
-	for _, net := range []string{"192.168.77.", "192.168.78."} {
+	for _, net := range []string{roceNet, iwarpNet} {
 		for _, c := range hwPairs() {
 			name := "hw/guest/" + deviceOf[net] + "/" + c.name
 			list = append(list, testCase{name: name, timeout: 3 * time.Minute, oneWay: true,
@@ -59,7 +59,10 @@ var hwConnections = []string{
 }
 
 // deviceOf has the guest's device for the beginning of its address.
-var deviceOf = map[string]string{"192.168.77.": "rxe0", "192.168.78.": "siw0"}
+var deviceOf = map[string]string{roceNet: "rxe0", iwarpNet: "siw0"}
+
+// The beginnings of the guest's addresses.
+var roceNet, iwarpNet = setting("LAB_NET4", "192.168.77") + ".", setting("LAB_CTL4", "192.168.78") + "."
 
 // hwPairs are programs that run in the guest against themselves and against the C programs.
 func hwPairs() []cmRun {

@@ -18,8 +18,8 @@ func hwOwnCases() []testCase {
 	list := []testCase{
 		{name: "hw/guest/tests/rxe0", run: hwTests("hw.test", "rxe0", "", device+"|"+connections)},
 		{name: "hw/guest/tests/siw0", run: hwTests("hw.test", "siw0", "", connections)},
-		{name: "hw/guest/tests/auto/rxe0", run: hwTests("auto.test", "rxe0", "192.168.77.2", ".")},
-		{name: "hw/guest/tests/auto/siw0", run: hwTests("auto.test", "siw0", "192.168.78.2", ".")},
+		{name: "hw/guest/tests/auto/rxe0", run: hwTests("auto.test", "rxe0", roceNet+"2", ".")},
+		{name: "hw/guest/tests/auto/siw0", run: hwTests("auto.test", "siw0", iwarpNet+"2", ".")},
 	}
 	for net, device := range deviceOf {
 		for _, victim := range []string{"client", "server"} {
@@ -31,7 +31,8 @@ func hwOwnCases() []testCase {
 	for i := range list {
 		list[i].timeout, list[i].oneWay = 10*time.Minute, true
 	}
-	return list
+	return append(list, testCase{name: "hw/guest/conformance/rxe0", timeout: 40 * time.Minute, oneWay: true,
+		run: hwConformance})
 }
 
 // hwTests runs tests of a provider on the guest's device.

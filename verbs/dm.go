@@ -134,7 +134,7 @@ func (pd *PD) RegDMMR(dm *DM, offset, length uint64, access AccessFlags) (*MR, e
 	if !dm.lifetime.use(kindMR) {
 		return nil, errClosed(op, dm.obj())
 	}
-	mr, err := pd.newSpecialMR(op, &MR{dm: dm, length: length, access: access}, func() (DriverMR, error) {
+	mr, err := pd.newSpecialMR(op, &MR{dm: dm, length: length, access: access}, 0, func() (DriverMR, error) {
 		return pd.drv.RegDMMR(dm.drv, offset, length, access&accessKnown)
 	})
 	if err != nil {

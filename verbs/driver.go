@@ -121,6 +121,8 @@ type DriverPD interface {
 	CreateWQ(init *WQInitAttr, up DriverEvents) (DriverWQ, error)
 	// RegDMMR registers device memory. The region's addresses begin at 0.
 	RegDMMR(dm DriverDM, offset, length uint64, access AccessFlags) (DriverMR, error)
+	// RegDMABufMR registers memory of a dma-buf descriptor, which stays the program's. Its addresses begin at iova.
+	RegDMABufMR(offset, length, iova uint64, fd int, access AccessFlags) (DriverMR, error)
 	AllocNullMR() (DriverMR, error)
 	// AdviseMR takes advice on regions with on-demand paging.
 	AdviseMR(advice AdviseMRAdvice, flags AdviseMRFlags, list []SGE) error

@@ -48,6 +48,11 @@ func (DriverUnsupported) RegDMMR(DriverDM, uint64, uint64, AccessFlags) (DriverM
 	return nil, lacks("memory of its own")
 }
 
+// RegDMABufMR is of DriverPD: memory of other devices.
+func (DriverUnsupported) RegDMABufMR(uint64, uint64, uint64, int, AccessFlags) (DriverMR, error) {
+	return nil, lacks("access to dma-buf memory")
+}
+
 // AllocNullMR is of DriverPD: null regions.
 func (DriverUnsupported) AllocNullMR() (DriverMR, error) { return nil, lacks("null regions") }
 

@@ -183,7 +183,7 @@ func (pd *PD) ImportMR(handle uint32) (*MR, error) {
 		from.lifetime.drop(kindImport)
 		return nil, errClosed(op, pd.obj())
 	}
-	mr := &MR{pd: pd, drv: from.drv, null: from.null, dm: from.dm, length: from.length, buf: from.buf,
+	mr := &MR{pd: pd, drv: from.drv, null: from.null, dm: from.dm, dmaBuf: from.dmaBuf, length: from.length, buf: from.buf,
 		access: from.access, from: from}
 	mr.publish(from.addr.Load())
 	return mr, nil

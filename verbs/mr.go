@@ -21,7 +21,8 @@ type MR struct {
 	handle   uint32 // see Handle
 	null     bool   // see AllocNullMR
 	dm       *DM    // of RegDMMR
-	length   uint64 // of a null region or one of device memory
+	dmaBuf   bool   // of RegDMABufMR
+	length   uint64 // of a region without memory of the process
 	addr     atomic.Uint64
 	keys     atomic.Uint64 // lkey<<32 | rkey
 
@@ -181,7 +182,7 @@ func (mr *MR) LKey() uint32 { return uint32(mr.keys.Load() >> 32) }
 // RKey returns the key for requests of peers; 0 for a null region. The program sends it to the peers.
 func (mr *MR) RKey() uint32 { return uint32(mr.keys.Load()) }
 
-// Bytes returns the memory; nil for a null region and for device memory.
+// Bytes returns the memory; nil for a null region, device memory and a dma-buf.
 func (mr *MR) Bytes() []byte {
 	mr.mu.Lock()
 	defer mr.mu.Unlock()
@@ -209,8 +210,8 @@ func (mr *MR) obj() string { return fmt.Sprintf("MR lkey 0x%08x", mr.LKey()) }
 
 // Rereg changes the properties that flags name, in one step (ibv_rereg_mr): the memory, at its own address or
 // zero-based; the PD, which must be of the same context; the access flags. Arguments that flags do not name must be
-// zero. The keys may change. A region with windows (EBUSY), a null region and a region of device memory (EINVAL)
-// cannot be changed.
+// zero. The keys may change. A region with windows (EBUSY), a null region and a region of device memory or a dma-buf
+// (EINVAL) cannot be changed.
 //
 // The error is a *ReregError. Its Code is the state of the region, which must be closed in any case.
 func (mr *MR) Rereg(flags ReregFlags, pd *PD, buf []byte, access AccessFlags) error {
@@ -272,7 +273,7 @@ func (mr *MR) checkRereg(op string, flags ReregFlags, pd *PD, buf []byte, access
 	case mr.from != nil:
 		return newError(op, mr.obj(), EINVAL, "an imported region cannot be changed")
 	case mr.special():
-		return newError(op, mr.obj(), EINVAL, "a null region or one of device memory cannot be changed")
+		return newError(op, mr.obj(), EINVAL, "a null region or one of device memory or a dma-buf cannot be changed")
 	case mr.buf == nil:
 		return newError(op, mr.obj(), EINVAL, "a region of the whole address space cannot be changed")
 	case flags&^reregSupported != 0:
@@ -343,11 +344,11 @@ func (mr *MR) Close() error {
 // and cannot have windows. EOPNOTSUPP if the device lacks it.
 func (pd *PD) AllocNullMR() (*MR, error) {
 	const op = "alloc_null_mr"
-	return pd.newSpecialMR(op, &MR{null: true, length: math.MaxUint64, access: AccessLocalWrite}, pd.drv.AllocNullMR)
+	return pd.newSpecialMR(op, &MR{null: true, length: math.MaxUint64, access: AccessLocalWrite}, 0, pd.drv.AllocNullMR)
 }
 
-// newSpecialMR creates a region without memory of the process.
-func (pd *PD) newSpecialMR(op string, mr *MR, register func() (DriverMR, error)) (*MR, error) {
+// newSpecialMR creates a region without memory of the process, whose addresses begin at iova.
+func (pd *PD) newSpecialMR(op string, mr *MR, iova uint64, register func() (DriverMR, error)) (*MR, error) {
 	if !pd.lifetime.use(kindMR) {
 		return nil, errClosed(op, pd.obj())
 	}
@@ -357,12 +358,12 @@ func (pd *PD) newSpecialMR(op string, mr *MR, register func() (DriverMR, error))
 		return nil, driverError(op, pd.obj(), err)
 	}
 	mr.pd = pd
-	mr.publish(0)
+	mr.publish(iova)
 	return mr, nil
 }
 
 // special reports whether the region has no memory of the process.
-func (mr *MR) special() bool { return mr.null || mr.dm != nil }
+func (mr *MR) special() bool { return mr.null || mr.dmaBuf || mr.dm != nil }
 
 // AdviseMR gives advice on regions with AccessOnDemand: load the pages of the SGEs into memory (ibv_advise_mr). Only
 // the duration of later requests changes. Without AdviseMRFlush it may continue after the call returns.

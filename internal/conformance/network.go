@@ -15,6 +15,9 @@ type Setup struct {
 	Name string
 	// New returns a network without devices. It registers its cleanup with tb.Cleanup.
 	New func(tb testing.TB) Network
+	// MaxQueue bounds the entries of the largest queues that cases make, for devices whose own limits exceed the memory
+	// of small machines. 0: the limits of the device.
+	MaxQueue uint64
 }
 
 // Network is the network of one case. It is used by one goroutine.
@@ -63,6 +66,7 @@ type testCase struct {
 type T struct {
 	*testing.T
 	Network
+	maxQueue uint64 // of Setup
 }
 
 // Run runs every case as a subtest.
@@ -77,7 +81,7 @@ func Run(t *testing.T, s Setup) {
 			for _, c := range group {
 				t.Run(c.name, func(t *testing.T) {
 					defer reportPanic(t)
-					c.run(&T{t, s.New(t)})
+					c.run(&T{t, s.New(t), s.MaxQueue})
 				})
 			}
 		}

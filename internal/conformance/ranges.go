@@ -35,6 +35,7 @@ type span struct {
 	top         uint64                // the largest value of the parameter's type, if above most
 	try         func(v uint64) error  // calls with v, and releases the result
 	same        func(t *T, at string) // checks that a refused call changed nothing; may be nil
+	queue       bool                  // the entries of a queue: Setup.MaxQueue bounds the values that must succeed
 }
 
 // The largest values of Go's types.
@@ -50,6 +51,9 @@ func (t *T) sweep(spans []span) {
 	t.Helper()
 	for _, s := range spans {
 		for _, v := range []uint64{s.least, s.most} {
+			if s.queue && t.maxQueue > 0 {
+				v = min(v, t.maxQueue)
+			}
 			if err := s.try(v); err != nil {
 				t.Errorf("%s %d of %d to %d: %v", s.name, v, s.least, s.most, err)
 			}
@@ -181,18 +185,18 @@ func rangesOfSRQs(t *T) {
 		same(t, "after "+at, get(srq.Query())(t), before)
 	}
 	t.sweep([]span{
-		{name: "max_wr", least: 1, most: wrs, top: top32,
+		{name: "max_wr", least: 1, most: wrs, top: top32, queue: true,
 			try: func(v uint64) error { return create(verbs.SRQAttr{MaxWR: uint32(v), MaxSGE: 1}) }},
 		{name: "max_sge", least: 1, most: sges, top: top32,
 			try: func(v uint64) error { return create(verbs.SRQAttr{MaxWR: 1, MaxSGE: uint32(v)}) }},
 		{name: "srq_limit at creation", most: top32,
 			try: func(v uint64) error { return create(verbs.SRQAttr{MaxWR: 1, MaxSGE: 1, SRQLimit: uint32(v)}) }},
-		{name: "max_wr of create_srq_ex", least: 1, most: wrs, top: top32,
+		{name: "max_wr of create_srq_ex", least: 1, most: wrs, top: top32, queue: true,
 			try: func(v uint64) error { return createEx(verbs.SRQAttr{MaxWR: uint32(v), MaxSGE: 1}) }},
 		{name: "max_sge of create_srq_ex", least: 1, most: sges, top: top32,
 			try: func(v uint64) error { return createEx(verbs.SRQAttr{MaxWR: 1, MaxSGE: uint32(v)}) }},
 		// 5 receives are posted, so 4 is too small.
-		{name: "max_wr of modify_srq", least: 5, most: wrs, top: top32, same: unchanged,
+		{name: "max_wr of modify_srq", least: 5, most: wrs, top: top32, same: unchanged, queue: true,
 			try: func(v uint64) error { return modify(verbs.SRQAttr{MaxWR: uint32(v), MaxSGE: 2}, verbs.SRQAttrMaxWR) }},
 		{name: "max_sge of modify_srq", least: 1, most: sges, top: top32, same: unchanged,
 			try: func(v uint64) error { return modify(verbs.SRQAttr{MaxWR: 8, MaxSGE: uint32(v)}, verbs.SRQAttrMaxWR) }},
@@ -270,7 +274,7 @@ func rangesOfQPs(t *T) {
 		}
 		most := func(n int) uint64 { return uint64(n) }
 		spans := []span{
-			{name: "max_send_wr", most: most(d.MaxQPWR), try: func(v uint64) error {
+			{name: "max_send_wr", most: most(d.MaxQPWR), queue: true, try: func(v uint64) error {
 				return create(func(_ *verbs.QPInitAttr, c *verbs.QPCap) { c.MaxSendWR = uint32(v) })
 			}},
 			{name: "max_send_sge", most: most(d.MaxSGE), try: func(v uint64) error {
@@ -282,7 +286,7 @@ func rangesOfQPs(t *T) {
 		}
 		if typ != verbs.QPTypeXRCSend {
 			spans = append(spans,
-				span{name: "max_recv_wr", most: most(d.MaxQPWR), try: func(v uint64) error {
+				span{name: "max_recv_wr", most: most(d.MaxQPWR), queue: true, try: func(v uint64) error {
 					return create(func(_ *verbs.QPInitAttr, c *verbs.QPCap) { c.MaxRecvWR = uint32(v) })
 				}},
 				span{name: "max_recv_sge", most: most(d.MaxSGE), try: func(v uint64) error {

@@ -84,7 +84,7 @@ func rangesOfWorkQueues(t *T) {
 		most++
 	}
 	t.sweep([]span{
-		{name: "max_wr", least: 1, most: uint64(d.MaxQPWR), top: top32,
+		{name: "max_wr", least: 1, most: uint64(d.MaxQPWR), queue: true, top: top32,
 			try: func(v uint64) error { return create(func(i *verbs.WQInitAttr) { i.MaxWR = uint32(v) }) }},
 		{name: "max_sge", least: 1, most: uint64(d.MaxSGE), top: top32,
 			try: func(v uint64) error { return create(func(i *verbs.WQInitAttr) { i.MaxSGE = uint32(v) }) }},
@@ -209,9 +209,9 @@ func rangesOfRawQPs(t *T) {
 		return made(qp, err)
 	}
 	spans := []span{
-		{name: "max_send_wr", most: uint64(d.MaxQPWR),
+		{name: "max_send_wr", most: uint64(d.MaxQPWR), queue: true,
 			try: func(v uint64) error { return create(func(i *verbs.QPInitAttr) { i.Cap.MaxSendWR = uint32(v) }) }},
-		{name: "max_recv_wr", most: uint64(d.MaxQPWR),
+		{name: "max_recv_wr", most: uint64(d.MaxQPWR), queue: true,
 			try: func(v uint64) error { return create(func(i *verbs.QPInitAttr) { i.Cap.MaxRecvWR = uint32(v) }) }},
 		{name: "max_send_sge", most: uint64(d.MaxSGE),
 			try: func(v uint64) error { return create(func(i *verbs.QPInitAttr) { i.Cap.MaxSendSGE = uint32(v) }) }},

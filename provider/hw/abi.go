@@ -94,7 +94,7 @@ type cQPInitAttr struct {
 	createFlags         uint32
 	maxTSOHeader        uint16
 	rwqIndTbl           uintptr
-	rxHash              [3]uint64 // struct ibv_rx_hash_conf
+	rxHash              cRxHash
 	sourceQPN           uint32
 	sendOps             uint64
 }
@@ -105,6 +105,8 @@ const (
 	qpInitXRCD        = 1 << 1
 	qpInitCreateFlags = 1 << 2
 	qpInitMaxTSO      = 1 << 3
+	qpInitIndTable    = 1 << 4
+	qpInitRxHash      = 1 << 5
 	qpInitSendOps     = 1 << 6
 )
 
@@ -145,6 +147,7 @@ const (
 	srqInitPD   = 1 << 1
 	srqInitXRCD = 1 << 2
 	srqInitCQ   = 1 << 3
+	srqInitTM   = 1 << 4
 )
 
 type cDeviceAttr struct {
@@ -254,6 +257,66 @@ type cRateLimit struct {
 	compMask   uint32
 }
 
+type cAllocDM struct {
+	_                  structs.HostLayout
+	length             uint64
+	logAlign, compMask uint32
+}
+
+type cCounterAttach struct {
+	_                     structs.HostLayout
+	desc, index, compMask uint32
+}
+
+type cWQInitAttr struct {
+	_                     structs.HostLayout
+	context               uintptr
+	typ                   uint32
+	maxWR, maxSGE         uint32
+	pd, cq                uintptr
+	compMask, createFlags uint32
+}
+
+type cWQAttr struct {
+	_                                      structs.HostLayout
+	mask, state, current, flags, flagsMask uint32
+}
+
+// cIndTableInit is struct ibv_rwq_ind_table_init_attr.
+type cIndTableInit struct {
+	_        structs.HostLayout
+	logSize  uint32
+	table    uintptr
+	compMask uint32
+}
+
+// cRxHash is struct ibv_rx_hash_conf.
+type cRxHash struct {
+	_              structs.HostLayout
+	function, size uint8
+	key            uintptr
+	fields         uint64
+}
+
+type cOpsWR struct {
+	_                  structs.HostLayout
+	wrID               uint64
+	next               uintptr
+	opcode             uint32
+	flags              int32
+	unexpected, handle uint32
+	recvWRID           uint64
+	sgList             uintptr
+	numSGE             int32
+	tag, mask          uint64
+}
+
+type cTMInfo struct {
+	_    structs.HostLayout
+	tag  uint64
+	priv uint32
+}
+
 type cValues struct {
 	_        structs.HostLayout
 	compMask uint32
@@ -286,6 +349,16 @@ const (
 
 	offQPNum = 52
 
+	offDMCopyTo   = 8
+	offDMCopyFrom = 16
+
+	offWQNum      = 32
+	offWQPostRecv = 48
+	offWQMutex    = 56
+	offWQCond     = 96
+
+	offIndTableNum = 12
+
 	offQPExWRID  = 168
 	offQPExFlags = 176
 )
@@ -304,21 +377,36 @@ const (
 
 // Distances of functions in front of struct ibv_context, in struct verbs_context, and of its size.
 const (
-	extSize          = 8
-	extCloseXRCD     = 24
-	extOpenXRCD      = 32
-	extCreateSRQ     = 40
-	extGetSRQNum     = 48
-	extCreateQP      = 56
-	extOpenQP        = 64
-	extQueryDevice   = 104
-	extCreateCQ      = 120
-	extQueryRTValues = 128
-	extModifyCQ      = 184
-	extRateLimit     = 216
-	extAllocNullMR   = 304
-	extAdviseMR      = 312
-	extQueryPort     = 320
+	extSize            = 8
+	extCloseXRCD       = 24
+	extOpenXRCD        = 32
+	extCreateSRQ       = 40
+	extGetSRQNum       = 48
+	extCreateQP        = 56
+	extOpenQP          = 64
+	extCreateFlow      = 80
+	extDestroyFlow     = 96
+	extQueryDevice     = 104
+	extCreateCQ        = 120
+	extQueryRTValues   = 128
+	extCreateWQ        = 136
+	extModifyWQ        = 144
+	extDestroyWQ       = 152
+	extCreateIndTable  = 160
+	extDestroyIndTable = 168
+	extPostSRQOps      = 176
+	extModifyCQ        = 184
+	extRateLimit       = 216
+	extFreeDM          = 248
+	extAllocDM         = 256
+	extRegDMMR         = 264
+	extDestroyCounters = 272
+	extCreateCounters  = 280
+	extAttachCounters  = 288
+	extReadCounters    = 296
+	extAllocNullMR     = 304
+	extAdviseMR        = 312
+	extQueryPort       = 320
 )
 
 // Offsets of functions in struct ibv_cq_ex.
@@ -339,6 +427,7 @@ const (
 	cqReadTimestamp = 248
 	cqReadCVLAN     = 256
 	cqReadFlowTag   = 264
+	cqReadTMInfo    = 272
 	cqReadWallclock = 280
 )
 

@@ -43,6 +43,15 @@ var structures = []struct {
 	{c: "ibv_qp_init_attr_ex", v: cQPInitAttr{}, members: "qp_context send_cq recv_cq srq cap qp_type sq_sig_all " +
 		"comp_mask pd xrcd " +
 		"create_flags max_tso_header rwq_ind_tbl rx_hash_conf source_qpn send_ops_flags"},
+	{c: "ibv_rx_hash_conf", v: cRxHash{}, members: "rx_hash_function rx_hash_key_len rx_hash_key rx_hash_fields_mask"},
+	{c: "ibv_alloc_dm_attr", v: cAllocDM{}, members: "length log_align_req comp_mask"},
+	{c: "ibv_counter_attach_attr", v: cCounterAttach{}, members: "counter_desc index comp_mask"},
+	{c: "ibv_wq_init_attr", v: cWQInitAttr{}, members: "wq_context wq_type max_wr max_sge pd cq comp_mask create_flags"},
+	{c: "ibv_wq_attr", v: cWQAttr{}, members: "attr_mask wq_state curr_wq_state flags flags_mask"},
+	{c: "ibv_rwq_ind_table_init_attr", v: cIndTableInit{}, members: "log_ind_tbl_size ind_tbl comp_mask"},
+	{c: "ibv_ops_wr", v: cOpsWR{}, members: "wr_id next opcode flags tm.unexpected_cnt tm.handle tm.add.recv_wr_id " +
+		"tm.add.sg_list tm.add.num_sge tm.add.tag tm.add.mask"},
+	{c: "ibv_wc_tm_info", v: cTMInfo{}, members: "tag priv"},
 	{c: "ibv_qp_attr", v: cQPAttr{}, members: "qp_state cur_qp_state path_mtu path_mig_state qkey rq_psn sq_psn " +
 		"dest_qp_num " +
 		"qp_access_flags cap ah_attr alt_ah_attr pkey_index alt_pkey_index en_sqd_async_notify sq_draining max_rd_atomic " +
@@ -99,6 +108,10 @@ var offsets = []member{
 	{of: "ibv_mw", name: "rkey", want: offMWRKey}, {of: "ibv_cq", name: "cqe", want: offCQSize},
 	{of: "ibv_cq_ex", name: "status", want: offCQExStatus}, {of: "ibv_cq_ex", name: "wr_id", want: offCQExWRID},
 	{of: "ibv_qp", name: "qp_num", want: offQPNum},
+	{of: "ibv_dm", name: "memcpy_to_dm", want: offDMCopyTo}, {of: "ibv_dm", name: "memcpy_from_dm", want: offDMCopyFrom},
+	{of: "ibv_wq", name: "wq_num", want: offWQNum}, {of: "ibv_wq", name: "post_recv", want: offWQPostRecv},
+	{of: "ibv_wq", name: "mutex", want: offWQMutex}, {of: "ibv_wq", name: "cond", want: offWQCond},
+	{of: "ibv_rwq_ind_table", name: "ind_tbl_num", want: offIndTableNum},
 	{of: "ibv_qp_ex", name: "wr_id", want: offQPExWRID}, {of: "ibv_qp_ex", name: "wr_flags", want: offQPExFlags},
 
 	{of: "ibv_context_ops", name: "alloc_mw", want: opAllocMW}, {of: "ibv_context_ops", name: "bind_mw", want: opBindMW},
@@ -117,6 +130,18 @@ var offsets = []member{
 		negative: true},
 	{name: "modify_cq", want: extModifyCQ, negative: true}, {name: "modify_qp_rate_limit", want: extRateLimit,
 		negative: true},
+	{name: "ibv_create_flow", want: extCreateFlow, negative: true},
+	{name: "ibv_destroy_flow", want: extDestroyFlow, negative: true},
+	{name: "create_wq", want: extCreateWQ, negative: true}, {name: "modify_wq", want: extModifyWQ, negative: true},
+	{name: "destroy_wq", want: extDestroyWQ, negative: true},
+	{name: "create_rwq_ind_table", want: extCreateIndTable, negative: true},
+	{name: "destroy_rwq_ind_table", want: extDestroyIndTable, negative: true},
+	{name: "post_srq_ops", want: extPostSRQOps, negative: true}, {name: "free_dm", want: extFreeDM, negative: true},
+	{name: "alloc_dm", want: extAllocDM, negative: true}, {name: "reg_dm_mr", want: extRegDMMR, negative: true},
+	{name: "destroy_counters", want: extDestroyCounters, negative: true},
+	{name: "create_counters", want: extCreateCounters, negative: true},
+	{name: "attach_counters_point_flow", want: extAttachCounters, negative: true},
+	{name: "read_counters", want: extReadCounters, negative: true},
 	{name: "alloc_null_mr", want: extAllocNullMR, negative: true}, {name: "advise_mr", want: extAdviseMR, negative: true},
 	{name: "query_port", want: extQueryPort, negative: true},
 
@@ -130,6 +155,7 @@ var offsets = []member{
 	{of: "ibv_cq_ex", name: "read_dlid_path_bits", want: cqReadPathBits},
 	{of: "ibv_cq_ex", name: "read_completion_ts", want: cqReadTimestamp}, {of: "ibv_cq_ex", name: "read_cvlan",
 		want: cqReadCVLAN},
+	{of: "ibv_cq_ex", name: "read_tm_info", want: cqReadTMInfo},
 	{of: "ibv_cq_ex", name: "read_flow_tag", want: cqReadFlowTag},
 	{of: "ibv_cq_ex", name: "read_completion_wallclock_ns", want: cqReadWallclock},
 

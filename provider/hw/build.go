@@ -110,7 +110,7 @@ func (q *qp) addOther(wr *verbs.SendWR) error {
 	case verbs.WRBindMW:
 		w := &q.sq.wrs[0]
 		*w = cSendWR{}
-		w.setBind(wr)
+		q.setBind(w, wr)
 		q.op(wrBindMW, w.mw, rkey, uintptr(unsafe.Pointer(&w.bind)))
 	case verbs.WRFlush:
 		if q.ops&verbs.QPExWithFlush == 0 {

@@ -24,10 +24,13 @@ func TestConformance(t *testing.T) {
 	if name == "" {
 		t.Skip(testDevice + " names no device")
 	}
-	conformance.Run(t, conformance.Setup{Name: name, New: func(tb testing.TB) conformance.Network {
+	conformance.Run(t, conformance.Setup{Name: name, MaxQueue: maxQueue, New: func(tb testing.TB) conformance.Network {
 		return &network{tb: tb, device: name}
 	}})
 }
+
+// maxQueue is the size of the largest queues: rdma_rxe has up to 2^20 entries, more than the memory of a small guest.
+const maxQueue = 1 << 16
 
 // network is the loopback of one device.
 type network struct {

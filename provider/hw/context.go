@@ -4,6 +4,8 @@ package hw
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"sync"
 	"unsafe"
 
@@ -20,12 +22,14 @@ type devContext struct {
 	up      verbs.DriverContextEvents
 	attr    verbs.DeviceAttr
 
+	noRegion *[16]uint64 // a struct ibv_mr of zeroes and what libraries have behind it; see bindInfo
+
 	pollCQ, reqNotifyCQ, postSend, postRecv, postSRQRecv uintptr // the device's functions
 
 	async, completions *watcher
 
-	cqs, qps, srqs sync.Map // *cq, *qp and *srq by the address of C's structure
-	numbers        sync.Map // *qp by number
+	cqs, qps, srqs, wqs sync.Map // *cq, *qp, *srq and *wq by the address of C's structure
+	numbers             sync.Map // *qp by number
 
 	inline  sync.RWMutex   // read-held while data is copied from regions
 	regions map[uint32]*mr // by lkey; guarded by inline
@@ -37,6 +41,9 @@ func (d *device) open(lib *library, ptr uintptr, up verbs.DriverContextEvents) (
 	var err error
 	if c.ptr, err = lib.object(lib.openDevice, ptr); err != nil {
 		return nil, d.openError(err)
+	}
+	if _, err := os.Stat(filepath.Join(sysfs, d.info.Name, "parent")); err == nil { // only rdma_rxe has this file
+		c.noRegion = new([16]uint64)
 	}
 	op := func(off uintptr) uintptr { return *at[uintptr](c.ptr + offContextOps + off) }
 	c.pollCQ, c.reqNotifyCQ = op(opPollCQ), op(opReqNotifyCQ)
@@ -129,8 +136,18 @@ func (x *cDeviceAttrEx) verbs() verbs.DeviceAttr {
 		PacketPacingCaps: verbs.PacketPacingCaps{
 			QPRateLimitMin: x.rateMin, QPRateLimitMax: x.rateMax, SupportedQPTs: x.rateQPTs,
 		},
+		RSSCaps: verbs.RSSCaps{
+			SupportedQPTs: x.rssQPTs, MaxRWQIndirectionTables: x.rssTables, MaxRWQIndirectionTableSize: x.rssTableSize,
+			RxHashFieldsMask: x.rssFields, RxHashFunction: x.rssFunction,
+		},
+		MaxWQTypeRQ:   x.maxWQTypeRQ,
 		RawPacketCaps: verbs.RawPacketCaps(x.rawPacketCaps),
-		CQModCaps:     verbs.CQModerationCaps{MaxCQCount: x.modCount, MaxCQPeriod: x.modPeriod},
+		TMCaps: verbs.TMCaps{
+			MaxRndvHdrSize: x.tmHdr, MaxNumTags: x.tmTags, Flags: verbs.TMCapFlags(x.tmFlags), MaxOps: x.tmOps,
+			MaxSGE: min(x.tmSGE, maxTagSGEs),
+		},
+		MaxDMSize: x.maxDMSize,
+		CQModCaps: verbs.CQModerationCaps{MaxCQCount: x.modCount, MaxCQPeriod: x.modPeriod},
 		PCIAtomicCaps: verbs.PCIAtomicCaps{
 			FetchAdd: verbs.PCIAtomicSizes(x.pciFetchAdd), Swap: verbs.PCIAtomicSizes(x.pciSwap),
 			CompareSwap: verbs.PCIAtomicSizes(x.pciCompareSwap),

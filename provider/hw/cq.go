@@ -206,6 +206,12 @@ func (q *cq) readFields(wc *verbs.WC) {
 	if q.fields&verbs.WCExWithFlowTag != 0 {
 		wc.FlowTag = uint32(q.read(cqReadFlowTag, 0))
 	}
+	if q.fields&verbs.WCExWithTMInfo != 0 {
+		info := (*cTMInfo)(unsafe.Pointer(q.wcs))
+		*info = cTMInfo{}
+		q.read(cqReadTMInfo, uintptr(unsafe.Pointer(info)))
+		wc.TM = verbs.TMInfo{Tag: info.tag, Priv: info.priv}
+	}
 	if q.fields&verbs.WCExWithCVLAN != 0 {
 		wc.CVLAN = uint16(q.read(cqReadCVLAN, 0))
 	}

@@ -26,13 +26,14 @@
 // # Threads
 //
 // PostSend, PostRecv, Poll and ReqNotify translate a list of requests into memory that the object owns and call the
-// device's functions once for the whole list. They allocate nothing. Events wait in Go's network poller: a context
+// device's functions once for the whole list. They allocate nothing. On amd64 these calls keep the goroutine's
+// processor until the function returns, which does not wait. Events wait in Go's network poller: a context
 // has two descriptors there and blocks no thread.
 //
 // # Unsupported features
 //
-// Tag matching, flow steering, counters, work queues and device memory return EOPNOTSUPP. On systems other than Linux
-// on amd64 and arm64 there are no devices.
+// What the device's library lacks returns EOPNOTSUPP. On systems other than Linux on amd64 and arm64 there are no
+// devices.
 //
 // The package imports verbs, internal/driver, internal/sysroute, internal/wire and github.com/ebitengine/purego.
 package hw

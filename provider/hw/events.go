@@ -141,6 +141,10 @@ func (c *devContext) target(ev *cAsyncEvent) (deliver func()) {
 		if v, ok := c.srqs.Load(ev.element); ok {
 			return func() { v.(*srq).up.Event(t) }
 		}
+	case verbs.EventWQFatal:
+		if v, ok := c.wqs.Load(ev.element); ok {
+			return func() { v.(*wq).failed(t) }
+		}
 	case verbs.EventDeviceFatal:
 		return c.gone
 	case verbs.EventPortActive, verbs.EventPortErr, verbs.EventLIDChange, verbs.EventPKeyChange, verbs.EventSMChange,

@@ -27,6 +27,8 @@ type library struct {
 	path          string
 	errnoLocation uintptr
 
+	mutexInit, condInit uintptr // of the C library; 0 if it has none
+
 	getDeviceList, freeDeviceList, getDeviceGUID, openDevice, closeDevice uintptr
 	queryDevice, queryPort, queryGID, queryPKey                           uintptr
 	allocPD, deallocPD, regMR, deregMR                                    uintptr
@@ -98,6 +100,8 @@ func load(name string) (*library, error) {
 	if l.errnoLocation, err = purego.Dlsym(purego.RTLD_DEFAULT, "__errno_location"); err != nil {
 		return nil, fail(syscall.ENOSYS, "the C library has no __errno_location: must be glibc or musl")
 	}
+	l.mutexInit, _ = purego.Dlsym(purego.RTLD_DEFAULT, "pthread_mutex_init")
+	l.condInit, _ = purego.Dlsym(purego.RTLD_DEFAULT, "pthread_cond_init")
 	return l, l.refuseOwn()
 }
 

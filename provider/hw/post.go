@@ -205,7 +205,7 @@ func (q *qp) fill(w *cSendWR, wr *verbs.SendWR, at int) (used int) {
 	case verbs.WRSendWithInv, verbs.WRLocalInv:
 		w.imm = wr.InvalidateRKey
 	case verbs.WRBindMW:
-		w.setBind(wr)
+		q.setBind(w, wr)
 	}
 	switch wr.Opcode {
 	case verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
@@ -224,13 +224,23 @@ func (q *qp) fill(w *cSendWR, wr *verbs.SendWR, at int) (used int) {
 	return used
 }
 
-func (w *cSendWR) setBind(wr *verbs.SendWR) {
+func (q *qp) setBind(w *cSendWR, wr *verbs.SendWR) {
 	if d := driver.Of[*mw](wr.MW); d != nil {
 		w.mw, w.mwRKey = d.ptr, wr.RKey
 	}
-	if b := wr.BindInfo; b != nil {
-		w.bind = cBindInfo{mr: regionOf(b.MR), addr: b.Addr, length: b.Length, access: uint32(b.Access)}
+	w.bind = q.bindInfo(wr.BindInfo)
+}
+
+// bindInfo translates the memory of a bind; b may be nil. Without a region C gets a null pointer, or the region with
+// the key 0 where the device's library follows the pointer (rdma_rxe).
+func (q *qp) bindInfo(b *verbs.MWBindInfo) (c cBindInfo) {
+	if b != nil {
+		c = cBindInfo{mr: regionOf(b.MR), addr: b.Addr, length: b.Length, access: uint32(b.Access)}
 	}
+	if c.mr == 0 && q.ctx.noRegion != nil {
+		c.mr = uintptr(unsafe.Pointer(q.ctx.noRegion))
+	}
+	return c
 }
 
 // fillInline copies the data of a request with SendInline to the queue, from s.data[at:] on, and makes an SGE of it.
@@ -293,10 +303,7 @@ func (q *qp) copyInline(to []byte, wr *verbs.SendWR) (n int, full bool, err erro
 // +checklocks:q.sq.mu
 func (q *qp) bindType1(wr *verbs.SendWR) error {
 	s, w := &q.sq, driver.Of[*mw](wr.MW)
-	s.bind = cMWBind{wrID: wr.WRID, flags: uint32(wr.Flags)}
-	if b := wr.BindInfo; b != nil {
-		s.bind.info = cBindInfo{mr: regionOf(b.MR), addr: b.Addr, length: b.Length, access: uint32(b.Access)}
-	}
+	s.bind = cMWBind{wrID: wr.WRID, flags: uint32(wr.Flags), info: q.bindInfo(wr.BindInfo)}
 	fn := *at[uintptr](q.ctx.ptr + offContextOps + opBindMW)
 	err := explain(q.ctx.lib.status(fn, s.ptr, w.ptr, uintptr(unsafe.Pointer(&s.bind))), "binding the window")
 	if err == nil {

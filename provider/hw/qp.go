@@ -4,6 +4,7 @@ package hw
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -52,7 +53,9 @@ func (p *pd) CreateQP(init *verbs.QPInitAttr, up verbs.DriverQPEvents) (verbs.Dr
 	}
 	switch {
 	case init.RWQIndTbl != nil:
-		return nil, fail(syscall.EOPNOTSUPP, "RWQIndTbl: provider hw has no indirection tables")
+		if driver.Of[*indTable](init.RWQIndTbl) == nil {
+			return nil, fail(syscall.EINVAL, "the indirection table is not of provider hw")
+		}
 	case a.sendCQ == 0 || a.recvCQ == 0 && init.Type != verbs.QPTypeXRCSend:
 		return nil, fail(syscall.EINVAL, "a CQ is closed, or not of provider hw")
 	}
@@ -83,7 +86,7 @@ func (q *qp) create(a *cQPInitAttr, init *verbs.QPInitAttr) (err error) {
 	lib := q.ctx.lib
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if init.SendOpsFlags == 0 && init.CreateFlags == 0 && init.MaxTSOHeader == 0 {
+	if init.SendOpsFlags == 0 && init.CreateFlags == 0 && init.MaxTSOHeader == 0 && init.RWQIndTbl == nil {
 		q.ptr, err = lib.object(lib.createQP, q.pd.ptr, uintptr(unsafe.Pointer(a)))
 	} else {
 		a.compMask, a.pd = qpInitPD, q.pd.ptr
@@ -96,6 +99,7 @@ func (q *qp) create(a *cQPInitAttr, init *verbs.QPInitAttr) (err error) {
 		if init.MaxTSOHeader != 0 {
 			a.compMask, a.maxTSOHeader = a.compMask|qpInitMaxTSO, init.MaxTSOHeader
 		}
+		defer a.setRSS(init)()
 		q.ptr, err = lib.object(q.ctx.extended(extCreateQP), q.ctx.ptr, uintptr(unsafe.Pointer(a)))
 	}
 	if err != nil {
@@ -109,6 +113,21 @@ func (q *qp) create(a *cQPInitAttr, init *verbs.QPInitAttr) (err error) {
 	}
 	q.begin(&a.cap)
 	return nil
+}
+
+// setRSS sets the indirection table and the hash, which C may read until release.
+func (a *cQPInitAttr) setRSS(init *verbs.QPInitAttr) (release func()) {
+	table := driver.Of[*indTable](init.RWQIndTbl)
+	if table == nil {
+		return func() {}
+	}
+	key := append([]byte(nil), init.RxHashConf.Key...)
+	pin := new(runtime.Pinner)
+	pin.Pin(&key[0])
+	a.compMask, a.rwqIndTbl = a.compMask|qpInitIndTable|qpInitRxHash, table.ptr
+	a.rxHash = cRxHash{function: uint8(init.RxHashConf.Function), size: uint8(len(key)),
+		key: uintptr(unsafe.Pointer(&key[0])), fields: uint64(init.RxHashConf.Fields)}
+	return pin.Unpin
 }
 
 // begin makes a QP of C known. It is in RESET, or in any state if it is an opened handle.

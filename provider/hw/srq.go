@@ -32,11 +32,18 @@ func (p *pd) CreateSRQ(init *verbs.SRQInitAttr, up verbs.DriverEvents) (verbs.Dr
 		s.ptr, err = lib.object(lib.createSRQ, p.ptr, uintptr(unsafe.Pointer(a)))
 	case verbs.SRQTypeXRC:
 		err = s.createXRC(p, a, init)
+	case verbs.SRQTypeTM:
+		a.compMask, a.typ, a.pd, a.cq = srqInitType|srqInitPD|srqInitCQ|srqInitTM, uint32(init.Type), p.ptr, addrOf(init.CQ)
+		a.tmCap = [2]uint32{init.TMCap.MaxNumTags, init.TMCap.MaxOps}
+		s.ptr, err = lib.object(p.ctx.extended(extCreateSRQ), p.ctx.ptr, uintptr(unsafe.Pointer(a)))
 	default:
 		err = syscall.EOPNOTSUPP
 	}
 	if err != nil {
 		return nil, explain(err, fmt.Sprintf("an SRQ of type %v", init.Type))
+	}
+	if init.Type == verbs.SRQTypeTM {
+		init.TMCap.MaxNumTags, init.TMCap.MaxOps = max(init.TMCap.MaxNumTags, a.tmCap[0]), max(init.TMCap.MaxOps, a.tmCap[1])
 	}
 	init.Attr.MaxWR, init.Attr.MaxSGE = a.attr.maxWR, a.attr.maxSGE
 	if now, err := s.Query(); err == nil { // rdma_rxe does not return the actual sizes

@@ -1,0 +1,76 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// conformanceTable has the expected result of each case of the conformance suite on rxe0.
+//
+//go:embed hwconformance.txt
+var conformanceTable string
+
+// expectedResults reads the table: pass, skip or fail by the name of the case.
+func expectedResults() map[string]string {
+	want := map[string]string{}
+	for line := range strings.Lines(conformanceTable) {
+		f := strings.Fields(line)
+		if len(f) >= 2 && f[0] != "#" {
+			want[f[1]] = f[0]
+		}
+	}
+	return want
+}
+
+var resultLine = regexp.MustCompile(`(?m)^ {8}--- (PASS|SKIP|FAIL): TestConformance/rxe0/(\S+) \(`)
+
+// resultsOf reads the results from the output of the tests.
+func resultsOf(out string) map[string]string {
+	got := map[string]string{}
+	for _, m := range resultLine.FindAllStringSubmatch(out, -1) {
+		if !strings.Contains(m[2], "/") {
+			got[m[2]] = strings.ToLower(m[1])
+		}
+	}
+	return got
+}
+
+// hwConformance runs the conformance suite on the guest's rxe0 and compares the result of each case with the table. A
+// case that differs runs again alone: the guest is slow, and the suite's time limits are not.
+func hwConformance(env *caseEnv, _, p *place) error {
+	guest, err := env.lab.withHW(p)
+	if err != nil {
+		return err
+	}
+	run := func(tests string) (map[string]string, string) {
+		// The program fails if any case does; the table decides.
+		out, _ := runCmd(guest.sh("env VERBENA_TEST_DEVICE=rxe0 "+hwFolder+"hw.test -test.v -test.timeout 40m -test.run '"+
+			tests+"'", env.left()), env.left())
+		return resultsOf(out), out
+	}
+	got, out := run("^TestConformance$")
+	env.log("suite", out)
+	var bad []string
+	want := expectedResults()
+	for name, w := range want {
+		if got[name] == w {
+			continue
+		}
+		again, out := run("^TestConformance$/^rxe0$/^" + name + "$")
+		env.log("again", out)
+		if again[name] != w {
+			bad = append(bad, fmt.Sprintf("%s: %q and %q, want %s", name, got[name], again[name], w))
+		}
+	}
+	for name, g := range got {
+		if want[name] == "" {
+			bad = append(bad, fmt.Sprintf("%s: %s, and is not in hwconformance.txt", name, g))
+		}
+	}
+	if len(bad) > 0 {
+		return fmt.Errorf("%d of %d cases:\n%s", len(bad), len(want), strings.Join(bad, "\n"))
+	}
+	return nil
+}
