@@ -6,10 +6,10 @@ import (
 )
 
 // RegDMABufMR registers length bytes, 1 to MaxMRSize, at offset of the memory behind the dma-buf descriptor fd
-// (ibv_reg_dmabuf_mr). Another device, such as a GPU, owns the memory.
-// iova is the address of the region's start for peers and SGEs; adapters require the same offset in a page for iova and offset. The kernel keeps the memory while the region
-// exists; the program owns fd and may close it when RegDMABufMR has returned. MR.Bytes of the region is nil, and Rereg
-// refuses it.
+// (ibv_reg_dmabuf_mr). Another device, such as a GPU, owns the memory. iova is the address of the region's start for
+// peers and SGEs; adapters require the same offset in a page for iova and offset. The kernel keeps the memory while
+// the region exists; the program owns fd and may close it when RegDMABufMR has returned. MR.Bytes of the region is
+// nil, and Rereg refuses it.
 //
 // Errors: EINVAL for a bad range or bad access flags: at most AccessLocalWrite, AccessRemoteWrite, AccessRemoteRead,
 // AccessRemoteAtomic and AccessRelaxedOrdering. EBADF if fd is not open, EINVAL if it is not a dma-buf. EOPNOTSUPP if
