@@ -148,13 +148,13 @@ func (s *Server) answer(c *net.UnixConn) {
 	}
 	switch words = append(words, "", ""); words[0] {
 	case AskReport, AskObjects:
-		_ = json.NewEncoder(c).Encode(s.program.Report(words[0] == AskObjects))
+		_ = json.NewEncoder(fdset.Writer(c)).Encode(s.program.Report(words[0] == AskObjects))
 	case AskCounters:
 		var text []byte
 		for _, n := range s.program.Counters(words[1]) {
 			text = fmt.Appendf(text, "%s %d\n", n.Name, n.Value)
 		}
-		_, _ = c.Write(text)
+		_ = fdset.Send(c, text, nil)
 	case AskCapture:
 		if s.allow(c, 0) == nil {
 			s.program.Capture(c, r, words[1], words[2])

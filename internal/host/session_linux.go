@@ -57,7 +57,7 @@ func (l *leader) serve(ln *listener) {
 func reject(c *net.UnixConn, errno syscall.Errno) {
 	_ = c.SetDeadline(time.Now().Add(rejectTimeout))
 	_, _, _, _, _ = c.ReadMsgUnix(make([]byte, frameLen), nil)
-	_, _ = c.Write((&frame{kind: kindReply, slot: -1, errno: errno}).bytes())
+	_ = fdset.Send(c, (&frame{kind: kindReply, slot: -1, errno: errno}).bytes(), nil)
 }
 
 // rejectTimeout limits the wait for the request of a rejected member.
@@ -109,7 +109,7 @@ func (l *leader) serveMember(c *net.UnixConn, uid int) {
 		}
 		joined = true
 		reply, fds := l.handle(s, f)
-		_, _, err = c.WriteMsgUnix(reply.bytes(), rightsOf(fds), nil)
+		err = fdset.Send(c, reply.bytes(), rightsOf(fds))
 		if f.kind == kindClaim {
 			closeFDs(fds)
 		}

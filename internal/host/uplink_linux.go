@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // An uplink connects a member to its leader. One goroutine at a time may call its methods, except mail.
@@ -83,7 +85,7 @@ func (r *remote) do(f frame) (frame, []int, error) {
 	limit := time.NewTimer(timeout)
 	defer limit.Stop()
 	_ = r.c.SetWriteDeadline(time.Now().Add(timeout))
-	if _, err := r.c.Write(f.bytes()); err != nil && !isTimeout(err) {
+	if err := fdset.Send(r.c, f.bytes(), nil); err != nil && !isTimeout(err) {
 		select {
 		case a := <-r.replies: // the reason of the end
 			return a.f, a.fds, nil

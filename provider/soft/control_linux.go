@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/verbena-rdma/verbena/internal/control"
+	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/link/pcap"
 )
 
@@ -112,7 +113,7 @@ func (c *controller) Capture(conn net.Conn, r *bufio.Reader, device, announced s
 //
 // +checklocks:c.mu
 func (c *controller) begin(conn net.Conn, device, announced string) *liveCapture {
-	l := &liveCapture{device: device, announced: announced, sink: pcap.NewSink(conn, 0)}
+	l := &liveCapture{device: device, announced: announced, sink: pcap.NewSink(fdset.Writer(conn.(*net.UnixConn)), 0)}
 	c.captures = append(c.captures, l)
 	for _, d := range c.devices {
 		if d.spec.name == device {

@@ -80,8 +80,7 @@ func sendFrame(c *net.UnixConn, f frame, files ...*os.File) error {
 		oob = unix.UnixRights(fds...)
 	}
 	b := f.bytes()
-	_, _, err := c.WriteMsgUnix(b[:], oob, nil)
-	return err
+	return fdset.Send(c, b[:], oob)
 }
 
 // expect reads one frame, which must have the given kind and number of descriptors.
