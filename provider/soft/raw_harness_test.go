@@ -23,6 +23,7 @@ type station struct {
 	buf []byte
 	mr  *verbs.MR
 	qp  *verbs.QP
+	uds []*verbs.QP // of newUD
 }
 
 const slotLen = 2048
@@ -124,9 +125,13 @@ func (s *station) send(frames ...[]byte) {
 	}
 }
 
-// next takes a completion and returns nil if there is none.
+// next takes a completion and returns nil if there is none. A frame that a rule steers to a UD QP waits while another
+// goroutine, the engine's own among them, works on the QP's shard; query_qp, which takes the shard, comes after it.
 func (s *station) next() *verbs.WC {
 	s.t.Helper()
+	for _, qp := range s.uds {
+		_, _, _ = qp.Query(verbs.QPAttrState)
+	}
 	if err := s.cq.StartPoll(&s.cq.WC); err != nil {
 		return nil
 	}
