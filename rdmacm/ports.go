@@ -136,6 +136,19 @@ func (t portTable) release(id *ID) {
 	id.bound = portKey{}
 }
 
+// move gives id another port, which TCP has chosen, beside whatever owners it has; 0 for none.
+//
+// +checklocks:id.mu
+func (t portTable) move(id *ID, port uint16) {
+	if id.bound != (portKey{}) {
+		t.release(id)
+	}
+	id.local = netip.AddrPortFrom(id.local.Addr(), port)
+	if port != 0 {
+		t.add(id, port)
+	}
+}
+
 // portRangeFile has the range of Linux's ephemeral ports.
 const portRangeFile = "/proc/sys/net/ipv4/ip_local_port_range"
 

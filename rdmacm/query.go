@@ -134,7 +134,8 @@ func (id *ID) zoned(a netip.AddrPort) netip.AddrPort {
 // needsZone reports whether an address is ambiguous without a zone.
 func needsZone(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "" }
 
-// SrcPort is the local port in host order, 0 while there is none (rdma_get_src_port).
+// SrcPort is the local port in host order, 0 while there is none (rdma_get_src_port): while the ID is not bound, and
+// while an iWARP device makes a connection whose port the program has neither bound nor read before.
 func (id *ID) SrcPort() uint16 { return id.LocalAddr().Port() }
 
 // DstPort is the peer's port in host order, 0 while there is none (rdma_get_dst_port).

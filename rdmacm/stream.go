@@ -148,16 +148,26 @@ func (id *ID) connectStream(op string, p *ConnParam) error {
 	id.asking, id.state = cancel, stConnect
 	id.step(inConnect)
 	id.begin(false)
-	go id.dialStream(ctx, id.zoned(id.local), id.zoned(id.remote), id.portUnread, o)
+	if id.portUnread {
+		id.movePort(0)
+	}
+	go id.dialStream(ctx, id.zoned(id.local), id.zoned(id.remote), o)
 	return nil
 }
 
+// movePort gives the ID another port than the one of the table, which the program has not read: the one that TCP has
+// chosen, or 0 until it does.
+//
+// +checklocks:id.mu
+func (id *ID) movePort(port uint16) {
+	id.host.mu.Lock()
+	defer id.host.mu.Unlock()
+	id.host.ports.move(id, port)
+}
+
 // dialStream makes the connection and reports the result.
-func (id *ID) dialStream(ctx context.Context, local, remote netip.AddrPort, anyPort bool, o iwarp.Options) {
+func (id *ID) dialStream(ctx context.Context, local, remote netip.AddrPort, o iwarp.Options) {
 	c, err := iwtcp.Dial(ctx, local, remote, o)
-	if anyPort && (errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL)) {
-		c, err = iwtcp.Dial(ctx, netip.AddrPortFrom(local.Addr(), 0), remote, o) // TCP has the port elsewhere
-	}
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.conn != connRequesting || id.state == stDestroying || id.state == stRemoved {
@@ -170,10 +180,9 @@ func (id *ID) dialStream(ctx context.Context, local, remote netip.AddrPort, anyP
 		id.failStream(err)
 		return
 	}
-	at, _ := c.Addrs()
-	id.host.mu.Lock() // the table of ports reads the address
-	id.local = netip.AddrPortFrom(id.local.Addr(), at.Port())
-	id.host.mu.Unlock()
+	if at, _ := c.Addrs(); local.Port() == 0 {
+		id.movePort(at.Port())
+	}
 	id.respRes, id.initDepth = uint8(c.Params.IRD), uint8(c.Params.ORD)
 	ev := &Event{Type: EventEstablished, Conn: ConnParam{
 		PrivateData: c.Private, ResponderResources: id.respRes, InitiatorDepth: id.initDepth,

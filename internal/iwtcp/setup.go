@@ -1,7 +1,6 @@
 package iwtcp
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -69,64 +68,6 @@ type failure struct {
 
 func (f *failure) Error() string { return f.text }
 func (f *failure) Unwrap() error { return f.errno }
-
-// reuse lets a socket have a port on which older connections are in TIME_WAIT.
-func reuse(_, _ string, c syscall.RawConn) error {
-	var err error
-	if e := c.Control(func(fd uintptr) { err = setReuse(fd) }); e != nil {
-		return e
-	}
-	return err
-}
-
-// Dial connects to remote and begins the start-up. local may have the port 0. The error is a *Refused if the peer has
-// rejected the connection.
-func Dial(ctx context.Context, local, remote netip.AddrPort, o iwarp.Options) (*Conn, error) {
-	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(local), Control: reuse}
-	c, err := d.DialContext(ctx, "tcp", remote.String())
-	if err != nil {
-		return nil, err
-	}
-	tcp := c.(*net.TCPConn)
-	fdset.AddConn(tcp)
-	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	made, err := initiate(tcp, o)
-	if ctx.Err() != nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		_ = tcp.Close()
-		return nil, err
-	}
-	made.tcp = tcp
-	return made, nil
-}
-
-// initiate is the start-up of an initiator.
-func initiate(c *net.TCPConn, o iwarp.Options) (*Conn, error) {
-	s, out := iwarp.Initiate(0, o)
-	if err := c.SetDeadline(time.Now().Add(time.Duration(s.Deadline()))); err != nil {
-		return nil, err
-	}
-	if _, err := c.Write(out); err != nil {
-		return nil, err
-	}
-	step, err := readFrame(c, s)
-	private := append([]byte(nil), s.Peer().Private...)
-	switch {
-	case step == iwarp.Established:
-		return &Conn{tcp: c, Params: s.Params(), Private: private, rest: s.Rest(), request: out, reply: s.Frame()},
-			c.SetDeadline(time.Time{})
-	case step == iwarp.Refused:
-		return nil, &Refused{private}
-	case s.TimedOut():
-		return nil, errSilent
-	case err != nil:
-		return nil, errLost
-	}
-	return nil, errReply
-}
 
 // readFrame reads until the start-up has another step than Waiting. err is why the stream has ended.
 func readFrame(c *net.TCPConn, s *iwarp.Setup) (iwarp.Step, error) {
