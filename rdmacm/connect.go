@@ -20,8 +20,8 @@ import (
 // resolved. p may be nil if the ID has a QP: 7 retries, READs and atomics as the device can, no private data.
 //
 // The result is EventEstablished; EventConnectResponse if the ID has no QP; EventRejected, with the peer's private
-// data; EventUnreachable; or EventConnectError. EINVAL if the route is not resolved, or for bad parameters; nothing
-// has changed then.
+// data; EventUnreachable; or EventConnectError. EINVAL if the route is not resolved, if the port has left the partition
+// of the route, or for bad parameters; nothing has changed then.
 func (id *ID) Connect(ctx context.Context, p *ConnParam) error {
 	const op = "connect"
 	id.mu.Lock()
@@ -57,6 +57,9 @@ func (id *ID) connect(op string, p *ConnParam) error {
 		return id.connectStream(op, p)
 	case id.dev.kernel:
 		return id.connectByKernel(op, p)
+	}
+	if _, err := id.qpPKeyIndex(op); err != nil {
+		return err
 	}
 	private, err := id.requestData(op, p)
 	if err != nil {

@@ -49,7 +49,12 @@ func (m *manager) updateWill(id *cm.ID, mad []byte) {
 	case mad == nil:
 	case will == nil:
 		p := id.Path()
-		if will = gsi.NewLastWill(m.port, p.Src, p.Dst, p.TClass, p.HopLimit, p.PKey); will == nil {
+		// The path of a request has the peer's entry for the partition, which may be of a limited member.
+		_, key, ok := m.dev.partition(portNum, p.PKey)
+		if !ok {
+			return
+		}
+		if will = gsi.NewLastWill(m.port, p.Src, p.Dst, p.TClass, p.HopLimit, key); will == nil {
 			return
 		}
 		id.LastWill = will

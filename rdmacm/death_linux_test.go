@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -111,7 +112,11 @@ func beVictim(t *testing.T) bool {
 	if len(f) != 3 {
 		return false
 	}
-	dev, err := soft.New(soft.Config{Name: "victim", Addrs: []netip.Addr{netip.MustParseAddr(f[1])}})
+	cfg := soft.Config{Name: "victim", Addrs: []netip.Addr{netip.MustParseAddr(f[1])}}
+	if k, err := strconv.ParseUint(os.Getenv(victimPKey), 0, 16); err == nil {
+		cfg.PKeys = []uint16{uint16(k)}
+	}
+	dev, err := soft.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -163,7 +163,7 @@ var refusals = map[cmmsg.Reason]string{
 	cmmsg.RejTimeout:          "it has given up to wait: try again",
 	cmmsg.RejInvalidServiceID: "nobody listens there: start the server first, and compare address and port",
 	cmmsg.RejStale:            "it still has an old connection to this QP, and ends it: try again",
-	cmmsg.RejInvalidGID:       "it has no such address: compare the address with that of its device",
+	cmmsg.RejInvalidGID:       "its port does not have this address or this P_Key: compare both with those of its device",
 	cmmsg.RejInvalidMTU:       "its port cannot have this path MTU: connect with a smaller one",
 	cmmsg.RejConsumer:         "its program did not want this connection: look at its output",
 }

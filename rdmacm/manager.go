@@ -175,8 +175,12 @@ func (m *manager) flush() {
 	m.machine.LastWills(m.updateWill)
 	for i := range m.batch.Mail {
 		mail := &m.batch.Mail[i]
-		index, _, _ := m.dev.partition(portNum, mail.Path.PKey)
-		// A datagram that cannot be sent counts as lost: the machine sends it again.
+		// A datagram that cannot be sent counts as lost: the machine sends it again. That goes for one whose partition the
+		// port has left, too.
+		index, _, ok := m.dev.partition(portNum, mail.Path.PKey)
+		if !ok {
+			continue
+		}
 		_ = m.agent.Send(&umad.Address{
 			Local: mail.Path.Src, Remote: mail.Path.Dst, TClass: mail.Path.TClass, HopLimit: mail.Path.HopLimit,
 			PKeyIndex: index,

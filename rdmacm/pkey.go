@@ -51,23 +51,31 @@ func (d *device) hasPKey(key uint16) bool {
 //
 // +checklocks:id.mu
 func (id *ID) pathPKey(op string) (uint16, error) {
-	_, key, ok := id.dev.partition(portNum, id.pkey)
-	if !ok {
-		return 0, id.fail(op, syscall.EINVAL, "P_Key %#x: must be in the table of %v", id.pkey, id.dev.vdev)
-	}
-	return key, nil
+	_, key, err := id.findPKey(op, id.pkey)
+	return key, err
 }
 
-// qpPKeyIndex is the index of the P_Key of the ID's QP.
+// qpPKeyIndex is the index of the P_Key of the ID's QP. EINVAL if the port has left the partition of the route.
 //
 // +checklocks:id.mu
-func (id *ID) qpPKeyIndex() uint16 {
+func (id *ID) qpPKeyIndex(op string) (uint16, error) {
 	key := id.pkey
 	if id.haveRoute {
 		key = id.path.PKey
 	}
-	index, _, _ := id.dev.partition(portNum, key)
-	return index
+	index, _, err := id.findPKey(op, key)
+	return index, err
+}
+
+// findPKey finds the entry of the port's table for a partition; see device.partition.
+//
+// +checklocks:id.mu
+func (id *ID) findPKey(op string, key uint16) (index, found uint16, err error) {
+	index, found, ok := id.dev.partition(portNum, key)
+	if !ok {
+		return 0, 0, id.fail(op, syscall.EINVAL, "P_Key %#x: must be in the table of %v", key, id.dev.vdev)
+	}
+	return index, found, nil
 }
 
 // hasPKey reports whether a device of the host has a P_Key.

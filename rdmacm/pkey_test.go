@@ -11,8 +11,8 @@ import (
 )
 
 // TestV_PKEY_05_PartitionOfAConnection: the P_Key of an AF_IB address selects the partition of a connection: its
-// datagrams, its request and both QPs have it. Limited members do not reach each other, and a request for a partition
-// that the peer is not in is refused.
+// datagrams, its request and both QPs have it. Limited members do not reach each other. A partition that no device of
+// the host is in is refused at once.
 func TestV_PKEY_05_PartitionOfAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, fab: rdmatest.New(rdmatest.Config{RealTime: true, PKeys: []uint16{0xffff, 0x0001, 0x0002, 0x8003}})}

@@ -174,7 +174,10 @@ func (id *ID) destroyCQs() {
 //
 // +checklocks:id.mu
 func (id *ID) initQP(qp *verbs.QP) error {
-	a, mask := id.attrInit()
+	a, mask, err := id.attrInit("create_qp")
+	if err != nil {
+		return err
+	}
 	if err := qp.Modify(&a, mask); err != nil || id.qpType != verbs.QPTypeUD {
 		return err
 	}
@@ -251,7 +254,11 @@ func (id *ID) InitQPAttr(attr *verbs.QPAttr) (verbs.QPAttrMask, error) {
 	var mask verbs.QPAttrMask
 	switch {
 	case attr.QPState == verbs.QPSInit:
-		*attr, mask = id.attrInit()
+		a, mask, err := id.attrInit(op)
+		if err == nil {
+			*attr = a
+		}
+		return mask, err
 	case attr.QPState == verbs.QPSRTR && ud:
 		mask = verbs.QPAttrState
 	case attr.QPState == verbs.QPSRTS && ud:
@@ -269,12 +276,16 @@ func (id *ID) InitQPAttr(attr *verbs.QPAttr) (verbs.QPAttrMask, error) {
 // attrInit is the attributes for INIT.
 //
 // +checklocks:id.mu
-func (id *ID) attrInit() (verbs.QPAttr, verbs.QPAttrMask) {
-	a := verbs.QPAttr{QPState: verbs.QPSInit, PortNum: portNum, PKeyIndex: id.qpPKeyIndex()}
+func (id *ID) attrInit(op string) (verbs.QPAttr, verbs.QPAttrMask, error) {
+	index, err := id.qpPKeyIndex(op)
+	if err != nil {
+		return verbs.QPAttr{}, 0, err
+	}
+	a := verbs.QPAttr{QPState: verbs.QPSInit, PortNum: portNum, PKeyIndex: index}
 	mask := verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort
 	if id.qpType == verbs.QPTypeUD {
 		a.QKey = UDPQKey
-		return a, mask | verbs.QPAttrQKey
+		return a, mask | verbs.QPAttrQKey, nil
 	}
 	if id.dev.iwarp { // the rights are those of the QP from INIT on
 		a.QPAccessFlags = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
@@ -289,7 +300,7 @@ func (id *ID) attrInit() (verbs.QPAttr, verbs.QPAttrMask) {
 			}
 		}
 	}
-	return a, mask | verbs.QPAttrAccessFlags
+	return a, mask | verbs.QPAttrAccessFlags, nil
 }
 
 // attrRTR is the attributes of a connected QP for RTR.
@@ -338,7 +349,10 @@ func (id *ID) attrRTS() (verbs.QPAttr, verbs.QPAttrMask) {
 //
 // +checklocks:id.mu
 func (id *ID) connectQP() error {
-	a, mask := id.attrInit()
+	a, mask, err := id.attrInit("connect")
+	if err != nil {
+		return err
+	}
 	if err := id.qp.Modify(&a, mask); err != nil {
 		return err
 	}

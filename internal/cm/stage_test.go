@@ -111,7 +111,8 @@ func (s *stage) do(cmd string, a *args) error {
 	}
 	switch cmd {
 	case "machine":
-		s.machine(Config{MaxIDs: int(a.num("max", 0)), MRATimeout: uint8(a.num("mra", 0)), Agent: uint32(a.hex("agent", 0))})
+		s.machine(Config{MaxIDs: int(a.num("max", 0)), MRATimeout: uint8(a.num("mra", 0)), Agent: uint32(a.hex("agent", 0)),
+			HasPKey: partitionArg(a)})
 	case "listen":
 		return s.listen(a)
 	case "unlisten":
@@ -152,6 +153,15 @@ func (s *stage) do(cmd string, a *args) error {
 		return errors.New("no such command")
 	}
 	return nil
+}
+
+// partitionArg is Config.HasPKey of a port that is in the partition pkey= and in the default one.
+func partitionArg(a *args) func(uint16) bool {
+	key := uint16(a.hex("pkey", 0))
+	if key == 0 {
+		return nil
+	}
+	return func(k uint16) bool { return k == key || k == wire.DefaultPKey }
 }
 
 func (s *stage) outcome(err error) {
@@ -378,7 +388,7 @@ func (s *stage) message(a *args) []byte {
 	case cmmsg.KindDREP:
 		cmmsg.DREP(d).Put(id, to)
 	case cmmsg.KindSIDRREQ:
-		cmmsg.SIDRREQ(d).Put(id, 0xFFFF, serviceArg(a, cmmsg.PSUDP))
+		cmmsg.SIDRREQ(d).Put(id, uint16(a.hex("pkey", 0xFFFF)), serviceArg(a, cmmsg.PSUDP))
 	case cmmsg.KindSIDRREP:
 		cmmsg.SIDRREP(d).Put(cmmsg.SIDRREPFields{
 			RequestID: to, Status: cmmsg.SIDRStatus(a.num("status", 0)), QPN: uint32(a.hex("qp", 0x33)),
@@ -413,8 +423,8 @@ func requestArgs(a *args, id uint32) cmmsg.REQFields {
 		ResponderResources: uint8(a.num("resources", 3)), InitiatorDepth: uint8(a.num("depth", 2)), RemoteTimeout: 20,
 		LocalTimeout: uint8(a.num("timeout", 20)), Transport: kindArg(a), StartPSN: uint32(a.hex("psn", 0x2000)),
 		RetryCount: uint8(a.num("retry", 5)),
-		RNRRetry:   uint8(a.num("rnr", 6)), PKey: 0xFFFF, MTU: uint8(a.num("mtu", 3)), MaxRetries: uint8(a.num("retries", 2)),
-		Primary: p.fields(uint8(a.num("ack", 17))),
+		RNRRetry:   uint8(a.num("rnr", 6)), PKey: uint16(a.hex("pkey", 0xFFFF)), MTU: uint8(a.num("mtu", 3)),
+		MaxRetries: uint8(a.num("retries", 2)), Primary: p.fields(uint8(a.num("ack", 17))),
 	}
 }
 

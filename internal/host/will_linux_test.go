@@ -33,7 +33,7 @@ func TestLastWillsAreSentByTheLeader(t *testing.T) {
 	for range 2 {
 		g := testMember(t, key)
 		g.claim(t, 7)
-		said := g.NewPlace(peerAddr, 3, 64, 0)
+		said := g.NewPlace(peerAddr, 3, 64, 0x8003)
 		said.Set([]byte("a datagram that is much longer"))
 		said.Set([]byte("the last will"))
 		gone := g.NewPlace(peerAddr, 0, 0, 0)
@@ -49,6 +49,7 @@ func TestLastWillsAreSentByTheLeader(t *testing.T) {
 		select {
 		case left := <-leader.sent:
 			if len(left) != 2 || left[0].To != peerAddr || left[0].TClass != 3 || left[0].HopLimit != 64 ||
+				left[0].PKey != 0x8003 || left[1].PKey != 0 ||
 				string(left[0].MAD) != "the last will" || left[1].To != netip.IPv6Loopback() ||
 				!bytes.Equal(left[1].MAD, bytes.Repeat([]byte{9}, MaxWill)) {
 				t.Errorf("sent: %v", left)
