@@ -23,8 +23,9 @@ type connection struct {
 	kernelPart // kernel.go
 	observed   // observe.go
 
-	// Waits of a synchronous ID for completions, which end with the connection.
+	// Waits of a synchronous ID for completions, which end with the connection, or before it with Disconnect.
 	waiting map[*context.CancelFunc]struct{}
+	flushed bool // failQP has moved the QP to ERR: the waits have ended
 }
 
 // connState is the state of an ID's connection. The states of ID.state are those of librdmacm; connState says in

@@ -128,7 +128,7 @@ func (id *ID) whileConnected(ctx context.Context) (here context.Context, forget 
 	here, cancel := context.WithCancel(ctx)
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.conn.over() || id.state == stRemoved || id.state == stDestroying {
+	if id.conn.over() || id.flushed || id.state == stRemoved || id.state == stDestroying {
 		cancel()
 		return here, cancel, true
 	}

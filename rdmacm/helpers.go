@@ -223,7 +223,7 @@ func (id *ID) errOver(op string) error {
 		e.Detail = peerLeft
 	case id.conn == connSilent:
 		e.Errno, e.Err, e.Detail = syscall.ETIMEDOUT, nil, peerSilent
-	case id.conn == connDisconnected:
+	case id.conn == connDisconnected, id.flushed && id.conn == connEstablished:
 		e.Detail = "this side has called Disconnect"
 	default:
 		e.Detail = "the connection was not made"

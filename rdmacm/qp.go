@@ -220,13 +220,16 @@ func (id *ID) receives() bool { return id.qpType == verbs.QPTypeRC || id.qpType 
 // sends reports whether the QP is a requester that retries.
 func (id *ID) sends() bool { return id.qpType == verbs.QPTypeRC || id.qpType == verbs.QPTypeXRCSend }
 
-// failQP moves the QP of a connection to ERR, which flushes its requests. why is a clause for their completions.
+// failQP moves the QP of a connection to ERR, which flushes its requests, and ends the waits for completions: none
+// follows. why is a clause for the completions.
 //
 // +checklocks:id.mu
 func (id *ID) failQP(why string) {
 	if id.qp != nil && id.qpType != verbs.QPTypeUD {
 		gsi.Ended(id.qp, why)
 		_ = id.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)
+		id.flushed = true
+		id.endWaits()
 	}
 }
 
