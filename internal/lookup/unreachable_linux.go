@@ -13,26 +13,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// turn is how long a wait for the system's answer lasts before ctx is looked at again.
-const turn = 200 * time.Millisecond
+const (
+	// turn is how long a wait for the system's answer lasts before ctx is looked at again.
+	turn = 200 * time.Millisecond
+	// again is the time between two datagrams. Linux sends ICMP messages to one address at this rate, so that the
+	// answer to one datagram may be missing.
+	again = time.Second
+)
 
-// Unreachable sends a datagram from src to dst, with the payload that probe returns, and waits until the system reports
-// that it cannot arrive, or ctx is done. The error is nil in the latter case: nothing is known then. Otherwise it wraps
-// an errno: EPERM if this host does not let it out; ECONNREFUSED if dst itself answered that its port is closed, or
-// that a firewall rejects it; EHOSTUNREACH, ENETUNREACH or EACCES from this host or a router. src may be the zero
-// Addr.
+// Unreachable sends a datagram from src to dst each second, with the payload that probe returns, and waits until the
+// system reports that it cannot arrive, or ctx is done. The error is nil in the latter case: nothing is known then.
+// Otherwise it wraps an errno: EPERM if this host does not let it out; ECONNREFUSED if dst itself answered that its
+// port is closed, or that a firewall rejects it; EHOSTUNREACH, ENETUNREACH or EACCES from this host or a router. src
+// may be the zero Addr.
 func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort, probe Probe) error {
 	c, err := unconnected(ctx, src, dst)
 	if err != nil {
 		return errnoOnly(err)
 	}
 	defer c.Close()
-	if _, err = c.WriteToUDPAddrPort(probe(c.LocalAddr().(*net.UDPAddr).AddrPort(), dst), dst); err != nil {
-		return explain(errnoOnly(err), netip.Addr{}, dst)
-	}
+	var sent time.Time
 	for ctx.Err() == nil {
-		_ = c.SetReadDeadline(time.Now().Add(turn))
-		_, err := c.Read(make([]byte, 1))
+		if err = nil; time.Since(sent) >= again {
+			sent = time.Now()
+			_, err = c.WriteToUDPAddrPort(probe(c.LocalAddr().(*net.UDPAddr).AddrPort(), dst), dst)
+		}
+		if err == nil {
+			_ = c.SetReadDeadline(time.Now().Add(turn))
+			_, err = c.Read(make([]byte, 1))
+		}
 		if err == nil || errors.Is(err, context.DeadlineExceeded) || isTimeout(err) {
 			continue
 		}

@@ -57,3 +57,22 @@ func TestClosedPort(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestClosedPortSaidLate: hosts send few ICMP messages to one address, so the answer to the first datagram may be
+// missing. Here a socket takes the first one.
+func TestClosedPortSaidLate(t *testing.T) {
+	l, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, _, _ = l.ReadFromUDPAddrPort(make([]byte, 100))
+		l.Close()
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	dst := l.LocalAddr().(*net.UDPAddr).AddrPort()
+	if err := lookup.Unreachable(ctx, netip.Addr{}, dst, wire.Harmless); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("%v", err)
+	}
+}
