@@ -2,6 +2,7 @@ package rdmacm_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/control"
@@ -66,4 +67,17 @@ func TestReportsHaveIDs(t *testing.T) {
 	}
 	w.ok(a.Close())
 	w.ok(b.Close())
+}
+
+// A listener at another address of the host answers with reason 28, as Linux does: the hint names that cause too.
+func TestRefusedByAnotherAddress(t *testing.T) {
+	in(t, func(w *world) {
+		l := w.listen(at(addrB, port), 0)
+		_, err := rdmacm.Dial(bg, at(addrB6, port).String(), &rdmacm.Options{Host: w.a})
+		if err == nil || !strings.Contains(err.Error(), "reason 28") ||
+			!strings.Contains(err.Error(), "listens at another address") {
+			t.Error(err)
+		}
+		l.close()
+	})
 }

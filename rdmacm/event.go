@@ -165,7 +165,7 @@ var refusals = map[cmmsg.Reason]string{
 	cmmsg.RejStale:            "it still has an old connection to this QP, and ends it: try again",
 	cmmsg.RejInvalidGID:       "its port does not have this address or this P_Key: compare both with those of its device",
 	cmmsg.RejInvalidMTU:       "its port cannot have this path MTU: connect with a smaller one",
-	cmmsg.RejConsumer:         "its program did not want this connection: look at its output",
+	cmmsg.RejConsumer:         "its program refused this connection, or listens at another address: look at its output",
 }
 
 // op is the call whose result an event is.
