@@ -17,8 +17,9 @@ import (
 const (
 	// reachAfter is how long a request waits for its answer before the system is asked.
 	reachAfter = 100 * time.Millisecond
-	// reachFor is how long the system has for its answer: address resolution takes three seconds to fail.
-	reachFor = 4 * time.Second
+	// reachFor is how long the system has for its answer: address resolution takes three seconds to fail, and the peer
+	// sends one ICMP message per second, of which the requests themselves get some.
+	reachFor = 10 * time.Second
 )
 
 // watchReach asks the system whether the peer can be reached, if the request c is not answered soon.
