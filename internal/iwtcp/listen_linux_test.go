@@ -46,29 +46,114 @@ func ended(t *testing.T, c *net.TCPConn) {
 	}
 }
 
-// A source that opens connections without a request cannot keep others out.
-func TestSilentConnectionsOfASource(t *testing.T) {
-	l, at, asked := listener(t)
-	for range maxSource {
-		from(t, "127.0.0.2", at)
-	}
-	ended(t, from(t, "127.0.0.2", at)) // one too many, or those before it have timed out
-	l.mu.Lock()
-	n := len(l.open)
-	l.mu.Unlock()
-	if n > maxSource {
-		t.Errorf("%d connections wait for a request", n)
-	}
-	c := from(t, "127.0.0.3", at)
+// askFrom sends a request from a source, and returns what came of it.
+func askFrom(t *testing.T, source string, at netip.AddrPort, asked chan *Request) *Request {
+	t.Helper()
+	c := from(t, source, at)
 	_, out := iwarp.Initiate(0, iwarp.Options{Private: []byte("hello")})
 	if _, err := c.Write(out); err != nil {
 		t.Fatal(err)
 	}
 	r := <-asked
-	if string(r.Private()) != "hello" {
-		t.Errorf("the request has %q", r.Private())
+	if _, remote := r.Addrs(); remote != plain(c.LocalAddr()) || string(r.Private()) != "hello" {
+		t.Errorf("the request of %v has %q", remote, r.Private())
 	}
-	r.Close()
+	return r
+}
+
+// number is how many connections wait, of all sources or of one.
+func (w *waiting) number(source string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if source == "" {
+		return w.all.Len()
+	}
+	return w.from[netip.PrefixFrom(netip.MustParseAddr(source), 32)]
+}
+
+// limit sets the limits.
+func (w *waiting) limit(most, share int, patience time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.most, w.share, w.patience = most, share, patience
+}
+
+// reach waits until as many connections wait.
+func (w *waiting) reach(t *testing.T, source string, want int) {
+	t.Helper()
+	for start := time.Now(); w.number(source) != want; time.Sleep(time.Millisecond) {
+		if time.Since(start) > time.Minute {
+			t.Fatalf("%d connections wait, want %d", w.number(source), want)
+		}
+	}
+}
+
+// A host may begin many connections at once: all their requests are taken, however late they come.
+func TestBurstOfASource(t *testing.T) {
+	const n = 500
+	asked := make(chan *Request, n)
+	l, err := Listen(loopbackAny, false, func(r *Request) { asked <- r })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	if l.waiting.share < n {
+		t.Skipf("the process may have only %d descriptors", descriptors())
+	}
+	var clients []*net.TCPConn
+	for range n {
+		clients = append(clients, from(t, "127.0.0.1", plain(l.l.Addr())))
+	}
+	l.waiting.reach(t, "", n)
+	_, out := iwarp.Initiate(0, iwarp.Options{})
+	for _, c := range clients {
+		if _, err := c.Write(out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range n {
+		r := <-asked
+		t.Cleanup(r.Close)
+	}
+}
+
+// A source that opens connections without a request cannot keep others out: it has a part of the places, and a new
+// connection of it ends unless an older one has waited for long.
+func TestSilentConnectionsOfASource(t *testing.T) {
+	l, at, asked := listener(t)
+	l.waiting.limit(8, 4, time.Hour)
+	var first *net.TCPConn
+	for i := range 4 {
+		c := from(t, "127.0.0.2", at)
+		if l.waiting.reach(t, "", i+1); i == 0 {
+			first = c
+		}
+	}
+	ended(t, from(t, "127.0.0.2", at))
+	askFrom(t, "127.0.0.3", at, asked).Close()
+	l.waiting.limit(8, 4, 0)
+	askFrom(t, "127.0.0.2", at, asked).Close()
+	ended(t, first)
+	l.waiting.reach(t, "", 3)
+}
+
+// Sources that take all places lose them to a source that has fewer, at once.
+func TestSilentConnectionsOfManySources(t *testing.T) {
+	l, at, asked := listener(t)
+	l.waiting.limit(8, 4, time.Hour)
+	for i := range 4 {
+		from(t, "127.0.0.2", at)
+		l.waiting.reach(t, "127.0.0.2", i+1)
+		from(t, "127.0.0.3", at)
+		l.waiting.reach(t, "127.0.0.3", i+1)
+	}
+	for i := range 3 { // the others have 4 and 4, 3 and 4, 3 and 3
+		from(t, "127.0.0.4", at)
+		l.waiting.reach(t, "127.0.0.4", min(i+1, 2))
+		l.waiting.reach(t, "", 8)
+	}
+	ended(t, from(t, "127.0.0.4", at)) // the sources are equal
+	askFrom(t, "127.0.0.5", at, asked).Close()
 }
 
 // What is not a request of MPA ends the connection, whatever its split, and leaves no place taken.
@@ -92,15 +177,8 @@ func TestBadRequests(t *testing.T) {
 		t.Log(name)
 		ended(t, c)
 	}
-	for start := time.Now(); ; time.Sleep(time.Millisecond) {
-		l.mu.Lock()
-		n, m := len(l.open), len(l.from)
-		l.mu.Unlock()
-		if n+m == 0 {
-			return
-		}
-		if time.Since(start) > time.Minute {
-			t.Fatalf("%d connections, %d sources are left", n, m)
-		}
+	l.waiting.reach(t, "", 0)
+	if n := len(l.waiting.from); n > 0 {
+		t.Errorf("%d sources are left", n)
 	}
 }

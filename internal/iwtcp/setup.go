@@ -4,11 +4,9 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"sync"
 	"syscall"
 	"time"
 
-	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/iwarp"
 )
 
@@ -94,131 +92,8 @@ func readFrame(c *net.TCPConn, s *iwarp.Setup) (iwarp.Step, error) {
 	}
 }
 
-// Limits of a listener's requests.
-const (
-	maxAsking  = 256 // connections whose request has not come yet
-	maxSource  = 64  // those of one source
-	acceptWait = 10 * time.Millisecond
-	sendWait   = 5 * time.Second
-)
-
-// Listener takes the requests that come to an address.
-type Listener struct {
-	l    *net.TCPListener
-	on   func(*Request)
-	done sync.WaitGroup
-
-	mu sync.Mutex
-	// +checklocks:mu
-	open map[*net.TCPConn]struct{} // whose request has not come yet
-	// +checklocks:mu
-	from map[netip.Prefix]int // connections of open by source
-	// +checklocks:mu
-	closed bool
-}
-
-// Listen listens on an address; the port 0 chooses one. on is called for each request, by a goroutine of its own, and
-// takes it over. A wildcard address of IPv6 takes IPv4 too, unless only6 is set.
-func Listen(at netip.AddrPort, only6 bool, on func(*Request)) (*Listener, error) {
-	network := "tcp"
-	switch {
-	case at.Addr().Is4():
-		network = "tcp4"
-	case only6:
-		network = "tcp6"
-	}
-	l, err := net.ListenTCP(network, net.TCPAddrFromAddrPort(at))
-	if err != nil {
-		return nil, err
-	}
-	fdset.AddConn(l)
-	ln := &Listener{l: l, on: on, open: map[*net.TCPConn]struct{}{}, from: map[netip.Prefix]int{}}
-	ln.done.Go(ln.run)
-	return ln, nil
-}
-
-// Port is the port of the listener.
-func (l *Listener) Port() uint16 { return plain(l.l.Addr()).Port() }
-
-// Close ends the listener and the connections whose request has not come yet. It does not wait for on.
-func (l *Listener) Close() {
-	_ = l.l.Close()
-	l.mu.Lock()
-	l.closed = true
-	for c := range l.open {
-		_ = c.Close()
-	}
-	l.mu.Unlock()
-}
-
-func (l *Listener) run() {
-	for {
-		c, err := l.l.AcceptTCP()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return
-		case err != nil: // no descriptors are left, or the client has gone
-			time.Sleep(acceptWait)
-			continue
-		}
-		if !l.enter(c) {
-			_ = c.Close()
-			continue
-		}
-		go l.ask(c)
-	}
-}
-
-// enter counts a connection, and reports whether it may stay.
-func (l *Listener) enter(c *net.TCPConn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	from := source(c)
-	if l.closed || len(l.open) >= maxAsking || l.from[from] >= maxSource {
-		return false
-	}
-	l.open[c] = struct{}{}
-	l.from[from]++
-	return true
-}
-
-// leave ends what enter began. It reports whether the listener is closed.
-func (l *Listener) leave(c *net.TCPConn) (closed bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.open, c)
-	from := source(c)
-	if l.from[from]--; l.from[from] <= 0 {
-		delete(l.from, from)
-	}
-	return l.closed
-}
-
-// source is who is counted as one: an address of IPv4, or a network of IPv6, of which a host may have all addresses.
-func source(c *net.TCPConn) netip.Prefix {
-	_, remote := addrsOf(c)
-	bits := 64
-	if remote.Addr().Is4() {
-		bits = 32
-	}
-	p, _ := remote.Addr().WithZone("").Prefix(bits)
-	return p
-}
-
-// ask reads the request of a connection.
-func (l *Listener) ask(c *net.TCPConn) {
-	fdset.AddConn(c)
-	s := iwarp.Respond(0)
-	_ = c.SetDeadline(time.Now().Add(time.Duration(s.Deadline())))
-	step, _ := readFrame(c, s)
-	closed := l.leave(c)
-	if step != iwarp.Asked || closed {
-		_ = c.Close()
-		return
-	}
-	_ = c.SetDeadline(time.Time{})
-	l.on(&Request{tcp: c, setup: s})
-}
+// sendWait is how long TCP has to take an answer.
+const sendWait = 5 * time.Second
 
 // Request is a connection whose initiator waits for an answer. Its methods are not for concurrent use.
 type Request struct {

@@ -149,3 +149,38 @@ func (c *crowd) check(when string, goroutines, bytes int) {
 	}
 	c.t.Logf("%s: %d bytes for each end, %d goroutines more than before", when, grown, more)
 }
+
+// A host may make many connections at once.
+func TestBurstOfConnections(t *testing.T) {
+	const n = 500
+	o := &rdmacm.Options{Host: newHost(t), QP: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
+	ctx, cancel := limit()
+	defer cancel()
+	l, err := rdmacm.Listen(ctx, "127.0.0.1:0", o)
+	must(t, err)
+	type result struct {
+		id  *rdmacm.ID
+		err error
+	}
+	results := make(chan result, 2*n)
+	for range n {
+		go func() {
+			id, err := rdmacm.Dial(ctx, l.Addr().String(), o)
+			results <- result{id, err}
+		}()
+		go func() {
+			id, err := l.Accept(ctx)
+			results <- result{id, err}
+		}()
+	}
+	for range 2 * n {
+		r := <-results
+		if r.err != nil {
+			cancel() // the others wait for as many connections
+			t.Error(r.err)
+			continue
+		}
+		must(t, r.id.Close())
+	}
+	must(t, l.Close())
+}

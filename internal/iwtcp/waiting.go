@@ -1,0 +1,161 @@
+package iwtcp
+
+import (
+	"container/list"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Limits of a listener's connections whose request has not come yet. A request follows TCP's handshake at once; if its
+// segment is lost, it comes after 200 ms or more.
+const (
+	maxWaiting = 2048 // at most a quarter of the descriptors of the process
+	quarter    = 4    // a source has at most a quarter of the places
+	patience   = 500 * time.Millisecond
+)
+
+// waiting has a listener's connections whose request has not come yet. A source that opens connections without a
+// request takes the places of its own older connections, and shares the places with other sources.
+type waiting struct {
+	most     int           // connections
+	share    int           // those of one source
+	patience time.Duration // a connection that has waited for less does not end for one of a source with as many
+
+	mu sync.Mutex
+	// +checklocks:mu
+	all list.List // of *waiter, the oldest first
+	// +checklocks:mu
+	from map[netip.Prefix]int // their number by source
+	// +checklocks:mu
+	closed bool
+}
+
+// waiter is a connection of waiting.
+type waiter struct {
+	tcp    *net.TCPConn
+	source netip.Prefix
+	since  time.Time
+	at     *list.Element // nil if it has left; guarded by waiting.mu
+}
+
+func newWaiting() *waiting {
+	most := maxWaiting
+	if n := descriptors(); n > 0 {
+		most = max(quarter, min(most, n/quarter))
+	}
+	return &waiting{most: most, share: most / quarter, patience: patience, from: map[netip.Prefix]int{}}
+}
+
+// enter takes a connection in, and may close another one for it. It returns nil if there is no place.
+func (w *waiting) enter(c *net.TCPConn) *waiter {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	source := sourceOf(c)
+	if w.closed || !w.makeRoom(source) {
+		return nil
+	}
+	n := &waiter{tcp: c, source: source, since: time.Now()}
+	n.at = w.all.PushBack(n)
+	w.from[source]++
+	return n
+}
+
+// makeRoom ends a connection if a new one of a source needs its place. It reports whether there is a place.
+//
+// +checklocks:w.mu
+func (w *waiting) makeRoom(source netip.Prefix) bool {
+	var victim *waiter
+	switch {
+	case w.from[source] >= w.share:
+		victim = w.oldest(source)
+	case w.all.Len() < w.most:
+		return true
+	default:
+		if most := w.largest(); w.from[most] > w.from[source]+1 {
+			w.end(w.oldest(most))
+			return true
+		}
+		victim = w.all.Front().Value.(*waiter)
+	}
+	if time.Since(victim.since) < w.patience {
+		return false
+	}
+	w.end(victim)
+	return true
+}
+
+// largest is the source with the most connections.
+//
+// +checklocks:w.mu
+func (w *waiting) largest() (source netip.Prefix) {
+	for s, n := range w.from {
+		if n > w.from[source] {
+			source = s
+		}
+	}
+	return source
+}
+
+// oldest is the oldest connection of a source that has one.
+//
+// +checklocks:w.mu
+func (w *waiting) oldest(source netip.Prefix) *waiter {
+	e := w.all.Front()
+	for e.Value.(*waiter).source != source {
+		e = e.Next()
+	}
+	return e.Value.(*waiter)
+}
+
+// end closes a connection.
+//
+// +checklocks:w.mu
+func (w *waiting) end(n *waiter) {
+	w.remove(n)
+	_ = n.tcp.Close()
+}
+
+// +checklocks:w.mu
+func (w *waiting) remove(n *waiter) {
+	w.all.Remove(n.at)
+	n.at = nil
+	if w.from[n.source]--; w.from[n.source] == 0 {
+		delete(w.from, n.source)
+	}
+}
+
+// leave takes a connection out whose request has come or which has ended. It reports false if the connection was closed
+// before.
+func (w *waiting) leave(n *waiter) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n.at == nil {
+		return false
+	}
+	w.remove(n)
+	return true
+}
+
+// close closes all connections, and those to come.
+func (w *waiting) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	for w.all.Len() > 0 {
+		w.end(w.all.Front().Value.(*waiter))
+	}
+}
+
+// sourceOf is the source that a connection counts for: an address of IPv4, or a network of IPv6, of which a host may
+// have all addresses.
+func sourceOf(c *net.TCPConn) netip.Prefix {
+	_, remote := addrsOf(c)
+	bits := 64
+	if remote.Addr().Is4() {
+		bits = 32
+	}
+	p, _ := remote.Addr().WithZone("").Prefix(bits)
+	return p
+}
