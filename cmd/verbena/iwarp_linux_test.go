@@ -39,6 +39,35 @@ func TestToolsOverIWARP(t *testing.T) {
 	}
 }
 
+// Tools that connect their QPs themselves refuse iWARP devices at once, in one line with the way out.
+func TestToolsThatNeedRDMACM(t *testing.T) {
+	t.Setenv("VERBENA_TRANSPORT", "iwarp")
+	tools := map[string]string{}
+	for _, verb := range []string{"send", "write", "read", "atomic"} {
+		tools["ib_"+verb+"_bw"], tools["ib_"+verb+"_lat"] = "use -R at both ends", "use -R at both ends"
+	}
+	for _, kind := range []string{"rc", "uc", "ud", "srq", "xsrq"} {
+		tools["ibv_"+kind+"_pingpong"] = "choose another device with -d, or use rping"
+	}
+	for name, want := range tools {
+		for _, args := range []string{"-d vrw_test", "-d vrw_test " + serverAddr, "-d vrw_test -g 1"} {
+			if strings.HasPrefix(name, "ib_") {
+				args = strings.Replace(args, "-g", "-x", 1)
+			}
+			out, errOut, status := output(t, name, strings.Fields(args)...)
+			if status == 0 || out != "" || strings.Count(errOut, "\n") != 1 || !strings.HasSuffix(errOut, want+"\n") {
+				t.Errorf("%s %s: status %d, %q %q", name, args, status, out, errOut)
+			}
+		}
+	}
+	t.Setenv("VERBENA_PROVIDER", "iwarp") // there is no other device
+	for _, name := range []string{"ib_send_bw", "ibv_rc_pingpong"} {
+		if _, errOut, status := output(t, name); status == 0 || strings.Count(errOut, "\n") != 1 {
+			t.Errorf("%s: status %d, %q", name, status, errOut)
+		}
+	}
+}
+
 // Captures have the streams, from TCP's handshake on: explain reads them, and so does tshark where it is installed.
 func TestCapturesOfIWARP(t *testing.T) {
 	dir := t.TempDir()

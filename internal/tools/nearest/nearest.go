@@ -7,17 +7,22 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // Open opens the device that has the system's source address for the peer, or else the first device that
-// can reach it.
+// can reach it. iWARP devices, whose QPs only rdma_cm connects, are left out.
 func Open(peer netip.Addr) (*verbs.Context, error) {
 	devices, err := verbs.Devices()
 	if err != nil && len(devices) == 0 {
 		return nil, err
+	}
+	had := len(devices)
+	if devices = slices.DeleteFunc(devices, iwarp); len(devices) == 0 && had > 0 {
+		return nil, errors.New("no RoCE device: only rdma_cm connects QPs of iWARP devices")
 	}
 	source := sourceFor(peer)
 	var usable *verbs.Context
@@ -54,14 +59,20 @@ func Open(peer netip.Addr) (*verbs.Context, error) {
 }
 
 // Check returns an error unless the named device, or any device if name is empty, has this port and this
-// GID index. A negative gidIndex is not checked. A server calls it before it waits.
-func Check(name string, port uint8, gidIndex int) error {
+// GID index. A negative gidIndex is not checked. A server calls it before it waits. If remedy is not empty the tool
+// connects its QPs itself, which those of iWARP devices do not allow; remedy is what the user can do then.
+func Check(name string, port uint8, gidIndex int, remedy string) error {
 	if name != "" {
 		ctx, err := verbs.Open(name)
 		if err != nil {
 			return err
 		}
 		defer ctx.Close()
+		if remedy != "" {
+			if err := ByHand(ctx.Device(), remedy); err != nil {
+				return err
+			}
+		}
 		return has(ctx, port, gidIndex)
 	}
 	devices, err := verbs.Devices()
@@ -70,6 +81,12 @@ func Check(name string, port uint8, gidIndex int) error {
 			err = errors.New("no IB devices found: run verbena doctor")
 		}
 		return err
+	}
+	if remedy != "" {
+		first := devices[0]
+		if devices = slices.DeleteFunc(devices, iwarp); len(devices) == 0 {
+			return ByHand(first, remedy)
+		}
 	}
 	var errs []error
 	for _, d := range devices {
@@ -85,6 +102,16 @@ func Check(name string, port uint8, gidIndex int) error {
 	}
 	return errors.Join(errs...)
 }
+
+// ByHand returns an error with a remedy if only rdma_cm connects the QPs of a device.
+func ByHand(d *verbs.Device, remedy string) error {
+	if iwarp(d) {
+		return fmt.Errorf("%s is an iWARP device, whose QPs only rdma_cm connects: %s", d.Name(), remedy)
+	}
+	return nil
+}
+
+func iwarp(d *verbs.Device) bool { return d.TransportType() == verbs.TransportIWARP }
 
 // Instead returns a clause that lists the available devices.
 func Instead(devices []*verbs.Device) string {

@@ -60,7 +60,7 @@ func (t *test) run(env *tool.Env, args []string) int {
 // play runs all steps in the C program's order.
 func (r *run) play() error {
 	for _, step := range []func() error{
-		func() error { return nearest.Check(r.device, r.ibPort, r.gidIndex) },
+		func() error { return nearest.Check(r.device, r.ibPort, r.gidIndex, r.byHand()) },
 		r.checkFiles, r.meetPeer,
 	} {
 		if err := step(); err != nil {
@@ -88,6 +88,14 @@ func (r *run) play() error {
 		}
 	}
 	return nil
+}
+
+// byHand is what to do about a device whose QPs only rdma_cm connects; empty with -R.
+func (r *run) byHand() string {
+	if r.cm {
+		return ""
+	}
+	return "use -R at both ends"
 }
 
 // because returns the reason for a failed run. After Ctrl-C, which closes the connection, other errors are

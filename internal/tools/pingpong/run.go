@@ -97,7 +97,7 @@ func (g *game) meet() error {
 			return err
 		}
 	default:
-		if err := nearest.Check("", g.port, g.gidIndex); err != nil {
+		if err := nearest.Check("", g.port, g.gidIndex, otherDevice); err != nil {
 			return err
 		}
 	}

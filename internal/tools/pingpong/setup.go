@@ -71,6 +71,9 @@ func (t *table) close() error {
 	return nil
 }
 
+// otherDevice is what to do about a device whose QPs only rdma_cm connects.
+const otherDevice = "choose another device with -d, or use rping"
+
 // open opens the device that -d names, or the one that reaches the peer, unless one is open.
 func (g *game) open(peer netip.Addr) (err error) {
 	if g.ctx != nil {
@@ -85,6 +88,9 @@ func (g *game) open(peer netip.Addr) (err error) {
 		return err
 	}
 	g.opened(g.ctx.Close)
+	if err := nearest.ByHand(g.ctx.Device(), otherDevice); err != nil {
+		return err
+	}
 	port, err := g.ctx.QueryPort(g.port)
 	if err != nil {
 		return err

@@ -124,7 +124,7 @@ func (x *xsrqGame) meet() error {
 			return err
 		}
 	default:
-		if err := nearest.Check("", x.port, x.gidIndex); err != nil {
+		if err := nearest.Check("", x.port, x.gidIndex, otherDevice); err != nil {
 			return err
 		}
 	}
