@@ -152,13 +152,13 @@ func (d *device) close() error {
 		}
 	}
 	if d.xrcd != nil {
-		if err := d.xrcd.Close(); err != nil {
+		if err := destroyed(d.xrcd.Close()); err != nil {
 			return err
 		}
 		d.xrcd = nil
 	}
 	if d.pd != nil {
-		if err := d.pd.Close(); err != nil {
+		if err := destroyed(d.pd.Close()); err != nil {
 			return err
 		}
 		d.pd = nil

@@ -159,7 +159,7 @@ func (id *ID) ownCQ(own **verbs.CQ, ch **verbs.CompChannel, n uint32) (_ *verbs.
 // +checklocks:id.mu
 func (id *ID) destroyCQs() {
 	for _, cq := range []**verbs.CQ{&id.sendCQ, &id.recvCQ} {
-		if *cq != nil && (*cq).Close() == nil {
+		if *cq != nil && destroyed((*cq).Close()) == nil {
 			*cq = nil
 		}
 	}
@@ -199,6 +199,15 @@ func (id *ID) DestroyQP() error {
 	return id.destroyQP()
 }
 
+// destroyed filters the result of destroying an object: EIO counts as success, since the device was removed and the
+// object with it.
+func destroyed(err error) error {
+	if errors.Is(err, syscall.EIO) {
+		return nil
+	}
+	return err
+}
+
 // destroyQP destroys the QP, if there is one.
 //
 // +checklocks:id.mu
@@ -206,7 +215,7 @@ func (id *ID) destroyQP() error {
 	if id.qp == nil {
 		return nil
 	}
-	if err := id.qp.Close(); err != nil && !errors.Is(err, ErrClosed) {
+	if err := destroyed(id.qp.Close()); err != nil && !errors.Is(err, ErrClosed) {
 		return id.because("destroy_qp", err)
 	}
 	id.qp = nil

@@ -72,7 +72,7 @@ func (id *ID) destroySRQ() error {
 	if id.srq == nil {
 		return nil
 	}
-	if err := id.srq.Close(); err != nil {
+	if err := destroyed(id.srq.Close()); err != nil {
 		return id.because("destroy_srq", err)
 	}
 	id.srq = nil

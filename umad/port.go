@@ -2,6 +2,7 @@ package umad
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -181,7 +182,8 @@ func (s *share) open(dev *verbs.Device) (err error) {
 func (s *share) close() error {
 	var first error
 	note := func(err error) {
-		if err != nil && first == nil {
+		// EIO: the device was removed, and the object with it.
+		if err != nil && first == nil && !errors.Is(err, syscall.EIO) {
 			first = err
 		}
 	}

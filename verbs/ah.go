@@ -25,6 +25,9 @@ func (pd *PD) createAH(op string, attr *AHAttr) (*AH, error) {
 	if attr == nil {
 		return nil, newError(op, pd.obj(), EINVAL, "the attributes are nil")
 	}
+	if err := pd.ctx.checkRemoved(op, pd); err != nil {
+		return nil, err
+	}
 	if !pd.lifetime.use(kindAH) {
 		return nil, errClosed(op, pd.obj())
 	}
@@ -99,7 +102,7 @@ func (ah *AH) Close() error {
 		return driverError("destroy_ah", ah.obj(), err)
 	}
 	ah.pd.lifetime.drop(kindAH)
-	return nil
+	return ah.pd.ctx.ended("destroy_ah", ah)
 }
 
 // InitAHFromWC returns the attributes of an AH to the sender of a received UD message (ibv_init_ah_from_wc). wc is

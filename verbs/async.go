@@ -34,7 +34,8 @@ func (ev AsyncEvent) Ack() {
 // delivered to the context of the object only, other events to every context of the device. It is safe for concurrent
 // use.
 //
-// Errors: ctx.Err() if ctx is done, ErrClosed if the context is closed.
+// Errors: ctx.Err() if ctx is done, ErrClosed if the context is closed, EIO if the device was removed and there is no
+// event left.
 func (vctx *Context) GetAsyncEvent(ctx context.Context) (AsyncEvent, error) {
 	return vctx.async.get(ctx, "get_async_event", vctx)
 }
@@ -69,7 +70,7 @@ func (up *contextEvents) DeviceEvent(t EventType) {
 	vctx := (*Context)(up)
 	vctx.raise(AsyncEvent{Type: t})
 	if t == EventDeviceFatal {
-		vctx.failed.Do(func() { close(vctx.fatal) })
+		vctx.failed.Do(vctx.remove)
 	}
 }
 

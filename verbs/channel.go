@@ -12,10 +12,18 @@ type CompChannel struct {
 
 // CreateCompChannel creates a completion channel (ibv_create_comp_channel).
 func (vctx *Context) CreateCompChannel() (*CompChannel, error) {
+	if err := vctx.checkRemoved("create_comp_channel", vctx); err != nil {
+		return nil, err
+	}
 	if !vctx.lifetime.use(kindChannel) {
 		return nil, errClosed("create_comp_channel", vctx.obj())
 	}
-	return &CompChannel{ctx: vctx, q: newEventQueue[*CQ]()}, nil
+	ch := &CompChannel{ctx: vctx, q: newEventQueue[*CQ]()}
+	vctx.channels.add(ch)
+	if vctx.isRemoved() { // in between
+		ch.q.remove()
+	}
+	return ch, nil
 }
 
 // Context returns the context of the channel.
@@ -27,6 +35,7 @@ func (ch *CompChannel) Close() error {
 	if err := ch.lifetime.close("destroy_comp_channel", ch.obj()); err != nil {
 		return err
 	}
+	ch.ctx.channels.drop(ch)
 	ch.q.close()
 	ch.ctx.lifetime.drop(kindChannel)
 	return nil
@@ -39,7 +48,8 @@ func (ch *CompChannel) Close() error {
 // No completion is missed in this order: call ReqNotify before the first completion can come. Then repeat GetEvent,
 // AckEvents, ReqNotify, and Poll until the CQ is empty. The first Poll may find the CQ empty.
 //
-// Errors: ctx.Err() if ctx is done, ErrClosed if the channel is closed.
+// Errors: ctx.Err() if ctx is done, ErrClosed if the channel is closed, EIO if the device was removed and there is no
+// event left.
 func (ch *CompChannel) GetEvent(ctx context.Context) (*CQ, error) {
 	return ch.q.get(ctx, "get_cq_event", ch)
 }

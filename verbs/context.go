@@ -19,6 +19,7 @@ type Context struct {
 	export   exportFile
 	fatal    chan struct{} // closed by EventDeviceFatal
 	failed   sync.Once
+	channels channelSet
 }
 
 // Open opens the device (ibv_open_device). A device may be opened any number of times; each context is closed by
@@ -41,7 +42,7 @@ func (d *Device) Open() (*Context, error) {
 
 // Close closes the context (ibv_close_device). EBUSY while PDs, CQs, completion channels, DMs or other objects of it
 // are open; the context then stays open. The C function closes the device anyway. Pending calls of GetAsyncEvent return
-// ErrClosed.
+// ErrClosed. It succeeds after the removal of the device, too.
 func (vctx *Context) Close() error {
 	vctx.mu.Lock()
 	defer vctx.mu.Unlock()
@@ -65,7 +66,8 @@ func (vctx *Context) NumCompVectors() int { return vctx.vectors }
 
 func (vctx *Context) obj() string { return vctx.dev.Name() }
 
-// enter keeps the context open until leave. It returns ErrClosed if the context is closed.
+// enter keeps the context open until leave. It returns ErrClosed if the context is closed, EIO if its device was
+// removed.
 //
 // +checklocksignore: holds mu only on success, until leave
 func (vctx *Context) enter(op string) error {
@@ -73,6 +75,10 @@ func (vctx *Context) enter(op string) error {
 	if vctx.lifetime.closed.Load() {
 		vctx.mu.RUnlock()
 		return errClosed(op, vctx.obj())
+	}
+	if err := vctx.checkRemoved(op, vctx); err != nil {
+		vctx.mu.RUnlock()
+		return err
 	}
 	return nil
 }

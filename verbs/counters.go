@@ -60,6 +60,9 @@ type Counters struct {
 // the device has no counters, ENOMEM without resources.
 func (vctx *Context) CreateCounters() (*Counters, error) {
 	const op = "create_counters"
+	if err := vctx.checkRemoved(op, vctx); err != nil {
+		return nil, err
+	}
 	if !vctx.lifetime.use(kindCounters) {
 		return nil, errClosed(op, vctx.obj())
 	}
@@ -133,6 +136,9 @@ func (f *Flow) attach(op string, c *Counters) error {
 	if f.lifetime.closed.Load() {
 		return errClosed(op, f.obj())
 	}
+	if err := c.ctx.checkRemoved(op, c); err != nil {
+		return err
+	}
 	if !c.lifetime.use(kindFlow) {
 		return errClosed(op, c.obj())
 	}
@@ -168,6 +174,8 @@ func (c *Counters) Read(values []uint64, flags ReadCountersFlags) error {
 	switch {
 	case c.lifetime.closed.Load():
 		return errClosed(op, c.obj())
+	case c.ctx.isRemoved():
+		return errRemoved(op, c)
 	case flags&^ReadCountersPreferCached != 0:
 		return newError(op, c.obj(), EINVAL, "unknown flags %v; must be of %v", flags&^ReadCountersPreferCached,
 			ReadCountersPreferCached)
@@ -202,5 +210,5 @@ func (c *Counters) Close() error {
 		return driverError(op, c.obj(), err)
 	}
 	c.ctx.lifetime.drop(kindCounters)
-	return nil
+	return c.ctx.ended(op, c)
 }

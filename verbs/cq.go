@@ -52,6 +52,9 @@ func (vctx *Context) CreateCQ(cqe int, opts *CQOptions) (*CQ, error) {
 	if opts != nil {
 		cq.opts = *opts
 	}
+	if err := vctx.checkRemoved(op, vctx); err != nil {
+		return nil, err
+	}
 	if !vctx.lifetime.use(kindCQ) {
 		return nil, errClosed(op, vctx.obj())
 	}
@@ -197,6 +200,9 @@ func (cq *CQ) Resize(cqe int) error {
 	if cq.lifetime.closed.Load() {
 		return errClosed(op, cq.obj())
 	}
+	if err := cq.ctx.checkRemoved(op, cq); err != nil {
+		return err
+	}
 	if err := cq.checkSize(op, cqe); err != nil {
 		return err
 	}
@@ -223,7 +229,7 @@ func (cq *CQ) Close() error {
 	cq.release()
 	cq.comp.wait()
 	cq.asyncEv.wait()
-	return nil
+	return cq.ctx.ended(op, cq)
 }
 
 func (cq *CQ) destroy(op string) error {
@@ -290,6 +296,8 @@ func (cq *CQ) Modify(attr *ModifyCQAttr) error {
 	switch {
 	case cq.lifetime.closed.Load():
 		return errClosed(op, cq.obj())
+	case cq.ctx.isRemoved():
+		return errRemoved(op, cq)
 	case attr == nil:
 		return newError(op, cq.obj(), EINVAL, "the attributes are nil")
 	case attr.AttrMask&^CQAttrModerate != 0:

@@ -5,7 +5,6 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
-	"syscall"
 )
 
 // Wait takes completions as Poll does and waits until there is at least one (ibv_req_notify_cq, ibv_poll_cq and
@@ -42,7 +41,7 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 		case <-w.end:
 			return 0, errClosed(op, cq.obj())
 		case <-cq.ctx.fatal:
-			return 0, newError(op, cq.obj(), syscall.EIO, "the device failed (EventDeviceFatal)")
+			return 0, errRemoved(op, cq)
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}

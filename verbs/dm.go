@@ -31,6 +31,8 @@ func (vctx *Context) AllocDM(attr AllocDMAttr) (*DM, error) {
 	switch {
 	case attr.Length == 0:
 		return nil, newError(op, vctx.obj(), EINVAL, "0 bytes: must be 1 or more")
+	case vctx.isRemoved():
+		return nil, errRemoved(op, vctx)
 	case !vctx.lifetime.use(kindDM):
 		return nil, errClosed(op, vctx.obj())
 	}
@@ -111,7 +113,7 @@ func (dm *DM) Close() error {
 	}
 	unexport(&dm.handle, exports.dms)
 	dm.ctx.lifetime.drop(kindDM)
-	return nil
+	return dm.ctx.ended(op, dm)
 }
 
 // RegDMMR registers length bytes of device memory at offset (ibv_reg_dm_mr). access must have AccessZeroBased: peers

@@ -39,7 +39,7 @@ func warnUndriven(w io.Writer, devices []*Device) {
 // even to the empty string, EIO counts as success: the device is gone, and the object with it. rdma-core treats the
 // value 0 as not set.
 func destroyed(err error) error {
-	if errors.Is(err, syscall.EIO) && isSet("RDMAV_ALLOW_DISASSOC_DESTROY") {
+	if errors.Is(err, syscall.EIO) && isSet(allowDisassocDestroy) {
 		return nil
 	}
 	return err

@@ -78,16 +78,19 @@ type eventQueue[T event] struct {
 	// +checklocks:mu
 	closed bool
 	// +checklocks:mu
-	fd *notify.FD // readable while there are items; created by descriptor
+	removed bool // remove was called
 	// +checklocks:mu
-	units notify.Semaphore // one for each item; set by count
+	fd *notify.FD // readable while there are items, and once removed is set; created by descriptor
+	// +checklocks:mu
+	units notify.Semaphore // one for each item, and one for removed; set by count
 
 	ready chan struct{} // holds a token if there may be items
 	done  chan struct{} // closed with the queue
+	gone  chan struct{} // closed by remove
 }
 
 func newEventQueue[T event]() *eventQueue[T] {
-	return &eventQueue[T]{ready: make(chan struct{}, 1), done: make(chan struct{})}
+	return &eventQueue[T]{ready: make(chan struct{}, 1), done: make(chan struct{}), gone: make(chan struct{})}
 }
 
 // push adds an event, unless the queue is closed or the event's object is being destroyed.
@@ -125,9 +128,45 @@ func (q *eventQueue[T]) wake() {
 	}
 }
 
-// take removes the oldest event, if there is one. paid: the caller has read the event's unit from the descriptor of
-// count, if there is one.
-func (q *eventQueue[T]) take(paid bool) (ev T, found, closed bool) {
+// remove notes that the device was removed: calls that find no event return EIO from now on, and no longer wait.
+func (q *eventQueue[T]) remove() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || q.removed {
+		return
+	}
+	q.removed = true
+	if q.fd != nil {
+		q.fd.Raise()
+	}
+	q.units.Add(1)
+	q.wake()
+	close(q.gone)
+}
+
+// queueEnd says why an empty queue gets no more events.
+type queueEnd int
+
+const (
+	queueOpen queueEnd = iota
+	queueClosed
+	queueRemoved
+)
+
+// err returns EAGAIN for an open queue, else ErrClosed or EIO.
+func (e queueEnd) err(op string, owner named) error {
+	switch e {
+	case queueClosed:
+		return errClosed(op, owner.obj())
+	case queueRemoved:
+		return errRemoved(op, owner)
+	}
+	return newError(op, owner.obj(), EAGAIN, "there is no event")
+}
+
+// take removes the oldest event; end is of a queue without one. paid: the caller has read the event's unit from the
+// descriptor of count, if there is one.
+func (q *eventQueue[T]) take(paid bool) (ev T, found bool, end queueEnd) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	found = q.head < len(q.items)
@@ -137,8 +176,17 @@ func (q *eventQueue[T]) take(paid bool) (ev T, found, closed bool) {
 	case found:
 		q.units.Remove(1)
 	}
-	if !found {
-		return ev, false, q.closed
+	switch {
+	case found:
+	case q.closed:
+		return ev, false, queueClosed
+	case q.removed:
+		if paid {
+			q.units.Add(1) // the next reader does not wait either
+		}
+		return ev, false, queueRemoved
+	default:
+		return ev, false, queueOpen
 	}
 	ev, q.items[q.head] = q.items[q.head], ev
 	if q.head++; q.head < len(q.items) {
@@ -149,17 +197,14 @@ func (q *eventQueue[T]) take(paid bool) (ev T, found, closed bool) {
 	if c := ev.counter(); c != nil {
 		c.take()
 	}
-	return ev, true, false
+	return ev, true, queueOpen
 }
 
-// try removes the oldest event; EAGAIN without one.
+// try removes the oldest event. Without one it returns the error of the queue's end.
 func (q *eventQueue[T]) try(op string, owner named) (T, error) {
-	ev, found, closed := q.take(true)
-	switch {
-	case closed:
-		return ev, errClosed(op, owner.obj())
-	case !found:
-		return ev, newError(op, owner.obj(), EAGAIN, "there is no event")
+	ev, found, end := q.take(true)
+	if !found {
+		return ev, end.err(op, owner)
 	}
 	return ev, nil
 }
@@ -167,16 +212,17 @@ func (q *eventQueue[T]) try(op string, owner named) (T, error) {
 // get waits for an event.
 func (q *eventQueue[T]) get(ctx context.Context, op string, owner named) (T, error) {
 	for {
-		ev, found, closed := q.take(false)
+		ev, found, end := q.take(false)
 		switch {
-		case closed:
-			return ev, errClosed(op, owner.obj())
 		case found:
 			return ev, nil
+		case end != queueOpen:
+			return ev, end.err(op, owner)
 		}
 		select {
 		case <-q.ready:
 		case <-q.done:
+		case <-q.gone:
 		case <-ctx.Done():
 			return ev, ctx.Err()
 		}
@@ -189,7 +235,7 @@ func (q *eventQueue[T]) get(ctx context.Context, op string, owner named) (T, err
 func (q *eventQueue[T]) keep(items []T) {
 	clear(q.items[len(items):])
 	q.items, q.head = items, 0
-	if len(items) == 0 && q.fd != nil {
+	if len(items) == 0 && q.fd != nil && !q.removed {
 		q.fd.Clear()
 	}
 }
@@ -222,7 +268,7 @@ func (q *eventQueue[T]) descriptor(op string, owner named) (int, error) {
 			return -1, driverError(op, owner.obj(), err)
 		}
 		q.fd = fd
-		if q.head < len(q.items) {
+		if q.head < len(q.items) || q.removed {
 			fd.Raise()
 		}
 	}
@@ -246,6 +292,9 @@ func (q *eventQueue[T]) count(fd int, op string, owner named) error {
 	}
 	q.units = units
 	q.units.Add(len(q.items) - q.head)
+	if q.removed {
+		q.units.Add(1)
+	}
 	return nil
 }
 

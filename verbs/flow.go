@@ -101,6 +101,8 @@ func (qp *QP) checkFlow(op string, attr *FlowAttr) error {
 	switch t := qp.init.Type; {
 	case qp.lifetime.closed.Load():
 		return errClosed(op, qp.obj())
+	case qp.ctx.isRemoved():
+		return errRemoved(op, qp)
 	case t != QPTypeRawPacket && t != QPTypeUD:
 		return newError(op, qp.obj(), EINVAL, "QP type %v has no flows: must be RAW_PACKET or UD", t)
 	case qp.ctx.attr.DeviceCapFlags&DeviceManagedFlowSteering == 0:
@@ -158,5 +160,5 @@ func (f *Flow) Close() error {
 		return driverError(op, f.obj(), err)
 	}
 	drop(kindFlow, f.parents())
-	return nil
+	return f.qp.ctx.ended(op, f)
 }

@@ -137,6 +137,9 @@ func (vctx *Context) CreateFlowActionESP(attr *FlowActionESPAttr) (*FlowAction, 
 		!slices.ContainsFunc(attr.Encap, isIP) {
 		return nil, newError(op, vctx.obj(), EINVAL, "tunnel mode: Encap must have an IP header")
 	}
+	if err := vctx.checkRemoved(op, vctx); err != nil {
+		return nil, err
+	}
 	if !vctx.lifetime.use(kindFlowAction) {
 		return nil, errClosed(op, vctx.obj())
 	}
@@ -159,6 +162,8 @@ func (a *FlowAction) ModifyESP(attr *FlowActionESPAttr) error {
 	switch {
 	case a.lifetime.closed.Load():
 		return errClosed(op, a.obj())
+	case a.ctx.isRemoved():
+		return errRemoved(op, a)
 	case attr == nil:
 		return newError(op, a.obj(), EINVAL, "the attributes are nil")
 	case attr.ESP != nil:
@@ -198,7 +203,7 @@ func (a *FlowAction) Close() error {
 		return driverError(op, a.obj(), err)
 	}
 	a.ctx.lifetime.drop(kindFlowAction)
-	return nil
+	return a.ctx.ended(op, a)
 }
 
 // check checks the attributes that are not nil, for an action with the given flags.

@@ -21,6 +21,8 @@ func (qp *QP) SetKeepAlive(idle time.Duration) error {
 	switch {
 	case qp.word.Load()&stateClosed != 0:
 		return errClosed(op, qp.obj())
+	case qp.ctx.isRemoved():
+		return errRemoved(op, qp)
 	case qp.Type() != QPTypeRC && qp.Type() != QPTypeXRCSend:
 		return newError(op, qp.obj(), EINVAL, "QP type %v: must be RC or XRC_SEND", qp.Type())
 	case idle < 0, idle != 0 && idle < time.Millisecond:

@@ -54,6 +54,8 @@ func (qp *QP) checkGroup(op string, gid GID, lid uint16) error {
 	switch {
 	case qp.lifetime.closed.Load():
 		return errClosed(op, qp.obj())
+	case qp.ctx.isRemoved():
+		return errRemoved(op, qp)
 	case qp.init.Type != QPTypeUD:
 		return newError(op, qp.obj(), EINVAL, "the QP type must be UD")
 	case !gid.IsMulticast():

@@ -67,6 +67,9 @@ func naturalIOVA(buf []byte, access AccessFlags) uint64 {
 }
 
 func (pd *PD) regMR(op string, buf []byte, iova uint64, access AccessFlags) (*MR, error) {
+	if err := pd.ctx.checkRemoved(op, pd); err != nil {
+		return nil, err
+	}
 	if !pd.lifetime.use(kindMR) {
 		return nil, errClosed(op, pd.obj())
 	}
@@ -270,6 +273,8 @@ func (mr *MR) checkRereg(op string, flags ReregFlags, pd *PD, buf []byte, access
 	switch {
 	case mr.lifetime.closed.Load():
 		return errClosed(op, mr.obj())
+	case mr.pd.ctx.isRemoved():
+		return errRemoved(op, mr)
 	case mr.from != nil:
 		return newError(op, mr.obj(), EINVAL, "an imported region cannot be changed")
 	case mr.special():
@@ -336,7 +341,7 @@ func (mr *MR) Close() error {
 		mr.dm.lifetime.drop(kindMR)
 	}
 	mr.pd.lifetime.drop(kindMR)
-	return nil
+	return mr.pd.ctx.ended("dereg_mr", mr)
 }
 
 // AllocNullMR allocates a null region, which has no memory, for SGEs of local requests (ibv_alloc_null_mr). Its LKey
@@ -349,6 +354,9 @@ func (pd *PD) AllocNullMR() (*MR, error) {
 
 // newSpecialMR creates a region without memory of the process, whose addresses begin at iova.
 func (pd *PD) newSpecialMR(op string, mr *MR, iova uint64, register func() (DriverMR, error)) (*MR, error) {
+	if err := pd.ctx.checkRemoved(op, pd); err != nil {
+		return nil, err
+	}
 	if !pd.lifetime.use(kindMR) {
 		return nil, errClosed(op, pd.obj())
 	}
@@ -380,6 +388,8 @@ func (pd *PD) AdviseMR(advice AdviseMRAdvice, flags AdviseMRFlags, list ...SGE) 
 		return newError(op, pd.obj(), EINVAL, "unknown flags %v; must be of FLUSH", flags&^AdviseMRFlush)
 	case len(list) == 0:
 		return newError(op, pd.obj(), EINVAL, "0 SGEs: must be 1 or more")
+	case pd.ctx.isRemoved():
+		return errRemoved(op, pd)
 	case !pd.lifetime.use(kindMR): // the PD stays while the driver is at it
 		return errClosed(op, pd.obj())
 	}

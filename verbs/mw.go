@@ -48,6 +48,9 @@ func (pd *PD) AllocMW(t MWType) (*MW, error) {
 	if t != MWType1 && t != MWType2 {
 		return nil, newError(op, pd.obj(), EINVAL, "unknown window type %v; must be %v or %v", t, MWType1, MWType2)
 	}
+	if err := pd.ctx.checkRemoved(op, pd); err != nil {
+		return nil, err
+	}
 	if !pd.lifetime.use(kindMW) {
 		return nil, errClosed(op, pd.obj())
 	}
@@ -93,7 +96,7 @@ func (mw *MW) Close() error {
 		return driverError(op, mw.obj(), err)
 	}
 	mw.pd.lifetime.drop(kindMW)
-	return nil
+	return mw.pd.ctx.ended(op, mw)
 }
 
 // BindMW posts a bind of a window of type 1, which ends the window's previous binding (ibv_bind_mw). The QP is of

@@ -15,6 +15,9 @@ type PD struct {
 
 // AllocPD allocates a protection domain (ibv_alloc_pd). Close frees it. ENOMEM without resources.
 func (vctx *Context) AllocPD() (*PD, error) {
+	if err := vctx.checkRemoved("alloc_pd", vctx); err != nil {
+		return nil, err
+	}
 	if !vctx.lifetime.use(kindPD) {
 		return nil, errClosed("alloc_pd", vctx.obj())
 	}
@@ -70,7 +73,7 @@ func (pd *PD) Close() error {
 	}
 	unexport(&pd.handle, exports.pds)
 	pd.ctx.lifetime.drop(kindPD)
-	return nil
+	return pd.ctx.ended("dealloc_pd", pd)
 }
 
 // TD is a thread domain: the program guarantees that one goroutine at a time uses the objects created with it (struct

@@ -97,6 +97,9 @@ func (qp *QP) create(
 	if err := qp.checkInit(); err != nil {
 		return nil, badInput(op, owner, err)
 	}
+	if err := qp.ctx.checkRemoved(op, qp); err != nil {
+		return nil, err
+	}
 	if err := use(op, kindQP, qp.parents()); err != nil {
 		return nil, err
 	}
@@ -223,6 +226,9 @@ func (qp *QP) Query(mask QPAttrMask) (QPAttr, QPInitAttr, error) {
 	if qp.lifetime.closed.Load() {
 		return QPAttr{}, QPInitAttr{}, errClosed(op, qp.obj())
 	}
+	if err := qp.ctx.checkRemoved(op, qp); err != nil {
+		return QPAttr{}, QPInitAttr{}, err
+	}
 	if unknown := mask &^ qpAttrAll; unknown != 0 {
 		return QPAttr{}, QPInitAttr{}, newError(op, qp.obj(), EINVAL, "unknown attributes %v", unknown)
 	}
@@ -246,7 +252,7 @@ func (qp *QP) Close() error {
 	qp.ctx.async.purge(&qp.asyncEv)
 	drop(kindQP, qp.parents())
 	qp.asyncEv.wait()
-	return nil
+	return qp.ctx.ended(op, qp)
 }
 
 func (qp *QP) destroy(op string) error {

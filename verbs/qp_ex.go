@@ -67,6 +67,9 @@ func (qp *QP) ModifyRateLimit(attr *QPRateLimitAttr) error {
 	if qp.lifetime.closed.Load() {
 		return errClosed(op, qp.obj())
 	}
+	if err := qp.ctx.checkRemoved(op, qp); err != nil {
+		return err
+	}
 	caps, err := qp.pacing()
 	switch s := qp.State(); {
 	case err != nil:
@@ -122,6 +125,9 @@ func (qp *QP) QueryECE() (ECE, error) {
 	if qp.word.Load()&stateClosed != 0 {
 		return ECE{}, errClosed(op, qp.obj())
 	}
+	if err := qp.ctx.checkRemoved(op, qp); err != nil {
+		return ECE{}, err
+	}
 	e, err := qp.drv.QueryECE()
 	return e, driverError(op, qp.obj(), err)
 }
@@ -135,6 +141,9 @@ func (qp *QP) SetECE(e ECE) error {
 	}
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
+	if err := qp.ctx.checkRemoved(op, qp); err != nil {
+		return err
+	}
 	switch s := QPState(qp.word.Load() & stateMask); {
 	case s != QPSReset && s != QPSInit:
 		return newError(op, qp.obj(), EINVAL, "the QP is in %v: must be in RESET or INIT", s)

@@ -29,6 +29,9 @@ func (qp *QP) modify(attr *QPAttr, mask QPAttrMask) error {
 	if qp.lifetime.closed.Load() {
 		return errClosed(op, qp.obj())
 	}
+	if err := qp.ctx.checkRemoved(op, qp); err != nil {
+		return err
+	}
 	if attr == nil {
 		return newError(op, qp.obj(), EINVAL, "the attributes are nil")
 	}

@@ -36,6 +36,9 @@ func (vctx *Context) CreateRWQIndTable(init *RWQIndTableInitAttr) (*RWQIndTable,
 		return nil, badInput(op, vctx.obj(), err)
 	}
 	t := &RWQIndTable{ctx: vctx, wqs: append([]*WQ(nil), init.IndTbl...)}
+	if err := vctx.checkRemoved(op, vctx); err != nil {
+		return nil, err
+	}
 	if err := use(op, kindRWQIndTable, t.parents()); err != nil {
 		return nil, err
 	}
@@ -101,7 +104,7 @@ func (t *RWQIndTable) Close() error {
 		return driverError(op, t.obj(), err)
 	}
 	drop(kindRWQIndTable, t.parents())
-	return nil
+	return t.ctx.ended(op, t)
 }
 
 // RxHashFunction is a hash function for frames (enum ibv_rx_hash_function_flags).

@@ -45,6 +45,9 @@ func (pd *PD) CreateSRQ(init *SRQInitAttr) (*SRQ, error) {
 		return nil, badInput(op, pd.obj(), err)
 	}
 	srq := &SRQ{pd: pd, xrcd: a.XRCD, cq: a.CQ, context: a.Context}
+	if err := pd.ctx.checkRemoved(op, pd); err != nil {
+		return nil, err
+	}
 	if err := use(op, kindSRQ, srq.parents()); err != nil {
 		return nil, err
 	}
@@ -125,6 +128,9 @@ func (srq *SRQ) Modify(attr *SRQAttr, mask SRQAttrMask) error {
 	if srq.lifetime.closed.Load() {
 		return errClosed(op, srq.obj())
 	}
+	if err := srq.pd.ctx.checkRemoved(op, srq); err != nil {
+		return err
+	}
 	if attr == nil {
 		return newError(op, srq.obj(), EINVAL, "the attributes are nil")
 	}
@@ -168,6 +174,9 @@ func (srq *SRQ) Query() (SRQAttr, error) {
 	if srq.lifetime.closed.Load() {
 		return SRQAttr{}, errClosed("query_srq", srq.obj())
 	}
+	if err := srq.pd.ctx.checkRemoved("query_srq", srq); err != nil {
+		return SRQAttr{}, err
+	}
 	attr, err := srq.drv.Query()
 	return attr, driverError("query_srq", srq.obj(), err)
 }
@@ -182,7 +191,7 @@ func (srq *SRQ) Close() error {
 	srq.pd.ctx.async.purge(&srq.asyncEv)
 	drop(kindSRQ, srq.parents())
 	srq.asyncEv.wait()
-	return nil
+	return srq.pd.ctx.ended(op, srq)
 }
 
 func (srq *SRQ) destroy(op string) error {

@@ -114,6 +114,9 @@ func (vctx *Context) CreateWQ(init *WQInitAttr) (*WQ, error) {
 		return nil, badInput(op, vctx.obj(), err)
 	}
 	wq.pd, wq.cq = init.PD, init.CQ
+	if err := vctx.checkRemoved(op, vctx); err != nil {
+		return nil, err
+	}
 	if err := use(op, kindWQ, wq.parents()); err != nil {
 		return nil, err
 	}
@@ -195,6 +198,8 @@ func (wq *WQ) Modify(attr *WQAttr) error {
 	switch {
 	case wq.lifetime.closed.Load():
 		return errClosed(op, wq.obj())
+	case wq.pd.ctx.isRemoved():
+		return errRemoved(op, wq)
 	case attr == nil:
 		return newError(op, wq.obj(), EINVAL, "the attributes are nil")
 	case attr.AttrMask&^wqAttrAll != 0:
@@ -242,7 +247,7 @@ func (wq *WQ) Close() error {
 	wq.pd.ctx.async.purge(&wq.asyncEv)
 	drop(kindWQ, wq.parents())
 	wq.asyncEv.wait()
-	return nil
+	return wq.pd.ctx.ended(op, wq)
 }
 
 func (wq *WQ) destroy(op string) error {

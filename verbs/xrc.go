@@ -38,6 +38,9 @@ func (vctx *Context) OpenXRCD(attr *XRCDInitAttr) (*XRCD, error) {
 	if err := attr.check(); err != nil {
 		return nil, badInput(op, vctx.obj(), err)
 	}
+	if err := vctx.checkRemoved(op, vctx); err != nil {
+		return nil, err
+	}
 	if !vctx.lifetime.use(kindXRCD) {
 		return nil, errClosed(op, vctx.obj())
 	}
@@ -93,7 +96,7 @@ func (d *XRCD) Close() error {
 		return driverError(op, d.obj(), err)
 	}
 	d.ctx.lifetime.drop(kindXRCD)
-	return nil
+	return d.ctx.ended(op, d)
 }
 
 // CreateQP creates an XRC_RECV QP in the domain (ibv_create_qp_ex with an XRCD). It has no queues, CQs or PD:

@@ -164,3 +164,13 @@ func leftovers(t *testing.T) (names []string) {
 	}
 	return names
 }
+
+// The interface of the program's device is deleted. The variable counts however it is set.
+func TestV_ENV_02_DestroyAfterRemoval(t *testing.T) {
+	if out, err := exec.Command("unshare", "--net", "ip", "link").CombinedOutput(); err != nil {
+		t.Skipf("no network namespace: %v\n%s", err, out)
+	}
+	run(t, "removal.c")
+	t.Setenv("RDMAV_ALLOW_DISASSOC_DESTROY", "0")
+	run(t, "removal.c")
+}

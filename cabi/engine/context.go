@@ -94,11 +94,20 @@ func (c *contextObj) close() error {
 	return c.Context.Close()
 }
 
+// noEvent is the errno of an event queue without an event: EIO once the device was removed, else EAGAIN, so that the
+// library waits for the next one.
+func noEvent(err error) C.int {
+	if errors.Is(err, syscall.EIO) {
+		return C.int(syscall.EIO)
+	}
+	return C.int(syscall.EAGAIN)
+}
+
 //export vrb_take_async
 func vrb_take_async(h unsafe.Pointer, out *C.struct_vrb_async) C.int {
 	ev, err := (*contextObj)(h).TryGetAsyncEvent()
 	if err != nil {
-		return C.int(syscall.EAGAIN)
+		return noEvent(err)
 	}
 	ev.Ack() // the C library counts
 	*out = C.struct_vrb_async{_type: C.int32_t(ev.Type)}

@@ -32,13 +32,14 @@ func vrb_create_channel(h unsafe.Pointer, fd C.int, out *unsafe.Pointer) C.int {
 }
 
 //export vrb_take_comp
-func vrb_take_comp(h unsafe.Pointer) unsafe.Pointer {
+func vrb_take_comp(h unsafe.Pointer, out *unsafe.Pointer) C.int {
 	cq, err := (*channelObj)(h).TryGetEvent()
 	if err != nil {
-		return nil
+		return noEvent(err)
 	}
 	cq.AckEvents(1) // the C library counts
-	return pointer(cq.CQContext())
+	*out = pointer(cq.CQContext())
+	return 0
 }
 
 // cqObj is a CQ with room for the completions of a poll.

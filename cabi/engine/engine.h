@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define VERBENA_ENGINE_ABI 1
+#define VERBENA_ENGINE_ABI 2
 
 struct vrb_device {
 	char name[64];
@@ -170,8 +170,8 @@ struct vrb_async {
 	X(int, alloc_mw, (void *pd, int type, uint32_t *rkey, void **mw)) \
 	X(int, bind_mw, (void *qp, void *mw, const struct vrb_wr *wr, uint32_t *rkey)) \
 	X(int, create_channel, (void *ctx, int fd, void **channel)) \
-	/* take_comp: the context of the CQ, or NULL */ \
-	X(void *, take_comp, (void *channel)) \
+	/* take_comp: the context of the CQ; EAGAIN without an event, EIO once the device was removed */ \
+	X(int, take_comp, (void *channel, void **cq)) \
 	X(int, create_cq, (void *ctx, struct vrb_cq_init *init, void **cq)) \
 	X(int, resize_cq, (void *cq, int cqe, int *got)) \
 	X(int, moderate_cq, (void *cq, uint32_t mask, uint16_t count, uint16_t period)) \

@@ -65,14 +65,19 @@ int ibv_get_cq_event(struct ibv_comp_channel *o, struct ibv_cq **cq, void **cq_c
 		if (token(o->fd))
 			return -1;
 		pthread_mutex_lock(&c->events);
-		struct vb_cq *q = vb_engine->take_comp(ch->h);
-		if (q) {
+		void *p;
+		int e = vb_engine->take_comp(ch->h, &p);
+		if (!e) {
+			struct vb_cq *q = p;
+
 			q->comp_delivered++;
 			*cq = (struct ibv_cq *)q;
 			*cq_context = q->o.cq_context;
 		}
 		pthread_mutex_unlock(&c->events);
-		if (q)
+		if (e == EIO)
+			VB_FAIL(EIO, -1);
+		if (!e)
 			return 0;
 	}
 }
@@ -128,6 +133,8 @@ int ibv_get_async_event(struct ibv_context *x, struct ibv_async_event *event)
 		if (!e)
 			deliver(&from, event);
 		pthread_mutex_unlock(&c->events);
+		if (e == EIO)
+			VB_FAIL(EIO, -1);
 		if (!e)
 			return 0;
 	}
