@@ -1,6 +1,7 @@
 package manual
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -38,23 +39,23 @@ func Example_e15AHFromWC() {
 	// Output: ::ffff:198.18.0.1 true
 }
 
-// E-16: an address handle. The manual's sample has a DLID, an InfiniBand address. RoCE needs a GID; a handle without
-// one is refused.
+// E-16: an address handle. The manual's sample has a DLID, an address of InfiniBand, and no GRH. RoCE has no LIDs: the
+// port refuses a handle without a GRH (EINVAL), and the sample goes on with a GID.
 func Example_e16AH() {
 	vctx, done := open()
 	defer done()
 	pd := must(vctx.AllocPD())
 	defer closeAll(pd)
-	if _, err := pd.CreateAH(&verbs.AHAttr{PortNum: 1, DLID: 0x10}); err != nil {
-		fmt.Println("refused: a DLID without a GID")
-	}
+	const dlid, sl = 0x10, 2
+	_, err := pd.CreateAH(&verbs.AHAttr{IsGlobal: false, DLID: dlid, SL: sl, SrcPathBits: 0, PortNum: 1})
+	fmt.Println("with a DLID: EINVAL is", errors.Is(err, verbs.EINVAL))
 	gid := must(verbs.ParseGID("::ffff:198.18.0.2"))
 	ah := must(pd.CreateAH(&verbs.AHAttr{
-		PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: gid, SGIDIndex: 1, HopLimit: 64},
+		IsGlobal: true, SL: sl, PortNum: 1, GRH: verbs.GlobalRoute{DGID: gid, SGIDIndex: 1, HopLimit: 64},
 	}))
 	fmt.Println("to", gid)
 	check(ah.Close())
 	// Output:
-	// refused: a DLID without a GID
+	// with a DLID: EINVAL is true
 	// to ::ffff:198.18.0.2
 }

@@ -2,8 +2,8 @@ package manual
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"log"
 	"time"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -25,34 +25,6 @@ func Example_e05AsyncEvents() {
 	fmt.Println(ev.Type, "of a", ev.QP.Type(), "QP")
 	ev.Ack() // otherwise qp.Close would wait for ever
 	// Output: communication established of a RC QP
-}
-
-// E-06: the same without blocking. AsyncFD is a descriptor for poll or epoll. In Go, a goroutine that blocks in
-// GetAsyncEvent is simpler.
-func Example_e06AsyncEventsNonBlocking() {
-	vctx, done := open()
-	defer done()
-	pd := must(vctx.AllocPD())
-	defer closeAll(pd)
-	if _, err := vctx.TryGetAsyncEvent(); errors.Is(err, verbs.EAGAIN) {
-		fmt.Println("no event")
-	}
-	stop := causeCommEst(vctx, pd)
-	defer stop()
-	for {
-		ev, err := vctx.TryGetAsyncEvent()
-		if errors.Is(err, verbs.EAGAIN) {
-			time.Sleep(time.Millisecond) // or poll(AsyncFD), with other descriptors
-			continue
-		}
-		check(err)
-		fmt.Println(ev.Type)
-		ev.Ack()
-		return
-	}
-	// Output:
-	// no event
-	// communication established
 }
 
 // causeCommEst sends a message to a QP in RTR, which causes the event "communication established".
@@ -85,40 +57,47 @@ func Example_e07CompletionChannel() {
 	// Output: vrb_a
 }
 
-// E-19: wait for completions with a completion channel, as C programs do: arm the CQ, wait for the event, acknowledge
-// it, arm again, and poll until the CQ is empty, because a completion from before the arming causes no event. CQ.Wait
-// and CQ.All do all of that.
+// E-19, first part: wait for a completion event, as C programs do. Arm the CQ, wait for the event, acknowledge it, arm
+// again, and poll until the CQ is empty, because a completion from before the arming causes no event. CQ.Wait and
+// CQ.All do all of that.
 func Example_e19CompletionEvents() {
 	vctx, done := open()
 	defer done()
 	ch := must(vctx.CreateCompChannel())
-	pd := must(vctx.AllocPD())
-	cq := must(vctx.CreateCQ(16, &verbs.CQOptions{Channel: ch}))
-	a, b := pair(pd, cq)
-	mr := must(pd.RegMR(make([]byte, 64), verbs.AccessLocalWrite))
-	defer closeAll(a, b, mr, cq, pd, ch)
+	cq := must(vctx.CreateCQ(1, &verbs.CQOptions{Channel: ch, Context: "of the receives"}))
+	defer closeAll(cq, ch)
+	check(cq.ReqNotify(false)) // before any completion can come
+	defer receive(vctx, cq)()
 
-	check(cq.ReqNotify(false))
-	check(b.PostRecv(verbs.RecvWR{WRID: 1, SGList: []verbs.SGE{mr.SGE(0, 32)}}))
-	check(a.PostSend(verbs.SendWR{WRID: 2, Opcode: verbs.WRSend, SGList: []verbs.SGE{mr.SGE(32, 5)}})) // not signaled
-
-	for received := false; !received; {
-		ready := must(ch.GetEvent(context.Background()))
-		ready.AckEvents(1) // takes a lock; a busy program acknowledges many events at once
-		check(ready.ReqNotify(false))
-		var wcs [4]verbs.WC
-		for n := -1; n != 0; {
-			n = must(ready.Poll(wcs[:]))
-			for _, wc := range wcs[:n] {
-				fmt.Printf("%v of %d bytes, request %d: %v\n", wc.Opcode, wc.ByteLen, wc.WRID, wc.Status)
-				received = true
-			}
-		}
-	}
-	// TryGetEvent is the non-blocking form; FD is for poll and epoll.
-	_, err := ch.TryGetEvent()
-	fmt.Println(errors.Is(err, verbs.EAGAIN))
+	ready := must(ch.GetEvent(context.Background()))
+	fmt.Println("event of the CQ", ready.CQContext())
+	ready.AckEvents(1) // takes a lock; a busy program acknowledges many events at once
+	check(ready.ReqNotify(false))
+	empty(ready)
 	// Output:
-	// RECV of 5 bytes, request 1: success
-	// true
+	// event of the CQ of the receives
+	// RECV of 5 bytes, request 1
+}
+
+// receive sends a message to a QP whose receives complete in cq.
+func receive(vctx *verbs.Context, cq *verbs.CQ) (stop func()) {
+	pd, sent := must(vctx.AllocPD()), must(vctx.CreateCQ(1, nil))
+	mr := must(pd.RegMR(make([]byte, 64), verbs.AccessLocalWrite))
+	a := must(pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: sent, RecvCQ: sent, Cap: sizes}))
+	b := must(pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: sent, RecvCQ: cq, Cap: sizes}))
+	connect(a, b)
+	check(b.PostRecv(verbs.RecvWR{WRID: 1, SGList: []verbs.SGE{mr.SGE(0, 32)}}))
+	check(a.PostSend(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{mr.SGE(32, 5)}}))
+	return func() { closeAll(a, b, mr, sent, pd) }
+}
+
+// empty polls the completions of a CQ one at a time. There may be none, after an event for one that was polled before.
+func empty(cq *verbs.CQ) {
+	var wc [1]verbs.WC
+	for must(cq.Poll(wc[:])) != 0 {
+		if wc[0].Status != verbs.WCSuccess {
+			log.Fatalf("completion with status %v", wc[0].Status)
+		}
+		fmt.Printf("%v of %d bytes, request %d\n", wc[0].Opcode, wc[0].ByteLen, wc[0].WRID)
+	}
 }

@@ -2,6 +2,7 @@ package manual
 
 import (
 	"log"
+	"net/netip"
 
 	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -19,10 +20,11 @@ func check(err error) {
 	}
 }
 
-// open opens the only device, vrb_a, of a network in memory. A program calls verbs.Open("") instead.
-func open() (*verbs.Context, func()) {
+// open opens the only device, vrb_a, of a network in memory, with these addresses, or else 198.18.0.1. A program calls
+// verbs.Open("") instead.
+func open(addrs ...netip.Addr) (*verbs.Context, func()) {
 	f := rdmatest.New(rdmatest.Config{RealTime: true})
-	vctx := must(f.Open("vrb_a"))
+	vctx := must(f.Open("vrb_a", addrs...))
 	return vctx, func() {
 		check(vctx.Close())
 		check(f.Close())
@@ -32,13 +34,10 @@ func open() (*verbs.Context, func()) {
 // sizes are the queue sizes of most examples.
 var sizes = verbs.QPCap{MaxSendWR: 2, MaxRecvWR: 2, MaxSendSGE: 1, MaxRecvSGE: 1}
 
-// pair creates two RC QPs on one CQ and connects them with each other.
-func pair(pd *verbs.PD, cq *verbs.CQ) (a, b *verbs.QP) {
-	init := verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: sizes}
-	a, b = must(pd.CreateQP(&init)), must(pd.CreateQP(&init))
+// connect connects two QPs with each other.
+func connect(a, b *verbs.QP) {
 	check(a.Connect(must(b.LocalInfo()), nil))
 	check(b.Connect(must(a.LocalInfo()), nil))
-	return a, b
 }
 
 // poll polls a CQ until it has returned n completions.

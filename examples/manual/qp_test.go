@@ -45,12 +45,13 @@ func Example_e13CreateQP() {
 
 // toInit moves a QP from RESET to INIT, where receives can be posted.
 func toInit(qp *verbs.QP) {
-	attr := verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1, QPAccessFlags: verbs.AccessRemoteWrite}
+	attr := verbs.QPAttr{QPState: verbs.QPSInit, PKeyIndex: 0, PortNum: 1}
 	mask := verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort
 	if qp.Type() == verbs.QPTypeUD {
-		attr.QKey = 0x11111111
+		attr.QKey = 0x22222222
 		mask |= verbs.QPAttrQKey
 	} else {
+		attr.QPAccessFlags = 0 // no rights for the peer
 		mask |= verbs.QPAttrAccessFlags
 	}
 	check(qp.Modify(&attr, mask))
@@ -87,7 +88,8 @@ func toRTS(qp *verbs.QP, dest uint32) {
 	check(qp.Modify(&attr, mask))
 }
 
-// E-17: from RESET to RTS step by step, for each type of QP. QP.Connect does this in one call.
+// E-17: from RESET to RTS step by step, for each type of QP. QP.Connect does this in one call. The manual's samples
+// have the peer's LID; RoCE needs its GID.
 func Example_e17ModifyQP() {
 	vctx, done := open()
 	defer done()
@@ -97,58 +99,67 @@ func Example_e17ModifyQP() {
 	for _, t := range []verbs.QPType{verbs.QPTypeUD, verbs.QPTypeUC, verbs.QPTypeRC} {
 		qp := must(pd.CreateQP(&verbs.QPInitAttr{Type: t, SendCQ: cq, RecvCQ: cq, Cap: sizes}))
 		toRTS(qp, qp.QPN()) // with itself
-		fmt.Println(qp.Type(), qp.State())
+		attr, _, err := qp.Query(verbs.QPAttrQKey | verbs.QPAttrAccessFlags)
+		check(err)
+		fmt.Printf("%v %v, Q_Key %#x, access %d\n", t, qp.State(), attr.QKey, attr.QPAccessFlags)
 		check(qp.Close())
 	}
 	// Output:
-	// UD RTS
-	// UC RTS
-	// RC RTS
+	// UD RTS, Q_Key 0x22222222, access 0
+	// UC RTS, Q_Key 0x0, access 0
+	// RC RTS, Q_Key 0x0, access 0
 }
 
-// E-20: the builder of work requests (ibv_wr_*): a send, and two RDMA WRITEs with immediate data that are posted
-// together.
+// E-20: the builder of work requests (ibv_wr_*): a simple send; then a WRITE and a WRITE with immediate data that are
+// posted together. Only the last of them has a completion of the sender.
 func Example_e20WorkRequestBuilder() {
 	vctx, done := open()
 	defer done()
 	pd := must(vctx.AllocPD())
-	cq := must(vctx.CreateCQ(16, nil))
-	mr := must(pd.RegMR(make([]byte, 256), verbs.AccessLocalWrite|verbs.AccessRemoteWrite))
+	sent, received := must(vctx.CreateCQ(4, nil)), must(vctx.CreateCQ(4, nil))
+	buf := make([]byte, 64)
+	mr := must(pd.RegMR(buf, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))
 	small := verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}
 	a := must(pd.CreateQP(&verbs.QPInitAttr{
-		Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: small, SigAll: true,
-		SendOpsFlags: verbs.QPExWithSend | verbs.QPExWithRDMAWriteWithImm,
+		Type: verbs.QPTypeRC, SendCQ: sent, RecvCQ: sent, Cap: small,
+		SendOpsFlags: verbs.QPExWithSend | verbs.QPExWithRDMAWrite | verbs.QPExWithRDMAWriteWithImm,
 	}))
-	b := must(pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: small}))
-	defer closeAll(a, b, mr, cq, pd)
-	check(a.Connect(must(b.LocalInfo()), nil))
-	check(b.Connect(must(a.LocalInfo()), nil))
-	for i := range 3 {
-		check(b.PostRecv(verbs.RecvWR{WRID: uint64(i), SGList: []verbs.SGE{mr.SGE(0, 32)}}))
+	b := must(pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: received, RecvCQ: received, Cap: small}))
+	defer closeAll(a, b, mr, sent, received, pd)
+	connect(a, b)
+	for range 2 {
+		check(b.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{mr.SGE(0, 16)}}))
 	}
+	copy(buf[16:], "hello")
 
 	x := must(a.Ex())
 	x.Start()
-	x.WRID, x.WRFlags = 10, 0
+	x.WRID, x.WRFlags = 1, 0
 	x.Send()
-	x.SetSGE(mr.SGE(64, 5))
+	x.SetSGE(mr.SGE(16, 5))
 	check(x.Complete())
 
+	const first, second = 2, 3 // the requests' IDs
 	x.Start()
-	for i := range 2 {
-		x.WRID = uint64(11 + i)
-		x.RDMAWriteImm(mr.RKey(), mr.Addr()+uint64(128+8*i), uint32(100+i))
-		x.SetSGE(mr.SGE(64, 8))
-	}
+	x.WRID = first
+	x.RDMAWrite(mr.RKey(), mr.Addr()+32)
+	x.SetSGE(mr.SGE(16, 4))
+	x.WRID = second
+	x.WRFlags = verbs.SendSignaled
+	x.RDMAWriteImm(mr.RKey(), mr.Addr()+36, 0x1234) // in host order
+	x.SetSGE(mr.SGE(20, 1))
 	check(x.Complete()) // posts both; Abort would discard them
 
-	for _, wc := range poll(cq, 6) {
-		if wc.Opcode == verbs.WCRecv || wc.Opcode == verbs.WCRecvRDMAWithImm {
-			fmt.Println(wc.Opcode, wc.ByteLen, wc.ImmData)
-		}
+	for _, wc := range poll(received, 2) {
+		fmt.Printf("%v of %d bytes, immediate data %#x\n", wc.Opcode, wc.ByteLen, wc.ImmData)
 	}
+	for _, wc := range poll(sent, 1) {
+		fmt.Printf("%v, request %d\n", wc.Opcode, wc.WRID)
+	}
+	fmt.Printf("%s %s\n", buf[:5], buf[32:37])
 	// Output:
-	// RECV 5 0
-	// RECV_RDMA_WITH_IMM 8 100
-	// RECV_RDMA_WITH_IMM 8 101
+	// RECV of 5 bytes, immediate data 0x0
+	// RECV_RDMA_WITH_IMM of 1 bytes, immediate data 0x1234
+	// RDMA_WRITE, request 3
+	// hello hello
 }
