@@ -18,6 +18,11 @@ type reference struct {
 	off   int64       // in the file of the share, or the address if it has none
 }
 
+// worth reports whether a packet of n bytes is better sent by the reference than with a copy.
+func (ref reference) worth(n uint32) bool {
+	return ref.share != nil && (n >= link.MinPlainRef || n >= link.MinRef && !ref.share.Plain())
+}
+
 // byReference reports whether the bytes of w from pos on can be sent by reference. most is the number of bytes that
 // one packet may cover, 0 if none.
 func (r *requester) byReference(w *SendWQE, pos uint32, tx *link.TxBatch) (ref reference, most int) {
@@ -30,7 +35,7 @@ func (r *requester) byReference(w *SendWQE, pos uint32, tx *link.TxBatch) (ref r
 	for i < len(w.SGEs) && off == w.SGEs[i].Length {
 		i, off = i+1, 0
 	}
-	if i == len(w.SGEs) || w.SGEs[i].Length-off < link.MinRef {
+	if i == len(w.SGEs) {
 		return ref, 0
 	}
 	s := &w.SGEs[i]
@@ -39,7 +44,7 @@ func (r *requester) byReference(w *SendWQE, pos uint32, tx *link.TxBatch) (ref r
 		return ref, 0
 	}
 	share, ok := region.Share.(*link.Share)
-	if !ok || !tx.Reads(r.qp.path, r.qp.attr.DestQPN, share) {
+	if !ok || !(reference{share: share}).worth(s.Length-off) || !tx.Reads(r.qp.path, r.qp.attr.DestQPN, share) {
 		return ref, 0
 	}
 	at := s.Addr - region.Base + uint64(off)

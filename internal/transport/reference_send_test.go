@@ -72,6 +72,24 @@ func TestPlainMemoryIsReferencedOnce(t *testing.T) {
 	}
 }
 
+// The receiver reads memory in no file by a system call, which costs more than a copy of a few pages.
+func TestShortPlainMemoryIsCopied(t *testing.T) {
+	for n, want := range map[int]int{link.MinPlainRef - 4: 0, link.MinPlainRef: 1} {
+		s := newSender(t, RC, nil)
+		l := &reader{share: link.NewPlainShare()}
+		s.mem.Share = l.share
+		s.tx.Direct, s.tx.ByReference = l, l
+		s.post(OpSend, s.sges(0, n), nil)
+		for s.qp.Pending() {
+			s.qp.Transmit(s.now, s.tx, 64)
+			s.tx.Reset()
+		}
+		if l.refs != want {
+			t.Errorf("%d bytes: %d references, want %d", n, l.refs, want)
+		}
+	}
+}
+
 // Each packet, also a retransmission, contains or references the bytes of its PSN.
 func TestReferencesLocateTheirBytes(t *testing.T) {
 	const shareOff = 4096

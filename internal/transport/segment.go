@@ -89,7 +89,7 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	if !r.gather(now, w, pos, n) {
 		return false
 	}
-	if n < link.MinRef {
+	if !ref.worth(n) {
 		ref.share = nil
 	}
 	place := 0
