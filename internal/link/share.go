@@ -96,7 +96,8 @@ func (s *Share) Close() {
 }
 
 // MaxRef is the maximum payload of a packet by reference in bytes, and MinRef the length from which a reference is
-// faster than a copy. From memory that is in no file it is faster from MinPlainRef on: the receiver needs a system call.
+// faster than a copy. From memory that is in no file it is faster from MinPlainRef on, because the receiver needs a
+// system call.
 const (
 	MaxRef      = 256 << 10
 	MinRef      = 8 << 10
