@@ -34,8 +34,9 @@ type deviceListener struct {
 // wildcard, on all devices, present and future (rdma_listen). An ID that is not bound gets a free port of all IPv4
 // addresses. backlog is how many requests wait for the program; below 1 and above 1024 it is 1024. Requests beyond
 // that are dropped, and the clients repeat them. EADDRINUSE or EADDRNOTAVAIL if another ID or process listens on the
-// port, which SetReuseAddr may have allowed until now. If the package chose the port and the program has not read it
-// yet, Listen takes another port instead.
+// port, which SetReuseAddr may have allowed until now. EMFILE, ENFILE, ENOBUFS or ENOMEM without descriptors or memory
+// for one of the devices. If the package chose the port and the program has not read it yet, Listen takes another port
+// instead.
 func (id *ID) Listen(backlog int) error {
 	const op = "listen"
 	id.mu.Lock()
@@ -79,7 +80,7 @@ func (id *ID) Listen(backlog int) error {
 }
 
 // listenOnAll begins to listen on all devices. Those whose UDP port another program has are left out; at least one
-// must remain.
+// must remain. Without descriptors or memory it fails.
 //
 // +checklocks:id.mu
 // +checklocks:id.host.mu
@@ -90,7 +91,7 @@ func (id *ID) listenOnAll(op string, devices []*device) error {
 	var errs []error
 	for _, d := range devices {
 		err := id.listenOn(d)
-		if errors.Is(err, errTaken) {
+		if errors.Is(err, errTaken) || exhausted(err) {
 			id.unlisten()
 			return err
 		}
@@ -102,6 +103,16 @@ func (id *ID) listenOnAll(op string, devices []*device) error {
 		return errors.Join(errs...)
 	}
 	return nil
+}
+
+// exhausted reports whether an error is a lack of descriptors or memory, which is not a property of one device.
+func exhausted(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
 }
 
 // errTaken: another process that shares the device listens on the port.

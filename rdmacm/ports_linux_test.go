@@ -8,7 +8,10 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/verbena-rdma/verbena/provider/soft"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // A listener on port 0 gets a port that no process which shares the device has; a port that the program has chosen or
@@ -74,5 +77,51 @@ func TestC_BIND_04_PortsOfOtherProcesses(t *testing.T) {
 		if err := x.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A listener at all addresses needs its devices' descriptors: a device without is no reason to listen only elsewhere.
+func TestListenWithoutDescriptors(t *testing.T) {
+	pid := os.Getpid()
+	devs := make([]*verbs.Device, 2)
+	addrs := make([]netip.Addr, 2)
+	for i := range devs {
+		addrs[i] = netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0x80, byte(pid), byte(61 + i)})
+		dev, err := soft.New(soft.Config{Name: "p" + addrs[i].String(), Addrs: addrs[i : i+1]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		devs[i] = dev.Device
+	}
+	h := NewHost(devs...)
+	ctx := t.Context()
+	first, err := Listen(ctx, netip.AddrPortFrom(addrs[0], 0).String(), &Options{Host: h})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	few := unix.Rlimit{Cur: uint64(f.Fd()), Max: old.Max}
+	if err := errors.Join(f.Close(), unix.Setrlimit(unix.RLIMIT_NOFILE, &few)); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Listen(ctx, ":0", &Options{Host: h})
+	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); e != nil {
+		t.Fatal(e)
+	}
+	if !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("%v", err)
+		if err == nil {
+			_ = l.Close()
+		}
+	}
+	if err := errors.Join(first.Close(), h.Close()); err != nil {
+		t.Error(err)
 	}
 }

@@ -141,7 +141,11 @@ func driverError(op, obj string, err error) error {
 	}
 	errno := syscall.EIO
 	errors.As(err, &errno)
-	return &Error{Op: op, Obj: obj, Errno: errno, Err: err}
+	e := &Error{Op: op, Obj: obj, Errno: errno, Err: err}
+	if errno == syscall.EMFILE && !strings.Contains(err.Error(), "ulimit") {
+		e.Hint = "raise the limit of descriptors: ulimit -n 1024"
+	}
+	return e
 }
 
 // PostError is a failed post call: the requests before Index are posted, the others are not (bad_wr).
