@@ -141,6 +141,9 @@ func (c *config) save(rec *record, results []result) error {
 	return nil
 }
 
+// figureNames are the names for --only.
+const figureNames = "shm, throughput, latency, rate, loss, processor, scale, connections, rsocket, processes, peer"
+
 func parse(env *tool.Env, args []string) (c *config, status int, ok bool) {
 	c = &config{}
 	f := tool.NewFlags(env, "[options] [RECORD ...]")
@@ -148,8 +151,7 @@ func parse(env *tool.Env, args []string) (c *config, status int, ok bool) {
 	f.DurationVar(&c.each, "time", 400*time.Millisecond, "time for each side of each round")
 	f.IntVar(&c.qps, "qps", 10000, "largest number of QPs for scale, and of connections kept open")
 	f.StringSliceVar(&c.only, "only", nil,
-		"only these figures: shm, throughput, latency, rate, loss, processor, scale, connections, rsocket, "+
-			"processes, peer")
+		"only these figures: "+figureNames)
 	f.StringVar(&c.peer, "peer", "", "measure this other `program` too, in the same rounds: ucx, for ucx_perftest of UCX")
 	f.BoolVar(&c.json, "json", false, "print JSON")
 	f.StringVar(&c.against, "against", "",
@@ -170,7 +172,7 @@ func parse(env *tool.Env, args []string) (c *config, status int, ok bool) {
 		}) bool {
 			return b.name == name
 		}) {
-			return nil, f.Misused(fmt.Sprintf("unknown figure %q", name)), false
+			return nil, f.Misused(fmt.Sprintf("unknown figure %q: must be of %s", name, figureNames)), false
 		}
 	}
 	c.files = f.Args()

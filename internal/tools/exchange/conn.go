@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -25,6 +26,9 @@ type Conn struct {
 // Dial connects to the server at host.
 func Dial(host string, port uint16) (*Conn, error) {
 	c, err := net.DialTimeout("tcp", net.JoinHostPort(host, strconv.Itoa(int(port))), timeout)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, fmt.Errorf("couldn't connect to %s:%d: %w; start the server first, with the same -p", host, port, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("couldn't connect to %s:%d: %w", host, port, err)
 	}

@@ -70,11 +70,13 @@ func show(env *tool.Env, h host, args []string) int {
 	if n := len(words); n == 0 || words[n-1] == "help" {
 		return f.Help()
 	}
-	if isPrefix(words[0], "monitor", 1) {
-		return v.monitor(env, words[1:])
-	}
-	if err := v.object(words, *details); err != nil {
+	monitored := -1
+	err := v.object(words, *details, func(w []string) { monitored = v.monitor(env, w) })
+	switch {
+	case err != nil:
 		return env.Failf("%s: %v", env.Argv0, err)
+	case monitored >= 0:
+		return monitored
 	}
 	complain(env, h.silent())
 	write := writeText
@@ -105,13 +107,14 @@ func complain(env *tool.Env, list []control.Silent) {
 	}
 }
 
-// object runs the command that the words name.
-func (v *viewer) object(words []string, details bool) error {
+// object runs the command that the words name; monitor is the one that prints by itself.
+func (v *viewer) object(words []string, details bool, monitor func(words []string)) error {
 	return pick("object", words, []command{
 		{"dev", v.devs},
 		{"link", func(w []string) error { return v.links(w, details) }},
 		{"resource", v.resources},
 		{"statistic", v.statistics},
+		{"monitor", func(w []string) error { monitor(w); return nil }},
 	})
 }
 

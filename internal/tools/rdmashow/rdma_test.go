@@ -214,7 +214,7 @@ func TestOtherKinds(t *testing.T) {
 // Usage errors name the allowed words.
 func TestMisused(t *testing.T) {
 	for line, want := range map[string]string{
-		"frob":                  `unknown object "frob"; there are dev, link, resource, statistic`,
+		"frob":                  `unknown object "frob"; there are dev, link, resource, statistic, monitor`,
 		"link frob":             `unknown link command "frob"; there are show, list`,
 		"link show nosuch":      `no device "nosuch"; there are rxe0, siw0`,
 		"link show nosuch/1":    `no device "nosuch"; there are rxe0, siw0`,
