@@ -49,7 +49,8 @@ func (s *step) name(a netip.Addr, right bool) string {
 	return a.String() + " " + printable.Text(process)
 }
 
-// endsOf returns the processes of a packet's flow, with what the packet adds.
+// endsOf returns the processes of a packet's flow, with what the packet adds. Within one address each packet to QP 1 has
+// its own, as all processes there receive them.
 func (l *ladder) endsOf(p *packet, qpn uint32) *ends {
 	f := flow{p.src, p.dst, qpn}
 	e := l.ends[f]
@@ -58,15 +59,22 @@ func (l *ladder) endsOf(p *packet, qpn uint32) *ends {
 			clear(l.ends)
 		}
 		e = &ends{}
-		l.ends[f] = e
+		if p.src != p.dst || qpn != wire.GSIQPN || p.tcp != nil {
+			l.ends[f] = e
+		}
 	}
+	e.learn(p)
+	return e
+}
+
+// learn adds what a packet says of the processes.
+func (e *ends) learn(p *packet) {
 	if p.outbound {
 		e.from = p.process
 	}
 	if p.inbound {
 		e.to = p.process
 	}
-	return e
 }
 
 // flow is the direction to a QP.
@@ -115,6 +123,9 @@ func (l *ladder) twice(p *packet) bool {
 	for i, q := range l.recent {
 		if q.inbound != p.inbound && q.src == p.src && q.dst == p.dst && string(q.data) == string(p.data) {
 			l.recent = append(l.recent[:i], l.recent[i+1:]...)
+			if q.ends != nil {
+				q.ends.learn(p)
+			}
 			if _, why, ok := strings.Cut(p.comment, "; "); ok && len(l.steps) > 0 && p.inbound {
 				l.note(p, printable.Text(why))
 			}
@@ -142,7 +153,7 @@ func (l *ladder) note(p *packet, why string) {
 
 // add adds a packet.
 func (l *ladder) add(p *packet) {
-	processes := l.endsOf(p, p.data.BTH().DestQPN())
+	p.ends = l.endsOf(p, p.data.BTH().DestQPN())
 	if l.twice(p) {
 		return
 	}
@@ -170,7 +181,7 @@ func (l *ladder) add(p *packet) {
 	}
 	s := &step{
 		at: p.at.Sub(l.begun), src: p.src, dst: p.dst, qpn: h.DestQPN(), op: op, first: h.PSN(), last: h.PSN(), packets: 1,
-		bytes: len(p.data.Payload()), notes: notes, own: len(notes), ends: processes, open: op.Is(wire.HasData) &&
+		bytes: len(p.data.Payload()), notes: notes, own: len(notes), ends: p.ends, open: op.Is(wire.HasData) &&
 			!op.Is(wire.End),
 	}
 	s.text = l.describe(p)

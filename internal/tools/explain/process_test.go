@@ -45,3 +45,37 @@ func TestColumnsNameProcesses(t *testing.T) {
 		}
 	}
 }
+
+// Both directions go to QP 1, and a server may send first: the column is that of the process.
+func TestColumnsOfOneCapture(t *testing.T) {
+	one := netip.MustParseAddr("127.0.0.1")
+	var out bytes.Buffer
+	l, printer := newLadder(), &text{w: &out}
+	for i, c := range []struct {
+		in  bool
+		qpn uint32
+	}{{false, 1}, {true, 1}, {true, 0x18}, {false, 0x17}} {
+		b := make([]byte, 16)
+		wire.BTH(b).Put(wire.SendOnly|wire.RC, 0, 0xffff, c.qpn, uint32(i), 0)
+		p, err := wire.Parse(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.add(&packet{at: time.Unix(1, 0), src: one, dst: one, data: p, process: "client (7)", inbound: c.in,
+			outbound: !c.in})
+	}
+	l.emit(0, printer.print)
+	text := out.String()
+	if want := "127.0.0.1 client (7)  <->  127.0.0.1 (another process)\n"; !strings.Contains(text, want) {
+		t.Errorf("no %q in %s", want, text)
+	}
+	var arrows []string
+	for _, word := range strings.Fields(text) {
+		if word == "--->" || word == "<---" {
+			arrows = append(arrows, word)
+		}
+	}
+	if got := strings.Join(arrows, " "); got != "---> <--- <--- --->" {
+		t.Errorf("arrows %s in %s", got, text)
+	}
+}

@@ -30,6 +30,7 @@ type packet struct {
 	badICRC  bool
 	cut      bool  // truncated: the missing bytes of data are 0
 	tcp      *part // instead of data
+	ends     *ends // of its flow
 }
 
 // source reads the packets of a capture.

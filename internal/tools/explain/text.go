@@ -13,6 +13,7 @@ type text struct {
 	w     io.Writer
 	last  *step
 	first map[netip.Addr]uint32 // for connections within an address: the QP to which the first message went
+	left  map[netip.Addr]string // the same: the process of the left column
 	draws bool                  // keep steps for a picture
 	drawn []*step               // at most svgMost
 }
@@ -38,10 +39,23 @@ func (t *text) print(s *step) {
 	}
 }
 
-// answers reports whether a step between two QPs on one address is in the reverse direction, to the QP that did not
-// come first.
+// answers reports whether a step between two processes or QPs on one address is in the reverse direction: not from the
+// process that came first, or, if the capture names no two processes, to the QP that did not come first.
 func (t *text) answers(s *step) bool {
-	if s.src != s.dst || s.qpn == wire.GSIQPN && s.ports == "" {
+	if s.src != s.dst {
+		return false
+	}
+	if e := s.ends; e != nil && e.from != e.to {
+		left, ok := t.left[s.src]
+		if !ok {
+			if t.left == nil || len(t.left) > mostFlows {
+				t.left = make(map[netip.Addr]string)
+			}
+			t.left[s.src], left = e.from, e.from
+		}
+		return left != e.from
+	}
+	if s.qpn == wire.GSIQPN && s.ports == "" {
 		return false
 	}
 	qpn, ok := t.first[s.src]
