@@ -49,8 +49,8 @@ func (s *step) name(a netip.Addr, right bool) string {
 	return a.String() + " " + printable.Text(process)
 }
 
-// endsOf returns the processes of a packet's flow, with what the packet adds. Within one address each packet to QP 1 has
-// its own, as all processes there receive them.
+// endsOf returns the processes of a packet's flow, with what the packet adds. Within one address each packet to QP 1
+// has its own, as all processes there receive them.
 func (l *ladder) endsOf(p *packet, qpn uint32) *ends {
 	f := flow{p.src, p.dst, qpn}
 	e := l.ends[f]
