@@ -69,6 +69,7 @@ var benches = []struct {
 	{"scale", scale},
 	{"connections", connections},
 	{"rsocket", rsockets},
+	{"iwarp", iwarp},
 	{"processes", processes},
 	{"peer", peer},
 }
@@ -142,7 +143,8 @@ func (c *config) save(rec *record, results []result) error {
 }
 
 // figureNames are the names for --only.
-const figureNames = "shm, throughput, latency, rate, loss, processor, scale, connections, rsocket, processes, peer"
+const figureNames = "shm, throughput, latency, rate, loss, processor, scale, connections, rsocket, iwarp, " +
+	"processes, peer"
 
 func parse(env *tool.Env, args []string) (c *config, status int, ok bool) {
 	c = &config{}

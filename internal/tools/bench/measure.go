@@ -18,12 +18,19 @@ const (
 
 // pair runs do with both processes connected.
 func pair(o endpoint.Options, do func(*endpoint.Pair) error) (err error) {
+	return pairBy((*endpoint.Pair).Connect, o, do)
+}
+
+// pairBy is pair with another way to connect.
+func pairBy(
+	connect func(*endpoint.Pair, endpoint.Options) error, o endpoint.Options, do func(*endpoint.Pair) error,
+) (err error) {
 	p, err := endpoint.Start()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	if err := p.Connect(o); err != nil {
+	if err := connect(p, o); err != nil {
 		return err
 	}
 	return do(p)
@@ -35,18 +42,23 @@ func throughput(c *config) ([]result, error) {
 	r := result{Name: "throughput", What: "udp: RC WRITE of 1 MiB, throughput", BaseOf: "TCP", Unit: "bytes/s", Target: 1}
 	err := overUDP(func() error {
 		return pair(endpoint.Options{QPs: 1, Depth: sendWindow, Bytes: large}, func(p *endpoint.Pair) error {
-			tcp, err := p.DialTCP(large, false)
-			if err != nil {
-				return err
-			}
-			defer tcp.Close()
-			return r.rounds(c.rounds, func() (float64, error) { return writes(c, p, large) }, func() (float64, error) {
-				v, err := endpoint.TCPRate(c.each, tcp)
-				return v * large, err
-			})
+			return r.throughput(c, p)
 		})
 	})
 	return []result{r}, err
+}
+
+// throughput compares WRITEs of 1 MiB with a TCP connection.
+func (r *result) throughput(c *config, p *endpoint.Pair) error {
+	tcp, err := p.DialTCP(large, false)
+	if err != nil {
+		return err
+	}
+	defer tcp.Close()
+	return r.rounds(c.rounds, func() (float64, error) { return writes(c, p, large) }, func() (float64, error) {
+		v, err := endpoint.TCPRate(c.each, tcp)
+		return v * large, err
+	})
 }
 
 func latency(c *config) ([]result, error) {

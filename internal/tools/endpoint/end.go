@@ -70,6 +70,22 @@ func (e *End) open(o Options) (err error) {
 		return err
 	}
 	e.opened(e.pd.Close)
+	if err := e.equip(o); err != nil {
+		return err
+	}
+	for range o.QPs {
+		qp, err := e.pd.CreateQP(e.init(o))
+		if err != nil {
+			return err
+		}
+		e.opened(qp.Close)
+		e.QPs = append(e.QPs, qp)
+	}
+	return nil
+}
+
+// equip makes memory and CQ.
+func (e *End) equip(o Options) (err error) {
 	if o.Ordinary {
 		e.Buf = make([]byte, o.Bytes)
 	} else {
@@ -87,19 +103,16 @@ func (e *End) open(o Options) (err error) {
 		return err
 	}
 	e.opened(e.cq.Close)
-	for range o.QPs {
-		depth := uint32(o.Depth)
-		qp, err := e.pd.CreateQP(&verbs.QPInitAttr{
-			SendCQ: e.cq, RecvCQ: e.cq, Type: verbs.QPTypeRC,
-			Cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: inline},
-		})
-		if err != nil {
-			return err
-		}
-		e.opened(qp.Close)
-		e.QPs = append(e.QPs, qp)
-	}
 	return nil
+}
+
+// init is what the QPs are made of.
+func (e *End) init(o Options) *verbs.QPInitAttr {
+	depth := uint32(o.Depth)
+	return &verbs.QPInitAttr{
+		SendCQ: e.cq, RecvCQ: e.cq, Type: verbs.QPTypeRC,
+		Cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: inline},
+	}
 }
 
 func (e *End) opened(closer func() error) { e.closers = append(e.closers, closer) }

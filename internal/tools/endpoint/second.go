@@ -11,12 +11,14 @@ import (
 	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/tools/duo"
+	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // Second has the methods of the second process, which the first calls through duo.Process.Call.
 type Second struct {
 	end  *End
+	asks *rdmacm.ID  // listens, between ListenIWARP and AcceptIWARP
 	stop atomic.Bool // ends Serve
 	file *os.File
 	sum  hash.Hash
