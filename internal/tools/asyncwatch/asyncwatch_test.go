@@ -80,13 +80,25 @@ $`
 	for begun := time.Now(); strings.Count(out.String(), "\n") < 6 && time.Since(begun) < 10*time.Second; {
 		time.Sleep(time.Millisecond)
 	}
-	cancel()
-	if s := <-status; s != 0 || errs.String() != "" {
+	// It ends when the device is gone and all events are printed, as the program of rdma-core does.
+	if s := <-status; s != 1 || !strings.Contains(errs.String(), "the device was removed") {
 		t.Errorf("status %d, %s", s, errs.String())
 	}
+	cancel()
 	// %d of an EventType must print the number, although it has a String method.
 	if !regexp.MustCompile(want).MatchString(out.String()) {
 		t.Errorf("%s", out.String())
+	}
+}
+
+// TestEndOfTheProgram: the end of its context, which a signal causes, is no failure.
+func TestEndOfTheProgram(t *testing.T) {
+	d := &device{up: make(chan verbs.DriverContextEvents, 1)}
+	var out, errs output
+	c, cancel := context.WithCancel(t.Context())
+	cancel()
+	if s := watch(c, &tool.Env{Stdout: &out, Stderr: &errs}, driver.NewDevice(d)); s != 0 || errs.String() != "" {
+		t.Errorf("status %d, %s", s, errs.String())
 	}
 }
 
