@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"syscall"
 	"time"
@@ -188,6 +189,9 @@ func (id *ID) resolve() error {
 	defer h.mu.Unlock()
 	if id.dev != nil {
 		return nil
+	}
+	if to := id.remote.Addr(); needsZone(to) && id.zone == "" && !id.afIB {
+		return &fault{fmt.Sprintf("%v: must have a zone, as in %v%%eth0", to, to), syscall.EINVAL}
 	}
 	d, local, err := h.toward(id.ps, id.remote.Addr())
 	if err != nil {

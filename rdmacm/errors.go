@@ -49,6 +49,15 @@ func (id *ID) because(op string, err error) error {
 	return &Error{Op: op, Obj: id.obj(), Errno: errnoOf(err), Err: err}
 }
 
+// fault is the cause of an error, with its errno.
+type fault struct {
+	text  string
+	errno syscall.Errno
+}
+
+func (f *fault) Error() string { return f.text }
+func (f *fault) Unwrap() error { return f.errno }
+
 // errClosed is the error of a call for an ID that was closed.
 //
 // +checklocks:id.mu
@@ -68,7 +77,10 @@ func errnoOf(err error) syscall.Errno {
 // +checklocks:id.mu
 func (id *ID) obj() string {
 	s := id.ps.String() + " ID"
-	if id.local.IsValid() {
+	switch {
+	case id.local.IsValid() && id.local.Port() == 0: // TCP has not chosen it yet
+		s += " " + id.local.Addr().String()
+	case id.local.IsValid():
 		s += " " + id.local.String()
 	}
 	if id.remote.IsValid() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"syscall"
 
@@ -95,7 +96,8 @@ func (id *ID) listenOnAll(op string, devices []*device) error {
 			id.unlisten()
 			return err
 		}
-		if err != nil {
+		same := func(e error) bool { return e.Error() == err.Error() } // iWARP devices share a TCP port
+		if err != nil && !slices.ContainsFunc(errs, same) {
 			errs = append(errs, err)
 		}
 	}

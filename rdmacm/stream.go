@@ -41,13 +41,14 @@ type sharedListener struct {
 //
 // +checklocks:h.mu
 func (h *Host) choices(ps PortSpace) ([]*device, error) {
+	want := os.Getenv(driver.EnvTransport)
+	if want != "" && want != "iwarp" && want != "roce" {
+		return nil, &Error{Op: "get_devices", Errno: syscall.EINVAL,
+			Detail: fmt.Sprintf("%s=%q: must be roce or iwarp", driver.EnvTransport, want)}
+	}
 	devices, err := h.scan()
 	if err != nil || !slices.ContainsFunc(devices, func(d *device) bool { return d.iwarp }) {
 		return devices, err
-	}
-	want := os.Getenv(driver.EnvTransport)
-	if want != "" && want != "iwarp" && want != "roce" {
-		return nil, fmt.Errorf("%s=%q: must be roce or iwarp: %w", driver.EnvTransport, want, syscall.EINVAL)
 	}
 	var first, second []*device
 	for _, d := range devices {
@@ -117,7 +118,7 @@ func envSwitch(name string, unset bool) (bool, error) {
 	case "0", "1":
 		return v == "1", nil
 	default:
-		return false, fmt.Errorf("%s=%q: must be 0 or 1: %w", name, v, syscall.EINVAL)
+		return false, &fault{fmt.Sprintf("%s=%q: must be 0 or 1", name, v), syscall.EINVAL}
 	}
 }
 
@@ -250,6 +251,9 @@ func (id *ID) onStreamEnd() {
 func (id *ID) listenStream(d *device) error {
 	if id.qpType != verbs.QPTypeRC {
 		return id.fail("listen", syscall.EOPNOTSUPP, "QP type %v: must be RC on an iWARP device", id.qpType)
+	}
+	if _, err := streamOptions(); err != nil {
+		return err
 	}
 	if id.tcp == nil {
 		l, err := iwtcp.Listen(id.zoned(id.local), id.afonly, id.onStreamRequest)

@@ -34,7 +34,7 @@ func Dial(ctx context.Context, local, remote netip.AddrPort, o iwarp.Options) (*
 	}}
 	c, err := d.DialContext(ctx, "tcp", remote.String())
 	if err != nil {
-		return nil, err
+		return nil, noConnection(err, local, remote)
 	}
 	tcp := c.(*net.TCPConn)
 	fdset.AddConn(tcp)
@@ -59,7 +59,7 @@ func initiate(c *net.TCPConn, o iwarp.Options) (*Conn, error) {
 		return nil, err
 	}
 	if _, err := c.Write(out); err != nil {
-		return nil, err
+		return nil, errLost
 	}
 	step, err := readFrame(c, s)
 	private := append([]byte(nil), s.Peer().Private...)
@@ -74,5 +74,5 @@ func initiate(c *net.TCPConn, o iwarp.Options) (*Conn, error) {
 	case err != nil:
 		return nil, errLost
 	}
-	return nil, errReply
+	return nil, badReply(s)
 }

@@ -35,7 +35,7 @@ func Listen(at netip.AddrPort, only6 bool, on func(*Request)) (*Listener, error)
 	}
 	l, err := net.ListenTCP(network, net.TCPAddrFromAddrPort(at))
 	if err != nil {
-		return nil, err
+		return nil, noListener(err, at)
 	}
 	fdset.AddConn(l)
 	ln := &Listener{l: l, on: on, waiting: newWaiting()}

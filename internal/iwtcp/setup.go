@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/iwarp"
@@ -43,29 +42,6 @@ func plain(a net.Addr) netip.AddrPort {
 	ap := a.(*net.TCPAddr).AddrPort()
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }
-
-// Refused is the error of Dial if the peer has rejected the connection.
-type Refused struct{ Private []byte }
-
-func (*Refused) Error() string { return "the peer has rejected the connection" }
-
-// Unwrap returns the errno that kernels report with such a rejection.
-func (*Refused) Unwrap() error { return syscall.ECONNRESET }
-
-var (
-	errReply   = &failure{"the peer's reply is not one of MPA, or does not suit", syscall.EPROTO}
-	errSilent  = &failure{"the peer has not answered the request of MPA", syscall.ETIMEDOUT}
-	errLost    = &failure{"the peer has closed the connection instead of an answer", syscall.ECONNRESET}
-	errRequest = &failure{"the request was answered or has ended", syscall.EINVAL}
-)
-
-type failure struct {
-	text  string
-	errno syscall.Errno
-}
-
-func (f *failure) Error() string { return f.text }
-func (f *failure) Unwrap() error { return f.errno }
 
 // readFrame reads until the start-up has another step than Waiting. err is why the stream has ended.
 func readFrame(c *net.TCPConn, s *iwarp.Setup) (iwarp.Step, error) {

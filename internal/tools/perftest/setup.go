@@ -83,6 +83,9 @@ func (r *run) open() (err error) {
 	if r.cmID == nil {
 		r.opened(r.ctx.Close)
 	}
+	if d := r.ctx.Device(); r.typ != verbs.QPTypeRC && d.TransportType() == verbs.TransportIWARP {
+		return fmt.Errorf("-c %v: %s is an iWARP device, which has RC only: use -c RC", r.typ, d.Name())
+	}
 	attr, err := r.ctx.QueryDevice()
 	if err != nil {
 		return err
