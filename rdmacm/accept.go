@@ -34,7 +34,7 @@ func (m *manager) onRequest(ev *cm.Event) {
 	id.inherit(l, m.dev, ev.ID)
 	out := id.readRequest(ev)
 	out.ListenID = l
-	stray := id.sgid < 0
+	stray := id.sgid == noPlace
 	id.mu.Unlock()
 	if stray || !l.push(out) { // the address or the channel has gone meanwhile
 		id.destroyAll()
@@ -65,7 +65,7 @@ func (id *ID) inherit(l *ID, d *device, c *cm.ID) {
 	id.keepAlive = l.keepAlive
 	id.zone = l.zone
 	l.host.mu.Lock()
-	id.bindDevice(d, 0)
+	id.bindDevice(d, noPlace)
 	l.host.mu.Unlock()
 	id.cmid, id.state = c, stConnect
 	d.cm.adopt(c, id)
@@ -80,7 +80,7 @@ func (id *ID) readRequest(ev *cm.Event) *Event {
 	id.learn()
 	id.peerECE = ECE{ev.Msg.ECE().Vendor, ev.Msg.ECE().Options}
 	private := id.readAddrs(ev.Msg)
-	id.sgid = id.dev.gidIndex(id.cmPath.Src)
+	id.sgid = id.dev.find(id.cmPath.Src)
 	out := &Event{Type: EventConnectRequest, ID: id, ECE: id.peerECE}
 	if ev.Type == cm.EventSIDRREQ {
 		out.UD, out.Conn = UDParam{PrivateData: private}, ConnParam{PrivateData: private}

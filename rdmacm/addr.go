@@ -11,7 +11,7 @@ import (
 // binding is an ID's device, addresses and port.
 type binding struct {
 	dev  *device
-	sgid int // index of the local address in the GID table
+	sgid gidPlace // of the local address
 
 	local, remote netip.AddrPort // the table of ports reads them under Host.mu; they change under both locks
 	bound         portKey        // entry in the table of ports; guarded by Host.mu
@@ -54,7 +54,7 @@ func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
 	id.host.mu.Lock()
 	defer id.host.mu.Unlock()
 	var d *device
-	var sgid int
+	var sgid gidPlace
 	if !ip.IsUnspecified() {
 		var err error
 		if d, sgid, err = id.host.owner(id.ps, ip); err != nil {
@@ -197,8 +197,8 @@ func (id *ID) resolve() error {
 	if err != nil {
 		return err
 	}
-	sgid := d.gidIndex(local)
-	if sgid < 0 {
+	sgid := d.find(local)
+	if sgid == noPlace {
 		return id.fail("resolve_addr", syscall.ENODEV, "%v is not in the GID table of %v", local, d.vdev)
 	}
 	id.local = netip.AddrPortFrom(local, id.local.Port())

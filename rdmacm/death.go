@@ -50,7 +50,7 @@ func (m *manager) updateWill(id *cm.ID, mad []byte) {
 	case will == nil:
 		p := id.Path()
 		// The path of a request has the peer's entry for the partition, which may be of a limited member.
-		_, key, ok := m.dev.partition(portNum, p.PKey)
+		_, key, ok := m.dev.partition(m.dev.portOf(p.Src), p.PKey)
 		if !ok {
 			return
 		}

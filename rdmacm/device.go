@@ -10,9 +10,6 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// portNum is the port of a device that IDs use; RoCE devices have one.
-const portNum = 1
-
 // device is an RDMA device of a host.
 type device struct {
 	host *Host
@@ -62,38 +59,61 @@ func newDevice(h *Host, dev *verbs.Device) (*device, error) {
 		iwarp: iwarp, streams: iwarp && !kernel, kernel: kernel}, nil
 }
 
-// gidIndex is the index of a local address in the GID table, -1 if it is not there. If the address is there twice the
-// last index counts: index 0 may stand for no address.
-func (d *device) gidIndex(a netip.Addr) int {
+// firstPort is the only port of most devices.
+const firstPort = 1
+
+// gidPlace is the place of an address in the GID tables of a device.
+type gidPlace struct {
+	port  uint8
+	index int
+}
+
+// noPlace is the place of an address that the device does not have.
+var noPlace = gidPlace{firstPort, -1}
+
+// has reports whether the device has a local address.
+func (d *device) has(a netip.Addr) bool { return d.find(a) != noPlace }
+
+// find finds a local address in the GID tables. If it is there twice, the last entry counts: index 0 may stand for no
+// address.
+func (d *device) find(a netip.Addr) gidPlace {
 	table, err := d.ctx.QueryGIDTable()
-	found := -1
+	found := noPlace
 	if err != nil || !a.IsValid() {
 		return found
 	}
 	if d.kernel && d.iwarp { // its GID is made of its MAC address
 		if on := d.vdev.Interface(); on != "" && on == sysroute.Interface(a) {
-			return 0
+			return gidPlace{firstPort, 0}
 		}
 		return found
 	}
 	gid := verbs.GIDFromAddr(a)
 	for _, e := range table {
-		if e.GID == gid && e.Port == portNum {
-			found = e.Index
+		if e.GID == gid {
+			found = gidPlace{e.Port, e.Index}
 		}
 	}
 	return found
 }
 
-// mtu is the largest path MTU that the port can have now.
-func (d *device) mtu() (verbs.MTU, error) {
-	port, err := d.ctx.QueryPort(portNum)
-	return port.ActiveMTU, err
+// portOf is the port of a local address, the first one if no port has it.
+func (d *device) portOf(a netip.Addr) uint8 {
+	if d.attr.PhysPortCnt <= firstPort {
+		return firstPort
+	}
+	return d.find(a).port
 }
 
-// mtuCode is mtu for the machine: the largest code if it is not known.
-func (d *device) mtuCode() uint8 {
-	if m, err := d.mtu(); err == nil {
+// mtu is the largest path MTU that a port can have now.
+func (d *device) mtu(port uint8) (verbs.MTU, error) {
+	p, err := d.ctx.QueryPort(port)
+	return p.ActiveMTU, err
+}
+
+// mtuCode is mtu of the port of a local address, for the machine: the largest code if it is not known.
+func (d *device) mtuCode(local netip.Addr) uint8 {
+	if m, err := d.mtu(d.portOf(local)); err == nil {
 		return uint8(m)
 	}
 	return uint8(verbs.MTU4096)
@@ -101,8 +121,8 @@ func (d *device) mtuCode() uint8 {
 
 // onInterface reports whether the device sends the packets of a local address through a network interface, so that
 // the system's routes are its routes.
-func (d *device) onInterface(sgid int) bool {
-	e, err := d.ctx.QueryGIDEntry(portNum, sgid)
+func (d *device) onInterface(p gidPlace) bool {
+	e, err := d.ctx.QueryGIDEntry(p.port, p.index)
 	return err == nil && e.NetDev != ""
 }
 

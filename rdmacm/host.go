@@ -184,16 +184,16 @@ func Devices() ([]*verbs.Context, error) { return defaultHost.Devices() }
 // owner finds the device of a port space that has a local address, and starts it.
 //
 // +checklocks:h.mu
-func (h *Host) owner(ps PortSpace, local netip.Addr) (*device, int, error) {
+func (h *Host) owner(ps PortSpace, local netip.Addr) (*device, gidPlace, error) {
 	devices, err := h.choices(ps)
 	if err != nil {
-		return nil, 0, err
+		return nil, noPlace, err
 	}
 	for _, d := range devices {
-		if i := d.gidIndex(local); i >= 0 && !d.gone {
-			return d, i, d.start()
+		if at := d.find(local); at != noPlace && !d.gone {
+			return d, at, d.start()
 		}
 	}
-	return nil, 0, &Error{Op: "bind_addr", Errno: syscall.ENODEV,
+	return nil, noPlace, &Error{Op: "bind_addr", Errno: syscall.ENODEV,
 		Detail: local.String() + ": must be the address of an RDMA device"}
 }

@@ -199,7 +199,7 @@ func (id *ID) finish(l leftovers) {
 // bindDevice binds the ID to a device. Host.mu is held.
 //
 // +checklocks:id.mu
-func (id *ID) bindDevice(d *device, sgid int) {
+func (id *ID) bindDevice(d *device, sgid gidPlace) {
 	id.dev, id.sgid = d, sgid
 	d.users[id] = struct{}{}
 }

@@ -130,9 +130,6 @@ func (id *ID) moveToKernelDevice() error {
 	switch {
 	case d == nil:
 		return id.fail("resolve_addr", syscall.ENODEV, "the kernel chose a device that this program does not have")
-	case at.Port > portNum:
-		return id.fail("resolve_addr", verbs.EOPNOTSUPP, "the kernel chose port %d of %v: must be port 1",
-			at.Port, d.vdev)
 	case d != id.dev && (id.qp != nil || id.srq != nil):
 		return id.fail("resolve_addr", syscall.ENODEV, "the kernel chose %v, and the ID has objects of %v", d.vdev,
 			id.dev.vdev)
@@ -145,8 +142,23 @@ func (id *ID) moveToKernelDevice() error {
 		id.dev.retire()
 	}
 	id.local = at.Local
-	id.bindDevice(d, d.gidIndex(at.Local.Addr()))
+	id.bindDevice(d, d.findOn(at))
 	return nil
+}
+
+// findOn is find for the port that the kernel has chosen: an address may be in the tables of several.
+func (d *device) findOn(at ucma.Place) gidPlace {
+	found := d.find(at.Local.Addr())
+	if found == noPlace || at.Port == found.port || at.Port < firstPort {
+		return found
+	}
+	table, _ := d.ctx.QueryGIDTable()
+	for _, e := range table {
+		if e.Port == at.Port && e.GID == verbs.GIDFromAddr(at.Local.Addr()) {
+			found = gidPlace{e.Port, e.Index}
+		}
+	}
+	return found
 }
 
 // kernelDevice finds an adapter by its GUID.
@@ -170,7 +182,7 @@ func (id *ID) onKernelRoute(out *Event) {
 	}
 	id.state = stAddrResolved
 	if out.Type == EventRouteResolved {
-		mtu, _ := id.dev.mtu()
+		mtu, _ := id.dev.mtu(id.sgid.port)
 		id.path, id.haveRoute, id.state = id.makePath(mtu), true, stRouteResolved
 	}
 	id.push(out)
@@ -281,17 +293,17 @@ func (id *ID) takeKernelRequest(l *ID, ev *ucma.Event, at ucma.Place) *Event {
 	}
 	id.host.mu.Lock()
 	d := id.host.kernelDevice(at.GUID)
-	if d == nil || at.Port > portNum || d.start() != nil {
+	if d == nil || d.start() != nil {
 		id.host.mu.Unlock()
 		return nil
 	}
-	id.bindDevice(d, d.gidIndex(at.Local.Addr()))
+	id.bindDevice(d, d.findOn(at))
 	id.local, id.remote = at.Local, at.Remote
 	id.host.mu.Unlock()
 	id.qpType, id.tos, id.zone = l.qpType, l.tos, l.zone
 	id.ackTimeout, id.ackTimeoutSet = l.ackTimeout, l.ackTimeoutSet
 	id.kernelPart = kernelPart{kernelID: ev.ID, kernelHas: true, byKernel: l.byKernel}
-	mtu, _ := d.mtu()
+	mtu, _ := d.mtu(id.sgid.port)
 	id.path, id.haveRoute = id.makePath(mtu), true
 	id.place, id.state = &l.kernelHeld, stConnect
 	id.place.Add(1)

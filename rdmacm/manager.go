@@ -75,7 +75,7 @@ func newManager(d *device) (*manager, error) {
 	}
 	c := cm.Config{GUID: d.vdev.GUID().Uint64(), AckDelay: d.attr.LocalCAAckDelay, Agent: m.agent.ID()}
 	c.IDPrefix, c.IDBits = gsi.CommIDs(port)
-	c.MTU, c.HasPKey = d.mtuCode, d.hasPKey
+	c.MTU, c.HasPKey = d.mtuCode, d.hasPKeyAt
 	c.LastWills = c.IDBits > 0 // other processes share the device and can send them
 	_, _ = rand.Read(c.Seed[:])
 	machine := cm.New(c)
@@ -111,7 +111,8 @@ func (m *manager) now() int64 { return int64(time.Since(m.epoch)) }
 func (m *manager) receive(r *umad.Received) {
 	m.mu.Lock()
 	if m.machine != nil && !m.closed {
-		m.machine.OnMAD(m.now(), m.dev.pkeyOf(r.From.PKeyIndex), r.From.Remote, r.From.Local, r.MAD, &m.batch)
+		key := m.dev.pkeyOf(m.dev.portOf(r.From.Local), r.From.PKeyIndex)
+		m.machine.OnMAD(m.now(), key, r.From.Remote, r.From.Local, r.MAD, &m.batch)
 		m.flush()
 	}
 	m.mu.Unlock()
@@ -177,7 +178,7 @@ func (m *manager) flush() {
 		mail := &m.batch.Mail[i]
 		// A datagram that cannot be sent counts as lost: the machine sends it again. That goes for one whose partition the
 		// port has left, too.
-		index, _, ok := m.dev.partition(portNum, mail.Path.PKey)
+		index, _, ok := m.dev.partition(m.dev.portOf(mail.Path.Src), mail.Path.PKey)
 		if !ok {
 			continue
 		}

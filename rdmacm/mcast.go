@@ -170,7 +170,7 @@ func (id *ID) leaveGroups() {
 //
 // +checklocks:id.mu
 func (id *ID) ahAttr(to verbs.GID) verbs.AHAttr {
-	return verbs.AHAttr{IsGlobal: true, PortNum: portNum, GRH: verbs.GlobalRoute{
-		DGID: to, SGIDIndex: id.sgid, HopLimit: defaultHopLimit, TrafficClass: id.tos, FlowLabel: id.path.FlowLabel,
+	return verbs.AHAttr{IsGlobal: true, PortNum: id.sgid.port, GRH: verbs.GlobalRoute{
+		DGID: to, SGIDIndex: id.sgid.index, HopLimit: defaultHopLimit, TrafficClass: id.tos, FlowLabel: id.path.FlowLabel,
 	}}
 }

@@ -200,7 +200,7 @@ func (id *ID) setPath(op string, value []byte) error {
 	for ; len(value) > 0; value = value[pathDataLen:] {
 		if binary.NativeEndian.Uint32(value) == pathBoth {
 			p := parsePath(value[8:pathDataLen])
-			if !id.dev.hasPKey(p.PKey) {
+			if !id.dev.hasPKey(id.sgid.port, p.PKey) {
 				return id.fail(op, syscall.EINVAL, "P_Key %#x: must be in the table of %v", p.PKey, id.dev.vdev)
 			}
 			id.path, id.haveRoute, id.state = p, true, stRouteResolved

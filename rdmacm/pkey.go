@@ -1,6 +1,9 @@
 package rdmacm
 
-import "syscall"
+import (
+	"net/netip"
+	"syscall"
+)
 
 // defaultPKey is the key of the default partition, full member.
 const defaultPKey = 0xFFFF
@@ -40,11 +43,14 @@ func (d *device) partition(port uint8, key uint16) (index, found uint16, ok bool
 	return uint16(other), k, err == nil
 }
 
-// hasPKey reports whether the peer's request may name a P_Key.
-func (d *device) hasPKey(key uint16) bool {
-	_, _, ok := d.partition(portNum, key)
+// hasPKey reports whether a port is in a partition.
+func (d *device) hasPKey(port uint8, key uint16) bool {
+	_, _, ok := d.partition(port, key)
 	return ok
 }
+
+// hasPKeyAt reports whether a peer's request to a local address may name a P_Key.
+func (d *device) hasPKeyAt(local netip.Addr, key uint16) bool { return d.hasPKey(d.portOf(local), key) }
 
 // pathPKey is the P_Key that a path of the ID has: a limited member's key in a path record has the full member's form
 // only if the port has that.
@@ -71,7 +77,7 @@ func (id *ID) qpPKeyIndex(op string) (uint16, error) {
 //
 // +checklocks:id.mu
 func (id *ID) findPKey(op string, key uint16) (index, found uint16, err error) {
-	index, found, ok := id.dev.partition(portNum, key)
+	index, found, ok := id.dev.partition(id.sgid.port, key)
 	if !ok {
 		return 0, 0, id.fail(op, syscall.EINVAL, "P_Key %#x: must be in the table of %v", key, id.dev.vdev)
 	}
@@ -84,16 +90,18 @@ func (h *Host) hasPKey(key uint16) bool {
 	defer h.mu.Unlock()
 	devices, _ := h.scan()
 	for _, d := range devices {
-		if d.hasPKey(key) {
-			return true
+		for port := uint8(firstPort); port <= d.attr.PhysPortCnt; port++ {
+			if d.hasPKey(port, key) {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-// pkeyOf returns the entry of the port's table that a datagram came with.
-func (d *device) pkeyOf(index uint16) uint16 {
-	key, err := d.ctx.QueryPKey(portNum, int(index))
+// pkeyOf returns the entry of a port's table that a datagram came with.
+func (d *device) pkeyOf(port uint8, index uint16) uint16 {
+	key, err := d.ctx.QueryPKey(port, int(index))
 	if err != nil {
 		return 0
 	}

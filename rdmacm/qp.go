@@ -293,7 +293,7 @@ func (id *ID) attrInit(op string) (verbs.QPAttr, verbs.QPAttrMask, error) {
 	if err != nil {
 		return verbs.QPAttr{}, 0, err
 	}
-	a := verbs.QPAttr{QPState: verbs.QPSInit, PortNum: portNum, PKeyIndex: index}
+	a := verbs.QPAttr{QPState: verbs.QPSInit, PortNum: id.sgid.port, PKeyIndex: index}
 	mask := verbs.QPAttrState | verbs.QPAttrPKeyIndex | verbs.QPAttrPort
 	if id.qpType == verbs.QPTypeUD {
 		a.QKey = UDPQKey
@@ -322,8 +322,8 @@ func (id *ID) attrRTR() (verbs.QPAttr, verbs.QPAttrMask) {
 	c, p := &id.attrs, &id.cmPath
 	a := verbs.QPAttr{
 		QPState: verbs.QPSRTR, PathMTU: verbs.MTU(c.MTU), DestQPNum: c.DestQPN, RQPSN: c.RQPSN,
-		AHAttr: verbs.AHAttr{IsGlobal: true, PortNum: portNum, SL: p.SL, GRH: verbs.GlobalRoute{
-			DGID: verbs.GIDFromAddr(p.Dst), SGIDIndex: id.sgid, HopLimit: p.HopLimit, TrafficClass: p.TClass,
+		AHAttr: verbs.AHAttr{IsGlobal: true, PortNum: id.sgid.port, SL: p.SL, GRH: verbs.GlobalRoute{
+			DGID: verbs.GIDFromAddr(p.Dst), SGIDIndex: id.sgid.index, HopLimit: p.HopLimit, TrafficClass: p.TClass,
 			FlowLabel: p.FlowLabel,
 		}},
 	}

@@ -30,14 +30,14 @@ func (id *ID) Verbs() *verbs.Context {
 	return id.dev.ctx
 }
 
-// PortNum is the device's port, from 1; 0 while the ID is not bound to a device.
+// PortNum is the device's port that has the local address, from 1; 0 while the ID is not bound to a device.
 func (id *ID) PortNum() uint8 {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.dev == nil {
 		return 0
 	}
-	return portNum
+	return id.sgid.port
 }
 
 // PD is the PD of the ID's QP or SRQ, else the default PD of its device; nil while the ID is not bound to a device.

@@ -121,7 +121,7 @@ func (d *device) moved(all bool) {
 	bound, _ := d.bound()
 	for _, id := range bound {
 		id.mu.Lock()
-		stray := d.gidIndex(id.local.Addr()) < 0
+		stray := !d.has(id.local.Addr())
 		if id.state != stDestroying && id.state != stRemoved && (all || stray && !id.addrLost) {
 			id.push(&Event{Type: EventAddrChange})
 		}

@@ -104,7 +104,7 @@ func (id *ID) onRoute(err error) {
 //
 // +checklocks:id.mu
 func (id *ID) routeMTU(op string) (verbs.MTU, error) {
-	mtu, err := id.dev.mtu()
+	mtu, err := id.dev.mtu(id.sgid.port)
 	if err != nil {
 		return 0, err
 	}
@@ -128,7 +128,7 @@ func (id *ID) routeMTU(op string) (verbs.MTU, error) {
 //
 // +checklocks:id.mu
 func (id *ID) makePath(mtu verbs.MTU) PathRec {
-	_, pkey, _ := id.dev.partition(portNum, id.pkey)
+	_, pkey, _ := id.dev.partition(id.sgid.port, id.pkey)
 	p := PathRec{
 		SGID: verbs.GIDFromAddr(id.local.Addr()), DGID: verbs.GIDFromAddr(id.remote.Addr()),
 		FlowLabel: flowLabel(id.local.Port(), id.remote.Port()),

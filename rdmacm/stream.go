@@ -304,7 +304,7 @@ func (id *ID) onStreamRequest(r *iwtcp.Request) {
 	id.host.mu.Lock()
 	child.bindDevice(d, sgid)
 	id.host.mu.Unlock()
-	mtu, _ := d.mtu()
+	mtu, _ := d.mtu(sgid.port)
 	child.path, child.haveRoute = child.makePath(mtu), true
 	child.incoming, child.place, child.state = r, &id.tcp.held, stConnect
 	child.place.Add(1)
@@ -334,15 +334,15 @@ func (id *ID) streamRequest(r *iwtcp.Request) *Event {
 }
 
 // streamDevice finds the iWARP device of a local address.
-func (h *Host) streamDevice(local netip.Addr) (*device, int) {
+func (h *Host) streamDevice(local netip.Addr) (*device, gidPlace) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, d := range h.devices {
-		if i := d.gidIndex(local); d.streams && !d.gone && i >= 0 && d.start() == nil {
-			return d, i
+		if at := d.find(local); d.streams && !d.gone && at != noPlace && d.start() == nil {
+			return d, at
 		}
 	}
-	return nil, -1
+	return nil, noPlace
 }
 
 // takenStream frees the request's place in its listener's backlog.

@@ -10,6 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/sysroute"
 	"github.com/verbena-rdma/verbena/observe"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // localPath is the device and the local address for traffic to a peer. Finding them takes several system calls, so
@@ -60,7 +61,7 @@ func (h *Host) find(devices []*device, peer netip.Addr) (*device, netip.Addr, er
 	source, routeErr := sysroute.Source(peer, "")
 	if routeErr == nil {
 		for _, d := range devices {
-			if !d.gone && d.gidIndex(source) >= 0 {
+			if !d.gone && d.has(source) {
 				return d, source, d.start()
 			}
 		}
@@ -70,8 +71,7 @@ func (h *Host) find(devices []*device, peer netip.Addr) (*device, netip.Addr, er
 		if on := d.vdev.Interface(); d.gone || on != "" && (routeErr != nil || iface != on) {
 			continue
 		}
-		c, err := d.ctx.SelectGID(peer)
-		if src := c.GID.Addr(); err == nil && src.IsLoopback() == peer.IsLoopback() {
+		if src := d.selectSource(peer); src.IsValid() {
 			return d, src, d.start()
 		}
 	}
@@ -82,6 +82,18 @@ func (h *Host) find(devices []*device, peer netip.Addr) (*device, netip.Addr, er
 		Op: "resolve_addr", Errno: syscall.ENODEV, Detail: "no RDMA device has a route to " + peer.String() +
 			", which leaves from " + source.String(),
 	}
+}
+
+// selectSource is the local address for traffic to a peer, of the first port that can reach it; invalid if none can.
+func (d *device) selectSource(peer netip.Addr) netip.Addr {
+	drv := driver.Of[verbs.DriverContext](d.ctx)
+	for port := uint8(firstPort); port <= d.attr.PhysPortCnt; port++ {
+		c, err := drv.SelectGID(port, peer)
+		if src := c.GID.Addr(); err == nil && src.IsLoopback() == peer.IsLoopback() {
+			return src
+		}
+	}
+	return netip.Addr{}
 }
 
 // chosen reports that the device is used for the traffic to a peer.

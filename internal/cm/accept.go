@@ -1,6 +1,8 @@
 package cm
 
 import (
+	"net/netip"
+
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
@@ -22,7 +24,7 @@ func (m *Machine) onREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batch) {
 		m.stale(now, old, back, msg, out)
 		return
 	}
-	if !m.hasPKey(r.PKey()) {
+	if !m.hasPKey(back.Src, r.PKey()) {
 		m.rejectREQ(back, msg, cmmsg.RejInvalidGID, nil, out)
 		return
 	}
@@ -51,8 +53,10 @@ func (m *Machine) onREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batch) {
 	out.Events = append(out.Events, Event{Type: EventREQ, ID: id, Listener: l, Msg: msg})
 }
 
-// hasPKey reports whether the port is in the partition that a request names.
-func (m *Machine) hasPKey(key uint16) bool { return m.cfg.HasPKey == nil || m.cfg.HasPKey(key) }
+// hasPKey reports whether the port of a local address is in the partition that a request names.
+func (m *Machine) hasPKey(local netip.Addr, key uint16) bool {
+	return m.cfg.HasPKey == nil || m.cfg.HasPKey(local, key)
+}
 
 // newRequest makes the ID of a request, with a place in l's backlog; nil if backlog or table are full.
 func (m *Machine) newRequest(l *Listener, back *link.Path) *ID {

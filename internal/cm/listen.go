@@ -141,18 +141,18 @@ func (m *Machine) admit(back *link.Path, r cmmsg.REQ) (l *Listener, reason cmmsg
 	if l == nil {
 		return nil, cmmsg.RejConsumer, nil
 	}
-	if limit := m.mtuLimit(l); r.MTU() < 1 || r.MTU() > limit {
+	if limit := m.mtuLimit(l, back.Src); r.MTU() < 1 || r.MTU() > limit {
 		m.ari[0] = limit
 		return nil, cmmsg.RejInvalidMTU, m.ari[:1]
 	}
 	return l, 0, nil
 }
 
-// mtuLimit is the code of the largest path MTU that a listener takes.
-func (m *Machine) mtuLimit(l *Listener) uint8 {
+// mtuLimit is the code of the largest path MTU that a listener takes at a local address.
+func (m *Machine) mtuLimit(l *Listener, local netip.Addr) uint8 {
 	limit := uint8(5)
 	if m.cfg.MTU != nil {
-		limit = m.cfg.MTU()
+		limit = m.cfg.MTU(local)
 	}
 	if l.p.MTU != 0 {
 		limit = min(limit, l.p.MTU)

@@ -28,13 +28,13 @@ type Config struct {
 	// Connect and Lookup return ENOMEM and requests are dropped.
 	MaxIDs int
 
-	// MTU returns the code of the largest path MTU that the port can have now. A request with a larger one gets a REJ
-	// with that code. nil stands for 5, 4096 bytes.
-	MTU func() uint8
+	// MTU returns the code of the largest path MTU that the port of a local address can have now. A request with a
+	// larger one gets a REJ with that code. nil stands for 5, 4096 bytes.
+	MTU func(local netip.Addr) uint8
 
-	// HasPKey reports whether the port is in the partition of a P_Key. A request with another key gets a REJ with
-	// RejInvalidGID, as from Linux: there is no reason of its own. nil: every key is good.
-	HasPKey func(uint16) bool
+	// HasPKey reports whether the port of a local address is in the partition of a P_Key. A request with another key
+	// gets a REJ with RejInvalidGID, as from Linux: there is no reason of its own. nil: every key is good.
+	HasPKey func(local netip.Addr, key uint16) bool
 
 	// LastWills enables the method LastWills.
 	LastWills bool

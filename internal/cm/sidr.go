@@ -71,7 +71,7 @@ func (m *Machine) onSIDRREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batc
 		listens = listens || l.p.UD
 	}
 	l := m.match(r.ServiceID(), true, 0, back, r.Private())
-	if l != nil && !m.hasPKey(r.PKey()) {
+	if l != nil && !m.hasPKey(back.Src, r.PKey()) {
 		l, listens = nil, true
 	}
 	if l == nil {

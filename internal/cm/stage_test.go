@@ -156,12 +156,12 @@ func (s *stage) do(cmd string, a *args) error {
 }
 
 // partitionArg is Config.HasPKey of a port that is in the partition pkey= and in the default one.
-func partitionArg(a *args) func(uint16) bool {
+func partitionArg(a *args) func(netip.Addr, uint16) bool {
 	key := uint16(a.hex("pkey", 0))
 	if key == 0 {
 		return nil
 	}
-	return func(k uint16) bool { return k == key || k == wire.DefaultPKey }
+	return func(_ netip.Addr, k uint16) bool { return k == key || k == wire.DefaultPKey }
 }
 
 func (s *stage) outcome(err error) {
