@@ -184,7 +184,7 @@ func refused(t *testing.T, s *side, b bad, crc bool, chunk int) {
 	if again, _ := sent(t, s.drain()); again != nil {
 		t.Error("a second Terminate is sent")
 	}
-	if s.qp.State() != transport.Err || !s.qp.Finished() || len(s.events) != 1 {
+	if s.qp.State() != transport.Err || !s.qp.Finished() || !slices.Equal(s.events, []transport.Event{raised(b.want)}) {
 		t.Errorf("state %d, finished %v, events %v", s.qp.State(), s.qp.Finished(), s.events)
 	}
 	if i := bytes.IndexByte(s.mem, 0xEE); i >= 0 {
@@ -231,6 +231,9 @@ func TestI_MPA_13_BadCRC(t *testing.T) {
 		m, _ := sent(t, s.drain())
 		if m == nil || m.Code != iwarp.MPACRC && m.Code != iwarp.MPALength || m.DDP != nil {
 			t.Fatalf("bit %d: %+v", bit, m)
+		}
+		if !slices.Equal(s.events, []transport.Event{transport.EventQPReqErr}) {
+			t.Fatalf("bit %d: events %v", bit, s.events)
 		}
 		if !bytes.Equal(s.mem, make([]byte, 100)) {
 			t.Fatalf("bit %d: memory was changed", bit)
@@ -340,6 +343,9 @@ func TestLocalErrors(t *testing.T) {
 		}
 		if m, n := sent(t, b); m == nil || m.Code != iwarp.LocalCatastrophic || n != 0 {
 			t.Errorf("%s: %+v after %d segments", c.name, m, n)
+		}
+		if len(x.events) > 0 { // the completion reports it
+			t.Errorf("%s: events %v", c.name, x.events)
 		}
 	}
 }

@@ -335,6 +335,11 @@ func (v *victim) refuses(b badStream, crc, single bool) {
 		t.Error("memory was changed")
 	}
 	_ = a.TCPConn.Close()
+	ev := verbs.EventQPReqErr
+	if t := b.code >> 8; t == 0x01 || t == 0x11 {
+		ev = verbs.EventQPAccessErr
+	}
+	asyncEvent(t, a.Verbs(), ev)
 	must(t, event(t, a.ch, rdmacm.EventDisconnected).Ack())
 	if a.QP().State() != verbs.QPSErr {
 		t.Errorf("the QP is in %v", a.QP().State())
