@@ -133,12 +133,15 @@ func (ev *Event) failed() bool {
 	return ev.Status != 0 || ev.Type == EventRejected || ev.Type == EventDeviceRemoval
 }
 
+// deviceGone is the clause for calls that a device's removal ends.
+const deviceGone = "the device was removed"
+
 // err is Err of an event that failed; obj describes its ID.
 func (ev *Event) err(obj string) error {
 	e := &Error{Op: ev.Type.op(), Obj: obj, Err: ev.cause}
 	switch {
 	case ev.Type == EventDeviceRemoval:
-		e.Errno, e.Detail = syscall.ENODEV, "the device was removed"
+		e.Errno, e.Detail = syscall.ENODEV, deviceGone
 	case ev.Type == EventRejected && ev.Status < 0: // over TCP
 		e.Errno, e.Detail = syscall.ECONNREFUSED, "the peer refused"
 	case ev.Type == EventRejected:

@@ -218,7 +218,7 @@ func (id *ID) errOver(op string) error {
 	case id.state == stDestroying:
 		return id.errClosed(op)
 	case id.state == stRemoved:
-		e.Detail = "the device was removed"
+		e.Detail = deviceGone
 	case id.conn == connPeerLeft:
 		e.Detail = peerLeft
 	case id.conn == connSilent:

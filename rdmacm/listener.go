@@ -77,8 +77,8 @@ func (l *Listener) Addr() netip.AddrPort { return l.id.LocalAddr() }
 // clients that end their request are dropped. Handshakes that are unfinished when ctx ends are returned by the next
 // Accept.
 //
-// It fails when ctx is done, when the listener is closed, and for errors of this side: the sizes of the QP, the
-// parameters.
+// It fails when ctx is done, when the listener is closed, with ENODEV when its device is removed, and for errors of
+// this side: the sizes of the QP, the parameters.
 func (l *Listener) Accept(ctx context.Context) (*ID, error) {
 	const op = "accept"
 	for {
@@ -110,7 +110,13 @@ func (l *Listener) begin(op string) (ch *EventChannel, full bool, err error) {
 	defer l.mu.Unlock()
 	l.id.mu.Lock()
 	ch, ep, private := l.id.ch, l.id.ep, l.id.sync
+	if l.id.state == stRemoved {
+		err = l.id.fail(op, syscall.ENODEV, deviceGone)
+	}
 	l.id.mu.Unlock()
+	if err != nil {
+		return nil, false, err
+	}
 	if !private {
 		return nil, false, l.id.wrong(op, syscall.EINVAL,
 			"the listener's ID is asynchronous: its requests are events of its channel")

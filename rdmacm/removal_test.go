@@ -1,6 +1,7 @@
 package rdmacm_test
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"sync/atomic"
@@ -167,4 +168,27 @@ func TestC_QRY_06_AFIB(t *testing.T) {
 		c.close()
 		l.close()
 	})
+}
+
+// A listener's waits end with its device, and so do those that begin later.
+func TestListenerOfARemovedDevice(t *testing.T) {
+	for name, wait := range map[string]func(*rdmacm.Listener, context.Context) (*rdmacm.ID, error){
+		"Accept": (*rdmacm.Listener).Accept, "Request": (*rdmacm.Listener).Request,
+	} {
+		in(t, func(w *world) {
+			l := must(rdmacm.Listen(bg, at(addrB, port).String(), &rdmacm.Options{Host: w.b}))(w)
+			result := make(chan error)
+			go func() {
+				_, err := wait(l, bg)
+				result <- err
+			}()
+			synctest.Wait()
+			w.b.Remove(l.ID().Verbs())
+			w.errno(<-result, syscall.ENODEV)
+			if _, err := wait(l, w.soon()); err == nil || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s, later: %v", name, err)
+			}
+			w.ok(l.Close())
+		})
+	}
 }
