@@ -142,3 +142,31 @@ func TestServeRefuses(t *testing.T) {
 		}
 	}
 }
+
+// Programs that use the address already keep the daemon from starting. It names the remedy.
+func TestServeAfterPrograms(t *testing.T) {
+	runDir(t)
+	c, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	t.Setenv("VERBENA_DEVICES", "vrb_test="+servedAddr)
+	program := exec.CommandContext(c, link(t, "verbena"), "rping", "-s", "-P", "-a", servedAddr, "-v")
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = program.Process.Kill()
+		_ = program.Wait()
+	}()
+	for range 100 { // until the program has the address
+		client := exec.CommandContext(c, link(t, "verbena"), "rping", "-c", "-a", servedAddr, "-C", "1")
+		if client.Run() == nil {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	out, err := exec.CommandContext(c, link(t, "verbena"), "serve").CombinedOutput()
+	if want := "end the programs that use " + servedAddr; err == nil || !strings.Contains(string(out), want) ||
+		strings.Count(string(out), "\n") != 1 {
+		t.Errorf("%v, want one line with %q: %s", err, want, out)
+	}
+}

@@ -151,19 +151,22 @@ type device struct {
 }
 
 // open takes the addresses of a device.
-func (s *server) open(dev *verbs.Device) (d *device, err error) {
-	d = &device{Device: dev}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.close())
-		}
-	}()
-	if d.ctx, err = dev.Open(); err != nil {
-		return nil, err
+func (s *server) open(dev *verbs.Device) (*device, error) {
+	d := &device{Device: dev}
+	if err := s.take(d); err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	return d, nil
+}
+
+// take is open for a device that the caller closes after an error.
+func (s *server) take(d *device) (err error) {
+	if d.ctx, err = d.Open(); err != nil {
+		return err
 	}
 	keys, netdevs, err := keysOf(d.ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for i, k := range keys {
 		at, err := udp.Serve(udp.Config{Interface: netdevs[i], Addrs: []netip.Addr{k.Addr}, Port: k.Port}, s.with)
@@ -171,11 +174,11 @@ func (s *server) open(dev *verbs.Device) (d *device, err error) {
 			err = fmt.Errorf("%w: end the programs that use %v, and start this one before them", err, k.Addr)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		d.keys, d.servers = append(d.keys, k), append(d.servers, at)
 	}
-	return d, nil
+	return nil
 }
 
 func (d *device) addrs() string {
