@@ -194,8 +194,8 @@ func (id *ID) unlisten() {
 
 // GetRequest waits for the next request of a synchronous listener (rdma_get_request). The new ID is synchronous too;
 // its Event is the request, valid until Accept, Reject or Close. The listener may be closed before that. With
-// CreateEP's QP attributes the ID has a QP already. EINVAL if the ID is asynchronous or does not listen, ENODEV when its
-// device is removed meanwhile. Several goroutines may wait.
+// CreateEP's QP attributes the ID has a QP already. EINVAL if the ID is asynchronous or does not listen, ENODEV when
+// its device is removed meanwhile. Several goroutines may wait.
 func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
 	const op = "get_request"
 	id.mu.Lock()
