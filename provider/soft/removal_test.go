@@ -31,6 +31,7 @@ func newRemovable() *removable {
 		l, err := fabric.Open(a, ports)
 		return &watched{Link: l}, err
 	}
+	r.cfg.links.Raw = fabric.OpenRaw
 	r.dev = driver.NewDevice(r.device)
 	return r
 }
@@ -53,6 +54,27 @@ type removedObjects struct {
 	ah   *verbs.AH
 	xrcd *verbs.XRCD
 	attr verbs.AHAttr
+	raw  rawObjects
+}
+
+// rawObjects are those of Ethernet frames.
+type rawObjects struct {
+	qp       *verbs.QP
+	wq       *verbs.WQ
+	table    *verbs.RWQIndTable
+	counters *verbs.Counters
+	flow     *verbs.Flow
+}
+
+func (o *removedObjects) makeRaw(t *testing.T) {
+	t.Helper()
+	r := &o.raw
+	r.qp = made(o.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRawPacket, SendCQ: o.cq, RecvCQ: o.cq,
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))(t)
+	r.wq = made(o.ctx.CreateWQ(&verbs.WQInitAttr{MaxWR: 1, MaxSGE: 1, PD: o.pd, CQ: o.cq}))(t)
+	r.table = made(o.ctx.CreateRWQIndTable(&verbs.RWQIndTableInitAttr{IndTbl: []*verbs.WQ{r.wq}}))(t)
+	r.counters = made(o.ctx.CreateCounters())(t)
+	r.flow = made(r.qp.CreateFlow(&verbs.FlowAttr{Port: 1, Specs: []verbs.FlowSpec{verbs.FlowSpecEth{}}}))(t)
 }
 
 func newObjects(t *testing.T, dev *verbs.Device) *removedObjects {
@@ -72,6 +94,7 @@ func newObjects(t *testing.T, dev *verbs.Device) *removedObjects {
 		GRH: verbs.GlobalRoute{DGID: made(o.ctx.QueryGID(1, own))(t), SGIDIndex: own}}
 	o.ah = made(o.pd.CreateAH(&o.attr))(t)
 	o.xrcd = made(o.ctx.OpenXRCD(nil))(t)
+	o.makeRaw(t)
 	return o
 }
 
@@ -116,8 +139,24 @@ func (o *removedObjects) calls() map[string]func() error {
 		"create_ah":       func() error { _, err := o.pd.CreateAH(&o.attr); return err },
 		"open_xrcd":       func() error { _, err := o.ctx.OpenXRCD(nil); return err },
 		"create_counters": func() error { _, err := o.ctx.CreateCounters(); return err },
-		"get_cq_event":    func() error { _, err := o.ch.GetEvent(context.Background()); return err },
-		"try_cq_event":    func() error { _, err := o.ch.TryGetEvent(); return err },
+		"create_wq": func() error {
+			_, err := o.ctx.CreateWQ(&verbs.WQInitAttr{MaxWR: 1, MaxSGE: 1, PD: o.pd, CQ: o.cq})
+			return err
+		},
+		"modify_wq": func() error {
+			return o.raw.wq.Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrState, State: verbs.WQSReady})
+		},
+		"create_rwq_ind_table": func() error {
+			_, err := o.ctx.CreateRWQIndTable(&verbs.RWQIndTableInitAttr{IndTbl: []*verbs.WQ{o.raw.wq}})
+			return err
+		},
+		"create_flow": func() error {
+			_, err := o.raw.qp.CreateFlow(&verbs.FlowAttr{Port: 1, Specs: []verbs.FlowSpec{verbs.FlowSpecEth{}}})
+			return err
+		},
+		"read_counters": func() error { return o.raw.counters.Read(make([]uint64, 1), 0) },
+		"get_cq_event":  func() error { _, err := o.ch.GetEvent(context.Background()); return err },
+		"try_cq_event":  func() error { _, err := o.ch.TryGetEvent(); return err },
 		"wait_cq": func() error {
 			_, err := o.cq.Wait(context.Background(), make([]verbs.WC, 1))
 			return err
@@ -132,6 +171,7 @@ func (o *removedObjects) destroy() map[string]error {
 		name string
 		o    interface{ Close() error }
 	}{
+		{"flow", o.raw.flow}, {"counters", o.raw.counters}, {"table", o.raw.table}, {"wq", o.raw.wq}, {"raw qp", o.raw.qp},
 		{"qp", o.qp}, {"srq", o.srq}, {"cq", o.cq}, {"ah", o.ah}, {"mw", o.mw}, {"mr", o.mr}, {"dm", o.dm}, {"xrcd", o.xrcd},
 		{"pd", o.pd},
 	} {
