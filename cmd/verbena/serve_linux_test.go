@@ -170,3 +170,30 @@ func TestServeAfterPrograms(t *testing.T) {
 		t.Errorf("%v, want one line with %q: %s", err, want, out)
 	}
 }
+
+// A server of rsockets learns that its device is gone.
+func TestListenerEndsWithServe(t *testing.T) {
+	runDir(t)
+	s := startServe(t)
+	t.Setenv("VERBENA_DEVICES", "vrb_test="+servedAddr)
+	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	server := exec.CommandContext(c, link(t, "verbena"), "rstream", "-b", servedAddr, "-S", "64", "-C", "1")
+	var out bytes.Buffer
+	server.Stdout, server.Stderr = &out, &out
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	listens := func() bool {
+		ids, _ := exec.CommandContext(c, link(t, "verbena"), "rdma", "resource", "show", "cm_id").Output()
+		return strings.Contains(string(ids), "LISTEN")
+	}
+	for i := 0; i < 100 && !listens(); i++ {
+		time.Sleep(50 * time.Millisecond)
+	}
+	_ = s.Process.Kill()
+	_ = s.Wait()
+	if err := server.Wait(); err == nil || c.Err() != nil || !strings.Contains(out.String(), "the device was removed") {
+		t.Errorf("%v: %s", err, &out)
+	}
+}

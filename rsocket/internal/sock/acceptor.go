@@ -1,12 +1,14 @@
 package sock
 
 import (
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/rs"
@@ -27,6 +29,7 @@ type Acceptor struct {
 	backlog int           // run pauses while the queue has this many streams
 	room    chan struct{} // has a token after Accept has taken a stream
 	done    chan struct{}
+	gone    chan struct{} // closed when the device of the address was removed: no request comes any more
 	once    sync.Once
 
 	mu sync.Mutex
@@ -59,7 +62,7 @@ func Listen(b *Hub, id *rdmacm.ID, ch *rdmacm.EventChannel, backlog int, opts fu
 	const all = 2*maxHalfOpen + defaultBacklog
 	a := &Acceptor{
 		hub: b, id: id, ch: ch, opts: opts, slots: make(chan struct{}, all), queue: make(chan *Stream, all),
-		backlog: backlog, room: make(chan struct{}, 1), done: make(chan struct{}),
+		backlog: backlog, room: make(chan struct{}, 1), done: make(chan struct{}), gone: make(chan struct{}),
 		shaking: map[*Stream]struct{}{},
 	}
 	go a.run()
@@ -96,6 +99,10 @@ func (a *Acceptor) run() {
 		_ = ev.Ack()
 		if !isRequest || !a.request(id, &asked) {
 			<-a.slots
+		}
+		if ev.Type == rdmacm.EventDeviceRemoval {
+			close(a.gone) // the event comes once
+			a.wakeOthers()
 		}
 	}
 }
@@ -161,7 +168,10 @@ func (a *Acceptor) enqueue(st *Stream, connected bool) bool {
 	return true
 }
 
-// Accept waits for a stream. With nonblock it returns EAGAIN instead of waiting.
+// errGone is the error of Accept when no request can come any more.
+var errGone = fmt.Errorf("the device was removed: %w", syscall.ENODEV)
+
+// Accept waits for a stream. With nonblock it returns EAGAIN instead of waiting. ENODEV if the device was removed.
 func (a *Acceptor) Accept(nonblock bool) (*Stream, error) {
 	if a.deadline.expired() {
 		return nil, os.ErrDeadlineExceeded
@@ -172,6 +182,8 @@ func (a *Acceptor) Accept(nonblock bool) (*Stream, error) {
 		case st = <-a.queue:
 		case <-a.done:
 			return nil, net.ErrClosed
+		case <-a.gone:
+			return nil, errGone
 		default:
 			return nil, errWouldBlock
 		}
@@ -180,6 +192,8 @@ func (a *Acceptor) Accept(nonblock bool) (*Stream, error) {
 		case st = <-a.queue:
 		case <-a.done:
 			return nil, net.ErrClosed
+		case <-a.gone:
+			return nil, errGone
 		case <-a.deadline.wait():
 			return nil, os.ErrDeadlineExceeded
 		}

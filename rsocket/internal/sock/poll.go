@@ -90,6 +90,8 @@ func (a *Acceptor) PollEvents() Events {
 	select {
 	case <-a.done:
 		return PollNval
+	case <-a.gone:
+		return PollIn // Accept does not wait
 	default:
 	}
 	if len(a.queue) > 0 {
