@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"slices"
@@ -183,10 +184,19 @@ func hungUp(err error) bool {
 // refused returns the reason why a process closes the connection: it belongs to another user, or has ended.
 func refused(name string) error {
 	if uid, _ := owner(name); os.Geteuid() != 0 && os.Geteuid() != uid {
-		return fmt.Errorf("refused: a program answers its own user, here %d, and root", uid)
+		return notOurs(uid)
 	}
 	return errEnded
 }
+
+// notOurs is the error of a program of another user, by its number. errors.Is finds fs.ErrPermission in it.
+type notOurs int
+
+func (uid notOurs) Error() string {
+	return fmt.Sprintf("refused: a program answers its own user, here %d, and root", int(uid))
+}
+
+func (notOurs) Is(target error) bool { return target == fs.ErrPermission }
 
 // Capture asks a process for the packets of a device from now on, unless the process has called the announcement.
 func Capture(name, device, announced string) (*Stream, error) {

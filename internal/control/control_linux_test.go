@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -523,7 +524,7 @@ func askAs() {
 			fmt.Printf("captured %q\n", b)
 		}
 	}
-	fmt.Println(err)
+	fmt.Println(err, errors.Is(err, fs.ErrPermission))
 }
 
 // serveAs answers until its input ends.
@@ -548,7 +549,7 @@ func TestOtherUserAsks(t *testing.T) {
 	s := serve(t, p)
 	out, err := as(t, "ask", s.Name).CombinedOutput()
 	if err != nil || strings.Contains(string(out), "captured") || !strings.Contains(string(out),
-		"refused: a program answers its own user, here 0, and root") {
+		"refused: a program answers its own user, here 0, and root true") {
 		t.Errorf("%v %s", err, out)
 	}
 	if p.asked.Load() != 0 || len(p.captured) != 0 {
