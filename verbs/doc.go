@@ -55,6 +55,10 @@
 // undefined. Close of a QP, CQ or SRQ waits, without limit, until every event of it that the program retrieved is
 // acknowledged (AsyncEvent.Ack, CQ.AckEvents).
 //
+// After [EventDeviceFatal] the device is removed: calls that a kernel would answer return EIO, also those that wait for
+// events. Close destroys an object and returns EIO, or nil if RDMAV_ALLOW_DISASSOC_DESTROY is set. Close the context,
+// and open the device again when it is back.
+//
 // Memory belongs to the device from the post call until the request's completion is polled. A region keeps its
 // memory reachable; memory of [AllocBuffer] cannot be freed under a region.
 //
