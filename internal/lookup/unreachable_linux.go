@@ -25,9 +25,18 @@ const (
 // system reports that it cannot arrive, or ctx is done. The error is nil in the latter case: nothing is known then.
 // Otherwise it wraps an errno: EPERM if this host does not let it out; ECONNREFUSED if dst itself answered that its
 // port is closed, or that a firewall rejects it; EHOSTUNREACH, ENETUNREACH or EACCES from this host or a router. src
-// may be the zero Addr.
+// may be the zero Addr. Further calls wait while some are under way.
 func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort, probe Probe) error {
+	select {
+	case asking <- struct{}{}:
+		defer func() { <-asking }()
+	case <-ctx.Done():
+		return nil
+	}
 	c, err := unconnected(ctx, src, dst)
+	if lacking(err) {
+		return nil
+	}
 	if err != nil {
 		return errnoOnly(err)
 	}
@@ -53,6 +62,20 @@ func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort, probe 
 		return explain(err, from, dst)
 	}
 	return nil
+}
+
+// asking has a token for each socket that asks. Thousands of requests may wait at once, and a process has few
+// descriptors.
+var asking = make(chan struct{}, 8)
+
+// lacking reports whether an error is this process's lack of descriptors or memory.
+func lacking(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
 }
 
 // unconnected opens a socket with the source address of packets to dst, which gets the errors of its datagrams. A

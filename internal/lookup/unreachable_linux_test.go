@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -74,5 +75,27 @@ func TestClosedPortSaidLate(t *testing.T) {
 	dst := l.LocalAddr().(*net.UDPAddr).AddrPort()
 	if err := lookup.Unreachable(ctx, netip.Addr{}, dst, wire.Harmless); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestUnreachableWithoutDescriptors: a process without a free descriptor learns nothing of the peer.
+func TestUnreachableWithoutDescriptors(t *testing.T) {
+	var old unix.Rlimit
+	f, err := os.Open(os.DevNull)
+	if err = errors.Join(err, unix.Getrlimit(unix.RLIMIT_NOFILE, &old)); err != nil {
+		t.Fatal(err)
+	}
+	few := unix.Rlimit{Cur: uint64(f.Fd()), Max: old.Max}
+	if err := errors.Join(f.Close(), unix.Setrlimit(unix.RLIMIT_NOFILE, &few)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	err = lookup.Unreachable(ctx, netip.Addr{}, netip.MustParseAddrPort("127.0.0.1:9"), wire.Harmless)
+	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); e != nil {
+		t.Fatal(e)
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }
