@@ -149,6 +149,15 @@ func (m *manager) disconnect(c *cm.ID) error {
 	return err
 }
 
+// giveUp ends the wait for the answer to a DREQ.
+func (m *manager) giveUp(c *cm.ID) {
+	m.mu.Lock()
+	m.machine.GiveUp(m.now(), c, &m.batch)
+	m.finish()
+	m.mu.Unlock()
+	m.agent.Flush()
+}
+
 // destroy ends a connection, a request or a look-up, whatever its state.
 func (m *manager) destroy(c *cm.ID) {
 	m.mu.Lock()

@@ -17,6 +17,8 @@ type connection struct {
 	rnrRetry           uint8 // of a request that the kernel has taken
 	peerECE            ECE
 
+	unreachable error // why the peer does not answer Disconnect; nil if that is not known
+
 	asked *cm.ConnectParams // the request, while a REJ may lead to another one with a smaller path MTU; nil otherwise
 
 	streaming  // stream.go

@@ -9,8 +9,8 @@ import (
 
 // Disconnect ends the connection, or agrees when the peer has ended it (rdma_disconnect). The ID's QP goes to ERR, so
 // its requests are flushed. The side that begins gets EventDisconnected when the peer has agreed, which is when its
-// program calls Disconnect or Close, or with -ETIMEDOUT when it never does. Both sides should call it. Repeating it
-// does no harm. EINVAL if there never was a connection.
+// program calls Disconnect or Close, or with -ETIMEDOUT when it never does or the system says that nothing arrives
+// there. Both sides should call it. Repeating it does no harm. EINVAL if there never was a connection.
 func (id *ID) Disconnect(ctx context.Context) error {
 	const op = "disconnect"
 	id.mu.Lock()
@@ -41,7 +41,10 @@ func (id *ID) disconnect(op string) (wait bool, err error) {
 	}
 	wait = !id.conn.over() || id.unread(EventDisconnected)
 	id.failQP(id.endedBy())
-	return wait, id.because(op, id.dev.cm.disconnect(id.cmid))
+	if err = id.dev.cm.disconnect(id.cmid); err == nil && id.waitsFor(id.cmid) {
+		id.watchReach(id.cmid)
+	}
+	return wait, id.because(op, err)
 }
 
 // endedBy says who has ended the connection, when Disconnect is called.
@@ -117,7 +120,11 @@ func (id *ID) onSilent() {
 func (id *ID) onDisconnected(status int) {
 	if id.step(inDREP) {
 		id.state = stDisconnect
-		id.push(&Event{Type: EventDisconnected, Status: status})
+		ev := &Event{Type: EventDisconnected, Status: status}
+		if status != 0 {
+			ev.cause = id.unreachable
+		}
+		id.push(ev)
 	}
 }
 

@@ -150,3 +150,25 @@ func TestFlushedByDisconnect(t *testing.T) {
 		w.ok(l.Close())
 	})
 }
+
+// Disconnect ends early when the system says that nothing arrives at the peer: its process was killed.
+func TestDisconnectFromNobody(t *testing.T) {
+	in(t, func(w *world) {
+		c, s, l := w.dialled()
+		c.Unreachable(syscall.ECONNREFUSED) // does not break an established connection
+		w.fab.Cut(addrA, addrB)
+		done := make(chan error)
+		begin := time.Now()
+		go func() { done <- c.Disconnect(bg) }()
+		synctest.Wait()
+		c.Unreachable(syscall.ECONNREFUSED)
+		if err := <-done; !errors.Is(err, syscall.ETIMEDOUT) || !errors.Is(err, syscall.ECONNREFUSED) ||
+			time.Since(begin) > time.Second {
+			t.Errorf("after %v: %v", time.Since(begin), err)
+		}
+		w.fab.Heal(addrA, addrB)
+		w.ok(c.Close())
+		w.ok(s.Close())
+		w.ok(l.Close())
+	})
+}

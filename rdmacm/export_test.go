@@ -98,3 +98,6 @@ func (id *ID) Report(in connInput) {
 	defer id.mu.Unlock()
 	id.report(in, &Event{Type: EventDisconnected})
 }
+
+// Unreachable reports that nothing sent to the peer arrives, as the system does.
+func (id *ID) Unreachable(err error) { id.onUnreachable(id.cmid, err) }

@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// A request that gets no answer is repeated for over a minute. If the system knows meanwhile that nothing arrives, the
+// A request that gets no answer is repeated for over a minute, to connect or to disconnect. If the system knows meanwhile that nothing arrives, the
 // connection fails with that reason: a firewall of this host, or an ICMP message of the peer or a router. The packets
 // of requests do not show it, as QP 1 sends them for all connections: a packet that every receiver drops does.
 
@@ -74,18 +74,29 @@ func (id *ID) requesting(c *cm.ID) bool {
 //
 // +checklocks:id.mu
 func (id *ID) waitsFor(c *cm.ID) bool {
-	if id.state == stDestroying || id.state == stRemoved || id.cmid != c || id.conn != connRequesting {
+	if id.state == stDestroying || id.state == stRemoved || id.cmid != c {
 		return false
 	}
-	s := id.dev.cm.state(c)
-	return s == cm.StateREQSent || s == cm.StateSIDRREQSent
+	switch id.dev.cm.state(c) {
+	case cm.StateREQSent, cm.StateSIDRREQSent:
+		return id.conn == connRequesting
+	case cm.StateDREQSent:
+		return true
+	}
+	return false
 }
 
-// onUnreachable ends a request that cannot arrive.
+// onUnreachable ends a request that cannot arrive. An ICMP message alone does not end a connection that this side does
+// not end.
 func (id *ID) onUnreachable(c *cm.ID, err error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.waitsFor(c) {
+	switch {
+	case !id.waitsFor(c):
+	case id.dev.cm.state(c) == cm.StateDREQSent:
+		id.unreachable = err
+		id.dev.cm.giveUp(c)
+	default:
 		id.dev.cm.destroy(c)
 		id.report(inTimeout, &Event{Type: EventUnreachable, Status: -int(errnoOf(err)), cause: err})
 	}

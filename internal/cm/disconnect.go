@@ -34,6 +34,15 @@ func (m *Machine) sendDREQ(now int64, id *ID, private []byte, out *Batch) {
 	m.keep(now, id, msg, id.interval, id.maxRetries)
 }
 
+// GiveUp ends the wait for the answer to a DREQ, as its last time-out does: the caller knows that none comes. It does
+// nothing in other states.
+func (m *Machine) GiveUp(now int64, id *ID, out *Batch) {
+	if !id.destroyed && id.state == StateDREQSent {
+		m.enterTimewait(now, id)
+		out.report(EventDREQTimeout, id, nil)
+	}
+}
+
 func (m *Machine) composeDREQ(id *ID, private []byte, out *Batch) cmmsg.Msg {
 	msg := m.compose(out, &id.path.Path, cmmsg.KindDREQ, m.ownTID(id))
 	cmmsg.DREQ(msg.Data()).Put(id.localID, id.remoteID, id.remoteQPN)
