@@ -10,9 +10,10 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// A request that gets no answer is repeated for over a minute, to connect or to disconnect. If the system knows meanwhile that nothing arrives, the
-// connection fails with that reason: a firewall of this host, or an ICMP message of the peer or a router. The packets
-// of requests do not show it, as QP 1 sends them for all connections: a packet that every receiver drops does.
+// A request that gets no answer, to connect or to disconnect, is repeated for over a minute. If the system knows
+// meanwhile that nothing arrives, the request fails with that reason: a firewall of this host, or an ICMP message of
+// the peer or a router. The packets of requests do not show it, as QP 1 sends them for all connections: a packet that
+// every receiver drops does.
 
 const (
 	// reachAfter is how long a request waits for its answer before the system is asked.

@@ -197,3 +197,16 @@ func TestListenerEndsWithServe(t *testing.T) {
 		t.Errorf("%v: %s", err, &out)
 	}
 }
+
+// The daemon keeps the sockets of all slots, and says so if its limit of descriptors is too low.
+func TestServeWithoutDescriptors(t *testing.T) {
+	runDir(t)
+	t.Setenv("VERBENA_DEVICES", "vrb_test="+servedAddr)
+	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(c, "sh", "-c", `ulimit -n 100 && exec "$0" serve`, link(t, "verbena"))
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "raise the limit of descriptors: ulimit -n") {
+		t.Errorf("%v: %s", err, out)
+	}
+}

@@ -173,6 +173,10 @@ func (s *server) take(d *device) (err error) {
 		if errors.Is(err, syscall.EADDRINUSE) {
 			err = fmt.Errorf("%w: end the programs that use %v, and start this one before them", err, k.Addr)
 		}
+		if errors.Is(err, syscall.EMFILE) {
+			err = fmt.Errorf("%w: each address needs %d: raise the limit of descriptors: ulimit -n 4096, or LimitNOFILE= "+
+				"of systemd", err, host.Slots+5)
+		}
 		if err != nil {
 			return err
 		}
