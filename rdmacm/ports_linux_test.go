@@ -3,8 +3,10 @@ package rdmacm
 import (
 	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -124,4 +126,65 @@ func TestListenWithoutDescriptors(t *testing.T) {
 	if err := errors.Join(first.Close(), h.Close()); err != nil {
 		t.Error(err)
 	}
+}
+
+// A port that the program has read, and that TCP shall have, is one that no other program's socket has.
+func TestC_BIND_04_PortsOfTCP(t *testing.T) {
+	t.Setenv("VERBENA_TRANSPORT", "iwarp")
+	devices, err := verbs.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(devices, func(d *verbs.Device) bool { return d.Name() == "vrw_lo" })
+	if i < 0 {
+		t.Skip("the loopback interface has no iWARP device")
+	}
+	taken, free := twoPorts(t)
+	old := ephemeral
+	ephemeral = func() (low, high uint16) { return min(taken, free), max(taken, free) }
+	defer func() { ephemeral = old }()
+	h := NewHost(devices[i])
+	for range 10 {
+		for _, at := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv4Unspecified()} {
+			id, err := h.CreateID(nil, PSTCP, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := id.BindAddr(netip.AddrPortFrom(at, 0)); err != nil {
+				t.Fatal(err)
+			}
+			if port := id.SrcPort(); port != free || id.SrcPort() != port {
+				t.Errorf("at %v: port %d, want %d, since a socket has %d", at, port, free, taken)
+			}
+			if err := id.Listen(1); err != nil {
+				t.Error(err)
+			}
+			if err := id.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// twoPorts returns two adjacent ports: a socket of TCP has one, none the other.
+func twoPorts(t *testing.T) (taken, free uint16) {
+	t.Helper()
+	for range 100 {
+		l, err := net.ListenTCP("tcp4", &net.TCPAddr{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken = l.Addr().(*net.TCPAddr).AddrPort().Port()
+		if next, err := net.ListenTCP("tcp4", &net.TCPAddr{Port: int(taken) + 1}); err == nil {
+			_ = next.Close()
+			t.Cleanup(func() { _ = l.Close() })
+			return taken, taken + 1
+		}
+		_ = l.Close()
+	}
+	t.Skip("no two adjacent ports are free")
+	return 0, 0
 }

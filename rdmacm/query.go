@@ -109,7 +109,7 @@ func (id *ID) RecvCQChannel() *verbs.CompChannel { return id.created().recvChann
 func (id *ID) LocalAddr() netip.AddrPort {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	id.portUnread = false
+	id.readPort()
 	return id.zoned(id.local)
 }
 
@@ -145,7 +145,7 @@ func (id *ID) DstPort() uint16 { return id.PeerAddr().Port() }
 func (id *ID) Route() Route {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	id.portUnread = false
+	id.readPort()
 	r := Route{SrcAddr: id.local, DstAddr: id.remote}
 	if id.dev != nil {
 		r.SGID, r.DGID = verbs.GIDFromAddr(id.local.Addr()), verbs.GIDFromAddr(id.remote.Addr())

@@ -156,6 +156,36 @@ func (id *ID) connectStream(op string, p *ConnParam) error {
 	return nil
 }
 
+// readPort notes that the program knows the port: it stays. If it may become a TCP port, it must be one that TCP can
+// have: other programs' connections have ports too, and keep them in TIME_WAIT.
+//
+// +checklocks:id.mu
+func (id *ID) readPort() {
+	if !id.portUnread || id.state == stListen || id.conn != connNone {
+		id.portUnread = false
+		return
+	}
+	h := id.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	devices := []*device{id.dev}
+	if id.dev == nil {
+		devices, _ = h.choices(id.ps)
+	}
+	streams := func(d *device) bool { return d.streams }
+	if id.ps == PSTCP && id.local.Port() != 0 && slices.ContainsFunc(devices, streams) {
+		for range portTries {
+			if iwtcp.PortIsFree(id.zoned(id.local)) || h.ports.bindAnother(id) != nil {
+				break
+			}
+		}
+	}
+	id.portUnread = false
+}
+
+// portTries is how many ports readPort tries.
+const portTries = 1000
+
 // movePort gives the ID another port than the one of the table, which the program has not read: the one that TCP has
 // chosen, or 0 until it does.
 //
