@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -184,11 +185,12 @@ func TestListenerEndsWithServe(t *testing.T) {
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	listens := func() bool {
+	listener := fmt.Sprintf("state LISTEN ps TCP pid %d ", server.Process.Pid)
+	listens := func() bool { // the list has the programs of other tests, too
 		ids, _ := exec.CommandContext(c, link(t, "verbena"), "rdma", "resource", "show", "cm_id").Output()
-		return strings.Contains(string(ids), "LISTEN")
+		return strings.Contains(string(ids), listener)
 	}
-	for i := 0; i < 100 && !listens(); i++ {
+	for !listens() && c.Err() == nil {
 		time.Sleep(50 * time.Millisecond)
 	}
 	_ = s.Process.Kill()
