@@ -208,6 +208,7 @@ func TestMckeyInterrupted(t *testing.T) {
 	})
 }
 
+// The event's number is that of the C programs. The reason follows in words.
 func TestNoServer(t *testing.T) {
 	for args, want := range map[string]string{
 		"ucmatose -s 198.18.0.1":       "cmatose: event: RDMA_CM_EVENT_REJECTED, error: 8\n",
@@ -231,6 +232,9 @@ func TestNoServer(t *testing.T) {
 			}
 			if status != 1 || !found {
 				t.Errorf("%s: status %d\n%s", args, status, &out)
+			}
+			if strings.Contains(want, "error: 8\n") && strings.Count(out.String(), "nobody listens there") != 1 {
+				t.Errorf("%s: no words, or repeated ones: %s", args, &out)
 			}
 			if err := h.Close(); err != nil {
 				t.Error(err)

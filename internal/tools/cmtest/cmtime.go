@@ -119,6 +119,9 @@ func (c *cmtime) start(ctx context.Context) int {
 	if closed := c.ch.Close(); err == nil {
 		err = closed
 	}
+	if why := inWords(err); why != nil {
+		return c.env.Failf("%v: %v", err, why)
+	}
 	if err != nil {
 		return c.env.Failf("%v", err)
 	}

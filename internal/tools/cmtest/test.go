@@ -117,6 +117,9 @@ func (t *test) run(program func() error) int {
 	err = program()
 	if err != nil {
 		t.sayf("%s: %v", t.name, err)
+		if why := inWords(err); why != nil {
+			fmt.Fprintf(t.env.Stderr, "%s: %v\n", t.name, why)
+		}
 	}
 	t.sayf("test complete")
 	for _, n := range t.nodes {
@@ -158,6 +161,16 @@ func (e *eventError) Error() string {
 }
 
 func (e *eventError) Unwrap() error { return e.err }
+
+// inWords returns the reason of an event that ended the program; nil if err is none. The C programs print its number
+// only.
+func inWords(err error) error {
+	var ev *eventError
+	if errors.As(err, &ev) {
+		return ev.err
+	}
+	return nil
+}
 
 func failed(ev *rdmacm.Event) error { return &eventError{ev.Type, ev.Status, ev.Err()} }
 
