@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/gsi"
 	"github.com/verbena-rdma/verbena/internal/sysroute"
 	"github.com/verbena-rdma/verbena/internal/ucma"
@@ -76,7 +77,10 @@ func (d *device) has(a netip.Addr) bool { return d.find(a) != noPlace }
 
 // find finds a local address in the GID tables. If it is there twice, the last entry counts: index 0 may stand for no
 // address.
-func (d *device) find(a netip.Addr) gidPlace {
+func (d *device) find(a netip.Addr) gidPlace { return d.findOn(0, a) }
+
+// findOn is find that prefers the table of a port.
+func (d *device) findOn(port uint8, a netip.Addr) gidPlace {
 	table, err := d.ctx.QueryGIDTable()
 	found := noPlace
 	if err != nil || !a.IsValid() {
@@ -90,7 +94,7 @@ func (d *device) find(a netip.Addr) gidPlace {
 	}
 	gid := verbs.GIDFromAddr(a)
 	for _, e := range table {
-		if e.GID == gid {
+		if e.GID == gid && (e.Port == port || found == noPlace || found.port != port) {
 			found = gidPlace{e.Port, e.Index}
 		}
 	}
@@ -172,13 +176,13 @@ func (d *device) close() error {
 		}
 	}
 	if d.xrcd != nil {
-		if err := destroyed(d.xrcd.Close()); err != nil {
+		if err := driver.Destroyed(d.xrcd.Close()); err != nil {
 			return err
 		}
 		d.xrcd = nil
 	}
 	if d.pd != nil {
-		if err := destroyed(d.pd.Close()); err != nil {
+		if err := driver.Destroyed(d.pd.Close()); err != nil {
 			return err
 		}
 		d.pd = nil

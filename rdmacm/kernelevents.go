@@ -142,23 +142,8 @@ func (id *ID) moveToKernelDevice() error {
 		id.dev.retire()
 	}
 	id.local = at.Local
-	id.bindDevice(d, d.findOn(at))
+	id.bindDevice(d, d.findOn(at.Port, at.Local.Addr()))
 	return nil
-}
-
-// findOn is find for the port that the kernel has chosen: an address may be in the tables of several.
-func (d *device) findOn(at ucma.Place) gidPlace {
-	found := d.find(at.Local.Addr())
-	if found == noPlace || at.Port == found.port || at.Port < firstPort {
-		return found
-	}
-	table, _ := d.ctx.QueryGIDTable()
-	for _, e := range table {
-		if e.Port == at.Port && e.GID == verbs.GIDFromAddr(at.Local.Addr()) {
-			found = gidPlace{e.Port, e.Index}
-		}
-	}
-	return found
 }
 
 // kernelDevice finds an adapter by its GUID.
@@ -297,7 +282,7 @@ func (id *ID) takeKernelRequest(l *ID, ev *ucma.Event, at ucma.Place) *Event {
 		id.host.mu.Unlock()
 		return nil
 	}
-	id.bindDevice(d, d.findOn(at))
+	id.bindDevice(d, d.findOn(at.Port, at.Local.Addr()))
 	id.local, id.remote = at.Local, at.Remote
 	id.host.mu.Unlock()
 	id.qpType, id.tos, id.zone = l.qpType, l.tos, l.zone

@@ -11,6 +11,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/internal/gsi"
+	"github.com/verbena-rdma/verbena/internal/lookup"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -92,7 +93,7 @@ func (id *ID) listenOnAll(op string, devices []*device) error {
 	var errs []error
 	for _, d := range devices {
 		err := id.listenOn(d)
-		if errors.Is(err, errTaken) || exhausted(err) {
+		if errors.Is(err, errTaken) || lookup.Exhausted(err) {
 			id.unlisten()
 			return err
 		}
@@ -105,16 +106,6 @@ func (id *ID) listenOnAll(op string, devices []*device) error {
 		return errors.Join(errs...)
 	}
 	return nil
-}
-
-// exhausted reports whether an error is a lack of descriptors or memory, which is not a property of one device.
-func exhausted(err error) bool {
-	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
 }
 
 // errTaken: another process that shares the device listens on the port.

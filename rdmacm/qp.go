@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/gsi"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -159,7 +160,7 @@ func (id *ID) ownCQ(own **verbs.CQ, ch **verbs.CompChannel, n uint32) (_ *verbs.
 // +checklocks:id.mu
 func (id *ID) destroyCQs() {
 	for _, cq := range []**verbs.CQ{&id.sendCQ, &id.recvCQ} {
-		if *cq != nil && destroyed((*cq).Close()) == nil {
+		if *cq != nil && driver.Destroyed((*cq).Close()) == nil {
 			*cq = nil
 		}
 	}
@@ -199,15 +200,6 @@ func (id *ID) DestroyQP() error {
 	return id.destroyQP()
 }
 
-// destroyed filters the result of destroying an object: EIO counts as success, since the device was removed and the
-// object with it.
-func destroyed(err error) error {
-	if errors.Is(err, syscall.EIO) {
-		return nil
-	}
-	return err
-}
-
 // destroyQP destroys the QP, if there is one.
 //
 // +checklocks:id.mu
@@ -215,7 +207,7 @@ func (id *ID) destroyQP() error {
 	if id.qp == nil {
 		return nil
 	}
-	if err := destroyed(id.qp.Close()); err != nil && !errors.Is(err, ErrClosed) {
+	if err := driver.Destroyed(id.qp.Close()); err != nil && !errors.Is(err, ErrClosed) {
 		return id.because("destroy_qp", err)
 	}
 	id.qp = nil

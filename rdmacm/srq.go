@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -72,7 +73,7 @@ func (id *ID) destroySRQ() error {
 	if id.srq == nil {
 		return nil
 	}
-	if err := destroyed(id.srq.Close()); err != nil {
+	if err := driver.Destroyed(id.srq.Close()); err != nil {
 		return id.because("destroy_srq", err)
 	}
 	id.srq = nil

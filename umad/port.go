@@ -2,7 +2,6 @@ package umad
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -182,8 +181,7 @@ func (s *share) open(dev *verbs.Device) (err error) {
 func (s *share) close() error {
 	var first error
 	note := func(err error) {
-		// EIO: the device was removed, and the object with it.
-		if err != nil && first == nil && !errors.Is(err, syscall.EIO) {
+		if err = driver.Destroyed(err); err != nil && first == nil {
 			first = err
 		}
 	}

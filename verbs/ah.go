@@ -25,11 +25,8 @@ func (pd *PD) createAH(op string, attr *AHAttr) (*AH, error) {
 	if attr == nil {
 		return nil, newError(op, pd.obj(), EINVAL, "the attributes are nil")
 	}
-	if err := pd.ctx.checkRemoved(op, pd); err != nil {
+	if err := pd.use(op, kindAH); err != nil {
 		return nil, err
-	}
-	if !pd.lifetime.use(kindAH) {
-		return nil, errClosed(op, pd.obj())
 	}
 	var drv DriverHandle
 	err := badInput(op, pd.obj(), pd.ctx.checkAH(attr))

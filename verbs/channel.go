@@ -12,11 +12,8 @@ type CompChannel struct {
 
 // CreateCompChannel creates a completion channel (ibv_create_comp_channel).
 func (vctx *Context) CreateCompChannel() (*CompChannel, error) {
-	if err := vctx.checkRemoved("create_comp_channel", vctx); err != nil {
+	if err := vctx.use("create_comp_channel", kindChannel); err != nil {
 		return nil, err
-	}
-	if !vctx.lifetime.use(kindChannel) {
-		return nil, errClosed("create_comp_channel", vctx.obj())
 	}
 	ch := &CompChannel{ctx: vctx, q: newEventQueue[*CQ]()}
 	vctx.channels.add(ch)

@@ -60,11 +60,8 @@ type Counters struct {
 // the device has no counters, ENOMEM without resources.
 func (vctx *Context) CreateCounters() (*Counters, error) {
 	const op = "create_counters"
-	if err := vctx.checkRemoved(op, vctx); err != nil {
+	if err := vctx.use(op, kindCounters); err != nil {
 		return nil, err
-	}
-	if !vctx.lifetime.use(kindCounters) {
-		return nil, errClosed(op, vctx.obj())
 	}
 	drv, err := vctx.drv.CreateCounters()
 	if err != nil {

@@ -52,11 +52,8 @@ func (vctx *Context) CreateCQ(cqe int, opts *CQOptions) (*CQ, error) {
 	if opts != nil {
 		cq.opts = *opts
 	}
-	if err := vctx.checkRemoved(op, vctx); err != nil {
+	if err := vctx.use(op, kindCQ); err != nil {
 		return nil, err
-	}
-	if !vctx.lifetime.use(kindCQ) {
-		return nil, errClosed(op, vctx.obj())
 	}
 	if err := cq.check(op, cqe); err != nil {
 		vctx.lifetime.drop(kindCQ)

@@ -28,13 +28,11 @@ type AllocDMAttr struct {
 // unsupported alignment, ENOMEM if the device has not enough memory left, EOPNOTSUPP if it has none.
 func (vctx *Context) AllocDM(attr AllocDMAttr) (*DM, error) {
 	const op = "alloc_dm"
-	switch {
-	case attr.Length == 0:
+	if attr.Length == 0 {
 		return nil, newError(op, vctx.obj(), EINVAL, "0 bytes: must be 1 or more")
-	case vctx.isRemoved():
-		return nil, errRemoved(op, vctx)
-	case !vctx.lifetime.use(kindDM):
-		return nil, errClosed(op, vctx.obj())
+	}
+	if err := vctx.use(op, kindDM); err != nil {
+		return nil, err
 	}
 	dm := &DM{ctx: vctx, length: attr.Length}
 	var err error

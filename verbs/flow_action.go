@@ -137,11 +137,8 @@ func (vctx *Context) CreateFlowActionESP(attr *FlowActionESPAttr) (*FlowAction, 
 		!slices.ContainsFunc(attr.Encap, isIP) {
 		return nil, newError(op, vctx.obj(), EINVAL, "tunnel mode: Encap must have an IP header")
 	}
-	if err := vctx.checkRemoved(op, vctx); err != nil {
+	if err := vctx.use(op, kindFlowAction); err != nil {
 		return nil, err
-	}
-	if !vctx.lifetime.use(kindFlowAction) {
-		return nil, errClosed(op, vctx.obj())
 	}
 	drv, err := vctx.drv.CreateFlowActionESP(attr)
 	if err != nil {

@@ -67,11 +67,8 @@ func naturalIOVA(buf []byte, access AccessFlags) uint64 {
 }
 
 func (pd *PD) regMR(op string, buf []byte, iova uint64, access AccessFlags) (*MR, error) {
-	if err := pd.ctx.checkRemoved(op, pd); err != nil {
+	if err := pd.use(op, kindMR); err != nil {
 		return nil, err
-	}
-	if !pd.lifetime.use(kindMR) {
-		return nil, errClosed(op, pd.obj())
 	}
 	mr := &MR{pd: pd, buf: buf, access: access}
 	err := pd.ctx.checkMR(op, buf, iova, access)
@@ -354,11 +351,8 @@ func (pd *PD) AllocNullMR() (*MR, error) {
 
 // newSpecialMR creates a region without memory of the process, whose addresses begin at iova.
 func (pd *PD) newSpecialMR(op string, mr *MR, iova uint64, register func() (DriverMR, error)) (*MR, error) {
-	if err := pd.ctx.checkRemoved(op, pd); err != nil {
+	if err := pd.use(op, kindMR); err != nil {
 		return nil, err
-	}
-	if !pd.lifetime.use(kindMR) {
-		return nil, errClosed(op, pd.obj())
 	}
 	var err error
 	if mr.drv, err = register(); err != nil {
@@ -388,10 +382,9 @@ func (pd *PD) AdviseMR(advice AdviseMRAdvice, flags AdviseMRFlags, list ...SGE) 
 		return newError(op, pd.obj(), EINVAL, "unknown flags %v; must be of FLUSH", flags&^AdviseMRFlush)
 	case len(list) == 0:
 		return newError(op, pd.obj(), EINVAL, "0 SGEs: must be 1 or more")
-	case pd.ctx.isRemoved():
-		return errRemoved(op, pd)
-	case !pd.lifetime.use(kindMR): // the PD stays while the driver is at it
-		return errClosed(op, pd.obj())
+	}
+	if err := pd.use(op, kindMR); err != nil { // the PD stays while the driver is at it
+		return err
 	}
 	defer pd.lifetime.drop(kindMR)
 	return driverError(op, pd.obj(), pd.drv.AdviseMR(advice, flags, list))

@@ -48,11 +48,8 @@ func (pd *PD) AllocMW(t MWType) (*MW, error) {
 	if t != MWType1 && t != MWType2 {
 		return nil, newError(op, pd.obj(), EINVAL, "unknown window type %v; must be %v or %v", t, MWType1, MWType2)
 	}
-	if err := pd.ctx.checkRemoved(op, pd); err != nil {
+	if err := pd.use(op, kindMW); err != nil {
 		return nil, err
-	}
-	if !pd.lifetime.use(kindMW) {
-		return nil, errClosed(op, pd.obj())
 	}
 	mw := &MW{pd: pd, typ: t}
 	var err error

@@ -15,11 +15,8 @@ type PD struct {
 
 // AllocPD allocates a protection domain (ibv_alloc_pd). Close frees it. ENOMEM without resources.
 func (vctx *Context) AllocPD() (*PD, error) {
-	if err := vctx.checkRemoved("alloc_pd", vctx); err != nil {
+	if err := vctx.use("alloc_pd", kindPD); err != nil {
 		return nil, err
-	}
-	if !vctx.lifetime.use(kindPD) {
-		return nil, errClosed("alloc_pd", vctx.obj())
 	}
 	drv, err := vctx.drv.AllocPD()
 	if err != nil {

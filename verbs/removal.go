@@ -67,6 +67,24 @@ func (vctx *Context) checkRemoved(op string, o named) error {
 	return errRemoved(op, o)
 }
 
+// use adds an object that a call is about to create as a user of the context. EIO once the device was removed,
+// ErrClosed if the context is closed.
+func (vctx *Context) use(op string, k kind) error { return vctx.admit(op, k, vctx, &vctx.lifetime) }
+
+// use is Context.use for objects of a PD.
+func (pd *PD) use(op string, k kind) error { return pd.ctx.admit(op, k, pd, &pd.lifetime) }
+
+// admit adds a user of kind k to owner, an object of the context, whose lifetime is l.
+func (vctx *Context) admit(op string, k kind, owner named, l *lifetime) error {
+	if err := vctx.checkRemoved(op, owner); err != nil {
+		return err
+	}
+	if !l.use(k) {
+		return errClosed(op, owner.obj())
+	}
+	return nil
+}
+
 func errRemoved(op string, o named) error {
 	return newError(op, o.obj(), syscall.EIO, "the device was removed (EventDeviceFatal); open it again when it is back")
 }

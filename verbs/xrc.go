@@ -38,11 +38,8 @@ func (vctx *Context) OpenXRCD(attr *XRCDInitAttr) (*XRCD, error) {
 	if err := attr.check(); err != nil {
 		return nil, badInput(op, vctx.obj(), err)
 	}
-	if err := vctx.checkRemoved(op, vctx); err != nil {
+	if err := vctx.use(op, kindXRCD); err != nil {
 		return nil, err
-	}
-	if !vctx.lifetime.use(kindXRCD) {
-		return nil, errClosed(op, vctx.obj())
 	}
 	d, err := attr.open(vctx.drv)
 	if err != nil {

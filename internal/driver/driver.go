@@ -5,6 +5,9 @@
 package driver
 
 import (
+	"errors"
+	"syscall"
+
 	"github.com/verbena-rdma/verbena/internal/seam"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -21,6 +24,15 @@ func NewDevice(drv verbs.DriverDevice) *verbs.Device { return seam.NewDevice(drv
 func Of[D any](object any) D {
 	d, _ := seam.Of(object).(D)
 	return d
+}
+
+// Destroyed filters the result of destroying an object: EIO counts as success, since the device was removed and the
+// object with it.
+func Destroyed(err error) error {
+	if errors.Is(err, syscall.EIO) {
+		return nil
+	}
+	return err
 }
 
 // Absent returns the reasons of the providers that have no devices; nil if all have some.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/fdset"
@@ -16,9 +15,8 @@ const acceptWait = 10 * time.Millisecond
 
 // Listener takes the requests that come to an address.
 type Listener struct {
-	l    *net.TCPListener
-	on   func(*Request)
-	done sync.WaitGroup
+	l  *net.TCPListener
+	on func(*Request)
 
 	waiting *waiting // connections whose request has not come yet
 }
@@ -39,7 +37,7 @@ func Listen(at netip.AddrPort, only6 bool, on func(*Request)) (*Listener, error)
 	}
 	fdset.AddConn(l)
 	ln := &Listener{l: l, on: on, waiting: newWaiting()}
-	ln.done.Go(ln.run)
+	go ln.run()
 	return ln, nil
 }
 

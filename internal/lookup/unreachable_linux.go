@@ -34,7 +34,7 @@ func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort, probe 
 		return nil
 	}
 	c, err := unconnected(ctx, src, dst)
-	if lacking(err) {
+	if Exhausted(err) {
 		return nil
 	}
 	if err != nil {
@@ -67,16 +67,6 @@ func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort, probe 
 // asking has a token for each socket that asks. Thousands of requests may wait at once, and a process has few
 // descriptors.
 var asking = make(chan struct{}, 8)
-
-// lacking reports whether an error is this process's lack of descriptors or memory.
-func lacking(err error) bool {
-	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
-}
 
 // unconnected opens a socket with the source address of packets to dst, which gets the errors of its datagrams. A
 // connected socket would number its IPv4 datagrams, and the ICRC of a RoCEv2 packet depends on that number; those of

@@ -9,18 +9,8 @@
 #include <sys/mman.h>
 
 #include "check.h"
-
-static int failed;
-
-// WANT compares the errno of a call that returns it.
-#define WANT(call, want) \
-	do { \
-		int got_ = (call); \
-		if (got_ != (want)) { \
-			printf("%s: %d (%s), want %d\n", #call, got_, strerror(got_), want); \
-			failed = 1; \
-		} \
-	} while (0)
+#include "device.h"
+#include "want.h"
 
 // NONE is WANT for calls that return a pointer, MINUS for those that return -1; both set errno.
 #define NONE(call, want) WANT((errno = 0, (call)) ? -1 : errno, want)
@@ -418,13 +408,7 @@ static void builders(void)
 
 int main(int argc, char **argv)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	for (int i = 0; list && list[i]; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), argc > 1 ? argv[1] : "vrb_lo"))
-			ctx = ibv_open_device(list[i]);
-	ibv_free_device_list(list);
-	if (!ctx || !(pd = ibv_alloc_pd(ctx)) || !(cq = ibv_create_cq(ctx, 256, NULL, NULL, 0)) ||
+	if (!(ctx = open_device(argc > 1 ? argv[1] : "vrb_lo")) || !(pd = ibv_alloc_pd(ctx)) || !(cq = ibv_create_cq(ctx, 256, NULL, NULL, 0)) ||
 	    !(mr = ibv_reg_mr(pd, buf, sizeof buf, IBV_ACCESS_LOCAL_WRITE))) {
 		perror("open");
 		return 2;

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <time.h>
 #include "check.h"
+#include "device.h"
 
 #define WANT(x, e) \
 	do { \
@@ -162,13 +163,8 @@ int main(void)
 	const uint8_t mac[6] = {2, 0xfc, getpid() >> 8, getpid(), 0, 1};
 	uint8_t frame[64] = {0};
 	struct ibv_wc wc;
-	int n = 0;
-	struct ibv_device **list = ibv_get_device_list(&n);
 
-	for (int i = 0; i < n && !ctx; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), "vrb_lo"))
-			ctx = ibv_open_device(list[i]);
-	MUST(ctx);
+	MUST(ctx = open_device("vrb_lo"));
 	pd = ibv_alloc_pd(ctx);
 	cq = ibv_create_cq(ctx, 64, NULL, NULL, 0);
 	mr = ibv_reg_mr(pd, buf, sizeof buf, IBV_ACCESS_LOCAL_WRITE);

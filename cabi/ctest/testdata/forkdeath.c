@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "device.h"
 
 struct end {
 	struct ibv_pd *pd;
@@ -23,12 +24,8 @@ struct end {
 
 static void open_end(struct end *e)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *c = NULL;
+	struct ibv_context *c = open_device("vrb_lo");
 
-	for (int i = 0; list && list[i]; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), "vrb_lo"))
-			c = ibv_open_device(list[i]);
 	CHECK(c && (e->pd = ibv_alloc_pd(c)) && (e->cq = ibv_create_cq(c, 4, NULL, NULL, 0)));
 	struct ibv_qp_init_attr in = {.send_cq = e->cq, .recv_cq = e->cq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
 	CHECK(e->qp = ibv_create_qp(e->pd, &in));

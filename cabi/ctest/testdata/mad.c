@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "device.h"
 
 enum { CLASS = 0x0a, GET = 1, GET_RESP = 0x81, LENGTH = 256 };
 
@@ -17,13 +18,9 @@ static union { struct ib_user_mad u; char room[sizeof(struct ib_user_mad) + LENG
 // loopback writes the GID of 127.0.0.1 and returns its index.
 static int loopback(uint8_t gid[16])
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *c = NULL;
+	struct ibv_context *c = open_device("vrb_lo");
 	union ibv_gid g;
 
-	for (int i = 0; list && list[i]; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), "vrb_lo"))
-			c = ibv_open_device(list[i]);
 	MUST(c);
 	inet_pton(AF_INET6, "::ffff:127.0.0.1", gid);
 	for (int i = 0; !ibv_query_gid(c, 1, i, &g); i++)

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include "check.h"
+#include "device.h"
 
 enum { SIZE = 1 << 20, PAGE = 4096, KILLS = 8 };
 
@@ -27,11 +28,7 @@ static struct target theirs;
 
 static void setup(void)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	for (int i = 0; list && list[i]; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), "vrb_lo"))
-			ctx = ibv_open_device(list[i]);
+	ctx = open_device("vrb_lo");
 	CHECK(ctx && (pd = ibv_alloc_pd(ctx)) && (cq = ibv_create_cq(ctx, 64, NULL, NULL, 0)));
 }
 

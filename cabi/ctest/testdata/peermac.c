@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device.h"
+
 // Debian 12 has no header for it.
 int ibv_resolve_eth_l2_from_gid(struct ibv_context *, struct ibv_ah_attr *, uint8_t mac[6], uint16_t *vlan);
 
@@ -31,8 +33,6 @@ static const struct {
 // device opens the one of d0 in a network namespace of this program.
 static struct ibv_context *device(void)
 {
-	struct ibv_device **l;
-
 	if (unshare(CLONE_NEWNET) ||
 	    system("ip link add d0 type veth peer name d1 && ip link set lo up && ip link set d1 up && ip link set d0 up && "
 		   "ip addr add 10.9.9.1/24 dev d0 && ip addr add 2001:db8::1/64 dev d0 nodad && "
@@ -41,11 +41,7 @@ static struct ibv_context *device(void)
 		   "ip neigh add 10.9.9.2 lladdr 02:00:00:00:00:07 dev d0 && "
 		   "ip neigh add 10.9.9.3 lladdr 02:00:00:00:00:08 dev d0"))
 		return NULL;
-	l = ibv_get_device_list(NULL);
-	for (int i = 0; l && l[i]; i++)
-		if (!strcmp(ibv_get_device_name(l[i]), "vrb_d0"))
-			return ibv_open_device(l[i]);
-	return NULL;
+	return open_device("vrb_d0");
 }
 
 int main(void)

@@ -8,33 +8,19 @@
 #include <string.h>
 
 #include "check.h"
+#include "device.h"
+#include "want.h"
 
-static int failed;
-
-// WANT compares the errno of a call that returns it, FAILS that of a call that sets it.
-#define WANT(call, want) \
-	do { \
-		int got_ = (call); \
-		if (got_ != (want)) { \
-			printf("%s: %d (%s), want %d\n", #call, got_, strerror(got_), want); \
-			failed = 1; \
-		} \
-	} while (0)
+// FAILS is WANT of EIO for a call that sets errno.
 #define FAILS(call) WANT((errno = 0, (call)) ? 0 : errno, EIO)
 
 // device opens the one of d0 in a network namespace of this program.
 static struct ibv_context *device(void)
 {
-	struct ibv_device **l;
-
 	if (unshare(CLONE_NEWNET) || system("ip link add d0 type veth peer name d1 && ip link set d1 up && "
 					    "ip link set d0 up && ip addr add 10.9.9.1/24 dev d0"))
 		return NULL;
-	l = ibv_get_device_list(NULL);
-	for (int i = 0; l && l[i]; i++)
-		if (!strcmp(ibv_get_device_name(l[i]), "vrb_d0"))
-			return ibv_open_device(l[i]);
-	return NULL;
+	return open_device("vrb_d0");
 }
 
 int main(void)

@@ -142,9 +142,14 @@ func (c *config) save(rec *record, results []result) error {
 	return nil
 }
 
-// figureNames are the names for --only.
-const figureNames = "shm, throughput, latency, rate, loss, processor, scale, connections, rsocket, iwarp, " +
-	"processes, peer"
+// figureNames returns the names for --only.
+func figureNames() string {
+	var names []string
+	for _, b := range benches {
+		names = append(names, b.name)
+	}
+	return strings.Join(names, ", ")
+}
 
 func parse(env *tool.Env, args []string) (c *config, status int, ok bool) {
 	c = &config{}
@@ -153,7 +158,7 @@ func parse(env *tool.Env, args []string) (c *config, status int, ok bool) {
 	f.DurationVar(&c.each, "time", 400*time.Millisecond, "time for each side of each round")
 	f.IntVar(&c.qps, "qps", 10000, "largest number of QPs for scale, and of connections kept open")
 	f.StringSliceVar(&c.only, "only", nil,
-		"only these figures: "+figureNames)
+		"only these figures: "+figureNames())
 	f.StringVar(&c.peer, "peer", "", "measure this other `program` too, in the same rounds: ucx, for ucx_perftest of UCX")
 	f.BoolVar(&c.json, "json", false, "print JSON")
 	f.StringVar(&c.against, "against", "",
@@ -174,7 +179,7 @@ func parse(env *tool.Env, args []string) (c *config, status int, ok bool) {
 		}) bool {
 			return b.name == name
 		}) {
-			return nil, f.Misused(fmt.Sprintf("unknown figure %q: must be of %s", name, figureNames)), false
+			return nil, f.Misused(fmt.Sprintf("unknown figure %q: must be of %s", name, figureNames())), false
 		}
 	}
 	c.files = f.Args()
