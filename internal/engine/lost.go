@@ -1,12 +1,25 @@
 package engine
 
 import (
+	"time"
+
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// notePeerLost reports that a peer process may have ended. It may be called from any goroutine.
+// lostGrace is the time between the end of a peer's process and the failure of its QPs. Programs end when they have
+// what they want, and their peers often have it too, but a last message that nobody awaits is on its way: the pingpong
+// programs end so. On an adapter such a message fails after its retries, when the program has seen the completions
+// before it and has ended as well. A poll that returns the failure together with them makes the program fail.
+var lostGrace = 2 * time.Millisecond
+
+// notePeerLost reports that a peer process may have ended, and returns after lostGrace. It may be called from any
+// goroutine.
 func (e *Engine) notePeerLost() {
+	for _, s := range e.shards {
+		s.bg.wake() // receives what the process sent
+	}
+	time.Sleep(lostGrace)
 	for _, s := range e.shards {
 		s.lost.Store(true)
 		s.bg.wake()
