@@ -22,12 +22,12 @@ func TestLostPeersFailAfterAGrace(t *testing.T) {
 			return n
 		}
 		go e.notePeerLost()
-		time.Sleep(lostGrace - 1)
+		time.Sleep(lostGrace - time.Microsecond)
 		synctest.Wait()
 		if n := noted(); n != 0 {
 			t.Errorf("%d shards fail QPs at once", n)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Microsecond)
 		synctest.Wait()
 		if n := noted(); n != 2 {
 			t.Errorf("%d of 2 shards know of it after %v", n, lostGrace)
