@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -90,4 +91,30 @@ func TestRSocketTools(t *testing.T) {
 			t.Errorf("the client printed\n%s\nthe server\n%s", c, s)
 		}
 	})
+}
+
+// A client without a server ends within seconds. Its error names the operation, the address and what to check.
+func TestRSocketToolsWithoutServer(t *testing.T) {
+	const nobody = "127.4.0.77"
+	for _, c := range []struct{ tool, options, port string }{
+		{"rstream", "", "7471"}, {"rstream", "-T b", "7471"}, {"rstream", "-T a", "7471"}, {"riostream", "", "7471"},
+		{"udpong", "", "7174"}, {"udpong", "-T s", "7174"}, {"rcopy", "rsocket_test.go", "7427"},
+	} {
+		t.Run(c.tool+c.options, func(t *testing.T) {
+			t.Parallel()
+			args := append(strings.Fields(c.options), "-s", nobody)
+			if c.tool == "rcopy" {
+				args = []string{c.options, nobody}
+			}
+			begin := time.Now()
+			_, errs, status := output(t, c.tool, args...)
+			if status == 0 || !regexp.MustCompile(`connect|login`).MatchString(errs) ||
+				!strings.Contains(errs, nobody+":"+c.port) || !strings.Contains(errs, "is closed") && runtime.GOOS == "linux" {
+				t.Errorf("status %d: %s", status, errs)
+			}
+			if took := time.Since(begin); took > 30*time.Second { // udpong needed 60 s
+				t.Errorf("after %v", took)
+			}
+		})
+	}
 }

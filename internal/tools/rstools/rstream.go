@@ -355,18 +355,25 @@ func (s *stream) dial() error {
 	}
 	err = s.rs.Connect(to)
 	if errors.Is(err, syscall.EINPROGRESS) {
-		if err = waitFor(s.rs, socket.PollOut, s.pollTimeout()); err != nil {
-			return err
-		}
-		var errno int
-		if errno, err = s.rs.OptionInt(socket.SolSocket, socket.SoError); err == nil && errno != 0 {
-			err = syscall.Errno(errno)
-		}
+		err = s.connected()
 	}
-	if err != nil {
-		return fmt.Errorf("rconnect: %w", err)
+	return err
+}
+
+// connected waits until the connection of a nonblocking socket is made or has failed.
+func (s *stream) connected() error {
+	if err := waitFor(s.rs, socket.PollOut, s.pollTimeout()); err != nil {
+		return err
 	}
-	return nil
+	errno, err := s.rs.OptionInt(socket.SolSocket, socket.SoError)
+	if err != nil || errno == 0 {
+		return err
+	}
+	// SoError is an errno only. A receive returns the whole error: the addresses, and what to check.
+	if _, err = s.rs.Recv(s.buf[:1], socket.MsgDontWait); err == nil {
+		err = syscall.Errno(errno)
+	}
+	return err
 }
 
 // send sends n bytes of the buffer.

@@ -1,6 +1,7 @@
 package rstools
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/lookup"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/rsocket"
 )
@@ -197,27 +199,49 @@ func (u *udpong) connect() error {
 		return err
 	}
 	u.c = c.(packets)
-	return u.ask(pongLogin, pongControl, time.Second)
+	return u.login(to)
 }
 
-// tries bounds the number of retransmissions of a message without an answer.
-const tries = 60
+// errSilent is the error of ask if no answer came.
+var errSilent = errors.New("no answer")
 
-// ask sends a message until it is answered.
-func (u *udpong) ask(op uint8, n int, timeout time.Duration) error {
+const (
+	// loginLimit and unreachableLimit bound the time until a user learns that there is no server.
+	loginLimit       = 3 * time.Second
+	unreachableLimit = 4 * time.Second // Linux gives up an address that answers no ARP after 3 s
+	// answerLimit bounds the silence of a server that has answered before.
+	answerLimit = 10 * time.Second
+)
+
+// login announces the client to the server. If the server does not answer, the error says what is known about it.
+func (u *udpong) login(server netip.AddrPort) error {
+	err := u.ask(pongLogin, pongControl, time.Second, loginLimit)
+	if !errors.Is(err, errSilent) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(background, unreachableLimit)
+	defer cancel()
+	empty := func(_, _ netip.AddrPort) []byte { return nil }
+	switch why := lookup.Unreachable(ctx, netip.Addr{}, server, empty); {
+	case errors.Is(why, syscall.ECONNREFUSED):
+		err = fmt.Errorf("UDP port %d of %v is closed: %w", server.Port(), server.Addr(), syscall.ECONNREFUSED)
+	case why != nil:
+		err = why
+	}
+	return fmt.Errorf("login at %v: %w; start udpong there first, and compare address and port (-s, -p)", server, err)
+}
+
+// ask sends a message of n bytes each interval until it is answered, or limit has passed.
+func (u *udpong) ask(op uint8, n int, interval, limit time.Duration) error {
 	seq := u.seq
 	u.seq++
 	id := u.msg[1]
-	limit := tries
-	if timeout < time.Second {
-		limit = tries * int(time.Second/timeout)
-	}
-	for range limit {
+	for range int(limit / interval) {
 		u.msg[0], u.msg[1], u.msg[2] = op, id, seq
 		if _, err := u.c.Write(u.msg[:n]); err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
 			return err
 		}
-		if err := u.c.SetReadDeadline(time.Now().Add(timeout)); err != nil {
+		if err := u.c.SetReadDeadline(time.Now().Add(interval)); err != nil {
 			return err
 		}
 		for {
@@ -234,19 +258,19 @@ func (u *udpong) ask(op uint8, n int, timeout time.Duration) error {
 			break
 		}
 	}
-	return fmt.Errorf("%s does not answer", u.server)
+	return fmt.Errorf("%w from %s, port %s, within %v", errSilent, u.server, u.port, limit)
 }
 
 // test makes the transfers of one size.
 func (u *udpong) test() error {
-	if err := u.ask(pongStart, pongControl, time.Second); err != nil {
+	if err := u.ask(pongStart, pongControl, time.Second, answerLimit); err != nil {
 		return err
 	}
 	start := time.Now()
 	for range u.count {
 		var err error
 		if u.echo {
-			err = u.ask(pongEcho, u.size, time.Millisecond)
+			err = u.ask(pongEcho, u.size, time.Millisecond, answerLimit)
 		} else {
 			u.msg[0] = pongData
 			_, err = u.c.Write(u.msg[:u.size])
@@ -255,7 +279,7 @@ func (u *udpong) test() error {
 			return err
 		}
 	}
-	if err := u.ask(pongEnd, pongControl, time.Millisecond); err != nil {
+	if err := u.ask(pongEnd, pongControl, time.Millisecond, answerLimit); err != nil {
 		return err
 	}
 	took := time.Since(start)
