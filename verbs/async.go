@@ -74,7 +74,7 @@ func (up *contextEvents) DeviceEvent(t EventType) {
 	}
 }
 
-// EventType is the type of an asynchronous event (enum ibv_event_type, manual section 19).
+// EventType is the type of an asynchronous event (enum ibv_event_type).
 type EventType uint32
 
 // The event types (IBV_EVENT_*) and the object of each.

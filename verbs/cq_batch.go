@@ -22,9 +22,12 @@ var ErrNoCompletion error = &Error{Op: "poll_cq", Errno: ENOENT, Detail: "there 
 //
 // Errors: ErrNoCompletion if the CQ is empty. After any error no batch has begun and EndPoll must not be called.
 // EOPNOTSUPP if the device has no batches. It allocates nothing.
+func (cq *CQ) StartPoll(wc *WC) error { return cq.startPoll(wc) }
+
+// startPoll is StartPoll. Its annotation is not for the reader of StartPoll's documentation.
 //
 // +checklocksignore: holds batch on success, until EndPoll
-func (cq *CQ) StartPoll(wc *WC) error {
+func (cq *CQ) startPoll(wc *WC) error {
 	if !cq.unlocked {
 		cq.batch.Lock()
 	}
@@ -47,9 +50,12 @@ func (cq *CQ) NextPoll(wc *WC) error {
 }
 
 // EndPoll ends a batch (ibv_end_poll). Completions that the batch did not take stay in the CQ.
+func (cq *CQ) EndPoll() { cq.endPoll() }
+
+// endPoll is EndPoll.
 //
-// +checklocksignore: unlocks for StartPoll
-func (cq *CQ) EndPoll() {
+// +checklocksignore: unlocks for startPoll
+func (cq *CQ) endPoll() {
 	if !cq.polling {
 		return
 	}

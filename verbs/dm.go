@@ -51,46 +51,29 @@ func (dm *DM) Length() uint64 { return dm.length }
 
 func (dm *DM) obj() string { return fmt.Sprintf("DM of %d bytes of %s", dm.length, dm.ctx.obj()) }
 
-// enter keeps the memory allocated until leave, for a copy of n bytes at offset.
-//
-// +checklocksignore: holds mu only on success
-func (dm *DM) enter(op string, offset uint64, n int) error {
-	dm.mu.RLock()
-	if dm.lifetime.closed.Load() {
-		dm.mu.RUnlock()
-		return errClosed(op, dm.obj())
-	}
-	if offset > dm.length || uint64(n) > dm.length-offset {
-		dm.mu.RUnlock()
-		return newError(op, dm.obj(), syscall.EFAULT, "%d bytes at offset %d: must be within the device memory", n, offset)
-	}
-	return nil
-}
-
 // CopyTo copies src to the device memory at offset (ibv_memcpy_to_dm). EFAULT, and nothing is copied, if the range
 // exceeds the memory.
-//
-// +checklocksignore: unlocks for enter
 func (dm *DM) CopyTo(offset uint64, src []byte) error {
-	const op = "memcpy_to_dm"
-	if err := dm.enter(op, offset, len(src)); err != nil {
-		return err
-	}
-	defer dm.mu.RUnlock()
-	return driverError(op, dm.obj(), dm.drv.CopyTo(offset, src))
+	return dm.access("memcpy_to_dm", offset, len(src), func() error { return dm.drv.CopyTo(offset, src) })
 }
 
 // CopyFrom fills dst from the device memory at offset (ibv_memcpy_from_dm). EFAULT, and nothing is copied, if the
 // range exceeds the memory.
-//
-// +checklocksignore: unlocks for enter
 func (dm *DM) CopyFrom(dst []byte, offset uint64) error {
-	const op = "memcpy_from_dm"
-	if err := dm.enter(op, offset, len(dst)); err != nil {
-		return err
-	}
+	return dm.access("memcpy_from_dm", offset, len(dst), func() error { return dm.drv.CopyFrom(dst, offset) })
+}
+
+// access calls do for n bytes at offset. The memory stays allocated until do has returned.
+func (dm *DM) access(op string, offset uint64, n int, do func() error) error {
+	dm.mu.RLock()
 	defer dm.mu.RUnlock()
-	return driverError(op, dm.obj(), dm.drv.CopyFrom(dst, offset))
+	if dm.lifetime.closed.Load() {
+		return errClosed(op, dm.obj())
+	}
+	if offset > dm.length || uint64(n) > dm.length-offset {
+		return newError(op, dm.obj(), syscall.EFAULT, "%d bytes at offset %d: must be within the device memory", n, offset)
+	}
+	return driverError(op, dm.obj(), do())
 }
 
 // Close frees the memory (ibv_free_dm), or ends its import. EBUSY while regions are registered over it, or other

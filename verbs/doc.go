@@ -84,12 +84,14 @@
 //
 // # Environment
 //
-// This package reads no environment variables. Package provider/soft describes those of the software device, such as
-// VERBENA_DEVICES, which selects the devices.
+// This package reads those that the manual of libibverbs describes: IBV_SHOW_WARNINGS ([Devices]), RDMAV_FORK_SAFE and
+// IBV_FORK_SAFE ([ForkInit]), RDMAV_ALLOW_DISASSOC_DESTROY (above). [AllocBuffer] reads VERBENA_SHM and
+// VERBENA_SHM_DIRECT. Package provider/soft describes those of the software device, such as VERBENA_DEVICES, which
+// selects the devices. docs/environment.md lists all.
 //
 // # Providers
 //
 // The types whose names begin with Driver are the interface to devices, for packages of this module. This package
-// enforces the rules of the specification. It starts no goroutine; providers do. It imports the
-// standard library, golang.org/x/sys, internal/notify, internal/seam, internal/secret and observe; no provider.
+// enforces the rules of the specification. It starts no goroutine; providers do. It imports the standard library,
+// golang.org/x/sys, internal/notify, internal/seam, internal/secret and observe; no provider.
 package verbs

@@ -80,17 +80,18 @@ func (f SendFlags) String() string { return flagsOf(sendFlagNames, uint64(f), "|
 // WCRetryExcErr) tests for a cause.
 type WCStatus uint32
 
-// The completion statuses (IBV_WC_*).
+// The completion statuses (IBV_WC_*). docs/errors.md has the usual causes of each. The software device does not raise
+// those that are marked "never seen".
 const (
 	WCSuccess          WCStatus = 0
 	WCLocLenErr        WCStatus = 1  // receive buffer too small for the message, or message longer than allowed
 	WCLocQPOpErr       WCStatus = 2  // the device found the request inconsistent
 	WCLocEECOpErr      WCStatus = 3  // reliable datagrams; never seen
 	WCLocProtErr       WCStatus = 4  // an SGE names memory that its lkey does not permit
-	WCWRFlushErr       WCStatus = 5  // the QP was in error before the request was done
+	WCWRFlushErr       WCStatus = 5  // the QP was in ERR or SQE before the request was done
 	WCMWBindErr        WCStatus = 6  // memory window not bound
 	WCBadRespErr       WCStatus = 7  // the responder's answer was invalid
-	WCLocAccessErr     WCStatus = 8  // protection error in the receive of a WRITE with immediate
+	WCLocAccessErr     WCStatus = 8  // the message that took this receive has no right to the memory or the key that it names
 	WCRemInvReqErr     WCStatus = 9  // the responder found the request invalid
 	WCRemAccessErr     WCStatus = 10 // the responder's memory does not permit it
 	WCRemOpErr         WCStatus = 11 // the responder failed to execute the request
@@ -98,14 +99,14 @@ const (
 	WCRNRRetryExcErr   WCStatus = 13 // the responder had no receive posted after all resends
 	WCLocRDDViolErr    WCStatus = 14 // reliable datagrams; never seen
 	WCRemInvRDReqErr   WCStatus = 15 // reliable datagrams; never seen
-	WCRemAbortErr      WCStatus = 16 // the responder gave up the operation
+	WCRemAbortErr      WCStatus = 16 // the responder gave up the operation; never seen
 	WCInvEECNErr       WCStatus = 17 // reliable datagrams; never seen
 	WCInvEECStateErr   WCStatus = 18 // reliable datagrams; never seen
-	WCFatalErr         WCStatus = 19 // the device failed
-	WCRespTimeoutErr   WCStatus = 20
-	WCGeneralErr       WCStatus = 21 // another transport error
-	WCTMErr            WCStatus = 22 // tag matching
-	WCTMRndvIncomplete WCStatus = 23 // tag matching
+	WCFatalErr         WCStatus = 19 // a CQ of the QP has overflowed
+	WCRespTimeoutErr   WCStatus = 20 // reliable datagrams; never seen
+	WCGeneralErr       WCStatus = 21 // another transport error; never seen
+	WCTMErr            WCStatus = 22 // tag matching: the message differs from its header, or its buffer is too short
+	WCTMRndvIncomplete WCStatus = 23 // tag matching: the program has to READ the message; see SRQ.PostOps
 )
 
 var wcStatusTexts = []string{

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// opcodesOf holds the opcodes of each QP type, as bits (manual section 43).
+// opcodesOf holds the opcodes of each QP type, as bits (docs/conformance/verbs-43.md).
 var opcodesOf = map[QPType]uint32{
 	QPTypeRC:        connectedOpcodes | reliableOpcodes,
 	QPTypeXRCSend:   connectedOpcodes | reliableOpcodes,

@@ -10,7 +10,7 @@ type SGE struct {
 	LKey   uint32
 }
 
-// SendWR is a send work request (struct ibv_send_wr, manual section 43).
+// SendWR is a send work request (struct ibv_send_wr).
 //
 // Fields that an opcode does not use are ignored. SGList and Inline are read during PostSend only. The memory that
 // SGList names belongs to the device until the request's completion is polled.
@@ -61,13 +61,13 @@ type TSO struct {
 	MSS uint16 // bytes of data in each piece but the last
 }
 
-// RecvWR is a receive work request (struct ibv_recv_wr, manual section 42). SGList is read during the post call only.
+// RecvWR is a receive work request (struct ibv_recv_wr). SGList is read during the post call only.
 type RecvWR struct {
 	WRID   uint64
 	SGList []SGE
 }
 
-// WC is a work completion (struct ibv_wc, manual section 45). If Status is not WCSuccess only WRID, Status,
+// WC is a work completion (struct ibv_wc). If Status is not WCSuccess only WRID, Status,
 // VendorErr, QPNum and Cause are valid.
 //
 // Its fields are also what the readers of struct ibv_cq_ex return: ibv_wc_read_opcode, ibv_wc_read_vendor_err,

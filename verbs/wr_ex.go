@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// QPEx posts send requests to a QP step by step (struct ibv_qp_ex, manual section 46):
+// QPEx posts send requests to a QP step by step (struct ibv_qp_ex):
 //
 //	x.Start()
 //	x.WRID, x.WRFlags = 1, 0
@@ -92,9 +92,12 @@ func (x *QPEx) QP() *QP { return x.qp }
 
 // Start begins a list of requests (ibv_wr_start). It waits while another goroutine builds a list. A second Start
 // without Complete or Abort blocks for ever.
+func (x *QPEx) Start() { x.start() }
+
+// start is Start. Its annotation is not for the reader of Start's documentation.
 //
 // +checklocksignore: holds mu until Complete or Abort
-func (x *QPEx) Start() {
+func (x *QPEx) start() {
 	if !x.unlocked {
 		x.mu.Lock()
 	}
@@ -103,8 +106,7 @@ func (x *QPEx) Start() {
 
 // Complete posts the requests built since Start: all of them, or nothing if there is an error (ibv_wr_complete).
 // EINVAL if a request is incomplete or does not fit the QP, or the QP is in RESET, INIT or RTR. ENOMEM if the send
-// queue has no room for all. EOPNOTSUPP for an operation that the device
-// does not support.
+// queue has no room for all. EOPNOTSUPP for an operation that the device does not support.
 func (x *QPEx) Complete() error {
 	if !x.open {
 		return newError("wr_complete", x.qp.obj(), EINVAL, "no list is open; call Start first")
