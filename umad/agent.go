@@ -23,7 +23,8 @@ type Registration struct {
 	// valid until it returns. Without a Handler, requests are queued for Recv.
 	Handler func(r *Received)
 
-	// QueueLen is the number of requests queued for Recv; 0 means 128. More are dropped.
+	// QueueLen is the number of requests queued for Recv, not below 0; 0 means 128. More are dropped and counted
+	// (Counters.QueueFull).
 	QueueLen int
 }
 
@@ -59,9 +60,12 @@ func fail(errno syscall.Errno, format string, args ...any) error {
 	return &failure{fmt.Sprintf(format, args...), errno}
 }
 
-// Register adds an agent (umad_register). It returns EBUSY if another one has the same class, version, method and
-// attribute.
+// Register adds an agent (umad_register); r is copied. Agent.Close removes it. EBUSY if another one has the same class,
+// version, method and attribute. EINVAL for a method with the response bit and for a QueueLen below 0.
 func (p *Port) Register(r Registration) (*Agent, error) {
+	if r.QueueLen < 0 {
+		return nil, fail(syscall.EINVAL, "register: QueueLen %d: must not be below 0", r.QueueLen)
+	}
 	if r.QueueLen == 0 {
 		r.QueueLen = defaultQueueLen
 	}
@@ -73,26 +77,29 @@ func (p *Port) Register(r Registration) (*Agent, error) {
 	r.Methods, r.Attributes = slices.Clone(r.Methods), slices.Clone(r.Attributes)
 	a := &Agent{port: p, reg: r, queue: make(chan *Received, r.QueueLen), done: make(chan struct{})}
 	a.tids = secret.NewSequence(1<<32-1, nil)
-	return a, p.share.add(a)
+	if err := p.share.add(a); err != nil {
+		return nil, err
+	}
+	return a, nil
 }
 
-// ID returns the upper half of the transaction IDs of the agent's requests.
+// ID returns the upper half of the transaction IDs of the agent's requests (the agent ID of umad_register).
 func (a *Agent) ID() uint32 { return a.num }
 
 // Close ends the agent (umad_unregister). Calls in progress return ErrClosed. It waits for the Handler, which must
-// therefore not call it.
+// therefore not call it. ErrClosed if the agent is closed already.
 func (a *Agent) Close() error { return a.port.share.remove(a) }
 
-// TID returns a transaction ID whose answers arrive at this agent. Its lower half is unpredictable: hosts that cannot
-// read the request cannot forge an answer.
+// TID returns a transaction ID whose answers belong to this agent. It has no C twin. Its lower half is unpredictable:
+// hosts that cannot read the request cannot forge an answer.
 func (a *Agent) TID() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return uint64(a.num)<<32 | uint64(a.tids.Next())
 }
 
-// Send sends a copy of one datagram (umad_send), which may be lost. It returns EADDRNOTAVAIL if to.Local is not an
-// address of the device, and ENOBUFS if the send queue stays full.
+// Send sends a copy of one datagram (umad_send), which may be lost. EINVAL if mad is not of Size bytes. EADDRNOTAVAIL
+// if to.Local is not an address of the device. ENOBUFS if the send queue stays full. ErrClosed after Close.
 func (a *Agent) Send(to *Address, mad MAD) error {
 	if len(mad) != Size {
 		return fail(syscall.EINVAL, "send: %d bytes: must be %d", len(mad), Size)
@@ -111,8 +118,11 @@ func (a *Agent) Send(to *Address, mad MAD) error {
 func (a *Agent) Flush() { a.port.share.sender.flush() }
 
 // Call sends a request and waits for its answer (mad_rpc). It sends the request again each time that timeout passes,
-// retries times at most; then it returns ErrTimeout. Only the destination can answer. Call writes the transaction ID
-// into the request. It does not check the status of the answer.
+// retries times at most. Only the destination can answer. Call writes the transaction ID into the request. It does not
+// check the status of the answer.
+//
+// Errors: ErrTimeout without an answer, ctx.Err() if ctx is done, ErrClosed if the agent is closed, EINVAL for a MAD
+// with the response bit, and those of Send but ENOBUFS.
 func (a *Agent) Call(ctx context.Context, to *Address, request MAD, timeout time.Duration, retries int) (*Received,
 	error) {
 	if len(request) != Size || request.IsResponse() {
@@ -145,7 +155,8 @@ func (a *Agent) Call(ctx context.Context, to *Address, request MAD, timeout time
 	return nil, ErrTimeout
 }
 
-// Reply answers a request: with its header, the response bit and the given status, followed by data.
+// Reply answers a request: with its header, the response bit and the given status, followed by the first DataSize bytes
+// of data. It has no C twin. The errors are those of Send.
 func (a *Agent) Reply(r *Received, status uint16, data []byte) error {
 	h := r.MAD.Header()
 	h.Status = status
@@ -157,7 +168,8 @@ func (a *Agent) Reply(r *Received, status uint16, data []byte) error {
 	return a.Send(&to, New(h, data))
 }
 
-// Recv waits for a request that matches the registration (umad_recv).
+// Recv waits for a request that matches the registration (umad_recv). The result is the caller's. ctx.Err() if ctx is
+// done, ErrClosed if the agent is closed.
 func (a *Agent) Recv(ctx context.Context) (*Received, error) {
 	select {
 	case r := <-a.queue:

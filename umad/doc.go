@@ -10,11 +10,11 @@
 // A datagram with the response bit goes to the agent of the Call with its transaction ID, class and sender. Any other
 // goes to the agent that is registered for its class, method and attribute. A datagram without an agent is dropped
 // and counted (Counters), and so is one whose agent has a full queue. No datagram that arrives can block or cause an
-// error. Where several processes share an address, only connection management finds its process: any other datagram
-// arrives at one of them, which of them is not known beforehand.
+// error. Where several processes share an address, only connection management finds its process. Any other datagram
+// arrives at one of them; the programs cannot choose which.
 //
 // A Port has one goroutine. All functions are safe for concurrent use. Numbers are in host order, addresses are IP
-// addresses, which are the GIDs of RoCE. There is one P_Key, the default one.
+// addresses, which are the GIDs of RoCE. A datagram has the P_Key of Address.PKeyIndex.
 //
 // The sources are IBTA volume 1, chapter 13 and annex A17. The package imports verbs, internal/driver, internal/gsi,
 // internal/secret and internal/wire.

@@ -27,10 +27,10 @@ type MAD = wire.MAD
 // TID, uint64, which Agent.Call chooses.
 type Header = wire.MADHeader
 
-// Parse checks that b is a MAD: its length and base version.
+// Parse checks that b is a MAD: its length and base version. The result refers to b. It has no C twin.
 func Parse(b []byte) (MAD, error) { return wire.ParseMAD(b) }
 
-// New returns a MAD with a header and the first DataSize bytes of data.
+// New returns a MAD with a header and a copy of the first DataSize bytes of data. It has no C twin.
 func New(h Header, data []byte) MAD {
 	m := make(MAD, Size)
 	m.Put(h)
@@ -73,7 +73,8 @@ type Address struct {
 	PKeyIndex uint16 // in the P_Key table of the port of Local
 }
 
-// A Received is a MAD that has arrived.
+// A Received is a MAD that has arrived. Its Address is that of the sender: From.Local is this device's address, and
+// QKey is 0.
 type Received struct {
 	MAD  MAD
 	From Address

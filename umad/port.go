@@ -84,7 +84,9 @@ const (
 	recvSize  = wire.GRHLen + wire.MADLen
 )
 
-// Open opens QP 1 of a device (umad_open_port), or shares the open one. The device then uses its UDP port.
+// Open opens QP 1 of a device (umad_open_port), or shares the open one. The device then uses its UDP port. Errors are
+// those of opening the device and of creating its first QP: EADDRINUSE or EACCES if another program or user has the
+// port. EOPNOTSUPP for devices of provider/hw, whose QP 1 is the kernel's, and of provider/iwarp.
 func Open(dev *verbs.Device) (*Port, error) {
 	shares.Lock()
 	defer shares.Unlock()
@@ -107,7 +109,8 @@ func Open(dev *verbs.Device) (*Port, error) {
 	return &Port{share: s}, nil
 }
 
-// Close closes the port (umad_close_port). The last Close destroys QP 1. The agents should be closed before.
+// Close closes the port (umad_close_port). The last Close destroys QP 1. The agents should be closed before. A second
+// Close returns the result of the first.
 func (p *Port) Close() error {
 	p.once.Do(func() {
 		shares.Lock()

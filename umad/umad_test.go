@@ -266,9 +266,12 @@ func TestErrors(t *testing.T) {
 	bubble(t, rdmatest.Faults{}, func(t *testing.T, _ *rdmatest.Fabric, a, _ *umad.Port) {
 		agent := must(a.Register(umad.Registration{Class: umad.ClassPerf,
 			Methods: []uint8{umad.MethodGet, umad.MethodSet}}))(t)
-		if _, err := a.Register(umad.Registration{Class: umad.ClassPerf, Methods: []uint8{umad.MethodSet},
-			Attributes: []uint16{7}}); !errors.Is(err, syscall.EBUSY) {
-			t.Errorf("a rival: %v", err)
+		if rival, err := a.Register(umad.Registration{Class: umad.ClassPerf, Methods: []uint8{umad.MethodSet},
+			Attributes: []uint16{7}}); !errors.Is(err, syscall.EBUSY) || rival != nil {
+			t.Errorf("a rival: %v, %v", rival, err)
+		}
+		if _, err := a.Register(umad.Registration{QueueLen: -1}); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("a negative queue length: %v", err)
 		}
 		if _, err := a.Register(umad.Registration{Methods: []uint8{umad.MethodGetResp}}); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("registering for answers: %v", err)

@@ -7,7 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Memory windows (section 32). The access that windows grant is in memory.go.
+// Memory windows (section 39). The access that windows grant is in memory.go.
 var windowCases = []testCase{
 	{"V_MW_02_BoundUntilInvalidated", windowEnds},
 	{"V_MW_06_WindowsOnUC", windowsOnUC},
