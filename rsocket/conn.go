@@ -73,7 +73,8 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 }
 
 // Close ends the connection both ways (rclose). It waits at most two seconds until the peer has acknowledged the
-// written data; delivery continues in the background for at most 30 seconds. SetLinger changes the wait.
+// written data; delivery continues in the background for at most 30 seconds. SetLinger changes the wait. The error is
+// net.ErrClosed if the connection is closed, otherwise nil.
 func (c *Conn) Close() error {
 	if !c.st.Close(c.linger) {
 		return c.fail("close", net.ErrClosed)

@@ -62,6 +62,15 @@ func TestErrorsOfPackageNet(t *testing.T) {
 			t.Errorf("%s: %v", network, err)
 		}
 	}
+	for network, local := range map[string]net.Addr{
+		"udp": &net.UDPAddr{IP: net.IPv4(203, 0, 113, 1)}, "tcp": &net.TCPAddr{IP: net.IPv4(203, 0, 113, 1)},
+	} {
+		_, err := (&rsocket.Dialer{LocalAddr: local}).Dial(network, "127.0.0.1:1")
+		var op *net.OpError
+		if !errors.As(err, &op) || op.Addr == nil || op.Addr.Network() != network {
+			t.Errorf("%s from a foreign address: %v, the address is a %T", network, err, op.Addr)
+		}
+	}
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
 		is := func(what string, err, want error, op string, timeout bool) {

@@ -61,7 +61,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 			return conn, nil
 		}
 		if first == nil {
-			first = opError("dial", network, d.LocalAddr, net.TCPAddrFromAddrPort(a), ioError{err})
+			first = opError("dial", network, d.LocalAddr, netAddr(network, a), ioError{err})
 		}
 		if ctx.Err() != nil {
 			break
@@ -108,6 +108,14 @@ func keepAlive(d time.Duration) time.Duration {
 		return defaultKeepAlive
 	}
 	return max(d, 0)
+}
+
+// netAddr returns an address as package net has it for a network.
+func netAddr(network string, a netip.AddrPort) net.Addr {
+	if strings.HasPrefix(network, "udp") {
+		return net.UDPAddrFromAddrPort(a)
+	}
+	return net.TCPAddrFromAddrPort(a)
 }
 
 // thisHost replaces unspecified addresses, which stand for this host, by those of its loopback interface, as package

@@ -37,7 +37,8 @@ func Listen(network, address string) (net.Listener, error) {
 	return new(ListenConfig).Listen(context.Background(), network, address)
 }
 
-// Listen listens at a local address, as the function Listen. ctx bounds only the resolution of the address.
+// Listen listens at a local address, as the function Listen. ctx bounds only the resolution of the address. The error
+// is a *net.OpError with the errors of rdmacm.ID.BindAddr, SetPathMTU and Listen, or net.UnknownNetworkError.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	l, err := lc.listen(ctx, network, address)
 	if err != nil {
@@ -91,7 +92,8 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 	return l, nil
 }
 
-// Accept waits for a connection (raccept), a *Conn.
+// Accept waits for a connection (raccept), a *Conn. The error is net.ErrClosed after Close, os.ErrDeadlineExceeded
+// after the deadline, and ENODEV when the listener's device was removed.
 func (l *Listener) Accept() (net.Conn, error) {
 	st, err := l.a.Accept(false)
 	if err != nil {
@@ -101,7 +103,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return newConn(st, l.network), nil
 }
 
-// Close ends listening. Connections that Accept has returned stay open.
+// Close ends listening (rclose), and the connections that wait for Accept. Connections that Accept has returned stay
+// open.
 func (l *Listener) Close() error {
 	if err := l.a.Close(); err != nil {
 		return l.fail("close", err)

@@ -86,7 +86,8 @@ func (d *Dialer) dialPacket(network string, to netip.AddrPort) (net.Conn, error)
 	return &PacketConn{dg, network}, nil
 }
 
-// ReadFrom receives a message and returns its source, a *net.UDPAddr. The part that does not fit in b is lost.
+// ReadFrom receives a message and returns its source, a *net.UDPAddr (rrecvfrom). The part that does not fit in b is
+// lost. os.ErrDeadlineExceeded after the read deadline, net.ErrClosed after Close.
 func (c *PacketConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	n, from, err := c.d.RecvFrom(b, 0, c.d.Reading())
 	if err != nil {
@@ -95,25 +96,27 @@ func (c *PacketConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	return n, net.UDPAddrFromAddrPort(from), nil
 }
 
-// WriteTo sends a message to a *net.UDPAddr.
+// WriteTo sends a message to a *net.UDPAddr (rsendto). EMSGSIZE for a message that is too long, os.ErrDeadlineExceeded
+// after the write deadline, net.ErrClosed after Close.
 func (c *PacketConn) WriteTo(b []byte, to net.Addr) (int, error) {
 	n, err := c.d.SendTo(b, addrPort(to), c.d.Writing())
 	return n, c.fail("write", err)
 }
 
-// Read receives a message; if Dial made the socket, of the peer only.
+// Read receives a message (rrecv); if Dial made the socket, of the peer only. It fails as ReadFrom does.
 func (c *PacketConn) Read(b []byte) (int, error) {
 	n, _, err := c.d.RecvFrom(b, 0, c.d.Reading())
 	return n, c.fail("read", err)
 }
 
-// Write sends a message to the peer. EDESTADDRREQ if Dial did not make the socket.
+// Write sends a message to the peer (rsend). EDESTADDRREQ if Dial did not make the socket; otherwise it fails as
+// WriteTo does.
 func (c *PacketConn) Write(b []byte) (int, error) {
 	n, err := c.d.Send(b, c.d.Writing())
 	return n, c.fail("write", err)
 }
 
-// Close destroys the socket.
+// Close destroys the socket (rclose). net.ErrClosed if it is closed.
 func (c *PacketConn) Close() error {
 	if c.d.IsClosed() {
 		return c.fail("close", net.ErrClosed)
