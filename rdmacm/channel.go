@@ -41,10 +41,12 @@ func init() {
 	seam.CountCMEvents = func(channel any, fd int) error { return channel.(*EventChannel).count(fd) }
 }
 
-// CreateEventChannel makes a channel for IDs of the default host (rdma_create_event_channel).
+// CreateEventChannel makes a channel for IDs of the default host (rdma_create_event_channel). Close destroys it. The
+// error is always nil.
 func CreateEventChannel() (*EventChannel, error) { return defaultHost.CreateEventChannel() }
 
-// CreateEventChannel makes a channel for IDs of this host (rdma_create_event_channel).
+// CreateEventChannel makes a channel for IDs of this host (rdma_create_event_channel). Close destroys it. The error is
+// always nil.
 func (h *Host) CreateEventChannel() (*EventChannel, error) { return newChannel(h), nil }
 
 func newChannel(h *Host) *EventChannel {
@@ -52,7 +54,7 @@ func newChannel(h *Host) *EventChannel {
 }
 
 // Close destroys the channel (rdma_destroy_event_channel). It closes the IDs that are on it, without waiting for
-// their events to be acknowledged. GetEvent returns ErrClosed.
+// their events to be acknowledged. GetEvent returns ErrClosed, and so does a second Close.
 func (ch *EventChannel) Close() error {
 	ch.mu.Lock()
 	if ch.closed {

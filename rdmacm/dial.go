@@ -111,8 +111,11 @@ func (o *Options) param() (*ConnParam, error) {
 	return &p, nil
 }
 
-// Dial connects to an address, "host:port", and returns a synchronous ID with a QP (getaddrinfo, create_ep and
-// connect in one). opts may be nil. Close ends the connection and destroys everything. EINVAL for bad options.
+// Dial connects to an address, "host:port", and returns a synchronous ID with a QP (getaddrinfo, create_ep and connect
+// in one). opts may be nil. Close ends the connection and destroys everything. EINVAL for an address without port and
+// for bad options; otherwise the errors of GetAddrInfo, and of ResolveAddr, ResolveRoute, CreateQP and Connect of a
+// synchronous ID: ECONNREFUSED if nobody listens there, ETIMEDOUT without an answer, ENODEV without a suitable device.
+// If ctx is done the error wraps ctx's.
 func Dial(ctx context.Context, address string, opts *Options) (*ID, error) {
 	var o Options
 	if opts != nil {

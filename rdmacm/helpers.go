@@ -14,17 +14,18 @@ import (
 // The helpers of rdma_verbs.h: shorthand for verbs on the objects of an ID. Everything else is done with verbs on QP,
 // PD and so on. The completion of a request has its context as WRID.
 
-// RegMsgs registers a buffer for messages (rdma_reg_msgs), and for local use in READs and WRITEs, in the ID's PD.
+// RegMsgs registers a buffer for messages (rdma_reg_msgs), and for local use in READs and WRITEs, in the ID's PD. The
+// program closes the region. EINVAL if the ID is not bound to a device; otherwise the errors of verbs.PD.RegMR.
 func (id *ID) RegMsgs(buf []byte) (*verbs.MR, error) {
 	return id.reg("reg_msgs", buf, verbs.AccessLocalWrite)
 }
 
-// RegRead registers a buffer that the peer may READ (rdma_reg_read).
+// RegRead registers a buffer that the peer may READ (rdma_reg_read), as RegMsgs does.
 func (id *ID) RegRead(buf []byte) (*verbs.MR, error) {
 	return id.reg("reg_read", buf, verbs.AccessLocalWrite|verbs.AccessRemoteRead)
 }
 
-// RegWrite registers a buffer that the peer may WRITE (rdma_reg_write).
+// RegWrite registers a buffer that the peer may WRITE (rdma_reg_write), as RegMsgs does.
 func (id *ID) RegWrite(buf []byte) (*verbs.MR, error) {
 	return id.reg("reg_write", buf, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 }
@@ -37,7 +38,9 @@ func (id *ID) reg(op string, buf []byte, access verbs.AccessFlags) (*verbs.MR, e
 	return pd.RegMR(buf, access)
 }
 
-// PostRecv posts a receive into buf, which lies in mr, to the ID's QP or SRQ (rdma_post_recv).
+// PostRecv posts a receive into buf, which lies in mr, to the ID's QP or SRQ (rdma_post_recv). context becomes the WRID
+// of the completion. The memory belongs to the device until the completion is polled. EINVAL if the ID has neither, mr
+// is nil, or buf is not inside mr; otherwise the errors of verbs.QP.PostRecv, ENOMEM for a full queue among them.
 func (id *ID) PostRecv(context uint64, buf []byte, mr *verbs.MR) error {
 	sge, err := id.sge("post_recv", buf, mr)
 	if err != nil {
@@ -46,7 +49,7 @@ func (id *ID) PostRecv(context uint64, buf []byte, mr *verbs.MR) error {
 	return id.PostRecvV(context, sge)
 }
 
-// PostRecvV posts a receive into several buffers (rdma_post_recvv).
+// PostRecvV is PostRecv with several buffers (rdma_post_recvv).
 func (id *ID) PostRecvV(context uint64, sgl ...verbs.SGE) error {
 	wr := verbs.RecvWR{WRID: context, SGList: sgl}
 	id.mu.Lock()
@@ -61,44 +64,49 @@ func (id *ID) PostRecvV(context uint64, sgl ...verbs.SGE) error {
 	return id.wrong("post_recv", syscall.EINVAL, "the ID has no QP")
 }
 
-// PostSend sends the message in buf (rdma_post_send), which lies in mr; with verbs.SendInline mr may be nil.
+// PostSend sends the message in buf (rdma_post_send), which lies in mr; with verbs.SendInline mr may be nil. context
+// becomes the WRID of the completion, which only a request with verbs.SendSignaled has, or one of a QP with SigAll. The
+// memory belongs to the device until then, unless the data is inline. EINVAL if the ID has no QP, mr is nil, or buf is
+// not inside mr; otherwise the errors of verbs.QP.PostSend, ENOMEM for a full queue among them.
 func (id *ID) PostSend(context uint64, buf []byte, mr *verbs.MR, flags verbs.SendFlags) error {
 	return id.post1("post_send", verbs.SendWR{WRID: context, Opcode: verbs.WRSend, Flags: flags}, buf, mr)
 }
 
-// PostSendV sends a message from several buffers (rdma_post_sendv).
+// PostSendV is PostSend with several buffers (rdma_post_sendv).
 func (id *ID) PostSendV(context uint64, flags verbs.SendFlags, sgl ...verbs.SGE) error {
 	return id.post("post_send", verbs.SendWR{WRID: context, Opcode: verbs.WRSend, Flags: flags, SGList: sgl})
 }
 
-// PostRead reads the peer's memory at (remote, rkey) into buf, which lies in mr (rdma_post_read).
+// PostRead reads the peer's memory at (remote, rkey) into buf, which lies in mr (rdma_post_read). Context, ownership
+// and errors are those of PostSend.
 func (id *ID) PostRead(context uint64, buf []byte, mr *verbs.MR, flags verbs.SendFlags, remote uint64,
 	rkey uint32) error {
 	return id.post1("post_read", verbs.SendWR{WRID: context, Opcode: verbs.WRRDMARead, Flags: flags, RemoteAddr: remote,
 		RKey: rkey}, buf, mr)
 }
 
-// PostReadV reads the peer's memory into several buffers (rdma_post_readv).
+// PostReadV is PostRead with several buffers (rdma_post_readv).
 func (id *ID) PostReadV(context uint64, flags verbs.SendFlags, remote uint64, rkey uint32, sgl ...verbs.SGE) error {
 	return id.post("post_read", verbs.SendWR{WRID: context, Opcode: verbs.WRRDMARead, Flags: flags, RemoteAddr: remote,
 		RKey: rkey, SGList: sgl})
 }
 
 // PostWrite writes buf to the peer's memory at (remote, rkey) (rdma_post_write); buf lies in mr, which may be nil
-// with verbs.SendInline.
+// with verbs.SendInline. Context, ownership and errors are those of PostSend.
 func (id *ID) PostWrite(context uint64, buf []byte, mr *verbs.MR, flags verbs.SendFlags, remote uint64,
 	rkey uint32) error {
 	return id.post1("post_write", verbs.SendWR{WRID: context, Opcode: verbs.WRRDMAWrite, Flags: flags,
 		RemoteAddr: remote, RKey: rkey}, buf, mr)
 }
 
-// PostWriteV writes several buffers to the peer's memory (rdma_post_writev).
+// PostWriteV is PostWrite with several buffers (rdma_post_writev).
 func (id *ID) PostWriteV(context uint64, flags verbs.SendFlags, remote uint64, rkey uint32, sgl ...verbs.SGE) error {
 	return id.post("post_write", verbs.SendWR{WRID: context, Opcode: verbs.WRRDMAWrite, Flags: flags, RemoteAddr: remote,
 		RKey: rkey, SGList: sgl})
 }
 
-// PostUDSend sends a datagram to a QP behind ah, with the Q_Key UDPQKey (rdma_post_ud_send).
+// PostUDSend sends a datagram to the QP remoteQPN of the host of ah, with the Q_Key UDPQKey (rdma_post_ud_send).
+// Context, ownership and errors are those of PostSend.
 func (id *ID) PostUDSend(context uint64, buf []byte, mr *verbs.MR, flags verbs.SendFlags, ah *verbs.AH,
 	remoteQPN uint32) error {
 	return id.post1("post_ud_send", verbs.SendWR{
@@ -148,7 +156,8 @@ func (id *ID) sge(op string, buf []byte, mr *verbs.MR) (verbs.SGE, error) {
 }
 
 // GetSendComp waits for a completion of the ID's sends (rdma_get_send_comp). The CQ of the sends must have a channel,
-// as those of CreateQP have. When ctx is done the error wraps ctx's. When the connection of a synchronous ID has ended,
+// as those of CreateQP have, else EINVAL. A failed request is no error here: WC.Err has it. When ctx is done the error
+// wraps ctx's. When the connection of a synchronous ID has ended,
 // and all completions were returned, the error is ENOTCONN and io.EOF; the C function waits until the retries of the
 // requests end, or for ever. Disconnect then flushes the requests that are left. ETIMEDOUT, not io.EOF, if the peer
 // does not answer keep-alive (SetKeepAlive).

@@ -60,12 +60,12 @@ func newHost(list func() ([]*verbs.Device, error)) *Host {
 	return &Host{list: list, ports: portTable{}, wild: map[*ID]struct{}{}}
 }
 
-// NewHost makes a host of these devices. It does not open them yet.
+// NewHost makes a host of these devices. It does not open them yet. Close closes it. It has no C twin.
 func NewHost(devices ...*verbs.Device) *Host {
 	return newHost(func() ([]*verbs.Device, error) { return devices, nil })
 }
 
-// DefaultHost is the host of the package's functions.
+// DefaultHost is the host of the package's functions. It has no C twin.
 func DefaultHost() *Host { return defaultHost }
 
 // Close ends the connection management of the host's devices and closes them. EBUSY while IDs are left: the host is
@@ -178,7 +178,8 @@ func (h *Host) Devices() ([]*verbs.Context, error) {
 	return list, nil
 }
 
-// Devices lists the devices of the default host, opened (rdma_get_devices).
+// Devices lists the devices of the default host, opened (rdma_get_devices). The program must not close them. ENODEV if
+// there are none.
 func Devices() ([]*verbs.Context, error) { return defaultHost.Devices() }
 
 // owner finds the device of a port space that has a local address, and starts it.

@@ -41,7 +41,8 @@ const (
 )
 
 // Listen listens at an address, ":port" or "host:port"; port 0 chooses a free port (getaddrinfo, create_ep and listen
-// in one). opts may be nil.
+// in one). opts may be nil. ctx bounds the resolution of the address. Close ends listening. EINVAL for an address
+// without port and for bad options; otherwise the errors of GetAddrInfo, ID.BindAddr and ID.Listen.
 func Listen(ctx context.Context, address string, opts *Options) (*Listener, error) {
 	var o Options
 	if opts != nil {
@@ -77,8 +78,8 @@ func (l *Listener) Addr() netip.AddrPort { return l.id.LocalAddr() }
 // clients that end their request are dropped. Handshakes that are unfinished when ctx ends are returned by the next
 // Accept.
 //
-// It fails when ctx is done, when the listener is closed, with ENODEV when its device is removed, and for errors of
-// this side: the sizes of the QP, the parameters.
+// Errors: ctx.Err() when ctx is done, ErrClosed when the listener is closed, ENODEV when its device is removed, EINVAL
+// if its ID is asynchronous, and errors of this side: the sizes of the QP, the parameters, Options.Prepare.
 func (l *Listener) Accept(ctx context.Context) (*ID, error) {
 	const op = "accept"
 	for {
@@ -171,7 +172,7 @@ func (l *Listener) shake(id *ID) {
 }
 
 // Request waits for a client and leaves Accept or Reject to the program, which may post receives first. The ID has a
-// QP, and the client's private data is in its Event.
+// QP, and the client's private data is in its Event. The errors are those of ID.GetRequest.
 func (l *Listener) Request(ctx context.Context) (*ID, error) { return l.id.GetRequest(ctx) }
 
 // ID is the listening ID.
