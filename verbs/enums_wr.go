@@ -91,7 +91,7 @@ const (
 	WCWRFlushErr       WCStatus = 5  // the QP was in ERR or SQE before the request was done
 	WCMWBindErr        WCStatus = 6  // memory window not bound
 	WCBadRespErr       WCStatus = 7  // the responder's answer was invalid
-	WCLocAccessErr     WCStatus = 8  // the message that took this receive has no right to the memory or the key that it names
+	WCLocAccessErr     WCStatus = 8  // the message that took this receive has no right to the memory or key it names
 	WCRemInvReqErr     WCStatus = 9  // the responder found the request invalid
 	WCRemAccessErr     WCStatus = 10 // the responder's memory does not permit it
 	WCRemOpErr         WCStatus = 11 // the responder failed to execute the request

@@ -6,8 +6,8 @@ import (
 )
 
 // Modify changes the attributes that mask names, and with QPAttrState the state (ibv_modify_qp). Each transition
-// requires some attributes and permits others (docs/conformance/verbs-35.md); the error names the missing and the superfluous
-// ones. On success attr holds actual values. A failure, EINVAL mostly, changes nothing.
+// requires some attributes and permits others (docs/conformance/verbs-35.md); the error names the missing and the
+// superfluous ones. On success attr holds actual values. A failure, EINVAL mostly, changes nothing.
 //
 // QPAttrCap resizes the queues: Cap.MaxSendWR and Cap.MaxRecvWR, 0 for no change. It goes with every transition but
 // those to RESET and ERR, not for RAW_PACKET and XRC_RECV, and needs a device with DeviceResizeMaxWR. Posted requests
