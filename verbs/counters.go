@@ -104,6 +104,8 @@ func (c *Counters) checkAttach(op string, attr *CounterAttachAttr, flow *Flow) e
 	switch {
 	case c.lifetime.closed.Load():
 		return errClosed(op, c.obj())
+	case c.ctx.isRemoved():
+		return errRemoved(op, c)
 	case attr == nil:
 		return newError(op, c.obj(), EINVAL, "the attributes are nil")
 	case attr.CounterDesc > CounterBytes:
@@ -132,9 +134,6 @@ func (f *Flow) attach(op string, c *Counters) error {
 	}
 	if f.lifetime.closed.Load() {
 		return errClosed(op, f.obj())
-	}
-	if err := c.ctx.checkRemoved(op, c); err != nil {
-		return err
 	}
 	if !c.lifetime.use(kindFlow) {
 		return errClosed(op, c.obj())

@@ -76,7 +76,8 @@ func (vctx *Context) unexport() {
 // ImportDevice opens the device of an exported context again (ibv_import_device). cmdFD comes from Context.CmdFD; it
 // stays with the caller. PDs of the exported context can then be imported with Context.ImportPD.
 //
-// Errors: EBADF if cmdFD is not open, EOPNOTSUPP if it is not from an open context of this process.
+// Errors: EBADF if cmdFD is not open, EOPNOTSUPP if it is not from an open context of this process. EIO once the device
+// was removed from the exported context.
 func ImportDevice(cmdFD int) (*Context, error) {
 	const op = "import_device"
 	id, err := inodeOf(cmdFD)
@@ -89,6 +90,9 @@ func ImportDevice(cmdFD int) (*Context, error) {
 	if from == nil {
 		return nil, newError(op, "", EOPNOTSUPP,
 			"descriptor %d: must be from Context.CmdFD of an open context of this process", cmdFD)
+	}
+	if err := from.checkRemoved(op, from); err != nil {
+		return nil, err
 	}
 	return from.dev.Open()
 }
@@ -128,15 +132,27 @@ func exported[T any](handle uint32, table map[uint32]*T) *T {
 	return table[handle]
 }
 
+// checkImport returns EIO if the device was removed from the context, or from the one that exports.
+func (vctx *Context) checkImport(op string, exporter *Context) error {
+	if err := vctx.checkRemoved(op, vctx); err != nil {
+		return err
+	}
+	return exporter.checkRemoved(op, exporter)
+}
+
 // ImportPD imports a PD of another context of the same device (ibv_import_pd). The result and the original PD are one
 // protection domain: their members work together. The original cannot be closed (EBUSY) before Close of the result,
-// which is ibv_unimport_pd. ENOENT if no open context of the device has a PD with the handle.
+// which is ibv_unimport_pd. ENOENT if no open context of the device has a PD with the handle. EIO once the device was
+// removed from one of the contexts.
 func (vctx *Context) ImportPD(handle uint32) (*PD, error) {
 	const op = "import_pd"
 	from := exported(handle, exports.pds)
 	if from == nil || from.ctx.dev.drv != vctx.dev.drv {
 		return nil, newError(op, vctx.obj(), ENOENT,
 			"unknown PD handle %d; must be from PD.Handle of an open context of the device", handle)
+	}
+	if err := vctx.checkImport(op, from.ctx); err != nil {
+		return nil, err
 	}
 	if err := use(op, kindImport, []parent{{&from.lifetime, from.obj()}}); err != nil {
 		return nil, err
@@ -163,13 +179,16 @@ func (pd *PD) unimport() error {
 // (ibv_import_mr). Address, length, access flags and keys are those of the original region. The original stays
 // registered, and its Close returns EBUSY, until Close of the result, which is ibv_unimport_mr. The result cannot be
 // changed by Rereg (EINVAL) and does not follow a Rereg of the original. ENOENT for an unknown handle, EINVAL if the
-// original is in another protection domain.
+// original is in another protection domain. EIO once the device was removed from one of the contexts.
 func (pd *PD) ImportMR(handle uint32) (*MR, error) {
 	const op = "import_mr"
 	from := exported(handle, exports.mrs)
 	if from == nil || from.Context().dev.drv != pd.ctx.dev.drv {
 		return nil, newError(op, pd.obj(), ENOENT,
 			"unknown MR handle %d; must be from MR.Handle of an open context of the device", handle)
+	}
+	if err := pd.ctx.checkImport(op, from.Context()); err != nil {
+		return nil, err
 	}
 	from.mu.Lock()
 	defer from.mu.Unlock()
@@ -202,13 +221,16 @@ func (mr *MR) unimport() error {
 
 // ImportDM imports device memory of another context of the same device (ibv_import_dm). The original cannot be closed
 // (EBUSY) before Close of the result, which is ibv_unimport_dm. ENOENT if no open context of the device has memory
-// with the handle.
+// with the handle. EIO once the device was removed from one of the contexts.
 func (vctx *Context) ImportDM(handle uint32) (*DM, error) {
 	const op = "import_dm"
 	from := exported(handle, exports.dms)
 	if from == nil || from.ctx.dev.drv != vctx.dev.drv {
 		return nil, newError(op, vctx.obj(), ENOENT,
 			"unknown DM handle %d; must be from DM.Handle of an open context of the device", handle)
+	}
+	if err := vctx.checkImport(op, from.ctx); err != nil {
+		return nil, err
 	}
 	if err := use(op, kindImport, []parent{{&from.lifetime, from.obj()}}); err != nil {
 		return nil, err

@@ -80,11 +80,11 @@ type TD struct {
 	lifetime lifetime
 }
 
-// AllocTD allocates a thread domain (ibv_alloc_td, struct ibv_td_init_attr). Close frees it.
+// AllocTD allocates a thread domain (ibv_alloc_td, struct ibv_td_init_attr). Close frees it. EIO once the device was
+// removed.
 func (vctx *Context) AllocTD() (*TD, error) {
-	const op = "alloc_td"
-	if !vctx.lifetime.use(kindTD) {
-		return nil, errClosed(op, vctx.obj())
+	if err := vctx.use("alloc_td", kindTD); err != nil {
+		return nil, err
 	}
 	return &TD{ctx: vctx}, nil
 }
@@ -118,7 +118,8 @@ type ParentDomainInitAttr struct {
 // not be between StartPoll and EndPoll, or between Start and Complete, at once. All other calls stay safe for
 // concurrent use.
 //
-// Errors: EINVAL without a PD, for a PD that is a parent domain or imported, or for objects of another context.
+// Errors: EINVAL without a PD, for a PD that is a parent domain or imported, or for objects of another context. EIO
+// once the device was removed.
 func (vctx *Context) AllocParentDomain(init *ParentDomainInitAttr) (*PD, error) {
 	const op = "alloc_parent_domain"
 	switch {
@@ -128,6 +129,9 @@ func (vctx *Context) AllocParentDomain(init *ParentDomainInitAttr) (*PD, error) 
 		return nil, newError(op, vctx.obj(), EINVAL, "the PD or the TD belongs to another context")
 	case init.PD.base != init.PD:
 		return nil, newError(op, vctx.obj(), EINVAL, "the PD is a parent domain itself, or imported")
+	}
+	if err := vctx.checkRemoved(op, vctx); err != nil {
+		return nil, err
 	}
 	if !init.PD.lifetime.use(kindParentDomain) {
 		return nil, errClosed(op, init.PD.obj())

@@ -3,6 +3,7 @@ package soft
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"os"
 	"syscall"
@@ -55,6 +56,52 @@ type removedObjects struct {
 	xrcd *verbs.XRCD
 	attr verbs.AHAttr
 	raw  rawObjects
+	more sharedObjects
+}
+
+// sharedObjects are domains, and a context that imports. A kernel has no part in their end.
+type sharedObjects struct {
+	td       *verbs.TD
+	domain   *verbs.PD
+	importer *verbs.Context
+	pd       *verbs.PD
+	mr       *verbs.MR
+	dm       *verbs.DM
+	cmdFD    int
+}
+
+func (o *removedObjects) makeShared(t *testing.T, dev *verbs.Device) {
+	t.Helper()
+	m := &o.more
+	m.td = made(o.ctx.AllocTD())(t)
+	m.domain = made(o.ctx.AllocParentDomain(&verbs.ParentDomainInitAttr{PD: o.pd, TD: m.td}))(t)
+	m.cmdFD = made(o.ctx.CmdFD())(t)
+	m.importer = made(dev.Open())(t)
+	m.pd = made(m.importer.ImportPD(o.pd.Handle()))(t)
+	m.mr = made(m.pd.ImportMR(o.mr.Handle()))(t)
+	m.dm = made(m.importer.ImportDM(o.dm.Handle()))(t)
+}
+
+// close succeeds with and without a device.
+func (m *sharedObjects) close() error {
+	return errors.Join(m.domain.Close(), m.td.Close(), m.mr.Close(), m.dm.Close(), m.pd.Close(), m.importer.Close())
+}
+
+// sharedCalls are the calls of domains and imports.
+func (o *removedObjects) sharedCalls() map[string]func() error {
+	m := &o.more
+	return map[string]func() error{
+		"alloc_td": func() error { _, err := o.ctx.AllocTD(); return err },
+		"alloc_parent_domain": func() error {
+			_, err := o.ctx.AllocParentDomain(&verbs.ParentDomainInitAttr{PD: o.pd, TD: m.td})
+			return err
+		},
+		"cmd_fd":        func() error { _, err := o.ctx.CmdFD(); return err },
+		"import_device": func() error { _, err := verbs.ImportDevice(m.cmdFD); return err },
+		"import_pd":     func() error { _, err := m.importer.ImportPD(o.pd.Handle()); return err },
+		"import_mr":     func() error { _, err := m.pd.ImportMR(o.mr.Handle()); return err },
+		"import_dm":     func() error { _, err := m.importer.ImportDM(o.dm.Handle()); return err },
+	}
 }
 
 // rawObjects are those of Ethernet frames.
@@ -95,6 +142,7 @@ func newObjects(t *testing.T, dev *verbs.Device) *removedObjects {
 	o.ah = made(o.pd.CreateAH(&o.attr))(t)
 	o.xrcd = made(o.ctx.OpenXRCD(nil))(t)
 	o.makeRaw(t)
+	o.makeShared(t, dev)
 	return o
 }
 
@@ -107,6 +155,9 @@ func (o *removedObjects) calls() map[string]func() error {
 		"query_gid":       func() error { _, err := o.ctx.QueryGID(1, 0); return err },
 		"query_gid_table": func() error { _, err := o.ctx.QueryGIDTable(); return err },
 		"query_pkey":      func() error { _, err := o.ctx.QueryPKey(1, 0); return err },
+		"get_pkey_index":  func() error { _, err := o.ctx.PKeyIndex(1, 0xffff); return err },
+		"select_gid":      func() error { _, err := o.ctx.SelectGID(netip.MustParseAddr("192.0.2.2")); return err },
+		"query_rt_values": func() error { _, err := o.ctx.QueryRTValues(); return err },
 		"alloc_pd":        func() error { _, err := o.ctx.AllocPD(); return err },
 		"create_channel":  func() error { _, err := o.ctx.CreateCompChannel(); return err },
 		"create_cq":       func() error { _, err := o.ctx.CreateCQ(1, nil); return err },
@@ -126,13 +177,21 @@ func (o *removedObjects) calls() map[string]func() error {
 		"modify_qp": func() error {
 			return o.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)
 		},
-		"attach_mcast": func() error { return o.qp.AttachMcast(group, 0) },
-		"detach_mcast": func() error { return o.qp.DetachMcast(group, 0) },
-		"query_ece":    func() error { _, err := o.qp.QueryECE(); return err },
-		"reg_mr":       func() error { _, err := o.pd.RegMR(make([]byte, 8), 0); return err },
+		"attach_mcast":         func() error { return o.qp.AttachMcast(group, 0) },
+		"detach_mcast":         func() error { return o.qp.DetachMcast(group, 0) },
+		"query_ece":            func() error { _, err := o.qp.QueryECE(); return err },
+		"set_ece":              func() error { return o.qp.SetECE(verbs.ECE{}) },
+		"set_keepalive":        func() error { return o.qp.SetKeepAlive(0) },
+		"modify_qp_rate_limit": func() error { return o.qp.ModifyRateLimit(&verbs.QPRateLimitAttr{}) },
+		"reg_mr":               func() error { _, err := o.pd.RegMR(make([]byte, 8), 0); return err },
 		"rereg_mr": func() error {
 			return o.mr.Rereg(verbs.ReregChangeAccess, nil, nil, verbs.AccessLocalWrite)
 		},
+		"reg_dm_mr": func() error {
+			_, err := o.pd.RegDMMR(o.dm, 0, 8, verbs.AccessZeroBased)
+			return err
+		},
+		"advise_mr":       func() error { return o.pd.AdviseMR(verbs.AdvicePrefetch, 0, o.mr.SGE(0, 1)) },
 		"alloc_null_mr":   func() error { _, err := o.pd.AllocNullMR(); return err },
 		"alloc_mw":        func() error { _, err := o.pd.AllocMW(verbs.MWType1); return err },
 		"alloc_dm":        func() error { _, err := o.ctx.AllocDM(verbs.AllocDMAttr{Length: 8}); return err },
@@ -153,6 +212,12 @@ func (o *removedObjects) calls() map[string]func() error {
 		"create_flow": func() error {
 			_, err := o.raw.qp.CreateFlow(&verbs.FlowAttr{Port: 1, Specs: []verbs.FlowSpec{verbs.FlowSpecEth{}}})
 			return err
+		},
+		"attach_counters": func() error {
+			return o.raw.counters.AttachPointFlow(&verbs.CounterAttachAttr{}, nil)
+		},
+		"attach_counters_flow": func() error {
+			return o.raw.counters.AttachPointFlow(&verbs.CounterAttachAttr{}, o.raw.flow)
 		},
 		"read_counters": func() error { return o.raw.counters.Read(make([]uint64, 1), 0) },
 		"get_cq_event":  func() error { _, err := o.ch.GetEvent(context.Background()); return err },
@@ -194,6 +259,9 @@ func TestV_ENV_02_V_AE_25_DestroyAfterRemoval(t *testing.T) {
 		r := newRemovable()
 		o := newObjects(t, r.dev)
 		r.remove()
+		if err := o.more.close(); err != nil {
+			t.Errorf("allowed %v: end of domains and imports: %v", allowed, err)
+		}
 		for name, err := range o.destroy() {
 			if allowed && err != nil || !allowed && !errors.Is(err, syscall.EIO) {
 				t.Errorf("allowed %v: destroy of the %s: %v", allowed, name, err)
@@ -207,6 +275,9 @@ func TestV_ENV_02_V_AE_25_DestroyAfterRemoval(t *testing.T) {
 		}
 		r.restore()
 		back := newObjects(t, r.dev)
+		if err := back.more.close(); err != nil {
+			t.Error("after the return:", err)
+		}
 		for name, err := range back.destroy() {
 			if err != nil {
 				t.Errorf("after the return: destroy of the %s: %v", name, err)
@@ -249,7 +320,9 @@ func TestV_ENV_02_CallsAfterRemoval(t *testing.T) {
 		if _, err := o.ctx.GetAsyncEvent(context.Background()); !errors.Is(err, syscall.EIO) {
 			t.Errorf("get_async_event: %v", err)
 		}
-		for name, call := range o.calls() {
+		calls := o.calls()
+		maps.Copy(calls, o.sharedCalls())
+		for name, call := range calls {
 			if err := call(); !errors.Is(err, syscall.EIO) {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -260,6 +333,13 @@ func TestV_ENV_02_CallsAfterRemoval(t *testing.T) {
 		r.restore() // the context stays as it is
 		for _, err := o.ctx.TryGetAsyncEvent(); err == nil; _, err = o.ctx.TryGetAsyncEvent() {
 		}
+	}
+	later := made(r.dev.Open())(t)
+	if _, err := later.ImportPD(o.pd.Handle()); !errors.Is(err, syscall.EIO) {
+		t.Errorf("import_pd from a removed context: %v", err)
+	}
+	if err := errors.Join(later.Close(), o.more.close()); err != nil {
+		t.Error(err)
 	}
 	o.destroy()
 	if err := errors.Join(o.ch.Close(), o.ctx.Close()); err != nil {
