@@ -121,19 +121,23 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 
 // links creates a link to this program for each tool: verbena links FOLDER.
 func links(env *tool.Env, args []string) int {
-	if len(args) != 1 {
-		return env.Failf("usage: %s FOLDER", env.Argv0)
+	f := tool.NewFlags(env, "FOLDER")
+	if status, ok := f.Parse(args); !ok {
+		return status
+	}
+	if f.NArg() != 1 {
+		return f.Misused("must be one folder, which gets a link for each tool")
 	}
 	exe, err := os.Executable()
 	if err != nil {
 		return env.Failf("%v", err)
 	}
 	target := exe
-	if dir, err := filepath.Abs(args[0]); err == nil && dir == filepath.Dir(exe) {
+	if dir, err := filepath.Abs(f.Arg(0)); err == nil && dir == filepath.Dir(exe) {
 		target = filepath.Base(exe) // a relative link, so that the folder can be moved
 	}
 	for _, t := range tools {
-		link := filepath.Join(args[0], t.Name)
+		link := filepath.Join(f.Arg(0), t.Name)
 		if runtime.GOOS == "windows" {
 			link += ".exe"
 		}

@@ -18,9 +18,3 @@ func Diff(a, b uint32) int { return int(int32((a-b)<<8) >> 8) }
 
 // Less reports whether a comes before b.
 func Less(a, b uint32) bool { return Diff(a, b) < 0 }
-
-// InRange reports whether p is one of the n PSNs that begin with first.
-func InRange(p, first uint32, n int) bool {
-	d := Diff(p, first)
-	return d >= 0 && d < n
-}

@@ -67,22 +67,6 @@ func TestLess(t *testing.T) {
 	}
 }
 
-func TestInRange(t *testing.T) {
-	for _, c := range []struct {
-		p, first uint32
-		n        int
-		want     bool
-	}{
-		{5, 5, 1, true}, {5, 5, 0, false}, {6, 5, 1, false}, {4, 5, 10, false}, {14, 5, 10, true}, {15, 5, 10, false},
-		{0, Mask, 2, true}, {1, Mask, 2, false}, {Mask, Mask, 2, true}, {Mask - 1, Mask, 2, false},
-		{3, Mask - 3, 8, true}, {4, Mask - 3, 8, false},
-	} {
-		if got := InRange(c.p, c.first, c.n); got != c.want {
-			t.Errorf("InRange(%#06x, %#06x, %d) = %v, want %v", c.p, c.first, c.n, got, c.want)
-		}
-	}
-}
-
 // each calls check with the edges and many random PSNs.
 func each(check func(p uint32)) {
 	for _, p := range edges {
@@ -112,8 +96,6 @@ func TestV_QPQ_24Bit_Properties(t *testing.T) {
 				t.Fatalf("Diff(%#06x, %#06x) = %d, want %d", q, p, Diff(q, p), d)
 			case Less(q, p) != (d < 0):
 				t.Fatalf("Less(%#06x, %#06x) = %v with distance %d", q, p, Less(q, p), d)
-			case InRange(q, p, 1000) != (d >= 0 && d < 1000):
-				t.Fatalf("InRange(%#06x, %#06x, 1000) = %v with distance %d", q, p, InRange(q, p, 1000), d)
 			}
 		}
 	})

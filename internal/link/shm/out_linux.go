@@ -66,47 +66,11 @@ func dialRings(c *net.UnixConn, ports int) (*txRings, error) {
 	}
 	l := &txRings{conn: c}
 	l.shares.Store(new([]*sharing))
-	size := defaultRing
-	if ports > 4 {
-		size /= 4
+	err := l.greet(ports)
+	if err == nil {
+		err = l.sendRings()
 	}
-	if err := ask(c, frame{kind: frameHello, port: uint8(ports), size: uint32(size), word: magic}); err != nil {
-		return nil, err
-	}
-	f, fds, err := expect(c, frameWelcome, 2)
 	if err != nil {
-		return nil, err
-	}
-	defer closeFDs(fds)
-	l.shape = shape{n: ports, m: int(f.port), ring: size}
-	if f.word != magic {
-		return nil, syscall.EPROTO
-	}
-	if err := l.check(); err != nil {
-		return nil, err
-	}
-	if l.heads, err = attach(fds[0], l.headsSize()); err != nil {
-		return nil, err
-	}
-	if l.status, err = attach(fds[1], l.statusSize()); err != nil {
-		return nil, err
-	}
-	if err := l.readNumbers(int(f.size)); err != nil {
-		return nil, err
-	}
-	m, file, err := create(l.ringsSize())
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	l.rings = m
-	if err := l.makeRings(); err != nil {
-		return nil, err
-	}
-	if err := ask(c, frame{kind: frameRings}, file); err != nil {
-		return nil, err
-	}
-	if _, _, err := expect(c, frameReady, 0); err != nil {
 		return nil, err
 	}
 	if l.raw, err = c.SyscallConn(); err != nil {
@@ -118,6 +82,54 @@ func dialRings(c *net.UnixConn, ports int) (*txRings, error) {
 		}
 	}
 	return l, c.SetDeadline(time.Time{})
+}
+
+// greet is the first half of the handshake: the shape of the ring set, the receiver's memory and its numbers.
+func (l *txRings) greet(ports int) error {
+	size := defaultRing
+	if ports > 4 {
+		size /= 4
+	}
+	if err := ask(l.conn, frame{kind: frameHello, port: uint8(ports), size: uint32(size), word: magic}); err != nil {
+		return err
+	}
+	f, fds, err := expect(l.conn, frameWelcome, 2)
+	if err != nil {
+		return err
+	}
+	defer closeFDs(fds)
+	l.shape = shape{n: ports, m: int(f.port), ring: size}
+	if f.word != magic {
+		return syscall.EPROTO
+	}
+	if err := l.check(); err != nil {
+		return err
+	}
+	if l.heads, err = attach(fds[0], l.headsSize()); err != nil {
+		return err
+	}
+	if l.status, err = attach(fds[1], l.statusSize()); err != nil {
+		return err
+	}
+	return l.readNumbers(int(f.size))
+}
+
+// sendRings is the second half: it makes the rings and waits until the receiver has them.
+func (l *txRings) sendRings() error {
+	m, file, err := create(l.ringsSize())
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	l.rings = m
+	if err := l.makeRings(); err != nil {
+		return err
+	}
+	if err := ask(l.conn, frame{kind: frameRings}, file); err != nil {
+		return err
+	}
+	_, _, err = expect(l.conn, frameReady, 0)
+	return err
 }
 
 // ask writes a frame to a process that may have refused the handshake already, and closed its end. Then its bye shows

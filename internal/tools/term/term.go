@@ -36,11 +36,10 @@ func IsTerminal(w io.Writer) bool {
 func (p *Printer) Printf(format string, args ...any) { fmt.Fprintf(p, format, args...) }
 
 // The styles return their argument unchanged if the printer has no colours.
-func (p *Printer) Bold(s string) string   { return p.style("1", s) }
-func (p *Printer) Dim(s string) string    { return p.style("2", s) }
-func (p *Printer) Red(s string) string    { return p.style("31", s) }
-func (p *Printer) Green(s string) string  { return p.style("32", s) }
-func (p *Printer) Yellow(s string) string { return p.style("33", s) }
+func (p *Printer) Bold(s string) string  { return p.style("1", s) }
+func (p *Printer) Dim(s string) string   { return p.style("2", s) }
+func (p *Printer) Red(s string) string   { return p.style("31", s) }
+func (p *Printer) Green(s string) string { return p.style("32", s) }
 
 func (p *Printer) style(code, s string) string {
 	if !p.colour {
