@@ -12,5 +12,6 @@
 // (doorbell.go), a poller in CQ.Poll (cq.go), and the shard's background goroutine when nobody polls (background.go).
 // They run the step (step.go).
 //
-// The package imports internal/transport, internal/link, internal/spin and packages below those.
+// The package imports internal/transport, internal/link, internal/mr, internal/spin, internal/numbered, internal/secret
+// and internal/wire.
 package engine

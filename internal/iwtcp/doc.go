@@ -10,5 +10,6 @@
 //
 // Locks are taken in this order: QP.mu, Config.Memory, those of the queues and CQs. loop.mu is taken last.
 //
-// QPs exist on Linux only. The package imports internal/{iwarp,transport,mr,fdset} and golang.org/x/sys.
+// QPs exist on Linux only. The package imports internal/{iwarp,transport,mr,fdset}, internal/link/pcap and
+// golang.org/x/sys.
 package iwtcp

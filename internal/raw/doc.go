@@ -11,5 +11,6 @@
 //
 // Lock order: a QP's transmit lock, the link's, the device's. No frame is sent with the device's mu held.
 //
-// The package imports internal/transport, for the queues and completions, internal/mr and internal/link.
+// The package imports internal/transport, for the queues and completions, internal/mr, internal/link, internal/secret
+// and internal/wire.
 package raw

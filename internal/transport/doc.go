@@ -18,5 +18,5 @@
 // ibv_modify_qp and state.go the others, failure.go describes failures.
 //
 // Only the holder of a QP's shard may call its On... methods, Transmit and Modify. The package imports
-// internal/{wire,psn,mr,link}.
+// internal/{wire,psn,mr,link} and observe.
 package transport

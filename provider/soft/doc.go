@@ -66,5 +66,6 @@
 // name's extension. VERBENA_PCAP_SNAPLEN=BYTES limits the bytes written of each packet. Without VERBENA_PCAP there is
 // no cost.
 //
-// The package imports verbs, internal/engine and the packages below that, and internal/iwtcp on Linux.
+// The package imports verbs, observe, internal/driver, internal/gsi, internal/engine, internal/raw, the links and other
+// packages below those, and internal/iwtcp on Linux.
 package soft

@@ -6,5 +6,5 @@
 // host may have unfilled checksums, because they never reach a wire: they count as verified. Frames that the kernel
 // has merged (GRO) arrive as one.
 //
-// The package imports internal/link and golang.org/x/sys/unix.
+// The package imports internal/link, internal/fdset and golang.org/x/sys/unix.
 package packet
