@@ -95,7 +95,7 @@ func (c *Conn) LocalAddr() net.Addr { return c.local }
 // RemoteAddr returns the address of the peer, a *net.TCPAddr.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
-// SetDeadline sets the read and the write deadline.
+// SetDeadline sets the read and the write deadline. net.ErrClosed after Close.
 func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadline(t, true, true) }
 
 // SetReadDeadline sets the time at which present and future reads end; the zero time stands for none.

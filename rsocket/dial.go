@@ -26,7 +26,7 @@ type Dialer struct {
 const defaultKeepAlive = 15 * time.Second
 
 // Dial connects to an address (rsocket, rconnect): network is tcp, tcp4 or tcp6, udp, udp4 or udp6. The addresses of
-// the connection are those of package net; the ports are RDMA's own.
+// the connection are those of package net; the ports are RDMA's own. The errors are those of Dialer.DialContext.
 func Dial(network, address string) (net.Conn, error) {
 	return new(Dialer).DialContext(context.Background(), network, address)
 }
@@ -42,8 +42,11 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 }
 
 // DialContext connects to an address, as net.Dialer.DialContext does: it tries the addresses of a name one after the
-// other. udp, udp4 and udp6 make a datagram socket that sends to the address (a *PacketConn). ECONNREFUSED: there is
-// no listener, or it has another protocol; ETIMEDOUT: no answer; ENOTSUP: the peer has another version.
+// other. udp, udp4 and udp6 make a datagram socket that sends to the address (a *PacketConn).
+//
+// The error is a *net.OpError: ECONNREFUSED if there is no listener, or it has another protocol; ETIMEDOUT without an
+// answer; ENOTSUP if the peer has another version; ENODEV without a suitable device; ctx's error if ctx is done; those
+// of rdmacm.ID.BindAddr for LocalAddr; *net.DNSError or net.UnknownNetworkError.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if d.Timeout > 0 {
 		var cancel context.CancelFunc

@@ -32,7 +32,7 @@ type Listener struct {
 var _ net.Listener = (*Listener)(nil)
 
 // Listen listens at a local address (rsocket, rbind, rlisten): network is tcp, tcp4 or tcp6. An empty host stands
-// for all addresses, port 0 for a free port.
+// for all addresses, port 0 for a free port. The errors are those of ListenConfig.Listen.
 func Listen(network, address string) (net.Listener, error) {
 	return new(ListenConfig).Listen(context.Background(), network, address)
 }

@@ -153,7 +153,8 @@ func TestLinks(t *testing.T) {
 	if err != nil || len(made) != len(tools) {
 		t.Errorf("%v, %v", made, err)
 	}
-	if out, _, status := output(t, "verbena", "links", "--help"); status != 0 || !strings.Contains(out, "verbena links FOLDER") {
+	out, _, status := output(t, "verbena", "links", "--help")
+	if status != 0 || !strings.Contains(out, "verbena links FOLDER") {
 		t.Errorf("--help: status %d\n%s", status, out)
 	}
 	if _, errs, status := output(t, "verbena", "links"); status != 1 || !strings.Contains(errs, "folder") {

@@ -41,8 +41,10 @@ const (
 
 // Socket is a socket with the calls of C. All methods are safe for concurrent use.
 //
-// Errors have the errno that the C function sets. A call that would wait returns EAGAIN if the socket does not
-// block.
+// Errors have the errno that the C function sets. A call that would wait returns EAGAIN if the socket does not block.
+// Of every call: EBADF after Close. Of calls that send or receive: ENOTCONN on a stream that was never connected;
+// ECONNRESET if the connection has failed, ETIMEDOUT if the peer did not answer, EPROTO if it has violated the
+// protocol.
 type Socket struct {
 	domain Domain
 	typ    Type
