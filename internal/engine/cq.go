@@ -39,8 +39,9 @@ type CQ struct {
 	eng     *Engine
 	up      CQUpcalls
 	vector  int
-	shards  atomic.Uint64 // a bit for each shard with QPs on this CQ
-	polls   atomic.Uint32 // number of successful polls
+	shards  atomic.Uint64           // a bit for each shard with QPs on this CQ
+	outside atomic.Pointer[outside] // nil unless QPs that no shard runs complete into it
+	polls   atomic.Uint32           // number of successful polls
 	idle    spin.Budget
 	sleeper atomic.Pointer[sleeper] // nil until a poller first sleeps
 
@@ -328,12 +329,15 @@ func (cq *CQ) progress() { cq.run(nil) }
 
 // run is progress for a poller of CQ poller, which looks into it afterwards if found is true; nil: it does not.
 func (cq *CQ) run(poller *CQ) (found bool) {
+	active := arming(cq.armed.Load()) == disarmed
+	if o := cq.outside.Load(); o != nil {
+		o.Poll(active)
+	}
 	m := cq.shards.Load()
 	if m == 0 {
 		return false
 	}
 	now := cq.eng.now()
-	active := arming(cq.armed.Load()) == disarmed
 	for ; m != 0; m &= m - 1 {
 		if cq.eng.shards[bits.TrailingZeros64(m)].poll(now, active, poller) {
 			found = true
@@ -357,9 +361,7 @@ func (cq *CQ) Arm(solicitedOnly bool) error {
 		cq.armed.Store(uint32(armedSolicited))
 	}
 	cq.mu.Unlock()
-	for i := range bitsOf(cq.shards.Load()) {
-		cq.eng.shards[i].handOver()
-	}
+	cq.handOver()
 	return nil
 }
 

@@ -63,6 +63,9 @@ func (cq *CQ) await() bool {
 	if cq.eng.manual || cq.eng.virtual {
 		return false
 	}
+	if o := cq.outside.Load(); o != nil && cq.shards.Load() == 0 && o.Await(maxAwait) {
+		return true
+	}
 	s := cq.sleeper.Load()
 	if s == nil {
 		s = &sleeper{rung: make(chan struct{}, 1), clock: time.NewTimer(maxAwait)}
@@ -79,9 +82,7 @@ func (cq *CQ) await() bool {
 		return false
 	}
 	defer cq.eng.sleepers.remove(slot)
-	for i := range bitsOf(cq.shards.Load()) {
-		cq.eng.shards[i].handOver()
-	}
+	cq.handOver()
 	if cq.some.Load() || cq.broken.Load() {
 		return true
 	}

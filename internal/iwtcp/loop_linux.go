@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,9 +14,9 @@ import (
 type Device struct {
 	taps tapped
 
+	loop atomic.Pointer[loop] // nil while there is no QP; written under mu
+
 	mu sync.Mutex
-	// +checklocks:mu
-	loop *loop // nil while there is no QP
 	// +checklocks:mu
 	qps map[uint32]*QP // by number
 }
@@ -31,25 +32,27 @@ func (d *Device) Find(num uint32) *QP {
 func (d *Device) enter(q *QP) (*loop, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.loop == nil {
-		l, err := newLoop()
-		if err != nil {
+	l := d.loop.Load()
+	if l == nil {
+		var err error
+		if l, err = newLoop(); err != nil {
 			return nil, err
 		}
-		d.loop, d.qps = l, map[uint32]*QP{}
+		d.qps = map[uint32]*QP{}
+		d.loop.Store(l)
 	}
 	d.qps[q.Num] = q
-	return d.loop, nil
+	return l, nil
 }
 
 // leave ends the loop with the last QP.
 func (d *Device) leave(q *QP) {
 	d.mu.Lock()
-	l := d.loop
+	l := d.loop.Load()
 	delete(d.qps, q.Num)
 	last := len(d.qps) == 0
 	if last {
-		d.loop = nil
+		d.loop.Store(nil)
 	}
 	d.mu.Unlock()
 	if last {
@@ -57,69 +60,170 @@ func (d *Device) leave(q *QP) {
 	}
 }
 
-// loop is the goroutine of a device. Its epoll set is in the set of Go's poller, so that waiting takes no thread
-// (decision 6). An eventfd in the set wakes it.
+// Poll runs the QPs for a poller of a CQ, unless the goroutine or another poller does. If the program polls, the
+// goroutine sleeps for a while.
+func (d *Device) Poll(active bool) {
+	if l := d.loop.Load(); l != nil {
+		l.poll(active)
+	}
+}
+
+// Await is Poll of a poller that has time: it waits for at most limit until a socket is ready. It returns false at once
+// if another goroutine runs the QPs.
+func (d *Device) Await(limit time.Duration) bool {
+	l := d.loop.Load()
+	return l != nil && l.await(limit)
+}
+
+// HandOver has the goroutine run the QPs, because a poller is about to sleep.
+func (d *Device) HandOver() {
+	if l := d.loop.Load(); l != nil {
+		l.handOver()
+	}
+}
+
+// loop runs the QPs of a device. Whoever has the turn receives from the sockets that are ready, and continues to send
+// where there is room again: pollers of CQs, and the loop's goroutine while nobody polls.
+//
+// The sockets are in the epoll set ready. That set is in the set parked, which Go's poller watches, so that waiting
+// takes no thread (decision 6). ready is armed there only while the goroutine waits: a program that polls causes no
+// wake-up.
 type loop struct {
-	set    *os.File
-	fd     int // of set
-	wakeFD int
+	ready  int      // the epoll set of the sockets
+	parked *os.File // the epoll set of ready and wakeFD
+	wakeFD int      // an eventfd
+	raw    syscall.RawConn
 	done   sync.WaitGroup
 	ended  atomic.Bool
-	buf    []byte // for what is received
+	polled atomic.Bool // a program has polled since the goroutine looked
+	state  atomic.Uint32
+	undoze chan struct{} // ends a sleep of the goroutine
 
-	mu sync.Mutex
+	turn sync.Mutex
+	// +checklocks:turn
+	closed bool
+	// +checklocks:turn
+	buf []byte // for what is received
+	// +checklocks:turn
+	events [maxEvents]unix.EpollEvent
+	// +checklocks:turn
+	waits [1]unix.PollFd // of await
+	// +checklocks:turn
+	limit unix.Timespec // of await
+
+	some atomic.Bool // todo is not empty
+	mu   sync.Mutex
 	// +checklocks:mu
 	qps map[int32]*QP // by socket
 	// +checklocks:mu
 	todo []*QP // to run without an event
 }
 
+// States of the goroutine. It stores its new state before it looks at ended, some and polled for the last time; what
+// others store there they store before they look at its state. So no wake-up is lost.
 const (
-	rxBuffer  = 128 << 10
-	maxEvents = 64
+	running uint32 = iota
+	dozing         // a program polls
+	parking        // it waits for a socket
+)
+
+// Bounds of a turn: sockets that the goroutine and a poller read.
+const (
+	rxBuffer   = 128 << 10
+	maxEvents  = 64
+	pollEvents = 4
+)
+
+// The goroutine sleeps for minDoze at first while programs poll, and then for up to maxDoze. Tests change them.
+var (
+	minDoze = time.Millisecond
+	maxDoze = 2 * time.Millisecond
 )
 
 func newLoop() (*loop, error) {
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, os.NewSyscallError("epoll_create1", err)
-	}
-	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		_ = unix.Close(fd)
-		return nil, os.NewSyscallError("eventfd", err)
-	}
-	err = unix.SetNonblock(fd, true) // so that os.NewFile gives it to Go's poller
-	if err == nil {
-		err = unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, wake, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(wake)})
-	}
-	if err != nil {
-		_ = unix.Close(wake)
-		_ = unix.Close(fd)
-		return nil, os.NewSyscallError("epoll_ctl", err)
-	}
-	l := &loop{fd: fd, wakeFD: wake, buf: make([]byte, rxBuffer), qps: map[int32]*QP{}}
-	l.set = os.NewFile(uintptr(fd), "epoll")
-	raw, err := l.set.SyscallConn()
-	if err != nil {
-		_ = unix.Close(wake)
-		_ = l.set.Close()
+	l := &loop{ready: -1, wakeFD: -1, undoze: make(chan struct{}, 1), qps: map[int32]*QP{}}
+	if err := l.open(); err != nil {
+		l.close()
 		return nil, err
 	}
-	l.done.Go(func() { l.run(raw) })
+	l.done.Go(l.run)
 	return l, nil
+}
+
+// open makes the descriptors.
+func (l *loop) open() error {
+	l.turn.Lock()
+	l.buf = make([]byte, rxBuffer)
+	l.turn.Unlock()
+	var err error
+	if l.ready, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return os.NewSyscallError("epoll_create1", err)
+	}
+	if l.wakeFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return os.NewSyscallError("eventfd", err)
+	}
+	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("epoll_create1", err)
+	}
+	_ = unix.SetNonblock(set, true) // so that os.NewFile gives it to Go's poller
+	l.parked = os.NewFile(uintptr(set), "epoll")
+	for fd, events := range map[int]uint32{l.wakeFD: unix.EPOLLIN, l.ready: unix.EPOLLONESHOT} {
+		if err := unix.EpollCtl(set, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}); err != nil {
+			return os.NewSyscallError("epoll_ctl", err)
+		}
+	}
+	l.raw, err = l.parked.SyscallConn()
+	return err
+}
+
+// close closes the descriptors.
+func (l *loop) close() {
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	l.closed = true
+	if l.parked != nil {
+		_ = l.parked.Close()
+	}
+	for _, fd := range []int{l.ready, l.wakeFD} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
 }
 
 func (l *loop) stop() {
 	l.ended.Store(true)
-	l.wake()
+	l.rouse()
 	l.done.Wait()
-	_ = l.set.Close()
-	_ = unix.Close(l.wakeFD)
+	l.close()
 }
 
+// rouse ends the goroutine's wait or sleep, because ended or some was set.
+func (l *loop) rouse() {
+	switch l.state.Load() {
+	case dozing:
+		l.wake()
+	case parking:
+		_, _ = unix.Write(l.wakeFD, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // a full counter wakes too
+	}
+}
+
+// wake ends a sleep of the goroutine.
 func (l *loop) wake() {
-	_, _ = unix.Write(l.wakeFD, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // a full counter wakes too
+	select {
+	case l.undoze <- struct{}{}:
+	default:
+	}
+}
+
+func (l *loop) handOver() {
+	if l.polled.Load() {
+		l.polled.Store(false)
+	}
+	if l.state.Load() == dozing {
+		l.wake()
+	}
 }
 
 // add puts the socket of a QP into the set.
@@ -127,7 +231,7 @@ func (l *loop) add(q *QP, fd int) error {
 	l.mu.Lock()
 	l.qps[int32(fd)] = q
 	l.mu.Unlock()
-	err := unix.EpollCtl(l.fd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
+	err := unix.EpollCtl(l.ready, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 	if err != nil {
 		l.remove(fd)
 		return os.NewSyscallError("epoll_ctl", err)
@@ -141,7 +245,7 @@ func (l *loop) watch(fd int, room bool) {
 	if room {
 		e.Events |= unix.EPOLLOUT
 	}
-	_ = unix.EpollCtl(l.fd, unix.EPOLL_CTL_MOD, fd, &e)
+	_ = unix.EpollCtl(l.ready, unix.EPOLL_CTL_MOD, fd, &e)
 }
 
 // remove takes a socket that is about to be closed out of the set.
@@ -149,48 +253,151 @@ func (l *loop) remove(fd int) {
 	l.mu.Lock()
 	delete(l.qps, int32(fd))
 	l.mu.Unlock()
-	_ = unix.EpollCtl(l.fd, unix.EPOLL_CTL_DEL, fd, nil)
+	_ = unix.EpollCtl(l.ready, unix.EPOLL_CTL_DEL, fd, nil)
 }
 
-// again has the loop run a QP soon.
+// again has a QP run soon.
 func (l *loop) again(q *QP) {
 	l.mu.Lock()
 	l.todo = append(l.todo, q)
+	l.some.Store(true)
 	l.mu.Unlock()
-	l.wake()
+	if l.state.Load() != dozing || !l.polled.Load() { // else the poller runs it, or the goroutine soon
+		l.rouse()
+	}
 }
 
-func (l *loop) run(raw syscall.RawConn) {
-	events := make([]unix.EpollEvent, maxEvents)
-	for {
-		n := 0
-		err := raw.Read(func(fd uintptr) bool {
-			n, _ = unix.EpollWait(int(fd), events, 0)
-			return n > 0
-		})
-		if err != nil || l.ended.Load() {
-			return
-		}
-		for i := range events[:max(n, 0)] {
-			e := &events[i]
-			if int(e.Fd) == l.wakeFD {
-				var count [8]byte
-				_, _ = unix.Read(l.wakeFD, count[:])
-				continue
-			}
-			l.mu.Lock()
-			q := l.qps[e.Fd]
-			l.mu.Unlock()
-			if q != nil { // if another QP has the socket's number meanwhile, its sockets report that they have nothing
-				q.onEvent(l.buf, e.Events&^unix.EPOLLOUT != 0)
-			}
-		}
+// poll is a turn of a poller.
+//
+// +checklocksignore: the analyzer does not know TryLock
+func (l *loop) poll(active bool) {
+	if active && !l.polled.Load() {
+		l.polled.Store(true)
+	}
+	if !l.turn.TryLock() {
+		return
+	}
+	defer l.turn.Unlock()
+	if !l.closed {
+		l.step(pollEvents)
+	}
+}
+
+// await is a turn of a poller that waits. Its thread waits in the kernel: that is one change of threads less than if
+// the goroutine waited and then woke the poller.
+//
+// +checklocksignore: the analyzer does not know TryLock
+func (l *loop) await(limit time.Duration) bool {
+	if !l.turn.TryLock() {
+		return false
+	}
+	defer l.turn.Unlock()
+	if l.closed {
+		return false
+	}
+	if !l.some.Load() {
+		l.limit, l.waits[0] = unix.NsecToTimespec(int64(limit)), unix.PollFd{Fd: int32(l.ready), Events: unix.POLLIN}
+		_, _ = unix.Ppoll(l.waits[:], &l.limit, nil)
+	}
+	l.step(pollEvents)
+	return true
+}
+
+// step runs the QPs that have something to do, at most max of those with events. It reports whether there were any.
+//
+// +checklocks:l.turn
+func (l *loop) step(max int) (busy bool) {
+	n, _ := unix.EpollWait(l.ready, l.events[:max], 0)
+	for i := range n {
+		e := &l.events[i]
 		l.mu.Lock()
-		todo := l.todo
-		l.todo = nil
+		q := l.qps[e.Fd]
 		l.mu.Unlock()
-		for _, q := range todo {
-			q.onEvent(l.buf, false)
+		if q != nil { // if another QP has the socket's number meanwhile, its sockets report that they have nothing
+			q.onEvent(l.buf, e.Events&^unix.EPOLLOUT != 0)
 		}
 	}
+	if !l.some.Load() {
+		return n > 0
+	}
+	l.mu.Lock()
+	todo := l.todo
+	l.todo = nil
+	l.some.Store(false)
+	l.mu.Unlock()
+	for _, q := range todo {
+		q.onEvent(l.buf, false)
+	}
+	return true
+}
+
+// run is the loop's goroutine.
+func (l *loop) run() {
+	clock := time.NewTimer(0)
+	defer clock.Stop()
+	for doze := minDoze; !l.ended.Load(); {
+		if l.doze(clock, doze) {
+			doze = min(2*doze, maxDoze)
+			continue
+		}
+		doze = minDoze
+		l.turn.Lock()
+		busy := l.step(maxEvents)
+		l.turn.Unlock()
+		if !busy {
+			l.park()
+		}
+	}
+}
+
+// doze sleeps for d if a program has polled since the last call.
+func (l *loop) doze(clock *time.Timer, d time.Duration) bool {
+	l.state.Store(dozing)
+	defer l.state.Store(running)
+	if !l.polled.Swap(false) || l.ended.Load() {
+		return false
+	}
+	clock.Reset(d)
+	select {
+	case <-clock.C:
+	case <-l.undoze:
+	}
+	return true
+}
+
+// park waits until a socket is ready, a program polls or rouse is called.
+func (l *loop) park() {
+	l.state.Store(parking)
+	defer l.state.Store(running)
+	var events [2]unix.EpollEvent
+	n, armed, set := 0, false, 0
+	err := l.raw.Read(func(fd uintptr) bool {
+		set = int(fd)
+		if !armed { // a modification reports what is ready already
+			armed = true
+			l.arm(set, unix.EPOLLIN)
+		}
+		n, _ = unix.EpollWait(set, events[:], 0)
+		return n > 0 || l.polled.Load() || l.some.Load() || l.ended.Load()
+	})
+	if err != nil {
+		return
+	}
+	for i := range max(n, 0) {
+		if int(events[i].Fd) == l.wakeFD {
+			var count [8]byte
+			_, _ = unix.Read(l.wakeFD, count[:])
+		} else {
+			armed = false
+		}
+	}
+	if armed {
+		l.arm(set, 0)
+	}
+}
+
+// arm sets which event of the sockets' set ends the wait, once; none if events is 0.
+func (l *loop) arm(set int, events uint32) {
+	e := unix.EpollEvent{Events: events | unix.EPOLLONESHOT, Fd: int32(l.ready)}
+	_ = unix.EpollCtl(set, unix.EPOLL_CTL_MOD, l.ready, &e)
 }

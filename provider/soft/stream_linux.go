@@ -91,7 +91,15 @@ func (p *pd) createStream(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPE
 		p.ctx.eng.FreeNum(num)
 		return nil, verbsError("", err)
 	}
+	for _, c := range q.cqs() {
+		c.Join(&p.ctx.dev.streams.Device)
+	}
 	return q, nil
+}
+
+// cqs are the CQs of the send and the receive queue.
+func (q *streamQP) cqs() [2]*engine.CQ {
+	return [...]*engine.CQ{q.SendCQ.(*engine.CQ), q.RecvCQ.(*engine.CQ)}
 }
 
 // QPN returns the QP's number.
@@ -189,6 +197,9 @@ func (q *streamQP) SetKeepAlive(idle time.Duration) error {
 // Destroy removes the QP.
 func (q *streamQP) Destroy() error {
 	q.QP.Destroy()
+	for _, c := range q.cqs() {
+		c.Leave()
+	}
 	q.pd.ctx.eng.FreeNum(q.Num)
 	return nil
 }
