@@ -186,14 +186,19 @@ func (vctx *Context) QueryGIDTable() ([]GIDEntry, error) {
 	return all, nil
 }
 
-// SelectGID chooses the entry of port 1's GID table for traffic to a peer and gives the reason. It has no C twin: C
-// programs take the index as an option.
-func (vctx *Context) SelectGID(peer netip.Addr) (GIDChoice, error) {
-	if err := vctx.enter("select_gid"); err != nil {
+// SelectGID chooses the entry of a port's GID table for traffic to a peer and gives the reason. It has no C twin: C
+// programs take the index as an option. port is 1 to PhysPortCnt. EINVAL for another port number or an invalid peer,
+// ENODATA if the port has no GID for the peer.
+func (vctx *Context) SelectGID(port uint8, peer netip.Addr) (GIDChoice, error) {
+	const op = "select_gid"
+	if err := vctx.enter(op); err != nil {
 		return GIDChoice{}, err
 	}
 	defer vctx.leave()
-	return vctx.selectGID(1, peer)
+	if err := vctx.checkPort(op, port); err != nil {
+		return GIDChoice{}, err
+	}
+	return vctx.selectGID(port, peer)
 }
 
 func (vctx *Context) selectGID(port uint8, peer netip.Addr) (GIDChoice, error) {

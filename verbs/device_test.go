@@ -182,7 +182,7 @@ func TestV_LIB_05_UseAfterClose(t *testing.T) {
 		"query_gid_table":      func() error { _, err := vctx.QueryGIDTable(); return err },
 		"query_pkey":           func() error { _, err := vctx.QueryPKey(1, 0); return err },
 		"get_pkey_index":       func() error { _, err := vctx.PKeyIndex(1, 0xffff); return err },
-		"select_gid":           func() error { _, err := vctx.SelectGID(netip.MustParseAddr("192.0.2.2")); return err },
+		"select_gid":           func() error { _, err := vctx.SelectGID(1, netip.MustParseAddr("192.0.2.2")); return err },
 		"alloc_pd":             func() error { _, err := vctx.AllocPD(); return err },
 		"create_cq":            func() error { _, err := vctx.CreateCQ(1, nil); return err },
 		"create_comp_channel":  func() error { _, err := vctx.CreateCompChannel(); return err },
@@ -310,11 +310,11 @@ func TestQueryGIDTable(t *testing.T) {
 
 func TestSelectGID(t *testing.T) {
 	vctx, _ := openFake(t)
-	choice := must(vctx.SelectGID(netip.MustParseAddr("192.0.2.9")))(t)
+	choice := must(vctx.SelectGID(1, netip.MustParseAddr("192.0.2.9")))(t)
 	if choice.Index != 1 || choice.Reason == "" {
 		t.Errorf("%+v", choice)
 	}
-	_, err := vctx.SelectGID(netip.Addr{})
+	_, err := vctx.SelectGID(1, netip.Addr{})
 	refused(t, err, EINVAL, "not valid")
 }
 

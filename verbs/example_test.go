@@ -194,7 +194,7 @@ func ExamplePD_RegMR() {
 
 // SelectGID chooses the local GID for a peer; programs in C ask their user for its index.
 func ExampleContext_SelectGID() {
-	choice, err := open().SelectGID(netip.MustParseAddr("198.18.0.2"))
+	choice, err := open().SelectGID(1, netip.MustParseAddr("198.18.0.2"))
 	check(err)
 	fmt.Println(choice.Index, choice.GID)
 	// Output: 1 ::ffff:198.18.0.1

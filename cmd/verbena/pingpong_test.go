@@ -167,3 +167,32 @@ func TestPingpongRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestSecondPort: -i names a port of a device with several ports. The path leaves from an address of that port.
+func TestSecondPort(t *testing.T) {
+	const server, client = serverAddr + "/127.4.1.4", clientAddr + "/127.4.1.5"
+	for _, tool := range []string{"ibv_rc_pingpong", "ib_send_bw"} {
+		t.Run(tool, func(t *testing.T) {
+			args := []string{"-i", "2", "-n", "10", "-p", freePort(t)}
+			s, serverOut, serverErr := start(t, server, tool, args...)
+			var out, errs fmt.Stringer
+			for try := 0; ; try++ { // until the server listens
+				var c *exec.Cmd
+				c, out, errs = start(t, client, tool, append(args, serverAddr)...)
+				if err := c.Wait(); err == nil {
+					break
+				}
+				if try == 20 || !strings.Contains(errs.String(), "connect") {
+					_ = s.Process.Kill()
+					_ = s.Wait()
+					t.Fatalf("client: %s%s\nserver: %s%s", out, errs, serverOut, serverErr)
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			_ = s.Wait()
+			if text := out.String(); !strings.Contains(text, "127.4.1.4") && !strings.Contains(text, "127:04:01:04") {
+				t.Errorf("the path does not lead to port 2:\n%s", text)
+			}
+		})
+	}
+}

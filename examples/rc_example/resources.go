@@ -43,7 +43,7 @@ func (r *resources) create() (err error) {
 		return err
 	}
 	if r.gid = r.gidIndex; r.gid < 0 {
-		choice, err := r.vctx.SelectGID(peerAddr(r.conn))
+		choice, err := r.vctx.SelectGID(r.port, peerAddr(r.conn))
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ func toRTR(qp *verbs.QP, peer verbs.QPInfo, minRNRTimer uint8) {
 
 // pathTo returns the path from a QP's device to a GID.
 func pathTo(qp *verbs.QP, gid verbs.GID) verbs.AHAttr {
-	choice, err := qp.Context().SelectGID(gid.Addr())
+	choice, err := qp.Context().SelectGID(1, gid.Addr())
 	if err != nil {
 		panic(err)
 	}

@@ -85,7 +85,7 @@ func fromOther(vctx *verbs.Context, source, peer netip.Addr) (netip.Addr, bool) 
 	if on := vctx.Device().Interface(); on != "" && on != sysroute.Interface(source) {
 		return netip.Addr{}, false
 	}
-	c, err := vctx.SelectGID(peer)
+	c, err := vctx.SelectGID(1, peer)
 	local := c.GID.Addr()
 	return local, err == nil && local.IsLoopback() == peer.IsLoopback()
 }

@@ -33,7 +33,7 @@ func choose(t *testing.T, peer string) (name, provider string, ev observe.Event)
 	if ev.Name != observe.Device || ev.Device != vctx.Device().Name() || ev.Peer.Addr().String() != peer {
 		t.Errorf("event %+v of %v", ev, vctx.Device())
 	}
-	if c, err := vctx.SelectGID(netip.MustParseAddr(peer)); err != nil ||
+	if c, err := vctx.SelectGID(1, netip.MustParseAddr(peer)); err != nil ||
 		vctx.Device().TransportType() == verbs.TransportIB && c.GID.Addr() != ev.Local.Addr() {
 		t.Errorf("GID %v of local address %v: %v", c, ev.Local, err)
 	}

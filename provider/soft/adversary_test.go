@@ -435,7 +435,7 @@ func TestV_TR_04_V_KC_10_ManyUDSenders(t *testing.T) {
 			qp := get(a.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: cq, RecvCQ: cq,
 				Cap: verbs.QPCap{MaxSendWR: 16, MaxInlineData: 64}}))(t)
 			must(t, qp.Connect(verbs.QPInfo{}, nil))
-			choice := get(a.ctx.SelectGID(info.GID.Addr()))(t)
+			choice := get(a.ctx.SelectGID(1, info.GID.Addr()))(t)
 			ah := get(a.pd.CreateAH(&verbs.AHAttr{PortNum: 1, IsGlobal: true,
 				GRH: verbs.GlobalRoute{DGID: info.GID, SGIDIndex: choice.Index, HopLimit: 9}}))(t)
 			t.Cleanup(func() { must(t, qp.Close()); must(t, cq.Close()); must(t, ah.Close()) })

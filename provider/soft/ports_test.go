@@ -74,6 +74,16 @@ func TestV_PORT_01_PortsOfADevice(t *testing.T) {
 	if _, err := a.ctx.QueryPort(3); !errors.Is(err, verbs.EINVAL) {
 		t.Errorf("port 3: %v", err)
 	}
+	for port := uint8(1); port <= 2; port++ {
+		if c := get(a.ctx.SelectGID(port, n.addr(1)))(t); c.GID.Addr() != n.addr(int(port-1)*4) || c.Index != 1 {
+			t.Errorf("port %d: GID for a peer %+v", port, c)
+		}
+	}
+	for _, port := range []uint8{0, 3} {
+		if _, err := a.ctx.SelectGID(port, n.addr(1)); !errors.Is(err, verbs.EINVAL) {
+			t.Errorf("GID of port %d: %v", port, err)
+		}
+	}
 	single := newEnds(t, n, 10, nil)[9]
 	if attr := get(single.ctx.QueryDevice())(t); attr.DeviceCapFlags&verbs.DeviceChangePhyPort != 0 {
 		t.Error("a device with one port cannot change it")

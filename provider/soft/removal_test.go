@@ -156,7 +156,7 @@ func (o *removedObjects) calls() map[string]func() error {
 		"query_gid_table": func() error { _, err := o.ctx.QueryGIDTable(); return err },
 		"query_pkey":      func() error { _, err := o.ctx.QueryPKey(1, 0); return err },
 		"get_pkey_index":  func() error { _, err := o.ctx.PKeyIndex(1, 0xffff); return err },
-		"select_gid":      func() error { _, err := o.ctx.SelectGID(netip.MustParseAddr("192.0.2.2")); return err },
+		"select_gid":      func() error { _, err := o.ctx.SelectGID(1, netip.MustParseAddr("192.0.2.2")); return err },
 		"query_rt_values": func() error { _, err := o.ctx.QueryRTValues(); return err },
 		"alloc_pd":        func() error { _, err := o.ctx.AllocPD(); return err },
 		"create_channel":  func() error { _, err := o.ctx.CreateCompChannel(); return err },

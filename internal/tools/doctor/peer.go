@@ -66,7 +66,7 @@ func (r *report) route(what string, peer netip.Addr) (w way, ok bool) {
 		return w, false
 	}
 	defer dev.Close()
-	choice, err := dev.SelectGID(peer)
+	choice, err := dev.SelectGID(1, peer)
 	if err != nil {
 		r.add(bad, what, err.Error(), "verbena ibv_devinfo -v")
 		return w, false

@@ -33,7 +33,7 @@ func Open(peer netip.Addr) (*verbs.Context, error) {
 			errs = append(errs, err)
 			continue
 		}
-		choice, err := ctx.SelectGID(peer)
+		choice, err := ctx.SelectGID(1, peer)
 		switch {
 		case err != nil:
 			errs = append(errs, err)

@@ -112,7 +112,7 @@ func (r *run) chooseGID() error {
 		r.sgid, r.gid = r.gidIndex, e.GID
 		return nil
 	}
-	choice, err := r.ctx.SelectGID(r.peer.peer())
+	choice, err := r.ctx.SelectGID(r.ibPort, r.peer.peer())
 	if err != nil {
 		return err
 	}

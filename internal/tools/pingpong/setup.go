@@ -115,7 +115,7 @@ func (g *game) chooseGID(peer netip.Addr) error {
 		g.sgid, g.local[0].GID = g.gidIndex, e.GID
 		return nil
 	}
-	choice, err := g.ctx.SelectGID(peer)
+	choice, err := g.ctx.SelectGID(g.port, peer)
 	if err != nil {
 		return err
 	}
