@@ -49,9 +49,9 @@
 // comes at once, or EventRejected if the connection was not established yet. If the peer was a process of this host
 // that is reached through shared memory, this device reports it, and the QP goes to ERR. Else other processes that
 // share the peer's device do; "verbena serve" is one. If there is none, or the whole host is down, only a side that
-// sends notices it, after all retries. So a connection to another host that matters should carry something from time
-// to time: a WRITE of 0 bytes needs neither address nor key, the peer's device acknowledges it, and its program does
-// not notice it.
+// sends notices it, after all retries. SetKeepAlive and Options.KeepAlive make an idle QP send. On adapters, which lack
+// them, the program posts a WRITE of 0 bytes at intervals: it needs neither address nor key, the peer's device
+// acknowledges it, and its program does not notice it.
 //
 // # Errors
 //

@@ -152,7 +152,7 @@ func (vctx *Context) initAHFromWC(op string, port uint8, wc *WC, grh []byte) (AH
 		port)
 }
 
-// CreateAHFromWC calls InitAHFromWC and CreateAH (ibv_create_ah_from_wc).
+// CreateAHFromWC calls InitAHFromWC and CreateAH (ibv_create_ah_from_wc). The errors are those of both.
 func (pd *PD) CreateAHFromWC(port uint8, wc *WC, grh []byte) (*AH, error) {
 	const op = "create_ah_from_wc"
 	if err := pd.ctx.enter(op); err != nil {

@@ -254,7 +254,7 @@ func (qp *QP) ahAttr(remote *QPInfo, o *ConnectOptions) AHAttr {
 }
 
 // AHAttrTo returns the attributes of an AH for sends from this QP to the UD QP that remote describes. opts may be
-// nil.
+// nil. ENODATA if the GID table has no entry for that. It has no C twin.
 func (qp *QP) AHAttrTo(remote QPInfo, opts *ConnectOptions) (AHAttr, error) {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()

@@ -23,7 +23,8 @@ type Context struct {
 }
 
 // Open opens the device (ibv_open_device). A device may be opened any number of times; each context is closed by
-// Context.Close. Asynchronous events queue from this call on.
+// Context.Close. Asynchronous events queue from this call on. The errors are the provider's, such as EACCES without the
+// right to an adapter's device file.
 func (d *Device) Open() (*Context, error) {
 	forkByEnvironment(os.Stderr)
 	vctx := &Context{dev: d, async: newEventQueue[AsyncEvent](), fatal: make(chan struct{})}

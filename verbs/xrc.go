@@ -98,7 +98,8 @@ func (d *XRCD) Close() error {
 
 // CreateQP creates an XRC_RECV QP in the domain (ibv_create_qp_ex with an XRCD). It has no queues, CQs or PD:
 // received messages go to the SRQ of the domain that the sender names. Only init.Type, which must be QPTypeXRCRecv,
-// and init.Context are used. Other contexts may open the QP too; see Context.OpenQP.
+// and init.Context are used. Other contexts may open the QP too; see Context.OpenQP. EINVAL for another type, ENOMEM
+// without resources.
 func (d *XRCD) CreateQP(init *QPInitAttr) (*QP, error) {
 	const op = "create_qp_ex"
 	if init == nil {
