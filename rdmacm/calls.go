@@ -174,7 +174,7 @@ func (m *manager) state(c *cm.ID) cm.State {
 	return c.State()
 }
 
-// attrs is what the messages say about the QP and the path.
+// attrs returns the attributes of the QP and the path that the messages have.
 func (m *manager) attrs(c *cm.ID) (cm.Attrs, cm.Path) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -160,7 +160,7 @@ func (ev *Event) err(obj string) error {
 	return e
 }
 
-// refusals say what the reasons of the most frequent rejections mean.
+// refusals are the meanings of the most frequent reasons of rejections.
 var refusals = map[cmmsg.Reason]string{
 	cmmsg.RejNoResources:      "its backlog or its table of connections is full: try again later",
 	cmmsg.RejTimeout:          "it has given up to wait: try again",

@@ -27,7 +27,7 @@ const (
 	lookFirst, lookSlow = time.Millisecond, 100 * time.Millisecond
 )
 
-// neighbours is what the system has answered about the ways to peers, for the IDs of a host that ask at the same time.
+// neighbours are the system's answers about the ways to peers, for the IDs of a host that ask at the same time.
 type neighbours struct {
 	mu sync.Mutex
 	// +checklocks:mu

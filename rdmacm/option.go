@@ -21,7 +21,7 @@ const (
 	OptionIBPath = 1 // path records of 72 bytes
 )
 
-// options are what the methods called Set have set.
+// options are the options of an ID, which the methods called Set change.
 type options struct {
 	tos           uint8
 	reuse, afonly bool // the table of ports reads them under Host.mu; they change under both locks

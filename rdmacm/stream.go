@@ -94,7 +94,7 @@ type streamFinder interface {
 // firstMessages are the messages that may open a peer-to-peer connection.
 const firstMessages = wire.RTRWrite | wire.RTRRead | wire.RTRSend
 
-// What the environment says of connections over TCP. Kernels have parameters of their modules for these.
+// Environment variables of connections over TCP. Kernels have parameters of their modules for these.
 const (
 	envCRC = "VERBENA_IWARP_CRC" // 1: this side asks for CRCs
 	envP2P = "VERBENA_IWARP_P2P" // 0: this side does not ask for peer-to-peer mode

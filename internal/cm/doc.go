@@ -16,7 +16,7 @@
 //
 // Every call takes the caller's Batch and appends to it: datagrams to be sent and events to be handed up. The caller
 // empties it after each call, or after several. A Machine is not safe for concurrent use: callers hold a lock. An
-// event's message aliases the datagram given to OnMAD: copy what must live longer.
+// event's message aliases the datagram given to OnMAD: copy the parts that must live longer.
 //
 // A connection, from both ends (active: Connect; passive: a listener's EventREQ, Accept):
 //

@@ -8,7 +8,7 @@
 //	                      +--inbox of another shard
 //
 // A shard owns the QPs whose QPN modulo the shard count is its index, or those in its QPN slot if the link assigns
-// slots. Whoever has work for a shard runs it, under a lock that is only ever tried: a poster after PostSend
+// slots. A goroutine that has work for a shard runs it, under a lock that is only ever tried: a poster after PostSend
 // (doorbell.go), a poller in CQ.Poll (cq.go), and the shard's background goroutine when nobody polls (background.go).
 // They run the step (step.go).
 //

@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Driver is what a verbs.DriverPD has if its device lets programs have QP 1.
+// Driver is implemented by a verbs.DriverPD whose device lets programs have QP 1.
 type Driver interface {
 	// CreateGSI makes QP 1, a UD QP in everything but its number. EBUSY if it exists already.
 	CreateGSI(init *verbs.QPInitAttr, up verbs.DriverQPEvents) (verbs.DriverQP, error)
@@ -23,7 +23,7 @@ type Driver interface {
 	NewLastWill(local, remote netip.Addr, tclass, hopLimit uint8, pkey uint16) LastWill
 }
 
-// KernelManaged is what a verbs.DriverDevice has whose QP 1 belongs to the kernel.
+// KernelManaged is implemented by a verbs.DriverDevice whose QP 1 belongs to the kernel.
 type KernelManaged interface {
 	// KernelManaged returns the reason, a clause.
 	KernelManaged() string
@@ -38,7 +38,8 @@ func Refused(dev *verbs.Device) error {
 	return nil
 }
 
-// Connected is what a verbs.DriverQP has if its flushed requests can say why the connection has ended.
+// Connected is implemented by a verbs.DriverQP whose flushed requests can give the reason for the end of the
+// connection.
 type Connected interface {
 	// Ended says why the QP is about to be moved to ERR: a clause.
 	Ended(why string)
@@ -51,7 +52,7 @@ func Ended(qp *verbs.QP, why string) {
 	}
 }
 
-// Moving is what a verbs.DriverQP has that the kernel's connection manager moves to another state.
+// Moving is implemented by a verbs.DriverQP that the kernel's connection manager moves to another state.
 type Moving interface {
 	// Moved says which state the QP is in now.
 	Moved(s verbs.QPState)

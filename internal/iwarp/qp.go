@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/iwarp"
 )
 
-// Host is told what a QP does by itself. Its methods must not call the QP.
+// Host receives the reports of a QP about changes that the program did not ask for. Its methods must not call the QP.
 type Host interface {
 	// Raise reports an asynchronous event of the QP, or of its SRQ.
 	Raise(ev transport.Event)

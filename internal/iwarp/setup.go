@@ -90,7 +90,7 @@ func (s *Setup) Peer() *iwarp.Start { return &s.peer }
 // Frame is the peer's frame as it came, without what follows it.
 func (s *Setup) Frame() []byte { return s.buf[:len(s.buf)-len(s.rest)] }
 
-// Params are what was agreed, valid when Established.
+// Params returns the agreed parameters, valid when Established.
 func (s *Setup) Params() Params { return s.params }
 
 // Code is why the start-up Failed, and TimedOut reports that the peer was silent.

@@ -37,13 +37,13 @@ type outgoing struct {
 	wait   outstanding
 }
 
-// Limits of what is built before the stream has taken it.
+// Limits of the output that is built before the stream takes it.
 const (
 	maxSegments = 8
 	maxSummed   = 2 // with CRCs, whose payload is copied
 )
 
-// stream is what was built and not taken by the stream yet.
+// stream is the output that is built and that the stream has not taken.
 type stream struct {
 	ctl   [iwarp.AtomicRequestLen]byte // the data of a plain message
 	out   []*segment

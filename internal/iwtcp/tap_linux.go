@@ -31,7 +31,7 @@ func (d *Device) SetTaps(all []Tap) {
 	defer d.taps.use.Unlock() //nolint:staticcheck // it waits for readers
 }
 
-// trace is what a QP knows of its stream for taps.
+// trace is the state of a QP's stream that taps need.
 type trace struct {
 	local, remote netip.AddrPort
 	sent, got     uint32 // bytes, and 1 for the begin

@@ -20,7 +20,7 @@ type requesterWQE struct {
 	sent  int64  // when the first packet was sent
 }
 
-// sendPhase is what the requester may send.
+// sendPhase says whether the requester may send.
 type sendPhase uint8
 
 const (

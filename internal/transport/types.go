@@ -50,7 +50,7 @@ func (s State) CanMove(to State) bool {
 	return false
 }
 
-// Op is what a send work request asks for; values of enum ibv_wr_opcode.
+// Op is the operation of a send work request; values of enum ibv_wr_opcode.
 type Op uint8
 
 // The operations.

@@ -46,7 +46,7 @@ func (r *responder) onUD(p *link.RxPacket, info *wire.Info) {
 	r.finish(e, pk, info)
 }
 
-// Steered is what a flow rule adds to a datagram that it delivers, or an Ethernet frame that is none.
+// Steered has the properties that a flow rule adds to a datagram that it delivers, or an Ethernet frame in its place.
 type Steered struct {
 	Frame  []byte // nil of a datagram
 	Tag    uint32 // the flow tag

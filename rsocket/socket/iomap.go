@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/rsocket/internal/sock"
 )
 
-// Prot is what a peer may do with mapped memory.
+// Prot is the access that a peer has to mapped memory.
 type Prot int
 
 // The protections (PROT_NONE, PROT_WRITE).

@@ -8,7 +8,8 @@ const (
 	ImmediateLen      = 8
 )
 
-// Read is what a Read Request asks for: Size bytes at TO of the responder's STag, for TO of the requester's.
+// Read is the request of a Read Request: Size bytes at SrcTO of the responder's SrcSTag, for SinkTO of the requester's
+// SinkSTag.
 type Read struct {
 	SinkSTag uint32
 	SinkTO   uint64
@@ -79,8 +80,8 @@ func (a *Atomic) Put(b []byte) {
 	be.PutUint64(b[44:], a.CompareMask)
 }
 
-// ParseAtomicResponse decodes the AtomicResponseLen bytes of an Atomic Response: the request's ID, and what the memory
-// held before.
+// ParseAtomicResponse decodes the AtomicResponseLen bytes of an Atomic Response: the request's ID, and the content of
+// the memory before the operation.
 func ParseAtomicResponse(b []byte) (id uint32, was uint64) { return be.Uint32(b), be.Uint64(b[4:]) }
 
 // PutAtomicResponse encodes an Atomic Response.

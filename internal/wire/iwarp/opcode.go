@@ -33,7 +33,7 @@ const (
 	Queues = 4
 )
 
-// Info is what is fixed for an operation.
+// Info has the fixed properties of an operation.
 type Info struct {
 	Name   string
 	Tagged bool
@@ -58,7 +58,7 @@ var infos = [opcodes]Info{
 	AtomicResponse: {Name: "Atomic Response", Queue: QueueAtomic, Len: AtomicResponseLen},
 }
 
-// Info returns what is fixed for the operation, nil if it is unknown.
+// Info returns the fixed properties of the operation, nil if it is unknown.
 func (o Opcode) Info() *Info {
 	if o >= opcodes {
 		return nil

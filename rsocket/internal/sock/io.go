@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// RecvFlags change what a receive does.
+// RecvFlags are the flags of a receive.
 type RecvFlags uint8
 
 // The flags.

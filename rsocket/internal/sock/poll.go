@@ -1,6 +1,6 @@
 package sock
 
-// Events are what a socket is ready for, with poll's values.
+// Events are the operations that a socket is ready for, with poll's values.
 type Events int16
 
 // The events.
