@@ -30,7 +30,8 @@ type Config struct {
 	Shards int
 }
 
-// Fabric is a network in memory.
+// Fabric is a network in memory. In virtual time one goroutine uses it, with Config.RealTime it is safe for concurrent
+// use.
 type Fabric struct {
 	cfg   Config
 	net   *mem.Fabric
@@ -47,7 +48,7 @@ type Fabric struct {
 // test networks.
 var firstAddr = netip.AddrFrom4([4]byte{198, 18, 0, 1})
 
-// New returns a network without devices.
+// New returns a network without devices. It has no C twin, as the rest of this package.
 func New(c Config) *Fabric {
 	f := &Fabric{cfg: c, start: time.Now()}
 	mc := mem.Config{Seed: c.Seed, Faults: c.Faults.internal(), MTU: c.MTU}
@@ -60,7 +61,7 @@ func New(c Config) *Fabric {
 
 // Open creates a device with this name and these addresses, and opens it. Devices without addresses get
 // 198.18.0.1, 198.18.0.2 and so on, in the order of their creation. The context is closed by the test, or
-// else by Close.
+// else by Close. EINVAL for a name or an address that soft.New refuses.
 func (f *Fabric) Open(name string, addrs ...netip.Addr) (*verbs.Context, error) {
 	dev, err := f.NewDevice(name, addrs...)
 	if err != nil {
@@ -90,7 +91,8 @@ func (f *Fabric) OpenPorts(name string, ports ...[]netip.Addr) (*verbs.Context, 
 	return f.open(dev)
 }
 
-// NewDevice creates a device without opening it, for tests that open it more than once.
+// NewDevice creates a device without opening it, for tests that open it more than once. The test closes its contexts;
+// Close does not. EINVAL as for Open.
 func (f *Fabric) NewDevice(name string, addrs ...netip.Addr) (*verbs.Device, error) {
 	return f.newDevice(name, [][]netip.Addr{addrs})
 }
@@ -132,8 +134,8 @@ func (f *Fabric) newDevice(name string, ports [][]netip.Addr) (*verbs.Device, er
 	return dev.Device, nil
 }
 
-// Close closes the contexts that Open returned and the test has not closed. An object that still exists
-// keeps its context open; Close returns the error.
+// Close closes the contexts that Open and OpenPorts returned and the test has not closed. An object that still exists
+// keeps its context open; Close returns the error (EBUSY).
 func (f *Fabric) Close() error {
 	f.mu.Lock()
 	opened := f.opened
@@ -148,7 +150,8 @@ func (f *Fabric) Close() error {
 	return first
 }
 
-// Now returns the time since New.
+// Now returns the time since New, in virtual time as far as the test has advanced it. With Config.RealTime it is safe
+// for concurrent use.
 func (f *Fabric) Now() time.Duration {
 	if f.cfg.RealTime {
 		return time.Since(f.start)
@@ -157,7 +160,8 @@ func (f *Fabric) Now() time.Duration {
 }
 
 // Advance runs everything that the devices can do now and then moves virtual time to the next event. It
-// returns false if nothing has happened and no event is pending, so that only the test can cause one.
+// returns false if nothing has happened and no event is pending, so that only the test can cause one. Advance and Run
+// are for virtual time: with Config.RealTime the devices run by themselves, and the test waits.
 func (f *Fabric) Advance() bool {
 	moved := f.runDue()
 	next := f.next()

@@ -52,9 +52,8 @@ type Device struct {
 	dev *device
 }
 
-// New makes a device, which verbs.Devices does not list. It returns EINVAL for a wrong name, number of shards or
-// address, or no address, or P_Keys that SetPKeys
-// would refuse. It has no C twin.
+// New makes a device, which verbs.Devices does not list. It takes no sockets before its first QP. EINVAL for a wrong
+// name, number of shards or address, no address, or P_Keys that SetPKeys would refuse. It has no C twin.
 func New(c Config) (*Device, error) {
 	if c.Name == "" {
 		c.Name = defaultName

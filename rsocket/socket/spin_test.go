@@ -54,8 +54,7 @@ func TestR_POLL_07_PollIsBusyFirst(t *testing.T) {
 	}
 }
 
-// Who missed being woken looks again by himself, as often as wake_up_interval says, but no longer than he wants to
-// wait.
+// A waiter that missed a wake-up looks again at each wake_up_interval, until its time-out.
 func TestR_POLL_08_MissedWakeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		configured(t, func(d *sock.Defaults) { d.WakeUp = 70 * time.Millisecond })
