@@ -26,7 +26,8 @@ func optionsOf(t *tool.Tool) *tool.Flags {
 var takesDevice = []string{"ib-dev", "interface"}
 
 // complete proposes what can follow the words args on the command line of a tool: its options after a dash, devices
-// after an option that takes one, or where the usage has DEVICE, and else files.
+// after an option that takes one, or where the usage has DEVICE, the words that the tool itself proposes, and else
+// files.
 func complete(t *tool.Tool, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	f := optionsOf(t)
 	if f == nil {
@@ -50,6 +51,8 @@ func complete(t *tool.Tool, args []string, word string) ([]cobra.Completion, cob
 		return nil, cobra.ShellCompDirectiveDefault
 	case strings.HasPrefix(word, "-"):
 		return prefixed(options(f), word, ""), cobra.ShellCompDirectiveNoFileComp
+	case f.Words != nil:
+		return prefixed(f.Words(arguments(f, args)), word, ""), cobra.ShellCompDirectiveNoFileComp
 	case slices.ContainsFunc(f.Forms(), func(s string) bool { return strings.HasSuffix(s, " [DEVICE]") }):
 		return prefixed(devices(), word, ""), cobra.ShellCompDirectiveNoFileComp
 	}
@@ -69,6 +72,19 @@ func valueless(f *tool.Flags, word string) *pflag.Flag {
 		return nil
 	}
 	return o
+}
+
+// arguments returns the words without options and their values.
+func arguments(f *tool.Flags, words []string) (list []string) {
+	for i := 0; i < len(words); i++ {
+		switch {
+		case !strings.HasPrefix(words[i], "-"):
+			list = append(list, words[i])
+		case valueless(f, words[i]) != nil:
+			i++
+		}
+	}
+	return list
 }
 
 // options lists the options of a tool with their descriptions.

@@ -5,7 +5,7 @@
 //	rdma.go    the command line            host.go    devices and programs
 //	filter.go  filters, as in lqpn 17      output.go  lines and JSON
 //	link.go, resource.go, statistic.go     the objects
-//	top.go     QPs and rates, live
+//	complete.go  words for a shell         top.go     QPs and rates, live
 package rdmashow
 
 import (
@@ -58,6 +58,7 @@ func show(env *tool.Env, h host, args []string) int {
 	pretty := f.BoolP("pretty", "p", false, "indented JSON; statistics: one counter per line")
 	version := f.BoolP("Version", "V", false, "print the version of iproute2 whose output this is")
 	details := f.BoolP("details", "d", false, "more about links")
+	f.Words = func(words []string) []string { return proposals(h, words) }
 	if status, ok := f.Parse(args); !ok {
 		return status
 	}

@@ -59,6 +59,8 @@ type Flags struct {
 	// Elsewhere returns a clause about an option that the tool lacks, "-l" or "--post_list"; empty for
 	// none.
 	Elsewhere func(option string) string
+	// Words, if not nil, proposes what can follow the arguments args, for shell completion.
+	Words func(args []string) []string
 
 	env  *Env
 	args string
