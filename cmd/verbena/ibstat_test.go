@@ -21,6 +21,8 @@ func TestIBStat(t *testing.T) {
 			"[A-Z]+\\)\n\tlink_layer:\t Ethernet\n\n$",
 		"show_gids":    "(?m)^vrb_test\t1\t\\d+\t0000:0000:0000:0000:0000:ffff:7f04:0001\t127.4.0.1  \tv2\t",
 		"ibdev2netdev": "^vrb_test port 1 ==> \\S+ \\(Up\\)\n$",
+		"ibdev2netdev -v": "^NA vrb_test \\(verbena - NA\\)  fw \\S+ port 1 \\(ACTIVE\\) ==> \\S+ " +
+			"\\(Up\\)\n$",
 		"rdma dev": "^0: vrb_test: node_type ca node_guid ([0-9a-f]{4}:){3}[0-9a-f]{4} sys_image_guid " +
 			"([0-9a-f]{4}:){3}[0-9a-f]{4} \n$",
 	} {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/verbena-rdma/verbena/internal/tools/nearest"
@@ -18,16 +17,11 @@ import (
 
 // Tools returns the programs.
 func Tools() []tool.Tool {
-	of := func(name, short, usage string, show func(w io.Writer, d *device)) tool.Tool {
-		return tool.Tool{Name: name, Short: short, Run: func(env *tool.Env, args []string) int {
-			return list(env, args, usage, show)
-		}}
-	}
 	return []tool.Tool{
 		{Name: "ibstat", Short: "the devices and their ports", Run: runStat},
-		of("ibstatus", "the ports' states and rates", "[DEV[:PORT]]...", printStatus),
+		{Name: "ibstatus", Short: "the ports' states and rates", Run: runStatus},
 		{Name: "show_gids", Short: "the GIDs of the ports", Run: runGIDs},
-		of("ibdev2netdev", "the network interfaces of the devices", "", printNetDev),
+		{Name: "ibdev2netdev", Short: "the network interfaces of the devices", Run: runNetDev},
 		{Name: "ibping", Short: "the time that a host's connection manager takes to answer", Run: runPing},
 	}
 }
@@ -35,6 +29,7 @@ func Tools() []tool.Tool {
 // device is what the tools print about a device.
 type device struct {
 	name, netdev string
+	adapter      bool // of the machine, not a software device
 	attr         verbs.DeviceAttr
 	ports        []verbs.PortAttr // from port 1 on
 	gids         []verbs.GIDEntry
@@ -75,7 +70,7 @@ func query(d *verbs.Device) (*device, error) {
 		return nil, err
 	}
 	defer ctx.Close()
-	info := &device{name: d.Name(), netdev: d.Interface()}
+	info := &device{name: d.Name(), netdev: d.Interface(), adapter: d.Provider() == "hw"}
 	if info.attr, err = ctx.QueryDevice(); err != nil {
 		return nil, err
 	}
@@ -88,25 +83,6 @@ func query(d *verbs.Device) (*device, error) {
 	}
 	info.gids, err = ctx.QueryGIDTable()
 	return info, err
-}
-
-// list runs a tool that has no options and prints devices.
-func list(env *tool.Env, args []string, usage string, show func(w io.Writer, d *device)) int {
-	f := tool.NewFlags(env, usage)
-	if status, ok := f.Parse(args); !ok {
-		return status
-	}
-	if usage == "" && f.NArg() > 0 {
-		return f.Misused("unexpected argument " + strconv.Quote(f.Arg(0)))
-	}
-	ds, err := devices(f.Args())
-	if err != nil {
-		return env.Failf("%s: %v", env.Argv0, err)
-	}
-	for _, d := range ds {
-		show(env.Stdout, d)
-	}
-	return 0
 }
 
 func runStat(env *tool.Env, args []string) int {
@@ -153,6 +129,21 @@ func printStat(w io.Writer, d *device, short bool) {
 			stateOf(p.State), physOf(p.PhysState), rate, p.LID, p.LMC, p.SMLID, uint32(p.PortCapFlags),
 			d.attr.NodeGUID.Compact())
 	}
+}
+
+func runStatus(env *tool.Env, args []string) int {
+	f := tool.NewFlags(env, "[DEV[:PORT]]...")
+	if status, ok := f.Parse(args); !ok {
+		return status
+	}
+	ds, err := devices(f.Args())
+	if err != nil {
+		return env.Failf("%s: %v", env.Argv0, err)
+	}
+	for _, d := range ds {
+		printStatus(env.Stdout, d)
+	}
+	return 0
 }
 
 func printStatus(w io.Writer, d *device) {
@@ -226,18 +217,4 @@ func runGIDs(env *tool.Env, args []string) int {
 	}
 	fmt.Fprintf(env.Stdout, "n_gids_found=%d\n", n)
 	return 0
-}
-
-func printNetDev(w io.Writer, d *device) {
-	for i, p := range d.ports {
-		state := "Down"
-		if p.State == verbs.PortActive {
-			state = "Up"
-		}
-		netdev := d.netdev
-		if netdev == "" {
-			netdev = "-"
-		}
-		fmt.Fprintf(w, "%s port %d ==> %s (%s)\n", d.name, i+1, netdev, state)
-	}
 }
