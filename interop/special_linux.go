@@ -206,89 +206,126 @@ func wrongQKey(env *caseEnv, active, passive *place) error {
 	return b.compare()
 }
 
-// multicast sends three datagrams to a group. The kernel's end is rdma-core's mckey; ours is our end with
-// the Q_Key that rdma_cm assigns to groups. There is no such case over IPv6: in kernel 6.1 rdma_cm does not
-// join IPv6 groups on RoCE.
+// multicast sends datagrams to a group. The kernel's end is rdma-core's mckey; ours is our end with the Q_Key that rdma_cm
+// assigns to groups. There is no such case over IPv6: in kernel 6.1 rdma_cm does not join IPv6 groups on RoCE.
 func multicast(env *caseEnv, family int, group string, active, passive *place) error {
-	const rdmaCMQKey, multicastQPN, count = 0x01234567, 0xFFFFFF, 3
-	mckey := func(at *place, more string) (*proc.Proc, error) {
-		return start("mckey", at.sh(fmt.Sprintf("mckey %s -m %s -b %s -C %d -S 100", more, group, at.addr(family), count),
-			20*time.Second))
-	}
-	gid := group
+	m := &groupCase{env: env, family: family, group: group, gid: group,
+		p: &program{typ: "UD", family: family, mtu: 1024, size: 64 * kib}}
 	if family == 4 {
-		gid = "::ffff:" + group
+		m.gid = "::ffff:" + group
 	}
-	p := &program{typ: "UD", family: family, mtu: 1024, size: 64 * kib}
-	setUp := func(at *place) (*side, error) {
-		s, err := p.open(env, at, 1)
-		if err == nil {
-			_, err = s.do(agent.Request{Op: agent.Connect, Path: agent.Path{QKey: rdmaCMQKey, SQPSN: 1}})
-		}
-		return s, err
-	}
-	var receiver *proc.Proc
-	var ours *side
-	var err error
-	if passive.ours() {
-		if ours, err = setUp(passive); err != nil {
-			return err
-		}
-		var wrs []agent.WR
-		for i := range count {
-			wrs = append(wrs, agent.WR{ID: uint64(i), SGE: [][2]int{{1000 * i, 1000}}})
-		}
-		if _, err = ours.do(agent.Request{Op: agent.Recv, WRs: wrs}); err != nil {
-			return err
-		}
-		_, err = ours.do(agent.Request{Op: agent.Attach, Path: agent.Path{GID: gid}})
-	} else {
-		receiver, err = mckey(passive, "")
-	}
-	if err != nil {
+	if err := m.join(passive); err != nil {
 		return err
 	}
-	if receiver != nil {
-		defer receiver.Stop()
+	if m.receiver != nil {
+		defer m.receiver.Stop()
 	}
-	time.Sleep(1500 * time.Millisecond) // mckey does not report when it has joined: what is ours sends again below
-	if active.ours() {
-		if ours, err = setUp(active); err != nil {
-			return err
-		}
-		var wrs []agent.WR
-		for i := range count {
-			wrs = append(wrs, agent.WR{ID: uint64(i), SGE: [][2]int{{0, 100}}, Opcode: int(sendImm),
-				Flags: int(verbs.SendSignaled),
-				Imm:   ours.open.QPNs[0], QPN: multicastQPN, QKey: rdmaCMQKey, GID: gid})
-		}
-		for again := true; again; again = receiver != nil && !receiver.EndsWithin(time.Second) && env.ctx.Err() == nil {
-			if _, err := ours.do(agent.Request{Op: agent.Send, WRs: wrs}); err != nil {
-				return err
-			}
-			if _, err := ours.do(agent.Request{Op: agent.Poll, CQ: "send", N: count, MS: 5000}); err != nil {
-				return err
-			}
-		}
-	} else {
-		sender, err := mckey(active, "-s")
+	time.Sleep(1500 * time.Millisecond) // mckey does not report when it has joined: our end sends again
+	if err := m.send(active); err != nil {
+		return err
+	}
+	if m.receiver != nil {
+		return m.checkMckey()
+	}
+	return m.checkOurs()
+}
+
+// groupCase is a run of multicast.
+type groupCase struct {
+	env        *caseEnv
+	family     int
+	group, gid string
+	p          *program
+	ours       *side      // our end
+	receiver   *proc.Proc // mckey as the receiver; nil if our end receives
+}
+
+const (
+	groupMessages = 3 // datagrams
+	rdmaCMQKey    = 0x01234567
+	multicastQPN  = 0xFFFFFF
+)
+
+// setUp makes our end at a place.
+func (m *groupCase) setUp(at *place) (err error) {
+	if m.ours, err = m.p.open(m.env, at, 1); err == nil {
+		_, err = m.ours.do(agent.Request{Op: agent.Connect, Path: agent.Path{QKey: rdmaCMQKey, SQPSN: 1}})
+	}
+	return err
+}
+
+// mckey starts the C program at a place.
+func (m *groupCase) mckey(at *place, more string) (*proc.Proc, error) {
+	line := fmt.Sprintf("mckey %s -m %s -b %s -C %d -S 100", more, m.group, at.addr(m.family), groupMessages)
+	return start("mckey", at.sh(line, 20*time.Second))
+}
+
+// join makes the receiver.
+func (m *groupCase) join(at *place) (err error) {
+	if !at.ours() {
+		m.receiver, err = m.mckey(at, "")
+		return err
+	}
+	if err := m.setUp(at); err != nil {
+		return err
+	}
+	var wrs []agent.WR
+	for i := range groupMessages {
+		wrs = append(wrs, agent.WR{ID: uint64(i), SGE: [][2]int{{1000 * i, 1000}}})
+	}
+	if _, err := m.ours.do(agent.Request{Op: agent.Recv, WRs: wrs}); err != nil {
+		return err
+	}
+	_, err = m.ours.do(agent.Request{Op: agent.Attach, Path: agent.Path{GID: m.gid}})
+	return err
+}
+
+// send sends the datagrams; from our end again until mckey has received them.
+func (m *groupCase) send(at *place) error {
+	if !at.ours() {
+		sender, err := m.mckey(at, "-s")
 		if err != nil {
 			return err
 		}
-		if err := sender.Wait(env.ctx); err != nil {
+		if err := sender.Wait(m.env.ctx); err != nil {
 			return fmt.Errorf("%w\n%s", err, sender.Out)
-		}
-	}
-	if receiver != nil {
-		if err := receiver.Wait(env.ctx); err != nil {
-			return fmt.Errorf("%w\n%s", err, receiver.Out)
-		}
-		if out := receiver.Out.String(); !strings.Contains(out, "data transfers complete") {
-			return fmt.Errorf("mckey: %s", out)
 		}
 		return nil
 	}
-	resp, err := ours.do(agent.Request{Op: agent.Poll, CQ: "recv", N: count, MS: 5000})
+	if err := m.setUp(at); err != nil {
+		return err
+	}
+	var wrs []agent.WR
+	for i := range groupMessages {
+		wrs = append(wrs, agent.WR{ID: uint64(i), SGE: [][2]int{{0, 100}}, Opcode: int(sendImm),
+			Flags: int(verbs.SendSignaled),
+			Imm:   m.ours.open.QPNs[0], QPN: multicastQPN, QKey: rdmaCMQKey, GID: m.gid})
+	}
+	for again := true; again; again = m.receiver != nil && !m.receiver.EndsWithin(time.Second) && m.env.ctx.Err() == nil {
+		if _, err := m.ours.do(agent.Request{Op: agent.Send, WRs: wrs}); err != nil {
+			return err
+		}
+		if _, err := m.ours.do(agent.Request{Op: agent.Poll, CQ: "send", N: groupMessages, MS: 5000}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkMckey checks the output of mckey as the receiver.
+func (m *groupCase) checkMckey() error {
+	if err := m.receiver.Wait(m.env.ctx); err != nil {
+		return fmt.Errorf("%w\n%s", err, m.receiver.Out)
+	}
+	if out := m.receiver.Out.String(); !strings.Contains(out, "data transfers complete") {
+		return fmt.Errorf("mckey: %s", out)
+	}
+	return nil
+}
+
+// checkOurs checks the completions of our end as the receiver.
+func (m *groupCase) checkOurs() error {
+	resp, err := m.ours.do(agent.Request{Op: agent.Poll, CQ: "recv", N: groupMessages, MS: 5000})
 	if err != nil {
 		return err
 	}
@@ -297,8 +334,8 @@ func multicast(env *caseEnv, family int, group string, active, passive *place) e
 			return fmt.Errorf("receive completion %+v", wc)
 		}
 	}
-	if len(resp.WCs) != count {
-		return fmt.Errorf("%d datagrams of %d", len(resp.WCs), count)
+	if len(resp.WCs) != groupMessages {
+		return fmt.Errorf("%d datagrams of %d", len(resp.WCs), groupMessages)
 	}
 	return nil
 }

@@ -58,6 +58,50 @@ func plant(args []string) error {
 	return nil
 }
 
+// target is a file that a planted link leads to.
+type target struct {
+	name string
+	mode os.FileMode
+	uid  int
+}
+
+var targets = []target{{"passwd", 0o644, 0}, {"sudo", os.ModeSetuid | 0o755, 0}, {"id_rsa", 0o600, other}}
+
+// make makes the file in a folder.
+func (v target) make(dir string) error {
+	name := filepath.Join(dir, v.name)
+	err := os.WriteFile(name, []byte("secret"), 0o600)
+	if err == nil {
+		err = os.Chown(name, v.uid, 0)
+	}
+	if err == nil {
+		err = os.Chmod(name, v.mode)
+	}
+	return err
+}
+
+// unchanged checks that a folder has the targets, with their owners and modes, and no other file.
+func unchanged(dir string) error {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	if len(list) != len(targets) {
+		return fmt.Errorf("a file was created: %v", list)
+	}
+	for _, v := range targets {
+		info, err := os.Stat(filepath.Join(dir, v.name))
+		if err != nil {
+			return err
+		}
+		const bits = os.ModePerm | os.ModeSetuid
+		if st := info.Sys().(*syscall.Stat_t); info.Mode()&bits != v.mode || int(st.Uid) != v.uid || st.Gid != 0 {
+			return fmt.Errorf("%s has mode %v, user %d, group %d", v.name, info.Mode(), st.Uid, st.Gid)
+		}
+	}
+	return nil
+}
+
 // serveLinks has a member of the group plant links in the folder of serve while others attach. The files of root and
 // of others must not change.
 func serveLinks(p *place) (string, error) {
@@ -70,26 +114,12 @@ func serveLinks(p *place) (string, error) {
 			return "", err
 		}
 	}
-	type victim struct {
-		name string
-		mode os.FileMode
-		uid  int
-	}
-	victims := []victim{{"passwd", 0o644, 0}, {"sudo", os.ModeSetuid | 0o755, 0}, {"id_rsa", 0o600, other}}
 	args := []string{"role", "plant", run}
-	for _, v := range victims {
-		name := filepath.Join(secrets, v.name)
-		err := os.WriteFile(name, []byte("secret"), 0o600)
-		if err == nil {
-			err = os.Chown(name, v.uid, 0)
-		}
-		if err == nil {
-			err = os.Chmod(name, v.mode)
-		}
-		if err != nil {
+	for _, v := range targets {
+		if err := v.make(secrets); err != nil {
 			return "", err
 		}
-		args = append(args, name)
+		args = append(args, filepath.Join(secrets, v.name))
 	}
 	args = append(args, filepath.Join(secrets, "created"))
 	if err := os.Chmod(secrets, 0o711); err != nil { //nolint:gosec // as a folder of users is
@@ -119,22 +149,8 @@ func serveLinks(p *place) (string, error) {
 	}
 	<-planter.Done
 	figures := strings.TrimSpace(planter.Out.String())
-	list, err := os.ReadDir(secrets)
-	if err != nil {
+	if err := unchanged(secrets); err != nil {
 		return figures, err
-	}
-	if len(list) != len(victims) {
-		return figures, fmt.Errorf("a file was created: %v", list)
-	}
-	for _, v := range victims {
-		info, err := os.Stat(filepath.Join(secrets, v.name))
-		if err != nil {
-			return figures, err
-		}
-		const bits = os.ModePerm | os.ModeSetuid
-		if st := info.Sys().(*syscall.Stat_t); info.Mode()&bits != v.mode || int(st.Uid) != v.uid || st.Gid != 0 {
-			return figures, fmt.Errorf("%s has mode %v, user %d, group %d", v.name, info.Mode(), st.Uid, st.Gid)
-		}
 	}
 	if !strings.HasPrefix(figures, "planted: ") {
 		return figures, fmt.Errorf("the attacker did not run: %s", planter.Cmd)
