@@ -206,8 +206,8 @@ func wrongQKey(env *caseEnv, active, passive *place) error {
 	return b.compare()
 }
 
-// multicast sends datagrams to a group. The kernel's end is rdma-core's mckey; ours is our end with the Q_Key that rdma_cm
-// assigns to groups. There is no such case over IPv6: in kernel 6.1 rdma_cm does not join IPv6 groups on RoCE.
+// multicast sends datagrams to a group. The kernel's end is rdma-core's mckey; ours is our end with the Q_Key that
+// rdma_cm assigns to groups. There is no such case over IPv6: in kernel 6.1 rdma_cm does not join IPv6 groups on RoCE.
 func multicast(env *caseEnv, family int, group string, active, passive *place) error {
 	m := &groupCase{env: env, family: family, group: group, gid: group,
 		p: &program{typ: "UD", family: family, mtu: 1024, size: 64 * kib}}
