@@ -3,6 +3,7 @@
 //
 //	read.go    reads packets from pcapng and pcap files
 //	checked.go rejects damaged pcapng files
+//	order.go   sorts packets by their times
 //	ladder.go  combines packets into messages
 //	stream.go  combines the segments of iWARP's TCP streams
 //	window.go  bounds the memory of the ladder
@@ -94,7 +95,7 @@ func fromFile(l *ladder, out *text, name string) (others int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	others, err = each(s, func(p *packet) bool {
+	others, err = each(s, fileSpan, func(p *packet) bool {
 		ok := l.any(p)
 		l.emit(window, out.print)
 		return ok
@@ -127,7 +128,7 @@ func follow(l *ladder, out *text, device string, count int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	others, err := each(s, func(p *packet) bool {
+	others, err := each(s, liveSpan, func(p *packet) bool {
 		ok := l.any(p)
 		l.emit(1, out.print)
 		return ok

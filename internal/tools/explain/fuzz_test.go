@@ -46,7 +46,7 @@ func FuzzCapture(f *testing.F) {
 			return
 		}
 		l := newLadder()
-		others, _ := each(s, l.any)
+		others, _ := each(s, fileSpan, l.any)
 		printed(t, l, others)
 	})
 }

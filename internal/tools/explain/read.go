@@ -109,9 +109,27 @@ func (s *pcapSource) next() (data []byte, at time.Time, link layers.LinkType, co
 // errCut reports that the file ends inside a packet.
 var errCut = errors.New("the capture ends in the middle of a packet; the packets before it are shown")
 
-// each calls f for each packet of RoCEv2 or TCP and returns the number of other packets. f reports whether a packet of
-// TCP belongs to iWARP.
-func each(s source, f func(*packet) bool) (others int, err error) {
+// each calls f for each packet of RoCEv2 or TCP, in the order of their times as far as a sorter with the span can make
+// it, and returns the number of other packets. f reports whether a packet of TCP belongs to iWARP. A source that is
+// idle for the span has no packets in the sorter.
+func each(s source, span time.Duration, f func(*packet) bool) (others int, err error) {
+	o := &sorter{span: span, out: func(p *packet) {
+		if !f(p) {
+			others++
+		}
+	}}
+	idle := time.AfterFunc(span, o.flush)
+	skipped, err := read(s, func(p *packet) {
+		o.add(p)
+		idle.Reset(span)
+	})
+	idle.Stop()
+	o.flush()
+	return others + skipped, err
+}
+
+// read calls f for each packet of RoCEv2 or TCP and returns the number of other packets.
+func read(s source, f func(*packet)) (others int, err error) {
 	for {
 		data, at, link, comment, process, direction, err := s.next()
 		switch {
@@ -129,9 +147,7 @@ func each(s source, f func(*packet) bool) (others int, err error) {
 		}
 		p.process = process
 		p.at, p.comment, p.inbound, p.outbound = at, comment, direction == inbound, direction == outbound
-		if !f(p) {
-			others++
-		}
+		f(p)
 	}
 }
 
