@@ -42,9 +42,9 @@ func findMapping(addr uintptr) int {
 // AllocBuffer allocates n bytes of zeroed, page-aligned memory outside of Go's heap. FreeBuffer frees it.
 // Registration does not require it: any other memory may be registered too. It is safe for concurrent use.
 //
-// On Linux, while the buffer is registered and a QP sends long messages from it to another process of the same host
-// and user, that process may read the whole buffer; this saves a copy. AllocPrivateBuffer, or VERBENA_SHM_DIRECT=0 in
-// the environment, prevents it.
+// On Linux, while the buffer is registered and a QP sends long messages from it to another process of the same host and
+// user, or that process READs with a key for all of it, that process may read the whole buffer; this saves a copy.
+// AllocPrivateBuffer, or VERBENA_SHM_DIRECT=0 in the environment, prevents it.
 //
 // Errors: EINVAL if n is not positive, ENOMEM without memory.
 func AllocBuffer(n int) ([]byte, error) { return allocBuffer(n, mapMemory) }

@@ -45,6 +45,11 @@ func NewPlainShare() *Share { return new(Share) }
 // Plain reports whether the memory is in no file.
 func (s *Share) Plain() bool { return s.ID == 0 }
 
+// Whole reports whether a region of n bytes covers the whole file, except for the rest of its last page.
+func (s *Share) Whole(n int) bool {
+	return s.Off == 0 && s.Size-int64(n) < int64(os.Getpagesize())
+}
+
 // AddReader makes Close revoke the messages that r has not read yet. It returns false after Close.
 func (s *Share) AddReader(r Reader) bool {
 	if known := s.readers.Load(); known != nil && slices.Contains(*known, r) {

@@ -93,9 +93,9 @@ func (r *requester) answered(now int64, w *SendWQE, off, n uint32) {
 
 // onReadResponse handles one packet of a READ response.
 func (r *requester) onReadResponse(now int64, at uint32, op wire.Opcode, p *link.RxPacket) {
-	data, n := p.Payload(), uint32(1)
+	data, n := payload{p.Payload(), p.Away}, uint32(1)
 	if p.Train {
-		n = max(1, (uint32(len(data))+r.mtu-1)>>r.shift)
+		n = max(1, (uint32(data.len())+r.mtu-1)>>r.shift)
 	}
 	if !r.advance(now, at) {
 		r.onLostResponse(now)
@@ -103,7 +103,7 @@ func (r *requester) onReadResponse(now int64, at uint32, op wire.Opcode, p *link
 	}
 	w := r.oldest()
 	if w.isPlacement() {
-		r.onPlaced(now, w, op, data)
+		r.onPlaced(now, w, op, data.len())
 		return
 	}
 	if w.Op != OpRead {
@@ -116,7 +116,7 @@ func (r *requester) onReadResponse(now int64, at uint32, op wire.Opcode, p *link
 	case !r.fits(w, off, n, op):
 		r.failHead(now, BadRespErr, 0, "the READ response has an opcode that is invalid at its position: "+op.String())
 		return
-	case len(data) != int(r.bytes(w, off+n)-pos):
+	case data.len() != int(r.bytes(w, off+n)-pos):
 		r.failHead(now, BadRespErr, 0, "the READ response has the wrong length")
 		return
 	}
@@ -124,7 +124,12 @@ func (r *requester) onReadResponse(now int64, at uint32, op wire.Opcode, p *link
 		r.failHead(now, LocProtErr, 0, why)
 		return
 	}
-	r.qp.Counters.RxDataBytes += uint64(len(data))
+	if !data.intact(p.Epoch) {
+		r.to.pos = nowhere
+		r.onLostResponse(now)
+		return
+	}
+	r.qp.Counters.RxDataBytes += uint64(data.len())
 	r.answered(now, w, off, n)
 }
 
@@ -162,7 +167,7 @@ func (r *requester) onAtomicAck(now int64, at uint32, value uint64) {
 		return
 	}
 	binary.NativeEndian.PutUint64(r.value[:], value)
-	if why := r.scatter(w, 0, r.value[:]); why != "" {
+	if why := r.scatter(w, 0, payload{bytes: r.value[:]}); why != "" {
 		r.failHead(now, LocProtErr, 0, why)
 		return
 	}

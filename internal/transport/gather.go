@@ -68,20 +68,20 @@ func (r *requester) gather(now int64, w *SendWQE, pos, n uint32) bool {
 
 // scatter writes data to the SGEs of w, the work request at head, from byte pos on. It returns the reason if it
 // cannot, or "".
-func (r *requester) scatter(w *SendWQE, pos uint32, data []byte) string {
+func (r *requester) scatter(w *SendWQE, pos uint32, data payload) string {
 	c := &r.to
 	c.seek(w.SGEs, r.head, pos)
-	for len(data) > 0 {
-		s, addr, take := c.next(w.SGEs, uint32(len(data)))
+	for at, n := 0, data.len(); at < n; {
+		s, addr, take := c.next(w.SGEs, uint32(n-at))
 		b, err := r.qp.Regions.Check(s.LKey, addr, uint64(take), r.qp.PD, mr.LocalWrite)
 		if err != nil {
 			return describe(w, s, err)
 		}
-		if _, ok := mr.Copy(b, data); !ok {
+		if !data.copy(b, at) {
 			c.pos = nowhere
 			return describe(w, s, mr.ErrUnmapped)
 		}
-		data = data[take:]
+		at += int(take)
 		c.pos += take
 	}
 	return ""

@@ -31,6 +31,9 @@ func (p payload) copy(dst []byte, at int) (ok bool) {
 	return true
 }
 
+// intact reports whether the payload was still valid after it was copied. e is that of its packet.
+func (p payload) intact(e link.Epoch) bool { return !e.Over() && (p.away == nil || !p.away.Failed()) }
+
 // copyPayload copies the pieces of user memory and the pad bytes into b, a packet that tx has just allocated with
 // head bytes of headers. If the packet carries an ICRC, a payload in one piece is checksummed while it is copied, so
 // it is read once instead of twice.

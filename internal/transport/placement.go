@@ -95,9 +95,9 @@ func (r *requester) sendFlush(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	return true
 }
 
-// onPlaced handles the response to w, a READ response without data.
-func (r *requester) onPlaced(now int64, w *SendWQE, op wire.Opcode, data []byte) {
-	if op != wire.ReadRespOnly || len(data) != 0 {
+// onPlaced handles the response to w, a READ response without data. n is the length of its data.
+func (r *requester) onPlaced(now int64, w *SendWQE, op wire.Opcode, n int) {
+	if op != wire.ReadRespOnly || n != 0 {
 		r.failHead(now, BadRespErr, 0, "the peer answered a FLUSH or ATOMIC WRITE with READ data")
 		return
 	}

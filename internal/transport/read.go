@@ -60,7 +60,7 @@ func (r *responder) replayRead(p wire.Packet) {
 		r.qp.Counters.BadDuplicate++
 		return
 	}
-	res.next, res.at, res.left, res.begun = seq, h.Addr(), n, false
+	res.next, res.at, res.left, res.begun, res.again = seq, h.Addr(), n, false, true
 	r.requeue(i)
 }
 
@@ -69,9 +69,17 @@ func (r *responder) replayRead(p wire.Packet) {
 func (r *responder) sendRead(now int64, res *resource, tx *link.TxBatch) bool {
 	qp := r.qp
 	n, segs := min(res.left, uint32(qp.attr.MTU)), 1
+	var ref reference
 	if res.left > n {
-		segs = max(1, min(r.packets(res.left), tx.Train(qp.path, qp.attr.DestQPN)/qp.attr.MTU))
+		most := 0
+		if ref, most = r.byReference(res, tx); most == 0 {
+			most = tx.Train(qp.path, qp.attr.DestQPN)
+		}
+		segs = max(1, min(r.packets(res.left), most/qp.attr.MTU))
 		n = min(res.left, uint32(segs*qp.attr.MTU))
+	}
+	if !ref.worth(n) {
+		ref.share = nil
 	}
 	op := readOp(!res.begun, n == res.left)
 	var src []byte
@@ -91,7 +99,12 @@ func (r *responder) sendRead(now int64, res *resource, tx *link.TxBatch) bool {
 		src = b
 	}
 	head, pad := (qp.prefix() | op).Info().Len, int(-n&3)
-	b := allocate(tx, qp.path, qp.attr.DestQPN, head+int(n)+pad, segs > 1)
+	var b []byte
+	if ref.share != nil {
+		b = tx.AllocRef(qp.path, qp.attr.DestQPN, head, ref.share, ref.off, int(n))
+	} else {
+		b = allocate(tx, qp.path, qp.attr.DestQPN, head+int(n)+pad, segs > 1)
+	}
 	if b == nil {
 		return false
 	}
@@ -99,7 +112,9 @@ func (r *responder) sendRead(now int64, res *resource, tx *link.TxBatch) bool {
 	if op != wire.ReadRespMiddle {
 		wire.AETH(b[wire.BTHLen:]).Put(wire.SynAck, res.msn)
 	}
-	if !copyPayload(tx, b, head, src) {
+	if ref.share != nil {
+		r.answeredByReference = true
+	} else if !copyPayload(tx, b, head, src) {
 		r.refuseUnmapped(res, n)
 		return true
 	}

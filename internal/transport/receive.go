@@ -201,6 +201,7 @@ func (r *responder) fail(status Status, cause *Failure) {
 // flush completes every receive of a QP in ERR (V-QPS-16, V-QPS-17). Of an SRQ it completes only the receive that the
 // QP has taken (X-QPS-02). Unsent replies are dropped, except the fatal NAK and those before it.
 func (r *responder) flush() {
+	r.revoke()
 	var cause *Failure
 	flushed := func() *Failure {
 		if cause == nil {

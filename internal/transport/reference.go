@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/psn"
 )
 
@@ -11,6 +12,11 @@ import (
 // payload, and the responder copies it from the shared memory, or from the memory of the requester's process. The work
 // request stays incomplete, and its memory unchanged, until the peer acknowledges it. If it completes in another way,
 // because the QP fails or is reset, the outstanding references are revoked first.
+//
+// Long READ responses from such memory are sent by reference too. No acknowledgement tells when the requester has
+// copied them, but a READ is not complete before that: until then its bytes may be those of any time, and the program
+// that lets a peer READ cannot know earlier that it has done so. The references are revoked when the key ends, or the
+// QP fails or is reset.
 
 // reference locates the payload of a packet.
 type reference struct {
@@ -47,15 +53,25 @@ func (r *requester) byReference(w *SendWQE, pos uint32, tx *link.TxBatch) (ref r
 	if !ok || !(reference{share: share}).worth(s.Length-off) || !tx.Reads(r.qp.path, r.qp.attr.DestQPN, share) {
 		return ref, 0
 	}
-	at := s.Addr - region.Base + uint64(off)
-	if share.Plain() {
-		if r.resends() || at >= uint64(len(region.Buf)) {
-			return ref, 0 // the copy finds out whether the program has unmapped the memory
-		}
-		return reference{share, int64(uintptr(unsafe.Pointer(&region.Buf[at])))}, int(min(s.Length-off, link.MaxRef))
+	if share.Plain() && r.resends() {
+		return ref, 0 // the copy finds out whether the program has unmapped the memory
 	}
-	ref = reference{share, share.Off + int64(at)}
-	return ref, int(min(s.Length-off, link.MaxRef))
+	return refer(region, share, s.Addr+uint64(off), s.Length-off)
+}
+
+// refer returns the reference to n bytes at addr of a region, and the number of them that a packet may cover: 0 if addr
+// is not in the region.
+func refer(region *mr.Region, share *link.Share, addr uint64, n uint32) (ref reference, most int) {
+	at := addr - region.Base
+	switch {
+	case !share.Plain():
+		ref = reference{share, share.Off + int64(at)}
+	case at < uint64(len(region.Buf)):
+		ref = reference{share, int64(uintptr(unsafe.Pointer(&region.Buf[at])))}
+	default:
+		return ref, 0
+	}
+	return ref, int(min(n, link.MaxRef))
 }
 
 // resends reports whether the next packet was sent before.
@@ -75,6 +91,37 @@ func (r *requester) revoke() {
 
 // payloadIntact reports whether the payload of a packet by reference was still valid after it was copied. If not, the
 // packet is treated as lost.
-func (r *responder) payloadIntact() bool {
-	return !r.epoch.Over() && (r.data.away == nil || !r.data.away.Failed())
+func (r *responder) payloadIntact() bool { return r.data.intact(r.epoch) }
+
+// byReference reports whether the next bytes of a READ can be sent by reference. most is the number of bytes that one
+// packet may cover, 0 if none.
+//
+// Memory in a file is shared as a whole. The peer of a READ gets it only if its key opens the whole of it.
+func (r *responder) byReference(res *resource, tx *link.TxBatch) (ref reference, most int) {
+	if res.again || res.left < link.MinRef {
+		return ref, 0
+	}
+	region := r.qp.Regions.Get(res.rkey)
+	if region == nil { // a window: its end does not revoke references
+		return ref, 0
+	}
+	share, ok := region.Share.(*link.Share)
+	if !ok || !(reference{share: share}).worth(res.left) || !tx.Reads(r.qp.path, r.qp.attr.DestQPN, share) {
+		return ref, 0
+	}
+	if !share.Plain() && !share.Whole(len(region.Buf)) {
+		return ref, 0
+	}
+	return refer(region, share, res.at, res.left)
+}
+
+// revoke invalidates the references of READ responses. It is called when the QP fails or is reset.
+func (r *responder) revoke() {
+	if !r.answeredByReference {
+		return
+	}
+	r.answeredByReference = false
+	if h, ok := r.qp.Host.(Revoker); ok {
+		h.Revoke(r.qp)
+	}
 }

@@ -28,6 +28,7 @@ type resource struct {
 	pending  bool        // a response is to be sent
 	answered bool        // the response was sent at least once
 	begun    bool        // the first packet of the current response was sent
+	again    bool        // the request was received again
 
 	first, last uint32 // PSNs
 	msn         uint32

@@ -51,6 +51,8 @@ type responder struct {
 	tmh       [wire.TMHLen]byte // of the current message, if its payload is away
 
 	denied denied
+
+	answeredByReference bool // READ responses were sent by reference
 }
 
 // noRun is not a valid PSN.
@@ -81,6 +83,7 @@ func (r *responder) start() {
 
 // reset drops posted receives, the current receive and replies (any state -> RESET).
 func (r *responder) reset() {
+	r.revoke()
 	r.abandon()
 	r.phase = between
 	r.replies.reset()

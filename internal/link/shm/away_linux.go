@@ -44,7 +44,7 @@ func (l *txRings) offer() frame {
 // openMemory handles the offer of a sender to read its memory, and answers it.
 func (l *rxRings) openMemory(at uint64) error {
 	cred, err := peerOf(l.conn)
-	if err != nil || cred.Pid <= 0 || !directAllowed() || l.sender.Load() != nil {
+	if err != nil || cred.Pid <= 0 || !readsAllowed() || l.sender.Load() != nil {
 		return sendFrame(l.conn, frame{kind: frameShared})
 	}
 	m := &senderMemory{pid: int(cred.Pid), proofAt: at, failed: func() { refuseMemory(l.conn) }}
@@ -171,11 +171,12 @@ func (s *aways) next(from *senderMemory, addr uint64, n int) *link.Away {
 	return &a.Away
 }
 
-// isMessage reports whether headers are those of a SEND or WRITE of RC or XRC.
-func isMessage(head []byte) bool {
+// carries reports whether headers are those of a SEND, a WRITE or a READ response of RC or XRC.
+func carries(head []byte) bool {
 	op := wire.BTH(head).Opcode()
 	if class := op &^ 0x1F; class != wire.RC && class != wire.XRC {
 		return false
 	}
-	return op.Info().Flags&(wire.IsSend|wire.IsWrite) != 0
+	f := op.Info().Flags
+	return f&(wire.IsSend|wire.IsWrite) != 0 || f&(wire.Response|wire.HasData) == wire.Response|wire.HasData
 }

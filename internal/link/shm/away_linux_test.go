@@ -26,6 +26,9 @@ func private(t *testing.T, size int) ([]byte, int64) {
 	return m, int64(uintptr(unsafe.Pointer(&m[0])))
 }
 
+// These tests are of machines where reads are fast.
+func init() { readsFast = func() bool { return true } }
+
 // lend returns two links, of which the second one reads the first one's memory.
 func lend(t *testing.T) (a, b *side, path *link.Path, sh *link.Share) {
 	t.Helper()
@@ -243,7 +246,9 @@ func TestInvalidMemoryReferences(t *testing.T) {
 		"too long":             {n: link.MaxRef + 4096, op: wire.RC | wire.WriteMiddle},
 		"too short":            {n: 64, op: wire.RC | wire.WriteMiddle},
 		"of an odd length":     {n: link.MinRef + 1, op: wire.RC | wire.WriteMiddle, drop: true},
-		"in a READ response":   {n: link.MinRef, op: wire.RC | wire.ReadRespMiddle, drop: true},
+		"in a READ request":    {n: link.MinRef, op: wire.RC | wire.ReadRequest, drop: true},
+		"in an ACK":            {n: link.MinRef, op: wire.RC | wire.Ack, drop: true},
+		"in a SEND of UC":      {n: link.MinRef, op: wire.UC | wire.SendMiddle, drop: true},
 		"in a packet of UC":    {n: link.MinRef, op: wire.UC | wire.WriteMiddle, drop: true},
 		"in a datagram":        {n: link.MinRef, op: wire.UD | wire.SendOnly, drop: true},
 		"in an atomic request": {n: link.MinRef, op: wire.RC | wire.FetchAdd, drop: true},

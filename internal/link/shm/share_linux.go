@@ -221,7 +221,7 @@ func (p *port) takeRef(b *link.RxBatch, m *buffers, l *rxRings, f *flow, kind ri
 		return err
 	}
 	headers, pad, err := wire.ParseHead(head, len(head)+int(n), link.MaxRef)
-	if err != nil || headers != len(head) || pad != 0 || kind == kindAway && !isMessage(head) {
+	if err != nil || headers != len(head) || pad != 0 || kind == kindAway && !carries(head) {
 		p.counters.RxMalformed++
 		return nil
 	}
@@ -262,4 +262,18 @@ func (l *rxRings) find(packet *link.RxPacket, m *buffers, r reference, kind ring
 }
 
 // directAllowed reports whether the environment allows packets by reference.
-func directAllowed() bool { return os.Getenv("VERBENA_SHM_DIRECT") != "0" }
+func directAllowed() bool { return os.Getenv(directEnv) != "0" }
+
+// readsAllowed is directAllowed for memory that is read with system calls: only where that is fast, unless the
+// environment asks for it.
+func readsAllowed() bool {
+	switch os.Getenv(directEnv) {
+	case "0":
+		return false
+	case "1":
+		return true
+	}
+	return readsFast()
+}
+
+const directEnv = "VERBENA_SHM_DIRECT"
