@@ -24,39 +24,64 @@ func (r *run) draw(file string) error {
 	p.X.Scale = plot.LogScale{}
 	grid := plotter.NewGrid()
 	p.Add(grid)
-	lines := map[string]func(*result) float64{
-		"average": func(x *result) float64 { return x.bw.average }, "peak": func(x *result) float64 { return x.bw.peak },
-	}
-	order := []string{"average", "peak"}
-	p.Y.Label.Text = r.unit() + "/sec"
-	if r.lat {
-		p.Y.Label.Text = "microseconds"
-		lines = map[string]func(*result) float64{
-			"typical": func(x *result) float64 { return x.lat.typical }, "99 %": func(x *result) float64 { return x.lat.p99 },
-			"average": func(x *result) float64 { return x.lat.average },
-		}
-		order = []string{"typical", "99 %"}
-		if r.duration > 0 {
-			order = []string{"average"}
-		}
-	}
+	unit, quantities := r.quantities()
+	p.Y.Label.Text = unit
 	if len(r.results) == 1 {
+		var names []string
 		var values []float64
-		for _, name := range order {
-			values = append(values, lines[name](&r.results[0]))
+		for _, q := range quantities {
+			names, values = append(names, q.name), append(values, q.of(&r.results[0]))
 		}
 		p.X.Label.Text = fmt.Sprintf("messages of %d bytes", r.results[0].bw.size+r.results[0].lat.size)
 		p.X.Scale, p.X.Tick.Marker, grid.Vertical.Width = plot.LinearScale{}, plot.DefaultTicks{}, 0
-		if err := chart.Bars(p, order, values); err != nil {
+		if err := chart.Bars(p, names, values); err != nil {
 			return err
 		}
 		return r.saveChart(p, file)
 	}
-	for i, name := range order {
+	if err := r.addLines(p, quantities); err != nil {
+		return err
+	}
+	if p.Y.Min > 0 && p.Y.Max > logFrom*p.Y.Min {
+		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	} else {
+		p.Y.Min = 0
+	}
+	chart.Range(&p.X)
+	chart.Range(&p.Y)
+	return r.saveChart(p, file)
+}
+
+// quantity is a number of each result.
+type quantity struct {
+	name string
+	of   func(*result) float64
+}
+
+// quantities returns those that draw plots, with their unit.
+func (r *run) quantities() (unit string, list []quantity) {
+	switch {
+	case !r.lat:
+		return r.unit() + "/sec", []quantity{
+			{"average", func(x *result) float64 { return x.bw.average }},
+			{"peak", func(x *result) float64 { return x.bw.peak }},
+		}
+	case r.duration > 0:
+		return "microseconds", []quantity{{"average", func(x *result) float64 { return x.lat.average }}}
+	}
+	return "microseconds", []quantity{
+		{"typical", func(x *result) float64 { return x.lat.typical }},
+		{"99 %", func(x *result) float64 { return x.lat.p99 }},
+	}
+}
+
+// addLines draws a line over size for each quantity, and the legend.
+func (r *run) addLines(p *plot.Plot, quantities []quantity) error {
+	for i, q := range quantities {
 		var points plotter.XYs
 		for i := range r.results {
 			x := &r.results[i]
-			points = append(points, plotter.XY{X: float64(max(x.bw.size+x.lat.size, 1)), Y: lines[name](x)})
+			points = append(points, plotter.XY{X: float64(max(x.bw.size+x.lat.size, 1)), Y: q.of(x)})
 		}
 		line, dots, err := plotter.NewLinePoints(points)
 		if err != nil {
@@ -67,18 +92,11 @@ func (r *run) draw(file string) error {
 			line.Dashes, dots.Shape = []vg.Length{vg.Points(5), vg.Points(3)}, draw.BoxGlyph{}
 		}
 		p.Add(line, dots)
-		p.Legend.Add(name, line, dots)
+		p.Legend.Add(q.name, line, dots)
 	}
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Legend.XOffs, p.Legend.YOffs, p.Legend.Padding = vg.Points(10), vg.Points(-6), vg.Points(3)
-	if p.Y.Min > 0 && p.Y.Max > logFrom*p.Y.Min {
-		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
-	} else {
-		p.Y.Min = 0
-	}
-	chart.Range(&p.X)
-	chart.Range(&p.Y)
-	return r.saveChart(p, file)
+	return nil
 }
 
 func (r *run) saveChart(p *plot.Plot, file string) error {
