@@ -71,7 +71,7 @@ func (id *ID) BindAddrIB(a SockaddrIB) error {
 
 // ResolveAddrIB is ResolveAddr with addresses of the family AF_IB (rdma_resolve_addr with a struct sockaddr_ib). src
 // may be nil. The P_Key of dst, else that of src, selects the partition of the connection; ResolveRoute fails with
-// EINVAL if the port does not have it.
+// EINVAL if the port does not have it. EOPNOTSUPP if the device is an adapter's.
 func (id *ID) ResolveAddrIB(ctx context.Context, src *SockaddrIB, dst SockaddrIB, timeout time.Duration) error {
 	const op = "resolve_addr"
 	id.mu.Lock()

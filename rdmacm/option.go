@@ -161,7 +161,7 @@ func (id *ID) SetKeepAlive(idle time.Duration) error {
 // connects, its requests ask for mtu and no less; of an ID that will listen, requests that ask for more are refused
 // with reason 26 and mtu. Without it requests ask for what the port and the system's route allow, and again with less
 // if the peer refuses that. EINVAL for an unknown MTU or one that is larger than the port's, and after ResolveRoute or
-// Listen.
+// Listen. On an adapter, whose connections the kernel makes, ResolveRoute then fails with EOPNOTSUPP.
 func (id *ID) SetPathMTU(mtu verbs.MTU) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
