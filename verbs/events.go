@@ -85,12 +85,11 @@ type eventQueue[T event] struct {
 	units notify.Semaphore // one for each item, and one for removed; set by count
 
 	ready chan struct{} // holds a token if there may be items
-	done  chan struct{} // closed with the queue
-	gone  chan struct{} // closed by remove
+	ended chan struct{} // closed by close or remove, whichever is first
 }
 
 func newEventQueue[T event]() *eventQueue[T] {
-	return &eventQueue[T]{ready: make(chan struct{}, 1), done: make(chan struct{}), gone: make(chan struct{})}
+	return &eventQueue[T]{ready: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
 // push adds an event, unless the queue is closed or the event's object is being destroyed.
@@ -141,7 +140,7 @@ func (q *eventQueue[T]) remove() {
 	}
 	q.units.Add(1)
 	q.wake()
-	close(q.gone)
+	close(q.ended)
 }
 
 // queueEnd says why an empty queue gets no more events.
@@ -221,8 +220,7 @@ func (q *eventQueue[T]) get(ctx context.Context, op string, owner named) (T, err
 		}
 		select {
 		case <-q.ready:
-		case <-q.done:
-		case <-q.gone:
+		case <-q.ended:
 		case <-ctx.Done():
 			return ev, ctx.Err()
 		}
@@ -307,7 +305,9 @@ func (q *eventQueue[T]) close() {
 	}
 	q.closed = true
 	q.items, q.head, q.units = nil, 0, notify.Semaphore{} // the owner of the descriptor may close it now
-	close(q.done)
+	if !q.removed {
+		close(q.ended)
+	}
 	if q.fd != nil {
 		q.fd.Close()
 	}

@@ -97,7 +97,7 @@ func (cq *CQ) refill(b *batch) bool {
 	cq.mu.Lock()
 	b.gone.Store(0)
 	b.at = 0
-	head, mask, stamps := cq.head, cq.cap-1, cq.stamps
+	head, mask, stamps := cq.head, uint32(len(cq.ring)-1), cq.stamps
 	b.n = cq.takeOut(batchLen, 0, func(i int, e *transport.CQE) {
 		b.entries[i] = *e
 		if stamps != nil {

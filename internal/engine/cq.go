@@ -47,9 +47,10 @@ type CQ struct {
 
 	mu sync.Mutex
 	// +checklocks:mu
-	ring []transport.CQE // its length is a power of two
+	ring []transport.CQE // its length is a power of two, or 0, and grows up to cap
 	// +checklocks:mu
 	stamps []Stamp // of the entries; nil unless times are kept
+	times  bool    // times are kept; set before the CQ is used
 	// +checklocks:mu
 	cap uint32
 	// +checklocks:mu
@@ -60,7 +61,7 @@ type CQ struct {
 	armed  atomic.Uint32
 	broken atomic.Bool
 	// +checklocks:mu
-	users [MaxShards]int32 // number of QP queues per shard
+	users []int32 // number of QP queues per shard
 	// +checklocks:mu
 	mod moderation
 
@@ -71,9 +72,8 @@ type CQ struct {
 // NewCQ returns a CQ for at least cqe completions. A vector other than 0 selects the shard of the QPs that complete
 // into it, modulo the shard count (V-CQ-08); with 0 the engine selects one.
 func (e *Engine) NewCQ(cqe, vector int, up CQUpcalls) *CQ {
-	n := transport.CeilPow2(cqe)
 	return &CQ{
-		eng: e, up: up, vector: vector, ring: make([]transport.CQE, n), cap: uint32(n), idle: spin.NewBudget(e.slowdown),
+		eng: e, up: up, vector: vector, cap: uint32(transport.CeilPow2(cqe)), idle: spin.NewBudget(e.slowdown),
 	}
 }
 
@@ -101,9 +101,13 @@ func (cq *CQ) Push(e *transport.CQE) {
 		cq.overrun(wake)
 		return
 	}
-	cq.ring[cq.tail&(cq.cap-1)] = *e
-	if cq.stamps != nil {
-		cq.stamps[cq.tail&(cq.cap-1)] = cq.stamp()
+	if int(cq.tail-cq.head) == len(cq.ring) {
+		cq.resize(max(2*uint32(len(cq.ring)), leastRing))
+	}
+	at := cq.tail & uint32(len(cq.ring)-1)
+	cq.ring[at] = *e
+	if cq.times {
+		cq.stamps[at] = cq.stamp()
 	}
 	if cq.tail == cq.head && !cq.polledBy(e.QP) {
 		cq.some.Store(true)
@@ -190,7 +194,7 @@ func (cq *CQ) takeOut(n, first int, take func(i int, e *transport.CQE)) int {
 	n = min(n, int(cq.tail-cq.head))
 	var f freed
 	for i := range n {
-		e := &cq.ring[cq.head&(cq.cap-1)]
+		e := &cq.ring[cq.head&uint32(len(cq.ring)-1)]
 		take(first+i, e)
 		f.add(e)
 		forget(e)
@@ -214,7 +218,7 @@ func (cq *CQ) emptied() {
 //
 // +checklocks:cq.mu
 func (cq *CQ) dropOldest() {
-	e := &cq.ring[cq.head&(cq.cap-1)]
+	e := &cq.ring[cq.head&uint32(len(cq.ring)-1)]
 	release(e)
 	forget(e)
 	cq.head++
@@ -381,16 +385,28 @@ func (cq *CQ) Resize(cqe int) error {
 	if uint32(cqe) < held {
 		return ErrCQTooFew
 	}
-	n := uint32(transport.CeilPow2(cqe))
-	if n == cq.cap {
-		return nil
+	cq.cap = uint32(transport.CeilPow2(cqe))
+	if int(cq.cap) < len(cq.ring) {
+		cq.resize(cq.cap)
 	}
+	return nil
+}
+
+// leastRing is the length of the ring of a CQ that gets its first completion.
+const leastRing = 4
+
+// resize changes the length of the ring to n, or cap if that is less. The ring of a CQ that is never full stays
+// shorter: programs with many connections have many CQs that hold a few completions at a time.
+//
+// +checklocks:cq.mu
+func (cq *CQ) resize(n uint32) {
+	n = min(n, cq.cap)
+	held := cq.tail - cq.head
 	cq.ring = unroll(cq.ring, cq.head, held, n)
-	if cq.stamps != nil {
+	if cq.times {
 		cq.stamps = unroll(cq.stamps, cq.head, held, n)
 	}
-	cq.cap, cq.head, cq.tail = n, 0, held
-	return nil
+	cq.head, cq.tail = 0, held
 }
 
 // unroll copies held entries of a ring, from head on, to the start of a ring of n entries.
@@ -430,23 +446,23 @@ func (cq *CQ) purgeIf(gone func(*transport.CQE) bool) {
 	if b := cq.batch.Load(); b != nil {
 		b.purge(gone)
 	}
-	to := cq.head
+	to, mask := cq.head, uint32(len(cq.ring)-1)
 	for i := cq.head; i != cq.tail; i++ {
-		e := &cq.ring[i&(cq.cap-1)]
+		e := &cq.ring[i&mask]
 		if gone(e) {
 			release(e)
 			continue
 		}
 		if to != i {
-			cq.ring[to&(cq.cap-1)] = *e
-			if cq.stamps != nil {
-				cq.stamps[to&(cq.cap-1)] = cq.stamps[i&(cq.cap-1)]
+			cq.ring[to&mask] = *e
+			if cq.times {
+				cq.stamps[to&mask] = cq.stamps[i&mask]
 			}
 		}
 		to++
 	}
 	for i := to; i != cq.tail; i++ {
-		cq.ring[i&(cq.cap-1)] = transport.CQE{}
+		cq.ring[i&mask] = transport.CQE{}
 	}
 	cq.tail = to
 	cq.emptied()
@@ -459,6 +475,9 @@ func (cq *CQ) detach(s *shard) { cq.use(s, -1) }
 func (cq *CQ) use(s *shard, n int32) {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
+	if short := s.index + 1 - len(cq.users); short > 0 {
+		cq.users = append(cq.users, make([]int32, short)...)
+	}
 	cq.users[s.index] += n
 	if cq.users[s.index] > 0 {
 		cq.shards.Or(1 << s.index)

@@ -379,3 +379,53 @@ func BenchmarkCQPushPoll(b *testing.B) {
 		cq.Poll(16, func(int, *transport.CQE) {})
 	}
 }
+
+// The ring of a CQ grows with the completions that it holds, up to its size: their order and times stay.
+func TestRingGrows(t *testing.T) {
+	cq, up := testCQ(t, 64)
+	cq.KeepTimes()
+	qp := testQP(1)
+	var in, out uint64
+	push := func(n int) {
+		for range n {
+			cq.Push(recvCQE(qp, in))
+			in++
+		}
+	}
+	take := func(n int) {
+		got, err := cq.Poll(n, func(_ int, e *transport.CQE) {
+			if e.WRID != out {
+				t.Fatalf("completion %d, want %d", e.WRID, out)
+			}
+			out++
+		})
+		if err != nil || got != n {
+			t.Fatalf("%d completions, %v; want %d", got, err, n)
+		}
+	}
+	if n := len(cq.ring); n != 0 {
+		t.Errorf("a new CQ has room for %d", n)
+	}
+	push(3)
+	if n := len(cq.ring); n != leastRing {
+		t.Errorf("3 completions: room for %d, want %d", n, leastRing)
+	}
+	for _, n := range []int{2, 7, 3, 30, 1, 20} { // the ring wraps around before it grows
+		take(2)
+		push(n)
+		if len(cq.stamps) != len(cq.ring) {
+			t.Fatalf("%d times for %d entries", len(cq.stamps), len(cq.ring))
+		}
+	}
+	for held(t, cq) < 64 {
+		push(1)
+	}
+	if n := len(cq.ring); n != 64 || up.errors != 0 {
+		t.Errorf("64 completions: room for %d, %d errors", n, up.errors)
+	}
+	take(64)
+	push(65)
+	if up.errors != 1 {
+		t.Errorf("%d errors after one completion too many", up.errors)
+	}
+}

@@ -14,9 +14,7 @@ func (e *Engine) Now() int64 { return e.now() }
 // Options of a CQ. They must be set before it is used.
 
 // KeepTimes makes the CQ record the time of each completion.
-//
-// +checklocksignore
-func (cq *CQ) KeepTimes() { cq.stamps = make([]Stamp, len(cq.ring)) }
+func (cq *CQ) KeepTimes() { cq.times = true }
 
 // IgnoreOverrun makes a completion that arrives while the CQ is full replace the oldest one, which is lost
 // (V-CQX-05).

@@ -113,7 +113,7 @@ func (r *responder) sendRead(now int64, res *resource, tx *link.TxBatch) bool {
 		wire.AETH(b[wire.BTHLen:]).Put(wire.SynAck, res.msn)
 	}
 	if ref.share != nil {
-		r.answeredByReference = true
+		r.lent = true
 	} else if !copyPayload(tx, b, head, src) {
 		r.refuseUnmapped(res, n)
 		return true

@@ -117,10 +117,10 @@ func (r *responder) byReference(res *resource, tx *link.TxBatch) (ref reference,
 
 // revoke invalidates the references of READ responses. It is called when the QP fails or is reset.
 func (r *responder) revoke() {
-	if !r.answeredByReference {
+	if !r.lent {
 		return
 	}
-	r.answeredByReference = false
+	r.lent = false
 	if h, ok := r.qp.Host.(Revoker); ok {
 		h.Revoke(r.qp)
 	}

@@ -41,13 +41,14 @@ type requester struct {
 	qp *QP
 	sq *SendQueue
 
-	reliable         bool // expects acknowledgements: RC, XRC
 	head, cur, begun uint32
 	una, nxt, max    uint32
 	life             uint32 // incremented from RTR to RTS and by RESET: voids marks and connections
-	phase            sendPhase
-	shift            uint8 // log2 of the MTU
 	mtu              uint32
+	shift            uint8 // log2 of the MTU
+	phase            sendPhase
+	reliable         bool     // expects acknowledgements: RC, XRC
+	sentByReference  bool     // unacknowledged packets were sent by reference
 	from             cursor   // source of the packet nxt
 	to               cursor   // destination of the READ response una
 	pieces           [][]byte // payload of one packet, set by gather
@@ -55,8 +56,7 @@ type requester struct {
 	rtt              rttEstimator
 	quietPackets     int // sent since the last packet that requested an acknowledgement
 	quietBytes       int
-	sentByReference  bool // unacknowledged packets were sent by reference
-	took             int  // PSNs of the last SEND or WRITE packet sent
+	took             int // PSNs of the last SEND or WRITE packet sent
 
 	reads   int    // requests between una and nxt that wait for a response
 	restart uint32 // PSN of the latest READ request that did not start at a cell boundary

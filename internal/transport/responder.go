@@ -28,6 +28,7 @@ type responder struct {
 	msn         uint32 // message sequence number: messages completed, 24 bits
 	fresh       bool   // no packet was handled yet
 	gapReported bool   // a NAK for epsn was queued: later packets are dropped without a reply
+	lent        bool   // READ responses were sent by reference
 	lost        uint32 // newest PSN dropped in this way
 	dupNext     uint32 // PSN that would continue a run of duplicates; noRun if there is none
 
@@ -51,8 +52,6 @@ type responder struct {
 	tmh       [wire.TMHLen]byte // of the current message, if its payload is away
 
 	denied denied
-
-	answeredByReference bool // READ responses were sent by reference
 }
 
 // noRun is not a valid PSN.
