@@ -1,5 +1,6 @@
-// Rc_example is the manual's typical application (RDMA_RC_example). Two programs exchange their addresses over TCP and
-// connect a reliable QP. Then the server sends a message, and the client reads and writes the server's memory.
+// Rc_example is the typical application of libibverbs' manual (RDMA_RC_example). Two programs exchange their addresses
+// over TCP and connect a reliable QP. Then the server sends a message, and the client reads and writes the server's
+// memory.
 //
 //	rc_example              the server
 //	rc_example HOST         the client
