@@ -210,32 +210,36 @@ func siwCaptured(env *caseEnv, x, y *place) error {
 	return judgeIWARP(env, file, 18, 500)
 }
 
-// judgeIWARP has tshark dissect a capture of iWARP, with a least number of connections and segments.
+// judgeIWARP has tshark dissect a capture of iWARP, with a least number of connections and segments. A packet of TCP
+// may hold several segments.
 func judgeIWARP(env *caseEnv, file string, connections, segments int) error {
-	count := func(filter string) (int, string, error) {
-		out := &proc.Output{}
-		cmd := exec.Command("tshark", "-n", "-r", file, "-Y", filter)
-		for _, guess := range []string{"rpcordma", "iser", "nvme-rdma", "smb_direct"} {
-			cmd.Args = append(cmd.Args, "--disable-protocol", guess)
-		}
-		cmd.Stdout = out
-		_, err := runCmd(cmd, 2*time.Minute)
-		return strings.Count(out.String(), "\n"), out.String(), err
-	}
-	for filter, least := range map[string]int{"iwarp_mpa.req": connections, "iwarp_mpa.rep": connections,
-		"iwarp_ddp": segments, "iwarp_rdma": segments} {
-		n, _, err := count(filter)
+	for field, least := range map[string]int{"iwarp_mpa.req": connections, "iwarp_mpa.rep": connections,
+		"iwarp_ddp.last_flag": segments, "iwarp_rdma.opcode": segments} {
+		text, err := dissectIWARP(file, field, "-T", "fields", "-E", "occurrence=a", "-E", "aggregator=,", "-e", field)
 		if err != nil {
 			return err
 		}
+		n := len(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == ',' }))
 		if n < least {
-			return fmt.Errorf("tshark: %d packets match %q, want at least %d", n, filter, least)
+			return fmt.Errorf("tshark: %d times %q, want at least %d", n, field, least)
 		}
-		env.note += fmt.Sprintf("%s %d; ", filter, n)
+		env.note += fmt.Sprintf("%s %d; ", field, n)
 	}
-	n, text, err := count("_ws.malformed || iwarp_mpa.bad_length")
-	if err == nil && n > 0 {
+	text, err := dissectIWARP(file, "_ws.malformed || iwarp_mpa.bad_length")
+	if n := strings.Count(text, "\n"); err == nil && n > 0 {
 		err = fmt.Errorf("tshark: %d bad packets\n%s", n, proc.Tail(text, 5))
 	}
 	return err
+}
+
+// dissectIWARP returns what tshark prints of the packets of a file that match a filter.
+func dissectIWARP(file, filter string, args ...string) (string, error) {
+	out := &proc.Output{}
+	cmd := exec.Command("tshark", append([]string{"-n", "-r", file, "-Y", filter}, args...)...)
+	for _, guess := range []string{"rpcordma", "iser", "nvme-rdma", "smb_direct"} {
+		cmd.Args = append(cmd.Args, "--disable-protocol", guess)
+	}
+	cmd.Stdout = out
+	_, err := runCmd(cmd, 2*time.Minute)
+	return out.String(), err
 }
