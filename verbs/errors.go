@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // Errno is the type of the C functions' errno. errors.Is(err, syscall.EINVAL) works with every error of this package;
@@ -143,9 +145,19 @@ func driverError(op, obj string, err error) error {
 	errors.As(err, &errno)
 	e := &Error{Op: op, Obj: obj, Errno: errno, Err: err}
 	if errno == syscall.EMFILE && !strings.Contains(err.Error(), "ulimit") {
-		e.Hint = "raise the limit of descriptors: ulimit -n 1024"
+		e.Hint = descriptorHint(fdset.Limit())
 	}
 	return e
+}
+
+// descriptorHint says how to raise the limit of descriptors; have is the limit, 0 if it is unknown.
+func descriptorHint(have int) string {
+	const enough = 1024
+	text := fmt.Sprintf("raise the limit of descriptors: ulimit -n %d, or LimitNOFILE= of systemd", max(enough, 4*have))
+	if have > 0 {
+		text = fmt.Sprintf("the process may have %d descriptors; %s", have, text)
+	}
+	return text
 }
 
 // PostError is a failed post call: the requests before Index are posted, the others are not (bad_wr).

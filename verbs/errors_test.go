@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 func TestErrorText(t *testing.T) {
@@ -24,8 +26,8 @@ func TestErrorText(t *testing.T) {
 		"reg_mr: inner: x (EBUSY) [PD]": driverError("reg_mr", "PD",
 			newError("inner", "", EBUSY, "x")),
 		"reg_mr: EOF (EIO)": driverError("reg_mr", "", io.EOF),
-		"create_qp: too many open files (EMFILE); raise the limit of descriptors: ulimit -n 1024": driverError("create_qp",
-			"", syscall.EMFILE),
+		"create_qp: too many open files (EMFILE); " + descriptorHint(fdset.Limit()): driverError("create_qp", "",
+			syscall.EMFILE),
 		"create_qp: the leader's ulimit -n is too low: too many open files (EMFILE)": driverError("create_qp", "",
 			fmt.Errorf("the leader's ulimit -n is too low: %w", syscall.EMFILE)),
 		"request 3: post_send: x (ENOMEM)": &PostError{Index: 3,
@@ -38,6 +40,20 @@ func TestErrorText(t *testing.T) {
 	for want, err := range tests {
 		if err.Error() != want {
 			t.Errorf("got  %q\nwant %q", err, want)
+		}
+	}
+}
+
+// The hint names the limit, and one that is larger.
+func TestDescriptorHint(t *testing.T) {
+	const raise = "raise the limit of descriptors: ulimit -n "
+	for have, want := range map[int]string{
+		0:    raise + "1024, or LimitNOFILE= of systemd",
+		40:   "the process may have 40 descriptors; " + raise + "1024, or LimitNOFILE= of systemd",
+		1024: "the process may have 1024 descriptors; " + raise + "4096, or LimitNOFILE= of systemd",
+	} {
+		if got := descriptorHint(have); got != want {
+			t.Errorf("%d: %q, want %q", have, got, want)
 		}
 	}
 }

@@ -65,10 +65,20 @@ func (g *Group) refused(errno syscall.Errno) error {
 	case unix.EADDRINUSE:
 		return fmt.Errorf("link/udp: another process has the QPN slot at %v: %w", g.key.Addr, errno)
 	case unix.EMFILE:
-		return fmt.Errorf("link/udp: no more sockets at %v: ulimit -n of the process that leads there is too low: "+
-			"%w", g.key.Addr, errno)
+		if g.leads() {
+			return fmt.Errorf("link/udp: a socket for %v: %w", g.key.Addr, errno)
+		}
+		return fmt.Errorf("link/udp: no more sockets at %v: the process that leads there has no descriptors left: raise its "+
+			"limit: ulimit -n 1024, or LimitNOFILE= of systemd: %w", g.key.Addr, errno)
 	}
 	return fmt.Errorf("link/udp: a QPN slot of %v: %w", g.key.Addr, errno)
+}
+
+// leads reports whether this process leads.
+func (g *Group) leads() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.leader != nil
 }
 
 // Release releases a slot. The caller has closed its socket.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/iwarp"
 )
 
@@ -98,7 +99,7 @@ func TestBurstOfASource(t *testing.T) {
 	}
 	t.Cleanup(l.Close)
 	if l.waiting.share < n {
-		t.Skipf("the process may have only %d descriptors", descriptors())
+		t.Skipf("the process may have only %d descriptors", fdset.Limit())
 	}
 	var clients []*net.TCPConn
 	for range n {

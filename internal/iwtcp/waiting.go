@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // Limits of a listener's connections whose request has not come yet. A request follows TCP's handshake at once; if its
@@ -42,7 +44,7 @@ type waiter struct {
 
 func newWaiting() *waiting {
 	most := maxWaiting
-	if n := descriptors(); n > 0 {
+	if n := fdset.Limit(); n > 0 {
 		most = max(quarter, min(most, n/quarter))
 	}
 	return &waiting{most: most, share: most / quarter, patience: patience, from: map[netip.Prefix]int{}}

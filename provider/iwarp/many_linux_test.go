@@ -5,10 +5,10 @@ import (
 	"os"
 	"runtime"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -24,10 +24,8 @@ func connections(t *testing.T) int {
 			t.Fatalf("%s=%q: must be a number from 1", envConnections, v)
 		}
 	}
-	var most syscall.Rlimit
-	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &most))
-	if need := 2*n + 100; most.Cur < uint64(need) {
-		t.Skipf("%d connections need %d descriptors, the limit is %d (ulimit -n)", n, need, most.Cur)
+	if need, most := 2*n+100, fdset.Limit(); most < need {
+		t.Skipf("%d connections need %d descriptors, the limit is %d (ulimit -n)", n, need, most)
 	}
 	return n
 }

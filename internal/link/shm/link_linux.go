@@ -12,8 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
@@ -77,11 +76,11 @@ const (
 )
 
 func ringSetsAllowed() int {
-	var r unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil {
+	n := fdset.Limit()
+	if n == 0 {
 		return maxRingSets
 	}
-	return int(min(r.Cur/4, maxRingSets))
+	return min(n/4, maxRingSets)
 }
 
 // Wrap returns a link that finds processes of this host with dir, and uses l for all others. Closing it closes l. The

@@ -122,7 +122,8 @@ func portAdvice(err error) string {
 		return "ss -ulpn 'sport = 4791' shows the owner; if it is the kernel's soft-RoCE, which occupies the port on " +
 			"every address: rdma link delete NAME; modprobe -r rdma_rxe; otherwise name other addresses in VERBENA_DEVICES"
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ETOOMANYREFS):
-		return "a process needs up to 40 descriptors for an address: ulimit -n 1024; for a service, LimitNOFILE= of systemd"
+		return "a process needs up to 40 descriptors for one address, and 21 for each further one: ulimit -n 1024; for a " +
+			"service, LimitNOFILE= of systemd"
 	case errors.Is(err, syscall.ETIMEDOUT):
 		return "kill -CONT PID continues it, kill PID ends it; ps -o pid,stat,comm -p PID shows T for a stopped process"
 	case errors.Is(err, syscall.EACCES):

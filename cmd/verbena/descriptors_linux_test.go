@@ -1,0 +1,20 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// A program with too few descriptors for the addresses of its device says how many it may have, and how to get more.
+func TestTooFewDescriptors(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `ulimit -n 40 && exec "$0" -s -C 1`, link(t, "rping"))
+	cmd.Env = append(os.Environ(), "VERBENA_DEVICES=vrb_few=127.4.2.1+127.4.2.2+127.4.2.3", "GOMAXPROCS=4")
+	out, err := cmd.CombinedOutput()
+	for _, want := range []string{"EMFILE", "the process may have 40 descriptors", "ulimit -n 1024", "LimitNOFILE="} {
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("%v: %q does not say %q", err, out, want)
+		}
+	}
+}
