@@ -10,8 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/verbena-rdma/verbena/internal/refuse"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -101,20 +100,8 @@ func TestListenWithoutDescriptors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
-	few := unix.Rlimit{Cur: uint64(f.Fd()), Max: old.Max}
-	if err := errors.Join(f.Close(), unix.Setrlimit(unix.RLIMIT_NOFILE, &few)); err != nil {
-		t.Fatal(err)
-	}
-	l, err := Listen(ctx, ":0", &Options{Host: h})
-	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); e != nil {
+	var l *Listener
+	if e := refuse.Descriptors(func() { l, err = Listen(ctx, ":0", &Options{Host: h}) }); e != nil {
 		t.Fatal(e)
 	}
 	if !errors.Is(err, syscall.EMFILE) {

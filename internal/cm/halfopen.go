@@ -3,6 +3,7 @@ package cm
 import (
 	"net/netip"
 
+	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
@@ -69,7 +70,7 @@ const (
 	knownSource
 )
 
-// source is an IPv4 address or an IPv6 prefix of 64 bits, and a node's GUID, that has half-open handshakes or is known.
+// source is an address of link.SourceOf and a node's GUID that has half-open handshakes or is known.
 type source struct {
 	key   peerKey
 	known bool
@@ -77,11 +78,7 @@ type source struct {
 }
 
 func sourceKey(a netip.Addr, guid uint64) peerKey {
-	if a = a.Unmap(); a.Is6() {
-		p, _ := a.WithZone("").Prefix(64)
-		a = p.Addr()
-	}
-	return peerKey{gid: cmmsg.GID(a), guid: guid}
+	return peerKey{gid: cmmsg.GID(link.SourceOf(a)), guid: guid}
 }
 
 // learnSource makes the source of id's peer known. The peer has answered.

@@ -69,7 +69,7 @@ func (w *waiting) number(source string) int {
 	if source == "" {
 		return w.all.Len()
 	}
-	return w.from[netip.PrefixFrom(netip.MustParseAddr(source), 32)]
+	return w.from[netip.MustParseAddr(source)]
 }
 
 // limit sets the limits.

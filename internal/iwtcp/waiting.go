@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/fdset"
+	"github.com/verbena-rdma/verbena/internal/link"
 )
 
 // Limits of a listener's connections whose request has not come yet. A request follows TCP's handshake at once; if its
@@ -29,7 +30,7 @@ type waiting struct {
 	// +checklocks:mu
 	all list.List // of *waiter, the oldest first
 	// +checklocks:mu
-	from map[netip.Prefix]int // their number by source
+	from map[netip.Addr]int // their number by source
 	// +checklocks:mu
 	closed bool
 }
@@ -37,7 +38,7 @@ type waiting struct {
 // waiter is a connection of waiting.
 type waiter struct {
 	tcp    *net.TCPConn
-	source netip.Prefix
+	source netip.Addr
 	since  time.Time
 	at     *list.Element // nil if it has left; guarded by waiting.mu
 }
@@ -47,14 +48,15 @@ func newWaiting() *waiting {
 	if n := fdset.Limit(); n > 0 {
 		most = max(quarter, min(most, n/quarter))
 	}
-	return &waiting{most: most, share: most / quarter, patience: patience, from: map[netip.Prefix]int{}}
+	return &waiting{most: most, share: most / quarter, patience: patience, from: map[netip.Addr]int{}}
 }
 
 // enter takes a connection in, and may close another one for it. It returns nil if there is no place.
 func (w *waiting) enter(c *net.TCPConn) *waiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	source := sourceOf(c)
+	_, remote := addrsOf(c)
+	source := link.SourceOf(remote.Addr())
 	if w.closed || !w.makeRoom(source) {
 		return nil
 	}
@@ -67,7 +69,7 @@ func (w *waiting) enter(c *net.TCPConn) *waiter {
 // makeRoom ends a connection if a new one of a source needs its place. It reports whether there is a place.
 //
 // +checklocks:w.mu
-func (w *waiting) makeRoom(source netip.Prefix) bool {
+func (w *waiting) makeRoom(source netip.Addr) bool {
 	var victim *waiter
 	switch {
 	case w.from[source] >= w.share:
@@ -91,7 +93,7 @@ func (w *waiting) makeRoom(source netip.Prefix) bool {
 // largest is the source with the most connections.
 //
 // +checklocks:w.mu
-func (w *waiting) largest() (source netip.Prefix) {
+func (w *waiting) largest() (source netip.Addr) {
 	for s, n := range w.from {
 		if n > w.from[source] {
 			source = s
@@ -103,7 +105,7 @@ func (w *waiting) largest() (source netip.Prefix) {
 // oldest is the oldest connection of a source that has one.
 //
 // +checklocks:w.mu
-func (w *waiting) oldest(source netip.Prefix) *waiter {
+func (w *waiting) oldest(source netip.Addr) *waiter {
 	e := w.all.Front()
 	for e.Value.(*waiter).source != source {
 		e = e.Next()
@@ -148,16 +150,4 @@ func (w *waiting) close() {
 	for w.all.Len() > 0 {
 		w.end(w.all.Front().Value.(*waiter))
 	}
-}
-
-// sourceOf is the source that a connection counts for: an address of IPv4, or a network of IPv6, of which a host may
-// have all addresses.
-func sourceOf(c *net.TCPConn) netip.Prefix {
-	_, remote := addrsOf(c)
-	bits := 64
-	if remote.Addr().Is4() {
-		bits = 32
-	}
-	p, _ := remote.Addr().WithZone("").Prefix(bits)
-	return p
 }

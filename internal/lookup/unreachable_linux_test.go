@@ -5,13 +5,13 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/lookup"
+	"github.com/verbena-rdma/verbena/internal/refuse"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -80,19 +80,12 @@ func TestClosedPortSaidLate(t *testing.T) {
 
 // TestUnreachableWithoutDescriptors: a process without a free descriptor learns nothing of the peer.
 func TestUnreachableWithoutDescriptors(t *testing.T) {
-	var old unix.Rlimit
-	f, err := os.Open(os.DevNull)
-	if err = errors.Join(err, unix.Getrlimit(unix.RLIMIT_NOFILE, &old)); err != nil {
-		t.Fatal(err)
-	}
-	few := unix.Rlimit{Cur: uint64(f.Fd()), Max: old.Max}
-	if err := errors.Join(f.Close(), unix.Setrlimit(unix.RLIMIT_NOFILE, &few)); err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	err = lookup.Unreachable(ctx, netip.Addr{}, netip.MustParseAddrPort("127.0.0.1:9"), wire.Harmless)
-	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); e != nil {
+	var err error
+	if e := refuse.Descriptors(func() {
+		err = lookup.Unreachable(ctx, netip.Addr{}, netip.MustParseAddrPort("127.0.0.1:9"), wire.Harmless)
+	}); e != nil {
 		t.Fatal(e)
 	}
 	if err != nil {

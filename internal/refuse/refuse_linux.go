@@ -1,5 +1,5 @@
-// Package refuse runs a program to which the kernel refuses system calls, as the filters of containers and services do.
-// It is for tests and needs no privilege. It imports golang.org/x/sys.
+// Package refuse runs a program to which the kernel refuses system calls, as the filters of containers and services do,
+// and a function to which it refuses descriptors. It is for tests and needs no privilege. It imports golang.org/x/sys.
 package refuse
 
 import (

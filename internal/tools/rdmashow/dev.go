@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/printable"
-	"github.com/verbena-rdma/verbena/internal/tools/tool"
 )
 
 // devs is "rdma dev": this machine's devices.
@@ -38,16 +37,14 @@ func (v *viewer) showDevs(words []string) error {
 const monitorEvery = 500 * time.Millisecond
 
 // monitor prints changes of devices and ports until Ctrl-C.
-func (v *viewer) monitor(env *tool.Env, words []string) int {
+func (v *viewer) monitor(words []string) error {
 	if len(words) > 0 {
-		return env.Failf("%s: unknown parameter %q; monitor takes none", env.Argv0, words[0])
+		return fmt.Errorf("unknown parameter %q; monitor takes none", words[0])
 	}
+	v.monitored = true
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := v.watch(ctx, env.Stdout, monitorEvery); err != nil {
-		return env.Failf("%s: %v", env.Argv0, err)
-	}
-	return 0
+	return v.watch(ctx, v.out, monitorEvery)
 }
 
 // watch prints the changes between one look and the next.

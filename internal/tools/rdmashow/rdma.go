@@ -11,6 +11,7 @@ package rdmashow
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"strings"
 
@@ -39,8 +40,10 @@ monitor
 
 // viewer runs one command.
 type viewer struct {
-	host host
-	rows []row
+	host      host
+	rows      []row
+	out       io.Writer // of monitor, which prints by itself
+	monitored bool      // monitor has run
 }
 
 // command is a word and the function for the words after it.
@@ -66,18 +69,16 @@ func show(env *tool.Env, h host, args []string) int {
 		fmt.Fprintln(env.Stdout, "rdma utility, of Verbena, with the output of iproute2-6.1.0")
 		return 0
 	}
-	v := &viewer{host: h}
+	v := &viewer{host: h, out: env.Stdout}
 	words := f.Args()
 	if n := len(words); n == 0 || words[n-1] == "help" {
 		return f.Help()
 	}
-	monitored := -1
-	err := v.object(words, *details, func(w []string) { monitored = v.monitor(env, w) })
-	switch {
-	case err != nil:
+	if err := v.object(words, *details); err != nil {
 		return env.Failf("%s: %v", env.Argv0, err)
-	case monitored >= 0:
-		return monitored
+	}
+	if v.monitored {
+		return 0
 	}
 	complain(env, h.silent())
 	write := writeText
@@ -108,14 +109,14 @@ func complain(env *tool.Env, list []control.Silent) {
 	}
 }
 
-// object runs the command that the words name; monitor is the one that prints by itself.
-func (v *viewer) object(words []string, details bool, monitor func(words []string)) error {
+// object runs the command that the words name.
+func (v *viewer) object(words []string, details bool) error {
 	return pick("object", words, []command{
 		{"dev", v.devs},
 		{"link", func(w []string) error { return v.links(w, details) }},
 		{"resource", v.resources},
 		{"statistic", v.statistics},
-		{"monitor", func(w []string) error { monitor(w); return nil }},
+		{"monitor", v.monitor},
 	})
 }
 
