@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,37 +19,39 @@ func against(t *testing.T, tool, server, client string) (serverOut, clientOut st
 	return pairOf(t, tool, server, tool, client)
 }
 
-// pairOf is against for two tools that belong together.
+// pairOf is against for two tools that belong together. Each try has a server of its own: a client that comes too early
+// may have made some of its connections.
 func pairOf(t *testing.T, tool, server, other, client string) (serverOut, clientOut string) {
 	t.Helper()
-	s, sOut, sErr := start(t, serverAddr, tool, strings.Fields(server)...)
-	ended := make(chan error, 1)
-	go func() { ended <- s.Wait() }()
 	for try := 0; ; try++ {
+		s, sOut, sErr := start(t, serverAddr, tool, strings.Fields(server)...)
+		ended := make(chan error, 1)
+		go func() { ended <- s.Wait() }()
+		time.Sleep(time.Duration(try) * 100 * time.Millisecond)
 		c, cOut, cErr := start(t, clientAddr, other, strings.Fields(client)...)
 		err := c.Wait()
-		if err == nil {
-			clientOut = cOut.String()
-			break
+		if err != nil {
+			serverErr, stopped := errors.New("it runs"), false
+			select {
+			case serverErr = <-ended: // another try is useless, unless the client came too early
+				stopped = !strings.Contains(cErr.String(), "listens")
+			case <-time.After(100 * time.Millisecond):
+				_ = s.Process.Kill()
+				<-ended
+			}
+			if stopped || try == 20 {
+				t.Fatalf("client: %v\n%s%s\nserver: %v\n%s%s", err, cOut, cErr, serverErr, sOut, sErr)
+			}
+			continue
 		}
-		select {
-		case serverErr := <-ended: // another try is useless
-			t.Fatalf("client: %v\n%s%s\nserver: %v\n%s%s", err, cOut, cErr, serverErr, sOut, sErr)
-		case <-time.After(100 * time.Millisecond):
-		}
-		if try == 20 {
+		if tool == "rcopy" || tool == "udpong" { // serve for ever
 			_ = s.Process.Kill()
 			<-ended
-			t.Fatalf("client: %v\n%s%s\nserver:\n%s%s", err, cOut, cErr, sOut, sErr)
+		} else if err := <-ended; err != nil {
+			t.Fatalf("server: %v\n%s%s", err, sOut, sErr)
 		}
+		return sOut.String(), cOut.String()
 	}
-	if tool == "rcopy" || tool == "udpong" { // serve for ever
-		_ = s.Process.Kill()
-		<-ended
-	} else if err := <-ended; err != nil {
-		t.Fatalf("server: %v\n%s%s", err, sOut, sErr)
-	}
-	return sOut.String(), clientOut
 }
 
 func TestRSocketTools(t *testing.T) {
