@@ -58,7 +58,8 @@ func (s *sleepers) remove(slot int) {
 // they wait.
 //
 // No completion of this CQ is missed: the poller registers before it looks at the CQ, and Push looks for sleepers
-// after it has stored the completion.
+// after it has stored the completion. A poller of QPs that no shard runs waits for their sockets instead, and finds a
+// completion that comes without a packet up to maxAwait later.
 func (cq *CQ) await() bool {
 	if cq.eng.manual || cq.eng.virtual {
 		return false

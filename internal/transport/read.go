@@ -99,12 +99,7 @@ func (r *responder) sendRead(now int64, res *resource, tx *link.TxBatch) bool {
 		src = b
 	}
 	head, pad := (qp.prefix() | op).Info().Len, int(-n&3)
-	var b []byte
-	if ref.share != nil {
-		b = tx.AllocRef(qp.path, qp.attr.DestQPN, head, ref.share, ref.off, int(n))
-	} else {
-		b = allocate(tx, qp.path, qp.attr.DestQPN, head+int(n)+pad, segs > 1)
-	}
+	b := ref.allocate(tx, qp.path, qp.attr.DestQPN, head, int(n), pad, segs > 1)
 	if b == nil {
 		return false
 	}

@@ -45,18 +45,24 @@ func (r *requester) byReference(w *SendWQE, pos uint32, tx *link.TxBatch) (ref r
 		return ref, 0
 	}
 	s := &w.SGEs[i]
-	region := r.qp.Regions.Get(s.LKey)
-	if region == nil {
+	region, share := r.qp.shared(s.LKey, s.Length-off, tx)
+	if share == nil || share.Plain() && r.resends() { // a copy finds out whether the program has unmapped the memory
 		return ref, 0
-	}
-	share, ok := region.Share.(*link.Share)
-	if !ok || !(reference{share: share}).worth(s.Length-off) || !tx.Reads(r.qp.path, r.qp.attr.DestQPN, share) {
-		return ref, 0
-	}
-	if share.Plain() && r.resends() {
-		return ref, 0 // the copy finds out whether the program has unmapped the memory
 	}
 	return refer(region, share, s.Addr+uint64(off), s.Length-off)
+}
+
+// shared returns the region of a key and its share, if the peer can read it and n bytes are worth a reference. share is
+// nil otherwise, also for the key of a window.
+func (qp *QP) shared(key, n uint32, tx *link.TxBatch) (region *mr.Region, share *link.Share) {
+	if region = qp.Regions.Get(key); region == nil {
+		return nil, nil
+	}
+	s, _ := region.Share.(*link.Share)
+	if !(reference{share: s}).worth(n) || !tx.Reads(qp.path, qp.attr.DestQPN, s) {
+		return nil, nil
+	}
+	return region, s
 }
 
 // refer returns the reference to n bytes at addr of a region, and the number of them that a packet may cover: 0 if addr
@@ -79,13 +85,16 @@ func (r *requester) resends() bool { return (r.nxt-r.una)&psn.Mask < (r.max-r.un
 
 // revoke invalidates outstanding references. It is called before a work request may complete without an
 // acknowledgement.
-func (r *requester) revoke() {
-	if !r.sentByReference {
+func (r *requester) revoke() { r.qp.revoke(&r.sentByReference) }
+
+// revoke invalidates outstanding references, if some says that there may be any.
+func (qp *QP) revoke(some *bool) {
+	if !*some {
 		return
 	}
-	r.sentByReference = false
-	if h, ok := r.qp.Host.(Revoker); ok {
-		h.Revoke(r.qp)
+	*some = false
+	if h, ok := qp.Host.(Revoker); ok {
+		h.Revoke(qp)
 	}
 }
 
@@ -101,27 +110,12 @@ func (r *responder) byReference(res *resource, tx *link.TxBatch) (ref reference,
 	if res.again || res.left < link.MinRef {
 		return ref, 0
 	}
-	region := r.qp.Regions.Get(res.rkey)
-	if region == nil { // a window: its end does not revoke references
-		return ref, 0
-	}
-	share, ok := region.Share.(*link.Share)
-	if !ok || !(reference{share: share}).worth(res.left) || !tx.Reads(r.qp.path, r.qp.attr.DestQPN, share) {
-		return ref, 0
-	}
-	if !share.Plain() && !share.Whole(len(region.Buf)) {
+	region, share := r.qp.shared(res.rkey, res.left, tx) // not of a window, whose end does not revoke references
+	if share == nil || !share.Plain() && !share.Whole(len(region.Buf)) {
 		return ref, 0
 	}
 	return refer(region, share, res.at, res.left)
 }
 
 // revoke invalidates the references of READ responses. It is called when the QP fails or is reset.
-func (r *responder) revoke() {
-	if !r.lent {
-		return
-	}
-	r.lent = false
-	if h, ok := r.qp.Host.(Revoker); ok {
-		h.Revoke(r.qp)
-	}
-}
+func (r *responder) revoke() { r.qp.revoke(&r.lent) }

@@ -103,12 +103,7 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	op := requestOps[w.Op&15][place] | qp.prefix()
 	info := op.Info()
 	pad := -n & 3
-	var b []byte
-	if ref.share != nil {
-		b = tx.AllocRef(path, dest, info.Len, ref.share, ref.off, int(n))
-	} else {
-		b = allocate(tx, path, dest, info.Len+int(n+pad), segs > 1)
-	}
+	b := ref.allocate(tx, path, dest, info.Len, int(n), int(pad), segs > 1)
 	if b == nil {
 		return false
 	}
@@ -140,12 +135,16 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	return true
 }
 
-// allocate returns space for a packet, or for a train of packets.
-func allocate(tx *link.TxBatch, path *link.Path, qpn uint32, n int, train bool) []byte {
-	if train {
-		return tx.AllocTrain(path, qpn, n)
+// allocate returns space for a packet, or for a train of packets: head bytes of headers, and n bytes of payload with
+// their pad unless they are sent by the reference.
+func (ref reference) allocate(tx *link.TxBatch, path *link.Path, qpn uint32, head, n, pad int, train bool) []byte {
+	switch {
+	case ref.share != nil:
+		return tx.AllocRef(path, qpn, head, ref.share, ref.off, n)
+	case train:
+		return tx.AllocTrain(path, qpn, head+n+pad)
 	}
-	return tx.Alloc(path, qpn, n)
+	return tx.Alloc(path, qpn, head+n+pad)
 }
 
 // couple returns the number of packets to send as one train: at most left, at most as many as most bytes hold, and at

@@ -56,6 +56,20 @@ func TestLongMessagesByReference(t *testing.T) {
 	}
 }
 
+// whole checks for 2 ms that each message, or READ, that completes has all of its bytes. The WRID is its place in to.
+func (e *end) whole(round int, to, want []byte) {
+	e.tb.Helper()
+	n := uint64(len(want))
+	for deadline := time.Now().Add(2 * time.Millisecond); time.Now().Before(deadline); {
+		var wcs [1]verbs.WC
+		k, err := e.cq.Poll(wcs[:])
+		must(e.tb, err)
+		if k > 0 && wcs[0].Status == verbs.WCSuccess && !bytes.Equal(to[wcs[0].WRID*n:][:n], want) {
+			e.tb.Fatalf("round %d: wrong bytes in message %d", round, wcs[0].WRID)
+		}
+	}
+}
+
 // TestReferencesAreRevoked: after the reset of a QP with outstanding messages, or the removal of a region, the peer
 // never takes the later contents of the memory for the message.
 func TestReferencesAreRevoked(t *testing.T) {
@@ -85,16 +99,7 @@ func TestReferencesAreRevoked(t *testing.T) {
 		for i := range from {
 			from[i] = 2
 		}
-		// A completed message is complete in its buffer.
-		deadline := time.Now().Add(2 * time.Millisecond)
-		for time.Now().Before(deadline) {
-			var wcs [1]verbs.WC
-			k, err := y.cq.Poll(wcs[:])
-			must(t, err)
-			if k > 0 && wcs[0].Status == verbs.WCSuccess && !bytes.Equal(to[wcs[0].WRID*n:][:n], want) {
-				t.Fatalf("round %d: wrong bytes in message %d", round, wcs[0].WRID)
-			}
-		}
+		y.whole(round, to, want)
 		must(t, qy.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
 	}
 	t.Log(fmt.Sprint(counter(y.dev, "shm_revoked")-before, " references were revoked"))

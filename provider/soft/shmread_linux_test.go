@@ -68,14 +68,7 @@ func TestReadReferencesAreRevoked(t *testing.T) {
 		for i := range from {
 			from[i] = 2
 		}
-		for deadline := time.Now().Add(2 * time.Millisecond); time.Now().Before(deadline); {
-			var wcs [1]verbs.WC
-			k, err := y.cq.Poll(wcs[:])
-			must(t, err)
-			if k > 0 && wcs[0].Status == verbs.WCSuccess && !bytes.Equal(to[wcs[0].WRID*n:][:n], want) {
-				t.Fatalf("round %d: wrong bytes of READ %d", round, wcs[0].WRID)
-			}
-		}
+		y.whole(round, to, want)
 		if round%2 == 0 {
 			must(t, mx.Close())
 		}

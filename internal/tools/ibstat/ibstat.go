@@ -136,12 +136,17 @@ func runStatus(env *tool.Env, args []string) int {
 	if status, ok := f.Parse(args); !ok {
 		return status
 	}
-	ds, err := devices(f.Args())
+	return show(env, f.Args(), printStatus)
+}
+
+// show prints the devices of the given names, all if there are none.
+func show(env *tool.Env, names []string, print func(w io.Writer, d *device)) int {
+	ds, err := devices(names)
 	if err != nil {
 		return env.Failf("%s: %v", env.Argv0, err)
 	}
 	for _, d := range ds {
-		printStatus(env.Stdout, d)
+		print(env.Stdout, d)
 	}
 	return 0
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/verbena-rdma/verbena/internal/tools/portrate"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -23,14 +24,7 @@ func runNetDev(env *tool.Env, args []string) int {
 	if f.NArg() > 0 {
 		return f.Misused("unexpected argument " + strconv.Quote(f.Arg(0)))
 	}
-	ds, err := devices(nil)
-	if err != nil {
-		return env.Failf("%s: %v", env.Argv0, err)
-	}
-	for _, d := range ds {
-		printNetDev(env.Stdout, d, *verbose)
-	}
-	return 0
+	return show(env, nil, func(w io.Writer, d *device) { printNetDev(w, d, *verbose) })
 }
 
 func printNetDev(w io.Writer, d *device, verbose bool) {
@@ -43,7 +37,7 @@ func printNetDev(w io.Writer, d *device, verbose bool) {
 	for i, p := range d.ports {
 		state, up := "", "Down"
 		if verbose {
-			state = fmt.Sprintf(" (%-6s)", kernelState(p.State))
+			state = fmt.Sprintf(" (%-6s)", portrate.State(p.State))
 		}
 		if p.State == verbs.PortActive {
 			up = "Up"
@@ -75,17 +69,4 @@ func (d *device) interfaceOf(port int) string {
 		}
 	}
 	return cmp.Or(d.netdev, "-")
-}
-
-// kernelState returns the kernel's word for a state.
-func kernelState(s verbs.PortState) string {
-	switch s {
-	case verbs.PortInit:
-		return "INIT"
-	case verbs.PortArmed:
-		return "ARMED"
-	case verbs.PortActive:
-		return "ACTIVE"
-	}
-	return "DOWN"
 }

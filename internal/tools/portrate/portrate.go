@@ -1,4 +1,5 @@
-// Package portrate computes the rates of ports for the tools that print them. It owns nothing and imports verbs only.
+// Package portrate computes the rates of ports, and names their states, for the tools that print them. It owns nothing
+// and imports verbs only.
 package portrate
 
 import (
@@ -31,3 +32,21 @@ func Of(a *verbs.PortAttr) (gbps string, lanes int) {
 
 // Generation returns the name of a lane speed: SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR or XDR; "" for another value.
 func Generation(s verbs.LinkSpeed) string { return speeds[s].generation }
+
+// State returns the name of a state as the kernel writes it.
+func State(s verbs.PortState) string {
+	switch s {
+	case verbs.PortDown:
+		return "DOWN"
+	case verbs.PortInit:
+		return "INIT"
+	case verbs.PortArmed:
+		return "ARMED"
+	case verbs.PortActive:
+		return "ACTIVE"
+	case verbs.PortActiveDefer:
+		return "ACTIVE_DEFER"
+	default:
+		return "NOP"
+	}
+}

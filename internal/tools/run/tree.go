@@ -64,7 +64,7 @@ func (t tree) port(vctx *verbs.Context, dir string, port uint8) error {
 		return err
 	}
 	dir = fmt.Sprintf("%sports/%d/", dir, port)
-	t[dir+"state"] = fmt.Sprintf("%d: %s\n", a.State, stateName(a.State))
+	t[dir+"state"] = fmt.Sprintf("%d: %s\n", a.State, portrate.State(a.State))
 	t[dir+"phys_state"] = physState(a.PhysState) + "\n"
 	t[dir+"rate"] = rate(&a) + "\n"
 	t[dir+"link_layer"] = "Ethernet\n"
@@ -94,24 +94,6 @@ func (t tree) port(vctx *verbs.Context, dir string, port uint8) error {
 		t[fmt.Sprintf("%sgid_attrs/ndevs/%d", dir, e.Index)] = e.NetDev + "\n"
 	}
 	return nil
-}
-
-// stateName returns the name of a state as the kernel writes it.
-func stateName(s verbs.PortState) string {
-	switch s {
-	case verbs.PortDown:
-		return "DOWN"
-	case verbs.PortInit:
-		return "INIT"
-	case verbs.PortArmed:
-		return "ARMED"
-	case verbs.PortActive:
-		return "ACTIVE"
-	case verbs.PortActiveDefer:
-		return "ACTIVE_DEFER"
-	default:
-		return "NOP"
-	}
 }
 
 // physState returns a physical state as the kernel writes it.
