@@ -9,9 +9,9 @@ import (
 
 // lostGrace is the time between the end of a peer's process and the failure of its QPs. Programs end when they are
 // done, and their peers often are too, but a last message that nobody awaits is on its way: the pingpong programs end
-// so. On an adapter such a message fails after its retries, when the program has seen the completions
-// before it and has ended as well. A poll that returns the failure together with them makes the program fail.
-var lostGrace = 2 * time.Millisecond
+// so. On an adapter such a message fails after its retries, when the program has seen the completions before it and has
+// ended as well. A poll that returns the failure together with them makes the program fail.
+const lostGrace = 2 * time.Millisecond
 
 // notePeerLost reports that a peer process may have ended, and returns after lostGrace. It may be called from any
 // goroutine.

@@ -134,11 +134,10 @@ const (
 	pollEvents = 4
 )
 
-// The goroutine sleeps for minDoze at first while programs poll, and then for up to maxDoze. Tests change them.
-var (
-	minDoze = time.Millisecond
-	maxDoze = 2 * time.Millisecond
-)
+// The goroutine sleeps for minDoze at first while programs poll, and then for up to maxDoze. Tests change minDoze.
+var minDoze = time.Millisecond
+
+const maxDoze = 2 * time.Millisecond
 
 func newLoop() (*loop, error) {
 	l := &loop{ready: -1, wakeFD: -1, undoze: make(chan struct{}, 1), qps: map[int32]*QP{}}
