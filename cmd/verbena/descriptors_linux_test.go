@@ -10,7 +10,7 @@ import (
 )
 
 // A program with too few descriptors for the addresses of its device says how many it may have, and how to get more.
-// With 40 it is sometimes enough: the shards of its first QPs are random, and a shard in use has descriptors of its own.
+// 40 are sometimes enough: the shards of its first QPs are random, and each shard in use has its own descriptors.
 func TestTooFewDescriptors(t *testing.T) {
 	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
