@@ -36,7 +36,8 @@ func (id *ID) BindAddr(addr netip.AddrPort) error {
 	return id.bindAddr("bind_addr", addr)
 }
 
-// bindAddr is BindAddr.
+// bindAddr is BindAddr. It starts the devices: some programs, such as qperf, tell their client the port before they
+// listen, and starting takes longer than the client needs.
 //
 // +checklocks:id.mu
 func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
@@ -68,6 +69,8 @@ func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
 	}
 	if d != nil {
 		id.bindDevice(d, sgid)
+	} else {
+		id.host.startAll(id.ps)
 	}
 	if zone != "" {
 		id.zone = zone

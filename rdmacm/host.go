@@ -178,6 +178,21 @@ func (h *Host) Devices() ([]*verbs.Context, error) {
 	return list, nil
 }
 
+// startAll starts all devices of a port space. Listen reports the errors.
+//
+// +checklocks:h.mu
+func (h *Host) startAll(ps PortSpace) {
+	devices, err := h.choices(ps)
+	if err != nil {
+		return
+	}
+	for _, d := range devices {
+		if !d.gone {
+			_ = d.start()
+		}
+	}
+}
+
 // Devices lists the devices of the default host, opened (rdma_get_devices). The program must not close them. ENODEV if
 // there are none.
 func Devices() ([]*verbs.Context, error) { return defaultHost.Devices() }

@@ -40,6 +40,26 @@ func startedHost(t *testing.T) (*Host, *device) {
 	return h, d
 }
 
+// Starting a device takes milliseconds. A program that tells its client the port between BindAddr and Listen, as qperf
+// does, must not lose the request meanwhile.
+func TestBindAddrStartsAllDevices(t *testing.T) {
+	h := memoryHost(t)
+	id, err := h.CreateID(nil, PSTCP, nil)
+	if err == nil {
+		err = id.BindAddr(netip.AddrPortFrom(netip.IPv4Unspecified(), 0))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer id.Close()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	devices, err := h.choices(PSTCP)
+	if err != nil || len(devices) != 1 || !devices[0].up {
+		t.Errorf("%v, %v: the device is not started", devices, err)
+	}
+}
+
 // A Close that fails because of the program's objects can be repeated, and fails until they are destroyed.
 func TestHostCloseCanBeTriedAgain(t *testing.T) {
 	for name, makeOne := range map[string]func(d *device) (interface{ Close() error }, error){

@@ -14,8 +14,8 @@ import (
 //
 //	running  in a step, or about to park
 //	waiting  in port.Wait, until a packet arrives, the next timer is due, or Wake is called
-//	dozing   a program polls and thereby runs the shard; the goroutine sleeps and checks from time to
-//	         time that the program still polls
+//	dozing   a program polls all the time and thereby runs the shard; the goroutine sleeps and checks from
+//	         time to time that the program still polls
 //
 // No wake-up is lost when it parks: the goroutine stores its new state and the time until which it waits, then looks
 // once more at published work. Publishers publish first and then read its state.
@@ -33,6 +33,7 @@ type background struct {
 	turn   int64 // time of the last Gosched
 	steps  int   // steps with work since then
 	mem    memSpin
+	pace   pace
 }
 
 const (
@@ -96,7 +97,7 @@ func (b *background) loop() {
 	for !b.closed.Load() {
 		b.kicked.Store(false)
 		now := s.eng.now()
-		if s.polled(now) && !s.published() && !s.overdue(now) && !b.mem.on(now) {
+		if s.polled(now) && !s.published() && !s.overdue(now) && !b.mem.on(now) && !b.pace.rare(now) {
 			b.mem.begin(now)
 			if b.watch.Load() && b.watch.Swap(false) {
 				doze = time.Duration(pollerGone)

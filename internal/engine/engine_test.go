@@ -53,9 +53,15 @@ func newQP(t testing.TB, e *Engine, cq *CQ, up QPUpcalls) *QP {
 // connectQP takes an RC QP to RTS.
 func connectQP(t testing.TB, qp *QP, peer uint32, timeout uint8) {
 	t.Helper()
+	connectTo(t, qp, link.Path{Src: localAddr, Dst: localAddr}, peer, timeout)
+}
+
+// connectTo is connectQP for a QP at another address.
+func connectTo(t testing.TB, qp *QP, path link.Path, peer uint32, timeout uint8) {
+	t.Helper()
 	steps := []transport.Attr{
 		{State: transport.Init, PKey: 0xffff, Access: uint32(mr.RemoteWrite)},
-		{State: transport.RTR, Path: link.Path{Src: localAddr, Dst: localAddr}, MTU: 1024, DestQPN: peer, MaxDestRdAtom: 1,
+		{State: transport.RTR, Path: path, MTU: 1024, DestQPN: peer, MaxDestRdAtom: 1,
 			MinRNRTimer: 1},
 		{State: transport.RTS, Timeout: timeout, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 1},
 	}

@@ -147,6 +147,7 @@ const pollNote = int64(5e3)
 func (s *shard) poll(now int64, active bool, poller *CQ) (found bool) {
 	if active && now-s.lastPoll.Load() > pollNote {
 		s.lastPoll.Store(now)
+		s.bg.pace.note()
 	}
 	if s.tryHold() {
 		s.polling, s.poller = active, poller

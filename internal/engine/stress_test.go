@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -50,10 +51,11 @@ func (b *bell) sleep(t *testing.T, cq *CQ, n int) bool {
 // noSecondLook makes the background goroutines sleep without limit, so that a lost wake-up hangs the test instead of
 // causing a delay. It is called before the engine is created, which stops before the cleanup.
 func noSecondLook(t *testing.T, dozeToo bool) {
-	idle, gone, doze := minIdle, pollerGone, maxDoze
-	t.Cleanup(func() { minIdle, pollerGone, maxDoze = idle, gone, doze })
+	idle, gone, doze, seldom := minIdle, pollerGone, maxDoze, seldomPoll
+	t.Cleanup(func() { minIdle, pollerGone, maxDoze, seldomPoll = idle, gone, doze, seldom })
 	minIdle = maxIdle
 	if dozeToo {
+		seldomPoll = math.MaxInt64
 		pollerGone, maxDoze = int64(maxIdle), maxIdle
 	}
 }

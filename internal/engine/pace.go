@@ -1,0 +1,33 @@
+package engine
+
+import "sync/atomic"
+
+// pace tells programs that poll all the time from those that poll now and then, for example once per millisecond while
+// they wait for a socket. The background goroutine leaves the shard only to the first kind: packets would wait for the
+// next poll of the second kind. It decides after each doze, and whenever it would doze.
+type pace struct {
+	notes  atomic.Uint32 // polls that stored lastPoll
+	seen   uint32        // notes at the begin of the window
+	began  int64         // of the window, ns
+	seldom bool          // the last window had few polls
+}
+
+// paceWindow is the shortest window after which pace decides, ns. It holds 20 notes of a program that polls all the time.
+const paceWindow = 100_000
+
+// seldomPoll is the mean interval of noted polls from which a program polls seldom, ns. A variable, because tests
+// change it.
+var seldomPoll = int64(50_000)
+
+// note counts a poll that has stored lastPoll.
+func (p *pace) note() { p.notes.Add(1) }
+
+// rare reports whether the program polls seldom.
+func (p *pace) rare(now int64) bool {
+	if d := now - p.began; d >= paceWindow {
+		n := p.notes.Load()
+		p.seldom = int64(n-p.seen) < d/seldomPoll
+		p.seen, p.began = n, now
+	}
+	return p.seldom
+}
