@@ -10,6 +10,7 @@
 //	request.go   READs and atomics of the peer, and the responses to the QP's own
 //	send.go      work requests, in order, and their completions
 //	transmit.go  messages as FPDUs: the bytes that the stream takes next
+//	counters.go  the counters
 //
 // The queues, completions and states are those of internal/transport, so that the same completion queues and shared
 // receive queues serve both kinds of device. Only one goroutine at a time may call a QP's methods. The package imports

@@ -28,6 +28,7 @@ type Config struct {
 	Access   mr.Access // what the peer may do at all
 	MaxULPDU int       // the longest ULPDU to send, in bytes; 0: iwarp.MaxULPDU
 	Host     Host
+	Counters *Counters // where the QP counts; nil: in counters of its own
 }
 
 // QP is one queue pair over one TCP connection. It begins in RTS and ends in ERR; a connection is not used twice.
@@ -53,6 +54,9 @@ const Shortest = 128
 func NewQP(c Config, p Params) *QP {
 	if c.MaxULPDU == 0 {
 		c.MaxULPDU = iwarp.MaxULPDU
+	}
+	if c.Counters == nil {
+		c.Counters = new(Counters)
 	}
 	c.MaxULPDU = min(max(c.MaxULPDU, Shortest), iwarp.MaxULPDU)
 	if p.RTR == iwarp.RTRRead { // the first message needs these, whatever the programs have asked for
@@ -125,8 +129,9 @@ func (q *QP) die(r *refusal, seg iwarp.Segment, n int) {
 			q.term.RDMAP = append([]byte(nil), q.small[:iwarp.ReadRequestLen]...)
 		}
 	}
+	q.Counters.countRefusal(r, seg)
 	ev := transport.EventQPReqErr
-	if r.code.Layer() == 0 && r.code.Type() == 1 || r.code.Layer() == 1 && r.code.Type() == 1 {
+	if isProtection(r.code) {
 		ev = transport.EventQPAccessErr
 	}
 	if r.code == iwarp.LocalCatastrophic {

@@ -40,6 +40,9 @@ func (q *QP) onRead() *refusal {
 		}
 	}
 	q.answers = append(q.answers, answer{read: d, msn: q.seg.MSN()})
+	if d.Size > 0 || d.SrcSTag != ownSTag {
+		q.Counters.RxReadRequests++
+	}
 	return nil
 }
 
@@ -72,6 +75,7 @@ func (q *QP) onAtomic() *refusal {
 	if !ok {
 		return &refusal{code: iwarp.ReadSTag, why: mr.ErrUnmapped.Error()}
 	}
+	q.Counters.RxAtomicRequests++
 	q.answers = append(q.answers, answer{atomic: true, id: a.ID, was: was})
 	return nil
 }

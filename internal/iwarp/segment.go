@@ -256,6 +256,7 @@ func (q *QP) advance(n int) {
 func (q *QP) finish() *refusal {
 	s, first := q.seg, !q.heard
 	q.heard = true
+	q.countSegment(s)
 	if s.Tagged() {
 		if s.Opcode() == iwarp.ReadResponse {
 			return q.endResponse()
@@ -319,6 +320,9 @@ func (q *QP) failReceive(st transport.Status, why string) {
 
 func (q *QP) completeReceive(st transport.Status, cause *transport.Failure) {
 	q.message.held = false
+	if st != transport.WRFlushErr {
+		q.Counters.RespCQEError++
+	}
 	q.RecvCQ.Push(&transport.CQE{WRID: q.message.recv.WRID, Status: st, Op: transport.CQRecv, QPN: q.Num, SRQ: q.RQ,
 		Cause: cause})
 }
@@ -351,7 +355,9 @@ func (q *QP) onTerminate(first bool) {
 	if err == nil {
 		why += ": " + t.Code.String()
 		q.blame(t, why)
+		q.Counters.countTerminate(t.Code)
 	}
+	q.Counters.RxTerminates++
 	q.told, q.term = true, iwarp.Terminate{Code: t.Code, SegLen: t.SegLen}
 	q.end(transport.WRFlushErr, why)
 	q.Host.Raise(transport.EventQPFatal)

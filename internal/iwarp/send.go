@@ -72,7 +72,7 @@ func (q *QP) begin() bool {
 	}
 	if q.nudge {
 		q.nudge = false
-		q.open(outgoing{kind: plain, op: iwarp.Write, stag: 1})
+		q.open(outgoing{kind: plain, op: iwarp.Write, stag: ownSTag})
 		return true
 	}
 	q.turn = !q.turn
@@ -121,15 +121,15 @@ func (q *QP) Release() bool {
 // beginRTR begins the message without data that opens a peer-to-peer connection.
 func (q *QP) beginRTR() {
 	q.begun = true
-	m := outgoing{kind: plain, op: iwarp.Send, stag: 1}
+	m := outgoing{kind: plain, op: iwarp.Send, stag: ownSTag}
 	switch q.par.RTR {
 	case iwarp.RTRWrite:
 		m.op = iwarp.Write
 	case iwarp.RTRRead:
 		m.op = iwarp.ReadRequest
-		d := iwarp.Read{SinkSTag: 1, SrcSTag: 1}
+		d := iwarp.Read{SinkSTag: ownSTag, SrcSTag: ownSTag}
 		d.Put(q.control(&m, iwarp.ReadRequestLen))
-		m.wait = outstanding{own: true, stag: 1}
+		m.wait = outstanding{own: true, stag: ownSTag}
 	}
 	q.open(m)
 }

@@ -176,6 +176,9 @@ func (q *QP) build() {
 			return
 		}
 	}
+	if m.kind != plain {
+		q.Counters.TxDataBytes += uint64(n)
+	}
 	q.seal(s, header+n)
 	m.pos, m.left = m.pos+uint32(n), m.left-uint32(n)
 	if last {
@@ -335,6 +338,7 @@ func (q *QP) truncate() {
 	if !q.dying {
 		return
 	}
+	q.Counters.TxTerminates++
 	s := q.allocate()
 	iwarp.PutUntagged(s.head[iwarp.LengthLen:], iwarp.TerminateOp, true, 0, 1, 0)
 	s.n = len(q.term.Append(s.head[:headLen]))
