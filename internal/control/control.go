@@ -102,8 +102,9 @@ type QP struct {
 	Num      uint32    `json:"num"`
 	Type     string    `json:"type"`
 	State    string    `json:"state"`
-	Dest     uint32    `json:"dest"` // of the peer; 0 if it has none
-	Peer     string    `json:"peer"` // its address; empty if it has none
+	Dest     uint32    `json:"dest"`            // of the peer; 0 if it has none
+	Peer     string    `json:"peer"`            // its address, of a connection of TCP with the port; empty if it has none
+	Local    string    `json:"local,omitempty"` // the own end of a connection of TCP, address and port; empty without one
 	RQPSN    uint32    `json:"rq_psn"`
 	SQPSN    uint32    `json:"sq_psn"`
 	Mig      string    `json:"mig"`

@@ -81,7 +81,7 @@ func (e *Engine) ShardCounters(i int) Counters {
 	}
 	for qp := range e.qps.all() {
 		if e.shardOf(qp.Num) == s {
-			addFields(&c.QP, &qp.Counters)
+			AddCounters(&c.QP, &qp.Counters)
 		}
 	}
 	return c
@@ -91,13 +91,13 @@ func (e *Engine) ShardCounters(i int) Counters {
 func (e *Engine) Counters() (c Counters) {
 	for i := range e.running() {
 		s := e.ShardCounters(i)
-		addFields(&c, &s)
+		AddCounters(&c, &s)
 	}
 	return c
 }
 
-// addFields adds the numbers in the struct at src to those at dst.
-func addFields[T any](dst, src *T) {
+// AddCounters adds the numbers in the struct at src to those at dst.
+func AddCounters[T any](dst, src *T) {
 	addValues(reflect.ValueOf(dst).Elem(), reflect.ValueOf(src).Elem())
 }
 
@@ -112,10 +112,10 @@ func addValues(dst, src reflect.Value) {
 }
 
 // List returns all counters with their names, those of QPs first.
-func (c *Counters) List() []Counter { return list(nil, reflect.ValueOf(c).Elem()) }
+func (c *Counters) List() []Counter { return ListCounters(c) }
 
-// ListQP returns the counters of one QP with their names.
-func ListQP(c *transport.Counters) []Counter { return list(nil, reflect.ValueOf(c).Elem()) }
+// ListCounters returns the numbers in a struct with the names of the counters.
+func ListCounters[T any](c *T) []Counter { return list(nil, reflect.ValueOf(c).Elem()) }
 
 func list(to []Counter, v reflect.Value) []Counter {
 	for i := range v.NumField() {
@@ -142,6 +142,7 @@ var kernelNames = map[string]string{
 	"RxPackets":            "rcvd_pkts",
 	"TxDropped":            "send_err",
 	"RxICRCErrors":         "rx_icrc_errors",
+	"RxCRCErrors":          "rx_crc_errors",
 	"BadPKey":              "bad_pkey",
 	"BadQKey":              "bad_qkey",
 	"UnknownQPN":           "unknown_qpn",

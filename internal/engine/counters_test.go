@@ -44,7 +44,7 @@ func TestCounterNames(t *testing.T) {
 func TestCountersAdd(t *testing.T) {
 	a, b := Counters{UnknownQPN: 1}, Counters{UnknownQPN: 2}
 	b.QP.OutOfSequence, b.Port.TxBytes = 3, 4
-	addFields(&a, &b)
+	AddCounters(&a, &b)
 	if a.UnknownQPN != 3 || a.QP.OutOfSequence != 3 || a.Port.TxBytes != 4 {
 		t.Errorf("%+v", a)
 	}

@@ -305,7 +305,7 @@ func (qp *QP) Destroy() {
 	s.wheel.cancel(qp.QP)
 	s.answerDoors()
 	qp.Sched.Dead = true
-	addFields(&s.counters.gone, &qp.QP.Counters)
+	AddCounters(&s.counters.gone, &qp.QP.Counters)
 	e.qps.remove(qp.Num())
 	s.release()
 	for _, cq := range qp.cqs {

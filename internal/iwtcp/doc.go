@@ -2,6 +2,7 @@
 //
 //	setup.go          Dial, Listen: connections up to the end of MPA's start-up, for package rdmacm
 //	qp_linux.go       QP: posting, receiving, sending, and the end of a connection
+//	counters.go       the counters; view_linux.go: snapshots of QPs for tools
 //	loop_linux.go     Device: the sockets of all QPs of a device, read by pollers of CQs and by one goroutine
 //
 // A connection has a goroutine only during its start-up. Then its socket belongs to the device's epoll set. Whoever has
@@ -10,6 +11,6 @@
 //
 // Locks are taken in this order: loop.turn, QP.mu, Config.Memory, those of the queues and CQs. loop.mu is taken last.
 //
-// QPs exist on Linux only. The package imports internal/{iwarp,transport,mr,fdset}, internal/link/pcap and
+// QPs exist on Linux only. The package imports internal/{engine,iwarp,transport,mr,fdset}, internal/link/pcap and
 // golang.org/x/sys.
 package iwtcp

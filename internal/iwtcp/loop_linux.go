@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/engine"
 )
 
 // Device runs the QPs of a device. The zero value is ready.
@@ -19,6 +21,8 @@ type Device struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	qps map[uint32]*QP // by number
+	// +checklocks:mu
+	gone Counters // sums of destroyed QPs
 }
 
 // Find returns the QP of a number, nil if there is none.
@@ -47,9 +51,11 @@ func (d *Device) enter(q *QP) (*loop, error) {
 
 // leave ends the loop with the last QP.
 func (d *Device) leave(q *QP) {
+	v := q.View()
 	d.mu.Lock()
 	l := d.loop.Load()
 	delete(d.qps, q.Num)
+	engine.AddCounters(&d.gone, &v.Counters)
 	last := len(d.qps) == 0
 	if last {
 		d.loop.Store(nil)

@@ -88,6 +88,8 @@ type QP struct {
 	trace trace
 	// +checklocks:mu
 	idle time.Duration // of keep-alive; 0: none
+	// +checklocks:mu
+	counters Counters // without those of TCP of the present connection: see countStream
 }
 
 var lastID atomic.Uint64
@@ -111,7 +113,7 @@ func (q *QP) State() transport.State { return transport.State(q.state.Load()) }
 func (q *QP) machine(p iwarp.Params) {
 	q.m = iwarp.NewQP(iwarp.Config{
 		Num: q.Num, ID: q.id, PD: q.PD, SigAll: q.SigAll, SQ: q.SQ, RQ: q.RQ, SendCQ: q.SendCQ, RecvCQ: q.RecvCQ,
-		Regions: q.Regions, Access: q.access, Host: (*host)(q),
+		Regions: q.Regions, Access: q.access, Host: (*host)(q), Counters: &q.counters.QP,
 	}, p)
 }
 
@@ -177,6 +179,7 @@ func (q *QP) reset() {
 		q.RQ.Clear()
 	}
 	q.eof, q.shut, q.room = false, false, false
+	q.trace = trace{}
 }
 
 // Destroy ends the QP.
@@ -577,6 +580,7 @@ func (q *QP) close() {
 		q.traceEnd(true, pcap.FlagFIN)
 	}
 	q.loop.remove(q.fd)
+	q.countStream(&q.counters)
 	_ = unix.Close(q.fd)
 	q.fd = -1
 	q.report()
@@ -589,6 +593,7 @@ func (q *QP) close() {
 func (q *QP) linger() {
 	s := os.NewFile(uintptr(q.fd), "tcp")
 	q.loop.remove(q.fd)
+	q.countStream(&q.counters)
 	q.fd = -1
 	q.report()
 	_ = s.SetReadDeadline(time.Now().Add(endTime))

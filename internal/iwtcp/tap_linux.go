@@ -34,7 +34,7 @@ func (d *Device) SetTaps(all []Tap) {
 // trace is the state of a QP's stream that taps need.
 type trace struct {
 	local, remote netip.AddrPort
-	sent, got     uint32 // bytes, and 1 for the begin
+	sent, got     uint64 // bytes, and 1 for the begin
 	copy          []byte // nil until there is a tap
 }
 
@@ -60,7 +60,7 @@ func (q *QP) traceBegin(c *Conn) {
 // tap gives a segment to all taps.
 //
 // +checklocks:q.mu
-func (q *QP) tap(g *pcap.Segment, seq, ack uint32) {
+func (q *QP) tap(g *pcap.Segment, seq, ack uint64) {
 	t := &q.dev.taps
 	t.use.RLock()
 	defer t.use.RUnlock()
@@ -72,7 +72,7 @@ func (q *QP) tap(g *pcap.Segment, seq, ack uint32) {
 	if g.Sent {
 		g.Src, g.Dst = g.Dst, g.Src
 	}
-	g.Seq, g.Ack, g.QPN = seq, ack, q.Num
+	g.Seq, g.Ack, g.QPN = uint32(seq), uint32(ack), q.Num
 	for _, tap := range *all {
 		tap.Segment(g)
 	}
@@ -94,7 +94,7 @@ func (q *QP) traceData(sent bool, parts ...[]byte) {
 		from, ack = &q.trace.sent, q.trace.got
 	}
 	g := stretch{sent: sent, seq: *from, ack: ack}
-	*from += uint32(n)
+	*from += uint64(n)
 	if q.dev.taps.all.Load() == nil {
 		return
 	}
@@ -123,7 +123,7 @@ func (q *QP) traceData(sent bool, parts ...[]byte) {
 // stretch is where the next bytes of a direction are in the stream.
 type stretch struct {
 	sent     bool
-	seq, ack uint32
+	seq, ack uint64
 }
 
 // tapData shows bytes, moves g behind them and returns the buffer, empty.
@@ -131,7 +131,7 @@ type stretch struct {
 // +checklocks:q.mu
 func (q *QP) tapData(g *stretch, data []byte) []byte {
 	q.tap(&pcap.Segment{Sent: g.sent, Flags: pcap.FlagACK | pcap.FlagPSH, Data: data}, g.seq, g.ack)
-	g.seq += uint32(len(data))
+	g.seq += uint64(len(data))
 	return data[:0]
 }
 
@@ -140,7 +140,7 @@ func (q *QP) tapData(g *stretch, data []byte) []byte {
 // +checklocks:q.mu
 func (q *QP) traceVectors(v [][]byte, n int) {
 	if q.dev.taps.all.Load() == nil {
-		q.trace.sent += uint32(n)
+		q.trace.sent += uint64(n)
 		return
 	}
 	var parts [][]byte

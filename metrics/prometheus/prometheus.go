@@ -25,8 +25,8 @@ import (
 // Collector reads the counters of devices during each scrape (prometheus.Collector). It is safe for
 // concurrent use. The fields must not be changed after it was registered.
 type Collector struct {
-	// Devices lists the devices to read. A device of another provider than provider/soft has no metrics,
-	// nor has a device that is not open.
+	// Devices lists the devices to read. A device of another provider than provider/soft or
+	// provider/iwarp has no metrics, nor has a device that is not open.
 	Devices []*verbs.Device
 	// QPs returns the queue pairs to read as well; nil for none. It is called for each scrape, possibly
 	// concurrently, so it may return the QPs that exist at that time. Closed QPs have no metrics.

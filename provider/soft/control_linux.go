@@ -152,9 +152,11 @@ func (c *controller) Counters(name string) []control.Counter {
 	devices := slices.Clone(c.devices)
 	c.mu.Unlock()
 	for _, d := range devices {
-		if e := d.running(); e != nil && d.spec.name == name {
-			n := e.Counters()
-			return controlCounters(n.Files())
+		if d.spec.name != name {
+			continue
+		}
+		if c := d.count(); c != nil {
+			return controlCounters(c.Files())
 		}
 	}
 	return nil

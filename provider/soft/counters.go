@@ -17,7 +17,7 @@ type Counter struct {
 // in /sys/class/infiniband/*/ports/1/hw_counters. Counters is safe for concurrent use.
 func (d *Device) Counters() []Counter { return d.dev.counters() }
 
-// Counters is Device.Counters for any device of this provider; nil for other devices.
+// Counters is Device.Counters for any device of this provider or provider/iwarp; nil for other devices.
 func Counters(d *verbs.Device) []Counter {
 	if dev := driver.Of[*device](d); dev != nil {
 		return dev.counters()
@@ -25,8 +25,8 @@ func Counters(d *verbs.Device) []Counter {
 	return nil
 }
 
-// ShardCounters returns the counters of each shard of a device; nil before its first QP and for devices of other
-// providers. It has no C twin.
+// ShardCounters returns the counters of each shard of a device; nil before its first QP, for iWARP devices and for
+// devices of other providers. It has no C twin.
 func ShardCounters(d *verbs.Device) (list [][]Counter) {
 	dev := driver.Of[*device](d)
 	if dev == nil {
@@ -41,22 +41,43 @@ func ShardCounters(d *verbs.Device) (list [][]Counter) {
 	return list
 }
 
-// QPCounters returns the counters of a QP of this provider; nil for other QPs. It has no C twin.
+// QPCounters returns the counters of a QP of this provider or provider/iwarp; nil for other QPs. It has no C twin.
 func QPCounters(q *verbs.QP) []Counter {
+	if list := streamCounters(q); list != nil {
+		return named(list)
+	}
 	drv := driver.Of[*qp](q)
 	if drv == nil {
 		return nil
 	}
 	c := drv.Counters()
-	return named(engine.ListQP(&c))
+	return named(engine.ListCounters(&c))
 }
 
 func (d *device) counters() []Counter {
-	if e := d.running(); e != nil {
-		c := e.Counters()
+	if c := d.count(); c != nil {
 		return named(c.List())
 	}
 	return nil
+}
+
+// counts are the counters of a device of either kind.
+type counts interface {
+	List() []engine.Counter
+	Files() []engine.Counter // as the files of a port in sysfs
+}
+
+// count returns the device's counters, nil while no context is open.
+func (d *device) count() counts {
+	e := d.running()
+	switch {
+	case e == nil:
+		return nil
+	case d.spec.streams:
+		return d.streams.count()
+	}
+	c := e.Counters()
+	return &c
 }
 
 // named converts a list of counters.

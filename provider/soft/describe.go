@@ -74,20 +74,40 @@ func (d *device) describe(objects bool) control.Device {
 		return r
 	}
 	r.MRs = len(regions.All())
-	c := eng.Counters()
-	r.Counters = controlCounters(c.List())
-	qps := slices.Collect(eng.QPs())
-	for i, v := range eng.Views(qps) {
-		r.QPs = append(r.QPs, describeQP(qps[i], &v))
+	var uses []use
+	if d.spec.streams {
+		uses = d.streams.describe(&r)
+	} else {
+		uses = describeEngine(eng, &r)
 	}
 	if objects {
-		r.Objects = describeObjects(contexts, regions, pds, cqs, srqs, qps)
+		r.Objects = describeObjects(contexts, regions, pds, cqs, srqs, uses)
 	}
 	return r
 }
 
+// use is what a QP uses.
+type use struct {
+	num, pd        uint32
+	rq             *transport.RecvQueue
+	sendCQ, recvCQ transport.CompletionQueue
+}
+
+// describeEngine adds the QPs and counters of a RoCE device to a report.
+func describeEngine(eng *engine.Engine, r *control.Device) (uses []use) {
+	c := eng.Counters()
+	r.Counters = controlCounters(c.List())
+	qps := slices.Collect(eng.QPs())
+	for i, v := range eng.Views(qps) {
+		q := qps[i]
+		r.QPs = append(r.QPs, describeQP(q, &v))
+		uses = append(uses, use{q.Num(), q.PD, q.RQ, q.SendCQ, q.RecvCQ})
+	}
+	return uses
+}
+
 func describeObjects(contexts []*deviceContext, regions *mr.Table, pds []*pd, cqs []*cq, srqs []*srq,
-	qps []*engine.QP) *control.Objects {
+	qps []use) *control.Objects {
 	var o control.Objects
 	users := make(map[uint32]int) // users of each PD
 	for _, c := range contexts {
@@ -99,10 +119,10 @@ func describeObjects(contexts []*deviceContext, regions *mr.Table, pds []*pd, cq
 	}
 	receivers, completers := make(map[*transport.RecvQueue][]uint32), make(map[transport.CompletionQueue]int)
 	for _, q := range qps {
-		users[q.PD]++
-		receivers[q.RQ] = append(receivers[q.RQ], q.Num())
-		completers[q.SendCQ]++
-		completers[q.RecvCQ]++
+		users[q.pd]++
+		receivers[q.rq] = append(receivers[q.rq], q.num)
+		completers[q.sendCQ]++
+		completers[q.recvCQ]++
 	}
 	for _, s := range srqs {
 		users[s.pd.num]++
@@ -131,7 +151,7 @@ func describeQP(qp *engine.QP, v *engine.View) control.QP {
 	q := control.QP{
 		Num: qp.Num(), Type: verbs.QPType(qp.Type).String(), State: verbs.QPState(a.State).String(), Dest: a.DestQPN,
 		RQPSN: a.RQPSN, SQPSN: a.SQPSN, Mig: verbs.MigState(a.Mig).String(), PD: qp.PD,
-		Counters: controlCounters(engine.ListQP(&v.Counters)),
+		Counters: controlCounters(engine.ListCounters(&v.Counters)),
 	}
 	if qp.Num() == 1 {
 		q.Type = "GSI"

@@ -110,6 +110,7 @@ func (d *device) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error)
 			FirstQPN: d.cfg.FirstQPN, Ports: d,
 			MaxQPs: maxQP, MaxMcastGroups: mcastGroups, MaxMcastQPs: mcastQPs,
 		})
+		d.streams.ResetCounters()
 		d.frames = raw.NewDevice(raw.Config{Regions: d.regions, Memory: &d.inline, Now: d.clock(), Manual: d.cfg.Manual})
 		if !d.virtual {
 			monitored.add(d)

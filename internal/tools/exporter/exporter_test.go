@@ -21,6 +21,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/control"
 	"github.com/verbena-rdma/verbena/internal/engine"
+	"github.com/verbena-rdma/verbena/internal/iwtcp"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -32,6 +33,11 @@ func everything() control.Report {
 	var all engine.Counters
 	for i, c := range all.List() {
 		d.Counters = append(d.Counters, control.Counter{Name: c.Name, Value: uint64(i)})
+	}
+	for _, c := range new(iwtcp.Counters).List() {
+		if !slices.ContainsFunc(d.Counters, func(o control.Counter) bool { return o.Name == c.Name }) {
+			d.Counters = append(d.Counters, control.Counter(c))
+		}
 	}
 	for name := range new(rdmacm.Counters).Map() {
 		if name != "ids" {

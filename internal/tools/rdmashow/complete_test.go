@@ -9,7 +9,7 @@ import (
 
 // TestProposals: a shell completes objects, their kinds, devices, filters and the values that the objects have.
 func TestProposals(t *testing.T) {
-	const filters = "rqpn pid sq-psn rq-psn pdn type path-mig-state state"
+	const filters = "rqpn pid sq-psn rq-psn pdn src-port dst-port type path-mig-state state src-addr dst-addr"
 	for _, c := range []struct{ line, want string }{
 		{"", "dev link resource statistic monitor"},
 		{"dev", "show list"},

@@ -20,14 +20,14 @@ func (v *viewer) devs(words []string) error {
 
 func (v *viewer) showDevs(words []string) error {
 	return v.eachPlace(words, "dev show takes one DEV", func(d device) error {
-		node, system, err := v.host.guids(d.name)
+		n, err := v.host.node(d.name)
 		if err != nil {
 			return err
 		}
 		r := row{head: fmt.Sprintf("%d: %s: ", d.index, printable.Text(d.name)), place: d.onDevice().place}
-		r.add("node_type", "ca")
-		r.add("node_guid", node)
-		r.add("sys_image_guid", system)
+		r.add("node_type", n.kind)
+		r.add("node_guid", n.guid)
+		r.add("sys_image_guid", n.system)
 		v.rows = append(v.rows, r)
 		return nil
 	})

@@ -16,7 +16,7 @@ func TestDev(t *testing.T) {
 	const line = "0: rxe0: node_type ca node_guid 5054:00ff:fe77:0001 sys_image_guid 5054:00ff:fe77:0001 \n"
 	h := linux()
 	for args, want := range map[string]string{
-		"dev show rxe0": line, "dev": line + strings.ReplaceAll(line, "0: rxe0", "1: siw0"),
+		"dev show rxe0": line, "dev": line + strings.NewReplacer("0: rxe0", "1: siw0", "ca", "rnic").Replace(line),
 		"-j dev show rxe0": `[{"ifindex":0,"ifname":"rxe0","node_type":"ca","node_guid":"5054:00ff:fe77:0001",` +
 			`"sys_image_guid":"5054:00ff:fe77:0001"}]` + "\n",
 		"-V": "rdma utility, of Verbena, with the output of iproute2-6.1.0\n",

@@ -1,6 +1,7 @@
 package rdmashow
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
@@ -16,7 +17,7 @@ import (
 type host interface {
 	devices() ([]string, error)
 	port(device string) (port, error)
-	guids(device string) (node, system string, err error)
+	node(device string) (node, error)
 	reports(objects bool) ([]control.Report, error)
 	silent() []control.Silent // programs that did not answer
 }
@@ -27,6 +28,13 @@ type port struct {
 	netdev      string // empty if the device has none
 	netdevIndex int    // 0 if the interface does not exist
 }
+
+// node is what identifies a device.
+type node struct{ kind, guid, system string }
+
+// nodeKinds are iproute2's names.
+var nodeKinds = map[verbs.NodeType]string{verbs.NodeCA: "ca", verbs.NodeSwitch: "switch", verbs.NodeRouter: "router",
+	verbs.NodeRNIC: "rnic", verbs.NodeUSNIC: "usnic", verbs.NodeUSNICUDP: "usnic_dp", verbs.NodeUnspecified: "unspecified"}
 
 // system is this machine.
 type system struct{ mute []control.Silent }
@@ -67,19 +75,19 @@ func (*system) port(device string) (port, error) {
 	return p, nil
 }
 
-func (*system) guids(device string) (node, sys string, err error) {
+func (*system) node(device string) (node, error) {
 	list, err := verbs.Devices()
 	i := slices.IndexFunc(list, func(d *verbs.Device) bool { return d.Name() == device })
 	if i < 0 {
-		return "", "", fmt.Errorf("%s was removed meanwhile (%v)", device, err)
+		return node{}, fmt.Errorf("%s was removed meanwhile (%v)", device, err)
 	}
 	ctx, err := list[i].Open()
 	if err != nil {
-		return "", "", err
+		return node{}, err
 	}
 	defer ctx.Close()
 	a, err := ctx.QueryDevice()
-	return a.NodeGUID.String(), a.SysImageGUID.String(), err
+	return node{cmp.Or(nodeKinds[list[i].NodeType()], "unknown"), a.NodeGUID.String(), a.SysImageGUID.String()}, err
 }
 
 func (s *system) reports(objects bool) (list []control.Report, err error) {

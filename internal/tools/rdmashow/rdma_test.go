@@ -25,8 +25,12 @@ type fakeHost struct {
 func (h *fakeHost) devices() ([]string, error)             { return h.names, h.err }
 func (h *fakeHost) port(name string) (port, error)         { return h.ports[name], nil }
 func (h *fakeHost) reports(bool) ([]control.Report, error) { return h.list, nil }
-func (h *fakeHost) guids(string) (node, system string, err error) {
-	return "5054:00ff:fe77:0001", "5054:00ff:fe77:0001", nil
+func (h *fakeHost) node(name string) (node, error) {
+	n := node{"ca", "5054:00ff:fe77:0001", "5054:00ff:fe77:0001"}
+	if name == "siw0" {
+		n.kind = "rnic"
+	}
+	return n, nil
 }
 func (h *fakeHost) silent() []control.Silent { return h.mute }
 

@@ -26,8 +26,8 @@ type shower struct {
 }
 
 var showers = []shower{
-	{"qp", false, "link", append(numbers("lqpn", "rqpn", "pid", "sq-psn", "rq-psn", "pdn"),
-		strs("type", "path-mig-state", "state")...), qps},
+	{"qp", false, "link", append(numbers("lqpn", "rqpn", "pid", "sq-psn", "rq-psn", "pdn", "src-port",
+		"dst-port"), strs("type", "path-mig-state", "state", "src-addr", "dst-addr")...), qps},
 	{"cm_id", false, "link", append(numbers("lqpn", "pid", "src-port", "dst-port", "cm-idn"),
 		strs("qp-type", "state", "ps", "src-addr", "dst-addr")...), cmIDs},
 	{"cq", true, "dev", numbers("users", "pid", "cqn", "ctxn"), cqs},
@@ -144,6 +144,10 @@ func qps(d *device, u *user) (rows []row) {
 			r.add("pdn", q.PD)
 		}
 		r.owner(u)
+		if q.Local != "" { // iWARP
+			r.endpoint("src", q.Local, "")
+			r.endpoint("dst", q.Peer, q.Local)
+		}
 		rows = append(rows, r)
 	}
 	return rows

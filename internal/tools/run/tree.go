@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/verbena-rdma/verbena/internal/engine"
+	"github.com/verbena-rdma/verbena/internal/iwtcp"
 	"github.com/verbena-rdma/verbena/internal/tools/portrate"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -40,6 +41,9 @@ func (t tree) describe(n int, d *verbs.Device) error {
 
 	dir := "class/infiniband/" + d.Name() + "/"
 	t[dir+"node_type"] = "1: CA\n"
+	if d.NodeType() == verbs.NodeRNIC {
+		t[dir+"node_type"] = "4: RNIC\n"
+	}
 	t[dir+"node_guid"] = a.NodeGUID.String() + "\n"
 	t[dir+"sys_image_guid"] = a.SysImageGUID.String() + "\n"
 	t[dir+"node_desc"] = "verbena\n"
@@ -71,7 +75,7 @@ func (t tree) port(vctx *verbs.Context, dir string, port uint8) error {
 	t[dir+"cap_mask"] = fmt.Sprintf("%#08x\n", uint32(a.PortCapFlags))
 	t[dir+"lid"], t[dir+"sm_lid"] = fmt.Sprintf("%#x\n", a.LID), fmt.Sprintf("%#x\n", a.SMLID)
 	t[dir+"lid_mask_count"], t[dir+"sm_sl"] = fmt.Sprintf("%d\n", a.LMC), fmt.Sprintf("%d\n", a.SMSL)
-	for _, c := range new(engine.Counters).Files() {
+	for _, c := range counterFiles(vctx.Device()) {
 		t[dir+c.Name] = "0\n" // the library that is preloaded has the values
 	}
 	for i := range int(a.PKeyTblLen) {
@@ -94,6 +98,14 @@ func (t tree) port(vctx *verbs.Context, dir string, port uint8) error {
 		t[fmt.Sprintf("%sgid_attrs/ndevs/%d", dir, e.Index)] = e.NetDev + "\n"
 	}
 	return nil
+}
+
+// counterFiles returns the counters of a port of a device.
+func counterFiles(d *verbs.Device) []engine.Counter {
+	if d.TransportType() == verbs.TransportIWARP {
+		return new(iwtcp.Counters).Files()
+	}
+	return new(engine.Counters).Files()
 }
 
 // physState returns a physical state as the kernel writes it.

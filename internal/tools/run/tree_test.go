@@ -15,6 +15,7 @@ import (
 
 func TestTreeDescribesADevice(t *testing.T) {
 	t.Setenv("VERBENA_DEVICES", "vrb_tree=127.0.0.1")
+	t.Setenv("VERBENA_PROVIDER", "soft")
 	devices, err := verbs.Devices()
 	if err != nil || len(devices) != 1 {
 		t.Fatalf("%v, %v", devices, err)
