@@ -15,7 +15,7 @@ func TestTooFewDescriptors(t *testing.T) {
 	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(c, "sh", "-c", `ulimit -n 28 && exec "$0" -s -C 1`, link(t, "rping"))
-	cmd.Env = append(os.Environ(), "VERBENA_DEVICES=vrb_few=127.4.2.1+127.4.2.2+127.4.2.3", "GOMAXPROCS=4")
+	cmd.Env = append(os.Environ(), "VERBENA_DEVICES=vrb_few=127.4.0.41+127.4.0.42+127.4.0.43", "GOMAXPROCS=4")
 	out, err := cmd.CombinedOutput()
 	for _, want := range []string{"EMFILE", "the process may have 28 descriptors", "ulimit -n 1024", "LimitNOFILE="} {
 		if err == nil || !strings.Contains(string(out), want) {

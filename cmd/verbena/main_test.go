@@ -49,16 +49,23 @@ func link(t *testing.T, name string) string {
 // at the end of the test.
 func start(t *testing.T, addr, name string, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	cmd = exec.CommandContext(ctx, link(t, name), args...)
-	cmd.Env = append(os.Environ(), "VERBENA_DEVICES=vrb_test="+addr)
+	cmd = command(t, addr, name, args...)
 	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	return cmd, stdout, stderr
+}
+
+// command returns the command that start starts.
+func command(t *testing.T, addr, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, link(t, name), args...)
+	cmd.Env = append(os.Environ(), "VERBENA_DEVICES=vrb_test="+addr)
+	return cmd
 }
 
 // output returns the output and the exit status of a run.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"os/exec"
@@ -62,21 +63,7 @@ func meet(t *testing.T, way int, name, options string) (server, client string, f
 		return strings.Fields(strings.ReplaceAll(strings.Join(args, " "), "SIDE", s))
 	}
 	s, serverOut, serverErr := start(t, serverAddr, name, side("server")...)
-	time.Sleep(100 * time.Millisecond) // until it listens; otherwise the client tries again
-	var c *exec.Cmd
-	var clientOut, clientErr fmt.Stringer
-	for try := 0; ; try++ {
-		c, clientOut, clientErr = start(t, at, name, append(side("client"), serverAddr)...)
-		err := c.Wait()
-		if err == nil {
-			break
-		}
-		if try == 20 || !strings.Contains(clientErr.String(), "couldn't connect") {
-			failed = err
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	clientOut, clientErr, failed := runClient(t, at, name, append(side("client"), serverAddr)...)
 	if err := s.Wait(); err != nil && failed == nil {
 		t.Fatalf("server: %v\n%s%s", err, serverOut, serverErr)
 	}
@@ -84,6 +71,19 @@ func meet(t *testing.T, way int, name, options string) (server, client string, f
 		return serverOut.String() + serverErr.String(), clientOut.String() + clientErr.String(), failed
 	}
 	return serverOut.String(), clientOut.String(), nil
+}
+
+// runClient runs a client to its end, and again for at most 20 seconds while its server does not listen yet.
+func runClient(t *testing.T, addr, name string, args ...string) (stdout, stderr *bytes.Buffer, err error) {
+	t.Helper()
+	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		var c *exec.Cmd
+		c, stdout, stderr = start(t, addr, name, args...)
+		if err = c.Wait(); err == nil || time.Since(begin) > 20*time.Second ||
+			!strings.Contains(stderr.String(), "couldn't connect") {
+			return stdout, stderr, err
+		}
+	}
 }
 
 // The output of a run: a local and a remote address for each QP, then the result.
@@ -175,19 +175,11 @@ func TestSecondPort(t *testing.T) {
 		t.Run(tool, func(t *testing.T) {
 			args := []string{"-i", "2", "-n", "10", "-p", freePort(t)}
 			s, serverOut, serverErr := start(t, server, tool, args...)
-			var out, errs fmt.Stringer
-			for try := 0; ; try++ { // until the server listens
-				var c *exec.Cmd
-				c, out, errs = start(t, client, tool, append(args, serverAddr)...)
-				if err := c.Wait(); err == nil {
-					break
-				}
-				if try == 20 || !strings.Contains(errs.String(), "connect") {
-					_ = s.Process.Kill()
-					_ = s.Wait()
-					t.Fatalf("client: %s%s\nserver: %s%s", out, errs, serverOut, serverErr)
-				}
-				time.Sleep(100 * time.Millisecond)
+			out, errs, err := runClient(t, client, tool, append(args, serverAddr)...)
+			if err != nil {
+				_ = s.Process.Kill()
+				_ = s.Wait()
+				t.Fatalf("client: %v %s%s\nserver: %s%s", err, out, errs, serverOut, serverErr)
 			}
 			_ = s.Wait()
 			if text := out.String(); !strings.Contains(text, "127.4.1.4") && !strings.Contains(text, "127:04:01:04") {

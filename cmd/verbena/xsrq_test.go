@@ -1,13 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
-	"os/exec"
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 )
 
 const xsrqLine = `%8s: LID 0000, QPN RECV [0-9a-f]{6} SEND [0-9a-f]{6}, PSN [0-9a-f]{6}, SRQN [0-9a-f]{6}, ` +
@@ -33,15 +33,19 @@ func TestXSRQPingpong(t *testing.T) {
 			}
 			args := append(strings.Fields(options), "-p", freePort(t))
 			s, serverOut, serverErr := start(t, serverAddr, "ibv_xsrq_pingpong", args...)
-			time.Sleep(300 * time.Millisecond) // until it listens
-			var cmds []*exec.Cmd
-			var outs, errs []fmt.Stringer
-			for i := range clients {
-				c, out, err := start(t, at(i), "ibv_xsrq_pingpong", append(args, serverAddr)...)
-				cmds, outs, errs = append(cmds, c), append(outs, out), append(errs, err)
+			outs, errs, ends := make([]*bytes.Buffer, clients), make([]*bytes.Buffer, clients), make([]error, clients)
+			var running sync.WaitGroup
+			for i := range clients { // the server begins when it has all
+				running.Go(func() {
+					line := append(args[:len(args):len(args)], serverAddr)
+					outs[i], errs[i], ends[i] = runClient(t, at(i), "ibv_xsrq_pingpong", line...)
+				})
 			}
-			for i, c := range cmds {
-				if err := c.Wait(); err != nil {
+			running.Wait()
+			for i, err := range ends {
+				if err != nil {
+					_ = s.Process.Kill()
+					_ = s.Wait()
 					t.Fatalf("client: %v\n%s%s\nserver:\n%s%s", err, outs[i], errs[i], serverOut, serverErr)
 				}
 			}

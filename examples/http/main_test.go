@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// A separate address avoids conflicts with other programs on this machine.
-	if err := os.Setenv("VERBENA_DEVICES", "vrb_http=127.4.3.1"); err != nil {
+	if err := os.Setenv("VERBENA_DEVICES", "vrb_http=127.4.3.2"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 
 // Without options the program serves one page and gets it, over RDMA.
 func TestServeAndGet(t *testing.T) {
-	want := regexp.MustCompile(`^200 OK: hello 127\.4\.3\.1:\d+ over RDMA, you asked for /example\n$`)
+	want := regexp.MustCompile(`^200 OK: hello 127\.4\.3\.2:\d+ over RDMA, you asked for /example\n$`)
 	if got := output.Of(t, main); !want.MatchString(got) {
 		t.Errorf("printed %q", got)
 	}

@@ -23,11 +23,11 @@ const serverMode = "KV_TEST_SERVER"
 
 func TestMain(m *testing.M) {
 	// A separate address avoids conflicts with other programs on this machine.
-	if err := os.Setenv("VERBENA_DEVICES", "vrb_kv=127.4.6.1"); err != nil {
+	if err := os.Setenv("VERBENA_DEVICES", "vrb_kv=127.4.6.2"); err != nil {
 		panic(err)
 	}
 	if os.Getenv(serverMode) != "" {
-		err := runServer(context.Background(), "127.4.6.1:0", func(a string) { fmt.Println(a) })
+		err := runServer(context.Background(), "127.4.6.2:0", func(a string) { fmt.Println(a) })
 		fmt.Println(err)
 		os.Exit(1)
 	}
@@ -41,7 +41,7 @@ func start(t *testing.T, slots int) (*table, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := rdmacm.Listen(t.Context(), "127.4.6.1:0", nil)
+	l, err := rdmacm.Listen(t.Context(), "127.4.6.2:0", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,9 @@ func TestThreeClients(t *testing.T) {
 
 // When the server is killed, each of three clients that get and put gets an error, and none hangs.
 func TestKilledServer(t *testing.T) {
-	cmd := exec.Command(os.Args[0])
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), serverMode+"=1")
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -238,8 +240,6 @@ func TestKilledServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
 	errs, running := make(chan error), make(chan struct{}, 3)
 	for i := range 3 {
 		c := connect(t, strings.TrimSpace(address))
@@ -328,7 +328,7 @@ func TestDemo(t *testing.T) {
 func BenchmarkGet(b *testing.B) {
 	ctx, stop := context.WithCancel(b.Context())
 	ready, ended := make(chan string, 1), make(chan error, 1)
-	go func() { ended <- runServer(ctx, "127.4.6.1:0", func(a string) { ready <- a }) }()
+	go func() { ended <- runServer(ctx, "127.4.6.2:0", func(a string) { ready <- a }) }()
 	c, err := dial(ctx, <-ready)
 	if err != nil {
 		b.Fatal(err)

@@ -14,7 +14,6 @@ import (
 	"os/signal"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/control"
@@ -80,8 +79,9 @@ func run(env *tool.Env, args []string) int {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(*limit*float64(time.Second)))
 		defer cancel()
 	}
-	fmt.Fprintf(env.Stderr, "capturing on %s, from the programs that use it; end with Ctrl-C\n", *device)
-	n, err := Follow(ctx, *device, out, Limits{Packets: *count, Snap: *snap})
+	n, err := Follow(ctx, *device, out, Limits{Packets: *count, Snap: *snap}, func() {
+		fmt.Fprintf(env.Stderr, "capturing on %s, from the programs that use it; end with Ctrl-C\n", *device)
+	})
 	fmt.Fprintf(env.Stderr, "%d packets captured\n", n)
 	if err != nil {
 		return env.Failf("%s: %v", env.Argv0, err)
@@ -117,8 +117,8 @@ func Check(device string) error {
 
 // merger writes the packets of several programs into one capture.
 type merger struct {
-	readers   sync.WaitGroup
-	announced atomic.Pointer[string] // address that new programs connect to; nil if none
+	readers sync.WaitGroup
+	ready   func() // called once programs that start are captured from their first packet; may be nil
 
 	mu     sync.Mutex // guards the following
 	out    io.Writer
@@ -137,11 +137,12 @@ type Limits struct {
 }
 
 // Follow writes a capture of a device until c is done or most.Packets packets are written, and returns
-// their number.
-func Follow(c context.Context, device string, out io.Writer, most Limits) (int, error) {
+// their number. It calls ready, unless that is nil, once the capture has all packets of programs that start from then
+// on.
+func Follow(c context.Context, device string, out io.Writer, most Limits, ready func()) (int, error) {
 	c, cancel := context.WithCancel(c)
 	defer cancel()
-	return (&merger{out: out, max: most.Packets, snap: most.Snap, full: cancel}).run(c, device)
+	return (&merger{out: out, max: most.Packets, snap: most.Snap, full: cancel, ready: ready}).run(c, device)
 }
 
 func (m *merger) run(c context.Context, device string) (int, error) {
@@ -169,7 +170,9 @@ func (m *merger) follow(c context.Context, device string) error {
 	if err == nil { // otherwise only the periodic search finds programs
 		defer a.Close()
 		announced = a.Name
-		m.announced.Store(&announced)
+	}
+	if m.ready != nil {
+		m.ready()
 	}
 	known := make(map[string]bool)
 	tick := time.NewTicker(lookEvery)

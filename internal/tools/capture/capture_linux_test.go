@@ -179,7 +179,7 @@ func TestFollow(t *testing.T) {
 	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	var out bytes.Buffer
-	if n, err := Follow(c, "vrb_test", &out, Limits{Packets: 5, Snap: 200}); n != 5 || err != nil || c.Err() != nil {
+	if n, err := Follow(c, "vrb_test", &out, Limits{Packets: 5, Snap: 200}, nil); n != 5 || err != nil || c.Err() != nil {
 		t.Errorf("%d packets, %v, %v", n, err, c.Err())
 	}
 	if s := <-snaps; s != "snap 200\n" {
@@ -241,7 +241,8 @@ func TestShortLives(t *testing.T) {
 	defer cancel()
 	before := newLife(t, 1)
 	var out output
-	m := &merger{out: &out, full: cancel}
+	ready := make(chan struct{})
+	m := &merger{out: &out, full: cancel, ready: func() { close(ready) }}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -250,8 +251,9 @@ func TestShortLives(t *testing.T) {
 		}
 	}()
 	deadline := time.Now().Add(30 * time.Second)
-	for m.announced.Load() == nil && time.Now().Before(deadline) {
-		time.Sleep(time.Millisecond)
+	select {
+	case <-ready:
+	case <-done:
 	}
 	const lives = 20
 	for i := range lives {

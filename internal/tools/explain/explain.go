@@ -120,7 +120,7 @@ func follow(l *ladder, out *text, device string, count int) (int, error) {
 	r, w := io.Pipe()
 	followed := make(chan error, 1)
 	go func() {
-		_, err := capture.Follow(ctx, device, w, capture.Limits{Packets: count})
+		_, err := capture.Follow(ctx, device, w, capture.Limits{Packets: count}, nil)
 		w.Close()
 		followed <- err
 	}()
