@@ -12,7 +12,8 @@ type pace struct {
 	seldom bool          // the last window had few polls
 }
 
-// paceWindow is the shortest window after which pace decides, ns. It holds 20 notes of a program that polls all the time.
+// paceWindow is the shortest window after which pace decides, ns. It holds 20 notes of a program that polls all the
+// time.
 const paceWindow = 100_000
 
 // seldomPoll is the mean interval of noted polls from which a program polls seldom, ns. A variable, because tests
