@@ -60,6 +60,9 @@ func (id *ID) describe() control.CMID {
 	if id.qp != nil {
 		c.QP = id.qp.QPN()
 	}
+	if id.dev != nil {
+		c.Port = int(id.sgid.port)
+	}
 	if id.local.IsValid() {
 		c.Src = id.local.String()
 	}

@@ -24,9 +24,9 @@ func TestReportsHaveIDs(t *testing.T) {
 	want := map[control.CMID]string{
 		{Type: "RC", State: "LISTEN", PS: "TCP",
 			Src: l.Addr().String()}: "u9",
-		{QP: c.QP().QPN(), Type: "RC", State: "CONNECT", PS: "TCP", Src: c.LocalAddr().String(),
+		{QP: c.QP().QPN(), Port: 1, Type: "RC", State: "CONNECT", PS: "TCP", Src: c.LocalAddr().String(),
 			Dst: c.PeerAddr().String()}: "u8",
-		{QP: s.QP().QPN(), Type: "RC", State: "CONNECT", PS: "TCP", Src: s.LocalAddr().String(),
+		{QP: s.QP().QPN(), Port: 1, Type: "RC", State: "CONNECT", PS: "TCP", Src: s.LocalAddr().String(),
 			Dst: s.PeerAddr().String()}: "u9",
 	}
 	if c.LocalAddr().Addr() != addrA || s.PeerAddr() != c.LocalAddr() {

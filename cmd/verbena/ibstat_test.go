@@ -47,6 +47,30 @@ func TestIBStat(t *testing.T) {
 	}
 }
 
+// A device with two ports has both in each tool, and one where it is asked for.
+func TestToolsOfTwoPorts(t *testing.T) {
+	for args, want := range map[string]string{
+		"ibstatus vrb_test":      "(?s)^Infiniband device 'vrb_test' port 1 status:.*'vrb_test' port 2 status:[^']*$",
+		"ibstatus vrb_test:2":    "(?s)^Infiniband device 'vrb_test' port 2 status:[^']*$",
+		"show_gids vrb_test:2":   "(?s)^[^:]*\nvrb_test\t2\t.*127.4.0.6.*\nn_gids_found=2\n$",
+		"ibstat vrb_test":        "(?s)Number of ports: 2\n.*\tPort 1:\n.*\tPort 2:\n",
+		"rdma link show":         "^link vrb_test/1 state ACTIVE .*\nlink vrb_test/2 state ACTIVE .* netdev \\S+ \n$",
+		"rdma link s vrb_test/2": "^link vrb_test/2 state ACTIVE physical_state LINK_UP netdev \\S+ \n$",
+		"doctor": "device vrb_test port 1: its port works.*127.4.0.1\n(?s:.*)" +
+			"device vrb_test port 2: its port works.*127.4.0.6\n",
+	} {
+		words := strings.Fields(args)
+		if words[0] == "rdma" || words[0] == "doctor" {
+			words = append([]string{"verbena"}, words...)
+		}
+		cmd, out, errs := start(t, "127.4.0.1/127.4.0.6", words[0], words[1:]...)
+		_ = cmd.Wait()
+		if !regexp.MustCompile(want).MatchString(out.String()) {
+			t.Errorf("%s: %q, %s", args, out, errs)
+		}
+	}
+}
+
 // ibping measures the answers of a host's connection manager, here of this host's own.
 func TestIBPing(t *testing.T) {
 	out, errs, status := output(t, "ibping", "-f", "-c", "3", "127.4.0.1")

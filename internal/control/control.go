@@ -109,13 +109,15 @@ type QP struct {
 	SQPSN    uint32    `json:"sq_psn"`
 	Mig      string    `json:"mig"`
 	PD       uint32    `json:"pd"`
+	Port     int       `json:"port,omitempty"` // of the device, from 1
 	Counters []Counter `json:"counters"`
 }
 
 // CMID is an ID of connection management.
 type CMID struct {
-	Num   uint32 `json:"num"` // from 1 in each process
-	QP    uint32 `json:"qp"`  // 0 if it has none
+	Num   uint32 `json:"num"`            // from 1 in each process
+	QP    uint32 `json:"qp"`             // 0 if it has none
+	Port  int    `json:"port,omitempty"` // of the device, from 1; 0 before it is bound to one
 	Type  string `json:"type"`
 	State string `json:"state"`
 	PS    string `json:"ps"`

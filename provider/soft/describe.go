@@ -76,7 +76,7 @@ func (d *device) describe(objects bool) control.Device {
 	r.MRs = len(regions.All())
 	var uses []use
 	if d.spec.streams {
-		uses = d.streams.describe(&r)
+		uses = d.streams.describe(d, &r)
 	} else {
 		uses = describeEngine(eng, &r)
 	}
@@ -151,6 +151,7 @@ func describeQP(qp *engine.QP, v *engine.View) control.QP {
 	q := control.QP{
 		Num: qp.Num(), Type: verbs.QPType(qp.Type).String(), State: verbs.QPState(a.State).String(), Dest: a.DestQPN,
 		RQPSN: a.RQPSN, SQPSN: a.SQPSN, Mig: verbs.MigState(a.Mig).String(), PD: qp.PD,
+		Port:     int(a.Port),
 		Counters: controlCounters(engine.ListCounters(&v.Counters)),
 	}
 	if qp.Num() == 1 {

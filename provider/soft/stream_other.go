@@ -20,7 +20,7 @@ func (*streams) ResetCounters() {}
 
 func (*streams) count() counts { return nil }
 
-func (*streams) describe(*control.Device) []use { return nil }
+func (*streams) describe(*device, *control.Device) []use { return nil }
 
 func streamCounters(*verbs.QP) []engine.Counter { return nil }
 

@@ -16,12 +16,16 @@ func (s *streams) count() counts {
 }
 
 // describe adds the QPs and counters of an iWARP device to a report.
-func (s *streams) describe(r *control.Device) (uses []use) {
+func (s *streams) describe(d *device, r *control.Device) (uses []use) {
 	views, sum := s.Views()
 	r.Counters = controlCounters(sum.List())
 	for i := range views {
 		v := &views[i]
-		r.QPs = append(r.QPs, describeStream(v))
+		q := describeStream(v)
+		if v.Local.IsValid() {
+			q.Port = int(d.PortOf(v.Local.Addr()))
+		}
+		r.QPs = append(r.QPs, q)
 		uses = append(uses, use{v.QP.Num, v.QP.PD, v.QP.RQ, v.QP.SendCQ, v.QP.RecvCQ})
 	}
 	return uses

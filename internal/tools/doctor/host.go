@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -37,7 +39,7 @@ func (r *report) devices(list []*verbs.Device, err error) {
 	}
 }
 
-// device opens a device and its port for a moment.
+// device opens a device and its ports for a moment.
 func (r *report) device(d *verbs.Device) {
 	what := "device " + d.Name()
 	ctx, err := d.Open()
@@ -46,7 +48,7 @@ func (r *report) device(d *verbs.Device) {
 		return
 	}
 	defer ctx.Close()
-	port, err := ctx.QueryPort(1)
+	a, err := ctx.QueryDevice()
 	if err != nil {
 		r.add(bad, what, err.Error(), "")
 		return
@@ -56,12 +58,31 @@ func (r *report) device(d *verbs.Device) {
 		r.add(bad, what, err.Error(), "")
 		return
 	}
-	iface := d.Interface()
+	take := sync.OnceValue(func() error { return takePorts(ctx) })
+	for n := uint8(1); n <= a.PhysPortCnt; n++ {
+		of := what
+		if a.PhysPortCnt > 1 {
+			of = fmt.Sprintf("%s port %d", what, n)
+		}
+		port, err := ctx.QueryPort(n)
+		if err != nil {
+			r.add(bad, of, err.Error(), "")
+			continue
+		}
+		own := slices.DeleteFunc(slices.Clone(table), func(e verbs.GIDEntry) bool { return e.Port != n })
+		r.port(of, interfaceOf(d, n, own), &port, own, take)
+	}
+}
+
+// interfaceOf returns the network interface of a port, or a word for it.
+func interfaceOf(d *verbs.Device, port uint8, table []verbs.GIDEntry) (iface string) {
+	if port == 1 {
+		iface = d.Interface()
+	}
 	for _, e := range table {
 		iface = cmp.Or(iface, e.NetDev)
 	}
-	iface = cmp.Or(iface, "INTERFACE")
-	r.port(what, iface, &port, table, func() error { return takePort(ctx) })
+	return cmp.Or(iface, "INTERFACE")
 }
 
 // port checks a device's port. take opens it for a moment.
@@ -95,8 +116,8 @@ func (r *report) port(what, iface string, port *verbs.PortAttr, table []verbs.GI
 	r.add(l, what, found, typ)
 }
 
-// takePort creates a QP, for which the device opens its sockets.
-func takePort(ctx *verbs.Context) error {
+// takePorts creates a QP, for which the device opens the sockets of all ports.
+func takePorts(ctx *verbs.Context) error {
 	pd, err := ctx.AllocPD()
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/verbena-rdma/verbena/internal/tools/nearest"
@@ -33,35 +34,56 @@ type device struct {
 	attr         verbs.DeviceAttr
 	ports        []verbs.PortAttr // from port 1 on
 	gids         []verbs.GIDEntry
+	only         []int // the ports that were asked for; nil: all
 }
 
-// devices returns the devices whose names are in only, or all. DEV:1 stands for DEV.
+// shows reports whether a port is to be printed.
+func (d *device) shows(port int) bool { return len(d.only) == 0 || slices.Contains(d.only, port) }
+
+// devices returns the devices whose names are in only, or all. DEV:PORT stands for one port of DEV.
 func devices(only []string) (out []*device, err error) {
 	all, err := verbs.Devices()
 	if err != nil && len(all) == 0 {
 		return nil, err
 	}
-	names := nearest.Names(all)
-	for i, o := range only {
+	names, ports := nearest.Names(all), make(map[string][]string)
+	for _, o := range only {
 		name, port, _ := strings.Cut(o, ":")
-		if only[i] = name; !slices.Contains(names, name) {
+		if !slices.Contains(names, name) {
 			return nil, fmt.Errorf("no device is named %q%s", name, nearest.Instead(all))
 		}
-		if port != "" && port != "1" {
-			return nil, fmt.Errorf("%s: port %q: must be 1", name, port)
-		}
+		ports[name] = append(ports[name], port)
 	}
 	for _, d := range all {
-		if len(only) > 0 && !slices.Contains(only, d.Name()) {
+		wanted, ok := ports[d.Name()]
+		if len(only) > 0 && !ok {
 			continue
 		}
 		info, err := query(d)
 		if err != nil {
 			return nil, err
 		}
+		if err := info.choose(wanted); err != nil {
+			return nil, err
+		}
 		out = append(out, info)
 	}
 	return out, nil
+}
+
+// choose sets which ports are shown. An empty word stands for all.
+func (d *device) choose(ports []string) error {
+	if slices.Contains(ports, "") {
+		return nil
+	}
+	for _, p := range ports {
+		n, err := strconv.Atoi(p)
+		if err != nil || n < 1 || n > len(d.ports) {
+			return fmt.Errorf("%s: port %q: must be %s", d.name, p, portrate.Range(len(d.ports)))
+		}
+		d.only = append(d.only, n)
+	}
+	return nil
 }
 
 func query(d *verbs.Device) (*device, error) {
@@ -105,8 +127,10 @@ func runStat(env *tool.Env, args []string) int {
 		case *names:
 			fmt.Fprintln(env.Stdout, d.name)
 		case *guids:
-			for range d.ports {
-				fmt.Fprintf(env.Stdout, "0x%s\n", d.attr.NodeGUID.Compact())
+			for i := range d.ports {
+				if d.shows(i + 1) {
+					fmt.Fprintf(env.Stdout, "0x%s\n", d.attr.NodeGUID.Compact())
+				}
 			}
 		default:
 			printStat(env.Stdout, d, *short)
@@ -123,6 +147,9 @@ func printStat(w io.Writer, d *device, short bool) {
 		return
 	}
 	for i, p := range d.ports {
+		if !d.shows(i + 1) {
+			continue
+		}
 		rate, _ := portrate.Of(&p)
 		fmt.Fprintf(w, "\tPort %d:\n\t\tState: %s\n\t\tPhysical state: %s\n\t\tRate: %s\n\t\tBase lid: %d\n\t\tLMC: %d\n"+
 			"\t\tSM lid: %d\n\t\tCapability mask: 0x%08x\n\t\tPort GUID: 0x%s\n\t\tLink layer: Ethernet\n", i+1,
@@ -153,6 +180,9 @@ func show(env *tool.Env, names []string, print func(w io.Writer, d *device)) int
 
 func printStatus(w io.Writer, d *device) {
 	for i, p := range d.ports {
+		if !d.shows(i + 1) {
+			continue
+		}
 		var gid verbs.GID
 		for _, g := range d.gids {
 			if int(g.Port) == i+1 {
@@ -164,7 +194,7 @@ func printStatus(w io.Writer, d *device) {
 		fmt.Fprintf(w, "Infiniband device '%s' port %d status:\n\tdefault gid:\t %s\n\tbase lid:\t 0x%x\n\tsm lid:\t\t "+
 			"0x%x\n"+
 			"\tstate:\t\t %d: %s\n\tphys state:\t %d: %s\n\trate:\t\t %s Gb/sec (%dX %s)\n\tlink_layer:\t Ethernet\n\n",
-			d.name, i+1, gid.Hex(), p.LID, p.SMLID, p.State, strings.ToUpper(stateOf(p.State)), p.PhysState,
+			d.name, i+1, gid.Hex(), p.LID, p.SMLID, p.State, portrate.State(p.State), p.PhysState,
 			physOf(p.PhysState), rate, lanes, portrate.Generation(p.ActiveSpeed))
 	}
 }
@@ -207,6 +237,9 @@ func runGIDs(env *tool.Env, args []string) int {
 	n := 0
 	for _, d := range ds {
 		for _, g := range d.gids {
+			if !d.shows(int(g.Port)) {
+				continue
+			}
 			ip := "\t"
 			if a := g.GID.Addr(); a.Is4() {
 				ip = a.String()

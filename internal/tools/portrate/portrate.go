@@ -33,6 +33,14 @@ func Of(a *verbs.PortAttr) (gbps string, lanes int) {
 // Generation returns the name of a lane speed: SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR or XDR; "" for another value.
 func Generation(s verbs.LinkSpeed) string { return speeds[s].generation }
 
+// Range says which ports a device with n ports has, for an error.
+func Range(n int) string {
+	if n == 1 {
+		return "1"
+	}
+	return fmt.Sprintf("1 to %d", n)
+}
+
 // State returns the name of a state as the kernel writes it.
 func State(s verbs.PortState) string {
 	switch s {

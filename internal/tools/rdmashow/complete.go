@@ -51,18 +51,28 @@ func (c *completer) shown(next func(words []string) []string) func(words []strin
 }
 
 // devices proposes devices as the last word.
-func (c *completer) devices(words []string) []string { return c.places(words, "") }
-
-// ports proposes ports as the last word.
-func (c *completer) ports(words []string) []string { return c.places(words, "/1") }
-
-func (c *completer) places(words []string, suffix string) (list []string) {
+func (c *completer) devices(words []string) (list []string) {
 	if len(words) > 0 {
 		return nil
 	}
 	names, _ := c.host.devices()
 	for _, n := range names {
-		list = append(list, printable.Text(n)+suffix)
+		list = append(list, printable.Text(n))
+	}
+	return list
+}
+
+// ports proposes ports as the last word.
+func (c *completer) ports(words []string) (list []string) {
+	if len(words) > 0 {
+		return nil
+	}
+	names, _ := c.host.devices()
+	for _, n := range names {
+		ports, _ := c.host.ports(n)
+		for i := range ports {
+			list = append(list, fmt.Sprintf("%s/%d", printable.Text(n), i+1))
+		}
 	}
 	return list
 }

@@ -71,14 +71,14 @@ func (v *viewer) watch(ctx context.Context, w io.Writer, every time.Duration) er
 }
 
 // look returns the ports of the devices.
-func (v *viewer) look() (map[string]port, error) {
+func (v *viewer) look() (map[string][]port, error) {
 	names, err := v.host.devices()
 	if err != nil {
 		return nil, err
 	}
-	ports := map[string]port{}
+	ports := map[string][]port{}
 	for _, name := range names {
-		if p, err := v.host.port(name); err == nil { // else it was removed meanwhile
+		if p, err := v.host.ports(name); err == nil { // else it was removed meanwhile
 			ports[name] = p
 		}
 	}
@@ -86,25 +86,37 @@ func (v *viewer) look() (map[string]port, error) {
 }
 
 // printChanges prints one line for each change, with the names of events that iproute2 prints, and LINK for states.
-func printChanges(w io.Writer, before, now map[string]port) {
-	names := map[string]port{}
+func printChanges(w io.Writer, before, now map[string][]port) {
+	names := map[string][]port{}
 	maps.Copy(names, before)
 	maps.Copy(names, now)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		old, had := before[name]
-		p, has := now[name]
+		ports, has := now[name]
 		text := printable.Text(name)
 		switch {
 		case !had:
 			fmt.Fprintf(w, "[REGISTER]\tdev %s\n", text)
 		case !has:
 			fmt.Fprintf(w, "[UNREGISTER]\tdev %s\n", text)
-		case old.netdev != p.netdev:
-			fmt.Fprintf(w, "[NETDEV_ATTACH]\tdev %s port 1 netdev %s\n", text, printable.Text(p.netdev))
 		}
-		if has && (!had || old.state != p.state || old.phys != p.phys) {
-			fmt.Fprintf(w, "[LINK]\tlink %s/1 state %s physical_state %s netdev %s\n", text, p.state, p.phys,
-				printable.Text(p.netdev))
+		for i, p := range ports {
+			was := port{netdev: p.netdev}
+			if i < len(old) {
+				was = old[i]
+			}
+			printChange(w, text, i+1, was, p)
 		}
+	}
+}
+
+// printChange prints the changes of a port.
+func printChange(w io.Writer, device string, number int, was, is port) {
+	if was.netdev != is.netdev {
+		fmt.Fprintf(w, "[NETDEV_ATTACH]\tdev %s port %d netdev %s\n", device, number, printable.Text(is.netdev))
+	}
+	if was.state != is.state || was.phys != is.phys {
+		fmt.Fprintf(w, "[LINK]\tlink %s/%d state %s physical_state %s netdev %s\n", device, number, is.state, is.phys,
+			printable.Text(is.netdev))
 	}
 }

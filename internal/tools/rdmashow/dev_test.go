@@ -36,9 +36,11 @@ func TestDev(t *testing.T) {
 func TestMonitor(t *testing.T) {
 	up, down := port{"ACTIVE", "LINK_UP", "eth0", 2}, port{"DOWN", "DISABLED", "eth0", 2}
 	var b bytes.Buffer
-	printChanges(&b, map[string]port{"same": up, "gone": up, "falls": up, "moves": up},
-		map[string]port{"same": up, "new": up, "falls": down, "moves": {"ACTIVE", "LINK_UP", "eth1", 3}})
-	const want = "[LINK]\tlink falls/1 state DOWN physical_state DISABLED netdev eth0\n" +
+	one := func(p port) []port { return []port{p} }
+	printChanges(&b, map[string][]port{"same": one(up), "gone": one(up), "falls": {up, up}, "moves": one(up)},
+		map[string][]port{"same": one(up), "new": one(up), "falls": {up, down},
+			"moves": one(port{"ACTIVE", "LINK_UP", "eth1", 3})})
+	const want = "[LINK]\tlink falls/2 state DOWN physical_state DISABLED netdev eth0\n" +
 		"[UNREGISTER]\tdev gone\n" +
 		"[NETDEV_ATTACH]\tdev moves port 1 netdev eth1\n" +
 		"[REGISTER]\tdev new\n[LINK]\tlink new/1 state ACTIVE physical_state LINK_UP netdev eth0\n"

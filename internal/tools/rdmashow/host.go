@@ -3,26 +3,29 @@ package rdmashow
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/verbena-rdma/verbena/internal/control"
 	"github.com/verbena-rdma/verbena/internal/printable"
 	"github.com/verbena-rdma/verbena/internal/tools/nearest"
+	"github.com/verbena-rdma/verbena/internal/tools/portrate"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // host is the source of the data: the devices of this machine and the reports of its programs.
 type host interface {
 	devices() ([]string, error)
-	port(device string) (port, error)
+	ports(device string) ([]port, error) // from port 1 on
 	node(device string) (node, error)
 	reports(objects bool) ([]control.Report, error)
 	silent() []control.Silent // programs that did not answer
 }
 
-// port is the only port of a device.
+// port is the state of a port.
 type port struct {
 	state, phys string
 	netdev      string // empty if the device has none
@@ -47,32 +50,53 @@ func (*system) devices() (names []string, err error) {
 	return nearest.Names(list), err
 }
 
-func (*system) port(device string) (port, error) {
+func (*system) ports(device string) (all []port, err error) {
 	list, err := verbs.Devices()
 	i := slices.IndexFunc(list, func(d *verbs.Device) bool { return d.Name() == device })
 	if i < 0 {
-		return port{}, fmt.Errorf("%s was removed meanwhile (%v)", device, err)
+		return nil, fmt.Errorf("%s was removed meanwhile (%v)", device, err)
 	}
 	ctx, err := list[i].Open()
 	if err != nil {
-		return port{}, err
+		return nil, err
 	}
 	defer ctx.Close()
-	a, err := ctx.QueryPort(1)
+	a, err := ctx.QueryDevice()
 	if err != nil {
-		return port{}, err
+		return nil, err
 	}
-	p := port{state: "DOWN", phys: "DISABLED", netdev: list[i].Interface()}
+	gids, err := ctx.QueryGIDTable()
+	if err != nil {
+		return nil, err
+	}
+	for n := uint8(1); n <= a.PhysPortCnt; n++ {
+		attr, err := ctx.QueryPort(n)
+		if err != nil {
+			return nil, err
+		}
+		of := slices.IndexFunc(gids, func(g verbs.GIDEntry) bool { return g.Port == n && g.NetDev != "" })
+		netdev := list[i].Interface()
+		if of >= 0 && (n > 1 || netdev == "") {
+			netdev = gids[of].NetDev
+		}
+		all = append(all, portOf(&attr, netdev))
+	}
+	return all, nil
+}
+
+// portOf returns the state of a port with a network interface.
+func portOf(a *verbs.PortAttr, netdev string) port {
+	p := port{state: "DOWN", phys: "DISABLED", netdev: netdev}
 	if a.State == verbs.PortActive {
 		p.state = "ACTIVE"
 	}
 	if a.PhysState == verbs.PhysLinkUp {
 		p.phys = "LINK_UP"
 	}
-	if ifi, err := net.InterfaceByName(p.netdev); err == nil {
+	if ifi, err := net.InterfaceByName(netdev); err == nil {
 		p.netdevIndex = ifi.Index
 	}
-	return p, nil
+	return p
 }
 
 func (*system) node(device string) (node, error) {
@@ -104,7 +128,7 @@ type place struct {
 	none   bool   // matches nothing: objects without a port, which do not exist
 }
 
-// parsePlace parses DEV, DEV/, DEV/1 and DEV/-, and checks that the device exists.
+// parsePlace parses DEV, DEV/, DEV/PORT and DEV/-, and checks that the device exists.
 func parsePlace(s string, devices []string) (p place, err error) {
 	name, number, _ := strings.Cut(s, "/")
 	switch {
@@ -120,12 +144,25 @@ func parsePlace(s string, devices []string) (p place, err error) {
 	case "":
 	case "-":
 		p.none = true
-	case "1":
-		p.port = 1
 	default:
-		return p, fmt.Errorf("%s: port %q: must be 1", printable.Text(name), number)
+		if p.port, err = strconv.Atoi(number); err != nil || p.port < 1 || p.port > math.MaxUint8 {
+			return p, fmt.Errorf("%s: port %q: must be the number of a port", printable.Text(name), number)
+		}
 	}
 	return p, nil
+}
+
+// check returns an error if the device, one of this machine, does not have the port.
+func (p *place) check(h host) error {
+	if p.port <= 1 {
+		return nil
+	}
+	ports, err := h.ports(p.device)
+	if err == nil && p.port > len(ports) {
+		err = fmt.Errorf("%s: port %q: must be %s", printable.Text(p.device), strconv.Itoa(p.port),
+			portrate.Range(len(ports)))
+	}
+	return err
 }
 
 func (p *place) has(device string) bool { return !p.none && (p.device == "" || p.device == device) }
@@ -134,8 +171,12 @@ func (p *place) has(device string) bool { return !p.none && (p.device == "" || p
 type device struct {
 	index int
 	name  string
+	port  int // the port that is asked for; 0: all
 	users []user
 }
+
+// asked reports whether the command is about a port. 0, of objects without a port, counts as 1.
+func (d *device) asked(port int) bool { return d.port == 0 || d.port == max(port, 1) }
 
 type user struct {
 	pid  int
@@ -153,6 +194,7 @@ func (v *viewer) gather(objects bool, where string) (list []*device, err error) 
 	if err != nil {
 		return nil, err
 	}
+	own := len(names)
 	for _, r := range reports {
 		for _, d := range r.Devices {
 			if !slices.Contains(names, d.Name) {
@@ -161,12 +203,15 @@ func (v *viewer) gather(objects bool, where string) (list []*device, err error) 
 		}
 	}
 	p, err := parsePlace(where, names)
+	if err == nil && slices.Contains(names[:own], p.device) {
+		err = p.check(v.host)
+	}
 	if err != nil {
 		return nil, err
 	}
 	for i, name := range names {
 		if p.has(name) {
-			list = append(list, &device{i, name, usersOf(name, reports)})
+			list = append(list, &device{i, name, p.port, usersOf(name, reports)})
 		}
 	}
 	return list, nil
@@ -185,10 +230,11 @@ func usersOf(name string, reports []control.Report) (list []user) {
 }
 
 // onLink begins a row for a port.
-func (d *device) onLink() row {
+func (d *device) onLink(port int) row {
+	port = max(port, 1)
 	return row{
-		head:  fmt.Sprintf("link %s/1 ", printable.Text(d.name)),
-		place: []field{{"ifindex", d.index}, {"ifname", d.name}, {"port", 1}},
+		head:  fmt.Sprintf("link %s/%d ", printable.Text(d.name), port),
+		place: []field{{"ifindex", d.index}, {"ifname", d.name}, {"port", port}},
 	}
 }
 

@@ -12,24 +12,34 @@ func (v *viewer) links(words []string, details bool) error {
 
 func (v *viewer) showLinks(words []string, details bool) error {
 	return v.eachPlace(words, "link show takes one DEV/PORT", func(d device) error {
-		of, err := v.host.port(d.name)
+		ports, err := v.host.ports(d.name)
 		if err != nil {
 			return err
 		}
-		r := d.onLink()
-		r.add("state", of.state)
-		r.add("physical_state", of.phys)
-		if of.netdevIndex != 0 {
-			r.add("netdev", of.netdev)
-			if details {
-				r.add("netdev_index", of.netdevIndex)
-			} else {
-				r.add("netdev_index", jsonOnly(of.netdevIndex))
+		for i := range ports {
+			if d.asked(i + 1) {
+				v.rows = append(v.rows, d.link(i+1, &ports[i], details))
 			}
 		}
-		v.rows = append(v.rows, r)
 		return nil
 	})
+}
+
+// link is the row of a port.
+func (d *device) link(number int, of *port, details bool) row {
+	r := d.onLink(number)
+	r.add("state", of.state)
+	r.add("physical_state", of.phys)
+	if of.netdevIndex == 0 {
+		return r
+	}
+	r.add("netdev", of.netdev)
+	if details {
+		r.add("netdev_index", of.netdevIndex)
+	} else {
+		r.add("netdev_index", jsonOnly(of.netdevIndex))
+	}
+	return r
 }
 
 // eachPlace calls f for each of this machine's devices that words, the parameters of a command, select. allowed is for
@@ -43,6 +53,9 @@ func (v *viewer) eachPlace(words []string, allowed string, f func(device) error)
 		return fmt.Errorf("unknown parameter %q; %s", words[1], allowed)
 	}
 	p, err := parsePlace(append(words, "")[0], names)
+	if err == nil {
+		err = p.check(v.host)
+	}
 	if err != nil {
 		return err
 	}
@@ -50,7 +63,7 @@ func (v *viewer) eachPlace(words []string, allowed string, f func(device) error)
 		if !p.has(name) {
 			continue
 		}
-		if err := f(device{index: i, name: name}); err != nil {
+		if err := f(device{index: i, name: name, port: p.port}); err != nil {
 			return err
 		}
 	}

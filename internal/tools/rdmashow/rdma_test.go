@@ -16,14 +16,14 @@ import (
 // fakeHost has the data of a test.
 type fakeHost struct {
 	names []string
-	ports map[string]port
+	links map[string][]port
 	list  []control.Report
 	mute  []control.Silent
 	err   error
 }
 
 func (h *fakeHost) devices() ([]string, error)             { return h.names, h.err }
-func (h *fakeHost) port(name string) (port, error)         { return h.ports[name], nil }
+func (h *fakeHost) ports(name string) ([]port, error)      { return h.links[name], nil }
 func (h *fakeHost) reports(bool) ([]control.Report, error) { return h.list, nil }
 func (h *fakeHost) node(name string) (node, error) {
 	n := node{"ca", "5054:00ff:fe77:0001", "5054:00ff:fe77:0001"}
@@ -59,7 +59,7 @@ func linux() *fakeHost {
 	}
 	return &fakeHost{
 		names: []string{"rxe0", "siw0"},
-		ports: map[string]port{"rxe0": {"ACTIVE", "LINK_UP", "eth0", 2}, "siw0": {"ACTIVE", "LINK_UP", "eth1", 3}},
+		links: map[string][]port{"rxe0": {{"ACTIVE", "LINK_UP", "eth0", 2}}, "siw0": {{"ACTIVE", "LINK_UP", "eth1", 3}}},
 		list: []control.Report{
 			program(0, "ib_core", control.Device{PDs: 1, CQs: 1, QPs: []control.QP{qp(1, "GSI", "RTS", 0)},
 				Counters: linuxCounters}),

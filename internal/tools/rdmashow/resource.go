@@ -124,7 +124,10 @@ func qpType(s string) string {
 
 func qps(d *device, u *user) (rows []row) {
 	for _, q := range u.dev.QPs {
-		r := d.onLink()
+		if !d.asked(q.Port) {
+			continue
+		}
+		r := d.onLink(q.Port)
 		kind := qpType(q.Type)
 		connected := kind == "RC" || kind == "UC"
 		r.add("lqpn", q.Num)
@@ -155,7 +158,10 @@ func qps(d *device, u *user) (rows []row) {
 
 func cmIDs(d *device, u *user) (rows []row) {
 	for _, c := range u.dev.CMIDs {
-		r := d.onLink()
+		if !d.asked(c.Port) {
+			continue
+		}
+		r := d.onLink(c.Port)
 		r.add("cm-idn", c.Num)
 		if c.QP != 0 {
 			r.add("lqpn", c.QP)

@@ -33,10 +33,10 @@ func (v *viewer) showStatistics(words []string) error {
 		return err
 	}
 	for _, d := range list {
-		if len(d.users) == 0 {
-			continue // no program has counters
+		if len(d.users) == 0 || !d.asked(1) {
+			continue // no program has counters; those of all ports are port 1's
 		}
-		r := d.onLink()
+		r := d.onLink(1)
 		r.place = r.place[1:] // without the index, as in iproute2
 		r.counters(d.sum())
 		v.rows = append(v.rows, r)
@@ -73,7 +73,10 @@ func (v *viewer) showQPStatistics(words []string) error { return v.showObjects(&
 
 func qpStatistics(d *device, u *user) (rows []row) {
 	for _, q := range u.dev.QPs {
-		r := d.onLink()
+		if !d.asked(q.Port) {
+			continue
+		}
+		r := d.onLink(q.Port)
 		r.add("cntn", q.Num)
 		r.add("qp-type", qpType(q.Type))
 		r.owner(u)
