@@ -125,6 +125,13 @@ func TestConnections(t *testing.T) {
 	run(t, "cm.c", "-Wl,--allow-shlib-undefined", ours, "-lrdmacm")
 }
 
+func TestThreadsWaitForADestroyedChannel(t *testing.T) {
+	ours := filepath.Join(os.Getenv("VERBENA_LIB"), "librdmacm.so.1")
+	if out := run(t, "channel.c", "-Wl,--allow-shlib-undefined", ours, "-lrdmacm"); strings.HasPrefix(out, "SKIP") {
+		t.Skip(out)
+	}
+}
+
 func TestSocketsOfAProgramAreRsockets(t *testing.T) {
 	run(t, "sockets.c") // R-PRE-01, R-PRE-05
 }

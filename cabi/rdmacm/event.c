@@ -56,13 +56,19 @@ static struct cm_id *request(struct cm_id *listener, struct rdma_event_channel *
 	return id;
 }
 
-// take takes an event of the engine, and counts it. It returns 0 or an errno, EAGAIN if there is no event.
+// take takes an event of the engine, and counts it. It returns 0 or an errno, EAGAIN if there is no event. It does not
+// return if the channel was destroyed after the token had been read.
 static int take(struct cm_channel *ch, struct cm_event *ev)
 {
 	struct vrb_cm_event from;
 	int e;
 
 	pthread_mutex_lock(&cm_mu);
+	if (ch->destroyed) {
+		pthread_mutex_unlock(&cm_mu);
+		for (;;)
+			pause();
+	}
 	e = cm_engine->take(ch->h, &from);
 	if (e)
 		goto out;
@@ -148,10 +154,46 @@ static void effect(struct cm_event *ev)
 	}
 }
 
+// enter counts a call that uses a channel.
+static void enter(struct cm_channel *ch)
+{
+	pthread_mutex_lock(&cm_mu);
+	ch->inside++;
+	pthread_mutex_unlock(&cm_mu);
+}
+
+// leave is the end of such a call, also if its thread is cancelled. The last one frees a channel that was destroyed.
+static void leave(void *channel)
+{
+	struct cm_channel *ch = channel;
+
+	pthread_mutex_lock(&cm_mu);
+	int last = !--ch->inside && ch->destroyed;
+	pthread_mutex_unlock(&cm_mu);
+	if (last)
+		cm_free_channel(ch);
+}
+
+// next takes the next event, for which it waits. It returns 0 or an errno.
+static int next(struct cm_channel *ch, struct cm_event *ev)
+{
+	uint64_t one;
+	int e;
+
+	enter(ch);
+	pthread_cleanup_push(leave, ch);
+	// A token without an event: its ID was destroyed, or moved to another channel, between the two.
+	do {
+		e = read(ch->o.fd, &one, sizeof one) == sizeof one ? take(ch, ev) : -1;
+	} while (e == EAGAIN);
+	e = e < 0 ? errno : e;
+	pthread_cleanup_pop(1);
+	return e;
+}
+
 int rdma_get_cm_event(struct rdma_event_channel *o, struct rdma_cm_event **out)
 {
 	struct cm_channel *ch = CM_CHANNEL(o);
-	uint64_t one;
 	int e;
 
 	if (!o || !out)
@@ -161,12 +203,8 @@ int rdma_get_cm_event(struct rdma_event_channel *o, struct rdma_cm_event **out)
 	struct cm_event *ev = calloc(1, sizeof *ev);
 	if (!ev)
 		return cm_result(ENOMEM);
-	// A token without an event: its ID was destroyed, or moved to another channel, between the two.
-	do {
-		e = read(o->fd, &one, sizeof one) == sizeof one ? take(ch, ev) : -1;
-	} while (e == EAGAIN);
+	e = next(ch, ev);
 	if (e) {
-		e = e < 0 ? errno : e;
 		free(ev);
 		return cm_result(e);
 	}

@@ -26,6 +26,14 @@ struct rdma_event_channel *rdma_create_event_channel(void)
 	return NULL;
 }
 
+void cm_free_channel(struct cm_channel *ch)
+{
+	close(ch->o.fd);
+	free(ch);
+}
+
+// A thread that waits in rdma_get_cm_event goes on waiting, as one that waits in the kernel for a descriptor that is
+// closed. The channel's memory and descriptor stay for it.
 void rdma_destroy_event_channel(struct rdma_event_channel *o)
 {
 	struct cm_channel *ch = CM_CHANNEL(o);
@@ -33,9 +41,11 @@ void rdma_destroy_event_channel(struct rdma_event_channel *o)
 	pthread_mutex_lock(&cm_mu);
 	if (!CM_DEAD(ch))
 		cm_engine->destroy(ch->h);
+	ch->destroyed = 1;
+	int unused = !ch->inside;
 	pthread_mutex_unlock(&cm_mu);
-	close(ch->o.fd);
-	free(ch);
+	if (unused)
+		cm_free_channel(ch);
 }
 
 struct cm_id *cm_new(struct rdma_event_channel *ch, void *context, enum rdma_port_space ps)

@@ -30,6 +30,8 @@ struct cm_channel {
 	struct rdma_event_channel o;
 	void *h;
 	unsigned int gen;
+	int inside; // calls of rdma_get_cm_event, which use it; guarded by cm_mu, as destroyed is
+	int destroyed;
 };
 
 // cm_device is a device of all IDs. It stays open.
@@ -100,6 +102,8 @@ CM_HIDDEN struct cm_device *cm_device_of(const char *name);
 CM_HIDDEN struct ibv_pd *cm_default_pd(struct cm_device *);
 CM_HIDDEN struct ibv_xrcd *cm_default_xrcd(struct cm_device *);
 
+// cm_free_channel frees a channel that no call uses.
+CM_HIDDEN void cm_free_channel(struct cm_channel *);
 // cm_new makes an ID without the engine's part.
 CM_HIDDEN struct cm_id *cm_new(struct rdma_event_channel *, void *context, enum rdma_port_space);
 // cm_learn takes over what the engine knows of the ID's addresses.

@@ -12,10 +12,10 @@ import (
 func TestToolsShowIWARP(t *testing.T) {
 	t.Setenv("VERBENA_TRANSPORT", "iwarp")
 	port := freePort(t)
-	end := time.Now().Add(20 * time.Second)
 	// until runs a tool until its output, of which the last one is returned, matches.
 	until := func(want, tool string, args ...any) []string {
 		t.Helper()
+		end := time.Now().Add(20 * time.Second)
 		re := regexp.MustCompile(want)
 		for {
 			out, errs, _ := output(t, "verbena", strings.Fields(fmt.Sprintf(tool, args...))...)
