@@ -3,6 +3,7 @@
 package cabitest
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -136,6 +137,25 @@ func pingpong(t *testing.T, server, client []string) {
 	pair(t, nil, port, append(server, "-p", port), append(client, "-p", port, "localhost"))
 }
 
+// connected waits until the process has a QP in RTS, or has ended.
+func connected(t *testing.T, p *process) {
+	t.Helper()
+	for end := time.Now().Add(timeLimit); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		list, _ := exec.Command(verbena, "rdma", "resource", "show", "qp").Output()
+		for line := range strings.Lines(string(list)) {
+			if strings.Contains(line, " state RTS ") && strings.Contains(line, fmt.Sprintf(" pid %d ", p.Process.Pid)) {
+				return
+			}
+		}
+		select {
+		case <-p.ended: // its error is its caller's business
+			return
+		default:
+		}
+	}
+	t.Fatalf("%s does not connect:\n%s", strings.Join(p.Args, " "), p.out.String())
+}
+
 // A program whose peer is killed hears of it: it ends by itself, with an error.
 func TestKilledPeerIsNoticed(t *testing.T) {
 	needs(t, "ibv_rc_pingpong")
@@ -146,7 +166,8 @@ func TestKilledPeerIsNoticed(t *testing.T) {
 			server := start(t, nil, inC(line...)...)
 			listens(t, server, port)
 			client := start(t, nil, inC(append(line, "localhost")...)...)
-			time.Sleep(2 * time.Second)
+			connected(t, server)
+			connected(t, client)
 			killed, survivor := server, client
 			if victim == "client" {
 				killed, survivor = client, server
