@@ -51,7 +51,7 @@ func reexec(t *testing.T) {
 			t.Skipf("the test needs the command %s: %v", tool, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // 45 s under the race detector on 2 cores
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v="+fmt.Sprint(testing.Verbose()))
 	cmd.Env = append(os.Environ(), inHosts+"=1")

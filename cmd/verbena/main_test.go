@@ -45,8 +45,8 @@ func link(t *testing.T, name string) string {
 	return path
 }
 
-// start runs the program under a name, with a device at an address. The program is killed after a minute or
-// at the end of the test.
+// start runs the program under a name, with a device at an address. The program is killed after two minutes
+// or at the end of the test.
 func start(t *testing.T, addr, name string, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
 	t.Helper()
 	cmd = command(t, addr, name, args...)
@@ -61,7 +61,7 @@ func start(t *testing.T, addr, name string, args ...string) (cmd *exec.Cmd, stdo
 // command returns the command that start starts.
 func command(t *testing.T, addr, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, link(t, name), args...)
 	cmd.Env = append(os.Environ(), "VERBENA_DEVICES=vrb_test="+addr)
