@@ -93,13 +93,13 @@ func Processes() ([]string, error) {
 
 // ask sends a question to one process. pid is its process number, 0 if it is not visible in this PID namespace.
 func ask(name, question string) (c net.Conn, pid int, err error) {
-	c, err = net.DialTimeout("unix", name, timeout)
+	c, err = net.DialTimeout("unix", name, timeout())
 	if err != nil {
 		return nil, 0, err
 	}
 	cred, err := genuine(c.(*net.UnixConn), name)
 	if err == nil {
-		_ = c.SetDeadline(time.Now().Add(timeout))
+		_ = c.SetDeadline(time.Now().Add(timeout()))
 		_, err = io.WriteString(c, question+"\n")
 	}
 	if err != nil {
@@ -162,7 +162,7 @@ func report(name, question string, allowed *budgets) (r Report, err error) {
 	case hungUp(err):
 		return r, refused(name)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return r, fmt.Errorf("no answer within %v: is it stopped?", timeout)
+		return r, fmt.Errorf("no answer within %v: is it stopped?", timeout())
 	case err != nil:
 		return r, fmt.Errorf("invalid answer, possibly of another version: %w", err)
 	}

@@ -99,7 +99,7 @@ func introduced(c *net.UnixConn) *Call {
 	if err != nil || os.Geteuid() != 0 && int(cred.Uid) != os.Geteuid() {
 		return nil
 	}
-	_ = c.SetDeadline(time.Now().Add(timeout))
+	_ = c.SetDeadline(time.Now().Add(timeout()))
 	r := bufio.NewReaderSize(c, 1<<18)
 	line, err := r.ReadSlice('\n') // a longer line than the buffer is an error
 	words := strings.Fields(string(line))

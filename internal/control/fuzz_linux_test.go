@@ -34,9 +34,8 @@ func (replay) Capture(_ net.Conn, r *bufio.Reader, _, _ string) {
 
 // longTimeouts makes time-outs so long that none expires in a fuzzer of low priority on a busy machine.
 func longTimeouts(f *testing.F) {
-	was := timeout
-	timeout = 20 * time.Second
-	f.Cleanup(func() { timeout = was })
+	was := testTimeout.Swap(int64(20 * time.Second))
+	f.Cleanup(func() { testTimeout.Store(was) })
 }
 
 // FuzzServer has several clients follow a script, in any order: connect, write, stop writing, read, close. The server

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,8 +23,17 @@ const (
 	pause = 100 * time.Millisecond
 )
 
+// testTimeout is the timeout of a test in ns, 0 for the usual one. It is atomic since goroutines of the tests before
+// may read it.
+var testTimeout atomic.Int64
+
 // timeout limits a question and its answer.
-var timeout = 2 * time.Second
+func timeout() time.Duration {
+	if t := testTimeout.Load(); t != 0 {
+		return time.Duration(t)
+	}
+	return 2 * time.Second
+}
 
 // A Program answers questions. Its methods are called by several goroutines.
 type Program interface {
@@ -134,7 +144,7 @@ func (s *Server) Go(c net.Conn, f func()) {
 
 // answer answers one question.
 func (s *Server) answer(c *net.UnixConn) {
-	if !mayAsk(c) || s.allow(c, timeout) != nil {
+	if !mayAsk(c) || s.allow(c, timeout()) != nil {
 		return
 	}
 	r := bufio.NewReaderSize(c, 256)
