@@ -150,6 +150,8 @@ func TestFlowActionsAndRulesOfUDQPs(t *testing.T) {
 	}
 }
 
+func TestSignalsAreLeftToTheProgram(t *testing.T) { run(t, "signals.c") }
+
 // The program has an address of its own: a datagram that is not connection management goes to one of the processes of
 // an address.
 func TestManagementDatagrams(t *testing.T) {

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/auxv.h>
@@ -115,6 +116,20 @@ static void pass_environment(const struct vrb_engine *engine)
 	}
 }
 
+// open_engine blocks all signals while the runtime starts. Its threads inherit that, so that signals come to the threads
+// of the program: one that blocks signals, to take them with sigwait or signalfd, would lose them to the engine's
+// threads, or end by them. The runtime unblocks SIGCHLD, SIGPROF, SIGURG and those of faults.
+static void *open_engine(const char *path)
+{
+	sigset_t all, before;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	void *h = vb_generation > 1 ? open_copy(path) : dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return h;
+}
+
 static const struct vrb_engine *load(void)
 {
 	typedef const struct vrb_engine *(*entry)(uint32_t);
@@ -124,7 +139,7 @@ static const struct vrb_engine *load(void)
 		fprintf(stderr, "verbena: the folder of libibverbs.so.1 is unknown\n");
 		return NULL;
 	}
-	void *h = vb_generation > 1 ? open_copy(path) : dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	void *h = open_engine(path);
 	if (!h) {
 		const char *why = dlerror();
 		fprintf(stderr, "verbena: load the engine: %s; it must be in the folder of libibverbs.so.1: make cabi\n",
