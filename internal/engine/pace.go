@@ -6,7 +6,7 @@ import "sync/atomic"
 // they wait for a socket. The background goroutine leaves the shard only to the first kind: packets would wait for the
 // next poll of the second kind. It decides after each doze, and whenever it would doze.
 type pace struct {
-	notes  atomic.Uint32 // polls that stored lastPoll
+	notes  atomic.Uint32 // intervals of pollNote in which the program polled
 	seen   uint32        // notes at the begin of the window
 	began  int64         // of the window, ns
 	seldom bool          // the last window had few polls
@@ -16,12 +16,12 @@ type pace struct {
 // time.
 const paceWindow = 100_000
 
-// seldomPoll is the mean interval of noted polls from which a program polls seldom, ns. A variable, because tests
+// seldomPoll is the mean interval of notes from which a program polls seldom, ns. A variable, because tests
 // change it.
 var seldomPoll = int64(50_000)
 
-// note counts a poll that has stored lastPoll.
-func (p *pace) note() { p.notes.Add(1) }
+// note counts n intervals of pollNote in which the program polled.
+func (p *pace) note(n uint32) { p.notes.Add(n) }
 
 // rare reports whether the program polls seldom.
 func (p *pace) rare(now int64) bool {

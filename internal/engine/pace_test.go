@@ -2,6 +2,7 @@ package engine
 
 import (
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +20,7 @@ func TestProgramsThatPollSeldomAreRecognised(t *testing.T) {
 	polls := func(n int, interval int64) {
 		for range n {
 			now += interval
-			p.note()
+			p.note(1)
 		}
 	}
 	polls(10, 1_000_000)
@@ -37,6 +38,23 @@ func TestProgramsThatPollSeldomAreRecognised(t *testing.T) {
 	polls(4, 1_000_000)
 	if !p.rare(now) {
 		t.Error("a poll per millisecond is not seldom after polls all the time")
+	}
+}
+
+// A program polls also while a poll works for long.
+func TestLongPollsAreNotSeldom(t *testing.T) {
+	var clock atomic.Int64
+	e := testEngine(t, 1, Config{Now: func() int64 { return clock.Add(20 * pollNote) }})
+	cq := e.NewCQ(16, 1, silent{})
+	qp := newQP(t, e, cq, silent{})
+	defer qp.Destroy()
+	s := e.shards[0]
+	before := s.bg.pace.notes.Load()
+	for range 10 {
+		s.poll(e.now(), true, cq)
+	}
+	if n := s.bg.pace.notes.Load() - before; n < 10*20 {
+		t.Errorf("%d notes of 10 polls that took 20 intervals each", n)
 	}
 }
 

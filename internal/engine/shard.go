@@ -145,10 +145,7 @@ const pollNote = int64(5e3)
 // poll runs the shard for a poller unless it is held. It reports whether poller got a completion that its field some
 // does not tell of.
 func (s *shard) poll(now int64, active bool, poller *CQ) (found bool) {
-	if active && now-s.lastPoll.Load() > pollNote {
-		s.lastPoll.Store(now)
-		s.bg.pace.note()
-	}
+	late := active && s.notePoll(now)
 	if s.tryHold() {
 		s.polling, s.poller = active, poller
 		s.step(now)
@@ -156,5 +153,28 @@ func (s *shard) poll(now int64, active bool, poller *CQ) (found bool) {
 		s.polling, s.poller, s.found = false, nil, false
 		s.release()
 	}
+	if late {
+		s.noteWork(now)
+	}
 	return found
+}
+
+// notePoll notes a poll at the time now. It reports whether the last one is long ago, or took long.
+func (s *shard) notePoll(now int64) (late bool) {
+	ago := now - s.lastPoll.Load()
+	if ago <= pollNote {
+		return false
+	}
+	s.lastPoll.Store(now)
+	s.bg.pace.note(1)
+	return ago > seldomPoll
+}
+
+// noteWork notes the time that a poll took from the time began on: the program polled meanwhile.
+func (s *shard) noteWork(began int64) {
+	now := s.eng.now()
+	if n := (now - began) / pollNote; n > 0 {
+		s.lastPoll.Store(now)
+		s.bg.pace.note(uint32(n))
+	}
 }
