@@ -1,6 +1,9 @@
 package engine
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // pace tells programs that poll all the time from those that poll now and then, for example once per millisecond while
 // they wait for a socket. The background goroutine leaves the shard only to the first kind: packets would wait for the
@@ -12,13 +15,12 @@ type pace struct {
 	seldom bool          // the last window had few polls
 }
 
-// paceWindow is the shortest window after which pace decides, ns. It holds 20 notes of a program that polls all the
-// time.
-const paceWindow = 100_000
+// paceWindow is the shortest window after which pace decides, ns.
+const paceWindow = int64(time.Millisecond)
 
-// seldomPoll is the mean interval of notes from which a program polls seldom, ns. A variable, because tests
-// change it.
-var seldomPoll = int64(50_000)
+// seldomPoll is the mean interval of notes from which a program polls seldom, ns. A program that polls all the time has
+// one per 5 us while it runs, which is part of the time on a busy machine. A variable, because tests change it.
+var seldomPoll = int64(200_000)
 
 // note counts n intervals of pollNote in which the program polled.
 func (p *pace) note(n uint32) { p.notes.Add(n) }

@@ -27,7 +27,7 @@ func TestProgramsThatPollSeldomAreRecognised(t *testing.T) {
 	if !p.rare(now) {
 		t.Error("a poll per millisecond is not seldom")
 	}
-	polls(paceWindow/int(pollNote)-1, pollNote)
+	polls(int(paceWindow/pollNote)-1, pollNote)
 	if !p.rare(now) {
 		t.Error("it decides before the end of the window")
 	}
@@ -44,7 +44,7 @@ func TestProgramsThatPollSeldomAreRecognised(t *testing.T) {
 // A program polls also while a poll works for long.
 func TestLongPollsAreNotSeldom(t *testing.T) {
 	var clock atomic.Int64
-	e := testEngine(t, 1, Config{Now: func() int64 { return clock.Add(20 * pollNote) }})
+	e := testEngine(t, 1, Config{Now: func() int64 { return clock.Add(50 * pollNote) }})
 	cq := e.NewCQ(16, 1, silent{})
 	qp := newQP(t, e, cq, silent{})
 	defer qp.Destroy()
@@ -53,8 +53,8 @@ func TestLongPollsAreNotSeldom(t *testing.T) {
 	for range 10 {
 		s.poll(e.now(), true, cq)
 	}
-	if n := s.bg.pace.notes.Load() - before; n < 10*20 {
-		t.Errorf("%d notes of 10 polls that took 20 intervals each", n)
+	if n := s.bg.pace.notes.Load() - before; n < 10*50 {
+		t.Errorf("%d notes of 10 polls that took 50 intervals each", n)
 	}
 }
 
