@@ -80,8 +80,10 @@ func (l *library) symbols() []struct {
 // loaded returns the machine's library, which it loads the first time.
 var loaded = sync.OnceValues(func() (*library, error) { return load(soname) })
 
-// load loads a library by its name or path.
+// load loads a library by its name or path. It stays in its thread, to which the text of the loader's error belongs.
 func load(name string) (*library, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	handle, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
 		if strings.Contains(err.Error(), "No such file") {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -21,6 +22,23 @@ func TestMissingLibrary(t *testing.T) {
 	if !errors.Is(err, verbs.ENODEV) || !strings.Contains(fmt.Sprint(err), "install rdma-core") {
 		t.Errorf("%v", err)
 	}
+}
+
+// TestLoaderErrorsStayInTheirThread loads missing libraries from goroutines that the scheduler moves between threads.
+// The text of the loader's error belongs to the thread.
+func TestLoaderErrorsStayInTheirThread(t *testing.T) {
+	var done sync.WaitGroup
+	for range 8 {
+		done.Go(func() {
+			for range 2000 {
+				if _, err := load("libibverbs-missing.so.1"); !strings.Contains(fmt.Sprint(err), "install rdma-core") {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	done.Wait()
 }
 
 // TestWrongLibrary loads libraries that are not libibverbs.
