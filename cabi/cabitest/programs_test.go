@@ -3,7 +3,6 @@
 package cabitest
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -140,20 +139,9 @@ func pingpong(t *testing.T, server, client []string) {
 // connected waits until the process has a QP in RTS, or has ended.
 func connected(t *testing.T, p *process) {
 	t.Helper()
-	for end := time.Now().Add(timeLimit); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		list, _ := exec.Command(verbena, "rdma", "resource", "show", "qp").Output()
-		for line := range strings.Lines(string(list)) {
-			if strings.Contains(line, " state RTS ") && strings.Contains(line, fmt.Sprintf(" pid %d ", p.Process.Pid)) {
-				return
-			}
-		}
-		select {
-		case <-p.ended: // its error is its caller's business
-			return
-		default:
-		}
+	if !shows(p, "qp", "RTS") {
+		t.Fatalf("%s does not connect:\n%s", strings.Join(p.Args, " "), p.out.String())
 	}
-	t.Fatalf("%s does not connect:\n%s", strings.Join(p.Args, " "), p.out.String())
 }
 
 // A program whose peer is killed hears of it: it ends by itself, with an error.

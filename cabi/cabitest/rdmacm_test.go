@@ -15,20 +15,27 @@ import (
 // accepts waits until the process listens with rdma_cm, or has ended.
 func accepts(t *testing.T, p *process) {
 	t.Helper()
+	if !shows(p, "cm_id", "LISTEN") {
+		t.Fatalf("%s does not listen:\n%s", strings.Join(p.Args, " "), p.out.String())
+	}
+}
+
+// shows waits until the process has an object of a kind in a state, or has ended. It reports false if the time is over.
+func shows(p *process, kind, state string) bool {
 	for end := time.Now().Add(timeLimit); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		list, _ := exec.Command(verbena, "rdma", "resource", "show", "cm_id").Output()
+		list, _ := exec.Command(verbena, "rdma", "resource", "show", kind).Output()
 		for line := range strings.Lines(string(list)) {
-			if strings.Contains(line, "state LISTEN") && strings.Contains(line, fmt.Sprintf(" pid %d ", p.Process.Pid)) {
-				return
+			if strings.Contains(line, " state "+state+" ") && strings.Contains(line, fmt.Sprintf(" pid %d ", p.Process.Pid)) {
+				return true
 			}
 		}
 		select {
 		case <-p.ended: // its error is its caller's business
-			return
+			return true
 		default:
 		}
 	}
-	t.Fatalf("%s does not listen:\n%s", strings.Join(p.Args, " "), p.out.String())
+	return false
 }
 
 // tooEarly reports whether perftest's second connection came before the server listened for it: the programs do not

@@ -7,7 +7,7 @@ import (
 
 // pace tells programs that poll all the time from those that poll now and then, for example once per millisecond while
 // they wait for a socket. The background goroutine leaves the shard only to the first kind: packets would wait for the
-// next poll of the second kind. It decides after each doze, and whenever it would doze.
+// next poll of the second kind. It decides whenever the goroutine would doze.
 type pace struct {
 	notes  atomic.Uint32 // intervals of pollNote in which the program polled
 	seen   uint32        // notes at the begin of the window

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/internal/tools/portrate"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -70,19 +71,16 @@ func (r *report) device(d *verbs.Device) {
 			continue
 		}
 		own := slices.DeleteFunc(slices.Clone(table), func(e verbs.GIDEntry) bool { return e.Port != n })
-		r.port(of, interfaceOf(d, n, own), &port, own, take)
+		r.port(of, interfaceOf(d, int(n), table), &port, own, take)
 	}
 }
 
 // interfaceOf returns the network interface of a port, or a word for it.
-func interfaceOf(d *verbs.Device, port uint8, table []verbs.GIDEntry) (iface string) {
+func interfaceOf(d *verbs.Device, port int, gids []verbs.GIDEntry) (iface string) {
 	if port == 1 {
 		iface = d.Interface()
 	}
-	for _, e := range table {
-		iface = cmp.Or(iface, e.NetDev)
-	}
-	return cmp.Or(iface, "INTERFACE")
+	return cmp.Or(iface, portrate.Interface(gids, port), "INTERFACE")
 }
 
 // port checks a device's port. take opens it for a moment.

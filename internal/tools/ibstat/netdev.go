@@ -63,10 +63,5 @@ func (d *device) hardware(folder string) (pci, kind string) {
 
 // interfaceOf returns the network interface of a port, "-" if it has none.
 func (d *device) interfaceOf(port int) string {
-	for _, g := range d.gids {
-		if int(g.Port) == port && g.NetDev != "" {
-			return g.NetDev
-		}
-	}
-	return cmp.Or(d.netdev, "-")
+	return cmp.Or(portrate.Interface(d.gids, port), d.netdev, "-")
 }

@@ -1,5 +1,5 @@
-// Package portrate computes the rates of ports, and names their states, for the tools that print them. It owns nothing
-// and imports verbs only.
+// Package portrate computes the rates of ports, names their states and finds their network interfaces, for the tools
+// that print them. It owns nothing and imports verbs only.
 package portrate
 
 import (
@@ -32,6 +32,16 @@ func Of(a *verbs.PortAttr) (gbps string, lanes int) {
 
 // Generation returns the name of a lane speed: SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR or XDR; "" for another value.
 func Generation(s verbs.LinkSpeed) string { return speeds[s].generation }
+
+// Interface returns the network interface of a port, as the device's GIDs tell; "" if they do not.
+func Interface(gids []verbs.GIDEntry, port int) string {
+	for _, g := range gids {
+		if int(g.Port) == port && g.NetDev != "" {
+			return g.NetDev
+		}
+	}
+	return ""
+}
 
 // Range says which ports a device with n ports has, for an error.
 func Range(n int) string {

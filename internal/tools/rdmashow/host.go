@@ -50,13 +50,18 @@ func (*system) devices() (names []string, err error) {
 	return nearest.Names(list), err
 }
 
-func (*system) ports(device string) (all []port, err error) {
+// open opens a device of this machine.
+func open(device string) (*verbs.Context, error) {
 	list, err := verbs.Devices()
 	i := slices.IndexFunc(list, func(d *verbs.Device) bool { return d.Name() == device })
 	if i < 0 {
 		return nil, fmt.Errorf("%s was removed meanwhile (%v)", device, err)
 	}
-	ctx, err := list[i].Open()
+	return list[i].Open()
+}
+
+func (*system) ports(device string) (all []port, err error) {
+	ctx, err := open(device)
 	if err != nil {
 		return nil, err
 	}
@@ -74,10 +79,11 @@ func (*system) ports(device string) (all []port, err error) {
 		if err != nil {
 			return nil, err
 		}
-		of := slices.IndexFunc(gids, func(g verbs.GIDEntry) bool { return g.Port == n && g.NetDev != "" })
-		netdev := list[i].Interface()
-		if of >= 0 && (n > 1 || netdev == "") {
-			netdev = gids[of].NetDev
+		own, netdev := ctx.Device().Interface(), portrate.Interface(gids, int(n))
+		if n == 1 {
+			netdev = cmp.Or(own, netdev)
+		} else {
+			netdev = cmp.Or(netdev, own)
 		}
 		all = append(all, portOf(&attr, netdev))
 	}
@@ -100,18 +106,13 @@ func portOf(a *verbs.PortAttr, netdev string) port {
 }
 
 func (*system) node(device string) (node, error) {
-	list, err := verbs.Devices()
-	i := slices.IndexFunc(list, func(d *verbs.Device) bool { return d.Name() == device })
-	if i < 0 {
-		return node{}, fmt.Errorf("%s was removed meanwhile (%v)", device, err)
-	}
-	ctx, err := list[i].Open()
+	ctx, err := open(device)
 	if err != nil {
 		return node{}, err
 	}
 	defer ctx.Close()
 	a, err := ctx.QueryDevice()
-	return node{cmp.Or(nodeKinds[list[i].NodeType()], "unknown"), a.NodeGUID.String(), a.SysImageGUID.String()}, err
+	return node{cmp.Or(nodeKinds[ctx.Device().NodeType()], "unknown"), a.NodeGUID.String(), a.SysImageGUID.String()}, err
 }
 
 func (s *system) reports(objects bool) (list []control.Report, err error) {
