@@ -157,6 +157,7 @@ func (m *Machine) Accept(now int64, id *ID, p *AcceptParams, out *Batch) error {
 		retries = min(retries, unknownREPs)
 	}
 	m.keep(now, id, msg, interval, retries)
+	m.hasten(now, id)
 	m.enterHalfOpen(now, id)
 	return nil
 }

@@ -99,6 +99,7 @@ func (m *Machine) Connect(now int64, id *ID, p *ConnectParams, out *Batch) error
 	msg.SetECE(q.ECE)
 	msg.SetPrivate(q.Private)
 	m.keep(now, id, msg, id.interval, id.maxRetries)
+	m.hasten(now, id)
 	return nil
 }
 

@@ -32,6 +32,7 @@ func (m *Machine) sendDREQ(now int64, id *ID, private []byte, out *Batch) {
 	msg := m.composeDREQ(id, private, out)
 	id.state = StateDREQSent
 	m.keep(now, id, msg, id.interval, id.maxRetries)
+	m.hasten(now, id)
 }
 
 // GiveUp ends the wait for the answer to a DREQ, as its last time-out does: the caller knows that none comes. It does

@@ -38,6 +38,7 @@ func (m *Machine) Lookup(now int64, id *ID, p *LookupParams, out *Batch) error {
 	cmmsg.SIDRREQ(msg.Data()).Put(id.localID, c.Path.PKey, p.Service)
 	msg.SetPrivate(p.Private)
 	m.keep(now, id, msg, wait(c.RemoteTimeout), c.MaxRetries)
+	m.hasten(now, id)
 	return nil
 }
 

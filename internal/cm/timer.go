@@ -19,6 +19,9 @@ type pending struct {
 	next     *pending
 	interval int64
 	left     uint8 // repetitions left
+	early    uint8 // repetitions left within the first interval; see hasten
+	due      int64 // end of the first interval
+	rest     int64 // the wait after the last repetition is longer by this time
 	extended bool  // an MRA has extended the present wait
 	mad      [wire.MADLen]byte
 }
@@ -28,9 +31,54 @@ func (m *Machine) keep(now int64, id *ID, msg cmmsg.Msg, interval int64, retries
 	m.stopWaiting(id)
 	p := m.pending()
 	copy(p.mad[:], msg)
-	p.interval, p.left = interval, retries
+	p.interval, p.left, p.early, p.rest = interval, retries, 0, 0
 	id.pend = p
 	m.arm(id, now+interval)
+}
+
+// earlyRepeats is the number of repetitions within the first interval, after 1/8 and 3/8 of it.
+const earlyRepeats = 2
+
+// hasten repeats the message of keep, which has just been sent, within its first interval too. The usual interval is
+// 4.6 s: a connection would need that long whenever the network loses one packet. At most half of the repetitions are
+// early; the last wait is longer instead, so the machine gives up at the same time.
+func (m *Machine) hasten(now int64, id *ID) {
+	p := id.pend
+	if p.early = min(earlyRepeats, p.left/2); p.early > 0 {
+		p.left -= p.early
+		p.rest, p.due = int64(p.early)*p.interval, now+p.interval
+		m.arm(id, now+p.interval/8)
+	}
+}
+
+// last returns the length of a wait, which is longer if it is the last one.
+func (p *pending) last(wait int64) int64 {
+	if p.left == 0 {
+		return wait + p.rest
+	}
+	return wait
+}
+
+// repeat sends the message of p again and arms the next repetition.
+func (m *Machine) repeat(now int64, id *ID, p *pending, out *Batch) {
+	next := p.due
+	switch {
+	case p.early > 1:
+		p.early--
+		next = now + p.interval/4
+	case p.early == 1:
+		p.early--
+	default:
+		p.left--
+		p.extended = false
+		next = now + p.last(p.interval)
+	}
+	m.Counters.TxRetries.add(cmmsg.Msg(p.mad[:]).Kind())
+	m.resend(id, out)
+	if id.halfOpen {
+		next = min(next, id.until)
+	}
+	m.arm(id, next)
 }
 
 // pending returns a free pending, or a new one.
@@ -63,8 +111,10 @@ func (m *Machine) stopWaiting(id *ID) {
 // extend extends the present wait, once for each time that the message was sent.
 func (m *Machine) extend(now int64, id *ID, by int64) {
 	if p := id.pend; !p.extended && !id.peerDied {
-		p.extended = true
-		m.arm(id, now+by)
+		p.left += p.early
+		p.rest -= int64(p.early) * p.interval
+		p.extended, p.early = true, 0
+		m.arm(id, now+p.last(by))
 		id.until = max(id.until, now+by+halfOpenTime)
 	}
 }
@@ -105,15 +155,7 @@ func (m *Machine) expire(now int64, id *ID, out *Batch) {
 		return
 	}
 	if p := id.pend; p != nil && p.left > 0 {
-		p.left--
-		p.extended = false
-		m.Counters.TxRetries.add(cmmsg.Msg(p.mad[:]).Kind())
-		m.resend(id, out)
-		next := now + p.interval
-		if id.halfOpen {
-			next = min(next, id.until)
-		}
-		m.arm(id, next)
+		m.repeat(now, id, p, out)
 		return
 	}
 	switch id.state {
