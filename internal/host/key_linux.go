@@ -113,10 +113,7 @@ func (k Key) dialServe() (*net.UnixConn, *unix.Ucred, error) {
 	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
 		return nil, nil, nil // it has ended
 	case errors.Is(err, unix.EACCES):
-		return nil, nil, fmt.Errorf("link/udp: verbena serve shares %v among those that %s admits%s, and user %s is "+
-			"not one of them: "+
-			"become one, or use another address (VERBENA_DEVICES=NAME=ADDR): %w",
-			netip.AddrPortFrom(k.Addr, k.Port), path, groupOf(dirStat.Gid), userName(os.Geteuid()), unix.EACCES)
+		return nil, nil, k.notAdmitted(path, &dirStat)
 	case err != nil:
 		return nil, nil, fmt.Errorf("link/udp: connecting to verbena serve in %s: %w", path, err)
 	}
@@ -198,11 +195,25 @@ func userName(uid int) string {
 	return strconv.Itoa(uid)
 }
 
-// groupOf returns the name of a group of users for an error text.
-func groupOf(gid uint32) string {
+// notAdmitted is the error of a user whom the directory of verbena serve does not admit.
+func (k Key) notAdmitted(path string, dir *unix.Stat_t) error {
+	const groupMayEnter = 0o010
+	e := &NotAdmittedError{}
+	who := ""
+	if dir.Mode&groupMayEnter != 0 {
+		e.Group = groupName(dir.Gid)
+		who = " (group " + e.Group + ")"
+	}
+	e.text = fmt.Sprintf("link/udp: verbena serve shares %v among those that %s admits%s, and user %s is not one of "+
+		"them: become one, or use another address (VERBENA_DEVICES=NAME=ADDR): %v",
+		netip.AddrPortFrom(k.Addr, k.Port), path, who, userName(os.Geteuid()), unix.EACCES)
+	return e
+}
+
+func groupName(gid uint32) string {
 	id := strconv.Itoa(int(gid))
 	if g, err := user.LookupGroupId(id); err == nil {
-		id = g.Name
+		return g.Name
 	}
-	return " (group " + id + ")"
+	return id
 }

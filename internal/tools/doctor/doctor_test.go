@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/host"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/mem"
 	"github.com/verbena-rdma/verbena/internal/softlink"
@@ -46,8 +47,13 @@ func TestDevices(t *testing.T) {
 	finds(t, "an invalid list", &r, bad, "entry x: what?", "correct VERBENA_DEVICES")
 }
 
-// The errors with which opening the sockets may fail.
+// The errors with which opening the sockets may fail. The directory of a verbena serve that has ended is no advice.
 func TestDevicePort(t *testing.T) {
+	run := t.TempDir()
+	t.Setenv("VERBENA_RUN", run)
+	if err := os.Mkdir(filepath.Join(run, "ended"), 0o710); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name       string
 		err        error
@@ -57,6 +63,8 @@ func TestDevicePort(t *testing.T) {
 		{"works", nil, good, "its port works, path MTU 4096, GIDs 1: 10.0.0.1", ""},
 		{"in use", syscall.EADDRINUSE, bad, "EADDRINUSE", "ss -ulpn 'sport = 4791'"},
 		{"of another user", syscall.EACCES, bad, "EACCES", "verbena serve --group"},
+		{"not admitted", &host.NotAdmittedError{Group: "rdma"}, bad, "EACCES", "usermod -aG rdma "},
+		{"not admitted, no group", &host.NotAdmittedError{}, bad, "EACCES", "verbena serve --group"},
 		{"address gone", syscall.EADDRNOTAVAIL, bad, "EADDRNOTAVAIL", "ip addr"},
 		{"out of descriptors", syscall.EMFILE, bad, "EMFILE", "ulimit -n"},
 		{"the leader is stopped", syscall.ETIMEDOUT, bad, "ETIMEDOUT", "kill -CONT"},

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/internal/host"
 	"github.com/verbena-rdma/verbena/internal/tools/portrate"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -146,8 +147,8 @@ func portAdvice(err error) string {
 	case errors.Is(err, syscall.ETIMEDOUT):
 		return "kill -CONT PID continues it, kill PID ends it; ps -o pid,stat,comm -p PID shows T for a stopped process"
 	case errors.Is(err, syscall.EACCES):
-		if group := serveGroup(); group != "" {
-			return "become one of them: usermod -aG " + group + " " + userName() + ", then log in again"
+		if e := (*host.NotAdmittedError)(nil); errors.As(err, &e) && e.Group != "" {
+			return "become one of them: usermod -aG " + e.Group + " " + userName() + ", then log in again"
 		}
 		return "processes of another user own it; start before them, as root: verbena serve --group GROUP"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
