@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
+	"github.com/verbena-rdma/verbena/internal/lookup"
 	"github.com/verbena-rdma/verbena/internal/sysroute"
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -113,7 +114,7 @@ func (id *ID) readAddrs(msg cmmsg.Msg) (private []byte) {
 		PacketLifeTime: p.LifeTime,
 	}
 	id.haveRoute = true
-	if id.zone == "" && needsZone(id.local.Addr()) {
+	if id.zone == "" && lookup.NeedsZone(id.local.Addr()) {
 		id.zone = sysroute.Interface(id.local.Addr())
 	}
 	return private

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"syscall"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/lookup"
 )
 
 // binding is an ID's device, addresses and port.
@@ -45,7 +47,7 @@ func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
 	switch {
 	case !ip.IsValid():
 		return id.fail(op, syscall.EINVAL, "no address: must be a local one or a wildcard")
-	case needsZone(ip) && !id.afIB:
+	case lookup.NeedsZone(ip) && !id.afIB:
 		return id.fail(op, syscall.EINVAL, "%v: must have a zone, as in %v%%eth0", ip, ip)
 	case ip.IsMulticast():
 		return id.fail(op, syscall.EINVAL, "%v: must not be a multicast group", ip)
@@ -193,7 +195,7 @@ func (id *ID) resolve() error {
 	if id.dev != nil {
 		return nil
 	}
-	if to := id.remote.Addr(); needsZone(to) && id.zone == "" && !id.afIB {
+	if to := id.remote.Addr(); lookup.NeedsZone(to) && id.zone == "" && !id.afIB {
 		return &fault{fmt.Sprintf("%v: must have a zone, as in %v%%eth0", to, to), syscall.EINVAL}
 	}
 	d, local, err := h.toward(id.ps, id.remote.Addr())

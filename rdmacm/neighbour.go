@@ -113,10 +113,10 @@ func (id *ID) reachPeer(timeout time.Duration, done func(error)) {
 		return
 	}
 	k := wayKey{id.local.Addr(), id.remote.Addr()}
-	if needsZone(k.src) {
+	if lookup.NeedsZone(k.src) {
 		k.src = k.src.WithZone(id.zone)
 	}
-	if needsZone(k.dst) {
+	if lookup.NeedsZone(k.dst) {
 		k.dst = k.dst.WithZone(id.zone)
 	}
 	n := &id.host.neighbours

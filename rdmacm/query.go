@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 
+	"github.com/verbena-rdma/verbena/internal/lookup"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -125,14 +126,11 @@ func (id *ID) PeerAddr() netip.AddrPort {
 //
 // +checklocks:id.mu
 func (id *ID) zoned(a netip.AddrPort) netip.AddrPort {
-	if needsZone(a.Addr()) {
+	if lookup.NeedsZone(a.Addr()) {
 		return netip.AddrPortFrom(a.Addr().WithZone(id.zone), a.Port())
 	}
 	return a
 }
-
-// needsZone reports whether an address is ambiguous without a zone.
-func needsZone(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "" }
 
 // SrcPort is the local port in host order, 0 while there is none (rdma_get_src_port): while the ID is not bound, and
 // while an iWARP device makes a connection whose port the program has neither bound nor read before.

@@ -31,10 +31,10 @@ func (id *ID) watchReach(c *cm.ID) {
 		return
 	}
 	src, dst := id.local.Addr(), netip.AddrPortFrom(id.remote.Addr(), wire.Port)
-	if needsZone(src) {
+	if lookup.NeedsZone(src) {
 		src = src.WithZone(id.zone)
 	}
-	if needsZone(dst.Addr()) {
+	if lookup.NeedsZone(dst.Addr()) {
 		dst = netip.AddrPortFrom(dst.Addr().WithZone(id.zone), dst.Port())
 	}
 	time.AfterFunc(reachAfter, func() {

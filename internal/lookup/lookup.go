@@ -8,6 +8,9 @@ import (
 	"net/netip"
 )
 
+// NeedsZone reports whether an address is ambiguous without a zone: a link-local one of IPv6.
+func NeedsZone(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "" }
+
 // Addrs returns the addresses of a host, at least one. network is "ip", "ip4" or "ip6". IPv4 addresses are in
 // 4-byte form. An address literal is returned unchanged, with its zone, which the resolver would drop. The error is
 // a *net.DNSError or net.UnknownNetworkError.

@@ -3,8 +3,11 @@
 package sysroute
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
 
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
@@ -17,10 +20,20 @@ func Source(peer netip.Addr, iface string) (netip.Addr, error) {
 	}
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, wire.Port)))
 	if err != nil {
-		return netip.Addr{}, err
+		return netip.Addr{}, routeError(peer, err)
 	}
 	defer c.Close()
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone(""), nil
+}
+
+// routeError is an error of opening a socket to a peer, without the socket, which is none of the caller's.
+func routeError(peer netip.Addr, err error) error {
+	if sys := (*os.SyscallError)(nil); errors.As(err, &sys) {
+		if err = sys; sys.Syscall == "connect" {
+			err = sys.Err
+		}
+	}
+	return fmt.Errorf("route to %v: %w", peer, err)
 }
 
 // Interface is the name of the interface that has a local address, empty if none has it.

@@ -3,6 +3,7 @@ package sysroute
 import (
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 )
 
@@ -10,6 +11,11 @@ func TestSource(t *testing.T) {
 	local, err := Source(netip.MustParseAddr("127.0.0.1"), "")
 	if err != nil || !local.IsLoopback() {
 		t.Fatalf("source of the route to 127.0.0.1: %v, %v", local, err)
+	}
+	// No interface has this name.
+	_, err = Source(netip.MustParseAddr("fe80::1"), "none0")
+	if want := "route to fe80::1%none0: "; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
 	}
 	ifi, err := net.InterfaceByName(Interface(local))
 	if err != nil || ifi.Flags&net.FlagLoopback == 0 {

@@ -245,6 +245,9 @@ func TestPeer(t *testing.T) {
 	finds(t, "no address", &r, bad, "lookup 999.1.1.1", "correct the name")
 	t.Setenv("VERBENA_DEVICES", "four=127.0.0.1")
 	r = report{}
+	r.peer(t.Context(), "fe80::1")
+	finds(t, "no zone", &r, bad, "must have a zone", "verbena doctor fe80::1%eth0")
+	r = report{}
 	if r.peer(t.Context(), "::1"); len(r.all) != 1 || r.all[0].Level != bad {
 		t.Errorf("an IPv6 peer of an IPv4 device: %+v", r.all)
 	}

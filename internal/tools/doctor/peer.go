@@ -52,6 +52,11 @@ func (r *report) address(ctx context.Context, what string, peer netip.Addr) {
 
 // route checks the system's route to the peer and looks for a device on it.
 func (r *report) route(what string, peer netip.Addr) (w way, ok bool) {
+	if lookup.NeedsZone(peer) {
+		r.add(bad, what, "a link-local address must have a zone, the name of the interface to the peer",
+			"verbena doctor "+peer.String()+"%eth0; ip -br addr lists the interfaces")
+		return w, false
+	}
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, rocePort)))
 	if err != nil {
 		r.add(bad, what, "no route: "+err.Error(), "ip route get "+peer.String())

@@ -9,6 +9,8 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/sysroute"
 )
 
 // rocePort is the UDP port of RoCEv2.
@@ -17,6 +19,10 @@ const rocePort = 4791
 // Addresses finds loopback addresses for two processes: 127.0.0.1 for both if they can share it and its
 // RoCEv2 port is free, otherwise two free ones from 127.0.0.2 on.
 func Addresses() (a, b netip.Addr, err error) {
+	if !hasLoopback() {
+		return a, b, errors.New("no interface has the address 127.0.0.1: is the loopback interface down? ip link set dev " +
+			"lo up")
+	}
 	if lo := netip.AddrFrom4([4]byte{127, 0, 0, 1}); runtime.GOOS == "linux" && os.Getenv("VERBENA_UDP") != "plain" &&
 		isFree(lo) == nil {
 		return lo, lo, nil
@@ -42,6 +48,10 @@ func Addresses() (a, b netip.Addr, err error) {
 			"no two loopback addresses have UDP port %d free (%w): a program or the kernel's rdma_rxe has it on the "+
 				"wildcard address", rocePort, failed)
 }
+
+// hasLoopback reports whether an interface has the address 127.0.0.1. In a new network namespace of Linux none has it,
+// and a socket can be bound to it nevertheless.
+var hasLoopback = func() bool { return sysroute.Interface(netip.AddrFrom4([4]byte{127, 0, 0, 1})) != "" }
 
 // isFree returns nil if the RoCEv2 port of an address is free, otherwise the error.
 func isFree(ip netip.Addr) error {

@@ -66,6 +66,15 @@ func TestCall(t *testing.T) {
 	}
 }
 
+// A host without a loopback address gets the command that makes one.
+func TestNoLoopback(t *testing.T) {
+	defer func(f func() bool) { hasLoopback = f }(hasLoopback)
+	hasLoopback = func() bool { return false }
+	if _, _, err := Addresses(); err == nil || !strings.Contains(err.Error(), "ip link set dev lo up") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestStopEndsTheProcess(t *testing.T) {
 	p := start(t)
 	p.Stop()

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/lookup"
 )
 
 // timeout bounds connecting and each message of the peer. The C programs wait for ever, so a silent client
@@ -26,13 +28,21 @@ type Conn struct {
 // Dial connects to the server at host.
 func Dial(host string, port uint16) (*Conn, error) {
 	c, err := net.DialTimeout("tcp", net.JoinHostPort(host, strconv.Itoa(int(port))), timeout)
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, fmt.Errorf("couldn't connect to %s:%d: %w; start the server first, with the same -p", host, port, err)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("couldn't connect to %s:%d: %w", host, port, err)
+		return nil, DialError(host, port, err)
 	}
 	return &Conn{c.(*net.TCPConn)}, nil
+}
+
+// DialError says why a client does not reach the server at host, and the remedy if there is one.
+func DialError(host string, port uint16, err error) error {
+	remedy := ""
+	if a, e := netip.ParseAddr(host); e == nil && lookup.NeedsZone(a) {
+		remedy = "; a link-local address must have a zone, as in " + host + "%eth0"
+	} else if errors.Is(err, syscall.ECONNREFUSED) {
+		remedy = "; start the server first, with the same -p"
+	}
+	return fmt.Errorf("couldn't connect to %s:%d: %w%s", host, port, err, remedy)
 }
 
 // A Listener waits for the client.

@@ -60,6 +60,25 @@ func TestParseRefusesGarbage(t *testing.T) {
 	}
 }
 
+// The text of a server that is not reached ends with the remedy.
+func TestDialErrors(t *testing.T) {
+	l, err := Listen(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.l.Close(); err != nil { // its port is free now
+		t.Fatal(err)
+	}
+	for host, want := range map[string]string{
+		"127.0.0.1": "start the server first, with the same -p",
+		"fe80::1":   "must have a zone, as in fe80::1%eth0",
+	} {
+		if c, err := Dial(host, l.Port()); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v, %v", host, c, err)
+		}
+	}
+}
+
 func FuzzParseMessage(f *testing.F) {
 	for _, g := range golden {
 		f.Add([]byte(g.text))

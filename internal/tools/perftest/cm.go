@@ -76,7 +76,7 @@ func (r *run) cmListen(ps rdmacm.PortSpace) (*rdmacm.ID, error) {
 func (r *run) cmDial(ps rdmacm.PortSpace, prepare func(*rdmacm.ID) error, param *rdmacm.ConnParam) (*rdmacm.ID, error) {
 	host, err := lookup.Addrs(r.stop, "ip4", r.server)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w; with rdma_cm (-R, -z) the server must have an IPv4 address", err)
 	}
 	id, err := rdmacm.CreateID(nil, ps, nil)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/tools/exchange"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -225,11 +226,8 @@ func newTCP(stop context.Context, c net.Conn) *tcp {
 func dialTCP(c context.Context, host string, port uint16) (*tcp, error) {
 	d := net.Dialer{Timeout: longest}
 	conn, err := d.DialContext(c, "tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, fmt.Errorf("couldn't connect to %s:%d: %w; start the server first, with the same -p", host, port, err)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("couldn't connect to %s:%d: %w", host, port, err)
+		return nil, exchange.DialError(host, port, err)
 	}
 	return newTCP(c, conn), nil
 }

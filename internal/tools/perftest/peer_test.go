@@ -93,6 +93,14 @@ func TestGreet(t *testing.T) {
 }
 
 // The wait for a silent peer is bounded. Ctrl-C ends the wait as well.
+// The exchange of rdma_cm has IPv4 addresses, as that of the C program.
+func TestManagedServerIsIPv4(t *testing.T) {
+	r := &run{options: &options{server: "fd00::1"}, stop: t.Context()}
+	if id, err := r.cmDial(rdmacm.PSTCP, nil, nil); err == nil || !strings.HasSuffix(err.Error(), "must have an IPv4 address") {
+		t.Errorf("%v, %v", id, err)
+	}
+}
+
 func TestPeerMute(t *testing.T) {
 	for _, says := range []string{"", "6.0"} {
 		a, b := net.Pipe()

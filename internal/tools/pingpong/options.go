@@ -79,8 +79,12 @@ func (v *variant) check(o *options) error {
 	if v.typ != verbs.QPTypeUD && verbs.MTUOf(int(o.mtu)) == 0 {
 		return fmt.Errorf("path MTU %d: must be 256, 512, 1024, 2048 or 4096", o.mtu)
 	}
-	if o.size > maxSize || v.srq && o.size < 1 {
-		return fmt.Errorf("message size %d is not allowed", o.size)
+	least := uint(0)
+	if v.srq {
+		least = 1
+	}
+	if o.size < least || o.size > maxSize {
+		return fmt.Errorf("message size %d: must be %d to 2^31 bytes", o.size, least)
 	}
 	if o.sl > 15 {
 		return fmt.Errorf("service level %d: must be 0 to 15", o.sl)

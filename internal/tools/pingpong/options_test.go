@@ -69,7 +69,7 @@ func TestMisuse(t *testing.T) {
 		{rc, "-m 0", "path MTU 0"},
 		{rc, "-l 16", "service level 16"},
 		{rc, "-r 0", "rx_depth 0"},
-		{rc, "-s 2147483649", "message size"},
+		{rc, "-s 2147483649", "message size 2147483649: must be 0 to 2^31 bytes"},
 		{rc, "a b", "more than one host"},
 		{rc, "-o -j", "device memory"},
 		{rc, "-P", "prefetched"},
@@ -79,7 +79,7 @@ func TestMisuse(t *testing.T) {
 		{srq, "-q 16 -r 15", "must be at least 16"},
 		{srq, "-q 256", "num_qp 256"},
 		{srq, "-q 0", "num_qp 0"},
-		{srq, "-s 0", "message size 0"},
+		{srq, "-s 0", "message size 0: must be 1 to 2^31 bytes"},
 	} {
 		_, status, ok, out := parse(c.v, c.line)
 		if ok || status != 1 || !strings.Contains(out, c.why) || !strings.Contains(out, "--help lists the options.") {

@@ -11,48 +11,71 @@ import (
 	"github.com/verbena-rdma/verbena/rdmatest"
 )
 
-// An address is looked for seven times with ever longer time-outs, and only silence is a reason to look again.
-func TestR_SOCK_15_ResolveTries(t *testing.T) {
-	dev, err := rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", netip.MustParseAddr("198.18.0.1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	host := rdmacm.NewHost(dev)
+// connecting gives the test a stream that has begun to connect. The device has no way to the peer, and nobody reads the
+// events: the test tells the stream what has happened.
+func connecting(t *testing.T, f func(st *Stream)) {
+	t.Helper()
 	ok := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Error(err)
 		}
 	}
+	dev, err := rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", netip.MustParseAddr("198.18.0.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := rdmacm.NewHost(dev)
 	defer func() { ok(host.Close()) }()
-	ch, err := host.CreateEventChannel() // nobody reads it: the test tells the stream what has happened
+	ch, err := host.CreateEventChannel()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { ok(ch.Close()) }()
+	id, err := host.CreateID(ch, rdmacm.PSTCP, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := NewStream(nil, Options{})
+	ok(st.Connect(id, netip.MustParseAddrPort("127.0.0.1:7")))
+	f(st)
+	for ev, err := ch.TryGetEvent(); err == nil; ev, err = ch.TryGetEvent() {
+		ok(ev.Ack())
+	}
+	ok(id.Close())
+}
+
+// An address is looked for seven times with ever longer time-outs, and only silence is a reason to look again.
+func TestR_SOCK_15_ResolveTries(t *testing.T) {
 	for reason, want := range map[syscall.Errno]int{syscall.ETIMEDOUT: 7, syscall.ENETUNREACH: 1} {
-		id, err := host.CreateID(ch, rdmacm.PSTCP, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		st := NewStream(nil, Options{})
-		ok(st.Connect(id, netip.MustParseAddrPort("127.0.0.1:7"))) // the device has no way there, so that each try ends alike
-		tries := 1
-		for timeout := time.Second; ; timeout, tries = 2*timeout, tries+1 {
-			if got := st.resolveTimeout(); got != timeout {
-				t.Errorf("try %d waits %v, want %v", tries, got, timeout)
+		connecting(t, func(st *Stream) {
+			tries := 1
+			for timeout := time.Second; ; timeout, tries = 2*timeout, tries+1 {
+				if got := st.resolveTimeout(); got != timeout {
+					t.Errorf("try %d waits %v, want %v", tries, got, timeout)
+				}
+				st.onEvent(&cmEvent{Type: rdmacm.EventAddrError, Err: reason})
+				if st.state != streamConnecting {
+					break
+				}
 			}
-			st.onEvent(&cmEvent{Type: rdmacm.EventAddrError, Err: reason})
-			if st.state != streamConnecting {
-				break
+			if tries != want || !errors.Is(st.err, reason) {
+				t.Errorf("%v: %d tries, want %d; %v", reason, tries, want, st.err)
 			}
-		}
-		if tries != want || !errors.Is(st.err, reason) {
-			t.Errorf("%v: %d tries, want %d; %v", reason, tries, want, st.err)
-		}
-		for ev, err := ch.TryGetEvent(); err == nil; ev, err = ch.TryGetEvent() {
-			ok(ev.Ack())
-		}
-		ok(id.Close())
+		})
+	}
+}
+
+// A connection that ends while it is made fails with the reason: the peer, or the device of this side.
+func TestConnectEnds(t *testing.T) {
+	for event, want := range map[rdmacm.EventType]syscall.Errno{
+		rdmacm.EventDisconnected:  syscall.ECONNRESET,
+		rdmacm.EventDeviceRemoval: syscall.ENODEV,
+	} {
+		connecting(t, func(st *Stream) {
+			if st.onEvent(&cmEvent{Type: event}); !errors.Is(st.err, want) {
+				t.Errorf("%v: %v, want %v", event, st.err, want)
+			}
+		})
 	}
 }

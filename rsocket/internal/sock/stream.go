@@ -465,13 +465,21 @@ func (st *Stream) onEvent(ev *cmEvent) {
 		st.fail(connectError(ev.Err))
 	case rdmacm.EventDisconnected, rdmacm.EventDeviceRemoval:
 		if st.state != streamConnected {
-			st.fail(connectError(syscall.ECONNRESET))
+			st.fail(connectError(endError(ev.Type)))
 			return
 		}
 		st.progress() // data that arrived before can still be read
 		st.m.Disconnect()
 		st.wakeAll()
 	}
+}
+
+// endError is the reason of an event that ends a connection before it is made.
+func endError(t rdmacm.EventType) error {
+	if t == rdmacm.EventDeviceRemoval {
+		return errGone
+	}
+	return syscall.ECONNRESET
 }
 
 // onEstablished starts the connection. A client gets the peer's parameters from the private data, a server has them
