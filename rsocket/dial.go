@@ -46,8 +46,8 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 //
 // The error is a *net.OpError: ECONNREFUSED if there is no listener, or it has another protocol; ETIMEDOUT without an
 // answer, which takes 127 s if no host has the address; ENOTSUP if the peer has another version; ENODEV without a
-// suitable device, or if it is removed meanwhile; ctx's error if ctx is done; those of rdmacm.ID.BindAddr for LocalAddr;
-// *net.DNSError or net.UnknownNetworkError.
+// suitable device, or if it is removed meanwhile; ctx's error if ctx is done; those of rdmacm.ID.BindAddr for
+// LocalAddr; *net.DNSError or net.UnknownNetworkError.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if d.Timeout > 0 {
 		var cancel context.CancelFunc

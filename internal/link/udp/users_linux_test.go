@@ -221,7 +221,9 @@ func TestServedAmongUsers(t *testing.T) {
 	_ = a.cmd.Process.Kill()
 	echoOf(t, us, b)
 	out := failHelper(t, exe, port, as(stranger, stranger))
-	for _, want := range []string{"(group 64534), and user 64533 is not one of them", "verbena serve", "VERBENA_DEVICES", dir, "EACCES"} {
+	for _, want := range []string{
+		"(group 64534), and user 64533 is not one of them", "verbena serve", "VERBENA_DEVICES", dir, "EACCES",
+	} {
 		if !strings.Contains(out, want) && want != "EACCES" {
 			t.Errorf("%q is missing in the output of another user:\n%s", want, out)
 		}
