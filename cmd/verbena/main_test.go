@@ -150,7 +150,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestLinks(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "new", "folder")
 	for range 2 { // the second time replaces the links
 		if status := links(&tool.Env{Argv0: "links", Stdout: os.Stdout, Stderr: os.Stderr}, []string{dir}); status != 0 {
 			t.Fatalf("status %d", status)

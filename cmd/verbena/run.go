@@ -119,7 +119,7 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// links creates a link to this program for each tool: verbena links FOLDER.
+// links creates a link to this program for each tool: verbena links FOLDER. It makes the folder if there is none.
 func links(env *tool.Env, args []string) int {
 	f := tool.NewFlags(env, "FOLDER")
 	if status, ok := f.Parse(args); !ok {
@@ -135,6 +135,9 @@ func links(env *tool.Env, args []string) int {
 	target := exe
 	if dir, err := filepath.Abs(f.Arg(0)); err == nil && dir == filepath.Dir(exe) {
 		target = filepath.Base(exe) // a relative link, so that the folder can be moved
+	}
+	if err := os.MkdirAll(f.Arg(0), 0o755); err != nil {
+		return env.Failf("%v", err)
 	}
 	for _, t := range tools {
 		link := filepath.Join(f.Arg(0), t.Name)

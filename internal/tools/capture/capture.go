@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/control"
@@ -72,7 +73,7 @@ func run(env *tool.Env, args []string) int {
 		defer o.Close()
 		out = o
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if *limit > 0 {
 		var cancel context.CancelFunc

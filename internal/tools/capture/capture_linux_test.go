@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -74,6 +75,27 @@ func TestCaptureWithoutPrograms(t *testing.T) {
 	}
 	if !errors.Is(err, io.EOF) {
 		t.Errorf("an empty capture: %v", err)
+	}
+}
+
+// killer sends SIGTERM to the process when the capture has begun.
+type killer struct{ bytes.Buffer }
+
+func (k *killer) Write(b []byte) (int, error) {
+	if bytes.HasPrefix(b, []byte("capturing on ")) {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
+	}
+	return k.Buffer.Write(b)
+}
+
+// SIGTERM, which kill, timeout and systemd send, ends a capture as Ctrl-C does.
+func TestTerminated(t *testing.T) {
+	t.Setenv("VERBENA_DEVICES", "vrb_nobody=127.0.0.1")
+	var stderr killer
+	status := run(&tool.Env{Argv0: "verbena capture", Stdout: io.Discard, Stderr: &stderr},
+		[]string{"-i", "vrb_nobody", "-w", "-"})
+	if status != 0 || !strings.Contains(stderr.String(), "0 packets captured") {
+		t.Errorf("%d %q", status, stderr.String())
 	}
 }
 

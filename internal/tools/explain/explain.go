@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/tools/capture"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
@@ -115,7 +116,7 @@ func ready(device, svg string) error {
 
 // follow prints each step when the next one begins.
 func follow(l *ladder, out *text, device string, count int) (int, error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	r, w := io.Pipe()
 	followed := make(chan error, 1)
