@@ -2,6 +2,7 @@ package cm
 
 import (
 	"math/rand/v2"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -97,4 +98,91 @@ func TestGuardAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() { m.Guard().Drop(mad) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
+}
+
+// requests is a source of requests for the guard.
+type requests struct {
+	mad [wire.MADLen]byte
+	n   uint32
+}
+
+// from returns the next request of a node.
+func (r *requests) from(a netip.Addr, guid uint64) []byte {
+	r.n++
+	msg := cmmsg.Make(r.mad[:], cmmsg.KindREQ, uint64(r.n))
+	cmmsg.REQ(msg.Data()).Put(cmmsg.REQFields{LocalID: r.n, LocalGUID: guid, LocalQPN: r.n&0x7fffff<<1 | 1,
+		Primary: cmmsg.PathFields{LocalGID: cmmsg.GID(a), RemoteGID: cmmsg.GID(netip.MustParseAddr("10.0.0.1"))}})
+	return r.mad[:]
+}
+
+// TestGuardInAFlood: while the machine drops requests because of a flood, 64 of unknown sources pass at once and then
+// 1,000 per second, and so do repetitions of dropped ones, apart from them. All of known sources pass.
+func TestGuardInAFlood(t *testing.T) {
+	m := New(Config{Seed: [32]byte{8: 4}}) // with this key no two of the requests share an entry
+	clock := int64(5 * time.Second)
+	m.guard.now = func() int64 { return clock }
+	g, r := m.Guard(), &requests{}
+	stranger, known := netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8::7")
+	passed := func(n int, mad func() []byte) (passed int) {
+		for range n {
+			if !g.Drop(mad()) {
+				passed++
+			}
+		}
+		return passed
+	}
+	unknown := func() []byte { return r.from(stranger, uint64(r.n)) }
+	if n := passed(1000, unknown); n != 1000 {
+		t.Errorf("%d of 1000 pass before the flood", n)
+	}
+	key := sourceKey(known, 9)
+	g.source(key.gid, key.guid).Add(1)
+	g.flood(77 * second) // the machine's clock is another one
+
+	first := r.n
+	if n := passed(300, unknown); n != 64 {
+		t.Errorf("%d of 300 pass at the beginning of the flood, want 64", n)
+	}
+	if n := passed(1000, func() []byte { return r.from(netip.MustParseAddr("2001:db8::8"), 9) }); n != 1000 {
+		t.Errorf("%d of 1000 requests of a known source pass", n)
+	}
+	flooded := func(after time.Duration, want int, what string, mad func() []byte) {
+		t.Helper()
+		clock += int64(after)
+		g.flood(77*second + clock)
+		if n := passed(200, mad); n != want {
+			t.Errorf("%s: %d of 200 pass, want %d", what, n, want)
+		}
+	}
+	later := func() []byte { return r.from(stranger, 1<<40|uint64(r.n)) }
+	flooded(100*time.Millisecond, 64, "other requests later", later)
+	r.n = first + 65
+	flooded(400*time.Millisecond, 64, "repetitions", unknown)
+	flooded(0, 64, "other requests at the same time", later)
+	flooded(10*time.Millisecond, 10, "other requests 10 ms later", later)
+	clock += int64(guardTime)
+	if n := passed(1000, unknown); n != 1000 {
+		t.Errorf("%d of 1000 pass after the flood", n)
+	}
+}
+
+// TestFloodReachesTheGuard: the machine tells the guard of a flood and of the sources that it knows.
+func TestFloodReachesTheGuard(t *testing.T) {
+	s := newFloodTest(t, 0)
+	if s.connect(honestAddr, 7, millisecond, s.pass) != 1 {
+		t.Fatal("no connection")
+	}
+	key := sourceKey(honestAddr, s.guid)
+	if s.m.guard.source(key.gid, key.guid).Load() != 1 {
+		t.Error("the guard does not know the source of a connection")
+	}
+	dropped := func() bool { return s.m.guard.now() < s.m.guard.floodEnd.Load() }
+	if dropped() {
+		t.Error("a flood without requests")
+	}
+	s.forged(5000, 10000, spread())
+	if !dropped() {
+		t.Error("the guard does not know of the flood")
+	}
+	s.end()
 }

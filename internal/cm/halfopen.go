@@ -2,6 +2,7 @@ package cm
 
 import (
 	"net/netip"
+	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
@@ -78,7 +79,12 @@ type source struct {
 }
 
 func sourceKey(a netip.Addr, guid uint64) peerKey {
-	return peerKey{gid: cmmsg.GID(link.SourceOf(a)), guid: guid}
+	return peerKey{gid: sourceOf(cmmsg.GID(a)), guid: guid}
+}
+
+// sourceOf returns the GID of link.SourceOf.
+func sourceOf(gid [16]byte) [16]byte {
+	return cmmsg.GID(link.SourceOf(netip.AddrFrom16(gid)))
 }
 
 // learnSource makes the source of id's peer known. The peer has answered.
@@ -92,6 +98,7 @@ func (m *Machine) learnSource(id *ID) {
 	}
 	s.known = true
 	m.known++
+	m.guard.source(s.key.gid, s.key.guid).Add(1)
 	for id := s.half.first; id != nil; id = id.links[inSource].next {
 		if l := id.listener; id.class == unknownSource {
 			l.half[unknownSource].remove(id, inListener)
@@ -107,6 +114,7 @@ func (m *Machine) forgetSource() {
 		if s.known {
 			s.known = false
 			m.known--
+			m.guard.source(s.key.gid, s.key.guid).Add(^uint32(0))
 			m.dropSource(s)
 			return
 		}
@@ -161,6 +169,7 @@ func (m *Machine) makeRoom(now int64, l *Listener, src netip.Addr, r cmmsg.REQ, 
 	if (greedy == nil || greedy == s) && k == unknownSource && half.n >= floodFrom && now-victim.since > grace &&
 		!m.inTurn(now, l, r) {
 		m.Counters.Flooded++
+		m.guard.flood(now)
 		return k, false
 	}
 	if half.n+l.undecided[k] < l.p.MaxHalfOpen {
@@ -296,10 +305,10 @@ func (t *idList) remove(id *ID, in int) {
 }
 
 // refusals are the requests that were dropped in a flood, each in 32 bits: 20 of a hash, and the time. A newer
-// request may overwrite an older one.
+// request may overwrite an older one. They are safe for concurrent use.
 type refusals struct {
 	key   uint64
-	table *[refusalsLen]uint32 // made with the first
+	table atomic.Pointer[[refusalsLen]atomic.Uint32] // made with the first
 }
 
 const (
@@ -322,25 +331,32 @@ func (f *refusals) at(r cmmsg.REQ) (i int, tag uint32) {
 	return int(h % refusalsLen), uint32(h>>44) | 1
 }
 
+// age returns how long ago an entry was made.
+func (f *refusals) age(now int64, entry uint32) int64 {
+	return int64((uint32(now/refusalTick)-entry)%refusalTicks) * refusalTick
+}
+
 func (f *refusals) add(now int64, r cmmsg.REQ) {
-	if f.table == nil {
-		f.table = new([refusalsLen]uint32)
+	t := f.table.Load()
+	if t == nil {
+		f.table.CompareAndSwap(nil, new([refusalsLen]atomic.Uint32))
+		t = f.table.Load()
 	}
 	i, tag := f.at(r)
-	tick := uint32(now/refusalTick) % refusalTicks
-	if old := f.table[i]; old>>12 == tag && int64((tick-old)%refusalTicks)*refusalTick < refusalMax {
+	if old := t[i].Load(); old>>12 == tag && f.age(now, old) < refusalMax {
 		return // the entry keeps the time of the first drop
 	}
-	f.table[i] = tag<<12 | tick
+	t[i].Store(tag<<12 | uint32(now/refusalTick)%refusalTicks)
 }
 
 // has reports whether r is a peer's repetition of a request that was dropped.
 func (f *refusals) has(now int64, r cmmsg.REQ) bool {
-	if f.table == nil {
+	t := f.table.Load()
+	if t == nil {
 		return false
 	}
 	i, tag := f.at(r)
-	old := f.table[i]
-	age := int64((uint32(now/refusalTick)-old)%refusalTicks) * refusalTick
+	old := t[i].Load()
+	age := f.age(now, old)
 	return old>>12 == tag && age >= refusalMin && age <= refusalMax
 }

@@ -74,7 +74,7 @@ type Machine struct {
 	known    int                 // number of sources that are known
 	top      *source             // the source that had the most half-open handshakes, never nil
 	evicted  *[evictedLen]uint32 // our IDs of evicted handshakes, by their remainders
-	refused  refusals
+	refused  *refusals
 	answers  answerLimit
 	guard    *Guard
 	live     int           // IDs that are not idle
@@ -108,11 +108,12 @@ func New(cfg Config) *Machine {
 	}
 	seed := rand.NewChaCha8(cfg.Seed)
 	rng, ids := rand.New(seed), secret.NewSequence(uint32(1)<<(32-cfg.IDBits)-1, seed)
+	refused := &refusals{key: be.Uint64(cfg.Seed[8:])}
 	return &Machine{
 		cfg: cfg, ids: map[uint32]*ID{}, peers: map[peerKey]*ID{}, qps: map[peerKey]*ID{}, sidr: map[sidrKey]*ID{},
 		listeners: map[cmmsg.ServiceID][]*Listener{},
-		sources:   map[peerKey]*source{}, top: &source{}, refused: refusals{key: be.Uint64(cfg.Seed[8:])},
-		guard: newGuard(cfg.IDPrefix, cfg.IDBits),
+		sources:   map[peerKey]*source{}, top: &source{}, refused: refused,
+		guard: newGuard(cfg.IDPrefix, cfg.IDBits, refused),
 		newID: func() uint32 { return 1 + ids.Next() }, newPSN: func() uint32 { return rng.Uint32() & 0xFFFFFF },
 	}
 }

@@ -163,7 +163,7 @@ func newWorld(t *testing.T, mode mode, seed int64) *world {
 		h := &host{w: w, addr: netip.MustParseAddr(a), timer: Never, nextQPN: uint32(0x100 * (i + 1))}
 		h.m = New(Config{GUID: uint64(i + 1), Seed: key, AckDelay: 15})
 		h.m.guard.now = func() int64 { return w.now }
-		h.m.guard.full.Store(Never - strayAnswerBurst*second) // no message passes for want of a limit
+		h.m.guard.stray.full.Store(Never - strayAnswerBurst*second) // no message passes for want of a limit
 		for _, p := range []ListenParams{{Service: simTCP}, {Service: simUDP, UD: true}} {
 			p.Backlog = NewBacklog(w.rng.IntN(4) + 1)
 			h.backlogs = append(h.backlogs, p.Backlog)

@@ -216,3 +216,33 @@ func TestWakeUpDuringAStep(t *testing.T) {
 }
 
 const stressTime = time.Second
+
+// flooded is a port that has packets only for the screen, in the first reads.
+type flooded struct {
+	kicker
+	screened int
+}
+
+func (f *flooded) Recv(b *link.RxBatch) int {
+	f.steps++
+	b.Screened = f.steps <= f.screened
+	return 0
+}
+
+// TestScreenedPacketsKeepAwake: while the screen drops packets the goroutine reads on, since each packet would wake it.
+func TestScreenedPacketsKeepAwake(t *testing.T) {
+	f := &flooded{kicker{parked: make(chan int)}, 7}
+	f.shard = newShard(&Engine{now: func() int64 { return 1 << 40 }}, 0, f)
+	f.shard.bg.linger = spin.ParkAtOnce()
+	f.shard.bg.start()
+	if n := <-f.parked; n <= 7 {
+		t.Errorf("parked after %d steps, of which 7 had packets", n)
+	}
+	f.shard.bg.closed.Store(true)
+	go func() {
+		for range f.parked {
+		}
+	}()
+	f.shard.bg.stop()
+	close(f.parked)
+}

@@ -37,9 +37,9 @@ type Config struct {
 
 // Receive buffers of one address, in bytes as the kernel accounts them: at most 16 MiB in all.
 const (
-	gsiBuffer   = 2<<20 - strayBuffer
+	gsiBuffer   = 6<<20 - strayBuffer
 	strayBuffer = 256 << 10
-	slotBuffers = 14 << 20
+	slotBuffers = 10 << 20
 	leastBuffer = 4 << 10 // of a socket that no process reads
 
 	// memberBuffer limits the replies and the mail in the socket of one member, in bytes.

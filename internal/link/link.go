@@ -204,6 +204,9 @@ type RxBatch struct {
 	Packets []RxPacket
 	Buffers any
 	Now     int64 // the caller's time, for links that poll some sources only now and then
+
+	// Screened is true if Recv has dropped packets by the screen: see Screener.
+	Screened bool
 }
 
 // TxPacket is one packet to send: Buf[Off:Off+Len] of its batch, whose last wire.ICRCLen bytes are for the ICRC.

@@ -229,7 +229,7 @@ func (p *port) Recv(b *link.RxBatch) int {
 	clear(m.shares)
 	m.away.reset()
 	m.open, m.shares, m.used = m.open[:0], m.shares[:0], 0
-	b.Packets = b.Packets[:0]
+	b.Packets, b.Screened = b.Packets[:0], false
 	full := p.full.Load() && p.full.Swap(false)
 	if m.sets = *p.link.in.Load(); len(m.sets) > 0 {
 		p.recvSets(b, m)
@@ -244,7 +244,9 @@ func (p *port) Recv(b *link.RxBatch) int {
 	p.idle, p.lastInner = 0, b.Now
 	m.inner.Now = b.Now
 	p.pause = min(2*p.pause, innerLate)
-	if p.inner.Recv(&m.inner) > 0 {
+	n := p.inner.Recv(&m.inner)
+	b.Screened = m.inner.Screened
+	if n > 0 {
 		p.pause = innerSoon
 		if len(b.Packets) == 0 {
 			b.Packets, m.inner.Packets = m.inner.Packets, b.Packets

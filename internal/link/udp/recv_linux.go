@@ -115,6 +115,7 @@ func (p *port) Recv(b *link.RxBatch) int {
 			}
 		}
 	}
+	b.Screened = p.verify.screened > 0
 	p.verify.flush(&p.counters, len(b.Packets))
 	return len(b.Packets)
 }
@@ -156,7 +157,7 @@ func (p *port) take(s *rxSocket, b *link.RxBatch, m *buffers, i int) {
 		}
 	}
 	first := len(b.Packets)
-	f := v.flowOf(src, srcPort, dst, p.link.cfg.Port)
+	var f *rxFlow
 	for k := 0; len(data) > 0; k++ {
 		pkt := data[:min(segment, len(data))]
 		data = data[len(pkt):]
@@ -164,6 +165,9 @@ func (p *port) take(s *rxSocket, b *link.RxBatch, m *buffers, i int) {
 		if p.link.screened(pkt) {
 			v.screened++
 			continue
+		}
+		if f == nil {
+			f = v.flowOf(src, srcPort, dst, p.link.cfg.Port)
 		}
 		if body, ok := v.check(f, pkt, f.guess(k, meta.segment > 0)); ok {
 			if s.foreign(body) && s.group.Forward(host.Mail{Packet: body, Src: src, Dst: dst, TClass: meta.tclass,

@@ -96,8 +96,18 @@ func TestScreen(t *testing.T) {
 		}
 	}
 	nothing(t, l.Ports()[0])
-	if n := l.Ports()[0].Counters().RxScreened; n != 2 {
-		t.Errorf("%d datagrams counted, want 2", n)
+	sendMAD(l, lo4, mad(0x15, 0, 1, prefix|9))
+	var b link.RxBatch
+	for end := time.Now().Add(5 * time.Second); !b.Screened && time.Now().Before(end); {
+		if l.Ports()[0].Wait(time.Second); l.Ports()[0].Recv(&b) > 0 {
+			t.Error("a datagram that the screen refuses was received")
+		}
+	}
+	if !b.Screened || l.Ports()[0].Recv(&b) > 0 || b.Screened {
+		t.Error("a batch does not say, or an empty one does, that the screen has dropped packets")
+	}
+	if n := l.Ports()[0].Counters().RxScreened; n != 3 {
+		t.Errorf("%d datagrams counted, want 3", n)
 	}
 	l.SetScreen(nil)
 	sendMAD(l, lo4, mad(0x15, 0, 1, prefix|9))
