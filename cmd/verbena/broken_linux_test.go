@@ -41,16 +41,16 @@ var brokenSetups = []broken{
 	nft("firewall out there", "b", "output", "udp dport 4791 drop", "no answer to a connection request",
 		"no firewall drops UDP port 4791"),
 	{name: "MTU mismatch", do: "ip -n b link set v1b mtu 1500", mend: "ip -n b link set v1b mtu 9000",
-		want: []string{"packets of 150", "bytes pass in both directions, longer ones do not", "-m 1024"}},
+		want: []string{"pings of 150", "bytes pass in both directions, longer ones do not", "-m 1024"}},
 	// As an adapter that receives longer packets than its interface may send.
 	{name: "smaller MTU of the way back", do: "ip -n b route change 10.9.0.0/24 dev v1b src 10.9.0.2 mtu 1500",
 		mend: "ip -n b route change 10.9.0.0/24 dev v1b src 10.9.0.2",
-		want: []string{"packets of 1500 bytes pass in both directions, longer ones do not", "-m 1024"}},
+		want: []string{"pings of 1500 bytes pass in both directions, longer ones do not", "-m 1024"}},
 	{name: "smaller MTU of the way back, IPv6", peer: "fd09::2",
 		do:   "ip -n b route change fd09::/64 dev v1b metric 256 mtu 1500",
 		mend: "ip -n b route change fd09::/64 dev v1b metric 256",
-		want: []string{"packets of 1500 bytes pass in both directions, longer ones do not", "-m 1024"}},
-	{name: "black hole", peer: "10.7.0.2", want: []string{"packets of 1400 bytes pass in both directions, longer ones " +
+		want: []string{"pings of 1500 bytes pass in both directions, longer ones do not", "-m 1024"}},
+	{name: "black hole", peer: "10.7.0.2", want: []string{"pings of 1400 bytes pass in both directions, longer ones " +
 		"do not", "on the way is 1400"}},
 	{name: "no such host", peer: "10.9.0.77", want: []string{"no host answers at this address", "ip neigh"}},
 	{name: "no route", peer: "192.0.2.9", want: []string{"no route", "ip route get 192.0.2.9"}},

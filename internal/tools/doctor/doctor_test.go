@@ -330,7 +330,7 @@ func TestPath(t *testing.T) {
 		l          level
 		found, typ string
 	}{
-		{"wide", 9000, good, "packets of 4176 bytes pass", ""},
+		{"wide", 9000, good, "pings of 4176 bytes pass", ""},
 		{"a peer with 1500", 1500, bad, "on the way is 1500", "path MTU 1024"},
 		{"a tunnel", 1420, bad, "on the way is 1420", "path MTU 1024"},
 		{"2300", 2300, bad, "on the way is 2300", "path MTU 2048"},

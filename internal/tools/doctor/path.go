@@ -41,7 +41,7 @@ func (r *report) path(what string, w *way, peer netip.Addr,
 	}
 	if answered, _ := send(ctx, w.source, peer, need); answered {
 		r.add(good, what,
-			fmt.Sprintf("packets of %d bytes pass in both directions, as path MTU %d needs", need, w.pathMTU), "")
+			fmt.Sprintf("pings of %d bytes pass in both directions, as path MTU %d needs", need, w.pathMTU), "")
 		return
 	}
 	works, fails := leastIP, need
@@ -61,7 +61,7 @@ func (r *report) path(what string, w *way, peer netip.Addr,
 			fails = middle
 		}
 	}
-	r.add(bad, what, fmt.Sprintf("packets of %d bytes pass in both directions, longer ones do not, and path MTU %d of "+
+	r.add(bad, what, fmt.Sprintf("pings of %d bytes pass in both directions, longer ones do not, and path MTU %d of "+
 		"%s needs %d: the MTU of the peer's interface or of a link on the way is %d", works, w.pathMTU, w.device, need,
 		works),
 		fmt.Sprintf("connect with path MTU %v (tools: -m %v; Options.PathMTU of rdmacm and rsocket), or make the MTUs equal:"+
