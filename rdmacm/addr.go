@@ -89,8 +89,9 @@ func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
 // without interface and on systems other than Linux, where nothing is known of link addresses.
 //
 // EINVAL if dst is missing or of another family than the source; errors of BindAddr. The event's status is -ENODEV
-// without a suitable device, -ETIMEDOUT after the time-out, or the negated errno of the system's route: -ENETUNREACH
-// if there is none, -EHOSTUNREACH, -EACCES or -EINVAL for a route of the type unreachable, prohibit or blackhole.
+// without a suitable device, -ETIMEDOUT after the time-out, -EHOSTUNREACH if the system has asked for the link address
+// in vain, which takes it 3 s, or the negated errno of the system's route: -ENETUNREACH if there is none,
+// -EHOSTUNREACH, -EACCES or -EINVAL for a route of the type unreachable, prohibit or blackhole.
 func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout time.Duration) error {
 	return id.resolveAddr(ctx, src, dst, timeout, false)
 }

@@ -1,6 +1,7 @@
 package rdmacm_test
 
 import (
+	"net/netip"
 	"syscall"
 	"testing"
 
@@ -56,6 +57,30 @@ func TestOptionsOfTimeouts(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestListenEverywhere: ":port" is all addresses of both families, as with package net; 0.0.0.0 those of IPv4.
+func TestListenEverywhere(t *testing.T) {
+	in(t, func(w *world) {
+		for _, c := range []struct {
+			address string
+			both    bool
+		}{{":0", true}, {"[::]:0", true}, {"0.0.0.0:0", false}} {
+			l := must(rdmacm.Listen(bg, c.address, &rdmacm.Options{Host: w.b}))(w)
+			for _, dst := range []netip.Addr{addrB, addrB6} {
+				to := at(dst, l.Addr().Port()).String()
+				if dst.Is6() && !c.both {
+					_, err := rdmacm.Dial(bg, to, &rdmacm.Options{Host: w.a})
+					w.errno(err, syscall.ECONNREFUSED)
+					continue
+				}
+				got := w.accepts(l, 1)
+				w.ok(must(rdmacm.Dial(bg, to, &rdmacm.Options{Host: w.a}))(w).Close())
+				w.ok((<-got).Close())
+			}
+			w.ok(l.Close())
+		}
+	})
 }
 
 // Bad options are EINVAL, and nothing is left.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -41,15 +42,18 @@ const (
 )
 
 // Listen listens at an address, ":port" or "host:port"; port 0 chooses a free port (getaddrinfo, create_ep and listen
-// in one). As in C, ":port" is all addresses of IPv4; "[::]:port" is all addresses of both families. opts may be nil.
-// ctx bounds the resolution of the address. Close ends listening. EINVAL for an address without port and for bad
-// options; otherwise the errors of GetAddrInfo, ID.BindAddr and ID.Listen.
+// in one). As with package net, ":port" is all addresses of both families, and "0.0.0.0:port" those of IPv4. opts may
+// be nil. ctx bounds the resolution of the address. Close ends listening. EINVAL for an address without port and for
+// bad options; otherwise the errors of GetAddrInfo, ID.BindAddr and ID.Listen.
 func Listen(ctx context.Context, address string, opts *Options) (*Listener, error) {
 	var o Options
 	if opts != nil {
 		o = *opts
 	}
 	o.SrcAddr = netip.AddrPort{}
+	if strings.HasPrefix(address, ":") {
+		address = "[::]" + address
+	}
 	res, err := o.info(ctx, address, RAIPassive)
 	if err != nil {
 		return nil, err

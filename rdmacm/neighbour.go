@@ -23,6 +23,8 @@ const (
 	stepTime = 2 * time.Second
 	// solicitEvery is the interval of the packets. The system's own attempts end after three seconds.
 	solicitEvery = time.Second
+	// askTime is how long after a packet the system's answer is one to that packet, or to one before it.
+	askTime = 4 * time.Second
 	// lookFirst and lookSlow are the first and the last interval of looking.
 	lookFirst, lookSlow = time.Millisecond, 100 * time.Millisecond
 )
@@ -39,14 +41,16 @@ type wayKey struct{ src, dst netip.Addr }
 
 // way is the last answer about a way.
 type way struct {
-	known     bool
-	err       error
-	looked    time.Time
-	solicited time.Time
+	known      lookup.Knowledge
+	err        error
+	looked     time.Time
+	soliciting time.Time // begin of the last packet
+	solicited  time.Time // end of it
 }
 
 // look asks the system whether it knows the link address of the way. Answers are kept: those that it knows for
-// pathAge, others for lookFirst.
+// pathAge, others for lookFirst. The error is that of the route, or EHOSTUNREACH if the system has asked in vain since
+// solicit was called.
 func (n *neighbours) look(k wayKey) (known bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -59,27 +63,39 @@ func (n *neighbours) look(k wayKey) (known bool, err error) {
 		n.ways[k] = w
 	}
 	age := time.Since(w.looked)
-	if fresh := w.known && age < pathAge || age < lookFirst; !fresh {
+	if fresh := w.known == lookup.Known && age < pathAge || age < lookFirst; !fresh {
 		w.known, w.err = lookup.Neighbour(k.src, k.dst)
 		w.looked = time.Now()
 	}
-	return w.known, w.err
+	if w.known == lookup.Unanswered && time.Since(w.solicited) < askTime {
+		return false, errUnanswered
+	}
+	return w.known == lookup.Known, w.err
 }
+
+// errUnanswered: no host has answered the system's questions for the link address.
+var errUnanswered = fmt.Errorf("no host answers at this address, or at that of the router: see ip neigh: %w",
+	syscall.EHOSTUNREACH)
 
 // solicit makes the system ask for the link address, unless another ID did so within solicitEvery. It reports whether
 // this host refuses to send.
 func (n *neighbours) solicit(ctx context.Context, k wayKey) (refused bool) {
 	n.mu.Lock()
 	w := n.ways[k]
-	due := w == nil || time.Since(w.solicited) >= solicitEvery
+	due := w == nil || time.Since(w.soliciting) >= solicitEvery
 	if due && w != nil {
-		w.solicited = time.Now()
+		w.soliciting = time.Now()
 	}
 	n.mu.Unlock()
 	if !due {
 		return false
 	}
 	err := lookup.Solicit(ctx, k.src, netip.AddrPortFrom(k.dst, wire.Port), wire.Harmless)
+	n.mu.Lock()
+	if w := n.ways[k]; w != nil {
+		w.solicited = time.Now()
+	}
+	n.mu.Unlock()
 	return errors.Is(err, syscall.EPERM)
 }
 
@@ -96,7 +112,7 @@ func (n *neighbours) await(ctx context.Context, k wayKey) error {
 			return ctx.Err()
 		case <-time.After(wait):
 		}
-		if known, err := n.look(k); known || err != nil {
+		if known, err := n.look(k); known || err != nil { // just before the next packet, which ends the answer "failed"
 			return err
 		}
 	}

@@ -220,6 +220,32 @@ func TestC_ADDR_08_TimeoutOfTheLinkAddress(t *testing.T) {
 	})
 }
 
+// TestC_ADDR_09_NobodyAnswers: when the system has asked for a link address in vain the status is that of its own
+// sockets, however long the time-out. The next ResolveAddr makes it ask again.
+func TestC_ADDR_09_NobodyAnswers(t *testing.T) {
+	onWire(t, func(w *cabled) {
+		for _, f := range []string{"ipv4", "ipv6"} { // the system asks three times at this interval, of a second by default
+			_ = os.WriteFile("/proc/sys/net/"+f+"/neigh/near/retrans_time_ms", []byte("100"), 0o644)
+		}
+		for _, dst := range []string{deaf4, deaf6} {
+			e := w.begin("", dst, time.Minute)
+			if ev := e.expect(rdmacm.EventAddrError); ev.Status != -int(syscall.EHOSTUNREACH) ||
+				!strings.Contains(ev.Err().Error(), "ip neigh") {
+				t.Errorf("%s: status %d: %v", dst, ev.Status, ev.Err())
+			}
+			time.Sleep(askAgain) // the answer counts no longer
+			w.ok(e.ResolveAddr(bg, netip.AddrPort{}, at(netip.MustParseAddr(dst), port), time.Minute))
+			ip(t, "neigh replace %s lladdr 02:00:00:00:00:77 dev near nud permanent", dst)
+			e.expect(rdmacm.EventAddrResolved)
+			e.closeID()
+			ip(t, "neigh del %s dev near", dst)
+		}
+	})
+}
+
+// askAgain is longer than the time for which the system's answer counts.
+const askAgain = 4200 * time.Millisecond
+
 // routes are those that no packet takes, with their errnos.
 var routes = []struct {
 	kind  string

@@ -15,35 +15,41 @@ import (
 const usable = unix.NUD_PERMANENT | unix.NUD_NOARP | unix.NUD_REACHABLE | unix.NUD_PROBE | unix.NUD_STALE |
 	unix.NUD_DELAY
 
-// Neighbour reports whether the system knows the link address to which packets from src to dst go: that of dst, or of
+// Neighbour returns what the system knows of the link address to which packets from src to dst go: that of dst, or of
 // the router on the way. It sends nothing. The error is the one of the system's route: ENETUNREACH if there is none,
 // EHOSTUNREACH, EACCES or EINVAL for a route of the type unreachable, prohibit or blackhole. src may be the zero Addr.
-// Neighbour reports true if the system does not tell.
-func Neighbour(src, dst netip.Addr) (known bool, err error) {
+// Neighbour returns Known if the system does not tell.
+func Neighbour(src, dst netip.Addr) (Knowledge, error) {
 	dst = dst.Unmap()
 	if dst.IsLoopback() || dst.IsMulticast() || dst == src.Unmap() {
-		return true, nil
+		return Known, nil
 	}
 	r, err := openRtnetlink()
 	if err != nil {
-		return true, nil
+		return Known, nil
 	}
 	defer unix.Close(r.fd)
 	hop, err := r.route(src.Unmap(), dst)
 	switch {
 	case err != nil:
-		return false, err
+		return Unknown, err
 	case hop.iface == 0: // this host's own address, or the system does not tell
-		return true, nil
+		return Known, nil
 	}
 	switch state, err := r.neighbour(hop); {
 	case errors.Is(err, syscall.ENOENT):
-		return r.withoutNeighbours(hop.iface), nil
+		if r.withoutNeighbours(hop.iface) {
+			return Known, nil
+		}
+		return Unknown, nil
 	case err != nil:
-		return true, nil // kernels before 5.0 return lists only
-	default:
-		return state&usable != 0, nil
+		return Known, nil // kernels before 5.0 return lists only
+	case state&usable != 0:
+		return Known, nil
+	case state&unix.NUD_FAILED != 0:
+		return Unanswered, nil
 	}
+	return Unknown, nil
 }
 
 // Solicit sends a datagram from src to dst, with the payload that probe returns, so that the system asks for the link

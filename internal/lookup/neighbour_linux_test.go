@@ -17,7 +17,7 @@ import (
 // Addresses of this host need no neighbour.
 func TestNeighbourOfThisHost(t *testing.T) {
 	for _, a := range []string{"127.0.0.1", "127.9.9.9", "::1", "224.0.0.1"} {
-		if known, err := lookup.Neighbour(netip.Addr{}, netip.MustParseAddr(a)); !known || err != nil {
+		if known, err := lookup.Neighbour(netip.Addr{}, netip.MustParseAddr(a)); known != lookup.Known || err != nil {
 			t.Errorf("%s: %v, %v", a, known, err)
 		}
 	}
@@ -30,7 +30,7 @@ func TestNeighbourOfThisHost(t *testing.T) {
 		if err != nil || p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
 			continue
 		}
-		if known, err := lookup.Neighbour(netip.Addr{}, p.Addr()); !known || err != nil {
+		if known, err := lookup.Neighbour(netip.Addr{}, p.Addr()); known != lookup.Known || err != nil {
 			t.Errorf("%v: %v, %v", p.Addr(), known, err)
 		}
 	}
@@ -49,6 +49,7 @@ func TestNeighbourStates(t *testing.T) {
 		"ip link set lo up", "ip link add near type veth peer name far", "ip addr add 192.0.2.1/24 dev near",
 		"ip -6 addr add fd00::1/64 dev near nodad", "ip link set near up", "ip link set far up",
 		"ip neigh add 192.0.2.3 lladdr 02:00:00:00:00:03 dev near nud permanent",
+		"ip neigh add 192.0.2.4 dev near nud failed",
 		"ip route add 198.51.100.0/24 via 192.0.2.3", "ip route add 203.0.113.0/26 via 192.0.2.9",
 		"ip route add blackhole 203.0.113.64/26", "ip route add unreachable 203.0.113.128/26",
 		"ip route add prohibit 203.0.113.192/26", "ip -6 route add blackhole fd01::/64",
@@ -63,21 +64,23 @@ func TestNeighbourStates(t *testing.T) {
 	us := netip.MustParseAddr("192.0.2.1")
 	for _, c := range []struct {
 		dst   string
-		known bool
+		known lookup.Knowledge
 		err   error
 	}{
-		{"192.0.2.1", true, nil}, {"192.0.2.3", true, nil}, {"192.0.2.2", false, nil}, {"198.51.100.7", true, nil},
-		{"203.0.113.1", false, nil}, {"203.0.113.65", false, unix.EINVAL}, {"203.0.113.129", false, unix.EHOSTUNREACH},
-		{"203.0.113.193", false, unix.EACCES}, {"10.0.0.1", false, unix.ENETUNREACH}, {"fd00::2", false, nil},
-		{"fd01::2", false, unix.EINVAL}, {"fd02::2", false, unix.EHOSTUNREACH}, {"fd03::2", false, unix.ENETUNREACH},
-		{"10.77.0.2", true, nil},
+		{"192.0.2.1", lookup.Known, nil}, {"192.0.2.3", lookup.Known, nil}, {"192.0.2.2", lookup.Unknown, nil},
+		{"192.0.2.4", lookup.Unanswered, nil}, {"198.51.100.7", lookup.Known, nil},
+		{"203.0.113.1", lookup.Unknown, nil}, {"203.0.113.65", lookup.Unknown, unix.EINVAL},
+		{"203.0.113.129", lookup.Unknown, unix.EHOSTUNREACH}, {"203.0.113.193", lookup.Unknown, unix.EACCES},
+		{"10.0.0.1", lookup.Unknown, unix.ENETUNREACH}, {"fd00::2", lookup.Unknown, nil},
+		{"fd01::2", lookup.Unknown, unix.EINVAL}, {"fd02::2", lookup.Unknown, unix.EHOSTUNREACH},
+		{"fd03::2", lookup.Unknown, unix.ENETUNREACH}, {"10.77.0.2", lookup.Known, nil},
 	} {
 		dst := netip.MustParseAddr(c.dst)
 		if known, err := lookup.Neighbour(netip.Addr{}, dst); known != c.known || !errors.Is(err, c.err) {
 			t.Errorf("%v: %v, %v: must be %v, %v", dst, known, err, c.known, c.err)
 		}
 	}
-	if known, err := lookup.Neighbour(us, netip.MustParseAddr("198.51.100.7")); !known || err != nil {
+	if known, err := lookup.Neighbour(us, netip.MustParseAddr("198.51.100.7")); known != lookup.Known || err != nil {
 		t.Errorf("with a source: %v, %v", known, err)
 	}
 	// A solicitation starts the system's question.
