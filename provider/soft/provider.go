@@ -126,6 +126,9 @@ func (s *spec) port(num uint8) *spec {
 
 // listSpecs parses the value of VERBENA_DEVICES. A wrong entry does not affect the others.
 func listSpecs(value string) (specs []spec, err error) {
+	if err := checkSwitches(); err != nil {
+		return nil, err
+	}
 	ifs, err := net.Interfaces()
 	if err != nil {
 		return nil, verbsError("listing the network interfaces", err)

@@ -43,8 +43,11 @@ func TestDevices(t *testing.T) {
 	r.devices(nil, nil)
 	finds(t, "none", &r, bad, "no device", "ip addr add")
 	r = report{}
-	r.devices(nil, errors.New("entry x: what?"))
+	r.devices(nil, errors.New("VERBENA_DEVICES: entry x: what?"))
 	finds(t, "an invalid list", &r, bad, "entry x: what?", "correct VERBENA_DEVICES")
+	r = report{}
+	r.devices(nil, errors.New("VERBENA_SHM: what?"))
+	finds(t, "another invalid variable", &r, bad, "VERBENA_SHM: what?", "correct the variable")
 }
 
 // The errors with which opening the sockets may fail. The directory of a verbena serve that has ended is no advice.

@@ -29,8 +29,11 @@ func (r *report) host() {
 
 func (r *report) devices(list []*verbs.Device, err error) {
 	if err != nil {
-		r.add(bad, "devices", err.Error(),
-			"correct VERBENA_DEVICES, or unset it for one device on each interface that is up and has an address")
+		advice := "correct the variable, or unset it"
+		if strings.Contains(err.Error(), "VERBENA_DEVICES") {
+			advice = "correct VERBENA_DEVICES, or unset it for one device on each interface that is up and has an address"
+		}
+		r.add(bad, "devices", err.Error(), advice)
 	}
 	if len(list) == 0 && err == nil {
 		r.add(bad, "devices", "no device: no interface is up and has an address",
