@@ -181,7 +181,10 @@ func (t *test) defaultIters() int {
 
 // inRange rejects a number outside its range.
 func inRange(what string, v, least, most int) error {
-	if v < least || v > most {
+	switch {
+	case v != least && least == most:
+		return fmt.Errorf("%s %d: must be %d", what, v, least)
+	case v < least || v > most:
 		return fmt.Errorf("%s %d: must be %d to %d", what, v, least, most)
 	}
 	return nil

@@ -72,7 +72,11 @@ func abs(n int) int { return max(n, -n) }
 // table returns a line of totals and a line for each QP, no wider than width unless all expendable columns
 // are omitted already.
 func table(rows []qpRow, at time.Time, width int) []string {
-	lines := []string{fmt.Sprintf("%d QPs, %s", len(rows), at.Format(time.TimeOnly))}
+	noun := "QPs"
+	if len(rows) == 1 {
+		noun = "QP"
+	}
+	lines := []string{fmt.Sprintf("%d %s, %s", len(rows), noun, at.Format(time.TimeOnly))}
 	if len(rows) == 0 {
 		return append(lines, "No program of this user has a QP.")
 	}

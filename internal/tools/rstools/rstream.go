@@ -402,7 +402,8 @@ func (s *stream) recv(n int) error {
 		case again(err):
 			continue
 		case err == nil && k == 0:
-			err = io.EOF
+			err = fmt.Errorf("%w: the peer has ended, %d of %d bytes are missing; both ends need the same -S, -C and -T",
+				io.EOF, n-off, n)
 		}
 		if err != nil {
 			return fmt.Errorf("rrecv: %w", err)
