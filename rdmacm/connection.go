@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // connection is the connection of an ID, or its look-up of a datagram service.
@@ -28,6 +29,8 @@ type connection struct {
 	// Waits of a synchronous ID for completions, which end with the connection, or before it with Disconnect.
 	waiting map[*context.CancelFunc]struct{}
 	flushed bool // failQP has moved the QP to ERR: the waits have ended
+	// failed is the event with which the QP went to ERR by itself; the waits have ended then too.
+	failed verbs.EventType // 0 (CQ_ERR, which no QP has): none
 }
 
 // connState is the state of an ID's connection. The states of ID.state are those of librdmacm; connState says in

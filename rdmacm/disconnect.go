@@ -4,6 +4,7 @@ import (
 	"context"
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/internal/seam"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -135,7 +136,7 @@ func (id *ID) whileConnected(ctx context.Context) (here context.Context, forget 
 	here, cancel := context.WithCancel(ctx)
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.conn.over() || id.flushed || id.state == stRemoved || id.state == stDestroying {
+	if id.conn.over() || id.flushed || id.failed != 0 || id.state == stRemoved || id.state == stDestroying {
 		cancel()
 		return here, cancel, true
 	}
@@ -149,6 +150,26 @@ func (id *ID) whileConnected(ctx context.Context) (here context.Context, forget 
 		id.mu.Unlock()
 		cancel()
 	}, false
+}
+
+// watchQP ends the waits for completions when the QP fails, since none may come: a server without posted receives does
+// not learn otherwise that a bad request of its client has moved its QP to ERR.
+//
+// +checklocks:id.mu
+func (id *ID) watchQP(qp *verbs.QP) {
+	id.failed = 0
+	if !id.sync {
+		return
+	}
+	seam.WatchQP(qp, func(event uint32) {
+		_, _, _ = qp.Query(verbs.QPAttrState) // afterwards the completions of flushed requests are in the CQs
+		id.mu.Lock()
+		defer id.mu.Unlock()
+		if id.qp == qp {
+			id.failed = verbs.EventType(event)
+			id.endWaits()
+		}
+	})
 }
 
 // Notify passes on an asynchronous event of the ID's QP (rdma_notify): verbs.EventCommEst, data arrived before the RTU,

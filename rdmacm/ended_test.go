@@ -70,6 +70,49 @@ func TestSendsEndWithTheConnection(t *testing.T) {
 	}
 }
 
+// TestWaitsEndWithTheQP: a server of READs, which posts no receive, learns that a READ with a wrong key has moved its
+// QP to ERR. The receives that it has posted are flushed before.
+func TestWaitsEndWithTheQP(t *testing.T) {
+	for posted := range 3 {
+		in(t, func(w *world) {
+			c, s, l := w.dialled()
+			mr := must(s.RegMsgs(make([]byte, 8)))(w)
+			for range posted {
+				w.ok(s.PostRecv(7, mr.Bytes(), mr))
+			}
+			result := make(chan error)
+			go func() {
+				for range posted {
+					if wc, err := s.GetRecvComp(bg); err != nil || wc.Status != verbs.WCWRFlushErr {
+						t.Errorf("%d posted: %v, %v", posted, wc.Status, err)
+					}
+				}
+				_, err := s.GetRecvComp(bg)
+				result <- err
+			}()
+			time.Sleep(30 * time.Millisecond)
+			own := must(c.RegMsgs(make([]byte, 8)))(w)
+			w.ok(c.PostRead(1, own.Bytes(), own, verbs.SendSignaled, 0x1000, 77))
+			err := <-result
+			if !errors.Is(err, syscall.EIO) || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "access violation") {
+				t.Errorf("%d posted: %v", posted, err)
+			}
+			if _, err := s.GetSendComp(bg); !errors.Is(err, syscall.EIO) {
+				t.Errorf("%d posted: the next wait: %v", posted, err)
+			}
+			disconnect(w, s, c)
+			if _, err := s.GetRecvComp(bg); !errors.Is(err, io.EOF) {
+				t.Errorf("%d posted: after Disconnect: %v", posted, err)
+			}
+			w.ok(mr.Close())
+			w.ok(own.Close())
+			w.ok(c.Close())
+			w.ok(s.Close())
+			w.ok(l.Close())
+		})
+	}
+}
+
 // All waits for completions end with the connection, whoever ends it, and those that begin later do not begin.
 func TestWaitsEndWithTheConnection(t *testing.T) {
 	for name, end := range map[string]func(w *world, id, peer *rdmacm.ID){

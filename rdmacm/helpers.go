@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"syscall"
 	"time"
@@ -157,10 +158,10 @@ func (id *ID) sge(op string, buf []byte, mr *verbs.MR) (verbs.SGE, error) {
 
 // GetSendComp waits for a completion of the ID's sends (rdma_get_send_comp). The CQ of the sends must have a channel,
 // as those of CreateQP have, else EINVAL. A failed request is no error here: WC.Err has it. When ctx is done the error
-// wraps ctx's. When the connection of a synchronous ID has ended,
-// and all completions were returned, the error is ENOTCONN and io.EOF; the C function waits until the retries of the
-// requests end, or for ever. Disconnect then flushes the requests that are left. ETIMEDOUT, not io.EOF, if the peer
-// does not answer keep-alive (SetKeepAlive).
+// wraps ctx's. When the connection of a synchronous ID has ended, and all completions were returned, the error is
+// ENOTCONN and io.EOF; the C function waits until the retries of the requests end, or for ever. Disconnect then flushes
+// the requests that are left. ETIMEDOUT, not io.EOF, if the peer does not answer keep-alive (SetKeepAlive); EIO if the
+// QP has gone to ERR by itself, because of a bad request of the peer for example: an event of the context says why too.
 func (id *ID) GetSendComp(ctx context.Context) (verbs.WC, error) {
 	id.mu.Lock()
 	cq, sync := id.sendCQ, id.sync
@@ -234,6 +235,9 @@ func (id *ID) errOver(op string) error {
 		e.Errno, e.Err, e.Detail = syscall.ETIMEDOUT, nil, peerSilent
 	case id.conn == connDisconnected, id.flushed && id.conn == connEstablished:
 		e.Detail = "this side has called Disconnect"
+	case id.failed != 0 && !id.conn.over():
+		e.Errno, e.Err = syscall.EIO, nil
+		e.Detail = fmt.Sprintf("the QP has failed: %v (%d)", id.failed, uint32(id.failed))
 	default:
 		e.Detail = "the connection was not made"
 	}

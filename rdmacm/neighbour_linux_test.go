@@ -224,16 +224,20 @@ func TestC_ADDR_08_TimeoutOfTheLinkAddress(t *testing.T) {
 // sockets, however long the time-out. The next ResolveAddr makes it ask again.
 func TestC_ADDR_09_NobodyAnswers(t *testing.T) {
 	onWire(t, func(w *cabled) {
-		for _, f := range []string{"ipv4", "ipv6"} { // the system asks three times at this interval, of a second by default
-			_ = os.WriteFile("/proc/sys/net/"+f+"/neigh/near/retrans_time_ms", []byte("100"), 0o644)
+		interval := func(ms string) { // of the three questions of the system, a second by default
+			for _, f := range []string{"ipv4", "ipv6"} {
+				_ = os.WriteFile("/proc/sys/net/"+f+"/neigh/near/retrans_time_ms", []byte(ms), 0o644)
+			}
 		}
 		for _, dst := range []string{deaf4, deaf6} {
+			interval("100")
 			e := w.begin("", dst, time.Minute)
 			if ev := e.expect(rdmacm.EventAddrError); ev.Status != -int(syscall.EHOSTUNREACH) ||
 				!strings.Contains(ev.Err().Error(), "ip neigh") {
 				t.Errorf("%s: status %d: %v", dst, ev.Status, ev.Err())
 			}
 			time.Sleep(askAgain) // the answer counts no longer
+			interval("20000")
 			w.ok(e.ResolveAddr(bg, netip.AddrPort{}, at(netip.MustParseAddr(dst), port), time.Minute))
 			ip(t, "neigh replace %s lladdr 02:00:00:00:00:77 dev near nud permanent", dst)
 			e.expect(rdmacm.EventAddrResolved)

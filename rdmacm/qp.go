@@ -84,6 +84,7 @@ func (id *ID) createQP(op string, pd *verbs.PD, init *verbs.QPInitAttr) error {
 		return id.because(op, err)
 	}
 	id.qp, *init = qp, want
+	id.watchQP(qp)
 	return nil
 }
 

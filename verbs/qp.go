@@ -25,6 +25,7 @@ type QP struct {
 	lifetime lifetime
 	word     atomic.Uint64 // state, see below
 	asyncEv  ackCount
+	watch    atomic.Pointer[func(event uint32)] // see seam.WatchQP
 
 	sendRoom     atomic.Uint32 // init.Cap.MaxSendWR, which a resize changes
 	table        *RWQIndTable  // spreads the receives; nil without one
@@ -276,6 +277,12 @@ type qpEvents QP
 func (up *qpEvents) Event(t EventType) {
 	qp := (*QP)(up)
 	qp.ctx.raise(AsyncEvent{Type: t, QP: qp, of: &qp.asyncEv})
+	switch t {
+	case EventQPFatal, EventQPReqErr, EventQPAccessErr:
+		if f := qp.watch.Load(); f != nil {
+			go (*f)(uint32(t)) // the driver holds locks
+		}
+	}
 }
 
 func (up *qpEvents) StateChanged(s QPState) {

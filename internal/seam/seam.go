@@ -15,6 +15,9 @@ var (
 	// CreateQP makes a QP (*verbs.QP) in a *verbs.PD, of a *verbs.QPInitAttr, by a
 	// func(*verbs.QPInitAttr, verbs.DriverQPEvents) (verbs.DriverQP, error). op names the operation in errors.
 	CreateQP func(op string, pd, init, create any) (any, error)
+	// WatchQP has f called, in a goroutine of its own, for each asynchronous event of a QP (*verbs.QP) that says that the
+	// QP has failed, with the number of the verbs.EventType. It replaces an earlier f. The program gets the event too.
+	WatchQP func(qp any, f func(event uint32))
 
 	// CountEvents makes a queue of events, a *verbs.CompChannel's or the asynchronous events of a *verbs.Context, count
 	// its events in a descriptor of the caller, an eventfd with EFD_SEMAPHORE, blocking or not: each event that is
