@@ -94,9 +94,28 @@ func Devices() ([]*Device, error) {
 	}
 	if len(devices) == 0 {
 		errs = append(errs, absences...)
+		if err := notImported(list); err != nil && len(errs) == 0 {
+			errs = append(errs, err)
+		}
 	}
 	warnUndriven(os.Stderr, devices)
 	return devices, errors.Join(errs...)
+}
+
+// notImported is an error if the environment selects a provider that the program does not have. The providers read the
+// variable, but none of them knows of this.
+func notImported(list []DriverProvider) error {
+	const env = "VERBENA_PROVIDER"
+	selected := os.Getenv(env)
+	names := make([]string, 0, len(list))
+	for _, p := range list {
+		names = append(names, p.Name())
+	}
+	if selected == "" || slices.Contains(names, selected) {
+		return nil
+	}
+	return newError("get_device_list", "", ENODEV, "%s=%s: this program has no such provider, only %s; it must import "+
+		"provider/%[2]s", env, selected, strings.Join(names, ", "))
 }
 
 // Open opens the device with a name (ibv_get_device_list and ibv_open_device). The empty name selects the first

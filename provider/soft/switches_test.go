@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -24,5 +25,22 @@ func TestSwitches(t *testing.T) {
 			}
 		}
 		t.Setenv(s.name, "")
+	}
+}
+
+// TestProviderThatIsNotImported: the error says that the program lacks the provider that the environment selects.
+func TestProviderThatIsNotImported(t *testing.T) {
+	t.Setenv(driver.EnvProvider, driver.HW)
+	list, err := verbs.Devices()
+	if len(list) > 0 || !errors.Is(err, verbs.ENODEV) || !strings.Contains(err.Error(), "must import provider/hw") {
+		t.Errorf("%d devices, %v", len(list), err)
+	}
+	t.Setenv(driver.EnvProvider, "firmware")
+	if _, err := verbs.Devices(); !errors.Is(err, verbs.EINVAL) || strings.Contains(err.Error(), "import") {
+		t.Errorf("an unknown provider: %v", err)
+	}
+	t.Setenv(driver.EnvProvider, driver.IWARP) // this package has its devices, if the environment asks for them
+	if _, err := verbs.Devices(); err != nil {
+		t.Errorf("iwarp: %v", err)
 	}
 }
