@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/host"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/mem"
@@ -98,25 +99,28 @@ func TestPort(t *testing.T) {
 	table := []verbs.GIDEntry{entry(0, "fe80::1"), entry(1, "10.0.0.1"), entry(2, "fd00::1")}
 	for _, c := range []struct {
 		name, iface string
+		overTCP     bool
 		port        verbs.PortAttr
 		table       []verbs.GIDEntry
 		l           level
 		found, typ  string
 	}{
-		{"all is well", "eth0", verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU4096}, table, good,
+		{"all is well", "eth0", false, verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU4096}, table, good,
 			"path MTU 4096, GIDs 1: 10.0.0.1, 2: fd00::1", ""},
-		{"down", "eth0", verbs.PortAttr{State: verbs.PortDown, ActiveMTU: verbs.MTU4096}, table, bad, "its port is down",
-			"ip link set dev eth0 up"},
-		{"no address", "eth0", verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU4096}, table[:1], note,
+		{"down", "eth0", false, verbs.PortAttr{State: verbs.PortDown, ActiveMTU: verbs.MTU4096}, table,
+			bad, "its port is down", "ip link set dev eth0 up"},
+		{"no address", "eth0", false, verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU4096}, table[:1], note,
 			"no address", "ip addr add ADDRESS/LENGTH dev eth0"},
-		{"a small MTU", "eth0", verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU1024}, table, note,
+		{"a small MTU", "eth0", false, verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU1024}, table, note,
 			"path MTU 1024", "ip link set dev eth0 mtu 4200"},
-		{"a small MTU of loopback", "lo", verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU1024}, table, good,
-			"path MTU 1024", ""},
+		{"a small MTU of loopback", "lo", false, verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU1024}, table,
+			good, "path MTU 1024", ""},
+		{"a small MTU below TCP", "eth0", true, verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU1024}, table,
+			good, "path MTU 1024", ""},
 	} {
 		var r report
 		taken := false
-		r.port("device x", c.iface, &c.port, c.table, func() error { taken = true; return nil })
+		r.port("device x", c.iface, &c.port, c.table, c.overTCP, func() error { taken = true; return nil })
 		finds(t, c.name, &r, c.l, c.found, c.typ)
 		if want := strings.Contains(c.found, "path MTU"); taken != want {
 			t.Errorf("%s: port opened: %v", c.name, taken)
@@ -253,6 +257,20 @@ func TestPeer(t *testing.T) {
 	r = report{}
 	if r.peer(t.Context(), "::1"); len(r.all) != 1 || r.all[0].Level != bad {
 		t.Errorf("an IPv6 peer of an IPv4 device: %+v", r.all)
+	}
+}
+
+// TestPeerOverIWARP: with iWARP a refused TCP connection shows that the host is there; UDP port 4791 does not matter.
+func TestPeerOverIWARP(t *testing.T) {
+	t.Setenv(driver.EnvTransport, driver.IWARP)
+	var r report
+	r.peer(t.Context(), "127.0.0.1")
+	last := report{r.all[len(r.all)-1:]}
+	finds(t, "loopback", &last, good, "iWARP: the host refuses TCP port 1", "")
+	for _, f := range r.all {
+		if strings.Contains(f.Found+f.Type, "4791") {
+			t.Errorf("about UDP: %+v", f)
+		}
 	}
 }
 

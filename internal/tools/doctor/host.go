@@ -75,7 +75,8 @@ func (r *report) device(d *verbs.Device) {
 			continue
 		}
 		own := slices.DeleteFunc(slices.Clone(table), func(e verbs.GIDEntry) bool { return e.Port != n })
-		r.port(of, interfaceOf(d, int(n), table), &port, own, take)
+		overTCP := d.TransportType() == verbs.TransportIWARP
+		r.port(of, interfaceOf(d, int(n), table), &port, own, overTCP, take)
 	}
 }
 
@@ -87,8 +88,9 @@ func interfaceOf(d *verbs.Device, port int, gids []verbs.GIDEntry) (iface string
 	return cmp.Or(iface, portrate.Interface(gids, port), "INTERFACE")
 }
 
-// port checks a device's port. take opens it for a moment.
-func (r *report) port(what, iface string, port *verbs.PortAttr, table []verbs.GIDEntry, take func() error) {
+// port checks a device's port. take opens it for a moment. Over TCP the size of packets is the system's affair.
+func (r *report) port(what, iface string, port *verbs.PortAttr, table []verbs.GIDEntry, overTCP bool,
+	take func() error) {
 	if port.State != verbs.PortActive {
 		r.add(bad, what, fmt.Sprintf("its port is %v", port.State), "ip link set dev "+iface+" up")
 		return
@@ -111,7 +113,7 @@ func (r *report) port(what, iface string, port *verbs.PortAttr, table []verbs.GI
 	l, found := good, fmt.Sprintf("its port works, path MTU %d, GIDs %s", port.ActiveMTU.Bytes(),
 		strings.Join(addrs, ", "))
 	typ := ""
-	if port.ActiveMTU < verbs.MTU4096 && iface != "lo" {
+	if port.ActiveMTU < verbs.MTU4096 && iface != "lo" && !overTCP {
 		l = note
 		typ = "fewer, larger packets cost less; if the whole network can: ip link set dev " + iface + " mtu 4200"
 	}

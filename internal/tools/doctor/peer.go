@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"syscall"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/lookup"
 	"github.com/verbena-rdma/verbena/internal/tools/nearest"
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -38,6 +40,10 @@ func (r *report) address(ctx context.Context, what string, peer netip.Addr) {
 	w, ok := r.route(what, peer)
 	// This host's own device receives while doctor runs, so a closed port means nothing.
 	own := w.from.WithZone("") == peer.WithZone("")
+	if ok && os.Getenv(driver.EnvTransport) == driver.IWARP {
+		r.stream(ctx, what, peer)
+		return
+	}
 	if !ok || !own && !r.datagram(ctx, what, w.source, peer) {
 		return
 	}
@@ -157,6 +163,29 @@ func (r *report) connect(ctx context.Context, what string, peer netip.Addr) (ans
 	}
 	r.answered(what, peer, err, time.Since(start))
 	return err == nil || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// stream is connect over iWARP, whose connections are TCP connections to the port of a program. There is no port that
+// all programs use, so a refusal is the expected answer.
+func (r *report) stream(ctx context.Context, what string, peer netip.Addr) {
+	start := time.Now()
+	id, err := rdmacm.Dial(ctx, net.JoinHostPort(peer.String(), "1"), nil)
+	if err == nil {
+		_ = id.Close()
+	}
+	took := time.Since(start).Round(10 * time.Microsecond)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		r.add(good, what, fmt.Sprintf("iWARP: the host refuses TCP port 1 after %v, as expected. A program's own port "+
+			"must be open too: verbena rping -s there, verbena rping -c -a %v here", took, peer), "")
+	case err != nil && !errors.Is(err, syscall.EHOSTUNREACH) && !errors.Is(err, syscall.ENETUNREACH) &&
+		!noNeighbour(err):
+		r.add(bad, what, fmt.Sprintf("iWARP: no answer to a TCP connection to port 1 within %v (%v)", took, err),
+			"check that the host is up: ping "+peer.String()+"; that no firewall drops the TCP ports of the programs: "+
+				"nft list ruleset")
+	default:
+		r.answered(what, peer, err, took)
+	}
 }
 
 // self checks that packets to the port of this host's own address arrive, after a peer has not answered.
