@@ -38,7 +38,11 @@ func TestPeerIsKilled(t *testing.T) {
 	}
 	pid := os.Getpid()
 	addr := netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0xc0, byte(pid), 71})
-	for _, victim := range []netip.Addr{addr, addr.Next()} {
+	victims := []netip.Addr{addr, addr.Next()}
+	if os.Getenv("VERBENA_SHM") == "0" {
+		victims = victims[:1] // the processes of two addresses have only packets in common then
+	}
+	for _, victim := range victims {
 		host := deviceAt(t, addr.String())
 		ctx, cancel := context.WithTimeout(bg, 2*time.Minute) // should it hang
 		t.Cleanup(cancel)
