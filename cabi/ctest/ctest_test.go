@@ -101,6 +101,12 @@ func TestProgramsUseMemoryThatPeersRead(t *testing.T) {
 	})
 }
 
+// The variable makes the garbage collector run all the time.
+func TestPointersThatTheProgramHasNotSet(t *testing.T) {
+	t.Setenv("GOGC", "1")
+	run(t, "pointers.c")
+}
+
 func TestThreadsShareQueues(t *testing.T) { run(t, "threads.c") }
 
 // A program may exit as soon as it has polled its last message.

@@ -22,8 +22,11 @@ const maxSGE = 1 << 16
 
 // sgesAt returns a list of struct ibv_sge, which verbs.SGE equals.
 func sgesAt(list unsafe.Pointer, n int32) ([]verbs.SGE, bool) {
-	if n < 0 || n > maxSGE || list == nil && n > 0 {
+	switch {
+	case n < 0 || n > maxSGE || list == nil && n > 0:
 		return nil, false
+	case n == 0:
+		return nil, true // list may be anything
 	}
 	return unsafe.Slice((*verbs.SGE)(list), int(n)), true
 }
@@ -46,6 +49,8 @@ type sender struct {
 const (
 	solicited = 1<<verbs.WRSend | 1<<verbs.WRSendWithImm | 1<<verbs.WRSendWithInv | 1<<verbs.WRRDMAWriteWithImm
 	inlinable = solicited | 1<<verbs.WRRDMAWrite | 1<<verbs.WRAtomicWrite
+	// datagrams are the requests in which the union of the destination is that of UD.
+	datagrams uint32 = 1<<verbs.WRSend | 1<<verbs.WRSendWithImm | 1<<verbs.WRTSO
 )
 
 // flags drops flags without a meaning for the request, which package verbs refuses and adapters ignore.
@@ -87,7 +92,7 @@ func (q *qpObj) convert(i int, w *cSendWR) bool {
 	default:
 		s.ImmData, s.RemoteAddr, s.RKey = big32(w.imm), w.addr, uint32(w.arg)
 	}
-	if q.ud {
+	if q.ud && datagrams>>op&1 != 0 {
 		s.RemoteQPN, s.RemoteQKey = (*[2]uint32)(unsafe.Pointer(&w.arg))[0], (*[2]uint32)(unsafe.Pointer(&w.arg))[1]
 		if ah := handleAt(*(*unsafe.Pointer)(unsafe.Pointer(&w.addr)), handleOfAH); ah != nil {
 			s.AH = (*ahObj)(ah).AH
@@ -129,6 +134,9 @@ func (q *qpObj) convertInline(s *verbs.SendWR) bool {
 	default:
 		at := len(q.send.inline)
 		for i := range list {
+			if list[i].Length == 0 {
+				continue // its address may be anything
+			}
 			q.send.inline = append(q.send.inline, dataOf(&list[i])...)
 		}
 		s.Inline = q.send.inline[at:]
@@ -193,11 +201,15 @@ func vrb_post_send(h, wr, bad unsafe.Pointer) C.int {
 			}
 			w = first
 		}
-		*(**cSendWR)(bad) = w
+		setBad(bad, unsafe.Pointer(w))
 		return errno(err)
 	}
 	return 0
 }
+
+// setBad sets a pointer of the program, which has any value before. To the collector a store to a pointer of Go would
+// show that value, and it ends the process if memory of Go was there once.
+func setBad(bad, wr unsafe.Pointer) { *(*uintptr)(bad) = uintptr(wr) }
 
 // postIndex returns the index of the bad request.
 func postIndex(err error) int {
@@ -215,7 +227,7 @@ type receiver struct {
 }
 
 // post posts a list of requests, a batch at a time.
-func (r *receiver) post(to interface{ PostRecv(...verbs.RecvWR) error }, w *cRecvWR, bad **cRecvWR) C.int {
+func (r *receiver) post(to interface{ PostRecv(...verbs.RecvWR) error }, w *cRecvWR, bad unsafe.Pointer) C.int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for w != nil {
@@ -232,12 +244,12 @@ func (r *receiver) post(to interface{ PostRecv(...verbs.RecvWR) error }, w *cRec
 				for n = postIndex(err); n > 0; n-- {
 					first = first.next
 				}
-				*bad = first
+				setBad(bad, unsafe.Pointer(first))
 				return errno(err)
 			}
 		}
 		if !readable {
-			*bad = w
+			setBad(bad, unsafe.Pointer(w))
 			return C.int(syscall.EINVAL)
 		}
 	}
@@ -247,5 +259,5 @@ func (r *receiver) post(to interface{ PostRecv(...verbs.RecvWR) error }, w *cRec
 //export vrb_post_recv
 func vrb_post_recv(h, wr, bad unsafe.Pointer) C.int {
 	q := (*qpObj)(h)
-	return q.recv.post(q.QP, (*cRecvWR)(wr), (**cRecvWR)(bad))
+	return q.recv.post(q.QP, (*cRecvWR)(wr), bad)
 }

@@ -46,7 +46,7 @@ func vrb_modify_wq(h unsafe.Pointer, mask, state, current, flags, flagsMask C.ui
 //export vrb_post_wq_recv
 func vrb_post_wq_recv(h, wr, bad unsafe.Pointer) C.int {
 	w := (*wqObj)(h)
-	return w.recv.post(w.WQ, (*cRecvWR)(wr), (**cRecvWR)(bad))
+	return w.recv.post(w.WQ, (*cRecvWR)(wr), bad)
 }
 
 type tableObj struct{ *verbs.RWQIndTable }

@@ -66,7 +66,7 @@ func vrb_query_srq(h, attr unsafe.Pointer) C.int {
 //export vrb_post_srq_recv
 func vrb_post_srq_recv(h, wr, bad unsafe.Pointer) C.int {
 	s := (*srqObj)(h)
-	return s.recv.post(s.SRQ, (*cRecvWR)(wr), (**cRecvWR)(bad))
+	return s.recv.post(s.SRQ, (*cRecvWR)(wr), bad)
 }
 
 //export vrb_post_srq_ops
@@ -87,7 +87,7 @@ func vrb_post_srq_ops(h, wr, bad unsafe.Pointer) C.int {
 			w.handle = op[0].Handle
 		}
 		if err != nil {
-			*(**cOpsWR)(bad) = w
+			setBad(bad, unsafe.Pointer(w))
 			return errno(err)
 		}
 	}

@@ -65,7 +65,7 @@ int ibv_get_cq_event(struct ibv_comp_channel *o, struct ibv_cq **cq, void **cq_c
 		if (token(o->fd))
 			return -1;
 		pthread_mutex_lock(&c->events);
-		void *p;
+		void *p = NULL;
 		int e = vb_engine->take_comp(ch->h, &p);
 		if (!e) {
 			struct vb_cq *q = p;
@@ -121,7 +121,7 @@ static void deliver(const struct vrb_async *from, struct ibv_async_event *to)
 int ibv_get_async_event(struct ibv_context *x, struct ibv_async_event *event)
 {
 	struct vb_context *c = VB_CONTEXT(x);
-	struct vrb_async from;
+	struct vrb_async from = {};
 
 	if (VB_DEAD(c))
 		VB_FAIL(EIO, -1);

@@ -60,7 +60,7 @@ static struct cm_id *request(struct cm_id *listener, struct rdma_event_channel *
 // return if the channel was destroyed after the token had been read.
 static int take(struct cm_channel *ch, struct cm_event *ev)
 {
-	struct vrb_cm_event from;
+	struct vrb_cm_event from = {};
 	int e;
 
 	pthread_mutex_lock(&cm_mu);

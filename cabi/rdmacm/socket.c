@@ -90,7 +90,7 @@ static int give(void *h)
 
 int rsocket(int domain, int type, int protocol)
 {
-	void *h;
+	void *h = NULL;
 	int e = rs_load();
 
 	if (!e)
@@ -147,7 +147,7 @@ static void put(const struct sockaddr_storage *from, struct sockaddr *to, sockle
 int raccept(int fd, struct sockaddr *a, socklen_t *n)
 {
 	struct sockaddr_storage from = {0};
-	void *h;
+	void *h = NULL;
 	int e = RS_CALL(fd, accept, &h, &from);
 
 	if (e)
