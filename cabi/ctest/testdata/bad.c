@@ -370,6 +370,10 @@ static void requests(void)
 	struct ibv_send_wr no_ah = {.opcode = IBV_WR_SEND, .sg_list = list, .num_sge = 1}, *sbad = NULL;
 	WANT(ibv_post_send(qp, &no_ah, &sbad), EINVAL);
 	WANT(sbad == &no_ah, 1);
+	struct ibv_send_wr write = {.opcode = IBV_WR_RDMA_WRITE, .sg_list = list, .num_sge = 1,
+				    .wr.rdma = {.remote_addr = 0x12345000, .rkey = 1}}; // where SEND has the AH
+	WANT(ibv_post_send(qp, &write, &sbad), EINVAL);
+	WANT(sbad == &write, 1);
 	WANT(ibv_destroy_qp(qp), 0);
 }
 
