@@ -88,6 +88,21 @@ func TestForkedChildrenUseDevices(t *testing.T) {
 	}
 }
 
+// The variable has a relative path, as in the shell of someone who tries the libraries out.
+func TestProgramsChangeTheirFolder(t *testing.T) {
+	command := prepare(t, "chdir.c")
+	lib := os.Getenv("VERBENA_LIB")
+	for _, path := range []string{"./" + filepath.Base(lib), filepath.Base(lib), "."} {
+		program := command("env", "LD_LIBRARY_PATH="+path)
+		if program.Dir = filepath.Dir(lib); path == "." {
+			program.Dir = lib
+		}
+		if out, err := program.CombinedOutput(); err != nil {
+			t.Errorf("LD_LIBRARY_PATH=%s: %v\n%s", path, err, out)
+		}
+	}
+}
+
 func TestImportsAndRegionsByAttributes(t *testing.T) { run(t, "import.c") }
 
 func TestProgramsUseMemoryThatPeersRead(t *testing.T) {

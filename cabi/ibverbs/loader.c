@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -42,17 +43,23 @@ void vb_forget(void)
 	pthread_mutex_init(&load_mu, NULL);
 }
 
-// find writes the path of the engine: the folder of this library.
-static int find(char *path, size_t size)
+static char path[PATH_MAX]; // of the engine; empty if it is unknown
+
+// find finds the engine, in the folder of this library. It runs before the program, which may change its working folder:
+// the loader knows the library by the path of LD_LIBRARY_PATH, which may be relative.
+__attribute__((constructor)) static void find(void)
 {
+	char folder[PATH_MAX], whole[PATH_MAX];
 	Dl_info me;
 
 	if (!dladdr((void *)find, &me) || !me.dli_fname)
-		return -1;
+		return;
 	const char *slash = strrchr(me.dli_fname, '/');
-	int folder = slash ? (int)(slash - me.dli_fname) + 1 : 0;
-	int n = snprintf(path, size, "%.*s" ENGINE, folder, me.dli_fname);
-	return n > 0 && (size_t)n < size ? 0 : -1;
+	int n = slash ? (int)(slash - me.dli_fname) + 1 : 0;
+	if ((size_t)snprintf(folder, sizeof folder, "%.*s.", n, me.dli_fname) >= sizeof folder || !realpath(folder, whole))
+		return;
+	if ((size_t)snprintf(path, sizeof path, "%s/" ENGINE, whole) >= sizeof path)
+		path[0] = 0;
 }
 
 // copy returns a descriptor of a copy of a file. The loader takes a file with another inode for another library, so
@@ -133,9 +140,8 @@ static void *open_engine(const char *path)
 static const struct vrb_engine *load(void)
 {
 	typedef const struct vrb_engine *(*entry)(uint32_t);
-	char path[4096];
 
-	if (find(path, sizeof path)) {
+	if (!path[0]) {
 		fprintf(stderr, "verbena: the folder of libibverbs.so.1 is unknown\n");
 		return NULL;
 	}
