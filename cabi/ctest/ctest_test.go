@@ -103,6 +103,8 @@ func TestProgramsChangeTheirFolder(t *testing.T) {
 	}
 }
 
+func TestForkWhileAThreadLoadsTheEngine(t *testing.T) { run(t, "forkload.c") }
+
 func TestImportsAndRegionsByAttributes(t *testing.T) { run(t, "import.c") }
 
 func TestProgramsUseMemoryThatPeersRead(t *testing.T) {

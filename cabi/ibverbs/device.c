@@ -12,6 +12,15 @@ enum { MAX_DEVICES = 256 };
 // Devices stay in memory once they were listed: programs keep pointers to them.
 static pthread_mutex_t devices_mu = PTHREAD_MUTEX_INITIALIZER;
 static struct vb_device *devices;
+static pthread_mutex_t revive_mu = PTHREAD_MUTEX_INITIALIZER;
+
+void vb_hold_devices(int hold)
+{
+	int (*f)(pthread_mutex_t *) = hold ? pthread_mutex_lock : pthread_mutex_unlock;
+
+	f(&revive_mu);
+	f(&devices_mu);
+}
 
 // device_of returns the device with the name of info. devices_mu is held.
 static struct vb_device *device_of(const struct vrb_device *info)
@@ -153,11 +162,10 @@ struct ibv_context *ibv_import_device(int cmd_fd)
 // an adapter can use it too. The descriptors keep their numbers, and the objects of the parent stay out of reach.
 int vb_revive(struct vb_context *c)
 {
-	static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 	struct ibv_context *x = &c->v.context;
 	int e = vb_load(), vectors, cmd_fd, async_fd;
 
-	pthread_mutex_lock(&mu);
+	pthread_mutex_lock(&revive_mu);
 	if (!e && VB_DEAD(c)) {
 		async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
 		if (async_fd < 0 || dup3(async_fd, x->async_fd, O_CLOEXEC) < 0)
@@ -173,7 +181,7 @@ int vb_revive(struct vb_context *c)
 			c->gen = vb_generation;
 		}
 	}
-	pthread_mutex_unlock(&mu);
+	pthread_mutex_unlock(&revive_mu);
 	return e;
 }
 

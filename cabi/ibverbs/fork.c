@@ -14,9 +14,10 @@ static int count;
 // before_fork asks for the descriptors in the parent: the child cannot enter the engine.
 static void before_fork(void)
 {
-	const struct vrb_engine *engine = vb_loaded();
-
 	pthread_mutex_lock(&mu);
+	vb_hold_load(1);
+	vb_hold_devices(1);
+	const struct vrb_engine *engine = vb_loaded();
 	count = 0;
 	if (!engine)
 		return;
@@ -26,7 +27,12 @@ static void before_fork(void)
 		count = engine->descriptors(fds, MAX_FDS);
 }
 
-static void in_parent(void) { pthread_mutex_unlock(&mu); }
+static void release(void)
+{
+	vb_hold_devices(0);
+	vb_hold_load(0);
+	pthread_mutex_unlock(&mu);
+}
 
 static void in_child(void)
 {
@@ -34,14 +40,8 @@ static void in_child(void)
 	for (int i = 0; i < count; i++)
 		close(fds[i]);
 	count = 0;
-	pthread_mutex_init(&mu, NULL);
+	release();
 }
 
-void vb_watch_forks(void)
-{
-	static int hooked;
-
-	if (!hooked)
-		pthread_atfork(before_fork, in_parent, in_child);
-	hooked = 1;
-}
+// watch runs before the program: a thread may fork while the first one loads the engine.
+__attribute__((constructor)) static void watch(void) { pthread_atfork(before_fork, release, in_child); }

@@ -25,8 +25,10 @@ VB_HIDDEN int vb_load(void);
 // vb_loaded returns the engine if there is one. vb_forget runs in the child of a fork: it has none.
 VB_HIDDEN const struct vrb_engine *vb_loaded(void);
 VB_HIDDEN void vb_forget(void);
-// vb_watch_forks makes children close the connections of their parent, and use engines of their own.
-VB_HIDDEN void vb_watch_forks(void);
+// vb_hold_load and vb_hold_devices take the locks of their files before a fork, so that the child does not get what a
+// thread of the parent has done by half. Without hold they release them, in the parent and in the child.
+VB_HIDDEN void vb_hold_load(int hold);
+VB_HIDDEN void vb_hold_devices(int hold);
 
 // vb_signals makes the handlers that the program has installed harmless for threads in the engine.
 VB_HIDDEN void vb_signals(void);

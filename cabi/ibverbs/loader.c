@@ -40,8 +40,9 @@ void vb_forget(void)
 		atomic_store(&owed, NULL);
 		atomic_store(&loaded, 0);
 	}
-	pthread_mutex_init(&load_mu, NULL);
 }
+
+void vb_hold_load(int hold) { (hold ? pthread_mutex_lock : pthread_mutex_unlock)(&load_mu); }
 
 static char path[PATH_MAX]; // of the engine; empty if it is unknown
 
@@ -183,7 +184,6 @@ int vb_load(void)
 		return 0;
 	pthread_mutex_lock(&load_mu);
 	if (!atomic_load(&loaded)) {
-		vb_watch_forks();
 		vb_engine = load();
 		if (vb_engine)
 			atomic_store_explicit(&loaded, 1, memory_order_release);
