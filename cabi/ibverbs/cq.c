@@ -34,7 +34,7 @@ static int make(struct vb_cq *q, struct vrb_cq_init *init)
 
 	init->context = q;
 	init->channel = VB_H(channel, q->o.channel);
-	int e = VB_DEAD(q) ? EIO : vb_engine->create_cq(VB_CONTEXT(x)->h, init, &q->h);
+	int e = VB_DEAD(q) || (q->o.channel && !init->channel) ? EIO : vb_engine->create_cq(VB_CONTEXT(x)->h, init, &q->h);
 	if (e) {
 		free(q->wcs);
 		free(q);

@@ -148,7 +148,9 @@ struct ibv_mr *vb_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offse
 
 	if (!m)
 		return NULL;
-	int e = VB_DEAD(m) ? EIO : vb_engine->reg_dm_mr(VB(pd, pd)->h, VB(dm, dm)->h, offset, length, access, &keys, &m->h);
+	int e = VB_DEAD(m) || VB_DEAD(VB(dm, dm)) ? EIO : 0;
+	if (!e)
+		e = vb_engine->reg_dm_mr(VB(pd, pd)->h, VB(dm, dm)->h, offset, length, access, &keys, &m->h);
 	return made_mr(m, &keys, e);
 }
 

@@ -40,7 +40,7 @@ static struct ibv_qp *make(struct ibv_context *x, struct vrb_qp_init *init, stru
 	init->type = a->qp_type;
 	init->sq_sig_all = a->sq_sig_all;
 	memcpy(init->cap, &a->cap, sizeof init->cap);
-	int e = VB_DEAD(q) ? EIO : vb_engine->create_qp(init, &q->h);
+	int e = VB_DEAD(q) || (a->srq && !init->srq) ? EIO : vb_engine->create_qp(init, &q->h);
 	if (e) {
 		free_qp(q);
 		VB_FAIL(e, NULL);

@@ -122,6 +122,24 @@ static struct ibv_ah *address(struct ibv_pd *pd)
 	return ah;
 }
 
+// Objects of the parent.
+static struct ibv_comp_channel *channel;
+static struct ibv_dm *dm;
+static struct ibv_srq *srq;
+
+// foreign gives objects of the parent to calls that make objects of this process.
+static void foreign(struct ibv_context *c, struct ibv_pd *pd)
+{
+	struct ibv_cq *own = ibv_create_cq(c, 8, NULL, NULL, 0);
+	struct ibv_qp_init_attr in = {.send_cq = own, .recv_cq = own, .srq = srq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
+
+	CHECK(own && !ibv_create_qp(pd, &in) && errno == EIO);
+	CHECK(!ibv_destroy_cq(own) && !ibv_destroy_srq(srq));
+	CHECK(!ibv_create_cq(c, 8, NULL, channel, 0) && errno == EIO);
+	CHECK(!ibv_reg_dm_mr(pd, dm, 0, 64, IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE) && errno == EIO);
+	CHECK(!ibv_destroy_comp_channel(channel) && !ibv_free_dm(dm));
+}
+
 static void child(struct ibv_context *of_parent, struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_ah *ah)
 {
 	struct ibv_wc wc;
@@ -133,7 +151,9 @@ static void child(struct ibv_context *of_parent, struct ibv_pd *pd, struct ibv_c
 	fflush(stdout);
 	traffic(of_parent);
 	struct ibv_pd *own = ibv_alloc_pd(c);
-	CHECK(own && post_to(own, ah) == EINVAL && !ibv_dealloc_pd(own));
+	CHECK(own && post_to(own, ah) == EINVAL);
+	foreign(c, own);
+	CHECK(!ibv_dealloc_pd(own));
 	pid_t pid = fork();
 	if (!pid) {
 		c = open_device();
@@ -159,6 +179,10 @@ int main(int argc, char **argv)
 	CHECK(pd && cq);
 	struct ibv_ah *ah = address(pd);
 	CHECK(!post_to(pd, ah));
+	struct ibv_alloc_dm_attr size = {.length = 64};
+	struct ibv_srq_init_attr few = {.attr = {.max_wr = 4, .max_sge = 1}};
+	CHECK(srq = ibv_create_srq(pd, &few));
+	CHECK((channel = ibv_create_comp_channel(c)) && (dm = ibv_alloc_dm(c, &size)));
 	for (int i = 0; i < CHILDREN; i++) {
 		pids[i] = fork();
 		if (!pids[i]) {
