@@ -22,6 +22,7 @@ struct epoll {
 	int fd, wake;
 	atomic_int uses; // the table's, and one for each call that runs
 	pthread_mutex_t mu;
+	int closed;
 	struct item *items;
 	size_t n, room;
 	size_t first; // the item that is told first, so that all have a turn
@@ -83,6 +84,8 @@ static struct epoll *borrow_or_make(int fd)
 	struct slot *s = make_slot(fd);
 	struct epoll *ep = borrow(fd);
 
+	if (!s)
+		errno = fd < 0 ? EBADF : ENOMEM;
 	if (ep || !s)
 		return ep;
 	pthread_mutex_lock(&instances);
@@ -162,7 +165,7 @@ int epoll_ctl(int epfd, int op, int fd, struct epoll_event *e)
 	if (!ep)
 		return -1;
 	pthread_mutex_lock(&ep->mu);
-	int error = change(ep, op, fd, e);
+	int error = ep->closed ? EBADF : change(ep, op, fd, e);
 	pthread_mutex_unlock(&ep->mu);
 	if (!error)
 		eventfd_write(ep->wake, 1);
@@ -196,15 +199,20 @@ static void leave(struct epoll *ep, int fd)
 	pthread_mutex_unlock(&ep->mu);
 }
 
-// unwatch forgets an instance that is closed in the rsockets that it has.
+static void unwatch_slot(struct slot *s, void *ep)
+{
+	struct epoll *mine = ep;
+
+	atomic_compare_exchange_strong(&s->watcher, &mine, NULL);
+}
+
+// unwatch forgets an instance that is closed in the rsockets that it has or had.
 static void unwatch(struct epoll *ep)
 {
 	pthread_mutex_lock(&ep->mu);
-	for (size_t i = 0; i < ep->n; i++) {
-		struct epoll *mine = ep;
-		atomic_compare_exchange_strong(&own(ep->items[i].rs)->watcher, &mine, NULL);
-	}
+	each_slot(unwatch_slot, ep);
 	ep->n = 0;
+	ep->closed = 1;
 	pthread_mutex_unlock(&ep->mu);
 }
 
@@ -401,5 +409,5 @@ int epoll_pwait(int epfd, struct epoll_event *out, int most, int timeout_ms, con
 
 int epoll_pwait2(int epfd, struct epoll_event *out, int most, const struct timespec *timeout, const sigset_t *mask)
 {
-	return epoll_pwait(epfd, out, most, to_ms(timeout), mask);
+	return timeout && timeout->tv_sec < 0 ? fail(EINVAL) : epoll_pwait(epfd, out, most, to_ms(timeout), mask);
 }

@@ -41,16 +41,20 @@ static int duplicate(int old, int new)
 
 int dup(int fd) { return duplicate(fd, NEXT(dup)(fd)); }
 
-// replace closes what a descriptor stands for, unless it is the number of an rsocket that has duplicates: to reuse it is
-// not possible, since the rsocket is known by it.
-static int replace(int fd)
+// replace closes what a descriptor stands for, so that a duplicate of old takes its place, unless it is the number of an
+// rsocket that has duplicates: to reuse it is not possible, since the rsocket is known by it.
+static int replace(int old, int fd)
 {
 	struct slot *s = slot_of(fd);
 
+	if (NEXT(fcntl)(old, F_GETFD) < 0)
+		return -1;
 	if (s && atomic_load(&s->uses) > (rs_of(fd) == fd))
 		return fail(EBUSY);
 	if (rs_of(fd) >= 0)
 		close(fd);
+	else if (s)
+		forget(fd);
 	return 0;
 }
 
@@ -58,14 +62,14 @@ int dup2(int old, int new)
 {
 	if (old == new)
 		return NEXT(dup2)(old, new);
-	return replace(new) ? -1 : duplicate(old, NEXT(dup2)(old, new));
+	return replace(old, new) ? -1 : duplicate(old, NEXT(dup2)(old, new));
 }
 
 int dup3(int old, int new, int flags)
 {
-	if (old == new)
+	if (old == new || flags & ~O_CLOEXEC)
 		return fail(EINVAL);
-	return replace(new) ? -1 : duplicate(old, NEXT(dup3)(old, new, flags));
+	return replace(old, new) ? -1 : duplicate(old, NEXT(dup3)(old, new, flags));
 }
 
 static int set_flags(int rs, long flags)

@@ -43,7 +43,7 @@ int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const si
 {
 	sigset_t before;
 
-	if (!has_rsocket(fds, n))
+	if (!has_rsocket(fds, n) || (timeout && timeout->tv_sec < 0))
 		return NEXT(ppoll)(fds, n, timeout, mask);
 	if (mask)
 		pthread_sigmask(SIG_SETMASK, mask, &before);
@@ -124,6 +124,8 @@ int select(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restrict e, st
 {
 	struct timespec t = {0};
 
+	if (timeout && (timeout->tv_sec < 0 || timeout->tv_usec < 0))
+		return fail(EINVAL);
 	if (timeout)
 		t = (struct timespec){timeout->tv_sec, timeout->tv_usec * 1000};
 	int got = choose(n, r, w, e, to_ms(timeout ? &t : NULL));
@@ -135,6 +137,8 @@ int pselect(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restrict e, c
 {
 	sigset_t before;
 
+	if (timeout && timeout->tv_sec < 0)
+		return fail(EINVAL);
 	if (mask)
 		pthread_sigmask(SIG_SETMASK, mask, &before);
 	int got = choose(n, r, w, e, to_ms(timeout)), error = errno;

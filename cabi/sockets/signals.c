@@ -12,7 +12,7 @@
 static __thread int interrupt __attribute__((tls_model("initial-exec"))) = -1;
 
 static struct sigaction handlers[_NSIG];
-static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; // held with all signals blocked: handlers may install handlers
 
 static int is_function(const struct sigaction *a)
 {
@@ -45,9 +45,12 @@ static void handle(int sig, siginfo_t *info, void *context)
 int sigaction(int sig, const struct sigaction *restrict act, struct sigaction *restrict old)
 {
 	struct sigaction now, before;
+	sigset_t all, mask;
 
 	if (sig <= 0 || sig >= _NSIG)
 		return NEXT(sigaction)(sig, act, old);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &mask);
 	pthread_mutex_lock(&mu);
 	before = handlers[sig];
 	if (act) {
@@ -64,6 +67,7 @@ int sigaction(int sig, const struct sigaction *restrict act, struct sigaction *r
 	if (!result && old && old->sa_sigaction == handle)
 		*old = before;
 	pthread_mutex_unlock(&mu);
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	return result;
 }
 
@@ -88,7 +92,22 @@ static pthread_key_t at_exit;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void close_spare(void *fd) { NEXT(close)((int)(intptr_t)fd - 1); }
-static void make_key(void) { pthread_key_create(&at_exit, close_spare); }
+
+// after_fork runs in the child: its signals must not end waits of the parent.
+static void after_fork(void)
+{
+	if (spare < 0)
+		return;
+	NEXT(close)(spare);
+	spare = interrupt = -1;
+	pthread_setspecific(at_exit, NULL);
+}
+
+static void make_key(void)
+{
+	pthread_key_create(&at_exit, close_spare);
+	pthread_atfork(NULL, NULL, after_fork);
+}
 
 static int event_of_thread(void)
 {

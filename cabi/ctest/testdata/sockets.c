@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
@@ -14,6 +15,7 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #define FAILED 1
@@ -185,6 +187,41 @@ static void edges(int l)
 	close(p[1]), close(ep);
 }
 
+// An instance is closed whose socket was removed before. The socket must not use it any more: its memory has an eventfd
+// in place of what wakes the instance.
+static void removed(int l)
+{
+	int p[2], ep = epoll_create1(0), fd = eventfd(0, EFD_NONBLOCK);
+	char c;
+
+	connected(l, p, SOCK_NONBLOCK);
+	CHECK(!epoll_add(ep, p[1], EPOLLIN | EPOLLET) && !epoll_ctl(ep, EPOLL_CTL_DEL, p[1], NULL) && !close(ep));
+	for (size_t n = 64; n <= 192; n += 16) {
+		int *again = malloc(n);
+		for (size_t i = 0; i < n / sizeof *again; i++)
+			again[i] = fd;
+	}
+	CHECK(read(p[1], &c, 1) == -1 && errno == EAGAIN);
+	eventfd_t count;
+	CHECK(eventfd_read(fd, &count) == -1 && errno == EAGAIN);
+	CHECK(epoll_add(-1, p[1], EPOLLIN) == -1 && errno == EBADF);
+	close(p[0]), close(p[1]), close(fd);
+}
+
+// A duplicate takes the place of an instance that has sockets.
+static void replaced(int l)
+{
+	struct epoll_event e;
+	int p[2], pipes[2], ep = epoll_create1(0);
+
+	connected(l, p, 0);
+	CHECK(dup2(9999, p[0]) == -1 && errno == EBADF && dup3(p[1], p[0], O_NONBLOCK) == -1 && errno == EINVAL);
+	CHECK(fcntl(p[0], F_GETFL) == O_RDWR && write(p[0], "x", 1) == 1);
+	CHECK(!pipe(pipes) && !epoll_add(ep, p[1], EPOLLIN) && epoll_wait(ep, &e, 1, 10000) == 1);
+	CHECK(dup2(pipes[0], ep) == ep && epoll_wait(ep, &e, 1, 0) == -1 && errno == EINVAL);
+	close(p[0]), close(p[1]), close(ep), close(pipes[0]), close(pipes[1]);
+}
+
 struct job {
 	int ep, fd;
 };
@@ -248,6 +285,73 @@ static void interrupted(int l)
 	INTERRUPTED(read(p[1], &c, 1));
 	INTERRUPTED(accept(l, NULL, NULL));
 	close(p[0]), close(p[1]), close(ep);
+}
+
+// again installs a handler, itself, as handlers may.
+static void again(int sig)
+{
+	alarms++;
+	signal(SIGALRM, again);
+}
+
+// A handler that installs one interrupts the installation of another.
+static void installed(void)
+{
+	struct itimerval often = {{.tv_usec = 100}, {.tv_usec = 100}}, off = {0};
+
+	alarms = 0;
+	signal(SIGALRM, again);
+	setitimer(ITIMER_REAL, &often, NULL);
+	while (alarms < 2000)
+		signal(SIGUSR1, on_alarm);
+	setitimer(ITIMER_REAL, &off, NULL);
+	signal(SIGALRM, SIG_DFL);
+}
+
+// A child's signals do not end the waits of its parent.
+static void inherited(int l)
+{
+	struct sigaction a = {.sa_handler = on_alarm};
+	int p[2], status;
+
+	connected(l, p, 0);
+	struct pollfd wait = {.fd = p[1], .events = POLLIN};
+	CHECK(poll(&wait, 1, 1) == 0);
+	pid_t child = fork();
+	if (!child) {
+		wait.fd = socket(AF_INET, SOCK_STREAM, 0);
+		CHECK(wait.fd >= 0 && !listen(wait.fd, 1) && !sigaction(SIGALRM, &a, NULL));
+		for (int i = 0; i < 5; i++)
+			INTERRUPTED(poll(&wait, 1, -1));
+		_exit(0);
+	}
+	while (!waitpid(child, &status, WNOHANG))
+		CHECK(poll(&wait, 1, 20) == 0);
+	CHECK(status == 0);
+	close(p[0]), close(p[1]);
+}
+
+// A time-out that is wrong is not an endless one.
+static void timeouts(int l)
+{
+	struct timeval t = {-1, 0};
+	struct timespec s = {-1, 0};
+	struct pollfd wait = {.fd = l, .events = POLLIN};
+	struct epoll_event e;
+	int ep = epoll_create1(0);
+	fd_set set;
+
+	FD_ZERO(&set);
+	FD_SET(l, &set);
+	alarm(20);
+	signal(SIGALRM, on_alarm);
+	CHECK(!epoll_add(ep, l, EPOLLIN));
+	CHECK(select(l + 1, &set, NULL, NULL, &t) == -1 && errno == EINVAL);
+	CHECK(pselect(l + 1, &set, NULL, NULL, &s, NULL) == -1 && errno == EINVAL);
+	CHECK(ppoll(&wait, 1, &s, NULL) == -1 && errno == EINVAL);
+	CHECK(epoll_pwait2(ep, &e, 1, &s, NULL) == -1 && errno == EINVAL);
+	alarm(0);
+	close(ep);
 }
 
 static void *drain(void *arg)
@@ -317,8 +421,13 @@ int main(void)
 	mixed(l);
 	levels(l);
 	edges(l);
+	removed(l);
+	replaced(l);
 	later(l);
 	interrupted(l);
+	installed();
+	inherited(l);
+	timeouts(l);
 	files(l);
 	CHECK(!close(l));
 	refused();
