@@ -279,8 +279,10 @@ uint16_t rdma_get_dst_port(struct rdma_cm_id *o) { return port_of(&o->route.addr
 int rdma_set_option(struct rdma_cm_id *o, int level, int name, void *value, size_t length)
 {
 	struct cm_id *id = CM_ID(o);
-	int e = CM_CALL(id, set_option, level, name, value, length);
 
+	if (!value && length)
+		return cm_result(EFAULT);
+	int e = CM_CALL(id, set_option, level, name, value, length);
 	if (e)
 		return cm_result(e);
 	// The path is reported as an event.

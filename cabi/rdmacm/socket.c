@@ -10,7 +10,7 @@ enum { FD_LIMIT = 1 << 20, PAGE = 1024 };
 
 // A socket's number is a descriptor, so that no other file of the program has it.
 struct slot {
-	void *h; // NULL: no socket
+	void *_Atomic h; // NULL: no socket
 	unsigned int gen;
 };
 
@@ -57,7 +57,10 @@ void *rs_handle(int fd)
 {
 	struct slot *s = slot_of(fd);
 
-	return s && s->h && s->gen == *generation ? s->h : NULL;
+	if (!s)
+		return NULL;
+	void *h = atomic_load(&s->h); // once, since another thread may close the socket
+	return h && s->gen == *generation ? h : NULL;
 }
 
 // give returns a number for a socket; -1 with errno set on failure, and the socket is closed then.
@@ -85,8 +88,13 @@ static int give(void *h)
 	return cm_result(e);
 }
 
-// RS_CALL calls the engine with the socket of a number; EBADF without one.
-#define RS_CALL(fd, function, ...) (rs_handle(fd) ? rs_engine->function(rs_handle(fd), ##__VA_ARGS__) : EBADF)
+// RS_CALL calls the engine with the socket of a number; EBADF without one. The number is looked up once: another thread
+// may close it at any time.
+#define RS_CALL(fd, function, ...) \
+	({ \
+		void *socket_ = rs_handle(fd); \
+		socket_ ? rs_engine->function(socket_, ##__VA_ARGS__) : EBADF; \
+	})
 
 int rsocket(int domain, int type, int protocol)
 {
@@ -101,14 +109,11 @@ int rsocket(int domain, int type, int protocol)
 int rclose(int fd)
 {
 	struct slot *s = slot_of(fd);
+	void *h = s ? atomic_exchange(&s->h, NULL) : NULL;
 
-	if (!s || !s->h)
+	if (!h)
 		return cm_result(repoll_close(fd));
-	void *h = rs_handle(fd);
-	pthread_mutex_lock(&mu);
-	s->h = NULL;
-	pthread_mutex_unlock(&mu);
-	int e = h ? rs_engine->close(h) : 0;
+	int e = s->gen == *generation ? rs_engine->close(h) : 0;
 	close(fd);
 	return cm_result(e);
 }
@@ -178,7 +183,8 @@ int rgetsockopt(int fd, int level, int option, void *value, socklen_t *n)
 {
 	if (!value || !n)
 		return cm_result(EINVAL);
-	int64_t got = rs_handle(fd) ? rs_engine->option(rs_handle(fd), level, option, value, *n) : -EBADF;
+	void *h = rs_handle(fd);
+	int64_t got = h ? rs_engine->option(h, level, option, value, *n) : -EBADF;
 	if (got < 0)
 		return cm_result(-got);
 	*n = got;
@@ -192,6 +198,7 @@ int rfcntl(int fd, int cmd, ...)
 	va_start(args, cmd);
 	long arg = cmd == F_SETFL || cmd == F_SETFD ? va_arg(args, int) : 0;
 	va_end(args);
-	int64_t got = rs_handle(fd) ? rs_engine->fcntl(rs_handle(fd), cmd, arg) : -EBADF;
+	void *h = rs_handle(fd);
+	int64_t got = h ? rs_engine->fcntl(h, cmd, arg) : -EBADF;
 	return got < 0 ? cm_result(-got) : (int)got;
 }

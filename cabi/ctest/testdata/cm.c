@@ -9,6 +9,7 @@
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 #include <rdma/rsocket.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +76,7 @@ static void channels(void)
 	int yes = 1;
 	MUST(!rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &yes, 1));
 	FAILS(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &yes, 3), EINVAL);
+	FAILS(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, NULL, 1), EFAULT);
 	MUST(!rdma_destroy_id(id));
 	rdma_destroy_event_channel(ch);
 	rdma_destroy_event_channel(other);
@@ -296,6 +298,42 @@ static void sockets(void)
 	FAILS(rclose(l), EBADF);
 }
 
+static atomic_int current, over;
+
+// use calls what it can with the number of a socket.
+static void *use(void *arg)
+{
+	while (!atomic_load(&over)) {
+		int fd = atomic_load(&current), value;
+		socklen_t n = sizeof value;
+
+		rgetsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &n);
+		rfcntl(fd, F_GETFL);
+		rlisten(fd, 1);
+	}
+	return NULL;
+}
+
+// A thread closes sockets that another one uses.
+static void shared(void)
+{
+	pthread_t thread;
+
+	atomic_store(&current, -1);
+	MUST(!pthread_create(&thread, NULL, use, NULL));
+	for (int i = 0; i < 5000; i++) {
+		int s = rsocket(AF_INET, SOCK_STREAM, 0);
+
+		MUST(s >= 0);
+		atomic_store(&current, s);
+		for (volatile int wait = 0; wait < i % 50 * 20; wait++)
+			;
+		MUST(!rclose(s));
+	}
+	atomic_store(&over, 1);
+	MUST(!pthread_join(thread, NULL));
+}
+
 // a call of repoll_wait in a thread
 static void *watch(void *fd)
 {
@@ -377,6 +415,7 @@ int main(void)
 	endpoints(FAMILY_IB);
 	sockets();
 	watched();
+	shared();
 	forked();
 	return 0;
 }
