@@ -2,8 +2,8 @@
 //
 // Functions return 0 or an errno, unless said otherwise. A handle (void *) is a pointer that an engine function gave
 // out. It is valid until destroy returns 0. "context" members are pointers of the C library that the engine returns
-// with events. Pointers that the engine sets are NULL before, except *bad, which is the program's. Structures of verbs.h
-// are passed as void *: the engine knows their layout.
+// with events. Pointers that the engine sets are NULL before, except *bad, which is the program's. Structures of
+// verbs.h are passed as void *: the engine knows their layout.
 #ifndef VERBENA_ENGINE_H
 #define VERBENA_ENGINE_H
 

@@ -92,8 +92,8 @@ func (m *mrObj) fill(keys *C.struct_vrb_mr) {
 		handle: C.uint32_t(m.Handle()), addr: unsafe.Pointer(unsafe.SliceData(m.Bytes()))}
 }
 
-// addressSpace bounds the addresses of a process: 56 bits on amd64 with page tables of 5 levels. arm64 has 48 or 52, and
-// most of a program lies above 1<<47 there. Memory that is not mapped is found later.
+// addressSpace bounds the addresses of a process: 56 bits on amd64 with page tables of 5 levels. arm64 has 48 or 52,
+// and most of a program lies above 1<<47 there. Memory that is not mapped is found later.
 const addressSpace = 1 << 56
 
 // bytesAt returns memory of the program.

@@ -46,8 +46,8 @@ void vb_hold_load(int hold) { (hold ? pthread_mutex_lock : pthread_mutex_unlock)
 
 static char path[PATH_MAX]; // of the engine; empty if it is unknown
 
-// find finds the engine, in the folder of this library. It runs before the program, which may change its working folder:
-// the loader knows the library by the path of LD_LIBRARY_PATH, which may be relative.
+// find finds the engine, in the folder of this library. It runs before the program, which may change its working
+// folder: the loader knows the library by the path of LD_LIBRARY_PATH, which may be relative.
 __attribute__((constructor)) static void find(void)
 {
 	char folder[PATH_MAX], whole[PATH_MAX];

@@ -41,8 +41,8 @@ static int duplicate(int old, int new)
 
 int dup(int fd) { return duplicate(fd, NEXT(dup)(fd)); }
 
-// replace closes what a descriptor stands for, so that a duplicate of old takes its place, unless it is the number of an
-// rsocket that has duplicates: to reuse it is not possible, since the rsocket is known by it.
+// replace closes what a descriptor stands for, so that a duplicate of old takes its place, unless it is the number of
+// an rsocket that has duplicates: to reuse it is not possible, since the rsocket is known by it.
 static int replace(int old, int fd)
 {
 	struct slot *s = slot_of(fd);

@@ -131,7 +131,8 @@ static struct ibv_srq *srq;
 static void foreign(struct ibv_context *c, struct ibv_pd *pd)
 {
 	struct ibv_cq *own = ibv_create_cq(c, 8, NULL, NULL, 0);
-	struct ibv_qp_init_attr in = {.send_cq = own, .recv_cq = own, .srq = srq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
+	struct ibv_qp_init_attr in = {.send_cq = own, .recv_cq = own, .srq = srq, .qp_type = IBV_QPT_RC,
+				      .cap = {4, 4, 1, 1, 0}};
 
 	CHECK(own && !ibv_create_qp(pd, &in) && errno == EIO);
 	CHECK(!ibv_destroy_cq(own) && !ibv_destroy_srq(srq));
