@@ -14,7 +14,7 @@ int close(int fd)
 		forget(fd);
 	int rs = s ? atomic_exchange(&s->rs, 0) - 1 : -1;
 	if (rs < 0)
-		return NEXT(close)(fd);
+		return s && atomic_load(&s->uses) > 0 ? fail(EBADF) : NEXT(close)(fd);
 	// The number of the rsocket stays in use until its last duplicate is closed.
 	int last = atomic_fetch_sub(&own(rs)->uses, 1) == 1;
 	if (fd != rs)

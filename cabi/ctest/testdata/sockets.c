@@ -91,6 +91,7 @@ static void duplicates(int l)
 	connected(l, p, SOCK_CLOEXEC);
 	int other = dup(p[0]);
 	CHECK(other >= 0 && other != p[0] && !close(p[0]));
+	CHECK(close(p[0]) == -1 && errno == EBADF); // it has not become another descriptor
 	CHECK(write(other, "x", 1) == 1 && read(p[1], &c, 1) == 1 && c == 'x');
 	CHECK(!pipe(pipes));
 	CHECK(dup2(other, pipes[0]) == pipes[0] && !close(other));
