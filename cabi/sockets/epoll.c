@@ -34,6 +34,16 @@ struct epoll {
 static pthread_mutex_t instances = PTHREAD_MUTEX_INITIALIZER;
 static struct epoll *all;
 
+// after_fork runs in the child, in which no other thread has the locks.
+static void after_fork(void)
+{
+	pthread_mutex_init(&instances, NULL);
+	for (struct epoll *ep = all; ep; ep = ep->next)
+		pthread_mutex_init(&ep->mu, NULL);
+}
+
+__attribute__((constructor)) static void watch(void) { pthread_atfork(NULL, NULL, after_fork); }
+
 static void drop(struct epoll *ep)
 {
 	if (ep && atomic_fetch_sub(&ep->uses, 1) == 1) {

@@ -19,13 +19,14 @@ static int is_function(const struct sigaction *a)
 	return (a->sa_flags & SA_SIGINFO) || (a->sa_handler != SIG_DFL && a->sa_handler != SIG_IGN);
 }
 
-// of_engine reports whether a handler is the engine's own, whose signals interrupt nothing.
+// of_engine reports whether a handler is the engine's own, whose signals interrupt nothing. A forked child has loaded
+// its engine from a descriptor.
 static int of_engine(const struct sigaction *a)
 {
 	Dl_info at;
 
 	return (a->sa_flags & SA_SIGINFO) && dladdr((void *)a->sa_sigaction, &at) && at.dli_fname &&
-	       strstr(at.dli_fname, "libverbena-engine.so");
+	       (strstr(at.dli_fname, "libverbena-engine.so") || !strncmp(at.dli_fname, "/proc/self/fd/", 14));
 }
 
 static void handle(int sig, siginfo_t *info, void *context)
@@ -93,9 +94,10 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void close_spare(void *fd) { NEXT(close)((int)(intptr_t)fd - 1); }
 
-// after_fork runs in the child: its signals must not end waits of the parent.
+// after_fork runs in the child: its signals must not end waits of the parent, and no other thread has the lock.
 static void after_fork(void)
 {
+	pthread_mutex_init(&mu, NULL);
 	if (spare < 0)
 		return;
 	NEXT(close)(spare);
@@ -103,11 +105,9 @@ static void after_fork(void)
 	pthread_setspecific(at_exit, NULL);
 }
 
-static void make_key(void)
-{
-	pthread_key_create(&at_exit, close_spare);
-	pthread_atfork(NULL, NULL, after_fork);
-}
+static void make_key(void) { pthread_key_create(&at_exit, close_spare); }
+
+__attribute__((constructor)) static void watch(void) { pthread_atfork(NULL, NULL, after_fork); }
 
 static int event_of_thread(void)
 {

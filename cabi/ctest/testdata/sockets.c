@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -309,6 +310,23 @@ static void installed(void)
 	signal(SIGALRM, SIG_DFL);
 }
 
+static void *urge(void *thread)
+{
+	usleep(50000);
+	CHECK(!pthread_kill(*(pthread_t *)thread, SIGURG));
+	return NULL;
+}
+
+// The engine's own signals end no wait, in a child neither.
+static void urged(int s)
+{
+	struct pollfd wait = {.fd = s, .events = POLLIN};
+	pthread_t t, self = pthread_self();
+
+	CHECK(!pthread_create(&t, NULL, urge, &self));
+	CHECK(poll(&wait, 1, 200) == 0 && !pthread_join(t, NULL));
+}
+
 // A child's signals do not end the waits of its parent.
 static void inherited(int l)
 {
@@ -317,11 +335,12 @@ static void inherited(int l)
 
 	connected(l, p, 0);
 	struct pollfd wait = {.fd = p[1], .events = POLLIN};
-	CHECK(poll(&wait, 1, 1) == 0);
+	urged(p[1]);
 	pid_t child = fork();
 	if (!child) {
 		wait.fd = socket(AF_INET, SOCK_STREAM, 0);
 		CHECK(wait.fd >= 0 && !listen(wait.fd, 1) && !sigaction(SIGALRM, &a, NULL));
+		urged(wait.fd);
 		for (int i = 0; i < 5; i++)
 			INTERRUPTED(poll(&wait, 1, -1));
 		_exit(0);
@@ -330,6 +349,43 @@ static void inherited(int l)
 		CHECK(poll(&wait, 1, 20) == 0);
 	CHECK(status == 0);
 	close(p[0]), close(p[1]);
+}
+
+static atomic_int enough;
+
+// busy uses a socket that an instance watches, and installs handlers.
+static void *busy(void *fd)
+{
+	char c;
+
+	while (!atomic_load(&enough)) {
+		CHECK(read((int)(intptr_t)fd, &c, 1) == -1 && errno == EAGAIN);
+		signal(SIGUSR1, on_alarm);
+	}
+	return NULL;
+}
+
+// A child closes its copies of the sockets, whatever the threads of its parent did when it was made.
+static void forked(int l)
+{
+	int p[2], status, ep = epoll_create1(0);
+	pthread_t t;
+
+	connected(l, p, SOCK_NONBLOCK);
+	CHECK(!epoll_add(ep, p[1], EPOLLIN | EPOLLET));
+	CHECK(!pthread_create(&t, NULL, busy, (void *)(intptr_t)p[1]));
+	for (int i = 0; i < 100; i++) {
+		pid_t child = fork();
+		if (!child) {
+			signal(SIGALRM, SIG_DFL);
+			alarm(20);
+			_exit(close(p[0]) || close(p[1]) || close(ep));
+		}
+		CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+	}
+	atomic_store(&enough, 1);
+	CHECK(!pthread_join(t, NULL));
+	close(p[0]), close(p[1]), close(ep);
 }
 
 // A time-out that is wrong is not an endless one.
@@ -428,6 +484,7 @@ int main(void)
 	interrupted(l);
 	installed();
 	inherited(l);
+	forked(l);
 	timeouts(l);
 	files(l);
 	CHECK(!close(l));
