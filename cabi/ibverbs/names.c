@@ -32,7 +32,7 @@ const char *ibv_event_type_str(enum ibv_event_type t)
 		"local access violation work queue error", "communication established", "send queue drained",
 		"path migrated", "path migration request error", "local catastrophic error", "port active", "port error",
 		"LID change", "P_Key change", "SM change", "SRQ catastrophic error", "SRQ limit reached",
-		"last WQE reached", "client reregistration", "GID table change", "WQ fatal"};
+		"last WQE reached", "client reregistration", "GID table change", "WQ fatal", "device speed change"};
 
 	return name_of(list, COUNT(list), t);
 }
