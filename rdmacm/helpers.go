@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"syscall"
 	"time"
 	"unsafe"
@@ -244,16 +245,47 @@ func (id *ID) errOver(op string) error {
 	return e
 }
 
+// turn is the right to wait for the events of a CQ. An event goes to one goroutine and stands for any number of
+// completions, so that others that wait for events may find none for theirs.
+type turn struct {
+	once sync.Once
+	free chan struct{} // has a token while nobody has the turn
+}
+
+// take waits for the turn until ctx is done.
+func (t *turn) take(ctx context.Context) error {
+	t.once.Do(func() {
+		t.free = make(chan struct{}, 1)
+		t.give()
+	})
+	select {
+	case <-t.free:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (t *turn) give() { t.free <- struct{}{} }
+
 // comp polls, arms the CQ, polls again as a completion may have come before, and waits.
 func (id *ID) comp(ctx context.Context, op string, cq *verbs.CQ) (wc verbs.WC, err error) {
 	if cq == nil || cq.Channel() == nil {
 		return wc, id.wrong(op, syscall.EINVAL, "the ID has no CQ with a channel for that")
 	}
 	var wcs [1]verbs.WC
+	if n, err := cq.Poll(wcs[:]); n > 0 || err != nil {
+		return wcs[0], err
+	}
+	turn := &id.turns[1]
+	if op == opSendComp {
+		turn = &id.turns[0]
+	}
+	if err := turn.take(ctx); err != nil {
+		return wc, id.waitError(op, err)
+	}
+	defer turn.give()
 	for {
-		if n, err := cq.Poll(wcs[:]); n > 0 || err != nil {
-			return wcs[0], err
-		}
 		if err := cq.ReqNotify(false); err != nil {
 			return wc, err
 		}
