@@ -329,7 +329,7 @@ func (id *ID) onStreamRequest(r *iwtcp.Request) {
 		r.Close()
 		return
 	}
-	child.qpType, child.tos, child.zone = id.qpType, id.tos, id.zone
+	child.qpType, child.tos, child.zone, child.keepAlive = id.qpType, id.tos, id.zone, id.keepAlive
 	child.local, child.remote = local, remote
 	id.host.mu.Lock()
 	child.bindDevice(d, sgid)
