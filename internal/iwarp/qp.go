@@ -99,6 +99,15 @@ func (q *QP) OnEOF() {
 // Move puts the QP into ERR on behalf of the program. Nothing more is sent.
 func (q *QP) Move() { q.end(transport.WRFlushErr, "the QP was moved to ERR by ibv_modify_qp") }
 
+// Abandon drops the message that is being received, without a completion, and frees the place of its receive. The QP is
+// not used any more.
+func (q *QP) Abandon() {
+	if q.message.held {
+		q.message.held = false
+		q.RQ.Release(1)
+	}
+}
+
 // OnPosted flushes what was posted to a QP in ERR. In RTS it does nothing.
 func (q *QP) OnPosted() {
 	if q.state == transport.Err {

@@ -167,7 +167,10 @@ func (q *QP) reset() {
 	q.SQ.Lock() // no post is between its look at the state and its end
 	q.state.Store(uint32(transport.Reset))
 	q.SQ.Unlock()
-	q.m = nil
+	if q.m != nil {
+		q.m.Abandon()
+		q.m = nil
+	}
 	q.SQ.Clear()
 	if !q.RQ.Shared() {
 		q.RQ.Clear()
