@@ -104,6 +104,7 @@ func (st *Stream) accept(peer rs.ConnData, asked *rdmacm.ConnParam) error {
 	err := st.setUp()
 	if err == nil {
 		st.m.Connect(peer)
+		st.peerKnown = true
 		err = st.id.Accept(background, &rdmacm.ConnParam{
 			ResponderResources: asked.ResponderResources, InitiatorDepth: asked.InitiatorDepth, FlowControl: asked.FlowControl,
 			RNRRetryCount: asked.RNRRetryCount, PrivateData: st.connData(),

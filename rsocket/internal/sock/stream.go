@@ -40,6 +40,8 @@ type Stream struct {
 	// +checklocks:mu
 	m *rs.Stream
 	// +checklocks:mu
+	peerKnown bool // a request has had the peer's parameters
+	// +checklocks:mu
 	established bool // the connection was made, and may have ended
 	// +checklocks:mu
 	closed bool // Close was called
@@ -490,7 +492,7 @@ func (st *Stream) onEstablished(private []byte) {
 	if st.state != streamConnecting {
 		return
 	}
-	if private != nil {
+	if !st.peerKnown {
 		peer, err := rs.ParseConnData(private)
 		if err != nil {
 			st.fail(versionError(err))
