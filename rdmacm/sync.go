@@ -42,6 +42,7 @@ func (id *ID) complete(ctx context.Context, op string) error {
 		_ = ev.Ack()
 		return id.errClosed(op)
 	}
+	id.dropEvent() // of a call that has waited at the same time
 	id.event = ev
 	id.mu.Unlock()
 	return ev.Err()
