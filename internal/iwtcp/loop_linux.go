@@ -244,9 +244,12 @@ func (l *loop) add(q *QP, fd int) error {
 	return nil
 }
 
-// watch sets whether room for writing is an event of the socket.
-func (l *loop) watch(fd int, room bool) {
-	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
+// watch sets whether data to read and room for writing are events of the socket.
+func (l *loop) watch(fd int, data, room bool) {
+	e := unix.EpollEvent{Fd: int32(fd)}
+	if data {
+		e.Events = unix.EPOLLIN
+	}
 	if room {
 		e.Events |= unix.EPOLLOUT
 	}

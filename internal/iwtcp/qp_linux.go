@@ -73,6 +73,8 @@ type QP struct {
 	// +checklocks:mu
 	room bool // room for writing is watched
 	// +checklocks:mu
+	deaf bool // data to read is not watched
+	// +checklocks:mu
 	shut bool // this side has closed its direction
 	// +checklocks:mu
 	eof bool // the peer has closed its direction, or the stream is lost
@@ -181,7 +183,7 @@ func (q *QP) reset() {
 	if !q.RQ.Shared() {
 		q.RQ.Clear()
 	}
-	q.eof, q.shut, q.room = false, false, false
+	q.eof, q.shut, q.room, q.deaf = false, false, false, false
 	q.trace = trace{}
 }
 
@@ -212,7 +214,7 @@ func (q *QP) Start(c *Conn, ended func()) error {
 	}
 	q.machine(c.Params)
 	q.fd, q.ended = fd, ended
-	q.eof, q.shut, q.room = false, false, false
+	q.eof, q.shut, q.room, q.deaf = false, false, false, false
 	q.keepAlive()
 	q.traceBegin(c)
 	q.state.Store(uint32(transport.RTS))
@@ -516,9 +518,9 @@ func (q *QP) send() {
 		}
 	}
 	q.m.Keep()
-	if full != q.room {
-		q.room = full
-		q.loop.watch(q.fd, full)
+	if full != q.room || q.eof != q.deaf { // the end of the peer's direction would be an event for ever
+		q.room, q.deaf = full, q.eof
+		q.loop.watch(q.fd, !q.eof, full)
 	}
 	if sent >= txTurn || q.m.Draining() {
 		q.loop.again(q)

@@ -1,0 +1,107 @@
+package iwtcp
+
+import (
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/iwarp"
+	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/transport"
+	wire "github.com/verbena-rdma/verbena/internal/wire/iwarp"
+)
+
+// sinkCQ is a CQ that drops completions, and the receiver of upcalls that drops these.
+type sinkCQ struct{}
+
+func (sinkCQ) Push(*transport.CQE)          {}
+func (sinkCQ) Broken() bool                 { return false }
+func (sinkCQ) PurgeNum(uint32)              {}
+func (sinkCQ) Event(transport.Event)        {}
+func (sinkCQ) StateChanged(transport.State) {}
+
+// responder is a QP with a region of 4 MB, connected to a bare socket that has the smallest buffers.
+func responder(t *testing.T, ended func()) (q *QP, peer *net.TCPConn, key uint32) {
+	t.Helper()
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	regions := mr.NewTable(10, mr.Counted())
+	r := &mr.Region{PD: 1, Access: mr.LocalWrite | mr.RemoteRead, Buf: make([]byte, 4<<20)}
+	ok(regions.Add(r))
+	q, err := new(Device).NewQP(Config{Num: 1, PD: 1, SQ: transport.NewSendQueue(4, 1, 0),
+		RQ: transport.NewRecvQueue(4, 1, false, 1), SendCQ: sinkCQ{}, RecvCQ: sinkCQ{}, Regions: regions,
+		Memory: new(sync.RWMutex), Up: sinkCQ{}})
+	ok(err)
+	t.Cleanup(q.Destroy)
+	ok(q.Init(mr.RemoteRead))
+	l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(loopbackAny))
+	ok(err)
+	defer l.Close()
+	peer, err = net.DialTCP("tcp4", nil, l.Addr().(*net.TCPAddr))
+	ok(err)
+	t.Cleanup(func() { _ = peer.Close() })
+	ok(peer.SetReadBuffer(1))
+	own, err := l.AcceptTCP()
+	ok(err)
+	ok(own.SetWriteBuffer(1))
+	ok(q.Start(&Conn{tcp: own, Params: iwarp.Params{IRD: 1, ORD: 1}}, ended))
+	return q, peer, r.RKey
+}
+
+// readRequest is the FPDU of a READ of n bytes from the beginning of a region.
+func readRequest(key uint32, n uint32) []byte {
+	seg := make([]byte, wire.UntaggedLen+wire.ReadRequestLen)
+	wire.PutUntagged(seg, wire.ReadRequest, true, 0, 1, 0)
+	d := wire.Read{SinkSTag: 1, Size: n, SrcSTag: key}
+	d.Put(seg[wire.UntaggedLen:])
+	return wire.AppendFPDU(nil, seg, false)
+}
+
+// A peer that ends its direction, and does not read why the stream ends, does not keep the loop busy.
+func TestLoopRestsWhileATerminateWaits(t *testing.T) {
+	q, peer, key := responder(t, func() {})
+	send := func(b []byte) {
+		t.Helper()
+		if _, err := peer.Write(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(readRequest(key, 4<<20))
+	until(t, "the socket is full", func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.room
+	})
+	send([]byte{0, 1, 0, 0}) // the length of no ULPDU
+	if err := peer.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the Terminate waits", func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.eof && !q.shut && q.fd >= 0
+	})
+	until(t, "no socket is ready", func() bool {
+		q.loop.turn.Lock()
+		defer q.loop.turn.Unlock()
+		n, err := unix.EpollWait(q.loop.ready, q.loop.events[:], 0)
+		return n == 0 && err == nil
+	})
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for start := time.Now(); !holds(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > 5*time.Second {
+			t.Fatalf("not after 5 s: %s", what)
+		}
+	}
+}
