@@ -262,14 +262,18 @@ func (id *ID) startStream(op string, c *iwtcp.Conn) error {
 	return nil
 }
 
-// onStreamEnd reports the end of the connection.
-func (id *ID) onStreamEnd() {
+// onStreamEnd reports the end of the connection. silent: the peer did not answer any more.
+func (id *ID) onStreamEnd(silent bool) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	switch {
 	case id.state == stDestroying || id.state == stRemoved:
+	case id.leaving && silent:
+		id.onDisconnected(-int(syscall.ETIMEDOUT))
 	case id.leaving:
 		id.onDisconnected(0)
+	case silent:
+		id.onSilent()
 	default:
 		id.onPeerLeft()
 	}

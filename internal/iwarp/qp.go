@@ -96,6 +96,9 @@ func (q *QP) OnEOF() {
 	q.end(transport.WRFlushErr, why)
 }
 
+// OnSilence is called when the stream was lost because the peer does not answer.
+func (q *QP) OnSilence() { q.end(transport.WRFlushErr, "the peer does not answer") }
+
 // Move puts the QP into ERR on behalf of the program. Nothing more is sent.
 func (q *QP) Move() { q.end(transport.WRFlushErr, "the QP was moved to ERR by ibv_modify_qp") }
 

@@ -24,7 +24,7 @@ func (sinkCQ) Event(transport.Event)        {}
 func (sinkCQ) StateChanged(transport.State) {}
 
 // responder is a QP with a region of 4 MB, connected to a bare socket that has the smallest buffers.
-func responder(t *testing.T, ended func()) (q *QP, peer *net.TCPConn, key uint32) {
+func responder(t *testing.T, ended func(silent bool)) (q *QP, peer *net.TCPConn, key uint32) {
 	t.Helper()
 	ok := func(err error) {
 		t.Helper()
@@ -66,7 +66,7 @@ func readRequest(key uint32, n uint32) []byte {
 
 // A peer that ends its direction, and does not read why the stream ends, does not keep the loop busy.
 func TestLoopRestsWhileATerminateWaits(t *testing.T) {
-	q, peer, key := responder(t, func() {})
+	q, peer, key := responder(t, func(bool) {})
 	send := func(b []byte) {
 		t.Helper()
 		if _, err := peer.Write(b); err != nil {
@@ -94,6 +94,33 @@ func TestLoopRestsWhileATerminateWaits(t *testing.T) {
 		n, err := unix.EpollWait(q.loop.ready, q.loop.events[:], 0)
 		return n == 0 && err == nil
 	})
+}
+
+// A peer that does not close its side after Disconnect has not answered. One that closes it has.
+func TestEndOfADisconnect(t *testing.T) {
+	defer func(d time.Duration) { endTime = d }(endTime)
+	for _, answers := range []bool{false, true} {
+		endTime = 10 * time.Millisecond
+		if answers {
+			endTime = time.Minute
+		}
+		ended := make(chan bool, 1)
+		q, peer, _ := responder(t, func(silent bool) { ended <- silent })
+		q.Disconnect()
+		if answers {
+			if err := peer.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		select {
+		case silent := <-ended:
+			if silent == answers {
+				t.Errorf("the peer answers: %v, the report: silent %v", answers, silent)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("no report after 20 s")
+		}
+	}
 }
 
 // until waits for a condition.

@@ -79,7 +79,9 @@ type QP struct {
 	// +checklocks:mu
 	eof bool // the peer has closed its direction, or the stream is lost
 	// +checklocks:mu
-	ended func()
+	ended func(silent bool)
+	// +checklocks:mu
+	silent bool // the stream is lost: the peer does not answer
 	// +checklocks:mu
 	timer *time.Timer // of the end
 	// +checklocks:mu
@@ -183,7 +185,7 @@ func (q *QP) reset() {
 	if !q.RQ.Shared() {
 		q.RQ.Clear()
 	}
-	q.eof, q.shut, q.room, q.deaf = false, false, false, false
+	q.eof, q.shut, q.room, q.deaf, q.silent = false, false, false, false, false
 	q.trace = trace{}
 }
 
@@ -201,7 +203,7 @@ func (q *QP) Destroy() {
 }
 
 // Start implements Starter.
-func (q *QP) Start(c *Conn, ended func()) error {
+func (q *QP) Start(c *Conn, ended func(silent bool)) error {
 	fd, err := takeSocket(c)
 	if err != nil {
 		return err
@@ -214,7 +216,7 @@ func (q *QP) Start(c *Conn, ended func()) error {
 	}
 	q.machine(c.Params)
 	q.fd, q.ended = fd, ended
-	q.eof, q.shut, q.room, q.deaf = false, false, false, false
+	q.eof, q.shut, q.room, q.deaf, q.silent = false, false, false, false, false
 	q.keepAlive()
 	q.traceBegin(c)
 	q.state.Store(uint32(transport.RTS))
@@ -360,7 +362,8 @@ func (q *QP) cut(fd int) {
 	if q.fd != fd || q.m == nil || q.timer == nil {
 		return
 	}
-	q.m.OnEOF()
+	q.silent = q.silent || !q.eof
+	q.end(nil)
 	q.m.OnPosted()
 	q.close()
 }
@@ -451,9 +454,27 @@ func (q *QP) receive(buf []byte) {
 			} else {
 				q.traceEnd(false, pcap.FlagRST)
 			}
-			q.m.OnEOF()
+			q.end(err)
 		}
 	}
+}
+
+// end tells the machine that the peer's direction has ended, by an error or in order. A socket reports an error once,
+// to a call that reads or to one that writes.
+//
+// +checklocks:q.mu
+func (q *QP) end(err error) {
+	if q.silent = q.silent || unanswered(err); q.silent {
+		q.m.OnSilence()
+	} else {
+		q.m.OnEOF()
+	}
+}
+
+// unanswered reports whether an error of a socket says that TCP has given up. A host that is switched off is unreachable
+// in its own subnet, where nobody answers for it.
+func unanswered(err error) bool {
+	return err == unix.ETIMEDOUT || err == unix.EHOSTUNREACH || err == unix.ENETUNREACH
 }
 
 // read reads into memory of the program, and what follows into buf.
@@ -513,7 +534,7 @@ func (q *QP) send() {
 		case unix.EFAULT:
 			q.m.OnFault()
 		default:
-			q.lose()
+			q.lose(err)
 			return
 		}
 	}
@@ -530,8 +551,9 @@ func (q *QP) send() {
 // lose notes that the stream takes nothing any more. What the peer has sent is still read: it may be a Terminate.
 //
 // +checklocks:q.mu
-func (q *QP) lose() {
+func (q *QP) lose(err error) {
 	q.shut = true
+	q.silent = unanswered(err)
 	q.expect()
 }
 
@@ -566,7 +588,7 @@ func (q *QP) settle() {
 func (q *QP) report() {
 	if f := q.ended; f != nil {
 		q.ended = nil
-		go f()
+		go f(q.silent)
 	}
 }
 

@@ -12,8 +12,9 @@ import (
 // Starter is a QP that package rdmacm connects.
 type Starter interface {
 	// Start gives the QP its connection and moves it from INIT to RTS. It takes the connection over, also if it fails.
-	// ended is called once, by a goroutine of its own, when the connection has ended and the QP is in ERR.
-	Start(c *Conn, ended func()) error
+	// ended is called once, by a goroutine of its own, when the connection has ended and the QP is in ERR. silent: it has
+	// ended because the peer did not answer any more.
+	Start(c *Conn, ended func(silent bool)) error
 	// Disconnect begins the orderly end: what is posted is sent, then the stream is closed.
 	Disconnect()
 }
