@@ -116,7 +116,10 @@ func (l *Listener) begin(op string) (ch *EventChannel, full bool, err error) {
 	defer l.mu.Unlock()
 	l.id.mu.Lock()
 	ch, ep, private := l.id.ch, l.id.ep, l.id.sync
-	if l.id.state == stRemoved {
+	switch l.id.state {
+	case stDestroying:
+		err = l.id.errClosed(op)
+	case stRemoved:
 		err = l.id.fail(op, syscall.ENODEV, deviceGone)
 	}
 	l.id.mu.Unlock()
