@@ -101,16 +101,16 @@ func (p *poller) wait() (int, error) {
 			}
 		}
 	}
-	stop, err := watchSystem(p.fds, &p.w)
-	if err != nil {
-		return 0, err
-	}
 	defer func() {
-		stop()
 		for _, t := range socks {
 			t.Unwatch(&p.w)
 		}
 	}()
+	stop, err := watchSystem(p.fds, &p.w)
+	if err != nil {
+		return 0, err
+	}
+	defer stop()
 	for {
 		for i, t := range socks {
 			cases[i+2].Chan = reflect.ValueOf(t.Token())

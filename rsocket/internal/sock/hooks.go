@@ -102,3 +102,10 @@ func (d *Datagram) DeliverTwo(from netip.AddrPort, first, second string) {
 	d.deliver(datagramMsg{from: from, data: []byte(second)})
 	d.pooled += 2
 }
+
+// Watchers counts the waiters of Watch.
+func (a *Acceptor) Watchers() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.others)
+}
