@@ -289,7 +289,7 @@ func (id *ID) listenStream(d *device) error {
 	if _, err := streamOptions(); err != nil {
 		return err
 	}
-	if id.tcp == nil {
+	if id.tcp == nil || id.tcp.users == 0 { // the listener is closed when all devices have gone
 		l, err := iwtcp.Listen(id.zoned(id.local), id.afonly, id.onStreamRequest)
 		if err != nil {
 			if errors.Is(err, syscall.EADDRINUSE) && id.portUnread {
