@@ -420,14 +420,16 @@ func (id *ID) acceptStream(op string, p *ConnParam) error {
 	r := id.incoming
 	id.incoming = nil
 	c, err := r.Accept(o)
-	if err == nil {
+	if err != nil { // nobody is there to take the answer
+		err = &Error{Op: op, Obj: id.obj(), Errno: syscall.EINVAL, Detail: err.Error(), Err: errNoRequest}
+	} else {
 		id.respRes, id.initDepth = uint8(c.Params.IRD), uint8(c.Params.ORD)
-		err = id.startStream(op, c)
+		err = id.because(op, id.startStream(op, c))
 	}
 	if err != nil {
 		id.failQP("the request could not be accepted")
 		id.step(inRefuse)
-		return id.because(op, err)
+		return err
 	}
 	id.step(inAccept)
 	id.report(inEstablished, &Event{Type: EventEstablished, Conn: ConnParam{
