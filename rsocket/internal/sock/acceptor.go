@@ -101,9 +101,17 @@ func (a *Acceptor) run() {
 			<-a.slots
 		}
 		if ev.Type == rdmacm.EventDeviceRemoval {
-			close(a.gone) // the event comes once
-			a.wakeOthers()
+			a.onRemoval(id)
 		}
+	}
+}
+
+// onRemoval ends calls of Accept if the device of the listening ID was removed; each ID has that event once. The ID of
+// a request on this channel may have it too, before its request.
+func (a *Acceptor) onRemoval(id *rdmacm.ID) {
+	if id == a.id {
+		close(a.gone)
+		a.wakeOthers()
 	}
 }
 
