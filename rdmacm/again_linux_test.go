@@ -41,8 +41,9 @@ func TestListenerOfAnIWARPDeviceThatComesBack(t *testing.T) {
 			_ = id.Close()
 		}
 	})
+	to := at(netip.MustParseAddr("127.0.0.1"), l.Addr().Port()).String()
 	dial := func() error {
-		id, err := rdmacm.Dial(ctx, at(netip.MustParseAddr("127.0.0.1"), l.Addr().Port()).String(), &rdmacm.Options{Host: other})
+		id, err := rdmacm.Dial(ctx, to, &rdmacm.Options{Host: other})
 		if err == nil {
 			err = id.Close()
 		}
