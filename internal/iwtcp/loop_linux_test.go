@@ -26,9 +26,15 @@ func TestGoroutineSleepsWhileProgramsPoll(t *testing.T) {
 	defer l.stop()
 	reaches(t, l, parking)
 	for range 20 {
-		l.polled.Store(true)
-		l.rouse() // as a socket would
-		reaches(t, l, dozing)
+		// The goroutine may be on its way to park, after it has looked at polled: then it takes the call for the end of
+		// its sleep.
+		for start := time.Now(); l.state.Load() != dozing; time.Sleep(10 * time.Microsecond) {
+			l.polled.Store(true)
+			l.rouse() // as a socket would
+			if time.Since(start) > 20*time.Second {
+				t.Fatalf("state %d, want %d", l.state.Load(), dozing)
+			}
+		}
 		l.handOver()
 		reaches(t, l, parking)
 	}
