@@ -128,13 +128,7 @@ func (id *ID) reachPeer(timeout time.Duration, done func(error)) {
 		done(nil)
 		return
 	}
-	k := wayKey{id.local.Addr(), id.remote.Addr()}
-	if lookup.NeedsZone(k.src) {
-		k.src = k.src.WithZone(id.zone)
-	}
-	if lookup.NeedsZone(k.dst) {
-		k.dst = k.dst.WithZone(id.zone)
-	}
+	k := wayKey{id.zoned(id.local).Addr(), id.zoned(id.remote).Addr()}
 	n := &id.host.neighbours
 	if known, err := n.look(k); known || err != nil {
 		done(id.wayError(err, timeout))

@@ -30,13 +30,7 @@ func (id *ID) watchReach(c *cm.ID) {
 	if !id.dev.onInterface(id.sgid) {
 		return
 	}
-	src, dst := id.local.Addr(), netip.AddrPortFrom(id.remote.Addr(), wire.Port)
-	if lookup.NeedsZone(src) {
-		src = src.WithZone(id.zone)
-	}
-	if lookup.NeedsZone(dst.Addr()) {
-		dst = netip.AddrPortFrom(dst.Addr().WithZone(id.zone), dst.Port())
-	}
+	src, dst := id.zoned(id.local).Addr(), id.zoned(netip.AddrPortFrom(id.remote.Addr(), wire.Port))
 	time.AfterFunc(reachAfter, func() {
 		if !id.requesting(c) {
 			return

@@ -94,8 +94,8 @@ func Devices() ([]*Device, error) {
 	}
 	if len(devices) == 0 {
 		errs = append(errs, absences...)
-		if err := notImported(list); err != nil && len(errs) == 0 {
-			errs = append(errs, err)
+		if len(errs) == 0 {
+			errs = append(errs, notImported(list)) // errors.Join leaves nil out
 		}
 	}
 	warnUndriven(os.Stderr, devices)

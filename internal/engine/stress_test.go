@@ -197,15 +197,13 @@ func (k *kicker) Recv(*link.RxBatch) int {
 func (k *kicker) Wait(time.Duration) { k.parked <- k.steps }
 func (k *kicker) Wake()              {}
 
-// A wake-up during a step leads to another step, not to a sleep.
-func TestWakeUpDuringAStep(t *testing.T) {
-	k := &kicker{parked: make(chan int)}
-	k.shard = newShard(&Engine{now: func() int64 { return 1 << 40 }}, 0, k)
+// stepsOf runs a shard over port, which is the kicker or contains it, and returns the number of its steps before it
+// first parks.
+func (k *kicker) stepsOf(port link.Port) (n int) {
+	k.shard = newShard(&Engine{now: func() int64 { return 1 << 40 }}, 0, port)
 	k.shard.bg.linger = spin.ParkAtOnce()
 	k.shard.bg.start()
-	if n := <-k.parked; n != 4 {
-		t.Errorf("parked after %d steps, the third of which was told to go on", n)
-	}
+	n = <-k.parked
 	k.shard.bg.closed.Store(true)
 	go func() {
 		for range k.parked {
@@ -213,6 +211,15 @@ func TestWakeUpDuringAStep(t *testing.T) {
 	}()
 	k.shard.bg.stop()
 	close(k.parked)
+	return n
+}
+
+// A wake-up during a step leads to another step, not to a sleep.
+func TestWakeUpDuringAStep(t *testing.T) {
+	k := &kicker{parked: make(chan int)}
+	if n := k.stepsOf(k); n != 4 {
+		t.Errorf("parked after %d steps, the third of which was told to go on", n)
+	}
 }
 
 const stressTime = time.Second
@@ -232,17 +239,7 @@ func (f *flooded) Recv(b *link.RxBatch) int {
 // TestScreenedPacketsKeepAwake: while the screen drops packets the goroutine reads on, since each packet would wake it.
 func TestScreenedPacketsKeepAwake(t *testing.T) {
 	f := &flooded{kicker{parked: make(chan int)}, 7}
-	f.shard = newShard(&Engine{now: func() int64 { return 1 << 40 }}, 0, f)
-	f.shard.bg.linger = spin.ParkAtOnce()
-	f.shard.bg.start()
-	if n := <-f.parked; n <= 7 {
+	if n := f.stepsOf(f); n <= 7 {
 		t.Errorf("parked after %d steps, of which 7 had packets", n)
 	}
-	f.shard.bg.closed.Store(true)
-	go func() {
-		for range f.parked {
-		}
-	}()
-	f.shard.bg.stop()
-	close(f.parked)
 }
