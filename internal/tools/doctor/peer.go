@@ -156,24 +156,26 @@ func (r *report) reached(what string, peer netip.Addr, err error) bool {
 // connect requests a service that no program offers from the peer's connection manager. A refusal is the
 // expected answer: it shows that packets with correct checksums pass in both directions.
 func (r *report) connect(ctx context.Context, what string, peer netip.Addr) (answers bool) {
+	took, err := dial(ctx, peer)
+	r.answered(what, peer, err, took)
+	return err == nil || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// dial connects to a port that no program uses, and returns how long that took.
+func dial(ctx context.Context, peer netip.Addr) (took time.Duration, err error) {
 	start := time.Now()
 	id, err := rdmacm.Dial(ctx, net.JoinHostPort(peer.String(), "1"), nil)
 	if err == nil {
 		_ = id.Close()
 	}
-	r.answered(what, peer, err, time.Since(start))
-	return err == nil || errors.Is(err, syscall.ECONNREFUSED)
+	return time.Since(start), err
 }
 
 // stream is connect over iWARP, whose connections are TCP connections to the port of a program. There is no port that
 // all programs use, so a refusal is the expected answer.
 func (r *report) stream(ctx context.Context, what string, peer netip.Addr) {
-	start := time.Now()
-	id, err := rdmacm.Dial(ctx, net.JoinHostPort(peer.String(), "1"), nil)
-	if err == nil {
-		_ = id.Close()
-	}
-	took := time.Since(start).Round(10 * time.Microsecond)
+	took, err := dial(ctx, peer)
+	took = took.Round(10 * time.Microsecond)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		r.add(good, what, fmt.Sprintf("iWARP: the host refuses TCP port 1 after %v, as expected. A program's own port "+
@@ -192,11 +194,7 @@ func (r *report) stream(ctx context.Context, what string, peer netip.Addr) {
 func (r *report) self(own netip.Addr) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	id, err := rdmacm.Dial(ctx, net.JoinHostPort(own.String(), "1"), nil)
-	switch {
-	case err == nil:
-		_ = id.Close()
-	case !errors.Is(err, syscall.ECONNREFUSED):
+	if _, err := dial(ctx, own); err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
 		r.add(bad, "address "+own.String(), "this host's own requests to it get no answer either: a firewall of this host "+
 			"drops UDP port 4791", "as root, verbena doctor names the rule; nft list ruleset")
 	}
