@@ -129,6 +129,11 @@ struct vrb_async {
 	int32_t port;
 };
 
+struct vrb_descriptor {
+	int32_t fd;
+	uint64_t dev, ino; // of the file that it stands for
+};
+
 // VERBENA_ENGINE lists the functions: result, name, parameters.
 #define VERBENA_ENGINE(X) \
 	X(int, set_env, (const char *name, const char *value)) \
@@ -137,7 +142,7 @@ struct vrb_async {
 	/* owed: where the number of held acknowledgements stands, an int32_t */ \
 	X(uintptr_t, owed, (void)) \
 	/* descriptors: those of the engine that keep connections open; the number of them, at most n */ \
-	X(int, descriptors, (int *fds, int n)) \
+	X(int, descriptors, (struct vrb_descriptor * fds, int n)) \
 	/* devices: the number of devices, or -errno */ \
 	X(int, devices, (struct vrb_device * list, int n)) \
 	X(int, open, (const char *name, int async_fd, int *vectors, int *cmd_fd, void **ctx)) \

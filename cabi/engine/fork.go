@@ -12,11 +12,12 @@ import (
 )
 
 //export vrb_descriptors
-func vrb_descriptors(out *C.int, n C.int) C.int {
+func vrb_descriptors(out *C.struct_vrb_descriptor, n C.int) C.int {
 	fds := fdset.Descriptors()
 	fds = fds[:min(len(fds), int(n))]
-	for i, fd := range fds {
-		unsafe.Slice(out, len(fds))[i] = C.int(fd)
+	for i, d := range fds {
+		unsafe.Slice(out, len(fds))[i] = C.struct_vrb_descriptor{
+			fd: C.int32_t(d.FD), dev: C.uint64_t(d.Dev), ino: C.uint64_t(d.Ino)}
 	}
 	return C.int(len(fds))
 }

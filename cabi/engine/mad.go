@@ -80,12 +80,25 @@ func (p *madPort) close() error {
 	return p.ctx.Close()
 }
 
+// madPortOf returns the port of a handle; nil if it was closed, which another thread may do at any time.
+func madPortOf(h unsafe.Pointer) *madPort {
+	live.mu.Lock()
+	defer live.mu.Unlock()
+	if e := live.entries[h]; e == nil || e.kind != kindMADPort {
+		return nil
+	}
+	return (*madPort)(h)
+}
+
 //export vrb_mad_close
 func vrb_mad_close(h unsafe.Pointer) C.int { return errno(drop(h)) }
 
 //export vrb_mad_add_agent
 func vrb_mad_add_agent(h unsafe.Pointer, class, version C.uint8_t, mask *C.uint64_t, out *C.uint32_t) C.int {
-	p := (*madPort)(h)
+	p := madPortOf(h)
+	if p == nil {
+		return C.int(syscall.EINVAL)
+	}
 	r := umad.Registration{Class: uint8(class), ClassVersion: uint8(version)}
 	for i, word := range unsafe.Slice(mask, 2) {
 		for bit := range 64 {
@@ -113,7 +126,10 @@ func vrb_mad_add_agent(h unsafe.Pointer, class, version C.uint8_t, mask *C.uint6
 
 //export vrb_mad_drop_agent
 func vrb_mad_drop_agent(h unsafe.Pointer, id C.uint32_t) C.int {
-	p := (*madPort)(h)
+	p := madPortOf(h)
+	if p == nil {
+		return C.int(syscall.EINVAL)
+	}
 	p.mu.Lock()
 	a := p.agents[uint32(id)]
 	delete(p.agents, uint32(id))
@@ -164,7 +180,10 @@ func (p *madPort) address(m *C.struct_vrb_mad) (*umad.Address, error) {
 
 //export vrb_mad_send
 func vrb_mad_send(h unsafe.Pointer, m *C.struct_vrb_mad, ms, retries C.int) C.int {
-	p := (*madPort)(h)
+	p := madPortOf(h)
+	if p == nil {
+		return C.int(syscall.EINVAL)
+	}
 	to, err := p.address(m)
 	if err != nil {
 		return errno(err)
@@ -213,7 +232,10 @@ func (p *madPort) call(a *umad.Agent, id uint32, to *umad.Address, mad umad.MAD,
 
 //export vrb_mad_take
 func vrb_mad_take(h unsafe.Pointer, out *C.struct_vrb_mad) C.int {
-	p := (*madPort)(h)
+	p := madPortOf(h)
+	if p == nil {
+		return C.int(syscall.EINVAL)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.units.Popped(len(p.queue) > 0)

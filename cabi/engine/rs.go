@@ -14,14 +14,6 @@ import (
 	"github.com/verbena-rdma/verbena/rsocket/socket"
 )
 
-const kindSocket kind = 200
-
-type socketObj struct{ *socket.Socket }
-
-func rs(h unsafe.Pointer) *socket.Socket { return (*socketObj)(h).Socket }
-
-func addSocket(s *socket.Socket) unsafe.Pointer { return keep(nil, kindSocket, &socketObj{s}, s.Close) }
-
 // number returns n, or -errno if there is an error and nothing was done.
 func number(n int, err error) C.int64_t {
 	if err != nil && n <= 0 {
@@ -50,7 +42,7 @@ func vrb_rs_socket(domain, typ, protocol C.int, out *unsafe.Pointer) C.int {
 }
 
 //export vrb_rs_close
-func vrb_rs_close(h unsafe.Pointer) C.int { return errno(drop(h)) }
+func vrb_rs_close(h unsafe.Pointer) C.int { return errno(dropSocket(h)) }
 
 //export vrb_rs_bind
 func vrb_rs_bind(h, addr unsafe.Pointer) C.int {

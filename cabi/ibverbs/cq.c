@@ -68,8 +68,11 @@ struct ibv_cq_ex *vb_create_cq_ex(struct ibv_context *x, struct ibv_cq_init_attr
 				   .wc_flags = a->wc_flags};
 	if (a->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS)
 		init.flags = a->flags;
-	if (a->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD)
+	if (a->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
+		if (a->parent_domain && VB_DEAD(VB(pd, a->parent_domain)))
+			VB_FAIL(EIO, NULL);
 		init.parent_domain = VB_H(pd, a->parent_domain);
+	}
 	struct vb_cq *q = new_cq(x, a->channel, a->cq_context);
 	if (!q)
 		return NULL;

@@ -1,6 +1,7 @@
 // What fork needs: a child must not keep the connections of its parent open. Peers notice that a process has ended when
 // its sockets close, and the child has them too.
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib.h"
@@ -8,7 +9,7 @@
 enum { MAX_FDS = 1 << 16 };
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; // held from before the fork until after it
-static int *fds;
+static struct vrb_descriptor *fds;
 static int count;
 
 // before_fork asks for the descriptors in the parent: the child cannot enter the engine.
@@ -37,8 +38,12 @@ static void release(void)
 static void in_child(void)
 {
 	vb_forget();
-	for (int i = 0; i < count; i++)
-		close(fds[i]);
+	for (int i = 0; i < count; i++) {
+		struct stat st;
+		// Another thread may have closed a descriptor before the fork, and the program may have got its number.
+		if (!fstat(fds[i].fd, &st) && st.st_dev == fds[i].dev && st.st_ino == fds[i].ino)
+			close(fds[i].fd);
+	}
 	count = 0;
 	release();
 }

@@ -79,7 +79,7 @@ static int next_hop(int fd, struct hop *h)
 	struct nlmsghdr *r = (struct nlmsghdr *)buf;
 	struct rtmsg *m = NLMSG_DATA(r);
 	int e = ask(fd, h, RTM_GETROUTE, buf, sizeof buf);
-	size_t n;
+	int n; // signed, as RTA_OK needs it
 
 	if (e)
 		return e == ENETUNREACH ? EHOSTUNREACH : e;
@@ -102,7 +102,7 @@ static int neighbour(int fd, const struct hop *h, uint8_t mac[6])
 	struct nlmsghdr *r = (struct nlmsghdr *)buf;
 	struct ndmsg *m = NLMSG_DATA(r);
 	int e = ask(fd, h, RTM_GETNEIGH, buf, sizeof buf);
-	size_t n;
+	int n; // signed, as RTA_OK needs it
 
 	if (e)
 		return e == ENOENT ? EAGAIN : e;

@@ -113,8 +113,8 @@ static void respond(struct cm_id *id, struct rdma_cm_event *ev)
 	}
 }
 
-// effect does what retrieving an event means for its ID.
-static void effect(struct cm_event *ev)
+// effect does what retrieving an event means for its ID. It returns an errno if the program must not see the event.
+static int effect(struct cm_event *ev)
 {
 	struct cm_id *id = CM_ID(ev->o.id);
 	int e;
@@ -122,13 +122,14 @@ static void effect(struct cm_event *ev)
 	switch (ev->o.event) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
-	case RDMA_CM_EVENT_CONNECT_REQUEST:
 		e = cm_learn(id);
-		if (e && ev->o.event == RDMA_CM_EVENT_ADDR_RESOLVED) {
-			ev->o.event = RDMA_CM_EVENT_ADDR_ERROR;
+		if (e) { // the error of each is the next value
+			ev->o.event++;
 			ev->o.status = -e;
 		}
 		break;
+	case RDMA_CM_EVENT_CONNECT_REQUEST:
+		return cm_learn(id);
 	case RDMA_CM_EVENT_CONNECT_RESPONSE:
 		if (id->o.qp)
 			respond(id, &ev->o);
@@ -152,6 +153,16 @@ static void effect(struct cm_event *ev)
 	default:
 		break;
 	}
+	return 0;
+}
+
+// refuse ends a request whose device cannot be opened.
+static void refuse(struct cm_event *ev)
+{
+	struct rdma_cm_id *id = ev->o.id;
+
+	rdma_ack_cm_event(&ev->o);
+	rdma_destroy_id(id);
 }
 
 // enter counts a call that uses a channel.
@@ -200,17 +211,20 @@ int rdma_get_cm_event(struct rdma_event_channel *o, struct rdma_cm_event **out)
 		return cm_result(EINVAL);
 	if (CM_DEAD(ch))
 		return cm_result(EIO);
-	struct cm_event *ev = calloc(1, sizeof *ev);
-	if (!ev)
-		return cm_result(ENOMEM);
-	e = next(ch, ev);
-	if (e) {
-		free(ev);
-		return cm_result(e);
+	for (;;) {
+		struct cm_event *ev = calloc(1, sizeof *ev);
+		if (!ev)
+			return cm_result(ENOMEM);
+		e = next(ch, ev);
+		if (e) {
+			free(ev);
+			return cm_result(e);
+		}
+		*out = &ev->o;
+		if (!effect(ev))
+			return 0;
+		refuse(ev);
 	}
-	effect(ev);
-	*out = &ev->o;
-	return 0;
 }
 
 int rdma_ack_cm_event(struct rdma_cm_event *o)

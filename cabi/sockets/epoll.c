@@ -209,7 +209,7 @@ static void leave(struct epoll *ep, int fd)
 	pthread_mutex_unlock(&ep->mu);
 }
 
-static void unwatch_slot(struct slot *s, void *ep)
+static void unwatch_slot(int fd, struct slot *s, void *ep)
 {
 	struct epoll *mine = ep;
 

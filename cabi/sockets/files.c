@@ -22,6 +22,35 @@ int close(int fd)
 	return last ? rclose(rs) : 0;
 }
 
+struct range {
+	unsigned int first, last;
+};
+
+static void close_in_range(int fd, struct slot *s, void *arg)
+{
+	struct range *r = arg;
+
+	if ((unsigned int)fd >= r->first && (unsigned int)fd <= r->last && atomic_load(&s->rs))
+		close(fd);
+}
+
+int close_range(unsigned int first, unsigned int last, int flags)
+{
+	struct range r = {first, last};
+
+	if (!flags) // else they close at exec, or invalid flags
+		each_slot(close_in_range, &r);
+	return NEXT(close_range)(first, last, flags);
+}
+
+void closefrom(int first)
+{
+	struct range r = {first < 0 ? 0 : first, ~0U};
+
+	each_slot(close_in_range, &r);
+	NEXT(closefrom)(first);
+}
+
 // duplicate makes a descriptor stand for the same rsocket as another.
 static int duplicate(int old, int new)
 {

@@ -39,8 +39,8 @@ RS_HIDDEN struct slot *slot_of(int fd);
 // make_slot is slot_of, but makes the slot. It returns NULL without memory.
 RS_HIDDEN struct slot *make_slot(int fd);
 
-// each_slot calls a function with each slot.
-RS_HIDDEN void each_slot(void (*f)(struct slot *, void *), void *arg);
+// each_slot calls a function with each descriptor that has a slot.
+RS_HIDDEN void each_slot(void (*f)(int fd, struct slot *, void *), void *arg);
 
 // rs_of returns the rsocket of a descriptor; -1 for an ordinary one.
 static inline int rs_of(int fd)

@@ -33,12 +33,12 @@ struct slot *make_slot(int fd)
 	return slot_of(fd);
 }
 
-void each_slot(void (*f)(struct slot *, void *), void *arg)
+void each_slot(void (*f)(int fd, struct slot *, void *), void *arg)
 {
 	for (int i = 0; i < LIMIT / PAGE; i++) {
 		struct slot *page = atomic_load(&pages[i]);
 		for (int j = 0; page && j < PAGE; j++)
-			f(&page[j], arg);
+			f(i * PAGE + j, &page[j], arg);
 	}
 }
 

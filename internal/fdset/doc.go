@@ -8,3 +8,10 @@
 // The package knows a descriptor by its inode, so that duplicates are found and nothing must be done on close. Epoll
 // instances, eventfds and timers are not in the list: they keep no connection open. It imports golang.org/x/sys.
 package fdset
+
+// Descriptor is a descriptor of this module, and the inode of the file that it stands for: the descriptor's number may
+// stand for another file later.
+type Descriptor struct {
+	FD       int
+	Dev, Ino uint64
+}

@@ -58,7 +58,7 @@ func AddConn(c syscall.Conn) {
 
 // Descriptors returns the descriptors that are open, in ascending order. It is safe for concurrent use. Without /proc
 // it returns none.
-func Descriptors() []int {
+func Descriptors() []Descriptor {
 	known.Lock()
 	defer known.Unlock()
 	return prune()
@@ -67,7 +67,7 @@ func Descriptors() []int {
 // prune forgets the inodes that are closed, and returns the descriptors of the others.
 //
 // +checklocks:known.Mutex
-func prune() (fds []int) {
+func prune() (fds []Descriptor) {
 	dir, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return nil
@@ -84,10 +84,10 @@ func prune() (fds []int) {
 		}
 		if _, ok := known.inodes[id]; ok {
 			open[id] = struct{}{}
-			fds = append(fds, fd)
+			fds = append(fds, Descriptor{FD: fd, Dev: id.dev, Ino: id.ino})
 		}
 	}
 	known.inodes = open
-	slices.Sort(fds)
+	slices.SortFunc(fds, func(a, b Descriptor) int { return a.FD - b.FD })
 	return fds
 }

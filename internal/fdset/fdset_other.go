@@ -11,4 +11,4 @@ func Add(int) {}
 func AddConn(syscall.Conn) {}
 
 // Descriptors returns none.
-func Descriptors() []int { return nil }
+func Descriptors() []Descriptor { return nil }

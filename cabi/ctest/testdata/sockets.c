@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
@@ -103,6 +104,28 @@ static void duplicates(int l)
 }
 
 // Ordinary descriptors and sockets wait together.
+// Sockets in a range of descriptors are closed with it.
+static void ranges(int l)
+{
+	int p[2], high = 900;
+	char c;
+
+	for (int i = 0; i < 2; i++) {
+		connected(l, p, 0);
+		CHECK(fcntl(p[0], F_DUPFD, high) == high && !close(p[0]));
+		CHECK(write(high, "x", 1) == 1 && read(p[1], &c, 1) == 1);
+		CHECK(!close_range(high, high, CLOSE_RANGE_CLOEXEC) && write(high, "x", 1) == 1);
+		CHECK(read(p[1], &c, 1) == 1);
+		if (i == 0)
+			CHECK(!close_range(high, high + 10, 0));
+		else
+			closefrom(high);
+		CHECK(read(p[1], &c, 1) == 0); // the last duplicate is closed
+		CHECK(write(high, "x", 1) == -1 && errno == EBADF);
+		CHECK(!close(p[1]));
+	}
+}
+
 static void mixed(int l)
 {
 	char c;
@@ -475,6 +498,7 @@ int main(void)
 
 	calls(l);
 	duplicates(l);
+	ranges(l);
 	mixed(l);
 	levels(l);
 	edges(l);
