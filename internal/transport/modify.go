@@ -83,7 +83,7 @@ func (qp *QP) enterReset() {
 	qp.resp.reset()
 	qp.req.life++
 	qp.attr, qp.path, qp.first, qp.refused = Attr{}, nil, nil, link.Refusal{}
-	qp.pace = pace{}
+	qp.pace, qp.congestion = pace{}, congestion{}
 	qp.ended.Store(nil)
 	qp.baseFlags = wire.BTHMigReq
 }

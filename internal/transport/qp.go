@@ -58,6 +58,7 @@ type QP struct {
 	baseFlags  uint32
 	complained bool // PATH_MIG_ERR was raised since the QP was armed
 	pace       pace
+	congestion congestion
 	req        requester
 	resp       responder
 	first      *Failure               // the failure that moved the QP to SQE or ERR

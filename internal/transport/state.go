@@ -20,7 +20,7 @@ func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
 	case st == Reset || st == Init || st == Err:
 		qp.Counters.BadState++
 		return
-	case info.Len == 0 || op.Transport() != qp.prefix() || p.Train && qp.Type == UD:
+	case info.Len == 0 || op.Transport() != qp.prefix() && (op != wire.CNP || qp.Type == UD) || p.Train && qp.Type == UD:
 		qp.Counters.BadOpcode++
 		return
 	case !qp.permits(p):
@@ -34,7 +34,15 @@ func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
 		return
 	}
 	qp.req.heardFrom(now)
-	switch response := info.Flags&wire.Response != 0; {
+	response := info.Flags&wire.Response != 0
+	switch {
+	case op == wire.CNP:
+		qp.onCNP(now)
+		return
+	case p.TClass&congestionExperienced == congestionExperienced && qp.Type != UD:
+		qp.onMarked(now, response)
+	}
+	switch {
 	case response && qp.Type != XRCRecv:
 		qp.req.onResponse(now, p, info)
 	case !response && qp.Type != XRCSend:
@@ -45,13 +53,15 @@ func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
 }
 
 // Pending reports whether Transmit has something to send.
-func (qp *QP) Pending() bool { return qp.resp.pending() || qp.req.pending() }
+func (qp *QP) Pending() bool { return qp.congestion.due || qp.resp.pending() || qp.req.pending() }
 
 // Replying reports whether responses to the peer wait to be sent.
 func (qp *QP) Replying() bool { return qp.resp.pending() && qp.pace.until == 0 }
 
 // OnlyAck reports whether Transmit would send nothing but the acknowledgement of complete messages.
-func (qp *QP) OnlyAck() bool { return qp.resp.onlyAck() && !qp.req.pending() }
+func (qp *QP) OnlyAck() bool {
+	return qp.resp.onlyAck() && !qp.congestion.due && !qp.req.pending()
+}
 
 // Near reports whether tx places the QP's packets where the process of the peer reads them.
 func (qp *QP) Near(tx *link.TxBatch) bool { return tx.Train(qp.path, qp.attr.DestQPN) > 0 }
@@ -61,6 +71,9 @@ func (qp *QP) Near(tx *link.TxBatch) bool { return tx.Train(qp.path, qp.attr.Des
 func (qp *QP) Transmit(now int64, tx *link.TxBatch, budget int) (more bool) {
 	qp.open(now)
 	before := tx.Count()
+	if qp.congestion.due && !qp.sendCNP(tx) {
+		return true
+	}
 	if budget > 1 && tx.AckLast && qp.resp.onlyAck() && qp.req.leads(tx) {
 		qp.req.transmit(now, tx, 1)
 	}

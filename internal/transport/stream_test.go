@@ -23,6 +23,7 @@ type stream struct {
 	posted int
 	taken  int // completions
 	queued int // most bytes that had arrived at the receiver and were not processed
+	hop    *bottleneck
 }
 
 type streamEnd struct {
@@ -33,8 +34,9 @@ type streamEnd struct {
 }
 
 type streamPacket struct {
-	at   int64
-	data []byte
+	at     int64
+	data   []byte
+	tclass uint8
 }
 
 // newStream makes a stream of 2.7 GB/s with round trips of 20 us.
@@ -113,7 +115,9 @@ func (s *stream) step(e, to *streamEnd) {
 		s.queued = max(s.queued, n*4096)
 	}
 	for n := 0; n < 64 && len(e.in) > 0 && e.in[0].at <= s.now; n++ {
-		e.qp.OnPacket(s.now, &link.RxPacket{Data: e.in[0].data, Src: e.qp.path.Dst, Dst: e.qp.path.Src})
+		e.qp.OnPacket(s.now, &link.RxPacket{
+			Data: e.in[0].data, Src: e.qp.path.Dst, Dst: e.qp.path.Src, TClass: e.in[0].tclass,
+		})
 		e.in = e.in[1:]
 		e.busy += e.cost
 	}
@@ -123,7 +127,12 @@ func (s *stream) step(e, to *streamEnd) {
 		e.busy += e.cost
 		if s.rnd.Float64() >= s.loss {
 			b := e.tx.Bytes(i)
-			to.in = append(to.in, streamPacket{e.busy + s.delay, bytes.Clone(b[:len(b)-wire.ICRCLen])})
+			p := streamPacket{e.busy, bytes.Clone(b[:len(b)-wire.ICRCLen]), e.tx.Packets[i].Path.TClass}
+			if s.hop != nil && e == s.ends[0] && !s.hop.pass(&p) {
+				continue
+			}
+			p.at += s.delay
+			to.in = append(to.in, p)
 		}
 	}
 	e.tx.Reset()

@@ -339,6 +339,11 @@ type Counters struct {
 	TxDataBytes        uint64
 	RxDataBytes        uint64
 
+	MarkedPackets uint64 // np_ecn_marked_roce_packets: packets received that a switch has marked
+	CNPSent       uint64 // np_cnp_sent: congestion notifications sent
+	CNPHandled    uint64 // rp_cnp_handled: those received by QPs with a window
+	CNPIgnored    uint64 // rp_cnp_ignored: those received by other QPs
+
 	BadPKey      uint64 // dropped by cause
 	BadQKey      uint64
 	BadSource    uint64

@@ -35,6 +35,7 @@ type window struct {
 	flight int
 	pipe   int   // bytes that the network holds, 0 with nothing in flight; part of shared.pipe
 	acked  int   // bytes acknowledged since RESET; may wrap
+	calm   int   // bytes to be acknowledged before the window grows at full speed again; see ease
 	least  int64 // shortest round-trip time, ns; 0: no sample yet. Unused if shared is set
 	shared *Budget
 }
@@ -111,15 +112,36 @@ func (w *window) release(cost int) {
 	w.add(-cost)
 	w.acked += cost
 	if w.size < w.most() {
-		w.size = min(w.most(), w.size+cost/4)
+		w.size = min(w.most(), w.size+w.growth(cost))
 	}
 	if w.shared != nil {
 		w.shared.grow(cost)
 	}
 }
 
+// growth returns by how much the window grows after cost was acknowledged.
+func (w *window) growth(cost int) int {
+	if w.calm > 0 {
+		w.calm -= cost
+		return cost / calmShare
+	}
+	return cost / 4
+}
+
 // clear removes all packets in flight: they will be sent again, or never.
 func (w *window) clear() { w.add(-w.flight) }
+
+// After a congestion notification the window grows by 1/calmShare per round trip, for calmTrips round trips.
+const (
+	calmShare = 32
+	calmTrips = 64
+)
+
+// ease reduces the window by a quarter after a congestion notification. floor is the cost of minWindow packets.
+func (w *window) ease(floor int) {
+	w.size = min(w.most(), max(w.size-w.size/4, floor))
+	w.calm = calmTrips * w.size
+}
 
 // halve reduces the window after a lost packet, collapse after an ACK timeout. floor is the cost of minWindow
 // packets.

@@ -69,6 +69,9 @@ func (h BTH) FECN() bool { return h[4]&0x80 != 0 }
 // BECN reports congestion to the sender.
 func (h BTH) BECN() bool { return h[4]&0x40 != 0 }
 
+// SetBECN sets the BECN bit.
+func (h BTH) SetBECN() { h[4] |= 0x40 }
+
 // DestQPN is the destination queue pair, 24 bits.
 func (h BTH) DestQPN() uint32 { return be.Uint32(h[4:]) & 0xFFFFFF }
 

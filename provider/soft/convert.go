@@ -85,7 +85,7 @@ func (q *qp) toAttr(a *verbs.QPAttr, mask verbs.QPAttrMask) (t transport.Attr, m
 		Mig:           transport.MigState(a.PathMigState),
 	}
 	if mask&verbs.QPAttrAV != 0 {
-		if t.Path, err = q.ctx.dev.at(a.AHAttr.PortNum).path(&a.AHAttr); err != nil {
+		if t.Path, err = q.path(a.AHAttr.PortNum, &a.AHAttr); err != nil {
 			return t, 0, err
 		}
 		t.PathOwner = a.AHAttr
@@ -95,7 +95,7 @@ func (q *qp) toAttr(a *verbs.QPAttr, mask verbs.QPAttrMask) (t transport.Attr, m
 		now, _ := q.QP.Query()
 		if ah, ok := now.PathOwner.(verbs.AHAttr); ok {
 			ah.PortNum = a.PortNum
-			if t.Path, err = q.ctx.dev.at(a.PortNum).path(&ah); err != nil {
+			if t.Path, err = q.path(a.PortNum, &ah); err != nil {
 				return t, 0, err
 			}
 			t.PathOwner = ah
@@ -103,7 +103,7 @@ func (q *qp) toAttr(a *verbs.QPAttr, mask verbs.QPAttrMask) (t transport.Attr, m
 		}
 	}
 	if mask&verbs.QPAttrAltPath != 0 {
-		if t.Alt, err = q.ctx.dev.at(a.AltAHAttr.PortNum).path(&a.AltAHAttr); err != nil {
+		if t.Alt, err = q.path(a.AltAHAttr.PortNum, &a.AltAHAttr); err != nil {
 			return t, 0, fmt.Errorf("alternate path: %w", err)
 		}
 		t.AltOwner = a.AltAHAttr

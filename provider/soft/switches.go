@@ -16,6 +16,7 @@ var switches = []struct {
 }{
 	{"VERBENA_SHM", onOff}, {"VERBENA_SHM_DIRECT", onOff}, {"VERBENA_UDP", []string{"plain"}},
 	{"VERBENA_UDP_GSO", onOff}, {"VERBENA_UDP_GRO", onOff}, {"VERBENA_UDP_LEND", onOff}, {"VERBENA_CONTROL", onOff},
+	{envECN, onOff},
 }
 
 var onOff = []string{"0", "1"}
