@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/driver"
+	"github.com/verbena-rdma/verbena/internal/seam"
 	"github.com/verbena-rdma/verbena/internal/sysroute"
 	"github.com/verbena-rdma/verbena/observe"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -25,6 +26,16 @@ const (
 	pathAge  = 100 * time.Millisecond
 	maxPaths = 1024
 )
+
+func init() {
+	seam.Toward = func(host, peer any) (any, error) {
+		h := host.(*Host)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		_, local, err := h.toward(PSUDP, peer.(netip.Addr))
+		return local, err
+	}
+}
 
 // toward finds the device of a port space and the local address for traffic to a peer, and starts the device: the one
 // that has the source address of the system's route, or else the first that can reach the peer.

@@ -33,4 +33,7 @@ var (
 	// CountCMEvents is CountEvents for an *rdmacm.EventChannel, with its TryGetEvent. A program that has no package
 	// rdmacm has nil here.
 	CountCMEvents func(channel any, fd int) error
+	// Toward is the local address for datagrams to a peer, a netip.Addr as both: that of rdmacm.ID.ResolveAddr in an
+	// *rdmacm.Host, but it does not wait for the link address of the peer or router.
+	Toward func(host, peer any) (any, error)
 )

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/rs"
+	"github.com/verbena-rdma/verbena/internal/seam"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -248,8 +249,14 @@ func (d *Datagram) localFor(to netip.AddrPort) (netip.Addr, error) {
 	return d.route(to)
 }
 
-// route returns the local address of the route to a peer.
+// route returns the local address of the route to a peer. It does not wait for the peer's link address: the source of a
+// datagram may be forged, and the socket would wait for hosts that do not exist. Only a link-local peer is resolved as
+// usual, since its zone selects the device.
 func (d *Datagram) route(to netip.AddrPort) (netip.Addr, error) {
+	if to.Addr().Zone() == "" {
+		local, err := seam.Toward(d.hub.Host, to.Addr())
+		return local.(netip.Addr), err
+	}
 	id, err := d.hub.Host.CreateID(nil, rdmacm.PSUDP, nil)
 	if err != nil {
 		return netip.Addr{}, err

@@ -1,0 +1,100 @@
+package sock
+
+import (
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/rs"
+	"github.com/verbena-rdma/verbena/provider/soft"
+	"github.com/verbena-rdma/verbena/rdmacm"
+)
+
+// inNamespace is set for a test that runs in a network namespace of its own.
+const inNamespace = "VERBENA_TEST_SOCK_NAMESPACE"
+
+// wired runs a test in a namespace with an interface of address 192.0.2.1/24, on whose cable nobody answers. It is
+// skipped where a process cannot have that.
+func wired(t *testing.T, f func(t *testing.T)) {
+	if os.Getenv(inNamespace) == "" {
+		apart(t)
+		return
+	}
+	for _, line := range []string{"link set lo up", "link add near type veth peer name far",
+		"addr add 192.0.2.1/24 dev near", "link set near up", "link set far up"} {
+		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+			t.Skipf("ip %s: %v: %s", line, err, out)
+		}
+	}
+	f(t)
+}
+
+// apart runs the test again in new namespaces, where it is root.
+func apart(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skipf("the test needs the command ip: %v", err)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), inNamespace+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	}
+	out, err := cmd.CombinedOutput()
+	switch {
+	case err != nil && cmd.ProcessState == nil:
+		t.Skipf("no network namespace for this process: %v", err)
+	case strings.Contains(string(out), "--- SKIP"):
+		t.Skipf("in the namespace:\n%s", out)
+	case err != nil || !strings.Contains(string(out), "PASS"):
+		t.Errorf("in the namespace: %v\n%s", err, out)
+	}
+}
+
+// A datagram whose source does not exist does not stop the socket: 20 of them take less time than the resolution of
+// one. They are received all the same.
+func TestSourcesThatDoNotExist(t *testing.T) {
+	wired(t, func(t *testing.T) {
+		near := netip.MustParseAddr("192.0.2.1")
+		dev, err := soft.New(soft.Config{Name: "vrb_near", Addrs: []netip.Addr{near}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		host := rdmacm.NewHost(dev.Device)
+		hub, err := JoinHub(HostOf(host))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := NewDatagram(hub, true, Options{}.WithDefaults())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Bind(netip.MustParseAddrPort("0.0.0.0:0")); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		for i := range byte(20) {
+			d.onUDP(rs.OpData, 0x1234, []byte{i}, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 50 + i}), 7))
+		}
+		if took := time.Since(begun); took > resolveDatagram {
+			t.Errorf("20 datagrams took %v", took)
+		}
+		b := make([]byte, 10)
+		for i := range byte(20) {
+			n, from, err := d.RecvFrom(b, 0, WaitMode{Nonblock: true})
+			if err != nil || n != 1 || b[0] != i || from.Addr().As4()[3] != 50+i {
+				t.Fatalf("message %d: %d bytes %v from %v, %v", i, n, b[:n], from, err)
+			}
+		}
+		d.Close()
+		if err := host.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
