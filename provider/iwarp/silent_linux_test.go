@@ -4,6 +4,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -47,4 +48,21 @@ func TestPeerThatDoesNotAnswer(t *testing.T) {
 	if err := wc.Err(); wc.Status != verbs.WCWRFlushErr || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("the receive: %v", err)
 	}
+}
+
+// With keep-alive a peer that does not acknowledge data is given up after the idle time and 5 s. TCP does not check
+// such a peer, and would try for a quarter of an hour.
+func TestKeepAliveWithDataOutstanding(t *testing.T) {
+	c, peer := rawServer(t)
+	must(t, peer.SetReadBuffer(1))
+	must(t, c.SetKeepAlive(time.Second))
+	begun := time.Now()
+	for range 4 {
+		must(t, c.QP().PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: c.sge(0, memSize)}))
+	}
+	ev := event(t, c.ch, rdmacm.EventDisconnected)
+	if took := time.Since(begun); ev.Status != -int(syscall.ETIMEDOUT) || took < 5*time.Second {
+		t.Errorf("status %d after %v, want %d after 6 s", ev.Status, took, -int(syscall.ETIMEDOUT))
+	}
+	must(t, ev.Ack())
 }
