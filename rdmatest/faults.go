@@ -13,6 +13,7 @@ type Faults struct {
 	Duplicate float64 // that it is delivered twice
 	Reorder   float64 // that it is held back for up to ReorderDelay, so that later packets arrive first
 	Corrupt   float64 // that one to three of its bits are flipped
+	Mark      float64 // that it is marked as by a congested switch, if its traffic class says that it is ECN capable
 
 	Delay        time.Duration // of every packet
 	Jitter       time.Duration // longest additional random delay of every packet; alone it reorders
@@ -39,6 +40,7 @@ type Verdict struct {
 	Extra int           // additional copies, undamaged
 	Flip  int           // number of bits to flip, at random positions
 	Delay time.Duration // time that the packet is held back
+	Mark  bool          // mark it as Faults.Mark does
 }
 
 // Stats counts what a fabric did to packets, copies included.
@@ -57,7 +59,7 @@ type Stats struct {
 func (f Faults) internal() fault.Faults {
 	in := fault.Faults{
 		Loss: f.Loss, Duplicate: f.Duplicate, Reorder: f.Reorder, Corrupt: f.Corrupt,
-		Delay: f.Delay, Jitter: f.Jitter, ReorderDelay: f.ReorderDelay,
+		Mark: f.Mark, Delay: f.Delay, Jitter: f.Jitter, ReorderDelay: f.ReorderDelay,
 	}
 	if script := f.Script; script != nil {
 		in.Script = func(p fault.Packet) (fault.Verdict, bool) {

@@ -132,6 +132,8 @@ func TestTheLastMessageIsAcknowledged(t *testing.T) {
 	run(t, "lastack.c")
 }
 
+func TestStateOfAQPThatTheProgramSees(t *testing.T) { run(t, "state.c") }
+
 func TestSendQueuesAreRoundedUp(t *testing.T) { run(t, "depth.c") }
 
 // The bound is far above the time that it takes and far below that of the retries.

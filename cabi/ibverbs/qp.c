@@ -161,7 +161,8 @@ int ibv_query_qp(struct ibv_qp *o, struct ibv_qp_attr *a, int mask, struct ibv_q
 	*in = (struct ibv_qp_init_attr){.qp_context = o->qp_context, .send_cq = o->send_cq, .recv_cq = o->recv_cq,
 					.srq = o->srq, .qp_type = o->qp_type, .sq_sig_all = init.sq_sig_all};
 	memcpy(&in->cap, init.cap, sizeof init.cap);
-	o->state = a->qp_state;
+	if (mask & IBV_QP_STATE)
+		o->state = a->qp_state;
 	return 0;
 }
 

@@ -103,7 +103,7 @@ func withFaults(l link.Link) (_ link.Link, faulty bool, err error) {
 func parseFaults(text string) (cfg fault.Config, err error) {
 	f := &cfg.Send
 	chances := map[string]*float64{"loss": &f.Loss, "duplicate": &f.Duplicate, "reorder": &f.Reorder,
-		"corrupt": &f.Corrupt}
+		"corrupt": &f.Corrupt, "mark": &f.Mark}
 	times := map[string]*time.Duration{"delay": &f.Delay, "jitter": &f.Jitter}
 	cfg.Seed = 1
 	for item := range strings.SplitSeq(text, ",") {
@@ -126,7 +126,7 @@ func parseFaults(text string) (cfg fault.Config, err error) {
 			}
 		default:
 			return cfg, fail(verbs.EINVAL,
-				"%s: unknown fault %q: must be loss, duplicate, reorder, corrupt, delay, jitter or seed, each with =VALUE",
+				"%s: unknown fault %q: must be loss, duplicate, reorder, corrupt, mark, delay, jitter or seed, each with =VALUE",
 				envFault, name)
 		}
 	}

@@ -14,6 +14,9 @@ type Faults struct {
 	// later packets arrive first, and has one to three of its bits flipped.
 	Loss, Duplicate, Reorder, Corrupt float64
 
+	// Mark is the probability that a packet which is ECN capable is marked, as by a switch whose queue is long.
+	Mark float64
+
 	// Delay holds every packet back; Jitter adds a random time from 0 to Jitter. Jitter alone reorders.
 	Delay, Jitter time.Duration
 
@@ -41,12 +44,27 @@ type Verdict struct {
 	Extra int           // additional copies, undamaged
 	Flip  int           // number of bits to flip, at random positions
 	Delay time.Duration // time that the packet is held back
+	Mark  bool          // mark it, if it is ECN capable
+}
+
+// Bits of a traffic class.
+const (
+	ecnBits   = 3 // 0: not ECN capable
+	ecnMarked = 3
+)
+
+// Class returns the traffic class of the packet behind the network. tclass is that of the sender.
+func (v Verdict) Class(tclass uint8) uint8 {
+	if v.Mark && tclass&ecnBits != 0 {
+		return tclass | ecnMarked
+	}
+	return tclass
 }
 
 // active reports whether f injects any fault.
 func (f *Faults) active() bool {
 	return f.Script != nil || f.Loss > 0 || f.Duplicate > 0 || f.Reorder > 0 || f.Corrupt > 0 || f.Delay > 0 ||
-		f.Jitter > 0
+		f.Jitter > 0 || f.Mark > 0
 }
 
 const defaultReorderDelay = 100 * time.Microsecond
@@ -56,12 +74,14 @@ type Injector struct {
 	faults Faults
 	rand   *rand.Rand
 	flips  *rand.Rand
+	marks  *rand.Rand
 	nth    uint64
 }
 
 // NewInjector makes an injector with random numbers from seed.
 func NewInjector(seed uint64, f Faults) *Injector {
-	return &Injector{faults: f, rand: rand.New(rand.NewPCG(seed, 1)), flips: rand.New(rand.NewPCG(seed, 2))}
+	stream := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, n)) }
+	return &Injector{faults: f, rand: stream(1), flips: stream(2), marks: stream(3)}
 }
 
 // SetFaults replaces the faults for the following packets.
@@ -84,6 +104,7 @@ func (in *Injector) Judge(src, dst netip.Addr, data []byte) Verdict {
 		}
 	}
 	v := Verdict{Drop: loss < f.Loss, Delay: f.Delay + time.Duration(jitter*float64(f.Jitter))}
+	v.Mark = f.Mark > 0 && in.marks.Float64() < f.Mark
 	if dup < f.Duplicate {
 		v.Extra = 1
 	}

@@ -134,6 +134,11 @@ func (p *port) thin(b *link.TxBatch) {
 		if v.Drop {
 			continue
 		}
+		if class := v.Class(t.Path.TClass); class != t.Path.TClass {
+			marked := *t.Path
+			marked.TClass = class
+			t.Path = &marked
+		}
 		for range v.Extra {
 			p.hold(&p.out, now+int64(v.Delay), data, held{path: t.Path})
 		}
@@ -243,6 +248,7 @@ func (p *port) filter(b *link.RxBatch) {
 		if v.Drop {
 			continue
 		}
+		r.TClass = v.Class(r.TClass)
 		about := held{rx: r}
 		about.rx.Data, about.rx.Body, about.rx.Away = nil, nil, nil
 		for range v.Extra {
