@@ -24,9 +24,6 @@ func Addrs(c context.Context, network, host string) ([]netip.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(list) == 0 {
-		return nil, &net.DNSError{Err: "no address", Name: host, IsNotFound: true}
-	}
 	for i := range list {
 		list[i] = list[i].Unmap()
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/lookup"
@@ -44,9 +45,37 @@ func TestNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(got) == 0 {
+		t.Error("localhost has no address")
+	}
 	for _, a := range got {
 		if !a.IsLoopback() || a.Is4In6() {
 			t.Errorf("localhost is %v", a)
+		}
+	}
+}
+
+// Only a link-local address of IPv6 without a zone needs one.
+func TestNeedsZone(t *testing.T) {
+	for a, want := range map[string]bool{
+		"fe80::1": true, "fe80::1%eth7": false, "fd00::1": false, "::1": false, "169.254.0.1": false, "198.18.0.1": false,
+	} {
+		if got := lookup.NeedsZone(netip.MustParseAddr(a)); got != want {
+			t.Errorf("%s: %v", a, got)
+		}
+	}
+}
+
+// A lack of descriptors or memory is no answer about the peer.
+func TestExhausted(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS} {
+		if !lookup.Exhausted(&net.OpError{Op: "dial", Err: errno}) {
+			t.Errorf("%v", errno)
+		}
+	}
+	for _, err := range []error{nil, syscall.EHOSTUNREACH, errors.New("other")} {
+		if lookup.Exhausted(err) {
+			t.Errorf("%v", err)
 		}
 	}
 }

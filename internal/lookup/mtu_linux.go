@@ -29,10 +29,7 @@ func RouteMTU(src, dst netip.Addr) int {
 	if sa == nil || unix.Connect(fd, sa) != nil {
 		return 0
 	}
-	mtu, err := unix.GetsockoptInt(fd, level, opt)
-	if err != nil {
-		return 0
-	}
+	mtu, _ := unix.GetsockoptInt(fd, level, opt)
 	return mtu
 }
 

@@ -36,20 +36,26 @@ func Neighbour(src, dst netip.Addr) (Knowledge, error) {
 	case hop.iface == 0: // this host's own address, or the system does not tell
 		return Known, nil
 	}
-	switch state, err := r.neighbour(hop); {
-	case errors.Is(err, syscall.ENOENT):
-		if r.withoutNeighbours(hop.iface) {
-			return Known, nil
-		}
-		return Unknown, nil
-	case err != nil:
-		return Known, nil // kernels before 5.0 return lists only
-	case state&usable != 0:
+	state, err := r.neighbour(hop)
+	if errors.Is(err, syscall.ENOENT) && r.withoutNeighbours(hop.iface) {
 		return Known, nil
-	case state&unix.NUD_FAILED != 0:
-		return Unanswered, nil
 	}
-	return Unknown, nil
+	return knowledge(state, err), nil
+}
+
+// knowledge is what the kernel's answer about a neighbour means.
+func knowledge(state uint16, err error) Knowledge {
+	switch {
+	case errors.Is(err, syscall.ENOENT):
+		return Unknown
+	case err != nil:
+		return Known // kernels before 5.0 return lists only
+	case state&usable != 0:
+		return Known
+	case state&unix.NUD_FAILED != 0:
+		return Unanswered
+	}
+	return Unknown
 }
 
 // Solicit sends a datagram from src to dst, with the payload that probe returns, so that the system asks for the link
@@ -75,10 +81,7 @@ func openRtnetlink() (rtnetlink, error) {
 	if err != nil {
 		return rtnetlink{}, err
 	}
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &answerTime); err != nil {
-		unix.Close(fd)
-		return rtnetlink{}, err
-	}
+	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &answerTime)
 	return rtnetlink{fd}, nil
 }
 
@@ -87,21 +90,32 @@ var errNoAnswer = errors.New("no answer from rtnetlink")
 
 // ask sends a request and returns the payload of its answer. An error of the kernel is a syscall.Errno.
 func (r rtnetlink) ask(kind uint16, payload []byte) ([]byte, error) {
+	if err := unix.Sendto(r.fd, request(kind, payload), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return nil, errNoAnswer
+	}
+	buf := make([]byte, 1<<13) // what does not fit, properties of an interface, is not used
+	n, _, _ := unix.Recvfrom(r.fd, buf, 0)
+	return answer(kind, buf[:max(n, 0)])
+}
+
+// request is a message with a payload, to the kernel.
+func request(kind uint16, payload []byte) []byte {
 	ne := binary.NativeEndian
 	msg := ne.AppendUint32(nil, uint32(unix.SizeofNlMsghdr+len(payload)))
 	msg = ne.AppendUint16(msg, kind)
 	msg = ne.AppendUint16(msg, unix.NLM_F_REQUEST)
 	msg = append(msg, 1, 0, 0, 0, 0, 0, 0, 0) // sequence number, port
-	if err := unix.Sendto(r.fd, append(msg, payload...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	return append(msg, payload...)
+}
+
+// answer is the payload of the kernel's answer to a request.
+func answer(kind uint16, msg []byte) ([]byte, error) {
+	ne := binary.NativeEndian
+	if len(msg) < unix.SizeofNlMsghdr {
 		return nil, errNoAnswer
 	}
-	buf := make([]byte, 1<<13) // what does not fit, properties of an interface, is not used
-	n, _, err := unix.Recvfrom(r.fd, buf, 0)
-	if err != nil || n < unix.SizeofNlMsghdr {
-		return nil, errNoAnswer
-	}
-	b := buf[unix.SizeofNlMsghdr:n]
-	switch got := ne.Uint16(buf[4:]); {
+	b := msg[unix.SizeofNlMsghdr:]
+	switch got := ne.Uint16(msg[4:]); {
 	case got == unix.NLMSG_ERROR && len(b) >= 4:
 		if errno := -int32(ne.Uint32(b)); errno > 0 {
 			return nil, syscall.Errno(errno)
@@ -126,47 +140,66 @@ var routeErrors = map[byte]syscall.Errno{
 
 // route asks for the way from src to dst.
 func (r rtnetlink) route(src, dst netip.Addr) (hop nextHop, err error) {
-	family := addrFamily(dst)
+	b, err := r.ask(unix.RTM_GETROUTE, routeRequest(src, dst))
+	if err != nil {
+		return hop, routeError(err)
+	}
+	return parseRoute(dst.WithZone(""), b)
+}
+
+// routeError is the errno of the route, of an answer that is an error; nil if the system does not tell.
+func routeError(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) && errno != syscall.EPERM && errno != syscall.EOPNOTSUPP {
+		return errno
+	}
+	return nil
+}
+
+// routeRequest is the payload of a request for the way from src to dst.
+func routeRequest(src, dst netip.Addr) []byte {
 	req := make([]byte, unix.SizeofRtMsg)
-	req[0], req[1] = family, uint8(dst.BitLen())
+	req[0], req[1] = addrFamily(dst), uint8(dst.BitLen())
 	req = appendAttr(req, unix.RTA_DST, dst.AsSlice())
 	if src.IsValid() && !src.IsUnspecified() {
 		req[2] = uint8(src.BitLen())
 		req = appendAttr(req, unix.RTA_SRC, src.AsSlice())
 	}
-	if zone := dst.Zone(); zone != "" {
-		if ifi, err := net.InterfaceByName(zone); err == nil {
-			req = appendAttr(req, unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, uint32(ifi.Index)))
-		}
+	if ifi, err := net.InterfaceByName(dst.Zone()); err == nil {
+		req = appendAttr(req, unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, uint32(ifi.Index)))
 	}
-	b, err := r.ask(unix.RTM_GETROUTE, req)
-	switch errno := syscall.Errno(0); {
-	case errors.As(err, &errno) && errno != syscall.EPERM && errno != syscall.EOPNOTSUPP:
-		return hop, errno
-	case err != nil || len(b) < unix.SizeofRtMsg:
-		return nextHop{}, nil
+	return req
+}
+
+// parseRoute reads the way to dst from the kernel's answer: the zero value if it is this host, or no way to one host.
+func parseRoute(dst netip.Addr, b []byte) (hop nextHop, err error) {
+	if len(b) < unix.SizeofRtMsg {
+		return hop, nil
 	}
 	if errno, ok := routeErrors[b[7]]; ok {
 		return hop, errno
 	} else if b[7] != unix.RTN_UNICAST {
-		return nextHop{}, nil // local, broadcast, multicast
+		return hop, nil // local, broadcast, multicast
 	}
-	hop.addr = dst.WithZone("")
+	hop.addr = dst
 	for kind, value := range attrs(b[unix.SizeofRtMsg:]) {
 		switch {
 		case kind == unix.RTA_OIF && len(value) == 4:
 			hop.iface = int(binary.NativeEndian.Uint32(value))
 		case kind == unix.RTA_GATEWAY:
-			if a, ok := netip.AddrFromSlice(value); ok {
-				hop.addr = a
-			}
+			hop.router(value)
 		case kind == unix.RTA_VIA && len(value) > 2: // a router of the other family
-			if a, ok := netip.AddrFromSlice(value[2:]); ok {
-				hop.addr = a
-			}
+			hop.router(value[2:])
 		}
 	}
 	return hop, nil
+}
+
+// router takes the address of a router.
+func (h *nextHop) router(value []byte) {
+	if a, ok := netip.AddrFromSlice(value); ok {
+		h.addr = a
+	}
 }
 
 // neighbour asks for the state of a neighbour (NUD_*).
@@ -175,8 +208,16 @@ func (r rtnetlink) neighbour(hop nextHop) (state uint16, err error) {
 	req[0] = addrFamily(hop.addr)
 	binary.NativeEndian.PutUint32(req[4:], uint32(hop.iface))
 	b, err := r.ask(unix.RTM_GETNEIGH, appendAttr(req, unix.NDA_DST, hop.addr.AsSlice()))
-	if err != nil || len(b) < unix.SizeofNdMsg {
-		return 0, errors.Join(err, errNoAnswer)
+	if err != nil {
+		return 0, err
+	}
+	return parseState(b)
+}
+
+// parseState reads the state of a neighbour from the kernel's answer.
+func parseState(b []byte) (uint16, error) {
+	if len(b) < unix.SizeofNdMsg {
+		return 0, errNoAnswer
 	}
 	return binary.NativeEndian.Uint16(b[8:]), nil
 }
@@ -186,10 +227,13 @@ func (r rtnetlink) withoutNeighbours(iface int) bool {
 	req := make([]byte, unix.SizeofIfInfomsg)
 	binary.NativeEndian.PutUint32(req[4:], uint32(iface))
 	b, err := r.ask(unix.RTM_GETLINK, req)
-	if err != nil || len(b) < unix.SizeofIfInfomsg {
-		return true
-	}
-	return binary.NativeEndian.Uint32(b[8:])&(unix.IFF_NOARP|unix.IFF_LOOPBACK) != 0
+	return err != nil || plain(b)
+}
+
+// plain is withoutNeighbours, with the kernel's answer.
+func plain(b []byte) bool {
+	return len(b) < unix.SizeofIfInfomsg ||
+		binary.NativeEndian.Uint32(b[8:])&(unix.IFF_NOARP|unix.IFF_LOOPBACK) != 0
 }
 
 func addrFamily(a netip.Addr) byte {

@@ -51,13 +51,13 @@ func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort, probe 
 			_ = c.SetReadDeadline(time.Now().Add(turn))
 			_, err = c.Read(make([]byte, 1))
 		}
-		if err == nil || errors.Is(err, context.DeadlineExceeded) || isTimeout(err) {
+		if err == nil || isTimeout(err) {
 			continue
 		}
-		from, _ := offender(c)
+		from := offender(c)
 		err = errnoOnly(err)
-		if errors.Is(err, syscall.ECONNREFUSED) && from != dst.Addr().Unmap().WithZone("") {
-			continue // another host says that the peer's port is closed
+		if hearsay(err, from, dst.Addr()) {
+			continue
 		}
 		return explain(err, from, dst)
 	}
@@ -72,10 +72,7 @@ var asking = make(chan struct{}, 8)
 // connected socket would number its IPv4 datagrams, and the ICRC of a RoCEv2 packet depends on that number; those of
 // this socket have 0.
 func unconnected(ctx context.Context, src netip.Addr, dst netip.AddrPort) (*net.UDPConn, error) {
-	var d net.Dialer
-	if src.IsValid() {
-		d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(src, 0))
-	}
+	d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(src, 0))}
 	c, err := d.DialContext(ctx, "udp", dst.String()) // finds the route; sends nothing
 	if err != nil {
 		return nil, err
@@ -111,29 +108,30 @@ func errnoOnly(err error) error {
 	return nil
 }
 
-// offender takes an error out of a socket's queue and returns the host that reported it.
-func offender(c *net.UDPConn) (from netip.Addr, err error) {
+// hearsay reports whether another host than dst says that the port of dst is closed.
+func hearsay(err error, from, dst netip.Addr) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) && from != dst.Unmap().WithZone("")
+}
+
+// offender takes an error out of a socket's queue and returns the host that reported it; the zero Addr if that is not
+// known.
+func offender(c *net.UDPConn) (from netip.Addr) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return from, err
+		return from
 	}
 	_ = raw.Control(func(fd uintptr) {
-		var n int
 		oob := make([]byte, 512)
-		if _, n, _, _, err = unix.Recvmsg(int(fd), make([]byte, 1), oob, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT); err == nil {
-			from = parseOffender(oob[:n])
-		}
+		_, n, _, _, _ := unix.Recvmsg(int(fd), make([]byte, 1), oob, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+		from = parseOffender(oob[:n])
 	})
-	return from, err
+	return from
 }
 
 // parseOffender finds the address behind a struct sock_extended_err.
 func parseOffender(oob []byte) netip.Addr {
 	const extended = 16 // bytes of struct sock_extended_err
-	list, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return netip.Addr{}
-	}
+	list, _ := unix.ParseSocketControlMessage(oob)
 	for _, m := range list {
 		ip4 := m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_RECVERR
 		ip6 := m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_RECVERR
