@@ -166,10 +166,17 @@ func report(name, question string, allowed *budgets) (r Report, err error) {
 	case err != nil:
 		return r, fmt.Errorf("invalid answer, possibly of another version: %w", err)
 	}
+	r.locate(name, pid)
+	return r, nil
+}
+
+// locate enters the number of the process in this PID namespace; 0 stands for none.
+func (r *Report) locate(name string, pid int) {
 	if pid > 0 {
 		r.PID = pid
+		return
 	}
-	return r, nil
+	r.Elsewhere = strings.TrimPrefix(name, programs)
 }
 
 func hungUp(err error) bool {

@@ -18,6 +18,8 @@
 // imports internal/fdset, the standard library and golang.org/x/sys.
 package control
 
+import "strconv"
+
 // The questions.
 const (
 	AskReport   = "report"
@@ -37,6 +39,17 @@ type Report struct {
 	PID     int      `json:"pid"`
 	Comm    string   `json:"comm"`
 	Devices []Device `json:"devices"`
+	// Elsewhere is empty for a process that has a number in this PID namespace. For another one it is the process's
+	// user and its number there, 1000/1, which a suffix makes unique in the network namespace: 1000/1.1.
+	Elsewhere string `json:"-"`
+}
+
+// ID returns a text that no two processes of a network namespace share: the process number, or Elsewhere.
+func (r *Report) ID() string {
+	if r.Elsewhere != "" {
+		return r.Elsewhere
+	}
+	return strconv.Itoa(r.PID)
 }
 
 // A Device is a device that the process has open.

@@ -408,6 +408,26 @@ func TestSameNumberTwice(t *testing.T) {
 	}
 }
 
+// TestOtherPIDNamespace checks that processes without a number in this PID namespace, as those of other containers of
+// a pod, are told apart although they have the same number, name and user.
+func TestOtherPIDNamespace(t *testing.T) {
+	a, b := serve(t, &program{}), serve(t, &program{})
+	for _, c := range []struct {
+		pid  int
+		want [2]string
+	}{
+		{7, [2]string{"7", "7"}},
+		{0, [2]string{strings.TrimPrefix(a.Name, programs), strings.TrimPrefix(b.Name, programs)}},
+	} {
+		for i, s := range []*Server{a, b} {
+			r := Report{PID: os.Getpid(), Comm: "test"}
+			if r.locate(s.Name, c.pid); r.ID() != c.want[i] {
+				t.Errorf("%s with number %d is %s, want %s", s.Name, c.pid, r.ID(), c.want[i])
+			}
+		}
+	}
+}
+
 // TestAnnounce checks that a program that opens a device calls the announced captures, except the skipped ones.
 func TestAnnounce(t *testing.T) {
 	calls := make(chan *Call, 10)

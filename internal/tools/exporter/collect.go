@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -94,7 +93,7 @@ func (s *scrape) host(devices []*verbs.Device, err error) {
 func (s *scrape) program(r *control.Report, qps bool) {
 	for i := range r.Devices[:min(len(r.Devices), mostDevices)] {
 		d := &r.Devices[i]
-		of := []string{d.Name, "1", strconv.Itoa(r.PID), r.Comm}
+		of := []string{d.Name, "1", r.ID(), r.Comm}
 		for _, c := range d.Counters {
 			if text := control.Help(c.Name); text != "" {
 				s.add("verbena_"+c.Name+"_total", text, counterType, float64(c.Value), ofProgram, of...)

@@ -124,6 +124,19 @@ func TestEveryCounterHasAMetric(t *testing.T) {
 	}
 }
 
+// Programs of several containers of a pod, each of which has the process number 1, have series of their own.
+func TestProgramsOfOtherPIDNamespaces(t *testing.T) {
+	one, two := everything(), everything()
+	one.PID, one.Elsewhere = 1, "65534/1"
+	two.PID, two.Elsewhere = 1, "65534/1.1"
+	out := text(t, of(true, one, two))
+	for _, want := range []string{`pid="65534/1",port="1"} 0`, `pid="65534/1.1",port="1"} 0`, "verbena_series_dropped 0"} {
+		if !strings.Contains(out, want+"\n") {
+			t.Errorf("no %s", want)
+		}
+	}
+}
+
 // What a program writes about itself cannot make a scrape fail, nor grow it without limit.
 func TestHostileReports(t *testing.T) {
 	bad := everything()
