@@ -33,6 +33,10 @@ func routeError(peer netip.Addr, err error) error {
 			err = sys.Err
 		}
 	}
+	if peer.IsMulticast() {
+		return fmt.Errorf("route to the group %v: %w; bind to a local address, which selects the interface (mckey -b)",
+			peer, err)
+	}
 	return fmt.Errorf("route to %v: %w", peer, err)
 }
 

@@ -1,9 +1,11 @@
 package sysroute
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -16,6 +18,11 @@ func TestSource(t *testing.T) {
 	_, err = Source(netip.MustParseAddr("fe80::1"), "none0")
 	if want := "route to fe80::1%none0: "; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
+	}
+	group := netip.MustParseAddr("239.1.1.1")
+	err = routeError(group, syscall.ENETUNREACH)
+	if !errors.Is(err, syscall.ENETUNREACH) || !strings.Contains(err.Error(), "bind to a local address") {
+		t.Errorf("without a route to a group: %v", err)
 	}
 	ifi, err := net.InterfaceByName(Interface(local))
 	if err != nil || ifi.Flags&net.FlagLoopback == 0 {
