@@ -241,9 +241,6 @@ func lookupNode(ctx context.Context, node string, h *AddrInfo) (netip.Addr, stri
 	name := make(chan string, 1)
 	go func() { name <- canonical(ctx, node) }()
 	list, err := net.DefaultResolver.LookupNetIP(ctx, network, node)
-	if err == nil && len(list) == 0 {
-		err = &net.DNSError{Err: "no address", Name: node, IsNotFound: true}
-	}
 	canon := <-name
 	if err != nil {
 		return netip.Addr{}, "", err

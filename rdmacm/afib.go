@@ -61,10 +61,10 @@ func (id *ID) BindAddrIB(a SockaddrIB) error {
 	if err != nil {
 		return err
 	}
-	id.pkey = a.PKey
-	id.afIB = true
+	old := id.pkey
+	id.pkey, id.afIB = a.PKey, true
 	if err = id.bindAddr(op, addr); err != nil {
-		id.afIB = false
+		id.pkey, id.afIB = old, false
 	}
 	return err
 }

@@ -38,6 +38,16 @@ func (m *manager) readNotices() {
 	}
 }
 
+// settle passes the death notices to the machine and their events to the IDs. The caller holds no lock.
+func (m *manager) settle() {
+	m.mu.Lock()
+	if !m.closed {
+		m.readNotices()
+	}
+	m.mu.Unlock()
+	m.deliver()
+}
+
 // updateWill keeps the last will of an ID with the other processes that share the device: the datagram that they send
 // if this process dies. With mad nil there is no last will any more. It is called by the machine, and so under m.mu.
 func (m *manager) updateWill(id *cm.ID, mad []byte) {

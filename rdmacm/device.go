@@ -7,7 +7,6 @@ import (
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/gsi"
 	"github.com/verbena-rdma/verbena/internal/sysroute"
-	"github.com/verbena-rdma/verbena/internal/ucma"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -40,7 +39,7 @@ type device struct {
 func newDevice(h *Host, dev *verbs.Device) (*device, error) {
 	kernel := gsi.Refused(dev) != nil
 	if kernel && h.kernel == nil {
-		c, err := ucma.Open()
+		c, err := h.openKernel()
 		if err != nil {
 			return nil, &Error{Op: "get_devices", Obj: dev.Name(), Errno: errnoOf(err), Err: err}
 		}

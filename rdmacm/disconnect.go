@@ -161,15 +161,23 @@ func (id *ID) watchQP(qp *verbs.QP) {
 	if !id.sync {
 		return
 	}
-	seam.WatchQP(qp, func(event uint32) {
-		_, _, _ = qp.Query(verbs.QPAttrState) // afterwards the completions of flushed requests are in the CQs
-		id.mu.Lock()
-		defer id.mu.Unlock()
-		if id.qp == qp {
-			id.failed = verbs.EventType(event)
-			id.endWaits()
-		}
-	})
+	m := id.dev.cm
+	seam.WatchQP(qp, func(event uint32) { id.onQPFailed(m, qp, verbs.EventType(event)) })
+}
+
+// onQPFailed ends the waits for completions because of an event of the QP. If the manager m knows a reason, such as a
+// peer that does not answer keep-alive, it reports that first. m is nil for a device without one.
+func (id *ID) onQPFailed(m *manager, qp *verbs.QP, event verbs.EventType) {
+	_, _, _ = qp.Query(verbs.QPAttrState) // afterwards the completions of flushed requests are in the CQs
+	if m != nil {
+		m.settle()
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.qp == qp {
+		id.failed = event
+		id.endWaits()
+	}
 }
 
 // Notify passes on an asynchronous event of the ID's QP (rdma_notify): verbs.EventCommEst, data arrived before the RTU,

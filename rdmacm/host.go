@@ -21,6 +21,8 @@ type Host struct {
 	list func() ([]*verbs.Device, error)
 	grow bool // list returns new devices later
 
+	openKernel func() (kernelChannel, error) // of adapters
+
 	closing sync.Mutex // one Close at a time; before mu
 
 	neighbours neighbours // has a lock of its own, which comes after all others
@@ -57,7 +59,7 @@ var defaultHost = func() *Host {
 
 // newHost makes a host of the devices that list returns.
 func newHost(list func() ([]*verbs.Device, error)) *Host {
-	return &Host{list: list, ports: portTable{}, wild: map[*ID]struct{}{}}
+	return &Host{list: list, openKernel: openKernel, ports: portTable{}, wild: map[*ID]struct{}{}}
 }
 
 // NewHost makes a host of these devices. It does not open them yet. Close closes it. It has no C twin.

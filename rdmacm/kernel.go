@@ -17,10 +17,34 @@ import (
 // addr.go, route.go, connect.go, accept.go, listen.go and disconnect.go call the manager for other devices; the
 // kernel's events are in kernelevents.go.
 
+// kernelChannel is the kernel's connection manager: a *ucma.Channel. Tests have another one.
+type kernelChannel interface {
+	Close() error
+	Next() (*ucma.Event, error)
+	Create(uid uint64, portSpace uint16, qpType verbs.QPType) (uint32, error)
+	Destroy(id uint32) error
+	SetOption(id uint32, name int, value []byte) error
+	Bind(id uint32, a netip.AddrPort, scope uint32) error
+	Resolve(id uint32, from, to netip.AddrPort, scope, timeoutMS uint32) error
+	ResolveRoute(id, timeoutMS uint32) error
+	Query(id uint32) (ucma.Place, error)
+	Listen(id uint32, backlog int) error
+	Connect(id uint32, p *ucma.Param, e ucma.ECE) error
+	Accept(id uint32, uid uint64, p *ucma.Param, e ucma.ECE) error
+	Reject(id uint32, reason uint8, private []byte) error
+	Disconnect(id uint32) error
+	InitQPAttr(id uint32, s verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error)
+	Notify(id uint32, ev verbs.EventType) error
+	Join(id uint32, uid uint64, group netip.AddrPort, scope uint32, flags uint16) (uint32, error)
+	Leave(group uint32) error
+}
+
+// openKernel opens the kernel's connection manager.
+func openKernel() (kernelChannel, error) { return ucma.Open() }
+
 // kernelCM is the kernel's connection manager, for all adapters of a host.
 type kernelCM struct {
-	*ucma.Channel
-	host *Host
+	kernelChannel
 	done sync.WaitGroup // run
 
 	mu sync.Mutex // after all other locks
@@ -51,11 +75,11 @@ func (h *Host) startKernel() error {
 	if h.kernel != nil {
 		return nil
 	}
-	c, err := ucma.Open()
+	c, err := h.openKernel()
 	if err != nil {
 		return err
 	}
-	h.kernel = &kernelCM{Channel: c, host: h, targets: map[uint64]kernelTarget{}}
+	h.kernel = &kernelCM{kernelChannel: c, targets: map[uint64]kernelTarget{}}
 	h.kernel.done.Go(h.kernel.run)
 	return nil
 }
@@ -276,14 +300,8 @@ func (id *ID) connectQPByKernel() error {
 		if err != nil {
 			return err
 		}
-		a.QPState, mask = s, mask|verbs.QPAttrState
-		if mask&verbs.QPAttrMaxDestRdAtomic != 0 {
-			a.MaxDestRdAtomic = id.respRes
-		}
-		if mask&verbs.QPAttrMaxQPRdAtomic != 0 {
-			a.MaxRdAtomic = id.initDepth
-		}
-		if err := id.qp.Modify(&a, mask); err != nil {
+		a.QPState, a.MaxDestRdAtomic, a.MaxRdAtomic = s, id.respRes, id.initDepth
+		if err := id.qp.Modify(&a, mask|verbs.QPAttrState); err != nil {
 			return err
 		}
 	}

@@ -335,7 +335,6 @@ func (id *ID) joinByKernel(op string, g *group) error {
 	g.kernelID, err = id.byKernel.Join(id.kernelID, g.uid, netip.AddrPortFrom(g.addr, 0), id.scope(), flags)
 	if err != nil {
 		id.byKernel.forget(g.uid)
-		g.uid = 0
 	}
 	return id.because(op, err)
 }
@@ -354,6 +353,7 @@ func (id *ID) onKernelGroup(ev *ucma.Event, g *group) {
 		out.UD = UDParam{AHAttr: u.AH, QPNum: u.QPN, QKey: u.QKey, Context: g.context}
 	} else {
 		delete(id.groups, g.addr)
+		_ = id.leaveByKernel(g)
 	}
 	id.push(out)
 }
@@ -362,11 +362,10 @@ func (id *ID) onKernelGroup(ev *ucma.Event, g *group) {
 //
 // +checklocks:id.mu
 func (id *ID) leaveByKernel(g *group) error {
-	if g.uid == 0 || !id.kernelHas {
+	if !id.kernelHas {
 		return nil
 	}
 	id.byKernel.forget(g.uid)
-	g.uid = 0
 	err := id.byKernel.Leave(g.kernelID)
 	if errors.Is(err, syscall.ENOENT) { // after MULTICAST_ERROR
 		err = nil

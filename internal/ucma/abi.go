@@ -183,6 +183,27 @@ func (ev *Event) Param() Param { return paramOf(ev.body[:paramLen]) }
 // UD returns the parameters of an event of datagrams or of a multicast group.
 func (ev *Event) UD() UDParam { return udParamOf(ev.body[:]) }
 
+// SetParam writes the parameters of a connection, as the kernel does. It is for tests, which make events.
+func (ev *Event) SetParam(p *Param) { p.put(ev.body[:paramLen]) }
+
+// SetUD is SetParam for the parameters of datagrams.
+func (ev *Event) SetUD(p *UDParam) {
+	ne.PutUint32(ev.body[:], p.QPN)
+	ne.PutUint32(ev.body[4:], p.QKey)
+	putAH(ev.body[8:8+ahAttrLen], &p.AH)
+	private := ev.body[8+ahAttrLen:]
+	private[MaxPrivate] = uint8(min(copy(private[:MaxPrivate], p.Private), MaxPrivate-1))
+}
+
+// putAH writes struct ib_uverbs_ah_attr.
+func putAH(b []byte, a *verbs.AHAttr) {
+	copy(b, a.GRH.DGID[:])
+	ne.PutUint32(b[16:], a.GRH.FlowLabel)
+	b[20], b[21], b[22] = uint8(a.GRH.SGIDIndex), a.GRH.HopLimit, a.GRH.TrafficClass
+	ne.PutUint16(b[24:], a.DLID)
+	copy(b[26:], []byte{a.SL, a.SrcPathBits, uint8(a.StaticRate), bit(a.IsGlobal), a.PortNum})
+}
+
 // eventOf reads an event.
 func eventOf(b []byte) *Event {
 	ev := &Event{

@@ -95,3 +95,21 @@ func TestQPAttributes(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
+
+// TestEventsOfTests writes parameters into events and reads them again.
+func TestEventsOfTests(t *testing.T) {
+	var ev Event
+	want := UDParam{QPN: 3, QKey: 4, Private: []byte("verbena"), AH: verbs.AHAttr{
+		GRH:  verbs.GlobalRoute{DGID: verbs.GID{1, 15: 2}, FlowLabel: 5, SGIDIndex: 6, HopLimit: 7, TrafficClass: 8},
+		DLID: 9, SL: 10, SrcPathBits: 11, StaticRate: 12, IsGlobal: true, PortNum: 13,
+	}}
+	ev.SetUD(&want)
+	got := ev.UD()
+	if got.QPN != 3 || got.QKey != 4 || string(got.Private) != "verbena" || got.AH != want.AH {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	ev.SetParam(&Param{QPN: 3, Private: []byte("hello"), RNRRetryCount: 6})
+	if p := ev.Param(); p.QPN != 3 || string(p.Private) != "hello" || p.RNRRetryCount != 6 {
+		t.Errorf("%+v", p)
+	}
+}

@@ -1,0 +1,312 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/driver"
+	"github.com/verbena-rdma/verbena/internal/iwarp"
+	_ "github.com/verbena-rdma/verbena/provider/soft"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// streamWorld is a host with an iWARP device on the loopback address.
+type streamWorld struct {
+	*testing.T
+	h  *Host
+	ch *EventChannel
+}
+
+func inStream(t *testing.T, f func(w *streamWorld)) {
+	t.Helper()
+	t.Setenv("VERBENA_DEVICES", "tcp=127.0.0.1")
+	list, err := driver.Streams()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHost(driver.NewDevice(list[0]))
+	w := &streamWorld{t, h, newChannel(h)}
+	f(w)
+	w.ok(w.ch.Close())
+	if left := h.Left(); left != "" {
+		t.Error("left: " + left)
+	}
+	w.ok(h.Close())
+}
+
+func (w *streamWorld) ok(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *streamWorld) errno(err error, want syscall.Errno) {
+	w.Helper()
+	if !errors.Is(err, want) {
+		w.Errorf("%v, want %v", err, want)
+	}
+}
+
+func (w *streamWorld) next(ch *EventChannel, want EventType) *Event {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), 20*time.Second)
+	defer cancel()
+	ev, err := ch.GetEvent(ctx)
+	if err != nil {
+		w.Fatalf("waiting for %v: %v", want, err)
+	}
+	if ev.Type != want {
+		w.Fatalf("%v (%v) instead of %v", ev.Type, ev.Err(), want)
+	}
+	w.ok(ev.Ack())
+	return ev
+}
+
+func (w *streamWorld) id(ch *EventChannel) *ID {
+	w.Helper()
+	id, err := w.h.CreateID(ch, PSTCP, nil)
+	w.ok(err)
+	return id
+}
+
+// listen makes a listener at a port of its own.
+func (w *streamWorld) listen(backlog int) (*ID, netip.AddrPort) {
+	w.Helper()
+	l := w.id(w.ch)
+	w.ok(l.BindAddr(netip.MustParseAddrPort("127.0.0.1:0")))
+	w.ok(l.Listen(backlog))
+	return l, l.LocalAddr()
+}
+
+func streamQP() *verbs.QPInitAttr { return &verbs.QPInitAttr{Cap: kernelCaps} }
+
+// routed makes an ID that may Connect, on a channel of its own.
+func (w *streamWorld) routed(to netip.AddrPort, bare bool) *ID {
+	w.Helper()
+	id := w.id(newChannel(w.h))
+	w.ok(id.ResolveAddr(w.Context(), netip.AddrPort{}, to, time.Second))
+	w.next(id.ch, EventAddrResolved)
+	w.ok(id.ResolveRoute(w.Context(), time.Second))
+	w.next(id.ch, EventRouteResolved)
+	if !bare {
+		w.ok(id.CreateQP(nil, streamQP()))
+	}
+	return id
+}
+
+// discard closes IDs with their QPs.
+func (w *streamWorld) discard(ids ...*ID) {
+	w.Helper()
+	for _, id := range ids {
+		if id.QP() != nil {
+			w.ok(id.DestroyQP())
+		}
+		w.ok(id.Close())
+	}
+}
+
+// requested connects an ID and takes the request.
+func (w *streamWorld) requested(to netip.AddrPort, p *ConnParam) (active, passive *ID, request *Event) {
+	w.Helper()
+	active = w.routed(to, false)
+	w.ok(active.Connect(w.Context(), p))
+	request = w.next(w.ch, EventConnectRequest)
+	w.ok(request.ID.CreateQP(nil, streamQP()))
+	return active, request.ID, request
+}
+
+// The numbers and the data of both sides arrive at the other side.
+func TestStreamParameters(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		l, to := w.listen(1)
+		w.ok(l.SetTOS(3))
+		active, passive, request := w.requested(to, &ConnParam{PrivateData: []byte("ask"), ResponderResources: 3,
+			InitiatorDepth: 5})
+		if c := request.Conn; string(c.PrivateData) != "ask" || c.ResponderResources != 5 || c.InitiatorDepth != 3 ||
+			request.ListenID != l || passive.tos != 3 {
+			t.Errorf("%+v", c)
+		}
+		if p := passive.Route().PathRec; len(p) != 1 || p[0].SGID != verbs.GIDFromAddr(to.Addr()) {
+			t.Errorf("%+v", p)
+		}
+		w.errno(active.Disconnect(w.Context()), syscall.EINVAL) // too early
+		w.errno(passive.Accept(w.Context(), &ConnParam{PrivateData: make([]byte, iwarp.MaxPrivate+1)}), syscall.EINVAL)
+		w.ok(passive.Accept(w.Context(), &ConnParam{PrivateData: []byte("yes"), ResponderResources: 4, InitiatorDepth: 2}))
+		ev := w.next(active.ch, EventEstablished)
+		if c := ev.Conn; string(c.PrivateData) != "yes" || c.ResponderResources != 3 || c.InitiatorDepth != 5 {
+			t.Errorf("%+v", c)
+		}
+		// The resources are as many as the peer asked for: MPA lets the passive side raise them.
+		if c := w.next(w.ch, EventEstablished).Conn; c.ResponderResources != 5 || c.InitiatorDepth != 2 {
+			t.Errorf("%+v", c)
+		}
+		if passive.LocalAddr() != to || passive.PeerAddr() != active.LocalAddr() || active.PeerAddr() != to {
+			t.Errorf("%v to %v, %v to %v", active.LocalAddr(), active.PeerAddr(), passive.LocalAddr(), passive.PeerAddr())
+		}
+		w.errno(passive.Accept(w.Context(), nil), syscall.EINVAL)
+		w.errno(passive.Reject(nil), syscall.EINVAL)
+		for _, id := range []*ID{active, passive} {
+			w.ok(id.Notify(verbs.EventCommEst))
+			if a, _, err := id.QP().Query(0); err != nil || a.QPState != verbs.QPSRTS {
+				t.Errorf("%+v, %v", a, err)
+			}
+		}
+		w.ok(active.Disconnect(w.Context()))
+		if ev := w.next(active.ch, EventDisconnected); ev.Status != 0 {
+			t.Errorf("status %d", ev.Status)
+		}
+		if ev := w.next(w.ch, EventDisconnected); ev.Status != 0 || ev.ID != passive {
+			t.Errorf("%+v", ev)
+		}
+		for _, id := range []*ID{active, passive} { // repeating it does no harm
+			w.ok(id.Disconnect(w.Context()))
+		}
+		if active.conn != connDisconnected || passive.conn != connPeerLeft {
+			t.Errorf("%v and %v", active.conn, passive.conn)
+		}
+		w.discard(active, passive, l)
+	})
+}
+
+// A request is refused with the program's data, once.
+func TestStreamRejects(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		l, to := w.listen(1)
+		active, passive, _ := w.requested(to, nil)
+		w.errno(passive.Reject(make([]byte, iwarp.MaxPrivate+1)), syscall.EINVAL)
+		w.ok(passive.Reject([]byte("no")))
+		if ev := w.next(active.ch, EventRejected); string(ev.Conn.PrivateData) != "no" || !errors.Is(ev.Err(),
+			syscall.ECONNREFUSED) {
+			t.Errorf("%+v", ev)
+		}
+		w.errno(passive.Reject(nil), syscall.EINVAL)
+		w.errno(passive.Accept(w.Context(), nil), syscall.EINVAL)
+		w.discard(active, passive)
+
+		active, passive, _ = w.requested(to, nil) // Close refuses too
+		w.discard(passive)
+		w.next(active.ch, EventRejected)
+		w.discard(active)
+		w.discard(l)
+	})
+}
+
+// Nobody listens at the port.
+func TestStreamRefused(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		l, to := w.listen(1)
+		w.discard(l)
+		id := w.routed(to, false)
+		w.errno(id.Connect(w.Context(), &ConnParam{PrivateData: make([]byte, iwarp.MaxPrivate+1)}), syscall.EINVAL)
+		w.ok(id.Connect(w.Context(), &ConnParam{PrivateData: make([]byte, iwarp.MaxPrivate)}))
+		if ev := w.next(id.ch, EventRejected); !errors.Is(ev.Err(), syscall.ECONNREFUSED) {
+			t.Errorf("%v", ev.Err())
+		}
+		w.discard(id)
+		id = w.routed(to, true)
+		w.errno(id.Connect(w.Context(), &ConnParam{QPNum: 999}), syscall.EINVAL)
+		w.errno(id.Establish(), syscall.EINVAL)
+		w.discard(id)
+	})
+}
+
+// The event of a connection that is not made is that of the errno.
+func TestStreamFailures(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		event  EventType
+		status syscall.Errno
+		state  connState
+	}{
+		{syscall.ECONNREFUSED, EventRejected, syscall.ECONNREFUSED, connFailed},
+		{syscall.ETIMEDOUT, EventUnreachable, syscall.ETIMEDOUT, connFailed},
+		{syscall.EHOSTUNREACH, EventUnreachable, syscall.EHOSTUNREACH, connFailed},
+		{syscall.ENETUNREACH, EventUnreachable, syscall.ENETUNREACH, connFailed},
+		{syscall.EPROTO, EventConnectError, syscall.EPROTO, connBroken},
+		{errors.New("other"), EventConnectError, syscall.EIO, connBroken},
+	} {
+		ch := newChannel(nil)
+		id := &ID{ps: PSTCP, state: stConnect, reporting: reporting{ch: ch}}
+		id.conn = connRequesting
+		id.mu.Lock()
+		id.failStream(&net.OpError{Op: "dial", Err: c.err})
+		id.mu.Unlock()
+		ev, err := ch.TryGetEvent()
+		if err != nil || ev.Type != c.event || ev.Status != -int(c.status) || id.conn != c.state {
+			t.Errorf("%v: %+v, %v, %v", c.err, ev, err, id.conn)
+		}
+	}
+}
+
+// Requests beyond the backlog are dropped; retrieving an event frees a place.
+func TestStreamBacklog(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		l, to := w.listen(1)
+		a := w.routed(to, false)
+		w.ok(a.Connect(w.Context(), nil))
+		for l.tcp.held.Load() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		b := w.routed(to, false)
+		w.ok(b.Connect(w.Context(), nil))
+		if ev := w.next(b.ch, EventRejected); ev.Status >= 0 {
+			t.Errorf("%+v", ev)
+		}
+		passive := w.next(w.ch, EventConnectRequest).ID
+		if held := l.tcp.held.Load(); held != 0 {
+			t.Errorf("%d places are taken", held)
+		}
+		w.discard(passive)
+		w.next(a.ch, EventRejected)
+		w.discard(a, b, l)
+	})
+}
+
+// The environment determines the start-up and the devices.
+func TestStreamEnvironment(t *testing.T) {
+	for _, c := range []struct {
+		name, value string
+		crc, p2p    bool
+		errno       syscall.Errno
+	}{
+		{envCRC, "", false, true, 0}, {envCRC, "0", false, true, 0}, {envCRC, "1", true, true, 0},
+		{envP2P, "0", false, false, 0}, {envP2P, "1", false, true, 0}, {envCRC, "yes", false, false, syscall.EINVAL},
+		{envP2P, "2", false, false, syscall.EINVAL},
+	} {
+		t.Run(c.name+"="+c.value, func(t *testing.T) {
+			t.Setenv(c.name, c.value)
+			o, err := streamOptions()
+			if c.errno != 0 {
+				if !errors.Is(err, c.errno) {
+					t.Errorf("%v, want %v", err, c.errno)
+				}
+			} else if err != nil || o.CRC != c.crc || o.PeerToPeer != c.p2p || o.RTR != firstMessages {
+				t.Errorf("%+v, %v", o, err)
+			}
+		})
+	}
+	for transport, want := range map[string]error{"": nil, "iwarp": nil, "roce": syscall.ENODEV, "tcp": syscall.EINVAL} {
+		t.Run("transport "+transport, func(t *testing.T) {
+			inStream(t, func(w *streamWorld) {
+				t.Setenv(driver.EnvTransport, transport)
+				id := w.id(w.ch)
+				if err := id.BindAddr(netip.MustParseAddrPort("127.0.0.1:0")); !errors.Is(err, want) {
+					t.Errorf("%v, want %v", err, want)
+				}
+				w.ok(id.Close())
+				ud, err := w.h.CreateID(w.ch, PSUDP, nil)
+				w.ok(err)
+				if transport != "tcp" { // iWARP has no datagrams
+					w.errno(ud.BindAddr(netip.MustParseAddrPort("127.0.0.1:0")), syscall.ENODEV)
+				}
+				w.ok(ud.Close())
+			})
+		})
+	}
+}
