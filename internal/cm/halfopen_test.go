@@ -60,10 +60,13 @@ func (s *floodTest) handle() {
 }
 
 // request sends the REQ of a client's ID. The client's QP has the ID as its number.
-func (s *floodTest) request(from netip.Addr, id uint32) {
+func (s *floodTest) request(from netip.Addr, id uint32) { s.requestTo(simTCP, from, id) }
+
+// requestTo is request for another service.
+func (s *floodTest) requestTo(service cmmsg.ServiceID, from netip.Addr, id uint32) {
 	m := cmmsg.Make(s.mad[:], cmmsg.KindREQ, 1)
 	cmmsg.REQ(m.Data()).Put(cmmsg.REQFields{
-		LocalID: id, ServiceID: simTCP, LocalGUID: s.guid, LocalQPN: id, RemoteTimeout: 20, LocalTimeout: s.timeout,
+		LocalID: id, ServiceID: service, LocalGUID: s.guid, LocalQPN: id, RemoteTimeout: 20, LocalTimeout: s.timeout,
 		MaxRetries: s.retries,
 		PKey:       0xFFFF, MTU: 3, Primary: cmmsg.PathFields{LocalGID: cmmsg.GID(from), RemoteGID: cmmsg.GID(hereAddr),
 			HopLimit: 64, AckTimeout: 17},
