@@ -127,6 +127,7 @@ func (qp *QP) Modify(a *transport.Attr, m transport.Mask) error {
 	}
 	s.now = s.eng.now()
 	if m&transport.MaskState != 0 && (a.State == transport.Reset || a.State == transport.Err) {
+		s.takeArrived()
 		s.flushReplies(qp.QP)
 	}
 	if m&transport.MaskState != 0 && a.State == transport.Reset {
@@ -297,6 +298,7 @@ func (qp *QP) Destroy() {
 	}
 	s.hold()
 	s.now = e.now()
+	s.takeArrived()
 	s.flushReplies(qp.QP)
 	qp.purge()
 	_ = qp.QP.Modify(s.now, &transport.Attr{State: transport.Reset}, transport.MaskState)

@@ -32,14 +32,7 @@ func (s *shard) step(now int64) (busy bool) {
 	lost := s.lost.Load() && s.lost.Swap(false)
 	n := 0
 	for range rxBatches {
-		n = s.port.Recv(&s.rx)
-		for i := range n {
-			p := &s.rx.Packets[i]
-			if p.Away != nil {
-				p.Away.Batch = s.rx.Packets[i:n]
-			}
-			s.deliver(p)
-		}
+		n = s.receive()
 		// Packets that the screen has dropped come at a high rate, or not again. To park now would cost a wake-up for each.
 		busy = busy || n > 0 || s.rx.Screened
 		if n < rxMany && (!lost || n == 0) {
@@ -63,6 +56,34 @@ func (s *shard) step(now int64) (busy bool) {
 	s.stalled = s.stalled && more && !busy
 	return more || busy
 }
+
+// receive delivers the packets of one Recv, and returns their number.
+func (s *shard) receive() int {
+	n := s.port.Recv(&s.rx)
+	for i := range n {
+		p := &s.rx.Packets[i]
+		if p.Away != nil {
+			p.Away.Batch = s.rx.Packets[i:n]
+		}
+		s.deliver(p)
+	}
+	return n
+}
+
+// takeArrived delivers the packets that have arrived, before a QP stops to process them. An adapter processes packets as
+// they come, so a program expects the completions of what the peer has acknowledged or sent before.
+func (s *shard) takeArrived() {
+	s.rx.Now, s.rx.All = s.now, true
+	for range arrivedBatches {
+		if s.receive() == 0 {
+			break
+		}
+	}
+	s.rx.All = false
+}
+
+// arrivedBatches bounds the batches of takeArrived: peers may send all the time.
+const arrivedBatches = 16
 
 // serve does the work that needs no packet: work published by others, and sending. It reports whether there is more
 // to send at once.

@@ -205,6 +205,9 @@ type RxBatch struct {
 	Buffers any
 	Now     int64 // the caller's time, for links that poll some sources only now and then
 
+	// All makes Recv look at every source, also at those that a link polls only now and then.
+	All bool
+
 	// Screened is true if Recv has dropped packets by the screen: see Screener.
 	Screened bool
 }

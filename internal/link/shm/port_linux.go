@@ -237,12 +237,12 @@ func (p *port) Recv(b *link.RxBatch) int {
 			p.lastShm = b.Now
 		}
 		p.idle++
-		if !full && b.Now-p.lastShm < ringsQuiet && b.Now-p.lastInner < p.pause && p.idle < maxIdle {
+		if !full && !b.All && b.Now-p.lastShm < ringsQuiet && b.Now-p.lastInner < p.pause && p.idle < maxIdle {
 			return len(b.Packets)
 		}
 	}
 	p.idle, p.lastInner = 0, b.Now
-	m.inner.Now = b.Now
+	m.inner.Now, m.inner.All = b.Now, b.All
 	p.pause = min(2*p.pause, innerLate)
 	n := p.inner.Recv(&m.inner)
 	b.Screened = m.inner.Screened
