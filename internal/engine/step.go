@@ -70,8 +70,8 @@ func (s *shard) receive() int {
 	return n
 }
 
-// takeArrived delivers the packets that have arrived, before a QP stops to process them. An adapter processes packets as
-// they come, so a program expects the completions of what the peer has acknowledged or sent before.
+// takeArrived delivers the packets that have arrived, before a QP stops to process them. An adapter processes packets
+// as they come, so a program expects the completions of what the peer has acknowledged or sent before.
 func (s *shard) takeArrived() {
 	s.rx.Now, s.rx.All = s.now, true
 	for range arrivedBatches {
