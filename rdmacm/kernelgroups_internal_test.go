@@ -196,6 +196,11 @@ func TestKernelIWARP(t *testing.T) {
 		id.ch, id.state = w.ch, stConnect
 		w.ok(id.CreateQP(nil, &verbs.QPInitAttr{Cap: kernelCaps}))
 		id.step(inConnect)
+		// The rights of such a QP are those of INIT.
+		if a, _, err := id.QP().Query(verbs.QPAttrAccessFlags); err != nil ||
+			a.QPAccessFlags != verbs.AccessRemoteWrite|verbs.AccessRemoteRead|verbs.AccessRemoteAtomic {
+			t.Errorf("rights %v, %v", a.QPAccessFlags, err)
+		}
 		w.tellParam(id, EventEstablished, offered())
 		checkOffer(t, w.next(EventEstablished).Conn)
 		if id.conn != connEstablished {

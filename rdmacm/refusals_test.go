@@ -134,6 +134,13 @@ func TestRefusedGroups(t *testing.T) {
 		w.errno(e.LeaveMulticast(to), syscall.EADDRNOTAVAIL)
 		w.ok(e.JoinMulticast(bg, to, nil))
 		e.expect(rdmacm.EventMulticastJoin)
+		other := at(netip.MustParseAddr("239.7.7.7"), 0)
+		w.ok(e.JoinMulticastEx(bg, &rdmacm.JoinMCAttr{CompMask: 3, Addr: other,
+			JoinFlags: rdmacm.JoinSendOnlyFullMember}, "mine"))
+		if ev := e.expect(rdmacm.EventMulticastJoin); ev.UD.Context != "mine" || ev.UD.QPNum != rdmacm.MulticastQPN ||
+			ev.UD.QKey != rdmacm.UDPQKey || ev.UD.AHAttr.GRH.DGID != verbs.GIDFromAddr(other.Addr()) {
+			t.Errorf("%+v", ev.UD)
+		}
 		e.none()
 		e.close()
 	})
@@ -300,6 +307,11 @@ func TestRefusedPaths(t *testing.T) {
 		w.errno(e.BindAddrIB(other), syscall.EPROTONOSUPPORT)
 		other.SID, other.PKey = stranger.SID, 0x1234
 		w.errno(e.BindAddrIB(other), syscall.EINVAL)
+		w.ok(e.BindAddr(at(addrA6, 0)))
+		w.errno(e.ResolveAddrIB(bg, nil, stranger, timeout), syscall.EINVAL) // another family
+		if e.IsAFIB() || e.PeerAddr().IsValid() {
+			t.Errorf("AF_IB: %v, peer %v", e.IsAFIB(), e.PeerAddr())
+		}
 		e.close()
 	})
 }

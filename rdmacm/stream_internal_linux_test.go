@@ -129,7 +129,7 @@ func TestStreamParameters(t *testing.T) {
 		active, passive, request := w.requested(to, &ConnParam{PrivateData: []byte("ask"), ResponderResources: 3,
 			InitiatorDepth: 5})
 		if c := request.Conn; string(c.PrivateData) != "ask" || c.ResponderResources != 5 || c.InitiatorDepth != 3 ||
-			request.ListenID != l || passive.tos != 3 {
+			request.ListenID != l || passive.tos != 3 || !passive.passive || active.passive {
 			t.Errorf("%+v", c)
 		}
 		if p := passive.Route().PathRec; len(p) != 1 || p[0].SGID != verbs.GIDFromAddr(to.Addr()) {
@@ -174,6 +174,28 @@ func TestStreamParameters(t *testing.T) {
 	})
 }
 
+// An endpoint puts the prefix of its address before the program's data.
+func TestStreamPrefix(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		l, to := w.listen(1)
+		res, err := GetAddrInfo(w.Context(), to.Addr().String(), "", nil)
+		w.ok(err)
+		res.DstAddr, res.Connect = to, []byte("prefix:")
+		id, err := w.h.CreateEP(w.Context(), res, nil, streamQP())
+		w.ok(err)
+		done := make(chan error, 1)
+		go func() { done <- id.Connect(context.Background(), &ConnParam{PrivateData: []byte("mine")}) }()
+		request := w.next(w.ch, EventConnectRequest)
+		if got := string(request.Conn.PrivateData); got != "prefix:mine" {
+			t.Errorf("%q", got)
+		}
+		w.ok(request.ID.Reject(nil))
+		w.errno(<-done, syscall.ECONNREFUSED)
+		w.ok(id.Close())
+		w.discard(request.ID, l)
+	})
+}
+
 // A request is refused with the program's data, once.
 func TestStreamRejects(t *testing.T) {
 	inStream(t, func(w *streamWorld) {
@@ -184,6 +206,9 @@ func TestStreamRejects(t *testing.T) {
 		if ev := w.next(active.ch, EventRejected); string(ev.Conn.PrivateData) != "no" || !errors.Is(ev.Err(),
 			syscall.ECONNREFUSED) {
 			t.Errorf("%+v", ev)
+		}
+		if passive.conn != connRefused || active.conn != connFailed {
+			t.Errorf("%v and %v", passive.conn, active.conn)
 		}
 		w.errno(passive.Reject(nil), syscall.EINVAL)
 		w.errno(passive.Accept(w.Context(), nil), syscall.EINVAL)

@@ -1,0 +1,203 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/verbena-rdma/verbena/observe"
+	"github.com/verbena-rdma/verbena/rdmatest"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// What package observe is told of the events of a connection, and how long it took.
+func TestObservedEvents(t *testing.T) {
+	const began, made = 5 * time.Second, 3 * time.Second // ago
+	for _, c := range []struct {
+		name    string
+		event   *Event
+		passive bool
+		made    bool
+		began   bool
+		want    string
+		took    time.Duration
+	}{
+		{"established", &Event{Type: EventEstablished}, false, false, true, observe.Connect, began},
+		{"established, passive", &Event{Type: EventEstablished}, true, false, true, observe.Accept, began},
+		{"response", &Event{Type: EventConnectResponse}, false, false, true, observe.Connect, began},
+		{"rejected", &Event{Type: EventRejected, Status: 28}, false, false, true, observe.Connect, began},
+		{"unreachable", &Event{Type: EventUnreachable, Status: -110}, true, false, true, observe.Accept, began},
+		{"error", &Event{Type: EventConnectError, Status: -5}, false, false, true, observe.Connect, began},
+		{"rejected afterwards", &Event{Type: EventRejected, Status: 28}, false, true, true, observe.Disconnect, made},
+		{"disconnected", &Event{Type: EventDisconnected}, false, true, true, observe.Disconnect, made},
+		{"not observed from the begin", &Event{Type: EventEstablished}, false, false, false, observe.Connect, 0},
+		{"resolved", &Event{Type: EventAddrResolved}, false, false, true, "", 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var got []observe.Event
+			stop := observe.Handle(func(e observe.Event) { got = append(got, e) })
+			id := &ID{ps: PSTCP}
+			id.mu.Lock()
+			id.local, id.remote = netip.MustParseAddrPort("[::ffff:192.0.2.1]:5"), netip.MustParseAddrPort("192.0.2.2:6")
+			id.passive = c.passive
+			id.attrs.DestQPN = 9
+			if c.began {
+				id.began = time.Now().Add(-began)
+			}
+			if c.made {
+				id.made = time.Now().Add(-made)
+			}
+			id.observe(c.event)
+			established := !id.made.IsZero()
+			id.mu.Unlock()
+			stop()
+			if c.want == "" {
+				if len(got) > 0 {
+					t.Errorf("%s: %+v", c.name, got)
+				}
+				return
+			}
+			if len(got) != 1 {
+				t.Fatalf("%s: %+v", c.name, got)
+			}
+			e := got[0]
+			if e.Name != c.want || e.Duration != c.took || (e.Err != nil) != c.event.failed() || e.DestQPN != 9 ||
+				e.Local != netip.MustParseAddrPort("192.0.2.1:5") || e.Peer != id.remote || !e.Time.Equal(time.Now()) {
+				t.Errorf("%s: %+v", c.name, e)
+			}
+			if want := c.made || c.event.Type == EventEstablished || c.event.Type == EventConnectResponse; established != want {
+				t.Errorf("%s: established is %v", c.name, established)
+			}
+		})
+	}
+	if a := known(netip.AddrPort{}); a.IsValid() {
+		t.Errorf("no address is %v", a)
+	}
+}
+
+// The end of a stream is the peer's, or the answer to Disconnect; without a word it is a time-out.
+func TestEndsOfStreams(t *testing.T) {
+	for _, c := range []struct {
+		leaving, silent bool
+		state           state
+		status          int
+		conn            connState
+		events          int
+	}{
+		{false, false, stConnect, 0, connPeerLeft, 1}, {false, true, stConnect, -int(syscall.ETIMEDOUT), connSilent, 1},
+		{true, false, stConnect, 0, connDisconnected, 1},
+		{true, true, stConnect, -int(syscall.ETIMEDOUT), connDisconnected, 1},
+		{false, false, stDestroying, 0, connEstablished, 0}, {true, true, stRemoved, 0, connEstablished, 0},
+	} {
+		ch := newChannel(nil)
+		id := &ID{ps: PSTCP, state: c.state, reporting: reporting{ch: ch}}
+		id.conn, id.leaving = connEstablished, c.leaving
+		id.onStreamEnd(c.silent)
+		id.onStreamEnd(c.silent) // once only
+		if n := len(ch.queue); n != c.events || id.conn != c.conn {
+			t.Errorf("%+v: %d events, %v", c, n, id.conn)
+		}
+		if len(ch.queue) > 0 && (ch.queue[0].Type != EventDisconnected || ch.queue[0].Status != c.status) {
+			t.Errorf("%+v: %v, status %d", c, ch.queue[0].Type, ch.queue[0].Status)
+		}
+	}
+}
+
+// A listener on all devices needs one of them.
+func TestListenOnSomeDevices(t *testing.T) {
+	fab := rdmatest.New(rdmatest.Config{RealTime: true})
+	var devices []*verbs.Device
+	for _, a := range []netip.Addr{fuzzHere, fuzzThere} {
+		dev, err := fab.NewDevice(a.String(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		devices = append(devices, dev)
+	}
+	h := NewHost(devices...)
+	if _, err := h.Devices(); err != nil {
+		t.Fatal(err)
+	}
+	gone := func(list ...bool) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for i := range list {
+			h.devices[i].gone = list[i]
+		}
+	}
+	h.list = func() ([]*verbs.Device, error) { return nil, nil } // those that have gone are not replaced
+	for _, c := range []struct {
+		gone [2]bool
+		want error
+		n    int
+	}{{[2]bool{false, false}, nil, 2}, {[2]bool{true, false}, nil, 1}, {[2]bool{false, true}, nil, 1},
+		{[2]bool{true, true}, syscall.ENODEV, 0}} {
+		gone(c.gone[:]...)
+		id, err := h.CreateID(nil, PSTCP, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := id.Listen(0); !errors.Is(err, c.want) || len(id.listeners) != c.n {
+			t.Errorf("%v: %v, %d listeners", c.gone, err, len(id.listeners))
+		}
+		gone(false, false)
+		if err := id.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A handshake whose client has given up leaves its place to others.
+func TestHandshakeThatFails(t *testing.T) {
+	fab := rdmatest.New(rdmatest.Config{RealTime: true})
+	var hosts []*Host
+	for _, a := range []netip.Addr{fuzzHere, fuzzThere} {
+		dev, err := fab.NewDevice(a.String(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts = append(hosts, NewHost(dev))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	here, giveUp := context.WithCancel(ctx)
+	l, err := Listen(ctx, ":0", &Options{Host: hosts[1], Prepare: func(id *ID) error {
+		giveUp() // the client withdraws its request
+		ev, err := id.Channel().GetEvent(ctx)
+		if err != nil || ev.Type != EventRejected {
+			t.Errorf("%v, %v: must be RDMA_CM_EVENT_REJECTED", ev, err)
+			return err
+		}
+		return ev.Ack()
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := l.Accept(ctx)
+		done <- err
+	}()
+	to := netip.AddrPortFrom(fuzzThere, l.Addr().Port()).String()
+	if _, err := Dial(here, to, &Options{Host: hosts[0]}); err == nil {
+		t.Error("the client is connected")
+	}
+	for l.under.Load() != 0 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if n := l.under.Load(); n != 0 {
+		t.Errorf("%d handshakes are under way", n)
+	}
+	cancel()
+	<-done
+	if err := errors.Join(l.Close(), hosts[0].Close(), hosts[1].Close()); err != nil {
+		t.Error(err)
+	}
+}
