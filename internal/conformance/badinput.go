@@ -162,6 +162,9 @@ func sendForeignOpcodes(p *rawPeer) (n int) {
 		if o.Info().Len == 0 || o.Transport() == p.prefix() {
 			continue
 		}
+		if o == wire.CNP && p.qp.Type() != ud { // of all transports that have connections
+			continue
+		}
 		f := p.packet(wire.Fields{Payload: make([]byte, o.Info().MinData)})
 		f.Opcode = o
 		pkt := f.Build()
