@@ -23,13 +23,9 @@ type congestion struct {
 	easeAt int64 // the window is not reduced again before
 }
 
-const (
-	// cnpInterval is the shortest time between two CNPs of a QP, and between two reductions of its window. DCQCN
-	// (SIGCOMM 2015) has this value.
-	cnpInterval = int64(50 * time.Microsecond)
-
-	congestionExperienced = 3 // in the lowest two bits of the traffic class
-)
+// cnpInterval is the shortest time between two CNPs of a QP, and between two reductions of its window. DCQCN (SIGCOMM
+// 2015) has this value.
+const cnpInterval = int64(50 * time.Microsecond)
 
 // onMarked handles the mark of a packet that a switch has marked. response: it answers a request of this QP.
 func (qp *QP) onMarked(now int64, response bool) {

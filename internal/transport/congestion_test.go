@@ -8,8 +8,6 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-const ecnCapable = 2 // ECN capable transport 0
-
 // arrives delivers a packet of the peer whose IP header has traffic class tclass.
 func (s *sender) arrives(f wire.Fields, tclass uint8) {
 	f.PKey, f.DestQPN = 0xFFFF, s.qp.Num
@@ -19,7 +17,7 @@ func (s *sender) arrives(f wire.Fields, tclass uint8) {
 func newMarked(t *testing.T, typ Type) *sender {
 	return newSender(t, typ, func(c *Config, a *Attr) {
 		c.RQ = NewRecvQueue(16, 1, false, testPD)
-		a.RQPSN, a.Path.TClass = firstPSN, ecnCapable
+		a.RQPSN, a.Path.TClass = firstPSN, wire.ECNCapable
 	})
 }
 
@@ -148,9 +146,9 @@ func (b *bottleneck) pass(p *streamPacket) bool {
 		return false
 	}
 	b.longest = max(b.longest, length)
-	if length >= b.mark && p.tclass&3 == ecnCapable {
+	if length >= b.mark && p.tclass&wire.ECNMask == wire.ECNCapable {
 		b.marked++
-		p.tclass |= congestionExperienced
+		p.tclass |= wire.ECNMarked
 	}
 	b.free += b.cost
 	p.at = b.free
@@ -163,7 +161,7 @@ func TestCongestedSwitch(t *testing.T) {
 	for _, capable := range []bool{true, false} {
 		s := newStream(t, 1, func(_ *Config, a *Attr) {
 			if capable {
-				a.Path.TClass = ecnCapable
+				a.Path.TClass = wire.ECNCapable
 			}
 		})
 		s.hop = &bottleneck{cost: 4096, mark: 20, most: 200}

@@ -39,7 +39,7 @@ func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
 	case op == wire.CNP:
 		qp.onCNP(now)
 		return
-	case p.TClass&congestionExperienced == congestionExperienced && qp.Type != UD:
+	case p.TClass&wire.ECNMask == wire.ECNMarked && qp.Type != UD:
 		qp.onMarked(now, response)
 	}
 	switch {

@@ -7,9 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// What has arrived when a program moves a QP to ERR counts as processed, as on an adapter, which processes packets as
-// they come: a request whose acknowledgement is here succeeds, and a receive whose message is here too. Only what is
-// outstanding then is flushed.
+// A program moves a QP to ERR. A request whose acknowledgement has arrived succeeds, and so does a receive whose
+// message has arrived. All other requests are flushed. An adapter processes packets as they come and does the same.
 func TestWorkThatHasArrivedIsNotFlushed(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, func(c *soft.Config) { c.Manual, c.Shards = true, 1 })

@@ -5,17 +5,12 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/transport"
+	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // envECN makes the packets of RC and XRC QPs ECN capable, so that switches mark them instead of dropping them.
 const envECN = "VERBENA_ECN"
-
-// capable0 in the ECN bits of a traffic class, ecnBits, means "ECN capable transport 0".
-const (
-	capable0 = 2
-	ecnBits  = 3
-)
 
 // path returns the path of a QP. It is ECN capable if the environment says so and the QP can send less: with a traffic
 // class that has ECN bits, the program has decided.
@@ -24,8 +19,8 @@ func (q *qp) path(port uint8, a *verbs.AHAttr) (link.Path, error) {
 	if t := q.QP.Type; t != transport.RC && t != transport.XRCSend && t != transport.XRCRecv {
 		return p, err
 	}
-	if os.Getenv(envECN) == "1" && p.TClass&ecnBits == 0 {
-		p.TClass |= capable0
+	if os.Getenv(envECN) == "1" && p.TClass&wire.ECNMask == 0 {
+		p.TClass |= wire.ECNCapable
 	}
 	return p, err
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -47,18 +48,23 @@ type Verdict struct {
 	Mark  bool          // mark it, if it is ECN capable
 }
 
-// Bits of a traffic class.
-const (
-	ecnBits   = 3 // 0: not ECN capable
-	ecnMarked = 3
-)
-
 // Class returns the traffic class of the packet behind the network. tclass is that of the sender.
 func (v Verdict) Class(tclass uint8) uint8 {
-	if v.Mark && tclass&ecnBits != 0 {
-		return tclass | ecnMarked
+	if v.Mark && tclass&wire.ECNMask != 0 {
+		return tclass | wire.ECNMarked
 	}
 	return tclass
+}
+
+// Path returns the path with that traffic class. p stays as it is.
+func (v Verdict) Path(p *link.Path) *link.Path {
+	class := v.Class(p.TClass)
+	if class == p.TClass {
+		return p
+	}
+	marked := *p
+	marked.TClass = class
+	return &marked
 }
 
 // active reports whether f injects any fault.

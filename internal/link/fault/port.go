@@ -134,11 +134,7 @@ func (p *port) thin(b *link.TxBatch) {
 		if v.Drop {
 			continue
 		}
-		if class := v.Class(t.Path.TClass); class != t.Path.TClass {
-			marked := *t.Path
-			marked.TClass = class
-			t.Path = &marked
-		}
+		t.Path = v.Path(t.Path)
 		for range v.Extra {
 			p.hold(&p.out, now+int64(v.Delay), data, held{path: t.Path})
 		}

@@ -187,11 +187,7 @@ func (f *Fabric) send(now int64, from *port, b *link.TxBatch, i int) {
 		f.stats.Lost++
 		return
 	}
-	if class := v.Class(path.TClass); class != path.TClass {
-		marked := *path
-		marked.TClass = class
-		path = &marked
-	}
+	path = v.Path(path)
 	at := now + int64(v.Delay)
 	flow := wire.NewFlow(path.Src, path.Dst, cmp.Or(path.Source, from.source), wire.Port)
 	b.Seal(i, flow, 0)
