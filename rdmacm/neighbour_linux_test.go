@@ -14,12 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/apart"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/rdmacm"
 )
-
-// inNamespace is set for a test that runs in a network namespace of its own.
-const inNamespace = "VERBENA_TEST_CM_NAMESPACE"
 
 // cabled is a host in a namespace and its cable, a veth pair, to another one, which answers ARP and ND.
 type cabled struct {
@@ -35,8 +33,8 @@ const (
 
 // onWire runs a test with two hosts in namespaces. It is skipped where a process cannot have them.
 func onWire(t *testing.T, f func(w *cabled)) {
-	if os.Getenv(inNamespace) == "" {
-		reexec(t)
+	apart.NeedsIP(t)
+	if !apart.Run(t) {
 		return
 	}
 	cable(t)
@@ -50,32 +48,6 @@ func onWire(t *testing.T, f func(w *cabled)) {
 	f(w)
 	w.ok(w.ch.Close())
 	w.ok(w.host.Close())
-}
-
-// reexec runs the test again in new namespaces, where it is root.
-func reexec(t *testing.T) {
-	t.Helper()
-	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skipf("the test needs the command ip: %v", err)
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), inNamespace+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
-	}
-	out, err := cmd.CombinedOutput()
-	switch {
-	case err != nil && cmd.ProcessState == nil:
-		t.Skipf("no network namespace for this process: %v", err)
-	case err != nil || !strings.Contains(string(out), "PASS"):
-		t.Errorf("in the namespace: %v\n%s", err, out)
-	case strings.Contains(string(out), "--- SKIP"):
-		t.Skipf("in the namespace:\n%s", out)
-	default:
-		t.Logf("in the namespace:\n%s", out)
-	}
 }
 
 // cable makes the veth pair, whose other end is in a namespace of a thread.

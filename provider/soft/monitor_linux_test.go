@@ -1,27 +1,21 @@
 package soft
 
 import (
-	"os"
-	"os/exec"
 	"slices"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/apart"
 	"github.com/verbena-rdma/verbena/verbs"
 )
-
-const inNamespace = "VERBENA_TEST_IN_NAMESPACE"
 
 // TestV_AE_22_KernelReportsChanges: the kernel reports changes. In its own network namespace the test has a loopback
 // interface that is down and has no addresses, and sets it up and down.
 func TestV_AE_22_KernelReportsChanges(t *testing.T) {
-	if os.Getenv(inNamespace) == "" {
-		runInNamespace(t)
+	if !apart.Run(t) {
 		return
 	}
 	d := newDevice(spec{name: "vrb_lo", iface: "lo"})
@@ -89,8 +83,7 @@ func configure(t *testing.T, call uint, ifr *unix.Ifreq) {
 // TestV_AE_25_KernelRemovesTheInterface: a device whose interface is removed, here one that the test has made in its
 // own network namespace, reports it to all contexts, and its objects can still be closed.
 func TestV_AE_25_KernelRemovesTheInterface(t *testing.T) {
-	if os.Getenv(inNamespace) == "" {
-		runInNamespace(t)
+	if !apart.Run(t) {
 		return
 	}
 	const name = "vrbtest0"
@@ -140,26 +133,5 @@ func TestV_AE_25_KernelRemovesTheInterface(t *testing.T) {
 	remove()
 	for i := range up {
 		expect(t, &up[i], verbs.EventGIDChange, verbs.EventPortErr, verbs.EventDeviceFatal)
-	}
-}
-
-// runInNamespace runs the same test in a process with its own network namespace.
-func runInNamespace(t *testing.T) {
-	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), inNamespace+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
-	}
-	out, err := cmd.CombinedOutput()
-	if err != nil && cmd.ProcessState == nil {
-		t.Skipf("cannot make a network namespace: %v", err)
-	}
-	if err != nil || !strings.Contains(string(out), "PASS") {
-		t.Errorf("%v\n%s", err, out)
-	}
-	if strings.Contains(string(out), "--- SKIP") {
-		t.Skipf("in the namespace:\n%s", out)
 	}
 }

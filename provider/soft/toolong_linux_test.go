@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/apart"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/udp"
 	"github.com/verbena-rdma/verbena/internal/softlink"
@@ -21,8 +22,7 @@ import (
 // TestMTULowered: after the interface's MTU became smaller than a connection's path MTU, messages that fit it pass,
 // and the first longer one fails with an error that names the cause and the remedy.
 func TestMTULowered(t *testing.T) {
-	if os.Getenv(inNamespace) == "" {
-		runInNamespace(t)
+	if !apart.Run(t) {
 		return
 	}
 	loopback := func(call uint, set func(*unix.Ifreq)) {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/apart"
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/udp"
@@ -30,8 +31,7 @@ var (
 // TestV_AE_17_MigrationBetweenInterfaces: an RC QP of a device on two interfaces migrates to the second one when the
 // first goes down, and so does its peer; the port is up while one of them is.
 func TestV_AE_17_MigrationBetweenInterfaces(t *testing.T) {
-	if os.Getenv(inNamespace) == "" {
-		runInNamespace(t)
+	if !apart.Run(t) {
 		return
 	}
 	in := newNamespace(t)

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/apart"
 	"github.com/verbena-rdma/verbena/internal/raw"
 	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/provider/soft"
@@ -128,7 +129,7 @@ func (s *station) wait() ([]byte, *verbs.WC) {
 
 // TestV_FL_09_V_CNT_01_FramesOfTheKernel: rules, tags and counters see what a socket of the kernel sends.
 func TestV_FL_09_V_CNT_01_FramesOfTheKernel(t *testing.T) {
-	if !soft.RunInNamespace(t) {
+	if !apart.Run(t) {
 		return
 	}
 	p := newPair(t)
@@ -164,7 +165,7 @@ func TestV_FL_09_V_CNT_01_FramesOfTheKernel(t *testing.T) {
 // TestV_QPX_05_DatagramsOfTheKernel: a socket of the kernel sends a RoCE datagram for a source QPN, and the rule of a
 // UD QP receives it.
 func TestV_QPX_05_DatagramsOfTheKernel(t *testing.T) {
-	if !soft.RunInNamespace(t) {
+	if !apart.Run(t) {
 		return
 	}
 	p := newPair(t)
@@ -192,7 +193,7 @@ func TestV_QPX_05_DatagramsOfTheKernel(t *testing.T) {
 
 // TestV_SEND_13_ChecksumsForTheKernel: the kernel accepts frames with IP_CSUM, and none without.
 func TestV_SEND_13_ChecksumsForTheKernel(t *testing.T) {
-	if !soft.RunInNamespace(t) {
+	if !apart.Run(t) {
 		return
 	}
 	p := newPair(t)
@@ -217,7 +218,7 @@ func TestV_SEND_13_ChecksumsForTheKernel(t *testing.T) {
 
 // TestV_WR_19_SegmentsForTheKernel: the kernel receives the segments of a TSO request, with right checksums.
 func TestV_WR_19_SegmentsForTheKernel(t *testing.T) {
-	if !soft.RunInNamespace(t) {
+	if !apart.Run(t) {
 		return
 	}
 	p := newPair(t)
@@ -252,7 +253,7 @@ func TestV_WR_19_SegmentsForTheKernel(t *testing.T) {
 
 // TestV_RWQ_01_V_WQ_06_QueuesForTheKernel: work queues get the kernel's datagrams by their ports, also those that wait.
 func TestV_RWQ_01_V_WQ_06_QueuesForTheKernel(t *testing.T) {
-	if !soft.RunInNamespace(t) {
+	if !apart.Run(t) {
 		return
 	}
 	p := newPair(t)
@@ -293,7 +294,7 @@ func TestV_RWQ_01_V_WQ_06_QueuesForTheKernel(t *testing.T) {
 
 // TestV_WQ_06_VLANsOfTheKernel: the kernel's VLAN interface sends tagged frames, and the tag is stripped.
 func TestV_WQ_06_VLANsOfTheKernel(t *testing.T) {
-	if !soft.RunInNamespace(t) {
+	if !apart.Run(t) {
 		return
 	}
 	p := newPair(t)

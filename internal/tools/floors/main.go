@@ -52,7 +52,7 @@ var building = []floor{
 	{"formats, helpers", []string{
 		"internal/wire", "internal/wire/iwarp", "internal/psn", "internal/numbered", "internal/secret", "internal/ring",
 		"internal/rs", "internal/spin", "internal/notify", "internal/control", "internal/lookup", "internal/printable",
-		"internal/refuse", "internal/seam", "internal/transcript", "observe",
+		"internal/apart", "internal/refuse", "internal/seam", "internal/transcript", "observe",
 	}},
 	{"descriptors", []string{"internal/fdset"}},
 }

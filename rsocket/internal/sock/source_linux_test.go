@@ -2,26 +2,22 @@ package sock
 
 import (
 	"net/netip"
-	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/apart"
 	"github.com/verbena-rdma/verbena/internal/rs"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/rdmacm"
 )
 
-// inNamespace is set for a test that runs in a network namespace of its own.
-const inNamespace = "VERBENA_TEST_SOCK_NAMESPACE"
-
 // wired runs a test in a namespace with an interface of address 192.0.2.1/24, on whose cable nobody answers. It is
 // skipped where a process cannot have that.
 func wired(t *testing.T, f func(t *testing.T)) {
-	if os.Getenv(inNamespace) == "" {
-		apart(t)
+	apart.NeedsIP(t)
+	if !apart.Run(t) {
 		return
 	}
 	for _, line := range []string{"link set lo up", "link add near type veth peer name far",
@@ -31,30 +27,6 @@ func wired(t *testing.T, f func(t *testing.T)) {
 		}
 	}
 	f(t)
-}
-
-// apart runs the test again in new namespaces, where it is root.
-func apart(t *testing.T) {
-	t.Helper()
-	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skipf("the test needs the command ip: %v", err)
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), inNamespace+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
-	}
-	out, err := cmd.CombinedOutput()
-	switch {
-	case err != nil && cmd.ProcessState == nil:
-		t.Skipf("no network namespace for this process: %v", err)
-	case strings.Contains(string(out), "--- SKIP"):
-		t.Skipf("in the namespace:\n%s", out)
-	case err != nil || !strings.Contains(string(out), "PASS"):
-		t.Errorf("in the namespace: %v\n%s", err, out)
-	}
 }
 
 // A datagram whose source does not exist does not stop the socket: 20 of them take less time than the resolution of

@@ -1,0 +1,50 @@
+// Package apart runs a test in a user and network namespace of its own, in which it is root. It is for tests and needs
+// no privilege. It imports the standard library.
+package apart
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// variable is set for a test that runs in a namespace.
+const variable = "VERBENA_TEST_APART"
+
+// Run returns true in the namespace. Elsewhere it runs the calling test again in one, takes over the result, and
+// returns false. The test is skipped where a process cannot have namespaces.
+func Run(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(variable) != "" {
+		return true
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), variable+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	}
+	out, err := cmd.CombinedOutput()
+	switch {
+	case err != nil && cmd.ProcessState == nil:
+		t.Skipf("no network namespace for this process: %v", err)
+	case err != nil || !strings.Contains(string(out), "PASS"):
+		t.Errorf("in the namespace: %v\n%s", err, out)
+	case strings.Contains(string(out), "--- SKIP"):
+		t.Skipf("in the namespace:\n%s", out)
+	default:
+		t.Logf("in the namespace:\n%s", out)
+	}
+	return false
+}
+
+// NeedsIP skips the test where the command ip is missing.
+func NeedsIP(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skipf("the test needs the command ip: %v", err)
+	}
+}
