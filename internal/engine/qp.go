@@ -21,14 +21,13 @@ type QPUpcalls interface {
 
 // QPInit holds the parameters of a QP.
 type QPInit struct {
-	Type    transport.Type
-	Num     uint32 // 0: chosen by the engine; 1 to 15: fixed number
-	PD      uint32
-	SigAll  bool
-	PortMTU int    // UD: the longest message, bytes
-	SrcNum  uint32 // UD: the source QPN of datagrams; 0: Num
-	// Checksums is of a UD QP; nil: none.
-	Checksums *transport.Checksums
+	Type      transport.Type
+	Num       uint32 // 0: chosen by the engine; 1 to 15: fixed number
+	PD        uint32
+	SigAll    bool
+	PortMTU   int                  // UD: the longest message, bytes
+	SrcNum    uint32               // UD: the source QPN of datagrams; 0: Num
+	IPOffload *transport.IPOffload // UD; nil: none
 	// Own reports whether an address is the device's. With it a UD QP does not receive its own multicast.
 	Own            func(netip.Addr) bool
 	SQ             *transport.SendQueue
@@ -65,7 +64,7 @@ func (e *Engine) CreateQP(in QPInit) (*QP, error) {
 	qp := &QP{shard: s, up: in.Up, cqs: in.cqs(), xrcd: in.XRCD, own: in.Own}
 	c := transport.Config{
 		Num: num, Type: in.Type, PD: in.PD, SigAll: in.SigAll, PortMTU: in.PortMTU, SrcNum: in.SrcNum, SQ: in.SQ, RQ: in.RQ,
-		Checksums: in.Checksums, SendCQ: in.SendCQ, RecvCQ: in.RecvCQ, Regions: in.Regions,
+		IPOffload: in.IPOffload, SendCQ: in.SendCQ, RecvCQ: in.RecvCQ, Regions: in.Regions,
 		Ports: e.ports, Host: s, Owner: qp,
 		Scratch: &s.scratch,
 	}

@@ -34,12 +34,8 @@ func (p payload) copy(dst []byte, at int) (ok bool) {
 // intact reports whether the payload was still valid after it was copied. e is that of its packet.
 func (p payload) intact(e link.Epoch) bool { return !e.Over() && (p.away == nil || !p.away.Failed()) }
 
-// copyPayload copies the pieces of user memory and the pad bytes into b, a packet that tx has just allocated with
-// head bytes of headers. If the packet carries an ICRC, a payload in one piece is checksummed while it is copied, so
-// it is read once instead of twice.
-//
-// It returns false if the program has unmapped the memory. The packet cannot be taken back, so it becomes one that its
-// receiver drops.
+// copyPayload is copyPieces for a packet that tx has just allocated and that stays as it is. If the packet carries an
+// ICRC, a payload in one piece is checksummed while it is copied, so it is read once instead of twice.
 func copyPayload(tx *link.TxBatch, b []byte, head int, pieces ...[]byte) bool {
 	data := b[head:]
 	if wire.SumsWhileCopying && len(pieces) == 1 && len(pieces[0]) >= wire.LeastSum+15 && tx.Sums(b) {
@@ -52,6 +48,15 @@ func copyPayload(tx *link.TxBatch, b []byte, head int, pieces ...[]byte) bool {
 		tx.Summed(wire.Sum(sum, data[n:]), len(data))
 		return true
 	}
+	return copyPieces(b, head, pieces...)
+}
+
+// copyPieces copies the pieces of user memory and the pad bytes into b, a packet with head bytes before them.
+//
+// It returns false if the program has unmapped the memory. The packet cannot be taken back, so it becomes one that its
+// receiver drops.
+func copyPieces(b []byte, head int, pieces ...[]byte) bool {
+	data := b[head:]
 	for _, p := range pieces {
 		n, ok := mr.Copy(data, p)
 		if !ok {

@@ -33,8 +33,9 @@ func TestV_PKEY_04_FullAndLimitedMembers(t *testing.T) {
 // The requester refuses what a type of QP does not have, without help of the verbs package. SEND_WITH_INV on UC, which
 // the manual has, is not a packet.
 func TestV_SEND_07_OperationsOfTheTypes(t *testing.T) {
-	datagrams := []Op{OpSend, OpSendImm}
-	unreliable := append([]Op{OpWrite, OpWriteImm, OpLocalInv, OpBindMW}, datagrams...)
+	sends := []Op{OpSend, OpSendImm}
+	datagrams := append([]Op{OpTSO}, sends...)
+	unreliable := append([]Op{OpWrite, OpWriteImm, OpLocalInv, OpBindMW}, sends...)
 	reliable := append([]Op{OpSendInv, OpRead, OpCmpSwap, OpFetchAdd, OpFlush, OpAtomicWrite}, unreliable...)
 	for typ, ops := range map[Type][]Op{UD: datagrams, UC: unreliable, RC: reliable, XRCSend: reliable} {
 		has := map[Op]bool{}

@@ -11,14 +11,13 @@ import (
 
 // Config holds the parameters of a new QP.
 type Config struct {
-	Num     uint32
-	Type    Type
-	PD      uint32
-	SigAll  bool
-	PortMTU int    // UD: the longest message, bytes
-	SrcNum  uint32 // UD: the source QPN of datagrams; 0: Num
-	// Checksums computes checksums of the messages of a UD QP; nil: none.
-	Checksums *Checksums
+	Num       uint32
+	Type      Type
+	PD        uint32
+	SigAll    bool
+	PortMTU   int        // UD: the longest message, bytes
+	SrcNum    uint32     // UD: the source QPN of datagrams; 0: Num
+	IPOffload *IPOffload // UD; nil: none
 	SQ        *SendQueue
 	RQ        *RecvQueue // the QP's own, or an SRQ; nil for XRC
 	XRCD      *XRCD      // XRC_RECV only: such a QP has no queues, CQs or PD
@@ -30,12 +29,6 @@ type Config struct {
 	Owner     any // the QP object of the layer above
 	// Scratch may be shared by the QPs of a shard; nil: the QP gets its own.
 	Scratch *Scratch
-}
-
-// Checksums computes and verifies the checksums of IP packets in messages, which stay as they are if they have none.
-type Checksums struct {
-	Fill   func(message []byte)
-	Verify func(message []byte) bool
 }
 
 // Scratch is memory for the completion that is being made; on the stack it would escape. QPs share it because a QP

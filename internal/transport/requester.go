@@ -171,6 +171,10 @@ func (r *requester) measure(w *SendWQE) {
 	if w.isAtomic() || w.isPlacement() || w.Length > maxMessage {
 		return
 	}
+	if w.Op == OpTSO {
+		w.count = w.segments()
+		return
+	}
 	w.count = max(1, (w.Length+r.mtu-1)>>r.shift)
 	if w.Op == OpRead {
 		// A share of the window for each request that may be outstanding, so that the responses fill the
@@ -247,6 +251,8 @@ func (r *requester) unfit(w *SendWQE) (Status, string) {
 		return LocLenErr, "the message is longer than 2^31 bytes"
 	case qp.Type == UD && !qp.fromHere(w.Path):
 		return LocQPOpErr, "the address handle is of another port than the QP"
+	case w.Op == OpTSO:
+		return r.unfitSegments(w)
 	case qp.Type == UD && w.Length > r.mtu:
 		return LocLenErr, "a UD message must fit one packet"
 	case w.waitsForAnswer() && !w.isPlacement():
@@ -265,6 +271,8 @@ func (t Type) does(op Op) bool {
 		return true
 	case OpWrite, OpWriteImm, OpLocalInv, OpBindMW:
 		return t != UD
+	case OpTSO:
+		return t == UD
 	case OpSendInv, OpRead, OpCmpSwap, OpFetchAdd, OpFlush, OpAtomicWrite:
 		return t.reliable()
 	}
@@ -343,7 +351,7 @@ func (r *requester) finish(w *SendWQE, st Status, f *Failure) {
 var completionOps = [16]CQOp{
 	OpWrite: CQWrite, OpWriteImm: CQWrite, OpSend: CQSend, OpSendImm: CQSend, OpSendInv: CQSend,
 	OpRead: CQRead, OpCmpSwap: CQCompSwap, OpFetchAdd: CQFetchAdd, OpLocalInv: CQLocalInv, OpBindMW: CQBindMW,
-	OpFlush: CQFlush, OpAtomicWrite: CQAtomicWrite,
+	OpTSO: CQTSO, OpFlush: CQFlush, OpAtomicWrite: CQAtomicWrite,
 }
 
 // flush completes all posted requests with a flush error and stops sending (ERR, SQE).

@@ -63,6 +63,8 @@ func (r *requester) send(now int64, tx *link.TxBatch, w *SendWQE) bool {
 		return r.sendAtomic(now, tx, w)
 	case w.Op == OpFlush:
 		return r.sendFlush(now, tx, w)
+	case w.Op == OpTSO:
+		return r.sendSegment(now, tx, w)
 	}
 	return r.sendData(now, tx, w)
 }
@@ -118,14 +120,20 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	}
 	wire.BTH(b).Put(op, int(pad), pkey, dest, r.nxt, flags)
 	r.putHeaders(b, info, w)
-	if ref.share != nil {
+	copied := true
+	switch {
+	case ref.share != nil:
 		r.sentByReference = true
-	} else if !copyPayload(tx, b, info.Len, r.pieces...) {
+	case r.offloads(w):
+		if copied = copyPieces(b, info.Len, r.pieces...); copied {
+			qp.IPOffload.Fill(b[info.Len : info.Len+int(n)])
+		}
+	default:
+		copied = copyPayload(tx, b, info.Len, r.pieces...)
+	}
+	if !copied {
 		r.reject(now, w, LocProtErr, r.describeUnmapped(w, pos))
 		return false
-	}
-	if c := qp.Checksums; c != nil && w.Flags&IPCsum != 0 {
-		c.Fill(b[info.Len : info.Len+int(n)])
 	}
 	r.from.pos = pos + n
 	qp.Counters.TxDataBytes += uint64(n)

@@ -37,7 +37,7 @@ func (r *responder) onUD(p *link.RxPacket, info *wire.Info) {
 	if p.Src.Is4() {
 		e.SL = slOverIPv4
 	}
-	if v := r.qp.Checksums; v != nil && v.Verify(data) {
+	if o := r.qp.IPOffload; o != nil && o.Verify(data) {
 		e.Flags |= IPCsumOK
 	}
 	if s := r.steered; s != nil {

@@ -3,6 +3,7 @@ package soft
 import (
 	"math"
 
+	"github.com/verbena-rdma/verbena/internal/raw"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -105,6 +106,7 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 		QPRateLimitMin: minRate, QPRateLimitMax: maxRate,
 		SupportedQPTs: 1<<verbs.QPTypeRC | 1<<verbs.QPTypeUC | 1<<verbs.QPTypeUD | 1<<verbs.QPTypeXRCSend,
 	}
+	attr.TSOCaps = verbs.TSOCaps{MaxTSO: raw.MaxTSO, SupportedQPTs: 1 << verbs.QPTypeUD}
 	c.dev.rawCaps(&attr)
 	c.dev.streamCaps(&attr)
 	attr.CompletionTimestampMask, attr.HCACoreClock = math.MaxUint64, 1e6 // ticks are nanoseconds

@@ -271,11 +271,9 @@ func TestV_WR_04_V_WR_05_NothingRunsBeforeComplete(t *testing.T) {
 func TestV_QPX_10_OperationsOfTheDevice(t *testing.T) {
 	e := newEnds(t, &networks[0], 1, nil)[0]
 	for _, c := range []verbs.QPInitAttr{
-		{Type: verbs.QPTypeUD, SendOpsFlags: verbs.QPExWithTSO},
 		{Type: verbs.QPTypeUC, SendOpsFlags: verbs.QPExWithFlush},
 		{Type: verbs.QPTypeUD, SendOpsFlags: verbs.QPExWithAtomicWrite},
 		{Type: verbs.QPTypeUC, SendOpsFlags: verbs.QPExWithRDMARead},
-		{Type: verbs.QPTypeUD, MaxTSOHeader: 5},
 	} {
 		c.SendCQ, c.RecvCQ = e.cq, e.cq
 		if _, err := e.pd.CreateQP(&c); !errors.Is(err, verbs.EOPNOTSUPP) || errors.Is(err, verbs.EINVAL) {

@@ -79,7 +79,8 @@ func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendW
 		}
 		return nil
 	case verbs.WRTSO:
-		return fail(verbs.EOPNOTSUPP, "%v: not supported by the device", wr.Opcode)
+		w.Inline = append(w.Inline, wr.TSO.Hdr...)
+		sq.More(w).MSS = wr.TSO.MSS
 	default:
 		w.Imm = wr.ImmData
 	}

@@ -66,15 +66,16 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 	if init.SendOpsFlags&verbs.QPExWithAtomicWrite != 0 {
 		c.MaxInlineData = max(c.MaxInlineData, wire.AtomicWriteLen)
 	}
+	inline := max(int(c.MaxInlineData), int(init.MaxTSOHeader))
 	in := engine.QPInit{
 		Type: transport.Type(init.Type), Num: num, PD: p.num, SigAll: init.SigAll,
 		PortMTU: p.ctx.dev.activeMTU().Bytes(),
-		SQ:      transport.NewSendQueue(int(c.MaxSendWR), int(c.MaxSendSGE), int(c.MaxInlineData)),
+		SQ:      transport.NewSendQueue(int(c.MaxSendWR), int(c.MaxSendSGE), inline),
 		SendCQ:  cqOf(init.SendCQ).CQ,
 		Regions: p.ctx.regions,
 	}
 	if init.Type == verbs.QPTypeUD {
-		in.Checksums = &checksums
+		in.IPOffload = &ipoib
 	}
 	if init.CreateFlags&verbs.QPCreateSourceQPN != 0 {
 		in.SrcNum = init.SourceQPN
@@ -94,8 +95,10 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 	return q, nil
 }
 
-// checksums are those of IP over InfiniBand.
-var checksums = transport.Checksums{Fill: raw.FillIPoIB, Verify: raw.VerifyIPoIB}
+// ipoib is what UD QPs do for IP over InfiniBand.
+var ipoib = transport.IPOffload{
+	Fill: raw.FillIPoIB, Verify: raw.VerifyIPoIB, Start: raw.StartIPoIB, Segment: raw.SegmentIPoIB,
+}
 
 // setReceives sets the receive queue and the receive CQ of a QP.
 func (q *qp) setReceives(in *engine.QPInit, init *verbs.QPInitAttr) {
@@ -122,13 +125,17 @@ const createFlags = verbs.QPCreateBlockSelfMcastLB | verbs.QPCreateSourceQPN | v
 
 // checkQPEx refuses attributes of an extended QP that the device does not support.
 func checkQPEx(init *verbs.QPInitAttr) error {
+	ops := sendOps
+	if init.Type == verbs.QPTypeUD {
+		ops |= verbs.QPExWithTSO
+	}
 	switch {
-	case init.SendOpsFlags&^sendOps != 0:
-		return fail(verbs.EOPNOTSUPP, "SendOpsFlags %v: must be among %v", init.SendOpsFlags&^sendOps, sendOps)
+	case init.SendOpsFlags&^ops != 0:
+		return fail(verbs.EOPNOTSUPP, "SendOpsFlags %v: must be among %v", init.SendOpsFlags&^ops, ops)
 	case init.CreateFlags&^createFlags != 0:
 		return fail(verbs.EOPNOTSUPP, "CreateFlags %v: must be among %v", init.CreateFlags&^createFlags, createFlags)
-	case init.MaxTSOHeader != 0:
-		return fail(verbs.EOPNOTSUPP, "MaxTSOHeader of a QP of type %v: must be 0; only RAW_PACKET has TSO", init.Type)
+	case init.MaxTSOHeader > maxTSOHeader:
+		return fail(verbs.EINVAL, "MaxTSOHeader %d: must be 0 to %d", init.MaxTSOHeader, maxTSOHeader)
 	case init.RWQIndTbl != nil:
 		return fail(verbs.EOPNOTSUPP, "RWQIndTbl of a QP of type %v: must be nil; only RAW_PACKET has RSS", init.Type)
 	}

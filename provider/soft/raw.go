@@ -90,7 +90,7 @@ func (d *device) rawCaps(attr *verbs.DeviceAttr) {
 		return
 	}
 	attr.DeviceCapFlags |= verbs.DeviceRawScatterFCS | verbs.DevicePCIWriteEndPadding
-	attr.TSOCaps = verbs.TSOCaps{MaxTSO: raw.MaxTSO, SupportedQPTs: rawPacketBit}
+	attr.TSOCaps.SupportedQPTs |= rawPacketBit
 	attr.RSSCaps = verbs.RSSCaps{
 		SupportedQPTs: rawPacketBit, MaxRWQIndirectionTables: maxIndTables, MaxRWQIndirectionTableSize: maxIndTable,
 		RxHashFieldsMask: uint64(rxHashFields), RxHashFunction: uint8(verbs.RxHashToeplitz),

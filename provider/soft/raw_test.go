@@ -340,7 +340,7 @@ func TestV_QDX_RawPacketCaps(t *testing.T) {
 	caps := get(vctx.QueryDevice())(t)
 	if caps.RawPacketCaps != verbs.RawPacketCVLANStripping|verbs.RawPacketScatterFCS|verbs.RawPacketIPCsum|
 		verbs.RawPacketDelayDrop || caps.DeviceCapFlags&verbs.DevicePCIWriteEndPadding == 0 ||
-		caps.TSOCaps != (verbs.TSOCaps{MaxTSO: 1 << 18, SupportedQPTs: 1 << 8}) || caps.MaxWQTypeRQ != 1<<16 ||
+		caps.TSOCaps != (verbs.TSOCaps{MaxTSO: 1 << 18, SupportedQPTs: 1<<8 | 1<<4}) || caps.MaxWQTypeRQ != 1<<16 ||
 		caps.RSSCaps.MaxRWQIndirectionTableSize != 1024 || caps.RSSCaps.RxHashFunction != 1 ||
 		caps.RSSCaps.RxHashFieldsMask != 0x800001ff ||
 		caps.PacketPacingCaps.SupportedQPTs != 1<<8|1<<2|1<<3|1<<4|1<<9 ||
@@ -354,7 +354,7 @@ func TestV_QDX_RawPacketCaps(t *testing.T) {
 	must(t, vctx.Close())
 	e := newEnds(t, &networks[0], 1, nil)[0] // a device without a link of frames
 	caps = get(e.ctx.QueryDevice())(t)
-	if caps.RawPacketCaps != 0 || caps.TSOCaps.MaxTSO != 0 || caps.MaxWQTypeRQ != 0 ||
+	if caps.RawPacketCaps != 0 || caps.TSOCaps.SupportedQPTs != 1<<4 || caps.MaxWQTypeRQ != 0 ||
 		caps.DeviceCapFlags&verbs.DeviceRawIPCsum != 0 {
 		t.Errorf("%+v", caps)
 	}
@@ -365,10 +365,11 @@ func TestV_QPX_10_UnsupportedByRawPackets(t *testing.T) {
 	a := s[0]
 	for errno, changes := range map[verbs.Errno][]func(*verbs.QPInitAttr){
 		verbs.EOPNOTSUPP: {
-			func(i *verbs.QPInitAttr) { i.Type, i.MaxTSOHeader = verbs.QPTypeUD, 54 },
+			func(i *verbs.QPInitAttr) { i.Type, i.SendOpsFlags = verbs.QPTypeUD, verbs.QPExWithFlush },
 		},
 		verbs.EINVAL: {
 			func(i *verbs.QPInitAttr) { i.MaxTSOHeader = 513 },
+			func(i *verbs.QPInitAttr) { i.Type, i.MaxTSOHeader = verbs.QPTypeUD, 513 },
 			func(i *verbs.QPInitAttr) { i.Cap.MaxInlineData = 4097 },
 		},
 	} {

@@ -49,7 +49,7 @@ func (d *device) streamCaps(a *verbs.DeviceAttr) {
 	a.MaxSGE, a.MaxSGERd = streamSGE, streamRdSGE
 	a.MaxMcastGrp, a.MaxMcastQPAttach, a.MaxTotalMcastQPAttach, a.MaxAH = 0, 0, 0, 0
 	a.ODPCaps, a.XRCODPCaps, a.TMCaps = verbs.ODPCaps{}, 0, verbs.TMCaps{}
-	a.PacketPacingCaps = verbs.PacketPacingCaps{}
+	a.PacketPacingCaps, a.TSOCaps = verbs.PacketPacingCaps{}, verbs.TSOCaps{}
 	a.DeviceCapFlags = verbs.DevicePortActiveEvent | verbs.DeviceSysImageGUID | verbs.DeviceSRQResize |
 		verbs.DeviceMemWindow | verbs.DeviceMemMgtExtensions | verbs.DeviceMemWindowType2B
 }

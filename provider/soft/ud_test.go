@@ -14,7 +14,13 @@ import (
 // udPair makes two UD QPs in RTS and an AH from the first to the second.
 func udPair(t *testing.T, a, b *end) (qa, qb *verbs.QP, ah *verbs.AH) {
 	t.Helper()
-	qa, qb = a.qp(verbs.QPTypeUD, nil), b.qp(verbs.QPTypeUD, nil)
+	return udPairOf(t, a, b, nil)
+}
+
+// udPairOf is udPair with other attributes.
+func udPairOf(t *testing.T, a, b *end, change func(*verbs.QPInitAttr)) (qa, qb *verbs.QP, ah *verbs.AH) {
+	t.Helper()
+	qa, qb = a.qp(verbs.QPTypeUD, change), b.qp(verbs.QPTypeUD, change)
 	must(t, qa.Connect(verbs.QPInfo{}, nil))
 	must(t, qb.Connect(verbs.QPInfo{}, nil))
 	attr := get(qa.AHAttrTo(get(qb.LocalInfo())(t), nil))(t)

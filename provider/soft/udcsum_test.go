@@ -2,6 +2,7 @@ package soft_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -21,6 +22,7 @@ func TestV_SEND_13_V_WC_04_IPCsumOfDatagrams(t *testing.T) {
 		}
 		qa, qb, ah := udPair(t, a, b)
 		four := eth(macB, macA, 0x0800, ip4(17, hostA, hostB, udpOf(1, 2, []byte("odd"))))
+		long := eth(macB, macA, 0x0800, ip4(6, hostA, hostB, tcpOf(1, 2, bytes.Repeat([]byte("long"), 240))))
 		six := eth(macB, macA, 0x86dd, ip6(6, netA, netB, tcpOf(1, 2, []byte("even"))))
 		for i, c := range []struct {
 			message, want []byte
@@ -29,6 +31,7 @@ func TestV_SEND_13_V_WC_04_IPCsumOfDatagrams(t *testing.T) {
 		}{
 			{ipoib(four), ipoib(four), 0, false},
 			{ipoib(four), ipoib(summed(bytes.Clone(four))), verbs.SendIPCsum, true},
+			{ipoib(long), ipoib(summed(bytes.Clone(long))), verbs.SendIPCsum, true},
 			{ipoib(six), ipoib(summed(bytes.Clone(six))), verbs.SendIPCsum, false}, // IP_CSUM_OK is for IPv4
 			{[]byte("no packet"), []byte("no packet"), verbs.SendIPCsum, false},
 			{[]byte{8}, []byte{8}, verbs.SendIPCsum, false},
@@ -50,4 +53,95 @@ func TestV_SEND_13_V_WC_04_IPCsumOfDatagrams(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestV_WR_19_SegmentsOfDatagrams: each datagram of a TSO request has the header, with its own lengths, sequence
+// number, flags and checksums, and the next MSS bytes.
+func TestV_WR_19_SegmentsOfDatagrams(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		ends := newEnds(t, n, 2, nil)
+		a, b := ends[0], ends[1]
+		qa, qb, ah := udPairOf(t, a, b, func(i *verbs.QPInitAttr) { tsoInit(i); i.MaxTSOHeader = 64 })
+		x := get(qa.Ex())(t)
+		for _, frame := range [][]byte{
+			eth(macB, macA, 0x0800, ip4(6, hostA, hostB, tcpOf(1, 2))),
+			eth(macB, macA, 0x86dd, ip6(6, netA, netB, tcpOf(1, 2))),
+		} {
+			for _, length := range []int{0, 1, 600, 601, 2000} {
+				a.fill(byte(length))
+				want := segments(frame, a.buf[:length], 600)
+				for i := range want {
+					must(t, qb.PostRecv(verbs.RecvWR{WRID: uint64(i), SGList: []verbs.SGE{b.mr.SGE(i*2000, 2000)}}))
+				}
+				x.Start()
+				x.WRID, x.WRFlags = 7, verbs.SendSignaled
+				x.SendTSO(ipoib(frame), 600)
+				x.SetUDAddr(ah, qb.QPN(), verbs.DefaultQKey)
+				x.SetSGEList([]verbs.SGE{a.mr.SGE(0, length/3), a.mr.SGE(length/3, length-length/3)})
+				must(t, x.Complete())
+				if c := a.good(1)[0]; c.Opcode != verbs.WCTSO || c.WRID != 7 {
+					t.Errorf("%+v", c)
+				}
+				for i, r := range b.good(len(want)) {
+					if got := b.buf[i*2000+40 : i*2000+int(r.ByteLen)]; !bytes.Equal(got, ipoib(want[i])) {
+						t.Errorf("%d bytes, segment %d: % x\nwant % x", length, i, got, ipoib(want[i]))
+					}
+				}
+			}
+		}
+	})
+}
+
+// segments makes the frames in which a TCP segment of much data is sent. The header of the frame is that of tcpOf.
+func segments(frame, data []byte, mss int) (all [][]byte) {
+	l4 := len(frame) - 20
+	for at := 0; at == 0 || at < len(data); at += mss {
+		n := min(mss, len(data)-at)
+		f := cat(frame, data[at:at+n])
+		if f[14]>>4 == 4 {
+			copy(f[16:], be16(len(f)-14))
+			copy(f[18:], be16(7+len(all)))
+		} else {
+			copy(f[18:], be16(len(f)-54))
+		}
+		binary.BigEndian.PutUint32(f[l4+4:], uint32(0x100+at))
+		if at+n < len(data) {
+			f[l4+13] &^= 0x08 // PSH
+		}
+		all = append(all, summed(f))
+	}
+	return all
+}
+
+// TestV_WR_19_BadSegments: requests that cannot be sent end with an error, and nothing of them is sent.
+func TestV_WR_19_BadSegments(t *testing.T) {
+	frame := ipoib(eth(macB, macA, 0x0800, ip4(6, hostA, hostB, tcpOf(1, 2))))
+	for _, c := range []struct {
+		name   string
+		hdr    []byte
+		mss    uint16
+		status verbs.WCStatus
+	}{
+		{"half a TCP header", frame[:len(frame)-10], 100, verbs.WCLocQPOpErr},
+		{"no header of IP over InfiniBand", frame[4:], 100, verbs.WCLocQPOpErr},
+		{"UDP", ipoib(eth(macB, macA, 0x0800, ip4(17, hostA, hostB, udpOf(1, 2)))), 100, verbs.WCLocQPOpErr},
+		{"two bytes", frame[:2], 100, verbs.WCLocQPOpErr},
+		{"longer than a packet", frame, 65535, verbs.WCLocLenErr},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ends := newEnds(t, &networks[0], 2, nil)
+			a, b := ends[0], ends[1]
+			qa, qb, ah := udPairOf(t, a, b, tsoInit)
+			must(t, qb.PostRecv(recv(b, 1, 2000)))
+			must(t, qa.PostSend(verbs.SendWR{Opcode: verbs.WRTSO, Flags: verbs.SendSignaled,
+				SGList: []verbs.SGE{a.mr.SGE(0, 100000)}, TSO: &verbs.TSO{Hdr: c.hdr, MSS: c.mss},
+				AH: ah, RemoteQPN: qb.QPN(), RemoteQKey: verbs.DefaultQKey}))
+			if wc := a.poll(1)[0]; wc.Status != c.status || qa.State() != verbs.QPSSQE {
+				t.Errorf("%+v, QP %v", wc, qa.State())
+			}
+			if sent := counter(a.dev, "sent_pkts"); sent != 0 {
+				t.Errorf("%d packets were sent", sent)
+			}
+		})
+	}
 }
