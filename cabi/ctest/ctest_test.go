@@ -132,6 +132,8 @@ func TestTheLastMessageIsAcknowledged(t *testing.T) {
 	run(t, "lastack.c")
 }
 
+func TestSegmentsOfDatagrams(t *testing.T) { run(t, "segments.c") }
+
 func TestStateOfAQPThatTheProgramSees(t *testing.T) { run(t, "state.c") }
 
 func TestSendQueuesAreRoundedUp(t *testing.T) { run(t, "depth.c") }
