@@ -292,14 +292,17 @@ func (l *leader) claim(s *session, f frame) (n int, fds []int, errno syscall.Err
 	if !l.table.mayHave(s, n) || l.busy(n) {
 		return n, nil, unix.EADDRINUSE
 	}
+	if l.table.exceeds(s, n) {
+		return n, nil, unix.EDQUOT
+	}
 	l.sendWills(n)
-	fresh := l.table.slots[n].user < 0
 	l.table.assign(s, n)
 	errno = l.prepare(n, false)
-	if errno == 0 && l.shared() && fresh {
+	if st := &l.table.slots[n]; errno == 0 && l.shared() && !st.confined {
 		if err := l.use(FirstSlot+n, func(fd int) { errno = errnoOrZero(confine(fd, n)) }); err != nil {
 			errno = errnoOf(err)
 		}
+		st.confined = errno == 0
 	}
 	if errno == 0 {
 		fd, err := l.duplicate(FirstSlot + n)

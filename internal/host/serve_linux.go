@@ -20,6 +20,7 @@ type Server struct {
 	ln     *listener
 	run    int // descriptors of RunDir and of the directory in it
 	dir    int
+	locked bool // dir is this server's
 	name   string
 	done   sync.WaitGroup
 }
@@ -90,6 +91,7 @@ func (s *Server) makeDir(key Key, with Sharing) (err error) {
 		unix.Close(s.run)
 		return s.makeDir(key, with)
 	}
+	s.locked = true
 	if err := unix.Fchmod(s.dir, 0o700); err != nil {
 		return fail(err)
 	}
@@ -169,9 +171,9 @@ func (s *Server) Close() {
 		s.leader.store.close()
 		s.leader = nil
 	}
-	if s.dir >= 0 {
+	if s.locked { // else another server may not have made its socket yet
 		_ = unix.Unlinkat(s.run, s.name, unix.AT_REMOVEDIR)
 	}
 	closeFDs([]int{s.dir, s.run})
-	s.dir, s.run, s.ln = -1, -1, nil
+	s.dir, s.run, s.ln, s.locked = -1, -1, nil, false
 }

@@ -167,6 +167,84 @@ func TestFloodOfMembers(t *testing.T) {
 	}
 }
 
+// TestSlotsOneAfterAnother checks that a member of verbena serve does not get all slots by claiming and releasing one
+// after another. The slots that its user has had stay with the user.
+func TestSlotsOneAfterAnother(t *testing.T) {
+	key, _, _ := testServer(t)
+	h, _ := newHostile(t, key)
+	for n := range Slots {
+		r, _ := h.ask(frame{kind: kindClaim, slot: n})
+		want := unix.Errno(0)
+		if n >= userSlots {
+			want = unix.EDQUOT
+		}
+		if r.errno != want {
+			t.Fatalf("slot %d: %v instead of %v", n, r.errno, want)
+		}
+		if r.errno == 0 {
+			h.ask(frame{kind: kindRelease, slot: n})
+		}
+	}
+	if r, _ := h.ask(frame{kind: kindClaim, slot: -1}); r.errno != 0 || r.slot >= userSlots {
+		t.Errorf("any slot: %d, %v", r.slot, r.errno)
+	}
+}
+
+// TestConfinedAfterFailure checks that the socket of a slot is confined before a member gets it, also if that failed
+// when a member claimed the slot before.
+func TestConfinedAfterFailure(t *testing.T) {
+	key, s, _ := testServer(t)
+	h, _ := newHostile(t, key)
+	store := s.leader.store.(*openStore)
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(null)
+	swap := func(fd int) (was int) {
+		s.leader.mu.Lock()
+		defer s.leader.mu.Unlock()
+		was, store.fds[FirstSlot+5] = store.fds[FirstSlot+5], fd
+		return was
+	}
+	socket := swap(null)
+	r, _ := h.ask(frame{kind: kindClaim, slot: 5})
+	swap(socket)
+	if r.errno != unix.ENOTSOCK {
+		t.Fatalf("without a socket: %v", r.errno)
+	}
+	r, fds := h.ask(frame{kind: kindClaim, slot: 5})
+	if r.errno != 0 || len(fds) != 1 {
+		t.Fatal(r.errno)
+	}
+	if locked, err := unix.GetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_LOCK_FILTER); err != nil || locked != 1 {
+		t.Errorf("the filter is not locked: %d, %v", locked, err)
+	}
+}
+
+// TestServeStartsOnce checks that a verbena serve that finds another one leaves the directory of that one, which may
+// not have made its socket yet.
+func TestServeStartsOnce(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(envRun, dir)
+	key := ownKey()
+	first := &Server{run: -1, dir: -1}
+	defer first.Close()
+	if err := first.makeDir(key, Sharing{UID: -1}); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Serve(key, Config{Open: opener(key), RecvBuffer: 1 << 16}, Sharing{UID: -1}); err == nil {
+		s.Close()
+		t.Fatal("a second one starts")
+	}
+	if _, err := os.Stat(filepath.Join(dir, first.name)); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestServeDirectoryModes checks that only its owner can write to the directory, whatever the mode of the sharing.
 func TestServeDirectoryModes(t *testing.T) {
 	for mode, want := range map[os.FileMode]os.FileMode{0o700: 0o700, 0o770: 0o710, 0o777: 0o711, 0o750: 0o710} {

@@ -40,6 +40,8 @@ type slotState struct {
 	held  bool   // the owner is unknown to this leader, or has just ended
 	freed uint64 // value of table.clock when it became free
 	user  int64  // the only user that can have it, if several share the address; -1: any
+
+	confined bool // the socket passes only packets of the slot, if several users share the address
 }
 
 // A table records the owners of slots and service IDs, and the members of multicast groups. It does no I/O. The
@@ -48,6 +50,7 @@ type table struct {
 	shared bool // among several users
 
 	slots    [Slots]slotState
+	had      map[uint32]int // slots by slotState.user
 	sessions map[*session]struct{}
 	services map[uint64]*session
 	claimed  []uint64 // the keys of services, in order
@@ -58,7 +61,7 @@ type table struct {
 
 func newTable(shared bool) *table {
 	t := &table{
-		shared: shared, sessions: map[*session]struct{}{}, services: map[uint64]*session{},
+		shared: shared, had: map[uint32]int{}, sessions: map[*session]struct{}{}, services: map[uint64]*session{},
 		groups: map[netip.Addr]map[*session]struct{}{},
 	}
 	for i := range t.slots {
@@ -148,13 +151,19 @@ func (t *table) mayHave(s *session, n int) bool {
 	return st.owner == nil && !st.held && (!t.shared || st.user < 0 || st.user == int64(s.uid))
 }
 
+// exceeds reports whether a slot would be one too many of those that the user of a session has had. No other user gets
+// these, so a user who claims and releases one after another would get all.
+func (t *table) exceeds(s *session, n int) bool {
+	return t.shared && t.slots[n].user < 0 && t.had[s.uid] >= userSlots
+}
+
 // candidate returns the free slot among the first count ones to assign to a session, -1 if there is none: slots that
 // the user has had before come first, then those that have been free for longest. busy reports whether a slot has an
 // owner that the table does not know.
 func (t *table) candidate(s *session, count int, busy func(int) bool) int {
 	best := -1
 	for n := range count {
-		if !t.mayHave(s, n) || busy(n) {
+		if !t.mayHave(s, n) || t.exceeds(s, n) || busy(n) {
 			continue
 		}
 		if best < 0 || t.slots[n].user >= 0 && t.slots[best].user < 0 ||
@@ -169,8 +178,9 @@ func (t *table) candidate(s *session, count int, busy func(int) bool) int {
 func (t *table) assign(s *session, n int) {
 	st := &t.slots[n]
 	st.owner, st.held = s, false
-	if t.shared {
+	if t.shared && st.user < 0 {
 		st.user = int64(s.uid)
+		t.had[s.uid]++
 	}
 	s.slots = append(s.slots, n)
 }

@@ -102,6 +102,30 @@ func TestSlotsStayWithTheirUser(t *testing.T) {
 	}
 }
 
+// TestUserKeepsFewSlots checks that a user does not get all slots for ever by claiming and releasing one after another:
+// a slot stays with the user that has had it.
+func TestUserKeepsFewSlots(t *testing.T) {
+	tab := newTable(true)
+	greedy, other := &session{uid: 1}, &session{uid: 2}
+	tab.add(greedy)
+	tab.add(other)
+	for n := range Slots {
+		if tab.exceeds(greedy, n) {
+			continue
+		}
+		tab.assign(greedy, n)
+		tab.unassign(greedy, n)
+		tab.free(n)
+	}
+	none := func(int) bool { return false }
+	if n := tab.candidate(greedy, Slots, none); n < 0 || n >= userSlots {
+		t.Errorf("the user gets slot %d", n)
+	}
+	if n := tab.candidate(other, Slots, none); n < userSlots {
+		t.Errorf("another user gets slot %d", n)
+	}
+}
+
 // FuzzTable makes arbitrary requests in arbitrary order.
 func FuzzTable(f *testing.F) {
 	f.Add([]byte("\x00\x01\x02\x03\x10\x11\x12\x20\x21\x30\x41\x52\x63"), true)
