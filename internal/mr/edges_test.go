@@ -19,6 +19,7 @@ func TestCheckKey(t *testing.T) {
 	b := bindTo(tab, w, r)
 	b.Access |= FlushGlobal
 	mustBind(t, tab, &b)
+	empty := add(t, tab, &Region{PD: testPD, Access: FlushGlobal})
 	for name, c := range map[string]struct {
 		key, pd uint32
 		qp      uint64
@@ -36,6 +37,7 @@ func TestCheckKey(t *testing.T) {
 		"another domain":           {r.RKey, testPD + 1, testQP, FlushGlobal, ErrPD},
 		"without right":            {r.RKey, testPD, testQP, RemoteAtomic, ErrAccess},
 		"for nothing":              {r.RKey, testPD, testQP, 0, ErrAccess},
+		"a region of no bytes":     {empty.RKey, testPD, testQP, FlushGlobal, nil},
 	} {
 		if err := tab.CheckKey(c.key, c.pd, c.qp, c.need); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
@@ -78,11 +80,11 @@ func TestSourceOfKeysRepeats(t *testing.T) {
 	}
 }
 
-// Set stores the value, and nothing beside it, in aligned and unaligned memory.
+// Set stores the value, and nothing beside it, in aligned and unaligned memory, also at the end of a region.
 func TestSet(t *testing.T) {
 	for at := range 9 {
 		b := bytes.Repeat([]byte{0xEE}, 32)
-		if !Set(b[at:], 0x0102030405060708) || Load(b[at:]) != 0x0102030405060708 {
+		if !Set(b[at:at+8:at+8], 0x0102030405060708) || Load(b[at:]) != 0x0102030405060708 {
 			t.Errorf("offset %d: % x", at, b)
 		}
 		for i, v := range b {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -147,6 +148,19 @@ func TestKeysCannotBeGuessed(t *testing.T) {
 	}
 }
 
+// The upper 24 bits of the keys repeat only after all 2^24 values. Of 2^16 keys of a source that repeated within 2^25,
+// or that let the low byte change the others, about 64 would repeat.
+func TestSlotsOfKeysDoNotRepeat(t *testing.T) {
+	draw, seen := Unguessable(), map[uint32]bool{}
+	for range 1 << 16 {
+		slot := draw() >> tagBits
+		if seen[slot] {
+			t.Fatalf("slot %#x came back within %d keys", slot, len(seen))
+		}
+		seen[slot] = true
+	}
+}
+
 // Windows share the table with regions but are not listed as regions.
 func TestAllLeavesWindowsOut(t *testing.T) {
 	tab := NewTable(4, nil)
@@ -177,16 +191,37 @@ func TestV_MR_22_KeyOfRemovedRegionIsInvalid(t *testing.T) {
 	}
 }
 
-func TestReplaceKeepsTheKey(t *testing.T) {
+func TestReplaceKeepsTheKeyAndTheNumber(t *testing.T) {
 	tab := NewTable(4, nil)
+	add(t, tab, &Region{})
 	old := add(t, tab, &Region{Buf: make([]byte, 1)})
-	r := *old
-	r.Buf = make([]byte, 9)
-	if err := tab.Replace(old, &r); err != nil {
+	r := &Region{LKey: old.LKey, RKey: old.RKey, Buf: make([]byte, 9)}
+	if err := tab.Replace(old, r); err != nil {
 		t.Fatal(err)
 	}
-	if got := tab.Get(old.LKey); got != &r {
-		t.Fatal("the key does not lead to the new region")
+	if got := tab.Get(old.LKey); got != r || r.Num() != 2 {
+		t.Fatalf("the key leads to %p, want %p; its number is %d, want 2", got, r, r.Num())
+	}
+}
+
+// Regions are numbered from 1 in the order of their registration, and listed in that order, whatever their keys are.
+// Windows and removed regions leave the numbers as they are.
+func TestNumbersOfRegions(t *testing.T) {
+	key := uint32(100 << tagBits)
+	tab := NewTable(16, func() uint32 { key -= 1 << tagBits; return key })
+	gone := add(t, tab, &Region{})
+	window(t, tab, Type1)
+	var want []*Region
+	for i := range 5 {
+		r := add(t, tab, &Region{})
+		if n := r.Num(); n != uint32(i)+2 {
+			t.Errorf("region %d has the number %d", i+2, n)
+		}
+		want = append(want, r)
+	}
+	remove(t, tab, gone)
+	if got := tab.All(); gone.Num() != 1 || !slices.Equal(got, want) {
+		t.Errorf("number %d of the first, then %v are listed, want %v", gone.Num(), got, want)
 	}
 }
 

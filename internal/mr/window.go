@@ -37,7 +37,7 @@ type Window struct {
 	Type WindowType
 
 	slot uint32 // the upper bits of its key; 0: not in a table; guarded by the table's mu
-	last uint32 // the latest key, valid or not; guarded by the table's mu
+	key  uint32 // that AddWindow gave; guarded by the table's mu
 
 	state  atomic.Uint64 // count of changes << 32 | R_Key; R_Key 0: not bound
 	owner  atomic.Uint64 // type 2: the QP
@@ -67,7 +67,7 @@ func (t *Table) AddWindow(w *Window) error {
 	if err != nil {
 		return err
 	}
-	w.slot, w.last = key>>tagBits, key
+	w.slot, w.key = key>>tagBits, key
 	return nil
 }
 
@@ -81,11 +81,11 @@ func (t *Table) RemoveWindow(w *Window) {
 	w.slot = 0
 }
 
-// Key returns w's key between AddWindow and the first bind.
+// Key returns the key that AddWindow gave w.
 func (t *Table) Key(w *Window) uint32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return w.last
+	return w.key
 }
 
 // Bind binds a window on behalf of QP qp of domain pd. If it fails, the window is unchanged.
@@ -106,33 +106,30 @@ func (t *Table) Bind(b *Binding, pd uint32, qp uint64) error {
 		return ErrEmpty
 	case b.Length == 0:
 		w.unbind()
-		w.last = b.RKey
 		return nil
 	}
-	r, off, err := t.bindable(b, pd)
+	r, err := t.bindable(b, pd)
 	if err != nil {
 		return err
 	}
-	w.bind(b, r, off, qp)
+	w.bind(b, r, qp)
 	return nil
 }
 
-// bindable returns the memory that a window is to be bound to.
-func (t *Table) bindable(b *Binding, pd uint32) (r *Region, off uint64, err error) {
-	r = t.Get(b.LKey)
+// bindable returns the region that a window is to be bound to.
+func (t *Table) bindable(b *Binding, pd uint32) (*Region, error) {
+	r := t.Get(b.LKey)
 	const writing = RemoteWrite | RemoteAtomic
 	switch {
 	case r == nil:
-		return nil, 0, ErrKey
+		return nil, ErrKey
 	case r.PD != pd:
-		return nil, 0, ErrPD
+		return nil, ErrPD
 	case r.Null, r.Whole, r.Access&MWBind == 0, b.Access&writing != 0 && r.Access&LocalWrite == 0:
-		return nil, 0, ErrAccess
+		return nil, ErrAccess
 	}
-	if _, err := r.Slice(b.Addr, b.Length); err != nil {
-		return nil, 0, err
-	}
-	return r, b.Addr - r.Base, nil
+	_, err := r.Slice(b.Addr, b.Length)
+	return r, err
 }
 
 // Invalidate ends the binding of key on behalf of QP qp of domain pd or of its peer. Only windows of type 2 can be
@@ -146,7 +143,7 @@ func (t *Table) Invalidate(key, pd uint32, qp uint64) error {
 	defer t.mu.Unlock()
 	w := r.window
 	switch {
-	case uint32(w.state.Load()) != key || w.slot == 0:
+	case uint32(w.state.Load()) != key: // also if the window was removed
 		return ErrNoBinding
 	case w.PD != pd:
 		return ErrPD
@@ -172,19 +169,18 @@ func (w *Window) unbind() {
 	w.parent.Load().windows--
 }
 
-func (w *Window) bind(b *Binding, r *Region, off, qp uint64) {
+func (w *Window) bind(b *Binding, r *Region, qp uint64) {
 	w.unbind()
 	r.windows++
 	w.parent.Store(r)
 	w.owner.Store(qp)
 	w.access.Store(uint32(b.Access))
-	w.off.Store(off)
+	w.off.Store(b.Addr - r.Base)
 	w.length.Store(b.Length)
 	w.base.Store(b.Addr)
 	if b.Access&ZeroBased != 0 {
 		w.base.Store(0)
 	}
-	w.last = b.RKey
 	w.change(b.RKey)
 }
 
@@ -205,7 +201,7 @@ func (w *Window) check(key uint32, addr, n uint64, pd uint32, qp uint64, need Ac
 		return b, nil, err
 	}
 	w.users.Add(1) // before state is read: either this goroutine sees the change of state, or the changer sees this user
-	b, err := w.find(key, addr, n, pd, 0, need)
+	b, err := w.find(key, addr, n, pd, qp, need)
 	if err != nil {
 		w.Release()
 		return nil, nil, err

@@ -103,6 +103,9 @@ func TestV_MW_02_BoundsAndRightsOfAWindow(t *testing.T) {
 		if err != nil || &got[0] != &r.Buf[10] || cap(got) != 50 {
 			t.Errorf("type %d: other memory, or more of it: %v", typ, err)
 		}
+		if counted := held != nil; counted != (typ == Type1) { // uses of type 2 are under one shard
+			t.Errorf("type %d: the use is counted: %v", typ, counted)
+		}
 		held.Release()
 	}
 }
@@ -146,6 +149,27 @@ func TestV_MW_03_KeyChangesAtEachBind(t *testing.T) {
 			}
 			old = b.RKey
 		}
+	}
+}
+
+// A lookup compares the state of a window before and after its reads. So each change gives a state that was not there
+// before, although the keys repeat.
+func TestEachChangeOfAWindowIsANewState(t *testing.T) {
+	tab, r := bed(t)
+	w := window(t, tab, Type2)
+	b := bindTo(tab, w, r)
+	seen := map[uint64]bool{w.state.Load(): true}
+	for n := range 300 {
+		mustBind(t, tab, &b)
+		bound := w.state.Load()
+		if err := tab.Invalidate(b.RKey, testPD, testQP); err != nil {
+			t.Fatal(err)
+		}
+		free := w.state.Load()
+		if seen[bound] || seen[free] || bound == free {
+			t.Fatalf("bind %d: the states %#x and %#x were there before", n, bound, free)
+		}
+		seen[bound], seen[free] = true, true
 	}
 }
 
@@ -304,15 +328,21 @@ func TestV_MR_21_V_MW_11_BoundRegionStays(t *testing.T) { // V-MW-11
 			mustBind(t, tab, &b)
 		}
 		next := *r
-		if err := tab.Replace(r, &next); !errors.Is(err, ErrBound) {
-			t.Errorf("type %d: Replace: %v", typ, err)
-		}
-		for _, w := range []*Window{w, v} {
+		for _, w := range []*Window{w, v} { // two windows are bound, then one
+			if err := tab.Replace(r, &next); !errors.Is(err, ErrBound) {
+				t.Errorf("type %d: Replace: %v", typ, err)
+			}
 			if err := tab.Remove(r); !errors.Is(err, ErrBound) {
 				t.Errorf("type %d: Remove: %v", typ, err)
 			}
-			key := tab.Key(w)
+			key := inc(tab.Key(w))
+			if err := remote(tab, key, testBase+10, 1, RemoteRead); err != nil {
+				t.Errorf("type %d: the key of a bound window: %v", typ, err)
+			}
 			tab.RemoveWindow(w)
+			if err := tab.Invalidate(key, testPD, testQP); !errors.Is(err, ErrNoBinding) {
+				t.Errorf("type %d: invalidate of a window that is gone: %v", typ, err)
+			}
 			if err := remote(tab, key, testBase+10, 1, RemoteRead); !errors.Is(err, ErrKey) {
 				t.Errorf("type %d: the key of a window that is gone: %v", typ, err)
 			}
@@ -343,6 +373,21 @@ func TestSlotsKeepTheirKind(t *testing.T) {
 		if slots[1][s] {
 			t.Errorf("slot %d was a region's and a window's", s)
 		}
+	}
+}
+
+// A window of type 1 that is bound to another region no longer holds the first one.
+func TestV_MR_21_WindowMovesToAnotherRegion(t *testing.T) {
+	tab, r := bed(t)
+	other := add(t, tab, &Region{PD: testPD, Access: LocalWrite | MWBind, Base: testBase, Buf: make([]byte, 100)})
+	w := window(t, tab, Type1)
+	b := bindTo(tab, w, r)
+	mustBind(t, tab, &b)
+	b.LKey = other.LKey
+	mustBind(t, tab, &b)
+	remove(t, tab, r)
+	if err := tab.Remove(other); !errors.Is(err, ErrBound) {
+		t.Errorf("the region that the window is bound to: %v", err)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 type mutant struct {
 	File   string // base name
 	Line   int
+	Run    int    // the line that coverage reports when the code runs
 	Func   string // the function or method that holds it, "" outside of functions
 	Offset int
 	From   string
@@ -89,15 +90,38 @@ func receiver(t ast.Expr) string {
 }
 
 type walker struct {
-	name string
-	src  []byte
-	file *token.File
-	fn   string
-	out  []mutant
+	name  string
+	src   []byte
+	file  *token.File
+	fn    string
+	cases []caseList // so far
+	out   []mutant
+}
+
+// A caseList is the expressions of a case. Coverage counts them as part of the code before the braces of the switch:
+// what it reports for their own line is whether the case was chosen.
+type caseList struct {
+	from, to token.Pos
+	line     int // of the left brace
 }
 
 func (w *walker) add(pos token.Pos, from, to string) {
-	w.out = append(w.out, mutant{w.name, w.file.Line(pos), w.fn, w.file.Offset(pos), from, to})
+	line := w.file.Line(pos)
+	m := mutant{w.name, line, line, w.fn, w.file.Offset(pos), from, to}
+	for _, c := range w.cases {
+		if c.from <= pos && pos < c.to {
+			m.Run = c.line
+		}
+	}
+	w.out = append(w.out, m)
+}
+
+// caseLists notes the cases of a switch.
+func (w *walker) caseLists(s *ast.SwitchStmt) {
+	for _, c := range s.Body.List {
+		c := c.(*ast.CaseClause)
+		w.cases = append(w.cases, caseList{c.Case, c.Colon, w.file.Line(s.Body.Lbrace)})
+	}
 }
 
 // text is the source of a node.
@@ -116,6 +140,8 @@ func (w *walker) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.CallExpr:
 		return !silent(n)
+	case *ast.SwitchStmt:
+		w.caseLists(n)
 	case *ast.BinaryExpr:
 		w.swap(n.OpPos, n.Op)
 	case *ast.IncDecStmt:

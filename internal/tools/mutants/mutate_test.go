@@ -58,6 +58,40 @@ func TestEachFaultIsOneChange(t *testing.T) {
 	}
 }
 
+// A test meets a fault in the expression of a case if it runs the switch, and one in the body if the case is chosen.
+func TestCasesRunWithTheirSwitch(t *testing.T) {
+	const source = `package p
+
+func f(a, b int) int {
+	switch {
+	case a == 1:
+		return 2
+	case a == 3,
+		b == 4:
+		switch b {
+		case a + 5:
+			return 6
+		}
+	}
+	return 7
+}
+`
+	ms, err := mutants("p.go", []byte(source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int{"1": 4, "2": 6, "3": 4, "4": 4, "5": 9, "6": 11, "7": 14}
+	for _, m := range ms {
+		if line, ok := want[m.From]; ok && m.Run != line {
+			t.Errorf("%s on line %d runs with line %d, want %d", m.From, m.Line, m.Run, line)
+		}
+		delete(want, m.From)
+	}
+	if len(want) > 0 {
+		t.Errorf("no faults of %v", want)
+	}
+}
+
 // The same seed chooses the same faults, whatever the number of them that run.
 func TestSample(t *testing.T) {
 	all := make([]mutant, 100)

@@ -111,7 +111,7 @@ type batch struct {
 func (s *suite) batches(m *mutant) (all []batch) {
 	open := map[string]int{} // directory to index of the batch that takes more
 	for _, p := range s.proofs {
-		if !inside(p.spans[m.File], m.Line) {
+		if !inside(p.spans[m.File], m.Run) {
 			continue
 		}
 		i, ok := open[p.dir]
