@@ -18,21 +18,11 @@ type pace struct {
 // maxLate is the longest lateness of a timer, ns, that is made up for.
 const maxLate = int64(2e6)
 
-// open ends the wait if its time has come. busy: there is something to send.
-func (p *pace) open(now int64, busy bool) {
-	if p.until != 0 && now >= p.until {
-		p.until, p.late = 0, busy
-	}
-}
-
-// charge begins the wait after n bytes that were sent along a path.
+// charge begins the wait after n bytes that were sent along a path. The QP or the path has a limit.
 func (p *pace) charge(now int64, path *link.Path, n int64) {
 	rate := path.Rate
 	if p.limit != 0 && (rate == 0 || p.limit < rate) {
 		rate = p.limit
-	}
-	if rate == 0 {
-		return
 	}
 	back := p.burst * 8 * 1e9 / int64(rate)
 	if p.late {
@@ -44,10 +34,16 @@ func (p *pace) charge(now int64, path *link.Path, n int64) {
 	}
 }
 
-// open ends the QP's wait if its time has come.
+// open ends the wait if its time has come. If no packet has asked for an answer, the ACK timer starts again: it did not
+// run meanwhile.
 func (qp *QP) open(now int64) {
-	if qp.pace.until != 0 && now >= qp.pace.until {
-		qp.pace.open(now, qp.req.sq != nil && qp.req.cur != qp.req.stop() || qp.resp.todo != qp.resp.head)
+	p, r := &qp.pace, &qp.req
+	if p.until == 0 || now < p.until {
+		return
+	}
+	p.until, p.late = 0, r.sq != nil && r.cur != r.stop() || qp.resp.todo != qp.resp.head
+	if r.quietPackets > 0 {
+		r.timer, r.rtt.from = now, now
 	}
 }
 
