@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -19,7 +20,7 @@ type Conn struct {
 	st            *sock.Stream
 	network       string
 	local, remote net.Addr
-	linger        time.Duration
+	linger        atomic.Int64 // a time.Duration
 }
 
 var (
@@ -29,10 +30,12 @@ var (
 )
 
 func newConn(st *sock.Stream, network string) *Conn {
-	return &Conn{
-		st: st, network: network, linger: sock.MaxLinger,
+	c := &Conn{
+		st: st, network: network,
 		local: net.TCPAddrFromAddrPort(st.LocalAddr()), remote: net.TCPAddrFromAddrPort(st.PeerAddr()),
 	}
+	c.linger.Store(int64(sock.MaxLinger))
+	return c
 }
 
 // Read reads received data, at least one byte and at most len(b) (rread). At the end of the stream it returns
@@ -54,10 +57,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 // do not mix their data.
 func (c *Conn) Write(b []byte) (int, error) {
 	n, err := c.st.Send(b, c.st.Writing())
-	if err != nil {
-		return n, c.fail("write", err)
-	}
-	return n, nil
+	return n, c.fail("write", err)
 }
 
 // ReadFrom sends the data of r until its end.
@@ -76,7 +76,7 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 // written data; delivery continues in the background for at most 30 seconds. SetLinger changes the wait. The error is
 // net.ErrClosed if the connection is closed, otherwise nil.
 func (c *Conn) Close() error {
-	if !c.st.Close(c.linger) {
+	if !c.st.Close(time.Duration(c.linger.Load())) {
 		return c.fail("close", net.ErrClosed)
 	}
 	return nil
@@ -124,7 +124,7 @@ func (c *Conn) SetLinger(d time.Duration) error {
 	if d < 0 {
 		return c.fail("set", syscall.EINVAL)
 	}
-	c.linger = d
+	c.linger.Store(int64(d))
 	return nil
 }
 
@@ -142,10 +142,7 @@ func (c *Conn) fail(op string, err error) error {
 	if err == io.EOF {
 		return err
 	}
-	if err != net.ErrClosed {
-		err = ioError{err}
-	}
-	return opError(op, c.network, c.local, c.remote, err)
+	return failure(op, c.network, c.local, c.remote, err)
 }
 
 func addrPort(a net.Addr) netip.AddrPort {

@@ -25,6 +25,14 @@ func (e ioError) Temporary() bool {
 	return ok && t.Temporary() || sock.ErrnoOf(e.err).Temporary()
 }
 
+// failure returns the error of a call on a socket. Programs compare net.ErrClosed, so it stays as it is.
+func failure(op, network string, source, addr net.Addr, err error) error {
+	if err != net.ErrClosed {
+		err = ioError{err}
+	}
+	return opError(op, network, source, addr, err)
+}
+
 // opError returns the error of a call of a net.Conn or the like.
 func opError(op, network string, source, addr net.Addr, err error) error {
 	return &net.OpError{Op: op, Net: network, Source: source, Addr: addr, Err: err}

@@ -122,8 +122,5 @@ func (l *Listener) SetDeadline(t time.Time) error {
 }
 
 func (l *Listener) fail(op string, err error) error {
-	if err != net.ErrClosed {
-		err = ioError{err}
-	}
-	return opError(op, l.network, nil, l.addr, err)
+	return failure(op, l.network, nil, l.addr, err)
 }

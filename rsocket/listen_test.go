@@ -106,6 +106,63 @@ func TestDialFrom(t *testing.T) {
 	})
 }
 
+// A local address without a port stands for any port.
+func TestDialFromAnyPort(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		l := p.listen(rsocket.Options{})
+		d := p.dialer(rsocket.Options{})
+		d.LocalAddr = &net.IPAddr{IP: p.A.Addr.AsSlice()}
+		var conns [2]net.Conn
+		for i := range conns {
+			conns[i] = must(d.Dial("tcp", l.Addr().String()))(p)
+			at := conns[i].LocalAddr().(*net.TCPAddr).AddrPort()
+			if at.Addr().Unmap() != p.A.Addr || at.Port() < 2 {
+				t.Errorf("from %v", at)
+			}
+		}
+		for _, c := range conns {
+			p.OK(c.Close())
+		}
+		p.OK(l.Close())
+	})
+}
+
+// KeepAlive is the interval of the checks, the first of which comes one or two intervals after the last message: an
+// end whose interval is 15 s longer notices the loss of its peer 15 to 30 s later. Below 0 there are none.
+func TestKeepAliveInterval(t *testing.T) {
+	lost := func(interval time.Duration) (after time.Duration, err error) {
+		inBubble(t, rdmatest.Faults{}, func(p *places) {
+			l := p.listen(rsocket.Options{})
+			d := p.dialer(rsocket.Options{})
+			d.KeepAlive = interval
+			c := must(d.Dial("tcp", l.Addr().String()))(p)
+			s := must(l.Accept())(p)
+			synctest.Wait() // until nothing is under way
+			p.Fab.Cut(p.A.Addr, p.B.Addr)
+			start := time.Now()
+			p.OK(c.SetReadDeadline(start.Add(time.Hour)))
+			_, err = c.Read(make([]byte, 1))
+			after = time.Since(start)
+			p.OK(c.Close())
+			p.OK(s.Close())
+			p.OK(l.Close())
+			time.Sleep(time.Hour) // until the rest has given up
+		})
+		return after, err
+	}
+	short, err := lost(time.Second)
+	if !errors.Is(err, syscall.ETIMEDOUT) {
+		t.Errorf("every second: %v", err)
+	}
+	long, err := lost(16 * time.Second)
+	if more := long - short; !errors.Is(err, syscall.ETIMEDOUT) || more < 14*time.Second || more > 31*time.Second {
+		t.Errorf("every 16 s: %v, %v later than every second", err, more)
+	}
+	if _, err := lost(-1); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("turned off: %v", err)
+	}
+}
+
 // As in package net, both ends send keepalives unless KeepAlive is negative.
 func TestKeepAliveByDefault(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {

@@ -2,7 +2,6 @@ package rsocket
 
 import (
 	"context"
-	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -150,11 +149,8 @@ func (c *PacketConn) setDeadline(t time.Time, read, write bool) error {
 }
 
 func (c *PacketConn) fail(op string, err error) error {
-	if err == nil || err == io.EOF {
-		return err
+	if err == nil {
+		return nil
 	}
-	if err != net.ErrClosed {
-		err = ioError{err}
-	}
-	return opError(op, c.network, c.LocalAddr(), c.RemoteAddr(), err)
+	return failure(op, c.network, c.LocalAddr(), c.RemoteAddr(), err)
 }

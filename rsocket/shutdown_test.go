@@ -3,6 +3,7 @@ package rsocket_test
 import (
 	"errors"
 	"io"
+	"net"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -43,6 +44,50 @@ func TestR_SHUT_01_WakesWaitingCalls(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		p.OK(a.Close())
+		p.OK(b.Close())
+	})
+}
+
+// CloseRead leaves the other direction open, and CloseWrite too.
+func TestR_SHUT_02_OneDirectionOnly(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
+		p.OK(a.CloseRead())
+		must(a.Write([]byte("x")))(p)
+		p.OK(a.CloseWrite())
+		p.OK(b.SetReadDeadline(time.Now().Add(time.Minute)))
+		if got, err := io.ReadAll(b); string(got) != "x" || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+		p.OK(a.Close())
+		p.OK(b.Close())
+	})
+}
+
+// SetLinger may be called at any time, as each method.
+func TestSetLingerDuringClose(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
+		done := make(chan error)
+		go func() { done <- a.SetLinger(time.Second) }()
+		p.OK(a.Close())
+		p.OK(<-done)
+		p.OK(b.Close())
+	})
+}
+
+// A time to linger must not be negative, and a closed connection has no keepalives.
+func TestRefusedOptions(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
+		if err := a.SetLinger(-1); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("linger for -1 ns: %v", err)
+		}
+		p.OK(a.SetKeepAlive(time.Second))
+		p.OK(a.Close())
+		if err := a.SetKeepAlive(time.Second); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("keepalives when closed: %v", err)
+		}
 		p.OK(b.Close())
 	})
 }

@@ -181,8 +181,8 @@ var errGone = fmt.Errorf("the device was removed: %w", syscall.ENODEV)
 
 // Accept waits for a stream. With nonblock it returns EAGAIN instead of waiting. ENODEV if the device was removed.
 func (a *Acceptor) Accept(nonblock bool) (*Stream, error) {
-	if a.deadline.expired() {
-		return nil, os.ErrDeadlineExceeded
+	if err := a.ended(); err != nil {
+		return nil, err
 	}
 	var st *Stream
 	if nonblock {
@@ -212,6 +212,20 @@ func (a *Acceptor) Accept(nonblock bool) (*Stream, error) {
 	default:
 	}
 	return st, nil
+}
+
+// ended returns the reason why Accept must not begin. Close comes before the deadline: a server that continues after
+// time-outs would not end.
+func (a *Acceptor) ended() error {
+	select {
+	case <-a.done:
+		return net.ErrClosed
+	default:
+	}
+	if a.deadline.expired() {
+		return os.ErrDeadlineExceeded
+	}
+	return nil
 }
 
 func (a *Acceptor) wakeOthers() {

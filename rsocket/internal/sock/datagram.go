@@ -185,6 +185,8 @@ func (d *Datagram) SendTo(b []byte, to netip.AddrPort, p WaitMode) (int, error) 
 	defer d.mu.Unlock()
 	to = d.zoned(to)
 	switch {
+	case d.closed:
+		return 0, net.ErrClosed
 	case len(b) > d.max():
 		return 0, Fail("rsendto", syscall.EMSGSIZE, "%d bytes: must be at most %d", len(b), d.max())
 	case p.expired():
