@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/secret"
+	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
 // A Registration selects the requests that an agent receives (umad_register).
@@ -156,7 +157,8 @@ func (a *Agent) Call(ctx context.Context, to *Address, request MAD, timeout time
 }
 
 // Reply answers a request: with its header, the response bit and the given status, followed by the first DataSize bytes
-// of data. It has no C twin. The errors are those of Send.
+// of data. It has no C twin. The hop limit of the reply is 64, and it does not keep the request's mark of congestion.
+// The errors are those of Send.
 func (a *Agent) Reply(r *Received, status uint16, data []byte) error {
 	h := r.MAD.Header()
 	h.Status = status
@@ -164,7 +166,8 @@ func (a *Agent) Reply(r *Received, status uint16, data []byte) error {
 		h.Method = MethodGetResp // it answers Set as well
 	}
 	to := r.From
-	to.QKey = 0
+	to.QKey, to.HopLimit = 0, 0       // routers have decremented the request's
+	to.TClass &^= uint8(wire.ECNMask) // and set this field
 	return a.Send(&to, New(h, data))
 }
 

@@ -98,6 +98,26 @@ func TestCall(t *testing.T) {
 	})
 }
 
+// TestReplyFromAfar checks that the path of a reply does not depend on the routers that the request has passed, which
+// decrement its hop limit and may mark it as congested. The reply needs as many hops as the request.
+func TestReplyFromAfar(t *testing.T) {
+	bubble(t, rdmatest.Faults{}, func(t *testing.T, _ *rdmatest.Fabric, a, b *umad.Port) {
+		server := serve(t, b, umad.ClassPerf)
+		defer server.Close()
+		client := must(a.Register(umad.Registration{}))(t)
+		defer client.Close()
+		to := toB
+		to.HopLimit, to.TClass = 3, 0x40|wire.ECNMarked
+		r, err := client.Call(t.Context(), &to, get(umad.ClassPerf), time.Second, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.From.HopLimit != 64 || r.From.TClass != 0x40 {
+			t.Errorf("the reply has hop limit %d and traffic class %#x", r.From.HopLimit, r.From.TClass)
+		}
+	})
+}
+
 // TestCallRetries checks that Call repeats a request if the request or its answer is lost, until the retries are used
 // up.
 func TestCallRetries(t *testing.T) {
