@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -70,6 +71,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for i := range list {
 		s.program(&list[i], c.qps)
 	}
+	clear(s.seen) // this one has room
 	s.add("verbena_series_dropped", "Series left out of this scrape: duplicates, or too many.", gaugeType,
 		float64(s.dropped), nil)
 }
@@ -155,6 +157,7 @@ func (s *scrape) objects(d *control.Device, of []string) {
 func (s *scrape) queuePairs(d *control.Device, of []string) {
 	for _, q := range d.QPs {
 		labels := with(of, fmt.Sprintf("0x%06x", q.Num), q.Peer)
+		labels[1] = strconv.Itoa(max(q.Port, 1)) // 0: a program of a version without the field
 		for _, c := range q.Counters {
 			if text := control.Help(c.Name); text != "" {
 				s.add("verbena_qp_"+c.Name+"_total", text, counterType, float64(c.Value), with(ofProgram, "qp", "peer"),

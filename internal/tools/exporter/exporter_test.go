@@ -137,6 +137,15 @@ func TestProgramsOfOtherPIDNamespaces(t *testing.T) {
 	}
 }
 
+// The series of a QP have the port of the QP.
+func TestPortOfQP(t *testing.T) {
+	r := everything()
+	r.Devices[0].QPs[0].Port = 2
+	if out := text(t, of(true, r)); !strings.Contains(out, `port="2",qp="0x000011"`) {
+		t.Errorf("%.3000s", out)
+	}
+}
+
 // What a program writes about itself cannot make a scrape fail, nor grow it without limit.
 func TestHostileReports(t *testing.T) {
 	bad := everything()
@@ -162,8 +171,12 @@ func TestHostileReports(t *testing.T) {
 		r.PID = i
 		many = append(many, r)
 	}
-	if n := strings.Count(text(t, of(true, many...)), "\n"); n > mostSeries+1000 {
+	out = text(t, of(true, many...))
+	if n := strings.Count(out, "\n"); n > mostSeries+1000 {
 		t.Errorf("%d lines for 500 programs", n)
+	}
+	if m := regexp.MustCompile(`\nverbena_series_dropped [1-9]`); !m.MatchString(out) {
+		t.Error("the series left out are not counted")
 	}
 }
 
