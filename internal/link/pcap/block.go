@@ -71,6 +71,32 @@ func BlockLen(b []byte) (n int, ok bool) {
 	return n, order.Uint32(b) == blockPacket && n >= 32 && n <= 1<<20 && n%4 == 0
 }
 
+// Valid reports whether a packet block of another process, whole by BlockLen, can be read: its packet and options are
+// within it, and both lengths of the block are equal.
+func Valid(b []byte) bool {
+	end := len(b) - 4
+	kept := int64(order.Uint32(b[20:]))
+	at := blockHead + (kept+3)&^3
+	if order.Uint32(b[end:]) != uint32(len(b)) || at > int64(end) {
+		return false
+	}
+	for opts := b[at:end]; len(opts) > 0; {
+		if len(opts) < 4 {
+			return false
+		}
+		code, n := order.Uint16(opts), int(order.Uint16(opts[2:]))
+		if code == optEnd {
+			return n == 0 && len(opts) == 4
+		}
+		next := 4 + (n+3)&^3
+		if next > len(opts) || code == optFlags && n != 4 || code == optDropCount && n != 8 {
+			return false
+		}
+		opts = opts[next:]
+	}
+	return true
+}
+
 // blockHead is the length of a packet block before the packet, blockTail its maximum length after it, without the
 // comment.
 const (

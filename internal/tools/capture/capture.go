@@ -5,6 +5,7 @@ package capture
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,7 +128,8 @@ type merger struct {
 	ifaces uint32
 	n, max int
 	snap   int
-	err    error
+	err    error // of out
+	bad    error // of a program; the capture of others goes on
 	full   context.CancelFunc
 }
 
@@ -155,7 +157,7 @@ func (m *merger) run(c context.Context, device string) (int, error) {
 	m.over = true
 	m.mu.Unlock()
 	m.readers.Wait()
-	return m.n, errors.Join(err, m.err)
+	return m.n, errors.Join(err, m.err, m.bad)
 }
 
 // follow reads the packets of all programs, including those that start later, until c is done.
@@ -231,11 +233,15 @@ func (m *merger) read(stream io.Reader, device, process string) {
 		}
 		n, ok := pcap.BlockLen(head)
 		if !ok {
-			m.fail(errors.New("a program sent an invalid packet block; does it use another version of Verbena?"))
+			m.refuse(process)
 			return
 		}
 		block := make([]byte, n)
 		if _, err := io.ReadFull(r, block); err != nil {
+			return
+		}
+		if !pcap.Valid(block) {
+			m.refuse(process)
 			return
 		}
 		if first {
@@ -287,10 +293,12 @@ func (m *merger) write(block []byte) bool {
 	return true
 }
 
-func (m *merger) fail(err error) {
+// refuse notes that a program has sent something else than packets.
+func (m *merger) refuse(process string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.err == nil {
-		m.err = err
+	if m.bad == nil {
+		m.bad = fmt.Errorf("%s sent an invalid packet block; does it use another version of Verbena?",
+			printable.Text(cmp.Or(process, "a program")))
 	}
 }

@@ -109,7 +109,7 @@ func merge(most int, programs ...io.Reader) (out []byte, n int, err error) {
 	for _, p := range programs {
 		m.read(p, "vrb_test", "")
 	}
-	return b.Bytes(), m.n, m.err
+	return b.Bytes(), m.n, errors.Join(m.err, m.bad)
 }
 
 // block returns a packet block of n bytes, as a program sends it.
@@ -167,6 +167,25 @@ func TestMergeBad(t *testing.T) {
 	m.read(bytes.NewReader(whole), "vrb_test", "")
 	if m.n != 0 || m.err == nil {
 		t.Errorf("a full disk: %d packets, %v", m.n, m.err)
+	}
+}
+
+// A program that sends anything but packets ends its own part of the capture only. Root captures the programs of all
+// users.
+func TestMergeHostile(t *testing.T) {
+	lie := block(40) // a packet that is longer than its block
+	lie[20] = 200
+	for name, bad := range map[string]string{"garbage": "HTTP/1.1 400 Bad Request", "length": string(lie)} {
+		out, n, err := merge(0, strings.NewReader(bad), bytes.NewReader(block(60)))
+		if n != 1 || !bytes.HasSuffix(out, block(60)) {
+			t.Errorf("%s: %d packets", name, n)
+		}
+		if err == nil || !strings.Contains(err.Error(), "invalid packet") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if bytes.Contains(out, []byte(bad)) {
+			t.Errorf("%s: it is in the capture", name)
+		}
 	}
 }
 

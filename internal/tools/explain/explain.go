@@ -118,24 +118,40 @@ func ready(device, svg string) error {
 func follow(l *ladder, out *text, device string, count int) (int, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	r, w := io.Pipe()
-	followed := make(chan error, 1)
-	go func() {
+	return piped(ctx, l, out, func(ctx context.Context, w io.Writer) error {
 		_, err := capture.Follow(ctx, device, w, capture.Limits{Packets: count}, nil)
+		return err
+	})
+}
+
+// piped explains what record writes. If that is damaged, it ends ctx of record, and writes of record fail.
+func piped(ctx context.Context, l *ladder, out *text, record func(context.Context, io.Writer) error) (others int,
+	err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	r, w := io.Pipe()
+	recorded := make(chan error, 1)
+	go func() {
+		err := record(ctx, w)
 		w.Close()
-		followed <- err
+		recorded <- err
 	}()
 	s, err := open(r)
-	if err != nil {
-		return 0, err
+	if err == nil {
+		others, err = each(s, liveSpan, func(p *packet) bool {
+			ok := l.any(p)
+			l.emit(1, out.print)
+			return ok
+		})
+		l.emit(0, out.print)
 	}
-	others, err := each(s, liveSpan, func(p *packet) bool {
-		ok := l.any(p)
-		l.emit(1, out.print)
-		return ok
-	})
-	l.emit(0, out.print)
-	return others, errors.Join(err, <-followed)
+	if err != nil {
+		stop()
+		r.Close()
+		<-recorded
+		return others, err
+	}
+	return others, <-recorded
 }
 
 // any adds a packet. It reports whether that is one of RoCEv2 or iWARP.
