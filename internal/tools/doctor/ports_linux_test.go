@@ -1,0 +1,30 @@
+package doctor
+
+import (
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/apart"
+)
+
+// The route to a peer may leave from another port of the device than the first one.
+func TestRouteOfSecondPort(t *testing.T) {
+	apart.NeedsIP(t)
+	if !apart.Run(t) {
+		return
+	}
+	for _, line := range []string{"link set lo up", "addr add 10.9.0.1/32 dev lo", "addr add 10.9.0.2/32 dev lo"} {
+		if out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v %s", line, err, out)
+		}
+	}
+	t.Setenv("VERBENA_DEVICES", "two=10.9.0.1/10.9.0.2")
+	var r report
+	peer := netip.MustParseAddr("10.9.0.2")
+	if w, ok := r.route("peer", peer); !ok || w.from != peer || w.source != peer {
+		t.Errorf("source %v, device %v", w.source, w.from)
+	}
+	finds(t, "second port", &r, good, "source address 10.9.0.2", "")
+}
