@@ -2,6 +2,7 @@ package control
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,8 +21,10 @@ const (
 	// mostAnswer limits the answer of a process, in bytes.
 	mostAnswer = 256 << 20
 	// mostOfOthers limits all answers of the processes of another user, in bytes. Only root asks these, and they
-	// must not exhaust the memory of its tools.
-	mostOfOthers = 32 << 20
+	// must not exhaust the memory of its tools. Each value in a list counts valueCost in addition: even the text of an
+	// empty one, as in [0,0], may become a QP or a device in memory, of 200 bytes.
+	mostOfOthers = 64 << 20
+	valueCost    = 64
 	// mostAsked limits the number of processes that are asked at the same time.
 	mostAsked = 256
 )
@@ -31,6 +34,32 @@ type budgets struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	left map[int]int64 // bytes, by user
+	// +checklocks:mu
+	until map[int]time.Time // when the processes of a user are no longer asked
+}
+
+// errNotAsked is the error of a process of a user whose processes have taken too much time together. A user can make
+// any number of sockets that do not answer, and processes of other users must be asked, too.
+var errNotAsked = errors.New("not asked: other programs of this user did not answer in time")
+
+// begin returns errNotAsked if the time for the processes of the user in a name is over. It starts with the first one.
+func (b *budgets) begin(name string) error {
+	uid, _ := owner(name)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	end, known := b.until[uid]
+	if !known {
+		if b.until == nil {
+			b.until = make(map[int]time.Time)
+		}
+		end = now.Add(2 * timeout())
+		b.until[uid] = end
+	}
+	if now.After(end) {
+		return errNotAsked
+	}
+	return nil
 }
 
 // A share is an answer of a process of another user.
@@ -60,7 +89,7 @@ func (s *share) Read(p []byte) (int, error) {
 	if !known {
 		left = mostOfOthers
 	}
-	if left -= int64(n); left < 0 {
+	if left -= int64(n) + valueCost*int64(bytes.Count(p[:n], []byte{','})); left < 0 {
 		return 0, errTooMuch
 	}
 	if s.of.left == nil {
@@ -148,6 +177,9 @@ func Reports(objects bool) (list []Report, silent []Silent, err error) {
 var errEnded = errors.New("it has ended")
 
 func report(name, question string, allowed *budgets) (r Report, err error) {
+	if err := allowed.begin(name); err != nil {
+		return r, err
+	}
 	c, pid, err := ask(name, question)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -342,6 +342,32 @@ func TestReportsOfFailing(t *testing.T) {
 	alive(t, s)
 }
 
+// TestManySilent checks that a user with many sockets that do not answer does not delay a tool for long.
+func TestManySilent(t *testing.T) {
+	defer testTimeout.Store(testTimeout.Swap(int64(100 * time.Millisecond)))
+	const base, many, most = 1 << 29, 4 * mostAsked, 3 * mostAsked
+	for i := range many {
+		l, err := net.Listen("unix", Name(os.Geteuid(), base+i))
+		if err != nil {
+			t.Skip(err)
+		}
+		defer l.Close()
+	}
+	_, silent, err := Reports(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	for _, x := range silent {
+		if !errors.Is(x.Err, errNotAsked) {
+			asked++
+		}
+	}
+	if asked > most {
+		t.Errorf("%d of %d are asked", asked, many)
+	}
+}
+
 func slurp(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
 // TestStaleNames checks that names of ended processes and lines of other sockets are left out.

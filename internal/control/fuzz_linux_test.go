@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 )
@@ -183,6 +184,20 @@ func TestBudgetOfOtherUsers(t *testing.T) {
 	}
 }
 
+// TestBudgetOfValues checks that short texts of values, which take much more memory, are bounded: 1<<20 QPs of 200
+// bytes.
+func TestBudgetOfValues(t *testing.T) {
+	var b budgets
+	zeros := strings.NewReader(`{"devices":[{"name":"a","qps":[` + strings.Repeat("0,", 4<<20))
+	const most = 2<<20 + 1000
+	if n, err := io.Copy(io.Discard, b.of(zeros, Name(os.Geteuid()+1, 1))); n > most || err != errTooMuch {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
 type endless struct{}
 
-func (endless) Read(p []byte) (int, error) { return len(p), nil }
+func (endless) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
