@@ -207,3 +207,20 @@ func TestLargeReadIsRequestedInCells(t *testing.T) {
 		}
 	}
 }
+
+// The place of the next byte is known from packet to packet, in READs and in messages: it is not looked for again.
+func TestPlaceInTheBufferIsKept(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.post(OpRead, s.sges(0, 3000, 100), nil)
+	s.out()
+	s.data(wire.ReadRespFirst, 1000, 1024)
+	if c := s.qp.req.to; c.pos != 1024 || c.sge != 1 || c.off != 924 {
+		t.Errorf("READ: %+v", c)
+	}
+	s = newSender(t, RC, nil)
+	s.post(OpSend, s.sges(0, 3000, 100), nil)
+	s.qp.Transmit(s.now, s.tx, 1)
+	if c := s.qp.req.from; c.pos != 1024 || c.sge != 1 || c.off != 924 {
+		t.Errorf("SEND: %+v", c)
+	}
+}

@@ -166,3 +166,53 @@ func TestNoEarlyRetransmitWithoutTimeout(t *testing.T) {
 		t.Errorf("deadline %d", d)
 	}
 }
+
+// After an early retransmit a NAK sends everything again: it may answer the retransmission.
+func TestNakAfterAnEarlyRetransmit(t *testing.T) {
+	s := measured(t)
+	s.send(1)
+	s.send(1)
+	s.out()
+	s.after(s.qp.Deadline() - s.now)
+	both := []string{"RC SEND ONLY 1010 A +1", "RC SEND ONLY 1011 A +1"}
+	s.sends(both...)
+	s.nak(1010, wire.SynSeqErr)
+	s.sends(both...)
+	if n := s.qp.req.retries; n != 1 {
+		t.Errorf("%d retries, want 1", n)
+	}
+}
+
+// Reported losses are forgotten when the window is as large as before.
+func TestReportedLossesAreForgotten(t *testing.T) {
+	s := measured(t)
+	at := uint32(1010)
+	s.send(1)
+	s.send(1)
+	s.out()
+	s.nak(at, wire.SynSeqErr)
+	s.out()
+	s.now += 20 * usec
+	at += 2
+	s.ack(at - 1)
+	w := &s.qp.req.win
+	if w.size == w.most() {
+		t.Fatal("the loss did not reduce the window")
+	}
+	for rest := 1; rest >= 0; { // the acknowledgement after the one that fills the window
+		if w.size == w.most() {
+			rest--
+		}
+		s.send(1 << 16)
+		s.out()
+		s.now += 20 * usec
+		at += 64
+		s.ack(at - 1)
+		s.qp.SQ.Release(s.cqes[len(s.cqes)-1].Slot)
+	}
+	s.send(1)
+	s.out()
+	if d := s.qp.Deadline() - s.now; d < int64(minAckTimeout) {
+		t.Errorf("the QP goes back after %d us, want at least %v", d/usec, minAckTimeout)
+	}
+}

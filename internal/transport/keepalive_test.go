@@ -178,3 +178,51 @@ func TestKeepAliveStates(t *testing.T) {
 	s.after(int64(time.Hour))
 	s.sends()
 }
+
+// silent is a host that counts the checks that nobody answered.
+type silent struct {
+	*sender
+	n int
+}
+
+func (h *silent) PeerSilent(*QP) { h.n++ }
+
+// The host learns of a peer that does not answer. The end of a peer whose process is known to have ended is no silence.
+func TestKeepAliveReportsSilence(t *testing.T) {
+	for want, fail := range map[int]func(s *sender){
+		1: func(s *sender) {
+			for range 8 {
+				s.timeout()
+				s.out()
+			}
+		},
+		0: func(s *sender) { s.qp.PeerLost(s.now, true) },
+	} {
+		s := newKeeper(t)
+		h := &silent{sender: s}
+		s.qp.Host = h
+		s.after(int64(idle))
+		s.out()
+		fail(s)
+		if s.is(Err); h.n != want {
+			t.Errorf("the host was told %d times, want %d", h.n, want)
+		}
+	}
+}
+
+// Keep-alive is for reliable QPs with a send queue.
+func TestKeepAliveOfOtherTypes(t *testing.T) {
+	for _, typ := range []Type{UC, UD, XRCRecv} {
+		s := newSender(t, typ, func(c *Config, _ *Attr) {
+			if typ == XRCRecv {
+				c.SQ, c.XRCD = nil, NewXRCD()
+			}
+		})
+		s.qp.SetKeepAlive(s.now, idle)
+		if d := s.qp.Deadline(); d != Never {
+			t.Errorf("type %d: the deadline is %d", typ, d)
+		}
+		s.after(int64(2 * idle))
+		s.sends()
+	}
+}

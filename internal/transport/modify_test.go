@@ -2,6 +2,10 @@ package transport
 
 import (
 	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/link"
@@ -344,5 +348,122 @@ func TestBatchedPacketsKeepTheirPath(t *testing.T) {
 	s.modify(SQD, Attr{Path: link.Path{Src: srcAddr, Dst: srcAddr}}, MaskAV)
 	if got := s.tx.Packets[0].Path.Dst; got != dstAddr {
 		t.Errorf("the packet goes to %v", got)
+	}
+}
+
+// In RTR a change of attributes does not begin the connection anew.
+func TestModifyInRTRKeepsTheExpectedPSN(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.modify(Reset, Attr{}, 0)
+	for _, st := range []State{Init, RTR} {
+		s.modify(st, rtsAttr(), everyMask)
+	}
+	s.arrives(wire.Fields{Opcode: wire.RC | wire.SendOnly, PSN: 5000, AckReq: true}, 0)
+	nak := s.out()
+	if len(nak) != 1 || !nak[0].AETH().IsRNR() {
+		t.Fatalf("sent %v, want an RNR NAK", nak)
+	}
+	if err := s.qp.RQ.Post(1, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.arrives(wire.Fields{Opcode: wire.RC | wire.SendOnly, PSN: 5000, AckReq: true}, 0)
+	s.out()
+	if err := s.qp.Modify(s.now, &Attr{MinRNRTimer: 3}, MaskMinRNRTimer); err != nil {
+		t.Fatal(err)
+	}
+	if s.qp.resp.epsn != 5001 || s.qp.resp.msn != 1 || s.qp.attr.MinRNRTimer != 3 {
+		t.Errorf("expecting PSN %d, MSN %d", s.qp.resp.epsn, s.qp.resp.msn)
+	}
+}
+
+// A change of other attributes does not make an ARMED QP migrate.
+func TestModifyKeepsTheMigrationState(t *testing.T) {
+	s := newSender(t, RC, nil)
+	alt := link.Path{Src: dstAddr, Dst: srcAddr}
+	s.modify(RTS, Attr{Alt: alt, AltPKey: 0xFFFF, Mig: Rearm}, MaskAltPath|MaskMigState)
+	s.arrives(wire.Fields{Opcode: wire.RC | wire.Ack}, 0)
+	if s.qp.attr.Mig != Armed {
+		t.Fatalf("migration state %d, want ARMED", s.qp.attr.Mig)
+	}
+	s.modify(RTS, Attr{MinRNRTimer: 3}, MaskMinRNRTimer)
+	if a := s.qp.attr; a.Mig != Armed || a.Alt != alt {
+		t.Errorf("migration state %d, alternate path %v", a.Mig, a.Alt)
+	}
+}
+
+// Each bit of a mask selects its attributes and no others.
+func TestMaskSelectsItsAttributes(t *testing.T) {
+	full := Attr{
+		State: RTS, Path: link.Path{TClass: 1}, DestQPN: 1, MTU: 1, PKeyIndex: 1, PKey: 1, QKey: 1, RQPSN: 1, SQPSN: 1,
+		Access: 1, MaxRdAtomic: 1, MaxDestRdAtom: 1, MinRNRTimer: 1, Timeout: 1, RetryCnt: 1, RNRRetry: 1, SQDNotify: true,
+		Port: 1, PathOwner: 1, Alt: link.Path{TClass: 1}, AltPKey: 1, AltPKeyIdx: 1, AltPort: 1, AltTimeout: 1,
+		AltOwner: 1, Mig: 1,
+	}
+	for m, want := range map[Mask]string{
+		0: "", MaskState: "", MaskCurState: "", MaskMigState: "", MaskSQDNotify: "SQDNotify", MaskAccess: "Access",
+		MaskPKeyIndex: "PKeyIndex PKey", MaskPort: "Port", MaskQKey: "QKey", MaskAV: "Path PathOwner", MaskPathMTU: "MTU",
+		MaskTimeout: "Timeout", MaskRetryCnt: "RetryCnt", MaskRNRRetry: "RNRRetry", MaskRQPSN: "RQPSN",
+		MaskMaxRdAtomic: "MaxRdAtomic", MaskAltPath: "Alt AltPKey AltPKeyIdx AltPort AltTimeout AltOwner",
+		MaskMinRNRTimer: "MinRNRTimer", MaskSQPSN: "SQPSN", MaskMaxDestRdAtom: "MaxDestRdAtom", MaskDestQPN: "DestQPN",
+	} {
+		var a Attr
+		a.put(&full, m)
+		var got []string
+		v := reflect.ValueOf(a)
+		for i := range v.NumField() {
+			if !v.Field(i).IsZero() {
+				got = append(got, v.Type().Field(i).Name)
+			}
+		}
+		same(t, fmt.Sprintf("mask %#x", uint32(m)), slices.Sorted(slices.Values(got)),
+			slices.Sorted(slices.Values(strings.Fields(want))))
+	}
+}
+
+// The transitions are those of V-QPS-04.
+func TestTransitionsThatExist(t *testing.T) {
+	for from, want := range map[State][]State{
+		Reset: {Reset, Init, Err}, Init: {Reset, Init, RTR, Err}, RTR: {Reset, RTS, Err}, RTS: {Reset, RTS, SQD, Err},
+		SQD: {Reset, RTS, SQD, Err}, SQE: {Reset, RTS, Err}, Err: {Reset, Err},
+	} {
+		for to := Reset; to <= Err+1; to++ {
+			if got := from.CanMove(to); got != slices.Contains(want, to) {
+				t.Errorf("from %d to %d: %v", from, to, got)
+			}
+		}
+	}
+}
+
+// RESET forgets the reason of an earlier end.
+func TestResetForgetsTheReasonOfTheEnd(t *testing.T) {
+	s := newSender(t, RC, nil)
+	reason := func() string {
+		s.send(1)
+		s.modify(Err, Attr{}, 0)
+		e := s.cqes[0]
+		s.cqes = nil
+		return e.Cause.Reason
+	}
+	s.qp.Ended("the device is gone")
+	if got := reason(); got != "the device is gone" {
+		t.Errorf("the reason is %q", got)
+	}
+	s.modify(Reset, Attr{}, 0)
+	for _, st := range []State{Init, RTR, RTS} {
+		s.modify(st, rtsAttr(), everyMask)
+	}
+	if got := reason(); got != "the QP was moved to ERR by ibv_modify_qp" {
+		t.Errorf("after RESET the reason is %q", got)
+	}
+}
+
+// A QP that has told that its send queue is drained does not tell it again when it leaves SQD for ERR or RESET.
+func TestV_AE_16_SQDrainedOnce(t *testing.T) {
+	for _, next := range []State{Err, Reset} {
+		s := newSender(t, RC, nil)
+		s.modify(SQD, Attr{SQDNotify: true}, MaskSQDNotify)
+		s.raises("event 5")
+		s.modify(next, Attr{}, 0)
+		s.raises()
 	}
 }

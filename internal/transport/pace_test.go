@@ -243,3 +243,13 @@ func TestRateLimitOverIPv6(t *testing.T) {
 		}
 	}
 }
+
+// The end of a wait does not begin the ACK timeout of a packet that has asked for its answer before.
+func TestAckTimeoutRunsWithinARateLimit(t *testing.T) {
+	s := paced(t, RC, 0, byteNS/10000, 0) // 10.44 ms for a packet
+	s.send(1000)
+	s.leaves("packet", 1, 10000*(28+wire.BTHLen+wire.ICRCLen+1000))
+	if d := s.qp.Deadline() - paceStart; d != int64(AckTimeout(14)) {
+		t.Errorf("the deadline is %d ns after the packet, want the ACK timeout", d)
+	}
+}

@@ -167,3 +167,112 @@ func TestSlotsAreAllocatedWhenUsed(t *testing.T) {
 		t.Error("more slots than the capacity")
 	}
 }
+
+// A send queue that changes its size keeps the outstanding requests, and then has its new room.
+func TestSendQueueResize(t *testing.T) {
+	for _, wrs := range []int{4, 8, 16, 40} {
+		q := NewSendQueue(8, 1, 4)
+		post := func(n int) (posted int) {
+			q.Lock()
+			defer q.Unlock()
+			for range n {
+				w := q.Next()
+				if w == nil {
+					break
+				}
+				w.WRID, w.SGEs = uint64(q.fill), append(w.SGEs, SGE{LKey: q.fill})
+				q.Commit()
+				posted++
+			}
+			q.Publish()
+			return posted
+		}
+		post(6)
+		q.Release(1) // 4 are outstanding
+		if err := q.Resize(2); !errors.Is(err, ErrQueueFull) || q.Cap() != 8 {
+			t.Errorf("to 2: %v, %d slots", err, q.Cap())
+		}
+		if err := q.Resize(wrs); err != nil {
+			t.Fatal(err)
+		}
+		if n, want := post(100), CeilPow2(wrs)-4; n != want {
+			t.Errorf("to %d: room for %d, want %d", wrs, n, want)
+		}
+		for i := uint32(2); i != q.Posted(); i++ {
+			if w := q.At(i); w.WRID != uint64(i) || len(w.SGEs) != 1 || w.SGEs[0].LKey != i {
+				t.Errorf("to %d: slot %d holds %+v", wrs, i, *w)
+			}
+		}
+	}
+	q := NewSendQueue(8, 1, 0)
+	q.OwnSlots()
+	if err := q.Resize(16); !errors.Is(err, ErrFixedSize) {
+		t.Errorf("with slots of the QP's own: %v", err)
+	}
+}
+
+// A queue to its own size keeps its slots: nothing is allocated.
+func TestSendQueueResizeToItsSize(t *testing.T) {
+	q := NewSendQueue(8, 1, 0)
+	q.Lock()
+	w := q.Next()
+	q.Unlock()
+	if err := q.Resize(5); err != nil || q.Cap() != 8 || w != &q.first.slots[0] {
+		t.Errorf("%v, %d slots", err, q.Cap())
+	}
+}
+
+// Only a queue with slots of the QP's own has room for its requests: all of its slots.
+func TestRoomForOwnRequests(t *testing.T) {
+	q := NewSendQueue(8, 1, 0)
+	if q.room(1) || q.Free() != q.Cap() {
+		t.Error("a queue without slots of the QP's own has room for its requests")
+	}
+	q = NewSendQueue(OwnRequests*2, 1, 0)
+	q.OwnSlots()
+	if n := uint32(q.Cap()); !q.room(n) || q.room(n+1) || q.Free() != OwnRequests {
+		t.Errorf("room %v and %v, %d free", q.room(n), q.room(n+1), q.Free())
+	}
+}
+
+// A receive without room stays in the queue, also for a message of one byte. An empty message takes it.
+func TestTakeForOneByte(t *testing.T) {
+	q := NewRecvQueue(4, 1, false, 0)
+	if err := q.Post(1, []SGE{{}}); err != nil {
+		t.Fatal(err)
+	}
+	var w RecvWQE
+	if ok, small := q.takeFor(&w, 1); ok || !small {
+		t.Errorf("one byte: taken %v, too small %v", ok, small)
+	}
+	if ok, small := q.takeFor(&w, 0); !ok || small {
+		t.Errorf("no byte: taken %v, too small %v", ok, small)
+	}
+}
+
+// A slot of the QP's own is free as soon as all slots before it are, whichever of them ends last.
+func TestOwnSlotsAreFreedInOrder(t *testing.T) {
+	q := NewSendQueue(8, 1, 0)
+	q.OwnSlots()
+	q.Lock()
+	for range 5 {
+		q.Next()
+		q.Commit()
+	}
+	q.Publish()
+	q.Unlock()
+	for _, step := range []struct {
+		own  bool
+		slot uint32
+		want uint32 // slots before it are free
+	}{{true, 1, 0}, {true, 2, 0}, {false, 0, 3}, {true, 4, 3}, {false, 3, 5}} {
+		if step.own {
+			q.releaseOwn(step.slot)
+		} else {
+			q.Release(step.slot)
+		}
+		if got := q.polled.Load(); got != step.want {
+			t.Errorf("%+v: slots are free to %d", step, got)
+		}
+	}
+}

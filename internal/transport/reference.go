@@ -38,11 +38,8 @@ func (r *requester) byReference(w *SendWQE, pos uint32, tx *link.TxBatch) (ref r
 	c := &r.from
 	c.seek(w.SGEs, r.cur, pos)
 	i, off := c.sge, c.off
-	for i < len(w.SGEs) && off == w.SGEs[i].Length {
+	for off == w.SGEs[i].Length { // bytes are left
 		i, off = i+1, 0
-	}
-	if i == len(w.SGEs) {
-		return ref, 0
 	}
 	s := &w.SGEs[i]
 	region, share := r.qp.shared(s.LKey, s.Length-off, tx)

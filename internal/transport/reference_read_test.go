@@ -183,3 +183,14 @@ func TestVoidReadResponsesAreAskedForAgain(t *testing.T) {
 		s.is(RTS)
 	}
 }
+
+// A READ response that is not sent by reference is one train.
+func TestReadResponseIsATrain(t *testing.T) {
+	s := newLender(t, link.NewPlainShare())
+	s.mem.Share = nil
+	const n = 64 << 10
+	got := s.readFrom(s.next, s.mem.RKey, memBase, n)
+	if len(got) != 1 || refs(got) != 0 || !bytes.Equal(got[0].b[wire.BTHLen+wire.AETHLen:], s.mem.Buf[:n]) {
+		t.Errorf("%d packets, %d bytes by reference", len(got), refs(got))
+	}
+}

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"github.com/verbena-rdma/verbena/internal/mr"
 	"slices"
 	"testing"
 	"unsafe"
@@ -170,5 +171,88 @@ func TestReferencesLocateTheirBytes(t *testing.T) {
 	}
 	if s.qp.State() != RTS || s.qp.Pending() {
 		t.Error("the QP is not idle")
+	}
+}
+
+// Nothing goes by reference that the peer cannot read, from an unreliable QP, or that is inline.
+func TestWhatIsNotSentByReference(t *testing.T) {
+	const n = 4 * link.MinRef
+	for _, c := range []struct {
+		name   string
+		typ    Type
+		reads  bool
+		inline bool
+		want   int
+	}{
+		{"readable", RC, true, false, 1},
+		{"not readable", RC, false, false, 0},
+		{"unreliable", UC, true, false, 0},
+		{"inline", RC, true, true, 0},
+	} {
+		s := newSender(t, c.typ, func(c *Config, _ *Attr) { c.SQ = NewSendQueue(4, 4, n) })
+		l := &reader{share: link.NewPlainShare()}
+		s.mem.Share = l.share
+		if !c.reads {
+			l.share = link.NewPlainShare()
+		}
+		s.tx.Direct, s.tx.ByReference = l, l
+		s.post(OpSend, s.sges(0, n), func(w *SendWQE) {
+			if c.inline {
+				w.Flags, w.SGEs, w.Inline = Inline, w.SGEs[:0], append(w.Inline, s.mem.Buf[:n]...)
+			}
+		})
+		var got []byte
+		for s.qp.Pending() {
+			s.qp.Transmit(s.now, s.tx, 64)
+			s.tx.Reset()
+		}
+		for _, p := range l.sent {
+			if !p.ref {
+				got = append(got, p.b[wire.BTHLen:]...)
+			}
+		}
+		if l.refs != c.want || c.want == 0 && !bytes.Equal(got, s.mem.Buf[:n]) {
+			t.Errorf("%s: %d references and %d bytes", c.name, l.refs, len(got))
+		}
+	}
+}
+
+// A reference is to bytes of the region: memory in no file has no place outside of it.
+func TestReferTo(t *testing.T) {
+	region := &mr.Region{Base: 0x1000, Buf: make([]byte, 100)}
+	plain, file := link.NewPlainShare(), link.NewShare(nil, 1<<20, 50)
+	at := func(i int) int64 { return int64(uintptr(unsafe.Pointer(&region.Buf[i]))) }
+	for _, c := range []struct {
+		share *link.Share
+		addr  uint64
+		n     uint32
+		want  reference
+		most  int
+	}{
+		{plain, 0x1000, 100, reference{plain, at(0)}, 100},
+		{plain, 0x1063, 1, reference{plain, at(99)}, 1},
+		{plain, 0x1064, 1, reference{}, 0},
+		{plain, 0xFFF, 1, reference{}, 0},
+		{file, 0x1007, 9, reference{file, 57}, 9},
+		{file, 0x1007, link.MaxRef + 1, reference{file, 57}, link.MaxRef},
+	} {
+		if ref, most := refer(region, c.share, c.addr, c.n); ref != c.want || most != c.most {
+			t.Errorf("%d bytes at %#x: %+v and %d, want %+v and %d", c.n, c.addr, ref, most, c.want, c.most)
+		}
+	}
+}
+
+// The window bounds the train of a reliable QP. An unreliable QP has none.
+func TestWindowBoundsTrains(t *testing.T) {
+	for typ, want := range map[Type]int{RC: 4 * 1024, UC: 32 * 1024} {
+		s := newSender(t, typ, nil)
+		s.qp.SetWindow(4*(1024+packetCost), nil)
+		l := &reader{}
+		s.tx.Direct = l
+		s.post(OpSend, s.sges(0, 32*1024), nil)
+		s.qp.Transmit(s.now, s.tx, 64)
+		if n := len(l.sent[0].b) - wire.BTHLen; n != want {
+			t.Errorf("type %d: a train of %d bytes, want %d", typ, n, want)
+		}
 	}
 }

@@ -288,3 +288,33 @@ func TestRendezvousLongerThanTheBuffer(t *testing.T) {
 		}
 	}
 }
+
+// RESET between the data and the acknowledgement of the response gives no buffer back: it has completed.
+func TestRendezvousThenResetAfterItsData(t *testing.T) {
+	h := newRndv(t)
+	h.bring(wire.SendOnly, h.qp.resp.epsn, request(10, 0))
+	h.bring(wire.ReadRespOnly, 0, patterned(10, 1))
+	if err := h.qp.Modify(0, &Attr{State: Reset}, MaskState); err != nil {
+		t.Fatal(err)
+	}
+	if len(h.got) != 2 || h.tags.used.Load() != 0 {
+		t.Errorf("%d completions, %d buffers in use", len(h.got), h.tags.used.Load())
+	}
+}
+
+// The receive of a WRITE's immediate data is none of a tag, also after a message with one.
+func TestImmediateDataAfterATaggedMessage(t *testing.T) {
+	h := newRndv(t)
+	r := h.regions[regLocal]
+	if err := h.rq.Post(9, []SGE{{Addr: r.Base, Length: 8, LKey: r.LKey}}); err != nil {
+		t.Fatal(err)
+	}
+	h.bring(wire.SendOnly, h.qp.resp.epsn, eager(100, rndvTag))
+	if e := h.next(); e.Op != CQTMRecv || e.WRID != 1 || e.ByteLen != 100-wire.TMHLen || e.Flags != TMMatch|TMDataValid {
+		t.Fatalf("%+v", e)
+	}
+	h.bring(wire.WriteOnlyImm, h.qp.resp.epsn, nil)
+	if e := h.next(); e.Op != CQRecvRDMAImm || e.WRID != 9 || e.Tag != 0 || e.Tags != nil || e.Flags != WithImm {
+		t.Errorf("%+v", e)
+	}
+}

@@ -94,7 +94,6 @@ func (r *requester) start() {
 	r.una, r.nxt, r.max = qp.attr.SQPSN, qp.attr.SQPSN, qp.attr.SQPSN
 	r.restart = r.una
 	r.life++
-	r.win.setPipe(0)
 	r.win.size = r.win.limit
 	r.resume()
 }

@@ -2,6 +2,8 @@ package transport
 
 import (
 	"bytes"
+	"github.com/verbena-rdma/verbena/observe"
+	"net/netip"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -385,4 +387,106 @@ func TestRetryAfterInlineRequest(t *testing.T) {
 	}
 	s.ack(1003)
 	s.checkIdle()
+}
+
+// A lost response that is found out before the retransmission of its request has begun costs no other retry.
+func TestLostResponseBeforeTheRetransmission(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.send(1)
+	s.send(1)
+	s.post(OpFetchAdd, s.sges(0, 8), nil)
+	s.send(1)
+	s.out()
+	s.nak(1000, wire.SynSeqErr)
+	s.ack(1001) // nothing was sent again yet, and the next packet is the atomic
+	s.ack(1003)
+	if r := &s.qp.req; r.una != 1002 || r.retries != 0 || s.qp.Counters.ImpliedNakSeqErr != 0 {
+		t.Errorf("PSN %d, %d retries, implied_nak_seq_err %d", r.una, r.retries, s.qp.Counters.ImpliedNakSeqErr)
+	}
+	s.sends("RC FETCH ADD 1002 A atomic a000 b0b 3 0", "RC SEND ONLY 1003 A +1")
+}
+
+// The end of the peer's process matters to a reliable QP that is connected: its requests fail, and if the process died
+// the QP fails without them too.
+func TestPeerLostInEachState(t *testing.T) {
+	for _, typ := range []Type{RC, UC, UD} {
+		for _, st := range []State{Reset, Init, RTR, RTS, SQD, Err} {
+			for _, died := range []bool{false, true} {
+				s := newSender(t, typ, nil)
+				s.modify(Reset, Attr{}, 0)
+				for _, next := range []State{Init, RTR, RTS, SQD} {
+					if next <= st && st != Err {
+						s.modify(next, rtsAttr(), everyMask)
+					}
+				}
+				if st == Err {
+					s.modify(Err, Attr{}, 0)
+				}
+				s.qp.PeerLost(s.now, died)
+				want := st
+				if typ == RC && died && (st == RTR || st == RTS || st == SQD) {
+					want = Err
+				}
+				if got := s.qp.State(); got != want {
+					t.Errorf("type %d, state %d, died %v: state %d, want %d", typ, st, died, got, want)
+				}
+			}
+		}
+	}
+	s := newSender(t, UC, nil)
+	s.qp.Path() // connected
+	s.qp.PeerLost(s.now, true)
+	if s.qp.First() != nil {
+		t.Errorf("UC: %+v", s.qp.First())
+	}
+}
+
+// An observer learns of each retry, with its reason and the addresses.
+func TestRetriesAreObserved(t *testing.T) {
+	var got []observe.Event
+	stop := observe.Handle(func(e observe.Event) { got = append(got, e) })
+	s := newSender(t, RC, nil)
+	s.send(1)
+	s.out()
+	s.timeout()
+	s.out()
+	s.nak(1000, wire.SynRNR|1)
+	stop()
+	local, peer := netip.AddrPortFrom(srcAddr, 0), netip.AddrPortFrom(dstAddr, 0)
+	for i, why := range []string{"no acknowledgement within the ACK timeout", "the peer had no receive posted (RNR NAK)"} {
+		if len(got) != 2 {
+			t.Fatalf("%+v", got)
+		}
+		e := got[i]
+		if e.Name != observe.Retry || e.QPN != s.qp.Num || e.DestQPN != 0x22 || e.Reason != why || e.Retries != 1 ||
+			e.Local != local || e.Peer != peer {
+			t.Errorf("%+v", e)
+		}
+	}
+	if local, peer := NewQP(Config{Type: RC}).Ends(); local.IsValid() || peer.IsValid() {
+		t.Errorf("a QP in RESET has the ends %v and %v", local, peer)
+	}
+}
+
+// After an ACK timeout a NAK sends everything again, although one did so before.
+func TestNakAfterATimeout(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.send(1)
+	s.out()
+	for _, again := range []func(){
+		func() { s.nak(1000, wire.SynSeqErr) }, s.timeout, func() { s.nak(1000, wire.SynSeqErr) },
+	} {
+		again()
+		s.sends("RC SEND ONLY 1000 A +1")
+	}
+}
+
+// A failure by the peer's request has heard of the peer.
+func TestFailureOfTheResponderIsHeard(t *testing.T) {
+	s := newSender(t, RC, nil)
+	s.arrives(wire.Fields{Opcode: wire.RC | wire.SendLast, PSN: 5000, Payload: []byte("x")}, 0)
+	if f := s.qp.First(); f == nil || !f.Heard || f.Status != RemInvReqErr || f.Peer != dstAddr.String() ||
+		f.Syndrome != wire.SynInvReq || f.DestQPN != 0x22 || f.QPN != s.qp.Num {
+		t.Errorf("%+v", f)
+	}
 }

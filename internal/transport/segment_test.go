@@ -368,3 +368,28 @@ func TestTransmitInSmallTurns(t *testing.T) {
 		}
 	}
 }
+
+// The longest message of a UD QP is that of its port, whatever the path MTU.
+func TestV_TR_06_LongestDatagram(t *testing.T) {
+	for port, longest := range map[int]int{2048: 2048, 0: wire.MaxPayload} {
+		s := newSender(t, UD, func(c *Config, a *Attr) { c.PortMTU, a.MTU = port, 256 })
+		s.send(longest)
+		s.sends(fmt.Sprintf("UD SEND ONLY 1000 deth 77 11 +%d", longest))
+		s.completes("wr 1 status 0 op 0")
+		s.send(longest + 1)
+		s.sends()
+		s.completes("wr 2 status 1")
+	}
+}
+
+// A SEND or WRITE needs no right of its memory but to be registered.
+func TestSendFromReadOnlyMemory(t *testing.T) {
+	s := newSender(t, RC, nil)
+	list := s.readOnly(2000)
+	s.post(OpSend, list, nil)
+	s.post(OpWrite, list, nil)
+	if n := len(s.out()); n != 4 {
+		t.Errorf("%d packets, want 4", n)
+	}
+	s.is(RTS)
+}

@@ -46,7 +46,7 @@ type TagOp struct {
 
 // tagEntry is a buffer with a tag.
 type tagEntry struct {
-	handle     uint32 // 0: free
+	handle     uint32 // of its last use if it is free
 	next       int32  // in the list of buffers or free entries; -1 at the end
 	wrid       uint64
 	tag, mask  uint64
@@ -223,8 +223,7 @@ func (l *TagList) unlink(before, i int32) {
 	if l.waiting == i {
 		l.waiting = next
 	}
-	e.handle, e.next = 0, l.free
-	l.free = i
+	e.next, l.free = l.free, i
 }
 
 // match moves the first matching buffer to w. If room is not nil, it decides whether the size of the buffer is

@@ -164,3 +164,23 @@ func TestV_QPQ_AckTimeout(t *testing.T) {
 		}
 	}
 }
+
+// Each polled completion makes room for one operation.
+func TestPolledTagOperations(t *testing.T) {
+	l := NewRecvQueue(4, 1, true, 0).MatchTags(4, 3, 1, discard{})
+	op := func() error { return l.Do(&TagOp{Op: TagSync, Signaled: true}) }
+	for range 3 {
+		if err := op(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, kind := range []CQOp{CQTMAdd, CQTMDel, CQTMSync} {
+		l.Polled(&CQE{Op: kind})
+		if err := op(); err != nil {
+			t.Errorf("operation %d was polled: %v", kind, err)
+		}
+		if err := op(); !errors.Is(err, ErrOpsFull) {
+			t.Errorf("a second one: %v", err)
+		}
+	}
+}

@@ -215,3 +215,16 @@ func TestSmallReceiveBufferDoesNotCollapseThroughput(t *testing.T) {
 		}
 	}
 }
+
+// After an ACK timeout nothing is known to be held by the network.
+func TestTimeoutEmptiesThePipe(t *testing.T) {
+	s := newSender(t, RC, nil)
+	w := &s.qp.req.win
+	s.send(1 << 16)
+	s.out()
+	w.setPipe(1 << 20)
+	s.timeout()
+	if w.pipe != 0 || w.size != s.qp.req.windowFloor() {
+		t.Errorf("%d bytes in the network, window %d", w.pipe, w.size)
+	}
+}
