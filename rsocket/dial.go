@@ -78,10 +78,7 @@ func (d *Dialer) dialOne(ctx context.Context, network string, to netip.AddrPort)
 	if strings.HasPrefix(network, "udp") {
 		return d.dialPacket(network, to)
 	}
-	b, err := sock.JoinHub(sock.HostOf(d.Host))
-	if err != nil {
-		return nil, err
-	}
+	b := sock.JoinHub(sock.HostOf(d.Host))
 	st := sock.NewStream(b, d.withDefaults())
 	id, err := b.Host.CreateID(b.Channel, rdmacm.PSTCP, nil)
 	if err != nil {

@@ -59,15 +59,8 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 	if network == "tcp" && strings.HasPrefix(address, ":") {
 		at = netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port())
 	}
-	b, err := sock.JoinHub(sock.HostOf(lc.Host))
-	if err != nil {
-		return nil, err
-	}
-	ch, err := b.Host.CreateEventChannel()
-	if err != nil {
-		b.Leave()
-		return nil, err
-	}
+	b := sock.JoinHub(sock.HostOf(lc.Host))
+	ch, _ := b.Host.CreateEventChannel() // the error is always nil
 	l := &Listener{network: network, keepAlive: keepAlive(lc.KeepAlive)}
 	id, err := b.Host.CreateID(ch, rdmacm.PSTCP, nil)
 	if err == nil && (lc.V6Only || network == "tcp6") {

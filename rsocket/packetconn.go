@@ -47,10 +47,7 @@ func (lc *ListenConfig) ListenPacket(ctx context.Context, network, address strin
 	if err != nil {
 		return nil, opError("listen", network, nil, nil, err)
 	}
-	d, err := openDatagram(lc.Host, addrs[0], lc.withDefaults())
-	if err != nil {
-		return nil, opError("listen", network, nil, net.UDPAddrFromAddrPort(addrs[0]), err)
-	}
+	d := openDatagram(lc.Host, addrs[0], lc.withDefaults())
 	if err := d.Bind(addrs[0]); err != nil {
 		d.Close()
 		return nil, opError("listen", network, nil, net.UDPAddrFromAddrPort(addrs[0]), err)
@@ -58,20 +55,13 @@ func (lc *ListenConfig) ListenPacket(ctx context.Context, network, address strin
 	return &PacketConn{d, network}, nil
 }
 
-func openDatagram(host *rdmacm.Host, a netip.AddrPort, o sock.Options) (*sock.Datagram, error) {
-	b, err := sock.JoinHub(sock.HostOf(host))
-	if err != nil {
-		return nil, err
-	}
-	return sock.NewDatagram(b, a.Addr().Unmap().Is4(), o)
+func openDatagram(host *rdmacm.Host, a netip.AddrPort, o sock.Options) *sock.Datagram {
+	return sock.NewDatagram(sock.JoinHub(sock.HostOf(host)), a.Addr().Unmap().Is4(), o)
 }
 
 // dialPacket makes a datagram socket with a destination.
-func (d *Dialer) dialPacket(network string, to netip.AddrPort) (net.Conn, error) {
-	dg, err := openDatagram(d.Host, to, d.withDefaults())
-	if err != nil {
-		return nil, err
-	}
+func (d *Dialer) dialPacket(network string, to netip.AddrPort) (_ net.Conn, err error) {
+	dg := openDatagram(d.Host, to, d.withDefaults())
 	if from := addrPort(d.LocalAddr); from.IsValid() {
 		err = dg.Bind(from)
 	}

@@ -91,18 +91,13 @@ func NewOn(host *rdmacm.Host, domain Domain, typ Type, protocol int) (*Socket, e
 	}
 	s := &Socket{domain: domain, typ: kind, o: defaultSockOptions()}
 	s.nonblock.Store(typ&SockNonblock != 0)
-	b, err := sock.JoinHub(sock.HostOf(host))
-	if err != nil {
-		return nil, err
-	}
+	b := sock.JoinHub(sock.HostOf(host))
 	s.hub = b
 	if kind == SockDgram {
-		if s.dg, err = sock.NewDatagram(b, domain == Inet, s.o.Options); err != nil {
-			b.Leave()
-			return nil, err
-		}
+		s.dg = sock.NewDatagram(b, domain == Inet, s.o.Options)
 		return s, nil
 	}
+	var err error
 	if s.id, err = b.Host.CreateID(b.Channel, rdmacm.PSTCP, nil); err != nil {
 		b.Leave()
 		return nil, err
@@ -165,11 +160,9 @@ func (s *Socket) Listen(backlog int) error {
 		}
 		s.bound = true
 	}
-	ch, err := s.hub.Host.CreateEventChannel()
-	if err != nil {
-		return err
-	}
-	if err = s.id.Migrate(ch); err == nil {
+	ch, _ := s.hub.Host.CreateEventChannel() // the error is always nil
+	err := s.id.Migrate(ch)
+	if err == nil {
 		s.l, err = sock.Listen(s.hub, s.id, ch, backlog, s.optionsOfAccepted)
 	}
 	if err != nil {

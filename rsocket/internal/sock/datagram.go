@@ -62,11 +62,11 @@ const (
 )
 
 // NewDatagram makes a socket for IPv4 or IPv6. The caller has joined the hub; Close leaves it.
-func NewDatagram(b *Hub, v4 bool, o Options) (*Datagram, error) {
+func NewDatagram(b *Hub, v4 bool, o Options) *Datagram {
 	slots := max(1, min(o.RecvBuf/rs.DatagramMax, o.RQSize))
 	d := &Datagram{hub: b, v4: v4, slots: slots, qps: map[netip.Addr]*datagramQP{}, dests: map[netip.AddrPort]*dest{}}
 	d.read.waiter, d.write.waiter = NewWaiter(), NewWaiter()
-	return d, nil
+	return d
 }
 
 // max returns the largest message in bytes.

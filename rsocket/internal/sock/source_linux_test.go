@@ -39,14 +39,8 @@ func TestSourcesThatDoNotExist(t *testing.T) {
 			t.Fatal(err)
 		}
 		host := rdmacm.NewHost(dev.Device)
-		hub, err := JoinHub(HostOf(host))
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, err := NewDatagram(hub, true, Options{}.WithDefaults())
-		if err != nil {
-			t.Fatal(err)
-		}
+		hub := JoinHub(HostOf(host))
+		d := NewDatagram(hub, true, Options{}.WithDefaults())
 		if err := d.Bind(netip.MustParseAddrPort("0.0.0.0:0")); err != nil {
 			t.Fatal(err)
 		}
