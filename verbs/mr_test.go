@@ -32,6 +32,20 @@ func TestV_MR_01_D_43_Length(t *testing.T) { // D-43: max_mr_size itself is allo
 	ok(t, pd.Close())
 }
 
+// Lengths that do not fit in an SGE become one that no region has.
+func TestLengthsOfSGEs(t *testing.T) {
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
+	mr := must(pd.RegMR(make([]byte, 8), 0))(t)
+	for n, want := range map[int]uint32{0: 0, 1: 1, 8: 8, 9: 9, math.MaxInt32: math.MaxInt32, -1: math.MaxUint32} {
+		if got := mr.SGE(0, n).Length; got != want {
+			t.Errorf("%d bytes: length %d, want %d", n, got, want)
+		}
+	}
+	ok(t, mr.Close())
+	ok(t, pd.Close())
+}
+
 func TestV_MR_02_Members(t *testing.T) {
 	vctx, _ := openFake(t)
 	pd := newPD(t, vctx)
