@@ -100,7 +100,7 @@ func introduced(c *net.UnixConn) *Call {
 		return nil
 	}
 	_ = c.SetDeadline(time.Now().Add(timeout()))
-	r := bufio.NewReaderSize(c, 1<<18)
+	r := bufio.NewReaderSize(c, 1<<10)
 	line, err := r.ReadSlice('\n') // a longer line than the buffer is an error
 	words := strings.Fields(string(line))
 	if err != nil || len(words) != 2 {

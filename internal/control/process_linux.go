@@ -25,3 +25,12 @@ func (s *Stream) Process() string {
 	}
 	return fmt.Sprintf("%s (%d)", strings.TrimSpace(string(comm)), cred.Pid)
 }
+
+// User returns the user of the process at the other end.
+func (s *Stream) User() (int, error) {
+	cred, err := peer(s.conn)
+	if err != nil {
+		return 0, err
+	}
+	return int(cred.Uid), nil
+}

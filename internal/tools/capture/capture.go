@@ -124,7 +124,8 @@ type merger struct {
 
 	mu     sync.Mutex // guards the following
 	out    io.Writer
-	over   bool // no more readers are accepted
+	over   bool        // no more readers are accepted
+	of     map[int]int // readers, by the user of the program
 	ifaces uint32
 	n, max int
 	snap   int
@@ -204,10 +205,14 @@ func (m *merger) follow(c context.Context, device string) error {
 	}
 }
 
+// mostOfUser limits the readers of programs of another user. Each has buffers, and the user can make any number.
+const mostOfUser = 256
+
 // take starts a goroutine that reads a program's packets until c is done, and then those that it had not
 // sent yet.
 func (m *merger) take(c context.Context, stream *control.Stream, device string) {
-	if !m.join() {
+	user, err := stream.User()
+	if err != nil || !m.join(user) {
 		_ = stream.Close()
 		return
 	}
@@ -215,7 +220,7 @@ func (m *merger) take(c context.Context, stream *control.Stream, device string) 
 		stream.Snap(m.snap)
 	}
 	go func() {
-		defer m.readers.Done()
+		defer m.leave(user)
 		defer stream.Close()
 		defer context.AfterFunc(c, stream.Finish)()
 		m.read(stream, device, stream.Process())
@@ -254,14 +259,35 @@ func (m *merger) read(stream io.Reader, device, process string) {
 	}
 }
 
-// join counts one more reader and reports whether the capture still accepts readers.
-func (m *merger) join() bool {
+// join counts one more reader of a program of a user, and reports whether the capture still accepts it.
+func (m *merger) join(user int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.over {
-		m.readers.Add(1)
+	switch {
+	case m.over:
+		return false
+	case m.of[user] >= mostOfUser && user != os.Geteuid():
+		if m.bad == nil {
+			m.bad = fmt.Errorf("user %d has more than %d programs; not all are captured", user, mostOfUser)
+		}
+		return false
 	}
-	return !m.over
+	if m.of == nil {
+		m.of = make(map[int]int)
+	}
+	m.of[user]++
+	m.readers.Add(1)
+	return true
+}
+
+// leave ends what join began.
+func (m *merger) leave(user int) {
+	m.mu.Lock()
+	if m.of[user]--; m.of[user] == 0 {
+		delete(m.of, user)
+	}
+	m.mu.Unlock()
+	m.readers.Done()
 }
 
 func (m *merger) describe(device, process string) uint32 {

@@ -189,6 +189,30 @@ func TestMergeHostile(t *testing.T) {
 	}
 }
 
+// Another user cannot fill the memory of root's capture by any number of programs.
+func TestProgramsOfAnotherUser(t *testing.T) {
+	m := &merger{full: func() {}}
+	own, other := os.Geteuid(), os.Geteuid()+1
+	for i := range 2 * mostOfUser {
+		if !m.join(own) {
+			t.Fatalf("program %d of this user", i)
+		}
+		if got := m.join(other); got != (i < mostOfUser) {
+			t.Fatalf("program %d of another user: %t", i, got)
+		}
+	}
+	if m.bad == nil || !strings.Contains(m.bad.Error(), "not all are captured") {
+		t.Error(m.bad)
+	}
+	if !m.join(other + 1) {
+		t.Error("a third user")
+	}
+	m.leave(other)
+	if !m.join(other) {
+		t.Error("after one has ended")
+	}
+}
+
 // -c limits the number of packets.
 func TestMergeMost(t *testing.T) {
 	if _, n, err := merge(2, bytes.NewReader(bytes.Repeat(block(40), 9))); n != 2 || err != nil {
