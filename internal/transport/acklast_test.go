@@ -54,3 +54,25 @@ func TestAcknowledgementAmongManyRequests(t *testing.T) {
 		t.Errorf("the second packet is %v, want the acknowledgement", op)
 	}
 }
+
+// OnlyAck reports an acknowledgement of complete messages with nothing beside it: no request, no READ response, no
+// congestion notification, and no message that is still incomplete.
+func TestOnlyAck(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(s *sender)
+		want bool
+	}{
+		{"nothing", func(*sender) {}, false},
+		{"acknowledgement", func(s *sender) { s.qp.resp.ack(4999) }, true},
+		{"with a request", func(s *sender) { s.qp.resp.ack(4999); s.send(1) }, false},
+		{"with a notification", func(s *sender) { s.qp.resp.ack(4999); s.qp.congestion.due = true }, false},
+		{"within a message", func(s *sender) { s.qp.resp.ack(4999); s.qp.resp.phase = inSend }, false},
+		{"NAK", func(s *sender) { s.qp.resp.nakSequence() }, false},
+	} {
+		s := newSender(t, RC, nil)
+		if c.do(s); s.qp.OnlyAck() != c.want {
+			t.Errorf("%s: %v, want %v", c.name, !c.want, c.want)
+		}
+	}
+}

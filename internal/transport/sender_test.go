@@ -161,7 +161,9 @@ func (s *sender) send(n int) { s.t.Helper(); s.post(OpSend, s.sges(0, n), nil) }
 func (s *sender) out() (pkts []wire.Packet) {
 	s.t.Helper()
 	for more := true; more; {
-		more = s.qp.Transmit(s.now, s.tx, 64)
+		if more = s.qp.Transmit(s.now, s.tx, 64); more && s.tx.Empty() {
+			s.t.Fatal("Transmit wants to go on but sends nothing")
+		}
 		for i := range s.tx.Packets {
 			b := s.tx.Bytes(i)
 			p, err := wire.Parse(bytes.Clone(b[:len(b)-wire.ICRCLen]))
