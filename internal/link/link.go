@@ -94,7 +94,7 @@ type Path struct {
 	Route     any        // set by Neighbours.Prepare for the link's own use
 	Refused   *Refusal   // where ports record a refused packet; may be nil
 	InOrder   bool       // no retransmission (UC): hold packets back rather than reorder them across routes
-	AnyOrder  bool       // datagrams (UD): send over another route rather than hold packets back
+	AnyOrder  bool       // datagrams (UD): send a few over another route rather than hold them back
 }
 
 // A Refusal is the last packet of a path that this host refused to send. The holder of the QP's shard owns it.

@@ -55,6 +55,7 @@ type route struct {
 	rings atomic.Pointer[txRings]
 	state atomic.Uint32
 	begun time.Time
+	early atomic.Int32 // datagrams that have not waited for the handshake
 }
 
 const (

@@ -212,7 +212,28 @@ func TestSlowNeighbour(t *testing.T) {
 	close(d.slow)
 }
 
-// TestSlowNeighbourAnyOrder checks that datagrams do not wait for a handshake: they go over the other link.
+// TestBurstOfDatagrams checks that many datagrams wait for a handshake, but not for long.
+func TestBurstOfDatagrams(t *testing.T) {
+	d := testDirectory{slow: make(chan struct{})}
+	a := d.open(t, addrA, 1)
+	d.open(t, addrB, 1)
+	a.hold = time.Hour
+	path := &link.Path{Src: a.addr, Dst: addrB, AnyOrder: true}
+	sent := 0
+	for sent < 1000 && a.put(path, 7, 8, 1) {
+		sent++
+	}
+	if sent != earlyDatagrams {
+		t.Errorf("%d datagrams did not wait, must be %d", sent, earlyDatagrams)
+	}
+	a.hold = 0
+	if !a.put(path, 7, 8, 1) {
+		t.Error("a datagram waits longer than the limit")
+	}
+	close(d.slow)
+}
+
+// TestSlowNeighbourAnyOrder checks that the first datagrams do not wait for a handshake: they go over the other link.
 func TestSlowNeighbourAnyOrder(t *testing.T) {
 	d := testDirectory{slow: make(chan struct{})}
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)

@@ -56,6 +56,10 @@ const (
 	innerSoon  = int64(8 * time.Microsecond)
 	innerLate  = int64(64 * time.Microsecond)
 	maxIdle    = 1024
+	// earlyDatagrams is the number of datagrams that do not wait for the handshake of their route.
+	earlyDatagrams = 16
+	// burstHold is how many times longer than other packets later datagrams wait: no retransmission replaces them.
+	burstHold = 5
 
 	maxRoutes = 4096
 	// A path without a prepared route is looked up again after routeAge, if its packets go over the other link.
@@ -88,10 +92,16 @@ func (p *port) routeOf(path *link.Path, qpn uint32) *route {
 	return r
 }
 
-// waits reports whether packets along a path wait for the route's handshake. Datagrams do not: their program sees the
-// completion when they are sent, and no order is promised.
+// waits reports whether the next packet along a path waits for the route's handshake. The first datagrams do not, since
+// no order is promised. More of them would fill the socket of a process that has other work, which drops them.
 func (r *route) waits(path *link.Path, hold time.Duration) bool {
-	return !path.AnyOrder && (path.InOrder || time.Since(r.begun) < hold)
+	switch {
+	case path.InOrder:
+		return true
+	case path.AnyOrder:
+		return r.early.Add(1) > earlyDatagrams && time.Since(r.begun) < burstHold*hold
+	}
+	return time.Since(r.begun) < hold
 }
 
 // fresh reports whether a route need not be looked up again.
