@@ -20,11 +20,16 @@ const noInode = "0"
 // Owned reports whether a process can have the socket open.
 func (b Bound) Owned() bool { return b.Inode != noInode }
 
-// BoundTo lists the sockets that hold a port at the address of at or at all addresses. The list may be incomplete
+// BoundTo lists the sockets that hold a port at the address of at or at all addresses. An IPv6 socket can hold an IPv4
+// address, but not the reverse. The list has sockets of all zones, which /proc/net does not show. It may be incomplete
 // while other sockets are opened or closed. ok is false if /proc/net cannot be read.
 func BoundTo(at netip.AddrPort) (found []Bound, ok bool) {
-	wantAddr, wantPort := procAddr(at.Addr()), fmt.Sprintf("%04X", at.Port())
-	for _, name := range []string{"/proc/net/udp", "/proc/net/udp6"} {
+	files := map[string]string{"/proc/net/udp6": procAddr(netip.AddrFrom16(at.Addr().As16()))}
+	if at.Addr().Is4() {
+		files["/proc/net/udp"] = procAddr(at.Addr())
+	}
+	wantPort := fmt.Sprintf("%04X", at.Port())
+	for name, wantAddr := range files {
 		f, err := os.Open(name)
 		if err != nil {
 			continue

@@ -159,6 +159,8 @@ func (g *Group) Stop() {
 		r.c.Close()
 	}
 	g.done.Wait()
+	g.requests.Lock()   // a request in progress may use the leader, or be electing one
+	g.requests.Unlock() //nolint:staticcheck // later ones find the group closed
 	var l *leader
 	g.mu.Lock()
 	up, l, ln = g.up, g.leader, g.listener // the last ones

@@ -122,6 +122,69 @@ func TestJoinWithoutLeader(t *testing.T) {
 	}
 }
 
+// TestBoundTo checks that the sockets of IPv6 that hold an IPv4 address are found, and that those of IPv4 at all
+// addresses, which hold no IPv6 address, are not.
+func TestBoundTo(t *testing.T) {
+	key := ownKey()
+	for _, c := range []struct {
+		network, at string
+		addr        netip.Addr
+		want        int
+	}{
+		{"udp4", key.Addr.String(), key.Addr, 1},
+		{"udp6", "::ffff:" + key.Addr.String(), key.Addr, 1},
+		{"udp4", "0.0.0.0", key.Addr, 1},
+		{"udp4", "0.0.0.0", netip.IPv6Loopback(), 0},
+		{"udp6", "::1", netip.IPv6Loopback(), 1},
+		{"udp6", "::1", key.Addr, 0},
+	} {
+		fd, err := bindAny(c.network, netip.MustParseAddr(c.at), key.Port)
+		if err != nil {
+			t.Skipf("%s at %s, port %d: %v", c.network, c.at, key.Port, err)
+		}
+		found, ok := BoundTo(netip.AddrPortFrom(c.addr, key.Port))
+		unix.Close(fd)
+		if !ok || len(found) != c.want {
+			t.Errorf("%s at %s: %d sockets at %v, want %d", c.network, c.at, len(found), c.addr, c.want)
+		}
+	}
+}
+
+// bindAny returns a socket of udp4 or udp6.
+func bindAny(network string, a netip.Addr, port uint16) (fd int, err error) {
+	family, to := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(port), Addr: a.As16()})
+	if network == "udp4" {
+		family, to = unix.AF_INET, &unix.SockaddrInet4{Port: int(port), Addr: a.As4()}
+	}
+	if fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return -1, err
+	}
+	if err = unix.Bind(fd, to); err != nil {
+		unix.Close(fd)
+	}
+	return fd, err
+}
+
+// TestStopWaitsForRequests checks that Stop does not end while a request is in progress, which may use the leader or
+// become one.
+func TestStopWaitsForRequests(t *testing.T) {
+	t.Setenv(envRun, t.TempDir())
+	g := testMember(t, ownKey())
+	g.requests.Lock()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		g.Stop()
+	}()
+	select {
+	case <-stopped:
+		t.Error("Stop has ended")
+	case <-time.After(50 * time.Millisecond):
+	}
+	g.requests.Unlock()
+	<-stopped
+}
+
 // TestOtherUserIsEACCES checks that the error is also an errno: verbs turns an error without one into EIO.
 func TestOtherUserIsEACCES(t *testing.T) {
 	err := Key{}.otherUser(&unix.Ucred{})

@@ -73,6 +73,7 @@ type leader struct {
 	multicast atomic.Pointer[[]netip.Addr] // IPv6 groups that members have joined
 	reading   chan struct{}                // closed by startReading
 	end       chan struct{}
+	rejects   chan struct{} // has an element for each member that is being rejected
 	done      sync.WaitGroup
 	now       func() time.Time
 }
@@ -80,7 +81,8 @@ type leader struct {
 func newLeader(key Key, cfg *Config, st store, lk *locks, w *wills) *leader {
 	l := &leader{
 		key: key, cfg: cfg, store: st, locks: lk, wills: w, table: newTable(lk == nil),
-		conns: map[*net.UnixConn]struct{}{}, reading: make(chan struct{}), end: make(chan struct{}), now: time.Now,
+		conns: map[*net.UnixConn]struct{}{}, reading: make(chan struct{}), end: make(chan struct{}),
+		rejects: make(chan struct{}, maxRejects), now: time.Now,
 	}
 	l.sorter.ready = make(chan struct{}, 1)
 	l.multicast.Store(new([]netip.Addr))

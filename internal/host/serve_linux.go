@@ -87,8 +87,8 @@ func (s *Server) makeDir(key Key, with Sharing) (err error) {
 		return fmt.Errorf("another verbena serve shares %v (it has locked %s): %w", key.Addr, path, unix.EADDRINUSE)
 	}
 	if !lockedHere(s.dir, s.run, s.name) {
-		unix.Close(s.dir) // another verbena serve has just removed it
-		unix.Close(s.run)
+		closeFDs([]int{s.dir, s.run}) // another verbena serve has just removed it
+		s.dir, s.run = -1, -1
 		return s.makeDir(key, with)
 	}
 	s.locked = true

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -164,6 +165,28 @@ func TestFloodOfMembers(t *testing.T) {
 		if r, _ := h.ask(frame{kind: kindJoin, id: version, slot: -1}); (r.errno == unix.EUSERS) != (i >= userSessions) {
 			t.Fatalf("member %d: %v", i, r.errno)
 		}
+	}
+}
+
+// TestFloodOfRejectedMembers checks that connections beyond the limit of a user, each of which would otherwise be open
+// until its request has arrived or rejectTimeout has passed, are closed at once if there are many.
+func TestFloodOfRejectedMembers(t *testing.T) {
+	key, s, _ := testServer(t)
+	for range userSessions {
+		newHostile(t, key)
+	}
+	for range maxRejects {
+		s.leader.rejects <- struct{}{}
+	}
+	c, _, err := key.dialServe()
+	if err != nil || c == nil {
+		t.Fatal(c, err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_, _ = c.Write((&frame{kind: kindJoin, id: version, slot: -1}).bytes()) // it may be closed already
+	if n, err := c.Read(make([]byte, maxFrame)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("it is not closed at once: %d bytes, %v", n, err)
 	}
 }
 

@@ -60,8 +60,13 @@ func reject(c *net.UnixConn, errno syscall.Errno) {
 	_ = fdset.Send(c, (&frame{kind: kindReply, slot: -1, errno: errno}).bytes(), nil)
 }
 
-// rejectTimeout limits the wait for the request of a rejected member.
-const rejectTimeout = 100 * time.Millisecond
+const (
+	// rejectTimeout limits the wait for the request of a rejected member.
+	rejectTimeout = 100 * time.Millisecond
+	// maxRejects limits the members that are rejected at the same time, as each one takes a descriptor. The connections
+	// of further ones are closed without an error, and Join tries again.
+	maxRejects = 16
+)
 
 const (
 	// If several users share the address, a member may make burst requests at once, and then one in each pace.
@@ -87,7 +92,12 @@ func (l *leader) serveMember(c *net.UnixConn, uid int) {
 	errno := l.table.add(s)
 	l.mu.Unlock()
 	if errno != 0 {
-		reject(c, errno)
+		select {
+		case l.rejects <- struct{}{}:
+			reject(c, errno)
+			<-l.rejects
+		default:
+		}
 		return
 	}
 	defer l.leave(s)

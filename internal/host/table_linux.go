@@ -14,9 +14,10 @@ const (
 	memberServices  = 4096
 	memberMulticast = 256
 	// Limits for the members of one user, if several users share the address.
-	userSlots    = Slots / 2
-	userServices = 4 * memberServices
-	userSessions = Slots / 2
+	userSlots     = Slots / 2
+	userServices  = 4 * memberServices
+	userMulticast = 4 * memberMulticast
+	userSessions  = Slots / 2
 )
 
 // A session is the state of a member at its leader.
@@ -227,8 +228,14 @@ func (t *table) unlisten(s *session, id uint64) {
 
 // enter makes a session a member of a multicast group.
 func (t *table) enter(s *session, a netip.Addr) syscall.Errno {
-	if _, in := s.groups[a]; !in && len(s.groups) >= memberMulticast {
+	if _, in := s.groups[a]; in {
+		return 0
+	}
+	switch {
+	case len(s.groups) >= memberMulticast:
 		return syscall.EUSERS
+	case t.shared && t.count(s.uid, func(s *session) int { return len(s.groups) }) >= userMulticast:
+		return syscall.EDQUOT
 	}
 	if t.groups[a] == nil {
 		t.groups[a] = map[*session]struct{}{}

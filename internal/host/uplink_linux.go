@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +34,8 @@ type remote struct {
 	put     func([]byte) bool
 	seq     uint32
 	replies chan answer
+	expired atomic.Uint32 // number of the last request that has timed out
+	limit   time.Duration // of the reply
 	over    chan struct{}
 	done    sync.WaitGroup
 }
@@ -43,7 +46,8 @@ type answer struct {
 }
 
 func newRemote(key Key, c *net.UnixConn, cred *unix.Ucred, deliver func(Mail)) *remote {
-	r := &remote{key: key, c: c, pid: cred.Pid, put: sender(c), replies: make(chan answer, 1), over: make(chan struct{})}
+	r := &remote{key: key, c: c, pid: cred.Pid, put: sender(c), replies: make(chan answer, 1), limit: timeout,
+		over: make(chan struct{})}
 	r.done.Go(func() { r.read(deliver) })
 	return r
 }
@@ -70,21 +74,58 @@ func (r *remote) read(deliver func(Mail)) {
 			dropFDs(fds)
 			return
 		}
+		switch {
+		case f.seq == unawaited:
+			dropFDs(fds)
+			continue
+		case f.seq != 0 && f.seq <= r.expired.Load():
+			r.tooLate(answer{f, fds})
+			continue
+		}
 		select {
 		case old := <-r.replies: // the request has timed out
-			dropFDs(old.fds)
+			r.tooLate(old)
 		default:
 		}
 		r.replies <- answer{f, fds}
 	}
 }
 
+// unawaited is the number of each request whose reply is not waited for.
+const unawaited = 1<<32 - 1
+
+// undo revokes a request that has timed out, since a stopped leader answers it when it continues. That of a claim is
+// revoked once the reply tells the slot.
+func (r *remote) undo(f frame) {
+	r.expired.Store(f.seq)
+	switch f.kind {
+	case kindListen:
+		f.kind = kindUnlisten
+	case kindEnter:
+		f.kind = kindLeave
+	default:
+		return
+	}
+	f.seq = unawaited
+	r.put(f.bytes())
+}
+
+// tooLate drops the reply to a request that has timed out. The caller of a claim does not know that it has a slot, so
+// the slot is released.
+func (r *remote) tooLate(a answer) {
+	claimed := a.f.errno == 0 && a.f.slot >= 0 && len(a.fds) > 0
+	dropFDs(a.fds)
+	if claimed {
+		r.put((&frame{kind: kindRelease, seq: unawaited, slot: a.f.slot}).bytes())
+	}
+}
+
 func (r *remote) do(f frame) (frame, []int, error) {
 	r.seq++
 	f.seq = r.seq
-	limit := time.NewTimer(timeout)
+	limit := time.NewTimer(r.limit)
 	defer limit.Stop()
-	_ = r.c.SetWriteDeadline(time.Now().Add(timeout))
+	_ = r.c.SetWriteDeadline(time.Now().Add(r.limit))
 	if err := fdset.Send(r.c, f.bytes(), nil); err != nil && !isTimeout(err) {
 		select {
 		case a := <-r.replies: // the reason of the end
@@ -100,7 +141,7 @@ func (r *remote) do(f frame) (frame, []int, error) {
 			if a.f.seq == f.seq || a.f.seq == 0 { // 0: the leader rejected the connection
 				return a.f, a.fds, nil
 			}
-			dropFDs(a.fds)
+			r.tooLate(a)
 		case <-r.over:
 			select {
 			case a := <-r.replies:
@@ -109,9 +150,10 @@ func (r *remote) do(f frame) (frame, []int, error) {
 				return frame{}, nil, errEnded
 			}
 		case <-limit.C:
+			r.undo(f)
 			return frame{}, nil, fmt.Errorf("link/udp: process %d, which leads at %v, has not answered for %v (is it "+
 				"stopped?): "+
-				"continue or end it: %w", r.pid, r.key.Addr, timeout, unix.ETIMEDOUT)
+				"continue or end it: %w", r.pid, r.key.Addr, r.limit, unix.ETIMEDOUT)
 		}
 	}
 }
