@@ -51,6 +51,25 @@ func TestDevices(t *testing.T) {
 	finds(t, "another invalid variable", &r, bad, "VERBENA_SHM: what?", "correct the variable")
 }
 
+func TestPKeysOfNoDevice(t *testing.T) {
+	dev, err := soft.New(soft.Config{Name: "vrb_here", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for value, want := range map[string]string{
+		"": "", "0xffff": "", "vrb_here=0xffff,vrb_here/1=0x8001": "",
+		"0xffff, vrb_eth9/1=0x8001": "no device vrb_eth9:",
+	} {
+		t.Setenv("VERBENA_PKEYS", value)
+		var r report
+		if r.pkeys([]*verbs.Device{dev.Device}); want != "" {
+			finds(t, value, &r, bad, want, "ibv_devices")
+		} else if len(r.all) != 0 {
+			t.Errorf("%q: %+v", value, r.all)
+		}
+	}
+}
+
 // The errors with which opening the sockets may fail. The directory of a verbena serve that has ended is no advice.
 func TestDevicePort(t *testing.T) {
 	run := t.TempDir()

@@ -19,7 +19,11 @@ import (
 
 // host checks this host: its devices and the system's settings for them.
 func (r *report) host() {
-	r.devices(verbs.Devices())
+	list, err := verbs.Devices()
+	r.devices(list, err)
+	if err == nil {
+		r.pkeys(list)
+	}
 	r.buffers("/proc/sys/net/core")
 	r.firewall()
 	r.kernel("/sys/class/infiniband")
