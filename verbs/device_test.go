@@ -4,8 +4,11 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/observe"
 )
 
 func TestV_DEV_02_NoDevices(t *testing.T) {
@@ -113,6 +116,48 @@ func TestOpenChoosesActivePort(t *testing.T) {
 	refused(t, err, syscall.EMFILE, "open_device", "vrb_broken")
 	_, err = Open("vrb_none")
 	refused(t, err, ENODEV, "vrb_broken, vrb_down, vrb_active")
+}
+
+// TestOpenReportsItsChoice: the event names the device and the reason, and the providers that have no devices.
+func TestOpenReportsItsChoice(t *testing.T) {
+	down, active := newFakeDevice(), newFakeDevice()
+	down.info.Name, down.ports[0].State = "vrb_down", PortDown
+	active.info.Name = "vrb_active"
+	absent := &fakeProvider{name: "absent", err: ENODEV}
+	good := &fakeProvider{name: "good", devices: []DriverDevice{down, active}}
+	withProviders(t, absent, good)
+	ok(t, must(Open(""))(t).Close())
+	if absent.listed != 1 {
+		t.Errorf("without a handler the providers were asked %d times", absent.listed)
+	}
+	events := make(chan observe.Event, 4)
+	stop := observe.Handle(func(e observe.Event) { events <- e })
+	defer stop()
+	for _, c := range []struct {
+		state   PortState
+		device  string
+		reasons []string
+	}{
+		{PortActive, "vrb_active", []string{"the first with an active port", "provider absent"}},
+		{PortDown, "vrb_down", []string{"no port is active", "provider absent"}},
+	} {
+		active.ports[0].State = c.state
+		ok(t, must(Open(""))(t).Close())
+		e := <-events
+		if e.Name != observe.Device || e.Device != c.device {
+			t.Errorf("%+v", e)
+		}
+		for _, r := range c.reasons {
+			if !strings.Contains(e.Reason, r) {
+				t.Errorf("%q does not have %q", e.Reason, r)
+			}
+		}
+	}
+	withProviders(t, good)
+	ok(t, must(Open(""))(t).Close())
+	if e := <-events; e.Reason != "the first that opens; no port is active" {
+		t.Errorf("%q", e.Reason)
+	}
 }
 
 func TestV_CTX_01_SeveralContexts(t *testing.T) {

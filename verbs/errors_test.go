@@ -216,9 +216,11 @@ func TestWCErrorNamesTheMTU(t *testing.T) {
 			t.Errorf("%q", s)
 		}
 	}
-	e.Payload = 1024
-	if s := e.Error(); strings.Contains(s, "MTU") {
-		t.Errorf("%q", s)
+	for payload, long := range map[int]bool{0: false, 1024: false, 1025: true} {
+		e.Payload = payload
+		if s := e.Error(); strings.Contains(s, "too small an MTU") != long {
+			t.Errorf("%d bytes: %q", payload, s)
+		}
 	}
 }
 

@@ -28,6 +28,10 @@ func (q *fakeQP) PostSendAll(wrs []SendWR) (int, error) {
 	}
 	for _, wr := range wrs {
 		wr.SGList, wr.Inline = slices.Clone(wr.SGList), slices.Clone(wr.Inline)
+		if wr.TSO != nil {
+			tso := TSO{Hdr: slices.Clone(wr.TSO.Hdr), MSS: wr.TSO.MSS}
+			wr.TSO = &tso
+		}
 		if wr.BindInfo != nil {
 			info := *wr.BindInfo
 			wr.BindInfo = &info
@@ -36,6 +40,17 @@ func (q *fakeQP) PostSendAll(wrs []SendWR) (int, error) {
 		q.sent = append(q.sent, wr.WRID)
 	}
 	return len(wrs), nil
+}
+
+// PostOps records the operations.
+func (s *fakeSRQ) PostOps(ops []OpsWR) (int, error) {
+	for i := range ops {
+		if s.room > 0 && len(s.ops) >= s.room {
+			return i, syscall.ENOMEM
+		}
+		s.ops = append(s.ops, ops[i].WRID)
+	}
+	return len(ops), nil
 }
 
 // withBatches creates a CQ with completions for batches.

@@ -17,10 +17,15 @@ type fakeProvider struct {
 	name    string
 	devices []DriverDevice
 	err     error
+	listed  int // calls of Devices
 }
 
-func (p *fakeProvider) Name() string                     { return p.name }
-func (p *fakeProvider) Devices() ([]DriverDevice, error) { return p.devices, p.err }
+func (p *fakeProvider) Name() string { return p.name }
+
+func (p *fakeProvider) Devices() ([]DriverDevice, error) {
+	p.listed++
+	return p.devices, p.err
+}
 
 // withProviders replaces the registered providers for the duration of a test.
 func withProviders(t testing.TB, list ...DriverProvider) {
@@ -240,8 +245,10 @@ func (c *fakeCQ) Poll(wcs []WC) (int, error) {
 		return 0, err
 	}
 	n := copy(wcs, c.wcs)
-	for i := range wcs[:n] {
-		wcs[i].keepExtended(c.opts.WCFlags)
+	if c.opts.WCFlags&^WCStandardFlags == 0 { // with any of them the driver may fill more than are requested
+		for i := range wcs[:n] {
+			wcs[i].keepExtended(0)
+		}
 	}
 	c.wcs = c.wcs[n:]
 	return n, nil
@@ -270,7 +277,8 @@ type fakeSRQ struct {
 	pd     DriverPD
 	attr   SRQAttr
 	posted []uint64 // WRIDs
-	room   int      // 0: no bound
+	ops    []uint64 // WRIDs of PostOps
+	room   int      // of each; 0: no bound
 }
 
 func (s *fakeSRQ) SRQN() uint32 { return 0x123456 }

@@ -299,6 +299,10 @@ func TestV_FL_03_V_FL_07_V_FL_08_LayoutOfTheCStructures(t *testing.T) {
 			t.Errorf("size and number of specifications: % x", b[:20])
 		}
 	}
+	drop := FlowAttr{Specs: []FlowSpec{FlowSpecActionDrop{}}} // the shortest specification, at the end
+	if got := must(ParseFlowAttr(must(AppendFlowAttr(nil, &drop, nil))(t), nil))(t); !reflect.DeepEqual(*got, drop) {
+		t.Errorf("%+v", got)
+	}
 	b := must(AppendFlowAttr(nil, &FlowAttr{Port: 1, Specs: []FlowSpec{
 		FlowSpecUDP{Val: FlowPortFilter{DstPort: 0x0102, SrcPort: 0x0304}, Mask: FlowPortFilter{DstPort: 0xffff}},
 	}}, nil))(t)

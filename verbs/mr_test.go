@@ -254,6 +254,20 @@ func TestV_MR_17_Rereg(t *testing.T) {
 	ok(t, b.Close())
 }
 
+// A closed PD gets no region.
+func TestReregWithAClosedPD(t *testing.T) {
+	vctx, drv := openFake(t)
+	pd, closed := newPD(t, vctx), newPD(t, vctx)
+	mr := must(pd.RegMR(make([]byte, 8), 0))(t)
+	ok(t, closed.Close())
+	rereg(t, mr.Rereg(ReregChangePD, closed, nil, 0), ReregErrInput, EINVAL, "rereg_mr", "closed")
+	if mr.PD() != pd || drv.called("Rereg") {
+		t.Error("the region has changed")
+	}
+	ok(t, mr.Close())
+	ok(t, pd.Close())
+}
+
 func TestRereg_KeepsIOVA(t *testing.T) {
 	vctx, _ := openFake(t)
 	pd := newPD(t, vctx)

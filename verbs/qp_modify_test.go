@@ -626,6 +626,21 @@ func TestConnectZero(t *testing.T) {
 	}
 }
 
+func TestConnectDefaults(t *testing.T) {
+	defaults := ConnectOptions{Access: AccessRemoteRead | AccessRemoteWrite | AccessRemoteAtomic, Timeout: 14, RetryCnt: 7,
+		RNRRetry: 7, MinRNRTimer: 12, HopLimit: 64, QKey: 0x11111111}
+	given := ConnectOptions{Access: AccessLocalWrite, MTU: MTU256, Timeout: 1, RetryCnt: 2, RNRRetry: 3, MinRNRTimer: 4,
+		HopLimit: 5, TrafficClass: 6, QKey: 7}
+	for _, c := range []struct {
+		opts *ConnectOptions
+		want ConnectOptions
+	}{{nil, defaults}, {&ConnectOptions{}, defaults}, {&given, given}} {
+		if got := c.opts.withDefaults(); got != c.want {
+			t.Errorf("%+v\nwant %+v", got, c.want)
+		}
+	}
+}
+
 func TestConnectUD(t *testing.T) {
 	vctx, _ := openFake(t)
 	pd := newPD(t, vctx)

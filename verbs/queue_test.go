@@ -47,6 +47,30 @@ func TestEventQueueAgainstModel(t *testing.T) {
 	}
 }
 
+// A queue of which half is taken moves its events to the front instead of growing.
+func TestEventQueueReusesItsRoom(t *testing.T) {
+	q := newEventQueue[AsyncEvent]()
+	q.items = make([]AsyncEvent, 0, 4)
+	push := func(types ...EventType) {
+		for _, e := range types {
+			q.push(AsyncEvent{Type: e})
+		}
+	}
+	push(1, 2, 3, 4)
+	for range 2 {
+		q.take(false)
+	}
+	push(5, 6)
+	if cap(q.items) != 4 {
+		t.Errorf("room for %d events", cap(q.items))
+	}
+	for want := EventType(3); want <= 6; want++ {
+		if ev, found, _ := q.take(false); !found || ev.Type != want {
+			t.Errorf("%v, %v; want %v", ev.Type, found, want)
+		}
+	}
+}
+
 func TestQPInfoJSON(t *testing.T) {
 	info := QPInfo{Type: QPTypeRC, QPN: 1, PSN: 2, GID: mustGID("::ffff:192.0.2.1"), MTU: MTU1024}
 	text, err := json.Marshal(map[string]any{"qp": info})

@@ -110,6 +110,10 @@ func TestX_WQ_01_Transitions(t *testing.T) {
 	if drv.flags != WQCVLANStripping || drv.mask != WQCVLANStripping || drv.state != WQSReady {
 		t.Errorf("%+v", drv)
 	}
+	ok(t, wq.Modify(&WQAttr{Flags: 16, FlagsMask: 16, State: 9, CurrState: 9})) // an empty mask: no field counts
+	if drv.flags != 0 || drv.mask != 0 || drv.state != WQSReady {
+		t.Errorf("%+v", drv)
+	}
 	refused(t, wq.Modify(&WQAttr{AttrMask: WQAttrFlags, FlagsMask: WQScatterFCS}), EOPNOTSUPP,
 		"SCATTER_FCS cannot be changed")
 	refused(t, wq.Modify(&WQAttr{AttrMask: WQAttrFlags, FlagsMask: 16}), EINVAL, "unknown flags")

@@ -298,6 +298,39 @@ func TestV_WR_04_AbortDropsTheBatch(t *testing.T) {
 	}
 }
 
+func TestTSOOfTheBuilder(t *testing.T) {
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
+	init := exInit(t, pd, QPTypeRawPacket)
+	init.SendOpsFlags, init.MaxTSOHeader, init.Cap.MaxSendSGE = sendOpsOf(QPTypeRawPacket), 20, 1
+	qp := must(pd.CreateQP(init))(t)
+	drv := qp.drv.(*fakeQP)
+	forceState(qp, drv, QPSRTS)
+	x := must(qp.Ex())(t)
+	hdr := []byte("head")
+	x.Start()
+	for i := range 3 { // requests of one list have headers of their own
+		x.WRID = uint64(i)
+		x.SendTSO(hdr[:i+1], uint16(100+i))
+		x.SetSGE(SGE{Length: uint32(i)})
+	}
+	clear(hdr) // may be reused
+	ok(t, x.Complete())
+	if len(drv.all) != 3 {
+		t.Fatalf("%d requests", len(drv.all))
+	}
+	for i, wr := range drv.all {
+		if wr.WRID != uint64(i) || wr.Opcode != WRTSO || wr.TSO == nil || string(wr.TSO.Hdr) != "head"[:i+1] ||
+			wr.TSO.MSS != uint16(100+i) || len(wr.SGList) != 1 || wr.SGList[0].Length != uint32(i) {
+			t.Errorf("%d: %+v, TSO %+v", i, wr, wr.TSO)
+		}
+	}
+	x.Start()
+	x.SendTSO(make([]byte, 21), 100)
+	x.SetSGE(SGE{})
+	refused(t, x.Complete(), EINVAL, "21 bytes of headers: must be 1 to 20")
+}
+
 func TestV_WR_02_OnlyBetweenStartAndEnd(t *testing.T) {
 	x, drv := newRC(t)
 	for range 2 {

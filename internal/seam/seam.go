@@ -8,7 +8,8 @@ var (
 	Register func(provider any)
 	// NewDevice makes a *verbs.Device of a verbs.DriverDevice.
 	NewDevice func(drv any) any
-	// Of is the driver's object of an object of package verbs; nil for a nil pointer.
+	// Of is the driver's object of an object of package verbs; nil for a nil pointer to what attributes and requests may
+	// leave out: *verbs.AH, *MW, *CQ, *SRQ, *XRCD and *RWQIndTable.
 	Of func(object any) any
 	// Absent returns the reasons of the providers that have no devices; nil if all have some.
 	Absent func() error
