@@ -107,8 +107,11 @@ func (qp *QP) Attr() Attr { a := qp.attr; a.State = qp.State(); return a }
 // Path returns the path of RC and UC packets, nil before RTR.
 func (qp *QP) Path() *link.Path { return qp.path }
 
-// takePath makes attr.Path the path in use.
+// takePath makes attr.Path the path in use. References sent along the old one are revoked: afterwards the QP does not
+// know that path any more.
 func (qp *QP) takePath() {
+	qp.req.revoke()
+	qp.resp.revoke()
 	p := qp.attr.Path
 	p.Refused, qp.refused = &qp.refused, link.Refusal{}
 	qp.path = &p

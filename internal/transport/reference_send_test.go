@@ -2,12 +2,13 @@ package transport
 
 import (
 	"bytes"
-	"github.com/verbena-rdma/verbena/internal/mr"
+	"net/netip"
 	"slices"
 	"testing"
 	"unsafe"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -253,6 +254,50 @@ func TestWindowBoundsTrains(t *testing.T) {
 		s.qp.Transmit(s.now, s.tx, 64)
 		if n := len(l.sent[0].b) - wire.BTHLen; n != want {
 			t.Errorf("type %d: a train of %d bytes, want %d", typ, n, want)
+		}
+	}
+}
+
+// pathRevoker records the destinations of the paths along which references are revoked.
+type pathRevoker struct {
+	*sender
+	paths []string
+}
+
+func (r *pathRevoker) Revoke(qp *QP) { r.paths = append(r.paths, qp.Path().Dst.String()) }
+
+// References are revoked along the path of the QP. Those sent along another path are revoked before the QP leaves it:
+// the QP can be reset later, and the memory change, while the peer can still read it.
+func TestChangeOfThePathRevokesReferences(t *testing.T) {
+	other := link.Path{Src: netip.MustParseAddr("198.51.100.1"), Dst: netip.MustParseAddr("198.51.100.2")}
+	migrate := func(s *lender) {
+		s.modify(RTS, Attr{Alt: other, AltPKey: 0xFFFF, AltTimeout: 10, Mig: Rearm}, MaskAltPath|MaskMigState)
+		f := wire.Fields{Opcode: wire.RC | wire.Ack, PKey: 0xFFFF, DestQPN: s.qp.Num} // of nothing; M 0 arms the QP
+		s.qp.OnPacket(s.now, &link.RxPacket{Data: f.Build(), Src: dstAddr, Dst: srcAddr})
+		s.modify(RTS, Attr{Mig: Migrated}, MaskMigState)
+	}
+	move := func(s *lender) {
+		s.modify(SQD, Attr{}, 0)
+		s.modify(SQD, Attr{Path: other}, MaskAV)
+	}
+	send := func(s *lender) {
+		s.post(OpSend, s.sges(0, 64<<10), nil)
+		s.qp.Transmit(s.now, s.tx, 64)
+	}
+	read := func(s *lender) { s.readFrom(s.next, s.mem.RKey, memBase, 64<<10) }
+	for name, c := range map[string]struct{ refer, change func(s *lender) }{
+		"migration after a SEND": {send, migrate}, "migration after a READ": {read, migrate}, "new path in SQD": {read, move},
+	} {
+		s := newLender(t, link.NewPlainShare())
+		h := &pathRevoker{sender: s.sender}
+		s.qp.Host = h
+		c.refer(s)
+		if s.l.refs == 0 {
+			t.Fatal("nothing was sent by reference")
+		}
+		c.change(s)
+		if s.qp.Path().Dst != other.Dst || len(h.paths) != 1 || h.paths[0] != dstAddr.String() {
+			t.Errorf("%s: path to %v, revoked along the paths to %v", name, s.qp.Path().Dst, h.paths)
 		}
 	}
 }

@@ -126,6 +126,9 @@ func (p *pd) fillInline(w *transport.SendWQE, wr *verbs.SendWR) error {
 	defer dev.inline.RUnlock()
 	for i := range wr.SGList {
 		s := &wr.SGList[i]
+		if s.Length == 0 {
+			continue // its key is not checked, as without SendInline
+		}
 		b, err := p.ctx.regions.Check(s.LKey, s.Addr, uint64(s.Length), p.num, 0)
 		if err != nil {
 			return fail(verbs.EINVAL, "%v: inline data: SGE %d, lkey %#x, address %#x, %d bytes: %v", wr.Opcode, i, s.LKey,

@@ -201,6 +201,17 @@ func TestV_SEND_11_InlineIsCopiedWhilePosting(t *testing.T) {
 	if err := qa.PostSend(wr); !errors.Is(err, verbs.EINVAL) {
 		t.Errorf("inline SGE with a wrong lkey: %v", err)
 	}
+	// Without bytes it has none to check, as without SendInline.
+	wr.SGList[0].Length = 0
+	for _, wr.Flags = range []verbs.SendFlags{0, verbs.SendInline} {
+		must(t, qb.PostRecv(recv(b, 1, 0)))
+		if err := qa.PostSend(wr); err != nil {
+			t.Fatalf("empty SGE with a wrong lkey, %v: %v", wr.Flags, err)
+		}
+		if wc := b.good(1)[0]; wc.ByteLen != 0 {
+			t.Errorf("%+v", wc)
+		}
+	}
 }
 
 func TestV_SEND_01_FirstBadRequest(t *testing.T) {
