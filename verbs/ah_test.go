@@ -161,6 +161,13 @@ func TestV_AH_07_Restrictions(t *testing.T) {
 	drv.fail["GIDTable"] = syscall.EMFILE
 	_, err = vctx.InitAHFromWC(1, &WC{WCFlags: WCGRH}, good)
 	refused(t, err, syscall.EMFILE)
+	pd := newPD(t, vctx)
+	_, err = pd.CreateAHFromWC(1, &WC{WCFlags: WCGRH}, nil)
+	refused(t, err, EINVAL, "create_ah_from_wc", "must be 40 or more")
+	if drv.called("CreateAH") {
+		t.Error("an AH of a completion without a header")
+	}
+	ok(t, pd.Close())
 }
 
 func TestV_AH_09_DestinationMustBeLocal(t *testing.T) {

@@ -127,13 +127,13 @@ func (c *Counters) checkAttach(op string, attr *CounterAttachAttr, flow *Flow) e
 func (f *Flow) attach(op string, c *Counters) error {
 	f.qp.mu.Lock()
 	defer f.qp.mu.Unlock()
+	if f.lifetime.closed.Load() {
+		return errClosed(op, f.obj())
+	}
 	for _, have := range f.counters {
 		if have == c {
 			return nil
 		}
-	}
-	if f.lifetime.closed.Load() {
-		return errClosed(op, f.obj())
 	}
 	if !c.lifetime.use(kindFlow) {
 		return errClosed(op, c.obj())

@@ -322,8 +322,10 @@ func TestV_GID_01_IndexRange(t *testing.T) {
 		index int
 	}{{0, 0}, {3, 0}, {1, -1}, {1, 16}} {
 		_, err := vctx.QueryGID(e.port, e.index)
-		refused(t, err, EINVAL, "query_gid")
+		refused(t, err, EINVAL, "query_gid", ": must be ")
 	}
+	_, err := vctx.QueryGID(1, 16)
+	refused(t, err, EINVAL, "GID index 16: must be 0 to 15")
 	if g := must(vctx.QueryGID(2, 1))(t); g != drv.dev.gids[1].GID {
 		t.Errorf("GID %v", g)
 	}
@@ -340,7 +342,7 @@ func TestV_GID_01_IndexRange(t *testing.T) {
 		t.Errorf("entry %+v", e)
 	}
 	drv.fail["GIDTable"] = syscall.EMFILE
-	_, err := vctx.QueryGID(1, 0)
+	_, err = vctx.QueryGID(1, 0)
 	refused(t, err, syscall.EMFILE)
 }
 

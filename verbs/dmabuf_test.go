@@ -35,9 +35,11 @@ func TestRegDMABufMR(t *testing.T) {
 		_, err := pd.RegDMABufMR(c.off, c.n, c.iova, c.fd, c.access)
 		refused(t, err, c.errno, "reg_dmabuf_mr")
 	}
+	_, err := pd.RegDMABufMR(0, 1, 0, 3, AccessOnDemand|AccessLocalWrite)
+	refused(t, err, EINVAL, "access flags ON_DEMAND of a dma-buf: must be of LOCAL_WRITE|")
 	ok(t, must(pd.RegDMABufMR(0, 1, math.MaxUint64, 3, 0))(t).Close())
 	drv.fail["RegDMMR"] = EOPNOTSUPP
-	_, err := pd.RegDMABufMR(0, 1, 0, 3, 0)
+	_, err = pd.RegDMABufMR(0, 1, 0, 3, 0)
 	refused(t, err, EOPNOTSUPP, "reg_dmabuf_mr")
 	ok(t, pd.Close())
 	_, err = pd.RegDMABufMR(0, 1, 0, 3, 0)

@@ -209,6 +209,12 @@ func TestWCErrorNamesTheMTU(t *testing.T) {
 	if s := e.Error(); !strings.Contains(s, "the MTU of the route to the peer is 1400: connect with a smaller path MTU") {
 		t.Errorf("%q", s)
 	}
+	for mtu, known := range map[int]bool{0: false, 1: true, 4139: true, 4140: false, 9000: false} {
+		e.RouteMTU = mtu
+		if s := e.Error(); strings.Contains(s, "the MTU of the route to the peer is") != known {
+			t.Errorf("MTU %d: %q", mtu, s)
+		}
+	}
 	e.Refused, e.Payload = 0, 4096 // a black hole
 	for _, heard := range []bool{true, false} {
 		e.Heard = heard

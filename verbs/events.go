@@ -38,13 +38,11 @@ func (a *ackCount) ack(n uint64) {
 	}
 }
 
-// wait blocks until all delivered events are acknowledged.
+// wait blocks until all delivered events are acknowledged. It is called once.
 func (a *ackCount) wait() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.allAcked == nil {
-		a.allAcked = sync.NewCond(&a.mu)
-	}
+	a.allAcked = sync.NewCond(&a.mu)
 	for a.acked != a.delivered {
 		a.allAcked.Wait()
 	}

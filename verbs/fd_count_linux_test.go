@@ -208,6 +208,38 @@ func TestCountEventsWithBlockedReaders(t *testing.T) {
 	ok(t, ch.Close())
 }
 
+// The removal of the device counts as one event, so that a reader learns of it, whether the counting began before or
+// after it.
+func TestCountEventsAfterRemoval(t *testing.T) {
+	for _, first := range []bool{false, true} {
+		vctx, drv := openFake(t)
+		ch := must(vctx.CreateCompChannel())(t)
+		fd, async := semaphore(t, unix.EFD_NONBLOCK), semaphore(t, unix.EFD_NONBLOCK)
+		remove := func() { drv.up.DeviceEvent(EventDeviceFatal) }
+		if first {
+			remove()
+		}
+		ok(t, seam.CountEvents(ch, fd))
+		ok(t, seam.CountEvents(vctx, async))
+		if !first {
+			remove()
+		}
+		if units := drain(t, fd); units != 1 {
+			t.Errorf("removed before %v: %d units of a channel", first, units)
+		}
+		if units := drain(t, async); units != 2 { // the event of the removal, and its end
+			t.Errorf("removed before %v: %d units of the context", first, units)
+		}
+		for range 2 { // each reader gives the unit back for the next one
+			_, err := ch.TryGetEvent()
+			refused(t, err, unix.EIO)
+			if units := drain(t, fd); units != 1 {
+				t.Errorf("%d units after TryGetEvent", units)
+			}
+		}
+	}
+}
+
 // await waits until a condition holds.
 func await(t *testing.T, what func() bool) {
 	t.Helper()

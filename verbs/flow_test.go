@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"reflect"
+	"slices"
 	"syscall"
 	"testing"
 )
@@ -138,6 +139,8 @@ func TestV_FL_11_MalformedRules(t *testing.T) {
 		{FlowAttr{}, list(FlowSpecIPv6{Val: FlowIPv6Filter{FlowLabel: 1<<20 - 1}}, FlowSpecActionDrop{},
 			FlowSpecActionTag{1})},
 		{FlowAttr{Type: FlowAttrSniffer}, list(FlowSpecActionTag{1})},
+		{FlowAttr{}, list(FlowSpecEth{Inner: true}, FlowSpecIPv4{Inner: true}, FlowSpecUDP{Inner: true},
+			FlowSpecMPLS{Inner: true})},
 		{FlowAttr{Flags: FlowEgress | FlowDontTrap}, nil},
 	} {
 		c.attr.Port, c.attr.Specs = 1, c.specs
@@ -184,12 +187,44 @@ func TestV_FL_01_QPsWithFlows(t *testing.T) {
 	refused(t, err, syscall.ENXIO, "no flow steering")
 }
 
+// Counters may be attached to a rule that exists. The rule counts into them until it is closed.
+func TestCountersOfAnExistingFlow(t *testing.T) {
+	qp, drv := rawQP(t)
+	c := must(qp.Context().CreateCounters())(t)
+	f := must(qp.CreateFlow(&FlowAttr{Port: 1}))(t)
+	drv.fail["AttachCounters"] = ENOMEM
+	refused(t, c.AttachPointFlow(&CounterAttachAttr{Index: 3}, f), ENOMEM, "attach_counters_point_flow")
+	refused(t, c.Read(make([]uint64, 4), 0), EINVAL, "no counter is described")
+	delete(drv.fail, "AttachCounters")
+	drv.calls = nil
+	ok(t, c.AttachPointFlow(&CounterAttachAttr{Index: 3}, f))
+	ok(t, c.AttachPointFlow(&CounterAttachAttr{Index: 1, CounterDesc: CounterBytes}, f))
+	if n := len(drv.calls); n != 1 { // the rule counts into them already
+		t.Errorf("%v", drv.calls)
+	}
+	c.drv.(*fakeCounters).packets, c.drv.(*fakeCounters).bytes = 3, 180
+	v := []uint64{9, 9, 9, 9, 9}
+	ok(t, c.Read(v, 0))
+	if !slices.Equal(v, []uint64{0, 180, 0, 3, 0}) {
+		t.Error(v)
+	}
+	refused(t, c.Close(), EBUSY, "still used by 1 flow")
+	ok(t, f.Close())
+	refused(t, c.AttachPointFlow(&CounterAttachAttr{Index: 5}, f), EINVAL, "closed")
+	ok(t, c.Close())
+}
+
 func TestV_CNT_03_V_CNT_04_X_CNT_01_Rules(t *testing.T) {
 	qp, drv := rawQP(t)
 	vctx := qp.Context()
 	drv.fail["CreateCounters"] = ENOMEM
 	_, err := vctx.CreateCounters()
 	refused(t, err, ENOMEM)
+	unused, unusedDrv := openSteering(t)
+	unusedDrv.fail["CreateCounters"] = ENOMEM
+	_, err = unused.CreateCounters()
+	refused(t, err, ENOMEM)
+	ok(t, unused.Close()) // nothing is left of what failed
 	delete(drv.fail, "CreateCounters")
 	c := must(vctx.CreateCounters())(t)
 	refused(t, c.Read(make([]uint64, 1), 0), EINVAL, "no counter is described")
@@ -306,6 +341,10 @@ func TestV_FL_03_V_FL_07_V_FL_08_LayoutOfTheCStructures(t *testing.T) {
 	b := must(AppendFlowAttr(nil, &FlowAttr{Port: 1, Specs: []FlowSpec{
 		FlowSpecUDP{Val: FlowPortFilter{DstPort: 0x0102, SrcPort: 0x0304}, Mask: FlowPortFilter{DstPort: 0xffff}},
 	}}, nil))(t)
+	count := must(AppendFlowAttr(nil, &FlowAttr{Specs: []FlowSpec{FlowSpecActionCount{h.c}}}, nil))(t)
+	if len(count) != 36 || !bytes.Equal(count[28:], make([]byte, 8)) {
+		t.Errorf("without handles: % x", count)
+	}
 	if want := []byte{1, 2, 3, 4, 0xff, 0xff, 0, 0, 0, 0}; !bytes.Equal(b[20+6:], want) { // big endian: destination first
 		t.Errorf("% x", b[20:])
 	}

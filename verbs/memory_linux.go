@@ -104,14 +104,11 @@ func checkMappings(buf []byte, write bool) error {
 func checkRange(maps []byte, at, n uint64, write bool) error {
 	end := at + n
 	for line := range bytes.Lines(maps) {
-		span, rest, ok := bytes.Cut(line, []byte{' '})
-		from, to, ok2 := bytes.Cut(span, []byte{'-'})
-		if !ok || !ok2 || len(rest) < 2 {
-			return nil
-		}
+		span, rest, _ := bytes.Cut(line, []byte{' '})
+		from, to, _ := bytes.Cut(span, []byte{'-'})
 		first, err1 := strconv.ParseUint(string(from), 16, 64)
 		last, err2 := strconv.ParseUint(string(to), 16, 64)
-		if err1 != nil || err2 != nil {
+		if err1 != nil || err2 != nil || len(rest) < 2 {
 			return nil
 		}
 		switch {

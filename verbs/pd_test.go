@@ -40,6 +40,20 @@ func TestV_PD_03_DeallocNeedsMembersGone(t *testing.T) { // V-PD-04, D-30
 	ok(t, pd.Close())
 }
 
+func TestNamesOfDomains(t *testing.T) {
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
+	parent := must(vctx.AllocParentDomain(&ParentDomainInitAttr{PD: pd}))(t)
+	imported := &PD{ctx: vctx, base: pd, from: pd}
+	for pd, want := range map[*PD]string{
+		pd: "PD of vrb_fake0", parent: "parent domain of vrb_fake0", imported: "imported PD of vrb_fake0",
+	} {
+		if pd.obj() != want {
+			t.Errorf("%q, want %q", pd.obj(), want)
+		}
+	}
+}
+
 // TestV_PD_02_MixedDomains is also V-GEN-07 and X-PD-01.
 func TestV_PD_02_MixedDomains(t *testing.T) {
 	vctx, _ := openFake(t)

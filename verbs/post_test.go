@@ -37,6 +37,35 @@ func goodSend(t *testing.T, qp *QP, op WROpcode) SendWR {
 	return wr
 }
 
+// The driver is not asked to post nothing.
+func TestEmptyListsDoNotReachTheDriver(t *testing.T) {
+	qp, drv := newQPIn(t, QPTypeRC, QPSRTS)
+	counted := &countedQP{fakeQP: drv}
+	qp.drv = counted
+	bad := SendWR{Opcode: WRTSO}
+	ok(t, qp.PostSend())
+	ok(t, qp.PostRecv())
+	wantPost(t, qp.PostSend(bad), 0, EINVAL)
+	wantPost(t, qp.PostRecv(RecvWR{SGList: make([]SGE, 3)}), 0, EINVAL)
+	if counted.posts != 0 {
+		t.Errorf("%d calls", counted.posts)
+	}
+	wantPost(t, qp.PostSend(SendWR{Opcode: WRSend}, bad), 1, EINVAL)
+	wantPost(t, qp.PostRecv(RecvWR{}, RecvWR{SGList: make([]SGE, 3)}), 1, EINVAL)
+	if counted.posts != 2 {
+		t.Errorf("%d calls", counted.posts)
+	}
+}
+
+// countedQP counts the calls that post requests.
+type countedQP struct {
+	*fakeQP
+	posts int
+}
+
+func (q *countedQP) PostSend(wrs []SendWR) (int, error) { q.posts++; return q.fakeQP.PostSend(wrs) }
+func (q *countedQP) PostRecv(wrs []RecvWR) (int, error) { q.posts++; return q.fakeQP.PostRecv(wrs) }
+
 // TestV_QPS_04_PostingByState is also V-RECV-07, V-SEND-16 and the first two rows of the table in section 4.
 func TestV_QPS_04_PostingByState(t *testing.T) {
 	for _, typ := range []QPType{QPTypeRC, QPTypeUC, QPTypeUD} {

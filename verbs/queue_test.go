@@ -71,6 +71,24 @@ func TestEventQueueReusesItsRoom(t *testing.T) {
 	}
 }
 
+// More acknowledgements than events acknowledge all, and not those that follow.
+func TestAckOfTooManyEvents(t *testing.T) {
+	var a ackCount
+	a.take()
+	a.take()
+	a.ack(5)
+	if a.acked != 2 {
+		t.Errorf("%d of 2 are acknowledged", a.acked)
+	}
+	a.take()
+	a.ack(0)
+	if a.delivered != 3 || a.acked != 2 {
+		t.Errorf("%d of %d are acknowledged", a.acked, a.delivered)
+	}
+	a.ack(1)
+	a.wait()
+}
+
 func TestQPInfoJSON(t *testing.T) {
 	info := QPInfo{Type: QPTypeRC, QPN: 1, PSN: 2, GID: mustGID("::ffff:192.0.2.1"), MTU: MTU1024}
 	text, err := json.Marshal(map[string]any{"qp": info})
@@ -145,8 +163,20 @@ func TestLocalInfoWithoutGIDs(t *testing.T) {
 	qp, _ := newQP(t, newPD(t, vctx), QPTypeRC)
 	_, err := qp.LocalInfo()
 	refused(t, err, ENODATA, "the GID table of port 1 is empty")
-	dev.gids = []GIDEntry{{}, {GID: mustGID("fe80::1")}, {GID: mustGID("2001:db8::1")}}
-	if info := must(qp.LocalInfo())(t); info.GID != mustGID("2001:db8::1") || qp.sgid != 2 {
-		t.Errorf("%v, index %d", info, qp.sgid)
+	const v4, linkLocal, v6 = "::ffff:192.0.2.1", "fe80::1", "2001:db8::1"
+	for _, c := range []struct {
+		table []string
+		want  int
+	}{
+		{[]string{"::", linkLocal, v6}, 2}, {[]string{"::", linkLocal}, 1}, {[]string{v6, linkLocal, v4}, 2},
+		{[]string{v4, v6, v4}, 0}, {[]string{linkLocal, v6, v6}, 1},
+	} {
+		dev.gids, qp.local = nil, nil
+		for _, g := range c.table {
+			dev.gids = append(dev.gids, GIDEntry{GID: mustGID(g)})
+		}
+		if info := must(qp.LocalInfo())(t); info.GID != dev.gids[c.want].GID || qp.sgid != c.want {
+			t.Errorf("%v: %v, index %d", c.table, info, qp.sgid)
+		}
 	}
 }

@@ -42,9 +42,11 @@ func TestV_WQ_01_V_WQ_05_CreateWQ(t *testing.T) {
 	}
 	refused(t, pd.Close(), EBUSY, "1 WQ")
 	refused(t, cq.Close(), EBUSY, "1 WQ")
-	init = good
-	init.CreateFlags = 0
-	ok(t, must(vctx.CreateWQ(&init))(t).Close())
+	for _, n := range []uint32{1, 8} {
+		init = good
+		init.CreateFlags, init.MaxWR, init.MaxSGE = 0, n, n
+		ok(t, must(vctx.CreateWQ(&init))(t).Close())
+	}
 	drv.calls = nil
 	for _, c := range []struct {
 		change func(*WQInitAttr)

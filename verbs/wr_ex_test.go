@@ -339,7 +339,7 @@ func TestV_WR_02_OnlyBetweenStartAndEnd(t *testing.T) {
 		x.SetInlineData([]byte{1})
 		x.SetSGEList([]SGE{{}})
 		x.SetInlineDataList([][]byte{{1}})
-		x.SetUDAddr(nil, 1, 1)
+		x.SetUDAddr(&AH{}, 1, 1)
 		x.SetXRCSRQN(1)
 		x.LocalInv(1)
 		x.BindMW(nil, 1, nil)
@@ -351,6 +351,9 @@ func TestV_WR_02_OnlyBetweenStartAndEnd(t *testing.T) {
 	x.Start()
 	x.SetSGE(SGE{}) // before a builder
 	refused(t, x.Complete(), EINVAL, "before a request was begun")
+	if x.none.AH != nil {
+		t.Error("the QPEx keeps the AH of a setter without a request")
+	}
 	if len(drv.sent) != 0 {
 		t.Error(drv.sent)
 	}

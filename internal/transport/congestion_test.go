@@ -60,6 +60,34 @@ func TestMarkedPacketsAreReported(t *testing.T) {
 	}
 }
 
+// A notification that does not fit into the batch is sent first in the next one, and nothing is sent before it.
+func TestNotificationWaitsForRoomInTheBatch(t *testing.T) {
+	s := newMarked(t, RC)
+	s.qp.congestion.due = true
+	s.qp.resp.ack(4999)
+	s.send(8)
+	tx := link.NewTxBatch(1, 20) // room for an acknowledgement, but not for a notification
+	if !s.qp.Transmit(s.now, tx, 64) || !tx.Empty() || !s.qp.congestion.due {
+		t.Errorf("sent %d packets, due %v", tx.Count(), s.qp.congestion.due)
+	}
+	s.sends("CNP 0", "RC ACKNOWLEDGE 4999", "RC SEND ONLY 1000 A +8")
+}
+
+// The turn ends at its budget, of which notification and acknowledgement use up one each.
+func TestNotificationCountsInTheTurn(t *testing.T) {
+	for budget := 1; budget <= 4; budget++ {
+		s := newMarked(t, RC)
+		s.qp.congestion.due = true
+		s.qp.resp.ack(4999)
+		for range 5 {
+			s.send(8)
+		}
+		if more := s.qp.Transmit(s.now, s.tx, budget); !more || s.tx.Count() != budget {
+			t.Errorf("budget %d: %d packets, more %v", budget, s.tx.Count(), more)
+		}
+	}
+}
+
 // A congestion notification reduces the window by a quarter, at most once in 50 µs, to 8 packets at least.
 func TestNotificationsReduceTheWindow(t *testing.T) {
 	s := newMarked(t, RC)

@@ -22,6 +22,25 @@ func measured(t *testing.T) *sender {
 	return s
 }
 
+// The wait is twice the smoothed time and four times the mean deviation; the first sample counts as deviating by half.
+// Each sample changes the time by 1/8 and the deviation by 1/4 of its difference.
+func TestWaitForAnAnswer(t *testing.T) {
+	s := newSender(t, RC, nil)
+	h := &s.qp.req.rtt
+	for _, c := range []struct{ took, smoothed, deviation, wait int64 }{
+		{8000 * usec, 8000 * usec, 4000 * usec, 32000 * usec},
+		{8000 * usec, 8000 * usec, 3000 * usec, 28000 * usec},
+		{16000 * usec, 9000 * usec, 4250 * usec, 35000 * usec},
+		{1000 * usec, 8000 * usec, 5187500, 36750 * usec},
+	} {
+		h.doubled = 3
+		h.measured(c.took)
+		if h.smoothed != c.smoothed || h.deviation != c.deviation || int64(s.qp.req.overdue()) != c.wait || h.doubled != 0 {
+			t.Errorf("after %d: %+v, wait %v, want %+v", c.took, *h, s.qp.req.overdue(), c)
+		}
+	}
+}
+
 // A loss at the end of the data is retransmitted long before the ACK timeout, and does not count as a retry.
 func TestEarlyRetransmit(t *testing.T) {
 	s := measured(t)

@@ -71,7 +71,7 @@ func (r *responder) sendRead(now int64, res *resource, tx *link.TxBatch) bool {
 	n, segs := min(res.left, uint32(qp.attr.MTU)), 1
 	var ref reference
 	if res.left > n {
-		most := 0
+		var most int
 		if ref, most = r.byReference(res, tx); most == 0 {
 			most = tx.Train(qp.path, qp.attr.DestQPN)
 		}

@@ -92,6 +92,20 @@ func TestShortPlainMemoryIsCopied(t *testing.T) {
 	}
 }
 
+// If the window admits fewer bytes than are worth a reference, they are copied.
+func TestFewAdmittedBytesAreCopied(t *testing.T) {
+	s := newSender(t, RC, nil)
+	l := &reader{share: link.NewShare(nil, memSize, 0)}
+	s.mem.Share = l.share
+	s.tx.Direct, s.tx.ByReference = l, l
+	s.qp.SetWindow(4*(1024+packetCost), nil)
+	s.post(OpSend, s.sges(0, 2*link.MinRef), nil)
+	s.qp.Transmit(s.now, s.tx, 64)
+	if l.refs != 0 || len(l.sent) != 1 || !bytes.Equal(l.sent[0].b[wire.BTHLen:], s.mem.Buf[:4*1024]) {
+		t.Errorf("%d references, %d packets", l.refs, len(l.sent))
+	}
+}
+
 // Each packet, also a retransmission, contains or references the bytes of its PSN.
 func TestReferencesLocateTheirBytes(t *testing.T) {
 	const shareOff = 4096

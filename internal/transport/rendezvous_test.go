@@ -118,6 +118,9 @@ func TestV_SRQX_01_RendezvousIsRead(t *testing.T) {
 			e.AppCtx != rndvCtx || e.ByteLen != 0 || e.Tags != h.tags {
 			t.Fatalf("match: %+v", e)
 		}
+		if h.qp.Scratch.sent != (CQE{}) {
+			t.Errorf("the next completion of a SEND has fields of the match: %+v", h.qp.Scratch.sent)
+		}
 		if n := h.tags.used.Load(); n != 1 {
 			t.Errorf("%d buffers in use while one is read", n)
 		}

@@ -84,6 +84,17 @@ func TestRepliesWaitForRoomInTheBatch(t *testing.T) {
 	}
 }
 
+// The response to a READ that is repeated does not replace the acknowledgement of a later message.
+func TestRepeatedReadKeepsALaterAcknowledgement(t *testing.T) {
+	s := play(t, "qp rc", "region A", "recv 1 A+0/100", "in READ psn=100 at=A+0/4",
+		"in+ SEND_ONLY psn=101 ackreq data=x", "in+ READ psn=100 at=A+0/4")
+	s.log = nil
+	s.transmit(100)
+	same(t, "replies", s.log, []string{
+		"> RDMA READ RESPONSE ONLY psn=100 ack msn=2 data=x...", "> ACKNOWLEDGE psn=101 ack msn=2",
+	})
+}
+
 // A flushed receive refers to the first failure.
 func TestV_QPS_16_FlushedReceivesPointToTheFirstFailure(t *testing.T) {
 	var cqes []CQE

@@ -2,11 +2,12 @@ package transport
 
 import (
 	"bytes"
-	"github.com/verbena-rdma/verbena/observe"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/wire"
+	"github.com/verbena-rdma/verbena/observe"
 )
 
 // A sequence error NAK acknowledges everything before it; everything from it on is sent again, once.
@@ -199,6 +200,17 @@ func TestV_KC_02_ReceiverNotReady(t *testing.T) {
 		s.checkIdle()
 		if s.qp.Counters.RNRNakRcvd != 2 {
 			t.Errorf("%d RNR NAKs were counted", s.qp.Counters.RNRNakRcvd)
+		}
+	}
+}
+
+// IBTA volume 1, table 45. Bits above the five of the code do not count.
+func TestRNRDelays(t *testing.T) {
+	us := []int{655360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1280, 1920, 2560, 3840, 5120, 7680,
+		10240, 15360, 20480, 30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520}
+	for code := range 256 {
+		if got, want := RNRDelay(uint8(code)), time.Duration(us[code%32])*time.Microsecond; got != want {
+			t.Errorf("code %d: %v, want %v", code, got, want)
 		}
 	}
 }

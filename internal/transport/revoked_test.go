@@ -40,6 +40,19 @@ func eager(n int, tag uint64) []byte {
 	return b
 }
 
+// A revoked packet counts as lost: the peer gets one NAK, and what follows it is dropped without another one.
+func TestRevokedPacketIsReportedOnce(t *testing.T) {
+	s := play(t, "qp rc", "region A", "recv 1 A+0/1000")
+	s.train(wire.SendOnly, 100, patterned(40, 9), voided(), nil)
+	same(t, "replies to the revoked packet", s.log, []string{"RC ACKNOWLEDGE NAK sequence 100"})
+	s.train(wire.SendOnly, 101, patterned(40, 1), link.Epoch{}, nil)
+	same(t, "replies to the next one", s.log, nil)
+	s.train(wire.SendOnly, 100, patterned(40, 1), link.Epoch{}, nil)
+	if !s.has("cqe", "id=1 SUCCESS") || !s.has("RC ACKNOWLEDGE ack 100") {
+		t.Errorf("the packet again: %v", s.log)
+	}
+}
+
 // A header that was revoked before the receive is looked for matches nothing: its tag may be anything by then.
 func TestRevokedHeaderMatchesNothing(t *testing.T) {
 	h := taggedStage(t)

@@ -81,7 +81,7 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	n, segs := min(w.Length-pos, r.mtu), uint32(1)
 	var ref reference
 	if w.count-off > 1 {
-		most := 0
+		var most int
 		if ref, most = r.byReference(w, pos, tx); most == 0 {
 			most = tx.Train(path, dest)
 		}

@@ -230,7 +230,7 @@ func (s *sender) is(st State) {
 	}
 }
 
-func same(t *testing.T, what string, got, want []string) {
+func same(t testing.TB, what string, got, want []string) {
 	t.Helper()
 	if len(got) == 0 && len(want) == 0 || reflect.DeepEqual(got, want) {
 		return

@@ -154,6 +154,28 @@ type discard struct{ CompletionQueue }
 
 func (discard) Push(*CQE) {}
 
+// The number of uses in a handle passes over 0, so that no handle is 0.
+func TestNoHandleIsZero(t *testing.T) {
+	l := NewRecvQueue(1, 1, true, 0).MatchTags(2, 1, 1, discard{})
+	for i := range l.entries {
+		l.entries[i].generation = 0xfffe
+	}
+	for i := range uint32(2) {
+		for _, use := range []uint32{0xffff, 1, 2} {
+			op := TagOp{Op: TagAdd}
+			if err := l.Do(&op); err != nil || op.Handle != use<<16|i {
+				t.Errorf("%v, handle %#x, want %#x", err, op.Handle, use<<16|i)
+			}
+			if i == 0 && use == 2 {
+				break // the next one takes the other entry
+			}
+			if !l.remove(op.Handle) {
+				t.Errorf("handle %#x is unknown", op.Handle)
+			}
+		}
+	}
+}
+
 // 0 stands for no limit; each code doubles the time.
 func TestV_QPQ_AckTimeout(t *testing.T) {
 	for code, want := range map[uint8]time.Duration{

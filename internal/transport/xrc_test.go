@@ -29,6 +29,31 @@ func (s *stage) addSRQ(a *args) {
 	s.srqs[num] = q
 }
 
+func TestDomainForgetsARemovedSRQ(t *testing.T) {
+	d := NewXRCD()
+	a, b := &XRCSRQ{Num: 5}, &XRCSRQ{Num: 6}
+	d.Add(a)
+	d.Add(b)
+	d.Remove(a)
+	if d.find(5) != nil || d.find(6) != b || len(d.srqs) != 1 {
+		t.Errorf("%v", d.srqs)
+	}
+}
+
+// A QP in RESET holds no SRQ, which may be destroyed and replaced before the QP is used again.
+func TestResetForgetsTheSRQ(t *testing.T) {
+	s := play(t, "qp xrc", "srq 5", "region A", "recv 1 A+0/10 srq=5", "in SEND_ONLY psn=100 srqn=5 data=a")
+	if s.qp.XRCSRQ() != s.srqs[5] {
+		t.Fatalf("SRQ %v of the last message", s.qp.XRCSRQ())
+	}
+	if err := s.doLine("modify reset"); err != nil {
+		t.Fatal(err)
+	}
+	if r := &s.qp.resp; s.qp.XRCSRQ() != nil || r.rq != nil || r.cq != nil || r.pd != 0 {
+		t.Errorf("%v, queue %v, CQ %v, PD %d", s.qp.XRCSRQ(), r.rq, r.cq, r.pd)
+	}
+}
+
 // Every request packet of an XRC connection has an XRCETH with the SRQ of its work request.
 func TestV_SEND_15_EveryRequestNamesTheSRQ(t *testing.T) {
 	const srqn = 0xABCDE
