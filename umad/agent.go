@@ -62,7 +62,8 @@ func fail(errno syscall.Errno, format string, args ...any) error {
 }
 
 // Register adds an agent (umad_register); r is copied. Agent.Close removes it. EBUSY if another one has the same class,
-// version, method and attribute. EINVAL for a method with the response bit and for a QueueLen below 0.
+// version, method and attribute. EINVAL for a method with the response bit and for a QueueLen below 0. ErrClosed after
+// the last Close of the device's Ports.
 func (p *Port) Register(r Registration) (*Agent, error) {
 	if r.QueueLen < 0 {
 		return nil, fail(syscall.EINVAL, "register: QueueLen %d: must not be below 0", r.QueueLen)

@@ -61,6 +61,8 @@ type share struct {
 	// +checklocks:mu
 	agents []*Agent
 	// +checklocks:mu
+	ended bool
+	// +checklocks:mu
 	last uint32
 	// +checklocks:mu
 	pending map[uint64]question // by transaction ID
@@ -109,8 +111,8 @@ func Open(dev *verbs.Device) (*Port, error) {
 	return &Port{share: s}, nil
 }
 
-// Close closes the port (umad_close_port). The last Close destroys QP 1. The agents should be closed before. A second
-// Close returns the result of the first.
+// Close closes the port (umad_close_port). The last Close destroys QP 1 and closes the agents that are still open, so
+// that Recv and Call in progress return ErrClosed. A second Close returns the result of the first.
 func (p *Port) Close() error {
 	p.once.Do(func() {
 		shares.Lock()
@@ -121,6 +123,7 @@ func (p *Port) Close() error {
 		delete(shares.open, p.share.dev)
 		p.share.stop()
 		<-p.share.stopped
+		p.share.end()
 		p.err = p.share.close()
 	})
 	return p.err
@@ -214,10 +217,23 @@ func (s *share) postRecv(slot uint64) error {
 	return s.qp.PostRecv(verbs.RecvWR{WRID: slot, SGList: []verbs.SGE{s.mr.SGE(int(slot)*recvSize, recvSize)}})
 }
 
-// add registers an agent.
+// end closes all agents, and refuses further ones.
+func (s *share) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.agents {
+		close(a.done)
+	}
+	s.agents, s.ended = nil, true
+}
+
+// add registers an agent. ErrClosed if QP 1 is closed.
 func (s *share) add(a *Agent) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ended {
+		return ErrClosed
+	}
 	if slices.ContainsFunc(s.agents, a.rivals) {
 		return fail(syscall.EBUSY, "register: class %#x: another agent is registered for the same requests", a.reg.Class)
 	}

@@ -55,6 +55,51 @@ func get(class uint8) umad.MAD {
 		AttrMod: 5}, []byte("question"))
 }
 
+// TestLastCloseEndsAgents checks that the last Close of the Ports of a device ends calls of agents that are open.
+func TestLastCloseEndsAgents(t *testing.T) {
+	bubble(t, rdmatest.Faults{}, func(t *testing.T, fab *rdmatest.Fabric, _, _ *umad.Port) {
+		dev := must(fab.NewDevice("d2", netip.MustParseAddr("198.18.0.3")))(t)
+		first, second := must(umad.Open(dev))(t), must(umad.Open(dev))(t)
+		a := must(second.Register(umad.Registration{Class: 9, Methods: []uint8{umad.MethodGet}}))(t)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := a.Recv(t.Context())
+			ended <- err
+		}()
+		if err := second.Close(); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Fatalf("ended by a Close that is not the last one: %v", err)
+		default:
+		}
+		if err := first.Close(); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, umad.ErrClosed) {
+				t.Error(err)
+			}
+		default:
+			t.Error("Recv waits although QP 1 is closed")
+			_ = a.Close()
+		}
+		if err := a.Send(&toB, get(9)); !errors.Is(err, umad.ErrClosed) {
+			t.Errorf("Send: %v", err)
+		}
+		if err := a.Close(); !errors.Is(err, umad.ErrClosed) {
+			t.Errorf("Close: %v", err)
+		}
+		if _, err := first.Register(umad.Registration{Class: 9}); !errors.Is(err, umad.ErrClosed) {
+			t.Errorf("Register: %v", err)
+		}
+	})
+}
+
 // serve answers every Get of a class until the agent is closed.
 func serve(t *testing.T, p *umad.Port, class uint8) *umad.Agent {
 	a := must(p.Register(umad.Registration{Class: class, Methods: []uint8{umad.MethodGet}}))(t)

@@ -202,8 +202,9 @@ func report(name, question string, allowed *budgets) (r Report, err error) {
 	return r, nil
 }
 
-// locate enters the number of the process in this PID namespace; 0 stands for none.
+// locate enters the user of the process and its number in this PID namespace; 0 stands for none.
 func (r *Report) locate(name string, pid int) {
+	r.UID, _ = owner(name) // genuine has checked it
 	if pid > 0 {
 		r.PID = pid
 		return

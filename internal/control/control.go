@@ -42,6 +42,7 @@ type Report struct {
 	// Elsewhere is empty for a process that has a number in this PID namespace. For another one it is the process's
 	// user and its number there, 1000/1, which a suffix makes unique in the network namespace: 1000/1.1.
 	Elsewhere string `json:"-"`
+	UID       int    `json:"-"` // the user of the process
 }
 
 // ID returns a text that no two processes of a network namespace share: the process number, or Elsewhere.

@@ -27,8 +27,8 @@ import (
 
 // Open opens the device from which the system's route to a peer leaves: an adapter if one has the route's source
 // address and an active port, else the software device. If no device has that address, it is the first device of that
-// interface, or without interface, which has another address for the peer. Context.SelectGID gives the index of the
-// address. It has no C twin: C programs are told the name of a device.
+// interface, or without interface, which has another address for the peer. The address may be of any active port;
+// Context.SelectGID gives its index. It has no C twin: C programs are told the name of a device.
 //
 // Errors: ENODEV if no device has the address; the error says why there is no adapter. EINVAL for the zero address and
 // for another value of VERBENA_PROVIDER than the name of a provider. ENETUNREACH if the system has no route.
@@ -45,18 +45,16 @@ func Open(peer netip.Addr) (*verbs.Context, error) {
 	}
 	devices, listErr := verbs.Devices()
 	errs := []error{listErr}
-	for _, sends := range []func(*verbs.Context, netip.Addr, netip.Addr) (netip.Addr, bool){fromSource, fromOther} {
+	for _, sends := range []sender{fromSource, fromOther} {
 		for _, d := range devices {
 			vctx, err := d.Open()
 			if err != nil {
 				errs = append(errs, err)
 				continue
 			}
-			if port, err := vctx.QueryPort(1); err == nil && port.State == verbs.PortActive {
-				if local, ok := sends(vctx, source, peer); ok {
-					report(d, local, peer)
-					return vctx, nil
-				}
+			if local, ok := anyPort(vctx, sends, source, peer); ok {
+				report(d, local, peer)
+				return vctx, nil
 			}
 			_ = vctx.Close()
 		}
@@ -66,8 +64,28 @@ func Open(peer netip.Addr) (*verbs.Context, error) {
 	return fail(errors.Join(errs...))
 }
 
-// fromSource reports whether port 1 of a device has the source address of the route, and returns it.
-func fromSource(vctx *verbs.Context, source, _ netip.Addr) (netip.Addr, bool) {
+// A sender reports whether a port of a device has an address for a peer, and returns it.
+type sender func(vctx *verbs.Context, port uint8, source, peer netip.Addr) (netip.Addr, bool)
+
+// anyPort applies a sender to the active ports of a device.
+func anyPort(vctx *verbs.Context, sends sender, source, peer netip.Addr) (netip.Addr, bool) {
+	attr, err := vctx.QueryDevice()
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	for n := range attr.PhysPortCnt {
+		if port, err := vctx.QueryPort(n + 1); err != nil || port.State != verbs.PortActive {
+			continue
+		}
+		if local, ok := sends(vctx, n+1, source, peer); ok {
+			return local, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// fromSource looks for the source address of the route.
+func fromSource(vctx *verbs.Context, port uint8, source, _ netip.Addr) (netip.Addr, bool) {
 	if vctx.Device().TransportType() == verbs.TransportIWARP { // its GID is made of its MAC address
 		on := vctx.Device().Interface()
 		return source, on != "" && on == sysroute.Interface(source)
@@ -75,17 +93,16 @@ func fromSource(vctx *verbs.Context, source, _ netip.Addr) (netip.Addr, bool) {
 	table, err := vctx.QueryGIDTable()
 	gid := verbs.GIDFromAddr(source)
 	return source, err == nil && slices.ContainsFunc(table, func(e verbs.GIDEntry) bool {
-		return e.GID == gid && e.Port == 1
+		return e.GID == gid && e.Port == port
 	})
 }
 
-// fromOther reports whether port 1 of a device has another address for a peer, and returns it: of the same interface,
-// or of a device without one.
-func fromOther(vctx *verbs.Context, source, peer netip.Addr) (netip.Addr, bool) {
+// fromOther looks for another address for the peer: of the same interface, or of a device without one.
+func fromOther(vctx *verbs.Context, port uint8, source, peer netip.Addr) (netip.Addr, bool) {
 	if on := vctx.Device().Interface(); on != "" && on != sysroute.Interface(source) {
 		return netip.Addr{}, false
 	}
-	c, err := vctx.SelectGID(1, peer)
+	c, err := vctx.SelectGID(port, peer)
 	local := c.GID.Addr()
 	return local, err == nil && local.IsLoopback() == peer.IsLoopback()
 }

@@ -77,6 +77,20 @@ func TestAdapter(t *testing.T) {
 	}
 }
 
+// TestSourceOfAnotherPort finds the source address of the route at the second port of a device.
+func TestSourceOfAnotherPort(t *testing.T) {
+	t.Setenv(driver.EnvProvider, driver.Soft)
+	t.Setenv("VERBENA_DEVICES", "vrb_auto1=127.0.0.95,vrb_auto2=127.0.0.96/127.0.0.1")
+	vctx, err := Open(netip.MustParseAddr("127.0.0.91"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer vctx.Close()
+	if name := vctx.Device().Name(); name != "vrb_auto2" {
+		t.Errorf("%s, and vrb_auto2 has the source address", name)
+	}
+}
+
 // TestRefused has errors say what is wrong.
 func TestRefused(t *testing.T) {
 	t.Setenv(driver.EnvProvider, driver.HW) // no adapter has a loopback address

@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -166,7 +167,7 @@ func (m *merger) follow(c context.Context, device string) error {
 	announced := ""
 	a, err := control.Announce(func(call *control.Call) {
 		if call.Device == device {
-			m.take(c, call.Stream, device)
+			m.take(c, call.Stream, device, func(bool) {})
 		} else {
 			_ = call.Close()
 		}
@@ -178,7 +179,7 @@ func (m *merger) follow(c context.Context, device string) error {
 	if m.ready != nil {
 		m.ready()
 	}
-	known := make(map[string]bool)
+	known := make(map[string]*target)
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -186,15 +187,20 @@ func (m *merger) follow(c context.Context, device string) error {
 		if err != nil {
 			return err
 		}
-		maps.DeleteFunc(known, func(name string, _ bool) bool { return !slices.Contains(names, name) })
+		maps.DeleteFunc(known, func(name string, _ *target) bool { return !slices.Contains(names, name) })
 		for _, name := range names {
-			if known[name] {
+			t := known[name]
+			if t == nil {
+				t = &target{}
+				known[name] = t
+			}
+			if t.captured.Load() || t.tries == mostTries {
 				continue
 			}
-			known[name] = true
-			// An error means that the program has ended or belongs to another user.
+			t.tries++
 			if stream, err := control.Capture(name, device, announced); err == nil {
-				m.take(c, stream, device)
+				t.captured.Store(true)
+				m.take(c, stream, device, func(packets bool) { t.captured.Store(packets) })
 			}
 		}
 		select {
@@ -205,12 +211,22 @@ func (m *merger) follow(c context.Context, device string) error {
 	}
 }
 
+// A target is a program that follow has found.
+type target struct {
+	tries    int
+	captured atomic.Bool // a reader runs, or has read packets
+}
+
+// mostTries limits the attempts to capture a program. One that answers too many questions at the moment refuses a
+// capture. So do one that has called the announcement, one that has ended, and one of another user.
+const mostTries = 20
+
 // mostOfUser limits the readers of programs of another user. Each has buffers, and the user can make any number.
 const mostOfUser = 256
 
 // take starts a goroutine that reads a program's packets until c is done, and then those that it had not
-// sent yet.
-func (m *merger) take(c context.Context, stream *control.Stream, device string) {
+// sent yet. The goroutine calls ended at last, with packets set if there were any.
+func (m *merger) take(c context.Context, stream *control.Stream, device string, ended func(packets bool)) {
 	user, err := stream.User()
 	if err != nil || !m.join(user) {
 		_ = stream.Close()
@@ -223,38 +239,39 @@ func (m *merger) take(c context.Context, stream *control.Stream, device string) 
 		defer m.leave(user)
 		defer stream.Close()
 		defer context.AfterFunc(c, stream.Finish)()
-		m.read(stream, device, stream.Process())
+		ended(m.read(stream, device, stream.Process()))
 	}()
 }
 
-// read copies the blocks of one program. Its interface block is written with its first packet.
-func (m *merger) read(stream io.Reader, device, process string) {
+// read copies the blocks of one program, and reports whether there were any, valid or not. Its interface block is
+// written with its first packet.
+func (m *merger) read(stream io.Reader, device, process string) (packets bool) {
 	r := bufio.NewReaderSize(stream, 1<<18)
 	iface := uint32(0)
-	for first := true; ; first = false {
+	for ; ; packets = true {
 		head, err := r.Peek(8)
 		if err != nil {
-			return
+			return packets
 		}
 		n, ok := pcap.BlockLen(head)
 		if !ok {
 			m.refuse(process)
-			return
+			return true
 		}
 		block := make([]byte, n)
 		if _, err := io.ReadFull(r, block); err != nil {
-			return
+			return packets
 		}
 		if !pcap.Valid(block) {
 			m.refuse(process)
-			return
+			return true
 		}
-		if first {
+		if !packets {
 			iface = m.describe(device, process)
 		}
 		pcap.SetInterface(block, iface)
 		if !m.write(block) {
-			return
+			return true
 		}
 	}
 }

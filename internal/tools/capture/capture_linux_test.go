@@ -252,6 +252,35 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// A program that cannot answer at first, since it answers many other questions, is asked again.
+func TestFollowBusyProgram(t *testing.T) {
+	l, err := net.Listen("unix", control.Name(os.Geteuid(), os.Getpid()))
+	if err != nil {
+		t.Skip("no abstract unix sockets here:", err)
+	}
+	defer l.Close()
+	snaps := make(chan string, 10)
+	go func() {
+		for n := 0; ; n++ {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if n < 3 {
+				conn.Close()
+				continue
+			}
+			go answer(conn, snaps)
+		}
+	}()
+	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	n, err := Follow(c, "vrb_test", io.Discard, Limits{Packets: 5, Snap: 200}, nil)
+	if n != 5 || err != nil || c.Err() != nil {
+		t.Errorf("%d packets, %v, %v", n, err, c.Err())
+	}
+}
+
 // answer plays a program with a device. It sends the capture's snap request to snaps.
 func answer(conn net.Conn, snaps chan<- string) {
 	defer conn.Close()

@@ -71,7 +71,7 @@ func (r *report) route(what string, peer netip.Addr) (w way, ok bool) {
 	}
 	defer c.Close()
 	source := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
-	dev, err := nearest.Open(peer)
+	dev, err := nearest.Open(peer, 0)
 	if err != nil {
 		r.add(bad, what, err.Error(), "the route's source address is "+source.String()+
 			": verbena ibv_devinfo -v shows whether a device has it")

@@ -61,6 +61,9 @@ func (l *ladder) stream(p *packet) bool {
 	if t.syn || s == nil {
 		if len(l.streams) > mostFlows {
 			clear(l.streams)
+			l.held = 0
+		} else if s != nil {
+			l.forget(s)
 		}
 		s = &stream{}
 		l.streams[d] = s
@@ -80,6 +83,9 @@ func (l *ladder) stream(p *packet) bool {
 	l.take(s, p, *t)
 	for again := true; again; {
 		again = false
+		if s.phase == foreign {
+			l.forget(s)
+		}
 		for i, x := range s.later {
 			if int32(x.seq-s.next) <= 0 {
 				s.later = append(s.later[:i], s.later[i+1:]...)
@@ -128,6 +134,15 @@ func (l *ladder) take(s *stream, p *packet, t part) {
 	if t.fin {
 		l.finish(s, p, "end of the stream")
 	}
+}
+
+// forget drops the bytes of a stream that wait for others.
+func (l *ladder) forget(s *stream) {
+	l.held -= len(s.buf)
+	for _, x := range s.later {
+		l.held -= len(x.data)
+	}
+	s.buf, s.later = nil, nil
 }
 
 // finish ends a direction.

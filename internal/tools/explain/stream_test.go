@@ -142,6 +142,29 @@ func TestStreamsWithGaps(t *testing.T) {
 	}
 }
 
+// The bytes of a stream that is not followed any more do not count as waiting.
+func TestForgottenBytes(t *testing.T) {
+	pieces := session(1 << 16)
+	l := newLadder()
+	feed := func(p part) { l.any(&packet{src: p.from.Addr(), dst: p.to.Addr(), tcp: &p, at: time.Unix(1, 0)}) }
+	behind := pieces[4]
+	behind.seq++
+	feed(pieces[0])
+	feed(behind)
+	if want := len(behind.data); l.held != want {
+		t.Fatalf("%d bytes wait behind a gap, want %d", l.held, want)
+	}
+	if feed(pieces[0]); l.held != 0 {
+		t.Errorf("%d bytes wait after another SYN", l.held)
+	}
+	for range mostLater + 1 {
+		feed(behind)
+	}
+	if l.held != 0 {
+		t.Errorf("%d bytes wait in a stream that is not explained", l.held)
+	}
+}
+
 // FuzzStreams feeds the ladder pieces of TCP streams in any order.
 func FuzzStreams(f *testing.F) {
 	for _, size := range []int{1 << 16, 50} {

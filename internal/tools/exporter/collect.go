@@ -19,7 +19,7 @@ import (
 // Limits of a scrape. Programs of other users write their reports themselves.
 const (
 	mostDevices = 64    // of a program
-	mostSeries  = 50000 // of a scrape
+	mostSeries  = 50000 // of a scrape; the programs of each user have an equal part
 	mostLabel   = 64    // bytes of a label's value
 )
 
@@ -43,7 +43,13 @@ type scrape struct {
 	out     chan<- prometheus.Metric
 	seen    map[string]bool
 	dropped int
+	part    int         // series of the programs of each user
+	user    int         // of the program that is being added, or noUser
+	used    map[int]int // series by user
 }
+
+// noUser is scrape.user for series of the host.
+const noUser = -1
 
 var (
 	counterType = prometheus.CounterValue
@@ -54,7 +60,7 @@ var (
 
 // Collect asks the programs.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
-	s := &scrape{out: out, seen: make(map[string]bool)}
+	s := &scrape{out: out, seen: make(map[string]bool), user: noUser, used: make(map[int]int)}
 	v := version.Of()
 	s.add("verbena_build_info", "The exporter's version; the value is 1.", gaugeType, 1,
 		[]string{"version", "commit", "goversion"}, v.Version, v.Commit, v.Go)
@@ -69,8 +75,14 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s.add("verbena_programs_silent", "Programs that did not answer: stopped, or of another user.", gaugeType,
 		float64(len(silent)), nil)
 	for i := range list {
+		s.used[list[i].UID] = 0
+	}
+	s.part = (mostSeries - len(s.seen)) / max(1, len(s.used))
+	for i := range list {
+		s.user = list[i].UID
 		s.program(&list[i], c.qps)
 	}
+	s.user = noUser
 	clear(s.seen) // this one has room
 	s.add("verbena_series_dropped", "Series left out of this scrape: duplicates, or too many.", gaugeType,
 		float64(s.dropped), nil)
@@ -167,17 +179,20 @@ func (s *scrape) queuePairs(d *control.Device, of []string) {
 	}
 }
 
-// add adds a metric. It drops one that is there already, and those beyond mostSeries.
+// add adds a metric. It drops one that is there already, and those beyond mostSeries and the part of a user.
 func (s *scrape) add(name, text string, kind prometheus.ValueType, value float64, labels []string, values ...string) {
 	for i, v := range values {
 		values[i] = label(v)
 	}
 	key := name + "\x00" + strings.Join(values, "\x00")
-	if s.seen[key] || len(s.seen) >= mostSeries {
+	if s.seen[key] || len(s.seen) >= mostSeries || s.user != noUser && s.used[s.user] >= s.part {
 		s.dropped++
 		return
 	}
 	s.seen[key] = true
+	if s.user != noUser {
+		s.used[s.user]++
+	}
 	s.out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, text, labels, nil), kind, value, values...)
 }
 

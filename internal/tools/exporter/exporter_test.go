@@ -180,6 +180,27 @@ func TestHostileReports(t *testing.T) {
 	}
 }
 
+// The programs of one user cannot take the series of another one, by whatever they write about themselves.
+func TestSeriesOfUsers(t *testing.T) {
+	bad, good := everything(), everything()
+	for i := range mostSeries {
+		bad.Devices[0].CM = append(bad.Devices[0].CM, control.Counter{Name: fmt.Sprint("cm_tx_msgs/", i)})
+	}
+	bad.UID, good.UID, good.PID, good.Comm = 1, 2, 8, "good"
+	out := text(t, of(true, bad, good))
+	for _, c := range good.Devices[0].Counters {
+		if !strings.Contains(out, fmt.Sprintf("\nverbena_%s_total{comm=\"good\"", c.Name)) {
+			t.Errorf("%s of the other user is missing", c.Name)
+		}
+	}
+	if n := strings.Count(out, "\n"); n > mostSeries/2+1000 {
+		t.Errorf("%d lines", n)
+	}
+	if strings.Contains(out, "verbena_series_dropped 0\n") {
+		t.Error("the series left out are not counted")
+	}
+}
+
 // A host whose programs cannot be asked has verbena_up 0.
 func TestUp(t *testing.T) {
 	c := of(false)

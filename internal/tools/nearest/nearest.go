@@ -13,9 +13,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Open opens the device that has the system's source address for the peer, or else the first device that
-// can reach it. iWARP devices, whose QPs only rdma_cm connects, are left out.
-func Open(peer netip.Addr) (*verbs.Context, error) {
+// Open opens the device whose port of that number, any port if it is 0, has the system's source address for the peer,
+// or else the first device whose port can reach it. iWARP devices, whose QPs only rdma_cm connects, are left out.
+func Open(peer netip.Addr, port uint8) (*verbs.Context, error) {
 	devices, err := verbs.Devices()
 	if err != nil && len(devices) == 0 {
 		return nil, err
@@ -33,12 +33,12 @@ func Open(peer netip.Addr) (*verbs.Context, error) {
 			errs = append(errs, err)
 			continue
 		}
-		choice, err := ctx.SelectGID(1, peer)
+		local, err := localTo(ctx, port, peer, source)
 		switch {
 		case err != nil:
 			errs = append(errs, err)
 			ctx.Close()
-		case choice.GID.Addr() == source || usable == nil && len(devices) == 1:
+		case local == source || usable == nil && len(devices) == 1:
 			if usable != nil {
 				usable.Close()
 			}
@@ -56,6 +56,34 @@ func Open(peer netip.Addr) (*verbs.Context, error) {
 		return nil, errors.New("no IB devices found")
 	}
 	return nil, fmt.Errorf("no device reaches %s: %w", peer, errors.Join(errs...))
+}
+
+// localTo returns the address of a port, of any if port is 0, for a peer: the source if a port has it.
+func localTo(ctx *verbs.Context, port uint8, peer, source netip.Addr) (local netip.Addr, err error) {
+	first, last := port, port
+	if port == 0 {
+		attr, err := ctx.QueryDevice()
+		if err != nil {
+			return local, err
+		}
+		first, last = 1, attr.PhysPortCnt
+	}
+	var errs []error
+	for n := int(first); n <= int(last); n++ {
+		choice, err := ctx.SelectGID(uint8(n), peer)
+		switch a := choice.GID.Addr(); {
+		case err != nil:
+			errs = append(errs, err)
+		case a == source:
+			return a, nil
+		case !local.IsValid():
+			local = a
+		}
+	}
+	if local.IsValid() {
+		return local, nil
+	}
+	return local, errors.Join(errs...)
 }
 
 // Check returns an error unless the named device, or any device if name is empty, has this port and this

@@ -75,7 +75,7 @@ func (r *run) open() (err error) {
 	case r.device != "":
 		r.ctx, err = verbs.Open(r.device)
 	default:
-		r.ctx, err = nearest.Open(r.peer.peer())
+		r.ctx, err = nearest.Open(r.peer.peer(), r.ibPort)
 	}
 	if err != nil {
 		return err

@@ -82,7 +82,7 @@ func (g *game) open(peer netip.Addr) (err error) {
 	if g.device != "" {
 		g.ctx, err = verbs.Open(g.device)
 	} else {
-		g.ctx, err = nearest.Open(peer)
+		g.ctx, err = nearest.Open(peer, g.port)
 	}
 	if err != nil {
 		return err
