@@ -161,7 +161,8 @@ func addrPort(a net.Addr) netip.AddrPort {
 // IOMap registers buf with the connection's device and lets the peer write to it with IOWrite (riomap): at offset,
 // or with offset -1 at an offset that IOMap chooses. It returns the offset. The peer can use the map when it has
 // received data that was sent after this call. The peer's writes change buf at any time, until IOUnmap or the end of
-// the connection. ENOMEM if as many maps exist as the peer's Options.IOMaps permits.
+// the connection. EINVAL for a buffer of 4 GiB or more. ENOMEM if as many maps exist as the peer's Options.IOMaps
+// permits.
 func (c *Conn) IOMap(buf []byte, offset int64) (int64, error) {
 	n, err := c.st.IOMap(buf, true, offset)
 	return n, c.fail("iomap", err)

@@ -18,7 +18,8 @@ const (
 // IOMap registers a buffer with the connection's device and, with ProtWrite, lets the peer write to it with IOWrite
 // (riomap): at offset, or with offset -1 at an offset that IOMap chooses. It returns the offset. The peer knows the
 // map once it has received data that was sent after it. The peer's writes change the buffer at any time, until
-// IOUnmap or the end of the connection. EINVAL for another protection, or without a connection; ENOMEM if the
+// IOUnmap or the end of the connection. EINVAL for another protection, without a connection, and for a buffer of 4 GiB
+// or more that the peer may write to; ENOMEM if the
 // RDMAIOMapSize maps of the peer, 0 by default, are in use.
 func (s *Socket) IOMap(buf []byte, prot Prot, offset int64) (int64, error) {
 	st, err := s.stream()

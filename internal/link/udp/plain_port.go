@@ -149,8 +149,17 @@ func (r *ring) buffer() *plainPacket {
 
 func (r *ring) release(pkt *plainPacket) {
 	r.mu.Lock()
-	r.free = append(r.free, pkt)
+	r.keep(pkt)
 	r.mu.Unlock()
+}
+
+// keep keeps packets to read into, up to a bound: buffer takes them from the ring of port 0 only.
+//
+// +checklocks:r.mu
+func (r *ring) keep(list ...*plainPacket) {
+	if len(r.free) < plainRing {
+		r.free = append(r.free, list...)
+	}
 }
 
 func (r *ring) push(pkt *plainPacket) {
@@ -158,7 +167,7 @@ func (r *ring) push(pkt *plainPacket) {
 	if len(r.packets) < plainRing {
 		r.packets = append(r.packets, pkt)
 	} else {
-		r.free = append(r.free, pkt)
+		r.keep(pkt)
 	}
 	r.mu.Unlock()
 	r.notify()
@@ -168,9 +177,7 @@ func (r *ring) push(pkt *plainPacket) {
 func (r *ring) pop(lent []*plainPacket, n int) []*plainPacket {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.free) < plainRing {
-		r.free = append(r.free, lent...)
-	}
+	r.keep(lent...)
 	n = min(n, len(r.packets))
 	lent = append(lent[:0], r.packets[:n]...)
 	rest := copy(r.packets, r.packets[n:])

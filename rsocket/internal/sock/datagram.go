@@ -57,8 +57,6 @@ type datagramMsg struct {
 const (
 	// maxDests bounds the remembered peers. A forgotten peer is resolved again.
 	maxDests = 4096
-	// resolveDatagram is the time for each step of the resolution of a peer (W-DS-10).
-	resolveDatagram = 2 * time.Second
 )
 
 // NewDatagram makes a socket for IPv4 or IPv6. The caller has joined the hub; Close leaves it.

@@ -250,22 +250,15 @@ func (d *Datagram) localFor(to netip.AddrPort) (netip.Addr, error) {
 }
 
 // route returns the local address of the route to a peer. It does not wait for the peer's link address: the source of a
-// datagram may be forged, and the socket would wait for hosts that do not exist. Only a link-local peer is resolved as
-// usual, since its zone selects the device.
+// datagram may be forged, and the socket would wait for hosts that do not exist. A link-local address has the zone of
+// the peer, which selects the interface.
 func (d *Datagram) route(to netip.AddrPort) (netip.Addr, error) {
-	if to.Addr().Zone() == "" {
-		local, err := seam.Toward(d.hub.Host, to.Addr())
-		return local.(netip.Addr), err
+	found, err := seam.Toward(d.hub.Host, to.Addr())
+	local := found.(netip.Addr)
+	if err == nil && isLinkLocal(local) {
+		local = local.WithZone(to.Addr().Zone())
 	}
-	id, err := d.hub.Host.CreateID(nil, rdmacm.PSUDP, nil)
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	defer id.Close()
-	if err := id.ResolveAddr(context.Background(), netip.AddrPort{}, to, resolveDatagram); err != nil {
-		return netip.Addr{}, err
-	}
-	return id.LocalAddr().Addr(), nil
+	return local, err
 }
 
 // forget destroys the address handle.

@@ -1,6 +1,7 @@
 package sock
 
 import (
+	"math"
 	"net"
 	"os"
 	"syscall"
@@ -62,6 +63,10 @@ func (st *Stream) IOMap(buf []byte, remoteWrite bool, offset int64) (int64, erro
 	m := mapping{buf: buf, index: -1, offset: offset}
 	access := verbs.AccessLocalWrite
 	if remoteWrite {
+		if uint64(len(buf)) > math.MaxUint32 {
+			return -1, Fail(op, syscall.EINVAL, "the buffer of %d bytes must have at most %d: the peer learns 32 bits",
+				len(buf), uint32(math.MaxUint32))
+		}
 		access |= verbs.AccessRemoteWrite
 		if m.index = p.free(st.m.MaxMaps()); m.index < 0 {
 			return -1, Fail(op, syscall.ENOMEM,

@@ -29,6 +29,46 @@ func wired(t *testing.T, f func(t *testing.T)) {
 	f(t)
 }
 
+// resolution is the time that the resolution of a peer that does not exist takes at least.
+const resolution = 2 * time.Second
+
+// A link-local peer that does not exist is not waited for either: its address in a datagram may be forged, and the zone
+// is that of the interface. Messages to it leave from the link-local address of that interface.
+func TestLinkLocalSourceThatDoesNotExist(t *testing.T) {
+	wired(t, func(t *testing.T) {
+		near := netip.MustParseAddr("fe80::77")
+		out, err := exec.Command("ip", "addr", "add", near.String()+"/64", "dev", "near", "nodad").CombinedOutput()
+		if err != nil {
+			t.Skipf("%v: %s", err, out)
+		}
+		dev, err := soft.New(soft.Config{Name: "vrb_near", Addrs: []netip.Addr{near.WithZone("near")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		host := rdmacm.NewHost(dev.Device)
+		d := NewDatagram(JoinHub(HostOf(host)), false, Options{}.WithDefaults())
+		if err := d.Bind(netip.MustParseAddrPort("[::]:0")); err != nil {
+			t.Fatal(err)
+		}
+		peer := netip.MustParseAddrPort("[fe80::99%near]:7")
+		if local, err := d.route(peer); err != nil || local.WithZone("").Compare(local) == 0 || !local.IsLinkLocalUnicast() {
+			t.Errorf("the local address toward %v: %v, %v", peer, local, err)
+		}
+		d.onUDP(rs.OpData, 0x1234, []byte{1}, peer)
+		b := make([]byte, 10)
+		if n, from, err := d.RecvFrom(b, 0, WaitMode{Nonblock: true}); err != nil || n != 1 || from != peer {
+			t.Errorf("%d bytes from %v, %v", n, from, err)
+		}
+		if n := len(d.qps); n != 1 {
+			t.Errorf("%d QPs toward the peer", n)
+		}
+		d.Close()
+		if err := host.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A datagram whose source does not exist does not stop the socket: 20 of them take less time than the resolution of
 // one. They are received all the same.
 func TestSourcesThatDoNotExist(t *testing.T) {
@@ -48,7 +88,7 @@ func TestSourcesThatDoNotExist(t *testing.T) {
 		for i := range byte(20) {
 			d.onUDP(rs.OpData, 0x1234, []byte{i}, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 50 + i}), 7))
 		}
-		if took := time.Since(begun); took > resolveDatagram {
+		if took := time.Since(begun); took > resolution {
 			t.Errorf("20 datagrams took %v", took)
 		}
 		b := make([]byte, 10)
