@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/peeruser"
 )
 
 // A capture cannot find a program that ends before the capture lists the programs again. So the capture announces
@@ -95,8 +97,8 @@ func (a *Announcement) accept(take func(*Call)) {
 // introduced reads the introduction of a caller. It returns nil if this user may not receive the packets of the
 // caller.
 func introduced(c *net.UnixConn) *Call {
-	cred, err := peer(c)
-	if err != nil || os.Geteuid() != 0 && int(cred.Uid) != os.Geteuid() {
+	cred, err := peeruser.Of(c)
+	if err != nil || os.Geteuid() != 0 && !peeruser.Own(cred) {
 		return nil
 	}
 	_ = c.SetDeadline(time.Now().Add(timeout()))

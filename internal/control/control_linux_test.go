@@ -581,6 +581,10 @@ func serveAs() {
 		return
 	}
 	fmt.Println(s.Name)
+	if os.Args[1] == "self" {
+		_, err := report(s.Name, AskReport, new(budgets))
+		fmt.Println("self", err)
+	}
 	for name, c := range CallCaptures(s.Name, "vrb_x", func(string) bool { return false }) {
 		fmt.Println("called", name)
 		c.Close()
@@ -602,6 +606,45 @@ func TestOtherUserAsks(t *testing.T) {
 		t.Error("the program was asked")
 	}
 	alive(t, s)
+}
+
+// TestUnmappedUser checks that a program in a user namespace that runs there as nobody, whose number stands for all
+// users without one too, answers itself and not these.
+func TestUnmappedUser(t *testing.T) {
+	cmd := as(t, "serve", "self")
+	ids := []syscall.SysProcIDMap{{ContainerID: nobody, HostID: nobody, Size: 1}}
+	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+	cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = ids, ids
+	cmd.SysProcAttr.Credential.NoSetGroups = true
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Skip("no user namespaces here:", err)
+	}
+	defer time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
+	out := bufio.NewReader(pipe)
+	name, _ := out.ReadString('\n')
+	name = strings.TrimSpace(name)
+	if self, _ := out.ReadString('\n'); self != "self <nil>\n" {
+		t.Errorf("asked by itself: %q", self)
+	}
+	ask := as(t, "ask", name)
+	ask.SysProcAttr.Credential.Uid = nobody - 1
+	if got, err := ask.CombinedOutput(); err != nil || !strings.Contains(string(got), "refused") ||
+		strings.Contains(string(got), "captured") {
+		t.Errorf("asked by a user without a number: %v %s", err, got)
+	}
+	in.Close()
+	_, _ = io.Copy(io.Discard, out)
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestRootSeesOtherUsers checks that root sees the programs of others, and that they call its captures.

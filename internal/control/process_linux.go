@@ -5,18 +5,13 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/verbena-rdma/verbena/internal/peeruser"
 )
 
 // Process names the process at the other end: "ibv_rc_pingpong (1234)"; empty if it is not known.
 func (s *Stream) Process() string {
-	raw, err := s.conn.SyscallConn()
-	if err != nil {
-		return ""
-	}
-	var cred *unix.Ucred
-	cerr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if cerr != nil || err != nil || cred.Pid <= 0 {
+	cred, err := peeruser.Of(s.conn)
+	if err != nil || cred.Pid <= 0 {
 		return ""
 	}
 	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cred.Pid))
@@ -28,7 +23,7 @@ func (s *Stream) Process() string {
 
 // User returns the user of the process at the other end.
 func (s *Stream) User() (int, error) {
-	cred, err := peer(s.conn)
+	cred, err := peeruser.Of(s.conn)
 	if err != nil {
 		return 0, err
 	}

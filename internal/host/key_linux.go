@@ -9,11 +9,11 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/fdset"
+	"github.com/verbena-rdma/verbena/internal/peeruser"
 )
 
 // A Key identifies a group.
@@ -74,8 +74,8 @@ func (k Key) dial() (*net.UnixConn, *unix.Ucred, error) {
 		return nil, nil, err
 	}
 	fdset.AddConn(c)
-	cred, err := peerOf(c)
-	if err == nil && int(cred.Uid) != os.Geteuid() {
+	cred, err := peeruser.Of(c)
+	if err == nil && !peeruser.Own(cred) {
 		err = k.otherUser(cred)
 	}
 	if err != nil {
@@ -118,7 +118,7 @@ func (k Key) dialServe() (*net.UnixConn, *unix.Ucred, error) {
 		return nil, nil, fmt.Errorf("link/udp: connecting to verbena serve in %s: %w", path, err)
 	}
 	fdset.AddConn(c)
-	cred, err := peerOf(c)
+	cred, err := peeruser.Of(c)
 	if err == nil && cred.Uid != 0 && cred.Uid != dirStat.Uid {
 		err = fmt.Errorf("link/udp: the process that listens in %s is of user %s: must be root's or the directory's "+
 			"owner's: %w",
@@ -155,20 +155,6 @@ func openDir(at int, name string) (fd int, st unix.Stat_t, err error) {
 		return -1, st, err
 	}
 	return fd, st, nil
-}
-
-// peerOf returns the process at the other end.
-func peerOf(c syscall.Conn) (cred *unix.Ucred, err error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	if e := raw.Control(func(fd uintptr) {
-		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); e != nil {
-		return nil, e
-	}
-	return cred, err
 }
 
 // errOtherUser matches errors after which a retry is useless.

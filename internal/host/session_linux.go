@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/fdset"
+	"github.com/verbena-rdma/verbena/internal/peeruser"
 )
 
 // A listener is the socket that members connect to.
@@ -82,8 +83,8 @@ func (l *leader) serveMember(c *net.UnixConn, uid int) {
 		l.mu.Unlock()
 		c.Close()
 	}()
-	cred, err := peerOf(c)
-	if err != nil || uid >= 0 && int(cred.Uid) != uid {
+	cred, err := peeruser.Of(c)
+	if err != nil || uid >= 0 && !peeruser.Own(cred) {
 		return
 	}
 	_ = c.SetWriteBuffer(memberBuffer / 2) // the kernel doubles it

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/peeruser"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -43,7 +44,7 @@ func (l *txRings) offer() frame {
 
 // openMemory handles the offer of a sender to read its memory, and answers it.
 func (l *rxRings) openMemory(at uint64) error {
-	cred, err := peerOf(l.conn)
+	cred, err := peeruser.Of(l.conn)
 	if err != nil || cred.Pid <= 0 || !readsAllowed() || l.sender.Load() != nil {
 		return sendFrame(l.conn, frame{kind: frameShared})
 	}

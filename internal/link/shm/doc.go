@@ -18,6 +18,6 @@
 // sender's memory, and the kernel copies it if it permits the receiver to trace the sender. An invalid record ends
 // its ring set, and nothing else.
 //
-// The package imports internal/link, internal/ring, internal/wire and internal/fdset. It works on Linux 5.1 and later;
-// on other systems Wrap returns its argument.
+// The package imports internal/link, internal/ring, internal/wire, internal/fdset and internal/peeruser. It works on
+// Linux 5.1 and later; on other systems Wrap returns its argument.
 package shm

@@ -2,7 +2,6 @@ package shm
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/fdset"
+	"github.com/verbena-rdma/verbena/internal/peeruser"
 )
 
 // Frames are sent over the unix socket of a ring set. Sender and receiver are those of the ring set.
@@ -140,27 +140,15 @@ func closeFDs(fds []int) {
 	}
 }
 
-// peerOf returns the process that opened the other end of a connection.
-func peerOf(c *net.UnixConn) (cred *unix.Ucred, err error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	cerr := raw.Control(func(fd uintptr) {
-		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	return cred, errors.Join(cerr, err)
-}
-
 // sameUser returns an error unless a process of this user opened the other end of a connection.
 func sameUser(c *net.UnixConn) error {
-	cred, err := peerOf(c)
+	cred, err := peeruser.Of(c)
 	if err != nil {
 		return err
 	}
-	if me := uint32(os.Geteuid()); cred.Uid != me {
-		return fmt.Errorf("link/shm: the peer process %d belongs to user %d, not to %d: %w", cred.Pid, cred.Uid, me,
-			syscall.EACCES)
+	if !peeruser.Own(cred) {
+		return fmt.Errorf("link/shm: the peer process %d belongs to user %d, not to %d: %w", cred.Pid, cred.Uid,
+			os.Geteuid(), syscall.EACCES)
 	}
 	return nil
 }
