@@ -28,7 +28,7 @@ func (s *settings) changes(getenv func(string) string) map[string]string {
 	if s.tree != "" {
 		set["VERBENA_SYSFS"] = s.tree
 	}
-	for _, name := range []string{"VERBENA_DEVICES", "VERBENA_SOCKETS"} {
+	for _, name := range []string{"VERBENA_DEVICES", "VERBENA_EXPLAIN", "VERBENA_SOCKETS"} {
 		if value := getenv(name); value != "" {
 			set[name] = value
 		}

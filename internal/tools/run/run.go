@@ -24,6 +24,7 @@ func run(env *tool.Env, args []string) int {
 	export := f.Bool("env", false, "print the environment as export commands, for eval and mpirun -x")
 	noPreload := f.Bool("no-preload", false, "no virtual /sys/class/infiniband and /dev/infiniband")
 	sockets := f.Bool("sockets", false, "the program's TCP connections become rsockets; VERBENA_SOCKETS=all: its UDP too")
+	explain := f.Bool("explain", false, "print why calls of the program fail, as VERBENA_EXPLAIN=1")
 	devices := f.String("devices", "", "the devices, as VERBENA_DEVICES: IFACE,... or NAME=ADDR,...")
 	if status, ok := f.Parse(args); !ok {
 		return status
@@ -38,8 +39,15 @@ func run(env *tool.Env, args []string) int {
 	if err != nil {
 		return env.Failf("%s: %v", env.Argv0, err)
 	}
+	set := map[string]string{}
 	if f.Changed("devices") {
-		if err := os.Setenv("VERBENA_DEVICES", *devices); err != nil { // the tree has these devices
+		set["VERBENA_DEVICES"] = *devices // for the tree, too
+	}
+	if *explain {
+		set["VERBENA_EXPLAIN"] = "1"
+	}
+	for name, value := range set {
+		if err := os.Setenv(name, value); err != nil {
 			return env.Failf("%s: %v", env.Argv0, err)
 		}
 	}

@@ -212,12 +212,14 @@ func TestUsage(t *testing.T) {
 func TestEnvPrintsTheFolder(t *testing.T) {
 	dir := fakeLibraries(t, ibverbs, engineLib)
 	t.Setenv("VERBENA_LIB", dir)
+	t.Setenv("VERBENA_EXPLAIN", "")
 	var out, errs bytes.Buffer
 	if status := run(&tool.Env{Argv0: "verbena run", Stdout: &out, Stderr: &errs},
-		[]string{"--env", "--devices", "lo"}); status != 0 {
+		[]string{"--env", "--explain", "--devices", "lo"}); status != 0 {
 		t.Fatalf("status %d: %s", status, errs.String())
 	}
-	for _, want := range []string{"export LD_LIBRARY_PATH='" + dir, "export VERBENA_DEVICES='lo'", "asyncpreemptoff=1"} {
+	for _, want := range []string{"export LD_LIBRARY_PATH='" + dir, "export VERBENA_DEVICES='lo'", "asyncpreemptoff=1",
+		"export VERBENA_EXPLAIN='1'"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%s\nmust have %s", out.String(), want)
 		}
