@@ -84,6 +84,21 @@ func TestProviderWithoutDevices(t *testing.T) {
 	refused(t, err, ENODEV, "provider absent")
 }
 
+// Without devices the error names a provider that the environment selects and the program lacks.
+func TestSelectedProviderIsMissing(t *testing.T) {
+	withProviders(t, &fakeProvider{name: "a"}, &fakeProvider{name: "b"})
+	for selected, missing := range map[string]bool{"": false, "b": false, "c": true} {
+		t.Setenv("VERBENA_PROVIDER", selected)
+		list, err := Devices()
+		if len(list) != 0 || (err != nil) != missing {
+			t.Errorf("%q: %v, %v", selected, list, err)
+		}
+		if missing {
+			refused(t, err, ENODEV, "VERBENA_PROVIDER=c", "only a, b", "import provider/c")
+		}
+	}
+}
+
 func TestRegisterTwicePanics(t *testing.T) {
 	withProviders(t)
 	register(&fakeProvider{name: "a"})

@@ -1,6 +1,10 @@
 package verbs
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/seam"
+)
 
 // TestDriverOf asks for the driver's object of each kind of object, and of the nil pointers that attributes and
 // requests may have.
@@ -29,4 +33,21 @@ func TestDriverOf(t *testing.T) {
 			t.Errorf("%T %v: %v, want %v", c.object, c.object, got, c.want)
 		}
 	}
+}
+
+// TestSeamCreateQP makes a QP by the function of another package of the module.
+func TestSeamCreateQP(t *testing.T) {
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
+	cq, _ := newCQ(t, vctx, nil)
+	init := &QPInitAttr{Type: QPTypeRC, SendCQ: cq, RecvCQ: cq}
+	made := must(seam.CreateQP("create_special", pd, init, pd.drv.CreateQP))(t)
+	qp, isQP := made.(*QP)
+	if !isQP || qp.PD() != pd {
+		t.Fatalf("%v", made)
+	}
+	ok(t, qp.Close())
+	init.SendCQ = nil
+	_, err := seam.CreateQP("create_special", pd, init, pd.drv.CreateQP)
+	refused(t, err, EINVAL, "create_special")
 }

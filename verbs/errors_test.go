@@ -113,6 +113,13 @@ func TestUnsupportedDrivers(t *testing.T) {
 	}
 }
 
+// An SRQ of a device without numbers has the number 0.
+func TestUnsupportedNumber(t *testing.T) {
+	if n := (DriverUnsupported{}).SRQN(); n != 0 {
+		t.Errorf("%d", n)
+	}
+}
+
 func TestV_WC_05_Err(t *testing.T) {
 	if err := (&WC{}).Err(); err != nil {
 		t.Errorf("success is %v", err)

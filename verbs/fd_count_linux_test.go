@@ -208,6 +208,23 @@ func TestCountEventsWithBlockedReaders(t *testing.T) {
 	ok(t, ch.Close())
 }
 
+// Events that were taken before the counting do not count.
+func TestCountEventsThatAreLeft(t *testing.T) {
+	vctx, drv := openFake(t)
+	for range 5 {
+		drv.up.PortEvent(EventPortErr, 1)
+	}
+	for range 2 {
+		must(vctx.TryGetAsyncEvent())(t)
+	}
+	fd := semaphore(t, unix.EFD_NONBLOCK)
+	ok(t, seam.CountEvents(vctx, fd))
+	if units := drain(t, fd); units != 3 {
+		t.Errorf("%d units for 3 events", units)
+	}
+	ok(t, vctx.Close())
+}
+
 // The removal of the device counts as one event, so that a reader learns of it, whether the counting began before or
 // after it.
 func TestCountEventsAfterRemoval(t *testing.T) {

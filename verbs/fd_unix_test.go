@@ -17,6 +17,16 @@ func readable(t *testing.T, fd int) bool {
 	return n == 1 && p[0].Revents&unix.POLLIN != 0
 }
 
+func TestDescriptorOfAnEmptyQueue(t *testing.T) {
+	vctx, drv := openFake(t)
+	drv.up.PortEvent(EventPortErr, 1)
+	must(vctx.TryGetAsyncEvent())(t)
+	if readable(t, must(vctx.AsyncFD())(t)) {
+		t.Error("readable without an event")
+	}
+	ok(t, vctx.Close())
+}
+
 // TestV_EV_04_V_CC_01_V_AE_03_Descriptor is also V-CC-01 and V-AE-03: the descriptor is readable exactly while there
 // are events.
 func TestV_EV_04_V_CC_01_V_AE_03_Descriptor(t *testing.T) {

@@ -138,6 +138,7 @@ func TestV_FL_11_MalformedRules(t *testing.T) {
 			FlowSpecTCP{Inner: true}, FlowSpecIPv4{}, FlowSpecIPv6{Inner: true})},
 		{FlowAttr{}, list(FlowSpecIPv6{Val: FlowIPv6Filter{FlowLabel: 1<<20 - 1}}, FlowSpecActionDrop{},
 			FlowSpecActionTag{1})},
+		{FlowAttr{}, list(FlowSpecIPv4Ext{Val: FlowIPv4ExtFilter{Flags: 5}, Mask: FlowIPv4ExtFilter{Flags: 7}})},
 		{FlowAttr{Type: FlowAttrSniffer}, list(FlowSpecActionTag{1})},
 		{FlowAttr{}, list(FlowSpecEth{Inner: true}, FlowSpecIPv4{Inner: true}, FlowSpecUDP{Inner: true},
 			FlowSpecMPLS{Inner: true})},

@@ -626,6 +626,20 @@ func TestConnectZero(t *testing.T) {
 	}
 }
 
+// Connect without LocalInfo fails as it does if no GID reaches the peer, and the QP stays in RESET.
+func TestConnectWithoutAGID(t *testing.T) {
+	dev := newFakeDevice()
+	dev.gids = dev.gids[:2] // IPv4 and link-local
+	dev.gids[0] = GIDEntry{}
+	vctx, _ := openDevice(t, dev)
+	qp, drv := newQP(t, newPD(t, vctx), QPTypeRC)
+	err := qp.Connect(QPInfo{Type: QPTypeRC, QPN: 5, GID: mustGID("2001:db8::9"), MTU: MTU512}, nil)
+	refused(t, err, syscall.ENETUNREACH)
+	if qp.State() != QPSReset || drv.modifies != 0 {
+		t.Errorf("state %v, %d modifies", qp.State(), drv.modifies)
+	}
+}
+
 func TestConnectDefaults(t *testing.T) {
 	defaults := ConnectOptions{Access: AccessRemoteRead | AccessRemoteWrite | AccessRemoteAtomic, Timeout: 14, RetryCnt: 7,
 		RNRRetry: 7, MinRNRTimer: 12, HopLimit: 64, QKey: 0x11111111}

@@ -18,6 +18,8 @@ func TestV_ENV_02_CallsAfterRemoval(t *testing.T) {
 	wq, _ := newWQ(t, vctx)
 	counters := must(vctx.CreateCounters())(t)
 	way, init := goodAH(), exInit(t, pd, QPTypeRC)
+	drv.up.DeviceEvent(EventClientReregister) // another event
+	must(vctx.QueryPort(1))(t)
 	drv.up.DeviceEvent(EventDeviceFatal)
 	drv.up.DeviceEvent(EventDeviceFatal) // a second one has no effect
 	drv.calls = nil

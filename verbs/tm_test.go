@@ -35,6 +35,15 @@ func TestX_SRQX_01_TagMatchingHeaders(t *testing.T) {
 	if gotTM != tm || gotRV != rv || !bytes.Equal(rest, []byte{9}) {
 		t.Errorf("%+v %+v %x", gotTM, gotRV, rest)
 	}
+	for _, exact := range [][]byte{b[:16], b[16:32]} { // nothing follows the header
+		_, rest, err := ParseTMHeader(exact)
+		ok(t, err)
+		_, rest2, err := ParseRVHeader(exact)
+		ok(t, err)
+		if len(rest) != 0 || len(rest2) != 0 {
+			t.Errorf("%x, %x", rest, rest2)
+		}
+	}
 	_, _, err = ParseTMHeader(b[:15])
 	refused(t, err, EINVAL, "15 bytes")
 	_, _, err = ParseRVHeader(b[:15])

@@ -212,7 +212,6 @@ func (r *responder) flush() {
 	if r.recv.held {
 		r.fail(WRFlushErr, flushed())
 	}
-	r.phase = between
 	r.abort()
 	q := r.rq
 	if q == nil || q.Shared() {

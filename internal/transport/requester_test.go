@@ -46,3 +46,21 @@ func TestHaltForgetsWhatWasSent(t *testing.T) {
 		s.checkIdle()
 	}
 }
+
+// A QP that is connected again begins with its whole window.
+func TestNewConnectionHasTheWholeWindow(t *testing.T) {
+	s := newSender(t, RC, nil)
+	w := &s.qp.req.win
+	s.send(1)
+	s.out()
+	if s.timeout(); w.size == w.limit {
+		t.Fatalf("window %d after a time-out", w.size)
+	}
+	s.modify(Reset, Attr{}, 0)
+	for _, st := range []State{Init, RTR, RTS} {
+		s.modify(st, rtsAttr(), everyMask)
+	}
+	if w.size != DefaultWindow {
+		t.Errorf("window %d of %d", w.size, DefaultWindow)
+	}
+}
