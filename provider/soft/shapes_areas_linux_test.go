@@ -2,6 +2,7 @@ package soft_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -69,11 +70,11 @@ func (e *end) areas(r *rand.Rand, n int) (all []*area) {
 }
 
 func randomBytes(r *rand.Rand, n int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(r.Uint32())
+	b := make([]byte, n+7)
+	for i := 0; i < n; i += 8 {
+		binary.NativeEndian.PutUint64(b[i:], r.Uint64())
 	}
-	return b
+	return b[:n:n]
 }
 
 // shaper makes requests of random shapes between two ends. Each end sends from src and receives in dst.
