@@ -226,21 +226,7 @@ func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left
 
 // Follow finds a running program by itself and copies its packets as they arrive.
 func TestFollow(t *testing.T) {
-	l, err := net.Listen("unix", control.Name(os.Geteuid(), os.Getpid()))
-	if err != nil {
-		t.Skip("no abstract unix sockets here:", err)
-	}
-	defer l.Close()
-	snaps := make(chan string, 10)
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go answer(conn, snaps)
-		}
-	}()
+	snaps := program(t, 0)
 	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	var out bytes.Buffer
@@ -254,31 +240,39 @@ func TestFollow(t *testing.T) {
 
 // A program that cannot answer at first, since it answers many other questions, is asked again.
 func TestFollowBusyProgram(t *testing.T) {
-	l, err := net.Listen("unix", control.Name(os.Geteuid(), os.Getpid()))
-	if err != nil {
-		t.Skip("no abstract unix sockets here:", err)
-	}
-	defer l.Close()
-	snaps := make(chan string, 10)
-	go func() {
-		for n := 0; ; n++ {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			if n < 3 {
-				conn.Close()
-				continue
-			}
-			go answer(conn, snaps)
-		}
-	}()
+	program(t, 3)
 	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	n, err := Follow(c, "vrb_test", io.Discard, Limits{Packets: 5, Snap: 200}, nil)
 	if n != 5 || err != nil || c.Err() != nil {
 		t.Errorf("%d packets, %v, %v", n, err, c.Err())
 	}
+}
+
+// program has this process answer questions as a program with a device, except for the first ones, whose connections it
+// closes. The channel gets the captures' snap requests.
+func program(t *testing.T, refused int) (snaps chan string) {
+	t.Helper()
+	l, err := net.Listen("unix", control.Name(os.Geteuid(), os.Getpid()))
+	if err != nil {
+		t.Skip("no abstract unix sockets here:", err)
+	}
+	t.Cleanup(func() { l.Close() })
+	snaps = make(chan string, 10)
+	go func() {
+		for n := 0; ; n++ {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if n < refused {
+				conn.Close()
+				continue
+			}
+			go answer(conn, snaps)
+		}
+	}()
+	return snaps
 }
 
 // answer plays a program with a device. It sends the capture's snap request to snaps.
