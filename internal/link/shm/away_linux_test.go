@@ -300,3 +300,22 @@ func TestReadingMemoryCanBeForbidden(t *testing.T) {
 		t.Error("the receiver reads the memory")
 	}
 }
+
+// TestManyInvalidMemoryReferences checks that a batch has room for its packets however many references to the sender's
+// memory precede them that are dropped.
+func TestManyInvalidMemoryReferences(t *testing.T) {
+	const many = 3 * recvMax
+	a, b, path, sh := lend(t)
+	_, from := private(t, 1<<20)
+	for range many {
+		head := a.tx.AllocRef(path, 7, wire.BTHLen, sh, from, link.MinRef+1)
+		wire.BTH(head).Put(wire.RC|wire.WriteMiddle, 0, 0xFFFF, 7, 1, 0)
+	}
+	a.refer(path, sh, from, link.MinRef)
+	if p := b.next()[0]; p.Away == nil {
+		t.Error("the packet is not by reference")
+	}
+	if c := b.p.Counters(); c.RxMalformed != many {
+		t.Errorf("%d packets dropped: must be %d", c.RxMalformed, many)
+	}
+}

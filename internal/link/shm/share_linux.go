@@ -215,15 +215,15 @@ func (p *port) takeRef(b *link.RxBatch, m *buffers, l *rxRings, f *flow, kind ri
 	if n < link.MinRef || n > link.MaxRef {
 		return errInvalidRecord
 	}
-	found, err := l.find(&packet, m, r, kind)
-	if err != nil || !found {
-		p.counters.ShmRevoked++
-		return err
-	}
 	headers, pad, err := wire.ParseHead(head, len(head)+int(n), link.MaxRef)
 	if err != nil || headers != len(head) || pad != 0 || kind == kindAway && !carries(head) {
 		p.counters.RxMalformed++
 		return nil
+	}
+	found, err := l.find(&packet, m, r, kind) // last: it takes one of recvMax places
+	if err != nil || !found {
+		p.counters.ShmRevoked++
+		return err
 	}
 	m.used += len(head)
 	p.counters.RxPackets++
