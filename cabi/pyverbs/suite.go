@@ -138,7 +138,7 @@ var lossless = regexp.MustCompile(`ud_traffic|ud_send|ud_zero|events_ud|resize_c
 // state then and drops the retransmission, so that a lost refusal ends as too many retries, with any device. One
 // packet of such a test counts, so that they run, and a failure is counted apart.
 var refused = regexp.MustCompile(`atomic_invalid_(qp_access|mr_access|rkey)|atomic_non_aligned|` +
-	`rereg_(access_bad|pd|addr)|invalidate_mw_type1|mw_type2_invalidate|rc_bind_mw|flush_type_violate`)
+	`rereg_(access_bad|atomic|pd|addr)|invalidate_mw_type1|mw_type2_invalidate|rc_bind_mw|flush_type_violate`)
 
 // selection returns options that select the tests with the pattern, without those that an expression matches.
 func selection(ctx context.Context, suite, verbena string, args []string, pattern string,
