@@ -22,14 +22,20 @@ type Share struct {
 	// +checklocks:mu
 	closed bool
 	// +checklocks:mu
-	last []func()
+	last []ending
 }
 
-// A Reader is the way to a process that reads shares without a file.
+// A Reader is the way to a process that reads shares.
 type Reader interface {
-	// Ended reports that nothing is read any more. Revoke invalidates the messages by reference that were not read yet.
+	// Ended reports that nothing is sent any more. Revoke invalidates the messages by reference that were not read yet.
 	Ended() bool
 	Revoke()
+}
+
+// An ending is what Close does for a reader.
+type ending struct {
+	reader Reader
+	f      func()
 }
 
 var lastShare atomic.Uint64
@@ -63,7 +69,11 @@ func (s *Share) AddReader(r Reader) bool {
 	next := []Reader{r}
 	if known := s.readers.Load(); known != nil {
 		for _, k := range *known {
-			if k != r && !k.Ended() {
+			switch {
+			case k == r:
+			case k.Ended():
+				k.Revoke()
+			default:
 				next = append(next, k)
 			}
 		}
@@ -72,14 +82,22 @@ func (s *Share) AddReader(r Reader) bool {
 	return true
 }
 
-// OnClose registers f to be called by Close. It returns false, and does nothing, after Close.
-func (s *Share) OnClose(f func()) bool {
+// OnClose registers f, for a reader, to be called by Close. It drops the functions of readers that have ended and
+// revokes their messages instead. It returns false, and does nothing, after Close.
+func (s *Share) OnClose(r Reader, f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false
 	}
-	s.last = append(s.last, f)
+	s.last = slices.DeleteFunc(s.last, func(e ending) bool {
+		over := e.reader.Ended()
+		if over {
+			e.reader.Revoke()
+		}
+		return over
+	})
+	s.last = append(s.last, ending{r, f})
 	return true
 }
 
@@ -95,8 +113,8 @@ func (s *Share) Close() {
 			r.Revoke()
 		}
 	}
-	for _, f := range last {
-		f()
+	for _, e := range last {
+		e.f()
 	}
 }
 

@@ -409,3 +409,31 @@ func aligned(n int) []byte {
 	off := int(-uintptr(unsafe.Pointer(&b[0])) & (page - 1))
 	return b[off : off+n]
 }
+
+// TestWakeUpWhileTheSocketIsFull checks that a wake-up that found no room in the socket is not lost, whatever the
+// socket was full of.
+func TestWakeUpWhileTheSocketIsFull(t *testing.T) {
+	for name, filler := range map[string]frame{
+		"ends of shares":           {kind: frameUnshare, word: 1},
+		"wake-ups of another port": {kind: frameWake, port: 0},
+	} {
+		l, peer := sender(t)
+		full := false
+		_ = l.raw.Control(func(fd uintptr) {
+			for b := filler.bytes(); !full; {
+				_, err := unix.SendmsgN(int(fd), b[:], nil, nil, unix.MSG_DONTWAIT)
+				full = err != nil
+			}
+		})
+		lost := frame{kind: frameWake, port: 1}.bytes()
+		l.write(lost[:])
+		rx := &rxRings{shape: shape{n: 1, m: 2}, conn: peer}
+		rx.shares.Store(new(map[uint64]*memory))
+		l.conn.Close() // watch reads what is there, and returns
+		woken := map[int]bool{}
+		rx.watch(func(port int) { woken[port] = true })
+		if !woken[1] || len(woken) > 2 {
+			t.Errorf("a socket full of %s: woken ports %v", name, woken)
+		}
+	}
+}

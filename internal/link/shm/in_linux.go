@@ -97,7 +97,9 @@ func acceptRings(c *net.UnixConn, ports int, ranges []link.QPNRange, status *os.
 // start permits the sender to begin. The ring set is in the list of the link already.
 func (l *rxRings) start() error { return sendFrame(l.conn, frame{kind: frameReady}) }
 
-// watch reads frames of the sender until the ring set ends, and calls wake for the ports that they name.
+// watch reads frames of the sender until the ring set ends, and calls wake for the ports that they name. It calls wake
+// for all ports if the socket may have been full, in which case the sender has dropped wake-ups: after a full read, and
+// after frames about shares, of which there may be many.
 func (l *rxRings) watch(wake func(port int)) {
 	var b [64 * frameLen]byte
 	var fds []int
@@ -112,9 +114,16 @@ func (l *rxRings) watch(wake func(port int)) {
 		}
 		have += n
 		var ports uint64
+		if have == len(b) {
+			ports = 1<<l.m - 1
+		}
 		at := 0
 		for ; have-at >= frameLen; at += frameLen {
-			switch f := parseFrame(b[at:]); f.kind {
+			f := parseFrame(b[at:])
+			if f.kind == frameShare || f.kind == frameUnshare {
+				ports = 1<<l.m - 1
+			}
+			switch f.kind {
 			case frameWake:
 				if int(f.port) < l.m {
 					ports |= 1 << f.port

@@ -262,7 +262,8 @@ func ended(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// connected resolves the waiting routes to a process: with the ring set or, if it is nil, with the state otherwise.
+// connected resolves the waiting routes to a process: with the ring set or, if it is nil, with the state otherwise. If
+// the link was closed meanwhile, the ring set ends at once.
 func (l *Link) connected(name string, h *process, rings *txRings, otherwise uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -270,8 +271,11 @@ func (l *Link) connected(name string, h *process, rings *txRings, otherwise uint
 		r.resolve(rings, otherwise)
 	}
 	h.waiting, h.rings = nil, rings
-	if rings == nil {
+	switch {
+	case rings == nil:
 		delete(l.processes, name)
+	case l.closed:
+		rings.leave()
 	}
 }
 

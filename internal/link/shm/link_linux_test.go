@@ -707,3 +707,22 @@ func BenchmarkOneWay(b *testing.B) {
 		y.take()
 	}
 }
+
+// TestCloseAtTheEndOfAHandshake checks that a ring set whose handshake ends while the link is being closed ends too:
+// Close would wait for its receiver.
+func TestCloseAtTheEndOfAHandshake(t *testing.T) {
+	var d testDirectory
+	a := d.open(t, addrA, 1)
+	h, r := &process{}, &route{}
+	h.waiting = []*route{r}
+	l, _ := sender(t)
+	l.shape = shape{n: 1, m: 1}
+	a.Close()
+	a.connected(addrB.String(), h, l, routeRings)
+	if l.end.Load() == ringsOpen {
+		t.Error("the ring set is open")
+	}
+	if _, err := l.conn.Write([]byte{0}); err == nil {
+		t.Error("its socket is open")
+	}
+}

@@ -222,8 +222,8 @@ func (l *txRings) write(b []byte) {
 	_ = l.raw.Control(func(fd uintptr) { writeNow(fd, b) })
 }
 
-// writeNow sends bytes without blocking. It drops what does not fit: the receiver has earlier wake-ups to read, and
-// then reads all rings.
+// writeNow sends bytes without blocking. It drops what does not fit: the receiver of wake-ups has earlier frames to
+// read, and then reads all rings; see rxRings.watch.
 func writeNow(fd uintptr, b []byte) {
 	_, _ = unix.SendmsgN(int(fd), b, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 }

@@ -4,9 +4,14 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -36,6 +41,10 @@ const (
 type sharing struct {
 	id    uint64
 	state atomic.Uint32
+
+	telling sync.Mutex // held while the receiver is told of the share, or of its end
+	// +checklocks:telling
+	told bool
 }
 
 // reads reports whether the receiver can read a share. The first call for a share sends it.
@@ -60,19 +69,36 @@ func (l *txRings) reads(s *link.Share) bool {
 			return false
 		}
 	}
+	fd, err := unix.FcntlInt(s.File.Fd(), unix.F_DUPFD_CLOEXEC, 0) // the owner may close the file meanwhile
+	if err != nil {
+		return false
+	}
+	fdset.Add(fd)
 	k := &sharing{id: s.ID}
 	next := append(known[:len(known):len(known)], k)
 	l.shares.Store(&next)
-	if !s.OnClose(func() { l.unshare(k) }) {
+	if !s.OnClose(l, func() { l.unshare(k) }) {
+		unix.Close(fd)
 		k.state.Store(shareRefused)
 		return false
 	}
-	go func() {
-		if sendFrame(l.conn, frame{kind: frameShare, size: uint32(s.Size / page), word: s.ID}, s.File) != nil {
-			k.state.Store(shareRefused)
-		}
-	}()
+	go l.tell(k, os.NewFile(uintptr(fd), "share"), uint32(s.Size/page))
 	return false
+}
+
+// tell sends a share to the receiver. Like tellEnd it waits for room in the socket.
+func (l *txRings) tell(k *sharing, file *os.File, pages uint32) {
+	defer file.Close()
+	k.telling.Lock()
+	defer k.telling.Unlock()
+	if k.state.Load() == shareRefused { // it has ended
+		return
+	}
+	if sendFrame(l.conn, frame{kind: frameShare, size: pages, word: k.id}, file) != nil {
+		k.state.Store(shareRefused)
+		return
+	}
+	k.told = true
 }
 
 // shared handles the answer of the receiver.
@@ -96,17 +122,21 @@ func (l *txRings) shared(id uint64, ok bool) {
 func (l *txRings) unshare(k *sharing) {
 	k.state.Store(shareRefused)
 	l.Revoke()
+	go l.tellEnd(k)
+}
+
+// tellEnd tells the receiver that it can unmap a share. Until then the share counts as one of maxShares, as it does at
+// the receiver.
+func (l *txRings) tellEnd(k *sharing) {
+	k.telling.Lock()
+	if k.told {
+		_ = sendFrame(l.conn, frame{kind: frameUnshare, word: k.id})
+	}
+	k.telling.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var next []*sharing
-	for _, o := range *l.shares.Load() {
-		if o != k {
-			next = append(next, o)
-		}
-	}
+	next := slices.DeleteFunc(slices.Clone(*l.shares.Load()), func(o *sharing) bool { return o == k })
 	l.shares.Store(&next)
-	b := frame{kind: frameUnshare, word: k.id}.bytes()
-	l.write(b[:])
 }
 
 // Revoke makes all references void that the receiver has not completed. The memory may be changed afterwards.

@@ -2,8 +2,13 @@ package shm
 
 import (
 	"bytes"
+	"io"
+	"net"
 	"os"
+	"runtime"
+	"sync"
 	"testing"
+	"weak"
 
 	"golang.org/x/sys/unix"
 
@@ -171,4 +176,95 @@ func TestDirectCanBeForbidden(t *testing.T) {
 	a.tx.Reads(path, 7, sh)
 	rings := path.Route.(*route).rings.Load()
 	a.await("answer", func() bool { return (*rings.shares.Load())[0].state.Load() == shareRefused })
+}
+
+// sender returns the sending end of a ring set, and the socket of its receiver.
+func sender(t *testing.T) (l *txRings, peer *net.UnixConn) {
+	t.Helper()
+	c, peer := socketPair()
+	t.Cleanup(func() {
+		c.Close()
+		peer.Close()
+	})
+	m, f, err := create(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	l = &txRings{conn: c, rings: m}
+	l.shares.Store(new([]*sharing))
+	if l.raw, err = c.SyscallConn(); err != nil {
+		t.Fatal(err)
+	}
+	return l, peer
+}
+
+// TestSharesEndWhileTheSocketIsFull checks that a receiver that reads nothing for a while is told the end of each share
+// that it was told of, after it: it would keep the others mapped.
+func TestSharesEndWhileTheSocketIsFull(t *testing.T) {
+	l, peer := sender(t)
+	_, all := buffer(t, page)
+	for range 4 * maxShares {
+		sh := link.NewShare(all.File, page, 0)
+		l.reads(sh)
+		sh.Close()
+	}
+	var mu sync.Mutex
+	told, left := 0, map[uint64]bool{}
+	go func() {
+		for b := make([]byte, frameLen); ; {
+			if _, err := io.ReadFull(peer, b); err != nil {
+				return
+			}
+			mu.Lock()
+			switch f := parseFrame(b); {
+			case f.kind == frameShare:
+				told++
+				left[f.word] = true
+			case left[f.word]:
+				delete(left, f.word)
+			default:
+				t.Errorf("share %d ends before it begins", f.word)
+			}
+			mu.Unlock()
+		}
+	}()
+	s := &side{tb: t}
+	s.await("end of the shares", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(*l.shares.Load()) == 0 && len(left) == 0
+	})
+	sh := link.NewShare(all.File, page, 0)
+	l.reads(sh)
+	s.await("share afterwards", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return left[sh.ID]
+	})
+}
+
+// TestShareOutlivesRingSets checks that a region that is registered for long keeps no ring sets that have ended.
+func TestShareOutlivesRingSets(t *testing.T) {
+	_, sh := buffer(t, page)
+	var ended []weak.Pointer[txRings]
+	for range 8 {
+		l, _ := sender(t)
+		l.reads(sh)
+		l.end.Store(ringsClosed)
+		l.conn.Close()
+		ended = append(ended, weak.Make(l))
+	}
+	s := &side{tb: t}
+	s.await("end of the ring sets", func() bool {
+		runtime.GC()
+		kept := 0
+		for _, l := range ended {
+			if l.Value() != nil {
+				kept++
+			}
+		}
+		return kept <= 1
+	})
+	runtime.KeepAlive(sh)
 }
