@@ -15,7 +15,7 @@ CYCLONEDX_VERSION := v1.10.0
 GOLANGCI := bin/golangci-lint-$(GOLANGCI_VERSION)
 
 # These are no files.
-.PHONY: test-arm64 test-windows release-tools release-snapshot container
+.PHONY: test-arm64 test-arm test-s390x test-386 test-windows release-tools release-snapshot container
 .PHONY: all build build-hw test race fuzz mutants soak bench attack nightly interop lint vet cross docs ci help locks cabi cabi-asan cabi-test cabi-pyverbs
 
 all: build test lint ## build, test and lint
@@ -35,6 +35,9 @@ race: ## the same under the race detector, which needs a C compiler
 
 test-arm64: ## the tests for arm64 in qemu-user, as far as it goes; PKG=./verbs for one package
 	@.ci/emulated arm64 $(PKG)
+
+test-arm test-s390x test-386: ## the same for a 32-bit, a big-endian and a 32-bit processor without an emulator
+	@.ci/emulated $(@:test-%=%) $(PKG)
 
 test-windows: ## the tests for Windows in Wine, as far as it goes; PKG=./verbs for one package
 	@.ci/emulated windows $(PKG)

@@ -1,7 +1,6 @@
 package udp
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -16,22 +15,14 @@ func zoned(a netip.Addr) bool {
 	return a.IsLinkLocalUnicast() && a.Is6() || a.IsLinkLocalMulticast() || a.IsInterfaceLocalMulticast()
 }
 
-// wsaEADDRINUSE and wsaEADDRNOTAVAIL are the errors of these names on Windows.
-const (
-	wsaEADDRINUSE    = syscall.Errno(10048)
-	wsaEADDRNOTAVAIL = syscall.Errno(10049)
-)
-
-func inUse(err error) bool {
-	return errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, wsaEADDRINUSE)
-}
+func inUse(err error) bool { return errnoOf(err) == syscall.EADDRINUSE }
 
 // bindError returns the error of binding a receive socket.
 func bindError(at netip.AddrPort, err error) error {
 	switch {
 	case inUse(err):
 		return fmt.Errorf("link/udp: bind %v: the port is taken by %s: %w", at, portOwner(at), syscall.EADDRINUSE)
-	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, wsaEADDRNOTAVAIL):
+	case errnoOf(err) == syscall.EADDRNOTAVAIL:
 		return fmt.Errorf("link/udp: bind %v: not an address of this machine, or not usable yet: %w", at,
 			syscall.EADDRNOTAVAIL)
 	}

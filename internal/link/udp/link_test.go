@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -45,6 +46,7 @@ func testPortTaken(t *testing.T) {
 func TestPortTakenByOthers(t *testing.T) { kinds(t, testPortTakenByOthers) }
 
 func testPortTakenByOthers(t *testing.T) {
+	needSeparate(t)
 	port := testPort(t)
 	for _, at := range []string{"127.0.0.2", "0.0.0.0"} {
 		c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(at), port)))
@@ -55,7 +57,8 @@ func testPortTakenByOthers(t *testing.T) {
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			t.Fatalf("beside a socket at %s: %v, want EADDRINUSE", at, err)
 		}
-		if _, proc := os.Stat("/proc/net/udp"); proc == nil && !strings.Contains(err.Error(), "this process") {
+		_, proc := os.Stat("/proc/net/udp")
+		if named := strings.Contains(err.Error(), "this process"); runtime.GOOS == "linux" && proc == nil && !named {
 			t.Errorf("the error does not name the owner of the port: %v", err)
 		}
 		c.Close()
@@ -80,6 +83,9 @@ func testBadConfig(t *testing.T) {
 		{Config{Addrs: []netip.Addr{netip.MustParseAddr("198.51.100.77")}}, syscall.EADDRNOTAVAIL},
 		{Config{Addrs: []netip.Addr{lo4, netip.MustParseAddr("198.51.100.77")}}, syscall.EADDRNOTAVAIL},
 	} {
+		if len(c.cfg.Addrs) == 2 && separate() != nil {
+			continue // Wine binds foreign addresses
+		}
 		c.cfg.Port = testPort(t)
 		l, err := Open(c.cfg)
 		if !errors.Is(err, c.want) {
@@ -126,6 +132,7 @@ func exchange(t *testing.T, from, to link.Link, a, b netip.Addr, want bool) {
 func TestSetAddrs(t *testing.T) { kinds(t, testSetAddrs) }
 
 func testSetAddrs(t *testing.T) {
+	needSeparate(t)
 	last := lo4c
 	if len(loopbacks) > 1 {
 		last = lo6

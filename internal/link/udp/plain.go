@@ -157,12 +157,16 @@ func (l *plainLink) read(c *net.UDPConn, dst netip.Addr) {
 		for {
 			pkt := l.ports[0].ring.buffer()
 			n, from, err := c.ReadFromUDPAddrPort(pkt.buf)
-			if errors.Is(err, net.ErrClosed) {
+			switch {
+			case err == nil:
+			case errors.Is(err, net.ErrClosed):
 				return
-			}
-			if err != nil {
-				// Such as a packet that is too long, or an ICMP message. The pause prevents a busy
-				// loop.
+			case errnoOf(err) == syscall.EMSGSIZE: // Windows refuses a packet longer than the buffer, others cut it off
+				l.ports[0].ring.release(pkt)
+				l.ports[0].counters.rxMalformed.Add(1)
+				continue
+			default:
+				// Such as an ICMP message. The pause prevents a busy loop.
 				l.ports[0].ring.release(pkt)
 				time.Sleep(time.Millisecond)
 				continue

@@ -3,7 +3,6 @@ package udp
 import (
 	"errors"
 	"net/netip"
-	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -74,13 +73,9 @@ func (p *plainPort) Send(b *link.TxBatch) {
 
 // errnoOf returns the errno of a failed write.
 func errnoOf(err error) syscall.Errno {
-	const wsaEMSGSIZE = 10040
 	errno := syscall.EIO
 	errors.As(err, &errno)
-	if runtime.GOOS == "windows" && errno == wsaEMSGSIZE {
-		return syscall.EMSGSIZE
-	}
-	return errno
+	return portable(errno)
 }
 
 func (l *plainLink) socketOf(a netip.Addr) *plainSocket {
