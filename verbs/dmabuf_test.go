@@ -7,8 +7,8 @@ import (
 )
 
 // RegDMABufMR is that of a device with access to other devices' memory.
-func (p *fakePD) RegDMABufMR(_, _, _ uint64, _ int, _ AccessFlags) (DriverMR, error) {
-	return p.RegDMMR(&fakeDM{}, 0, 0, 0)
+func (p *fakePD) RegDMABufMR(_, _, _ uint64, _ int, access AccessFlags) (DriverMR, error) {
+	return p.RegDMMR(&fakeDM{}, 0, 0, access)
 }
 
 func TestRegDMABufMR(t *testing.T) {
@@ -38,6 +38,34 @@ func TestRegDMABufMR(t *testing.T) {
 	_, err := pd.RegDMABufMR(0, 1, 0, 3, AccessOnDemand|AccessLocalWrite)
 	refused(t, err, EINVAL, "access flags ON_DEMAND of a dma-buf: must be of LOCAL_WRITE|")
 	ok(t, must(pd.RegDMABufMR(0, 1, math.MaxUint64, 3, 0))(t).Close())
+	const all = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic | AccessRelaxedOrdering
+	mr = must(pd.RegDMABufMR(0, 1, 0, 3, all|1<<25))(t) // a device ignores the unknown bit
+	if got := mr.drv.(*fakeMR).access; got != all {
+		t.Errorf("access flags %v", got)
+	}
+	ok(t, mr.Close())
+	most := vctx.attr.MaxMRSize
+	for _, c := range []struct {
+		off, n, iova uint64
+		fd           int
+		errno        syscall.Errno // 0 for none
+	}{
+		{0, most, 0, 0, 0}, {0, most + 1, 0, 0, EINVAL},
+		{0, 1, 0, math.MaxInt32, 0}, {0, 1, 0, math.MaxInt32 + 1, syscall.EBADF},
+		{math.MaxUint64 - 4096, 4096, 0, 3, 0}, {math.MaxUint64 - 4095, 4096, 0, 3, EINVAL},
+		{0, 4096, math.MaxUint64 - 4095, 3, 0}, {0, 4096, math.MaxUint64 - 4094, 3, EINVAL},
+	} {
+		mr, err := pd.RegDMABufMR(c.off, c.n, c.iova, c.fd, 0)
+		if c.errno != 0 {
+			refused(t, err, c.errno, "reg_dmabuf_mr")
+			continue
+		}
+		ok(t, err)
+		if mr.Addr() != c.iova || uint64(mr.Length()) != c.n {
+			t.Errorf("%d bytes at %#x, want %+v", mr.Length(), mr.Addr(), c)
+		}
+		ok(t, mr.Close())
+	}
 	drv.fail["RegDMMR"] = EOPNOTSUPP
 	_, err = pd.RegDMABufMR(0, 1, 0, 3, 0)
 	refused(t, err, EOPNOTSUPP, "reg_dmabuf_mr")

@@ -83,6 +83,50 @@ func TestV_FL_14_ESPAttributes(t *testing.T) {
 	refused(t, err, ENOMEM)
 }
 
+// The headers around ESP: at most one IP header, with no more than the device fills in, then at most one UDP header.
+func TestV_FL_14_HeadersAroundESP(t *testing.T) {
+	vctx, _ := openSteering(t)
+	ipv4, ipv6 := FlowSpecIPv4{}, FlowSpecIPv6{}
+	ext := func(f FlowIPv4ExtFilter) FlowSpec { return FlowSpecIPv4Ext{Val: f} }
+	six := func(f FlowIPv6Filter) FlowSpec { return FlowSpecIPv6{Val: f} }
+	tests := map[string]struct {
+		transport bool
+		encap     []FlowSpec
+		part      string // of the error; "" for none
+	}{
+		"UDP":                        {true, []FlowSpec{inUDP()}, ""},
+		"none":                       {true, nil, ""},
+		"IPv4, UDP":                  {false, []FlowSpec{ipv4, inUDP()}, ""},
+		"IPv6, UDP":                  {false, []FlowSpec{six(FlowIPv6Filter{FlowLabel: 0xfffff}), inUDP()}, ""},
+		"do not fragment":            {false, []FlowSpec{ext(FlowIPv4ExtFilter{Flags: 2})}, ""},
+		"more fragments":             {false, []FlowSpec{ext(FlowIPv4ExtFilter{Flags: 1})}, "flags 0x1"},
+		"protocol of IPv4":           {false, []FlowSpec{ext(FlowIPv4ExtFilter{Flags: 2, Proto: 50})}, "protocol 50"},
+		"next header of IPv6":        {false, []FlowSpec{six(FlowIPv6Filter{NextHdr: 50})}, "next header 50"},
+		"two UDP headers":            {false, []FlowSpec{ipv4, inUDP(), inUDP()}, "header 2 of Encap: must be one"},
+		"two UDP headers, transport": {true, []FlowSpec{inUDP(), inUDP()}, "header 1 of Encap: must be one"},
+		"IPv4, IPv6, UDP":            {false, []FlowSpec{ipv4, ipv6, inUDP()}, "header 1 of Encap: must be one"},
+		"UDP, IPv6":                  {false, []FlowSpec{inUDP(), ipv6}, "header 1 of Encap: must be one"},
+		"UDP, IPv6, transport":       {true, []FlowSpec{inUDP(), ipv6}, "in transport mode"},
+	}
+	for name, tt := range tests {
+		a := espAttr()
+		a.Encap = tt.encap
+		if tt.transport {
+			a.ESP.Flags |= FlowActionESPTransport
+		}
+		action, err := vctx.CreateFlowActionESP(a)
+		if tt.part != "" {
+			refused(t, err, EINVAL, tt.part)
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		ok(t, action.Close())
+	}
+}
+
 func inUDP() FlowSpec { return FlowSpecUDP{Val: FlowPortFilter{DstPort: 4500}} }
 
 func TestV_FL_14_RulesWithESPActions(t *testing.T) {

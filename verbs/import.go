@@ -23,10 +23,11 @@ var exports = struct {
 
 // exportFile is the exported descriptor of a context: one end of a pipe. The other end keeps it from being readable.
 type exportFile struct {
-	once sync.Once
-	r, w *os.File
-	id   inode
-	err  error
+	mu sync.Mutex
+	// +checklocks:mu
+	r, w *os.File // nil without an export
+	// +checklocks:mu
+	id inode
 }
 
 // CmdFD returns a descriptor for the context, for ImportDevice only (cmd_fd of struct ibv_context). It may be
@@ -38,39 +39,50 @@ func (vctx *Context) CmdFD() (int, error) {
 	}
 	defer vctx.leave()
 	f := &vctx.export
-	f.once.Do(func() {
-		if f.r, f.w, f.err = os.Pipe(); f.err != nil {
-			return
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.r == nil {
+		if err := f.open(vctx); err != nil {
+			return -1, driverError(op, vctx.obj(), err)
 		}
-		if f.id, f.err = inodeOf(int(f.r.Fd())); f.err != nil {
-			f.close()
-			return
-		}
-		exports.mu.Lock()
-		defer exports.mu.Unlock()
-		exports.files[f.id] = vctx
-	})
-	if f.err != nil {
-		return -1, driverError(op, vctx.obj(), f.err)
 	}
 	return int(f.r.Fd()), nil
 }
 
-func (f *exportFile) close() {
-	_ = f.r.Close()
-	_ = f.w.Close()
+// open makes the pipe and exports vctx. After an error there is no pipe. mu is held.
+//
+// +checklocks:f.mu
+func (f *exportFile) open(vctx *Context) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	id, err := inodeOf(int(r.Fd()))
+	if err != nil {
+		_ = r.Close()
+		_ = w.Close()
+		return err
+	}
+	f.r, f.w, f.id = r, w, id
+	exports.mu.Lock()
+	defer exports.mu.Unlock()
+	exports.files[id] = vctx
+	return nil
 }
 
 // unexport closes the descriptor of CmdFD.
 func (vctx *Context) unexport() {
 	f := &vctx.export
-	if f.r == nil || f.err != nil {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.r == nil {
 		return
 	}
 	exports.mu.Lock()
 	delete(exports.files, f.id)
 	exports.mu.Unlock()
-	f.close()
+	_ = f.r.Close()
+	_ = f.w.Close()
 }
 
 // ImportDevice opens the device of an exported context again (ibv_import_device). cmdFD comes from Context.CmdFD; it

@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"errors"
 	"os"
 	"syscall"
 	"testing"
@@ -124,4 +125,47 @@ func TestImportDM(t *testing.T) {
 	ok(t, dm.Close())
 	_, err = other.ImportDM(handle)
 	refused(t, err, ENOENT)
+}
+
+// A context that is closed, or memory that is being closed, imports nothing and is used by nobody afterwards.
+func TestImportDMOfClosedObjects(t *testing.T) {
+	dev := newFakeDevice()
+	vctx, _ := openDevice(t, dev)
+	other := must(ImportDevice(must(vctx.CmdFD())(t)))(t)
+	dm := must(vctx.AllocDM(AllocDMAttr{Length: 100}))(t)
+	handle := dm.Handle()
+	ok(t, other.Close())
+	_, err := other.ImportDM(handle)
+	refused(t, err, EINVAL, "import_dm", "closed")
+	third := must(ImportDevice(must(vctx.CmdFD())(t)))(t)
+	ok(t, dm.lifetime.close("free_dm", dm.obj())) // Close has begun, and the handle still stands
+	_, err = third.ImportDM(handle)
+	refused(t, err, EINVAL, "import_dm", "closed")
+	ok(t, third.Close())
+	dm.lifetime.reopen()
+	ok(t, dm.Close())
+	ok(t, vctx.Close())
+}
+
+// Nothing is imported once the device was removed from one of the two contexts.
+func TestV_ENV_02_ImportAfterRemoval(t *testing.T) {
+	for i, from := range []string{"the exporter", "the importer"} {
+		dev := newFakeDevice()
+		vctx, _ := openDevice(t, dev)
+		other := must(ImportDevice(must(vctx.CmdFD())(t)))(t)
+		pd := newPD(t, vctx)
+		mr := must(pd.RegMR(make([]byte, 8), 0))(t)
+		dm := must(vctx.AllocDM(AllocDMAttr{Length: 100}))(t)
+		theirs := must(other.ImportPD(pd.Handle()))(t)
+		dev.opened[i].up.DeviceEvent(EventDeviceFatal)
+		for name, call := range map[string]func() error{
+			"import_pd": func() error { _, err := other.ImportPD(pd.Handle()); return err },
+			"import_mr": func() error { _, err := theirs.ImportMR(mr.Handle()); return err },
+			"import_dm": func() error { _, err := other.ImportDM(dm.Handle()); return err },
+		} {
+			if err := call(); !errors.Is(err, syscall.EIO) {
+				t.Errorf("%s, removed from %s: %v", name, from, err)
+			}
+		}
+	}
 }

@@ -349,3 +349,39 @@ func TestAllocBufferTooLarge(t *testing.T) {
 	_, err := AllocBuffer(math.MaxInt - 1<<20)
 	refused(t, err, ENOMEM, "alloc_buffer")
 }
+
+// A region that the driver does not change keeps its memory and its PD, and uses neither the new memory nor the new PD.
+func TestV_MR_16_ReregFails(t *testing.T) {
+	vctx, drv := openFake(t)
+	a, b := newPD(t, vctx), newPD(t, vctx)
+	old, fresh := must(AllocBuffer(100))(t), must(AllocBuffer(100))(t)
+	mr := must(a.RegMR(old, AccessLocalWrite))(t)
+	key := mr.LKey()
+	drv.fail["Rereg"] = syscall.EIO
+	err := mr.Rereg(ReregChangePD|ReregChangeTranslation|ReregChangeAccess, b, fresh, AccessLocalWrite|AccessRemoteRead)
+	refused(t, err, syscall.EIO, "rereg_mr")
+	if mr.PD() != a || start(mr.Bytes()) != start(old) || mr.Access() != AccessLocalWrite || mr.LKey() != key {
+		t.Errorf("%+v", mr)
+	}
+	rereg(t, mr.Rereg(ReregChangeAccess, nil, nil, 0), ReregErrInput, syscall.EIO)
+	refused(t, FreeBuffer(old), EBUSY, "1 MR")
+	refused(t, a.Close(), EBUSY, "1 MR")
+	delete(drv.fail, "Rereg")
+	ok(t, mr.Rereg(ReregChangeAccess, nil, nil, 0))
+	refused(t, a.Close(), EBUSY, "1 MR")
+	ok(t, FreeBuffer(fresh))
+	ok(t, b.Close())
+	ok(t, mr.Close())
+	ok(t, a.Close())
+	ok(t, FreeBuffer(old))
+}
+
+// The driver gets only the access flags that it must know.
+func TestReregAccessOfTheDriver(t *testing.T) {
+	vctx, _ := openFake(t)
+	mr := must(newPD(t, vctx).RegMR(make([]byte, 8), AccessLocalWrite))(t)
+	ok(t, mr.Rereg(ReregChangeAccess, nil, nil, AccessRemoteRead|1<<25))
+	if got := mr.drv.(*fakeMR).access; got != AccessRemoteRead {
+		t.Errorf("access flags %v", got)
+	}
+}

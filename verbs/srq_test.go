@@ -87,6 +87,21 @@ func TestV_SRQ_08_ModifyIsAllOrNothing(t *testing.T) {
 	}
 }
 
+// With SRQAttrLimit alone the sizes in the attributes have no effect. If the driver cannot query the SRQ, it is not
+// asked to change it.
+func TestV_SRQ_08_LimitAlone(t *testing.T) {
+	vctx, drv := openFake(t)
+	srq, _ := newSRQ(t, newPD(t, vctx))
+	ok(t, srq.Modify(&SRQAttr{MaxWR: 1, MaxSGE: 1, SRQLimit: 3}, SRQAttrLimit))
+	ok(t, srq.PostRecv(RecvWR{SGList: make([]SGE, 2)}))
+	drv.calls, drv.fail["QuerySRQ"] = nil, syscall.EIO
+	attr := SRQAttr{SRQLimit: 4}
+	refused(t, srq.Modify(&attr, SRQAttrLimit), syscall.EIO, "modify_srq")
+	if drv.called("ModifySRQ") || attr != (SRQAttr{SRQLimit: 4}) {
+		t.Errorf("calls %v, attributes %+v", drv.calls, attr)
+	}
+}
+
 func TestV_SRQ_07_ModifyMask(t *testing.T) { // V-SRQ-16, V-SRQ-20 (E-11)
 	vctx, drv := openFake(t)
 	srq, _ := newSRQ(t, newPD(t, vctx))

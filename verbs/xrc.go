@@ -66,11 +66,8 @@ func (a *XRCDInitAttr) open(drv DriverContext) (d DriverXRCD, err error) {
 	if a.File == nil {
 		return drv.OpenXRCD(-1, a.OFlags)
 	}
-	conn, ctlErr := a.File.SyscallConn()
-	if ctlErr == nil {
-		ctlErr = conn.Control(func(fd uintptr) { d, err = drv.OpenXRCD(int(fd), a.OFlags) })
-	}
-	if ctlErr != nil {
+	conn, _ := a.File.SyscallConn() // fails for a nil file only
+	if ctlErr := conn.Control(func(fd uintptr) { d, err = drv.OpenXRCD(int(fd), a.OFlags) }); ctlErr != nil {
 		return nil, fmt.Errorf("%s: %w: %w", a.File.Name(), ctlErr, syscall.EBADF)
 	}
 	return d, err

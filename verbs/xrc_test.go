@@ -59,6 +59,24 @@ func TestV_XRCD_01_Attributes(t *testing.T) {
 	refused(t, err, syscall.EBADF, "open_xrcd", "domain")
 }
 
+// The driver's error is that of OpenXRCD, with a file and without one, and no domain is left.
+func TestXRCDOpenFails(t *testing.T) {
+	vctx, drv := openFake(t)
+	drv.fail["OpenXRCD"] = EAGAIN
+	file := must(os.Create(filepath.Join(t.TempDir(), "domain")))(t)
+	for _, attr := range []*XRCDInitAttr{nil, {File: file}} {
+		d, err := vctx.OpenXRCD(attr)
+		refused(t, err, EAGAIN, "open_xrcd")
+		if d != nil {
+			t.Errorf("%+v with an error", d)
+		}
+	}
+	ok(t, file.Close())
+	ok(t, vctx.Close())
+	_, err := vctx.OpenXRCD(nil)
+	refused(t, err, EINVAL, "open_xrcd", "closed")
+}
+
 func TestV_XRCD_04_WithoutAFile(t *testing.T) {
 	vctx, _ := openFake(t)
 	_, err := vctx.OpenXRCD(&XRCDInitAttr{})

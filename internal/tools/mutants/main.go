@@ -1,15 +1,17 @@
 // Command mutants asks whether tests would notice: it puts small faults into a package, one at a time, and runs the
 // tests. A fault that no test notices survives.
 //
-//	go run ./internal/tools/mutants [-n 100] [-seed 1] [-with DIR,DIR] [-log FILE] DIR...
+//	go run ./internal/tools/mutants [-n 100] [-seed 1] [-only REGEXP] [-with DIR,DIR] [-log FILE] DIR...
 //
 // The faults are other operators, conditions that always or never hold, integers off by one, calls and assignments
-// that are left out. A seed chooses a sample of them. The tests are those of the package, then those of the
-// directories of -with. The source is not touched: the compiler gets the faulty files as an overlay. One build holds
-// all faults of the sample; an environment variable chooses one. Each fault meets only the tests that run its line,
-// the quickest first, until one fails. A fault in code that no test runs survives without a run.
+// that are left out. A seed chooses a sample of them, or of those whose key matches REGEXP. The tests are those of the
+// package, then those of the directories of -with. The source is not touched: the compiler gets the faulty files as an
+// overlay. One build holds all faults of the sample; an environment variable chooses one. Each fault meets only the
+// tests that run its line, the quickest first, until one fails. A fault in code that no test runs survives without a
+// run.
 //
-// FILE gets a line for each fault: the outcome, the test that noticed it, and the key of the fault. Faults that it
+// FILE gets a line for each fault: the outcome, the test that noticed it, and the key of the fault. After a time-out
+// the test is the one that was running, with its time: a short time says that the machine was slow. Faults that FILE
 // lists already are not tried again.
 //
 // EXPLAINED is a file with a line for each survivor that no test can notice: the key that this program prints, and the
@@ -29,6 +31,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +41,7 @@ import (
 type options struct {
 	n, workers int
 	log        string
+	only       string // a regular expression
 	seed       uint64
 	with       []string
 	explained  map[string]bool
@@ -51,6 +56,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "chooses the faults")
 	flag.DurationVar(&o.limit, "time", time.Hour, "time for each package; faults that are left then do not count")
 	flag.StringVar(&o.log, "log", "", "file for the outcome of each fault, which is continued")
+	flag.StringVar(&o.only, "only", "", "tries only faults whose key matches the regular expression")
 	flag.StringVar(&with, "with", "", "directories of further tests, with commas between")
 	flag.StringVar(&file, "explained", "internal/tools/mutants/explained.txt", "survivors that no test can notice")
 	flag.Parse()
@@ -126,6 +132,11 @@ func (o *options) score(ctx context.Context, dir string) (t tally, err error) {
 	if err != nil {
 		return t, err
 	}
+	only, err := regexp.Compile(o.only)
+	if err != nil {
+		return t, err
+	}
+	all = slices.DeleteFunc(all, func(m mutant) bool { return !only.MatchString(m.key()) })
 	log, err := openLog(o.log)
 	if err != nil {
 		return t, err

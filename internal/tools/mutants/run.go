@@ -129,6 +129,17 @@ func (s *suite) batches(m *mutant) (all []batch) {
 // failed matches the line of a failed test.
 var failed = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 
+// running matches the test that ran when the time was over, and its time.
+var running = regexp.MustCompile(`running tests:\n\s*(\S+ \(\S+\))`)
+
+// firstMatch returns the first group of the first match, "" without one.
+func firstMatch(r *regexp.Regexp, text []byte) string {
+	if m := r.FindSubmatch(text); m != nil {
+		return string(m[1])
+	}
+	return ""
+}
+
 // try runs the tests with mutant number n of the schema, until one fails. It names what noticed the fault.
 func (s *suite) try(ctx context.Context, m *mutant, n int) (outcome, string) {
 	all := s.batches(m)
@@ -145,13 +156,9 @@ func (s *suite) try(ctx context.Context, m *mutant, n int) (outcome, string) {
 		cancel()
 		switch {
 		case late:
-			return timedOut, ""
+			return timedOut, firstMatch(running, text)
 		case err != nil:
-			name := ""
-			if m := failed.FindSubmatch(text); m != nil {
-				name = string(m[1])
-			}
-			return killed, name
+			return killed, firstMatch(failed, text)
 		}
 	}
 	return survived, ""

@@ -39,6 +39,19 @@ func TestR_CFG_01_02_04_Files(t *testing.T) {
 	}
 }
 
+// A send buffer of less than 2048 bytes becomes one of 4096.
+func TestSmallestSendBuffer(t *testing.T) {
+	dir := t.TempDir()
+	for text, want := range map[string]int{"0": 4096, "2047": 4096, "2048": 2048, "2049": 2049} {
+		if err := os.WriteFile(filepath.Join(dir, "wmem_default"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := readConfig(dir).SendBuf; got != want {
+			t.Errorf("%s: %d, want %d", text, got, want)
+		}
+	}
+}
+
 // Each file sets its own value, and no other.
 func TestR_CFG_01_EachFile(t *testing.T) {
 	builtin := readConfig(t.TempDir())

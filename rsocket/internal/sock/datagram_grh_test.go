@@ -1,6 +1,12 @@
 package sock
 
-import "testing"
+import (
+	"context"
+	"net/netip"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/rs"
+)
 
 // A receive that is shorter than the GRH in front of each message, or has nothing but it, is no message.
 func TestDatagramShorterThanGRH(t *testing.T) {
@@ -11,4 +17,39 @@ func TestDatagramShorterThanGRH(t *testing.T) {
 			t.Errorf("%d bytes are a message", n)
 		}
 	}
+}
+
+// A peer toward which the socket's address belongs to no device has no QP. Its datagrams are received all the same.
+func TestDatagramWithoutDevice(t *testing.T) {
+	d := NewDatagram(JoinHub(hosted(t)), true, Options{}.WithDefaults())
+	ok(t, d.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	peer := netip.MustParseAddrPort("127.0.0.1:9")
+	if n, err := d.SendTo([]byte("x"), peer, WaitMode{Nonblock: true}); n != 0 || err == nil {
+		t.Errorf("%d bytes sent, %v", n, err)
+	}
+	d.onUDP(rs.OpData, 7, []byte("hello"), peer)
+	b := make([]byte, 10)
+	if n, from, err := d.RecvFrom(b, 0, WaitMode{Nonblock: true}); string(b[:n]) != "hello" || from != peer || err != nil {
+		t.Errorf("%q from %v, %v", b[:n], from, err)
+	}
+	if len(d.qps) != 0 || len(d.dests) != 0 {
+		t.Errorf("%d QPs, %d peers", len(d.qps), len(d.dests))
+	}
+	d.Close()
+}
+
+// Close waits for the sends that are posted, and counts no receive among them.
+func TestDatagramDrain(t *testing.T) {
+	const slots = 3
+	q := must(newDatagramQP(hosted(t), ownAddr.Addr(), slots))(t)
+	attr := must((&dest{to: ownAddr, q: q}).path())(t)
+	ah := must(q.id.PD().CreateAH(&attr))(t)
+	ok(t, q.sendToNobody(0, ah))
+	must(q.ch.GetEvent(context.Background()))(t).AckEvents(1) // the completion of the send
+	q.free = q.free[1:]
+	if q.drain(); len(q.free) != slots || !q.gone {
+		t.Errorf("%d free slots of %d, gone %v", len(q.free), slots, q.gone)
+	}
+	ok(t, ah.Close())
+	q.close()
 }

@@ -54,6 +54,14 @@ func TestLinkLocalSourceThatDoesNotExist(t *testing.T) {
 		if local, err := d.route(peer); err != nil || local.WithZone("").Compare(local) == 0 || !local.IsLinkLocalUnicast() {
 			t.Errorf("the local address toward %v: %v, %v", peer, local, err)
 		}
+		at := NewDatagram(JoinHub(HostOf(host)), false, Options{}.WithDefaults())
+		ok(t, at.Bind(netip.AddrPortFrom(near.WithZone("near"), 0)))
+		for _, text := range []string{"[fe80::99]:7", "[fe80::99%near]:7"} {
+			if got := at.zoned(netip.MustParseAddrPort(text)); got != peer {
+				t.Errorf("%s toward a socket of the interface is %v", text, got)
+			}
+		}
+		at.Close()
 		d.onUDP(rs.OpData, 0x1234, []byte{1}, peer)
 		b := make([]byte, 10)
 		if n, from, err := d.RecvFrom(b, 0, WaitMode{Nonblock: true}); err != nil || n != 1 || from != peer {

@@ -1,0 +1,75 @@
+package sock
+
+import (
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/rs"
+)
+
+// Only a connected stream enters the queue of an acceptor, and none after Close. A caller of Poll wakes for it.
+func TestQueueOfAnAcceptor(t *testing.T) {
+	for _, c := range []struct{ closed, connected bool }{{false, false}, {true, true}, {true, false}, {false, true}} {
+		a, _ := Unserved()
+		st := NewStream(nil, Options{})
+		w := NewWaiter()
+		a.Watch(&w)
+		a.closed, a.shaking = c.closed, map[*Stream]struct{}{st: {}}
+		want := 0
+		if c.connected && !c.closed {
+			want = 1
+		}
+		if got := a.enqueue(st, c.connected); got != (want == 1) || a.Queued() != want || len(w.C) != want ||
+			len(a.shaking) != 0 {
+			t.Errorf("%+v: %v, %d streams, %d wake-ups, %d in their handshake", c, got, a.Queued(), len(w.C), len(a.shaking))
+		}
+	}
+}
+
+// After Close no handshake begins.
+func TestHandshakeOfAClosedAcceptor(t *testing.T) {
+	a, _ := Unserved()
+	a.closed, a.shaking, a.slots = true, map[*Stream]struct{}{}, make(chan struct{}, 1)
+	st := NewStream(nil, Options{})
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if a.begin(st) || len(a.shaking) != 0 {
+		t.Errorf("%d handshakes", len(a.shaking))
+	}
+	a.closed = false
+	if !a.begin(st) || len(a.shaking) != 1 {
+		t.Errorf("%d handshakes of an open one", len(a.shaking))
+	}
+}
+
+// A stream fails when its completion channel does.
+func TestChannelFails(t *testing.T) {
+	host := hosted(t)
+	id := must(host.CreateID(nil, 0x106, nil))(t)
+	ok(t, id.BindAddr(ownAddr))
+	st := NewStream(nil, Options{})
+	st.state = streamConnected
+	st.res.ch = must(id.Verbs().CreateCompChannel())(t)
+	ok(t, st.res.ch.Close())
+	st.mu.Lock()
+	st.onCQEvent()
+	if st.state != streamFailed || st.err == nil || st.armed {
+		t.Errorf("state %d, %v", st.state, st.err)
+	}
+	st.mu.Unlock()
+	ok(t, id.Close())
+}
+
+// Over TCP only Close waits for the peer's end; a stream without outstanding requests has delivered everything.
+func TestDrainOverTCP(t *testing.T) {
+	st := NewStream(nil, Options{})
+	st.state, st.words, st.m = streamConnected, true, rs.New(rs.Params{SQ: 16, RQ: 16, SendBuf: 4096, RecvBuf: 4096})
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	ok(t, st.drain(MaxLinger, true))
+	st.state, st.err = streamFailed, net.ErrClosed
+	if err := st.drain(MaxLinger, true); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a failed stream: %v", err)
+	}
+}
