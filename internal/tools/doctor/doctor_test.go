@@ -88,6 +88,7 @@ func TestDevicePort(t *testing.T) {
 		{"of another user", syscall.EACCES, bad, "EACCES", "verbena serve --group"},
 		{"not admitted", &host.NotAdmittedError{Group: "rdma"}, bad, "EACCES", "usermod -aG rdma "},
 		{"not admitted, no group", &host.NotAdmittedError{}, bad, "EACCES", "verbena serve --group"},
+		{"a directory that others can write to", syscall.EPERM, bad, "EPERM", "unset VERBENA_RUN"},
 		{"address gone", syscall.EADDRNOTAVAIL, bad, "EADDRNOTAVAIL", "ip addr"},
 		{"out of descriptors", syscall.EMFILE, bad, "EMFILE", "ulimit -n"},
 		{"the leader is stopped", syscall.ETIMEDOUT, bad, "ETIMEDOUT", "kill -CONT"},
@@ -257,10 +258,30 @@ func TestAnswered(t *testing.T) {
 		{syscall.ECONNREFUSED, good, "its connection manager answers in 1.23ms", ""},
 		{context.DeadlineExceeded, bad, "no answer to a connection request within 1ms",
 			"ping 10.0.0.9"},
+		{failedDevice(syscall.EMFILE), bad, "not asked, since this host's device failed: resolve_addr: create_gsi",
+			"ulimit -n"},
 	} {
 		var r report
 		r.answered("peer", peer, c.err, 1234*time.Microsecond)
 		finds(t, c.found, &r, c.l, c.found, c.typ)
+	}
+}
+
+// failedDevice is the error of a connection whose device could not open its port.
+func failedDevice(errno syscall.Errno) error {
+	return &verbs.Error{Op: "resolve_addr", Errno: errno, Err: &verbs.Error{Op: "create_gsi", Errno: errno}}
+}
+
+// TestOwnPortAfterSilence: only a request that was sent and not answered makes doctor ask this host's own port. After a
+// failure of the device it would blame a firewall.
+func TestOwnPortAfterSilence(t *testing.T) {
+	for err, want := range map[error]bool{
+		nil: false, syscall.ECONNREFUSED: false, context.DeadlineExceeded: true, failedDevice(syscall.EMFILE): false,
+		failedDevice(syscall.EACCES): false, failedDevice(syscall.ETIMEDOUT): false,
+	} {
+		if got := silent(err); got != want {
+			t.Errorf("%v: %v", err, got)
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ func (r *report) host() {
 	r.kernel("/sys/class/infiniband")
 	r.adapters("/sys/class/infiniband", "/dev/infiniband")
 	r.switches()
+	r.unknown(os.Environ())
 }
 
 func (r *report) devices(list []*verbs.Device, err error) {
@@ -160,6 +161,10 @@ func portAdvice(err error) string {
 			return "become one of them: usermod -aG " + e.Group + " " + userName() + ", then log in again"
 		}
 		return "processes of another user own it; start before them, as root: verbena serve --group GROUP"
+	case errors.Is(err, syscall.EPERM):
+		return "if the directory is that of verbena serve: chmod go-w DIRECTORY; otherwise unset VERBENA_RUN"
+	case strings.Contains(err.Error(), "VERBENA_FAULT"):
+		return "correct VERBENA_FAULT, or unset it"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return "ip addr shows whether the interface still has the address"
 	}

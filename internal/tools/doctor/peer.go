@@ -48,13 +48,16 @@ func (r *report) address(ctx context.Context, what string, peer netip.Addr) {
 	if !ok || !own && !r.datagram(ctx, what, w.source, peer) {
 		return
 	}
-	answers := r.connect(ctx, what, peer)
-	if !own && !answers {
+	err := r.connect(ctx, what, peer)
+	if own {
+		r.add(note, what, "this host itself has the address, so nothing about a network was checked",
+			"verbena doctor ADDRESS-OF-ANOTHER-HOST")
+		return
+	}
+	if silent(err) {
 		r.self(w.from)
 	}
-	if !own {
-		r.path(what, &w, peer, echo)
-	}
+	r.path(what, &w, peer, echo)
 }
 
 // route checks the system's route to the peer and looks for a device on it.
@@ -62,6 +65,10 @@ func (r *report) route(what string, peer netip.Addr) (w way, ok bool) {
 	if lookup.NeedsZone(peer) {
 		r.add(bad, what, "a link-local address must have a zone, the name of the interface to the peer",
 			"verbena doctor "+peer.String()+"%eth0; ip -br addr lists the interfaces")
+		return w, false
+	}
+	if why := notOneHost(peer); why != "" {
+		r.add(bad, what, why, "verbena doctor ADDRESS-OF-ONE-HOST")
 		return w, false
 	}
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, rocePort)))
@@ -173,10 +180,10 @@ func (r *report) reached(what string, peer netip.Addr, err error) bool {
 
 // connect requests a service that no program offers from the peer's connection manager. A refusal is the
 // expected answer: it shows that packets with correct checksums pass in both directions.
-func (r *report) connect(ctx context.Context, what string, peer netip.Addr) (answers bool) {
+func (r *report) connect(ctx context.Context, what string, peer netip.Addr) error {
 	took, err := dial(ctx, peer)
 	r.answered(what, peer, err, took)
-	return err == nil || errors.Is(err, syscall.ECONNREFUSED)
+	return err
 }
 
 // dial connects to a port that no program uses, and returns how long that took.
@@ -212,10 +219,25 @@ func (r *report) stream(ctx context.Context, what string, peer netip.Addr) {
 func (r *report) self(own netip.Addr) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if _, err := dial(ctx, own); err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := dial(ctx, own); silent(err) {
 		r.add(bad, "address "+own.String(), "this host's own requests to it get no answer either: a firewall of this host "+
 			"drops UDP port 4791", "as root, verbena doctor names the rule; nft list ruleset")
 	}
+}
+
+// silent reports whether a request was sent and nothing answered it.
+func silent(err error) bool {
+	return err != nil && !errors.Is(err, syscall.ECONNREFUSED) && !deviceFailed(err)
+}
+
+// deviceFailed reports whether a connection failed since this host's device could not open its port: nothing was sent.
+func deviceFailed(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if e, ok := err.(*verbs.Error); ok && e.Op == "create_gsi" { //nolint:errorlint // one link of the chain
+			return true
+		}
+	}
+	return false
 }
 
 // noNeighbour reports whether a connection failed since the link address of the way is not known.
@@ -234,6 +256,8 @@ func (r *report) answered(what string, peer netip.Addr, err error, took time.Dur
 		r.add(good, what,
 			fmt.Sprintf("its connection manager answers in %v; no program listens on the requested port, as expected",
 				took), "")
+	case deviceFailed(err):
+		r.add(bad, what, "not asked, since this host's device failed: "+err.Error(), portAdvice(err))
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), noNeighbour(err):
 		r.add(bad, what, "no host answers at this address: "+err.Error(),
 			"is the address right, and in a network (a VLAN) that this host is in? ip addr at both ends; ip neigh; ping "+
@@ -243,6 +267,7 @@ func (r *report) answered(what string, peer netip.Addr, err error, took time.Dur
 			took.Round(time.Millisecond), err),
 			"check that the host is up: ping "+peer.String()+
 				"; that no firewall drops UDP port 4791 (nft list ruleset), that the peer's device has this address, "+
+				"that no program that uses it is stopped (ps there shows T), "+
 				"and that the peer's kernel, if it uses one, has rdma_cm (modprobe rdma_cm). "+
 				"To see packets: VERBENA_PCAP=FILE, or tcpdump -n udp port 4791 at both ends")
 	}
