@@ -15,8 +15,20 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// both runs a server and clients, each on its own host, in virtual time.
+// both runs a server and clients, each on its own host, in virtual time. None may fail.
 func both(t *testing.T, server string, clients ...string) (serverOut string, clientOut []string) {
+	t.Helper()
+	serverOut, clientOut, errs := all(t, server, clients...)
+	for i, err := range errs {
+		if err != nil {
+			t.Errorf("process %d, the server last: %v", i, err)
+		}
+	}
+	return serverOut, clientOut
+}
+
+// all runs a server and clients, each on its own host, in virtual time. The last error is the server's.
+func all(t *testing.T, server string, clients ...string) (serverOut string, clientOut []string, errs []error) {
 	synctest.Test(t, func(t *testing.T) {
 		f := rdmatest.New(rdmatest.Config{RealTime: true})
 		ctx, stop := context.WithCancel(t.Context())
@@ -48,21 +60,30 @@ func both(t *testing.T, server string, clients ...string) (serverOut string, cli
 			outs[i], dones[i] = side(fmt.Sprintf("client%d", i), args)
 		}
 		for i := range clients {
-			if err := <-dones[i]; err != nil {
-				t.Errorf("client %d: %v", i, err)
-			}
+			errs = append(errs, <-dones[i])
 			clientOut = append(clientOut, outs[i].String())
 		}
 		if strings.Contains(server, "-P") {
 			stop()
 		}
-		if err := <-sDone; err != nil {
-			t.Errorf("server: %v", err)
-		}
+		errs = append(errs, <-sDone)
 		stop()
 		serverOut = sOut.String()
 	})
-	return serverOut, clientOut
+	return serverOut, clientOut, errs
+}
+
+// The client prints the reason of the refusal too, since the server may run on another host.
+func TestRefusedSize(t *testing.T) {
+	_, _, errs := all(t, "-s -S 64", "-c -a 198.18.0.1 -C 1 -S 1000")
+	if want := "before the first answer: a server refuses more bytes than its -S, here 1000"; errs[0] == nil ||
+		!strings.Contains(errs[0].Error(), want) {
+		t.Errorf("the client ends with %v", errs[0])
+	}
+	if want := "the client offers 1000 bytes: must be at most 64"; errs[1] == nil ||
+		!strings.Contains(errs[1].Error(), want) {
+		t.Errorf("the server ends with %v", errs[1])
+	}
 }
 
 func TestPing(t *testing.T) {

@@ -231,7 +231,7 @@ func (c *conn) rounds() error {
 				return err
 			}
 			if err := c.await(verbs.WCRecv); err != nil {
-				return err
+				return c.refused(err, n)
 			}
 			if err := c.postRecv(); err != nil {
 				return err
@@ -245,6 +245,15 @@ func (c *conn) rounds() error {
 		}
 	}
 	return nil
+}
+
+// refused adds to the end of the connection before the first answer the usual reason: the server has a shorter buffer.
+func (c *conn) refused(err error, round int) error {
+	if round > 0 || !errors.Is(err, errDisconnected) {
+		return err
+	}
+	return fmt.Errorf("%w before the first answer: a server refuses more bytes than its -S, here %d; its output has "+
+		"the reason", err, c.opts.size)
 }
 
 // fill writes the text of round n: letters from A to z, starting one letter further in each round, with a
