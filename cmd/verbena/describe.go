@@ -45,6 +45,9 @@ func complete(t *tool.Tool, args []string, word string) ([]cobra.Completion, cob
 		return nil, cobra.ShellCompDirectiveDefault
 	}
 	switch {
+	case f.Programs && (len(arguments(f, args)) > 0 || slices.Contains(args, "--") || !strings.HasPrefix(word, "-")) &&
+		before == nil:
+		return completeProgram(f, args, word)
 	case before != nil && slices.Contains(takesDevice, before.Name):
 		return prefixed(devices(), word, ""), cobra.ShellCompDirectiveNoFileComp
 	case before != nil:

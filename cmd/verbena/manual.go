@@ -106,6 +106,12 @@ func completion(env *tool.Env, args []string) int {
 		names = append(names, s.name)
 	}
 	f := tool.NewFlags(env, strings.Join(names, "|"))
+	f.Words = func(args []string) []string {
+		if len(args) > 0 {
+			return nil
+		}
+		return names
+	}
 	if status, ok := f.Parse(args); !ok {
 		return status
 	}

@@ -76,6 +76,13 @@ func proposals(t *testing.T, name string, words ...string) []string {
 }
 
 func TestCompletion(t *testing.T) {
+	bin := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"zz_one": 0o755, "zz_two": 0o755, "zz_text": 0o644} {
+		if err := os.WriteFile(filepath.Join(bin, name), nil, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+filepath.Join(bin, "none"))
 	for _, c := range []struct {
 		name, words string // the words are separated by blanks; a blank at the end begins an empty word
 		want        []string
@@ -94,6 +101,18 @@ func TestCompletion(t *testing.T) {
 		{"verbena", "rdma link show ", []string{"vrb_test/1"}},
 		{"verbena", "ib_send_bw -d x", nil},
 		{"verbena", "ib_send_bw ", nil},
+		{"verbena", "completion f", []string{"fish"}},
+		{"verbena", "completion bash ", nil},
+		{"verbena", "run -- zz", []string{"zz_one", "zz_two"}},
+		{"verbena", "run --explain -- zz_o", []string{"zz_one"}},
+		{"verbena", "run zz_o", []string{"zz_one"}},
+		{"verbena", "run --expl", []string{"--explain"}},
+		{"verbena", "run -- -", nil},
+		{"verbena", "run -- ./zz", nil},
+		{"verbena", "run -- zz_one z", nil},
+		{"verbena", "run -- zz_one --expl", nil},
+		{"verbena", "run --devices=x -- /usr/bin/ibv_devinfo -d ", []string{"vrb_test"}},
+		{"verbena", "run -- ibv_devinfo --l", []string{"--list"}},
 		{"ibv_devinfo", "-d ", []string{"vrb_test"}},
 		{"ibv_devinfo", "--verb", []string{"--verbose"}},
 	} {

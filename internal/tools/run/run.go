@@ -21,6 +21,7 @@ const usage = `[options] -- PROGRAM [ARGUMENT...]
 func run(env *tool.Env, args []string) int {
 	f := tool.NewFlags(env, usage)
 	f.SetInterspersed(false) // options after the program are the program's
+	f.Programs = true
 	export := f.Bool("env", false, "print the environment as export commands, for eval and mpirun -x")
 	noPreload := f.Bool("no-preload", false, "no virtual /sys/class/infiniband and /dev/infiniband")
 	sockets := f.Bool("sockets", false, "the program's TCP connections become rsockets; VERBENA_SOCKETS=all: its UDP too")

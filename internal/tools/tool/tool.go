@@ -61,6 +61,8 @@ type Flags struct {
 	Elsewhere func(option string) string
 	// Words, if not nil, proposes what can follow the arguments args, for shell completion.
 	Words func(args []string) []string
+	// Programs: the arguments are a program and its arguments, for shell completion.
+	Programs bool
 
 	env  *Env
 	args string
