@@ -103,6 +103,9 @@ func TestC_ADDR_09_ErrnoOfTheRoute(t *testing.T) {
 	if !errors.As(err, &errno) || errno == syscall.ENODEV {
 		t.Skipf("the system routes link-local addresses without zone: %v", err)
 	}
+	if errno == 10022 { // WSAEINVAL of Windows
+		errno = syscall.EINVAL
+	}
 	in(t, func(w *world) {
 		v4 := w.host("v4", netip.MustParseAddr("198.18.0.9"))
 		e := w.newEnd(v4, rdmacm.PSTCP)

@@ -352,10 +352,12 @@ func TestC_ID_15_Migrate(t *testing.T) {
 func TestC_CHAN_05_Descriptor(t *testing.T) {
 	in(t, func(w *world) {
 		e := w.newEnd(w.a, rdmacm.PSTCP)
-		if fd, err := e.ch.FD(); err != nil || fd < 0 { // C-CHAN-04
-			t.Skip(err)
+		fd, err := e.ch.FD() // C-CHAN-04
+		descriptors := !errors.Is(err, syscall.EOPNOTSUPP)
+		if descriptors && (err != nil || fd < 0) {
+			t.Error(fd, err)
 		}
-		_, err := e.ch.TryGetEvent()
+		_, err = e.ch.TryGetEvent()
 		w.errno(err, syscall.EAGAIN)
 		e.ch.SetNonblock(true)
 		_, err = e.ch.GetEvent(bg) // C-EVT-02
@@ -369,8 +371,10 @@ func TestC_CHAN_05_Descriptor(t *testing.T) {
 		e.close()
 		_, err = e.ch.GetEvent(bg)
 		w.errno(err, syscall.EINVAL)
-		_, err = e.ch.FD() // C-CHAN-07
-		w.errno(err, syscall.EINVAL)
+		if descriptors {
+			_, err = e.ch.FD() // C-CHAN-07
+			w.errno(err, syscall.EINVAL)
+		}
 		_, err = w.a.CreateID(e.ch, rdmacm.PSTCP, nil)
 		w.errno(err, syscall.EINVAL)
 	})

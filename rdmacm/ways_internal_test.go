@@ -199,11 +199,11 @@ func TestErrorsOfEvents(t *testing.T) {
 		{&Event{Type: EventDeviceRemoval}, syscall.ENODEV, "removed"},
 		{&Event{Type: EventRejected, Status: 28}, syscall.ECONNREFUSED, "reason"},
 		{&Event{Type: EventRejected, Status: 0}, syscall.ECONNREFUSED, "refused"},
-		{&Event{Type: EventRejected, Status: -104}, syscall.ECONNREFUSED, "the peer refused"},
-		{&Event{Type: EventUnreachable, Status: -110}, syscall.ETIMEDOUT, syscall.ETIMEDOUT.Error()},
-		{&Event{Type: EventUnreachable, Status: -110, cause: cause}, syscall.ETIMEDOUT, "the cause"},
+		{&Event{Type: EventRejected, Status: -int(syscall.ECONNRESET)}, syscall.ECONNREFUSED, "the peer refused"},
+		{&Event{Type: EventUnreachable, Status: -int(syscall.ETIMEDOUT)}, syscall.ETIMEDOUT, syscall.ETIMEDOUT.Error()},
+		{&Event{Type: EventUnreachable, Status: -int(syscall.ETIMEDOUT), cause: cause}, syscall.ETIMEDOUT, "the cause"},
 		{&Event{Type: EventUnreachable, Status: 2}, syscall.Errno(2), "the peer answered"},
-		{&Event{Type: EventAddrError, Status: -19}, syscall.ENODEV, syscall.ENODEV.Error()},
+		{&Event{Type: EventAddrError, Status: -int(syscall.ENODEV)}, syscall.ENODEV, syscall.ENODEV.Error()},
 	} {
 		c.event.ID = &ID{ps: PSTCP}
 		err := c.event.Err()

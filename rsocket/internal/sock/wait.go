@@ -61,8 +61,11 @@ func (st *Stream) pause(w *Waiter, p *WaitMode) error {
 	return err
 }
 
-// maxStill bounds the polls during which the clock stands still: virtual time waits until the program sleeps.
-const maxStill = 64
+// still bounds the polls during which the clock stands still. Virtual time waits until the program sleeps; that of
+// Windows moves in steps of about a millisecond, so a long limit allows more polls, of which each takes aPoll at least.
+func still(limit time.Duration) int { return int(min(max(limit/aPoll, 64), 1<<16)) }
+
+const aPoll = 50 * time.Nanosecond
 
 // clockEvery is the number of polls for each read of the clock.
 const clockEvery = 8
@@ -79,7 +82,7 @@ func (p *WaitMode) Busy(limit time.Duration) bool {
 	}
 	p.spins++
 	gone := now.Sub(p.spun)
-	return gone < limit && (gone > 0 || p.spins <= maxStill)
+	return gone < limit && (gone > 0 || p.spins <= still(limit))
 }
 
 // spin reports whether the spin budget is not used up (R-POLL-07). mu is held, but free for a moment.
