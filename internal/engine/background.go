@@ -30,8 +30,9 @@ type background struct {
 	clock  *time.Timer   // ends a doze
 	done   sync.WaitGroup
 	linger spin.Linger
-	turn   int64 // time of the last Gosched
-	steps  int   // steps with work since then
+	room   spin.Linger // for room in the link
+	turn   int64       // time of the last Gosched
+	steps  int         // steps with work since then
 	mem    memSpin
 	pace   pace
 }
@@ -113,10 +114,13 @@ func (b *background) loop() {
 		s.release()
 		b.mem.looked(now, busy && s.silent(now))
 		switch {
-		case stalled: // the receiver needs a core to make room
+		case stalled && b.room.More(now, s.eng.slowdown):
+			spin.YieldCPU() // the receiver may need this core to make room
+		case stalled:
 			b.wait(now, min(next, now+int64(stallNap)))
 		case busy:
 			idle = minIdle
+			b.room.Found()
 			b.linger.Found()
 			b.yieldTurn(now)
 		case next <= now:

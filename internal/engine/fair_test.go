@@ -128,6 +128,12 @@ func TestStalledTurn(t *testing.T) {
 	if f.refused == 0 {
 		t.Fatal("the engine did not ask the port for room")
 	}
+	if s.bg.kicked.Load() {
+		t.Error("the background goroutine is told to look again at once")
+	}
+	if d := s.timer.Load() - s.now; d <= 0 || d > int64(stallNap) {
+		t.Errorf("the next look is after %d ns, want one within %v", d, stallNap)
+	}
 	f.open = true
 	if _, stalled := turn(); stalled {
 		t.Error("stalled although there was room")

@@ -109,15 +109,21 @@ func (s *shard) release() {
 	for n := 0; ; n++ {
 		s.raiseSignals()
 		next := s.nextTimer()
-		more := !s.runq.empty()
+		more, stalled := !s.runq.empty(), s.stalled
+		if more && stalled { // looks before the link has room only use up a processor
+			next = min(next, s.now+int64(stallNap))
+		}
 		if next != s.timer.Load() {
 			s.timer.Store(next)
 		}
 		s.held.Store(false)
 		if !s.published() {
-			if more {
+			switch {
+			case more && !stalled:
 				s.kick()
-			} else {
+			case more && s.bg.state.Load() == bgDozing:
+				s.kick() // nobody would look again if the program stopped polling
+			default:
 				s.bg.deadline(next)
 			}
 			return
