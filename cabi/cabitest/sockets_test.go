@@ -46,7 +46,8 @@ func TestSocketsOfPythonAndCurl(t *testing.T) {
 }
 
 const nginxConf = `
-master_process off;
+master_process %[3]s;
+worker_processes 2;
 daemon off;
 pid %[1]s/pid;
 error_log %[1]s/log info;
@@ -62,18 +63,32 @@ http {
 `
 
 // nginx waits with edges of epoll, and sends files. A signal ends it while it waits.
-func TestSocketsOfNginx(t *testing.T) {
+func TestSocketsOfNginx(t *testing.T) { nginx(t, "off", accepts) }
+
+// The workers have the listener of their parent, and open devices of their own. The port is one of TCP at first.
+func TestR_PRE_04_WorkersOfNginx(t *testing.T) {
+	t.Setenv("RDMAV_FORK_SAFE", "1")
+	nginx(t, "on", nil)
+}
+
+// nginx fetches pages from a server that begins with or without a process for itself, and ends it.
+func nginx(t *testing.T, master string, ready func(*testing.T, *process)) {
+	t.Helper()
 	needs(t, "nginx", "curl", "dd", "cmp")
 	dir, port := page(t), freePort(t)
 	conf := filepath.Join(dir, "conf")
-	if err := os.WriteFile(conf, fmt.Appendf(nil, nginxConf, dir, port), 0o644); err != nil {
+	if err := os.WriteFile(conf, fmt.Appendf(nil, nginxConf, dir, port, master), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	s := start(t, nil, onSockets("nginx", "-c", conf)...)
-	accepts(t, s)
+	if ready != nil {
+		ready(t, s)
+	} else {
+		listens(t, s, port)
+	}
 	for range 3 {
 		fetched(t, dir, port)
 	}
@@ -82,6 +97,21 @@ func TestSocketsOfNginx(t *testing.T) {
 	}
 	if err := s.wait(); err != nil {
 		t.Errorf("nginx: %v\n%s", err, s.out.String())
+	}
+}
+
+// socat forks for each connection, and waits with select before its first I/O.
+func TestR_PRE_04_SocatForks(t *testing.T) {
+	needs(t, "socat")
+	t.Setenv("RDMAV_FORK_SAFE", "1")
+	port := freePort(t)
+	s := start(t, nil, onSockets("socat", "TCP-LISTEN:"+port+",fork,reuseaddr", "PIPE")...)
+	listens(t, s, port)
+	for _, word := range []string{"first", "second"} {
+		out := output(t, onSockets("sh", "-c", "echo "+word+" | socat -t10 - TCP:127.0.0.1:"+port)...)
+		if !strings.Contains(out, word) {
+			t.Errorf("%q, without %q", out, word)
+		}
 	}
 }
 

@@ -52,7 +52,7 @@ func prepare(t *testing.T, source string, options ...string) func(before ...stri
 		words := slices.Concat([]string{"timeout", "120"}, before, []string{binary})
 		program := exec.Command(words[0], words[1:]...)
 		program.Env = append(os.Environ(), "LD_LIBRARY_PATH="+lib)
-		if source == "sockets.c" {
+		if strings.HasPrefix(source, "sockets") {
 			first := os.Getenv("LD_PRELOAD") // of the sanitizer, which must be the first library
 			program.Env = append(program.Env, "LD_PRELOAD="+first+" "+filepath.Join(lib, "libverbena-sockets.so"))
 		}
@@ -161,6 +161,23 @@ func TestThreadsWaitForADestroyedChannel(t *testing.T) {
 
 func TestSocketsOfAProgramAreRsockets(t *testing.T) {
 	run(t, "sockets.c") // R-PRE-01, R-PRE-05
+}
+
+// The variable selects the fork mode. librdmacm is for peers that do the handshake by hand.
+func forkMode(t *testing.T) {
+	t.Helper()
+	t.Setenv("RDMAV_FORK_SAFE", "1")
+	ours := filepath.Join(os.Getenv("VERBENA_LIB"), "librdmacm.so.1")
+	run(t, "sockets_fork.c", "-Wl,--allow-shlib-undefined", ours)
+}
+
+func TestR_PRE_04_R_PRE_09_ServersFork(t *testing.T) { forkMode(t) }
+
+// Peers that stop in the middle hold nothing up for longer than the variable says.
+func TestR_PRE_09_BadPeersLeaveTCP(t *testing.T) {
+	t.Setenv("VERBENA_FORK_WAIT", "1")
+	t.Setenv("BAD_PEERS", "1")
+	forkMode(t)
 }
 
 // The program has a network namespace of its own, with permanent neighbours.

@@ -9,27 +9,28 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 
-#include "sockets.h"
+#include "link.h"
 
 // wanted reports whether a socket is to be an rsocket: streams, and with VERBENA_SOCKETS=all datagrams too. Datagrams
 // are left to the kernel otherwise, because name resolution needs them.
 static int wanted(int domain, int type, int protocol)
 {
 	const char *which = getenv("VERBENA_SOCKETS");
+	int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 	if (domain != AF_INET && domain != AF_INET6)
 		return 0;
-	switch (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) {
+	switch (kind) {
 	case SOCK_STREAM:
-		return !protocol || protocol == IPPROTO_TCP;
+		return (!protocol || protocol == IPPROTO_TCP) && intercepted(domain, kind, protocol);
 	case SOCK_DGRAM:
-		return which && !strcmp(which, "all") && (!protocol || protocol == IPPROTO_UDP);
+		return which && !strcmp(which, "all") && (!protocol || protocol == IPPROTO_UDP) &&
+		       intercepted(domain, kind, protocol);
 	}
 	return 0;
 }
 
-// adopt makes the slot of a new rsocket.
-static int adopt(int rs, int type)
+int adopt(int rs, int type)
 {
 	struct slot *s;
 
@@ -39,6 +40,7 @@ static int adopt(int rs, int type)
 		rclose(rs);
 		return fail(ENOMEM);
 	}
+	link_leave(s);
 	atomic_store(&s->uses, 1);
 	atomic_store(&s->type, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC));
 	atomic_store(&s->nonblock, !!(type & SOCK_NONBLOCK));
@@ -56,24 +58,68 @@ int socket(int domain, int type, int protocol)
 {
 	if (!wanted(domain, type, protocol))
 		return NEXT(socket)(domain, type, protocol);
-	return adopt(rsocket(domain, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC), protocol), type);
+	if (links() && (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM)
+		return link_new(NEXT(socket)(domain, type, protocol));
+	int rs = adopt(rsocket(domain, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC), protocol), type);
+	if (rs >= 0)
+		set_sizes(rs);
+	return rs;
 }
 
 // CALL calls r with the rsocket of a descriptor, or the function of the C library.
-#define CALL(name, fd, ...) (rs_of(fd) < 0 ? NEXT(name)(fd, ##__VA_ARGS__) : r##name(rs_of(fd), ##__VA_ARGS__))
+#define CALL(name, fd, ...) \
+	({ \
+		int rs_ = now_of(fd); \
+		rs_ < 0 ? NEXT(name)(fd, ##__VA_ARGS__) : r##name(rs_, ##__VA_ARGS__); \
+	})
 
 int bind(int fd, const struct sockaddr *a, socklen_t n) { return CALL(bind, fd, a, n); }
-int listen(int fd, int backlog) { return CALL(listen, fd, backlog); }
-int shutdown(int fd, int how) { return CALL(shutdown, fd, how); }
-int getpeername(int fd, struct sockaddr *a, socklen_t *n) { return CALL(getpeername, fd, a, n); }
-int getsockname(int fd, struct sockaddr *a, socklen_t *n) { return CALL(getsockname, fd, a, n); }
+
+int listen(int fd, int backlog)
+{
+	int result = CALL(listen, fd, backlog);
+
+	if (!result)
+		link_listens(fd);
+	return result;
+}
+
+int shutdown(int fd, int how)
+{
+	int result = link_shutdown(fd, how);
+
+	return result == 1 ? CALL(shutdown, fd, how) : result;
+}
+
+// known_name writes an address of the TCP connection that was before an rsocket, if one was.
+static int known_name(int rs, int peer, struct sockaddr *a, socklen_t *n)
+{
+	struct names *names = rs < 0 ? NULL : own(rs)->names;
+
+	if (!names || !a || !n)
+		return 0;
+	socklen_t whole = peer ? names->peer_length : names->local_length;
+	memcpy(a, peer ? &names->peer : &names->local, *n < whole ? *n : whole);
+	*n = whole;
+	return 1;
+}
+
+int getpeername(int fd, struct sockaddr *a, socklen_t *n)
+{
+	return known_name(now_of(fd), 1, a, n) ? 0 : CALL(getpeername, fd, a, n);
+}
+
+int getsockname(int fd, struct sockaddr *a, socklen_t *n)
+{
+	return known_name(now_of(fd), 0, a, n) ? 0 : CALL(getsockname, fd, a, n);
+}
 
 int accept4(int fd, struct sockaddr *a, socklen_t *n, int flags)
 {
 	int rs = rs_of(fd);
 
 	if (rs < 0)
-		return NEXT(accept4)(fd, a, n, flags);
+		return link_accepted(fd, NEXT(accept4)(fd, a, n, flags));
 	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
 		return fail(EINVAL);
 	if (!own(rs)->nonblock && ready(rs, POLLIN, own(rs)->receive_ms))
@@ -85,23 +131,26 @@ int accept4(int fd, struct sockaddr *a, socklen_t *n, int flags)
 
 int accept(int fd, struct sockaddr *a, socklen_t *n)
 {
-	return rs_of(fd) < 0 ? NEXT(accept)(fd, a, n) : accept4(fd, a, n, 0);
+	return ours(fd) ? accept4(fd, a, n, 0) : NEXT(accept)(fd, a, n);
 }
 
 int connect(int fd, const struct sockaddr *a, socklen_t n)
 {
-	int rs = rs_of(fd);
+	int rs = now_of(fd), result;
 
-	if (rs < 0)
-		return NEXT(connect)(fd, a, n);
-	int result = rconnect(rs, a, n);
+	if (rs < 0) {
+		result = NEXT(connect)(fd, a, n);
+		if (!result || errno == EINPROGRESS || errno == EINTR)
+			link_connects(fd, !result);
+		return result;
+	}
+	result = rconnect(rs, a, n);
 	if (result && errno == EINPROGRESS)
 		used_up(rs, POLLOUT);
 	return result;
 }
 
-// milliseconds reads a time-out option.
-static int milliseconds(const void *value, socklen_t n)
+int milliseconds(const void *value, socklen_t n)
 {
 	struct timeval t;
 
@@ -142,7 +191,7 @@ static int harmless(int level, int name)
 
 int setsockopt(int fd, int level, int name, const void *value, socklen_t n)
 {
-	int rs = rs_of(fd);
+	int rs = now_of(fd);
 
 	if (rs < 0)
 		return NEXT(setsockopt)(fd, level, name, value, n);
@@ -160,7 +209,7 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t n)
 
 int getsockopt(int fd, int level, int name, void *restrict value, socklen_t *restrict n)
 {
-	int rs = rs_of(fd);
+	int rs = now_of(fd);
 
 	if (rs < 0)
 		return NEXT(getsockopt)(fd, level, name, value, n);

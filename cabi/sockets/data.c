@@ -123,14 +123,30 @@ ssize_t give(int rs, const struct msghdr *m, int flags)
 	return n;
 }
 
+static ssize_t take_one(int rs, void *buf, size_t n, int flags)
+{
+	struct iovec one = {buf, n};
+	struct msghdr m = {.msg_iov = &one, .msg_iovlen = 1};
+
+	return take(rs, &m, flags);
+}
+
+static ssize_t give_one(int rs, const void *buf, size_t n, int flags)
+{
+	struct iovec one = {(void *)buf, n};
+	struct msghdr m = {.msg_iov = &one, .msg_iovlen = 1};
+
+	return give(rs, &m, flags);
+}
+
 ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
-	return rs_of(fd) < 0 ? NEXT(recvmsg)(fd, m, flags) : take(rs_of(fd), m, flags);
+	return SERVE(fd, flags, NEXT(recvmsg)(fd, m, flags), take(rs, m, flags));
 }
 
 ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
-	return rs_of(fd) < 0 ? NEXT(sendmsg)(fd, m, flags) : give(rs_of(fd), m, flags);
+	return SERVE(fd, flags, NEXT(sendmsg)(fd, m, flags), give(rs, m, flags));
 }
 
 ssize_t recvfrom(int fd, void *restrict buf, size_t n, int flags, struct sockaddr *restrict a, socklen_t *restrict length)
@@ -138,9 +154,10 @@ ssize_t recvfrom(int fd, void *restrict buf, size_t n, int flags, struct sockadd
 	struct iovec one = {buf, n};
 	struct msghdr m = {.msg_name = a, .msg_namelen = a && length ? *length : 0, .msg_iov = &one, .msg_iovlen = 1};
 
-	if (rs_of(fd) < 0)
+	int rs = io_of(fd, flags);
+	if (rs == -1)
 		return NEXT(recvfrom)(fd, buf, n, flags, a, length);
-	ssize_t got = take(rs_of(fd), &m, flags);
+	ssize_t got = rs < 0 ? -1 : take(rs, &m, flags);
 	if (got >= 0 && a && length)
 		*length = m.msg_namelen;
 	return got;
@@ -151,51 +168,52 @@ ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct sockad
 	struct iovec one = {(void *)buf, n};
 	struct msghdr m = {.msg_name = (void *)a, .msg_namelen = a ? length : 0, .msg_iov = &one, .msg_iovlen = 1};
 
-	return rs_of(fd) < 0 ? NEXT(sendto)(fd, buf, n, flags, a, length) : give(rs_of(fd), &m, flags);
+	return SERVE(fd, flags, NEXT(sendto)(fd, buf, n, flags, a, length), give(rs, &m, flags));
 }
 
 ssize_t recv(int fd, void *buf, size_t n, int flags)
 {
-	return rs_of(fd) < 0 ? NEXT(recv)(fd, buf, n, flags) : recvfrom(fd, buf, n, flags, NULL, NULL);
+	return SERVE(fd, flags, NEXT(recv)(fd, buf, n, flags), take_one(rs, buf, n, flags));
 }
 
 ssize_t send(int fd, const void *buf, size_t n, int flags)
 {
-	return rs_of(fd) < 0 ? NEXT(send)(fd, buf, n, flags) : sendto(fd, buf, n, flags, NULL, 0);
+	return SERVE(fd, flags, NEXT(send)(fd, buf, n, flags), give_one(rs, buf, n, flags));
 }
 
 ssize_t read(int fd, void *buf, size_t n)
 {
-	return rs_of(fd) < 0 ? NEXT(read)(fd, buf, n) : recvfrom(fd, buf, n, 0, NULL, NULL);
+	return SERVE(fd, 0, NEXT(read)(fd, buf, n), take_one(rs, buf, n, 0));
 }
 
 ssize_t write(int fd, const void *buf, size_t n)
 {
-	return rs_of(fd) < 0 ? NEXT(write)(fd, buf, n) : sendto(fd, buf, n, 0, NULL, 0);
+	return SERVE(fd, 0, NEXT(write)(fd, buf, n), give_one(rs, buf, n, 0));
 }
 
 ssize_t readv(int fd, const struct iovec *iov, int n)
 {
 	struct msghdr m = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n < 0 ? 0 : n};
 
-	return rs_of(fd) < 0 ? NEXT(readv)(fd, iov, n) : n < 0 ? fail(EINVAL) : take(rs_of(fd), &m, 0);
+	return SERVE(fd, 0, NEXT(readv)(fd, iov, n), n < 0 ? fail(EINVAL) : take(rs, &m, 0));
 }
 
 ssize_t writev(int fd, const struct iovec *iov, int n)
 {
 	struct msghdr m = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n < 0 ? 0 : n};
 
-	return rs_of(fd) < 0 ? NEXT(writev)(fd, iov, n) : n < 0 ? fail(EINVAL) : give(rs_of(fd), &m, 0);
+	return SERVE(fd, 0, NEXT(writev)(fd, iov, n), n < 0 ? fail(EINVAL) : give(rs, &m, 0));
 }
 
 int recvmmsg(int fd, struct mmsghdr *list, unsigned int n, int flags, struct timespec *timeout)
 {
 	unsigned int i;
+	int rs = io_of(fd, flags);
 
-	if (rs_of(fd) < 0)
-		return NEXT(recvmmsg)(fd, list, n, flags, timeout);
+	if (rs < 0)
+		return rs == -1 ? NEXT(recvmmsg)(fd, list, n, flags, timeout) : -1;
 	for (i = 0; i < n; i++) {
-		ssize_t got = take(rs_of(fd), &list[i].msg_hdr, (i ? MSG_DONTWAIT : 0) | (flags & ~MSG_WAITFORONE));
+		ssize_t got = take(rs, &list[i].msg_hdr, (i ? MSG_DONTWAIT : 0) | (flags & ~MSG_WAITFORONE));
 		if (got < 0)
 			return i ? (int)i : -1;
 		list[i].msg_len = got;
@@ -206,11 +224,12 @@ int recvmmsg(int fd, struct mmsghdr *list, unsigned int n, int flags, struct tim
 int sendmmsg(int fd, struct mmsghdr *list, unsigned int n, int flags)
 {
 	unsigned int i;
+	int rs = io_of(fd, flags);
 
-	if (rs_of(fd) < 0)
-		return NEXT(sendmmsg)(fd, list, n, flags);
+	if (rs < 0)
+		return rs == -1 ? NEXT(sendmmsg)(fd, list, n, flags) : -1;
 	for (i = 0; i < n; i++) {
-		ssize_t sent = give(rs_of(fd), &list[i].msg_hdr, flags);
+		ssize_t sent = give(rs, &list[i].msg_hdr, flags);
 		if (sent < 0)
 			return i ? (int)i : -1;
 		list[i].msg_len = sent;
@@ -246,10 +265,10 @@ static ssize_t piece(int rs, int in, off_t at, char *buf, size_t n)
 ssize_t sendfile(int fd, int in, off_t *offset, size_t n)
 {
 	enum { PIECE = 128 << 10 };
-	int rs = rs_of(fd);
+	int rs = io_of(fd, 0);
 
 	if (rs < 0)
-		return NEXT(sendfile)(fd, in, offset, n);
+		return rs == -1 ? NEXT(sendfile)(fd, in, offset, n) : -1;
 	off_t start = offset ? *offset : lseek(in, 0, SEEK_CUR);
 	if (start < 0)
 		return -1;
@@ -279,7 +298,7 @@ ssize_t sendfile64(int fd, int in, off64_t *offset, size_t n) { return sendfile(
 
 ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t n, unsigned int flags)
 {
-	if (rs_of(in) >= 0 || rs_of(out) >= 0)
+	if (ours(in) || ours(out))
 		return fail(EINVAL); // programs copy then
 	return NEXT(splice)(in, in_offset, out, out_offset, n, flags);
 }

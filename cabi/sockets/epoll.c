@@ -1,6 +1,9 @@
 // epoll with rsockets. The instance of the kernel keeps the ordinary descriptors. The rsockets are in a list beside it,
 // and a wait polls both. What wakes a wait when the list changes is an eventfd in the instance of the kernel.
 //
+// A TCP socket that may become an rsocket is in the list too, until it is known to stay TCP: the instance of the kernel
+// gets it then.
+//
 // EPOLLET: an event is not told again before the program has used it up, which it does by a call on the socket.
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -11,7 +14,8 @@
 #include "sockets.h"
 
 struct item {
-	int fd, rs;
+	int fd, rs;                 // rs: -1 for a TCP socket that may become an rsocket
+	int polled, kind;           // of such a one: the descriptor in the list of the last wait, and the kind of link_poll
 	struct epoll_event wanted;
 	uint32_t told;              // EPOLLET: what the program knows
 	unsigned int in_edge, out_edge; // of the rsocket when it was told
@@ -128,8 +132,43 @@ static int add(struct epoll *ep, int fd)
 		ep->items = more;
 		ep->room = room;
 	}
-	ep->items[ep->n++] = (struct item){.fd = fd, .rs = rs_of(fd)};
+	ep->items[ep->n++] = (struct item){.fd = fd, .rs = -1, .polled = -1};
 	return 0;
+}
+
+// settled notes the rsocket of an item, if it has become one, and returns whether it has.
+static int settled(struct epoll *ep, struct item *item)
+{
+	if (item->rs < 0 && (item->rs = rs_of(item->fd)) >= 0)
+		item->told = 0;
+	if (item->rs >= 0 && (item->wanted.events & EPOLLET))
+		atomic_store(&own(item->rs)->watcher, ep);
+	return item->rs >= 0;
+}
+
+// to_kernel gives an item that stays TCP to the instance of the kernel.
+static void to_kernel(struct epoll *ep, struct item *item)
+{
+	struct epoll_event e = {.events = item->asleep ? EPOLLONESHOT : item->wanted.events, .data = item->wanted.data};
+
+	NEXT(epoll_ctl)(ep->fd, EPOLL_CTL_ADD, item->fd, &e);
+	*item = ep->items[--ep->n];
+}
+
+// stays_tcp gives a descriptor to the kernel that an instance has as one that might become an rsocket.
+static void stays_tcp(int epfd, int fd)
+{
+	struct slot *s = slot_of(fd);
+	struct epoll *ep = s && atomic_load(&s->was_link) ? borrow(epfd) : NULL;
+
+	if (!ep)
+		return;
+	pthread_mutex_lock(&ep->mu);
+	struct item *item = find(ep, fd);
+	if (item)
+		to_kernel(ep, item);
+	pthread_mutex_unlock(&ep->mu);
+	drop(ep);
 }
 
 static int change(struct epoll *ep, int op, int fd, const struct epoll_event *e)
@@ -160,15 +199,16 @@ static int change(struct epoll *ep, int op, int fd, const struct epoll_event *e)
 	item->wanted = *e;
 	item->told = 0;
 	item->asleep = 0;
-	if (e->events & EPOLLET)
-		atomic_store(&own(item->rs)->watcher, ep);
+	settled(ep, item);
 	return 0;
 }
 
 int epoll_ctl(int epfd, int op, int fd, struct epoll_event *e)
 {
-	if (rs_of(fd) < 0)
+	if ((now_of(fd) < 0 && !ours(fd)) || link_listens_at(fd)) {
+		stays_tcp(epfd, fd);
 		return NEXT(epoll_ctl)(epfd, op, fd, e);
+	}
 	if (!e && op != EPOLL_CTL_DEL)
 		return fail(EFAULT);
 	struct epoll *ep = borrow_or_make(epfd);
@@ -242,10 +282,10 @@ void forget(int fd)
 	struct epoll *ep = NULL;
 	struct slot *s = slot_of(fd);
 
-	if (!s || (!atomic_load(&s->rs) && !atomic_load(&s->ep)))
+	if (!s || (!atomic_load(&s->rs) && !atomic_load(&s->was_link) && !atomic_load(&s->ep)))
 		return;
 	pthread_mutex_lock(&instances);
-	if (atomic_load(&s->rs))
+	if (atomic_load(&s->rs) || atomic_load(&s->was_link))
 		for (struct epoll *other = all; other; other = other->next)
 			leave(other, fd);
 	if ((ep = atomic_exchange(&s->ep, NULL))) {
@@ -261,20 +301,46 @@ enum { TOLD = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLHUP | EPOLLERR };
 // asked returns the events to poll an item for; -1 for none.
 static int asked(struct item *item)
 {
-	struct slot *s = own(item->rs);
+	struct slot *s = item->rs < 0 ? NULL : own(item->rs);
 	uint32_t all = (item->wanted.events & (EPOLLIN | EPOLLOUT | EPOLLPRI)) | EPOLLHUP | EPOLLERR;
 
 	if (item->asleep)
 		return -1;
 	if (!(item->wanted.events & EPOLLET))
 		return all;
-	if (item->in_edge != atomic_load(&s->in_edge))
+	if (s && item->in_edge != atomic_load(&s->in_edge))
 		item->told &= ~(uint32_t)(EPOLLIN | EPOLLHUP | EPOLLERR);
-	if (item->out_edge != atomic_load(&s->out_edge))
+	if (s && item->out_edge != atomic_load(&s->out_edge))
 		item->told &= ~(uint32_t)EPOLLOUT;
 	if (item->told & (EPOLLHUP | EPOLLERR))
 		return -1;
 	return all & ~item->told;
+}
+
+// entry writes the entry of an item for the list to poll, and returns whether there is one. It removes an item that
+// stays TCP.
+static int entry(struct epoll *ep, struct item *item, struct pollfd *out)
+{
+	int events = asked(item);
+	short wanted = events & (POLLIN | POLLOUT | POLLPRI);
+
+	if (!settled(ep, item)) {
+		if (events < 0)
+			return 0;
+		item->kind = link_poll(item->fd, wanted, out);
+		item->polled = out->fd;
+		if (ours(item->fd) && rs_of(item->fd) < 0 && !link_listens_at(item->fd))
+			return 1;
+		if (!settled(ep, item)) {
+			to_kernel(ep, item);
+			return 0;
+		}
+		events = asked(item);
+	}
+	if (events < 0)
+		return 0;
+	*out = (struct pollfd){.fd = item->rs, .events = events & (POLLIN | POLLOUT | POLLPRI)};
+	return 1;
 }
 
 // list makes the list to poll: the instance of the kernel first, then the rsockets. It returns its length, 0 without
@@ -287,11 +353,8 @@ static nfds_t list(struct epoll *ep, struct pollfd **fds)
 	*fds = malloc((ep->n + 1) * sizeof **fds);
 	if (*fds) {
 		(*fds)[0] = (struct pollfd){.fd = ep->fd, .events = POLLIN};
-		for (size_t i = 0; i < ep->n; i++) {
-			int events = asked(&ep->items[i]);
-			if (events >= 0)
-				(*fds)[n++] = (struct pollfd){.fd = ep->items[i].rs, .events = events & (POLLIN | POLLOUT | POLLPRI)};
-		}
+		for (size_t i = ep->n; i-- > 0;)
+			n += entry(ep, &ep->items[i], &(*fds)[n]);
 	}
 	pthread_mutex_unlock(&ep->mu);
 	return *fds ? n : 0;
@@ -300,14 +363,16 @@ static nfds_t list(struct epoll *ep, struct pollfd **fds)
 // tell writes the event of an item, if it has one, and returns how many.
 static int tell(struct item *item, short revents, struct epoll_event *out)
 {
-	int events = asked(item);
+	int events = item->rs < 0 && item->kind == INSTEAD ? -1 : asked(item);
 	uint32_t got = events < 0 ? 0 : (uint32_t)revents & events & TOLD;
 
 	if (!got)
 		return 0;
 	item->told |= got;
-	item->in_edge = atomic_load(&own(item->rs)->in_edge);
-	item->out_edge = atomic_load(&own(item->rs)->out_edge);
+	if (item->rs >= 0) {
+		item->in_edge = atomic_load(&own(item->rs)->in_edge);
+		item->out_edge = atomic_load(&own(item->rs)->out_edge);
+	}
 	item->asleep = !!(item->wanted.events & EPOLLONESHOT);
 	*out = (struct epoll_event){.events = got, .data = item->wanted.data};
 	return 1;
@@ -329,7 +394,7 @@ static int collect(struct epoll *ep, const struct pollfd *fds, nfds_t n, struct 
 	pthread_mutex_lock(&ep->mu);
 	for (size_t i = 0; i < ep->n && count < most; i++) {
 		struct item *item = &ep->items[(ep->first + i) % ep->n];
-		count += tell(item, revents_of(fds, n, item->rs), &out[count]);
+		count += tell(item, revents_of(fds, n, item->rs < 0 ? item->polled : item->rs), &out[count]);
 	}
 	ep->first++;
 	pthread_mutex_unlock(&ep->mu);

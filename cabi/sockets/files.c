@@ -6,20 +6,32 @@
 
 #include "sockets.h"
 
+int release(int rs)
+{
+	struct slot *s = own(rs);
+
+	if (atomic_fetch_sub(&s->uses, 1) != 1)
+		return 0;
+	free(s->names);
+	s->names = NULL;
+	return rclose(rs);
+}
+
 int close(int fd)
 {
 	struct slot *s = slot_of(fd);
 
-	if (s)
+	if (s) {
 		forget(fd);
+		link_leave(s);
+	}
 	int rs = s ? atomic_exchange(&s->rs, 0) - 1 : -1;
 	if (rs < 0)
 		return s && atomic_load(&s->uses) > 0 ? fail(EBADF) : NEXT(close)(fd);
 	// The number of the rsocket stays in use until its last duplicate is closed.
-	int last = atomic_fetch_sub(&own(rs)->uses, 1) == 1;
 	if (fd != rs)
 		NEXT(close)(fd);
-	return last ? rclose(rs) : 0;
+	return release(rs);
 }
 
 struct range {
@@ -30,7 +42,7 @@ static void close_in_range(int fd, struct slot *s, void *arg)
 {
 	struct range *r = arg;
 
-	if ((unsigned int)fd >= r->first && (unsigned int)fd <= r->last && atomic_load(&s->rs))
+	if ((unsigned int)fd >= r->first && (unsigned int)fd <= r->last && (atomic_load(&s->rs) || atomic_load(&s->link)))
 		close(fd);
 }
 
@@ -55,10 +67,12 @@ void closefrom(int first)
 static int duplicate(int old, int new)
 {
 	struct slot *s;
-	int rs = rs_of(old);
+	int rs = now_of(old);
 
-	if (new < 0 || rs < 0)
+	if (new < 0)
 		return new;
+	if (rs < 0)
+		return link_share(old, new);
 	if (!(s = make_slot(new))) {
 		NEXT(close)(new);
 		return fail(ENOMEM);
@@ -82,8 +96,10 @@ static int replace(int old, int fd)
 		return fail(EBUSY);
 	if (rs_of(fd) >= 0)
 		close(fd);
-	else if (s)
+	else if (s) {
 		forget(fd);
+		link_leave(s);
+	}
 	return 0;
 }
 
@@ -134,7 +150,8 @@ int fcntl(int fd, int cmd, ...)
 	va_start(args, cmd);
 	long arg = va_arg(args, long);
 	va_end(args);
-	return rs_of(fd) < 0 ? NEXT(fcntl)(fd, cmd, arg) : control(fd, cmd, arg);
+	return now_of(fd) >= 0 || (ours(fd) && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)) ? control(fd, cmd, arg) :
+											     NEXT(fcntl)(fd, cmd, arg);
 }
 
 int fcntl64(int fd, int cmd, ...)
@@ -166,11 +183,13 @@ static int available(int rs, int *n)
 int ioctl(int fd, unsigned long request, ...)
 {
 	va_list args;
-	int rs = rs_of(fd);
+	int rs = now_of(fd);
 
 	va_start(args, request);
 	void *arg = va_arg(args, void *);
 	va_end(args);
+	if (rs < 0 && ours(fd) && request == FIONREAD && (rs = io_of(fd, MSG_DONTWAIT)) == -2)
+		return *(int *)arg = 0;
 	if (rs < 0)
 		return NEXT(ioctl)(fd, request, arg);
 	switch (request) {

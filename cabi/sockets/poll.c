@@ -9,26 +9,46 @@
 static int has_rsocket(const struct pollfd *fds, nfds_t n)
 {
 	for (nfds_t i = 0; i < n; i++)
-		if (rs_of(fds[i].fd) >= 0)
+		if (ours(fds[i].fd))
 			return 1;
 	return 0;
+}
+
+// poll_once polls what stands for the descriptors now. It returns the number of events, or -2 if there is only a reason
+// to poll again: a TCP connection has become an rsocket, or the like.
+static int poll_once(struct pollfd *fds, nfds_t n, struct pollfd *list, int timeout_ms)
+{
+	unsigned char few[16], *kinds = few;
+	int again = 0, dead = 0, count = 0;
+
+	if (n > sizeof few && !(kinds = malloc(n)))
+		return fail(ENOMEM);
+	for (nfds_t i = 0; i < n; i++)
+		dead |= (kinds[i] = link_poll(fds[i].fd, fds[i].events, &list[i])) == DEAD;
+	int got = wait_for(list, n, dead ? 0 : timeout_ms);
+	for (nfds_t i = 0; got >= 0 && i < n; i++) {
+		fds[i].revents = kinds[i] == DEAD ? POLLERR : kinds[i] == INSTEAD ? 0 : list[i].revents;
+		again |= kinds[i] == INSTEAD && list[i].revents;
+		count += !!fds[i].revents;
+	}
+	if (kinds != few)
+		free(kinds);
+	return got < 0 ? -1 : !count && again ? -2 : count;
 }
 
 int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 {
 	struct pollfd few[16], *list = few;
+	int64_t end = now_ms() + timeout_ms;
+	int got;
 
 	if (!has_rsocket(fds, n))
 		return NEXT(poll)(fds, n, timeout_ms);
 	if (n > sizeof few / sizeof *few && !(list = malloc(n * sizeof *list)))
 		return fail(ENOMEM);
-	for (nfds_t i = 0; i < n; i++) {
-		int rs = rs_of(fds[i].fd);
-		list[i] = (struct pollfd){.fd = rs < 0 ? fds[i].fd : rs, .events = fds[i].events};
-	}
-	int got = wait_for(list, n, timeout_ms);
-	for (nfds_t i = 0; got >= 0 && i < n; i++)
-		fds[i].revents = list[i].revents;
+	while ((got = poll_once(fds, n, list, timeout_ms)) == -2)
+		if (timeout_ms > 0)
+			timeout_ms = end > now_ms() ? (int)(end - now_ms()) : 0;
 	if (list != few)
 		free(list);
 	return got;
@@ -78,7 +98,7 @@ static struct pollfd *list_of(int n, const fd_set *r, const fd_set *w, const fd_
 		if (!events)
 			continue;
 		fds[(*used)++] = (struct pollfd){.fd = fd, .events = events};
-		*rsockets |= rs_of(fd) >= 0;
+		*rsockets |= ours(fd);
 	}
 	return fds;
 }

@@ -117,6 +117,17 @@ static int event_of_thread(void)
 	return spare;
 }
 
+// has_number reports whether an rsocket is in a list. rpoll would call our poll without one.
+static int has_number(const struct pollfd *fds, nfds_t n)
+{
+	for (nfds_t i = 0; i < n; i++) {
+		struct slot *s = slot_of(fds[i].fd);
+		if (s && atomic_load(&s->uses) > 0)
+			return 1;
+	}
+	return 0;
+}
+
 int wait_for(struct pollfd *fds, nfds_t n, int timeout_ms)
 {
 	struct pollfd few[16], *list = few;
@@ -130,7 +141,7 @@ int wait_for(struct pollfd *fds, nfds_t n, int timeout_ms)
 	memcpy(list, fds, n * sizeof *list);
 	list[n] = (struct pollfd){.fd = fd, .events = POLLIN};
 	interrupt = fd;
-	int got = rpoll(list, n + 1, timeout_ms);
+	int got = has_number(list, n) ? rpoll(list, n + 1, timeout_ms) : NEXT(poll)(list, n + 1, timeout_ms);
 	interrupt = -1;
 	int e = errno;
 	if (got > 0 && list[n].revents) {

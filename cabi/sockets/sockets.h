@@ -18,16 +18,29 @@
 
 #include "../rdmacm/socket.h"
 
+// Options of rsockets.
+enum { SOL_RDMA = 0x10000, RDMA_SQSIZE = 0, RDMA_RQSIZE = 1, RDMA_INLINE = 2 };
+
 struct epoll;
+struct link;
+
+// names are the addresses of the TCP connection in whose place an rsocket is.
+struct names {
+	struct sockaddr_storage local, peer;
+	socklen_t local_length, peer_length;
+};
 
 struct slot {
 	atomic_int rs;              // number of the rsocket + 1; 0: the descriptor is none
+	_Atomic(struct link *) link; // the descriptor is a TCP socket that may become an rsocket
+	atomic_int was_link;        // it was one since the descriptor was made
 	_Atomic(struct epoll *) ep; // the descriptor is an epoll instance that has rsockets
 	// Of the rsocket with this number:
 	atomic_int uses;                // descriptors
 	atomic_int nonblock;            // O_NONBLOCK
 	atomic_int type;                // SOCK_STREAM or SOCK_DGRAM
 	atomic_int receive_ms, send_ms; // SO_RCVTIMEO and SO_SNDTIMEO; 0: none
+	struct names *names;            // NULL: those of the rsocket
 	// Edges for epoll: each changes when the program has used up what it was told of.
 	atomic_uint in_edge, out_edge;
 	_Atomic(struct epoll *) watcher; // an epoll instance that has the rsocket with EPOLLET
@@ -49,6 +62,90 @@ static inline int rs_of(int fd)
 
 	return s ? atomic_load(&s->rs) - 1 : -1;
 }
+
+// adopt makes the slot of a new rsocket, whose descriptor is its number. type has the flags of socket.
+RS_HIDDEN int adopt(int rs, int type);
+
+// release ends one use of an rsocket, and closes it after the last one.
+RS_HIDDEN int release(int rs);
+
+// intercepted reports whether preload_config lets a socket become an rsocket. type has no flags.
+RS_HIDDEN int intercepted(int domain, int type, int protocol);
+
+// set_sizes gives a new rsocket the sizes of RS_SQ_SIZE, RS_RQ_SIZE and RS_INLINE.
+RS_HIDDEN void set_sizes(int rs);
+
+// Fork mode: a stream is a TCP socket at first. See fork.c.
+
+// links reports whether the fork mode is on.
+RS_HIDDEN int links(void);
+
+// link_new makes a new TCP socket one that may become an rsocket. -1 with errno set closes it.
+RS_HIDDEN int link_new(int fd);
+
+// link_listens tells that a TCP socket listens, link_connects that it connects, or has connected already.
+RS_HIDDEN void link_listens(int fd);
+RS_HIDDEN void link_connects(int fd, int already);
+
+// link_listens_at reports whether a descriptor is a TCP socket that listens.
+RS_HIDDEN int link_listens_at(int fd);
+
+// link_accepted makes a TCP socket that fd has accepted one that may become an rsocket, if fd is such a one.
+RS_HIDDEN int link_accepted(int fd, int new);
+
+// link_share makes a duplicate stand for the same connection.
+RS_HIDDEN int link_share(int old, int new);
+
+// link_leave forgets that a descriptor, which is being closed, is a TCP socket.
+RS_HIDDEN void link_leave(struct slot *);
+
+// link_shutdown is shutdown of a connection that is not an rsocket yet. 1: fd is something else.
+RS_HIDDEN int link_shutdown(int fd, int how);
+
+// link_settle makes the connection of a descriptor what it will be. It returns the rsocket, -1 for TCP and other
+// descriptors, or -2 with errno set: EAGAIN if the caller may not wait, EINTR, or EIO in a child whose parent does it.
+RS_HIDDEN int link_settle(int fd, int flags);
+
+// link_now returns the rsocket of a descriptor; -1 if it is none, or none yet.
+RS_HIDDEN int link_now(int fd);
+
+enum { AS_IS, INSTEAD, TOLD_NOW, DEAD };
+
+// link_poll writes what to poll for events of a descriptor. It returns AS_IS; INSTEAD if an event of that is only a
+// reason to ask again; TOLD_NOW if the connection of a client is made, which the program does not know yet; DEAD for a
+// connection that the parent makes.
+RS_HIDDEN int link_poll(int fd, short events, struct pollfd *out);
+
+// io_of returns the rsocket of a descriptor on which the program wants to receive or send, as link_settle.
+static inline int io_of(int fd, int flags)
+{
+	struct slot *s = slot_of(fd);
+
+	return !s ? -1 : atomic_load(&s->link) ? link_settle(fd, flags) : atomic_load(&s->rs) - 1;
+}
+
+// now_of returns the rsocket of a descriptor; -1 if it is none, or none yet.
+static inline int now_of(int fd)
+{
+	struct slot *s = slot_of(fd);
+
+	return !s ? -1 : atomic_load(&s->link) ? link_now(fd) : atomic_load(&s->rs) - 1;
+}
+
+// ours reports whether a descriptor is an rsocket, or may become one.
+static inline int ours(int fd)
+{
+	struct slot *s = slot_of(fd);
+
+	return s && (atomic_load(&s->rs) || atomic_load(&s->link));
+}
+
+// SERVE is plain for a descriptor of the kernel and mine, in which rs is the rsocket, for another one.
+#define SERVE(fd, flags, plain, mine) \
+	({ \
+		int rs = io_of(fd, flags); \
+		rs == -1 ? (plain) : rs < 0 ? -1 : (mine); \
+	})
 
 // own is the slot of an rsocket.
 static inline struct slot *own(int rs) { return slot_of(rs); }
