@@ -272,7 +272,10 @@ func (h *Headers) gre(b []byte, at int) {
 		at += 4
 	}
 	key := uint32(0)
-	if flags&greKey != 0 && len(b) >= at+4 {
+	if flags&greKey != 0 {
+		if len(b) < at+4 {
+			return
+		}
 		key = binary.BigEndian.Uint32(b[at:])
 		at += 4
 	}

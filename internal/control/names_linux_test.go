@@ -1,0 +1,74 @@
+package control
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A name contains the user, of 32 bits, whether it is that of a program or of a capture.
+func TestOwnerOfAName(t *testing.T) {
+	for name, want := range map[string]int{
+		Name(0, 1):                             0,
+		Name(1000, 7):                          1000,
+		nth(Name(1000, 7), 3):                  1000,
+		Name(math.MaxUint32, 7):                math.MaxUint32,
+		announcement(1000, 2):                  1000,
+		Name(math.MaxUint32+1, 7):              -1,
+		Name(-1, 7):                            -1,
+		programs + "x/7":                       -1,
+		programs:                               -1,
+		strings.TrimPrefix(Name(1000, 7), "@"): -1,
+	} {
+		if uid, ok := owner(name); ok != (want >= 0) || ok && uid != want {
+			t.Errorf("%q: user %d, %v", name, uid, ok)
+		}
+	}
+	if a, b := nth("x", 0), nth("x", 1); a != "x" || b != "x.1" {
+		t.Errorf("%q and %q", a, b)
+	}
+}
+
+// Stream.Process names the process at the other end, here the test itself, as long as there is a connection.
+func TestProcessOfAStream(t *testing.T) {
+	name := fmt.Sprintf("%sprocess-of-a-stream", programs)
+	l, err := net.Listen("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_ = l.(*net.UnixListener).SetDeadline(time.Now().Add(20 * time.Second))
+	c, err := net.Dial("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	other, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Stream{other, other.(*net.UnixConn)}
+	comm, err := os.ReadFile("/proc/self/comm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.Process(), fmt.Sprintf("%s (%d)", strings.TrimSpace(string(comm)), os.Getpid()); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if uid, err := s.User(); uid != os.Geteuid() || err != nil {
+		t.Errorf("user %d, %v", uid, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := s.Process(); got != "" {
+		t.Errorf("%q after Close", got)
+	}
+	if uid, err := s.User(); err == nil {
+		t.Errorf("user %d after Close", uid)
+	}
+}
