@@ -213,5 +213,6 @@ func (h *Host) owner(ps PortSpace, local netip.Addr) (*device, gidPlace, error) 
 		}
 	}
 	return nil, noPlace, &Error{Op: "bind_addr", Errno: syscall.ENODEV,
-		Detail: local.String() + ": must be the address of an RDMA device"}
+		Detail: local.String() + ": must be the address of an RDMA device",
+		Hint:   "verbena ibv_devinfo -v lists the addresses of the devices, VERBENA_DEVICES chooses these"}
 }

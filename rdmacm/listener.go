@@ -180,7 +180,8 @@ func (l *Listener) shake(id *ID) {
 }
 
 // Request waits for a client and leaves Accept or Reject to the program, which may post receives first. The ID has a
-// QP, and the client's private data is in its Event. The errors are those of ID.GetRequest.
+// QP with CQs of its own, and the client's private data is in its Event. The errors are those of ID.GetRequest. For CQs
+// that connections share, see CreateQP, on the requests of an ID that CreateID has made.
 func (l *Listener) Request(ctx context.Context) (*ID, error) { return l.id.GetRequest(ctx) }
 
 // ID is the listening ID.

@@ -47,8 +47,10 @@ type group struct {
 // JoinMulticast joins a group (rdma_join_multicast). The ID is for datagrams and bound to a device. The result is
 // EventMulticastJoin, whose UD has the address, QP number and Q_Key of the group, or EventMulticastError. The ID's
 // QP, if it has one, is attached to the group when the program retrieves the event; only then messages arrive, and
-// the network learns of the new member (IGMP, MLD). Without a QP the program attaches its own. userContext comes back
-// in UD.Context.
+// the network learns of the new member (IGMP, MLD). The port of addr is not used. Without a QP the program attaches its
+// own. userContext comes back in UD.Context. Messages go to a group through an address handle of UD.AHAttr, with
+// UD.QPNum and UD.QKey. The QP also receives those that it sends itself, unless it was created with
+// verbs.QPCreateBlockSelfMcastLB.
 //
 // EINVAL for an address that is not a group of the ID's family, for an ID that is connected or not bound to a device,
 // and for a group that the ID has joined already.
@@ -96,7 +98,7 @@ func (id *ID) startJoin(op string, ip netip.Addr, flags JoinFlags, userContext a
 		return id.fail(op, syscall.EINVAL,
 			"the ID is not bound to a device: call BindAddr with a local address or ResolveAddr first")
 	case !ip.IsMulticast() || ip.Is4() != id.local.Addr().Is4():
-		return id.fail(op, syscall.EINVAL, "%v is not a multicast group of the family of %v", ip, id.local.Addr())
+		return id.fail(op, syscall.EINVAL, "%v: must be a multicast address of the family of %v", ip, id.local.Addr())
 	case id.groups[ip] != nil:
 		return id.fail(op, syscall.EINVAL, "the ID is in group %v already", ip)
 	}

@@ -169,7 +169,7 @@ func (id *ID) SetPathMTU(mtu verbs.MTU) error {
 	case id.state == stDestroying:
 		return id.errClosed(opSetOption)
 	case mtu.Bytes() == 0:
-		return id.fail(opSetOption, syscall.EINVAL, "path MTU %v: must be 256, 512, 1024, 2048 or 4096", mtu)
+		return id.fail(opSetOption, syscall.EINVAL, "path MTU %v: must be a constant, verbs.MTU256 to verbs.MTU4096", mtu)
 	case id.state != stIdle && id.state != stAddrBound && id.state != stAddrQuery && id.state != stAddrResolved:
 		return id.fail(opSetOption, syscall.EINVAL, "path MTU set in %v: must be set before ResolveRoute and Listen",
 			id.state)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net/netip"
 	"os"
 	"time"
 
@@ -184,6 +185,56 @@ func answer(ctx context.Context, l *rdmacm.Listener) {
 	fmt.Printf("%q\n", mr.Bytes()[:wc.ByteLen])
 	check(id.Disconnect(ctx))
 	check(mr.Close())
+	check(id.Close())
+}
+
+// A server whose connections share one CQ.
+func Example_sharedCQ() {
+	ctx := context.Background()
+	lid := must(rdmacm.CreateID(nil, rdmacm.PSTCP, nil))
+	check(lid.BindAddr(netip.MustParseAddrPort(addr + ":7472")))
+	check(lid.Listen(16))
+	cq := must(lid.Verbs().CreateCQ(64, nil))
+	pd := must(lid.Verbs().AllocPD())
+	mr := must(pd.RegMR(make([]byte, 2*64), verbs.AccessLocalWrite))
+
+	for range 2 {
+		go greet(ctx)
+	}
+	ids := map[uint32]*rdmacm.ID{}
+	for i := range 2 {
+		id := must(lid.GetRequest(ctx))
+		check(id.CreateQP(pd, &verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Cap: sizes}))
+		check(id.PostRecv(uint64(i), mr.Bytes()[64*i:64*i+64], mr))
+		check(id.Accept(ctx, nil))
+		ids[id.QP().QPN()] = id // WC.QPNum finds it
+	}
+	for wc, err := range cq.All(ctx) {
+		check(err)
+		check(wc.Err())
+		fmt.Printf("%q\n", mr.Bytes()[64*wc.WRID:][:wc.ByteLen])
+		id := ids[wc.QPNum]
+		check(must(id.Channel().GetEvent(ctx)).Ack()) // EventDisconnected
+		check(id.Disconnect(ctx))
+		check(id.DestroyQP())
+		check(id.Close())
+		if delete(ids, wc.QPNum); len(ids) == 0 {
+			break
+		}
+	}
+	check(lid.Close())
+	// Output:
+	// "hello"
+	// "hello"
+}
+
+// greet connects and sends one message.
+func greet(ctx context.Context) {
+	id := must(rdmacm.Dial(ctx, addr+":7472", nil))
+	check(id.PostSend(1, []byte("hello"), nil, verbs.SendInline|verbs.SendSignaled))
+	wc := must(id.GetSendComp(ctx))
+	check(wc.Err())
+	check(id.Disconnect(ctx))
 	check(id.Close())
 }
 

@@ -176,7 +176,8 @@ func postError(errno int32) error {
 	return explain(syscall.Errno(errno), "the device refuses the request")
 }
 
-var errFull = fail(syscall.ENOMEM, "the queue is full")
+var errFull = fail(syscall.ENOMEM, "the queue is full: a request keeps its place until its completion, or that of a "+
+	"later signaled one, was polled")
 
 // fill translates a request, and returns the number of SGEs that it used, from at on. Inline data is in place.
 //
