@@ -82,7 +82,8 @@ func (id *ID) Listen(backlog int) error {
 }
 
 // listenOnAll begins to listen on all devices. Those whose UDP port another program has are left out; at least one
-// must remain. Without descriptors or memory it fails.
+// must remain. It fails without descriptors or memory, and if the port cannot be claimed among the processes of this
+// host.
 //
 // +checklocks:id.mu
 // +checklocks:id.host.mu
@@ -93,7 +94,7 @@ func (id *ID) listenOnAll(op string, devices []*device) error {
 	var errs []error
 	for _, d := range devices {
 		err := id.listenOn(d)
-		if errors.Is(err, errTaken) || lookup.Exhausted(err) {
+		if errors.Is(err, errTaken) || errors.Is(err, errNotClaimed) || lookup.Exhausted(err) {
 			id.unlisten()
 			return err
 		}
@@ -111,6 +112,10 @@ func (id *ID) listenOnAll(op string, devices []*device) error {
 // errTaken: another process that shares the device listens on the port.
 var errTaken = errors.New(
 	"another process of this host listens on the port (verbena rdma resource show cm_id names it)")
+
+// errNotClaimed: the process that leads at the address refuses the port to this one, or does not answer. Another port
+// would be no better.
+var errNotClaimed = errors.New("the port cannot be claimed among the processes of this host")
 
 // listenOn begins to listen on a device. Host.mu is held.
 //
@@ -133,8 +138,11 @@ func (id *ID) listenOn(d *device) error {
 		at = netip.Addr{}
 	}
 	release, err := gsi.ClaimService(d.cm.port, uint64(service), at)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf("%w: %w", errTaken, err)
+	case err != nil:
+		return fmt.Errorf("%w: %w", errNotClaimed, err)
 	}
 	l, err := d.cm.listen(cm.ListenParams{
 		Service: service, UD: id.qpType == verbs.QPTypeUD, Kind: transportOf(id.qpType), Addr: id.local.Addr(),

@@ -2,6 +2,7 @@ package udp
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -31,15 +32,21 @@ type Link struct {
 	// groups6 are the joined IPv6 groups on a loopback interface; see Join.
 	groups6 atomic.Pointer[[]netip.Addr]
 
-	mu         sync.Mutex // guards the following, and the order of changes to the sockets of the ports
-	recvBuffer int
+	recvBuffer atomic.Int64 // length of the shortest receive buffer in bytes
+
+	// mu guards the following, and the order of changes to the sockets of the ports. A request to the process that leads
+	// at an address is made with mu held, and so for up to 5 s if that is stopped.
+	mu sync.Mutex
 	// +checklocks:mu
 	addrs  []netip.Addr
 	groups map[netip.Addr]int // number of joins
 	// +checklocks:mu
 	closed   bool
-	members  map[netip.Addr]*member // of the groups of processes at our addresses, if the link is shared
-	allAddrs map[uint64]int         // number of claims of each service ID at all addresses
+	allAddrs map[uint64]int // number of claims of each service ID at all addresses
+
+	// membersMu guards members, and the use of each by a goroutine that does not hold mu. A change needs both locks.
+	membersMu sync.Mutex
+	members   map[netip.Addr]*member // of the groups of processes at our addresses, if the link is shared
 
 	slots []int     // QPN slots of the ports, if the link is shared
 	mail  mailQueue // packets that other processes forwarded
@@ -94,11 +101,7 @@ func (l *Link) MTU() int { return l.mtu }
 
 // RecvBuffer returns the size of the kernel buffer of each receive socket in bytes. A packet takes up to twice its
 // length of it.
-func (l *Link) RecvBuffer() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.recvBuffer
-}
+func (l *Link) RecvBuffer() int { return int(l.recvBuffer.Load()) }
 
 // Capabilities returns the size of the buffer and, if the link is shared, the interfaces for sharing.
 func (l *Link) Capabilities() link.Capabilities {
@@ -227,6 +230,9 @@ func closeAll(rx []rxSocket, tx []*txSocket) {
 func (l *Link) dropAddr(a netip.Addr) {
 	m := l.members[a]
 	if m != nil {
+		l.membersMu.Lock()
+		delete(l.members, a)
+		l.membersMu.Unlock()
 		m.group.Stop()
 	}
 	for _, p := range l.ports {
@@ -234,7 +240,6 @@ func (l *Link) dropAddr(a netip.Addr) {
 	}
 	if m != nil {
 		m.close()
-		delete(l.members, a)
 	}
 }
 
@@ -264,6 +269,7 @@ func versionAtLeast(release string, major, minor int) bool {
 
 // Close closes the sockets and ends a Wait.
 func (l *Link) Close() error {
+	l.stopMembers()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -275,6 +281,16 @@ func (l *Link) Close() error {
 		p.close()
 	}
 	return nil
+}
+
+// stopMembers ends the requests to processes that lead, whose callers hold mu.
+func (l *Link) stopMembers() {
+	l.membersMu.Lock()
+	all := slices.Collect(maps.Values(l.members))
+	l.membersMu.Unlock()
+	for _, m := range all {
+		m.group.Stop()
+	}
 }
 
 // Open opens a link. It returns EADDRINUSE if another program, or rdma_rxe in this network namespace, holds the port

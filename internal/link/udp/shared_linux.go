@@ -120,6 +120,8 @@ func (l *Link) joinGroup(a netip.Addr) (err error) {
 	if m.group, err = host.Join(KeyOf(l.cfg.Port, a, l.ifi.Index), cfg); err != nil {
 		return err
 	}
+	l.membersMu.Lock()
+	defer l.membersMu.Unlock()
 	l.members[a] = m
 	return nil
 }
@@ -173,9 +175,10 @@ func (l *Link) addShared(a netip.Addr) (err error) {
 
 // learn reads the settings of a socket that another process may have opened.
 func (l *Link) learn(fd int) {
-	if n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err == nil && (l.recvBuffer == 0 ||
-		n < l.recvBuffer) {
-		l.recvBuffer = n
+	had := l.recvBuffer.Load()
+	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	if err == nil && (had == 0 || int64(n) < had) {
+		l.recvBuffer.Store(int64(n))
 	}
 	if on, err := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO); err == nil && on != 0 {
 		l.gro.Store(true)
@@ -237,8 +240,11 @@ func (l *Link) CommIDs() (prefix uint32, bits int) {
 // releaseService.
 func (m *member) claimService(id uint64) error {
 	if m.uses[id] == 0 {
-		if err := m.group.ClaimService(id); err != nil {
+		switch err := m.group.ClaimService(id); {
+		case errors.Is(err, unix.EADDRINUSE):
 			return fmt.Errorf("link/udp: another process listens on service ID 0x%x: %w", id, err)
+		case err != nil:
+			return fmt.Errorf("link/udp: claiming service ID 0x%x: %w", id, err)
 		}
 	}
 	m.uses[id]++
@@ -379,8 +385,8 @@ func (p *port) takeMail(b *link.RxBatch) {
 
 // NewLastWill reserves a place at the processes that share the source address of the path; see link.LastWills.
 func (l *Link) NewLastWill(path *link.Path) link.LastWill {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.membersMu.Lock()
+	defer l.membersMu.Unlock()
 	var m *member
 	for a := range l.members {
 		if a.WithZone("") == path.Src.Unmap().WithZone("") {

@@ -432,6 +432,36 @@ func TestSharedStoppedLeader(t *testing.T) {
 	echoOf(t, openShared(t, port, 1, lo4), leader)
 }
 
+// TestSharedStoppedLeaderBlocksNothingElse checks that connections and Close do not wait while a claim waits for a
+// leader that is stopped.
+func TestSharedStoppedLeaderBlocksNothingElse(t *testing.T) {
+	port := testPort(t)
+	leader := startHelper(t, os.Args[0], port, nil)
+	l := openShared(t, port, 1, lo4)
+	stop(t, leader.cmd.Process)
+	claimed := make(chan error, 1)
+	go func() {
+		_, err := l.ClaimService(0x1234, netip.Addr{})
+		claimed <- err
+	}()
+	for l.mu.TryLock() { // until the claim is being made
+		l.mu.Unlock()
+		time.Sleep(time.Millisecond)
+	}
+	if l.NewLastWill(&link.Path{Src: lo4, Dst: lo4}) == nil {
+		t.Error("no last will")
+	}
+	if l.Capabilities().RecvBuffer == 0 {
+		t.Error("no receive buffer")
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-claimed; err == nil || errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("claim: %v: must end with the link", err)
+	}
+}
+
 // TestSharedAmongUsers checks that the error of another user's process names the owner of the address, and the
 // remedy.
 func TestSharedAmongUsers(t *testing.T) {

@@ -199,6 +199,7 @@ func (d *Datagram) SendTo(b []byte, to netip.AddrPort, p WaitMode) (int, error) 
 	if err != nil {
 		return 0, err
 	}
+	dst.sent = true
 	for {
 		switch sent, err := dst.send(d, b); {
 		case err != nil:
@@ -362,11 +363,12 @@ func (d *Datagram) IsClosed() bool {
 	return d.closed
 }
 
-// onUDP processes a message of the UDP socket. It names the sender's QP, and may have data.
+// onUDP processes a message of the UDP socket. It names the sender's QP, and may have data. A connected socket ignores
+// all senders but its peer.
 func (d *Datagram) onUDP(op rs.Op, qpn uint32, payload []byte, from netip.AddrPort) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed || d.to.IsValid() && from != d.to {
 		return
 	}
 	dst, err := d.dest(from)

@@ -203,6 +203,8 @@ type dest struct {
 	q   *datagramQP
 	qpn uint32
 	ah  *verbs.AH
+
+	sent bool // the program has sent to it
 }
 
 // dest returns the dest of a peer, and makes one if necessary. mu is held.
@@ -228,15 +230,25 @@ func (d *Datagram) dest(to netip.AddrPort) (*dest, error) {
 		q.zone = zone
 	}
 	if len(d.dests) >= maxDests {
-		for a, old := range d.dests {
-			old.forget()
-			delete(d.dests, a)
-			break
-		}
+		d.evict()
 	}
 	dst := &dest{to: to, q: q}
 	d.dests[to] = dst
 	return dst, nil
+}
+
+// evict forgets a peer: if possible one that the program has not sent to, whose address may be forged.
+//
+// +checklocks:d.mu
+func (d *Datagram) evict() {
+	var victim *dest
+	for _, victim = range d.dests {
+		if !victim.sent {
+			break
+		}
+	}
+	victim.forget()
+	delete(d.dests, victim.to)
 }
 
 // localFor returns the local address toward a peer: the address of the socket, or that of the route.

@@ -93,6 +93,23 @@ func (d *Datagram) KnowsQP(to netip.AddrPort) bool {
 	return dst != nil && dst.ah != nil
 }
 
+// Meet tells the socket the QP of another one, as its answer does. The other socket has a QP.
+func (d *Datagram) Meet(other *Datagram) error {
+	addr, qpn := other.Local(), uint32(0)
+	other.mu.Lock()
+	for _, q := range other.qps {
+		qpn = q.qp.QPN()
+	}
+	other.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	dst, err := d.dest(addr)
+	if err == nil {
+		dst.learn(qpn)
+	}
+	return err
+}
+
 // DeliverTwo queues two messages with one wake-up, as if the second had arrived before the token of the first was
 // taken.
 func (d *Datagram) DeliverTwo(from netip.AddrPort, first, second string) {
