@@ -21,19 +21,20 @@ type listener struct {
 // serve accepts members until the listener is closed.
 func (l *leader) serve(ln *listener) {
 	l.done.Go(func() { l.sorter.run(l.end) })
-	spare, _ := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	spare := openSpare()
 	defer func() { closeFDs([]int{spare}) }()
 	for {
 		c, err := ln.AcceptUnix()
 		switch {
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-			// The spare descriptor makes room to send the new member an error.
 			closeFDs([]int{spare})
 			if c, err := ln.AcceptUnix(); err == nil {
-				reject(c, unix.EMFILE)
+				reject(c, unix.EMFILE, time.Unix(1, 0))
 				c.Close()
 			}
-			spare, _ = unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+			if spare = openSpare(); spare < 0 {
+				time.Sleep(pause) // the member still waits to be accepted
+			}
 			continue
 		case errors.Is(err, net.ErrClosed):
 			return
@@ -42,6 +43,9 @@ func (l *leader) serve(ln *listener) {
 			continue
 		}
 		fdset.AddConn(c)
+		if spare < 0 {
+			spare = openSpare()
+		}
 		l.mu.Lock()
 		if l.closed {
 			l.mu.Unlock()
@@ -54,10 +58,29 @@ func (l *leader) serve(ln *listener) {
 	}
 }
 
-// reject sends an error to a new member. It reads the request first: otherwise the member sees a reset connection.
-func reject(c *net.UnixConn, errno syscall.Errno) {
-	_ = c.SetDeadline(time.Now().Add(rejectTimeout))
-	_, _, _, _, _ = c.ReadMsgUnix(make([]byte, frameLen), nil)
+// openSpare opens the descriptor whose place makes room to send a new member an error; -1 if there is none.
+var openSpare = func() int { // a test counts the calls
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1
+	}
+	return fd
+}
+
+// reject sends an error to a new member. It reads the request first, if that arrives in time: a member whose request
+// arrives later sees a reset connection, and tries again. Nobody is accepted while the accept loop waits.
+func reject(c *net.UnixConn, errno syscall.Errno, limit time.Time) {
+	_ = c.SetReadDeadline(limit)
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	b := make([]byte, frameLen)
+	_ = raw.Control(func(fd uintptr) { _, _, err = unix.Recvfrom(int(fd), b, unix.MSG_DONTWAIT) })
+	if err == unix.EAGAIN {
+		_, _, _, _, _ = c.ReadMsgUnix(b, nil)
+	}
+	_ = c.SetWriteDeadline(time.Now().Add(rejectTimeout))
 	_ = fdset.Send(c, (&frame{kind: kindReply, slot: -1, errno: errno}).bytes(), nil)
 }
 
@@ -95,7 +118,7 @@ func (l *leader) serveMember(c *net.UnixConn, uid int) {
 	if errno != 0 {
 		select {
 		case l.rejects <- struct{}{}:
-			reject(c, errno)
+			reject(c, errno, time.Now().Add(rejectTimeout))
 			<-l.rejects
 		default:
 		}

@@ -128,12 +128,10 @@ func (r *remote) do(f frame) (frame, []int, error) {
 	_ = r.c.SetWriteDeadline(time.Now().Add(r.limit))
 	if err := fdset.Send(r.c, f.bytes(), nil); err != nil && !isTimeout(err) {
 		select {
-		case a := <-r.replies: // the reason of the end
-			return a.f, a.fds, nil
 		case <-r.over:
 		case <-limit.C:
 		}
-		return frame{}, nil, errEnded
+		return r.lastWord()
 	}
 	for {
 		select {
@@ -143,18 +141,23 @@ func (r *remote) do(f frame) (frame, []int, error) {
 			}
 			r.tooLate(a)
 		case <-r.over:
-			select {
-			case a := <-r.replies:
-				return a.f, a.fds, nil
-			default:
-				return frame{}, nil, errEnded
-			}
+			return r.lastWord()
 		case <-limit.C:
 			r.undo(f)
 			return frame{}, nil, fmt.Errorf("link/udp: process %d, which leads at %v, has not answered for %v (is it "+
 				"stopped?): "+
 				"continue or end it: %w", r.pid, r.key.Addr, r.limit, unix.ETIMEDOUT)
 		}
+	}
+}
+
+// lastWord returns the reply that precedes the end of the connection, which may give the reason, or errEnded.
+func (r *remote) lastWord() (frame, []int, error) {
+	select {
+	case a := <-r.replies:
+		return a.f, a.fds, nil
+	default:
+		return frame{}, nil, errEnded
 	}
 }
 

@@ -1,0 +1,102 @@
+package host
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// withoutDescriptors lets the process open only the free descriptors below the given one, or none if it is 0, until the
+// end of the test.
+func withoutDescriptors(t *testing.T, below int) {
+	t.Helper()
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	next := old
+	next.Cur = uint64(below)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &next); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// connectors returns unconnected sockets, and a function that connects one to the leader of a group.
+func connectors(t *testing.T, key Key, n int) (fds []int, connect func(fd int)) {
+	t.Helper()
+	for range n {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		fds = append(fds, fd)
+	}
+	return fds, func(fd int) {
+		if err := unix.Connect(fd, &unix.SockaddrUnix{Name: key.name()}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSilentMembersWithoutDescriptors checks that members that do not send their request delay no other one while the
+// leader has no descriptors left: the other one is told the reason.
+func TestSilentMembersWithoutDescriptors(t *testing.T) {
+	t.Setenv(envRun, t.TempDir())
+	key := ownKey()
+	<-testMember(t, key).led
+	testMember(t, key) // the leader has its spare descriptor
+	fds, connect := connectors(t, key, 101)
+	free, err := unix.Dup(fds[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(free)
+	withoutDescriptors(t, free)
+	for _, fd := range fds {
+		connect(fd)
+	}
+	honest := fds[len(fds)-1]
+	limit := unix.NsecToTimeval(int64(5 * time.Second))
+	if err := unix.SetsockoptTimeval(honest, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Send(honest, (&frame{kind: kindJoin, id: version, slot: -1}).bytes(), unix.MSG_NOSIGNAL)
+	b := make([]byte, maxFrame)
+	n, err := unix.Read(honest, b)
+	if errors.Is(err, unix.ECONNRESET) { // the request came between the leader's last look and its end
+		n, err = unix.Read(honest, b)
+	}
+	if f, ok := parseFrame(b[:max(n, 0)]); err != nil || !ok || f.errno != unix.EMFILE {
+		t.Errorf("%+v, %v: must be EMFILE", f, err)
+	}
+}
+
+// TestNoSpareDescriptor checks that a member that cannot even be rejected keeps no core busy.
+func TestNoSpareDescriptor(t *testing.T) {
+	t.Setenv(envRun, t.TempDir())
+	var tries atomic.Int64
+	old := openSpare
+	openSpare = func() int { tries.Add(1); return old() }
+	t.Cleanup(func() { openSpare = old })
+	key := ownKey()
+	<-testMember(t, key).led
+	testMember(t, key) // the leader has its spare descriptor
+	fds, connect := connectors(t, key, 1)
+	withoutDescriptors(t, 0)
+	tries.Store(0)
+	connect(fds[0])
+	begun := time.Now()
+	time.Sleep(300 * time.Millisecond)
+	if n, took := tries.Load(), time.Since(begun); n == 0 || time.Duration(n) > took/pause+10 {
+		t.Errorf("%d tries in %v", n, took)
+	}
+}
