@@ -75,7 +75,11 @@ func (o *removedObjects) makeShared(t *testing.T, dev *verbs.Device) {
 	m := &o.more
 	m.td = made(o.ctx.AllocTD())(t)
 	m.domain = made(o.ctx.AllocParentDomain(&verbs.ParentDomainInitAttr{PD: o.pd, TD: m.td}))(t)
-	m.cmdFD = made(o.ctx.CmdFD())(t)
+	fd, err := o.ctx.CmdFD()
+	if errors.Is(err, verbs.ErrNotSupported) {
+		t.Skip("contexts have no descriptor on this system: ", err)
+	}
+	m.cmdFD = made(fd, err)(t)
 	m.importer = made(dev.Open())(t)
 	m.pd = made(m.importer.ImportPD(o.pd.Handle()))(t)
 	m.mr = made(m.pd.ImportMR(o.mr.Handle()))(t)

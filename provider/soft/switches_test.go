@@ -2,6 +2,7 @@ package soft
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -40,7 +41,7 @@ func TestProviderThatIsNotImported(t *testing.T) {
 		t.Errorf("an unknown provider: %v", err)
 	}
 	t.Setenv(driver.EnvProvider, driver.IWARP) // this package has its devices, if the environment asks for them
-	if _, err := verbs.Devices(); err != nil {
+	if _, err := verbs.Devices(); err != nil && (runtime.GOOS == "linux" || !errors.Is(err, verbs.ENODEV)) {
 		t.Errorf("iwarp: %v", err)
 	}
 }

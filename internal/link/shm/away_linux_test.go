@@ -32,6 +32,7 @@ func init() { readsFast = func() bool { return true } }
 // lend returns two links, of which the second one reads the first one's memory.
 func lend(t *testing.T) (a, b *side, path *link.Path, sh *link.Share) {
 	t.Helper()
+	needReads(t)
 	var d testDirectory
 	a, b = d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path = a.ready(addrB, 7)

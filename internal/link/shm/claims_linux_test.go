@@ -68,7 +68,8 @@ func TestNoHolesInMemory(t *testing.T) {
 	if unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, page) == nil {
 		t.Error("punched a hole through the descriptor")
 	}
-	if unix.Madvise(writable, unix.MADV_REMOVE) == nil {
+	writable[0] = 1
+	if err := unix.Madvise(writable, unix.MADV_REMOVE); err == nil && writable[0] == 0 { // qemu-user does nothing
 		t.Error("punched a hole through the mapping")
 	}
 }

@@ -109,12 +109,13 @@ func TestBadMemoryIsRefused(t *testing.T) {
 func TestBadHandshakes(t *testing.T) {
 	var d testDirectory
 	b := d.open(t, addrB, 1)
-	before := descriptors(t)
 	_, file, err := create(page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
+	leaks := leaksTruncated(t, file)
+	before := descriptors(t) - 1 // without file
 	good := frame{kind: frameHello, port: 1, size: defaultRing, word: magic}
 	welcome := frame{kind: frameWelcome, port: 1, word: magic}
 	for name, send := range map[string][]any{
@@ -133,6 +134,10 @@ func TestBadHandshakes(t *testing.T) {
 		"memory with the greeting":   {good, file},
 		"three descriptors at once":  {good, file, file, file},
 	} {
+		if name == "three descriptors at once" && leaks {
+			t.Logf("%s: not run, this system leaks descriptors that do not fit the control message", name)
+			continue
+		}
 		mine, theirs := socketPair()
 		b.Accept(theirs)
 		talk(t, mine, send)
@@ -200,6 +205,24 @@ func talk(t *testing.T, c *net.UnixConn, what []any) {
 			_ = sendFrame(c, x, files...) // the other end may have had enough
 		}
 	}
+}
+
+// leaksTruncated reports whether descriptors that do not fit a control message stay open in the process, without a
+// number that it could close: so they do in qemu-user.
+func leaksTruncated(t *testing.T, file *os.File) bool {
+	t.Helper()
+	from, to := socketPair()
+	defer from.Close()
+	defer to.Close()
+	before, fd := descriptors(t), int(file.Fd())
+	_, _, err := from.WriteMsgUnix([]byte{0}, unix.UnixRights(fd, fd, fd), nil)
+	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
+	_, n, _, _, err2 := to.ReadMsgUnix(make([]byte, 1), oob)
+	if err != nil || err2 != nil {
+		t.Fatal(err, err2)
+	}
+	closeFDs(rights(oob[:n]))
+	return descriptors(t) != before
 }
 
 func descriptors(t *testing.T) int {
