@@ -47,7 +47,7 @@ func TestRegDMABufMR(t *testing.T) {
 	most := vctx.attr.MaxMRSize
 	for _, c := range []struct {
 		off, n, iova uint64
-		fd           int
+		fd           int64
 		errno        syscall.Errno // 0 for none
 	}{
 		{0, most, 0, 0, 0}, {0, most + 1, 0, 0, EINVAL},
@@ -55,7 +55,11 @@ func TestRegDMABufMR(t *testing.T) {
 		{math.MaxUint64 - 4096, 4096, 0, 3, 0}, {math.MaxUint64 - 4095, 4096, 0, 3, EINVAL},
 		{0, 4096, math.MaxUint64 - 4095, 3, 0}, {0, 4096, math.MaxUint64 - 4094, 3, EINVAL},
 	} {
-		mr, err := pd.RegDMABufMR(c.off, c.n, c.iova, c.fd, 0)
+		fd := int(c.fd)
+		if int64(fd) != c.fd {
+			continue // an int has 32 bits here
+		}
+		mr, err := pd.RegDMABufMR(c.off, c.n, c.iova, fd, 0)
 		if c.errno != 0 {
 			refused(t, err, c.errno, "reg_dmabuf_mr")
 			continue

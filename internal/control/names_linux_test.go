@@ -12,19 +12,19 @@ import (
 
 // A name contains the user, of 32 bits, whether it is that of a program or of a capture.
 func TestOwnerOfAName(t *testing.T) {
-	for name, want := range map[string]int{
+	for name, want := range map[string]int64{
 		Name(0, 1):                             0,
 		Name(1000, 7):                          1000,
 		nth(Name(1000, 7), 3):                  1000,
-		Name(math.MaxUint32, 7):                math.MaxUint32,
+		programs + "4294967295/7":              math.MaxUint32,
 		announcement(1000, 2):                  1000,
-		Name(math.MaxUint32+1, 7):              -1,
+		programs + "4294967296/7":              -1,
 		Name(-1, 7):                            -1,
 		programs + "x/7":                       -1,
 		programs:                               -1,
 		strings.TrimPrefix(Name(1000, 7), "@"): -1,
 	} {
-		if uid, ok := owner(name); ok != (want >= 0) || ok && uid != want {
+		if uid, ok := owner(name); ok != (want >= 0) || ok && int64(uint32(uid)) != want {
 			t.Errorf("%q: user %d, %v", name, uid, ok)
 		}
 	}
