@@ -65,6 +65,19 @@ func TestBadInputHasTheErrnoOfLibibverbs(t *testing.T) {
 	run(t, "bad.c")
 }
 
+// No call fails and no completion comes if a datagram is dropped: the counter is the reason that can be printed.
+func TestDropsAreExplained(t *testing.T) {
+	t.Setenv("VERBENA_EXPLAIN", "1")
+	t.Setenv("VERBENA_DEVICES", "lone=127.0.0.1")
+	out := run(t, "dropped.c")
+	for _, want := range []string{"verbena: lone: bad_qkey 1: Datagrams dropped: wrong Q_Key.\n",
+		"verbena: lone: recv_dropped 1: "} {
+		if strings.Count(out, want) != 1 {
+			t.Errorf("must have once %q:\n%s", want, out)
+		}
+	}
+}
+
 // The program must report that it got no QP, not go on with an SRQ that no QP has kept from being destroyed. It gets
 // none for want of descriptors; it once was because the process that led at the address did not answer.
 func TestBadInputReportsWhatItCouldNotMake(t *testing.T) {

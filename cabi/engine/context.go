@@ -86,10 +86,12 @@ func addContext(ctx *verbs.Context, asyncFD C.int, vectors, cmdFD *C.int, out *u
 	c := &contextObj{ctx}
 	*vectors, *cmdFD = C.int(ctx.NumCompVectors()), C.int(fd)
 	*out = keep(c, kindContext, c, c.close)
+	dropped.watch(ctx.Device())
 	return 0
 }
 
 func (c *contextObj) close() error {
+	dropped.look(c.Device())
 	closeChildren(c)
 	return c.Context.Close()
 }

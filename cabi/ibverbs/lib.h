@@ -126,12 +126,15 @@ static inline unsigned int vb_gen(struct vb_context *c)
 		return result; \
 	} while (0)
 
-// vb_end destroys the engine's part of an object, and frees the object if that succeeds.
+// vb_end destroys the engine's part of an object, and frees the object if that succeeds. It sets errno as well as it
+// returns it, as the system call of an adapter does: programs print it with perror.
 #define vb_end(o) \
 	({ \
 		int e_ = VB_DEAD(o) ? 0 : vb_engine->destroy((o)->h); \
 		if (!e_) \
 			free(o); \
+		else \
+			errno = e_; \
 		e_; \
 	})
 

@@ -85,7 +85,9 @@ static void memory(void)
 	NONE(ibv_alloc_mw(pd, 9), EINVAL);
 	NONE(ibv_alloc_dm(ctx, &large), ENOMEM);
 	NONE(ibv_alloc_dm(ctx, &odd), EINVAL);
+	errno = 0;
 	WANT(ibv_dealloc_pd(pd), EBUSY); // mr
+	WANT(errno, EBUSY);
 	WANT(ibv_advise_mr(pd, 99, 0, NULL, 0), EOPNOTSUPP);
 }
 
@@ -270,7 +272,9 @@ static void pairs(void)
 	NONE(make(IBV_QPT_RC, 1 << 30), EINVAL);
 	NONE(ibv_create_qp_ex(ctx, &mask), EOPNOTSUPP);
 	NONE(ibv_create_qp_ex(ctx, &ops), EOPNOTSUPP);
+	errno = 0;
 	WANT(ibv_modify_qp(qp, &a, IBV_QP_STATE), EINVAL);
+	WANT(errno, EINVAL);
 	WANT(ibv_modify_qp(qp, &a, 1 << 30), EINVAL);
 	a.qp_state = IBV_QPS_INIT;
 	WANT(ibv_modify_qp(qp, &a, IBV_QP_STATE), EINVAL); // attributes are missing
