@@ -13,7 +13,7 @@ import (
 // hwOwnCases are those in which both ends are ours, in the guest: the providers' own tests, and connections whose peer
 // or device goes away.
 func hwOwnCases() []testCase {
-	const device = "RoundsLeakNothing|Memory|NoAllocation|Inline"
+	const device = "RoundsLeakNothing|TestMemory|NoAllocation|Inline"
 	const connections = "TestConnections|OwnQP|Backlog"
 	list := []testCase{
 		{name: "hw/guest/tests/rxe0", run: hwTests("hw.test", "rxe0", "", device+"|"+connections)},
