@@ -31,6 +31,8 @@ type Datagram struct {
 	// +checklocks:mu
 	dests map[netip.AddrPort]*dest
 	// +checklocks:mu
+	strangers int // of dests: those that the program has not sent to
+	// +checklocks:mu
 	queue []datagramMsg
 	// +checklocks:mu
 	pooled int // messages in the queue that came by UDP
@@ -199,7 +201,10 @@ func (d *Datagram) SendTo(b []byte, to netip.AddrPort, p WaitMode) (int, error) 
 	if err != nil {
 		return 0, err
 	}
-	dst.sent = true
+	if !dst.sent {
+		dst.sent = true
+		d.strangers--
+	}
 	for {
 		switch sent, err := dst.send(d, b); {
 		case err != nil:

@@ -234,6 +234,7 @@ func (d *Datagram) dest(to netip.AddrPort) (*dest, error) {
 	}
 	dst := &dest{to: to, q: q}
 	d.dests[to] = dst
+	d.strangers++
 	return dst, nil
 }
 
@@ -243,9 +244,12 @@ func (d *Datagram) dest(to netip.AddrPort) (*dest, error) {
 func (d *Datagram) evict() {
 	var victim *dest
 	for _, victim = range d.dests {
-		if !victim.sent {
+		if !victim.sent || d.strangers == 0 {
 			break
 		}
+	}
+	if !victim.sent {
+		d.strangers--
 	}
 	victim.forget()
 	delete(d.dests, victim.to)

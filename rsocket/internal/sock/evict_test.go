@@ -15,6 +15,7 @@ func TestForgedPeersDoNotEvictOthers(t *testing.T) {
 		to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 1}), uint16(1+i))
 		d.dests[to] = &dest{to: to, sent: i < answered}
 	}
+	d.strangers = maxDests - answered
 	for range maxDests - answered {
 		d.evict()
 	}
