@@ -324,7 +324,7 @@ static int entry(struct epoll *ep, struct item *item, struct pollfd *out)
 	int events = asked(item);
 	short wanted = events & (POLLIN | POLLOUT | POLLPRI);
 
-	if (!settled(ep, item)) {
+	if (item->rs < 0 && !settled(ep, item)) {
 		if (events < 0)
 			return 0;
 		item->kind = link_poll(item->fd, wanted, out);

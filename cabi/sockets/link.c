@@ -112,8 +112,7 @@ static int new_link(int fd, enum state state)
 
 int link_new(int fd) { return fd < 0 ? fd : new_link(fd, FRESH); }
 
-// become changes the state of a link that has just been made.
-static void become(int fd, enum state state)
+void link_listens(int fd)
 {
 	struct slot *s = slot_of(fd);
 
@@ -122,11 +121,9 @@ static void become(int fd, enum state state)
 	pthread_mutex_lock(&mu);
 	struct link *l = atomic_load(&s->link);
 	if (l && l->state == FRESH)
-		l->state = state;
+		l->state = LISTENS;
 	pthread_mutex_unlock(&mu);
 }
-
-void link_listens(int fd) { become(fd, LISTENS); }
 
 int link_listens_at(int fd)
 {
@@ -142,7 +139,6 @@ int link_listens_at(int fd)
 }
 
 int link_accepted(int fd, int new) { return new >= 0 && link_listens_at(fd) ? new_link(new, PASSIVE) : new; }
-
 
 int link_share(int old, int new)
 {
@@ -293,7 +289,7 @@ static void copy_options(int rs, int tcp)
 // use_shutdown does what shutdown was asked for before the handshake had ended. mu is held.
 static void use_shutdown(struct link *l, int fd)
 {
-	int how = l->shut == 3 ? SHUT_RDWR : l->shut == 2 ? SHUT_WR : SHUT_RD;
+	int how = l->shut - 1;
 
 	if (l->shut && l->rs >= 0)
 		rshutdown(l->rs, how);
@@ -391,20 +387,19 @@ int link_settle(int fd, int flags)
 int link_shutdown(int fd, int how)
 {
 	struct slot *s = slot_of(fd);
-	int taken = 1;
+	int result = 1;
 
 	if (how < SHUT_RD || how > SHUT_RDWR || !s || !atomic_load(&s->link))
 		return 1;
 	pthread_mutex_lock(&mu);
 	struct link *l = atomic_load(&s->link);
-	if (l && l->state == RUNNING)
-		taken = 0;
-	if (!taken)
-		l->shut |= how == SHUT_RDWR ? 3 : how == SHUT_WR ? 2 : 1;
-	else if (l && l->state == PASSIVE)
+	if (l && l->state == RUNNING) {
+		l->shut |= how + 1;
+		result = 0;
+	} else if (l && l->state == PASSIVE)
 		l->state = DONE; // it stays TCP
 	pthread_mutex_unlock(&mu);
-	return taken;
+	return result;
 }
 
 // connecting writes what to poll for a client that does not know yet whether its connection is made. It returns -1 if

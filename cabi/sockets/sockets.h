@@ -40,7 +40,7 @@ struct slot {
 	atomic_int nonblock;            // O_NONBLOCK
 	atomic_int type;                // SOCK_STREAM or SOCK_DGRAM
 	atomic_int receive_ms, send_ms; // SO_RCVTIMEO and SO_SNDTIMEO; 0: none
-	struct names *names;            // NULL: those of the rsocket
+	struct names *names;         // NULL: those of the rsocket
 	// Edges for epoll: each changes when the program has used up what it was told of.
 	atomic_uint in_edge, out_edge;
 	_Atomic(struct epoll *) watcher; // an epoll instance that has the rsocket with EPOLLET
@@ -75,7 +75,7 @@ RS_HIDDEN int intercepted(int domain, int type, int protocol);
 // set_sizes gives a new rsocket the sizes of RS_SQ_SIZE, RS_RQ_SIZE and RS_INLINE.
 RS_HIDDEN void set_sizes(int rs);
 
-// Fork mode: a stream is a TCP socket at first. See fork.c.
+// Fork mode: a stream is a TCP socket at first. See link.c.
 
 // links reports whether the fork mode is on.
 RS_HIDDEN int links(void);
