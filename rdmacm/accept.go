@@ -8,7 +8,6 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/internal/lookup"
-	"github.com/verbena-rdma/verbena/internal/sysroute"
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -115,7 +114,7 @@ func (id *ID) readAddrs(msg cmmsg.Msg) (private []byte) {
 	}
 	id.haveRoute = true
 	if id.zone == "" && lookup.NeedsZone(id.local.Addr()) {
-		id.zone = sysroute.Interface(id.local.Addr())
+		id.zone = id.dev.netDev(id.dev.find(id.local.Addr()))
 	}
 	return private
 }

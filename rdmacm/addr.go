@@ -18,7 +18,7 @@ type binding struct {
 	local, remote netip.AddrPort // the table of ports reads them under Host.mu; they change under both locks
 	bound         portKey        // entry in the table of ports; guarded by Host.mu
 	portUnread    bool           // the package chose the port, and the program has not asked which one
-	zone          string         // of link-local addresses
+	zone          string         // of link-local addresses; guarded as local
 	pkey          uint16         // asked for by an address of AF_IB; 0: the default
 	afIB          bool           // addressed by GIDs and service IDs: requests have no IP header
 	addrLost      bool           // ADDR_CHANGE was reported: the device does not have the local address any more
@@ -52,8 +52,7 @@ func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
 	case ip.IsMulticast():
 		return id.fail(op, syscall.EINVAL, "%v: must not be a multicast group", ip)
 	}
-	zone := ip.Zone()
-	ip = ip.Unmap().WithZone("")
+	ip = ip.Unmap()
 	id.host.mu.Lock()
 	defer id.host.mu.Unlock()
 	var d *device
@@ -64,18 +63,15 @@ func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
 			return id.because(op, err)
 		}
 	}
-	id.local = netip.AddrPortFrom(ip, addr.Port())
+	id.local, id.zone = netip.AddrPortFrom(ip.WithZone(""), addr.Port()), ip.Zone()
 	if err := id.host.ports.bind(id); err != nil {
-		id.local = netip.AddrPort{}
+		id.local, id.zone = netip.AddrPort{}, ""
 		return err
 	}
 	if d != nil {
 		id.bindDevice(d, sgid)
 	} else {
 		id.host.startAll(id.ps)
-	}
-	if zone != "" {
-		id.zone = zone
 	}
 	id.state = stAddrBound
 	return nil
@@ -172,7 +168,9 @@ func (id *ID) startResolve(op string, src, dst netip.AddrPort) error {
 		}
 	}
 	if zone := ip.Zone(); zone != "" {
+		id.host.mu.Lock()
 		id.zone = zone
+		id.host.mu.Unlock()
 	}
 	return nil
 }
@@ -203,7 +201,7 @@ func (id *ID) resolve() error {
 	if err != nil {
 		return err
 	}
-	sgid := d.find(local)
+	sgid := d.find(local.WithZone(id.zone))
 	if sgid == noPlace {
 		return id.fail("resolve_addr", syscall.ENODEV, "%v is not in the GID table of %v", local, d.vdev)
 	}

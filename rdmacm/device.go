@@ -74,8 +74,8 @@ var noPlace = gidPlace{firstPort, -1}
 // has reports whether the device has a local address.
 func (d *device) has(a netip.Addr) bool { return d.find(a) != noPlace }
 
-// find finds a local address in the GID tables. If it is there twice, the last entry counts: index 0 may stand for no
-// address.
+// find finds a local address in the GID tables. If it is there twice, an entry of the zone's interface counts more than
+// others, and then the last one: index 0 may stand for no address.
 func (d *device) find(a netip.Addr) gidPlace { return d.findOn(0, a) }
 
 // findOn is find that prefers the table of a port.
@@ -86,18 +86,44 @@ func (d *device) findOn(port uint8, a netip.Addr) gidPlace {
 		return found
 	}
 	if d.kernel && d.iwarp { // its GID is made of its MAC address
-		if on := d.vdev.Interface(); on != "" && on == sysroute.Interface(a) {
+		if on := d.vdev.Interface(); on != "" && (on == a.Zone() || on == sysroute.Interface(a.WithZone(""))) {
 			return gidPlace{firstPort, 0}
 		}
 		return found
 	}
-	gid := verbs.GIDFromAddr(a)
+	gid, best := verbs.GIDFromAddr(a.WithZone("")), 0
 	for _, e := range table {
-		if e.GID == gid && (e.Port == port || found == noPlace || found.port != port) {
-			found = gidPlace{e.Port, e.Index}
+		rank := 1
+		if e.Port == port {
+			rank++
+		}
+		if e.NetDev != "" && e.NetDev == a.Zone() {
+			rank += 2
+		}
+		if e.GID == gid && rank >= best {
+			found, best = gidPlace{e.Port, e.Index}, rank
 		}
 	}
 	return found
+}
+
+// ownerOf finds the device that has a local address; nil if none has it. Several may have the same link-local address:
+// the one of the zone's interface counts, else the first.
+func ownerOf(devices []*device, local netip.Addr) (owner *device, sgid gidPlace) {
+	sgid = noPlace
+	for _, d := range devices {
+		at := d.find(local)
+		if d.gone || at == noPlace {
+			continue
+		}
+		if d.netDev(at) == local.Zone() {
+			return d, at
+		}
+		if owner == nil {
+			owner, sgid = d, at
+		}
+	}
+	return owner, sgid
 }
 
 // portOf is the port of a local address, the first one if no port has it.
@@ -124,9 +150,15 @@ func (d *device) mtuCode(local netip.Addr) uint8 {
 
 // onInterface reports whether the device sends the packets of a local address through a network interface, so that
 // the system's routes are its routes.
-func (d *device) onInterface(p gidPlace) bool {
+func (d *device) onInterface(p gidPlace) bool { return d.netDev(p) != "" }
+
+// netDev is the network interface of a GID table entry; empty if there is none.
+func (d *device) netDev(p gidPlace) string {
 	e, err := d.ctx.QueryGIDEntry(p.port, p.index)
-	return err == nil && e.NetDev != ""
+	if err != nil {
+		return ""
+	}
+	return e.NetDev
 }
 
 // defaultPD is the device's PD for IDs without another one. Host.mu is held.

@@ -207,10 +207,8 @@ func (h *Host) owner(ps PortSpace, local netip.Addr) (*device, gidPlace, error) 
 	if err != nil {
 		return nil, noPlace, err
 	}
-	for _, d := range devices {
-		if at := d.find(local); at != noPlace && !d.gone {
-			return d, at, d.start()
-		}
+	if d, at := ownerOf(devices, local); d != nil {
+		return d, at, d.start()
 	}
 	return nil, noPlace, &Error{Op: "bind_addr", Errno: syscall.ENODEV,
 		Detail: local.String() + ": must be the address of an RDMA device",

@@ -97,9 +97,9 @@ func apart(id *ID, owners []*ID) bool {
 //
 // +checklocksignore
 func (t portTable) conflict(op string, id *ID, port uint16, reuse bool) error {
-	addr := id.local.Addr()
+	addr := id.zoned(id.local).Addr()
 	for _, other := range t[portKey{id.ps, port}] {
-		a := other.local.Addr()
+		a := other.zoned(other.local).Addr()
 		switch {
 		case other == id, reuse && other.reuse, id.oneFamily() && other.oneFamily() && a.Is4() != addr.Is4():
 		case a.IsUnspecified() || addr.IsUnspecified():

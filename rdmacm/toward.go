@@ -69,15 +69,17 @@ func (h *Host) toward(ps PortSpace, peer netip.Addr) (*device, netip.Addr, error
 //
 // +checklocks:h.mu
 func (h *Host) find(devices []*device, peer netip.Addr) (*device, netip.Addr, error) {
+	zone := peer.Zone()
 	source, routeErr := sysroute.Source(peer, "")
 	if routeErr == nil {
-		for _, d := range devices {
-			if !d.gone && d.has(source) {
-				return d, source, d.start()
-			}
+		if d, _ := ownerOf(devices, source.WithZone(zone)); d != nil {
+			return d, source, d.start()
 		}
 	}
-	iface := sysroute.Interface(source)
+	iface := zone
+	if zone == "" {
+		iface = sysroute.Interface(source)
+	}
 	for _, d := range devices {
 		if on := d.vdev.Interface(); d.gone || on != "" && (routeErr != nil || iface != on) {
 			continue

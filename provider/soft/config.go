@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"net"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -15,7 +16,8 @@ import (
 type Config struct {
 	// Name is the device's name, vrb0 if empty.
 	Name string
-	// Addrs are the local addresses, at least one.
+	// Addrs are the local addresses, at least one. The zone of a link-local address is its interface; without a zone it
+	// is the first interface that has the address.
 	Addrs []netip.Addr
 	// MorePorts holds the local addresses of the ports 2, 3 and so on, at least one each, up to 15 ports. Addrs are those
 	// of port 1.
@@ -53,7 +55,8 @@ type Device struct {
 }
 
 // New makes a device, which verbs.Devices does not list. It takes no sockets before its first QP. EINVAL for a wrong
-// name, number of shards or address, no address, or P_Keys that SetPKeys would refuse. It has no C twin.
+// name, number of shards or address, no address, or P_Keys that SetPKeys would refuse; ENODEV for a zone that is no
+// interface. It has no C twin.
 func New(c Config) (*Device, error) {
 	if c.Name == "" {
 		c.Name = defaultName
@@ -66,6 +69,11 @@ func New(c Config) (*Device, error) {
 	}
 	s := spec{name: c.Name}
 	if err := s.setAddrs(append([][]netip.Addr{c.Addrs}, c.MorePorts...)); err != nil {
+		return nil, err
+	}
+	if c.links.Open != nil {
+		s.on = nil
+	} else if err := s.setZones(); err != nil {
 		return nil, err
 	}
 	if len(c.PKeys) > 0 {
@@ -92,6 +100,7 @@ func (s *spec) setAddrs(ports [][]netip.Addr) error {
 			return fail(verbs.EINVAL, "no address: port %d must have at least one (Addrs, MorePorts)", i+1)
 		}
 		for _, a := range list {
+			s.on = append(s.on, a.Zone())
 			a = a.Unmap().WithZone("")
 			if !a.IsValid() || a.IsMulticast() || a.IsUnspecified() {
 				return fail(verbs.EINVAL, "address %v: must be a unicast address", a)
@@ -104,6 +113,23 @@ func (s *spec) setAddrs(ports [][]netip.Addr) error {
 			}
 			s.addrs = append(s.addrs, a)
 		}
+	}
+	return nil
+}
+
+// setZones makes the zones of link-local addresses the interfaces of the addresses.
+func (s *spec) setZones() error {
+	names := s.interfaces()
+	for _, zone := range names {
+		if _, err := net.InterfaceByName(zone); err != nil {
+			return fail(verbs.ENODEV, "address with zone %s: no network interface has that name", zone)
+		}
+	}
+	if len(names) > 0 {
+		s.iface = names[0]
+	}
+	if len(names) < 2 {
+		s.on = nil
 	}
 	return nil
 }

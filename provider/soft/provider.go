@@ -228,6 +228,7 @@ func parseDefinition(name, list string, ifs []net.Interface) (spec, error) {
 func (s *spec) parsePort(list string, ifs []net.Interface) error {
 	for text := range strings.SplitSeq(list, "+") {
 		a, err := netip.ParseAddr(text)
+		zone := a.Zone()
 		a = a.Unmap().WithZone("")
 		switch {
 		case err != nil:
@@ -237,7 +238,12 @@ func (s *spec) parsePort(list string, ifs []net.Interface) error {
 		case slices.Contains(s.addrs, a):
 			return fmt.Errorf("address %v: must be given once", a)
 		}
-		i := slices.IndexFunc(ifs, func(ifi net.Interface) bool { return hasAddr(&ifi, a) })
+		i := slices.IndexFunc(ifs, func(ifi net.Interface) bool {
+			return hasAddr(&ifi, a) && (zone == "" || zone == ifi.Name)
+		})
+		if i < 0 && zone != "" {
+			return fmt.Errorf("the network interface %s does not have the address %v", zone, a)
+		}
 		if i < 0 {
 			return fmt.Errorf("no network interface has the address %v", a)
 		}

@@ -1,0 +1,159 @@
+package rdmacm
+
+import (
+	"context"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	namespace "github.com/verbena-rdma/verbena/internal/apart"
+	"github.com/verbena-rdma/verbena/provider/soft"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// twoZones makes the interfaces one and two, which both have fe80::1, and their peers farone and fartwo with fe80::2,
+// and returns the devices of the first and of the last two.
+func twoZones(t *testing.T) (near, far *Host) {
+	t.Helper()
+	hosts := map[string][]*verbs.Device{}
+	for _, zone := range []string{"one", "two"} {
+		for _, line := range []string{
+			"link add " + zone + " type veth peer name far" + zone,
+			"link set " + zone + " addrgenmode none", "link set far" + zone + " addrgenmode none",
+			"addr add fe80::1/64 dev " + zone + " nodad", "addr add fe80::2/64 dev far" + zone + " nodad",
+			"link set " + zone + " up", "link set far" + zone + " up",
+		} {
+			if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+				t.Skipf("ip %s: %v: %s", line, err, out)
+			}
+		}
+		for end, addr := range map[string]string{"": "fe80::1%", "far": "fe80::2%"} {
+			dev, err := soft.New(soft.Config{
+				Name: "vrb_" + end + zone, Addrs: []netip.Addr{netip.MustParseAddr(addr + end + zone)},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			hosts[end] = append(hosts[end], dev.Device)
+		}
+	}
+	return NewHost(hosts[""]...), NewHost(hosts["far"]...)
+}
+
+// Two interfaces may have the same link-local address: its zone decides which device an ID is bound to, whether the ID
+// is bound to the address or finds it on the way to a peer.
+func TestSameLinkLocalAddressTwice(t *testing.T) {
+	namespace.NeedsIP(t)
+	if !namespace.Run(t) {
+		return
+	}
+	h, far := twoZones(t)
+	own := netip.MustParseAddr("fe80::1")
+	for _, zone := range []string{"one", "two"} {
+		at := netip.AddrPortFrom(own.WithZone(zone), 0)
+		to := netip.AddrPortFrom(netip.MustParseAddr("fe80::2").WithZone(zone), 7)
+		for what, bind := range map[string]func(id *ID) error{
+			"bound":                      func(id *ID) error { return id.BindAddr(at) },
+			"bound on the way to a peer": func(id *ID) error { return id.startResolveForTest(at, to) },
+			"on the way to a peer":       func(id *ID) error { return id.startResolveForTest(netip.AddrPort{}, to) },
+		} {
+			id, err := h.CreateID(nil, PSTCP, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := bind(id); err != nil {
+				t.Errorf("%s, %s: %v", what, zone, err)
+			} else if name := id.Verbs().Device().Name(); name != "vrb_"+zone {
+				t.Errorf("%s, %s: device %s", what, zone, name)
+			}
+			if err := id.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for _, h := range []*Host{h, far} {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Listeners on one port of the same link-local address of two interfaces each get the clients of their interface, and
+// the connection's address has its zone.
+func TestSameLinkLocalAddressListensTwice(t *testing.T) {
+	namespace.NeedsIP(t)
+	if !namespace.Run(t) {
+		return
+	}
+	near, far := twoZones(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, listen := range []string{"fe80::1%one fe80::1%two", "::"} {
+		listeners := map[string]*Listener{}
+		for i, at := range strings.Fields(listen) {
+			l, err := Listen(ctx, "["+at+"]:7471", &Options{Host: near})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			listeners[[]string{"one", "two"}[i]] = l
+		}
+		for _, zone := range []string{"one", "two"} {
+			l := listeners[zone]
+			if l == nil {
+				l = listeners["one"]
+			}
+			checkZone(ctx, t, l, far, zone)
+		}
+		for _, l := range listeners {
+			l.Close()
+		}
+	}
+	for _, h := range []*Host{near, far} {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// checkZone connects from the far end of an interface.
+func checkZone(ctx context.Context, t *testing.T, l *Listener, far *Host, zone string) {
+	t.Helper()
+	accepted := make(chan *ID, 1)
+	go func() {
+		id, err := l.Accept(ctx)
+		if err != nil {
+			t.Errorf("accept, %s: %v", zone, err)
+		}
+		accepted <- id
+	}()
+	c, err := Dial(ctx, "[fe80::1%far"+zone+"]:7471", &Options{Host: far})
+	if err != nil {
+		t.Fatalf("dial, %s: %v", zone, err)
+	}
+	defer c.Close()
+	if name := c.Verbs().Device().Name(); name != "vrb_far"+zone {
+		t.Errorf("client, %s: device %s", zone, name)
+	}
+	id := <-accepted
+	if id == nil {
+		return
+	}
+	defer id.Close()
+	if name, local := id.Verbs().Device().Name(), id.LocalAddr().Addr(); name != "vrb_"+zone || local.Zone() != zone {
+		t.Errorf("server, %s: device %s, address %v", zone, name, local)
+	}
+}
+
+// startResolveForTest resolves an address without the wait for the link address of the peer, who does not exist.
+func (id *ID) startResolveForTest(src, dst netip.AddrPort) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.startResolve("resolve_addr", src, dst); err != nil {
+		return err
+	}
+	id.state = stAddrBound
+	return id.resolve()
+}
