@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
@@ -36,6 +37,9 @@ func routeError(peer netip.Addr, err error) error {
 	if peer.IsMulticast() {
 		return fmt.Errorf("route to the group %v: %w; bind to a local address, which selects the interface (mckey -b)",
 			peer, err)
+	}
+	if errors.Is(err, syscall.EINVAL) && !peer.IsLinkLocalUnicast() {
+		return fmt.Errorf("route to %v: %w; it is of the type blackhole (ip route get %v)", peer, err, peer)
 	}
 	return fmt.Errorf("route to %v: %w", peer, err)
 }

@@ -24,6 +24,11 @@ func TestSource(t *testing.T) {
 	if !errors.Is(err, syscall.ENETUNREACH) || !strings.Contains(err.Error(), "bind to a local address") {
 		t.Errorf("without a route to a group: %v", err)
 	}
+	peer := netip.MustParseAddr("192.0.2.1")
+	if err := routeError(peer, syscall.EINVAL); !errors.Is(err, syscall.EINVAL) ||
+		!strings.Contains(err.Error(), "blackhole") {
+		t.Errorf("with a route of the type blackhole: %v", err)
+	}
 	ifi, err := net.InterfaceByName(Interface(local))
 	if err != nil || ifi.Flags&net.FlagLoopback == 0 {
 		t.Errorf("interface of %v: %q, %v", local, Interface(local), err)

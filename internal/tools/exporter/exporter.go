@@ -84,6 +84,15 @@ func printOnce(env *tool.Env, c *collector) error {
 	return nil
 }
 
+// listenError is an error of listening, with the option to change.
+func listenError(address string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("--listen %s: another program uses the port: choose another one: %w", address,
+			syscall.EADDRINUSE)
+	}
+	return fmt.Errorf("--listen %s: %w", address, err)
+}
+
 // serve answers scrapes until ctx is done.
 func serve(ctx context.Context, env *tool.Env, address string, c *collector) error {
 	h, err := handler(c)
@@ -92,7 +101,7 @@ func serve(ctx context.Context, env *tool.Env, address string, c *collector) err
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return fmt.Errorf("listen %q: %w", address, err)
+		return listenError(address, err)
 	}
 	fmt.Fprintf(env.Stdout, "metrics at http://%s/metrics\n", l.Addr())
 	s := &http.Server{Handler: h, ReadTimeout: readTimeout, WriteTimeout: readTimeout + scrapeTimeout,

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"reflect"
@@ -263,6 +264,20 @@ func TestMisuse(t *testing.T) {
 			errs.Len() == 0 {
 			t.Errorf("%q: status %d, %s", args, status, &errs)
 		}
+	}
+}
+
+// If the port is taken the error names the option.
+func TestPortTaken(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var errs bytes.Buffer
+	status := run(&tool.Env{Argv0: "exporter", Stdout: io.Discard, Stderr: &errs}, []string{"--listen", l.Addr().String()})
+	if status != 1 || !strings.Contains(errs.String(), "--listen "+l.Addr().String()+": another program uses the port") {
+		t.Errorf("status %d, %s", status, &errs)
 	}
 }
 
