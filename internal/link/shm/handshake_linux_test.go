@@ -1,0 +1,198 @@
+package shm
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+)
+
+func TestNoProcessThere(t *testing.T) {
+	var d testDirectory
+	a := d.open(t, addrA, 1)
+	path := &link.Path{Src: a.addr, Dst: addrB}
+	if a.Prepare(path, 7) {
+		t.Error("a process was found")
+	}
+	if !a.put(path, 7, 8, 1) {
+		t.Error("no place")
+	}
+	a.p.Send(a.tx)
+	if n := len(a.inner(0).sent); n != 1 {
+		t.Errorf("%d packets went over the other link", n)
+	}
+}
+
+// TestPacketsWaitForRings checks that packets wait for the handshake, and do not go over the other link meanwhile.
+func TestPacketsWaitForRings(t *testing.T) {
+	d := testDirectory{slow: make(chan struct{})}
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := &link.Path{Src: a.addr, Dst: addrB}
+	if !a.Prepare(path, 7) {
+		t.Error("no process was found")
+	}
+	if a.put(path, 7, 8, 1) {
+		t.Error("a place before the rings are ready")
+	}
+	close(d.slow)
+	a.await("place", func() bool { return a.put(path, 7, 8, 1) })
+	a.p.Send(a.tx)
+	b.next()
+}
+
+// TestSlowNeighbour checks that a process that does not answer delays packets only for a short time.
+func TestSlowNeighbour(t *testing.T) {
+	d := testDirectory{slow: make(chan struct{})}
+	a := d.open(t, addrA, 1)
+	d.open(t, addrB, 1)
+	a.hold = holdBack
+	path := a.path(addrB, 7)
+	begin := time.Now()
+	for !a.put(path, 7, 8, 1) {
+		time.Sleep(time.Millisecond)
+	}
+	if took := time.Since(begin); took < holdBack/2 {
+		t.Errorf("delayed by only %v", took)
+	}
+	close(d.slow)
+}
+
+// TestBurstOfDatagrams checks that many datagrams wait for a handshake, but not for long.
+func TestBurstOfDatagrams(t *testing.T) {
+	d := testDirectory{slow: make(chan struct{})}
+	a := d.open(t, addrA, 1)
+	d.open(t, addrB, 1)
+	a.hold = time.Hour
+	path := &link.Path{Src: a.addr, Dst: addrB, AnyOrder: true}
+	sent := 0
+	for sent < 1000 && a.put(path, 7, 8, 1) {
+		sent++
+	}
+	if sent != earlyDatagrams {
+		t.Errorf("%d datagrams did not wait, must be %d", sent, earlyDatagrams)
+	}
+	a.hold = 0
+	if !a.put(path, 7, 8, 1) {
+		t.Error("a datagram waits longer than the limit")
+	}
+	close(d.slow)
+}
+
+// TestSlowNeighbourAnyOrder checks that the first datagrams do not wait for a handshake: they go over the other link.
+func TestSlowNeighbourAnyOrder(t *testing.T) {
+	d := testDirectory{slow: make(chan struct{})}
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	a.hold = time.Hour
+	path := &link.Path{Src: a.addr, Dst: addrB, AnyOrder: true}
+	if !a.put(path, 7, 8, 1) {
+		t.Fatal("a datagram waits for the handshake")
+	}
+	a.p.Send(a.tx)
+	if n := len(a.inner(0).sent); n != 1 {
+		t.Errorf("%d packets over the other link", n)
+	}
+	close(d.slow)
+	a.await("rings", func() bool { return a.p.routeOf(path, 7).state.Load() == routeRings })
+	if !a.put(path, 7, 8, 2) {
+		t.Fatal("no place in the ring")
+	}
+	a.p.Send(a.tx)
+	b.next()
+	if n := len(a.inner(0).sent); n != 1 {
+		t.Errorf("%d packets over the other link", n)
+	}
+}
+
+// TestSlowNeighbourInOrder checks that packets that must stay in order wait for the end of the handshake: UC does not
+// retransmit.
+func TestSlowNeighbourInOrder(t *testing.T) {
+	d := testDirectory{slow: make(chan struct{})}
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	a.hold = time.Nanosecond
+	path := &link.Path{Src: a.addr, Dst: addrB, InOrder: true}
+	a.Prepare(path, 7)
+	if time.Sleep(time.Millisecond); a.put(path, 7, 8, 1) {
+		t.Error("a place before the rings are ready")
+	}
+	close(d.slow)
+	a.await("place", func() bool { return a.put(path, 7, 8, 1) })
+	a.p.Send(a.tx)
+	b.next()
+	if n := len(a.inner(0).sent); n != 0 {
+		t.Errorf("%d packets went over the other link", n)
+	}
+}
+
+// TestDecoratedSlowNeighbour checks that packets of a decorator, which cannot wait, go over the other link during the
+// handshake.
+func TestDecoratedSlowNeighbour(t *testing.T) {
+	d := testDirectory{slow: make(chan struct{})}
+	a := d.open(t, addrA, 1)
+	d.open(t, addrB, 1)
+	path := a.path(addrB, 7)
+	a.tx.Direct = nil
+	a.put(path, 7, 600, 1)
+	a.p.Send(a.tx)
+	if n := len(a.inner(0).sent); n != 1 {
+		t.Errorf("%d packets went over the other link", n)
+	}
+	close(d.slow)
+}
+
+// TestLossDuringHandshake checks a process that ends during the handshake, and one that refuses it.
+func TestLossDuringHandshake(t *testing.T) {
+	for refuses, want := range map[bool]link.Loss{false: link.PeerDied, true: link.NotLost} {
+		a, b := (&testDirectory{}).open(t, addrA, 1), &silentDirectory{}
+		a.dir = b
+		path := a.path(addrB, 7)
+		if a.put(path, 7, 8, 1) {
+			t.Error("a place before the rings are ready")
+		}
+		if refuses {
+			if _, _, err := expect(b.theirs, frameHello, 0); err != nil {
+				t.Fatal(err)
+			}
+			_ = sendFrame(b.theirs, frame{kind: frameBye})
+		}
+		b.theirs.Close()
+		a.await("place on the other link", func() bool { return a.put(path, 7, 8, 1) })
+		if !refuses {
+			<-a.lost
+		}
+		if got := a.Lost(path); got != want {
+			t.Errorf("refuses %v: %v", refuses, got)
+		}
+	}
+}
+
+// A silentDirectory is a Directory of one process that sends nothing.
+type silentDirectory struct{ theirs *net.UnixConn }
+
+func (*silentDirectory) Owner(netip.Addr, uint32) string { return "x" }
+
+func (d *silentDirectory) Dial(string) (*net.UnixConn, error) {
+	mine, theirs := socketPair()
+	d.theirs = theirs
+	return mine, nil
+}
+
+// TestCloseAtTheEndOfAHandshake checks that a ring set whose handshake ends while the link is being closed ends too:
+// Close would wait for its receiver.
+func TestCloseAtTheEndOfAHandshake(t *testing.T) {
+	var d testDirectory
+	a := d.open(t, addrA, 1)
+	h, r := &process{}, &route{}
+	h.waiting = []*route{r}
+	l, _ := sender(t)
+	l.shape = shape{n: 1, m: 1}
+	a.Close()
+	a.connected(addrB.String(), h, l, routeRings)
+	if l.end.Load() == ringsOpen {
+		t.Error("the ring set is open")
+	}
+	if _, err := l.conn.Write([]byte{0}); err == nil {
+		t.Error("its socket is open")
+	}
+}
