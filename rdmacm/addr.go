@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/lookup"
+	"github.com/verbena-rdma/verbena/internal/sysroute"
 )
 
 // binding is an ID's device, addresses and port.
@@ -52,7 +53,7 @@ func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
 	case ip.IsMulticast():
 		return id.fail(op, syscall.EINVAL, "%v: must not be a multicast group", ip)
 	}
-	ip = ip.Unmap()
+	ip = sysroute.Named(ip.Unmap())
 	id.host.mu.Lock()
 	defer id.host.mu.Unlock()
 	var d *device
@@ -142,7 +143,7 @@ func (id *ID) startResolve(op string, src, dst netip.AddrPort) error {
 	if err := id.in(op, stIdle, stAddrBound); err != nil {
 		return err
 	}
-	ip := dst.Addr().Unmap()
+	ip := sysroute.Named(dst.Addr().Unmap())
 	from := src.Addr().Unmap()
 	if id.state == stAddrBound {
 		from = id.local.Addr()

@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"os/exec"
 	"strings"
@@ -71,6 +72,13 @@ func TestSameLinkLocalAddressTwice(t *testing.T) {
 			if err := id.Close(); err != nil {
 				t.Error(err)
 			}
+		}
+	}
+	peer := netip.MustParseAddr("fe80::2%one")
+	for i, d := range h.devices {
+		choice, err := d.ctx.SelectGID(1, peer)
+		if i == 0 && (err != nil || choice.GID.Addr() != own) || i == 1 && !errors.Is(err, verbs.ENODATA) {
+			t.Errorf("%v for %v: %v, %v", d.vdev, peer, choice, err)
 		}
 	}
 	for _, h := range []*Host{h, far} {

@@ -69,6 +69,7 @@ func (h *Host) toward(ps PortSpace, peer netip.Addr) (*device, netip.Addr, error
 //
 // +checklocks:h.mu
 func (h *Host) find(devices []*device, peer netip.Addr) (*device, netip.Addr, error) {
+	peer = sysroute.Named(peer)
 	zone := peer.Zone()
 	source, routeErr := sysroute.Source(peer, "")
 	if routeErr == nil {

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"strconv"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -42,6 +44,28 @@ func routeError(peer netip.Addr, err error) error {
 		return fmt.Errorf("route to %v: %w; it is of the type blackhole (ip route get %v)", peer, err, peer)
 	}
 	return fmt.Errorf("route to %v: %w", peer, err)
+}
+
+// Named returns an address whose zone is the name of an interface. Programs may give its index instead.
+func Named(a netip.Addr) netip.Addr {
+	index, err := strconv.Atoi(a.Zone())
+	if err != nil {
+		return a
+	}
+	if _, err := net.InterfaceByName(a.Zone()); err == nil {
+		return a
+	}
+	ifi, err := net.InterfaceByIndex(index)
+	if err != nil {
+		return a
+	}
+	return a.WithZone(ifi.Name)
+}
+
+// InZone reports whether packets to a peer may leave from one of some interfaces. The zone of a link-local peer decides;
+// without a zone, and without names of interfaces, they may.
+func InZone(peer netip.Addr, interfaces ...string) bool {
+	return peer.Zone() == "" || len(interfaces) == 0 || slices.Contains(interfaces, Named(peer).Zone())
 }
 
 // Interface is the name of the interface that has a local address, empty if none has it.

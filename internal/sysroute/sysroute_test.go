@@ -4,10 +4,45 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 )
+
+// The zone of a link-local address is the name of an interface or its index.
+func TestZones(t *testing.T) {
+	lo, err := net.InterfaceByName(Interface(netip.MustParseAddr("127.0.0.1")))
+	if err != nil {
+		t.Skip(err)
+	}
+	byIndex := netip.MustParseAddr("fe80::1").WithZone(strconv.Itoa(lo.Index))
+	if a := Named(byIndex); a.Zone() != lo.Name {
+		t.Errorf("%v: zone %q, want %q", byIndex, a.Zone(), lo.Name)
+	}
+	for _, text := range []string{"fe80::1", "fe80::1%none0", "fe80::1%99999", "fe80::1%" + lo.Name, "192.0.2.1"} {
+		if a := netip.MustParseAddr(text); Named(a) != a {
+			t.Errorf("%v becomes %v", a, Named(a))
+		}
+	}
+	for _, c := range []struct {
+		peer       netip.Addr
+		interfaces []string
+		want       bool
+	}{
+		{byIndex, []string{lo.Name}, true},
+		{byIndex, []string{"x", lo.Name}, true},
+		{byIndex, []string{"x"}, false},
+		{byIndex, nil, true},
+		{byIndex.WithZone("x"), []string{lo.Name, "x"}, true},
+		{byIndex.WithZone("x"), []string{lo.Name}, false},
+		{byIndex.WithZone(""), []string{lo.Name}, true},
+	} {
+		if got := InZone(c.peer, c.interfaces...); got != c.want {
+			t.Errorf("%v in the zone of %q: %t", c.peer, c.interfaces, got)
+		}
+	}
+}
 
 func TestSource(t *testing.T) {
 	local, err := Source(netip.MustParseAddr("127.0.0.1"), "")

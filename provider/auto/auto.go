@@ -85,15 +85,15 @@ func anyPort(vctx *verbs.Context, sends sender, source, peer netip.Addr) (netip.
 }
 
 // fromSource looks for the source address of the route.
-func fromSource(vctx *verbs.Context, port uint8, source, _ netip.Addr) (netip.Addr, bool) {
+func fromSource(vctx *verbs.Context, port uint8, source, peer netip.Addr) (netip.Addr, bool) {
 	if vctx.Device().TransportType() == verbs.TransportIWARP { // its GID is made of its MAC address
 		on := vctx.Device().Interface()
-		return source, on != "" && on == sysroute.Interface(source)
+		return source, on != "" && on == sysroute.Interface(source) && sysroute.InZone(peer, on)
 	}
 	table, err := vctx.QueryGIDTable()
 	gid := verbs.GIDFromAddr(source)
 	return source, err == nil && slices.ContainsFunc(table, func(e verbs.GIDEntry) bool {
-		return e.GID == gid && e.Port == port
+		return e.GID == gid && e.Port == port && (e.NetDev == "" || sysroute.InZone(peer, e.NetDev))
 	})
 }
 

@@ -97,13 +97,14 @@ func (c *devContext) SelectGID(port uint8, peer netip.Addr) (verbs.GIDChoice, er
 	}
 	if src, err := sysroute.Source(peer, c.dev.info.Interface); err == nil {
 		for i := range table {
-			if e := &table[i]; usable(e) && e.GID.Addr() == src {
+			if e := &table[i]; usable(e) && e.GID.Addr() == src && (e.NetDev == "" || sysroute.InZone(peer, e.NetDev)) {
 				return choice(e, "the source address of the route to %v", peer)
 			}
 		}
 	}
 	for i := range table {
-		if e := &table[i]; usable(e) && like(e.GID.Addr(), peer) && ethernet {
+		if e := &table[i]; usable(e) && like(e.GID.Addr(), peer) && ethernet &&
+			(e.NetDev == "" || sysroute.InZone(peer, e.NetDev)) {
 			return choice(e, "it is the first of the same family and scope as %v", peer)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/softlink"
+	"github.com/verbena-rdma/verbena/internal/sysroute"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -100,7 +101,7 @@ func (s *spec) setAddrs(ports [][]netip.Addr) error {
 			return fail(verbs.EINVAL, "no address: port %d must have at least one (Addrs, MorePorts)", i+1)
 		}
 		for _, a := range list {
-			s.on = append(s.on, a.Zone())
+			s.on = append(s.on, sysroute.Named(a).Zone())
 			a = a.Unmap().WithZone("")
 			if !a.IsValid() || a.IsMulticast() || a.IsUnspecified() {
 				return fail(verbs.EINVAL, "address %v: must be a unicast address", a)

@@ -76,6 +76,10 @@ func (t *gidTable) entries(netdev func(netip.Addr) string) []verbs.GIDEntry {
 // same network, else one of the same family and scope.
 func (p *portInfo) selectGID(peer netip.Addr) (verbs.GIDChoice, error) {
 	peer = peer.Unmap()
+	if !p.virtual && !sysroute.InZone(peer, p.spec.interfaces()...) {
+		return verbs.GIDChoice{}, fail(verbs.ENODATA, "peer %v: %s is on %s", peer, p.name,
+			strings.Join(p.spec.interfaces(), ", "))
+	}
 	if !p.virtual {
 		if src, err := sysroute.Source(peer, p.iface); err == nil {
 			if i := p.index(src); i >= 0 {

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/verbena-rdma/verbena/internal/driver"
+	"github.com/verbena-rdma/verbena/internal/sysroute"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -228,7 +229,7 @@ func parseDefinition(name, list string, ifs []net.Interface) (spec, error) {
 func (s *spec) parsePort(list string, ifs []net.Interface) error {
 	for text := range strings.SplitSeq(list, "+") {
 		a, err := netip.ParseAddr(text)
-		zone := a.Zone()
+		zone := sysroute.Named(a).Zone()
 		a = a.Unmap().WithZone("")
 		switch {
 		case err != nil:

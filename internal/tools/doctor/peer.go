@@ -85,7 +85,7 @@ func (r *report) route(what string, peer netip.Addr) (w way, ok bool) {
 		return w, false
 	}
 	defer dev.Close()
-	number, choice, err := portTo(dev, peer, source)
+	number, choice, err := nearest.Port(dev, 0, peer, source.WithZone(""))
 	if err != nil {
 		r.add(bad, what, err.Error(), "verbena ibv_devinfo -v")
 		return w, false
@@ -99,23 +99,6 @@ func (r *report) route(what string, peer netip.Addr) (w way, ok bool) {
 		port.ActiveMTU.Bytes()}
 	r.way(what, peer, w)
 	return w, true
-}
-
-// portTo returns the port that has the system's source address for a peer, and otherwise port 1, with its GID for the
-// peer.
-func portTo(dev *verbs.Context, peer, source netip.Addr) (port uint8, choice verbs.GIDChoice, err error) {
-	attr, err := dev.QueryDevice()
-	if err != nil {
-		return 0, choice, err
-	}
-	for port = 1; port <= attr.PhysPortCnt; port++ {
-		choice, err = dev.SelectGID(port, peer)
-		if err == nil && choice.GID.Addr() == source.WithZone("") {
-			return port, choice, nil
-		}
-	}
-	choice, err = dev.SelectGID(1, peer)
-	return 1, choice, err
 }
 
 // way is the route of packets to a peer.

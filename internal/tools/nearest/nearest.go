@@ -1,15 +1,15 @@
 // Package nearest opens the device that reaches a peer, for tools without an explicit device, and checks
-// before a peer is known whether any device is suitable. It imports verbs.
+// before a peer is known whether any device is suitable. It imports verbs and internal/sysroute.
 package nearest
 
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/verbena-rdma/verbena/internal/sysroute"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -24,7 +24,7 @@ func Open(peer netip.Addr, port uint8) (*verbs.Context, error) {
 	if devices = slices.DeleteFunc(devices, iwarp); len(devices) == 0 && had > 0 {
 		return nil, errors.New("no RoCE device: only rdma_cm connects QPs of iWARP devices")
 	}
-	source := sourceFor(peer)
+	source, _ := sysroute.Source(peer, "")
 	var usable *verbs.Context
 	var errs []error
 	for _, d := range devices {
@@ -33,7 +33,8 @@ func Open(peer netip.Addr, port uint8) (*verbs.Context, error) {
 			errs = append(errs, err)
 			continue
 		}
-		local, err := localTo(ctx, port, peer, source)
+		_, choice, err := Port(ctx, port, peer, source)
+		local := choice.GID.Addr()
 		switch {
 		case err != nil:
 			errs = append(errs, err)
@@ -58,32 +59,34 @@ func Open(peer netip.Addr, port uint8) (*verbs.Context, error) {
 	return nil, fmt.Errorf("no device reaches %s: %w", peer, errors.Join(errs...))
 }
 
-// localTo returns the address of a port, of any if port is 0, for a peer: the source if a port has it.
-func localTo(ctx *verbs.Context, port uint8, peer, source netip.Addr) (local netip.Addr, err error) {
-	first, last := port, port
-	if port == 0 {
-		attr, err := ctx.QueryDevice()
-		if err != nil {
-			return local, err
-		}
-		first, last = 1, attr.PhysPortCnt
+// Port returns the port, and its GID, for a peer: the given port, or if that is 0 the one whose GID is the source
+// address of the system's route, or else the first with a GID for the peer.
+func Port(ctx *verbs.Context, port uint8, peer, source netip.Addr) (uint8, verbs.GIDChoice, error) {
+	if port != 0 {
+		choice, err := ctx.SelectGID(port, peer)
+		return port, choice, err
 	}
+	attr, err := ctx.QueryDevice()
+	if err != nil {
+		return 0, verbs.GIDChoice{}, err
+	}
+	var first verbs.GIDChoice
 	var errs []error
-	for n := int(first); n <= int(last); n++ {
-		choice, err := ctx.SelectGID(uint8(n), peer)
-		switch a := choice.GID.Addr(); {
+	for n := range attr.PhysPortCnt {
+		choice, err := ctx.SelectGID(n+1, peer)
+		switch {
 		case err != nil:
 			errs = append(errs, err)
-		case a == source:
-			return a, nil
-		case !local.IsValid():
-			local = a
+		case choice.GID.Addr() == source:
+			return n + 1, choice, nil
+		case port == 0:
+			port, first = n+1, choice
 		}
 	}
-	if local.IsValid() {
-		return local, nil
+	if port != 0 {
+		return port, first, nil
 	}
-	return local, errors.Join(errs...)
+	return 0, first, errors.Join(errs...)
 }
 
 // Check returns an error unless the named device, or any device if name is empty, has this port and this
@@ -164,14 +167,4 @@ func has(ctx *verbs.Context, port uint8, gidIndex int) error {
 	}
 	_, err := ctx.QueryGIDEntry(port, gidIndex)
 	return err
-}
-
-// sourceFor returns the system's source address for the peer; invalid if there is no route.
-func sourceFor(peer netip.Addr) netip.Addr {
-	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, 4791)))
-	if err != nil {
-		return netip.Addr{}
-	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone("")
 }
