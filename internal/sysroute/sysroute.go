@@ -62,8 +62,8 @@ func Named(a netip.Addr) netip.Addr {
 	return a.WithZone(ifi.Name)
 }
 
-// InZone reports whether packets to a peer may leave from one of some interfaces. The zone of a link-local peer decides;
-// without a zone, and without names of interfaces, they may.
+// InZone reports whether packets to a peer may leave from one of some interfaces. The zone of a link-local peer
+// decides; without a zone, and without names of interfaces, they may.
 func InZone(peer netip.Addr, interfaces ...string) bool {
 	return peer.Zone() == "" || len(interfaces) == 0 || slices.Contains(interfaces, Named(peer).Zone())
 }

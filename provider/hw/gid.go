@@ -97,14 +97,13 @@ func (c *devContext) SelectGID(port uint8, peer netip.Addr) (verbs.GIDChoice, er
 	}
 	if src, err := sysroute.Source(peer, c.dev.info.Interface); err == nil {
 		for i := range table {
-			if e := &table[i]; usable(e) && e.GID.Addr() == src && (e.NetDev == "" || sysroute.InZone(peer, e.NetDev)) {
+			if e := &table[i]; usable(e) && e.GID.Addr() == src && inZone(e, peer) {
 				return choice(e, "the source address of the route to %v", peer)
 			}
 		}
 	}
 	for i := range table {
-		if e := &table[i]; usable(e) && like(e.GID.Addr(), peer) && ethernet &&
-			(e.NetDev == "" || sysroute.InZone(peer, e.NetDev)) {
+		if e := &table[i]; usable(e) && like(e.GID.Addr(), peer) && ethernet && inZone(e, peer) {
 			return choice(e, "it is the first of the same family and scope as %v", peer)
 		}
 	}
@@ -114,6 +113,11 @@ func (c *devContext) SelectGID(port uint8, peer netip.Addr) (verbs.GIDChoice, er
 		}
 	}
 	return verbs.GIDChoice{}, fail(verbs.ENODATA, "no entry of the GID table of port %d is for peer %v", port, peer)
+}
+
+// inZone reports whether packets to a peer may leave from the interface of an entry.
+func inZone(e *verbs.GIDEntry, peer netip.Addr) bool {
+	return e.NetDev == "" || sysroute.InZone(peer, e.NetDev)
 }
 
 // usable reports whether packets of RoCE v2, InfiniBand or iWARP can be sent from an entry.
