@@ -2,6 +2,7 @@
 //
 //	setup.go          Dial, Listen: connections up to the end of MPA's start-up, for package rdmacm
 //	qp_linux.go       QP: posting, receiving, sending, and the end of a connection
+//	linger_linux.go   the sockets of destroyed QPs, until their peers close their side
 //	counters.go       the counters; view_linux.go: snapshots of QPs for tools
 //	loop_linux.go     Device: the sockets of all QPs of a device, read by pollers of CQs and by one goroutine
 //

@@ -41,6 +41,18 @@ func responder(t *testing.T, ended func(silent bool)) (q *QP, peer *net.TCPConn,
 	ok(err)
 	t.Cleanup(q.Destroy)
 	ok(q.Init(mr.RemoteRead))
+	return q, startResponder(t, q, ended), r.RKey
+}
+
+// startResponder connects a QP in INIT to a bare socket that has the smallest buffers.
+func startResponder(t *testing.T, q *QP, ended func(silent bool)) (peer *net.TCPConn) {
+	t.Helper()
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(loopbackAny))
 	ok(err)
 	defer l.Close()
@@ -52,7 +64,7 @@ func responder(t *testing.T, ended func(silent bool)) (q *QP, peer *net.TCPConn,
 	ok(err)
 	ok(own.SetWriteBuffer(1))
 	ok(q.Start(&Conn{tcp: own, Params: iwarp.Params{IRD: 1, ORD: 1}}, ended))
-	return q, peer, r.RKey
+	return peer
 }
 
 // readRequest is the FPDU of a READ of n bytes from the beginning of a region.

@@ -36,7 +36,7 @@ func Listen(at netip.AddrPort, only6 bool, on func(*Request)) (*Listener, error)
 		return nil, noListener(err, at)
 	}
 	fdset.AddConn(l)
-	ln := &Listener{l: l, on: on, waiting: newWaiting()}
+	ln := &Listener{l: l, on: on, waiting: newWaiting(maxWaiting)}
 	go ln.run()
 	return ln, nil
 }
@@ -60,8 +60,9 @@ func (l *Listener) run() {
 			time.Sleep(acceptWait)
 			continue
 		}
-		if w := l.waiting.enter(c); w != nil {
-			go l.ask(w)
+		_, remote := addrsOf(c)
+		if w := l.waiting.enter(c, remote.Addr()); w != nil {
+			go l.ask(c, w)
 		} else {
 			_ = c.Close()
 		}
@@ -69,8 +70,7 @@ func (l *Listener) run() {
 }
 
 // ask reads the request of a connection.
-func (l *Listener) ask(w *waiter) {
-	c := w.tcp
+func (l *Listener) ask(c *net.TCPConn, w *waiter) {
 	fdset.AddConn(c)
 	s := iwarp.Respond(0)
 	_ = c.SetDeadline(time.Now().Add(time.Duration(s.Deadline())))

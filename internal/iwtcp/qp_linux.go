@@ -1,8 +1,6 @@
 package iwtcp
 
 import (
-	"io"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -355,15 +353,17 @@ func (q *QP) Disconnect() {
 // +checklocks:q.mu
 func (q *QP) expect() {
 	if q.timer == nil {
-		fd := q.fd
-		q.timer = time.AfterFunc(endTime, func() { q.cut(fd) })
+		m := q.m
+		q.timer = time.AfterFunc(endTime, func() { q.cut(m) })
 	}
 }
 
-func (q *QP) cut(fd int) {
+// cut ends the connection of a machine. A timer that has fired may be late: the QP has another connection then, whose
+// socket may have the number of the old one.
+func (q *QP) cut(m *iwarp.QP) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.fd != fd || q.m == nil || q.timer == nil {
+	if q.fd < 0 || q.m != m {
 		return
 	}
 	q.silent = q.silent || !q.eof
@@ -615,23 +615,6 @@ func (q *QP) close() {
 	_ = unix.Close(q.fd)
 	q.fd = -1
 	q.report()
-}
-
-// linger leaves the socket, whose end was sent, to a goroutine. If it were closed with data that nobody has read, TCP
-// would tell the peer that the connection has failed, and drop what the peer has not received.
-//
-// +checklocks:q.mu
-func (q *QP) linger() {
-	s := os.NewFile(uintptr(q.fd), "tcp")
-	q.loop.remove(q.fd)
-	q.countStream(&q.counters)
-	q.fd = -1
-	q.report()
-	_ = s.SetReadDeadline(time.Now().Add(endTime))
-	go func() {
-		_, _ = io.Copy(io.Discard, s)
-		_ = s.Close()
-	}()
 }
 
 // host is how the machine reports.

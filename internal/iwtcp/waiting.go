@@ -2,7 +2,7 @@ package iwtcp
 
 import (
 	"container/list"
-	"net"
+	"io"
 	"net/netip"
 	"sync"
 	"time"
@@ -19,8 +19,9 @@ const (
 	patience   = 500 * time.Millisecond
 )
 
-// waiting has a listener's connections whose request has not come yet. A source that opens connections without a
-// request takes the places of its own older connections, and shares the places with other sources.
+// waiting has connections that wait for their peers: a listener's whose request has not come yet, or those that linger.
+// A source whose connections wait for long takes the places of its own older ones, and shares the places with other
+// sources.
 type waiting struct {
 	most     int           // connections
 	share    int           // those of one source
@@ -37,14 +38,14 @@ type waiting struct {
 
 // waiter is a connection of waiting.
 type waiter struct {
-	tcp    *net.TCPConn
+	c      io.Closer
 	source netip.Addr
 	since  time.Time
 	at     *list.Element // nil if it has left; guarded by waiting.mu
 }
 
-func newWaiting() *waiting {
-	most := maxWaiting
+// newWaiting makes room for most connections, or a quarter of the descriptors.
+func newWaiting(most int) *waiting {
 	if n := fdset.Limit(); n > 0 {
 		most = max(quarter, min(most, n/quarter))
 	}
@@ -52,15 +53,14 @@ func newWaiting() *waiting {
 }
 
 // enter takes a connection in, and may close another one for it. It returns nil if there is no place.
-func (w *waiting) enter(c *net.TCPConn) *waiter {
+func (w *waiting) enter(c io.Closer, remote netip.Addr) *waiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, remote := addrsOf(c)
-	source := link.SourceOf(remote.Addr())
+	source := link.SourceOf(remote)
 	if w.closed || !w.makeRoom(source) {
 		return nil
 	}
-	n := &waiter{tcp: c, source: source, since: time.Now()}
+	n := &waiter{c: c, source: source, since: time.Now()}
 	n.at = w.all.PushBack(n)
 	w.from[source]++
 	return n
@@ -118,7 +118,7 @@ func (w *waiting) oldest(source netip.Addr) *waiter {
 // +checklocks:w.mu
 func (w *waiting) end(n *waiter) {
 	w.remove(n)
-	_ = n.tcp.Close()
+	_ = n.c.Close()
 }
 
 // +checklocks:w.mu

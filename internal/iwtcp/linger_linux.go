@@ -1,0 +1,39 @@
+package iwtcp
+
+import (
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+// maxLingering limits the sockets of the process that wait for their peers' ends without a QP: at most a quarter of the
+// descriptors. A source has a part of these places, so that peers that never close their side take no more.
+const maxLingering = 256
+
+var lingering = sync.OnceValue(func() *waiting { return newWaiting(maxLingering) })
+
+// linger leaves the socket, whose end was sent, to a goroutine. If it were closed with data that nobody has read, TCP
+// would tell the peer that the connection has failed, and drop what the peer has not received. Without a place the
+// socket is closed nevertheless.
+//
+// +checklocks:q.mu
+func (q *QP) linger() {
+	s := os.NewFile(uintptr(q.fd), "tcp")
+	q.loop.remove(q.fd)
+	q.countStream(&q.counters)
+	q.fd = -1
+	q.report()
+	all := lingering()
+	w := all.enter(s, q.trace.remote.Addr())
+	if w == nil {
+		_ = s.Close()
+		return
+	}
+	_ = s.SetReadDeadline(time.Now().Add(endTime))
+	go func() {
+		_, _ = io.Copy(io.Discard, s)
+		all.leave(w)
+		_ = s.Close()
+	}()
+}
