@@ -42,6 +42,7 @@ var help = map[string]string{
 	"rx_icrc_errors":             "Packets dropped: wrong invariant CRC. They were changed on the way.",
 	"rx_malformed":               "Packets dropped: too short, or an undefined opcode.",
 	"rx_screened":                "Management packets dropped early because nobody has asked for them.",
+	"rx_dropped":                 "Packets dropped after the socket: the program did not process them fast enough.",
 	"mail_dropped":               "Packets for other processes at the address, dropped because these had no room.",
 	"shm_tx_packets":             "Packets of sent_pkts that went through shared memory.",
 	"shm_rx_packets":             "Packets of rcvd_pkts that came through shared memory.",

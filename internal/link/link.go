@@ -73,6 +73,7 @@ type Counters struct {
 	RxICRCErrors       uint64 // invariant CRC wrong
 	RxMalformed        uint64 // too short, or undefined opcode
 	RxScreened         uint64 // management packets dropped by the screen: see Screener
+	RxDropped          uint64 // received packets that a queue of the link had no room for
 	MailDropped        uint64 // packets of other processes at the address that their receivers had no room for
 	ShmTxPackets       uint64 // those of TxPackets through shared memory
 	ShmRxPackets       uint64 // those of RxPackets through shared memory

@@ -24,6 +24,7 @@ type plainLink struct {
 	cfg   Config
 	ifi   *net.Interface
 	ports []*plainPort
+	pool  pool
 	ready sync.WaitGroup // of the reading goroutines
 
 	mu    sync.RWMutex // Send holds it for reading, changes of the addresses for writing
@@ -155,25 +156,28 @@ func (s *plainSocket) close() {
 func (l *plainLink) read(c *net.UDPConn, dst netip.Addr) {
 	l.ready.Go(func() {
 		for {
-			pkt := l.ports[0].ring.buffer()
+			pkt := l.pool.get()
 			n, from, err := c.ReadFromUDPAddrPort(pkt.buf)
 			switch {
 			case err == nil:
 			case errors.Is(err, net.ErrClosed):
 				return
 			case errnoOf(err) == syscall.EMSGSIZE: // Windows refuses a packet longer than the buffer, others cut it off
-				l.ports[0].ring.release(pkt)
+				l.pool.put(pkt)
 				l.ports[0].counters.rxMalformed.Add(1)
 				continue
 			default:
 				// Such as an ICMP message. The pause prevents a busy loop.
-				l.ports[0].ring.release(pkt)
+				l.pool.put(pkt)
 				time.Sleep(time.Millisecond)
 				continue
 			}
 			pkt.n, pkt.dst, pkt.source = n, dst, from.Port()
 			pkt.src = from.Addr().Unmap().WithZone("")
-			l.portOf(pkt).ring.push(pkt)
+			if p := l.portOf(pkt); !p.ring.push(pkt) {
+				p.counters.rxDropped.Add(1)
+				l.pool.put(pkt)
+			}
 		}
 	})
 }

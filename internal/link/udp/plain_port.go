@@ -89,10 +89,15 @@ func (l *plainLink) socketOf(a netip.Addr) *plainSocket {
 
 // Recv fetches packets; see link.Port.
 func (p *plainPort) Recv(b *link.RxBatch) int {
-	lent, _ := b.Buffers.([]*plainPacket)
-	lent = p.ring.pop(lent, plainBatch)
-	b.Buffers, b.Packets = lent, b.Packets[:0]
-	for _, pkt := range lent {
+	lent, _ := b.Buffers.(*[]*plainPacket)
+	if lent == nil {
+		lent = new([]*plainPacket)
+		b.Buffers = lent
+	}
+	p.link.pool.put(*lent...)
+	*lent = p.ring.pop((*lent)[:0], plainBatch)
+	b.Packets = b.Packets[:0]
+	for _, pkt := range *lent {
 		f := p.verify.flowOf(pkt.src, pkt.source, pkt.dst, p.link.cfg.Port)
 		if body, ok := p.verify.check(f, pkt.buf[:pkt.n], f.guess(0, false)); ok {
 			b.Packets = append(b.Packets, link.RxPacket{Data: body, Src: pkt.src, Dst: pkt.dst, HopLimit: defaultHopLimit})
@@ -114,13 +119,36 @@ func (p *plainPort) Capabilities() link.PortCapabilities { return link.PortCapab
 // Counters returns the counters.
 func (p *plainPort) Counters() link.Counters { return p.counters.read() }
 
+// A pool has packets to read into, which the ports of a link share: a packet arrives at any of them.
+type pool struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	free []*plainPacket
+}
+
+func (l *pool) get() *plainPacket {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.free); n > 0 {
+		pkt := l.free[n-1]
+		l.free = l.free[:n-1]
+		return pkt
+	}
+	return &plainPacket{buf: make([]byte, maxReceived)}
+}
+
+// put takes packets back. Those that exceed a bound are left to the garbage collector.
+func (l *pool) put(list ...*plainPacket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.free = append(l.free, list[:min(len(list), max(plainRing-len(l.free), 0))]...)
+}
+
 // A ring holds the packets queued in a port, up to a bound, and parks the goroutine of the port.
 type ring struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	packets []*plainPacket
-	// +checklocks:mu
-	free []*plainPacket
 	// +checklocks:mu
 	woken bool
 	// +checklocks:mu
@@ -130,55 +158,28 @@ type ring struct {
 	timer  *time.Timer   // of the goroutine in wait
 }
 
-// buffer returns a packet to read into.
-func (r *ring) buffer() *plainPacket {
+// push queues a packet and reports whether there was room.
+func (r *ring) push(pkt *plainPacket) bool {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if n := len(r.free); n > 0 {
-		pkt := r.free[n-1]
-		r.free = r.free[:n-1]
-		return pkt
-	}
-	return &plainPacket{buf: make([]byte, maxReceived)}
-}
-
-func (r *ring) release(pkt *plainPacket) {
-	r.mu.Lock()
-	r.keep(pkt)
-	r.mu.Unlock()
-}
-
-// keep keeps packets to read into, up to a bound: buffer takes them from the ring of port 0 only.
-//
-// +checklocks:r.mu
-func (r *ring) keep(list ...*plainPacket) {
-	if len(r.free) < plainRing {
-		r.free = append(r.free, list...)
-	}
-}
-
-func (r *ring) push(pkt *plainPacket) {
-	r.mu.Lock()
-	if len(r.packets) < plainRing {
+	room := len(r.packets) < plainRing
+	if room {
 		r.packets = append(r.packets, pkt)
-	} else {
-		r.keep(pkt)
 	}
 	r.mu.Unlock()
 	r.notify()
+	return room
 }
 
-// pop takes back the packets that were lent and lends up to n others.
-func (r *ring) pop(lent []*plainPacket, n int) []*plainPacket {
+// pop moves up to n packets to a list.
+func (r *ring) pop(list []*plainPacket, n int) []*plainPacket {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.keep(lent...)
 	n = min(n, len(r.packets))
-	lent = append(lent[:0], r.packets[:n]...)
+	list = append(list, r.packets[:n]...)
 	rest := copy(r.packets, r.packets[n:])
 	clear(r.packets[rest:])
 	r.packets = r.packets[:rest]
-	return lent
+	return list
 }
 
 func (r *ring) notify() {

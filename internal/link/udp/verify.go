@@ -13,7 +13,7 @@ import (
 type counters struct {
 	txPackets, txBytes, txDropped, txLong   atomic.Uint64
 	rxPackets, rxBytes, rxICRC, rxMalformed atomic.Uint64
-	rxScreened                              atomic.Uint64
+	rxScreened, rxDropped                   atomic.Uint64
 }
 
 func (c *counters) read() link.Counters {
@@ -21,6 +21,7 @@ func (c *counters) read() link.Counters {
 		TxPackets: c.txPackets.Load(), TxBytes: c.txBytes.Load(), TxDropped: c.txDropped.Load(), TxTooLong: c.txLong.Load(),
 		RxPackets: c.rxPackets.Load(), RxBytes: c.rxBytes.Load(),
 		RxICRCErrors: c.rxICRC.Load(), RxMalformed: c.rxMalformed.Load(), RxScreened: c.rxScreened.Load(),
+		RxDropped: c.rxDropped.Load(),
 	}
 }
 
