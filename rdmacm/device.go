@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"net/netip"
 	"sync"
+	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/gsi"
@@ -22,12 +23,14 @@ type device struct {
 	kernel  bool // an adapter: the kernel manages its connections, and there is no manager
 
 	// Guarded by Host.mu. IDs that are bound to the device read cm without it: they were bound after start.
-	cm    *manager         // nil before start, of an iWARP device, and of an adapter
-	up    bool             // start has succeeded
-	users map[*ID]struct{} // IDs that are bound to the device
-	gone  bool             // the hardware reported a fatal error
-	pd    *verbs.PD
-	xrcd  *verbs.XRCD
+	cm       *manager         // nil before start, of an iWARP device, and of an adapter
+	up       bool             // start has succeeded
+	busy     int              // calls of aside
+	starting bool             // a goroutine starts the device
+	users    map[*ID]struct{} // IDs that are bound to the device
+	gone     bool             // the hardware reported a fatal error
+	pd       *verbs.PD
+	xrcd     *verbs.XRCD
 
 	async   *verbs.Context // for the device's events: the program may take those of ctx
 	watcher sync.WaitGroup // takes them
@@ -170,28 +173,55 @@ func (d *device) defaultPD() (pd *verbs.PD, err error) {
 }
 
 // start starts the connection management, once. Host.mu is held, which the analyzer
-// cannot see: callers know the host by another name.
+// cannot see: callers know the host by another name. It is free meanwhile: see aside.
 //
 // +checklocksignore
 func (d *device) start() error {
-	if d.up {
-		return nil
+	for d.starting {
+		d.host.idle.Wait()
 	}
-	if d.kernel {
+	switch {
+	case d.gone:
+		return &Error{Op: "start", Errno: syscall.ENODEV, Obj: d.vdev.Name(), Detail: deviceGone}
+	case d.up:
+		return nil
+	case d.kernel:
 		if err := d.host.startKernel(); err != nil {
 			return err
 		}
-	} else if !d.streams {
-		m, err := newManager(d)
-		if err != nil {
+	case !d.streams:
+		if err := d.startManager(); err != nil {
 			return err
 		}
-		d.cm = m
 	}
 	d.up = true
 	d.watch()
 	d.host.publish()
 	return nil
+}
+
+// startManager opens QP 1. The sockets of an address may have to come from another process.
+//
+// +checklocksignore
+func (d *device) startManager() (err error) {
+	d.starting = true
+	var m *manager
+	d.aside(func() { m, err = newManager(d) })
+	d.cm, d.starting = m, false // before those that wait for it run
+	return err
+}
+
+// aside calls f without Host.mu, which the caller holds: f may wait for another process, which may be stopped. The
+// device stays open meanwhile.
+//
+// +checklocksignore
+func (d *device) aside(f func()) {
+	d.busy++
+	d.host.mu.Unlock()
+	f()
+	d.host.mu.Lock()
+	d.busy--
+	d.host.idle.Broadcast()
 }
 
 // close ends the connection management and closes the device. No IDs are left and the host has forgotten the device.

@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -39,6 +40,8 @@ type Host struct {
 	wild map[*ID]struct{}
 	// +checklocks:mu
 	paths map[netip.Addr]localPath
+	// On mu: a call of device.aside has ended.
+	idle *sync.Cond
 	// A goroutine looks for new devices.
 	// +checklocks:mu
 	looking bool
@@ -59,7 +62,9 @@ var defaultHost = func() *Host {
 
 // newHost makes a host of the devices that list returns.
 func newHost(list func() ([]*verbs.Device, error)) *Host {
-	return &Host{list: list, openKernel: openKernel, ports: portTable{}, wild: map[*ID]struct{}{}}
+	h := &Host{list: list, openKernel: openKernel, ports: portTable{}, wild: map[*ID]struct{}{}}
+	h.idle = sync.NewCond(&h.mu)
+	return h
 }
 
 // NewHost makes a host of these devices. It does not open them yet. Close closes it. It has no C twin.
@@ -104,6 +109,9 @@ func (h *Host) Close() error {
 func (h *Host) takeDevices(op string) ([]*device, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	for slices.ContainsFunc(h.devices, func(d *device) bool { return d.busy > 0 }) {
+		h.idle.Wait()
+	}
 	for _, d := range h.devices {
 		if n := len(d.users); n > 0 {
 			return nil, &Error{Op: op, Errno: syscall.EBUSY, Detail: "IDs are bound to " + d.ctx.Device().Name()}
@@ -188,7 +196,7 @@ func (h *Host) startAll(ps PortSpace) {
 	if err != nil {
 		return
 	}
-	for _, d := range devices {
+	for _, d := range slices.Clone(devices) { // others may scan while one starts
 		if !d.gone {
 			_ = d.start()
 		}

@@ -157,6 +157,8 @@ type leftovers struct {
 	ch    *EventChannel
 	sync  bool   // ch is the ID's own
 	event *Event // to be acknowledged
+
+	listeners []deviceListener // whose claims are to be given back
 }
 
 // end destroys everything of the ID and makes it DESTROYING: it gets no more events.
@@ -169,14 +171,14 @@ func (id *ID) end() leftovers {
 	id.leaveGroups()
 	_ = id.destroyQP()
 	_ = id.destroySRQ()
-	id.unlisten()
+	listeners := id.unlisten()
 	id.endStream()
 	id.dropKernelID()
 	if id.cmid != nil {
 		id.dev.cm.destroy(id.cmid)
 	}
 	id.unbind()
-	l := leftovers{id.ch, id.sync, id.event}
+	l := leftovers{id.ch, id.sync, id.event, listeners}
 	id.event = nil
 	return l
 }
@@ -195,6 +197,7 @@ func (id *ID) finish(l leftovers) {
 	if l.sync {
 		_ = l.ch.Close()
 	}
+	giveBack(l.listeners)
 }
 
 // bindDevice binds the ID to a device. Host.mu is held.

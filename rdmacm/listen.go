@@ -12,6 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/internal/gsi"
 	"github.com/verbena-rdma/verbena/internal/lookup"
+	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -29,7 +30,8 @@ type listening struct {
 type deviceListener struct {
 	dev     *device
 	l       *cm.Listener // nil of an iWARP device or an adapter
-	release func()       // gives the service ID back to other processes
+	release func()       // ends listening on an iWARP device or an adapter; nil of others
+	unclaim func()       // nil without claim; see claim.on
 }
 
 // Listen begins to take requests to the address that the ID is bound to: on its device, or, if the address is a
@@ -61,6 +63,8 @@ func (id *ID) Listen(backlog int) error {
 		if devices, err = h.choices(id.ps); err != nil {
 			return id.because(op, err)
 		}
+		devices = slices.Clone(devices)
+		h.wild[id] = struct{}{} // first: the removal of a device during a claim ends listening on it
 	}
 	first := id.local.Port()
 	err := id.listenOnAll(op, devices)
@@ -71,10 +75,10 @@ func (id *ID) Listen(backlog int) error {
 		err = id.listenOnAll(op, devices)
 	}
 	if err != nil {
+		delete(h.wild, id)
 		return id.because(op, err)
 	}
 	if id.local.Addr().IsUnspecified() {
-		h.wild[id] = struct{}{}
 		h.look()
 	}
 	id.state = stListen
@@ -83,7 +87,8 @@ func (id *ID) Listen(backlog int) error {
 
 // listenOnAll begins to listen on all devices. Those whose UDP port another program has are left out; at least one
 // must remain. It fails without descriptors or memory, and if the port cannot be claimed among the processes of this
-// host.
+// host. Host.mu is free during the claims. All come first, so that a listener on one device does not wait for a claim
+// on another one with the lock of the ID held.
 //
 // +checklocks:id.mu
 // +checklocks:id.host.mu
@@ -92,21 +97,47 @@ func (id *ID) listenOnAll(op string, devices []*device) error {
 		return err
 	}
 	var errs []error
-	for _, d := range devices {
-		err := id.listenOn(d)
-		if errors.Is(err, errTaken) || errors.Is(err, errNotClaimed) || lookup.Exhausted(err) {
-			id.unlisten()
-			return err
-		}
+	failed := func(err error) (fatal bool) {
 		same := func(e error) bool { return e.Error() == err.Error() } // iWARP devices share a TCP port
 		if err != nil && !slices.ContainsFunc(errs, same) {
 			errs = append(errs, err)
+		}
+		return errors.Is(err, errTaken) || errors.Is(err, errNotClaimed) || lookup.Exhausted(err)
+	}
+	var claimed []deviceListener
+	for _, d := range devices {
+		unclaim, err := id.claim().on(d)
+		if err == nil {
+			claimed = append(claimed, deviceListener{dev: d, unclaim: unclaim})
+		}
+		if failed(err) {
+			id.giveBackAside(claimed)
+			return err
+		}
+	}
+	for i, c := range claimed {
+		err := id.listenOn(c.dev, c.unclaim)
+		if err != nil {
+			id.giveBackAside(claimed[i : i+1])
+		}
+		if failed(err) {
+			id.giveBackAside(append(id.unlisten(), claimed[i+1:]...))
+			return err
 		}
 	}
 	if len(id.listeners) == 0 {
 		return errors.Join(errs...)
 	}
 	return nil
+}
+
+// giveBackAside is giveBack without Host.mu, which the caller holds.
+//
+// +checklocks:id.host.mu
+func (id *ID) giveBackAside(listeners []deviceListener) {
+	id.host.mu.Unlock()
+	giveBack(listeners)
+	id.host.mu.Lock()
 }
 
 // errTaken: another process that shares the device listens on the port.
@@ -117,43 +148,82 @@ var errTaken = errors.New(
 // would be no better.
 var errNotClaimed = errors.New("the port cannot be claimed among the processes of this host")
 
-// listenOn begins to listen on a device. Host.mu is held.
+// claim is a service ID and the local address at which an ID listens to it; an invalid address stands for all.
+type claim struct {
+	service cmmsg.ServiceID
+	at      netip.Addr
+}
+
+// claim is the claim that listening needs.
 //
 // +checklocks:id.mu
-func (id *ID) listenOn(d *device) error {
+func (id *ID) claim() claim {
+	c := claim{service: id.ps.service(id.local.Port())}
+	if at := id.local.Addr().Unmap().WithZone(""); !at.IsUnspecified() {
+		c.at = at
+	}
+	return c
+}
+
+// on starts a device and claims the service ID there, among the processes of this host. Host.mu is held, which the
+// analyzer cannot see, and free meanwhile: the process that leads may be stopped. unclaim gives the ID back; it may
+// wait for that process too, and is called without a lock. It is nil if the device needs no claim.
+//
+// +checklocksignore
+func (c claim) on(d *device) (unclaim func(), err error) {
 	if d.gone {
-		return id.fail("listen", syscall.ENODEV, "%v was removed", d.vdev)
+		return nil, &Error{Op: "listen", Errno: syscall.ENODEV, Detail: fmt.Sprintf("%v was removed", d.vdev)}
 	}
-	if err := d.start(); err != nil {
-		return err
+	if err := d.start(); err != nil || d.streams || d.kernel {
+		return nil, err
 	}
+	var release func()
+	d.aside(func() { release, err = gsi.ClaimService(d.cm.port, uint64(c.service), c.at) })
+	d.retire()
 	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%w: %w", errTaken, err)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errNotClaimed, err)
+	}
+	return func() {
+		d.host.mu.Lock()
+		defer d.host.mu.Unlock()
+		d.aside(release)
+		d.retire()
+	}, nil
+}
+
+// giveBack gives back the claims of listeners that have ended. The caller holds no lock that others wait for.
+func giveBack(listeners []deviceListener) {
+	for _, l := range listeners {
+		if l.unclaim != nil {
+			l.unclaim()
+		}
+	}
+}
+
+// listenOn begins to listen on a device that has started, with a claim. Host.mu is held.
+//
+// +checklocks:id.mu
+func (id *ID) listenOn(d *device, unclaim func()) error {
+	switch {
+	case d.gone:
+		return id.fail("listen", syscall.ENODEV, "%v was removed", d.vdev)
 	case d.streams:
 		return id.listenStream(d)
 	case d.kernel:
 		return id.listenByKernel(d)
 	}
-	service, at := id.ps.service(id.local.Port()), id.local.Addr().Unmap().WithZone("")
-	if at.IsUnspecified() {
-		at = netip.Addr{}
-	}
-	release, err := gsi.ClaimService(d.cm.port, uint64(service), at)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("%w: %w", errTaken, err)
-	case err != nil:
-		return fmt.Errorf("%w: %w", errNotClaimed, err)
-	}
 	l, err := d.cm.listen(cm.ListenParams{
-		Service: service, UD: id.qpType == verbs.QPTypeUD, Kind: transportOf(id.qpType), Addr: id.local.Addr(),
-		AFOnly: id.oneFamily(), GID: id.afIB, Backlog: id.backlog, MaxHalfOpen: id.halfOpenLimit, MTU: uint8(id.pathMTU),
-		Context: id,
+		Service: id.ps.service(id.local.Port()), UD: id.qpType == verbs.QPTypeUD, Kind: transportOf(id.qpType),
+		Addr: id.local.Addr(), AFOnly: id.oneFamily(), GID: id.afIB, Backlog: id.backlog, MaxHalfOpen: id.halfOpenLimit,
+		MTU: uint8(id.pathMTU), Context: id,
 	})
 	if err != nil {
-		release()
 		return err
 	}
-	id.listeners = append(id.listeners, deviceListener{d, l, release})
+	id.listeners = append(id.listeners, deviceListener{dev: d, l: l, unclaim: unclaim})
 	return nil
 }
 
@@ -178,17 +248,40 @@ func (id *ID) SetHalfOpenLimit(n int) error {
 	return nil
 }
 
-// unlisten ends listening.
+// unlisten ends listening. The caller gives back the claims of the listeners that it returns.
 //
 // +checklocks:id.mu
-func (id *ID) unlisten() {
-	for _, l := range id.listeners {
-		if l.l != nil {
-			l.dev.cm.unlisten(l.l)
-		}
-		l.release()
+func (id *ID) unlisten() []deviceListener {
+	ended := id.listeners
+	for _, l := range ended {
+		l.end()
 	}
 	id.listeners, id.tcp = nil, nil
+	return ended
+}
+
+// unlistenOn is unlisten on a device that was removed.
+//
+// +checklocks:id.mu
+func (id *ID) unlistenOn(d *device) (ended []deviceListener) {
+	id.listeners = slices.DeleteFunc(id.listeners, func(l deviceListener) bool {
+		if l.dev == d {
+			l.end()
+			ended = append(ended, l)
+		}
+		return l.dev == d
+	})
+	return ended
+}
+
+// end ends a listener, except its claim. The ID's lock is held.
+func (l *deviceListener) end() {
+	if l.l != nil {
+		l.dev.cm.unlisten(l.l)
+	}
+	if l.release != nil {
+		l.release()
+	}
 }
 
 // GetRequest waits for the next request of a synchronous listener (rdma_get_request). The new ID is synchronous too;

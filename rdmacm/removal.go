@@ -90,13 +90,9 @@ func (d *device) remove() {
 	}
 	for _, id := range wild {
 		id.mu.Lock()
-		id.listeners = slices.DeleteFunc(id.listeners, func(l deviceListener) bool {
-			if l.dev == d {
-				l.release()
-			}
-			return l.dev == d
-		})
+		ended := id.unlistenOn(d)
 		id.mu.Unlock()
+		giveBack(ended)
 	}
 	d.host.mu.Lock()
 	d.retire()
@@ -109,7 +105,7 @@ func (d *device) remove() {
 // +checklocksignore
 func (d *device) retire() {
 	h := d.host
-	if i := slices.Index(h.devices, d); d.gone && len(d.users) == 0 && i >= 0 {
+	if i := slices.Index(h.devices, d); d.gone && len(d.users) == 0 && d.busy == 0 && i >= 0 {
 		h.devices = slices.Delete(h.devices, i, i+1)
 		go d.close() // waits for goroutines that may wait for Host.mu
 	}
@@ -165,17 +161,47 @@ func (h *Host) extend() bool {
 	}
 	h.mu.Unlock()
 	for _, id := range wild {
-		id.mu.Lock()
-		h.mu.Lock()
 		for _, d := range devices {
-			if id.state == stListen && !d.gone && !id.listensOn(d) && (!d.streams || id.ps == PSTCP) {
-				_ = id.listenOn(d)
-			}
+			id.extendTo(d)
 		}
-		h.mu.Unlock()
-		id.mu.Unlock()
 	}
 	return true
+}
+
+// extendTo begins to listen on a new device.
+func (id *ID) extendTo(d *device) {
+	id.mu.Lock()
+	lacks, claim := id.lacks(d), id.claim()
+	id.mu.Unlock()
+	if !lacks {
+		return
+	}
+	h := id.host
+	h.mu.Lock()
+	unclaim, err := claim.on(d) // without the lock of the ID, which listens on other devices
+	h.mu.Unlock()
+	if err != nil {
+		return
+	}
+	id.mu.Lock()
+	if id.lacks(d) {
+		h.mu.Lock()
+		err = id.listenOn(d, unclaim)
+		h.mu.Unlock()
+	} else {
+		err = errTaken
+	}
+	id.mu.Unlock()
+	if err != nil {
+		giveBack([]deviceListener{{unclaim: unclaim}})
+	}
+}
+
+// lacks reports whether the ID is to listen on a device and does not yet.
+//
+// +checklocks:id.mu
+func (id *ID) lacks(d *device) bool {
+	return id.state == stListen && !id.listensOn(d) && (!d.streams || id.ps == PSTCP)
 }
 
 // listensOn reports whether the ID listens on the device.

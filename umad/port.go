@@ -45,6 +45,9 @@ type share struct {
 	dev  verbs.DriverDevice
 	refs int // of Ports; guarded by shares
 
+	first sync.Once // opens QP 1
+	err   error     // of first
+
 	ctx    *verbs.Context
 	pd     *verbs.PD
 	ch     *verbs.CompChannel
@@ -90,25 +93,46 @@ const (
 // those of opening the device and of creating its first QP: EADDRINUSE or EACCES if another program or user has the
 // port. EOPNOTSUPP for devices of provider/hw, whose QP 1 is the kernel's, and of provider/iwarp.
 func Open(dev *verbs.Device) (*Port, error) {
+	s := shareOf(dev)
+	s.first.Do(func() { s.err = s.begin(dev) }) // another device's Open does not wait for it
+	if s.err == nil {
+		return &Port{share: s}, nil
+	}
 	shares.Lock()
 	defer shares.Unlock()
-	s := shares.open[driver.Of[verbs.DriverDevice](dev)]
+	if shares.open[s.dev] == s {
+		delete(shares.open, s.dev)
+	}
+	return nil, s.err
+}
+
+// shareOf returns the share of a device, with one more reference.
+func shareOf(dev *verbs.Device) *share {
+	shares.Lock()
+	defer shares.Unlock()
+	key := driver.Of[verbs.DriverDevice](dev)
+	s := shares.open[key]
 	if s == nil {
-		s = &share{dev: driver.Of[verbs.DriverDevice](dev), pending: map[uint64]question{}, stopped: make(chan struct{})}
-		if err := s.open(dev); err != nil {
-			s.close()
-			return nil, err
-		}
+		s = &share{dev: key, pending: map[uint64]question{}, stopped: make(chan struct{})}
 		if shares.open == nil {
 			shares.open = map[verbs.DriverDevice]*share{}
 		}
-		shares.open[s.dev] = s
-		ctx, stop := context.WithCancel(context.Background())
-		s.stop = stop
-		go s.receive(ctx)
+		shares.open[key] = s
 	}
 	s.refs++
-	return &Port{share: s}, nil
+	return s
+}
+
+// begin opens QP 1, which may wait for another process of the host, and starts its goroutine.
+func (s *share) begin(dev *verbs.Device) error {
+	if err := s.open(dev); err != nil {
+		_ = s.close()
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	go s.receive(ctx)
+	return nil
 }
 
 // Close closes the port (umad_close_port). The last Close destroys QP 1 and closes the agents that are still open, so
