@@ -235,6 +235,10 @@ func TestRunOfTwoProcesses(t *testing.T) {
 	if n := p[0].Away.Memory.ReadRun(p[0].Away); n != 1 {
 		t.Errorf("%d payloads were read", n)
 	}
+	p[0].Away.Memory.(*away).from.readable.Store(false)
+	if n := p[0].Away.Memory.ReadRun(p[0].Away); n != 0 {
+		t.Errorf("%d payloads of a process that may not be read", n)
+	}
 }
 
 // TestInvalidMemoryReferences checks what no correct sender sends.

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"io"
 	"net"
 	"net/netip"
 	"testing"
@@ -194,5 +195,47 @@ func TestCloseAtTheEndOfAHandshake(t *testing.T) {
 	}
 	if _, err := l.conn.Write([]byte{0}); err == nil {
 		t.Error("its socket is open")
+	}
+}
+
+// TestTwoPathsDuringAHandshake checks that both get the ring set of their process.
+func TestTwoPathsDuringAHandshake(t *testing.T) {
+	d := testDirectory{slow: make(chan struct{})}
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	paths := []*link.Path{a.path(addrB, 7), a.path(addrB, 8)}
+	close(d.slow)
+	for i, path := range paths {
+		a.await("ring set", func() bool { return path.Route.(*route).rings.Load() != nil })
+		a.put(path, uint32(7+i), 8, 1)
+		a.p.Send(a.tx)
+		if got := b.next(); len(got) != 1 {
+			t.Errorf("%d packets of path %d", len(got), i)
+		}
+	}
+	if d.dials != 1 {
+		t.Errorf("%d handshakes", d.dials)
+	}
+}
+
+// TestAcceptAfterClose checks that a closed link has no handshake.
+func TestAcceptAfterClose(t *testing.T) {
+	var d testDirectory
+	a := d.open(t, addrA, 1)
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		ours, theirs := socketPair()
+		a.Accept(theirs)
+		ours.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.ReadAll(ours); err != nil {
+			t.Errorf("a connection that was not accepted: %v", err)
+		}
+		ours.Close()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.incoming != 0 {
+		t.Errorf("%d handshakes", a.incoming)
 	}
 }

@@ -460,3 +460,40 @@ func TestWakeUpWhileTheSocketIsFull(t *testing.T) {
 		}
 	}
 }
+
+// TestWakeUpOfNoPort checks that a wake-up for a port that the link does not have is ignored.
+func TestWakeUpOfNoPort(t *testing.T) {
+	var d testDirectory
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	l := path.Route.(*route).rings.Load()
+	before := b.p.sleep.Load()
+	for _, port := range []uint8{1, 63, 64, 255, 0} {
+		if err := sendFrame(l.conn, frame{kind: frameWake, port: port}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The frames are read in order: the last one wakes a port that sleeps.
+	b.p.Wait(20 * time.Second)
+	a.put(path, 7, 8, 1)
+	a.p.Send(a.tx)
+	if got := b.next(); len(got) != 1 {
+		t.Errorf("%d packets", len(got))
+	}
+	if c := b.p.Counters(); c.ShmBroken != 0 || b.p.sleep.Load() < before {
+		t.Errorf("%d ring sets are broken", c.ShmBroken)
+	}
+}
+
+// TestMemoryOfNoSize checks that memory that cannot be made is an error, and leaves no descriptor open.
+func TestMemoryOfNoSize(t *testing.T) {
+	before := descriptors(t)
+	for range 3 {
+		if _, _, err := create(-page); !errors.Is(err, syscall.EINVAL) {
+			t.Fatalf("memory of a negative size: %v", err)
+		}
+	}
+	if after := descriptors(t); after > before {
+		t.Errorf("%d descriptors, %d before", after, before)
+	}
+}

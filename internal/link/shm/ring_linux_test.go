@@ -139,8 +139,13 @@ func TestWakeUps(t *testing.T) {
 	}
 	sleep()
 	rings := path.Route.(*route).rings.Load().tx[0][0]
+	wakes, wake := 0, rings.wake
+	rings.wake = func(fd uintptr) { wakes++; wake(fd) }
 	send(10)
 	<-woken
+	if wakes != 1 {
+		t.Errorf("woken %d times", wakes)
+	}
 	if got := b.p.sleep.Load(); rings.woken != got-1 {
 		t.Errorf("woken from sleep %d instead of %d", rings.woken, got-1)
 	}
@@ -151,6 +156,9 @@ func TestWakeUps(t *testing.T) {
 	b.p.Wait(-1)
 	if b.inner(0).waits != before {
 		t.Error("asleep with a packet in a ring")
+	}
+	if wakes != 1 {
+		t.Errorf("a port that is awake was woken %d times", wakes-1)
 	}
 }
 
@@ -300,5 +308,83 @@ func BenchmarkOneWay(b *testing.B) {
 		x.put(path, 7, 8, uint32(i))
 		x.p.Send(x.tx)
 		y.take()
+	}
+}
+
+// TestStuck checks how long a full ring may have packets of which kind before they are dropped.
+func TestStuck(t *testing.T) {
+	var d testDirectory
+	a, _ := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	for a.put(path, 7, 4096, 0) {
+		a.p.Send(a.tx)
+	}
+	r := path.Route.(*route).rings.Load().tx[0][0]
+	since := time.Now().Add(-(fullTimeout + time.Second/2))
+	for _, inOrder := range []bool{false, true} {
+		r.since, r.freed = since, r.prod.Freed()
+		if got := r.stuck(&link.Path{InOrder: inOrder}); got == inOrder {
+			t.Errorf("in order: %t, stuck after %v: %t", inOrder, time.Since(since), got)
+		}
+	}
+}
+
+// TestRingIsUsedAgain checks that the places of received packets are free for new ones.
+func TestRingIsUsedAgain(t *testing.T) {
+	var d testDirectory
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	for i := range 3 * defaultRing / 4096 {
+		if !a.put(path, 7, 4096, uint32(i)) {
+			t.Fatalf("no place for packet %d", i)
+		}
+		a.p.Send(a.tx)
+		if got := b.next(); len(got) != 1 || wire.BTH(got[0].Data).PSN() != uint32(i) {
+			t.Fatalf("packet %d: %d packets", i, len(got))
+		}
+	}
+}
+
+// TestTurnPassesQuietSenders checks that the port reads the first ring set after the last one.
+func TestTurnPassesQuietSenders(t *testing.T) {
+	var d testDirectory
+	a, b, c := d.open(t, addrA, 1), d.open(t, addrB, 1), d.open(t, addrC, 1)
+	fromA := a.ready(addrB, 7)
+	c.ready(addrB, 7)
+	b.await("two ring sets", func() bool { return len(*b.in.Load()) == 2 })
+	for range 2 * recvMax {
+		a.put(fromA, 7, 8, 0)
+	}
+	a.p.Send(a.tx)
+	for got := 0; got < 2*recvMax; {
+		got += len(b.next())
+	}
+	if b.p.turn != 1 && b.p.turn != 2 {
+		t.Errorf("turn %d after a full batch", b.p.turn)
+	}
+	b.p.turn = 1 // whichever ring set is first
+	a.put(fromA, 7, 8, 0)
+	a.p.Send(a.tx)
+	if got := b.next(); len(got) != 1 {
+		t.Errorf("%d packets", len(got))
+	}
+}
+
+// TestDecoratedFullRing checks that a batch of a decorator, which cannot wait, loses packets that find no place, and
+// counts them.
+func TestDecoratedFullRing(t *testing.T) {
+	var d testDirectory
+	a, _ := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	for a.put(path, 7, 4096, 0) {
+		a.p.Send(a.tx)
+	}
+	a.tx.Direct = nil
+	for range 2 {
+		a.put(path, 7, 4096, 0)
+	}
+	a.p.Send(a.tx)
+	if c := a.p.Counters(); c.TxDropped != 2 {
+		t.Errorf("%d packets were dropped", c.TxDropped)
 	}
 }

@@ -268,3 +268,17 @@ func TestShareOutlivesRingSets(t *testing.T) {
 	})
 	runtime.KeepAlive(sh)
 }
+
+// TestClosedShare checks that a share whose file was closed is not sent by reference.
+func TestClosedShare(t *testing.T) {
+	var d testDirectory
+	a, _ := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	_, sh := buffer(t, 1<<20)
+	sh.File.Close()
+	for range 3 {
+		if a.tx.Reads(path, 7, sh) {
+			t.Fatal("the share can be read")
+		}
+	}
+}
