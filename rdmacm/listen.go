@@ -96,21 +96,14 @@ func (id *ID) listenOnAll(op string, devices []*device) error {
 	if err := id.host.ports.conflict(op, id, id.local.Port(), false); err != nil {
 		return err
 	}
-	var errs []error
-	failed := func(err error) (fatal bool) {
-		same := func(e error) bool { return e.Error() == err.Error() } // iWARP devices share a TCP port
-		if err != nil && !slices.ContainsFunc(errs, same) {
-			errs = append(errs, err)
-		}
-		return errors.Is(err, errTaken) || errors.Is(err, errNotClaimed) || lookup.Exhausted(err)
-	}
+	var errs listenErrors
 	var claimed []deviceListener
 	for _, d := range devices {
 		unclaim, err := id.claim().on(d)
 		if err == nil {
 			claimed = append(claimed, deviceListener{dev: d, unclaim: unclaim})
 		}
-		if failed(err) {
+		if errs.add(err) {
 			id.giveBackAside(claimed)
 			return err
 		}
@@ -120,7 +113,7 @@ func (id *ID) listenOnAll(op string, devices []*device) error {
 		if err != nil {
 			id.giveBackAside(claimed[i : i+1])
 		}
-		if failed(err) {
+		if errs.add(err) {
 			id.giveBackAside(append(id.unlisten(), claimed[i+1:]...))
 			return err
 		}
@@ -129,6 +122,18 @@ func (id *ID) listenOnAll(op string, devices []*device) error {
 		return errors.Join(errs...)
 	}
 	return nil
+}
+
+// listenErrors are the errors of the devices that do not listen.
+type listenErrors []error
+
+// add adds an error, if it is not nil. It reports whether the ID cannot listen at all.
+func (l *listenErrors) add(err error) (fatal bool) {
+	same := func(e error) bool { return e.Error() == err.Error() } // iWARP devices share a TCP port
+	if err != nil && !slices.ContainsFunc(*l, same) {
+		*l = append(*l, err)
+	}
+	return errors.Is(err, errTaken) || errors.Is(err, errNotClaimed) || lookup.Exhausted(err)
 }
 
 // giveBackAside is giveBack without Host.mu, which the caller holds.

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/iwarp"
 	"github.com/verbena-rdma/verbena/internal/iwtcp"
@@ -314,7 +315,7 @@ func (id *ID) onStreamRequest(r *iwtcp.Request) {
 	local, remote := r.Addrs()
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.tcp == nil || id.tcp.held.Load() >= int64(id.backlog.Limit()) {
+	if id.tcp == nil || id.tcp.held.Load() >= int64(min(id.backlog.Limit(), iwtcp.Places(cm.MaxBacklog))) {
 		r.Close()
 		return
 	}

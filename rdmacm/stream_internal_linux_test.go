@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -290,6 +291,42 @@ func TestStreamBacklog(t *testing.T) {
 		w.discard(passive)
 		w.next(a.ch, EventRejected)
 		w.discard(a, b, l)
+	})
+}
+
+// Clients whose requests the program does not take leave it most of its descriptors, whatever the backlog.
+func TestStreamRequestsLeaveDescriptors(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		l, to := w.listen(0)
+		used, err := os.ReadDir("/proc/self/fd")
+		w.ok(err)
+		var before syscall.Rlimit
+		w.ok(syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before))
+		few := before
+		few.Cur = min(before.Cur, uint64(2*len(used)+200))
+		w.ok(syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few))
+		defer func() { w.ok(syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before)) }()
+		places := int64(few.Cur / 4)
+		for i := range places + 10 {
+			c, err := net.Dial("tcp", to.String())
+			w.ok(err)
+			defer c.Close()
+			_, out := iwarp.Initiate(0, iwarp.Options{})
+			_, err = c.Write(out)
+			w.ok(err)
+			if i >= places {
+				w.ok(c.SetReadDeadline(time.Now().Add(20 * time.Second)))
+				if _, err := c.Read(out); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Fatalf("request %d: %v", i, err)
+				}
+			}
+			for end := time.Now().Add(20 * time.Second); i < places && l.tcp.held.Load() != i+1; {
+				if time.Sleep(time.Millisecond); time.Now().After(end) {
+					t.Fatalf("%d requests, %d wait", i+1, l.tcp.held.Load())
+				}
+			}
+		}
+		w.discard(l)
 	})
 }
 

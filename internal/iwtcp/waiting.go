@@ -44,11 +44,18 @@ type waiter struct {
 	at     *list.Element // nil if it has left; guarded by waiting.mu
 }
 
-// newWaiting makes room for most connections, or a quarter of the descriptors.
-func newWaiting(most int) *waiting {
+// Places returns how many connections may wait for something at a time: most, or a quarter of the descriptors of the
+// process.
+func Places(most int) int {
 	if n := fdset.Limit(); n > 0 {
-		most = max(quarter, min(most, n/quarter))
+		return max(quarter, min(most, n/quarter))
 	}
+	return most
+}
+
+// newWaiting makes room for Places(most) connections.
+func newWaiting(most int) *waiting {
+	most = Places(most)
 	return &waiting{most: most, share: most / quarter, patience: patience, from: map[netip.Addr]int{}}
 }
 
