@@ -275,3 +275,24 @@ func TestListenerOutlivesErrors(t *testing.T) {
 		t.Fatal("no connection is accepted")
 	}
 }
+
+// TestListenAtTheOtherNames checks that a name that is taken does not prevent the others.
+func TestListenAtTheOtherNames(t *testing.T) {
+	dir := t.TempDir()
+	taken, free := filepath.Join(dir, "none", "socket"), filepath.Join(dir, "socket")
+	var s Sockets
+	got := make(chan *net.UnixConn, 1)
+	s.Listen([]string{taken, free}, func(c *net.UnixConn) { got <- c })
+	defer s.Listen(nil, nil)
+	c, err := s.Dial(free)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	select {
+	case c := <-got:
+		c.Close()
+	case <-time.After(10 * time.Second):
+		t.Fatal("no connection is accepted")
+	}
+}

@@ -1,11 +1,18 @@
 package shm
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"runtime"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/link"
 )
@@ -238,4 +245,69 @@ func TestAcceptAfterClose(t *testing.T) {
 	if a.incoming != 0 {
 		t.Errorf("%d handshakes", a.incoming)
 	}
+}
+
+// TestEnded checks which errors of a handshake mean that the other process has ended.
+func TestEnded(t *testing.T) {
+	for err, want := range map[error]bool{
+		io.EOF: true, syscall.ECONNRESET: true, syscall.EPIPE: true, syscall.EPROTO: false, os.ErrDeadlineExceeded: false,
+	} {
+		if got := ended(fmt.Errorf("handshake: %w", err)); got != want {
+			t.Errorf("%v: ended: %t", err, got)
+		}
+	}
+}
+
+// TestNoRingSetsAfterClose checks that a closed link reads no rings.
+func TestNoRingSetsAfterClose(t *testing.T) {
+	var d testDirectory
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	a.put(path, 7, 8, 1)
+	a.p.Send(a.tx)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(*b.in.Load()); n != 0 {
+		t.Errorf("%d ring sets", n)
+	}
+	if n := len(b.take()); n != 0 {
+		t.Errorf("%d packets", n)
+	}
+}
+
+// TestAnotherUserIsRefused checks that the handshake ends if the process at the other end is another user's. The
+// thread that makes the sockets as that user ends with its goroutine.
+func TestAnotherUserIsRefused(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root has sockets of another user")
+	}
+	const nobody = 65534
+	type ends struct {
+		a, b *net.UnixConn
+		err  error
+	}
+	made := make(chan ends)
+	go func() {
+		runtime.LockOSThread()
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); errno != 0 {
+			made <- ends{err: errno}
+			return
+		}
+		a, b := socketPair()
+		made <- ends{a: a, b: b}
+	}()
+	theirs := <-made
+	if theirs.err != nil {
+		t.Skipf("this process may not become another user: %v", theirs.err)
+	}
+	defer theirs.a.Close()
+	if err := sameUser(theirs.b); !errors.Is(err, syscall.EACCES) {
+		t.Fatalf("user %d: %v", nobody, err)
+	}
+	_, err := acceptRings(theirs.b, 1, nil, nil)
+	if !errors.Is(err, syscall.EACCES) {
+		t.Errorf("a handshake of user %d: %v", nobody, err)
+	}
+	theirs.b.Close()
 }

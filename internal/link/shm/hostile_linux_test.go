@@ -275,6 +275,22 @@ func TestInvalidRecords(t *testing.T) {
 			record(mem, 0, flowLen, uint8(kindFlow), 0)
 			record(mem, 64, 100, uint8(kindPair), 40<<8)
 		},
+		"a reference that is too short": func(mem []byte) {
+			(&flow{src: addrA, dst: addrB}).put(mem[8:])
+			record(mem, 0, flowLen, uint8(kindFlow), 0)
+			record(mem, 64, refLen+wire.BTHLen-1, uint8(kindRef), 0)
+		},
+		"a reference of no bytes": func(mem []byte) {
+			(&flow{src: addrA, dst: addrB}).put(mem[8:])
+			record(mem, 0, flowLen, uint8(kindFlow), 0)
+			record(mem, 64, 0, uint8(kindAway), 0)
+		},
+		"a reference with too many headers": func(mem []byte) {
+			(&flow{src: addrA, dst: addrB}).put(mem[8:])
+			record(mem, 0, flowLen, uint8(kindFlow), 0)
+			binary.LittleEndian.PutUint32(mem[64+8+16:], link.MinRef)
+			record(mem, 64, refLen+wire.MaxHeaderLen+1, uint8(kindRef), 0)
+		},
 		"a flow to nowhere": func(mem []byte) { record(mem, 0, flowLen, 2, 0) },
 		"a flow of a high number": func(mem []byte) {
 			(&flow{src: addrA, dst: addrB}).put(mem[8:])

@@ -243,3 +243,57 @@ func TestSelf(t *testing.T) {
 		t.Errorf("%d packets", len(got))
 	}
 }
+
+// TestOwnAddresses checks that packets for another address than the link's are dropped, and that a link whose directory
+// follows nothing takes new addresses.
+func TestOwnAddresses(t *testing.T) {
+	var d testDirectory
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	for _, c := range []struct {
+		own     netip.Addr
+		foreign uint64
+	}{{netip.AddrFrom16(addrB.As16()), 0}, {addrC, 1}} {
+		if err := b.SetAddrs([]netip.Addr{c.own}); err != nil {
+			t.Fatal(err)
+		}
+		fresh := *path // a flow of its own, whose addresses are checked again
+		fresh.TClass = uint8(c.foreign) + 1
+		a.put(&fresh, 7, 8, 1)
+		a.p.Send(a.tx)
+		b.await("packet", func() bool { return len(b.take()) == 1 || b.p.Counters().ShmForeign > 0 })
+		if got := b.p.Counters().ShmForeign; got != c.foreign || len(b.rx.Packets) != int(1-c.foreign) {
+			t.Errorf("own address %v: %d packets, %d foreign ones", c.own, len(b.rx.Packets), got)
+		}
+	}
+}
+
+// TestCapabilities checks that a port offers its rings beside what the other link's port can do.
+func TestCapabilities(t *testing.T) {
+	var d testDirectory
+	a := d.open(t, addrA, 1)
+	if c := a.p.Capabilities(); c.Direct != link.Direct(a.p) || c.ByReference != link.ByReference(a.p) {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestWaiting checks whether a port that is about to sleep sees packets in its rings.
+func TestWaiting(t *testing.T) {
+	var d testDirectory
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 2)
+	path := a.ready(addrB, 8)
+	for i, p := range b.ports {
+		if p.waiting() {
+			t.Errorf("port %d: packets in empty rings", i)
+		}
+	}
+	a.put(path, 8, 8, 1)
+	a.p.Send(a.tx)
+	if to := b.ports[8%2]; !to.waiting() || b.ports[1].waiting() {
+		t.Error("the packet of port 0 waits at port 1, or nowhere")
+	}
+	b.next()
+	if b.p.waiting() {
+		t.Error("a packet that was received waits")
+	}
+}

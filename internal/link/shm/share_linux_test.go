@@ -90,8 +90,14 @@ func TestRevoked(t *testing.T) {
 	if len(b.rx.Packets) != 0 {
 		t.Error("a revoked packet arrived")
 	}
+	if c := b.p.Counters(); c.RxPackets != 0 || c.RxBytes != 0 {
+		t.Errorf("counted: %d packets, %d bytes", c.RxPackets, c.RxBytes)
+	}
 	a.refer(path, sh, 0, link.MinRef)
 	p := b.next()[0]
+	if c := b.p.Counters(); c.RxPackets != 1 || c.RxBytes != wire.BTHLen+link.MinRef {
+		t.Errorf("counted: %d packets, %d bytes", c.RxPackets, c.RxBytes)
+	}
 	if p.Epoch.Over() {
 		t.Error("void at once")
 	}
@@ -280,5 +286,25 @@ func TestClosedShare(t *testing.T) {
 		if a.tx.Reads(path, 7, sh) {
 			t.Fatal("the share can be read")
 		}
+	}
+}
+
+// TestEndedShare checks that a share that has ended before the receiver was told of it is not sent by reference, and
+// leaves no descriptor open.
+func TestEndedShare(t *testing.T) {
+	l, _ := sender(t)
+	_, sh := buffer(t, 1<<20)
+	sh.Close()
+	before := descriptors(t)
+	for range 3 {
+		if l.reads(sh) {
+			t.Fatal("the share can be read")
+		}
+	}
+	if after := descriptors(t); after > before {
+		t.Errorf("%d descriptors, %d before", after, before)
+	}
+	if known := *l.shares.Load(); len(known) != 1 || known[0].state.Load() != shareRefused {
+		t.Errorf("%d shares are known", len(known))
 	}
 }
