@@ -71,3 +71,23 @@ func TestViews(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 }
+
+// Each counter of a QP counts in the shard that runs it, and once in the sum.
+func TestCountersOfShards(t *testing.T) {
+	m := newManual(t, 3)
+	cqs := []*CQ{m.NewCQ(10, 0, nil), m.NewCQ(10, 1, nil), m.NewCQ(10, 2, nil)}
+	var of [3]uint64
+	for i := range uint64(7) {
+		qp := newQP(t, m.Engine, cqs[i%3], silent{})
+		qp.QP.Counters.RetransmitPackets = 1 << i
+		of[qp.shard.index] += 1 << i
+	}
+	for i, want := range of {
+		if c := m.ShardCounters(i); c.QP.RetransmitPackets != want {
+			t.Errorf("shard %d: %d, want %d", i, c.QP.RetransmitPackets, want)
+		}
+	}
+	if c := m.Counters(); c.QP.RetransmitPackets != 1<<7-1 {
+		t.Errorf("all: %d", c.QP.RetransmitPackets)
+	}
+}

@@ -20,7 +20,7 @@ func TestSegments(t *testing.T) {
 			s := NewSink(&out, 0)
 			data := bytes.Repeat([]byte{0xA5}, n)
 			s.Segment(&Segment{Src: at, Dst: netip.AddrPortFrom(at.Addr(), 9), Seq: 1 << 31, Ack: 7, Flags: FlagACK, QPN: 5,
-				Sent: true, Data: data})
+				Sent: n > 0, Data: data})
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -32,6 +32,9 @@ func TestSegments(t *testing.T) {
 			if err != nil || opts.Comments[0] != "QP 0x000005" {
 				t.Fatal(opts, err)
 			}
+			if inbound := opts.Flags.Direction == pcapgo.NgEpbFlagDirectionInbound; inbound != (n == 0) {
+				t.Errorf("%d bytes: direction %v", n, opts.Flags.Direction)
+			}
 			first := gopacket.Decoder(layers.LayerTypeIPv4)
 			if at.Addr().Is6() {
 				first = layers.LayerTypeIPv6
@@ -40,6 +43,13 @@ func TestSegments(t *testing.T) {
 			tcp, ok := p.TransportLayer().(*layers.TCP)
 			if !ok || tcp.Seq != 1<<31 || tcp.Ack != 7 || !tcp.ACK || tcp.SYN || !bytes.Equal(tcp.Payload, data) {
 				t.Fatalf("%s, %d bytes: %v", addr, n, p)
+			}
+			hops := b[8] // of IPv4
+			if at.Addr().Is6() {
+				hops = b[7]
+			}
+			if hops != 64 {
+				t.Errorf("%s: hop limit %d", addr, hops)
 			}
 			if err := tcp.SetNetworkLayerForChecksum(p.NetworkLayer()); err != nil {
 				t.Fatal(err)
