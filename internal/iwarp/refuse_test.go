@@ -421,3 +421,69 @@ func TestReadOfWithdrawnMemory(t *testing.T) {
 		t.Errorf("completions %s, want %s", got, want)
 	}
 }
+
+// TestWrongResponses gives a QP that waits for a READ the response to an atomic, and the reverse, and a response to
+// another atomic: it answers with a Terminate and stores nothing.
+func TestWrongResponses(t *testing.T) {
+	read := func(stag uint32) []byte { return tagged(iwarp.ReadResponse, true, stag, testBase, 8) }
+	atomic := func(id uint32) func(uint32) []byte {
+		return func(uint32) []byte {
+			b := make([]byte, iwarp.AtomicResponseLen)
+			iwarp.PutAtomicResponse(b, id, 1<<63)
+			return untagged(iwarp.AtomicResponse, true, 1, 0, b)
+		}
+	}
+	for name, c := range map[string]struct {
+		op     transport.Op
+		answer func(stag uint32) []byte
+		want   iwarp.Code
+	}{
+		"atomic for read":         {transport.OpRead, atomic(1), iwarp.UnexpectedOpcode},
+		"atomic of another ID":    {transport.OpFetchAdd, atomic(2), iwarp.UnexpectedOpcode},
+		"read for atomic":         {transport.OpFetchAdd, read, iwarp.UnexpectedOpcode},
+		"read for another region": {transport.OpRead, func(stag uint32) []byte { return read(stag + 1) }, iwarp.TaggedSTag},
+	} {
+		s, peer := pair(t, Params{IRD: 1, ORD: 1}, 1000, 0)
+		s.post(7, c.op, at(peer, 0), s.sge(0, 8))
+		if len(s.drain()) == 0 {
+			t.Fatalf("%s: no request is sent", name)
+		}
+		before := bytes.Clone(s.mem)
+		feed(s, iwarp.AppendFPDU(nil, c.answer(s.reg.LKey), false), 1<<20)
+		m, _ := sent(t, s.drain())
+		if m == nil || m.Code != c.want {
+			t.Errorf("%s: %+v, want the code %v", name, m, c.want)
+		}
+		if !bytes.Equal(s.mem, before) {
+			t.Errorf("%s: memory was changed", name)
+		}
+		if len(s.done) != 1 || s.done[0].WRID != 7 || s.done[0].Status == transport.Success {
+			t.Errorf("%s: completions %v", name, list(s.done))
+		}
+	}
+}
+
+// TestLastWQEOfASharedQueue checks that a QP with an SRQ reports once, when it fails, that it takes no more receives,
+// and leaves those of the queue.
+func TestLastWQEOfASharedQueue(t *testing.T) {
+	s := newSide(t, Params{IRD: 1, ORD: 1}, 100)
+	s.rq = transport.NewRecvQueue(64, 4, true, testPD)
+	s.open(Params{IRD: 1, ORD: 1}, 0)
+	s.recv(1, s.sge(0, 10))
+	feed(s, iwarp.AppendFPDU(nil, tagged(iwarp.Write, true, 0xDEAD00, testBase, 5), false), 1<<20)
+	s.drain()
+	s.qp.Feed([]byte("ignored"))
+	reached := 0
+	for _, ev := range s.events {
+		if ev == transport.EventQPLastWQEReached {
+			reached++
+		}
+	}
+	if reached != 1 || len(s.done) != 0 {
+		t.Errorf("%d events, completions %v", reached, list(s.done))
+	}
+	var left transport.RecvWQE
+	if !s.rq.Take(&left) || left.WRID != 1 {
+		t.Errorf("the receive of the queue is gone")
+	}
+}
