@@ -182,6 +182,30 @@ func TestKnownSourceGetsAllREPs(t *testing.T) {
 	s.end()
 }
 
+// TestRefusalAfterAnMRA: a peer that was told to wait is told eight times that it is refused, if its source is known,
+// else four times.
+func TestRefusalAfterAnMRA(t *testing.T) {
+	for known, want := range map[bool]uint64{false: 1 + unknownREPs, true: 8} {
+		s := newFloodTest(t, 0)
+		if known && s.connect(honestAddr, 7, millisecond, s.pass) != 1 {
+			t.Fatal("no connection")
+		}
+		var waiting *ID
+		s.accept = func(id *ID) { waiting = id; s.m.Taken(id) }
+		s.request(honestAddr, 8)
+		s.request(honestAddr, 8)
+		if err := s.m.Reject(s.now, waiting, cmmsg.RejConsumer, nil, nil, &s.out); err != nil {
+			t.Fatal(err)
+		}
+		s.handle()
+		s.pass(100 * second)
+		if n := s.m.Counters.Tx.Of(cmmsg.KindREJ); n != want {
+			t.Errorf("known source %v: %d REJs, want %d", known, n, want)
+		}
+		s.end()
+	}
+}
+
 // TestMRAExtendsHalfOpen: a peer that asks for more time with an MRA gets it: the MRA proves that it exists.
 func TestMRAExtendsHalfOpen(t *testing.T) {
 	s := newFloodTest(t, 0)

@@ -7,7 +7,8 @@ import "github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 // own, and sends it again.
 
 // keepTime is how long an answer is kept after it was last sent: eight of the usual intervals of a peer's repetition.
-// A peer that was told to wait, by an MRA, repeats later: it gets the answer eight times without asking.
+// A peer that was told to wait, by an MRA, repeats later: it gets the answer eight times without asking, or four times
+// if its source is unknown, whose address may be forged.
 const (
 	keepTime     = keepInterval << 3
 	keepInterval = millisecond << (DefaultTimeout - 8)
@@ -16,7 +17,7 @@ const (
 // maxKept limits the answers that are kept. Further ones are not kept.
 const maxKept = 4096
 
-// keepAnswer keeps the answer to the request that kept has. waits: the peer was told to wait.
+// keepAnswer keeps the answer to the request that kept has. waits: the peer, of kept.class, was told to wait.
 func (m *Machine) keepAnswer(now int64, kept *ID, answer cmmsg.Msg, waits bool) {
 	if m.kept >= maxKept {
 		return
@@ -29,7 +30,13 @@ func (m *Machine) keepAnswer(now int64, kept *ID, answer cmmsg.Msg, waits bool) 
 		m.sidr[kept.sidrKey()] = kept
 	}
 	if waits {
-		m.keep(now, kept, answer, keepInterval, keepTime/keepInterval-1)
+		all := uint8(keepTime/keepInterval - 1)
+		n := all
+		if kept.class == unknownSource {
+			n = min(n, unknownREPs)
+		}
+		m.keep(now, kept, answer, keepInterval, n)
+		kept.pend.rest = int64(all-n) * keepInterval
 	} else {
 		m.keep(now, kept, answer, keepTime, 0)
 	}
@@ -39,7 +46,7 @@ func (m *Machine) keepAnswer(now int64, kept *ID, answer cmmsg.Msg, waits bool) 
 func (m *Machine) answerAgain(now int64, id *ID, out *Batch) {
 	if id.state == stateAnswered {
 		m.resend(id, out)
-		m.arm(id, now+id.pend.interval)
+		m.arm(id, now+id.pend.last(id.pend.interval))
 	}
 }
 

@@ -27,7 +27,7 @@ func (m *Machine) refuse(now int64, id *ID, reason cmmsg.Reason, ari, private []
 	state := id.state
 	m.retire(id)
 	if state.is(StateREQRcvd, StateMRAREQSent) {
-		kept := &ID{knownPeer: true, path: id.path, remoteGUID: id.remoteGUID, remoteID: id.remoteID}
+		kept := &ID{knownPeer: true, path: id.path, remoteGUID: id.remoteGUID, remoteID: id.remoteID, class: id.class}
 		m.keepAnswer(now, kept, msg, state == StateMRAREQSent)
 	}
 }
