@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -79,6 +81,13 @@ func (l *slowLink) wait() {
 	<-l.end
 }
 
+// open is the opening of a link, which joins the processes at its addresses.
+func (l *slowLink) open(of link.Link) link.Link {
+	l.wait()
+	l.Link = of
+	return l
+}
+
 func (l *slowLink) Capabilities() link.Capabilities {
 	c := l.Link.Capabilities()
 	c.Shared = l
@@ -92,28 +101,29 @@ func (l *slowLink) ClaimService(uint64, netip.Addr) (release func(), err error) 
 	return l.wait, nil
 }
 
+func unchanged(l link.Link) link.Link { return l }
+
+// linked makes a device on a fabric, with a link of its own.
+func linked(t *testing.T, f *mem.Fabric, name string, addr netip.Addr, open func(link.Link) link.Link) *verbs.Device {
+	t.Helper()
+	dev, err := soft.New(softlink.On(soft.Config{Name: name, Addrs: []netip.Addr{addr}}, softlink.Links{
+		Open: func(addrs []netip.Addr, ports int) (link.Link, error) {
+			l, err := f.Open(addrs, ports)
+			return open(l), err
+		},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev.Device
+}
+
 // TestOthersDoNotWaitForAStoppedProcess checks that calls for other devices of a host go on while a listener starts
 // its device, claims its port, and gives it back: the process that leads at the address may be stopped.
 func TestOthersDoNotWaitForAStoppedProcess(t *testing.T) {
 	fabric := mem.NewFabric(mem.Config{})
 	slow := &slowLink{begun: make(chan struct{}), end: make(chan struct{})}
-	device := func(name string, addr netip.Addr, open func(link.Link) link.Link) *verbs.Device {
-		dev, err := soft.New(softlink.On(soft.Config{Name: name, Addrs: []netip.Addr{addr}}, softlink.Links{
-			Open: func(addrs []netip.Addr, ports int) (link.Link, error) {
-				l, err := fabric.Open(addrs, ports)
-				return open(l), err
-			},
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return dev.Device
-	}
-	h := rdmacm.NewHost(device("a", addrA, func(l link.Link) link.Link {
-		slow.wait()
-		slow.Link = l
-		return slow
-	}), device("b", addrB, func(l link.Link) link.Link { return l }))
+	h := rdmacm.NewHost(linked(t, fabric, "a", addrA, slow.open), linked(t, fabric, "b", addrB, unchanged))
 	listen := func(addr netip.Addr) error {
 		l, err := rdmacm.Listen(context.Background(), at(addr, 0).String(), &rdmacm.Options{Host: h})
 		if err == nil {
@@ -147,4 +157,67 @@ func TestOthersDoNotWaitForAStoppedProcess(t *testing.T) {
 	if err := h.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestNewDeviceOfAStoppedProcess checks that a listener on all devices takes connections while a new device waits for
+// the process that leads at its address.
+func TestNewDeviceOfAStoppedProcess(t *testing.T) {
+	fabric, addrC := mem.NewFabric(mem.Config{}), netip.MustParseAddr("198.18.0.3")
+	slow := &slowLink{begun: make(chan struct{}), end: make(chan struct{})}
+	added := linked(t, fabric, "c", addrC, slow.open)
+	devices := []*verbs.Device{linked(t, fabric, "a", addrA, unchanged)}
+	var present atomic.Pointer[[]*verbs.Device]
+	present.Store(&devices)
+	h := rdmacm.NewGrowingHost(func() ([]*verbs.Device, error) { return *present.Load(), nil })
+	client := rdmacm.NewHost(linked(t, fabric, "b", addrB, unchanged))
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := rdmacm.Listen(ctx, ":7471", &rdmacm.Options{Host: h})
+	ok(err)
+	both := append(slices.Clone(devices), added)
+	present.Store(&both)
+	connect := func(to netip.Addr) error {
+		id, err := rdmacm.Dial(ctx, at(to, 7471).String(), &rdmacm.Options{Host: client})
+		if err != nil {
+			return err
+		}
+		return id.Close()
+	}
+	accepting := make(chan struct{})
+	go func() {
+		defer close(accepting)
+		for {
+			id, err := l.Accept(ctx)
+			if err != nil {
+				return
+			}
+			_ = id.Close()
+		}
+	}()
+	for range 2 { // the start and the claim
+		select {
+		case <-slow.begun:
+		case <-ctx.Done():
+			t.Fatal("the listener does not begin to listen on the new device")
+		}
+		ok(connect(addrA))
+		slow.end <- struct{}{}
+	}
+	for connect(addrC) != nil { // until it listens there
+		time.Sleep(time.Millisecond)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- l.Close() }()
+	<-slow.begun
+	slow.end <- struct{}{}
+	ok(<-closed)
+	<-accepting
+	ok(h.Close())
+	ok(client.Close())
 }
