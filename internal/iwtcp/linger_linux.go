@@ -7,11 +7,9 @@ import (
 	"time"
 )
 
-// maxLingering limits the sockets of the process that wait for their peers' ends without a QP: at most a quarter of the
+// lingering has the sockets of the process that wait for their peers' ends without a QP: at most a quarter of the
 // descriptors. A source has a part of these places, so that peers that never close their side take no more.
-const maxLingering = 256
-
-var lingering = sync.OnceValue(func() *waiting { return newWaiting(maxLingering) })
+var lingering = sync.OnceValue(func() *waiting { return newWaiting(maxWaiting) })
 
 // linger leaves the socket, whose end was sent, to a goroutine. If it were closed with data that nobody has read, TCP
 // would tell the peer that the connection has failed, and drop what the peer has not received. Without a place the

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
-// Limits of a listener's connections whose request has not come yet. A request follows TCP's handshake at once; if its
-// segment is lost, it comes after 200 ms or more.
+// Limits of a listener's connections whose request has not come yet, and of those that linger. A request follows TCP's
+// handshake at once; if its segment is lost, it comes after 200 ms or more.
 const (
 	maxWaiting = 2048 // at most a quarter of the descriptors of the process
 	quarter    = 4    // a source has at most a quarter of the places
