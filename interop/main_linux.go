@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -154,10 +155,10 @@ func newSuite(o options) (*suite, error) {
 	if s.logs == "" {
 		s.logs = filepath.Join(s.temp, "logs")
 	}
-	if err := os.MkdirAll(s.logs, 0o755); err != nil {
+	s.lab = &lab{root: root, dir: filepath.Join(root, "interop", "lab"), bin: filepath.Join(s.temp, "bin")}
+	if err := errors.Join(os.MkdirAll(s.logs, 0o755), os.MkdirAll(s.lab.bin, 0o755)); err != nil {
 		return nil, err
 	}
-	s.lab = &lab{root: root, dir: filepath.Join(root, "interop", "lab"), bin: filepath.Join(s.temp, "bin")}
 	s.places = s.lab.places(o.self)
 	if s.unlock, err = s.lab.lock(); err != nil {
 		return nil, err
