@@ -62,7 +62,7 @@ func (q *QP) countSegment(s iwarp.Segment) {
 	case toRegion, toReceive, toRead:
 		q.Counters.RxDataBytes += uint64(n)
 	}
-	if s.Tagged() && s.Opcode() == iwarp.Write && s.Last() && (n > 0 || s.STag() != ownSTag) {
+	if s.Tagged() && s.Opcode() == iwarp.Write && s.Last() && (n > 0 || !isOwn(s.STag())) {
 		q.Counters.RxWriteRequests++
 	}
 }

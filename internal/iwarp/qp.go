@@ -42,6 +42,7 @@ type QP struct {
 	closing  bool // Disconnect was called
 	term     iwarp.Terminate
 	told     bool // a Terminate was received
+	signals
 	receiver
 	sender
 	first *transport.Failure // what moved the QP to ERR

@@ -261,6 +261,9 @@ func (q *QP) finish() *refusal {
 		if s.Opcode() == iwarp.ReadResponse {
 			return q.endResponse()
 		}
+		if q.size == len(s) && s.Last() {
+			q.onEmptyWrite(s)
+		}
 		return nil
 	}
 	if s.QN() == iwarp.QueueSend {

@@ -75,6 +75,9 @@ func (q *QP) begin() bool {
 		q.open(outgoing{kind: plain, op: iwarp.Write, stag: ownSTag})
 		return true
 	}
+	if q.beginSignal() {
+		return true
+	}
 	q.turn = !q.turn
 	if q.turn && len(q.answers) > 0 {
 		q.beginAnswer()

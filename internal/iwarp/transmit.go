@@ -180,6 +180,7 @@ func (q *QP) build() {
 		q.Counters.TxDataBytes += uint64(n)
 	}
 	q.seal(s, header+n)
+	q.builtSegment(m)
 	m.pos, m.left = m.pos+uint32(n), m.left-uint32(n)
 	if last {
 		q.finishMessage(m)
@@ -335,6 +336,7 @@ func (q *QP) truncate() {
 	if keep == 0 {
 		q.skip = 0
 	}
+	q.truncated()
 	if !q.dying {
 		return
 	}

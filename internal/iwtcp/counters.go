@@ -11,10 +11,13 @@ type Counters struct {
 
 	// Of TCP, from the connection's first packet on.
 	RetransmitPackets uint64 // segments sent again
-	TxPackets         uint64 // segments
+	TxPackets         uint64 // segments, and pieces that go through shared memory
 	TxBytes           uint64 // of the stream, without those sent again
 	RxPackets         uint64
 	RxBytes           uint64
+
+	ShmTxPackets uint64 // pieces that go through shared memory
+	ShmRxPackets uint64
 }
 
 // List returns all counters with their names.

@@ -20,6 +20,7 @@ func (q *QP) linger() {
 	s := os.NewFile(uintptr(q.fd), "tcp")
 	q.loop.remove(q.fd)
 	q.countStream(&q.counters)
+	q.closeNear()
 	q.fd = -1
 	q.report()
 	all := lingering()

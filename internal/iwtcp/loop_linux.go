@@ -116,7 +116,12 @@ type loop struct {
 	waits [1]unix.PollFd // of await
 	// +checklocks:turn
 	limit unix.Timespec // of await
+	// +checklocks:turn
+	hot []warmQP // whose memory pollers look at
+	// +checklocks:turn
+	looks uint // of pollers
 
+	warm atomic.Bool // hot is not empty: the goroutine does not wait for sockets
 	some atomic.Bool // todo is not empty
 	mu   sync.Mutex
 	// +checklocks:mu
@@ -286,9 +291,10 @@ func (l *loop) poll(active bool) {
 		return
 	}
 	defer l.turn.Unlock()
-	if !l.closed {
-		l.step(pollEvents)
+	if l.closed || l.lookAll() {
+		return
 	}
+	l.step(pollEvents, active)
 }
 
 // await is a turn of a poller that waits. Its thread waits in the kernel: that is one change of threads less than if
@@ -303,18 +309,19 @@ func (l *loop) await(limit time.Duration) bool {
 	if l.closed {
 		return false
 	}
-	if !l.some.Load() {
+	if l.coolAll() && !l.some.Load() {
 		l.limit, l.waits[0] = unix.NsecToTimespec(int64(limit)), unix.PollFd{Fd: int32(l.ready), Events: unix.POLLIN}
 		_, _ = unix.Ppoll(l.waits[:], &l.limit, nil)
 	}
-	l.step(pollEvents)
+	l.step(pollEvents, false)
 	return true
 }
 
-// step runs the QPs that have something to do, at most max of those with events. It reports whether there were any.
+// step runs the QPs that have something to do, at most max of those with events. It reports whether there were any. If
+// a program polls, it looks at the memory of those that received something by it.
 //
 // +checklocks:l.turn
-func (l *loop) step(max int) (busy bool) {
+func (l *loop) step(max int, polls bool) (busy bool) {
 	n, _ := unix.EpollWait(l.ready, l.events[:max], 0)
 	for i := range n {
 		e := &l.events[i]
@@ -322,7 +329,10 @@ func (l *loop) step(max int) (busy bool) {
 		q := l.qps[e.Fd]
 		l.mu.Unlock()
 		if q != nil { // if another QP has the socket's number meanwhile, its sockets report that they have nothing
-			q.onEvent(l.buf, e.Events&^unix.EPOLLOUT != 0)
+			q.onEvent(l.buf, int(e.Fd), e.Events&^unix.EPOLLOUT != 0)
+			if polls && q.nearby.Load() {
+				l.heat(q)
+			}
 		}
 	}
 	if !l.some.Load() {
@@ -334,7 +344,7 @@ func (l *loop) step(max int) (busy bool) {
 	l.some.Store(false)
 	l.mu.Unlock()
 	for _, q := range todo {
-		q.onEvent(l.buf, false)
+		q.onEvent(l.buf, -1, false)
 	}
 	return true
 }
@@ -350,7 +360,7 @@ func (l *loop) run() {
 		}
 		doze = minDoze
 		l.turn.Lock()
-		busy := l.step(maxEvents)
+		busy := l.step(maxEvents, false) || !l.coolAll()
 		l.turn.Unlock()
 		if !busy {
 			l.park()
@@ -386,7 +396,7 @@ func (l *loop) park() {
 			l.arm(set, unix.EPOLLIN)
 		}
 		n, _ = unix.EpollWait(set, events[:], 0)
-		return n > 0 || l.polled.Load() || l.some.Load() || l.ended.Load()
+		return n > 0 || l.polled.Load() || l.some.Load() || l.warm.Load() || l.ended.Load()
 	})
 	if err != nil {
 		return

@@ -59,6 +59,8 @@ type QP struct {
 	id    uint64
 	state atomic.Uint32
 
+	nearby atomic.Bool // what the peer sends comes through memory
+
 	mu sync.Mutex
 	// +checklocks:mu
 	access mr.Access
@@ -88,6 +90,10 @@ type QP struct {
 	dead bool
 	// +checklocks:mu
 	trace trace
+	// +checklocks:mu
+	near near
+	// +checklocks:mu
+	params iwarp.Params // of the connection
 	// +checklocks:mu
 	idle time.Duration // of keep-alive; 0: none
 	// +checklocks:mu
@@ -213,7 +219,7 @@ func (q *QP) Start(c *Conn, ended func(silent bool)) error {
 		return transport.ErrState
 	}
 	q.machine(c.Params)
-	q.fd, q.ended = fd, ended
+	q.fd, q.ended, q.params, q.near = fd, ended, c.Params, near{}
 	q.eof, q.shut, q.room, q.deaf, q.silent = false, false, false, false, false
 	q.keepAlive()
 	q.traceBegin(c)
@@ -400,17 +406,23 @@ func (q *QP) PostedRecv() {
 	}
 }
 
-// onEvent runs the QP in the device's goroutine.
-func (q *QP) onEvent(buf []byte, readable bool) {
+// onEvent runs the QP for an event of one of its sockets, or none. The device's turn is held.
+func (q *QP) onEvent(buf []byte, socket int, readable bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.m == nil {
 		return
 	}
-	if readable && q.fd >= 0 {
+	if q.near.Duplex != nil {
+		q.onNear(socket, readable)
+	}
+	if (readable || q.near.in) && q.fd >= 0 {
 		q.receive(buf)
 	}
 	q.drive()
+	if q.near.in && !q.eof && !q.near.hot && !q.near.Sleep() {
+		q.loop.again(q)
+	}
 }
 
 // receive reads the socket, a bounded number of bytes. The set is one of levels: it reports again what is left.
@@ -419,9 +431,12 @@ func (q *QP) onEvent(buf []byte, readable bool) {
 func (q *QP) receive(buf []byte) {
 	q.Memory.RLock()
 	defer q.Memory.RUnlock()
-	direct := true
+	whole, direct := buf, true
 	for left := rxTurn; left > 0 && !q.eof; {
 		var place []byte
+		if buf = whole; q.near.in && !q.params.CRC {
+			buf = whole[:nearPiece]
+		}
 		if d := q.m.Direct(); d != nil {
 			if direct && len(d) >= directMin {
 				place = d
@@ -441,6 +456,7 @@ func (q *QP) receive(buf []byte) {
 		case n > 0:
 			if n > len(place) {
 				q.m.Feed(buf[:n-len(place)])
+				q.onSignal()
 			}
 			left -= n
 			if n < len(place)+len(buf) {
@@ -485,6 +501,9 @@ func unanswered(err error) bool {
 //
 // +checklocks:q.mu
 func (q *QP) read(place, buf []byte) (int, error) {
+	if q.near.in {
+		return q.readNear(place, buf)
+	}
 	if place == nil {
 		return unix.Read(q.fd, buf)
 	}
@@ -509,6 +528,7 @@ func (q *QP) drive() {
 		q.Up.Event(transport.EventQPFatal)
 	}
 	q.settle()
+	q.offerNear()
 }
 
 // send writes to the socket, a bounded number of bytes.
@@ -523,7 +543,7 @@ func (q *QP) send() {
 		if len(q.vec) == 0 {
 			break
 		}
-		n, err := unix.SendmsgBuffers(q.fd, q.vec, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+		n, err := q.write(q.vec)
 		if err == nil {
 			q.traceVectors(q.vec, n)
 		}
@@ -531,6 +551,7 @@ func (q *QP) send() {
 		switch err {
 		case nil:
 			q.m.Written(n)
+			q.switchOut()
 			sent += n
 		case unix.EINTR:
 		case unix.EAGAIN:
@@ -543,11 +564,15 @@ func (q *QP) send() {
 		}
 	}
 	q.m.Keep()
+	more := sent >= txTurn || q.m.Draining()
+	if full && q.near.out {
+		full, more = false, more || !q.near.AwaitRoom()
+	}
 	if full != q.room || q.eof != q.deaf { // the end of the peer's direction would be an event for ever
 		q.room, q.deaf = full, q.eof
 		q.loop.watch(q.fd, !q.eof, full)
 	}
-	if sent >= txTurn || q.m.Draining() {
+	if more {
 		q.loop.again(q)
 	}
 }
@@ -612,6 +637,7 @@ func (q *QP) close() {
 	}
 	q.loop.remove(q.fd)
 	q.countStream(&q.counters)
+	q.closeNear()
 	_ = unix.Close(q.fd)
 	q.fd = -1
 	q.report()

@@ -39,6 +39,12 @@ func (q *QP) countStream(c *Counters) {
 		c.TxBytes += q.trace.sent - 1
 		c.RxBytes += q.trace.got - 1
 	}
+	if d := q.near.Duplex; d != nil {
+		c.TxPackets += d.Sent
+		c.RxPackets += d.Received
+		c.ShmTxPackets += d.Sent
+		c.ShmRxPackets += d.Received
+	}
 	info, err := unix.GetsockoptTCPInfo(q.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
 		return

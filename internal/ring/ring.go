@@ -200,6 +200,9 @@ func (p *Producer) Freed() uint64 {
 	return p.freed
 }
 
+// Unread returns the number of bytes of published records that the consumer has not finished.
+func (p *Producer) Unread() int { return int(p.published - p.Freed()) }
+
 // Empty reports whether the consumer has finished all published records.
 func (p *Producer) Empty() bool { return p.Freed() == p.published }
 

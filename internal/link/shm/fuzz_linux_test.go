@@ -63,7 +63,7 @@ var alien = netip.MustParseAddr("10.1.2.3")
 
 func newAttacker(t *testing.T) *attacker {
 	l := &rxRings{shape: shape{n: 1, m: 1, ring: minRing}}
-	l.rings, l.heads = &memory{aligned(l.ringsSize())}, &memory{aligned(l.headsSize())}
+	l.rings, l.heads = &memory{bytes: aligned(l.ringsSize())}, &memory{bytes: aligned(l.headsSize())}
 	l.rx, l.turns = [][]rxRing{make([]rxRing, 1)}, make([]int, 1)
 	l.used = []*atomic.Uint64{l.rings.word(activeAt(0))}
 	l.shares.Store(&map[uint64]*memory{})
@@ -72,10 +72,10 @@ func newAttacker(t *testing.T) *attacker {
 	s := &Link{sources: sources{local: func(a netip.Addr) bool { return a == addrA || a == addrC }}}
 	s.own.Store(&[]netip.Addr{addrB})
 	s.in.Store(&[]*rxRings{l})
-	s.status = &memory{aligned(page)}
+	s.status = &memory{bytes: aligned(page)}
 	a := &attacker{t: t, rings: l, port: newPort(s, 0, newFakeLink(1).ports[0]), ring: l.rings.bytes[l.ringAt(0, 0):]}
 	for i := range a.shares {
-		a.shares[i] = &memory{aligned(16 << 10)}
+		a.shares[i] = &memory{bytes: aligned(16 << 10)}
 	}
 	return a
 }

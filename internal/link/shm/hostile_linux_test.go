@@ -398,11 +398,11 @@ func FuzzRing(f *testing.F) {
 	away := bytes.Clone(ref)
 	record(away, 64, refLen+wire.BTHLen, uint8(kindAway), 0)
 	f.Add(away, uint64(4))
-	share := &memory{aligned(64 << 10)}
+	share := &memory{bytes: aligned(64 << 10)}
 	f.Fuzz(func(t *testing.T, content []byte, random uint64) {
 		l := &rxRings{shape: shape{n: 1, m: 1, ring: minRing}}
-		l.rings = &memory{aligned(l.ringsSize())}
-		l.heads = &memory{aligned(l.headsSize())}
+		l.rings = &memory{bytes: aligned(l.ringsSize())}
+		l.heads = &memory{bytes: aligned(l.headsSize())}
 		l.rx, l.turns = [][]rxRing{make([]rxRing, 1)}, make([]int, 1)
 		l.used = append(l.used, l.rings.word(activeAt(0)))
 		l.shares.Store(&map[uint64]*memory{1: share})
@@ -415,7 +415,7 @@ func FuzzRing(f *testing.F) {
 		copy(mem, content)
 		s := &Link{}
 		s.in.Store(&[]*rxRings{l})
-		s.status = &memory{aligned(page)}
+		s.status = &memory{bytes: aligned(page)}
 		p := newPort(s, 0, newFakeLink(1).ports[0])
 		rnd := rand.New(rand.NewPCG(random, 1))
 		var b link.RxBatch

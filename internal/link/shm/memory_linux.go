@@ -27,6 +27,21 @@ const needSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRI
 // A memory is a mapping that other processes see. The garbage collector unmaps it, so users of bytes keep the memory.
 type memory struct {
 	bytes []byte
+	// What the garbage collector does.
+	unmap, uncount runtime.Cleanup
+	foreign        bool // it counts in mappedMemory
+}
+
+// release unmaps the memory at once. Nothing uses it any more.
+func (m *memory) release() {
+	m.unmap.Stop()
+	_ = unix.Munmap(m.bytes)
+	if m.foreign {
+		m.uncount.Stop()
+		mappedMemory.drop(len(m.bytes))
+	}
+	m.bytes = nil
+	runtime.KeepAlive(m)
 }
 
 func mapped(fd, size, prot int) (*memory, error) {
@@ -34,8 +49,8 @@ func mapped(fd, size, prot int) (*memory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link/shm: mmap of %d bytes: %w", size, err)
 	}
-	m := &memory{b}
-	runtime.AddCleanup(m, func(b []byte) { _ = unix.Munmap(b) }, b)
+	m := &memory{bytes: b}
+	m.unmap = runtime.AddCleanup(m, func(b []byte) { _ = unix.Munmap(b) }, b)
 	return m, nil
 }
 
@@ -93,7 +108,7 @@ func attach(fd, size int) (*memory, error) {
 		mappedMemory.drop(size)
 		return nil, err
 	}
-	runtime.AddCleanup(m, mappedMemory.drop, size)
+	m.foreign, m.uncount = true, runtime.AddCleanup(m, mappedMemory.drop, size)
 	return m, nil
 }
 
