@@ -32,6 +32,7 @@ type Duplex struct {
 	room      *atomic.Uint64
 	woken     uint64 // the last value of the peer's sleep that was answered
 	freed     uint64 // the last value of the peer's room that was answered
+	told      uint64 // how far this end had read then
 	gone      bool   // the peer has closed its end
 	fault     bool   // bytes to send could not be read
 	bad       bool   // the peer has written an invalid record
@@ -41,11 +42,14 @@ type Duplex struct {
 
 // Offsets in the memory of an end.
 const (
-	duplexHead  = 0        // how far the owner has read the peer's ring
-	duplexSleep = line     // odd while the owner wants a wake-up when there are bytes for it
-	duplexRoom  = 2 * line // odd while the owner wants a wake-up when there is room in its ring
-	duplexRing  = page     // the ring
-	duplexSize  = duplexRing + defaultRing
+	duplexHead   = 0        // how far the owner has read the peer's ring
+	duplexSleep  = line     // odd while the owner wants a wake-up when there are bytes for it
+	duplexRoom   = 2 * line // odd while the owner wants a wake-up when there is room in its ring
+	duplexRing   = page     // the ring
+	ringOfDuplex = 256 << 10
+	duplexSize   = duplexRing + ringOfDuplex
+	// roomStep is how much room a sender that waits for room gets at once, at least.
+	roomStep = ringOfDuplex / 4
 
 	// maxPiece is the length of a record, so that the reader copies one while the sender writes the next.
 	maxPiece = 16 << 10
@@ -59,6 +63,18 @@ const (
 const maxDuplexes = 1024
 
 var duplexes atomic.Int32
+
+// mayOpen returns EMFILE if the process has too many ends.
+func mayOpen() error {
+	most := maxDuplexes
+	if n := fdset.Limit(); n > 0 {
+		most = min(most, n/8)
+	}
+	if int(duplexes.Load()) >= most {
+		return fmt.Errorf("link/shm: %d connections use shared memory, the limit: %w", most, syscall.EMFILE)
+	}
+	return nil
+}
 
 // Bytes that the ends send over the socket.
 const (
@@ -78,8 +94,8 @@ func duplexName(name uint64) *net.UnixAddr {
 
 // ListenDuplex listens at a random name. It returns an error if the process has too many ends.
 func ListenDuplex() (*DuplexListener, error) {
-	if n := fdset.Limit(); duplexes.Load() >= maxDuplexes || n > 0 && int(duplexes.Load()) >= n/8 {
-		return nil, syscall.EMFILE
+	if err := mayOpen(); err != nil {
+		return nil, err
 	}
 	var b [8]byte
 	if _, err := rand.Read(b[:]); err != nil {
@@ -111,8 +127,8 @@ func (d *DuplexListener) Close() { _ = d.l.Close() }
 
 // DialDuplex connects to the process that listens at a name.
 func DialDuplex(name uint64) (*Duplex, error) {
-	if n := fdset.Limit(); duplexes.Load() >= maxDuplexes || n > 0 && int(duplexes.Load()) >= n/8 {
-		return nil, syscall.EMFILE
+	if err := mayOpen(); err != nil {
+		return nil, err
 	}
 	c, err := net.DialUnix("unix", nil, duplexName(name))
 	if err != nil {
@@ -132,7 +148,7 @@ func newDuplex(c *net.UnixConn) (*Duplex, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = sendFrame(c, frame{kind: frameHello, size: defaultRing, word: duplexMagic}, file)
+	err = sendFrame(c, frame{kind: frameHello, size: ringOfDuplex, word: duplexMagic}, file)
 	_ = file.Close()
 	if err != nil {
 		own.release()
@@ -159,22 +175,25 @@ func peerOfDuplex(c *net.UnixConn) (*memory, error) {
 		return nil, err
 	}
 	defer closeFDs(fds)
-	if hello.word != duplexMagic || hello.size != defaultRing {
+	if hello.word != duplexMagic || hello.size != ringOfDuplex {
 		return nil, fmt.Errorf("link/shm: magic of the peer %#x, ring of %d bytes: must be %#x and %d: %w", hello.word,
-			hello.size, uint64(duplexMagic), defaultRing, syscall.EPROTO)
+			hello.size, uint64(duplexMagic), ringOfDuplex, syscall.EPROTO)
 	}
 	return attach(fds[0], duplexSize)
 }
 
-// open makes the rings and takes the socket out of Go's poller. The end sleeps.
-func (d *Duplex) open(c *net.UnixConn) (err error) {
+// rings makes the rings. The end sleeps.
+func (d *Duplex) rings() (err error) {
 	if d.prod, err = ring.NewProducer(d.own.bytes[duplexRing:], d.peer.word(duplexHead)); err != nil {
 		return err
 	}
-	if d.cons, err = ring.NewConsumer(d.peer.bytes[duplexRing:], d.own.word(duplexHead)); err != nil {
-		return err
-	}
+	d.cons, err = ring.NewConsumer(d.peer.bytes[duplexRing:], d.own.word(duplexHead))
 	d.sleep.Store(1)
+	return err
+}
+
+// open takes the socket out of Go's poller and makes the rings.
+func (d *Duplex) open(c *net.UnixConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
@@ -184,7 +203,7 @@ func (d *Duplex) open(c *net.UnixConn) (err error) {
 		return errors.Join(e, err)
 	}
 	fdset.Add(d.fd)
-	return nil
+	return d.rings()
 }
 
 // Close ends the stream. The peer can still read what was sent.
@@ -261,9 +280,9 @@ func (d *Duplex) AwaitRoom() bool {
 	return true
 }
 
-// hasRoom reports whether a short record finds room: the peer frees an eighth of the ring at a time, or all of it.
+// hasRoom reports whether a record finds room, or an error.
 func (d *Duplex) hasRoom() bool {
-	return d.prod.Err() != nil || d.prod.Unread() < defaultRing-defaultRing/8
+	return d.gone || d.prod.Unread() <= ringOfDuplex-roomStep || d.prod.Err() != nil
 }
 
 // Write copies bytes into the ring and returns their number. The error is EAGAIN if there is no room, EFAULT if the
@@ -380,15 +399,15 @@ func (d *Duplex) next() bool {
 	return true
 }
 
-// free gives the space of the records that were read back to the peer: now, or now and then. A peer that waits for room
-// is woken.
+// free gives the space of the records that were read back to the peer: now, or now and then. It wakes a peer that waits
+// for room when there is enough.
 func (d *Duplex) free(now bool) {
-	r := d.peer.word(duplexRoom).Load()
-	waits := r&1 != 0 && r != d.freed
-	d.cons.Release(now || waits)
-	if r = d.peer.word(duplexRoom).Load(); r&1 != 0 && r != d.freed {
-		d.cons.Release(true)
-		d.freed = r
-		d.signal(duplexWake)
+	d.cons.Release(now)
+	r := d.peer.word(duplexRoom).Load() // after the head was stored
+	if r&1 == 0 || r == d.freed || !now && d.cons.Position()-d.told < roomStep {
+		return
 	}
+	d.cons.Release(true)
+	d.freed, d.told = r, d.cons.Position()
+	d.signal(duplexWake)
 }

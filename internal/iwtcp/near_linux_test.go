@@ -1,0 +1,216 @@
+package iwtcp
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/iwarp"
+	"github.com/verbena-rdma/verbena/internal/link/shm"
+	wire "github.com/verbena-rdma/verbena/internal/wire/iwarp"
+)
+
+// signal is the FPDU of a signal.
+func signal(k iwarp.SignalKind, arg uint64) []byte {
+	seg := make([]byte, wire.TaggedLen)
+	wire.PutTagged(seg, wire.Write, true, uint32(k), arg)
+	return wire.AppendFPDU(nil, seg, false)
+}
+
+// raw is a peer of a QP that a test plays, the initiator.
+type raw struct {
+	*net.TCPConn
+	t    *testing.T
+	q    *QP
+	key  uint32
+	name uint64
+	d    *shm.Duplex
+}
+
+// agreed makes a connection both of whose ends have their memory; the peer has switched nothing.
+func agreed(t *testing.T, ended func(bool)) *raw {
+	t.Helper()
+	q, peer, key := responder(t, ended)
+	p := &raw{TCPConn: peer, t: t, q: q, key: key}
+	l, err := shm.ListenDuplex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.name = l.Name
+	p.send(signal(iwarp.Offer, l.Name))
+	if p.d, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.d.Close)
+	until(t, "the QP reads the memory", func() bool {
+		ready, _ := p.d.OnEvent()
+		return ready
+	})
+	return p
+}
+
+func (p *raw) send(b []byte) {
+	p.t.Helper()
+	if _, err := p.Write(b); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// receive reads n bytes of TCP.
+func (p *raw) receive(n int) []byte {
+	p.t.Helper()
+	b := make([]byte, n)
+	_ = p.SetReadDeadline(time.Now().Add(20 * time.Second))
+	for at := 0; at < n; {
+		k, err := p.Read(b[at:])
+		if at += k; err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	return b
+}
+
+// receiveNear reads n bytes of the memory.
+func (p *raw) receiveNear(n int) []byte {
+	p.t.Helper()
+	b, at := make([]byte, n), 0
+	until(p.t, "bytes in the memory", func() bool {
+		k, err := p.d.Read(nil, b[at:])
+		at += k
+		return at == n || err != nil && err != unix.EAGAIN
+	})
+	return b
+}
+
+
+// responseLength is the length of the response to a READ of 8 bytes.
+func responseLength() int { return wire.FPDULen(wire.TaggedLen + 8) }
+
+// Each direction switches by itself, after its own Switch.
+func TestEachDirectionSwitches(t *testing.T) {
+	p := agreed(t, func(bool) {})
+	p.send(signal(iwarp.Switch, p.name))
+	if n, err := p.d.Write([][]byte{readRequest(p.key, 8)}); err != nil || n == 0 {
+		t.Fatal(n, err)
+	}
+	p.receive(responseLength()) // the QP does not know that this side reads its memory
+	p.d.Start()
+	if s := wire.FPDU(p.receive(wire.FPDULen(wire.TaggedLen))).ULPDU(); wire.Segment(s).STag() != uint32(iwarp.Switch) ||
+		wire.Segment(s).TO() != p.name {
+		t.Errorf("% x is no Switch", s)
+	}
+	second := readRequest(p.key, 8)
+	wire.PutUntagged(second[wire.LengthLen:], wire.ReadRequest, true, 0, 2, 0)
+	if _, err := p.d.Write([][]byte{second}); err != nil {
+		t.Fatal(err)
+	}
+	p.receiveNear(responseLength())
+}
+
+// A Switch to a name that was not agreed is ignored, as is a second Offer.
+func TestSwitchToAnotherName(t *testing.T) {
+	p := agreed(t, func(bool) {})
+	p.send(signal(iwarp.Switch, p.name+1))
+	p.send(signal(iwarp.Offer, p.name+1))
+	p.send(readRequest(p.key, 8))
+	p.receive(responseLength())
+}
+
+// Bytes that come by TCP after a Switch end the connection.
+func TestBytesOfTCPAfterASwitch(t *testing.T) {
+	ended := make(chan bool, 1)
+	p := agreed(t, func(silent bool) { ended <- silent })
+	p.send(signal(iwarp.Switch, p.name))
+	until(t, "the QP has switched", func() bool {
+		p.q.mu.Lock()
+		defer p.q.mu.Unlock()
+		return p.q.near.in
+	})
+	p.send([]byte{1})
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the connection has not ended")
+	}
+}
+
+// What is in the memory when TCP ends is still received.
+func TestMemoryIsReadAfterTheEndOfTCP(t *testing.T) {
+	p := agreed(t, func(bool) {})
+	p.send(signal(iwarp.Switch, p.name))
+	if _, err := p.d.Write([][]byte{readRequest(p.key, 8)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the QP has received the request", func() bool { return p.q.View().Counters.QP.RxReadRequests == 1 })
+}
+
+// A peer that closes the socket of wake-ups, or fills it, does not keep the loop busy.
+func TestLoopRestsWithoutWakeUps(t *testing.T) {
+	for _, closes := range []bool{false, true} {
+		p := agreed(t, func(bool) {})
+		p.send(signal(iwarp.Switch, p.name))
+		if _, err := p.d.Write([][]byte{readRequest(p.key, 8)}); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the QP has received the request", func() bool { return p.q.View().Counters.QP.RxReadRequests == 1 })
+		if closes {
+			p.d.Close()
+		} else {
+			for range 1000 {
+				p.d.Start()
+			}
+		}
+		p.q.loop.poll(true)
+		reaches(t, p.q.loop, parking)
+		until(t, "the loop rests", func() bool {
+			p.q.loop.turn.Lock()
+			defer p.q.loop.turn.Unlock()
+			n, err := unix.EpollWait(p.q.loop.ready, p.q.loop.events[:], 0)
+			return n == 0 && err == nil && len(p.q.loop.hot) == 0 && p.q.loop.state.Load() == parking
+		})
+	}
+}
+
+// A peer that is not on this host has its offer ignored, and so has one without a name that exists.
+func TestOfferThatLeadsNowhere(t *testing.T) {
+	q, peer, key := responder(t, func(bool) {})
+	p := &raw{TCPConn: peer, t: t, q: q, key: key}
+	p.send(signal(iwarp.Offer, 12345))
+	p.send(readRequest(key, 8))
+	p.receive(responseLength())
+}
+
+// A QP that is reset or destroyed during the handshake leaves nothing behind.
+func TestResetDuringTheHandshake(t *testing.T) {
+	for range 10 {
+		q, peer, _ := responder(t, func(bool) {})
+		l, err := shm.ListenDuplex()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := peer.Write(signal(iwarp.Offer, l.Name)); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if d, err := l.Accept(); err == nil {
+				d.Close()
+			}
+		}()
+		q.Reset()
+		until(t, "the handshake has ended", func() bool { return len(handshakes) == 0 })
+		l.Close()
+		<-done
+		q.mu.Lock()
+		if q.near.Duplex != nil {
+			t.Error("a QP without a connection has memory")
+		}
+		q.mu.Unlock()
+	}
+}
