@@ -15,9 +15,9 @@ type Signal struct {
 type SignalKind uint32
 
 const (
-	// Offer: the sender listens for the peer at the name Arg (decision 44).
+	// Offer: the sender listens for a peer that knows the token Arg (decision 44).
 	Offer SignalKind = 0x7672_6201
-	// Switch: what follows in this direction comes by the way that was agreed at the name Arg.
+	// Switch: what follows in this direction comes by the way that was agreed with the token Arg.
 	Switch SignalKind = 0x7672_6202
 )
 

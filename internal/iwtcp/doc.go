@@ -5,13 +5,15 @@
 //	linger_linux.go   the sockets of destroyed QPs, until their peers close their side
 //	counters.go       the counters; view_linux.go: snapshots of QPs for tools
 //	loop_linux.go     Device: the sockets of all QPs of a device, read by pollers of CQs and by one goroutine
+//	near_linux.go     the way through shared memory between processes of one host; hot_linux.go: polling it
 //
-// A connection has a goroutine only during its start-up. Then its socket belongs to the device's epoll set. Whoever has
-// the turn receives, a bounded number of bytes of one socket: a poller of a CQ, or the goroutine of the device while
-// nobody polls. The goroutine that posts sends at once, as far as the socket has room. The next turns send the rest.
+// A connection has a goroutine only during its start-up, and while both ends agree on shared memory. Then its socket
+// belongs to the device's epoll set. Whoever has the turn receives, a bounded number of bytes of one socket: a poller of
+// a CQ, or the goroutine of the device while nobody polls. The goroutine that posts sends at once, as far as the socket
+// has room. The next turns send the rest.
 //
 // Locks are taken in this order: loop.turn, QP.mu, Config.Memory, those of the queues and CQs. loop.mu is taken last.
 //
-// QPs exist on Linux only. The package imports internal/{engine,iwarp,transport,mr,fdset}, internal/link/pcap and
-// golang.org/x/sys.
+// QPs exist on Linux only. The package imports internal/{engine,iwarp,transport,mr,fdset},
+// internal/link/{pcap,shm} and golang.org/x/sys.
 package iwtcp

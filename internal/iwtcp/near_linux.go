@@ -13,18 +13,21 @@ import (
 // near is the way of a connection between two processes of a user on one host: through memory that they share (decision
 // 44). TCP keeps the connection, and carries each direction up to its Switch and its end.
 //
-//	initiator   Offer, a name                          over TCP
-//	responder   dials the name; both pass their memory over a unix socket
+//	initiator   Offer, a random token                  over TCP
+//	responder   the token; both pass their memory      over a unix socket
 //	both        ready: the memory of the peer is read  over the unix socket
 //	both        Switch; what follows is in the memory  over TCP
+//
+// The socket's name does not tell the token, so the process that has it receives this stream. Else a process of another
+// user could have two streams of this user exchange their bytes.
 type near struct {
 	*shm.Duplex
-	name      uint64
-	asked     bool // the initiator has made its offer, or the responder has answered one
-	switching bool // Switch was given to the machine
-	out, in   bool // what this side sends, what it receives, goes through memory
-	hot       bool // pollers look at the memory: the peer need not wake this side. Written with loop.turn held too
-	over      bool // the peer has closed its direction of TCP, or TCP has failed
+	token     uint64 // of shm.ListenDuplex
+	asked     bool   // the initiator has made its offer, or the responder has answered one
+	switching bool   // Switch was given to the machine
+	out, in   bool   // what this side sends, what it receives, goes through memory
+	hot       bool   // pollers look at the memory: the peer need not wake this side. Written with loop.turn held too
+	over      bool   // the peer has closed its direction of TCP, or TCP has failed
 	err       error
 }
 
@@ -70,29 +73,29 @@ func (q *QP) offerNear() {
 		if err != nil {
 			return
 		}
-		if !q.signalOffer(m, l.Name) {
+		if !q.signalOffer(m, l.Token) {
 			l.Close()
 			return
 		}
 		if d, err := l.Accept(); err == nil {
-			q.install(m, d, l.Name)
+			q.install(m, d, l.Token)
 		}
 	})
 }
 
 // signalOffer sends an offer, unless the connection has ended.
-func (q *QP) signalOffer(m *iwarp.QP, name uint64) bool {
+func (q *QP) signalOffer(m *iwarp.QP, token uint64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.m != m || q.fd < 0 || q.State() != transport.RTS {
 		return false
 	}
-	m.Signal(iwarp.Signal{Kind: iwarp.Offer, Arg: name})
+	m.Signal(iwarp.Signal{Kind: iwarp.Offer, Arg: token})
 	q.drive()
 	return true
 }
 
-// onSignal does what the peer has signaled, if anything. A name that was not agreed is ignored, as all others ignore
+// onSignal does what the peer has signaled, if anything. A token that was not agreed is ignored, as all others ignore
 // signals.
 //
 // +checklocks:q.mu
@@ -107,21 +110,21 @@ func (q *QP) onSignal() {
 				q.install(m, d, s.Arg)
 			}
 		})
-	case s.Kind == iwarp.Switch && q.near.Duplex != nil && s.Arg == q.near.name:
+	case s.Kind == iwarp.Switch && q.near.Duplex != nil && s.Arg == q.near.token:
 		q.near.in = true
 		q.nearby.Store(true)
 	}
 }
 
 // install gives a connection its memory, unless it has ended.
-func (q *QP) install(m *iwarp.QP, d *shm.Duplex, name uint64) {
+func (q *QP) install(m *iwarp.QP, d *shm.Duplex, token uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.m != m || q.fd < 0 || q.State() != transport.RTS || q.loop.add(q, d.FD()) != nil {
 		d.Close()
 		return
 	}
-	q.near.Duplex, q.near.name = d, name
+	q.near.Duplex, q.near.token = d, token
 	d.Start()
 }
 
@@ -136,7 +139,7 @@ func (q *QP) onNear(socket int, readable bool) {
 			q.loop.remove(socket) // TCP tells why
 		} else if ready && !q.near.switching {
 			q.near.switching = true
-			q.m.Signal(iwarp.Signal{Kind: iwarp.Switch, Arg: q.near.name})
+			q.m.Signal(iwarp.Signal{Kind: iwarp.Switch, Arg: q.near.token})
 		}
 	case socket == q.fd && readable && q.near.in && !q.near.over:
 		n, err := unix.Read(q.fd, make([]byte, 1))
@@ -207,7 +210,8 @@ func (q *QP) closeNear() {
 	q.nearby.Store(false)
 }
 
-// warm has pollers look at the memory, because the peer has sent something and a program polls. The loop's turn is held.
+// warm has pollers look at the memory, because the peer has sent something and a program polls. It reports false if
+// they do so already. The loop's turn is held.
 func (q *QP) warm() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

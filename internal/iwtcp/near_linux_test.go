@@ -22,11 +22,11 @@ func signal(k iwarp.SignalKind, arg uint64) []byte {
 // raw is a peer of a QP that a test plays, the initiator.
 type raw struct {
 	*net.TCPConn
-	t    *testing.T
-	q    *QP
-	key  uint32
-	name uint64
-	d    *shm.Duplex
+	t     *testing.T
+	q     *QP
+	key   uint32
+	token uint64
+	d     *shm.Duplex
 }
 
 // agreed makes a connection both of whose ends have their memory; the peer has switched nothing.
@@ -38,8 +38,8 @@ func agreed(t *testing.T, ended func(bool)) *raw {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.name = l.Name
-	p.send(signal(iwarp.Offer, l.Name))
+	p.token = l.Token
+	p.send(signal(iwarp.Offer, l.Token))
 	if p.d, err = l.Accept(); err != nil {
 		t.Fatal(err)
 	}
@@ -84,21 +84,20 @@ func (p *raw) receiveNear(n int) []byte {
 	return b
 }
 
-
 // responseLength is the length of the response to a READ of 8 bytes.
 func responseLength() int { return wire.FPDULen(wire.TaggedLen + 8) }
 
 // Each direction switches by itself, after its own Switch.
 func TestEachDirectionSwitches(t *testing.T) {
 	p := agreed(t, func(bool) {})
-	p.send(signal(iwarp.Switch, p.name))
+	p.send(signal(iwarp.Switch, p.token))
 	if n, err := p.d.Write([][]byte{readRequest(p.key, 8)}); err != nil || n == 0 {
 		t.Fatal(n, err)
 	}
 	p.receive(responseLength()) // the QP does not know that this side reads its memory
 	p.d.Start()
 	if s := wire.FPDU(p.receive(wire.FPDULen(wire.TaggedLen))).ULPDU(); wire.Segment(s).STag() != uint32(iwarp.Switch) ||
-		wire.Segment(s).TO() != p.name {
+		wire.Segment(s).TO() != p.token {
 		t.Errorf("% x is no Switch", s)
 	}
 	second := readRequest(p.key, 8)
@@ -109,11 +108,11 @@ func TestEachDirectionSwitches(t *testing.T) {
 	p.receiveNear(responseLength())
 }
 
-// A Switch to a name that was not agreed is ignored, as is a second Offer.
-func TestSwitchToAnotherName(t *testing.T) {
+// A Switch with a token that was not agreed is ignored, as is a second Offer.
+func TestSwitchWithAnotherToken(t *testing.T) {
 	p := agreed(t, func(bool) {})
-	p.send(signal(iwarp.Switch, p.name+1))
-	p.send(signal(iwarp.Offer, p.name+1))
+	p.send(signal(iwarp.Switch, p.token+1))
+	p.send(signal(iwarp.Offer, p.token+1))
 	p.send(readRequest(p.key, 8))
 	p.receive(responseLength())
 }
@@ -122,7 +121,7 @@ func TestSwitchToAnotherName(t *testing.T) {
 func TestBytesOfTCPAfterASwitch(t *testing.T) {
 	ended := make(chan bool, 1)
 	p := agreed(t, func(silent bool) { ended <- silent })
-	p.send(signal(iwarp.Switch, p.name))
+	p.send(signal(iwarp.Switch, p.token))
 	until(t, "the QP has switched", func() bool {
 		p.q.mu.Lock()
 		defer p.q.mu.Unlock()
@@ -139,7 +138,7 @@ func TestBytesOfTCPAfterASwitch(t *testing.T) {
 // What is in the memory when TCP ends is still received.
 func TestMemoryIsReadAfterTheEndOfTCP(t *testing.T) {
 	p := agreed(t, func(bool) {})
-	p.send(signal(iwarp.Switch, p.name))
+	p.send(signal(iwarp.Switch, p.token))
 	if _, err := p.d.Write([][]byte{readRequest(p.key, 8)}); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +152,7 @@ func TestMemoryIsReadAfterTheEndOfTCP(t *testing.T) {
 func TestLoopRestsWithoutWakeUps(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		p := agreed(t, func(bool) {})
-		p.send(signal(iwarp.Switch, p.name))
+		p.send(signal(iwarp.Switch, p.token))
 		if _, err := p.d.Write([][]byte{readRequest(p.key, 8)}); err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +175,7 @@ func TestLoopRestsWithoutWakeUps(t *testing.T) {
 	}
 }
 
-// A peer that is not on this host has its offer ignored, and so has one without a name that exists.
+// A peer that is not on this host has its offer ignored, and so has one whose token nobody has made.
 func TestOfferThatLeadsNowhere(t *testing.T) {
 	q, peer, key := responder(t, func(bool) {})
 	p := &raw{TCPConn: peer, t: t, q: q, key: key}
@@ -193,7 +192,7 @@ func TestResetDuringTheHandshake(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := peer.Write(signal(iwarp.Offer, l.Name)); err != nil {
+		if _, err := peer.Write(signal(iwarp.Offer, l.Token)); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan struct{})

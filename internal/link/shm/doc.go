@@ -18,6 +18,8 @@
 // sender's memory, and the kernel copies it if it permits the receiver to trace the sender. An invalid record ends
 // its ring set, and nothing else.
 //
-// The package imports internal/link, internal/ring, internal/wire, internal/fdset and internal/peeruser. It works on
-// Linux 5.1 and later; on other systems Wrap returns its argument.
+// A Duplex (duplex_linux.go) is a stream of bytes between two processes, for iWARP. It has the same rules.
+//
+// The package imports internal/link, internal/ring, internal/wire, internal/mr, internal/fdset and internal/peeruser. It
+// works on Linux 5.1 and later; on other systems Wrap returns its argument.
 package shm

@@ -2,6 +2,7 @@ package shm
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -84,15 +85,17 @@ const (
 
 // A DuplexListener waits for one peer.
 type DuplexListener struct {
-	l    *net.UnixListener
-	Name uint64 // random: only a process that is told can connect
+	l     *net.UnixListener
+	Token uint64 // random: only a process that is told can connect
 }
 
-func duplexName(name uint64) *net.UnixAddr {
-	return &net.UnixAddr{Name: fmt.Sprintf("@verbena-duplex/%d/%016x", os.Geteuid(), name), Net: "unix"}
+// duplexName returns the name of a listener. Each user of the host can read it, so it does not tell the token.
+func duplexName(token uint64) *net.UnixAddr {
+	sum := sha256.Sum256(fmt.Appendf(nil, "verbena-duplex %016x", token))
+	return &net.UnixAddr{Name: fmt.Sprintf("@verbena-duplex/%d/%x", os.Geteuid(), sum[:16]), Net: "unix"}
 }
 
-// ListenDuplex listens at a random name. It returns an error if the process has too many ends.
+// ListenDuplex listens for a process that knows a random token. It returns an error if the process has too many ends.
 func ListenDuplex() (*DuplexListener, error) {
 	if err := mayOpen(); err != nil {
 		return nil, err
@@ -101,9 +104,9 @@ func ListenDuplex() (*DuplexListener, error) {
 	if _, err := rand.Read(b[:]); err != nil {
 		return nil, err
 	}
-	d := &DuplexListener{Name: binary.LittleEndian.Uint64(b[:])}
+	d := &DuplexListener{Token: binary.LittleEndian.Uint64(b[:])}
 	var err error
-	if d.l, err = net.ListenUnix("unix", duplexName(d.Name)); err != nil {
+	if d.l, err = net.ListenUnix("unix", duplexName(d.Token)); err != nil {
 		return nil, err
 	}
 	fdset.AddConn(d.l)
@@ -119,27 +122,28 @@ func (d *DuplexListener) Accept() (*Duplex, error) {
 		return nil, err
 	}
 	fdset.AddConn(c)
-	return newDuplex(c)
+	return newDuplex(c, duplexMagic, d.Token)
 }
 
 // Close closes the listener. Accept does so too.
 func (d *DuplexListener) Close() { _ = d.l.Close() }
 
-// DialDuplex connects to the process that listens at a name.
-func DialDuplex(name uint64) (*Duplex, error) {
+// DialDuplex connects to the process that has made a token.
+func DialDuplex(token uint64) (*Duplex, error) {
 	if err := mayOpen(); err != nil {
 		return nil, err
 	}
-	c, err := net.DialUnix("unix", nil, duplexName(name))
+	c, err := net.DialUnix("unix", nil, duplexName(token))
 	if err != nil {
 		return nil, err
 	}
 	fdset.AddConn(c)
-	return newDuplex(c)
+	return newDuplex(c, token, duplexMagic)
 }
 
-// newDuplex does the handshake, which is the same at both ends, and closes c.
-func newDuplex(c *net.UnixConn) (*Duplex, error) {
+// newDuplex does the handshake, which is the same at both ends, and closes c. Each end sends a word: the one that dials
+// the token, the other one duplexMagic.
+func newDuplex(c *net.UnixConn, word, want uint64) (*Duplex, error) {
 	defer c.Close()
 	if err := errors.Join(sameUser(c), c.SetDeadline(time.Now().Add(handshakeTimeout))); err != nil {
 		return nil, err
@@ -148,13 +152,13 @@ func newDuplex(c *net.UnixConn) (*Duplex, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = sendFrame(c, frame{kind: frameHello, size: ringOfDuplex, word: duplexMagic}, file)
+	err = sendFrame(c, frame{kind: frameHello, size: ringOfDuplex, word: word}, file)
 	_ = file.Close()
 	if err != nil {
 		own.release()
 		return nil, err
 	}
-	peer, err := peerOfDuplex(c)
+	peer, err := peerOfDuplex(c, want)
 	if err != nil {
 		own.release()
 		return nil, err
@@ -169,15 +173,15 @@ func newDuplex(c *net.UnixConn) (*Duplex, error) {
 }
 
 // peerOfDuplex maps the memory of the other end.
-func peerOfDuplex(c *net.UnixConn) (*memory, error) {
+func peerOfDuplex(c *net.UnixConn, want uint64) (*memory, error) {
 	hello, fds, err := expect(c, frameHello, 1)
 	if err != nil {
 		return nil, err
 	}
 	defer closeFDs(fds)
-	if hello.word != duplexMagic || hello.size != ringOfDuplex {
-		return nil, fmt.Errorf("link/shm: magic of the peer %#x, ring of %d bytes: must be %#x and %d: %w", hello.word,
-			hello.size, uint64(duplexMagic), ringOfDuplex, syscall.EPROTO)
+	if hello.word != want || hello.size != ringOfDuplex {
+		return nil, fmt.Errorf("link/shm: the peer has a wrong token, or a ring of %d bytes: must be %d: %w", hello.size,
+			ringOfDuplex, syscall.EPROTO)
 	}
 	return attach(fds[0], duplexSize)
 }
@@ -351,8 +355,8 @@ func (d *Duplex) wake() {
 }
 
 // Read copies bytes to place and what follows to buf, and returns their number. The error is EAGAIN if there are none,
-// EFAULT if place cannot be written, and EPROTO if the peer has written an invalid value. The bytes in buf do not change
-// any more.
+// EFAULT if place cannot be written, and EPROTO if the peer has written an invalid value. The bytes in buf do not
+// change any more.
 func (d *Duplex) Read(place, buf []byte) (n int, err error) {
 	for _, to := range [2][]byte{place, buf} {
 		for len(to) > 0 && d.next() {

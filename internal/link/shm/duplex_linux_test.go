@@ -24,7 +24,7 @@ func duplexPair(t testing.TB) (a, b *Duplex) {
 	dialed := make(chan error, 1)
 	go func() {
 		var err error
-		b, err = DialDuplex(l.Name)
+		b, err = DialDuplex(l.Token)
 		dialed <- err
 	}()
 	a, err = l.Accept()
@@ -236,11 +236,16 @@ func TestDuplexRefusesHandshakes(t *testing.T) {
 	if err := unsealed.Truncate(duplexSize); err != nil {
 		t.Fatal(err)
 	}
-	hello := frame{kind: frameHello, size: ringOfDuplex, word: duplexMagic}
+	hello := frame{kind: frameHello, size: ringOfDuplex}
 	for name, send := range map[string]func(c *net.UnixConn) error{
-		"nothing":         func(c *net.UnixConn) error { return nil },
-		"no descriptor":   func(c *net.UnixConn) error { return sendFrame(c, hello) },
-		"another magic":   func(c *net.UnixConn) error { return sendFrame(c, frame{kind: frameHello}, sealed(duplexSize)) },
+		"nothing":       func(c *net.UnixConn) error { return nil },
+		"no descriptor": func(c *net.UnixConn) error { return sendFrame(c, hello) },
+		"another ring": func(c *net.UnixConn) error {
+			return sendFrame(c, frame{kind: frameHello, word: hello.word}, sealed(duplexSize))
+		},
+		"no token": func(c *net.UnixConn) error {
+			return sendFrame(c, frame{kind: frameHello, size: ringOfDuplex, word: duplexMagic}, sealed(duplexSize))
+		},
 		"unsealed memory": func(c *net.UnixConn) error { return sendFrame(c, hello, unsealed) },
 		"short memory":    func(c *net.UnixConn) error { return sendFrame(c, hello, sealed(page)) },
 		"two descriptors": func(c *net.UnixConn) error { return sendFrame(c, hello, sealed(duplexSize), unsealed) },
@@ -250,7 +255,8 @@ func TestDuplexRefusesHandshakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		was := duplexes.Load()
-		c, err := net.DialUnix("unix", nil, duplexName(l.Name))
+		hello.word = l.Token
+		c, err := net.DialUnix("unix", nil, duplexName(l.Token))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,7 +285,7 @@ func TestDuplexLimits(t *testing.T) {
 	if _, err := ListenDuplex(); !errors.Is(err, syscall.EMFILE) {
 		t.Errorf("ListenDuplex: %v", err)
 	}
-	if _, err := DialDuplex(l.Name); !errors.Is(err, syscall.EMFILE) {
+	if _, err := DialDuplex(l.Token); !errors.Is(err, syscall.EMFILE) {
 		t.Errorf("DialDuplex: %v", err)
 	}
 	start := time.Now()
