@@ -44,7 +44,7 @@ func (l *loop) lookAll() (enough bool) {
 		h := &l.hot[i]
 		if h.q.look(l.buf) {
 			h.idle = 0
-		} else if h.idle++; h.idle > maxLooks && h.q.cool() {
+		} else if h.idle++; (h.idle > maxLooks || !h.q.nearby.Load()) && h.q.cool() {
 			l.hot = slices.Delete(l.hot, i, i+1)
 			i--
 		}
