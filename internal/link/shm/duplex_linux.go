@@ -202,9 +202,10 @@ func (d *Duplex) open(c *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	if e := raw.Control(func(s uintptr) { d.fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) }); e != nil || err != nil {
+	e := raw.Control(func(s uintptr) { d.fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = errors.Join(e, err); err != nil {
 		d.fd = -1
-		return errors.Join(e, err)
+		return err
 	}
 	fdset.Add(d.fd)
 	return d.rings()
