@@ -371,6 +371,9 @@ func (d *Duplex) Read(place, buf []byte) (n int, err error) {
 			n += k
 			to, d.rest = to[k:], d.rest[k:]
 		}
+		if len(to) > 0 {
+			break // what arrives now belongs into place
+		}
 	}
 	switch {
 	case n > 0:
