@@ -507,7 +507,7 @@ func (q *QP) read(place, buf []byte) (int, error) {
 	if place == nil {
 		return unix.Read(q.fd, buf)
 	}
-	return unix.Readv(q.fd, [][]byte{place, buf})
+	return readv(q.fd, place, buf)
 }
 
 // drive sends what can be sent, and does what follows from the machine's state.

@@ -37,3 +37,25 @@ func TestMessagesAfterPollingHasStopped(t *testing.T) {
 		c.wait(c.SendCQ())
 	}
 }
+
+// A program that polls memory which a WRITE over TCP changes is correct: the race detector must not object.
+func TestPollingOfWrittenMemory(t *testing.T) {
+	t.Setenv("VERBENA_SHM", "0")
+	const step = 4 << 10
+	c, s := connect(t)
+	for i := range byte(4) {
+		fill(c.mem, i)
+		must(t, c.QP().PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: c.sge(0, memSize),
+			RemoteAddr: s.mr.Addr(), RKey: s.mr.RKey()}))
+		start := time.Now()
+		for at := 0; at < memSize; at += step {
+			want, got := *(*uint64)(unsafe.Pointer(&c.mem[at])), (*uint64)(unsafe.Pointer(&s.mem[at]))
+			for ; atomic.LoadUint64(got) != want; runtime.Gosched() {
+				if time.Since(start) > 20*time.Second {
+					t.Fatalf("WRITE %d has not arrived at %d", i, at)
+				}
+			}
+		}
+		c.wait(c.SendCQ())
+	}
+}
