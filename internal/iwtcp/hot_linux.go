@@ -54,11 +54,18 @@ func (l *loop) lookAll() (enough bool) {
 	return l.looks%socketsEvery != 0 && !l.some.Load()
 }
 
-// coolAll has all QPs sleep, because this goroutine is about to. It reports false if one has something to receive.
+// coolAll has all QPs sleep, because this goroutine is about to. A QP that has something to receive receives it instead:
+// no event tells of it, and the program may have stopped to poll. coolAll reports false then.
 //
 // +checklocks:l.turn
 func (l *loop) coolAll() bool {
-	l.hot = slices.DeleteFunc(l.hot, func(h warmQP) bool { return h.q.cool() })
+	l.hot = slices.DeleteFunc(l.hot, func(h warmQP) bool {
+		cools := h.q.cool()
+		if !cools {
+			h.q.look(l.buf)
+		}
+		return cools
+	})
 	l.warm.Store(len(l.hot) > 0)
 	return len(l.hot) == 0
 }

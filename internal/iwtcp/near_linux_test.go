@@ -175,6 +175,23 @@ func TestLoopRestsWithoutWakeUps(t *testing.T) {
 	}
 }
 
+// What is in the memory when the program has stopped to poll is received by the goroutine.
+func TestMemoryIsReadAfterThePolls(t *testing.T) {
+	p := agreed(t, func(bool) {})
+	p.send(signal(iwarp.Switch, p.token))
+	until(t, "the QP has switched", func() bool { return p.q.nearby.Load() })
+	l := p.q.loop
+	l.turn.Lock() // as a poller has it
+	l.heat(p.q)
+	hot := len(l.hot)
+	_, err := p.d.Write([][]byte{readRequest(p.key, 8)})
+	l.turn.Unlock()
+	if hot != 1 || err != nil {
+		t.Fatalf("%d QPs are polled, %v", hot, err)
+	}
+	until(t, "the QP has received the request", func() bool { return p.q.View().Counters.QP.RxReadRequests == 1 })
+}
+
 // A peer that is not on this host has its offer ignored, and so has one whose token nobody has made.
 func TestOfferThatLeadsNowhere(t *testing.T) {
 	q, peer, key := responder(t, func(bool) {})
