@@ -177,6 +177,15 @@ func (q *QP) write(v [][]byte) (int, error) {
 	return unix.SendmsgBuffers(q.fd, v, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
+// flush ends a sequence of writes.
+//
+// +checklocks:q.mu
+func (q *QP) flush() {
+	if q.near.out {
+		q.near.Flush()
+	}
+}
+
 // firstOf returns the first n bytes of vectors.
 func firstOf(v [][]byte, n uint64) (first [][]byte) {
 	for _, b := range v {

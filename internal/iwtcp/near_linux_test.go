@@ -32,7 +32,13 @@ type raw struct {
 // agreed makes a connection both of whose ends have their memory; the peer has switched nothing.
 func agreed(t *testing.T, ended func(bool)) *raw {
 	t.Helper()
-	q, peer, key := responder(t, ended)
+	return agreedOf(t, new(Device), 1, ended)
+}
+
+// agreedOf is agreed for a device and a number of the QP.
+func agreedOf(t *testing.T, d *Device, num uint32, ended func(bool)) *raw {
+	t.Helper()
+	q, peer, key := responderOf(t, d, num, ended)
 	p := &raw{TCPConn: peer, t: t, q: q, key: key}
 	l, err := shm.ListenDuplex()
 	if err != nil {
@@ -81,7 +87,19 @@ func (p *raw) receiveNear(n int) []byte {
 		at += k
 		return at == n || err != nil && err != unix.EAGAIN
 	})
+	if at < n {
+		p.t.Fatalf("the stream ends after %d bytes of %d", at, n)
+	}
 	return b
+}
+
+// write writes to the memory.
+func (p *raw) write(b []byte) {
+	p.t.Helper()
+	if n, err := p.d.Write([][]byte{b}); n != len(b) || err != nil {
+		p.t.Fatalf("%d bytes of %d, %v", n, len(b), err)
+	}
+	p.d.Flush()
 }
 
 // responseLength is the length of the response to a READ of 8 bytes.
@@ -91,9 +109,7 @@ func responseLength() int { return wire.FPDULen(wire.TaggedLen + 8) }
 func TestEachDirectionSwitches(t *testing.T) {
 	p := agreed(t, func(bool) {})
 	p.send(signal(iwarp.Switch, p.token))
-	if n, err := p.d.Write([][]byte{readRequest(p.key, 8)}); err != nil || n == 0 {
-		t.Fatal(n, err)
-	}
+	p.write(readRequest(p.key, 8))
 	p.receive(responseLength()) // the QP does not know that this side reads its memory
 	p.d.Start()
 	if s := wire.FPDU(p.receive(wire.FPDULen(wire.TaggedLen))).ULPDU(); wire.Segment(s).STag() != uint32(iwarp.Switch) ||
@@ -102,9 +118,7 @@ func TestEachDirectionSwitches(t *testing.T) {
 	}
 	second := readRequest(p.key, 8)
 	wire.PutUntagged(second[wire.LengthLen:], wire.ReadRequest, true, 0, 2, 0)
-	if _, err := p.d.Write([][]byte{second}); err != nil {
-		t.Fatal(err)
-	}
+	p.write(second)
 	p.receiveNear(responseLength())
 }
 
@@ -139,9 +153,7 @@ func TestBytesOfTCPAfterASwitch(t *testing.T) {
 func TestMemoryIsReadAfterTheEndOfTCP(t *testing.T) {
 	p := agreed(t, func(bool) {})
 	p.send(signal(iwarp.Switch, p.token))
-	if _, err := p.d.Write([][]byte{readRequest(p.key, 8)}); err != nil {
-		t.Fatal(err)
-	}
+	p.write(readRequest(p.key, 8))
 	if err := p.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
@@ -153,9 +165,7 @@ func TestLoopRestsWithoutWakeUps(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		p := agreed(t, func(bool) {})
 		p.send(signal(iwarp.Switch, p.token))
-		if _, err := p.d.Write([][]byte{readRequest(p.key, 8)}); err != nil {
-			t.Fatal(err)
-		}
+		p.write(readRequest(p.key, 8))
 		until(t, "the QP has received the request", func() bool { return p.q.View().Counters.QP.RxReadRequests == 1 })
 		if closes {
 			p.d.Close()
@@ -184,12 +194,39 @@ func TestMemoryIsReadAfterThePolls(t *testing.T) {
 	l.turn.Lock() // as a poller has it
 	l.heat(p.q)
 	hot := len(l.hot)
-	_, err := p.d.Write([][]byte{readRequest(p.key, 8)})
+	p.write(readRequest(p.key, 8))
 	l.turn.Unlock()
-	if hot != 1 || err != nil {
-		t.Fatalf("%d QPs are polled, %v", hot, err)
+	if hot != 1 {
+		t.Fatalf("%d QPs are polled", hot)
 	}
 	until(t, "the QP has received the request", func() bool { return p.q.View().Counters.QP.RxReadRequests == 1 })
+}
+
+// A peer that is stopped while its ring is full does not delay the other connections of the device, and receives the
+// rest when it continues.
+func TestStoppedPeerDelaysNobody(t *testing.T) {
+	const size = 4 << 20
+	d := new(Device)
+	stopped := agreedOf(t, d, 1, func(bool) {})
+	other := agreedOf(t, d, 2, func(bool) {})
+	for _, p := range []*raw{stopped, other} {
+		p.d.Start()
+		p.send(signal(iwarp.Switch, p.token))
+		p.receive(wire.FPDULen(wire.TaggedLen))
+	}
+	stopped.write(readRequest(stopped.key, size))
+	until(t, "the QP waits for room", func() bool {
+		stopped.q.mu.Lock()
+		defer stopped.q.mu.Unlock()
+		return stopped.q.near.out && stopped.q.near.AwaitRoom()
+	})
+	for i := range uint32(20) {
+		request := readRequest(other.key, 8)
+		wire.PutUntagged(request[wire.LengthLen:], wire.ReadRequest, true, 0, i+1, 0)
+		other.write(request)
+		other.receiveNear(responseLength())
+	}
+	stopped.receiveNear(size)
 }
 
 // A peer that is not on this host has its offer ignored, and so has one whose token nobody has made.

@@ -559,10 +559,12 @@ func (q *QP) send() {
 		case unix.EFAULT:
 			q.m.OnFault()
 		default:
+			q.flush()
 			q.lose(err)
 			return
 		}
 	}
+	q.flush()
 	q.m.Keep()
 	more := sent >= txTurn || q.m.Draining()
 	if full && q.near.out {

@@ -34,6 +34,7 @@ type Duplex struct {
 	woken     uint64 // the last value of the peer's sleep that was answered
 	freed     uint64 // the last value of the peer's room that was answered
 	told      uint64 // how far this end had read then
+	quiet     int    // bytes written since the peer was woken, if it slept
 	gone      bool   // the peer has closed its end
 	fault     bool   // bytes to send could not be read
 	bad       bool   // the peer has written an invalid record
@@ -47,10 +48,13 @@ const (
 	duplexSleep  = line     // odd while the owner wants a wake-up when there are bytes for it
 	duplexRoom   = 2 * line // odd while the owner wants a wake-up when there is room in its ring
 	duplexRing   = page     // the ring
-	ringOfDuplex = 256 << 10
+	ringOfDuplex = 1 << 20
 	duplexSize   = duplexRing + ringOfDuplex
+	// wakeStep is how many bytes a sender writes before it wakes a reader that sleeps, unless it flushes. Wake-ups cost
+	// both processes more than the copies of less.
+	wakeStep = ringOfDuplex / 2
 	// roomStep is how much room a sender that waits for room gets at once, at least.
-	roomStep = ringOfDuplex / 4
+	roomStep = ringOfDuplex / 2
 
 	// maxPiece is the length of a record, so that the reader copies one while the sender writes the next.
 	maxPiece = 16 << 10
@@ -60,8 +64,8 @@ const (
 	duplexBytes ring.Kind = 1
 )
 
-// Duplexes are limited, since each has two mappings and a descriptor.
-const maxDuplexes = 1024
+// Duplexes are limited, since each has two mappings, a descriptor and a ring of its own.
+const maxDuplexes = 512
 
 var duplexes atomic.Int32
 
@@ -274,8 +278,9 @@ func (d *Duplex) Awake() {
 	}
 }
 
-// AwaitRoom asks the peer for a wake-up when it has read something. It reports false if there is room.
+// AwaitRoom flushes, and asks the peer for a wake-up when it has read something. It reports false if there is room.
 func (d *Duplex) AwaitRoom() bool {
+	d.Flush()
 	n := d.room.Load()
 	d.room.Store(n + 1 + n&1)
 	if d.hasRoom() {
@@ -290,7 +295,8 @@ func (d *Duplex) hasRoom() bool {
 	return d.gone || d.prod.Unread() <= ringOfDuplex-roomStep || d.prod.Err() != nil
 }
 
-// Write copies bytes into the ring and returns their number. The error is EAGAIN if there is no room, EFAULT if the
+// Write copies bytes into the ring and returns their number. A peer that sleeps may learn of them only by Flush, which
+// must follow the last Write before a pause. The error is EAGAIN if there is no room, EFAULT if the
 // bytes cannot be read, EPIPE if the peer has closed its end, and EPROTO if it has written an invalid value.
 func (d *Duplex) Write(v [][]byte) (n int, err error) {
 	left := 0
@@ -310,7 +316,9 @@ func (d *Duplex) Write(v [][]byte) (n int, err error) {
 		d.prod.Publish()
 		d.Sent++
 		n, left = n+k, left-k
-		d.wake()
+		if d.quiet += k; d.quiet >= wakeStep {
+			d.Flush()
+		}
 	}
 	switch {
 	case n > 0:
@@ -347,8 +355,12 @@ func (g *gather) copy(to []byte) bool {
 	return true
 }
 
-// wake wakes the peer if it sleeps.
-func (d *Duplex) wake() {
+// Flush wakes the peer if it sleeps and does not know of all that was written.
+func (d *Duplex) Flush() {
+	if d.quiet == 0 {
+		return
+	}
+	d.quiet = 0
 	if s := d.peer.word(duplexSleep).Load(); s&1 != 0 && s != d.woken {
 		d.woken = s
 		d.signal(duplexWake)

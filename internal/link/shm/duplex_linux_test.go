@@ -52,7 +52,7 @@ func (d *Duplex) waitFor(t *testing.T) {
 // Bytes arrive in order and unchanged, and an end that sleeps is woken, for data as for room.
 func TestDuplexCarriesBytes(t *testing.T) {
 	a, b := duplexPair(t)
-	const total = 2 << 20
+	const total = 4 << 20
 	data := make([]byte, total)
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range data {
@@ -69,6 +69,7 @@ func TestDuplexCarriesBytes(t *testing.T) {
 					way[0].waitFor(t)
 				}
 			}
+			way[0].Flush()
 		})
 		done.Go(func() {
 			r := rand.New(rand.NewPCG(5, 6))
@@ -89,6 +90,154 @@ func TestDuplexCarriesBytes(t *testing.T) {
 	done.Wait()
 }
 
+// event reports whether the socket of an end has an event, and takes it.
+func (d *Duplex) event() bool {
+	n, _ := unix.Poll([]unix.PollFd{{Fd: int32(d.FD()), Events: unix.POLLIN}}, 0)
+	d.OnEvent()
+	return n == 1
+}
+
+// A reader that sleeps is woken once for many pieces: by Flush, when much was written, and when the sender waits.
+func TestDuplexWakesOnce(t *testing.T) {
+	write := func(d *Duplex, n int) {
+		t.Helper()
+		if got, err := d.Write([][]byte{make([]byte, n)}); got != n || err != nil {
+			t.Fatalf("%d bytes of %d are written, %v", got, n, err)
+		}
+	}
+	a, b := duplexPair(t)
+	a.Flush()
+	write(a, 4*maxPiece)
+	if b.event() {
+		t.Error("the reader is woken before Flush")
+	}
+	a.Flush()
+	if !b.event() {
+		t.Error("Flush does not wake the reader")
+	}
+	write(a, maxPiece)
+	if a.Flush(); b.event() {
+		t.Error("the reader is woken again before it sleeps again")
+	}
+	a, b = duplexPair(t)
+	if write(a, wakeStep); !b.event() {
+		t.Error("the reader is not woken after wakeStep bytes")
+	}
+	a, b = duplexPair(t)
+	write(a, 1)
+	if a.AwaitRoom() || !b.event() {
+		t.Error("the reader is not woken by a sender that waits")
+	}
+}
+
+// A sender that waits for room is woken once there is much of it, and not before.
+func TestDuplexRoomComesAtOnce(t *testing.T) {
+	a, b := duplexPair(t)
+	for err := error(nil); err == nil; {
+		_, err = a.Write([][]byte{make([]byte, maxPiece)})
+	}
+	if !a.AwaitRoom() {
+		t.Fatal("the ring is not full")
+	}
+	read := 0
+	for buf := make([]byte, maxPiece); !a.event(); {
+		n, err := b.Read(nil, buf)
+		if read += n; err != nil {
+			t.Fatalf("no wake-up after %d bytes: %v", read, err)
+		}
+	}
+	if read < roomStep || read > roomStep+2*maxPiece {
+		t.Errorf("a wake-up after %d bytes, want %d", read, roomStep)
+	}
+	if n, err := a.Write([][]byte{make([]byte, roomStep/2)}); n != roomStep/2 || err != nil {
+		t.Errorf("%d bytes are written, %v", n, err)
+	}
+}
+
+// A peer that asks for wake-ups and takes none does not block a sender, as if it were stopped.
+func TestDuplexFullSocket(t *testing.T) {
+	a, b := duplexPair(t)
+	var buf [8]byte
+	for i := range uint64(5000) {
+		b.sleep.Store(2*i + 1)
+		if n, err := a.Write([][]byte{{1}}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		a.Flush()
+		if n, err := b.Read(nil, buf[:]); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if err := unix.Send(a.FD(), []byte{duplexWake}, unix.MSG_DONTWAIT); err != unix.EAGAIN {
+		t.Errorf("the socket is not full: %v", err)
+	}
+}
+
+// Descriptors that come with wake-ups are closed.
+func TestDuplexTakesNoDescriptors(t *testing.T) {
+	a, b := duplexPair(t)
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pipe[0])
+	err := unix.Sendmsg(b.FD(), []byte{duplexWake}, unix.UnixRights(pipe[1]), nil, 0)
+	if err := errors.Join(err, unix.Close(pipe[1])); err != nil {
+		t.Fatal(err)
+	}
+	if !a.event() {
+		t.Error("there is no event")
+	}
+	if n, err := unix.Read(pipe[0], make([]byte, 1)); n != 0 || err != nil {
+		t.Errorf("the pipe has still a writer: %d, %v", n, err)
+	}
+}
+
+// A peer may write anything at any time, also while its memory is read: what is read is bounded, and nothing fails
+// but the stream.
+func TestDuplexChangingMemory(t *testing.T) {
+	for seed := range uint64(20) {
+		a, b := duplexPair(t)
+		stop, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			r := rand.New(rand.NewPCG(seed, 1))
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				word := b.own.word(duplexRing + line*r.IntN(ringOfDuplex/line))
+				switch r.IntN(4) {
+				case 0:
+					word = b.own.word(line * r.IntN(3))
+					word.Store(r.Uint64N(1<<12) * line)
+				case 1:
+					word.Store(r.Uint64())
+				default:
+					word.Store(uint64(duplexBytes)<<32 | r.Uint64N(200))
+				}
+			}
+		}()
+		place, buf := make([]byte, 300), make([]byte, 300)
+		for range 300 {
+			if n, err := a.Read(place, buf); n > len(place)+len(buf) || n == 0 && err == nil {
+				t.Errorf("%d bytes, %v", n, err)
+			}
+			if n, err := a.Write([][]byte{place, buf}); n > len(place)+len(buf) || n == 0 && err == nil {
+				t.Errorf("%d bytes are written, %v", n, err)
+			}
+			a.Flush()
+			a.Sleep()
+			a.AwaitRoom()
+			a.OnEvent()
+		}
+		close(stop)
+		<-done
+	}
+}
+
 // An end learns that the peer reads its memory, and that it has closed its end. What was sent before can be read.
 func TestDuplexEnds(t *testing.T) {
 	a, b := duplexPair(t)
@@ -102,6 +251,7 @@ func TestDuplexEnds(t *testing.T) {
 	if n, err := b.Write([][]byte{[]byte("last")}); n != 4 || err != nil {
 		t.Fatal(n, err)
 	}
+	b.Flush()
 	b.Close()
 	for range 2 { // the wake-up, then the end
 		a.OnEvent()
@@ -189,9 +339,7 @@ func FuzzDuplexMemory(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 255, 0, 0, 0}, uint64(3), uint64(64))
 	a, b := duplexPair(f)
 	f.Fuzz(func(t *testing.T, mem []byte, words, head uint64) {
-		for i := range b.own.bytes[duplexRing:] {
-			b.own.bytes[duplexRing+i] = 0
-		}
+		clear(b.own.bytes[duplexRing:])
 		copy(b.own.bytes[duplexRing:], mem)
 		b.own.word(duplexSleep).Store(words)
 		b.own.word(duplexRoom).Store(words)
@@ -221,11 +369,13 @@ func FuzzDuplexMemory(f *testing.F) {
 
 // Handshakes that a correct process does not make are refused.
 func TestDuplexRefusesHandshakes(t *testing.T) {
+	var files []*os.File
 	sealed := func(size int) *os.File {
 		_, f, err := create(size)
 		if err != nil {
 			t.Fatal(err)
 		}
+		files = append(files, f)
 		return f
 	}
 	open, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
@@ -250,11 +400,11 @@ func TestDuplexRefusesHandshakes(t *testing.T) {
 		"short memory":    func(c *net.UnixConn) error { return sendFrame(c, hello, sealed(page)) },
 		"two descriptors": func(c *net.UnixConn) error { return sendFrame(c, hello, sealed(duplexSize), unsealed) },
 	} {
+		was, open := duplexes.Load(), descriptors(t)
 		l, err := ListenDuplex()
 		if err != nil {
 			t.Fatal(err)
 		}
-		was := duplexes.Load()
 		hello.word = l.Token
 		c, err := net.DialUnix("unix", nil, duplexName(l.Token))
 		if err != nil {
@@ -270,6 +420,13 @@ func TestDuplexRefusesHandshakes(t *testing.T) {
 			t.Errorf("%s: %d ends are left", name, n-was)
 		}
 		_ = c.Close()
+		for _, f := range files {
+			_ = f.Close()
+		}
+		files = nil
+		if n := descriptors(t); n > open {
+			t.Errorf("%s: %d descriptors are left", name, n-open)
+		}
 	}
 }
 
