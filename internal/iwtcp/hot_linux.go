@@ -54,8 +54,8 @@ func (l *loop) lookAll() (enough bool) {
 	return l.looks%socketsEvery != 0 && !l.some.Load()
 }
 
-// coolAll has all QPs sleep, because this goroutine is about to. A QP that has something to receive receives it instead:
-// no event tells of it, and the program may have stopped to poll. coolAll reports false then.
+// coolAll has all QPs sleep, because this goroutine is about to. A QP that has something to receive receives it
+// instead: no event tells of it, and the program may have stopped to poll. coolAll reports false then.
 //
 // +checklocks:l.turn
 func (l *loop) coolAll() bool {
