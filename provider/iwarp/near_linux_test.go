@@ -49,7 +49,7 @@ func throughMemory(t *testing.T) (c, s *end) {
 func exchange(t *testing.T, c, s *end) {
 	t.Helper()
 	for i, n := range []int{0, 1, 64, 1500, 16 << 10, 100_001, 1 << 20, memSize} {
-		fill(c.mem, byte(i))
+		fill(c.mem[:n], byte(i))
 		s.recv(1, 0, 1)
 		must(t, c.QP().PostSend(
 			verbs.SendWR{WRID: 1, Opcode: verbs.WRRDMAWrite, SGList: c.sge(0, n), RemoteAddr: s.mr.Addr(), RKey: s.mr.RKey()},
@@ -62,13 +62,13 @@ func exchange(t *testing.T, c, s *end) {
 				t.Fatalf("%d bytes: %+v", n, wc)
 			}
 		}
-		fill(s.mem, byte(i+100))
+		fill(s.mem[:n], byte(i+100))
 		must(t, c.QP().PostSend(verbs.SendWR{WRID: 3, Opcode: verbs.WRRDMARead, SGList: c.sge(0, n),
 			RemoteAddr: s.mr.Addr(), RKey: s.mr.RKey()}))
 		if wc := c.wait(c.SendCQ()); wc.Status != verbs.WCSuccess || !bytes.Equal(c.mem[:n], s.mem[:n]) {
 			t.Fatalf("READ of %d bytes: %+v", n, wc)
 		}
-		fill(s.mem, byte(i+50))
+		fill(s.mem[:n], byte(i+50))
 		c.recv(1, 0, memSize)
 		must(t, s.QP().PostSend(verbs.SendWR{WRID: 4, Opcode: verbs.WRSend, SGList: s.sge(0, n)}))
 		if wc := c.wait(c.RecvCQ()); wc.Status != verbs.WCSuccess || int(wc.ByteLen) != n ||
