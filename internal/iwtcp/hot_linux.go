@@ -59,13 +59,13 @@ func (l *loop) lookAll() (enough bool) {
 //
 // +checklocks:l.turn
 func (l *loop) coolAll() bool {
-	l.hot = slices.DeleteFunc(l.hot, func(h warmQP) bool {
-		cools := h.q.cool()
-		if !cools {
-			h.q.look(l.buf)
+	for i := len(l.hot) - 1; i >= 0; i-- {
+		if q := l.hot[i].q; q.cool() {
+			l.hot = slices.Delete(l.hot, i, i+1)
+		} else {
+			q.look(l.buf)
 		}
-		return cools
-	})
+	}
 	l.warm.Store(len(l.hot) > 0)
 	return len(l.hot) == 0
 }
