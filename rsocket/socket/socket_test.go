@@ -194,7 +194,6 @@ func TestR_IO_09_10_11_12_13_Variants(t *testing.T) {
 		if n := must(c.Writev([][]byte{[]byte("t"), nil, []byte("wo")}))(p); n != 3 {
 			t.Error(n)
 		}
-		synctest.Wait()                                                                       // the pieces come one by one
 		if n := must(s.Readv([][]byte{nil, buf[:2], buf[50:]}))(p); string(buf[:n]) != "tw" { // a short read
 			t.Errorf("%q", buf[:n])
 		}
@@ -322,6 +321,43 @@ func TestR_SHUT_06_CloseDelaysNoOtherCall(t *testing.T) {
 		}
 		w.Wait()
 		p.OK(s.Close())
+	})
+}
+
+// A receiver that is told of data finds all of a short vector, as with TCP. Longer ones keep their order.
+func TestR_IO_10_AVectorArrivesAsOneBuffer(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, s := p.sockets(nil, nil)
+		for _, sizes := range [][]int{{2, 2}, {0, 1, 0, 63}, {60, 5, 0}, {1000, 1, 2000}, {3, 100_000, 0, 7, 200_000}} {
+			var iov [][]byte
+			var all []byte
+			for i, n := range sizes {
+				b := make([]byte, n)
+				for j := range b {
+					b[j] = byte(i + j)
+				}
+				iov, all = append(iov, b), append(all, b...)
+			}
+			buf := make([]byte, len(all)+1)
+			var w sync.WaitGroup
+			w.Go(func() {
+				if n, err := c.Writev(iov); n != len(all) || err != nil {
+					t.Errorf("%v: %d, %v", sizes, n, err)
+				}
+			})
+			n := must(s.Recv(buf, 0))(p)
+			if len(all) < 4096 && n != len(all) {
+				t.Errorf("%v: %d bytes came first", sizes, n)
+			}
+			for n < len(all) {
+				n += must(s.Recv(buf[n:], 0))(p)
+			}
+			if !bytes.Equal(buf[:n], all) {
+				t.Errorf("%v: other bytes came", sizes)
+			}
+			w.Wait()
+		}
+		p.closeSockets(c, s)
 	})
 }
 

@@ -150,10 +150,11 @@ func (st *Stream) Send(b []byte, p WaitMode) (n int, err error) {
 	if err := st.startWriting(&p); err != nil {
 		return 0, err
 	}
-	return st.put(b, &p)
+	return st.put(parts{b: b, left: len(b)}, &p)
 }
 
-// SendAll writes several buffers, with no data of other calls in between.
+// SendAll writes several buffers, with no data of other calls in between. The receiver sees them as one buffer: a
+// message of DATA has the bytes of as many as there is room for.
 func (st *Stream) SendAll(iov [][]byte, p WaitMode) (n int, err error) {
 	if err := st.writing.lockMode(p.Nonblock); err != nil {
 		return 0, err
@@ -164,32 +165,25 @@ func (st *Stream) SendAll(iov [][]byte, p WaitMode) (n int, err error) {
 	if err := st.startWriting(&p); err != nil {
 		return 0, err
 	}
-	for _, b := range iov {
-		k, err := st.put(b, &p)
-		n += k
-		if err != nil || k < len(b) {
-			return n, err
-		}
-	}
-	return n, nil
+	return st.put(partsOf(iov), &p)
 }
 
 // put is Send for the owner of writing. mu is held, but not while it waits or during long copies.
 //
 // +checklocks:st.mu
-func (st *Stream) put(b []byte, p *WaitMode) (n int, err error) {
+func (st *Stream) put(b parts, p *WaitMode) (n int, err error) {
 	for {
 		if err := st.writable(); err != nil {
 			return n, err
 		}
-		if n == len(b) {
+		if b.left == 0 {
 			return n, nil
 		}
 		if p.expired() {
 			return n, os.ErrDeadlineExceeded
 		}
-		if d, ok := st.nextData(len(b) - n); ok {
-			st.postData(&d, verbs.WRRDMAWriteWithImm, b[n:n+d.N])
+		if d, ok := st.nextData(b.left); ok {
+			st.postData(&d, verbs.WRRDMAWriteWithImm, &b)
 			n += d.N
 			continue
 		}
@@ -230,18 +224,19 @@ func (st *Stream) nextData(n int) (rs.Data, bool) {
 	return st.m.NextData(n, rs.MaxData, st.opts.Inline)
 }
 
-// postData copies b to the send buffer, or inline, and posts it as d says. mu is held, but not during long copies.
+// postData takes the bytes of d from b to the send buffer, or inline, and posts them. mu is held, but not during long
+// copies.
 //
 // +checklocks:st.mu
-func (st *Stream) postData(d *rs.Data, op verbs.WROpcode, b []byte) {
+func (st *Stream) postData(d *rs.Data, op verbs.WROpcode, b *parts) {
 	wr := verbs.SendWR{Opcode: op, ImmData: d.Word, RemoteAddr: d.Remote.Addr, RKey: d.Remote.Key,
 		WRID: wrData | uint64(d.Buffered())}
 	if d.Buffered() == 0 {
-		wr.Flags, wr.Inline = verbs.SendInline, b
+		wr.Flags, wr.Inline = verbs.SendInline, b.take(d.N, &st.res.inline)
 		st.postMessage(&wr)
 		return
 	}
-	if len(b) > unlockedCopy {
+	if d.N > unlockedCopy {
 		st.mu.Unlock()
 		st.res.fill(d, b)
 		st.mu.Lock()
@@ -252,10 +247,10 @@ func (st *Stream) postData(d *rs.Data, op verbs.WROpcode, b []byte) {
 	st.postMessage(&wr)
 }
 
-// fill copies b to the pieces of the send buffer that d names.
-func (r *resources) fill(d *rs.Data, b []byte) {
+// fill copies the bytes of d from b to the pieces of the send buffer that d names.
+func (r *resources) fill(d *rs.Data, b *parts) {
 	for _, s := range d.Buf {
-		b = b[copy(r.sbuf[s.Off:s.Off+s.Len], b):]
+		b.copyTo(r.sbuf[s.Off : s.Off+s.Len])
 	}
 }
 

@@ -123,7 +123,7 @@ func (st *Stream) IOWrite(b []byte, offset int64, p WaitMode) (n int, err error)
 		return 0, err
 	}
 	st.placing = true
-	n, err = st.place(b, offset, &p)
+	n, err = st.place(parts{b: b, left: len(b)}, offset, &p)
 	st.placing = false
 	return n, err
 }
@@ -131,8 +131,8 @@ func (st *Stream) IOWrite(b []byte, offset int64, p WaitMode) (n int, err error)
 // place is IOWrite for the owner of writing. mu is held, but not while it waits or during long copies.
 //
 // +checklocks:st.mu
-func (st *Stream) place(b []byte, offset int64, p *WaitMode) (n int, err error) {
-	for n < len(b) {
+func (st *Stream) place(b parts, offset int64, p *WaitMode) (n int, err error) {
+	for b.left > 0 {
 		if err := st.writable(); err != nil {
 			return n, err
 		}
@@ -141,12 +141,12 @@ func (st *Stream) place(b []byte, offset int64, p *WaitMode) (n int, err error) 
 		}
 		st.postMaps()
 		if !st.m.MapsPending() {
-			d, found, ok := st.m.NextWrite(len(b)-n, uint64(offset)+uint64(n), rs.MaxData, st.opts.Inline)
+			d, found, ok := st.m.NextWrite(b.left, uint64(offset)+uint64(n), rs.MaxData, st.opts.Inline)
 			if !found {
 				return n, nil
 			}
 			if ok {
-				st.postData(&d, verbs.WRRDMAWrite, b[n:n+d.N])
+				st.postData(&d, verbs.WRRDMAWrite, &b)
 				n += d.N
 				continue
 			}
