@@ -119,7 +119,7 @@ func ownerOf(devices []*device, local netip.Addr) (owner *device, sgid gidPlace)
 		if d.gone || at == noPlace {
 			continue
 		}
-		if d.netDev(at) == local.Zone() {
+		if zone := local.Zone(); zone == "" || d.netDev(at) == zone {
 			return d, at
 		}
 		if owner == nil {

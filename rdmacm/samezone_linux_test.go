@@ -10,13 +10,14 @@ import (
 	"time"
 
 	namespace "github.com/verbena-rdma/verbena/internal/apart"
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // twoZones makes the interfaces one and two, which both have fe80::1, and their peers farone and fartwo with fe80::2,
-// and returns the devices of the first and of the last two.
-func twoZones(t *testing.T) (near, far *Host) {
+// and returns the devices of the first and of the last two, which device makes.
+func twoZones(t *testing.T, device func(*testing.T, netip.Addr) *verbs.Device) (near, far *Host) {
 	t.Helper()
 	hosts := map[string][]*verbs.Device{}
 	for _, zone := range []string{"one", "two"} {
@@ -31,16 +32,31 @@ func twoZones(t *testing.T) (near, far *Host) {
 			}
 		}
 		for end, addr := range map[string]string{"": "fe80::1%", "far": "fe80::2%"} {
-			dev, err := soft.New(soft.Config{
-				Name: "vrb_" + end + zone, Addrs: []netip.Addr{netip.MustParseAddr(addr + end + zone)},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			hosts[end] = append(hosts[end], dev.Device)
+			hosts[end] = append(hosts[end], device(t, netip.MustParseAddr(addr+end+zone)))
 		}
 	}
 	return NewHost(hosts[""]...), NewHost(hosts["far"]...)
+}
+
+func roceDevice(t *testing.T, a netip.Addr) *verbs.Device {
+	t.Helper()
+	dev, err := soft.New(soft.Config{Name: "vrb_" + a.Zone(), Addrs: []netip.Addr{a}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev.Device
+}
+
+func iwarpDevice(t *testing.T, a netip.Addr) *verbs.Device {
+	t.Helper()
+	devices, err := driver.Streams()
+	for _, d := range devices {
+		if dev := driver.NewDevice(d); dev.Name() == "vrw_"+a.Zone() {
+			return dev
+		}
+	}
+	t.Fatalf("%s: no device in %v: %v", a.Zone(), devices, err)
+	return nil
 }
 
 // Two interfaces may have the same link-local address: its zone decides which device an ID is bound to, whether the ID
@@ -50,7 +66,7 @@ func TestSameLinkLocalAddressTwice(t *testing.T) {
 	if !namespace.Run(t) {
 		return
 	}
-	h, far := twoZones(t)
+	h, far := twoZones(t, roceDevice)
 	own := netip.MustParseAddr("fe80::1")
 	for _, zone := range []string{"one", "two"} {
 		at := netip.AddrPortFrom(own.WithZone(zone), 0)
@@ -95,7 +111,22 @@ func TestSameLinkLocalAddressListensTwice(t *testing.T) {
 	if !namespace.Run(t) {
 		return
 	}
-	near, far := twoZones(t)
+	near, far := twoZones(t, roceDevice)
+	listenTwice(t, near, far, "vrb_")
+}
+
+func TestSameLinkLocalAddressOverTCP(t *testing.T) {
+	namespace.NeedsIP(t)
+	if !namespace.Run(t) {
+		return
+	}
+	near, far := twoZones(t, iwarpDevice)
+	listenTwice(t, near, far, "vrw_")
+}
+
+// listenTwice connects both interfaces to listeners on each address, and to one on all.
+func listenTwice(t *testing.T, near, far *Host, prefix string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, listen := range []string{"fe80::1%one fe80::1%two", "::"} {
@@ -113,7 +144,7 @@ func TestSameLinkLocalAddressListensTwice(t *testing.T) {
 			if l == nil {
 				l = listeners["one"]
 			}
-			checkZone(ctx, t, l, far, zone)
+			checkZone(ctx, t, l, far, prefix, zone)
 		}
 		for _, l := range listeners {
 			l.Close()
@@ -127,7 +158,7 @@ func TestSameLinkLocalAddressListensTwice(t *testing.T) {
 }
 
 // checkZone connects from the far end of an interface.
-func checkZone(ctx context.Context, t *testing.T, l *Listener, far *Host, zone string) {
+func checkZone(ctx context.Context, t *testing.T, l *Listener, far *Host, prefix, zone string) {
 	t.Helper()
 	accepted := make(chan *ID, 1)
 	go func() {
@@ -142,7 +173,7 @@ func checkZone(ctx context.Context, t *testing.T, l *Listener, far *Host, zone s
 		t.Fatalf("dial, %s: %v", zone, err)
 	}
 	defer c.Close()
-	if name := c.Verbs().Device().Name(); name != "vrb_far"+zone {
+	if name := c.Verbs().Device().Name(); name != prefix+"far"+zone {
 		t.Errorf("client, %s: device %s", zone, name)
 	}
 	id := <-accepted
@@ -150,7 +181,7 @@ func checkZone(ctx context.Context, t *testing.T, l *Listener, far *Host, zone s
 		return
 	}
 	defer id.Close()
-	if name, local := id.Verbs().Device().Name(), id.LocalAddr().Addr(); name != "vrb_"+zone || local.Zone() != zone {
+	if name, local := id.Verbs().Device().Name(), id.LocalAddr().Addr(); name != prefix+zone || local.Zone() != zone {
 		t.Errorf("server, %s: device %s, address %v", zone, name, local)
 	}
 }

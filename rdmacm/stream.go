@@ -372,12 +372,12 @@ func (id *ID) streamRequest(r *iwtcp.Request) *Event {
 func (h *Host) streamDevice(local netip.Addr) (*device, gidPlace) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, d := range h.devices {
-		if at := d.find(local); d.streams && !d.gone && at != noPlace && d.start() == nil {
-			return d, at
-		}
+	streams := slices.DeleteFunc(slices.Clone(h.devices), func(d *device) bool { return !d.streams })
+	d, at := ownerOf(streams, local)
+	if d == nil || d.start() != nil {
+		return nil, noPlace
 	}
-	return nil, noPlace
+	return d, at
 }
 
 // takenStream frees the request's place in its listener's backlog.
