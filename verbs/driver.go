@@ -294,6 +294,7 @@ func init() {
 		}
 		return newError("count_events", "", EINVAL, "must be of a completion channel or a context")
 	}
+	seam.OnEvent = func(ch any, f func()) { ch.(*CompChannel).q.onEvent(f) }
 	seam.WatchQP = func(qp any, f func(event uint32)) { qp.(*QP).watch.Store(&f) }
 	seam.CreateQP = func(op string, pd, init, create any) (any, error) {
 		return pd.(*PD).createQP(op, init.(*QPInitAttr), create.(func(*QPInitAttr, DriverQPEvents) (DriverQP, error)))

@@ -81,6 +81,8 @@ type eventQueue[T event] struct {
 	fd *notify.FD // readable while there are items, and once removed is set; created by descriptor
 	// +checklocks:mu
 	units notify.Semaphore // one for each item, and one for removed; set by count
+	// +checklocks:mu
+	told func() // see seam.OnEvent; nil for none
 
 	ready chan struct{} // holds a token if there may be items
 	ended chan struct{} // closed by close or remove, whichever is first
@@ -101,11 +103,28 @@ func (q *eventQueue[T]) push(ev T) {
 		q.keep(append(q.items[:0], q.items[q.head:]...))
 	}
 	q.items = append(q.items, ev)
+	q.tell()
+}
+
+// tell makes the change known to those who wait.
+//
+// +checklocks:q.mu
+func (q *eventQueue[T]) tell() {
 	if q.fd != nil {
 		q.fd.Raise()
 	}
 	q.units.Add(1)
 	q.wake()
+	if q.told != nil {
+		q.told()
+	}
+}
+
+// onEvent sets the function of seam.OnEvent.
+func (q *eventQueue[T]) onEvent(f func()) {
+	q.mu.Lock()
+	q.told = f
+	q.mu.Unlock()
 }
 
 // pushOnce is push, unless an equal event is queued already.
@@ -133,11 +152,7 @@ func (q *eventQueue[T]) remove() {
 		return
 	}
 	q.removed = true
-	if q.fd != nil {
-		q.fd.Raise()
-	}
-	q.units.Add(1)
-	q.wake()
+	q.tell()
 	close(q.ended)
 }
 

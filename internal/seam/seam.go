@@ -31,6 +31,9 @@ var (
 	// The descriptor stays the caller's: it must be open until the queue is closed or CountEvents is called with
 	// -1, which ends the counting. EBADF for a closed descriptor, EOPNOTSUPP where there are no eventfds.
 	CountEvents func(queue any, fd int) error
+	// OnEvent has f called for each event that is queued in a *verbs.CompChannel, and when its device is removed. f runs
+	// in the goroutine that queues the event, so it must neither wait nor call the device. It replaces an earlier f.
+	OnEvent func(channel any, f func())
 	// CountCMEvents is CountEvents for an *rdmacm.EventChannel, with its TryGetEvent. A program that has no package
 	// rdmacm has nil here.
 	CountCMEvents func(channel any, fd int) error

@@ -33,6 +33,9 @@ type PollFD struct {
 // ordinary descriptors: EOPNOTSUPP.
 func Poll(fds []PollFD, timeout time.Duration) (int, error) {
 	p := poller{fds: fds, timeout: timeout, start: time.Now()}
+	if err := p.system.set(fds); err != nil {
+		return 0, err
+	}
 	n, err := p.look()
 	if n > 0 || err != nil || timeout == 0 {
 		return n, err
@@ -40,19 +43,23 @@ func Poll(fds []PollFD, timeout time.Duration) (int, error) {
 	if n, err = p.spin(); n > 0 || err != nil {
 		return n, err
 	}
-	return p.wait()
+	if p.system.none() {
+		return p.wait()
+	}
+	return p.waitInKernel()
 }
 
 type poller struct {
 	fds     []PollFD
+	system  systemFDs
 	timeout time.Duration
 	start   time.Time
-	w       sock.Waiter
+	socks   []sock.Pollable // those that are watched
 }
 
 // look sets the events of all entries, and returns the number of entries with events.
 func (p *poller) look() (n int, err error) {
-	if err := pollSystem(p.fds, 0, nil); err != nil {
+	if err := p.system.look(p.fds); err != nil {
 		return 0, err
 	}
 	for i := range p.fds {
@@ -75,6 +82,15 @@ func (p *poller) left() time.Duration {
 	return max(0, p.timeout-time.Since(p.start))
 }
 
+// nap returns the time until the next look without an event (R-POLL-08), and whether Poll has ended.
+func (p *poller) nap() (d time.Duration, over bool) {
+	d = sock.Config().WakeUp
+	if left := p.left(); left >= 0 {
+		return min(d, left), left == 0
+	}
+	return d, false
+}
+
 // spin polls during the spin budget (R-POLL-07).
 func (p *poller) spin() (n int, err error) {
 	limit := sock.Config().Polling
@@ -87,51 +103,74 @@ func (p *poller) spin() (n int, err error) {
 	return n, err
 }
 
-// wait sleeps until a change and looks again, until there is an event.
-func (p *poller) wait() (int, error) {
-	p.w = sock.NewWaiter()
-	cases := []reflect.SelectCase{{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(p.w.C)}, {Dir: reflect.SelectRecv}}
-	var socks []sock.Pollable
+// watch makes each change of a socket wake w.
+func (p *poller) watch(w *sock.Waiter) {
 	for i := range p.fds {
 		if s := p.fds[i].Socket; s != nil {
 			if t := s.pollable(); t != nil {
-				socks = append(socks, t)
-				cases = append(cases, reflect.SelectCase{Dir: reflect.SelectRecv})
-				t.Watch(&p.w)
+				p.socks = append(p.socks, t)
+				t.Watch(w)
 			}
 		}
 	}
-	defer func() {
-		for _, t := range socks {
-			t.Unwatch(&p.w)
-		}
-	}()
-	stop, err := watchSystem(p.fds, &p.w)
-	if err != nil {
-		return 0, err
+}
+
+func (p *poller) unwatch(w *sock.Waiter) {
+	for _, t := range p.socks {
+		t.Unwatch(w)
 	}
-	defer stop()
+}
+
+// wait sleeps until a change and looks again, until there is an event.
+func (p *poller) wait() (int, error) {
+	w := sock.NewWaiter()
+	p.watch(&w)
+	defer p.unwatch(&w)
+	cases := make([]reflect.SelectCase, len(p.socks)+2)
+	for i := range cases {
+		cases[i].Dir = reflect.SelectRecv
+	}
+	cases[0].Chan = reflect.ValueOf(w.C)
 	for {
-		for i, t := range socks {
+		for i, t := range p.socks {
 			cases[i+2].Chan = reflect.ValueOf(t.Token())
 		}
-		if n, err := p.look(); n > 0 || err != nil {
+		n, err := p.look()
+		nap, over := p.nap()
+		if n > 0 || err != nil || over {
 			return n, err
-		}
-		left := p.left()
-		if left == 0 {
-			return 0, nil
-		}
-		nap := sock.Config().WakeUp // R-POLL-08
-		if left > 0 {
-			nap = min(nap, left)
 		}
 		timer := time.NewTimer(nap)
 		cases[1].Chan = reflect.ValueOf(timer.C)
 		if i, _, _ := reflect.Select(cases); i >= 2 {
-			socks[i-2].OnToken()
+			p.socks[i-2].OnToken()
 		}
 		timer.Stop()
+	}
+}
+
+// waitInKernel is wait with ordinary descriptors: the calling thread sleeps in poll(2), and changes of sockets wake it
+// by a descriptor of its own.
+func (p *poller) waitInKernel() (int, error) {
+	bell, err := bells.take()
+	if err != nil {
+		return 0, err
+	}
+	defer bells.give(bell)
+	w := sock.NewSleeper(bell)
+	p.watch(w)
+	defer p.unwatch(w)
+	for {
+		for _, t := range p.socks {
+			t.OnBell() // also for an event that came before the call
+			t.Token()  // asks for the next one
+		}
+		n, err := p.look()
+		nap, over := p.nap()
+		if n > 0 || err != nil || over {
+			return n, err
+		}
+		w.Sleep(func() { p.system.wait(bell, nap) })
 	}
 }
 

@@ -194,6 +194,38 @@ func TestR_POLL_01_05_10_SocketsAndDescriptors(t *testing.T) {
 	p.closeSockets(s, d, from)
 }
 
+// An event of a socket may come while no poll is under way, because the last one has found an ordinary descriptor. The
+// next poll is woken all the same.
+func TestR_POLL_08_10_EventsBetweenPolls(t *testing.T) {
+	socket.WakeUpEvery(t, time.Hour)
+	p := overUDP(t)
+	defer p.Close()
+	c, s := p.sockets(nil, nil)
+	r, w, err := os.Pipe()
+	p.OK(err)
+	defer r.Close()
+	defer w.Close()
+	fds := []socket.PollFD{{Socket: s, Events: socket.PollIn}, {FD: int(r.Fd()), Events: socket.PollIn}}
+	buf := make([]byte, 10)
+	poll := func(want int, f func()) {
+		t.Helper()
+		time.AfterFunc(5*time.Millisecond, f) // it sleeps by then, in most rounds
+		n, err := socket.Poll(fds, 20*time.Second)
+		if n != 1 || err != nil || fds[want].Revents != socket.PollIn {
+			t.Errorf("%d events, %v: %+v", n, err, fds)
+		}
+	}
+	for i := 0; i < 5 && !t.Failed(); i++ {
+		poll(1, func() { must(w.Write([]byte("x")))(p) })
+		must(r.Read(buf))(p)
+		must(c.Send([]byte("between"), 0))(p)
+		must(s.Recv(buf[:7], socket.MsgWaitAll))(p)
+		poll(0, func() { must(c.Send([]byte("y"), 0))(p) })
+		must(s.Recv(buf, 0))(p)
+	}
+	p.closeSockets(c, s)
+}
+
 // A pipe without a writer has no data, but a read does not wait: it returns the end.
 func TestR_POLL_10_SelectTakesHangUp(t *testing.T) {
 	if runtime.GOOS != "linux" {

@@ -3,81 +3,85 @@
 package socket
 
 import (
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/notify"
-	"github.com/verbena-rdma/verbena/rsocket/internal/sock"
 )
 
-// systemFDs returns the ordinary descriptors of a poll, and their indexes.
-func systemFDs(fds []PollFD) (list []unix.PollFd, at []int) {
-	for i, f := range fds {
-		if f.Socket == nil {
-			list = append(list, unix.PollFd{Fd: int32(f.FD), Events: int16(f.Events)})
-			at = append(at, i)
-		}
-	}
-	return list, at
+// systemFDs are the ordinary descriptors of a poll.
+type systemFDs struct {
+	list []unix.PollFd
+	at   []int // their indexes
 }
 
-// pollSystem sets the events of the ordinary descriptors. It waits at most ms milliseconds, a negative number for no
-// limit, and ends when extra is readable.
-func pollSystem(fds []PollFD, ms int, extra *notify.FD) error {
-	list, at := systemFDs(fds)
-	if len(list) == 0 && extra == nil {
+// set takes the ordinary descriptors of a list, and room for one more.
+func (s *systemFDs) set(fds []PollFD) error {
+	n := 0
+	for i := range fds {
+		if fds[i].Socket == nil {
+			n++
+		}
+	}
+	if n == 0 {
 		return nil
 	}
-	if extra != nil {
-		list = append(list, unix.PollFd{Fd: int32(extra.Num()), Events: unix.POLLIN})
-	}
-	for {
-		_, err := unix.Poll(list, ms)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		break
-	}
-	if extra == nil {
-		for i, j := range at {
-			fds[j].Revents = Events(list[i].Revents)
+	s.list, s.at = make([]unix.PollFd, 0, n+1), make([]int, 0, n)
+	for i, f := range fds {
+		if f.Socket == nil {
+			s.list = append(s.list, unix.PollFd{Fd: int32(f.FD), Events: int16(f.Events)})
+			s.at = append(s.at, i)
 		}
 	}
 	return nil
 }
 
-// watchSystem wakes w when an ordinary descriptor has an event, until stop is called.
-func watchSystem(fds []PollFD, w *sock.Waiter) (stop func(), err error) {
-	if list, _ := systemFDs(fds); len(list) == 0 {
-		return func() {}, nil
+func (s *systemFDs) none() bool { return len(s.list) == 0 }
+
+// look sets the events that the descriptors have now.
+func (s *systemFDs) look(fds []PollFD) error {
+	if s.none() {
+		return nil
 	}
-	end, err := notify.New()
-	if err != nil {
-		return nil, err
-	}
-	own := append([]PollFD(nil), fds...)
-	var done sync.WaitGroup
-	over := make(chan struct{})
-	done.Go(func() {
-		for {
-			_ = pollSystem(own, -1, end)
-			w.Wake()
-			select {
-			case <-over:
-				return
-			case <-time.After(time.Millisecond): // Poll has had time to look
-			}
+	for {
+		if _, err := unix.Poll(s.list, 0); err == nil {
+			break
+		} else if err != unix.EINTR {
+			return err
 		}
-	})
-	return func() {
-		close(over)
-		end.Raise()
-		done.Wait()
-		end.Close()
-	}, nil
+	}
+	for i, j := range s.at {
+		fds[j].Revents = Events(s.list[i].Revents)
+	}
+	return nil
+}
+
+// wait waits until a descriptor has an event, the bell is readable or a signal comes, at most d. The next look finds an
+// error.
+func (s *systemFDs) wait(bell *notify.FD, d time.Duration) {
+	list := append(s.list, unix.PollFd{Fd: int32(bell.Num()), Events: unix.POLLIN})
+	_, _ = unix.Poll(list, int((d+time.Millisecond-1)/time.Millisecond))
+}
+
+// A bellStore keeps descriptors for the next callers, since each poll needs one for a short time.
+type bellStore chan *notify.FD
+
+var bells = make(bellStore, 16)
+
+func (b bellStore) take() (*notify.FD, error) {
+	select {
+	case bell := <-b:
+		return bell, nil
+	default:
+		return notify.New()
+	}
+}
+
+func (b bellStore) give(bell *notify.FD) {
+	select {
+	case b <- bell:
+	default:
+		bell.Close()
+	}
 }

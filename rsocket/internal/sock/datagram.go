@@ -460,6 +460,7 @@ func (d *Datagram) Unwatch(w *Waiter) {
 
 func (d *Datagram) Token() <-chan struct{} { return nil }
 func (d *Datagram) OnToken()               {}
+func (d *Datagram) OnBell()                {}
 
 // Reading returns the mode of a receive that waits until the read deadline.
 func (d *Datagram) Reading() WaitMode { return WaitMode{deadline: &d.read.deadline} }

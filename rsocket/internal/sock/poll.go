@@ -23,6 +23,9 @@ type Pollable interface {
 	// receiver of the channel's token calls OnToken.
 	Token() <-chan struct{}
 	OnToken()
+	// OnBell is OnToken for a waiter that sleeps in the kernel: it processes the event that has rung its bell, if it is
+	// of this socket.
+	OnBell()
 }
 
 var (
@@ -65,6 +68,7 @@ func (st *Stream) Watch(w *Waiter) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.others.add(w)
+	st.asleep.add(w)
 }
 
 func (st *Stream) Token() <-chan struct{} {
@@ -78,11 +82,25 @@ func (st *Stream) Unwatch(w *Waiter) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.others.remove(w)
+	st.asleep.remove(w)
 }
 
 func (st *Stream) OnToken() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	st.onCQEvent()
+}
+
+func (st *Stream) OnBell() {
+	if !st.asleep.rung.CompareAndSwap(true, false) {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	select {
+	case <-st.res.event: // no other waiter needs to look
+	default:
+	}
 	st.onCQEvent()
 }
 
@@ -114,3 +132,4 @@ func (a *Acceptor) Unwatch(w *Waiter) {
 
 func (a *Acceptor) Token() <-chan struct{} { return nil }
 func (a *Acceptor) OnToken()               {}
+func (a *Acceptor) OnBell()                {}

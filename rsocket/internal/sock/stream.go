@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/rs"
+	"github.com/verbena-rdma/verbena/internal/seam"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -73,6 +73,7 @@ type Stream struct {
 	keepalive *time.Timer
 	// +checklocks:mu
 	others waiters // goroutines that neither read nor write
+	asleep sleepers
 
 	// +checklocks:mu
 	publish publishing
@@ -82,38 +83,6 @@ type Stream struct {
 type direction struct {
 	deadline deadline
 	waiter   Waiter
-}
-
-// Waiter is a goroutine that waits for a change.
-type Waiter struct {
-	C  chan struct{} // with room for one token
-	on bool          // guarded by stream.mu
-}
-
-// NewWaiter returns a waiter.
-func NewWaiter() Waiter { return Waiter{C: make(chan struct{}, 1)} }
-
-// Wake ends the wait of w, or its next one.
-func (w *Waiter) Wake() {
-	select {
-	case w.C <- struct{}{}:
-	default:
-	}
-}
-
-// waiters are goroutines that wait for the same change. The lock of the owner guards them.
-type waiters []*Waiter
-
-func (l *waiters) add(w *Waiter) { *l = append(*l, w) }
-
-func (l *waiters) remove(w *Waiter) {
-	*l = slices.DeleteFunc(*l, func(o *Waiter) bool { return o == w })
-}
-
-func (l waiters) Wake() {
-	for _, w := range l {
-		w.Wake()
-	}
 }
 
 type streamState uint8
@@ -171,6 +140,7 @@ func (st *Stream) setUp() (err error) {
 		return err
 	}
 	r.event = r.ch.Ready()
+	seam.OnEvent(r.ch, st.asleep.wake)
 	recvs := o.RQSize + spareRecvs
 	if r.cq, err = dev.CreateCQ(o.SQSize*requests(dev)+recvs, &verbs.CQOptions{Channel: r.ch}); err != nil {
 		return err
