@@ -1,8 +1,10 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,61 +56,78 @@ func (g *Group) run() {
 			}
 			return
 		}
-		if !g.elect() {
+		if g.elect(time.Time{}) != nil {
 			return
 		}
 	}
 }
 
-// elect finds the next leader: the process that binds the name, which may be this one. It returns false if the group
-// was closed.
-func (g *Group) elect() bool {
-	for ; !g.isClosed(); sleepAbout(pause) {
-		if ln, err := g.key.listen(); err == nil {
-			if g.takeOver(ln) {
-				return true
+// elect finds the next leader: the process that binds the name, which may be this one. It fails if the group is closed
+// or, unless limit is zero, at that time: with the reason why this process cannot lead, if there is one.
+func (g *Group) elect(limit time.Time) error {
+	var reason error = unix.ENETDOWN
+	wait := pause
+	for ; !g.isClosed(); sleepAbout(wait) {
+		if !limit.IsZero() && time.Now().After(limit) {
+			return reason
+		}
+		ln, err := g.key.listen()
+		switch {
+		case err == nil:
+			if err = g.takeOver(ln); err == nil {
+				return nil
 			}
 			ln.Close()
-			continue
+			reason, wait = err, min(2*wait, longPause) // meanwhile another process may lead
+		case !errors.Is(err, unix.EADDRINUSE):
+			reason = err
 		}
-		c, cred, err := g.key.dial()
-		if err != nil {
-			continue
+		if g.follow() {
+			return nil
 		}
-		r := newRemote(g.key, c, cred, g.cfg.Deliver)
-		reply, fds, err := r.do(frame{kind: kindJoin, id: version, slot: -1, resume: true})
-		dropFDs(fds)
-		if err == nil && reply.errno == 0 && g.resume(r) {
-			g.mu.Lock()
-			g.up = r
-			g.changed.Broadcast()
-			g.mu.Unlock()
-			return true
-		}
-		r.close()
 	}
-	return false
+	return unix.ENETDOWN
 }
 
-// takeOver makes this process the leader of a group whose leader has ended. It reports whether that succeeded.
-func (g *Group) takeOver(ln *listener) bool {
-	fd, err := unix.FcntlInt(uintptr(g.vault), unix.F_DUPFD_CLOEXEC, 0)
+// follow joins the group of the next leader. It reports whether there is one.
+func (g *Group) follow() bool {
+	c, cred, err := g.key.dial()
 	if err != nil {
 		return false
+	}
+	r := newRemote(g.key, c, cred, g.cfg.Deliver)
+	reply, fds, err := r.do(frame{kind: kindJoin, id: version, slot: -1, resume: true})
+	dropFDs(fds)
+	if err != nil || reply.errno != 0 || !g.resume(r) {
+		r.close()
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.up = r
+	g.changed.Broadcast()
+	return true
+}
+
+// takeOver makes this process the leader of a group whose leader has ended.
+func (g *Group) takeOver(ln *listener) error {
+	fd, err := unix.FcntlInt(uintptr(g.vault), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("link/udp: the sockets of %v: %w", g.key.Addr, err)
 	}
 	v, err := openVault(fd)
 	if err != nil {
 		unix.Close(fd)
-		return false
+		return err
 	}
 	l := newLeader(g.key, &g.cfg, v, g.locks, g.wills)
 	if err := l.takeOver(); err != nil {
 		l.stop()
 		v.close()
-		return false
+		return err
 	}
 	g.lead(l, ln)
-	return true
+	return nil
 }
 
 // resume repeats the claims of this process to a new leader. It reports whether the leader received all of them.

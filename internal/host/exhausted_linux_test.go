@@ -80,6 +80,38 @@ func TestSilentMembersWithoutDescriptors(t *testing.T) {
 	}
 }
 
+// TestLeaderEndsWithoutDescriptors checks that a process that has not started, with too few descriptors to lead,
+// says so when its leader has ended, and leads once it can.
+func TestLeaderEndsWithoutDescriptors(t *testing.T) {
+	t.Setenv(envRun, t.TempDir())
+	key := ownKey()
+	leader := testMember(t, key)
+	member := unstarted(t, key)
+	leader.Close()
+	free, err := unix.Dup(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(free)
+	t.Run("few", func(t *testing.T) {
+		withoutDescriptors(t, free+5) // the vault has more
+		claimed := make(chan error, 1)
+		go func() {
+			_, err := member.Claim(-1)
+			claimed <- err
+		}()
+		select {
+		case err := <-claimed:
+			if !errors.Is(err, unix.EMFILE) {
+				t.Errorf("%v, want EMFILE", err)
+			}
+		case <-time.After(10 * timeout):
+			t.Fatal("the claim does not end")
+		}
+	})
+	member.claim(t, -1)
+}
+
 // TestNoSpareDescriptor checks that a member that cannot even be rejected keeps no core busy.
 func TestNoSpareDescriptor(t *testing.T) {
 	t.Setenv(envRun, t.TempDir())

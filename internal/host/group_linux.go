@@ -54,6 +54,8 @@ const (
 	// timeout limits the reply of the leader, and an election. It is long because the machine may be busy.
 	timeout = 5 * time.Second
 	pause   = time.Millisecond
+	// longPause is the longest time between attempts to lead, if they fail.
+	longPause = 100 * time.Millisecond
 )
 
 // Start begins participation: the group follows leaders, and leads if this process is elected.
@@ -85,15 +87,19 @@ func (g *Group) request(f frame) (reply frame, fds []int, up uplink, err error) 
 	g.requests.Lock()
 	defer g.requests.Unlock()
 	for begin := time.Now(); ; {
+		if g.orphaned() {
+			if err := g.elect(begin.Add(timeout)); err != nil {
+				return frame{}, nil, nil, fmt.Errorf("link/udp: no process leads at %v: %w", g.key.Addr, err)
+			}
+		}
 		if up = g.uplink(); up == nil || time.Since(begin) > timeout {
 			return frame{}, nil, nil, fmt.Errorf("link/udp: no process leads at %v: %w", g.key.Addr, unix.ENETDOWN)
 		}
 		if reply, fds, err = up.do(f); !errors.Is(err, errEnded) {
 			return reply, fds, up, err
 		}
-		if g.orphaned(up) {
+		if g.leaves(up) {
 			up.close()
-			g.elect()
 			continue
 		}
 		g.mu.Lock()
@@ -105,9 +111,9 @@ func (g *Group) request(f frame) (reply frame, fds []int, up uplink, err error) 
 	}
 }
 
-// orphaned reports whether the leader up has ended before Start, so that run does not find the next one. The group has
-// no leader then. requests is held.
-func (g *Group) orphaned(up uplink) bool {
+// leaves reports whether the leader up has ended before Start, so that run does not find the next one. The group is
+// orphaned then. requests is held.
+func (g *Group) leaves(up uplink) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.up != up || g.started || g.served {
@@ -115,6 +121,13 @@ func (g *Group) orphaned(up uplink) bool {
 	}
 	g.up = nil
 	return true
+}
+
+// orphaned reports whether the group has no leader before Start.
+func (g *Group) orphaned() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.up == nil && !g.started && !g.served && !g.closed
 }
 
 // uplink waits for a leader. It returns nil after timeout, and if the group is closed or verbena serve has ended.
