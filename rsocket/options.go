@@ -16,8 +16,8 @@ type Options struct {
 	RQSize  int // messages that the peer may have under way, 16 to 65534; default 384
 	Inline  int // bytes of data that are copied into a request; default 64
 	IOMaps  int // IO maps that the peer may publish, 0 to 32512; default 0
-	// Polling is the spin budget: how long a call polls before it sleeps. The default is 10 us; a value below 0
-	// turns polling off. With idle cores, one millisecond makes a request with its answer several times as fast.
+	// Polling is the spin budget: how long a call polls before it sleeps. The default is 10 us, and up to 300 us while
+	// answers come within that; another value is exact. A value below 0 turns polling off.
 	Polling time.Duration
 	// PathMTU fixes the path MTU (RDMA_ROUTE): a Dialer asks for it and no less, a listener refuses clients that ask for
 	// more. 0 stands for what the port and the route allow; a Dialer then takes less if the peer cannot have that.

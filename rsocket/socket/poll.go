@@ -91,14 +91,23 @@ func (p *poller) nap() (d time.Duration, over bool) {
 	return d, false
 }
 
-// spin polls during the spin budget (R-POLL-07).
+// patience is that of all polls of the process.
+var patience sock.Patience
+
+// spin polls during the spin budget (R-POLL-07), or for longer while that pays.
 func (p *poller) spin() (n int, err error) {
-	limit := sock.Config().Polling
+	limit, long := sock.Config().Polling, false
+	if sock.Config().Patient {
+		limit, long = patience.Begin(limit)
+	}
 	if p.timeout > 0 {
 		limit = min(limit, p.left())
 	}
 	for q := (sock.WaitMode{}); n == 0 && err == nil && q.Busy(limit); {
 		n, err = p.look()
+	}
+	if long {
+		patience.End(n > 0)
 	}
 	return n, err
 }

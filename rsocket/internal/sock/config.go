@@ -20,6 +20,8 @@ func SetConfigDir(dir string) { configDir.Store(dir) }
 type Defaults struct {
 	Options
 	WakeUp time.Duration // the longest time between two looks of Poll
+	// Patient says that no file sets the spin budget.
+	Patient bool
 }
 
 // Config reads the files at its first call, and returns the same values from then on.
@@ -43,9 +45,13 @@ func readConfig(dir string) Defaults {
 			RQSize:  number(dir, "rqsize_default", 384),
 			Inline:  number(dir, "inline_default", 64),
 			IOMaps:  number(dir, "iomap_size", 0),
-			Polling: time.Duration(number(dir, "polling_time", 10)) * time.Microsecond,
+			Polling: 10 * time.Microsecond,
 		},
 		WakeUp: time.Duration(number(dir, "wake_up_interval", 500)) * time.Millisecond,
+	}
+	polling := number(dir, "polling_time", -1)
+	if d.Patient = polling < 0; !d.Patient {
+		d.Polling = time.Duration(polling) * time.Microsecond
 	}
 	if d.SendBuf < 2048 {
 		d.SendBuf = MinSendBuf

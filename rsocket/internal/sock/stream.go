@@ -72,8 +72,9 @@ type Stream struct {
 	// +checklocks:mu
 	keepalive *time.Timer
 	// +checklocks:mu
-	others waiters // goroutines that neither read nor write
-	asleep sleepers
+	others   waiters // goroutines that neither read nor write
+	asleep   sleepers
+	patience Patience
 
 	// +checklocks:mu
 	publish publishing

@@ -12,6 +12,8 @@ type WaitMode struct {
 	deadline *deadline // nil for no limit
 	spun     time.Time // the start of polling
 	spins    int
+	limit    time.Duration // how long it polls
+	long     bool          // limit is longer than the spin budget
 }
 
 func (p *WaitMode) expired() bool { return p.deadline != nil && p.deadline.expired() }
@@ -26,6 +28,7 @@ var errWouldBlock = syscall.EAGAIN
 func (st *Stream) pause(w *Waiter, p *WaitMode) error {
 	switch {
 	case st.progress():
+		st.polled(p, true)
 		return nil
 	case p.Nonblock:
 		return errWouldBlock
@@ -92,10 +95,25 @@ func (st *Stream) spin(p *WaitMode) bool {
 	if st.poll <= 0 || st.state != streamConnected {
 		return false
 	}
-	if !p.Busy(st.poll) {
+	if p.spun.IsZero() {
+		p.limit, p.long = st.poll, false
+		if c := Config(); c.Patient && st.poll == c.Polling {
+			p.limit, p.long = st.patience.Begin(st.poll)
+		}
+	}
+	if !p.Busy(p.limit) {
+		st.polled(p, false)
 		return false
 	}
 	st.mu.Unlock() // lets others lock it
 	st.mu.Lock()
 	return true
+}
+
+// polled notes the end of a long poll.
+func (st *Stream) polled(p *WaitMode, found bool) {
+	if p.long {
+		p.long = false
+		st.patience.End(found)
+	}
 }

@@ -1,0 +1,68 @@
+package sock
+
+import (
+	"testing"
+	"time"
+)
+
+const budget = 10 * time.Microsecond
+
+// waits lets n waits begin. Their long polls end as found says. It returns the number of long polls.
+func (p *Patience) waits(t *testing.T, n int, found bool) (long int) {
+	t.Helper()
+	for range n {
+		limit, is := p.Begin(budget)
+		if is {
+			long++
+			p.End(found)
+		}
+		if is && limit != longPoll || !is && limit != budget {
+			t.Errorf("a poll of %v, long: %v", limit, is)
+		}
+	}
+	return long
+}
+
+func TestLongPollsEndWhenTheyAreInVain(t *testing.T) {
+	var p Patience
+	if long := p.waits(t, 10*trialEvery, false); long != 10 {
+		t.Errorf("%d of %d waits without an answer polled for long, want one of %d", long, 10*trialEvery, trialEvery)
+	}
+	p.waits(t, trialEvery, true)
+	if long := p.waits(t, 100, true); long != 100 {
+		t.Errorf("%d of 100 waits with answers polled for long", long)
+	}
+	if long := p.waits(t, trialEvery-1, false); long != maxCredit/lossInVain {
+		t.Errorf("%d waits polled for long after the answers had ended", long)
+	}
+	p = Patience{}
+	if limit, long := p.Begin(time.Second); limit != time.Second || long {
+		t.Errorf("a spin budget of a second has become %v, long: %v", limit, long)
+	}
+}
+
+// A spin budget that the program or a file has set is exact.
+func TestOnlyTheDefaultBudgetIsExtended(t *testing.T) {
+	for _, tt := range []struct {
+		patient bool
+		polling time.Duration
+		want    bool
+	}{{true, budget, true}, {true, 2 * budget, false}, {false, budget, false}, {true, -1, false}} {
+		configured(t, func(d *Defaults) { d.Patient, d.Polling = tt.patient, budget })
+		st := NewStream(nil, Options{Polling: tt.polling})
+		st.state = streamConnected
+		st.patience.credit = 1
+		st.mu.Lock()
+		var p WaitMode
+		st.spin(&p)
+		if p.long != tt.want {
+			t.Errorf("%+v: polls for %v", tt, p.limit)
+		}
+		for st.spin(&p) {
+		}
+		if left := st.patience.credit; left != 1 && !tt.want || left != 0 && tt.want {
+			t.Errorf("%+v: credit %d after it", tt, left)
+		}
+		st.mu.Unlock()
+	}
+}
