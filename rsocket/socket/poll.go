@@ -97,7 +97,7 @@ var patience sock.Patience
 // spin polls during the spin budget (R-POLL-07), or for longer while that pays.
 func (p *poller) spin() (n int, err error) {
 	limit, long := sock.Config().Polling, false
-	if sock.Config().Patient {
+	if limit > 0 && sock.Config().Patient {
 		limit, long = patience.Begin(limit)
 	}
 	if p.timeout > 0 {

@@ -49,8 +49,10 @@ func TestR_POLL_07_PollIsBusyFirst(t *testing.T) {
 	if _, n := spin(time.Hour, -1); n != 1 {
 		t.Errorf("%d events", n)
 	}
-	if _, n := spin(0, -1); n != 0 {
-		t.Error("it polls though polling_time is 0")
+	for range 100 { // one of some polls would be long
+		if _, n := spin(0, -1); n != 0 {
+			t.Error("it polls though polling_time is 0")
+		}
 	}
 }
 
