@@ -30,7 +30,7 @@ static int wanted(int domain, int type, int protocol)
 	return 0;
 }
 
-int adopt(int rs, int type)
+int adopt(int rs, int domain, int type)
 {
 	struct slot *s;
 
@@ -42,6 +42,7 @@ int adopt(int rs, int type)
 	}
 	link_leave(s);
 	atomic_store(&s->uses, 1);
+	atomic_store(&s->domain, domain);
 	atomic_store(&s->type, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC));
 	atomic_store(&s->nonblock, !!(type & SOCK_NONBLOCK));
 	atomic_store(&s->receive_ms, 0);
@@ -58,9 +59,10 @@ int socket(int domain, int type, int protocol)
 {
 	if (!wanted(domain, type, protocol))
 		return NEXT(socket)(domain, type, protocol);
+	GUARD(0);
 	if (links() && (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM)
 		return link_new(NEXT(socket)(domain, type, protocol));
-	int rs = adopt(rsocket(domain, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC), protocol), type);
+	int rs = adopt(rsocket(domain, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC), protocol), domain, type);
 	if (rs >= 0)
 		set_sizes(rs);
 	return rs;
@@ -70,7 +72,10 @@ int socket(int domain, int type, int protocol)
 #define CALL(name, fd, ...) \
 	({ \
 		int rs_ = now_of(fd); \
-		rs_ < 0 ? NEXT(name)(fd, ##__VA_ARGS__) : r##name(rs_, ##__VA_ARGS__); \
+		rs_ < 0 ? NEXT(name)(fd, ##__VA_ARGS__) : ({ \
+			GUARD(0); \
+			r##name(rs_, ##__VA_ARGS__); \
+		}); \
 	})
 
 int bind(int fd, const struct sockaddr *a, socklen_t n) { return CALL(bind, fd, a, n); }
@@ -91,27 +96,63 @@ int shutdown(int fd, int how)
 	return result == 1 ? CALL(shutdown, fd, how) : result;
 }
 
-// known_name writes an address of the TCP connection that was before an rsocket, if one was.
-static int known_name(int rs, int peer, struct sockaddr *a, socklen_t *n)
+// put_name writes an address for a program, cut to its room.
+static void put_name(const struct sockaddr_storage *from, socklen_t whole, struct sockaddr *a, socklen_t *n)
 {
-	struct names *names = rs < 0 ? NULL : own(rs)->names;
-
-	if (!names || !a || !n)
-		return 0;
-	socklen_t whole = peer ? names->peer_length : names->local_length;
-	memcpy(a, peer ? &names->peer : &names->local, *n < whole ? *n : whole);
+	memcpy(a, from, *n < whole ? *n : whole);
 	*n = whole;
-	return 1;
+}
+
+// map makes an IPv4 address of an IPv6 socket one of IPv6, as the kernel does: programs read it as such.
+static void map(int rs, struct sockaddr_storage *a, socklen_t *n)
+{
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+
+	if (own(rs)->domain != AF_INET6 || a->ss_family != AF_INET)
+		return;
+	memcpy(&v4, a, sizeof v4);
+	v6.sin6_port = v4.sin_port;
+	memset(&v6.sin6_addr.s6_addr[10], 0xff, 2);
+	memcpy(&v6.sin6_addr.s6_addr[12], &v4.sin_addr, 4);
+	memcpy(a, &v6, *n = sizeof v6);
+}
+
+// name_of writes a name of an rsocket: that of the TCP connection that was before it, if one was.
+static int name_of(int rs, int peer, struct sockaddr *a, socklen_t *n)
+{
+	struct names *names = own(rs)->names;
+	struct sockaddr_storage at = {0};
+	socklen_t length = sizeof at;
+
+	GUARD(0);
+	if (!a || !n)
+		return fail(EFAULT);
+	if (names && peer)
+		put_name(&names->peer, names->peer_length, a, n);
+	else if (names)
+		put_name(&names->local, names->local_length, a, n);
+	else {
+		if ((peer ? rgetpeername : rgetsockname)(rs, (struct sockaddr *)&at, &length))
+			return -1;
+		map(rs, &at, &length);
+		put_name(&at, length, a, n);
+	}
+	return 0;
 }
 
 int getpeername(int fd, struct sockaddr *a, socklen_t *n)
 {
-	return known_name(now_of(fd), 1, a, n) ? 0 : CALL(getpeername, fd, a, n);
+	int rs = now_of(fd);
+
+	return rs < 0 ? NEXT(getpeername)(fd, a, n) : name_of(rs, 1, a, n);
 }
 
 int getsockname(int fd, struct sockaddr *a, socklen_t *n)
 {
-	return known_name(now_of(fd), 0, a, n) ? 0 : CALL(getsockname, fd, a, n);
+	int rs = now_of(fd);
+
+	return rs < 0 ? NEXT(getsockname)(fd, a, n) : name_of(rs, 0, a, n);
 }
 
 int accept4(int fd, struct sockaddr *a, socklen_t *n, int flags)
@@ -122,11 +163,18 @@ int accept4(int fd, struct sockaddr *a, socklen_t *n, int flags)
 		return link_accepted(fd, NEXT(accept4)(fd, a, n, flags));
 	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
 		return fail(EINVAL);
+	GUARD(1);
 	if (!own(rs)->nonblock && ready(rs, POLLIN, own(rs)->receive_ms))
 		return -1;
-	int new = raccept(rs, a, n);
+	struct sockaddr_storage from = {0};
+	socklen_t length = sizeof from;
+	int new = raccept(rs, (struct sockaddr *)&from, &length);
 	used_up(rs, POLLIN);
-	return adopt(new, SOCK_STREAM | flags);
+	if (new >= 0 && a && n) {
+		map(rs, &from, &length);
+		put_name(&from, length, a, n);
+	}
+	return adopt(new, own(rs)->domain, SOCK_STREAM | flags);
 }
 
 int accept(int fd, struct sockaddr *a, socklen_t *n)
@@ -144,6 +192,7 @@ int connect(int fd, const struct sockaddr *a, socklen_t n)
 			link_connects(fd, !result);
 		return result;
 	}
+	GUARD(1);
 	result = rconnect(rs, a, n);
 	if (result && errno == EINPROGRESS)
 		used_up(rs, POLLOUT);
@@ -195,6 +244,7 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t n)
 
 	if (rs < 0)
 		return NEXT(setsockopt)(fd, level, name, value, n);
+	GUARD(0);
 	atomic_int *timeout = timeout_of(rs, level, name);
 	if (timeout) {
 		int ms = value ? milliseconds(value, n) : -1;
@@ -213,6 +263,7 @@ int getsockopt(int fd, int level, int name, void *restrict value, socklen_t *res
 
 	if (rs < 0)
 		return NEXT(getsockopt)(fd, level, name, value, n);
+	GUARD(0);
 	atomic_int *timeout = timeout_of(rs, level, name);
 	if (timeout && value && n && *n >= sizeof(struct timeval)) {
 		struct timeval t = {*timeout / 1000, *timeout % 1000 * 1000};

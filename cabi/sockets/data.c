@@ -212,6 +212,7 @@ int recvmmsg(int fd, struct mmsghdr *list, unsigned int n, int flags, struct tim
 
 	if (rs < 0)
 		return rs == -1 ? NEXT(recvmmsg)(fd, list, n, flags, timeout) : -1;
+	GUARD(1);
 	for (i = 0; i < n; i++) {
 		ssize_t got = take(rs, &list[i].msg_hdr, (i ? MSG_DONTWAIT : 0) | (flags & ~MSG_WAITFORONE));
 		if (got < 0)
@@ -228,6 +229,7 @@ int sendmmsg(int fd, struct mmsghdr *list, unsigned int n, int flags)
 
 	if (rs < 0)
 		return rs == -1 ? NEXT(sendmmsg)(fd, list, n, flags) : -1;
+	GUARD(1);
 	for (i = 0; i < n; i++) {
 		ssize_t sent = give(rs, &list[i].msg_hdr, flags);
 		if (sent < 0)
@@ -269,6 +271,7 @@ ssize_t sendfile(int fd, int in, off_t *offset, size_t n)
 
 	if (rs < 0)
 		return rs == -1 ? NEXT(sendfile)(fd, in, offset, n) : -1;
+	GUARD(1);
 	off_t start = offset ? *offset : lseek(in, 0, SEEK_CUR);
 	if (start < 0)
 		return -1;

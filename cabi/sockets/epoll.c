@@ -211,6 +211,7 @@ int epoll_ctl(int epfd, int op, int fd, struct epoll_event *e)
 	}
 	if (!e && op != EPOLL_CTL_DEL)
 		return fail(EFAULT);
+	GUARD(0);
 	struct epoll *ep = borrow_or_make(epfd);
 	if (!ep)
 		return -1;
@@ -447,22 +448,42 @@ static int wait_all(struct epoll *ep, struct epoll_event *out, int most, int tim
 	}
 }
 
+// has_instance reports whether a descriptor is an instance that has rsockets.
+static int has_instance(int epfd)
+{
+	struct slot *s = slot_of(epfd);
+
+	return s && atomic_load(&s->ep);
+}
+
+// woken reports whether an event is that of wake.
+static int woken(int epfd, const struct epoll_event *e)
+{
+	GUARD(0);
+	struct epoll *ep = borrow(epfd);
+	int is = ep && e->data.ptr == ep;
+
+	drop(ep);
+	return is;
+}
+
 int epoll_wait(int epfd, struct epoll_event *out, int most, int timeout_ms)
 {
 	int64_t end = now_ms() + timeout_ms;
 
 	if (most <= 0)
 		return fail(EINVAL);
-	struct epoll *ep = borrow(epfd);
-	if (!ep) {
+	if (!has_instance(epfd)) {
 		int got = NEXT(epoll_wait)(epfd, out, most, timeout_ms);
 		// The first rsocket may have come meanwhile: its event is ours.
-		if (got != 1 || !(ep = borrow(epfd)) || out[0].data.ptr != ep) {
-			drop(ep);
+		if (got != 1 || !woken(epfd, out))
 			return got;
-		}
 		timeout_ms = timeout_ms < 0 ? -1 : end > now_ms() ? (int)(end - now_ms()) : 0;
 	}
+	GUARD(1);
+	struct epoll *ep = borrow(epfd);
+	if (!ep) // closed meanwhile
+		return NEXT(epoll_wait)(epfd, out, most, timeout_ms);
 	int got = wait_all(ep, out, most, timeout_ms), e = errno;
 	drop(ep);
 	errno = e;

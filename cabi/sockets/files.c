@@ -21,6 +21,7 @@ int close(int fd)
 {
 	struct slot *s = slot_of(fd);
 
+	GUARD(0);
 	if (s) {
 		forget(fd);
 		link_leave(s);
@@ -69,6 +70,7 @@ static int duplicate(int old, int new)
 	struct slot *s;
 	int rs = now_of(old);
 
+	GUARD(0);
 	if (new < 0)
 		return new;
 	if (rs < 0)
@@ -120,6 +122,8 @@ int dup3(int old, int new, int flags)
 static int set_flags(int rs, long flags)
 {
 	int nonblock = !!(flags & O_NONBLOCK);
+
+	GUARD(0);
 	int result = rfcntl(rs, F_SETFL, nonblock ? O_NONBLOCK : 0);
 
 	if (result >= 0)
@@ -172,6 +176,7 @@ static int available(int rs, int *n)
 	struct iovec one = {buf, MOST};
 	struct msghdr m = {.msg_iov = &one, .msg_iovlen = 1};
 
+	GUARD(0);
 	if (!buf)
 		return fail(ENOMEM);
 	ssize_t got = rrecvmsg(rs, &m, MSG_PEEK | MSG_DONTWAIT);

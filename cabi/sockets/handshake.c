@@ -105,7 +105,7 @@ static int same_host(const union address *a, const union address *b)
 // new_stream returns an rsocket that is no descriptor of the program; -1 without one.
 static int new_stream(int family)
 {
-	int rs = adopt(rsocket(family, SOCK_STREAM, 0), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC);
+	int rs = adopt(rsocket(family, SOCK_STREAM, 0), family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 	if (rs < 0)
 		return -1;
@@ -225,7 +225,7 @@ static int accepted(int l, const union address *peer)
 {
 	union address from = {0};
 	socklen_t n = sizeof from;
-	int rs = adopt(raccept(l, &from.any, &n), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC);
+	int rs = adopt(raccept(l, &from.any, &n), peer->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 	if (rs < 0)
 		return -1;

@@ -96,6 +96,7 @@ static int new_link(int fd, enum state state)
 	struct slot *s = make_slot(fd);
 	struct link *l = s ? calloc(1, sizeof *l) : NULL;
 
+	GUARD(0);
 	if (!l) {
 		NEXT(close)(fd);
 		return fail(ENOMEM);
@@ -161,6 +162,7 @@ void link_leave(struct slot *s)
 	atomic_store(&s->was_link, 0);
 	if (!atomic_load(&s->link))
 		return;
+	GUARD(0);
 	pthread_mutex_lock(&mu);
 	attach(s, NULL);
 	pthread_mutex_unlock(&mu);
@@ -252,6 +254,7 @@ void link_connects(int fd, int already)
 
 	if (!s || !atomic_load(&s->link))
 		return;
+	GUARD(0);
 	pthread_mutex_lock(&mu);
 	struct link *l = atomic_load(&s->link);
 	if (l && l->state == FRESH) {
@@ -326,6 +329,7 @@ int link_now(int fd)
 {
 	struct slot *s = slot_of(fd);
 
+	GUARD(0);
 	pthread_mutex_lock(&mu);
 	struct link *l = atomic_load(&s->link);
 	int e = errno, rs = l ? (l->state == DONE ? resolve(s, l, fd) : -1) : atomic_load(&s->rs) - 1;
@@ -368,6 +372,7 @@ int link_settle(int fd, int flags)
 {
 	int done, e = errno;
 
+	GUARD(1);
 	for (;;) {
 		int rs = look(fd, &done);
 		if (rs != -3) {
@@ -389,6 +394,7 @@ int link_shutdown(int fd, int how)
 	struct slot *s = slot_of(fd);
 	int result = 1;
 
+	GUARD(0);
 	if (how < SHUT_RD || how > SHUT_RDWR || !s || !atomic_load(&s->link))
 		return 1;
 	pthread_mutex_lock(&mu);
@@ -423,6 +429,7 @@ int link_poll(int fd, short events, struct pollfd *out)
 	*out = (struct pollfd){.fd = fd, .events = events};
 	if (!s || !ours(fd))
 		return AS_IS;
+	GUARD(0);
 	pthread_mutex_lock(&mu);
 	struct link *l = atomic_load(&s->link);
 	if (l && l->state == RUNNING && l->active && !l->announced && (events & POLLOUT))

@@ -44,6 +44,7 @@ int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 
 	if (!has_rsocket(fds, n))
 		return NEXT(poll)(fds, n, timeout_ms);
+	GUARD(1);
 	if (n > sizeof few / sizeof *few && !(list = malloc(n * sizeof *list)))
 		return fail(ENOMEM);
 	while ((got = poll_once(fds, n, list, timeout_ms)) == -2)
@@ -86,19 +87,25 @@ int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *timeout, co
 
 static int in(int fd, const fd_set *set) { return set && FD_ISSET(fd, set); }
 
-// list_of returns the entries of poll for sets, and whether an rsocket is among them.
-static struct pollfd *list_of(int n, const fd_set *r, const fd_set *w, const fd_set *e, nfds_t *used, int *rsockets)
+// any reports whether an rsocket is in sets.
+static int any(int n, const fd_set *r, const fd_set *w, const fd_set *e)
+{
+	for (int fd = 0; fd < n; fd++)
+		if ((in(fd, r) || in(fd, w) || in(fd, e)) && ours(fd))
+			return 1;
+	return 0;
+}
+
+// list_of returns the entries of poll for sets.
+static struct pollfd *list_of(int n, const fd_set *r, const fd_set *w, const fd_set *e, nfds_t *used)
 {
 	struct pollfd *fds = malloc((n + 1) * sizeof *fds);
 
 	*used = 0;
-	*rsockets = 0;
 	for (int fd = 0; fds && fd < n; fd++) {
 		short events = (in(fd, r) ? POLLIN : 0) | (in(fd, w) ? POLLOUT : 0) | (in(fd, e) ? POLLPRI : 0);
-		if (!events)
-			continue;
-		fds[(*used)++] = (struct pollfd){.fd = fd, .events = events};
-		*rsockets |= ours(fd);
+		if (events)
+			fds[(*used)++] = (struct pollfd){.fd = fd, .events = events};
 	}
 	return fds;
 }
@@ -117,17 +124,14 @@ static int keep(int fd, fd_set *set, short revents, short events)
 static int choose(int n, fd_set *r, fd_set *w, fd_set *e, int ms)
 {
 	nfds_t used;
-	int rsockets, count = 0;
+	int count = 0;
 
-	if (n < 0 || n > FD_SETSIZE)
+	if (n < 0 || n > FD_SETSIZE || !any(n, r, w, e))
 		return -2;
-	struct pollfd *fds = list_of(n, r, w, e, &used, &rsockets);
+	GUARD(1);
+	struct pollfd *fds = list_of(n, r, w, e, &used);
 	if (!fds)
 		return fail(ENOMEM);
-	if (!rsockets) {
-		free(fds);
-		return -2;
-	}
 	int got = poll(fds, used, ms);
 	for (nfds_t i = 0; got >= 0 && i < used; i++) {
 		int fd = fds[i].fd;

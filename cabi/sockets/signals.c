@@ -2,6 +2,7 @@
 // called by a function of ours, which ends the wait of its thread.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 
 // interrupt is an eventfd while the thread waits. A handler may read it at any time, so it is in the static TLS block.
 static __thread int interrupt __attribute__((tls_model("initial-exec"))) = -1;
+static __thread int handled __attribute__((tls_model("initial-exec"))); // a handler has written it
 
 static struct sigaction handlers[_NSIG];
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; // held with all signals blocked: handlers may install handlers
@@ -38,8 +40,10 @@ static void handle(int sig, siginfo_t *info, void *context)
 		a->sa_sigaction(sig, info, context);
 	else if (is_function(a))
 		a->sa_handler(sig);
-	if (interrupt >= 0)
+	if (interrupt >= 0) {
+		handled = 1;
 		eventfd_write(interrupt, 1);
+	}
 	errno = e;
 }
 
@@ -87,35 +91,14 @@ sighandler_t bsd_signal(int sig, sighandler_t h) { return set(sig, h, SA_RESTART
 sighandler_t sysv_signal(int sig, sighandler_t h) { return set(sig, h, SA_RESETHAND | SA_NODEFER); }
 sighandler_t __sysv_signal(int sig, sighandler_t h) { return set(sig, h, SA_RESETHAND | SA_NODEFER); }
 
-// spare is the eventfd of a thread between its waits.
-static __thread int spare = -1;
-static pthread_key_t at_exit;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void close_spare(void *fd) { NEXT(close)((int)(intptr_t)fd - 1); }
-
-// after_fork runs in the child: its signals must not end waits of the parent, and no other thread has the lock.
+// after_fork runs in the child, in which no other thread has the lock.
 static void after_fork(void)
 {
 	pthread_mutex_init(&mu, NULL);
-	if (spare < 0)
-		return;
-	NEXT(close)(spare);
-	spare = interrupt = -1;
-	pthread_setspecific(at_exit, NULL);
+	interrupt = -1;
 }
-
-static void make_key(void) { pthread_key_create(&at_exit, close_spare); }
 
 __attribute__((constructor)) static void watch(void) { pthread_atfork(NULL, NULL, after_fork); }
-
-static int event_of_thread(void)
-{
-	pthread_once(&once, make_key);
-	if (spare < 0 && (spare = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) >= 0)
-		pthread_setspecific(at_exit, (void *)(intptr_t)(spare + 1));
-	return spare;
-}
 
 // has_number reports whether an rsocket is in a list. rpoll would call our poll without one.
 static int has_number(const struct pollfd *fds, nfds_t n)
@@ -128,11 +111,35 @@ static int has_number(const struct pollfd *fds, nfds_t n)
 	return 0;
 }
 
+// ended returns whether a signal handler or a cancellation has ended a wait, of which fd is the event.
+static int ended(int fd)
+{
+	eventfd_t count;
+
+	eventfd_read(fd, &count);
+	int by_handler = handled;
+	handled = 0;
+	return by_handler || cancels_wait();
+}
+
+// wait_once is wait_for with a list of which the last one is the event of the thread. It returns 0 too early if the
+// thread is cancelled and does not want that.
+static int wait_once(struct pollfd *list, nfds_t n, int timeout_ms)
+{
+	interrupt = list[n].fd;
+	int got = has_number(list, n) ? rpoll(list, n + 1, timeout_ms) : NEXT(poll)(list, n + 1, timeout_ms);
+	interrupt = -1;
+	if (got <= 0 || !list[n].revents)
+		return got;
+	int e = ended(list[n].fd);
+	return got > 1 ? got - 1 : e ? fail(EINTR) : 0;
+}
+
 int wait_for(struct pollfd *fds, nfds_t n, int timeout_ms)
 {
 	struct pollfd few[16], *list = few;
-	eventfd_t count;
-	int fd = event_of_thread();
+	int64_t end = now_ms() + timeout_ms;
+	int got, fd = event_of_thread(), left = timeout_ms;
 
 	if (fd < 0)
 		return -1;
@@ -140,17 +147,11 @@ int wait_for(struct pollfd *fds, nfds_t n, int timeout_ms)
 		return fail(ENOMEM);
 	memcpy(list, fds, n * sizeof *list);
 	list[n] = (struct pollfd){.fd = fd, .events = POLLIN};
-	interrupt = fd;
-	int got = has_number(list, n) ? rpoll(list, n + 1, timeout_ms) : NEXT(poll)(list, n + 1, timeout_ms);
-	interrupt = -1;
-	int e = errno;
-	if (got > 0 && list[n].revents) {
-		eventfd_read(fd, &count);
-		if (--got == 0) {
-			got = -1;
-			e = EINTR;
-		}
+	while (!(got = wait_once(list, n, left)) && left) {
+		if (left > 0 && (left = (int)(end - now_ms())) <= 0)
+			break;
 	}
+	int e = errno;
 	if (got >= 0)
 		for (nfds_t i = 0; i < n; i++)
 			fds[i].revents = list[i].revents;

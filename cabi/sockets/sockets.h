@@ -39,6 +39,7 @@ struct slot {
 	atomic_int uses;                // descriptors
 	atomic_int nonblock;            // O_NONBLOCK
 	atomic_int type;                // SOCK_STREAM or SOCK_DGRAM
+	atomic_int domain;              // AF_INET or AF_INET6, of which the names of the socket are
 	atomic_int receive_ms, send_ms; // SO_RCVTIMEO and SO_SNDTIMEO; 0: none
 	struct names *names;         // NULL: those of the rsocket
 	// Edges for epoll: each changes when the program has used up what it was told of.
@@ -64,7 +65,7 @@ static inline int rs_of(int fd)
 }
 
 // adopt makes the slot of a new rsocket, whose descriptor is its number. type has the flags of socket.
-RS_HIDDEN int adopt(int rs, int type);
+RS_HIDDEN int adopt(int rs, int domain, int type);
 
 // release ends one use of an rsocket, and closes it after the last one.
 RS_HIDDEN int release(int rs);
@@ -140,11 +141,26 @@ static inline int ours(int fd)
 	return s && (atomic_load(&s->rs) || atomic_load(&s->link));
 }
 
+// GUARD holds back the cancellation of the thread until the end of the block. If point is set, the block is a
+// cancellation point. See cancel.c.
+#define GUARD(point) __attribute__((cleanup(guard_end), unused)) int guard_ = guard_begin(point)
+RS_HIDDEN int guard_begin(int point);
+RS_HIDDEN void guard_end(int *unused);
+
+// cancels_wait reports whether a cancellation ends the wait of the thread: the guard does the rest.
+RS_HIDDEN int cancels_wait(void);
+
+// event_of_thread returns an eventfd that ends a wait of the thread; -1 with errno set on failure.
+RS_HIDDEN int event_of_thread(void);
+
 // SERVE is plain for a descriptor of the kernel and mine, in which rs is the rsocket, for another one.
 #define SERVE(fd, flags, plain, mine) \
 	({ \
 		int rs = io_of(fd, flags); \
-		rs == -1 ? (plain) : rs < 0 ? -1 : (mine); \
+		rs == -1 ? (plain) : rs < 0 ? -1 : ({ \
+			GUARD(1); \
+			(mine); \
+		}); \
 	})
 
 // own is the slot of an rsocket.

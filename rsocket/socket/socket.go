@@ -115,7 +115,7 @@ func (s *Socket) Bind(addr netip.AddrPort) error {
 	switch {
 	case s.closed:
 		return errBadSocket
-	case s.family(addr) != s.domain:
+	case !s.takes(addr):
 		return sock.Fail("rbind", syscall.EINVAL, "%v: must be of the family of the socket", addr)
 	case s.dg != nil:
 		return s.dg.Bind(addr)
@@ -129,11 +129,15 @@ func (s *Socket) Bind(addr netip.AddrPort) error {
 	return nil
 }
 
-func (s *Socket) family(a netip.AddrPort) Domain {
+// takes reports whether an address can be one of the socket. An IPv6 stream has IPv4 addresses too, as one of TCP
+// does, unless IPV6_V6ONLY is set. mu is held.
+//
+// +checklocks:s.mu
+func (s *Socket) takes(a netip.AddrPort) bool {
 	if a.Addr().Unmap().Is4() {
-		return Inet
+		return s.domain == Inet || s.dg == nil && !s.o.v6only
 	}
-	return Inet6
+	return s.domain == Inet6
 }
 
 // Listen starts to accept connections (rlisten). backlog limits those that wait for Accept; 0 and values above 1024
@@ -244,7 +248,7 @@ func (s *Socket) startConnect(to netip.AddrPort) error {
 		return s.dg.Connect(to)
 	case s.l != nil:
 		return sock.Fail(op, syscall.EINVAL, "the socket listens")
-	case s.family(to) != s.domain:
+	case !s.takes(to):
 		return sock.Fail(op, syscall.EINVAL, "%v: must be of the family of the socket", to)
 	case s.st != nil:
 		if s.st.IsOver() {

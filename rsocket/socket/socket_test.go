@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/rdmatest"
+	"github.com/verbena-rdma/verbena/rsocket/internal/socktest"
 	"github.com/verbena-rdma/verbena/rsocket/socket"
 )
 
@@ -403,5 +404,29 @@ func TestR_SHUT_01_BadShutdown(t *testing.T) {
 		p.errno("how 3", s.Shutdown(3), syscall.EINVAL)
 		p.errno("no connection", s.Shutdown(socket.ShutBoth), syscall.ENOTCONN)
 		p.closeSockets(s)
+	})
+}
+
+// An IPv6 stream takes IPv4 addresses, mapped or not, as one of TCP does; not with IPV6_V6ONLY. Java's sockets are
+// such.
+func TestIPv6StreamsHaveIPv4Addresses(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		six := func(at socktest.Place) *socket.Socket {
+			return must(socket.NewOn(at.Host, socket.Inet6, socket.SockStream, 0))(p)
+		}
+		mapped := func(a netip.Addr) netip.Addr { return netip.AddrFrom16(a.As16()) }
+		l, c, only := six(p.B), six(p.A), six(p.A)
+		p.OK(l.Bind(netip.AddrPortFrom(mapped(p.B.Addr), 0)))
+		p.OK(l.Listen(0))
+		at := netip.AddrPortFrom(mapped(p.B.Addr), must(l.SockName())(p).Port())
+		p.OK(c.Connect(at))
+		s, _, err := l.Accept()
+		p.OK(err)
+		p.OK(only.SetOptionInt(socket.IPProtoIPv6, socket.IPv6V6Only, 1))
+		p.errno("IPV6_V6ONLY", only.Connect(at), syscall.EINVAL)
+		p.errno("IPV6_V6ONLY", only.Bind(netip.AddrPortFrom(mapped(p.A.Addr), 0)), syscall.EINVAL)
+		four, any6 := p.socket(p.A, socket.SockStream), netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
+		p.errno("an IPv6 address of an IPv4 socket", four.Bind(any6), syscall.EINVAL)
+		p.closeSockets(l, c, s, only, four)
 	})
 }

@@ -478,6 +478,76 @@ static void files(int l)
 	free(got);
 }
 
+struct reader {
+	int fd, type, state;
+	atomic_int begun;
+};
+
+// receive_all reads until the peer ends the stream.
+static void *receive_all(void *arg)
+{
+	struct reader *r = arg;
+	ssize_t n;
+	char c;
+
+	CHECK(!pthread_setcanceltype(r->type, NULL) && !pthread_setcancelstate(r->state, NULL));
+	atomic_store(&r->begun, 1);
+	while ((n = read(r->fd, &c, 1)) > 0 || (n < 0 && errno == EAGAIN))
+		;
+	CHECK(n == 0);
+	return NULL;
+}
+
+// Threads that wait, and threads that are anywhere in a call, can be cancelled; others receive afterwards as before.
+static void cancelled(int l)
+{
+	static const int types[] = {PTHREAD_CANCEL_DEFERRED, PTHREAD_CANCEL_ASYNCHRONOUS};
+	void *result;
+	int p[2];
+
+	for (int i = 0; i < 40; i++) {
+		pthread_t t;
+		connected(l, p, i & 2 ? SOCK_NONBLOCK : 0);
+		int state = i & 4 ? PTHREAD_CANCEL_DISABLE : PTHREAD_CANCEL_ENABLE;
+		struct reader r = {.fd = p[1], .type = types[i & 1], .state = state};
+		CHECK(!pthread_create(&t, NULL, receive_all, &r));
+		while (!atomic_load(&r.begun))
+			CHECK(write(p[0], "x", 1) == 1);
+		CHECK(!pthread_cancel(t));
+		if (state == PTHREAD_CANCEL_DISABLE)
+			CHECK(write(p[0], "y", 1) == 1 && !shutdown(p[0], SHUT_WR));
+		CHECK(!pthread_join(t, &result));
+		CHECK(result == (state == PTHREAD_CANCEL_DISABLE ? NULL : PTHREAD_CANCELED));
+		close(p[0]), close(p[1]);
+	}
+}
+
+// An IPv6 socket has IPv4 addresses as mapped ones, in each call that gives or takes an address.
+static void mapped(void)
+{
+	struct sockaddr_in6 at = {.sin6_family = AF_INET6}, a;
+	int l = socket(AF_INET6, SOCK_STREAM, 0), s[3];
+	socklen_t n = sizeof at;
+
+	CHECK(inet_pton(AF_INET6, "::ffff:127.0.0.1", &at.sin6_addr) == 1);
+	CHECK(!bind(l, (struct sockaddr *)&at, sizeof at) && !listen(l, 4));
+	CHECK(!getsockname(l, (struct sockaddr *)&at, &n) && n == sizeof at);
+	CHECK(at.sin6_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&at.sin6_addr) && at.sin6_port);
+	s[0] = socket(AF_INET6, SOCK_STREAM, 0);
+	CHECK(!connect(s[0], (struct sockaddr *)&at, sizeof at));
+	s[1] = accept4(l, (struct sockaddr *)&a, &n, 0);
+	CHECK(s[1] >= 0 && n == sizeof a && a.sin6_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&a.sin6_addr));
+	struct sockaddr_in6 peer;
+	CHECK(!getpeername(s[1], (struct sockaddr *)&peer, &n) && n == sizeof peer && !memcmp(&peer, &a, sizeof a));
+	s[2] = socket(AF_INET, SOCK_STREAM, 0);
+	here = (struct sockaddr_in){AF_INET, at.sin6_port, {htonl(INADDR_LOOPBACK)}};
+	CHECK(!connect(s[2], (struct sockaddr *)&here, sizeof here));
+	CHECK(!getpeername(s[2], (struct sockaddr *)&peer, &n) && n == sizeof here && peer.sin6_family == AF_INET);
+	for (int i = 0; i < 3; i++)
+		close(s[i]);
+	close(l);
+}
+
 static void refused(void)
 {
 	int s = socket(AF_INET, SOCK_STREAM, 0), tcp, l;
@@ -511,7 +581,9 @@ int main(void)
 	forked(l);
 	timeouts(l);
 	files(l);
+	cancelled(l);
 	CHECK(!close(l));
+	mapped();
 	refused();
 	return 0;
 }
