@@ -142,7 +142,7 @@ func TestBadHandshakes(t *testing.T) {
 		b.Accept(theirs)
 		talk(t, mine, send)
 		mine.Close()
-		b.await("end of "+name, func() bool { return descriptors(t) == before+1 })
+		b.await("end of "+name, func() bool { return descriptors(t) <= before+1 })
 		if n := len(*b.in.Load()); n != 0 {
 			t.Errorf("%s: %d ring sets", name, n)
 		}
@@ -183,7 +183,7 @@ func TestBadHandshakes(t *testing.T) {
 		}
 		mine.Close()
 		theirs.Close()
-		b.await("end of "+name, func() bool { return descriptors(t) == before+1 })
+		b.await("end of "+name, func() bool { return descriptors(t) <= before+1 })
 	}
 }
 
@@ -225,6 +225,7 @@ func leaksTruncated(t *testing.T, file *os.File) bool {
 	return descriptors(t) != before
 }
 
+// descriptors returns how many descriptors are open. There may be fewer later: those of garbage of other tests.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	pollerOpen()
@@ -483,20 +484,23 @@ func TestWakeUpOfNoPort(t *testing.T) {
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
 	l := path.Route.(*route).rings.Load()
-	before := b.p.sleep.Load()
 	for _, port := range []uint8{1, 63, 64, 255, 0} {
 		if err := sendFrame(l.conn, frame{kind: frameWake, port: port}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// The frames are read in order: the last one wakes a port that sleeps.
-	b.p.Wait(20 * time.Second)
+	// The frames are read in order: the last one, for the port that the link has, ends the wait.
+	const limit = 20 * time.Second
+	begin := time.Now()
+	if b.p.Wait(limit); time.Since(begin) >= limit {
+		t.Error("the frames after a wake-up of no port are not read")
+	}
 	a.put(path, 7, 8, 1)
 	a.p.Send(a.tx)
 	if got := b.next(); len(got) != 1 {
 		t.Errorf("%d packets", len(got))
 	}
-	if c := b.p.Counters(); c.ShmBroken != 0 || b.p.sleep.Load() < before {
+	if c := b.p.Counters(); c.ShmBroken != 0 {
 		t.Errorf("%d ring sets are broken", c.ShmBroken)
 	}
 }
