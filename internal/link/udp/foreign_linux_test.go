@@ -75,7 +75,7 @@ func TestSharedTrainForSeveralProcesses(t *testing.T) {
 			got := map[*Link][]uint32{}
 			want := 5
 			var batch link.RxBatch
-			for deadline := time.Now().Add(5 * time.Second); want > 0 && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(20 * time.Second); want > 0 && time.Now().Before(deadline); {
 				for _, l := range []*Link{leader, b, c} {
 					l.Ports()[0].Wait(time.Millisecond)
 					want -= l.Ports()[0].Recv(&batch)

@@ -109,7 +109,7 @@ func exchange(t *testing.T, from, to link.Link, a, b netip.Addr, want bool) {
 	}
 	limit := 30 * time.Millisecond
 	if want {
-		limit = 5 * time.Second
+		limit = 20 * time.Second
 	}
 	tx := link.NewTxBatch(1, 100)
 	fill(tx.Alloc(&link.Path{Src: a, Dst: b}, 1, 32), qpn, 1)

@@ -50,7 +50,7 @@ func (s rawSender) sealed(n int, seq uint32, id uint16) []byte {
 func awaitCount(t *testing.T, p link.Port, n uint64) link.Counters {
 	t.Helper()
 	var rx link.RxBatch
-	for deadline := time.Now().Add(5 * time.Second); ; {
+	for deadline := time.Now().Add(20 * time.Second); ; {
 		p.Recv(&rx)
 		c := p.Counters()
 		if c.RxPackets+c.RxICRCErrors+c.RxMalformed >= n {

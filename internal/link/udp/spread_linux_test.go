@@ -48,7 +48,7 @@ func TestSourcePortsAreSpread(t *testing.T) {
 		p.Send(tx)
 		for range 2 * len(paths) {
 			buf := make([]byte, 2048)
-			if err := sink.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+			if err := sink.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 				t.Fatal(err)
 			}
 			n, from, err := sink.ReadFromUDPAddrPort(buf)

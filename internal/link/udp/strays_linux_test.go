@@ -98,7 +98,7 @@ func TestScreen(t *testing.T) {
 	nothing(t, l.Ports()[0])
 	sendMAD(l, lo4, mad(0x15, 0, 1, prefix|9))
 	var b link.RxBatch
-	for end := time.Now().Add(5 * time.Second); !b.Screened && time.Now().Before(end); {
+	for end := time.Now().Add(20 * time.Second); !b.Screened && time.Now().Before(end); {
 		if l.Ports()[0].Wait(time.Second); l.Ports()[0].Recv(&b) > 0 {
 			t.Error("a datagram that the screen refuses was received")
 		}

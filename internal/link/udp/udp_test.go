@@ -120,7 +120,7 @@ func fill(pkt []byte, qpn, seq uint32) {
 func receive(t testing.TB, p link.Port, n int) (all []link.RxPacket) {
 	t.Helper()
 	var b link.RxBatch
-	for deadline := time.Now().Add(5 * time.Second); len(all) < n; {
+	for deadline := time.Now().Add(20 * time.Second); len(all) < n; {
 		if p.Recv(&b) == 0 {
 			if time.Now().After(deadline) {
 				t.Fatalf("%d packets have come, want %d; counters %+v", len(all), n, p.Counters())

@@ -17,15 +17,29 @@ import (
 func TestShortDeadline(t *testing.T) {
 	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	p := l.Ports()[0]
-	best := time.Hour
-	for range 200 {
-		took := within(t, "50 µs", 50*time.Microsecond, 5*time.Second, func() { p.Wait(50 * time.Microsecond) })
-		best = min(best, took)
-	}
+	const late = 800 * time.Microsecond
+	best := bestOf(200, func() {
+		within(t, "50 µs", 50*time.Microsecond, 20*time.Second, func() { p.Wait(50 * time.Microsecond) })
+	})
 	t.Logf("the best of 200 waits of 50 µs took %v", best)
-	if best > 800*time.Microsecond {
-		t.Errorf("the best of 200 waits of 50 µs took %v: that is how late Go's timers are", best)
+	if best <= late {
+		return
 	}
+	if system := bestOf(200, func() { _ = unix.Nanosleep(&unix.Timespec{Nsec: 50_000}, nil) }); system > late/2 {
+		t.Skipf("this machine is too busy: the best of 200 sleeps of 50 µs took %v", system)
+	}
+	t.Errorf("the best of 200 waits of 50 µs took %v: that is how late Go's timers are", best)
+}
+
+// bestOf returns the time of the fastest of n calls.
+func bestOf(n int, f func()) time.Duration {
+	best := time.Hour
+	for range n {
+		begin := time.Now()
+		f()
+		best = min(best, time.Since(begin))
+	}
+	return best
 }
 
 // TestNoWakeUpsWhilePolling watches the descriptor that Go's network poller watches: while no goroutine waits, it
@@ -139,13 +153,13 @@ func TestWaiterWithoutDescriptors(t *testing.T) {
 	w := newWaiterOrFail()
 	defer w.close()
 	for range 3 {
-		within(t, "5 ms", 5*time.Millisecond, 5*time.Second, func() { w.wait(5 * time.Millisecond) })
+		within(t, "5 ms", 5*time.Millisecond, 20*time.Second, func() { w.wait(5 * time.Millisecond) })
 	}
 	if w.timer != noTimer {
 		t.Fatal("there was a descriptor for the timer: the test proves nothing")
 	}
 	time.AfterFunc(10*time.Millisecond, w.wake)
-	within(t, "a wake", 0, 5*time.Second, func() { w.wait(time.Minute) })
+	within(t, "a wake", 0, 20*time.Second, func() { w.wait(time.Minute) })
 }
 
 // Of several sockets the one that had packets last is read without epoll_wait, and the others every someTurns turns or
