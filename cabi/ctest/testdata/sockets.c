@@ -198,9 +198,14 @@ static void edges(int l)
 	CHECK(epoll_wait(ep, e, 4, 0) == 0 && write(p[0], "e", 1) == 1);
 	CHECK(epoll_wait(ep, e, 4, 10000) == 1 && (e[0].events & EPOLLIN) && read(p[1], buf, 8) == 1);
 	ssize_t n, sent = 0;
-	while ((n = write(p[1], buf, 8)) > 0)
-		sent += n;
-	CHECK(errno == EAGAIN && epoll_wait(ep, e, 4, 0) == 0);
+	int room;
+	do {
+		while ((n = write(p[1], buf, 8)) > 0)
+			sent += n;
+		CHECK(errno == EAGAIN);
+		room = epoll_wait(ep, e, 4, 0); // by what has been sent since then
+		CHECK(room == 0 || (room == 1 && e[0].events == EPOLLOUT));
+	} while (room);
 	for (; sent > 0; sent -= n)
 		CHECK((n = read(p[0], buf, 8)) > 0);
 	close(p[0]);
