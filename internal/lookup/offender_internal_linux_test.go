@@ -130,10 +130,12 @@ func TestProbesOfASource(t *testing.T) {
 	defer l.Close()
 	dst := l.LocalAddr().(*net.UDPAddr).AddrPort()
 	begin := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), turn+turn/2)
-	defer cancel()
+	ctx, cancel := context.WithCancel(t.Context())
 	var from []netip.AddrPort
 	if err := Unreachable(ctx, netip.MustParseAddr("127.0.0.5"), dst, func(src, to netip.AddrPort) []byte {
+		if len(from) == 0 {
+			time.AfterFunc(turn+turn/2, cancel)
+		}
 		if from = append(from, src); to != dst {
 			t.Errorf("to %v", to)
 		}

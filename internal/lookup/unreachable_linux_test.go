@@ -25,9 +25,11 @@ func TestProbe(t *testing.T) {
 		}
 		defer l.Close()
 		dst := l.LocalAddr().(*net.UDPAddr).AddrPort()
-		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-		defer cancel()
-		if err := lookup.Unreachable(ctx, netip.Addr{}, dst, wire.Harmless); err != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		if err := lookup.Unreachable(ctx, netip.Addr{}, dst, func(src, dst netip.AddrPort) []byte {
+			cancel() // one is enough
+			return wire.Harmless(src, dst)
+		}); err != nil {
 			t.Errorf("%v: %v", dst, err)
 		}
 		if err := l.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
