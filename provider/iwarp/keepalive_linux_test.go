@@ -46,7 +46,7 @@ func TestAcceptedConnectionsInheritKeepAlive(t *testing.T) {
 func keepsAlive(t *testing.T, id *rdmacm.ID) bool {
 	t.Helper()
 	line := regexp.MustCompile(fmt.Sprintf(`: 0100007F:%04X 0100007F:%04X 01 \S+ 02:`, id.SrcPort(), id.DstPort()))
-	for range 100 {
+	for range 2000 {
 		list, err := os.ReadFile("/proc/net/tcp")
 		must(t, err)
 		if line.Match(list) {

@@ -30,7 +30,7 @@ func newSleeper(tb testing.TB, e *end) *sleeper {
 // wait blocks until the next completion event.
 func (s *sleeper) wait() {
 	s.tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	cq := get(s.ch.GetEvent(ctx))(s.tb)
 	cq.AckEvents(1)
@@ -119,16 +119,15 @@ func TestTimersNeedNoCalls(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
 		a, b := newSleeper(t, ends[0]), ends[1]
-		// 1.28 ms
-		qa, qb := connect(a.end, b, verbs.QPTypeRC, &verbs.ConnectOptions{Timeout: 8, RetryCnt: 7, RNRRetry: 7,
-			MinRNRTimer: 14})
+		qa, qb := connect(a.end, b, verbs.QPTypeRC, &verbs.ConnectOptions{RNRRetry: 7, MinRNRTimer: 14}) // 1.28 ms
 		must(t, a.cq.ReqNotify(false))
 		must(t, qa.PostSend(send(a.end, 10)))
 		time.Sleep(10 * time.Millisecond) // several RNR NAKs
 		must(t, qb.PostRecv(recv(b, 1, 10)))
 		a.wait()
 		a.good(1)
-		must(t, qb.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)) // the peer does not answer any more
+		qa, qb = connect(a.end, b, verbs.QPTypeRC, &verbs.ConnectOptions{Timeout: 8}) // 1 ms
+		must(t, qb.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState))   // it does not answer
 		must(t, a.cq.ReqNotify(false))
 		must(t, qa.PostSend(send(a.end, 10)))
 		a.wait()
@@ -178,7 +177,7 @@ func rtrAttr(peer verbs.QPInfo) *verbs.QPAttr {
 
 func nextEvent(t *testing.T, e *end) verbs.AsyncEvent {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	ev := get(e.ctx.GetAsyncEvent(ctx))(t)
 	ev.Ack()
@@ -266,7 +265,7 @@ func TestV_AE_19_CQOverrun(t *testing.T) {
 func TestV_EV_08_SamplePrograms(t *testing.T) {
 	for name, next := range map[string]func(t *testing.T, s *sleeper) *verbs.CQ{
 		"blocking": func(t *testing.T, s *sleeper) *verbs.CQ {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 			defer cancel()
 			return get(s.ch.GetEvent(ctx))(t)
 		},

@@ -66,7 +66,7 @@ func TestDeviceUnderFaults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := x[0].Connect(info, &verbs.ConnectOptions{Timeout: 10}); err != nil {
+		if err := x[0].Connect(info, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -160,8 +160,8 @@ func (e *end) poll(n int) []verbs.WC {
 		got, err := e.cq.Poll(wcs[:n-len(all)])
 		must(e.tb, err)
 		all = append(all, wcs[:got]...)
-		if time.Since(start) > 10*time.Second {
-			e.tb.Fatalf("%d of %d completions after 10 s: %+v", len(all), n, all)
+		if time.Since(start) > 30*time.Second {
+			e.tb.Fatalf("%d of %d completions after 30 s: %+v", len(all), n, all)
 		}
 	}
 	return all

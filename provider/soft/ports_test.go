@@ -199,7 +199,7 @@ func TestV_AE_24_TablesOfPorts(t *testing.T) {
 	if ev := get(b.ctx.TryGetAsyncEvent())(t); ev.Type != verbs.EventPKeyChange || ev.Port != 2 {
 		t.Errorf("event %v of port %d", ev.Type, ev.Port)
 	}
-	qa, qb := connect(a, b, verbs.QPTypeRC, &verbs.ConnectOptions{Timeout: 14, RetryCnt: 1})
+	qa, qb := connect(a, b, verbs.QPTypeRC, nil)
 	message(t, a, b, qa, qb)
 	toSQD(t, qb)
 	must(t, qb.Modify(&verbs.QPAttr{PortNum: 2, AHAttr: pathTo(2, n.addr(0))}, verbs.QPAttrPort|verbs.QPAttrAV))

@@ -164,7 +164,7 @@ func (s *station) nothing() {
 // event waits for an asynchronous event.
 func (s *station) event() verbs.AsyncEvent {
 	s.t.Helper()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if ev, err := s.ctx.TryGetAsyncEvent(); err == nil {
 			ev.Ack()
 			return ev

@@ -114,7 +114,7 @@ func TestRequestsOfAllShapes(t *testing.T) {
 		m := &mixed{shaper: newShaper(t, a, b, seed, most, 5*most), most: most}
 		mtu := []verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTU4096}[seed%3]
 		m.mtu = mtu.Bytes()
-		m.connect(&verbs.ConnectOptions{MTU: mtu, Access: shapeAccess, MinRNRTimer: 1, Timeout: 12})
+		m.connect(&verbs.ConnectOptions{MTU: mtu, Access: shapeAccess, MinRNRTimer: 1})
 		for range 30 {
 			m.round()
 		}

@@ -41,7 +41,7 @@ func TestMTULowered(t *testing.T) {
 		return newSide(t, dev.Device)
 	}
 	a, b := end("127.0.0.1"), end("127.0.0.2")
-	opts := &verbs.ConnectOptions{Timeout: 8, RetryCnt: 2, RNRRetry: 7, MinRNRTimer: 12, MTU: verbs.MTU4096}
+	opts := &verbs.ConnectOptions{RNRRetry: 7, MinRNRTimer: 12, MTU: verbs.MTU4096}
 	check(t, a.qp.Connect(must2(b.qp.LocalInfo())(t), opts))
 	check(t, b.qp.Connect(must2(a.qp.LocalInfo())(t), opts))
 	a.sendMessage(t, b)

@@ -52,7 +52,7 @@ func TestV_AE_17_MigrationBetweenInterfaces(t *testing.T) {
 	if e := must2(a.ctx.QueryGIDEntry(1, a.index(ours[1])))(t); e.NetDev != "vrbt1" {
 		t.Errorf("GID %v is of %s", e.GID, e.NetDev)
 	}
-	opts := &verbs.ConnectOptions{Timeout: 14, RetryCnt: 3, RNRRetry: 7, MinRNRTimer: 12, MTU: verbs.MTU1024}
+	opts := &verbs.ConnectOptions{Timeout: 16, RetryCnt: 3, RNRRetry: 7, MinRNRTimer: 12, MTU: verbs.MTU1024}
 	ia, ib := must2(a.qp.LocalInfo())(t), must2(b.qp.LocalInfo())(t)
 	ia.GID, ib.GID = verbs.GIDFromAddr(ours[0]), verbs.GIDFromAddr(theirs[0])
 	check(t, a.qp.Connect(ib, opts))

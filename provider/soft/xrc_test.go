@@ -161,7 +161,7 @@ func TestV_GEN_12_XRCReceiverNotReady(t *testing.T) {
 
 // TestV_TR_02_XRCDespiteLoss: all messages arrive complete and in order over a network that loses packets.
 func TestV_TR_02_XRCDespiteLoss(t *testing.T) {
-	x := newXRC(t, onFabric(mem.NewFabric(mem.Config{Seed: 7, Faults: lossy})), &verbs.ConnectOptions{Timeout: 9})
+	x := newXRC(t, onFabric(mem.NewFabric(mem.Config{Seed: 7, Faults: lossy})), nil)
 	x.a.fill(4)
 	const msgs, size = 30, 20000
 	for i := range msgs {

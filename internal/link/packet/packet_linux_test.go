@@ -57,7 +57,7 @@ func wait(t *testing.T, c <-chan []byte) []byte {
 	select {
 	case b := <-c:
 		return b
-	case <-time.After(5 * time.Second):
+	case <-time.After(20 * time.Second):
 		t.Fatal("no frame")
 		return nil
 	}
