@@ -158,6 +158,11 @@ func TestC_ID_15_ClosedWhileItMigrates(t *testing.T) {
 	id, ch, open := migrating(t, 0)
 	done := begin(func() error { return id.Migrate(nil) })
 	closed := begin(id.Close)
+	for closing := false; !closing; time.Sleep(time.Millisecond) { // else the event's end lets Migrate succeed
+		id.mu.Lock()
+		closing = id.state == stDestroying
+		id.mu.Unlock()
+	}
 	_ = open.Ack()
 	if err := <-done; !errors.Is(err, ErrClosed) {
 		t.Errorf("Migrate: %v, want ErrClosed", err)

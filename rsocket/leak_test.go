@@ -44,7 +44,7 @@ func nothingLeft(t *testing.T, do func(p *places)) {
 	before := usedNow()
 	once()
 	var after inUse
-	for range 200 { // the last of them may be on their way out
+	for range 2000 { // the last of them may be on their way out
 		if after = usedNow(); after.goroutines <= before.goroutines && after.fds <= before.fds {
 			return
 		}
