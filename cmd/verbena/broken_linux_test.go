@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -189,7 +190,18 @@ func (h *hosts) brokenByProcesses() {
 	if os.Getuid() != 0 {
 		return
 	}
-	serve, _ := h.begin("a", "serve", "--group", "daemon")
+	serve, _ := h.command("a", "serve", "--group", "daemon")
+	serve.Stdout = nil
+	said, err := serve.StdoutPipe()
+	if err == nil {
+		err = serve.Start()
+	}
+	if err != nil {
+		h.Fatal(err)
+	}
+	if line, err := bufio.NewReader(said).ReadString('\n'); err != nil || !strings.Contains(line, " shared in ") {
+		h.Fatalf("serve prints %q, %v", line, err)
+	}
 	h.sh("chmod 755 %s", strings.TrimSuffix(h.exe, "/verbena"))
 	other, out := h.command("a", "doctor")
 	other.Args = append(other.Args[:4:4], "setpriv", "--reuid=65000", "--regid=65000", "--clear-groups", h.exe, "doctor")

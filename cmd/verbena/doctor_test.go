@@ -52,7 +52,7 @@ func TestDoctorAsksThePeer(t *testing.T) {
 		start(t, "127.4.0.78", "rping", "-s", "-a", "127.4.0.78", "-p", freePort(t))
 		out, errs, status := "", "", 1
 		// until rping listens
-		for deadline := time.Now().Add(10 * time.Second); status != 0 && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(time.Minute); status != 0 && time.Now().Before(deadline); {
 			out, errs, status = output(t, "verbena", "doctor", "127.4.0.78")
 		}
 		if status != 0 || !strings.Contains(out, "its connection manager answers") {

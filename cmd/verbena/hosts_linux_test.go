@@ -51,7 +51,7 @@ func reexec(t *testing.T) {
 			t.Skipf("the test needs the command %s: %v", tool, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // 45 s under the race detector on 2 cores
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // 45 s under the race detector on 2 cores
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v="+fmt.Sprint(testing.Verbose()))
 	cmd.Env = append(os.Environ(), inHosts+"=1")
@@ -110,10 +110,10 @@ func (h *hosts) cable(a, b string, mtuA, mtuB int, addrs ...string) {
 	h.sh("ip -n %s link set %s mtu %d up", b, devs[1], mtuB)
 }
 
-// command is a command of the program on a host, which is killed after a minute.
+// command is a command of the program on a host, which is killed after two minutes.
 func (h *hosts) command(host string, args ...string) (cmd *exec.Cmd, out *bytes.Buffer) {
 	h.Helper()
-	ctx, cancel := context.WithTimeout(h.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(h.Context(), 2*time.Minute)
 	h.Cleanup(cancel)
 	cmd = exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", host, h.exe}, args...)...)
 	cmd.Env = append(os.Environ(), "VERBENA_RUN=/run/verbena-"+host)
@@ -130,7 +130,7 @@ func (h *hosts) run(host string, args ...string) (out string, status int) {
 	return buf.String(), cmd.ProcessState.ExitCode()
 }
 
-// start starts a server on a host and waits until its device receives. stop kills it.
+// start starts a server on a host and waits until it listens. stop kills it.
 func (h *hosts) start(host string, args ...string) (stop func()) {
 	h.Helper()
 	cmd, _ := h.begin(host, args...)
@@ -162,14 +162,42 @@ func (h *hosts) begin(host string, args ...string) (cmd *exec.Cmd, out *bytes.Bu
 		h.Fatal(err)
 	}
 	h.await(host, true)
-	time.Sleep(100 * time.Millisecond) // QP 1 is open; the listener follows
+	h.until(args[0]+" listens on host "+host, func() bool {
+		list, _ := h.run(host, "rdma", "resource", "show", "cm_id")
+		return strings.Contains(list, " state LISTEN ")
+	})
 	return cmd, out
+}
+
+// until waits for a condition.
+func (h *hosts) until(what string, ok func() bool) {
+	h.Helper()
+	for begin := time.Now(); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(begin) > 20*time.Second {
+			h.Fatalf("not after 20 s: %s", what)
+		}
+	}
 }
 
 // await waits until a program of the host receives RoCEv2 packets, or none does.
 func (h *hosts) await(host string, want bool) {
 	h.Helper()
 	h.awaitPort(host, 4791, want)
+}
+
+// sends waits until a host has sent a thousand more packets by an interface.
+func (h *hosts) sends(host, dev string) {
+	h.Helper()
+	sent := func() (n int) {
+		out, err := exec.CommandContext(h.Context(), "ip", "netns", "exec", host, "cat",
+			"/sys/class/net/"+dev+"/statistics/tx_packets").CombinedOutput()
+		if _, bad := fmt.Sscan(string(out), &n); err != nil || bad != nil {
+			h.Fatalf("packets of %s: %v, %s", dev, err, out)
+		}
+		return n
+	}
+	before := sent()
+	h.until(dev+" sends", func() bool { return sent() > before+1000 })
 }
 
 // awaitPort waits until a UDP or TCP port of a host is in use, or is not.

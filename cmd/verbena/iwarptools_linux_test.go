@@ -15,7 +15,7 @@ func TestToolsShowIWARP(t *testing.T) {
 	// until runs a tool until its output, of which the last one is returned, matches.
 	until := func(want, tool string, args ...any) []string {
 		t.Helper()
-		end := time.Now().Add(20 * time.Second)
+		end := time.Now().Add(time.Minute)
 		re := regexp.MustCompile(want)
 		for {
 			out, errs, _ := output(t, "verbena", strings.Fields(fmt.Sprintf(tool, args...))...)

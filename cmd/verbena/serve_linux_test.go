@@ -56,10 +56,10 @@ func startServe(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// runAs runs the program as another user, for at most 20 seconds.
+// runAs runs the program as another user, for at most a minute.
 func runAs(t *testing.T, exe string, uid, gid uint32, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
-	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	c, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(c, exe, args...)
 	cmd.Env, cmd.Dir = append(os.Environ(), "VERBENA_DEVICES=vrb_test="+servedAddr), "/"
@@ -177,7 +177,7 @@ func TestListenerEndsWithServe(t *testing.T) {
 	runDir(t)
 	s := startServe(t)
 	t.Setenv("VERBENA_DEVICES", "vrb_test="+servedAddr)
-	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	c, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	server := exec.CommandContext(c, link(t, "verbena"), "rstream", "-b", servedAddr, "-S", "64", "-C", "1")
 	var out bytes.Buffer
@@ -204,7 +204,7 @@ func TestListenerEndsWithServe(t *testing.T) {
 func TestServeWithoutDescriptors(t *testing.T) {
 	runDir(t)
 	t.Setenv("VERBENA_DEVICES", "vrb_test="+servedAddr)
-	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	c, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(c, "sh", "-c", `ulimit -n 100 && exec "$0" serve`, link(t, "verbena"))
 	out, err := cmd.CombinedOutput()
