@@ -64,7 +64,7 @@ func TestVault(t *testing.T) {
 		}
 	}
 	next.close()
-	if got := descriptors(t); got != before {
+	if got := descriptors(t); got > before {
 		t.Errorf("%d descriptors, %d before", got, before)
 	}
 	if v.use(len(want), func([]int) {}) == nil {

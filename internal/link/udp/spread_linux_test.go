@@ -85,7 +85,7 @@ func TestSourcePortsAreSpread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(after) != len(before)+spread {
+	if len(after) > len(before)+spread {
 		t.Errorf("%d descriptors, %d before", len(after), len(before))
 	}
 }
