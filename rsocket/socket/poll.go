@@ -94,20 +94,25 @@ func (p *poller) nap() (d time.Duration, over bool) {
 // patience is that of all polls of the process.
 var patience sock.Patience
 
+// fewFDs is the largest number of entries for long polls. With more a look takes longer, and after a sleep there is more
+// to do at once.
+const fewFDs = 8
+
 // spin polls during the spin budget (R-POLL-07), or for longer while that pays.
 func (p *poller) spin() (n int, err error) {
 	limit, long := sock.Config().Polling, false
-	if limit > 0 && sock.Config().Patient {
+	if limit > 0 && len(p.fds) <= fewFDs && sock.Config().Patient {
 		limit, long = patience.Begin(limit)
 	}
 	if p.timeout > 0 {
 		limit = min(limit, p.left())
 	}
+	begin := time.Now()
 	for q := (sock.WaitMode{}); n == 0 && err == nil && q.Busy(limit); {
 		n, err = p.look()
 	}
 	if long {
-		patience.End(n > 0)
+		patience.End(begin, n > 0)
 	}
 	return n, err
 }
@@ -166,7 +171,7 @@ func (p *poller) waitInKernel() (int, error) {
 		return 0, err
 	}
 	defer bells.give(bell)
-	w := sock.NewSleeper(bell)
+	w := sock.NewSleeper(bell, len(p.fds) > fewFDs)
 	p.watch(w)
 	defer p.unwatch(w)
 	for {

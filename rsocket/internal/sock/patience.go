@@ -35,11 +35,13 @@ func (p *Patience) Begin(budget time.Duration) (limit time.Duration, long bool) 
 	return longPoll, true
 }
 
-// End records whether a long poll has found what it was for.
-func (p *Patience) End(found bool) {
+// End records whether a long poll that began at a time has found what it was for. One that took much longer than
+// longPoll has waited for a core that others use, so it was in vain.
+func (p *Patience) End(begin time.Time, found bool) {
+	took := time.Since(begin)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if found {
+	if found && took <= 2*longPoll {
 		p.credit = min(p.credit+1, maxCredit)
 	} else {
 		p.credit = max(p.credit-lossInVain, 0)

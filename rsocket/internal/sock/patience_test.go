@@ -14,7 +14,7 @@ func (p *Patience) waits(t *testing.T, n int, found bool) (long int) {
 		limit, is := p.Begin(budget)
 		if is {
 			long++
-			p.End(found)
+			p.End(time.Now(), found)
 		}
 		if is && limit != longPoll || !is && limit != budget {
 			t.Errorf("a poll of %v, long: %v", limit, is)
@@ -34,6 +34,10 @@ func TestLongPollsEndWhenTheyAreInVain(t *testing.T) {
 	}
 	if long := p.waits(t, trialEvery-1, false); long != maxCredit/lossInVain {
 		t.Errorf("%d waits polled for long after the answers had ended", long)
+	}
+	p.waits(t, trialEvery, true)
+	if p.End(time.Now().Add(-time.Second), true); p.credit != maxCredit-lossInVain {
+		t.Errorf("credit %d after a poll that found something after a second", p.credit)
 	}
 	p = Patience{}
 	if limit, long := p.Begin(time.Second); limit != time.Second || long {

@@ -114,6 +114,6 @@ func (st *Stream) spin(p *WaitMode) bool {
 func (st *Stream) polled(p *WaitMode, found bool) {
 	if p.long {
 		p.long = false
-		st.patience.End(found)
+		st.patience.End(p.spun, found)
 	}
 }

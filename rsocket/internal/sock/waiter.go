@@ -15,14 +15,22 @@ type Waiter struct {
 	bell *notify.FD    // what the wait in the kernel of one with ordinary descriptors ends at; else nil
 	// asleep says that Wake must ring the bell. The waiter sets it before it looks for a token once more.
 	asleep atomic.Bool
+	rung   chan struct{} // with room for one token: a goroutine has rung the bell; nil if Wake rings it itself
 }
 
 // NewWaiter returns a waiter at a channel.
 func NewWaiter() Waiter { return Waiter{C: make(chan struct{}, 1)} }
 
 // NewSleeper returns a waiter that sleeps in the kernel, which ends when the bell is readable. The bell must be open
-// until no socket is watched any more.
-func NewSleeper(bell *notify.FD) *Waiter { return &Waiter{C: make(chan struct{}, 1), bell: bell} }
+// until no socket is watched any more. The kernel runs the woken thread at once. If the waiter is patient the goroutine
+// that wakes it does first what else it has to do, so that a waiter for many sockets finds more than one event.
+func NewSleeper(bell *notify.FD, patient bool) *Waiter {
+	w := &Waiter{C: make(chan struct{}, 1), bell: bell}
+	if patient {
+		w.rung = make(chan struct{}, 1)
+	}
+	return w
+}
 
 // Wake ends the wait of w, or its next one.
 func (w *Waiter) Wake() {
@@ -30,9 +38,17 @@ func (w *Waiter) Wake() {
 	case w.C <- struct{}{}:
 	default:
 	}
-	if w.bell != nil && w.asleep.CompareAndSwap(true, false) {
-		w.bell.Raise()
+	if w.bell == nil || !w.asleep.CompareAndSwap(true, false) {
+		return
 	}
+	if w.rung == nil {
+		w.bell.Raise()
+		return
+	}
+	go func() {
+		w.bell.Raise()
+		w.rung <- struct{}{}
+	}()
 }
 
 // Sleep calls wait, unless Wake was called since the last Sleep. wait returns when the bell is readable or for a reason
@@ -45,6 +61,9 @@ func (w *Waiter) Sleep(wait func()) {
 		wait()
 	}
 	if !w.asleep.Swap(false) {
+		if w.rung != nil {
+			<-w.rung
+		}
 		w.bell.Clear()
 	}
 	select {
