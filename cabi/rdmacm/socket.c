@@ -63,6 +63,15 @@ void *rs_handle(int fd)
 	return h && s->gen == *generation ? h : NULL;
 }
 
+int rs_of_parent(int fd)
+{
+	struct slot *s = slot_of(fd);
+
+	return s && atomic_load(&s->h) && s->gen != *generation;
+}
+
+int rs_missing(int fd) { return rs_of_parent(fd) ? EIO : EBADF; }
+
 // give returns a number for a socket; -1 with errno set on failure, and the socket is closed then.
 static int give(void *h)
 {
@@ -88,12 +97,12 @@ static int give(void *h)
 	return cm_result(e);
 }
 
-// RS_CALL calls the engine with the socket of a number; EBADF without one. The number is looked up once: another thread
+// RS_CALL calls the engine with the socket of a number; rs_missing without one. The number is looked up once: another thread
 // may close it at any time.
 #define RS_CALL(fd, function, ...) \
 	({ \
 		void *socket_ = rs_handle(fd); \
-		socket_ ? rs_engine->function(socket_, ##__VA_ARGS__) : EBADF; \
+		socket_ ? rs_engine->function(socket_, ##__VA_ARGS__) : rs_missing(fd); \
 	})
 
 int rsocket(int domain, int type, int protocol)
@@ -184,7 +193,7 @@ int rgetsockopt(int fd, int level, int option, void *value, socklen_t *n)
 	if (!value || !n)
 		return cm_result(EINVAL);
 	void *h = rs_handle(fd);
-	int64_t got = h ? rs_engine->option(h, level, option, value, *n) : -EBADF;
+	int64_t got = h ? rs_engine->option(h, level, option, value, *n) : -rs_missing(fd);
 	if (got < 0)
 		return cm_result(-got);
 	*n = got;
@@ -199,6 +208,6 @@ int rfcntl(int fd, int cmd, ...)
 	long arg = cmd == F_SETFL || cmd == F_SETFD ? va_arg(args, int) : 0;
 	va_end(args);
 	void *h = rs_handle(fd);
-	int64_t got = h ? rs_engine->fcntl(h, cmd, arg) : -EBADF;
+	int64_t got = h ? rs_engine->fcntl(h, cmd, arg) : -rs_missing(fd);
 	return got < 0 ? cm_result(-got) : (int)got;
 }

@@ -27,6 +27,12 @@ RS_HIDDEN int rs_load(void);
 // rs_handle returns the engine's socket of a number; NULL for an ordinary descriptor, and for a socket of the parent.
 RS_HIDDEN void *rs_handle(int fd);
 
+// rs_of_parent reports whether a number is a socket of the parent, which this process cannot use.
+RS_HIDDEN int rs_of_parent(int fd);
+
+// rs_missing returns the errno of a call on a number that has no handle: EIO for a socket of the parent, or EBADF.
+RS_HIDDEN int rs_missing(int fd);
+
 int rsocket(int domain, int type, int protocol);
 int rbind(int fd, const struct sockaddr *, socklen_t);
 int rlisten(int fd, int backlog);

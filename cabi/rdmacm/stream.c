@@ -13,14 +13,14 @@ static ssize_t receive(int fd, const struct iovec *iov, int n, int flags, struct
 {
 	void *h = rs_handle(fd);
 
-	return result(h ? rs_engine->recv(h, (const struct vrb_rs_iov *)iov, n, flags, from) : -EBADF);
+	return result(h ? rs_engine->recv(h, (const struct vrb_rs_iov *)iov, n, flags, from) : -rs_missing(fd));
 }
 
 static ssize_t transmit(int fd, const struct iovec *iov, int n, int flags, const struct sockaddr *to)
 {
 	void *h = rs_handle(fd);
 
-	return result(h ? rs_engine->send(h, (const struct vrb_rs_iov *)iov, n, flags, to) : -EBADF);
+	return result(h ? rs_engine->send(h, (const struct vrb_rs_iov *)iov, n, flags, to) : -rs_missing(fd));
 }
 
 ssize_t rrecv(int fd, void *buf, size_t n, int flags)
@@ -89,21 +89,21 @@ off_t riomap(int fd, void *buf, size_t n, int prot, int flags, off_t offset)
 {
 	void *h = rs_handle(fd);
 
-	return result(h ? rs_engine->iomap(h, buf, n, prot, offset) : -EBADF);
+	return result(h ? rs_engine->iomap(h, buf, n, prot, offset) : -rs_missing(fd));
 }
 
 int riounmap(int fd, void *buf, size_t n)
 {
 	void *h = rs_handle(fd);
 
-	return cm_result(h ? rs_engine->iounmap(h, buf, n) : EBADF);
+	return cm_result(h ? rs_engine->iounmap(h, buf, n) : rs_missing(fd));
 }
 
 size_t riowrite(int fd, const void *buf, size_t n, off_t offset, int flags)
 {
 	void *h = rs_handle(fd);
 
-	return result(h ? rs_engine->iowrite(h, buf, n, offset, flags) : -EBADF);
+	return result(h ? rs_engine->iowrite(h, buf, n, offset, flags) : -rs_missing(fd));
 }
 
 // none reports whether there is no socket among the descriptors.
@@ -115,7 +115,21 @@ static int none(const struct pollfd *fds, nfds_t n)
 	return 1;
 }
 
-int rpoll(struct pollfd *fds, nfds_t n, int timeout_ms)
+// of_parent marks the sockets of the parent, which have failed, and returns how many.
+static int of_parent(struct pollfd *fds, nfds_t n)
+{
+	int count = 0;
+
+	for (nfds_t i = 0; i < n; i++) {
+		int is = rs_of_parent(fds[i].fd);
+		fds[i].revents = is ? POLLERR | POLLHUP : 0;
+		count += is;
+	}
+	return count;
+}
+
+// poll_few is rpoll without sockets of the parent.
+static int poll_few(struct pollfd *fds, nfds_t n, int timeout_ms)
 {
 	struct vrb_rs_poll few[16], *list = few;
 
@@ -131,6 +145,25 @@ int rpoll(struct pollfd *fds, nfds_t n, int timeout_ms)
 	if (list != few)
 		free(list);
 	return result(got);
+}
+
+// A socket of the parent has POLLERR and POLLHUP at once: a wait for it would not end.
+int rpoll(struct pollfd *fds, nfds_t n, int timeout_ms)
+{
+	int lost = of_parent(fds, n);
+
+	if (!lost)
+		return poll_few(fds, n, timeout_ms);
+	struct pollfd *rest = malloc(n * sizeof *rest);
+	if (!rest)
+		return cm_result(ENOMEM);
+	for (nfds_t i = 0; i < n; i++)
+		rest[i] = (struct pollfd){.fd = fds[i].revents ? -1 : fds[i].fd, .events = fds[i].events};
+	int got = poll_few(rest, n, 0);
+	for (nfds_t i = 0; got > 0 && i < n; i++)
+		fds[i].revents |= rest[i].revents;
+	free(rest);
+	return got < 0 ? got : got + lost;
 }
 
 // wanted returns the events of poll that the sets ask for.

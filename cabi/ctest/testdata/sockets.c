@@ -416,6 +416,34 @@ static void forked(int l)
 	close(p[0]), close(p[1]), close(ep);
 }
 
+// A child cannot use a socket of its parent, and does not wait for it.
+static void of_parent(int l)
+{
+	int p[2], status, ep = epoll_create1(0);
+	struct epoll_event e;
+	char c;
+	fd_set set;
+
+	connected(l, p, 0);
+	CHECK(!epoll_add(ep, p[1], EPOLLIN));
+	pid_t child = fork();
+	if (!child) {
+		struct pollfd wait = {.fd = p[1], .events = POLLIN};
+		signal(SIGALRM, SIG_DFL);
+		alarm(60);
+		CHECK(poll(&wait, 1, -1) == 1 && (wait.revents & POLLERR));
+		FD_ZERO(&set);
+		FD_SET(p[1], &set);
+		CHECK(select(p[1] + 1, &set, NULL, NULL, NULL) == 1 && FD_ISSET(p[1], &set));
+		CHECK(epoll_wait(ep, &e, 1, -1) == 1 && (e.events & EPOLLERR));
+		CHECK(read(p[1], &c, 1) == -1 && errno == EIO && write(p[1], "x", 1) == -1 && errno == EIO);
+		_exit(0);
+	}
+	CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+	CHECK(write(p[0], "x", 1) == 1 && read(p[1], &c, 1) == 1); // the parent can
+	close(p[0]), close(p[1]), close(ep);
+}
+
 // A time-out that is wrong is not an endless one.
 static void timeouts(int l)
 {
@@ -584,6 +612,7 @@ int main(void)
 	installed();
 	inherited(l);
 	forked(l);
+	of_parent(l);
 	timeouts(l);
 	files(l);
 	cancelled(l);
