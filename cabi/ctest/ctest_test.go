@@ -149,6 +149,8 @@ func TestSegmentsOfDatagrams(t *testing.T) { run(t, "segments.c") }
 
 func TestStateOfAQPThatTheProgramSees(t *testing.T) { run(t, "state.c") }
 
+func TestTheAddressSpaceIsLimited(t *testing.T) { run(t, "room.c") }
+
 func TestSendQueuesAreRoundedUp(t *testing.T) { run(t, "depth.c") }
 
 // The bound is far above the time that it takes and far below that of the retries.

@@ -138,6 +138,22 @@ static void *open_engine(const char *path)
 	return h;
 }
 
+// has_room reports whether the address space has room for the engine's runtime, which ends the process without it:
+// servers such as vsftpd limit it (RLIMIT_AS). It reserves 0.6 GiB, and heap and stacks come to it.
+static int has_room(void)
+{
+	enum { NEEDED = 1 << 30 };
+	void *at = mmap(NULL, NEEDED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (at != MAP_FAILED) {
+		munmap(at, NEEDED);
+		return 1;
+	}
+	if (getenv("VERBENA_EXPLAIN"))
+		fprintf(stderr, "verbena: load the engine: it needs 1 GiB of address space: raise ulimit -v (ENOMEM)\n");
+	return 0;
+}
+
 static const struct vrb_engine *load(void)
 {
 	typedef const struct vrb_engine *(*entry)(uint32_t);
@@ -180,16 +196,22 @@ __attribute__((destructor)) static void leave(void)
 
 int vb_load(void)
 {
+	int e = 0;
+
 	if (atomic_load_explicit(&loaded, memory_order_acquire))
 		return 0;
 	pthread_mutex_lock(&load_mu);
-	if (!atomic_load(&loaded)) {
+	if (!atomic_load(&loaded) && !has_room()) {
+		e = ENOMEM;
+	} else if (!atomic_load(&loaded)) {
 		vb_engine = load();
 		if (vb_engine)
 			atomic_store_explicit(&loaded, 1, memory_order_release);
+		else
+			e = ENOSYS;
 	}
 	pthread_mutex_unlock(&load_mu);
-	return vb_engine ? 0 : ENOSYS;
+	return e;
 }
 
 // verbena_table is for librdmacm.so.1 and libibumad.so.3, which use the same engine: it returns a table of the engine,
