@@ -94,8 +94,8 @@ func (p *poller) nap() (d time.Duration, over bool) {
 // patience is that of all polls of the process.
 var patience sock.Patience
 
-// fewFDs is the largest number of entries for long polls. With more a look takes longer, and after a sleep there is more
-// to do at once.
+// fewFDs is the largest number of entries for long polls. With more a look takes longer, and after a sleep there is
+// more to do at once.
 const fewFDs = 8
 
 // spin polls during the spin budget (R-POLL-07), or for longer while that pays.
