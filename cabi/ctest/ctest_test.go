@@ -4,6 +4,7 @@ package ctest
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -176,6 +177,17 @@ func TestThreadsWaitForADestroyedChannel(t *testing.T) {
 
 func TestSocketsOfAProgramAreRsockets(t *testing.T) {
 	run(t, "sockets.c") // R-PRE-01, R-PRE-05
+}
+
+// Calls on the stack of a coroutine are not much slower than others.
+func TestCallsOnTheStackOfACoroutine(t *testing.T) {
+	lib := os.Getenv("VERBENA_LIB")
+	preload := fmt.Sprintf("LD_PRELOAD=%s %s/libverbena-sysfs.so %s/libverbena-sockets.so", os.Getenv("LD_PRELOAD"), lib, lib)
+	out, err := prepare(t, "sockets_stack.c")("env", preload).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
 }
 
 // The variable selects the fork mode. librdmacm is for peers that do the handshake by hand.
