@@ -181,8 +181,8 @@ func TestSocketsOfAProgramAreRsockets(t *testing.T) {
 
 // Calls on the stack of a coroutine are not much slower than others.
 func TestCallsOnTheStackOfACoroutine(t *testing.T) {
-	lib := os.Getenv("VERBENA_LIB")
-	preload := fmt.Sprintf("LD_PRELOAD=%s %s/libverbena-sysfs.so %s/libverbena-sockets.so", os.Getenv("LD_PRELOAD"), lib, lib)
+	first, lib := os.Getenv("LD_PRELOAD"), os.Getenv("VERBENA_LIB")
+	preload := fmt.Sprintf("LD_PRELOAD=%s %s/libverbena-sysfs.so %s/libverbena-sockets.so", first, lib, lib)
 	out, err := prepare(t, "sockets_stack.c")("env", preload).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
