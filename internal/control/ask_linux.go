@@ -73,10 +73,28 @@ type share struct {
 func (b *budgets) of(r io.Reader, name string) io.Reader {
 	uid, _ := owner(name) // genuine has checked it
 	if uid == os.Geteuid() {
-		return io.LimitReader(r, mostAnswer)
+		return &capped{r, mostAnswer}
 	}
 	return &share{r, b, uid}
 }
+
+// capped is an answer of a process of this user. One that ends at the limit must not look like that of a process that
+// has ended.
+type capped struct {
+	io.Reader
+	left int64
+}
+
+func (c *capped) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, errTooLong
+	}
+	n, err := c.Reader.Read(p[:min(int64(len(p)), c.left)])
+	c.left -= int64(n)
+	return n, err
+}
+
+var errTooLong = fmt.Errorf("it is longer than %d MiB", mostAnswer>>20)
 
 // errTooMuch ends an answer that exceeds the budget of its user.
 var errTooMuch = fmt.Errorf("the answers of this user's programs are longer than %d MiB", mostOfOthers>>20)

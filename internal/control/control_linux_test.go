@@ -324,7 +324,7 @@ func TestReportsOfFailing(t *testing.T) {
 			for err := error(nil); err == nil; {
 				_, err = fmt.Fprint(c, strings.Repeat(`{"name":"x"},`, 1000))
 			}
-		}): "no answer within",
+		}): "answer", // none in time, or one that is too long
 	}
 	for _, n := range stopped {
 		sick[n] = "no answer within"
@@ -348,6 +348,20 @@ func TestReportsOfFailing(t *testing.T) {
 		t.Errorf("not named: %v", sick)
 	}
 	alive(t, s)
+}
+
+// TestAnswerTooLong checks that an answer that is cut is no answer of a process that ends.
+func TestAnswerTooLong(t *testing.T) {
+	const text = "0123456789"
+	for limit, want := range map[int64]error{5: errTooLong, int64(len(text) + 1): nil} {
+		b, err := io.ReadAll(&capped{strings.NewReader(text), limit})
+		if !errors.Is(err, want) || int64(len(b)) != min(limit, int64(len(text))) {
+			t.Errorf("limit %d: %q, %v", limit, b, err)
+		}
+	}
+	if hungUp(errTooLong) {
+		t.Error("it is taken for a process that has ended")
+	}
 }
 
 // TestManySilent checks that a user with many sockets that do not answer does not delay a tool for long.
