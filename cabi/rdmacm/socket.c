@@ -97,8 +97,8 @@ static int give(void *h)
 	return cm_result(e);
 }
 
-// RS_CALL calls the engine with the socket of a number; rs_missing without one. The number is looked up once: another thread
-// may close it at any time.
+// RS_CALL calls the engine with the socket of a number; rs_missing without one. The number is looked up once: another
+// thread may close it at any time.
 #define RS_CALL(fd, function, ...) \
 	({ \
 		void *socket_ = rs_handle(fd); \

@@ -394,7 +394,7 @@ static void forked(void)
 	if (!child) {
 		FAILS(rdma_get_cm_event(ch, &ev), EIO);
 		FAILS(rdma_resolve_route(id, 1), EIO);
-		FAILS(rlisten(s, 1), EBADF);
+		FAILS(rlisten(s, 1), EIO);
 		channels();
 		endpoints(0);
 		exit(0);
