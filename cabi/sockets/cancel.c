@@ -82,6 +82,19 @@ int event_of_thread(void)
 	return t->event;
 }
 
+// give_back gives a thread its state back, which may cancel it; if point is set, also one of deferred cancellation.
+static void give_back(int state, int point)
+{
+	int type;
+
+	// A thread of asynchronous cancellation that glibc 2.36 cancels in pthread_setcancelstate has no PTHREAD_CANCELED.
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+	pthread_setcancelstate(state, NULL);
+	if (point || type == PTHREAD_CANCEL_ASYNCHRONOUS)
+		pthread_testcancel();
+	pthread_setcanceltype(type, NULL);
+}
+
 int guard_begin(int point)
 {
 	int e = errno;
@@ -91,8 +104,7 @@ int guard_begin(int point)
 		int state;
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 		event_of_thread();
-		pthread_setcancelstate(state, NULL);
-		pthread_testcancel();
+		give_back(state, 1);
 	}
 	if (!depth)
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
@@ -108,9 +120,7 @@ void guard_end(int *unused)
 	if (--depth)
 		return;
 	cancelled = 0;
-	pthread_setcancelstate(before, NULL);
-	if (now)
-		pthread_testcancel();
+	give_back(before, now);
 }
 
 int cancels_wait(void) { return depth && before == PTHREAD_CANCEL_ENABLE ? (cancelled = 1) : 0; }

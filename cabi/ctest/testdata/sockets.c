@@ -531,6 +531,8 @@ static void *receive_all(void *arg)
 	return NULL;
 }
 
+static void *nothing(void *arg) { return NULL; }
+
 // Threads that wait, and threads that are anywhere in a call, can be cancelled; others receive afterwards as before.
 static void cancelled(int l)
 {
@@ -538,6 +540,19 @@ static void cancelled(int l)
 	void *result;
 	int p[2];
 
+	for (int i = 0; i < 4; i++) { // these most probably wait
+		pthread_t t;
+		connected(l, p, 0);
+		// A new thread may have the result of one that has ended until it has its own.
+		CHECK(!pthread_create(&t, NULL, nothing, NULL) && !pthread_join(t, &result) && !result);
+		struct reader r = {.fd = p[1], .type = types[i & 1], .state = PTHREAD_CANCEL_ENABLE};
+		CHECK(!pthread_create(&t, NULL, receive_all, &r));
+		while (!atomic_load(&r.begun))
+			sched_yield();
+		usleep(20000);
+		CHECK(!pthread_cancel(t) && !pthread_join(t, &result) && result == PTHREAD_CANCELED);
+		close(p[0]), close(p[1]);
+	}
 	for (int i = 0; i < 40; i++) {
 		pthread_t t;
 		connected(l, p, i & 2 ? SOCK_NONBLOCK : 0);
@@ -550,7 +565,7 @@ static void cancelled(int l)
 		if (state == PTHREAD_CANCEL_DISABLE)
 			CHECK(write(p[0], "y", 1) == 1 && !shutdown(p[0], SHUT_WR));
 		CHECK(!pthread_join(t, &result));
-		CHECK(result == NULL || result == PTHREAD_CANCELED);
+		CHECK(result == (state == PTHREAD_CANCEL_DISABLE ? NULL : PTHREAD_CANCELED));
 		close(p[0]), close(p[1]);
 	}
 }
