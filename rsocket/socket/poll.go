@@ -107,12 +107,11 @@ func (p *poller) spin() (n int, err error) {
 	if p.timeout > 0 {
 		limit = min(limit, p.left())
 	}
-	begin := time.Now()
 	for q := (sock.WaitMode{}); n == 0 && err == nil && q.Busy(limit); {
 		n, err = p.look()
 	}
 	if long {
-		patience.End(begin, n > 0)
+		patience.End(p.start, n > 0)
 	}
 	return n, err
 }
