@@ -57,16 +57,23 @@ static void drop(struct epoll *ep)
 	}
 }
 
+// has_instance reports whether a descriptor is an instance that has rsockets.
+static int has_instance(int epfd)
+{
+	struct slot *s = slot_of(epfd);
+
+	return s && atomic_load(&s->ep);
+}
+
 // borrow returns the instance of a descriptor; the caller drops it. NULL: it has no rsockets.
 static struct epoll *borrow(int fd)
 {
-	struct slot *s = slot_of(fd);
-	struct epoll *ep = NULL;
+	struct epoll *ep;
 
-	if (!s || !atomic_load(&s->ep))
+	if (!has_instance(fd))
 		return NULL;
 	pthread_mutex_lock(&instances);
-	if ((ep = atomic_load(&s->ep)))
+	if ((ep = atomic_load(&slot_of(fd)->ep)))
 		atomic_fetch_add(&ep->uses, 1);
 	pthread_mutex_unlock(&instances);
 	return ep;
@@ -446,14 +453,6 @@ static int wait_all(struct epoll *ep, struct epoll_event *out, int most, int tim
 		if (got || (timeout_ms >= 0 && left <= 0))
 			return got;
 	}
-}
-
-// has_instance reports whether a descriptor is an instance that has rsockets.
-static int has_instance(int epfd)
-{
-	struct slot *s = slot_of(epfd);
-
-	return s && atomic_load(&s->ep);
 }
 
 // woken reports whether an event is that of wake.
