@@ -1,7 +1,8 @@
 // Package iwtcp runs iWARP QPs over the kernel's TCP. internal/iwarp has the protocol, this package the sockets:
 //
 //	setup.go          Dial, Listen: connections up to the end of MPA's start-up, for package rdmacm
-//	qp_linux.go       QP: posting, receiving, sending, and the end of a connection
+//	qp_linux.go       QP: its states, and posting; keepalive_linux.go: the checks of an idle peer
+//	start_linux.go    the start of a connection; stream_linux.go: receiving and sending; end_linux.go: its end
 //	linger_linux.go   the sockets of destroyed QPs, until their peers close their side
 //	counters.go       the counters; view_linux.go: snapshots of QPs for tools
 //	loop_linux.go     Device: the sockets of all QPs of a device, read by pollers of CQs and by one goroutine
@@ -14,6 +15,6 @@
 //
 // Locks are taken in this order: loop.turn, QP.mu, Config.Memory, those of the queues and CQs. loop.mu is taken last.
 //
-// QPs exist on Linux only. The package imports internal/{engine,iwarp,transport,mr,fdset},
-// internal/link/{pcap,shm} and golang.org/x/sys.
+// QPs exist on Linux only. The package imports internal/{engine,fdset,iwarp,link,mr,transport},
+// internal/link/{pcap,shm}, internal/wire/iwarp and golang.org/x/sys.
 package iwtcp
