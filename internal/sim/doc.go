@@ -24,7 +24,7 @@
 //   - that deregistered memory, drained send queues and destroyed queue pairs do not change.
 //
 // A world (world.go) has the devices and the clock, and pairs of QPs. rc.go checks a reliable pair, over RC or XRC
-// (xrc.go), unreliable.go UC and UD pairs. Through shared memory (near_linux.go) it runs in
-// real time and without faults. The package imports verbs, rdmatest, provider/soft, internal/softlink and
-// internal/link/{mem,shm}.
+// (xrc.go), unreliable.go UC and UD pairs. Through shared memory (near_linux.go) it runs in real time and without
+// faults. The package imports verbs, rdmatest, provider/soft, internal/softlink, internal/link, internal/link/{mem,shm}
+// and golang.org/x/sys.
 package sim

@@ -35,5 +35,5 @@
 // What the device's library lacks returns EOPNOTSUPP. On systems other than Linux on amd64 and arm64 there are no
 // devices.
 //
-// The package imports verbs, internal/driver, internal/sysroute, internal/wire and github.com/ebitengine/purego.
+// The package imports verbs, internal/driver, internal/sysroute, golang.org/x/sys and github.com/ebitengine/purego.
 package hw

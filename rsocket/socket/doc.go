@@ -11,5 +11,5 @@
 // VERBENA_RSOCKET_CONFIG names.
 //
 // A Socket has the goroutines that package rsocket describes, and Poll has one while it waits for ordinary
-// descriptors. The package imports rdmacm, rsocket/internal/sock, internal/rs and internal/notify.
+// descriptors. The package imports rdmacm, rsocket/internal/sock, internal/{notify,rs} and golang.org/x/sys.
 package socket

@@ -1,5 +1,6 @@
 // Package bench is "verbena bench": it measures speed and size of the software device as ratios to plain
-// TCP, alternating both in one run, between two processes over loopback.
+// TCP, alternating both in one run, between two processes over loopback. It imports verbs, rdmacm, rsocket,
+// internal/tools/{chart,duo,endpoint,term,tool} and gonum.org/v1/plot.
 package bench
 
 import (

@@ -1,6 +1,7 @@
 // Package capture is "verbena capture": it writes the packets that the programs of this host send and
 // receive on a device as pcapng. It asks the running programs over internal/control. So it needs no
-// privilege, includes shared memory, and has the programs' comments.
+// privilege, includes shared memory, and has the programs' comments. It imports verbs, internal/{control,printable},
+// internal/link/pcap and internal/tools/{nearest,tool}.
 package capture
 
 import (

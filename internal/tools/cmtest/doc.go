@@ -9,7 +9,7 @@
 // In ucmatose, udaddy and mckey a number of nodes connect, each with a PD, CQs, a QP and a buffer, and then
 // send a number of messages in each direction. Their common parts are in test.go and node.go.
 //
-// The package imports rdmacm and verbs.
+// The package imports rdmacm, verbs and internal/tools/tool.
 package cmtest
 
 import "github.com/verbena-rdma/verbena/internal/tools/tool"

@@ -1,5 +1,5 @@
 // Package demo is "verbena demo": RDMA between two processes on any machine, with every byte verified, next
-// to plain TCP.
+// to plain TCP. It imports verbs, internal/link/shm, internal/tools/{endpoint,term,tool} and a progress bar.
 package demo
 
 import (

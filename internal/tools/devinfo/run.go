@@ -1,5 +1,5 @@
 // Package devinfo has the tools ibv_devices and ibv_devinfo, with the options and columns of the C
-// programs.
+// programs. It imports verbs and internal/tools/{nearest,tool}.
 package devinfo
 
 import (

@@ -1,6 +1,6 @@
 // Package doctor is "verbena doctor". It checks what RDMA needs on this host and on the route to a peer,
-// and prints each problem with a remedy. It changes nothing. It imports verbs, rdmacm, internal/lookup and
-// other packages of internal/tools.
+// and prints each problem with a remedy. It changes nothing. It imports verbs, rdmacm,
+// internal/{driver,host,lookup,wire}, internal/tools/{nearest,portrate,term,tool} and golang.org/x/sys.
 package doctor
 
 import (

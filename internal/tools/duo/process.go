@@ -1,6 +1,6 @@
 // Package duo runs the same binary a second time, for the demo and the benchmarks: two processes with a
 // device each on loopback addresses, calls between them over a pipe, and plain TCP for comparison. It
-// imports the standard library only.
+// imports internal/sysroute and internal/tools/tool.
 package duo
 
 import (

@@ -1,8 +1,7 @@
 // Package exchange is the connection set-up of the ibv_*_pingpong programs: a TCP connection over which
 // each end sends one line of text for each queue pair, and the client finally sends "done".
 //
-// The format is that of the C programs of rdma-core, so either end may be one. The package imports the
-// standard library only.
+// The format is that of the C programs of rdma-core, so either end may be one. The package imports internal/lookup.
 package exchange
 
 import (

@@ -10,6 +10,9 @@
 //	text.go    prints the ladder as text
 //	svg.go     draws the ladder
 //	explain.go is the program
+//
+// It imports internal/{printable,transport,wire}, internal/wire/{cmmsg,iwarp}, internal/tools/{capture,tool} and
+// gopacket.
 package explain
 
 import (

@@ -4,7 +4,7 @@
 //
 //	exporter.go  the command line and the server    collect.go  the metrics
 //
-// It imports internal/control, verbs and Prometheus' client.
+// It imports internal/control, verbs, internal/tools/{tool,version} and Prometheus' client.
 package exporter
 
 import (

@@ -1,6 +1,6 @@
 // Package ibstat has the tools that show the ports of devices with the output of those that administrators of
-// InfiniBand know: ibstat, ibstatus, show_gids and ibdev2netdev; and ibping. It imports verbs, rdmacm, internal/lookup
-// and internal/tools.
+// InfiniBand know: ibstat, ibstatus, show_gids and ibdev2netdev; and ibping. It imports verbs, rdmacm
+// and internal/tools/{nearest,portrate,tool}.
 package ibstat
 
 import (

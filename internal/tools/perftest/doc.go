@@ -11,7 +11,8 @@
 //	bw.go       bandwidth              lat.go    latency
 //	report.go   results as text        plot.go   results as a picture
 //
-// It imports verbs, rdmacm, internal/lookup and internal/tools.
+// It imports verbs, rdmacm, internal/{lookup,secret}, internal/tools/{chart,exchange,nearest,tool} and
+// gonum.org/v1/plot.
 package perftest
 
 import (

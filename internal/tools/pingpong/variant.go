@@ -3,7 +3,8 @@
 //
 // Options, the exchange over TCP, the messages and the output are those of the C programs of rdma-core 44,
 // so either end may be one. In addition, device and GID are chosen by the peer's address unless options
-// name them, and -c also sets the exit status.
+// name them, and -c also sets the exit status. The package imports verbs, internal/secret and
+// internal/tools/{exchange,nearest,tool}.
 package pingpong
 
 import (

@@ -6,6 +6,8 @@
 //	filter.go  filters, as in lqpn 17      output.go  lines and JSON
 //	link.go, resource.go, statistic.go     the objects
 //	complete.go  words for a shell         top.go     QPs and rates, live
+//
+// It imports verbs, internal/{control,printable}, internal/tools/{nearest,portrate,tool} and golang.org/x/term.
 package rdmashow
 
 import (

@@ -5,7 +5,7 @@
 // client sends the address of its destination buffer; the server WRITEs the data there and sends another
 // go-ahead.
 //
-// It imports rdmacm, verbs and internal/lookup.
+// It imports rdmacm, verbs, internal/lookup and internal/tools/tool.
 package rping
 
 import (

@@ -1,6 +1,6 @@
 // Package rstools has librdmacm's programs for rsockets, with their options and output: rstream, riostream,
-// rcopy and udpong. Either end may be the C program. It imports rsocket, rsocket/socket, internal/lookup,
-// internal/tools/tool and the standard library.
+// rcopy and udpong. Either end may be the C program. It imports rsocket, rsocket/socket, verbs,
+// internal/{lookup,printable} and internal/tools/tool.
 package rstools
 
 import "github.com/verbena-rdma/verbena/internal/tools/tool"

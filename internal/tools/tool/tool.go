@@ -1,5 +1,5 @@
 // Package tool has the common parts of the command line tools: their names and functions, and options that
-// behave like getopt_long's. It imports pflag and the standard library.
+// behave like getopt_long's. It imports internal/printable and pflag.
 package tool
 
 import (

@@ -3,5 +3,5 @@
 // configuration.
 //
 // It owns a Hub with one goroutine for each host with sockets, one goroutine for each Acceptor and two for each
-// Datagram. It imports rdmacm, verbs and internal/rs.
+// Datagram. It imports rdmacm, verbs, internal/{notify,rs,seam} and golang.org/x/sys.
 package sock
