@@ -99,11 +99,25 @@ func (q *QP) collect(b []byte) []byte {
 		q.whole = long
 	}
 	k := min(n-len(q.whole), len(b))
-	if q.whole, b = append(q.whole, b[:k]...), b[k:]; len(q.whole) == n {
+	q.whole, b = append(q.whole, b[:k]...), b[k:]
+	q.takeWhole()
+	return b
+}
+
+// missing returns the room for the bytes of the collected FPDU that have not arrived, nil if its length has not.
+func (q *QP) missing() []byte {
+	if len(q.whole) < iwarp.LengthLen {
+		return nil
+	}
+	return q.whole[len(q.whole):iwarp.FPDULen(int(binary.BigEndian.Uint16(q.whole)))]
+}
+
+// takeWhole takes the collected FPDU if it is complete.
+func (q *QP) takeWhole() {
+	if len(q.missing()) == 0 {
 		q.take(q.whole)
 		q.whole = unloan(q.whole)
 	}
-	return b
 }
 
 func (q *QP) checkLength(n int) bool {
@@ -200,10 +214,15 @@ func (q *QP) endPayload() {
 	}
 }
 
-// Direct returns memory of the program into which the next bytes of the stream may be read without a copy, or nil.
-// Placed must follow at once, with the number of bytes read.
+// Direct returns memory into which the next bytes of the stream may be read without a copy, or nil: the program's, or
+// with CRCs the rest of the FPDU. Placed must follow at once, with the number of bytes read.
 func (q *QP) Direct() []byte {
-	if q.state != transport.RTS || q.par.CRC || q.at != inPayload {
+	switch {
+	case q.state != transport.RTS:
+		return nil
+	case q.par.CRC:
+		return q.missing()
+	case q.at != inPayload:
 		return nil
 	}
 	b, w, r := q.target(q.left)
@@ -218,7 +237,12 @@ func (q *QP) Direct() []byte {
 func (q *QP) Placed(n int) {
 	q.lent.Release()
 	q.lent = nil
-	if n == 0 {
+	switch {
+	case n == 0:
+		return
+	case q.par.CRC:
+		q.whole = q.whole[:len(q.whole)+n]
+		q.takeWhole()
 		return
 	}
 	q.advance(n)

@@ -59,6 +59,7 @@ type segment struct {
 	n    int                                // bytes of head
 	body [][]byte                           // memory of the program, or buf
 	buf  []byte                             // a copy of the payload
+	crc  uint32                             // with CRCs: of head and body as far as they are built
 	tail [3 + iwarp.CRCLen]byte             // pad and CRC
 	t    int                                // bytes of tail
 	len  int                                // of the FPDU
@@ -164,9 +165,11 @@ func (q *QP) build() {
 	} else {
 		iwarp.PutUntagged(h, m.op, last, m.inv, m.msn, m.pos)
 	}
-	switch m.kind {
-	case plain:
+	if m.kind == plain {
 		s.n += copy(s.head[s.n:], q.ctl[:m.small])
+	}
+	q.prefix(s, header+n)
+	switch m.kind {
 	case data:
 		if !q.gather(s, m, n) {
 			return
@@ -179,7 +182,7 @@ func (q *QP) build() {
 	if m.kind != plain {
 		q.Counters.TxDataBytes += uint64(n)
 	}
-	q.seal(s, header+n)
+	q.seal(s)
 	q.builtSegment(m)
 	m.pos, m.left = m.pos+uint32(n), m.left-uint32(n)
 	if last {
@@ -187,18 +190,22 @@ func (q *QP) build() {
 	}
 }
 
-// seal completes a segment whose ULPDU has n bytes, and gives it to the stream.
-func (q *QP) seal(s *segment, n int) {
+// prefix puts the length of the ULPDU, n bytes, before a complete header.
+func (q *QP) prefix(s *segment, n int) {
 	binary.BigEndian.PutUint16(s.head[:], uint16(n))
+	if q.par.CRC {
+		s.crc = iwarp.UpdateCRC(0, s.head[:s.n])
+	}
+}
+
+// seal completes a segment, and gives it to the stream.
+func (q *QP) seal(s *segment) {
+	n := int(binary.BigEndian.Uint16(s.head[:]))
 	pad := iwarp.Pad(n)
 	s.t = pad + iwarp.CRCLen
 	s.tail = [3 + iwarp.CRCLen]byte{}
 	if q.par.CRC {
-		crc := iwarp.UpdateCRC(0, s.head[:s.n])
-		for _, b := range s.body {
-			crc = iwarp.UpdateCRC(crc, b)
-		}
-		iwarp.PutCRC(s.tail[pad:], iwarp.UpdateCRC(crc, s.tail[:pad]))
+		iwarp.PutCRC(s.tail[pad:], iwarp.UpdateCRC(s.crc, s.tail[:pad]))
 	}
 	s.len = iwarp.FPDULen(n)
 	q.built += uint64(s.len)
@@ -235,7 +242,10 @@ func (q *QP) finishMessage(m *outgoing) {
 func (q *QP) gather(s *segment, m *outgoing, n int) bool {
 	w := q.SQ.At(m.slot)
 	if w.Flags&transport.Inline != 0 {
-		s.body = append(s.body, w.Inline[m.pos:m.pos+uint32(n)])
+		b := w.Inline[m.pos : m.pos+uint32(n)]
+		if s.body = append(s.body, b); q.par.CRC {
+			s.crc = iwarp.UpdateCRC(s.crc, b)
+		}
 		return true
 	}
 	for n > 0 {
@@ -261,8 +271,8 @@ func (q *QP) gather(s *segment, m *outgoing, n int) bool {
 	return true
 }
 
-// copied appends b to the segment's own copy of its payload, of which n bytes are to come. Bytes under a CRC must not
-// change until they are sent.
+// copied appends b to the segment's own copy of its payload, of which n bytes are to come, and to its CRC. Bytes under
+// a CRC must not change until they are sent.
 func (q *QP) copied(s *segment, b []byte, n int) bool {
 	if len(s.body) == 0 {
 		s.buf = loan(n)
@@ -270,7 +280,8 @@ func (q *QP) copied(s *segment, b []byte, n int) bool {
 	at := len(s.buf)
 	s.buf = s.buf[:at+len(b)]
 	s.body = append(s.body[:0], s.buf)
-	_, ok := mr.Copy(s.buf[at:], b)
+	crc, ok := mr.CopyCRC(s.crc, s.buf[at:], b)
+	s.crc = crc
 	return ok
 }
 
@@ -344,7 +355,8 @@ func (q *QP) truncate() {
 	s := q.allocate()
 	iwarp.PutUntagged(s.head[iwarp.LengthLen:], iwarp.TerminateOp, true, 0, 1, 0)
 	s.n = len(q.term.Append(s.head[:headLen]))
-	q.seal(s, s.n-iwarp.LengthLen)
+	q.prefix(s, s.n-iwarp.LengthLen)
+	q.seal(s)
 }
 
 // Keep copies what the stream has not taken, so that no memory of the program is named by Vectors any more. A caller

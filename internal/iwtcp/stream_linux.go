@@ -12,6 +12,8 @@ const (
 	rxTurn    = 512 << 10 // bytes
 	txTurn    = 1 << 20   // bytes
 	directMin = 4 << 10   // shorter pieces are copied
+	// rxAfter bounds what is read behind the memory of Direct, which is copied: it has the next header.
+	rxAfter = 2 << 10
 )
 
 // onEvent runs the QP for an event of one of its sockets, or none. The device's turn is held.
@@ -47,7 +49,7 @@ func (q *QP) receive(buf []byte) {
 		}
 		if d := q.m.Direct(); d != nil {
 			if direct && len(d) >= directMin {
-				place = d
+				place, buf = d, buf[:min(len(buf), rxAfter)]
 			} else {
 				q.m.Placed(0)
 			}

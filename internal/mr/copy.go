@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/verbena-rdma/verbena/internal/wire"
+	"github.com/verbena-rdma/verbena/internal/wire/iwarp"
 )
 
 // The functions of this file are the device's reads and writes of user memory. The race detector does not see the
@@ -60,6 +61,28 @@ func CopySum(dst, src []byte) (sum uint32, ok bool) {
 	odd := len(src) & 15
 	dma(dst, src[:odd])
 	return wire.CopySum(wire.Sum(0, dst[:odd]), dst[odd:], src[odd:]), true
+}
+
+// CopyCRC copies all of src to dst, as Copy does, and returns the CRC of an FPDU, crc, continued over src; see
+// iwarp.UpdateCRC. If src changes meanwhile, the result is that of the bytes in dst.
+func CopyCRC(crc uint32, dst, src []byte) (sum uint32, ok bool) {
+	was := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(was)
+		if !ok {
+			caught(recover())
+		}
+	}()
+	odd := len(src) & 15
+	if !iwarp.SumsWhileCopying || len(src)-odd < iwarp.LeastSum {
+		odd = len(src)
+	}
+	dma(dst, src[:odd])
+	crc = iwarp.UpdateCRC(crc, dst[:odd])
+	if odd < len(src) {
+		crc = iwarp.CopyCRC(crc, dst[odd:], src[odd:])
+	}
+	return crc, true
 }
 
 // guarded calls f and reports whether it ended without a fault.

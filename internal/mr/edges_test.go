@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/wire"
+	"github.com/verbena-rdma/verbena/internal/wire/iwarp"
 )
 
 // FLUSH of a whole region or window asks for its key: it must be an rkey of the QP's domain, with the right, and of a
@@ -110,6 +111,28 @@ func TestCopySum(t *testing.T) {
 		want := ^crc32.Update(0xFFFFFFFF, crc32.IEEETable, src[:n]) // from a register of 0
 		if !ok || sum != want || !bytes.Equal(dst[:n], src[:n]) || bytes.ContainsFunc(dst[n:], notZero) {
 			t.Fatalf("%d bytes: sum %#x, want %#x, %v", n, sum, want, ok)
+		}
+	}
+}
+
+// CopyCRC copies each byte and continues the CRC of an FPDU, for lengths of every remainder, from any CRC.
+func TestCopyCRC(t *testing.T) {
+	src := make([]byte, 4096)
+	for i := range src {
+		src[i] = byte(i*7 + i>>8)
+	}
+	table := crc32.MakeTable(crc32.Castagnoli)
+	for n := range iwarp.LeastSum + 200 {
+		if n > iwarp.LeastSum+100 {
+			n = len(src) - n%100
+		}
+		dst, before := make([]byte, len(src)), uint32(n)*0x9E3779B1
+		crc, ok := CopyCRC(before, dst[:n], src[:n])
+		if want := crc32.Update(before, table, src[:n]); !ok || crc != want {
+			t.Fatalf("%d bytes: CRC %#x, want %#x, %v", n, crc, want, ok)
+		}
+		if !bytes.Equal(dst[:n], src[:n]) || bytes.ContainsFunc(dst[n:], notZero) {
+			t.Fatalf("%d bytes are not copied as they are, and only they", n)
 		}
 	}
 }

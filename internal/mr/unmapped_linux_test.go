@@ -28,6 +28,9 @@ func TestUnmapped(t *testing.T) {
 		if _, ok := Copy(buf, gone); ok {
 			t.Errorf("offset %d: copied from it", off)
 		}
+		if _, ok := CopyCRC(0, buf, gone); ok {
+			t.Errorf("offset %d: copied and summed for an FPDU", off)
+		}
 		if !wire.SumsWhileCopying {
 			continue
 		}

@@ -49,12 +49,3 @@ func advance(s uint32, p []byte) uint32 {
 	}
 	return s
 }
-
-// power is x^n as a register.
-func power(n int) uint32 {
-	v := uint32(1 << 31)
-	for range n {
-		v = v>>1 ^ -(v&1)&poly
-	}
-	return v
-}

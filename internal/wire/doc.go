@@ -8,10 +8,10 @@
 //	opcode.go  the opcodes and their headers                      header.go  the headers
 //	packet.go  Parse, and the parts of a packet                    grh.go     IP headers in UD receive buffers
 //	icrc.go    the invariant CRC; solve.go: its unknown part      mad.go     management datagrams
-//	crc.go     CRC arithmetic; crc_amd64.s: 32 or 64 bytes at a time, with or without a copy; sum.go: copies with a CRC
+//	crc.go     CRC arithmetic, with package fold                  sum.go    copies with a CRC
 //	fields.go  a packet as a struct, for tests and tools          format.go  a packet as text
 //
 // The sources are the InfiniBand Architecture Specification volume 1 (IBTA) with annexes A14 (XRC), A17 (RoCEv2)
 // and A19 (FLUSH, ATOMIC WRITE), and the packets that Linux soft-RoCE sends. The package imports the standard
-// library and golang.org/x/sys/cpu.
+// library and internal/wire/fold.
 package wire

@@ -17,5 +17,5 @@
 // functions are safe for concurrent use.
 //
 // The sources are RFC 5040 (RDMAP), 5041 (DDP), 5044 (MPA), 6581 (the enhanced start-up) and 7306, and the streams
-// that the kernel's siw sends. The package imports the standard library.
+// that the kernel's siw sends. The package imports the standard library and internal/wire/fold.
 package iwarp

@@ -3,6 +3,9 @@ package iwarp
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"unsafe"
+
+	"github.com/verbena-rdma/verbena/internal/wire/fold"
 )
 
 // Lengths of the parts of an FPDU, in bytes.
@@ -14,7 +17,10 @@ const (
 	MaxFPDU  = LengthLen + MaxULPDU + 2 + 4 // the longest FPDU: with 2 bytes of pad and the CRC
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+var (
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	folding    = fold.New(crc32.Castagnoli)
+)
 
 // Pad returns the number of zero bytes between a ULPDU of n bytes and its CRC: length, ULPDU and pad are a multiple of
 // 4 bytes.
@@ -26,6 +32,23 @@ func FPDULen(n int) int { return LengthLen + n + Pad(n) + CRCLen }
 // UpdateCRC continues a CRC-32C over more bytes of an FPDU: its length, ULPDU and pad, in this order. The CRC of no
 // bytes is 0.
 func UpdateCRC(crc uint32, b []byte) uint32 { return crc32.Update(crc, castagnoli, b) }
+
+// SumsWhileCopying reports whether CopyCRC is faster than a copy followed by UpdateCRC.
+var SumsWhileCopying = fold.Available
+
+// LeastSum is the length of a payload from which CopyCRC is faster.
+const LeastSum = 256
+
+// CopyCRC copies src to dst, which does not overlap it and is at least as long, and returns UpdateCRC of src. The
+// length is a multiple of 16 and at least LeastSum. If src changes meanwhile, the result is that of the stored bytes.
+//
+// It may be called only if SumsWhileCopying is true.
+func CopyCRC(crc uint32, dst, src []byte) uint32 {
+	_ = dst[:len(src)]
+	var last [16]byte
+	folding.Fold(&last, ^crc, unsafe.SliceData(dst), src)
+	return crc32.Update(^uint32(0), castagnoli, last[:])
+}
 
 // PutCRC stores a CRC in the last 4 bytes of an FPDU, least significant byte first.
 func PutCRC(b []byte, crc uint32) { binary.LittleEndian.PutUint32(b, crc) }
