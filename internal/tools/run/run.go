@@ -1,6 +1,7 @@
 // Package run is "verbena run": it starts an unmodified C program with the libraries that "make cabi" builds. It finds
 // them, refuses programs that cannot load them, and sets the environment. It imports verbs,
-// internal/tools/{portrate,tool} and golang.org/x/sys, and for the names of counters in the virtual sysfs tree internal/{engine,iwtcp}.
+// internal/tools/{portrate,tool} and golang.org/x/sys, and for the names of counters in the virtual sysfs tree
+// internal/{engine,iwtcp}.
 package run
 
 import (
