@@ -3,6 +3,7 @@ package host
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"syscall"
 	"testing"
 )
@@ -104,6 +105,50 @@ func TestSlotsStayWithTheirUser(t *testing.T) {
 	tab.add(a)
 	if m := tab.candidate(a, 4, none); m != n {
 		t.Errorf("slot %d instead of %d, which the user had before", m, n)
+	}
+}
+
+// TestSlotsOfRoot checks that the slots that a user has had come first for user 0 too, and that those which another
+// process owns are passed over.
+func TestSlotsOfRoot(t *testing.T) {
+	tab := newTable(true)
+	root := &session{uid: 0}
+	tab.add(root)
+	none := func(int) bool { return false }
+	tab.assign(root, 2)
+	tab.assign(root, 3)
+	for _, n := range []int{3, 2} {
+		tab.unassign(root, n)
+		tab.free(n)
+	}
+	if len(root.slots) != 0 {
+		t.Errorf("slots %v after all were released", root.slots)
+	}
+	if n := tab.candidate(root, 8, none); n != 3 {
+		t.Errorf("slot %d instead of 3, which was free for longest of those that root has had", n)
+	}
+	if n := tab.candidate(root, 8, func(n int) bool { return n < 4 }); n < 4 {
+		t.Errorf("slot %d, which another process owns", n)
+	}
+	if n := tab.candidate(root, 8, func(int) bool { return true }); n != -1 {
+		t.Errorf("slot %d, though all have owners", n)
+	}
+}
+
+// TestReleasedSlotLeavesTheOthers checks that a session keeps its other slots.
+func TestReleasedSlotLeavesTheOthers(t *testing.T) {
+	tab := newTable(false)
+	s := &session{}
+	tab.add(s)
+	for n := range 3 {
+		tab.assign(s, n)
+	}
+	tab.unassign(s, 1)
+	if !slices.Equal(s.slots, []int{0, 2}) || tab.has(s, 1) || !tab.has(s, 2) || tab.has(s, -1) {
+		t.Errorf("slots %v", s.slots)
+	}
+	if tab.mayHave(s, 1) {
+		t.Error("a slot that is held is free")
 	}
 }
 

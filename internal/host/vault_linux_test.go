@@ -3,6 +3,7 @@ package host
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -107,6 +108,9 @@ func TestLocks(t *testing.T) {
 		t.Error("service IDs")
 	}
 	a.unlock(3)
+	if pid := held(t, fd, 3); pid != 0 {
+		t.Errorf("process %d has a lock that was released", pid)
+	}
 	if !a.lock(3) {
 		t.Error("a released lock cannot be taken")
 	}
@@ -116,7 +120,7 @@ func TestLocks(t *testing.T) {
 	}
 }
 
-// held returns the process that has locked a byte, as another process sees it.
+// held returns the process that has locked a byte and no other one, as another process sees it.
 func held(t *testing.T, fd int, at int64) int {
 	t.Helper()
 	var st unix.Stat_t
@@ -135,10 +139,49 @@ func held(t *testing.T, fd int, at int64) int {
 func lockedBy(all string, ino uint64, at int64) int {
 	for _, line := range strings.Split(all, "\n") {
 		f := strings.Fields(line)
-		if len(f) == 8 && strings.HasSuffix(f[5], fmt.Sprintf(":%d", ino)) && f[6] == fmt.Sprint(at) {
+		if len(f) == 8 && strings.HasSuffix(f[5], fmt.Sprintf(":%d", ino)) && f[6] == fmt.Sprint(at) &&
+			f[7] == f[6] {
 			pid, _ := strconv.Atoi(f[4])
 			return pid
 		}
 	}
 	return 0
+}
+
+// TestOpenStore checks that the store of verbena serve keeps the sockets of all chunks until it is closed.
+func TestOpenStore(t *testing.T) {
+	before := descriptors(t)
+	r := &openStore{}
+	var want []uint64
+	for range chunk + 1 {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, inode(t, fd))
+		if err := r.add([]int{fd}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []uint64
+	for first := 0; first < r.count(); first += chunk {
+		if err := r.use(first, func(fds []int) {
+			for _, fd := range fds {
+				got = append(got, inode(t, fd))
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("sockets %v, want %v", got, want)
+	}
+	for _, first := range []int{-chunk, len(want)} {
+		if r.use(first, func([]int) {}) == nil {
+			t.Errorf("there are sockets from %d on", first)
+		}
+	}
+	if r.close(); descriptors(t) > before {
+		t.Errorf("%d descriptors, %d before", descriptors(t), before)
+	}
 }

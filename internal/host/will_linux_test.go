@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -164,9 +165,12 @@ func TestWillsMustBeSealed(t *testing.T) {
 func TestForeignWillsAreNotSent(t *testing.T) {
 	mad := func(class byte, attr uint16, slot byte) []byte {
 		b := make([]byte, MaxWill)
-		b[0], b[MADClass], b[MADAttr+1], b[MADLocalID] = 1, class, byte(attr), slot
+		b[0], b[MADClass], b[MADLocalID] = 1, class, slot
+		binary.BigEndian.PutUint16(b[MADAttr:], attr)
 		return b
 	}
+	older := mad(ClassCM, attrDREQ, 5)
+	older[0] = 0
 	for _, x := range []struct {
 		mad  []byte
 		want bool
@@ -176,6 +180,9 @@ func TestForeignWillsAreNotSent(t *testing.T) {
 		{mad(ClassCM, attrDREQ, 7), false},
 		{mad(ClassCM, AttrREQ, 5), false},
 		{mad(4, attrDREQ, 5), false},
+		{mad(ClassCM, attrDREP, 5), true},
+		{mad(ClassCM, 0x100|attrDREQ, 5), false},
+		{older, false},
 		{mad(ClassCM, attrDREQ, 5)[:20], false},
 		{nil, false},
 	} {
@@ -183,4 +190,33 @@ func TestForeignWillsAreNotSent(t *testing.T) {
 			t.Errorf("%x: %v", x.mad, got)
 		}
 	}
+}
+
+// TestClosingLeavesWillsOfOthers checks that a process which has stopped, and is closed later, leaves the last wills
+// of the process that has its slot by then.
+func TestClosingLeavesWillsOfOthers(t *testing.T) {
+	fd, err := createWills(Slots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	open := func() *wills {
+		w, err := openWills(fd, Slots)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	first, second := open(), open()
+	first.newPlace(7, Will{To: peerAddr}).Set([]byte("first"))
+	first.clear()
+	if n := second.count(7).Load(); n != 0 {
+		t.Errorf("%d last wills of a process that has stopped", n)
+	}
+	second.newPlace(7, Will{To: peerAddr}).Set([]byte("second"))
+	first.close()
+	if left := open().collect(7, 10); len(left) != 1 || string(left[0].MAD) != "second" {
+		t.Errorf("left: %v", left)
+	}
+	second.close()
 }
