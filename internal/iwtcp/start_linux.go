@@ -22,7 +22,6 @@ func (q *QP) Start(c *Conn, ended func(silent bool)) error {
 	}
 	q.machine(c.Params)
 	q.fd, q.ended, q.params, q.near = fd, ended, c.Params, near{}
-	q.eof, q.shut, q.room, q.deaf, q.silent = false, false, false, false, false
 	q.keepAlive()
 	q.traceBegin(c)
 	q.state.Store(uint32(transport.RTS))

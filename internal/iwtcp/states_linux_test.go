@@ -1,0 +1,175 @@
+package iwtcp
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/iwarp"
+	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/transport"
+)
+
+// upcalls records the moves that a QP reports.
+type upcalls struct {
+	sinkCQ
+	moves chan transport.State
+}
+
+func (u upcalls) StateChanged(s transport.State) { u.moves <- s }
+
+// recorded makes the QP report its moves to the test. It is not connected.
+func recorded(q *QP) upcalls {
+	u := upcalls{moves: make(chan transport.State, 8)}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.Up = u
+	return u
+}
+
+// A QP goes from RESET to INIT only, its rights change in INIT only, and it never does so after its end.
+func TestInitOfAConnectedQP(t *testing.T) {
+	q, _, _ := responder(t, func(bool) {})
+	refused := func(in string) {
+		t.Helper()
+		if err := q.Init(mr.RemoteRead); !errors.Is(err, transport.ErrMoved) {
+			t.Errorf("%s: %v", in, err)
+		}
+	}
+	refused("RTS")
+	q.Fail()
+	refused("ERR")
+	q.Reset()
+	for range 2 {
+		if err := q.Init(mr.RemoteRead); err != nil {
+			t.Errorf("RESET, INIT: %v", err)
+		}
+	}
+	q.Destroy()
+	refused("after Destroy")
+	q.Fail()
+	if s := q.State(); s != transport.Reset {
+		t.Errorf("state %v after Destroy and Fail", s)
+	}
+}
+
+// A move by the program is not reported to it, one by the peer is.
+func TestReportsOfMoves(t *testing.T) {
+	ended := make(chan bool, 1)
+	q, peer, _ := responder(t, func(silent bool) { ended <- silent })
+	u := recorded(q)
+	q.Fail()
+	if len(u.moves) != 0 || q.State() != transport.Err {
+		t.Errorf("%d reports of Fail, state %v", len(u.moves), q.State())
+	}
+	if <-ended {
+		t.Error("Fail counts as a peer that does not answer")
+	}
+	_ = peer.Close()
+
+	q, peer, _ = responder(t, func(silent bool) { ended <- silent })
+	u = recorded(q)
+	if err := peer.SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	_ = peer.Close()
+	if s := <-u.moves; s != transport.Err || <-ended {
+		t.Errorf("state %v after the peer has cut the connection", s)
+	}
+}
+
+// A QP in INIT that fails flushes the receives that were posted.
+func TestFailBeforeTheConnection(t *testing.T) {
+	q, err := new(Device).NewQP(Config{Num: 1, SQ: transport.NewSendQueue(4, 1, 0),
+		RQ: transport.NewRecvQueue(4, 1, false, 1), SendCQ: sinkCQ{}, RecvCQ: sinkCQ{}, Up: sinkCQ{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Destroy()
+	if err := q.Init(0); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if q.Fail(); q.State() != transport.Err {
+			t.Errorf("state %v", q.State())
+		}
+	}
+}
+
+// The second connection of a QP does not know how the first one has ended.
+func TestSecondConnectionOfAQP(t *testing.T) {
+	ended := make(chan bool, 2)
+	report := func(silent bool) { ended <- silent }
+	q, peer, key := responder(t, report)
+	q.mu.Lock()
+	m := q.m
+	q.mu.Unlock()
+	q.cut(m) // as after a peer that does not answer
+	if !<-ended {
+		t.Error("the first connection: the peer counts as one that has answered")
+	}
+	_ = peer.Close()
+	q.Reset()
+	if err := q.Init(mr.RemoteRead); err != nil {
+		t.Fatal(err)
+	}
+	peer = startResponder(t, q, report)
+	if _, err := peer.Write(readRequest(key, 4)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := peer.Read(make([]byte, 64)); n == 0 || err != nil {
+		t.Errorf("%d bytes of the answer to a READ, %v", n, err)
+	}
+	if err := peer.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if <-ended {
+		t.Error("the second connection: the peer counts as one that does not answer")
+	}
+}
+
+// A QP that is not in INIT takes no connection, and closes the one that it gets.
+func TestStartOutsideOfInit(t *testing.T) {
+	q, _, _ := responder(t, func(bool) {})
+	l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(loopbackAny))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	peer := from(t, "127.0.0.1", plain(l.Addr()))
+	own, err := l.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Start(&Conn{tcp: own, Params: iwarp.Params{}}, func(bool) {}); !errors.Is(err, transport.ErrState) {
+		t.Errorf("in RTS: %v", err)
+	}
+	ended(t, peer)
+}
+
+// A port is free for an address unless a socket listens there, in either family. What cannot be tried counts as free.
+func TestPortIsFree(t *testing.T) {
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		at := netip.MustParseAddr(host)
+		l, err := Listen(netip.AddrPortFrom(at, 0), false, func(*Request) {})
+		if err != nil {
+			t.Log(err) // no such address here
+			continue
+		}
+		port := l.Port()
+		if PortIsFree(netip.AddrPortFrom(at, port)) {
+			t.Errorf("%v: the port of a listener is free", at)
+		}
+		if !PortIsFree(netip.AddrPortFrom(at.WithZone("lo"), port)) && at.Is6() {
+			t.Error("an address with a zone is not tried")
+		}
+		l.Close()
+		if !PortIsFree(netip.AddrPortFrom(at, port)) {
+			t.Errorf("%v: the port is not free after the end of the listener", at)
+		}
+	}
+	if !PortIsFree(netip.MustParseAddrPort("192.0.2.1:7471")) {
+		t.Error("a port of an address that is not of this host is in use")
+	}
+}
