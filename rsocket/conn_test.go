@@ -136,7 +136,7 @@ func TestErrorsOfPackageNet(t *testing.T) {
 // After the write deadline IOWrite fails, even if the buffer has room.
 func TestIOWriteDeadline(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
-		mem := make([]byte, 10)
+		mem := make([]byte, 300000)
 		c, s := p.pair(rsocket.Options{IOMaps: 1}, rsocket.Options{})
 		must(s.IOMap(mem, 0))(p)
 		must(s.Write([]byte("go")))(p)
@@ -149,6 +149,13 @@ func TestIOWriteDeadline(t *testing.T) {
 		if n := must(c.IOWrite([]byte("now"), 0))(p); n != 3 {
 			t.Error(n)
 		}
+		restore := p.LoseRequests()
+		p.OK(c.SetWriteDeadline(time.Now().Add(time.Millisecond)))
+		large := make([]byte, len(mem))
+		if n, err := c.IOWrite(large, 0); n == 0 || n == len(large) || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("without room: %d, %v", n, err)
+		}
+		restore()
 		p.OK(c.Close())
 		p.OK(s.Close())
 	})

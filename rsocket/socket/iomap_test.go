@@ -146,6 +146,27 @@ func TestR_MAP_09_IOWriteWhileTheStreamIsFull(t *testing.T) {
 	})
 }
 
+// Without waiting IOWrite writes what its own buffer has room for, and fails when there is none.
+func TestIOWriteWithoutRoom(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		mem := make([]byte, 300000)
+		c, s := p.sockets(func(c *socket.Socket) { p.OK(c.SetOptionInt(socket.SolRDMA, socket.RDMAIOMapSize, 1)) }, nil)
+		must(s.IOMap(mem, socket.ProtWrite, 0))(p)
+		must(s.Send([]byte("go"), 0))(p)
+		must(c.Recv(make([]byte, 2), 0))(p)
+		restore := p.LoseRequests()
+		if n, err := c.IOWrite(mem, 0, socket.MsgDontWait); n == 0 || n == len(mem) || err != nil {
+			t.Errorf("%d bytes of %d, %v", n, len(mem), err)
+		}
+		n, err := c.IOWrite(mem, 0, socket.MsgDontWait)
+		if p.errno("no room", err, syscall.EAGAIN); n != 0 {
+			t.Errorf("%d bytes without room", n)
+		}
+		restore()
+		p.closeSockets(c, s)
+	})
+}
+
 // A map that was unmapped before its message was sent is not sent to the peer. Maps use at most half of the credits of
 // a connection.
 func TestW_RS_22_W_RS_26_ManyMaps(t *testing.T) {

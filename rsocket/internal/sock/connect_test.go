@@ -3,10 +3,12 @@ package sock
 import (
 	"errors"
 	"net/netip"
+	"os"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/rs"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/rdmatest"
 )
@@ -78,4 +80,37 @@ func TestConnectEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The end of a connection wakes the waiters of the stream although no completion comes.
+func TestDisconnectedWakesAll(t *testing.T) {
+	for _, event := range []rdmacm.EventType{rdmacm.EventDisconnected, rdmacm.EventDeviceRemoval} {
+		id := must(hosted(t).CreateID(nil, rdmacm.PSTCP, nil))(t)
+		ok(t, id.BindAddr(ownAddr))
+		st := NewStream(nil, Options{})
+		st.state, st.m = streamConnected, rs.New(rs.Params{SQ: 16, RQ: 16, SendBuf: 4096, RecvBuf: 4096})
+		st.res.cq = must(id.Verbs().CreateCQ(1, nil))(t)
+		w := NewWaiter()
+		st.Watch(&w)
+		st.onEvent(&cmEvent{Type: event})
+		if len(w.C) == 0 || len(st.read.waiter.C) == 0 || len(st.write.waiter.C) == 0 || !st.m.Disconnected() {
+			t.Errorf("%v: %d, %d and %d wake-ups of the waiter, the reader and the writer", event, len(w.C),
+				len(st.read.waiter.C), len(st.write.waiter.C))
+		}
+		ok(t, st.res.cq.Close())
+		ok(t, id.Close())
+	}
+}
+
+// A call during the connection attempt ends at its deadline, although the stream has no device yet.
+func TestDeadlineWhileConnecting(t *testing.T) {
+	connecting(t, func(st *Stream) {
+		ok(t, st.SetDeadline(time.Now().Add(time.Millisecond), true, true))
+		if n, err := st.Recv(make([]byte, 1), 0, st.Reading()); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("recv: %d bytes, %v", n, err)
+		}
+		if n, err := st.Send([]byte("x"), st.Writing()); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("send: %d bytes, %v", n, err)
+		}
+	})
 }

@@ -53,3 +53,48 @@ func TestDatagramDrain(t *testing.T) {
 	ok(t, ah.Close())
 	q.close()
 }
+
+// A connected socket drops what other peers send to its QP, so that their messages keep no slot. A caller of Poll wakes
+// for a message of the peer.
+func TestConnectedSocketDropsOthers(t *testing.T) {
+	peer, other := netip.MustParseAddrPort("192.0.2.1:7"), netip.MustParseAddrPort("192.0.2.2:7")
+	w := NewWaiter()
+	d := &Datagram{v4: true, to: peer}
+	d.others.add(&w)
+	q := &datagramQP{mem: make([]byte, 3*recvSlot), slots: 3}
+	arrive := func(slot int, from netip.AddrPort, text string) bool {
+		b := append(rs.AppendHeader(q.mem[slot*recvSlot+grhLen:][:0], from), text...)
+		return q.received(d, slot, grhLen+len(b))
+	}
+	if arrive(1, other, "other") || len(d.queue) != 0 || len(w.C) != 0 {
+		t.Errorf("%d messages, %d wake-ups for a message of another peer", len(d.queue), len(w.C))
+	}
+	if !arrive(2, peer, "hello") || len(d.queue) != 1 || len(w.C) != 1 {
+		t.Fatalf("%d messages, %d wake-ups for a message of the peer", len(d.queue), len(w.C))
+	}
+	if m := d.queue[0]; m.from != peer || string(m.data) != "hello" || m.slot != 2 || m.qp != q {
+		t.Errorf("%q from %v in slot %d", m.data, m.from, m.slot)
+	}
+}
+
+// A look at the QPs finds the completion of a send, once, and makes its slot free.
+func TestDatagramProgress(t *testing.T) {
+	q := must(newDatagramQP(hosted(t), ownAddr.Addr(), 1))(t)
+	d := &Datagram{v4: true, qps: map[netip.Addr]*datagramQP{ownAddr.Addr(): q}}
+	attr := must((&dest{to: ownAddr, q: q}).path())(t)
+	ah := must(q.id.PD().CreateAH(&attr))(t)
+	if d.progress() {
+		t.Error("progress before the send")
+	}
+	ok(t, q.sendToNobody(0, ah))
+	must(q.ch.GetEvent(context.Background()))(t).AckEvents(1) // the completion of the send
+	q.free = nil
+	if !d.progress() || len(q.free) != 1 {
+		t.Errorf("%d free slots", len(q.free))
+	}
+	if d.progress() {
+		t.Error("progress without a completion")
+	}
+	ok(t, ah.Close())
+	q.close()
+}

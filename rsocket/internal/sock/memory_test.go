@@ -2,6 +2,7 @@ package sock
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -48,5 +49,42 @@ func TestMemoryOfSmallStreams(t *testing.T) {
 	defer slabs.mu.Unlock()
 	if len(slabs.of) > 0 {
 		t.Errorf("%d slabs are left", len(slabs.of))
+	}
+}
+
+// A buffer of small streams that is freed leaves the others of its size in use, whichever became free first.
+func TestFreeingOneOfSeveralSlabs(t *testing.T) {
+	const n = largeBytes - blockAlign
+	const blocks = slabBytes / n
+	var release [3][blocks]func()
+	for i := range 3 * blocks {
+		_, f, err := allocate(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release[i/blocks][i%blocks] = f
+	}
+	for _, slab := range []int{0, 1, 2} { // each has a free block
+		release[slab][0]()
+	}
+	for _, f := range release[1][1:] {
+		f()
+	}
+	var again []func()
+	for i := range 2 { // the places in the slabs 0 and 2
+		mem, f, err := allocate(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mem[i], mem[n-1] = 1, 1 // the memory is there
+		again = append(again, f)
+	}
+	for _, f := range slices.Concat(release[0][1:], release[2][1:], again) {
+		f()
+	}
+	slabs.mu.Lock()
+	defer slabs.mu.Unlock()
+	if len(slabs.of) > 0 {
+		t.Errorf("slabs of %d sizes are left", len(slabs.of))
 	}
 }

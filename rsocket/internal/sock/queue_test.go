@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/rs"
+	"github.com/verbena-rdma/verbena/rdmacm"
 )
 
 // Only a connected stream enters the queue of an acceptor, and none after Close. A caller of Poll wakes for it.
@@ -72,4 +73,26 @@ func TestDrainOverTCP(t *testing.T) {
 	if err := st.drain(MaxLinger, true); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a failed stream: %v", err)
 	}
+}
+
+// A request whose ID cannot move to the hub's channel has no stream, and leaves nothing behind.
+func TestRequestThatCannotMove(t *testing.T) {
+	host := hosted(t)
+	closed := must(host.CreateEventChannel())(t)
+	ok(t, closed.Close())
+	ch := must(host.CreateEventChannel())(t)
+	id := must(host.CreateID(ch, rdmacm.PSTCP, nil))(t)
+	a, _ := Unserved()
+	a.hub, a.opts = &Hub{Host: host, Channel: closed, users: 1}, func() Options { return Options{} }
+	data := rs.ConnData{Flags: rs.HostFlags(), Credits: 16}
+	if a.request(id, &rdmacm.ConnParam{PrivateData: data.Append(nil)}) {
+		t.Error("it has a stream")
+	}
+	if a.hub.users != 1 {
+		t.Errorf("%d users of the hub, want 1", a.hub.users)
+	}
+	if err := id.Close(); err == nil {
+		t.Error("the ID of the request was open")
+	}
+	ok(t, ch.Close())
 }

@@ -1,0 +1,90 @@
+package sock
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// ioCalls are the calls that transfer data.
+var ioCalls = map[string]func(st *Stream, p WaitMode) (int, error){
+	"recv":     func(st *Stream, p WaitMode) (int, error) { return st.Recv(make([]byte, 4), 0, p) },
+	"send":     func(st *Stream, p WaitMode) (int, error) { return st.Send([]byte("data"), p) },
+	"send all": func(st *Stream, p WaitMode) (int, error) { return st.SendAll([][]byte{[]byte("data")}, p) },
+	"iowrite":  func(st *Stream, p WaitMode) (int, error) { return st.IOWrite([]byte("data"), 0, p) },
+}
+
+// A call on a stream without a connection, and one without waiting that another one is before, transfers nothing.
+func TestCallsThatCannotBegin(t *testing.T) {
+	for name, call := range ioCalls {
+		st := NewStream(nil, Options{})
+		if n, err := call(st, WaitMode{}); n != 0 || !errors.Is(err, syscall.ENOTCONN) {
+			t.Errorf("%s without a connection: %d bytes, %v", name, n, err)
+		}
+		st.reading.lock()
+		st.writing.lock()
+		if n, err := call(st, WaitMode{Nonblock: true}); n != 0 || !errors.Is(err, syscall.EAGAIN) {
+			t.Errorf("%s behind another call: %d bytes, %v", name, n, err)
+		}
+		st.reading.unlock()
+		st.writing.unlock()
+		st.state, st.err = streamFailed, syscall.ECONNREFUSED
+		if n, err := call(st, WaitMode{}); n != 0 || !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s after a connection that could not be made: %d bytes, %v", name, n, err)
+		}
+		st.closed = true
+		if n, err := call(st, WaitMode{}); n != 0 || !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s after Close: %d bytes, %v", name, n, err)
+		}
+	}
+}
+
+// A deadline is for the directions that are asked for, until it is taken back.
+func TestDeadlinesOfDirections(t *testing.T) {
+	past := time.Now().Add(-time.Second)
+	for _, want := range [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}} {
+		st := NewStream(nil, Options{})
+		d := NewDatagram(nil, true, Options{}.WithDefaults())
+		ok(t, st.SetDeadline(past, want[0], want[1]))
+		ok(t, d.SetDeadline(past, want[0], want[1]))
+		for _, modes := range [][2]WaitMode{{st.Reading(), st.Writing()}, {d.Reading(), d.Writing()}} {
+			if modes[0].expired() != want[0] || modes[1].expired() != want[1] {
+				t.Errorf("%v: expired %v and %v", want, modes[0].expired(), modes[1].expired())
+			}
+		}
+		ok(t, st.SetDeadline(time.Time{}, true, true))
+		if r, w := st.Reading(), st.Writing(); r.expired() || w.expired() {
+			t.Errorf("%v: the deadlines are still there", want)
+		}
+	}
+}
+
+// The first Close says so, and no other.
+func TestStreamClosesOnce(t *testing.T) {
+	host := hosted(t)
+	for range 2 {
+		st := NewStream(JoinHub(host), Options{})
+		for i := range 3 {
+			if first := st.Close(0); first != (i == 0) {
+				t.Errorf("call %d is the first: %v", i+1, first)
+			}
+		}
+	}
+}
+
+// Close wakes the reader and the writer. Nothing is sent afterwards.
+func TestDatagramCloseEndsWaits(t *testing.T) {
+	d := NewDatagram(JoinHub(hosted(t)), true, Options{}.WithDefaults())
+	ok(t, d.Bind(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), 0)))
+	d.Close()
+	if len(d.read.waiter.C) == 0 || len(d.write.waiter.C) == 0 {
+		t.Errorf("%d wake-ups of the reader, %d of the writer", len(d.read.waiter.C), len(d.write.waiter.C))
+	}
+	_, err := d.SendTo([]byte("x"), netip.MustParseAddrPort("127.0.0.1:9"), WaitMode{})
+	if !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}

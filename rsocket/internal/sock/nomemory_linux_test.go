@@ -1,0 +1,37 @@
+package sock
+
+import (
+	"errors"
+	"math"
+	"syscall"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/rs"
+	"github.com/verbena-rdma/verbena/rdmacm"
+)
+
+// A request for whose stream there is no memory is refused, and the stream leaves nothing behind.
+func TestRequestWithoutMemory(t *testing.T) {
+	if math.MaxInt == math.MaxInt32 {
+		t.Skip("the system may have as much memory as an int can count")
+	}
+	host := hosted(t)
+	id := must(host.CreateID(nil, rdmacm.PSTCP, nil))(t)
+	ok(t, id.BindAddr(ownAddr))
+	ch := must(host.CreateEventChannel())(t)
+	a, _ := Unserved()
+	a.shaking, a.slots = map[*Stream]struct{}{}, make(chan struct{}, 1)
+	a.slots <- struct{}{}
+	st := NewStream(&Hub{Host: host, Channel: ch, users: 1}, Options{SendBuf: math.MaxInt / 4}.WithDefaults())
+	st.acceptor, st.id = a, id
+	if err := st.accept(rs.ConnData{}, &rdmacm.ConnParam{}); !errors.Is(err, syscall.ENOMEM) ||
+		!errors.Is(st.TakeError(), syscall.ENOMEM) {
+		t.Errorf("%v, error of the stream %v", err, st.err)
+	}
+	if _, err := ch.GetEvent(background); err == nil { // the end of the stream closes the hub
+		t.Error("an event")
+	}
+	if a.Queued() != 0 || len(a.slots) != 0 || len(a.shaking) != 0 {
+		t.Errorf("%d streams, %d slots, %d in their handshake", a.Queued(), len(a.slots), len(a.shaking))
+	}
+}

@@ -1,0 +1,42 @@
+package sock
+
+import (
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/notify"
+)
+
+// A sleeper that is not patient wakes at once: the bell has rung when Wake returns. A patient one wakes too.
+func TestBellOfASleeper(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // another goroutine does not ring it meanwhile
+	bell := must(notify.New())(t)
+	defer bell.Close()
+	rung := func(timeout int) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(bell.Num()), Events: unix.POLLIN}}, timeout)
+		return n == 1 && err == nil
+	}
+	for range 20 {
+		w := NewSleeper(bell, false)
+		w.Sleep(func() {
+			if rung(0) {
+				t.Error("the bell has rung before Wake")
+			}
+			if w.Wake(); !rung(0) {
+				t.Error("the bell has not rung when Wake returns")
+			}
+		})
+	}
+	w := NewSleeper(bell, true)
+	w.Sleep(func() {
+		w.Wake()
+		for !rung(0) {
+			runtime.Gosched()
+		}
+	})
+	if rung(0) {
+		t.Error("the bell still rings after the sleep")
+	}
+}
