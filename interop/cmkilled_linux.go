@@ -17,6 +17,7 @@ type killed struct {
 	state  string // of the killed side; the programs are brought there by stopping and continuing them
 	victim string // active or passive
 	bring  func(k *killing) error
+	tells  bool // the end of the victim's socket tells the survivor, which ends by itself
 }
 
 // killing is a running killed case.
@@ -28,20 +29,23 @@ type killing struct {
 }
 
 func killedCases() (all []testCase) {
-	states := []killed{
-		{0, "REQ_SENT", "active", (*killing).toRequest}, {0, "REQ_RCVD", "passive", (*killing).toRequest},
-		{0, "MRA_REQ_RCVD", "active", (*killing).toDelayedRequest},
-		{0, "MRA_REQ_SENT", "passive", (*killing).toDelayedRequest},
-		{0, "REP_RCVD", "active", (*killing).toReply}, {0, "REP_SENT", "passive", (*killing).toReply},
-		{0, "MRA_REP_SENT", "active", (*killing).toDelayedReply}, {0, "MRA_REP_RCVD", "passive", (*killing).toDelayedReply},
-		{0, "ESTABLISHED", "active", (*killing).toEstablished}, {0, "ESTABLISHED", "passive", (*killing).toEstablished},
-		{0, "DREQ_SENT", "active", (*killing).toDisconnect}, {0, "DREQ_RCVD", "passive", (*killing).toDisconnect},
-		{0, "TIMEWAIT", "active", (*killing).toTimewait}, {0, "TIMEWAIT", "passive", (*killing).toTimewait},
-		{0, "SIDR_REQ_SENT", "active", (*killing).toLookup}, {0, "SIDR_REQ_RCVD", "passive", (*killing).toLookup},
+	states := []struct {
+		state, victim string
+		bring         func(k *killing) error
+	}{
+		{"REQ_SENT", "active", (*killing).toRequest}, {"REQ_RCVD", "passive", (*killing).toRequest},
+		{"MRA_REQ_RCVD", "active", (*killing).toDelayedRequest},
+		{"MRA_REQ_SENT", "passive", (*killing).toDelayedRequest},
+		{"REP_RCVD", "active", (*killing).toReply}, {"REP_SENT", "passive", (*killing).toReply},
+		{"MRA_REP_SENT", "active", (*killing).toDelayedReply}, {"MRA_REP_RCVD", "passive", (*killing).toDelayedReply},
+		{"ESTABLISHED", "active", (*killing).toEstablished}, {"ESTABLISHED", "passive", (*killing).toEstablished},
+		{"DREQ_SENT", "active", (*killing).toDisconnect}, {"DREQ_RCVD", "passive", (*killing).toDisconnect},
+		{"TIMEWAIT", "active", (*killing).toTimewait}, {"TIMEWAIT", "passive", (*killing).toTimewait},
+		{"SIDR_REQ_SENT", "active", (*killing).toLookup}, {"SIDR_REQ_RCVD", "passive", (*killing).toLookup},
 	}
 	for _, family := range []int{4, 6} {
-		for _, k := range states {
-			k.family = family
+		for _, s := range states {
+			k := killed{family: family, state: s.state, victim: s.victim, bring: s.bring}
 			name := fmt.Sprintf("cm/killed in %s/%s/%s", k.state, k.victim, familyName(family))
 			all = append(all, testCase{name: name, timeout: 4 * time.Minute, run: k.run})
 		}
@@ -70,14 +74,22 @@ func (s killed) run(env *caseEnv, active, passive *place) error {
 	k.signal(victim, syscall.SIGKILL)
 	<-victim.Done
 	k.signal(survivor, syscall.SIGCONT)
-	// The survivor's connection is useless now. The survivor may not notice: nothing informs it.
+	wait := time.Second // the survivor's connection is useless now, and without a socket nothing informs it
+	if s.tells {
+		wait = noticeTime
+	}
+	noticed := false
 	select {
 	case <-survivor.Done:
-	case <-time.After(time.Second):
+		noticed = true
+	case <-time.After(wait):
 		survivor.Stop()
 	}
 	env.log("client", k.client.Out.String())
 	env.log("server", k.server.Out.String())
+	if s.tells && !noticed {
+		return fmt.Errorf("the other end does not end within %v", noticeTime)
+	}
 	again := cmRun{server: "rping -s -a ADDR -V", client: "rping -c -a ADDR -C 10 -V -v", clientSays: "rdma-ping-9",
 		family: s.family}
 	if err := again.run(env, active, passive); err != nil {
@@ -111,6 +123,9 @@ func (k *killing) dial(line string) (err error) {
 	k.client, err = k.active.cm(strings.ReplaceAll(line, "ADDR", k.passive.addr(k.family)), k.env.left())
 	return err
 }
+
+// noticeTime is enough for a program of a slow guest to end when its connection has ended.
+const noticeTime = 10 * time.Second
 
 // answerTime is enough for a message and its answer with a slow guest.
 const answerTime = 1500 * time.Millisecond

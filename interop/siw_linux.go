@@ -56,6 +56,11 @@ func siwCases() (all []testCase) {
 			r.family = family
 			add(r, usual, iwarpEnd{})
 		}
+		for _, victim := range []string{"active", "passive"} {
+			k := killed{family: family, state: "ESTABLISHED", victim: victim, bring: (*killing).toEstablished, tells: true}
+			all = append(all, testCase{name: "siw/killed in ESTABLISHED/" + victim + "/" + familyName(family),
+				timeout: 4 * time.Minute, run: onIWARP(usual, iwarpEnd{}, k.run)})
+		}
 	}
 	for _, r := range siwShort() {
 		r.family = 4

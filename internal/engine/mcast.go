@@ -117,7 +117,11 @@ func (t *mcastTable) replace(group netip.Addr, list []member) {
 // groupsOf returns the groups that QP qpn is attached to.
 func (t *mcastTable) groupsOf(qpn uint32) (groups []netip.Addr) {
 	for i := range t.buckets {
-		for g, q := range *t.buckets[i].Load() {
+		all := *t.buckets[i].Load()
+		if len(all) == 0 {
+			continue // each QP that is destroyed comes here, and to begin a range over a map costs 20 ns
+		}
+		for g, q := range all {
 			if index(q, qpn) >= 0 {
 				groups = append(groups, g)
 			}
