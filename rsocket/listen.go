@@ -60,7 +60,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 		at = netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port())
 	}
 	b := sock.JoinHub(sock.HostOf(lc.Host))
-	ch, _ := b.Host.CreateEventChannel() // the error is always nil
+	ch := sock.NewChannel(b.Host)
 	l := &Listener{network: network, keepAlive: keepAlive(lc.KeepAlive)}
 	id, err := b.Host.CreateID(ch, rdmacm.PSTCP, nil)
 	if err == nil && (lc.V6Only || network == "tcp6") {

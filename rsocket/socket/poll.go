@@ -100,19 +100,19 @@ const fewFDs = 8
 
 // spin polls during the spin budget (R-POLL-07), or for longer while that pays.
 func (p *poller) spin() (n int, err error) {
-	limit, long := sock.Config().Polling, false
-	if limit > 0 && len(p.fds) <= fewFDs && sock.Config().Patient {
-		limit, long = patience.Begin(limit)
+	var s sock.Spin
+	if len(p.fds) <= fewFDs {
+		s.Begin(sock.Config().Polling, &patience)
+	} else {
+		s.Begin(sock.Config().Polling, nil)
 	}
 	if p.timeout > 0 {
-		limit = min(limit, p.left())
+		s.AtMost(p.left())
 	}
-	for q := (sock.WaitMode{}); n == 0 && err == nil && q.Busy(limit); {
+	for n == 0 && err == nil && s.Busy() {
 		n, err = p.look()
 	}
-	if long {
-		patience.End(p.start, n > 0)
-	}
+	s.End(n > 0)
 	return n, err
 }
 

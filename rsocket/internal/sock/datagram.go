@@ -327,7 +327,7 @@ func (d *Datagram) pause(w *Waiter, p *WaitMode) error {
 	if d.closed {
 		w.Wake() // for the next waiter
 	}
-	p.spun = time.Time{}
+	p.spin = Spin{}
 	return err
 }
 
@@ -335,7 +335,13 @@ func (d *Datagram) pause(w *Waiter, p *WaitMode) error {
 //
 // +checklocks:d.mu
 func (d *Datagram) spin(p *WaitMode) bool {
-	if len(d.qps) == 0 || !p.Busy(Config().Polling) {
+	if len(d.qps) == 0 {
+		return false
+	}
+	if !p.spin.begun() {
+		p.spin.Begin(Config().Polling, nil)
+	}
+	if !p.spin.Busy() {
 		return false
 	}
 	d.mu.Unlock()

@@ -39,13 +39,18 @@ func JoinHub(h *rdmacm.Host) *Hub {
 	defer hubs.mu.Unlock()
 	b := hubs.of[h]
 	if b == nil {
-		ch, _ := h.CreateEventChannel() // the error is always nil
-		b = &Hub{Host: h, Channel: ch}
+		b = &Hub{Host: h, Channel: NewChannel(h)}
 		hubs.of[h] = b
 		go b.run()
 	}
 	b.users++
 	return b
+}
+
+// NewChannel makes a channel for the events of a host's IDs.
+func NewChannel(h *rdmacm.Host) *rdmacm.EventChannel {
+	ch, _ := h.CreateEventChannel() // the error is always nil
+	return ch
 }
 
 // Join counts one more user.

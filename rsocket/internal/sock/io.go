@@ -150,7 +150,7 @@ func (st *Stream) Send(b []byte, p WaitMode) (n int, err error) {
 	if err := st.startWriting(&p); err != nil {
 		return 0, err
 	}
-	return st.put(parts{b: b, left: len(b)}, &p)
+	return st.put(partsOfOne(b), &p)
 }
 
 // SendAll writes several buffers, with no data of other calls in between. The receiver sees them as one buffer: a

@@ -123,7 +123,7 @@ func (st *Stream) IOWrite(b []byte, offset int64, p WaitMode) (n int, err error)
 		return 0, err
 	}
 	st.placing = true
-	n, err = st.place(parts{b: b, left: len(b)}, offset, &p)
+	n, err = st.place(partsOfOne(b), offset, &p)
 	st.placing = false
 	return n, err
 }

@@ -10,6 +10,8 @@ type parts struct {
 	left int // bytes of all of them
 }
 
+func partsOfOne(b []byte) parts { return parts{b: b, left: len(b)} }
+
 func partsOf(iov [][]byte) parts {
 	p := parts{rest: iov}
 	for _, b := range iov {

@@ -24,8 +24,8 @@ const (
 	trialEvery = 32 // waits
 )
 
-// Begin returns how long the next wait polls, at least budget, and whether that is long.
-func (p *Patience) Begin(budget time.Duration) (limit time.Duration, long bool) {
+// begin returns how long the next wait polls, at least budget, and whether that is long.
+func (p *Patience) begin(budget time.Duration) (limit time.Duration, long bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.short++; p.credit == 0 && p.short < trialEvery || budget >= longPoll {
@@ -35,9 +35,9 @@ func (p *Patience) Begin(budget time.Duration) (limit time.Duration, long bool) 
 	return longPoll, true
 }
 
-// End records whether a long poll that began at a time has found what it was for. One that took much longer than
+// end records whether a long poll that began at a time has found what it was for. One that took much longer than
 // longPoll has waited for a core that others use, so it was in vain.
-func (p *Patience) End(begin time.Time, found bool) {
+func (p *Patience) end(begin time.Time, found bool) {
 	took := time.Since(begin)
 	p.mu.Lock()
 	defer p.mu.Unlock()

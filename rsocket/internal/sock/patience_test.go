@@ -11,10 +11,10 @@ const budget = 10 * time.Microsecond
 func (p *Patience) waits(t *testing.T, n int, found bool) (long int) {
 	t.Helper()
 	for range n {
-		limit, is := p.Begin(budget)
+		limit, is := p.begin(budget)
 		if is {
 			long++
-			p.End(time.Now(), found)
+			p.end(time.Now(), found)
 		}
 		if is && limit != longPoll || !is && limit != budget {
 			t.Errorf("a poll of %v, long: %v", limit, is)
@@ -36,11 +36,11 @@ func TestLongPollsEndWhenTheyAreInVain(t *testing.T) {
 		t.Errorf("%d waits polled for long after the answers had ended", long)
 	}
 	p.waits(t, trialEvery, true)
-	if p.End(time.Now().Add(-time.Second), true); p.credit != maxCredit-lossInVain {
+	if p.end(time.Now().Add(-time.Second), true); p.credit != maxCredit-lossInVain {
 		t.Errorf("credit %d after a poll that found something after a second", p.credit)
 	}
 	p = Patience{}
-	if limit, long := p.Begin(time.Second); limit != time.Second || long {
+	if limit, long := p.begin(time.Second); limit != time.Second || long {
 		t.Errorf("a spin budget of a second has become %v, long: %v", limit, long)
 	}
 }
@@ -59,8 +59,8 @@ func TestOnlyTheDefaultBudgetIsExtended(t *testing.T) {
 		st.mu.Lock()
 		var p WaitMode
 		st.spin(&p)
-		if p.long != tt.want {
-			t.Errorf("%+v: polls for %v", tt, p.limit)
+		if long := p.spin.patience != nil; long != tt.want {
+			t.Errorf("%+v: polls for %v", tt, p.spin.limit)
 		}
 		for st.spin(&p) {
 		}

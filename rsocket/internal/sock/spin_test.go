@@ -61,9 +61,10 @@ func TestR_POLL_07_StreamsAreBusyFirst(t *testing.T) {
 func TestPollsOnAClockThatStandsStill(t *testing.T) {
 	for limit, want := range map[time.Duration]int{time.Microsecond: 64, 50 * time.Microsecond: 1000, time.Hour: 1 << 16} {
 		synctest.Test(t, func(t *testing.T) {
-			var p WaitMode
+			var s Spin
+			s.Begin(limit, nil)
 			polls := 0
-			for polls < 1<<17 && p.Busy(limit) {
+			for polls < 1<<17 && s.Busy() {
 				polls++
 			}
 			if polls < want || polls > want+clockEvery {

@@ -3,17 +3,13 @@ package sock
 import (
 	"os"
 	"syscall"
-	"time"
 )
 
 // WaitMode is how long a call waits. The zero value waits without a limit.
 type WaitMode struct {
 	Nonblock bool
 	deadline *deadline // nil for no limit
-	spun     time.Time // the start of polling
-	spins    int
-	limit    time.Duration // how long it polls
-	long     bool          // limit is longer than the spin budget
+	spin     Spin
 }
 
 func (p *WaitMode) expired() bool { return p.deadline != nil && p.deadline.expired() }
@@ -28,7 +24,7 @@ var errWouldBlock = syscall.EAGAIN
 func (st *Stream) pause(w *Waiter, p *WaitMode) error {
 	switch {
 	case st.progress():
-		st.polled(p, true)
+		p.spin.End(true)
 		return nil
 	case p.Nonblock:
 		return errWouldBlock
@@ -60,32 +56,8 @@ func (st *Stream) pause(w *Waiter, p *WaitMode) error {
 	if event {
 		st.onCQEvent()
 	}
-	p.spun = time.Time{}
+	p.spin = Spin{}
 	return err
-}
-
-// still bounds the polls during which the clock stands still. Virtual time waits until the program sleeps; that of
-// Windows moves in steps of about a millisecond, so a long limit allows more polls, of which each takes aPoll at least.
-func still(limit time.Duration) int { return int(min(max(limit/aPoll, 64), 1<<16)) }
-
-const aPoll = 50 * time.Nanosecond
-
-// clockEvery is the number of polls for each read of the clock.
-const clockEvery = 8
-
-// Busy reports whether the caller has polled for less than limit since it last slept.
-func (p *WaitMode) Busy(limit time.Duration) bool {
-	if !p.spun.IsZero() && p.spins%clockEvery != 0 {
-		p.spins++
-		return true
-	}
-	now := time.Now()
-	if p.spun.IsZero() {
-		p.spun, p.spins = now, 0
-	}
-	p.spins++
-	gone := now.Sub(p.spun)
-	return gone < limit && (gone > 0 || p.spins <= still(limit))
 }
 
 // spin reports whether the spin budget is not used up (R-POLL-07). mu is held, but free for a moment.
@@ -95,25 +67,18 @@ func (st *Stream) spin(p *WaitMode) bool {
 	if st.poll <= 0 || st.state != streamConnected {
 		return false
 	}
-	if p.spun.IsZero() {
-		p.limit, p.long = st.poll, false
-		if c := Config(); c.Patient && st.poll == c.Polling {
-			p.limit, p.long = st.patience.Begin(st.poll)
+	if !p.spin.begun() {
+		var patience *Patience
+		if st.poll == Config().Polling {
+			patience = &st.patience
 		}
+		p.spin.Begin(st.poll, patience)
 	}
-	if !p.Busy(p.limit) {
-		st.polled(p, false)
+	if !p.spin.Busy() {
+		p.spin.End(false)
 		return false
 	}
 	st.mu.Unlock() // lets others lock it
 	st.mu.Lock()
 	return true
-}
-
-// polled notes the end of a long poll.
-func (st *Stream) polled(p *WaitMode, found bool) {
-	if p.long {
-		p.long = false
-		st.patience.End(p.spun, found)
-	}
 }
