@@ -10,6 +10,6 @@
 // configuration is that of package rsocket: the files in /etc/rdma/rsocket, or in the folder that
 // VERBENA_RSOCKET_CONFIG names.
 //
-// A Socket has the goroutines that package rsocket describes, and Poll has one while it waits for ordinary
-// descriptors. The package imports rdmacm, rsocket/internal/sock, internal/{notify,rs} and golang.org/x/sys.
+// A Socket has the goroutines that package rsocket describes. Poll with ordinary descriptors sleeps in poll(2), which
+// takes a thread. The package imports rdmacm, rsocket/internal/sock, internal/{notify,rs} and golang.org/x/sys.
 package socket

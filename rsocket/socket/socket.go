@@ -2,7 +2,6 @@ package socket
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"sync"
@@ -164,7 +163,7 @@ func (s *Socket) Listen(backlog int) error {
 		}
 		s.bound = true
 	}
-	ch, _ := s.hub.Host.CreateEventChannel() // the error is always nil
+	ch := sock.NewChannel(s.hub.Host)
 	err := s.id.Migrate(ch)
 	if err == nil {
 		s.l, err = sock.Listen(s.hub, s.id, ch, backlog, s.optionsOfAccepted)
@@ -278,139 +277,6 @@ func (s *Socket) stream() (*sock.Stream, error) {
 	return s.st, nil
 }
 
-func (s *Socket) waitMode(flags Flags) sock.WaitMode {
-	return sock.WaitMode{Nonblock: s.nonblock.Load() || flags&MsgDontWait != 0}
-}
-
-// Recv reads received data (rrecv): at least 1 byte and at most len(b), or 0 at the end of the stream; all of b with
-// MsgWaitAll. A datagram socket reads one message; the part that does not fit is lost.
-func (s *Socket) Recv(b []byte, flags Flags) (int, error) {
-	if dg := s.dg; dg != nil {
-		n, _, err := dg.RecvFrom(b, flags.recv(), s.waitMode(flags))
-		return n, closedIsBad(err)
-	}
-	st, err := s.stream()
-	if err != nil {
-		return 0, err
-	}
-	n, err := st.Recv(b, flags.recv(), s.waitMode(flags))
-	if n > 0 {
-		err = nil
-	}
-	return n, closedIsBad(err)
-}
-
-// RecvFrom is Recv with the source (rrecvfrom); for a stream, the peer.
-func (s *Socket) RecvFrom(b []byte, flags Flags) (int, netip.AddrPort, error) {
-	if dg := s.dg; dg != nil {
-		n, from, err := dg.RecvFrom(b, flags.recv(), s.waitMode(flags))
-		return n, from, closedIsBad(err)
-	}
-	n, err := s.Recv(b, flags)
-	if err != nil {
-		return n, netip.AddrPort{}, err
-	}
-	from, err := s.PeerName()
-	return n, from, err
-}
-
-// Send sends b (rsend): all of it, or the part for which there is room if it must not wait. On a datagram socket it
-// sends one message to the destination of Connect. ECONNRESET after the peer has disconnected or Shutdown has ended
-// writing.
-func (s *Socket) Send(b []byte, flags Flags) (int, error) {
-	if dg := s.dg; dg != nil {
-		n, err := dg.Send(b, s.waitMode(flags))
-		return n, closedIsBad(err)
-	}
-	st, err := s.stream()
-	if err != nil {
-		return 0, err
-	}
-	n, err := st.Send(b, s.waitMode(flags))
-	return n, sendError(n, err)
-}
-
-// sendError returns the error of a call that has sent n bytes before it.
-func sendError(n int, err error) error {
-	switch {
-	case n > 0:
-		return nil
-	case errors.Is(err, syscall.EPIPE):
-		return syscall.ECONNRESET
-	}
-	return closedIsBad(err)
-}
-
-// SendTo sends a message to an address (rsendto). A stream returns EISCONN unless the address is the zero AddrPort.
-// EMSGSIZE for more than 2040 bytes by IPv4 or 2024 by IPv6.
-func (s *Socket) SendTo(b []byte, flags Flags, to netip.AddrPort) (int, error) {
-	switch dg := s.dg; {
-	case !to.IsValid():
-		return s.Send(b, flags)
-	case dg == nil:
-		return 0, syscall.EISCONN
-	default:
-		n, err := dg.SendTo(b, to, s.waitMode(flags))
-		return n, closedIsBad(err)
-	}
-}
-
-// Read is Recv without flags (rread).
-func (s *Socket) Read(b []byte) (int, error) { return s.Recv(b, 0) }
-
-// Write is Send without flags (rwrite).
-func (s *Socket) Write(b []byte) (int, error) { return s.Send(b, 0) }
-
-// Msg is the argument of SendMsg and of RecvMsg (struct msghdr).
-type Msg struct {
-	Name    netip.AddrPort // the destination or the source
-	IOV     [][]byte
-	Control []byte // ENOTSUP
-}
-
-// SendMsg sends several buffers, with no data of other calls in between (rsendmsg).
-func (s *Socket) SendMsg(m *Msg, flags Flags) (int, error) {
-	if len(m.Control) > 0 {
-		return 0, sock.Fail("rsendmsg", syscall.ENOTSUP, "msg_control must be empty")
-	}
-	if s.dg != nil {
-		var b []byte
-		for _, v := range m.IOV {
-			b = append(b, v...)
-		}
-		return s.SendTo(b, flags, m.Name)
-	}
-	if m.Name.IsValid() {
-		return 0, syscall.EISCONN
-	}
-	st, err := s.stream()
-	if err != nil {
-		return 0, err
-	}
-	n, err := st.SendAll(m.IOV, s.waitMode(flags))
-	return n, sendError(n, err)
-}
-
-// RecvMsg receives into the first buffer that is not empty (rrecvmsg). With several buffers that is a short read.
-func (s *Socket) RecvMsg(m *Msg, flags Flags) (n int, err error) {
-	if len(m.Control) > 0 {
-		return 0, sock.Fail("rrecvmsg", syscall.ENOTSUP, "msg_control must be empty")
-	}
-	for _, v := range m.IOV {
-		if len(v) > 0 {
-			n, m.Name, err = s.RecvFrom(v, flags)
-			break
-		}
-	}
-	return n, err
-}
-
-// Writev sends several buffers (rwritev).
-func (s *Socket) Writev(iov [][]byte) (int, error) { return s.SendMsg(&Msg{IOV: iov}, 0) }
-
-// Readv receives into the first buffer that is not empty (rreadv).
-func (s *Socket) Readv(iov [][]byte) (int, error) { return s.RecvMsg(&Msg{IOV: iov}, 0) }
-
 // How is the direction that Shutdown ends.
 type How int
 
@@ -509,41 +375,3 @@ func (s *Socket) unspecified() netip.AddrPort {
 	}
 	return netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
 }
-
-// Commands of Fcntl, with Linux's values on every system.
-const (
-	FGetFD = 1
-	FSetFD = 2
-	FGetFL = 3
-	FSetFL = 4
-)
-
-// ONonblock is the flag of FSetFL that makes a socket not block (O_NONBLOCK).
-const ONonblock = 0o4000
-
-// Fcntl reads and changes flags (rfcntl). ENOTSUP for other commands than the constants of this package.
-func (s *Socket) Fcntl(cmd, arg int) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return -1, errBadSocket
-	}
-	switch cmd {
-	case FGetFL:
-		if s.nonblock.Load() {
-			return ONonblock, nil
-		}
-	case FSetFL:
-		s.nonblock.Store(arg&ONonblock != 0)
-	case FGetFD:
-		return s.o.fdFlags, nil
-	case FSetFD:
-		s.o.fdFlags = arg
-	default:
-		return -1, sock.Fail("rfcntl", syscall.ENOTSUP, "command %d", cmd)
-	}
-	return 0, nil
-}
-
-// SetNonblock sets whether calls return EAGAIN instead of waiting (rfcntl with O_NONBLOCK).
-func (s *Socket) SetNonblock(on bool) { s.nonblock.Store(on) }
