@@ -69,11 +69,7 @@ func (s *Share) AddReader(r Reader) bool {
 	next := []Reader{r}
 	if known := s.readers.Load(); known != nil {
 		for _, k := range *known {
-			switch {
-			case k == r:
-			case k.Ended():
-				k.Revoke()
-			default:
+			if k != r && !revokeEnded(k) {
 				next = append(next, k)
 			}
 		}
@@ -90,14 +86,17 @@ func (s *Share) OnClose(r Reader, f func()) bool {
 	if s.closed {
 		return false
 	}
-	s.last = slices.DeleteFunc(s.last, func(e ending) bool {
-		over := e.reader.Ended()
-		if over {
-			e.reader.Revoke()
-		}
-		return over
-	})
+	s.last = slices.DeleteFunc(s.last, func(e ending) bool { return revokeEnded(e.reader) })
 	s.last = append(s.last, ending{r, f})
+	return true
+}
+
+// revokeEnded reports whether nothing is sent to r any more, and revokes the messages that it has not read then.
+func revokeEnded(r Reader) bool {
+	if !r.Ended() {
+		return false
+	}
+	r.Revoke()
 	return true
 }
 
