@@ -69,8 +69,7 @@ func (r *requester) sendSegment(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	if s.Last && w.solicits() {
 		flags |= wire.BTHSolicited
 	}
-	wire.BTH(b).Put(op, pad, qp.attr.PKey, w.RemoteQPN, r.nxt, flags)
-	r.putHeaders(b, info, w)
+	r.putHeaders(b, op, pad, qp.attr.PKey, w.RemoteQPN, flags, w)
 	copy(b[info.Len:], w.Inline)
 	if !copyPieces(b, head, r.pieces...) {
 		r.reject(now, w, LocProtErr, r.describeUnmapped(w, s.Sent))

@@ -118,8 +118,7 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 		flags |= wire.BTHAckReq
 		r.startProbe(now, r.nxt)
 	}
-	wire.BTH(b).Put(op, int(pad), pkey, dest, r.nxt, flags)
-	r.putHeaders(b, info, w)
+	r.putHeaders(b, op, int(pad), pkey, dest, flags, w)
 	copied := true
 	switch {
 	case ref.share != nil:
@@ -165,8 +164,11 @@ func (r *requester) couple(left uint32, most int) uint32 {
 	return max(1, n)
 }
 
-// putHeaders writes the extended headers that the opcode of a SEND or WRITE packet has.
-func (r *requester) putHeaders(b []byte, info *wire.Info, w *SendWQE) {
+// putHeaders writes the BTH of a SEND or WRITE packet, and the extended headers that its opcode has.
+func (r *requester) putHeaders(b []byte, op wire.Opcode, pad int, pkey uint16, dest, flags uint32,
+	w *SendWQE) {
+	wire.BTH(b).Put(op, pad, pkey, dest, r.nxt, flags)
+	info := op.Info()
 	if info.RETH != 0 {
 		wire.RETH(b[info.RETH:]).Put(w.RemoteAddr, w.RKey, w.Length)
 	}
