@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -50,8 +51,7 @@ func writeManual(dir string) error {
 	if err := os.MkdirAll(man, 0o755); err != nil {
 		return err
 	}
-	header := &doc.GenManHeader{Section: "1", Source: "Verbena " + version.Of().Version, Manual: "Verbena"}
-	if err := doc.GenManTree(described(), header, man); err != nil {
+	if err := writePages(man); err != nil {
 		return err
 	}
 	for _, s := range shells {
@@ -64,6 +64,32 @@ func writeManual(dir string) error {
 			return err
 		}
 		if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// description is the section of a page that has the text of the name section again.
+var description = regexp.MustCompile(`(?s)\.SH DESCRIPTION\n.*?(\.SH |\z)`)
+
+func writePages(dir string) error {
+	root := described()
+	for _, c := range append(root.Commands(), root) { // the page of root adds a command to it
+		if c.Hidden {
+			continue
+		}
+		var b bytes.Buffer
+		header := &doc.GenManHeader{Section: "1", Source: "Verbena " + version.Of().Version, Manual: "Verbena"}
+		if err := doc.GenMan(c, header, &b); err != nil {
+			return err
+		}
+		page := b.Bytes()
+		if c.Long == "" {
+			page = description.ReplaceAll(page, []byte("$1"))
+		}
+		file := filepath.Join(dir, strings.ReplaceAll(c.CommandPath(), " ", "-")+".1")
+		if err := os.WriteFile(file, page, 0o644); err != nil {
 			return err
 		}
 	}
@@ -91,7 +117,10 @@ func described() *cobra.Command {
 			c.Long += fmt.Sprintf("    verbena %s %s\n", c.Name(), form)
 		}
 		if c.Long != "" {
-			c.Long = c.Short + ".\n\nOther forms:\n\n" + c.Long
+			c.Long = "Other forms:\n\n" + c.Long
+		}
+		if c.GroupID == "tools" {
+			c.Long = "The options and the output are those of the C program " + c.Name() + ".\n\n" + c.Long
 		}
 		c.Flags().AddFlagSet(f.FlagSet)
 	}

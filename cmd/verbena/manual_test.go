@@ -39,8 +39,8 @@ func TestManual(t *testing.T) {
 				t.Errorf("the page of %s lacks %s", tl.Name, name)
 			}
 		}
-		if !strings.Contains(text, tl.Short) {
-			t.Errorf("the page of %s lacks %q", tl.Name, tl.Short)
+		if n := strings.Count(text, tl.Short); n != 1 {
+			t.Errorf("the page of %s has %q %d times, want once", tl.Name, tl.Short, n)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "man1", "verbena.1")); err != nil {
