@@ -57,6 +57,9 @@ func TestC_BIND_PortsInUse(t *testing.T) {
 			e, err := bind(c.ps, c.a, c.reuse)
 			if c.errno != 0 {
 				w.errno(err, c.errno)
+				if e.LocalAddr() != (netip.AddrPort{}) {
+					t.Errorf("after %v the ID has the address %v", c.errno, e.LocalAddr())
+				}
 			} else {
 				w.ok(err)
 			}
@@ -82,6 +85,9 @@ func TestC_ADDR_Resolve(t *testing.T) {
 		w.errno(e.ResolveAddr(bg, netip.AddrPort{}, netip.AddrPort{}, timeout), syscall.EINVAL)
 		w.errno(e.ResolveAddr(bg, at(addrA6, 0), at(addrB, port), timeout), syscall.EINVAL)
 		w.errno(e.ResolveAddr(bg, at(addrB, 0), at(addrB, port), timeout), syscall.ENODEV)
+		if e.PeerAddr() != (netip.AddrPort{}) || e.LocalAddr() != (netip.AddrPort{}) {
+			t.Errorf("after refused calls the ID has the addresses %v and %v", e.LocalAddr(), e.PeerAddr())
+		}
 		w.ok(e.ResolveAddr(bg, at(addrA, 4242), at(addrB, port), timeout)) // C-ADDR-03
 		e.expect(rdmacm.EventAddrResolved)
 		// C-ADDR-10, C-ADDR-01, C-ADDR-02, C-QRY-02, C-QRY-04, C-QRY-03, C-QRY-01

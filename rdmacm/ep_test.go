@@ -59,8 +59,11 @@ func TestC_EP_Endpoints(t *testing.T) {
 			t.Error("a QP that nobody asked for")
 		}
 		w.ok(e.Close())
-		dst.DstAddr = netip.AddrPort{}
+		dst.Route = []byte("no path")
 		_, err := w.a.CreateEP(bg, dst, nil, nil)
+		w.errno(err, syscall.EINVAL)
+		dst.DstAddr, dst.Route = netip.AddrPort{}, nil
+		_, err = w.a.CreateEP(bg, dst, nil, nil)
 		w.errno(err, syscall.EINVAL) // C-EP-10
 	})
 }
@@ -286,6 +289,24 @@ func TestECE(t *testing.T) {
 		if ev := c.expect(rdmacm.EventRejected); ev.Status != 35 {
 			t.Errorf("status %d", ev.Status)
 		}
+		c.close()
+
+		own := rdmacm.ECE{VendorID: 0x2c9, Options: 9}
+		c = w.resolved(rdmacm.PSTCP, at(addrB, port))
+		w.ok(c.CreateQP(nil, qpInit()))
+		w.ok(c.Connect(bg, nil))
+		ev = w.next(l.ch, rdmacm.EventConnectRequest)
+		s := &end{ev.ID, w, l.ch}
+		w.ok(s.CreateQP(nil, qpInit()))
+		w.ok(s.SetLocalECE(own))
+		w.ok(s.Accept(bg, nil))
+		w.ok(ev.Ack())
+		if ev := c.expect(rdmacm.EventEstablished); ev.ECE != own || c.RemoteECE() != own {
+			t.Errorf("the client has %+v and %+v of the server", ev.ECE, c.RemoteECE())
+		}
+		s.expect(rdmacm.EventEstablished)
+		s.closeID()
+		c.expect(rdmacm.EventDisconnected)
 		c.close()
 		l.close()
 	})

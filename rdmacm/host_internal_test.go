@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/verbena-rdma/verbena/rdmatest"
@@ -129,4 +130,37 @@ func TestHostCloseLetsGoroutinesEnd(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("Close waits for a goroutine that waits for it")
 	}
+}
+
+// Close waits for the work that uses a device without the host's lock.
+func TestCloseWaitsForWorkOnADevice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHost()
+		d := &device{host: h}
+		h.devices = []*device{d}
+		begun, goOn, taken := make(chan struct{}), make(chan struct{}), make(chan error)
+		go func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			d.aside(func() { close(begun); <-goOn })
+		}()
+		<-begun
+		go func() {
+			_, err := h.takeDevices("close")
+			taken <- err
+		}()
+		synctest.Wait()
+		select {
+		case err := <-taken:
+			t.Errorf("the devices were taken during the work: %v", err)
+			taken = nil
+		default:
+		}
+		close(goOn)
+		if taken != nil {
+			if err := <-taken; err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }

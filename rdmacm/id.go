@@ -191,9 +191,7 @@ func (id *ID) finish(l leftovers) {
 			ev.ID.destroyAll()
 		}
 	}
-	if l.event != nil {
-		_ = l.event.Ack()
-	}
+	_ = l.event.Ack() // an error without an event
 	if l.sync {
 		_ = l.ch.Close()
 	}

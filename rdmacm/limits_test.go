@@ -71,6 +71,11 @@ func TestLimitsOfMessages(t *testing.T) {
 		outside := make([]byte, 9)
 		w.errno(c.PostSend(1, outside, from, 0), syscall.EINVAL)
 		w.errno(c.PostSend(1, outside[:1], from, 0), syscall.EINVAL)
+		both := make([]byte, 16)
+		half := must(c.RegMsgs(both[:8]))(w)
+		w.errno(c.PostSend(1, both[4:12], half, 0), syscall.EINVAL) // it begins inside
+		w.errno(c.PostSend(1, both[8:], half, 0), syscall.EINVAL)
+		w.ok(half.Close())
 		w.errno(c.PostSend(1, from.Bytes(), nil, 0), syscall.EINVAL)
 		w.errno(s.PostRecv(1, outside, to), syscall.EINVAL)
 		for _, m := range []struct {

@@ -187,3 +187,15 @@ func TestObj(t *testing.T) {
 		t.Errorf("flow label %#x", s)
 	}
 }
+
+// The wildcard of either family is the zero GID, which listens for both.
+func TestWildcardAsAGID(t *testing.T) {
+	ai := &AddrInfo{PortSpace: PSTCP}
+	for addr, want := range map[string]verbs.GID{
+		"0.0.0.0:7471": {}, "[::]:7471": {}, "192.0.2.1:7471": verbs.GIDFromAddr(netip.MustParseAddr("192.0.2.1")),
+	} {
+		if a := ai.ib(netip.MustParseAddrPort(addr)); a.GID != want || a.SID != ServiceID(PSTCP, 7471) {
+			t.Errorf("%s: GID %v, service ID %#x", addr, a.GID, a.SID)
+		}
+	}
+}

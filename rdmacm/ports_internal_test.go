@@ -131,3 +131,38 @@ func TestC_BIND_04_PortsRunOut(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Another port than one that another process has is the next of the range, and behind the last one the first.
+func TestNextPortOfTheRange(t *testing.T) {
+	old := ephemeral
+	ephemeral = func() (low, high uint16) { return 40000, 40003 }
+	defer func() { ephemeral = old }()
+	h := memoryHost(t)
+	id, err := h.CreateID(nil, PSTCP, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := id.BindAddr(netip.AddrPortFrom(fuzzHere, 0)); err != nil {
+		t.Fatal(err)
+	}
+	id.mu.Lock()
+	h.mu.Lock()
+	for range 5 {
+		before := id.local.Port()
+		want := before + 1
+		if before == 40003 {
+			want = 40000
+		}
+		if err := h.ports.bindAnother(id); err != nil || id.local.Port() != want || id.bound.port != want {
+			t.Errorf("port %d follows %d, want %d; %v", id.local.Port(), before, want, err)
+		}
+	}
+	h.mu.Unlock()
+	id.mu.Unlock()
+	if err := id.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}

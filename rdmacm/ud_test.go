@@ -195,3 +195,23 @@ func TestC_MC_11_Attributes(t *testing.T) {
 		w.ok(s.Close())
 	})
 }
+
+// LeaveMulticast acknowledges the event of a synchronous ID if it is of that group, and no other one.
+func TestLeaveKeepsTheEventOfAnotherGroup(t *testing.T) {
+	in(t, func(w *world) {
+		id := must(w.a.CreateID(nil, rdmacm.PSUDP, nil))(w)
+		w.ok(id.BindAddr(at(addrA, 0)))
+		other := netip.MustParseAddr("239.1.2.77")
+		w.ok(id.JoinMulticast(bg, at(other, 0), nil))
+		w.ok(id.JoinMulticast(bg, at(group4, 0), "last"))
+		w.ok(id.LeaveMulticast(at(other, 0)))
+		if ev := id.Event(); ev == nil || ev.UD.Context != "last" {
+			t.Errorf("after leaving the other group the event is %v", ev)
+		}
+		w.ok(id.LeaveMulticast(at(group4, 0)))
+		if ev := id.Event(); ev != nil {
+			t.Errorf("after leaving its group the event is %v", ev)
+		}
+		w.ok(id.Close())
+	})
+}

@@ -1,9 +1,11 @@
 package rdmacm_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 
+	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -44,4 +46,34 @@ func TestSeveralWaitsForCompletions(t *testing.T) {
 			w.ok(l.Close())
 		})
 	}
+}
+
+// Close ends the waits for completions of a CQ that stays open, because the program has made it.
+func TestCloseEndsWaitsAtTheProgramsCQ(t *testing.T) {
+	in(t, func(w *world) {
+		id := must(w.a.CreateID(nil, rdmacm.PSTCP, nil))(w)
+		w.ok(id.BindAddr(at(addrA, 0)))
+		ch := must(id.Verbs().CreateCompChannel())(w)
+		cq := must(id.Verbs().CreateCQ(4, &verbs.CQOptions{Channel: ch}))(w)
+		init := qpInit()
+		init.SendCQ, init.RecvCQ = cq, cq
+		w.ok(id.CreateQP(nil, init))
+		ended := make(chan error)
+		for _, wait := range []func(context.Context) (verbs.WC, error){id.GetRecvComp, id.GetSendComp} {
+			go func() {
+				_, err := wait(bg)
+				ended <- err
+			}()
+		}
+		w.ok(id.DestroyQP())
+		synctest.Wait()
+		w.ok(id.Close())
+		for range 2 {
+			if err := <-ended; err == nil {
+				t.Error("a completion after Close")
+			}
+		}
+		w.ok(cq.Close())
+		w.ok(ch.Close())
+	})
 }

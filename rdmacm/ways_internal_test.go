@@ -198,7 +198,7 @@ func TestErrorsOfEvents(t *testing.T) {
 		{&Event{Type: EventEstablished}, 0, ""},
 		{&Event{Type: EventDeviceRemoval}, syscall.ENODEV, "removed"},
 		{&Event{Type: EventRejected, Status: 28}, syscall.ECONNREFUSED, "reason"},
-		{&Event{Type: EventRejected, Status: 0}, syscall.ECONNREFUSED, "refused"},
+		{&Event{Type: EventRejected, Status: 0}, syscall.ECONNREFUSED, "refused, reason"},
 		{&Event{Type: EventRejected, Status: -int(syscall.ECONNRESET)}, syscall.ECONNREFUSED, "the peer refused"},
 		{&Event{Type: EventUnreachable, Status: -int(syscall.ETIMEDOUT)}, syscall.ETIMEDOUT, syscall.ETIMEDOUT.Error()},
 		{&Event{Type: EventUnreachable, Status: -int(syscall.ETIMEDOUT), cause: cause}, syscall.ETIMEDOUT, "the cause"},
