@@ -17,7 +17,7 @@ type killed struct {
 	state  string // of the killed side; the programs are brought there by stopping and continuing them
 	victim string // active or passive
 	bring  func(k *killing) error
-	tells  bool // the end of the victim's socket tells the survivor, which ends by itself
+	tells  bool // the end of the victim's socket tells the survivor
 }
 
 // killing is a running killed case.
@@ -74,21 +74,17 @@ func (s killed) run(env *caseEnv, active, passive *place) error {
 	k.signal(victim, syscall.SIGKILL)
 	<-victim.Done
 	k.signal(survivor, syscall.SIGCONT)
-	wait := time.Second // the survivor's connection is useless now, and without a socket nothing informs it
-	if s.tells {
-		wait = noticeTime
-	}
-	noticed := false
+	told := !s.tells || s.isTold(survivor)
+	// The survivor's connection is useless now. Without a socket nothing informs it.
 	select {
 	case <-survivor.Done:
-		noticed = true
-	case <-time.After(wait):
+	case <-time.After(time.Second):
 		survivor.Stop()
 	}
 	env.log("client", k.client.Out.String())
 	env.log("server", k.server.Out.String())
-	if s.tells && !noticed {
-		return fmt.Errorf("the other end does not end within %v", noticeTime)
+	if !told {
+		return fmt.Errorf("the other end has not learned of it within %v", noticeTime)
 	}
 	again := cmRun{server: "rping -s -a ADDR -V", client: "rping -c -a ADDR -C 10 -V -v", clientSays: "rdma-ping-9",
 		family: s.family}
@@ -124,7 +120,17 @@ func (k *killing) dial(line string) (err error) {
 	return err
 }
 
-// noticeTime is enough for a program of a slow guest to end when its connection has ended.
+// isTold waits until the survivor prints that its connection has ended.
+func (s killed) isTold(survivor *proc.Proc) bool {
+	for begin := time.Now(); time.Since(begin) < noticeTime; time.Sleep(5 * time.Millisecond) {
+		if strings.Contains(survivor.Out.String(), "DISCONNECT EVENT") {
+			return true
+		}
+	}
+	return false
+}
+
+// noticeTime is long because the guest is slow.
 const noticeTime = 10 * time.Second
 
 // answerTime is enough for a message and its answer with a slow guest.
