@@ -94,6 +94,9 @@ func TestTextsOfTCP(t *testing.T) {
 			t.Errorf("%v: %v has another errno", c.errno, err)
 		}
 	}
+	if err := noListener(syscall.EACCES, bound); err != error(syscall.EACCES) {
+		t.Errorf("another reason than a port in use became %v", err)
+	}
 	at := answering(t, nil)
 	_, err := Listen(at, false, func(*Request) {})
 	const want = "another program has it (ss -ltnp names it)"

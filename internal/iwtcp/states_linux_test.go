@@ -1,12 +1,18 @@
 package iwtcp
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"net/netip"
+	"reflect"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/iwarp"
+	"github.com/verbena-rdma/verbena/internal/link/pcap"
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
@@ -171,5 +177,140 @@ func TestPortIsFree(t *testing.T) {
 	}
 	if !PortIsFree(netip.MustParseAddrPort("192.0.2.1:7471")) {
 		t.Error("a port of an address that is not of this host is in use")
+	}
+}
+
+// A reset drops the receives of the QP's own queue, and leaves those of a shared one to its other QPs.
+func TestResetLeavesSharedReceives(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		rq := transport.NewRecvQueue(4, 1, shared, 1)
+		q, err := new(Device).NewQP(Config{Num: 1, SQ: transport.NewSendQueue(4, 1, 0), RQ: rq, SendCQ: sinkCQ{},
+			RecvCQ: sinkCQ{}, Up: sinkCQ{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := rq.Post(7, nil); err != nil {
+			t.Fatal(err)
+		}
+		q.Reset()
+		want := 0
+		if shared {
+			want = 1
+		}
+		if n := rq.Posted(); n != want {
+			t.Errorf("shared %v: %d receives after the reset, want %d", shared, n, want)
+		}
+		q.Destroy()
+	}
+}
+
+// The counters of a device are those of its QPs, and of the QPs that have been destroyed. A socket that is closed is
+// not watched any more.
+func TestCountersOfADevice(t *testing.T) {
+	d := new(Device)
+	q, peer, key := responderOf(t, d, 1, func(bool) {})
+	if _, err := peer.Write(readRequest(key, 4)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := peer.Read(make([]byte, 64)); n == 0 || err != nil {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	list, sum := d.Views()
+	if len(list) != 1 || sum.TxBytes == 0 || sum.TxBytes != list[0].Counters.TxBytes || sum.RxBytes == 0 ||
+		sum.RxBytes != list[0].Counters.RxBytes || sum.RxPackets == 0 {
+		t.Errorf("%d QPs, %+v in all", len(list), sum)
+	}
+	l := q.loop
+	q.Fail()
+	l.mu.Lock()
+	if len(l.qps) != 0 {
+		t.Errorf("%d sockets are watched", len(l.qps))
+	}
+	l.mu.Unlock()
+	q.Destroy()
+	if list, gone := d.Views(); len(list) != 0 || gone.TxBytes != sum.TxBytes || gone.RxBytes != sum.RxBytes {
+		t.Errorf("%d QPs; %+v after the end, %+v before", len(list), gone, sum)
+	}
+	d.ResetCounters()
+	if _, none := d.Views(); none.TxBytes != 0 || none.RxBytes != 0 {
+		t.Errorf("%+v after the reset", none)
+	}
+}
+
+// A request is answered once.
+func TestSecondAnswerToARequest(t *testing.T) {
+	_, at, asked := listener(t)
+	r := askFrom(t, "127.0.0.1", at, asked)
+	c, err := r.Accept(iwarp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := r.Reject(nil); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a refusal after the acceptance: %v", err)
+	}
+	if c, err := r.Accept(iwarp.Options{}); c != nil || !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a second acceptance: %v", err)
+	}
+	r.Close() // the connection is the program's
+	if err := c.tcp.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Errorf("the connection is closed: %v", err)
+	}
+	r = askFrom(t, "127.0.0.1", at, asked)
+	if err := r.Reject(nil); err != nil {
+		t.Error(err)
+	}
+	if err := r.Reject(nil); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a second refusal: %v", err)
+	}
+}
+
+// recorder is a tap that keeps what it sees.
+type recorder struct {
+	mu  sync.Mutex
+	all []pcap.Segment
+}
+
+func (r *recorder) Segment(g *pcap.Segment) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	kept := *g
+	kept.Data = bytes.Clone(g.Data)
+	r.all = append(r.all, kept)
+}
+
+// A tap sees the handshake of TCP, then the bytes of both directions, and the end.
+func TestTapSeesTheStream(t *testing.T) {
+	d, r := new(Device), &recorder{}
+	d.SetTaps([]Tap{r})
+	q, peer, key := responderOf(t, d, 5, func(bool) {})
+	ask := readRequest(key, 4)
+	if _, err := peer.Write(ask); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, 64)
+	n, err := peer.Read(answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Fail()
+	d.SetTaps(nil)
+	own, far := plain(peer.RemoteAddr()), plain(peer.LocalAddr())
+	want := []pcap.Segment{
+		{Flags: pcap.FlagSYN}, {Sent: true, Flags: pcap.FlagSYN | pcap.FlagACK, Ack: 1},
+		{Flags: pcap.FlagACK, Seq: 1, Ack: 1}, {Flags: pcap.FlagACK | pcap.FlagPSH, Seq: 1, Ack: 1, Data: ask},
+		{Sent: true, Flags: pcap.FlagACK | pcap.FlagPSH, Seq: 1, Ack: 1 + uint32(len(ask)), Data: answer[:n]},
+		{Sent: true, Flags: pcap.FlagRST | pcap.FlagACK, Seq: 1 + uint32(n), Ack: 1 + uint32(len(ask))},
+	}
+	for i := range want {
+		w := &want[i]
+		if w.QPN, w.Src, w.Dst = 5, far, own; w.Sent {
+			w.Src, w.Dst = own, far
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !reflect.DeepEqual(r.all, want) {
+		t.Errorf("seen: %+v\nwant: %+v", r.all, want)
 	}
 }

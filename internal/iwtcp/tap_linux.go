@@ -48,11 +48,9 @@ func (q *QP) traceBegin(c *Conn) {
 	if !c.Params.Initiator {
 		first, second = second, first
 	}
-	if q.dev.taps.all.Load() != nil {
-		q.tap(&pcap.Segment{Sent: first, Flags: pcap.FlagSYN}, 0, 0)
-		q.tap(&pcap.Segment{Sent: second, Flags: pcap.FlagSYN | pcap.FlagACK}, 0, 1)
-		q.tap(&pcap.Segment{Sent: first, Flags: pcap.FlagACK}, 1, 1)
-	}
+	q.tap(&pcap.Segment{Sent: first, Flags: pcap.FlagSYN}, 0, 0)
+	q.tap(&pcap.Segment{Sent: second, Flags: pcap.FlagSYN | pcap.FlagACK}, 0, 1)
+	q.tap(&pcap.Segment{Sent: first, Flags: pcap.FlagACK}, 1, 1)
 	q.traceData(first, c.request)
 	q.traceData(second, c.reply)
 }
@@ -159,7 +157,5 @@ func (q *QP) traceEnd(sent bool, flag uint8) {
 	if sent {
 		seq, ack = ack, seq
 	}
-	if q.dev.taps.all.Load() != nil {
-		q.tap(&pcap.Segment{Sent: sent, Flags: flag | pcap.FlagACK}, seq, ack)
-	}
+	q.tap(&pcap.Segment{Sent: sent, Flags: flag | pcap.FlagACK}, seq, ack)
 }
