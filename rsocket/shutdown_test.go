@@ -114,3 +114,22 @@ func TestLinger(t *testing.T) {
 		})
 	}
 }
+
+// Close lingers: data that is written, and not acknowledged yet, arrives.
+func TestCloseWaitsForAcknowledgements(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
+		restore := p.LoseRequests()
+		must(a.Write([]byte("last words")))(p)
+		closed := make(chan error)
+		go func() { closed <- a.Close() }()
+		synctest.Wait()
+		restore()
+		got, err := io.ReadAll(b)
+		if string(got) != "last words" || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+		p.OK(b.Close())
+		p.OK(<-closed)
+	})
+}

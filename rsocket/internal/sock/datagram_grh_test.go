@@ -98,3 +98,19 @@ func TestDatagramProgress(t *testing.T) {
 	ok(t, ah.Close())
 	q.close()
 }
+
+// The goroutine of a QP that is being closed ends, and leaves the socket unlocked.
+func TestWatchOfAClosedQP(t *testing.T) {
+	q := must(newDatagramQP(hosted(t), ownAddr.Addr(), 1))(t)
+	attr := must((&dest{to: ownAddr, q: q}).path())(t)
+	ah := must(q.id.PD().CreateAH(&attr))(t)
+	ok(t, q.sendToNobody(0, ah)) // its completion is an event
+	d := &Datagram{}
+	q.gone = true
+	q.watch(d)
+	if !d.mu.TryLock() {
+		t.Error("the socket is locked")
+	}
+	ok(t, ah.Close())
+	q.close()
+}

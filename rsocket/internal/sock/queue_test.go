@@ -96,3 +96,25 @@ func TestRequestThatCannotMove(t *testing.T) {
 	}
 	ok(t, ch.Close())
 }
+
+// What is not watched any more wakes nobody.
+func TestUnwatch(t *testing.T) {
+	a, _ := Unserved()
+	st := NewStream(nil, Options{})
+	d := NewDatagram(nil, true, Options{}.WithDefaults())
+	for name, c := range map[string]struct {
+		socket Pollable
+		change func()
+	}{
+		"stream": {st, st.wakeAll}, "acceptor": {a, a.wakeOthers}, "datagrams": {d, func() { d.deliver(datagramMsg{}) }},
+	} {
+		w, stays := NewWaiter(), NewWaiter()
+		d.closed = true // Watch opens no UDP socket
+		c.socket.Watch(&w)
+		c.socket.Watch(&stays)
+		c.socket.Unwatch(&w)
+		if c.change(); len(w.C) != 0 || len(stays.C) != 1 {
+			t.Errorf("%s: %d wake-ups after Unwatch, %d of another waiter", name, len(w.C), len(stays.C))
+		}
+	}
+}
