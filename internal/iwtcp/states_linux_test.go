@@ -257,6 +257,14 @@ func TestSecondAnswerToARequest(t *testing.T) {
 		t.Errorf("the connection is closed: %v", err)
 	}
 	r = askFrom(t, "127.0.0.1", at, asked)
+	r.Close()
+	if err := r.Reject(nil); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a refusal after Close: %v", err)
+	}
+	if c, err := r.Accept(iwarp.Options{}); c != nil || !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("an acceptance after Close: %v", err)
+	}
+	r = askFrom(t, "127.0.0.1", at, asked)
 	if err := r.Reject(nil); err != nil {
 		t.Error(err)
 	}
@@ -279,13 +287,29 @@ func (r *recorder) Segment(g *pcap.Segment) {
 	r.all = append(r.all, kept)
 }
 
-// A tap sees the handshake of TCP, then the bytes of both directions, and the end.
+// A tap sees the handshake of TCP, then the bytes of both directions from the frames of the start-up on, and the end.
 func TestTapSeesTheStream(t *testing.T) {
 	d, r := new(Device), &recorder{}
 	d.SetTaps([]Tap{r})
-	q, peer, key := responderOf(t, d, 5, func(bool) {})
+	q, _, key := responderOf(t, d, 5, func(bool) {})
+	q.Reset()
+	if err := q.Init(mr.RemoteRead); err != nil {
+		t.Fatal(err)
+	}
+	r.all = nil
+	l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(loopbackAny))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	peer := from(t, "127.0.0.1", plain(l.Addr()))
+	tcp, err := l.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
 	ask := readRequest(key, 4)
-	if _, err := peer.Write(ask); err != nil {
+	if err := q.Start(&Conn{tcp: tcp, Params: iwarp.Params{IRD: 1, ORD: 1}, request: []byte("request"),
+		reply: []byte("reply"), rest: ask}, func(bool) {}); err != nil {
 		t.Fatal(err)
 	}
 	answer := make([]byte, 64)
@@ -295,13 +319,18 @@ func TestTapSeesTheStream(t *testing.T) {
 	}
 	q.Fail()
 	d.SetTaps(nil)
-	own, far := plain(peer.RemoteAddr()), plain(peer.LocalAddr())
+	const asked, replied = 1 + uint32(len("request")), 1 + uint32(len("reply"))
+	const data = pcap.FlagACK | pcap.FlagPSH
+	end := asked + uint32(len(ask))
 	want := []pcap.Segment{
 		{Flags: pcap.FlagSYN}, {Sent: true, Flags: pcap.FlagSYN | pcap.FlagACK, Ack: 1},
-		{Flags: pcap.FlagACK, Seq: 1, Ack: 1}, {Flags: pcap.FlagACK | pcap.FlagPSH, Seq: 1, Ack: 1, Data: ask},
-		{Sent: true, Flags: pcap.FlagACK | pcap.FlagPSH, Seq: 1, Ack: 1 + uint32(len(ask)), Data: answer[:n]},
-		{Sent: true, Flags: pcap.FlagRST | pcap.FlagACK, Seq: 1 + uint32(n), Ack: 1 + uint32(len(ask))},
+		{Flags: pcap.FlagACK, Seq: 1, Ack: 1}, {Flags: data, Seq: 1, Ack: 1, Data: []byte("request")},
+		{Sent: true, Flags: data, Seq: 1, Ack: asked, Data: []byte("reply")},
+		{Flags: data, Seq: asked, Ack: replied, Data: ask},
+		{Sent: true, Flags: data, Seq: replied, Ack: end, Data: answer[:n]},
+		{Sent: true, Flags: pcap.FlagRST | pcap.FlagACK, Seq: replied + uint32(n), Ack: end},
 	}
+	own, far := plain(peer.RemoteAddr()), plain(peer.LocalAddr())
 	for i := range want {
 		w := &want[i]
 		if w.QPN, w.Src, w.Dst = 5, far, own; w.Sent {
