@@ -4,7 +4,7 @@
 // program.
 //
 // cmtime has the mode of rdma-core 44, server and client (cmtime.go), and that of version 60 to 64, servers and clients
-// that a controller keeps in step (mesh.go, oob.go).
+// that a controller keeps in step (mesh*.go, oob.go).
 //
 // In ucmatose, udaddy and mckey a number of nodes connect, each with a PD, CQs, a QP and a buffer, and then
 // send a number of messages in each direction. Their common parts are in test.go and node.go.

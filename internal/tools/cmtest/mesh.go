@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
 
-	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -33,99 +31,6 @@ type mesh struct {
 	delay time.Duration
 	total [meshSteps]span
 	count [meshSteps]int
-}
-
-type meshOptions struct {
-	control, iface string
-	listen         bool
-	peers, threads int
-	mimic, baseQPN int
-}
-
-// span is the time of a step.
-type span struct{ begin, end time.Time }
-
-func (s *span) start() { s.begin = time.Now() }
-func (s *span) stop()  { s.end = time.Now() }
-
-func (s *span) us() uint64 {
-	if s.begin.IsZero() || s.end.IsZero() {
-		return 0
-	}
-	return uint64(s.end.Sub(s.begin).Microseconds())
-}
-
-// meshConn is a connection.
-type meshConn struct {
-	id      *rdmacm.ID
-	to      netip.AddrPort
-	qp      *verbs.QP
-	qpn     uint32
-	retries int
-	times   [meshSteps]span
-}
-
-// The steps; instances synchronize at some of them by their numbers.
-const (
-	meshWhole = iota
-	meshCreateID
-	meshBind
-	meshResolveAddr
-	meshResolveRoute
-	meshCreateQP
-	meshInitAttr
-	meshInit
-	meshRTRAttr
-	meshRTR
-	meshRTSAttr
-	meshRTS
-	meshConnect
-	meshEstablish
-	meshDisconnect
-	meshDestroyID
-	meshDestroyQP
-	meshSteps
-)
-
-var meshNames = [meshSteps]string{"full connect", "create id", "bind addr", "resolve addr", "resolve route",
-	"create qp", "init qp attr", "init qp", "rtr qp attr", "rtr qp", "rts qp attr", "rts qp", "cm connect", "establish",
-	"disconnect", "destroy id", "destroy qp"}
-
-// meshLong has the long names of the options of the controller's mode.
-var meshLong = map[string]string{
-	"B": "interface", "L": "listen", "P": "peers", "n": "threads", "m": "mimic", "q": "base-qpn",
-}
-
-// define adds the options of the controller's mode.
-func (o *meshOptions) define(f *tool.Flags) {
-	f.StringVarP(&o.control, "controller", "C", "", "address of the controller, the same for all instances; with -b or -B")
-	f.StringVarP(&o.iface, "interface", "B", "", "bind to the address of this interface; with -C")
-	f.BoolVarP(&o.listen, "listen", "L", false, "run as a listening server; with -C")
-	f.IntVarP(&o.peers, "peers", "P", 2, "number of instances, servers and clients together; with -C")
-	f.IntVarP(&o.threads, "threads", "n", 1, "create and modify this many QPs at once; with -C")
-	f.IntVarP(&o.mimic, "mimic", "m", -1, "wait for this many us instead of creating and modifying QPs; with -C")
-	f.IntVarP(&o.baseQPN, "base-qpn", "q", 1000, "first QP number of connections without QPs; with -C")
-}
-
-// check rejects invalid combinations. given lists the options of the mode that were given.
-func (c *cmtime) checkMesh(o *meshOptions, given []string) error {
-	switch {
-	case o.control == "" && len(given) > 0:
-		return fmt.Errorf("-%s needs -C", given[0])
-	case o.control == "":
-		return nil
-	case c.server != "":
-		return errors.New("-s cannot be combined with -C: clients learn of the servers from the controller")
-	case (c.bind == "") == (o.iface == ""):
-		return errors.New("-C needs -b or -B, not both")
-	case o.peers < 2 || o.peers > 1000:
-		return fmt.Errorf("peers %d: must be 2 to 1000", o.peers)
-	case o.threads < 1 || o.threads > 1000:
-		return fmt.Errorf("threads %d: must be 1 to 1000", o.threads)
-	case o.baseQPN < 2 || o.baseQPN > 0xffffff:
-		return fmt.Errorf("base QP number %d: must be 2 to %d", o.baseQPN, 0xffffff)
-	}
-	return nil
 }
 
 // run plays all rounds.
@@ -161,30 +66,6 @@ func (m *mesh) run() (err error) {
 	}
 	defer m.closeVerbs()
 	return m.rounds()
-}
-
-// addressOf returns the first address of an interface, an IPv4 one if there is one.
-func addressOf(iface string) (string, error) {
-	i, err := net.InterfaceByName(iface)
-	if err != nil {
-		return "", fmt.Errorf("interface %s: %w", iface, err)
-	}
-	list, err := i.Addrs()
-	found := ""
-	for _, a := range list {
-		p, e := netip.ParsePrefix(a.String())
-		switch {
-		case e != nil:
-		case p.Addr().Is4():
-			return p.Addr().String(), nil
-		case found == "" && !p.Addr().IsLinkLocalUnicast():
-			found = p.Addr().String()
-		}
-	}
-	if err != nil || found == "" {
-		return "", errors.Join(fmt.Errorf("interface %s has no address", iface), err)
-	}
-	return found, nil
 }
 
 func (m *mesh) makeListener() (err error) {
@@ -267,17 +148,6 @@ func (m *mesh) round(n int) error {
 		err = errors.Join(err, c.release())
 	}
 	return err
-}
-
-// release destroys what the steps have not.
-func (c *meshConn) release() error {
-	if c.qp != nil {
-		_ = c.qp.Close()
-	}
-	if c.id != nil {
-		return c.id.Close()
-	}
-	return nil
 }
 
 // inSteps calls the steps of a round.
@@ -464,156 +334,4 @@ func (m *mesh) disconnected(c *meshConn) {
 	c.times[meshDisconnect].start()
 	_ = c.id.Disconnect(m.ctx)
 	m.ended(c, meshDisconnect)
-}
-
-func (m *mesh) createID(c *meshConn) (err error) {
-	c.times[meshWhole].start()
-	c.id, err = m.host.CreateID(m.ch, rdmacm.PSTCP, c)
-	return err
-}
-
-func (m *mesh) resolveAddr(c *meshConn) error {
-	return c.id.ResolveAddr(m.ctx, netip.AddrPort{}, c.to, m.timeout)
-}
-
-func (m *mesh) resolveRoute(c *meshConn) error { return c.id.ResolveRoute(m.ctx, m.timeout) }
-
-// createQP creates a QP, or waits as long as that is said to take.
-func (m *mesh) createQP(c *meshConn) (err error) {
-	m.objects.Lock()
-	made := m.madeQ != 0
-	if made {
-		c.qpn = m.madeQ
-		m.madeQ++
-	} else if m.pd == nil {
-		err = m.openVerbs(c.id.Verbs())
-	}
-	m.objects.Unlock()
-	if made {
-		time.Sleep(m.delay)
-	}
-	if err != nil || made {
-		return err
-	}
-	c.qp, err = m.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: m.cq, RecvCQ: m.cq, Cap: timedCaps,
-		SigAll: true})
-	if err == nil {
-		c.qpn = c.qp.QPN()
-	}
-	return err
-}
-
-// openVerbs creates what all QPs share.
-func (m *mesh) openVerbs(ctx *verbs.Context) (err error) {
-	m.sayf("\tAllocating verbs resources")
-	if m.pd, err = ctx.AllocPD(); err != nil {
-		return err
-	}
-	m.cq, err = ctx.CreateCQ(1, nil)
-	return err
-}
-
-func (m *mesh) closeVerbs() {
-	if m.cq != nil {
-		_ = m.cq.Close()
-	}
-	if m.pd != nil {
-		_ = m.pd.Close()
-	}
-}
-
-// modify takes a QP to a state. step is that of asking for the attributes; the next one is the change.
-func (m *mesh) modify(c *meshConn, to verbs.QPState, step int) error {
-	attr := verbs.QPAttr{QPState: to}
-	c.times[step].start()
-	mask, err := c.id.InitQPAttr(&attr)
-	c.times[step].stop()
-	c.times[step+1].start()
-	switch {
-	case err != nil:
-	case c.qp != nil:
-		err = c.qp.Modify(&attr, mask)
-	default:
-		time.Sleep(m.delay)
-	}
-	c.times[step+1].stop()
-	return err
-}
-
-func (m *mesh) param(c *meshConn) *rdmacm.ConnParam {
-	return &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, QPNum: c.qpn}
-}
-
-func (m *mesh) connect(c *meshConn) error { return c.id.Connect(m.ctx, m.param(c)) }
-
-// answer completes a client's connection.
-func (m *mesh) answer(c *meshConn) error {
-	if err := m.modify(c, verbs.QPSRTR, meshRTRAttr); err != nil {
-		return err
-	}
-	if err := m.modify(c, verbs.QPSRTS, meshRTSAttr); err != nil {
-		return err
-	}
-	c.times[meshEstablish].start()
-	err := c.id.Establish()
-	c.times[meshEstablish].stop()
-	return err
-}
-
-// accept accepts a request.
-func (m *mesh) accept(id *rdmacm.ID) error {
-	if m.next == len(m.conns) {
-		_ = id.Reject(nil)
-		return id.Close()
-	}
-	if m.next == 0 {
-		m.sayf("\tAccepting")
-		m.total[meshConnect].start()
-	}
-	c := m.conns[m.next]
-	m.next++
-	c.id, id.Context = id, c
-	c.times[meshCreateQP].start()
-	err := m.createQP(c)
-	c.times[meshCreateQP].stop()
-	if err != nil {
-		return err
-	}
-	for _, s := range []struct {
-		to   verbs.QPState
-		step int
-	}{{verbs.QPSInit, meshInitAttr}, {verbs.QPSRTR, meshRTRAttr}, {verbs.QPSRTS, meshRTSAttr}} {
-		if err := m.modify(c, s.to, s.step); err != nil {
-			return err
-		}
-	}
-	return id.Accept(m.ctx, m.param(c))
-}
-
-// report prints the table, in microseconds.
-func (m *mesh) report() {
-	kind := map[bool]string{true: "qp_conn", false: "cm_conn"}[m.madeQ == 0]
-	m.sayf("%s        %10d\nthreads        %10d", kind, len(m.conns), m.threads)
-	m.sayf("step             avg/conn  total(us)    us/conn    sum(us)    max(us)    min(us)")
-	n := uint64(len(m.conns))
-	for step, name := range meshNames {
-		var sum, most, least uint64
-		first := true
-		for _, c := range m.conns {
-			s := &c.times[step]
-			if s.begin.IsZero() || s.end.IsZero() {
-				continue
-			}
-			t := s.us()
-			sum, most = sum+t, max(most, t)
-			if first || t < least {
-				least, first = t, false
-			}
-		}
-		if step == meshWhole { // the connections' times overlap
-			sum = 0
-		}
-		all := m.total[step].us()
-		m.sayf("%-13s  %10d %10d %10d %10d %10d %10d", name, all/n, all, sum/n, sum, most, least)
-	}
 }
