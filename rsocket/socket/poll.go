@@ -91,8 +91,8 @@ func (p *poller) nap() (d time.Duration, over bool) {
 	return d, false
 }
 
-// patience is that of all polls of the process.
-var patience sock.Patience
+// longPolls is for all polls of the process.
+var longPolls sock.LongPolls
 
 // fewFDs is the largest number of entries for long polls. With more a look takes longer, and after a sleep there is
 // more to do at once.
@@ -102,7 +102,7 @@ const fewFDs = 8
 func (p *poller) spin() (n int, err error) {
 	var s sock.Spin
 	if len(p.fds) <= fewFDs {
-		s.Begin(sock.Config().Polling, &patience)
+		s.Begin(sock.Config().Polling, &longPolls)
 	} else {
 		s.Begin(sock.Config().Polling, nil)
 	}

@@ -20,8 +20,8 @@ func SetConfigDir(dir string) { configDir.Store(dir) }
 type Defaults struct {
 	Options
 	WakeUp time.Duration // the longest time between two looks of Poll
-	// Patient says that no file sets the spin budget.
-	Patient bool
+	// DefaultPolling says that no file sets the spin budget.
+	DefaultPolling bool
 }
 
 // Config reads the files at its first call, and returns the same values from then on.
@@ -50,7 +50,7 @@ func readConfig(dir string) Defaults {
 		WakeUp: time.Duration(number(dir, "wake_up_interval", 500)) * time.Millisecond,
 	}
 	polling := number(dir, "polling_time", -1)
-	if d.Patient = polling < 0; !d.Patient {
+	if d.DefaultPolling = polling < 0; !d.DefaultPolling {
 		d.Polling = time.Duration(polling) * time.Microsecond
 	}
 	if d.SendBuf < 2048 {

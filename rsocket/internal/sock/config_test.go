@@ -17,8 +17,8 @@ func TestR_CFG_01_02_04_Files(t *testing.T) {
 		Options: Options{
 			SendBuf: 131072, RecvBuf: 131072, SQSize: 384, RQSize: 384, Inline: 64, Polling: 10 * time.Microsecond,
 		},
-		WakeUp:  500 * time.Millisecond,
-		Patient: true,
+		WakeUp:         500 * time.Millisecond,
+		DefaultPolling: true,
 	}
 	dir := t.TempDir()
 	if got := readConfig(dir); !reflect.DeepEqual(got, builtin) {
@@ -35,7 +35,7 @@ func TestR_CFG_01_02_04_Files(t *testing.T) {
 	}
 	want := builtin
 	want.RecvBuf, want.SendBuf, want.SQSize, want.Inline, want.Polling = 1000000, 4096, 20, 0, 250*time.Microsecond
-	want.Patient = false
+	want.DefaultPolling = false
 	if got := readConfig(dir); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -64,7 +64,7 @@ func TestR_CFG_01_EachFile(t *testing.T) {
 		"rqsize_default":   func(d *Defaults) { d.RQSize = 5001 },
 		"inline_default":   func(d *Defaults) { d.Inline = 5001 },
 		"iomap_size":       func(d *Defaults) { d.IOMaps = 5001 },
-		"polling_time":     func(d *Defaults) { d.Polling, d.Patient = 5001*time.Microsecond, false },
+		"polling_time":     func(d *Defaults) { d.Polling, d.DefaultPolling = 5001*time.Microsecond, false },
 		"wake_up_interval": func(d *Defaults) { d.WakeUp = 5001 * time.Millisecond },
 	} {
 		dir := t.TempDir()

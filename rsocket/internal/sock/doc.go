@@ -4,7 +4,7 @@
 //
 //	stream.go        Stream: its state and errors; resources.go: its objects; connect.go, shutdown.go: start and end
 //	io.go, iomap.go  sending and receiving; progress.go: completions; post.go, words.go: requests; keepalive.go
-//	wait.go          calls that wait: spin.go, patience.go: polling; waiter.go: sleeping; poll.go: readiness for Poll
+//	wait.go          calls that wait: spin.go, longpolls.go: polling; waiter.go: sleeping; poll.go: readiness for Poll
 //	acceptor.go      Acceptor, a listening socket; hub.go: the events of the connection manager
 //	datagram.go      Datagram, over UDP; datagram_qp.go: its QPs
 //	options.go       sizes; config.go: the configuration files

@@ -4,24 +4,24 @@ import "time"
 
 // A Spin is the polling of a wait before it sleeps. The zero value has not begun.
 type Spin struct {
-	start    time.Time // of the first poll
-	polls    int
-	limit    time.Duration // how long it polls
-	patience *Patience     // of a long poll, until it ends; else nil
+	start time.Time // of the first poll
+	polls int
+	limit time.Duration // how long it polls
+	long  *LongPolls    // of a long poll, until it ends; else nil
 }
 
 func (s *Spin) begun() bool { return !s.start.IsZero() }
 
-// Begin lets the polling take the spin budget, or longer if no file sets the budget and the patience says so. A nil
-// patience never does.
-func (s *Spin) Begin(budget time.Duration, patience *Patience) {
+// Begin lets the polling take the spin budget, or longer if no file sets the budget and long decides so. A nil long
+// never does.
+func (s *Spin) Begin(budget time.Duration, long *LongPolls) {
 	*s = Spin{limit: budget}
-	if patience == nil || budget <= 0 || !Config().Patient {
+	if long == nil || budget <= 0 || !Config().DefaultPolling {
 		return
 	}
-	var long bool
-	if s.limit, long = patience.begin(budget); long {
-		s.patience = patience
+	var is bool
+	if s.limit, is = long.begin(budget); is {
+		s.long = long
 	}
 }
 
@@ -54,8 +54,8 @@ const aPoll = 50 * time.Nanosecond
 
 // End ends a long poll, once, and says whether it has found what it was for. It has no effect on others.
 func (s *Spin) End(found bool) {
-	if s.patience != nil {
-		s.patience.end(s.start, found)
-		s.patience = nil
+	if s.long != nil {
+		s.long.end(s.start, found)
+		s.long = nil
 	}
 }

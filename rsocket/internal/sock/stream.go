@@ -71,9 +71,9 @@ type Stream struct {
 	// +checklocks:mu
 	keepalive *time.Timer
 	// +checklocks:mu
-	others   waiters // goroutines that neither read nor write
-	asleep   sleepers
-	patience Patience
+	others    waiters // goroutines that neither read nor write
+	asleep    sleepers
+	longPolls LongPolls
 
 	// +checklocks:mu
 	publish publishing

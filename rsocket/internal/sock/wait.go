@@ -68,11 +68,11 @@ func (st *Stream) spin(p *WaitMode) bool {
 		return false
 	}
 	if !p.spin.begun() {
-		var patience *Patience
+		var long *LongPolls
 		if st.poll == Config().Polling {
-			patience = &st.patience
+			long = &st.longPolls
 		}
-		p.spin.Begin(st.poll, patience)
+		p.spin.Begin(st.poll, long)
 	}
 	if !p.spin.Busy() {
 		p.spin.End(false)

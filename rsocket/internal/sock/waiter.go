@@ -22,11 +22,11 @@ type Waiter struct {
 func NewWaiter() Waiter { return Waiter{C: make(chan struct{}, 1)} }
 
 // NewSleeper returns a waiter that sleeps in the kernel, which ends when the bell is readable. The bell must be open
-// until no socket is watched any more. The kernel runs the woken thread at once. If the waiter is patient the goroutine
-// that wakes it does first what else it has to do, so that a waiter for many sockets finds more than one event.
-func NewSleeper(bell *notify.FD, patient bool) *Waiter {
+// until no socket is watched any more. The kernel runs the woken thread at once. If later is set, the goroutine that
+// wakes the waiter does first what else it has to do, so that a waiter for many sockets finds more than one event.
+func NewSleeper(bell *notify.FD, later bool) *Waiter {
 	w := &Waiter{C: make(chan struct{}, 1), bell: bell}
-	if patient {
+	if later {
 		w.rung = make(chan struct{}, 1)
 	}
 	return w

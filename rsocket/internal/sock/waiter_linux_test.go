@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/notify"
 )
 
-// A sleeper that is not patient wakes at once: the bell has rung when Wake returns. A patient one wakes too.
+// A sleeper wakes at once: the bell has rung when Wake returns. One that is to wake later wakes too.
 func TestBellOfASleeper(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // another goroutine does not ring it meanwhile
 	bell := must(notify.New())(t)

@@ -8,7 +8,7 @@ import (
 const budget = 10 * time.Microsecond
 
 // waits lets n waits begin. Their long polls end as found says. It returns the number of long polls.
-func (p *Patience) waits(t *testing.T, n int, found bool) (long int) {
+func (p *LongPolls) waits(t *testing.T, n int, found bool) (long int) {
 	t.Helper()
 	for range n {
 		limit, is := p.begin(budget)
@@ -24,7 +24,7 @@ func (p *Patience) waits(t *testing.T, n int, found bool) (long int) {
 }
 
 func TestLongPollsEndWhenTheyAreInVain(t *testing.T) {
-	var p Patience
+	var p LongPolls
 	if long := p.waits(t, 10*trialEvery, false); long != 10 {
 		t.Errorf("%d of %d waits without an answer polled for long, want one of %d", long, 10*trialEvery, trialEvery)
 	}
@@ -39,7 +39,7 @@ func TestLongPollsEndWhenTheyAreInVain(t *testing.T) {
 	if p.end(time.Now().Add(-time.Second), true); p.credit != maxCredit-lossInVain {
 		t.Errorf("credit %d after a poll that found something after a second", p.credit)
 	}
-	p = Patience{}
+	p = LongPolls{}
 	if limit, long := p.begin(time.Second); limit != time.Second || long {
 		t.Errorf("a spin budget of a second has become %v, long: %v", limit, long)
 	}
@@ -48,23 +48,23 @@ func TestLongPollsEndWhenTheyAreInVain(t *testing.T) {
 // A spin budget that the program or a file has set is exact.
 func TestOnlyTheDefaultBudgetIsExtended(t *testing.T) {
 	for _, tt := range []struct {
-		patient bool
-		polling time.Duration
-		want    bool
+		byDefault bool
+		polling   time.Duration
+		want      bool
 	}{{true, budget, true}, {true, 2 * budget, false}, {false, budget, false}, {true, -1, false}} {
-		configured(t, func(d *Defaults) { d.Patient, d.Polling = tt.patient, budget })
+		configured(t, func(d *Defaults) { d.DefaultPolling, d.Polling = tt.byDefault, budget })
 		st := NewStream(nil, Options{Polling: tt.polling})
 		st.state = streamConnected
-		st.patience.credit = 1
+		st.longPolls.credit = 1
 		st.mu.Lock()
 		var p WaitMode
 		st.spin(&p)
-		if long := p.spin.patience != nil; long != tt.want {
+		if long := p.spin.long != nil; long != tt.want {
 			t.Errorf("%+v: polls for %v", tt, p.spin.limit)
 		}
 		for st.spin(&p) {
 		}
-		if left := st.patience.credit; left != 1 && !tt.want || left != 0 && tt.want {
+		if left := st.longPolls.credit; left != 1 && !tt.want || left != 0 && tt.want {
 			t.Errorf("%+v: credit %d after it", tt, left)
 		}
 		st.mu.Unlock()

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// A Patience decides whether a wait polls for longPoll instead of the spin budget. To sleep and to be woken takes the
+// LongPolls decides whether a wait polls for longPoll instead of the spin budget. To sleep and to be woken takes the
 // threads of engine and program 0.2 ms and more of processor time, so polling is cheaper while answers come within that
-// time. If they take longer, polling is in vain. So a Patience polls for long as long as that succeeds, and tries it
-// now and then otherwise. It is for waits whose spin budget is the default. The zero Patience is ready for use.
-type Patience struct {
+// time. If they take longer, polling is in vain. So waits poll for long as long as that succeeds, and try it
+// now and then otherwise. It is for waits whose spin budget is the default. The zero LongPolls is ready for use.
+type LongPolls struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	credit int // rises when a long poll succeeds, falls when it was in vain
@@ -25,7 +25,7 @@ const (
 )
 
 // begin returns how long the next wait polls, at least budget, and whether that is long.
-func (p *Patience) begin(budget time.Duration) (limit time.Duration, long bool) {
+func (p *LongPolls) begin(budget time.Duration) (limit time.Duration, long bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.short++; p.credit == 0 && p.short < trialEvery || budget >= longPoll {
@@ -37,7 +37,7 @@ func (p *Patience) begin(budget time.Duration) (limit time.Duration, long bool) 
 
 // end records whether a long poll that began at a time has found what it was for. One that took much longer than
 // longPoll has waited for a core that others use, so it was in vain.
-func (p *Patience) end(begin time.Time, found bool) {
+func (p *LongPolls) end(begin time.Time, found bool) {
 	took := time.Since(begin)
 	p.mu.Lock()
 	defer p.mu.Unlock()
