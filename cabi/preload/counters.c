@@ -24,7 +24,7 @@ enum {
 	ANSWER = 16384,	    // bytes of an answer
 	ASKED = 256,	    // processes that are asked
 	SUFFIXES = 8,	    // of processes that have one number
-	PATIENCE_MS = 200,  // for a process
+	ANSWER_MS = 200,    // for a process
 	DEADLINE_MS = 1000, // for all
 	MARKED = 65536,	    // descriptors whose values are renewed
 };
@@ -110,12 +110,12 @@ static unsigned long long value(const char *answer, const char *name)
 	return 0;
 }
 
-static void patience(int s, int64_t deadline)
+static void limit_waits(int s, int64_t deadline)
 {
 	int64_t ms = deadline - now();
 	struct timeval t;
 
-	ms = ms > PATIENCE_MS ? PATIENCE_MS : ms < 1 ? 1 : ms;
+	ms = ms > ANSWER_MS ? ANSWER_MS : ms < 1 ? 1 : ms;
 	t = (struct timeval){.tv_usec = ms * 1000};
 	setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
 	setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
@@ -139,7 +139,7 @@ static int ask(const char *name, uid_t user, const char *device, char *answer, i
 	s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (s < 0)
 		return 0;
-	patience(s, deadline);
+	limit_waits(s, deadline);
 	if (!syscall(SYS_connect, s, &a, offsetof(struct sockaddr_un, sun_path) + 1 + n) &&
 	    !getsockopt(s, SOL_SOCKET, SO_PEERCRED, &who, &length) && who.uid == user &&
 	    syscall(SYS_sendto, s, question, q, MSG_NOSIGNAL, NULL, 0) == q)
