@@ -105,7 +105,8 @@ func (id *ID) onPeerLeft() {
 	id.push(&Event{Type: EventDisconnected})
 }
 
-// onSilent takes the failure of keep-alive. Disconnect still tells the peer, in case it lives.
+// onSilent takes the failure of keep-alive. Disconnect still sends a DREQ, in case the peer only
+// did not answer in time.
 //
 // +checklocks:id.mu
 func (id *ID) onSilent() {

@@ -17,8 +17,8 @@
 //	                                               err = id.PostSend(1, buf, mr, verbs.SendSignaled)
 //
 // Requests that have no method here, as in C, go to the QP: ID.QP().PostSend takes immediate data, atomics and
-// batches. examples/filetransfer is a whole program, with WRITEs with immediate data, flow control, and peers that
-// vanish.
+// batches. examples/filetransfer is a whole program, with WRITEs with immediate data, flow control, and the loss of a
+// peer.
 //
 // # Every step
 //

@@ -168,8 +168,8 @@ func (m *manager) finish() {
 	}
 }
 
-// flush sends the datagrams of the batch, queues its events and sets the alarm. Last wills are updated first: a
-// process that dies in between has told its peers nothing that its last will does not know of.
+// flush sends the datagrams of the batch, queues its events and sets the alarm. Last wills are updated first: if
+// the process is killed in between, its last will has all that its peers were sent.
 //
 // +checklocks:m.mu
 func (m *manager) flush() {

@@ -137,7 +137,7 @@ func (id *ID) SetAckTimeout(code uint8) error {
 // (librdmacm has no twin; verbs.QP.SetKeepAlive has the details). It is for connections that only receive, which learn
 // of no other failure. When the peer does not answer the QP goes to ERR, its requests are flushed, and
 // EventDisconnected is reported with the status -ETIMEDOUT: at the latest after twice idle, or idle + 5 s if idle is
-// shorter than 5 s. Connections that a listening ID accepts later inherit it. EINVAL for another time, or a QP that is
+// shorter than 5 s. Connections that a listening ID accepts later have it too. EINVAL for another time, or a QP that is
 // not of type RC or XRC_SEND.
 func (id *ID) SetKeepAlive(idle time.Duration) error {
 	id.mu.Lock()

@@ -27,8 +27,8 @@
 // sleeps.
 //
 // Write returns when its data is on its way. Close waits for the acknowledgement of what was written. A peer that
-// breaks the protocol or vanishes affects no other connection than its own, which fails with EPROTO, ETIMEDOUT or
-// ECONNRESET.
+// violates the protocol or does not answer affects no other connection than its own, which fails with EPROTO,
+// ETIMEDOUT or ECONNRESET.
 //
 // # Configuration
 //

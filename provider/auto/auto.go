@@ -1,5 +1,6 @@
-// Package auto gives programs the adapters of this machine and the software device, and chooses between them. Its
-// import brings package provider/hw, of whose effects on the binary it has all, and package provider/soft:
+// Package auto gives programs the adapters of this machine and the software device, and chooses between them. It
+// includes packages provider/soft and provider/hw, so the program is linked dynamically with the C library, as that
+// package describes:
 //
 //	vctx, err := auto.Open(peer)
 //

@@ -1,5 +1,5 @@
 // Package soft is the software RDMA device. It implements RoCEv2 over ordinary UDP sockets, so it needs no hardware,
-// kernel module or root. Its peers may be Linux soft-RoCE or NICs. Import it for its side effect:
+// kernel module or root. Its peers may be Linux soft-RoCE or RoCE adapters. Import it for its side effect:
 //
 //	import _ "github.com/verbena-rdma/verbena/provider/soft"
 //
@@ -65,6 +65,11 @@
 // name is replaced by the process ID. If another process writes to the file, the process ID is put before the
 // name's extension. VERBENA_PCAP_SNAPLEN=BYTES limits the bytes written of each packet. Without VERBENA_PCAP there is
 // no cost.
+//
+// # Concurrency
+//
+// The work of a device is done in the calls of the program, PostSend and Poll among them, and by one goroutine for
+// each shard while no call does it. A device has as many shards as GOMAXPROCS, at most 16, and at most 4 over UDP.
 //
 // The package imports verbs, observe, internal/driver, internal/gsi, internal/engine, internal/raw, the links and other
 // packages below those, and internal/iwtcp on Linux.

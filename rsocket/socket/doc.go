@@ -1,5 +1,5 @@
 // Package socket is librdmacm's rsocket call by call, for programs that are ported from C or need what package net
-// does not have: the flags and options of C, O_NONBLOCK, Poll and Select beside ordinary descriptors, and IOMap
+// does not have: the flags and options of C, O_NONBLOCK, Poll and Select, also with ordinary descriptors, and IOMap
 // and IOWrite, which place data in the peer's memory. Package rsocket has the same streams and datagrams with the
 // interfaces of package net; either end may use either package, or C.
 //
