@@ -54,7 +54,7 @@ var building = []floor{
 		"internal/rs", "internal/spin", "internal/notify", "internal/control", "internal/lookup", "internal/printable",
 		"internal/apart", "internal/refuse", "internal/seam", "internal/transcript", "observe",
 	}},
-	{"descriptors", []string{"internal/fdset", "internal/peeruser"}},
+	{"descriptors, CRCs", []string{"internal/fdset", "internal/peeruser", "internal/wire/fold"}},
 }
 
 func main() {
