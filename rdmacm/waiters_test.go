@@ -65,8 +65,8 @@ func TestCloseEndsWaitsAtTheProgramsCQ(t *testing.T) {
 				ended <- err
 			}()
 		}
-		w.ok(id.DestroyQP())
 		synctest.Wait()
+		w.ok(id.DestroyQP())
 		w.ok(id.Close())
 		for range 2 {
 			if err := <-ended; err == nil {
