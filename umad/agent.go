@@ -124,7 +124,7 @@ func (a *Agent) Flush() { a.port.share.sender.flush() }
 // check the status of the answer.
 //
 // Errors: ErrTimeout without an answer, ctx.Err() if ctx is done, ErrClosed if the agent is closed, EINVAL for a MAD
-// with the response bit, and those of Send but ENOBUFS.
+// with the response bit, and those of Send except ENOBUFS.
 func (a *Agent) Call(ctx context.Context, to *Address, request MAD, timeout time.Duration, retries int) (*Received,
 	error) {
 	if len(request) != Size || request.IsResponse() {

@@ -4,7 +4,7 @@
 //
 // The copies are the device's DMA: they carry no race annotations (see dma_race.go), and a peer that reads memory
 // while its owner writes it sees a mixture of both contents, as with an adapter. The package imports the standard
-// library, internal/numbered, internal/secret and internal/wire.
+// library, internal/numbered, internal/secret, internal/wire and internal/wire/iwarp.
 package mr
 
 import (
