@@ -233,6 +233,8 @@ func unreachable(env *caseEnv, active, passive *place) error {
 	return nothingLeft(env, active)
 }
 
+var failure = regexp.MustCompile(`(?m)^failure .*$`)
+
 // judge compares the exit of a program and its output with the expected ones.
 func (r *cmRun) judge(p *proc.Proc, err error, fails bool, says string) error {
 	out := p.Out.String()
@@ -242,6 +244,8 @@ func (r *cmRun) judge(p *proc.Proc, err error, fails bool, says string) error {
 		err = fmt.Errorf("%s: succeeded, but must fail", p.Name)
 	case err != nil && fails:
 		err = nil
+	case err == nil && failure.MatchString(out): // C's cmtime goes on without the connections that failed
+		err = fmt.Errorf("%s: %s", p.Name, failure.FindString(out))
 	}
 	if err == nil && !regexp.MustCompile(says).MatchString(out) {
 		err = fmt.Errorf("%s: the output does not match %q", p.Name, says)
