@@ -207,6 +207,13 @@ func TestR_PRE_09_BadPeersLeaveTCP(t *testing.T) {
 	forkMode(t)
 }
 
+// An end that cannot make an rsocket tells the other one: none waits for an hour.
+func TestR_PRE_09_AnEndThatStaysTCPTells(t *testing.T) {
+	t.Setenv("VERBENA_FORK_WAIT", "3600")
+	t.Setenv("PLAIN_PEERS", "1")
+	forkMode(t)
+}
+
 // The program has a network namespace of its own, with permanent neighbours.
 func TestResolveFindsTheMACOfAPeer(t *testing.T) {
 	if out, err := exec.Command("unshare", "--net", "ip", "link").CombinedOutput(); err != nil {

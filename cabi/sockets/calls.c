@@ -243,7 +243,7 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t n)
 	int rs = now_of(fd);
 
 	if (rs < 0)
-		return NEXT(setsockopt)(fd, level, name, value, n);
+		return link_ignores(fd, level, name) ? 0 : NEXT(setsockopt)(fd, level, name, value, n);
 	GUARD(0);
 	atomic_int *timeout = timeout_of(rs, level, name);
 	if (timeout) {

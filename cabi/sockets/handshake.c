@@ -2,7 +2,8 @@
 // the same port, and sends four bytes of zero by TCP. The end that has connected waits for them, and connects an
 // rsocket to the same address.
 //
-// All waits are bounded. If anything is not as expected, the connection stays TCP.
+// All waits are bounded. If anything is not as expected, the connection stays TCP. An end that cannot make an rsocket
+// tells the other one: see plain.c.
 #define _GNU_SOURCE
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -125,7 +126,8 @@ static int tcp_connected(int tcp, int64_t end)
 	return p.revents == POLLOUT;
 }
 
-// zeros_come waits for four bytes of zero, and leaves them; 0 if something else comes, or nothing in time.
+// zeros_come waits for four bytes of zero, and leaves them; 0 if something else comes, or nothing in time, or the server
+// tells that the connection stays TCP.
 static int zeros_come(int tcp, int64_t end)
 {
 	static const char zeros[ZEROS];
@@ -133,13 +135,16 @@ static int zeros_come(int tcp, int64_t end)
 
 	for (;;) {
 		ssize_t n = NEXT(recv)(tcp, got, sizeof got, MSG_PEEK | MSG_DONTWAIT);
+		int e = errno;
+		if (told_plain(tcp)) // after recv: data of zeros that follows is the server's own
+			return 0;
 		if (n == ZEROS)
 			return !memcmp(got, zeros, ZEROS);
-		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR) || (n > 0 && memcmp(got, zeros, n)))
+		if (n == 0 || (n < 0 && e != EAGAIN && e != EINTR) || (n > 0 && memcmp(got, zeros, n)))
 			return 0;
 		if (!left_until(end))
 			return 0;
-		struct pollfd p = {.fd = tcp, .events = POLLIN};
+		struct pollfd p = {.fd = tcp, .events = POLLIN | POLLPRI};
 		if (n > 0)
 			pause_ms(1); // some of the zeros are there, so poll does not wait
 		else
@@ -160,6 +165,14 @@ static int connected(int rs, const union address *to)
 	return !rgetsockopt(rs, SOL_SOCKET, SO_ERROR, &e, &n) && !e;
 }
 
+// connect_from connects an rsocket to a server, which takes it only from the address of the TCP connection.
+static int connect_from(int rs, union address from, const union address *peer)
+{
+	from.v4.sin_port = 0; // at the same place as the port of IPv6
+	rbind(rs, &from.any, length_of(&from));
+	return connected(rs, peer);
+}
+
 int handshake_active(int tcp)
 {
 	int64_t end = now_ms() + wait_ms();
@@ -169,31 +182,29 @@ int handshake_active(int tcp)
 	if (!tcp_connected(tcp, end) || !ends(tcp, &local, &peer))
 		return -1;
 	int rs = new_stream(peer.any.sa_family); // before the wait, since the first one starts the engine
-	if (rs < 0)
-		return -1;
-	if (!zeros_come(tcp, end))
-		goto plain;
-	// The server takes an rsocket only from the address that it knows.
-	union address from = local;
-	from.v4.sin_port = 0; // at the same place as the port of IPv6
-	rbind(rs, &from.any, length_of(&from));
-	int made = connected(rs, &peer);
-	NEXT(recv)(tcp, zeros, sizeof zeros, MSG_DONTWAIT); // they are no data of the program; unread they reset the TCP
+	int come = zeros_come(tcp, end); // also without an rsocket, since the zeros are no data of the program
+	int made = come && rs >= 0 && connect_from(rs, local, &peer);
+	if (come)
+		NEXT(recv)(tcp, zeros, sizeof zeros, MSG_DONTWAIT); // unread they reset the TCP connection
 	if (made)
 		return rs;
-plain:
-	release(rs);
+	if (come)
+		tell_plain(tcp);
+	if (rs >= 0)
+		release(rs);
 	return -1;
 }
 
-// heard reports whether the peer of a TCP connection has sent something, has closed (2), or both.
+// heard reports whether the peer of a TCP connection has sent something, has closed (2), or both. Urgent data counts.
 static int heard(int tcp)
 {
-	struct pollfd p = {.fd = tcp, .events = POLLIN};
+	struct pollfd p = {.fd = tcp, .events = POLLIN | POLLPRI};
 	char one;
 
 	if (NEXT(poll)(&p, 1, 0) != 1)
 		return 0;
+	if (told_plain(tcp) || !(p.revents & ~POLLPRI))
+		return 1;
 	return NEXT(recv)(tcp, &one, 1, MSG_PEEK | MSG_DONTWAIT) == 1 ? 1 : 2;
 }
 
@@ -244,7 +255,7 @@ static int awaited(int l, int tcp, const union address *peer)
 	int closed = 0;
 
 	for (;;) {
-		struct pollfd p[2] = {{.fd = l, .events = POLLIN}, {.fd = closed ? -1 : tcp, .events = POLLIN}};
+		struct pollfd p[2] = {{.fd = l, .events = POLLIN}, {.fd = closed ? -1 : tcp, .events = POLLIN | POLLPRI}};
 		int n = rpoll(p, 2, left_until(end));
 		int rs = accepted(l, peer);
 		if (rs >= 0)
@@ -267,22 +278,37 @@ static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 
 void handshake_forget(void) { pthread_mutex_init(&turn, NULL); }
 
-int handshake_passive(int tcp)
+// offer_rsocket listens for the peer's rsocket and returns it; -1 if it does not come. *told is set if the peer knows
+// that it can come. The caller has the turn.
+static int offer_rsocket(int tcp, const union address *local, const union address *peer, int64_t end, int *told)
 {
 	static const char zeros[ZEROS];
+	int rs = -1, l = listener(tcp, local, end);
+
+	if (l < 0)
+		return -1;
+	*told = !heard(tcp) && NEXT(send)(tcp, zeros, ZEROS, MSG_NOSIGNAL | MSG_DONTWAIT) == ZEROS;
+	if (*told)
+		rs = awaited(l, tcp, peer);
+	release(l);
+	return rs;
+}
+
+int handshake_passive(int tcp)
+{
 	union address local, peer;
 	int64_t end = now_ms() + wait_ms();
 	struct timespec until = {time(NULL) + left_until(end) / 1000, 0};
-	int rs = -1;
+	int rs = -1, told = 0;
 
 	// A client that has spoken or closed does not wait for the zeros.
-	if (heard(tcp) || !ends(tcp, &local, &peer) || pthread_mutex_timedlock(&turn, &until))
+	if (heard(tcp) || !ends(tcp, &local, &peer))
 		return -1;
-	int l = listener(tcp, &local, end);
-	if (l >= 0 && !heard(tcp) && NEXT(send)(tcp, zeros, ZEROS, MSG_NOSIGNAL | MSG_DONTWAIT) == ZEROS)
-		rs = awaited(l, tcp, &peer);
-	if (l >= 0)
-		release(l);
-	pthread_mutex_unlock(&turn);
+	if (!pthread_mutex_timedlock(&turn, &until)) {
+		rs = offer_rsocket(tcp, &local, &peer, end, &told);
+		pthread_mutex_unlock(&turn);
+	}
+	if (!told && !heard(tcp))
+		tell_plain(tcp);
 	return rs;
 }

@@ -244,6 +244,8 @@ static void start(struct link *l, int fd)
 		NEXT(close)(l->tcp);
 	l->tcp = -1;
 	l->state = DONE;
+	if (!l->active)
+		tell_plain(fd);
 	drop(l);
 }
 
@@ -264,6 +266,16 @@ void link_connects(int fd, int already)
 	}
 	pthread_mutex_unlock(&mu);
 	errno = e;
+}
+
+int link_ignores(int fd, int level, int name)
+{
+	struct slot *s = slot_of(fd);
+
+	if (!s || !atomic_load(&s->link))
+		return 0;
+	return (level == IPPROTO_TCP && (name == TCP_DEFER_ACCEPT || name == TCP_FASTOPEN_CONNECT)) ||
+	       (level == SOL_SOCKET && name == SO_OOBINLINE);
 }
 
 // copy_options gives an rsocket what the program has set of the TCP socket.
@@ -402,8 +414,10 @@ int link_shutdown(int fd, int how)
 	if (l && l->state == RUNNING) {
 		l->shut |= how + 1;
 		result = 0;
-	} else if (l && l->state == PASSIVE)
+	} else if (l && l->state == PASSIVE) {
 		l->state = DONE; // it stays TCP
+		tell_plain(fd);
+	}
 	pthread_mutex_unlock(&mu);
 	return result;
 }

@@ -32,6 +32,11 @@ struct link {
 RS_HIDDEN int handshake_active(int tcp);
 RS_HIDDEN int handshake_passive(int tcp);
 
+// tell_plain tells the other end of a TCP connection that it stays TCP. told_plain reports whether the other end has told
+// that since the last call.
+RS_HIDDEN void tell_plain(int tcp);
+RS_HIDDEN int told_plain(int tcp);
+
 // handshake_forget is for a forked child, in which no thread does a handshake.
 RS_HIDDEN void handshake_forget(void);
 

@@ -103,6 +103,11 @@ RS_HIDDEN void link_leave(struct slot *);
 // link_shutdown is shutdown of a connection that is not an rsocket yet. 1: fd is something else.
 RS_HIDDEN int link_shutdown(int fd, int how);
 
+// link_ignores reports whether an option of a TCP socket that may become an rsocket must have no effect, since the
+// handshake would not work: the server waits until the client has spoken (TCP_DEFER_ACCEPT), the client does not connect
+// before it speaks (TCP_FASTOPEN_CONNECT), or urgent data, by which plain.c tells something, is data of the stream.
+RS_HIDDEN int link_ignores(int fd, int level, int name);
+
 // link_settle makes the connection of a descriptor what it will be. It returns the rsocket, -1 for TCP and other
 // descriptors, or -2 with errno set: EAGAIN if the caller may not wait, EINTR, or EIO in a child whose parent does it.
 RS_HIDDEN int link_settle(int fd, int flags);

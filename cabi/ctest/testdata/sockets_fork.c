@@ -8,6 +8,7 @@
 #include <rdma/rsocket.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -483,8 +484,136 @@ static void bad_server(int how)
 	close(l);
 }
 
+// defers is a server that wants no connection before its client has spoken, which waits for the server.
+static void defers(void)
+{
+	int l = listener(0), seconds = 60, fd;
+
+	CHECK(!setsockopt(l, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds));
+	pid_t server = serve(l, 1, answer);
+	close(l);
+	fd = dial();
+	talk(fd, "hello");
+	CHECK(is_rsocket(fd));
+	close(fd);
+	ended(server);
+}
+
+// no_room takes the address space that an engine needs. The caller has no engine.
+static void no_room(void)
+{
+	unsigned long pages;
+	FILE *f = fopen("/proc/self/statm", "r");
+
+	CHECK(f && fscanf(f, "%lu", &pages) == 1 && !fclose(f));
+	struct rlimit limit = {pages * sysconf(_SC_PAGESIZE) + (256UL << 20), RLIM_INFINITY};
+	CHECK(!setrlimit(RLIMIT_AS, &limit));
+}
+
+// The child of a server that cannot make an rsocket, and waits for the client first.
+static void without_engine(int fd)
+{
+	no_room();
+	echo(fd);
+	CHECK(!is_rsocket(fd));
+}
+
+// The same without a thread for the handshake.
+static void without_thread(int fd)
+{
+	struct rlimit limit;
+
+	CHECK(!getrlimit(RLIMIT_NOFILE, &limit));
+	limit.rlim_cur = 0;
+	CHECK(!setrlimit(RLIMIT_NOFILE, &limit));
+	echo(fd);
+}
+
+// The client first says nothing, and then all that it will say with shutdown.
+static void shuts_down(int fd)
+{
+	char got[8];
+
+	CHECK(!shutdown(fd, SHUT_WR));
+	CHECK(read(fd, got, sizeof got) == 5 && !memcmp(got, "hello", 5));
+}
+
+// server_stays_tcp is a server that tells its client that the connection stays TCP: without that the client waits.
+static void server_stays_tcp(void (*f)(int))
+{
+	int l = listener(0), fd;
+	pid_t server = serve(l, 1, f);
+
+	close(l);
+	fd = dial();
+	if (f == shuts_down) {
+		CHECK(send(fd, "hello", 5, 0) == 5);
+	} else {
+		struct pollfd p = {.fd = fd, .events = POLLIN | POLLPRI};
+		talk(fd, "hello");
+		CHECK(!poll(&p, 1, 0)); // neither the byte that tells nor zeros are left
+	}
+	CHECK(!is_rsocket(fd));
+	close(fd);
+	ended(server);
+}
+
+static void greet_by_tcp(int fd)
+{
+	CHECK(write(fd, "hi", 2) == 2 && !is_rsocket(fd));
+	echo(fd);
+}
+
+// A client that cannot make an rsocket gets no zeros, and its server does not wait for the rsocket.
+static void client_stays_tcp(void)
+{
+	char got[8];
+	int l = listener(0);
+	pid_t server = serve(l, 1, greet_by_tcp), child = fork();
+
+	close(l);
+	CHECK(child >= 0);
+	if (!child) {
+		no_room();
+		int fd = dial();
+		CHECK(read(fd, got, sizeof got) == 2 && !memcmp(got, "hi", 2));
+		talk(fd, "hello");
+		_exit(0);
+	}
+	ended(child);
+	ended(server);
+}
+
+// A server says that it stays TCP, and the zeros that follow are its data.
+static void zeros_are_data(void)
+{
+	char got[8];
+	int l = listener(0);
+	pid_t child = fork();
+
+	CHECK(child >= 0);
+	if (!child) {
+		int fd = dial();
+		CHECK(recv(fd, got, 8, MSG_WAITALL) == 8 && !memcmp(got, "\0\0\0\0data", 8) && !is_rsocket(fd));
+		_exit(0);
+	}
+	int fd = syscall(SYS_accept4, l, NULL, NULL, 0);
+	CHECK(syscall(SYS_sendto, fd, "T", 1, MSG_OOB, NULL, 0) == 1 && tcp_send(fd, "\0\0\0\0data", 8) == 8);
+	ended(child);
+	syscall(SYS_close, fd);
+	close(l);
+}
+
 int main(void)
 {
+	if (getenv("PLAIN_PEERS")) { // these do not wait
+		server_stays_tcp(without_engine);
+		server_stays_tcp(without_thread);
+		server_stays_tcp(shuts_down);
+		client_stays_tcp();
+		zeros_are_data();
+		return 0;
+	}
 	if (getenv("BAD_PEERS")) {
 		for (int how = 0; how < 6; how++)
 			bad_client(how);
@@ -495,6 +624,7 @@ int main(void)
 	server_forks();
 	server_speaks_first();
 	server_waits_first();
+	defers();
 	workers();
 	client_by_hand();
 	server_by_hand();
