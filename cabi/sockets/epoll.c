@@ -455,15 +455,20 @@ static int wait_all(struct epoll *ep, struct epoll_event *out, int most, int tim
 	}
 }
 
-// woken reports whether an event is that of wake.
-static int woken(int epfd, const struct epoll_event *e)
+// without_wake removes the event of wake, and returns how many are left.
+static int without_wake(int epfd, struct epoll_event *out, int n)
 {
-	GUARD(0);
-	struct epoll *ep = borrow(epfd);
-	int is = ep && e->data.ptr == ep;
+	int kept = 0;
 
+	GUARD(0);
+	struct epoll *ep = n > 0 ? borrow(epfd) : NULL;
+	if (!ep)
+		return n;
+	for (int i = 0; i < n; i++)
+		if (out[i].data.ptr != ep)
+			out[kept++] = out[i];
 	drop(ep);
-	return is;
+	return kept;
 }
 
 int epoll_wait(int epfd, struct epoll_event *out, int most, int timeout_ms)
@@ -475,8 +480,9 @@ int epoll_wait(int epfd, struct epoll_event *out, int most, int timeout_ms)
 	if (!has_instance(epfd)) {
 		int got = NEXT(epoll_wait)(epfd, out, most, timeout_ms);
 		// The first rsocket may have come meanwhile: its event is ours.
-		if (got != 1 || !woken(epfd, out))
-			return got;
+		int kept = without_wake(epfd, out, got);
+		if (kept || kept == got)
+			return kept;
 		timeout_ms = timeout_ms < 0 ? -1 : end > now_ms() ? (int)(end - now_ms()) : 0;
 	}
 	GUARD(1);

@@ -284,6 +284,45 @@ static void later(int l)
 	close(p[0]), close(p[1]), close(ep);
 }
 
+struct meeting {
+	int ep, fd, pipe;
+};
+
+static void *add_and_write(void *arg)
+{
+	struct meeting *m = arg;
+
+	usleep(2000);
+	CHECK(!epoll_add(m->ep, m->fd, EPOLLIN) && write(m->pipe, "x", 1) == 1);
+	return NULL;
+}
+
+// The first socket of an instance and an event of another descriptor come while a thread waits. On one processor the
+// wait mostly ends with both.
+static void together(int l)
+{
+	struct epoll_event e[4];
+	cpu_set_t before, one;
+	int p[2], pipes[2];
+	pthread_t t;
+
+	CHECK(!sched_getaffinity(0, sizeof before, &before));
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	sched_setaffinity(0, sizeof one, &one);
+	connected(l, p, 0);
+	for (int i = 0; i < 50; i++) {
+		int ep = epoll_create1(0);
+		CHECK(!pipe(pipes) && !epoll_add(ep, pipes[0], EPOLLIN));
+		struct meeting m = {ep, p[0], pipes[1]};
+		CHECK(!pthread_create(&t, NULL, add_and_write, &m));
+		CHECK(epoll_wait(ep, e, 4, -1) == 1 && e[0].data.fd == pipes[0]);
+		CHECK(!pthread_join(t, NULL) && !close(ep) && !close(pipes[0]) && !close(pipes[1]));
+	}
+	CHECK(!sched_setaffinity(0, sizeof before, &before));
+	close(p[0]), close(p[1]);
+}
+
 static volatile sig_atomic_t alarms;
 static void on_alarm(int sig) { alarms++; }
 
@@ -623,6 +662,7 @@ int main(void)
 	removed(l);
 	replaced(l);
 	later(l);
+	together(l);
 	interrupted(l);
 	installed();
 	inherited(l);
