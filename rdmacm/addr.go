@@ -85,7 +85,8 @@ func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
 // or ND if it does not know it; 0 and less mean 2 s. Without a wait the event comes within the call, also for devices
 // without interface and on systems other than Linux, where nothing is known of link addresses.
 //
-// EINVAL if dst is missing or of another family than the source; errors of BindAddr. The event's status is -ENODEV
+// EINVAL if dst is missing or of another family than the source; errors of BindAddr. The source :: has both families,
+// unless SetAFOnly is set, as a TCP socket has, and unlike in C. The event's status is -ENODEV
 // without a suitable device, -ETIMEDOUT after the time-out, -EHOSTUNREACH if the system has asked for the link address
 // in vain, which takes it 3 s, or the negated errno of the system's route: -ENETUNREACH if there is none,
 // -EHOSTUNREACH, -EACCES or -EINVAL for a route of the type unreachable, prohibit or blackhole.
@@ -151,7 +152,7 @@ func (id *ID) startResolve(op string, src, dst netip.AddrPort) error {
 	switch {
 	case !ip.IsValid():
 		return id.fail(op, syscall.EINVAL, "no destination address: must be an IP address")
-	case from.IsValid() && from.Is4() != ip.Is4():
+	case from.IsValid() && from.Is4() != ip.Is4() && (from != netip.IPv6Unspecified() || id.afonly):
 		return id.fail(op, syscall.EINVAL, "source %v, destination %v: must be of one family", from, ip)
 	}
 	id.setRemote(netip.AddrPortFrom(ip, dst.Port()))

@@ -427,6 +427,15 @@ func TestIPv6StreamsHaveIPv4Addresses(t *testing.T) {
 		p.errno("IPV6_V6ONLY", only.Bind(netip.AddrPortFrom(mapped(p.A.Addr), 0)), syscall.EINVAL)
 		four, any6 := p.socket(p.A, socket.SockStream), netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
 		p.errno("an IPv6 address of an IPv4 socket", four.Bind(any6), syscall.EINVAL)
-		p.closeSockets(l, c, s, only, four)
+		bound := six(p.A) // to all addresses: the port stays, and the address is that toward the peer
+		p.OK(bound.Bind(any6))
+		port := must(bound.SockName())(p).Port()
+		p.OK(bound.Connect(at))
+		s2, _, err := l.Accept()
+		p.OK(err)
+		if got := must(bound.SockName())(p); got != netip.AddrPortFrom(p.A.Addr, port) {
+			t.Errorf("the local address is %v: must be %v with port %d", got, p.A.Addr, port)
+		}
+		p.closeSockets(l, c, s, only, four, bound, s2)
 	})
 }

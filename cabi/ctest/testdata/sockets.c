@@ -630,6 +630,11 @@ static void mapped(void)
 	here = (struct sockaddr_in){AF_INET, at.sin6_port, {htonl(INADDR_LOOPBACK)}};
 	CHECK(!connect(s[2], (struct sockaddr *)&here, sizeof here));
 	CHECK(!getpeername(s[2], (struct sockaddr *)&peer, &n) && n == sizeof here && peer.sin6_family == AF_INET);
+	int from = socket(AF_INET6, SOCK_STREAM, 0); // of all addresses, as programs of IPv6 have them
+	struct sockaddr_in6 any = {.sin6_family = AF_INET6};
+	CHECK(!bind(from, (struct sockaddr *)&any, sizeof any) && !connect(from, (struct sockaddr *)&at, sizeof at));
+	CHECK(!getsockname(from, (struct sockaddr *)&a, &n) && IN6_IS_ADDR_V4MAPPED(&a.sin6_addr));
+	close(from);
 	for (int i = 0; i < 3; i++)
 		close(s[i]);
 	close(l);
