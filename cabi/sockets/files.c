@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "sockets.h"
 
@@ -51,9 +52,11 @@ int close_range(unsigned int first, unsigned int last, int flags)
 {
 	struct range r = {first, last};
 
-	if (!flags) // else they close at exec, or invalid flags
+	if (!flags) { // else they close at exec, or invalid flags
 		each_slot(close_in_range, &r);
-	return NEXT(close_range)(first, last, flags);
+		last = low_last(first, last);
+	}
+	return first > last ? 0 : NEXT(close_range)(first, last, flags);
 }
 
 void closefrom(int first)
@@ -61,7 +64,9 @@ void closefrom(int first)
 	struct range r = {first < 0 ? 0 : first, ~0U};
 
 	each_slot(close_in_range, &r);
-	NEXT(closefrom)(first);
+	r.last = low_last(r.first, ~0U);
+	if (r.first <= r.last)
+		NEXT(close_range)(r.first, r.last, 0);
 }
 
 // duplicate makes a descriptor stand for the same rsocket as another.
@@ -75,6 +80,8 @@ static int duplicate(int old, int new)
 		return new;
 	if (rs < 0)
 		return link_share(old, new);
+	if (new <= STDERR_FILENO) // for a program that this process will execute
+		parent_tell(rs);
 	if (!(s = make_slot(new))) {
 		NEXT(close)(new);
 		return fail(ENOMEM);

@@ -17,7 +17,8 @@
 
 #include "link.h"
 
-static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; // guards links, and the slots' pointers to them
+// mu guards links, and the slots' pointers to them. A handler may fork while its thread has it.
+static pthread_mutex_t mu = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static struct link *all;
 static int on;
 
@@ -37,7 +38,7 @@ static void in_parent(void) { pthread_mutex_unlock(&mu); }
 // in_child leaves the handshakes of the parent to the parent.
 static void in_child(void)
 {
-	pthread_mutex_init(&mu, NULL);
+	mu = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 	handshake_forget();
 	for (struct link *l = all; l; l = l->next) {
 		if (l->state != RUNNING)
@@ -234,8 +235,8 @@ static void start(struct link *l, int fd)
 	if (l->done >= 0)
 		eventfd_read(l->done, &count); // of an attempt to connect that failed
 	else
-		l->done = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	l->tcp = NEXT(fcntl)(fd, F_DUPFD_CLOEXEC, 0);
+		l->done = low_raise(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	l->tcp = low_raise(NEXT(fcntl)(fd, F_DUPFD_CLOEXEC, 0));
 	l->state = RUNNING;
 	l->uses++;
 	if (l->done >= 0 && l->tcp >= 0 && is_tcp(l->tcp) && !run(l))

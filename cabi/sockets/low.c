@@ -1,0 +1,162 @@
+// Low numbers of descriptors are for the program: one with select, or with a table for few descriptors as wrk has, takes
+// no others. While the engine starts, and until it has opened its devices, calls hold the numbers that are free, so that
+// the engine's descriptors get higher ones. Later ones the engine moves itself.
+#define _GNU_SOURCE
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/select.h>
+
+#include "sockets.h"
+
+enum { MOST = FD_SETSIZE };
+
+static int held[MOST];
+static atomic_int count;
+static atomic_int busy;    // a call holds the numbers
+static atomic_int started; // there is no need any more
+static atomic_int loaded;  // the engine is loaded
+
+int low_floor(void)
+{
+	struct rlimit l;
+
+	if (getrlimit(RLIMIT_NOFILE, &l))
+		return 0;
+	return l.rlim_cur / 2 < MOST ? (int)(l.rlim_cur / 2) : MOST;
+}
+
+unsigned int low_last(unsigned int first, unsigned int last)
+{
+	struct rlimit l;
+	unsigned int floor = low_floor();
+
+	if (first > last || !floor || !atomic_load(&loaded) || getrlimit(RLIMIT_NOFILE, &l) || last < l.rlim_cur - 1)
+		return last;
+	return floor - 1;
+}
+
+int low_raise(int fd)
+{
+	int e = errno, high = fd < 0 ? -1 : NEXT(fcntl)(fd, F_DUPFD_CLOEXEC, low_floor());
+
+	errno = e;
+	if (high < 0)
+		return fd;
+	NEXT(close)(fd);
+	return high;
+}
+
+// free_all gives the numbers back.
+static void free_all(void)
+{
+	int n = atomic_exchange(&count, 0);
+
+	while (n > 0)
+		NEXT(close)(held[--n]);
+}
+
+// after_fork runs in the child, which starts an engine of its own.
+static void after_fork(void)
+{
+	free_all();
+	atomic_store(&busy, 0);
+	atomic_store(&started, 0);
+	atomic_store(&loaded, 0);
+}
+
+__attribute__((constructor)) static void watch(void) { pthread_atfork(NULL, NULL, after_fork); }
+
+int low_begin(void)
+{
+	int floor = low_floor(), fd, e = errno;
+
+	if (atomic_load(&started) || atomic_exchange(&busy, 1))
+		return 0;
+	// The table of descriptors grows once: with threads each growth takes milliseconds.
+	if ((fd = eventfd(0, EFD_CLOEXEC)) >= 0)
+		fd = low_raise(fd);
+	for (int low = 0; fd >= floor && low >= 0;) {
+		low = NEXT(fcntl)(fd, F_DUPFD_CLOEXEC, 0);
+		if (low >= floor || low < 0 || atomic_load(&count) == MOST) {
+			if (low >= 0)
+				NEXT(close)(low);
+			break;
+		}
+		held[atomic_load(&count)] = low;
+		atomic_fetch_add(&count, 1);
+	}
+	if (fd >= 0)
+		NEXT(close)(fd);
+	errno = e;
+	return 1;
+}
+
+void low_end(int *began)
+{
+	int e = errno;
+
+	if (*began) {
+		free_all();
+		atomic_store(&busy, 0);
+	}
+	errno = e;
+}
+
+void low_started(int result)
+{
+	if (!result)
+		atomic_store(&started, 1);
+}
+
+int low_rsocket(int domain, int type, int protocol)
+{
+	if (!atomic_load(&loaded)) { // by a socket that is not the program's: its number would be a high one
+		LOW();
+		int rs = rsocket(AF_INET, SOCK_STREAM, 0);
+		if (rs >= 0) {
+			rclose(rs);
+			atomic_store(&loaded, 1);
+		}
+	}
+	return rsocket(domain, type, protocol);
+}
+
+int low_bind(int rs, const struct sockaddr *a, socklen_t n)
+{
+	LOW();
+	int result = rbind(rs, a, n);
+	low_started(result);
+	return result;
+}
+
+int low_listen(int rs, int backlog)
+{
+	LOW();
+	int result = rlisten(rs, backlog);
+	low_started(result);
+	return result;
+}
+
+// begun begins to connect. It does not wait for the peer, since other threads may open files meanwhile.
+static int begun(int rs, const struct sockaddr *a, socklen_t n, int nonblock)
+{
+	LOW();
+	if (!nonblock)
+		rfcntl(rs, F_SETFL, O_NONBLOCK);
+	int result = rconnect(rs, a, n), e = errno;
+	low_started(result && e != EINPROGRESS);
+	if (!nonblock)
+		rfcntl(rs, F_SETFL, 0);
+	errno = e;
+	return result;
+}
+
+int low_connect(int rs, const struct sockaddr *a, socklen_t n)
+{
+	int nonblock = atomic_load(&own(rs)->nonblock);
+
+	if (atomic_load(&started) || own(rs)->type != SOCK_STREAM)
+		return rconnect(rs, a, n);
+	int result = begun(rs, a, n, nonblock);
+	return result && errno == EINPROGRESS && !nonblock ? rconnect(rs, a, n) : result;
+}
