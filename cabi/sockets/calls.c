@@ -147,8 +147,10 @@ static int name_of(int rs, int peer, struct sockaddr *a, socklen_t *n)
 	else if (names)
 		put_name(&names->local, names->local_length, a, n);
 	else {
-		if ((peer ? rgetpeername : rgetsockname)(rs, (struct sockaddr *)&at, &length))
+		if ((peer ? rgetpeername : rgetsockname)(rs, (struct sockaddr *)&at, &length)) {
+			parent_tell(rs);
 			return -1;
+		}
 		map(rs, &at, &length);
 		put_name(&at, length, a, n);
 	}
@@ -268,6 +270,8 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t n)
 		return 0;
 	}
 	int result = rsetsockopt(rs, level, name, value, n);
+	if (result)
+		parent_tell(rs);
 	return result && (errno == ENOPROTOOPT || errno == ENOTSUP) && harmless(level, name) ? 0 : result;
 }
 
@@ -289,7 +293,10 @@ int getsockopt(int fd, int level, int name, void *restrict value, socklen_t *res
 		memcpy(value, &type, *n = sizeof type);
 		return 0;
 	}
-	return rgetsockopt(rs, level, name, value, n);
+	int result = rgetsockopt(rs, level, name, value, n);
+	if (result)
+		parent_tell(rs);
+	return result;
 }
 
 int fstat(int fd, struct stat *st)

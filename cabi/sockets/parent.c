@@ -8,17 +8,25 @@
 #include "sockets.h"
 
 static atomic_uint forks; // between the first process and this one
+static pid_t process;     // whose memory this is
 static atomic_int told;
 
 unsigned int parent_forks(void) { return atomic_load(&forks); }
 
 static void after_fork(void)
 {
+	process = getpid();
 	atomic_fetch_add(&forks, 1);
 	atomic_store(&told, 0);
 }
 
-__attribute__((constructor)) static void watch(void) { pthread_atfork(NULL, NULL, after_fork); }
+__attribute__((constructor)) static void watch(void)
+{
+	process = getpid();
+	pthread_atfork(NULL, NULL, after_fork);
+}
+
+int of_vfork(void) { return process && getpid() != process; }
 
 void parent_tell(int rs)
 {

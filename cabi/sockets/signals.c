@@ -71,7 +71,7 @@ int sigaction(int sig, const struct sigaction *restrict act, struct sigaction *r
 	struct sigaction now, before;
 	sigset_t all, mask;
 
-	if (sig <= 0 || sig >= _NSIG)
+	if (sig <= 0 || sig >= _NSIG || of_vfork())
 		return NEXT(sigaction)(sig, act, old);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &mask);

@@ -218,6 +218,10 @@ static inline int fail(int e)
 // parent_forks is how many forks are between the first process and this one.
 RS_HIDDEN unsigned int parent_forks(void);
 
+// of_vfork reports whether this is a child of vfork, which has the memory of its parent: what it does to its descriptors
+// must change nothing there.
+RS_HIDDEN int of_vfork(void);
+
 // parent_tell prints once that this process cannot use an rsocket, if that is one of its parent.
 RS_HIDDEN void parent_tell(int rs);
 

@@ -483,6 +483,28 @@ static void of_parent(int l)
 	close(p[0]), close(p[1]), close(ep);
 }
 
+// A child of vfork has the memory of its parent, and descriptors of its own, which it closes before exec, as Python's
+// subprocess does.
+static void vforked(int l)
+{
+	int p[2], status;
+	char c;
+
+	connected(l, p, 0);
+	pid_t child = vfork();
+	if (!child) {
+		close(p[0]);
+		dup2(p[1], 100);
+		dup2(STDERR_FILENO, p[1]);
+		close_range(3, ~0U, 0);
+		closefrom(3);
+		_exit(0);
+	}
+	CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+	CHECK(write(p[0], "x", 1) == 1 && read(p[1], &c, 1) == 1 && fcntl(100, F_GETFD) == -1);
+	close(p[0]), close(p[1]);
+}
+
 static volatile pid_t by_handler;
 static volatile int talks;
 
@@ -722,6 +744,7 @@ int main(void)
 	inherited(l);
 	forked(l);
 	of_parent(l);
+	vforked(l);
 	forked_by_handler(l);
 	timeouts(l);
 	files(l);
