@@ -381,6 +381,18 @@ static int look(int fd, int *done)
 	return result;
 }
 
+// uses notes that the program uses the connection of a client. Until then it is told as often as it asks that the
+// connection is made, as with TCP: curl asks twice, and then sends by another connection.
+static void uses(int fd)
+{
+	struct link *l;
+
+	pthread_mutex_lock(&mu);
+	if ((l = atomic_load(&slot_of(fd)->link)))
+		l->announced = 1;
+	pthread_mutex_unlock(&mu);
+}
+
 int link_settle(int fd, int flags)
 {
 	int done, e = errno;
@@ -392,6 +404,7 @@ int link_settle(int fd, int flags)
 			errno = rs == -2 ? errno : e;
 			return rs;
 		}
+		uses(fd);
 		if ((flags & MSG_DONTWAIT) || (NEXT(fcntl)(fd, F_GETFL) & O_NONBLOCK)) {
 			errno = EAGAIN;
 			return -2;
@@ -432,8 +445,10 @@ static int connecting(struct link *l, int fd, struct pollfd *out)
 	*out = now;
 	if (NEXT(poll)(&now, 1, 0) != 1)
 		return INSTEAD;
+	if (now.revents == POLLOUT)
+		return TOLD_NOW;
 	l->announced = 1;
-	return now.revents == POLLOUT ? TOLD_NOW : -1;
+	return -1;
 }
 
 int link_poll(int fd, short events, struct pollfd *out)

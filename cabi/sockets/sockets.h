@@ -142,7 +142,7 @@ RS_HIDDEN int link_now(int fd);
 enum { AS_IS, INSTEAD, TOLD_NOW, DEAD };
 
 // link_poll writes what to poll for events of a descriptor. It returns AS_IS; INSTEAD if an event of that is only a
-// reason to ask again; TOLD_NOW if the connection of a client is made, which the program does not know yet; DEAD for a
+// reason to ask again; TOLD_NOW if the connection of a client is made, which the program does not use yet; DEAD for a
 // connection that the parent makes.
 RS_HIDDEN int link_poll(int fd, short events, struct pollfd *out);
 
