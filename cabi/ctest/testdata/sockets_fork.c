@@ -559,6 +559,7 @@ static void shuts_down(int fd)
 
 	CHECK(!shutdown(fd, SHUT_WR));
 	CHECK(read(fd, got, sizeof got) == 5 && !memcmp(got, "hello", 5));
+	CHECK(read(fd, got, sizeof got) == 0); // the end, not a reset
 }
 
 // server_stays_tcp is a server that tells its client that the connection stays TCP: without that the client waits.
