@@ -8,7 +8,10 @@
 
 #include "sockets.h"
 
-enum { MOST = FD_SETSIZE };
+enum {
+	MOST = FD_SETSIZE,
+	LEAST = 128, // a process with a lower limit than twice that needs all for the engine
+};
 
 static int held[MOST];
 static atomic_int count;
@@ -20,7 +23,7 @@ int low_floor(void)
 {
 	struct rlimit l;
 
-	if (getrlimit(RLIMIT_NOFILE, &l))
+	if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur / 2 < LEAST)
 		return 0;
 	return l.rlim_cur / 2 < MOST ? (int)(l.rlim_cur / 2) : MOST;
 }
