@@ -113,6 +113,13 @@ func TestUnsupportedDrivers(t *testing.T) {
 	}
 }
 
+// The responder refuses the first packet that is longer than its own path MTU.
+func TestHintOfRefusedRequestNamesPathMTU(t *testing.T) {
+	if text := (&WCError{Status: WCRemInvReqErr, QPN: 0x11}).Error(); !strings.Contains(text, "same path MTU") {
+		t.Error(text)
+	}
+}
+
 // An SRQ of a device without numbers has the number 0.
 func TestUnsupportedNumber(t *testing.T) {
 	if n := (DriverUnsupported{}).SRQN(); n != 0 {

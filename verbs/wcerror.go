@@ -105,8 +105,8 @@ func (e *WCError) Hint() string {
 			return "the QP was moved to ERR, or a request before this one failed: look at its completion"
 		}
 	case WCRemInvReqErr:
-		return "the responder refused the request: check its QP's access flags, the receive buffer's length, " +
-			"8-byte alignment of atomics, and the order of packets"
+		return "the responder refused the request: check that both QPs have the same path MTU, the access flags of its QP, " +
+			"the receive buffer's length, 8-byte alignment of atomics, and the order of packets"
 	case WCRemAccessErr:
 		return "check rkey, remote address and length, and the remote rights of the peer's region and QP"
 	case WCRemOpErr:
