@@ -31,6 +31,16 @@ func (id *ID) wrong(op string, errno syscall.Errno, format string, args ...any) 
 	return id.fail(op, errno, format, args...)
 }
 
+// lacking is the error of a call that needs what the ID does not have: ErrClosed after Close, which took it away.
+func (id *ID) lacking(op, text string) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.state == stDestroying {
+		return id.errClosed(op)
+	}
+	return id.fail(op, syscall.EINVAL, "%s", text)
+}
+
 // because wraps the cause of a failed call. A cause without an errno counts as EIO.
 //
 // +checklocks:id.mu
@@ -103,6 +113,9 @@ func stateList(states []state) string {
 	}
 	return b.String()
 }
+
+// String names the ID as errors do: "TCP ID 192.0.2.1:40000 to 192.0.2.2:7471". It is safe for concurrent use.
+func (id *ID) String() string { return id.lockedObj() }
 
 // lockedObj is obj for callers that do not hold id.mu.
 func (id *ID) lockedObj() string {

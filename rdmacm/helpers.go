@@ -34,8 +34,11 @@ func (id *ID) RegWrite(buf []byte) (*verbs.MR, error) {
 
 func (id *ID) reg(op string, buf []byte, access verbs.AccessFlags) (*verbs.MR, error) {
 	pd := id.PD()
-	if pd == nil {
-		return nil, id.wrong(op, syscall.EINVAL, "the ID is not bound to a device: call BindAddr or ResolveAddr first")
+	id.mu.Lock()
+	closed := id.state == stDestroying // the PD of the device is still there
+	id.mu.Unlock()
+	if pd == nil || closed {
+		return nil, id.lacking(op, "the ID is not bound to a device: call BindAddr or ResolveAddr first")
 	}
 	return pd.RegMR(buf, access)
 }
@@ -63,7 +66,7 @@ func (id *ID) PostRecvV(context uint64, sgl ...verbs.SGE) error {
 	case qp != nil:
 		return qp.PostRecv(wr)
 	}
-	return id.wrong("post_recv", syscall.EINVAL, "the ID has no QP")
+	return id.lacking("post_recv", "the ID has no QP")
 }
 
 // PostSend sends the message in buf (rdma_post_send), which lies in mr; with verbs.SendInline mr may be nil. context
@@ -136,7 +139,7 @@ func (id *ID) post1(op string, wr verbs.SendWR, buf []byte, mr *verbs.MR) error 
 func (id *ID) post(op string, wr verbs.SendWR) error {
 	qp := id.QP()
 	if qp == nil {
-		return id.wrong(op, syscall.EINVAL, "the ID has no QP")
+		return id.lacking(op, "the ID has no QP")
 	}
 	return qp.PostSend(wr)
 }
@@ -271,7 +274,7 @@ func (t *turn) give() { t.free <- struct{}{} }
 // comp polls, arms the CQ, polls again as a completion may have come before, and waits.
 func (id *ID) comp(ctx context.Context, op string, cq *verbs.CQ) (wc verbs.WC, err error) {
 	if cq == nil || cq.Channel() == nil {
-		return wc, id.wrong(op, syscall.EINVAL, "the ID has no CQ with a channel for that")
+		return wc, id.lacking(op, "the ID has no CQ with a channel for that")
 	}
 	var wcs [1]verbs.WC
 	if n, err := cq.Poll(wcs[:]); n > 0 || err != nil {

@@ -48,6 +48,11 @@ func TestRefusedAfterClose(t *testing.T) {
 			"Channel.FD":       func() error { _, err := id.Channel().FD(); return err },
 			"CreateID":         func() error { _, err := w.a.CreateID(id.Channel(), rdmacm.PSTCP, nil); return err },
 			"JoinMulticast":    func() error { return id.JoinMulticast(bg, at(group4, 0), nil) },
+			"RegMsgs":          func() error { _, err := id.RegMsgs(make([]byte, 8)); return err },
+			"PostRecvV":        func() error { return id.PostRecvV(0) },
+			"PostSend":         func() error { return id.PostSend(0, nil, nil, verbs.SendInline) },
+			"GetSendComp":      func() error { _, err := id.GetSendComp(bg); return err },
+			"GetRecvComp":      func() error { _, err := id.GetRecvComp(bg); return err },
 		} {
 			if err := call(); !errors.Is(err, rdmacm.ErrClosed) || !errors.Is(err, syscall.EINVAL) {
 				t.Errorf("%s: %v, want ErrClosed", name, err)
