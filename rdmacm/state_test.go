@@ -3,6 +3,7 @@ package rdmacm_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"syscall"
 	"testing"
@@ -493,5 +494,17 @@ func TestC_SYNC_04_EventOfAFailure(t *testing.T) {
 		}
 		w.ok(c.Close())
 		l.close()
+	})
+}
+
+// A program logs an ID by %v: as errors name it, not as its fields, which other goroutines change.
+func TestIDPrintsAsErrorsNameIt(t *testing.T) {
+	in(t, func(w *world) {
+		id := must(w.a.CreateID(nil, rdmacm.PSTCP, nil))(w)
+		w.ok(id.BindAddr(at(addrA, 7471)))
+		if got, want := fmt.Sprint(id), "TCP ID "+at(addrA, 7471).String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		w.ok(id.Close())
 	})
 }
