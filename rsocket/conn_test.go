@@ -62,6 +62,9 @@ func TestErrorsOfPackageNet(t *testing.T) {
 			t.Errorf("%s: %v", network, err)
 		}
 	}
+	if _, err := rsocket.Listen("tcp", "203.0.113.1:7"); !strings.HasPrefix(err.Error(), "listen tcp 203.0.113.1:7: ") {
+		t.Errorf("Listen at a foreign address: %v", err)
+	}
 	for network, local := range map[string]net.Addr{
 		"udp": &net.UDPAddr{IP: net.IPv4(203, 0, 113, 1)}, "tcp": &net.TCPAddr{IP: net.IPv4(203, 0, 113, 1)},
 	} {

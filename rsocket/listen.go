@@ -40,25 +40,25 @@ func Listen(network, address string) (net.Listener, error) {
 // Listen listens at a local address, as the function Listen. ctx bounds only the resolution of the address. The error
 // is a *net.OpError with the errors of rdmacm.ID.BindAddr, SetPathMTU and Listen, or net.UnknownNetworkError.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
-	l, err := lc.listen(ctx, network, address)
-	if err != nil {
-		return nil, opError("listen", network, nil, nil, err)
-	}
-	return l, nil
-}
-
-func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*Listener, error) {
 	if !strings.HasPrefix(network, "tcp") {
-		return nil, net.UnknownNetworkError(network)
+		return nil, opError("listen", network, nil, nil, net.UnknownNetworkError(network))
 	}
 	addrs, err := resolve(ctx, network, address)
 	if err != nil {
-		return nil, err
+		return nil, opError("listen", network, nil, nil, err)
 	}
 	at := addrs[0]
 	if network == "tcp" && strings.HasPrefix(address, ":") {
 		at = netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port())
 	}
+	l, err := lc.listen(network, at)
+	if err != nil {
+		return nil, opError("listen", network, nil, net.TCPAddrFromAddrPort(at), err)
+	}
+	return l, nil
+}
+
+func (lc *ListenConfig) listen(network string, at netip.AddrPort) (*Listener, error) {
 	b := sock.JoinHub(sock.HostOf(lc.Host))
 	ch := sock.NewChannel(b.Host)
 	l := &Listener{network: network, keepAlive: keepAlive(lc.KeepAlive)}
