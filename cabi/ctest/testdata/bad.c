@@ -39,6 +39,22 @@ static struct ibv_qp *need(enum ibv_qp_type type, uint32_t wr)
 	return qp;
 }
 
+// good makes and changes objects without a failure. Programs print errno after other calls, so these must not set it.
+static void good(void)
+{
+	struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+	struct ibv_mr *region;
+	struct ibv_qp *qp;
+
+	errno = 0;
+	qp = need(IBV_QPT_RC, 4);
+	region = ibv_reg_mr(pd, buf, sizeof buf, IBV_ACCESS_LOCAL_WRITE);
+	WANT(ibv_modify_qp(qp, &reset, IBV_QP_STATE), 0);
+	WANT(ibv_destroy_qp(qp), 0);
+	WANT(ibv_dereg_mr(region), 0);
+	WANT(errno, 0);
+}
+
 static void devices(void)
 {
 	struct ibv_port_attr port;
@@ -421,6 +437,7 @@ int main(int argc, char **argv)
 		perror("open");
 		return 2;
 	}
+	good();
 	devices();
 	memory();
 	unmapped();
