@@ -38,6 +38,15 @@ func RunDir() string {
 	return defaultRun
 }
 
+// checkRunDir refuses a directory that depends on the working directory: verbena serve and the programs have different
+// ones, so they would not find each other.
+func checkRunDir() error {
+	if dir := RunDir(); !filepath.IsAbs(dir) {
+		return fmt.Errorf("link/udp: %s=%q: must be an absolute path: %w", envRun, dir, unix.EINVAL)
+	}
+	return nil
+}
+
 // name returns the name of the abstract socket of the leader. The kernel frees it when the leader ends. Abstract
 // names belong to a network namespace, as addresses do.
 func (k Key) name() string {
@@ -91,6 +100,9 @@ func (k Key) dialServe() (*net.UnixConn, *unix.Ucred, error) {
 	name, err := k.folder()
 	if err != nil {
 		return nil, nil, nil // without /proc only processes of one user can share
+	}
+	if err := checkRunDir(); err != nil {
+		return nil, nil, err
 	}
 	run, runStat, err := openDir(unix.AT_FDCWD, RunDir())
 	if err != nil {

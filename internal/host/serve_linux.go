@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -62,6 +63,9 @@ func (s *Server) makeDir(key Key, with Sharing) (err error) {
 	fail := func(err error) error {
 		return fmt.Errorf("directory %s: %w (set %s, for all users, to use another one)", RunDir(), err, envRun)
 	}
+	if err := checkRunDir(); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(RunDir(), 0o755); err != nil {
 		return fail(err)
 	}
@@ -113,7 +117,12 @@ func (s *Server) listen(with Sharing) error {
 	path := fmt.Sprintf("/proc/self/fd/%d/%s", s.dir, socketName)
 	l, err := net.ListenUnix(seqpacket, &net.UnixAddr{Name: path, Net: seqpacket})
 	if err != nil {
-		return err
+		cause := err
+		var errno unix.Errno // the rest of the text is the path of the descriptor
+		if errors.As(err, &errno) {
+			cause = errno
+		}
+		return fmt.Errorf("socket in %s: %w", filepath.Join(RunDir(), s.name), cause)
 	}
 	fdset.AddConn(l)
 	l.SetUnlinkOnClose(false)

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -286,6 +287,46 @@ func TestServeDirectoryModes(t *testing.T) {
 			t.Errorf("mode %o: the directory has %o, %v", mode, st.Mode().Perm(), err)
 		}
 		s.Close()
+	}
+}
+
+// TestServeNamesItsDirectory checks that the error of a socket that cannot be made names the directory.
+func TestServeNamesItsDirectory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gone")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(envRun, filepath.Dir(path))
+	err = (&Server{dir: int(dir.Fd()), name: "gone"}).listen(Sharing{})
+	if want := "socket in " + path + ": "; !errors.Is(err, unix.ENOENT) || !strings.HasPrefix(err.Error(), want) ||
+		strings.Contains(err.Error(), "/proc/") {
+		t.Errorf("%v, want %s...", err, want)
+	}
+}
+
+// TestRelativeRunDirRefused: verbena serve and a program with another working directory would not find each other.
+func TestRelativeRunDirRefused(t *testing.T) {
+	t.Setenv(envRun, "relative")
+	key := ownKey()
+	if s, err := Serve(key, Config{Open: opener(key)}, Sharing{Mode: 0o700, GID: -1, UID: -1}); err == nil {
+		s.Close()
+		t.Error("verbena serve has taken it")
+	} else if !errors.Is(err, unix.EINVAL) {
+		t.Errorf("verbena serve: %v", err)
+	}
+	if _, _, err := key.dialServe(); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("a program: %v", err)
+	}
+	if _, err := os.Stat("relative"); err == nil {
+		t.Error("the directory was made")
 	}
 }
 
