@@ -28,8 +28,9 @@ type WCError struct {
 	RefusedLen int // of that packet: bytes, IP header first
 	RouteMTU   int // MTU in bytes of the system's route to the peer, for EMSGSIZE; 0 if it is not known
 	Payload    int // of the longest packet of a request without an answer, or of its response: bytes, without headers
-	// First is the first failure of the QP of a flushed request. It is nil if QP.Modify or the end of the connection
-	// moved the QP to ERR.
+	// First is the first failure of the QP of a flushed request; over iWARP also the reason why the stream broke:
+	// WCFatalErr for what the peer sent, or an end within a message, WCRetryExcErr if TCP has given up. It is nil if
+	// QP.Modify or the end of the connection moved the QP to ERR.
 	First *WCError
 }
 

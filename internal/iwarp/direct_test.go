@@ -17,6 +17,7 @@ func TestDirectChecksTheCRC(t *testing.T) {
 		for i := range c.mem {
 			c.mem[i] = byte(i>>8) + 1
 		}
+		s.recv(7, s.sge(0, 8))
 		c.post(1, transport.OpWrite, at(s, 0), c.sge(0, size))
 		all := c.drain()
 		f, err := iwarp.ParseFPDU(all)
@@ -51,6 +52,12 @@ func TestDirectChecksTheCRC(t *testing.T) {
 		}
 		if dead := s.qp.State() != transport.RTS; dead != damaged {
 			t.Errorf("damaged=%v: state %v", damaged, s.qp.State())
+		}
+		if !damaged {
+			continue
+		}
+		if len(s.done) != 1 || s.done[0].Status != transport.WRFlushErr || s.done[0].Cause.First == nil {
+			t.Errorf("the receive completes with %+v: must be flushed, after a failure", s.done)
 		}
 	}
 }

@@ -90,15 +90,15 @@ func (q *QP) Finished() bool {
 
 // OnEOF is called when the peer has closed its direction of the stream, or the stream was lost.
 func (q *QP) OnEOF() {
-	why := "the peer has closed the connection"
 	if !q.between() {
-		why = "the connection was lost within a message"
+		q.end(transport.FatalErr, "the connection was lost within a message")
+		return
 	}
-	q.end(transport.WRFlushErr, why)
+	q.end(transport.WRFlushErr, "the peer has closed the connection")
 }
 
 // OnSilence is called when the stream was lost because the peer does not answer.
-func (q *QP) OnSilence() { q.end(transport.WRFlushErr, "the peer does not answer") }
+func (q *QP) OnSilence() { q.end(transport.RetryExcErr, "the peer does not answer") }
 
 // Move puts the QP into ERR on behalf of the program. Nothing more is sent.
 func (q *QP) Move() { q.end(transport.WRFlushErr, "the QP was moved to ERR by ibv_modify_qp") }
@@ -152,11 +152,12 @@ func (q *QP) die(r *refusal, seg iwarp.Segment, n int) {
 	}
 	q.dying = true
 	q.failReceive(r.recv, r.why)
-	q.end(transport.WRFlushErr, "the stream was terminated: "+r.why)
+	q.end(transport.FatalErr, "the stream was terminated: "+r.why)
 	q.Host.Raise(ev)
 }
 
-// end moves the QP to ERR: what was sent completes, everything else is flushed. If dying is set a Terminate is sent.
+// end moves the QP to ERR: what was sent completes, everything else is flushed. If dying is set a Terminate is sent. s is
+// WRFlushErr for an orderly end; another status is that of the first failure, which the flushed requests name.
 func (q *QP) end(s transport.Status, why string) {
 	if q.state == transport.Err {
 		return

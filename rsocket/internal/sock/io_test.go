@@ -7,6 +7,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/rs"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // ioCalls are the calls that transfer data.
@@ -86,5 +89,28 @@ func TestDatagramCloseEndsWaits(t *testing.T) {
 	_, err := d.SendTo([]byte("x"), netip.MustParseAddrPort("127.0.0.1:9"), WaitMode{})
 	if !errors.Is(err, net.ErrClosed) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// Requests that are flushed after a failure of the QP, of which no other completion tells, are no end of the stream.
+func TestFlushAfterAFailureIsAnError(t *testing.T) {
+	for first, want := range map[verbs.WCStatus]error{
+		verbs.WCWRFlushErr: nil, verbs.WCFatalErr: syscall.ECONNRESET, verbs.WCRetryExcErr: syscall.ETIMEDOUT,
+	} {
+		st := NewStream(nil, Options{})
+		st.state, st.m = streamConnected, rs.New(rs.Params{SQ: 16, RQ: 16, SendBuf: 4096, RecvBuf: 4096})
+		wc := verbs.WC{Status: verbs.WCWRFlushErr, Cause: &verbs.WCError{Status: verbs.WCWRFlushErr}}
+		if first != verbs.WCWRFlushErr {
+			wc.Cause.First = &verbs.WCError{Status: first}
+		}
+		st.mu.Lock()
+		st.failed(&wc)
+		if got := st.state == streamFailed; got != (want != nil) || want != nil && !errors.Is(st.err, want) {
+			t.Errorf("after %v: failed %v, %v, want %v", first, got, st.err, want)
+		}
+		if want == nil && !st.m.EOF() {
+			t.Error("after the end of the connection: no end of the stream")
+		}
+		st.mu.Unlock()
 	}
 }

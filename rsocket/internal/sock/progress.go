@@ -100,21 +100,25 @@ func (st *Stream) message(word, written uint32) {
 	}
 }
 
-// failed processes a completion with an error. Requests that are flushed after the end of the connection are no
-// failure. mu is held.
+// failed processes a completion with an error. Requests that are flushed after an orderly end of the connection are no
+// failure: the reader finds the end of the stream. mu is held.
 //
 // +checklocks:st.mu
 func (st *Stream) failed(wc *verbs.WC) {
 	if st.state != streamConnected || st.m.PeerGone() {
 		return
 	}
-	if wc.Status == verbs.WCWRFlushErr || st.m.Disconnected() {
+	status := wc.Status
+	if wc.Cause != nil && wc.Cause.First != nil {
+		status = wc.Cause.First.Status
+	}
+	if status == verbs.WCWRFlushErr || st.m.Disconnected() {
 		st.m.Disconnect()
 		st.wakeAll()
 		return
 	}
 	errno := syscall.ECONNRESET
-	if wc.Status == verbs.WCRetryExcErr || wc.Status == verbs.WCRNRRetryExcErr {
+	if status == verbs.WCRetryExcErr || status == verbs.WCRNRRetryExcErr {
 		errno = syscall.ETIMEDOUT
 	}
 	st.fail(&verbs.Error{Op: "rsocket", Obj: st.name(), Errno: errno, Detail: "the connection has failed", Err: wc.Err()})
