@@ -8,6 +8,9 @@ RUNS     ?= 1000000
 SEED     ?= 1
 N        ?= 100
 
+# The compiler favours the calls of this profile. Builds without it, as by go install, differ only in speed.
+PGO      := -pgo=cmd/verbena/verbena.pgo
+
 # Pinned here and nowhere else.
 GOLANGCI_VERSION := v2.15.0
 GORELEASER_VERSION := v2.14.0
@@ -16,16 +19,16 @@ GOLANGCI := bin/golangci-lint-$(GOLANGCI_VERSION)
 
 # These are no files.
 .PHONY: test-arm64 test-arm test-s390x test-386 test-windows release-tools release-snapshot container
-.PHONY: all build build-hw test race fuzz mutants soak bench attack nightly interop lint vet cross docs ci help locks cabi cabi-asan cabi-test cabi-pyverbs
+.PHONY: all build build-hw profile test race fuzz mutants soak bench attack nightly interop lint vet cross docs ci help locks cabi cabi-asan cabi-test cabi-pyverbs
 
 all: build test lint ## build, test and lint
 
 build: ## the tools, as bin/verbena, with a link for each tool's name
-	CGO_ENABLED=0 $(GO) build -o bin/verbena ./cmd/verbena
+	CGO_ENABLED=0 $(GO) build $(PGO) -o bin/verbena ./cmd/verbena
 	bin/verbena links bin
 
 build-hw: ## the tools with the devices of this machine too, as bin/verbena-hw; linked with the C library
-	CGO_ENABLED=0 $(GO) build -tags hw -o bin/verbena-hw ./cmd/verbena
+	CGO_ENABLED=0 $(GO) build $(PGO) -tags hw -o bin/verbena-hw ./cmd/verbena
 
 test: ## every test; PKG=./verbs for one package
 	$(GO) test $(PKG)
@@ -53,6 +56,13 @@ bench: ## speed and size, as ratios to TCP, compared with the first run here, th
 	@mkdir -p bin
 	$(GO) run ./cmd/verbena bench --against bin/bench.json
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime 200ms $(PKG)
+
+profile: ## cmd/verbena/verbena.pgo anew, from the benchmarks of the data path; for a machine without other work
+	@mkdir -p bin/profile
+	$(GO) test ./provider/soft -run '^$$' -bench 'PingPong|RoundTrip|BothEnds|Write' -cpuprofile bin/profile/soft -o bin/profile/soft.test
+	$(GO) test ./rsocket -run '^$$' -bench 'Stream|Request' -cpuprofile bin/profile/rsocket -o bin/profile/rsocket.test
+	$(GO) test ./internal/link/udp -run '^$$' -bench 'Transfer|Turnaround' -cpuprofile bin/profile/udp -o bin/profile/udp.test
+	$(GO) tool pprof -proto bin/profile/soft bin/profile/rsocket bin/profile/udp >cmd/verbena/verbena.pgo
 
 cabi: build ## the C libraries in bin/cabi, for "bin/verbena run -- PROGRAM"; needs gcc
 	@cabi/build bin/cabi
@@ -99,7 +109,7 @@ release-snapshot: release-tools ## what a tag would release, in dist: archives, 
 
 container: ## the container image verbena:local, with docker or podman; needs no network
 	@mkdir -p bin/container/linux/$$($(GO) env GOARCH)
-	CGO_ENABLED=0 GOOS=linux $(GO) build -o bin/container/linux/$$($(GO) env GOARCH)/verbena ./cmd/verbena
+	CGO_ENABLED=0 GOOS=linux $(GO) build $(PGO) -o bin/container/linux/$$($(GO) env GOARCH)/verbena ./cmd/verbena
 	$$(command -v podman || echo docker) build -t verbena:local -f deploy/container/Dockerfile \
 		--build-arg TARGETPLATFORM=linux/$$($(GO) env GOARCH) bin/container
 
