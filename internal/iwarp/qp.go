@@ -156,8 +156,8 @@ func (q *QP) die(r *refusal, seg iwarp.Segment, n int) {
 	q.Host.Raise(ev)
 }
 
-// end moves the QP to ERR: what was sent completes, everything else is flushed. If dying is set a Terminate is sent. s is
-// WRFlushErr for an orderly end; another status is that of the first failure, which the flushed requests name.
+// end moves the QP to ERR: what was sent completes, everything else is flushed. If dying is set a Terminate is sent.
+// s is WRFlushErr for an orderly end; another status is that of the first failure, which the flushed requests name.
 func (q *QP) end(s transport.Status, why string) {
 	if q.state == transport.Err {
 		return
