@@ -16,7 +16,7 @@ enum {
 static int held[MOST];
 static atomic_int count;
 static atomic_int busy;    // a call holds the numbers
-static atomic_int started; // there is no need any more
+static atomic_int started[KINDS]; // calls of a kind need it no more
 static atomic_int loaded;  // the engine is loaded
 
 int low_floor(void)
@@ -63,17 +63,18 @@ static void after_fork(void)
 {
 	free_all();
 	atomic_store(&busy, 0);
-	atomic_store(&started, 0);
+	for (int kind = 0; kind < KINDS; kind++)
+		atomic_store(&started[kind], 0);
 	atomic_store(&loaded, 0);
 }
 
 __attribute__((constructor)) static void watch(void) { pthread_atfork(NULL, NULL, after_fork); }
 
-int low_begin(void)
+int low_begin(enum low_kind kind)
 {
 	int floor = low_floor(), fd, e = errno;
 
-	if (atomic_load(&started) || atomic_exchange(&busy, 1))
+	if (atomic_load(&started[kind]) || atomic_exchange(&busy, 1))
 		return 0;
 	// The table of descriptors grows once: with threads each growth takes milliseconds.
 	if ((fd = eventfd(0, EFD_CLOEXEC)) >= 0)
@@ -105,16 +106,16 @@ void low_end(int *began)
 	errno = e;
 }
 
-void low_started(int result)
+void low_started(enum low_kind kind, int result)
 {
 	if (!result)
-		atomic_store(&started, 1);
+		atomic_store(&started[kind], 1);
 }
 
 int low_rsocket(int domain, int type, int protocol)
 {
 	if (!atomic_load(&loaded)) { // by a socket that is not the program's: its number would be a high one
-		LOW();
+		LOW(LOW_LOAD);
 		int rs = rsocket(AF_INET, SOCK_STREAM, 0);
 		if (rs >= 0) {
 			rclose(rs);
@@ -126,28 +127,28 @@ int low_rsocket(int domain, int type, int protocol)
 
 int low_bind(int rs, const struct sockaddr *a, socklen_t n)
 {
-	LOW();
+	LOW(LOW_BIND);
 	int result = rbind(rs, a, n);
-	low_started(result);
+	low_started(LOW_BIND, result);
 	return result;
 }
 
 int low_listen(int rs, int backlog)
 {
-	LOW();
+	LOW(LOW_LISTEN);
 	int result = rlisten(rs, backlog);
-	low_started(result);
+	low_started(LOW_LISTEN, result);
 	return result;
 }
 
 // begun begins to connect. It does not wait for the peer, since other threads may open files meanwhile.
 static int begun(int rs, const struct sockaddr *a, socklen_t n, int nonblock)
 {
-	LOW();
+	LOW(LOW_CONNECT);
 	if (!nonblock)
 		rfcntl(rs, F_SETFL, O_NONBLOCK);
 	int result = rconnect(rs, a, n), e = errno;
-	low_started(result && e != EINPROGRESS);
+	low_started(LOW_CONNECT, result && e != EINPROGRESS);
 	if (!nonblock)
 		rfcntl(rs, F_SETFL, 0);
 	errno = e;
@@ -158,7 +159,7 @@ int low_connect(int rs, const struct sockaddr *a, socklen_t n)
 {
 	int nonblock = atomic_load(&own(rs)->nonblock);
 
-	if (atomic_load(&started) || own(rs)->type != SOCK_STREAM)
+	if (atomic_load(&started[LOW_CONNECT]) || own(rs)->type != SOCK_STREAM)
 		return rconnect(rs, a, n);
 	int result = begun(rs, a, n, nonblock);
 	return result && errno == EINPROGRESS && !nonblock ? rconnect(rs, a, n) : result;

@@ -79,12 +79,13 @@ RS_HIDDEN void set_sizes(int rs);
 
 // LOW keeps the engine from low numbers of descriptors until the end of the block, if its devices are not open yet. See
 // low.c.
-#define LOW() __attribute__((cleanup(low_end), unused)) int low_ = low_begin()
-RS_HIDDEN int low_begin(void);
+#define LOW(kind) __attribute__((cleanup(low_end), unused)) int low_ = low_begin(kind)
+enum low_kind { LOW_LOAD, LOW_BIND, LOW_LISTEN, LOW_CONNECT, KINDS };
+RS_HIDDEN int low_begin(enum low_kind kind);
 RS_HIDDEN void low_end(int *began);
 
-// low_started tells that the engine has its devices, if the result of a call is 0.
-RS_HIDDEN void low_started(int result);
+// low_started tells that the engine has what calls of a kind open, if the result of a call is 0.
+RS_HIDDEN void low_started(enum low_kind kind, int result);
 
 // low_rsocket, low_bind, low_listen and low_connect are the functions of rsockets, with LOW as long as it is needed.
 RS_HIDDEN int low_rsocket(int domain, int type, int protocol);
