@@ -13,7 +13,6 @@ struct thread {
 	struct thread *next; // in all
 	pthread_t id;
 	int event;
-	void *stack; // for handlers
 };
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; // guards all
@@ -38,7 +37,6 @@ static void leave(void *arg)
 	*at = t->next;
 	pthread_mutex_unlock(&mu);
 	NEXT(close)(t->event);
-	stack_end(t->stack);
 	free(t);
 	self = NULL;
 }
@@ -70,12 +68,11 @@ int event_of_thread(void)
 	struct thread *t = malloc(sizeof *t);
 	if (!t)
 		return fail(ENOMEM);
-	*t = (struct thread){.id = pthread_self(), .event = low_raise(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
+	*t = (struct thread){.id = pthread_self(), .event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 	if (t->event < 0) {
 		free(t);
 		return -1;
 	}
-	t->stack = stack_new();
 	pthread_mutex_lock(&mu);
 	t->next = all;
 	all = t;

@@ -3,7 +3,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "sockets.h"
 
@@ -22,8 +21,6 @@ int close(int fd)
 {
 	struct slot *s = slot_of(fd);
 
-	if (s && of_vfork())
-		return NEXT(close)(fd);
 	GUARD(0);
 	if (s) {
 		forget(fd);
@@ -54,27 +51,17 @@ int close_range(unsigned int first, unsigned int last, int flags)
 {
 	struct range r = {first, last};
 
-	if (of_vfork())
-		return NEXT(close_range)(first, last, flags);
-	if (!flags) { // else they close at exec, or invalid flags
+	if (!flags) // else they close at exec, or invalid flags
 		each_slot(close_in_range, &r);
-		last = low_last(first, last);
-	}
-	return first > last ? 0 : NEXT(close_range)(first, last, flags);
+	return NEXT(close_range)(first, last, flags);
 }
 
 void closefrom(int first)
 {
 	struct range r = {first < 0 ? 0 : first, ~0U};
 
-	if (of_vfork()) {
-		NEXT(closefrom)(first);
-		return;
-	}
 	each_slot(close_in_range, &r);
-	r.last = low_last(r.first, ~0U);
-	if (r.first <= r.last)
-		NEXT(close_range)(r.first, r.last, 0);
+	NEXT(closefrom)(first);
 }
 
 // duplicate makes a descriptor stand for the same rsocket as another.
@@ -88,8 +75,6 @@ static int duplicate(int old, int new)
 		return new;
 	if (rs < 0)
 		return link_share(old, new);
-	if (new <= STDERR_FILENO) // for a program that this process will execute
-		parent_tell(rs);
 	if (!(s = make_slot(new))) {
 		NEXT(close)(new);
 		return fail(ENOMEM);
@@ -99,12 +84,7 @@ static int duplicate(int old, int new)
 	return new;
 }
 
-int dup(int fd)
-{
-	int new = NEXT(dup)(fd);
-
-	return of_vfork() ? new : duplicate(fd, new);
-}
+int dup(int fd) { return duplicate(fd, NEXT(dup)(fd)); }
 
 // replace closes what a descriptor stands for, so that a duplicate of old takes its place, unless it is the number of
 // an rsocket that has duplicates: to reuse it is not possible, since the rsocket is known by it.
@@ -127,7 +107,7 @@ static int replace(int old, int fd)
 
 int dup2(int old, int new)
 {
-	if (old == new || of_vfork())
+	if (old == new)
 		return NEXT(dup2)(old, new);
 	return replace(old, new) ? -1 : duplicate(old, NEXT(dup2)(old, new));
 }
@@ -136,8 +116,6 @@ int dup3(int old, int new, int flags)
 {
 	if (old == new || flags & ~O_CLOEXEC)
 		return fail(EINVAL);
-	if (of_vfork())
-		return NEXT(dup3)(old, new, flags);
 	return replace(old, new) ? -1 : duplicate(old, NEXT(dup3)(old, new, flags));
 }
 
@@ -150,8 +128,6 @@ static int set_flags(int rs, long flags)
 
 	if (result >= 0)
 		atomic_store(&own(rs)->nonblock, nonblock);
-	else
-		parent_tell(rs);
 	return result < 0 ? -1 : 0;
 }
 
@@ -178,8 +154,6 @@ int fcntl(int fd, int cmd, ...)
 	va_start(args, cmd);
 	long arg = va_arg(args, long);
 	va_end(args);
-	if (ours(fd) && of_vfork())
-		return NEXT(fcntl)(fd, cmd, arg);
 	return now_of(fd) >= 0 || (ours(fd) && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)) ? control(fd, cmd, arg) :
 											     NEXT(fcntl)(fd, cmd, arg);
 }
