@@ -66,13 +66,11 @@ func CopySum(dst, src []byte) (sum uint32, ok bool) {
 // CopyCRC copies all of src to dst, as Copy does, and returns the CRC of an FPDU, crc, continued over src; see
 // iwarp.UpdateCRC. If src changes meanwhile, the result is that of the bytes in dst.
 func CopyCRC(crc uint32, dst, src []byte) (sum uint32, ok bool) {
-	was := debug.SetPanicOnFault(true)
-	defer func() {
-		debug.SetPanicOnFault(was)
-		if !ok {
-			caught(recover())
-		}
-	}()
+	ok = guarded(func() { sum = copyCRC(crc, dst, src) })
+	return sum, ok
+}
+
+func copyCRC(crc uint32, dst, src []byte) uint32 {
 	odd := len(src) & 15
 	if !iwarp.SumsWhileCopying || len(src)-odd < iwarp.LeastSum {
 		odd = len(src)
@@ -82,7 +80,7 @@ func CopyCRC(crc uint32, dst, src []byte) (sum uint32, ok bool) {
 	if odd < len(src) {
 		crc = iwarp.CopyCRC(crc, dst[odd:], src[odd:])
 	}
-	return crc, true
+	return crc
 }
 
 // guarded calls f and reports whether it ended without a fault.

@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // FD is a notification descriptor, here an eventfd. It is not safe for concurrent use.
@@ -14,7 +12,7 @@ type FD struct{ r int }
 // New makes an FD that is not readable.
 func New() (*FD, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	return &FD{r: fdset.Raise(fd)}, err
+	return &FD{r: fd}, err
 }
 
 var one = binary.NativeEndian.AppendUint64(nil, 1)

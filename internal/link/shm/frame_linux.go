@@ -127,10 +127,9 @@ func rights(oob []byte) (fds []int) {
 			fds = append(fds, got...)
 		}
 	}
-	for i, fd := range fds {
+	for _, fd := range fds {
 		unix.CloseOnExec(fd)
-		fds[i] = fdset.Raise(fd)
-		fdset.Add(fds[i])
+		fdset.Add(fd)
 	}
 	return fds
 }
