@@ -191,7 +191,9 @@ func (id *ID) finish(l leftovers) {
 			ev.ID.destroyAll()
 		}
 	}
-	_ = l.event.Ack() // an error without an event
+	if l.event != nil {
+		_ = l.event.Ack()
+	}
 	if l.sync {
 		_ = l.ch.Close()
 	}

@@ -97,7 +97,7 @@ func TestRequestThatCannotMove(t *testing.T) {
 	ok(t, ch.Close())
 }
 
-// What is not watched any more wakes nobody.
+// A poller that no longer watches a socket is not woken by it.
 func TestUnwatch(t *testing.T) {
 	a, _ := Unserved()
 	st := NewStream(nil, Options{})
