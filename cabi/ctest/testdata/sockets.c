@@ -609,6 +609,27 @@ static void cancelled(int l)
 	}
 }
 
+// A cancellation that meets a thread of asynchronous cancellation between two calls, or at the start of one, leaves the
+// engine usable: the thread ends, and its successors receive.
+static void cancelled_between(int l)
+{
+	void *result;
+	int p[2];
+
+	connected(l, p, 0);
+	for (int i = 0; i < 3000; i++) {
+		struct reader r = {.fd = p[1], .type = PTHREAD_CANCEL_ASYNCHRONOUS, .state = PTHREAD_CANCEL_ENABLE};
+		pthread_t t;
+		CHECK(!pthread_create(&t, NULL, receive_all, &r));
+		while (!atomic_load(&r.begun))
+			CHECK(write(p[0], "x", 1) == 1);
+		for (volatile int k = 0; k < i; k++) // so that it meets other instructions
+			;
+		CHECK(!pthread_cancel(t) && !pthread_join(t, &result) && result == PTHREAD_CANCELED);
+	}
+	close(p[0]), close(p[1]);
+}
+
 // An IPv6 socket has IPv4 addresses as mapped ones, in each call that gives or takes an address.
 static void mapped(void)
 {
@@ -676,6 +697,7 @@ int main(void)
 	timeouts(l);
 	files(l);
 	cancelled(l);
+	cancelled_between(l);
 	CHECK(!close(l));
 	mapped();
 	refused();
