@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // mapMemory maps memory backed by a file of its own (memfd). The file has a fixed size; another process that gets it
@@ -34,6 +36,7 @@ func mapFile(n int) ([]byte, *os.File) {
 	if err != nil {
 		return nil, nil
 	}
+	fd = fdset.Raise(fd)
 	file := os.NewFile(uintptr(fd), "verbena-buffer")
 	page := os.Getpagesize()
 	if err := unix.Ftruncate(fd, int64((n+page-1)/page*page)); err != nil {

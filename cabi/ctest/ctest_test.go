@@ -176,8 +176,14 @@ func TestThreadsWaitForADestroyedChannel(t *testing.T) {
 }
 
 func TestSocketsOfAProgramAreRsockets(t *testing.T) {
-	run(t, "sockets.c") // R-PRE-01, R-PRE-05
+	out := run(t, "sockets.c") // R-PRE-01, R-PRE-05
+	// Three of its children use sockets of their parent, each several times.
+	if n := strings.Count(out, "cannot use a connection of the process that forked it (EIO)"); n != 3 {
+		t.Errorf("%d lines say why a child gets EIO: must be 3\n%s", n, out)
+	}
 }
+
+func TestSocketsLeaveLowDescriptorsToTheProgram(t *testing.T) { run(t, "sockets_low.c") }
 
 // Calls on the stack of a coroutine are not much slower than others.
 func TestCallsOnTheStackOfACoroutine(t *testing.T) {

@@ -29,5 +29,6 @@ var generation uint32
 //export vrb_set_generation
 func vrb_set_generation(n C.uint32_t) C.int {
 	generation = uint32(n)
+	fdset.SetFloor(min(1024, fdset.Limit()/2)) // as the library of sockets does: the C libraries call this first
 	return 0
 }

@@ -1,7 +1,10 @@
 // What fork needs: a child must not keep the connections of its parent open. Peers notice that a process has ended when
 // its sockets close, and the child has them too.
+#define _GNU_SOURCE
 #include <pthread.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lib.h"
@@ -11,6 +14,44 @@ enum { MAX_FDS = 1 << 16 };
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; // held from before the fork until after it
 static struct vrb_descriptor *fds;
 static int count;
+
+static void *ask(void *engine)
+{
+	count = ((const struct vrb_engine *)engine)->descriptors(fds, MAX_FDS);
+	return NULL;
+}
+
+// ask_by_thread is ask for a thread that may be in the engine itself, which it cannot enter again. It has no answer if
+// the thread keeps the engine from working: peers hear of the parent's end only when the child ends, then.
+static void ask_by_thread(const struct vrb_engine *engine)
+{
+	enum { LIMIT_S = 2 };
+	sigset_t every, before;
+	struct timespec end;
+	pthread_t thread;
+
+	sigfillset(&every);
+	pthread_sigmask(SIG_SETMASK, &every, &before);
+	int e = pthread_create(&thread, NULL, ask, (void *)engine);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (e)
+		return;
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec += LIMIT_S;
+	if (!pthread_timedjoin_np(thread, NULL, &end))
+		return;
+	pthread_detach(thread);
+	fds = NULL; // the thread may write it yet
+	count = 0;
+}
+
+// in_handler reports whether the thread runs a handler of a signal: these have the alternate stack.
+static int in_handler(void)
+{
+	stack_t s;
+
+	return !sigaltstack(NULL, &s) && (s.ss_flags & SS_ONSTACK);
+}
 
 // before_fork asks for the descriptors in the parent: the child cannot enter the engine.
 static void before_fork(void)
@@ -24,8 +65,10 @@ static void before_fork(void)
 		return;
 	if (!fds)
 		fds = malloc(MAX_FDS * sizeof *fds);
-	if (fds)
-		count = engine->descriptors(fds, MAX_FDS);
+	if (fds && in_handler())
+		ask_by_thread(engine);
+	else if (fds)
+		ask((void *)engine);
 }
 
 static void release(void)

@@ -42,6 +42,7 @@ int adopt(int rs, int domain, int type)
 	}
 	link_leave(s);
 	atomic_store(&s->uses, 1);
+	atomic_store(&s->born, parent_forks());
 	atomic_store(&s->domain, domain);
 	atomic_store(&s->type, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC));
 	atomic_store(&s->nonblock, !!(type & SOCK_NONBLOCK));
@@ -62,7 +63,7 @@ int socket(int domain, int type, int protocol)
 	GUARD(0);
 	if (links() && (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM)
 		return link_new(NEXT(socket)(domain, type, protocol));
-	int rs = adopt(rsocket(domain, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC), protocol), domain, type);
+	int rs = adopt(low_rsocket(domain, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC), protocol), domain, type);
 	if (rs >= 0)
 		set_sizes(rs);
 	return rs;
@@ -78,15 +79,28 @@ int socket(int domain, int type, int protocol)
 		}); \
 	})
 
-int bind(int fd, const struct sockaddr *a, socklen_t n) { return CALL(bind, fd, a, n); }
+int bind(int fd, const struct sockaddr *a, socklen_t n)
+{
+	int rs = now_of(fd);
+
+	if (rs < 0)
+		return NEXT(bind)(fd, a, n);
+	GUARD(0);
+	return low_bind(rs, a, n);
+}
 
 int listen(int fd, int backlog)
 {
-	int result = CALL(listen, fd, backlog);
+	int rs = now_of(fd);
 
-	if (!result)
-		link_listens(fd);
-	return result;
+	if (rs < 0) {
+		int result = NEXT(listen)(fd, backlog);
+		if (!result)
+			link_listens(fd);
+		return result;
+	}
+	GUARD(0);
+	return low_listen(rs, backlog);
 }
 
 int shutdown(int fd, int how)
@@ -133,8 +147,10 @@ static int name_of(int rs, int peer, struct sockaddr *a, socklen_t *n)
 	else if (names)
 		put_name(&names->local, names->local_length, a, n);
 	else {
-		if ((peer ? rgetpeername : rgetsockname)(rs, (struct sockaddr *)&at, &length))
+		if ((peer ? rgetpeername : rgetsockname)(rs, (struct sockaddr *)&at, &length)) {
+			parent_tell(rs);
 			return -1;
+		}
 		map(rs, &at, &length);
 		put_name(&at, length, a, n);
 	}
@@ -193,7 +209,7 @@ int connect(int fd, const struct sockaddr *a, socklen_t n)
 		return result;
 	}
 	GUARD(1);
-	result = rconnect(rs, a, n);
+	result = low_connect(rs, a, n);
 	if (result && errno == EINPROGRESS)
 		used_up(rs, POLLOUT);
 	return result;
@@ -254,6 +270,8 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t n)
 		return 0;
 	}
 	int result = rsetsockopt(rs, level, name, value, n);
+	if (result)
+		parent_tell(rs);
 	return result && (errno == ENOPROTOOPT || errno == ENOTSUP) && harmless(level, name) ? 0 : result;
 }
 
@@ -275,7 +293,10 @@ int getsockopt(int fd, int level, int name, void *restrict value, socklen_t *res
 		memcpy(value, &type, *n = sizeof type);
 		return 0;
 	}
-	return rgetsockopt(rs, level, name, value, n);
+	int result = rgetsockopt(rs, level, name, value, n);
+	if (result)
+		parent_tell(rs);
+	return result;
 }
 
 int fstat(int fd, struct stat *st)

@@ -20,6 +20,7 @@ struct thread {
 	struct thread *next; // in all
 	pthread_t id;
 	int event;
+	void *stack; // for handlers
 };
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; // guards all, and is held while a thread is cancelled; see lock
@@ -62,6 +63,7 @@ static void leave(void *arg)
 	*at = t->next;
 	unlock(&mask);
 	NEXT(close)(t->event);
+	stack_end(t->stack);
 	free(t);
 	self = NULL;
 }
@@ -95,11 +97,12 @@ int event_of_thread(void)
 	struct thread *t = malloc(sizeof *t);
 	if (!t)
 		return fail(ENOMEM);
-	*t = (struct thread){.id = pthread_self(), .event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+	*t = (struct thread){.id = pthread_self(), .event = low_raise(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
 	if (t->event < 0) {
 		free(t);
 		return -1;
 	}
+	t->stack = stack_new();
 	lock(&mask);
 	t->next = all;
 	all = t;

@@ -25,6 +25,8 @@ static ssize_t take_once(int rs, struct msghdr *m, int flags)
 {
 	for (;;) {
 		ssize_t n = rrecvmsg(rs, m, (flags & ~(IGNORED | MSG_WAITALL)) | MSG_DONTWAIT);
+		if (n < 0 && errno == EIO)
+			parent_tell(rs);
 		if (n >= 0 || errno != EAGAIN || !blocks(rs, flags) || ready(rs, POLLIN, own(rs)->receive_ms))
 			return n;
 	}
@@ -89,6 +91,8 @@ static ssize_t give_all(int rs, struct msghdr *m, int flags)
 			skip(m, n);
 			continue;
 		}
+		if (errno == EIO)
+			parent_tell(rs);
 		if (errno != EAGAIN || ready(rs, POLLOUT, own(rs)->send_ms))
 			return sent ? (ssize_t)sent : -1;
 	} while (sent < all);
@@ -106,6 +110,8 @@ ssize_t give(int rs, const struct msghdr *m, int flags)
 	plain.msg_control = NULL;
 	if (!blocks(rs, flags)) {
 		ssize_t n = rsendmsg(rs, &plain, hard);
+		if (n < 0 && errno == EIO)
+			parent_tell(rs);
 		if (n < 0 ? errno == EAGAIN : (size_t)n < length_of(m)) {
 			int e = errno;
 			used_up(rs, POLLOUT);

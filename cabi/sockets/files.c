@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "sockets.h"
 
@@ -21,6 +22,8 @@ int close(int fd)
 {
 	struct slot *s = slot_of(fd);
 
+	if (s && of_vfork())
+		return NEXT(close)(fd);
 	GUARD(0);
 	if (s) {
 		forget(fd);
@@ -51,17 +54,27 @@ int close_range(unsigned int first, unsigned int last, int flags)
 {
 	struct range r = {first, last};
 
-	if (!flags) // else they close at exec, or invalid flags
+	if (of_vfork())
+		return NEXT(close_range)(first, last, flags);
+	if (!flags) { // else they close at exec, or invalid flags
 		each_slot(close_in_range, &r);
-	return NEXT(close_range)(first, last, flags);
+		last = low_last(first, last);
+	}
+	return first > last ? 0 : NEXT(close_range)(first, last, flags);
 }
 
 void closefrom(int first)
 {
 	struct range r = {first < 0 ? 0 : first, ~0U};
 
+	if (of_vfork()) {
+		NEXT(closefrom)(first);
+		return;
+	}
 	each_slot(close_in_range, &r);
-	NEXT(closefrom)(first);
+	r.last = low_last(r.first, ~0U);
+	if (r.first <= r.last)
+		NEXT(close_range)(r.first, r.last, 0);
 }
 
 // duplicate makes a descriptor stand for the same rsocket as another.
@@ -75,6 +88,8 @@ static int duplicate(int old, int new)
 		return new;
 	if (rs < 0)
 		return link_share(old, new);
+	if (new <= STDERR_FILENO) // for a program that this process will execute
+		parent_tell(rs);
 	if (!(s = make_slot(new))) {
 		NEXT(close)(new);
 		return fail(ENOMEM);
@@ -84,7 +99,12 @@ static int duplicate(int old, int new)
 	return new;
 }
 
-int dup(int fd) { return duplicate(fd, NEXT(dup)(fd)); }
+int dup(int fd)
+{
+	int new = NEXT(dup)(fd);
+
+	return of_vfork() ? new : duplicate(fd, new);
+}
 
 // replace closes what a descriptor stands for, so that a duplicate of old takes its place, unless it is the number of
 // an rsocket that has duplicates: to reuse it is not possible, since the rsocket is known by it.
@@ -107,7 +127,7 @@ static int replace(int old, int fd)
 
 int dup2(int old, int new)
 {
-	if (old == new)
+	if (old == new || of_vfork())
 		return NEXT(dup2)(old, new);
 	return replace(old, new) ? -1 : duplicate(old, NEXT(dup2)(old, new));
 }
@@ -116,6 +136,8 @@ int dup3(int old, int new, int flags)
 {
 	if (old == new || flags & ~O_CLOEXEC)
 		return fail(EINVAL);
+	if (of_vfork())
+		return NEXT(dup3)(old, new, flags);
 	return replace(old, new) ? -1 : duplicate(old, NEXT(dup3)(old, new, flags));
 }
 
@@ -128,6 +150,8 @@ static int set_flags(int rs, long flags)
 
 	if (result >= 0)
 		atomic_store(&own(rs)->nonblock, nonblock);
+	else
+		parent_tell(rs);
 	return result < 0 ? -1 : 0;
 }
 
@@ -154,6 +178,8 @@ int fcntl(int fd, int cmd, ...)
 	va_start(args, cmd);
 	long arg = va_arg(args, long);
 	va_end(args);
+	if (ours(fd) && of_vfork())
+		return NEXT(fcntl)(fd, cmd, arg);
 	return now_of(fd) >= 0 || (ours(fd) && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)) ? control(fd, cmd, arg) :
 											     NEXT(fcntl)(fd, cmd, arg);
 }

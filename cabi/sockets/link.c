@@ -17,7 +17,8 @@
 
 #include "link.h"
 
-static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; // guards links, and the slots' pointers to them
+// mu guards links, and the slots' pointers to them. A handler may fork while its thread has it.
+static pthread_mutex_t mu = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static struct link *all;
 static int on;
 
@@ -37,7 +38,7 @@ static void in_parent(void) { pthread_mutex_unlock(&mu); }
 // in_child leaves the handshakes of the parent to the parent.
 static void in_child(void)
 {
-	pthread_mutex_init(&mu, NULL);
+	mu = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 	handshake_forget();
 	for (struct link *l = all; l; l = l->next) {
 		if (l->state != RUNNING)
@@ -234,8 +235,8 @@ static void start(struct link *l, int fd)
 	if (l->done >= 0)
 		eventfd_read(l->done, &count); // of an attempt to connect that failed
 	else
-		l->done = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	l->tcp = NEXT(fcntl)(fd, F_DUPFD_CLOEXEC, 0);
+		l->done = low_raise(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	l->tcp = low_raise(NEXT(fcntl)(fd, F_DUPFD_CLOEXEC, 0));
 	l->state = RUNNING;
 	l->uses++;
 	if (l->done >= 0 && l->tcp >= 0 && is_tcp(l->tcp) && !run(l))
@@ -380,6 +381,18 @@ static int look(int fd, int *done)
 	return result;
 }
 
+// uses notes that the program uses the connection of a client. Until then it is told as often as it asks that the
+// connection is made, as with TCP: curl asks twice, and then sends by another connection.
+static void uses(int fd)
+{
+	struct link *l;
+
+	pthread_mutex_lock(&mu);
+	if ((l = atomic_load(&slot_of(fd)->link)))
+		l->announced = 1;
+	pthread_mutex_unlock(&mu);
+}
+
 int link_settle(int fd, int flags)
 {
 	int done, e = errno;
@@ -391,6 +404,7 @@ int link_settle(int fd, int flags)
 			errno = rs == -2 ? errno : e;
 			return rs;
 		}
+		uses(fd);
 		if ((flags & MSG_DONTWAIT) || (NEXT(fcntl)(fd, F_GETFL) & O_NONBLOCK)) {
 			errno = EAGAIN;
 			return -2;
@@ -431,8 +445,10 @@ static int connecting(struct link *l, int fd, struct pollfd *out)
 	*out = now;
 	if (NEXT(poll)(&now, 1, 0) != 1)
 		return INSTEAD;
+	if (now.revents == POLLOUT)
+		return TOLD_NOW;
 	l->announced = 1;
-	return now.revents == POLLOUT ? TOLD_NOW : -1;
+	return -1;
 }
 
 int link_poll(int fd, short events, struct pollfd *out)

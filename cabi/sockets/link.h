@@ -19,7 +19,7 @@ struct link {
 	int uses;          // slots, and the thread
 	enum state state;
 	int active;    // the handshake is that of a client
-	int announced; // the program knows that the connection of a client is made
+	int announced; // the program uses the connection of a client: it knows that it is made
 	int shut;      // 1 more than a SHUT_ value that waits for the end of the handshake; 0 for none
 	int tcp;       // the thread's duplicate; -1 without thread
 	int done;      // an eventfd that is readable when the handshake has ended; -1 before it begins

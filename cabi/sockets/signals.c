@@ -2,9 +2,11 @@
 // called by a function of ours, which ends the wait of its thread.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "sockets.h"
@@ -12,6 +14,10 @@
 // interrupt is an eventfd while the thread waits. A handler may read it at any time, so it is in the static TLS block.
 static __thread int interrupt __attribute__((tls_model("initial-exec"))) = -1;
 static __thread int handled __attribute__((tls_model("initial-exec"))); // a handler has written it
+
+// outside is where a wait in the engine began; NULL without one. A child that a handler has forked returns there, since
+// the engine of its parent does not run in it.
+static __thread sigjmp_buf *outside __attribute__((tls_model("initial-exec")));
 
 static struct sigaction handlers[_NSIG];
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; // held with all signals blocked: handlers may install handlers
@@ -31,15 +37,28 @@ static int of_engine(const struct sigaction *a)
 	       (strstr(at.dli_fname, "libverbena-engine.so") || !strncmp(at.dli_fname, "/proc/self/fd/", 14));
 }
 
+// leave_engine ends the wait of a thread in a child that a handler has forked.
+static void leave_engine(const ucontext_t *interrupted)
+{
+	sigjmp_buf *to = outside;
+
+	outside = NULL;
+	pthread_sigmask(SIG_SETMASK, &interrupted->uc_sigmask, NULL);
+	siglongjmp(*to, 1);
+}
+
 static void handle(int sig, siginfo_t *info, void *context)
 {
 	const struct sigaction *a = &handlers[sig];
+	unsigned int forks = parent_forks();
 	int e = errno;
 
 	if (a->sa_flags & SA_SIGINFO)
 		a->sa_sigaction(sig, info, context);
 	else if (is_function(a))
 		a->sa_handler(sig);
+	if (outside && parent_forks() != forks)
+		leave_engine(context);
 	if (interrupt >= 0) {
 		handled = 1;
 		eventfd_write(interrupt, 1);
@@ -52,7 +71,7 @@ int sigaction(int sig, const struct sigaction *restrict act, struct sigaction *r
 	struct sigaction now, before;
 	sigset_t all, mask;
 
-	if (sig <= 0 || sig >= _NSIG)
+	if (sig <= 0 || sig >= _NSIG || of_vfork())
 		return NEXT(sigaction)(sig, act, old);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &mask);
@@ -63,7 +82,7 @@ int sigaction(int sig, const struct sigaction *restrict act, struct sigaction *r
 		handlers[sig] = *act;
 		if (is_function(act) && !of_engine(act)) {
 			now.sa_sigaction = handle;
-			now.sa_flags |= SA_SIGINFO;
+			now.sa_flags |= SA_SIGINFO | SA_ONSTACK; // a thread in the engine has a small stack
 		}
 	}
 	int result = NEXT(sigaction)(sig, act ? &now : NULL, old);
@@ -122,13 +141,33 @@ static int ended(int fd)
 	return by_handler || cancels_wait();
 }
 
+// poll_engine is rpoll. It returns -1 with EINTR in a child that a handler has forked meanwhile.
+static int poll_engine(struct pollfd *list, nfds_t n, int timeout_ms)
+{
+	sigjmp_buf here, *before = outside; // of a wait that a handler has interrupted, in which this one is
+
+	if (sigsetjmp(here, 0)) {
+		outside = before;
+		return fail(EINTR);
+	}
+	outside = &here;
+	int got = rpoll(list, n, timeout_ms);
+	outside = before;
+	for (nfds_t i = 0; got > 0 && i < n; i++)
+		if ((list[i].revents & POLLERR) && slot_of(list[i].fd))
+			parent_tell(list[i].fd);
+	return got;
+}
+
 // wait_once is wait_for with a list of which the last one is the event of the thread. It returns 0 too early if the
 // thread is cancelled and does not want that.
 static int wait_once(struct pollfd *list, nfds_t n, int timeout_ms)
 {
+	int before = interrupt;
+
 	interrupt = list[n].fd;
-	int got = has_number(list, n) ? rpoll(list, n + 1, timeout_ms) : NEXT(poll)(list, n + 1, timeout_ms);
-	interrupt = -1;
+	int got = has_number(list, n) ? poll_engine(list, n + 1, timeout_ms) : NEXT(poll)(list, n + 1, timeout_ms);
+	interrupt = before;
 	if (got <= 0 || !list[n].revents)
 		return got;
 	int e = ended(list[n].fd);

@@ -37,6 +37,7 @@ struct slot {
 	_Atomic(struct epoll *) ep; // the descriptor is an epoll instance that has rsockets
 	// Of the rsocket with this number:
 	atomic_int uses;                // descriptors
+	atomic_uint born;               // parent_forks when it was made
 	atomic_int nonblock;            // O_NONBLOCK
 	atomic_int type;                // SOCK_STREAM or SOCK_DGRAM
 	atomic_int domain;              // AF_INET or AF_INET6, of which the names of the socket are
@@ -75,6 +76,30 @@ RS_HIDDEN int intercepted(int domain, int type, int protocol);
 
 // set_sizes gives a new rsocket the sizes of RS_SQ_SIZE, RS_RQ_SIZE and RS_INLINE.
 RS_HIDDEN void set_sizes(int rs);
+
+// LOW keeps the engine from low numbers of descriptors until the end of the block, if its devices are not open yet. See
+// low.c.
+#define LOW(kind) __attribute__((cleanup(low_end), unused)) int low_ = low_begin(kind)
+enum low_kind { LOW_LOAD, LOW_BIND, LOW_LISTEN, LOW_CONNECT, KINDS };
+RS_HIDDEN int low_begin(enum low_kind kind);
+RS_HIDDEN void low_end(int *began);
+
+// low_started tells that the engine has what calls of a kind open, if the result of a call is 0.
+RS_HIDDEN void low_started(enum low_kind kind, int result);
+
+// low_rsocket, low_bind, low_listen and low_connect are the functions of rsockets, with LOW as long as it is needed.
+RS_HIDDEN int low_rsocket(int domain, int type, int protocol);
+RS_HIDDEN int low_bind(int rs, const struct sockaddr *a, socklen_t n);
+RS_HIDDEN int low_listen(int rs, int backlog);
+RS_HIDDEN int low_connect(int rs, const struct sockaddr *a, socklen_t n);
+
+// low_last returns where to end a range of descriptors that the program closes: one of all numbers up to the limit
+// leaves the engine's alone.
+RS_HIDDEN unsigned int low_last(unsigned int first, unsigned int last);
+
+// low_floor is the first number that is not low. low_raise moves a descriptor of this library there, if one is free.
+RS_HIDDEN int low_floor(void);
+RS_HIDDEN int low_raise(int fd);
 
 // Fork mode: a stream is a TCP socket at first. See link.c.
 
@@ -118,7 +143,7 @@ RS_HIDDEN int link_now(int fd);
 enum { AS_IS, INSTEAD, TOLD_NOW, DEAD };
 
 // link_poll writes what to poll for events of a descriptor. It returns AS_IS; INSTEAD if an event of that is only a
-// reason to ask again; TOLD_NOW if the connection of a client is made, which the program does not know yet; DEAD for a
+// reason to ask again; TOLD_NOW if the connection of a client is made, which the program does not use yet; DEAD for a
 // connection that the parent makes.
 RS_HIDDEN int link_poll(int fd, short events, struct pollfd *out);
 
@@ -158,6 +183,10 @@ RS_HIDDEN int cancels_wait(void);
 // event_of_thread returns an eventfd that ends a wait of the thread; -1 with errno set on failure.
 RS_HIDDEN int event_of_thread(void);
 
+// stack_new gives the thread a large alternate stack, if it has none, and returns its memory, which stack_end frees.
+RS_HIDDEN void *stack_new(void);
+RS_HIDDEN void stack_end(void *);
+
 // SERVE is plain for a descriptor of the kernel and mine, in which rs is the rsocket, for another one.
 #define SERVE(fd, flags, plain, mine) \
 	({ \
@@ -186,6 +215,16 @@ static inline int fail(int e)
 	errno = e;
 	return -1;
 }
+
+// parent_forks is how many forks are between the first process and this one.
+RS_HIDDEN unsigned int parent_forks(void);
+
+// of_vfork reports whether this is a child of vfork, which has the memory of its parent: what it does to its descriptors
+// must change nothing there.
+RS_HIDDEN int of_vfork(void);
+
+// parent_tell prints once that this process cannot use an rsocket, if that is one of its parent.
+RS_HIDDEN void parent_tell(int rs);
 
 // now_ms is a clock in milliseconds.
 RS_HIDDEN int64_t now_ms(void);

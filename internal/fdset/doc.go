@@ -2,8 +2,8 @@
 // without exec has them too, and as long as it lives the peers of its parent see open connections, although the parent
 // has died. With the list the child can close them. Only a program in C can fork that way.
 //
-// Send writes on a socket without a signal for that program. Limit is the number of descriptors that a process may
-// have.
+// Raise and Dup leave low numbers to that program. Send writes on a socket without a signal for it. Limit is the number
+// of descriptors that a process may have.
 //
 // The package knows a descriptor by its inode, so that duplicates are found and nothing must be done on close. Epoll
 // instances, eventfds and timers are not in the list: they keep no connection open. It imports golang.org/x/sys.

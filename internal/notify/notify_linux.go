@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // FD is a notification descriptor, here an eventfd. It is not safe for concurrent use.
@@ -12,7 +14,7 @@ type FD struct{ r int }
 // New makes an FD that is not readable.
 func New() (*FD, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	return &FD{r: fd}, err
+	return &FD{r: fdset.Raise(fd)}, err
 }
 
 var one = binary.NativeEndian.AppendUint64(nil, 1)

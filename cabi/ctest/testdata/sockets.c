@@ -483,6 +483,77 @@ static void of_parent(int l)
 	close(p[0]), close(p[1]), close(ep);
 }
 
+// A child of vfork has the memory of its parent, and descriptors of its own, which it closes before exec, as Python's
+// subprocess does.
+static void vforked(int l)
+{
+	int p[2], status;
+	char c;
+
+	connected(l, p, 0);
+	pid_t child = vfork();
+	if (!child) {
+		close(p[0]);
+		dup2(p[1], 100);
+		dup2(STDERR_FILENO, p[1]);
+		close_range(3, ~0U, 0);
+		closefrom(3);
+		_exit(0);
+	}
+	CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+	CHECK(write(p[0], "x", 1) == 1 && read(p[1], &c, 1) == 1 && fcntl(100, F_GETFD) == -1);
+	close(p[0]), close(p[1]);
+}
+
+static volatile pid_t by_handler;
+static volatile int talks;
+
+// fork_once forks. The first child returns, the second one makes sockets of its own before.
+static void fork_once(int sig)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t n = sizeof a;
+	char c;
+
+	if (by_handler || (by_handler = fork()))
+		return;
+	signal(SIGALRM, SIG_DFL);
+	alarm(60);
+	if (!talks)
+		return;
+	int own = socket(AF_INET, SOCK_STREAM, 0), from = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(!bind(own, (struct sockaddr *)&a, n) && !listen(own, 1) && !getsockname(own, (struct sockaddr *)&a, &n));
+	CHECK(!connect(from, (struct sockaddr *)&a, n));
+	int to = accept(own, NULL, NULL);
+	CHECK(to >= 0 && write(from, "x", 1) == 1 && read(to, &c, 1) == 1 && c == 'x');
+	close(from), close(to), close(own);
+}
+
+// A handler that forks has interrupted a thread that waits in the engine. The engine is not in the child.
+static void forked_by_handler(int l)
+{
+	struct sigaction a = {.sa_handler = fork_once};
+	struct itimerval often = {{.tv_usec = 100000}, {.tv_usec = 100000}}, off = {0};
+	pid_t self = getpid();
+	int p[2], status;
+	char c;
+
+	CHECK(!sigaction(SIGALRM, &a, NULL));
+	connected(l, p, 0);
+	for (talks = 0; talks < 2; talks++) {
+		by_handler = 0;
+		setitimer(ITIMER_REAL, &often, NULL);
+		CHECK(read(p[1], &c, 1) == -1 && errno == EINTR);
+		if (getpid() != self)
+			_exit(!(read(p[1], &c, 1) == -1 && errno == EIO));
+		setitimer(ITIMER_REAL, &off, NULL);
+		CHECK(by_handler > 0 && waitpid(by_handler, &status, 0) == by_handler && status == 0);
+	}
+	CHECK(write(p[0], "x", 1) == 1 && read(p[1], &c, 1) == 1);
+	signal(SIGALRM, SIG_DFL);
+	close(p[0]), close(p[1]);
+}
+
 // A time-out that is wrong is not an endless one.
 static void timeouts(int l)
 {
@@ -694,6 +765,8 @@ int main(void)
 	inherited(l);
 	forked(l);
 	of_parent(l);
+	vforked(l);
+	forked_by_handler(l);
 	timeouts(l);
 	files(l);
 	cancelled(l);

@@ -499,6 +499,29 @@ static void defers(void)
 	ended(server);
 }
 
+// A client is told that its connection is made as often as it asks, until it uses it: the server accepts later.
+static void asks_twice(void)
+{
+	int l = listener(0), fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), ep = epoll_create1(0), error;
+	struct pollfd p = {.fd = fd, .events = POLLOUT};
+	struct epoll_event e;
+	socklen_t n = sizeof error;
+
+	CHECK(!connect(fd, (struct sockaddr *)&here, size) || errno == EINPROGRESS);
+	for (int i = 0; i < 2; i++)
+		CHECK(poll(&p, 1, -1) == 1 && p.revents == POLLOUT && !getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) && !error);
+	CHECK(!add(ep, fd, EPOLLOUT));
+	for (int i = 0; i < 2; i++)
+		CHECK(epoll_wait(ep, &e, 1, -1) == 1 && e.events == EPOLLOUT);
+	CHECK(send(fd, "hello", 5, 0) == -1 && errno == EAGAIN && epoll_wait(ep, &e, 1, 0) == 0);
+	pid_t server = serve(l, 1, answer);
+	close(l);
+	CHECK(epoll_wait(ep, &e, 1, -1) == 1 && e.events == EPOLLOUT && is_rsocket(fd) && !fcntl(fd, F_SETFL, 0));
+	talk(fd, "hello");
+	close(fd), close(ep);
+	ended(server);
+}
+
 // no_room takes the address space that an engine needs. The caller has no engine.
 static void no_room(void)
 {
@@ -536,6 +559,7 @@ static void shuts_down(int fd)
 
 	CHECK(!shutdown(fd, SHUT_WR));
 	CHECK(read(fd, got, sizeof got) == 5 && !memcmp(got, "hello", 5));
+	CHECK(read(fd, got, sizeof got) == 0); // the end, not a reset
 }
 
 // server_stays_tcp is a server that tells its client that the connection stays TCP: without that the client waits.
@@ -625,6 +649,7 @@ int main(void)
 	server_speaks_first();
 	server_waits_first();
 	defers();
+	asks_twice();
 	workers();
 	client_by_hand();
 	server_by_hand();

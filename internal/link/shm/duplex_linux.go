@@ -206,7 +206,7 @@ func (d *Duplex) open(c *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	e := raw.Control(func(s uintptr) { d.fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) })
+	e := raw.Control(func(s uintptr) { d.fd, err = fdset.Dup(int(s)) })
 	if err = errors.Join(e, err); err != nil {
 		d.fd = -1
 		return err

@@ -127,9 +127,10 @@ func rights(oob []byte) (fds []int) {
 			fds = append(fds, got...)
 		}
 	}
-	for _, fd := range fds {
+	for i, fd := range fds {
 		unix.CloseOnExec(fd)
-		fdset.Add(fd)
+		fds[i] = fdset.Raise(fd)
+		fdset.Add(fds[i])
 	}
 	return fds
 }

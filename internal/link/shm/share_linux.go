@@ -69,7 +69,7 @@ func (l *txRings) reads(s *link.Share) bool {
 			return false
 		}
 	}
-	fd, err := unix.FcntlInt(s.File.Fd(), unix.F_DUPFD_CLOEXEC, 0) // the owner may close the file meanwhile
+	fd, err := fdset.Dup(int(s.File.Fd())) // the owner may close the file meanwhile
 	if err != nil {
 		return false
 	}

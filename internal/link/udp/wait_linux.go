@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // A waiter parks a goroutine until one of a set of sockets is readable, a time has come or another goroutine wakes
@@ -249,6 +251,7 @@ func openTimer(park int) int {
 	if err != nil {
 		return noTimer
 	}
+	fd = fdset.Raise(fd)
 	e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: eventTimer}
 	if unix.EpollCtl(park, unix.EPOLL_CTL_ADD, fd, &e) != nil {
 		unix.Close(fd)
