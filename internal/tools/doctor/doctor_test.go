@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/tools/term"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/provider/soft"
+	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -258,12 +260,44 @@ func TestAnswered(t *testing.T) {
 		{syscall.ECONNREFUSED, good, "its connection manager answers in 1.23ms", ""},
 		{context.DeadlineExceeded, bad, "no answer to a connection request within 1ms",
 			"ping 10.0.0.9"},
+		{&rdmacm.Error{Op: "connect", Errno: syscall.ECONNREFUSED, Detail: "the peer refused"}, good,
+			"its connection manager answers in 1.23ms", ""},
+		{closedPort(), bad, "UDP port 4791 is closed there, or a firewall rejects it", "firewall-cmd --add-port=4791/udp"},
 		{failedDevice(syscall.EMFILE), bad, "not asked, since this host's device failed: resolve_addr: create_gsi",
 			"ulimit -n"},
 	} {
 		var r report
 		r.answered("peer", peer, c.err, 1234*time.Microsecond)
 		finds(t, c.found, &r, c.l, c.found, c.typ)
+	}
+}
+
+// closedPort is the error of a connection whose request an ICMP message has answered.
+func closedPort() error {
+	cause := fmt.Errorf("UDP port 4791 of 10.0.0.9 is closed: %w", syscall.ECONNREFUSED)
+	return &rdmacm.Error{Op: "connect", Errno: syscall.ECONNREFUSED, Err: cause}
+}
+
+// TestOwnAddress: the port of this host's own address is open while doctor runs, so whoever refuses it is a firewall.
+func TestOwnAddress(t *testing.T) {
+	own := netip.MustParseAddr("10.0.0.1")
+	for _, c := range []struct {
+		err   error
+		found string
+	}{
+		{syscall.ECONNREFUSED, ""}, {failedDevice(syscall.EMFILE), ""},
+		{closedPort(), "a firewall of this host rejects UDP port 4791"},
+		{context.DeadlineExceeded, "a firewall of this host drops UDP port 4791"},
+	} {
+		var r report
+		r.judgeSelf(own, c.err)
+		if c.found == "" {
+			if len(r.all) != 0 {
+				t.Errorf("%v: %+v", c.err, r.all)
+			}
+			continue
+		}
+		finds(t, c.found, &r, bad, c.found, "nft list ruleset")
 	}
 }
 

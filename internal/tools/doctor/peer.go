@@ -202,10 +202,30 @@ func (r *report) stream(ctx context.Context, what string, peer netip.Addr) {
 func (r *report) self(own netip.Addr) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if _, err := dial(ctx, own); silent(err) {
-		r.add(bad, "address "+own.String(), "this host's own requests to it get no answer either: a firewall of this host "+
-			"drops UDP port 4791", "as root, verbena doctor names the rule; nft list ruleset")
+	_, err := dial(ctx, own)
+	r.judgeSelf(own, err)
+}
+
+// judgeSelf judges the answer to a request to this host's own address. The port is open there while doctor runs.
+func (r *report) judgeSelf(own netip.Addr, err error) {
+	found := ""
+	switch {
+	case portClosed(err):
+		found = "a firewall of this host rejects UDP port 4791, its own requests to the address included"
+	case silent(err):
+		found = "this host's own requests to it get no answer either: a firewall of this host drops UDP port 4791"
+	default:
+		return
 	}
+	r.add(bad, "address "+own.String(), found, "as root, verbena doctor names the rule if nft, or iptables-legacy-save, "+
+		"is installed; nft list ruleset")
+}
+
+// portClosed reports whether a request failed since an ICMP message says that the UDP port is closed. The errno is that
+// of a refusal by the peer's connection manager, which has no cause with an errno.
+func portClosed(err error) bool {
+	var e *rdmacm.Error
+	return errors.As(err, &e) && errors.Is(e.Err, syscall.ECONNREFUSED)
 }
 
 // silent reports whether a request was sent and nothing answered it.
@@ -235,6 +255,8 @@ func (r *report) answered(what string, peer netip.Addr, err error, took time.Dur
 	switch {
 	case err == nil:
 		r.add(good, what, fmt.Sprintf("a connection was established in %v", took), "")
+	case portClosed(err): // datagram has missed it: a host sends few ICMP messages a second
+		r.reached(what, peer, err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		r.add(good, what,
 			fmt.Sprintf("its connection manager answers in %v; no program listens on the requested port, as expected",
