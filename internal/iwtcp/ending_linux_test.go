@@ -53,24 +53,40 @@ func responderOf(t *testing.T, d *Device, num uint32, ended func(bool)) (q *QP, 
 // startResponder connects a QP in INIT to a bare socket that has the smallest buffers.
 func startResponder(t *testing.T, q *QP, ended func(silent bool)) (peer *net.TCPConn) {
 	t.Helper()
-	ok := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+	return startWith(t, q, iwarp.Params{IRD: 1, ORD: 1}, ended)
+}
+
+// startWith is startResponder for any parameters.
+func startWith(t *testing.T, q *QP, p iwarp.Params, ended func(silent bool)) (peer *net.TCPConn) {
+	t.Helper()
+	peer, own := connection(t)
+	if err := own.SetWriteBuffer(1); err != nil {
+		t.Fatal(err)
 	}
+	if err := q.Start(&Conn{tcp: own, Params: p}, ended); err != nil {
+		t.Fatal(err)
+	}
+	return peer
+}
+
+// connection is a connection of TCP. The peer has the smallest buffer.
+func connection(t *testing.T) (peer, own *net.TCPConn) {
+	t.Helper()
 	l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(loopbackAny))
-	ok(err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer l.Close()
 	peer, err = net.DialTCP("tcp4", nil, l.Addr().(*net.TCPAddr))
-	ok(err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = peer.Close() })
-	ok(peer.SetReadBuffer(1))
-	own, err := l.AcceptTCP()
-	ok(err)
-	ok(own.SetWriteBuffer(1))
-	ok(q.Start(&Conn{tcp: own, Params: iwarp.Params{IRD: 1, ORD: 1}}, ended))
-	return peer
+	_ = peer.SetReadBuffer(1)
+	if own, err = l.AcceptTCP(); err != nil {
+		t.Fatal(err)
+	}
+	return peer, own
 }
 
 // readRequest is the FPDU of a READ of n bytes from the beginning of a region.

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/iwarp"
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
@@ -47,50 +48,56 @@ func (q *QP) Start(c *Conn, ended func(silent bool)) error {
 }
 
 // nudges are the pauses before an initiator looks whether it has sent anything since: the first look is after 10 ms,
-// the others may send a nudge, after 50 ms, 250 ms and 1.25 s.
+// the others may send a nudge, after 50 ms, 250 ms and 1.25 s. Tests change them.
 var nudges = [...]time.Duration{10 * time.Millisecond, 40 * time.Millisecond, 200 * time.Millisecond, time.Second}
 
 // nudge has the machine send a nudge after a pause without messages of this side.
 //
 // +checklocks:q.mu
 func (q *QP) nudge(n int) {
-	m, fd := q.m, q.fd
-	time.AfterFunc(nudges[n], func() {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if q.m != m || q.fd != fd {
-			return
-		}
-		if m.Nudge() {
-			q.drive()
-		}
-		if n+1 < len(nudges) {
-			q.nudge(n + 1)
-		}
-	})
+	m := q.m
+	time.AfterFunc(nudges[n], func() { q.onNudge(m, n) })
+}
+
+// onNudge ends pause n of a connection, unless the QP has another one.
+func (q *QP) onNudge(m *iwarp.QP, n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.m != m || q.fd < 0 {
+		return
+	}
+	if m.Nudge() {
+		q.drive()
+	}
+	if n+1 < len(nudges) {
+		q.nudge(n + 1)
+	}
 }
 
 // releaseTime is how long a responder waits for the initiator's first message, in a connection without peer-to-peer
-// mode, before it sends its own.
-const releaseTime = time.Second
+// mode, before it sends its own. Tests change it.
+var releaseTime = time.Second
 
 // release lets a responder send first if the initiator has the reply and sends nothing.
 //
 // +checklocks:q.mu
 func (q *QP) release() {
-	m, fd := q.m, q.fd
-	time.AfterFunc(releaseTime, func() {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if q.m != m || q.fd != fd {
-			return
-		}
-		if n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ); err == nil && n > 0 {
-			q.release() // the reply is not acknowledged
-		} else if m.Release() {
-			q.drive()
-		}
-	})
+	m := q.m
+	time.AfterFunc(releaseTime, func() { q.onRelease(m) })
+}
+
+// onRelease ends the wait of a connection, unless the QP has another one.
+func (q *QP) onRelease(m *iwarp.QP) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.m != m || q.fd < 0 {
+		return
+	}
+	if n, err := unix.IoctlGetInt(q.fd, unix.SIOCOUTQ); err == nil && n > 0 {
+		q.release() // the reply is not acknowledged
+	} else if m.Release() {
+		q.drive()
+	}
 }
 
 // takeSocket takes the socket out of Go's poller.
