@@ -218,8 +218,9 @@ type DriverQP interface {
 
 	// Optional.
 
-	AttachMcast(gid GID) error
-	DetachMcast(gid GID) error
+	// AttachMcast and DetachMcast take the group's MLID, which is checked on InfiniBand and of no use elsewhere.
+	AttachMcast(gid GID, lid uint16) error
+	DetachMcast(gid GID, lid uint16) error
 	// PostSendAll posts all of wrs or nothing. With an error n is the index of the bad one. wrs is not on a
 	// stack.
 	PostSendAll(wrs []SendWR) (n int, err error)

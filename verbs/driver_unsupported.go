@@ -87,10 +87,10 @@ func (DriverUnsupported) SRQN() uint32 { return 0 }
 func (DriverUnsupported) PostOps([]OpsWR) (int, error) { return 0, lacks("tag matching") }
 
 // AttachMcast is of DriverQP: multicast (DeviceAttr.MaxMcastGrp).
-func (DriverUnsupported) AttachMcast(GID) error { return lacks("multicast") }
+func (DriverUnsupported) AttachMcast(GID, uint16) error { return lacks("multicast") }
 
 // DetachMcast is of DriverQP: multicast.
-func (DriverUnsupported) DetachMcast(GID) error { return lacks("multicast") }
+func (DriverUnsupported) DetachMcast(GID, uint16) error { return lacks("multicast") }
 
 // PostSendAll is of DriverQP: lists of requests that are posted as one.
 func (DriverUnsupported) PostSendAll([]SendWR) (int, error) {

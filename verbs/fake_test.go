@@ -327,6 +327,7 @@ type fakeQP struct {
 	room     int // of each queue; 0: no bound
 	onSend   func([]SendWR)
 	groups   []GID
+	lid      uint16 // of the last AttachMcast or DetachMcast
 }
 
 func (q *fakeQP) QPN() uint32 { return q.qpn }
@@ -364,7 +365,8 @@ func (q *fakeQP) PostRecv(wrs []RecvWR) (int, error) {
 	return fakePostRecv(&q.received, q.room, wrs)
 }
 
-func (q *fakeQP) AttachMcast(gid GID) error {
+func (q *fakeQP) AttachMcast(gid GID, lid uint16) error {
+	q.lid = lid
 	if err := q.call("AttachMcast"); err != nil {
 		return err
 	}
@@ -372,7 +374,8 @@ func (q *fakeQP) AttachMcast(gid GID) error {
 	return nil
 }
 
-func (q *fakeQP) DetachMcast(gid GID) error {
+func (q *fakeQP) DetachMcast(gid GID, lid uint16) error {
+	q.lid = lid
 	if err := q.call("DetachMcast"); err != nil {
 		return err
 	}

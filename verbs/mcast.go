@@ -4,7 +4,8 @@ package verbs
 // group has no effect. gid is the group's MGID: on RoCEv2 an IPv6 group, or an IPv4 group as ::ffff:a.b.c.d or
 // ff0e::ffff:a.b.c.d. lid is the MLID, 0xc000 to 0xfffe; only InfiniBand uses it.
 //
-// Errors: EINVAL if the QP is not UD or gid is not a group, ENOMEM beyond the device's limits.
+// Errors: EINVAL if the QP is not UD, gid is not a group, or on InfiniBand lid is out of range. ENOMEM beyond the
+// device's limits. EOPNOTSUPP if the device has no multicast.
 func (qp *QP) AttachMcast(gid GID, lid uint16) error {
 	const op = "attach_mcast"
 	qp.mu.Lock()
@@ -18,7 +19,7 @@ func (qp *QP) AttachMcast(gid GID, lid uint16) error {
 	if !qp.lifetime.use(kindGroup) {
 		return errClosed(op, qp.obj())
 	}
-	if err := qp.drv.AttachMcast(gid); err != nil {
+	if err := qp.drv.AttachMcast(gid, lid); err != nil {
 		qp.lifetime.drop(kindGroup)
 		return driverError(op, qp.obj(), err)
 	}
@@ -29,8 +30,8 @@ func (qp *QP) AttachMcast(gid GID, lid uint16) error {
 	return nil
 }
 
-// DetachMcast stops the reception of a group's messages (ibv_detach_mcast). EINVAL if the QP is not attached to the
-// group.
+// DetachMcast stops the reception of a group's messages (ibv_detach_mcast). gid and lid are those of AttachMcast. Messages
+// that arrived before may still be in the CQ. EINVAL if the QP is not attached to the group.
 func (qp *QP) DetachMcast(gid GID, lid uint16) error {
 	const op = "detach_mcast"
 	qp.mu.Lock()
@@ -41,7 +42,7 @@ func (qp *QP) DetachMcast(gid GID, lid uint16) error {
 	if _, ok := qp.groups[gid]; !ok {
 		return newError(op, qp.obj(), EINVAL, "the QP is not attached to %v", gid)
 	}
-	if err := qp.drv.DetachMcast(gid); err != nil {
+	if err := qp.drv.DetachMcast(gid, lid); err != nil {
 		return driverError(op, qp.obj(), err)
 	}
 	delete(qp.groups, gid)

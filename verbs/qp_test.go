@@ -225,7 +225,7 @@ func TestX_MC_01_Groups(t *testing.T) {
 	dev := newFakeDevice()
 	dev.ports[0].LinkLayer = LinkLayerInfiniBand
 	vctx, _ := openDevice(t, dev)
-	ib, _ := newQP(t, newPD(t, vctx), QPTypeUD)
+	ib, drv := newQP(t, newPD(t, vctx), QPTypeUD)
 	for lid, good := range map[uint16]bool{0: false, 0xbfff: false, 0xc000: true, 0xfffe: true, 0xffff: false} {
 		err := ib.AttachMcast(mustGID("ff02::1"), lid)
 		if good {
@@ -233,5 +233,13 @@ func TestX_MC_01_Groups(t *testing.T) {
 		} else {
 			refused(t, err, EINVAL, "0xc000 to 0xfffe")
 		}
+	}
+	ok(t, ib.AttachMcast(mustGID("ff02::2"), 0xc123))
+	if drv.lid != 0xc123 {
+		t.Errorf("the device attaches with MLID %#x", drv.lid)
+	}
+	ok(t, ib.DetachMcast(mustGID("ff02::2"), 0xc124))
+	if drv.lid != 0xc124 {
+		t.Errorf("the device detaches with MLID %#x", drv.lid)
 	}
 }

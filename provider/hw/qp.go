@@ -333,16 +333,20 @@ func (q *qp) Destroy() error {
 }
 
 // AttachMcast attaches the QP to a multicast group.
-func (q *qp) AttachMcast(gid verbs.GID) error { return q.mcast(q.ctx.lib.attachMcast, gid) }
+func (q *qp) AttachMcast(gid verbs.GID, lid uint16) error {
+	return q.mcast(q.ctx.lib.attachMcast, gid, lid)
+}
 
 // DetachMcast detaches the QP from a multicast group.
-func (q *qp) DetachMcast(gid verbs.GID) error { return q.mcast(q.ctx.lib.detachMcast, gid) }
+func (q *qp) DetachMcast(gid verbs.GID, lid uint16) error {
+	return q.mcast(q.ctx.lib.detachMcast, gid, lid)
+}
 
-func (q *qp) mcast(fn uintptr, gid verbs.GID) error {
+func (q *qp) mcast(fn uintptr, gid verbs.GID, lid uint16) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	g := gid
-	return explain(q.ctx.lib.status(fn, q.ptr, uintptr(unsafe.Pointer(&g)), 0), "the group "+gid.String())
+	return explain(q.ctx.lib.status(fn, q.ptr, uintptr(unsafe.Pointer(&g)), uintptr(lid)), "the group "+gid.String())
 }
 
 // ModifyRateLimit limits how fast the QP sends.

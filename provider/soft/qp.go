@@ -238,8 +238,8 @@ func (q *qp) SetKeepAlive(idle time.Duration) error {
 	return nil
 }
 
-// AttachMcast attaches the QP to a multicast group.
-func (q *qp) AttachMcast(gid verbs.GID) error {
+// AttachMcast attaches the QP to a multicast group, which has no MLID on RoCE.
+func (q *qp) AttachMcast(gid verbs.GID, _ uint16) error {
 	if t, _ := q.QP.Query(); t.Port > 1 && q.ctx.dev.at(t.Port).iface != q.ctx.dev.at(1).iface {
 		return fail(verbs.EOPNOTSUPP, "a QP of port %d: groups are joined on the interface of port 1 only", t.Port)
 	}
@@ -250,7 +250,7 @@ func (q *qp) AttachMcast(gid verbs.GID) error {
 }
 
 // DetachMcast detaches the QP from a multicast group.
-func (q *qp) DetachMcast(gid verbs.GID) error {
+func (q *qp) DetachMcast(gid verbs.GID, _ uint16) error {
 	if err := q.Detach(addrOf(gid)); err != nil {
 		return verbsError("", err)
 	}
