@@ -8,24 +8,27 @@ import (
 )
 
 // ConnectOptions holds the attributes that Connect sets. The comment of each field begins with its default, which the
-// value 0 selects; [Zero] selects the value 0.
+// value 0 selects; [Zero] selects the value 0. Access and QKey are attributes of the move to INIT: a QP that is in INIT
+// keeps those of Modify. It has no C twin.
 type ConnectOptions struct {
-	Access       AccessFlags // all remote rights; AccessLocalWrite alone: none. The regions must permit them too
-	MTU          MTU         // the smaller active MTU of the two ports
-	Timeout      uint8       // 14, which is 67 ms; Zero: no time-out
-	RetryCnt     uint8       // 7; Zero: each packet is sent once
-	RNRRetry     uint8       // 7, no limit; Zero: the first RNR NAK fails the request
-	MinRNRTimer  uint8       // 12, which is 0.64 ms; Zero is 655 ms
-	HopLimit     uint8       // 64
-	TrafficClass uint8       // 0
-	QKey         uint32      // UD: DefaultQKey
+	// Access is AccessRemoteRead, AccessRemoteWrite and AccessRemoteAtomic; AccessLocalWrite alone: no remote right. The
+	// regions must permit them too. An incoming FLUSH needs AccessFlushGlobal in addition.
+	Access       AccessFlags
+	MTU          MTU    // the smaller active MTU of the two ports
+	Timeout      uint8  // 14, which is 67 ms; Zero: no time-out
+	RetryCnt     uint8  // 7; Zero: each packet is sent once
+	RNRRetry     uint8  // 7, no limit; Zero: the first RNR NAK fails the request
+	MinRNRTimer  uint8  // 12, which is 0.64 ms; Zero is 655 ms
+	HopLimit     uint8  // 64
+	TrafficClass uint8  // 0
+	QKey         uint32 // UD: DefaultQKey
 }
 
 // Zero selects the value 0 in a field of options whose zero value selects a default: ConnectOptions{RetryCnt: Zero}
 // does not retry. It is not a valid value of any such field.
 const Zero = 0xff
 
-// DefaultQKey is the Q_Key of UD QPs after Connect.
+// DefaultQKey is the Q_Key of UD QPs after Connect without ConnectOptions.QKey.
 const DefaultQKey = 0x11111111
 
 const (
@@ -60,15 +63,16 @@ func orZero(v, def uint8) uint8 {
 	return v
 }
 
-// LocalInfo returns the information that a peer needs to connect to this QP. It chooses the GID of the
-// QP's port, which is port 1 in RESET: an IPv4
-// address, else an IPv6 address that is not link-local, else the first entry of the table. Later calls return the
-// same values until the QP goes to RESET. It has no C twin.
+// LocalInfo returns the information that a peer needs to connect to this QP. It chooses the GID of the QP's port, which
+// is port 1 in RESET: an IPv4 address, else an IPv6 address that is not link-local, else the first entry of the table.
+// Later calls return the same values until the QP goes to RESET, or LocalInfoFor chooses another GID. The Q_Key of a UD
+// QP is that of Connect or Modify, in RESET DefaultQKey. It has no C twin.
 //
 // Errors: ENODATA if the GID table is empty.
 func (qp *QP) LocalInfo() (QPInfo, error) { return qp.LocalInfoFor(netip.Addr{}) }
 
-// LocalInfoFor is LocalInfo with the GID for traffic to the peer's address (see Context.SelectGID).
+// LocalInfoFor is LocalInfo with the GID for traffic to the peer's address. It has the errors of Context.SelectGID too.
+// The zero address is that of LocalInfo.
 func (qp *QP) LocalInfoFor(peer netip.Addr) (QPInfo, error) {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
@@ -100,6 +104,9 @@ func (qp *QP) announce(peer netip.Addr) error {
 		RdAtomic: uint8(min(helperRdAtomic, qp.ctx.attr.MaxQPRdAtom, 255))}
 	if qp.init.Type == QPTypeUD {
 		info.QKey = DefaultQKey
+		if qp.port != 0 {
+			info.QKey = qp.qkey
+		}
 	}
 	if qp.local != nil {
 		info.PSN = qp.local.PSN
@@ -108,6 +115,16 @@ func (qp *QP) announce(peer netip.Addr) error {
 	}
 	qp.local, qp.sgid = &info, choice.Index
 	return nil
+}
+
+// setQKey notes the Q_Key that Modify has set, for LocalInfo.
+//
+// +checklocks:qp.mu
+func (qp *QP) setQKey(qkey uint32) {
+	qp.qkey = qkey
+	if qp.local != nil {
+		qp.local.QKey = qkey
+	}
 }
 
 // ownPort is the port of a QP that has left RESET, else port 1.
@@ -151,8 +168,9 @@ func (qp *QP) chooseGID(peer netip.Addr) (GIDChoice, error) {
 //
 // Receives may be posted before, in INIT, or after: a peer that sends too early gets an RNR NAK and sends again.
 //
-// Errors: EINVAL if remote does not fit or the QP is in another state. After a failure the QP is in the state before
-// the failed step.
+// Errors: EINVAL if remote does not fit, the QP is in another state, or it is of type RAW_PACKET, which Modify connects.
+// If LocalInfo was not called before, its errors and those of Context.SelectGID. After a failure the QP is in the state
+// before the failed step.
 func (qp *QP) Connect(remote QPInfo, opts *ConnectOptions) error {
 	const op = "connect"
 	qp.mu.Lock()

@@ -109,6 +109,32 @@ func TestConnectUD(t *testing.T) {
 	ok(t, ah.Close())
 }
 
+// LocalInfo of a UD QP has the Q_Key that the QP checks, whether Connect or Modify has set it, before or after.
+func TestLocalInfoHasTheQKey(t *testing.T) {
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
+	want := func(qp *QP, qkey uint32) {
+		t.Helper()
+		if info := must(qp.LocalInfo())(t); info.QKey != qkey {
+			t.Errorf("Q_Key %#x; want %#x", info.QKey, qkey)
+		}
+	}
+	qp, _ := newQP(t, pd, QPTypeUD)
+	want(qp, DefaultQKey)
+	ok(t, qp.Connect(QPInfo{}, &ConnectOptions{QKey: 5}))
+	want(qp, 5)
+	ok(t, qp.Modify(&QPAttr{QKey: 6}, QPAttrQKey))
+	want(qp, 6)
+	ok(t, qp.Modify(&QPAttr{QPState: QPSReset}, QPAttrState))
+	want(qp, DefaultQKey)
+
+	qp, _ = newQP(t, pd, QPTypeUD)
+	init := QPAttrState | QPAttrPKeyIndex | QPAttrPort | QPAttrQKey
+	ok(t, qp.Modify(&QPAttr{QPState: QPSInit, PortNum: 1, QKey: 7}, init))
+	ok(t, qp.Connect(QPInfo{}, &ConnectOptions{QKey: 8})) // keeps the attributes of INIT
+	want(qp, 7)
+}
+
 // TestV_QPS_20_ReuseThroughReset: LocalInfo has another PSN only if the QP was connected before.
 func TestV_QPS_20_ReuseThroughReset(t *testing.T) {
 	vctx, _ := openFake(t)

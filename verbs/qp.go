@@ -36,6 +36,8 @@ type QP struct {
 	// +checklocks:mu
 	port uint8 // 0 before INIT
 	// +checklocks:mu
+	qkey uint32 // of a UD QP from INIT on
+	// +checklocks:mu
 	groups map[GID]struct{}
 	// +checklocks:mu
 	local *QPInfo // result of LocalInfo
@@ -59,9 +61,9 @@ const (
 // the QP has a QPEx; see QP.Ex. With RWQIndTbl and RxHashConf it spreads its receives over work queues; it then needs
 // no RecvCQ, and no SendCQ if MaxSendWR is 0.
 //
-// Errors: EINVAL for bad CQs, SRQ, sizes or flags, or an attribute that the type does not have. ENOSYS if the device
-// lacks the type. EOPNOTSUPP for an operation or flag that the type or the device lacks. EPERM if the process lacks
-// the permission. ENOMEM without resources.
+// Errors: EINVAL for bad CQs, SRQ, sizes or flags, or an attribute or flag that the type does not have. ENOSYS if the
+// device lacks the type. EOPNOTSUPP for an operation of SendOpsFlags that the type or the device lacks, or a flag that
+// the device lacks. EIO if a CQ has overflowed. EPERM if the process lacks the permission. ENOMEM without resources.
 func (pd *PD) CreateQP(init *QPInitAttr) (*QP, error) {
 	return pd.createQP("create_qp", init, pd.drv.CreateQP)
 }
@@ -206,10 +208,10 @@ func (qp *QP) Context() *Context { return qp.ctx }
 // QPContext returns QPInitAttr.Context (qp_context).
 func (qp *QP) QPContext() any { return qp.init.Context }
 
-// SendCQ returns the CQ of the send queue; nil for XRC_RECV.
+// SendCQ returns the CQ of the send queue; nil for XRC_RECV, and if QPInitAttr.SendCQ was nil.
 func (qp *QP) SendCQ() *CQ { return qp.init.SendCQ }
 
-// RecvCQ returns the CQ of the receives; nil for XRC.
+// RecvCQ returns the CQ of the receives; nil for XRC and with an RWQIndTable.
 func (qp *QP) RecvCQ() *CQ { return qp.init.RecvCQ }
 
 // SRQ returns the QP's shared receive queue; nil without one.
@@ -242,7 +244,8 @@ func (qp *QP) Query(mask QPAttrMask) (QPAttr, QPInitAttr, error) {
 	return attr, qp.init, nil
 }
 
-// Close destroys the QP, in any state (ibv_destroy_qp). Outstanding requests get no completion. EBUSY while the QP is
+// Close destroys the QP, in any state (ibv_destroy_qp). Outstanding requests get no completion, and completions of the
+// QP that were not polled may be lost: poll first. EBUSY while the QP is
 // attached to a multicast group or has flows. It blocks, without a time-out, until all delivered asynchronous events
 // of the QP are acknowledged.
 func (qp *QP) Close() error {

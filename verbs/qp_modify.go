@@ -13,8 +13,9 @@ import (
 // those to RESET and ERR, not for RAW_PACKET and XRC_RECV, and needs a device with DeviceResizeMaxWR. Posted requests
 // stay; EINVAL if more are outstanding. SGEs and inline data keep their sizes.
 //
-// Every state may go to RESET, which drops all requests, and to ERR, which flushes them. SQD can be left only when
-// the send queue is drained; EventSQDrained reports it if EnSQDAsyncNotify was set.
+// Every state may go to RESET, which drops all requests and may drop completions that were not polled, and to ERR, which
+// flushes the requests. SQD goes to RTS, and its attributes change, only when the send queue is drained, else EINVAL;
+// EventSQDrained reports that if EnSQDAsyncNotify was set.
 func (qp *QP) Modify(attr *QPAttr, mask QPAttrMask) error {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
@@ -62,6 +63,9 @@ func (qp *QP) modify(attr *QPAttr, mask QPAttrMask) error {
 		}
 	case mask&QPAttrPort != 0:
 		qp.port = next.PortNum
+	}
+	if mask&QPAttrQKey != 0 {
+		qp.setQKey(next.QKey)
 	}
 	if mask&QPAttrCap != 0 {
 		qp.init.Cap.MaxSendWR, qp.init.Cap.MaxRecvWR = next.Cap.MaxSendWR, next.Cap.MaxRecvWR
