@@ -106,8 +106,8 @@ func (ah *AH) Close() error {
 // the completion of the receive. grh is the first 40 bytes of the receive buffer; it is read only if wc.WCFlags has
 // WCGRH.
 //
-// Errors: EINVAL if wc is not a successful receive, the destination of the message is a multicast group, or the
-// destination is not in the port's GID table.
+// Errors: EINVAL for another port number, if wc is not a successful receive, if grh is shorter than 40 bytes or no
+// network header, if the destination of the message is a multicast group, or if it is not in the port's GID table.
 func (vctx *Context) InitAHFromWC(port uint8, wc *WC, grh []byte) (AHAttr, error) {
 	const op = "init_ah_from_wc"
 	if err := vctx.enter(op); err != nil {

@@ -80,13 +80,13 @@ type EventType uint32
 // The event types (IBV_EVENT_*) and the object of each.
 const (
 	EventCQErr             EventType = 0  // CQ: overrun or protection error
-	EventQPFatal           EventType = 1  // QP: no completions can be made
+	EventQPFatal           EventType = 1  // QP: it moved to ERR, and no completion may say why
 	EventQPReqErr          EventType = 2  // QP: a peer's request violated the protocol
 	EventQPAccessErr       EventType = 3  // QP: a peer's request violated the access rights
 	EventCommEst           EventType = 4  // QP: the first packet arrived in RTR
 	EventSQDrained         EventType = 5  // QP: the send queue is drained
 	EventPathMig           EventType = 6  // QP: the alternate path is in use
-	EventPathMigErr        EventType = 7  // QP
+	EventPathMigErr        EventType = 7  // QP: the peer moved to a path that is not the alternate one
 	EventDeviceFatal       EventType = 8  // device
 	EventPortActive        EventType = 9  // port
 	EventPortErr           EventType = 10 // port

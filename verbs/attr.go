@@ -92,7 +92,7 @@ type GlobalRoute struct {
 	DGID         GID
 	FlowLabel    uint32 // 20 bits
 	SGIDIndex    int    // in the port's GID table; Context.SelectGID finds it
-	HopLimit     uint8  // in packets; 0 stands for 64
+	HopLimit     uint8  // hops that a packet may take, the TTL over IPv4; 0 stands for 64
 	TrafficClass uint8
 }
 

@@ -145,6 +145,8 @@ func (cq *CQ) obj() string { return fmt.Sprintf("CQ of %d entries of %s", cq.Cap
 // Poll removes the oldest completions from the CQ, copies them to wcs, at most len(wcs), and returns their number
 // (ibv_poll_cq). 0 is not an error. The fields of WCStandardFlags and of CQOptions.WCFlags are valid. It allocates
 // nothing and is safe for concurrent use.
+//
+// Errors: ErrClosed if the CQ is closed. EIO if the CQ has overflowed (EventCQErr) and its older completions are taken.
 func (cq *CQ) Poll(wcs []WC) (int, error) {
 	if cq.lifetime.closed.Load() {
 		return 0, errClosed("poll_cq", cq.obj())
@@ -165,7 +167,8 @@ func (cq *CQ) Poll(wcs []WC) (int, error) {
 }
 
 // ReqNotify requests one event on the CQ's channel, for the next completion that is added (ibv_req_notify_cq). With
-// solicitedOnly only a failure or the receive of a message sent with SendSolicited raises it.
+// solicitedOnly only a failure or the receive of a message sent with SendSolicited raises it. A completion that is in
+// the CQ already raises none: poll after this call. ErrClosed if the CQ is closed, EIO if it has overflowed.
 func (cq *CQ) ReqNotify(solicitedOnly bool) error {
 	if cq.lifetime.closed.Load() {
 		return errClosed("req_notify_cq", cq.obj())
@@ -211,7 +214,7 @@ func (cq *CQ) Resize(cqe int) error {
 }
 
 // Close destroys the CQ (ibv_destroy_cq). Completions in it are lost. Pending calls of Wait return ErrClosed. EBUSY
-// while QPs use it. It blocks, without a time-out, until all delivered completion events and asynchronous events of
+// while QPs, SRQs or WQs use it. It blocks, without a time-out, until all delivered completion events and asynchronous events of
 // the CQ are acknowledged.
 func (cq *CQ) Close() error {
 	const op = "destroy_cq"

@@ -64,7 +64,7 @@ type SendFlags uint32
 
 // The send flags (IBV_SEND_*).
 const (
-	SendFence     SendFlags = 1 << 0 // RC: starts after the earlier READs and atomics are done
+	SendFence     SendFlags = 1 << 0 // RC, XRC_SEND: starts after the earlier READs and atomics are done
 	SendSignaled  SendFlags = 1 << 1 // success makes a completion; without effect on a QP made with SigAll
 	SendSolicited SendFlags = 1 << 2 // SEND* and RDMA_WRITE_WITH_IMM: the peer's completion is a solicited one
 	SendInline    SendFlags = 1 << 3 // SEND* and RDMA_WRITE*: the data is copied while posting

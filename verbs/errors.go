@@ -15,7 +15,8 @@ import (
 // errors.As finds the number.
 type Errno = syscall.Errno
 
-// The numbers that this package uses.
+// Short names for the numbers that this package returns most often. Package syscall has the others, such as EIO, EPERM,
+// EFAULT, ENXIO and EBADF.
 const (
 	EAGAIN     = syscall.EAGAIN
 	EBUSY      = syscall.EBUSY

@@ -1,7 +1,7 @@
 package verbs
 
 // StaticRate is the code of the highest rate of packets to a destination, AHAttr.StaticRate (enum ibv_rate). RoCE
-// adapters accept and ignore it; the software device keeps it, counting whole IP packets.
+// adapters accept and ignore it. The software device sends no faster; the bytes of whole IP packets count.
 type StaticRate uint8
 
 // The rates (IBV_RATE_*).

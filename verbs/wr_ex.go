@@ -91,7 +91,7 @@ func newQPEx(qp *QP, ops SendOpsFlags) *QPEx {
 func (x *QPEx) QP() *QP { return x.qp }
 
 // Start begins a list of requests (ibv_wr_start). It waits while another goroutine builds a list. A second Start
-// without Complete or Abort blocks for ever.
+// without Complete or Abort blocks for ever; with a thread domain it does not block, and continues the list.
 func (x *QPEx) Start() { x.start() }
 
 // start is Start. Its annotation is not for the reader of Start's documentation.
