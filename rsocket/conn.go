@@ -86,7 +86,8 @@ func (c *Conn) Close() error {
 func (c *Conn) CloseRead() error { return c.fail("close", c.st.Shutdown(true, false)) }
 
 // CloseWrite ends writing (rshutdown with SHUT_WR): the peer reads io.EOF after the written data, and may continue
-// to write.
+// to write. It waits at most two seconds until the peer has acknowledged the written data; delivery continues in the
+// background for at most 30 seconds. net.ErrClosed after Close.
 func (c *Conn) CloseWrite() error { return c.fail("close", c.st.Shutdown(false, true)) }
 
 // LocalAddr returns the local address, a *net.TCPAddr.
@@ -119,7 +120,7 @@ func (c *Conn) SetKeepAlive(idle time.Duration) error {
 }
 
 // SetLinger sets how long Close waits, at most two seconds. With 0 Close does not wait, and unacknowledged data is
-// lost.
+// lost. EINVAL for a time below 0.
 func (c *Conn) SetLinger(d time.Duration) error {
 	if d < 0 {
 		return c.fail("set", syscall.EINVAL)
@@ -161,8 +162,9 @@ func addrPort(a net.Addr) netip.AddrPort {
 // IOMap registers buf with the connection's device and lets the peer write to it with IOWrite (riomap): at offset,
 // or with offset -1 at an offset that IOMap chooses. It returns the offset. The peer can use the map when it has
 // received data that was sent after this call. The peer's writes change buf at any time, until IOUnmap or the end of
-// the connection. EINVAL for a buffer of 4 GiB or more. ENOMEM if as many maps exist as the peer's Options.IOMaps
-// permits.
+// the connection. EINVAL for an empty buffer and for one of 4 GiB or more. ENOMEM if as many maps exist as the peer's
+// Options.IOMaps permits, or if the connection has had half as many as the peer's Options.RQSize, those that have ended
+// included. net.ErrClosed after Close.
 func (c *Conn) IOMap(buf []byte, offset int64) (int64, error) {
 	n, err := c.st.IOMap(buf, true, offset)
 	return n, c.fail("iomap", err)

@@ -21,7 +21,7 @@ type ListenConfig struct {
 	KeepAlive time.Duration
 }
 
-// Listener is a net.Listener. All methods are safe for concurrent use.
+// Listener is a net.Listener, which ListenConfig.Listen and Listen return. All methods are safe for concurrent use.
 type Listener struct {
 	a         *sock.Acceptor
 	network   string
@@ -97,7 +97,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 }
 
 // Close ends listening (rclose), and the connections that wait for Accept. Connections that Accept has returned stay
-// open.
+// open. net.ErrClosed if the listener is closed.
 func (l *Listener) Close() error {
 	if err := l.a.Close(); err != nil {
 		return l.fail("close", err)

@@ -86,7 +86,7 @@ func (c *PacketConn) ReadFrom(b []byte) (int, net.Addr, error) {
 }
 
 // WriteTo sends a message to a *net.UDPAddr (rsendto). EMSGSIZE for a message that is too long, os.ErrDeadlineExceeded
-// after the write deadline, net.ErrClosed after Close.
+// after the write deadline, net.ErrClosed after Close. EINVAL for an address of another family or with port 0.
 func (c *PacketConn) WriteTo(b []byte, to net.Addr) (int, error) {
 	n, err := c.d.SendTo(b, addrPort(to), c.d.Writing())
 	return n, c.fail("write", err)

@@ -4,7 +4,7 @@
 // interfaces of package net; either end may use either package, or C.
 //
 // The documentation of each symbol names its C twin, as in rsocket, rbind and rpoll. Constants have Linux's values
-// on every system, except Flags, which have the values of the system.
+// on every system.
 //
 // Errors are *verbs.Error or have the errno alone; errors.Is finds the errno that the C function sets. The
 // configuration is that of package rsocket: the files in /etc/rdma/rsocket, or in the folder that

@@ -2,7 +2,7 @@ package socket
 
 import "github.com/verbena-rdma/verbena/rsocket/internal/sock"
 
-// Flags change what one call of Send or Recv does, with the values that the system has for sockets.
+// Flags change what one call of Send or Recv does, with Linux's values on every system.
 type Flags int
 
 // The flags (MSG_PEEK and so on). Others have no effect.

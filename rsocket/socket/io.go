@@ -45,7 +45,7 @@ func (s *Socket) RecvFrom(b []byte, flags Flags) (int, netip.AddrPort, error) {
 }
 
 // Send sends b (rsend): all of it, or the part for which there is room if it must not wait. On a datagram socket it
-// sends one message to the destination of Connect. ECONNRESET after the peer has disconnected or Shutdown has ended
+// sends one message to the destination of Connect; EDESTADDRREQ without one. ECONNRESET after the peer has disconnected or Shutdown has ended
 // writing.
 func (s *Socket) Send(b []byte, flags Flags) (int, error) {
 	if dg := s.dg; dg != nil {
@@ -72,7 +72,7 @@ func sendError(n int, err error) error {
 }
 
 // SendTo sends a message to an address (rsendto). A stream returns EISCONN unless the address is the zero AddrPort.
-// EMSGSIZE for more than 2040 bytes by IPv4 or 2024 by IPv6.
+// EMSGSIZE for more than 2040 bytes by IPv4 or 2024 by IPv6. EINVAL for an address of another family or with port 0.
 func (s *Socket) SendTo(b []byte, flags Flags, to netip.AddrPort) (int, error) {
 	switch dg := s.dg; {
 	case !to.IsValid():

@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"errors"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/rsocket/internal/sock"
@@ -19,12 +20,15 @@ const (
 // (riomap): at offset, or with offset -1 at an offset that IOMap chooses. It returns the offset. The peer knows the
 // map once it has received data that was sent after it. The peer's writes change the buffer at any time, until
 // IOUnmap or the end of the connection. EINVAL for another protection, without a connection, and for a buffer of 4 GiB
-// or more that the peer may write to; ENOMEM if the
-// RDMAIOMapSize maps of the peer, 0 by default, are in use.
+// or more that the peer may write to, and for an empty one. ENOMEM if the RDMAIOMapSize maps of the peer, 0 by default,
+// are in use, or if the connection has had half as many as the peer's RDMARQSize, those that have ended included.
 func (s *Socket) IOMap(buf []byte, prot Prot, offset int64) (int64, error) {
 	st, err := s.stream()
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.ENOTCONN):
 		return -1, sock.Fail("riomap", syscall.EINVAL, "the socket must be connected: it has no device")
+	case err != nil:
+		return -1, err
 	}
 	if prot&^ProtWrite != 0 {
 		return -1, sock.Fail("riomap", syscall.EINVAL, "protection %#x: must be PROT_NONE 0 or PROT_WRITE 2", int(prot))
@@ -40,7 +44,7 @@ func (s *Socket) IOUnmap(buf []byte) error {
 	if err != nil {
 		return err
 	}
-	return st.IOUnmap(buf)
+	return closedIsBad(st.IOUnmap(buf))
 }
 
 // IOWrite writes b to memory that the peer has mapped at offset (riowrite), and returns how much it has written:

@@ -107,7 +107,8 @@ func NewOn(host *rdmacm.Host, domain Domain, typ Type, protocol int) (*Socket, e
 var errBadSocket = syscall.EBADF
 
 // Bind gives the socket its local address (rbind): an address of a device or a wildcard, and a port, or 0 for a free
-// port. Errors are those of rdmacm.ID.BindAddr; for a datagram socket those of the system's UDP sockets.
+// port. Errors are those of rdmacm.ID.BindAddr; for a datagram socket those of the system's UDP sockets. EINVAL for an
+// address of another family, or a socket that is bound, connected or listens.
 func (s *Socket) Bind(addr netip.AddrPort) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,8 +184,8 @@ func (s *Socket) optionsOfAccepted() sock.Options {
 	return s.o.Options
 }
 
-// Accept waits for a connection and returns its socket and the peer's address (raccept). The socket has the sizes
-// and flags of the listening one. EBADF if the socket does not listen.
+// Accept waits for a connection and returns its socket and the peer's address (raccept). The socket has the sizes, the
+// options and the O_NONBLOCK of the listening one. EBADF if the socket does not listen, ENODEV when its device is removed.
 func (s *Socket) Accept() (*Socket, netip.AddrPort, error) {
 	s.mu.Lock()
 	l := s.l
@@ -217,8 +218,10 @@ func closedIsBad(err error) error {
 
 // Connect connects to a listening socket, or sets the destination of a datagram socket (rconnect). A socket that
 // does not block returns EINPROGRESS: PollOut or PollErr ends the attempt, SoError has its result. ECONNREFUSED:
-// there is no listener, or it has another protocol; ETIMEDOUT: no answer; ENOTSUP: the peer has another version. On
-// a connected socket it has no effect; on one whose connection has ended it returns ENOTCONN.
+// there is no listener, or it has another protocol; ETIMEDOUT: no answer; ENOTSUP: the peer has another version;
+// EHOSTUNREACH: no host of the link has the address; ENODEV: there is no suitable device, or it is removed meanwhile;
+// EINVAL: the socket listens, or the address is of another family. On a connected socket it has no effect; on one whose
+// connection has ended it returns ENOTCONN.
 func (s *Socket) Connect(to netip.AddrPort) error {
 	s.mu.Lock()
 	if err := s.startConnect(to); err != nil || s.dg != nil {
@@ -288,13 +291,16 @@ const (
 )
 
 // Shutdown ends receiving, sending or both (rshutdown), and waits at most two seconds until sent data is
-// acknowledged, even if the socket does not block. After both directions have ended the connection is over. ENOTCONN
-// without a connection.
+// acknowledged, even if the socket does not block. After both directions have ended the connection is over. It has no
+// effect on a datagram socket. ENOTCONN without a connection, EINVAL for another value of how.
 func (s *Socket) Shutdown(how How) error {
 	if how < ShutRead || how > ShutBoth {
 		return sock.Fail("rshutdown", syscall.EINVAL, "how %d: must be 0 to 2", how)
 	}
 	if s.dg != nil {
+		if s.dg.IsClosed() {
+			return errBadSocket
+		}
 		return nil
 	}
 	st, err := s.stream()

@@ -246,6 +246,19 @@ func TestR_SHUT_01_03_04_05_06_Shutdown(t *testing.T) {
 		p.errno("close twice", c.Close(), syscall.EBADF)
 		_, err = c.Recv(buf, 0)
 		p.errno("receive when closed", err, syscall.EBADF)
+		_, err = c.IOMap(buf, socket.ProtWrite, -1)
+		p.errno("map when closed", err, syscall.EBADF)
+		p.errno("unmap when closed", c.IOUnmap(buf), syscall.EBADF)
+		_, err = c.IOWrite(buf, 0, 0)
+		p.errno("write to a map when closed", err, syscall.EBADF)
+		p.errno("shutdown when closed", c.Shutdown(socket.ShutBoth), syscall.EBADF)
+
+		d := p.socket(p.A, socket.SockDgram)
+		p.OK(d.Shutdown(socket.ShutBoth))
+		p.OK(d.Close())
+		p.errno("shutdown of a closed datagram socket", d.Shutdown(socket.ShutBoth), syscall.EBADF)
+		_, err = d.Send(buf, 0)
+		p.errno("send on a closed datagram socket", err, syscall.EBADF)
 
 		// The peer is not notified of the end of reading.
 		c, s = p.sockets(nil, nil)

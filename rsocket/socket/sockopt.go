@@ -25,24 +25,24 @@ const (
 // Options of SolSocket.
 const (
 	SoReuseAddr = 2
-	SoError     = 4
-	SoBroadcast = 6
-	SoSndBuf    = 7
-	SoRcvBuf    = 8
-	SoKeepAlive = 9
-	SoOOBInline = 10
-	SoLinger    = 13
+	SoError     = 4  // read only: the errno of a failed connection, which reading clears
+	SoBroadcast = 6  // read only, and of no bytes
+	SoSndBuf    = 7  // bytes; the buffer gets twice as many, as in Linux; before the connection is made
+	SoRcvBuf    = 8  // as SoSndBuf
+	SoKeepAlive = 9  // the time without messages is TCPKeepIdle
+	SoOOBInline = 10 // kept, without effect
+	SoLinger    = 13 // kept, without effect: Close waits at most two seconds
 )
 
 // Options of IPProtoTCP, IPProtoIP and IPProtoIPv6.
 const (
-	TCPNoDelay    = 1
-	TCPMaxSeg     = 2
-	TCPKeepIdle   = 4
-	TCPKeepIntvl  = 5
-	TCPKeepCnt    = 6
-	TCPInfo       = 11
-	TCPCongestion = 13
+	TCPNoDelay    = 1  // kept, without effect: data never waits for more data
+	TCPMaxSeg     = 2  // reads the path MTU in bytes; setting it has no effect
+	TCPKeepIdle   = 4  // seconds, at least 1; by default the system's tcp_keepalive_time, or 7200
+	TCPKeepIntvl  = 5  // without effect
+	TCPKeepCnt    = 6  // without effect
+	TCPInfo       = 11 // read only: the state, 1 established, 2 connecting, 7 closed, 10 listening
+	TCPCongestion = 13 // without effect
 	IPTOS         = 1
 	IPv6V6Only    = 26
 )

@@ -173,7 +173,10 @@ func (d *Datagram) Local() netip.AddrPort {
 // Send sends a message to the destination of Connect.
 func (d *Datagram) Send(b []byte, p WaitMode) (int, error) {
 	to := d.Peer()
-	if !to.IsValid() {
+	switch {
+	case d.IsClosed():
+		return 0, net.ErrClosed
+	case !to.IsValid():
 		return 0, syscall.EDESTADDRREQ
 	}
 	return d.SendTo(b, to, p)
