@@ -41,7 +41,7 @@ const (
 type AddrInfo struct {
 	Flags     AIFlags
 	Family    Family
-	QPType    verbs.QPType // RC or UD
+	QPType    verbs.QPType // RC or UD; with PSIB any type
 	PortSpace PortSpace
 	SrcAddr   netip.AddrPort // zero if unknown
 	DstAddr   netip.AddrPort // zero for the passive side
@@ -62,7 +62,8 @@ type AddrInfo struct {
 // RAINoRoute the result has no route, and CreateEP finds it. A node that is a name has its canonical name in
 // SrcCanonName or DstCanonName. Nothing needs to be freed.
 //
-// EINVAL if everything is missing, or for a route of another length; EOPNOTSUPP for an unknown flag or family;
+// EINVAL if everything is missing, for a route of another length, or a QP type that does not go with the port space;
+// EOPNOTSUPP for an unknown flag or family;
 // *net.DNSError for a node or service that is not found.
 func GetAddrInfo(ctx context.Context, node, service string, hints *AddrInfo) (*AddrInfo, error) {
 	const op = "getaddrinfo"

@@ -12,12 +12,14 @@ import (
 
 // Options are the options of Dial and Listen. The zero value is right for small messages.
 type Options struct {
-	QP        verbs.QPCap    // sizes of the QP; zero means 64 sends and receives of 1 SGE, 64 bytes inline
+	// QP holds the sizes of the QP. The zero value means 64 sends and receives of 1 SGE, 64 bytes inline; if a field is
+	// not 0, all fields count as they are.
+	QP        verbs.QPCap
 	SigAll    bool           // every send makes a completion
 	PortSpace PortSpace      // zero means PSTCP
 	Param     *ConnParam     // of Connect or Accept; nil for their defaults
 	SrcAddr   netip.AddrPort // Dial: the source address; zero for the route's
-	Backlog   int            // Listen
+	Backlog   int            // Listen: the argument of ID.Listen
 	Host      *Host          // nil for the default host
 
 	// Prepare is called with each new ID, whose QP is in INIT, before Dial asks for the connection and before a Listener

@@ -52,7 +52,7 @@ type ID struct {
 }
 
 // CreateID makes an ID on the default host (rdma_create_id): asynchronous on a channel, synchronous if ch is nil.
-// EINVAL for an unknown port space.
+// EINVAL for an unknown port space, ErrClosed for a closed channel.
 func CreateID(ch *EventChannel, ps PortSpace, userContext any) (*ID, error) {
 	if ch != nil {
 		return ch.host.CreateID(ch, ps, userContext)
@@ -61,7 +61,7 @@ func CreateID(ch *EventChannel, ps PortSpace, userContext any) (*ID, error) {
 }
 
 // CreateID makes an ID on this host (rdma_create_id): asynchronous on ch, a channel of this host, or synchronous if
-// ch is nil. EINVAL for an unknown port space, or a channel of another host.
+// ch is nil. EINVAL for an unknown port space, or a channel of another host. ErrClosed for a closed channel.
 func (h *Host) CreateID(ch *EventChannel, ps PortSpace, userContext any) (*ID, error) {
 	const op = "create_id"
 	if !ps.valid() {
@@ -100,8 +100,10 @@ func (h *Host) newID(ch *EventChannel, ps PortSpace, userContext any) *ID {
 // Close destroys the ID in any state (rdma_destroy_id; for IDs of CreateEP, Dial and a Listener, rdma_destroy_ep). It
 // withdraws a request that the peer has not answered, refuses one that the program has not answered, ends a
 // connection and leaves multicast groups. The ID has no more events. Close blocks until the program has acknowledged
-// the events that it has retrieved. EBUSY while the ID has a QP or SRQ of CreateQP or CreateSRQ; those of an endpoint
-// are destroyed too, unless something else uses them (EBUSY). After EBUSY the ID is unchanged.
+// the events that it has retrieved; that of ID.Event counts as acknowledged. EBUSY while the ID has a QP or SRQ of
+// CreateQP or CreateSRQ; those of an endpoint are destroyed too, unless something else uses them (EBUSY). After EBUSY the
+// ID is open, and Close may be called again; an endpoint may have left its groups and lost its QP. ErrClosed if the ID is
+// closed.
 func (id *ID) Close() error {
 	const op = "destroy_id"
 	id.mu.Lock()

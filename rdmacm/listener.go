@@ -187,7 +187,8 @@ func (l *Listener) Request(ctx context.Context) (*ID, error) { return l.id.GetRe
 // ID is the listening ID.
 func (l *Listener) ID() *ID { return l.id }
 
-// Close ends listening. Connections that Accept has returned stay; the others are closed.
+// Close ends listening. Connections that Accept has returned stay; the others are closed. It waits for calls of
+// Options.Prepare that have begun. ErrClosed if the listener is closed.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	err := l.id.Close()

@@ -160,8 +160,8 @@ func (id *ID) SetKeepAlive(idle time.Duration) error {
 // SetPathMTU fixes the path MTU of the connections made afterwards (the MTU of RDMA_OPTION_IB_PATH): of an ID that
 // connects, its requests ask for mtu and no less; of an ID that will listen, requests that ask for more are refused
 // with reason 26 and mtu. Without it requests ask for what the port and the system's route allow, and again with less
-// if the peer refuses that. EINVAL for an unknown MTU or one that is larger than the port's, and after ResolveRoute or
-// Listen. On an adapter, whose connections the kernel makes, ResolveRoute then fails with EOPNOTSUPP.
+// if the peer refuses that. EINVAL for an unknown MTU, and after ResolveRoute or Listen. ResolveRoute fails with EINVAL
+// if mtu is larger than the port's active MTU, and with EOPNOTSUPP on an adapter, whose connections the kernel makes.
 func (id *ID) SetPathMTU(mtu verbs.MTU) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()

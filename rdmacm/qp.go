@@ -27,7 +27,7 @@ type objects struct {
 // CQs: it belongs to the device's XRC domain, as the SRQ of CreateSRQ does.
 //
 // EINVAL if the ID is not bound to a device, has a QP, or has other CQs; if pd is of another device, or the type does
-// not fit.
+// not fit. Otherwise the errors of verbs.PD.CreateQP and verbs.QP.Modify; the ID has no QP then.
 func (id *ID) CreateQP(pd *verbs.PD, init *verbs.QPInitAttr) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -189,8 +189,9 @@ func (id *ID) initQP(qp *verbs.QP) error {
 	return qp.Modify(&verbs.QPAttr{QPState: verbs.QPSRTS}, verbs.QPAttrState|verbs.QPAttrSQPSN)
 }
 
-// DestroyQP destroys the ID's QP and the CQs and channels that CreateQP has made for it (rdma_destroy_qp). EINVAL
-// without a QP.
+// DestroyQP destroys the ID's QP and the CQs and channels that CreateQP has made for it (rdma_destroy_qp). It leaves the
+// ID's multicast groups. EINVAL without a QP, EBUSY while the program has attached it to a group by itself. It blocks
+// until the asynchronous events of the QP, and the events of its channels, are acknowledged.
 func (id *ID) DestroyQP() error {
 	id.mu.Lock()
 	defer id.mu.Unlock()

@@ -50,8 +50,8 @@ const defaultHopLimit = 64
 
 // ResolveRoute finds the path to the peer (rdma_resolve_route); EventRouteResolved or EventRouteError reports the
 // result. timeout bounds the wait for the link address of the way, as in ResolveAddr, if the system has forgotten it
-// meanwhile; the status of the event is the same. EINVAL before ResolveAddr has succeeded, and for a timeout that is
-// not positive.
+// meanwhile; the status of the event is the same, or -EINVAL if the port cannot have the path MTU of SetPathMTU or does
+// not have the P_Key of the route. EINVAL before ResolveAddr has succeeded, and for a timeout that is not positive.
 func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 	const op = "resolve_route"
 	id.mu.Lock()
