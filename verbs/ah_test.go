@@ -230,7 +230,8 @@ func TestStaticRates(t *testing.T) {
 		10: {"120_GBPS", 120000, 48}, 11: {"14_GBPS", 14062, -1}, 12: {"56_GBPS", 56250, -1}, 13: {"112_GBPS", 112500, -1},
 		14: {"168_GBPS", 168750, -1}, 15: {"25_GBPS", 25781, -1}, 16: {"100_GBPS", 103125, -1}, 17: {"200_GBPS", 206250, -1},
 		18: {"300_GBPS", 309375, -1}, 19: {"28_GBPS", 28125, 11}, 20: {"50_GBPS", 53125, 20}, 21: {"400_GBPS", 425000, 160},
-		22: {"600_GBPS", 637500, 240}, 23: {"StaticRate(23)", -1, -1}, 255: {"StaticRate(255)", -1, -1},
+		22: {"600_GBPS", 637500, 240}, 23: {"800_GBPS", 850000, 320}, 24: {"1200_GBPS", 1275000, 480},
+		25: {"StaticRate(25)", -1, -1}, 255: {"StaticRate(255)", -1, -1},
 	} {
 		if value.String() != want.name || value.Mbps() != want.mbps || value.Mult() != want.mult {
 			t.Errorf("%d: %v, %d, %d", uint8(value), value, value.Mbps(), value.Mult())

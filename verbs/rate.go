@@ -28,6 +28,8 @@ const (
 	Rate50Gbps   StaticRate = 20
 	Rate400Gbps  StaticRate = 21
 	Rate600Gbps  StaticRate = 22
+	Rate800Gbps  StaticRate = 23
+	Rate1200Gbps StaticRate = 24
 )
 
 // staticRates holds the names, the speeds in Mb/s with the encoding of the lanes, and the multiples of 2.5 Gb/s; 0:
@@ -59,6 +61,8 @@ var staticRates = [...]struct {
 	Rate50Gbps:   {"50_GBPS", 53125, 20},
 	Rate400Gbps:  {"400_GBPS", 425000, 160},
 	Rate600Gbps:  {"600_GBPS", 637500, 240},
+	Rate800Gbps:  {"800_GBPS", 850000, 320},
+	Rate1200Gbps: {"1200_GBPS", 1275000, 480},
 }
 
 // String returns the name without IBV_RATE_.

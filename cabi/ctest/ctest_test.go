@@ -152,6 +152,8 @@ func TestStateOfAQPThatTheProgramSees(t *testing.T) { run(t, "state.c") }
 
 func TestTheAddressSpaceIsLimited(t *testing.T) { run(t, "room.c") }
 
+func TestRatesAreThoseOfTheHeader(t *testing.T) { run(t, "rates.c") }
+
 func TestSendQueuesAreRoundedUp(t *testing.T) { run(t, "depth.c") }
 
 // The bound is far above the time that it takes and far below that of the retries.
