@@ -26,10 +26,11 @@ type binding struct {
 	stopReaching  func()         // ends the wait for the peer's link address; nil if there is none
 }
 
-// BindAddr gives the ID a source address (rdma_bind_addr): a local address, which binds it to its device, or 0.0.0.0
-// or ::, which does not; and a port, or 0 for a free ephemeral port. EINVAL if the ID is bound already, or if the address
-// is the zero AddrPort, a multicast group or an IPv6 link-local one without zone; ENODEV if no RDMA device has the address; EADDRINUSE or, if one of both
-// addresses is a wildcard, EADDRNOTAVAIL if the port is in use; EACCES for ports that the system reserves for root.
+// BindAddr gives the ID a source address (rdma_bind_addr): a local address, which binds it to its device, or 0.0.0.0 or
+// ::, which does not; and a port, or 0 for a free ephemeral port. EINVAL if the ID is bound already, or if the address
+// is the zero AddrPort, a multicast group or an IPv6 link-local one without zone; ENODEV if no RDMA device has the
+// address; EADDRINUSE or, if one of both addresses is a wildcard, EADDRNOTAVAIL if the port is in use; EACCES for ports
+// that the system reserves for root.
 func (id *ID) BindAddr(addr netip.AddrPort) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()

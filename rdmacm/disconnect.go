@@ -182,8 +182,8 @@ func (id *ID) onQPFailed(m *manager, qp *verbs.QP, event verbs.EventType) {
 }
 
 // Notify passes on an asynchronous event of the ID's QP (rdma_notify): verbs.EventCommEst, data arrived before the RTU,
-// establishes the connection. verbs.EventPathMig is accepted and has no effect. EISCONN if the connection was established
-// already, which the program can ignore. EINVAL for other events, or while there is nothing to establish.
+// establishes the connection. verbs.EventPathMig is accepted and has no effect. EISCONN if the connection was
+// established already, which the program can ignore. EINVAL for other events, or while there is nothing to establish.
 func (id *ID) Notify(event verbs.EventType) error {
 	const op = "notify"
 	id.mu.Lock()

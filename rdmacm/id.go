@@ -98,11 +98,11 @@ func (h *Host) newID(ch *EventChannel, ps PortSpace, userContext any) *ID {
 }
 
 // Close destroys the ID in any state (rdma_destroy_id; for IDs of CreateEP, Dial and a Listener, rdma_destroy_ep). It
-// withdraws a request that the peer has not answered, refuses one that the program has not answered, ends a
-// connection and leaves multicast groups. The ID has no more events. Close blocks until the program has acknowledged
-// the events that it has retrieved; that of ID.Event counts as acknowledged. EBUSY while the ID has a QP or SRQ of
-// CreateQP or CreateSRQ; those of an endpoint are destroyed too, unless something else uses them (EBUSY). After EBUSY the
-// ID is open, and Close may be called again; an endpoint may have left its groups and lost its QP. ErrClosed if the ID is
+// withdraws a request that the peer has not answered, refuses one that the program has not answered, ends a connection
+// and leaves multicast groups. The ID has no more events. Close blocks until the program has acknowledged the events
+// that it has retrieved; that of ID.Event counts as acknowledged. EBUSY while the ID has a QP or SRQ of CreateQP or
+// CreateSRQ; those of an endpoint are destroyed too, unless something else uses them (EBUSY). After EBUSY the ID is
+// open, and Close may be called again; an endpoint may have left its groups and lost its QP. ErrClosed if the ID is
 // closed.
 func (id *ID) Close() error {
 	const op = "destroy_id"

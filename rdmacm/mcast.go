@@ -120,9 +120,9 @@ func (id *ID) startJoin(op string, ip netip.Addr, flags JoinFlags, userContext a
 	return nil
 }
 
-// LeaveMulticast leaves a group (rdma_leave_multicast): it detaches the QP, or cancels a join that is not finished.
-// It blocks until the program has acknowledged the events of the group that it has retrieved. Messages that arrived
-// before may still be in the CQ. EINVAL for an address that is not a group, EADDRNOTAVAIL if the ID is not in the group.
+// LeaveMulticast leaves a group (rdma_leave_multicast): it detaches the QP, or cancels a join that is not finished. It
+// blocks until the program has acknowledged the events of the group that it has retrieved. Messages that arrived before
+// may still be in the CQ. EINVAL for an address that is not a group, EADDRNOTAVAIL if the ID is not in the group.
 func (id *ID) LeaveMulticast(addr netip.AddrPort) error {
 	const op = "leave_multicast"
 	ip := addr.Addr().Unmap().WithZone("")

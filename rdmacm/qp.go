@@ -189,9 +189,9 @@ func (id *ID) initQP(qp *verbs.QP) error {
 	return qp.Modify(&verbs.QPAttr{QPState: verbs.QPSRTS}, verbs.QPAttrState|verbs.QPAttrSQPSN)
 }
 
-// DestroyQP destroys the ID's QP and the CQs and channels that CreateQP has made for it (rdma_destroy_qp). It leaves the
-// ID's multicast groups. EINVAL without a QP, EBUSY while the program has attached it to a group by itself. It blocks
-// until the asynchronous events of the QP, and the events of its channels, are acknowledged.
+// DestroyQP destroys the ID's QP and the CQs and channels that CreateQP has made for it (rdma_destroy_qp). It leaves
+// the ID's multicast groups. EINVAL without a QP, EBUSY while the program has attached it to a group by itself. It
+// blocks until the asynchronous events of the QP, and the events of its channels, are acknowledged.
 func (id *ID) DestroyQP() error {
 	id.mu.Lock()
 	defer id.mu.Unlock()

@@ -50,8 +50,9 @@ func findMapping(addr uintptr) int {
 func AllocBuffer(n int) ([]byte, error) { return allocBuffer(n, mapMemory) }
 
 // AllocPrivateBuffer is AllocBuffer for memory that no other process maps. Use it for a buffer with the data of several
-// peers. A process of this host that has the right to trace this one (ptrace) still reads the bytes of the messages that
-// are sent to it from the sender's memory, whatever memory that is. VERBENA_SHM_DIRECT=0 in the environment prevents it.
+// peers. A process of this host that has the right to trace this one (ptrace) still reads the bytes of the messages
+// that are sent to it from the sender's memory, whatever memory that is. VERBENA_SHM_DIRECT=0 in the environment
+// prevents it.
 func AllocPrivateBuffer(n int) ([]byte, error) { return allocBuffer(n, mapPrivate) }
 
 func allocBuffer(n int, get func(n int) ([]byte, *os.File, error)) ([]byte, error) {

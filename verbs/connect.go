@@ -168,9 +168,9 @@ func (qp *QP) chooseGID(peer netip.Addr) (GIDChoice, error) {
 //
 // Receives may be posted before, in INIT, or after: a peer that sends too early gets an RNR NAK and sends again.
 //
-// Errors: EINVAL if remote does not fit, the QP is in another state, or it is of type RAW_PACKET, which Modify connects.
-// If LocalInfo was not called before, its errors and those of Context.SelectGID. After a failure the QP is in the state
-// before the failed step.
+// Errors: EINVAL if remote does not fit, the QP is in another state, or it is of type RAW_PACKET, which Modify
+// connects. If LocalInfo was not called before, its errors and those of Context.SelectGID. After a failure the QP is in
+// the state before the failed step.
 func (qp *QP) Connect(remote QPInfo, opts *ConnectOptions) error {
 	const op = "connect"
 	qp.mu.Lock()

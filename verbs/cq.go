@@ -214,8 +214,8 @@ func (cq *CQ) Resize(cqe int) error {
 }
 
 // Close destroys the CQ (ibv_destroy_cq). Completions in it are lost. Pending calls of Wait return ErrClosed. EBUSY
-// while QPs, SRQs or WQs use it. It blocks, without a time-out, until all delivered completion events and asynchronous events of
-// the CQ are acknowledged.
+// while QPs, SRQs or WQs use it. It blocks, without a time-out, until all delivered completion events and asynchronous
+// events of the CQ are acknowledged.
 func (cq *CQ) Close() error {
 	const op = "destroy_cq"
 	if err := cq.destroy(op); err != nil {

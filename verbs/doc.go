@@ -55,10 +55,10 @@
 // undefined. Close of a QP, CQ, SRQ or WQ waits, without limit, until every event of it that the program retrieved is
 // acknowledged (AsyncEvent.Ack, CQ.AckEvents).
 //
-// After [EventDeviceFatal] the device is removed. Calls that a kernel would answer return EIO, and so do calls that wait
-// for events, once no event is left. Close destroys an object and returns EIO, or nil if RDMAV_ALLOW_DISASSOC_DESTROY is
-// set. Close of a Context, CompChannel, TD, parent domain or import needs no device and returns nil. Close the context,
-// and open the device again when it is back.
+// After [EventDeviceFatal] the device is removed. Calls that a kernel would answer return EIO, and so do calls that
+// wait for events, once no event is left. Close destroys an object and returns EIO, or nil if
+// RDMAV_ALLOW_DISASSOC_DESTROY is set. Close of a Context, CompChannel, TD, parent domain or import needs no device and
+// returns nil. Close the context, and open the device again when it is back.
 //
 // Memory belongs to the device from the post call until the request's completion is polled. A region keeps its
 // memory reachable; memory of [AllocBuffer] cannot be freed under a region.
@@ -67,10 +67,10 @@
 //
 // Every function may be called from any goroutine at any time, on the same object too, and each call is atomic. There
 // are two exceptions, sequences of calls that belong to one goroutine: StartPoll to EndPoll of a CQ, and Start to
-// Complete or Abort of a QPEx. Other goroutines that begin one wait; with [CreateCQSingleThreaded] or a [TD] they do not
-// wait, and the program itself must keep them apart. PostSend, PostRecv, Poll and ReqNotify take no lock of this package and allocate nothing. The device reads and
-// writes registered memory without regard to Go's memory model: access a buffer only after the completion of its
-// request.
+// Complete or Abort of a QPEx. Other goroutines that begin one wait; with [CreateCQSingleThreaded] or a [TD] they do
+// not wait, and the program itself must keep them apart. PostSend, PostRecv, Poll and ReqNotify take no lock of this
+// package and allocate nothing. The device reads and writes registered memory without regard to Go's memory model:
+// access a buffer only after the completion of its request.
 //
 // # Errors
 //

@@ -30,8 +30,8 @@ func (qp *QP) AttachMcast(gid GID, lid uint16) error {
 	return nil
 }
 
-// DetachMcast stops the reception of a group's messages (ibv_detach_mcast). gid and lid are those of AttachMcast. Messages
-// that arrived before may still be in the CQ. EINVAL if the QP is not attached to the group.
+// DetachMcast stops the reception of a group's messages (ibv_detach_mcast). gid and lid are those of AttachMcast.
+// Messages that arrived before may still be in the CQ. EINVAL if the QP is not attached to the group.
 func (qp *QP) DetachMcast(gid GID, lid uint16) error {
 	const op = "detach_mcast"
 	qp.mu.Lock()

@@ -39,8 +39,8 @@ var csumCaps = map[QPType]DeviceCapFlags{
 // name belongs to the device until the completion is polled, except that of inline requests. It allocates nothing and
 // is safe for concurrent use.
 //
-// Errors: EINVAL if the QP is in RESET, INIT or RTR, or the request does not fit it. ENOMEM if the send queue is
-// full; a request without SendSignaled leaves the queue when a later completion is polled. EOPNOTSUPP for atomics, or for
+// Errors: EINVAL if the QP is in RESET, INIT or RTR, or the request does not fit it. ENOMEM if the send queue is full;
+// a request without SendSignaled leaves the queue when a later completion is polled. EOPNOTSUPP for atomics, or for
 // TSO, if the device lacks them. In SQD requests wait; in SQE and ERR they are flushed.
 //
 // UD has SEND, SEND_WITH_IMM and TSO. UC has SEND, SEND_WITH_IMM, SEND_WITH_INV, RDMA_WRITE, RDMA_WRITE_WITH_IMM,

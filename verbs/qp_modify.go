@@ -13,9 +13,9 @@ import (
 // those to RESET and ERR, not for RAW_PACKET and XRC_RECV, and needs a device with DeviceResizeMaxWR. Posted requests
 // stay; EINVAL if more are outstanding. SGEs and inline data keep their sizes.
 //
-// Every state may go to RESET, which drops all requests and may drop completions that were not polled, and to ERR, which
-// flushes the requests. SQD goes to RTS, and its attributes change, only when the send queue is drained, else EINVAL;
-// EventSQDrained reports that if EnSQDAsyncNotify was set.
+// Every state may go to RESET, which drops all requests and may drop completions that were not polled, and to ERR,
+// which flushes the requests. SQD goes to RTS, and its attributes change, only when the send queue is drained, else
+// EINVAL; EventSQDrained reports that if EnSQDAsyncNotify was set.
 func (qp *QP) Modify(attr *QPAttr, mask QPAttrMask) error {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()

@@ -117,10 +117,10 @@ func (srq *SRQ) PostRecv(wrs ...RecvWR) error {
 	return postRecv(op, srq, srq.drv, noescape(wrs), srq.maxSGE.Load())
 }
 
-// Modify changes the sizes (SRQAttrMaxWR: MaxWR and MaxSGE, unlike in C, where max_sge is not used), arms the limit (SRQAttrLimit), or both (ibv_modify_srq). When fewer
-// receives than the limit are left EventSRQLimitReached is raised once and the limit becomes 0; 0 disarms. Resizing
-// needs DeviceSRQResize, else ENOSYS. On success attr holds actual values. A failure, EINVAL for bad values, changes
-// nothing.
+// Modify changes the sizes (SRQAttrMaxWR: MaxWR and MaxSGE, unlike in C, where max_sge is not used), arms the limit
+// (SRQAttrLimit), or both (ibv_modify_srq). When fewer receives than the limit are left EventSRQLimitReached is raised
+// once and the limit becomes 0; 0 disarms. Resizing needs DeviceSRQResize, else ENOSYS. On success attr holds actual
+// values. A failure, EINVAL for bad values, changes nothing.
 func (srq *SRQ) Modify(attr *SRQAttr, mask SRQAttrMask) error {
 	const op = "modify_srq"
 	srq.mu.Lock()

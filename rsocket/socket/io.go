@@ -45,8 +45,8 @@ func (s *Socket) RecvFrom(b []byte, flags Flags) (int, netip.AddrPort, error) {
 }
 
 // Send sends b (rsend): all of it, or the part for which there is room if it must not wait. On a datagram socket it
-// sends one message to the destination of Connect; EDESTADDRREQ without one. ECONNRESET after the peer has disconnected or Shutdown has ended
-// writing.
+// sends one message to the destination of Connect; EDESTADDRREQ without one. ECONNRESET after the peer has disconnected
+// or Shutdown has ended writing.
 func (s *Socket) Send(b []byte, flags Flags) (int, error) {
 	if dg := s.dg; dg != nil {
 		n, err := dg.Send(b, s.waitMode(flags))

@@ -14,8 +14,8 @@ type Msg struct {
 	Control []byte // ENOTSUP
 }
 
-// SendMsg sends several buffers, with no data of other calls in between (rsendmsg); on a datagram socket as one message.
-// The errors are those of SendTo. ENOTSUP if Control is not empty.
+// SendMsg sends several buffers, with no data of other calls in between (rsendmsg); on a datagram socket as one
+// message. The errors are those of SendTo. ENOTSUP if Control is not empty.
 func (s *Socket) SendMsg(m *Msg, flags Flags) (int, error) {
 	if len(m.Control) > 0 {
 		return 0, sock.Fail("rsendmsg", syscall.ENOTSUP, "msg_control must be empty")
@@ -38,8 +38,8 @@ func (s *Socket) SendMsg(m *Msg, flags Flags) (int, error) {
 	return n, sendError(n, err)
 }
 
-// RecvMsg receives into the first buffer that is not empty, and sets Name to the source (rrecvmsg). With several buffers
-// that is a short read. ENOTSUP if Control is not empty.
+// RecvMsg receives into the first buffer that is not empty, and sets Name to the source (rrecvmsg). With several
+// buffers that is a short read. ENOTSUP if Control is not empty.
 func (s *Socket) RecvMsg(m *Msg, flags Flags) (n int, err error) {
 	if len(m.Control) > 0 {
 		return 0, sock.Fail("rrecvmsg", syscall.ENOTSUP, "msg_control must be empty")

@@ -185,7 +185,8 @@ func (s *Socket) optionsOfAccepted() sock.Options {
 }
 
 // Accept waits for a connection and returns its socket and the peer's address (raccept). The socket has the sizes, the
-// options and the O_NONBLOCK of the listening one. EBADF if the socket does not listen, ENODEV when its device is removed.
+// options and the O_NONBLOCK of the listening one. EBADF if the socket does not listen, ENODEV when its device is
+// removed.
 func (s *Socket) Accept() (*Socket, netip.AddrPort, error) {
 	s.mu.Lock()
 	l := s.l
