@@ -137,7 +137,7 @@ static int choose(int n, fd_set *r, fd_set *w, fd_set *e, int ms)
 		int fd = fds[i].fd;
 		short events = fds[i].revents;
 		count += keep(fd, r, events, POLLIN | POLLHUP | POLLERR);
-		count += keep(fd, w, events, POLLOUT | POLLERR);
+		count += keep(fd, w, events, POLLOUT | POLLHUP | POLLERR);
 		count += keep(fd, e, events, POLLPRI);
 	}
 	free(fds);

@@ -60,8 +60,11 @@ func TestR_POLL_02_06_Events(t *testing.T) {
 		}
 		p.OK(s.Close())
 		synctest.Wait()
-		if e := p.poll(c, inOut, -1); e != socket.PollIn {
+		if e := p.poll(c, inOut, -1); e != inOut {
 			t.Errorf("a connection that is over has %#x while there is data to read", e)
+		}
+		if e := p.poll(c, socket.PollOut, time.Minute); e != socket.PollOut {
+			t.Errorf("a connection that is over has %#x for a program that writes before it reads", e)
 		}
 		must(c.Recv(make([]byte, 10), 0))(p)
 		if e := p.poll(c, inOut, -1); e != socket.PollIn|socket.PollHup {

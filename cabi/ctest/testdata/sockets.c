@@ -103,6 +103,28 @@ static void duplicates(int l)
 	CHECK(!close(p[1]));
 }
 
+// A program that writes before it reads does not wait for ever if the peer has closed the connection.
+static void ended(int l)
+{
+	char buf[8];
+	int p[2];
+
+	connected(l, p, SOCK_NONBLOCK);
+	CHECK(write(p[0], "last", 4) == 4 && !close(p[0]));
+	struct pollfd wait = {.fd = p[1], .events = POLLOUT};
+	do
+		CHECK(poll(&wait, 1, 10000) == 1);
+	while (send(p[1], "x", 1, MSG_NOSIGNAL) == 1);
+	CHECK(errno == ECONNRESET);
+	CHECK(read(p[1], buf, sizeof buf) == 4 && read(p[1], buf, sizeof buf) == 0);
+	struct timeval t = {10, 0};
+	fd_set w;
+	FD_ZERO(&w);
+	FD_SET(p[1], &w);
+	CHECK(select(p[1] + 1, NULL, &w, NULL, &t) == 1 && FD_ISSET(p[1], &w));
+	CHECK(!close(p[1]));
+}
+
 // Ordinary descriptors and sockets wait together.
 // Sockets in a range of descriptors are closed with it.
 static void ranges(int l)
@@ -751,6 +773,7 @@ int main(void)
 	int l = listener(SOCK_CLOEXEC);
 
 	calls(l);
+	ended(l);
 	duplicates(l);
 	ranges(l);
 	mixed(l);

@@ -54,9 +54,11 @@ func (st *Stream) PollEvents() (e Events) {
 		e |= PollErr | PollHup
 	case st.m.Disconnected():
 		// Not before the data is read: programs end a connection without reading at POLLHUP, and the peer's end comes
-		// close behind its last message.
+		// close behind its last message. A write fails at once, and who waits for it may not read before.
 		if st.m.Readable() == 0 {
 			e |= PollHup
+		} else {
+			e |= PollOut
 		}
 	case st.m.CanSend() || st.m.WriteShut(): // a write would not wait
 		e |= PollOut
