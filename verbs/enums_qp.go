@@ -139,7 +139,7 @@ type SRQAttrMask uint32
 
 // The attributes of an SRQ (IBV_SRQ_*).
 const (
-	SRQAttrMaxWR SRQAttrMask = 1 << 0 // MaxWR and MaxSGE, both of which must be set
+	SRQAttrMaxWR SRQAttrMask = 1 << 0 // MaxWR and MaxSGE
 	SRQAttrLimit SRQAttrMask = 1 << 1 // SRQLimit
 )
 

@@ -117,8 +117,8 @@ func (srq *SRQ) PostRecv(wrs ...RecvWR) error {
 	return postRecv(op, srq, srq.drv, noescape(wrs), srq.maxSGE.Load())
 }
 
-// Modify changes the sizes (SRQAttrMaxWR: MaxWR and MaxSGE, unlike in C, where max_sge is not used), arms the limit
-// (SRQAttrLimit), or both (ibv_modify_srq). When fewer receives than the limit are left EventSRQLimitReached is raised
+// Modify changes the sizes (SRQAttrMaxWR), arms the limit (SRQAttrLimit), or both (ibv_modify_srq). MaxSGE 0 stands for
+// no change: C programs set max_wr only. When fewer receives than the limit are left EventSRQLimitReached is raised
 // once and the limit becomes 0; 0 disarms. Resizing needs DeviceSRQResize, else ENOSYS. On success attr holds actual
 // values. A failure, EINVAL for bad values, changes nothing.
 func (srq *SRQ) Modify(attr *SRQAttr, mask SRQAttrMask) error {
@@ -145,6 +145,9 @@ func (srq *SRQ) Modify(attr *SRQAttr, mask SRQAttrMask) error {
 	if mask&SRQAttrMaxWR != 0 {
 		if srq.pd.ctx.attr.DeviceCapFlags&DeviceSRQResize == 0 {
 			return newError(op, srq.obj(), ENOSYS, "the device does not resize SRQs")
+		}
+		if next.MaxSGE == 0 {
+			next.MaxSGE = now.MaxSGE
 		}
 		if err := srq.pd.ctx.checkSRQ(op, srq.obj(), &next); err != nil {
 			return err

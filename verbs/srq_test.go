@@ -113,6 +113,11 @@ func TestV_SRQ_07_ModifyMask(t *testing.T) { // V-SRQ-16, V-SRQ-20 (E-11)
 	if now := must(srq.Query())(t); now != (SRQAttr{10, 2, 10}) {
 		t.Errorf("%+v", now)
 	}
+	fewer := SRQAttr{MaxWR: 12} // as C programs leave max_sge, which is irrelevant for ibv_modify_srq
+	ok(t, srq.Modify(&fewer, SRQAttrMaxWR))
+	if now := must(srq.Query())(t); now != (SRQAttr{12, 2, 10}) || fewer.MaxSGE != 2 {
+		t.Errorf("%+v, attributes %+v", now, fewer)
+	}
 	attr := SRQAttr{MaxWR: 21, MaxSGE: 1, SRQLimit: 21}
 	ok(t, srq.Modify(&attr, SRQAttrMaxWR|SRQAttrLimit))
 	if now := must(srq.Query())(t); now != (SRQAttr{22, 1, 21}) || attr.MaxWR != 22 {

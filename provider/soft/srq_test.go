@@ -195,7 +195,6 @@ func TestV_SRQ_08_FailureLeavesLimitAndSize(t *testing.T) {
 		{verbs.SRQAttr{MaxWR: 4, MaxSGE: 2, SRQLimit: 1}, both}, // less than it holds
 		{verbs.SRQAttr{MaxWR: 0, MaxSGE: 2, SRQLimit: 1}, both},
 		{verbs.SRQAttr{MaxWR: uint32(dev.MaxSRQWR) + 1, MaxSGE: 2, SRQLimit: 1}, both},
-		{verbs.SRQAttr{MaxWR: 16, MaxSGE: 0, SRQLimit: 1}, both},
 		{verbs.SRQAttr{MaxWR: 16, MaxSGE: uint32(dev.MaxSRQSGE) + 1, SRQLimit: 1}, both},
 		{verbs.SRQAttr{MaxWR: 16, MaxSGE: 2, SRQLimit: 17}, both},
 		{verbs.SRQAttr{SRQLimit: 1}, 1 << 2},
