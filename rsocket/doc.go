@@ -35,6 +35,7 @@
 // Defaults come from files in /etc/rdma/rsocket; SetConfigDir and VERBENA_RSOCKET_CONFIG in the environment name
 // another folder.
 //
-// The package owns a goroutine for each host with sockets, one for each listener and two for each datagram socket.
-// It imports rdmacm, verbs, rsocket/internal/sock, internal/rs and internal/lookup.
+// The package owns a goroutine for each host with sockets and one for each listener. A datagram socket has one, and one
+// for each local address that it has used. The package imports rdmacm, verbs, rsocket/internal/sock, internal/rs and
+// internal/lookup.
 package rsocket

@@ -31,8 +31,9 @@ import (
 // interface, or without interface, which has another address for the peer. The address may be of any active port;
 // Context.SelectGID gives its index. It has no C twin: C programs are told the name of a device.
 //
-// Errors: ENODEV if no device has the address; the error says why there is no adapter. EINVAL for the zero address and
-// for another value of VERBENA_PROVIDER than the name of a provider. ENETUNREACH if the system has no route.
+// Errors: ENODEV if no device has the address; the error says why there is no adapter. EINVAL for the zero and the
+// unspecified address, and for another value of VERBENA_PROVIDER than the name of a provider. ENETUNREACH if the system
+// has no route.
 func Open(peer netip.Addr) (*verbs.Context, error) {
 	fail := func(err error) (*verbs.Context, error) {
 		return nil, &verbs.Error{Op: "open_device", Obj: "for peer " + peer.String(), Errno: errno(err), Err: err}

@@ -47,6 +47,8 @@ func (p *provider) Devices() ([]verbs.DriverDevice, error) {
 }
 
 // Available returns nil if there are devices, and otherwise an error with the reason: no library, no device, no rights.
+// It is ENODEV mostly, EINVAL for another value of VERBENA_PROVIDER than the name of a provider. It loads the library
+// and is safe for concurrent use. It has no C twin.
 func Available() error {
 	if ok, err := driver.Selected(driver.HW); err != nil {
 		return err

@@ -26,7 +26,8 @@ func (provider) Devices() ([]verbs.DriverDevice, error) {
 	return nil, Available()
 }
 
-// Available returns nil if there are devices, and otherwise an error with the reason: no library, no device, no rights.
+// Available returns nil if there are devices, and otherwise an error with the reason. On this system it is ENODEV,
+// since there are none.
 func Available() error {
 	return fmt.Errorf("provider hw is for Linux on amd64 and arm64, not %s/%s: %w", runtime.GOOS, runtime.GOARCH,
 		syscall.ENODEV)
