@@ -1,6 +1,7 @@
 package iwtcp
 
 import (
+	"syscall"
 	"testing"
 	"time"
 
@@ -449,5 +450,79 @@ func TestLookAtAQPInUse(t *testing.T) {
 	e := newEnd(t, d, 3, 8)
 	if e.look(l.buf) || !e.cool() || e.warm() {
 		t.Error("a QP without memory has something in it")
+	}
+}
+
+// again tells the goroutine of work, unless a program that polls will do it.
+func TestWorkWakesTheGoroutine(t *testing.T) {
+	for _, c := range []struct {
+		state        uint32
+		polled       bool
+		event, sleep int // wake-ups of either kind
+	}{{running, false, 0, 0}, {parking, false, 1, 0}, {parking, true, 1, 0}, {dozing, false, 0, 1}, {dozing, true, 0, 0}} {
+		l := stillLoop(t)
+		l.state.Store(c.state)
+		l.polled.Store(c.polled)
+		l.again(new(QP))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(l.wakeFD), Events: unix.POLLIN}}, 0)
+		if n != c.event || err != nil || len(l.undoze) != c.sleep || len(l.todo) != 1 {
+			t.Errorf("%+v: %d events, %d ends of sleep, %v", c, n, len(l.undoze), err)
+		}
+		if l.handOver(); len(l.undoze) != min(1, int(c.state&dozing)) {
+			t.Errorf("%+v: %d ends of sleep after the program sleeps", c, len(l.undoze))
+		}
+		l.close()
+	}
+}
+
+// watched is a RawConn that asks once whether the wait has ended.
+type watched struct {
+	syscall.RawConn
+	over bool
+}
+
+func (w *watched) Read(f func(fd uintptr) bool) error {
+	return w.RawConn.Control(func(fd uintptr) { w.over = f(fd) })
+}
+
+// The wait of the goroutine goes on while there is nothing to do.
+func TestWaitGoesOn(t *testing.T) {
+	l := stillLoop(t)
+	defer l.close()
+	w := &watched{RawConn: l.raw}
+	l.raw = w
+	if l.park(); w.over {
+		t.Error("the wait ends without a reason")
+	}
+	l.state.Store(parking)
+	l.rouse()
+	if l.park(); !w.over {
+		t.Error("the wait does not end with a wake-up")
+	}
+	if l.park(); w.over {
+		t.Error("a wake-up ends two waits")
+	}
+}
+
+// The descriptors of a loop close at exec, its eventfd does not block, and none is left after its end.
+func TestDescriptorsOfALoop(t *testing.T) {
+	before := len(descriptors(t))
+	l, err := newLoop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := -1
+	_ = l.raw.Control(func(fd uintptr) { set = int(fd) })
+	for _, fd := range []int{l.ready, l.wakeFD, set} {
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+			t.Errorf("descriptor %d: flags %x, %v", fd, flags, err)
+		}
+	}
+	if flags, err := unix.FcntlInt(uintptr(l.wakeFD), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK == 0 {
+		t.Errorf("the eventfd: flags %x, %v", flags, err)
+	}
+	l.stop()
+	if after := len(descriptors(t)); after != before {
+		t.Errorf("%d descriptors, %d before", after, before)
 	}
 }

@@ -133,6 +133,7 @@ func TestUnmappedMemory(t *testing.T) {
 	a.send.expect(t, transport.WRFlushErr)
 
 	a, b = pair(t, n)
+	stayWithTCP(a, b)
 	b.reg = unmapped(t, b, n)
 	if err := a.post(transport.OpWrite, n, b); err != nil {
 		t.Fatal(err)
@@ -143,10 +144,35 @@ func TestUnmappedMemory(t *testing.T) {
 	}
 }
 
-// The bytes of a message are those of the sender, whatever its length.
+// stayWithTCP keeps a pair from shared memory.
+func stayWithTCP(all ...*end) {
+	for _, e := range all {
+		e.mu.Lock()
+		e.near.asked = true
+		e.mu.Unlock()
+	}
+}
+
+// The bytes of a message are those of the sender, whatever its length, and each end has counted the same bytes.
 func TestMessagesOfAPair(t *testing.T) {
-	const size = 3 << 20
-	a, b := pair(t, size)
+	for _, near := range []bool{false, true} {
+		a, b := pair(t, 3<<20)
+		if !near {
+			stayWithTCP(a, b)
+		}
+		exchange(t, a, b)
+		a.Memory.Lock()
+		tx, rx := a.View().Counters, b.View().Counters
+		a.Memory.Unlock()
+		if tx.TxBytes != rx.RxBytes && !near {
+			t.Errorf("%d bytes were sent, %d received", tx.TxBytes, rx.RxBytes)
+		}
+	}
+}
+
+func exchange(t *testing.T, a, b *end) {
+	t.Helper()
+	size := len(a.mem)
 	var want []transport.Status
 	for i, n := range []int{8, 4095, 4 << 10, 100_000, size, 1} {
 		for j := range n {

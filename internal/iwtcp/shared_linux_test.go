@@ -338,6 +338,8 @@ func TestTapSeesMemory(t *testing.T) {
 		if near {
 			moveToMemory(t, a, b)
 			want = append(want, transport.Success)
+		} else {
+			stayWithTCP(a, b)
 		}
 		r := &recorder{}
 		a.dev.SetTaps([]Tap{r})

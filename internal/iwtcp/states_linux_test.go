@@ -265,6 +265,16 @@ func TestSecondAnswerToARequest(t *testing.T) {
 		t.Errorf("an acceptance after Close: %v", err)
 	}
 	r = askFrom(t, "127.0.0.1", at, asked)
+	r.Close()
+	if c, err := r.Accept(iwarp.Options{}); c != nil || !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("an acceptance just after Close: %v", err)
+	}
+	r = askFrom(t, "127.0.0.1", at, asked)
+	_ = r.tcp.Close()
+	if c, err := r.Accept(iwarp.Options{}); c != nil || !errors.Is(err, net.ErrClosed) {
+		t.Errorf("an acceptance that TCP does not take: %v", err)
+	}
+	r = askFrom(t, "127.0.0.1", at, asked)
 	if err := r.Reject(nil); err != nil {
 		t.Error(err)
 	}
