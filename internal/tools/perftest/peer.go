@@ -322,7 +322,11 @@ func newCMChannel(c context.Context, id *rdmacm.ID) (*cmChannel, error) {
 		}
 	}
 	ch := &cmChannel{id: id, stop: c}
-	var err error
+	// The server of WRITE and READ only waits for the client's last message, and a killed client says nothing.
+	err := id.SetKeepAlive(longest / 2)
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return nil, err
+	}
 	if ch.in, err = id.RegMsgs(make([]byte, destLen)); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"syscall"
@@ -328,6 +329,49 @@ func TestStoppedRunDoesNotWaitForPeer(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		if err := errors.Join(peer.Close(), l.Close(), here.Close(), there.Close(), f.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// With -R, too, an end that waits for the end of the peer's test notices that the peer's process has been killed.
+func TestKilledPeerOfConnectionManager(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := rdmatest.New(rdmatest.Config{RealTime: true})
+		host := func(name string) *rdmacm.Host {
+			dev, err := f.NewDevice(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return rdmacm.NewHost(dev)
+		}
+		here, there := host("a"), host("b")
+		l, err := rdmacm.Listen(t.Context(), "198.18.0.2:7471", &rdmacm.Options{Host: there})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		served := make(chan error)
+		var ch *cmChannel
+		go func() {
+			id, err := l.Request(c)
+			if err == nil {
+				ch, err = newCMChannel(c, id)
+			}
+			served <- errors.Join(err, id.Accept(c, nil))
+		}()
+		id, err := rdmacm.Dial(c, "198.18.0.2:7471", &rdmacm.Options{Host: here})
+		if err := errors.Join(err, <-served); err != nil {
+			t.Fatal(err)
+		}
+		f.Cut(netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2"))
+		begun := time.Now()
+		if _, err := ch.recv(4); !strings.Contains(errText(err), "keep-alive") || time.Since(begun) > longest {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		if err := errors.Join(ch.in.Close(), ch.out.Close(), ch.id.Close(), id.Close(), l.Close(), here.Close(),
+			there.Close(), f.Close()); err != nil {
 			t.Error(err)
 		}
 	})
