@@ -118,7 +118,7 @@ func TestDescriptorsWithTheNumber0(t *testing.T) {
 	}
 
 	reported := make(chan bool, 1)
-	for _, leaves := range []func(*end){
+	for i, leaves := range []func(*end){
 		func(e *end) { e.Fail() },
 		func(e *end) { e.Reset() },
 		func(e *end) { e.cut(e.m) },
@@ -163,6 +163,9 @@ func TestDescriptorsWithTheNumber0(t *testing.T) {
 			t.Errorf("the QP has the socket %d after its end", e.fd)
 		}
 		e.mu.Unlock()
+		if _, err := peer.Read(make([]byte, 1)); i == 0 && !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the peer of a QP that was moved to ERR reads: %v", err)
+		}
 		_ = peer.Close()
 	}
 }

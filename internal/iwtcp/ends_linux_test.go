@@ -15,6 +15,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/iwarp"
 	"github.com/verbena-rdma/verbena/internal/link/pcap"
 	"github.com/verbena-rdma/verbena/internal/transport"
+	wire "github.com/verbena-rdma/verbena/internal/wire/iwarp"
 )
 
 // patient sets how long peers have to close their side.
@@ -286,4 +287,78 @@ func TestPortIsFreeWithoutDescriptors(t *testing.T) {
 			t.Error("a port that cannot be tried is in use")
 		}
 	})
+}
+
+// closer counts how often it was closed.
+type closer int
+
+func (c *closer) Close() error {
+	*c++
+	return nil
+}
+
+// A source takes the place of another one that has at least two connections more, at once. Otherwise only a connection
+// that has waited for long ends.
+func TestPlacesOfSources(t *testing.T) {
+	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	w := newWaiting(100)
+	w.limit(4, 4, time.Hour)
+	var closed closer
+	enter := func(source netip.Addr, want bool, closes int) {
+		t.Helper()
+		if in := w.enter(&closed, source) != nil; in != want || int(closed) != closes {
+			t.Errorf("%v has a place: %v, %d were closed, want %d", source, in, closed, closes)
+		}
+	}
+	for range 4 {
+		enter(a, true, 0)
+	}
+	enter(a, false, 0)
+	enter(b, true, 1)  // 4 and 0
+	enter(b, true, 2)  // 3 and 1
+	enter(b, false, 2) // 2 and 2
+	w.limit(4, 4, 0)
+	enter(b, true, 3) // the oldest, of a: 1 and 3
+	if w.number(a.String()) != 1 || w.number(b.String()) != 3 {
+		t.Errorf("%d and %d", w.number(a.String()), w.number(b.String()))
+	}
+	w.limit(4, 4, time.Hour)
+	enter(a, true, 4)  // 1 and 3: of b
+	enter(a, false, 4) // 2 and 2
+	w.close()
+	if enter(a, false, 8); w.number("") != 0 {
+		t.Errorf("%d are left", w.number(""))
+	}
+}
+
+// A socket's error says that the peer does not answer if TCP has given up.
+func TestErrorsOfPeersThatDoNotAnswer(t *testing.T) {
+	for err, want := range map[error]bool{unix.ETIMEDOUT: true, unix.EHOSTUNREACH: true, unix.ENETUNREACH: true,
+		unix.ECONNRESET: false, unix.EPIPE: false, nil: false} {
+		if unanswered(err) != want {
+			t.Errorf("%v: %v", err, !want)
+		}
+	}
+}
+
+// The receive of a message that a reset cuts off frees its place in a shared queue.
+func TestResetWithinAMessage(t *testing.T) {
+	e := newEnd(t, new(Device), 1, 8)
+	e.RQ = transport.NewRecvQueue(1, 1, true, 1)
+	if err := e.RQ.Post(1, []transport.SGE{e.sge(8)}); err != nil {
+		t.Fatal(err)
+	}
+	p := &raw{TCPConn: startWith(t, e.QP, iwarp.Params{}, func(bool) {}), t: t}
+	seg := make([]byte, wire.UntaggedLen+8)
+	wire.PutUntagged(seg, wire.Send, true, 0, 1, 0)
+	part := uint64(wire.LengthLen + wire.UntaggedLen + 4)
+	p.send(wire.AppendFPDU(nil, seg, false)[:part])
+	until(t, "a part of the message is received", func() bool { return e.View().Counters.RxBytes == part })
+	if err := e.RQ.Post(2, nil); err == nil {
+		t.Error("the receive of a message that is being received has left its place")
+	}
+	e.Reset()
+	if err := e.RQ.Post(2, nil); err != nil {
+		t.Errorf("after the reset: %v", err)
+	}
 }

@@ -122,6 +122,22 @@ func TestPollsOfADevice(t *testing.T) {
 	if n := q.View().Counters.QP.TxTerminates; n != 1 {
 		t.Errorf("%d Terminates", n)
 	}
+	other, peer, key := responderOf(t, d, 2, func(bool) {})
+	waited := make(chan bool)
+	go func() { waited <- d.Await(time.Hour) }()
+	until(t, "a poller waits", func() bool {
+		if l.turn.TryLock() {
+			l.turn.Unlock()
+			return false
+		}
+		return true
+	})
+	if _, err := peer.Write(readRequest(key, 8)); err != nil {
+		t.Fatal(err)
+	}
+	if !<-waited || other.View().Counters.QP.RxReadRequests != 1 {
+		t.Error("a wait did not receive what ended it")
+	}
 	l.again(q)
 	if !d.Await(time.Hour) || l.some.Load() {
 		t.Error("a wait while a QP has something to do")
@@ -337,6 +353,10 @@ func TestPollsHeat(t *testing.T) {
 	}
 	if !d.Await(0) || len(l.hot) != 0 || p.q.isHot() || l.warm.Load() {
 		t.Errorf("%d QPs are polled after a wait", len(l.hot))
+	}
+	p.ask(4)
+	if !d.Await(time.Hour) || p.requests() != 4 || len(l.hot) != 0 {
+		t.Errorf("a wait: %d requests, %d QPs are polled after it", p.requests(), len(l.hot))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/iwarp"
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/transport"
+	wire "github.com/verbena-rdma/verbena/internal/wire/iwarp"
 )
 
 // Requests are posted in RTS, and flushed in ERR. Elsewhere they are refused.
@@ -71,6 +72,9 @@ func TestResetOfAConnectedQP(t *testing.T) {
 	}
 	purged := e.send.purged + e.recv.purged
 	e.Reset()
+	if e.eof || e.shut || e.room || e.deaf || e.silent || e.fd >= 0 {
+		t.Errorf("the QP knows of its connection: %v %v %v %v %v %d", e.eof, e.shut, e.room, e.deaf, e.silent, e.fd)
+	}
 	ended(t, peer)
 	if v := e.View(); v.Local.IsValid() || v.Remote.IsValid() || v.State != transport.Reset {
 		t.Errorf("after the reset: %+v", v)
@@ -227,4 +231,41 @@ func TestWriteToAStreamThatIsLost(t *testing.T) {
 		t.Error("a peer that cuts the connection counts as one that does not answer")
 	}
 	e.send.expect(t, transport.WRFlushErr)
+}
+
+// The payload of a long segment goes to the memory that it is for, and what follows it is received too. Memory that the
+// program has unmapped ends the connection.
+func TestPayloadBehindItsHeader(t *testing.T) {
+	const n = 2 * directMin
+	for _, mapped := range []bool{true, false} {
+		e := newEnd(t, new(Device), 1, n)
+		reg := e.reg
+		if !mapped {
+			reg = unmapped(t, e, n)
+		}
+		p := &raw{TCPConn: startWith(t, e.QP, iwarp.Params{IRD: 1}, func(bool) {}), t: t}
+		seg := make([]byte, wire.TaggedLen+n)
+		for i := range n {
+			seg[wire.TaggedLen+i] = byte(i % 251)
+		}
+		wire.PutTagged(seg, wire.Write, true, reg.RKey, 0)
+		b := wire.AppendFPDU(nil, seg, false)
+		const header = wire.LengthLen + wire.TaggedLen
+		p.send(b[:header])
+		until(t, "the header is received", func() bool { return e.View().Counters.RxBytes == header })
+		p.send(append(b[header:], readRequest(e.reg.RKey, 8)...))
+		if mapped {
+			p.receive(responseLength())
+			e.Memory.Lock()
+			if !bytes.Equal(e.mem, seg[wire.TaggedLen:]) {
+				t.Error("other bytes are in the memory")
+			}
+			e.Memory.Unlock()
+			continue
+		}
+		until(t, "ERR", func() bool { return e.State() == transport.Err })
+		if c := e.View().Counters.QP; c.TxTerminates != 1 || c.RxReadRequests != 0 {
+			t.Errorf("%+v", c)
+		}
+	}
 }
