@@ -282,7 +282,11 @@ func vrb_cm_notify(h unsafe.Pointer, event C.uint32_t) C.int {
 
 //export vrb_cm_set_option
 func vrb_cm_set_option(h unsafe.Pointer, level, name C.int, value unsafe.Pointer, n C.uint64_t) C.int {
-	return errno(cmID(h).SetOption(int(level), int(name), C.GoBytes(value, C.int(min(n, 4096)))))
+	err := cmID(h).SetOption(int(level), int(name), C.GoBytes(value, C.int(min(n, 4096))))
+	if e := errno(err); e != C.int(syscall.EOPNOTSUPP) {
+		return e
+	}
+	return C.int(syscall.ENOSYS) // of an option that does not exist, as from the kernel
 }
 
 //export vrb_cm_init_qp_attr

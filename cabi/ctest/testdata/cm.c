@@ -77,6 +77,8 @@ static void channels(void)
 	MUST(!rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &yes, 1));
 	FAILS(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &yes, 3), EINVAL);
 	FAILS(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, NULL, 1), EFAULT);
+	FAILS(rdma_set_option(id, RDMA_OPTION_ID, 99, &yes, 1), ENOSYS);
+	FAILS(rdma_set_option(id, 99, RDMA_OPTION_ID_TOS, &yes, 1), ENOSYS);
 	MUST(!rdma_destroy_id(id));
 	rdma_destroy_event_channel(ch);
 	rdma_destroy_event_channel(other);
